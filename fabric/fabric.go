@@ -1,0 +1,203 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+var (
+	// ErrQueueFull is wrapped by the error of a post that found its work queue
+	// full (ENOMEM of ibv_post_send(3)).
+	ErrQueueFull = errors.New("work queue full")
+	// ErrUnsupported is wrapped by errors about a feature that the device, or
+	// the implementation, does not have.
+	ErrUnsupported = errors.New("not supported by the device")
+)
+
+// Device is an RDMA device, opened.
+type Device interface {
+	// Name is the name of the RDMA device, such as rxe0 or mlx5_0.
+	Name() string
+	// Limits are fixed while the device is open.
+	Limits() Limits
+	// NewDomain allocates a protection domain: one per peer, so that a key of
+	// one peer is worth nothing on a queue pair of another.
+	NewDomain() (Domain, error)
+	// Close closes the domains and then the device.
+	Close() error
+}
+
+// Limits are the limits of a device that the upper layers have to respect.
+type Limits struct {
+	MaxQPWR     int  // work requests in one work queue
+	MaxCQE      int  // entries in one completion queue
+	CompVectors int  // completion vectors: CQs can be spread over that many interrupts
+	MaxMsg      int  // bytes in one message
+	Windows     bool // type-2 memory windows can be allocated
+	// WindowBounds says that a window's own bounds are enforced. Soft-RoCE
+	// checks only those of the region behind it.
+	WindowBounds bool
+}
+
+// Access are the rights of a region beyond local read.
+type Access uint8
+
+const (
+	LocalWrite  Access = 1 << iota // the device may write here for its own work requests
+	RemoteWrite                    // the peer may write here with the region's key; needs LocalWrite
+	WindowBind                     // windows may be bound to the region
+)
+
+// Domain is a protection domain and the owner of everything made through it.
+type Domain interface {
+	// Register makes mem known to the device. mem must lie outside the Go heap
+	// (mmap), stay mapped until the region is closed, and belongs to the
+	// caller throughout.
+	Register(mem []byte, access Access) (Region, error)
+	// NewWindow allocates an unbound type-2 memory window.
+	NewWindow() (Window, error)
+	// NewCQ makes a completion queue for at least depth completions, with its
+	// events on the given completion vector (0 … Limits.CompVectors-1).
+	NewCQ(depth, vector int) (CQ, error)
+	// NewQP makes a queue pair in state INIT: receives can be posted, nothing
+	// arrives before Connect.
+	NewQP(QPConfig) (QP, error)
+	Close() error
+}
+
+// Region is registered memory.
+type Region interface {
+	LKey() uint32 // for SendWR.LKey and RecvWR.LKey
+	RKey() uint32 // for the peer's SendWR.RKey
+	Addr() uint64 // virtual address of the first byte, the same for both sides
+	Len() int
+	// Close deregisters. It fails while a window is bound to the region.
+	Close() error
+}
+
+// Window is a type-2 memory window: a key for part of a region that works on
+// one queue pair only and can be withdrawn.
+type Window interface {
+	// RKey is the key of the latest bind; it changes with every bind.
+	RKey() uint32
+	// Bound reports whether the window is bound: from a successful QP.Bind
+	// until QP.Unbind, or until Invalidated is told about the peer's
+	// invalidation.
+	Bound() bool
+	// Invalidated records that a completion with WithInv named this window.
+	Invalidated()
+	Close() error
+}
+
+// Transport is the service type of a queue pair.
+type Transport uint8
+
+const (
+	RC Transport = iota + 1 // reliable connected: ordered, acknowledged
+	UC                      // unreliable connected: ordered, may lose whole messages
+)
+
+// QPConfig describes a queue pair to be made.
+type QPConfig struct {
+	Transport Transport
+	SendCQ    CQ
+	RecvCQ    CQ
+	MaxSend   int // send work requests outstanding
+	MaxRecv   int // receive work requests outstanding
+	MaxInline int // bytes that an Inline work request may carry
+}
+
+// Address is what a peer must know of a queue pair to connect its own to it.
+type Address struct {
+	GID [16]byte // of the port; all zero on fabrics that address by LID only
+	LID uint16
+	QPN uint32 // 24 bits
+	PSN uint32 // 24 bits, random: where this side's packet sequence starts
+	MTU int    // bytes: the largest path MTU this side can use
+}
+
+// Timing are the connection's timers, in the encodings of ibv_modify_qp(3).
+// The zero value of a field means its default.
+type Timing struct {
+	Timeout     uint8 // 4.096 µs × 2^Timeout before a retransmission; default 14 (67 ms)
+	RetryCount  uint8 // 1 … 6 (7 means for ever on some devices); default 6
+	RNRRetry    uint8 // 7 means for ever; default 7
+	MinRNRTimer uint8 // default 12 (0.64 ms)
+}
+
+// WithDefaults returns t with its zero fields set.
+func (t Timing) WithDefaults() Timing {
+	if t.Timeout == 0 {
+		t.Timeout = 14
+	}
+	if t.RetryCount == 0 {
+		t.RetryCount = 6
+	}
+	if t.RNRRetry == 0 {
+		t.RNRRetry = 7
+	}
+	if t.MinRNRTimer == 0 {
+		t.MinRNRTimer = 12
+	}
+	return t
+}
+
+// QP is a queue pair, one end of a channel.
+type QP interface {
+	Num() uint32
+	// Address is what the peer hands to its Connect. It does not change.
+	Address() Address
+	// Connect moves the queue pair from INIT over RTR to RTS. Both ends must
+	// have done so before either sends: a message that reaches an end in INIT
+	// is dropped and retried. The smaller of both MTUs is used.
+	Connect(remote Address, t Timing) error
+	// PostSend posts wrs in order with one doorbell and returns how many were
+	// taken; with an error, wrs[n] is the first that was refused.
+	PostSend(wrs []SendWR) (n int, err error)
+	// PostRecv posts wrs in order and returns how many were taken.
+	PostRecv(wrs []RecvWR) (n int, err error)
+	// Bind binds w to [addr, addr+length) of r through the send queue, for
+	// remote write over this queue pair only, and returns the fresh key. The
+	// key may be sent to the peer on this queue pair right behind. w must not
+	// be bound.
+	Bind(w Window, r Region, addr uint64, length int, id uint64, f Flags) (rkey uint32, err error)
+	// Unbind invalidates w through the send queue (LOCAL_INV). It refuses a
+	// window that is not bound: invalidating one twice crashes Soft-RoCE.
+	Unbind(w Window, id uint64, f Flags) error
+	// Fail moves the queue pair to the error state: outstanding work requests
+	// complete with StatusWRFlushErr, later sends do too.
+	Fail() error
+	// Close destroys the queue pair. What it has not reported yet is lost.
+	Close() error
+}
+
+// CQ is a completion queue with its own completion channel.
+//
+// To sleep without losing a wake-up: poll until empty, Arm, poll again, and
+// only if still empty wait, by Wait or by poll(2) on FD followed by ReadEvent.
+type CQ interface {
+	// Poll moves up to len(out) completions to out and returns their number.
+	// It never blocks.
+	Poll(out []Completion) (int, error)
+	// Arm asks for one event at the next completion, or at the next solicited
+	// or failed one. Completions that are already queued raise none.
+	Arm(solicitedOnly bool) error
+	// FD becomes readable when an event is pending. It belongs to the CQ.
+	FD() int
+	// ReadEvent consumes the pending event, if any, and reports whether there
+	// was one. It never blocks.
+	ReadEvent() (bool, error)
+	// Wait consumes one event, sleeping in Go's poller until there is one or
+	// ctx is done. It is an alternative to FD and ReadEvent, not to be mixed
+	// with them concurrently.
+	Wait(ctx context.Context) error
+	Close() error
+}
+
+// DeadPeerTime is how long a sender with these timers takes to report a peer
+// that does not answer: one time-out per try.
+func (t Timing) DeadPeerTime() time.Duration {
+	t = t.WithDefaults()
+	return time.Duration(t.RetryCount+1) * (4096 * time.Nanosecond << t.Timeout)
+}

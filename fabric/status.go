@@ -1,0 +1,95 @@
+package fabric
+
+import "fmt"
+
+// Status is the status of a completion: the values of enum ibv_wc_status in
+// rdma-core's <infiniband/verbs.h>.
+type Status uint32
+
+// The statuses that a reliable or unreliable connection can report.
+const (
+	StatusSuccess Status = iota
+	StatusLocLenErr
+	StatusLocQPOpErr
+	StatusLocEECOpErr
+	StatusLocProtErr
+	StatusWRFlushErr
+	StatusMWBindErr
+	StatusBadRespErr
+	StatusLocAccessErr
+	StatusRemInvReqErr
+	StatusRemAccessErr
+	StatusRemOpErr
+	StatusRetryExcErr
+	StatusRNRRetryExcErr
+	StatusLocRDDViolErr
+	StatusRemInvRDReqErr
+	StatusRemAbortErr
+	StatusInvEECNErr
+	StatusInvEECStateErr
+	StatusFatalErr
+	StatusRespTimeoutErr
+	StatusGeneralErr
+)
+
+var statusText = [...]string{
+	StatusSuccess:        "success",
+	StatusLocLenErr:      "local length error",
+	StatusLocQPOpErr:     "local QP operation error",
+	StatusLocEECOpErr:    "local EE context operation error",
+	StatusLocProtErr:     "local protection error",
+	StatusWRFlushErr:     "work request flushed",
+	StatusMWBindErr:      "memory window bind error",
+	StatusBadRespErr:     "bad response",
+	StatusLocAccessErr:   "local access error",
+	StatusRemInvReqErr:   "remote invalid request",
+	StatusRemAccessErr:   "remote access error",
+	StatusRemOpErr:       "remote operation error",
+	StatusRetryExcErr:    "transport retry counter exceeded",
+	StatusRNRRetryExcErr: "receiver-not-ready retry counter exceeded",
+	StatusLocRDDViolErr:  "local RDD violation",
+	StatusRemInvRDReqErr: "remote invalid RD request",
+	StatusRemAbortErr:    "remote aborted",
+	StatusInvEECNErr:     "invalid EE context number",
+	StatusInvEECStateErr: "invalid EE context state",
+	StatusFatalErr:       "fatal error",
+	StatusRespTimeoutErr: "response timeout",
+	StatusGeneralErr:     "general error",
+}
+
+// String describes the status in words.
+func (s Status) String() string {
+	if int(s) < len(statusText) {
+		return statusText[s]
+	}
+	return fmt.Sprintf("status %d", uint32(s))
+}
+
+// WCError is a work completion that did not succeed. Opcode and length of such
+// a completion are not valid and so not part of it.
+type WCError struct {
+	Status    Status
+	VendorErr uint32
+	QPN       uint32
+	ID        uint64
+}
+
+// Error implements error.
+func (e *WCError) Error() string {
+	return fmt.Sprintf("queue pair %#x: %v (vendor error %#x)", e.QPN, e.Status, e.VendorErr)
+}
+
+// Is reports whether target is a *WCError with the same status, so that
+// errors.Is(err, &WCError{Status: s}) tests for a status.
+func (e *WCError) Is(target error) bool {
+	t, ok := target.(*WCError)
+	return ok && t.Status == e.Status
+}
+
+// Err returns nil for a successful completion and a *WCError otherwise.
+func (c *Completion) Err() error {
+	if c.Status == StatusSuccess {
+		return nil
+	}
+	return &WCError{Status: c.Status, VendorErr: c.VendorErr, QPN: c.QPN, ID: c.ID}
+}

@@ -1,0 +1,88 @@
+package fabric
+
+// Opcode says what a work request does, or what a completion completed. The
+// zero value is not an opcode.
+type Opcode uint8
+
+// Opcodes of work requests; each is also the opcode of its completion.
+const (
+	OpSend     Opcode = iota + 1 // SEND into a posted receive
+	OpSendInv                    // SEND that invalidates SendWR.RKey, a window of the receiver
+	OpWrite                      // RDMA_WRITE: consumes nothing at the receiver
+	OpWriteImm                   // RDMA_WRITE_WITH_IMM: consumes one posted receive, hands over SendWR.Imm
+	OpLocalInv                   // LOCAL_INV of SendWR.RKey, a window of our own
+	OpBind                       // BIND_MW; posted by QP.Bind, seen here only in completions
+)
+
+// Opcodes that only completions of receives have.
+const (
+	OpRecv         Opcode = iota + 128 // a SEND arrived
+	OpRecvWriteImm                     // an RDMA_WRITE_WITH_IMM arrived
+)
+
+// Flags of a work request.
+type Flags uint8
+
+const (
+	// Signaled asks for a completion on success. A failed request completes
+	// whether it is set or not.
+	Signaled Flags = 1 << iota
+	// Solicited makes the completion at the receiver a solicited one, which
+	// wakes a CQ armed for solicited events only.
+	Solicited
+	// Inline copies the data while posting; the buffer may be reused at once.
+	// The length may not exceed QPConfig.MaxInline.
+	Inline
+	// Fence holds the request back until earlier reads and atomics are done.
+	Fence
+)
+
+// SendWR is one work request for a send queue.
+//
+// The memory at Addr must stay untouched until the request completes, or a
+// later signalled request of the same queue does; unless Inline is set.
+type SendWR struct {
+	ID         uint64 // handed back in Completion.ID
+	Addr       uint64 // local virtual address of the data
+	RemoteAddr uint64 // OpWrite, OpWriteImm: address in the peer's region or window
+	Len        uint32 // bytes; 0 sends nothing and needs no LKey
+	LKey       uint32 // key of the local region that holds Addr; ignored with Inline
+	RKey       uint32 // OpWrite*: the peer's key. OpSendInv, OpLocalInv: the key to invalidate
+	Imm        uint32 // OpWriteImm: immediate data, in host byte order on both sides
+	Op         Opcode
+	Flags      Flags
+	_          [6]byte
+}
+
+// RecvWR is one work request for a receive queue. With Len 0 it has no memory:
+// enough for an OpWriteImm, which brings its own address.
+type RecvWR struct {
+	ID   uint64
+	Addr uint64
+	Len  uint32
+	LKey uint32
+}
+
+// CompletionFlags qualify a successful completion of a receive.
+type CompletionFlags uint8
+
+const (
+	WithImm CompletionFlags = 1 << iota // Imm is valid
+	WithInv                             // InvKey is valid: the peer invalidated that window
+)
+
+// Completion is one entry of a completion queue. Read Status first: unless it
+// is StatusSuccess only ID, Status, VendorErr and QPN are valid
+// (ibv_poll_cq(3)).
+type Completion struct {
+	ID        uint64
+	Status    Status
+	VendorErr uint32
+	QPN       uint32
+	Len       uint32 // receives: bytes that arrived
+	Imm       uint32
+	InvKey    uint32
+	Op        Opcode
+	Flags     CompletionFlags
+	_         [6]byte
+}
