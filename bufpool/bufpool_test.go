@@ -1,0 +1,259 @@
+package bufpool
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+)
+
+// pair is one pool seen from both sides, with the messages between them: the
+// indications of the writes, and the updates, each a list of elements.
+type pair struct {
+	t       *testing.T
+	loan    *Loan
+	grant   *Grant
+	writes  []uint16
+	holding []uint16
+	updates [][]uint16
+}
+
+func newPair(t *testing.T, n int) *pair {
+	a, err := NewArena(n * 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &pair{t: t, loan: NewLoan(a.Bytes(), 64, n), grant: NewGrant(0x1000, 7, 64, n)}
+}
+
+// steps that the two sides and the fabric can take, in any order.
+func (p *pair) write() {
+	if e, ok := p.grant.Take(); ok {
+		p.writes = append(p.writes, e)
+	}
+}
+
+func (p *pair) indicate() {
+	if len(p.writes) == 0 {
+		return
+	}
+	e := p.writes[0]
+	p.writes = p.writes[1:]
+	if _, err := p.loan.Consume(int(e), 1+int(e)%64); err != nil {
+		p.t.Fatal(err)
+	}
+	p.holding = append(p.holding, e)
+}
+
+func (p *pair) release(r *rand.Rand) {
+	if len(p.holding) == 0 {
+		return
+	}
+	i := r.IntN(len(p.holding))
+	p.loan.Release(int(p.holding[i]))
+	p.holding = append(p.holding[:i], p.holding[i+1:]...)
+	if p.loan.Due() {
+		back := p.loan.Returning()
+		p.updates = append(p.updates, append([]uint16(nil), back...))
+		p.loan.Returned(len(back))
+	}
+}
+
+func (p *pair) update() {
+	if len(p.updates) == 0 {
+		return
+	}
+	for _, e := range p.updates[0] {
+		if err := p.grant.Return(uint32(e)); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	p.updates = p.updates[1:]
+}
+
+func (p *pair) check() {
+	p.t.Helper()
+	l, g := p.loan.Ledger(), p.grant.Ledger()
+	if err := errors.Join(l.Check(), g.Check()); err != nil {
+		p.t.Fatal(err)
+	}
+	inUpdates := 0
+	for _, u := range p.updates {
+		inUpdates += len(u)
+	}
+	// What the target calls lent is available, written and not yet seen, or named in an update on its way.
+	if l.Lent != g.Available+len(p.writes)+inUpdates {
+		p.t.Fatalf("lent %d, available %d, writes %d, in updates %d", l.Lent, g.Available, len(p.writes), inUpdates)
+	}
+	if len(p.updates) > UpdatesPerPool {
+		p.t.Fatalf("%d updates on their way, the bound is %d", len(p.updates), UpdatesPerPool)
+	}
+}
+
+// TestPoolModel walks both sides of a pool through random interleavings of
+// writes, indications, releases and updates, and checks conservation and the
+// bound on updates after each step; then it lets everything drain, and no
+// more than a quarter of the elements may be missing.
+func TestPoolModel(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4, 5, 7, 8, 64, 255, 256} {
+		for seed := range uint64(20) {
+			r := rand.New(rand.NewPCG(seed, uint64(n)))
+			p := newPair(t, n)
+			for range 4000 {
+				switch r.IntN(4) {
+				case 0:
+					p.write()
+				case 1:
+					p.indicate()
+				case 2:
+					p.release(r)
+				case 3:
+					if r.IntN(3) == 0 { // a slow control channel
+						p.update()
+					}
+				}
+				p.check()
+			}
+			for len(p.writes)+len(p.holding)+len(p.updates) > 0 {
+				p.indicate()
+				p.release(r)
+				p.update()
+				p.check()
+			}
+			if a := p.grant.Ledger().Available; a == 0 || n-a >= (n+3)/4 {
+				t.Fatalf("n=%d seed=%d: after draining %d of %d are available", n, seed, a, n)
+			}
+		}
+	}
+}
+
+func TestLoanRefuses(t *testing.T) {
+	p := newPair(t, 4)
+	if _, err := p.loan.Consume(1, 64); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name      string
+		elem, len int
+		want      error
+	}{
+		{"consumed twice", 1, 64, ErrNotLent},
+		{"beyond the pool", 4, 64, ErrNotLent},
+		{"negative", -1, 64, ErrNotLent},
+		{"too long", 2, 65, ErrLength},
+		{"empty", 2, 0, ErrLength},
+	} {
+		if _, err := p.loan.Consume(c.elem, c.len); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+	}
+	p.loan.Release(1)
+	if !p.loan.Due() {
+		t.Fatal("a pool of four is due after one")
+	}
+	if _, err := p.loan.Consume(1, 64); !errors.Is(err, ErrNotLent) {
+		t.Errorf("consumed while returning: %v", err)
+	}
+	if err := p.loan.Ledger().Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestGrantRefuses(t *testing.T) {
+	p := newPair(t, 4)
+	if err := p.grant.Return(0); !errors.Is(err, ErrNotOut) {
+		t.Errorf("returned before it was taken: %v", err)
+	}
+	if err := p.grant.Return(4); !errors.Is(err, ErrNotOut) {
+		t.Errorf("returned beyond the pool: %v", err)
+	}
+	e, _ := p.grant.Take()
+	if err := p.grant.Return(uint32(e)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.grant.Return(uint32(e)); !errors.Is(err, ErrNotOut) {
+		t.Errorf("returned twice: %v", err)
+	}
+	if next, _ := p.grant.Take(); next != e {
+		t.Errorf("took element %d, not %d which was returned last", next, e)
+	}
+	if a := p.grant.Address(3); a != 0x1000+3*64 {
+		t.Errorf("element 3 at %#x", a)
+	}
+}
+
+func TestSlots(t *testing.T) {
+	a, err := NewArena(1 << 21)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	s := NewSlots(a.Bytes(), 4096)
+	if s.Len() != 512 {
+		t.Fatalf("%d slots", s.Len())
+	}
+	seen := map[uint32]bool{}
+	for i := range s.Len() {
+		slot, ok := s.Take()
+		if !ok || seen[slot] {
+			t.Fatalf("take %d: slot %d ok %v", i, slot, ok)
+		}
+		seen[slot] = true
+		b := s.Bytes(slot)
+		b[0], b[len(b)-1] = byte(i), byte(i)
+		if len(b) != 4096 || cap(b) != 4096 {
+			t.Fatalf("slot of %d bytes, capacity %d", len(b), cap(b))
+		}
+	}
+	if _, ok := s.Take(); ok {
+		t.Fatal("a 513th slot")
+	}
+	s.Put(17)
+	if slot, _ := s.Take(); slot != 17 {
+		t.Fatalf("took %d, not the one freed last", slot)
+	}
+	s.Put(17)
+	defer func() {
+		if recover() == nil {
+			t.Error("freeing a slot twice went unnoticed")
+		}
+	}()
+	s.Put(17)
+}
+
+func TestHotPathDoesNotAllocate(t *testing.T) {
+	p := newPair(t, 256)
+	a, err := NewArena(64 * 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	s := NewSlots(a.Bytes(), 64)
+	n := testing.AllocsPerRun(1000, func() {
+		slot, _ := s.Take()
+		e, ok := p.grant.Take()
+		if !ok {
+			t.Fatal("no credit")
+		}
+		if _, err := p.loan.Consume(int(e), 64); err != nil {
+			t.Fatal(err)
+		}
+		p.loan.Release(int(e))
+		if p.loan.Due() {
+			for _, e := range p.loan.Returning() {
+				if err := p.grant.Return(uint32(e)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.loan.Returned(len(p.loan.Returning()))
+		}
+		s.Put(slot)
+	})
+	if n != 0 {
+		t.Errorf("%v allocations per frame", n)
+	}
+}
