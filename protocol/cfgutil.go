@@ -1,0 +1,168 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// CfgType says what a CfgUtilRequest is about. A receiver answers a type that
+// it does not know with CfgUnsupported; that is no error of the peer.
+type CfgType uint32
+
+// The request types. 6 (receive filter), 7 (VLAN), 8 (read statistics),
+// 9 (clear statistics) and 10 (reset) are reserved.
+const (
+	CfgMAC       CfgType = 1 // data: MAC
+	CfgMTU       CfgType = 2 // data: MTU
+	CfgLinkState CfgType = 3 // data: LinkState
+	CfgKeepAlive CfgType = 4 // no data
+	CfgOffloads  CfgType = 5 // data: Offloads
+)
+
+// String names the type, or gives its number.
+func (t CfgType) String() string {
+	switch t {
+	case CfgMAC:
+		return "MAC"
+	case CfgMTU:
+		return "MTU"
+	case CfgLinkState:
+		return "link state"
+	case CfgKeepAlive:
+		return "keep-alive"
+	case CfgOffloads:
+		return "offloads"
+	default:
+		return fmt.Sprintf("request type %d", uint32(t))
+	}
+}
+
+// CfgStatus is the outcome in a CfgUtilReply.
+type CfgStatus uint32
+
+// The statuses. A receiver takes one that it does not know for CfgFailed.
+const (
+	CfgOK          CfgStatus = 0
+	CfgUnsupported CfgStatus = 1 // the type is unknown or not available here
+	CfgInvalid     CfgStatus = 2 // the data does not decode
+	CfgDenied      CfgStatus = 3 // the policy of the I/O unit does not allow it
+	CfgFailed      CfgStatus = 4 // it was tried and did not work
+)
+
+// String describes the status.
+func (s CfgStatus) String() string {
+	switch s {
+	case CfgOK:
+		return "ok"
+	case CfgUnsupported:
+		return "unsupported"
+	case CfgInvalid:
+		return "invalid"
+	case CfgDenied:
+		return "denied"
+	case CfgFailed:
+		return "failed"
+	default:
+		return fmt.Sprintf("status %d", uint32(s))
+	}
+}
+
+const (
+	cfgRequestSize = HeaderSize + 8  // type, data size
+	cfgReplySize   = HeaderSize + 12 // type, status, data size
+
+	// MaxCfgData is the largest data of a request or reply in bytes.
+	MaxCfgData = MaxControlSize - cfgReplySize
+)
+
+// CfgUtilRequest sets, tells or asks for a piece of configuration. With data it
+// sets the value (host to I/O unit) or tells it (I/O unit to host); without, it
+// asks for the value in force.
+type CfgUtilRequest struct {
+	TransactionContext uint64
+	Type               CfgType
+	Data               []byte // decoded: borrows the message's bytes
+}
+
+// DecodeCfgUtilRequest decodes b, one whole message. The data is left to the
+// Decode function of the type's data.
+func DecodeCfgUtilRequest(b []byte) (CfgUtilRequest, error) {
+	transaction, rest, err := body(b, FuncCfgUtilRequest)
+	if err != nil {
+		return CfgUtilRequest{}, err
+	}
+	if len(b) < cfgRequestSize {
+		return CfgUtilRequest{}, fmt.Errorf("CfgUtilRequest of %d bytes, must be at least %d: %w", len(b), cfgRequestSize, ErrShort)
+	}
+	data, err := cfgData(rest[4:])
+	if err != nil {
+		return CfgUtilRequest{}, fmt.Errorf("CfgUtilRequest: %w", err)
+	}
+	return CfgUtilRequest{
+		TransactionContext: transaction,
+		Type:               CfgType(binary.BigEndian.Uint32(rest)),
+		Data:               data,
+	}, nil
+}
+
+// AppendCfgUtilRequest appends m, with at most MaxCfgData bytes of data.
+func AppendCfgUtilRequest(dst []byte, m CfgUtilRequest) []byte {
+	dst = appendHeader(dst, FuncCfgUtilRequest, m.TransactionContext)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(m.Type))
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(m.Data)))
+	return append(dst, m.Data...)
+}
+
+// CfgUtilReply answers a CfgUtilRequest. It repeats its transaction context
+// and type; with CfgOK the data is the value now in force, otherwise empty.
+type CfgUtilReply struct {
+	TransactionContext uint64
+	Type               CfgType
+	Status             CfgStatus
+	Data               []byte // decoded: borrows the message's bytes
+}
+
+// DecodeCfgUtilReply decodes b, one whole message.
+func DecodeCfgUtilReply(b []byte) (CfgUtilReply, error) {
+	transaction, rest, err := body(b, FuncCfgUtilReply)
+	if err != nil {
+		return CfgUtilReply{}, err
+	}
+	if len(b) < cfgReplySize {
+		return CfgUtilReply{}, fmt.Errorf("CfgUtilReply of %d bytes, must be at least %d: %w", len(b), cfgReplySize, ErrShort)
+	}
+	data, err := cfgData(rest[8:])
+	if err != nil {
+		return CfgUtilReply{}, fmt.Errorf("CfgUtilReply: %w", err)
+	}
+	return CfgUtilReply{
+		TransactionContext: transaction,
+		Type:               CfgType(binary.BigEndian.Uint32(rest)),
+		Status:             CfgStatus(binary.BigEndian.Uint32(rest[4:])),
+		Data:               data,
+	}, nil
+}
+
+// AppendCfgUtilReply appends m, with at most MaxCfgData bytes of data.
+func AppendCfgUtilReply(dst []byte, m CfgUtilReply) []byte {
+	dst = appendHeader(dst, FuncCfgUtilReply, m.TransactionContext)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(m.Type))
+	dst = binary.BigEndian.AppendUint32(dst, uint32(m.Status))
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(m.Data)))
+	return append(dst, m.Data...)
+}
+
+// cfgData takes b, which starts with the data's size, and checks that exactly
+// so many bytes follow. A request may not carry more than a reply can repeat.
+func cfgData(b []byte) ([]byte, error) {
+	size, data := binary.BigEndian.Uint32(b), b[4:]
+	switch {
+	case size > MaxCfgData:
+		return nil, fmt.Errorf("data of %d bytes, at most %d: %w", size, MaxCfgData, ErrSize)
+	case int(size) > len(data):
+		return nil, fmt.Errorf("data of %d bytes, %d follow: %w", size, len(data), ErrShort)
+	case int(size) < len(data):
+		return nil, fmt.Errorf("data of %d bytes, %d follow: %w", size, len(data), ErrTrailing)
+	}
+	return data, nil
+}

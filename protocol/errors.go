@@ -1,0 +1,21 @@
+package protocol
+
+import "errors"
+
+// The errors of the decoders. They arrive wrapped, with the message's name and
+// the offending value; test for them with errors.Is.
+var (
+	ErrShort    = errors.New("message too short")
+	ErrLong     = errors.New("message too long")
+	ErrTrailing = errors.New("bytes after the end of the message")
+	ErrVersion  = errors.New("unsupported protocol version")
+	ErrFunction = errors.New("unexpected function")
+	ErrCount    = errors.New("count out of range")
+	ErrSize     = errors.New("size out of range")
+	ErrOverflow = errors.New("address range overflows")
+	ErrPadding  = errors.New("padding is not zero")
+	ErrPool     = errors.New("pool reference out of range")
+	ErrChannel  = errors.New("pool names no data channel")
+	ErrMAC      = errors.New("not a unicast MAC address")
+	ErrReserved = errors.New("reserved bits are set")
+)

@@ -1,0 +1,114 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+const (
+	// Version is the protocol version in the header of every control message.
+	Version = 1
+	// HeaderSize is the size of a control message's header in bytes.
+	HeaderSize = 12
+	// MaxControlSize is the largest control message in bytes, header included,
+	// and so the size of every receive posted on the control channel.
+	MaxControlSize = 4096
+)
+
+// Function says which message follows the header.
+type Function uint16
+
+// The functions, numbered in the order in which the seed describes them. 2
+// (BufferRecvPoolGet), 6 (SendData) and 7 (BufferRDMAIndicate) are reserved for
+// those messages and refused in this version.
+const (
+	FuncBufferRecvPool         Function = 1
+	FuncBufferRecvPoolUpdate   Function = 3
+	FuncBufferPoolFlushRequest Function = 4
+	FuncBufferPoolFlushReply   Function = 5
+	FuncCfgUtilRequest         Function = 8
+	FuncCfgUtilReply           Function = 9
+)
+
+// String is the name of the message, or its number if it has none.
+func (f Function) String() string {
+	switch f {
+	case FuncBufferRecvPool:
+		return "BufferRecvPool"
+	case FuncBufferRecvPoolUpdate:
+		return "BufferRecvPoolUpdate"
+	case FuncBufferPoolFlushRequest:
+		return "BufferPoolFlushRequest"
+	case FuncBufferPoolFlushReply:
+		return "BufferPoolFlushReply"
+	case FuncCfgUtilRequest:
+		return "CfgUtilRequest"
+	case FuncCfgUtilReply:
+		return "CfgUtilReply"
+	default:
+		return fmt.Sprintf("function %d", uint16(f))
+	}
+}
+
+func (f Function) known() bool {
+	switch f {
+	case FuncBufferRecvPool, FuncBufferRecvPoolUpdate,
+		FuncBufferPoolFlushRequest, FuncBufferPoolFlushReply,
+		FuncCfgUtilRequest, FuncCfgUtilReply:
+		return true
+	default:
+		return false
+	}
+}
+
+// Header starts every control message.
+type Header struct {
+	Function Function
+	Version  uint16
+	// TransactionContext belongs to the sender of a message; a reply repeats
+	// that of its request.
+	TransactionContext uint64
+}
+
+// DecodeHeader decodes the header of b, one whole control message, to find out
+// which Decode function b is for. It refuses messages that are too short or
+// too long, of another version or with an unknown function.
+func DecodeHeader(b []byte) (Header, error) {
+	if len(b) < HeaderSize {
+		return Header{}, fmt.Errorf("control message of %d bytes has no header: %w", len(b), ErrShort)
+	}
+	if len(b) > MaxControlSize {
+		return Header{}, fmt.Errorf("control message of %d bytes: %w", len(b), ErrLong)
+	}
+	h := Header{
+		Function:           Function(binary.BigEndian.Uint16(b[0:])),
+		Version:            binary.BigEndian.Uint16(b[2:]),
+		TransactionContext: binary.BigEndian.Uint64(b[4:]),
+	}
+	// The version first: another version may number its functions otherwise.
+	if h.Version != Version {
+		return h, fmt.Errorf("control message of version %d, this side speaks %d: %w", h.Version, Version, ErrVersion)
+	}
+	if !h.Function.known() {
+		return h, fmt.Errorf("control message with %v: %w", h.Function, ErrFunction)
+	}
+	return h, nil
+}
+
+func appendHeader(dst []byte, f Function, transaction uint64) []byte {
+	dst = binary.BigEndian.AppendUint16(dst, uint16(f))
+	dst = binary.BigEndian.AppendUint16(dst, Version)
+	return binary.BigEndian.AppendUint64(dst, transaction)
+}
+
+// body checks b's header and that it is for want, and returns what follows.
+func body(b []byte, want Function) (transaction uint64, rest []byte, err error) {
+	h, err := DecodeHeader(b)
+	if err != nil {
+		return 0, nil, err
+	}
+	if h.Function != want {
+		return 0, nil, fmt.Errorf("%v where %v was expected: %w", h.Function, want, ErrFunction)
+	}
+	return h.TransactionContext, b[HeaderSize:], nil
+}

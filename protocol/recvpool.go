@@ -1,0 +1,153 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// Limits of a pool.
+const (
+	// MaxPoolElements is the largest number of elements of a pool, because
+	// BufferRecvPoolUpdate names an element in 16 bits.
+	MaxPoolElements = 1 << 16
+	// MinElementSize is the smallest element in bytes: room for the
+	// virtio_net_hdr and the shortest Ethernet frame in one cache line.
+	MinElementSize = 64
+
+	// MaxImmPools is the number of pools that immediate data can tell apart.
+	MaxImmPools = 1 << 8
+	// MaxImmElements is the largest number of elements of a pool whose
+	// consumption is indicated by immediate data.
+	MaxImmElements = 1 << 8
+	// MaxImmElementSize is the size in bytes of the largest such element.
+	// Transfers end at MaxImmLength, one byte below.
+	MaxImmElementSize = 1 << 16
+
+	// MaxPoolsPerMessage is how many pools one BufferRecvPool can advertise.
+	MaxPoolsPerMessage = (MaxControlSize - HeaderSize) / poolSize
+)
+
+const poolSize = 32
+
+// Pool advertises a pool: an array of equal elements in the target's memory,
+// lent to the initiator.
+type Pool struct {
+	Ref         uint32 // chosen by the target; unique among all pools it lends in a session
+	Elements    uint32
+	ElementSize uint32 // bytes
+	RKey        uint32 // memory handle: the key for RDMA writes into the pool
+	Addr        uint64 // virtual address of element 0 in the target
+	Context     uint64 // PoolContext
+}
+
+// PoolContext builds the context of a pool: the data channel (1 … N) that
+// alone may use the pool in the low 16 bits, and 48 bits of the lender's own
+// above them.
+func PoolContext(channel uint16, own uint64) uint64 {
+	return own<<16 | uint64(channel)
+}
+
+// Channel is the data channel, from 1, that the pool belongs to.
+func (p Pool) Channel() uint16 { return uint16(p.Context) }
+
+// Bytes is the size of the pool's memory. It cannot overflow in a pool that is
+// Valid.
+func (p Pool) Bytes() uint64 { return uint64(p.Elements) * uint64(p.ElementSize) }
+
+// Valid checks the pool for use in any transfer mode: the number and size of
+// its elements, that its memory does not wrap around the address space, and
+// that it names a data channel.
+func (p Pool) Valid() error {
+	if p.Elements == 0 || p.Elements > MaxPoolElements {
+		return fmt.Errorf("pool %d: %d elements, must be 1 to %d: %w", p.Ref, p.Elements, MaxPoolElements, ErrCount)
+	}
+	if p.ElementSize < MinElementSize {
+		return fmt.Errorf("pool %d: elements of %d bytes, must be at least %d: %w", p.Ref, p.ElementSize, MinElementSize, ErrSize)
+	}
+	if p.Addr > math.MaxUint64-p.Bytes() {
+		return fmt.Errorf("pool %d: %d elements of %d bytes from address %#x: %w", p.Ref, p.Elements, p.ElementSize, p.Addr, ErrOverflow)
+	}
+	if p.Channel() == 0 {
+		return fmt.Errorf("pool %d: context %#x: %w", p.Ref, p.Context, ErrChannel)
+	}
+	return nil
+}
+
+// ValidImm checks the pool like Valid and also that immediate data can name
+// it, its elements and a length within them.
+func (p Pool) ValidImm() error {
+	if err := p.Valid(); err != nil {
+		return err
+	}
+	if p.Ref >= MaxImmPools {
+		return fmt.Errorf("pool %d: immediate data names pools 0 to %d: %w", p.Ref, MaxImmPools-1, ErrPool)
+	}
+	if p.Elements > MaxImmElements {
+		return fmt.Errorf("pool %d: %d elements, immediate data tells %d apart: %w", p.Ref, p.Elements, MaxImmElements, ErrCount)
+	}
+	if p.ElementSize > MaxImmElementSize {
+		return fmt.Errorf("pool %d: elements of %d bytes, with immediate data at most %d: %w", p.Ref, p.ElementSize, MaxImmElementSize, ErrSize)
+	}
+	return nil
+}
+
+// BufferRecvPool is the decoded message with which a target lends pools. It
+// borrows the message's bytes.
+type BufferRecvPool struct {
+	TransactionContext uint64
+	pools              []byte
+}
+
+// DecodeBufferRecvPool decodes b, one whole message. Each pool in it is Valid.
+func DecodeBufferRecvPool(b []byte) (BufferRecvPool, error) {
+	transaction, rest, err := body(b, FuncBufferRecvPool)
+	if err != nil {
+		return BufferRecvPool{}, err
+	}
+	if len(rest) == 0 {
+		return BufferRecvPool{}, fmt.Errorf("BufferRecvPool without a pool: %w", ErrCount)
+	}
+	if n := len(rest) % poolSize; n != 0 {
+		return BufferRecvPool{}, fmt.Errorf("BufferRecvPool: the last pool has %d of %d bytes: %w", n, poolSize, ErrShort)
+	}
+	m := BufferRecvPool{TransactionContext: transaction, pools: rest}
+	for i := range m.Len() {
+		if err := m.At(i).Valid(); err != nil {
+			return BufferRecvPool{}, fmt.Errorf("BufferRecvPool: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// Len is the number of pools in the message, at least one.
+func (m BufferRecvPool) Len() int { return len(m.pools) / poolSize }
+
+// At is the i-th pool, i from 0 to Len()-1.
+func (m BufferRecvPool) At(i int) Pool {
+	b := m.pools[i*poolSize:][:poolSize]
+	return Pool{
+		Ref:         binary.BigEndian.Uint32(b[0:]),
+		Elements:    binary.BigEndian.Uint32(b[4:]),
+		ElementSize: binary.BigEndian.Uint32(b[8:]),
+		RKey:        binary.BigEndian.Uint32(b[12:]),
+		Addr:        binary.BigEndian.Uint64(b[16:]),
+		Context:     binary.BigEndian.Uint64(b[24:]),
+	}
+}
+
+// AppendBufferRecvPool appends a message that lends pools, of which there must
+// be 1 to MaxPoolsPerMessage.
+func AppendBufferRecvPool(dst []byte, transaction uint64, pools ...Pool) []byte {
+	dst = appendHeader(dst, FuncBufferRecvPool, transaction)
+	for i := range pools {
+		p := &pools[i]
+		dst = binary.BigEndian.AppendUint32(dst, p.Ref)
+		dst = binary.BigEndian.AppendUint32(dst, p.Elements)
+		dst = binary.BigEndian.AppendUint32(dst, p.ElementSize)
+		dst = binary.BigEndian.AppendUint32(dst, p.RKey)
+		dst = binary.BigEndian.AppendUint64(dst, p.Addr)
+		dst = binary.BigEndian.AppendUint64(dst, p.Context)
+	}
+	return dst
+}

@@ -1,0 +1,243 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"testing"
+)
+
+// with returns a copy of a golden message with v at offset at, big-endian, in
+// as many bytes as v's type has.
+func with[V uint16 | uint32 | uint64](t *testing.T, name string, at int, v V) []byte {
+	t.Helper()
+	b := golden(t, name)
+	switch v := any(v).(type) {
+	case uint16:
+		binary.BigEndian.PutUint16(b[at:], v)
+	case uint32:
+		binary.BigEndian.PutUint32(b[at:], v)
+	case uint64:
+		binary.BigEndian.PutUint64(b[at:], v)
+	}
+	return b
+}
+
+func TestDecodersRefuse(t *testing.T) {
+	const (
+		pool    = "buffer_recv_pool"
+		update  = "buffer_recv_pool_update"
+		flush   = "buffer_pool_flush_request"
+		request = "cfg_util_request_mac"
+		reply   = "cfg_util_reply_mtu"
+	)
+	over := AppendBufferPoolFlushRequest(nil, 0, make([]uint32, MaxFlushPools+1)...)
+
+	for _, tt := range []struct {
+		name string
+		b    []byte
+		want error
+	}{
+		{"nothing", nil, ErrShort},
+		{"half a header", golden(t, pool)[:11], ErrShort},
+		{"too long", over, ErrLong},
+		{"version", with[uint16](t, pool, 2, 2), ErrVersion},
+		{"function zero", with[uint16](t, pool, 0, 0), ErrFunction},
+		{"function reserved", with[uint16](t, pool, 0, 2), ErrFunction},
+		{"function unknown", with[uint16](t, pool, 0, 10), ErrFunction},
+
+		{"no pools", golden(t, pool)[:HeaderSize], ErrCount},
+		{"pool cut", golden(t, pool)[:HeaderSize+63], ErrShort},
+		{"pool without elements", with[uint32](t, pool, 16, 0), ErrCount},
+		{"pool with too many elements", with[uint32](t, pool, 16, 65537), ErrCount},
+		{"elements too small", with[uint32](t, pool, 20, 63), ErrSize},
+		{"address wraps", with[uint64](t, pool, 28, math.MaxUint64-256*2048+1), ErrOverflow},
+		{"second pool's address wraps", with[uint64](t, pool, 60, math.MaxUint64), ErrOverflow},
+		{"control channel's pool", with[uint64](t, pool, 36, 0xAB0000), ErrChannel},
+
+		{"no returns", golden(t, update)[:HeaderSize], ErrCount},
+		{"return cut", golden(t, update)[:HeaderSize+7], ErrShort},
+		{"return of nothing", with[uint32](t, update, 16, 0), ErrCount},
+		{"return of too many", with[uint32](t, update, 16, 65537), ErrCount},
+		{"return of 2^32-1", with[uint32](t, update, 16, math.MaxUint32), ErrCount},
+		{"return longer than message", with[uint32](t, update, 16, 15), ErrShort},
+		{"last return cut", golden(t, update)[:len(golden(t, update))-1], ErrShort},
+		{"padding", with[uint16](t, update, 26, 1), ErrPadding},
+
+		{"no references", golden(t, flush)[:HeaderSize], ErrCount},
+		{"reference cut", golden(t, flush)[:HeaderSize+3], ErrShort},
+		{"reply with body", append(golden(t, "buffer_pool_flush_reply"), 0), ErrTrailing},
+
+		{"request cut", golden(t, request)[:19], ErrShort},
+		{"request data cut", golden(t, request)[:25], ErrShort},
+		{"request data longer", append(golden(t, request), 0), ErrTrailing},
+		{"request data huge", with[uint32](t, request, 16, math.MaxUint32), ErrSize},
+		{"request more than a reply holds",
+			AppendCfgUtilRequest(nil, CfgUtilRequest{Data: make([]byte, MaxCfgData+1)}), ErrSize},
+		{"reply cut", golden(t, reply)[:23], ErrShort},
+		{"reply data cut", golden(t, reply)[:27], ErrShort},
+		{"reply data longer", append(golden(t, reply), 0), ErrTrailing},
+		{"reply data huge", with[uint32](t, reply, 20, 1<<31), ErrSize},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := reencode(tt.b); !errors.Is(err, tt.want) {
+				t.Errorf("got error %v, want one that is %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestDecodersRefuseOtherFunctions(t *testing.T) {
+	decoders := map[Function]func([]byte) error{
+		FuncBufferRecvPool:         func(b []byte) error { _, err := DecodeBufferRecvPool(b); return err },
+		FuncBufferRecvPoolUpdate:   func(b []byte) error { _, err := DecodeBufferRecvPoolUpdate(b); return err },
+		FuncBufferPoolFlushRequest: func(b []byte) error { _, err := DecodeBufferPoolFlushRequest(b); return err },
+		FuncBufferPoolFlushReply:   func(b []byte) error { _, err := DecodeBufferPoolFlushReply(b); return err },
+		FuncCfgUtilRequest:         func(b []byte) error { _, err := DecodeCfgUtilRequest(b); return err },
+		FuncCfgUtilReply:           func(b []byte) error { _, err := DecodeCfgUtilReply(b); return err },
+	}
+	for name := range goldenMessages {
+		b := golden(t, name)
+		h, err := DecodeHeader(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for f, decode := range decoders {
+			if err := decode(b); f == h.Function && err != nil || f != h.Function && !errors.Is(err, ErrFunction) {
+				t.Errorf("decoder of %v got %s: %v", f, name, err)
+			}
+		}
+	}
+}
+
+func TestLargestMessages(t *testing.T) {
+	pools := make([]Pool, MaxPoolsPerMessage)
+	for i := range pools {
+		pools[i] = Pool{Elements: 1, ElementSize: 64, Context: 1}
+	}
+	full := make([]uint16, 256)
+	for name, b := range map[string][]byte{
+		"pools": AppendBufferRecvPool(nil, 0, pools...),
+		"seven whole pools": AppendBufferRecvPoolUpdate(nil, 0,
+			PoolReturn{0, full}, PoolReturn{1, full}, PoolReturn{2, full}, PoolReturn{3, full},
+			PoolReturn{4, full}, PoolReturn{5, full}, PoolReturn{6, full}),
+		"flush":   AppendBufferPoolFlushRequest(nil, 0, make([]uint32, MaxFlushPools)...),
+		"request": AppendCfgUtilRequest(nil, CfgUtilRequest{Data: make([]byte, MaxCfgData)}),
+		"reply":   AppendCfgUtilReply(nil, CfgUtilReply{Data: make([]byte, MaxCfgData)}),
+	} {
+		if _, err := reencode(b); err != nil {
+			t.Errorf("%s, %d bytes: %v", name, len(b), err)
+		}
+	}
+}
+
+func TestPoolReturnSize(t *testing.T) {
+	for n := range 300 {
+		b := AppendBufferRecvPoolUpdate(nil, 0, PoolReturn{1, make([]uint16, n)})
+		if got, want := HeaderSize+PoolReturnSize(n), len(b); got != want {
+			t.Fatalf("%d elements: size %d, encoded %d", n, got, want)
+		}
+	}
+}
+
+func TestPoolValid(t *testing.T) {
+	good := Pool{Ref: 255, Elements: 256, ElementSize: 65536, Addr: math.MaxUint64 - 256*65536, Context: 1}
+	for _, tt := range []struct {
+		name       string
+		change     func(*Pool)
+		valid, imm error
+	}{
+		{"largest", func(*Pool) {}, nil, nil},
+		{"smallest", func(p *Pool) { p.Ref, p.Elements, p.ElementSize = 0, 1, 64 }, nil, nil},
+		{"wraps by a byte", func(p *Pool) { p.Addr++ }, ErrOverflow, ErrOverflow},
+		{"product needs 49 bits", func(p *Pool) { p.Elements, p.ElementSize, p.Addr = 1<<16, math.MaxUint32, 0 }, nil, ErrCount},
+		{"reference of 9 bits", func(p *Pool) { p.Ref = 256 }, nil, ErrPool},
+		{"257 elements", func(p *Pool) { p.Elements, p.Addr = 257, 0 }, nil, ErrCount},
+		{"element over 64 KiB", func(p *Pool) { p.ElementSize, p.Addr = 65537, 0 }, nil, ErrSize},
+		{"no channel", func(p *Pool) { p.Context = 1 << 16 }, ErrChannel, ErrChannel},
+	} {
+		p := good
+		tt.change(&p)
+		if err := p.Valid(); !errors.Is(err, tt.valid) {
+			t.Errorf("%s: Valid: %v, want %v", tt.name, err, tt.valid)
+		}
+		if err := p.ValidImm(); !errors.Is(err, tt.imm) {
+			t.Errorf("%s: ValidImm: %v, want %v", tt.name, err, tt.imm)
+		}
+	}
+}
+
+func TestCfgDataRefused(t *testing.T) {
+	mac := func(b []byte) error { _, err := DecodeMAC(b); return err }
+	mtu := func(b []byte) error { _, err := DecodeMTU(b); return err }
+	link := func(b []byte) error { _, err := DecodeLinkState(b); return err }
+	offloads := func(b []byte) error { _, err := DecodeOffloads(b); return err }
+	for _, tt := range []struct {
+		name   string
+		decode func([]byte) error
+		data   []byte
+		want   error
+	}{
+		{"mac", mac, []byte{2, 0, 0, 0, 0, 1}, nil},
+		{"mac short", mac, make([]byte, 5), ErrShort},
+		{"mac long", mac, make([]byte, 7), ErrTrailing},
+		{"mac zero", mac, make([]byte, 6), ErrMAC},
+		{"mac multicast", mac, []byte{1, 0, 0x5e, 0, 0, 1}, ErrMAC},
+		{"mac broadcast", mac, []byte{255, 255, 255, 255, 255, 255}, ErrMAC},
+		{"mtu least", mtu, AppendMTU(nil, MinMTU), nil},
+		{"mtu most", mtu, AppendMTU(nil, MaxMTU), nil},
+		{"mtu too small", mtu, AppendMTU(nil, MinMTU-1), ErrSize},
+		{"mtu too large", mtu, AppendMTU(nil, MaxMTU+1), ErrSize},
+		{"mtu long", mtu, make([]byte, 5), ErrTrailing},
+		{"link down", link, make([]byte, 8), nil},
+		{"link short", link, make([]byte, 7), ErrShort},
+		{"link reserved", link, []byte{0, 0, 0, 3, 0, 0, 0, 0}, ErrReserved},
+		{"offloads unknown bit", offloads, []byte{0x80, 0, 0, 0}, nil},
+		{"offloads long", offloads, make([]byte, 5), ErrTrailing},
+		{"keep-alive", DecodeKeepAlive, nil, nil},
+		{"keep-alive with data", DecodeKeepAlive, []byte{0}, ErrTrailing},
+	} {
+		if err := tt.decode(tt.data); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
+		}
+	}
+}
+
+func TestParseMAC(t *testing.T) {
+	for s, want := range map[string]error{
+		"02:00:5e:10:00:01":       nil,
+		"02-00-5E-10-00-01":       nil,
+		"ff:ff:ff:ff:ff:ff":       ErrMAC,
+		"02:00:5e:10:00:01:00:00": ErrTrailing,
+		"eth0":                    ErrMAC,
+		"":                        ErrMAC,
+	} {
+		m, err := ParseMAC(s)
+		if !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", s, err, want)
+		}
+		if err == nil && m.String() != "02:00:5e:10:00:01" {
+			t.Errorf("%q is %v", s, m)
+		}
+	}
+}
+
+func TestOffloadNames(t *testing.T) {
+	var all Offloads
+	for _, name := range KnownOffloads.Names() {
+		o := OffloadByName(name)
+		if o == 0 || o.String() != name {
+			t.Errorf("%q is offload %#x named %q", name, uint32(o), o)
+		}
+		all |= o
+	}
+	if all != KnownOffloads {
+		t.Errorf("names for %#x, known are %#x", uint32(all), uint32(KnownOffloads))
+	}
+	if o := OffloadByName("checksums"); o != 0 {
+		t.Errorf("an unknown name is offload %v", o)
+	}
+	if s := Offloads(0).String(); s != "none" {
+		t.Errorf("no offloads are %q", s)
+	}
+}

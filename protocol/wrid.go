@@ -1,0 +1,58 @@
+package protocol
+
+import "fmt"
+
+// WRKind says what a work request was posted for.
+type WRKind uint8
+
+// The kinds start at 1, so that a work request identifier of zero, the mark of
+// one that was never set, has none of them.
+const (
+	WRControlSend WRKind = iota + 1 // a control message
+	WRControlRecv                   // a receive for a control message
+	WRDataWrite                     // an RDMA write with immediate data
+	WRDataRecv                      // a receive without memory for the peer's write
+)
+
+// String names the kind.
+func (k WRKind) String() string {
+	switch k {
+	case WRControlSend:
+		return "control send"
+	case WRControlRecv:
+		return "control receive"
+	case WRDataWrite:
+		return "data write"
+	case WRDataRecv:
+		return "data receive"
+	default:
+		return fmt.Sprintf("kind %d", uint8(k))
+	}
+}
+
+// WRID is a work request identifier, the ID of work requests and completions:
+// the kind in bits 63–56, the queue in bits 55–48, the index in bits 47–32 and
+// the generation in bits 31–0. It never leaves the machine.
+type WRID uint64
+
+// PackWRID packs what is known when a request is posted and needed when it
+// completes: its kind, the channel, the buffer or slot, and the generation of
+// that slot, by which a completion that comes too late is told from one of the
+// slot's present use.
+func PackWRID(kind WRKind, queue uint8, index uint16, generation uint32) WRID {
+	return WRID(kind)<<56 | WRID(queue)<<48 | WRID(index)<<32 | WRID(generation)
+}
+
+// Unpack is the inverse of PackWRID.
+func (id WRID) Unpack() (kind WRKind, queue uint8, index uint16, generation uint32) {
+	return WRKind(id >> 56), uint8(id >> 48), uint16(id >> 32), uint32(id)
+}
+
+// Kind is the kind alone, for the switch on a completion.
+func (id WRID) Kind() WRKind { return WRKind(id >> 56) }
+
+// String lists the parts, for error texts.
+func (id WRID) String() string {
+	kind, queue, index, generation := id.Unpack()
+	return fmt.Sprintf("%v, queue %d, index %d, generation %d", kind, queue, index, generation)
+}
