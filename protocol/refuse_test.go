@@ -57,7 +57,7 @@ func TestDecodersRefuse(t *testing.T) {
 
 		{"no returns", golden(t, update)[:HeaderSize], ErrCount},
 		{"return cut", golden(t, update)[:HeaderSize+7], ErrShort},
-		{"return of nothing", with[uint32](t, update, 16, 0), ErrCount},
+		{"return of nothing", AppendBufferRecvPoolUpdate(nil, 0, PoolReturn{Pool: 1}), ErrCount},
 		{"return of too many", with[uint32](t, update, 16, 65537), ErrCount},
 		{"return of 2^32-1", with[uint32](t, update, 16, math.MaxUint32), ErrCount},
 		{"return longer than message", with[uint32](t, update, 16, 15), ErrShort},
@@ -151,6 +151,7 @@ func TestPoolValid(t *testing.T) {
 		{"smallest", func(p *Pool) { p.Ref, p.Elements, p.ElementSize = 0, 1, 64 }, nil, nil},
 		{"wraps by a byte", func(p *Pool) { p.Addr++ }, ErrOverflow, ErrOverflow},
 		{"product needs 49 bits", func(p *Pool) { p.Elements, p.ElementSize, p.Addr = 1<<16, math.MaxUint32, 0 }, nil, ErrCount},
+		{"product of 33 bits wraps", func(p *Pool) { p.Elements, p.Addr = 1<<16, math.MaxUint64-1<<32+1 }, ErrOverflow, ErrOverflow},
 		{"reference of 9 bits", func(p *Pool) { p.Ref = 256 }, nil, ErrPool},
 		{"257 elements", func(p *Pool) { p.Elements, p.Addr = 257, 0 }, nil, ErrCount},
 		{"element over 64 KiB", func(p *Pool) { p.ElementSize, p.Addr = 65537, 0 }, nil, ErrSize},
