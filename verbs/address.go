@@ -1,0 +1,28 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+const max24 = 1<<24 - 1
+
+// checkAddress says which part of a peer's address cannot be right on a port
+// of that link layer. The address comes from the peer.
+func checkAddress(a fabric.Address, l LinkLayer) error {
+	switch {
+	case a.QPN < 2 || a.QPN > max24:
+		return fmt.Errorf("remote queue pair number %#x is not one of an RC or UC queue pair (24 bits, from 2 on)", a.QPN)
+	case a.PSN > max24:
+		return fmt.Errorf("remote packet sequence number %#x has more than 24 bits", a.PSN)
+	case mtuEnum(a.MTU) == 0:
+		return fmt.Errorf("remote MTU %d is below 256", a.MTU)
+	case a.GID == [16]byte{} && l == LinkEthernet:
+		return errors.New("remote GID is missing: RoCE addresses by GID")
+	case a.GID == [16]byte{} && a.LID == 0:
+		return errors.New("remote GID and LID are missing")
+	}
+	return nil
+}

@@ -1,0 +1,227 @@
+package verbs
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+)
+
+// LinkLayer is the link layer of a port: the values of ibv_port_attr.link_layer.
+type LinkLayer uint8
+
+// Link layers.
+const (
+	LinkUnspecified LinkLayer = iota
+	LinkInfiniBand
+	LinkEthernet
+)
+
+// String names the link layer as ibv_devinfo(1) does.
+func (l LinkLayer) String() string {
+	switch l {
+	case LinkUnspecified:
+		return "unspecified"
+	case LinkInfiniBand:
+		return "InfiniBand"
+	case LinkEthernet:
+		return "Ethernet"
+	}
+	return "link layer " + strconv.Itoa(int(l))
+}
+
+// PortState is the logical state of a port: the values of enum ibv_port_state.
+type PortState uint8
+
+// Port states.
+const (
+	PortNop PortState = iota
+	PortDown
+	PortInit
+	PortArmed
+	PortActive
+	PortActiveDefer
+)
+
+// String names the state as ibv_devinfo(1) does.
+func (s PortState) String() string {
+	switch s {
+	case PortNop:
+		return "NOP"
+	case PortDown:
+		return "DOWN"
+	case PortInit:
+		return "INIT"
+	case PortArmed:
+		return "ARMED"
+	case PortActive:
+		return "ACTIVE"
+	case PortActiveDefer:
+		return "ACTIVE_DEFER"
+	}
+	return "state " + strconv.Itoa(int(s))
+}
+
+// GIDType is the type of a GID table entry: the values of enum ibv_gid_type.
+type GIDType uint8
+
+// Types of GID table entries.
+const (
+	GIDTypeIB     GIDType = iota // on an InfiniBand port
+	GIDTypeRoCEv1                // Ethertype 0x8915: one Ethernet segment only
+	GIDTypeRoCEv2                // UDP port 4791: can be routed
+)
+
+// String names the type as the kernel's sysfs does.
+func (t GIDType) String() string {
+	switch t {
+	case GIDTypeIB:
+		return "IB"
+	case GIDTypeRoCEv1:
+		return "RoCE v1"
+	case GIDTypeRoCEv2:
+		return "RoCE v2"
+	}
+	return "GID type " + strconv.Itoa(int(t))
+}
+
+// GID is a port's global identifier, in network byte order. On RoCE it is the
+// IPv6 address of the port, or its IPv4 address in IPv4-mapped form.
+type GID [16]byte
+
+// Addr is the address that the GID holds; IPv4-mapped ones come out as IPv4.
+func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
+
+// IsZero reports whether g is the all-zero GID, which names nothing.
+func (g GID) IsZero() bool { return g == GID{} }
+
+// String writes the GID as an address.
+func (g GID) String() string { return netip.AddrFrom16(g).String() }
+
+// GIDEntry is one entry of a port's GID table.
+type GIDEntry struct {
+	Index        int
+	Port         int
+	Type         GIDType
+	GID          GID
+	NetdevIndex  int    // interface index, 0 if there is none
+	Netdev       string // its name; empty when it lies in another network namespace
+	NetdevPrefix netip.Prefix
+}
+
+// String describes the entry as a line of a table would.
+func (e GIDEntry) String() string {
+	s := fmt.Sprintf("index %d: %s %s", e.Index, e.Type, e.GID.Addr())
+	if e.Netdev != "" {
+		s += " on " + e.Netdev
+	}
+	return s
+}
+
+// DeviceInfo is what can be known about an RDMA device without opening it.
+type DeviceInfo struct {
+	Name    string
+	CharDev string   // character device, such as /dev/infiniband/uverbs0
+	Netdevs []string // netdevices behind its ports, sorted
+	Driver  string   // kernel driver, such as mlx5_core or rdma_rxe; empty if unknown
+}
+
+// DeviceAttr are attributes of an opened device.
+type DeviceAttr struct {
+	Firmware     string
+	NodeGUID     uint64
+	VendorID     uint32
+	VendorPartID uint32
+	HWVersion    uint32
+	Ports        int
+	CompVectors  int
+	MaxQP        int
+	MaxQPWR      int
+	MaxSGE       int
+	MaxCQ        int
+	MaxCQE       int
+	MaxMR        int
+	MaxMRSize    uint64 // bytes
+	MaxPD        int
+	MaxMW        int
+	MemWindow2B  bool // type-2 windows are tied to a queue pair
+	MemWindow2A  bool
+}
+
+// PortAttr are attributes of one port.
+type PortAttr struct {
+	Port      int
+	State     PortState
+	LinkLayer LinkLayer
+	MaxMTU    int // bytes
+	ActiveMTU int // bytes
+	MaxMsg    int // bytes in one message
+	GIDs      int // length of the GID table
+	LID       uint16
+	SMLID     uint16
+	Lanes     int     // 1, 2, 4, 8 or 12; 0 if unknown
+	Speed     float64 // Gbit/s of all lanes together; 0 if unknown
+}
+
+// String describes the port in one line.
+func (p PortAttr) String() string {
+	s := fmt.Sprintf("port %d: %s, %s, MTU %d of %d", p.Port, p.State, p.LinkLayer, p.ActiveMTU, p.MaxMTU)
+	if p.LinkLayer == LinkInfiniBand {
+		s += fmt.Sprintf(", LID %#x", p.LID)
+	}
+	if p.Speed > 0 {
+		s += fmt.Sprintf(", %g Gb/s (%dX)", p.Speed, p.Lanes)
+	}
+	return s
+}
+
+// mtuBytes translates enum ibv_mtu: 1 … 5 stand for 256 … 4096 bytes.
+func mtuBytes(enum uint32) int {
+	if enum < 1 || enum > 5 {
+		return 0
+	}
+	return 128 << enum
+}
+
+// mtuEnum is the inverse of mtuBytes; it rounds down. Below 256 it is 0.
+func mtuEnum(bytes int) uint32 {
+	for e := uint32(5); e > 0; e-- {
+		if bytes >= mtuBytes(e) {
+			return e
+		}
+	}
+	return 0
+}
+
+// linkSpeed translates active_width and active_speed of ibv_port_attr
+// (ibv_query_port(3)) into lanes and Gbit/s of them all.
+func linkSpeed(width, speed uint32) (lanes int, gbps float64) {
+	switch width {
+	case 1:
+		lanes = 1
+	case 2:
+		lanes = 4
+	case 4:
+		lanes = 8
+	case 8:
+		lanes = 12
+	case 16:
+		lanes = 2
+	}
+	switch speed {
+	case 1: // SDR
+		gbps = 2.5
+	case 2: // DDR
+		gbps = 5
+	case 4, 8: // QDR, FDR10
+		gbps = 10
+	case 16: // FDR
+		gbps = 14
+	case 32: // EDR
+		gbps = 25
+	case 64: // HDR
+		gbps = 50
+	case 128: // NDR
+		gbps = 100
+	}
+	return lanes, gbps * float64(lanes)
+}

@@ -1,0 +1,317 @@
+package verbs
+
+// #cgo CFLAGS: -O2 -Wall
+// #cgo LDFLAGS: -libverbs
+// #include <stdlib.h>
+// #include "shim.h"
+import "C"
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// Devices lists the RDMA devices of the machine.
+//
+// Implements: struct ibv_device **ibv_get_device_list(int *num_devices)
+func Devices() ([]DeviceInfo, error) {
+	var list **C.struct_ibv_device
+	var n C.int
+	if no := syscall.Errno(C.snv_list(&list, &n)); no != 0 {
+		return nil, opErr("", "list RDMA devices", no, openHint(no))
+	}
+	defer C.ibv_free_device_list(list)
+	devs := make([]DeviceInfo, 0, int(n))
+	for _, d := range unsafe.Slice(list, int(n)) {
+		info := DeviceInfo{Name: C.GoString(C.ibv_get_device_name(d))}
+		info.CharDev = charDevOf(info.Name)
+		info.Driver = driverIn(classDir, info.Name)
+		// A device that vanishes meanwhile simply has no netdevices.
+		info.Netdevs, _ = NetdevOf(info.Name)
+		devs = append(devs, info)
+	}
+	return devs, nil
+}
+
+// Context is an open RDMA device. It implements fabric.Device, and is safe for
+// concurrent use.
+type Context struct {
+	name   string
+	driver string
+	cfg    config
+	attr   DeviceAttr
+	limits fabric.Limits
+	family family // of PDs
+
+	closing sync.Mutex // one Close at a time
+
+	events  *pollFD
+	eventMu sync.Mutex // guards pending, and ctx against Close while reading an event
+	pending []Event    // read, and not handed out yet
+
+	ctx *C.struct_ibv_context // nil once closed; used between family.enter and leave
+}
+
+var _ fabric.Device = (*Context)(nil)
+
+// Open opens the RDMA device of that name. The GID to use is chosen when a
+// queue pair is made, by the rules of ChooseGID, unless an option names it.
+//
+// Implements: struct ibv_context *ibv_open_device(struct ibv_device *device)
+func Open(name string, opts ...Option) (*Context, error) {
+	c := &Context{name: name, driver: driverIn(classDir, name), cfg: defaultConfig()}
+	for _, o := range opts {
+		o(&c.cfg)
+	}
+	cname := C.CString(name)
+	defer C.free(unsafe.Pointer(cname))
+	if no := syscall.Errno(C.snv_open(cname, &c.ctx)); no != 0 {
+		return nil, opErr(name, "open device", no, openHint(no))
+	}
+	if err := c.init(); err != nil {
+		C.ibv_close_device(c.ctx)
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Context) init() error {
+	if no := syscall.Errno(C.snv_nonblock(c.ctx.async_fd)); no != 0 {
+		return opErr(c.name, "make the event descriptor non-blocking", no, "")
+	}
+	c.events = newPollFD(int(c.ctx.async_fd), c.takeEvent)
+	var a C.struct_ibv_device_attr
+	if no := syscall.Errno(C.ibv_query_device(c.ctx, &a)); no != 0 {
+		return opErr(c.name, "query device", no, "")
+	}
+	c.attr = DeviceAttr{
+		Firmware:     C.GoString(&a.fw_ver[0]),
+		NodeGUID:     binary.BigEndian.Uint64((*[8]byte)(unsafe.Pointer(&a.node_guid))[:]),
+		VendorID:     uint32(a.vendor_id),
+		VendorPartID: uint32(a.vendor_part_id),
+		HWVersion:    uint32(a.hw_ver),
+		Ports:        int(a.phys_port_cnt),
+		CompVectors:  int(c.ctx.num_comp_vectors),
+		MaxQP:        int(a.max_qp),
+		MaxQPWR:      int(a.max_qp_wr),
+		MaxSGE:       int(a.max_sge),
+		MaxCQ:        int(a.max_cq),
+		MaxCQE:       int(a.max_cqe),
+		MaxMR:        int(a.max_mr),
+		MaxMRSize:    uint64(a.max_mr_size),
+		MaxPD:        int(a.max_pd),
+		MaxMW:        int(a.max_mw),
+		MemWindow2A:  a.device_cap_flags&C.IBV_DEVICE_MEM_WINDOW_TYPE_2A != 0,
+		MemWindow2B:  a.device_cap_flags&C.IBV_DEVICE_MEM_WINDOW_TYPE_2B != 0,
+	}
+	p, err := c.Port(c.cfg.port)
+	if err != nil {
+		return err
+	}
+	c.limits = fabric.Limits{
+		MaxQPWR:      c.attr.MaxQPWR,
+		MaxCQE:       c.attr.MaxCQE,
+		CompVectors:  c.attr.CompVectors,
+		MaxMsg:       p.MaxMsg,
+		Windows:      c.attr.MaxMW > 0 && (c.attr.MemWindow2A || c.attr.MemWindow2B),
+		WindowBounds: windowBounds(c.driver),
+	}
+	return nil
+}
+
+// Name implements fabric.Device.
+func (c *Context) Name() string { return c.name }
+
+// Driver is the kernel driver of the device, such as mlx5_core or rdma_rxe;
+// empty if unknown.
+func (c *Context) Driver() string { return c.driver }
+
+// Limits implements fabric.Device.
+func (c *Context) Limits() fabric.Limits { return c.limits }
+
+// Attr are the attributes of the device, as they were when it was opened.
+//
+// Implements: int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *device_attr)
+func (c *Context) Attr() DeviceAttr { return c.attr }
+
+// Port queries a port, from 1 on.
+//
+// Implements: int ibv_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *port_attr)
+func (c *Context) Port(port int) (PortAttr, error) {
+	op := fmt.Sprintf("query port %d", port)
+	if !c.family.enter() {
+		return PortAttr{}, &OpError{Op: op, Device: c.name, Err: net.ErrClosed}
+	}
+	defer c.family.leave()
+	if port < 1 || port > c.attr.Ports {
+		return PortAttr{}, opErr(c.name, op, syscall.EINVAL, fmt.Sprintf("the device has ports 1 … %d", c.attr.Ports))
+	}
+	var a C.struct_snv_port_attr
+	if no := syscall.Errno(C.snv_query_port(c.ctx, C.uint8_t(port), &a)); no != 0 {
+		return PortAttr{}, opErr(c.name, op, no, "")
+	}
+	p := PortAttr{
+		Port:      port,
+		State:     PortState(a.state),
+		LinkLayer: LinkLayer(a.link_layer),
+		MaxMTU:    mtuBytes(uint32(a.max_mtu)),
+		ActiveMTU: mtuBytes(uint32(a.active_mtu)),
+		MaxMsg:    int(a.max_msg_sz),
+		GIDs:      int(a.gid_tbl_len),
+		LID:       uint16(a.lid),
+		SMLID:     uint16(a.sm_lid),
+	}
+	p.Lanes, p.Speed = linkSpeed(uint32(a.active_width), uint32(a.active_speed))
+	return p, nil
+}
+
+// Ports queries all ports.
+func (c *Context) Ports() ([]PortAttr, error) {
+	ports := make([]PortAttr, 0, c.attr.Ports)
+	for i := 1; i <= c.attr.Ports; i++ {
+		p, err := c.Port(i)
+		if err != nil {
+			return nil, err
+		}
+		ports = append(ports, p)
+	}
+	return ports, nil
+}
+
+// QueryGIDTable reads the valid entries of the GID tables of all ports, with
+// the netdevices of this network namespace and the prefixes of their addresses.
+//
+// Implements: ssize_t ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max_entries, uint32_t flags)
+func (c *Context) QueryGIDTable() ([]GIDEntry, error) {
+	const op = "query GID table"
+	if !c.family.enter() {
+		return nil, &OpError{Op: op, Device: c.name, Err: net.ErrClosed}
+	}
+	defer c.family.leave()
+	size := 0
+	for i := 1; i <= c.attr.Ports; i++ {
+		var a C.struct_snv_port_attr
+		if no := syscall.Errno(C.snv_query_port(c.ctx, C.uint8_t(i), &a)); no != 0 {
+			return nil, opErr(c.name, op, no, "")
+		}
+		size += int(a.gid_tbl_len)
+	}
+	if size == 0 {
+		return nil, nil
+	}
+	raw := make([]C.struct_ibv_gid_entry, size)
+	var n C.int
+	if no := syscall.Errno(C.snv_query_gids(c.ctx, &raw[0], C.int(size), &n)); no != 0 {
+		return nil, opErr(c.name, op, no, "")
+	}
+	table := make([]GIDEntry, 0, int(n))
+	for _, r := range raw[:n] {
+		e := GIDEntry{
+			Index:       int(r.gid_index),
+			Port:        int(r.port_num),
+			Type:        GIDType(r.gid_type),
+			GID:         GID(r.gid),
+			NetdevIndex: int(r.ndev_ifindex),
+		}
+		e.Netdev, e.NetdevPrefix = netdevAddr(e.NetdevIndex, e.GID.Addr())
+		table = append(table, e)
+	}
+	return table, nil
+}
+
+// netdevAddr is the name of a netdevice and the prefix that addr has there.
+func netdevAddr(index int, addr netip.Addr) (string, netip.Prefix) {
+	ifi, err := net.InterfaceByIndex(index)
+	if err != nil {
+		return "", netip.Prefix{}
+	}
+	addrs, err := ifi.Addrs()
+	if err != nil {
+		return ifi.Name, netip.Prefix{}
+	}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap().WithZone("") == addr {
+			return ifi.Name, p.Masked()
+		}
+	}
+	return ifi.Name, netip.Prefix{}
+}
+
+// ChooseGID picks the GID that the next queue pair will use, and says why.
+func (c *Context) ChooseGID() (GIDEntry, string, error) {
+	port, err := c.Port(c.cfg.port)
+	if err != nil {
+		return GIDEntry{}, "", err
+	}
+	table, err := c.QueryGIDTable()
+	if err != nil {
+		return GIDEntry{}, "", err
+	}
+	if c.cfg.gidIndex >= 0 {
+		for _, e := range table {
+			if e.Index == c.cfg.gidIndex && e.Port == c.cfg.port {
+				return e, e.String() + ", as asked for", nil
+			}
+		}
+		err := fmt.Errorf("port %d: %w: nothing at index %d; %s", c.cfg.port, ErrNoGID, c.cfg.gidIndex, gidCure(table, GIDHint{}))
+		return GIDEntry{}, "", &OpError{Op: "choose GID", Device: c.name, Err: err}
+	}
+	e, why, err := ChooseGID(port, table, c.cfg.hint)
+	if err != nil {
+		return GIDEntry{}, "", &OpError{Op: "choose GID", Device: c.name, Err: err}
+	}
+	return e, why, nil
+}
+
+// EventFD becomes readable when an asynchronous event is pending. It belongs
+// to the Context.
+func (c *Context) EventFD() int { return c.events.fd }
+
+// Close closes everything made on the device, and then the device. It is
+// idempotent; after a failure it can be called again.
+//
+// Implements: int ibv_close_device(struct ibv_context *context)
+func (c *Context) Close() error {
+	if err := c.family.close(); err != nil {
+		return err
+	}
+	c.closing.Lock()
+	defer c.closing.Unlock()
+	if c.ctx == nil {
+		return nil
+	}
+	if err := c.events.close(); err != nil {
+		return &OpError{Op: "close device", Device: c.name, Err: err}
+	}
+	c.eventMu.Lock()
+	defer c.eventMu.Unlock()
+	if r := C.ibv_close_device(c.ctx); r != 0 {
+		return opErr(c.name, "close device", syscall.EIO, "")
+	}
+	c.ctx = nil
+	return nil
+}
+
+// NewDomain implements fabric.Device.
+//
+// Implements: struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+func (c *Context) NewDomain() (fabric.Domain, error) {
+	const op = "allocate protection domain"
+	if !c.family.enter() {
+		return nil, &OpError{Op: op, Device: c.name, Err: net.ErrClosed}
+	}
+	defer c.family.leave()
+	d := &PD{ctx: c}
+	if no := syscall.Errno(C.snv_alloc_pd(c.ctx, &d.pd)); no != 0 {
+		return nil, opErr(c.name, op, no, "")
+	}
+	c.family.add(d, rankPD)
+	return d, nil
+}

@@ -1,0 +1,133 @@
+package verbs
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// OpError is the error of every operation of this package.
+type OpError struct {
+	Op     string // what was being done, with the attributes that matter
+	Device string // RDMA device; empty when there is none yet
+	QPN    uint32 // queue pair; 0 when the operation is not about one
+	Err    error  // wraps a syscall.Errno, net.ErrClosed or a sentinel of package fabric
+	Hint   string // what may be the cause, or the cure; may be empty
+}
+
+// Error implements error.
+func (e *OpError) Error() string {
+	var b strings.Builder
+	if e.Device != "" {
+		b.WriteString(e.Device)
+		b.WriteString(": ")
+	}
+	if e.QPN != 0 {
+		fmt.Fprintf(&b, "queue pair %#x: ", e.QPN)
+	}
+	b.WriteString(e.Op)
+	b.WriteString(": ")
+	b.WriteString(e.Err.Error())
+	if e.Hint != "" {
+		b.WriteString(" (")
+		b.WriteString(e.Hint)
+		b.WriteString(")")
+	}
+	return b.String()
+}
+
+// Unwrap returns the cause.
+func (e *OpError) Unwrap() error { return e.Err }
+
+// MemlockLimit is how many bytes of memory this process may lock, which is
+// what registration counts against unless it has CAP_IPC_LOCK. The second
+// result is false when there is no limit.
+func MemlockLimit() (limit uint64, limited bool) {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r); err != nil || r.Cur == unix.RLIM_INFINITY {
+		return 0, false
+	}
+	return r.Cur, true
+}
+
+// wrapped gives an errno the sentinel that callers test for.
+func wrapped(no syscall.Errno) error {
+	switch no {
+	case syscall.EOPNOTSUPP, syscall.ENOSYS, syscall.EPROTONOSUPPORT:
+		return fmt.Errorf("%w: %w", fabric.ErrUnsupported, no)
+	}
+	return no
+}
+
+func opErr(device, op string, no syscall.Errno, hint string) error {
+	return &OpError{Op: op, Device: device, Err: wrapped(no), Hint: hint}
+}
+
+// openHint explains why a device could not be opened.
+func openHint(no syscall.Errno) string {
+	switch no {
+	case syscall.ENODEV:
+		return "`rdma link` lists the devices; for Soft-RoCE: rdma link add rxe0 type rxe netdev eth0"
+	case syscall.ENOENT:
+		return "no character device: is the kernel module ib_uverbs loaded, and is /dev/infiniband visible here?"
+	case syscall.EACCES, syscall.EPERM:
+		return "no access to /dev/infiniband/uverbs*: run as root, or with a group that may open it"
+	case syscall.ENOSYS:
+		return "kernel without user verbs: modprobe ib_uverbs"
+	}
+	return ""
+}
+
+// regHint explains why length bytes could not be registered.
+func regHint(no syscall.Errno, length int, limit uint64, limited bool) string {
+	switch no {
+	case syscall.ENOMEM:
+		if limited {
+			return fmt.Sprintf("RLIMIT_MEMLOCK is %d KiB and %d KiB were to be locked: raise it with `ulimit -l unlimited`, LimitMEMLOCK=infinity in the unit, or grant CAP_IPC_LOCK",
+				limit/1024, (length+1023)/1024)
+		}
+		return "RLIMIT_MEMLOCK is unlimited: the machine is out of memory, or the device out of memory regions"
+	case syscall.EFAULT:
+		return "the memory is not mapped, or not writable although LocalWrite was asked for"
+	case syscall.EINVAL:
+		return "RemoteWrite needs LocalWrite as well"
+	case syscall.EPERM:
+		return "locking memory was refused: grant CAP_IPC_LOCK"
+	}
+	return ""
+}
+
+// rtrHint explains why a queue pair could not be moved to RTR.
+func rtrHint(no syscall.Errno, local, remote GID) string {
+	switch no {
+	case syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH:
+		return fmt.Sprintf("no ARP or neighbour-discovery answer from GID %s to %s: is that address reachable from the netdevice behind this GID (ping -I), and is the link up?", remote, local)
+	case syscall.EINVAL:
+		return fmt.Sprintf("local GID %s, remote GID %s: both must be RoCE v2, or both v1, of one address family, and still in the GID tables", local, remote)
+	}
+	return ""
+}
+
+// cqHint explains why a completion queue could not be made.
+func cqHint(no syscall.Errno, depth, vector int, l fabric.Limits) string {
+	if no != syscall.EINVAL {
+		return ""
+	}
+	return fmt.Sprintf("depth must be 1 … %d and the completion vector 0 … %d; asked for %d and %d", l.MaxCQE, l.CompVectors-1, depth, vector)
+}
+
+// qpHint explains why a queue pair could not be made.
+func qpHint(no syscall.Errno, c fabric.QPConfig, l fabric.Limits) string {
+	switch no {
+	case syscall.EINVAL:
+		return fmt.Sprintf("asked for %d sends, %d receives and %d bytes inline; the device takes at most %d work requests, and limits inline data too (Soft-RoCE: 512 bytes)",
+			c.MaxSend, c.MaxRecv, c.MaxInline, l.MaxQPWR)
+	case syscall.ENOMEM:
+		return "the device is out of queue pairs or memory, or RLIMIT_MEMLOCK is too low: ulimit -l unlimited"
+	}
+	return ""
+}

@@ -1,0 +1,79 @@
+package verbs
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+)
+
+// The order in which a parent closes its children.
+const (
+	rankQP = iota
+	rankMW
+	rankMR
+	rankCQ
+	rankPD
+)
+
+// family is a parent's view of its children: it closes them before the parent
+// goes, and lets no child be made afterwards.
+type family struct {
+	life   sync.RWMutex // read-locked while the parent is in use
+	closed bool
+
+	mu      sync.Mutex
+	members map[io.Closer]int // child to rank
+}
+
+// enter keeps the parent open until leave; it fails if Close has begun.
+func (f *family) enter() bool {
+	f.life.RLock()
+	if f.closed {
+		f.life.RUnlock()
+		return false
+	}
+	return true
+}
+
+func (f *family) leave() { f.life.RUnlock() }
+
+// add is called between enter and leave.
+func (f *family) add(c io.Closer, rank int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.members == nil {
+		f.members = make(map[io.Closer]int)
+	}
+	f.members[c] = rank
+}
+
+func (f *family) remove(c io.Closer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.members, c)
+}
+
+// close closes the children by rank. A child that fails stays a member, so
+// that a later close tries again.
+func (f *family) close() error {
+	f.life.Lock()
+	f.closed = true
+	f.life.Unlock()
+
+	f.mu.Lock()
+	order := make([]io.Closer, 0, len(f.members))
+	rank := make(map[io.Closer]int, len(f.members))
+	for c, r := range f.members {
+		order = append(order, c)
+		rank[c] = r
+	}
+	f.mu.Unlock()
+	slices.SortFunc(order, func(a, b io.Closer) int { return cmp.Compare(rank[a], rank[b]) })
+	var errs []error
+	for _, c := range order {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,87 @@
+package verbs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/Mellanox/rdmamap"
+)
+
+const (
+	classDir    = "/sys/class/infiniband"
+	rxeDriver   = "rdma_rxe"
+	uverbsChars = "/dev/infiniband/uverbs"
+)
+
+// DeviceOf is the RDMA device of a netdevice.
+func DeviceOf(netdev string) (string, error) {
+	dev, err := rdmamap.GetRdmaDeviceForNetdevice(netdev)
+	if err == nil && dev == "" {
+		err = os.ErrNotExist
+	}
+	if err != nil {
+		return "", fmt.Errorf("RDMA device of netdevice %s: %w", netdev, err)
+	}
+	return dev, nil
+}
+
+// NetdevOf are the names of the netdevices behind the ports of an RDMA device,
+// sorted. Netdevices in other network namespaces are among them: sysfs names
+// them all the same.
+func NetdevOf(device string) ([]string, error) {
+	return netdevsIn(classDir, device)
+}
+
+func netdevsIn(class, device string) ([]string, error) {
+	if _, err := os.Stat(filepath.Join(class, device)); err != nil {
+		return nil, fmt.Errorf("netdevices of RDMA device %s: %w", device, err)
+	}
+	files, err := filepath.Glob(filepath.Join(class, device, "ports", "*", "gid_attrs", "ndevs", "*"))
+	if err != nil {
+		return nil, fmt.Errorf("netdevices of RDMA device %s: %w", device, err)
+	}
+	var names []string
+	for _, f := range files {
+		// An empty slot of the GID table answers EINVAL.
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		if n := strings.TrimSpace(string(b)); n != "" && !slices.Contains(names, n) {
+			names = append(names, n)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// charDevOf is the uverbs character device of an RDMA device, or empty.
+func charDevOf(device string) string {
+	for _, f := range rdmamap.GetRdmaCharDevices(device) {
+		if strings.HasPrefix(f, uverbsChars) {
+			return f
+		}
+	}
+	return ""
+}
+
+// driverIn is the kernel driver of an RDMA device. Soft-RoCE has no bus device
+// and so no driver link; it alone has the attribute "parent", the name of its
+// netdevice.
+func driverIn(class, device string) string {
+	dir := filepath.Join(class, device)
+	if link, err := os.Readlink(filepath.Join(dir, "device", "driver")); err == nil {
+		return filepath.Base(link)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "parent")); err == nil {
+		return rxeDriver
+	}
+	return ""
+}
+
+// windowBounds says whether a driver's devices check the bounds of a memory
+// window. Soft-RoCE checks the region's alone.
+func windowBounds(driver string) bool { return driver != rxeDriver }

@@ -1,0 +1,166 @@
+package verbs
+
+// #cgo noescape snv_post_send
+// #cgo nocallback snv_post_send
+// #cgo noescape snv_post_recv
+// #cgo nocallback snv_post_recv
+// #include "shim.h"
+import "C"
+
+import (
+	"fmt"
+	"net"
+	"syscall"
+	"unsafe"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// postErr is the error of a post that was refused; wr, if known, is the first
+// request that was.
+func (q *QP) postErr(op string, no syscall.Errno, wr *fabric.SendWR) error {
+	hint := ""
+	var err error = no
+	switch no {
+	case syscall.ENOMEM, syscall.ENOSPC:
+		err = fmt.Errorf("%w: %w", fabric.ErrQueueFull, no)
+	case syscall.EINVAL:
+		switch {
+		case wr == nil:
+		case wr.Flags&fabric.Inline != 0 && int64(wr.Len) > int64(q.cfg.MaxInline):
+			hint = fmt.Sprintf("%d bytes inline, the queue pair takes %d", wr.Len, q.cfg.MaxInline)
+		case wr.Op < fabric.OpSend || wr.Op >= fabric.OpBind:
+			hint = fmt.Sprintf("opcode %d cannot be posted", wr.Op)
+		}
+	}
+	return q.opErr(op, err, hint)
+}
+
+// notReady is the error of a post to a queue that is shut.
+func (q *QP) notReady(op string) error {
+	q.ctl.Lock()
+	defer q.ctl.Unlock()
+	if q.qp == nil {
+		return q.opErr(op, net.ErrClosed, "")
+	}
+	return q.opErr(op, syscall.EINVAL, "the queue pair is in state "+q.state.String())
+}
+
+// PostSend implements fabric.QP. Inline data that lies in Go memory must be
+// kept alive by the caller until PostSend returns.
+//
+// Implements: int ibv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+func (q *QP) PostSend(wrs []fabric.SendWR) (int, error) {
+	if len(wrs) == 0 {
+		return 0, nil
+	}
+	q.sendMu.Lock()
+	if q.sq == nil {
+		q.sendMu.Unlock()
+		return 0, q.notReady("post send")
+	}
+	p := C.snv_post_send(q.sq, (*C.struct_snv_send_wr)(unsafe.Pointer(&wrs[0])), C.int(len(wrs)))
+	n := int(p.n)
+	if p.err == C.SNV_LOCAL_INV {
+		var err error
+		n, err = q.postRest(wrs, n)
+		q.sendMu.Unlock()
+		return n, err
+	}
+	q.sendMu.Unlock()
+	if p.err != 0 {
+		return n, q.postErr("post send", syscall.Errno(p.err), &wrs[n])
+	}
+	return n, nil
+}
+
+// postRest goes on with a batch at record n, a LOCAL_INV, which the shim leaves
+// to Go because Go knows what is bound. sendMu is held.
+func (q *QP) postRest(wrs []fabric.SendWR, n int) (int, error) {
+	for n < len(wrs) {
+		if wr := &wrs[n]; wr.Op == fabric.OpLocalInv {
+			if err := q.localInv(wr.RKey, wr.ID, wr.Flags); err != nil {
+				return n, err
+			}
+			n++
+			continue
+		}
+		p := C.snv_post_send(q.sq, (*C.struct_snv_send_wr)(unsafe.Pointer(&wrs[n])), C.int(len(wrs)-n))
+		n += int(p.n)
+		if p.err != 0 && p.err != C.SNV_LOCAL_INV {
+			return n, q.postErr("post send", syscall.Errno(p.err), &wrs[n])
+		}
+	}
+	return n, nil
+}
+
+// localInv invalidates the window of that key, if it is bound to this queue
+// pair. sendMu is held.
+func (q *QP) localInv(key uint32, id uint64, f fabric.Flags) error {
+	q.boundMu.Lock()
+	w := q.bound[key]
+	q.boundMu.Unlock()
+	if w == nil {
+		return q.opErr(fmt.Sprintf("invalidate key %#x", key), syscall.EINVAL, "no window of that key is bound to this queue pair")
+	}
+	return w.unbind(q, key, id, f)
+}
+
+// PostRecv implements fabric.QP.
+//
+// Implements: int ibv_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+func (q *QP) PostRecv(wrs []fabric.RecvWR) (int, error) {
+	if len(wrs) == 0 {
+		return 0, nil
+	}
+	q.recvMu.Lock()
+	if q.rq == nil {
+		q.recvMu.Unlock()
+		return 0, q.notReady("post receive")
+	}
+	p := C.snv_post_recv(q.rq, (*C.struct_snv_recv_wr)(unsafe.Pointer(&wrs[0])), C.int(len(wrs)))
+	q.recvMu.Unlock()
+	if p.err != 0 {
+		return int(p.n), q.postErr("post receive", syscall.Errno(p.err), nil)
+	}
+	return int(p.n), nil
+}
+
+// Bind implements fabric.QP.
+//
+// Implements: int ibv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr) with IBV_WR_BIND_MW
+func (q *QP) Bind(w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, f fabric.Flags) (uint32, error) {
+	const op = "bind memory window"
+	mw, ok := w.(*MW)
+	mr, ok2 := r.(*MR)
+	if !ok || !ok2 || mw.pd != q.pd || mr.pd != q.pd {
+		return 0, q.opErr(op, syscall.EINVAL, "window, region and queue pair must be of one protection domain")
+	}
+	q.sendMu.Lock()
+	if q.sq == nil {
+		q.sendMu.Unlock()
+		return 0, q.notReady(op)
+	}
+	key, err := mw.bind(q, mr, addr, length, id, f)
+	q.sendMu.Unlock()
+	return key, err
+}
+
+// Unbind implements fabric.QP.
+//
+// Implements: int ibv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr) with IBV_WR_LOCAL_INV
+func (q *QP) Unbind(w fabric.Window, id uint64, f fabric.Flags) error {
+	const op = "invalidate memory window"
+	mw, ok := w.(*MW)
+	if !ok || mw.pd != q.pd {
+		return q.opErr(op, syscall.EINVAL, "window and queue pair must be of one protection domain")
+	}
+	q.sendMu.Lock()
+	if q.sq == nil {
+		q.sendMu.Unlock()
+		return q.notReady(op)
+	}
+	err := mw.unbind(q, mw.RKey(), id, f)
+	q.sendMu.Unlock()
+	return err
+}

@@ -1,0 +1,374 @@
+package verbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// QP is a queue pair. It implements fabric.QP. One goroutine at a time should
+// post to its send queue and one to its receive queue, which keeps their
+// mutexes uncontended; all methods are safe for concurrent use.
+//
+// Besides Connect, the transitions can be made one by one: ToInit, ToRTR,
+// ToRTS, Fail, Reset.
+type QP struct {
+	pd             *PD
+	cfg            fabric.QPConfig
+	sendCQ, recvCQ *CQ
+	num            uint32
+	addr           fabric.Address
+	port           PortAttr
+	gid            GIDEntry
+
+	ctl   sync.Mutex // serialises transitions and Close; taken before sendMu and recvMu
+	state QPState
+	qp    *C.struct_ibv_qp // nil once closed
+
+	boundMu sync.Mutex
+	bound   map[uint32]*MW // windows bound to it, by key
+
+	// The two directions have different users: keep them off each other's
+	// cache lines.
+	_      [64]byte
+	sendMu sync.Mutex
+	sq     *C.struct_ibv_qp // nil unless sends may be posted
+	_      [64]byte
+	recvMu sync.Mutex
+	rq     *C.struct_ibv_qp // nil unless receives may be posted
+}
+
+var _ fabric.QP = (*QP)(nil)
+
+// NewQP implements fabric.Domain: the queue pair is made and moved to INIT. Its
+// address, GID included, is fixed from then on.
+//
+// Implements: struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
+func (d *PD) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
+	const op = "create queue pair"
+	if !d.family.enter() {
+		return nil, d.closedErr(op)
+	}
+	defer d.family.leave()
+	q := &QP{pd: d, cfg: cfg}
+	var p C.struct_snv_qp_params
+	switch cfg.Transport {
+	case fabric.RC:
+		p._type = C.IBV_QPT_RC
+	case fabric.UC:
+		p._type = C.IBV_QPT_UC
+	default:
+		return nil, opErr(d.ctx.name, op, syscall.EINVAL, "the transport is neither RC nor UC")
+	}
+	var ok bool
+	if q.sendCQ, ok = cfg.SendCQ.(*CQ); ok {
+		q.recvCQ, ok = cfg.RecvCQ.(*CQ)
+	}
+	if !ok || q.sendCQ.pd.ctx != d.ctx || q.recvCQ.pd.ctx != d.ctx {
+		return nil, opErr(d.ctx.name, op, syscall.EINVAL, "it needs a send CQ and a receive CQ of the same device")
+	}
+	if cfg.MaxSend < 0 || cfg.MaxRecv < 0 || cfg.MaxInline < 0 {
+		return nil, opErr(d.ctx.name, op, syscall.EINVAL, "a size is negative")
+	}
+	if !q.sendCQ.family.enter() {
+		return nil, d.closedErr(op)
+	}
+	defer q.sendCQ.family.leave()
+	if q.recvCQ != q.sendCQ {
+		if !q.recvCQ.family.enter() {
+			return nil, d.closedErr(op)
+		}
+		defer q.recvCQ.family.leave()
+	}
+	if err := q.makeAddress(); err != nil {
+		return nil, err
+	}
+	p.send_cq, p.recv_cq = q.sendCQ.cq, q.recvCQ.cq
+	p.max_send_wr, p.max_recv_wr, p.max_inline = C.uint32_t(cfg.MaxSend), C.uint32_t(cfg.MaxRecv), C.uint32_t(cfg.MaxInline)
+	if no := syscall.Errno(C.snv_create_qp(d.pd, &p, &q.qp)); no != 0 {
+		return nil, opErr(d.ctx.name, op, no, qpHint(no, cfg, d.ctx.limits))
+	}
+	q.num = uint32(q.qp.qp_num)
+	q.addr.QPN = q.num
+	if err := q.ToInit(); err != nil {
+		C.ibv_destroy_qp(q.qp)
+		return nil, err
+	}
+	d.family.add(q, rankQP)
+	q.sendCQ.family.add(q, rankQP)
+	q.recvCQ.family.add(q, rankQP)
+	return q, nil
+}
+
+// makeAddress fills in everything of the address but the number.
+func (q *QP) makeAddress() error {
+	c := q.pd.ctx
+	var err error
+	if q.port, err = c.Port(c.cfg.port); err != nil {
+		return err
+	}
+	q.addr = fabric.Address{LID: q.port.LID, MTU: q.port.ActiveMTU}
+	if q.gid, _, err = c.ChooseGID(); err != nil && q.port.LinkLayer != LinkInfiniBand {
+		return err
+	}
+	if q.port.LinkLayer != LinkInfiniBand {
+		q.addr.GID = q.gid.GID
+	}
+	var b [4]byte
+	rand.Read(b[:])
+	q.addr.PSN = binary.LittleEndian.Uint32(b[:]) & 0xffffff
+	return nil
+}
+
+func (q *QP) opErr(op string, err error, hint string) error {
+	if no, ok := err.(syscall.Errno); ok {
+		err = wrapped(no)
+	}
+	return &OpError{Op: op, Device: q.pd.ctx.name, QPN: q.num, Err: err, Hint: hint}
+}
+
+// Num implements fabric.QP.
+func (q *QP) Num() uint32 { return q.num }
+
+// Address implements fabric.QP.
+func (q *QP) Address() fabric.Address { return q.addr }
+
+// GID is the entry of the GID table that the queue pair uses.
+func (q *QP) GID() GIDEntry { return q.gid }
+
+// State is the state that the last transition led to. The device moves a queue
+// pair to ERR by itself when a work request fails; QueryState sees that.
+func (q *QP) State() QPState {
+	q.ctl.Lock()
+	defer q.ctl.Unlock()
+	return q.state
+}
+
+// QueryState asks the device for the state.
+//
+// Implements: int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask, struct ibv_qp_init_attr *init_attr)
+func (q *QP) QueryState() (QPState, error) {
+	q.ctl.Lock()
+	defer q.ctl.Unlock()
+	if q.qp == nil {
+		return 0, q.opErr("query queue pair", net.ErrClosed, "")
+	}
+	var s C.int
+	if no := syscall.Errno(C.snv_query_qp_state(q.qp, &s)); no != 0 {
+		return 0, q.opErr("query queue pair", no, "")
+	}
+	return QPState(s), nil
+}
+
+// modify makes one transition; ctl is held. What is wrong with it is found out
+// here where that is possible, because the device answers EINVAL to everything.
+//
+// Implements: int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
+func (q *QP) modify(to QPState, mask QPAttrMask, a *C.struct_snv_qp_attr, hint func(syscall.Errno) string) error {
+	op := fmt.Sprintf("modify from %s to %s", q.state, to)
+	if q.qp == nil {
+		return q.opErr(op, net.ErrClosed, "")
+	}
+	mask |= AttrState
+	if err := CheckTransition(q.cfg.Transport, q.state, to, mask); err != nil {
+		return q.opErr(op, fmt.Errorf("%w: %w", err, syscall.EINVAL), "")
+	}
+	a.state, a.attr_mask = C.uint32_t(to), C.uint32_t(mask)
+	if no := syscall.Errno(C.snv_modify_qp(q.qp, a)); no != 0 {
+		h := ""
+		if hint != nil {
+			h = hint(no)
+		}
+		return q.opErr(op+" ("+mask.String()+")", no, h)
+	}
+	q.state = to
+	q.openQueues(to >= StateRTS, to != StateReset)
+	return nil
+}
+
+// openQueues opens or shuts the queues for posting; ctl is held.
+func (q *QP) openQueues(send, recv bool) {
+	q.sendMu.Lock()
+	q.sq = nil
+	if send {
+		q.sq = q.qp
+	}
+	q.sendMu.Unlock()
+	q.recvMu.Lock()
+	q.rq = nil
+	if recv {
+		q.rq = q.qp
+	}
+	q.recvMu.Unlock()
+}
+
+// ToInit moves the queue pair from RESET to INIT: receives can be posted. The
+// peer may write, but neither read nor do atomics.
+func (q *QP) ToInit() error {
+	q.ctl.Lock()
+	defer q.ctl.Unlock()
+	c := q.pd.ctx
+	a := C.struct_snv_qp_attr{
+		pkey_index: C.uint16_t(c.cfg.pkeyIndex),
+		port:       C.uint8_t(c.cfg.port),
+		access:     C.IBV_ACCESS_REMOTE_WRITE,
+	}
+	return q.modify(StateInit, initAttrs, &a, nil)
+}
+
+// ToRTR moves the queue pair from INIT to RTR: it receives from remote. On
+// RoCE the kernel resolves the peer's link-layer address meanwhile, which
+// blocks until there is an answer or none is expected any more.
+func (q *QP) ToRTR(remote fabric.Address, t fabric.Timing) error {
+	q.ctl.Lock()
+	defer q.ctl.Unlock()
+	t = t.WithDefaults()
+	if err := q.checkRemote(remote); err != nil {
+		return err
+	}
+	c := q.pd.ctx
+	a := C.struct_snv_qp_attr{
+		path_mtu:           C.uint32_t(mtuEnum(min(q.port.ActiveMTU, remote.MTU))),
+		dest_qpn:           C.uint32_t(remote.QPN),
+		rq_psn:             C.uint32_t(remote.PSN),
+		port:               C.uint8_t(c.cfg.port),
+		dlid:               C.uint16_t(remote.LID),
+		sl:                 C.uint8_t(c.cfg.serviceLevel),
+		min_rnr_timer:      C.uint8_t(t.MinRNRTimer),
+		max_dest_rd_atomic: 1, // as small as every device takes; the access flags forbid reads
+	}
+	if remote.GID != [16]byte{} {
+		a.is_global = 1
+		a.sgid_index = C.uint8_t(q.gid.Index)
+		a.hop_limit = C.uint8_t(c.cfg.hopLimit)
+		a.traffic_class = C.uint8_t(c.cfg.trafficClass)
+		for i, b := range remote.GID {
+			a.dgid[i] = C.uint8_t(b)
+		}
+	}
+	mask := rtrAttrs
+	if q.cfg.Transport == fabric.RC {
+		mask |= rtrRC
+	}
+	return q.modify(StateRTR, mask, &a, func(no syscall.Errno) string {
+		return rtrHint(no, q.gid.GID, GID(remote.GID))
+	})
+}
+
+// checkRemote says which part of a peer's address cannot be right.
+func (q *QP) checkRemote(r fabric.Address) error {
+	if err := checkAddress(r, q.port.LinkLayer); err != nil {
+		return q.opErr("connect", fmt.Errorf("%w: %w", err, syscall.EINVAL), "")
+	}
+	return nil
+}
+
+// ToRTS moves the queue pair from RTR to RTS: sends can be posted.
+func (q *QP) ToRTS(t fabric.Timing) error {
+	q.ctl.Lock()
+	defer q.ctl.Unlock()
+	t = t.WithDefaults()
+	a := C.struct_snv_qp_attr{
+		sq_psn:        C.uint32_t(q.addr.PSN),
+		timeout:       C.uint8_t(t.Timeout),
+		retry_cnt:     C.uint8_t(t.RetryCount),
+		rnr_retry:     C.uint8_t(t.RNRRetry),
+		max_rd_atomic: 1,
+	}
+	mask := AttrSQPSN
+	if q.cfg.Transport == fabric.RC {
+		mask |= rtsRC
+	}
+	return q.modify(StateRTS, mask, &a, func(no syscall.Errno) string {
+		if no == syscall.EINVAL {
+			return fmt.Sprintf("timeout %d must be below 32, retry count %d and RNR retry %d below 8", t.Timeout, t.RetryCount, t.RNRRetry)
+		}
+		return ""
+	})
+}
+
+// Connect implements fabric.QP.
+func (q *QP) Connect(remote fabric.Address, t fabric.Timing) error {
+	if err := q.ToRTR(remote, t); err != nil {
+		return err
+	}
+	return q.ToRTS(t)
+}
+
+// Fail implements fabric.QP. Receives posted afterwards may never complete.
+func (q *QP) Fail() error {
+	q.ctl.Lock()
+	defer q.ctl.Unlock()
+	var a C.struct_snv_qp_attr
+	return q.modify(StateErr, 0, &a, nil)
+}
+
+// Reset moves the queue pair to RESET: both queues are emptied without
+// completions, and the windows bound to it become unbound.
+func (q *QP) Reset() error {
+	q.ctl.Lock()
+	defer q.ctl.Unlock()
+	if q.qp != nil {
+		if err := q.quiesce(); err != nil {
+			return err
+		}
+	}
+	var a C.struct_snv_qp_attr
+	return q.modify(StateReset, 0, &a, nil)
+}
+
+// quiesce shuts the queues, stops the retransmission timers by moving to ERR
+// (old Soft-RoCE kernels let them fire on a queue pair that is gone), and gives
+// up the windows; ctl is held.
+func (q *QP) quiesce() error {
+	q.openQueues(false, false)
+	if q.state == StateRTR || q.state == StateRTS {
+		var a C.struct_snv_qp_attr
+		if err := q.modify(StateErr, 0, &a, nil); err != nil {
+			return err
+		}
+		q.openQueues(false, false)
+	}
+	q.boundMu.Lock()
+	windows := make([]*MW, 0, len(q.bound))
+	for _, w := range q.bound {
+		windows = append(windows, w)
+	}
+	q.boundMu.Unlock()
+	for _, w := range windows {
+		if err := w.release(q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close implements fabric.QP. Windows bound to the queue pair become unbound.
+//
+// Implements: int ibv_destroy_qp(struct ibv_qp *qp)
+func (q *QP) Close() error {
+	q.ctl.Lock()
+	defer q.ctl.Unlock()
+	if q.qp == nil {
+		return nil
+	}
+	if err := q.quiesce(); err != nil {
+		return err
+	}
+	if no := syscall.Errno(C.ibv_destroy_qp(q.qp)); no != 0 {
+		return q.opErr("destroy queue pair", no, "")
+	}
+	q.qp = nil
+	q.pd.family.remove(q)
+	q.sendCQ.family.remove(q)
+	q.recvCQ.family.remove(q)
+	return nil
+}

@@ -1,0 +1,156 @@
+package verbs
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// QPState is the state of a queue pair: the values of enum ibv_qp_state.
+type QPState uint8
+
+// States of a queue pair.
+const (
+	StateReset QPState = iota
+	StateInit
+	StateRTR
+	StateRTS
+	StateSQD
+	StateSQE
+	StateErr
+)
+
+var stateNames = [...]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
+
+// String names the state as the verbs do.
+func (s QPState) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return "state " + strconv.Itoa(int(s))
+}
+
+// QPAttrMask names attributes of a modification: the values of enum
+// ibv_qp_attr_mask, as far as connected queue pairs use them.
+type QPAttrMask uint32
+
+// Attributes of ibv_modify_qp(3).
+const (
+	AttrState       QPAttrMask = 1 << 0
+	AttrAccess      QPAttrMask = 1 << 3
+	AttrPKeyIndex   QPAttrMask = 1 << 4
+	AttrPort        QPAttrMask = 1 << 5
+	AttrAV          QPAttrMask = 1 << 7
+	AttrPathMTU     QPAttrMask = 1 << 8
+	AttrTimeout     QPAttrMask = 1 << 9
+	AttrRetryCount  QPAttrMask = 1 << 10
+	AttrRNRRetry    QPAttrMask = 1 << 11
+	AttrRQPSN       QPAttrMask = 1 << 12
+	AttrMaxRdAtomic QPAttrMask = 1 << 13
+	AttrMinRNRTimer QPAttrMask = 1 << 15
+	AttrSQPSN       QPAttrMask = 1 << 16
+	AttrMaxDestRd   QPAttrMask = 1 << 17
+	AttrDestQPN     QPAttrMask = 1 << 20
+)
+
+var attrNames = []struct {
+	bit  QPAttrMask
+	name string
+}{
+	{AttrState, "STATE"},
+	{AttrAccess, "ACCESS_FLAGS"},
+	{AttrPKeyIndex, "PKEY_INDEX"},
+	{AttrPort, "PORT"},
+	{AttrAV, "AV"},
+	{AttrPathMTU, "PATH_MTU"},
+	{AttrTimeout, "TIMEOUT"},
+	{AttrRetryCount, "RETRY_CNT"},
+	{AttrRNRRetry, "RNR_RETRY"},
+	{AttrRQPSN, "RQ_PSN"},
+	{AttrMaxRdAtomic, "MAX_QP_RD_ATOMIC"},
+	{AttrMinRNRTimer, "MIN_RNR_TIMER"},
+	{AttrSQPSN, "SQ_PSN"},
+	{AttrMaxDestRd, "MAX_DEST_RD_ATOMIC"},
+	{AttrDestQPN, "DEST_QPN"},
+}
+
+// String lists the attributes by their names in the verbs.
+func (m QPAttrMask) String() string {
+	var s []string
+	for _, a := range attrNames {
+		if m&a.bit != 0 {
+			s = append(s, a.name)
+			m &^= a.bit
+		}
+	}
+	if m != 0 {
+		s = append(s, fmt.Sprintf("%#x", uint32(m)))
+	}
+	return strings.Join(s, "|")
+}
+
+// attrs are what a transition must and may set besides the state.
+type attrs struct{ required, optional QPAttrMask }
+
+const (
+	initAttrs = AttrPKeyIndex | AttrPort | AttrAccess
+	rtrAttrs  = AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN
+	rtrRC     = AttrMaxDestRd | AttrMinRNRTimer
+	rtsRC     = AttrTimeout | AttrRetryCount | AttrRNRRetry | AttrMaxRdAtomic
+)
+
+// transitionAttrs is the part of the state table of ibv_modify_qp(3) that RC
+// and UC queue pairs need.
+func transitionAttrs(t fabric.Transport, from, to QPState) (attrs, bool) {
+	rc := t == fabric.RC
+	switch {
+	case to == StateReset || to == StateErr:
+		return attrs{}, true
+	case from == StateReset && to == StateInit:
+		return attrs{required: initAttrs}, true
+	case from == StateInit && to == StateInit:
+		return attrs{optional: initAttrs}, true
+	case from == StateInit && to == StateRTR:
+		a := attrs{required: rtrAttrs, optional: AttrPKeyIndex | AttrAccess}
+		if rc {
+			a.required |= rtrRC
+		}
+		return a, true
+	case from == StateRTR && to == StateRTS:
+		a := attrs{required: AttrSQPSN, optional: AttrAccess}
+		if rc {
+			a.required |= rtsRC
+			a.optional |= AttrMinRNRTimer
+		}
+		return a, true
+	case from == StateRTS && to == StateRTS:
+		a := attrs{optional: AttrAccess}
+		if rc {
+			a.optional |= AttrMinRNRTimer
+		}
+		return a, true
+	}
+	return attrs{}, false
+}
+
+// CheckTransition says whether a queue pair of transport t in state from can
+// be moved to state to with the attributes of mask, and if not, what is wrong.
+// It is what ibv_modify_qp(3) answers with a bare EINVAL.
+func CheckTransition(t fabric.Transport, from, to QPState, mask QPAttrMask) error {
+	a, ok := transitionAttrs(t, from, to)
+	if !ok {
+		return fmt.Errorf("no transition from %s to %s: a queue pair goes RESET, INIT, RTR, RTS, and from any state to ERR or RESET", from, to)
+	}
+	if mask&AttrState == 0 {
+		return fmt.Errorf("transition from %s to %s lacks attribute STATE", from, to)
+	}
+	if miss := a.required &^ mask; miss != 0 {
+		return fmt.Errorf("transition from %s to %s lacks attribute %s", from, to, miss)
+	}
+	if extra := mask &^ (a.required | a.optional | AttrState); extra != 0 {
+		return fmt.Errorf("transition from %s to %s does not take attribute %s", from, to, extra)
+	}
+	return nil
+}

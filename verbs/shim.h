@@ -1,0 +1,125 @@
+/*
+ * What package verbs calls. Every function returns the errno of its own call
+ * (0 on success), because a goroutine may run on another thread before it
+ * could ask for it. No function keeps a pointer to Go memory.
+ */
+#ifndef SPLITNIC_VERBS_SHIM_H
+#define SPLITNIC_VERBS_SHIM_H
+
+#include <stdint.h>
+#include <infiniband/verbs.h>
+
+/* The records of package fabric; sizes and offsets are asserted in Go. */
+
+struct snv_send_wr {
+	uint64_t id;
+	uint64_t addr;
+	uint64_t remote_addr;
+	uint32_t len;
+	uint32_t lkey;
+	uint32_t rkey;
+	uint32_t imm;
+	uint8_t op;
+	uint8_t flags;
+	uint8_t pad[6];
+};
+
+struct snv_recv_wr {
+	uint64_t id;
+	uint64_t addr;
+	uint32_t len;
+	uint32_t lkey;
+};
+
+struct snv_wc {
+	uint64_t id;
+	uint32_t status;
+	uint32_t vendor_err;
+	uint32_t qpn;
+	uint32_t len;
+	uint32_t imm;
+	uint32_t inv_key;
+	uint8_t op;
+	uint8_t flags;
+	uint8_t pad[6];
+};
+
+/* Values of fabric.Opcode, fabric.Flags and fabric.CompletionFlags. */
+enum {
+	SNV_OP_SEND = 1,
+	SNV_OP_SEND_INV,
+	SNV_OP_WRITE,
+	SNV_OP_WRITE_IMM,
+	SNV_OP_LOCAL_INV,
+	SNV_OP_BIND,
+	SNV_OP_RECV = 128,
+	SNV_OP_RECV_WRITE_IMM,
+
+	SNV_SIGNALED = 1,
+	SNV_SOLICITED = 2,
+	SNV_INLINE = 4,
+	SNV_FENCE = 8,
+
+	SNV_WITH_IMM = 1,
+	SNV_WITH_INV = 2,
+};
+
+/* How many of a batch were taken, and why not all of them. */
+struct snv_posted {
+	int32_t n;
+	int32_t err; /* errno, or SNV_LOCAL_INV: record n is a LOCAL_INV */
+};
+
+#define SNV_LOCAL_INV (-1)
+
+struct snv_port_attr {
+	uint32_t state, max_mtu, active_mtu, gid_tbl_len, max_msg_sz, lid, sm_lid;
+	uint32_t active_width, active_speed, phys_state, link_layer;
+};
+
+struct snv_qp_params {
+	struct ibv_cq *send_cq, *recv_cq;
+	uint32_t type, max_send_wr, max_recv_wr, max_inline;
+};
+
+/* Only what attr_mask names is used. */
+struct snv_qp_attr {
+	uint32_t attr_mask, state, path_mtu, dest_qpn, rq_psn, sq_psn, access;
+	uint16_t pkey_index, dlid;
+	uint8_t port, is_global, sgid_index, hop_limit, traffic_class, sl;
+	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer, max_rd_atomic, max_dest_rd_atomic;
+	uint8_t dgid[16];
+};
+
+struct snv_event {
+	uint32_t type;
+	uint32_t element; /* port, QP number, or handle of a CQ, by type */
+};
+
+int snv_list(struct ibv_device ***list, int *n);
+int snv_open(const char *name, struct ibv_context **ctx);
+int snv_nonblock(int fd);
+int snv_query_port(struct ibv_context *ctx, uint8_t port, struct snv_port_attr *out);
+int snv_query_gids(struct ibv_context *ctx, struct ibv_gid_entry *out, int max, int *n);
+int snv_get_async(struct ibv_context *ctx, struct snv_event *out);
+
+int snv_alloc_pd(struct ibv_context *ctx, struct ibv_pd **pd);
+int snv_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access, struct ibv_mr **mr);
+int snv_alloc_mw(struct ibv_pd *pd, struct ibv_mw **mw);
+
+int snv_create_channel(struct ibv_context *ctx, struct ibv_comp_channel **ch);
+int snv_create_cq(struct ibv_context *ctx, int cqe, struct ibv_comp_channel *ch, int vector, struct ibv_cq **cq);
+int snv_poll(struct ibv_cq *cq, struct snv_wc *out, int n);
+int snv_arm(struct ibv_cq *cq, int solicited_only);
+int snv_get_cq_event(struct ibv_comp_channel *ch);
+
+int snv_create_qp(struct ibv_pd *pd, const struct snv_qp_params *p, struct ibv_qp **qp);
+int snv_modify_qp(struct ibv_qp *qp, const struct snv_qp_attr *a);
+int snv_query_qp_state(struct ibv_qp *qp, int *state);
+
+struct snv_posted snv_post_send(struct ibv_qp *qp, const struct snv_send_wr *wr, int n);
+struct snv_posted snv_post_recv(struct ibv_qp *qp, const struct snv_recv_wr *wr, int n);
+int snv_post_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t id, int flags);
+int snv_post_local_inv(struct ibv_qp *qp, uint32_t rkey, uint64_t id, int flags);
+
+#endif

@@ -1,0 +1,69 @@
+//go:build !cgo
+
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// errNoCgo is the cause of every error of a build without cgo.
+var errNoCgo = fmt.Errorf("%w: %w", fabric.ErrUnsupported,
+	errors.New("built without cgo, which libibverbs needs: install libibverbs-dev and build with CGO_ENABLED=1"))
+
+// Devices lists the RDMA devices of the machine. In this build it fails.
+func Devices() ([]DeviceInfo, error) {
+	return nil, &OpError{Op: "list RDMA devices", Err: errNoCgo}
+}
+
+// Context is an open RDMA device. In this build there is none.
+type Context struct{}
+
+var _ fabric.Device = (*Context)(nil)
+
+// Open opens the RDMA device of that name. In this build it fails.
+func Open(name string, _ ...Option) (*Context, error) {
+	return nil, &OpError{Op: "open device", Device: name, Err: errNoCgo}
+}
+
+// Name implements fabric.Device.
+func (*Context) Name() string { return "" }
+
+// Driver is the kernel driver of the device.
+func (*Context) Driver() string { return "" }
+
+// Limits implements fabric.Device.
+func (*Context) Limits() fabric.Limits { return fabric.Limits{} }
+
+// Attr are the attributes of the device.
+func (*Context) Attr() DeviceAttr { return DeviceAttr{} }
+
+// Port queries a port.
+func (*Context) Port(int) (PortAttr, error) { return PortAttr{}, errNoCgo }
+
+// Ports queries all ports.
+func (*Context) Ports() ([]PortAttr, error) { return nil, errNoCgo }
+
+// QueryGIDTable reads the valid entries of the GID tables.
+func (*Context) QueryGIDTable() ([]GIDEntry, error) { return nil, errNoCgo }
+
+// ChooseGID picks the GID that the next queue pair will use, and says why.
+func (*Context) ChooseGID() (GIDEntry, string, error) { return GIDEntry{}, "", errNoCgo }
+
+// EventFD becomes readable when an asynchronous event is pending.
+func (*Context) EventFD() int { return -1 }
+
+// ReadEvent consumes one asynchronous event.
+func (*Context) ReadEvent() (Event, bool, error) { return Event{}, false, errNoCgo }
+
+// WaitEvent waits for one asynchronous event.
+func (*Context) WaitEvent(context.Context) (Event, error) { return Event{}, errNoCgo }
+
+// NewDomain implements fabric.Device.
+func (*Context) NewDomain() (fabric.Domain, error) { return nil, errNoCgo }
+
+// Close implements fabric.Device.
+func (*Context) Close() error { return nil }
