@@ -1,0 +1,148 @@
+// Package netns runs code in, and opens netlink handles to, other network
+// namespaces.
+//
+// A namespace is named by a path (/proc/1234/ns/net), by a name as ip-netns(8)
+// uses it (under /run/netns), or by the empty string for the current one.
+//
+// A thread that has changed its namespace is never given back to the Go
+// scheduler: it dies with the call. So no other goroutine can ever find itself
+// in the wrong namespace, whatever fails.
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Dir is where ip-netns(8) keeps named namespaces.
+const Dir = "/run/netns"
+
+// errNoReturn is what Do returns when its function ended the goroutine.
+var errNoReturn = errors.New("the function ended its goroutine instead of returning")
+
+// Path returns the file that stands for the namespace ns, "" for the current
+// one.
+func Path(ns string) string {
+	if ns == "" || strings.ContainsRune(ns, '/') {
+		return ns
+	}
+	return filepath.Join(Dir, ns)
+}
+
+// Do calls fn in network namespace ns and returns its error. Descriptors that
+// fn opens keep the namespace for as long as they live. fn must not start
+// goroutines that rely on the namespace. With an empty ns it just calls fn.
+func Do(ns string, fn func() error) error {
+	if ns == "" {
+		return fn()
+	}
+	return OnThread(func() error {
+		if err := enter(ns); err != nil {
+			return err
+		}
+		return fn()
+	})
+}
+
+// OnThread calls fn on an operating-system thread that ends with the call, so
+// that fn may change what belongs to the thread: namespaces, root, umask.
+func OnThread(fn func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			// The main thread cannot end, and /proc/self would show the
+			// changes. While it is held here, another one does the work.
+			done <- OnThread(fn)
+			runtime.UnlockOSThread()
+			return
+		}
+		// Locked to the end: the runtime then ends the thread.
+		err := errNoReturn
+		defer func() { done <- err }()
+		err = fn()
+	}()
+	return <-done
+}
+
+// enter moves the calling thread to ns for good.
+func enter(ns string) error {
+	f, err := os.Open(Path(ns))
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("opening network namespace %q: %w (ip netns list shows the named ones; a path must contain a slash)", ns, err)
+		}
+		return fmt.Errorf("opening network namespace %q: %w", ns, err)
+	}
+	defer f.Close()
+	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
+		if errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("entering network namespace %q: %w (needs CAP_SYS_ADMIN)", ns, err)
+		}
+		return fmt.Errorf("entering network namespace %q: %w", ns, err)
+	}
+	return nil
+}
+
+// Handle opens a route netlink handle that works in ns from any thread. The
+// caller closes it.
+func Handle(ns string) (*netlink.Handle, error) {
+	var h *netlink.Handle
+	err := Do(ns, func() error {
+		var err error
+		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("opening netlink: %w", err)
+	}
+	return h, nil
+}
+
+// New makes an empty network namespace and gives it a name that ip-netns(8)
+// sees too.
+func New(name string) error {
+	if name == "" || strings.ContainsRune(name, '/') || name == "." || name == ".." {
+		return fmt.Errorf("network namespace %q: not a valid name", name)
+	}
+	if err := os.MkdirAll(Dir, 0o755); err != nil {
+		return fmt.Errorf("making network namespace %q: %w", name, err)
+	}
+	path := Path(name)
+	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return fmt.Errorf("making network namespace %q: %w", name, err)
+	}
+	f.Close()
+	err = OnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		return unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "")
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("making network namespace %q: %w", name, err), os.Remove(path))
+	}
+	return nil
+}
+
+// Delete takes the name away from a namespace made by New. The namespace goes
+// when nothing uses it any more.
+func Delete(name string) error {
+	path := Path(name)
+	err := unix.Unmount(path, unix.MNT_DETACH)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+		err = nil // not mounted any more
+	}
+	if err = errors.Join(err, os.Remove(path)); err != nil {
+		return fmt.Errorf("deleting network namespace %q: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+// Package testenv tells tests what the machine they run on can do, and gives
+// them network namespaces and leak checks.
+//
+// A test that needs something the machine lacks is skipped, unless the
+// environment variable SPLITNIC_REQUIRE lists what it needs: root, tun, rdma,
+// tools, kvm, or all, separated by commas. Then the skip is a failure, so that
+// a CI job cannot turn green by running nothing.
+package testenv
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// requireVar lists what must not be missing.
+const requireVar = "SPLITNIC_REQUIRE"
+
+// required reports whether list, the value of requireVar, names what.
+func required(list, what string) bool {
+	for _, f := range strings.Split(list, ",") {
+		if f = strings.TrimSpace(f); f == what || f == "all" {
+			return true
+		}
+	}
+	return false
+}
+
+// Missing ends the test because the machine lacks what: it skips the test, or
+// fails it if SPLITNIC_REQUIRE lists what.
+func Missing(t testing.TB, what, format string, args ...any) {
+	t.Helper()
+	if required(os.Getenv(requireVar), what) {
+		t.Fatalf(requireVar+" lists "+what+", but "+format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+// NeedRoot needs the rights of root.
+func NeedRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		Missing(t, "root", "this test needs root")
+	}
+}
+
+// NeedTUN needs root and a usable /dev/net/tun.
+func NeedTUN(t testing.TB) {
+	t.Helper()
+	NeedRoot(t)
+	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	if err != nil {
+		Missing(t, "tun", "the tun driver is missing: %v", err)
+	}
+	f.Close()
+}
+
+// NeedRDMA needs at least n RDMA devices and returns the names of all.
+func NeedRDMA(t testing.TB, n int) []string {
+	t.Helper()
+	entries, err := os.ReadDir("/sys/class/infiniband")
+	if err != nil || len(entries) < n {
+		Missing(t, "rdma", "%d RDMA devices are needed and %d are there", n, len(entries))
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// NeedTools needs the given programs in the search path.
+func NeedTools(t testing.TB, names ...string) {
+	t.Helper()
+	for _, n := range names {
+		if _, err := exec.LookPath(n); err != nil {
+			Missing(t, "tools", "program %s is missing: %v", n, err)
+		}
+	}
+}
+
+// eventuallyTime is how long Eventually waits: long, because machines that run
+// tests can be slow, and without cost where the condition holds earlier.
+const eventuallyTime = 10 * time.Second
+
+// Eventually waits until cond holds and fails the test if that takes too long.
+// It is for states of the kernel that give no notice.
+func Eventually(t testing.TB, cond func() bool, format string, args ...any) {
+	t.Helper()
+	deadline := time.NewTimer(eventuallyTime)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("not after %v: "+format, append([]any{eventuallyTime}, args...)...)
+		}
+	}
+}

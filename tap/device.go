@@ -1,0 +1,211 @@
+package tap
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// Device is a TAP device with one or more queues.
+type Device struct {
+	name   string
+	index  int
+	plain  bool
+	queues []*Queue
+	handle *netlink.Handle // works in the device's namespace
+
+	mu       sync.Mutex // guards what follows, and ioctls against Close
+	closed   bool
+	offloads vnet.Offloads
+}
+
+// Name returns the device's name at the time it was made.
+func (d *Device) Name() string { return d.name }
+
+// Index returns the interface index in the device's network namespace.
+func (d *Device) Index() int { return d.index }
+
+// Queues returns the device's queues. The slice belongs to the device.
+func (d *Device) Queues() []*Queue { return d.queues }
+
+// configure finds the fresh device and gives it its attributes.
+func (d *Device) configure(cfg Config) error {
+	link, err := d.handle.LinkByName(d.name)
+	if err != nil {
+		return fmt.Errorf("finding %s: %w", d.name, err)
+	}
+	d.index = link.Attrs().Index
+	if err := d.handle.LinkSetTxQLen(link, cfg.TxQueueLen); err != nil {
+		return fmt.Errorf("setting the queue length to %d: %w", cfg.TxQueueLen, err)
+	}
+	if cfg.MAC != nil {
+		if err := d.SetMAC(cfg.MAC); err != nil {
+			return err
+		}
+	}
+	if cfg.MTU != 0 {
+		if err := d.SetMTU(cfg.MTU); err != nil {
+			return err
+		}
+	}
+	if d.plain {
+		return nil
+	}
+	return d.SetGSOMaxSize(vnet.GSOMaxSize)
+}
+
+// link returns what netlink needs to know to address the device.
+func (d *Device) link() netlink.Link {
+	return &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: d.name, Index: d.index}}
+}
+
+// do runs fn on the open device and wraps its error.
+func (d *Device) do(what string, fn func() error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return fmt.Errorf("%s of %s: %w", what, d.name, net.ErrClosed)
+	}
+	if err := fn(); err != nil {
+		return fmt.Errorf("%s of %s: %w", what, d.name, err)
+	}
+	return nil
+}
+
+// SetCarrier tells the network stack whether the far end can be reached.
+func (d *Device) SetCarrier(on bool) error {
+	v := 0
+	if on {
+		v = 1
+	}
+	return d.do(fmt.Sprintf("setting the carrier to %t", on), func() error {
+		return ioctlPointer(d.queues[0].fd, unix.TUNSETCARRIER, "TUNSETCARRIER", v)
+	})
+}
+
+// Up sets the device administratively up; frames flow once it has carrier too.
+func (d *Device) Up() error {
+	return d.do("setting up", func() error { return d.handle.LinkSetUp(d.link()) })
+}
+
+// SetMAC sets the hardware address.
+func (d *Device) SetMAC(mac net.HardwareAddr) error {
+	return d.do(fmt.Sprintf("setting MAC address %v", mac), func() error {
+		if len(mac) != 6 {
+			return fmt.Errorf("the address has %d bytes instead of 6", len(mac))
+		}
+		if mac[0]&1 != 0 {
+			return errors.New("this is a group address; a device's has an even first byte")
+		}
+		return d.handle.LinkSetHardwareAddr(d.link(), mac)
+	})
+}
+
+// SetMTU sets the MTU in bytes.
+func (d *Device) SetMTU(mtu int) error {
+	return d.do(fmt.Sprintf("setting MTU %d", mtu), func() error { return d.handle.LinkSetMTU(d.link(), mtu) })
+}
+
+// SetGSOMaxSize bounds the super-frames that the network stack hands to the
+// device, in bytes. Kernels that cannot be told segment by themselves what is
+// over 64 KiB; what is left over vnet.MaxFrame is dropped and counted.
+func (d *Device) SetGSOMaxSize(size int) error {
+	return d.do(fmt.Sprintf("setting gso_max_size %d", size), func() error {
+		err := d.handle.LinkSetGSOMaxSize(d.link(), size)
+		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
+			return nil
+		}
+		return err
+	})
+}
+
+// SetOffloads changes what frames read from the device may leave unfinished,
+// and returns what is in force from now on: less than asked for where the
+// kernel cannot do it, nothing on a plain device. Frames that are queued
+// already keep the form they have.
+func (d *Device) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
+	err := d.do("setting offloads", func() error {
+		if d.plain {
+			return nil
+		}
+		got, err := SetOffloads(d.queues[0].fd, o)
+		if err == nil {
+			d.offloads = got
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return d.Offloads(), nil
+}
+
+// Offloads returns what is in force.
+func (d *Device) Offloads() vnet.Offloads {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.offloads
+}
+
+// MAC reads the hardware address from the kernel: an administrator may have
+// changed it.
+func (d *Device) MAC() (net.HardwareAddr, error) {
+	a, err := d.attrs("reading the MAC address")
+	if err != nil {
+		return nil, err
+	}
+	return a.HardwareAddr, nil
+}
+
+// MTU reads the MTU, in bytes, from the kernel.
+func (d *Device) MTU() (int, error) {
+	a, err := d.attrs("reading the MTU")
+	if err != nil {
+		return 0, err
+	}
+	return a.MTU, nil
+}
+
+func (d *Device) attrs(what string) (*netlink.LinkAttrs, error) {
+	var a *netlink.LinkAttrs
+	err := d.do(what, func() error {
+		link, err := d.handle.LinkByIndex(d.index)
+		if err == nil {
+			a = link.Attrs()
+		}
+		return err
+	})
+	return a, err
+}
+
+// Enslave makes the device a port of the bridge with the given interface index
+// in its network namespace.
+func (d *Device) Enslave(bridge int) error {
+	return d.do("enslaving", func() error { return d.handle.LinkSetMasterByIndex(d.link(), bridge) })
+}
+
+// Close closes the queues and with them removes the device. Workers have to
+// have stopped polling the queues' descriptors.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	var errs []error
+	for _, q := range d.queues {
+		errs = append(errs, q.Close())
+	}
+	d.handle.Close()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("closing %s: %w", d.name, err)
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package tap
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// ErrExists is wrapped by errors of Open about a name that is in use.
+var ErrExists = errors.New("a network device of this name exists")
+
+// DefaultTxQueueLen is the length of a queue in frames: with super-frames of
+// 64 KiB it is up to 32 MiB of kernel memory.
+const DefaultTxQueueLen = 512
+
+// tunDevice is the clone device of the tun driver.
+const tunDevice = "/dev/net/tun"
+
+// Config describes a TAP device to be made.
+type Config struct {
+	Name       string           // 1 to 15 bytes, may end in %d for a free number; empty means tap%d
+	NetNS      string           // path or name of its network namespace; empty means the current one
+	Queues     int              // 0 means 1
+	Offloads   vnet.Offloads    // what frames read from it may leave unfinished
+	MAC        net.HardwareAddr // nil leaves the kernel's choice
+	MTU        int              // bytes; 0 leaves the kernel's choice
+	TxQueueLen int              // frames; 0 means DefaultTxQueueLen
+}
+
+// Open makes a TAP device that speaks virtio_net_hdr. It is down and has no
+// carrier. It never takes over a device that exists: the error then wraps
+// ErrExists.
+func Open(cfg Config) (*Device, error) {
+	return open(cfg, false)
+}
+
+func open(cfg Config, plain bool) (*Device, error) {
+	if cfg.Queues == 0 {
+		cfg.Queues = 1
+	}
+	if cfg.TxQueueLen == 0 {
+		cfg.TxQueueLen = DefaultTxQueueLen
+	}
+	if cfg.Name == "" {
+		cfg.Name = "tap%d"
+	}
+	fail := func(err error) (*Device, error) {
+		return nil, fmt.Errorf("opening TAP device %q: %w", cfg.Name, err)
+	}
+	if err := checkName(cfg.Name); err != nil {
+		return fail(err)
+	}
+	if cfg.Queues < 0 || cfg.Queues > maxQueues {
+		return fail(fmt.Errorf("%d queues: between 1 and %d are possible", cfg.Queues, maxQueues))
+	}
+	h, err := netns.Handle(cfg.NetNS)
+	if err != nil {
+		return fail(err)
+	}
+	d := &Device{handle: h, plain: plain}
+	err = netns.Do(cfg.NetNS, func() error {
+		if plain {
+			return d.attachPlain(cfg)
+		}
+		return d.attach(cfg)
+	})
+	if err == nil {
+		err = d.configure(cfg)
+	}
+	if err != nil {
+		return fail(errors.Join(err, d.Close()))
+	}
+	return d, nil
+}
+
+// maxQueues is MAX_TAP_QUEUES of the kernel's drivers/net/tun.c.
+const maxQueues = 256
+
+// checkName refuses what the kernel's dev_valid_name refuses, and what TUNSETIFF
+// would silently cut off.
+func checkName(name string) error {
+	if len(name) >= unix.IFNAMSIZ {
+		return fmt.Errorf("the name has %d bytes; a network device's has at most %d", len(name), unix.IFNAMSIZ-1)
+	}
+	if name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\v\f\r") {
+		return errors.New("the name contains a character that names of network devices cannot have")
+	}
+	if before, after, ok := strings.Cut(name, "%"); ok && (after != "d" || before == "") {
+		return errors.New("in the name, % can only be part of a final %d")
+	}
+	return nil
+}
+
+// attach makes the device and opens its queues, in the current namespace.
+func (d *Device) attach(cfg Config) error {
+	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE)
+	excl := uint16(unix.IFF_TUN_EXCL)
+	name := cfg.Name
+	for range cfg.Queues {
+		fd, err := openTun()
+		if err != nil {
+			return err
+		}
+		if d.queues == nil {
+			flags |= quietStart(fd)
+		}
+		d.queues = append(d.queues, NewQueue(fd))
+		name, err = SetIff(fd, name, flags|excl)
+		if err != nil {
+			return d.explain(cfg.Name, err)
+		}
+		excl = 0
+		d.name = name
+		// For kernels that know no IFF_NO_CARRIER, and harmless elsewhere.
+		if err := ioctlPointer(fd, unix.TUNSETCARRIER, "TUNSETCARRIER", 0); err != nil {
+			return fmt.Errorf("taking the carrier away: %w", err)
+		}
+		if err := SetHeader(fd); err != nil {
+			return err
+		}
+	}
+	var err error
+	d.offloads, err = SetOffloads(d.queues[0].fd, cfg.Offloads)
+	return err
+}
+
+// quietStart returns IFF_NO_CARRIER if the kernel knows it.
+func quietStart(fd int) uint16 {
+	features, err := unix.IoctlGetInt(fd, unix.TUNGETFEATURES)
+	if err != nil {
+		return 0
+	}
+	return uint16(features) & unix.IFF_NO_CARRIER
+}
+
+func openTun() (int, error) {
+	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return -1, explainTun(&fs.PathError{Op: "open", Path: tunDevice, Err: err})
+	}
+	return fd, nil
+}
+
+// explainTun adds the cure to an error of opening tunDevice.
+func explainTun(err error) error {
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return fmt.Errorf("%w (modprobe tun; in a container, hand the device in: --device %s)", err, tunDevice)
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		return fmt.Errorf("%w (the kernel has no tun driver: modprobe tun)", err)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%w (run as root, or let the container use character device 10:200)", err)
+	}
+	return err
+}
+
+// explain adds the cause and the cure to an error of TUNSETIFF.
+func (d *Device) explain(name string, err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w (needs CAP_NET_ADMIN)", err)
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EINVAL):
+		link, e := d.handle.LinkByName(name)
+		if e != nil {
+			return err
+		}
+		return fmt.Errorf("%w: %w, %s", ErrExists, err, describe(link))
+	}
+	return err
+}
+
+// describe says what the device that is in the way is, and the way out.
+func describe(link netlink.Link) string {
+	name := link.Attrs().Name
+	if t, ok := link.(*netlink.Tuntap); ok {
+		if t.NonPersist {
+			return fmt.Sprintf("a %s device that another process holds (choose another name, or end that process)", t.Mode)
+		}
+		return fmt.Sprintf("a persistent %s device (choose another name, or remove it: ip link delete %s)", t.Mode, name)
+	}
+	return fmt.Sprintf("of type %s (choose another name)", link.Type())
+}

@@ -1,0 +1,80 @@
+package tap
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/songgao/water"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// OpenPlain makes a TAP device that knows no virtio_net_hdr: the kernel
+// finishes every checksum and cuts every super-frame before a queue sees it.
+// Its queues put an empty header before the frames they read and refuse, with
+// unix.EINVAL, frames whose header asks for anything. Config.Offloads is
+// ignored.
+func OpenPlain(cfg Config) (*Device, error) {
+	cfg.Offloads = 0
+	return open(cfg, true)
+}
+
+// attachPlain is attach for a plain device.
+func (d *Device) attachPlain(cfg Config) error {
+	// The library joins a device that exists; we never do.
+	if link, err := d.handle.LinkByName(cfg.Name); err == nil {
+		return fmt.Errorf("%w: %s", ErrExists, describe(link))
+	}
+	name := cfg.Name
+	for range cfg.Queues {
+		wcfg := water.Config{DeviceType: water.TAP}
+		wcfg.Name = name
+		wcfg.MultiQueue = true
+		ifc, err := water.New(wcfg)
+		if err != nil {
+			return d.explain(cfg.Name, explainTun(err))
+		}
+		fd, err := detach(ifc)
+		if err != nil {
+			return err
+		}
+		d.queues = append(d.queues, &Queue{fd: fd, plain: true})
+		name = ifc.Name()
+		d.name = name
+		if err := ioctlPointer(fd, unix.TUNSETCARRIER, "TUNSETCARRIER", 0); err != nil {
+			return fmt.Errorf("taking the carrier away: %w", err)
+		}
+	}
+	d.offloads = vnet.Offloads(0)
+	return nil
+}
+
+// detach takes the descriptor out of ifc, and thereby out of Go's poller,
+// which would wake up for every frame although nobody waits there.
+func detach(ifc *water.Interface) (int, error) {
+	f, ok := ifc.ReadWriteCloser.(*os.File)
+	if !ok {
+		return -1, errors.Join(fmt.Errorf("a TAP device is a %T instead of a file", ifc.ReadWriteCloser), ifc.Close())
+	}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return -1, errors.Join(err, f.Close())
+	}
+	fd := -1
+	var dupErr error
+	err = conn.Control(func(old uintptr) {
+		fd, dupErr = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0)
+		if dupErr == nil {
+			dupErr = unix.SetNonblock(fd, true)
+		}
+	})
+	if err := errors.Join(err, os.NewSyscallError("fcntl", dupErr), f.Close()); err != nil {
+		if fd >= 0 {
+			err = errors.Join(err, unix.Close(fd))
+		}
+		return -1, err
+	}
+	return fd, nil
+}

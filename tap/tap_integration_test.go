@@ -1,0 +1,204 @@
+package tap_test
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+var testMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+
+// openers are the two kinds of devices.
+var openers = map[string]func(tap.Config) (*tap.Device, error){"vnet": tap.Open, "plain": tap.OpenPlain}
+
+func TestDeviceAttributes(t *testing.T) {
+	testenv.NeedTUN(t)
+	for kind, open := range openers {
+		t.Run(kind, func(t *testing.T) {
+			testenv.NoLeaks(t)
+			ns := testenv.NetNS(t)
+			d, err := open(tap.Config{Name: "sn0", NetNS: ns, Queues: 3, Offloads: vnet.AllOffloads, MAC: testMAC, MTU: 2000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			if len(d.Queues()) != 3 || d.Name() != "sn0" {
+				t.Errorf("%d queues, name %q", len(d.Queues()), d.Name())
+			}
+			a := testenv.Link(t, ns, "sn0").Attrs()
+			if a.TxQLen != tap.DefaultTxQueueLen || a.MTU != 2000 || !bytes.Equal(a.HardwareAddr, testMAC) || a.Index != d.Index() {
+				t.Errorf("attributes %+v", a)
+			}
+			if a.Flags&net.FlagUp != 0 {
+				t.Error("the device starts up")
+			}
+			if kind == "vnet" && a.GSOMaxSize != vnet.GSOMaxSize {
+				t.Errorf("gso_max_size %d", a.GSOMaxSize)
+			}
+			if err := d.Up(); err != nil {
+				t.Fatal(err)
+			}
+			running := func() bool { return testenv.Link(t, ns, "sn0").Attrs().RawFlags&unix.IFF_LOWER_UP != 0 }
+			if running() {
+				t.Error("the device starts with carrier")
+			}
+			for _, on := range []bool{true, false, true} {
+				if err := d.SetCarrier(on); err != nil {
+					t.Fatal(err)
+				}
+				if running() != on {
+					t.Errorf("carrier is %t after SetCarrier(%t)", running(), on)
+				}
+			}
+			mac := net.HardwareAddr{2, 0, 0, 0, 0, 9}
+			if err := errors.Join(d.SetMAC(mac), d.SetMTU(9000)); err != nil {
+				t.Fatal(err)
+			}
+			gotMAC, err1 := d.MAC()
+			gotMTU, err2 := d.MTU()
+			if err := errors.Join(err1, err2); err != nil || !bytes.Equal(gotMAC, mac) || gotMTU != 9000 {
+				t.Errorf("MAC %v, MTU %d, %v", gotMAC, gotMTU, err)
+			}
+			if err := d.SetMAC(net.HardwareAddr{3, 0, 0, 0, 0, 1}); err == nil {
+				t.Error("a group address was taken")
+			}
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := d.Close(); err != nil {
+				t.Errorf("second Close: %v", err)
+			}
+			if testenv.Link(t, ns, "sn0") != nil {
+				t.Error("Close left the netdevice")
+			}
+			if err := d.SetCarrier(true); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("SetCarrier after Close: %v", err)
+			}
+			if _, err := d.MTU(); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("MTU after Close: %v", err)
+			}
+		})
+	}
+}
+
+func TestOffloads(t *testing.T) {
+	testenv.NeedTUN(t)
+	testenv.NeedTools(t, "ethtool")
+	ns := testenv.NetNS(t)
+	d, err := tap.Open(tap.Config{Name: "sn0", NetNS: ns, Offloads: vnet.CSUM | vnet.TSO4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if d.Offloads() != vnet.CSUM|vnet.TSO4 {
+		t.Errorf("offloads %v", d.Offloads())
+	}
+	feature := func(name string) bool {
+		for l := range strings.Lines(testenv.Run(t, ns, "ethtool", "-k", "sn0")) {
+			if v, ok := strings.CutPrefix(strings.TrimSpace(l), name+": "); ok {
+				return strings.HasPrefix(v, "on")
+			}
+		}
+		t.Fatalf("ethtool shows no %s", name)
+		return false
+	}
+	if !feature("tx-tcp-segmentation") || feature("tx-tcp6-segmentation") {
+		t.Error("segmentation is not on for IPv4 alone")
+	}
+	got, err := d.SetOffloads(vnet.AllOffloads)
+	if err != nil || got&^vnet.USO != vnet.AllOffloads&^vnet.USO {
+		t.Errorf("SetOffloads: %v, %v", got, err)
+	}
+	if !feature("tx-tcp6-segmentation") {
+		t.Error("IPv6 segmentation is not on")
+	}
+	if got, err = d.SetOffloads(vnet.TSO4); err != nil || got != 0 {
+		t.Errorf("SetOffloads without checksum: %v, %v", got, err)
+	}
+	if feature("tx-tcp-segmentation") || feature("tx-checksumming") {
+		t.Error("offloads are on after they were taken away")
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	testenv.NeedTUN(t)
+	testenv.NoLeaks(t)
+	ns := testenv.NetNS(t)
+	testenv.Bridge(t, ns, "br0")
+	first, err := tap.Open(tap.Config{Name: "held", NetNS: ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	testenv.NeedTools(t, "ip")
+	testenv.Run(t, ns, "ip", "tuntap", "add", "dev", "stale", "mode", "tap")
+	for kind, open := range openers {
+		for name, words := range map[string]string{
+			"held": "another process", "stale": "ip link delete stale", "br0": "type bridge",
+		} {
+			d, err := open(tap.Config{Name: name, NetNS: ns})
+			if err == nil {
+				d.Close()
+			}
+			if !errors.Is(err, tap.ErrExists) || !strings.Contains(err.Error(), words) {
+				t.Errorf("%s: opening %s: %v", kind, name, err)
+			}
+			if testenv.Link(t, ns, name) == nil {
+				t.Errorf("%s: the failed attempt removed %s", kind, name)
+			}
+		}
+		for _, name := range []string{"sixteen-letters-", "a/b", "..", "a b", "%s", "a%d%d"} {
+			if d, err := open(tap.Config{Name: name, NetNS: ns}); err == nil {
+				t.Errorf("%s: name %q was taken", kind, name)
+				d.Close()
+			}
+		}
+		if _, err := open(tap.Config{NetNS: "sntest-none"}); err == nil {
+			t.Errorf("%s: opened in a namespace that does not exist", kind)
+		}
+		if _, err := open(tap.Config{NetNS: ns, Queues: 257}); err == nil {
+			t.Errorf("%s: 257 queues", kind)
+		}
+		if _, err := open(tap.Config{Name: "bad", NetNS: ns, MTU: 17}); err == nil || testenv.Link(t, ns, "bad") != nil {
+			t.Errorf("%s: MTU 17: %v", kind, err)
+		}
+		d, err := open(tap.Config{NetNS: ns, Queues: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Name() != "tap0" {
+			t.Errorf("%s: the kernel's name is %q", kind, d.Name())
+		}
+		d.Close()
+	}
+}
+
+// TestDeletedDevice removes the netdevice from under its queues.
+func TestDeletedDevice(t *testing.T) {
+	testenv.NeedTUN(t)
+	ns := testenv.NetNS(t)
+	d, err := tap.Open(tap.Config{Name: "sn0", NetNS: ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.With(t, ns, func(h *netlink.Handle) error { return h.LinkDel(testenv.Link(t, ns, "sn0")) })
+	q := d.Queues()[0]
+	if _, err := q.ReadFrame(make([]byte, 70000)); !errors.Is(err, unix.EBADFD) {
+		t.Errorf("ReadFrame: %v", err)
+	}
+	if err := q.WriteFrame(make([]byte, 100)); !errors.Is(err, unix.EBADFD) {
+		t.Errorf("WriteFrame: %v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,137 @@
+package vnet
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Offloads is the set of things a frame may leave to the device that sends it.
+// The values are part of the wire protocol.
+type Offloads uint32
+
+// The offloads.
+const (
+	CSUM   Offloads = 1 << iota // unfinished checksums; without it none of the others
+	TSO4                        // TCP super-frames over IPv4
+	TSO6                        // TCP super-frames over IPv6
+	TSOECN                      // TCP super-frames with ECN's CWR
+	USO                         // UDP super-frames over IPv4 and IPv6; kernel 6.2 and later
+)
+
+// AllOffloads is every offload that this package knows.
+const AllOffloads = CSUM | TSO4 | TSO6 | TSOECN | USO
+
+var offloadNames = [...]string{"csum", "tso4", "tso6", "tsoecn", "uso"}
+
+// TUN_F_* of <linux/if_tun.h>.
+const (
+	tunCSUM   = 0x01
+	tunTSO4   = 0x02
+	tunTSO6   = 0x04
+	tunTSOECN = 0x08
+	tunUSO4   = 0x20
+	tunUSO6   = 0x40
+)
+
+// Closure returns o without unknown bits and without what cannot stand alone:
+// everything needs CSUM, TSOECN needs a TSO.
+func (o Offloads) Closure() Offloads {
+	if o&CSUM == 0 {
+		return 0
+	}
+	o &= AllOffloads
+	if o&(TSO4|TSO6) == 0 {
+		o &^= TSOECN
+	}
+	return o
+}
+
+// Intersect returns the closure of what both sides can do.
+func (o Offloads) Intersect(p Offloads) Offloads { return (o & p).Closure() }
+
+// TUNFlags returns the argument of the ioctl TUNSETOFFLOAD for the closure
+// of o. The kernel takes USO for both IP versions or for none.
+func (o Offloads) TUNFlags() int {
+	o = o.Closure()
+	f := 0
+	if o&CSUM != 0 {
+		f |= tunCSUM
+	}
+	if o&TSO4 != 0 {
+		f |= tunTSO4
+	}
+	if o&TSO6 != 0 {
+		f |= tunTSO6
+	}
+	if o&TSOECN != 0 {
+		f |= tunTSOECN
+	}
+	if o&USO != 0 {
+		f |= tunUSO4 | tunUSO6
+	}
+	return f
+}
+
+// String lists the offloads, separated by commas; "none" for the empty set.
+func (o Offloads) String() string {
+	if o == 0 {
+		return "none"
+	}
+	var names []string
+	for i, n := range offloadNames {
+		if o&(1<<i) != 0 {
+			names = append(names, n)
+		}
+	}
+	if rest := o &^ AllOffloads; rest != 0 {
+		names = append(names, fmt.Sprintf("%#x", uint32(rest)))
+	}
+	return strings.Join(names, ",")
+}
+
+// ParseOffloads reads a list as String writes it. Besides the names it knows
+// "all", "none" and "tso" for all three of TCP. The result is the closure of
+// the list: naming tso4 without csum is an error rather than nothing.
+func ParseOffloads(s string) (Offloads, error) {
+	var o Offloads
+	for _, f := range strings.Split(s, ",") {
+		switch f = strings.ToLower(strings.TrimSpace(f)); f {
+		case "", "none":
+		case "all":
+			o |= AllOffloads
+		case "tso":
+			o |= TSO4 | TSO6 | TSOECN
+		default:
+			bit, err := parseOffload(f)
+			if err != nil {
+				return 0, err
+			}
+			o |= bit
+		}
+	}
+	if c := o.Closure(); c != o {
+		return 0, fmt.Errorf("offloads %q: %v cannot work without the others; add csum, and tso4 or tso6 for tsoecn", s, o&^c)
+	}
+	return o, nil
+}
+
+func parseOffload(name string) (Offloads, error) {
+	for i, n := range offloadNames {
+		if n == name {
+			return 1 << i, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown offload %q; known are %s, tso, all and none", name, strings.Join(offloadNames[:], ", "))
+}
+
+// MarshalText implements encoding.TextMarshaler, for JSON and YAML.
+func (o Offloads) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (o *Offloads) UnmarshalText(text []byte) error {
+	v, err := ParseOffloads(string(text))
+	if err == nil {
+		*o = v
+	}
+	return err
+}
