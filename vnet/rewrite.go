@@ -23,7 +23,8 @@ func InsertVLAN(buf []byte, tpid, tci uint16) {
 // The kernel's own value counts whatever happened to be linear, for a forwarded
 // super-frame all 64 KiB of it, and a packet socket allocates that much in one
 // piece when the frame is sent. Frames without segmentation get 0, which means
-// unknown. frame must have passed Check.
+// unknown, and so do super-frames that do not contain their headers. frame must
+// have at least MinFrame bytes.
 func RewriteHdrLen(frame []byte) {
 	n := 0
 	if frame[1] != GSONone {

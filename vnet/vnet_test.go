@@ -1,0 +1,302 @@
+package vnet
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"testing"
+)
+
+// tags are VLAN tags to be put in front of an EtherType.
+type tags []uint16
+
+// frame builds a TCP or UDP frame with the given payload length whose header
+// is right for an MTU of 1500; edit may then spoil it.
+func frame(proto uint16, gso uint8, payload int, vlan tags, edit func(h *Header, eth []byte)) []byte {
+	f := make([]byte, HdrLen+12, MaxFrame+100)
+	for _, tpid := range vlan {
+		f = binary.BigEndian.AppendUint16(f, tpid)
+		f = binary.BigEndian.AppendUint16(f, 5)
+	}
+	f = binary.BigEndian.AppendUint16(f, proto)
+	udp := gso&^GSOECN == GSOUDPL4
+	l4 := byte(protoTCP)
+	if udp {
+		l4 = protoUDP
+	}
+	if proto == etherIPv4 {
+		ip := make([]byte, 20)
+		ip[0], ip[9] = 0x45, l4
+		f = append(f, ip...)
+	} else {
+		ip := make([]byte, ipv6Fixed)
+		ip[0], ip[6] = 0x60, l4
+		f = append(f, ip...)
+	}
+	h := Header{Flags: FlagNeedsCsum, GSOType: gso, CsumStart: uint16(len(f) - HdrLen), CsumOffset: tcpCsumOff}
+	if udp {
+		h.CsumOffset = udpCsumOff
+		f = append(f, make([]byte, udpLen)...)
+	} else {
+		tcp := make([]byte, 32)
+		tcp[12] = 8 << 4
+		f = append(f, tcp...)
+	}
+	h.HdrLen = uint16(len(f) - HdrLen)
+	if gso != GSONone {
+		h.GSOSize = 1400
+	}
+	f = append(f, make([]byte, payload)...)
+	if edit != nil {
+		edit(&h, f[HdrLen:])
+	}
+	h.Encode(f)
+	return f
+}
+
+var checkCases = []struct {
+	name  string
+	frame []byte
+	want  error
+}{
+	{"empty", nil, ErrShort},
+	{"header alone", make([]byte, HdrLen), ErrShort},
+	{"one byte short", make([]byte, MinFrame-1), ErrShort},
+	{"shortest", make([]byte, MinFrame), nil},
+	{"longest is over the MTU", make([]byte, MaxFrame), ErrMTU},
+	{"too long", make([]byte, MaxFrame+1), ErrTooLong},
+	{"tag cut off", append(make([]byte, HdrLen+12), 0x81, 0), ErrShort},
+	{"second tag cut off", append(make([]byte, HdrLen+12), 0x88, 0xa8, 0, 1, 0x81, 0), ErrShort},
+	{"full MTU", frame(etherIPv4, GSONone, 1448, nil, nil), nil},
+	{"one tag over", frame(etherIPv4, GSONone, 1452, nil, nil), nil},
+	{"over the MTU", frame(etherIPv4, GSONone, 1453, nil, nil), ErrMTU},
+	{"full MTU with tag", frame(etherIPv4, GSONone, 1448, tags{etherVLAN}, nil), nil},
+	{"over the MTU with tag", frame(etherIPv4, GSONone, 1449, tags{etherVLAN}, nil), ErrMTU},
+	{"full MTU with two tags", frame(etherIPv4, GSONone, 1448, tags{etherQinQ, etherVLAN}, nil), nil},
+	{"over the MTU with two tags", frame(etherIPv4, GSONone, 1449, tags{etherQinQ, etherVLAN}, nil), ErrMTU},
+	{"unknown flag", frame(etherIPv4, GSONone, 10, nil, func(h *Header, _ []byte) { h.Flags |= 4 }), ErrFlags},
+	{"data valid", frame(etherIPv4, GSONone, 10, nil, func(h *Header, _ []byte) { h.Flags = FlagDataValid }), nil},
+	{"csum at the very end", frame(etherIPv4, GSONone, 0, nil, func(h *Header, eth []byte) { h.CsumOffset = uint16(len(eth)) - h.CsumStart - 2 }), nil},
+	{"csum half outside", frame(etherIPv4, GSONone, 0, nil, func(h *Header, eth []byte) { h.CsumOffset = uint16(len(eth)) - h.CsumStart - 1 }), ErrCsum},
+	{"csum start outside", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumStart = 0xffff }), ErrCsum},
+	{"csum sum wraps 16 bits", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumOffset = 0xffff }), ErrCsum},
+	{"csum in the Ethernet header", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumStart = 13 }), ErrCsum},
+	{"csum outside without the flag", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.Flags = 0; h.CsumStart = 0xffff }), nil},
+	{"hdr_len zero", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.HdrLen = 0 }), nil},
+	{"hdr_len all", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, eth []byte) { h.HdrLen = uint16(len(eth)) }), nil},
+	{"hdr_len beyond", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, eth []byte) { h.HdrLen = uint16(len(eth) + 1) }), ErrHdrLen},
+	{"TSO4", frame(etherIPv4, GSOTCPv4, 60000, nil, nil), nil},
+	{"TSO4 ECN", frame(etherIPv4, GSOTCPv4|GSOECN, 60000, nil, nil), nil},
+	{"TSO6", frame(etherIPv6, GSOTCPv6, 60000, nil, nil), nil},
+	{"TSO6 with two tags", frame(etherIPv6, GSOTCPv6, 60000, tags{etherQinQ, etherVLAN}, nil), nil},
+	{"TSO4 with tag", frame(etherIPv4, GSOTCPv4, 60000, tags{etherVLAN}, nil), nil},
+	{"three tags", frame(etherIPv4, GSOTCPv4, 60000, tags{etherVLAN, etherVLAN, etherVLAN}, nil), ErrGSOProto},
+	{"USO4", frame(etherIPv4, GSOUDPL4, 40000, nil, nil), nil},
+	{"USO6", frame(etherIPv6, GSOUDPL4, 40000, nil, nil), nil},
+	{"USO ECN", frame(etherIPv4, GSOUDPL4|GSOECN, 40000, nil, nil), ErrGSOType},
+	{"USO of ARP", frame(0x0806, GSOUDPL4, 40000, nil, nil), ErrGSOProto},
+	{"UFO", frame(etherIPv4, 3, 9000, nil, nil), ErrGSOType},
+	{"ECN alone", frame(etherIPv4, GSOECN, 100, nil, nil), ErrGSOType},
+	{"TSO4 of IPv6", frame(etherIPv6, GSOTCPv4, 9000, nil, nil), ErrGSOProto},
+	{"TSO6 of IPv4", frame(etherIPv4, GSOTCPv6, 9000, nil, nil), ErrGSOProto},
+	{"TSO4 of UDP", frame(etherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[23] = protoUDP }), ErrGSOProto},
+	{"TSO6 of UDP", frame(etherIPv6, GSOTCPv6, 9000, nil, func(_ *Header, eth []byte) { eth[20] = protoUDP }), ErrGSOProto},
+	{"TSO without checksum", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.Flags = 0 }), ErrGSONoCsum},
+	{"TSO with UDP's checksum", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.CsumOffset = udpCsumOff }), ErrGSOProto},
+	{"segment size zero", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.GSOSize = 0 }), ErrGSOSize},
+	{"segment fills the MTU", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.GSOSize = 1448 }), nil},
+	{"segment over the MTU", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.GSOSize = 1449 }), ErrMTU},
+	{"segment fills the MTU with tag", frame(etherIPv4, GSOTCPv4, 9000, tags{etherVLAN}, func(h *Header, _ []byte) { h.GSOSize = 1448 }), nil},
+	{"segment over the MTU with tag", frame(etherIPv4, GSOTCPv4, 9000, tags{etherVLAN}, func(h *Header, _ []byte) { h.GSOSize = 1449 }), ErrMTU},
+	{"TCP header too short", frame(etherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[34+12] = 4 << 4 }), ErrGSOHeaders},
+	{"TCP header beyond", frame(etherIPv4, GSOTCPv4, 0, nil, func(_ *Header, eth []byte) { eth[34+12] = 15 << 4 }), ErrGSOHeaders},
+	{"IPv4 header length wrong", frame(etherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[14] = 0x46 }), ErrGSOHeaders},
+	{"IPv4 of version 6", frame(etherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[14] = 0x65 }), ErrGSOHeaders},
+	{"no room for IPv6", frame(etherIPv6, GSOTCPv6, 9000, nil, func(h *Header, _ []byte) { h.CsumStart = 14 + 39 }), ErrGSOHeaders},
+	{"csum start in the IPv4 header", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.CsumStart = 14 }), ErrGSOHeaders},
+}
+
+func TestCheck(t *testing.T) {
+	for _, tc := range checkCases {
+		if err := Check(tc.frame, 1500); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v, want %v", tc.name, err, tc.want)
+		}
+	}
+}
+
+func FuzzCheck(f *testing.F) {
+	for _, tc := range checkCases {
+		f.Add(tc.frame, 1500)
+	}
+	f.Fuzz(func(t *testing.T, b []byte, mtu int) {
+		if mtu < 68 || mtu > 65535 {
+			return
+		}
+		before := bytes.Clone(b)
+		if err := Check(b, mtu); err != nil {
+			return
+		}
+		if !bytes.Equal(b, before) {
+			t.Fatal("Check changed the frame")
+		}
+		// What passed must be inside in every respect.
+		var h Header
+		h.Decode(b)
+		eth := b[HdrLen:]
+		again := make([]byte, HdrLen)
+		h.Encode(again)
+		if !bytes.Equal(again, b[:HdrLen]) {
+			t.Fatal("decode and encode differ")
+		}
+		if h.Flags&FlagNeedsCsum != 0 && int(h.CsumStart)+int(h.CsumOffset)+2 > len(eth) {
+			t.Fatal("checksum outside")
+		}
+		if h.GSOType == GSONone && len(eth) > mtu+EthLen+2*TagLen {
+			t.Fatal("too long for the MTU")
+		}
+		if h.GSOType != GSONone && int(h.GSOSize)+28 > mtu {
+			t.Fatal("segment too long for the MTU")
+		}
+		RewriteHdrLen(b)
+		if err := Check(b, mtu); err != nil {
+			t.Fatalf("after RewriteHdrLen: %v", err)
+		}
+		buf := append(make([]byte, Headroom), b...)
+		InsertVLAN(buf, etherVLAN, 7)
+		if len(buf) <= MaxFrame && Check(buf, mtu) != nil {
+			if l2, _ := network(eth); l2 < EthLen+2*TagLen && (h.Flags&FlagNeedsCsum == 0 || h.CsumStart < 0xfffc) && len(eth) <= mtu+EthLen {
+				t.Fatalf("after InsertVLAN: %v", Check(buf, mtu))
+			}
+		}
+	})
+}
+
+func TestInsertVLAN(t *testing.T) {
+	for _, hdrLen := range []bool{false, true} {
+		edit := func(h *Header, eth []byte) {
+			if !hdrLen {
+				h.HdrLen = 0
+			}
+			for i := range 12 {
+				eth[i] = byte(i)
+			}
+		}
+		want := frame(etherIPv4, GSOTCPv4, 3000, tags{etherVLAN}, edit)
+		buf := append(make([]byte, Headroom), frame(etherIPv4, GSOTCPv4, 3000, nil, edit)...)
+		InsertVLAN(buf, etherVLAN, 5)
+		if !bytes.Equal(buf, want) {
+			t.Errorf("hdr_len %t: % x, want % x", hdrLen, buf[:80], want[:80])
+		}
+	}
+	// Without a checksum to finish, its offsets are not touched.
+	plain := append(make([]byte, Headroom), frame(etherIPv4, GSONone, 10, nil, func(h *Header, _ []byte) { *h = Header{} })...)
+	InsertVLAN(plain, etherVLAN, 5)
+	if !bytes.Equal(plain[:HdrLen], make([]byte, HdrLen)) {
+		t.Errorf("header % x", plain[:HdrLen])
+	}
+}
+
+func TestRewriteHdrLen(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		frame []byte
+		want  uint16
+	}{
+		{"TCP", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.HdrLen = 8000 }), 14 + 20 + 32},
+		{"TCP ECN", frame(etherIPv6, GSOTCPv6|GSOECN, 9000, nil, nil), 14 + 40 + 32},
+		{"UDP", frame(etherIPv6, GSOUDPL4, 9000, tags{etherVLAN}, func(h *Header, _ []byte) { h.HdrLen = 0 }), 18 + 40 + 8},
+		{"plain", frame(etherIPv4, GSONone, 900, nil, func(h *Header, _ []byte) { h.HdrLen = 900 }), 0},
+	} {
+		RewriteHdrLen(tc.frame)
+		var h Header
+		h.Decode(tc.frame)
+		if h.HdrLen != tc.want {
+			t.Errorf("%s: %d, want %d", tc.name, h.HdrLen, tc.want)
+		}
+	}
+}
+
+func TestIsPlain(t *testing.T) {
+	if !IsPlain(make([]byte, MinFrame)) || !IsPlain(frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.Flags = FlagDataValid })) {
+		t.Error("a finished frame is not plain")
+	}
+	if IsPlain(frame(etherIPv4, GSONone, 0, nil, nil)) || IsPlain([]byte{0, GSOTCPv4, 0, 0, 0, 0, 0, 0, 0, 0}) {
+		t.Error("an unfinished frame is plain")
+	}
+}
+
+func TestOffloads(t *testing.T) {
+	for _, tc := range []struct {
+		in   string
+		want Offloads
+		out  string
+		tun  int
+	}{
+		{"", 0, "none", 0},
+		{"none", 0, "none", 0},
+		{"csum", CSUM, "csum", 1},
+		{"TSO4, csum", CSUM | TSO4, "csum,tso4", 3},
+		{"csum,tso", CSUM | TSO4 | TSO6 | TSOECN, "csum,tso4,tso6,tsoecn", 0xf},
+		{"csum,uso", CSUM | USO, "csum,uso", 0x61},
+		{"all", AllOffloads, "csum,tso4,tso6,tsoecn,uso", 0x6f},
+	} {
+		o, err := ParseOffloads(tc.in)
+		if err != nil || o != tc.want || o.String() != tc.out || o.TUNFlags() != tc.tun {
+			t.Errorf("%q: %v (%#x), %v", tc.in, o, o.TUNFlags(), err)
+		}
+	}
+	for _, bad := range []string{"tso4", "csum,tsoecn", "csum,lro", "csum;uso"} {
+		if o, err := ParseOffloads(bad); err == nil {
+			t.Errorf("%q parsed as %v", bad, o)
+		}
+	}
+	if got := (TSO4 | USO).Intersect(AllOffloads); got != 0 {
+		t.Errorf("without CSUM: %v", got)
+	}
+	if got := AllOffloads.Intersect(CSUM | TSOECN | USO); got != CSUM|USO {
+		t.Errorf("ECN without TSO: %v", got)
+	}
+	if got := Offloads(1<<31 | 1).String(); got != "csum,0x80000000" {
+		t.Errorf("unknown bits: %s", got)
+	}
+	if got := Offloads(1<<31 | 1).Closure(); got != CSUM {
+		t.Errorf("closure of unknown bits: %v", got)
+	}
+	type config struct{ O Offloads }
+	b, err := json.Marshal(config{CSUM | TSO6})
+	var back config
+	if err != nil || json.Unmarshal(b, &back) != nil || back.O != CSUM|TSO6 {
+		t.Errorf("JSON %s, %v: %v", b, err, back.O)
+	}
+	if json.Unmarshal([]byte(`{"O":"warp"}`), &back) == nil {
+		t.Error("an unknown offload was read from JSON")
+	}
+}
+
+func TestAllocs(t *testing.T) {
+	frames := [][]byte{make([]byte, 10)}
+	for _, tc := range checkCases {
+		frames = append(frames, tc.frame)
+	}
+	super := frame(etherIPv4, GSOTCPv4, 60000, nil, nil)
+	buf := append(make([]byte, Headroom), super...)
+	if n := testing.AllocsPerRun(100, func() {
+		for _, f := range frames {
+			_ = Check(f, 1500)
+		}
+		RewriteHdrLen(super)
+		InsertVLAN(buf, etherVLAN, 1)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkCheck(b *testing.B) {
+	f := frame(etherIPv4, GSOTCPv4, 60000, nil, nil)
+	for b.Loop() {
+		if err := Check(f, 1500); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
