@@ -1,0 +1,68 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2154,SC2034 # variables are run's
+# How a script is run on this machine's own kernel. Sourced by run.
+
+# native_objects prints one line for each thing a script can leave behind.
+native_objects() {
+	local d
+	for d in /sys/class/infiniband/*; do
+		if [ -e "$d" ]; then printf 'rdma %s\n' "${d##*/}"; fi
+	done
+	for d in /run/netns/*; do
+		if [ -e "$d" ]; then printf 'netns %s\n' "${d##*/}"; fi
+	done
+	for d in /sys/class/net/*; do
+		if [ -e "$d" ]; then printf 'link %s\n' "${d##*/}"; fi
+	done
+}
+
+# native_clean ends the script's processes and removes what it made and left.
+# RDMA devices go first, because a netdevice cannot go while one is open on it.
+native_clean() {
+	local kind name
+	if [ -n "${native_script:-}" ]; then kill -KILL -- "-$native_script" 2>/dev/null; fi
+	if [ ! -e "$run_dir/before" ]; then return; fi
+	while read -r kind name; do
+		say "softroce: the script left $kind $name behind: removing it"
+		case $kind in
+		rdma) timeout 10 rdma link delete "$name" ;;
+		netns) ip netns delete "$name" ;;
+		link) if [ -e "/sys/class/net/$name" ]; then timeout 10 ip link delete "$name"; fi ;;
+		esac
+	done < <(native_objects | sort | comm -13 "$run_dir/before" - | sort -r)
+	rm -f "$run_dir/before"
+}
+
+# run_native ARGS... runs script on this kernel and returns its status.
+run_native() {
+	local rc timer tailer ctl=$run_dir/ctl
+	native_objects | sort >"$run_dir/before"
+	mkdir -p /run/splitnic
+	printf 'splitnic: script starts %s\n' "${run_dir##*.}" >/dev/kmsg
+	(
+		cd "$checkout" || exit
+		ulimit -l unlimited
+		export SPLITNIC_WORK=$work SPLITNIC_SOFTROCE_MODE=native
+		exec setsid bash "$script" "$@"
+	) </dev/null >>"$ctl/output.log" 2>&1 &
+	native_script=$!
+	tail -n +1 -s 0.1 -f --pid="$native_script" "$ctl/output.log" &
+	tailer=$!
+	sleep "$timeout" &
+	timer=$!
+	pids=("$tailer" "$timer")
+	wait -n "$native_script" "$timer"
+	rc=$?
+	if kill -0 "$native_script" 2>/dev/null; then
+		say "softroce: the script was still running after $timeout seconds"
+		kill -KILL -- "-$native_script"
+		wait "$native_script" 2>/dev/null
+		rc=$status_timeout
+	fi
+	kill "$timer" 2>/dev/null
+	wait "$timer" "$tailer" 2>/dev/null
+	pids=()
+	native_clean
+	dmesg | sed -n "/splitnic: script starts ${run_dir##*.}/,\$p" >"$ctl/dmesg.txt"
+	return "$rc"
+}

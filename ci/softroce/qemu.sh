@@ -1,0 +1,120 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2154,SC2034 # variables are run's
+# How a guest is started, watched and ended. Sourced by run.
+
+# guest_machine prints the arguments common to every guest, one per line.
+# The plain qemu64 model is on purpose: with -cpu max the emulated checksum and
+# copy instructions make Soft-RoCE two to three times slower.
+guest_machine() {
+	case $1 in
+	kvm) printf '%s\n' -accel kvm -cpu host ;;
+	tcg) printf '%s\n' -accel tcg,thread=multi -cpu qemu64 ;;
+	esac
+	printf '%s\n' -M q35 -nodefaults -display none -no-reboot \
+		-kernel "$kernel" -initrd "$initrd" \
+		-device isa-debug-exit,iobase=0xf4,iosize=1
+}
+
+# comma prints a path as a qemu option value, in which commas are doubled.
+comma() { printf '%s' "${1//,/,,}"; }
+
+# kvm_boots reports whether a guest under KVM gets as far as our init. qemu
+# exits with 1 when, and only when, init wrote to its debug-exit port.
+kvm_boots() {
+	local args
+	mapfile -t args < <(guest_machine kvm)
+	timeout -k 1 15 qemu-system-x86_64 "${args[@]}" -m 512M -smp 1 -nic none \
+		-append 'console=ttyS0 panic=-1 quiet splitnic.probe' \
+		</dev/null >"$cache/kvm.log" 2>&1
+	[ $? = 1 ] && ! grep -qi 'kvm.*\(fail\|denied\|error\)' "$cache/kvm.log"
+}
+
+# shell_quote prints its argument so that any shell reads it back unchanged.
+shell_quote() { printf "'%s'" "${1//\'/\'\\\'\'}"; }
+
+# write_launch SCRIPT ARGS... writes what the guest's bash runs.
+write_launch() {
+	local go_bin='' name a
+	if command -v go >/dev/null 2>&1; then go_bin=:$(dirname "$(readlink -f "$(command -v go)")"); fi
+	{
+		while read -r name; do
+			printf 'export %s=%s\n' "$name" "$(shell_quote "${!name}")"
+		done < <(compgen -e | grep '^SPLITNIC_')
+		printf 'export PATH=%s\n' "$(shell_quote "/run/splitnic/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin$go_bin")"
+		printf 'export HOME=/tmp LANG=C.UTF-8 TERM=dumb SHELL=/bin/bash USER=root\n'
+		printf 'export SPLITNIC_WORK=/run/splitnic/work SPLITNIC_SOFTROCE_MODE=%s\n' "$mode"
+		printf 'ulimit -l unlimited; ulimit -Hn 524288; umask 022\n'
+		printf 'cd %s || exit\nexec bash' "$(shell_quote "$checkout")"
+		for a in "$@"; do printf ' %s' "$(shell_quote "$a")"; done
+		printf '\n'
+	} >"$run_dir/ctl/launch"
+}
+
+# cable_args prints the network card that --cable PATH,SIDE asks for.
+cable_args() {
+	local path=${cable%,*} side=${cable##*,} server
+	case $cable in
+	*,a) server=on ;;
+	*,b) server=off ;;
+	*) die "--cable wants PATH,a or PATH,b" ;;
+	esac
+	printf '%s\n' -netdev "stream,id=cable,server=$server,addr.type=unix,addr.path=$(comma "$path")" \
+		-device "virtio-net-pci,netdev=cable,mac=52:54:00:73:6e:0$side"
+}
+
+# console_tail prints the end of the guest's console.
+console_tail() {
+	say "softroce: the end of the guest's console (all of it is in build/softroce/last/console.log):"
+	tail -n 60 "$run_dir/ctl/console.log" >&2
+}
+
+# run_guest ARGS... runs script in a guest and returns its status.
+run_guest() {
+	local args cable_card=(-nic none) qemu tailer timer ctl=$run_dir/ctl
+	write_launch "$script" "$@"
+	printf 'checkout=%s\nmodules=%s\ndeadline=%s\n' \
+		"$(shell_quote "$checkout")" "$(shell_quote "$modules")" "$timeout" >"$ctl/guest.env"
+	if [ -n "$cable" ]; then mapfile -t cable_card < <(cable_args); fi
+	mapfile -t args < <(guest_machine "$mode")
+
+	setpriv --pdeathsig KILL qemu-system-x86_64 "${args[@]}" -m "$mem" -smp "$smp" "${cable_card[@]}" \
+		-name "splitnic-${run_dir##*.}" -serial "file:$(comma "$ctl/console.log")" \
+		-append 'console=ttyS0 panic=-1 oops=panic mitigations=off log_buf_len=4M quiet' \
+		-virtfs local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap \
+		-virtfs "local,path=$(comma "$ctl"),mount_tag=ctl,security_model=none,multidevs=remap" \
+		-virtfs "local,path=$(comma "$work"),mount_tag=work,security_model=none,multidevs=remap" \
+		</dev/null >"$ctl/qemu.log" 2>&1 &
+	qemu=$!
+	tail -n +1 -s 0.1 -f --pid="$qemu" "$ctl/output.log" 2>/dev/null &
+	tailer=$!
+	# The guest ends the script itself when its time is over, so that its
+	# log is saved; this timer is for a guest that no longer can.
+	setpriv --pdeathsig KILL sleep $((timeout + 10)) &
+	timer=$!
+	pids=("$qemu" "$tailer" "$timer")
+	wait -n "$qemu" "$timer"
+	if kill -0 "$qemu" 2>/dev/null; then
+		: >"$ctl/timedout"
+		kill -KILL "$qemu"
+	fi
+	wait "$qemu" "$tailer" 2>/dev/null
+	kill "$timer" 2>/dev/null
+	wait "$timer" 2>/dev/null
+	pids=()
+
+	[ -e "$ctl/dmesg.txt" ] || cp "$ctl/console.log" "$ctl/dmesg.txt" 2>/dev/null
+	if [ -e "$ctl/timedout" ]; then
+		say "softroce: the script was still running after $timeout seconds"
+		console_tail
+		return "$status_timeout"
+	fi
+	if [ -s "$ctl/rc" ]; then return "$(cat "$ctl/rc")"; fi
+	if [ ! -s "$ctl/console.log" ]; then
+		say "softroce: qemu did not start a guest:"
+		cat "$ctl/qemu.log" >&2
+		return "$status_setup"
+	fi
+	say "softroce: the guest died"
+	console_tail
+	return "$status_died"
+}

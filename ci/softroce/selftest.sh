@@ -1,0 +1,82 @@
+#!/bin/bash
+# selftest.sh CASE [ARG]: what harness_test.go runs through ci/softroce/run to
+# see that the harness tells good from bad.
+set -u
+# shellcheck source=ci/softroce/topology.sh
+. "$(dirname "${BASH_SOURCE[0]}")/topology.sh"
+
+fail() {
+	printf 'FAIL: %s\n' "$*"
+	exit 1
+}
+
+# bandwidth A B runs ib_write_bw from snrxeA to snrxeB.
+bandwidth() {
+	local server rc
+	ib_write_bw -d "snrxe$2" -x "$(rxe_gid_index "snrxe$2")" -s 4096 -n 500 -F >"/tmp/bw.server" 2>&1 &
+	server=$!
+	# 18515 is 4853 in the kernel's hexadecimal table; 0A is LISTEN.
+	poll 20 grep -q ':4853 [0-9A-F:]* 0A' /proc/net/tcp /proc/net/tcp6 || fail "ib_write_bw does not listen"
+	timeout 60 ib_write_bw -d "snrxe$1" -x "$(rxe_gid_index "snrxe$1")" -s 4096 -n 500 -F 127.0.0.1
+	rc=$?
+	wait "$server" || rc=$?
+	return "$rc"
+}
+
+case ${1:-fabric} in
+exit) exit "$2" ;;
+args)
+	shift
+	printf '<%s>\n' "$@"
+	;;
+lines) for ((i = 1; i <= $2; i++)); do echo "line $i"; done ;;
+panic)
+	echo before
+	echo c >/proc/sysrq-trigger
+	;;
+complain) echo 'BUG: said by the self-test' >/dev/kmsg ;;
+hang)
+	echo before
+	sleep 10000
+	;;
+deaf)
+	# Not even the guest's own watchdog can end this one.
+	echo before
+	kill -STOP -1
+	sleep 10000
+	;;
+background)
+	# Keeps the output open.
+	sleep 10000 &
+	echo finished
+	;;
+environment)
+	[ "$(id -u)" = 0 ] || fail "not root"
+	[ "$(ulimit -l)" = unlimited ] || fail "ulimit -l is $(ulimit -l)"
+	[ -w "$SPLITNIC_WORK" ] || fail "cannot write to $SPLITNIC_WORK"
+	[ -c /dev/net/tun ] || fail "no /dev/net/tun"
+	[ -w /dev/shm ] || fail "no /dev/shm"
+	ip -o link show lo | grep -q LOWER_UP || fail "lo is down"
+	echo written >"$SPLITNIC_WORK/file" || fail "cannot write a file"
+	[ "$(cat "$SPLITNIC_WORK/file")" = written ] || fail "read back something else"
+	pwd
+	date +%s
+	;;
+fabric)
+	before=$(mktemp)
+	snapshot >"$before"
+	fabric_up 2 || fail "fabric_up"
+	bandwidth 0 1 || fail "ib_write_bw"
+	rxe_counters snrxe0 | grep -E '^(sent|rcvd)_pkts [1-9]' || fail "no packet was counted"
+	fabric_cut 1 || fail "fabric_cut"
+	rxe_active snrxe0 || fail "the other port went down too"
+	fabric_heal 1 || fail "fabric_heal"
+	bandwidth 1 0 || fail "ib_write_bw after fabric_heal"
+	leaks "$before" >/tmp/leaks && fail "leaks does not see a fabric"
+	grep -q 'left behind: rdma snrxe1' /tmp/leaks || fail "leaks does not name snrxe1"
+	fabric_down || fail "fabric_down"
+	leaks "$before" || fail "fabric_down left something"
+	echo fabric fine
+	;;
+*) fail "no such case: $1" ;;
+esac

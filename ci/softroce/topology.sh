@@ -1,0 +1,186 @@
+# shellcheck shell=bash
+# Sourced by scripts that ci/softroce/run starts: a small RDMA fabric to test
+# on, ways to break it, and a look at what a test left behind.
+#
+# The fabric is a bridge in the network namespace snfab. N veth pairs lead to
+# it; their near ends sr0, sr1, ... stay in the initial namespace, because
+# rdma_rxe works only there, and carry the RDMA devices snrxe0, snrxe1, ...
+# with the addresses 10.199.0.1, 10.199.0.2, ...
+
+FABRIC_NETNS=snfab
+FABRIC_NET=10.199.0
+FABRIC_MTU=${FABRIC_MTU:-9000}
+
+fabric_say() { printf 'fabric: %s\n' "$*" >&2; }
+
+# poll SECONDS COMMAND... runs COMMAND until it succeeds, for SECONDS at most.
+poll() {
+	local end=$((SECONDS + $1 + 1))
+	shift
+	until "$@"; do
+		[ "$SECONDS" -lt "$end" ] || return 1
+		sleep 0.05
+	done
+}
+
+# fabric_ports prints the port numbers of the fabric that is up.
+fabric_ports() {
+	local d
+	for d in /sys/class/net/sr[0-9]*; do
+		if [ -e "$d" ]; then printf '%s\n' "${d##*/sr}"; fi
+	done
+}
+
+# rxe_active DEV reports whether DEV's port is ACTIVE.
+rxe_active() { grep -qs ACTIVE "/sys/class/infiniband/$1/ports/1/state"; }
+
+# rxe_down DEV reports whether DEV's port is not ACTIVE.
+rxe_down() { ! rxe_active "$1"; }
+
+# rxe_gid_index DEV prints the index of DEV's RoCE v2 GID with an IPv4 address,
+# which is what perftest's -x wants; it fails when there is none.
+rxe_gid_index() {
+	local port=/sys/class/infiniband/$1/ports/1 f i
+	for f in "$port"/gids/*; do
+		i=${f##*/}
+		case $(cat "$f" 2>/dev/null) in
+		0000:0000:0000:0000:0000:ffff:*) ;;
+		*) continue ;;
+		esac
+		# The index has no type while its slot is being filled.
+		if grep -qs 'RoCE v2' "$port/gid_attrs/types/$i"; then
+			printf '%s\n' "$i"
+			return
+		fi
+		# Unused slots follow the used ones, and there are 1024.
+	done
+	return 1
+}
+
+# fabric_ready DEV reports whether DEV can be connected to.
+fabric_ready() { rxe_active "$1" && rxe_gid_index "$1" >/dev/null; }
+
+# fabric_up [N] builds a fabric of N ports (2 unless said) and returns when
+# every one of them can carry traffic.
+fabric_up() {
+	local n=${1:-2} i
+	modprobe -a rdma_rxe ib_uverbs rdma_ucm veth bridge 2>/dev/null
+	ip netns add "$FABRIC_NETNS" || return 1
+	ip -n "$FABRIC_NETNS" link add br0 mtu "$FABRIC_MTU" type bridge || return 1
+	ip -n "$FABRIC_NETNS" link set br0 up || return 1
+	# rp_filter counts as the larger of "all" and the link's own.
+	FABRIC_RP_FILTER=$(cat /proc/sys/net/ipv4/conf/all/rp_filter)
+	echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
+	for ((i = 0; i < n; i++)); do
+		ip link add "sr$i" mtu "$FABRIC_MTU" type veth \
+			peer name "sp$i" mtu "$FABRIC_MTU" netns "$FABRIC_NETNS" || return 1
+		ip -n "$FABRIC_NETNS" link set "sp$i" master br0 up || return 1
+		# Both ends of a connection are local addresses of this namespace.
+		echo 1 >"/proc/sys/net/ipv4/conf/sr$i/accept_local"
+		echo 0 >"/proc/sys/net/ipv4/conf/sr$i/rp_filter"
+		ip addr add "$FABRIC_NET.$((i + 1))/24" dev "sr$i" || return 1
+		ip link set "sr$i" up || return 1
+		rdma link add "snrxe$i" type rxe netdev "sr$i" || return 1
+	done
+	for ((i = 0; i < n; i++)); do
+		poll 20 fabric_ready "snrxe$i" || {
+			fabric_say "snrxe$i is not ready after 20 s: $(rdma link show "snrxe$i")"
+			return 1
+		}
+	done
+}
+
+# fabric_down removes the fabric. Programs must have closed its RDMA devices:
+# removing one that is open would wait for them, so it is given up after 10 s.
+fabric_down() {
+	local i rc=0
+	for i in $(fabric_ports); do
+		if [ -e "/sys/class/infiniband/snrxe$i" ]; then
+			timeout 10 rdma link delete "snrxe$i" || {
+				fabric_say "cannot delete snrxe$i: a program still has it open"
+				rc=1
+				continue
+			}
+		fi
+		ip link delete "sr$i" || rc=1
+	done
+	if [ -e "/run/netns/$FABRIC_NETNS" ]; then ip netns delete "$FABRIC_NETNS" || rc=1; fi
+	if [ -n "${FABRIC_RP_FILTER:-}" ]; then
+		echo "$FABRIC_RP_FILTER" >/proc/sys/net/ipv4/conf/all/rp_filter
+	fi
+	return "$rc"
+}
+
+# fabric_cut I takes port I's cable out: snrxeI loses its carrier, the other
+# ports do not. Returns when the port is seen to be down.
+fabric_cut() {
+	ip -n "$FABRIC_NETNS" link set "sp$1" down && poll 10 rxe_down "snrxe$1"
+}
+
+# fabric_heal I puts port I's cable back, and returns when it is ACTIVE again.
+fabric_heal() {
+	ip -n "$FABRIC_NETNS" link set "sp$1" up && poll 10 rxe_active "snrxe$1"
+}
+
+# fabric_lose I ARGS... makes netem treat what leaves the fabric towards port
+# I, e.g. "loss 100%", while every carrier stays up. Without ARGS it stops.
+fabric_lose() {
+	local i=$1
+	shift
+	tc -n "$FABRIC_NETNS" qdisc del dev "sp$i" root 2>/dev/null
+	if [ $# = 0 ]; then return 0; fi
+	tc -n "$FABRIC_NETNS" qdisc add dev "sp$i" root netem "$@"
+}
+
+# rxe_counters DEV prints DEV's hardware counters, a name and a value per line.
+rxe_counters() {
+	local f
+	for f in "/sys/class/infiniband/$1/ports/1/hw_counters"/*; do
+		case ${f##*/} in lifespan) continue ;; esac
+		printf '%s %s\n' "${f##*/}" "$(cat "$f")"
+	done
+}
+
+# snapshot prints, sorted, one line for each network namespace, netdevice, RDMA
+# device and RDMA resource there is. Addresses, states and counters are left
+# out, so that two snapshots of the same objects are equal.
+snapshot() {
+	local ns
+	{
+		for ns in /sys/class/net/*; do
+			if [ -d "$ns" ]; then printf 'netdev %s\n' "${ns##*/}"; fi
+		done
+		for ns in /run/netns/*; do
+			if [ ! -e "$ns" ]; then continue; fi
+			ns=${ns##*/}
+			printf 'netns %s\n' "$ns"
+			ip -n "$ns" -o link show | awk -F': ' -v ns="$ns" '{ sub(/@.*/, "", $2); print "netdev " $2 " in " ns }'
+		done
+		for ns in /sys/class/infiniband/*; do
+			if [ -e "$ns" ]; then printf 'rdma %s\n' "${ns##*/}"; fi
+		done
+		# A line looks like: link snrxe0/1 lqpn 17 type RC state RTS ... comm X
+		# The queue pairs and completion queues of the kernel's own are
+		# part of the device.
+		for ns in qp cq mr pd cm_id ctx; do
+			rdma resource show "$ns" 2>/dev/null | grep -v 'comm \[' | awk -v kind="$ns" '
+				{ who = ""; for (i = 3; i < NF; i++) if ($i == "pid") who = who " pid " $(i + 1)
+				  print kind " " $2 " " $3 " " $4 who }'
+		done
+	} | sort
+}
+
+# snapshot_differs FILE reports whether something is there that FILE lacks.
+snapshot_differs() { snapshot | comm -13 "$1" - | grep -q .; }
+
+# snapshot_same FILE is the opposite of snapshot_differs.
+snapshot_same() { ! snapshot_differs "$1"; }
+
+# leaks FILE compares with a snapshot saved in FILE, prints what has been left
+# behind since, and fails if that is anything. The kernel frees some objects
+# a moment after their owner ends: they get 5 s.
+leaks() {
+	poll 5 snapshot_same "$1" && return 0
+	snapshot | comm -13 "$1" - | sed 's/^/left behind: /'
+	return 1
+}

@@ -1,0 +1,20 @@
+# shellcheck shell=bash
+# Sourced by the project's shell scripts: how they speak and how they give up.
+
+# say prints its arguments as one line on standard error, so that standard
+# output stays the caller's.
+say() { printf '%s\n' "$*" >&2; }
+
+# die prints one line, prefixed with the script's name, and exits with
+# DIE_STATUS (1 when unset).
+die() {
+	printf '%s: %s\n' "${0##*/}" "$*" >&2
+	exit "${DIE_STATUS:-1}"
+}
+
+# need COMMAND PACKAGE [WHY] dies unless COMMAND is in PATH, naming the Debian
+# package that holds it.
+need() {
+	command -v "$1" >/dev/null 2>&1 && return 0
+	die "missing command '$1'${3:+ ($3)}: install it with: apt-get install $2"
+}
