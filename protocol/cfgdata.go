@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"net"
 	"strings"
@@ -29,6 +30,19 @@ func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 // Valid reports whether an interface can have the address: not zero, and not
 // a multicast or broadcast address.
 func (m MAC) Valid() bool { return m != MAC{} && m[0]&1 == 0 }
+
+// MarshalText is String, so that the address is text in JSON and YAML.
+func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText is ParseMAC.
+func (m *MAC) UnmarshalText(text []byte) error {
+	mac, err := ParseMAC(string(text))
+	if err != nil {
+		return err
+	}
+	*m = mac
+	return nil
+}
 
 // DecodeMAC decodes the data of CfgMAC and refuses an address that is not
 // Valid.
@@ -163,6 +177,28 @@ func DecodeOffloads(data []byte) (Offloads, error) {
 // AppendOffloads appends the data of CfgOffloads.
 func AppendOffloads(dst []byte, o Offloads) []byte {
 	return binary.BigEndian.AppendUint32(dst, uint32(o))
+}
+
+// MarshalJSON encodes the set as the list of its names.
+func (o Offloads) MarshalJSON() ([]byte, error) {
+	names := o.Names()
+	if names == nil {
+		names = []string{} // a list also when it is empty, never null
+	}
+	return json.Marshal(names)
+}
+
+// UnmarshalJSON decodes a list of names and ignores those it does not know.
+func (o *Offloads) UnmarshalJSON(b []byte) error {
+	var names []string
+	if err := json.Unmarshal(b, &names); err != nil {
+		return fmt.Errorf("list of offloads: %w", err)
+	}
+	*o = 0
+	for _, name := range names {
+		*o |= OffloadByName(name)
+	}
+	return nil
 }
 
 func dataSize(t CfgType, data []byte, want int) error {

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"math"
 	"testing"
@@ -240,5 +241,31 @@ func TestOffloadNames(t *testing.T) {
 	}
 	if s := Offloads(0).String(); s != "none" {
 		t.Errorf("no offloads are %q", s)
+	}
+}
+
+func TestCfgDataAsJSON(t *testing.T) {
+	type config struct {
+		MAC      MAC      `json:"mac"`
+		Offloads Offloads `json:"offloads"`
+	}
+	const text = `{"mac":"02:00:5e:10:00:01","offloads":["checksum","tso6"]}`
+	want := config{MAC{2, 0, 0x5e, 0x10, 0, 1}, OffloadChecksum | OffloadTSO6}
+	b, err := json.Marshal(want)
+	if err != nil || string(b) != text {
+		t.Errorf("encoded %s, %v", b, err)
+	}
+	var got config
+	if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
+		t.Errorf("decoded %+v, %v", got, err)
+	}
+	if b, err := json.Marshal(Offloads(0)); err != nil || string(b) != "[]" {
+		t.Errorf("no offloads are encoded as %s, %v", b, err)
+	}
+	if err := json.Unmarshal([]byte(`{"offloads":["tso4","from the future"]}`), &got); err != nil || got.Offloads != OffloadTSO4 {
+		t.Errorf("with an unknown name: %v, %v", got.Offloads, err)
+	}
+	if err := json.Unmarshal([]byte(`{"mac":"33:33:00:00:00:01"}`), &got); !errors.Is(err, ErrMAC) {
+		t.Errorf("multicast address: %v", err)
 	}
 }
