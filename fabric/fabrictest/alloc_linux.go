@@ -1,0 +1,25 @@
+package fabrictest
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Alloc returns size bytes of zeroed memory outside the Go heap, which a
+// device may be told about. At the end of the test the memory goes back to the
+// system, but its addresses stay reserved: a delivery that comes too late does
+// no harm.
+func Alloc(t testing.TB, size int) []byte {
+	t.Helper()
+	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatalf("mapping %d bytes: %v", size, err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Madvise(mem, unix.MADV_DONTNEED); err != nil {
+			t.Errorf("giving back %d bytes: %v", size, err)
+		}
+	})
+	return mem
+}

@@ -1,0 +1,272 @@
+package fabrictest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+var _ fabric.CQ = (*cq)(nil)
+
+var errOverflow = errors.New("the completion queue overflowed and completions are lost: make it as deep as the work queues that report to it")
+
+// arming is what raises the next event.
+type arming uint8
+
+const (
+	disarmed arming = iota
+	armedSolicited
+	armedAny
+)
+
+// cqe is a completion with what polling it sets free.
+type cqe struct {
+	wc       fabric.Completion
+	qp       *qp
+	released uint64 // send completions: send requests done including this one
+}
+
+type cq struct {
+	dom   *domain
+	depth int
+
+	mu         sync.Mutex // guards what follows
+	ring       []cqe
+	head, tail uint64 // head ≤ tail; modulo len(ring) the places to read and write
+	arm        arming
+	closed     bool
+	overflowed bool
+	events     int // raised and not consumed
+	useFD      bool
+	fd         eventFD
+
+	wake chan struct{} // one token: look at events again
+	done chan struct{} // closed by Close
+	bg   sync.WaitGroup
+}
+
+func newCQ(d *domain, depth int) (*cq, error) {
+	fd, err := newEventFD()
+	if err != nil {
+		return nil, err
+	}
+	size := 1
+	for size < depth {
+		size *= 2
+	}
+	return &cq{
+		dom: d, depth: depth, ring: make([]cqe, size), fd: fd,
+		wake: make(chan struct{}, 1), done: make(chan struct{}),
+	}, nil
+}
+
+func (c *cq) name() string { return c.dom.dev.node.name }
+
+func (c *cq) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// push queues a completion.
+func (c *cq) push(e *cqe, solicited bool) {
+	c.mu.Lock()
+	if c.closed || c.overflowed {
+		c.mu.Unlock()
+		return
+	}
+	if c.tail-c.head >= uint64(c.depth) {
+		c.overflow()
+		c.mu.Unlock()
+		return
+	}
+	c.ring[c.tail&uint64(len(c.ring)-1)] = *e
+	c.tail++
+	if c.arm == armedAny || c.arm == armedSolicited && (solicited || e.wc.Status != fabric.StatusSuccess) {
+		c.raise()
+	}
+	c.mu.Unlock()
+}
+
+// raise makes an event; c.mu is held.
+func (c *cq) raise() {
+	c.arm = disarmed
+	c.events++
+	if c.useFD {
+		c.fd.add()
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// overflow puts the queue in its error state; c.mu is held. Sleepers are woken
+// whether they asked for it or not, as by a device's asynchronous event.
+func (c *cq) overflow() {
+	c.overflowed = true
+	c.dom.dev.node.overflow.Add(1)
+	c.raise()
+	c.bg.Add(1)
+	go c.failQPs()
+}
+
+func (c *cq) failQPs() {
+	defer c.bg.Done()
+	for _, q := range c.dom.qpsOn(c) {
+		_ = q.Fail() // only a closed one refuses
+	}
+}
+
+// Poll implements fabric.CQ.
+func (c *cq) Poll(out []fabric.Completion) (int, error) {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return 0, fmt.Errorf("polling a completion queue of %s: %w", c.name(), net.ErrClosed)
+	}
+	n := 0
+	for n < len(out) && c.head != c.tail {
+		e := &c.ring[c.head&uint64(len(c.ring)-1)]
+		out[n] = e.wc
+		if e.released != 0 {
+			e.qp.released.Store(e.released)
+		} else {
+			e.qp.rqReleased.Add(1)
+		}
+		c.head++
+		n++
+	}
+	overflowed := c.overflowed
+	c.mu.Unlock()
+	if n == 0 && overflowed {
+		return 0, fmt.Errorf("polling a completion queue of %s: %w", c.name(), errOverflow)
+	}
+	return n, nil
+}
+
+// Arm implements fabric.CQ.
+func (c *cq) Arm(solicitedOnly bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return fmt.Errorf("arming a completion queue of %s: %w", c.name(), net.ErrClosed)
+	}
+	if !solicitedOnly {
+		c.arm = armedAny
+	} else if c.arm == disarmed {
+		c.arm = armedSolicited
+	}
+	return nil
+}
+
+// FD implements fabric.CQ.
+func (c *cq) FD() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return -1
+	}
+	if !c.useFD { // until somebody looks at it, events need no system call
+		c.useFD = true
+		for range c.events {
+			c.fd.add()
+		}
+	}
+	return c.fd.num
+}
+
+// take consumes an event; c.mu is held.
+func (c *cq) take() bool {
+	if c.events == 0 {
+		return false
+	}
+	c.events--
+	if c.useFD {
+		c.fd.sub()
+	}
+	return true
+}
+
+// ReadEvent implements fabric.CQ.
+func (c *cq) ReadEvent() (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false, fmt.Errorf("reading an event of a completion queue of %s: %w", c.name(), net.ErrClosed)
+	}
+	return c.take(), nil
+}
+
+// Wait implements fabric.CQ. It wakes with an error that wraps net.ErrClosed
+// when the queue is closed and with ctx.Err when ctx is done.
+func (c *cq) Wait(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		closed, ok := c.closed, false
+		if !closed {
+			ok = c.take()
+		}
+		more := c.events != 0
+		c.mu.Unlock()
+		switch {
+		case closed:
+			return fmt.Errorf("waiting for a completion queue of %s: %w", c.name(), net.ErrClosed)
+		case ok:
+			if more { // the token stands for several events: pass it on
+				select {
+				case c.wake <- struct{}{}:
+				default:
+				}
+			}
+			return nil
+		}
+		select {
+		case <-c.wake:
+		case <-c.done:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for a completion queue of %s: %w", c.name(), ctx.Err())
+		}
+	}
+}
+
+// Close implements fabric.CQ. Queue pairs that still report to the queue are
+// closed first.
+func (c *cq) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	c.fd.close()
+	close(c.done)
+	c.mu.Unlock()
+	for _, q := range c.dom.qpsOn(c) {
+		_ = q.Close() // never fails
+	}
+	c.bg.Wait()
+	c.dom.mu.Lock()
+	delete(c.dom.cqs, c)
+	c.dom.mu.Unlock()
+	return nil
+}
+
+// purge removes the completions of q.
+func (c *cq) purge(q *qp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	mask := uint64(len(c.ring) - 1)
+	to := c.head
+	for from := c.head; from != c.tail; from++ {
+		if e := c.ring[from&mask]; e.qp != q {
+			c.ring[to&mask] = e
+			to++
+		}
+	}
+	c.tail = to
+}

@@ -1,0 +1,188 @@
+package fabrictest
+
+import "github.com/splitnic/splitnic/fabric"
+
+// outcome says what became of a request.
+type outcome uint8
+
+const (
+	done     outcome = iota // with the status beside it
+	notReady                // no receive posted; nothing has happened
+	noAnswer                // nobody there; nothing has happened
+)
+
+// execute tries to carry out a request; q.sq is held.
+func (q *qp) execute(w *work) (fabric.Status, outcome) {
+	if h := q.node.hook.Load(); h != nil {
+		if s := (*h)(q.num, w.SendWR); s != fabric.StatusSuccess {
+			return s, done
+		}
+	}
+	var s fabric.Status
+	var o outcome
+	switch w.Op {
+	case fabric.OpBind:
+		q.net.keys.Lock()
+		if !w.bind.window.attach(q, w.bind) {
+			s = fabric.StatusMWBindErr
+		}
+		q.net.keys.Unlock()
+	case fabric.OpLocalInv:
+		q.net.keys.Lock()
+		if win := q.boundWindow(w.RKey); win != nil {
+			win.detach()
+		} else {
+			s = fabric.StatusLocQPOpErr
+		}
+		q.net.keys.Unlock()
+	case fabric.OpSendInv: // changes the key table
+		q.net.keys.Lock()
+		s, o = q.transmit(w)
+		q.net.keys.Unlock()
+	default:
+		q.net.keys.RLock()
+		s, o = q.transmit(w)
+		q.net.keys.RUnlock()
+	}
+	if o == done && s == fabric.StatusSuccess {
+		q.sent.sent(w)
+	}
+	return s, o
+}
+
+// boundWindow returns the window that key stands for if it is bound to q;
+// Network.keys is held.
+func (q *qp) boundWindow(key uint32) *window {
+	e := q.dom.dev.table.find(key)
+	if e == nil || e.window == nil {
+		return nil
+	}
+	if w := e.window; w.region != nil && w.key == key && w.qp == q {
+		return w
+	}
+	return nil
+}
+
+// transmit takes a message to the far end; q.sq and Network.keys are held.
+func (q *qp) transmit(w *work) (fabric.Status, outcome) {
+	if int64(w.Len) > int64(q.net.limits.MaxMsg) {
+		return fabric.StatusLocLenErr, done
+	}
+	var src []byte
+	switch {
+	case w.Len == 0:
+	case w.Flags&fabric.Inline == 0:
+		src = q.dom.dev.table.local(q.dom, w.LKey, w.Addr, w.Len, false)
+		if src == nil {
+			return fabric.StatusLocProtErr, done
+		}
+	case w.data != nil:
+		src = w.data
+	default:
+		src = memoryAt(w.Addr, w.Len)
+	}
+	s, o := fabric.StatusSuccess, noAnswer
+	if q.cfg.Transport == fabric.UC && q.node.takeDrop() {
+		q.sent.Drops++
+		return fabric.StatusSuccess, done
+	}
+	if p := q.other(); p != nil && !q.cutOff(p) {
+		p.resp.Lock()
+		if p.answers(q) {
+			s, o = p.respond(q, w, src)
+		}
+		p.resp.Unlock()
+	}
+	if q.cfg.Transport == fabric.UC && (o != done || s != fabric.StatusSuccess) {
+		q.sent.Drops++
+		return fabric.StatusSuccess, done
+	}
+	return s, o
+}
+
+// respond is the far end's part: p.resp, from.sq and Network.keys are held. The
+// status is what the sender is told. On an unreliable connection a message that
+// cannot be delivered leaves no trace here.
+func (q *qp) respond(from *qp, w *work, src []byte) (fabric.Status, outcome) {
+	reliable := q.cfg.Transport == fabric.RC
+	if w.Op != fabric.OpWrite && q.head == q.tail.Load() && !q.await(from, reliable) {
+		return fabric.StatusSuccess, notReady
+	}
+	if w.Op == fabric.OpWrite || w.Op == fabric.OpWriteImm {
+		if len(src) != 0 {
+			dst := q.dom.dev.table.remote(q, w.RKey, w.RemoteAddr, w.Len)
+			if dst == nil {
+				q.recvd.AccessErrors++
+				return q.refuse(fabric.StatusRemAccessErr, fabric.StatusSuccess, reliable)
+			}
+			copy(dst, src)
+		}
+		if w.Op == fabric.OpWrite {
+			return fabric.StatusSuccess, done
+		}
+		q.recvd.RecvWriteImms++
+		wc := fabric.Completion{ID: q.receive(q.head).ID, Op: fabric.OpRecvWriteImm, Flags: fabric.WithImm, Imm: w.Imm, Len: w.Len}
+		q.head++
+		q.pushRecv(&wc, w.Flags&fabric.Solicited != 0)
+		return fabric.StatusSuccess, done
+	}
+	return q.respondSend(w, src, reliable)
+}
+
+// respondSend takes a SEND into the next receive, which there is.
+func (q *qp) respondSend(w *work, src []byte, reliable bool) (fabric.Status, outcome) {
+	r := q.receive(q.head)
+	if w.Len > r.Len {
+		return q.refuse(fabric.StatusRemInvReqErr, fabric.StatusLocLenErr, reliable)
+	}
+	wc := fabric.Completion{ID: r.ID, Op: fabric.OpRecv, Len: w.Len}
+	var dst []byte
+	if len(src) != 0 {
+		if dst = q.dom.dev.table.local(q.dom, r.LKey, r.Addr, w.Len, true); dst == nil {
+			return q.refuse(fabric.StatusRemOpErr, fabric.StatusLocProtErr, reliable)
+		}
+	}
+	if w.Op == fabric.OpSendInv {
+		win := q.boundWindow(w.RKey)
+		if win == nil {
+			q.recvd.AccessErrors++
+			return q.refuse(fabric.StatusRemAccessErr, fabric.StatusSuccess, reliable)
+		}
+		win.detach()
+		wc.Flags, wc.InvKey = fabric.WithInv, w.RKey
+	}
+	copy(dst, src)
+	q.recvd.Recvs++
+	q.head++
+	q.pushRecv(&wc, w.Flags&fabric.Solicited != 0)
+	return fabric.StatusSuccess, done
+}
+
+// refuse fails a message: the sender is told status, the receive that it
+// concerns, if any, completes with own, and the queue pair fails. Unreliable
+// connections only drop the message.
+func (q *qp) refuse(status, own fabric.Status, reliable bool) (fabric.Status, outcome) {
+	if !reliable {
+		return status, done
+	}
+	if own != fabric.StatusSuccess {
+		q.pushRecv(&fabric.Completion{ID: q.receive(q.head).ID, Status: own}, false)
+		q.head++
+	}
+	q.enterError()
+	return status, done
+}
+
+// await registers from to be woken by the next receive, and reports whether one
+// has been posted meanwhile.
+func (q *qp) await(from *qp, reliable bool) bool {
+	q.rq.Lock()
+	defer q.rq.Unlock()
+	if q.head != q.tail.Load() {
+		return true
+	}
+	if reliable {
+		q.rnrWaiter = from
+	}
+	return false
+}

@@ -1,0 +1,184 @@
+package fabrictest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/splitnic/splitnic/fabric"
+	"golang.org/x/sys/unix"
+)
+
+var _ fabric.Domain = (*domain)(nil)
+
+type domain struct {
+	dev *device
+
+	mu      sync.Mutex
+	closed  bool
+	regions map[*region]struct{}
+	windows map[*window]struct{}
+	cqs     map[*cq]struct{}
+	qps     map[*qp]struct{}
+}
+
+func newDomain(d *device) *domain {
+	return &domain{
+		dev:     d,
+		regions: make(map[*region]struct{}),
+		windows: make(map[*window]struct{}),
+		cqs:     make(map[*cq]struct{}),
+		qps:     make(map[*qp]struct{}),
+	}
+}
+
+// Register implements fabric.Domain.
+func (d *domain) Register(mem []byte, access fabric.Access) (fabric.Region, error) {
+	fail := func(err error) (fabric.Region, error) {
+		return nil, fmt.Errorf("registering %d bytes on %s: %w", len(mem), d.dev.node.name, err)
+	}
+	if len(mem) == 0 {
+		return fail(fmt.Errorf("a region needs at least one byte: %w", unix.EINVAL))
+	}
+	if access&^(fabric.LocalWrite|fabric.RemoteWrite|fabric.WindowBind) != 0 {
+		return fail(fmt.Errorf("unknown access %#x: %w", access, unix.EINVAL))
+	}
+	if access&fabric.RemoteWrite != 0 && access&fabric.LocalWrite == 0 {
+		return fail(fmt.Errorf("RemoteWrite needs LocalWrite: %w", unix.EINVAL))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return fail(net.ErrClosed)
+	}
+	r := newRegion(d, mem, access)
+	d.regions[r] = struct{}{}
+	return r, nil
+}
+
+// NewWindow implements fabric.Domain.
+func (d *domain) NewWindow() (fabric.Window, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, fmt.Errorf("allocating a memory window on %s: %w", d.dev.node.name, net.ErrClosed)
+	}
+	if !d.dev.net.limits.Windows {
+		return nil, fmt.Errorf("allocating a memory window on %s: %w", d.dev.node.name, fabric.ErrUnsupported)
+	}
+	w := newWindow(d)
+	d.windows[w] = struct{}{}
+	return w, nil
+}
+
+// NewCQ implements fabric.Domain.
+func (d *domain) NewCQ(depth, vector int) (fabric.CQ, error) {
+	fail := func(err error) (fabric.CQ, error) {
+		return nil, fmt.Errorf("making a completion queue of %d on %s: %w", depth, d.dev.node.name, err)
+	}
+	l := &d.dev.net.limits
+	if depth < 1 || depth > l.MaxCQE {
+		return fail(fmt.Errorf("the depth must be 1 to %d: %w", l.MaxCQE, unix.EINVAL))
+	}
+	if vector < 0 || vector >= l.CompVectors {
+		return fail(fmt.Errorf("completion vector %d: the device has %d: %w", vector, l.CompVectors, unix.EINVAL))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return fail(net.ErrClosed)
+	}
+	c, err := newCQ(d, depth)
+	if err != nil {
+		return fail(err)
+	}
+	d.cqs[c] = struct{}{}
+	return c, nil
+}
+
+// NewQP implements fabric.Domain.
+func (d *domain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
+	fail := func(err error) (fabric.QP, error) {
+		return nil, fmt.Errorf("making a queue pair on %s: %w", d.dev.node.name, err)
+	}
+	l := &d.dev.net.limits
+	send, ok1 := cfg.SendCQ.(*cq)
+	recv, ok2 := cfg.RecvCQ.(*cq)
+	switch {
+	case cfg.Transport != fabric.RC && cfg.Transport != fabric.UC:
+		return fail(fmt.Errorf("unknown transport %d: %w", cfg.Transport, unix.EINVAL))
+	case !ok1 || !ok2 || send.dom != d || recv.dom != d:
+		return fail(fmt.Errorf("the completion queues are not of this domain: %w", unix.EINVAL))
+	case cfg.MaxSend < 1 || cfg.MaxSend > l.MaxQPWR:
+		return fail(fmt.Errorf("MaxSend is %d and must be 1 to %d: %w", cfg.MaxSend, l.MaxQPWR, unix.EINVAL))
+	case cfg.MaxRecv < 1 || cfg.MaxRecv > l.MaxQPWR:
+		return fail(fmt.Errorf("MaxRecv is %d and must be 1 to %d: %w", cfg.MaxRecv, l.MaxQPWR, unix.EINVAL))
+	case cfg.MaxInline < 0 || cfg.MaxInline > maxInline:
+		return fail(fmt.Errorf("MaxInline is %d and must be 0 to %d: %w", cfg.MaxInline, maxInline, unix.EINVAL))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || send.isClosed() || recv.isClosed() {
+		return fail(net.ErrClosed)
+	}
+	q := newQP(d, cfg, send, recv)
+	d.qps[q] = struct{}{}
+	return q, nil
+}
+
+// Close implements fabric.Domain.
+func (d *domain) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	d.mu.Unlock()
+	var errs []error
+	for _, q := range d.openQPs() {
+		errs = append(errs, q.Close())
+	}
+	d.mu.Lock()
+	cqs, windows, regions := keysOf(d.cqs), keysOf(d.windows), keysOf(d.regions)
+	d.mu.Unlock()
+	for _, c := range cqs {
+		errs = append(errs, c.Close())
+	}
+	for _, w := range windows {
+		errs = append(errs, w.Close())
+	}
+	for _, r := range regions {
+		errs = append(errs, r.Close())
+	}
+	d.dev.drop(d)
+	return errors.Join(errs...)
+}
+
+func (d *domain) openQPs() []*qp {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return keysOf(d.qps)
+}
+
+// qpsOn returns the queue pairs that report to c.
+func (d *domain) qpsOn(c *cq) []*qp {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []*qp
+	for q := range d.qps {
+		if q.sendCQ == c || q.recvCQ == c {
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+func keysOf[K comparable](m map[K]struct{}) []K {
+	out := make([]K, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	return out
+}

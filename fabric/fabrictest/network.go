@@ -1,0 +1,181 @@
+package fabrictest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// Network is a set of devices that can reach each other. Its methods may be
+// called from any goroutine.
+type Network struct {
+	scale  float64
+	limits fabric.Limits
+	mtu    int
+
+	// keys guards every key table of the network. A delivery holds it for
+	// reading while it copies, so that a region is out of use when its Close
+	// has returned. Order of locks: qp.sq, keys, qp.resp, qp.rq, cq.mu.
+	keys sync.RWMutex
+
+	mu      sync.Mutex // guards what follows
+	nodes   map[string]*node
+	qps     map[qpKey]*qp
+	lastQPN uint32
+}
+
+// qpKey is what identifies a queue pair on the network.
+type qpKey struct {
+	gid [16]byte
+	qpn uint32
+}
+
+// node is what a device name stands for: the port that faults and counters
+// belong to. A device opened twice is two devices on one node.
+type node struct {
+	name string
+	gid  [16]byte
+
+	gate  atomic.Int32 // number of reasons to queue instead of delivering at once
+	cut   atomic.Bool
+	stall atomic.Bool
+	delay atomic.Int64 // nanoseconds
+	hook  atomic.Pointer[Hook]
+
+	failPost atomic.Pointer[error]
+	dropUC   atomic.Int64
+	overflow atomic.Uint64
+
+	mu   sync.Mutex
+	devs map[*device]struct{}
+	past Counters // of queue pairs that are closed
+}
+
+// Option changes what New makes.
+type Option func(*Network)
+
+// WithTimeScale multiplies every time-out of the network, such as
+// Timing.DeadPeerTime. The default is 0.1: a dead peer is reported after some
+// 47 ms with the default timing. Delays given to Network.Delay are not scaled.
+func WithTimeScale(f float64) Option { return func(n *Network) { n.scale = f } }
+
+// WithLimits sets the limits of the devices. Without Windows none can be
+// allocated; without WindowBounds only a region's bounds are enforced, as on
+// Soft-RoCE.
+func WithLimits(l fabric.Limits) Option { return func(n *Network) { n.limits = l } }
+
+// WithMTU sets the path MTU in bytes that the devices offer; the default is 4096.
+func WithMTU(bytes int) Option { return func(n *Network) { n.mtu = bytes } }
+
+// DefaultLimits are the limits of the devices of New.
+func DefaultLimits() fabric.Limits {
+	return fabric.Limits{
+		MaxQPWR:      16384,
+		MaxCQE:       65536,
+		CompVectors:  4,
+		MaxMsg:       1 << 30,
+		Windows:      true,
+		WindowBounds: true,
+	}
+}
+
+// maxInline is the largest QPConfig.MaxInline, in bytes.
+const maxInline = 512
+
+// New makes an empty network.
+func New(opts ...Option) *Network {
+	n := &Network{
+		scale:   0.1,
+		limits:  DefaultLimits(),
+		mtu:     4096,
+		nodes:   make(map[string]*node),
+		qps:     make(map[qpKey]*qp),
+		lastQPN: 0x10 + rand.Uint32N(0x1000),
+	}
+	for _, o := range opts {
+		o(n)
+	}
+	return n
+}
+
+// Device opens the device with that name and makes it first if there is none.
+// Opened twice, or again after a Kill, it is reached by the same GID.
+func (n *Network) Device(name string) fabric.Device {
+	nd := n.node(name)
+	d := &device{net: n, node: nd, domains: make(map[*domain]struct{})}
+	d.table.init()
+	nd.mu.Lock()
+	nd.devs[d] = struct{}{}
+	nd.mu.Unlock()
+	return d
+}
+
+func (n *Network) node(name string) *node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if nd, ok := n.nodes[name]; ok {
+		return nd
+	}
+	nd := &node{name: name, devs: make(map[*device]struct{})}
+	// An IPv4-mapped address of 10.0.0.0/8, as RoCE v2 would have it.
+	i := len(n.nodes) + 1
+	nd.gid = [16]byte{10: 0xff, 11: 0xff, 12: 10, 13: byte(i >> 16), 14: byte(i >> 8), 15: byte(i)}
+	n.nodes[name] = nd
+	return nd
+}
+
+// known returns the node with that name; naming one that was never opened is a
+// mistake in the test.
+func (n *Network) known(name string) *node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	nd, ok := n.nodes[name]
+	if !ok {
+		panic(fmt.Sprintf("fabrictest: the network has no device %q", name))
+	}
+	return nd
+}
+
+// add gives q its number and makes it reachable.
+func (n *Network) add(q *qp) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lastQPN = (n.lastQPN + 1) & 0xffffff
+	q.num = n.lastQPN
+	n.qps[qpKey{q.node.gid, q.num}] = q
+}
+
+func (n *Network) remove(q *qp) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.qps, qpKey{q.node.gid, q.num})
+}
+
+func (n *Network) lookup(gid [16]byte, qpn uint32) *qp {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.qps[qpKey{gid, qpn}]
+}
+
+func (n *Network) hasGID(gid [16]byte) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, nd := range n.nodes {
+		if nd.gid == gid {
+			return true
+		}
+	}
+	return false
+}
+
+// kickAll makes every waiting queue pair look again.
+func (n *Network) kickAll() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, q := range n.qps {
+		q.kick()
+	}
+}

@@ -1,0 +1,294 @@
+package fabrictest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+	"unsafe"
+
+	"github.com/splitnic/splitnic/fabric"
+	"golang.org/x/sys/unix"
+)
+
+// work is a send request that was taken.
+type work struct {
+	fabric.SendWR
+	end  uint64   // send requests taken up to and with this one
+	bind *binding // of OpBind
+
+	// Only for requests that have to wait.
+	data      []byte    // with Inline: the bytes as they were when posted
+	due       time.Time // not before
+	next      time.Time // when the next try counts
+	rnrTries  int
+	deadTries int
+}
+
+// binding says which part of which region a window stands for.
+type binding struct {
+	window *window
+	region *region
+	key    uint32
+	addr   uint64
+	length uint64
+}
+
+// PostSend implements fabric.QP.
+func (q *qp) PostSend(wrs []fabric.SendWR) (int, error) {
+	if len(wrs) == 0 {
+		return 0, nil
+	}
+	if q.node.failPost.Load() != nil {
+		if err := q.node.failPost.Swap(nil); err != nil {
+			return 0, q.errorf("posting sends on", fmt.Errorf("injected: %w", *err))
+		}
+	}
+	q.sq.Lock()
+	for i := range wrs {
+		if err := q.checkSend(&wrs[i]); err != nil {
+			q.sq.Unlock()
+			return i, q.errorf(fmt.Sprintf("posting send request %d of %d on", i+1, len(wrs)), err)
+		}
+		w := work{SendWR: wrs[i]}
+		q.submit(&w)
+	}
+	q.sq.Unlock()
+	return len(wrs), nil
+}
+
+var (
+	errNotConnected = fmt.Errorf("it is not connected: %w", unix.EINVAL)
+	errOpcode       = fmt.Errorf("not the opcode of a send request: %w", unix.EINVAL)
+	errInline       = fmt.Errorf("inline data is longer than QPConfig.MaxInline: %w", unix.EINVAL)
+	errBound        = errors.New("the memory window is bound already: unbind it first")
+	errUnbound      = errors.New("the memory window is not bound")
+)
+
+// checkSend tells why a request cannot be taken; q.sq is held.
+func (q *qp) checkSend(wr *fabric.SendWR) error {
+	switch wr.Op {
+	case fabric.OpSend, fabric.OpSendInv, fabric.OpWrite, fabric.OpWriteImm:
+		if wr.Flags&fabric.Inline != 0 && int64(wr.Len) > int64(q.cfg.MaxInline) {
+			return errInline
+		}
+	case fabric.OpLocalInv:
+	default:
+		return errOpcode
+	}
+	return q.checkSlot()
+}
+
+func (q *qp) checkSlot() error {
+	switch q.state.Load() {
+	case stateInit:
+		return errNotConnected
+	case stateClosed:
+		return net.ErrClosed
+	}
+	if q.posted-q.released.Load() >= uint64(q.cfg.MaxSend) {
+		return fabric.ErrQueueFull
+	}
+	return nil
+}
+
+// submit takes a checked request and carries it out if it can; q.sq is held.
+func (q *qp) submit(w *work) {
+	q.posted++
+	w.end = q.posted
+	if q.state.Load() != stateReady {
+		q.flushPending()
+		q.flushSend(w)
+		return
+	}
+	p := q.other()
+	gated := q.node.gate.Load() != 0 || p != nil && p.node.gate.Load() != 0
+	if len(q.pending) != 0 || gated {
+		if d := q.delay(p); d != 0 {
+			w.due = time.Now().Add(d)
+		}
+		q.hold(w)
+		return
+	}
+	status, o := q.execute(w)
+	if o != done {
+		q.hold(w)
+		return
+	}
+	q.finish(w, status)
+}
+
+// delay is the larger one of both ends.
+func (q *qp) delay(p *qp) time.Duration {
+	d := q.node.delay.Load()
+	if p != nil {
+		d = max(d, p.node.delay.Load())
+	}
+	return time.Duration(d)
+}
+
+// hold leaves the request to the pump; q.sq is held.
+func (q *qp) hold(w *work) {
+	kept := *w
+	if w.Flags&fabric.Inline != 0 && w.Len != 0 {
+		kept.data = append([]byte(nil), memoryAt(w.Addr, w.Len)...)
+	}
+	q.pending = append(q.pending, kept)
+	if !q.pumping && q.state.Load() != stateClosed {
+		q.pumping = true
+		q.pumps.Add(1)
+		go q.runPump()
+	}
+}
+
+// finish reports a request that was carried out, or failed; q.sq is held.
+func (q *qp) finish(w *work, status fabric.Status) {
+	if status != fabric.StatusSuccess {
+		q.sent.Errors++
+		q.pushSend(w, status)
+		q.resp.Lock()
+		if q.state.Load() != stateClosed {
+			q.enterError()
+		}
+		q.resp.Unlock()
+		q.flushPending()
+		return
+	}
+	if w.Flags&fabric.Signaled != 0 {
+		q.pushSend(w, status)
+	}
+}
+
+func (q *qp) pushSend(w *work, status fabric.Status) {
+	e := cqe{qp: q, released: w.end}
+	e.wc.ID, e.wc.Status, e.wc.QPN = w.ID, status, q.num
+	if status == fabric.StatusSuccess {
+		e.wc.Op = w.Op
+	}
+	q.sendCQ.push(&e, false)
+}
+
+func (q *qp) flushSend(w *work) {
+	if q.state.Load() == stateClosed {
+		return
+	}
+	q.sent.Flushes++
+	q.pushSend(w, fabric.StatusWRFlushErr)
+}
+
+// flushPending completes what waits in the send queue; q.sq is held.
+func (q *qp) flushPending() {
+	for i := range q.pending {
+		q.flushSend(&q.pending[i])
+		q.pending[i] = work{}
+	}
+	q.pending = q.pending[:0]
+}
+
+// Bind implements fabric.QP.
+func (q *qp) Bind(w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, f fabric.Flags) (uint32, error) {
+	const doing = "binding a memory window on"
+	win, ok1 := w.(*window)
+	reg, ok2 := r.(*region)
+	if !ok1 || !ok2 || length < 1 {
+		return 0, q.errorf(doing, fmt.Errorf("window, region or length are not valid: %w", unix.EINVAL))
+	}
+	q.sq.Lock()
+	defer q.sq.Unlock()
+	if err := q.checkSlot(); err != nil {
+		return 0, q.errorf(doing, err)
+	}
+	win.mu.Lock()
+	if win.closed {
+		win.mu.Unlock()
+		return 0, q.errorf(doing, net.ErrClosed)
+	}
+	if win.bound {
+		win.mu.Unlock()
+		return 0, q.errorf(doing, errBound)
+	}
+	win.rkey = nextKey(win.rkey)
+	win.bound = true
+	key := win.rkey
+	win.mu.Unlock()
+	q.submit(&work{
+		SendWR: fabric.SendWR{ID: id, Op: fabric.OpBind, Flags: f &^ fabric.Inline, RKey: key},
+		bind:   &binding{window: win, region: reg, key: key, addr: addr, length: uint64(length)},
+	})
+	return key, nil
+}
+
+// Unbind implements fabric.QP.
+func (q *qp) Unbind(w fabric.Window, id uint64, f fabric.Flags) error {
+	const doing = "unbinding a memory window on"
+	win, ok := w.(*window)
+	if !ok {
+		return q.errorf(doing, fmt.Errorf("the window is not of this fabric: %w", unix.EINVAL))
+	}
+	q.sq.Lock()
+	defer q.sq.Unlock()
+	if err := q.checkSlot(); err != nil {
+		return q.errorf(doing, err)
+	}
+	win.mu.Lock()
+	if win.closed {
+		win.mu.Unlock()
+		return q.errorf(doing, net.ErrClosed)
+	}
+	if !win.bound {
+		win.mu.Unlock()
+		return q.errorf(doing, errUnbound)
+	}
+	win.bound = false
+	key := win.rkey
+	win.mu.Unlock()
+	q.submit(&work{SendWR: fabric.SendWR{ID: id, Op: fabric.OpLocalInv, Flags: f &^ fabric.Inline, RKey: key}})
+	return nil
+}
+
+// PostRecv implements fabric.QP.
+func (q *qp) PostRecv(wrs []fabric.RecvWR) (int, error) {
+	q.rq.Lock()
+	st := q.state.Load()
+	if st == stateClosed {
+		q.rq.Unlock()
+		return 0, q.errorf("posting receives on", net.ErrClosed)
+	}
+	tail := q.tail.Load()
+	limit := q.rqReleased.Load() + uint64(q.cfg.MaxRecv)
+	taken := min(len(wrs), int(limit-tail))
+	for i := range wrs[:taken] {
+		*q.receive(tail) = wrs[i]
+		tail++
+	}
+	q.tail.Store(tail)
+	if taken != 0 {
+		q.wakeSender()
+	}
+	q.rq.Unlock()
+	if st == stateError {
+		q.flushLate()
+	}
+	if taken < len(wrs) {
+		return taken, q.errorf(fmt.Sprintf("posting receive %d of %d on", taken+1, len(wrs)), fabric.ErrQueueFull)
+	}
+	return taken, nil
+}
+
+// flushLate completes receives that were posted in the error state.
+func (q *qp) flushLate() {
+	q.resp.Lock()
+	q.rq.Lock()
+	if q.state.Load() == stateError {
+		q.flushReceives()
+	}
+	q.rq.Unlock()
+	q.resp.Unlock()
+}
+
+// memoryAt returns the bytes at an address that the caller of PostSend vouches
+// for: inline data need not be registered.
+func memoryAt(addr uint64, length uint32) []byte {
+	p := uintptr(addr)
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), length)
+}

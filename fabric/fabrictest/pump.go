@@ -1,0 +1,139 @@
+package fabrictest
+
+import (
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// forever says that only a kick, not time, makes another look worth while.
+const forever time.Duration = -1
+
+// runPump carries out what had to wait, in order, until nothing is left or the
+// queue pair is closed.
+func (q *qp) runPump() {
+	defer q.pumps.Done()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	q.sq.Lock()
+	for {
+		switch st := q.state.Load(); {
+		case st == stateClosed:
+			q.pending = nil
+		case st == stateError:
+			q.flushPending()
+		}
+		if len(q.pending) == 0 {
+			q.pending = nil
+			q.pumping = false
+			q.sq.Unlock()
+			return
+		}
+		wait := q.step()
+		if wait == 0 {
+			continue
+		}
+		q.sq.Unlock()
+		if wait == forever {
+			<-q.wake
+		} else {
+			timer.Reset(wait)
+			select {
+			case <-q.wake:
+			case <-timer.C:
+			}
+		}
+		q.sq.Lock()
+	}
+}
+
+// step looks at the oldest request and returns 0 if it is done with, or for how
+// long nothing can happen to it unless there is a kick. q.sq is held.
+func (q *qp) step() time.Duration {
+	p := q.other()
+	if q.node.stall.Load() || p != nil && p.node.stall.Load() {
+		return forever
+	}
+	w := &q.pending[0]
+	now := time.Now()
+	if d := w.due.Sub(now); d > 0 {
+		return d
+	}
+	status, o := q.execute(w)
+	switch o {
+	case notReady:
+		status, wait := q.waitReceiver(w, now)
+		if wait != 0 {
+			return wait
+		}
+		q.complete(status)
+	case noAnswer:
+		status, wait := q.waitAnswer(w, now)
+		if wait != 0 {
+			return wait
+		}
+		q.complete(status)
+	default:
+		q.complete(status)
+	}
+	return 0
+}
+
+// complete takes the oldest request off the queue and reports it.
+func (q *qp) complete(status fabric.Status) {
+	w := q.pending[0]
+	q.pending[0] = work{}
+	q.pending = q.pending[1:]
+	q.finish(&w, status)
+}
+
+// waitReceiver counts a try that found no receive. It returns how long to wait,
+// or the final status.
+func (q *qp) waitReceiver(w *work, now time.Time) (fabric.Status, time.Duration) {
+	if q.timing.RNRRetry == 7 {
+		if w.rnrTries == 0 {
+			w.rnrTries++
+			q.sent.RNR++
+		}
+		return 0, forever
+	}
+	return q.again(w, now, &w.rnrTries, &q.sent.RNR, int(q.timing.RNRRetry), rnrTime(q.timing.MinRNRTimer), fabric.StatusRNRRetryExcErr)
+}
+
+// waitAnswer counts a try that nobody answered.
+func (q *qp) waitAnswer(w *work, now time.Time) (fabric.Status, time.Duration) {
+	d := 4096 * time.Nanosecond << q.timing.Timeout
+	return q.again(w, now, &w.deadTries, &q.sent.Retries, int(q.timing.RetryCount), d, fabric.StatusRetryExcErr)
+}
+
+// again counts a try unless the wait after the last one was cut short by a
+// kick, and returns the time to the next one, or last when there is none left.
+func (q *qp) again(w *work, now time.Time, tries *int, count *uint64, retries int, interval time.Duration, last fabric.Status) (fabric.Status, time.Duration) {
+	if d := w.next.Sub(now); d > 0 {
+		return 0, d
+	}
+	if *tries > retries {
+		return last, 0
+	}
+	*tries++
+	*count++
+	d := max(time.Duration(float64(interval)*q.net.scale), time.Nanosecond)
+	w.next = now.Add(d)
+	return 0, d
+}
+
+// rnrTime decodes a receiver-not-ready timer: 0.01 ms, then alternately 3/2
+// and 4/3 of the value before; 0 is the longest.
+func rnrTime(code uint8) time.Duration {
+	const unit = 10 * time.Microsecond
+	switch {
+	case code == 0:
+		return unit << 16
+	case code == 1:
+		return unit
+	case code%2 == 0:
+		return unit << (code / 2)
+	default:
+		return unit << (code / 2) * 3 / 2
+	}
+}
