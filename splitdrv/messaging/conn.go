@@ -1,0 +1,252 @@
+package messaging
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// Conn is one session's channels with everything they need: a protection
+// domain, registered memory, queue pairs, and the threads that move frames.
+//
+// Its life: New, then Addresses to the peer and the peer's to Connect, then
+// Start when the peer is connected as well, then Close.
+type Conn struct {
+	cfg      Config
+	domain   fabric.Domain
+	control  *control
+	channels []*channel
+	granted  [protocol.MaxImmPools]*grantOf // by reference; the control handler's own
+	requests *requests
+	mtu      atomic.Int64
+	heard    atomic.Uint64 // messages and batches of frames from the peer
+
+	stop       *event      // raised when the session ends; never lowered
+	stopped    atomic.Bool // the same, for those who are awake
+	done       chan struct{}
+	failure    error // why the session ended; written before done is closed
+	ended      sync.Once
+	workers    sync.WaitGroup
+	background sync.WaitGroup
+	closing    sync.Once
+	closeErr   error
+
+	arenas []*bufpool.Arena
+	events []*event
+}
+
+// New makes the channels of a session, posts all receives, and leaves the
+// queue pairs waiting for Connect. The device stays the caller's.
+func New(cfg Config) (*Conn, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	c := &Conn{cfg: cfg, requests: newRequests(), done: make(chan struct{})}
+	c.mtu.Store(int64(cfg.MTU))
+	if err := c.build(); err != nil {
+		return nil, errors.Join(fmt.Errorf("messaging: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+func (c *Conn) build() (err error) {
+	if c.stop, err = newEvent(); err != nil {
+		return err
+	}
+	c.events = append(c.events, c.stop)
+	if c.domain, err = c.cfg.Device.NewDomain(); err != nil {
+		return err
+	}
+	// Sent messages occupy a slot until their completion is polled, which can
+	// be after the peer has handled them: twice the bound leaves room for that.
+	sends := 2 * ControlReceives(c.cfg.Queues*len(c.cfg.Pools))
+	if c.control, err = c.newControl(sends, c.ControlReceives()); err != nil {
+		return err
+	}
+	for i := range c.cfg.Queues {
+		ch, err := c.newChannel(i + 1)
+		if err != nil {
+			return fmt.Errorf("data channel %d: %w", i+1, err)
+		}
+		c.channels = append(c.channels, ch)
+	}
+	return nil
+}
+
+// ControlReceives is how many receives this side has posted on the control
+// channel: enough for a peer that lends MaxPoolsPerChannel on each data channel.
+func (c *Conn) ControlReceives() int { return ControlReceives(c.cfg.Queues * MaxPoolsPerChannel) }
+
+// Addresses are the addresses of the queue pairs, the control channel's first.
+func (c *Conn) Addresses() []fabric.Address {
+	a := []fabric.Address{c.control.qp.Address()}
+	for _, ch := range c.channels {
+		a = append(a, ch.qp.Address())
+	}
+	return a
+}
+
+// Connect connects the queue pairs to the peer's, in the order of Addresses.
+// controlReceives is how many receives the peer posts on its control channel.
+func (c *Conn) Connect(remote []fabric.Address, controlReceives int) error {
+	if len(remote) != 1+len(c.channels) {
+		return fmt.Errorf("messaging: the peer has %d channels, this side %d", len(remote), 1+len(c.channels))
+	}
+	if need := ControlReceives(len(c.channels) * len(c.cfg.Pools)); controlReceives < need {
+		return fmt.Errorf("messaging: %w: %d, %d are needed", ErrControlReceives, controlReceives, need)
+	}
+	if err := c.control.qp.Connect(remote[0], c.cfg.Timing); err != nil {
+		return fmt.Errorf("messaging: connect the control channel: %w", err)
+	}
+	for i, ch := range c.channels {
+		if err := ch.qp.Connect(remote[1+i], c.cfg.Timing); err != nil {
+			return fmt.Errorf("messaging: connect data channel %d: %w", ch.number, err)
+		}
+		ch.peerQPN = remote[1+i].QPN
+	}
+	return nil
+}
+
+// Start lends the pools to the peer, whose queue pairs must be connected by
+// now, and starts moving frames between the ports, one for each data channel,
+// and the peer. The ports stay the caller's and must outlive the Conn.
+func (c *Conn) Start(ports []Port) error {
+	if len(ports) != len(c.channels) {
+		return fmt.Errorf("messaging: %d ports for %d data channels", len(ports), len(c.channels))
+	}
+	pools := make([]protocol.Pool, 0, protocol.MaxPoolsPerMessage)
+	for _, ch := range c.channels {
+		for _, l := range ch.lent {
+			pools = append(pools, protocol.Pool{
+				Ref: l.ref, Elements: uint32(l.loan.Len()), ElementSize: uint32(l.loan.ElementSize()),
+				RKey: l.region.RKey(), Addr: l.region.Addr(), Context: protocol.PoolContext(uint16(ch.number), 0),
+			})
+		}
+	}
+	err := c.control.send(func(dst []byte) []byte {
+		return protocol.AppendBufferRecvPool(dst, 0, pools...)
+	})
+	if err != nil {
+		return fmt.Errorf("messaging: lend the pools: %w", err)
+	}
+	for i, ch := range c.channels {
+		ch.tx.port, ch.rx.port = ports[i], ports[i]
+	}
+	c.spawn(c.control.run)
+	for _, ch := range c.channels {
+		c.spawn(ch.rx.run)
+		c.spawn(ch.tx.run)
+	}
+	c.manage(c.answer)
+	c.manage(c.keepAlive)
+	return nil
+}
+
+// spawn runs a worker on a thread of its own until the session ends; an error
+// of its ends the session.
+func (c *Conn) spawn(run func() error) {
+	c.workers.Go(func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if err := run(); err != nil {
+			c.end(err)
+		}
+	})
+}
+
+// manage runs a goroutine that only handles configuration.
+func (c *Conn) manage(run func() error) {
+	c.workers.Go(func() {
+		if err := run(); err != nil {
+			c.end(err)
+		}
+	})
+}
+
+// end ends the session; only the first reason counts.
+func (c *Conn) end(err error) {
+	c.ended.Do(func() {
+		c.failure = err
+		c.stopped.Store(true)
+		if c.stop != nil {
+			c.stop.set()
+		}
+		close(c.done)
+		if c.control != nil {
+			c.control.close()
+		}
+	})
+}
+
+// Done is closed when the session has ended, because something failed or Close
+// was called. Close still has to be called.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Err is nil before Done is closed, net.ErrClosed after Close, and otherwise
+// what ended the session.
+func (c *Conn) Err() error {
+	select {
+	case <-c.done:
+		return c.failure
+	default:
+		return nil
+	}
+}
+
+// Close ends the session, waits for the workers, and releases everything. It
+// is idempotent.
+func (c *Conn) Close() error {
+	c.end(net.ErrClosed)
+	c.closing.Do(func() {
+		c.workers.Wait()
+		c.background.Wait()
+		var errs []error
+		if c.domain != nil {
+			c.quiesce()
+			errs = append(errs, c.domain.Close())
+		}
+		for _, a := range c.arenas {
+			errs = append(errs, a.Close())
+		}
+		for _, e := range c.events {
+			errs = append(errs, e.close())
+		}
+		c.closeErr = errors.Join(errs...)
+	})
+	return c.closeErr
+}
+
+// quiesce takes the queue pairs out of service before they are destroyed, so
+// that no retransmission timer fires into a queue pair that is gone.
+func (c *Conn) quiesce() {
+	// An error here is one that the domain's Close reports as well.
+	if c.control != nil && c.control.qp != nil {
+		_ = c.control.qp.Fail()
+	}
+	for _, ch := range c.channels {
+		_ = ch.qp.Fail()
+	}
+}
+
+// SetMTU changes the MTU that frames from the peer are checked against.
+func (c *Conn) SetMTU(mtu int) { c.mtu.Store(int64(mtu)) }
+
+// Stats reads the counters. It may be called at any time before Close.
+func (c *Conn) Stats() Stats {
+	s := Stats{ControlSent: c.control.sent.Load(), ControlReceived: c.control.received.Load()}
+	for _, ch := range c.channels {
+		s.Channels = append(s.Channels, ch.stats(&c.cfg))
+	}
+	for _, a := range c.arenas {
+		s.MemoryPinned += len(a.Bytes())
+	}
+	return s
+}

@@ -1,0 +1,501 @@
+package messaging_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// half is one side of a session with the wires behind its ports.
+type half struct {
+	name  string
+	dev   fabric.Device
+	conn  *messaging.Conn
+	ports []messaging.Port
+	wires []*porttest.Wire
+}
+
+// newHalf makes a half with as many ports as it has queues, not connected.
+func newHalf(t *testing.T, n *fabrictest.Network, name string, cfg messaging.Config) *half {
+	t.Helper()
+	h := &half{name: name, dev: n.Device(name)}
+	t.Cleanup(func() {
+		if err := h.dev.Close(); err != nil {
+			t.Errorf("%s: close the device: %v", name, err)
+		}
+	})
+	for range max(cfg.Queues, 1) {
+		p, w := porttest.New(t, 1<<20)
+		h.ports = append(h.ports, p)
+		h.wires = append(h.wires, w)
+	}
+	cfg.Device = h.dev
+	conn, err := messaging.New(cfg)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	h.conn = conn
+	t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			t.Errorf("%s: close: %v", name, err)
+		}
+	})
+	return h
+}
+
+// patient is a configuration whose keep-alives do not trouble a slow machine.
+func patient(cfg messaging.Config) messaging.Config {
+	cfg.PeerTimeout = time.Minute
+	return cfg
+}
+
+// newPair makes two connected halves, a and b, and starts them.
+func newPair(t *testing.T, cfgA, cfgB messaging.Config) (n *fabrictest.Network, a, b *half) {
+	t.Helper()
+	goleak.VerifyNone(t)
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	n = fabrictest.New()
+	fabrictest.NoLeaks(t, n)
+	a, b = newHalf(t, n, "a", cfgA), newHalf(t, n, "b", cfgB)
+	connect(t, a, b)
+	for _, h := range []*half{a, b} {
+		if err := h.conn.Start(h.ports); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n, a, b
+}
+
+func connect(t *testing.T, a, b *half) {
+	t.Helper()
+	if err := a.conn.Connect(b.conn.Addresses(), b.conn.ControlReceives()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.conn.Connect(a.conn.Addresses(), a.conn.ControlReceives()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func deadline(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("test took over a minute"))
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// frame is a frame of n bytes whose content proves its place in the stream. As
+// a super-frame, if it is longer than the MTU.
+func frame(seq uint64, n int, mtu int) []byte {
+	f := make([]byte, n)
+	r := rand.New(rand.NewPCG(seq, uint64(n)))
+	for i := vnet.HdrLen + vnet.EthLen; i < n; i++ {
+		f[i] = byte(r.Uint32())
+	}
+	eth := f[vnet.HdrLen:]
+	copy(eth, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00})
+	if len(eth) > mtu+vnet.EthLen {
+		h := vnet.Header{
+			Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, HdrLen: 54, GSOSize: uint16(mtu - 40),
+			CsumStart: 34, CsumOffset: 16,
+		}
+		h.Encode(f)
+		eth[14], eth[14+9] = 0x45, 6
+		eth[34+12] = 5 << 4
+	}
+	if n >= vnet.HdrLen+54+12 {
+		binary.BigEndian.PutUint64(f[vnet.HdrLen+54:], seq)
+		binary.BigEndian.PutUint32(f[vnet.HdrLen+62:], 0)
+		binary.BigEndian.PutUint32(f[vnet.HdrLen+62:], crc32.ChecksumIEEE(f))
+	}
+	return f
+}
+
+// stream sends frames of the given sizes into one wire and expects them, whole
+// and in order, at the other.
+func stream(ctx context.Context, from, to *porttest.Wire, sizes []int, mtu int) error {
+	errs := make(chan error, 1)
+	go func() {
+		for i, n := range sizes {
+			if err := from.Send(ctx, frame(uint64(i), n, mtu)); err != nil {
+				errs <- fmt.Errorf("send frame %d: %w", i, err)
+				return
+			}
+		}
+		errs <- nil
+	}()
+	buf := make([]byte, 1<<16)
+	var err error
+	for i, n := range sizes {
+		var got []byte
+		if got, err = to.Receive(ctx, buf); err != nil {
+			err = fmt.Errorf("receive frame %d of %d: %w", i, len(sizes), err)
+			break
+		}
+		if !bytes.Equal(got, frame(uint64(i), n, mtu)) {
+			err = fmt.Errorf("frame %d: %d bytes arrived, differing from the %d sent", i, len(got), n)
+			break
+		}
+	}
+	return errors.Join(err, <-errs)
+}
+
+func randomSizes(seed uint64, n int) []int {
+	r := rand.New(rand.NewPCG(seed, 1))
+	sizes := make([]int, n)
+	for i := range sizes {
+		switch r.IntN(3) {
+		case 0:
+			sizes[i] = vnet.MinFrame + r.IntN(200)
+		case 1:
+			sizes[i] = vnet.MinFrame + r.IntN(1500)
+		case 2:
+			sizes[i] = 2000 + r.IntN(vnet.MaxFrame-2000+1)
+		}
+	}
+	return sizes
+}
+
+// settled waits until all elements that are out at one side are accounted for
+// at the other, and checks the ledgers of both.
+func settled(t *testing.T, a, b *half) {
+	t.Helper()
+	check := func(granted, lent bufLedger) error {
+		if err := errors.Join(granted.Check(), lent.Check()); err != nil {
+			return err
+		}
+		if granted.Available != lent.Lent {
+			return fmt.Errorf("%d elements are lent, %d available: %+v %+v", lent.Lent, granted.Available, lent, granted)
+		}
+		return nil
+	}
+	until(t, func() error {
+		sa, sb := a.conn.Stats(), b.conn.Stats()
+		var errs []error
+		for i := range sa.Channels {
+			errs = append(errs, check(sa.Channels[i].Granted, sb.Channels[i].Lent), check(sb.Channels[i].Granted, sa.Channels[i].Lent))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+type bufLedger = messaging.Ledger
+
+// until polls cond, which depends on other threads, until it returns nil.
+func until(t *testing.T, cond func() error) {
+	t.Helper()
+	ctx := deadline(t)
+	for tick := time.NewTicker(time.Millisecond); ; {
+		err := cond()
+		if err == nil {
+			tick.Stop()
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestFramesCrossBothWays(t *testing.T) {
+	for _, queues := range []int{1, 4} {
+		t.Run(fmt.Sprintf("%d queues", queues), func(t *testing.T) {
+			cfg := patient(messaging.Config{Queues: queues})
+			n, a, b := newPair(t, cfg, cfg)
+			ctx := deadline(t)
+			var wg sync.WaitGroup
+			for i := range queues {
+				for j, dir := range [][2]*half{{a, b}, {b, a}} {
+					wg.Go(func() {
+						if err := stream(ctx, dir[0].wires[i], dir[1].wires[i], randomSizes(uint64(i*2+j), 3000), 1500); err != nil {
+							t.Errorf("queue %d, %s to %s: %v", i, dir[0].name, dir[1].name, err)
+						}
+					})
+				}
+			}
+			wg.Wait()
+			settled(t, a, b)
+			for _, h := range []*half{a, b} {
+				if c := n.Counters(h.name); c.RNR != 0 || c.Retries != 0 || c.Errors != 0 || c.CQOverflows != 0 {
+					t.Errorf("%s: the fabric was troubled: %+v", h.name, c)
+				}
+				// Claims 6 and 7 of the seed: data on one channel, buffer management on the other.
+				control := h.conn.Addresses()[0].QPN
+				for _, qp := range n.QueuePairs(h.name) {
+					switch c := qp.Counters; {
+					case qp.Num == control && (c.Writes+c.WriteImms != 0 || c.Sends == 0):
+						t.Errorf("%s: control channel: %+v", h.name, c)
+					case qp.Num != control && (c.Sends+c.Writes != 0 || c.WriteImms == 0):
+						t.Errorf("%s: data channel: %+v", h.name, c)
+					}
+				}
+				for i, s := range h.conn.Stats().Channels {
+					if s.TxFrames != 3000 || s.RxFrames != 3000 {
+						t.Errorf("%s: queue %d: %d frames out, %d in", h.name, i, s.TxFrames, s.RxFrames)
+					}
+					if s.UpdatesSent >= s.RxFrames/2 {
+						t.Errorf("%s: queue %d: %d updates for %d frames", h.name, i, s.UpdatesSent, s.RxFrames)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestScarcePools squeezes traffic of all sizes through pools of very few
+// elements, with the fewest send slots: every wait there is gets exercised.
+func TestScarcePools(t *testing.T) {
+	for _, elements := range [][2]int{{1, 1}, {3, 1}, {1, 5}, {16, 2}} {
+		t.Run(fmt.Sprint(elements), func(t *testing.T) {
+			cfg := patient(messaging.Config{
+				Pools:     []messaging.PoolConfig{{ElementSize: 2048, Elements: elements[0]}, {ElementSize: 65536, Elements: elements[1]}},
+				SendSlots: 4, Batch: 1, SignalEvery: 2,
+			})
+			n, a, b := newPair(t, cfg, cfg)
+			ctx := deadline(t)
+			var wg sync.WaitGroup
+			for _, dir := range [][2]*half{{a, b}, {b, a}} {
+				wg.Go(func() {
+					if err := stream(ctx, dir[0].wires[0], dir[1].wires[0], randomSizes(7, 1500), 1500); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			settled(t, a, b)
+			if c := n.Counters("a"); c.RNR != 0 {
+				t.Errorf("receiver not ready %d times", c.RNR)
+			}
+		})
+	}
+}
+
+// TestBackPressure fills everything up to a port that takes no frames: the
+// sender must stop reading, and nothing may be lost.
+func TestBackPressure(t *testing.T) {
+	cfg := patient(messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 8}}})
+	_, a, b := newPair(t, cfg, cfg)
+	ctx := deadline(t)
+	const frames = 5000 // 5 MB, more than sockets and pool hold
+	sent := make(chan error, 1)
+	go func() {
+		for i := range frames {
+			if err := a.wires[0].Send(ctx, frame(uint64(i), 1000, 1500)); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- nil
+	}()
+	until(t, func() error {
+		if s := b.conn.Stats().Channels[0]; s.RxPortBusy == 0 {
+			return fmt.Errorf("the port has never been full: %+v", s)
+		}
+		if s := a.conn.Stats().Channels[0]; s.TxNoCredit == 0 {
+			return fmt.Errorf("the sender has never been out of credit: %+v", s)
+		}
+		return nil
+	})
+	buf := make([]byte, 1<<16)
+	for i := range frames {
+		got, err := b.wires[0].Receive(ctx, buf)
+		if err != nil {
+			t.Fatalf("frame %d: %v", i, err)
+		}
+		if !bytes.Equal(got, frame(uint64(i), 1000, 1500)) {
+			t.Fatalf("frame %d differs", i)
+		}
+	}
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	settled(t, a, b)
+}
+
+// TestTooLongForEveryPool shows that a frame that fits no pool is dropped and
+// counted, and those behind it pass.
+func TestTooLongForEveryPool(t *testing.T) {
+	small := patient(messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 8}}})
+	_, a, b := newPair(t, small, small)
+	ctx := deadline(t)
+	for _, n := range []int{100, 2049, 60000, 2048, 65535, 200} {
+		if err := a.wires[0].Send(ctx, frame(uint64(n), n, 1500)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	buf := make([]byte, 1<<16)
+	for _, n := range []int{100, 2048, 200} {
+		got, err := b.wires[0].Receive(ctx, buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, frame(uint64(n), n, 1500)) {
+			t.Fatalf("%d bytes arrived, %d were expected", len(got), n)
+		}
+	}
+	if s := a.conn.Stats().Channels[0]; s.TxTooLong != 3 {
+		t.Errorf("%d frames counted as too long, not 3", s.TxTooLong)
+	}
+}
+
+func TestFramesOverTheMTU(t *testing.T) {
+	cfg := patient(messaging.Config{MTU: 1500})
+	_, a, b := newPair(t, cfg, cfg)
+	ctx := deadline(t)
+	b.conn.SetMTU(1000)
+	for _, n := range []int{1024 + 4, 1500, 900} {
+		if err := a.wires[0].Send(ctx, frame(1, n, 1500)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	buf := make([]byte, 1<<16)
+	for _, n := range []int{1028, 900} { // 1028 = header 10 + Ethernet 14 + tag 4 + MTU 1000
+		got, err := b.wires[0].Receive(ctx, buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != n {
+			t.Fatalf("%d bytes arrived, %d were expected", len(got), n)
+		}
+	}
+	if s := b.conn.Stats().Channels[0]; s.RxOverMTU != 1 {
+		t.Errorf("%d frames counted over the MTU", s.RxOverMTU)
+	}
+}
+
+func TestRequests(t *testing.T) {
+	echo := func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
+		if t == protocol.CfgOffloads {
+			return protocol.CfgDenied, nil
+		}
+		return protocol.CfgOK, slices.Clone(data)
+	}
+	withEcho := patient(messaging.Config{OnRequest: echo})
+	_, a, b := newPair(t, withEcho, patient(messaging.Config{}))
+	ctx := deadline(t)
+
+	var wg sync.WaitGroup
+	for i := range 50 { // far more than may be out at once
+		wg.Go(func() {
+			want := protocol.AppendMTU(nil, 1000+i)
+			got, err := b.conn.Request(ctx, protocol.CfgMTU, want)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("request %d: %x, %v", i, got, err)
+			}
+		})
+	}
+	wg.Wait()
+
+	var status *messaging.StatusError
+	if _, err := b.conn.Request(ctx, protocol.CfgOffloads, nil); !errors.As(err, &status) || status.Status != protocol.CfgDenied {
+		t.Errorf("a refused request: %v", err)
+	}
+	if _, err := a.conn.Request(ctx, protocol.CfgMTU, nil); !errors.As(err, &status) || status.Status != protocol.CfgUnsupported {
+		t.Errorf("a request that nobody answers: %v", err)
+	}
+	if err := a.conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.conn.Request(ctx, protocol.CfgMTU, nil); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a request after Close: %v", err)
+	}
+}
+
+// ended waits for the end of h's session and returns its reason.
+func ended(t *testing.T, h *half) error {
+	t.Helper()
+	select {
+	case <-h.conn.Done():
+		return h.conn.Err()
+	case <-deadline(t).Done():
+		t.Fatalf("%s: the session goes on", h.name)
+		return nil
+	}
+}
+
+func TestSilentPeer(t *testing.T) {
+	quick := messaging.Config{KeepAlive: 10 * time.Millisecond, PeerTimeout: 200 * time.Millisecond}
+	n, a, _ := newPair(t, quick, quick)
+	n.Stall("b") // as a machine that is paused: nothing is answered, nothing fails
+	if err := ended(t, a); !errors.Is(err, messaging.ErrPeerSilent) {
+		t.Errorf("%v", err)
+	}
+	n.Resume("b")
+}
+
+// TestKeepAlive shows that keep-alives keep an idle session up: it lives
+// through many times its time-out.
+func TestKeepAlive(t *testing.T) {
+	quick := messaging.Config{KeepAlive: 20 * time.Millisecond, PeerTimeout: 2 * time.Second}
+	_, a, b := newPair(t, quick, quick)
+	until(t, func() error {
+		if r := a.conn.Stats().ControlReceived; r < 20 {
+			return fmt.Errorf("%d messages from an idle peer", r)
+		}
+		return errors.Join(a.conn.Err(), b.conn.Err())
+	})
+}
+
+func TestDeadPeer(t *testing.T) {
+	n, a, _ := newPair(t, patient(messaging.Config{}), patient(messaging.Config{}))
+	n.Kill("b")
+	if err := a.wires[0].Send(deadline(t), frame(1, 100, 1500)); err != nil {
+		t.Fatal(err)
+	}
+	// The write fails on the data channel.
+	var wc *fabric.WCError
+	if err := ended(t, a); !errors.As(err, &wc) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestConnectRefusesFewReceives(t *testing.T) {
+	n := fabrictest.New()
+	a, b := newHalf(t, n, "a", messaging.Config{}), newHalf(t, n, "b", messaging.Config{})
+	err := a.conn.Connect(b.conn.Addresses(), messaging.ControlReceives(2)-1)
+	if !errors.Is(err, messaging.ErrControlReceives) {
+		t.Errorf("%v", err)
+	}
+	if err := a.conn.Connect(b.conn.Addresses()[:1], 1000); err == nil {
+		t.Error("a peer without data channels was accepted")
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	dev := fabrictest.New().Device("a")
+	defer dev.Close()
+	for _, c := range []messaging.Config{
+		{Queues: 17},
+		{Queues: -1},
+		{Pools: []messaging.PoolConfig{}},
+		{Pools: []messaging.PoolConfig{{2048, 257}}},
+		{Pools: []messaging.PoolConfig{{65537, 1}}},
+		{Pools: []messaging.PoolConfig{{63, 1}}},
+		{SendSlots: 32, Batch: 16, SignalEvery: 16},
+		{PeerTimeout: time.Second, KeepAlive: time.Second},
+	} {
+		c.Device = dev
+		if conn, err := messaging.New(c); err == nil {
+			conn.Close()
+			t.Errorf("accepted: %+v", c)
+		}
+	}
+}

@@ -1,0 +1,274 @@
+package messaging
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// control is the control channel: channel 0, with its own completion queue and
+// a handler thread, so that credits never wait behind data.
+type control struct {
+	c        *Conn
+	qp       fabric.QP
+	cq       fabric.CQ // of both directions
+	arena    *bufpool.Arena
+	sendReg  fabric.Region
+	recvReg  fabric.Region
+	sendMem  []byte
+	recvMem  []byte
+	receives int
+
+	mu      sync.Mutex // guards the send queue, the free slots and what follows
+	room    sync.Cond  // a slot came free, or the session ended
+	free    []uint16   // send slots
+	blocked []*receiver
+	closed  bool
+
+	comps    [16]fabric.Completion
+	scratch  [protocol.MaxControlSize]byte // the handler's copy of the message in hand
+	sent     atomic.Uint64
+	received atomic.Uint64
+	fds      [2]unix.PollFd
+}
+
+// newControl makes the control channel with room for sends messages out and
+// receives in, and posts the receives.
+func (c *Conn) newControl(sends, receives int) (k *control, err error) {
+	k = &control{c: c, receives: receives}
+	k.room.L = &k.mu
+	if k.arena, err = bufpool.NewArena((sends + receives) * protocol.MaxControlSize); err != nil {
+		return nil, err
+	}
+	c.arenas = append(c.arenas, k.arena)
+	mem := k.arena.Bytes()
+	k.sendMem = mem[:sends*protocol.MaxControlSize]
+	k.recvMem = mem[len(k.sendMem):][:receives*protocol.MaxControlSize]
+	if k.sendReg, err = c.domain.Register(k.sendMem, 0); err != nil {
+		return nil, fmt.Errorf("register the control channel's send buffers: %w", err)
+	}
+	if k.recvReg, err = c.domain.Register(k.recvMem, fabric.LocalWrite); err != nil {
+		return nil, fmt.Errorf("register the control channel's receive buffers: %w", err)
+	}
+	if k.cq, err = c.domain.NewCQ(sends+receives+1, 0); err != nil {
+		return nil, err
+	}
+	k.qp, err = c.domain.NewQP(fabric.QPConfig{
+		Transport: fabric.RC, SendCQ: k.cq, RecvCQ: k.cq,
+		MaxSend: sends, MaxRecv: receives,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range sends {
+		k.free = append(k.free, uint16(i))
+	}
+	for i := range receives {
+		if err := k.postRecv(uint16(i)); err != nil {
+			return nil, err
+		}
+	}
+	return k, nil
+}
+
+func (k *control) recvSlot(i uint16) []byte {
+	off := int(i) * protocol.MaxControlSize
+	return k.recvMem[off : off+protocol.MaxControlSize]
+}
+
+func (k *control) sendSlot(i uint16) []byte {
+	off := int(i) * protocol.MaxControlSize
+	return k.sendMem[off : off+protocol.MaxControlSize]
+}
+
+func (k *control) postRecv(i uint16) error {
+	wr := [1]fabric.RecvWR{{
+		ID:   uint64(protocol.PackWRID(protocol.WRControlRecv, 0, i, 0)),
+		Addr: address(k.recvSlot(i)), Len: protocol.MaxControlSize, LKey: k.recvReg.LKey(),
+	}}
+	if _, err := k.qp.PostRecv(wr[:]); err != nil {
+		return fmt.Errorf("post a receive on the control channel: %w", err)
+	}
+	return nil
+}
+
+// run is the control handler's thread.
+func (k *control) run() error {
+	for !k.c.stopped.Load() {
+		n, err := k.poll()
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			continue
+		}
+		if err := k.cq.Arm(false); err != nil {
+			return err
+		}
+		if n, err = k.poll(); err != nil {
+			return err
+		}
+		if n > 0 {
+			continue
+		}
+		k.fds[0] = unix.PollFd{Fd: int32(k.c.stop.fd), Events: unix.POLLIN}
+		k.fds[1] = unix.PollFd{Fd: int32(k.cq.FD()), Events: unix.POLLIN}
+		if err := sleep(k.fds[:], -1); err != nil {
+			return err
+		}
+		if _, err := k.cq.ReadEvent(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// poll handles one batch of completions and returns how many there were.
+func (k *control) poll() (int, error) {
+	n, err := k.cq.Poll(k.comps[:])
+	if err != nil {
+		return 0, fmt.Errorf("poll the control channel: %w", err)
+	}
+	for i := range k.comps[:n] {
+		c := &k.comps[i]
+		kind, _, index, _ := protocol.WRID(c.ID).Unpack()
+		if err := c.Err(); err != nil {
+			return 0, fmt.Errorf("%v on the control channel: %w", kind, err)
+		}
+		switch kind {
+		case protocol.WRControlSend:
+			k.release(index)
+		case protocol.WRControlRecv:
+			if err := k.receive(index, c); err != nil {
+				return 0, err
+			}
+		default:
+			return 0, fmt.Errorf("the control channel completed a %v", protocol.WRID(c.ID))
+		}
+	}
+	return n, nil
+}
+
+// receive handles one message. Its receive is posted again before it takes
+// effect: that is what bounds the updates on their way (package bufpool), and
+// why the message is copied first.
+func (k *control) receive(index uint16, c *fabric.Completion) error {
+	if c.Op != fabric.OpRecv {
+		return controlViolation(ErrUnexpected, "an RDMA write with immediate data %#x", c.Imm)
+	}
+	msg := k.scratch[:copy(k.scratch[:], k.recvSlot(index)[:c.Len])]
+	if err := k.postRecv(index); err != nil {
+		return err
+	}
+	k.received.Add(1)
+	k.c.heard.Add(1)
+	if err := k.c.dispatch(msg); err != nil {
+		return err
+	}
+	return nil
+}
+
+// release frees a send slot whose message has been delivered, and lets those
+// go on that had to wait for one.
+func (k *control) release(slot uint16) {
+	k.mu.Lock()
+	k.free = append(k.free, slot)
+	blocked := k.blocked
+	k.blocked = nil
+	k.mu.Unlock()
+	k.room.Signal()
+	for _, r := range blocked {
+		r.kick.set()
+	}
+}
+
+// close wakes those who wait for a slot. Nothing is sent from now on.
+func (k *control) close() {
+	k.mu.Lock()
+	k.closed = true
+	k.mu.Unlock()
+	k.room.Broadcast()
+}
+
+// send sends one message, built by build in registered memory, and waits for a
+// free slot if there is none. It must not be called by the handler, which is
+// the one who frees slots.
+func (k *control) send(build func(dst []byte) []byte) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for len(k.free) == 0 && !k.closed {
+		k.room.Wait()
+	}
+	if k.closed {
+		return net.ErrClosed
+	}
+	slot := k.take()
+	return k.post(slot, build(k.sendSlot(slot)[:0]))
+}
+
+// sendUpdate returns all free elements of the channel's pools that are due,
+// and reports whether there was a slot to send it from. If not, the receiver
+// is kicked when there is one. otherControl slots are left for other messages.
+func (k *control) sendUpdate(ch *channel) (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return true, nil
+	}
+	if len(k.free) <= otherControl {
+		k.blocked = append(k.blocked, ch.rx)
+		return false, nil
+	}
+	var returns [MaxPoolsPerChannel]protocol.PoolReturn
+	n := 0
+	for i := range ch.lent {
+		if l := &ch.lent[i]; l.loan.Due() {
+			returns[n] = protocol.PoolReturn{Pool: l.ref, Elements: l.loan.Returning()}
+			n++
+		}
+	}
+	slot := k.take()
+	msg := protocol.AppendBufferRecvPoolUpdate(k.sendSlot(slot)[:0], 0, returns[:n]...)
+	if err := k.post(slot, msg); err != nil {
+		return false, err
+	}
+	for i := range ch.lent {
+		if l := ch.lent[i].loan; l.Due() {
+			l.Returned(len(l.Returning()))
+		}
+	}
+	return true, nil
+}
+
+// take takes a free send slot. The caller holds the lock and has seen one.
+func (k *control) take() uint16 {
+	slot := k.free[len(k.free)-1]
+	k.free = k.free[:len(k.free)-1]
+	return slot
+}
+
+// post posts the message that was built in a slot. The caller holds the lock.
+func (k *control) post(slot uint16, msg []byte) error {
+	wr := [1]fabric.SendWR{{
+		ID:   uint64(protocol.PackWRID(protocol.WRControlSend, 0, slot, 0)),
+		Addr: address(msg), Len: uint32(len(msg)), LKey: k.sendReg.LKey(),
+		Op: fabric.OpSend, Flags: fabric.Signaled | fabric.Solicited,
+	}}
+	if _, err := k.qp.PostSend(wr[:]); err != nil {
+		return fmt.Errorf("send on the control channel: %w", err)
+	}
+	k.sent.Add(1)
+	return nil
+}
+
+// address is the virtual address of b's first byte, for a work request. b lies
+// in an arena, which does not move.
+func address(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

@@ -1,0 +1,57 @@
+package messaging
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What a peer can do wrong. Each arrives wrapped in a *ProtocolError, as do
+// the decoders' errors of package protocol and the states' of package bufpool.
+var (
+	ErrDataSend        = errors.New("message on a data channel that is not an RDMA write with immediate data")
+	ErrPool            = errors.New("pool that was not lent on this channel")
+	ErrIndicatedLength = errors.New("indicated length is not the written one")
+	ErrFrame           = errors.New("malformed frame")
+	ErrPoolTwice       = errors.New("pool reference is in use")
+	ErrTooManyPools    = errors.New("more pools than a channel can have")
+	ErrNoChannel       = errors.New("data channel that the session does not have")
+	ErrTooManyRequests = errors.New("more unanswered requests than agreed")
+	ErrReply           = errors.New("reply to no request")
+	ErrUnexpected      = errors.New("message that this version does not use")
+)
+
+// ErrPeerSilent ends a session whose peer showed no sign of life for
+// Config.PeerTimeout.
+var ErrPeerSilent = errors.New("the peer is silent")
+
+// ErrControlReceives is returned by Connect when the peer posts too few
+// receives on its control channel for the pools that this side lends.
+var ErrControlReceives = errors.New("too few receives on the peer's control channel")
+
+// ProtocolError ends a session because the peer broke the protocol. It wraps
+// the rule that was broken.
+type ProtocolError struct {
+	Channel int    // 0 is the control channel
+	Value   string // what the peer sent
+	Rule    error
+}
+
+// Error implements error.
+func (e *ProtocolError) Error() string {
+	where := "the control channel"
+	if e.Channel > 0 {
+		where = fmt.Sprintf("data channel %d", e.Channel)
+	}
+	return fmt.Sprintf("the peer broke the protocol on %s: %v: %s", where, e.Rule, e.Value)
+}
+
+// Unwrap returns the rule.
+func (e *ProtocolError) Unwrap() error { return e.Rule }
+
+func (r *receiver) violation(rule error, format string, args ...any) error {
+	return &ProtocolError{Channel: r.ch.number, Value: fmt.Sprintf(format, args...), Rule: rule}
+}
+
+func controlViolation(rule error, format string, args ...any) error {
+	return &ProtocolError{Value: fmt.Sprintf(format, args...), Rule: rule}
+}

@@ -1,0 +1,18 @@
+package messaging
+
+// Port is one queue of a netdevice: where frames come from and go to. A frame
+// is a virtio_net_hdr of vnet.HdrLen bytes followed by one Ethernet frame.
+//
+// ReadFrame and WriteFrame may run in two goroutines at once, one each. Neither
+// blocks: both return unix.EAGAIN, bare, when the device is not ready. Package
+// tap and package lan provide ports.
+type Port interface {
+	// FD is for poll(2): readable when ReadFrame may succeed, writable when
+	// WriteFrame may.
+	FD() int
+	// ReadFrame reads one frame into slot and returns the part of slot that
+	// holds it. A frame that is too long is dropped with vnet.ErrTooLong.
+	ReadFrame(slot []byte) ([]byte, error)
+	// WriteFrame writes one frame. It keeps nothing of it.
+	WriteFrame(frame []byte) error
+}

@@ -1,0 +1,116 @@
+// Package porttest provides a port without a netdevice: a pair of sockets that
+// keep frames apart. One end is the port of a data channel, the other stands
+// for the wire behind it.
+package porttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// Port implements the port of a data channel over a SOCK_SEQPACKET socket.
+type Port struct {
+	fd    int
+	close sync.Once
+}
+
+// Wire is the far end of a Port, for tests to read and write frames. Its
+// methods block, and one goroutine may read while another one writes.
+type Wire struct{ f *os.File }
+
+// New makes a port and its wire, both closed when the test ends. buffer is how
+// many bytes of frames each direction holds before its writer has to wait.
+func New(t testing.TB, buffer int) (*Port, *Wire) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		// Forced beyond net.core.wmem_max where the test runs as root.
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, buffer) != nil {
+			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, buffer); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	p := &Port{fd: fds[0]}
+	w := &Wire{f: os.NewFile(uintptr(fds[1]), "wire")}
+	t.Cleanup(func() {
+		p.Close()
+		w.Close()
+	})
+	return p, w
+}
+
+// FD implements messaging.Port.
+func (p *Port) FD() int { return p.fd }
+
+// ReadFrame implements messaging.Port.
+func (p *Port) ReadFrame(slot []byte) ([]byte, error) {
+	n, err := unix.Read(p.fd, slot)
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return nil, io.EOF // the wire is closed
+	}
+	if n > vnet.MaxFrame {
+		return nil, vnet.ErrTooLong
+	}
+	return slot[:n], nil
+}
+
+// WriteFrame implements messaging.Port.
+func (p *Port) WriteFrame(frame []byte) error {
+	_, err := unix.Write(p.fd, frame)
+	return err
+}
+
+// Close closes the port's socket.
+func (p *Port) Close() error {
+	var err error
+	p.close.Do(func() { err = unix.Close(p.fd) })
+	return err
+}
+
+// Send writes one frame, waiting for room until ctx is done.
+func (w *Wire) Send(ctx context.Context, frame []byte) error {
+	stop := w.deadline(ctx, w.f.SetWriteDeadline)
+	defer stop()
+	_, err := w.f.Write(frame)
+	return cause(ctx, err)
+}
+
+// Receive reads one frame into buf, waiting for one until ctx is done.
+func (w *Wire) Receive(ctx context.Context, buf []byte) ([]byte, error) {
+	stop := w.deadline(ctx, w.f.SetReadDeadline)
+	defer stop()
+	n, err := w.f.Read(buf)
+	return buf[:n], cause(ctx, err)
+}
+
+// Close closes the wire.
+func (w *Wire) Close() error { return w.f.Close() }
+
+func (w *Wire) deadline(ctx context.Context, set func(time.Time) error) (stop func() bool) {
+	_ = set(time.Time{})
+	return context.AfterFunc(ctx, func() { _ = set(time.Unix(1, 0)) })
+}
+
+func cause(ctx context.Context, err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("wire: %w", context.Cause(ctx))
+	}
+	return err
+}

@@ -1,0 +1,206 @@
+package messaging
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// StatusError is a configuration request that the peer answered with another
+// status than protocol.CfgOK.
+type StatusError struct {
+	Type   protocol.CfgType
+	Status protocol.CfgStatus
+}
+
+// Error implements error.
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("the peer answered a request about %v with: %v", e.Type, e.Status)
+}
+
+// requests are our own requests that the peer has not answered, and the peer's
+// that we have not.
+type requests struct {
+	slots chan struct{} // one token per unanswered request of ours
+	inbox chan request  // the peer's, for the configuration goroutine
+	owed  atomic.Int32  // the peer's that are not answered
+
+	mu      sync.Mutex
+	next    uint64
+	waiting map[uint64]pending
+}
+
+type pending struct {
+	t     protocol.CfgType
+	reply chan protocol.CfgUtilReply // of capacity one
+}
+
+// request is a copy of one of the peer's requests.
+type request struct {
+	transaction uint64
+	t           protocol.CfgType
+	data        []byte
+}
+
+func newRequests() *requests {
+	return &requests{
+		slots:   make(chan struct{}, MaxRequests),
+		inbox:   make(chan request, MaxRequests),
+		waiting: make(map[uint64]pending, MaxRequests),
+	}
+}
+
+// Request sends a configuration request and waits for the reply, whose data it
+// returns. At most MaxRequests are out at a time; more wait for their turn. A
+// status other than protocol.CfgOK is returned as a *StatusError. It fails
+// with net.ErrClosed, wrapped, when the session ends first.
+//
+// When ctx ends first the request stays counted until its reply comes, because
+// it occupies a receive at the peer until then.
+func (c *Conn) Request(ctx context.Context, t protocol.CfgType, data []byte) ([]byte, error) {
+	q := c.requests
+	fail := func(err error) ([]byte, error) {
+		return nil, fmt.Errorf("request about %v: %w", t, err)
+	}
+	select {
+	case q.slots <- struct{}{}:
+	case <-ctx.Done():
+		return fail(context.Cause(ctx))
+	case <-c.done:
+		return fail(net.ErrClosed)
+	}
+	p := pending{t: t, reply: make(chan protocol.CfgUtilReply, 1)}
+	q.mu.Lock()
+	q.next++
+	id := q.next
+	q.waiting[id] = p
+	q.mu.Unlock()
+	err := c.control.send(func(dst []byte) []byte {
+		return protocol.AppendCfgUtilRequest(dst, protocol.CfgUtilRequest{TransactionContext: id, Type: t, Data: data})
+	})
+	if err != nil {
+		return fail(err)
+	}
+	select {
+	case r := <-p.reply:
+		if r.Status != protocol.CfgOK {
+			return nil, &StatusError{Type: t, Status: r.Status}
+		}
+		return r.Data, nil
+	case <-ctx.Done():
+		return fail(context.Cause(ctx))
+	case <-c.done:
+		return fail(net.ErrClosed)
+	}
+}
+
+// onReply hands a reply to the one who waits for it.
+func (c *Conn) onReply(msg []byte) error {
+	m, err := protocol.DecodeCfgUtilReply(msg)
+	if err != nil {
+		return controlViolation(err, "CfgUtilReply")
+	}
+	q := c.requests
+	q.mu.Lock()
+	p, ok := q.waiting[m.TransactionContext]
+	delete(q.waiting, m.TransactionContext)
+	q.mu.Unlock()
+	if !ok || p.t != m.Type {
+		return controlViolation(ErrReply, "reply about %v, transaction %#x", m.Type, m.TransactionContext)
+	}
+	m.Data = append([]byte(nil), m.Data...)
+	p.reply <- m
+	<-q.slots
+	return nil
+}
+
+// onRequest hands a request to the configuration goroutine. A peer that has
+// more out than agreed breaks the protocol.
+func (c *Conn) onRequest(msg []byte) error {
+	m, err := protocol.DecodeCfgUtilRequest(msg)
+	if err != nil {
+		return controlViolation(err, "CfgUtilRequest")
+	}
+	if c.requests.owed.Add(1) > MaxRequests {
+		return controlViolation(ErrTooManyRequests, "more than %d", MaxRequests)
+	}
+	c.requests.inbox <- request{transaction: m.TransactionContext, t: m.Type, data: append([]byte(nil), m.Data...)}
+	return nil
+}
+
+// answer is the configuration goroutine: it answers the peer's requests one at
+// a time. Keep-alives come here too, so that a reply says that the whole half
+// is alive.
+func (c *Conn) answer() error {
+	for {
+		var r request
+		select {
+		case r = <-c.requests.inbox:
+		case <-c.done:
+			return nil
+		}
+		status, data := protocol.CfgOK, []byte(nil)
+		if r.t == protocol.CfgKeepAlive {
+			if protocol.DecodeKeepAlive(r.data) != nil {
+				status = protocol.CfgInvalid
+			}
+		} else {
+			status, data = c.cfg.OnRequest(r.t, r.data)
+		}
+		c.requests.owed.Add(-1) // before the reply, upon which the peer may ask again
+		err := c.control.send(func(dst []byte) []byte {
+			return protocol.AppendCfgUtilReply(dst, protocol.CfgUtilReply{
+				TransactionContext: r.transaction, Type: r.t, Status: status, Data: data,
+			})
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// keepAlive asks for a sign of life when there has been none for an interval,
+// and ends the session after Config.PeerTimeout of silence. Any message of the
+// peer's is a sign of life.
+func (c *Conn) keepAlive() error {
+	tick := time.NewTicker(c.cfg.KeepAlive)
+	defer tick.Stop()
+	heard, last := c.heard.Load(), time.Now()
+	asked := false
+	answered := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for {
+		select {
+		case <-c.done:
+			return nil
+		case err := <-answered:
+			asked = false
+			if err != nil && c.stopped.Load() {
+				return nil
+			}
+		case now := <-tick.C:
+			if h := c.heard.Load(); h != heard {
+				heard, last = h, now
+				continue
+			}
+			if now.Sub(last) >= c.cfg.PeerTimeout {
+				return fmt.Errorf("%w: nothing heard for %v", ErrPeerSilent, now.Sub(last).Round(time.Millisecond))
+			}
+			if !asked {
+				asked = true
+				c.background.Add(1)
+				go func() {
+					defer c.background.Done()
+					_, err := c.Request(ctx, protocol.CfgKeepAlive, nil)
+					answered <- err
+				}()
+			}
+		}
+	}
+}
