@@ -84,6 +84,26 @@ func newPair(t *testing.T, cfgA, cfgB messaging.Config) (n *fabrictest.Network, 
 	return n, a, b
 }
 
+// startedPair makes two started halves of one queue over ports that open makes,
+// and returns what open returned for the far ends.
+func startedPair[W any](t *testing.T, cfg messaging.Config, open func(*testing.T) (messaging.Port, W)) (n *fabrictest.Network, a, b W) {
+	t.Helper()
+	n = fabrictest.New()
+	ha, hb := newHalf(t, n, "a", cfg), newHalf(t, n, "b", cfg)
+	connect(t, ha, hb)
+	var wires [2]W
+	for i, h := range []*half{ha, hb} {
+		var p messaging.Port
+		p, wires[i] = open(t)
+		// After the port, so that it is closed before it.
+		t.Cleanup(func() { h.conn.Close() })
+		if err := h.conn.Start([]messaging.Port{p}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n, wires[0], wires[1]
+}
+
 func connect(t *testing.T, a, b *half) {
 	t.Helper()
 	if err := a.conn.Connect(b.conn.Addresses(), b.conn.ControlReceives()); err != nil {
@@ -105,8 +125,8 @@ func deadline(t *testing.T) context.Context {
 func frame(seq uint64, n int, mtu int) []byte {
 	f := make([]byte, n)
 	r := rand.New(rand.NewPCG(seq, uint64(n)))
-	for i := vnet.HdrLen + vnet.EthLen; i < n; i++ {
-		f[i] = byte(r.Uint32())
+	for i := vnet.HdrLen + vnet.EthLen; i+8 <= n; i += 8 {
+		binary.LittleEndian.PutUint64(f[i:], r.Uint64())
 	}
 	eth := f[vnet.HdrLen:]
 	copy(eth, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00})
