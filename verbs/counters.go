@@ -12,7 +12,8 @@ import (
 // Counters are the counters of one port of an RDMA device by their names in
 // sysfs: those of the port (port_xmit_data, in units of four bytes, …) and
 // those of the driver (rcvd_rnr_err, out_of_buffer, …). Which there are depends
-// on the device; one that cannot be read is left out.
+// on the device; one that cannot be read is left out. The kernel may answer with
+// values that are a few milliseconds old.
 func Counters(device string, port int) (map[string]uint64, error) {
 	return countersIn(classDir, device, port)
 }

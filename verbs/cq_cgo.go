@@ -29,6 +29,8 @@ type CQ struct {
 	family family // the queue pairs that report to it
 	events *pollFD
 
+	invFlags C.uint // of ibv_wc.wc_flags: a key was invalidated
+
 	closing sync.Mutex
 
 	mu sync.Mutex // guards cq; contended only by Arm and Close
@@ -54,7 +56,13 @@ func (d *PD) NewCQ(depth, vector int) (fabric.CQ, error) {
 	if depth < 1 || depth > l.MaxCQE || vector < 0 || vector >= l.CompVectors {
 		return nil, opErr(d.ctx.name, op, syscall.EINVAL, cqHint(syscall.EINVAL, depth, vector, l))
 	}
-	c := &CQ{pd: d}
+	c := &CQ{pd: d, invFlags: C.IBV_WC_WITH_INV}
+	if d.ctx.driver == rxeDriver {
+		// Soft-RoCE passes the kernel's IB_WC_WITH_INVALIDATE through, which
+		// is the bit that user space calls IBV_WC_IP_CSUM_OK. It never means
+		// that one: it sets no checksum flag.
+		c.invFlags |= C.IBV_WC_IP_CSUM_OK
+	}
 	if no := syscall.Errno(C.snv_create_channel(d.ctx.ctx, &c.channel)); no != 0 {
 		return nil, opErr(d.ctx.name, "create completion channel", no, "")
 	}
@@ -93,7 +101,7 @@ func (c *CQ) Poll(out []fabric.Completion) (int, error) {
 		c.mu.Unlock()
 		return 0, c.opErr("poll completion queue", net.ErrClosed)
 	}
-	n := C.snv_poll(c.cq, (*C.struct_snv_wc)(unsafe.Pointer(&out[0])), C.int(len(out)))
+	n := C.snv_poll(c.cq, (*C.struct_snv_wc)(unsafe.Pointer(&out[0])), C.int(len(out)), c.invFlags)
 	c.mu.Unlock()
 	if n < 0 {
 		return 0, c.opErr("poll completion queue", syscall.Errno(-n))

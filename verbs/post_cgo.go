@@ -94,12 +94,23 @@ func (q *QP) postRest(wrs []fabric.SendWR, n int) (int, error) {
 	return n, nil
 }
 
+const noLocalInvHint = "Soft-RoCE invalidates windows on reliable connections only: close the window instead"
+
+// noLocalInv reports that the device answers LOCAL_INV on this queue pair with
+// an error that costs the connection.
+func (q *QP) noLocalInv() bool {
+	return q.cfg.Transport == fabric.UC && q.pd.ctx.driver == rxeDriver
+}
+
 // localInv invalidates the window of that key, if it is bound to this queue
 // pair. sendMu is held.
 func (q *QP) localInv(key uint32, id uint64, f fabric.Flags) error {
 	q.boundMu.Lock()
 	w := q.bound[key]
 	q.boundMu.Unlock()
+	if q.noLocalInv() {
+		return q.opErr(fmt.Sprintf("invalidate key %#x", key), fabric.ErrUnsupported, noLocalInvHint)
+	}
 	if w == nil {
 		return q.opErr(fmt.Sprintf("invalidate key %#x", key), syscall.EINVAL, "no window of that key is bound to this queue pair")
 	}
@@ -146,7 +157,8 @@ func (q *QP) Bind(w fabric.Window, r fabric.Region, addr uint64, length int, id 
 	return key, err
 }
 
-// Unbind implements fabric.QP.
+// Unbind implements fabric.QP. Soft-RoCE cannot do it on an unreliable
+// connection; closing the window can.
 //
 // Implements: int ibv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr) with IBV_WR_LOCAL_INV
 func (q *QP) Unbind(w fabric.Window, id uint64, f fabric.Flags) error {
@@ -154,6 +166,9 @@ func (q *QP) Unbind(w fabric.Window, id uint64, f fabric.Flags) error {
 	mw, ok := w.(*MW)
 	if !ok || mw.pd != q.pd {
 		return q.opErr(op, syscall.EINVAL, "window and queue pair must be of one protection domain")
+	}
+	if q.noLocalInv() {
+		return q.opErr(op, fabric.ErrUnsupported, noLocalInvHint)
 	}
 	q.sendMu.Lock()
 	if q.sq == nil {

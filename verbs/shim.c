@@ -187,8 +187,11 @@ static uint8_t wc_op(enum ibv_wc_opcode op)
 	}
 }
 
-/* Returns the number of completions, or a negative errno. */
-int snv_poll(struct ibv_cq *cq, struct snv_wc *out, int n)
+/*
+ * Returns the number of completions, or a negative errno. Any of inv_flags in
+ * wc_flags means that the peer invalidated a key.
+ */
+int snv_poll(struct ibv_cq *cq, struct snv_wc *out, int n, unsigned int inv_flags)
 {
 	struct ibv_wc wc[CHUNK];
 	int done = 0;
@@ -216,7 +219,7 @@ int snv_poll(struct ibv_cq *cq, struct snv_wc *out, int n)
 				o->imm = ntohl(wc[i].imm_data);
 				o->flags |= SNV_WITH_IMM;
 			}
-			if (wc[i].wc_flags & IBV_WC_WITH_INV) {
+			if (wc[i].wc_flags & inv_flags) {
 				o->inv_key = wc[i].invalidated_rkey;
 				o->flags |= SNV_WITH_INV;
 			}

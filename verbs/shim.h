@@ -109,7 +109,7 @@ int snv_alloc_mw(struct ibv_pd *pd, struct ibv_mw **mw);
 
 int snv_create_channel(struct ibv_context *ctx, struct ibv_comp_channel **ch);
 int snv_create_cq(struct ibv_context *ctx, int cqe, struct ibv_comp_channel *ch, int vector, struct ibv_cq **cq);
-int snv_poll(struct ibv_cq *cq, struct snv_wc *out, int n);
+int snv_poll(struct ibv_cq *cq, struct snv_wc *out, int n, unsigned int inv_flags);
 int snv_arm(struct ibv_cq *cq, int solicited_only);
 int snv_get_cq_event(struct ibv_comp_channel *ch);
 

@@ -1,0 +1,150 @@
+//go:build cgo
+
+package verbs_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/verbs"
+)
+
+func TestDevices(t *testing.T) {
+	names := testenv.NeedRDMA(t, 1)
+	devs := must(verbs.Devices())(t)
+	var got []string
+	for _, d := range devs {
+		got = append(got, d.Name)
+		if !strings.HasPrefix(d.CharDev, "/dev/infiniband/uverbs") || d.Driver == "" {
+			t.Errorf("device %+v", d)
+		}
+		for _, n := range d.Netdevs {
+			if dev := must(verbs.DeviceOf(n))(t); dev != d.Name {
+				t.Errorf("netdevice %s belongs to %s, want %s", n, dev, d.Name)
+			}
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(names)
+	if !slices.Equal(got, names) {
+		t.Errorf("devices %q, want %q", got, names)
+	}
+}
+
+func TestOpenUnknownDevice(t *testing.T) {
+	testenv.NeedRDMA(t, 1)
+	_, err := verbs.Open("no-such-device")
+	var op *verbs.OpError
+	if !errors.As(err, &op) || op.Device != "no-such-device" || op.Hint == "" || !errors.Is(err, syscall.ENODEV) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := verbs.DeviceOf("no-such-netdev"); err == nil {
+		t.Error("an unknown netdevice has a device")
+	}
+}
+
+func TestDeviceFacts(t *testing.T) {
+	c := openDevice(t, 0)
+	l, a := c.Limits(), c.Attr()
+	if l.MaxQPWR < 64 || l.MaxCQE < 64 || l.CompVectors < 1 || l.MaxMsg < 1<<16 || a.NodeGUID == 0 {
+		t.Errorf("limits %+v, attributes %+v", l, a)
+	}
+	if rxe := c.Driver() == "rdma_rxe"; l.WindowBounds == rxe {
+		t.Errorf("driver %q, WindowBounds %v", c.Driver(), l.WindowBounds)
+	}
+	if strings.HasPrefix(c.Name(), "rxe") && (c.Driver() != "rdma_rxe" || !l.Windows) {
+		t.Errorf("driver %q, windows %v", c.Driver(), l.Windows)
+	}
+	for _, p := range must(c.Ports())(t) {
+		if p.State == verbs.PortActive && (p.ActiveMTU < 256 || p.ActiveMTU > p.MaxMTU || p.LinkLayer == 0) {
+			t.Errorf("%v", p)
+		}
+	}
+	if _, err := c.Port(0); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("port 0: %v", err)
+	}
+	e, why, err := c.ChooseGID()
+	check(t, err)
+	if !slices.Contains(must(c.QueryGIDTable())(t), e) || why == "" {
+		t.Errorf("chose %v, %s", e, why)
+	}
+	t.Log(why)
+
+	d := must(verbs.Open(c.Name(), verbs.WithGIDIndex(e.Index), verbs.WithGIDHint(verbs.GIDHint{Netdev: "ignored"})))(t)
+	defer d.Close()
+	if f, _, err := d.ChooseGID(); err != nil || f != e {
+		t.Errorf("asked for %v, got %v, %v", e, f, err)
+	}
+	if _, err := verbs.Open(c.Name(), verbs.WithPort(99)); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("port 99: %v", err)
+	}
+}
+
+func TestDeviceCounters(t *testing.T) {
+	a, b := newPair(t, fabric.RC)
+	const sent = 5
+	before := must(verbs.Counters(a.ctx.Name(), 1))(t)
+	postRecv(t, b.qp, make([]fabric.RecvWR, sent)...)
+	for range sent {
+		postSend(t, a.qp, writeImm(a, b, fabric.Signaled))
+	}
+	pollOK(t, a.sendCQ, sent)
+	if a.ctx.Driver() != "rdma_rxe" {
+		return
+	}
+	if _, ok := before["rcvd_rnr_err"]; !ok {
+		t.Errorf("no RNR counter in %v", before)
+	}
+	testenv.Eventually(t, func() bool {
+		now := must(verbs.Counters(a.ctx.Name(), 1))(t)
+		return now["sent_pkts"]-before["sent_pkts"] >= sent
+	}, "sent_pkts grew by %d", sent)
+}
+
+// An overflowing completion queue tells so by an asynchronous event.
+func TestAsyncEvent(t *testing.T) {
+	a, b := newEnd(t, 0, fabric.RC), newEnd(t, 1, fabric.RC)
+	if ev, ok, err := b.ctx.ReadEvent(); ok || err != nil {
+		t.Fatalf("event %v, %v", ev, err)
+	}
+	small := must(b.dom.NewCQ(4, 0))(t).(*verbs.CQ)
+	b.qp = must(b.dom.NewQP(fabric.QPConfig{
+		Transport: fabric.RC, SendCQ: b.sendCQ, RecvCQ: small, MaxSend: 1, MaxRecv: maxWR,
+	}))(t).(*verbs.QP)
+	connect(t, a.qp, b.qp)
+	postRecv(t, b.qp, make([]fabric.RecvWR, 2*small.Depth()+2)...)
+	for range 2*small.Depth() + 2 {
+		if _, err := a.qp.PostSend([]fabric.SendWR{writeImm(a, b, 0)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for {
+		ev := must(b.ctx.WaitEvent(testContext(t)))(t)
+		if ev.Type == verbs.EventCQErr {
+			if ev.CQ != small.Handle() {
+				t.Errorf("event %v, want completion queue %d", ev, small.Handle())
+			}
+			return
+		}
+	}
+}
+
+// A peer address that nobody answers for is named in the error.
+func TestUnreachablePeer(t *testing.T) {
+	a := newEnd(t, 0, fabric.RC)
+	if !a.qp.GID().GID.Addr().Is4() {
+		testenv.Missing(t, "rdma", "the device has no IPv4 address")
+	}
+	remote := a.qp.Address()
+	remote.GID[15] ^= 0x55
+	err := a.qp.Connect(remote, fabric.Timing{})
+	var op *verbs.OpError
+	if !errors.As(err, &op) || op.QPN != a.qp.Num() || op.Device != a.ctx.Name() || !strings.Contains(op.Hint, verbs.GID(remote.GID).String()) {
+		t.Errorf("error %v", err)
+	}
+}
