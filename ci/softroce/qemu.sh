@@ -105,11 +105,15 @@ run_guest() {
 	[ -e "$ctl/dmesg.txt" ] || cp "$ctl/console.log" "$ctl/dmesg.txt" 2>/dev/null
 	if [ -e "$ctl/timedout" ]; then
 		say "softroce: the script was still running after $timeout seconds"
+		if [ -s "$ctl/processes.txt" ]; then
+			say "softroce: its processes:"
+			grep -v "\\[.*\\]\$" "$ctl/processes.txt" >&2
+		fi
 		console_tail
 		return "$status_timeout"
 	fi
 	if [ -s "$ctl/rc" ]; then return "$(cat "$ctl/rc")"; fi
-	if [ ! -s "$ctl/console.log" ]; then
+	if [ ! -e "$ctl/started" ] && [ ! -s "$ctl/console.log" ]; then
 		say "softroce: qemu did not start a guest:"
 		cat "$ctl/qemu.log" >&2
 		return "$status_setup"
