@@ -43,12 +43,18 @@ func Do(ns string, fn func() error) error {
 	if ns == "" {
 		return fn()
 	}
-	return OnThread(func() error {
+	return OnThread(func() error { return DoHere(ns, fn) })
+}
+
+// DoHere is Do for a function that is already called by OnThread: it changes
+// the network namespace of the calling thread for good.
+func DoHere(ns string, fn func() error) error {
+	if ns != "" {
 		if err := enter(ns); err != nil {
 			return err
 		}
-		return fn()
-	})
+	}
+	return fn()
 }
 
 // OnThread calls fn on an operating-system thread that ends with the call, so

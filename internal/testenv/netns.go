@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -32,6 +33,18 @@ func NetNS(t testing.TB) string {
 		return h.LinkSetUp(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 1}})
 	})
 	return name
+}
+
+// DisableIPv6 keeps devices that are made in ns from now on free of IPv6, which
+// otherwise sends frames of its own accord.
+func DisableIPv6(t testing.TB, ns string) {
+	t.Helper()
+	err := netns.Do(ns, func() error {
+		return os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0o644)
+	})
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
 }
 
 // With runs fn with a netlink handle to namespace ns and fails the test if fn

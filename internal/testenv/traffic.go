@@ -1,0 +1,213 @@
+package testenv
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"hash"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+)
+
+// Ping sends a few echo requests from ns and fails the test if one is not
+// answered.
+func Ping(t testing.TB, ns, addr string, args ...string) {
+	t.Helper()
+	NeedTools(t, "ping")
+	Run(t, ns, "ping", append([]string{"-q", "-c", "4", "-i", "0.02", "-W", "5", addr}, args...)...)
+}
+
+// ListenTCP listens in ns on a free port of addr, until the test ends.
+func ListenTCP(t testing.TB, ns, addr string) *net.TCPListener {
+	t.Helper()
+	var l *net.TCPListener
+	err := netns.Do(ns, func() (err error) {
+		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), 0)))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// Exchange opens a TCP connection from client to addr in server, moves n bytes
+// in each direction, one after the other, and fails the test unless they
+// arrive unchanged.
+func Exchange(t testing.TB, server, addr, client string, n int64) {
+	t.Helper()
+	l := ListenTCP(t, server, addr)
+	defer l.Close()
+	deadline := time.Now().Add(2 * time.Minute)
+	type result struct {
+		sum []byte
+		err error
+	}
+	served := make(chan result, 1)
+	go func() {
+		if err := l.SetDeadline(deadline); err != nil {
+			served <- result{err: err}
+			return
+		}
+		c, err := l.AcceptTCP()
+		if err != nil {
+			served <- result{err: err}
+			return
+		}
+		defer c.Close()
+		c.SetDeadline(deadline)
+		got := sha256.New()
+		if _, err := io.Copy(got, c); err != nil {
+			served <- result{err: err}
+			return
+		}
+		err = send(c, n, 2)
+		served <- result{got.Sum(nil), err}
+	}()
+	var c *net.TCPConn
+	err := netns.Do(client, func() (err error) {
+		d := net.Dialer{Deadline: deadline}
+		conn, err := d.Dial("tcp", l.Addr().String())
+		if err == nil {
+			c = conn.(*net.TCPConn)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(deadline)
+	if err := send(c, n, 1); err != nil {
+		t.Fatal(err)
+	}
+	got := sha256.New()
+	if _, err := io.Copy(got, c); err != nil {
+		t.Fatal(err)
+	}
+	r := <-served
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	if !bytes.Equal(r.sum, sum(n, 1)) {
+		t.Error("the server received something else than the client sent")
+	}
+	if !bytes.Equal(got.Sum(nil), sum(n, 2)) {
+		t.Error("the client received something else than the server sent")
+	}
+}
+
+// stream returns n bytes that depend on seed only.
+func stream(n int64, seed uint64) io.Reader {
+	return io.LimitReader(rand.NewChaCha8([32]byte{byte(seed)}), n)
+}
+
+func sum(n int64, seed uint64) []byte {
+	var h hash.Hash = sha256.New()
+	io.Copy(h, stream(n, seed)) // neither end can fail
+	return h.Sum(nil)
+}
+
+func send(c *net.TCPConn, n int64, seed uint64) error {
+	if _, err := io.CopyBuffer(struct{ io.Writer }{c}, stream(n, seed), make([]byte, 256<<10)); err != nil {
+		return err
+	}
+	return c.CloseWrite()
+}
+
+// UDPSegments sends n UDP super-frames of 40 segments of 1000 bytes from
+// client to addr in server, and returns how many bytes arrived. Each is
+// awaited before the next.
+func UDPSegments(t testing.TB, server, addr, client string, n int) int {
+	t.Helper()
+	var l, c *net.UDPConn
+	err := netns.Do(server, func() (err error) {
+		l, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), 0)))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	err = netns.Do(client, func() (err error) {
+		c, err = net.DialUDP("udp", nil, l.LocalAddr().(*net.UDPAddr))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const segment, segments = 1000, 40
+	setSegment(t, c, segment)
+	got := 0
+	buf := make([]byte, 65536)
+	for range n {
+		if _, err := c.Write(make([]byte, segment*segments)); err != nil {
+			t.Fatal(err)
+		}
+		l.SetReadDeadline(time.Now().Add(eventuallyTime))
+		for range segments {
+			m, err := l.Read(buf)
+			if err != nil {
+				t.Fatalf("after %d bytes: %v", got, err)
+			}
+			got += m
+		}
+	}
+	return got
+}
+
+func setSegment(t testing.TB, c *net.UDPConn, size int) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var optErr error
+	err = raw.Control(func(fd uintptr) { optErr = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, size) })
+	if err != nil || optErr != nil {
+		t.Fatal(err, optErr)
+	}
+}
+
+// CsumErrors returns how many TCP and UDP packets were discarded in ns because
+// of their checksum.
+func CsumErrors(t testing.TB, ns string) int {
+	t.Helper()
+	var b []byte
+	err := netns.Do(ns, func() (err error) {
+		// /proc/net would be that of the main thread.
+		b, err = os.ReadFile("/proc/thread-self/net/snmp")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	lines := strings.Split(string(b), "\n")
+	for i := 0; i+1 < len(lines); i += 2 {
+		names, values := strings.Fields(lines[i]), strings.Fields(lines[i+1])
+		for j, name := range names {
+			if name == "InCsumErrors" && (names[0] == "Tcp:" || names[0] == "Udp:") {
+				v, err := strconv.Atoi(values[j])
+				if err != nil {
+					t.Fatal(fmt.Errorf("reading /proc/net/snmp: %w", err))
+				}
+				total += v
+			}
+		}
+	}
+	return total
+}
