@@ -1,0 +1,126 @@
+package lan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+
+	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// bridgePort is a port that is a TAP device in a bridge.
+type bridgePort struct {
+	*card
+	dev *tap.Device
+}
+
+var _ Interface = (*bridgePort)(nil)
+
+// openTAP makes a TAP device in bridge c and takes c over, also when it fails.
+func openTAP(c *card, cfg Config) (Interface, error) {
+	p := &bridgePort{card: c}
+	err := p.create(cfg)
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+func (p *bridgePort) create(cfg Config) error {
+	bridge, err := p.handle.LinkByIndex(p.index)
+	if err != nil {
+		return fmt.Errorf("looking up %s: %w", p.nic, err)
+	}
+	if bridge.Type() != "bridge" {
+		return fmt.Errorf("%s is a %s and not a bridge; use macvtap:%s or packet:%s", p.nic, bridge.Type(), p.nic, p.nic)
+	}
+	if cfg.Name == "" {
+		cfg.Name = deriveName(cfg.MAC)
+	}
+	// The device must not have the host's own address: a bridge keeps frames
+	// to the addresses of its ports for itself. And it takes the lowest of
+	// them as its own address, hence the high first byte.
+	own := slices.Clone(cfg.MAC)
+	own[0] = 0xfe
+	if cfg.MAC[0] == 0xfe {
+		own[0] = 0xfa
+	}
+	p.dev, err = tap.Open(tap.Config{
+		Name: cfg.Name, NetNS: cfg.NetNS, Queues: cfg.Queues, Offloads: cfg.Offloads,
+		MAC: own, MTU: bridge.Attrs().MTU, TxQueueLen: txQueueLen,
+	})
+	if err != nil {
+		return err
+	}
+	p.offloads = p.dev.Offloads()
+	if err := p.dev.Enslave(p.index); err != nil {
+		return err
+	}
+	if err := p.dev.SetCarrier(true); err != nil {
+		return err
+	}
+	return p.dev.Up()
+}
+
+// Name implements Interface.
+func (p *bridgePort) Name() string { return p.dev.Name() }
+
+// Queues implements Interface.
+func (p *bridgePort) Queues() []Queue { return asQueues(p.dev.Queues()) }
+
+// SetMAC implements Interface. The bridge learns the address from the host's
+// frames.
+func (p *bridgePort) SetMAC(mac net.HardwareAddr) error {
+	return p.do(fmt.Sprintf("setting MAC address %v", mac), func() error {
+		if err := checkMAC(mac); err != nil {
+			return err
+		}
+		p.mac = slices.Clone(mac)
+		return nil
+	})
+}
+
+// Watch implements Interface.
+func (p *bridgePort) Watch(ctx context.Context, fn func(LinkState)) error {
+	return p.watch(ctx, func(s LinkState) error { return p.followMTU(p.dev.Name(), p.dev.Index(), s) }, fn)
+}
+
+// SetOffloads implements Interface.
+func (p *bridgePort) SetOffloads(o vnet.Offloads) (got vnet.Offloads, err error) {
+	err = p.do("setting offloads", func() error {
+		got, err = p.dev.SetOffloads(o)
+		if err == nil {
+			p.offloads = got
+		}
+		return err
+	})
+	return got, err
+}
+
+// SetPromisc implements Interface: the bridge decides, and floods what it does
+// not know.
+func (p *bridgePort) SetPromisc(bool) error { return nil }
+
+// SetAllMulti implements Interface: as for SetPromisc.
+func (p *bridgePort) SetAllMulti(bool) error { return nil }
+
+// Stats implements Interface.
+func (p *bridgePort) Stats() Stats { return tapStats(p.card, p.dev.Index(), p.dev.Queues(), transmits) }
+
+// Close implements Interface.
+func (p *bridgePort) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.shut() {
+		return nil
+	}
+	var err error
+	if p.dev != nil {
+		err = p.dev.Close()
+	}
+	p.handle.Close()
+	return err
+}

@@ -1,0 +1,239 @@
+package lan
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// card is a network card, or a bridge, that ports are made on, and what all
+// kinds of ports have in common.
+type card struct {
+	nic    string
+	ns     string
+	index  int
+	handle *netlink.Handle // works in the card's namespace; guarded by mu against Close
+
+	mu       sync.Mutex
+	closed   bool
+	mac      net.HardwareAddr
+	offloads vnet.Offloads
+}
+
+// LinkState is what a host has to know of the network card.
+type LinkState struct {
+	Up    bool // administratively up, with carrier
+	MTU   int  // bytes
+	Speed int  // Mbit/s; 0 where the card does not say
+}
+
+// Info is what can be known of a network card without opening anything.
+type Info struct {
+	Name  string
+	Index int
+	Type  string // veth, bridge, device, ...
+	MAC   net.HardwareAddr
+	LinkState
+}
+
+// LinkInfo looks up a network card in a network namespace. If it is missing,
+// the error lists those that are there.
+func LinkInfo(nic, ns string) (Info, error) {
+	c, err := findCard(nic, ns)
+	if err != nil {
+		return Info{}, err
+	}
+	defer c.handle.Close()
+	link, err := c.handle.LinkByIndex(c.index)
+	if err != nil {
+		return Info{}, fmt.Errorf("looking up %s: %w", nic, err)
+	}
+	return Info{Name: nic, Index: c.index, Type: link.Type(), MAC: link.Attrs().HardwareAddr, LinkState: c.stateOf(link)}, nil
+}
+
+// MTUOf returns the MTU of a network card in bytes.
+func MTUOf(nic, ns string) (int, error) {
+	info, err := LinkInfo(nic, ns)
+	return info.MTU, err
+}
+
+// findCard opens netlink in ns and finds nic.
+func findCard(nic, ns string) (*card, error) {
+	h, err := netns.Handle(ns)
+	if err != nil {
+		return nil, err
+	}
+	link, err := h.LinkByName(nic)
+	if err != nil {
+		defer h.Close()
+		if errors.As(err, &netlink.LinkNotFoundError{}) {
+			return nil, missing(h, nic, ns)
+		}
+		return nil, fmt.Errorf("looking up network card %s: %w", nic, err)
+	}
+	return &card{nic: nic, ns: ns, index: link.Attrs().Index, handle: h}, nil
+}
+
+// missing is the error for a card that does not exist.
+func missing(h *netlink.Handle, nic, ns string) error {
+	where := "here"
+	if ns != "" {
+		where = "in network namespace " + ns
+	}
+	links, err := h.LinkList()
+	if err != nil {
+		return fmt.Errorf("there is no network card %q %s: %w", nic, where, unix.ENODEV)
+	}
+	var names []string
+	for _, l := range links {
+		if l.Attrs().Flags&net.FlagLoopback == 0 {
+			names = append(names, l.Attrs().Name)
+		}
+	}
+	slices.Sort(names)
+	if len(names) == 0 {
+		names = []string{"none"}
+	}
+	return fmt.Errorf("there is no network card %q %s, only: %s: %w", nic, where, strings.Join(names, ", "), unix.ENODEV)
+}
+
+// openCard is findCard for a card that is about to be used.
+func openCard(nic, ns string) (*card, error) {
+	c, err := findCard(nic, ns)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.handle.LinkSetUp(c.link()); err != nil {
+		c.handle.Close()
+		if errors.Is(err, unix.EPERM) {
+			err = fmt.Errorf("%w (needs CAP_NET_ADMIN)", err)
+		}
+		return nil, fmt.Errorf("setting network card %s up: %w", nic, err)
+	}
+	return c, nil
+}
+
+// link returns what netlink needs to know to address the card.
+func (c *card) link() netlink.Link { return device(c.nic, c.index) }
+
+// device returns what netlink needs to know to address any device.
+func device(name string, index int) netlink.Link {
+	return &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Name: name, Index: index}}
+}
+
+// do runs fn on the open port and wraps its error.
+func (c *card) do(what string, fn func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := net.ErrClosed
+	if !c.closed {
+		err = fn()
+	}
+	if err != nil {
+		return fmt.Errorf("%s of a port on %s: %w", what, c.nic, err)
+	}
+	return nil
+}
+
+// shut marks the port closed and reports whether it was open. The caller holds
+// c.mu.
+func (c *card) shut() bool {
+	was := !c.closed
+	c.closed = true
+	return was
+}
+
+// MAC implements Interface.
+func (c *card) MAC() net.HardwareAddr {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.mac)
+}
+
+// Offloads implements Interface.
+func (c *card) Offloads() vnet.Offloads {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.offloads
+}
+
+// State implements Interface.
+func (c *card) State() (s LinkState, err error) {
+	err = c.do("reading the link state", func() error {
+		link, err := c.handle.LinkByIndex(c.index)
+		if errors.As(err, &netlink.LinkNotFoundError{}) {
+			return ErrGone
+		}
+		if err == nil {
+			s = c.stateOf(link)
+		}
+		return err
+	})
+	return s, err
+}
+
+// stateOf extracts the state from what netlink says about the card.
+func (c *card) stateOf(link netlink.Link) LinkState {
+	a := link.Attrs()
+	const up = unix.IFF_UP | unix.IFF_RUNNING
+	return LinkState{Up: a.RawFlags&up == up, MTU: a.MTU, Speed: speed(c.ns, a.Name)}
+}
+
+// Prepare readies a network card for ports: it sets it up and bounds the
+// super-frames it merges to what fits vnet.MaxFrame. restore undoes the
+// latter; nothing bad happens if it is never called.
+func Prepare(nic, ns string) (restore func() error, err error) {
+	c, err := openCard(nic, ns)
+	if err != nil {
+		return nil, err
+	}
+	defer c.handle.Close()
+	link, err := c.handle.LinkByIndex(c.index)
+	if err != nil {
+		return nil, fmt.Errorf("looking up %s: %w", nic, err)
+	}
+	old := int(link.Attrs().GROMaxSize)
+	if old <= vnet.GSOMaxSize {
+		return func() error { return nil }, nil // small enough, or a kernel without the knob
+	}
+	if err := c.handle.LinkSetGROMaxSize(link, vnet.GSOMaxSize); err != nil {
+		return nil, fmt.Errorf("setting gro_max_size of %s to %d: %w", nic, vnet.GSOMaxSize, err)
+	}
+	return func() error {
+		h, err := netns.Handle(ns)
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		if err := h.LinkSetGROMaxSize(link, old); err != nil {
+			return fmt.Errorf("setting gro_max_size of %s back to %d: %w", nic, old, err)
+		}
+		return nil
+	}, nil
+}
+
+// randomMAC returns a locally administered unicast address.
+func randomMAC() net.HardwareAddr {
+	mac := make(net.HardwareAddr, 6)
+	rand.Read(mac) // never fails
+	mac[0] = mac[0]&^1 | 2
+	return mac
+}
+
+// checkMAC refuses what cannot be a station's address.
+func checkMAC(mac net.HardwareAddr) error {
+	if len(mac) != 6 || mac[0]&1 != 0 || slices.Max(mac) == 0 {
+		return fmt.Errorf("MAC address %q is not that of one station: six bytes, not all zero, the first one even", mac)
+	}
+	return nil
+}

@@ -1,0 +1,25 @@
+// Package lan gives each host of an I/O unit its own port on a network card
+// that all of them share.
+//
+// There are three back-ends, chosen by the specification given to [Open]:
+//
+//   - "macvtap:eth1", or just "eth1", makes a macvtap in bridge mode. The
+//     kernel sorts frames by MAC address and hands each host only its own.
+//     Hosts on one card reach each other. The unit's own addresses on the card
+//     cannot be reached, and there is no promiscuous mode: one host, one MAC.
+//   - "packet:eth1" opens AF_PACKET sockets on the card. It makes no netdevice
+//     and can be promiscuous, which a host needs that bridges virtual machines
+//     into its device. Each host's socket sees every frame of the card and
+//     filters; the host must be able to receive checksum and TCP offloads,
+//     because a packet socket hands out super-frames as they are.
+//   - "tap:br0" makes a TAP device that is a port of a bridge.
+//
+// The card's generic receive offload should stay on: it is what turns the
+// wire's 1500-byte frames into super-frames. Its large receive offload has to
+// be off (ethtool -K eth1 lro off): frames that it merged cannot be cut again.
+//
+// # Concurrency
+//
+// The methods of an [Interface] may be called from any goroutine. Of a
+// [Queue], one goroutine at a time may call ReadFrame and one WriteFrame.
+package lan

@@ -1,0 +1,170 @@
+package lan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+var (
+	// ErrUnsupported is wrapped by errors about what a back-end cannot do.
+	ErrUnsupported = errors.New("not supported by this kind of LAN interface")
+	// ErrGone is wrapped by errors about a network card that was removed.
+	ErrGone = errors.New("the network card is gone")
+	// ErrInUse is wrapped by errors about a MAC address or device name that
+	// something else on the same card has.
+	ErrInUse = errors.New("already in use")
+)
+
+// Config describes a host's port on a network card.
+type Config struct {
+	NetNS    string           // path or name of the card's network namespace; empty means the current one
+	Name     string           // of the netdevice that macvtap and tap make; empty derives it from MAC
+	MAC      net.HardwareAddr // the host's address; nil makes one up
+	Queues   int              // 0 means 1
+	Offloads vnet.Offloads    // what frames read from the port may leave unfinished
+}
+
+// Queue is one queue of a port. A frame is [virtio_net_hdr | Ethernet frame].
+// No call blocks or allocates.
+type Queue interface {
+	// FD returns the descriptor for poll(2): readable means that ReadFrame may
+	// find a frame. It belongs to the queue.
+	FD() int
+	// ReadFrame reads one frame into slot and returns the part of slot that
+	// holds it, which may begin up to vnet.Headroom bytes into it. slot should
+	// have more than vnet.Headroom + vnet.MaxFrame bytes. Errors are bare:
+	// unix.EAGAIN when there is no frame, vnet.ErrTooLong when one was dropped
+	// because it did not fit, net.ErrClosed after Close.
+	ReadFrame(slot []byte) ([]byte, error)
+	// WriteFrame sends one frame, which it copies; it may change the
+	// virtio_net_hdr in place. Errors are bare: unix.EAGAIN when the queue is
+	// full and the frame can be tried again; after all others it is lost:
+	// unix.EINVAL when the kernel refuses the header, unix.EMSGSIZE when the
+	// frame exceeds the MTU, unix.ENOBUFS when the card's queue is full,
+	// unix.EIO or unix.ENETDOWN when the device is down, net.ErrClosed.
+	WriteFrame(frame []byte) error
+	// Close is idempotent. A poll(2) on FD by somebody else has to be over.
+	Close() error
+}
+
+// Interface is a host's port on a network card.
+type Interface interface {
+	// Name is the netdevice that frames go through: the one that was made, or
+	// the card itself for packet sockets.
+	Name() string
+	// Queues returns the port's queues. The slice belongs to the port.
+	Queues() []Queue
+	// MAC is the host's address.
+	MAC() net.HardwareAddr
+	// SetMAC changes the host's address.
+	SetMAC(mac net.HardwareAddr) error
+	// State reads the state of the card below.
+	State() (LinkState, error)
+	// Watch calls fn with the card's state now and after each change, until
+	// ctx is done (then it returns nil) or the card is gone (then it calls fn
+	// with a state that is not Up and returns an error that wraps ErrGone). It
+	// also keeps the port's own MTU equal to the card's.
+	Watch(ctx context.Context, fn func(LinkState)) error
+	// Offloads is what frames read from the port may leave unfinished.
+	Offloads() vnet.Offloads
+	// SetOffloads changes that and returns what is in force: less than asked
+	// for where the kernel lacks something. It fails, wrapping ErrUnsupported,
+	// where the port would have to finish frames itself.
+	SetOffloads(o vnet.Offloads) (vnet.Offloads, error)
+	// SetPromisc asks for frames to other addresses as well.
+	SetPromisc(on bool) error
+	// SetAllMulti asks for frames to all groups; on from the start. Without
+	// it, only those to the broadcast address are certain to arrive.
+	SetAllMulti(on bool) error
+	// Stats counts since Open.
+	Stats() Stats
+	// Close closes the queues and removes the netdevice that Open made. It is
+	// idempotent. Workers must have stopped polling the queues' descriptors.
+	Close() error
+}
+
+// Stats are a port's counters of frames from the card that the host did not
+// get.
+type Stats struct {
+	TooLong uint64 // longer than vnet.MaxFrame or than the slot
+	Invalid uint64 // could not be described by a virtio_net_hdr, or only by one that the host does not know
+	Dropped uint64 // no room in the kernel's queue
+}
+
+// Kind is a back-end.
+type Kind string
+
+// The back-ends.
+const (
+	Macvtap Kind = "macvtap"
+	Packet  Kind = "packet"
+	TAP     Kind = "tap"
+)
+
+// ParseSpec splits a specification such as "macvtap:eth1" into its back-end
+// and the network card or bridge. Without a back-end it is a macvtap.
+func ParseSpec(spec string) (Kind, string, error) {
+	kind, nic, ok := strings.Cut(spec, ":")
+	if !ok {
+		kind, nic = string(Macvtap), spec
+	}
+	switch k := Kind(kind); k {
+	case Macvtap, Packet, TAP:
+		if nic == "" {
+			return "", "", fmt.Errorf("LAN interface %q names no network card; use for example %s:eth1", spec, kind)
+		}
+		return k, nic, nil
+	}
+	return "", "", fmt.Errorf("LAN interface %q: unknown kind %q; use macvtap:NIC, packet:NIC or tap:BRIDGE", spec, kind)
+}
+
+// Open makes a host's port as spec says. A card that is administratively down
+// is set up.
+func Open(spec string, cfg Config) (Interface, error) {
+	kind, nic, err := ParseSpec(spec)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Queues == 0 {
+		cfg.Queues = 1
+	}
+	fail := func(err error) (Interface, error) {
+		return nil, fmt.Errorf("opening LAN interface %s: %w", spec, err)
+	}
+	if cfg.Queues < 0 || cfg.Queues > maxQueues {
+		return fail(fmt.Errorf("%d queues: between 1 and %d are possible", cfg.Queues, maxQueues))
+	}
+	if cfg.MAC == nil {
+		cfg.MAC = randomMAC()
+	}
+	if err := checkMAC(cfg.MAC); err != nil {
+		return fail(err)
+	}
+	c, err := openCard(nic, cfg.NetNS)
+	if err != nil {
+		return fail(err)
+	}
+	c.mac = cfg.MAC
+	var port Interface
+	switch kind {
+	case Packet:
+		port, err = openPacket(c, cfg)
+	case TAP:
+		port, err = openTAP(c, cfg)
+	default:
+		port, err = openMacvtap(c, cfg)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return port, nil
+}
+
+// maxQueues bounds the queues of one host: MAX_TAP_QUEUES of the kernel, and
+// PACKET_FANOUT_MAX of its first versions.
+const maxQueues = 256

@@ -1,0 +1,262 @@
+package lan
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// txQueueLen is the number of frames that wait for one host.
+const txQueueLen = tap.DefaultTxQueueLen
+
+// macvtap is a port that the kernel switches.
+type macvtap struct {
+	*card
+	name   string
+	own    int // interface index of the macvtap itself
+	fds    []int
+	queues []*tap.Queue
+}
+
+var _ Interface = (*macvtap)(nil)
+
+// openMacvtap makes a macvtap on c and takes c over, also when it fails.
+func openMacvtap(c *card, cfg Config) (Interface, error) {
+	m := &macvtap{card: c, name: cfg.Name}
+	if m.name == "" {
+		m.name = deriveName(cfg.MAC)
+	}
+	err := m.create(cfg)
+	if err == nil {
+		err = m.attach(cfg)
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// deriveName returns the name of the device that carries a host's frames. A
+// MAC address is unique on a network, so the name is in a namespace.
+func deriveName(mac net.HardwareAddr) string { return "sn" + hex.EncodeToString(mac) }
+
+// create makes the netdevice.
+func (m *macvtap) create(cfg Config) error {
+	card, err := m.handle.LinkByIndex(m.index)
+	if err != nil {
+		return fmt.Errorf("looking up %s: %w", m.nic, err)
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = m.name
+	attrs.ParentIndex = m.index
+	attrs.HardwareAddr = cfg.MAC
+	attrs.MTU = card.Attrs().MTU
+	attrs.TxQLen = txQueueLen
+	attrs.NumTxQueues = cfg.Queues
+	err = m.handle.LinkAdd(&netlink.Macvtap{Macvlan: netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}})
+	switch {
+	case errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("making macvtap %s: %w: %w (a host with the same MAC address is connected, or a killed process left it: ip link delete %s)", m.name, ErrInUse, err, m.name)
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("making macvtap %s: %w (modprobe macvtap, or use packet:%s)", m.name, err, m.nic)
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("making macvtap %s: %w (%s is part of a bridge or bond; use tap:BRIDGE or the bond itself)", m.name, err, m.nic)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("making macvtap %s: %w (needs CAP_NET_ADMIN)", m.name, err)
+	case err != nil:
+		return fmt.Errorf("making macvtap %s: %w", m.name, err)
+	}
+	link, err := m.handle.LinkByName(m.name)
+	if err != nil {
+		return fmt.Errorf("finding macvtap %s: %w", m.name, err)
+	}
+	m.own = link.Attrs().Index
+	if err := m.handle.LinkSetAlias(link, aliasPrefix+m.nic); err != nil {
+		return fmt.Errorf("setting the alias of %s: %w", m.name, err)
+	}
+	m.silence(link)
+	if err := m.handle.LinkSetAllmulticastOn(link); err != nil {
+		return fmt.Errorf("setting %s to receive all multicast: %w", m.name, err)
+	}
+	if err := m.handle.LinkSetUp(link); err != nil {
+		if errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("setting %s up: %w: %w (something else on %s has MAC address %v)", m.name, ErrInUse, err, m.nic, cfg.MAC)
+		}
+		return fmt.Errorf("setting %s up: %w", m.name, err)
+	}
+	return nil
+}
+
+// silence keeps the unit's own IPv6 away from the device. It would make up the
+// same link-local address from the same MAC as the host does, and the host's
+// duplicate address detection would find it. Kernels without IPv6 refuse both
+// ways, and one of them is enough.
+func (m *macvtap) silence(link netlink.Link) {
+	_ = m.handle.LinkSetIP6AddrGenMode(link, 1) // IN6_ADDR_GEN_MODE_NONE
+	_ = netns.Do(m.ns, func() error {
+		return os.WriteFile("/proc/sys/net/ipv6/conf/"+m.name+"/disable_ipv6", []byte("1"), 0o644)
+	})
+}
+
+// attach opens the queues.
+func (m *macvtap) attach(cfg Config) error {
+	fds, err := openNodes(m.ns, m.name, m.own, cfg.Queues)
+	if err != nil {
+		return fmt.Errorf("opening queues of %s: %w", m.name, err)
+	}
+	for _, fd := range fds {
+		m.fds = append(m.fds, fd)
+		m.queues = append(m.queues, tap.NewQueue(fd))
+	}
+	for _, fd := range fds {
+		if _, err := tap.SetIff(fd, m.name, unix.IFF_TAP|unix.IFF_NO_PI|unix.IFF_VNET_HDR|unix.IFF_MULTI_QUEUE); err != nil {
+			return fmt.Errorf("attaching a queue to %s: %w", m.name, err)
+		}
+		if err := tap.SetHeader(fd); err != nil {
+			return fmt.Errorf("attaching a queue to %s: %w", m.name, err)
+		}
+	}
+	_, err = m.SetOffloads(cfg.Offloads)
+	return err
+}
+
+// Name implements Interface.
+func (m *macvtap) Name() string { return m.name }
+
+// Queues implements Interface.
+func (m *macvtap) Queues() []Queue { return asQueues(m.queues) }
+
+// asQueues returns qs as the interface.
+func asQueues(qs []*tap.Queue) []Queue {
+	out := make([]Queue, len(qs))
+	for i, q := range qs {
+		out[i] = q
+	}
+	return out
+}
+
+// SetMAC implements Interface.
+func (m *macvtap) SetMAC(mac net.HardwareAddr) error {
+	return m.do(fmt.Sprintf("setting MAC address %v", mac), func() error {
+		if err := checkMAC(mac); err != nil {
+			return err
+		}
+		if err := m.handle.LinkSetHardwareAddr(m.self(), mac); err != nil {
+			if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EADDRINUSE) {
+				return fmt.Errorf("%w: %w (something else on %s has that address)", ErrInUse, err, m.nic)
+			}
+			return err
+		}
+		m.mac = slices.Clone(mac)
+		return nil
+	})
+}
+
+// self addresses the macvtap, as link does the card.
+func (m *macvtap) self() netlink.Link { return device(m.name, m.own) }
+
+// Watch implements Interface.
+func (m *macvtap) Watch(ctx context.Context, fn func(LinkState)) error {
+	return m.watch(ctx, func(s LinkState) error { return m.followMTU(m.name, m.own, s) }, fn)
+}
+
+// SetOffloads implements Interface.
+func (m *macvtap) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
+	got := o
+	err := m.do("setting offloads", func() error {
+		for _, fd := range m.fds {
+			var err error
+			if got, err = tap.SetOffloads(fd, got); err != nil {
+				return err
+			}
+		}
+		m.offloads = got
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return got, nil
+}
+
+// SetPromisc implements Interface.
+func (m *macvtap) SetPromisc(on bool) error {
+	if !on {
+		return nil
+	}
+	return fmt.Errorf("promiscuous mode of a port on %s: %w: a macvtap receives for one address; use packet:%s", m.nic, ErrUnsupported, m.nic)
+}
+
+// SetAllMulti implements Interface.
+func (m *macvtap) SetAllMulti(on bool) error {
+	return m.do(fmt.Sprintf("setting all-multicast to %t", on), func() error {
+		if on {
+			return m.handle.LinkSetAllmulticastOn(m.self())
+		}
+		return m.handle.LinkSetAllmulticastOff(m.self())
+	})
+}
+
+// Stats implements Interface.
+func (m *macvtap) Stats() Stats { return tapStats(m.card, m.own, m.queues, receives) }
+
+// direction says which of a netdevice's counters counts the frames that its
+// queues lost.
+type direction int
+
+const (
+	receives  direction = iota // macvtap: the netdevice receives what the queue reads
+	transmits                  // TAP: it transmits it
+)
+
+// tapStats adds the queues' counters to those of the netdevice.
+func tapStats(c *card, index int, queues []*tap.Queue, dir direction) Stats {
+	var s Stats
+	for _, q := range queues {
+		s.TooLong += q.TooLong()
+	}
+	_ = c.do("reading statistics", func() error {
+		link, err := c.handle.LinkByIndex(index)
+		if err != nil || link.Attrs().Statistics == nil {
+			return err
+		}
+		s.Dropped = link.Attrs().Statistics.RxDropped
+		if dir == transmits {
+			s.Dropped = link.Attrs().Statistics.TxDropped
+		}
+		return nil
+	})
+	return s
+}
+
+// Close implements Interface.
+func (m *macvtap) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.shut() {
+		return nil
+	}
+	var errs []error
+	for _, q := range m.queues {
+		errs = append(errs, q.Close())
+	}
+	if m.own != 0 {
+		// It may be gone already, with its card.
+		if err := m.handle.LinkDel(m.self()); err != nil && !errors.Is(err, unix.ENODEV) {
+			errs = append(errs, fmt.Errorf("removing %s: %w", m.name, err))
+		}
+	}
+	m.handle.Close()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,88 @@
+package lan
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+)
+
+// openNodes opens the character device of a macvtap n times.
+//
+// /dev/tapN cannot be relied on: it is made for the initial network namespace
+// only, by udev or devtmpfs, and not in containers; N may even be another
+// namespace's device. So the device's number is read from a sysfs that is
+// mounted in the right namespace, and a node is made for it, both in a mount
+// namespace that vanishes with the thread.
+func openNodes(ns, name string, index, n int) ([]int, error) {
+	var fds []int
+	err := netns.OnThread(func() error {
+		return netns.DoHere(ns, func() (err error) {
+			fds, err = openNodesHere(name, index, n)
+			return err
+		})
+	})
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		err = fmt.Errorf("%w (needs CAP_SYS_ADMIN, CAP_MKNOD and, in a container, access to the character device; packet:NIC needs neither)", err)
+	}
+	return fds, err
+}
+
+func openNodesHere(name string, index, n int) ([]int, error) {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return nil, os.NewSyscallError("unshare", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return nil, os.NewSyscallError("mount private", err)
+	}
+	// The new mounts cover existing directories, for this thread only.
+	const sys, dev = "/sys", "/dev"
+	if err := unix.Mount("sysfs", sys, "sysfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return nil, os.NewSyscallError("mount sysfs", err)
+	}
+	number, err := deviceNumber(filepath.Join(sys, "class/net", name, fmt.Sprintf("tap%d", index), "dev"))
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Mount("tmpfs", dev, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "size=64k,mode=700"); err != nil {
+		return nil, os.NewSyscallError("mount tmpfs", err)
+	}
+	node := filepath.Join(dev, "tap")
+	if err := unix.Mknod(node, unix.S_IFCHR|0o600, int(number)); err != nil {
+		return nil, os.NewSyscallError("mknod", err)
+	}
+	var fds []int
+	for range n {
+		fd, err := unix.Open(node, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			err = fmt.Errorf("opening character device %d:%d of %s: %w", unix.Major(number), unix.Minor(number), name, err)
+			for _, fd := range fds {
+				err = errors.Join(err, unix.Close(fd))
+			}
+			return nil, err
+		}
+		fds = append(fds, fd)
+	}
+	return fds, nil
+}
+
+// deviceNumber reads a file of sysfs that holds major:minor.
+func deviceNumber(path string) (uint64, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("finding the character device: %w", err)
+	}
+	major, minor, _ := strings.Cut(strings.TrimSpace(string(b)), ":")
+	hi, err1 := strconv.ParseUint(major, 10, 32)
+	lo, err2 := strconv.ParseUint(minor, 10, 32)
+	if err := errors.Join(err1, err2); err != nil {
+		return 0, fmt.Errorf("finding the character device: %s holds %q: %w", path, b, err)
+	}
+	return unix.Mkdev(uint32(hi), uint32(lo)), nil
+}

@@ -1,0 +1,245 @@
+package lan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// socketBuffer is the size, in bytes, of a packet socket's buffers in both
+// directions. The default of 208 KiB holds three super-frames.
+const socketBuffer = 8 << 20
+
+// packetRequires is what a host must be able to receive from packet sockets.
+const packetRequires = vnet.CSUM | vnet.TSO4 | vnet.TSO6
+
+// packetPort is a port made of packet sockets on the card itself.
+type packetPort struct {
+	*card
+	queues []*packetQueue
+	filter receiveFilter // guarded by card.mu
+}
+
+var _ Interface = (*packetPort)(nil)
+
+// openPacket opens packet sockets on c and takes c over, also when it fails.
+func openPacket(c *card, cfg Config) (Interface, error) {
+	p := &packetPort{card: c, filter: receiveFilter{mac: cfg.MAC, allMulti: true}}
+	err := netns.Do(c.ns, func() error { return p.open(cfg.Queues) })
+	if err == nil {
+		_, err = p.SetOffloads(cfg.Offloads)
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// open opens n sockets in the current namespace. Until all share the frames
+// among them, none receives any: otherwise some would arrive more than once.
+func (p *packetPort) open(n int) error {
+	fanout := 0
+	for range n {
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			err = os.NewSyscallError("socket AF_PACKET", err)
+			if errors.Is(err, unix.EPERM) {
+				return fmt.Errorf("%w (needs CAP_NET_RAW)", err)
+			}
+			return err
+		}
+		q := newPacketQueue(fd)
+		p.queues = append(p.queues, q)
+		if err := p.bind(fd); err != nil {
+			return err
+		}
+		if n > 1 {
+			if fanout, err = joinFanout(fd, fanout); err != nil {
+				return err
+			}
+		}
+	}
+	return p.applyFilter(p.filter)
+}
+
+// bind prepares a socket that was made without a protocol, so that it has not
+// received anything yet, and binds it to the card.
+func (p *packetPort) bind(fd int) error {
+	if err := attachFilter(fd, rejectAll); err != nil {
+		return err
+	}
+	for _, o := range []struct {
+		name              string
+		level, opt, value int
+	}{
+		{"PACKET_VNET_HDR", unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1},
+		{"PACKET_AUXDATA", unix.SOL_PACKET, unix.PACKET_AUXDATA, 1},
+		{"SO_RCVBUFFORCE", unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer},
+		{"SO_SNDBUFFORCE", unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, socketBuffer},
+	} {
+		if err := unix.SetsockoptInt(fd, o.level, o.opt, o.value); err != nil {
+			err = os.NewSyscallError("setsockopt "+o.name, err)
+			if errors.Is(err, unix.EPERM) {
+				return fmt.Errorf("%w (needs CAP_NET_ADMIN)", err)
+			}
+			return err
+		}
+	}
+	// The card itself filters by its own address only. Memberships are
+	// counted and end with the socket.
+	promisc := unix.PacketMreq{Ifindex: int32(p.index), Type: unix.PACKET_MR_PROMISC}
+	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &promisc); err != nil {
+		return fmt.Errorf("setting %s promiscuous: %w", p.nic, os.NewSyscallError("setsockopt PACKET_ADD_MEMBERSHIP", err))
+	}
+	addr := unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL), Ifindex: p.index}
+	if err := unix.Bind(fd, &addr); err != nil {
+		return fmt.Errorf("binding to %s: %w", p.nic, os.NewSyscallError("bind", err))
+	}
+	return nil
+}
+
+// networkOrder swaps the bytes of v.
+func networkOrder(v uint16) uint16 { return v<<8 | v>>8 }
+
+// joinFanout adds a socket to the group of that number, or to a new one if it
+// is 0, and returns the group's number. Flows are spread by their hash.
+func joinFanout(fd, group int) (int, error) {
+	arg := group | unix.PACKET_FANOUT_HASH<<16
+	if group == 0 {
+		arg |= unix.PACKET_FANOUT_FLAG_UNIQUEID << 16
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT, arg); err != nil {
+		return 0, os.NewSyscallError("setsockopt PACKET_FANOUT", err)
+	}
+	v, err := unix.GetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT)
+	if err != nil {
+		return 0, os.NewSyscallError("getsockopt PACKET_FANOUT", err)
+	}
+	return v & 0xffff, nil
+}
+
+// applyFilter gives all sockets the filter f and remembers it. The caller
+// holds card.mu, or is the only one to know p.
+func (p *packetPort) applyFilter(f receiveFilter) error {
+	program := f.program()
+	for _, q := range p.queues {
+		if err := attachFilter(q.fd, program); err != nil {
+			return err
+		}
+	}
+	p.filter = f
+	return nil
+}
+
+// Name implements Interface.
+func (p *packetPort) Name() string { return p.nic }
+
+// Queues implements Interface.
+func (p *packetPort) Queues() []Queue {
+	out := make([]Queue, len(p.queues))
+	for i, q := range p.queues {
+		out[i] = q
+	}
+	return out
+}
+
+// SetMAC implements Interface.
+func (p *packetPort) SetMAC(mac net.HardwareAddr) error {
+	return p.do(fmt.Sprintf("setting MAC address %v", mac), func() error {
+		if err := checkMAC(mac); err != nil {
+			return err
+		}
+		f := p.filter
+		f.mac = slices.Clone(mac)
+		if err := p.applyFilter(f); err != nil {
+			return err
+		}
+		p.mac = f.mac
+		return nil
+	})
+}
+
+// Watch implements Interface.
+func (p *packetPort) Watch(ctx context.Context, fn func(LinkState)) error {
+	return p.watch(ctx, nil, fn)
+}
+
+// SetOffloads implements Interface. Super-frames of a kind that the host does
+// not know are dropped and counted.
+func (p *packetPort) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
+	o = o.Closure()
+	err := p.do("setting offloads", func() error {
+		if lacks := packetRequires &^ o; lacks != 0 {
+			return fmt.Errorf("%w: packet sockets hand out frames that need %v at the host; use macvtap:%s", ErrUnsupported, lacks, p.nic)
+		}
+		for _, q := range p.queues {
+			q.offloads.Store(uint32(o))
+		}
+		p.offloads = o
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return o, nil
+}
+
+// SetPromisc implements Interface.
+func (p *packetPort) SetPromisc(on bool) error {
+	return p.do(fmt.Sprintf("setting promiscuous mode to %t", on), func() error {
+		f := p.filter
+		f.promisc = on
+		return p.applyFilter(f)
+	})
+}
+
+// SetAllMulti implements Interface.
+func (p *packetPort) SetAllMulti(on bool) error {
+	return p.do(fmt.Sprintf("setting all-multicast to %t", on), func() error {
+		f := p.filter
+		f.allMulti = on
+		return p.applyFilter(f)
+	})
+}
+
+// Stats implements Interface.
+func (p *packetPort) Stats() Stats {
+	var s Stats
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, q := range p.queues {
+		if !p.closed {
+			// Reading resets the kernel's counters.
+			if st, err := unix.GetsockoptTpacketStats(q.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+				q.dropped += uint64(st.Drops)
+			}
+		}
+		s.Dropped += q.dropped
+		s.TooLong += q.tooLong.Load()
+		s.Invalid += q.invalid.Load()
+	}
+	return s
+}
+
+// Close implements Interface.
+func (p *packetPort) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.shut() {
+		return nil
+	}
+	var errs []error
+	for _, q := range p.queues {
+		errs = append(errs, q.Close())
+	}
+	p.handle.Close()
+	return errors.Join(errs...)
+}
