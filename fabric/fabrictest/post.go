@@ -1,7 +1,6 @@
 package fabrictest
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -23,15 +22,6 @@ type work struct {
 	next      time.Time // when the next try counts
 	rnrTries  int
 	deadTries int
-}
-
-// binding says which part of which region a window stands for.
-type binding struct {
-	window *window
-	region *region
-	key    uint32
-	addr   uint64
-	length uint64
 }
 
 // PostSend implements fabric.QP.
@@ -61,11 +51,10 @@ var (
 	errNotConnected = fmt.Errorf("it is not connected: %w", unix.EINVAL)
 	errOpcode       = fmt.Errorf("not the opcode of a send request: %w", unix.EINVAL)
 	errInline       = fmt.Errorf("inline data is longer than QPConfig.MaxInline: %w", unix.EINVAL)
-	errBound        = errors.New("the memory window is bound already: unbind it first")
-	errUnbound      = errors.New("the memory window is not bound")
 )
 
-// checkSend tells why a request cannot be taken; q.sq is held.
+// checkSend tells why a request cannot be taken, and notes an invalidation as
+// posted; q.sq is held.
 func (q *qp) checkSend(wr *fabric.SendWR) error {
 	switch wr.Op {
 	case fabric.OpSend, fabric.OpSendInv, fabric.OpWrite, fabric.OpWriteImm:
@@ -73,6 +62,10 @@ func (q *qp) checkSend(wr *fabric.SendWR) error {
 			return errInline
 		}
 	case fabric.OpLocalInv:
+		if err := q.checkSlot(); err != nil {
+			return err
+		}
+		return q.unask(wr.RKey)
 	default:
 		return errOpcode
 	}
@@ -164,6 +157,9 @@ func (q *qp) pushSend(w *work, status fabric.Status) {
 	e.wc.ID, e.wc.Status, e.wc.QPN = w.ID, status, q.num
 	if status == fabric.StatusSuccess {
 		e.wc.Op = w.Op
+		if w.Op == fabric.OpWriteImm { // a device's completions do not tell the two apart
+			e.wc.Op = fabric.OpWrite
+		}
 	}
 	q.sendCQ.push(&e, false)
 }
@@ -183,67 +179,6 @@ func (q *qp) flushPending() {
 		q.pending[i] = work{}
 	}
 	q.pending = q.pending[:0]
-}
-
-// Bind implements fabric.QP.
-func (q *qp) Bind(w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, f fabric.Flags) (uint32, error) {
-	const doing = "binding a memory window on"
-	win, ok1 := w.(*window)
-	reg, ok2 := r.(*region)
-	if !ok1 || !ok2 || length < 1 {
-		return 0, q.errorf(doing, fmt.Errorf("window, region or length are not valid: %w", unix.EINVAL))
-	}
-	q.sq.Lock()
-	defer q.sq.Unlock()
-	if err := q.checkSlot(); err != nil {
-		return 0, q.errorf(doing, err)
-	}
-	win.mu.Lock()
-	if win.closed {
-		win.mu.Unlock()
-		return 0, q.errorf(doing, net.ErrClosed)
-	}
-	if win.bound {
-		win.mu.Unlock()
-		return 0, q.errorf(doing, errBound)
-	}
-	win.rkey = nextKey(win.rkey)
-	win.bound = true
-	key := win.rkey
-	win.mu.Unlock()
-	q.submit(&work{
-		SendWR: fabric.SendWR{ID: id, Op: fabric.OpBind, Flags: f &^ fabric.Inline, RKey: key},
-		bind:   &binding{window: win, region: reg, key: key, addr: addr, length: uint64(length)},
-	})
-	return key, nil
-}
-
-// Unbind implements fabric.QP.
-func (q *qp) Unbind(w fabric.Window, id uint64, f fabric.Flags) error {
-	const doing = "unbinding a memory window on"
-	win, ok := w.(*window)
-	if !ok {
-		return q.errorf(doing, fmt.Errorf("the window is not of this fabric: %w", unix.EINVAL))
-	}
-	q.sq.Lock()
-	defer q.sq.Unlock()
-	if err := q.checkSlot(); err != nil {
-		return q.errorf(doing, err)
-	}
-	win.mu.Lock()
-	if win.closed {
-		win.mu.Unlock()
-		return q.errorf(doing, net.ErrClosed)
-	}
-	if !win.bound {
-		win.mu.Unlock()
-		return q.errorf(doing, errUnbound)
-	}
-	win.bound = false
-	key := win.rkey
-	win.mu.Unlock()
-	q.submit(&work{SendWR: fabric.SendWR{ID: id, Op: fabric.OpLocalInv, Flags: f &^ fabric.Inline, RKey: key}})
-	return nil
 }
 
 // PostRecv implements fabric.QP.

@@ -281,5 +281,8 @@ func (q *qp) dropWindows() {
 		if w.qp == q {
 			w.detach()
 		}
+		if w.askedQP == q {
+			w.forget()
+		}
 	}
 }

@@ -24,7 +24,8 @@ type region struct {
 
 	// Guarded by Network.keys.
 	closed bool
-	bound  int // windows bound to the region
+	asked  int // windows whose owner has them bound to the region
+	bound  int // windows that the device has bound to it
 }
 
 func newRegion(d *domain, mem []byte, access fabric.Access) *region {
@@ -66,8 +67,7 @@ func (r *region) Close() error {
 		n.keys.Unlock()
 		return nil
 	}
-	if r.bound != 0 {
-		bound := r.bound
+	if bound := max(r.asked, r.bound); bound != 0 {
 		n.keys.Unlock()
 		return fmt.Errorf("deregistering %d bytes on %s: %d memory windows are bound to the region; unbind or close them first: %w",
 			len(r.mem), d.dev.node.name, bound, unix.EBUSY)

@@ -1,0 +1,37 @@
+package fabrictest_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pair opens two names on a fresh network, which may be the same.
+func pair(a, b string, opts ...fabrictest.Option) func(*testing.T) fabrictest.Pair {
+	return func(t *testing.T) fabrictest.Pair {
+		n := fabrictest.New(opts...)
+		fabrictest.NoLeaks(t, n)
+		p := fabrictest.Pair{A: n.Device(a), B: n.Device(b)}
+		for _, d := range []fabric.Device{p.A, p.B} {
+			t.Cleanup(func() { check(t, d.Close()) })
+		}
+		p.RNR = func() uint64 { return n.Counters(a).RNR + n.Counters(b).RNR }
+		return p
+	}
+}
+
+func TestConformance(t *testing.T) {
+	fabrictest.Run(t, pair("a", "b"))
+}
+
+// Both ends on one device, which has fewer features.
+func TestConformanceLoopback(t *testing.T) {
+	l := fabrictest.DefaultLimits()
+	l.WindowBounds = false
+	fabrictest.Run(t, pair("a", "a", fabrictest.WithLimits(l), fabrictest.WithMTU(1024)))
+}

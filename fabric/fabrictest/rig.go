@@ -1,0 +1,276 @@
+package fabrictest
+
+import (
+	"bytes"
+	"context"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+const (
+	memSize   = 256 << 10
+	depth     = 64 // work requests of each kind per queue pair
+	inlineMax = 64
+)
+
+// rig is a pair of devices with a domain, a region and two completion queues
+// at each end.
+type rig struct {
+	*testing.T
+	Pair
+	a, b *end
+}
+
+// end is one side of a rig. qp is set by connect.
+type end struct {
+	dev    fabric.Device
+	dom    fabric.Domain
+	sendCQ fabric.CQ
+	recvCQ fabric.CQ
+	mem    []byte
+	region fabric.Region
+	qp     fabric.QP
+}
+
+func newRig(t *testing.T, p Pair) *rig {
+	r := &rig{T: t, Pair: p}
+	r.a, r.b = r.newEnd(p.A), r.newEnd(p.B)
+	return r
+}
+
+func (r *rig) newEnd(d fabric.Device) *end {
+	r.Helper()
+	e := &end{dev: d, mem: Alloc(r, memSize)}
+	e.dom = must(d.NewDomain())(r)
+	e.region = must(e.dom.Register(e.mem, fabric.LocalWrite|fabric.RemoteWrite|fabric.WindowBind))(r)
+	e.sendCQ = must(e.dom.NewCQ(8*depth, 0))(r)
+	e.recvCQ = must(e.dom.NewCQ(8*depth, 0))(r)
+	return e
+}
+
+// newQP makes a queue pair that reports to e's completion queues.
+func (r *rig) newQP(e *end, tr fabric.Transport) fabric.QP {
+	r.Helper()
+	return must(e.dom.NewQP(fabric.QPConfig{
+		Transport: tr, SendCQ: e.sendCQ, RecvCQ: e.recvCQ, MaxSend: depth, MaxRecv: depth, MaxInline: inlineMax,
+	}))(r)
+}
+
+// connect gives both ends a fresh queue pair.
+func (r *rig) connect(tr fabric.Transport) { r.Helper(); r.connectWith(tr, r.Timing) }
+
+func (r *rig) connectWith(tr fabric.Transport, t fabric.Timing) {
+	r.Helper()
+	r.a.qp, r.b.qp = r.newQP(r.a, tr), r.newQP(r.b, tr)
+	r.check(r.a.qp.Connect(r.b.qp.Address(), t))
+	r.check(r.b.qp.Connect(r.a.qp.Address(), t))
+}
+
+// reconnect replaces the queue pairs, with what they have not reported.
+func (r *rig) reconnect(tr fabric.Transport) {
+	r.Helper()
+	r.check(r.a.qp.Close())
+	r.check(r.b.qp.Close())
+	for _, e := range []*end{r.a, r.b} { // not every device takes the completions along
+		for _, cq := range []fabric.CQ{e.sendCQ, e.recvCQ} {
+			for len(r.poll(cq)) != 0 {
+			}
+		}
+	}
+	r.connect(tr)
+}
+
+func (r *rig) check(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func (r *rig) context() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), r.Patience)
+}
+
+func (r *rig) send(q fabric.QP, wrs ...fabric.SendWR) {
+	r.Helper()
+	if n, err := q.PostSend(wrs); err != nil || n != len(wrs) {
+		r.Fatalf("posted %d of %d sends: %v", n, len(wrs), err)
+	}
+}
+
+func (r *rig) receive(q fabric.QP, wrs ...fabric.RecvWR) {
+	r.Helper()
+	if n, err := q.PostRecv(wrs); err != nil || n != len(wrs) {
+		r.Fatalf("posted %d of %d receives: %v", n, len(wrs), err)
+	}
+}
+
+// numbered returns n receives without memory, with IDs from first on.
+func numbered(first uint64, n int) []fabric.RecvWR {
+	out := make([]fabric.RecvWR, n)
+	for i := range out {
+		out[i].ID = first + uint64(i)
+	}
+	return out
+}
+
+// write is a signalled write of from's first n bytes to the start of to's memory.
+func write(op fabric.Opcode, id uint64, from, to *end, n int) fabric.SendWR {
+	return fabric.SendWR{
+		ID: id, Op: op, Flags: fabric.Signaled, Addr: from.region.Addr(), LKey: from.region.LKey(), Len: uint32(n),
+		RemoteAddr: to.region.Addr(), RKey: to.region.RKey(), Imm: uint32(id),
+	}
+}
+
+func (r *rig) poll(cq fabric.CQ) []fabric.Completion {
+	r.Helper()
+	var buf [16]fabric.Completion
+	n, err := cq.Poll(buf[:])
+	r.check(err)
+	return append([]fabric.Completion(nil), buf[:n]...)
+}
+
+// take waits for n completions by the rules of the contract: poll until empty,
+// arm, poll again, and only then sleep.
+func (r *rig) take(cq fabric.CQ, n int) []fabric.Completion {
+	r.Helper()
+	ctx, cancel := r.context()
+	defer cancel()
+	out := make([]fabric.Completion, n)
+	got, err := reap(ctx, cq, out)
+	if err != nil {
+		r.Fatalf("after %d of %d completions %+v: %v", got, n, out[:got], err)
+	}
+	return out
+}
+
+func reap(ctx context.Context, cq fabric.CQ, out []fabric.Completion) (int, error) {
+	for got, armed := 0, false; ; {
+		n, err := cq.Poll(out[got:])
+		if got += n; err != nil || got == len(out) {
+			return got, err
+		}
+		switch {
+		case n != 0:
+		case !armed:
+			if err := cq.Arm(false); err != nil {
+				return got, err
+			}
+			armed = true
+		default:
+			if err := cq.Wait(ctx); err != nil {
+				return got, err
+			}
+			armed = false
+		}
+	}
+}
+
+// spin waits for n completions without arming.
+func (r *rig) spin(cq fabric.CQ, n int) []fabric.Completion {
+	r.Helper()
+	var out []fabric.Completion
+	for end := time.Now().Add(r.Patience); len(out) < n; runtime.Gosched() {
+		buf := make([]fabric.Completion, n-len(out))
+		k, err := cq.Poll(buf)
+		r.check(err)
+		out = append(out, buf[:k]...)
+		if k == 0 && time.Now().After(end) {
+			r.Fatalf("%d of %d completions: %+v", len(out), n, out)
+		}
+	}
+	return out
+}
+
+// none checks that nothing is queued.
+func (r *rig) none(cq fabric.CQ) {
+	r.Helper()
+	if c := r.poll(cq); len(c) != 0 {
+		r.Fatalf("a completion that should not be: %+v", c)
+	}
+}
+
+// ok checks that the completions are successes of q with IDs from first on.
+func (r *rig) ok(q fabric.QP, first uint64, cs ...fabric.Completion) {
+	r.Helper()
+	r.all(q, fabric.StatusSuccess, first, cs...)
+}
+
+// all checks status, queue pair and ID of completions.
+func (r *rig) all(q fabric.QP, s fabric.Status, first uint64, cs ...fabric.Completion) {
+	r.Helper()
+	for i := range cs {
+		if c := &cs[i]; c.Status != s || c.QPN != q.Num() || c.ID != first+uint64(i) {
+			r.Fatalf("completion %d of %d: status %q, queue pair %#x, ID %d; want %q, %#x, %d",
+				i, len(cs), c.Status, c.QPN, c.ID, s, q.Num(), first+uint64(i))
+		}
+	}
+}
+
+// writeImmOK checks the completion of a receive by a write of n bytes.
+func (r *rig) writeImmOK(q fabric.QP, c fabric.Completion, id uint64, imm uint32, n int) {
+	r.Helper()
+	r.ok(q, id, c)
+	if c.Op != fabric.OpRecvWriteImm || c.Flags != fabric.WithImm || c.Imm != imm || int(c.Len) != n {
+		r.Fatalf("completion %+v, want an OpRecvWriteImm of %d bytes with immediate %#x", c, n, imm)
+	}
+}
+
+// fill writes a pattern that depends on seed.
+func fill(p []byte, seed int) {
+	for i := range p {
+		p[i] = byte(i*7 + i>>8*13 + seed*31 + 1)
+	}
+}
+
+func (r *rig) same(got, want []byte) {
+	r.Helper()
+	if !bytes.Equal(got, want) {
+		i := 0
+		for i < len(want) && got[i] == want[i] {
+			i++
+		}
+		r.Fatalf("%d bytes differ from what was sent, first at %d", len(want), i)
+	}
+}
+
+// untouched checks that p is all zero.
+func (r *rig) untouched(p []byte) {
+	r.Helper()
+	for i := range p {
+		if p[i] != 0 {
+			r.Fatalf("byte %d was overwritten with %#x", i, p[i])
+		}
+	}
+}
+
+// works sends one message each way over the connection.
+func (r *rig) works() {
+	r.Helper()
+	for _, d := range [][2]*end{{r.a, r.b}, {r.b, r.a}} {
+		r.receive(d[1].qp, fabric.RecvWR{ID: 901})
+		r.send(d[0].qp, write(fabric.OpWriteImm, 902, d[0], d[1], 8))
+		r.writeImmOK(d[1].qp, r.take(d[1].recvCQ, 1)[0], 901, 902, 8)
+		r.ok(d[0].qp, 902, r.take(d[0].sendCQ, 1)...)
+	}
+}
+
+// dead checks that e's queue pair is in the error state.
+func (r *rig) dead(e *end, peer *end) {
+	r.Helper()
+	r.send(e.qp, write(fabric.OpWrite, 911, e, peer, 8), write(fabric.OpWrite, 912, e, peer, 8))
+	r.all(e.qp, fabric.StatusWRFlushErr, 911, r.take(e.sendCQ, 2)...)
+}

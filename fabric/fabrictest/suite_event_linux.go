@@ -1,0 +1,227 @@
+package fabrictest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"golang.org/x/sys/unix"
+)
+
+// wait consumes the event that must come.
+func (r *rig) wait(cq fabric.CQ) {
+	r.Helper()
+	ctx, cancel := r.context()
+	defer cancel()
+	if err := cq.Wait(ctx); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// noEvent checks that none is pending.
+func (r *rig) noEvent(cq fabric.CQ) {
+	r.Helper()
+	if ok, err := cq.ReadEvent(); ok || err != nil {
+		r.Fatalf("an event that should not be: %v, %v", ok, err)
+	}
+}
+
+// message sends an empty one from a to b and waits until the sender knows that
+// it has arrived.
+func (r *rig) message(id uint64, f fabric.Flags) {
+	r.Helper()
+	r.send(r.a.qp, fabric.SendWR{ID: id, Op: fabric.OpWriteImm, Flags: f | fabric.Signaled, Imm: uint32(id)})
+	r.ok(r.a.qp, id, r.spin(r.a.sendCQ, 1)...)
+}
+
+// Without arming there is no event, and arming gives one for however many
+// completions.
+func testEventOnce(r *rig) {
+	r.connect(fabric.RC)
+	r.receive(r.b.qp, numbered(0, 8)...)
+	r.message(0, fabric.Solicited)
+	r.noEvent(r.b.recvCQ)
+	r.spin(r.b.recvCQ, 1)
+	r.check(r.b.recvCQ.Arm(false))
+	r.noEvent(r.b.recvCQ)
+	r.message(1, 0)
+	r.message(2, 0)
+	r.wait(r.b.recvCQ)
+	r.spin(r.b.recvCQ, 2)
+	r.message(3, fabric.Solicited)
+	r.spin(r.b.recvCQ, 1)
+	r.noEvent(r.b.recvCQ)
+	for i := uint64(4); i < 8; i++ { // again and again
+		r.check(r.b.recvCQ.Arm(false))
+		r.message(i, 0)
+		r.wait(r.b.recvCQ)
+		r.noEvent(r.b.recvCQ)
+		r.ok(r.b.qp, i, r.spin(r.b.recvCQ, 1)...)
+	}
+}
+
+func testEventNotForQueued(r *rig) {
+	r.connect(fabric.RC)
+	r.receive(r.b.qp, numbered(0, 3)...)
+	r.message(0, fabric.Solicited)
+	r.check(r.b.recvCQ.Arm(false))
+	r.noEvent(r.b.recvCQ)
+	r.ok(r.b.qp, 0, r.spin(r.b.recvCQ, 1)...) // polling again finds it
+	r.noEvent(r.b.recvCQ)
+	r.message(1, 0) // the next one does raise it
+	r.wait(r.b.recvCQ)
+	r.ok(r.b.qp, 1, r.spin(r.b.recvCQ, 1)...)
+}
+
+func testEventSolicited(r *rig) {
+	r.connect(fabric.RC)
+	r.receive(r.b.qp, numbered(0, 6)...)
+	r.check(r.b.recvCQ.Arm(true))
+	r.message(0, 0)
+	r.message(1, 0)
+	r.noEvent(r.b.recvCQ)
+	r.message(2, fabric.Solicited)
+	r.wait(r.b.recvCQ)
+	r.ok(r.b.qp, 0, r.spin(r.b.recvCQ, 3)...)
+
+	r.check(r.b.recvCQ.Arm(true))
+	r.check(r.b.recvCQ.Arm(false)) // asks for more
+	r.message(3, 0)
+	r.wait(r.b.recvCQ)
+
+	r.check(r.b.recvCQ.Arm(true))
+	r.receive(r.b.qp, fabric.RecvWR{ID: 6, Addr: r.b.region.Addr(), Len: 8, LKey: r.b.region.LKey()})
+	r.message(4, 0)
+	r.message(5, 0)
+	r.noEvent(r.b.recvCQ)
+	r.send(r.a.qp, fabric.SendWR{Op: fabric.OpSend, Flags: fabric.Solicited})
+	r.wait(r.b.recvCQ)
+	r.ok(r.b.qp, 3, r.spin(r.b.recvCQ, 4)...)
+}
+
+// A failed completion wakes a CQ that is armed for solicited ones.
+func testEventFailure(r *rig) {
+	r.connect(fabric.RC)
+	r.receive(r.b.qp, numbered(0, 2)...)
+	r.check(r.b.recvCQ.Arm(true))
+	r.check(r.b.qp.Fail())
+	r.wait(r.b.recvCQ)
+	r.all(r.b.qp, fabric.StatusWRFlushErr, 0, r.spin(r.b.recvCQ, 2)...)
+	if r.Traits.QuietFailures {
+		return
+	}
+	r.check(r.b.sendCQ.Arm(true))
+	r.send(r.b.qp, write(fabric.OpWrite, 1, r.b, r.a, 8))
+	r.wait(r.b.sendCQ)
+	r.all(r.b.qp, fabric.StatusWRFlushErr, 1, r.spin(r.b.sendCQ, 1)...)
+}
+
+// readable asks poll(2) whether cq's descriptor is, within d.
+func (r *rig) readable(cq fabric.CQ, d time.Duration) bool {
+	r.Helper()
+	fds := []unix.PollFd{{Fd: int32(cq.FD()), Events: unix.POLLIN}}
+	for end := time.Now().Add(d); ; {
+		n, err := unix.Poll(fds, int(max(time.Until(end), 0).Milliseconds()))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			r.Fatalf("poll(2) on the completion queue: %v", err)
+		default:
+			return n == 1 && fds[0].Revents&unix.POLLIN != 0
+		}
+	}
+}
+
+func testEventFD(r *rig) {
+	r.connect(fabric.RC)
+	r.receive(r.b.qp, numbered(0, 3)...)
+	cq := r.b.recvCQ
+	for i := range uint64(3) {
+		if r.readable(cq, 0) {
+			r.Fatal("readable without an event")
+		}
+		r.check(cq.Arm(false))
+		r.message(i, 0)
+		if !r.readable(cq, r.Patience) {
+			r.Fatal("not readable though an event is pending")
+		}
+		if !r.readable(cq, 0) {
+			r.Fatal("looking has consumed the event")
+		}
+		if ok, err := cq.ReadEvent(); !ok || err != nil {
+			r.Fatalf("the pending event was not read: %v, %v", ok, err)
+		}
+		r.noEvent(cq)
+		r.ok(r.b.qp, i, r.spin(cq, 1)...)
+	}
+	if r.readable(cq, 0) {
+		r.Fatal("readable after the last event was consumed")
+	}
+}
+
+// Wait ends when its context does, and has lost nothing by that.
+func testWaitContext(r *rig) {
+	r.connect(fabric.RC)
+	r.receive(r.b.qp, numbered(0, 3)...)
+	cq := r.b.recvCQ
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := cq.Wait(done); !errors.Is(err, context.Canceled) {
+		r.Fatalf("waiting with a context that is done: %v", err)
+	}
+	soon, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+	defer cancel()
+	if err := cq.Wait(soon); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed) {
+		r.Fatalf("waiting past the deadline: %v", err)
+	}
+	later, cancel := context.WithCancel(context.Background())
+	r.check(cq.Arm(false))
+	r.together(
+		func() error {
+			if err := cq.Wait(later); !errors.Is(err, context.Canceled) {
+				return err
+			}
+			return nil
+		},
+		func() error { cancel(); return nil },
+	)
+	r.message(0, 0)
+	r.wait(cq)
+	r.ok(r.b.qp, 0, r.spin(cq, 1)...)
+}
+
+// Wait sleeps in one goroutine while another one makes the completion.
+func testWaitWakes(r *rig) {
+	r.connect(fabric.RC)
+	for i := range uint64(100 / min(r.Scale, 10)) {
+		r.receive(r.b.qp, fabric.RecvWR{ID: i})
+		r.check(r.b.recvCQ.Arm(i%2 == 0))
+		ctx, cancel := r.context()
+		r.together(
+			func() error { return r.b.recvCQ.Wait(ctx) },
+			func() error {
+				_, err := r.a.qp.PostSend([]fabric.SendWR{{ID: i, Op: fabric.OpWriteImm, Flags: fabric.Signaled | fabric.Solicited}})
+				return err
+			},
+		)
+		cancel()
+		r.ok(r.b.qp, i, r.spin(r.b.recvCQ, 1)...)
+		r.ok(r.a.qp, i, r.take(r.a.sendCQ, 1)...)
+	}
+}
+
+func testWaitClosed(r *rig) {
+	ctx, cancel := r.context()
+	defer cancel()
+	r.together(
+		func() error {
+			if err := r.a.recvCQ.Wait(ctx); !errors.Is(err, net.ErrClosed) {
+				return errors.Join(errors.New("sleeping on a queue that is closed"), err)
+			}
+			return nil
+		},
+		r.a.recvCQ.Close,
+	)
+}

@@ -1,0 +1,72 @@
+package fabrictest
+
+import (
+	"errors"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+func testFailFlushes(r *rig) {
+	r.connect(fabric.RC)
+	r.works()
+	r.receive(r.a.qp, numbered(5, 10)...)
+	r.check(r.a.qp.Fail())
+	r.check(r.a.qp.Fail())
+	r.all(r.a.qp, fabric.StatusWRFlushErr, 5, r.take(r.a.recvCQ, 10)...)
+	r.dead(r.a, r.b)
+	if r.Traits.LateReceives {
+		return
+	}
+	r.receive(r.a.qp, numbered(50, 3)...)
+	r.all(r.a.qp, fabric.StatusWRFlushErr, 50, r.take(r.a.recvCQ, 3)...)
+}
+
+// Sends that wait for a receiver are flushed too, before those posted later,
+// and say so in a way errors.Is understands.
+func testFailFlushesWaiting(r *rig) {
+	r.connect(fabric.RC)
+	for i := range 5 {
+		w := write(fabric.OpWriteImm, uint64(i), r.a, r.b, 8)
+		w.Flags = 0
+		r.send(r.a.qp, w)
+	}
+	r.check(r.a.qp.Fail())
+	r.send(r.a.qp, write(fabric.OpWrite, 5, r.a, r.b, 8))
+	out := r.take(r.a.sendCQ, 6)
+	r.all(r.a.qp, fabric.StatusWRFlushErr, 0, out...)
+	if err := out[0].Err(); !errors.Is(err, &fabric.WCError{Status: fabric.StatusWRFlushErr}) {
+		r.Fatalf("error of a flushed request: %v", err)
+	}
+	r.none(r.b.recvCQ)
+}
+
+// A peer that is gone is found by the next message, and only by a message.
+func testPeerDeath(r *rig) {
+	t := r.Timing
+	t.RetryCount = 1
+	for _, op := range []fabric.Opcode{fabric.OpWrite, fabric.OpWriteImm} {
+		r.connectWith(fabric.RC, t)
+		r.works()
+		r.receive(r.a.qp, numbered(1, 2)...)
+		r.check(r.b.qp.Close())
+		r.none(r.a.sendCQ)
+		r.send(r.a.qp, write(op, 1, r.a, r.b, 8), write(op, 2, r.a, r.b, 8))
+		c := r.take(r.a.sendCQ, 2)
+		r.all(r.a.qp, fabric.StatusRetryExcErr, 1, c[0])
+		r.all(r.a.qp, fabric.StatusWRFlushErr, 2, c[1])
+		r.all(r.a.qp, fabric.StatusWRFlushErr, 1, r.take(r.a.recvCQ, 2)...)
+		r.check(r.a.qp.Close())
+	}
+}
+
+// A peer in the error state does not answer either, also when it got there
+// while messages were waiting for it.
+func testPeerFailed(r *rig) {
+	t := r.Timing
+	t.RetryCount = 1
+	r.connectWith(fabric.RC, t)
+	r.send(r.a.qp, write(fabric.OpWriteImm, 1, r.a, r.b, 8))
+	r.check(r.b.qp.Fail())
+	r.all(r.a.qp, fabric.StatusRetryExcErr, 1, r.take(r.a.sendCQ, 1)...)
+	r.dead(r.a, r.b)
+}

@@ -1,0 +1,152 @@
+package fabrictest
+
+import "github.com/splitnic/splitnic/fabric"
+
+// A message with a key that does not fit is refused, touches nothing, and ends
+// the connection: both ends flush.
+func testRemoteAccess(r *rig) {
+	r.connect(fabric.RC)
+	readOnly := must(r.b.dom.Register(Alloc(r, 4096), 0))(r)
+	local := must(r.b.dom.Register(Alloc(r, 4096), fabric.LocalWrite))(r)
+	foreignMem := Alloc(r, 4096)
+	foreign := must(must(r.b.dev.NewDomain())(r).Register(foreignMem, fabric.LocalWrite|fabric.RemoteWrite))(r)
+	gone := must(r.b.dom.Register(Alloc(r, 4096), fabric.LocalWrite|fabric.RemoteWrite))(r)
+	r.check(gone.Close())
+
+	addr, key := r.b.region.Addr(), r.b.region.RKey()
+	for _, c := range []struct {
+		name string
+		addr uint64
+		key  uint32
+	}{
+		{"unknown key", addr, key ^ 0x5500},
+		{"wrong tag of a key", addr, key ^ 1},
+		{"key zero", addr, 0},
+		{"one byte before", addr - 1, key},
+		{"one byte over the end", addr + memSize - 63, key},
+		{"behind the end", addr + memSize, key},
+		{"wraps around", ^uint64(0) - 7, key},
+		{"address zero", 0, key},
+		{"no remote write", local.Addr(), local.RKey()},
+		{"read only", readOnly.Addr(), readOnly.RKey()},
+		{"other domain", foreign.Addr(), foreign.RKey()},
+		{"deregistered", gone.Addr(), gone.RKey()},
+	} {
+		for _, op := range []fabric.Opcode{fabric.OpWrite, fabric.OpWriteImm} {
+			fill(r.a.mem[:64], 1)
+			r.receive(r.b.qp, numbered(20, 3)...)
+			r.receive(r.a.qp, numbered(30, 3)...)
+			good, bad := write(fabric.OpWrite, 1, r.a, r.b, 64), write(op, 2, r.a, r.b, 64)
+			good.Flags, good.RemoteAddr = 0, addr+1024
+			bad.RemoteAddr, bad.RKey, bad.Flags = c.addr, c.key, 0
+			r.send(r.a.qp, good, bad, good)
+			out := r.take(r.a.sendCQ, 2)
+			if out[0].Status != fabric.StatusRemAccessErr || out[0].ID != 2 {
+				r.Fatalf("%s, opcode %d: request %d completed with %q", c.name, op, out[0].ID, out[0].Status)
+			}
+			r.all(r.a.qp, fabric.StatusWRFlushErr, 1, out[1])
+			r.all(r.b.qp, fabric.StatusWRFlushErr, 20, r.take(r.b.recvCQ, 3)...)
+			r.all(r.a.qp, fabric.StatusWRFlushErr, 30, r.take(r.a.recvCQ, 3)...)
+			r.dead(r.a, r.b)
+			r.dead(r.b, r.a)
+			r.same(r.b.mem[1024:1024+64], r.a.mem[:64]) // what came before has arrived
+			clear(r.b.mem[1024 : 1024+64])
+			r.untouched(r.b.mem)
+			r.untouched(foreignMem)
+			r.reconnect(fabric.RC)
+		}
+	}
+	w := write(fabric.OpWrite, 1, r.a, r.b, 64)
+	w.RemoteAddr = addr + memSize - 64 // ends exactly where the region does
+	r.send(r.a.qp, w)
+	r.ok(r.a.qp, 1, r.take(r.a.sendCQ, 1)...)
+	r.works()
+}
+
+func testZeroLengthNeedsNoKey(r *rig) {
+	r.connect(fabric.RC)
+	r.receive(r.b.qp, fabric.RecvWR{ID: 1})
+	r.send(r.a.qp, fabric.SendWR{ID: 2, Op: fabric.OpWriteImm, Flags: fabric.Signaled, Imm: ^uint32(0)})
+	r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 1, ^uint32(0), 0)
+	r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 1)...)
+}
+
+// A request that names memory its own end may not use fails there.
+func testLocalAccess(r *rig) {
+	r.connect(fabric.RC)
+	foreign := must(must(r.a.dev.NewDomain())(r).Register(Alloc(r, 4096), fabric.LocalWrite))(r)
+	addr, key := r.a.region.Addr(), r.a.region.LKey()
+	for _, c := range []struct {
+		name string
+		addr uint64
+		key  uint32
+	}{
+		{"unknown key", addr, key ^ 0x5500},
+		{"before the region", addr - 1, key},
+		{"over its end", addr + memSize - 63, key},
+		{"wraps around", ^uint64(0) - 7, key},
+		{"other domain", foreign.Addr(), foreign.LKey()},
+	} {
+		w := write(fabric.OpWrite, 1, r.a, r.b, 64)
+		w.Addr, w.LKey = c.addr, c.key
+		r.send(r.a.qp, w, write(fabric.OpWrite, 2, r.a, r.b, 64))
+		out := r.take(r.a.sendCQ, 2)
+		if out[0].Status != r.Traits.BadLKey || out[0].ID != 1 {
+			r.Fatalf("%s: request %d completed with %q, want %q", c.name, out[0].ID, out[0].Status, r.Traits.BadLKey)
+		}
+		r.all(r.a.qp, fabric.StatusWRFlushErr, 2, out[1])
+		r.untouched(r.b.mem)
+		r.reconnect(fabric.RC)
+	}
+}
+
+// A SEND into a receive that may not be written to ends the connection.
+func testReceiveAccess(r *rig) {
+	r.connect(fabric.RC)
+	readOnly := must(r.b.dom.Register(Alloc(r, 4096), 0))(r)
+	addr, key := r.b.region.Addr(), r.b.region.LKey()
+	for _, c := range []struct {
+		name string
+		addr uint64
+		key  uint32
+	}{
+		{"unknown key", addr, key ^ 0x5500},
+		{"over the region's end", addr + memSize - 63, key},
+		{"read only", readOnly.Addr(), readOnly.LKey()},
+	} {
+		fill(r.a.mem[:64], 1)
+		r.receive(r.b.qp, fabric.RecvWR{ID: 1, Addr: c.addr, Len: 64, LKey: c.key})
+		r.send(r.a.qp, fabric.SendWR{ID: 2, Op: fabric.OpSend, Addr: r.a.region.Addr(), Len: 64, LKey: r.a.region.LKey()})
+		if s := r.take(r.a.sendCQ, 1)[0]; s.Status == fabric.StatusSuccess || s.ID != 2 {
+			r.Fatalf("%s: the sender was told %q about request %d", c.name, s.Status, s.ID)
+		}
+		if b := r.take(r.b.recvCQ, 1)[0]; b.Status == fabric.StatusSuccess || b.ID != 1 {
+			r.Fatalf("%s: the receiver was told %q about receive %d", c.name, b.Status, b.ID)
+		}
+		r.dead(r.a, r.b)
+		r.dead(r.b, r.a)
+		r.untouched(r.b.mem)
+		r.reconnect(fabric.RC)
+	}
+}
+
+func testSendTooLong(r *rig) {
+	r.connect(fabric.RC)
+	r.receive(r.b.qp,
+		fabric.RecvWR{ID: 1, Addr: r.b.region.Addr(), Len: 64, LKey: r.b.region.LKey()},
+		fabric.RecvWR{ID: 2, Addr: r.b.region.Addr(), Len: 64, LKey: r.b.region.LKey()},
+		fabric.RecvWR{ID: 3})
+	w := fabric.SendWR{ID: 1, Op: fabric.OpSend, Flags: fabric.Signaled, Addr: r.a.region.Addr(), Len: 64, LKey: r.a.region.LKey()}
+	long := w
+	long.ID, long.Len = 2, 65
+	r.send(r.a.qp, w, long)
+	s, b := r.take(r.a.sendCQ, 2), r.take(r.b.recvCQ, 3)
+	r.ok(r.a.qp, 1, s[0])
+	r.ok(r.b.qp, 1, b[0])
+	r.all(r.a.qp, r.Traits.SendTooLong[0], 2, s[1])
+	r.all(r.b.qp, r.Traits.SendTooLong[1], 2, b[1])
+	r.all(r.b.qp, fabric.StatusWRFlushErr, 3, b[2])
+	r.dead(r.a, r.b)
+	r.dead(r.b, r.a)
+	r.untouched(r.b.mem[64:])
+}

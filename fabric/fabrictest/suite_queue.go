@@ -1,0 +1,118 @@
+package fabrictest
+
+import (
+	"errors"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// Only signalled requests complete, each after all before it, and one
+// completion frees the slots of those.
+func testSelectiveSignalling(r *rig) {
+	r.connect(fabric.RC)
+	w := write(fabric.OpWrite, 0, r.a, r.b, 8)
+	wrs := make([]fabric.SendWR, depth/2)
+	id := uint64(0)
+	for range 20 {
+		for i := range wrs {
+			wrs[i] = w
+			wrs[i].ID = id
+			if i != len(wrs)-1 {
+				wrs[i].Flags = 0
+			}
+			id++
+		}
+		r.send(r.a.qp, wrs...)
+		r.ok(r.a.qp, id-1, r.take(r.a.sendCQ, 1)...)
+	}
+	r.none(r.a.sendCQ)
+}
+
+// A send queue whose requests wait for a receive fills up, says at which
+// request, and works on when they have completed.
+func testSendQueueFull(r *rig) {
+	r.connect(fabric.RC)
+	wrs := make([]fabric.SendWR, 8*depth)
+	for i := range wrs {
+		wrs[i] = write(fabric.OpWriteImm, uint64(i), r.a, r.b, 8)
+	}
+	n, err := r.a.qp.PostSend(wrs)
+	if !errors.Is(err, fabric.ErrQueueFull) || n < depth || n >= len(wrs) {
+		r.Fatalf("posting %d requests to a queue of %d: %d posted, %v", len(wrs), depth, n, err)
+	}
+	if n, err := r.a.qp.PostSend(wrs[:1]); !errors.Is(err, fabric.ErrQueueFull) || n != 0 {
+		r.Fatalf("posting to a full queue: %d posted, %v", n, err)
+	}
+	for i := 0; i < n; {
+		k := min(depth, n-i)
+		r.receive(r.b.qp, numbered(uint64(i), k)...)
+		for j, c := range r.take(r.b.recvCQ, k) {
+			r.writeImmOK(r.b.qp, c, uint64(i+j), uint32(i+j), 8)
+		}
+		i += k
+	}
+	r.ok(r.a.qp, 0, r.take(r.a.sendCQ, n)...)
+	r.works()
+}
+
+func testReceiveQueueFull(r *rig) {
+	r.connect(fabric.RC)
+	wrs := numbered(0, 8*depth)
+	n, err := r.a.qp.PostRecv(wrs)
+	if !errors.Is(err, fabric.ErrQueueFull) || n < depth || n >= len(wrs) {
+		r.Fatalf("posting %d receives to a queue of %d: %d posted, %v", len(wrs), depth, n, err)
+	}
+	if n, err := r.a.qp.PostRecv(wrs[:1]); !errors.Is(err, fabric.ErrQueueFull) || n != 0 {
+		r.Fatalf("posting to a full queue: %d posted, %v", n, err)
+	}
+	r.send(r.b.qp, write(fabric.OpWriteImm, 1, r.b, r.a, 0)) // makes room for one
+	r.writeImmOK(r.a.qp, r.take(r.a.recvCQ, 1)[0], 0, 1, 0)
+	r.receive(r.a.qp, fabric.RecvWR{ID: uint64(n)})
+	r.check(r.a.qp.Fail())
+	r.all(r.a.qp, fabric.StatusWRFlushErr, 1, r.take(r.a.recvCQ, n)...)
+}
+
+// What is no request is refused with its index; what came before is posted.
+func testBadOpcode(r *rig) {
+	r.connect(fabric.RC)
+	for _, op := range []fabric.Opcode{0, fabric.OpBind, fabric.OpRecv, 77} {
+		wrs := []fabric.SendWR{
+			write(fabric.OpWrite, 1, r.a, r.b, 8), write(fabric.OpWrite, 2, r.a, r.b, 8),
+			write(op, 3, r.a, r.b, 8), write(fabric.OpWrite, 4, r.a, r.b, 8),
+		}
+		if n, err := r.a.qp.PostSend(wrs); n != 2 || err == nil {
+			r.Fatalf("opcode %d as third of four requests: %d posted, %v", op, n, err)
+		}
+		r.ok(r.a.qp, 1, r.take(r.a.sendCQ, 2)...)
+	}
+	r.none(r.a.sendCQ)
+}
+
+// A message that finds no receive waits for one, and so do those behind it.
+func testReceiverNotReady(r *rig) {
+	r.connect(fabric.RC)
+	fill(r.a.mem[:100], 1)
+	r.send(r.a.qp, write(fabric.OpWriteImm, 1, r.a, r.b, 100), write(fabric.OpWriteImm, 2, r.a, r.b, 100))
+	r.none(r.b.recvCQ)
+	r.none(r.a.sendCQ)
+	r.receive(r.b.qp, fabric.RecvWR{ID: 10})
+	r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 10, 1, 100)
+	r.ok(r.a.qp, 1, r.take(r.a.sendCQ, 1)...)
+	r.same(r.b.mem[:100], r.a.mem[:100])
+	r.none(r.b.recvCQ)
+	r.receive(r.b.qp, fabric.RecvWR{ID: 11})
+	r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 11, 2, 100)
+	r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 1)...)
+	r.works()
+}
+
+func testReceiverNotReadyGivesUp(r *rig) {
+	t := r.Timing
+	t.RNRRetry = 1
+	r.connectWith(fabric.RC, t)
+	r.send(r.a.qp, write(fabric.OpWriteImm, 1, r.a, r.b, 8), write(fabric.OpWriteImm, 2, r.a, r.b, 8))
+	c := r.take(r.a.sendCQ, 2)
+	r.all(r.a.qp, fabric.StatusRNRRetryExcErr, 1, c[0])
+	r.all(r.a.qp, fabric.StatusWRFlushErr, 2, c[1])
+	r.none(r.b.recvCQ)
+}

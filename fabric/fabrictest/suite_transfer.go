@@ -1,0 +1,280 @@
+package fabrictest
+
+import (
+	"encoding/binary"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+const (
+	slots    = 256
+	slotSize = 64
+	batch    = 16
+)
+
+// slotWrites fills wrs with writes of messages first, first+1, … each from its
+// own slot of from's memory to the same slot of to's. The last is signalled.
+func slotWrites(wrs []fabric.SendWR, first int, from, to *end) {
+	for i := range wrs {
+		seq := first + i
+		off := seq % slots * slotSize
+		binary.LittleEndian.PutUint64(from.mem[off:], uint64(seq)|1<<63)
+		binary.LittleEndian.PutUint64(from.mem[off+slotSize-8:], ^uint64(seq))
+		wrs[i] = write(fabric.OpWriteImm, uint64(seq), from, to, slotSize)
+		wrs[i].Addr += uint64(off)
+		wrs[i].RemoteAddr += uint64(off)
+		if i != len(wrs)-1 {
+			wrs[i].Flags = 0
+		}
+	}
+}
+
+// slotHolds reports whether message seq has arrived whole in its slot.
+func slotHolds(e *end, seq int) bool {
+	p := e.mem[seq%slots*slotSize:][:slotSize]
+	return binary.LittleEndian.Uint64(p) == uint64(seq)|1<<63 && binary.LittleEndian.Uint64(p[slotSize-8:]) == ^uint64(seq)
+}
+
+func testOrder(r *rig) {
+	r.connect(fabric.RC)
+	total := 10000 / r.Scale / batch * batch
+	var before uint64
+	if r.RNR != nil {
+		before = r.RNR()
+	}
+	wrs := make([]fabric.SendWR, batch)
+	for seq := 0; seq < total; seq += batch {
+		r.receive(r.b.qp, numbered(uint64(seq), batch)...)
+		slotWrites(wrs, seq, r.a, r.b)
+		r.send(r.a.qp, wrs...)
+		for i, c := range r.take(r.b.recvCQ, batch) {
+			r.writeImmOK(r.b.qp, c, uint64(seq+i), uint32(seq+i), slotSize)
+			if !slotHolds(r.b, seq+i) {
+				r.Fatalf("message %d was indicated before all its bytes had arrived", seq+i)
+			}
+		}
+		c := r.take(r.a.sendCQ, 1)
+		r.ok(r.a.qp, uint64(seq+batch-1), c...)
+		// libibverbs has one completion opcode for both kinds of write.
+		if c[0].Op != fabric.OpWrite && c[0].Op != fabric.OpWriteImm {
+			r.Fatalf("completion of a write: %+v", c[0])
+		}
+	}
+	r.none(r.a.sendCQ)
+	r.none(r.b.recvCQ)
+	if r.RNR != nil && r.RNR() != before {
+		r.Errorf("%d messages found no receive, though each had one", r.RNR()-before)
+	}
+}
+
+func testBatches(r *rig) {
+	r.connect(fabric.RC)
+	seq := 0
+	for _, n := range []int{1, 2, 3, 15, 16, 17, 33, depth} {
+		wrs := make([]fabric.SendWR, n)
+		slotWrites(wrs, seq, r.a, r.b)
+		for i := range wrs {
+			wrs[i].Flags = fabric.Signaled
+		}
+		r.receive(r.b.qp, numbered(uint64(seq), n)...)
+		r.send(r.a.qp, wrs...)
+		r.ok(r.b.qp, uint64(seq), r.take(r.b.recvCQ, n)...)
+		r.ok(r.a.qp, uint64(seq), r.take(r.a.sendCQ, n)...)
+		for i := range n {
+			if !slotHolds(r.b, seq+i) {
+				r.Fatalf("message %d of a batch of %d did not arrive whole", i, n)
+			}
+		}
+		seq += n
+	}
+	for _, e := range []*end{r.a, r.b} {
+		if n, err := e.qp.PostSend(nil); n != 0 || err != nil {
+			r.Fatalf("empty batch of sends: %d, %v", n, err)
+		}
+		if n, err := e.qp.PostRecv(nil); n != 0 || err != nil {
+			r.Fatalf("empty batch of receives: %d, %v", n, err)
+		}
+	}
+}
+
+func testSizes(r *rig) {
+	r.connect(fabric.RC)
+	for i, n := range []int{0, 1, 63, 64, 65, 1500, 4095, 4096, 4097, 9000, 65536, memSize - 8} {
+		fill(r.a.mem, i)
+		clear(r.b.mem)
+		r.receive(r.b.qp, fabric.RecvWR{ID: 5})
+		wr := write(fabric.OpWriteImm, uint64(0xfff00000+i), r.a, r.b, n)
+		wr.Addr += 3
+		wr.RemoteAddr += 5
+		r.send(r.a.qp, wr)
+		r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 5, uint32(0xfff00000+i), n)
+		r.ok(r.a.qp, wr.ID, r.take(r.a.sendCQ, 1)...)
+		r.same(r.b.mem[5:5+n], r.a.mem[3:3+n])
+		r.untouched(r.b.mem[:5])
+		r.untouched(r.b.mem[5+n:])
+	}
+}
+
+// A write with immediate brings its own address: memory of the receive that it
+// consumes stays as it is.
+func testReceiveWithoutMemory(r *rig) {
+	r.connect(fabric.RC)
+	fill(r.a.mem[:100], 1)
+	r.receive(r.b.qp,
+		fabric.RecvWR{ID: 1, Addr: r.b.region.Addr() + 4096, Len: 4096, LKey: r.b.region.LKey()},
+		fabric.RecvWR{ID: 2})
+	r.send(r.a.qp, write(fabric.OpWriteImm, 7, r.a, r.b, 100), write(fabric.OpWriteImm, 8, r.a, r.b, 100))
+	c := r.take(r.b.recvCQ, 2)
+	r.writeImmOK(r.b.qp, c[0], 1, 7, 100)
+	r.writeImmOK(r.b.qp, c[1], 2, 8, 100)
+	r.same(r.b.mem[:100], r.a.mem[:100])
+	r.untouched(r.b.mem[100:])
+}
+
+func testSend(r *rig) {
+	r.connect(fabric.RC)
+	const n = 8
+	fill(r.a.mem, 3)
+	for i := range n {
+		r.receive(r.b.qp, fabric.RecvWR{ID: uint64(i), Addr: r.b.region.Addr() + uint64(i*8192), Len: 8000, LKey: r.b.region.LKey()})
+	}
+	for i := range n {
+		r.send(r.a.qp, fabric.SendWR{
+			ID: uint64(i), Op: fabric.OpSend, Flags: fabric.Signaled,
+			Addr: r.a.region.Addr() + uint64(i), Len: uint32(1000*i + 1), LKey: r.a.region.LKey(),
+		})
+	}
+	recvs, sends := r.take(r.b.recvCQ, n), r.take(r.a.sendCQ, n)
+	r.ok(r.b.qp, 0, recvs...)
+	r.ok(r.a.qp, 0, sends...)
+	for i := range n {
+		if c := recvs[i]; c.Op != fabric.OpRecv || c.Flags != 0 || int(c.Len) != 1000*i+1 {
+			r.Fatalf("receive completion %+v", c)
+		}
+		if sends[i].Op != fabric.OpSend {
+			r.Fatalf("send completion %+v", sends[i])
+		}
+		r.same(r.b.mem[i*8192:][:1000*i+1], r.a.mem[i:][:1000*i+1])
+		r.untouched(r.b.mem[i*8192+1000*i+1 : (i+1)*8192])
+	}
+}
+
+func testSendZeroLength(r *rig) {
+	r.connect(fabric.RC)
+	r.receive(r.b.qp, fabric.RecvWR{ID: 1}, fabric.RecvWR{ID: 2, Addr: r.b.region.Addr(), Len: 64, LKey: r.b.region.LKey()})
+	r.send(r.a.qp, fabric.SendWR{ID: 1, Op: fabric.OpSend, Flags: fabric.Signaled}, fabric.SendWR{ID: 2, Op: fabric.OpSend, Flags: fabric.Signaled})
+	c := r.take(r.b.recvCQ, 2)
+	r.ok(r.b.qp, 1, c...)
+	r.ok(r.a.qp, 1, r.take(r.a.sendCQ, 2)...)
+	if c[0].Len != 0 || c[1].Len != 0 {
+		r.Fatalf("empty messages have lengths %d and %d", c[0].Len, c[1].Len)
+	}
+	r.untouched(r.b.mem[:64])
+}
+
+// A plain write consumes no receive, and its bytes are there when a later
+// message is.
+func testPlainWrite(r *rig) {
+	r.connect(fabric.RC)
+	fill(r.a.mem[:5000], 4)
+	r.receive(r.b.qp, numbered(40, 2)...)
+	w := write(fabric.OpWrite, 1, r.a, r.b, 5000)
+	r.send(r.a.qp, w, write(fabric.OpWriteImm, 2, r.a, r.b, 0))
+	r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 40, 2, 0)
+	r.same(r.b.mem[:5000], r.a.mem[:5000])
+	c := r.take(r.a.sendCQ, 2)
+	r.ok(r.a.qp, 1, c...)
+	if c[0].Op != fabric.OpWrite {
+		r.Fatalf("send completion %+v", c[0])
+	}
+	r.none(r.b.recvCQ)
+}
+
+func testInline(r *rig) {
+	r.connect(fabric.RC)
+	r.receive(r.b.qp, numbered(0, 2)...)
+	r.receive(r.b.qp, fabric.RecvWR{ID: 2, Addr: r.b.region.Addr() + 4096, Len: inlineMax, LKey: r.b.region.LKey()})
+	for i, n := range []int{1, inlineMax, inlineMax} {
+		fill(r.a.mem[:n], i)
+		wr := write(fabric.OpWriteImm, uint64(i), r.a, r.b, n)
+		if i == 2 {
+			wr = fabric.SendWR{ID: 2, Op: fabric.OpSend, Flags: fabric.Signaled, Addr: wr.Addr, Len: wr.Len}
+		}
+		wr.Flags |= fabric.Inline
+		wr.LKey = 0xdead // ignored
+		wr.RemoteAddr += uint64(i * 1024)
+		r.send(r.a.qp, wr)
+		clear(r.a.mem[:n]) // copied while posting
+	}
+	r.ok(r.b.qp, 0, r.take(r.b.recvCQ, 3)...)
+	r.ok(r.a.qp, 0, r.take(r.a.sendCQ, 3)...)
+	for i, p := range [][]byte{r.b.mem[:1], r.b.mem[1024:][:inlineMax], r.b.mem[4096:][:inlineMax]} {
+		want := make([]byte, len(p))
+		fill(want, i)
+		r.same(p, want)
+	}
+}
+
+func testInlineTooLong(r *rig) {
+	r.connect(fabric.RC)
+	r.receive(r.b.qp, numbered(0, 3)...)
+	wrs := []fabric.SendWR{
+		write(fabric.OpWriteImm, 0, r.a, r.b, 8), write(fabric.OpWriteImm, 1, r.a, r.b, 8192), write(fabric.OpWriteImm, 2, r.a, r.b, 8),
+	}
+	wrs[1].Flags |= fabric.Inline
+	if n, err := r.a.qp.PostSend(wrs); n != 1 || err == nil {
+		r.Fatalf("inline data over the limit as second of three requests: %d posted, %v", n, err)
+	}
+	r.send(r.a.qp, write(fabric.OpWriteImm, 3, r.a, r.b, 8))
+	c := r.take(r.b.recvCQ, 2)
+	r.writeImmOK(r.b.qp, c[0], 0, 0, 8)
+	r.writeImmOK(r.b.qp, c[1], 1, 3, 8)
+}
+
+// Several queue pairs report to one queue: completions tell whose they are, and
+// each queue pair's are in order.
+func testSharedCQ(r *rig) {
+	const qps, rounds = 4, 8
+	var as, bs [qps]fabric.QP
+	for i := range qps {
+		r.connect(fabric.RC)
+		as[i], bs[i] = r.a.qp, r.b.qp
+		r.receive(bs[i], numbered(0, rounds)...)
+	}
+	for round := range rounds {
+		for i := range qps {
+			wr := write(fabric.OpWriteImm, uint64(round), r.a, r.b, 8)
+			wr.Imm = uint32(i<<8 | round)
+			r.send(as[i], wr)
+		}
+	}
+	var next [qps]int
+	byNum := make(map[uint32]int)
+	for i := range qps {
+		byNum[bs[i].Num()] = i
+	}
+	if len(byNum) != qps {
+		r.Fatalf("%d queue pairs of one device share %d numbers", qps, len(byNum))
+	}
+	for _, c := range r.take(r.b.recvCQ, qps*rounds) {
+		i, ok := byNum[c.QPN]
+		if !ok {
+			r.Fatalf("completion of unknown queue pair %#x", c.QPN)
+		}
+		r.writeImmOK(bs[i], c, uint64(next[i]), uint32(i<<8|next[i]), 8)
+		next[i]++
+	}
+	clear(byNum)
+	for i := range qps {
+		byNum[as[i].Num()] = i
+	}
+	next = [qps]int{}
+	for _, c := range r.take(r.a.sendCQ, qps*rounds) {
+		i, ok := byNum[c.QPN]
+		if !ok {
+			r.Fatalf("completion of unknown queue pair %#x", c.QPN)
+		}
+		r.ok(as[i], uint64(next[i]), c)
+		next[i]++
+	}
+}

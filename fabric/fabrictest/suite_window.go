@@ -1,0 +1,247 @@
+package fabrictest
+
+import (
+	"github.com/splitnic/splitnic/fabric"
+)
+
+const windowSize = 4096
+
+// windows skips the test where the device has none and connects the rig.
+func (r *rig) windows() fabric.Window {
+	r.Helper()
+	if !r.b.dev.Limits().Windows {
+		r.Skip("the device has no type-2 memory windows")
+	}
+	r.connect(fabric.RC)
+	return must(r.b.dom.NewWindow())(r)
+}
+
+// bind binds w to the start of b's region and returns its key.
+func (r *rig) bind(w fabric.Window) uint32 {
+	r.Helper()
+	key := must(r.b.qp.Bind(w, r.b.region, r.b.region.Addr(), windowSize, 77, fabric.Signaled))(r)
+	c := r.take(r.b.sendCQ, 1)
+	r.ok(r.b.qp, 77, c...)
+	if c[0].Op != fabric.OpBind || !w.Bound() || w.RKey() != key {
+		r.Fatalf("bound with key %#x: completion %+v, window bound %v with key %#x", key, c[0], w.Bound(), w.RKey())
+	}
+	return key
+}
+
+// through writes 64 bytes of a to offset off of b's region by means of key and
+// returns how that completed.
+func (r *rig) through(key uint32, off int) fabric.Status {
+	r.Helper()
+	w := write(fabric.OpWrite, 88, r.a, r.b, 64)
+	w.RKey = key
+	w.RemoteAddr += uint64(off)
+	r.send(r.a.qp, w)
+	return r.take(r.a.sendCQ, 1)[0].Status
+}
+
+// refused checks that key opens nothing, at the price of the connection.
+func (r *rig) refused(why string, key uint32, off int) {
+	r.Helper()
+	clear(r.b.mem)
+	fill(r.a.mem[:64], 5)
+	if s := r.through(key, off); s != fabric.StatusRemAccessErr {
+		r.Fatalf("a write %s completed with %q", why, s)
+	}
+	r.untouched(r.b.mem)
+	r.dead(r.a, r.b)
+	r.dead(r.b, r.a)
+}
+
+func testWindow(r *rig) {
+	w := r.windows()
+	if w.Bound() {
+		r.Fatal("a new window is bound")
+	}
+	fill(r.a.mem[:64], 1)
+	key := r.bind(w)
+	if s := r.through(key, 100); s != fabric.StatusSuccess {
+		r.Fatalf("a write through the window completed with %q", s)
+	}
+	r.same(r.b.mem[100:164], r.a.mem[:64])
+	r.receive(r.b.qp, fabric.RecvWR{ID: 4})
+	wr := write(fabric.OpWriteImm, 9, r.a, r.b, windowSize) // all of it
+	wr.RKey = key
+	r.send(r.a.qp, wr)
+	r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 4, 9, windowSize)
+	r.ok(r.a.qp, 9, r.take(r.a.sendCQ, 1)...)
+
+	r.check(r.b.qp.Unbind(w, 78, fabric.Signaled))
+	c := r.take(r.b.sendCQ, 1)
+	r.ok(r.b.qp, 78, c...)
+	if c[0].Op != fabric.OpLocalInv || w.Bound() {
+		r.Fatalf("unbound: completion %+v, window bound %v", c[0], w.Bound())
+	}
+	// The key may travel right behind the bind that makes it.
+	key = must(r.b.qp.Bind(w, r.b.region, r.b.region.Addr(), windowSize, 1, 0))(r)
+	r.receive(r.a.qp, fabric.RecvWR{ID: 6})
+	r.send(r.b.qp, fabric.SendWR{ID: 2, Op: fabric.OpWriteImm, Flags: fabric.Signaled, Imm: key})
+	r.writeImmOK(r.a.qp, r.take(r.a.recvCQ, 1)[0], 6, key, 0)
+	if s := r.through(key, 0); s != fabric.StatusSuccess {
+		r.Fatalf("a write through a window just announced completed with %q", s)
+	}
+	r.ok(r.b.qp, 2, r.take(r.b.sendCQ, 1)...)
+	r.check(w.Close())
+}
+
+func testWindowStaleKey(r *rig) {
+	w := r.windows()
+	var old []uint32
+	for range 4 {
+		key := r.bind(w)
+		for _, k := range old {
+			if k == key {
+				r.Fatalf("key %#x was used before", key)
+			}
+		}
+		old = append(old, key)
+		r.check(r.b.qp.Unbind(w, 0, fabric.Signaled))
+		r.take(r.b.sendCQ, 1)
+	}
+	r.bind(w)
+	r.refused("with the key of an earlier bind", old[3], 0)
+}
+
+func testWindowUnbound(r *rig) {
+	w := r.windows()
+	key := r.bind(w)
+	r.check(r.b.qp.Unbind(w, 0, fabric.Signaled))
+	r.ok(r.b.qp, 0, r.take(r.b.sendCQ, 1)...)
+	r.refused("through a window that was unbound", key, 0)
+	r.reconnect(fabric.RC)
+	key = r.bind(w)
+	r.check(w.Close())
+	r.refused("through a window that was closed", key, 0)
+}
+
+func testWindowOfOtherQP(r *rig) {
+	w := r.windows()
+	key := r.bind(w)
+	r.connect(fabric.RC) // a second pair; the first stays
+	r.refused("through a window of another queue pair", key, 0)
+}
+
+func testWindowBounds(r *rig) {
+	w := r.windows()
+	if !r.b.dev.Limits().WindowBounds {
+		r.Skip("the device does not enforce the bounds of windows")
+	}
+	for _, off := range []int{-64, -1, windowSize - 63, windowSize, 2 * windowSize} {
+		key := must(r.b.qp.Bind(w, r.b.region, r.b.region.Addr()+windowSize, windowSize, 0, fabric.Signaled))(r)
+		r.ok(r.b.qp, 0, r.take(r.b.sendCQ, 1)...)
+		if s := r.through(key, 2*windowSize-64); s != fabric.StatusSuccess {
+			r.Fatalf("a write to the end of the window completed with %q", s)
+		}
+		r.refused("over the window's bounds", key, windowSize+off)
+		r.check(w.Close())
+		w = must(r.b.dom.NewWindow())(r)
+		r.reconnect(fabric.RC)
+	}
+}
+
+func testWindowInvalidatedByPeer(r *rig) {
+	w := r.windows()
+	key := r.bind(w)
+	r.receive(r.b.qp, fabric.RecvWR{ID: 3, Addr: r.b.region.Addr() + 8192, Len: 64, LKey: r.b.region.LKey()})
+	fill(r.a.mem[:16], 2)
+	r.send(r.a.qp, fabric.SendWR{
+		ID: 4, Op: fabric.OpSendInv, Flags: fabric.Signaled, Addr: r.a.region.Addr(), Len: 16, LKey: r.a.region.LKey(), RKey: key,
+	})
+	c := r.take(r.b.recvCQ, 1)
+	r.ok(r.b.qp, 3, c...)
+	r.ok(r.a.qp, 4, r.take(r.a.sendCQ, 1)...)
+	if c[0].Op != fabric.OpRecv || c[0].Flags != fabric.WithInv || c[0].InvKey != key || c[0].Len != 16 {
+		r.Fatalf("receive completion %+v, want one that invalidates %#x", c[0], key)
+	}
+	r.same(r.b.mem[8192:8192+16], r.a.mem[:16])
+	if !w.Bound() {
+		r.Fatal("the window knows of the invalidation before it was told")
+	}
+	w.Invalidated()
+	if w.Bound() {
+		r.Fatal("the window is bound after Invalidated")
+	}
+	w.Invalidated()
+	if err := r.b.qp.Unbind(w, 0, 0); err == nil {
+		r.Fatal("unbound a window that the peer has invalidated")
+	}
+	r.refused("through a window that the peer has invalidated", key, 0)
+	r.reconnect(fabric.RC)
+	r.bind(w) // it can be used again
+}
+
+// Misuse is refused before it reaches the device, and costs nothing.
+func testWindowMisuse(r *rig) {
+	w := r.windows()
+	addr := r.b.region.Addr()
+	bind := func(w fabric.Window, reg fabric.Region, addr uint64, n int) error {
+		_, err := r.b.qp.Bind(w, reg, addr, n, 0, 0)
+		return err
+	}
+	other := must(r.b.dev.NewDomain())(r)
+	foreign := must(other.Register(Alloc(r, 4096), fabric.LocalWrite|fabric.WindowBind))(r)
+	stray := must(other.NewWindow())(r)
+	if r.b.qp.Unbind(w, 0, 0) == nil {
+		r.Fatal("unbound a window that was never bound")
+	}
+	for _, c := range []struct {
+		name string
+		err  error
+	}{
+		{"from before the region", bind(w, r.b.region, addr-1, 16)},
+		{"over the region's end", bind(w, r.b.region, addr+memSize-8, 9)},
+		{"behind the region", bind(w, r.b.region, addr+memSize, 1)},
+		{"around the end of all addresses", bind(w, r.b.region, ^uint64(0), 2)},
+		{"of no length", bind(w, r.b.region, addr, 0)},
+		{"of negative length", bind(w, r.b.region, addr, -1)},
+		{"to a region of another domain", bind(w, foreign, foreign.Addr(), 16)},
+		{"of a window of another domain", bind(stray, r.b.region, addr, 16)},
+	} {
+		if c.err == nil {
+			r.Errorf("a bind %s was taken", c.name)
+		}
+	}
+	key := r.bind(w)
+	if bind(w, r.b.region, addr, 16) == nil {
+		r.Fatal("bound a window that was bound")
+	}
+	if s := r.through(key, 0); s != fabric.StatusSuccess {
+		r.Fatalf("a write after refused binds completed with %q", s)
+	}
+	r.check(r.b.qp.Unbind(w, 0, 0))
+	if r.b.qp.Unbind(w, 0, 0) == nil {
+		r.Fatal("unbound a window twice")
+	}
+	inv := fabric.SendWR{Op: fabric.OpLocalInv, RKey: key}
+	if n, err := r.b.qp.PostSend([]fabric.SendWR{inv}); n != 0 || err == nil {
+		r.Fatalf("invalidated a window twice, by a work request: %d posted, %v", n, err)
+	}
+	inv.RKey = r.bind(w)
+	inv.ID, inv.Flags = 5, fabric.Signaled
+	r.send(r.b.qp, inv)
+	r.ok(r.b.qp, 5, r.take(r.b.sendCQ, 1)...)
+	if w.Bound() {
+		r.Fatal("the window is bound after its key was invalidated by a work request")
+	}
+	r.works()
+}
+
+func testWindowHoldsRegion(r *rig) {
+	w := r.windows()
+	r.bind(w)
+	if r.b.region.Close() == nil {
+		r.Fatal("deregistered a region with a window bound to it")
+	}
+	r.check(r.b.qp.Unbind(w, 0, fabric.Signaled))
+	r.ok(r.b.qp, 0, r.take(r.b.sendCQ, 1)...)
+	r.check(r.b.region.Close())
+	if _, err := r.b.qp.Bind(w, r.b.region, r.b.region.Addr(), 8, 0, 0); err == nil {
+		r.Fatal("bound a window to a region that is closed")
+	}
+	r.check(w.Close())
+	r.check(w.Close())
+}
