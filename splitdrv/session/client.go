@@ -1,0 +1,163 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ClientConfig is how a host connects.
+type ClientConfig struct {
+	Security *Security // required
+	// HandshakeTimeout bounds everything from the connection to the end of
+	// Ready, the making of queue pairs in between included; 5 s if zero.
+	HandshakeTimeout time.Duration
+	// PeerTimeout is how long the I/O unit's machine may be silent before it
+	// is taken for dead; 900 ms if zero. It is bounded by the kernel's timers
+	// and not kept exactly.
+	PeerTimeout time.Duration
+	// DialContext makes the TCP connection; that of a net.Dialer if nil.
+	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// Client is the host's end of a session's connection.
+type Client struct {
+	*Conn
+	next    step
+	hello   Hello
+	welcome Welcome
+}
+
+// step is the method to be called next.
+type step int
+
+const (
+	stepHello   step = iota // of a Client
+	stepWelcome             // of a Server
+	stepAccept              // of a Client
+	stepReady
+	stepNone
+)
+
+// Dial connects to the I/O unit at addr, on DefaultPort unless addr says
+// otherwise, and authenticates both sides. A *UntrustedError means that one
+// side's key is missing in the other's list; the I/O unit's verdict on ours
+// may also come from Hello, because TLS reports it late.
+func Dial(ctx context.Context, addr string, cfg ClientConfig) (*Client, error) {
+	if cfg.Security == nil {
+		return nil, errors.New("dial: no Security in the ClientConfig")
+	}
+	addr = withPort(addr)
+	deadline := time.Now().Add(orDefault(cfg.HandshakeTimeout, defaultHandshakeTimeout))
+	dial := cfg.DialContext
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	bounded, cancel := context.WithDeadline(ctx, deadline)
+	nc, err := dial(bounded, "tcp", addr)
+	cancel()
+	if err != nil {
+		return nil, fmt.Errorf("connect to the I/O unit at %s: %w", addr, err)
+	}
+	conn := newConn(nc, cfg.Security, roleUnit, deadline, orDefault(cfg.PeerTimeout, defaultPeerTimeout))
+	err = conn.step(ctx, "authenticate", func() error { return conn.tls.HandshakeContext(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	return &Client{Conn: conn}, nil
+}
+
+// Hello sends the host's wishes and returns what the I/O unit grants. A
+// refusal is a *RefusedError or a *VersionError.
+func (c *Client) Hello(ctx context.Context, hello Hello) (Welcome, error) {
+	if c.next != stepHello {
+		return Welcome{}, fmt.Errorf("hello: %w", ErrOrder)
+	}
+	c.next = stepNone
+	err := c.step(ctx, "open a session with", func() error {
+		if err := hello.validate(); err != nil {
+			return fmt.Errorf("%w hello: %w", errOwn, err)
+		}
+		// An I/O unit that does not take our certificate closes while this is
+		// written. Why it did so is still there to be read.
+		sendErr := c.send(helloMessage{typeHello, magic, spoken, hello})
+		b, err := c.receive(typeWelcome)
+		if err != nil {
+			return errors.Join(err, sendErr)
+		}
+		c.hello = hello
+		c.welcome, err = decodeWelcome(b, &c.hello)
+		return err
+	})
+	if err != nil {
+		return Welcome{}, err
+	}
+	c.next = stepAccept
+	return c.welcome, nil
+}
+
+// Accept sends the addresses of the host's queue pairs and waits until the I/O
+// unit's are ready to receive. The host's own need not be connected yet, but
+// their receives are to be posted.
+func (c *Client) Accept(ctx context.Context, accept Accept) error {
+	if c.next != stepAccept {
+		return fmt.Errorf("accept: %w", ErrOrder)
+	}
+	c.next = stepNone
+	err := c.step(ctx, "exchange channels with", func() error {
+		if err := accept.validate(&c.welcome); err != nil {
+			return fmt.Errorf("%w accept: %w", errOwn, err)
+		}
+		if err := c.send(acceptMessage{typeAccept, accept}); err != nil {
+			return err
+		}
+		_, err := c.receive(typeReady)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	c.next = stepReady
+	return nil
+}
+
+// Ready tells the I/O unit that the host's queue pairs are connected and their
+// receives posted. The session is then established.
+func (c *Client) Ready(ctx context.Context) error {
+	if c.next != stepReady {
+		return fmt.Errorf("ready: %w", ErrOrder)
+	}
+	c.next = stepNone
+	err := c.step(ctx, "establish the session with", func() error {
+		return c.send(readyMessage{typeReady})
+	})
+	if err != nil {
+		return err
+	}
+	return c.establish()
+}
+
+// withPort adds DefaultPort to an address without a port. IPv6 addresses need
+// no brackets then.
+func withPort(addr string) string {
+	if _, _, err := net.SplitHostPort(addr); err == nil {
+		return addr
+	}
+	host := strings.TrimSuffix(strings.TrimPrefix(addr, "["), "]")
+	if _, err := netip.ParseAddr(host); err != nil && strings.Contains(host, ":") {
+		return addr // neither; Dial's error will say so
+	}
+	return net.JoinHostPort(host, strconv.Itoa(DefaultPort))
+}
+
+func orDefault(d, fallback time.Duration) time.Duration {
+	if d == 0 {
+		return fallback
+	}
+	return d
+}

@@ -1,0 +1,313 @@
+package session
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	defaultHandshakeTimeout = 5 * time.Second
+	defaultPeerTimeout      = 900 * time.Millisecond
+	// byeTimeout bounds the write of a last message to a peer that may be dead.
+	byeTimeout = time.Second
+)
+
+// Conn is the part of a connection that both ends have.
+//
+// Two goroutines belong to an established connection: runReader, which waits
+// for a bye or the end, and runHeartbeat, which keeps a little data on its way
+// so that the kernel notices a dead machine. Both end with the connection, and
+// Close waits for them.
+type Conn struct {
+	raw         net.Conn
+	tls         *tls.Conn
+	security    *Security
+	peerRole    role
+	peer        Identity
+	offered     []string
+	deadline    time.Time // of the handshake
+	peerTimeout time.Duration
+
+	writing sync.Mutex // held while a frame is written
+
+	ending sync.Mutex // guards err, and that done is closed once
+	err    error
+	done   chan struct{}
+
+	parted  atomic.Bool // a last message was sent
+	workers sync.WaitGroup
+	hangUp  sync.Once
+}
+
+// newConn takes nc over.
+func newConn(nc net.Conn, s *Security, peer role, deadline time.Time, peerTimeout time.Duration) *Conn {
+	c := &Conn{
+		raw:         nc,
+		security:    s,
+		peerRole:    peer,
+		deadline:    deadline,
+		peerTimeout: peerTimeout,
+		done:        make(chan struct{}),
+	}
+	config := s.tlsConfig(peer, nc.RemoteAddr(), &c.peer, &c.offered)
+	if peer == roleHost {
+		c.tls = tls.Server(nc, config)
+	} else {
+		c.tls = tls.Client(nc, config)
+	}
+	return c
+}
+
+// Peer is who the peer proved to be.
+func (c *Conn) Peer() Identity { return c.peer }
+
+// RemoteAddr is the peer's TCP address.
+func (c *Conn) RemoteAddr() net.Addr { return c.raw.RemoteAddr() }
+
+// LocalAddr is this side's TCP address.
+func (c *Conn) LocalAddr() net.Addr { return c.raw.LocalAddr() }
+
+// Done is closed when the connection has ended.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Err is nil while the connection lives, and then says why it ended: a
+// *ByeError, an error that wraps ErrPeerGone, the error of a failed step, or
+// net.ErrClosed after this side's Bye or Close.
+func (c *Conn) Err() error {
+	c.ending.Lock()
+	defer c.ending.Unlock()
+	return c.err
+}
+
+// Bye tells the peer that this side ends the session, and closes. It waits a
+// second at most for a peer that does not read.
+func (c *Conn) Bye(code Code, message string) error {
+	if !c.end(net.ErrClosed) {
+		return c.Close()
+	}
+	err := c.farewell(byeMessage{typeBye, code, text(message)})
+	if err != nil {
+		err = fmt.Errorf("say bye to %v: %w", c, err)
+	}
+	return errors.Join(err, c.Close())
+}
+
+// farewell sends a last message, of which there is one.
+func (c *Conn) farewell(message any) error {
+	if c.parted.Swap(true) {
+		return nil
+	}
+	// Before the lock: a write in progress to a dead peer must end too.
+	c.raw.SetWriteDeadline(time.Now().Add(byeTimeout))
+	return c.send(message)
+}
+
+// Close ends the connection without a bye: the peer takes this side for dead.
+// It returns when the connection's goroutines have ended.
+func (c *Conn) Close() error {
+	c.end(net.ErrClosed)
+	c.shut()
+	c.workers.Wait()
+	return nil
+}
+
+// String is the peer's role and address.
+func (c *Conn) String() string { return fmt.Sprintf("%v at %v", c.peerRole, c.raw.RemoteAddr()) }
+
+// end records the first reason why the connection ended and reports whether
+// this was it.
+func (c *Conn) end(err error) bool {
+	c.ending.Lock()
+	defer c.ending.Unlock()
+	if c.err != nil {
+		return false
+	}
+	c.err = err
+	close(c.done)
+	return true
+}
+
+// shut closes the sockets. Their errors are about a connection that is given
+// up and change nothing.
+func (c *Conn) shut() {
+	c.hangUp.Do(func() {
+		c.raw.SetWriteDeadline(time.Now().Add(byeTimeout))
+		c.tls.Close()
+	})
+}
+
+// fail ends the connection for err and returns it, or the reason for which it
+// had ended already.
+func (c *Conn) fail(err error) error {
+	if !c.end(err) {
+		err = c.Err()
+	}
+	c.shut()
+	return err
+}
+
+// step runs f, one step of the handshake, bounded by ctx and the handshake's
+// deadline. An error of it ends the connection.
+func (c *Conn) step(ctx context.Context, doing string, f func() error) error {
+	if err := c.Err(); err != nil {
+		return fmt.Errorf("%s %v: %w", doing, c, err)
+	}
+	c.raw.SetDeadline(c.deadline)
+	stop := context.AfterFunc(ctx, func() { c.raw.SetDeadline(time.Unix(1, 0)) })
+	err := f()
+	if !stop() {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		c.raw.SetDeadline(time.Time{})
+		return nil
+	}
+	err = c.security.explain(err, c.peerRole, c.RemoteAddr(), c.offered)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = fmt.Errorf("no answer in time: %w", err)
+	case disconnected(err):
+		err = fmt.Errorf("%w: %w", ErrPeerGone, err)
+	default:
+		c.blame(err)
+	}
+	return c.fail(fmt.Errorf("%s %v: %w", doing, c, err))
+}
+
+// blame tells the peer when the connection is to end for its content. That the
+// peer does not get to know is no loss.
+func (c *Conn) blame(err error) {
+	switch {
+	case errors.Is(err, errOwn):
+		c.farewell(byeMessage{typeBye, CodeFailed, "internal error"})
+	case errors.Is(err, ErrMessage), errors.Is(err, ErrUnexpected), errors.Is(err, ErrFrame):
+		c.farewell(byeMessage{typeBye, CodeProtocol, text(err.Error())})
+	}
+}
+
+// disconnected reports whether err is of the network, as opposed to one of TLS
+// or of content.
+func disconnected(err error) bool {
+	if remoteAlert(err) != nil {
+		return false
+	}
+	var op *net.OpError
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) || errors.As(err, &op)
+}
+
+func (c *Conn) send(message any) error {
+	frame, err := encodeFrame(message)
+	if err != nil {
+		return err
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	_, err = c.tls.Write(frame)
+	return err
+}
+
+// receive reads the next message of the handshake, which must be of the given
+// type. What else may come instead is returned as the error that it is.
+func (c *Conn) receive(want string) ([]byte, error) {
+	b, err := readFrame(c.tls)
+	if err != nil {
+		return nil, err
+	}
+	got, err := messageType(b)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case got == want:
+		return b, nil
+	case got == typeBye:
+		bye, err := decodeBye(b)
+		if err != nil {
+			return nil, err
+		}
+		return nil, bye
+	case got == typeRefuse && want == typeWelcome:
+		return nil, decodeRefuse(b)
+	default:
+		return nil, fmt.Errorf("%q instead of %q: %w", text(got), want, ErrUnexpected)
+	}
+}
+
+// establish starts the goroutines of a connection whose handshake is done.
+func (c *Conn) establish() error {
+	// A heartbeat leaves at least every quarter of the time, and the kernel
+	// gives up when one stays unacknowledged for two thirds: within the time
+	// after the last moment at which the peer's machine answered. The peer's
+	// process may stall meanwhile; its kernel acknowledges.
+	if err := setUserTimeout(c.raw, c.peerTimeout*2/3); err != nil {
+		return c.fail(fmt.Errorf("%v: %w", c, err))
+	}
+	// Close waits for the goroutines only after it has set err.
+	c.ending.Lock()
+	defer c.ending.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	c.workers.Go(c.runReader)
+	c.workers.Go(c.runHeartbeat)
+	return nil
+}
+
+func (c *Conn) runReader() {
+	for {
+		b, err := readFrame(c.tls)
+		if err != nil {
+			if errors.Is(err, ErrFrame) {
+				c.blame(err)
+			} else {
+				err = fmt.Errorf("%w: %w", ErrPeerGone, err)
+			}
+			c.fail(fmt.Errorf("%v: %w", c, err))
+			return
+		}
+		if len(b) == 0 {
+			continue
+		}
+		t, err := messageType(b)
+		if err == nil && t == typeBye {
+			var bye *ByeError
+			if bye, err = decodeBye(b); err == nil {
+				err = bye
+			}
+		} else if err == nil {
+			err = fmt.Errorf("%q in an established session: %w", text(t), ErrUnexpected)
+		}
+		c.blame(err)
+		c.fail(fmt.Errorf("%v: %w", c, err))
+		return
+	}
+}
+
+func (c *Conn) runHeartbeat() {
+	tick := time.NewTicker(c.peerTimeout / 4)
+	defer tick.Stop()
+	var empty [4]byte
+	for {
+		select {
+		case <-c.done:
+			return
+		case <-tick.C:
+		}
+		c.writing.Lock()
+		_, err := c.tls.Write(empty[:])
+		c.writing.Unlock()
+		if err != nil {
+			// A bye of the peer may still be waiting for the reader, which ends
+			// by the same cause.
+			return
+		}
+	}
+}

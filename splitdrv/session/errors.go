@@ -1,0 +1,144 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrPeerGone is wrapped by Err when the connection ended without a bye:
+	// the peer was killed, its machine died, or the network between broke.
+	ErrPeerGone = errors.New("the peer is gone")
+	// ErrNotSplitnic is wrapped by the error about a peer that speaks
+	// something else.
+	ErrNotSplitnic = errors.New("not a splitnic peer; check the address and the port")
+	// ErrSecurityMode is wrapped when one side is insecure and one is not.
+	ErrSecurityMode = errors.New("start both with --insecure or neither")
+	// ErrFrame is wrapped by the error about a frame that is too long or cut.
+	ErrFrame = errors.New("broken frame")
+	// ErrMessage is wrapped by the error about a message with a value that is
+	// not allowed.
+	ErrMessage = errors.New("invalid message")
+	// ErrUnexpected is wrapped by the error about a message out of order.
+	ErrUnexpected = errors.New("unexpected message")
+	// ErrCrowded is wrapped by the error about a connection that was dropped
+	// before it was authenticated, because newer ones needed its place.
+	ErrCrowded = errors.New("too many connections in their handshake")
+	// ErrOrder is returned by a handshake step that was called out of turn.
+	ErrOrder = errors.New("handshake step called out of order")
+)
+
+// errOwn is wrapped by the error about a message that this side was about to
+// send.
+var errOwn = errors.New("own")
+
+var errNotPinned = errors.New("its fingerprint is not in the list")
+
+// UntrustedError says that one side did not accept the other's key.
+type UntrustedError struct {
+	Peer        string      // "the I/O unit" or "the host"
+	Addr        string      // of the peer
+	Fingerprint Fingerprint // the key that was not accepted
+	Ours        bool        // the peer did not accept ours
+	Reason      error       // why we did not accept the peer's; nil when Ours
+}
+
+// Error says whose key is to be trusted where.
+func (e *UntrustedError) Error() string {
+	if e.Ours {
+		return fmt.Sprintf("%s at %s does not trust this side's key %v; add it there with --trust %v", e.Peer, e.Addr, e.Fingerprint, e.Fingerprint)
+	}
+	s := fmt.Sprintf("%s at %s has key %v which is not trusted here; add it with --trust %v", e.Peer, e.Addr, e.Fingerprint, e.Fingerprint)
+	if e.Reason != nil && !errors.Is(e.Reason, errNotPinned) {
+		s += " (" + e.Reason.Error() + ")"
+	}
+	return s
+}
+
+// Unwrap is the reason, if there is one.
+func (e *UntrustedError) Unwrap() error { return e.Reason }
+
+// Code says in one word why a session was refused or ended. A peer may use
+// others.
+type Code string
+
+// The codes.
+const (
+	CodeVersion      Code = "version"       // no common protocol version
+	CodeBadHello     Code = "bad-hello"     // the hello has a value that is not allowed
+	CodeMode         Code = "mode"          // the transfer mode is not available
+	CodeBusy         Code = "busy"          // not now
+	CodeFull         Code = "full"          // as many sessions as there can be
+	CodePolicy       Code = "policy"        // this peer may not have what it asked for
+	CodeShuttingDown Code = "shutting-down" // the process was told to end
+	CodeProtocol     Code = "protocol"      // the peer broke the protocol
+	CodeFailed       Code = "failed"        // something broke on this side
+)
+
+// retry reports whether another attempt may find it otherwise.
+func (c Code) retry() bool { return c == CodeBusy || c == CodeFull || c == CodeShuttingDown }
+
+// RefusedError is the I/O unit's refusal of a session.
+type RefusedError struct {
+	Code    Code
+	Message string // for people
+	Retry   bool   // it may work later, with the same I/O unit
+}
+
+// Error gives the I/O unit's reason.
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("the I/O unit refused the session: %s (%s)", e.Message, e.Code)
+}
+
+// Versions is a range of protocol versions, both included.
+type Versions struct {
+	Min int `json:"min"`
+	Max int `json:"max"`
+}
+
+// String is the range in words.
+func (v Versions) String() string {
+	if v.Min == v.Max {
+		return fmt.Sprintf("version %d", v.Min)
+	}
+	return fmt.Sprintf("versions %d to %d", v.Min, v.Max)
+}
+
+// VersionError says that there is no protocol version that both sides speak.
+type VersionError struct {
+	Local, Remote Versions
+}
+
+// Error names both ranges.
+func (e *VersionError) Error() string {
+	older := "this side"
+	if e.Remote.Max < e.Local.Min {
+		older = "the peer"
+	}
+	return fmt.Sprintf("no common protocol version: this side speaks %v, the peer %v; update %s", e.Local, e.Remote, older)
+}
+
+// ByeError is the peer's orderly end of the session.
+type ByeError struct {
+	Code    Code
+	Message string // for people
+}
+
+// Error gives the peer's reason.
+func (e *ByeError) Error() string {
+	return fmt.Sprintf("the peer ended the session: %s (%s)", e.Message, e.Code)
+}
+
+type role int
+
+const (
+	roleHost role = iota
+	roleUnit
+)
+
+func (r role) String() string {
+	if r == roleHost {
+		return "the host"
+	}
+	return "the I/O unit"
+}

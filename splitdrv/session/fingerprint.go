@@ -1,0 +1,59 @@
+package session
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"strings"
+)
+
+// Fingerprint identifies a public key: the SHA-256 of its SubjectPublicKeyInfo
+// in DER, so that it outlives certificates.
+type Fingerprint [sha256.Size]byte
+
+const fingerprintPrefix = "sha256:"
+
+var errFingerprint = errors.New(`a fingerprint is "sha256:" and 43 characters of base64url, as printed by "splitnic keygen"`)
+
+// String is "sha256:" and the hash in unpadded base64url.
+func (f Fingerprint) String() string {
+	return fingerprintPrefix + base64.RawURLEncoding.EncodeToString(f[:])
+}
+
+// ParseFingerprint parses what String returns. The error does not repeat s,
+// which could be a secret in the wrong place.
+func ParseFingerprint(s string) (Fingerprint, error) {
+	encoded, ok := strings.CutPrefix(s, fingerprintPrefix)
+	if !ok {
+		return Fingerprint{}, errFingerprint
+	}
+	hash, err := base64.RawURLEncoding.Strict().DecodeString(encoded)
+	if err != nil || len(hash) != sha256.Size {
+		return Fingerprint{}, errFingerprint
+	}
+	return Fingerprint(hash), nil
+}
+
+func certificateFingerprint(cert *x509.Certificate) Fingerprint {
+	return sha256.Sum256(cert.RawSubjectPublicKeyInfo)
+}
+
+// Identity is an authenticated peer.
+type Identity struct {
+	Name        string // from the trust entry or the CA's certificate; may be empty
+	Fingerprint Fingerprint
+	Insecure    bool // nothing was verified: Fingerprint changes with every start
+}
+
+// String is the name if there is one, and the fingerprint.
+func (i Identity) String() string {
+	switch {
+	case i.Insecure:
+		return "unauthenticated " + i.Fingerprint.String()
+	case i.Name != "":
+		return i.Name + " " + i.Fingerprint.String()
+	default:
+		return i.Fingerprint.String()
+	}
+}

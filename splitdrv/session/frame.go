@@ -1,0 +1,129 @@
+package session
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxFrame bounds a frame's payload in bytes. The largest message, a welcome
+// with 256 channels, takes half of it.
+const maxFrame = 64 << 10
+
+// A frame is the length of its payload in 32 bits, big-endian, and the payload:
+// one message in JSON. An empty frame is a heartbeat, after the handshake only.
+
+func readFrame(r io.Reader) ([]byte, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(length[:])
+	if n > maxFrame {
+		return nil, fmt.Errorf("frame of %d bytes, at most %d: %w", n, maxFrame, ErrFrame)
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(r, b); err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, err
+	}
+	return b, nil
+}
+
+// encodeFrame is the frame of a message, in one piece for one write.
+func encodeFrame(message any) ([]byte, error) {
+	b, err := json.Marshal(message)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxFrame {
+		return nil, fmt.Errorf("message of %d bytes, at most %d: %w", len(b), maxFrame, ErrFrame)
+	}
+	return append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(b)), uint32(len(b))), b...), nil
+}
+
+// The types of messages.
+const (
+	typeHello   = "hello"
+	typeWelcome = "welcome"
+	typeRefuse  = "refuse"
+	typeAccept  = "accept"
+	typeReady   = "ready"
+	typeBye     = "bye"
+)
+
+func decode(b []byte, into any) error {
+	if err := json.Unmarshal(b, into); err != nil {
+		return fmt.Errorf("%w: %w", ErrMessage, err)
+	}
+	return nil
+}
+
+func messageType(b []byte) (string, error) {
+	var m struct {
+		Type string `json:"type"`
+	}
+	if err := decode(b, &m); err != nil {
+		return "", err
+	}
+	return m.Type, nil
+}
+
+type readyMessage struct {
+	Type string `json:"type"`
+}
+
+type byeMessage struct {
+	Type    string `json:"type"`
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
+}
+
+type refuseMessage struct {
+	Type     string   `json:"type"`
+	Code     Code     `json:"code"`
+	Message  string   `json:"message"`
+	Versions Versions `json:"versions"`
+	Retry    bool     `json:"retry"`
+}
+
+const maxText = 512 // bytes of a text for people
+
+// text makes a peer's words fit for a log: one line of printable characters.
+func text(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText]
+	}
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+func decodeBye(b []byte) (*ByeError, error) {
+	var m byeMessage
+	if err := decode(b, &m); err != nil {
+		return nil, err
+	}
+	return &ByeError{Code: Code(text(string(m.Code))), Message: text(m.Message)}, nil
+}
+
+// decodeRefuse returns the refusal as the error that it is.
+func decodeRefuse(b []byte) error {
+	var m refuseMessage
+	if err := decode(b, &m); err != nil {
+		return err
+	}
+	if m.Code == CodeVersion && m.Versions != (Versions{}) {
+		return &VersionError{Local: spoken, Remote: m.Versions}
+	}
+	return &RefusedError{Code: Code(text(string(m.Code))), Message: text(m.Message), Retry: m.Retry}
+}

@@ -1,0 +1,118 @@
+package session
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+const (
+	keyPEMType = "PRIVATE KEY" // PKCS #8, RFC 5958
+	maxPEMFile = 1 << 20       // bytes: no key, certificate or list of them is larger
+)
+
+// Key is a private Ed25519 key. It prints as its fingerprint, so that it cannot
+// get into a log.
+type Key struct {
+	private ed25519.PrivateKey
+}
+
+// GenerateKey makes a new key.
+func GenerateKey() (*Key, error) {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generate key: %w", err)
+	}
+	return &Key{private}, nil
+}
+
+// Fingerprint is what the peers have to trust.
+func (k *Key) Fingerprint() Fingerprint {
+	spki, err := x509.MarshalPKIXPublicKey(k.private.Public())
+	if err != nil {
+		panic(fmt.Sprintf("encode an Ed25519 public key: %v", err)) // cannot fail
+	}
+	return sha256.Sum256(spki)
+}
+
+// String is the key's fingerprint.
+func (k *Key) String() string { return k.Fingerprint().String() }
+
+// GoString is the key's fingerprint too, for %#v.
+func (k *Key) GoString() string { return "session.Key(" + k.String() + ")" }
+
+// SaveKey writes k to a new file that only its owner can read. It does not
+// overwrite: an existing file is an error that wraps fs.ErrExist.
+func SaveKey(path string, k *Key) error {
+	der, err := x509.MarshalPKCS8PrivateKey(k.private)
+	if err != nil {
+		return fmt.Errorf("save key %s: %w", path, err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("save key: %w; a key is not overwritten, move it away first", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("save key: %w; make the directory %s first", err, filepath.Dir(path))
+	case err != nil:
+		return fmt.Errorf("save key: %w", err)
+	}
+	err = pem.Encode(f, &pem.Block{Type: keyPEMType, Bytes: der})
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		// Half a key would stand in the way of the next attempt.
+		return fmt.Errorf("save key: %w", errors.Join(err, os.Remove(path)))
+	}
+	return nil
+}
+
+// LoadKey reads a key that SaveKey, or openssl genpkey -algorithm ed25519,
+// wrote. It refuses a file that others than its owner may read.
+func LoadKey(path string) (*Key, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("load key: %w; make one with: splitnic keygen %s", err, path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load key: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("load key: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("load key %s: not a regular file", path)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return nil, fmt.Errorf("load key %s: others than its owner have access (mode %#o); if nobody has read it: chmod 600 %s, otherwise make a new one with: splitnic keygen", path, mode, path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxPEMFile))
+	if err != nil {
+		return nil, fmt.Errorf("load key: %w", err)
+	}
+	block, _ := pem.Decode(b)
+	if block == nil || block.Type != keyPEMType {
+		return nil, fmt.Errorf("load key %s: no PEM block %q in it; make a key with: splitnic keygen", path, keyPEMType)
+	}
+	// The parser's error may describe the content and is left out.
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("load key %s: the PEM block is damaged or not PKCS #8; make a key with: splitnic keygen", path)
+	}
+	private, ok := parsed.(ed25519.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("load key %s: not an Ed25519 key; make one with: splitnic keygen", path)
+	}
+	return &Key{private}, nil
+}

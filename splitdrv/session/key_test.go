@@ -1,0 +1,105 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestKeyFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	key := newKey(t)
+	if err := SaveKey(path, key); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if err := SaveKey(path, newKey(t)); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("saving over it: %v", err)
+	}
+	loaded, err := LoadKey(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !loaded.private.Equal(key.private) {
+		t.Error("another key was loaded")
+	}
+}
+
+func TestLoadKeyRefuses(t *testing.T) {
+	dir := t.TempDir()
+	readable := filepath.Join(dir, "readable")
+	if err := SaveKey(readable, newKey(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(readable, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{
+		"missing":         filepath.Join(dir, "missing"),
+		"readable":        readable,
+		"directory":       dir,
+		"not PEM":         writeFile(t, "hello"),
+		"other PEM":       writePEM(t, "CERTIFICATE", []byte{1, 2, 3}),
+		"damaged":         writePEM(t, keyPEMType, []byte{1, 2, 3}),
+		"other algorithm": writeFile(t, p256Key),
+	} {
+		if _, err := LoadKey(path); err == nil || !strings.Contains(err.Error(), path) ||
+			name != "directory" && !strings.Contains(err.Error(), "splitnic keygen") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := LoadKey(filepath.Join(dir, "missing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing: %v", err)
+	}
+	if err := SaveKey(filepath.Join(dir, "no", "key"), newKey(t)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing directory: %v", err)
+	}
+}
+
+// p256Key was made for this test by openssl genpkey -algorithm EC.
+const p256Key = `-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgLEXpV1QUURGGdO8V
+SxfMa39fz7B7yuTdNYihOCIirwyhRANCAARiH3c7e2yidEZCuzIboLFpDU3loR8s
+0CfyPq0QRivHVAVBPfZ38bka0XeBCS+UWyfd2CZ6tO4sET8UgvyDANnr
+-----END PRIVATE KEY-----
+`
+
+func TestKeyPrintsAsFingerprint(t *testing.T) {
+	key := newKey(t)
+	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
+		if s := fmt.Sprintf(format, key); !strings.Contains(s, key.Fingerprint().String()) || len(s) > 80 {
+			t.Errorf("%s prints %s", format, s)
+		}
+	}
+}
+
+// TestFingerprintByOpenSSL follows the recipe in docs/protocol.md.
+func TestFingerprintByOpenSSL(t *testing.T) {
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Skip("openssl is not installed")
+	}
+	path := filepath.Join(t.TempDir(), "key")
+	key := newKey(t)
+	if err := SaveKey(path, key); err != nil {
+		t.Fatal(err)
+	}
+	recipe := `printf sha256:; openssl pkey -in "$1" -pubout -outform DER | openssl dgst -sha256 -binary | openssl base64 -A | tr '+/' '-_' | tr -d '='`
+	out, err := exec.Command("sh", "-c", recipe, "sh", path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(out) != key.Fingerprint().String() {
+		t.Errorf("openssl computes %s, this package %v", out, key.Fingerprint())
+	}
+	if f, err := ParseFingerprint(string(out)); err != nil || f != key.Fingerprint() {
+		t.Errorf("parsed as %v, %v", f, err)
+	}
+}

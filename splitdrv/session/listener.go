@@ -1,0 +1,199 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	defaultMaxHandshakes = 64
+	maxAcceptDelay       = time.Second
+)
+
+// ServerConfig is how an I/O unit listens.
+type ServerConfig struct {
+	Security *Security // required
+	// HandshakeTimeout bounds everything from a connection's arrival to the
+	// end of Ready, the wait for Accept included; 5 s if zero.
+	HandshakeTimeout time.Duration
+	// PeerTimeout is as in ClientConfig, for the host's machine.
+	PeerTimeout time.Duration
+	// MaxHandshakes is how many connections may be on their way to a valid
+	// hello; 64 if zero. One more takes the place of the oldest. As many again
+	// may wait for Accept; one more is refused as busy.
+	MaxHandshakes int
+	// Rejected, if set, is told about each connection that Accept will not
+	// return, and why. It is called from several goroutines.
+	Rejected func(remote net.Addr, err error)
+}
+
+// Listener waits for hosts. Each handshake has a goroutine of its own, so that
+// no host waits for another.
+type Listener struct {
+	ln       net.Listener
+	cfg      ServerConfig
+	ctx      context.Context // done when the listener is closed
+	cancel   context.CancelFunc
+	accepted chan *Server
+	workers  sync.WaitGroup
+
+	mu      sync.Mutex
+	meeting []*Conn // before their hello, oldest first
+	waiting int     // for Accept
+}
+
+// Listen listens on addr, on DefaultPort unless addr says otherwise.
+func Listen(addr string, cfg ServerConfig) (*Listener, error) {
+	addr = withPort(addr)
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen for hosts on %s: %w", addr, err)
+	}
+	l, err := NewListener(ln, cfg)
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	return l, nil
+}
+
+// NewListener waits for hosts on ln, which is the Listener's if there is no
+// error.
+func NewListener(ln net.Listener, cfg ServerConfig) (*Listener, error) {
+	if cfg.Security == nil {
+		return nil, errors.New("listen for hosts: no Security in the ServerConfig")
+	}
+	cfg.HandshakeTimeout = orDefault(cfg.HandshakeTimeout, defaultHandshakeTimeout)
+	cfg.PeerTimeout = orDefault(cfg.PeerTimeout, defaultPeerTimeout)
+	if cfg.MaxHandshakes <= 0 {
+		cfg.MaxHandshakes = defaultMaxHandshakes
+	}
+	l := &Listener{ln: ln, cfg: cfg, accepted: make(chan *Server)}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.workers.Go(l.runAccept)
+	return l, nil
+}
+
+// Addr is where the listener listens.
+func (l *Listener) Addr() net.Addr { return l.ln.Addr() }
+
+// Accept returns the next host that is authenticated and has sent a valid
+// hello. After Close the error wraps net.ErrClosed.
+func (l *Listener) Accept(ctx context.Context) (*Server, error) {
+	select {
+	case s := <-l.accepted:
+		return s, nil
+	case <-l.ctx.Done():
+		return nil, fmt.Errorf("accept a host: %w", net.ErrClosed)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("accept a host: %w", context.Cause(ctx))
+	}
+}
+
+// Close ends the listening and the connections that Accept has not returned.
+// The others live on. It returns when the listener's goroutines have ended.
+func (l *Listener) Close() error {
+	l.cancel()
+	err := l.ln.Close()
+	l.workers.Wait()
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("close listener on %v: %w", l.ln.Addr(), err)
+	}
+	return nil
+}
+
+func (l *Listener) runAccept() {
+	delay := time.Duration(0)
+	for {
+		nc, err := l.ln.Accept()
+		if err == nil {
+			delay = 0
+			c := newConn(nc, l.cfg.Security, roleHost, time.Now().Add(l.cfg.HandshakeTimeout), l.cfg.PeerTimeout)
+			l.enter(c)
+			l.workers.Go(func() { l.runMeet(c) })
+			continue
+		}
+		if l.ctx.Err() != nil {
+			return
+		}
+		// Out of file descriptors, most likely: others' ends give them back.
+		l.rejected(l.ln.Addr(), fmt.Errorf("accept a host: %w", err))
+		delay = min(max(2*delay, 5*time.Millisecond), maxAcceptDelay)
+		select {
+		case <-time.After(delay):
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}
+
+// enter adds c to those that are on their way to a hello, in place of the
+// oldest one if there are too many: whoever does not hurry has the least to
+// lose, and a flood of silent connections keeps nobody out.
+func (l *Listener) enter(c *Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.meeting) >= l.cfg.MaxHandshakes {
+		l.meeting[0].fail(fmt.Errorf("authenticate %v: %w", l.meeting[0], ErrCrowded))
+		l.meeting = slices.Delete(l.meeting, 0, 1)
+	}
+	l.meeting = append(l.meeting, c)
+}
+
+func (l *Listener) leave(c *Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.meeting, c); i >= 0 {
+		l.meeting = slices.Delete(l.meeting, i, i+1)
+	}
+}
+
+func (l *Listener) runMeet(c *Conn) {
+	s, err := meet(l.ctx, c)
+	l.leave(c)
+	if err == nil {
+		err = l.deliver(s)
+	}
+	if err != nil {
+		c.Close()
+		l.rejected(c.RemoteAddr(), err)
+	}
+}
+
+// deliver hands s to Accept, or refuses it.
+func (l *Listener) deliver(s *Server) error {
+	l.mu.Lock()
+	full := l.waiting >= l.cfg.MaxHandshakes
+	if !full {
+		l.waiting++
+	}
+	l.mu.Unlock()
+	if full {
+		return errors.Join(fmt.Errorf("%v: %w", s.Conn, ErrCrowded), s.Refuse(CodeBusy, "too many hosts are waiting"))
+	}
+	defer func() {
+		l.mu.Lock()
+		l.waiting--
+		l.mu.Unlock()
+	}()
+	late := time.NewTimer(time.Until(s.deadline))
+	defer late.Stop()
+	select {
+	case l.accepted <- s:
+		return nil
+	case <-late.C:
+		return errors.Join(fmt.Errorf("%v: not accepted in time", s.Conn), s.Refuse(CodeBusy, "the I/O unit did not get to it in time"))
+	case <-l.ctx.Done():
+		return errors.Join(fmt.Errorf("%v: %w", s.Conn, net.ErrClosed), s.Refuse(CodeShuttingDown, "the I/O unit is shutting down"))
+	}
+}
+
+func (l *Listener) rejected(remote net.Addr, err error) {
+	if l.cfg.Rejected != nil && l.ctx.Err() == nil {
+		l.cfg.Rejected(remote, err)
+	}
+}

@@ -1,0 +1,282 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+const (
+	// DefaultPort is the TCP port of an I/O unit.
+	DefaultPort = 7580
+	// MaxQueues is the largest number of data channels of a session.
+	MaxQueues = 255
+	// MaxPools is the largest number of pools per data channel that one side
+	// lends.
+	MaxPools = 16
+	// MaxControlReceives is the largest number of control receives that a side
+	// may claim to post.
+	MaxControlReceives = 1 << 15
+
+	magic         = "splitnic"
+	maxNameLength = 253 // as for host names
+	maxFeatures   = 64
+	maxWord       = 64 // bytes of a feature, a session identifier, a mode
+)
+
+// spoken are the protocol versions of this implementation.
+var spoken = Versions{Min: protocol.Version, Max: protocol.Version}
+
+// Mode is a transfer mode.
+type Mode string
+
+// ModeImm pushes frames by RDMA writes with the indication in their immediate
+// data.
+const ModeImm Mode = "imm"
+
+// ControlReceives is how many control receives a side must have posted for a
+// peer that lends that many pools in all: for each pool the updates that may
+// be on their way, and 16 for requests, replies and flushes.
+func ControlReceives(pools int) int {
+	const perPool, others = 4, 16
+	return perPool*pools + others
+}
+
+// Hello is what the host asks for.
+type Hello struct {
+	Features []string          `json:"features"`     // optional parts of the protocol that the host can use
+	Name     string            `json:"name"`         // of the host; not authenticated
+	Software string            `json:"software"`     // version, for people
+	Mode     Mode              `json:"mode"`         // transfer mode
+	Queues   int               `json:"queues"`       // data channels wanted, 1 … MaxQueues
+	Pools    int               `json:"pools"`        // pools per data channel that the host will lend, 0 … MaxPools
+	MaxMTU   int               `json:"max_mtu"`      // largest MTU that the host can use
+	Offloads protocol.Offloads `json:"offloads"`     // that the host can use
+	MAC      protocol.MAC      `json:"mac,omitzero"` // wanted; zero leaves it to the I/O unit
+}
+
+func (h *Hello) validate() error {
+	switch {
+	case !validName(h.Name):
+		return invalid("name", h.Name, "must be 1 to %d letters, digits, '.', '_' or '-'", maxNameLength)
+	case len(h.Software) > maxText || text(h.Software) != h.Software:
+		return invalid("software", h.Software, "must be at most %d printable characters", maxText)
+	case !validWord(string(h.Mode)):
+		return invalid("mode", h.Mode, "must be a word")
+	case h.Queues < 1 || h.Queues > MaxQueues:
+		return invalid("queues", h.Queues, "must be 1 to %d", MaxQueues)
+	case h.MaxMTU < protocol.MinMTU || h.MaxMTU > protocol.MaxMTU:
+		return invalid("max_mtu", h.MaxMTU, "must be %d to %d", protocol.MinMTU, protocol.MaxMTU)
+	}
+	if err := validatePools(h.Mode, h.Pools); err != nil {
+		return err
+	}
+	return validateFeatures(h.Features)
+}
+
+// Link is the state of the I/O unit's LAN link.
+type Link struct {
+	Up        bool   `json:"up"`
+	SpeedMbps uint32 `json:"speed_mbps"` // 0 when unknown
+}
+
+// Welcome is what the I/O unit grants.
+type Welcome struct {
+	Version         int               `json:"version"`  // of the protocol; set by Server.Welcome
+	Features        []string          `json:"features"` // sent: those that the host has as well
+	Session         string            `json:"session"`  // identifier for logs; Server.Welcome makes one up if it is empty
+	Name            string            `json:"name"`     // of the I/O unit; not authenticated
+	Software        string            `json:"software"`
+	Mode            Mode              `json:"mode"`             // as in the hello
+	Queues          int               `json:"queues"`           // data channels, 1 … as many as wanted
+	Pools           int               `json:"pools"`            // pools per data channel that the I/O unit will lend
+	MAC             protocol.MAC      `json:"mac"`              // of the host's netdevice
+	MTU             int               `json:"mtu"`              // of the host's netdevice, at most as in the hello
+	Link            Link              `json:"link"`             // of the LAN
+	Offloads        protocol.Offloads `json:"offloads"`         // sent: those that the host has as well
+	ControlReceives int               `json:"control_receives"` // that the I/O unit posts, see ControlReceives
+	Channels        []Channel         `json:"channels"`         // 0: control channel, 1 … Queues: data channels
+}
+
+// validate checks the answer to hello.
+func (w *Welcome) validate(hello *Hello) error {
+	switch {
+	case !validWord(w.Session):
+		return invalid("session", w.Session, "must be a word")
+	case !validName(w.Name):
+		return invalid("name", w.Name, "must be 1 to %d letters, digits, '.', '_' or '-'", maxNameLength)
+	case len(w.Software) > maxText || text(w.Software) != w.Software:
+		return invalid("software", w.Software, "must be at most %d printable characters", maxText)
+	case w.Mode != hello.Mode:
+		return invalid("mode", w.Mode, "must be %q as in the hello", hello.Mode)
+	case w.Queues < 1 || w.Queues > hello.Queues:
+		return invalid("queues", w.Queues, "must be 1 to %d as in the hello", hello.Queues)
+	case !w.MAC.Valid():
+		return invalid("mac", w.MAC, "must be a unicast address")
+	case w.MTU < protocol.MinMTU || w.MTU > hello.MaxMTU:
+		return invalid("mtu", w.MTU, "must be %d to %d as in the hello", protocol.MinMTU, hello.MaxMTU)
+	case w.Offloads&^hello.Offloads != 0:
+		return invalid("offloads", w.Offloads, "must be some of %v as in the hello", hello.Offloads)
+	}
+	if err := validatePools(w.Mode, w.Pools); err != nil {
+		return err
+	}
+	if w.Mode == ModeImm && max(w.Pools, hello.Pools)*w.Queues > protocol.MaxImmPools {
+		return invalid("queues", w.Queues, "%d pools for each are more than the %d that immediate data can name", max(w.Pools, hello.Pools), protocol.MaxImmPools)
+	}
+	if err := validateFeatures(w.Features); err != nil {
+		return err
+	}
+	for _, f := range w.Features {
+		if !slices.Contains(hello.Features, f) {
+			return invalid("features", f, "is not in the hello")
+		}
+	}
+	if err := validateControlReceives(w.ControlReceives, hello.Pools*w.Queues); err != nil {
+		return err
+	}
+	return validateChannels(w.Channels, w.Queues)
+}
+
+// Accept is the host's half of the addresses.
+type Accept struct {
+	ControlReceives int       `json:"control_receives"` // that the host posts, see ControlReceives
+	Channels        []Channel `json:"channels"`         // 0: control channel, 1 … Welcome.Queues: data channels
+}
+
+// validate checks the answer to welcome.
+func (a *Accept) validate(welcome *Welcome) error {
+	if err := validateControlReceives(a.ControlReceives, welcome.Pools*welcome.Queues); err != nil {
+		return err
+	}
+	return validateChannels(a.Channels, welcome.Queues)
+}
+
+type helloMessage struct {
+	Type     string   `json:"type"`
+	Magic    string   `json:"magic"`
+	Versions Versions `json:"versions"`
+	Hello
+}
+
+type welcomeMessage struct {
+	Type string `json:"type"`
+	Welcome
+}
+
+type acceptMessage struct {
+	Type string `json:"type"`
+	Accept
+}
+
+// decodeHello decodes and checks a hello. The version comes first: another one
+// may have other fields.
+func decodeHello(b []byte) (Hello, error) {
+	var first struct {
+		Magic    string   `json:"magic"`
+		Versions Versions `json:"versions"`
+	}
+	if err := decode(b, &first); err != nil {
+		return Hello{}, err
+	}
+	if first.Magic != magic {
+		return Hello{}, invalid("magic", first.Magic, "must be %q", magic)
+	}
+	if v := first.Versions; v.Min < 1 || v.Max < v.Min {
+		return Hello{}, invalid("versions", v, "must be a range of positive numbers")
+	}
+	if first.Versions.Min > spoken.Max || first.Versions.Max < spoken.Min {
+		return Hello{}, &VersionError{Local: spoken, Remote: first.Versions}
+	}
+	var h Hello
+	if err := decode(b, &h); err != nil {
+		return Hello{}, err
+	}
+	return h, h.validate()
+}
+
+func decodeWelcome(b []byte, hello *Hello) (Welcome, error) {
+	var first struct {
+		Version int `json:"version"`
+	}
+	if err := decode(b, &first); err != nil {
+		return Welcome{}, err
+	}
+	if v := first.Version; v < spoken.Min || v > spoken.Max {
+		return Welcome{}, &VersionError{Local: spoken, Remote: Versions{v, v}}
+	}
+	var w Welcome
+	if err := decode(b, &w); err != nil {
+		return Welcome{}, err
+	}
+	return w, w.validate(hello)
+}
+
+func decodeAccept(b []byte, welcome *Welcome) (Accept, error) {
+	var a Accept
+	if err := decode(b, &a); err != nil {
+		return Accept{}, err
+	}
+	return a, a.validate(welcome)
+}
+
+// invalid is the error about a field's value.
+func invalid(field string, value any, format string, args ...any) error {
+	shown := text(fmt.Sprint(value))
+	if _, ok := value.(fmt.Stringer); !ok && strings.ContainsFunc(shown, func(r rune) bool { return r < '0' || r > '9' }) {
+		shown = fmt.Sprintf("%q", shown)
+	}
+	return fmt.Errorf("%w: %s is %s, %s", ErrMessage, field, shown, fmt.Sprintf(format, args...))
+}
+
+func validatePools(mode Mode, pools int) error {
+	least := 0
+	if mode == ModeImm {
+		least = 1
+	}
+	if pools < least || pools > MaxPools {
+		return invalid("pools", pools, "must be %d to %d", least, MaxPools)
+	}
+	return nil
+}
+
+func validateControlReceives(n, pools int) error {
+	if least := ControlReceives(pools); n < least || n > MaxControlReceives {
+		return invalid("control_receives", n, "must be %d to %d for %d pools", least, MaxControlReceives, pools)
+	}
+	return nil
+}
+
+func validateFeatures(features []string) error {
+	if len(features) > maxFeatures {
+		return invalid("features", len(features), "must be at most %d", maxFeatures)
+	}
+	for _, f := range features {
+		if !validWord(f) {
+			return invalid("features", f, "must be words")
+		}
+	}
+	return nil
+}
+
+// validName reports whether s can name a machine, also in a trust entry, a log
+// and a metric's label.
+func validName(s string) bool { return validToken(s, maxNameLength) }
+
+func validWord(s string) bool { return validToken(s, maxWord) }
+
+func validToken(s string, most int) bool {
+	if s == "" || len(s) > most {
+		return false
+	}
+	for _, c := range []byte(s) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return true
+}

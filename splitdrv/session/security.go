@@ -1,0 +1,203 @@
+package session
+
+import (
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"slices"
+	"time"
+)
+
+// The application protocols of TLS (RFC 7301). That they differ makes an
+// insecure side and a secure one fail early, and for a reason that both can
+// name.
+const (
+	alpnSecure   = "splitnic"
+	alpnInsecure = "splitnic-insecure"
+)
+
+// Security is who this side is and whom it trusts. Make it with NewSecurity or
+// Insecure; it may be shared by any number of connections.
+type Security struct {
+	certificate tls.Certificate
+	fingerprint Fingerprint
+	trust       *Trust // nil: insecure
+}
+
+// NewSecurity is for mutual authentication: this side proves that it has key,
+// and talks only to whom trust trusts. certFile is the PEM file of a
+// certificate (with intermediates behind it) that an authority issued for key;
+// if it is empty a self-signed one is made, which is all that peers need who
+// trust the key's fingerprint.
+func NewSecurity(key *Key, certFile string, trust *Trust) (*Security, error) {
+	if trust == nil || trust.empty() {
+		return nil, errors.New("nobody is trusted; name the peers' keys with --trust sha256:…, or their authority with --ca FILE")
+	}
+	s := &Security{fingerprint: key.Fingerprint(), trust: trust}
+	var err error
+	if certFile == "" {
+		s.certificate, err = selfSigned(key)
+	} else {
+		s.certificate, err = loadCertificate(certFile, key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Insecure encrypts with a key made on the spot and talks to anybody else who
+// is insecure. For trials, and for networks where whoever can connect may.
+func Insecure() (*Security, error) {
+	key, err := GenerateKey()
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := selfSigned(key)
+	if err != nil {
+		return nil, err
+	}
+	return &Security{certificate: certificate, fingerprint: key.Fingerprint()}, nil
+}
+
+// Fingerprint is what the peers see of this side.
+func (s *Security) Fingerprint() Fingerprint { return s.fingerprint }
+
+func (s *Security) alpn() string {
+	if s.trust == nil {
+		return alpnInsecure
+	}
+	return alpnSecure
+}
+
+func selfSigned(key *Key) (tls.Certificate, error) {
+	// Peers look at the key alone, so the dates are as wide as they go: a node
+	// without a clock must be able to connect.
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: "splitnic"},
+		NotBefore:    time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC),
+		NotAfter:     time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // RFC 5280 §4.1.2.5: no expiry
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.private.Public(), key.private)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("make certificate: %w", err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key.private}, nil
+}
+
+func loadCertificate(path string, key *Key) (tls.Certificate, error) {
+	b, err := readFile(path)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("certificate: %w", err)
+	}
+	certificate := tls.Certificate{PrivateKey: key.private}
+	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type == "CERTIFICATE" {
+			certificate.Certificate = append(certificate.Certificate, block.Bytes)
+		}
+	}
+	if len(certificate.Certificate) == 0 {
+		return tls.Certificate{}, fmt.Errorf("certificate: no certificate in PEM in %s", path)
+	}
+	leaf, err := x509.ParseCertificate(certificate.Certificate[0])
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("certificate %s: %w", path, err)
+	}
+	if f := certificateFingerprint(leaf); f != key.Fingerprint() {
+		return tls.Certificate{}, fmt.Errorf("certificate %s: it is for key %v, this side's key is %v; put the peer's own certificate first in the file", path, f, key.Fingerprint())
+	}
+	return certificate, nil
+}
+
+// tlsConfig is for one connection to remote, which is a role. It writes the
+// peer's identity to id before the handshake returns, and the protocols that a
+// client offered to offered.
+func (s *Security) tlsConfig(peer role, remote net.Addr, id *Identity, offered *[]string) *tls.Config {
+	usage := x509.ExtKeyUsageServerAuth
+	if peer == roleHost {
+		usage = x509.ExtKeyUsageClientAuth
+	}
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		Certificates:           []tls.Certificate{s.certificate},
+		NextProtos:             []string{s.alpn()},
+		ClientAuth:             tls.RequireAnyClientCert,
+		SessionTicketsDisabled: true, // every connection is authenticated anew
+		// The verification is VerifyConnection: keys instead of host names.
+		InsecureSkipVerify: true,
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			*offered = slices.Clone(hello.SupportedProtos)
+			return nil, nil
+		},
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			if cs.NegotiatedProtocol != s.alpn() {
+				return fmt.Errorf("%v at %v speaks TLS, but not as splitnic: %w", peer, remote, ErrNotSplitnic)
+			}
+			if s.trust == nil {
+				*id = Identity{Fingerprint: certificateFingerprint(cs.PeerCertificates[0]), Insecure: true}
+				return nil
+			}
+			var reason error
+			*id, reason = s.trust.verify(cs.PeerCertificates, usage)
+			if reason != nil {
+				return &UntrustedError{Peer: peer.String(), Addr: remote.String(), Fingerprint: id.Fingerprint, Reason: reason}
+			}
+			return nil
+		},
+	}
+}
+
+// TLS alerts (RFC 8446 §6) that say something about the peer's policy.
+const (
+	alertBadCertificate        tls.AlertError = 42
+	alertNoApplicationProtocol tls.AlertError = 120
+)
+
+// remoteAlert is the error in which package tls reports an alert of the peer, or
+// nil if err is none. The alert's type is not exported, but it prints like the
+// tls.AlertError of its number.
+func remoteAlert(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "remote error" {
+		return op.Err
+	}
+	return nil
+}
+
+// explain turns an error of the TLS connection to remote into one that names
+// the cure, where it can tell. A client learns only from its first read that
+// the server did not take its certificate (RFC 8446 §4.4.2).
+func (s *Security) explain(err error, peer role, remote net.Addr, offered []string) error {
+	alert := remoteAlert(err)
+	var record tls.RecordHeaderError
+	switch {
+	case alert != nil && alert.Error() == alertBadCertificate.Error():
+		return &UntrustedError{Peer: peer.String(), Addr: remote.String(), Fingerprint: s.fingerprint, Ours: true}
+	case alert != nil && alert.Error() == alertNoApplicationProtocol.Error(), s.otherMode(offered):
+		if s.trust == nil {
+			return fmt.Errorf("%v at %v authenticates its peers, this side is insecure; %w", peer, remote, ErrSecurityMode)
+		}
+		return fmt.Errorf("%v at %v is insecure, this side authenticates its peers; %w", peer, remote, ErrSecurityMode)
+	case errors.As(err, &record):
+		return fmt.Errorf("%v at %v does not speak TLS: %w", peer, remote, ErrNotSplitnic)
+	}
+	return err
+}
+
+// otherMode reports whether a client offered the other security mode only.
+func (s *Security) otherMode(offered []string) bool {
+	other := alpnInsecure
+	if s.trust == nil {
+		other = alpnSecure
+	}
+	return slices.Contains(offered, other) && !slices.Contains(offered, s.alpn())
+}

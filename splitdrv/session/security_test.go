@@ -1,0 +1,299 @@
+package session
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestHostDoesNotTrustUnit(t *testing.T) {
+	h, u := newKey(t), newKey(t)
+	ln, rejected := listen(t, ServerConfig{Security: secured(t, u, h.Fingerprint().String())})
+	err := knock(t, ln, secured(t, h, newKey(t).Fingerprint().String()))
+
+	var here, there *UntrustedError
+	want := fmt.Sprintf("the I/O unit at %v has key %v which is not trusted here; add it with --trust %v", ln.Addr(), u.Fingerprint(), u.Fingerprint())
+	if !errors.As(err, &here) || here.Ours || here.Fingerprint != u.Fingerprint() || here.Error() != want {
+		t.Errorf("host: %v", err)
+	}
+	err = rejected.next(t)
+	if !errors.As(err, &there) || !there.Ours || there.Fingerprint != u.Fingerprint() || there.Peer != "the host" {
+		t.Errorf("I/O unit: %v", err)
+	}
+}
+
+func TestUnitDoesNotTrustHost(t *testing.T) {
+	h, u := newKey(t), newKey(t)
+	ln, rejected := listen(t, ServerConfig{Security: secured(t, u, newKey(t).Fingerprint().String())})
+	host := secured(t, h, u.Fingerprint().String())
+	// The verdict comes over a connection that is about to be closed; it must
+	// not get lost however often.
+	for range 20 {
+		err := knock(t, ln, host)
+		var here, there *UntrustedError
+		want := fmt.Sprintf("the I/O unit at %v does not trust this side's key %v; add it there with --trust %v", ln.Addr(), h.Fingerprint(), h.Fingerprint())
+		if !errors.As(err, &here) || !here.Ours || here.Error() != want {
+			t.Fatalf("host: %v", err)
+		}
+		if err := rejected.next(t); !errors.As(err, &there) || there.Ours || there.Fingerprint != h.Fingerprint() {
+			t.Fatalf("I/O unit: %v", err)
+		}
+	}
+}
+
+func TestInsecure(t *testing.T) {
+	ln, _ := listen(t, ServerConfig{Security: insecure(t)})
+	c, s := establish(t, ln, insecure(t))
+	if !c.Peer().Insecure || !s.Peer().Insecure || c.Peer().Name != "" {
+		t.Errorf("peers are %v and %v", c.Peer(), s.Peer())
+	}
+}
+
+func TestOneSideInsecure(t *testing.T) {
+	h, u := newKey(t), newKey(t)
+	for _, tt := range []struct {
+		name       string
+		host, unit *Security
+	}{
+		{"host", insecure(t), secured(t, u, h.Fingerprint().String())},
+		{"I/O unit", secured(t, h, u.Fingerprint().String()), insecure(t)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ln, rejected := listen(t, ServerConfig{Security: tt.unit})
+			if err := knock(t, ln, tt.host); !errors.Is(err, ErrSecurityMode) {
+				t.Errorf("host: %v", err)
+			}
+			if err := rejected.next(t); !errors.Is(err, ErrSecurityMode) {
+				t.Errorf("I/O unit: %v", err)
+			}
+		})
+	}
+}
+
+func TestNotSplitnic(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		if nc, err := ln.Accept(); err == nil {
+			nc.Write([]byte("220 mail.example ESMTP\r\n"))
+			nc.Close()
+		}
+	}()
+	_, err = Dial(testContext(t), ln.Addr().String(), ClientConfig{Security: insecure(t)})
+	if !errors.Is(err, ErrNotSplitnic) {
+		t.Errorf("host: %v", err)
+	}
+
+	unit, rejected := listen(t, ServerConfig{Security: insecure(t)})
+	nc, err := net.Dial("tcp", unit.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	nc.Write([]byte("GET / HTTP/1.0\r\n\r\n"))
+	if err := rejected.next(t); !errors.Is(err, ErrNotSplitnic) {
+		t.Errorf("I/O unit: %v", err)
+	}
+}
+
+// authority issues certificates.
+type authority struct {
+	key  ed25519.PrivateKey
+	cert *x509.Certificate
+	file string
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key := newKey(t).private
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "cluster authority"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{key, cert, writePEM(t, "CERTIFICATE", der)}
+}
+
+// issue returns a file with a certificate for key.
+func (a *authority) issue(t *testing.T, key *Key, name string, usage x509.ExtKeyUsage) string {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.private.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writePEM(t, "CERTIFICATE", der)
+}
+
+// member is the Security of one who has a certificate of a and trusts a.
+func (a *authority) member(t *testing.T, name string, usage x509.ExtKeyUsage) *Security {
+	t.Helper()
+	key := newKey(t)
+	var trust Trust
+	if err := trust.AddCA(a.file); err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewSecurity(key, a.issue(t, key, name, usage), &trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func writePEM(t *testing.T, kind string, der []byte) string {
+	t.Helper()
+	return writeFile(t, string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
+}
+
+func writeFile(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestAuthority(t *testing.T) {
+	a := newAuthority(t)
+	unit := a.member(t, "gw1.cluster", x509.ExtKeyUsageServerAuth)
+	ln, rejected := listen(t, ServerConfig{Security: unit})
+	c, s := establish(t, ln, a.member(t, "node17.cluster", x509.ExtKeyUsageClientAuth))
+	if c.Peer().Name != "gw1.cluster" || s.Peer().Name != "node17.cluster" {
+		t.Errorf("peers are %v and %v", c.Peer(), s.Peer())
+	}
+
+	var untrusted *UntrustedError
+	// Another authority's certificate, and a self-signed one.
+	for name, err := range map[string]error{
+		"stranger":    knock(t, ln, trusting(t, newAuthority(t), a)),
+		"self-signed": knock(t, ln, secured(t, newKey(t), unit.Fingerprint().String())),
+		"unit's":      knock(t, ln, a.member(t, "gw2.cluster", x509.ExtKeyUsageServerAuth)),
+	} {
+		if !errors.As(err, &untrusted) || !untrusted.Ours {
+			t.Errorf("%s: host: %v", name, err)
+		}
+		if err := rejected.next(t); !errors.As(err, &untrusted) || untrusted.Ours {
+			t.Errorf("%s: I/O unit: %v", name, err)
+		}
+	}
+
+	// A host that plays the I/O unit.
+	rogue, _ := listen(t, ServerConfig{Security: a.member(t, "node18.cluster", x509.ExtKeyUsageClientAuth)})
+	if err := knock(t, rogue, a.member(t, "node17.cluster", x509.ExtKeyUsageClientAuth)); !errors.As(err, &untrusted) || untrusted.Ours {
+		t.Errorf("host with a host's certificate as I/O unit: %v", err)
+	}
+}
+
+// trusting has a certificate of one authority and trusts another.
+func trusting(t *testing.T, issuer, trusted *authority) *Security {
+	t.Helper()
+	key := newKey(t)
+	var trust Trust
+	if err := trust.AddCA(trusted.file); err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewSecurity(key, issuer.issue(t, key, "stranger", x509.ExtKeyUsageClientAuth), &trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestNewSecurityRefuses(t *testing.T) {
+	a := newAuthority(t)
+	key := newKey(t)
+	var trust Trust
+	if err := trust.AddCA(a.file); err != nil {
+		t.Fatal(err)
+	}
+	others := a.issue(t, newKey(t), "other", x509.ExtKeyUsageClientAuth)
+	for name, err := range map[string]error{
+		"nobody trusted":    second(NewSecurity(key, "", &Trust{})),
+		"other's key":       second(NewSecurity(key, others, &trust)),
+		"no certificate":    second(NewSecurity(key, writeFile(t, "hello"), &trust)),
+		"bad certificate":   second(NewSecurity(key, writePEM(t, "CERTIFICATE", []byte{1}), &trust)),
+		"missing file":      second(NewSecurity(key, "/nonexistent/cert.pem", &trust)),
+		"missing authority": trust.AddCA("/nonexistent/ca.pem"),
+		"empty authority":   trust.AddCA(writeFile(t, "")),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func second(_ *Security, err error) error { return err }
+
+func TestTrust(t *testing.T) {
+	a, b := newKey(t).Fingerprint(), newKey(t).Fingerprint()
+	file := writeFile(t, fmt.Sprintf("# hosts\n\n node1=%v  # rack 1\n\t%v\n", a, b))
+	var trust Trust
+	if err := trust.AddFile(file); err != nil {
+		t.Fatal(err)
+	}
+	if name, ok := trust.pins[a]; !ok || name != "node1" {
+		t.Errorf("%v is %q, %v", a, name, ok)
+	}
+	if name, ok := trust.pins[b]; !ok || name != "" {
+		t.Errorf("%v is %q, %v", b, name, ok)
+	}
+	if err := trust.Add("node1=" + a.String()); err != nil {
+		t.Errorf("the same again: %v", err)
+	}
+	for _, entry := range []string{
+		"", "node1", "sha256:", "=" + b.String(), "node 1=" + b.String(), "node2=" + a.String(),
+		a.String()[:49], a.String() + "A", "sha512:" + a.String()[7:], strings.ToUpper(a.String()),
+	} {
+		if err := trust.Add(entry); err == nil {
+			t.Errorf("%q was taken", entry)
+		}
+	}
+	if err := trust.AddFile("/nonexistent/trust"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("missing file: %v", err)
+	}
+}
+
+func TestMistakenKeyFileIsNotQuoted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	if err := SaveKey(path, newKey(t)); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := strings.Split(string(b), "\n")[1]
+	var trust Trust
+	for _, err := range []error{trust.AddFile(path), trust.Add(secret), trust.AddCA(path)} {
+		if err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("error %v", err)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"time"
+)
+
+// Server is the I/O unit's end of a session's connection.
+type Server struct {
+	*Conn
+	next    step
+	hello   Hello
+	welcome Welcome
+}
+
+// lingerTimeout is how long a connection whose peer was not authenticated is
+// kept to discard what it sends.
+const lingerTimeout = time.Second
+
+// meet authenticates the host and reads its hello.
+func meet(ctx context.Context, c *Conn) (*Server, error) {
+	err := c.step(ctx, "authenticate", func() error {
+		err := c.tls.HandshakeContext(ctx)
+		if err != nil {
+			c.linger()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Conn: c, next: stepWelcome}
+	err = c.step(ctx, "hear the wishes of", func() error {
+		b, err := c.receive(typeHello)
+		if err != nil {
+			return err
+		}
+		s.hello, err = decodeHello(b)
+		var version *VersionError
+		switch {
+		case errors.As(err, &version):
+			s.refuse(CodeVersion, fmt.Sprintf("the I/O unit speaks protocol %v, the host %v", version.Local, version.Remote))
+		case err != nil:
+			s.refuse(CodeBadHello, err.Error())
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// linger lets the alert that TLS has sent arrive. Closing a socket with unread
+// data resets the connection, which can overtake the alert; and the host, for
+// which the handshake is over before its certificate is looked at, has sent its
+// hello by then.
+func (c *Conn) linger() {
+	half, ok := c.raw.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	c.raw.SetReadDeadline(time.Now().Add(lingerTimeout))
+	io.CopyN(io.Discard, c.raw, 2*maxFrame)
+}
+
+// Hello is what the host asks for. Its values are within their ranges, and the
+// mode is a word.
+func (s *Server) Hello() Hello { return s.hello }
+
+// Refuse tells the host that it gets no session, and closes. It takes the place
+// of Welcome. Busy, full and shutting down are refusals for now, which the host
+// tries again.
+func (s *Server) Refuse(code Code, message string) error {
+	if s.next != stepWelcome {
+		return fmt.Errorf("refuse: %w", ErrOrder)
+	}
+	s.next = stepNone
+	if !s.end(net.ErrClosed) {
+		return s.Close()
+	}
+	err := s.refuse(code, message)
+	if err != nil {
+		err = fmt.Errorf("refuse %v: %w", s.Conn, err)
+	}
+	return errors.Join(err, s.Close())
+}
+
+func (s *Server) refuse(code Code, message string) error {
+	return s.farewell(refuseMessage{typeRefuse, code, text(message), spoken, code.retry()})
+}
+
+// Welcome sends what the I/O unit grants and returns the addresses of the
+// host's queue pairs. Of the features and offloads in welcome those are sent
+// that the host has too; Version is set, Session too if it is empty.
+func (s *Server) Welcome(ctx context.Context, welcome Welcome) (Accept, error) {
+	if s.next != stepWelcome {
+		return Accept{}, fmt.Errorf("welcome: %w", ErrOrder)
+	}
+	s.next = stepNone
+	var accept Accept
+	err := s.step(ctx, "exchange channels with", func() error {
+		if welcome.Session == "" {
+			welcome.Session = newSessionID()
+		}
+		welcome.Version = spoken.Max
+		welcome.Offloads &= s.hello.Offloads
+		welcome.Features = slices.DeleteFunc(slices.Clone(welcome.Features), func(f string) bool {
+			return !slices.Contains(s.hello.Features, f)
+		})
+		if err := welcome.validate(&s.hello); err != nil {
+			return fmt.Errorf("%w welcome: %w", errOwn, err)
+		}
+		s.welcome = welcome
+		if err := s.send(welcomeMessage{typeWelcome, welcome}); err != nil {
+			return err
+		}
+		b, err := s.receive(typeAccept)
+		if err != nil {
+			return err
+		}
+		accept, err = decodeAccept(b, &s.welcome)
+		return err
+	})
+	if err != nil {
+		return Accept{}, err
+	}
+	s.next = stepReady
+	return accept, nil
+}
+
+// Ready tells the host that the I/O unit's queue pairs are connected and their
+// receives posted, and waits until the host says the same. The session is then
+// established.
+func (s *Server) Ready(ctx context.Context) error {
+	if s.next != stepReady {
+		return fmt.Errorf("ready: %w", ErrOrder)
+	}
+	s.next = stepNone
+	err := s.step(ctx, "establish the session with", func() error {
+		if err := s.send(readyMessage{typeReady}); err != nil {
+			return err
+		}
+		_, err := s.receive(typeReady)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.establish()
+}
+
+// SessionID is the identifier that Welcome sent, for logs on both sides.
+func (s *Server) SessionID() string { return s.welcome.Session }
+
+func newSessionID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}

@@ -1,0 +1,559 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// testContext ends a test that hangs; no test waits for it.
+func testContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func newKey(t testing.TB) *Key {
+	t.Helper()
+	key, err := GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// secured is the Security of key that trusts the given entries.
+func secured(t testing.TB, key *Key, trusted ...string) *Security {
+	t.Helper()
+	var trust Trust
+	for _, entry := range trusted {
+		if err := trust.Add(entry); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := NewSecurity(key, "", &trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func insecure(t testing.TB) *Security {
+	t.Helper()
+	s, err := Insecure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// friends are the Securities of a host and an I/O unit that trust each other
+// under the names of host1 and unit1.
+func friends(t testing.TB) (host, unit *Security) {
+	h, u := newKey(t), newKey(t)
+	return secured(t, h, "unit1="+u.Fingerprint().String()), secured(t, u, "host1="+h.Fingerprint().String())
+}
+
+// rejections collects what a listener rejects.
+type rejections chan error
+
+func (r rejections) add(_ net.Addr, err error) { r <- err }
+
+func (r rejections) next(t testing.TB) error {
+	t.Helper()
+	select {
+	case err := <-r:
+		return err
+	case <-testContext(t).Done():
+		t.Fatal("nothing was rejected")
+		return nil
+	}
+}
+
+func listen(t testing.TB, cfg ServerConfig) (*Listener, rejections) {
+	t.Helper()
+	rejected := make(rejections, 100)
+	cfg.Rejected = rejected.add
+	if cfg.HandshakeTimeout == 0 {
+		cfg.HandshakeTimeout = time.Minute
+	}
+	ln, err := Listen("127.0.0.1:0", cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ln.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return ln, rejected
+}
+
+func dial(t testing.TB, ln *Listener, s *Security) (*Client, error) {
+	t.Helper()
+	c, err := Dial(testContext(t), ln.Addr().String(), ClientConfig{Security: s, HandshakeTimeout: time.Minute})
+	if err == nil {
+		t.Cleanup(func() { c.Close() })
+	}
+	return c, err
+}
+
+// knock dials, says hello and returns the error of whichever failed.
+func knock(t testing.TB, ln *Listener, s *Security) error {
+	t.Helper()
+	c, err := dial(t, ln, s)
+	if err != nil {
+		return err
+	}
+	_, err = c.Hello(testContext(t), testHello())
+	return err
+}
+
+func testHello() Hello {
+	return Hello{
+		Features: []string{"early", "late"},
+		Name:     "node17.example",
+		Software: "splitnic test",
+		Mode:     ModeImm,
+		Queues:   2,
+		Pools:    2,
+		MaxMTU:   9000,
+		Offloads: protocol.OffloadChecksum | protocol.OffloadTSO4,
+		MAC:      protocol.MAC{2, 0, 0, 0, 0, 1},
+	}
+}
+
+func testChannels(first uint32, n int) []Channel {
+	channels := make([]Channel, n)
+	for i := range channels {
+		channels[i] = Channel{QPN: first + uint32(i), PSN: 0xabcdef - uint32(i), GID: GID{0xfe, 0x80, 15: byte(i)}, LID: 7, MTU: 1024}
+	}
+	return channels
+}
+
+func testWelcome() Welcome {
+	return Welcome{
+		Features:        []string{"late", "later"},
+		Session:         "s-1",
+		Name:            "gw1",
+		Software:        "splitnic test",
+		Mode:            ModeImm,
+		Queues:          2,
+		Pools:           3,
+		MAC:             protocol.MAC{2, 0, 0, 0, 0, 1},
+		MTU:             1500,
+		Link:            Link{Up: true, SpeedMbps: 25000},
+		Offloads:        protocol.OffloadTSO4 | protocol.OffloadTSO6,
+		ControlReceives: ControlReceives(2 * 2),
+		Channels:        testChannels(100, 3),
+	}
+}
+
+func testAccept() Accept {
+	return Accept{ControlReceives: ControlReceives(3 * 2), Channels: testChannels(200, 3)}
+}
+
+// establish runs a whole handshake and returns both ends.
+func establish(t testing.TB, ln *Listener, host *Security) (*Client, *Server) {
+	t.Helper()
+	ctx := testContext(t)
+	c, err := dial(t, ln, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clientErr := make(chan error, 1)
+	go func() {
+		clientErr <- func() error {
+			if _, err := c.Hello(ctx, testHello()); err != nil {
+				return err
+			}
+			if err := c.Accept(ctx, testAccept()); err != nil {
+				return err
+			}
+			return c.Ready(ctx)
+		}()
+	}()
+	s, err := ln.Accept(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if _, err := s.Welcome(ctx, testWelcome()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-clientErr; err != nil {
+		t.Fatal(err)
+	}
+	return c, s
+}
+
+func waitDone(t testing.TB, c *Conn) error {
+	t.Helper()
+	select {
+	case <-c.Done():
+		return c.Err()
+	case <-testContext(t).Done():
+		t.Fatalf("the connection with %v did not end", c)
+		return nil
+	}
+}
+
+func TestHandshake(t *testing.T) {
+	host, unit := friends(t)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	ctx := testContext(t)
+
+	c, err := dial(t, ln, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	welcomes := make(chan Welcome, 1)
+	accepted := make(chan error, 1)
+	go func() {
+		w, err := c.Hello(ctx, testHello())
+		welcomes <- w
+		if err == nil {
+			err = c.Accept(ctx, testAccept())
+		}
+		accepted <- err
+	}()
+	s, err := ln.Accept(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if diff := cmp.Diff(testHello(), s.Hello()); diff != "" {
+		t.Errorf("hello (-sent +heard):\n%s", diff)
+	}
+	accept, err := s.Welcome(ctx, testWelcome())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(testAccept(), accept); diff != "" {
+		t.Errorf("accept (-sent +heard):\n%s", diff)
+	}
+	want := testWelcome()
+	want.Version = 1
+	want.Features = []string{"late"}
+	want.Offloads = protocol.OffloadTSO4
+	if diff := cmp.Diff(want, <-welcomes); diff != "" {
+		t.Errorf("welcome (-want +heard):\n%s", diff)
+	}
+	select {
+	case err := <-accepted:
+		t.Fatalf("the host's Accept returned before the I/O unit was ready: %v", err)
+	default:
+	}
+	ready := make(chan error, 1)
+	go func() { ready <- s.Ready(ctx) }()
+	if err := <-accepted; err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ready:
+		t.Fatalf("the I/O unit's Ready returned before the host was ready: %v", err)
+	default:
+	}
+	if err := c.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ready; err != nil {
+		t.Fatal(err)
+	}
+
+	if got := c.Peer(); got != (Identity{Name: "unit1", Fingerprint: unit.Fingerprint()}) {
+		t.Errorf("the host sees %v", got)
+	}
+	if got := s.Peer(); got != (Identity{Name: "host1", Fingerprint: host.Fingerprint()}) {
+		t.Errorf("the I/O unit sees %v", got)
+	}
+	if c.Err() != nil || s.Err() != nil {
+		t.Errorf("established, but with errors %v and %v", c.Err(), s.Err())
+	}
+}
+
+func TestBye(t *testing.T) {
+	host, unit := friends(t)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	for _, fromHost := range []bool{true, false} {
+		c, s := establish(t, ln, host)
+		from, to := s.Conn, c.Conn
+		if fromHost {
+			from, to = c.Conn, s.Conn
+		}
+		if err := from.Bye(CodeShuttingDown, "told\nto"); err != nil {
+			t.Error(err)
+		}
+		var bye *ByeError
+		if err := waitDone(t, to); !errors.As(err, &bye) || *bye != (ByeError{CodeShuttingDown, "told?to"}) {
+			t.Errorf("fromHost=%v: the other side ended with %v", fromHost, err)
+		}
+		if err := waitDone(t, from); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("fromHost=%v: this side ended with %v", fromHost, err)
+		}
+		if err := errors.Join(from.Bye(CodeShuttingDown, "again"), from.Close(), to.Close()); err != nil {
+			t.Errorf("closing again: %v", err)
+		}
+	}
+}
+
+func TestPeerGone(t *testing.T) {
+	host, unit := friends(t)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	for _, host1 := range []bool{true, false} {
+		c, s := establish(t, ln, host)
+		dying, left := s.Conn, c.Conn
+		if host1 {
+			dying, left = c.Conn, s.Conn
+		}
+		// What the kernel does for a killed process.
+		dying.raw.Close()
+		if err := waitDone(t, left); !errors.Is(err, ErrPeerGone) {
+			t.Errorf("ended with %v", err)
+		}
+	}
+}
+
+func TestPeerGoneDuringHandshake(t *testing.T) {
+	host, unit := friends(t)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	c, err := dial(t, ln, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		if s, err := ln.Accept(testContext(t)); err == nil {
+			s.Close()
+		}
+	}()
+	if _, err := c.Hello(testContext(t), testHello()); !errors.Is(err, ErrPeerGone) {
+		t.Errorf("hello: %v", err)
+	}
+	if err := waitDone(t, c.Conn); !errors.Is(err, ErrPeerGone) {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestRefuse(t *testing.T) {
+	host, unit := friends(t)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	for code, retry := range map[Code]bool{CodeFull: true, CodeBusy: true, CodeShuttingDown: true, CodePolicy: false, CodeMode: false} {
+		refused := make(chan error, 1)
+		go func() {
+			s, err := ln.Accept(testContext(t))
+			if err == nil {
+				err = s.Refuse(code, "not you")
+			}
+			refused <- err
+		}()
+		var got *RefusedError
+		if err := knock(t, ln, host); !errors.As(err, &got) || *got != (RefusedError{code, "not you", retry}) {
+			t.Errorf("%s: host got %v", code, err)
+		}
+		if err := <-refused; err != nil {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+}
+
+func TestCloseUnblocksSteps(t *testing.T) {
+	host, unit := friends(t)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	c, err := dial(t, ln, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		if s, err := ln.Accept(testContext(t)); err == nil { // hello has arrived: the host waits
+			c.Close()
+			s.Close()
+		}
+	}()
+	if _, err := c.Hello(testContext(t), testHello()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("hello: %v", err)
+	}
+}
+
+func TestContextEndsStep(t *testing.T) {
+	host, unit := friends(t)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	c, err := dial(t, ln, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(testContext(t))
+	reason := errors.New("enough")
+	go func() {
+		if s, err := ln.Accept(ctx); err == nil {
+			cancel(reason)
+			s.Close()
+		}
+	}()
+	if _, err := c.Hello(ctx, testHello()); !errors.Is(err, reason) {
+		t.Errorf("hello: %v", err)
+	}
+	if _, err := ln.Accept(ctx); !errors.Is(err, reason) {
+		t.Errorf("accept: %v", err)
+	}
+}
+
+func TestDeadlineOfHandshake(t *testing.T) {
+	host, unit := friends(t)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	c, err := Dial(testContext(t), ln.Addr().String(), ClientConfig{Security: host, HandshakeTimeout: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// Nobody accepts: the welcome does not come.
+	_, err = c.Hello(testContext(t), testHello())
+	if err == nil || !strings.Contains(err.Error(), "no answer in time") {
+		t.Errorf("hello: %v", err)
+	}
+}
+
+func TestStepsInOrder(t *testing.T) {
+	host, unit := friends(t)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	ctx := testContext(t)
+	c, s := establish(t, ln, host)
+	_, helloErr := c.Hello(ctx, testHello())
+	_, welcomeErr := s.Welcome(ctx, testWelcome())
+	for i, err := range []error{helloErr, c.Accept(ctx, testAccept()), c.Ready(ctx), welcomeErr, s.Ready(ctx), s.Refuse(CodeBusy, "")} {
+		if !errors.Is(err, ErrOrder) {
+			t.Errorf("step %d after the handshake: %v", i, err)
+		}
+	}
+	if c.Err() != nil || s.Err() != nil {
+		t.Errorf("the session ended: %v, %v", c.Err(), s.Err())
+	}
+}
+
+func TestListenerCloseKeepsSessions(t *testing.T) {
+	host, unit := friends(t)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	c, s := establish(t, ln, host)
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ln.Accept(testContext(t)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("accept: %v", err)
+	}
+	if err := c.Bye(CodeShuttingDown, "end"); err != nil {
+		t.Error(err)
+	}
+	var bye *ByeError
+	if err := waitDone(t, s.Conn); !errors.As(err, &bye) {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestOwnMistakesAreNotSent(t *testing.T) {
+	host, unit := friends(t)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	ctx := testContext(t)
+
+	c, err := dial(t, ln, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hello := testHello()
+	hello.Queues = 0
+	if _, err := c.Hello(ctx, hello); !errors.Is(err, ErrMessage) {
+		t.Errorf("hello: %v", err)
+	}
+
+	c, err = dial(t, ln, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		if s, err := ln.Accept(ctx); err == nil {
+			w := testWelcome()
+			w.MTU = 9001
+			if _, err := s.Welcome(ctx, w); !errors.Is(err, ErrMessage) {
+				t.Errorf("welcome: %v", err)
+			}
+		}
+	}()
+	var bye *ByeError
+	if _, err := c.Hello(ctx, testHello()); !errors.As(err, &bye) || bye.Code != CodeFailed {
+		t.Errorf("hello: %v", err)
+	}
+}
+
+func TestChannelIsAddress(t *testing.T) {
+	want := fabric.Address{GID: [16]byte{1, 15: 2}, LID: 3, QPN: 4, PSN: 5, MTU: 4096}
+	if got := ChannelOf(want).Address(); got != want {
+		t.Errorf("%+v became %+v", want, got)
+	}
+}
+
+func TestWithPort(t *testing.T) {
+	for addr, want := range map[string]string{
+		"gw1":           "gw1:7580",
+		"gw1:1":         "gw1:1",
+		"10.0.0.1":      "10.0.0.1:7580",
+		"fd00::1":       "[fd00::1]:7580",
+		"[fd00::1]":     "[fd00::1]:7580",
+		"[fd00::1]:99":  "[fd00::1]:99",
+		"fe80::1%eth0":  "[fe80::1%eth0]:7580",
+		"":              ":7580",
+		":7":            ":7",
+		"what:is:this?": "what:is:this?",
+	} {
+		if got := withPort(addr); got != want {
+			t.Errorf("%q: %q, want %q", addr, got, want)
+		}
+	}
+}
+
+func TestHeartbeats(t *testing.T) {
+	host, unit := friends(t)
+	ln, _ := listen(t, ServerConfig{Security: unit, PeerTimeout: 400 * time.Millisecond})
+	ctx := testContext(t)
+	c, err := dial(t, ln, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		if _, err := c.Hello(ctx, testHello()); err == nil {
+			if err := c.Accept(ctx, testAccept()); err == nil {
+				c.send(readyMessage{typeReady}) // and no reader: the test reads itself
+			}
+		}
+	}()
+	s, err := ln.Accept(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Welcome(ctx, testWelcome()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if b, err := readFrame(c.tls); err != nil || len(b) != 0 {
+			t.Fatalf("instead of a heartbeat: %q, %v", b, err)
+		}
+	}
+	if s.Err() != nil {
+		t.Error(s.Err())
+	}
+}
