@@ -1,0 +1,80 @@
+package verbs
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+func TestOpError(t *testing.T) {
+	for _, c := range []struct {
+		err  *OpError
+		want string
+	}{
+		{&OpError{Op: "list RDMA devices", Err: io.EOF}, "list RDMA devices: EOF"},
+		{&OpError{Op: "open device", Device: "rxe0", Err: syscall.ENODEV, Hint: "look"}, "rxe0: open device: no such device (look)"},
+		{&OpError{Op: "post send", Device: "rxe0", QPN: 0x11, Err: io.EOF}, "rxe0: queue pair 0x11: post send: EOF"},
+	} {
+		if got := c.err.Error(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+	err := opErr("rxe0", "x", syscall.EOPNOTSUPP, "")
+	if !errors.Is(err, fabric.ErrUnsupported) || !errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Errorf("%v is neither", err)
+	}
+	if err := opErr("rxe0", "x", syscall.EINVAL, ""); errors.Is(err, fabric.ErrUnsupported) || !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestHints(t *testing.T) {
+	l := fabric.Limits{MaxQPWR: 100, MaxCQE: 200, CompVectors: 4}
+	local, remote := GID{15: 1}, GID{15: 2}
+	for _, c := range []struct {
+		name, got string
+		parts     []string // none: no hint
+	}{
+		{"memlock", regHint(syscall.ENOMEM, 1<<20, 64<<10, true), []string{"RLIMIT_MEMLOCK is 64 KiB", "1024 KiB", "ulimit -l unlimited", "LimitMEMLOCK=infinity", "CAP_IPC_LOCK"}},
+		{"no memory", regHint(syscall.ENOMEM, 1, 0, false), []string{"out of memory"}},
+		{"read-only", regHint(syscall.EFAULT, 1, 0, false), []string{"not writable"}},
+		{"reg other", regHint(syscall.EIO, 1, 0, false), nil},
+		{"no ARP", rtrHint(syscall.ETIMEDOUT, local, remote), []string{"ARP", "GID ::2 to ::1"}},
+		{"wrong GID", rtrHint(syscall.EINVAL, local, remote), []string{"local GID ::1", "remote GID ::2"}},
+		{"rtr other", rtrHint(syscall.EIO, local, remote), nil},
+		{"no device", openHint(syscall.ENODEV), []string{"rdma link add"}},
+		{"no rights", openHint(syscall.EACCES), []string{"root"}},
+		{"no uverbs", openHint(syscall.ENOENT), []string{"ib_uverbs"}},
+		{"open other", openHint(syscall.EIO), nil},
+		{"cq", cqHint(syscall.EINVAL, 300, 9, l), []string{"1 … 200", "0 … 3", "300", "9"}},
+		{"cq other", cqHint(syscall.EIO, 300, 9, l), nil},
+		{"qp", qpHint(syscall.EINVAL, fabric.QPConfig{MaxSend: 300, MaxInline: 7}, l), []string{"300 sends", "7 bytes inline", "at most 100"}},
+		{"qp memory", qpHint(syscall.ENOMEM, fabric.QPConfig{}, l), []string{"RLIMIT_MEMLOCK"}},
+		{"qp other", qpHint(syscall.EIO, fabric.QPConfig{}, l), nil},
+	} {
+		if (c.got == "") != (c.parts == nil) {
+			t.Errorf("%s: %q", c.name, c.got)
+		}
+		for _, p := range c.parts {
+			if !strings.Contains(c.got, p) {
+				t.Errorf("%s: %q lacks %q", c.name, c.got, p)
+			}
+		}
+	}
+}
+
+func TestMemlockLimit(t *testing.T) {
+	var r syscall.Rlimit
+	const memlock = 8 // RLIMIT_MEMLOCK of setrlimit(2)
+	if err := syscall.Getrlimit(memlock, &r); err != nil {
+		t.Fatal(err)
+	}
+	limit, limited := MemlockLimit()
+	if limited != (r.Cur != ^uint64(0)) || limited && limit != r.Cur {
+		t.Errorf("%d, %v; the kernel says %d", limit, limited, r.Cur)
+	}
+}

@@ -1,0 +1,142 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pipeFD is a pollFD on a pipe, one byte per event.
+func pipeFD(t *testing.T) (p *pollFD, event func()) {
+	t.Helper()
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	var b [1]byte
+	p = newPollFD(fds[0], func() syscall.Errno {
+		n, err := unix.Read(fds[0], b[:])
+		if n == 1 {
+			return 0
+		}
+		var no syscall.Errno
+		if !errors.As(err, &no) {
+			return syscall.EPIPE // end of file
+		}
+		return no
+	})
+	t.Cleanup(func() {
+		if err := p.close(); err != nil {
+			t.Error(err)
+		}
+		for _, fd := range fds {
+			if err := unix.Close(fd); err != nil {
+				t.Error(err) // somebody else closed it
+			}
+		}
+	})
+	one := []byte{1}
+	return p, func() {
+		if _, err := unix.Write(fds[1], one); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func waiting(p *pollFD, ctx context.Context) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- p.wait(ctx) }()
+	return done
+}
+
+func TestPollFD(t *testing.T) {
+	p, event := pipeFD(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for range 3 {
+		done := waiting(p, ctx)
+		event()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	done := waiting(p, ctx)
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Fatalf("cancelled: %v", err)
+	}
+	event()
+	if err := p.wait(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("cancelled before: %v", err)
+	}
+	// The event is still there for a context that is not done.
+	if err := p.wait(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	if err := p.wait(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("past the deadline: %v", err)
+	}
+}
+
+// A cancellation that comes late does not end the wait of another context.
+func TestPollFDStaleCancellation(t *testing.T) {
+	p, event := pipeFD(t)
+	for range 200 {
+		old, cancel := context.WithCancel(context.Background())
+		event()
+		if err := p.wait(old); err != nil {
+			t.Fatal(err)
+		}
+		done := waiting(p, context.Background())
+		cancel()
+		event()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestPollFDClose(t *testing.T) {
+	for range 100 {
+		p, _ := pipeFD(t)
+		a, b := waiting(p, context.Background()), waiting(p, context.Background())
+		if err := p.close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, done := range []<-chan error{a, b} {
+			if err := <-done; !errors.Is(err, net.ErrClosed) {
+				t.Fatalf("closed: %v", err)
+			}
+		}
+		if err := p.wait(context.Background()); !errors.Is(err, net.ErrClosed) {
+			t.Fatalf("closed before: %v", err)
+		}
+	}
+}
+
+// A second waiter gives up in time although the first one holds the turn.
+func TestPollFDTurns(t *testing.T) {
+	p, event := pipeFD(t)
+	first := waiting(p, context.Background())
+	short, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	second := waiting(p, short)
+	if err := <-second; !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("second waiter: %v", err)
+	}
+	event()
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,99 @@
+package verbs
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// sysfs makes a tree like /sys/class/infiniband.
+func sysfs(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		p := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestCountersFromSysfs(t *testing.T) {
+	root := sysfs(t, map[string]string{
+		"mlx5_0/ports/1/counters/port_xmit_data":    "18446744073709551615\n",
+		"mlx5_0/ports/1/counters/broken":            "N/A\n",
+		"mlx5_0/ports/1/hw_counters/rcvd_rnr_err":   "7\n",
+		"mlx5_0/ports/1/hw_counters/lifespan":       "10\n",
+		"mlx5_0/ports/2/hw_counters/rcvd_rnr_err":   "8\n",
+		"mlx5_0/hw_counters/out_of_buffer":          "3\n",
+		"rxe0/ports/1/hw_counters/sent_pkts":        "5\n",
+		"rxe0/ports/1/counters/VL15_dropped/nested": "1\n",
+	})
+	for _, c := range []struct {
+		dev  string
+		port int
+		want map[string]uint64
+	}{
+		{"mlx5_0", 1, map[string]uint64{"port_xmit_data": 1<<64 - 1, "rcvd_rnr_err": 7, "out_of_buffer": 3}},
+		{"mlx5_0", 2, map[string]uint64{"rcvd_rnr_err": 8, "out_of_buffer": 3}},
+		{"rxe0", 1, map[string]uint64{"sent_pkts": 5}},
+	} {
+		got, err := countersIn(root, c.dev, c.port)
+		if err != nil || !maps.Equal(got, c.want) {
+			t.Errorf("%s port %d: %v, %v", c.dev, c.port, got, err)
+		}
+	}
+	for _, port := range []int{0, 3} {
+		if _, err := countersIn(root, "mlx5_0", port); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("port %d: %v", port, err)
+		}
+	}
+}
+
+func TestDriverFromSysfs(t *testing.T) {
+	root := sysfs(t, map[string]string{
+		"rxe0/parent":          "eth0\n",
+		"siw0/node_guid":       "0\n",
+		"mlx5_0/device/vendor": "0x15b3\n",
+		// Some other driver's file of that name does not make it Soft-RoCE.
+		"mlx5_0/parent": "x\n",
+	})
+	if err := os.Symlink("/sys/bus/pci/drivers/mlx5_core", filepath.Join(root, "mlx5_0/device/driver")); err != nil {
+		t.Fatal(err)
+	}
+	for dev, want := range map[string]string{"rxe0": "rdma_rxe", "siw0": "", "mlx5_0": "mlx5_core", "none": ""} {
+		if got := driverIn(root, dev); got != want {
+			t.Errorf("driver of %s is %q, want %q", dev, got, want)
+		}
+	}
+	if windowBounds("rdma_rxe") || !windowBounds("mlx5_core") {
+		t.Error("all but Soft-RoCE enforce the bounds of a window")
+	}
+}
+
+func TestNetdevsFromSysfs(t *testing.T) {
+	root := sysfs(t, map[string]string{
+		"mlx5_0/ports/1/gid_attrs/ndevs/0": "eth1\n",
+		"mlx5_0/ports/1/gid_attrs/ndevs/1": "eth1\n",
+		"mlx5_0/ports/1/gid_attrs/ndevs/2": "eth0\n",
+		"mlx5_0/ports/2/gid_attrs/ndevs/0": "eth2\n",
+		"mlx5_0/ports/2/gid_attrs/ndevs/1": "",
+		"ib0/ports/1/state":                "4: ACTIVE\n",
+	})
+	for dev, want := range map[string][]string{"mlx5_0": {"eth0", "eth1", "eth2"}, "ib0": nil} {
+		if got, err := netdevsIn(root, dev); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v", dev, got, err)
+		}
+	}
+	if _, err := netdevsIn(root, "none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("unknown device: %v", err)
+	}
+}
