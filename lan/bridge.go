@@ -56,13 +56,15 @@ func (p *bridgePort) create(cfg Config) error {
 		return err
 	}
 	p.offloads = p.dev.Offloads()
-	if err := p.dev.Enslave(p.index); err != nil {
+	// In this order the kernel's link watch hurries; a carrier that came
+	// before the device is up would wait for its next turn, up to a second.
+	if err := p.dev.Up(); err != nil {
 		return err
 	}
 	if err := p.dev.SetCarrier(true); err != nil {
 		return err
 	}
-	return p.dev.Up()
+	return p.dev.Enslave(p.index)
 }
 
 // Name implements Interface.

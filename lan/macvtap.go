@@ -90,7 +90,7 @@ func (m *macvtap) create(cfg Config) error {
 		return fmt.Errorf("setting %s to receive all multicast: %w", m.name, err)
 	}
 	if err := m.handle.LinkSetUp(link); err != nil {
-		if errors.Is(err, unix.EBUSY) {
+		if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EADDRINUSE) {
 			return fmt.Errorf("setting %s up: %w: %w (something else on %s has MAC address %v)", m.name, ErrInUse, err, m.nic, cfg.MAC)
 		}
 		return fmt.Errorf("setting %s up: %w", m.name, err)

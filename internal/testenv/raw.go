@@ -82,6 +82,9 @@ func (l *Listener) Next(match func(frame []byte) bool) (frame []byte, tci int) {
 	buf, oob := make([]byte, vnet.MaxFrame+1), make([]byte, 256)
 	for {
 		n, m, _, _, err := unix.Recvmsg(l.fd, buf, oob, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
 		if err != nil {
 			l.t.Fatalf("waiting for a frame: %v", err)
 		}
