@@ -25,12 +25,15 @@ func (q *qp) execute(w *work) (fabric.Status, outcome) {
 		q.net.keys.Lock()
 		if !w.bind.window.attach(q, w.bind) {
 			s = fabric.StatusMWBindErr
+		} else {
+			q.sent.sent(w)
 		}
 		q.net.keys.Unlock()
 	case fabric.OpLocalInv:
 		q.net.keys.Lock()
 		if win := q.boundWindow(w.RKey); win != nil {
 			win.detach()
+			q.sent.sent(w)
 		} else {
 			s = fabric.StatusLocQPOpErr
 		}
@@ -43,9 +46,6 @@ func (q *qp) execute(w *work) (fabric.Status, outcome) {
 		q.net.keys.RLock()
 		s, o = q.transmit(w)
 		q.net.keys.RUnlock()
-	}
-	if o == done && s == fabric.StatusSuccess {
-		q.sent.sent(w)
 	}
 	return s, o
 }
@@ -93,7 +93,10 @@ func (q *qp) transmit(w *work) (fabric.Status, outcome) {
 		}
 		p.resp.Unlock()
 	}
-	if q.cfg.Transport == fabric.UC && (o != done || s != fabric.StatusSuccess) {
+	switch {
+	case o == done && s == fabric.StatusSuccess:
+		q.sent.sent(w)
+	case q.cfg.Transport == fabric.UC:
 		q.sent.Drops++
 		return fabric.StatusSuccess, done
 	}
