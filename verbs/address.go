@@ -26,3 +26,23 @@ func checkAddress(a fabric.Address, l LinkLayer) error {
 	}
 	return nil
 }
+
+// checkTiming says which of the timers ibv_modify_qp(3) would refuse. It is
+// asked before the first transition, so that a refusal leaves the queue pair
+// where it was.
+func checkTiming(t fabric.Timing) error {
+	for _, f := range []struct {
+		name       string
+		value, max uint8
+	}{
+		{"timeout", t.Timeout, 31},
+		{"retry count", t.RetryCount, 7},
+		{"receiver-not-ready retry count", t.RNRRetry, 7},
+		{"receiver-not-ready timer", t.MinRNRTimer, 31},
+	} {
+		if f.value > f.max {
+			return fmt.Errorf("%s %d is over %d", f.name, f.value, f.max)
+		}
+	}
+	return nil
+}

@@ -85,3 +85,16 @@ func TestCheckAddress(t *testing.T) {
 		}
 	}
 }
+
+func TestCheckTiming(t *testing.T) {
+	for _, good := range []fabric.Timing{{}, {Timeout: 31, RetryCount: 7, RNRRetry: 7, MinRNRTimer: 31}} {
+		if err := checkTiming(good); err != nil {
+			t.Errorf("%+v: %v", good, err)
+		}
+	}
+	for _, bad := range []fabric.Timing{{Timeout: 32}, {RetryCount: 8}, {RNRRetry: 8}, {MinRNRTimer: 32}} {
+		if err := checkTiming(bad); err == nil {
+			t.Errorf("%+v is taken", bad)
+		}
+	}
+}

@@ -231,7 +231,7 @@ func (q *QP) ToRTR(remote fabric.Address, t fabric.Timing) error {
 	q.ctl.Lock()
 	defer q.ctl.Unlock()
 	t = t.WithDefaults()
-	if err := q.checkRemote(remote); err != nil {
+	if err := q.checkConnect(remote, t); err != nil {
 		return err
 	}
 	c := q.pd.ctx
@@ -263,9 +263,13 @@ func (q *QP) ToRTR(remote fabric.Address, t fabric.Timing) error {
 	})
 }
 
-// checkRemote says which part of a peer's address cannot be right.
-func (q *QP) checkRemote(r fabric.Address) error {
-	if err := checkAddress(r, q.port.LinkLayer); err != nil {
+// checkConnect says which attribute of a connection cannot be right.
+func (q *QP) checkConnect(r fabric.Address, t fabric.Timing) error {
+	err := checkAddress(r, q.port.LinkLayer)
+	if err == nil {
+		err = checkTiming(t)
+	}
+	if err != nil {
 		return q.opErr("connect", fmt.Errorf("%w: %w", err, syscall.EINVAL), "")
 	}
 	return nil
@@ -276,6 +280,9 @@ func (q *QP) ToRTS(t fabric.Timing) error {
 	q.ctl.Lock()
 	defer q.ctl.Unlock()
 	t = t.WithDefaults()
+	if err := checkTiming(t); err != nil {
+		return q.opErr("connect", fmt.Errorf("%w: %w", err, syscall.EINVAL), "")
+	}
 	a := C.struct_snv_qp_attr{
 		sq_psn:        C.uint32_t(q.addr.PSN),
 		timeout:       C.uint8_t(t.Timeout),
@@ -287,12 +294,7 @@ func (q *QP) ToRTS(t fabric.Timing) error {
 	if q.cfg.Transport == fabric.RC {
 		mask |= rtsRC
 	}
-	return q.modify(StateRTS, mask, &a, func(no syscall.Errno) string {
-		if no == syscall.EINVAL {
-			return fmt.Sprintf("timeout %d must be below 32, retry count %d and RNR retry %d below 8", t.Timeout, t.RetryCount, t.RNRRetry)
-		}
-		return ""
-	})
+	return q.modify(StateRTS, mask, &a, nil)
 }
 
 // Connect implements fabric.QP.
