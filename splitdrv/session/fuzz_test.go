@@ -1,0 +1,117 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// again encodes a decoded message and decodes it again; the result must be the
+// same.
+func again[M any](t *testing.T, m M, encoded any, decodeAgain func([]byte) (M, error)) {
+	t.Helper()
+	frame, err := encodeFrame(encoded)
+	if err != nil {
+		t.Fatalf("%+v was accepted, but: %v", m, err)
+	}
+	b, err := readFrame(bytes.NewReader(frame))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m2, err := decodeAgain(b)
+	if err != nil {
+		t.Fatalf("%s was encoded, but: %v", b, err)
+	}
+	if diff := cmp.Diff(m, m2); diff != "" {
+		t.Errorf("(-first +again):\n%s", diff)
+	}
+}
+
+func FuzzFrame(f *testing.F) {
+	f.Add(frame(`{"type":"ready"}`))
+	f.Add(frame(""))
+	f.Add([]byte{0, 1, 0, 0})
+	f.Add([]byte{255, 255, 255, 255, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		payload, err := readFrame(bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		if !bytes.Equal(frame(string(payload)), b[:4+len(payload)]) {
+			t.Errorf("%x was read as %x", b, payload)
+		}
+		messageType(payload)
+	})
+}
+
+func FuzzHello(f *testing.F) {
+	f.Add([]byte(helloWith(f, nil)))
+	f.Add([]byte(helloWith(f, map[string]any{"versions": Versions{2, 3}})))
+	f.Add([]byte(helloWith(f, map[string]any{"mac": "00:00:00:00:00:00"})))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if h, err := decodeHello(b); err == nil {
+			again(t, h, helloMessage{typeHello, magic, spoken, h}, decodeHello)
+		}
+	})
+}
+
+func FuzzWelcome(f *testing.F) {
+	hello := testHello()
+	good := testWelcome()
+	good.Version, good.Features, good.Offloads = 1, []string{"late"}, hello.Offloads
+	f.Add([]byte(changed(f, welcomeMessage{typeWelcome, good}, nil)))
+	f.Add([]byte(changed(f, welcomeMessage{typeWelcome, good}, map[string]any{"channels": testChannels(0, 300)})))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		decodeAgain := func(b []byte) (Welcome, error) { return decodeWelcome(b, &hello) }
+		if w, err := decodeAgain(b); err == nil {
+			again(t, w, welcomeMessage{typeWelcome, w}, decodeAgain)
+		}
+	})
+}
+
+func FuzzAccept(f *testing.F) {
+	welcome := testWelcome()
+	f.Add([]byte(changed(f, acceptMessage{typeAccept, testAccept()}, nil)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		decodeAgain := func(b []byte) (Accept, error) { return decodeAccept(b, &welcome) }
+		if a, err := decodeAgain(b); err == nil {
+			again(t, a, acceptMessage{typeAccept, a}, decodeAgain)
+		}
+	})
+}
+
+// FuzzEnd is about the messages that end a connection: whatever they say, the
+// error's text is one printable line.
+func FuzzEnd(f *testing.F) {
+	for _, m := range []any{
+		byeMessage{typeBye, CodeShuttingDown, "told to"},
+		refuseMessage{typeRefuse, CodeVersion, "too old", Versions{2, 3}, false},
+		refuseMessage{typeRefuse, CodeFull, "\x1b[31m\n\u202e", Versions{}, true},
+	} {
+		b, err := json.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if bye, err := decodeBye(b); err == nil && text(bye.Message) != bye.Message {
+			t.Errorf("message %q", bye.Message)
+		}
+		if err, ok := decodeRefuse(b).(*RefusedError); ok && (text(err.Message) != err.Message || len(err.Error()) > 3*maxText) {
+			t.Errorf("message %q", err.Message)
+		}
+	})
+}
+
+func FuzzFingerprint(f *testing.F) {
+	f.Add(Fingerprint{1, 2, 3}.String())
+	f.Add("sha256:")
+	f.Fuzz(func(t *testing.T, s string) {
+		if fp, err := ParseFingerprint(s); err == nil && fp.String() != s {
+			t.Errorf("%q is %v", s, fp)
+		}
+	})
+}
