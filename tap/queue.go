@@ -20,12 +20,13 @@ import (
 // One goroutine may read while another one writes. No call blocks or
 // allocates.
 type Queue struct {
-	fd      int
-	plain   bool // the device knows no header: frames are presented with an empty one
-	closed  atomic.Bool
-	reading atomic.Bool
-	writing atomic.Bool
-	tooLong atomic.Uint64
+	fd       int
+	plain    bool // the device knows no header: frames are presented with an empty one
+	detached bool // by SetActive
+	closed   atomic.Bool
+	reading  atomic.Bool
+	writing  atomic.Bool
+	tooLong  atomic.Uint64
 }
 
 // NewQueue makes a queue of fd, a non-blocking descriptor of a TAP-like device

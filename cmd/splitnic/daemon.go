@@ -1,0 +1,178 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/cobra"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/verbs"
+)
+
+// daemonFlags are the flags that both halves have.
+type daemonFlags struct {
+	keyFlags
+	config, name, device   string
+	gidIndex               int
+	queues                 int
+	netns                  string
+	timeout, retry         uint8
+	keepAlive, peerTimeout time.Duration
+	spin                   time.Duration
+	statusSocket, metrics  string
+	logLevel, logFormat    string
+}
+
+func (d *daemonFlags) add(c *cobra.Command) {
+	f := c.Flags()
+	d.keyFlags.add(f)
+	f.StringVar(&d.config, "config", "", "YAML file with these flags as keys; flags on the command line win")
+	f.StringVar(&d.device, "device", "", "RDMA device, such as mlx5_0 or rxe0 (default: the only one)")
+	f.IntVar(&d.gidIndex, "gid-index", -1, "entry of the device's GID table (default: chosen as `splitnic doctor` explains)")
+	f.Uint8Var(&d.timeout, "qp-timeout", 14, "queue-pair timeout, 4.096 µs × 2^N")
+	f.Uint8Var(&d.retry, "qp-retries", 6, "queue-pair retries, 1 to 6")
+	f.DurationVar(&d.keepAlive, "keep-alive", 250*time.Millisecond, "interval of keep-alives on an idle session")
+	f.DurationVar(&d.peerTimeout, "peer-timeout", time.Second, "silence after which the other half is taken for dead")
+	f.DurationVar(&d.spin, "spin", 0, "time to poll before sleeping; costs a processor, saves some microseconds")
+	f.StringVar(&d.statusSocket, "status-socket", "", "unix socket for `splitnic status` (default: in "+statussock.Dir+")")
+	f.StringVar(&d.metrics, "metrics", "", "serve Prometheus metrics on this address, such as :9580")
+	f.StringVar(&d.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&d.logFormat, "log-format", "text", "text or json")
+}
+
+func (d *daemonFlags) logger() (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(d.logLevel)); err != nil {
+		return nil, usageError{fmt.Errorf("--log-level %q: must be debug, info, warn or error", d.logLevel)}
+	}
+	options := &slog.HandlerOptions{Level: level}
+	switch d.logFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(os.Stderr, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(os.Stderr, options)), nil
+	default:
+		return nil, usageError{fmt.Errorf("--log-format %q: must be text or json", d.logFormat)}
+	}
+}
+
+// warnInsecure is loud, because the mode is.
+func (d *daemonFlags) warnInsecure(log *slog.Logger) {
+	if d.insecure {
+		log.Warn("INSECURE: nobody is authenticated; whoever reaches this machine can take part. Make keys with `splitnic keygen` and use --trust")
+	}
+}
+
+func (d *daemonFlags) messaging() (messaging.Config, error) {
+	if d.retry < 1 || d.retry > 6 {
+		return messaging.Config{}, usageError{fmt.Errorf("--qp-retries %d: must be 1 to 6; 7 would mean for ever on some devices", d.retry)}
+	}
+	if d.timeout < 1 || d.timeout > 31 {
+		return messaging.Config{}, usageError{fmt.Errorf("--qp-timeout %d: must be 1 to 31", d.timeout)}
+	}
+	if d.keepAlive <= 0 || d.peerTimeout <= d.keepAlive {
+		return messaging.Config{}, usageError{fmt.Errorf("--peer-timeout %v must exceed --keep-alive %v, which must be above 0", d.peerTimeout, d.keepAlive)}
+	}
+	return messaging.Config{
+		Timing:    fabric.Timing{Timeout: d.timeout, RetryCount: d.retry},
+		KeepAlive: d.keepAlive, PeerTimeout: d.peerTimeout, Spin: d.spin,
+	}, nil
+}
+
+// openDevice opens the RDMA device, which may be left out if there is only one.
+func (d *daemonFlags) openDevice() (*verbs.Context, error) {
+	devices, err := verbs.Devices()
+	if err != nil {
+		return nil, exitError{code: exitMissing, err: err}
+	}
+	names := make([]string, len(devices))
+	for i, dev := range devices {
+		names[i] = dev.Name
+	}
+	missing := func(format string, args ...any) error {
+		return exitError{code: exitMissing, err: fmt.Errorf(format, args...)}
+	}
+	switch {
+	case len(names) == 0:
+		return nil, missing("this machine has no RDMA device; load the adapter's driver, or for Soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0 (`splitnic doctor` tells more)")
+	case d.device == "" && len(names) == 1:
+		d.device = names[0]
+	case d.device == "":
+		return nil, usageError{fmt.Errorf("which RDMA device? choose with --device: %s", strings.Join(names, ", "))}
+	}
+	found := false
+	for _, n := range names {
+		found = found || n == d.device
+	}
+	if !found {
+		return nil, missing("--device %s: there is no such RDMA device; there are: %s", d.device, strings.Join(names, ", "))
+	}
+	var options []verbs.Option
+	if d.gidIndex >= 0 {
+		options = append(options, verbs.WithGIDIndex(d.gidIndex))
+	}
+	return verbs.Open(d.device, options...)
+}
+
+// serveStatus serves the status on the unix socket, and metrics where wanted.
+func (d *daemonFlags) serveStatus(name string, status func() any, metrics http.Handler, log *slog.Logger) (stop func(), err error) {
+	path := d.statusSocket
+	if path == "" {
+		path = statussock.Path(name)
+	}
+	sock, err := statussock.Serve(path, status)
+	if err != nil {
+		return nil, err
+	}
+	stop = func() {
+		if err := sock.Close(); err != nil {
+			log.Warn("status socket", "error", err)
+		}
+	}
+	if d.metrics == "" {
+		return stop, nil
+	}
+	ln, err := net.Listen("tcp", d.metrics)
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("--metrics: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("metrics", "error", err)
+		}
+	}()
+	return func() {
+		server.Close()
+		<-done
+		stop()
+	}, nil
+}
+
+// notify tells systemd, if it started us, what goes on.
+func notify(state string) {
+	_, _ = daemon.SdNotify(false, state) // without systemd there is nobody to tell
+}
+
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "unnamed"
+	}
+	return name
+}

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/verbs"
+)
+
+// finding is one line of the doctor's report.
+type finding struct {
+	Check  string `json:"check"`
+	Status string `json:"status"` // ok, warning or error
+	Found  string `json:"found"`
+	Cure   string `json:"cure,omitempty"`
+}
+
+type report []finding
+
+func (r *report) ok(check, format string, args ...any) {
+	*r = append(*r, finding{Check: check, Status: "ok", Found: fmt.Sprintf(format, args...)})
+}
+
+func (r *report) warn(check, found, cure string) {
+	*r = append(*r, finding{Check: check, Status: "warning", Found: found, Cure: cure})
+}
+
+func (r *report) fail(check, found, cure string) {
+	*r = append(*r, finding{Check: check, Status: "error", Found: found, Cure: cure})
+}
+
+func (r report) errors() int {
+	n := 0
+	for _, f := range r {
+		if f.Status == "error" {
+			n++
+		}
+	}
+	return n
+}
+
+func (r report) print(w io.Writer) {
+	marks := map[string]string{"ok": "ok  ", "warning": "warn", "error": "FAIL"}
+	for _, f := range r {
+		fmt.Fprintf(w, "%s  %-14s %s\n", marks[f.Status], f.Check, f.Found)
+		if f.Cure != "" {
+			fmt.Fprintf(w, "      %-14s → %s\n", "", f.Cure)
+		}
+	}
+}
+
+func doctorCommand() *cobra.Command {
+	var device, peer string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check this machine: modules, devices, GIDs, MTUs, limits, capabilities",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			hint := verbs.GIDHint{}
+			if peer != "" {
+				addr, err := netip.ParseAddr(peer)
+				if err != nil {
+					return usageError{fmt.Errorf("--peer %q: not an IP address", peer)}
+				}
+				hint.Peer = addr
+			}
+			r := examine(device, hint)
+			if asJSON {
+				enc := json.NewEncoder(cmd.OutOrStdout())
+				enc.SetIndent("", "  ")
+				if err := enc.Encode(r); err != nil {
+					return err
+				}
+			} else {
+				r.print(cmd.OutOrStdout())
+			}
+			if n := r.errors(); n > 0 {
+				return exitError{code: exitMissing, err: fmt.Errorf("doctor: %d of %d checks failed", n, len(r))}
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&device, "device", "", "RDMA device to examine (default: all)")
+	c.Flags().StringVar(&peer, "peer", "", "IP address of the other half, which the GID is chosen for")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func examine(device string, hint verbs.GIDHint) report {
+	var r report
+	checkProcessors(&r)
+	checkTUN(&r)
+	checkMemlock(&r, checkCapabilities(&r))
+	checkDevices(&r, device, hint)
+	return r
+}
+
+func checkProcessors(r *report) {
+	r.ok("processors", "%d; each queue keeps up to two of them busy", runtime.NumCPU())
+}
+
+func checkTUN(r *report) {
+	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		r.fail("tun", "/dev/net/tun is missing", "modprobe tun (in a container, pass the device in)")
+		return
+	case errors.Is(err, os.ErrPermission):
+		r.fail("tun", "/dev/net/tun: "+err.Error(), "run as root or with CAP_NET_ADMIN")
+		return
+	case err != nil:
+		r.fail("tun", err.Error(), "modprobe tun")
+		return
+	}
+	defer f.Close()
+	features, err := unix.IoctlGetInt(int(f.Fd()), unix.TUNGETFEATURES)
+	if err != nil || features&unix.IFF_VNET_HDR == 0 {
+		r.warn("tun", "/dev/net/tun has no IFF_VNET_HDR", "use `splitnic host --plain`; without offloads it is several times slower")
+		return
+	}
+	r.ok("tun", "/dev/net/tun, with IFF_VNET_HDR%s", map[bool]string{true: " and several queues"}[features&unix.IFF_MULTI_QUEUE != 0])
+}
+
+func checkCapabilities(r *report) (ipcLock bool) {
+	var hdr unix.CapUserHeader
+	var data [2]unix.CapUserData
+	hdr.Version = unix.LINUX_CAPABILITY_VERSION_3
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		r.warn("capabilities", err.Error(), "")
+		return false
+	}
+	has := func(bit uint) bool { return data[bit/32].Effective&(1<<(bit%32)) != 0 }
+	var missing []string
+	for _, c := range []struct {
+		name string
+		bit  uint
+	}{{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN}, {"CAP_NET_RAW", unix.CAP_NET_RAW}, {"CAP_IPC_LOCK", unix.CAP_IPC_LOCK}} {
+		if !has(c.bit) {
+			missing = append(missing, c.name)
+		}
+	}
+	if len(missing) > 0 {
+		r.fail("capabilities", "missing "+strings.Join(missing, ", "), "run as root, or give the service AmbientCapabilities="+strings.Join(missing, " "))
+		return has(unix.CAP_IPC_LOCK)
+	}
+	r.ok("capabilities", "CAP_NET_ADMIN, CAP_NET_RAW, CAP_IPC_LOCK")
+	return true
+}
+
+// sessionMemory is about what one session with one queue registers at either
+// end, in bytes.
+const sessionMemory = 10 << 20
+
+func checkMemlock(r *report, ipcLock bool) {
+	limit, limited := verbs.MemlockLimit()
+	switch {
+	case !limited:
+		r.ok("locked memory", "unlimited")
+	case ipcLock:
+		r.ok("locked memory", "the limit of %d KiB does not bind a process with CAP_IPC_LOCK", limit>>10)
+	case limit < sessionMemory:
+		r.fail("locked memory", fmt.Sprintf("the limit is %d KiB; a session registers about %d MiB for each queue", limit>>10, sessionMemory>>20),
+			"LimitMEMLOCK=infinity in the service, `ulimit -l unlimited`, or CAP_IPC_LOCK")
+	default:
+		r.ok("locked memory", "%d MiB, enough for about %d queues", limit>>20, limit/sessionMemory)
+	}
+}
+
+func checkDevices(r *report, only string, hint verbs.GIDHint) {
+	devices, err := verbs.Devices()
+	if err != nil {
+		r.fail("devices", err.Error(), "modprobe ib_uverbs, and the driver of the adapter")
+		return
+	}
+	found := false
+	for _, d := range devices {
+		if only == "" || d.Name == only {
+			found = true
+			checkDevice(r, d, hint)
+		}
+	}
+	switch {
+	case found:
+	case len(devices) == 0:
+		r.fail("devices", "no RDMA device", "load the adapter's driver, or for Soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0")
+	default:
+		names := make([]string, len(devices))
+		for i, d := range devices {
+			names[i] = d.Name
+		}
+		r.fail("devices", fmt.Sprintf("no RDMA device %q", only), "there are: "+strings.Join(names, ", "))
+	}
+}
+
+func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
+	name := info.Name
+	dev, err := verbs.Open(name, verbs.WithGIDHint(hint))
+	if err != nil {
+		r.fail(name, err.Error(), "")
+		return
+	}
+	defer dev.Close()
+	a := dev.Attr()
+	r.ok(name, "driver %s, netdevices %s, %d completion vectors, %d work requests per queue",
+		orNone(info.Driver), orNone(strings.Join(info.Netdevs, " ")), a.CompVectors, a.MaxQPWR)
+	ports, err := dev.Ports()
+	if err != nil {
+		r.fail(name, err.Error(), "")
+		return
+	}
+	for _, p := range ports {
+		switch {
+		case p.State != verbs.PortActive:
+			r.fail(name, p.String(), "set the netdevice or the cable up")
+		case p.ActiveMTU < 4096 && info.Driver == "rdma_rxe":
+			r.warn(name, p.String(), "Soft-RoCE halves its throughput with small packets: give the netdevice an MTU of 4200 or more")
+		case p.ActiveMTU < p.MaxMTU:
+			r.warn(name, p.String(), fmt.Sprintf("raise the netdevice's MTU to use the full %d bytes", p.MaxMTU))
+		default:
+			r.ok(name, "%s", p)
+		}
+	}
+	if _, why, err := dev.ChooseGID(); err != nil {
+		r.fail(name, err.Error(), "")
+	} else {
+		r.ok(name, "GID %s", why)
+	}
+	limits := dev.Limits()
+	switch {
+	case !limits.Windows:
+		r.ok(name, "protection: a region per pool and a domain per peer; no type-2 windows")
+	case !limits.WindowBounds:
+		r.ok(name, "protection: a region per pool and a domain per peer; the device does not enforce the bounds of windows, so none are used")
+	default:
+		r.ok(name, "protection: a region per pool and a domain per peer; type-2 windows available")
+	}
+	r.ok(name, "queues: %d would be used by default", defaultQueues(limits.CompVectors))
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// defaultQueues is how many data channels a half uses if it is not told: one
+// for each completion vector, as long as its two threads find a processor.
+func defaultQueues(vectors int) int {
+	return max(1, min(vectors, runtime.NumCPU()/4, messaging.MaxQueues))
+}

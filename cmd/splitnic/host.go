@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// hostFlags are the flags of `splitnic host`.
+type hostFlags struct {
+	daemonFlags
+	ifname     string
+	iounits    []string
+	mac        string
+	maxMTU     int
+	offloads   string
+	plain      bool
+	txQueueLen int
+}
+
+func hostCommand() *cobra.Command {
+	var f hostFlags
+	c := &cobra.Command{
+		Use:   "host --iounit ADDRESS[,ADDRESS…] [flags]",
+		Short: "Give this machine an Ethernet device whose network card is on an I/O unit",
+		Example: `  splitnic host --iounit 10.0.0.1 --trust sha256:… --name sn0
+  splitnic host --config /etc/splitnic/host.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := readConfig(cmd, f.config); err != nil {
+				return err
+			}
+			return explain(f.run(cmd.Context()))
+		},
+	}
+	f.add(c)
+	flags := c.Flags()
+	flags.StringSliceVar(&f.iounits, "iounit", nil, "address of an I/O unit, as host or host:port; several in order of preference")
+	flags.StringVar(&f.ifname, "name", "sn0", "name of the netdevice to make")
+	flags.StringVar(&f.daemonFlags.name, "host-name", "", "name that the I/O unit knows this host by (default: HOSTNAME.NAME)")
+	flags.StringVar(&f.mac, "mac", "", "MAC address to ask for (default: one that the I/O unit derives from the key)")
+	flags.IntVar(&f.maxMTU, "max-mtu", 9000, "largest MTU to accept; the netdevice follows the I/O unit's network card up to it")
+	flags.IntVar(&f.queues, "queues", 1, "queues to ask for, each with a data channel of its own")
+	flags.StringVar(&f.offloads, "offloads", "all", "what to leave to the I/O unit: all, none, or some of "+vnet.AllOffloads.String())
+	flags.BoolVar(&f.plain, "plain", false, "a plain TAP device without offloads, for kernels without IFF_VNET_HDR")
+	flags.IntVar(&f.txQueueLen, "txqueuelen", 512, "length of the netdevice's transmit queue in frames")
+	flags.StringVar(&f.netns, "netns", "", "network namespace for the netdevice, by name or path (default: this process's)")
+	return c
+}
+
+func (f *hostFlags) run(ctx context.Context) (err error) {
+	log, err := f.logger()
+	if err != nil {
+		return err
+	}
+	if len(f.iounits) == 0 {
+		return usageError{errors.New("--iounit is missing: the address of the I/O unit, such as --iounit 10.0.0.1")}
+	}
+	mcfg, err := f.messaging()
+	if err != nil {
+		return err
+	}
+	offloads := vnet.AllOffloads
+	switch {
+	case f.plain || f.offloads == "none":
+		offloads = 0
+	case f.offloads != "all":
+		if offloads, err = vnet.ParseOffloads(f.offloads); err != nil {
+			return usageError{fmt.Errorf("--offloads: %w", err)}
+		}
+	}
+	var mac protocol.MAC
+	if f.mac != "" {
+		if mac, err = protocol.ParseMAC(f.mac); err != nil {
+			return usageError{fmt.Errorf("--mac: %w", err)}
+		}
+	}
+	if f.maxMTU < protocol.MinMTU || f.maxMTU > protocol.MaxMTU {
+		return usageError{fmt.Errorf("--max-mtu %d: must be %d to %d", f.maxMTU, protocol.MinMTU, protocol.MaxMTU)}
+	}
+	security, err := f.security()
+	if err != nil {
+		return err
+	}
+	f.warnInsecure(log)
+	device, err := f.openDevice()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, device.Close()) }()
+
+	tcfg := tap.Config{Name: f.ifname, NetNS: f.netns, Queues: f.queues, Offloads: offloads, TxQueueLen: f.txQueueLen}
+	open := tap.Open
+	if f.plain {
+		open = tap.OpenPlain
+	}
+	netdev, err := open(tcfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, netdev.Close()) }()
+	// What the kernel does not have cannot be asked for.
+	offloads = offloads.Intersect(netdev.Offloads())
+
+	name := f.daemonFlags.name
+	if name == "" {
+		name = hostname() + "." + f.ifname
+	}
+	h, err := host.New(host.Config{
+		Name: name, Software: version, IOUnits: f.iounits, Security: security,
+		Device: device, Netdev: host.TAP(netdev), MAC: mac, MaxMTU: f.maxMTU, Offloads: offloads,
+		Messaging: mcfg, Log: log,
+		OnState: func(s host.State) { notify("STATUS=" + string(s)) },
+	})
+	if err != nil {
+		return usageError{err}
+	}
+	stop, err := f.serveStatus("host-"+f.ifname, func() any { return h.Status() }, hostMetrics(h), log)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if err := netdev.Up(); err != nil {
+		return err
+	}
+	moreProcs(2*f.queues + 1)
+	log.Info("host", "netdevice", netdev.Name(), "device", device.Name(), "key", security.Fingerprint(), "iounits", f.iounits, "version", version)
+	notify("READY=1")
+	defer notify("STOPPING=1")
+	return h.Run(ctx)
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/spf13/cobra"
+
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// iounitFlags are the flags of `splitnic iounit`.
+type iounitFlags struct {
+	daemonFlags
+	listen, lan string
+	maxHosts    int
+}
+
+func iounitCommand() *cobra.Command {
+	var f iounitFlags
+	c := &cobra.Command{
+		Use:   "iounit --lan [KIND:]NIC [flags]",
+		Short: "Share a network card of this machine with hosts across the fabric",
+		Example: `  splitnic iounit --lan eth1 --trust alpha=sha256:… --trust beta=sha256:…
+  splitnic iounit --config /etc/splitnic/iounit.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := readConfig(cmd, f.config); err != nil {
+				return err
+			}
+			return explain(f.run(cmd.Context()))
+		},
+	}
+	f.add(c)
+	flags := c.Flags()
+	flags.StringVar(&f.listen, "listen", fmt.Sprintf(":%d", session.DefaultPort), "address to listen on for hosts")
+	flags.StringVar(&f.lan, "lan", "", "the network card: NIC or macvtap:NIC, packet:NIC, or tap:BRIDGE")
+	flags.StringVar(&f.daemonFlags.name, "name", "", "name that hosts see (default: the host name)")
+	flags.IntVar(&f.queues, "queues", 0, "queues that a host can have (default: see `splitnic doctor`)")
+	flags.IntVar(&f.maxHosts, "max-hosts", 64, "hosts at a time")
+	flags.StringVar(&f.netns, "netns", "", "network namespace of the network card, by name or path (default: this process's)")
+	return c
+}
+
+func (f *iounitFlags) run(ctx context.Context) (err error) {
+	log, err := f.logger()
+	if err != nil {
+		return err
+	}
+	if f.lan == "" {
+		return usageError{errors.New("--lan is missing: the network card to share, such as --lan eth1")}
+	}
+	kind, nic, err := lan.ParseSpec(f.lan)
+	if err != nil {
+		return usageError{fmt.Errorf("--lan: %w", err)}
+	}
+	if f.queues < 0 || f.queues > messaging.MaxQueues {
+		return usageError{fmt.Errorf("--queues %d: must be 1 to %d, or 0 for the default", f.queues, messaging.MaxQueues)}
+	}
+	if f.maxHosts < 1 {
+		return usageError{fmt.Errorf("--max-hosts %d: must be at least 1", f.maxHosts)}
+	}
+	mcfg, err := f.messaging()
+	if err != nil {
+		return err
+	}
+	security, err := f.security()
+	if err != nil {
+		return err
+	}
+	f.warnInsecure(log)
+	if _, err := lan.LinkInfo(nic, f.netns); err != nil {
+		return exitError{code: exitMissing, err: fmt.Errorf("--lan %s: %w", f.lan, err)}
+	}
+	device, err := f.openDevice()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, device.Close()) }()
+	if f.queues == 0 {
+		f.queues = defaultQueues(device.Limits().CompVectors)
+	}
+
+	var unit *iounit.Unit
+	ln, err := session.Listen(f.listen, session.ServerConfig{
+		Security: security, PeerTimeout: f.peerTimeout,
+		Rejected: func(remote net.Addr, err error) { unit.Rejected(remote, err) },
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ln.Close()) }()
+	// The address is ours: no other I/O unit of this kind is at work.
+	if kind == lan.Macvtap {
+		removed, err := lan.CleanStale(nic, f.netns)
+		if err != nil {
+			return err
+		}
+		if len(removed) > 0 {
+			log.Warn("removed what a killed process left", "devices", removed)
+		}
+	}
+	restore, err := lan.Prepare(nic, f.netns)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, restore()) }()
+
+	name := f.daemonFlags.name
+	if name == "" {
+		name = hostname()
+	}
+	unit, err = iounit.New(iounit.Config{
+		Name: name, Software: version, Device: device,
+		OpenLAN: func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
+			return lan.Open(f.lan, lan.Config{NetNS: f.netns, MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
+		},
+		LinkState: func() (lan.LinkState, error) {
+			info, err := lan.LinkInfo(nic, f.netns)
+			return info.LinkState, err
+		},
+		MaxQueues: f.queues, MaxHosts: f.maxHosts, Messaging: mcfg, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	stop, err := f.serveStatus("iounit-"+port, func() any { return unit.Status() }, iounitMetrics(unit), log)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	moreProcs(2*f.queues + 2)
+	log.Info("I/O unit", "listen", ln.Addr(), "lan", f.lan, "device", device.Name(), "key", security.Fingerprint(), "queues", f.queues, "version", version)
+	notify("READY=1")
+	defer notify("STOPPING=1")
+	return unit.Run(ctx, ln)
+}

@@ -1,0 +1,80 @@
+// Command splitnic is a virtual network card whose driver is split in two: run
+// `splitnic iounit` where the network card is, `splitnic host` where the
+// netdevice is wanted, and an RDMA fabric in between.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// version is set by the linker.
+var version = "devel"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	root := rootCommand()
+	err := root.ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		// One line for each error, however many were joined.
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			fmt.Fprintln(os.Stderr, "splitnic:", line)
+		}
+	}
+	os.Exit(exitStatus(err))
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "splitnic",
+		Short:         "A virtual network card split across an RDMA fabric",
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; see `%s --help`", err, c.CommandPath())}
+	})
+	root.AddCommand(hostCommand(), iounitCommand(), keygenCommand(), doctorCommand(), statusCommand(), benchCommand(), manCommand())
+	for _, c := range root.Commands() {
+		if c.Args == nil {
+			continue
+		}
+		check := c.Args
+		c.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return usageError{fmt.Errorf("%w; see `%s --help`", err, c.CommandPath())}
+			}
+			return nil
+		}
+	}
+	return root
+}
+
+// moreProcs gives the Go scheduler a P for each of n threads that move frames
+// on top of those for the rest: a thread that wakes while every P is taken
+// waits for milliseconds.
+func moreProcs(n int) { runtime.GOMAXPROCS(runtime.NumCPU() + n) }
+
+// explain adds the cure to errors whose text does not have it.
+func explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w; another process has it: stop that one, or choose another --listen address or port", err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%w; this machine has no such address", err)
+	}
+	return err
+}

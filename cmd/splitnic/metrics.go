@@ -1,0 +1,125 @@
+package main
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+var (
+	trafficLabels = []string{"peer", "queue", "direction"}
+
+	descFrames    = prometheus.NewDesc("splitnic_frames_total", "Frames moved in the present session; tx is towards the peer.", trafficLabels, nil)
+	descBytes     = prometheus.NewDesc("splitnic_bytes_total", "Bytes of these frames, with the virtio_net_hdr.", trafficLabels, nil)
+	descDropped   = prometheus.NewDesc("splitnic_dropped_frames_total", "Frames dropped in the present session, by reason.", append([]string{"reason"}, trafficLabels...), nil)
+	descWaits     = prometheus.NewDesc("splitnic_waits_total", "Times a worker had to wait, by what for.", append([]string{"for"}, trafficLabels...), nil)
+	descDoorbells = prometheus.NewDesc("splitnic_doorbells_total", "Batches posted to the data queue pair.", []string{"peer", "queue"}, nil)
+	descElements  = prometheus.NewDesc("splitnic_pool_elements", "Pool elements by state.", []string{"peer", "queue", "state"}, nil)
+	descPinned    = prometheus.NewDesc("splitnic_registered_bytes", "Memory registered for the session.", []string{"peer"}, nil)
+	descControl   = prometheus.NewDesc("splitnic_control_messages_total", "Messages on the control channel.", []string{"peer", "direction"}, nil)
+	descSessions  = prometheus.NewDesc("splitnic_sessions_total", "Sessions established since the start.", nil, nil)
+	descRefused   = prometheus.NewDesc("splitnic_refused_total", "Connections and hosts refused since the start.", nil, nil)
+	descAttempts  = prometheus.NewDesc("splitnic_failed_attempts_total", "Sessions that ended or did not come about since the start.", nil, nil)
+	descCarrier   = prometheus.NewDesc("splitnic_carrier", "1 while the netdevice has carrier.", []string{"netdevice"}, nil)
+	descHosts     = prometheus.NewDesc("splitnic_hosts", "Hosts connected.", nil, nil)
+	descLANDrops  = prometheus.NewDesc("splitnic_lan_dropped_frames_total", "Frames from the LAN that did not reach the host, by reason.", []string{"peer", "reason"}, nil)
+)
+
+// collector turns a status into metrics when they are asked for.
+type collector struct {
+	collect func(emit)
+}
+
+// emit is how a collector hands over one sample.
+type emit func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string)
+
+// Describe implements prometheus.Collector: an unchecked one, because which
+// metrics there are depends on the sessions.
+func (collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	c.collect(func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, t, v, labels...)
+	})
+}
+
+func handler(collect func(emit)) http.Handler {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collector{collect})
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
+}
+
+func hostMetrics(h *host.Host) http.Handler {
+	return handler(func(emit emit) {
+		s := h.Status()
+		carrier := 0.0
+		if s.Netdevice.Carrier {
+			carrier = 1
+		}
+		emit(descCarrier, prometheus.GaugeValue, carrier, s.Netdevice.Name)
+		emit(descSessions, prometheus.CounterValue, float64(s.Sessions))
+		emit(descAttempts, prometheus.CounterValue, float64(s.Attempts))
+		if s.Traffic != nil {
+			trafficMetrics(emit, s.IOUnit.Name, s.Traffic)
+		}
+	})
+}
+
+func iounitMetrics(u *iounit.Unit) http.Handler {
+	return handler(func(emit emit) {
+		s := u.Status()
+		emit(descHosts, prometheus.GaugeValue, float64(len(s.Hosts)))
+		emit(descSessions, prometheus.CounterValue, float64(s.Sessions))
+		emit(descRefused, prometheus.CounterValue, float64(s.Refused))
+		for i := range s.Hosts {
+			h := &s.Hosts[i]
+			// Names are not unique among keys; the key's fingerprint is.
+			peer := h.Name
+			if !h.Insecure {
+				peer += " " + h.Fingerprint
+			}
+			emit(descLANDrops, prometheus.CounterValue, float64(h.LANDropped.TooLong), peer, "too_long")
+			emit(descLANDrops, prometheus.CounterValue, float64(h.LANDropped.Invalid), peer, "invalid")
+			emit(descLANDrops, prometheus.CounterValue, float64(h.LANDropped.Dropped), peer, "no_room")
+			if h.Traffic != nil {
+				trafficMetrics(emit, peer, h.Traffic)
+			}
+		}
+	})
+}
+
+func trafficMetrics(emit emit, peer string, s *messaging.Stats) {
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		emit(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	emit(descPinned, prometheus.GaugeValue, float64(s.MemoryPinned), peer)
+	count(descControl, s.ControlSent, peer, "tx")
+	count(descControl, s.ControlReceived, peer, "rx")
+	for i, c := range s.Channels {
+		q := strconv.Itoa(i + 1)
+		count(descFrames, c.TxFrames, peer, q, "tx")
+		count(descFrames, c.RxFrames, peer, q, "rx")
+		count(descBytes, c.TxBytes, peer, q, "tx")
+		count(descBytes, c.RxBytes, peer, q, "rx")
+		count(descDropped, c.TxTooLong, "too_long", peer, q, "tx")
+		count(descDropped, c.RxDropped, "port", peer, q, "rx")
+		count(descDropped, c.RxOverMTU, "over_mtu", peer, q, "rx")
+		count(descWaits, c.TxNoCredit, "credit", peer, q, "tx")
+		count(descWaits, c.TxNoSlot, "slot", peer, q, "tx")
+		count(descWaits, c.RxPortBusy, "port", peer, q, "rx")
+		count(descDoorbells, c.TxPosts, peer, q)
+		for state, n := range map[string]int{
+			"available": c.Granted.Available, "out": c.Granted.Out,
+			"lent": c.Lent.Lent, "consumed": c.Lent.Consumed, "returning": c.Lent.Returning,
+		} {
+			emit(descElements, prometheus.GaugeValue, float64(n), peer, q, state)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+func statusCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "status [SOCKET…]",
+		Short: "Show what the hosts and I/O units on this machine are doing",
+		Long: `Show what the hosts and I/O units on this machine are doing.
+
+Without arguments it asks every one that has its socket in ` + statussock.Dir + `.
+With --json it prints one JSON document, a list.`,
+		RunE: func(cmd *cobra.Command, sockets []string) error {
+			if len(sockets) == 0 {
+				var err error
+				if sockets, err = statussock.List(); err != nil {
+					return err
+				}
+				if len(sockets) == 0 {
+					return exitError{code: exitMissing, err: errors.New("no host or I/O unit runs on this machine, or it has its socket elsewhere: splitnic status SOCKET")}
+				}
+			}
+			all := make([]json.RawMessage, 0, len(sockets))
+			var errs []error
+			for _, path := range sockets {
+				raw, err := statussock.Read(cmd.Context(), path)
+				if err != nil {
+					errs = append(errs, err)
+					continue
+				}
+				all = append(all, raw)
+			}
+			if asJSON {
+				enc := json.NewEncoder(cmd.OutOrStdout())
+				enc.SetIndent("", "  ")
+				errs = append(errs, enc.Encode(all))
+			} else {
+				for _, raw := range all {
+					errs = append(errs, printStatus(cmd.OutOrStdout(), raw))
+				}
+			}
+			return errors.Join(errs...)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// printStatus prints the status of one daemon for people.
+func printStatus(w io.Writer, raw json.RawMessage) error {
+	var head struct {
+		Role string `json:"role"`
+	}
+	if err := json.Unmarshal(raw, &head); err != nil {
+		return fmt.Errorf("status: %w", err)
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	defer tw.Flush()
+	if head.Role == "host" {
+		var s host.Status
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return fmt.Errorf("status: %w", err)
+		}
+		printHost(tw, &s)
+		return nil
+	}
+	var s iounit.Status
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return fmt.Errorf("status: %w", err)
+	}
+	printUnit(tw, &s)
+	return nil
+}
+
+func ago(t time.Time) time.Duration { return time.Since(t).Round(time.Second) }
+
+func printHost(w io.Writer, s *host.Status) {
+	carrier := "no carrier"
+	if s.Netdevice.Carrier {
+		carrier = "carrier"
+	}
+	fmt.Fprintf(w, "host %s\t%s for %v\n", s.Name, s.State, ago(s.Since))
+	fmt.Fprintf(w, "  netdevice\t%s, %s, mtu %d, %s\n", s.Netdevice.Name, s.Netdevice.MAC, s.Netdevice.MTU, carrier)
+	fmt.Fprintf(w, "  offloads\t%s\n", s.Netdevice.Offloads)
+	fmt.Fprintf(w, "  I/O unit\t%s %s %s\n", s.IOUnit.Address, s.IOUnit.Name, s.IOUnit.Fingerprint)
+	if s.IOUnit.Insecure {
+		fmt.Fprintf(w, "  security\tINSECURE: nobody is authenticated\n")
+	}
+	fmt.Fprintf(w, "  device\t%s; %s\n", s.Device, s.Protected)
+	if s.LastError != "" {
+		fmt.Fprintf(w, "  last error\t%s\n", s.LastError)
+	}
+	if s.Traffic != nil {
+		printTraffic(w, "  ", s.Traffic)
+	}
+}
+
+func printUnit(w io.Writer, s *iounit.Status) {
+	link := "down"
+	if s.LAN.Up {
+		link = "up"
+	}
+	fmt.Fprintf(w, "iounit %s\tfor %v, %d hosts\n", s.Name, ago(s.Since), len(s.Hosts))
+	fmt.Fprintf(w, "  LAN\t%s, mtu %d, %d Mbit/s %s\n", link, s.LAN.MTU, s.LAN.SpeedMbps, s.LAN.Error)
+	fmt.Fprintf(w, "  device\t%s; %s\n", s.Device, s.Protected)
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		fmt.Fprintf(w, "  host %s\t%s, %s on %s, mtu %d, for %v\n", h.Name, h.Address, h.MAC, h.Interface, h.MTU, ago(h.Since))
+		if h.Insecure {
+			fmt.Fprintf(w, "    security\tINSECURE: not authenticated\n")
+		} else {
+			fmt.Fprintf(w, "    key\t%s\n", h.Fingerprint)
+		}
+		fmt.Fprintf(w, "    dropped by the LAN interface\t%d too long, %d invalid, %d without room\n", h.LANDropped.TooLong, h.LANDropped.Invalid, h.LANDropped.Dropped)
+		if h.Traffic != nil {
+			printTraffic(w, "    ", h.Traffic)
+		}
+	}
+}
+
+func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
+	fmt.Fprintf(w, "%smemory\t%.1f MiB registered\n", indent, float64(s.MemoryPinned)/(1<<20))
+	for i, c := range s.Channels {
+		fmt.Fprintf(w, "%squeue %d\tQP %#x ↔ %#x, completion vector %d\n", indent, i+1, c.QPN, c.PeerQPN, c.CompVector)
+		fmt.Fprintf(w, "%s  to the peer\t%d frames, %d bytes, %d doorbells, %d too long, %d waits for credit\n",
+			indent, c.TxFrames, c.TxBytes, c.TxPosts, c.TxTooLong, c.TxNoCredit)
+		fmt.Fprintf(w, "%s  from the peer\t%d frames, %d bytes, %d dropped, %d over the MTU\n",
+			indent, c.RxFrames, c.RxBytes, c.RxDropped, c.RxOverMTU)
+		fmt.Fprintf(w, "%s  credits\t%d of %d available here, %d of %d lent to the peer\n",
+			indent, c.Granted.Available, c.Granted.Elements, c.Lent.Lent, c.Lent.Elements)
+	}
+}

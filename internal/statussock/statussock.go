@@ -1,0 +1,123 @@
+// Package statussock serves a daemon's status as JSON on a unix socket, and
+// reads it from there. Whoever may connect may know: the socket is for its
+// owner only.
+package statussock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Dir is where daemons put their sockets unless they are told otherwise.
+const Dir = "/run/splitnic"
+
+const suffix = ".sock"
+
+// Path is the socket of the daemon with that name, such as host-sn0.
+func Path(name string) string { return filepath.Join(Dir, name+suffix) }
+
+// Server serves the status of one daemon.
+type Server struct {
+	http *http.Server
+	done chan struct{}
+}
+
+// Serve listens on the socket at path and answers each request with what
+// status returns then, as JSON. A socket left over by a process that was killed
+// is replaced; one that somebody listens on is not.
+func Serve(path string, status func() any) (*Server, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("status socket: %w", err)
+	}
+	ln, err := net.Listen("unix", path)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if c, dialErr := net.Dial("unix", path); dialErr == nil {
+			c.Close()
+			return nil, fmt.Errorf("status socket %s: another process serves it; give this one another name or --status-socket: %w", path, err)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("status socket: remove what a killed process left: %w", err)
+		}
+		ln, err = net.Listen("unix", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("status socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("status socket: %w", err), ln.Close())
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		// An error here is the client's, which went away.
+		_ = json.NewEncoder(w).Encode(status())
+	})
+	s := &Server{http: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}, done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		_ = s.http.Serve(ln) // always http.ErrServerClosed or the listener's end
+	}()
+	return s, nil
+}
+
+// Close stops serving and removes the socket.
+func (s *Server) Close() error {
+	err := s.http.Close()
+	<-s.done
+	return err
+}
+
+// Read fetches the status from the socket at path.
+func Read(ctx context.Context, path string) (json.RawMessage, error) {
+	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}}
+	defer t.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://splitnic/status", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := (&http.Client{Transport: t}).Do(req)
+	if err != nil {
+		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("status: no process serves %s", path)
+		}
+		return nil, fmt.Errorf("status from %s: %w", path, err)
+	}
+	defer resp.Body.Close()
+	var raw json.RawMessage
+	if err := json.NewDecoder(resp.Body).Decode(&raw); err != nil {
+		return nil, fmt.Errorf("status from %s: %w", path, err)
+	}
+	return raw, nil
+}
+
+// List finds the sockets of the daemons on this machine, by name.
+func List() ([]string, error) {
+	entries, err := os.ReadDir(Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	var paths []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), suffix) {
+			paths = append(paths, filepath.Join(Dir, e.Name()))
+		}
+	}
+	slices.Sort(paths)
+	return paths, nil
+}

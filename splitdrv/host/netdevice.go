@@ -1,0 +1,39 @@
+package host
+
+import (
+	"net"
+
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// Netdevice is the device that the host gives to its operating system. Its
+// methods are called by one goroutine at a time.
+type Netdevice interface {
+	Name() string
+	// Ports are the device's queues, one for each data channel at most.
+	Ports() []messaging.Port
+	// SetActive uses the first n queues only; the kernel puts frames nowhere
+	// else.
+	SetActive(n int) error
+	SetCarrier(up bool) error
+	SetMAC(mac net.HardwareAddr) error
+	SetMTU(mtu int) error
+	// SetOffloads lets the operating system leave so much to the I/O unit and
+	// returns what it will really use.
+	SetOffloads(o vnet.Offloads) (vnet.Offloads, error)
+}
+
+// TAP makes a Netdevice of a TAP device, which stays the caller's.
+func TAP(d *tap.Device) Netdevice { return tapDevice{d} }
+
+type tapDevice struct{ *tap.Device }
+
+func (d tapDevice) Ports() []messaging.Port {
+	ports := make([]messaging.Port, 0, len(d.Queues()))
+	for _, q := range d.Queues() {
+		ports = append(ports, q)
+	}
+	return ports
+}

@@ -1,0 +1,78 @@
+package host
+
+import (
+	"time"
+
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// Status is what `splitnic status` shows of a host.
+type Status struct {
+	Role      string           `json:"role"` // "host"
+	Name      string           `json:"name"`
+	Software  string           `json:"software"`
+	State     State            `json:"state"`
+	Since     time.Time        `json:"since"` // of the state
+	Netdevice NetdeviceStatus  `json:"netdevice"`
+	IOUnit    IOUnitStatus     `json:"iounit"`
+	Device    string           `json:"device"`     // RDMA device
+	Protected string           `json:"protection"` // of the memory lent to the I/O unit
+	Sessions  int              `json:"sessions"`   // established since the start
+	Attempts  int              `json:"attempts"`   // failed or ended since the start
+	LastError string           `json:"last_error,omitempty"`
+	Traffic   *messaging.Stats `json:"traffic,omitempty"` // of the present session
+}
+
+// NetdeviceStatus describes the netdevice.
+type NetdeviceStatus struct {
+	Name     string `json:"name"`
+	MAC      string `json:"mac"`
+	MTU      int    `json:"mtu"`
+	Carrier  bool   `json:"carrier"`
+	Offloads string `json:"offloads"`
+	Queues   int    `json:"queues"`
+}
+
+// IOUnitStatus describes the I/O unit in use, or tried last.
+type IOUnitStatus struct {
+	Address     string   `json:"address"`
+	Name        string   `json:"name,omitempty"`
+	Fingerprint string   `json:"fingerprint,omitempty"`
+	Insecure    bool     `json:"insecure"`
+	Session     string   `json:"session,omitempty"`
+	SpeedMbps   uint32   `json:"speed_mbps,omitempty"`
+	Configured  []string `json:"configured"` // all of them, in order of preference
+}
+
+// Protection says what bounds the peer to the memory that it was lent.
+const Protection = "a protection domain per peer and a memory region per pool, remote write only"
+
+// Status is a snapshot. It may be called from any goroutine.
+func (h *Host) Status() Status {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := Status{
+		Role: "host", Name: h.cfg.Name, Software: h.cfg.Software, State: h.state, Since: h.since,
+		Netdevice: NetdeviceStatus{
+			Name: h.cfg.Netdev.Name(), MAC: h.mac.String(), MTU: h.mtu, Carrier: h.carrier,
+			Offloads: h.offloads.String(), Queues: len(h.cfg.Netdev.Ports()),
+		},
+		IOUnit:    IOUnitStatus{Address: h.unit, Configured: h.cfg.IOUnits},
+		Device:    h.cfg.Device.Name(),
+		Protected: Protection,
+		Sessions:  h.sessions, Attempts: h.attempts,
+	}
+	if h.lastErr != nil {
+		s.LastError = h.lastErr.Error()
+	}
+	if h.conn != nil {
+		// The connection is closed only after disconnected has taken the lock.
+		stats := h.conn.Stats()
+		s.Traffic = &stats
+		s.Netdevice.Queues = h.welcome.Queues
+		s.IOUnit.Name, s.IOUnit.Session, s.IOUnit.SpeedMbps = h.welcome.Name, h.welcome.Session, h.welcome.Link.SpeedMbps
+		s.IOUnit.Insecure = h.peer.Insecure
+		s.IOUnit.Fingerprint = h.peer.Fingerprint.String()
+	}
+	return s
+}

@@ -1,0 +1,20 @@
+// Package iounit is the I/O unit module driver: it owns a network card and
+// shares it among hosts. Each host has a session, a set of channels (package
+// messaging) and a LAN interface of its own (package lan), so that neither a
+// slow host nor a hostile one is any of the others' business.
+//
+// # A session, in order
+//
+//  1. the listener delivers a host that has proved who it is and said hello
+//  2. an older session of the same host is ended and waited for
+//  3. the host's LAN interface is opened with its MAC address
+//  4. messaging.New makes the queue pairs and posts their receives
+//  5. Welcome tells the host their addresses and returns the host's
+//  6. Connect, then Ready, which waits until the host's are connected too
+//  7. Start lends the pools; changes of the link and MTU are passed on
+//
+// It ends when the host says bye or dies (the bootstrap connection breaks),
+// when a queue pair fails, when the host is silent or breaks the protocol, or
+// by the context. The workers end first, then the memory is deregistered, then
+// the LAN interface goes.
+package iounit

@@ -1,0 +1,181 @@
+package iounit
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// Config describes an I/O unit.
+type Config struct {
+	Name     string // of this I/O unit, for the hosts' logs and status
+	Software string // version, for people
+	Device   fabric.Device
+	// OpenLAN opens a host's interface on the network card.
+	OpenLAN func(mac net.HardwareAddr, queues int) (lan.Interface, error)
+	// LinkState reads the state of the network card.
+	LinkState func() (lan.LinkState, error)
+	MaxQueues int // data channels for each host at most; default 1
+	MaxHosts  int // sessions at a time; default 64
+	// Messaging is the template for each session. Device, Queues, MTU and
+	// OnRequest are set here.
+	Messaging messaging.Config
+	Log       *slog.Logger
+}
+
+// Unit is an I/O unit.
+type Unit struct {
+	cfg      Config
+	started  time.Time
+	sessions sync.WaitGroup
+	served   atomic.Uint64
+	refused  atomic.Uint64
+
+	mu    sync.Mutex
+	hosts map[string]*attachment // by key
+}
+
+// New makes an I/O unit. Nothing happens before Run.
+func New(cfg Config) (*Unit, error) {
+	if cfg.MaxQueues == 0 {
+		cfg.MaxQueues = 1
+	}
+	if cfg.MaxHosts == 0 {
+		cfg.MaxHosts = 64
+	}
+	if cfg.OpenLAN == nil || cfg.LinkState == nil || cfg.Device == nil {
+		return nil, errors.New("iounit: a device and a network card are required")
+	}
+	return &Unit{cfg: cfg, started: time.Now(), hosts: make(map[string]*attachment)}, nil
+}
+
+// Run serves the hosts that ln delivers until ctx is done. Then it ends all
+// sessions, waits for them, and returns nil. ln stays the caller's.
+func (u *Unit) Run(ctx context.Context, ln *session.Listener) error {
+	defer u.sessions.Wait()
+	for {
+		s, err := ln.Accept(ctx)
+		if ctx.Err() != nil {
+			if err == nil {
+				_ = s.Refuse(session.CodeShuttingDown, "the I/O unit is shutting down")
+			}
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("accept hosts: %w", err)
+		}
+		u.sessions.Go(func() { u.serve(ctx, s) })
+	}
+}
+
+// Rejected counts and logs a connection that never became a session. It is for
+// session.ServerConfig.Rejected.
+func (u *Unit) Rejected(remote net.Addr, err error) {
+	u.refused.Add(1)
+	u.cfg.Log.Warn("connection refused", "from", remote, "reason", err)
+}
+
+// serve runs one host's session from beginning to end.
+func (u *Unit) serve(ctx context.Context, s *session.Server) {
+	hello := s.Hello()
+	log := u.cfg.Log.With("host", hello.Name, "from", s.RemoteAddr(), "key", s.Peer())
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	a := &attachment{
+		unit: u, s: s, hello: hello, log: log, key: hostKey(s.Peer(), hello.Name),
+		cancel: cancel, gone: make(chan struct{}), since: time.Now(),
+	}
+	defer close(a.gone)
+	if err := u.enter(ctx, a); err != nil {
+		u.refuse(a, session.CodeFull, err)
+		return
+	}
+	defer u.leave(a)
+	if err := a.run(ctx); err != nil {
+		log.Warn("session ended", "session", s.SessionID(), "reason", err, "lasted", time.Since(a.since).Round(time.Millisecond))
+	}
+}
+
+func (u *Unit) refuse(a *attachment, code session.Code, err error) {
+	u.refused.Add(1)
+	a.log.Warn("host refused", "code", code, "reason", err)
+	if err := a.s.Refuse(code, err.Error()); err != nil {
+		a.log.Debug("refusal not delivered", "reason", err)
+	}
+}
+
+var errReplaced = errors.New("the host opened a new session")
+
+// enter gives a its place among the hosts. A host that comes again, because it
+// was killed, or lost the connection and we have not noticed yet, takes the
+// place of its old session, which is ended first.
+func (u *Unit) enter(ctx context.Context, a *attachment) error {
+	for {
+		u.mu.Lock()
+		old := u.hosts[a.key]
+		if old == nil {
+			defer u.mu.Unlock()
+			if len(u.hosts) >= u.cfg.MaxHosts {
+				return fmt.Errorf("%d hosts are connected, which is the limit (--max-hosts)", len(u.hosts))
+			}
+			u.hosts[a.key] = a
+			return nil
+		}
+		u.mu.Unlock()
+		old.cancel(errReplaced)
+		select {
+		case <-old.gone:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (u *Unit) leave(a *attachment) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.hosts, a.key)
+}
+
+// takenMAC returns the name of another host with that address.
+func (u *Unit) claimMAC(a *attachment, mac protocol.MAC) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, other := range u.hosts {
+		if other != a && other.mac == mac {
+			return fmt.Errorf("MAC address %v is that of host %s", mac, other.hello.Name)
+		}
+	}
+	a.mac = mac
+	return nil
+}
+
+// hostKey tells hosts apart: by what they proved to be, if they did, and by
+// name, because one key may serve several netdevices of a machine.
+func hostKey(id session.Identity, name string) string {
+	if id.Insecure {
+		return "/" + name
+	}
+	return id.Fingerprint.String() + "/" + name
+}
+
+// macOf derives a host's address from its key, so that it gets the same one,
+// and with it the same DHCP lease, each time: locally administered, unicast.
+func macOf(key string) protocol.MAC {
+	sum := sha256.Sum256([]byte("splitnic MAC address of " + key))
+	mac := protocol.MAC(sum[:6])
+	mac[0] = mac[0]&^1 | 2
+	return mac
+}
