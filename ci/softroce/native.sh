@@ -16,11 +16,23 @@ native_objects() {
 	done
 }
 
+# native_kill ends the processes of the script, which all carry its
+# environment, whatever group or session they have made themselves.
+native_kill() {
+	local e
+	if [ -z "${native_script:-}" ]; then return; fi
+	kill -KILL -- "-$native_script" 2>/dev/null
+	grep -lsxzF "SPLITNIC_RUN=$run_dir" /proc/[0-9]*/environ | while read -r e; do
+		e=${e#/proc/}
+		kill -KILL "${e%/environ}" 2>/dev/null
+	done
+}
+
 # native_clean ends the script's processes and removes what it made and left.
 # RDMA devices go first, because a netdevice cannot go while one is open on it.
 native_clean() {
 	local kind name
-	if [ -n "${native_script:-}" ]; then kill -KILL -- "-$native_script" 2>/dev/null; fi
+	native_kill
 	if [ ! -e "$run_dir/before" ]; then return; fi
 	while read -r kind name; do
 		say "softroce: the script left $kind $name behind: removing it"
@@ -42,7 +54,7 @@ run_native() {
 	(
 		cd "$checkout" || exit
 		ulimit -l unlimited
-		export SPLITNIC_WORK=$work SPLITNIC_SOFTROCE_MODE=native
+		export SPLITNIC_WORK=$work SPLITNIC_SOFTROCE_MODE=native SPLITNIC_RUN=$run_dir
 		exec setsid bash "$script" "$@"
 	) </dev/null >>"$ctl/output.log" 2>&1 &
 	native_script=$!
@@ -55,7 +67,7 @@ run_native() {
 	rc=$?
 	if kill -0 "$native_script" 2>/dev/null; then
 		say "softroce: the script was still running after $timeout seconds"
-		kill -KILL -- "-$native_script"
+		native_kill
 		wait "$native_script" 2>/dev/null
 		rc=$status_timeout
 	fi

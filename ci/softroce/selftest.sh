@@ -50,12 +50,56 @@ background)
 	sleep 10000 &
 	echo finished
 	;;
+litter)
+	# What a script that fails half-way leaves.
+	setsid sleep 10000 &
+	ip netns add snlitter
+	fabric_up 2 || fail "fabric_up"
+	exit 5
+	;;
+native)
+	# The native mode, on the guest's kernel. Checkouts are read-only here.
+	mount -t tmpfs tmpfs build/softroce || fail "cannot mount build/softroce"
+	nested() {
+		local want=$1 rc
+		shift
+		ci/softroce/run --mode native "$@" >/tmp/nested.out 2>/tmp/nested.err
+		rc=$?
+		[ "$rc" = "$want" ] || fail "native $*: status $rc, not $want: $(cat /tmp/nested.out /tmp/nested.err)"
+	}
+	before=$(mktemp)
+	snapshot >"$before"
+	nested 0 "$0" environment
+	nested 0 "$0" lines 5000
+	[ "$(wc -l </tmp/nested.out)" = 5000 ] || fail "lines are missing"
+	nested 126 "$0" complain
+	nested 0 --allow-dmesg "$0" complain
+	nested 124 --timeout 1 "$0" hang
+	nested 5 "$0" litter
+	grep -q 'left rdma snrxe1 behind' /tmp/nested.err || fail "litter was not reported"
+	leaks "$before" || fail "litter was not removed"
+	if pgrep -f 'sleep 10000'; then fail "a process was left"; fi
+	nested 0 "$0" fabric
+	grep -q 'behind' /tmp/nested.err && fail "the fabric test left something: $(cat /tmp/nested.err)"
+	echo native fine
+	;;
+cable)
+	# Two guests, one at each end of a cable.
+	poll 20 test -e /sys/class/net/eth0 || fail "no eth0"
+	ip addr add "10.198.0.$2/24" dev eth0
+	ip link set eth0 mtu 9000 up
+	# The other guest needs some time to come, and once it has seen this
+	# one, this one must stay for it.
+	poll 60 ping -c 1 -W 1 "10.198.0.$((3 - $2))" >/dev/null || fail "the other end does not answer"
+	ping -c 20 -i 0.1 "10.198.0.$((3 - $2))" | tail -n 3
+	;;
 environment)
 	[ "$(id -u)" = 0 ] || fail "not root"
 	[ "$(ulimit -l)" = unlimited ] || fail "ulimit -l is $(ulimit -l)"
 	[ -w "$SPLITNIC_WORK" ] || fail "cannot write to $SPLITNIC_WORK"
 	[ -c /dev/net/tun ] || fail "no /dev/net/tun"
 	[ -w /dev/shm ] || fail "no /dev/shm"
+	[ "$(cat < <(echo through))" = through ] || fail "no /dev/fd"
 	ip -o link show lo | grep -q LOWER_UP || fail "lo is down"
 	echo written >"$SPLITNIC_WORK/file" || fail "cannot write a file"
 	[ "$(cat "$SPLITNIC_WORK/file")" = written ] || fail "read back something else"

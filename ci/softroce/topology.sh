@@ -32,7 +32,10 @@ fabric_ports() {
 }
 
 # rxe_active DEV reports whether DEV's port is ACTIVE.
-rxe_active() { grep -qs ACTIVE "/sys/class/infiniband/$1/ports/1/state"; }
+rxe_active() {
+	local state
+	read -r state 2>/dev/null <"/sys/class/infiniband/$1/ports/1/state" && [[ $state == *ACTIVE ]]
+}
 
 # rxe_down DEV reports whether DEV's port is not ACTIVE.
 rxe_down() { ! rxe_active "$1"; }
@@ -40,19 +43,19 @@ rxe_down() { ! rxe_active "$1"; }
 # rxe_gid_index DEV prints the index of DEV's RoCE v2 GID with an IPv4 address,
 # which is what perftest's -x wants; it fails when there is none.
 rxe_gid_index() {
-	local port=/sys/class/infiniband/$1/ports/1 f i
+	local port=/sys/class/infiniband/$1/ports/1 f i gid type
 	for f in "$port"/gids/*; do
 		i=${f##*/}
-		case $(cat "$f" 2>/dev/null) in
+		read -r gid <"$f" || continue
+		case $gid in
 		0000:0000:0000:0000:0000:ffff:*) ;;
 		*) continue ;;
 		esac
 		# The index has no type while its slot is being filled.
-		if grep -qs 'RoCE v2' "$port/gid_attrs/types/$i"; then
+		if read -r type 2>/dev/null <"$port/gid_attrs/types/$i" && [ "$type" = "RoCE v2" ]; then
 			printf '%s\n' "$i"
 			return
 		fi
-		# Unused slots follow the used ones, and there are 1024.
 	done
 	return 1
 }
@@ -134,10 +137,10 @@ fabric_lose() {
 
 # rxe_counters DEV prints DEV's hardware counters, a name and a value per line.
 rxe_counters() {
-	local f
+	local f value
 	for f in "/sys/class/infiniband/$1/ports/1/hw_counters"/*; do
 		case ${f##*/} in lifespan) continue ;; esac
-		printf '%s %s\n' "${f##*/}" "$(cat "$f")"
+		read -r value <"$f" && printf "%s %s\n" "${f##*/}" "$value"
 	done
 }
 
