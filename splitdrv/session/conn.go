@@ -243,11 +243,11 @@ func (c *Conn) receive(want string) ([]byte, error) {
 
 // establish starts the goroutines of a connection whose handshake is done.
 func (c *Conn) establish() error {
-	// A heartbeat leaves at least every quarter of the time, and the kernel
-	// gives up when one stays unacknowledged for two thirds: within the time
-	// after the last moment at which the peer's machine answered. The peer's
-	// process may stall meanwhile; its kernel acknowledges.
-	if err := setUserTimeout(c.raw, c.peerTimeout*2/3); err != nil {
+	// The parts of peerTimeout: a fifth until the next heartbeat leaves, about
+	// 200 ms until the kernel sends it once more (TCP_RTO_MIN), from when the
+	// half of the user timeout counts. The peer's process may stall meanwhile;
+	// its kernel acknowledges.
+	if err := setUserTimeout(c.raw, c.peerTimeout/2); err != nil {
 		return c.fail(fmt.Errorf("%v: %w", c, err))
 	}
 	// Close waits for the goroutines only after it has set err.
@@ -292,7 +292,7 @@ func (c *Conn) runReader() {
 }
 
 func (c *Conn) runHeartbeat() {
-	tick := time.NewTicker(c.peerTimeout / 4)
+	tick := time.NewTicker(c.peerTimeout / 5)
 	defer tick.Stop()
 	var empty [4]byte
 	for {

@@ -15,7 +15,7 @@ const (
 	MaxQueues = 255
 	// MaxPools is the largest number of pools per data channel that one side
 	// lends.
-	MaxPools = 16
+	MaxPools = 4
 	// MaxControlReceives is the largest number of control receives that a side
 	// may claim to post.
 	MaxControlReceives = 1 << 15

@@ -167,11 +167,18 @@ func testAccept() Accept {
 // establish runs a whole handshake and returns both ends.
 func establish(t testing.TB, ln *Listener, host *Security) (*Client, *Server) {
 	t.Helper()
-	ctx := testContext(t)
 	c, err := dial(t, ln, host)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c, complete(t, ln, c)
+}
+
+// complete runs the handshake that follows Dial and returns the other end.
+func complete(t testing.TB, ln *Listener, c *Client) *Server {
+	t.Helper()
+	ctx := testContext(t)
+	t.Cleanup(func() { c.Close() })
 	clientErr := make(chan error, 1)
 	go func() {
 		clientErr <- func() error {
@@ -198,7 +205,7 @@ func establish(t testing.TB, ln *Listener, host *Security) (*Client, *Server) {
 	if err := <-clientErr; err != nil {
 		t.Fatal(err)
 	}
-	return c, s
+	return s
 }
 
 func waitDone(t testing.TB, c *Conn) error {
