@@ -8,7 +8,6 @@ type config struct {
 	port         int
 	gidIndex     int // -1: choose
 	hint         GIDHint
-	pkeyIndex    uint16
 	trafficClass uint8
 	hopLimit     uint8
 	serviceLevel uint8

@@ -10,7 +10,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
-	"net/netip"
 	"sync"
 	"syscall"
 	"unsafe"
@@ -25,7 +24,7 @@ func Devices() ([]DeviceInfo, error) {
 	var list **C.struct_ibv_device
 	var n C.int
 	if no := syscall.Errno(C.snv_list(&list, &n)); no != 0 {
-		return nil, opErr("", "list RDMA devices", no, openHint(no))
+		return nil, &OpError{Op: "list RDMA devices", Err: no, Hint: openHint(no)}
 	}
 	defer C.ibv_free_device_list(list)
 	devs := make([]DeviceInfo, 0, int(n))
@@ -73,7 +72,7 @@ func Open(name string, opts ...Option) (*Context, error) {
 	cname := C.CString(name)
 	defer C.free(unsafe.Pointer(cname))
 	if no := syscall.Errno(C.snv_open(cname, &c.ctx)); no != 0 {
-		return nil, opErr(name, "open device", no, openHint(no))
+		return nil, &OpError{Op: "open device", Device: name, Err: no, Hint: openHint(no)}
 	}
 	if err := c.init(); err != nil {
 		C.ibv_close_device(c.ctx)
@@ -212,6 +211,7 @@ func (c *Context) QueryGIDTable() ([]GIDEntry, error) {
 		return nil, opErr(c.name, op, no, "")
 	}
 	table := make([]GIDEntry, 0, int(n))
+	netdevs := make(map[int]netdev) // many entries share one
 	for _, r := range raw[:n] {
 		e := GIDEntry{
 			Index:       int(r.gid_index),
@@ -220,28 +220,15 @@ func (c *Context) QueryGIDTable() ([]GIDEntry, error) {
 			GID:         GID(r.gid),
 			NetdevIndex: int(r.ndev_ifindex),
 		}
-		e.Netdev, e.NetdevPrefix = netdevAddr(e.NetdevIndex, e.GID.Addr())
+		nd, ok := netdevs[e.NetdevIndex]
+		if !ok {
+			nd = netdevByIndex(e.NetdevIndex)
+			netdevs[e.NetdevIndex] = nd
+		}
+		e.Netdev, e.NetdevPrefix = nd.name, nd.prefixOf(e.GID.Addr())
 		table = append(table, e)
 	}
 	return table, nil
-}
-
-// netdevAddr is the name of a netdevice and the prefix that addr has there.
-func netdevAddr(index int, addr netip.Addr) (string, netip.Prefix) {
-	ifi, err := net.InterfaceByIndex(index)
-	if err != nil {
-		return "", netip.Prefix{}
-	}
-	addrs, err := ifi.Addrs()
-	if err != nil {
-		return ifi.Name, netip.Prefix{}
-	}
-	for _, a := range addrs {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap().WithZone("") == addr {
-			return ifi.Name, p.Masked()
-		}
-	}
-	return ifi.Name, netip.Prefix{}
 }
 
 // ChooseGID picks the GID that the next queue pair will use, and says why.

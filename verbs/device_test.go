@@ -4,10 +4,16 @@ package verbs_test
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/testenv"
@@ -147,4 +153,77 @@ func TestUnreachablePeer(t *testing.T) {
 	if !errors.As(err, &op) || op.QPN != a.qp.Num() || op.Device != a.ctx.Name() || !strings.Contains(op.Hint, verbs.GID(remote.GID).String()) {
 		t.Errorf("error %v", err)
 	}
+}
+
+// An address that appears on the netdevice is announced by an event, enters the
+// GID table, and is chosen for a peer in its subnet.
+func TestGIDOfPeersSubnet(t *testing.T) {
+	c := openDevice(t, 0)
+	testenv.NeedRoot(t)
+	netdevs := must(verbs.NetdevOf(c.Name()))(t)
+	if len(netdevs) == 0 {
+		testenv.Missing(t, "rdma", "%s has no netdevice", c.Name())
+	}
+	link := must(netlink.LinkByName(netdevs[0]))(t)
+	addr := must(netlink.ParseAddr("198.51.100.9/24"))(t)
+	check(t, netlink.AddrAdd(link, addr))
+	t.Cleanup(func() { check(t, netlink.AddrDel(link, addr)) })
+	for {
+		ev := must(c.WaitEvent(testContext(t)))(t)
+		if ev.Type == verbs.EventGIDChange && ev.Port == 1 {
+			break
+		}
+	}
+	peer := netip.MustParseAddr("198.51.100.77")
+	near := must(verbs.Open(c.Name(), verbs.WithGIDHint(verbs.GIDHint{Netdev: netdevs[0], Peer: peer})))(t)
+	defer near.Close()
+	var e verbs.GIDEntry
+	var why string
+	testenv.Eventually(t, func() bool {
+		var err error
+		e, why, err = near.ChooseGID()
+		return err == nil && e.GID.Addr() == netip.MustParseAddr("198.51.100.9")
+	}, "the new address is chosen for %v", peer)
+	if !strings.Contains(why, "same subnet") || e.Netdev != netdevs[0] || e.NetdevPrefix != netip.MustParsePrefix("198.51.100.0/24") {
+		t.Errorf("chose %+v: %s", e, why)
+	}
+	if other, _, err := c.ChooseGID(); err != nil || other == e {
+		t.Errorf("without a hint: %v, %v", other, err)
+	}
+}
+
+// A limit that is too low is named, with its value and the cure.
+func TestMemlockCure(t *testing.T) {
+	mem := dmaMem(t, 1<<20)
+	c := openDevice(t, 0)
+	testenv.NeedRoot(t)
+	d := must(c.NewDomain())(t)
+
+	var old unix.Rlimit
+	check(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &old))
+	check(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 64 << 10, Max: old.Max}))
+	t.Cleanup(func() { check(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &old)) })
+	done := make(chan error)
+	go func() {
+		// The thread without the capability ends with this goroutine.
+		runtime.LockOSThread()
+		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var caps [2]unix.CapUserData
+		err := unix.Capget(&hdr, &caps[0])
+		caps[0].Effective &^= 1 << unix.CAP_IPC_LOCK
+		if err == nil {
+			err = unix.Capset(&hdr, &caps[0])
+		}
+		if err != nil {
+			done <- fmt.Errorf("dropping CAP_IPC_LOCK: %w", err)
+			return
+		}
+		_, err = d.Register(mem, fabric.LocalWrite)
+		done <- err
+	}()
+	err := <-done
+	if !errors.Is(err, syscall.ENOMEM) || !strings.Contains(err.Error(), "RLIMIT_MEMLOCK is 64 KiB and 1024 KiB") {
+		t.Errorf("error %v", err)
+	}
+	check(t, must(d.Register(mem, fabric.LocalWrite))(t).Close())
 }

@@ -120,6 +120,7 @@ func TestCloseWhileInUse(t *testing.T) {
 			until(func() error { return e.recvCQ.Arm(false) })
 			until(func() error { return e.recvCQ.Wait(context.Background()) })
 			until(func() error { _, err := e.sendCQ.Poll(make([]fabric.Completion, 16)); return err })
+			until(func() error { _, err := e.ctx.WaitEvent(context.Background()); return err })
 		}
 		until(func() error {
 			_, err := a.qp.PostSend([]fabric.SendWR{writeImm(a, b, fabric.Signaled)})

@@ -2,6 +2,8 @@ package verbs
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,3 +87,37 @@ func driverIn(class, device string) string {
 // windowBounds says whether a driver's devices check the bounds of a memory
 // window. Soft-RoCE checks the region's alone.
 func windowBounds(driver string) bool { return driver != rxeDriver }
+
+// netdev is a netdevice of this network namespace with its addresses.
+type netdev struct {
+	name  string
+	addrs []netip.Prefix
+}
+
+// netdevByIndex is the netdevice of that index, or the zero netdev if there is
+// none in this network namespace.
+func netdevByIndex(index int) netdev {
+	ifi, err := net.InterfaceByIndex(index)
+	if err != nil {
+		return netdev{}
+	}
+	n := netdev{name: ifi.Name}
+	// Without its addresses the netdevice still has a name.
+	addrs, _ := ifi.Addrs()
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			n.addrs = append(n.addrs, p)
+		}
+	}
+	return n
+}
+
+// prefixOf is the subnet that addr has on the netdevice, if it is there.
+func (n netdev) prefixOf(addr netip.Addr) netip.Prefix {
+	for _, p := range n.addrs {
+		if p.Addr().WithZone("") == addr {
+			return p.Masked()
+		}
+	}
+	return netip.Prefix{}
+}

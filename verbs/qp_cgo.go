@@ -215,12 +215,10 @@ func (q *QP) openQueues(send, recv bool) {
 func (q *QP) ToInit() error {
 	q.ctl.Lock()
 	defer q.ctl.Unlock()
-	c := q.pd.ctx
 	a := C.struct_snv_qp_attr{
-		pkey_index: C.uint16_t(c.cfg.pkeyIndex),
-		port:       C.uint8_t(c.cfg.port),
-		access:     C.IBV_ACCESS_REMOTE_WRITE,
-	}
+		port:   C.uint8_t(q.pd.ctx.cfg.port),
+		access: C.IBV_ACCESS_REMOTE_WRITE,
+	} // index 0 of the partition key table
 	return q.modify(StateInit, initAttrs, &a, nil)
 }
 

@@ -25,7 +25,10 @@ run_tests() {
 }
 
 failed=0
+before=$(mktemp)
+snapshot >"$before"
 run_tests verbs.test verbs "$@" || failed=1
 run_tests pingpong.test examples/pingpong "$@" || failed=1
-fabric_down
+leaks "$before" || failed=1
+fabric_down || failed=1
 exit "$failed"
