@@ -30,9 +30,13 @@ type Pair struct {
 // Traits are the documented deviations of an implementation. The zero value
 // is a device that keeps to the specification.
 type Traits struct {
-	// BadLKey is the status of a request with a wrong local key; 0 means
-	// StatusLocProtErr.
+	// BadLKey is the status of a request whose local key is none of its
+	// domain's; 0 means StatusLocProtErr.
 	BadLKey fabric.Status
+	// RefusedWriteImm is the status of the receive that is first in the queue
+	// when a write with immediate data is refused; 0 means StatusWRFlushErr,
+	// like those behind it.
+	RefusedWriteImm fabric.Status
 	// SendTooLong are the statuses at the sender and the receiver of a SEND
 	// longer than the receive; 0 means StatusRemInvReqErr and StatusLocLenErr.
 	SendTooLong [2]fabric.Status
@@ -47,16 +51,20 @@ type Traits struct {
 // SoftRoCE are the traits of rdma_rxe as of Linux 6.1.
 func SoftRoCE() Traits {
 	return Traits{
-		BadLKey:       fabric.StatusLocQPOpErr,
-		SendTooLong:   [2]fabric.Status{fabric.StatusRemOpErr, fabric.StatusLocQPOpErr},
-		LateReceives:  true,
-		QuietFailures: true,
+		BadLKey:         fabric.StatusLocQPOpErr,
+		RefusedWriteImm: fabric.StatusRemAccessErr,
+		SendTooLong:     [2]fabric.Status{fabric.StatusRemOpErr, fabric.StatusLocQPOpErr},
+		LateReceives:    true,
+		QuietFailures:   true,
 	}
 }
 
 func (tr Traits) withDefaults() Traits {
 	if tr.BadLKey == 0 {
 		tr.BadLKey = fabric.StatusLocProtErr
+	}
+	if tr.RefusedWriteImm == 0 {
+		tr.RefusedWriteImm = fabric.StatusWRFlushErr
 	}
 	if tr.SendTooLong == [2]fabric.Status{} {
 		tr.SendTooLong = [2]fabric.Status{fabric.StatusRemInvReqErr, fabric.StatusLocLenErr}

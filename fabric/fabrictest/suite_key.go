@@ -45,7 +45,13 @@ func testRemoteAccess(r *rig) {
 				r.Fatalf("%s, opcode %d: request %d completed with %q", c.name, op, out[0].ID, out[0].Status)
 			}
 			r.all(r.a.qp, fabric.StatusWRFlushErr, 1, out[1])
-			r.all(r.b.qp, fabric.StatusWRFlushErr, 20, r.take(r.b.recvCQ, 3)...)
+			first := fabric.StatusWRFlushErr
+			if op == fabric.OpWriteImm {
+				first = r.Traits.RefusedWriteImm
+			}
+			recvs := r.take(r.b.recvCQ, 3)
+			r.all(r.b.qp, first, 20, recvs[0])
+			r.all(r.b.qp, fabric.StatusWRFlushErr, 21, recvs[1:]...)
 			r.all(r.a.qp, fabric.StatusWRFlushErr, 30, r.take(r.a.recvCQ, 3)...)
 			r.dead(r.a, r.b)
 			r.dead(r.b, r.a)
@@ -80,19 +86,20 @@ func testLocalAccess(r *rig) {
 		name string
 		addr uint64
 		key  uint32
+		want fabric.Status
 	}{
-		{"unknown key", addr, key ^ 0x5500},
-		{"before the region", addr - 1, key},
-		{"over its end", addr + memSize - 63, key},
-		{"wraps around", ^uint64(0) - 7, key},
-		{"other domain", foreign.Addr(), foreign.LKey()},
+		{"unknown key", addr, key ^ 0x5500, r.Traits.BadLKey},
+		{"before the region", addr - 1, key, fabric.StatusLocProtErr},
+		{"over its end", addr + memSize - 63, key, fabric.StatusLocProtErr},
+		{"wraps around", ^uint64(0) - 7, key, fabric.StatusLocProtErr},
+		{"other domain", foreign.Addr(), foreign.LKey(), r.Traits.BadLKey},
 	} {
 		w := write(fabric.OpWrite, 1, r.a, r.b, 64)
 		w.Addr, w.LKey = c.addr, c.key
 		r.send(r.a.qp, w, write(fabric.OpWrite, 2, r.a, r.b, 64))
 		out := r.take(r.a.sendCQ, 2)
-		if out[0].Status != r.Traits.BadLKey || out[0].ID != 1 {
-			r.Fatalf("%s: request %d completed with %q, want %q", c.name, out[0].ID, out[0].Status, r.Traits.BadLKey)
+		if out[0].Status != c.want || out[0].ID != 1 {
+			r.Fatalf("%s: request %d completed with %q, want %q", c.name, out[0].ID, out[0].Status, c.want)
 		}
 		r.all(r.a.qp, fabric.StatusWRFlushErr, 2, out[1])
 		r.untouched(r.b.mem)
