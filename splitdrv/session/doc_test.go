@@ -1,0 +1,50 @@
+package session
+
+import (
+	"errors"
+	"os"
+	"regexp"
+	"testing"
+)
+
+// TestDocumentedMessages decodes the examples of docs/protocol.md in their
+// order.
+func TestDocumentedMessages(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var hello Hello
+	var welcome Welcome
+	seen := make(map[string]bool)
+	for _, m := range regexp.MustCompile("(?s)```json (\\w+)\n(.*?)```").FindAllSubmatch(doc, -1) {
+		name, b := string(m[1]), m[2]
+		seen[name] = true
+		if got, err := messageType(b); got != name || err != nil {
+			t.Errorf("%s: its type is %q, %v", name, got, err)
+		}
+		switch name {
+		case typeHello:
+			hello, err = decodeHello(b)
+		case typeWelcome:
+			welcome, err = decodeWelcome(b, &hello)
+		case typeAccept:
+			_, err = decodeAccept(b, &welcome)
+		case typeRefuse:
+			var refused *RefusedError
+			if err = decodeRefuse(b); errors.As(err, &refused) && refused.Code == CodeFull && refused.Retry {
+				err = nil
+			}
+		case typeBye:
+			_, err = decodeBye(b)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range []string{typeHello, typeWelcome, typeAccept, typeReady, typeRefuse, typeBye} {
+		if !seen[name] {
+			t.Errorf("no example of %s", name)
+		}
+	}
+}
