@@ -43,6 +43,7 @@ write_launch() {
 		printf 'export PATH=%s\n' "$(shell_quote "/run/splitnic/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin$go_bin")"
 		printf 'export HOME=/tmp LANG=C.UTF-8 TERM=dumb SHELL=/bin/bash USER=root\n'
 		printf 'export SPLITNIC_WORK=/run/splitnic/work SPLITNIC_SOFTROCE_MODE=%s\n' "$mode"
+		if [ -n "$cable" ]; then printf "modprobe virtio_net || exit\n"; fi
 		printf 'ulimit -l unlimited; ulimit -Hn 524288; umask 022\n'
 		printf 'cd %s || exit\nexec bash' "$(shell_quote "$checkout")"
 		for a in "$@"; do printf ' %s' "$(shell_quote "$a")"; done
@@ -62,6 +63,16 @@ cable_args() {
 		-device "virtio-net-pci,netdev=cable,mac=52:54:00:73:6e:0$side"
 }
 
+# wait_for_cable returns when the guest at side a has made the socket.
+wait_for_cable() {
+	local i
+	for ((i = 0; i < 600; i++)); do
+		if [ -S "${cable%,*}" ]; then return; fi
+		sleep 0.1
+	done
+	die "nobody waits at the other end of the cable ${cable%,*}"
+}
+
 # console_tail prints the end of the guest's console.
 console_tail() {
 	say "softroce: the end of the guest's console (all of it is in build/softroce/last/console.log):"
@@ -74,7 +85,14 @@ run_guest() {
 	write_launch "$script" "$@"
 	printf 'checkout=%s\nmodules=%s\ndeadline=%s\n' \
 		"$(shell_quote "$checkout")" "$(shell_quote "$modules")" "$timeout" >"$ctl/guest.env"
-	if [ -n "$cable" ]; then mapfile -t cable_card < <(cable_args); fi
+	if [ -n "$cable" ]; then
+		mapfile -t cable_card < <(cable_args)
+		[ ${#cable_card[@]} = 4 ] || exit "$status_setup"
+		case $cable in
+		*,a) rm -f "${cable%,*}" ;; # of a guest that was killed
+		*,b) wait_for_cable ;;
+		esac
+	fi
 	mapfile -t args < <(guest_machine "$mode")
 
 	setpriv --pdeathsig KILL qemu-system-x86_64 "${args[@]}" -m "$mem" -smp "$smp" "${cable_card[@]}" \
@@ -101,6 +119,7 @@ run_guest() {
 	kill "$timer" 2>/dev/null
 	wait "$timer" 2>/dev/null
 	pids=()
+	if [[ $cable == *,a ]]; then rm -f "${cable%,*}"; fi
 
 	[ -e "$ctl/dmesg.txt" ] || cp "$ctl/console.log" "$ctl/dmesg.txt" 2>/dev/null
 	if [ -e "$ctl/timedout" ]; then
