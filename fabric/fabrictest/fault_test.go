@@ -414,6 +414,31 @@ func TestNoWindows(t *testing.T) {
 	}
 }
 
+func TestLive(t *testing.T) {
+	l := newLink(t, fabric.RC, fabric.Timing{})
+	w := must(l.a.dom.NewWindow())(t)
+	want := fabrictest.Live{Devices: 2, Domains: 2, Regions: 2, Windows: 1, CQs: 4, QPs: 2}
+	for _, step := range []struct {
+		close func() error
+		count *int
+		by    int
+	}{
+		{func() error { return nil }, &want.QPs, 0},
+		{w.Close, &want.Windows, 1},
+		{l.a.region.Close, &want.Regions, 1},
+		{l.a.qp.Close, &want.QPs, 1},
+		{l.a.send.Close, &want.CQs, 1},
+		{l.a.recv.Close, &want.CQs, 1},
+		{l.a.dom.Close, &want.Domains, 1},
+		{l.a.dev.Close, &want.Devices, 1},
+	} {
+		check(t, step.close())
+		if *step.count -= step.by; l.net.Live() != want {
+			t.Fatalf("live %+v, want %+v", l.net.Live(), want)
+		}
+	}
+}
+
 // recorder is a test that notes its failure instead of failing.
 type recorder struct {
 	testing.TB

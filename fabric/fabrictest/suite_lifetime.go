@@ -133,6 +133,12 @@ func testCloseOrder(r *rig) {
 		r.check(r.b.qp.Close())
 		r.a = r.newEnd(r.A)
 	}
+	// A completion queue takes the queue pairs along that report to it.
+	r.connect(fabric.RC)
+	r.check(r.a.sendCQ.Close())
+	if _, err := r.a.qp.PostRecv(numbered(0, 1)); !errors.Is(err, net.ErrClosed) {
+		r.Fatalf("a queue pair outlives its completion queue: %v", err)
+	}
 	r.check(r.A.Close())
 	r.check(r.A.Close())
 	if _, err := r.a.dom.NewCQ(16, 0); !errors.Is(err, net.ErrClosed) {

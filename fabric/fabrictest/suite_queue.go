@@ -88,21 +88,33 @@ func testBadOpcode(r *rig) {
 	r.none(r.a.sendCQ)
 }
 
-// A message that finds no receive waits for one, and so do those behind it.
+// A message that finds no receive waits for one, and everything behind it does,
+// also what needs none. Inline data is what it was when posted.
 func testReceiverNotReady(r *rig) {
 	r.connect(fabric.RC)
-	fill(r.a.mem[:100], 1)
-	r.send(r.a.qp, write(fabric.OpWriteImm, 1, r.a, r.b, 100), write(fabric.OpWriteImm, 2, r.a, r.b, 100))
+	fill(r.a.mem[:200], 1)
+	inline := write(fabric.OpWriteImm, 2, r.a, r.b, inlineMax)
+	inline.Addr, inline.RemoteAddr, inline.Flags = inline.Addr+100, inline.RemoteAddr+1024, inline.Flags|fabric.Inline
+	plain := write(fabric.OpWrite, 3, r.a, r.b, 100)
+	plain.RemoteAddr += 4096
+	r.send(r.a.qp, write(fabric.OpWriteImm, 1, r.a, r.b, 100), inline)
+	r.send(r.a.qp, plain)
+	want := append([]byte(nil), r.a.mem[100:100+inlineMax]...)
+	clear(r.a.mem[100:200])
 	r.none(r.b.recvCQ)
 	r.none(r.a.sendCQ)
+	r.untouched(r.b.mem)
 	r.receive(r.b.qp, fabric.RecvWR{ID: 10})
 	r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 10, 1, 100)
 	r.ok(r.a.qp, 1, r.take(r.a.sendCQ, 1)...)
 	r.same(r.b.mem[:100], r.a.mem[:100])
 	r.none(r.b.recvCQ)
+	r.untouched(r.b.mem[100:])
 	r.receive(r.b.qp, fabric.RecvWR{ID: 11})
-	r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 11, 2, 100)
-	r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 1)...)
+	r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 11, 2, inlineMax)
+	r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 2)...)
+	r.same(r.b.mem[1024:1024+inlineMax], want)
+	r.same(r.b.mem[4096:4196], r.a.mem[:100])
 	r.works()
 }
 
