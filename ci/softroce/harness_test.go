@@ -1,0 +1,274 @@
+// Package softroce_test checks the harness itself: that it tells a script that
+// passed from one that failed, hung, or took the kernel down with it.
+//
+// It boots about two dozen guests, so it only runs when SPLITNIC_REQUIRE lists
+// softroce (or all), and needs more than the usual time: go test -timeout 30m.
+package softroce_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// harnessLimit bounds one run of the harness, far above what any needs.
+const harnessLimit = 8 * time.Minute
+
+// result is what one run of the harness gave.
+type result struct {
+	status         int
+	stdout, stderr string
+}
+
+func need(t *testing.T) {
+	t.Helper()
+	for _, f := range strings.Split(os.Getenv("SPLITNIC_REQUIRE"), ",") {
+		if f = strings.TrimSpace(f); f == "softroce" || f == "all" {
+			return
+		}
+	}
+	t.Skip("boots guests; set SPLITNIC_REQUIRE=softroce to run it")
+}
+
+// start begins ./run with args in a process group of its own, so that a test
+// can do to it what a terminal does.
+func start(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), harnessLimit)
+	t.Cleanup(cancel)
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, "./run", args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start ./run %v: %v", args, err)
+	}
+	return cmd, &stdout, &stderr
+}
+
+// status waits for cmd and returns its exit status.
+func status(t *testing.T, cmd *exec.Cmd) int {
+	t.Helper()
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("wait for %v: %v", cmd.Args, err)
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
+// run runs the harness to its end. The self-tests are written for a guest,
+// which some of them destroy, so native mode is never used.
+func run(t *testing.T, args ...string) result {
+	t.Helper()
+	cmd, stdout, stderr := start(t, args...)
+	rc := status(t, cmd)
+	return result{rc, stdout.String(), stderr.String()}
+}
+
+// guestMode is the mode every test asks for.
+func guestMode(t *testing.T) string {
+	t.Helper()
+	need(t)
+	if m := os.Getenv("SPLITNIC_SOFTROCE"); m == "kvm" || m == "tcg" {
+		return m
+	}
+	if run(t, "--mode", "kvm", "selftest.sh", "exit", "0").status == 0 {
+		return "kvm"
+	}
+	return "tcg"
+}
+
+func TestStatus(t *testing.T) {
+	mode := guestMode(t)
+	tests := []struct {
+		name    string
+		options []string
+		script  []string
+		status  int
+		stdout  string // must be contained
+	}{
+		{"success", nil, []string{"exit", "0"}, 0, ""},
+		{"failure", nil, []string{"exit", "5"}, 5, ""},
+		{"panic", nil, []string{"panic"}, 125, "before\n"},
+		{"hang", []string{"--timeout", "15"}, []string{"hang"}, 124, "before\n"},
+		{"guest deaf", []string{"--timeout", "15"}, []string{"deaf"}, 124, "before\n"},
+		{"complaint", nil, []string{"complain"}, 126, ""},
+		{"complaint allowed", []string{"--allow-dmesg"}, []string{"complain"}, 0, ""},
+		{"process left behind", nil, []string{"background"}, 0, "finished\n"},
+		{"environment", nil, []string{"environment"}, 0, ""},
+		{"arguments", nil, []string{"args", "a b", "it's", "$x", "*", ""}, 0, "<a b>\n<it's>\n<$x>\n<*>\n<>\n"},
+		{"fabric", nil, []string{"fabric"}, 0, "fabric fine\n"},
+		{"native", []string{"--allow-dmesg"}, []string{"native"}, 0, "native fine\n"},
+		{"no such case", nil, []string{"nonsense"}, 1, "FAIL"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			args := append([]string{"--mode", mode}, tt.options...)
+			r := run(t, append(append(args, "selftest.sh"), tt.script...)...)
+			if r.status != tt.status || !strings.Contains(r.stdout, tt.stdout) {
+				t.Errorf("status %d, want %d; stdout %q must contain %q; stderr:\n%s",
+					r.status, tt.status, r.stdout, tt.stdout, r.stderr)
+			}
+		})
+	}
+}
+
+// TestOutputComplete wants every line of a script that writes much and ends at
+// once, in order.
+func TestOutputComplete(t *testing.T) {
+	const lines = 5000
+	r := run(t, "--mode", guestMode(t), "selftest.sh", "lines", fmt.Sprint(lines))
+	if r.status != 0 {
+		t.Fatalf("status %d; stderr:\n%s", r.status, r.stderr)
+	}
+	var want strings.Builder
+	for i := 1; i <= lines; i++ {
+		fmt.Fprintf(&want, "line %d\n", i)
+	}
+	if r.stdout != want.String() {
+		t.Errorf("%d lines arrived, or not as they were written; want %d", strings.Count(r.stdout, "\n"), lines)
+	}
+}
+
+// TestWorkDirectory wants what the script writes to be found outside.
+func TestWorkDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if r := run(t, "--mode", guestMode(t), "--work", dir, "selftest.sh", "environment"); r.status != 0 {
+		t.Fatalf("status %d; stderr:\n%s", r.status, r.stderr)
+	}
+	got, err := os.ReadFile(filepath.Join(dir, "file"))
+	if err != nil || string(got) != "written\n" {
+		t.Errorf("the script's file holds %q, %v", got, err)
+	}
+}
+
+// TestParallel wants runs at the same time to keep out of each other's way.
+func TestParallel(t *testing.T) {
+	mode := guestMode(t)
+	a, _, _ := start(t, "--mode", mode, "selftest.sh", "exit", "3")
+	b, _, _ := start(t, "--mode", mode, "selftest.sh", "exit", "4")
+	if ra, rb := status(t, a), status(t, b); ra != 3 || rb != 4 {
+		t.Errorf("status %d and %d, want 3 and 4", ra, rb)
+	}
+}
+
+// TestCable joins two guests.
+func TestCable(t *testing.T) {
+	mode := guestMode(t)
+	path := filepath.Join(t.TempDir(), "cable")
+	a, outA, _ := start(t, "--mode", mode, "--cable", path+",a", "selftest.sh", "cable", "1")
+	b, outB, _ := start(t, "--mode", mode, "--cable", path+",b", "selftest.sh", "cable", "2")
+	if ra, rb := status(t, a), status(t, b); ra != 0 || rb != 0 {
+		t.Errorf("status %d and %d, want 0; a said:\n%s\nb said:\n%s", ra, rb, outA, outB)
+	}
+}
+
+// TestInterrupt wants nothing to be left of a run that Ctrl-C or a kill ends.
+func TestInterrupt(t *testing.T) {
+	mode := guestMode(t)
+	for _, tt := range []struct {
+		signal syscall.Signal
+		status int
+	}{{syscall.SIGINT, 130}, {syscall.SIGTERM, 143}, {syscall.SIGKILL, -1}} {
+		t.Run(tt.signal.String(), func(t *testing.T) {
+			cmd, _, stderr := start(t, "--mode", mode, "selftest.sh", "hang")
+			group := cmd.Process.Pid
+			eventually(t, func() bool { return members(t, group, "qemu-system-x86") == 1 }, "qemu does not start")
+			var err error
+			if tt.signal == syscall.SIGINT {
+				err = syscall.Kill(-group, tt.signal) // a terminal's goes to the whole group
+			} else {
+				err = cmd.Process.Signal(tt.signal)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if rc := status(t, cmd); rc != tt.status {
+				t.Errorf("status %d, want %d; stderr:\n%s", rc, tt.status, stderr)
+			}
+			eventually(t, func() bool { return members(t, group, "") == 0 }, "processes are left")
+		})
+	}
+}
+
+// members counts the live processes of a process group, all of them or those
+// whose name starts with prefix.
+func members(t *testing.T, group int, prefix string) int {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		// pid (name) state ppid pgrp ...; the name may hold spaces.
+		line := string(b)
+		open, end := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
+		if open < 0 || end < open {
+			continue
+		}
+		fields := strings.Fields(line[end+1:])
+		if len(fields) < 3 || fields[0] == "Z" || fields[2] != fmt.Sprint(group) {
+			continue
+		}
+		if strings.HasPrefix(line[open+1:end], prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// eventually polls cond for a minute.
+func eventually(t *testing.T, cond func() bool, complaint string) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(time.Minute)
+	defer limit.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			t.Fatal(complaint)
+		}
+	}
+}
+
+// TestRefusals wants one clear line and no guest for what cannot be run.
+func TestRefusals(t *testing.T) {
+	need(t)
+	for _, tt := range []struct {
+		name   string
+		args   []string
+		status int
+	}{
+		{"no script", nil, 2},
+		{"script missing", []string{"missing.sh"}, 2},
+		{"script outside", []string{"/etc/passwd"}, 2},
+		{"unknown mode", []string{"--mode", "xen", "selftest.sh"}, 2},
+		{"timeout not a number", []string{"--timeout", "soon", "selftest.sh"}, 2},
+		{"option without value", []string{"--mem"}, 2},
+		{"cable without side", []string{"--mode", "tcg", "--cable", "x", "selftest.sh", "exit", "0"}, 123},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if r := run(t, tt.args...); r.status != tt.status || r.stderr == "" || r.stdout != "" {
+				t.Errorf("status %d, want %d; stdout %q; stderr %q", r.status, tt.status, r.stdout, r.stderr)
+			}
+		})
+	}
+}
