@@ -24,7 +24,7 @@ test=(
 
 # The demonstration: a LAN with an address server behind the I/O unit.
 demo=(
-	rdma-core ibverbs-providers ibverbs-utils
+	rdma-core ibverbs-providers ibverbs-utils perftest
 	iproute2 ethtool iputils-ping iperf3 tcpdump curl procps
 	dnsmasq-base udhcpc
 	qemu-system-x86 busybox cpio kmod xz-utils zstd

@@ -1,0 +1,548 @@
+// Package halves tests the two halves together, each whole, over a fabric in
+// memory: here with netdevices that are pairs of sockets, in netns_test.go with
+// real ones.
+package halves
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// netdev is a host's netdevice without a kernel behind it.
+type netdev struct {
+	port *porttest.Port
+	wire *porttest.Wire
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced at every change
+	carrier bool
+	mac     string
+	mtu     int
+	active  int
+	failMTU error
+}
+
+func newNetdev(t *testing.T) *netdev {
+	p, w := porttest.New(t, 1<<20)
+	return &netdev{port: p, wire: w, changed: make(chan struct{})}
+}
+
+func (d *netdev) set(f func()) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+	close(d.changed)
+	d.changed = make(chan struct{})
+	return nil
+}
+
+func (d *netdev) Name() string                                       { return "test0" }
+func (d *netdev) Ports() []messaging.Port                            { return []messaging.Port{d.port} }
+func (d *netdev) SetActive(n int) error                              { return d.set(func() { d.active = n }) }
+func (d *netdev) SetCarrier(up bool) error                           { return d.set(func() { d.carrier = up }) }
+func (d *netdev) SetMAC(mac net.HardwareAddr) error                  { return d.set(func() { d.mac = mac.String() }) }
+func (d *netdev) SetMTU(mtu int) error                               { return d.set(func() { d.mtu = mtu }) }
+func (d *netdev) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) { return o, nil }
+
+// await waits until cond holds of the device.
+func (d *netdev) await(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	late := time.After(30 * time.Second)
+	for {
+		d.mu.Lock()
+		ok, changed := cond(), d.changed
+		d.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late:
+			t.Fatalf("waited in vain for %s: carrier %v, mac %s, mtu %d", what, d.carrier, d.mac, d.mtu)
+		}
+	}
+}
+
+func (d *netdev) up(t *testing.T) {
+	t.Helper()
+	d.await(t, "carrier", func() bool { return d.carrier })
+}
+func (d *netdev) down(t *testing.T) {
+	t.Helper()
+	d.await(t, "no carrier", func() bool { return !d.carrier })
+}
+
+var _ host.Netdevice = (*netdev)(nil)
+
+// card is a network card without a kernel behind it: every port that is
+// opened on it is a wire of its own.
+type card struct {
+	t     *testing.T
+	mu    sync.Mutex
+	state lan.LinkState
+	watch map[*lanPort]chan lan.LinkState
+	ports map[string]*lanPort // by MAC address
+	opens int
+}
+
+func newCard(t *testing.T) *card {
+	return &card{
+		t: t, state: lan.LinkState{Up: true, MTU: 1500, Speed: 10000},
+		watch: map[*lanPort]chan lan.LinkState{}, ports: map[string]*lanPort{},
+	}
+}
+
+func (c *card) open(mac net.HardwareAddr, queues int) (lan.Interface, error) {
+	p, w := porttest.New(c.t, 1<<20)
+	lp := &lanPort{card: c, queue: p, wire: w, mac: mac}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ports[mac.String()] = lp
+	c.opens++
+	return lp, nil
+}
+
+func (c *card) link() (lan.LinkState, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state, nil
+}
+
+// change changes the state of the card and tells those who watch it.
+func (c *card) change(f func(*lan.LinkState)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.state)
+	for _, w := range c.watch {
+		w <- c.state
+	}
+}
+
+func (c *card) wire(mac string) *porttest.Wire {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ports[mac].wire
+}
+
+func (c *card) open1() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.ports)
+}
+
+// lanPort is one host's port on the card.
+type lanPort struct {
+	card  *card
+	queue *porttest.Port
+	wire  *porttest.Wire
+	mac   net.HardwareAddr
+}
+
+func (p *lanPort) Name() string                      { return "lan-" + p.mac.String() }
+func (p *lanPort) Queues() []lan.Queue               { return []lan.Queue{p.queue} }
+func (p *lanPort) MAC() net.HardwareAddr             { return p.mac }
+func (p *lanPort) SetMAC(mac net.HardwareAddr) error { p.mac = mac; return nil }
+func (p *lanPort) State() (lan.LinkState, error)     { return p.card.link() }
+func (p *lanPort) Offloads() vnet.Offloads           { return vnet.AllOffloads }
+func (p *lanPort) SetPromisc(bool) error             { return nil }
+func (p *lanPort) SetAllMulti(bool) error            { return nil }
+func (p *lanPort) Stats() lan.Stats                  { return lan.Stats{} }
+func (p *lanPort) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
+	return o, nil
+}
+
+func (p *lanPort) Watch(ctx context.Context, fn func(lan.LinkState)) error {
+	states := make(chan lan.LinkState, 16) // more changes than a test makes
+	p.card.mu.Lock()
+	p.card.watch[p] = states
+	states <- p.card.state
+	p.card.mu.Unlock()
+	defer func() {
+		p.card.mu.Lock()
+		delete(p.card.watch, p)
+		p.card.mu.Unlock()
+	}()
+	for {
+		select {
+		case now := <-states:
+			fn(now)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (p *lanPort) Close() error {
+	p.card.mu.Lock()
+	if p.card.ports[p.mac.String()] == p {
+		delete(p.card.ports, p.mac.String())
+	}
+	p.card.mu.Unlock()
+	return p.queue.Close()
+}
+
+var _ lan.Interface = (*lanPort)(nil)
+
+// world is a fabric with one I/O unit and its card.
+type world struct {
+	t       *testing.T
+	fabric  *fabrictest.Network
+	card    *card
+	unitKey *session.Key
+	hostKey *session.Key
+	addr    string // of the I/O unit, the same after a restart
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	w := &world{t: t, fabric: fabrictest.New(), card: newCard(t)}
+	fabrictest.NoLeaks(t, w.fabric)
+	for _, k := range []**session.Key{&w.unitKey, &w.hostKey} {
+		var err error
+		if *k, err = session.GenerateKey(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+func (w *world) security(own, peer *session.Key) *session.Security {
+	w.t.Helper()
+	trust := &session.Trust{}
+	if err := trust.Add(peer.Fingerprint().String()); err != nil {
+		w.t.Fatal(err)
+	}
+	s, err := session.NewSecurity(own, "", trust)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// running is a half at work; stop ends it as SIGTERM does and returns what its
+// Run returned.
+type running struct {
+	cancel context.CancelFunc
+	done   chan error
+	once   sync.Once
+	err    error
+}
+
+func start(t *testing.T, run func(context.Context) error) *running {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &running{cancel: cancel, done: make(chan error, 1)}
+	go func() { r.done <- run(ctx) }()
+	t.Cleanup(func() {
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func (r *running) stop() error {
+	r.once.Do(func() {
+		r.cancel()
+		r.err = <-r.done
+	})
+	return r.err
+}
+
+// unit starts an I/O unit on the device "unit".
+func (w *world) unit(change ...func(*iounit.Config)) (*iounit.Unit, *running) {
+	w.t.Helper()
+	dev := w.fabric.Device("unit")
+	cfg := iounit.Config{
+		Name: "unit", Software: "test", Device: dev,
+		OpenLAN: w.card.open, LinkState: w.card.link,
+		Messaging: messaging.Config{PeerTimeout: time.Minute}, Log: quiet(),
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	u, err := iounit.New(cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	addr := w.addr
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	ln, err := session.Listen(addr, session.ServerConfig{Security: w.security(w.unitKey, w.hostKey), Rejected: u.Rejected})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.addr = ln.Addr().String()
+	return u, start(w.t, func(ctx context.Context) error {
+		return errors.Join(u.Run(ctx, ln), ln.Close(), dev.Close())
+	})
+}
+
+// host starts a host on the device of its name.
+func (w *world) host(name string, change ...func(*host.Config)) (*netdev, *host.Host, *running) {
+	w.t.Helper()
+	dev := w.fabric.Device(name)
+	d := newNetdev(w.t)
+	cfg := host.Config{
+		Name: name, Software: "test", IOUnits: []string{w.addr}, Security: w.security(w.hostKey, w.unitKey),
+		Device: dev, Netdev: d, Offloads: vnet.AllOffloads,
+		Messaging: messaging.Config{PeerTimeout: time.Minute}, RetryMin: time.Millisecond, RetryMax: 10 * time.Millisecond, Log: quiet(),
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	h, err := host.New(cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return d, h, start(w.t, func(ctx context.Context) error { return errors.Join(h.Run(ctx), dev.Close()) })
+}
+
+func frame(n int, fill byte) []byte {
+	f := bytes.Repeat([]byte{fill}, n)
+	clear(f[:vnet.HdrLen])
+	copy(f[vnet.HdrLen+12:], []byte{0x08, 0x00})
+	return f
+}
+
+// crosses sends a frame into one wire and expects it at the other.
+func crosses(t *testing.T, from, to *porttest.Wire, n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	f := frame(n, byte(n))
+	if err := from.Send(ctx, f); err != nil {
+		t.Fatal(err)
+	}
+	got, err := to.Receive(ctx, make([]byte, 1<<16))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, f) {
+		t.Fatalf("%d bytes arrived, differing from the %d sent", len(got), n)
+	}
+}
+
+// both shows that frames cross between a host and its port on the LAN.
+func (w *world) both(d *netdev) {
+	w.t.Helper()
+	lanWire := w.card.wire(d.mac)
+	for _, n := range []int{60, 1500, 700} {
+		crosses(w.t, d.wire, lanWire, n)
+		crosses(w.t, lanWire, d.wire, n)
+	}
+}
+
+func TestHostFollowsItsIOUnit(t *testing.T) {
+	w := newWorld(t)
+	u, _ := w.unit()
+	d, h, _ := w.host("alpha")
+	d.up(t)
+	if d.mtu != 1500 || d.active != 1 || len(d.mac) != 17 {
+		t.Errorf("mtu %d, %d queues, mac %q", d.mtu, d.active, d.mac)
+	}
+	w.both(d)
+
+	w.card.change(func(s *lan.LinkState) { s.Up = false })
+	d.down(t)
+	w.card.change(func(s *lan.LinkState) { s.Up = true })
+	d.up(t)
+	w.card.change(func(s *lan.LinkState) { s.MTU = 9000 })
+	d.await(t, "the MTU of the card", func() bool { return d.mtu == 9000 })
+	w.card.change(func(s *lan.LinkState) { s.MTU = 16000 })
+	w.card.change(func(s *lan.LinkState) { s.MTU = 1400 })
+	d.await(t, "the MTU of the card", func() bool { return d.mtu == 1400 })
+
+	hs, us := h.Status(), u.Status()
+	if hs.State != host.Connected || hs.Netdevice.MAC != d.mac || hs.Netdevice.MTU != 1400 || hs.Traffic == nil {
+		t.Errorf("host status: %+v", hs)
+	}
+	if len(us.Hosts) != 1 || us.Hosts[0].Name != "alpha" || us.Hosts[0].MAC != d.mac || us.Hosts[0].Traffic.Channels[0].RxFrames != 3 {
+		t.Errorf("unit status: %+v", us)
+	}
+}
+
+func TestHostReconnects(t *testing.T) {
+	w := newWorld(t)
+	_, unit := w.unit()
+	d, h, _ := w.host("alpha")
+	d.up(t)
+	mac := d.mac
+	w.both(d)
+	for range 3 {
+		if err := unit.stop(); err != nil {
+			t.Fatal(err)
+		}
+		d.down(t)
+		if n := w.card.open1(); n != 0 {
+			t.Fatalf("%d LAN interfaces are left", n)
+		}
+		_, unit = w.unit()
+		d.up(t)
+		if d.mac != mac {
+			t.Errorf("the MAC address changed from %s to %s", mac, d.mac)
+		}
+		w.both(d)
+	}
+	if s := h.Status(); s.Sessions != 4 {
+		t.Errorf("%d sessions", s.Sessions)
+	}
+}
+
+// TestHostComesAgain opens a second session of a host before the I/O unit has
+// noticed the end of the first.
+func TestHostComesAgain(t *testing.T) {
+	w := newWorld(t)
+	u, _ := w.unit()
+	d1, _, _ := w.host("alpha")
+	d1.up(t)
+	d2, _, _ := w.host("alpha", func(c *host.Config) { c.RetryMin, c.RetryMax = time.Hour, time.Hour })
+	d2.up(t)
+	d1.down(t)
+	if d1.mac != d2.mac {
+		t.Errorf("MAC addresses %s and %s", d1.mac, d2.mac)
+	}
+	if n := len(u.Status().Hosts); n > 1 {
+		t.Errorf("%d hosts", n)
+	}
+}
+
+func TestManyHosts(t *testing.T) {
+	w := newWorld(t)
+	u, _ := w.unit()
+	const hosts = 8
+	var ds [hosts]*netdev
+	var rs [hosts]*running
+	for i := range ds {
+		ds[i], _, rs[i] = w.host(fmt.Sprintf("host%d", i))
+	}
+	macs := map[string]bool{}
+	for _, d := range ds {
+		d.up(t)
+		macs[d.mac] = true
+	}
+	if len(macs) != hosts {
+		t.Errorf("%d MAC addresses for %d hosts", len(macs), hosts)
+	}
+	for _, d := range ds {
+		w.both(d)
+	}
+	if n := len(u.Status().Hosts); n != hosts {
+		t.Errorf("the status shows %d hosts", n)
+	}
+	if err := rs[0].stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range ds[1:] {
+		w.both(d)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	w := newWorld(t)
+	w.unit(func(c *iounit.Config) { c.MaxHosts = 2 })
+	d, _, _ := w.host("alpha")
+	d.up(t)
+	mac, err := protocol.ParseMAC(d.mac)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(name string, change ...func(*host.Config)) error {
+		t.Helper()
+		_, _, r := w.host(name, change...)
+		select {
+		case err := <-r.done:
+			r.once.Do(func() {})
+			return err
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s goes on", name)
+			return nil
+		}
+	}
+
+	var refused *session.RefusedError
+	err = run("beta", func(c *host.Config) { c.MAC = mac })
+	if !errors.As(err, &refused) || refused.Code != session.CodePolicy || !strings.Contains(err.Error(), d.mac) {
+		t.Errorf("another host's MAC address: %v", err)
+	}
+	stranger, err := session.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var untrusted *session.UntrustedError
+	err = run("mallory", func(c *host.Config) { c.Security = w.security(stranger, w.unitKey) })
+	if !errors.As(err, &untrusted) || !untrusted.Ours {
+		t.Errorf("a host that the unit does not trust: %v", err)
+	}
+	err = run("wary", func(c *host.Config) { c.Security = w.security(w.hostKey, stranger) })
+	if !errors.As(err, &untrusted) || untrusted.Ours {
+		t.Errorf("a unit that the host does not trust: %v", err)
+	}
+
+	// The limit is for now: the third host keeps trying and gets its turn.
+	_, _, second := w.host("beta")
+	third, _, _ := w.host("gamma")
+	if err := second.stop(); err != nil {
+		t.Fatal(err)
+	}
+	third.up(t)
+	d.up(t)
+}
+
+// TestFabricFails takes the host off the fabric while the bootstrap connection
+// stays up: the queue pairs fail, and a new session is made when they can.
+func TestFabricFails(t *testing.T) {
+	w := newWorld(t)
+	w.unit()
+	d, h, _ := w.host("alpha")
+	d.up(t)
+	w.fabric.Cut("alpha")
+	if err := d.wire.Send(t.Context(), frame(100, 1)); err != nil {
+		t.Fatal(err)
+	}
+	d.down(t)
+	w.fabric.Heal("alpha")
+	d.up(t)
+	if h.Status().Sessions < 2 {
+		t.Error("no new session")
+	}
+	w.both(d)
+}
+
+func TestHostTriesTheNextIOUnit(t *testing.T) {
+	w := newWorld(t)
+	w.unit()
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.Close()
+	d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits = []string{dead.Addr().String(), w.addr} })
+	d.up(t)
+	if s := h.Status(); s.IOUnit.Address != w.addr {
+		t.Errorf("connected to %s", s.IOUnit.Address)
+	}
+}
