@@ -1,0 +1,300 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+const (
+	unitDevice = "snrxe0"
+	hostDevice = "snrxe1"
+	// unitAddress is that of unitDevice's netdevice.
+	unitAddress = "10.199.0.1"
+	fabricNS    = "snfab"
+	fabricPort  = "sp0" // the fabric's end of unitDevice's cable
+)
+
+// emulated says that a guest without KVM runs the tests, where everything
+// takes about ten times as long.
+var emulated = os.Getenv("SPLITNIC_SOFTROCE_MODE") == "tcg"
+
+// within is how long something may take here that may take d on a machine.
+func within(d time.Duration) time.Duration {
+	if emulated {
+		return 10 * d
+	}
+	return 2 * d
+}
+
+// patience bounds every wait for something that has to come about.
+const patience = 45 * time.Second
+
+// eventually waits until cond holds and returns how long that took.
+func eventually(t testing.TB, cond func() bool, format string, args ...any) time.Duration {
+	t.Helper()
+	started := time.Now()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		if <-tick.C; time.Since(started) > patience {
+			t.Fatalf("not after %v: "+format, append([]any{patience}, args...)...)
+		}
+	}
+	return time.Since(started)
+}
+
+// needBinary returns the path of the splitnic binary.
+func needBinary(t testing.TB) string {
+	t.Helper()
+	path := os.Getenv("SPLITNIC_BIN")
+	if path == "" {
+		path = "../../build/splitnic"
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		testenv.Missing(t, "splitnic", "the binary is missing: %v; build it, or name it with SPLITNIC_BIN", err)
+	}
+	return path
+}
+
+// needFabric returns the path of the splitnic binary if there are RDMA devices
+// to use it on.
+func needFabric(t testing.TB) string {
+	t.Helper()
+	testenv.NeedRoot(t)
+	testenv.NeedTUN(t)
+	testenv.NeedTools(t, "ip", "ping")
+	have := map[string]bool{}
+	for _, name := range testenv.NeedRDMA(t, 2) {
+		have[name] = true
+	}
+	if !have[unitDevice] || !have[hostDevice] {
+		testenv.Missing(t, "rdma", "the RDMA devices %s and %s of ci/softroce/topology.sh are missing", unitDevice, hostDevice)
+	}
+	return needBinary(t)
+}
+
+// run runs a program to its end and fails the test if it fails.
+func run(t testing.TB, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %q: %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}
+
+// keys are private keys and what their owners' peers have to trust.
+type keys struct {
+	unit, host           string // files
+	unitPrint, hostPrint string // fingerprints
+}
+
+// makeKeys makes two keys in dir as a user does.
+func makeKeys(t testing.TB, bin, dir string) keys {
+	t.Helper()
+	k := keys{unit: filepath.Join(dir, "unit.pem"), host: filepath.Join(dir, "host.pem")}
+	k.unitPrint = strings.TrimSpace(run(t, bin, "keygen", "--out", k.unit))
+	k.hostPrint = strings.TrimSpace(run(t, bin, "keygen", "--out", k.host))
+	return k
+}
+
+// daemon is a running half of the product.
+type daemon struct {
+	t    testing.TB
+	bin  string
+	sock string // for `splitnic status`
+	log  string // file with its standard error
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the process has ended
+}
+
+// start starts a half. At the end of the test it is ended as a service manager
+// does, and has to end with status 0.
+func start(t testing.TB, bin, sock, log string, args ...string) *daemon {
+	t.Helper()
+	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	d := &daemon{t: t, bin: bin, sock: sock, log: log, done: make(chan struct{})}
+	d.cmd = exec.Command(bin, append(args, "--status-socket", sock)...)
+	d.cmd.Stderr = f
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(d.done)
+		_ = d.cmd.Wait() // the status is looked at by those who want it
+	}()
+	t.Cleanup(func() {
+		if d.running() {
+			d.stop()
+		}
+		if t.Failed() {
+			text, err := os.ReadFile(log)
+			t.Logf("%s (error %v):\n%s", filepath.Base(log), err, text)
+		}
+	})
+	return d
+}
+
+func (d *daemon) running() bool {
+	select {
+	case <-d.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// stop ends the process by SIGTERM, checks its exit status, and returns how
+// long that took.
+func (d *daemon) stop() time.Duration {
+	d.t.Helper()
+	started := time.Now()
+	if err := d.cmd.Process.Signal(unix.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		d.t.Errorf("SIGTERM: %v", err)
+	}
+	select {
+	case <-d.done:
+	case <-time.After(patience):
+		d.t.Errorf("%v does not end within %v of SIGTERM", d.cmd.Args, patience)
+		d.kill()
+	}
+	if status := d.cmd.ProcessState.ExitCode(); status != 0 {
+		d.t.Errorf("%v ended with status %d after SIGTERM", d.cmd.Args[:2], status)
+	}
+	return time.Since(started)
+}
+
+// kill ends the process without giving it a chance.
+func (d *daemon) kill() {
+	_ = d.cmd.Process.Kill() // fails only when it has ended
+	<-d.done
+}
+
+// statusInto reads the status with the product's own command and reports
+// whether there is one.
+func (d *daemon) statusInto(into any) bool {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, d.bin, "status", "--json", d.sock).Output()
+	if err != nil {
+		return false
+	}
+	list := []any{into}
+	if err := json.Unmarshal(bytes.TrimSpace(out), &list); err != nil {
+		d.t.Fatalf("status is not a JSON list of one: %v\n%s", err, out)
+	}
+	return len(list) == 1
+}
+
+// ledger counts elements, as in the status.
+type ledger struct {
+	Elements, Available, Out, Lent, Consumed, Returning int
+}
+
+type channel struct {
+	QPN        uint32 `json:"qpn"`
+	PeerQPN    uint32 `json:"peer_qpn"`
+	TxFrames   uint64 `json:"tx_frames"`
+	TxBytes    uint64 `json:"tx_bytes"`
+	RxFrames   uint64 `json:"rx_frames"`
+	RxBytes    uint64 `json:"rx_bytes"`
+	RxDropped  uint64 `json:"rx_dropped"`
+	RxOverMTU  uint64 `json:"rx_over_mtu"`
+	TxTooLong  uint64 `json:"tx_too_long"`
+	Lent       ledger `json:"lent"`
+	Granted    ledger `json:"granted"`
+	TxSignaled uint64 `json:"tx_signaled"`
+}
+
+type traffic struct {
+	Channels []channel `json:"channels"`
+}
+
+type hostStatus struct {
+	Role      string `json:"role"`
+	Name      string `json:"name"`
+	State     string `json:"state"`
+	Sessions  int    `json:"sessions"`
+	LastError string `json:"last_error"`
+	Netdevice struct {
+		Name     string `json:"name"`
+		MAC      string `json:"mac"`
+		MTU      int    `json:"mtu"`
+		Carrier  bool   `json:"carrier"`
+		Offloads string `json:"offloads"`
+	} `json:"netdevice"`
+	IOUnit struct {
+		Address     string `json:"address"`
+		Name        string `json:"name"`
+		Fingerprint string `json:"fingerprint"`
+	} `json:"iounit"`
+	Traffic *traffic `json:"traffic"`
+}
+
+type unitHost struct {
+	Name        string   `json:"name"`
+	Address     string   `json:"address"`
+	Fingerprint string   `json:"fingerprint"`
+	MAC         string   `json:"mac"`
+	MTU         int      `json:"mtu"`
+	Interface   string   `json:"interface"`
+	Traffic     *traffic `json:"traffic"`
+}
+
+type unitStatus struct {
+	Role     string     `json:"role"`
+	Name     string     `json:"name"`
+	Hosts    []unitHost `json:"hosts"`
+	Sessions uint64     `json:"sessions"`
+	Refused  uint64     `json:"refused"`
+	LAN      struct {
+		Up  bool `json:"up"`
+		MTU int  `json:"mtu"`
+	} `json:"lan"`
+}
+
+// hostStatus waits for the status of a host that has one, and returns it.
+func (d *daemon) hostStatus() hostStatus {
+	d.t.Helper()
+	var s hostStatus
+	eventually(d.t, func() bool { s = hostStatus{}; return d.statusInto(&s) }, "a status from %s", d.sock)
+	return s
+}
+
+// unitStatus is hostStatus for an I/O unit.
+func (d *daemon) unitStatus() unitStatus {
+	d.t.Helper()
+	var s unitStatus
+	eventually(d.t, func() bool { s = unitStatus{}; return d.statusInto(&s) }, "a status from %s", d.sock)
+	return s
+}
+
+// addr is the address of host number i, or of the LAN's server for 0.
+func addr(i int) string { return netip.AddrFrom4([4]byte{10, 77, 0, byte(i)*9 + 1}).String() }
+
+// addr6 is its IPv6 address.
+func addr6(i int) string {
+	return netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x77, 15: byte(i)*9 + 1}).String()
+}

@@ -1,0 +1,11 @@
+// Package e2e holds the end-to-end tests: they see the product from outside,
+// as its user does. They start the built binary, give it network namespaces
+// with a network card and a LAN behind it, use its netdevice with the tools of
+// Linux, and read what `splitnic status --json` prints.
+//
+// The environment variable SPLITNIC_BIN names the binary; without it,
+// build/splitnic of this checkout is used. Tests that begin with TestRDMA need
+// the RDMA devices snrxe0 (for I/O units) and snrxe1 (for hosts) of
+// ci/softroce/topology.sh; ci/softroce/tests/e2e.sh makes them and runs the
+// tests.
+package e2e

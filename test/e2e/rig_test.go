@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// rig is an I/O unit that shares the network card eth1, and the LAN behind it.
+type rig struct {
+	t         testing.TB
+	bin, dir  string
+	keys      keys
+	kind      string // of LAN interface
+	card, lan string // network namespaces of eth1, and of lan0 at the end of its cable
+	unitFlags []string
+	unit      *daemon
+	hosts     []*node
+}
+
+// node is a host with its netdevice sn0 in a network namespace of its own.
+type node struct {
+	*daemon
+	rig   *rig
+	index int
+	ns    string
+	name  string
+	flags []string
+}
+
+// newRig makes a LAN and starts an I/O unit on it.
+func newRig(t testing.TB, kind string, unitFlags ...string) *rig {
+	t.Helper()
+	r := &rig{t: t, bin: needFabric(t), dir: t.TempDir(), kind: kind, unitFlags: unitFlags}
+	r.keys = makeKeys(t, r.bin, r.dir)
+	r.card, r.lan = testenv.NetNS(t), testenv.NetNS(t)
+	testenv.Veth(t, r.card, "eth1", r.lan, "lan0")
+	testenv.Address(t, r.lan, "lan0", addr(0)+"/24")
+	testenv.Address(t, r.lan, "lan0", addr6(0)+"/64")
+	r.startUnit()
+	return r
+}
+
+// startUnit starts the I/O unit and waits until it serves.
+func (r *rig) startUnit() {
+	r.t.Helper()
+	args := []string{
+		"iounit", "--device", unitDevice, "--listen", unitAddress, "--lan", r.kind + ":eth1", "--netns", r.card,
+		"--key", r.keys.unit, "--trust", "hosts=" + r.keys.hostPrint, "--name", "unit", "--peer-timeout", "10s",
+	}
+	r.unit = start(r.t, r.bin, filepath.Join(r.dir, "unit.sock"), filepath.Join(r.dir, "unit.log"), append(args, r.unitFlags...)...)
+	if s := r.unit.unitStatus(); s.Role != "iounit" || s.Name != "unit" {
+		r.t.Fatalf("the I/O unit's status says that it is %s %q", s.Role, s.Name)
+	}
+}
+
+// host starts another host and waits until its netdevice works.
+func (r *rig) host(flags ...string) *node {
+	r.t.Helper()
+	n := r.newHost(flags...)
+	n.ready()
+	return n
+}
+
+// newHost starts another host.
+func (r *rig) newHost(flags ...string) *node {
+	r.t.Helper()
+	n := &node{rig: r, index: len(r.hosts) + 1, flags: flags, ns: testenv.NetNS(r.t)}
+	n.name = fmt.Sprintf("host%d", n.index)
+	r.hosts = append(r.hosts, n)
+	n.start()
+	return n
+}
+
+// start starts the process, also after the one before has ended.
+func (n *node) start() {
+	r := n.rig
+	r.t.Helper()
+	args := []string{
+		"host", "--device", hostDevice, "--iounit", unitAddress, "--name", "sn0", "--netns", n.ns, "--host-name", n.name,
+		"--key", r.keys.host, "--trust", "unit=" + r.keys.unitPrint, "--peer-timeout", "10s",
+	}
+	n.daemon = start(r.t, r.bin, filepath.Join(r.dir, n.name+".sock"), filepath.Join(r.dir, n.name+".log"), append(args, n.flags...)...)
+}
+
+// ready waits for the carrier and gives the netdevice its addresses.
+func (n *node) ready() {
+	n.rig.t.Helper()
+	n.waitCarrier(true)
+	testenv.Address(n.rig.t, n.ns, "sn0", n.addr()+"/24")
+	testenv.Address(n.rig.t, n.ns, "sn0", n.addr6()+"/64")
+}
+
+func (n *node) addr() string  { return addr(n.index) }
+func (n *node) addr6() string { return addr6(n.index) }
+
+// carrier reports whether the netdevice is there and has carrier.
+func carrier(t testing.TB, ns, dev string) bool {
+	link := testenv.Link(t, ns, dev)
+	return link != nil && link.Attrs().RawFlags&unix.IFF_LOWER_UP != 0
+}
+
+// waitCarrier waits until the netdevice has, or has not, carrier.
+func (n *node) waitCarrier(want bool) {
+	n.rig.t.Helper()
+	eventually(n.rig.t, func() bool {
+		if !n.running() {
+			n.rig.t.Fatalf("%s ended with status %d", n.name, n.cmd.ProcessState.ExitCode())
+		}
+		return carrier(n.rig.t, n.ns, "sn0") == want
+	}, "carrier of %s's sn0 %t", n.name, want)
+}
+
+// mtu returns the MTU of the netdevice.
+func (n *node) mtu() int {
+	link := testenv.Link(n.rig.t, n.ns, "sn0")
+	if link == nil {
+		return 0
+	}
+	return link.Attrs().MTU
+}
+
+// mac returns the MAC address of the netdevice.
+func (n *node) mac() string {
+	n.rig.t.Helper()
+	link := testenv.Link(n.rig.t, n.ns, "sn0")
+	if link == nil {
+		n.rig.t.Fatalf("%s has no sn0", n.name)
+	}
+	return link.Attrs().HardwareAddr.String()
+}
+
+// setMTU changes the MTU of the card and the LAN and waits until every host
+// has followed.
+func (r *rig) setMTU(mtu int) {
+	r.t.Helper()
+	run(r.t, "ip", "-n", r.lan, "link", "set", "lan0", "mtu", strconv.Itoa(mtu))
+	run(r.t, "ip", "-n", r.card, "link", "set", "eth1", "mtu", strconv.Itoa(mtu))
+	for _, n := range r.hosts {
+		eventually(r.t, func() bool { return n.mtu() == mtu }, "MTU %d of %s's sn0", mtu, n.name)
+	}
+}
+
+// stop ends the hosts and the I/O unit.
+func (r *rig) stop() {
+	r.t.Helper()
+	for _, n := range r.hosts {
+		if n.running() {
+			n.daemon.stop()
+		}
+	}
+	r.unit.stop()
+}
