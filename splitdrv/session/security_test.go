@@ -3,6 +3,7 @@ package session
 import (
 	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -295,5 +296,58 @@ func TestMistakenKeyFileIsNotQuoted(t *testing.T) {
 		if err == nil || strings.Contains(err.Error(), secret) {
 			t.Errorf("error %v", err)
 		}
+	}
+}
+
+// TestTLSWithoutOurs connects with TLS clients that lack what a host has.
+func TestTLSWithoutOurs(t *testing.T) {
+	host, unit := friends(t)
+	for _, tt := range []struct {
+		name   string
+		config *tls.Config
+		want   error // nil: whatever package tls says
+	}{
+		{"application protocol", &tls.Config{Certificates: []tls.Certificate{host.certificate}}, ErrNotSplitnic},
+		{"certificate", &tls.Config{NextProtos: []string{alpnSecure}}, nil},
+		{"TLS 1.3", &tls.Config{
+			Certificates: []tls.Certificate{host.certificate}, NextProtos: []string{alpnSecure}, MaxVersion: tls.VersionTLS12}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ln, rejected := listen(t, ServerConfig{Security: unit})
+			tt.config.InsecureSkipVerify = true
+			nc, err := net.Dial("tcp", ln.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := tls.Client(nc, tt.config)
+			defer c.Close()
+			if c.Handshake() == nil {
+				c.Write(frame(helloWith(t, nil)))
+				if b, err := readFrame(c); err == nil {
+					t.Errorf("answered with %s", b)
+				}
+			}
+			if err := rejected.next(t); err == nil || tt.want != nil && !errors.Is(err, tt.want) {
+				t.Errorf("I/O unit: %v", err)
+			}
+		})
+	}
+}
+
+func TestTLSServerThatIsNoUnit(t *testing.T) {
+	host, unit := friends(t)
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{unit.certificate}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		if nc, err := ln.Accept(); err == nil {
+			nc.(*tls.Conn).Handshake()
+			nc.Close()
+		}
+	}()
+	if _, err := Dial(testContext(t), ln.Addr().String(), ClientConfig{Security: host}); !errors.Is(err, ErrNotSplitnic) {
+		t.Errorf("host: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -562,5 +563,43 @@ func TestHeartbeats(t *testing.T) {
 	}
 	if s.Err() != nil {
 		t.Error(s.Err())
+	}
+}
+
+// deadlineConn knows the deadlines that were set last.
+type deadlineConn struct {
+	net.Conn
+	mu   sync.Mutex
+	last time.Time
+}
+
+func (c *deadlineConn) SetDeadline(t time.Time) error {
+	c.mu.Lock()
+	c.last = t
+	c.mu.Unlock()
+	return c.Conn.SetDeadline(t)
+}
+
+func TestEstablishedSessionHasNoDeadline(t *testing.T) {
+	host, unit := friends(t)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	var seen *deadlineConn
+	c, err := Dial(testContext(t), ln.Addr().String(), ClientConfig{
+		Security:         host,
+		HandshakeTimeout: time.Minute,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			nc, err := new(net.Dialer).DialContext(ctx, network, addr)
+			seen = &deadlineConn{Conn: nc}
+			return seen, err
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	complete(t, ln, c)
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	if !seen.last.IsZero() {
+		t.Errorf("the connection ends at %v", seen.last)
 	}
 }
