@@ -1,0 +1,234 @@
+package halves
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// site is a host, an I/O unit and a LAN on this kernel, each in a network
+// namespace of its own, with a fabric in memory between the halves.
+type site struct {
+	hostNS, unitNS, lanNS string
+	netdev                *tap.Device
+	host                  *host.Host
+}
+
+const (
+	lanAddr  = "10.78.0.1"
+	lanAddr6 = "fd78::1"
+)
+
+func newSite(t *testing.T, kind string, mtu int) *site {
+	t.Helper()
+	testenv.NeedRoot(t)
+	testenv.NeedTUN(t)
+	testenv.NeedTools(t, "ping")
+	w := newWorld(t)
+	s := &site{hostNS: testenv.NetNS(t), unitNS: testenv.NetNS(t), lanNS: testenv.NetNS(t)}
+	testenv.Veth(t, s.unitNS, "eth1", s.lanNS, "lan0")
+	for ns, name := range map[string]string{s.unitNS: "eth1", s.lanNS: "lan0"} {
+		testenv.With(t, ns, func(h *netlink.Handle) error {
+			return h.LinkSetMTU(testenv.Link(t, ns, name), mtu)
+		})
+		testenv.Up(t, ns, name)
+	}
+	testenv.Address(t, s.lanNS, "lan0", lanAddr+"/24")
+	testenv.Address(t, s.lanNS, "lan0", lanAddr6+"/64")
+
+	w.unit(func(c *iounit.Config) {
+		c.OpenLAN = func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
+			return lan.Open(kind+":eth1", lan.Config{NetNS: s.unitNS, MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
+		}
+		c.LinkState = func() (lan.LinkState, error) {
+			info, err := lan.LinkInfo("eth1", s.unitNS)
+			return info.LinkState, err
+		}
+	})
+	dev, err := tap.Open(tap.Config{Name: "sn0", NetNS: s.hostNS, Queues: 1, Offloads: vnet.AllOffloads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := dev.Up(); err != nil {
+		t.Fatal(err)
+	}
+	s.netdev = dev
+	_, s.host, _ = w.host("alpha", func(c *host.Config) { c.Netdev = host.TAP(dev) })
+	testenv.Eventually(t, s.carrier(t), "sn0 has no carrier")
+	testenv.Address(t, s.hostNS, "sn0", "10.78.0.2/24")
+	testenv.Address(t, s.hostNS, "sn0", "fd78::2/64")
+	return s
+}
+
+func (s *site) carrier(t *testing.T) func() bool {
+	return func() bool { return testenv.Link(t, s.hostNS, "sn0").Attrs().OperState == netlink.OperUp }
+}
+
+// TestNetnsPing pings across with every kind of size, and with the MTU that
+// the card has.
+func TestNetnsPing(t *testing.T) {
+	for _, kind := range []string{"macvtap", "packet"} {
+		for _, mtu := range []int{1500, 9000} {
+			t.Run(fmt.Sprintf("%s mtu %d", kind, mtu), func(t *testing.T) {
+				s := newSite(t, kind, mtu)
+				if got := testenv.Link(t, s.hostNS, "sn0").Attrs().MTU; got != mtu {
+					t.Errorf("sn0 has MTU %d", got)
+				}
+				for _, size := range []int{0, 1, 56, mtu - 28, mtu - 27, 20000, 65507} {
+					for _, addr := range []string{lanAddr, lanAddr6} {
+						if addr == lanAddr6 && size == 65507 {
+							size = 65487 // the header is longer
+						}
+						testenv.Run(t, s.hostNS, "ping", "-c", "2", "-i", "0.01", "-W", "10", "-s", fmt.Sprint(size), addr)
+					}
+				}
+			})
+		}
+	}
+}
+
+// transfer sends n random bytes over TCP from one namespace to another, and
+// compares what arrives.
+func transfer(from, to, addr string, seed uint64, n int64) error {
+	var ln net.Listener
+	err := netns.Do(to, func() (err error) {
+		ln, err = net.Listen("tcp", net.JoinHostPort(addr, "0"))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	var c net.Conn
+	err = netns.Do(from, func() (err error) {
+		c, err = net.DialTimeout("tcp", ln.Addr().String(), 30*time.Second)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	peer, err := ln.Accept()
+	if err != nil {
+		return err
+	}
+	defer peer.Close()
+	late := time.Now().Add(2 * time.Minute)
+	_, _ = c.SetDeadline(late), peer.SetDeadline(late)
+	sent, got := sha256.New(), sha256.New()
+	errs := make(chan error, 1)
+	go func() {
+		var key [32]byte
+		key[0] = byte(seed)
+		_, err := io.Copy(io.MultiWriter(c, sent), io.LimitReader(rand.NewChaCha8(key), n))
+		errs <- errors.Join(err, c.Close())
+	}()
+	m, err := io.Copy(got, peer)
+	if err := errors.Join(err, <-errs); err != nil {
+		return fmt.Errorf("after %d of %d bytes: %w", m, n, err)
+	}
+	if m != n || string(sent.Sum(nil)) != string(got.Sum(nil)) {
+		return fmt.Errorf("%d bytes arrived, differing from the %d sent", m, n)
+	}
+	return nil
+}
+
+// TestNetnsTCP shows that streams cross whole, and as super-frames.
+func TestNetnsTCP(t *testing.T) {
+	for _, kind := range []string{"macvtap", "packet"} {
+		t.Run(kind, func(t *testing.T) {
+			s := newSite(t, kind, 1500)
+			const n = 64 << 20
+			for i, way := range [][3]string{
+				{s.hostNS, s.lanNS, lanAddr}, {s.lanNS, s.hostNS, "10.78.0.2"},
+				{s.hostNS, s.lanNS, lanAddr6}, {s.lanNS, s.hostNS, "fd78::2"},
+			} {
+				if err := transfer(way[0], way[1], way[2], uint64(i), n); err != nil {
+					t.Fatalf("to %s: %v", way[2], err)
+				}
+			}
+			c := s.host.Status().Traffic.Channels[0]
+			for way, avg := range map[string]uint64{
+				"host to LAN": c.TxBytes / c.TxFrames, "LAN to host": c.RxBytes / c.RxFrames,
+			} {
+				// Half of the frames are acknowledgements of the other way.
+				if avg < 5000 {
+					t.Errorf("%s: %d bytes in a frame on average: no super-frames", way, avg)
+				}
+			}
+			for _, ns := range []string{s.hostNS, s.lanNS} {
+				out := testenv.Run(t, ns, "cat", "/proc/net/snmp")
+				if e := inErrors(out); e != "0" {
+					t.Errorf("TCP segments with wrong checksums or otherwise bad: %s", e)
+				}
+			}
+		})
+	}
+}
+
+// inErrors finds InCsumErrors of TCP in /proc/net/snmp.
+func inErrors(snmp string) string {
+	var names []string
+	for line := range strings.SplitSeq(snmp, "\n") {
+		f := strings.Fields(line)
+		if len(f) == 0 || f[0] != "Tcp:" {
+			continue
+		}
+		if names == nil {
+			names = f
+			continue
+		}
+		for i, name := range names {
+			if name == "InCsumErrors" {
+				return f[i]
+			}
+		}
+	}
+	return "not found"
+}
+
+// TestNetnsCarrier pulls the card's cable and changes its MTU.
+func TestNetnsCarrier(t *testing.T) {
+	s := newSite(t, "macvtap", 1500)
+	set := func(up bool) {
+		testenv.With(t, s.lanNS, func(h *netlink.Handle) error {
+			l := testenv.Link(t, s.lanNS, "lan0")
+			if up {
+				return h.LinkSetUp(l)
+			}
+			return h.LinkSetDown(l)
+		})
+	}
+	set(false)
+	testenv.Eventually(t, func() bool { return !s.carrier(t)() }, "sn0 keeps its carrier without a cable")
+	set(true)
+	testenv.Eventually(t, s.carrier(t), "sn0 has no carrier with the cable back")
+	for _, mtu := range []int{9000, 1300, 1500} {
+		testenv.With(t, s.unitNS, func(h *netlink.Handle) error {
+			return h.LinkSetMTU(testenv.Link(t, s.unitNS, "eth1"), mtu)
+		})
+		testenv.Eventually(t, func() bool { return testenv.Link(t, s.hostNS, "sn0").Attrs().MTU == mtu }, "sn0 does not follow to MTU %d", mtu)
+	}
+	testenv.Run(t, s.hostNS, "ping", "-c", "2", "-i", "0.01", "-W", "10", lanAddr)
+}
