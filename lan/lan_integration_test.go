@@ -40,6 +40,9 @@ func newSite(t *testing.T) site {
 // spec makes nic what kind needs and returns the specification.
 func (s site) spec(t *testing.T, kind string) string {
 	t.Helper()
+	if kind == "tap" && testenv.Link(t, s.unit, "br0") != nil {
+		return "tap:br0"
+	}
 	if kind == "tap" {
 		testenv.Bridge(t, s.unit, "br0", nic)
 		return "tap:br0"
@@ -315,6 +318,66 @@ func TestReceive(t *testing.T) {
 	}
 }
 
+// TestQueuesShare sends frames of many flows to a port with several queues:
+// each has to arrive once, on one of them, and those of a flow on the same.
+func TestQueuesShare(t *testing.T) {
+	testenv.NeedTUN(t)
+	for _, kind := range strings.Fields(kinds) {
+		t.Run(kind, func(t *testing.T) {
+			s := newSite(t)
+			testenv.DisableIPv6(t, s.station)
+			// Two ports, since the kernel's first group of sockets is special.
+			for _, mac := range []net.HardwareAddr{macA, macB} {
+				p := s.open(t, s.spec(t, kind), lan.Config{MAC: mac, Queues: 3, Offloads: vnet.AllOffloads})
+				const flows, rounds = 64, 2
+				var frames [][]byte
+				for i := range flows * rounds {
+					f := tagged(mac, macC, 1000)
+					f[vnet.HdrLen+18+21]++                 // only these ports and
+					f[vnet.HdrLen+18+20] = byte(i % flows) // the flow's
+					f[vnet.HdrLen+18+40] = byte(i % flows) // payload
+					frames = append(frames, f)
+				}
+				testenv.SendRaw(t, s.station, "eth0", frames...)
+				where := make(map[byte][]int)
+				total := 0
+				slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
+				drain := func() {
+					for i, q := range p.Queues() {
+						for {
+							f, err := q.ReadFrame(slot)
+							if errors.Is(err, unix.EAGAIN) {
+								break
+							}
+							if err != nil {
+								t.Fatal(err)
+							}
+							if !bytes.Equal(f[vnet.HdrLen:vnet.HdrLen+12], append(slices.Clone(mac), macC...)) {
+								continue
+							}
+							flow := f[vnet.HdrLen+18+40]
+							where[flow] = append(where[flow], i)
+							total++
+						}
+					}
+				}
+				testenv.Eventually(t, func() bool { drain(); return total >= flows*rounds }, "%d frames", flows*rounds)
+				drain()
+				used := make(map[int]bool)
+				for flow, queues := range where {
+					if len(queues) != rounds || queues[0] != queues[1] {
+						t.Errorf("the frames of flow %d arrived on queues %v", flow, queues)
+					}
+					used[queues[0]] = true
+				}
+				if len(used) < 2 {
+					t.Errorf("only queues %v were used", used)
+				}
+			}
+		})
+	}
+}
+
 // TestVLAN sends tagged super-frames both ways.
 func TestVLAN(t *testing.T) {
 	testenv.NeedTUN(t)
@@ -499,9 +562,7 @@ func TestPortAllocs(t *testing.T) {
 			q := p.Queues()[0]
 			slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
 			const runs = 50
-			for range runs + 1 {
-				testenv.SendRaw(t, s.station, "eth0", tagged(macA, macC, 2000))
-			}
+			testenv.SendRaw(t, s.station, "eth0", slices.Repeat([][]byte{tagged(macA, macC, 2000)}, runs+1)...)
 			out, bad := tagged(macC, macA, 4000), probe(broadcast, macA, 60, 1)
 			bad[1] = 77
 			read := 0

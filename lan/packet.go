@@ -46,7 +46,7 @@ func openPacket(c *card, cfg Config) (Interface, error) {
 // open opens n sockets in the current namespace. Until all share the frames
 // among them, none receives any: otherwise some would arrive more than once.
 func (p *packetPort) open(n int) error {
-	fanout := 0
+	fanout := noFanout
 	for range n {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
@@ -109,12 +109,15 @@ func (p *packetPort) bind(fd int) error {
 // networkOrder swaps the bytes of v.
 func networkOrder(v uint16) uint16 { return v<<8 | v>>8 }
 
+// noFanout is no number of a fanout group; 0 is one.
+const noFanout = -1
+
 // joinFanout adds a socket to the group of that number, or to a new one if it
-// is 0, and returns the group's number. Flows are spread by their hash.
+// is noFanout, and returns the group's number. Flows are spread by their hash.
 func joinFanout(fd, group int) (int, error) {
 	arg := group | unix.PACKET_FANOUT_HASH<<16
-	if group == 0 {
-		arg |= unix.PACKET_FANOUT_FLAG_UNIQUEID << 16
+	if group == noFanout {
+		arg = (unix.PACKET_FANOUT_HASH | unix.PACKET_FANOUT_FLAG_UNIQUEID) << 16
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT, arg); err != nil {
 		return 0, os.NewSyscallError("setsockopt PACKET_FANOUT", err)

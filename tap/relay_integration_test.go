@@ -72,8 +72,10 @@ func TestRelay(t *testing.T) {
 			testenv.Ping(t, nsB, "10.9.0.1", "-s", "4000")
 			testenv.Exchange(t, nsB, "10.9.0.2", nsA, 16<<20)
 			testenv.Exchange(t, nsB, "fd09::2", nsA, 16<<20)
-			if got := testenv.UDPSegments(t, nsB, "10.9.0.2", nsA, 10); got != 400000 {
-				t.Errorf("%d bytes of UDP", got)
+			if a.Offloads()&vnet.CSUM != 0 { // older kernels refuse to segment without
+				if got := testenv.UDPSegments(t, nsB, "10.9.0.2", nsA, 10); got != 400000 {
+					t.Errorf("%d bytes of UDP", got)
+				}
 			}
 			if n := testenv.CsumErrors(t, nsA) + testenv.CsumErrors(t, nsB); n != 0 {
 				t.Errorf("%d packets with a wrong checksum", n)
@@ -128,8 +130,7 @@ func TestQueueErrors(t *testing.T) {
 			}
 			// A frame that does not fit is dropped, and the next one is not.
 			drain(t, q, slot)
-			sendRaw(t, ns, 4000)
-			sendRaw(t, ns, 200)
+			testenv.SendRaw(t, ns, "sn0", rawFrame(vnet.HdrLen+4000), rawFrame(vnet.HdrLen+200))
 			if _, err := q.ReadFrame(slot[:2000]); !errors.Is(err, vnet.ErrTooLong) {
 				t.Errorf("frame of 4000 bytes into a slot of 2000: %v", err)
 			}
@@ -181,9 +182,8 @@ func TestQueueAllocs(t *testing.T) {
 			slot := make([]byte, vnet.MaxFrame+1)
 			drain(t, q, slot)
 			const runs = 50
-			for range runs + 1 { // AllocsPerRun makes one more to warm up
-				sendRaw(t, ns, 1000)
-			}
+			sent := slices.Repeat([][]byte{rawFrame(vnet.HdrLen + 1000)}, runs+1) // one more to warm up
+			testenv.SendRaw(t, ns, "sn0", sent...)
 			frame, bad := rawFrame(1000), rawFrame(100)
 			bad[1] = 77
 			var errs [5]error
@@ -206,11 +206,4 @@ func TestQueueAllocs(t *testing.T) {
 			}
 		})
 	}
-}
-
-// sendRaw sends a broadcast frame of n bytes from the network stack in ns into
-// the device.
-func sendRaw(t *testing.T, ns string, n int) {
-	t.Helper()
-	testenv.SendRaw(t, ns, "sn0", rawFrame(vnet.HdrLen+n))
 }

@@ -40,14 +40,16 @@ func rawSocket(t testing.TB, ns, dev string, protocol uint16) int {
 	return fd
 }
 
-// SendRaw sends frame, [virtio_net_hdr | Ethernet frame], through a device of
-// the network stack in ns.
-func SendRaw(t testing.TB, ns, dev string, frame []byte) {
+// SendRaw sends frames, each [virtio_net_hdr | Ethernet frame], through a device
+// of the network stack in ns.
+func SendRaw(t testing.TB, ns, dev string, frames ...[]byte) {
 	t.Helper()
 	fd := rawSocket(t, ns, dev, 0)
 	defer unix.Close(fd)
-	if _, err := unix.Write(fd, frame); err != nil {
-		t.Fatalf("sending %d bytes through %s: %v", len(frame), dev, err)
+	for _, f := range frames {
+		if _, err := unix.Write(fd, f); err != nil {
+			t.Fatalf("sending %d bytes through %s: %v", len(f), dev, err)
+		}
 	}
 }
 
