@@ -1,0 +1,212 @@
+package session
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// testContext ends a test that hangs; no test waits for it.
+func testContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func newKey(t testing.TB) *Key {
+	t.Helper()
+	key, err := GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// secured is the Security of key that trusts the given entries.
+func secured(t testing.TB, key *Key, trusted ...string) *Security {
+	t.Helper()
+	var trust Trust
+	for _, entry := range trusted {
+		if err := trust.Add(entry); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := NewSecurity(key, "", &trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func insecure(t testing.TB) *Security {
+	t.Helper()
+	s, err := Insecure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// friends are the Securities of a host and an I/O unit that trust each other
+// under the names of host1 and unit1.
+func friends(t testing.TB) (host, unit *Security) {
+	h, u := newKey(t), newKey(t)
+	return secured(t, h, "unit1="+u.Fingerprint().String()), secured(t, u, "host1="+h.Fingerprint().String())
+}
+
+// rejections collects what a listener rejects.
+type rejections chan error
+
+func (r rejections) add(_ net.Addr, err error) { r <- err }
+
+func (r rejections) next(t testing.TB) error {
+	t.Helper()
+	select {
+	case err := <-r:
+		return err
+	case <-testContext(t).Done():
+		t.Fatal("nothing was rejected")
+		return nil
+	}
+}
+
+func listen(t testing.TB, cfg ServerConfig) (*Listener, rejections) {
+	t.Helper()
+	rejected := make(rejections, 100)
+	cfg.Rejected = rejected.add
+	if cfg.HandshakeTimeout == 0 {
+		cfg.HandshakeTimeout = time.Minute
+	}
+	ln, err := Listen("127.0.0.1:0", cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ln.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return ln, rejected
+}
+
+func dial(t testing.TB, ln *Listener, s *Security) (*Client, error) {
+	t.Helper()
+	c, err := Dial(testContext(t), ln.Addr().String(), ClientConfig{Security: s, HandshakeTimeout: time.Minute})
+	if err == nil {
+		t.Cleanup(func() { c.Close() })
+	}
+	return c, err
+}
+
+// knock dials, says hello and returns the error of whichever failed.
+func knock(t testing.TB, ln *Listener, s *Security) error {
+	t.Helper()
+	c, err := dial(t, ln, s)
+	if err != nil {
+		return err
+	}
+	_, err = c.Hello(testContext(t), testHello())
+	return err
+}
+
+func testHello() Hello {
+	return Hello{
+		Features: []string{"early", "late"},
+		Name:     "node17.example",
+		Software: "splitnic test",
+		Mode:     ModeImm,
+		Queues:   2,
+		Pools:    2,
+		MaxMTU:   9000,
+		Offloads: protocol.OffloadChecksum | protocol.OffloadTSO4,
+		MAC:      protocol.MAC{2, 0, 0, 0, 0, 1},
+	}
+}
+
+func testChannels(first uint32, n int) []Channel {
+	channels := make([]Channel, n)
+	for i := range channels {
+		channels[i] = Channel{QPN: first + uint32(i), PSN: 0xabcdef - uint32(i), GID: GID{0xfe, 0x80, 15: byte(i)}, LID: 7, MTU: 1024}
+	}
+	return channels
+}
+
+func testWelcome() Welcome {
+	return Welcome{
+		Features:        []string{"late", "later"},
+		Session:         "s-1",
+		Name:            "gw1",
+		Software:        "splitnic test",
+		Mode:            ModeImm,
+		Queues:          2,
+		Pools:           3,
+		MAC:             protocol.MAC{2, 0, 0, 0, 0, 1},
+		MTU:             1500,
+		Link:            Link{Up: true, SpeedMbps: 25000},
+		Offloads:        protocol.OffloadTSO4 | protocol.OffloadTSO6,
+		ControlReceives: ControlReceives(2 * 2),
+		Channels:        testChannels(100, 3),
+	}
+}
+
+func testAccept() Accept {
+	return Accept{ControlReceives: ControlReceives(3 * 2), Channels: testChannels(200, 3)}
+}
+
+// establish runs a whole handshake and returns both ends.
+func establish(t testing.TB, ln *Listener, host *Security) (*Client, *Server) {
+	t.Helper()
+	c, err := dial(t, ln, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, complete(t, ln, c)
+}
+
+// complete runs the handshake that follows Dial and returns the other end.
+func complete(t testing.TB, ln *Listener, c *Client) *Server {
+	t.Helper()
+	ctx := testContext(t)
+	t.Cleanup(func() { c.Close() })
+	clientErr := make(chan error, 1)
+	go func() {
+		clientErr <- func() error {
+			if _, err := c.Hello(ctx, testHello()); err != nil {
+				return err
+			}
+			if err := c.Accept(ctx, testAccept()); err != nil {
+				return err
+			}
+			return c.Ready(ctx)
+		}()
+	}()
+	s, err := ln.Accept(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if _, err := s.Welcome(ctx, testWelcome()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-clientErr; err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func waitDone(t testing.TB, c *Conn) error {
+	t.Helper()
+	select {
+	case <-c.Done():
+		return c.Err()
+	case <-testContext(t).Done():
+		t.Fatalf("the connection with %v did not end", c)
+		return nil
+	}
+}
