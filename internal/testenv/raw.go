@@ -30,7 +30,9 @@ func rawSocket(t testing.TB, ns, dev string, protocol uint16) int {
 	if link == nil {
 		t.Fatalf("no device %s in %s", dev, ns)
 	}
+	// Frames count against the sender until somebody has read them.
 	if err := errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 8<<20),
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1),
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
 		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: protocol, Ifindex: link.Attrs().Index}),
@@ -47,7 +49,7 @@ func SendRaw(t testing.TB, ns, dev string, frames ...[]byte) {
 	fd := rawSocket(t, ns, dev, 0)
 	defer unix.Close(fd)
 	for _, f := range frames {
-		if _, err := unix.Write(fd, f); err != nil {
+		if err := unix.Send(fd, f, unix.MSG_DONTWAIT); err != nil {
 			t.Fatalf("sending %d bytes through %s: %v", len(f), dev, err)
 		}
 	}
