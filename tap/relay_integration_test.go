@@ -1,6 +1,7 @@
 package tap_test
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"slices"
@@ -134,8 +135,14 @@ func TestQueueErrors(t *testing.T) {
 			if _, err := q.ReadFrame(slot[:2000]); !errors.Is(err, vnet.ErrTooLong) {
 				t.Errorf("frame of 4000 bytes into a slot of 2000: %v", err)
 			}
-			if f, err := q.ReadFrame(slot); err != nil || len(f) != vnet.HdrLen+200 {
+			for i := range slot {
+				slot[i] = 0xff // as a frame read earlier may leave it
+			}
+			f, err := q.ReadFrame(slot)
+			if err != nil || len(f) != vnet.HdrLen+200 {
 				t.Errorf("the next frame: %d bytes, %v", len(f), err)
+			} else if !bytes.Equal(f[:vnet.HdrLen], make([]byte, vnet.HdrLen)) {
+				t.Errorf("its header is % x", f[:vnet.HdrLen])
 			}
 			if q.TooLong() != 1 {
 				t.Errorf("%d frames counted as too long", q.TooLong())
