@@ -185,6 +185,44 @@ func (d *daemon) stop() time.Duration {
 	return time.Since(started)
 }
 
+// failed checks that the process has ended with that status and that one line
+// says why, which has each of the words.
+func (d *daemon) failed(status int, words ...string) {
+	d.t.Helper()
+	text, err := os.ReadFile(d.log)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	checkFailure(d.t, d.cmd.ProcessState.ExitCode(), string(text), status, words...)
+}
+
+// checkFailure checks a process's exit status, and that it explained itself in
+// one line, apart from its log, which has each of the words.
+func checkFailure(t testing.TB, got int, stderr string, status int, words ...string) {
+	t.Helper()
+	if got != status {
+		t.Errorf("exit status %d, expected %d:\n%s", got, status, stderr)
+	}
+	var lines []string
+	for line := range strings.Lines(stderr) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "time=") {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) != 1 {
+		t.Errorf("%d lines explain the failure, expected one:\n%s", len(lines), stderr)
+		return
+	}
+	if !strings.HasPrefix(lines[0], "splitnic: ") {
+		t.Errorf("the line does not say who wrote it: %s", lines[0])
+	}
+	for _, w := range words {
+		if !strings.Contains(lines[0], w) {
+			t.Errorf("the line does not name %q: %s", w, lines[0])
+		}
+	}
+}
+
 // kill ends the process without giving it a chance.
 func (d *daemon) kill() {
 	_ = d.cmd.Process.Kill() // fails only when it has ended

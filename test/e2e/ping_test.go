@@ -39,7 +39,7 @@ func ping(t testing.TB, ns, to string, count, size int) {
 
 func TestRDMAPing(t *testing.T) {
 	r := newRig(t, "macvtap")
-	h := r.host()
+	h := r.host(t)
 	for _, mtu := range []int{1500, 9000} {
 		t.Run(fmt.Sprint("MTU ", mtu), func(t *testing.T) {
 			if h.mtu() != mtu {

@@ -26,6 +26,7 @@ type rig struct {
 // node is a host with its netdevice sn0 in a network namespace of its own.
 type node struct {
 	*daemon
+	t     testing.TB
 	rig   *rig
 	index int
 	ns    string
@@ -59,18 +60,19 @@ func (r *rig) startUnit() {
 	}
 }
 
-// host starts another host and waits until its netdevice works.
-func (r *rig) host(flags ...string) *node {
-	r.t.Helper()
-	n := r.newHost(flags...)
+// host starts another host, which ends with t, and waits until its netdevice
+// works.
+func (r *rig) host(t testing.TB, flags ...string) *node {
+	t.Helper()
+	n := r.newHost(t, flags...)
 	n.ready()
 	return n
 }
 
-// newHost starts another host.
-func (r *rig) newHost(flags ...string) *node {
-	r.t.Helper()
-	n := &node{rig: r, index: len(r.hosts) + 1, flags: flags, ns: testenv.NetNS(r.t)}
+// newHost starts another host, which ends with t.
+func (r *rig) newHost(t testing.TB, flags ...string) *node {
+	t.Helper()
+	n := &node{t: t, rig: r, index: len(r.hosts) + 1, flags: flags, ns: testenv.NetNS(t)}
 	n.name = fmt.Sprintf("host%d", n.index)
 	r.hosts = append(r.hosts, n)
 	n.start()
@@ -79,21 +81,21 @@ func (r *rig) newHost(flags ...string) *node {
 
 // start starts the process, also after the one before has ended.
 func (n *node) start() {
+	n.t.Helper()
 	r := n.rig
-	r.t.Helper()
 	args := []string{
 		"host", "--device", hostDevice, "--iounit", unitAddress, "--name", "sn0", "--netns", n.ns, "--host-name", n.name,
 		"--key", r.keys.host, "--trust", "unit=" + r.keys.unitPrint, "--peer-timeout", "10s",
 	}
-	n.daemon = start(r.t, r.bin, filepath.Join(r.dir, n.name+".sock"), filepath.Join(r.dir, n.name+".log"), append(args, n.flags...)...)
+	n.daemon = start(n.t, r.bin, filepath.Join(r.dir, n.name+".sock"), filepath.Join(r.dir, n.name+".log"), append(args, n.flags...)...)
 }
 
 // ready waits for the carrier and gives the netdevice its addresses.
 func (n *node) ready() {
-	n.rig.t.Helper()
+	n.t.Helper()
 	n.waitCarrier(true)
-	testenv.Address(n.rig.t, n.ns, "sn0", n.addr()+"/24")
-	testenv.Address(n.rig.t, n.ns, "sn0", n.addr6()+"/64")
+	testenv.Address(n.t, n.ns, "sn0", n.addr()+"/24")
+	testenv.Address(n.t, n.ns, "sn0", n.addr6()+"/64")
 }
 
 func (n *node) addr() string  { return addr(n.index) }
@@ -107,18 +109,18 @@ func carrier(t testing.TB, ns, dev string) bool {
 
 // waitCarrier waits until the netdevice has, or has not, carrier.
 func (n *node) waitCarrier(want bool) {
-	n.rig.t.Helper()
-	eventually(n.rig.t, func() bool {
+	n.t.Helper()
+	eventually(n.t, func() bool {
 		if !n.running() {
-			n.rig.t.Fatalf("%s ended with status %d", n.name, n.cmd.ProcessState.ExitCode())
+			n.t.Fatalf("%s ended with status %d", n.name, n.cmd.ProcessState.ExitCode())
 		}
-		return carrier(n.rig.t, n.ns, "sn0") == want
+		return carrier(n.t, n.ns, "sn0") == want
 	}, "carrier of %s's sn0 %t", n.name, want)
 }
 
 // mtu returns the MTU of the netdevice.
 func (n *node) mtu() int {
-	link := testenv.Link(n.rig.t, n.ns, "sn0")
+	link := testenv.Link(n.t, n.ns, "sn0")
 	if link == nil {
 		return 0
 	}
@@ -127,10 +129,10 @@ func (n *node) mtu() int {
 
 // mac returns the MAC address of the netdevice.
 func (n *node) mac() string {
-	n.rig.t.Helper()
-	link := testenv.Link(n.rig.t, n.ns, "sn0")
+	n.t.Helper()
+	link := testenv.Link(n.t, n.ns, "sn0")
 	if link == nil {
-		n.rig.t.Fatalf("%s has no sn0", n.name)
+		n.t.Fatalf("%s has no sn0", n.name)
 	}
 	return link.Attrs().HardwareAddr.String()
 }

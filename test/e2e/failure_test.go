@@ -1,0 +1,217 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// held is a TCP connection from a host to the LAN that is used before and after
+// something happens.
+type held struct {
+	c        *net.TCPConn
+	received chan []byte // what the LAN's end got, once the connection is closed
+	sent     []byte
+}
+
+// hold opens a connection and sends something.
+func hold(t testing.TB, r *rig, h *node) *held {
+	t.Helper()
+	l := testenv.ListenTCP(t, r.lan, addr(0))
+	k := &held{received: make(chan []byte, 1)}
+	go func() {
+		defer close(k.received)
+		c, err := l.AcceptTCP()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		if c.SetDeadline(time.Now().Add(3*patience)) != nil {
+			return
+		}
+		b, err := io.ReadAll(c)
+		if err != nil {
+			return // the other end sees that nothing comes back
+		}
+		sum := sha256.Sum256(b)
+		_, _ = c.Write(sum[:])
+		k.received <- b
+	}()
+	c, err := dialTCP(h.ns, l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.c = c
+	t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(3 * patience)); err != nil {
+		t.Fatal(err)
+	}
+	k.send(t)
+	return k
+}
+
+// send writes some more.
+func (k *held) send(t testing.TB) {
+	t.Helper()
+	b := pattern(512<<10, len(k.sent))
+	k.sent = append(k.sent, b...)
+	if _, err := k.c.Write(b); err != nil {
+		t.Fatalf("the connection did not survive: %v", err)
+	}
+}
+
+// check closes the connection and compares both ends.
+func (k *held) check(t testing.TB) {
+	t.Helper()
+	err := k.c.CloseWrite()
+	sum, readErr := []byte(nil), error(nil)
+	if err == nil {
+		sum, readErr = io.ReadAll(k.c)
+	}
+	if err := errors.Join(err, readErr); err != nil {
+		t.Fatalf("the connection did not survive: %v", err)
+	}
+	want := sha256.Sum256(k.sent)
+	got := <-k.received
+	if !bytes.Equal(got, k.sent) || !bytes.Equal(sum, want[:]) {
+		t.Errorf("the LAN got %d bytes, the host sent %d, and they are not the same", len(got), len(k.sent))
+	}
+}
+
+// macvtaps returns the names of the devices in the card's namespace that hosts
+// are connected through.
+func (r *rig) macvtaps() []string {
+	return slices.DeleteFunc(testenv.Links(r.t, r.card), func(name string) bool { return name == "lo" || name == "eth1" })
+}
+
+func TestRDMAKill(t *testing.T) {
+	r := newRig(t, "macvtap")
+	h := r.host(t)
+	t.Run("I/O unit", func(t *testing.T) {
+		k := hold(t, r, h)
+		before := r.macvtaps()
+		r.unit.kill()
+		took := eventually(t, func() bool { return !carrier(t, h.ns, "sn0") }, "the loss of the carrier")
+		t.Logf("the carrier was lost after %v", took)
+		if most := within(50 * time.Millisecond); took > most {
+			t.Errorf("the carrier was lost %v after the I/O unit was killed, expected %v at most", took, most)
+		}
+		if s := h.hostStatus(); s.State != "connecting" || s.Netdevice.Carrier {
+			t.Errorf("the status says %s, carrier %t", s.State, s.Netdevice.Carrier)
+		}
+		k.send(t) // goes into the socket's buffer
+		r.startUnit()
+		h.waitCarrier(true)
+		if after := r.macvtaps(); len(before) != 1 || !slices.Equal(after, before) {
+			t.Errorf("devices on the network card: %v before, %v after", before, after)
+		}
+		k.send(t)
+		k.check(t)
+		if s := h.hostStatus(); s.Sessions != 2 || s.State != "connected" {
+			t.Errorf("the status says %s, %d sessions", s.State, s.Sessions)
+		}
+	})
+	t.Run("host", func(t *testing.T) {
+		other := r.host(t)
+		k := hold(t, r, other)
+		h.kill()
+		took := eventually(t, func() bool { return len(r.macvtaps()) == 1 }, "what the I/O unit had for the host to go")
+		t.Logf("the I/O unit freed what the host had after %v", took)
+		if most := within(time.Second); took > most {
+			t.Errorf("the I/O unit freed what a killed host had after %v, expected %v at most", took, most)
+		}
+		if u := r.unit.unitStatus(); len(u.Hosts) != 1 || u.Hosts[0].Name != other.name {
+			t.Errorf("the status shows %+v", u.Hosts)
+		}
+		if link := testenv.Link(t, h.ns, "sn0"); link != nil {
+			t.Error("sn0 outlived the process that made it")
+		}
+		h.start()
+		h.ready()
+		ping(t, h.ns, addr(0), 2, 1000)
+		k.send(t)
+		k.check(t)
+	})
+	t.Run("at once back", func(t *testing.T) {
+		// Nobody had the time to notice.
+		h.kill()
+		h.start()
+		h.ready()
+		ping(t, h.ns, addr(0), 2, 1000)
+	})
+	t.Run("both", func(t *testing.T) {
+		r.unit.kill()
+		h.kill()
+		r.startUnit()
+		h.start()
+		h.ready()
+		ping(t, h.ns, addr(0), 2, 1000)
+	})
+}
+
+// rdmaResources returns what the product's processes have of the RDMA devices.
+func rdmaResources(t testing.TB) []string {
+	t.Helper()
+	var found []string
+	for _, kind := range []string{"qp", "cq", "mr", "pd", "ctx"} {
+		out, err := exec.CommandContext(t.Context(), "rdma", "resource", "show", kind).Output()
+		if err != nil {
+			t.Fatalf("rdma resource show %s: %v", kind, err)
+		}
+		for line := range strings.Lines(string(out)) {
+			if strings.Contains(line, "comm splitnic") {
+				found = append(found, kind+" "+strings.TrimSpace(line))
+			}
+		}
+	}
+	return found
+}
+
+func TestRDMATerminate(t *testing.T) {
+	testenv.NeedTools(t, "rdma", "find")
+	r := newRig(t, "macvtap")
+	for _, first := range []string{"host", "I/O unit"} {
+		t.Run(first+" first", func(t *testing.T) {
+			if !r.unit.running() {
+				r.startUnit()
+			}
+			h := r.host(t)
+			if len(rdmaResources(t)) == 0 {
+				t.Fatal("rdma resource shows nothing of a running product")
+			}
+			ping(t, h.ns, addr(0), 2, 1000)
+			order := []*daemon{h.daemon, r.unit}
+			if first != "host" {
+				slices.Reverse(order)
+			}
+			for _, d := range order {
+				took := d.stop()
+				t.Logf("%s ended after %v", d.cmd.Args[1], took)
+				if most := within(time.Second); took > most {
+					t.Errorf("%s ended %v after SIGTERM, expected %v at most", d.cmd.Args[1], took, most)
+				}
+			}
+			// What the kernel frees after the process is gone, it frees soon.
+			eventually(t, func() bool { return len(rdmaResources(t)) == 0 }, "the RDMA resources to go")
+			if names := r.macvtaps(); len(names) != 0 {
+				t.Errorf("left on the network card: %v", names)
+			}
+			if names := testenv.Links(t, h.ns); fmt.Sprint(names) != "[lo]" {
+				t.Errorf("left at the host: %v", names)
+			}
+			if out := run(t, "find", r.dir, "-type", "s"); out != "" {
+				t.Errorf("left sockets: %s", out)
+			}
+		})
+	}
+}
