@@ -5,7 +5,6 @@
 package verbs_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -50,8 +49,7 @@ func TestDataPathAllocs(t *testing.T) {
 		poll(recvCQ, batch)
 	})
 
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+	ctx := testContext(t)
 	noAllocs(t, "arm, wait", func() {
 		if err := recvCQ.Arm(true); err != nil {
 			t.Fatal(err)

@@ -241,6 +241,10 @@ func (c *Context) ChooseGID() (GIDEntry, string, error) {
 	if err != nil {
 		return GIDEntry{}, "", err
 	}
+	if c.cfg.gidIndex > maxGIDIndex {
+		return GIDEntry{}, "", opErr(c.name, fmt.Sprintf("choose GID at index %d", c.cfg.gidIndex), syscall.EINVAL,
+			fmt.Sprintf("queue pairs can use indices 0 … %d", maxGIDIndex))
+	}
 	if c.cfg.gidIndex >= 0 {
 		for _, e := range table {
 			if e.Index == c.cfg.gidIndex && e.Port == c.cfg.port {

@@ -86,6 +86,13 @@ func TestDeviceFacts(t *testing.T) {
 	if f, _, err := d.ChooseGID(); err != nil || f != e {
 		t.Errorf("asked for %v, got %v, %v", e, f, err)
 	}
+	for _, index := range []int{255, 256} {
+		d := must(verbs.Open(c.Name(), verbs.WithGIDIndex(index)))(t)
+		if _, _, err := d.ChooseGID(); err == nil {
+			t.Errorf("index %d is taken", index)
+		}
+		check(t, d.Close())
+	}
 	if _, err := verbs.Open(c.Name(), verbs.WithPort(99)); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("port 99: %v", err)
 	}

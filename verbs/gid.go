@@ -13,6 +13,9 @@ type GIDHint struct {
 	Peer   netip.Addr // prefer the subnet, or else the address family, of this address
 }
 
+// maxGIDIndex is the largest index that ibv_global_route.sgid_index can hold.
+const maxGIDIndex = 255
+
 // ErrNoGID is wrapped by the error of ChooseGID when no entry will do.
 var ErrNoGID = errors.New("no usable GID")
 
@@ -20,8 +23,9 @@ var ErrNoGID = errors.New("no usable GID")
 // use, and says why. It never goes by the index, which differs between devices
 // and between boots; the rules, in order:
 //
-//  1. An entry of another port, or with the all-zero GID, is no candidate. With
-//     hint.Netdev, nor is an entry of another netdevice.
+//  1. An entry of another port, with the all-zero GID, or with an index that
+//     does not fit the 8 bits of ibv_global_route.sgid_index is no candidate.
+//     With hint.Netdev, nor is an entry of another netdevice.
 //  2. RoCE v2 rather than v1: v1 cannot be routed, and not every device has it.
 //  3. With hint.Peer: an address in the peer's subnet, then one of the peer's
 //     address family.
@@ -36,7 +40,7 @@ func ChooseGID(port PortAttr, table []GIDEntry, hint GIDHint) (GIDEntry, string,
 	var others []string
 	found := false
 	for _, e := range table {
-		if (e.Port != 0 && e.Port != port.Port) || e.GID.IsZero() {
+		if (e.Port != 0 && e.Port != port.Port) || e.GID.IsZero() || e.Index > maxGIDIndex {
 			continue
 		}
 		if hint.Netdev != "" && port.LinkLayer != LinkInfiniBand && e.Netdev != hint.Netdev {
