@@ -1,0 +1,72 @@
+# Everything goes to build/. `make test`, `make check` and `make demo` install
+# the packages they need first (scripts/setup.sh), when root runs them, and
+# otherwise say what to install.
+
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+FUZZTIME ?= 30s
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+binary := build/splitnic
+export GO FUZZTIME
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build build/splitnic
+	$(GO) build -ldflags '-X main.version=$(VERSION)' -o $(binary) ./cmd/splitnic
+
+.PHONY: demo
+demo: ## show it at work: DHCP, ping, a download, a cut cable
+	scripts/demo
+
+.PHONY: test
+test: ## run all tests; ends with "N passed, N failed, N skipped"
+	@scripts/setup.sh build test
+	@scripts/test
+
+.PHONY: test-unit
+test-unit: ## run the tests that need no privileges
+	@scripts/setup.sh build
+	@scripts/test unit
+
+.PHONY: test-netns
+test-netns: ## run the tests in network namespaces (as root, or by sudo)
+	@scripts/setup.sh build test
+	@scripts/test netns
+
+.PHONY: test-softroce
+test-softroce: ## run the tests on RDMA devices, in a guest if need be
+	@scripts/setup.sh build test
+	@scripts/test softroce
+
+.PHONY: check
+check: ## check format, vet, lint, shell scripts, module files
+	@scripts/setup.sh build test
+	@scripts/check
+
+.PHONY: fuzz
+fuzz: ## fuzz every target for FUZZTIME (30s)
+	@scripts/fuzz
+
+.PHONY: install
+install: build ## install binary, man pages and completions below PREFIX
+	install -D -m 0755 $(binary) $(DESTDIR)$(PREFIX)/bin/splitnic
+	install -d build/man
+	$(binary) man build/man
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 0644 build/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(binary) completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/splitnic
+	$(binary) completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_splitnic
+	$(binary) completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/splitnic.fish
+
+.PHONY: clean
+clean: ## remove build/
+	rm -rf build

@@ -1,0 +1,147 @@
+// Command testrun runs the layers of tests, each where its tests can run, and
+// adds up what they report. scripts/test builds and starts it.
+//
+//	testrun [-run REGEXP] [LAYER...]
+//
+// It ends with a table, writes build/test.json and build/tests.jsonl, and
+// exits with 1 if a test failed, if a layer ran none, or, when CI or
+// SPLITNIC_STRICT is set, if one was skipped.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// buildDir is where everything goes, relative to the top of the checkout.
+const buildDir = "build"
+
+// layer is one set of tests and the place they run.
+type layer struct {
+	name string
+	what string
+	run  func(context.Context, *runner) error
+}
+
+// layers are all there are, in the order they run.
+var layers = []layer{
+	{"unit", "without privileges", runUnit},
+	{"netns", "as root, in network namespaces of their own", runNetns},
+	{"softroce", "on RDMA devices, and of the harness that has them", runSoftRoCE},
+}
+
+// runner is what every layer is given.
+type runner struct {
+	*collector
+	packages []testPackage
+	filter   *regexp.Regexp // of top-level tests; nil means all
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ok, err := run(ctx, os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testrun:", err)
+	}
+	if err != nil || !ok {
+		os.Exit(1)
+	}
+}
+
+func usage() {
+	fmt.Fprintln(os.Stderr, "usage: scripts/test [-run REGEXP] [LAYER...]\nlayers:")
+	for _, l := range layers {
+		fmt.Fprintf(os.Stderr, "  %-10s tests %s\n", l.name, l.what)
+	}
+	fmt.Fprintln(os.Stderr, "  -run REGEXP  only the top-level tests whose names match")
+}
+
+// run runs the layers that args name and reports whether all is well.
+func run(ctx context.Context, args []string) (bool, error) {
+	flags := flag.NewFlagSet("testrun", flag.ExitOnError)
+	flags.Usage = usage
+	filter := flags.String("run", "", "")
+	if err := flags.Parse(args); err != nil {
+		return false, err
+	}
+	chosen, err := chooseLayers(flags.Args())
+	if err != nil {
+		return false, err
+	}
+	r := &runner{}
+	if *filter != "" {
+		if r.filter, err = regexp.Compile(*filter); err != nil {
+			return false, fmt.Errorf("-run: %w", err)
+		}
+	}
+	if r.packages, err = listPackages(ctx); err != nil {
+		return false, err
+	}
+	rep := report{strict: strict(os.Getenv)}
+	for _, l := range chosen {
+		fmt.Printf("== %s: tests %s\n", l.name, l.what)
+		r.collector = newCollector(os.Stdout, l.name)
+		start := time.Now()
+		if err := l.run(ctx, r); err != nil {
+			r.broken(l.name, err)
+		}
+		rep.add(l.name, r.results, time.Since(start))
+		if ctx.Err() != nil {
+			return false, errors.New("interrupted")
+		}
+	}
+	return rep.finish(os.Stdout, buildDir)
+}
+
+// chooseLayers returns the layers with these names, all if there are none.
+func chooseLayers(names []string) ([]layer, error) {
+	if len(names) == 0 {
+		return layers, nil
+	}
+	var chosen []layer
+next:
+	for _, name := range names {
+		for _, l := range layers {
+			if l.name == name {
+				chosen = append(chosen, l)
+				continue next
+			}
+		}
+		return nil, fmt.Errorf("there is no layer %q: use %s", name, layerNames())
+	}
+	return chosen, nil
+}
+
+func layerNames() string {
+	names := make([]string, len(layers))
+	for i, l := range layers {
+		names[i] = l.name
+	}
+	return strings.Join(names, ", ")
+}
+
+// strict reports whether a skipped test fails the run.
+func strict(getenv func(string) string) bool {
+	ci := getenv("CI")
+	return getenv("SPLITNIC_STRICT") != "" || (ci != "" && ci != "false")
+}
+
+// command returns a command that an interrupt ends as Ctrl-C would, with 10
+// seconds to clean up. Its standard error is ours.
+func command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	cmd.Stderr = os.Stderr
+	return cmd
+}

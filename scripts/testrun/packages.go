@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// module is the prefix of every package's import path.
+const module = "github.com/splitnic/splitnic"
+
+// Tests say by their names where they run; those with none of these prefixes
+// are unit tests.
+const (
+	netnsPrefix = "TestNetns" // as root, in network namespaces
+	rdmaPrefix  = "TestRDMA"  // as root, with RDMA devices
+	guestPrefix = "TestGuest" // start guests themselves
+)
+
+// notUnit matches the names of tests that are not unit tests.
+const notUnit = "^(" + netnsPrefix + "|" + rdmaPrefix + "|" + guestPrefix + ")"
+
+// testPackage is a package of this module that has tests.
+type testPackage struct {
+	path   string   // import path
+	dir    string   // where go test would run its tests
+	tests  []string // names of its top-level tests
+	noRace []string // those of them that the race detector excludes
+}
+
+// short is the import path within the module.
+func short(path string) string {
+	if path == module {
+		return "."
+	}
+	return strings.TrimPrefix(path, module+"/")
+}
+
+// goPackage is what go list says about a package.
+type goPackage struct {
+	ImportPath                string
+	Dir                       string
+	TestGoFiles, XTestGoFiles []string
+}
+
+// listPackages returns the packages that have tests.
+func listPackages(ctx context.Context) ([]testPackage, error) {
+	race, err := goList(ctx, "-race")
+	if err != nil {
+		return nil, err
+	}
+	raced := make(map[string]bool)
+	for _, g := range race {
+		for _, f := range g.testFiles() {
+			raced[f] = true
+		}
+	}
+	all, err := goList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var packages []testPackage
+	for _, g := range all {
+		p := testPackage{path: g.ImportPath, dir: g.Dir}
+		for _, f := range g.testFiles() {
+			src, err := os.ReadFile(f)
+			if err != nil {
+				return nil, fmt.Errorf("looking for tests: %w", err)
+			}
+			names := testNames(src)
+			p.tests = append(p.tests, names...)
+			if !raced[f] {
+				p.noRace = append(p.noRace, names...)
+			}
+		}
+		if len(p.tests) > 0 {
+			packages = append(packages, p)
+		}
+	}
+	return packages, nil
+}
+
+// goList returns every package of the module as go list sees it with flags.
+func goList(ctx context.Context, flags ...string) ([]goPackage, error) {
+	args := append([]string{"list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles"}, flags...)
+	cmd := command(ctx, "go", append(args, "./...")...)
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", cmd.Args, err)
+	}
+	var packages []goPackage
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var g goPackage
+		if err := dec.Decode(&g); errors.Is(err, io.EOF) {
+			return packages, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("reading the output of go list: %w", err)
+		}
+		packages = append(packages, g)
+	}
+}
+
+func (g goPackage) testFiles() []string {
+	var files []string
+	for _, f := range slices.Concat(g.TestGoFiles, g.XTestGoFiles) {
+		files = append(files, filepath.Join(g.Dir, f))
+	}
+	return files
+}
+
+var testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
+
+// testNames returns the names of the tests in a file, in order.
+func testNames(src []byte) []string {
+	var names []string
+	for _, m := range testFunc.FindAllSubmatch(src, -1) {
+		if name := string(m[1]); name != "TestMain" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// pick returns the packages that have tests with this prefix that the user
+// wants, reduced to them.
+func (r *runner) pick(prefix string) []testPackage {
+	var picked []testPackage
+	for _, p := range r.packages {
+		p.tests = slices.DeleteFunc(slices.Clone(p.tests), func(name string) bool {
+			return !strings.HasPrefix(name, prefix) || !r.wants(name)
+		})
+		if len(p.tests) > 0 {
+			picked = append(picked, p)
+		}
+	}
+	return picked
+}
+
+// wants reports whether the user did not exclude a test.
+func (r *runner) wants(name string) bool {
+	return r.filter == nil || r.filter.MatchString(name)
+}
+
+// exactly returns a regular expression for -run that matches only names.
+func exactly(names []string) string {
+	return "^(" + strings.Join(names, "|") + ")$"
+}
