@@ -5,7 +5,8 @@ package fabric
 type Opcode uint8
 
 // Opcodes of work requests; each is also the opcode of its completion, but for
-// OpWriteImm, which completes as OpWrite (ibv_poll_cq(3)).
+// OpSendInv, which completes as OpSend, and OpWriteImm, which completes as
+// OpWrite (ibv_poll_cq(3)).
 const (
 	OpSend     Opcode = iota + 1 // SEND into a posted receive
 	OpSendInv                    // SEND that invalidates SendWR.RKey, a window of the receiver

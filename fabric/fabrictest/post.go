@@ -157,7 +157,10 @@ func (q *qp) pushSend(w *work, status fabric.Status) {
 	e.wc.ID, e.wc.Status, e.wc.QPN = w.ID, status, q.num
 	if status == fabric.StatusSuccess {
 		e.wc.Op = w.Op
-		if w.Op == fabric.OpWriteImm { // a device's completions do not tell the two apart
+		switch w.Op { // a device's completions do not tell these apart
+		case fabric.OpSendInv:
+			e.wc.Op = fabric.OpSend
+		case fabric.OpWriteImm:
 			e.wc.Op = fabric.OpWrite
 		}
 	}

@@ -153,7 +153,11 @@ func testWindowInvalidatedByPeer(r *rig) {
 	})
 	c := r.take(r.b.recvCQ, 1)
 	r.ok(r.b.qp, 3, c...)
-	r.ok(r.a.qp, 4, r.take(r.a.sendCQ, 1)...)
+	sent := r.take(r.a.sendCQ, 1)
+	r.ok(r.a.qp, 4, sent...)
+	if sent[0].Op != fabric.OpSend {
+		r.Fatalf("completion %+v of a SEND that invalidates, want an OpSend", sent[0])
+	}
 	if c[0].Op != fabric.OpRecv || c[0].Flags != fabric.WithInv || c[0].InvKey != key || c[0].Len != 16 {
 		r.Fatalf("receive completion %+v, want one that invalidates %#x", c[0], key)
 	}
