@@ -18,7 +18,7 @@ func noAllocs(t *testing.T, what string, f func()) {
 }
 
 // The data path allocates nothing, through the interfaces as its users call it.
-func TestDataPathAllocs(t *testing.T) {
+func TestRDMADataPathAllocs(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	var send, recv fabric.QP = a.qp, b.qp
 	var sendCQ, recvCQ fabric.CQ = a.sendCQ, b.recvCQ

@@ -29,7 +29,7 @@ func pairOf(i, j int) func(*testing.T) fabrictest.Pair {
 	}
 }
 
-func TestConformance(t *testing.T) { fabrictest.Run(t, pairOf(0, 1)) }
+func TestRDMAConformance(t *testing.T) { fabrictest.Run(t, pairOf(0, 1)) }
 
 // Both ends on one device: the kernel takes a shorter way.
-func TestConformanceLoopback(t *testing.T) { fabrictest.Run(t, pairOf(0, 0)) }
+func TestRDMAConformanceLoopback(t *testing.T) { fabrictest.Run(t, pairOf(0, 0)) }

@@ -34,7 +34,7 @@ func readable(t *testing.T, fd int, wait time.Duration) bool {
 	}
 }
 
-func TestEventByPoll(t *testing.T) {
+func TestRDMAEventByPoll(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	postRecv(t, b.qp, make([]fabric.RecvWR, 4)...)
 	if readable(t, b.recvCQ.FD(), 0) {
@@ -60,7 +60,7 @@ func TestEventByPoll(t *testing.T) {
 // Only a solicited completion ends a sleep that asks for nothing else. The
 // unsolicited one comes first on an ordered connection, so that its event, if
 // there was one, would be seen by the time the last write has completed.
-func TestSolicitedOnly(t *testing.T) {
+func TestRDMASolicitedOnly(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	postRecv(t, b.qp, make([]fabric.RecvWR, 4)...)
 	check(t, b.recvCQ.Arm(true))
@@ -75,7 +75,7 @@ func TestSolicitedOnly(t *testing.T) {
 	pollOK(t, b.recvCQ, 1)
 }
 
-func TestWait(t *testing.T) {
+func TestRDMAWait(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	postRecv(t, b.qp, make([]fabric.RecvWR, 8)...)
 	ctx := testContext(t)
@@ -108,7 +108,7 @@ func TestWait(t *testing.T) {
 	pollOK(t, b.recvCQ, 1)
 }
 
-func TestCloseWakesWaiter(t *testing.T) {
+func TestRDMACloseWakesWaiter(t *testing.T) {
 	_, b := newPair(t, fabric.RC)
 	done := make(chan error, 1)
 	go func() { done <- b.recvCQ.Wait(context.Background()) }()
@@ -118,7 +118,7 @@ func TestCloseWakesWaiter(t *testing.T) {
 	}
 }
 
-func TestCQLimits(t *testing.T) {
+func TestRDMACQLimits(t *testing.T) {
 	c := openDevice(t, 0)
 	d := must(c.NewDomain())(t)
 	l := c.Limits()

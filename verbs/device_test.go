@@ -20,7 +20,7 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-func TestDevices(t *testing.T) {
+func TestRDMADevices(t *testing.T) {
 	names := testenv.NeedRDMA(t, 1)
 	devs := must(verbs.Devices())(t)
 	var got []string
@@ -42,7 +42,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-func TestOpenUnknownDevice(t *testing.T) {
+func TestRDMAOpenUnknownDevice(t *testing.T) {
 	testenv.NeedRDMA(t, 1)
 	_, err := verbs.Open("no-such-device")
 	var op *verbs.OpError
@@ -54,7 +54,7 @@ func TestOpenUnknownDevice(t *testing.T) {
 	}
 }
 
-func TestDeviceFacts(t *testing.T) {
+func TestRDMADeviceFacts(t *testing.T) {
 	c := openDevice(t, 0)
 	l, a := c.Limits(), c.Attr()
 	if l.MaxQPWR < 64 || l.MaxCQE < 64 || l.CompVectors < 1 || l.MaxMsg < 1<<16 || a.NodeGUID == 0 {
@@ -98,7 +98,7 @@ func TestDeviceFacts(t *testing.T) {
 	}
 }
 
-func TestDeviceCounters(t *testing.T) {
+func TestRDMADeviceCounters(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	const sent = 5
 	before := must(verbs.Counters(a.ctx.Name(), 1))(t)
@@ -120,7 +120,7 @@ func TestDeviceCounters(t *testing.T) {
 }
 
 // An overflowing completion queue tells so by an asynchronous event.
-func TestAsyncEvent(t *testing.T) {
+func TestRDMAAsyncEvent(t *testing.T) {
 	a, b := newEnd(t, 0, fabric.RC), newEnd(t, 1, fabric.RC)
 	if ev, ok, err := b.ctx.ReadEvent(); ok || err != nil {
 		t.Fatalf("event %v, %v", ev, err)
@@ -148,7 +148,7 @@ func TestAsyncEvent(t *testing.T) {
 }
 
 // A peer address that nobody answers for is named in the error.
-func TestUnreachablePeer(t *testing.T) {
+func TestRDMAUnreachablePeer(t *testing.T) {
 	a := newEnd(t, 0, fabric.RC)
 	if !a.qp.GID().GID.Addr().Is4() {
 		testenv.Missing(t, "rdma", "the device has no IPv4 address")
@@ -164,7 +164,7 @@ func TestUnreachablePeer(t *testing.T) {
 
 // An address that appears on the netdevice is announced by an event, enters the
 // GID table, and is chosen for a peer in its subnet.
-func TestGIDOfPeersSubnet(t *testing.T) {
+func TestRDMAGIDOfPeersSubnet(t *testing.T) {
 	c := openDevice(t, 0)
 	testenv.NeedRoot(t)
 	netdevs := must(verbs.NetdevOf(c.Name()))(t)
@@ -200,7 +200,7 @@ func TestGIDOfPeersSubnet(t *testing.T) {
 }
 
 // A limit that is too low is named, with its value and the cure.
-func TestMemlockCure(t *testing.T) {
+func TestRDMAMemlockCure(t *testing.T) {
 	mem := dmaMem(t, 1<<20)
 	c := openDevice(t, 0)
 	testenv.NeedRoot(t)

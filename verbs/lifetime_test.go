@@ -21,7 +21,7 @@ func wantClosed(t *testing.T, what string, err error) {
 	}
 }
 
-func TestUseAfterClose(t *testing.T) {
+func TestRDMAUseAfterClose(t *testing.T) {
 	a, _ := newPair(t, fabric.RC)
 	w := newWindow(t, a)
 	check(t, a.ctx.Close())
@@ -71,7 +71,7 @@ func TestUseAfterClose(t *testing.T) {
 }
 
 // Whatever is closed first takes its children with it.
-func TestCloseOrder(t *testing.T) {
+func TestRDMACloseOrder(t *testing.T) {
 	for _, first := range []string{"qp", "send cq", "recv cq", "region", "domain", "device"} {
 		t.Run(first, func(t *testing.T) {
 			a, _ := newPair(t, fabric.RC)
@@ -97,7 +97,7 @@ func TestCloseOrder(t *testing.T) {
 }
 
 // The device is closed while every queue is in use.
-func TestCloseWhileInUse(t *testing.T) {
+func TestRDMACloseWhileInUse(t *testing.T) {
 	for range 5 {
 		a, b := newPair(t, fabric.RC)
 		var wg sync.WaitGroup
@@ -143,7 +143,7 @@ func pollAny(t *testing.T, cq fabric.CQ) {
 	}
 }
 
-func TestTransitions(t *testing.T) {
+func TestRDMATransitions(t *testing.T) {
 	a, b := newEnd(t, 0, fabric.RC), newEnd(t, 1, fabric.RC)
 	if _, err := a.qp.PostSend([]fabric.SendWR{writeImm(a, b, 0)}); !errors.Is(err, syscall.EINVAL) {
 		t.Fatalf("send in INIT: %v", err)
@@ -179,7 +179,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-func TestNewQPRefusals(t *testing.T) {
+func TestRDMANewQPRefusals(t *testing.T) {
 	a, b := newEnd(t, 0, fabric.RC), newEnd(t, 1, fabric.RC)
 	good := fabric.QPConfig{Transport: fabric.RC, SendCQ: a.sendCQ, RecvCQ: a.recvCQ, MaxSend: 1, MaxRecv: 1}
 	for name, change := range map[string]func(*fabric.QPConfig){

@@ -17,7 +17,7 @@ var transports = []struct {
 	t    fabric.Transport
 }{{"RC", fabric.RC}, {"UC", fabric.UC}}
 
-func TestWriteImm(t *testing.T) {
+func TestRDMAWriteImm(t *testing.T) {
 	for _, tr := range transports {
 		t.Run(tr.name, func(t *testing.T) {
 			a, b := newPair(t, tr.t)
@@ -51,7 +51,7 @@ func TestWriteImm(t *testing.T) {
 	}
 }
 
-func TestSend(t *testing.T) {
+func TestRDMASend(t *testing.T) {
 	for _, tr := range transports {
 		t.Run(tr.name, func(t *testing.T) {
 			a, b := newPair(t, tr.t)
@@ -73,7 +73,7 @@ func TestSend(t *testing.T) {
 }
 
 // A batch larger than the shim's chain keeps its order and its signalling.
-func TestLargeBatch(t *testing.T) {
+func TestRDMALargeBatch(t *testing.T) {
 	const n = 200
 	a, b := newPair(t, fabric.RC)
 	recvs := make([]fabric.RecvWR, n)
@@ -105,7 +105,7 @@ func TestLargeBatch(t *testing.T) {
 	}
 }
 
-func TestInline(t *testing.T) {
+func TestRDMAInline(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	buf := []byte("not registered anywhere")
 	postRecv(t, b.qp, fabric.RecvWR{})
@@ -128,7 +128,7 @@ func TestInline(t *testing.T) {
 }
 
 // A full queue refuses at a known request and works on when drained.
-func TestQueueFull(t *testing.T) {
+func TestRDMAQueueFull(t *testing.T) {
 	a, _ := newPair(t, fabric.RC)
 	wrs := make([]fabric.RecvWR, 4*maxWR)
 	n, err := a.qp.PostRecv(wrs)
@@ -142,7 +142,7 @@ func TestQueueFull(t *testing.T) {
 }
 
 // A batch that is refused in the middle has posted what came before.
-func TestRefusedInTheMiddle(t *testing.T) {
+func TestRDMARefusedInTheMiddle(t *testing.T) {
 	for _, at := range []int{0, 3, 64, 100} {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			a, b := newPair(t, fabric.RC)
@@ -165,7 +165,7 @@ func TestRefusedInTheMiddle(t *testing.T) {
 	}
 }
 
-func TestFailFlushes(t *testing.T) {
+func TestRDMAFailFlushes(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	postRecv(t, a.qp, make([]fabric.RecvWR, 3)...)
 	check(t, a.qp.Fail())
@@ -185,7 +185,7 @@ func TestFailFlushes(t *testing.T) {
 	}
 }
 
-func TestWrongKey(t *testing.T) {
+func TestRDMAWrongKey(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	postSend(t, a.qp, fabric.SendWR{
 		Op: fabric.OpWrite, Addr: a.mr.Addr(), Len: 8, LKey: a.mr.LKey(), RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey() ^ 0x5500,

@@ -39,7 +39,7 @@ func write(t *testing.T, a, b *end, key uint32) fabric.Completion {
 	return poll(t, a.sendCQ, 1)[0]
 }
 
-func TestWindow(t *testing.T) {
+func TestRDMAWindow(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	w := newWindow(t, b)
 	if w.Bound() {
@@ -72,7 +72,7 @@ func TestWindow(t *testing.T) {
 
 // LOCAL_INV posted as a work request obeys the same rule as Unbind, because a
 // second one would take a Soft-RoCE machine down.
-func TestLocalInvWorkRequest(t *testing.T) {
+func TestRDMALocalInvWorkRequest(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	w := newWindow(t, b)
 	key := bind(t, b, w)
@@ -90,7 +90,7 @@ func TestLocalInvWorkRequest(t *testing.T) {
 	wantStatus(t, write(t, b, a, a.mr.RKey()), fabric.StatusSuccess)
 }
 
-func TestSendWithInvalidate(t *testing.T) {
+func TestRDMASendWithInvalidate(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	w := newWindow(t, b)
 	key := bind(t, b, w)
@@ -112,7 +112,7 @@ func TestSendWithInvalidate(t *testing.T) {
 	wantStatus(t, write(t, a, b, key), fabric.StatusRemAccessErr)
 }
 
-func TestBindRange(t *testing.T) {
+func TestRDMABindRange(t *testing.T) {
 	_, b := newPair(t, fabric.RC)
 	w := newWindow(t, b)
 	for _, r := range []struct {
@@ -134,7 +134,7 @@ func TestBindRange(t *testing.T) {
 }
 
 // A window outlives the queue pair that it is bound to.
-func TestWindowAcrossQueuePairs(t *testing.T) {
+func TestRDMAWindowAcrossQueuePairs(t *testing.T) {
 	for _, end := range []string{"close", "reset"} {
 		t.Run(end, func(t *testing.T) {
 			a, b := newPair(t, fabric.RC)
@@ -159,7 +159,7 @@ func TestWindowAcrossQueuePairs(t *testing.T) {
 	}
 }
 
-func TestWindowOfAnotherDomain(t *testing.T) {
+func TestRDMAWindowOfAnotherDomain(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	w := newWindow(t, a)
 	if _, err := b.qp.Bind(w, b.mr, b.mr.Addr(), 8, 0, 0); !errors.Is(err, syscall.EINVAL) {
@@ -172,7 +172,7 @@ func TestWindowOfAnotherDomain(t *testing.T) {
 
 // Where LOCAL_INV would cost the connection it is refused, and closing the
 // window withdraws the key.
-func TestWindowOnUC(t *testing.T) {
+func TestRDMAWindowOnUC(t *testing.T) {
 	a, b := newPair(t, fabric.UC)
 	w := newWindow(t, b)
 	bind(t, b, w)
