@@ -57,7 +57,7 @@ func setUp(t *testing.T, program string) (ctx context.Context, ours, theirs stri
 	return ctx, names[0], names[len(names)-1]
 }
 
-func TestServerOfTheirClient(t *testing.T) {
+func TestRDMAServerOfTheirClient(t *testing.T) {
 	for _, p := range programs {
 		for _, events := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s,events=%v", p.name, events), func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestServerOfTheirClient(t *testing.T) {
 	}
 }
 
-func TestClientOfTheirServer(t *testing.T) {
+func TestRDMAClientOfTheirServer(t *testing.T) {
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
 			ctx, mine, other := setUp(t, p.name)
@@ -110,7 +110,7 @@ func TestClientOfTheirServer(t *testing.T) {
 }
 
 // Ours against ours.
-func TestBothEnds(t *testing.T) {
+func TestRDMABothEnds(t *testing.T) {
 	for _, tr := range []fabric.Transport{fabric.RC, fabric.UC} {
 		names := testenv.NeedRDMA(t, 1)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
