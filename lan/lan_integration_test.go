@@ -120,9 +120,9 @@ func total(trs []*testenv.Traffic, counter func(*testenv.Traffic) int64) int64 {
 func super(tr *testenv.Traffic) int64   { return tr.TCP.Load() }
 func refused(tr *testenv.Traffic) int64 { return tr.Refused.Load() }
 
-// TestLAN lets two hosts on one card talk to a station on the LAN and to each
+// TestNetnsLAN lets two hosts on one card talk to a station on the LAN and to each
 // other.
-func TestLAN(t *testing.T) {
+func TestNetnsLAN(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
 		for _, queues := range []int{1, 2} {
@@ -226,8 +226,8 @@ func marks(t *testing.T, p lan.Interface, last byte) string {
 	return string(got)
 }
 
-// TestReceive checks who gets which frame.
-func TestReceive(t *testing.T) {
+// TestNetnsReceive checks who gets which frame.
+func TestNetnsReceive(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {
@@ -318,9 +318,9 @@ func TestReceive(t *testing.T) {
 	}
 }
 
-// TestQueuesShare sends frames of many flows to a port with several queues:
+// TestNetnsQueuesShare sends frames of many flows to a port with several queues:
 // each has to arrive once, on one of them, and those of a flow on the same.
-func TestQueuesShare(t *testing.T) {
+func TestNetnsQueuesShare(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {
@@ -378,8 +378,8 @@ func TestQueuesShare(t *testing.T) {
 	}
 }
 
-// TestVLAN sends tagged super-frames both ways.
-func TestVLAN(t *testing.T) {
+// TestNetnsVLAN sends tagged super-frames both ways.
+func TestNetnsVLAN(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {
@@ -444,7 +444,7 @@ func tagged(dst, src net.HardwareAddr, payload int) []byte {
 	return f
 }
 
-func TestOpenErrors(t *testing.T) {
+func TestNetnsOpenErrors(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
 	s := newSite(t)
@@ -488,7 +488,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-func TestClose(t *testing.T) {
+func TestNetnsClose(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {
@@ -532,7 +532,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-func TestCleanStale(t *testing.T) {
+func TestNetnsCleanStale(t *testing.T) {
 	testenv.NeedTUN(t)
 	s := newSite(t)
 	p := s.open(t, nic, lan.Config{MAC: macA})
@@ -552,7 +552,7 @@ func TestCleanStale(t *testing.T) {
 	}
 }
 
-func TestPortAllocs(t *testing.T) {
+func TestNetnsPortAllocs(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {

@@ -61,7 +61,7 @@ func (w *watcher) end() error {
 	}
 }
 
-func TestWatch(t *testing.T) {
+func TestNetnsWatch(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-func TestLinkInfo(t *testing.T) {
+func TestNetnsLinkInfo(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
 	s := newSite(t)
@@ -146,9 +146,9 @@ func TestLinkInfo(t *testing.T) {
 	}
 }
 
-// TestPrepare sets a card that is down up, bounds its super-frames and takes
+// TestNetnsPrepare sets a card that is down up, bounds its super-frames and takes
 // the bound back.
-func TestPrepare(t *testing.T) {
+func TestNetnsPrepare(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
 	s := newSite(t)
