@@ -41,7 +41,7 @@ func device(t *testing.T, open func(tap.Config) (*tap.Device, error), addrs []st
 	return d, ns
 }
 
-func TestRelay(t *testing.T) {
+func TestNetnsRelay(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, tc := range []struct {
 		name     string
@@ -108,7 +108,7 @@ func rawFrame(n int) []byte {
 	return f
 }
 
-func TestQueueErrors(t *testing.T) {
+func TestNetnsQueueErrors(t *testing.T) {
 	testenv.NeedTUN(t)
 	for kind, open := range openers {
 		t.Run(kind, func(t *testing.T) {
@@ -180,7 +180,7 @@ func drain(t *testing.T, q *tap.Queue, slot []byte) {
 	}
 }
 
-func TestQueueAllocs(t *testing.T) {
+func TestNetnsQueueAllocs(t *testing.T) {
 	testenv.NeedTUN(t)
 	for kind, open := range openers {
 		t.Run(kind, func(t *testing.T) {

@@ -20,7 +20,7 @@ var testMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
 // openers are the two kinds of devices.
 var openers = map[string]func(tap.Config) (*tap.Device, error){"vnet": tap.Open, "plain": tap.OpenPlain}
 
-func TestDeviceAttributes(t *testing.T) {
+func TestNetnsDeviceAttributes(t *testing.T) {
 	testenv.NeedTUN(t)
 	for kind, open := range openers {
 		t.Run(kind, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestDeviceAttributes(t *testing.T) {
 	}
 }
 
-func TestOffloads(t *testing.T) {
+func TestNetnsOffloads(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NeedTools(t, "ethtool")
 	ns := testenv.NetNS(t)
@@ -129,7 +129,7 @@ func TestOffloads(t *testing.T) {
 	}
 }
 
-func TestOpenErrors(t *testing.T) {
+func TestNetnsOpenErrors(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
 	ns := testenv.NetNS(t)
@@ -182,8 +182,8 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// TestDeletedDevice removes the netdevice from under its queues.
-func TestDeletedDevice(t *testing.T) {
+// TestNetnsDeletedDevice removes the netdevice from under its queues.
+func TestNetnsDeletedDevice(t *testing.T) {
 	testenv.NeedTUN(t)
 	ns := testenv.NetNS(t)
 	d, err := tap.Open(tap.Config{Name: "sn0", NetNS: ns})
