@@ -82,7 +82,7 @@ func TestNoLeaksSeesLeaks(t *testing.T) {
 	}
 }
 
-func TestNetNS(t *testing.T) {
+func TestNetnsHelpers(t *testing.T) {
 	NeedRoot(t)
 	NoLeaks(t)
 	ns1, ns2 := NetNS(t), NetNS(t)
