@@ -13,9 +13,9 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestDeadMachine takes the network away between two established ends, as a
+// TestNetnsDeadMachine takes the network away between two established ends, as a
 // machine does that loses power: nothing resets the connection.
-func TestDeadMachine(t *testing.T) {
+func TestNetnsDeadMachine(t *testing.T) {
 	testenv.NeedRoot(t)
 	hostNS, unitNS := testenv.NetNS(t), testenv.NetNS(t)
 	testenv.Veth(t, hostNS, "host0", unitNS, "unit0")
