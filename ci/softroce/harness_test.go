@@ -89,7 +89,7 @@ func guestMode(t *testing.T) string {
 	return "tcg"
 }
 
-func TestStatus(t *testing.T) {
+func TestGuestStatus(t *testing.T) {
 	mode := guestMode(t)
 	tests := []struct {
 		name    string
@@ -124,9 +124,9 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestOutputComplete wants every line of a script that writes much and ends at
+// TestGuestOutputComplete wants every line of a script that writes much and ends at
 // once, in order.
-func TestOutputComplete(t *testing.T) {
+func TestGuestOutputComplete(t *testing.T) {
 	const lines = 5000
 	r := run(t, "--mode", guestMode(t), "selftest.sh", "lines", fmt.Sprint(lines))
 	if r.status != 0 {
@@ -141,8 +141,8 @@ func TestOutputComplete(t *testing.T) {
 	}
 }
 
-// TestWorkDirectory wants what the script writes to be found outside.
-func TestWorkDirectory(t *testing.T) {
+// TestGuestWorkDirectory wants what the script writes to be found outside.
+func TestGuestWorkDirectory(t *testing.T) {
 	dir := t.TempDir()
 	if r := run(t, "--mode", guestMode(t), "--work", dir, "selftest.sh", "environment"); r.status != 0 {
 		t.Fatalf("status %d; stderr:\n%s", r.status, r.stderr)
@@ -153,8 +153,8 @@ func TestWorkDirectory(t *testing.T) {
 	}
 }
 
-// TestParallel wants runs at the same time to keep out of each other's way.
-func TestParallel(t *testing.T) {
+// TestGuestParallel wants runs at the same time to keep out of each other's way.
+func TestGuestParallel(t *testing.T) {
 	mode := guestMode(t)
 	a, _, _ := start(t, "--mode", mode, "selftest.sh", "exit", "3")
 	b, _, _ := start(t, "--mode", mode, "selftest.sh", "exit", "4")
@@ -163,8 +163,8 @@ func TestParallel(t *testing.T) {
 	}
 }
 
-// TestCable joins two guests.
-func TestCable(t *testing.T) {
+// TestGuestCable joins two guests.
+func TestGuestCable(t *testing.T) {
 	mode := guestMode(t)
 	path := filepath.Join(t.TempDir(), "cable")
 	a, outA, _ := start(t, "--mode", mode, "--cable", path+",a", "selftest.sh", "cable", "1")
@@ -174,8 +174,8 @@ func TestCable(t *testing.T) {
 	}
 }
 
-// TestInterrupt wants nothing to be left of a run that Ctrl-C or a kill ends.
-func TestInterrupt(t *testing.T) {
+// TestGuestInterrupt wants nothing to be left of a run that Ctrl-C or a kill ends.
+func TestGuestInterrupt(t *testing.T) {
 	mode := guestMode(t)
 	for _, tt := range []struct {
 		signal syscall.Signal
@@ -249,8 +249,8 @@ func eventually(t *testing.T, cond func() bool, complaint string) {
 	}
 }
 
-// TestRefusals wants one clear line and no guest for what cannot be run.
-func TestRefusals(t *testing.T) {
+// TestGuestRefusals wants one clear line and no guest for what cannot be run.
+func TestGuestRefusals(t *testing.T) {
 	need(t)
 	for _, tt := range []struct {
 		name   string
