@@ -150,7 +150,8 @@ func start(t testing.TB, bin, sock, log string, args ...string) *daemon {
 		}
 		if t.Failed() {
 			text, err := os.ReadFile(log)
-			t.Logf("%s (error %v):\n%s", filepath.Base(log), err, text)
+			lines := strings.SplitAfter(string(text), "\n")
+			t.Logf("the end of %s (error %v):\n%s", filepath.Base(log), err, strings.Join(lines[max(0, len(lines)-20):], ""))
 		}
 	})
 	return d
