@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
@@ -38,8 +39,9 @@ type Conn struct {
 	closing    sync.Once
 	closeErr   error
 
-	arenas []*bufpool.Arena
-	events []*event
+	arenas  []*bufpool.Arena
+	events  []*event
+	waiters []*waiter
 }
 
 // New makes the channels of a session, posts all receives, and leaves the
@@ -137,33 +139,36 @@ func (c *Conn) Start(ports []Port) error {
 	if err != nil {
 		return fmt.Errorf("messaging: lend the pools: %w", err)
 	}
+	if c.control.idle, err = c.newWaiter(interest{c.control.cq.FD(), unix.EPOLLIN}); err != nil {
+		return fmt.Errorf("messaging: %w", err)
+	}
 	for i, ch := range c.channels {
 		ch.tx.port, ch.rx.port = ports[i], ports[i]
+		if err := errors.Join(ch.tx.open(), ch.rx.open()); err != nil {
+			return fmt.Errorf("messaging: data channel %d: %w", ch.number, err)
+		}
 	}
 	c.spawn(c.control.run)
 	for _, ch := range c.channels {
 		c.spawn(ch.rx.run)
 		c.spawn(ch.tx.run)
 	}
-	c.manage(c.answer)
-	c.manage(c.keepAlive)
+	c.spawn(c.answer)
+	c.spawn(c.keepAlive)
 	return nil
 }
 
-// spawn runs a worker on a thread of its own until the session ends; an error
-// of its ends the session.
-func (c *Conn) spawn(run func() error) {
-	c.workers.Go(func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		if err := run(); err != nil {
-			c.end(err)
-		}
-	})
+// newWaiter makes a waiter for the descriptors and the end of the session.
+func (c *Conn) newWaiter(interests ...interest) (*waiter, error) {
+	w, err := newWaiter(append(interests, interest{c.stop.fd, unix.EPOLLIN})...)
+	if err == nil {
+		c.waiters = append(c.waiters, w)
+	}
+	return w, err
 }
 
-// manage runs a goroutine that only handles configuration.
-func (c *Conn) manage(run func() error) {
+// spawn runs a worker until the session ends; an error of its ends the session.
+func (c *Conn) spawn(run func() error) {
 	c.workers.Go(func() {
 		if err := run(); err != nil {
 			c.end(err)
@@ -209,6 +214,10 @@ func (c *Conn) Close() error {
 		c.workers.Wait()
 		c.background.Wait()
 		var errs []error
+		// Before the descriptors that they wait for.
+		for _, w := range c.waiters {
+			errs = append(errs, w.close())
+		}
 		if c.domain != nil {
 			c.quiesce()
 			errs = append(errs, c.domain.Close())

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
@@ -37,7 +36,7 @@ type control struct {
 	scratch  [protocol.MaxControlSize]byte // the handler's copy of the message in hand
 	sent     atomic.Uint64
 	received atomic.Uint64
-	fds      [2]unix.PollFd
+	idle     *waiter
 }
 
 // newControl makes the control channel with room for sends messages out and
@@ -100,7 +99,7 @@ func (k *control) postRecv(i uint16) error {
 	return nil
 }
 
-// run is the control handler's thread.
+// run is the control handler's goroutine.
 func (k *control) run() error {
 	for !k.c.stopped.Load() {
 		n, err := k.poll()
@@ -119,9 +118,7 @@ func (k *control) run() error {
 		if n > 0 {
 			continue
 		}
-		k.fds[0] = unix.PollFd{Fd: int32(k.c.stop.fd), Events: unix.POLLIN}
-		k.fds[1] = unix.PollFd{Fd: int32(k.cq.FD()), Events: unix.POLLIN}
-		if err := sleep(k.fds[:], -1); err != nil {
+		if err := k.idle.wait(); err != nil {
 			return err
 		}
 		if _, err := k.cq.ReadEvent(); err != nil {

@@ -19,13 +19,14 @@
 //	8             returns elements in a BufferRecvPoolUpdate when a quarter of a pool is free
 //	9 control     (at the sender) posts the update's receive again, then makes the credits usable
 //
-// # Threads
+// # Workers
 //
 // Each data channel has a sender and a receiver, the session has one control
-// handler; each is a goroutine on an operating-system thread of its own, which
-// sleeps in poll(2) on the file descriptors it has to react to. GOMAXPROCS
+// handler; each is a goroutine that runs until it has nothing to do and then
+// sleeps in Go's poller on an epoll set of what it has to react to. GOMAXPROCS
 // should exceed the number of processors by the number of busy workers: with
-// every P taken, Go's scheduler serves a woken thread only after milliseconds.
+// every P taken, Go's scheduler serves a woken goroutine only after
+// milliseconds.
 //
 // Locks: a sender shares a grant's list of returned elements with the control
 // handler; whoever sends a control message holds the lock of the control send

@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// receiver moves frames from the peer to a port, on a thread of its own.
+// receiver moves frames from the peer to a port, in a goroutine of its own.
 type receiver struct {
 	c    *Conn
 	ch   *channel
@@ -21,7 +21,8 @@ type receiver struct {
 
 	comps [64]fabric.Completion
 	recvs [64]fabric.RecvWR
-	fds   [3]unix.PollFd
+	idle  *waiter // for completions, or a kick
+	full  *waiter // for a port that takes frames again
 	count rxCounters
 }
 
@@ -33,7 +34,7 @@ func newReceiver(c *Conn, ch *channel) *receiver {
 	return r
 }
 
-// run is the receiver's thread.
+// run is the receiver's goroutine.
 func (r *receiver) run() error {
 	for !r.c.stopped.Load() {
 		n, err := r.poll()
@@ -202,30 +203,34 @@ func (r *receiver) sleep() error {
 		}
 		return r.take(r.comps[:n])
 	}
-	r.fds[0] = unix.PollFd{Fd: int32(r.c.stop.fd), Events: unix.POLLIN}
-	r.fds[1] = unix.PollFd{Fd: int32(r.ch.recvCQ.FD()), Events: unix.POLLIN}
-	r.fds[2] = unix.PollFd{Fd: int32(r.kick.fd), Events: unix.POLLIN}
-	if err := sleep(r.fds[:], -1); err != nil {
+	if err := r.idle.wait(); err != nil {
 		return err
 	}
 	r.count.wakeups.Add(1)
-	if ready(&r.fds[1]) {
+	if r.idle.ready(r.ch.recvCQ.FD()) != 0 {
 		if _, err := r.ch.recvCQ.ReadEvent(); err != nil {
 			return err
 		}
 	}
-	if ready(&r.fds[2]) {
+	if r.idle.ready(r.kick.fd) != 0 {
 		r.kick.clear()
 		return r.giveBack()
 	}
 	return nil
 }
 
+// open makes the waiters, now that the port is known.
+func (r *receiver) open() (err error) {
+	r.idle, err = r.c.newWaiter(interest{r.ch.recvCQ.FD(), unix.EPOLLIN}, interest{r.kick.fd, unix.EPOLLIN})
+	if err != nil {
+		return err
+	}
+	r.full, err = r.c.newWaiter(interest{r.port.FD(), unix.EPOLLOUT})
+	return err
+}
+
 // sleepForPort waits until the port takes frames again.
 func (r *receiver) sleepForPort() (stopped bool, err error) {
-	fds := r.fds[:2]
-	fds[0] = unix.PollFd{Fd: int32(r.c.stop.fd), Events: unix.POLLIN}
-	fds[1] = unix.PollFd{Fd: int32(r.port.FD()), Events: unix.POLLOUT}
-	err = sleep(fds, -1)
+	err = r.full.wait()
 	return r.c.stopped.Load(), err
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// sender moves frames from a port to the peer, on a thread of its own.
+// sender moves frames from a port to the peer, in a goroutine of its own.
 type sender struct {
 	c      *Conn
 	ch     *channel
@@ -41,9 +41,9 @@ type sender struct {
 	busyHead  int
 	busyLen   int
 
-	comps [32]fabric.Completion
-	fds   [3]unix.PollFd
-	count txCounters
+	comps   [32]fabric.Completion
+	waiters [wantCompletion + 1]*waiter // by what for; wantNothing has none
+	count   txCounters
 }
 
 // grantedPool is one of the peer's pools.
@@ -76,7 +76,7 @@ const (
 	wantCompletion
 )
 
-// run is the sender's thread.
+// run is the sender's goroutine.
 func (s *sender) run() error {
 	for !s.c.stopped.Load() {
 		w, err := s.fill()
@@ -284,27 +284,41 @@ func (s *sender) reclaim() error {
 	}
 }
 
+// open makes the waiters, now that the port is known.
+func (s *sender) open() error {
+	for w, i := range [...]interest{
+		wantFrame:      {s.port.FD(), unix.EPOLLIN},
+		wantCredit:     {s.wake.fd, unix.EPOLLIN},
+		wantCompletion: {s.ch.sendCQ.FD(), unix.EPOLLIN},
+	} {
+		if want(w) == wantNothing {
+			continue
+		}
+		var err error
+		if s.waiters[w], err = s.c.newWaiter(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // sleep waits for what the sender wants, or the end of the session.
 func (s *sender) sleep(w want) error {
-	fds := s.fds[:2]
-	fds[0] = unix.PollFd{Fd: int32(s.c.stop.fd), Events: unix.POLLIN}
 	switch w {
 	case wantFrame:
 		// Freeing slots now costs nothing: there is nothing else to do.
 		if err := s.reclaim(); err != nil {
 			return err
 		}
-		fds[1] = unix.PollFd{Fd: int32(s.port.FD()), Events: unix.POLLIN}
 	case wantCredit:
 		s.count.noCredit.Add(1)
 		s.wake.clear()
 		s.asleep.Store(true)
+		defer s.asleep.Store(false)
 		// A credit that came before asleep was set raises no event.
 		if s.creditCame() {
-			s.asleep.Store(false)
 			return nil
 		}
-		fds[1] = unix.PollFd{Fd: int32(s.wake.fd), Events: unix.POLLIN}
 	case wantCompletion:
 		if err := s.ch.sendCQ.Arm(false); err != nil {
 			return err
@@ -315,20 +329,18 @@ func (s *sender) sleep(w want) error {
 		if s.room() > 0 {
 			return nil
 		}
-		fds[1] = unix.PollFd{Fd: int32(s.ch.sendCQ.FD()), Events: unix.POLLIN}
 	}
-	if err := sleep(fds, -1); err != nil {
+	if err := s.waiters[w].wait(); err != nil {
 		return err
 	}
 	switch w {
-	case wantCredit:
-		s.asleep.Store(false)
 	case wantCompletion:
 		if _, err := s.ch.sendCQ.ReadEvent(); err != nil {
 			return err
 		}
 	case wantFrame:
-		if fds[1].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0 && fds[1].Revents&unix.POLLIN == 0 {
+		// A device that is only down has no events at all.
+		if e := s.waiters[w].ready(s.port.FD()); e&(unix.EPOLLERR|unix.EPOLLHUP) != 0 && e&unix.EPOLLIN == 0 {
 			return fmt.Errorf("queue %d of the netdevice: %w", s.ch.number, errPortGone)
 		}
 	}
