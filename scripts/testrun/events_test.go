@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// replay returns what a collector makes of events, a line each, with every
+// package ending as its events say.
+func replay(t *testing.T, lines ...string) ([]string, string) {
+	t.Helper()
+	var out strings.Builder
+	c := newCollector(&out, "unit")
+	if err := c.read(strings.NewReader(strings.Join(lines, "\n")), c.end); err != nil {
+		t.Fatal(err)
+	}
+	return summary(c.results), out.String()
+}
+
+func summary(results []result) []string {
+	var got []string
+	for _, r := range results {
+		got = append(got, strings.TrimSpace(string(r.Outcome)+" "+r.Test+" "+r.Reason))
+	}
+	return got
+}
+
+func TestCount(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		lines []string
+		want  []string
+	}{
+		{"a test without subtests", []string{
+			`{"Action":"run","Package":"p","Test":"TestA"}`,
+			`{"Action":"pass","Package":"p","Test":"TestA"}`,
+			`{"Action":"pass","Package":"p"}`,
+		}, []string{"pass TestA"}},
+		{"subtests count, not their parent", []string{
+			`{"Action":"run","Package":"p","Test":"TestA"}`,
+			`{"Action":"run","Package":"p","Test":"TestA/x"}`,
+			`{"Action":"run","Package":"p","Test":"TestA/x/y"}`,
+			`{"Action":"run","Package":"p","Test":"TestA/z"}`,
+			`{"Action":"pass","Package":"p","Test":"TestA/x/y"}`,
+			`{"Action":"pass","Package":"p","Test":"TestA/x"}`,
+			`{"Action":"pass","Package":"p","Test":"TestA/z"}`,
+			`{"Action":"pass","Package":"p","Test":"TestA"}`,
+			`{"Action":"pass","Package":"p"}`,
+		}, []string{"pass TestA/x/y", "pass TestA/z"}},
+		{"a failure counts once", []string{
+			`{"Action":"run","Package":"p","Test":"TestA"}`,
+			`{"Action":"run","Package":"p","Test":"TestA/x"}`,
+			`{"Action":"run","Package":"p","Test":"TestA/y"}`,
+			`{"Action":"fail","Package":"p","Test":"TestA/x"}`,
+			`{"Action":"pass","Package":"p","Test":"TestA/y"}`,
+			`{"Action":"fail","Package":"p","Test":"TestA"}`,
+			`{"Action":"fail","Package":"p"}`,
+		}, []string{"fail TestA/x", "pass TestA/y"}},
+		{"a parent may fail alone", []string{
+			`{"Action":"run","Package":"p","Test":"TestA"}`,
+			`{"Action":"run","Package":"p","Test":"TestA/x"}`,
+			`{"Action":"pass","Package":"p","Test":"TestA/x"}`,
+			`{"Action":"fail","Package":"p","Test":"TestA"}`,
+			`{"Action":"fail","Package":"p"}`,
+		}, []string{"fail TestA", "pass TestA/x"}},
+		{"a skipped test says why", []string{
+			`{"Action":"run","Package":"p","Test":"TestA"}`,
+			`{"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}`,
+			`{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:7: no root here\n"}`,
+			`{"Action":"output","Package":"p","Test":"TestA","Output":"--- SKIP: TestA (0.00s)\n"}`,
+			`{"Action":"skip","Package":"p","Test":"TestA"}`,
+			`{"Action":"pass","Package":"p"}`,
+		}, []string{"skip TestA a_test.go:7: no root here"}},
+		{"the process died in a test", []string{
+			`{"Action":"run","Package":"p","Test":"TestA"}`,
+			`{"Action":"pass","Package":"p","Test":"TestA"}`,
+			`{"Action":"run","Package":"p","Test":"TestB"}`,
+			`{"Action":"run","Package":"p","Test":"TestB/x"}`,
+			`{"Action":"fail","Package":"p"}`,
+		}, []string{"pass TestA", "fail TestB/x"}},
+		{"the package failed, none of its tests did", []string{
+			`{"Action":"run","Package":"p","Test":"TestA"}`,
+			`{"Action":"pass","Package":"p","Test":"TestA"}`,
+			`{"Action":"fail","Package":"p"}`,
+		}, []string{"pass TestA", "fail (package)"}},
+		{"it does not compile", []string{
+			`{"ImportPath":"p [p.test]","Action":"build-output","Output":"p_test.go:1: oh\n"}`,
+			`{"ImportPath":"p [p.test]","Action":"build-fail"}`,
+			`{"Action":"start","Package":"p"}`,
+			`{"Action":"fail","Package":"p","FailedBuild":"p [p.test]"}`,
+		}, []string{"fail (package)"}},
+		{"there are no tests", []string{
+			`{"Action":"start","Package":"p"}`,
+			`{"Action":"skip","Package":"p"}`,
+		}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, _ := replay(t, tc.lines...)
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+// What explains a failure has to be seen; what a good test says has not.
+func TestOutput(t *testing.T) {
+	_, out := replay(t,
+		`a line of the go command`,
+		`{"ImportPath":"q [q.test]","Action":"build-output","Output":"q_test.go:1: does not compile\n"}`,
+		`{"Action":"run","Package":"p","Test":"TestGood"}`,
+		`{"Action":"output","Package":"p","Test":"TestGood","Output":"said by the good\n"}`,
+		`{"Action":"pass","Package":"p","Test":"TestGood"}`,
+		`{"Action":"run","Package":"p","Test":"TestBad"}`,
+		`{"Action":"output","Package":"p","Test":"TestBad","Output":"said by the bad\n"}`,
+		`{"Action":"fail","Package":"p","Test":"TestBad"}`,
+		`{"Action":"run","Package":"p","Test":"TestDead"}`,
+		`{"Action":"output","Package":"p","Test":"TestDead","Output":"said by the dead\n"}`,
+		`{"Action":"output","Package":"p","Output":"exit status 2\n"}`,
+		`{"Action":"fail","Package":"p"}`,
+	)
+	for _, want := range []string{
+		"a line of the go command", "q_test.go:1: does not compile", "said by the bad", "said by the dead", "exit status 2",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "said by the good") {
+		t.Errorf("the output of a test that passed is shown:\n%s", out)
+	}
+}
+
+// The output of several packages comes as one text, from where no go command
+// adds the package's status.
+func TestSplit(t *testing.T) {
+	ran := "\x16=== RUN   TestRDMAOne\n\x16--- PASS: TestRDMAOne (0.10s)\n\x16PASS\n"
+	for _, tc := range []struct {
+		name string
+		text string
+		want []string
+	}{
+		{"passed", "### package m/a\n" + ran + "\n### status 0\n### package m/b\n" + ran + "\n### status 0\n",
+			[]string{"pass TestRDMAOne", "pass TestRDMAOne"}},
+		{"leaves something behind", "### package m/a\n" + ran + "left behind: netns x\n\n### status 1\n",
+			[]string{"pass TestRDMAOne", "fail (package)"}},
+		{"the guest dies", "### package m/a\n" + strings.TrimSuffix(ran, "\x16PASS\n") + "\x16=== RUN   TestRDMATwo\n",
+			[]string{"pass TestRDMAOne", "fail TestRDMATwo"}},
+		{"dies before a test begins", "### package m/a\n", []string{"fail (package)"}},
+		{"nothing", "modprobe failed\n", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := &runner{collector: newCollector(io.Discard, "softroce")}
+			if _, err := r.split(context.Background(), strings.NewReader(tc.text)); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tc.want, summary(r.results)); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}

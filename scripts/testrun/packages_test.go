@@ -1,0 +1,59 @@
+package main
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestTestNames(t *testing.T) {
+	src := "package p\n\nfunc TestMain(m *testing.M) {}\nfunc TestA(t *testing.T) {\n}\n" +
+		"func FuzzB(f *testing.F) {}\nfunc ExampleC() {}\nfunc (x T) TestD() {}\nfunc helper() {\n\tfunc TestE(\n}\n// func TestF(\n"
+	if d := cmp.Diff([]string{"TestA", "FuzzB", "ExampleC"}, testNames([]byte(src))); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestPick(t *testing.T) {
+	r := &runner{packages: []testPackage{
+		{path: "a", tests: []string{"TestX", "TestNetnsX", "TestNetnsY"}},
+		{path: "b", tests: []string{"TestRDMAX"}},
+	}}
+	for _, tc := range []struct {
+		prefix, filter string
+		want           []string
+	}{
+		{netnsPrefix, "", []string{"^(TestNetnsX|TestNetnsY)$"}},
+		{netnsPrefix, "Y$", []string{"^(TestNetnsY)$"}},
+		{rdmaPrefix, "", []string{"^(TestRDMAX)$"}},
+		{rdmaPrefix, "Y$", nil},
+		{guestPrefix, "", nil},
+	} {
+		r.filter = nil
+		if tc.filter != "" {
+			r.filter = regexp.MustCompile(tc.filter)
+		}
+		var got []string
+		for _, p := range r.pick(tc.prefix) {
+			got = append(got, exactly(p.tests))
+		}
+		if d := cmp.Diff(tc.want, got); d != "" {
+			t.Errorf("%s with filter %q: %s", tc.prefix, tc.filter, d)
+		}
+	}
+}
+
+func TestChooseLayers(t *testing.T) {
+	all, err := chooseLayers(nil)
+	if err != nil || len(all) != len(layers) {
+		t.Errorf("without names: %d layers, %v", len(all), err)
+	}
+	one, err := chooseLayers([]string{"netns"})
+	if err != nil || len(one) != 1 || one[0].name != "netns" {
+		t.Errorf("netns: %d layers, %v", len(one), err)
+	}
+	if _, err := chooseLayers([]string{"units"}); err == nil {
+		t.Error("a layer that does not exist was accepted")
+	}
+}
