@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/splitnic/splitnic/protocol"
 )
 
 // pair is one pool seen from both sides, with the messages between them: the
@@ -89,8 +91,8 @@ func (p *pair) check() {
 	if l.Lent != g.Available+len(p.writes)+inUpdates {
 		p.t.Fatalf("lent %d, available %d, writes %d, in updates %d", l.Lent, g.Available, len(p.writes), inUpdates)
 	}
-	if len(p.updates) > UpdatesPerPool {
-		p.t.Fatalf("%d updates on their way, the bound is %d", len(p.updates), UpdatesPerPool)
+	if len(p.updates) > protocol.UpdatesPerPool {
+		p.t.Fatalf("%d updates on their way, the bound is %d", len(p.updates), protocol.UpdatesPerPool)
 	}
 }
 

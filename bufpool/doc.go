@@ -26,7 +26,7 @@
 // returning. The peer re-posts the receive of an update before it uses the
 // elements named there, so the updates of one pool that still occupy a receive
 // at the peer name disjoint sets of elements, each a quarter of the pool or
-// more: there are never more than [UpdatesPerPool] of them, without any
+// more: there are never more than protocol.UpdatesPerPool of them, without any
 // acknowledgement. Nor can the initiator starve: fewer than a quarter of the
 // elements are ever held back.
 package bufpool

@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-)
 
-// UpdatesPerPool is the largest number of updates of one pool that can occupy
-// a receive at the peer at the same time. The package comment has the argument.
-const UpdatesPerPool = 4
+	"github.com/splitnic/splitnic/protocol"
+)
 
 var (
 	// ErrNotLent is wrapped when the peer indicates an element that is not
@@ -47,7 +45,7 @@ func NewLoan(mem []byte, size, n int) *Loan {
 	return &Loan{
 		mem:   mem[: size*n : size*n],
 		size:  size,
-		due:   (n + UpdatesPerPool - 1) / UpdatesPerPool,
+		due:   (n + protocol.UpdatesPerPool - 1) / protocol.UpdatesPerPool,
 		state: make([]state, n),
 		back:  make([]uint16, 0, n),
 	}

@@ -2,10 +2,10 @@ package protocol
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"net"
-	"strings"
+
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // MAC is a unicast Ethernet address, the data of CfgMAC: 6 bytes.
@@ -117,88 +117,19 @@ func AppendLinkState(dst []byte, l LinkState) []byte {
 // DecodeKeepAlive checks the data of CfgKeepAlive, which is empty.
 func DecodeKeepAlive(data []byte) error { return dataSize(CfgKeepAlive, data, 0) }
 
-// Offloads is a set of things that a sender may leave to the far NIC, the data
-// of CfgOffloads: 32 bits. Both sides use what both have; a bit that one does
-// not know is one that it does not have.
-type Offloads uint32
-
-// The offloads. Each name says what the virtio_net_hdr of a frame may ask for.
-const (
-	OffloadChecksum Offloads = 1 << iota // finish an IP transport checksum
-	OffloadTSO4                          // segment TCP over IPv4
-	OffloadTSO6                          // segment TCP over IPv6
-	OffloadTSOECN                        // segment TCP with ECN's CWR set
-	OffloadUSO                           // segment UDP over IPv4 and IPv6
-)
-
-// KnownOffloads are all offloads that this version has a name for.
-const KnownOffloads = OffloadChecksum | OffloadTSO4 | OffloadTSO6 | OffloadTSOECN | OffloadUSO
-
-var offloadNames = [...]string{"checksum", "tso4", "tso6", "tso-ecn", "uso"}
-
-// Names lists the known offloads of the set, in the order of their bits.
-func (o Offloads) Names() []string {
-	var names []string
-	for i, name := range offloadNames {
-		if o&(1<<i) != 0 {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// String lists the known offloads of the set, or says "none".
-func (o Offloads) String() string {
-	names := o.Names()
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ",")
-}
-
-// OffloadByName is the offload of that name, or no offload for an unknown one.
-func OffloadByName(name string) Offloads {
-	for i, n := range offloadNames {
-		if n == name {
-			return 1 << i
-		}
-	}
-	return 0
-}
-
-// DecodeOffloads decodes the data of CfgOffloads. Bits without a name are kept.
-func DecodeOffloads(data []byte) (Offloads, error) {
+// DecodeOffloads decodes the data of CfgOffloads, 32 bits: what a sender may
+// leave to the far NIC. Both sides use what both have; bits without a name are
+// kept, and are ones that this side does not have.
+func DecodeOffloads(data []byte) (vnet.Offloads, error) {
 	if err := dataSize(CfgOffloads, data, 4); err != nil {
 		return 0, err
 	}
-	return Offloads(binary.BigEndian.Uint32(data)), nil
+	return vnet.Offloads(binary.BigEndian.Uint32(data)), nil
 }
 
 // AppendOffloads appends the data of CfgOffloads.
-func AppendOffloads(dst []byte, o Offloads) []byte {
+func AppendOffloads(dst []byte, o vnet.Offloads) []byte {
 	return binary.BigEndian.AppendUint32(dst, uint32(o))
-}
-
-// MarshalJSON encodes the set as the list of its names.
-func (o Offloads) MarshalJSON() ([]byte, error) {
-	names := o.Names()
-	if names == nil {
-		names = []string{} // a list also when it is empty, never null
-	}
-	return json.Marshal(names)
-}
-
-// UnmarshalJSON decodes a list of names and ignores those it does not know.
-func (o *Offloads) UnmarshalJSON(b []byte) error {
-	var names []string
-	if err := json.Unmarshal(b, &names); err != nil {
-		return fmt.Errorf("list of offloads: %w", err)
-	}
-	*o = 0
-	for _, name := range names {
-		*o |= OffloadByName(name)
-	}
-	return nil
 }
 
 func dataSize(t CfgType, data []byte, want int) error {

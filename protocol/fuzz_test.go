@@ -3,6 +3,8 @@ package protocol
 import (
 	"bytes"
 	"testing"
+
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // fuzzDecoder seeds with every golden message, also cut and prolonged, and
@@ -54,7 +56,7 @@ func FuzzCfgData(f *testing.F) {
 	f.Add(AppendMAC(nil, MAC{2, 0, 0, 0, 0, 1}))
 	f.Add(AppendMTU(nil, 1500))
 	f.Add(AppendLinkState(nil, LinkState{Up: true, Speed: 100000}))
-	f.Add(AppendOffloads(nil, KnownOffloads))
+	f.Add(AppendOffloads(nil, vnet.AllOffloads))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		check := func(encoded []byte, err error) {

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/splitnic/splitnic/vnet"
 )
 
 const goldenTransaction = 0x0102030405060708
@@ -43,7 +45,7 @@ var goldenMessages = map[string]func() []byte{
 	},
 	"cfg_util_reply_offloads": func() []byte {
 		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, CfgOffloads, CfgOK,
-			AppendOffloads(nil, OffloadChecksum|OffloadTSO4|OffloadTSO6|OffloadUSO)})
+			AppendOffloads(nil, vnet.CSUM|vnet.TSO4|vnet.TSO6|vnet.USO)})
 	},
 	"cfg_util_reply_unsupported": func() []byte {
 		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, 6, CfgUnsupported, nil})

@@ -30,6 +30,18 @@ const (
 
 const poolSize = 32
 
+// UpdatesPerPool is the largest number of BufferRecvPoolUpdates of one pool
+// that may be on their way: sent, and their receive not posted again.
+const UpdatesPerPool = 4
+
+// ControlReceives is how many receives a side posts on its control channel for
+// a peer that lends that many pools in all: for the updates of each, and 16 for
+// everything else, which is a BufferRecvPool, requests, replies and flushes.
+func ControlReceives(pools int) int { return UpdatesPerPool*pools + OtherControl }
+
+// OtherControl is the part of ControlReceives that is not for updates.
+const OtherControl = 16
+
 // Pool advertises a pool: an array of equal elements in the target's memory,
 // lent to the initiator.
 type Pool struct {

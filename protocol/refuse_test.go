@@ -224,33 +224,12 @@ func TestParseMAC(t *testing.T) {
 	}
 }
 
-func TestOffloadNames(t *testing.T) {
-	var all Offloads
-	for _, name := range KnownOffloads.Names() {
-		o := OffloadByName(name)
-		if o == 0 || o.String() != name {
-			t.Errorf("%q is offload %#x named %q", name, uint32(o), o)
-		}
-		all |= o
-	}
-	if all != KnownOffloads {
-		t.Errorf("names for %#x, known are %#x", uint32(all), uint32(KnownOffloads))
-	}
-	if o := OffloadByName("checksums"); o != 0 {
-		t.Errorf("an unknown name is offload %v", o)
-	}
-	if s := Offloads(0).String(); s != "none" {
-		t.Errorf("no offloads are %q", s)
-	}
-}
-
 func TestCfgDataAsJSON(t *testing.T) {
 	type config struct {
-		MAC      MAC      `json:"mac"`
-		Offloads Offloads `json:"offloads"`
+		MAC MAC `json:"mac"`
 	}
-	const text = `{"mac":"02:00:5e:10:00:01","offloads":["checksum","tso6"]}`
-	want := config{MAC{2, 0, 0x5e, 0x10, 0, 1}, OffloadChecksum | OffloadTSO6}
+	const text = `{"mac":"02:00:5e:10:00:01"}`
+	want := config{MAC{2, 0, 0x5e, 0x10, 0, 1}}
 	b, err := json.Marshal(want)
 	if err != nil || string(b) != text {
 		t.Errorf("encoded %s, %v", b, err)
@@ -258,12 +237,6 @@ func TestCfgDataAsJSON(t *testing.T) {
 	var got config
 	if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
 		t.Errorf("decoded %+v, %v", got, err)
-	}
-	if b, err := json.Marshal(Offloads(0)); err != nil || string(b) != "[]" {
-		t.Errorf("no offloads are encoded as %s, %v", b, err)
-	}
-	if err := json.Unmarshal([]byte(`{"offloads":["tso4","from the future"]}`), &got); err != nil || got.Offloads != OffloadTSO4 {
-		t.Errorf("with an unknown name: %v, %v", got.Offloads, err)
 	}
 	if err := json.Unmarshal([]byte(`{"mac":"33:33:00:00:00:01"}`), &got); !errors.Is(err, ErrMAC) {
 		t.Errorf("multicast address: %v", err)

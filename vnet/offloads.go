@@ -1,6 +1,7 @@
 package vnet
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 )
@@ -77,12 +78,7 @@ func (o Offloads) String() string {
 	if o == 0 {
 		return "none"
 	}
-	var names []string
-	for i, n := range offloadNames {
-		if o&(1<<i) != 0 {
-			names = append(names, n)
-		}
-	}
+	names := o.Names()
 	if rest := o &^ AllOffloads; rest != 0 {
 		names = append(names, fmt.Sprintf("%#x", uint32(rest)))
 	}
@@ -124,14 +120,32 @@ func parseOffload(name string) (Offloads, error) {
 	return 0, fmt.Errorf("unknown offload %q; known are %s, tso, all and none", name, strings.Join(offloadNames[:], ", "))
 }
 
-// MarshalText implements encoding.TextMarshaler, for JSON and YAML.
-func (o Offloads) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (o *Offloads) UnmarshalText(text []byte) error {
-	v, err := ParseOffloads(string(text))
-	if err == nil {
-		*o = v
+// Names lists the offloads of the set that have one, in the order of their bits.
+func (o Offloads) Names() []string {
+	names := []string{} // a list also when it is empty: null in JSON is none
+	for i, n := range offloadNames {
+		if o&(1<<i) != 0 {
+			names = append(names, n)
+		}
 	}
-	return err
+	return names
+}
+
+// MarshalJSON encodes the set as the list of its names.
+func (o Offloads) MarshalJSON() ([]byte, error) { return json.Marshal(o.Names()) }
+
+// UnmarshalJSON decodes a list of names and ignores those it does not know: a
+// peer may have more.
+func (o *Offloads) UnmarshalJSON(b []byte) error {
+	var names []string
+	if err := json.Unmarshal(b, &names); err != nil {
+		return fmt.Errorf("list of offloads: %w", err)
+	}
+	*o = 0
+	for _, name := range names {
+		if bit, err := parseOffload(name); err == nil {
+			*o |= bit
+		}
+	}
+	return nil
 }

@@ -300,3 +300,24 @@ func BenchmarkCheck(b *testing.B) {
 		}
 	}
 }
+
+func TestOffloadsAsJSON(t *testing.T) {
+	for text, want := range map[string]Offloads{
+		`[]`: 0, `["csum","tso6"]`: CSUM | TSO6, `["csum","tso4","tso6","tsoecn","uso"]`: AllOffloads,
+	} {
+		if b, err := json.Marshal(want); err != nil || string(b) != text {
+			t.Errorf("%v: encoded %s, %v", want, b, err)
+		}
+		var got Offloads
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
+			t.Errorf("%s: decoded %v, %v", text, got, err)
+		}
+	}
+	var got Offloads
+	if err := json.Unmarshal([]byte(`["tso4","from the future"]`), &got); err != nil || got != TSO4 {
+		t.Errorf("with an unknown name: %v, %v", got, err)
+	}
+	if err := json.Unmarshal([]byte(`"csum"`), &got); err == nil {
+		t.Error("a string was taken for a list")
+	}
+}

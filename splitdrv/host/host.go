@@ -173,7 +173,7 @@ func (h *Host) attach(ctx context.Context, addr string) (established bool, err e
 	w, err := c.Hello(ctx, session.Hello{
 		Name: h.cfg.Name, Software: h.cfg.Software, Mode: session.ModeImm,
 		Queues: len(ports), Pools: len(pools),
-		MaxMTU: h.cfg.MaxMTU, Offloads: protocol.Offloads(h.cfg.Offloads), MAC: h.cfg.MAC,
+		MaxMTU: h.cfg.MaxMTU, Offloads: h.cfg.Offloads, MAC: h.cfg.MAC,
 	})
 	if err != nil {
 		return false, err
@@ -254,7 +254,7 @@ func (h *Host) configure(w *session.Welcome) error {
 	if err := d.SetMTU(w.MTU); err != nil {
 		return err
 	}
-	o, err := d.SetOffloads(vnet.Offloads(w.Offloads))
+	o, err := d.SetOffloads(w.Offloads)
 	if err != nil {
 		return err
 	}

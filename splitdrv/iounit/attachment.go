@@ -14,7 +14,6 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
-	"github.com/splitnic/splitnic/vnet"
 )
 
 // attachment is one host's session and everything it holds.
@@ -65,7 +64,7 @@ func (a *attachment) run(ctx context.Context) error {
 		return nil
 	}
 	defer port.Close()
-	offloads, err := port.SetOffloads(port.Offloads().Intersect(vnet.Offloads(a.hello.Offloads)))
+	offloads, err := port.SetOffloads(port.Offloads().Intersect(a.hello.Offloads))
 	if err != nil {
 		u.refuse(a, session.CodePolicy, err)
 		return nil
@@ -87,7 +86,7 @@ func (a *attachment) run(ctx context.Context) error {
 		Name: u.cfg.Name, Software: u.cfg.Software, Mode: session.ModeImm,
 		Queues: queues, Pools: len(mcfg.Pools), MAC: mac, MTU: mtu,
 		Link:     session.Link{Up: link.Up, SpeedMbps: uint32(link.Speed)},
-		Offloads: protocol.Offloads(offloads), ControlReceives: conn.ControlReceives(),
+		Offloads: offloads, ControlReceives: conn.ControlReceives(),
 	}); err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/vnet"
@@ -22,15 +21,7 @@ const (
 	// slotSize holds the largest frame, and the headroom that a port may use
 	// before it.
 	slotSize = 1<<16 + 128
-	// otherControl is the room on the control channel for everything but
-	// updates: a BufferRecvPool, requests, replies, a flush request and its
-	// reply. See the package comment.
-	otherControl = 16
 )
-
-// ControlReceives is how many receives a side has to post on its control
-// channel when its peer lends that many pools in all.
-func ControlReceives(pools int) int { return bufpool.UpdatesPerPool*pools + otherControl }
 
 // PoolConfig is one size class of the pools lent to the peer.
 type PoolConfig struct {

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
@@ -213,14 +212,14 @@ func (k *control) send(build func(dst []byte) []byte) error {
 
 // sendUpdate returns all free elements of the channel's pools that are due,
 // and reports whether there was a slot to send it from. If not, the receiver
-// is kicked when there is one. otherControl slots are left for other messages.
+// is kicked when there is one. protocol.OtherControl slots are left for other messages.
 func (k *control) sendUpdate(ch *channel) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
 		return true, nil
 	}
-	if len(k.free) <= otherControl {
+	if len(k.free) <= protocol.OtherControl {
 		k.blocked = append(k.blocked, ch.rx)
 		return false, nil
 	}

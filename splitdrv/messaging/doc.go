@@ -39,8 +39,8 @@
 // the pools are lent, and posted again before the elements go back.
 //
 // Control: a side never has more control messages unprocessed than the peer
-// has receives posted. At most bufpool.UpdatesPerPool updates per pool are on
+// has receives posted. At most protocol.UpdatesPerPool updates per pool are on
 // their way (see package bufpool for the argument), one BufferRecvPool at the
 // start, MaxRequests requests, each acknowledged by its reply, and so at most
-// MaxRequests replies. [ControlReceives] adds that up.
+// MaxRequests replies. protocol.ControlReceives adds that up.
 package messaging

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // testContext ends a test that hangs; no test waits for it.
@@ -121,7 +122,7 @@ func testHello() Hello {
 		Queues:   2,
 		Pools:    2,
 		MaxMTU:   9000,
-		Offloads: protocol.OffloadChecksum | protocol.OffloadTSO4,
+		Offloads: vnet.CSUM | vnet.TSO4,
 		MAC:      protocol.MAC{2, 0, 0, 0, 0, 1},
 	}
 }
@@ -146,14 +147,14 @@ func testWelcome() Welcome {
 		MAC:             protocol.MAC{2, 0, 0, 0, 0, 1},
 		MTU:             1500,
 		Link:            Link{Up: true, SpeedMbps: 25000},
-		Offloads:        protocol.OffloadTSO4 | protocol.OffloadTSO6,
-		ControlReceives: ControlReceives(2 * 2),
+		Offloads:        vnet.TSO4 | vnet.TSO6,
+		ControlReceives: protocol.ControlReceives(2 * 2),
 		Channels:        testChannels(100, 3),
 	}
 }
 
 func testAccept() Accept {
-	return Accept{ControlReceives: ControlReceives(3 * 2), Channels: testChannels(200, 3)}
+	return Accept{ControlReceives: protocol.ControlReceives(3 * 2), Channels: testChannels(200, 3)}
 }
 
 // establish runs a whole handshake and returns both ends.

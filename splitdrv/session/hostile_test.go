@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/splitnic/splitnic/protocol"
 )
 
 // rawHost speaks TLS as s does and leaves the rest to the test.
@@ -109,7 +111,7 @@ func TestFieldsOfHello(t *testing.T) {
 		"queues":   {0, -1, 256, 1 << 40},
 		"pools":    {0, -1, 5},
 		"max_mtu":  {0, 67, 65536},
-		"offloads": {"checksum", []int{1}},
+		"offloads": {"csum", []int{1}},
 		"mac":      {"ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00", "x", ""},
 		"features": {[]string{""}, []string{"a b"}, make([]string, 65), "early"},
 	} {
@@ -155,7 +157,7 @@ func TestFieldsOfWelcome(t *testing.T) {
 		"features": {[]string{"unasked"}},
 		"link":     {map[string]any{"up": 1}, map[string]any{"speed_mbps": -1}},
 		"control_receives": {
-			ControlReceives(hello.Pools*good.Queues) - 1, MaxControlReceives + 1, -1},
+			protocol.ControlReceives(hello.Pools*good.Queues) - 1, MaxControlReceives + 1, -1},
 		"channels": {
 			nil, testChannels(100, 2), testChannels(100, 4), testChannels(0, 3), testChannels(1, 3),
 			channels(func(c []Channel) { c[2].QPN = c[0].QPN }),
@@ -183,7 +185,7 @@ func TestFieldsOfWelcome(t *testing.T) {
 
 	// 86 queues of 3 pools are 258 pools.
 	hello.Queues = 86
-	good.Queues, good.Channels, good.ControlReceives = 86, testChannels(100, 87), ControlReceives(2*86)
+	good.Queues, good.Channels, good.ControlReceives = 86, testChannels(100, 87), protocol.ControlReceives(2*86)
 	if err := good.validate(&hello); !errors.Is(err, ErrMessage) || !strings.Contains(err.Error(), "immediate data") {
 		t.Errorf("258 pools: %v", err)
 	}
@@ -200,7 +202,7 @@ func TestFieldsOfAccept(t *testing.T) {
 		t.Fatal(err)
 	}
 	for field, values := range map[string][]any{
-		"control_receives": {0, ControlReceives(3*2) - 1, MaxControlReceives + 1},
+		"control_receives": {0, protocol.ControlReceives(3*2) - 1, MaxControlReceives + 1},
 		"channels":         {nil, testChannels(100, 2), testChannels(0, 3)},
 	} {
 		for _, v := range values {

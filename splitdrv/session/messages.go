@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 const (
@@ -36,25 +37,17 @@ type Mode string
 // data.
 const ModeImm Mode = "imm"
 
-// ControlReceives is how many control receives a side must have posted for a
-// peer that lends that many pools in all: for each pool the updates that may
-// be on their way, and 16 for requests, replies and flushes.
-func ControlReceives(pools int) int {
-	const perPool, others = 4, 16
-	return perPool*pools + others
-}
-
 // Hello is what the host asks for.
 type Hello struct {
-	Features []string          `json:"features"`     // optional parts of the protocol that the host can use
-	Name     string            `json:"name"`         // of the host; not authenticated
-	Software string            `json:"software"`     // version, for people
-	Mode     Mode              `json:"mode"`         // transfer mode
-	Queues   int               `json:"queues"`       // data channels wanted, 1 … MaxQueues
-	Pools    int               `json:"pools"`        // pools per data channel that the host will lend, 0 … MaxPools
-	MaxMTU   int               `json:"max_mtu"`      // largest MTU that the host can use
-	Offloads protocol.Offloads `json:"offloads"`     // that the host can use
-	MAC      protocol.MAC      `json:"mac,omitzero"` // wanted; zero leaves it to the I/O unit
+	Features []string      `json:"features"`     // optional parts of the protocol that the host can use
+	Name     string        `json:"name"`         // of the host; not authenticated
+	Software string        `json:"software"`     // version, for people
+	Mode     Mode          `json:"mode"`         // transfer mode
+	Queues   int           `json:"queues"`       // data channels wanted, 1 … MaxQueues
+	Pools    int           `json:"pools"`        // pools per data channel that the host will lend, 0 … MaxPools
+	MaxMTU   int           `json:"max_mtu"`      // largest MTU that the host can use
+	Offloads vnet.Offloads `json:"offloads"`     // that the host can use
+	MAC      protocol.MAC  `json:"mac,omitzero"` // wanted; zero leaves it to the I/O unit
 }
 
 func (h *Hello) validate() error {
@@ -84,20 +77,20 @@ type Link struct {
 
 // Welcome is what the I/O unit grants.
 type Welcome struct {
-	Version         int               `json:"version"`  // of the protocol; set by Server.Welcome
-	Features        []string          `json:"features"` // sent: those that the host has as well
-	Session         string            `json:"session"`  // identifier for logs; Server.Welcome makes one up if it is empty
-	Name            string            `json:"name"`     // of the I/O unit; not authenticated
-	Software        string            `json:"software"`
-	Mode            Mode              `json:"mode"`             // as in the hello
-	Queues          int               `json:"queues"`           // data channels, 1 … as many as wanted
-	Pools           int               `json:"pools"`            // pools per data channel that the I/O unit will lend
-	MAC             protocol.MAC      `json:"mac"`              // of the host's netdevice
-	MTU             int               `json:"mtu"`              // of the host's netdevice, at most as in the hello
-	Link            Link              `json:"link"`             // of the LAN
-	Offloads        protocol.Offloads `json:"offloads"`         // sent: those that the host has as well
-	ControlReceives int               `json:"control_receives"` // that the I/O unit posts, see ControlReceives
-	Channels        []Channel         `json:"channels"`         // 0: control channel, 1 … Queues: data channels
+	Version         int           `json:"version"`  // of the protocol; set by Server.Welcome
+	Features        []string      `json:"features"` // sent: those that the host has as well
+	Session         string        `json:"session"`  // identifier for logs; Server.Welcome makes one up if it is empty
+	Name            string        `json:"name"`     // of the I/O unit; not authenticated
+	Software        string        `json:"software"`
+	Mode            Mode          `json:"mode"`             // as in the hello
+	Queues          int           `json:"queues"`           // data channels, 1 … as many as wanted
+	Pools           int           `json:"pools"`            // pools per data channel that the I/O unit will lend
+	MAC             protocol.MAC  `json:"mac"`              // of the host's netdevice
+	MTU             int           `json:"mtu"`              // of the host's netdevice, at most as in the hello
+	Link            Link          `json:"link"`             // of the LAN
+	Offloads        vnet.Offloads `json:"offloads"`         // sent: those that the host has as well
+	ControlReceives int           `json:"control_receives"` // that the I/O unit posts, see protocol.ControlReceives
+	Channels        []Channel     `json:"channels"`         // 0: control channel, 1 … Queues: data channels
 }
 
 // validate checks the answer to hello.
@@ -142,7 +135,7 @@ func (w *Welcome) validate(hello *Hello) error {
 
 // Accept is the host's half of the addresses.
 type Accept struct {
-	ControlReceives int       `json:"control_receives"` // that the host posts, see ControlReceives
+	ControlReceives int       `json:"control_receives"` // that the host posts, see protocol.ControlReceives
 	Channels        []Channel `json:"channels"`         // 0: control channel, 1 … Welcome.Queues: data channels
 }
 
@@ -243,7 +236,7 @@ func validatePools(mode Mode, pools int) error {
 }
 
 func validateControlReceives(n, pools int) error {
-	if least := ControlReceives(pools); n < least || n > MaxControlReceives {
+	if least := protocol.ControlReceives(pools); n < least || n > MaxControlReceives {
 		return invalid("control_receives", n, "must be %d to %d for %d pools", least, MaxControlReceives, pools)
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/splitnic/splitnic/fabric"
-	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -55,7 +55,7 @@ func TestHandshake(t *testing.T) {
 	want := testWelcome()
 	want.Version = 1
 	want.Features = []string{"late"}
-	want.Offloads = protocol.OffloadTSO4
+	want.Offloads = vnet.TSO4
 	if diff := cmp.Diff(want, <-welcomes); diff != "" {
 		t.Errorf("welcome (-want +heard):\n%s", diff)
 	}
