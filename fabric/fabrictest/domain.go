@@ -6,8 +6,9 @@ import (
 	"net"
 	"sync"
 
-	"github.com/splitnic/splitnic/fabric"
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric"
 )
 
 var _ fabric.Domain = (*domain)(nil)

@@ -6,8 +6,9 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/splitnic/splitnic/fabric"
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric"
 )
 
 // work is a send request that was taken.

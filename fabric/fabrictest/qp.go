@@ -7,8 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/splitnic/splitnic/fabric"
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric"
 )
 
 var _ fabric.QP = (*qp)(nil)
@@ -248,8 +249,8 @@ func (q *qp) Close() error {
 	q.rq.Unlock()
 	q.resp.Unlock()
 
-	q.sq.Lock() // whoever had it has finished; the next one sees the state
-	q.sq.Unlock()
+	q.sq.Lock()   // whoever had it has finished; the next one sees the state
+	q.sq.Unlock() //nolint:staticcheck // only the wait is wanted
 	q.kick()
 	q.pumps.Wait()
 

@@ -6,8 +6,9 @@ import (
 	"net"
 	"time"
 
-	"github.com/splitnic/splitnic/fabric"
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric"
 )
 
 // wait consumes the event that must come.

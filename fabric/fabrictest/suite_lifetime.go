@@ -11,8 +11,9 @@ import (
 func testConnectErrors(r *rig) {
 	q, p := r.newQP(r.a, fabric.RC), r.newQP(r.b, fabric.RC)
 	r.a.qp, r.b.qp = q, p
-	if q.Num() == 0 || q.Num() != q.Address().QPN || q.Address() != q.Address() {
-		r.Fatalf("queue pair %#x has the addresses %+v and %+v", q.Num(), q.Address(), q.Address())
+	first, second := q.Address(), q.Address()
+	if q.Num() == 0 || q.Num() != first.QPN || first != second {
+		r.Fatalf("queue pair %#x has the addresses %+v and %+v", q.Num(), first, second)
 	}
 	r.receive(q, numbered(0, 1)...) // may be posted before
 	if n, err := q.PostSend([]fabric.SendWR{write(fabric.OpWrite, 1, r.a, r.b, 8)}); n != 0 || err == nil {

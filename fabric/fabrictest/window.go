@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/splitnic/splitnic/fabric"
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric"
 )
 
 // window has two states that are not the same at every moment: what its owner
