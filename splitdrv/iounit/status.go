@@ -59,7 +59,7 @@ func (u *Unit) Status() Status {
 	if l, err := u.cfg.LinkState(); err != nil {
 		s.LAN.Error = err.Error()
 	} else {
-		s.LAN = LANStatus{Up: l.Up, MTU: l.MTU, SpeedMbps: int(l.Speed)}
+		s.LAN = LANStatus{Up: l.Up, MTU: l.MTU, SpeedMbps: l.Speed}
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -16,7 +16,6 @@ type channel struct {
 	sendCQ  fabric.CQ
 	recvCQ  fabric.CQ
 	arena   *bufpool.Arena
-	regions []fabric.Region
 	lent    []lentPool // ours, lent to the peer; indexed by the low bits of the reference
 	tx      *sender
 	rx      *receiver
@@ -119,7 +118,7 @@ func poolRef(channel, class int) uint32 {
 
 func pageUp(n int) int { return (n + 4095) &^ 4095 }
 
-func (ch *channel) stats(cfg *Config) ChannelStats {
+func (ch *channel) stats() ChannelStats {
 	t, r := &ch.tx.count, &ch.rx.count
 	s := ChannelStats{
 		TxFrames: t.frames.Load(), TxBytes: t.bytes.Load(), TxTooLong: t.tooLong.Load(),

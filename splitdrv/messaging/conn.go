@@ -254,7 +254,7 @@ func (c *Conn) SetMTU(mtu int) { c.mtu.Store(int64(mtu)) }
 func (c *Conn) Stats() Stats {
 	s := Stats{ControlSent: c.control.sent.Load(), ControlReceived: c.control.received.Load()}
 	for _, ch := range c.channels {
-		s.Channels = append(s.Channels, ch.stats(&c.cfg))
+		s.Channels = append(s.Channels, ch.stats())
 	}
 	for _, a := range c.arenas {
 		s.MemoryPinned += len(a.Bytes())

@@ -20,14 +20,13 @@ import (
 // rawPeer is a peer made of bare queue pairs, which does what the test says
 // and not what the protocol says.
 type rawPeer struct {
-	t         *testing.T
-	mem       []byte
-	region    fabric.Region
-	cq        fabric.CQ
-	ctrl      fabric.QP
-	data      fabric.QP
-	pools     []protocol.Pool // lent by the other side
-	receiveAt int
+	t      *testing.T
+	mem    []byte
+	region fabric.Region
+	cq     fabric.CQ
+	ctrl   fabric.QP
+	data   fabric.QP
+	pools  []protocol.Pool // lent by the other side
 }
 
 const rawReceives = 64

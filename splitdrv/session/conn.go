@@ -187,9 +187,9 @@ func (c *Conn) step(ctx context.Context, doing string, f func() error) error {
 func (c *Conn) blame(err error) {
 	switch {
 	case errors.Is(err, errOwn):
-		c.farewell(byeMessage{typeBye, CodeFailed, "internal error"})
+		_ = c.farewell(byeMessage{typeBye, CodeFailed, "internal error"})
 	case errors.Is(err, ErrMessage), errors.Is(err, ErrUnexpected), errors.Is(err, ErrFrame):
-		c.farewell(byeMessage{typeBye, CodeProtocol, text(err.Error())})
+		_ = c.farewell(byeMessage{typeBye, CodeProtocol, text(err.Error())})
 	}
 }
 

@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -100,8 +101,9 @@ func FuzzEnd(f *testing.F) {
 		if bye, err := decodeBye(b); err == nil && text(bye.Message) != bye.Message {
 			t.Errorf("message %q", bye.Message)
 		}
-		if err, ok := decodeRefuse(b).(*RefusedError); ok && (text(err.Message) != err.Message || len(err.Error()) > 3*maxText) {
-			t.Errorf("message %q", err.Message)
+		var refused *RefusedError
+		if errors.As(decodeRefuse(b), &refused) && (text(refused.Message) != refused.Message || len(refused.Error()) > 3*maxText) {
+			t.Errorf("message %q", refused.Message)
 		}
 	})
 }

@@ -46,9 +46,9 @@ func meet(ctx context.Context, c *Conn) (*Server, error) {
 		var version *VersionError
 		switch {
 		case errors.As(err, &version):
-			s.refuse(CodeVersion, fmt.Sprintf("the I/O unit speaks protocol %v, the host %v", version.Local, version.Remote))
+			_ = s.refuse(CodeVersion, fmt.Sprintf("the I/O unit speaks protocol %v, the host %v", version.Local, version.Remote))
 		case err != nil:
-			s.refuse(CodeBadHello, err.Error())
+			_ = s.refuse(CodeBadHello, err.Error())
 		}
 		return err
 	})
@@ -68,7 +68,7 @@ func (c *Conn) linger() {
 		return
 	}
 	c.raw.SetReadDeadline(time.Now().Add(lingerTimeout))
-	io.CopyN(io.Discard, c.raw, 2*maxFrame)
+	_, _ = io.CopyN(io.Discard, c.raw, 2*maxFrame)
 }
 
 // Hello is what the host asks for. Its values are within their ranges, and the

@@ -39,7 +39,6 @@ type netdev struct {
 	mac     string
 	mtu     int
 	active  int
-	failMTU error
 }
 
 func newNetdev(t *testing.T) *netdev {
@@ -112,7 +111,7 @@ func newCard(t *testing.T) *card {
 	}
 }
 
-func (c *card) open(mac net.HardwareAddr, queues int) (lan.Interface, error) {
+func (c *card) open(mac net.HardwareAddr, _ int) (lan.Interface, error) {
 	p, w := porttest.New(c.t, 1<<20)
 	lp := &lanPort{card: c, queue: p, wire: w, mac: mac}
 	c.mu.Lock()
