@@ -45,7 +45,7 @@ func runNetns(ctx context.Context, r *runner) error {
 		err = cmd.Run()
 		var exit *exec.ExitError
 		if err != nil && !errors.As(err, &exit) {
-			v.Write([]byte(err.Error() + "\n")) // that it fails shows in close
+			_, _ = fmt.Fprintln(v, err) // should that fail, close says so
 		}
 		if err := v.close(err == nil); err != nil {
 			return err

@@ -113,7 +113,7 @@ func (r *runner) split(ctx context.Context, out io.Reader) (ended map[string]boo
 		switch pkg, isPackage := strings.CutPrefix(line, packageMark); {
 		case isPackage && v == nil:
 			if v, err = r.convert(ctx, strings.TrimSpace(pkg)); err != nil {
-				io.Copy(io.Discard, in) // so that the harness can end
+				_, _ = io.Copy(io.Discard, in) // so that the harness can end
 				return ended, err
 			}
 		case v != nil && strings.HasPrefix(line, statusMark):
