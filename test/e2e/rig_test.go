@@ -19,6 +19,7 @@ type rig struct {
 	kind      string // of LAN interface
 	card, lan string // network namespaces of eth1, and of lan0 at the end of its cable
 	unitFlags []string
+	insecure  bool // the I/O unit
 	unit      *daemon
 	hosts     []*node
 }
@@ -32,6 +33,16 @@ type node struct {
 	ns    string
 	name  string
 	flags []string
+
+	insecure bool
+}
+
+// security returns the flags about keys.
+func security(insecure bool, key, trust string) []string {
+	if insecure {
+		return []string{"--insecure"}
+	}
+	return []string{"--key", key, "--trust", trust}
 }
 
 // newRig makes a LAN and starts an I/O unit on it.
@@ -52,8 +63,9 @@ func (r *rig) startUnit() {
 	r.t.Helper()
 	args := []string{
 		"iounit", "--device", unitDevice, "--listen", unitAddress, "--lan", r.kind + ":eth1", "--netns", r.card,
-		"--key", r.keys.unit, "--trust", "hosts=" + r.keys.hostPrint, "--name", "unit", "--peer-timeout", "10s",
+		"--name", "unit", "--peer-timeout", "10s",
 	}
+	args = append(args, security(r.insecure, r.keys.unit, "hosts="+r.keys.hostPrint)...)
 	r.unit = start(r.t, r.bin, filepath.Join(r.dir, "unit.sock"), filepath.Join(r.dir, "unit.log"), append(args, r.unitFlags...)...)
 	if s := r.unit.unitStatus(); s.Role != "iounit" || s.Name != "unit" {
 		r.t.Fatalf("the I/O unit's status says that it is %s %q", s.Role, s.Name)
@@ -85,8 +97,9 @@ func (n *node) start() {
 	r := n.rig
 	args := []string{
 		"host", "--device", hostDevice, "--iounit", unitAddress, "--name", "sn0", "--netns", n.ns, "--host-name", n.name,
-		"--key", r.keys.host, "--trust", "unit=" + r.keys.unitPrint, "--peer-timeout", "10s",
+		"--peer-timeout", "10s",
 	}
+	args = append(args, security(n.insecure, r.keys.host, "unit="+r.keys.unitPrint)...)
 	n.daemon = start(n.t, r.bin, filepath.Join(r.dir, n.name+".sock"), filepath.Join(r.dir, n.name+".log"), append(args, n.flags...)...)
 }
 

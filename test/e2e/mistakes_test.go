@@ -1,0 +1,238 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// The exit statuses, as documented.
+const (
+	exitFailure    = 1
+	exitUsage      = 2
+	exitMissing    = 3
+	exitPermission = 4
+	exitKeys       = 5
+	exitInUse      = 6
+	exitVersion    = 7
+)
+
+// mistake is a command line that must fail.
+type mistake struct {
+	name   string
+	args   []string
+	status int
+	words  []string // that the explanation must have
+}
+
+// fails runs the program, which has to end by itself.
+func (m mistake) fails(t *testing.T, command ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	args := append(command[1:len(command):len(command)], m.args...)
+	cmd := exec.CommandContext(ctx, command[0], args...)
+	cmd.Cancel = func() error { return errors.Join(errStillRuns, cmd.Process.Kill()) }
+	var out bytes.Buffer
+	cmd.Stderr = &out
+	err := cmd.Run()
+	if ctx.Err() != nil || errors.Is(err, errStillRuns) {
+		t.Fatalf("%q still runs after %v:\n%s", args, patience, &out)
+	}
+	checkFailure(t, cmd.ProcessState.ExitCode(), out.String(), m.status, m.words...)
+}
+
+var errStillRuns = errors.New("still runs")
+
+// write makes a file with that text and returns its path.
+func write(t testing.TB, dir, name, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestMistakes makes mistakes that need no RDMA device to be noticed.
+func TestMistakes(t *testing.T) {
+	bin, dir := needBinary(t), t.TempDir()
+	k := makeKeys(t, bin, dir)
+	host := func(args ...string) []string {
+		return append([]string{"host", "--iounit", "192.0.2.1", "--key", k.host, "--trust", k.unitPrint}, args...)
+	}
+	iounit := func(args ...string) []string {
+		return append([]string{"iounit", "--key", k.unit, "--trust", k.hostPrint}, args...)
+	}
+	badKey := write(t, dir, "badkey.yaml", "iounit: 192.0.2.1\nunit-address: 192.0.2.1\n")
+	badValue := write(t, dir, "badvalue.yaml", "iounit: 192.0.2.1\nmax-mtu: plenty\n")
+	badYAML := write(t, dir, "bad.yaml", "iounit: [192.0.2.1\nname: \"sn0\n")
+	notKey := write(t, dir, "notkey.pem", "nothing\n")
+	missing := filepath.Join(dir, "missing")
+	for _, m := range []mistake{
+		{"unknown command", []string{"hosts"}, exitUsage, []string{"hosts"}},
+		{"unknown subcommand", []string{"bench", "bandwidth"}, exitUsage, []string{"bandwidth"}},
+		{"unknown flag", host("--speed"), exitUsage, []string{"--speed"}},
+		{"unknown flag of the I/O unit", iounit("--speed"), exitUsage, []string{"--speed"}},
+		{"argument", host("sn0"), exitUsage, []string{"sn0"}},
+		{"no I/O unit", []string{"host"}, exitUsage, []string{"--iounit"}},
+		{"empty I/O unit", []string{"host", "--iounit", ""}, exitUsage, []string{"--iounit"}},
+		{"no LAN", iounit(), exitUsage, []string{"--lan"}},
+		{"unknown kind of LAN", iounit("--lan", "bridge:eth1"), exitUsage, []string{"bridge"}},
+		{"LAN without card", iounit("--lan", "macvtap:"), exitUsage, []string{"macvtap:"}},
+		{"missing card", iounit("--lan", "macvtap:nonic0"), exitMissing, []string{"nonic0"}},
+		{"not a MAC address", host("--mac", "02:00:5e"), exitUsage, []string{"--mac", "02:00:5e"}},
+		{"multicast MAC address", host("--mac", "01:00:5e:00:00:01"), exitUsage, []string{"01:00:5e:00:00:01"}},
+		{"no MAC address", host("--mac", "00:00:00:00:00:00"), exitUsage, []string{"00:00:00:00:00:00"}},
+		{"MTU too small", host("--max-mtu", "20"), exitUsage, []string{"--max-mtu", "20"}},
+		{"MTU is no number", host("--max-mtu", "plenty"), exitUsage, []string{"--max-mtu", "plenty"}},
+		{"unknown offload", host("--offloads", "csum,teleport"), exitUsage, []string{"teleport"}},
+		{"retries for ever", host("--qp-retries", "7"), exitUsage, []string{"--qp-retries", "7"}},
+		{"timeout", host("--qp-timeout", "32"), exitUsage, []string{"--qp-timeout", "32"}},
+		{"impatience", host("--peer-timeout", "100ms"), exitUsage, []string{"100ms"}},
+		{"log level", host("--log-level", "loud"), exitUsage, []string{"loud"}},
+		{"log format", iounit("--lan", "eth1", "--log-format", "xml"), exitUsage, []string{"xml"}},
+		{"max hosts", iounit("--lan", "eth1", "--max-hosts", "0"), exitUsage, []string{"--max-hosts", "0"}},
+		{"queues", iounit("--lan", "eth1", "--queues", "-1"), exitUsage, []string{"--queues", "-1"}},
+		{"too many queues of a host", host("--queues", "100000"), exitUsage, []string{"--queues", "100000"}},
+		{"no queues of a host", host("--queues", "0"), exitUsage, []string{"--queues", "0"}},
+		{"insecure with keys", host("--insecure"), exitUsage, []string{"--insecure", "--trust"}},
+		{"not a fingerprint", host("--trust", "sha256:short"), exitUsage, []string{"--trust", "splitnic keygen"}},
+		{"no key", []string{"host", "--iounit", "192.0.2.1", "--trust", k.unitPrint, "--key", missing}, exitKeys, []string{missing, "splitnic keygen --out"}},
+		{"not a key", []string{"iounit", "--lan", "eth1", "--trust", k.hostPrint, "--key", notKey}, exitKeys, []string{notKey}},
+		{"nobody trusted", []string{"host", "--iounit", "192.0.2.1", "--key", k.host}, exitKeys, []string{"--trust"}},
+		{"no trust file", host("--trust-file", missing), exitKeys, []string{missing}},
+		{"no authority", host("--ca", missing), exitKeys, []string{missing}},
+		{"no configuration", []string{"host", "--config", missing}, exitMissing, []string{missing}},
+		{"unknown key in the configuration", []string{"host", "--config", badKey}, exitUsage, []string{badKey, "unit-address"}},
+		{"value in the configuration", []string{"host", "--config", badValue}, exitUsage, []string{badValue, "max-mtu", "plenty"}},
+		{"broken configuration", []string{"iounit", "--config", badYAML}, exitUsage, []string{badYAML, "2:"}},
+		{"nobody to ask for a status", []string{"status", missing}, exitMissing, []string{missing}},
+		{"bench without device", []string{"bench", "bw"}, exitUsage, []string{"--device"}},
+		{"doctor's peer", []string{"doctor", "--peer", "gateway"}, exitUsage, []string{"gateway"}},
+	} {
+		t.Run(m.name, func(t *testing.T) { m.fails(t, bin) })
+	}
+}
+
+// TestConfigurationFile shows that flags win over the file and the file over
+// the defaults, by values that are refused.
+func TestConfigurationFile(t *testing.T) {
+	bin, dir := needBinary(t), t.TempDir()
+	file := write(t, dir, "host.yaml", "iounit: [192.0.2.1, 192.0.2.2]\nmax-mtu: 21\n")
+	mistake{"file", []string{"host", "--config", file}, exitUsage, []string{"--max-mtu 21"}}.fails(t, bin)
+	mistake{"flag", []string{"host", "--config", file, "--max-mtu", "22"}, exitUsage, []string{"--max-mtu 22"}}.fails(t, bin)
+}
+
+// TestRDMAMistakes makes mistakes on a machine that has what it takes.
+func TestRDMAMistakes(t *testing.T) {
+	testenv.NeedTools(t, "setpriv")
+	r := newRig(t, "macvtap")
+	h := r.host(t)
+	bin, free := r.bin, testenv.NetNS(t)
+	host := func(args ...string) []string {
+		return append([]string{
+			"host", "--iounit", unitAddress, "--device", hostDevice, "--netns", free, "--host-name", "other",
+			"--key", r.keys.host, "--trust", r.keys.unitPrint, "--status-socket", filepath.Join(t.TempDir(), "status"),
+		}, args...)
+	}
+	iounit := func(args ...string) []string {
+		return append([]string{
+			"iounit", "--device", unitDevice, "--listen", unitAddress + ":7581", "--lan", "macvtap:eth1", "--netns", r.card,
+			"--key", r.keys.unit, "--trust", r.keys.hostPrint, "--status-socket", filepath.Join(t.TempDir(), "status"),
+		}, args...)
+	}
+	stranger := makeKeys(t, bin, t.TempDir())
+	run(t, "ip", "-n", free, "link", "add", "taken0", "type", "dummy")
+	run(t, "ip", "-n", r.card, "link", "add", "eth2", "type", "dummy")
+	for _, m := range []mistake{
+		{"missing device", host("--device", "nodev0"), exitMissing, []string{"nodev0"}},
+		{"missing device of the I/O unit", iounit("--lan", "eth2", "--device", "nodev0"), exitMissing, []string{"nodev0"}},
+		{"which device", host("--device", ""), exitUsage, []string{"--device", hostDevice}},
+		{"missing network namespace", host("--netns", "nons"), exitMissing, []string{"nons"}},
+		{"missing network namespace of the I/O unit", iounit("--netns", "nons"), exitMissing, []string{"nons"}},
+		{"name too long", host("--name", "a-name-too-long-for-linux"), exitUsage, []string{"a-name-too-long-for-linux"}},
+		{"name in use", host("--name", "taken0"), exitInUse, []string{"taken0"}},
+		{"name in use by another host", host("--netns", h.ns), exitInUse, []string{"sn0"}},
+		{"port in use", iounit("--lan", "eth2", "--listen", unitAddress), exitInUse, []string{unitAddress + ":7580"}},
+		{"card in use", iounit(), exitInUse, []string{"eth1"}},
+		{"card in use another way", iounit("--lan", "packet:eth1"), exitInUse, []string{"eth1"}},
+		{"address of another machine", iounit("--lan", "eth2", "--listen", "192.0.2.1:7580"), exitFailure, []string{"192.0.2.1:7580"}},
+		{"status socket in use", host("--status-socket", h.sock), exitInUse, []string{h.sock}},
+		{"metrics port in use", host("--metrics", unitAddress+":7580"), exitInUse, []string{unitAddress + ":7580"}},
+		{"I/O unit's key is not trusted", []string{
+			"host", "--iounit", unitAddress, "--device", hostDevice, "--netns", free, "--status-socket", filepath.Join(t.TempDir(), "status"),
+			"--key", r.keys.host, "--trust", stranger.unitPrint,
+		}, exitKeys, []string{unitAddress, r.keys.unitPrint}},
+		{"host's key is not trusted", host("--key", stranger.host), exitKeys, []string{unitAddress, stranger.hostPrint}},
+		{"only the host is insecure", []string{
+			"host", "--iounit", unitAddress, "--device", hostDevice, "--netns", free, "--status-socket", filepath.Join(t.TempDir(), "status"),
+			"--insecure",
+		}, exitKeys, []string{unitAddress, "--insecure"}},
+	} {
+		t.Run(m.name, func(t *testing.T) { m.fails(t, bin) })
+	}
+	without := func(capability string) []string { return []string{"setpriv", "--bounding-set", "-" + capability, bin} }
+	for _, m := range []struct {
+		mistake
+		capability string
+	}{
+		{mistake{"host without CAP_NET_ADMIN", host("--name", "sn9"), exitPermission, []string{"CAP_NET_ADMIN"}}, "net_admin"},
+		{mistake{"host without CAP_SYS_ADMIN", host("--name", "sn9"), exitPermission, []string{"CAP_SYS_ADMIN"}}, "sys_admin"},
+		// The I/O unit needs it when a host comes, but ought to say so at once.
+		{mistake{"I/O unit without CAP_NET_ADMIN", iounit("--lan", "eth2"), exitPermission, []string{"CAP_NET_ADMIN", "eth2"}}, "net_admin"},
+		{mistake{"I/O unit without CAP_NET_RAW", iounit("--lan", "packet:eth2"), exitPermission, []string{"CAP_NET_RAW", "eth2"}}, "net_raw"},
+	} {
+		t.Run(m.name, func(t *testing.T) { m.fails(t, without(m.capability)...) })
+	}
+	t.Run("locked memory", func(t *testing.T) {
+		testenv.NeedTools(t, "prlimit")
+		command := append([]string{"prlimit", "--memlock=65536"}, without("ipc_lock")...)
+		mistake{"", host("--name", "sn9"), exitPermission, []string{"CAP_IPC_LOCK"}}.fails(t, command...)
+	})
+	if names := testenv.Links(t, free); len(names) != 2 {
+		t.Errorf("what failed left devices: %v", names)
+	}
+	if u := r.unit.unitStatus(); len(u.Hosts) != 1 || u.Refused == 0 {
+		t.Errorf("the I/O unit has %d hosts and refused %d", len(u.Hosts), u.Refused)
+	}
+	if s := h.hostStatus(); s.Sessions != 1 {
+		t.Errorf("the mistakes of others ended the session of a host: %d sessions", s.Sessions)
+	}
+	ping(t, h.ns, addr(0), 2, 56)
+}
+
+// TestRDMAUnreachable shows that a host keeps trying.
+func TestRDMAUnreachable(t *testing.T) {
+	bin, dir := needFabric(t), t.TempDir()
+	k := makeKeys(t, bin, dir)
+	ns := testenv.NetNS(t)
+	const nobody = "10.199.0.1:7599"
+	d := start(t, bin, filepath.Join(dir, "host.sock"), filepath.Join(dir, "host.log"),
+		"host", "--iounit", nobody, "--device", hostDevice, "--netns", ns, "--key", k.host, "--trust", k.unitPrint)
+	var s hostStatus
+	eventually(t, func() bool {
+		if !d.running() {
+			t.Fatal("the host gave up")
+		}
+		s = d.hostStatus()
+		return strings.Contains(s.LastError, nobody)
+	}, "a status with the error")
+	if s.State != "connecting" || s.Sessions != 0 || s.Netdevice.Carrier || s.IOUnit.Address != nobody {
+		t.Errorf("the status says %+v", s)
+	}
+	if testenv.Link(t, ns, "sn0") == nil || carrier(t, ns, "sn0") {
+		t.Error("sn0 should be there, without carrier")
+	}
+	if took := d.stop(); took > within(time.Second) {
+		t.Errorf("it ended %v after SIGTERM", took)
+	}
+}
