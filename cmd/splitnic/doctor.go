@@ -132,15 +132,24 @@ func checkTUN(r *report) {
 	r.ok("tun", "/dev/net/tun, with IFF_VNET_HDR%s", map[bool]string{true: " and several queues"}[features&unix.IFF_MULTI_QUEUE != 0])
 }
 
-func checkCapabilities(r *report) (ipcLock bool) {
+// capabilities returns a function that tells whether this process has a
+// capability.
+func capabilities() (has func(bit uint) bool, err error) {
 	var hdr unix.CapUserHeader
 	var data [2]unix.CapUserData
 	hdr.Version = unix.LINUX_CAPABILITY_VERSION_3
 	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		return nil, err
+	}
+	return func(bit uint) bool { return data[bit/32].Effective&(1<<(bit%32)) != 0 }, nil
+}
+
+func checkCapabilities(r *report) (ipcLock bool) {
+	has, err := capabilities()
+	if err != nil {
 		r.warn("capabilities", err.Error(), "")
 		return false
 	}
-	has := func(bit uint) bool { return data[bit/32].Effective&(1<<(bit%32)) != 0 }
 	var missing []string
 	for _, c := range []struct {
 		name string

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -78,6 +82,14 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	if _, err := lan.LinkInfo(nic, f.netns); err != nil {
 		return exitError{code: exitMissing, err: fmt.Errorf("--lan %s: %w", f.lan, err)}
 	}
+	if err := f.checkCapability(kind); err != nil {
+		return err
+	}
+	claim, err := claimCard(nic, f.netns)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, claim.Close()) }()
 	device, err := f.openDevice()
 	if err != nil {
 		return err
@@ -96,7 +108,7 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, ln.Close()) }()
-	// The address is ours: no other I/O unit of this kind is at work.
+	// The card is ours: no other I/O unit is at work on it.
 	if kind == lan.Macvtap {
 		removed, err := lan.CleanStale(nic, f.netns)
 		if err != nil {
@@ -141,4 +153,39 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	notify("READY=1")
 	defer notify("STOPPING=1")
 	return unit.Run(ctx, ln)
+}
+
+// checkCapability tells at once about a capability that is needed only when
+// the first host comes.
+func (f *iounitFlags) checkCapability(kind lan.Kind) error {
+	name, bit := "CAP_NET_ADMIN", uint(unix.CAP_NET_ADMIN)
+	if kind == lan.Packet {
+		name, bit = "CAP_NET_RAW", unix.CAP_NET_RAW
+	}
+	has, err := capabilities()
+	if err != nil || has(bit) {
+		return nil // what cannot be told now, the kernel will tell
+	}
+	return exitError{code: exitPermission, err: fmt.Errorf("--lan %s: %s is missing; run as root, or give the service AmbientCapabilities=%s", f.lan, name, name)}
+}
+
+// claimCard makes network card nic, in network namespace ns, this process's
+// until the result is closed or the process ends, however it ends. Two I/O
+// units on one card would remove each other's devices.
+//
+// The claim is a unix socket in the abstract namespace (unix(7)), which each
+// network namespace has its own of.
+func claimCard(nic, ns string) (io.Closer, error) {
+	var claim net.Listener
+	err := netns.Do(ns, func() (err error) {
+		claim, err = net.Listen("unix", "@splitnic/iounit/"+nic)
+		return err
+	})
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, exitError{code: exitAddressInUse, err: fmt.Errorf("--lan: another I/O unit shares network card %s; stop that one, or choose another card", nic)}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("claim network card %s: %w", nic, err)
+	}
+	return claim, nil
 }
