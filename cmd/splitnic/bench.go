@@ -19,6 +19,7 @@ func benchCommand() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure the messaging layer",
 	}
+	group(c)
 	c.AddCommand(benchBWCommand())
 	return c
 }

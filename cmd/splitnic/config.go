@@ -24,7 +24,9 @@ func readConfig(c *cobra.Command, path string) error {
 	}
 	var values map[string]any
 	if err := yaml.Unmarshal(text, &values); err != nil {
-		return usageError{fmt.Errorf("--config %s: not a YAML map of flags and values: %w", path, err)}
+		// The first line tells line and column; the others draw a picture.
+		what, _, _ := strings.Cut(err.Error(), "\n")
+		return usageError{fmt.Errorf("--config %s: not a YAML map of flags and values: %s", path, what)}
 	}
 	given := map[string]bool{}
 	c.Flags().Visit(func(f *pflag.Flag) { given[f.Name] = true })

@@ -47,14 +47,14 @@ func exitStatus(err error) int {
 		return exit.code
 	case errors.As(err, &usage):
 		return exitUsage
-	case errors.As(err, &untrusted):
+	case errors.As(err, &untrusted), errors.Is(err, session.ErrSecurityMode):
 		return exitKeys
 	case errors.As(err, &version):
 		return exitVersion
 	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, syscall.EBUSY):
 		return exitAddressInUse
-	case errors.Is(err, os.ErrPermission):
-		return exitPermission
+	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.ENOMEM):
+		return exitPermission // memory is first of all RLIMIT_MEMLOCK
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ENXIO):
 		return exitMissing
 	default:

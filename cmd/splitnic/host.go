@@ -6,9 +6,11 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -62,6 +64,12 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 	}
 	if len(f.iounits) == 0 {
 		return usageError{errors.New("--iounit is missing: the address of the I/O unit, such as --iounit 10.0.0.1")}
+	}
+	if len(f.ifname) >= unix.IFNAMSIZ {
+		return usageError{fmt.Errorf("--name %s: must have at most %d characters", f.ifname, unix.IFNAMSIZ-1)}
+	}
+	if f.queues < 1 || f.queues > messaging.MaxQueues {
+		return usageError{fmt.Errorf("--queues %d: must be 1 to %d", f.queues, messaging.MaxQueues)}
 	}
 	mcfg, err := f.messaging()
 	if err != nil {

@@ -45,6 +45,7 @@ func rootCommand() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see `%s --help`", err, c.CommandPath())}
 	})
+	group(root)
 	root.AddCommand(hostCommand(), iounitCommand(), keygenCommand(), doctorCommand(), statusCommand(), benchCommand(), manCommand())
 	for _, c := range root.Commands() {
 		if c.Args == nil {
@@ -59,6 +60,18 @@ func rootCommand() *cobra.Command {
 		}
 	}
 	return root
+}
+
+// group makes c a command that is only there for its subcommands: alone it
+// shows its help, and a subcommand that there is not is a mistake.
+func group(c *cobra.Command) {
+	c.Args = cobra.ArbitraryArgs
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return c.Help()
+		}
+		return usageError{fmt.Errorf("unknown command %q; see `%s --help`", args[0], c.CommandPath())}
+	}
 }
 
 // moreProcs gives the Go scheduler a P for each of n threads that move frames

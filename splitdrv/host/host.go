@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -91,7 +92,8 @@ func New(cfg Config) (*Host, error) {
 // Run connects to the I/O units in turn and keeps the netdevice working until
 // ctx is done, when it returns nil. It returns an error at once if no session
 // has ever come about and every I/O unit refuses for a reason that waiting
-// does not cure, such as a key that is not trusted.
+// does not cure, such as a key that is not trusted, or this process may not
+// lock the memory that it takes.
 func (h *Host) Run(ctx context.Context) error {
 	pause := h.cfg.RetryMin
 	for {
@@ -136,7 +138,8 @@ func isPermanent(err error) bool {
 	var refused *session.RefusedError
 	switch {
 	case errors.As(err, &untrusted), errors.As(err, &version),
-		errors.Is(err, session.ErrNotSplitnic), errors.Is(err, session.ErrSecurityMode):
+		errors.Is(err, session.ErrNotSplitnic), errors.Is(err, session.ErrSecurityMode),
+		errors.Is(err, syscall.ENOMEM): // of this process: RLIMIT_MEMLOCK, if not the machine's
 		return true
 	case errors.As(err, &refused):
 		return !refused.Retry
