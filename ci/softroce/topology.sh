@@ -63,6 +63,12 @@ rxe_gid_index() {
 # fabric_ready DEV reports whether DEV can be connected to.
 fabric_ready() { rxe_active "$1" && rxe_gid_index "$1" >/dev/null; }
 
+# fabric_one_cpu LINK N has the packets that LINK receives handled by one
+# processor, the Nth or so, in the order in which they came.
+fabric_one_cpu() {
+	printf '%x\n' $((1 << $2 % $(nproc))) >"/sys/class/net/$1/queues/rx-0/rps_cpus"
+}
+
 # fabric_up [N] builds a fabric of N ports (2 unless said) and returns when
 # every one of them can carry traffic.
 fabric_up() {
@@ -81,6 +87,11 @@ fabric_up() {
 		# Both ends of a connection are local addresses of this namespace.
 		echo 1 >"/proc/sys/net/ipv4/conf/sr$i/accept_local"
 		echo 0 >"/proc/sys/net/ipv4/conf/sr$i/rp_filter"
+		# A packet is queued on the processor that sends it, and a queue pair
+		# sends from several: without this they overtake each other, which
+		# the device takes for loss and sends again.
+		fabric_one_cpu "sr$i" "$i" || return 1
+		ip netns exec "$FABRIC_NETNS" bash -c "$(declare -f fabric_one_cpu); fabric_one_cpu sp$i $i" || return 1
 		ip addr add "$FABRIC_NET.$((i + 1))/24" dev "sr$i" || return 1
 		ip link set "sr$i" up || return 1
 		rdma link add "snrxe$i" type rxe netdev "sr$i" || return 1

@@ -39,7 +39,7 @@ func (d *daemonFlags) add(c *cobra.Command) {
 	f.StringVar(&d.config, "config", "", "YAML file with these flags as keys; flags on the command line win")
 	f.StringVar(&d.device, "device", "", "RDMA device, such as mlx5_0 or rxe0 (default: the only one)")
 	f.IntVar(&d.gidIndex, "gid-index", -1, "entry of the device's GID table (default: chosen as `splitnic doctor` explains)")
-	f.Uint8Var(&d.timeout, "qp-timeout", 14, "queue-pair timeout, 4.096 µs × 2^N")
+	f.Uint8Var(&d.timeout, "qp-timeout", 0, "queue-pair timeout, 4.096 µs × 2^N (default: 14, which is 67 ms; 18 on Soft-RoCE)")
 	f.Uint8Var(&d.retry, "qp-retries", 6, "queue-pair retries, 1 to 6")
 	f.DurationVar(&d.keepAlive, "keep-alive", 250*time.Millisecond, "interval of keep-alives on an idle session")
 	f.DurationVar(&d.peerTimeout, "peer-timeout", time.Second, "silence after which the other half is taken for dead")
@@ -77,8 +77,8 @@ func (d *daemonFlags) messaging() (messaging.Config, error) {
 	if d.retry < 1 || d.retry > 6 {
 		return messaging.Config{}, usageError{fmt.Errorf("--qp-retries %d: must be 1 to 6; 7 would mean for ever on some devices", d.retry)}
 	}
-	if d.timeout < 1 || d.timeout > 31 {
-		return messaging.Config{}, usageError{fmt.Errorf("--qp-timeout %d: must be 1 to 31", d.timeout)}
+	if d.timeout > 31 {
+		return messaging.Config{}, usageError{fmt.Errorf("--qp-timeout %d: must be 1 to 31, or 0 for the default", d.timeout)}
 	}
 	if d.keepAlive <= 0 || d.peerTimeout <= d.keepAlive {
 		return messaging.Config{}, usageError{fmt.Errorf("--peer-timeout %v must exceed --keep-alive %v, which must be above 0", d.peerTimeout, d.keepAlive)}
@@ -87,6 +87,21 @@ func (d *daemonFlags) messaging() (messaging.Config, error) {
 		Timing:    fabric.Timing{Timeout: d.timeout, RetryCount: d.retry},
 		KeepAlive: d.keepAlive, PeerTimeout: d.peerTimeout, Spin: d.spin,
 	}, nil
+}
+
+// softRoCETimeout is the default --qp-timeout on Soft-RoCE, 1.07 s. Its timer
+// is not stopped when all is acknowledged, but goes off during a later message
+// and sends that again; the longer it is, the rarer. What is really lost is
+// found when the next packet arrives, without the timer.
+const softRoCETimeout = 18
+
+// qpTimeout is the queue-pair timeout to use on the device; 0 is the default of
+// package fabric.
+func (d *daemonFlags) qpTimeout(dev *verbs.Context) uint8 {
+	if d.timeout == 0 && dev.Driver() == "rdma_rxe" {
+		return softRoCETimeout
+	}
+	return d.timeout
 }
 
 // openDevice opens the RDMA device, which may be left out if there is only one.

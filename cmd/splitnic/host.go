@@ -103,6 +103,7 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, device.Close()) }()
+	mcfg.Timing.Timeout = f.qpTimeout(device)
 
 	tcfg := tap.Config{Name: f.ifname, NetNS: f.netns, Queues: f.queues, Offloads: offloads, TxQueueLen: f.txQueueLen}
 	open := tap.Open

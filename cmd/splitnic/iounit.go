@@ -95,6 +95,7 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, device.Close()) }()
+	mcfg.Timing.Timeout = f.qpTimeout(device)
 	if f.queues == 0 {
 		f.queues = defaultQueues(device.Limits().CompVectors)
 	}
