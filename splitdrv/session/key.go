@@ -81,7 +81,7 @@ func SaveKey(path string, k *Key) error {
 func LoadKey(path string) (*Key, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("load key: %w; make one with: splitnic keygen %s", err, path)
+		return nil, fmt.Errorf("load key: %w; make one with: splitnic keygen --out %s", err, path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("load key: %w", err)
