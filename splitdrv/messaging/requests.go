@@ -170,37 +170,52 @@ func (c *Conn) answer() error {
 func (c *Conn) keepAlive() error {
 	tick := time.NewTicker(c.cfg.KeepAlive)
 	defer tick.Stop()
-	heard, last := c.heard.Load(), time.Now()
+	silence := silence{interval: c.cfg.KeepAlive}
 	asked := false
-	answered := make(chan error, 1)
+	answered := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for {
 		select {
 		case <-c.done:
 			return nil
-		case err := <-answered:
+		case <-answered:
 			asked = false
-			if err != nil && c.stopped.Load() {
-				return nil
+		case <-tick.C:
+			lasted := silence.tick(c.heard.Load())
+			if lasted >= c.cfg.PeerTimeout {
+				return fmt.Errorf("%w: nothing heard for %v", ErrPeerSilent, lasted)
 			}
-		case now := <-tick.C:
-			if h := c.heard.Load(); h != heard {
-				heard, last = h, now
-				continue
-			}
-			if now.Sub(last) >= c.cfg.PeerTimeout {
-				return fmt.Errorf("%w: nothing heard for %v", ErrPeerSilent, now.Sub(last).Round(time.Millisecond))
-			}
-			if !asked {
+			if lasted > 0 && !asked {
 				asked = true
-				c.background.Add(1)
-				go func() {
-					defer c.background.Done()
-					_, err := c.Request(ctx, protocol.CfgKeepAlive, nil)
-					answered <- err
-				}()
+				c.background.Go(func() {
+					// How it is answered does not matter, and a session that
+					// ends meanwhile needs no second reason.
+					_, _ = c.Request(ctx, protocol.CfgKeepAlive, nil)
+					answered <- struct{}{}
+				})
 			}
 		}
 	}
+}
+
+// silence measures how long the peer has been silent by the ticks at which
+// nothing new was heard, not by the clock: while this process stands still (it
+// is stopped, its machine is paused or overloaded) nobody listens, and what
+// has arrived meanwhile is heard a moment after the next tick.
+type silence struct {
+	interval time.Duration
+	heard    uint64
+	lasted   time.Duration
+}
+
+// tick takes the count of what was heard so far and returns how long the peer
+// has been silent.
+func (s *silence) tick(heard uint64) time.Duration {
+	if heard != s.heard {
+		s.heard, s.lasted = heard, 0
+	} else {
+		s.lasted += s.interval
+	}
+	return s.lasted
 }
