@@ -17,7 +17,6 @@ type receiver struct {
 	ch   *channel
 	port Port
 	kick *event // raised when an update that found no control send slot can be tried again
-	owed bool   // such an update is waiting
 
 	comps [64]fabric.Completion
 	recvs [64]fabric.RecvWR
@@ -174,7 +173,6 @@ func (r *receiver) post(n int) error {
 
 // giveBack returns elements to the peer when a pool is due.
 func (r *receiver) giveBack() error {
-	r.owed = false
 	for i := range r.ch.lent {
 		if r.ch.lent[i].loan.Due() {
 			sent, err := r.c.control.sendUpdate(r.ch)
@@ -183,8 +181,6 @@ func (r *receiver) giveBack() error {
 			}
 			if sent {
 				r.count.updates.Add(1)
-			} else {
-				r.owed = true
 			}
 			return nil
 		}
