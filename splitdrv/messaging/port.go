@@ -8,7 +8,9 @@ package messaging
 // tap and package lan provide ports.
 type Port interface {
 	// FD is for poll(2): readable when ReadFrame may succeed, writable when
-	// WriteFrame may.
+	// WriteFrame may. An error condition of it makes ReadFrame return an error,
+	// or is over once ReadFrame has returned: a packet socket reports a card
+	// that goes down like that, which is no end.
 	FD() int
 	// ReadFrame reads one frame into slot and returns the part of slot that
 	// holds it. A frame that is too long is dropped with vnet.ErrTooLong.

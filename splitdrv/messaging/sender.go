@@ -1,7 +1,6 @@
 package messaging
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -98,7 +97,9 @@ func (s *sender) run() error {
 	return nil
 }
 
-// fill gathers a batch of frames and says what stopped it.
+// fill gathers a batch of frames and says what stopped it. It returns after
+// each frame that is dropped, so that a run of them neither keeps those before
+// it from being posted nor the session from ending.
 func (s *sender) fill() (want, error) {
 	for len(s.wrs) < cap(s.wrs) && s.bytes < s.c.cfg.BatchBytes {
 		if s.room() == 0 {
@@ -119,7 +120,7 @@ func (s *sender) fill() (want, error) {
 				return w, err
 			}
 			if !s.holding {
-				continue // a frame was dropped
+				return wantNothing, nil // a frame was dropped
 			}
 		}
 		g, elem, ok := s.credit(len(s.held))
@@ -127,7 +128,7 @@ func (s *sender) fill() (want, error) {
 			if s.fitsNowhere(len(s.held)) {
 				s.count.tooLong.Add(1)
 				s.drop()
-				continue
+				return wantNothing, nil
 			}
 			return wantCredit, nil
 		}
@@ -333,21 +334,13 @@ func (s *sender) sleep(w want) error {
 	if err := s.waiters[w].wait(); err != nil {
 		return err
 	}
-	switch w {
-	case wantCompletion:
+	if w == wantCompletion {
 		if _, err := s.ch.sendCQ.ReadEvent(); err != nil {
 			return err
-		}
-	case wantFrame:
-		// A device that is only down has no events at all.
-		if e := s.waiters[w].ready(s.port.FD()); e&(unix.EPOLLERR|unix.EPOLLHUP) != 0 && e&unix.EPOLLIN == 0 {
-			return fmt.Errorf("queue %d of the netdevice: %w", s.ch.number, errPortGone)
 		}
 	}
 	return nil
 }
-
-var errPortGone = errors.New("the netdevice is gone")
 
 // creditCame reports whether what the sender waits for has come: any credit,
 // or one for the held frame.

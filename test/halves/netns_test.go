@@ -232,3 +232,23 @@ func TestNetnsCarrier(t *testing.T) {
 	}
 	testenv.Run(t, s.hostNS, "ping", "-c", "2", "-i", "0.01", "-W", "10", lanAddr)
 }
+
+// TestNetnsCardDown takes the card administratively down, which a packet
+// socket reports as an error of its own: the session goes on.
+func TestNetnsCardDown(t *testing.T) {
+	for _, kind := range []string{"macvtap", "packet"} {
+		t.Run(kind, func(t *testing.T) {
+			s := newSite(t, kind, 1500)
+			for range 2 {
+				testenv.With(t, s.unitNS, func(h *netlink.Handle) error { return h.LinkSetDown(testenv.Link(t, s.unitNS, "eth1")) })
+				testenv.Eventually(t, func() bool { return !s.carrier(t)() }, "sn0 keeps its carrier")
+				testenv.Up(t, s.unitNS, "eth1")
+				testenv.Eventually(t, s.carrier(t), "sn0 has no carrier")
+			}
+			testenv.Run(t, s.hostNS, "ping", "-c", "2", "-i", "0.01", "-W", "10", lanAddr)
+			if n := s.host.Status().Sessions; n != 1 {
+				t.Errorf("%d sessions", n)
+			}
+		})
+	}
+}
