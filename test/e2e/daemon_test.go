@@ -25,6 +25,9 @@ const (
 	unitAddress = "10.199.0.1"
 	fabricNS    = "snfab"
 	fabricPort  = "sp0" // the fabric's end of unitDevice's cable
+	// socketDir is where daemons put their sockets unless they are told
+	// otherwise.
+	socketDir = "/run/splitnic"
 )
 
 // emulated says that a guest without KVM runs the tests, where everything
@@ -79,7 +82,7 @@ func needFabric(t testing.TB) string {
 	t.Helper()
 	testenv.NeedRoot(t)
 	testenv.NeedTUN(t)
-	testenv.NeedTools(t, "ip", "ping")
+	testenv.NeedTools(t, "ip")
 	have := map[string]bool{}
 	for _, name := range testenv.NeedRDMA(t, 2) {
 		have[name] = true
@@ -125,7 +128,7 @@ type daemon struct {
 	done chan struct{} // closed when the process has ended
 }
 
-// start starts a half. At the end of the test it is ended as a service manager
+// start starts a half, which is told to use sock unless it is in socketDir. At the end of the test it is ended as a service manager
 // does, and has to end with status 0.
 func start(t testing.TB, bin, sock, log string, args ...string) *daemon {
 	t.Helper()
@@ -135,7 +138,10 @@ func start(t testing.TB, bin, sock, log string, args ...string) *daemon {
 	}
 	defer f.Close()
 	d := &daemon{t: t, bin: bin, sock: sock, log: log, done: make(chan struct{})}
-	d.cmd = exec.Command(bin, append(args, "--status-socket", sock)...)
+	if filepath.Dir(sock) != socketDir {
+		args = append(args, "--status-socket", sock)
+	}
+	d.cmd = exec.Command(bin, args...)
 	d.cmd.Stderr = f
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -182,9 +183,34 @@ func rdmaResources(t testing.TB) []string {
 	return found
 }
 
+// checkStatus asks for the status of everything on the machine, as JSON and for
+// people.
+func checkStatus(t testing.TB, r *rig) {
+	t.Helper()
+	var all []struct {
+		Role string `json:"role"`
+		Name string `json:"name"`
+	}
+	if err := json.Unmarshal([]byte(run(t, r.bin, "status", "--json")), &all); err != nil {
+		t.Fatal(err)
+	}
+	last := r.hosts[len(r.hosts)-1]
+	if len(all) != 2 || all[0].Role != "host" || all[0].Name != last.name || all[1].Role != "iounit" || all[1].Name != "unit" {
+		t.Errorf("the status is about %+v", all)
+	}
+	text := run(t, r.bin, "status")
+	for _, want := range []string{last.name, last.mac(), "sn0", "mtu 1500", unitDevice, hostDevice, r.keys.hostPrint, r.keys.unitPrint} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the status for people lacks %q:\n%s", want, text)
+		}
+	}
+}
+
 func TestRDMATerminate(t *testing.T) {
 	testenv.NeedTools(t, "rdma", "find")
 	r := newRig(t, "macvtap")
+	r.unit.stop()
+	r.sockets = socketDir
 	for _, first := range []string{"host", "I/O unit"} {
 		t.Run(first+" first", func(t *testing.T) {
 			if !r.unit.running() {
@@ -195,6 +221,7 @@ func TestRDMATerminate(t *testing.T) {
 				t.Fatal("rdma resource shows nothing of a running product")
 			}
 			ping(t, h.ns, addr(0), 2, 1000)
+			checkStatus(t, r)
 			order := []*daemon{h.daemon, r.unit}
 			if first != "host" {
 				slices.Reverse(order)
@@ -214,7 +241,7 @@ func TestRDMATerminate(t *testing.T) {
 			if names := testenv.Links(t, h.ns); fmt.Sprint(names) != "[lo]" {
 				t.Errorf("left at the host: %v", names)
 			}
-			if out := run(t, "find", r.dir, "-type", "s"); out != "" {
+			if out := run(t, "find", socketDir, "-type", "s"); out != "" {
 				t.Errorf("left sockets: %s", out)
 			}
 		})

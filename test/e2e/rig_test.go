@@ -19,7 +19,8 @@ type rig struct {
 	kind      string // of LAN interface
 	card, lan string // network namespaces of eth1, and of lan0 at the end of its cable
 	unitFlags []string
-	insecure  bool // the I/O unit
+	insecure  bool   // the I/O unit
+	sockets   string // directory of the status sockets
 	unit      *daemon
 	hosts     []*node
 }
@@ -49,7 +50,7 @@ func security(insecure bool, key, trust string) []string {
 func newRig(t testing.TB, kind string, unitFlags ...string) *rig {
 	t.Helper()
 	r := &rig{t: t, bin: needFabric(t), dir: t.TempDir(), kind: kind, unitFlags: unitFlags}
-	r.keys = makeKeys(t, r.bin, r.dir)
+	r.keys, r.sockets = makeKeys(t, r.bin, r.dir), r.dir
 	r.card, r.lan = testenv.NetNS(t), testenv.NetNS(t)
 	testenv.Veth(t, r.card, "eth1", r.lan, "lan0")
 	testenv.Address(t, r.lan, "lan0", addr(0)+"/24")
@@ -66,10 +67,19 @@ func (r *rig) startUnit() {
 		"--name", "unit", "--peer-timeout", "10s",
 	}
 	args = append(args, security(r.insecure, r.keys.unit, "hosts="+r.keys.hostPrint)...)
-	r.unit = start(r.t, r.bin, filepath.Join(r.dir, "unit.sock"), filepath.Join(r.dir, "unit.log"), append(args, r.unitFlags...)...)
+	r.unit = start(r.t, r.bin, r.socket("unit", "iounit-7580"), filepath.Join(r.dir, "unit.log"), append(args, r.unitFlags...)...)
 	if s := r.unit.unitStatus(); s.Role != "iounit" || s.Name != "unit" {
 		r.t.Fatalf("the I/O unit's status says that it is %s %q", s.Role, s.Name)
 	}
+}
+
+// socket returns the path of a half's status socket, given its name and how it
+// is called in socketDir.
+func (r *rig) socket(name, standard string) string {
+	if r.sockets == socketDir {
+		name = standard
+	}
+	return filepath.Join(r.sockets, name+".sock")
 }
 
 // host starts another host, which ends with t, and waits until its netdevice
@@ -100,7 +110,7 @@ func (n *node) start() {
 		"--peer-timeout", "10s",
 	}
 	args = append(args, security(n.insecure, r.keys.host, "unit="+r.keys.unitPrint)...)
-	n.daemon = start(n.t, r.bin, filepath.Join(r.dir, n.name+".sock"), filepath.Join(r.dir, n.name+".log"), append(args, n.flags...)...)
+	n.daemon = start(n.t, r.bin, r.socket(n.name, "host-sn0"), filepath.Join(r.dir, n.name+".log"), append(args, n.flags...)...)
 }
 
 // ready waits for the carrier and gives the netdevice its addresses.
@@ -159,15 +169,4 @@ func (r *rig) setMTU(mtu int) {
 	for _, n := range r.hosts {
 		eventually(r.t, func() bool { return n.mtu() == mtu }, "MTU %d of %s's sn0", mtu, n.name)
 	}
-}
-
-// stop ends the hosts and the I/O unit.
-func (r *rig) stop() {
-	r.t.Helper()
-	for _, n := range r.hosts {
-		if n.running() {
-			n.daemon.stop()
-		}
-	}
-	r.unit.stop()
 }

@@ -165,6 +165,7 @@ func counters(t testing.TB, device string) map[string]int {
 // TestRDMACredits loads both directions at once, with large frames and small
 // ones, and shows that no receiver was ever not ready and no credit is lost.
 func TestRDMACredits(t *testing.T) {
+	testenv.NeedTools(t, "ping")
 	r := newRig(t, "macvtap")
 	h := r.host(t)
 	devices := []string{unitDevice, hostDevice}

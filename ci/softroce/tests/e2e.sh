@@ -3,7 +3,8 @@
 #
 # Run by ci/softroce/run. BINARY is made by `go test -c -o BINARY ./test/e2e`;
 # it runs the product's binary, $SPLITNIC_BIN or build/splitnic, on a fabric of
-# two devices. Fails if a test fails, or leaves something behind.
+# two devices. Without flags, those tests run that need it. Fails if a test
+# fails, or leaves something behind.
 set -uo pipefail
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 # shellcheck source=ci/softroce/topology.sh
@@ -12,6 +13,7 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 [ $# -ge 1 ] || { echo "usage: e2e.sh BINARY [go test flags...]" >&2; exit 2; }
 binary=$(readlink -f "$1") || exit 2
 shift
+[ $# -gt 0 ] || set -- -test.run='^Test(RDMA|Netns)'
 
 export SPLITNIC_REQUIRE=${SPLITNIC_REQUIRE:-root,tun,rdma,tools,splitnic}
 SPLITNIC_BIN=$(readlink -f "${SPLITNIC_BIN:-build/splitnic}") || exit 2
