@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"syscall"
@@ -33,7 +32,8 @@ type Config struct {
 	// netdevice's are wanted), MTU and OnRequest are set here.
 	Messaging messaging.Config
 	// RetryMin and RetryMax bound the pause after all I/O units failed, which
-	// doubles each time; default 100 ms and 5 s.
+	// doubles each time until a session has lasted RetryMax; default 100 ms
+	// and 5 s.
 	RetryMin, RetryMax time.Duration
 	Log                *slog.Logger
 	// OnState is told about every change of the connection; may be nil.
@@ -95,9 +95,10 @@ func New(cfg Config) (*Host, error) {
 // does not cure, such as a key that is not trusted, or this process may not
 // lock the memory that it takes.
 func (h *Host) Run(ctx context.Context) error {
-	pause := h.cfg.RetryMin
+	retry := backoff{min: h.cfg.RetryMin, max: h.cfg.RetryMax}
 	for {
 		var permanent []error
+		var longest time.Duration // session of this round
 		for _, addr := range h.cfg.IOUnits {
 			started := time.Now()
 			established, err := h.attach(ctx, addr)
@@ -107,8 +108,9 @@ func (h *Host) Run(ctx context.Context) error {
 			h.note(addr, err)
 			switch {
 			case established:
-				h.cfg.Log.Warn("session ended", "iounit", addr, "reason", err, "lasted", time.Since(started).Round(time.Millisecond))
-				pause = h.cfg.RetryMin
+				lasted := time.Since(started)
+				h.cfg.Log.Warn("session ended", "iounit", addr, "reason", err, "lasted", lasted.Round(time.Millisecond))
+				longest = max(longest, lasted)
 			case isPermanent(err):
 				permanent = append(permanent, err)
 				fallthrough
@@ -119,15 +121,11 @@ func (h *Host) Run(ctx context.Context) error {
 		if h.ever() == 0 && len(permanent) == len(h.cfg.IOUnits) {
 			return errors.Join(permanent...)
 		}
-		// Jitter, so that the hosts of an I/O unit that restarts do not all
-		// come at once.
-		wait := pause/2 + rand.N(pause)
 		select {
-		case <-time.After(wait):
+		case <-time.After(retry.pause(longest)):
 		case <-ctx.Done():
 			return nil
 		}
-		pause = min(2*pause, h.cfg.RetryMax)
 	}
 }
 
