@@ -22,7 +22,7 @@ build: ## build build/splitnic
 	$(GO) build -ldflags '-X main.version=$(VERSION)' -o $(binary) ./cmd/splitnic
 
 .PHONY: demo
-demo: ## show it at work: DHCP, ping, a download, a cut cable
+demo: ## show it at work: DHCP, ping, HTTP, TCP both ways beside ib_write_bw
 	scripts/demo
 
 .PHONY: test
@@ -57,10 +57,10 @@ fuzz: ## fuzz every target for FUZZTIME (30s)
 .PHONY: install
 install: build ## install binary, man pages and completions below PREFIX
 	install -D -m 0755 $(binary) $(DESTDIR)$(PREFIX)/bin/splitnic
-	install -d build/man
+	rm -rf build/man && mkdir build/man
 	$(binary) man build/man
-	install -d $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 0644 build/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -d $(DESTDIR)$(PREFIX)/share/man/man8
+	install -m 0644 build/man/*.8 $(DESTDIR)$(PREFIX)/share/man/man8/
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	$(binary) completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/splitnic

@@ -87,6 +87,12 @@ func run(ctx context.Context, args []string) (bool, error) {
 	if r.packages, err = listPackages(ctx); err != nil {
 		return false, err
 	}
+	// Tests of any layer may start the product's binary.
+	build := command(ctx, "make", "--no-print-directory", "build")
+	build.Stdout = os.Stderr
+	if err := build.Run(); err != nil {
+		return false, fmt.Errorf("make build: %w", err)
+	}
 	rep := report{strict: strict(os.Getenv)}
 	for _, l := range chosen {
 		fmt.Printf("== %s: tests %s\n", l.name, l.what)

@@ -48,11 +48,6 @@ func runSoftRoCE(ctx context.Context, r *runner) error {
 }
 
 func (r *runner) runRDMA(ctx context.Context, packages []testPackage) error {
-	build := command(ctx, "make", "--no-print-directory", "build")
-	build.Stdout = os.Stderr
-	if err := build.Run(); err != nil {
-		return fmt.Errorf("make build: %w", err)
-	}
 	// A guest shows the checkout, read-only, but not /tmp.
 	dir := filepath.Join(buildDir, "tests", "softroce")
 	binaries, err := r.compile(ctx, dir, packages)
