@@ -23,7 +23,7 @@ func TestRDMAHosts(t *testing.T) {
 			for _, h := range hosts[started:] {
 				h.ready()
 			}
-			everybodyPings(t, r, hosts)
+			everybodyPings(t, hosts)
 			s := r.unit.unitStatus()
 			if len(s.Hosts) != n {
 				t.Fatalf("the status shows %d hosts: %+v", len(s.Hosts), s.Hosts)
@@ -94,7 +94,7 @@ func TestRDMAHosts(t *testing.T) {
 		wg.Wait()
 		eventually(t, func() bool { return len(r.unit.unitStatus().Hosts) == len(hosts)-1 }, "a status with one host less")
 		others := append([]*node{stays}, hosts[2:]...)
-		everybodyPings(t, r, others)
+		everybodyPings(t, others)
 		for _, h := range hosts[2:] {
 			if got := h.hostStatus().Sessions; got != sessions[h.name] {
 				t.Errorf("%s had to connect again: %d sessions after %d", h.name, got, sessions[h.name])
@@ -105,7 +105,7 @@ func TestRDMAHosts(t *testing.T) {
 
 // everybodyPings lets all hosts at once ping the LAN and the next host, over
 // IPv4 and IPv6.
-func everybodyPings(t *testing.T, r *rig, hosts []*node) {
+func everybodyPings(t *testing.T, hosts []*node) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for i, h := range hosts {
