@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -49,9 +51,18 @@ const (
 	Connected  State = "connected"
 )
 
+// ErrNetdeviceGone is wrapped by Run's error when somebody has deleted the
+// netdevice. A new process makes a new one.
+var ErrNetdeviceGone = errors.New("the netdevice was deleted; start this again to make a new one")
+
 // Host is a running host.
 type Host struct {
 	cfg Config
+
+	// changing is held while an established session changes the netdevice, so
+	// that no request that is still being answered when the session ends can
+	// give the carrier back.
+	changing sync.Mutex
 
 	mu       sync.Mutex // guards what follows, for Status
 	state    State
@@ -106,6 +117,9 @@ func (h *Host) Run(ctx context.Context) error {
 				return nil
 			}
 			h.note(addr, err)
+			if errors.Is(err, ErrNetdeviceGone) {
+				return err
+			}
 			switch {
 			case established:
 				lasted := time.Since(started)
@@ -223,7 +237,7 @@ func (h *Host) attach(ctx context.Context, addr string) (established bool, err e
 		code, reason, err = h.wait(ctx, c, conn)
 	}
 	// The carrier first: nothing else is as urgent.
-	h.disconnected()
+	err = errors.Join(err, h.disconnected())
 	return true, errors.Join(err, c.Bye(code, reason))
 }
 
@@ -246,21 +260,31 @@ func (h *Host) wait(ctx context.Context, c *session.Client, conn *messaging.Conn
 	return code, err.Error(), err
 }
 
+// netdevice says so if err, of a change to the netdevice, means that there is
+// none any more.
+func (h *Host) netdevice(err error) error {
+	// By netlink and by ioctl.
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EBADFD) {
+		return fmt.Errorf("%s: %w: %w", h.cfg.Netdev.Name(), ErrNetdeviceGone, err)
+	}
+	return err
+}
+
 // configure gives the netdevice what the I/O unit granted.
 func (h *Host) configure(w *session.Welcome) error {
 	d := h.cfg.Netdev
 	if err := d.SetMAC(net.HardwareAddr(w.MAC[:])); err != nil {
-		return err
+		return h.netdevice(err)
 	}
 	if err := d.SetMTU(w.MTU); err != nil {
-		return err
+		return h.netdevice(err)
 	}
 	o, err := d.SetOffloads(w.Offloads)
 	if err != nil {
-		return err
+		return h.netdevice(err)
 	}
 	if err := d.SetActive(w.Queues); err != nil {
-		return err
+		return h.netdevice(err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -268,13 +292,22 @@ func (h *Host) configure(w *session.Welcome) error {
 	return nil
 }
 
+// errEnded is why a request is not carried out when its session has ended.
+var errEnded = errors.New("the session has ended")
+
 // onRequest answers the I/O unit's configuration requests.
 func (h *Host) onRequest(conn *messaging.Conn, t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
 	apply := func(what string, decodeErr error, apply func() error) (protocol.CfgStatus, []byte) {
 		if decodeErr != nil {
 			return protocol.CfgInvalid, nil
 		}
-		if err := apply(); err != nil {
+		h.changing.Lock()
+		defer h.changing.Unlock()
+		err := errEnded
+		if h.current(conn) {
+			err = apply()
+		}
+		if err != nil {
 			h.cfg.Log.Error("the I/O unit's configuration could not be applied", "what", what, "error", err)
 			return protocol.CfgFailed, nil
 		}
@@ -318,9 +351,8 @@ func (h *Host) onRequest(conn *messaging.Conn, t protocol.CfgType, data []byte) 
 }
 
 func (h *Host) setCarrier(up bool) error {
-	err := h.cfg.Netdev.SetCarrier(up)
-	if err != nil {
-		return fmt.Errorf("carrier of %s: %w", h.cfg.Netdev.Name(), err)
+	if err := h.cfg.Netdev.SetCarrier(up); err != nil {
+		return h.netdevice(err)
 	}
 	h.mu.Lock()
 	h.carrier = up
@@ -337,13 +369,21 @@ func (h *Host) connected(c *session.Client, w *session.Welcome, conn *messaging.
 	h.cfg.OnState(Connected)
 }
 
-// disconnected takes the carrier and forgets the session.
-func (h *Host) disconnected() {
-	if err := h.setCarrier(false); err != nil {
-		h.cfg.Log.Error("netdevice", "error", err)
-	}
+// current reports whether conn is that of the established session.
+func (h *Host) current(conn *messaging.Conn) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.conn == conn
+}
+
+// disconnected forgets the session and takes the carrier.
+func (h *Host) disconnected() error {
 	h.mu.Lock()
 	h.state, h.since, h.conn = Connecting, time.Now(), nil
 	h.mu.Unlock()
+	h.changing.Lock()
+	err := h.setCarrier(false)
+	h.changing.Unlock()
 	h.cfg.OnState(Connecting)
+	return err
 }

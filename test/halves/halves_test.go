@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -36,9 +37,12 @@ type netdev struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at every change
 	carrier bool
+	raised  int // times the carrier was given
 	mac     string
 	mtu     int
 	active  int
+	// onCarrier, if set, is called before the carrier changes.
+	onCarrier func(up bool)
 }
 
 func newNetdev(t *testing.T) *netdev {
@@ -58,10 +62,24 @@ func (d *netdev) set(f func()) error {
 func (d *netdev) Name() string                                       { return "test0" }
 func (d *netdev) Ports() []messaging.Port                            { return []messaging.Port{d.port} }
 func (d *netdev) SetActive(n int) error                              { return d.set(func() { d.active = n }) }
-func (d *netdev) SetCarrier(up bool) error                           { return d.set(func() { d.carrier = up }) }
 func (d *netdev) SetMAC(mac net.HardwareAddr) error                  { return d.set(func() { d.mac = mac.String() }) }
 func (d *netdev) SetMTU(mtu int) error                               { return d.set(func() { d.mtu = mtu }) }
 func (d *netdev) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) { return o, nil }
+
+func (d *netdev) SetCarrier(up bool) error {
+	d.mu.Lock()
+	hook := d.onCarrier
+	d.mu.Unlock()
+	if hook != nil {
+		hook(up)
+	}
+	return d.set(func() {
+		d.carrier = up
+		if up {
+			d.raised++
+		}
+	})
+}
 
 // await waits until cond holds of the device.
 func (d *netdev) await(t *testing.T, what string, cond func() bool) {
@@ -382,6 +400,42 @@ func TestHostFollowsItsIOUnit(t *testing.T) {
 	if len(us.Hosts) != 1 || us.Hosts[0].Name != "alpha" || us.Hosts[0].MAC != d.mac || us.Hosts[0].Traffic.Channels[0].RxFrames != 3 {
 		t.Errorf("unit status: %+v", us)
 	}
+}
+
+// TestCarrierOfAnEndedSession ends a session while the host is carrying out
+// what the I/O unit said last, which was that the link is up.
+func TestCarrierOfAnEndedSession(t *testing.T) {
+	w := newWorld(t)
+	_, unit := w.unit()
+	d, h, _ := w.host("alpha")
+	d.up(t)
+	w.card.change(func(s *lan.LinkState) { s.Up = false })
+	d.down(t)
+	entered, release, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	_ = d.set(func() {
+		d.onCarrier = func(up bool) {
+			if up {
+				once.Do(func() { close(entered) })
+				<-release
+			}
+		}
+	})
+	go func() {
+		defer close(done)
+		<-entered
+		if err := unit.stop(); err != nil {
+			t.Error(err)
+		}
+		for h.Status().State != host.Connecting {
+			runtime.Gosched()
+		}
+		close(release)
+	}()
+	w.card.change(func(s *lan.LinkState) { s.Up = true })
+	<-done
+	d.await(t, "the carrier given", func() bool { return d.raised == 2 })
+	d.down(t)
 }
 
 func TestHostReconnects(t *testing.T) {

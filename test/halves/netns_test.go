@@ -28,6 +28,7 @@ type site struct {
 	hostNS, unitNS, lanNS string
 	netdev                *tap.Device
 	host                  *host.Host
+	run                   *running // the host
 }
 
 const (
@@ -74,7 +75,7 @@ func newSite(t *testing.T, kind string, mtu int) *site {
 		t.Fatal(err)
 	}
 	s.netdev = dev
-	_, s.host, _ = w.host("alpha", func(c *host.Config) { c.Netdev = host.TAP(dev) })
+	_, s.host, s.run = w.host("alpha", func(c *host.Config) { c.Netdev = host.TAP(dev) })
 	testenv.Eventually(t, s.carrier(t), "sn0 has no carrier")
 	testenv.Address(t, s.hostNS, "sn0", "10.78.0.2/24")
 	testenv.Address(t, s.hostNS, "sn0", "fd78::2/64")
@@ -250,5 +251,21 @@ func TestNetnsCardDown(t *testing.T) {
 				t.Errorf("%d sessions", n)
 			}
 		})
+	}
+}
+
+// TestNetnsNetdeviceDeleted deletes the netdevice from under the host, which
+// gives up: without a netdevice there is nothing that it could do.
+func TestNetnsNetdeviceDeleted(t *testing.T) {
+	s := newSite(t, "macvtap", 1500)
+	testenv.With(t, s.hostNS, func(h *netlink.Handle) error { return h.LinkDel(testenv.Link(t, s.hostNS, "sn0")) })
+	select {
+	case err := <-s.run.done:
+		s.run.once.Do(func() {})
+		if !errors.Is(err, host.ErrNetdeviceGone) || !strings.Contains(err.Error(), "sn0") {
+			t.Errorf("%v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the host goes on")
 	}
 }
