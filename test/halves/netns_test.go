@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,7 +37,11 @@ const (
 	lanAddr6 = "fd78::1"
 )
 
-func newSite(t *testing.T, kind string, mtu int) *site {
+func newSite(t *testing.T, kind string, mtu int) *site { return newQueuedSite(t, kind, mtu, 1, 1) }
+
+// newQueuedSite is newSite with a number of queues for the host to want and the
+// I/O unit to grant.
+func newQueuedSite(t *testing.T, kind string, mtu, wanted, granted int) *site {
 	t.Helper()
 	testenv.NeedRoot(t)
 	testenv.NeedTUN(t)
@@ -54,6 +59,7 @@ func newSite(t *testing.T, kind string, mtu int) *site {
 	testenv.Address(t, s.lanNS, "lan0", lanAddr6+"/64")
 
 	w.unit(func(c *iounit.Config) {
+		c.MaxQueues = granted
 		c.OpenLAN = func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
 			return lan.Open(kind+":eth1", lan.Config{NetNS: s.unitNS, MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
 		}
@@ -62,7 +68,7 @@ func newSite(t *testing.T, kind string, mtu int) *site {
 			return info.LinkState, err
 		}
 	})
-	dev, err := tap.Open(tap.Config{Name: "sn0", NetNS: s.hostNS, Queues: 1, Offloads: vnet.AllOffloads})
+	dev, err := tap.Open(tap.Config{Name: "sn0", NetNS: s.hostNS, Queues: wanted, Offloads: vnet.AllOffloads})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,6 +213,40 @@ func inErrors(snmp string) string {
 		}
 	}
 	return "not found"
+}
+
+// TestNetnsQueues uses several queues, as many as the I/O unit grants: streams
+// cross whole, and no frame goes into a queue that nobody reads.
+func TestNetnsQueues(t *testing.T) {
+	for _, kind := range []string{"macvtap", "packet"} {
+		for _, n := range []struct{ wanted, granted int }{{2, 2}, {4, 2}, {1, 4}} {
+			t.Run(fmt.Sprintf("%s %d of %d", kind, n.granted, n.wanted), func(t *testing.T) {
+				s := newQueuedSite(t, kind, 1500, n.wanted, n.granted)
+				var wg sync.WaitGroup
+				for i := range 16 {
+					wg.Go(func() {
+						from, to, addr := s.hostNS, s.lanNS, lanAddr
+						if i%2 == 1 {
+							from, to, addr = s.lanNS, s.hostNS, "10.78.0.2"
+						}
+						if err := transfer(from, to, addr, uint64(i), 4<<20); err != nil {
+							t.Errorf("stream %d: %v", i, err)
+						}
+					})
+				}
+				wg.Wait()
+				channels := s.host.Status().Traffic.Channels
+				if len(channels) != min(n.wanted, n.granted) {
+					t.Errorf("%d data channels", len(channels))
+				}
+				for i, c := range channels {
+					if c.TxFrames == 0 || c.RxFrames == 0 {
+						t.Errorf("queue %d carried %d frames out and %d in", i, c.TxFrames, c.RxFrames)
+					}
+				}
+			})
+		}
+	}
 }
 
 // TestNetnsCarrier pulls the card's cable and changes its MTU.
