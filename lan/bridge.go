@@ -87,7 +87,7 @@ func (p *bridgePort) SetMAC(mac net.HardwareAddr) error {
 
 // Watch implements Interface.
 func (p *bridgePort) Watch(ctx context.Context, fn func(LinkState)) error {
-	return p.watch(ctx, func(s LinkState) error { return p.followMTU(p.dev.Name(), p.dev.Index(), s) }, fn)
+	return p.watch(ctx, 0, func(s LinkState) error { return p.followMTU(p.dev.Name(), p.dev.Index(), s) }, fn)
 }
 
 // SetOffloads implements Interface.

@@ -13,10 +13,12 @@ import (
 var (
 	// ErrUnsupported is wrapped by errors about what a back-end cannot do.
 	ErrUnsupported = errors.New("not supported by this kind of LAN interface")
-	// ErrGone is wrapped by errors about a network card that was removed.
-	ErrGone = errors.New("the network card is gone")
+	// ErrGone is wrapped by errors about a network card, or a netdevice of a
+	// port, that was removed.
+	ErrGone = errors.New("the network device is gone")
 	// ErrInUse is wrapped by errors about a MAC address or device name that
-	// something else on the same card has.
+	// something else on the same card has, or about a card that another
+	// process has claimed.
 	ErrInUse = errors.New("already in use")
 )
 
@@ -66,9 +68,9 @@ type Interface interface {
 	// State reads the state of the card below.
 	State() (LinkState, error)
 	// Watch calls fn with the card's state now and after each change, until
-	// ctx is done (then it returns nil) or the card is gone (then it calls fn
-	// with a state that is not Up and returns an error that wraps ErrGone). It
-	// also keeps the port's own MTU equal to the card's.
+	// ctx is done (then it returns nil) or the card, or the port's netdevice on
+	// it, is gone (then it calls fn with a state that is not Up and returns an
+	// error that wraps ErrGone). It also keeps the port's own MTU equal to the card's.
 	Watch(ctx context.Context, fn func(LinkState)) error
 	// Offloads is what frames read from the port may leave unfinished.
 	Offloads() vnet.Offloads

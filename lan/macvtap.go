@@ -168,7 +168,7 @@ func (m *macvtap) self() netlink.Link { return device(m.name, m.own) }
 
 // Watch implements Interface.
 func (m *macvtap) Watch(ctx context.Context, fn func(LinkState)) error {
-	return m.watch(ctx, func(s LinkState) error { return m.followMTU(m.name, m.own, s) }, fn)
+	return m.watch(ctx, m.own, func(s LinkState) error { return m.followMTU(m.name, m.own, s) }, fn)
 }
 
 // SetOffloads implements Interface.

@@ -172,7 +172,7 @@ func (p *packetPort) SetMAC(mac net.HardwareAddr) error {
 
 // Watch implements Interface.
 func (p *packetPort) Watch(ctx context.Context, fn func(LinkState)) error {
-	return p.watch(ctx, nil, fn)
+	return p.watch(ctx, 0, nil, fn)
 }
 
 // SetOffloads implements Interface. Super-frames of a kind that the host does

@@ -6,15 +6,17 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// watch implements Interface.Watch. adapt, if not nil, is called before fn to
-// make the port follow the card.
-func (c *card) watch(ctx context.Context, adapt func(LinkState) error, fn func(LinkState)) error {
+// watch implements Interface.Watch. own is the index of the port's own
+// netdevice, 0 if it has none or its queues tell that it is gone. adapt, if not
+// nil, is called before fn to make the port follow the card.
+func (c *card) watch(ctx context.Context, own int, adapt func(LinkState) error, fn func(LinkState)) error {
 	var s *nl.NetlinkSocket
 	err := netns.Do(c.ns, func() error {
 		var err error
@@ -34,6 +36,9 @@ func (c *card) watch(ctx context.Context, adapt func(LinkState) error, fn func(L
 	for first := true; ; first = false {
 		// Subscribed first, read then: no change can be missed.
 		now, err := c.State()
+		if err == nil && own != 0 {
+			err = c.exists(own)
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -54,7 +59,7 @@ func (c *card) watch(ctx context.Context, adapt func(LinkState) error, fn func(L
 			last = now
 			fn(now)
 		}
-		if err := c.await(s); err != nil {
+		if err := c.await(s, own); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -63,8 +68,21 @@ func (c *card) watch(ctx context.Context, adapt func(LinkState) error, fn func(L
 	}
 }
 
-// await returns when something about the card may have changed.
-func (c *card) await(s *nl.NetlinkSocket) error {
+// exists returns an error that wraps ErrGone if the port's own netdevice is not
+// there any more: an administrator, or another process, has deleted it.
+func (c *card) exists(own int) error {
+	return c.do("looking for the netdevice", func() error {
+		_, err := c.handle.LinkByIndex(own)
+		if errors.As(err, &netlink.LinkNotFoundError{}) {
+			return ErrGone
+		}
+		return err
+	})
+}
+
+// await returns when something about the card, or the port's own netdevice, may
+// have changed.
+func (c *card) await(s *nl.NetlinkSocket, own int) error {
 	for {
 		msgs, from, err := s.Receive()
 		if errors.Is(err, unix.ENOBUFS) {
@@ -73,19 +91,23 @@ func (c *card) await(s *nl.NetlinkSocket) error {
 		if err != nil {
 			return err
 		}
-		if from.Pid == nl.PidKernel && c.concerned(msgs) {
+		if from.Pid == nl.PidKernel && c.concerned(msgs, own) {
 			return nil
 		}
 	}
 }
 
-// concerned reports whether one of msgs is about the card.
-func (c *card) concerned(msgs []syscall.NetlinkMessage) bool {
+// concerned reports whether one of msgs is about the card or the port's own
+// netdevice.
+func (c *card) concerned(msgs []syscall.NetlinkMessage, own int) bool {
 	for _, m := range msgs {
 		if m.Header.Type != unix.RTM_NEWLINK && m.Header.Type != unix.RTM_DELLINK {
 			continue
 		}
-		if len(m.Data) >= unix.SizeofIfInfomsg && int(nl.DeserializeIfInfomsg(m.Data).Index) == c.index {
+		if len(m.Data) < unix.SizeofIfInfomsg {
+			continue
+		}
+		if i := int(nl.DeserializeIfInfomsg(m.Data).Index); i == c.index || i == own {
 			return true
 		}
 	}

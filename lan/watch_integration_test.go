@@ -128,6 +128,53 @@ func TestNetnsWatch(t *testing.T) {
 	}
 }
 
+// TestNetnsWatchPort deletes the port's netdevice, and not the card.
+func TestNetnsWatchPort(t *testing.T) {
+	testenv.NeedTUN(t)
+	testenv.NoLeaks(t)
+	s := newSite(t)
+	p := s.open(t, nic, lan.Config{MAC: macA})
+	w := watch(t, p)
+	w.until("the first state", func(s lan.LinkState) bool { return s.Up })
+	testenv.With(t, s.unit, func(h *netlink.Handle) error { return h.LinkDel(testenv.Link(t, s.unit, p.Name())) })
+	if err := w.end(); !errors.Is(err, lan.ErrGone) {
+		t.Errorf("%v", err)
+	}
+	if err := p.Close(); err != nil {
+		t.Errorf("Close after the netdevice went: %v", err)
+	}
+}
+
+func TestNetnsClaim(t *testing.T) {
+	testenv.NeedTUN(t)
+	testenv.NoLeaks(t)
+	s, other := newSite(t), newSite(t)
+	release, err := lan.Claim(nic, s.unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lan.Claim(nic, s.unit); !errors.Is(err, lan.ErrInUse) || !strings.Contains(err.Error(), nic) {
+		t.Errorf("a second claim: %v", err)
+	}
+	elsewhere, err := lan.Claim(nic, other.unit)
+	if err != nil {
+		t.Fatalf("a card of the same name in another namespace: %v", err)
+	}
+	if err := errors.Join(release(), elsewhere()); err != nil {
+		t.Error(err)
+	}
+	release, err = lan.Claim(nic, s.unit)
+	if err != nil {
+		t.Fatalf("after the release: %v", err)
+	}
+	if err := release(); err != nil {
+		t.Error(err)
+	}
+	if _, err := lan.Claim("eth7", s.unit); err == nil {
+		t.Error("claimed a card that does not exist")
+	}
+}
+
 func TestNetnsLinkInfo(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)

@@ -309,3 +309,19 @@ func TestNetnsNetdeviceDeleted(t *testing.T) {
 		t.Fatal("the host goes on")
 	}
 }
+
+// TestNetnsPortDeleted deletes the host's interface on the card from under the
+// I/O unit: a new session makes a new one.
+func TestNetnsPortDeleted(t *testing.T) {
+	s := newSite(t, "macvtap", 1500)
+	testenv.With(t, s.unitNS, func(h *netlink.Handle) error {
+		for _, name := range testenv.Links(t, s.unitNS) {
+			if name != "lo" && name != "eth1" {
+				return h.LinkDel(testenv.Link(t, s.unitNS, name))
+			}
+		}
+		return errors.New("the host has no interface on the card")
+	})
+	testenv.Eventually(t, func() bool { return s.host.Status().Sessions == 2 && s.carrier(t)() }, "no new session")
+	testenv.Run(t, s.hostNS, "ping", "-c", "2", "-i", "0.01", "-W", "10", lanAddr)
+}
