@@ -17,8 +17,7 @@ var (
 	// port, that was removed.
 	ErrGone = errors.New("the network device is gone")
 	// ErrInUse is wrapped by errors about a MAC address or device name that
-	// something else on the same card has, or about a card that another
-	// process has claimed.
+	// something else on the same card has.
 	ErrInUse = errors.New("already in use")
 )
 

@@ -145,36 +145,6 @@ func TestNetnsWatchPort(t *testing.T) {
 	}
 }
 
-func TestNetnsClaim(t *testing.T) {
-	testenv.NeedTUN(t)
-	testenv.NoLeaks(t)
-	s, other := newSite(t), newSite(t)
-	release, err := lan.Claim(nic, s.unit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := lan.Claim(nic, s.unit); !errors.Is(err, lan.ErrInUse) || !strings.Contains(err.Error(), nic) {
-		t.Errorf("a second claim: %v", err)
-	}
-	elsewhere, err := lan.Claim(nic, other.unit)
-	if err != nil {
-		t.Fatalf("a card of the same name in another namespace: %v", err)
-	}
-	if err := errors.Join(release(), elsewhere()); err != nil {
-		t.Error(err)
-	}
-	release, err = lan.Claim(nic, s.unit)
-	if err != nil {
-		t.Fatalf("after the release: %v", err)
-	}
-	if err := release(); err != nil {
-		t.Error(err)
-	}
-	if _, err := lan.Claim("eth7", s.unit); err == nil {
-		t.Error("claimed a card that does not exist")
-	}
-}
-
 func TestNetnsLinkInfo(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
