@@ -45,6 +45,11 @@ func readConfig(c *cobra.Command, path string) error {
 			list = []any{value}
 		}
 		for _, v := range list {
+			switch v.(type) {
+			case nil, []any, map[string]any:
+				errs = append(errs, fmt.Errorf("%s: must have a value, or a list of values", key))
+				continue
+			}
 			if err := c.Flags().Set(key, fmt.Sprint(v)); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", key, err))
 			}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -160,7 +161,7 @@ func (d *daemonFlags) serveStatus(name string, status func() any, metrics http.H
 	ln, err := net.Listen("tcp", d.metrics)
 	if err != nil {
 		stop()
-		return nil, fmt.Errorf("--metrics: %w", err)
+		return nil, explainListen("--metrics", err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
@@ -179,9 +180,26 @@ func (d *daemonFlags) serveStatus(name string, status func() any, metrics http.H
 	}, nil
 }
 
+// explainListen adds the flag, and the cure, to an error of listening on the
+// address that the flag names.
+func explainListen(flag string, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%s: %w; another process has it: stop that one, or choose another address or port", flag, err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%s: %w; this machine has no such address", flag, err)
+	}
+	return fmt.Errorf("%s: %w", flag, err)
+}
+
 // notify tells systemd, if it started us, what goes on.
 func notify(state string) {
 	_, _ = daemon.SdNotify(false, state) // without systemd there is nobody to tell
+}
+
+// invalidName is the error about a name that the other half would refuse.
+func invalidName(flag, name string) error {
+	return usageError{fmt.Errorf("%s: %q is not possible: must be 1 to 253 letters, digits, '.', '_' or '-'", flag, name)}
 }
 
 func hostname() string {

@@ -5,7 +5,10 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/tap"
 )
 
 // Exit statuses, for scripts and service managers.
@@ -51,11 +54,12 @@ func exitStatus(err error) int {
 		return exitKeys
 	case errors.As(err, &version):
 		return exitVersion
-	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, syscall.EBUSY):
+	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, syscall.EBUSY), errors.Is(err, tap.ErrExists):
 		return exitAddressInUse
 	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.ENOMEM):
 		return exitPermission // memory is first of all RLIMIT_MEMLOCK
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ENXIO):
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ENXIO),
+		errors.Is(err, host.ErrNetdeviceGone), errors.Is(err, statussock.ErrNobody):
 		return exitMissing
 	default:
 		return exitFailure

@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -39,7 +40,7 @@ func hostCommand() *cobra.Command {
 			if err := readConfig(cmd, f.config); err != nil {
 				return err
 			}
-			return explain(f.run(cmd.Context()))
+			return f.run(cmd.Context())
 		},
 	}
 	f.add(c)
@@ -120,7 +121,10 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 
 	name := f.daemonFlags.name
 	if name == "" {
-		name = hostname() + "." + f.ifname
+		name = hostname() + "." + netdev.Name()
+	}
+	if !session.ValidName(name) {
+		return invalidName("--host-name", name)
 	}
 	h, err := host.New(host.Config{
 		Name: name, Software: version, IOUnits: f.iounits, Security: security,
@@ -131,7 +135,7 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 	if err != nil {
 		return usageError{err}
 	}
-	stop, err := f.serveStatus("host-"+f.ifname, func() any { return h.Status() }, hostMetrics(h), log)
+	stop, err := f.serveStatus("host-"+netdev.Name(), func() any { return h.Status() }, hostMetrics(h), log)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func iounitCommand() *cobra.Command {
 			if err := readConfig(cmd, f.config); err != nil {
 				return err
 			}
-			return explain(f.run(cmd.Context()))
+			return f.run(cmd.Context())
 		},
 	}
 	f.add(c)
@@ -70,6 +70,13 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	if f.maxHosts < 1 {
 		return usageError{fmt.Errorf("--max-hosts %d: must be at least 1", f.maxHosts)}
 	}
+	name := f.daemonFlags.name
+	if name == "" {
+		name = hostname()
+	}
+	if !session.ValidName(name) {
+		return invalidName("--name", name)
+	}
 	mcfg, err := f.messaging()
 	if err != nil {
 		return err
@@ -100,15 +107,6 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 		f.queues = defaultQueues(device.Limits().CompVectors)
 	}
 
-	var unit *iounit.Unit
-	ln, err := session.Listen(f.listen, session.ServerConfig{
-		Security: security, PeerTimeout: f.peerTimeout,
-		Rejected: func(remote net.Addr, err error) { unit.Rejected(remote, err) },
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, ln.Close()) }()
 	// The card is ours: no other I/O unit is at work on it.
 	if kind == lan.Macvtap {
 		removed, err := lan.CleanStale(nic, f.netns)
@@ -125,11 +123,7 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, restore()) }()
 
-	name := f.daemonFlags.name
-	if name == "" {
-		name = hostname()
-	}
-	unit, err = iounit.New(iounit.Config{
+	unit, err := iounit.New(iounit.Config{
 		Name: name, Software: version, Device: device,
 		OpenLAN: func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
 			return lan.Open(f.lan, lan.Config{NetNS: f.netns, MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
@@ -143,6 +137,14 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	ln, err := session.Listen(f.listen, session.ServerConfig{
+		Security: security, PeerTimeout: f.peerTimeout,
+		Rejected: unit.Rejected,
+	})
+	if err != nil {
+		return explainListen("--listen", err)
+	}
+	defer func() { err = errors.Join(err, ln.Close()) }()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	stop, err := f.serveStatus("iounit-"+port, func() any { return unit.Status() }, iounitMetrics(unit), log)
 	if err != nil {

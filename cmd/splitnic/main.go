@@ -5,13 +5,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"runtime"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -78,16 +76,3 @@ func group(c *cobra.Command) {
 // on top of those for the rest: a thread that wakes while every P is taken
 // waits for milliseconds.
 func moreProcs(n int) { runtime.GOMAXPROCS(runtime.NumCPU() + n) }
-
-// explain adds the cure to errors whose text does not have it.
-func explain(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("%w; another process has it: stop that one, or choose another --listen address or port", err)
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf("%w; this machine has no such address", err)
-	}
-	return err
-}

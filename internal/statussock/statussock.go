@@ -23,6 +23,10 @@ const Dir = "/run/splitnic"
 
 const suffix = ".sock"
 
+// ErrNobody is wrapped by errors of Read about a socket that is missing, or
+// left over.
+var ErrNobody = errors.New("no process serves")
+
 // Path is the socket of the daemon with that name, such as host-sn0.
 func Path(name string) string { return filepath.Join(Dir, name+suffix) }
 
@@ -91,7 +95,7 @@ func Read(ctx context.Context, path string) (json.RawMessage, error) {
 	resp, err := (&http.Client{Transport: t}).Do(req)
 	if err != nil {
 		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("status: no process serves %s", path)
+			return nil, fmt.Errorf("status: %w %s", ErrNobody, path)
 		}
 		return nil, fmt.Errorf("status from %s: %w", path, err)
 	}

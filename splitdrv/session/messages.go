@@ -52,7 +52,7 @@ type Hello struct {
 
 func (h *Hello) validate() error {
 	switch {
-	case !validName(h.Name):
+	case !ValidName(h.Name):
 		return invalid("name", h.Name, "must be 1 to %d letters, digits, '.', '_' or '-'", maxNameLength)
 	case len(h.Software) > maxText || text(h.Software) != h.Software:
 		return invalid("software", h.Software, "must be at most %d printable characters", maxText)
@@ -98,7 +98,7 @@ func (w *Welcome) validate(hello *Hello) error {
 	switch {
 	case !validWord(w.Session):
 		return invalid("session", w.Session, "must be a word")
-	case !validName(w.Name):
+	case !ValidName(w.Name):
 		return invalid("name", w.Name, "must be 1 to %d letters, digits, '.', '_' or '-'", maxNameLength)
 	case len(w.Software) > maxText || text(w.Software) != w.Software:
 		return invalid("software", w.Software, "must be at most %d printable characters", maxText)
@@ -254,9 +254,9 @@ func validateFeatures(features []string) error {
 	return nil
 }
 
-// validName reports whether s can name a machine, also in a trust entry, a log
-// and a metric's label.
-func validName(s string) bool { return validToken(s, maxNameLength) }
+// ValidName reports whether s can name a host or an I/O unit, also in a trust
+// entry, a log and a metric's label: 1 to 253 letters, digits, '.', '_' or '-'.
+func ValidName(s string) bool { return validToken(s, maxNameLength) }
 
 func validWord(s string) bool { return validToken(s, maxWord) }
 

@@ -24,7 +24,7 @@ func (t *Trust) Add(entry string) error {
 	if !named {
 		name, encoded = "", entry
 	}
-	if named && !validName(name) {
+	if named && !ValidName(name) {
 		return fmt.Errorf("trust entry: the name before %q must be 1 to %d letters, digits, '.', '_' or '-'", "=", maxNameLength)
 	}
 	f, err := ParseFingerprint(encoded)
@@ -116,7 +116,7 @@ func (t *Trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage) (id Id
 // certificateName is the first name in the certificate that can be one here.
 func certificateName(cert *x509.Certificate) string {
 	for _, name := range append([]string{cert.Subject.CommonName}, cert.DNSNames...) {
-		if validName(name) {
+		if ValidName(name) {
 			return name
 		}
 	}
