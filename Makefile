@@ -50,6 +50,10 @@ check: ## check format, vet, lint, shell scripts, module files
 	@scripts/setup.sh build test
 	@scripts/check
 
+.PHONY: bench
+bench: ## measure the messaging layer beside ib_write_bw, on Soft-RoCE
+	scripts/bench
+
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME (30s)
 	@scripts/fuzz
