@@ -25,7 +25,8 @@ func (f Fingerprint) String() string {
 // which could be a secret in the wrong place.
 func ParseFingerprint(s string) (Fingerprint, error) {
 	encoded, ok := strings.CutPrefix(s, fingerprintPrefix)
-	if !ok {
+	// The decoder skips line ends wherever they are.
+	if !ok || len(encoded) != base64.RawURLEncoding.EncodedLen(sha256.Size) {
 		return Fingerprint{}, errFingerprint
 	}
 	hash, err := base64.RawURLEncoding.Strict().DecodeString(encoded)
