@@ -128,7 +128,7 @@ func TestRDMAWire(t *testing.T) {
 		if pushed == 0 {
 			t.Errorf("no message to %s queue pair %d at %v: %v", kind, to.qpn, to.addr, f)
 		}
-		if data[to] && imm < 100 {
+		if data[to] && imm < 20 {
 			t.Errorf("%d writes with immediate data to queue pair %d at %v: %v", imm, to.qpn, to.addr, f)
 		}
 		t.Logf("%s queue pair %d at %v: %v", kind, to.qpn, to.addr, f)
