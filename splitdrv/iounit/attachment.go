@@ -146,7 +146,7 @@ func (a *attachment) wait(ctx context.Context, conn *messaging.Conn, port lan.In
 	select {
 	case <-ctx.Done():
 		if err = context.Cause(ctx); errors.Is(err, context.Canceled) {
-			code, err = session.CodeShuttingDown, errors.New("the I/O unit is shutting down")
+			code, err = session.CodeShuttingDown, errShuttingDown
 		}
 		reason = err.Error()
 	case <-a.s.Done():

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
@@ -61,11 +62,17 @@ func (u *Unit) Status() Status {
 	} else {
 		s.LAN = LANStatus{Up: l.Up, MTU: l.MTU, SpeedMbps: l.Speed}
 	}
+	// Without the lock, because the kernel is asked for each: nobody who comes
+	// or goes has to wait for that.
 	u.mu.Lock()
-	defer u.mu.Unlock()
+	macs := make(map[*attachment]protocol.MAC, len(u.hosts))
 	for _, a := range u.hosts {
+		macs[a] = a.mac
+	}
+	u.mu.Unlock()
+	for a, mac := range macs {
 		if h, ok := a.status(); ok {
-			h.MAC = a.mac.String()
+			h.MAC = mac.String()
 			s.Hosts = append(s.Hosts, h)
 		}
 	}

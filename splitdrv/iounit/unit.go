@@ -99,7 +99,14 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 	}
 	defer close(a.gone)
 	if err := u.enter(ctx, a); err != nil {
-		u.refuse(a, session.CodeFull, err)
+		code := session.CodeBusy
+		switch {
+		case errors.Is(err, errFull):
+			code = session.CodeFull
+		case errors.Is(err, context.Canceled):
+			code, err = session.CodeShuttingDown, errShuttingDown
+		}
+		u.refuse(a, code, err)
 		return
 	}
 	defer u.leave(a)
@@ -116,11 +123,16 @@ func (u *Unit) refuse(a *attachment, code session.Code, err error) {
 	}
 }
 
-var errReplaced = errors.New("the host opened a new session")
+var (
+	errFull         = errors.New("as many hosts are connected as there can be (--max-hosts)")
+	errReplaced     = errors.New("the host opened a new session")
+	errShuttingDown = errors.New("the I/O unit is shutting down")
+)
 
 // enter gives a its place among the hosts. A host that comes again, because it
 // was killed, or lost the connection and we have not noticed yet, takes the
-// place of its old session, which is ended first.
+// place of its old session, which is ended first. The latest comer wins, in
+// whatever order those who wait for the old session get their turn.
 func (u *Unit) enter(ctx context.Context, a *attachment) error {
 	for {
 		u.mu.Lock()
@@ -128,12 +140,15 @@ func (u *Unit) enter(ctx context.Context, a *attachment) error {
 		if old == nil {
 			defer u.mu.Unlock()
 			if len(u.hosts) >= u.cfg.MaxHosts {
-				return fmt.Errorf("%d hosts are connected, which is the limit (--max-hosts)", len(u.hosts))
+				return fmt.Errorf("%w: %d", errFull, len(u.hosts))
 			}
 			u.hosts[a.key] = a
 			return nil
 		}
 		u.mu.Unlock()
+		if old.since.After(a.since) {
+			return errReplaced
+		}
 		old.cancel(errReplaced)
 		select {
 		case <-old.gone:
@@ -149,7 +164,7 @@ func (u *Unit) leave(a *attachment) {
 	delete(u.hosts, a.key)
 }
 
-// takenMAC returns the name of another host with that address.
+// claimMAC makes mac the host's, unless another host has it.
 func (u *Unit) claimMAC(a *attachment, mac protocol.MAC) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
