@@ -1,0 +1,28 @@
+package messaging_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// TestSequenceWraps sends frames, inline and not, while the numbers of the
+// writes wrap around.
+func TestSequenceWraps(t *testing.T) {
+	n := fabrictest.New()
+	cfg := patient(messaging.Config{SendSlots: 12, Batch: 4, SignalEvery: 7})
+	a, b := newHalf(t, n, "a", cfg), newHalf(t, n, "b", cfg)
+	connect(t, a, b)
+	a.conn.StartAt(math.MaxUint32 - 500)
+	for _, h := range []*half{a, b} {
+		if err := h.conn.Start(h.ports); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := stream(deadline(t), a.wires[0], b.wires[0], randomSizes(1, 1000), 1500); err != nil {
+		t.Error(err)
+	}
+	settled(t, a, b)
+}
