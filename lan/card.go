@@ -90,7 +90,7 @@ func missing(h *netlink.Handle, nic, ns string) error {
 	if ns != "" {
 		where = "in network namespace " + ns
 	}
-	links, err := h.LinkList()
+	links, err := netns.Links(h)
 	if err != nil {
 		return fmt.Errorf("there is no network card %q %s: %w", nic, where, unix.ENODEV)
 	}

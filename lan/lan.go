@@ -92,9 +92,9 @@ type Interface interface {
 // Stats are a port's counters of frames from the card that the host did not
 // get.
 type Stats struct {
-	TooLong uint64 // longer than vnet.MaxFrame or than the slot
-	Invalid uint64 // could not be described by a virtio_net_hdr, or only by one that the host does not know
-	Dropped uint64 // no room in the kernel's queue
+	TooLong uint64 `json:"too_long"` // longer than vnet.MaxFrame or than the slot
+	Invalid uint64 `json:"invalid"` // could not be described by a virtio_net_hdr, or only by one that the host does not know
+	Dropped uint64 `json:"dropped"` // no room in the kernel's queue
 }
 
 // Kind is a back-end.

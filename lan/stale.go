@@ -23,7 +23,7 @@ func CleanStale(nic, ns string) ([]string, error) {
 		return nil, err
 	}
 	defer h.Close()
-	links, err := h.LinkList()
+	links, err := netns.Links(h)
 	if err != nil {
 		return nil, fmt.Errorf("listing network devices: %w", err)
 	}

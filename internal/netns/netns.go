@@ -97,6 +97,17 @@ func enter(ns string) error {
 	return nil
 }
 
+// Links lists the devices that h sees. A listing during which a device changed
+// can be wrong; it is done again.
+func Links(h *netlink.Handle) ([]netlink.Link, error) {
+	for {
+		links, err := h.LinkList()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return links, err
+		}
+	}
+}
+
 // Handle opens a route netlink handle that works in ns from any thread. The
 // caller closes it.
 func Handle(ns string) (*netlink.Handle, error) {

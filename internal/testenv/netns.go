@@ -81,7 +81,7 @@ func Links(t testing.TB, ns string) []string {
 	t.Helper()
 	var names []string
 	With(t, ns, func(h *netlink.Handle) error {
-		links, err := h.LinkList()
+		links, err := netns.Links(h)
 		for _, l := range links {
 			names = append(names, l.Attrs().Name)
 		}
