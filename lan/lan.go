@@ -93,8 +93,8 @@ type Interface interface {
 // get.
 type Stats struct {
 	TooLong uint64 `json:"too_long"` // longer than vnet.MaxFrame or than the slot
-	Invalid uint64 `json:"invalid"` // could not be described by a virtio_net_hdr, or only by one that the host does not know
-	Dropped uint64 `json:"dropped"` // no room in the kernel's queue
+	Invalid uint64 `json:"invalid"`  // could not be described by a virtio_net_hdr, or only by one that the host does not know
+	Dropped uint64 `json:"dropped"`  // no room in the kernel's queue
 }
 
 // Kind is a back-end.
