@@ -470,6 +470,16 @@ func TestNetnsOpenErrors(t *testing.T) {
 	if _, err := lan.Open("packet:"+nic, lan.Config{NetNS: s.unit, Offloads: vnet.CSUM}); !errors.Is(err, lan.ErrUnsupported) {
 		t.Errorf("packet sockets without TSO: %v", err)
 	}
+	own := testenv.Link(t, s.unit, nic).Attrs().HardwareAddr
+	for _, kind := range []string{"macvtap", "packet"} {
+		if _, err := lan.Open(kind+":"+nic, lan.Config{NetNS: s.unit, MAC: own, Offloads: vnet.AllOffloads}); !errors.Is(err, lan.ErrInUse) {
+			t.Errorf("%s: the card's own address: %v", kind, err)
+		}
+	}
+	other := s.open(t, "packet:"+nic, lan.Config{MAC: macC, Offloads: vnet.AllOffloads})
+	if err := other.SetMAC(own); !errors.Is(err, lan.ErrInUse) {
+		t.Errorf("the card's own address, later: %v", err)
+	}
 	a := s.open(t, nic, lan.Config{MAC: macA})
 	if _, err := lan.Open(nic, lan.Config{NetNS: s.unit, MAC: macA}); !errors.Is(err, lan.ErrInUse) {
 		t.Errorf("same address, same name: %v", err)

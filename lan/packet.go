@@ -33,7 +33,10 @@ var _ Interface = (*packetPort)(nil)
 // openPacket opens packet sockets on c and takes c over, also when it fails.
 func openPacket(c *card, cfg Config) (Interface, error) {
 	p := &packetPort{card: c, filter: receiveFilter{mac: cfg.MAC, allMulti: true}}
-	err := netns.Do(c.ns, func() error { return p.open(cfg.Queues) })
+	err := p.checkOwn(cfg.MAC)
+	if err == nil {
+		err = netns.Do(c.ns, func() error { return p.open(cfg.Queues) })
+	}
 	if err == nil {
 		_, err = p.SetOffloads(cfg.Offloads)
 	}
@@ -41,6 +44,19 @@ func openPacket(c *card, cfg Config) (Interface, error) {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
+}
+
+// checkOwn refuses the card's own address: the host would get, and could answer,
+// what is meant for the I/O unit itself. The kernel does the same for macvtaps.
+func (p *packetPort) checkOwn(mac net.HardwareAddr) error {
+	link, err := p.handle.LinkByIndex(p.index)
+	if err != nil {
+		return fmt.Errorf("looking up %s: %w", p.nic, err)
+	}
+	if slices.Equal(link.Attrs().HardwareAddr, mac) {
+		return fmt.Errorf("MAC address %v: %w: it is that of %s itself", mac, ErrInUse, p.nic)
+	}
+	return nil
 }
 
 // open opens n sockets in the current namespace. Until all share the frames
@@ -157,7 +173,7 @@ func (p *packetPort) Queues() []Queue {
 // SetMAC implements Interface.
 func (p *packetPort) SetMAC(mac net.HardwareAddr) error {
 	return p.do(fmt.Sprintf("setting MAC address %v", mac), func() error {
-		if err := checkMAC(mac); err != nil {
+		if err := errors.Join(checkMAC(mac), p.checkOwn(mac)); err != nil {
 			return err
 		}
 		f := p.filter
