@@ -318,6 +318,9 @@ func (h *Host) onRequest(conn *messaging.Conn, t protocol.CfgType, data []byte) 
 		l, err := protocol.DecodeLinkState(data)
 		return apply("link state", err, func() error {
 			h.cfg.Log.Info("link state", "up", l.Up, "mbit_s", l.Speed)
+			h.mu.Lock()
+			h.welcome.Link = session.Link{Up: l.Up, SpeedMbps: l.Speed}
+			h.mu.Unlock()
 			return h.setCarrier(l.Up)
 		})
 	case protocol.CfgMTU:

@@ -385,8 +385,11 @@ func TestHostFollowsItsIOUnit(t *testing.T) {
 
 	w.card.change(func(s *lan.LinkState) { s.Up = false })
 	d.down(t)
-	w.card.change(func(s *lan.LinkState) { s.Up = true })
+	w.card.change(func(s *lan.LinkState) { s.Up, s.Speed = true, 25000 })
 	d.up(t)
+	if got := h.Status().IOUnit.SpeedMbps; got != 25000 {
+		t.Errorf("the status says %d Mbit/s", got)
+	}
 	w.card.change(func(s *lan.LinkState) { s.MTU = 9000 })
 	d.await(t, "the MTU of the card", func() bool { return d.mtu == 9000 })
 	w.card.change(func(s *lan.LinkState) { s.MTU = 16000 })
