@@ -45,8 +45,9 @@ func (q *Queue) TooLong() uint64 { return q.tooLong.Load() }
 // the end cannot be told from one that was cut off.
 //
 // It returns unix.EAGAIN, bare, when there is no frame; vnet.ErrTooLong when
-// there was one that did not fit and is now dropped; net.ErrClosed after
-// Close; unix.EBADFD when the device has been deleted from under the queue.
+// there was one that did not fit and is now dropped; vnet.ErrInvalid when there
+// was one whose segmentation the header has no word for, dropped too;
+// net.ErrClosed after Close; unix.EBADFD when the device has been deleted from under the queue.
 //
 // borrowed: slot, for the call.
 func (q *Queue) ReadFrame(slot []byte) ([]byte, error) {
@@ -75,6 +76,8 @@ func (q *Queue) ReadFrame(slot []byte) ([]byte, error) {
 	switch {
 	case errno == unix.EAGAIN:
 		return nil, errAgain
+	case errno == unix.EINVAL:
+		return nil, vnet.ErrInvalid
 	case errno != 0:
 		return nil, errno
 	case int(n) == len(data):

@@ -10,6 +10,7 @@ import (
 var (
 	ErrShort      = errors.New("frame is shorter than its virtio and Ethernet headers")
 	ErrTooLong    = errors.New("frame is longer than 65535 bytes or than the buffer")
+	ErrInvalid    = errors.New("frame cannot be described by a virtio header")
 	ErrFlags      = errors.New("virtio header has unknown flags")
 	ErrCsum       = errors.New("virtio header places the checksum outside the packet")
 	ErrGSOType    = errors.New("virtio header has an unknown segmentation type")

@@ -109,6 +109,7 @@ func trafficMetrics(emit emit, peer string, s *messaging.Stats) {
 		count(descBytes, c.TxBytes, peer, q, "tx")
 		count(descBytes, c.RxBytes, peer, q, "rx")
 		count(descDropped, c.TxTooLong, "too_long", peer, q, "tx")
+		count(descDropped, c.TxInvalid, "invalid", peer, q, "tx")
 		count(descDropped, c.RxDropped, "port", peer, q, "rx")
 		count(descDropped, c.RxOverMTU, "over_mtu", peer, q, "rx")
 		count(descWaits, c.TxNoCredit, "credit", peer, q, "tx")

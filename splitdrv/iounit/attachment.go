@@ -59,7 +59,11 @@ func (a *attachment) run(ctx context.Context) error {
 	}
 	queues := min(a.hello.Queues, u.cfg.MaxQueues)
 	port, err := u.cfg.OpenLAN(net.HardwareAddr(mac[:]), queues)
-	if err != nil {
+	switch {
+	case errors.Is(err, lan.ErrInUse), errors.Is(err, lan.ErrUnsupported):
+		u.refuse(a, session.CodePolicy, err)
+		return nil
+	case err != nil:
 		u.refuse(a, session.CodeBusy, err)
 		return nil
 	}

@@ -121,7 +121,7 @@ func pageUp(n int) int { return (n + 4095) &^ 4095 }
 func (ch *channel) stats() ChannelStats {
 	t, r := &ch.tx.count, &ch.rx.count
 	s := ChannelStats{
-		TxFrames: t.frames.Load(), TxBytes: t.bytes.Load(), TxTooLong: t.tooLong.Load(),
+		TxFrames: t.frames.Load(), TxBytes: t.bytes.Load(), TxTooLong: t.tooLong.Load(), TxInvalid: t.invalid.Load(),
 		TxPosts: t.posts.Load(), TxNoCredit: t.noCredit.Load(), TxNoSlot: t.noSlot.Load(),
 		Solicited: t.solicited.Load(), TxSignaled: t.signaled.Load(), TxInline: t.inline.Load(),
 		RxFrames: r.frames.Load(), RxBytes: r.bytes.Load(), RxDropped: r.dropped.Load(),

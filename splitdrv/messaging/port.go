@@ -13,7 +13,8 @@ type Port interface {
 	// that goes down like that, which is no end.
 	FD() int
 	// ReadFrame reads one frame into slot and returns the part of slot that
-	// holds it. A frame that is too long is dropped with vnet.ErrTooLong.
+	// holds it. A frame that is too long is dropped with vnet.ErrTooLong,
+	// one that the header cannot describe with vnet.ErrInvalid.
 	ReadFrame(slot []byte) ([]byte, error)
 	// WriteFrame writes one frame. It keeps nothing of it.
 	WriteFrame(frame []byte) error

@@ -162,6 +162,10 @@ func (s *sender) read() (want, error) {
 		s.slots.Put(slot)
 		s.count.tooLong.Add(1)
 		return wantNothing, nil
+	case err == vnet.ErrInvalid:
+		s.slots.Put(slot)
+		s.count.invalid.Add(1)
+		return wantNothing, nil
 	default:
 		s.slots.Put(slot)
 		return wantNothing, fmt.Errorf("read a frame from queue %d of the netdevice: %w", s.ch.number, err)

@@ -12,6 +12,7 @@ type ChannelStats struct {
 	TxFrames     uint64 `json:"tx_frames"`
 	TxBytes      uint64 `json:"tx_bytes"`    // with the virtio_net_hdr
 	TxTooLong    uint64 `json:"tx_too_long"` // dropped: fits no pool, or not the slot
+	TxInvalid    uint64 `json:"tx_invalid"`  // dropped: the port could not describe it
 	TxPosts      uint64 `json:"tx_posts"`    // doorbells
 	TxNoCredit   uint64 `json:"tx_no_credit"`
 	TxNoSlot     uint64 `json:"tx_no_slot"`
@@ -45,7 +46,7 @@ type Stats struct {
 }
 
 type txCounters struct {
-	frames, bytes, tooLong, posts, noCredit, noSlot, solicited, signaled, inline atomic.Uint64
+	frames, bytes, tooLong, invalid, posts, noCredit, noSlot, solicited, signaled, inline atomic.Uint64
 }
 
 type rxCounters struct {
