@@ -29,6 +29,7 @@ type daemonFlags struct {
 	netns                  string
 	timeout, retry         uint8
 	keepAlive, peerTimeout time.Duration
+	handshakeTimeout       time.Duration
 	spin                   time.Duration
 	statusSocket, metrics  string
 	logLevel, logFormat    string
@@ -44,6 +45,7 @@ func (d *daemonFlags) add(c *cobra.Command) {
 	f.Uint8Var(&d.retry, "qp-retries", 6, "queue-pair retries, 1 to 6")
 	f.DurationVar(&d.keepAlive, "keep-alive", 250*time.Millisecond, "interval of keep-alives on an idle session")
 	f.DurationVar(&d.peerTimeout, "peer-timeout", time.Second, "silence after which the other half is taken for dead")
+	f.DurationVar(&d.handshakeTimeout, "handshake-timeout", 10*time.Second, "time to open a session, the making of queue pairs included")
 	f.DurationVar(&d.spin, "spin", 0, "time to poll before sleeping; costs a processor, saves some microseconds")
 	f.StringVar(&d.statusSocket, "status-socket", "", "unix socket for `splitnic status` (default: in "+statussock.Dir+")")
 	f.StringVar(&d.metrics, "metrics", "", "serve Prometheus metrics on this address, such as :9580")
@@ -83,6 +85,9 @@ func (d *daemonFlags) messaging() (messaging.Config, error) {
 	}
 	if d.keepAlive <= 0 || d.peerTimeout <= d.keepAlive {
 		return messaging.Config{}, usageError{fmt.Errorf("--peer-timeout %v must exceed --keep-alive %v, which must be above 0", d.peerTimeout, d.keepAlive)}
+	}
+	if d.handshakeTimeout <= 0 {
+		return messaging.Config{}, usageError{fmt.Errorf("--handshake-timeout %v: must be above 0", d.handshakeTimeout)}
 	}
 	return messaging.Config{
 		Timing:    fabric.Timing{Timeout: d.timeout, RetryCount: d.retry},

@@ -23,6 +23,8 @@ type finding struct {
 	Status string `json:"status"` // ok, warning or error
 	Found  string `json:"found"`
 	Cure   string `json:"cure,omitempty"`
+
+	status int // that the process ends with, of an error
 }
 
 type report []finding
@@ -35,18 +37,32 @@ func (r *report) warn(check, found, cure string) {
 	*r = append(*r, finding{Check: check, Status: "warning", Found: found, Cure: cure})
 }
 
-func (r *report) fail(check, found, cure string) {
-	*r = append(*r, finding{Check: check, Status: "error", Found: found, Cure: cure})
+// missing reports something that has to be there, and forbidden something that
+// this process may not do.
+func (r *report) missing(check, found, cure string) {
+	*r = append(*r, finding{Check: check, Status: "error", Found: found, Cure: cure, status: exitMissing})
 }
 
-func (r report) errors() int {
-	n := 0
+func (r *report) forbidden(check, found, cure string) {
+	*r = append(*r, finding{Check: check, Status: "error", Found: found, Cure: cure, status: exitPermission})
+}
+
+// err says how many checks failed, with the exit status of the first.
+func (r report) err() error {
+	failed, status := 0, 0
 	for _, f := range r {
-		if f.Status == "error" {
-			n++
+		if f.Status != "error" {
+			continue
 		}
+		if failed == 0 {
+			status = f.status
+		}
+		failed++
 	}
-	return n
+	if failed == 0 {
+		return nil
+	}
+	return exitError{code: status, err: fmt.Errorf("doctor: %d of %d checks failed", failed, len(r))}
 }
 
 func (r report) print(w io.Writer) {
@@ -85,10 +101,7 @@ func doctorCommand() *cobra.Command {
 			} else {
 				r.print(cmd.OutOrStdout())
 			}
-			if n := r.errors(); n > 0 {
-				return exitError{code: exitMissing, err: fmt.Errorf("doctor: %d of %d checks failed", n, len(r))}
-			}
-			return nil
+			return r.err()
 		},
 	}
 	c.Flags().StringVar(&device, "device", "", "RDMA device to examine (default: all)")
@@ -114,13 +127,13 @@ func checkTUN(r *report) {
 	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		r.fail("tun", "/dev/net/tun is missing", "modprobe tun (in a container, pass the device in)")
+		r.missing("tun", "/dev/net/tun is missing", "modprobe tun (in a container, pass the device in)")
 		return
 	case errors.Is(err, os.ErrPermission):
-		r.fail("tun", "/dev/net/tun: "+err.Error(), "run as root or with CAP_NET_ADMIN")
+		r.forbidden("tun", "/dev/net/tun: "+err.Error(), "run as root or with CAP_NET_ADMIN")
 		return
 	case err != nil:
-		r.fail("tun", err.Error(), "modprobe tun")
+		r.missing("tun", err.Error(), "modprobe tun")
 		return
 	}
 	defer f.Close()
@@ -160,7 +173,7 @@ func checkCapabilities(r *report) (ipcLock bool) {
 		}
 	}
 	if len(missing) > 0 {
-		r.fail("capabilities", "missing "+strings.Join(missing, ", "), "run as root, or give the service AmbientCapabilities="+strings.Join(missing, " "))
+		r.forbidden("capabilities", "missing "+strings.Join(missing, ", "), "run as root, or give the service AmbientCapabilities="+strings.Join(missing, " "))
 		return has(unix.CAP_IPC_LOCK)
 	}
 	r.ok("capabilities", "CAP_NET_ADMIN, CAP_NET_RAW, CAP_IPC_LOCK")
@@ -179,7 +192,7 @@ func checkMemlock(r *report, ipcLock bool) {
 	case ipcLock:
 		r.ok("locked memory", "the limit of %d KiB does not bind a process with CAP_IPC_LOCK", limit>>10)
 	case limit < sessionMemory:
-		r.fail("locked memory", fmt.Sprintf("the limit is %d KiB; a session registers about %d MiB for each queue", limit>>10, sessionMemory>>20),
+		r.forbidden("locked memory", fmt.Sprintf("the limit is %d KiB; a session registers about %d MiB for each queue", limit>>10, sessionMemory>>20),
 			"LimitMEMLOCK=infinity in the service, `ulimit -l unlimited`, or CAP_IPC_LOCK")
 	default:
 		r.ok("locked memory", "%d MiB, enough for about %d queues", limit>>20, limit/sessionMemory)
@@ -189,7 +202,7 @@ func checkMemlock(r *report, ipcLock bool) {
 func checkDevices(r *report, only string, hint verbs.GIDHint) {
 	devices, err := verbs.Devices()
 	if err != nil {
-		r.fail("devices", err.Error(), "modprobe ib_uverbs, and the driver of the adapter")
+		r.missing("devices", err.Error(), "modprobe ib_uverbs, and the driver of the adapter")
 		return
 	}
 	found := false
@@ -202,13 +215,13 @@ func checkDevices(r *report, only string, hint verbs.GIDHint) {
 	switch {
 	case found:
 	case len(devices) == 0:
-		r.fail("devices", "no RDMA device", "load the adapter's driver, or for Soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0")
+		r.missing("devices", "no RDMA device", "load the adapter's driver, or for Soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0")
 	default:
 		names := make([]string, len(devices))
 		for i, d := range devices {
 			names[i] = d.Name
 		}
-		r.fail("devices", fmt.Sprintf("no RDMA device %q", only), "there are: "+strings.Join(names, ", "))
+		r.missing("devices", fmt.Sprintf("no RDMA device %q", only), "there are: "+strings.Join(names, ", "))
 	}
 }
 
@@ -216,7 +229,7 @@ func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
 	name := info.Name
 	dev, err := verbs.Open(name, verbs.WithGIDHint(hint))
 	if err != nil {
-		r.fail(name, err.Error(), "")
+		r.missing(name, err.Error(), "")
 		return
 	}
 	defer dev.Close()
@@ -225,13 +238,13 @@ func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
 		orNone(info.Driver), orNone(strings.Join(info.Netdevs, " ")), a.CompVectors, a.MaxQPWR)
 	ports, err := dev.Ports()
 	if err != nil {
-		r.fail(name, err.Error(), "")
+		r.missing(name, err.Error(), "")
 		return
 	}
 	for _, p := range ports {
 		switch {
 		case p.State != verbs.PortActive:
-			r.fail(name, p.String(), "set the netdevice or the cable up")
+			r.missing(name, p.String(), "set the netdevice or the cable up")
 		case p.ActiveMTU < 4096 && info.Driver == "rdma_rxe":
 			r.warn(name, p.String(), "Soft-RoCE halves its throughput with small packets: give the netdevice an MTU of 4200 or more")
 		case p.ActiveMTU < p.MaxMTU:
@@ -241,7 +254,7 @@ func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
 		}
 	}
 	if _, why, err := dev.ChooseGID(); err != nil {
-		r.fail(name, err.Error(), "")
+		r.missing(name, err.Error(), "")
 	} else {
 		r.ok(name, "GID %s", why)
 	}

@@ -129,7 +129,7 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 	h, err := host.New(host.Config{
 		Name: name, Software: version, IOUnits: f.iounits, Security: security,
 		Device: device, Netdev: host.TAP(netdev), MAC: mac, MaxMTU: f.maxMTU, Offloads: offloads,
-		Messaging: mcfg, Log: log,
+		Messaging: mcfg, HandshakeTimeout: f.handshakeTimeout, Log: log,
 		OnState: func(s host.State) { notify("STATUS=" + string(s)) },
 	})
 	if err != nil {

@@ -138,7 +138,7 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 		return err
 	}
 	ln, err := session.Listen(f.listen, session.ServerConfig{
-		Security: security, PeerTimeout: f.peerTimeout,
+		Security: security, PeerTimeout: f.peerTimeout, HandshakeTimeout: f.handshakeTimeout,
 		Rejected: unit.Rejected,
 	})
 	if err != nil {

@@ -33,6 +33,8 @@ type Config struct {
 	// Messaging is the template for each session. Device, Queues (the
 	// netdevice's are wanted), MTU and OnRequest are set here.
 	Messaging messaging.Config
+	// HandshakeTimeout is as in session.ClientConfig.
+	HandshakeTimeout time.Duration
 	// RetryMin and RetryMax bound the pause after all I/O units failed, which
 	// doubles each time until a session has lasted RetryMax; default 100 ms
 	// and 5 s.
@@ -175,7 +177,7 @@ func (h *Host) ever() int {
 // attach runs one session with the I/O unit at addr, from beginning to end,
 // and reports whether it was ever established.
 func (h *Host) attach(ctx context.Context, addr string) (established bool, err error) {
-	c, err := session.Dial(ctx, addr, session.ClientConfig{Security: h.cfg.Security, PeerTimeout: h.cfg.Messaging.PeerTimeout})
+	c, err := session.Dial(ctx, addr, session.ClientConfig{Security: h.cfg.Security, PeerTimeout: h.cfg.Messaging.PeerTimeout, HandshakeTimeout: h.cfg.HandshakeTimeout})
 	if err != nil {
 		return false, err
 	}
