@@ -12,37 +12,37 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Device is a TAP device with one or more queues.
+// Device is a TAP device with one or more queues. It may be renamed, and moved
+// to another network namespace, while it is open.
 type Device struct {
-	name   string
+	name   string // when it was made, as is index
 	index  int
 	plain  bool
 	queues []*Queue
-	handle *netlink.Handle // works in the device's namespace
 
 	mu       sync.Mutex // guards what follows, and ioctls against Close
 	closed   bool
 	offloads vnet.Offloads
+	place    place
 }
 
 // Name returns the device's name at the time it was made.
 func (d *Device) Name() string { return d.name }
 
-// Index returns the interface index in the device's network namespace.
+// Index returns the device's interface index at the time it was made.
 func (d *Device) Index() int { return d.index }
 
 // Queues returns the device's queues. The slice belongs to the device.
 func (d *Device) Queues() []*Queue { return d.queues }
 
-// configure finds the fresh device and gives it its attributes.
+// configure gives the fresh device its attributes.
 func (d *Device) configure(cfg Config) error {
-	link, err := d.handle.LinkByName(d.name)
+	err := d.netlink(fmt.Sprintf("setting the queue length to %d", cfg.TxQueueLen), func(h *netlink.Handle, l netlink.Link) error {
+		d.index = l.Attrs().Index
+		return h.LinkSetTxQLen(l, cfg.TxQueueLen)
+	})
 	if err != nil {
-		return fmt.Errorf("finding %s: %w", d.name, err)
-	}
-	d.index = link.Attrs().Index
-	if err := d.handle.LinkSetTxQLen(link, cfg.TxQueueLen); err != nil {
-		return fmt.Errorf("setting the queue length to %d: %w", cfg.TxQueueLen, err)
+		return err
 	}
 	if cfg.MAC != nil {
 		if err := d.SetMAC(cfg.MAC); err != nil {
@@ -58,11 +58,6 @@ func (d *Device) configure(cfg Config) error {
 		return nil
 	}
 	return d.SetGSOMaxSize(vnet.GSOMaxSize)
-}
-
-// link returns what netlink needs to know to address the device.
-func (d *Device) link() netlink.Link {
-	return &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: d.name, Index: d.index}}
 }
 
 // do runs fn on the open device and wraps its error.
@@ -91,33 +86,33 @@ func (d *Device) SetCarrier(on bool) error {
 
 // Up sets the device administratively up; frames flow once it has carrier too.
 func (d *Device) Up() error {
-	return d.do("setting up", func() error { return d.handle.LinkSetUp(d.link()) })
+	return d.netlink("setting up", func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetUp(l) })
 }
 
 // SetMAC sets the hardware address.
 func (d *Device) SetMAC(mac net.HardwareAddr) error {
-	return d.do(fmt.Sprintf("setting MAC address %v", mac), func() error {
+	return d.netlink(fmt.Sprintf("setting MAC address %v", mac), func(h *netlink.Handle, l netlink.Link) error {
 		if len(mac) != 6 {
 			return fmt.Errorf("the address has %d bytes instead of 6", len(mac))
 		}
 		if mac[0]&1 != 0 {
 			return errors.New("this is a group address; a device's has an even first byte")
 		}
-		return d.handle.LinkSetHardwareAddr(d.link(), mac)
+		return h.LinkSetHardwareAddr(l, mac)
 	})
 }
 
 // SetMTU sets the MTU in bytes.
 func (d *Device) SetMTU(mtu int) error {
-	return d.do(fmt.Sprintf("setting MTU %d", mtu), func() error { return d.handle.LinkSetMTU(d.link(), mtu) })
+	return d.netlink(fmt.Sprintf("setting MTU %d", mtu), func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetMTU(l, mtu) })
 }
 
 // SetGSOMaxSize bounds the super-frames that the network stack hands to the
 // device, in bytes. Kernels that cannot be told segment by themselves what is
 // over 64 KiB; what is left over vnet.MaxFrame is dropped and counted.
 func (d *Device) SetGSOMaxSize(size int) error {
-	return d.do(fmt.Sprintf("setting gso_max_size %d", size), func() error {
-		err := d.handle.LinkSetGSOMaxSize(d.link(), size)
+	return d.netlink(fmt.Sprintf("setting gso_max_size %d", size), func(h *netlink.Handle, l netlink.Link) error {
+		err := h.LinkSetGSOMaxSize(l, size)
 		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
 			return nil
 		}
@@ -174,12 +169,9 @@ func (d *Device) MTU() (int, error) {
 
 func (d *Device) attrs(what string) (*netlink.LinkAttrs, error) {
 	var a *netlink.LinkAttrs
-	err := d.do(what, func() error {
-		link, err := d.handle.LinkByIndex(d.index)
-		if err == nil {
-			a = link.Attrs()
-		}
-		return err
+	err := d.netlink(what, func(_ *netlink.Handle, l netlink.Link) error {
+		a = l.Attrs()
+		return nil
 	})
 	return a, err
 }
@@ -187,7 +179,7 @@ func (d *Device) attrs(what string) (*netlink.LinkAttrs, error) {
 // Enslave makes the device a port of the bridge with the given interface index
 // in its network namespace.
 func (d *Device) Enslave(bridge int) error {
-	return d.do("enslaving", func() error { return d.handle.LinkSetMasterByIndex(d.link(), bridge) })
+	return d.netlink("enslaving", func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetMasterByIndex(l, bridge) })
 }
 
 // Close closes the queues and with them removes the device. Workers have to
@@ -203,7 +195,7 @@ func (d *Device) Close() error {
 	for _, q := range d.queues {
 		errs = append(errs, q.Close())
 	}
-	d.handle.Close()
+	d.place.close()
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("closing %s: %w", d.name, err)
 	}

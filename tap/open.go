@@ -62,12 +62,8 @@ func open(cfg Config, plain bool) (*Device, error) {
 	if cfg.Queues < 0 || cfg.Queues > maxQueues {
 		return fail(fmt.Errorf("%d queues: between 1 and %d are possible", cfg.Queues, maxQueues))
 	}
-	h, err := netns.Handle(cfg.NetNS)
-	if err != nil {
-		return fail(err)
-	}
-	d := &Device{handle: h, plain: plain}
-	err = netns.Do(cfg.NetNS, func() error {
+	d := &Device{plain: plain}
+	err := netns.Do(cfg.NetNS, func() error {
 		if plain {
 			return d.attachPlain(cfg)
 		}
@@ -169,7 +165,7 @@ func (d *Device) explain(name string, err error) error {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w (needs CAP_NET_ADMIN)", err)
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EINVAL):
-		link, e := d.handle.LinkByName(name)
+		link, e := netlink.LinkByName(name) // in the current namespace, where attach runs
 		if e != nil {
 			return err
 		}

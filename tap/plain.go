@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/songgao/water"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/vnet"
@@ -24,7 +25,7 @@ func OpenPlain(cfg Config) (*Device, error) {
 // attachPlain is attach for a plain device.
 func (d *Device) attachPlain(cfg Config) error {
 	// The library joins a device that exists; we never do.
-	if link, err := d.handle.LinkByName(cfg.Name); err == nil {
+	if link, err := netlink.LinkByName(cfg.Name); err == nil {
 		return fmt.Errorf("%w: %s", ErrExists, describe(link))
 	}
 	name := cfg.Name

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/internal/testenv"
@@ -26,6 +27,7 @@ import (
 // site is a host, an I/O unit and a LAN on this kernel, each in a network
 // namespace of its own, with a fabric in memory between the halves.
 type site struct {
+	world                 *world
 	hostNS, unitNS, lanNS string
 	netdev                *tap.Device
 	host                  *host.Host
@@ -47,7 +49,7 @@ func newQueuedSite(t *testing.T, kind string, mtu, wanted, granted int) *site {
 	testenv.NeedTUN(t)
 	testenv.NeedTools(t, "ping")
 	w := newWorld(t)
-	s := &site{hostNS: testenv.NetNS(t), unitNS: testenv.NetNS(t), lanNS: testenv.NetNS(t)}
+	s := &site{world: w, hostNS: testenv.NetNS(t), unitNS: testenv.NetNS(t), lanNS: testenv.NetNS(t)}
 	testenv.Veth(t, s.unitNS, "eth1", s.lanNS, "lan0")
 	for ns, name := range map[string]string{s.unitNS: "eth1", s.lanNS: "lan0"} {
 		testenv.With(t, ns, func(h *netlink.Handle) error {
@@ -324,4 +326,46 @@ func TestNetnsPortDeleted(t *testing.T) {
 	})
 	testenv.Eventually(t, func() bool { return s.host.Status().Sessions == 2 && s.carrier(t)() }, "no new session")
 	testenv.Run(t, s.hostNS, "ping", "-c", "2", "-i", "0.01", "-W", "10", lanAddr)
+}
+
+// TestNetnsMoved renames the host's netdevice and moves it to another network
+// namespace, as `ip link set sn0 netns NAME` does: it still follows the card,
+// and the next session uses it.
+func TestNetnsMoved(t *testing.T) {
+	s := newSite(t, "macvtap", 1500)
+	elsewhere := testenv.NetNS(t)
+	var fd int
+	err := netns.Do(elsewhere, func() (err error) {
+		fd, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	testenv.With(t, s.hostNS, func(h *netlink.Handle) error {
+		l := testenv.Link(t, s.hostNS, "sn0")
+		return errors.Join(h.LinkSetDown(l), h.LinkSetName(l, "lan7"), h.LinkSetNsFd(l, fd))
+	})
+	testenv.Up(t, elsewhere, "lan7")
+	testenv.Address(t, elsewhere, "lan7", "10.78.0.2/24")
+	mtu := func(mtu int) {
+		t.Helper()
+		testenv.With(t, s.unitNS, func(h *netlink.Handle) error {
+			return h.LinkSetMTU(testenv.Link(t, s.unitNS, "eth1"), mtu)
+		})
+		testenv.Eventually(t, func() bool { return testenv.Link(t, elsewhere, "lan7").Attrs().MTU == mtu }, "lan7 does not follow to MTU %d", mtu)
+	}
+	mtu(1400)
+	testenv.Run(t, elsewhere, "ping", "-c", "2", "-i", "0.01", "-W", "10", lanAddr)
+	s.world.fabric.Cut("alpha")
+	// Something has to be sent for the queue pair to fail; it gets no answer.
+	_ = testenv.Command(t, elsewhere, "ping", "-c", "1", "-W", "1", lanAddr).Run()
+	s.world.fabric.Heal("alpha")
+	testenv.Eventually(t, func() bool {
+		st := s.host.Status()
+		return st.Sessions > 1 && st.State == host.Connected
+	}, "no new session")
+	mtu(1300)
+	testenv.Run(t, elsewhere, "ping", "-c", "2", "-i", "0.01", "-W", "10", lanAddr)
 }
