@@ -41,17 +41,22 @@ func openNodesHere(name string, index, n int) ([]int, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, os.NewSyscallError("mount private", err)
 	}
-	// The new mounts cover existing directories, for this thread only.
-	const sys, dev = "/sys", "/dev"
+	// The new file system covers an existing directory, for this thread only.
+	// sysfs goes below it: on /sys, where the same one may be mounted already,
+	// the kernel would refuse it with EBUSY.
+	const dev, sys = "/dev", "/dev/sys"
+	if err := unix.Mount("tmpfs", dev, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "size=64k,mode=700"); err != nil {
+		return nil, os.NewSyscallError("mount tmpfs", err)
+	}
+	if err := unix.Mkdir(sys, 0o700); err != nil {
+		return nil, os.NewSyscallError("mkdir", err)
+	}
 	if err := unix.Mount("sysfs", sys, "sysfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return nil, os.NewSyscallError("mount sysfs", err)
 	}
 	number, err := deviceNumber(filepath.Join(sys, "class/net", name, fmt.Sprintf("tap%d", index), "dev"))
 	if err != nil {
 		return nil, err
-	}
-	if err := unix.Mount("tmpfs", dev, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "size=64k,mode=700"); err != nil {
-		return nil, os.NewSyscallError("mount tmpfs", err)
 	}
 	node := filepath.Join(dev, "tap")
 	if err := unix.Mknod(node, unix.S_IFCHR|0o600, int(number)); err != nil {

@@ -1,0 +1,206 @@
+package halves
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// netdev is a host's netdevice without a kernel behind it.
+type netdev struct {
+	port *porttest.Port
+	wire *porttest.Wire
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced at every change
+	carrier bool
+	raised  int // times the carrier was given
+	mac     string
+	mtu     int
+	active  int
+	// onCarrier, if set, is called before the carrier changes.
+	onCarrier func(up bool)
+}
+
+func newNetdev(t *testing.T) *netdev {
+	p, w := porttest.New(t, 1<<20)
+	return &netdev{port: p, wire: w, changed: make(chan struct{})}
+}
+
+func (d *netdev) set(f func()) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+	close(d.changed)
+	d.changed = make(chan struct{})
+	return nil
+}
+
+func (d *netdev) Name() string                                       { return "test0" }
+func (d *netdev) Ports() []messaging.Port                            { return []messaging.Port{d.port} }
+func (d *netdev) SetActive(n int) error                              { return d.set(func() { d.active = n }) }
+func (d *netdev) SetMAC(mac net.HardwareAddr) error                  { return d.set(func() { d.mac = mac.String() }) }
+func (d *netdev) SetMTU(mtu int) error                               { return d.set(func() { d.mtu = mtu }) }
+func (d *netdev) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) { return o, nil }
+
+func (d *netdev) SetCarrier(up bool) error {
+	d.mu.Lock()
+	hook := d.onCarrier
+	d.mu.Unlock()
+	if hook != nil {
+		hook(up)
+	}
+	return d.set(func() {
+		d.carrier = up
+		if up {
+			d.raised++
+		}
+	})
+}
+
+// await waits until cond holds of the device.
+func (d *netdev) await(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	late := time.After(30 * time.Second)
+	for {
+		d.mu.Lock()
+		ok, changed := cond(), d.changed
+		d.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late:
+			t.Fatalf("waited in vain for %s: carrier %v, mac %s, mtu %d", what, d.carrier, d.mac, d.mtu)
+		}
+	}
+}
+
+func (d *netdev) up(t *testing.T) {
+	t.Helper()
+	d.await(t, "carrier", func() bool { return d.carrier })
+}
+func (d *netdev) down(t *testing.T) {
+	t.Helper()
+	d.await(t, "no carrier", func() bool { return !d.carrier })
+}
+
+var _ host.Netdevice = (*netdev)(nil)
+
+// card is a network card without a kernel behind it: every port that is
+// opened on it is a wire of its own.
+type card struct {
+	t     *testing.T
+	mu    sync.Mutex
+	state lan.LinkState
+	watch map[*lanPort]chan lan.LinkState
+	ports map[string]*lanPort // by MAC address
+	opens int
+}
+
+func newCard(t *testing.T) *card {
+	return &card{
+		t: t, state: lan.LinkState{Up: true, MTU: 1500, Speed: 10000},
+		watch: map[*lanPort]chan lan.LinkState{}, ports: map[string]*lanPort{},
+	}
+}
+
+func (c *card) open(mac net.HardwareAddr, _ int) (lan.Interface, error) {
+	p, w := porttest.New(c.t, 1<<20)
+	lp := &lanPort{card: c, queue: p, wire: w, mac: mac}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ports[mac.String()] = lp
+	c.opens++
+	return lp, nil
+}
+
+func (c *card) link() (lan.LinkState, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state, nil
+}
+
+// change changes the state of the card and tells those who watch it.
+func (c *card) change(f func(*lan.LinkState)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.state)
+	for _, w := range c.watch {
+		w <- c.state
+	}
+}
+
+func (c *card) wire(mac string) *porttest.Wire {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ports[mac].wire
+}
+
+func (c *card) open1() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.ports)
+}
+
+// lanPort is one host's port on the card.
+type lanPort struct {
+	card  *card
+	queue *porttest.Port
+	wire  *porttest.Wire
+	mac   net.HardwareAddr
+}
+
+func (p *lanPort) Name() string                      { return "lan-" + p.mac.String() }
+func (p *lanPort) Queues() []lan.Queue               { return []lan.Queue{p.queue} }
+func (p *lanPort) MAC() net.HardwareAddr             { return p.mac }
+func (p *lanPort) SetMAC(mac net.HardwareAddr) error { p.mac = mac; return nil }
+func (p *lanPort) State() (lan.LinkState, error)     { return p.card.link() }
+func (p *lanPort) Offloads() vnet.Offloads           { return vnet.AllOffloads }
+func (p *lanPort) SetPromisc(bool) error             { return nil }
+func (p *lanPort) SetAllMulti(bool) error            { return nil }
+func (p *lanPort) Stats() lan.Stats                  { return lan.Stats{} }
+func (p *lanPort) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
+	return o, nil
+}
+
+func (p *lanPort) Watch(ctx context.Context, fn func(lan.LinkState)) error {
+	states := make(chan lan.LinkState, 16) // more changes than a test makes
+	p.card.mu.Lock()
+	p.card.watch[p] = states
+	states <- p.card.state
+	p.card.mu.Unlock()
+	defer func() {
+		p.card.mu.Lock()
+		delete(p.card.watch, p)
+		p.card.mu.Unlock()
+	}()
+	for {
+		select {
+		case now := <-states:
+			fn(now)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (p *lanPort) Close() error {
+	p.card.mu.Lock()
+	if p.card.ports[p.mac.String()] == p {
+		delete(p.card.ports, p.mac.String())
+	}
+	p.card.mu.Unlock()
+	return p.queue.Close()
+}
+
+var _ lan.Interface = (*lanPort)(nil)
