@@ -107,15 +107,14 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 		f.queues = defaultQueues(device.Limits().CompVectors)
 	}
 
-	// The card is ours: no other I/O unit is at work on it.
-	if kind == lan.Macvtap {
-		removed, err := lan.CleanStale(nic, f.netns)
-		if err != nil {
-			return err
-		}
-		if len(removed) > 0 {
-			log.Warn("removed what a killed process left", "devices", removed)
-		}
+	// The card is ours: no other I/O unit is at work on it. One that was killed
+	// may have had another kind of interface.
+	removed, err := lan.CleanStale(nic, f.netns)
+	if err != nil {
+		return err
+	}
+	if len(removed) > 0 {
+		log.Warn("removed what a killed process left", "devices", removed)
 	}
 	restore, err := lan.Prepare(nic, f.netns)
 	if err != nil {
