@@ -150,7 +150,7 @@ func joinFanout(fd, group int) (int, error) {
 func (p *packetPort) applyFilter(f receiveFilter) error {
 	program := f.program()
 	for _, q := range p.queues {
-		if err := attachFilter(q.fd, program); err != nil {
+		if err := attachFilter(q.FD(), program); err != nil {
 			return err
 		}
 	}
@@ -237,7 +237,7 @@ func (p *packetPort) Stats() Stats {
 	for _, q := range p.queues {
 		if !p.closed {
 			// Reading resets the kernel's counters.
-			if st, err := unix.GetsockoptTpacketStats(q.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+			if st, err := unix.GetsockoptTpacketStats(q.FD(), unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
 				q.dropped += uint64(st.Drops)
 			}
 		}

@@ -2,25 +2,19 @@ package lan
 
 import (
 	"encoding/binary"
-	"fmt"
-	"net"
-	"os"
-	"runtime"
 	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/framefd"
 	"github.com/splitnic/splitnic/vnet"
 )
 
 // packetQueue is one packet socket.
 type packetQueue struct {
-	fd       int
+	fd       *framefd.FD
 	offloads atomic.Uint32 // a vnet.Offloads: what the host can receive
-	closed   atomic.Bool
-	reading  atomic.Bool
-	writing  atomic.Bool
 	tooLong  atomic.Uint64
 	invalid  atomic.Uint64
 	dropped  uint64 // guarded by card.mu
@@ -48,14 +42,12 @@ const (
 	statusTPIDValid = 1 << 6
 )
 
-// Bare errors, made once: a conversion per call would allocate.
-var (
-	errAgain error = unix.EAGAIN
-	errInval error = unix.EINVAL
-)
+// errInval is unix.EINVAL as an error, made once: a conversion for each call
+// would allocate.
+var errInval error = unix.EINVAL
 
 func newPacketQueue(fd int) *packetQueue {
-	q := &packetQueue{fd: fd}
+	q := &packetQueue{fd: framefd.New(fd)}
 	q.msg.Iov = &q.iov
 	q.msg.SetIovlen(1)
 	q.msg.Control = &q.control[0]
@@ -63,7 +55,7 @@ func newPacketQueue(fd int) *packetQueue {
 }
 
 // FD implements Queue.
-func (q *packetQueue) FD() int { return q.fd }
+func (q *packetQueue) FD() int { return q.fd.Int() }
 
 // ReadFrame implements Queue.
 //
@@ -72,48 +64,35 @@ func (q *packetQueue) ReadFrame(slot []byte) ([]byte, error) {
 	if len(slot) < vnet.Headroom+vnet.MinFrame {
 		return nil, errInval
 	}
+	// The frame comes behind the headroom, so that a tag fits in front.
 	slot = slot[:min(len(slot), vnet.Headroom+vnet.MaxFrame)]
-	q.reading.Store(true)
-	if q.closed.Load() {
-		q.reading.Store(false)
-		return nil, net.ErrClosed
-	}
-	frame, err := q.read(slot)
-	q.reading.Store(false)
-	return frame, err
-}
-
-// read receives until it has a frame for the host or there is none.
-func (q *packetQueue) read(slot []byte) ([]byte, error) {
 	buf := slot[vnet.Headroom:]
 	q.iov.Base = unsafe.SliceData(buf)
 	q.iov.SetLen(len(buf))
 	for {
 		q.msg.SetControllen(controlLen)
 		q.msg.Flags = 0
-		n, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(q.fd), uintptr(unsafe.Pointer(&q.msg)), unix.MSG_TRUNC)
-		switch errno {
-		case 0:
-		case unix.EINTR, unix.ENETDOWN:
+		n, err := q.fd.Receive(unix.SYS_RECVMSG, unsafe.Pointer(&q.msg), unix.MSG_TRUNC)
+		switch err {
+		case nil:
+		case unix.ENETDOWN:
 			// The card going down is told once, by an error. Its state is
 			// Watch's business; here there is nothing to read, or something
 			// from before.
 			continue
-		case unix.EAGAIN:
-			return nil, errAgain
 		case unix.EINVAL:
 			// The frame cannot be described by a virtio_net_hdr: tunnels, for
 			// example, or fragments. It has been consumed.
 			q.invalid.Add(1)
 			continue
 		default:
-			return nil, errno
+			return nil, err
 		}
-		if int(n) > len(buf) {
+		if n > len(buf) {
 			q.tooLong.Add(1)
 			return nil, vnet.ErrTooLong
 		}
-		if int(n) < vnet.MinFrame || !q.receivable(buf[1]) {
+		if n < vnet.MinFrame || !q.receivable(buf[1]) {
 			q.invalid.Add(1)
 			continue
 		}
@@ -121,7 +100,7 @@ func (q *packetQueue) read(slot []byte) ([]byte, error) {
 		if tpid == 0 {
 			return buf[:n], nil
 		}
-		frame := slot[:vnet.Headroom+int(n)]
+		frame := slot[:vnet.Headroom+n]
 		if len(frame) > vnet.MaxFrame {
 			q.tooLong.Add(1)
 			return nil, vnet.ErrTooLong
@@ -184,41 +163,8 @@ func (q *packetQueue) WriteFrame(frame []byte) error {
 	}
 	// The kernel allocates as much in one piece as the header claims.
 	vnet.RewriteHdrLen(frame)
-	q.writing.Store(true)
-	if q.closed.Load() {
-		q.writing.Store(false)
-		return net.ErrClosed
-	}
-	var errno unix.Errno
-	for {
-		_, _, errno = unix.RawSyscall(unix.SYS_WRITE, uintptr(q.fd), uintptr(unsafe.Pointer(unsafe.SliceData(frame))), uintptr(len(frame)))
-		if errno != unix.EINTR {
-			break
-		}
-	}
-	q.writing.Store(false)
-	switch errno {
-	case 0:
-		return nil
-	case unix.EAGAIN:
-		return errAgain
-	case unix.EINVAL:
-		return errInval
-	}
-	return errno
+	return q.fd.Write(frame)
 }
 
 // Close implements Queue.
-func (q *packetQueue) Close() error {
-	if q.closed.Swap(true) {
-		return nil
-	}
-	// Neither call blocks, so this takes microseconds.
-	for q.reading.Load() || q.writing.Load() {
-		runtime.Gosched()
-	}
-	if err := unix.Close(q.fd); err != nil {
-		return fmt.Errorf("closing queue: %w", os.NewSyscallError("close", err))
-	}
-	return nil
-}
+func (q *packetQueue) Close() error { return q.fd.Close() }

@@ -24,7 +24,7 @@ func (d *Device) SetActive(n int) error {
 			if i >= n {
 				req.flags = unix.IFF_DETACH_QUEUE
 			}
-			_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(q.fd), unix.TUNSETQUEUE, uintptr(unsafe.Pointer(&req)))
+			_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(q.FD()), unix.TUNSETQUEUE, uintptr(unsafe.Pointer(&req)))
 			if errno != 0 {
 				return os.NewSyscallError("ioctl TUNSETQUEUE", errno)
 			}

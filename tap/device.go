@@ -80,7 +80,7 @@ func (d *Device) SetCarrier(on bool) error {
 		v = 1
 	}
 	return d.do(fmt.Sprintf("setting the carrier to %t", on), func() error {
-		return ioctlPointer(d.queues[0].fd, unix.TUNSETCARRIER, "TUNSETCARRIER", v)
+		return ioctlPointer(d.queues[0].FD(), unix.TUNSETCARRIER, "TUNSETCARRIER", v)
 	})
 }
 
@@ -129,7 +129,7 @@ func (d *Device) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 		if d.plain {
 			return nil
 		}
-		got, err := SetOffloads(d.queues[0].fd, o)
+		got, err := SetOffloads(d.queues[0].FD(), o)
 		if err == nil {
 			d.offloads = got
 		}

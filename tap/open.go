@@ -125,7 +125,7 @@ func (d *Device) attach(cfg Config) error {
 		}
 	}
 	var err error
-	d.offloads, err = SetOffloads(d.queues[0].fd, cfg.Offloads)
+	d.offloads, err = SetOffloads(d.queues[0].FD(), cfg.Offloads)
 	return err
 }
 

@@ -48,7 +48,7 @@ func (d *Device) netlink(what string, fn func(*netlink.Handle, netlink.Link) err
 }
 
 func (d *Device) ioctl(req uint, name string, arg unsafe.Pointer) error {
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(d.queues[0].fd), uintptr(req), uintptr(arg))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(d.queues[0].FD()), uintptr(req), uintptr(arg))
 	if errno != 0 {
 		return os.NewSyscallError("ioctl "+name, errno)
 	}
@@ -57,7 +57,7 @@ func (d *Device) ioctl(req uint, name string, arg unsafe.Pointer) error {
 
 // follow makes d.place the device's namespace.
 func (d *Device) follow() error {
-	fd, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(d.queues[0].fd), unix.TUNGETDEVNETNS, 0)
+	fd, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(d.queues[0].FD()), unix.TUNGETDEVNETNS, 0)
 	if errno != 0 {
 		return os.NewSyscallError("ioctl TUNGETDEVNETNS", errno)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/framefd"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -41,7 +42,7 @@ func (d *Device) attachPlain(cfg Config) error {
 		if err != nil {
 			return err
 		}
-		d.queues = append(d.queues, &Queue{fd: fd, plain: true})
+		d.queues = append(d.queues, &Queue{fd: framefd.New(fd), plain: true})
 		name = ifc.Name()
 		d.name = name
 		if err := ioctlPointer(fd, unix.TUNSETCARRIER, "TUNSETCARRIER", 0); err != nil {

@@ -1,15 +1,11 @@
 package tap
 
 import (
-	"fmt"
-	"net"
-	"os"
-	"runtime"
 	"sync/atomic"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/framefd"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -20,22 +16,19 @@ import (
 // One goroutine may read while another one writes. No call blocks or
 // allocates.
 type Queue struct {
-	fd       int
+	fd       *framefd.FD
 	plain    bool // the device knows no header: frames are presented with an empty one
 	detached bool // by SetActive
-	closed   atomic.Bool
-	reading  atomic.Bool
-	writing  atomic.Bool
 	tooLong  atomic.Uint64
 }
 
 // NewQueue makes a queue of fd, a non-blocking descriptor of a TAP-like device
 // with virtio_net_hdr of vnet.HdrLen bytes. The queue owns fd from then on.
-func NewQueue(fd int) *Queue { return &Queue{fd: fd} }
+func NewQueue(fd int) *Queue { return &Queue{fd: framefd.New(fd)} }
 
 // FD returns the descriptor for poll(2): readable means that ReadFrame may
 // find a frame. It belongs to the queue.
-func (q *Queue) FD() int { return q.fd }
+func (q *Queue) FD() int { return q.fd.Int() }
 
 // TooLong returns how many frames were dropped because they did not fit.
 func (q *Queue) TooLong() uint64 { return q.tooLong.Load() }
@@ -59,43 +52,25 @@ func (q *Queue) ReadFrame(slot []byte) ([]byte, error) {
 	if q.plain {
 		data = buf[vnet.HdrLen:]
 	}
-	q.reading.Store(true)
-	if q.closed.Load() {
-		q.reading.Store(false)
-		return nil, net.ErrClosed
-	}
-	var n uintptr
-	var errno unix.Errno
-	for {
-		n, _, errno = unix.RawSyscall(unix.SYS_READ, uintptr(q.fd), uintptr(unsafe.Pointer(unsafe.SliceData(data))), uintptr(len(data)))
-		if errno != unix.EINTR {
-			break
-		}
-	}
-	q.reading.Store(false)
+	n, err := q.fd.Read(data)
 	switch {
-	case errno == unix.EAGAIN:
-		return nil, errAgain
-	case errno == unix.EINVAL:
+	case err == unix.EINVAL:
 		return nil, vnet.ErrInvalid
-	case errno != 0:
-		return nil, errno
-	case int(n) == len(data):
+	case err != nil:
+		return nil, err
+	case n == len(data):
 		q.tooLong.Add(1)
 		return nil, vnet.ErrTooLong
 	}
 	if q.plain {
 		clear(buf[:vnet.HdrLen])
-		return buf[:vnet.HdrLen+int(n)], nil
+		return buf[:vnet.HdrLen+n], nil
 	}
 	return buf[:n], nil
 }
 
-// errAgain is unix.EAGAIN as an error, made once: a conversion per call would
-// be one allocation per idle poll.
-var errAgain error = unix.EAGAIN
-
-// errInval is unix.EINVAL as an error, for the same reason.
+// errInval is unix.EINVAL as an error, made once: a conversion for each call
+// would allocate.
 var errInval error = unix.EINVAL
 
 // WriteFrame hands one frame to the device. The frame is copied or refused
@@ -117,43 +92,10 @@ func (q *Queue) WriteFrame(frame []byte) error {
 		}
 		frame = frame[vnet.HdrLen:]
 	}
-	q.writing.Store(true)
-	if q.closed.Load() {
-		q.writing.Store(false)
-		return net.ErrClosed
-	}
-	var errno unix.Errno
-	for {
-		_, _, errno = unix.RawSyscall(unix.SYS_WRITE, uintptr(q.fd), uintptr(unsafe.Pointer(unsafe.SliceData(frame))), uintptr(len(frame)))
-		if errno != unix.EINTR {
-			break
-		}
-	}
-	q.writing.Store(false)
-	switch errno {
-	case 0:
-		return nil
-	case unix.EAGAIN:
-		return errAgain
-	case unix.EINVAL:
-		return errInval
-	}
-	return errno
+	return q.fd.Write(frame)
 }
 
 // Close closes the descriptor once no read or write is under way. Calls that
 // begin later return net.ErrClosed. A poll(2) on FD by somebody else has to be
 // over: its number may be in use for something else afterwards.
-func (q *Queue) Close() error {
-	if q.closed.Swap(true) {
-		return nil
-	}
-	// Neither call blocks, so this takes microseconds.
-	for q.reading.Load() || q.writing.Load() {
-		runtime.Gosched()
-	}
-	if err := unix.Close(q.fd); err != nil {
-		return fmt.Errorf("closing queue: %w", os.NewSyscallError("close", err))
-	}
-	return nil
-}
+func (q *Queue) Close() error { return q.fd.Close() }
