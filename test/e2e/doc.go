@@ -6,6 +6,5 @@
 // The environment variable SPLITNIC_BIN names the binary; without it,
 // build/splitnic of this checkout is used. Tests that begin with TestRDMA need
 // the RDMA devices snrxe0 (for I/O units) and snrxe1 (for hosts) of
-// ci/softroce/topology.sh; ci/softroce/tests/e2e.sh makes them and runs the
-// tests.
+// ci/softroce/topology.sh, which `scripts/test softroce` makes.
 package e2e
