@@ -60,13 +60,18 @@ func newQueuedSite(t *testing.T, kind string, mtu, wanted, granted int) *site {
 	testenv.Address(t, s.lanNS, "lan0", lanAddr+"/24")
 	testenv.Address(t, s.lanNS, "lan0", lanAddr6+"/64")
 
+	nic := "eth1"
+	if kind == "tap" {
+		nic = "br0"
+		testenv.Bridge(t, s.unitNS, nic, "eth1")
+	}
 	w.unit(func(c *iounit.Config) {
 		c.MaxQueues = granted
 		c.OpenLAN = func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
-			return lan.Open(kind+":eth1", lan.Config{NetNS: s.unitNS, MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
+			return lan.Open(kind+":"+nic, lan.Config{NetNS: s.unitNS, MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
 		}
 		c.LinkState = func() (lan.LinkState, error) {
-			info, err := lan.LinkInfo("eth1", s.unitNS)
+			info, err := lan.LinkInfo(nic, s.unitNS)
 			return info.LinkState, err
 		}
 	})
@@ -326,6 +331,24 @@ func TestNetnsPortDeleted(t *testing.T) {
 	})
 	testenv.Eventually(t, func() bool { return s.host.Status().Sessions == 2 && s.carrier(t)() }, "no new session")
 	testenv.Run(t, s.hostNS, "ping", "-c", "2", "-i", "0.01", "-W", "10", lanAddr)
+}
+
+// TestNetnsBridged puts the host's netdevice into a bridge, with a machine of
+// its own MAC address behind it, as a hypervisor does.
+func TestNetnsBridged(t *testing.T) {
+	s := newSite(t, "tap", 1500)
+	machine := testenv.NetNS(t)
+	testenv.Veth(t, s.hostNS, "vm0", machine, "eth0")
+	testenv.Bridge(t, s.hostNS, "br0", "sn0", "vm0")
+	testenv.Up(t, machine, "eth0")
+	testenv.Address(t, machine, "eth0", "10.78.0.3/24")
+	testenv.Run(t, machine, "ping", "-c", "3", "-i", "0.01", "-W", "10", lanAddr)
+	if err := transfer(machine, s.lanNS, lanAddr, 1, 16<<20); err != nil {
+		t.Error(err)
+	}
+	if err := transfer(s.lanNS, machine, "10.78.0.3", 2, 16<<20); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestNetnsMoved renames the host's netdevice and moves it to another network
