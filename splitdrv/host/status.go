@@ -44,9 +44,6 @@ type IOUnitStatus struct {
 	Configured  []string `json:"configured"` // all of them, in order of preference
 }
 
-// Protection says what bounds the peer to the memory that it was lent.
-const Protection = "a protection domain per peer and a memory region per pool, remote write only"
-
 // Status is a snapshot. It may be called from any goroutine.
 func (h *Host) Status() Status {
 	h.mu.Lock()
@@ -59,7 +56,7 @@ func (h *Host) Status() Status {
 		},
 		IOUnit:    IOUnitStatus{Address: h.unit, Configured: h.cfg.IOUnits},
 		Device:    h.cfg.Device.Name(),
-		Protected: Protection,
+		Protected: messaging.Protection,
 		Sessions:  h.sessions, Attempts: h.attempts,
 	}
 	if h.lastErr != nil {

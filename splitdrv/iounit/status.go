@@ -47,14 +47,11 @@ type HostStatus struct {
 	Traffic     *messaging.Stats `json:"traffic,omitempty"`
 }
 
-// Protection says what bounds a host to the memory that it was lent.
-const Protection = "a protection domain per peer and a memory region per pool, remote write only"
-
 // Status is a snapshot. It may be called from any goroutine.
 func (u *Unit) Status() Status {
 	s := Status{
 		Role: "iounit", Name: u.cfg.Name, Software: u.cfg.Software, Since: u.started,
-		Device: u.cfg.Device.Name(), Protected: Protection,
+		Device: u.cfg.Device.Name(), Protected: messaging.Protection,
 		Sessions: u.served.Load(), Refused: u.refused.Load(), Hosts: []HostStatus{},
 	}
 	if l, err := u.cfg.LinkState(); err != nil {

@@ -34,6 +34,9 @@ type ChannelStats struct {
 	TxInline     uint64 `json:"tx_inline"`     // writes that carried their data inline
 }
 
+// Protection says what bounds a peer to the memory that it was lent.
+const Protection = "a protection domain per peer and a memory region per pool, remote write only"
+
 // Ledger is bufpool's.
 type Ledger = bufpool.Ledger
 
