@@ -229,7 +229,7 @@ func TestHostileSend(t *testing.T) {
 
 // TestTooManyRequests floods a half whose configuration is busy.
 func TestTooManyRequests(t *testing.T) {
-	entered := make(chan struct{})
+	entered := make(chan struct{}, messaging.MaxRequests) // more than one may be begun once they are released
 	ctx, release := context.WithCancel(context.Background())
 	h, p := newRawPeer(t, messaging.Config{OnRequest: func(protocol.CfgType, []byte) (protocol.CfgStatus, []byte) {
 		entered <- struct{}{}

@@ -144,6 +144,9 @@ func (c *Conn) answer() error {
 		case <-c.done:
 			return nil
 		}
+		if c.stopped.Load() {
+			return nil // the session ended with requests in the inbox
+		}
 		status, data := protocol.CfgOK, []byte(nil)
 		if r.t == protocol.CfgKeepAlive {
 			if protocol.DecodeKeepAlive(r.data) != nil {
