@@ -13,7 +13,6 @@ const hugePage = 2 << 20
 // nor grows, so that it can be registered with an RDMA device.
 type Arena struct {
 	mem   []byte
-	huge  bool
 	close sync.Once
 	err   error
 }
@@ -30,7 +29,7 @@ func NewArena(size int) (*Arena, error) {
 	if size >= hugePage {
 		mem, err := unix.Mmap(-1, 0, roundUp(size, hugePage), prot, flags|unix.MAP_HUGETLB|unix.MAP_POPULATE)
 		if err == nil {
-			return &Arena{mem: mem, huge: true}, nil
+			return &Arena{mem: mem}, nil
 		}
 	}
 	mem, err := unix.Mmap(-1, 0, roundUp(size, unix.Getpagesize()), prot, flags)
@@ -46,9 +45,6 @@ func NewArena(size int) (*Arena, error) {
 
 // Bytes is the whole arena. It must not be used after Close.
 func (a *Arena) Bytes() []byte { return a.mem }
-
-// Huge reports whether the arena lies in reserved huge pages.
-func (a *Arena) Huge() bool { return a.huge }
 
 // Close unmaps the arena. Regions over it have to be closed first.
 func (a *Arena) Close() error {

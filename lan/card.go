@@ -61,12 +61,6 @@ func LinkInfo(nic, ns string) (Info, error) {
 	return Info{Name: nic, Index: c.index, Type: link.Type(), MAC: link.Attrs().HardwareAddr, LinkState: c.stateOf(link)}, nil
 }
 
-// MTUOf returns the MTU of a network card in bytes.
-func MTUOf(nic, ns string) (int, error) {
-	info, err := LinkInfo(nic, ns)
-	return info.MTU, err
-}
-
 // findCard opens netlink in ns and finds nic.
 func findCard(nic, ns string) (*card, error) {
 	h, err := netns.Handle(ns)
