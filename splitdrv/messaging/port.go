@@ -19,3 +19,19 @@ type Port interface {
 	// WriteFrame writes one frame. It keeps nothing of it.
 	WriteFrame(frame []byte) error
 }
+
+// WriteFDer is a Port with a descriptor of its own for writing: one that reads
+// from several sources and has an epoll(7) descriptor for FD, which is never
+// writable.
+type WriteFDer interface {
+	// WriteFD is for poll(2): writable when WriteFrame may succeed.
+	WriteFD() int
+}
+
+// writeFD is what to wait at before a frame is written to p again.
+func writeFD(p Port) int {
+	if w, ok := p.(WriteFDer); ok {
+		return w.WriteFD()
+	}
+	return p.FD()
+}

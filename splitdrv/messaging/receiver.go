@@ -221,7 +221,7 @@ func (r *receiver) open() (err error) {
 	if err != nil {
 		return err
 	}
-	r.full, err = r.c.newWaiter(interest{r.port.FD(), unix.EPOLLOUT})
+	r.full, err = r.c.newWaiter(interest{writeFD(r.port), unix.EPOLLOUT})
 	return err
 }
 
