@@ -29,7 +29,7 @@ func newPair(t *testing.T, n int) *pair {
 			t.Error(err)
 		}
 	})
-	return &pair{t: t, loan: NewLoan(a.Bytes(), 64, n), grant: NewGrant(0x1000, 7, 64, n)}
+	return &pair{t: t, loan: NewLoan(a.Bytes(), 64, n), grant: NewGrant(0x1000, 7, 64, n, LatestFirst)}
 }
 
 // steps that the two sides and the fabric can take, in any order.
@@ -257,5 +257,49 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	})
 	if n != 0 {
 		t.Errorf("%v allocations per frame", n)
+	}
+}
+
+// TestInOrder takes and returns elements as a receive queue does: the n-th
+// element taken is always element n modulo the size of the pool.
+func TestInOrder(t *testing.T) {
+	const n = 5
+	g := NewGrant(0, 0, 64, n, InOrder)
+	taken, returned := 0, 0
+	for range 100 {
+		for range 3 {
+			if e, ok := g.Take(); ok {
+				if int(e) != taken%n {
+					t.Fatalf("element %d is taken as number %d", e, taken)
+				}
+				taken++
+			}
+		}
+		for returned < taken-2 {
+			if err := g.Return(uint32(returned % n)); err != nil {
+				t.Fatal(err)
+			}
+			returned++
+		}
+	}
+	if taken < 50 {
+		t.Errorf("only %d elements were taken", taken)
+	}
+}
+
+// TestLoanWithoutMemory is a pool whose elements stand for receives.
+func TestLoanWithoutMemory(t *testing.T) {
+	l := NewLoan(nil, 64, 2)
+	if l.Used() {
+		t.Error("used before the first element was consumed")
+	}
+	if b, err := l.Consume(1, 64); b != nil || err != nil {
+		t.Errorf("Consume returned %d bytes, %v", len(b), err)
+	}
+	if _, err := l.Consume(1, 64); !errors.Is(err, ErrNotLent) {
+		t.Errorf("consumed twice: %v", err)
+	}
+	if !l.Used() || l.Used() {
+		t.Error("Used does not tell once of the element")
 	}
 }

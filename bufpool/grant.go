@@ -10,11 +10,14 @@ import (
 // may write. One goroutine, the sender, calls Take; another one, which handles
 // the peer's updates, calls Return. Ledger may be called from anywhere.
 type Grant struct {
-	addr uint64
-	size int
-	rkey uint32
-	out  []atomic.Bool
-	free []uint16 // the sender's own stack; the last one freed is on top
+	addr  uint64
+	size  int
+	rkey  uint32
+	order Order
+	out   []atomic.Bool
+	free  []uint16 // the sender's own, a ring
+	first int      // index in free of the one freed longest ago
+	nFree int
 
 	nOut  atomic.Int32
 	fresh atomic.Bool // back has something; read without the lock on every frame
@@ -22,21 +25,39 @@ type Grant struct {
 	back  []uint16 // returned by the peer, not yet fetched by the sender
 }
 
+// Order says which of several available elements is taken.
+type Order uint8
+
+const (
+	// LatestFirst takes the one that was returned last: it is the likeliest to
+	// be in the target's cache.
+	LatestFirst Order = iota
+	// InOrder takes elements in the order in which they were returned, at first
+	// from 0 on: that of receives on a receive queue.
+	InOrder
+)
+
 // NewGrant makes a grant of n elements of size bytes at the peer's address
 // addr, written with the key rkey. All are available. The caller has checked
 // that the elements do not wrap around the address space.
-func NewGrant(addr uint64, rkey uint32, size, n int) *Grant {
+func NewGrant(addr uint64, rkey uint32, size, n int, order Order) *Grant {
 	g := &Grant{
-		addr: addr, rkey: rkey, size: size,
-		out:  make([]atomic.Bool, n),
-		free: make([]uint16, n),
-		back: make([]uint16, 0, n),
+		addr: addr, rkey: rkey, size: size, order: order,
+		out:   make([]atomic.Bool, n),
+		free:  make([]uint16, n),
+		nFree: n,
+		back:  make([]uint16, 0, n),
 	}
 	for i := range g.free {
-		g.free[i] = uint16(n - 1 - i)
+		if g.free[i] = uint16(i); order == LatestFirst {
+			g.free[i] = uint16(n - 1 - i)
+		}
 	}
 	return g
 }
+
+// Len is the number of elements.
+func (g *Grant) Len() int { return len(g.out) }
 
 // ElementSize is the size of each element in bytes.
 func (g *Grant) ElementSize() int { return g.size }
@@ -47,29 +68,44 @@ func (g *Grant) RKey() uint32 { return g.rkey }
 // Address is where an element begins in the peer's memory.
 func (g *Grant) Address(elem uint16) uint64 { return g.addr + uint64(elem)*uint64(g.size) }
 
-// Take uses up one credit and returns its element, the one returned last.
+// Take uses up one credit and returns its element.
 func (g *Grant) Take() (elem uint16, ok bool) {
 	if g.fresh.Load() {
 		g.fetch()
 	}
-	n := len(g.free)
-	if n == 0 {
+	if g.nFree == 0 {
 		return 0, false
 	}
-	elem = g.free[n-1]
-	g.free = g.free[:n-1]
+	g.nFree--
+	if g.order == InOrder {
+		elem = g.free[g.first]
+		g.first = g.index(1)
+	} else {
+		elem = g.free[g.index(g.nFree)]
+	}
 	g.out[elem].Store(true)
 	g.nOut.Add(1)
 	return elem, true
 }
 
+// index is where the element is that was freed i elements after the first.
+func (g *Grant) index(i int) int {
+	if i += g.first; i >= len(g.free) {
+		i -= len(g.free)
+	}
+	return i
+}
+
 // Empty reports whether there is no credit.
-func (g *Grant) Empty() bool { return len(g.free) == 0 && !g.fresh.Load() }
+func (g *Grant) Empty() bool { return g.nFree == 0 && !g.fresh.Load() }
 
 func (g *Grant) fetch() {
 	g.mu.Lock()
 	g.fresh.Store(false)
-	g.free = append(g.free, g.back...)
+	for _, e := range g.back {
+		g.free[g.index(g.nFree)] = e
+		g.nFree++
+	}
 	g.back = g.back[:0]
 	g.mu.Unlock()
 }

@@ -28,22 +28,27 @@ const (
 )
 
 // Loan is the target's side of a pool. It belongs to one goroutine, but for
-// Ledger.
+// Used and Ledger.
 type Loan struct {
 	mem   []byte
 	size  int
 	due   int
 	state []state
 	back  []uint16 // elements in state returning, oldest first
+	used  atomic.Bool
 
 	nConsumed  atomic.Int32
 	nReturning atomic.Int32
 }
 
 // NewLoan makes a pool of n elements of size bytes over mem, all of them lent.
+// Without mem its elements have none of their own: they stand for receives.
 func NewLoan(mem []byte, size, n int) *Loan {
+	if mem != nil {
+		mem = mem[: size*n : size*n]
+	}
 	return &Loan{
-		mem:   mem[: size*n : size*n],
+		mem:   mem,
 		size:  size,
 		due:   (n + protocol.UpdatesPerPool - 1) / protocol.UpdatesPerPool,
 		state: make([]state, n),
@@ -60,7 +65,7 @@ func (l *Loan) ElementSize() int { return l.size }
 // Consume takes an element that the peer indicated as written with length
 // bytes, and returns those bytes. They belong to the caller until Release; the
 // peer is able to scribble on them all the same, so that whoever reads them
-// must not read twice what it checks.
+// must not read twice what it checks. A pool without memory returns none.
 func (l *Loan) Consume(elem, length int) ([]byte, error) {
 	if elem < 0 || elem >= len(l.state) {
 		return nil, fmt.Errorf("%w: element %d of %d", ErrNotLent, elem, len(l.state))
@@ -73,6 +78,12 @@ func (l *Loan) Consume(elem, length int) ([]byte, error) {
 	}
 	l.state[elem] = consumed
 	l.nConsumed.Store(l.nConsumed.Load() + 1)
+	if !l.used.Load() {
+		l.used.Store(true)
+	}
+	if l.mem == nil {
+		return nil, nil
+	}
 	off := elem * l.size
 	return l.mem[off : off+length : off+length], nil
 }
@@ -106,6 +117,10 @@ func (l *Loan) Returned(n int) {
 	l.back = l.back[:rest]
 	l.nReturning.Store(int32(rest))
 }
+
+// Used reports whether an element was consumed since the last call. It may be
+// called from any one goroutine.
+func (l *Loan) Used() bool { return l.used.Swap(false) }
 
 // Ledger counts the elements by state. It may be called from any goroutine; an
 // element that changes state meanwhile is counted once, in either state.

@@ -51,7 +51,7 @@ func (c *Conn) onPools(msg []byte) error {
 		if len(old) == MaxPoolsPerChannel {
 			return controlViolation(ErrTooManyPools, "pool %d is number %d of data channel %d", p.Ref, len(old)+1, p.Channel())
 		}
-		g := &grantedPool{ref: p.Ref, Grant: bufpool.NewGrant(p.Addr, p.RKey, int(p.ElementSize), int(p.Elements))}
+		g := &grantedPool{ref: p.Ref, Grant: bufpool.NewGrant(p.Addr, p.RKey, int(p.ElementSize), int(p.Elements), bufpool.LatestFirst)}
 		c.granted[p.Ref] = &grantOf{pool: g, sender: s}
 		grants := append(slices.Clone(old), g)
 		slices.SortStableFunc(grants, func(a, b *grantedPool) int { return cmp.Compare(a.ElementSize(), b.ElementSize()) })
