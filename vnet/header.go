@@ -8,16 +8,17 @@ const (
 	EthLen    = 14              // Ethernet header without tags
 	TagLen    = 4               // one VLAN tag
 	MinFrame  = HdrLen + EthLen // the shortest [header | frame] that means anything
-	MaxFrame  = 65535           // the longest [header | frame]: its length travels in 16 bits
-	Headroom  = TagLen          // what InsertVLAN needs in front of the frame
-	maxTags   = 2               // 802.1ad outer and 802.1Q inner
+	MaxPacket = 65535           // the longest packet in a frame: IPv4's limit
+	MaxFrame  = HdrLen + EthLen + TagLen + MaxPacket
+	Headroom  = TagLen // what InsertVLAN needs in front of the frame
+	maxTags   = 2      // 802.1ad outer and 802.1Q inner
 	ipv6Fixed = 40
 )
 
 // GSOMaxSize is the gso_max_size (and gro_max_size), in bytes, of a netdevice
-// whose super-frames have to fit MaxFrame with header, Ethernet header and two
-// VLAN tags.
-const GSOMaxSize = MaxFrame - HdrLen - EthLen - maxTags*TagLen
+// whose super-frames, with header, Ethernet header and two VLAN tags, have to
+// have lengths of 16 bits: those that fit the immediate data of an RDMA write.
+const GSOMaxSize = 1<<16 - 1 - HdrLen - EthLen - maxTags*TagLen
 
 // Flags of a header.
 const (
