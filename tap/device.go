@@ -85,8 +85,37 @@ func (d *Device) SetCarrier(on bool) error {
 }
 
 // Up sets the device administratively up; frames flow once it has carrier too.
-func (d *Device) Up() error {
-	return d.netlink("setting up", func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetUp(l) })
+func (d *Device) Up() error { return d.SetUp(true) }
+
+// SetUp sets the device administratively up or down.
+func (d *Device) SetUp(up bool) error {
+	return d.netlink(fmt.Sprintf("setting up to %t", up), func(h *netlink.Handle, l netlink.Link) error {
+		if up {
+			return h.LinkSetUp(l)
+		}
+		return h.LinkSetDown(l)
+	})
+}
+
+// SetPromisc changes the device's own setting to receive all frames. It may go
+// on receiving them for a packet socket or a bridge.
+func (d *Device) SetPromisc(on bool) error {
+	return d.netlink(fmt.Sprintf("setting promisc to %t", on), func(h *netlink.Handle, l netlink.Link) error {
+		if on {
+			return h.SetPromiscOn(l)
+		}
+		return h.SetPromiscOff(l)
+	})
+}
+
+// SetAllMulti changes the device's own setting to receive all multicast frames.
+func (d *Device) SetAllMulti(on bool) error {
+	return d.netlink(fmt.Sprintf("setting allmulticast to %t", on), func(h *netlink.Handle, l netlink.Link) error {
+		if on {
+			return h.LinkSetAllmulticastOn(l)
+		}
+		return h.LinkSetAllmulticastOff(l)
+	})
 }
 
 // SetMAC sets the hardware address.

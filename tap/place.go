@@ -1,45 +1,74 @@
 package tap
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"unsafe"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// place is where a device was found last: a netlink handle to its network
-// namespace, and which namespace that is.
+// namespace identifies a network namespace by its file.
+type namespace struct{ dev, ino uint64 }
+
+// place is where a device was found last: its network namespace, and what asks
+// questions there.
 type place struct {
-	handle *netlink.Handle
-	dev    uint64 // of the namespace's file, as is ino: together they identify it
-	ino    uint64
+	id        namespace
+	file      *os.File // the namespace; nil when nothing is open
+	handle    *netlink.Handle
+	query     *nl.SocketHandle // for what handle does not know
+	multicast *os.File         // multicastFile there
 }
 
 func (p *place) close() {
 	if p.handle != nil {
 		p.handle.Close()
 	}
+	if p.query != nil {
+		p.query.Close()
+	}
+	for _, f := range []*os.File{p.multicast, p.file} {
+		if f != nil {
+			_ = f.Close() // nothing was written
+		}
+	}
+	*p = place{}
+}
+
+// open makes p the namespace of that file, which it owns from then on.
+func (p *place) open(id namespace, file *os.File) error {
+	p.id, p.file = id, file
+	err := netns.Do(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), func() error {
+		var err error
+		if p.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+			return fmt.Errorf("opening netlink: %w", err)
+		}
+		return p.openQuery()
+	})
+	if err != nil {
+		p.close()
+	}
+	return err
 }
 
 // netlink runs fn with a handle to the network namespace that the device is in,
 // and the device as it is there, and wraps fn's error. Both are asked of the
 // device itself each time, since an administrator may rename it, or move it
 // with `ip link set sn0 netns NAME`. When it was deleted the error wraps
-// unix.EBADFD.
+// ErrGone and unix.EBADFD.
 func (d *Device) netlink(what string, fn func(*netlink.Handle, netlink.Link) error) error {
 	return d.do(what, func() error {
-		req := ifreq{}
-		if err := d.ioctl(unix.TUNGETIFF, "TUNGETIFF", unsafe.Pointer(&req)); err != nil {
+		name, err := d.locate()
+		if err != nil {
 			return err
 		}
-		if err := d.follow(); err != nil {
-			return err
-		}
-		link, err := d.place.handle.LinkByName(unix.ByteSliceToString(req.name[:]))
+		link, err := d.place.handle.LinkByName(name)
 		if err != nil {
 			return err
 		}
@@ -61,19 +90,15 @@ func (d *Device) follow() error {
 	if errno != 0 {
 		return os.NewSyscallError("ioctl TUNGETDEVNETNS", errno)
 	}
-	defer unix.Close(int(fd))
+	file := os.NewFile(fd, "network namespace")
 	var st unix.Stat_t
 	if err := unix.Fstat(int(fd), &st); err != nil {
-		return os.NewSyscallError("fstat", err)
+		return errors.Join(os.NewSyscallError("fstat", err), file.Close())
 	}
-	if d.place.handle != nil && d.place.dev == st.Dev && d.place.ino == st.Ino {
-		return nil
-	}
-	handle, err := netns.Handle(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err != nil {
-		return err
+	id := namespace{st.Dev, st.Ino}
+	if d.place.file != nil && d.place.id == id {
+		return file.Close()
 	}
 	d.place.close()
-	d.place = place{handle: handle, dev: st.Dev, ino: st.Ino}
-	return nil
+	return d.place.open(id, file)
 }

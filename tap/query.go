@@ -1,0 +1,278 @@
+package tap
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// multicastFile lists the link-layer groups of all devices in the namespace of
+// the thread that opens it; no netlink message does.
+const multicastFile = "/proc/thread-self/net/dev_mcast"
+
+// openQuery opens a socket for requests, and multicastFile, in the calling
+// thread's namespace.
+func (p *place) openQuery() error {
+	f, err := os.Open(multicastFile)
+	if err != nil {
+		return err
+	}
+	s, err := nl.Subscribe(unix.NETLINK_ROUTE)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	p.multicast, p.query = f, &nl.SocketHandle{Socket: s}
+	return nil
+}
+
+// ask sends a request and returns the answers of that type.
+func (p *place) ask(req *nl.NetlinkRequest, answer uint16) ([][]byte, error) {
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: p.query}
+	for {
+		msgs, err := req.Execute(unix.NETLINK_ROUTE, answer)
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return msgs, err
+		}
+	}
+}
+
+// link asks for the device of that name.
+func (p *place) link(name string) (link, error) {
+	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
+	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+	req.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	msgs, err := p.ask(req, unix.RTM_NEWLINK)
+	if err != nil {
+		return link{}, err
+	}
+	if len(msgs) != 1 {
+		return link{}, unix.ENODEV
+	}
+	return parseLink(msgs[0])
+}
+
+// lists reads the address lists of a device. The unicast one comes with
+// everything that a bridge has learned, if the device is a port of one, and is
+// then read only if everything is wanted.
+func (p *place) lists(of *link, everything bool) (lists, error) {
+	var l lists
+	var err error
+	if l.multicast, err = p.readMulticast(); err != nil {
+		return lists{}, err
+	}
+	if of.master == 0 || everything {
+		l.unicast, err = p.unicast(of.index)
+	}
+	return l, err
+}
+
+// readMulticast reads multicastFile from its beginning.
+func (p *place) readMulticast() ([]byte, error) {
+	b := make([]byte, 0, 4096)
+	for {
+		n, err := unix.Pread(int(p.multicast.Fd()), b[len(b):cap(b)], int64(len(b)))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", multicastFile, err)
+		}
+		if n == 0 {
+			return b, nil
+		}
+		b = slices.Grow(b[:len(b)+n], 4096)
+	}
+}
+
+// unicast asks for the addresses that the device with that index is to receive
+// besides its own. They are in the forwarding table that the kernel shows of
+// every Ethernet device.
+func (p *place) unicast(index int) ([]net.HardwareAddr, error) {
+	const (
+		ndmsgSize  = 12
+		attrLLAddr = 2 // NDA_LLADDR
+	)
+	req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
+	ask := nl.NewIfInfomsg(unix.AF_BRIDGE)
+	ask.Index = int32(index)
+	req.AddData(ask)
+	msgs, err := p.ask(req, unix.RTM_NEWNEIGH)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the addresses: %w", err)
+	}
+	var addrs []net.HardwareAddr
+	for _, m := range msgs {
+		if len(m) < ndmsgSize {
+			return nil, errShort
+		}
+		of, flags := binary.NativeEndian.Uint32(m[4:]), m[10]
+		if int(of) != index || flags&unix.NTF_SELF == 0 {
+			continue
+		}
+		attrs, err := nl.ParseRouteAttr(m[ndmsgSize:])
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range attrs {
+			if a.Attr.Type == attrLLAddr && len(a.Value) == 6 && a.Value[0]&1 == 0 {
+				addrs = append(addrs, slices.Clone(a.Value))
+			}
+		}
+	}
+	return addrs, nil
+}
+
+// stacked adds to s what is stacked on the device with that index, in this
+// namespace and in those that it has identifiers for. up is how many devices
+// that are up have to be found: there may be more in other namespaces.
+func (p *place) stacked(index, up int, s *State) error {
+	add := func(l link) {
+		s.stack(l)
+		if l.flags&unix.IFF_UP != 0 {
+			up--
+		}
+	}
+	links, err := p.dump()
+	if err != nil {
+		return fmt.Errorf("listing devices: %w", err)
+	}
+	for _, l := range links {
+		if int(l.lower) == index && !l.lowerElsewhere {
+			add(l)
+		}
+	}
+	ids, err := p.neighbours()
+	if err != nil {
+		return fmt.Errorf("listing network namespaces: %w", err)
+	}
+	for _, id := range ids {
+		links, err := p.dump(nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(id))))
+		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+			s.Trunk = true // nobody knows what is there
+			continue
+		}
+		if err != nil {
+			continue // the namespace went
+		}
+		for _, l := range links {
+			if int(l.lower) != index || !l.lowerElsewhere {
+				continue
+			}
+			if own, err := p.ownID(); err == nil && own == l.lowerNS {
+				add(l)
+			}
+		}
+	}
+	s.Trunk = s.Trunk || up > 0
+	slices.Sort(s.VLANs)
+	s.VLANs = slices.Compact(s.VLANs)
+	return nil
+}
+
+// stack adds l, which is stacked on the device.
+func (s *State) stack(l link) {
+	switch l.kind {
+	case "vlan":
+		s.VLANs = append(s.VLANs, l.vlan)
+	case "macvlan", "macvtap":
+		s.Trunk = true
+	}
+}
+
+// extSkipStats is RTEXT_FILTER_SKIP_STATS.
+const extSkipStats = 1 << 3
+
+// dump lists all devices.
+func (p *place) dump(attrs ...*nl.RtAttr) ([]link, error) {
+	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
+	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+	req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(extSkipStats)))
+	for _, a := range attrs {
+		req.AddData(a)
+	}
+	msgs, err := p.ask(req, unix.RTM_NEWLINK)
+	if err != nil {
+		return nil, err
+	}
+	links := make([]link, 0, len(msgs))
+	for _, m := range msgs {
+		l, err := parseLink(m)
+		if err != nil {
+			return nil, err
+		}
+		links = append(links, l)
+	}
+	return links, nil
+}
+
+// rtGenSize is the size of struct rtgenmsg with its padding.
+const rtGenSize = 4
+
+// rtGen is struct rtgenmsg, the beginning of messages about namespaces.
+type rtGen struct{}
+
+func (rtGen) Len() int          { return rtGenSize }
+func (rtGen) Serialize() []byte { return make([]byte, rtGenSize) } // AF_UNSPEC
+
+// neighbours lists the identifiers that this namespace has for others.
+func (p *place) neighbours() ([]int32, error) {
+	req := nl.NewNetlinkRequest(unix.RTM_GETNSID, unix.NLM_F_DUMP)
+	req.AddData(rtGen{})
+	msgs, err := p.ask(req, unix.RTM_NEWNSID)
+	if err != nil {
+		return nil, err
+	}
+	own, err := p.ownID()
+	if err != nil {
+		return nil, err
+	}
+	var ids []int32
+	for _, m := range msgs {
+		if id, ok := nsID(m); ok && id != own {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// ownID asks for the identifier that this namespace has for itself, negative
+// if none.
+func (p *place) ownID() (int32, error) {
+	req := nl.NewNetlinkRequest(unix.RTM_GETNSID, 0)
+	req.AddData(rtGen{})
+	req.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(p.file.Fd()))))
+	msgs, err := p.ask(req, unix.RTM_NEWNSID)
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range msgs {
+		if id, ok := nsID(m); ok {
+			return id, nil
+		}
+	}
+	return unix.NETNSA_NSID_NOT_ASSIGNED, nil
+}
+
+// nsID finds the identifier in an RTM_NEWNSID.
+func nsID(m []byte) (int32, bool) {
+	if len(m) < rtGenSize {
+		return 0, false
+	}
+	attrs, err := nl.ParseRouteAttr(m[rtGenSize:])
+	if err != nil {
+		return 0, false
+	}
+	for _, a := range attrs {
+		if a.Attr.Type == unix.NETNSA_NSID && len(a.Value) >= 4 {
+			return int32(binary.NativeEndian.Uint32(a.Value)), true
+		}
+	}
+	return 0, false
+}

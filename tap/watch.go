@@ -1,0 +1,209 @@
+package tap
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+)
+
+const (
+	// pollInterval is how often Watch looks at what the kernel does not
+	// announce: groups joined on the link layer, and further unicast
+	// addresses.
+	pollInterval = 250 * time.Millisecond
+	// blindPolls is how many of these pass between two looks at everything
+	// where the process may not hear of changes in other namespaces.
+	blindPolls = 8
+)
+
+// Watch calls fn with the state of the device, and then at each change, until
+// ctx is done, when it returns nil, or something fails. When the device was
+// deleted, the error wraps ErrGone. The device may be renamed, and moved to
+// another network namespace, meanwhile. fn is never called concurrently; while
+// it runs no changes are lost, but several may become one.
+func (d *Device) Watch(ctx context.Context, fn func(State)) error {
+	fail := func(err error) error { return fmt.Errorf("watching %s: %w", d.name, err) }
+	var e *ears
+	defer func() {
+		if e != nil {
+			e.close()
+		}
+	}()
+	var last State
+	var seen digest
+	polls := 0
+	for first := true; ; first = false {
+		// Subscribed first, read then: no change can be missed.
+		if err := d.listen(&e); err != nil {
+			return fail(err)
+		}
+		var now State
+		err := d.do("reading the state", func() (err error) {
+			seen, err = d.read(&now)
+			return err
+		})
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fail(err)
+		}
+		if seen.place != e.at {
+			continue // moved in between
+		}
+		if first || !now.Equal(last) {
+			last = now
+			fn(now)
+		}
+		for changed := false; !changed; {
+			if changed, err = e.wait(ctx, seen.index); err != nil {
+				return fail(err)
+			}
+			if ctx.Err() != nil {
+				return nil
+			}
+			if !changed {
+				polls++
+				changed = e.blind && polls%blindPolls == 0
+			}
+			if !changed {
+				if changed, err = d.silent(seen); err != nil {
+					return fail(err)
+				}
+			}
+		}
+	}
+}
+
+// ears receive what the kernel announces about the devices of a namespace.
+type ears struct {
+	at    namespace
+	file  *os.File
+	conn  syscall.RawConn
+	blind bool // may not hear of other namespaces
+	buf   []byte
+}
+
+// listen makes *e those in the namespace that the device is in.
+func (d *Device) listen(e **ears) error {
+	return d.do("subscribing to changes", func() error {
+		if _, err := d.locate(); err != nil {
+			return err
+		}
+		if *e != nil && (*e).at == d.place.id {
+			return nil
+		}
+		if *e != nil {
+			(*e).close()
+			*e = nil
+		}
+		fresh := &ears{at: d.place.id, buf: make([]byte, 64<<10)}
+		err := netns.Do(fmt.Sprintf("/proc/self/fd/%d", d.place.file.Fd()), fresh.open)
+		if err == nil {
+			*e = fresh
+		}
+		return err
+	})
+}
+
+// open subscribes in the calling thread's namespace.
+func (e *ears) open() error {
+	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	err = unix.Bind(s, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1<<(unix.RTNLGRP_LINK-1) |
+		1<<(unix.RTNLGRP_IPV4_IFADDR-1) | 1<<(unix.RTNLGRP_IPV6_IFADDR-1)})
+	if err != nil {
+		return errors.Join(os.NewSyscallError("bind", err), unix.Close(s))
+	}
+	// What is stacked on the device may be in other namespaces. To hear of them
+	// takes CAP_NET_BROADCAST.
+	e.blind = unix.SetsockoptInt(s, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1) != nil
+	e.file = os.NewFile(uintptr(s), "netlink")
+	e.conn, err = e.file.SyscallConn()
+	return err
+}
+
+func (e *ears) close() { _ = e.file.Close() } // nothing was written
+
+// wait returns after pollInterval, or when ctx is done, or at once with true
+// when something is announced that concerns the device with that index. What is
+// announced meanwhile is taken with it.
+func (e *ears) wait(ctx context.Context, index int) (concerned bool, err error) {
+	if err := e.file.SetReadDeadline(time.Now().Add(pollInterval)); err != nil {
+		return false, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = e.file.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	for {
+		n, announced := 0, error(nil)
+		err := e.conn.Read(func(fd uintptr) bool {
+			n, announced = recv(int(fd), e.buf)
+			return !errors.Is(announced, unix.EAGAIN) || concerned
+		})
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return concerned, nil
+		case err != nil:
+			return false, err
+		case errors.Is(announced, unix.EAGAIN):
+			return true, nil
+		case errors.Is(announced, unix.ENOBUFS):
+			concerned = true // messages were lost: one of them may have been ours
+		case announced != nil:
+			return false, os.NewSyscallError("recvmsg", announced)
+		default:
+			concerned = concerned || concerns(e.buf[:n], index)
+		}
+	}
+}
+
+// recv receives one datagram of the kernel's without waiting.
+func recv(fd int, buf []byte) (int, error) {
+	for {
+		n, from, err := unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT)
+		if err == unix.EINTR {
+			continue
+		}
+		if a, ok := from.(*unix.SockaddrNetlink); err == nil && (!ok || a.Pid != nl.PidKernel) {
+			continue
+		}
+		return n, err
+	}
+}
+
+// concerns reports whether one of the messages is about the device with that
+// index, or about one that is stacked on it. Messages of other namespaces use
+// the same numbers for other devices: then it may be wrong, and the device is
+// looked at in vain.
+func concerns(datagram []byte, index int) bool {
+	msgs, err := syscall.ParseNetlinkMessage(datagram)
+	if err != nil {
+		return true
+	}
+	for _, m := range msgs {
+		switch m.Header.Type {
+		case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+			l, err := parseLink(m.Data)
+			if err != nil || l.index == index || int(l.lower) == index {
+				return true
+			}
+		case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+			// struct ifaddrmsg, whose last field is the index
+			if len(m.Data) < unix.SizeofIfAddrmsg || int(binary.NativeEndian.Uint32(m.Data[4:])) == index {
+				return true
+			}
+		}
+	}
+	return false
+}
