@@ -102,12 +102,25 @@ func (p *bridgePort) SetOffloads(o vnet.Offloads) (got vnet.Offloads, err error)
 	return got, err
 }
 
-// SetPromisc implements Interface: the bridge decides, and floods what it does
-// not know.
+// SetUp implements Interface.
+func (p *bridgePort) SetUp(up bool) error {
+	return p.setUp(device(p.dev.Name(), p.dev.Index()), up)
+}
+
+// SetPromisc implements Interface. A port of a bridge is like one of a switch:
+// it gets what is for stations behind it, and everything that the bridge
+// floods, which are frames to groups and to stations that it does not know.
 func (p *bridgePort) SetPromisc(bool) error { return nil }
 
-// SetAllMulti implements Interface: as for SetPromisc.
+// SetAllMulti implements Interface: a bridge floods frames to groups.
 func (p *bridgePort) SetAllMulti(bool) error { return nil }
+
+// SetMulticast implements Interface: as for SetAllMulti. A bridge that snoops
+// learns from the host's own reports what to send where.
+func (p *bridgePort) SetMulticast(groups []net.HardwareAddr) error { return checkGroups(groups) }
+
+// SetUnicast implements Interface: as for SetPromisc.
+func (p *bridgePort) SetUnicast(addrs []net.HardwareAddr) error { return checkAddrs(addrs) }
 
 // Stats implements Interface.
 func (p *bridgePort) Stats() Stats { return tapStats(p.card, p.dev.Index(), p.dev.Queues(), transmits) }

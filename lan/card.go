@@ -231,3 +231,53 @@ func checkMAC(mac net.HardwareAddr) error {
 	}
 	return nil
 }
+
+// checkAddrs refuses a list with something that cannot be a station's address.
+func checkAddrs(addrs []net.HardwareAddr) error {
+	for _, a := range addrs {
+		if err := checkMAC(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkGroups refuses a list with something that is not the address of a group.
+func checkGroups(groups []net.HardwareAddr) error {
+	for _, g := range groups {
+		if len(g) != 6 || g[0]&1 == 0 {
+			return fmt.Errorf("%q is not the address of a group: six bytes, the first one odd", g)
+		}
+	}
+	return nil
+}
+
+// cloneAddrs returns a copy of a list of addresses.
+func cloneAddrs(addrs []net.HardwareAddr) []net.HardwareAddr {
+	out := make([]net.HardwareAddr, len(addrs))
+	for i, a := range addrs {
+		out[i] = slices.Clone(a)
+	}
+	return out
+}
+
+func whatUp(up bool) string {
+	if up {
+		return "setting up"
+	}
+	return "setting down"
+}
+
+// setUp sets a port's own netdevice up or down.
+func (c *card) setUp(own netlink.Link, up bool) error {
+	return c.do(whatUp(up), func() error {
+		if !up {
+			return c.handle.LinkSetDown(own)
+		}
+		err := c.handle.LinkSetUp(own)
+		if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EADDRINUSE) {
+			return fmt.Errorf("%w: %w (something else on %s has its MAC address)", ErrInUse, err, c.nic)
+		}
+		return err
+	})
+}

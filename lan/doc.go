@@ -6,13 +6,17 @@
 //   - "macvtap:eth1", or just "eth1", makes a macvtap in bridge mode. The
 //     kernel sorts frames by MAC address and hands each host only its own.
 //     Hosts on one card reach each other. The unit's own addresses on the card
-//     cannot be reached, and there is no promiscuous mode: one host, one MAC.
-//   - "packet:eth1" opens AF_PACKET sockets on the card. It makes no netdevice
-//     and can be promiscuous, which a host needs that bridges virtual machines
-//     into its device. Each host's socket sees every frame of the card and
-//     filters; the host must be able to receive checksum and TCP offloads,
-//     because a packet socket hands out super-frames as they are.
-//   - "tap:br0" makes a TAP device that is a port of a bridge.
+//     cannot be reached. A host that is promiscuous, or has further addresses,
+//     gets in addition what a packet socket beside the macvtap receives: what
+//     arrives at the card, but not what other hosts on the same card send.
+//   - "packet:eth1" opens AF_PACKET sockets on the card. It makes no netdevice.
+//     Each host's socket sees every frame of the card, those of other hosts
+//     included, and filters; the host must be able to receive checksum and TCP
+//     offloads, because a packet socket hands out super-frames as they are.
+//   - "tap:br0" makes a TAP device that is a port of a bridge. Like a port of a
+//     switch it gets what the bridge has learned to be behind it, and what the
+//     bridge floods, promiscuous or not. This is what a host needs that bridges
+//     virtual machines into its device.
 //
 // The card's generic receive offload should stay on: it is what turns the
 // wire's 1500-byte frames into super-frames. Its large receive offload has to

@@ -14,7 +14,17 @@ type receiveFilter struct {
 	mac      net.HardwareAddr
 	promisc  bool
 	allMulti bool
+	groups   []net.HardwareAddr // wanted besides the broadcast address
+	unicast  []net.HardwareAddr // wanted besides mac
+	down     bool               // nothing at all
+	// beside is for a socket beside a macvtap, which receives what is for mac
+	// and for groups by itself.
+	beside bool
 }
+
+// maxListed bounds a list of addresses in a program. With more of them, all
+// frames of that kind pass: it is the least that arrives that is promised.
+const maxListed = 32
 
 // Classic BPF, as in linux/filter.h. Offsets are those of the Ethernet header.
 const (
@@ -36,40 +46,50 @@ var rejectAll = []unix.SockFilter{{Code: ret}}
 // host's own address through: another port's socket on the same card gets
 // that frame, its sender must not.
 func (f receiveFilter) program() []unix.SockFilter {
-	hi := binary.BigEndian.Uint32(f.mac)
-	lo := uint32(binary.BigEndian.Uint16(f.mac[4:]))
-	p := []unix.SockFilter{
-		{Code: ldw, K: src},
-		{Code: jeq, Jf: 3, K: hi},
-		{Code: ldh, K: src + 4},
-		{Code: jeq, Jf: 1, K: lo},
-		{Code: ret, K: 0},
+	if f.down {
+		return rejectAll
 	}
-	accept := unix.SockFilter{Code: ret, K: all}
-	if f.promisc {
+	accept, reject := unix.SockFilter{Code: ret, K: all}, unix.SockFilter{Code: ret}
+	p := match(nil, src, f.mac, reject)
+	group := []unix.SockFilter{ // skips one instruction unless to a group
+		{Code: ldb, K: dst},
+		{Code: jset, Jf: 1, K: 1},
+	}
+	if f.beside {
+		p = append(append(p, group...), reject)
+		p = match(p, dst, f.mac, reject)
+	}
+	unicast, groups := f.unicast, f.groups
+	if f.promisc || len(unicast) > maxListed {
 		return append(p, accept)
 	}
-	if f.allMulti {
-		p = append(p,
-			unix.SockFilter{Code: ldb, K: dst},
-			unix.SockFilter{Code: jset, Jf: 1, K: 1},
-			accept)
-	} else {
-		p = append(p,
-			unix.SockFilter{Code: ldw, K: dst},
-			unix.SockFilter{Code: jeq, Jf: 3, K: 0xffffffff},
-			unix.SockFilter{Code: ldh, K: dst + 4},
-			unix.SockFilter{Code: jeq, Jf: 1, K: 0xffff},
-			accept)
+	if !f.beside {
+		if f.allMulti || len(groups) > maxListed {
+			p, groups = append(append(p, group...), accept), nil
+		}
+		p = match(p, dst, broadcast, accept)
+		p = match(p, dst, f.mac, accept)
+		for _, a := range groups {
+			p = match(p, dst, a, accept)
+		}
 	}
-	return append(p,
-		unix.SockFilter{Code: ldw, K: dst},
-		unix.SockFilter{Code: jeq, Jf: 3, K: hi},
-		unix.SockFilter{Code: ldh, K: dst + 4},
-		unix.SockFilter{Code: jeq, Jf: 1, K: lo},
-		accept,
-		unix.SockFilter{Code: ret, K: 0})
+	for _, a := range unicast {
+		p = match(p, dst, a, accept)
+	}
+	return append(p, reject)
 }
+
+// match appends: if the address at that offset is addr, then verdict.
+func match(p []unix.SockFilter, offset uint32, addr net.HardwareAddr, verdict unix.SockFilter) []unix.SockFilter {
+	return append(p,
+		unix.SockFilter{Code: ldw, K: offset},
+		unix.SockFilter{Code: jeq, Jf: 3, K: binary.BigEndian.Uint32(addr)},
+		unix.SockFilter{Code: ldh, K: offset + 4},
+		unix.SockFilter{Code: jeq, Jf: 1, K: uint32(binary.BigEndian.Uint16(addr[4:]))},
+		verdict)
+}
+
+var broadcast = net.HardwareAddr{255, 255, 255, 255, 255, 255}
 
 // attachFilter makes program the filter of socket fd, in one step.
 func attachFilter(fd int, program []unix.SockFilter) error {

@@ -46,23 +46,29 @@ func TestFilter(t *testing.T) {
 	near := net.HardwareAddr{2, 3, 4, 5, 6, 8} // differs in the last bytes
 	far := net.HardwareAddr{2, 3, 9, 5, 6, 7}  // differs in the first ones
 	group := net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}
-	broad := net.HardwareAddr{255, 255, 255, 255, 255, 255}
+	broad := broadcast
+	listed := net.HardwareAddr{0x33, 0x33, 0, 0, 0, 2}
+	second := net.HardwareAddr{2, 3, 4, 5, 6, 9}
 	nearBroad := net.HardwareAddr{255, 255, 255, 255, 255, 251}
 	for _, tc := range []struct {
 		name                       string
 		dst, src                   net.HardwareAddr
 		normal, broadcast, promisc bool // wanted with all multicast, without, and promiscuous
+		beside                     bool // wanted beside a macvtap, promiscuous
+		lists, besideLists         bool // wanted with lists of addresses, and beside a macvtap
 	}{
-		{"to us", own, far, true, true, true},
-		{"to us from near", own, near, true, true, true},
-		{"to near", near, far, false, false, true},
-		{"to far", far, near, false, false, true},
-		{"to a group", group, far, true, false, true},
-		{"to all", broad, far, true, true, true},
-		{"to almost all", nearBroad, far, true, false, true},
-		{"from us to far", far, own, false, false, false},
-		{"from us to all", broad, own, false, false, false},
-		{"from us to us", own, own, false, false, false},
+		{"to us", own, far, true, true, true, false, true, false},
+		{"to us from near", own, near, true, true, true, false, true, false},
+		{"to near", near, far, false, false, true, true, false, false},
+		{"to far", far, near, false, false, true, true, false, false},
+		{"to a group", group, far, true, false, true, false, false, false},
+		{"to all", broad, far, true, true, true, false, true, false},
+		{"to almost all", nearBroad, far, true, false, true, false, false, false},
+		{"to a listed group", listed, far, true, false, true, false, true, false},
+		{"to our second address", second, far, false, false, true, true, true, true},
+		{"from us to far", far, own, false, false, false, false, false, false},
+		{"from us to all", broad, own, false, false, false, false, false, false},
+		{"from us to us", own, own, false, false, false, false, false, false},
 	} {
 		frame := append(append([]byte{}, tc.dst...), tc.src...)
 		for _, f := range []struct {
@@ -72,13 +78,47 @@ func TestFilter(t *testing.T) {
 			{receiveFilter{mac: own, allMulti: true}, tc.normal},
 			{receiveFilter{mac: own}, tc.broadcast},
 			{receiveFilter{mac: own, promisc: true}, tc.promisc},
+			{receiveFilter{mac: own, promisc: true, beside: true}, tc.beside},
+			{receiveFilter{mac: own, groups: []net.HardwareAddr{listed}, unicast: []net.HardwareAddr{second}}, tc.lists},
+			{receiveFilter{mac: own, unicast: []net.HardwareAddr{second}, beside: true}, tc.besideLists},
+			{receiveFilter{mac: own, promisc: true, down: true}, false},
 		} {
 			if got := run(t, f.program(), frame); got != f.want {
-				t.Errorf("%s: %t with promisc %t, allmulti %t", tc.name, got, f.promisc, f.allMulti)
+				t.Errorf("%s: %t with %+v", tc.name, got, f.receiveFilter)
 			}
 		}
 		if run(t, rejectAll, frame) {
 			t.Errorf("%s passes the filter that rejects all", tc.name)
+		}
+	}
+}
+
+// TestFilterManyAddresses gives the filter more addresses than a program has
+// room for: they all pass, and others of the kind may.
+func TestFilterManyAddresses(t *testing.T) {
+	own, far := net.HardwareAddr{2, 3, 4, 5, 6, 7}, net.HardwareAddr{2, 3, 9, 5, 6, 7}
+	for _, n := range []int{maxListed, maxListed + 1, 600} {
+		f := receiveFilter{mac: own}
+		for i := range n {
+			f.groups = append(f.groups, net.HardwareAddr{1, 0, 0, 0, byte(i >> 8), byte(i)})
+			f.unicast = append(f.unicast, net.HardwareAddr{2, 0, 0, 0, byte(i >> 8), byte(i)})
+		}
+		for _, beside := range []bool{false, true} {
+			f.beside = beside
+			if p := f.program(); len(p) > 400 {
+				t.Errorf("%d addresses make %d instructions", n, len(p))
+			}
+			for i := range n {
+				if !run(t, f.program(), append(append([]byte{}, f.unicast[i]...), far...)) {
+					t.Errorf("frame to %v does not pass", f.unicast[i])
+				}
+				if run(t, f.program(), append(append([]byte{}, f.groups[i]...), far...)) == beside {
+					t.Errorf("frame to %v: beside a macvtap: %t", f.groups[i], beside)
+				}
+			}
+		}
+		if n <= maxListed && run(t, f.program(), append(append([]byte{}, far...), far...)) {
+			t.Error("frame to somebody else passes")
 		}
 	}
 }

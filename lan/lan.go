@@ -36,6 +36,9 @@ type Queue interface {
 	// FD returns the descriptor for poll(2): readable means that ReadFrame may
 	// find a frame. It belongs to the queue.
 	FD() int
+	// WriteFD is the same for writing: writable means that WriteFrame may
+	// succeed. It can be another descriptor.
+	WriteFD() int
 	// ReadFrame reads one frame into slot and returns the part of slot that
 	// holds it, which may begin up to vnet.Headroom bytes into it. slot should
 	// have more than vnet.Headroom + vnet.MaxFrame bytes. Errors are bare:
@@ -49,6 +52,11 @@ type Queue interface {
 	// frame exceeds the MTU, unix.ENOBUFS when the card's queue is full,
 	// unix.EIO or unix.ENETDOWN when the device is down, net.ErrClosed.
 	WriteFrame(frame []byte) error
+	// WriteParts is WriteFrame for a frame whose first bytes, at least
+	// vnet.MinFrame of them, lie elsewhere than its rest, which may be empty.
+	// What the kernel decides by, the addresses for example, can so be kept
+	// where nobody else can change it.
+	WriteParts(head, rest []byte) error
 	// Close is idempotent. A poll(2) on FD by somebody else has to be over.
 	Close() error
 }
@@ -77,11 +85,22 @@ type Interface interface {
 	// for where the kernel lacks something. It fails, wrapping ErrUnsupported,
 	// where the port would have to finish frames itself.
 	SetOffloads(o vnet.Offloads) (vnet.Offloads, error)
-	// SetPromisc asks for frames to other addresses as well.
+	// SetUp sets the port administratively up or down. Down, it passes no
+	// frames: none is read, and what is written is lost. Up from the start.
+	SetUp(up bool) error
+	// SetPromisc asks for frames to other addresses as well: those that arrive
+	// at the card. What hosts on the same card send each other does not, and a
+	// bridge has only what it floods.
 	SetPromisc(on bool) error
-	// SetAllMulti asks for frames to all groups; on from the start. Without
-	// it, only those to the broadcast address are certain to arrive.
+	// SetAllMulti asks for frames to all groups; on from the start.
 	SetAllMulti(on bool) error
+	// SetMulticast replaces the list of groups that frames are wanted for where
+	// all are not. Frames to the broadcast address always arrive, and others
+	// may: the kernel's filters are coarse, and a bridge decides for itself.
+	SetMulticast(groups []net.HardwareAddr) error
+	// SetUnicast replaces the list of further addresses of the host, besides
+	// its MAC address.
+	SetUnicast(addrs []net.HardwareAddr) error
 	// Stats counts since Open.
 	Stats() Stats
 	// Close closes the queues and removes the netdevice that Open made. It is
@@ -95,6 +114,12 @@ type Stats struct {
 	TooLong uint64 `json:"too_long"` // longer than vnet.MaxFrame or than the slot
 	Invalid uint64 `json:"invalid"`  // could not be described by a virtio_net_hdr, or only by one that the host does not know
 	Dropped uint64 `json:"dropped"`  // no room in the kernel's queue
+}
+
+func (s *Stats) add(o Stats) {
+	s.TooLong += o.TooLong
+	s.Invalid += o.Invalid
+	s.Dropped += o.Dropped
 }
 
 // Kind is a back-end.

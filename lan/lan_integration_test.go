@@ -94,13 +94,14 @@ func (s site) connect(t *testing.T, spec string, number byte, queues int, addrs 
 	}
 	h.dev = d
 	t.Cleanup(func() { d.Close() })
+	// Up before frames come from the card: a device that is down refuses them.
+	if err := errors.Join(d.Up(), d.SetCarrier(true)); err != nil {
+		t.Fatal(err)
+	}
 	r := testenv.NewRelay(t)
 	for i, q := range h.port.Queues() {
 		out, in := r.Join(d.Queues()[i], q, 1500)
 		h.out, h.in = append(h.out, out), append(h.in, in)
-	}
-	if err := errors.Join(d.Up(), d.SetCarrier(true)); err != nil {
-		t.Fatal(err)
 	}
 	for _, a := range addrs {
 		testenv.Address(t, h.ns, "sn0", a)
@@ -285,35 +286,6 @@ func TestNetnsReceive(t *testing.T) {
 				t.Error("a group address was taken")
 			}
 
-			err := a.SetPromisc(true)
-			if kind == "macvtap" {
-				if !errors.Is(err, lan.ErrUnsupported) {
-					t.Errorf("promiscuous macvtap: %v", err)
-				}
-			} else if err != nil {
-				t.Fatal(err)
-			}
-			if kind == "packet" {
-				other := net.HardwareAddr{2, 9, 9, 9, 9, 9}
-				lanSend(probe(macB, other, 60, '1'))
-				lanSend(probe(other, macB, 60, '2'))
-				// A virtual machine behind the host: its frames go out through
-				// this port and must not come back.
-				write(a, probe(broadcast, other, 60, '3'))
-				lanSend(probe(broadcast, other, 60, '9'))
-				if got := marks(t, a, '9'); got != "129" {
-					t.Errorf("promiscuous, host A received %q", got)
-				}
-				if err := errors.Join(a.SetPromisc(false), a.SetAllMulti(false)); err != nil {
-					t.Fatal(err)
-				}
-				lanSend(probe(macB, other, 60, '1'))
-				lanSend(probe(group, other, 60, '2'))
-				lanSend(probe(broadcast, other, 60, '9'))
-				if got := marks(t, a, '9'); got != "9" {
-					t.Errorf("without multicast, host A received %q", got)
-				}
-			}
 		})
 	}
 }
@@ -576,12 +548,16 @@ func TestNetnsPortAllocs(t *testing.T) {
 			out, bad := tagged(macC, macA, 4000), probe(broadcast, macA, 60, 1)
 			bad[1] = 77
 			read := 0
+			if err := p.SetPromisc(true); err != nil {
+				t.Fatal(err)
+			}
 			if n := testing.AllocsPerRun(runs, func() {
 				if _, err := q.ReadFrame(slot); err == nil {
 					read++
 				}
 				_ = q.WriteFrame(out)
 				_ = q.WriteFrame(bad)
+				_ = q.WriteParts(out[:64], out[64:])
 			}); n != 0 {
 				t.Errorf("%v allocations for a frame", n)
 			}

@@ -27,13 +27,18 @@ type macvtap struct {
 	own    int // interface index of the macvtap itself
 	fds    []int
 	queues []*tap.Queue
+	merged *mergedQueue       // the first queue, with what beside receives
+	groups []net.HardwareAddr // guarded by card.mu, as is what follows
+	all    bool               // frames to all groups are wanted
+	beside receiveFilter      // of the packet socket beside the macvtap
+	asked  memberships        // of that socket
 }
 
 var _ Interface = (*macvtap)(nil)
 
 // openMacvtap makes a macvtap on c and takes c over, also when it fails.
 func openMacvtap(c *card, cfg Config) (Interface, error) {
-	m := &macvtap{card: c, name: cfg.Name}
+	m := &macvtap{card: c, name: cfg.Name, all: true, beside: receiveFilter{mac: cfg.MAC, beside: true}}
 	if m.name == "" {
 		m.name = deriveName(cfg.MAC)
 	}
@@ -127,6 +132,9 @@ func (m *macvtap) attach(cfg Config) error {
 			return fmt.Errorf("attaching a queue to %s: %w", m.name, err)
 		}
 	}
+	if m.merged, err = newMergedQueue(m.queues[0]); err != nil {
+		return err
+	}
 	_, err = m.SetOffloads(cfg.Offloads)
 	return err
 }
@@ -135,7 +143,11 @@ func (m *macvtap) attach(cfg Config) error {
 func (m *macvtap) Name() string { return m.name }
 
 // Queues implements Interface.
-func (m *macvtap) Queues() []Queue { return asQueues(m.queues) }
+func (m *macvtap) Queues() []Queue {
+	out := asQueues(m.queues)
+	out[0] = m.merged
+	return out
+}
 
 // asQueues returns qs as the interface.
 func asQueues(qs []*tap.Queue) []Queue {
@@ -159,7 +171,9 @@ func (m *macvtap) SetMAC(mac net.HardwareAddr) error {
 			return err
 		}
 		m.mac = slices.Clone(mac)
-		return nil
+		f := m.beside
+		f.mac = m.mac
+		return m.listen(f)
 	})
 }
 
@@ -182,6 +196,9 @@ func (m *macvtap) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 			}
 		}
 		m.offloads = got
+		if q := m.merged.beside.Load(); q != nil {
+			q.offloads.Store(uint32(got))
+		}
 		return nil
 	})
 	if err != nil {
@@ -190,26 +207,16 @@ func (m *macvtap) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 	return got, nil
 }
 
-// SetPromisc implements Interface.
-func (m *macvtap) SetPromisc(on bool) error {
-	if !on {
-		return nil
-	}
-	return fmt.Errorf("promiscuous mode of a port on %s: %w: a macvtap receives for one address; use packet:%s", m.nic, ErrUnsupported, m.nic)
-}
-
-// SetAllMulti implements Interface.
-func (m *macvtap) SetAllMulti(on bool) error {
-	return m.do(fmt.Sprintf("setting all-multicast to %t", on), func() error {
-		if on {
-			return m.handle.LinkSetAllmulticastOn(m.self())
-		}
-		return m.handle.LinkSetAllmulticastOff(m.self())
-	})
-}
-
 // Stats implements Interface.
-func (m *macvtap) Stats() Stats { return tapStats(m.card, m.own, m.queues, receives) }
+func (m *macvtap) Stats() Stats {
+	s := tapStats(m.card, m.own, m.queues, receives)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.merged != nil {
+		s.add(m.merged.stats())
+	}
+	return s
+}
 
 // direction says which of a netdevice's counters counts the frames that its
 // queues lost.
@@ -248,6 +255,9 @@ func (m *macvtap) Close() error {
 		return nil
 	}
 	var errs []error
+	if m.merged != nil {
+		errs = append(errs, m.merged.Close())
+	}
 	for _, q := range m.queues {
 		errs = append(errs, q.Close())
 	}

@@ -25,7 +25,8 @@ const packetRequires = vnet.CSUM | vnet.TSO4 | vnet.TSO6
 type packetPort struct {
 	*card
 	queues []*packetQueue
-	filter receiveFilter // guarded by card.mu
+	filter receiveFilter // guarded by card.mu, as is asked
+	asked  memberships   // of the first queue's socket
 }
 
 var _ Interface = (*packetPort)(nil)
@@ -64,18 +65,17 @@ func (p *packetPort) checkOwn(mac net.HardwareAddr) error {
 func (p *packetPort) open(n int) error {
 	fanout := noFanout
 	for range n {
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		fd, err := packetSocket()
 		if err != nil {
-			err = os.NewSyscallError("socket AF_PACKET", err)
-			if errors.Is(err, unix.EPERM) {
-				return fmt.Errorf("%w (needs CAP_NET_RAW)", err)
-			}
 			return err
 		}
 		q := newPacketQueue(fd)
 		p.queues = append(p.queues, q)
 		if err := p.bind(fd); err != nil {
 			return err
+		}
+		if p.asked.index == 0 {
+			p.asked = memberships{fd: fd, index: p.index}
 		}
 		if n > 1 {
 			if fanout, err = joinFanout(fd, fanout); err != nil {
@@ -86,9 +86,22 @@ func (p *packetPort) open(n int) error {
 	return p.applyFilter(p.filter)
 }
 
+// packetSocket makes a socket that receives nothing yet.
+func packetSocket() (int, error) {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		err = os.NewSyscallError("socket AF_PACKET", err)
+		if errors.Is(err, unix.EPERM) {
+			return -1, fmt.Errorf("%w (needs CAP_NET_RAW)", err)
+		}
+		return -1, err
+	}
+	return fd, nil
+}
+
 // bind prepares a socket that was made without a protocol, so that it has not
 // received anything yet, and binds it to the card.
-func (p *packetPort) bind(fd int) error {
+func (c *card) bind(fd int) error {
 	if err := attachFilter(fd, rejectAll); err != nil {
 		return err
 	}
@@ -109,15 +122,9 @@ func (p *packetPort) bind(fd int) error {
 			return err
 		}
 	}
-	// The card itself filters by its own address only. Memberships are
-	// counted and end with the socket.
-	promisc := unix.PacketMreq{Ifindex: int32(p.index), Type: unix.PACKET_MR_PROMISC}
-	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &promisc); err != nil {
-		return fmt.Errorf("setting %s promiscuous: %w", p.nic, os.NewSyscallError("setsockopt PACKET_ADD_MEMBERSHIP", err))
-	}
-	addr := unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL), Ifindex: p.index}
+	addr := unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL), Ifindex: c.index}
 	if err := unix.Bind(fd, &addr); err != nil {
-		return fmt.Errorf("binding to %s: %w", p.nic, os.NewSyscallError("bind", err))
+		return fmt.Errorf("binding to %s: %w", c.nic, os.NewSyscallError("bind", err))
 	}
 	return nil
 }
@@ -145,9 +152,12 @@ func joinFanout(fd, group int) (int, error) {
 	return v & 0xffff, nil
 }
 
-// applyFilter gives all sockets the filter f and remembers it. The caller
-// holds card.mu, or is the only one to know p.
+// applyFilter makes the card and all sockets receive what f says, and
+// remembers f. The caller holds card.mu, or is the only one to know p.
 func (p *packetPort) applyFilter(f receiveFilter) error {
+	if err := p.asked.set(f.memberships()); err != nil {
+		return err
+	}
 	program := f.program()
 	for _, q := range p.queues {
 		if err := attachFilter(q.FD(), program); err != nil {
@@ -156,6 +166,15 @@ func (p *packetPort) applyFilter(f receiveFilter) error {
 	}
 	p.filter = f
 	return nil
+}
+
+// change makes the filter what edit makes of it.
+func (p *packetPort) change(what string, edit func(*receiveFilter)) error {
+	return p.do(what, func() error {
+		f := p.filter
+		edit(&f)
+		return p.applyFilter(f)
+	})
 }
 
 // Name implements Interface.
@@ -211,22 +230,40 @@ func (p *packetPort) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 	return o, nil
 }
 
+// SetUp implements Interface.
+func (p *packetPort) SetUp(up bool) error {
+	return p.change(whatUp(up), func(f *receiveFilter) {
+		for _, q := range p.queues {
+			q.down.Store(!up)
+		}
+		f.down = !up
+	})
+}
+
 // SetPromisc implements Interface.
 func (p *packetPort) SetPromisc(on bool) error {
-	return p.do(fmt.Sprintf("setting promiscuous mode to %t", on), func() error {
-		f := p.filter
-		f.promisc = on
-		return p.applyFilter(f)
-	})
+	return p.change(fmt.Sprintf("setting promiscuous mode to %t", on), func(f *receiveFilter) { f.promisc = on })
 }
 
 // SetAllMulti implements Interface.
 func (p *packetPort) SetAllMulti(on bool) error {
-	return p.do(fmt.Sprintf("setting all-multicast to %t", on), func() error {
-		f := p.filter
-		f.allMulti = on
-		return p.applyFilter(f)
-	})
+	return p.change(fmt.Sprintf("setting all-multicast to %t", on), func(f *receiveFilter) { f.allMulti = on })
+}
+
+// SetMulticast implements Interface.
+func (p *packetPort) SetMulticast(groups []net.HardwareAddr) error {
+	if err := checkGroups(groups); err != nil {
+		return err
+	}
+	return p.change("setting the groups", func(f *receiveFilter) { f.groups = cloneAddrs(groups) })
+}
+
+// SetUnicast implements Interface.
+func (p *packetPort) SetUnicast(addrs []net.HardwareAddr) error {
+	if err := checkAddrs(addrs); err != nil {
+		return err
+	}
+	return p.change("setting further addresses", func(f *receiveFilter) { f.unicast = cloneAddrs(addrs) })
 }
 
 // Stats implements Interface.
@@ -235,15 +272,11 @@ func (p *packetPort) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, q := range p.queues {
-		if !p.closed {
-			// Reading resets the kernel's counters.
-			if st, err := unix.GetsockoptTpacketStats(q.FD(), unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
-				q.dropped += uint64(st.Drops)
-			}
+		if p.closed {
+			s.add(q.counted())
+		} else {
+			s.add(q.stats())
 		}
-		s.Dropped += q.dropped
-		s.TooLong += q.tooLong.Load()
-		s.Invalid += q.invalid.Load()
 	}
 	return s
 }

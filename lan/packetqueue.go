@@ -15,6 +15,7 @@ import (
 type packetQueue struct {
 	fd       *framefd.FD
 	offloads atomic.Uint32 // a vnet.Offloads: what the host can receive
+	down     atomic.Bool   // nothing is sent
 	tooLong  atomic.Uint64
 	invalid  atomic.Uint64
 	dropped  uint64 // guarded by card.mu
@@ -42,9 +43,12 @@ const (
 	statusTPIDValid = 1 << 6
 )
 
-// errInval is unix.EINVAL as an error, made once: a conversion for each call
-// would allocate.
-var errInval error = unix.EINVAL
+// Bare errors, made once: a conversion for each call would allocate.
+var (
+	errInval   error = unix.EINVAL
+	errNetDown error = unix.ENETDOWN
+	errAgain   error = unix.EAGAIN
+)
 
 func newPacketQueue(fd int) *packetQueue {
 	q := &packetQueue{fd: framefd.New(fd)}
@@ -92,7 +96,7 @@ func (q *packetQueue) ReadFrame(slot []byte) ([]byte, error) {
 			q.tooLong.Add(1)
 			return nil, vnet.ErrTooLong
 		}
-		if n < vnet.MinFrame || !q.receivable(buf[1]) {
+		if n < vnet.MinFrame || !q.receivable(buf[0], buf[1]) {
 			q.invalid.Add(1)
 			continue
 		}
@@ -110,19 +114,21 @@ func (q *packetQueue) ReadFrame(slot []byte) ([]byte, error) {
 	}
 }
 
-// receivable reports whether the host can receive super-frames of that type.
-func (q *packetQueue) receivable(gsoType byte) bool {
-	if gsoType == vnet.GSONone {
-		return true
-	}
+// receivable reports whether the host can receive frames with these flags and
+// super-frames of that type.
+func (q *packetQueue) receivable(flags, gsoType byte) bool {
 	need := vnet.Offloads(0)
+	if flags&vnet.FlagNeedsCsum != 0 {
+		need = vnet.CSUM
+	}
 	switch gsoType &^ vnet.GSOECN {
+	case vnet.GSONone:
 	case vnet.GSOTCPv4:
-		need = vnet.TSO4
+		need |= vnet.TSO4
 	case vnet.GSOTCPv6:
-		need = vnet.TSO6
+		need |= vnet.TSO6
 	case vnet.GSOUDPL4:
-		need = vnet.USO
+		need |= vnet.USO
 	default:
 		return false
 	}
@@ -154,16 +160,46 @@ func (q *packetQueue) tag() (tpid, tci uint16) {
 	return tpid, binary.NativeEndian.Uint16(aux[auxTCI:])
 }
 
+// WriteFD implements Queue.
+func (q *packetQueue) WriteFD() int { return q.fd.Int() }
+
 // WriteFrame implements Queue.
 //
 // borrowed: frame, for the call.
-func (q *packetQueue) WriteFrame(frame []byte) error {
-	if len(frame) < vnet.MinFrame {
+func (q *packetQueue) WriteFrame(frame []byte) error { return q.WriteParts(frame, nil) }
+
+// WriteParts implements Queue.
+//
+// borrowed: head and rest, for the call.
+func (q *packetQueue) WriteParts(head, rest []byte) error {
+	if len(head) < vnet.MinFrame {
 		return errInval
 	}
+	if q.down.Load() {
+		return errNetDown
+	}
 	// The kernel allocates as much in one piece as the header claims.
-	vnet.RewriteHdrLen(frame)
-	return q.fd.Write(frame)
+	vnet.RewriteHdrLen(head)
+	if len(rest) == 0 {
+		return q.fd.Write(head)
+	}
+	return q.fd.Writev(head, rest)
+}
+
+// stats asks the kernel and returns the counters. The caller holds card.mu, and
+// the queue is open.
+func (q *packetQueue) stats() Stats {
+	// Reading resets the kernel's counters.
+	if st, err := unix.GetsockoptTpacketStats(q.FD(), unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+		q.dropped += uint64(st.Drops)
+	}
+	return q.counted()
+}
+
+// counted returns the counters as they were when the kernel was asked last. The
+// caller holds card.mu.
+func (q *packetQueue) counted() Stats {
+	return Stats{Dropped: q.dropped, TooLong: q.tooLong.Load(), Invalid: q.invalid.Load()}
 }
 
 // Close implements Queue.

@@ -26,6 +26,7 @@ type FD struct {
 	closed  atomic.Bool
 	reading atomic.Bool
 	writing atomic.Bool
+	parts   [2]unix.Iovec // arguments of writev(2), the writer's own
 }
 
 // New takes over fd, which has to be non-blocking: reads and writes are made

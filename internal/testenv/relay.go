@@ -109,7 +109,7 @@ func (r *Relay) run(from, to Port, mtu int, tr *Traffic) error {
 			if !errors.Is(err, unix.EAGAIN) {
 				break
 			}
-			stop, err := r.wait(to.FD(), unix.POLLOUT)
+			stop, err := r.wait(writeFD(to), unix.POLLOUT)
 			if stop || err != nil {
 				return err
 			}
@@ -118,6 +118,14 @@ func (r *Relay) run(from, to Port, mtu int, tr *Traffic) error {
 			tr.Refused.Add(1)
 		}
 	}
+}
+
+// writeFD is the descriptor to wait at before writing.
+func writeFD(p Port) int {
+	if w, ok := p.(interface{ WriteFD() int }); ok {
+		return w.WriteFD()
+	}
+	return p.FD()
 }
 
 // wait sleeps until fd is ready and reports whether to stop instead.

@@ -3,6 +3,7 @@ package halves
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -152,6 +153,14 @@ func (c *card) open1() int {
 	return len(c.ports)
 }
 
+// lanQueue is the queue of a lanPort.
+type lanQueue struct{ *porttest.Port }
+
+func (q lanQueue) WriteFD() int { return q.FD() }
+func (q lanQueue) WriteParts(head, rest []byte) error {
+	return q.WriteFrame(slices.Concat(head, rest))
+}
+
 // lanPort is one host's port on the card.
 type lanPort struct {
 	card  *card
@@ -161,14 +170,18 @@ type lanPort struct {
 }
 
 func (p *lanPort) Name() string                      { return "lan-" + p.mac.String() }
-func (p *lanPort) Queues() []lan.Queue               { return []lan.Queue{p.queue} }
+func (p *lanPort) Queues() []lan.Queue               { return []lan.Queue{lanQueue{p.queue}} }
 func (p *lanPort) MAC() net.HardwareAddr             { return p.mac }
 func (p *lanPort) SetMAC(mac net.HardwareAddr) error { p.mac = mac; return nil }
 func (p *lanPort) State() (lan.LinkState, error)     { return p.card.link() }
 func (p *lanPort) Offloads() vnet.Offloads           { return vnet.AllOffloads }
+func (p *lanPort) SetUp(bool) error                  { return nil }
 func (p *lanPort) SetPromisc(bool) error             { return nil }
 func (p *lanPort) SetAllMulti(bool) error            { return nil }
 func (p *lanPort) Stats() lan.Stats                  { return lan.Stats{} }
+
+func (p *lanPort) SetMulticast([]net.HardwareAddr) error { return nil }
+func (p *lanPort) SetUnicast([]net.HardwareAddr) error   { return nil }
 func (p *lanPort) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 	return o, nil
 }

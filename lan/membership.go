@@ -1,0 +1,99 @@
+package lan
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// membership is something that a packet socket asks its card to receive: an
+// address, or everything of a kind (packet(7), PACKET_ADD_MEMBERSHIP).
+type membership struct {
+	kind uint16 // PACKET_MR_...
+	addr [6]byte
+}
+
+// packetMRUnicast is PACKET_MR_UNICAST of <linux/if_packet.h>.
+const packetMRUnicast = 3
+
+// memberships are those of one socket. The kernel counts them for each card and
+// forgets them with the socket.
+type memberships struct {
+	fd, index int
+	have      map[membership]bool
+}
+
+// set makes want the socket's memberships. What cannot be dropped any more,
+// because the card is gone, is forgotten.
+func (m *memberships) set(want map[membership]bool) error {
+	for s := range want {
+		if m.have[s] {
+			continue
+		}
+		if err := m.apply(unix.PACKET_ADD_MEMBERSHIP, s); err != nil {
+			return fmt.Errorf("making the card receive %v: %w", s, os.NewSyscallError("setsockopt PACKET_ADD_MEMBERSHIP", err))
+		}
+		if m.have == nil {
+			m.have = make(map[membership]bool)
+		}
+		m.have[s] = true
+	}
+	for s := range maps.Clone(m.have) {
+		if want[s] {
+			continue
+		}
+		if err := m.apply(unix.PACKET_DROP_MEMBERSHIP, s); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return fmt.Errorf("making the card not receive %v: %w", s, os.NewSyscallError("setsockopt PACKET_DROP_MEMBERSHIP", err))
+		}
+		delete(m.have, s)
+	}
+	return nil
+}
+
+func (m *memberships) apply(op int, s membership) error {
+	mr := unix.PacketMreq{Ifindex: int32(m.index), Type: s.kind}
+	if s.addr != [6]byte{} {
+		mr.Alen = uint16(copy(mr.Address[:], s.addr[:]))
+	}
+	return unix.SetsockoptPacketMreq(m.fd, unix.SOL_PACKET, op, &mr)
+}
+
+// String says what the membership is for.
+func (s membership) String() string {
+	switch s.kind {
+	case unix.PACKET_MR_PROMISC:
+		return "everything"
+	case unix.PACKET_MR_ALLMULTI:
+		return "all groups"
+	}
+	return net.HardwareAddr(s.addr[:]).String()
+}
+
+// memberships returns what the card has to receive for the filter.
+func (f receiveFilter) memberships() map[membership]bool {
+	want := make(map[membership]bool)
+	if f.down {
+		return want
+	}
+	if f.promisc {
+		want[membership{kind: unix.PACKET_MR_PROMISC}] = true
+	}
+	for _, a := range f.unicast {
+		want[membership{packetMRUnicast, [6]byte(a)}] = true
+	}
+	if f.beside {
+		return want
+	}
+	want[membership{packetMRUnicast, [6]byte(f.mac)}] = true
+	if f.allMulti {
+		want[membership{kind: unix.PACKET_MR_ALLMULTI}] = true
+	}
+	for _, g := range f.groups {
+		want[membership{unix.PACKET_MR_MULTICAST, [6]byte(g)}] = true
+	}
+	return want
+}

@@ -1,0 +1,370 @@
+package lan_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+var (
+	stranger = net.HardwareAddr{2, 9, 9, 9, 9, 9}
+	machine  = net.HardwareAddr{2, 7, 7, 7, 7, 7}
+)
+
+// ports opens two ports on one card and returns how to send from the LAN.
+func (s site) ports(t *testing.T, kind string) (a, b lan.Interface, lanSend func(f []byte)) {
+	t.Helper()
+	testenv.DisableIPv6(t, s.station)
+	spec := s.spec(t, kind)
+	a = s.open(t, spec, lan.Config{MAC: macA, Offloads: vnet.AllOffloads})
+	b = s.open(t, spec, lan.Config{MAC: macB, Offloads: vnet.AllOffloads})
+	return a, b, func(f []byte) { testenv.SendRaw(t, s.station, "eth0", f) }
+}
+
+func write(t *testing.T, p lan.Interface, f []byte) {
+	t.Helper()
+	if err := p.Queues()[0].WriteFrame(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// collect reads all probes from a port until the one with mark last, which is
+// sent to all after the others, and returns their marks in order of the
+// alphabet: what comes in by different ways may overtake.
+func collect(t *testing.T, p lan.Interface, last byte) string {
+	t.Helper()
+	got := []byte(marks(t, p, last))
+	slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
+	for {
+		f, err := p.Queues()[0].ReadFrame(slot)
+		if errors.Is(err, unix.EAGAIN) {
+			slices.Sort(got)
+			return string(got)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Equal(f[vnet.HdrLen+12:vnet.HdrLen+14], []byte{0x88, 0xb5}) {
+			got = append(got, f[vnet.HdrLen+14])
+		}
+	}
+}
+
+// expect compares what two ports received.
+func expect(t *testing.T, what string, lanSend func([]byte), a lan.Interface, wantA string, b lan.Interface, wantB string) {
+	t.Helper()
+	lanSend(probe(broadcast, stranger, 60, '9'))
+	if got := collect(t, a, '9'); got != wantA+"9" {
+		t.Errorf("%s: received %q, want %q", what, got, wantA+"9")
+	}
+	if got := collect(t, b, '9'); got != wantB+"9" {
+		t.Errorf("%s: the other host received %q, want %q", what, got, wantB+"9")
+	}
+}
+
+// awaitReadable waits until poll(2) says that the port has a frame.
+func awaitReadable(t *testing.T, p lan.Interface) {
+	t.Helper()
+	fds := []unix.PollFd{{Fd: int32(p.Queues()[0].FD()), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(fds, 10000)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n != 1 || err != nil {
+			t.Fatalf("waiting for a frame: %d, %v", n, err)
+		}
+		return
+	}
+}
+
+// TestNetnsPromisc makes a port promiscuous and takes it back.
+func TestNetnsPromisc(t *testing.T) {
+	testenv.NeedTUN(t)
+	for _, kind := range []string{"macvtap", "packet"} {
+		t.Run(kind, func(t *testing.T) {
+			testenv.NoLeaks(t)
+			s := newSite(t)
+			a, b, lanSend := s.ports(t, kind)
+			for range 2 { // on and off more than once
+				if err := a.SetPromisc(true); err != nil {
+					t.Fatal(err)
+				}
+				lanSend(probe(macC, stranger, 60, '1')) // to nobody here
+				awaitReadable(t, a)
+				lanSend(probe(macB, stranger, 60, '2')) // to the other host
+				lanSend(probe(macA, stranger, 60, '3')) // once each:
+				lanSend(probe(group, stranger, 60, '4'))
+				lanSend(probe(stranger, macA, 60, '5')) // the host's own address
+				// A machine behind the host: its frames go out through this port
+				// and must not come back.
+				write(t, a, probe(stranger, machine, 60, '6'))
+				write(t, a, probe(broadcast, machine, 60, '7'))
+				write(t, b, probe(macA, macB, 60, '8'))
+				expect(t, "promiscuous", lanSend, a, "12348", b, "247")
+				if err := a.SetMAC(macC); err != nil {
+					t.Fatal(err)
+				}
+				lanSend(probe(macC, stranger, 60, '1'))
+				lanSend(probe(macA, stranger, 60, '2'))
+				expect(t, "promiscuous, with a new address", lanSend, a, "12", b, "")
+				if err := errors.Join(a.SetMAC(macA), a.SetPromisc(false)); err != nil {
+					t.Fatal(err)
+				}
+				lanSend(probe(macC, stranger, 60, '1'))
+				lanSend(probe(macA, stranger, 60, '2'))
+				expect(t, "no longer promiscuous", lanSend, a, "2", b, "")
+			}
+			if err := errors.Join(a.SetPromisc(true), a.Close(), b.Close()); err != nil {
+				t.Error(err)
+			}
+			if n := testenv.Link(t, s.unit, nic).Attrs().Promisc; n != 0 {
+				t.Errorf("the card is promiscuous %d times after Close", n)
+			}
+		})
+	}
+}
+
+// TestNetnsPromiscBridge shows what a port of a bridge gets: what the bridge
+// floods.
+func TestNetnsPromiscBridge(t *testing.T) {
+	testenv.NeedTUN(t)
+	s := newSite(t)
+	a, b, lanSend := s.ports(t, "tap")
+	if err := a.SetPromisc(true); err != nil {
+		t.Fatal(err)
+	}
+	write(t, b, probe(broadcast, macB, 60, '0'))
+	lanSend(probe(macC, stranger, 60, '1'))
+	lanSend(probe(macB, stranger, 60, '2'))
+	expect(t, "bridge", lanSend, a, "01", b, "12")
+}
+
+// TestNetnsUnicast gives a host further addresses.
+func TestNetnsUnicast(t *testing.T) {
+	testenv.NeedTUN(t)
+	for _, kind := range []string{"macvtap", "packet"} {
+		t.Run(kind, func(t *testing.T) {
+			s := newSite(t)
+			a, b, lanSend := s.ports(t, kind)
+			if err := a.SetUnicast([]net.HardwareAddr{machine, group}); err == nil {
+				t.Error("a group was taken for an address")
+			}
+			if err := a.SetUnicast([]net.HardwareAddr{machine, macC}); err != nil {
+				t.Fatal(err)
+			}
+			for i, dst := range []net.HardwareAddr{machine, macC, stranger, macA, macB, group} {
+				lanSend(probe(dst, stranger, 60, byte('1'+i)))
+			}
+			expect(t, "further addresses", lanSend, a, "1246", b, "56")
+			if err := a.SetUnicast(nil); err != nil {
+				t.Fatal(err)
+			}
+			lanSend(probe(machine, stranger, 60, '1'))
+			expect(t, "without", lanSend, a, "", b, "")
+		})
+	}
+}
+
+// groupsOf returns the groups that the kernel lists for a device.
+func groupsOf(t *testing.T, ns, dev string) []string {
+	t.Helper()
+	var text []byte
+	err := netns.Do(ns, func() (err error) {
+		text, err = os.ReadFile("/proc/thread-self/net/dev_mcast")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var groups []string
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) == 5 && f[1] == dev {
+			groups = append(groups, f[4])
+		}
+	}
+	return groups
+}
+
+// TestNetnsGroups receives for some groups instead of all.
+func TestNetnsGroups(t *testing.T) {
+	testenv.NeedTUN(t)
+	for _, kind := range []string{"macvtap", "packet"} {
+		t.Run(kind, func(t *testing.T) {
+			s := newSite(t)
+			a, b, lanSend := s.ports(t, kind)
+			second := net.HardwareAddr{1, 0, 0x5e, 1, 2, 3}
+			has := func(want ...net.HardwareAddr) {
+				t.Helper()
+				have := groupsOf(t, s.unit, a.Name())
+				for _, g := range []net.HardwareAddr{group, second} {
+					if wanted := slices.ContainsFunc(want, func(w net.HardwareAddr) bool { return slices.Equal(w, g) }); slices.Contains(have, hex.EncodeToString(g)) != wanted {
+						t.Errorf("the kernel lists %v for %s, want %v", have, a.Name(), want)
+					}
+				}
+			}
+			if err := a.SetMulticast([]net.HardwareAddr{macB}); err == nil {
+				t.Error("a station was taken for a group")
+			}
+			if err := errors.Join(a.SetAllMulti(false), a.SetMulticast([]net.HardwareAddr{group, second})); err != nil {
+				t.Fatal(err)
+			}
+			has(group, second)
+			// The macvtap's filter is a hash of 256 buckets: some others may pass,
+			// but not most.
+			others := func() {
+				for i := range 16 {
+					lanSend(probe(net.HardwareAddr{0x33, 0x33, 1, 2, 3, byte(i)}, stranger, 60, 'x'))
+				}
+			}
+			clean := func(p lan.Interface, what, want string) {
+				t.Helper()
+				lanSend(probe(broadcast, stranger, 60, '9'))
+				got := collect(t, p, '9')
+				if n := strings.Count(got, "x"); n > 8 {
+					t.Errorf("%s: received %d of 16 frames to other groups", what, n)
+				}
+				if got = strings.TrimRight(got, "x"); got != want+"9" {
+					t.Errorf("%s: received %q, want %q", what, got, want+"9")
+				}
+			}
+			lanSend(probe(group, stranger, 60, '1'))
+			lanSend(probe(second, stranger, 60, '2'))
+			lanSend(probe(macA, stranger, 60, '3'))
+			others()
+			clean(a, "two groups", "123")
+			if got := collect(t, b, '9'); strings.Count(got, "x") != 16 {
+				t.Errorf("with all groups, the other host received %q", got)
+			}
+
+			if err := a.SetMulticast([]net.HardwareAddr{second}); err != nil {
+				t.Fatal(err)
+			}
+			has(second)
+			others()
+			lanSend(probe(second, stranger, 60, '2'))
+			clean(a, "one group", "2")
+			if err := a.SetMulticast(nil); err != nil {
+				t.Fatal(err)
+			}
+			has()
+			if err := a.SetAllMulti(true); err != nil {
+				t.Fatal(err)
+			}
+			lanSend(probe(group, stranger, 60, '1'))
+			clean(a, "all groups", "1")
+
+			// Promiscuous includes groups, and leaves the choice alone.
+			if err := errors.Join(a.SetAllMulti(false), a.SetPromisc(true)); err != nil {
+				t.Fatal(err)
+			}
+			lanSend(probe(group, stranger, 60, '1'))
+			clean(a, "promiscuous", "1")
+			if err := errors.Join(a.SetPromisc(false), a.SetMulticast([]net.HardwareAddr{second})); err != nil {
+				t.Fatal(err)
+			}
+			has(second)
+			others()
+			clean(a, "no longer", "")
+			if err := a.Close(); err != nil {
+				t.Fatal(err)
+			}
+			has()
+		})
+	}
+}
+
+// TestNetnsSetUp takes a port down and up again.
+func TestNetnsSetUp(t *testing.T) {
+	testenv.NeedTUN(t)
+	for _, kind := range strings.Fields(kinds) {
+		t.Run(kind, func(t *testing.T) {
+			s := newSite(t)
+			a, b, lanSend := s.ports(t, kind)
+			l := testenv.ListenRaw(t, s.station, "eth0")
+			next := func() byte {
+				f, _ := l.Next(func(f []byte) bool {
+					return len(f) > vnet.HdrLen+14 && bytes.Equal(f[vnet.HdrLen+6:vnet.HdrLen+12], macA)
+				})
+				return f[vnet.HdrLen+14]
+			}
+			for range 2 {
+				if err := errors.Join(a.SetPromisc(true), a.SetUp(false)); err != nil {
+					t.Fatal(err)
+				}
+				lanSend(probe(macA, stranger, 60, '1'))
+				lanSend(probe(stranger, stranger, 60, '2'))
+				_ = a.Queues()[0].WriteFrame(probe(broadcast, macA, 60, '3')) // lost, with an error or without
+				lanSend(probe(broadcast, stranger, 60, '8'))
+				marks(t, b, '8') // by now a would have got it
+				if f, err := a.Queues()[0].ReadFrame(make([]byte, 1<<17)); !errors.Is(err, unix.EAGAIN) {
+					t.Errorf("down, a frame of %d bytes came: %v", len(f), err)
+				}
+				if err := errors.Join(a.SetPromisc(false), a.SetUp(true)); err != nil {
+					t.Fatal(err)
+				}
+				if kind == "tap" {
+					testenv.Eventually(t, func() bool {
+						return testenv.Link(t, s.unit, a.Name()).Attrs().OperState == netlink.OperUp
+					}, "%s being up", a.Name())
+				}
+				write(t, a, probe(broadcast, macA, 60, '4'))
+				if got := next(); got != '4' {
+					t.Errorf("the LAN received %c", got)
+				}
+				lanSend(probe(macA, stranger, 60, '5'))
+				lanSend(probe(broadcast, stranger, 60, '9'))
+				if got := collect(t, a, '9'); got != "59" {
+					t.Errorf("up again: received %q", got)
+				}
+				collect(t, b, '9')
+			}
+		})
+	}
+}
+
+// TestNetnsParts sends a frame that lies in two places.
+func TestNetnsParts(t *testing.T) {
+	testenv.NeedTUN(t)
+	for _, kind := range strings.Fields(kinds) {
+		t.Run(kind, func(t *testing.T) {
+			s := newSite(t)
+			a, _, _ := s.ports(t, kind)
+			l := testenv.ListenRaw(t, s.station, "eth0")
+			for i, n := range []int{vnet.MinFrame, 64, 192, 4000} {
+				f := tagged(macC, macA, 5000)
+				f[vnet.HdrLen+60] = byte(i)
+				if err := a.Queues()[0].WriteParts(slices.Clone(f[:n]), f[n:]); err != nil {
+					t.Fatal(err)
+				}
+				got, _ := l.Next(func(f []byte) bool { return bytes.Equal(f[vnet.HdrLen+6:vnet.HdrLen+12], macA) })
+				// The tag travels beside the frame.
+				if !bytes.Equal(got[vnet.HdrLen+12:], f[vnet.HdrLen+16:]) {
+					t.Errorf("cut at %d, %d bytes arrived, differing from what was sent", n, len(got))
+				}
+			}
+			if err := a.Queues()[0].WriteParts(probe(broadcast, macA, 60, '1'), nil); err != nil {
+				t.Fatal(err)
+			}
+			if got, _ := l.Next(func(f []byte) bool { return bytes.Equal(f[vnet.HdrLen+6:vnet.HdrLen+12], macA) }); got[vnet.HdrLen+14] != '1' {
+				t.Errorf("%d bytes arrived", len(got))
+			}
+			if err := a.Queues()[0].WriteParts(make([]byte, vnet.MinFrame-1), make([]byte, 60)); !errors.Is(err, unix.EINVAL) {
+				t.Errorf("a head that is too short: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,28 @@
+package tap
+
+import "github.com/splitnic/splitnic/vnet"
+
+// WriteFD returns the descriptor for poll(2): writable means that WriteFrame
+// may succeed. It belongs to the queue, and is the same as FD.
+func (q *Queue) WriteFD() int { return q.fd.Int() }
+
+// WriteParts is WriteFrame for a frame that lies in two places: head, of at
+// least vnet.MinFrame bytes, and rest, which may be empty. So a caller can keep
+// a header that nobody else can change in front of data that somebody can.
+//
+// borrowed: head and rest, for the call.
+func (q *Queue) WriteParts(head, rest []byte) error {
+	if len(head) < vnet.MinFrame {
+		return errInval
+	}
+	if q.plain {
+		if !vnet.IsPlain(head) {
+			return errInval
+		}
+		head = head[vnet.HdrLen:]
+	}
+	if len(rest) == 0 {
+		return q.fd.Write(head)
+	}
+	return q.fd.Writev(head, rest)
+}
