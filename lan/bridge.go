@@ -37,7 +37,8 @@ func (p *bridgePort) create(cfg Config) error {
 	if bridge.Type() != "bridge" {
 		return fmt.Errorf("%s is a %s and not a bridge; use macvtap:%s or packet:%s", p.nic, bridge.Type(), p.nic, p.nic)
 	}
-	if cfg.Name == "" {
+	derived := cfg.Name == ""
+	if derived {
 		cfg.Name = deriveName(cfg.MAC)
 	}
 	// The device must not have the host's own address: a bridge keeps frames
@@ -48,10 +49,16 @@ func (p *bridgePort) create(cfg Config) error {
 	if cfg.MAC[0] == 0xfe {
 		own[0] = 0xfa
 	}
-	p.dev, err = tap.Open(tap.Config{
+	tcfg := tap.Config{
 		Name: cfg.Name, NetNS: cfg.NetNS, Queues: cfg.Queues, Offloads: cfg.Offloads,
 		MAC: own, MTU: bridge.Attrs().MTU, TxQueueLen: txQueueLen,
-	})
+	}
+	p.dev, err = tap.Open(tcfg)
+	if errors.Is(err, tap.ErrExists) && derived {
+		// The device of a host that has another address by now has the name.
+		tcfg.Name = deriveName(randomMAC())
+		p.dev, err = tap.Open(tcfg)
+	}
 	if err != nil {
 		return err
 	}

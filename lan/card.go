@@ -232,8 +232,12 @@ func checkMAC(mac net.HardwareAddr) error {
 	return nil
 }
 
-// checkAddrs refuses a list with something that cannot be a station's address.
+// checkAddrs refuses a list with something that cannot be a station's address,
+// and one that is too long.
 func checkAddrs(addrs []net.HardwareAddr) error {
+	if len(addrs) > MaxUnicast {
+		return fmt.Errorf("%w: %d further addresses, at most %d", ErrUnsupported, len(addrs), MaxUnicast)
+	}
 	for _, a := range addrs {
 		if err := checkMAC(a); err != nil {
 			return err

@@ -22,8 +22,8 @@ type receiveFilter struct {
 	beside bool
 }
 
-// maxListed bounds a list of addresses in a program. With more of them, all
-// frames of that kind pass: it is the least that arrives that is promised.
+// maxListed bounds the groups in a program. With more of them, frames to all
+// groups pass: it is the least that arrives that is promised.
 const maxListed = 32
 
 // Classic BPF, as in linux/filter.h. Offsets are those of the Ethernet header.
@@ -59,8 +59,8 @@ func (f receiveFilter) program() []unix.SockFilter {
 		p = append(append(p, group...), reject)
 		p = match(p, dst, f.mac, reject)
 	}
-	unicast, groups := f.unicast, f.groups
-	if f.promisc || len(unicast) > maxListed {
+	groups := f.groups
+	if f.promisc {
 		return append(p, accept)
 	}
 	if !f.beside {
@@ -73,7 +73,7 @@ func (f receiveFilter) program() []unix.SockFilter {
 			p = match(p, dst, a, accept)
 		}
 	}
-	for _, a := range unicast {
+	for _, a := range f.unicast {
 		p = match(p, dst, a, accept)
 	}
 	return append(p, reject)

@@ -99,7 +99,7 @@ type Interface interface {
 	// may: the kernel's filters are coarse, and a bridge decides for itself.
 	SetMulticast(groups []net.HardwareAddr) error
 	// SetUnicast replaces the list of further addresses of the host, besides
-	// its MAC address.
+	// its MAC address: at most MaxUnicast.
 	SetUnicast(addrs []net.HardwareAddr) error
 	// Stats counts since Open.
 	Stats() Stats
@@ -107,6 +107,10 @@ type Interface interface {
 	// idempotent. Workers must have stopped polling the queues' descriptors.
 	Close() error
 }
+
+// MaxUnicast is the largest number of addresses that a host has besides its MAC
+// address. One that needs more has to be promiscuous.
+const MaxUnicast = 32
 
 // Stats are a port's counters of frames from the card that the host did not
 // get.

@@ -69,7 +69,16 @@ func (m *macvtap) create(cfg Config) error {
 	attrs.MTU = card.Attrs().MTU
 	attrs.TxQLen = txQueueLen
 	attrs.NumTxQueues = cfg.Queues
-	err = m.handle.LinkAdd(&netlink.Macvtap{Macvlan: netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}})
+	add := func() error {
+		return m.handle.LinkAdd(&netlink.Macvtap{Macvlan: netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}})
+	}
+	err = add()
+	if errors.Is(err, unix.EEXIST) && cfg.Name == "" {
+		// The device of a host that has another address by now has the name.
+		m.name = deriveName(randomMAC())
+		attrs.Name = m.name
+		err = add()
+	}
 	switch {
 	case errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("making macvtap %s: %w: %w (a host with the same MAC address is connected, or a killed process left it: ip link delete %s)", m.name, ErrInUse, err, m.name)

@@ -153,6 +153,29 @@ func TestNetnsPromiscBridge(t *testing.T) {
 	expect(t, "bridge", lanSend, a, "01", b, "12")
 }
 
+// TestNetnsFormerAddress opens a port with the address that another one had.
+func TestNetnsFormerAddress(t *testing.T) {
+	testenv.NeedTUN(t)
+	for _, kind := range strings.Fields(kinds) {
+		t.Run(kind, func(t *testing.T) {
+			s := newSite(t)
+			a, _, lanSend := s.ports(t, kind)
+			if err := a.SetMAC(macC); err != nil {
+				t.Fatal(err)
+			}
+			c := s.open(t, s.spec(t, kind), lan.Config{MAC: macA, Offloads: vnet.AllOffloads})
+			if kind != "packet" && c.Name() == a.Name() {
+				t.Errorf("both are %s", c.Name())
+			}
+			write(t, c, probe(broadcast, macA, 60, '0')) // for a bridge to learn by
+			write(t, a, probe(broadcast, macC, 60, '0'))
+			lanSend(probe(macA, stranger, 60, '1'))
+			lanSend(probe(macC, stranger, 60, '2'))
+			expect(t, "the former address", lanSend, a, "02", c, "01")
+		})
+	}
+}
+
 // TestNetnsUnicast gives a host further addresses.
 func TestNetnsUnicast(t *testing.T) {
 	testenv.NeedTUN(t)
@@ -162,6 +185,9 @@ func TestNetnsUnicast(t *testing.T) {
 			a, b, lanSend := s.ports(t, kind)
 			if err := a.SetUnicast([]net.HardwareAddr{machine, group}); err == nil {
 				t.Error("a group was taken for an address")
+			}
+			if err := a.SetUnicast(slices.Repeat([]net.HardwareAddr{machine}, lan.MaxUnicast+1)); !errors.Is(err, lan.ErrUnsupported) {
+				t.Errorf("too many addresses: %v", err)
 			}
 			if err := a.SetUnicast([]net.HardwareAddr{machine, macC}); err != nil {
 				t.Fatal(err)
