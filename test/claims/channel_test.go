@@ -1,0 +1,158 @@
+package claims
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// apart checks that a side's messages with one of these functions travel over
+// the first channel only, that there are some, and that data travels over other
+// channels only.
+func (o *observed) apart(side string, functions ...protocol.Function) error {
+	o.t.Helper()
+	seen := of(o.posted(side), functions...)
+	for _, m := range seen {
+		if ch := o.channel(side, m.qpn); ch != 0 {
+			return fmt.Errorf("the %s posted a %v on channel %d", side, m.function, ch)
+		}
+	}
+	for _, m := range of(o.arrived(other(side)), functions...) {
+		if ch := o.channel(other(side), m.qpn); ch != 0 {
+			return fmt.Errorf("a %v of the %s arrived on channel %d", m.function, side, ch)
+		}
+	}
+	for _, f := range functions {
+		if len(of(seen, f)) == 0 {
+			return fmt.Errorf("the %s posted no %v", side, f)
+		}
+	}
+	writes := o.writes(side)
+	for _, w := range writes {
+		if w.channel < 1 {
+			return fmt.Errorf("the %s wrote over channel %d", side, w.channel)
+		}
+	}
+	if len(writes) == 0 {
+		return fmt.Errorf("the %s wrote nothing", side)
+	}
+	for _, e := range o.pick(side, sendPosted) {
+		if o.channel(side, e.qpn) != 0 && e.send.Op != fabric.OpWrite && e.send.Op != fabric.OpWriteImm {
+			return fmt.Errorf("the %s posted opcode %d on data channel %d", side, e.send.Op, o.channel(side, e.qpn))
+		}
+	}
+	return nil
+}
+
+func TestClaim06ControlAndDataApart(t *testing.T)     { controlAndDataApart(t, inMemory) }
+func TestRDMAClaim06ControlAndDataApart(t *testing.T) { controlAndDataApart(t, onSoftRoCE) }
+
+// Control and configuration messages use the first channel, data the others.
+func controlAndDataApart(t *testing.T, on fabricOf) {
+	cfg := answering
+	cfg.Queues = 2
+	p := newPair(t, on, cfg)
+	p.traffic()
+	for _, side := range sides {
+		if err := p.apart(side, protocol.FuncCfgUtilRequest, protocol.FuncCfgUtilReply); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestClaim07BufferManagementAndDataApart(t *testing.T) { bufferManagementAndDataApart(t, inMemory) }
+func TestRDMAClaim07BufferManagementAndDataApart(t *testing.T) {
+	bufferManagementAndDataApart(t, onSoftRoCE)
+}
+
+// Buffer management messages use the first channel, data the others.
+func bufferManagementAndDataApart(t *testing.T, on fabricOf) {
+	cfg := answering
+	cfg.Queues = 2
+	p := newPair(t, on, cfg)
+	p.traffic()
+	for _, side := range sides {
+		if err := p.apart(side, protocol.FuncBufferRecvPool, protocol.FuncBufferRecvPoolUpdate); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestClaim14ControlAndBufferManagementTogether(t *testing.T) {
+	controlAndBufferManagementTogether(t, inMemory)
+}
+func TestRDMAClaim14ControlAndBufferManagementTogether(t *testing.T) {
+	controlAndBufferManagementTogether(t, onSoftRoCE)
+}
+
+// Control and buffer management messages share the first channel, in order;
+// writes that indicate their buffer use a second one.
+func controlAndBufferManagementTogether(t *testing.T, on fabricOf) {
+	p := newPair(t, on, answering)
+	p.traffic()
+	for _, side := range sides {
+		if err := p.apart(side, protocol.FuncBufferRecvPool, protocol.FuncBufferRecvPoolUpdate,
+			protocol.FuncCfgUtilRequest, protocol.FuncCfgUtilReply); err != nil {
+			t.Error(err)
+		}
+		if err := p.indicated(side, 1); err != nil {
+			t.Errorf("%s: %v", side, err)
+		}
+		var sent []message
+		p.until(func() error {
+			sent = p.posted(side)
+			if got := p.arrived(other(side)); len(got) < len(sent) {
+				return fmt.Errorf("%s: %d messages sent, %d arrived", side, len(sent), len(got))
+			}
+			return nil
+		})
+		for i, m := range p.arrived(other(side))[:len(sent)] {
+			if !bytes.Equal(m.data, sent[i].data) {
+				t.Fatalf("%s: message %d was sent as %x and arrived as %x", side, i, sent[i].data, m.data)
+			}
+		}
+	}
+}
+
+func TestClaim21SecondConnectedChannel(t *testing.T)     { secondConnectedChannel(t, inMemory) }
+func TestRDMAClaim21SecondConnectedChannel(t *testing.T) { secondConnectedChannel(t, onSoftRoCE) }
+
+// Besides the channel for data a second one is connected, which carries the
+// control and the buffer management messages of both sides and no data.
+func secondConnectedChannel(t *testing.T, on fabricOf) {
+	p := newPair(t, on, answering)
+	p.traffic()
+	h, u := p.qpns[hostSide][0], p.qpns[unitSide][0]
+	ch, cu := ofQP(h, p.pick(hostSide, connected)), ofQP(u, p.pick(unitSide, connected))
+	if len(ch) != 1 || len(cu) != 1 || ch[0].remote.QPN != u || cu[0].remote.QPN != h {
+		t.Fatalf("the queue pairs %d and %d are not associated with each other: %+v, %+v", h, u, ch, cu)
+	}
+	for _, side := range sides {
+		q := p.qpns[side]
+		if q[0] == q[1] {
+			t.Errorf("%s: one queue pair for both channels", side)
+		}
+		kinds := map[protocol.Function]int{}
+		for _, m := range p.posted(side) {
+			if m.qpn != q[0] {
+				t.Errorf("%s: a %v on queue pair %d", side, m.function, m.qpn)
+			}
+			kinds[m.function]++
+		}
+		for _, f := range []protocol.Function{
+			protocol.FuncBufferRecvPool, protocol.FuncBufferRecvPoolUpdate, protocol.FuncCfgUtilRequest, protocol.FuncCfgUtilReply,
+		} {
+			if kinds[f] == 0 {
+				t.Errorf("%s: no %v on the second channel: %v", side, f, kinds)
+			}
+		}
+		for _, e := range ofQP(q[0], p.pick(side, sendPosted)) {
+			if e.send.Op != fabric.OpSend {
+				t.Errorf("%s: opcode %d on the second channel", side, e.send.Op)
+			}
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package claims
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// recorder is a device that records what is done with it, and otherwise does
+// what the device behind it does.
+type recorder struct {
+	fabric.Device
+	tape *tape
+	side string
+}
+
+var _ fabric.Device = (*recorder)(nil)
+
+func (d *recorder) entry(w what) entry { return entry{side: d.side, device: d.Name(), what: w} }
+
+func (d *recorder) NewDomain() (fabric.Domain, error) {
+	dom, err := d.Device.NewDomain()
+	if err != nil {
+		return nil, err
+	}
+	return &domain{Domain: dom, dev: d, number: d.tape.number()}, nil
+}
+
+type domain struct {
+	fabric.Domain
+	dev    *recorder
+	number int
+
+	mu   sync.Mutex
+	mems []*region // registered now
+}
+
+func (d *domain) entry(w what) entry {
+	e := d.dev.entry(w)
+	e.domain = d.number
+	return e
+}
+
+func (d *domain) Register(mem []byte, access fabric.Access) (fabric.Region, error) {
+	r, err := d.Domain.Register(mem, access)
+	if err != nil {
+		return nil, err
+	}
+	out := &region{Region: r, dom: d, mem: mem, access: access}
+	d.mu.Lock()
+	d.mems = append(d.mems, out)
+	d.mu.Unlock()
+	d.dev.tape.add(out.entry(registered))
+	return out, nil
+}
+
+// copy returns what lies in registered memory, nil if it is none.
+func (d *domain) copy(addr uint64, length uint32) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range d.mems {
+		if off := addr - r.Addr(); addr >= r.Addr() && off+uint64(length) <= uint64(len(r.mem)) {
+			return slices.Clone(r.mem[off:][:length])
+		}
+	}
+	return nil
+}
+
+func (d *domain) NewCQ(depth, vector int) (fabric.CQ, error) {
+	c, err := d.Domain.NewCQ(depth, vector)
+	if err != nil {
+		return nil, err
+	}
+	out := &cq{CQ: c, dom: d, number: d.dev.tape.number()}
+	e := out.entry(cqMade)
+	e.vector = vector
+	d.dev.tape.add(e)
+	return out, nil
+}
+
+func (d *domain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
+	send, recv := cfg.SendCQ.(*cq), cfg.RecvCQ.(*cq)
+	inner := cfg
+	inner.SendCQ, inner.RecvCQ = send.CQ, recv.CQ
+	q, err := d.Domain.NewQP(inner)
+	if err != nil {
+		return nil, err
+	}
+	out := &qp{QP: q, dom: d, recvs: make(map[uint64][]fabric.RecvWR)}
+	recv.mu.Lock()
+	recv.qps = append(recv.qps, out)
+	recv.mu.Unlock()
+	e := out.entry(qpMade)
+	e.config, e.cq, e.sendCQ = cfg, recv.number, send.number
+	d.dev.tape.add(e)
+	return out, nil
+}
+
+func (d *domain) Close() error {
+	d.dev.tape.add(d.entry(closing))
+	return d.Domain.Close()
+}
+
+type region struct {
+	fabric.Region
+	dom    *domain
+	mem    []byte
+	access fabric.Access
+}
+
+func (r *region) entry(w what) entry {
+	e := r.dom.entry(w)
+	e.addr, e.length, e.rkey, e.access = r.Addr(), r.Len(), r.RKey(), r.access
+	return e
+}
+
+func (r *region) Close() error {
+	r.dom.dev.tape.add(r.entry(deregistered))
+	err := r.Region.Close()
+	if err == nil {
+		r.dom.mu.Lock()
+		r.dom.mems = slices.DeleteFunc(r.dom.mems, func(m *region) bool { return m == r })
+		r.dom.mu.Unlock()
+	}
+	return err
+}
+
+type cq struct {
+	fabric.CQ
+	dom    *domain
+	number int
+
+	mu  sync.Mutex
+	qps []*qp // whose receives report here
+}
+
+func (c *cq) entry(w what) entry {
+	e := c.dom.entry(w)
+	e.cq = c.number
+	return e
+}
+
+func (c *cq) Poll(out []fabric.Completion) (int, error) {
+	n, err := c.CQ.Poll(out)
+	if n == 0 && err == nil {
+		c.dom.dev.tape.add(c.entry(polledEmpty))
+	}
+	for _, done := range out[:n] {
+		e := c.entry(sendDone)
+		e.qpn, e.done = done.QPN, done
+		c.mu.Lock()
+		for _, q := range c.qps {
+			if q.Num() == done.QPN {
+				if wr, ok := q.take(&done); ok {
+					e.what, e.recv = recvDone, wr
+					if done.Op == fabric.OpRecv {
+						e.data = c.dom.copy(wr.Addr, done.Len)
+					}
+				}
+			}
+		}
+		c.mu.Unlock()
+		c.dom.dev.tape.add(e)
+	}
+	return n, err
+}
+
+func (c *cq) Arm(solicitedOnly bool) error {
+	e := c.entry(armed)
+	e.only = solicitedOnly
+	c.dom.dev.tape.add(e)
+	return c.CQ.Arm(solicitedOnly)
+}
+
+func (c *cq) ReadEvent() (bool, error) {
+	ok, err := c.CQ.ReadEvent()
+	if ok {
+		c.dom.dev.tape.add(c.entry(eventRead))
+	}
+	return ok, err
+}
+
+type qp struct {
+	fabric.QP
+	dom *domain
+
+	mu    sync.Mutex
+	recvs map[uint64][]fabric.RecvWR // posted and not completed, by identifier
+}
+
+func (q *qp) entry(w what) entry {
+	e := q.dom.entry(w)
+	e.qpn = q.Num()
+	return e
+}
+
+// take returns the receive that a completion is of. Failed completions do not
+// say what they are of: sends and receives have different identifiers here.
+func (q *qp) take(done *fabric.Completion) (fabric.RecvWR, bool) {
+	if done.Status == fabric.StatusSuccess && done.Op < fabric.OpRecv {
+		return fabric.RecvWR{}, false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	wrs := q.recvs[done.ID]
+	if len(wrs) == 0 {
+		return fabric.RecvWR{}, false
+	}
+	q.recvs[done.ID] = wrs[1:]
+	return wrs[0], true
+}
+
+func (q *qp) Connect(remote fabric.Address, t fabric.Timing) error {
+	e := q.entry(connected)
+	e.remote = remote
+	q.dom.dev.tape.add(e)
+	return q.QP.Connect(remote, t)
+}
+
+func (q *qp) PostSend(wrs []fabric.SendWR) (int, error) {
+	batch := q.dom.dev.tape.number()
+	for _, wr := range wrs {
+		e := q.entry(sendPosted)
+		e.send, e.batch, e.data = wr, batch, q.dom.copy(wr.Addr, wr.Len)
+		q.dom.dev.tape.add(e)
+	}
+	return q.QP.PostSend(wrs)
+}
+
+func (q *qp) PostRecv(wrs []fabric.RecvWR) (int, error) {
+	batch := q.dom.dev.tape.number()
+	q.mu.Lock()
+	for _, wr := range wrs {
+		q.recvs[wr.ID] = append(q.recvs[wr.ID], wr)
+	}
+	q.mu.Unlock()
+	for _, wr := range wrs {
+		e := q.entry(recvPosted)
+		e.recv, e.batch = wr, batch
+		q.dom.dev.tape.add(e)
+	}
+	return q.QP.PostRecv(wrs)
+}
+
+func (q *qp) Bind(w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, f fabric.Flags) (uint32, error) {
+	key, err := q.QP.Bind(w, r.(*region).Region, addr, length, id, f)
+	if err == nil {
+		e := q.entry(bound)
+		e.rkey, e.addr, e.length = key, addr, length
+		q.dom.dev.tape.add(e)
+	}
+	return key, err
+}
+
+func (q *qp) Unbind(w fabric.Window, id uint64, f fabric.Flags) error {
+	e := q.entry(unbound)
+	e.rkey = w.RKey()
+	q.dom.dev.tape.add(e)
+	return q.QP.Unbind(w, id, f)
+}
+
+func (q *qp) Fail() error {
+	q.dom.dev.tape.add(q.entry(qpGone))
+	return q.QP.Fail()
+}
+
+func (q *qp) Close() error {
+	q.dom.dev.tape.add(q.entry(qpGone))
+	return q.QP.Close()
+}

@@ -1,0 +1,124 @@
+package claims
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+func TestNetnsClaim01SplitDriver(t *testing.T) { splitDriver(t, inMemory) }
+func TestRDMAClaim01SplitDriver(t *testing.T)  { splitDriver(t, onSoftRoCE) }
+
+// A driver in two halves, one on a host and one on an I/O unit, each with its
+// own device on the fabric. Both have the messaging layer: each half posts
+// message Sends and RDMA writes, nothing else, and each gets the other's.
+func splitDriver(t *testing.T, on fabricOf) {
+	s := newSite(t, on)
+	ping(t, s.hostNS, lanAddr, 100, 700)
+	if s.pick(hostSide, qpMade)[0].device == s.pick(unitSide, qpMade)[0].device {
+		t.Error("both halves are on one device")
+	}
+	for _, side := range sides {
+		ops := map[fabric.Opcode]int{}
+		for _, e := range s.pick(side, sendPosted) {
+			ops[e.send.Op]++
+		}
+		sends, writes := ops[fabric.OpSend], ops[fabric.OpWriteImm]+ops[fabric.OpWrite]
+		if sends == 0 || writes < 100 || len(ops) != 2 {
+			t.Errorf("the %s posted %d Sends and %d writes for 100 packets: %v", side, sends, writes, ops)
+		}
+		got := map[fabric.Opcode]int{}
+		for _, e := range s.pick(side, recvDone) {
+			got[e.done.Op]++
+		}
+		if got[fabric.OpRecv] == 0 || got[fabric.OpRecvWriteImm] < 100 {
+			t.Errorf("the %s got %v", side, got)
+		}
+	}
+	if s.host.Status().IOUnit.Name != "unit" {
+		t.Errorf("the host's status: %+v", s.host.Status())
+	}
+}
+
+func TestNetnsClaim09HostUnit(t *testing.T) { hostUnit(t, inMemory) }
+func TestRDMAClaim09HostUnit(t *testing.T)  { hostUnit(t, onSoftRoCE) }
+
+// The apparatus is a host.
+func hostUnit(t *testing.T, on fabricOf) {
+	s := newSite(t, on)
+	ping(t, s.hostNS, lanAddr, 100, 56)
+	if err := s.apparatus(hostSide); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNetnsClaim10IOUnit(t *testing.T) { ioUnit(t, inMemory) }
+func TestRDMAClaim10IOUnit(t *testing.T)  { ioUnit(t, onSoftRoCE) }
+
+// The apparatus is an I/O unit.
+func ioUnit(t *testing.T, on fabricOf) {
+	s := newSite(t, on)
+	ping(t, s.lanNS, hostAddr, 100, 56)
+	if err := s.apparatus(unitSide); err != nil {
+		t.Error(err)
+	}
+}
+
+// carried checks that all marked packets that a network stack sent at one side
+// left through a channel adapter of that side's own, each in an RDMA write that
+// indicates its buffer, and arrived at the other side's; and that control and
+// buffer management messages used another channel.
+func (s *site) carried(side string, packets int) error {
+	if err := s.apparatus(side); err != nil {
+		return err
+	}
+	marked := 0
+	for _, w := range s.writes(side) {
+		if bytes.Contains(w.data, []byte(mark)) {
+			marked++
+		}
+	}
+	if marked != packets {
+		return fmt.Errorf("%d packets of the %s are in its writes, %d were sent", marked, side, packets)
+	}
+	for _, e := range s.pick(side, sendPosted) {
+		if s.channel(side, e.qpn) == 0 && bytes.Contains(e.data, []byte(mark)) {
+			return fmt.Errorf("a packet of the %s is in a control message", side)
+		}
+	}
+	mine, theirs := s.pick(side, qpMade)[0].device, s.pick(other(side), qpMade)[0].device
+	for _, e := range s.pick(side, qpMade, connected, sendPosted, recvDone) {
+		if e.device != mine || mine == theirs {
+			return fmt.Errorf("the %s uses %s, its channel adapter is %s and the other side's %s", side, e.device, mine, theirs)
+		}
+	}
+	return nil
+}
+
+func TestNetnsClaim15HostChannelAdapter(t *testing.T) { hostChannelAdapter(t, inMemory) }
+func TestRDMAClaim15HostChannelAdapter(t *testing.T)  { hostChannelAdapter(t, onSoftRoCE) }
+
+// A host's operating system sends packets into its netdevice; they leave by the
+// host's channel adapter.
+func hostChannelAdapter(t *testing.T, on fabricOf) {
+	s := newSite(t, on)
+	ping(t, s.hostNS, lanAddr, 100, 1000)
+	if err := s.carried(hostSide, 100); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNetnsClaim16TargetChannelAdapter(t *testing.T) { targetChannelAdapter(t, inMemory) }
+func TestRDMAClaim16TargetChannelAdapter(t *testing.T)  { targetChannelAdapter(t, onSoftRoCE) }
+
+// Packets come to an I/O unit's network card from its LAN; they leave for the
+// host by the I/O unit's channel adapter.
+func targetChannelAdapter(t *testing.T, on fabricOf) {
+	s := newSite(t, on)
+	ping(t, s.lanNS, hostAddr, 100, 1000)
+	if err := s.carried(unitSide, 100); err != nil {
+		t.Error(err)
+	}
+}

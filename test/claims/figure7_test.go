@@ -1,0 +1,63 @@
+package claims
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+func TestFigure7Example(t *testing.T)     { figure7Example(t, inMemory) }
+func TestRDMAFigure7Example(t *testing.T) { figure7Example(t, onSoftRoCE) }
+
+// The figure's example: 256 bytes from the LAN go into element 5 of the host's
+// pool 7, and the immediate data that the host gets says (7, 5, 256).
+func figure7Example(t *testing.T, on fabricOf) {
+	// Pools are numbered from 0 on: the last of eight is pool 7.
+	p := newPair(t, on, messaging.Config{Queues: 2, Pools: []messaging.PoolConfig{
+		{ElementSize: 2048, Elements: 64}, {ElementSize: 1024, Elements: 64}, {ElementSize: 512, Elements: 64}, {ElementSize: 256, Elements: 64},
+	}})
+	var pool7 lentPool
+	for _, l := range p.lent(hostSide) {
+		if l.Ref == 7 {
+			pool7 = l
+		}
+	}
+	if pool7.ElementSize != 256 {
+		t.Fatalf("the host has lent no pool 7: %+v", p.lent(hostSide))
+	}
+	queue := int(pool7.Channel()) - 1
+	const imm = 7<<24 | 5<<16 | 256
+	// Frames are sent until that element's turn has come.
+	for sent := 0; ; sent++ {
+		if sent > 64 {
+			t.Fatal("element 5 of pool 7 was never used")
+		}
+		frame := p.cross(unitSide, queue, 256)[0]
+		ws := p.writes(unitSide)
+		w := ws[len(ws)-1]
+		if w.pool.Ref != 7 || w.element != 5 {
+			continue
+		}
+		if w.send.RemoteAddr != pool7.Addr+5*256 || w.send.Imm != imm || !bytes.Equal(w.data, frame) {
+			t.Errorf("the write: %+v with immediate data %v", w.send, unpack(w.send.Imm))
+		}
+		p.until(func() error {
+			for _, e := range p.pick(hostSide, recvDone) {
+				if e.at > w.at && e.done.Imm == imm && e.done.Op == fabric.OpRecvWriteImm && e.done.Len == 256 {
+					return nil
+				}
+			}
+			return fmt.Errorf("the host has not got %v", unpack(imm))
+		})
+		return
+	}
+}
+
+func unpack(imm uint32) string {
+	pool, element, length := protocol.ImmData(imm).Unpack()
+	return fmt.Sprintf("(%d, %d, %d)", pool, element, length)
+}

@@ -1,0 +1,80 @@
+package claims
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// TestRDMAFigure8WithImmediateData looks at the cells on the wire: the first of a
+// write has the virtual address and the memory handle, those in the middle have
+// neither, the last has the transfer indication as immediate data, and each
+// has a checksum. The channel adapters cut up and put together what is too long
+// for one.
+func TestRDMAFigure8WithImmediateData(t *testing.T) {
+	p := newPair(t, onSoftRoCE, messaging.Config{})
+	w := tapWire(t, p.devices[unitSide].Name())
+	mtu := p.halfs[unitSide].conn.Addresses()[1].MTU
+	for _, n := range []int{100, 1000, 3 * mtu, 3*mtu + 100, 60000} {
+		before := len(w.to(p.qpns[unitSide][1]))
+		p.cross(hostSide, 0, n)
+		writes := p.writes(hostSide)
+		req := writes[len(writes)-1]
+		want := (n + mtu - 1) / mtu
+		var cells []cell
+		p.until(func() error {
+			cells = w.to(p.qpns[unitSide][1])[before:]
+			if len(cells) < want {
+				return fmt.Errorf("%d of %d cells of a write of %d bytes", len(cells), want, n)
+			}
+			return nil
+		})
+		if err := checkWriteCells(cells, req.send, req.data, mtu, true); err != nil {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
+
+// checkWriteCells checks the cells of one RDMA write.
+func checkWriteCells(cells []cell, wr fabric.SendWR, data []byte, mtu int, imm bool) error {
+	only, last := byte(writeOnly), byte(writeLast)
+	if imm {
+		only, last = writeOnlyImm, writeLastImm
+	}
+	var all []byte
+	for i, c := range cells {
+		var want byte
+		switch {
+		case len(cells) == 1:
+			want = only
+		case i == 0:
+			want = writeFirst
+		case i == len(cells)-1:
+			want = last
+		default:
+			want = writeMiddle
+		}
+		if c.opcode != want {
+			return fmt.Errorf("cell %d of %d has opcode %d, want %d", i, len(cells), c.opcode, want)
+		}
+		if i == 0 && (c.va != wr.RemoteAddr || c.rkey != wr.RKey || c.length != wr.Len) {
+			return fmt.Errorf("the first cell is for %d bytes at %#x, key %#x; posted: %+v", c.length, c.va, c.rkey, wr)
+		}
+		if i < len(cells)-1 && len(c.payload) != mtu {
+			return fmt.Errorf("cell %d of %d has %d bytes of data", i, len(cells), len(c.payload))
+		}
+		if imm && i == len(cells)-1 && c.imm != wr.Imm {
+			return fmt.Errorf("immediate data %#x, posted was %#x", c.imm, wr.Imm)
+		}
+		if c.crc == 0 {
+			return fmt.Errorf("cell %d has no checksum", i)
+		}
+		all = append(all, c.payload...)
+	}
+	if string(all) != string(data) {
+		return fmt.Errorf("the cells carry %d bytes, differing from the %d of the frame", len(all), len(data))
+	}
+	return nil
+}

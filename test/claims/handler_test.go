@@ -1,0 +1,192 @@
+package claims
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+func TestHandlerForEachChannel(t *testing.T)     { handlerForEachChannel(t, inMemory) }
+func TestRDMAHandlerForEachChannel(t *testing.T) { handlerForEachChannel(t, onSoftRoCE) }
+
+// Every data channel has completion queues of its own, on the completion vector
+// that its number selects of those that the device says it has; the control
+// channel has another.
+func handlerForEachChannel(t *testing.T, on fabricOf) {
+	const queues = 4
+	cfg := answering
+	cfg.Queues = queues
+	p := newPair(t, on, cfg)
+	p.traffic()
+	for _, side := range sides {
+		vectors := p.devices[side].Limits().CompVectors
+		if vectors < 1 {
+			t.Fatalf("%s: %d completion vectors", side, vectors)
+		}
+		made := map[int]entry{}
+		for _, e := range p.pick(side, cqMade) {
+			made[e.cq] = e
+		}
+		users := map[int]int{}
+		for _, e := range p.pick(side, qpMade) {
+			ch := p.channel(side, e.qpn)
+			for _, cq := range []int{e.cq, e.sendCQ} {
+				if other, used := users[cq]; used && other != ch {
+					t.Errorf("%s: channels %d and %d report to one completion queue", side, other, ch)
+				}
+				users[cq] = ch
+				if ch > 0 && made[cq].vector != ch%vectors {
+					t.Errorf("%s: channel %d is on completion vector %d of %d", side, ch, made[cq].vector, vectors)
+				}
+			}
+		}
+		for _, e := range p.pick(side, sendDone, recvDone) {
+			if users[e.cq] != p.channel(side, e.qpn) {
+				t.Errorf("%s: a completion of channel %d in the queue of channel %d", side, p.channel(side, e.qpn), users[e.cq])
+			}
+		}
+	}
+}
+
+func TestHandlersAreIndependent(t *testing.T)     { handlersAreIndependent(t, inMemory) }
+func TestRDMAHandlersAreIndependent(t *testing.T) { handlersAreIndependent(t, onSoftRoCE) }
+
+// While the handler of one data channel is stuck, because its netdevice queue is
+// full, those of the other channels and of the control channel go on.
+func handlersAreIndependent(t *testing.T, on fabricOf) {
+	cfg := answering
+	cfg.Queues = 2
+	cfg.Pools = []messaging.PoolConfig{{ElementSize: 2048, Elements: 16}}
+	p := newPair(t, on, cfg)
+	stuck := make([][]byte, 4000)
+	for i := range stuck {
+		stuck[i] = p.newFrame(1000)
+	}
+	ctx := deadline(t)
+	sent := make(chan error, 1)
+	go func() {
+		for i, f := range stuck {
+			if err := p.halfs[hostSide].wires[0].Send(ctx, f); err != nil {
+				sent <- fmt.Errorf("frame %d: %w", i, err)
+				return
+			}
+		}
+		sent <- nil
+	}()
+	// The port has been full, and the peer has no credit left.
+	p.until(func() error {
+		h, u := p.halfs[hostSide].conn.Stats().Channels[0], p.halfs[unitSide].conn.Stats().Channels[0]
+		if u.RxPortBusy == 0 || h.Granted.Available != 0 {
+			return fmt.Errorf("channel 1 is not stuck: %+v, %+v", h, u)
+		}
+		return nil
+	})
+	from := p.now()
+	p.cross(hostSide, 1, repeat(500, 200)...)
+	p.cross(unitSide, 1, repeat(500, 200)...)
+	p.cross(unitSide, 0, repeat(500, 200)...)
+	p.ask(hostSide)
+	p.ask(unitSide)
+	if n := len(between(ofQP(p.qpns[hostSide][1], p.pick(hostSide, sendPosted)), from, p.now())); n > 16 {
+		t.Errorf("the stuck channel made %d writes", n)
+	}
+	p.expect(unitSide, 0, stuck...)
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAttentionOncePerBatch(t *testing.T)     { attentionOncePerBatch(t, inMemory) }
+func TestRDMAAttentionOncePerBatch(t *testing.T) { attentionOncePerBatch(t, onSoftRoCE) }
+
+// Writes that are ready together are posted together, with one doorbell, and
+// only the last asks for the receiver's attention, by a solicited event. Some
+// ask for a completion, not all.
+func attentionOncePerBatch(t *testing.T, on fabricOf) {
+	p := newHalves(t, on, map[string]messaging.Config{})
+	p.connect()
+	var frames [][]byte
+	for range 200 {
+		frames = append(frames, p.newFrame(800))
+	}
+	p.send(hostSide, 0, frames...)
+	p.start()
+	p.expect(unitSide, 0, frames...)
+	batches := map[int][]entry{}
+	signaled := 0
+	for _, w := range p.writes(hostSide) {
+		batches[w.batch] = append(batches[w.batch], w.entry)
+		if w.send.Flags&fabric.Signaled != 0 {
+			signaled++
+		}
+	}
+	for _, b := range batches {
+		for i, w := range b {
+			if last := i == len(b)-1; last != (w.send.Flags&fabric.Solicited != 0) {
+				t.Errorf("write %d of a batch of %d has flags %#x", i, len(b), w.send.Flags)
+			}
+		}
+	}
+	if n := len(batches); n == 0 || n > 100 {
+		t.Errorf("%d doorbells for 200 writes that were ready together", n)
+	}
+	if signaled == 0 || signaled > 50 {
+		t.Errorf("%d of 200 writes asked for a completion", signaled)
+	}
+}
+
+func TestPollArmPoll(t *testing.T)     { pollArmPoll(t, inMemory) }
+func TestRDMAPollArmPoll(t *testing.T) { pollArmPoll(t, onSoftRoCE) }
+
+// A handler asks to be notified when its queue is empty, looks once more, and
+// only then sleeps until the event. Those of data ask for solicited completions
+// only, that of the control channel for any.
+func pollArmPoll(t *testing.T, on fabricOf) {
+	p := newPair(t, on, answering)
+	for range 20 { // each on its own, so that the handlers sleep in between
+		for _, side := range sides {
+			p.cross(side, 0, 100)
+			p.ask(side)
+		}
+	}
+	for _, side := range sides {
+		only := map[int]bool{}
+		for _, e := range p.pick(side, qpMade) {
+			only[e.cq] = p.channel(side, e.qpn) > 0
+		}
+		for cq, data := range only {
+			arms, events := 0, 0
+			var last what
+			looked := true
+			for _, e := range p.pick(side, armed, polledEmpty, recvDone, sendDone, eventRead) {
+				if e.cq != cq {
+					continue
+				}
+				switch e.what {
+				case armed:
+					arms++
+					if last != polledEmpty {
+						t.Errorf("%s: armed a queue that was not found empty before", side)
+					}
+					if e.only != data {
+						t.Errorf("%s: armed with solicited only %t, for data %t", side, e.only, data)
+					}
+					looked = false
+				case eventRead:
+					events++
+					if !looked {
+						t.Errorf("%s: slept without having looked again", side)
+					}
+				default:
+					looked = true
+				}
+				last = e.what
+			}
+			if arms < 10 || events < 10 {
+				t.Errorf("%s: armed %d times, %d events", side, arms, events)
+			}
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package claims
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+func TestClaim04WriteCarriesDataAndIndication(t *testing.T) {
+	writeCarriesDataAndIndication(t, inMemory)
+}
+func TestRDMAClaim04WriteCarriesDataAndIndication(t *testing.T) {
+	writeCarriesDataAndIndication(t, onSoftRoCE)
+}
+
+// One RDMA write carries a frame and says which buffer it has consumed: the
+// element that it was written to.
+func writeCarriesDataAndIndication(t *testing.T, on fabricOf) {
+	// Few elements, so that they are used again in an order that is not theirs.
+	p := newPair(t, on, messaging.Config{
+		Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 16}, {ElementSize: 65536, Elements: 3}},
+	})
+	for _, side := range sides {
+		frames := p.cross(side, 0, slices.Concat(sizes, repeat(400, 100), sizes)...)
+		if err := p.indicated(side, 1); err != nil {
+			t.Errorf("%s: %v", side, err)
+		}
+		writes := p.writes(side)
+		if len(writes) != len(frames) {
+			t.Fatalf("%s: %d writes for %d frames", side, len(writes), len(frames))
+		}
+		ascending := true
+		for i, w := range writes {
+			if !bytes.Equal(w.data, frames[i]) {
+				t.Errorf("%s: write %d of %d bytes is not the frame of %d", side, i, len(w.data), len(frames[i]))
+			}
+			ascending = ascending && (i == 0 || w.element >= writes[i-1].element)
+		}
+		if ascending {
+			t.Errorf("%s: the elements were consumed in their own order, which needs no indication", side)
+		}
+	}
+}
+
+func TestClaim05IndicationInImmediateData(t *testing.T)     { indicationInImmediateData(t, inMemory) }
+func TestRDMAClaim05IndicationInImmediateData(t *testing.T) { indicationInImmediateData(t, onSoftRoCE) }
+
+// The indication is the write's immediate data, and nothing else tells the
+// target: while frames cross, the initiator posts nothing but such writes.
+func indicationInImmediateData(t *testing.T, on fabricOf) {
+	p := newPair(t, on, messaging.Config{})
+	for _, side := range sides {
+		from := p.now()
+		p.cross(side, 0, sizes...)
+		to := p.now()
+		if err := p.indicated(side, 1); err != nil {
+			t.Errorf("%s: %v", side, err)
+		}
+		for _, e := range between(p.pick(side, sendPosted), from, to) {
+			if e.qpn == p.qpns[side][1] && e.send.Op != fabric.OpWriteImm {
+				t.Errorf("%s: opcode %d on the data channel", side, e.send.Op)
+			}
+		}
+		for _, m := range p.posted(side) {
+			if m.at >= from && m.at < to && !keepsAlive(m) {
+				t.Errorf("%s: a %v while the only thing to do was to send frames", side, m.function)
+			}
+		}
+	}
+}
+
+// keepsAlive reports whether a message is a keep-alive or the reply to one.
+func keepsAlive(m message) bool {
+	if q, err := protocol.DecodeCfgUtilRequest(m.data); err == nil {
+		return q.Type == protocol.CfgKeepAlive
+	}
+	r, err := protocol.DecodeCfgUtilReply(m.data)
+	return err == nil && r.Type == protocol.CfgKeepAlive
+}
+
+func TestClaim13ImmediateDataOfEachSize(t *testing.T)     { immediateDataOfEachSize(t, inMemory) }
+func TestRDMAClaim13ImmediateDataOfEachSize(t *testing.T) { immediateDataOfEachSize(t, onSoftRoCE) }
+
+// Each apparatus puts the indication into the immediate data, whether a write
+// is inline, one packet or many, and the other side's channel adapter hands it
+// over with the one receive that the write consumes.
+func immediateDataOfEachSize(t *testing.T, on fabricOf) {
+	for _, side := range sides {
+		t.Run(side, func(t *testing.T) {
+			p := newPair(t, on, messaging.Config{})
+			p.cross(side, 0, sizes...)
+			if err := p.indicated(side, 1); err != nil {
+				t.Error(err)
+			}
+			for i, w := range p.writes(side) {
+				if int(w.send.Len) != sizes[i] || w.send.Op != fabric.OpWriteImm {
+					t.Errorf("write %d is opcode %d of %d bytes, for a frame of %d", i, w.send.Op, w.send.Len, sizes[i])
+				}
+			}
+			if w := p.pick(other(side), sendPosted); slices.ContainsFunc(w, func(e entry) bool { return e.send.Op != fabric.OpSend }) {
+				t.Error("the side that had nothing to send wrote")
+			}
+		})
+	}
+}
+
+func TestClaim20ImmediateDataBothWays(t *testing.T)     { immediateDataBothWays(t, inMemory) }
+func TestRDMAClaim20ImmediateDataBothWays(t *testing.T) { immediateDataBothWays(t, onSoftRoCE) }
+
+// The method with the indication in immediate data, on every data channel and in
+// both directions at once.
+func immediateDataBothWays(t *testing.T, on fabricOf) {
+	p := newPair(t, on, messaging.Config{Queues: 2})
+	sent := map[string][][]byte{}
+	for _, side := range sides {
+		for _, n := range slices.Concat(sizes, repeat(700, 150)) {
+			sent[side] = append(sent[side], p.newFrame(n))
+		}
+	}
+	// What is sent fits the sockets, so that nobody has to wait for a reader.
+	for _, side := range sides {
+		for queue := range 2 {
+			p.send(side, queue, sent[side]...)
+		}
+	}
+	for _, side := range sides {
+		for queue := range 2 {
+			p.expect(other(side), queue, sent[side]...)
+			if err := p.indicated(side, queue+1); err != nil {
+				t.Errorf("%s: queue %d: %v", side, queue, err)
+			}
+		}
+	}
+}

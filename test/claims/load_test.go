@@ -1,0 +1,44 @@
+package claims
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// sizes of frames: the smallest, inline ones, single packets, several packets,
+// and the largest.
+var sizes = []int{vnet.MinFrame, 60, 220, 221, 1000, 1500, 5000, 30000, 65535}
+
+// answering is a configuration whose side answers every request with its data.
+var answering = messaging.Config{
+	OnRequest: func(_ protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
+		return protocol.CfgOK, slices.Clone(data)
+	},
+}
+
+// ask sends a configuration request from a side and checks the reply.
+func (p *pair) ask(from string) {
+	p.t.Helper()
+	want := protocol.AppendMAC(nil, protocol.MAC{2, 0, 0x5e, 0, 0, 1})
+	got, err := p.halfs[from].conn.Request(deadline(p.t), protocol.CfgMAC, want)
+	if err != nil || !bytes.Equal(got, want) {
+		p.t.Fatalf("%s: a request was answered with %x, %v", from, got, err)
+	}
+}
+
+// traffic has both sides do everything a session is for: frames of all sizes,
+// many enough for buffers to be used again, and configuration.
+func (p *pair) traffic() {
+	p.t.Helper()
+	for _, side := range sides {
+		for queue := range p.channels() - 1 {
+			p.cross(side, queue, sizes...)
+			p.cross(side, queue, repeat(300, 300)...)
+		}
+		p.ask(side)
+	}
+}

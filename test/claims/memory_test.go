@@ -1,0 +1,107 @@
+package claims
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+func TestOnlyPoolsAreWritable(t *testing.T)     { onlyPoolsAreWritable(t, inMemory) }
+func TestRDMAOnlyPoolsAreWritable(t *testing.T) { onlyPoolsAreWritable(t, onSoftRoCE) }
+
+// Each pool is a memory region of its own, which the peer may write and not read;
+// nothing else that is registered may be touched from outside.
+func onlyPoolsAreWritable(t *testing.T, on fabricOf) {
+	p := newPair(t, on, messaging.Config{Queues: 2})
+	for _, side := range sides {
+		p.cross(side, 0, sizes...)
+	}
+	for _, side := range sides {
+		lent := p.lent(side)
+		writable, closed := 0, 0
+		for _, r := range p.pick(side, registered) {
+			if r.access&^(fabric.LocalWrite|fabric.RemoteWrite|fabric.WindowBind) != 0 {
+				t.Errorf("%s: memory registered with access %#x", side, r.access)
+			}
+			if r.access&fabric.RemoteWrite == 0 {
+				closed++
+				continue
+			}
+			writable++
+			if !slices.ContainsFunc(lent, func(l lentPool) bool { return l.Addr == r.addr && l.Bytes() == uint64(r.length) }) {
+				t.Errorf("%s: %d bytes that are no pool may be written by the peer", side, r.length)
+			}
+		}
+		// Send slots of each data channel, and both directions of the control channel.
+		if writable != len(lent) || closed < 4 {
+			t.Errorf("%s: %d regions may be written, %d may not, %d pools are lent", side, writable, closed, len(lent))
+		}
+	}
+}
+
+func TestDomainForEachPeer(t *testing.T)     { domainForEachPeer(t, inMemory) }
+func TestRDMADomainForEachPeer(t *testing.T) { domainForEachPeer(t, onSoftRoCE) }
+
+// Two sessions on the same devices share nothing: each has a protection domain,
+// with its regions, queue pairs and completion queues in it. A key of one is
+// worth nothing on a queue pair of the other: the device refuses the write.
+func domainForEachPeer(t *testing.T, on fabricOf) {
+	p := newPair(t, on, messaging.Config{})
+	first := p.now()
+	second, err := messaging.New(messaging.Config{Device: p.devices[unitSide]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := second.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	domains := map[int]int{}
+	for _, e := range p.pick(unitSide, registered, cqMade, qpMade) {
+		session := 1
+		if e.at >= first {
+			session = 2
+		}
+		if was, seen := domains[e.domain]; seen && was != session {
+			t.Fatalf("both sessions have objects in domain %d", e.domain)
+		}
+		domains[e.domain] = session
+	}
+	if len(domains) != 2 {
+		t.Errorf("%d domains for 2 sessions", len(domains))
+	}
+
+	// The second session's peer is a bare queue pair that knows a key of the first.
+	stolen := p.lent(unitSide)[0]
+	dom := must(p.devices[hostSide].NewDomain())(t)
+	mem := dmaMemory(t, 4096)
+	t.Cleanup(func() { dom.Close() })
+	r := must(dom.Register(mem, fabric.LocalWrite))(t)
+	cq := must(dom.NewCQ(16, 0))(t)
+	newQP := func() fabric.QP {
+		return must(dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: cq, RecvCQ: cq, MaxSend: 4, MaxRecv: 4}))(t)
+	}
+	control, data := newQP(), newQP()
+	if err := second.Connect([]fabric.Address{control.Address(), data.Address()}, 1000); err != nil {
+		t.Fatal(err)
+	}
+	if err := data.Connect(second.Addresses()[1], fabric.Timing{}); err != nil {
+		t.Fatal(err)
+	}
+	wr := fabric.SendWR{
+		Op: fabric.OpWrite, Flags: fabric.Signaled, Addr: r.Addr(), LKey: r.LKey(), Len: 100, RemoteAddr: stolen.Addr, RKey: stolen.RKey,
+	}
+	if _, err := data.PostSend([]fabric.SendWR{wr}); err != nil {
+		t.Fatal(err)
+	}
+	if c := next(t, cq); c.Status != fabric.StatusRemAccessErr {
+		t.Errorf("a write with another session's key: %v", c.Status)
+	}
+	// The session that the key belongs to goes on.
+	for _, side := range sides {
+		p.cross(side, 0, sizes...)
+	}
+}

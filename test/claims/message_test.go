@@ -1,0 +1,284 @@
+package claims
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+func TestMessageBufferRecvPool(t *testing.T)     { messageBufferRecvPool(t, inMemory) }
+func TestRDMAMessageBufferRecvPool(t *testing.T) { messageBufferRecvPool(t, onSoftRoCE) }
+
+// A target advertises pools, several in one message: for each a reference of its
+// own, number and size of the elements, address and handle of the registered
+// memory, and a context, which says which channel it is for.
+func messageBufferRecvPool(t *testing.T, on fabricOf) {
+	pools := []messaging.PoolConfig{{ElementSize: 256, Elements: 10}, {ElementSize: 4096, Elements: 20}, {ElementSize: 65536, Elements: 3}}
+	p := newPair(t, on, messaging.Config{Queues: 2, Pools: pools})
+	for _, side := range sides {
+		several := false
+		for _, m := range of(p.posted(side), protocol.FuncBufferRecvPool) {
+			d, err := protocol.DecodeBufferRecvPool(m.data)
+			several = several || err == nil && d.Len() > 1
+		}
+		if !several {
+			t.Errorf("%s: no message with several pools", side)
+		}
+		refs := map[uint32]bool{}
+		left := map[int][]messaging.PoolConfig{1: slices.Clone(pools), 2: slices.Clone(pools)}
+		for _, l := range p.lent(side) {
+			if refs[l.Ref] {
+				t.Errorf("%s: two pools with reference %d", side, l.Ref)
+			}
+			refs[l.Ref] = true
+			if !slices.ContainsFunc(p.pick(side, registered), func(r entry) bool {
+				return r.rkey == l.RKey && r.addr == l.Addr && uint64(r.length) == l.Bytes() && r.at < l.at
+			}) {
+				t.Errorf("%s: the address or handle of %+v is not that of registered memory", side, l)
+			}
+			ch := int(l.Channel())
+			i := slices.Index(left[ch], messaging.PoolConfig{ElementSize: int(l.ElementSize), Elements: int(l.Elements)})
+			if i < 0 {
+				t.Errorf("%s: channel %d has no such pool to lend: %+v", side, ch, l)
+				continue
+			}
+			left[ch] = slices.Delete(left[ch], i, i+1)
+		}
+		if len(left[1])+len(left[2]) > 0 {
+			t.Errorf("%s: not lent: %v", side, left)
+		}
+	}
+}
+
+func TestMessageBufferRecvPoolUpdate(t *testing.T)     { messageBufferRecvPoolUpdate(t, inMemory) }
+func TestRDMAMessageBufferRecvPoolUpdate(t *testing.T) { messageBufferRecvPoolUpdate(t, onSoftRoCE) }
+
+// A target returns elements that it is done with, several pools in one message
+// where several are due, and only such as have been consumed; the initiator uses
+// them again.
+func messageBufferRecvPoolUpdate(t *testing.T, on fabricOf) {
+	p := newPair(t, on, messaging.Config{
+		Pools: []messaging.PoolConfig{{ElementSize: 512, Elements: 8}, {ElementSize: 65536, Elements: 4}},
+	})
+	type element struct{ pool, index uint32 }
+	for _, side := range sides {
+		// Both pools become due by frames that arrive together.
+		var frames [][]byte
+		for range 40 {
+			frames = append(frames, p.newFrame(200), p.newFrame(200), p.newFrame(2000))
+		}
+		p.send(side, 0, frames...)
+		p.expect(other(side), 0, frames...)
+		if err := p.credits(side); err != nil {
+			t.Error(err)
+		}
+		uses, several := map[element]int{}, false
+		for _, w := range p.writes(side) {
+			uses[element{w.pool.Ref, w.element}]++
+		}
+		for _, m := range of(p.posted(other(side)), protocol.FuncBufferRecvPoolUpdate) {
+			d, err := protocol.DecodeBufferRecvPoolUpdate(m.data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			for r := d.Returns(); r.Next(); n++ {
+				if r.Len() == 0 {
+					t.Errorf("%s: an update that returns nothing", other(side))
+				}
+			}
+			several = several || n > 1
+		}
+		if len(uses) > 12 || !several {
+			t.Errorf("%s: %d elements used for 120 frames; an update of several pools: %t", side, len(uses), several)
+		}
+	}
+}
+
+func TestMessageCfgUtil(t *testing.T)     { messageCfgUtil(t, inMemory) }
+func TestRDMAMessageCfgUtil(t *testing.T) { messageCfgUtil(t, onSoftRoCE) }
+
+// Every request is answered by one reply with its transaction and its type; both
+// carry their data in themselves, and the reply a status.
+func messageCfgUtil(t *testing.T, on fabricOf) {
+	denied := protocol.CfgOffloads
+	p := newPair(t, on, messaging.Config{
+		OnRequest: func(c protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
+			if c == denied {
+				return protocol.CfgDenied, nil
+			}
+			return protocol.CfgOK, append([]byte("reply to "), data...)
+		},
+	})
+	asked := map[protocol.CfgType][]byte{
+		protocol.CfgMAC: []byte("a MAC address"), protocol.CfgMTU: nil, protocol.CfgLinkState: bytes.Repeat([]byte{7}, 1000),
+		protocol.CfgKeepAlive: nil, denied: []byte("offloads"),
+	}
+	for _, side := range sides {
+		for c, data := range asked {
+			got, err := p.halfs[side].conn.Request(deadline(t), c, data)
+			var status *messaging.StatusError
+			switch {
+			case c == denied && (!errors.As(err, &status) || status.Status != protocol.CfgDenied):
+				t.Errorf("%s: %v: %v", side, c, err)
+			case c != denied && err != nil:
+				t.Errorf("%s: %v: %v", side, c, err)
+			case c == protocol.CfgMAC && string(got) != "reply to a MAC address":
+				t.Errorf("%s: %v: %q", side, c, got)
+			}
+		}
+		requests := map[uint64]protocol.CfgUtilRequest{}
+		for _, m := range of(p.posted(side), protocol.FuncCfgUtilRequest) {
+			d, err := protocol.DecodeCfgUtilRequest(m.data)
+			if _, again := requests[d.TransactionContext]; err != nil || again {
+				t.Errorf("%s: request %+v, a second time %t: %v", side, d, again, err)
+			}
+			requests[d.TransactionContext] = d
+		}
+		answered := map[protocol.CfgType]bool{}
+		for _, m := range of(p.arrived(side), protocol.FuncCfgUtilReply) {
+			d, err := protocol.DecodeCfgUtilReply(m.data)
+			q, ok := requests[d.TransactionContext]
+			delete(requests, d.TransactionContext)
+			if err != nil || !ok || q.Type != d.Type {
+				t.Errorf("%s: reply %+v to %+v: %v", side, d, q, err)
+			}
+			if d.Type != protocol.CfgKeepAlive && !bytes.Equal(q.Data, asked[d.Type]) {
+				t.Errorf("%s: a request about %v carried %x", side, d.Type, q.Data)
+			}
+			if (d.Type == denied) != (d.Status == protocol.CfgDenied) {
+				t.Errorf("%s: reply about %v with status %v", side, d.Type, d.Status)
+			}
+			answered[d.Type] = true
+		}
+		if len(answered) < len(asked) {
+			t.Errorf("%s: answered: %v", side, answered)
+		}
+	}
+}
+
+// credits checks, in the order of the tape, that a side never wrote to an element
+// that it had not been lent, or had used and not got back, and that the other
+// side never returned one that was not consumed; and that there was a receive for
+// every write.
+func (o *observed) credits(side string) error {
+	type element struct{ pool, index uint32 }
+	out := map[element]bool{}
+	events := map[int]func() error{}
+	for _, w := range o.writes(side) {
+		events[w.at] = func() error {
+			e := element{w.pool.Ref, w.element}
+			if out[e] {
+				return fmt.Errorf("the %s wrote to element %d of pool %d, which it had not got back", side, e.index, e.pool)
+			}
+			out[e] = true
+			return nil
+		}
+	}
+	updates := of(o.arrived(side), protocol.FuncBufferRecvPoolUpdate)
+	for _, m := range updates {
+		events[m.at] = func() error {
+			d, err := protocol.DecodeBufferRecvPoolUpdate(m.data)
+			if err != nil {
+				return err
+			}
+			for r := d.Returns(); r.Next(); {
+				for i := range r.Len() {
+					e := element{r.Pool(), uint32(r.Element(i))}
+					if !out[e] {
+						return fmt.Errorf("the %s returned element %d of pool %d, which was not out", other(side), e.index, e.pool)
+					}
+					delete(out, e)
+				}
+			}
+			return nil
+		}
+	}
+	if len(updates) == 0 {
+		return fmt.Errorf("the %s returned nothing", other(side))
+	}
+	for at := range o.now() {
+		if f := events[at]; f != nil {
+			if err := f(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func TestFlowControl(t *testing.T)     { flowControl(t, inMemory) }
+func TestRDMAFlowControl(t *testing.T) { flowControl(t, onSoftRoCE) }
+
+// A side writes only as much as it has been lent: behind a receiver that takes
+// nothing it stops, and reads no more from its netdevice; with each element that
+// comes back it goes on, and nothing is lost. Every element that is lent has a
+// receive posted for it before.
+func flowControl(t *testing.T, on fabricOf) {
+	const elements = 8
+	p := newPair(t, on, messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: elements}}})
+	for _, side := range sides {
+		ctx, cancel := context.WithCancel(deadline(t))
+		defer cancel()
+		frames := make([][]byte, 4000)
+		for i := range frames {
+			frames[i] = p.newFrame(1200)
+		}
+		sent := make(chan error, 1)
+		go func() {
+			for _, f := range frames {
+				if err := p.halfs[side].wires[0].Send(ctx, f); err != nil {
+					sent <- err
+					return
+				}
+			}
+			sent <- nil
+		}()
+		p.until(func() error {
+			s, peer := p.halfs[side].conn.Stats().Channels[0], p.halfs[other(side)].conn.Stats().Channels[0]
+			if s.TxNoCredit == 0 || s.Granted.Available != 0 || peer.RxPortBusy == 0 {
+				return fmt.Errorf("the %s has not run out of credit: %+v", side, s)
+			}
+			return nil
+		})
+		p.expect(other(side), 0, frames...)
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+		if err := p.credits(side); err != nil {
+			t.Error(err)
+		}
+		q := p.qpns[other(side)][1]
+		first := p.lent(other(side))[0].at
+		if n := len(between(ofQP(q, p.pick(other(side), recvPosted)), 0, first)); n < elements {
+			t.Errorf("%s: %d receives posted when %d elements were lent", other(side), n, elements)
+		}
+		// A receive is posted again before the element that it stands for goes back.
+		posted := 0
+		for _, e := range p.pick(other(side), recvPosted, recvDone, sendPosted) {
+			switch {
+			case e.what == recvPosted && e.qpn == q:
+				posted++
+			case e.what == recvDone && e.qpn == q:
+				posted--
+			case e.what == sendPosted && e.send.Op == fabric.OpSend:
+				d, err := protocol.DecodeBufferRecvPoolUpdate(e.data)
+				if err != nil {
+					continue
+				}
+				for r := d.Returns(); r.Next(); {
+					if posted < r.Len() {
+						t.Errorf("%s: %d elements returned with %d receives posted", other(side), r.Len(), posted)
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package claims
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+func TestClaim11PushPush(t *testing.T)     { pushPush(t, inMemory) }
+func TestRDMAClaim11PushPush(t *testing.T) { pushPush(t, onSoftRoCE) }
+
+// Both sides push: a frame leaves by one work request of the side that has it.
+// Nothing is asked for before it arrives, and nobody can read the other's memory.
+func pushPush(t *testing.T, on fabricOf) {
+	p := newPair(t, on, messaging.Config{})
+	for _, side := range sides {
+		for _, n := range sizes {
+			from := p.now()
+			p.cross(side, 0, n)
+			var arrived int
+			p.until(func() error {
+				got := between(ofQP(p.qpns[other(side)][1], p.pick(other(side), recvDone)), from, p.now())
+				if len(got) != 1 {
+					return fmt.Errorf("%d receives completed for one frame", len(got))
+				}
+				arrived = got[0].at
+				return nil
+			})
+			for _, s := range sides {
+				for _, e := range between(p.pick(s, sendPosted), from, arrived) {
+					switch {
+					case s == side && e.qpn == p.qpns[s][1] && e.send.Op == fabric.OpWriteImm:
+					case e.qpn == p.qpns[s][0] && keepsAlive(message{entry: e}):
+					default:
+						t.Errorf("%d bytes of the %s: the %s posted opcode %d on channel %d meanwhile",
+							n, side, s, e.send.Op, p.channel(s, e.qpn))
+					}
+				}
+			}
+			if w := between(ofQP(p.qpns[side][1], p.pick(side, sendPosted)), from, arrived); len(w) != 1 {
+				t.Errorf("%d bytes of the %s took %d work requests", n, side, len(w))
+			}
+		}
+		for _, e := range p.pick(side, registered) {
+			if e.access&^(fabric.LocalWrite|fabric.RemoteWrite|fabric.WindowBind) != 0 {
+				t.Errorf("%s: memory registered with access %#x", side, e.access)
+			}
+		}
+	}
+}
+
+func TestClaim19PushToPreRegisteredBuffer(t *testing.T)     { pushToPreRegisteredBuffer(t, inMemory) }
+func TestRDMAClaim19PushToPreRegisteredBuffer(t *testing.T) { pushToPreRegisteredBuffer(t, onSoftRoCE) }
+
+// First a connected channel is established by associating the queue pairs, then
+// data is pushed into buffers that had been registered before they were lent,
+// each write indicating its own.
+func pushToPreRegisteredBuffer(t *testing.T, on fabricOf) {
+	p := newHalves(t, on, map[string]messaging.Config{})
+	if sent := p.pick("", sendPosted); len(sent) != 0 {
+		t.Errorf("something was sent before there was a connection: %+v", sent)
+	}
+	p.connect()
+	p.start()
+	for _, side := range sides {
+		p.cross(side, 0, sizes...)
+		peer := other(side)
+		var c []entry
+		for _, s := range sides {
+			c = append(c, ofQP(p.qpns[s][1], p.pick(s, connected))...)
+		}
+		if len(c) != 2 || c[0].remote.QPN != c[1].qpn || c[1].remote.QPN != c[0].qpn {
+			t.Fatalf("the queue pairs of the data channel are not associated with each other: %+v", c)
+		}
+		writes := p.writes(side)
+		if len(writes) != len(sizes) {
+			t.Errorf("%s: %d writes for %d frames", side, len(writes), len(sizes))
+		}
+		for _, w := range writes {
+			if w.at < c[0].at || w.at < c[1].at {
+				t.Errorf("%s: a write before the channel was established", side)
+			}
+			ok := slices.ContainsFunc(p.pick(peer, registered), func(r entry) bool {
+				return r.at < w.pool.at && r.access&fabric.RemoteWrite != 0 && r.rkey == w.send.RKey &&
+					w.send.RemoteAddr >= r.addr && w.send.RemoteAddr+uint64(w.send.Len) <= r.addr+uint64(r.length)
+			})
+			if !ok {
+				t.Errorf("%s: a write of %d bytes to %#x, which the %s had not registered before it was lent", side, w.send.Len, w.send.RemoteAddr, peer)
+			}
+		}
+		if gone := p.pick(peer, deregistered); len(gone) != 0 {
+			t.Errorf("%s: memory deregistered in use: %+v", peer, gone)
+		}
+		if err := p.indicated(side, 1); err != nil {
+			t.Errorf("%s: %v", side, err)
+		}
+	}
+}

@@ -1,0 +1,279 @@
+package claims
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
+	"github.com/splitnic/splitnic/verbs"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The two sides of every test.
+const (
+	hostSide = "host"
+	unitSide = "I/O unit"
+)
+
+var sides = []string{hostSide, unitSide}
+
+// other is the side that a side talks to.
+func other(side string) string {
+	if side == hostSide {
+		return unitSide
+	}
+	return hostSide
+}
+
+// fabricOf opens the host's and the I/O unit's device on a fabric. Whoever
+// calls it has the test close them.
+type fabricOf func(t *testing.T) (host, iounit fabric.Device)
+
+// inMemory is a fabric in memory.
+func inMemory(t *testing.T) (fabric.Device, fabric.Device) {
+	n := fabrictest.New()
+	fabrictest.NoLeaks(t, n)
+	return n.Device("host"), n.Device("unit")
+}
+
+// onSoftRoCE is libibverbs on two Soft-RoCE devices that meet on a bridge.
+func onSoftRoCE(t *testing.T) (fabric.Device, fabric.Device) {
+	names := testenv.NeedRDMA(t, 2)
+	var devs [2]fabric.Device
+	for i := range devs {
+		d, err := verbs.Open(names[1-i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		devs[i] = d
+	}
+	return devs[0], devs[1]
+}
+
+// openDevices opens the devices of a fabric with a tape in front of them.
+func openDevices(t *testing.T, on fabricOf) (*tape, map[string]fabric.Device) {
+	t.Helper()
+	tp := &tape{}
+	h, u := on(t)
+	devs := map[string]fabric.Device{
+		hostSide: &recorder{Device: h, tape: tp, side: hostSide},
+		unitSide: &recorder{Device: u, tape: tp, side: unitSide},
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(h.Close(), u.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return tp, devs
+}
+
+// half is one side of a session of the messaging layer.
+type half struct {
+	name  string
+	conn  *messaging.Conn
+	wires []*porttest.Wire // what stands behind its ports
+	ports []messaging.Port
+}
+
+// pair is a session of two halves on recorded devices.
+type pair struct {
+	*observed
+	devices map[string]fabric.Device
+	halfs   map[string]*half
+	frame   uint64 // numbers the frames, so that no two are alike
+}
+
+// newHalves makes two halves that are not connected.
+func newHalves(t *testing.T, on fabricOf, cfg map[string]messaging.Config) *pair {
+	t.Helper()
+	tp, devs := openDevices(t, on)
+	p := &pair{devices: devs, halfs: make(map[string]*half)}
+	p.observed = &observed{tape: tp, t: t, qpns: make(map[string][]uint32), until: p.poll}
+	for _, side := range sides {
+		h, c := &half{name: side}, cfg[side]
+		for range max(c.Queues, 1) {
+			port, wire := porttest.New(t, 1<<20)
+			h.ports, h.wires = append(h.ports, port), append(h.wires, wire)
+		}
+		c.Device, c.PeerTimeout = devs[side], time.Minute
+		conn, err := messaging.New(c)
+		if err != nil {
+			t.Fatalf("%s: %v", side, err)
+		}
+		h.conn = conn
+		p.halfs[side] = h
+		for _, a := range conn.Addresses() {
+			p.qpns[side] = append(p.qpns[side], a.QPN)
+		}
+		t.Cleanup(func() {
+			if err := conn.Close(); err != nil {
+				t.Errorf("%s: close: %v", side, err)
+			}
+		})
+	}
+	return p
+}
+
+// newPair makes a session and starts it. Both sides have the same configuration.
+func newPair(t *testing.T, on fabricOf, cfg messaging.Config) *pair {
+	t.Helper()
+	p := newHalves(t, on, map[string]messaging.Config{hostSide: cfg, unitSide: cfg})
+	p.connect()
+	p.start()
+	return p
+}
+
+// connect associates the queue pairs of both sides.
+func (p *pair) connect() {
+	p.t.Helper()
+	for _, side := range sides {
+		peer := p.halfs[other(side)].conn
+		if err := p.halfs[side].conn.Connect(peer.Addresses(), peer.ControlReceives()); err != nil {
+			p.t.Fatalf("%s: %v", side, err)
+		}
+	}
+}
+
+// start lends the pools and lets frames move, and waits until both sides have
+// something lent.
+func (p *pair) start() {
+	p.t.Helper()
+	for _, side := range sides {
+		if err := p.halfs[side].conn.Start(p.halfs[side].ports); err != nil {
+			p.t.Fatalf("%s: %v", side, err)
+		}
+	}
+	for _, side := range sides {
+		p.until(func() error {
+			for _, c := range p.halfs[side].conn.Stats().Channels {
+				if c.Granted.Elements == 0 {
+					return fmt.Errorf("nothing is lent to the %s: %+v", side, c)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// poll polls cond, which other threads make true, until it returns nil or a
+// session has ended.
+func (p *pair) poll(cond func() error) {
+	p.t.Helper()
+	poll(p.t, func() error {
+		err := cond()
+		for _, h := range p.halfs {
+			if err != nil && h.conn.Err() != nil {
+				p.t.Fatalf("%s: the session has ended: %v", h.name, h.conn.Err())
+			}
+		}
+		return err
+	})
+}
+
+func poll(t *testing.T, cond func() error) {
+	t.Helper()
+	ctx := deadline(t)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := cond()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal(err)
+		}
+	}
+}
+
+func deadline(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Minute, errors.New("waited for a minute in vain"))
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// newFrame makes a frame of n bytes, virtio_net_hdr included, that differs from
+// every other one. One over the MTU of 1500 is a TCP super-frame.
+func (p *pair) newFrame(n int) []byte {
+	p.frame++
+	r := rand.New(rand.NewPCG(p.frame, uint64(n)))
+	f := make([]byte, n)
+	for i := vnet.HdrLen; i < n; i++ {
+		f[i] = byte(r.Uint32())
+	}
+	eth := f[vnet.HdrLen:]
+	copy(eth, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00})
+	if len(eth) > 1500+vnet.EthLen {
+		h := vnet.Header{
+			Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, HdrLen: 54, GSOSize: 1460, CsumStart: 34, CsumOffset: 16,
+		}
+		h.Encode(f)
+		eth[14], eth[14+9] = 0x45, 6
+		eth[34+12] = 5 << 4
+	}
+	if n >= vnet.HdrLen+vnet.EthLen+8 {
+		binary.BigEndian.PutUint64(f[n-8:], p.frame)
+	}
+	return f
+}
+
+// cross sends frames of the given sizes into a side's queue and expects them,
+// whole and in order, behind the other side's. It returns them.
+func (p *pair) cross(from string, queue int, sizes ...int) [][]byte {
+	p.t.Helper()
+	var frames [][]byte
+	for _, n := range sizes {
+		frames = append(frames, p.newFrame(n))
+	}
+	p.send(from, queue, frames...)
+	p.expect(other(from), queue, frames...)
+	return frames
+}
+
+// send puts frames into a side's queue.
+func (p *pair) send(from string, queue int, frames ...[]byte) {
+	p.t.Helper()
+	ctx := deadline(p.t)
+	for i, f := range frames {
+		if err := p.halfs[from].wires[queue].Send(ctx, f); err != nil {
+			p.t.Fatalf("%s: frame %d of %d: %v", from, i, len(frames), err)
+		}
+	}
+}
+
+// expect wants exactly these frames, in order, out of a side's queue.
+func (p *pair) expect(at string, queue int, frames ...[]byte) {
+	p.t.Helper()
+	ctx := deadline(p.t)
+	buf := make([]byte, 1<<17)
+	for i, f := range frames {
+		got, err := p.halfs[at].wires[queue].Receive(ctx, buf)
+		if err != nil {
+			p.t.Fatalf("%s: frame %d of %d: %v (session: %v)", at, i, len(frames), err, p.halfs[at].conn.Err())
+		}
+		if !bytes.Equal(got, f) {
+			p.t.Fatalf("%s: frame %d of %d: %d bytes arrived, differing from the %d sent\n%+v\n%+v", at, i, len(frames), len(got), len(f),
+				p.halfs[other(at)].conn.Stats(), p.halfs[at].conn.Stats())
+		}
+	}
+}
+
+// repeat is n times size.
+func repeat(size, n int) []int { return slices.Repeat([]int{size}, n) }

@@ -1,0 +1,164 @@
+package claims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// site is the whole driver on recorded devices: the host module driver with its
+// netdevice sn0 in one network namespace, the I/O unit module driver with the
+// network card eth1 in a second, and the LAN behind the card in a third.
+type site struct {
+	*observed
+	hostNS, cardNS, lanNS string
+	host                  *host.Host
+	unit                  *iounit.Unit
+}
+
+const (
+	hostAddr = "10.79.0.2"
+	lanAddr  = "10.79.0.1"
+)
+
+// newSite starts both halves and waits until the netdevice works.
+func newSite(t *testing.T, on fabricOf) *site {
+	t.Helper()
+	testenv.NeedTUN(t)
+	s := &site{hostNS: testenv.NetNS(t)}
+	s.cardNS, s.lanNS = newLAN(t, lanAddr)
+	tp, devs := openDevices(t, on)
+	s.observed = &observed{tape: tp, t: t, qpns: make(map[string][]uint32)}
+	s.until = func(cond func() error) { t.Helper(); poll(t, cond) }
+	hostKey, unitKey := newKey(t), newKey(t)
+	var addr string
+	s.unit, addr = startUnit(t, devs[unitSide], "unit", s.cardNS, security(t, unitKey, hostKey))
+	s.host = startHost(t, devs[hostSide], "alpha", "sn0", s.hostNS, addr, security(t, hostKey, unitKey))
+	carrier(t, s.hostNS, "sn0", hostAddr)
+	for _, side := range sides {
+		for _, e := range s.pick(side, qpMade) {
+			s.qpns[side] = append(s.qpns[side], e.qpn)
+		}
+	}
+	return s
+}
+
+// newLAN makes a network card, eth1 in a namespace of its own, and a LAN behind
+// it with a machine at addr.
+func newLAN(t *testing.T, addr string) (cardNS, lanNS string) {
+	t.Helper()
+	cardNS, lanNS = testenv.NetNS(t), testenv.NetNS(t)
+	testenv.Veth(t, cardNS, "eth1", lanNS, "lan0")
+	testenv.Address(t, lanNS, "lan0", addr+"/24")
+	return cardNS, lanNS
+}
+
+// carrier waits until a host's netdevice works, and gives it an address.
+func carrier(t *testing.T, ns, dev, addr string) {
+	t.Helper()
+	testenv.Eventually(t, func() bool { return testenv.Link(t, ns, dev).Attrs().OperState == netlink.OperUp }, "%s has no carrier", dev)
+	testenv.Address(t, ns, dev, addr+"/24")
+}
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func newKey(t *testing.T) *session.Key { t.Helper(); return must(session.GenerateKey())(t) }
+
+// security makes a side that has one key and trusts the other.
+func security(t *testing.T, own, peer *session.Key) *session.Security {
+	t.Helper()
+	trust := &session.Trust{}
+	if err := trust.Add(peer.Fingerprint().String()); err != nil {
+		t.Fatal(err)
+	}
+	return must(session.NewSecurity(own, "", trust))(t)
+}
+
+// run runs a half until the test ends.
+func run(t *testing.T, what string, half func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- half(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	})
+}
+
+// startUnit starts an I/O unit with the card in cardNS and returns its address.
+func startUnit(t *testing.T, dev fabric.Device, name, cardNS string, sec *session.Security) (*iounit.Unit, string) {
+	t.Helper()
+	u := must(iounit.New(iounit.Config{
+		Name: name, Software: "test", Device: dev,
+		OpenLAN: func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
+			return lan.Open("macvtap:eth1", lan.Config{NetNS: cardNS, MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
+		},
+		LinkState: func() (lan.LinkState, error) {
+			info, err := lan.LinkInfo("eth1", cardNS)
+			return info.LinkState, err
+		},
+		Messaging: messaging.Config{PeerTimeout: time.Minute}, Log: slog.New(slog.DiscardHandler),
+	}))(t)
+	ln := must(session.Listen("127.0.0.1:0", session.ServerConfig{Security: sec, Rejected: u.Rejected}))(t)
+	run(t, name, func(ctx context.Context) error { return errors.Join(u.Run(ctx, ln), ln.Close()) })
+	return u, ln.Addr().String()
+}
+
+// startHost starts a host with a netdevice of its own.
+func startHost(t *testing.T, dev fabric.Device, name, netdev, ns, unit string, sec *session.Security) *host.Host {
+	t.Helper()
+	sn := must(tap.Open(tap.Config{Name: netdev, NetNS: ns, Queues: 1, Offloads: vnet.AllOffloads}))(t)
+	t.Cleanup(func() {
+		if err := sn.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := sn.Up(); err != nil {
+		t.Fatal(err)
+	}
+	h := must(host.New(host.Config{
+		Name: name, Software: "test", IOUnits: []string{unit}, Security: sec, Device: dev,
+		Netdev: host.TAP(sn), Offloads: vnet.AllOffloads,
+		Messaging: messaging.Config{PeerTimeout: time.Minute}, RetryMin: time.Millisecond, RetryMax: 10 * time.Millisecond,
+		Log: slog.New(slog.DiscardHandler),
+	}))(t)
+	run(t, name, h.Run)
+	return h
+}
+
+// mark is what pings carry, so that they are found again.
+const mark = "splitnic"
+
+// ping has one network namespace ping the other's address, with marked packets
+// of n bytes.
+func ping(t *testing.T, ns, addr string, count, n int) {
+	t.Helper()
+	testenv.NeedTools(t, "ping")
+	testenv.Run(t, ns, "ping", "-q", "-c", fmt.Sprint(count), "-i", "0.01", "-W", "10", "-s", fmt.Sprint(n), "-p", fmt.Sprintf("%x", mark), addr)
+}

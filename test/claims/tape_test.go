@@ -1,0 +1,121 @@
+package claims
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// what an entry of the tape tells.
+type what uint8
+
+const (
+	registered   what = iota + 1 // memory was registered
+	deregistered                 // memory is about to be deregistered
+	cqMade                       // a completion queue was made
+	qpMade                       // a queue pair was made
+	connected                    // a queue pair is about to be connected
+	sendPosted                   // a work request is about to be posted to a send queue
+	recvPosted                   // a work request is about to be posted to a receive queue
+	sendDone                     // the completion of a send was polled
+	recvDone                     // the completion of a receive was polled
+	armed                        // a completion queue is about to be armed
+	polledEmpty                  // a completion queue was polled and had nothing
+	eventRead                    // an event of a completion queue was consumed
+	bound                        // a window was bound
+	unbound                      // a window is about to be unbound
+	qpGone                       // a queue pair is about to be failed or closed
+	closing                      // a protection domain is about to be closed with all there is in it
+)
+
+// entry is one line of the tape. What is not said to belong to some kinds only
+// is set where it makes sense.
+type entry struct {
+	at     int    // place on the tape
+	side   string // name given to the device
+	device string // name of the device itself
+	what   what
+	domain int // number of the protection domain on the tape
+	cq     int // number of the completion queue; of a queue pair: of its receives
+	sendCQ int // qpMade
+	vector int // cqMade
+	qpn    uint32
+	batch  int // posts of one call have the same number
+
+	send   fabric.SendWR
+	recv   fabric.RecvWR
+	done   fabric.Completion
+	access fabric.Access
+	rkey   uint32
+	addr   uint64 // of registered memory
+	length int    // of registered memory
+	remote fabric.Address
+	config fabric.QPConfig
+	data   []byte // what a send took from memory, or a SEND put into a receive
+	only   bool   // armed for solicited completions only
+}
+
+// tape records what happens on the devices of a rig, in an order that respects
+// cause and effect: what is done is recorded before it is done, what is learnt
+// after it is learnt.
+type tape struct {
+	mu      sync.Mutex
+	entries []entry
+	numbers int
+}
+
+// number returns a number that it has not returned before, from 1 on.
+func (t *tape) number() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.numbers++
+	return t.numbers
+}
+
+func (t *tape) add(e entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e.at = len(t.entries)
+	t.entries = append(t.entries, e)
+}
+
+// now returns the place on the tape where the next entry will be.
+func (t *tape) now() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.entries)
+}
+
+// pick returns the entries of a side, all sides for "", that are one of kinds.
+func (t *tape) pick(side string, kinds ...what) []entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out []entry
+	for _, e := range t.entries {
+		if (side == "" || e.side == side) && slices.Contains(kinds, e.what) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// ofQP returns those of entries that are about queue pair qpn.
+func ofQP(qpn uint32, entries []entry) []entry {
+	return filter(entries, func(e entry) bool { return e.qpn == qpn })
+}
+
+// between returns those of entries from one place of the tape up to another.
+func between(entries []entry, from, to int) []entry {
+	return filter(entries, func(e entry) bool { return e.at >= from && e.at < to })
+}
+
+func filter[T any](in []T, keep func(T) bool) []T {
+	var out []T
+	for _, e := range in {
+		if keep(e) {
+			out = append(out, e)
+		}
+	}
+	return out
+}

@@ -1,0 +1,174 @@
+package claims
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// observed is a tape with what is needed to read it.
+type observed struct {
+	*tape
+	t *testing.T
+	// qpns are the numbers of each side's queue pairs, by channel: 0 is the
+	// control channel.
+	qpns map[string][]uint32
+	// until polls cond, which other threads make true, until it returns nil.
+	until func(cond func() error)
+}
+
+// channel is the channel that a side's queue pair is an end of, -1 if it is
+// none of them.
+func (o *observed) channel(side string, qpn uint32) int { return slices.Index(o.qpns[side], qpn) }
+
+// channels is the number of channels, the control channel included.
+func (o *observed) channels() int { return len(o.qpns[hostSide]) }
+
+// message is a control message as the tape has it.
+type message struct {
+	entry
+	function protocol.Function
+}
+
+// posted returns the control messages that a side posted on any of its queue
+// pairs, by what SENDs carry.
+func (o *observed) posted(side string) []message { return o.messages(side, sendPosted) }
+
+// arrived returns the control messages that a side's receives got.
+func (o *observed) arrived(side string) []message { return o.messages(side, recvDone) }
+
+func (o *observed) messages(side string, w what) []message {
+	o.t.Helper()
+	var out []message
+	for _, e := range o.pick(side, w) {
+		if w == sendPosted && e.send.Op != fabric.OpSend || w == recvDone && (e.done.Err() != nil || e.done.Op != fabric.OpRecv) {
+			continue
+		}
+		h, err := protocol.DecodeHeader(e.data)
+		if err != nil {
+			o.t.Fatalf("%s: a SEND on queue pair %d that is no message: %v", side, e.qpn, err)
+		}
+		out = append(out, message{e, h.Function})
+	}
+	return out
+}
+
+// of returns the messages with one of the functions.
+func of(ms []message, fs ...protocol.Function) []message {
+	return filter(ms, func(m message) bool { return slices.Contains(fs, m.function) })
+}
+
+// The functions of the seed's three kinds of messages.
+var (
+	bufferManagement = []protocol.Function{
+		protocol.FuncBufferRecvPool, protocol.FuncBufferRecvPoolUpdate,
+		protocol.FuncBufferPoolFlushRequest, protocol.FuncBufferPoolFlushReply,
+	}
+	configuration = []protocol.Function{protocol.FuncCfgUtilRequest, protocol.FuncCfgUtilReply}
+)
+
+// lentPool is a pool as its owner advertised it.
+type lentPool struct {
+	protocol.Pool
+	at int // place of the message on the tape
+}
+
+// lent returns the pools that a side has advertised, in order.
+func (o *observed) lent(side string) []lentPool {
+	o.t.Helper()
+	var out []lentPool
+	for _, m := range of(o.posted(side), protocol.FuncBufferRecvPool) {
+		d, err := protocol.DecodeBufferRecvPool(m.data)
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		for i := range d.Len() {
+			out = append(out, lentPool{d.At(i), m.at})
+		}
+	}
+	return out
+}
+
+// write is an RDMA write and the element that it goes to, found by its address
+// and key alone.
+type write struct {
+	entry
+	pool    lentPool
+	element uint32
+	channel int
+}
+
+// writes returns the RDMA writes that a side posted on any queue pair. Every one
+// has to hit one element of a pool that the other side lent before on that
+// channel, from its start on.
+func (o *observed) writes(side string) []write {
+	o.t.Helper()
+	lent := o.lent(other(side))
+	var out []write
+	for _, e := range o.pick(side, sendPosted) {
+		if e.send.Op != fabric.OpWrite && e.send.Op != fabric.OpWriteImm {
+			continue
+		}
+		w := write{entry: e, channel: o.channel(side, e.qpn)}
+		found := false
+		for _, l := range lent {
+			if e.at > l.at && e.send.RKey == l.RKey && e.send.RemoteAddr >= l.Addr && e.send.RemoteAddr < l.Addr+l.Bytes() {
+				off := e.send.RemoteAddr - l.Addr
+				w.pool, w.element, found = l, uint32(off/uint64(l.ElementSize)), true
+				if off%uint64(l.ElementSize) != 0 || e.send.Len > l.ElementSize {
+					o.t.Fatalf("%s: a write of %d bytes to %d of pool %+v is not within one element", side, e.send.Len, off, l)
+				}
+			}
+		}
+		if !found {
+			o.t.Fatalf("%s: a write to %#x with key %#x, which nobody has lent: %+v", side, e.send.RemoteAddr, e.send.RKey, lent)
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// indicated checks that the writes of one channel of a side tell, each in its
+// own immediate data, which element they consume and how much of it, and that
+// the other side's receives get exactly that, one for each write and in order.
+func (o *observed) indicated(from string, channel int) error {
+	o.t.Helper()
+	var writes []write
+	for _, w := range o.writes(from) {
+		if w.channel == channel {
+			writes = append(writes, w)
+		}
+	}
+	var got []entry
+	o.until(func() error {
+		got = filter(ofQP(o.qpns[other(from)][channel], o.pick(other(from), recvDone)), func(e entry) bool { return e.done.Err() == nil })
+		if len(got) < len(writes) {
+			return fmt.Errorf("%d receives completed for %d writes", len(got), len(writes))
+		}
+		return nil
+	})
+	if len(got) != len(writes) || len(writes) == 0 {
+		return fmt.Errorf("%d receives completed for %d writes", len(got), len(writes))
+	}
+	for i, w := range writes {
+		if w.send.Op != fabric.OpWriteImm {
+			return fmt.Errorf("write %d carries no immediate data", i)
+		}
+		pool, element, length := protocol.ImmData(w.send.Imm).Unpack()
+		if uint32(pool) != w.pool.Ref || uint32(element) != w.element || uint32(length) != w.send.Len {
+			return fmt.Errorf("write %d of %d bytes into element %d of pool %d says element %d of pool %d, %d bytes",
+				i, w.send.Len, w.element, w.pool.Ref, element, pool, length)
+		}
+		d := got[i].done
+		if d.Op != fabric.OpRecvWriteImm || d.Flags&fabric.WithImm == 0 || d.Imm != w.send.Imm || d.Len != w.send.Len {
+			return fmt.Errorf("write %d with immediate data %#x arrived as %+v", i, w.send.Imm, d)
+		}
+		if got[i].recv.Len != 0 {
+			return fmt.Errorf("write %d consumed a receive with %d bytes of memory", i, got[i].recv.Len)
+		}
+	}
+	return nil
+}
