@@ -3,6 +3,7 @@ package protocol
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"net"
 
 	"github.com/splitnic/splitnic/vnet"
@@ -115,7 +116,35 @@ func AppendLinkState(dst []byte, l LinkState) []byte {
 }
 
 // DecodeKeepAlive checks the data of CfgKeepAlive, which is empty.
-func DecodeKeepAlive(data []byte) error { return dataSize(CfgKeepAlive, data, 0) }
+func DecodeKeepAlive(data []byte) error { return DecodeNoData(CfgKeepAlive, data) }
+
+// DecodeNoData checks the data of a type that has none.
+func DecodeNoData(t CfgType, data []byte) error { return dataSize(t, data, 0) }
+
+// Sent says how much was sent on a data channel in mode send-uc, the data of
+// CfgSent: the channel in 32 bits and the sequence number in 64.
+type Sent struct {
+	Channel uint32 // data channel, from 1
+	Next    uint64 // sequence number of the next SendData
+}
+
+// DecodeSent decodes the data of CfgSent.
+func DecodeSent(data []byte) (Sent, error) {
+	if err := dataSize(CfgSent, data, 12); err != nil {
+		return Sent{}, err
+	}
+	s := Sent{Channel: binary.BigEndian.Uint32(data), Next: binary.BigEndian.Uint64(data[4:])}
+	if s.Channel == 0 || s.Channel > math.MaxUint16 {
+		return Sent{}, fmt.Errorf("%v: data channel %d: %w", CfgSent, s.Channel, ErrChannel)
+	}
+	return s, nil
+}
+
+// AppendSent appends the data of CfgSent.
+func AppendSent(dst []byte, s Sent) []byte {
+	dst = binary.BigEndian.AppendUint32(dst, s.Channel)
+	return binary.BigEndian.AppendUint64(dst, s.Next)
+}
 
 // DecodeOffloads decodes the data of CfgOffloads, 32 bits: what a sender may
 // leave to the far NIC. Both sides use what both have; bits without a name are

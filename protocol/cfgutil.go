@@ -9,14 +9,19 @@ import (
 // it does not know with CfgUnsupported; that is no error of the peer.
 type CfgType uint32
 
-// The request types. 6 (receive filter), 7 (VLAN), 8 (read statistics),
-// 9 (clear statistics) and 10 (reset) are reserved.
+// The request types.
 const (
-	CfgMAC       CfgType = 1 // data: MAC
-	CfgMTU       CfgType = 2 // data: MTU
-	CfgLinkState CfgType = 3 // data: LinkState
-	CfgKeepAlive CfgType = 4 // no data
-	CfgOffloads  CfgType = 5 // data: Offloads
+	CfgMAC        CfgType = 1  // data: MAC
+	CfgMTU        CfgType = 2  // data: MTU
+	CfgLinkState  CfgType = 3  // data: LinkState
+	CfgKeepAlive  CfgType = 4  // no data
+	CfgOffloads   CfgType = 5  // data: Offloads
+	CfgFilter     CfgType = 6  // data: ReceiveFilter
+	CfgVLAN       CfgType = 7  // data: VLANSet
+	CfgStatsRead  CfgType = 8  // no data; in the reply Statistics
+	CfgStatsClear CfgType = 9  // no data; in the reply Statistics before they were cleared
+	CfgReset      CfgType = 10 // no data: everything as it was when the session began
+	CfgSent       CfgType = 11 // data: Sent
 )
 
 // String names the type, or gives its number.
@@ -32,6 +37,18 @@ func (t CfgType) String() string {
 		return "keep-alive"
 	case CfgOffloads:
 		return "offloads"
+	case CfgFilter:
+		return "receive filter"
+	case CfgVLAN:
+		return "VLANs"
+	case CfgStatsRead:
+		return "read statistics"
+	case CfgStatsClear:
+		return "clear statistics"
+	case CfgReset:
+		return "reset"
+	case CfgSent:
+		return "sent"
 	default:
 		return fmt.Sprintf("request type %d", uint32(t))
 	}

@@ -1,13 +1,15 @@
 // Package protocol is the wire format between a host and an I/O unit: the
 // control messages that travel as SENDs on the control channel, the immediate
-// data of the RDMA writes on the data channels, and the packing of work
-// request identifiers. docs/protocol.md describes the same bytes for those
+// data of the RDMA writes on the data channels, the SendData messages that take
+// the writes' place in some transfer modes, and the packing of work request
+// identifiers. docs/protocol.md describes the same bytes for those
 // who write a peer of their own.
 //
 // Everything on the wire is big-endian. A control message is one SEND of at
 // most [MaxControlSize] bytes: a 12-byte [Header], then the body. Lists run to
 // the end of the message; there is neither a count nor a trailer, so a message
-// that ends in the middle of an entry is refused.
+// that ends in the middle of an entry is refused. A [SendData] is one SEND on a
+// data channel, of at most [MaxSendData] bytes, with the same header.
 //
 // # Decoding
 //
@@ -18,7 +20,8 @@
 // Errors wrap one of the Err sentinels and name the offending value.
 //
 // A decoded message borrows the bytes it was decoded from and is valid until
-// they change. Nothing is allocated unless decoding fails.
+// they change; a [ReceiveFilter] alone is copied. Nothing else is allocated
+// unless decoding fails.
 //
 // # Encoding
 //

@@ -5,6 +5,14 @@ import (
 	"fmt"
 )
 
+// FlushGiveBack marks a pool reference in a BufferPoolFlushRequest as one of the
+// receiver's pools, which the sender gives back. Without it the pool is one of
+// the sender's own, which it takes back.
+const FlushGiveBack = 1 << 31
+
+// MaxPoolRef is the largest pool reference.
+const MaxPoolRef = FlushGiveBack - 1
+
 // MaxFlushPools is how many pools one BufferPoolFlushRequest can name.
 const MaxFlushPools = (MaxControlSize - HeaderSize) / 4
 
@@ -35,7 +43,8 @@ func DecodeBufferPoolFlushRequest(b []byte) (BufferPoolFlushRequest, error) {
 // Len is the number of pools, at least one.
 func (m BufferPoolFlushRequest) Len() int { return len(m.pools) / 4 }
 
-// Pool is the reference of the i-th pool, i from 0 to Len()-1.
+// Pool is the reference of the i-th pool, i from 0 to Len()-1, perhaps with
+// FlushGiveBack.
 func (m BufferPoolFlushRequest) Pool(i int) uint32 { return binary.BigEndian.Uint32(m.pools[4*i:]) }
 
 // AppendBufferPoolFlushRequest appends a request to stop using pools, of which

@@ -33,11 +33,14 @@ func fuzzDecoder(f *testing.F, functions ...Function) {
 }
 
 func FuzzBufferRecvPool(f *testing.F)       { fuzzDecoder(f, FuncBufferRecvPool) }
+func FuzzBufferRecvPoolGet(f *testing.F)    { fuzzDecoder(f, FuncBufferRecvPoolGet) }
 func FuzzBufferRecvPoolUpdate(f *testing.F) { fuzzDecoder(f, FuncBufferRecvPoolUpdate) }
 func FuzzBufferPoolFlush(f *testing.F) {
 	fuzzDecoder(f, FuncBufferPoolFlushRequest, FuncBufferPoolFlushReply)
 }
-func FuzzCfgUtil(f *testing.F) { fuzzDecoder(f, FuncCfgUtilRequest, FuncCfgUtilReply) }
+func FuzzSendData(f *testing.F)           { fuzzDecoder(f, FuncSendData) }
+func FuzzBufferRDMAIndicate(f *testing.F) { fuzzDecoder(f, FuncBufferRDMAIndicate) }
+func FuzzCfgUtil(f *testing.F)            { fuzzDecoder(f, FuncCfgUtilRequest, FuncCfgUtilReply) }
 
 // FuzzHeader goes over unknown functions and versions too.
 func FuzzHeader(f *testing.F) {
@@ -57,6 +60,10 @@ func FuzzCfgData(f *testing.F) {
 	f.Add(AppendMTU(nil, 1500))
 	f.Add(AppendLinkState(nil, LinkState{Up: true, Speed: 100000}))
 	f.Add(AppendOffloads(nil, vnet.AllOffloads))
+	f.Add(AppendReceiveFilter(nil, goldenFilter))
+	f.Add(AppendVLANSet(nil, vlans(1, 100)))
+	f.Add(AppendStatistics(nil, goldenStatistics))
+	f.Add(AppendSent(nil, Sent{Channel: 1, Next: 1}))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		check := func(encoded []byte, err error) {
@@ -73,6 +80,23 @@ func FuzzCfgData(f *testing.F) {
 		offloads, err := DecodeOffloads(b)
 		check(AppendOffloads(nil, offloads), err)
 		check(nil, DecodeKeepAlive(b))
+		filter, err := DecodeReceiveFilter(b)
+		check(AppendReceiveFilter(nil, filter), err)
+		set, err := DecodeVLANSet(b)
+		check(AppendVLANSet(nil, set), err)
+		if again, err := ParseVLANs(set.String()); err != nil || again != set {
+			t.Errorf("VLANs %v parsed as %v, %v", set, again, err)
+		}
+		sent, err := DecodeSent(b)
+		check(AppendSent(nil, sent), err)
+		// Of a list of counters of any length the known ones are kept.
+		if statistics, err := DecodeStatistics(b); err == nil {
+			encoded := AppendStatistics(nil, statistics)
+			n := min(len(encoded), len(b))
+			if !bytes.Equal(encoded[:n], b[:n]) || bytes.Count(encoded[n:], []byte{0}) != len(encoded)-n {
+				t.Errorf("accepted %x\nencoded again %x", b, encoded)
+			}
+		}
 	})
 }
 

@@ -20,6 +20,12 @@ var goldenMessages = map[string]func() []byte{
 			Pool{Ref: 7, Elements: 256, ElementSize: 2048, RKey: 0xA1B2C3D4, Addr: 0x7F0011223000, Context: PoolContext(1, 0xAB)},
 			Pool{Ref: 8, Elements: 16, ElementSize: 65536, RKey: 0xA1B2C3D5, Addr: 0x7F0022334000, Context: PoolContext(2, 1<<48-1)})
 	},
+	"buffer_recv_pool_send": func() []byte {
+		return AppendBufferRecvPool(nil, goldenTransaction, Pool{Elements: 1024, ElementSize: 2048, Context: PoolContext(1, 0)})
+	},
+	"buffer_recv_pool_get": func() []byte {
+		return AppendBufferRecvPoolGet(nil, BufferRecvPoolGet{goldenTransaction, 65536, 32, 3})
+	},
 	"buffer_recv_pool_update": func() []byte {
 		return AppendBufferRecvPoolUpdate(nil, goldenTransaction,
 			PoolReturn{Pool: 7, Elements: []uint16{5, 0, 255}},
@@ -30,6 +36,12 @@ var goldenMessages = map[string]func() []byte{
 	},
 	"buffer_pool_flush_reply": func() []byte {
 		return AppendBufferPoolFlushReply(nil, goldenTransaction)
+	},
+	"send_data": func() []byte {
+		return sendData(goldenTransaction, append(make([]byte, vnet.HdrLen), "\xff\xff\xff\xff\xff\xff\x02\x00\x5e\x10\x00\x01\x08\x06"...))
+	},
+	"buffer_rdma_indicate": func() []byte {
+		return AppendBufferRDMAIndicate(nil, goldenTransaction, Indication{7, 5, 256}, Indication{0x80000008, 65535, 65563})
 	},
 	"cfg_util_request_mac": func() []byte {
 		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgMAC, AppendMAC(nil, MAC{2, 0, 0x5e, 0x10, 0, 1})})
@@ -47,9 +59,68 @@ var goldenMessages = map[string]func() []byte{
 		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, CfgOffloads, CfgOK,
 			AppendOffloads(nil, vnet.CSUM|vnet.TSO4|vnet.TSO6|vnet.USO)})
 	},
-	"cfg_util_reply_unsupported": func() []byte {
-		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, 6, CfgUnsupported, nil})
+	"cfg_util_request_mtu": func() []byte {
+		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgMTU, AppendMTU(nil, 1500)})
 	},
+	"cfg_util_request_link_state": func() []byte {
+		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgLinkState, AppendLinkState(nil, LinkState{})})
+	},
+	"cfg_util_request_filter": func() []byte {
+		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgFilter, AppendReceiveFilter(nil, goldenFilter)})
+	},
+	"cfg_util_reply_denied": func() []byte {
+		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, CfgFilter, CfgDenied, nil})
+	},
+	"cfg_util_request_vlan": func() []byte {
+		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgVLAN, AppendVLANSet(nil, vlans(1, 7, 8, 100, 4094))})
+	},
+	"cfg_util_request_stats_read": func() []byte {
+		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgStatsRead, nil})
+	},
+	"cfg_util_reply_stats_read": func() []byte {
+		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, CfgStatsRead, CfgOK, AppendStatistics(nil, goldenStatistics)})
+	},
+	"cfg_util_request_stats_clear": func() []byte {
+		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgStatsClear, nil})
+	},
+	"cfg_util_reply_stats_clear": func() []byte {
+		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, CfgStatsClear, CfgOK, AppendStatistics(nil, goldenStatistics)})
+	},
+	"cfg_util_request_reset": func() []byte {
+		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgReset, nil})
+	},
+	"cfg_util_request_sent": func() []byte {
+		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgSent, AppendSent(nil, Sent{Channel: 2, Next: 0x1122334455})})
+	},
+	"cfg_util_reply_unsupported": func() []byte {
+		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, 12, CfgUnsupported, nil})
+	},
+}
+
+var goldenFilter = ReceiveFilter{
+	AllMulti:  true,
+	Unicast:   []MAC{{2, 0, 0x5e, 0x10, 0, 2}},
+	Multicast: []Group{{1, 0, 0x5e, 0, 0, 1}, {0x33, 0x33, 0, 0, 0, 1}},
+}
+
+var goldenStatistics = Statistics{
+	RxFrames: 1<<32 + 1, RxBytes: 1<<32 + 2, TxFrames: 1<<32 + 3, TxBytes: 1<<32 + 4,
+	RxDropped: 1<<32 + 5, RxTooLong: 1<<32 + 6, RxInvalid: 1<<32 + 7, RxFiltered: 1<<32 + 8,
+	TxDropped: 1<<32 + 9, TxSource: 1<<32 + 10, TxVLAN: 1<<32 + 11,
+}
+
+func vlans(numbers ...uint16) (s VLANSet) {
+	for _, v := range numbers {
+		s.Add(v)
+	}
+	return s
+}
+
+// sendData is a whole SendData message.
+func sendData(seq uint64, data []byte) []byte {
+	b := append(make([]byte, SendDataOverhead), data...)
+	PutSendData(b, seq, len(data))
+	return b
 }
 
 func golden(t testing.TB, name string) []byte {
@@ -88,11 +159,34 @@ func TestGoldenBytes(t *testing.T) {
 
 // reencode decodes b by the decoder of its function and encodes the result.
 func reencode(b []byte) ([]byte, error) {
+	if len(b) >= 2 && b[0] == 0 && Function(b[1]) == FuncSendData { // may be longer than others
+		m, err := DecodeSendData(b)
+		if err != nil {
+			return nil, err
+		}
+		return sendData(m.TransactionContext, m.Data), nil
+	}
 	h, err := DecodeHeader(b)
 	if err != nil {
 		return nil, err
 	}
 	switch h.Function {
+	case FuncBufferRecvPoolGet:
+		m, err := DecodeBufferRecvPoolGet(b)
+		if err != nil {
+			return nil, err
+		}
+		return AppendBufferRecvPoolGet(nil, m), nil
+	case FuncBufferRDMAIndicate:
+		m, err := DecodeBufferRDMAIndicate(b)
+		if err != nil {
+			return nil, err
+		}
+		var indications []Indication
+		for i := range m.Len() {
+			indications = append(indications, m.At(i))
+		}
+		return AppendBufferRDMAIndicate(nil, m.TransactionContext, indications...), nil
 	case FuncBufferRecvPool:
 		m, err := DecodeBufferRecvPool(b)
 		if err != nil {

@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// Version is the protocol version in the header of every control message.
+	// Version is the protocol version in the header of every message.
 	Version = 1
-	// HeaderSize is the size of a control message's header in bytes.
+	// HeaderSize is the size of a message's header in bytes.
 	HeaderSize = 12
 	// MaxControlSize is the largest control message in bytes, header included,
 	// and so the size of every receive posted on the control channel.
@@ -18,14 +18,16 @@ const (
 // Function says which message follows the header.
 type Function uint16
 
-// The functions, numbered in the order in which the seed describes them. 2
-// (BufferRecvPoolGet), 6 (SendData) and 7 (BufferRDMAIndicate) are reserved for
-// those messages and refused in this version.
+// The functions, numbered in the order in which the seed describes them.
+// SendData travels on data channels, the others on the control channel.
 const (
 	FuncBufferRecvPool         Function = 1
+	FuncBufferRecvPoolGet      Function = 2
 	FuncBufferRecvPoolUpdate   Function = 3
 	FuncBufferPoolFlushRequest Function = 4
 	FuncBufferPoolFlushReply   Function = 5
+	FuncSendData               Function = 6
+	FuncBufferRDMAIndicate     Function = 7
 	FuncCfgUtilRequest         Function = 8
 	FuncCfgUtilReply           Function = 9
 )
@@ -35,12 +37,18 @@ func (f Function) String() string {
 	switch f {
 	case FuncBufferRecvPool:
 		return "BufferRecvPool"
+	case FuncBufferRecvPoolGet:
+		return "BufferRecvPoolGet"
 	case FuncBufferRecvPoolUpdate:
 		return "BufferRecvPoolUpdate"
 	case FuncBufferPoolFlushRequest:
 		return "BufferPoolFlushRequest"
 	case FuncBufferPoolFlushReply:
 		return "BufferPoolFlushReply"
+	case FuncSendData:
+		return "SendData"
+	case FuncBufferRDMAIndicate:
+		return "BufferRDMAIndicate"
 	case FuncCfgUtilRequest:
 		return "CfgUtilRequest"
 	case FuncCfgUtilReply:
@@ -50,18 +58,9 @@ func (f Function) String() string {
 	}
 }
 
-func (f Function) known() bool {
-	switch f {
-	case FuncBufferRecvPool, FuncBufferRecvPoolUpdate,
-		FuncBufferPoolFlushRequest, FuncBufferPoolFlushReply,
-		FuncCfgUtilRequest, FuncCfgUtilReply:
-		return true
-	default:
-		return false
-	}
-}
+func (f Function) known() bool { return f >= FuncBufferRecvPool && f <= FuncCfgUtilReply }
 
-// Header starts every control message.
+// Header starts every message.
 type Header struct {
 	Function Function
 	Version  uint16
@@ -80,6 +79,11 @@ func DecodeHeader(b []byte) (Header, error) {
 	if len(b) > MaxControlSize {
 		return Header{}, fmt.Errorf("control message of %d bytes: %w", len(b), ErrLong)
 	}
+	return decodeHeader(b)
+}
+
+// decodeHeader decodes the first HeaderSize bytes of b.
+func decodeHeader(b []byte) (Header, error) {
 	h := Header{
 		Function:           Function(binary.BigEndian.Uint16(b[0:])),
 		Version:            binary.BigEndian.Uint16(b[2:]),
@@ -87,10 +91,10 @@ func DecodeHeader(b []byte) (Header, error) {
 	}
 	// The version first: another version may number its functions otherwise.
 	if h.Version != Version {
-		return h, fmt.Errorf("control message of version %d, this side speaks %d: %w", h.Version, Version, ErrVersion)
+		return h, fmt.Errorf("message of version %d, this side speaks %d: %w", h.Version, Version, ErrVersion)
 	}
 	if !h.Function.known() {
-		return h, fmt.Errorf("control message with %v: %w", h.Function, ErrFunction)
+		return h, fmt.Errorf("message with %v: %w", h.Function, ErrFunction)
 	}
 	return h, nil
 }

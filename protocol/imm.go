@@ -1,7 +1,22 @@
 package protocol
 
-// MaxImmLength is the largest length in bytes that immediate data can carry.
-const MaxImmLength = 1<<16 - 1
+import "math"
+
+// What immediate data can tell apart.
+const (
+	// MaxImmPools is the number of pools.
+	MaxImmPools = 1 << 8
+	// MaxImmElements is the number of elements of a pool.
+	MaxImmElements = 1 << 8
+	// MaxImmLength is the largest length in bytes.
+	MaxImmLength = math.MaxUint16
+)
+
+// CanImm reports whether immediate data can indicate a transfer of length bytes
+// to an element of a pool.
+func CanImm(pool, element uint32, length int) bool {
+	return pool < MaxImmPools && element < MaxImmElements && uint(length) <= MaxImmLength
+}
 
 // ImmData is the transfer indication in the immediate data of an RDMA write:
 // the pool in bits 31–24, the element in bits 23–16 and the length in bits

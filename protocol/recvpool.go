@@ -15,14 +15,13 @@ const (
 	// virtio_net_hdr and the shortest Ethernet frame in one cache line.
 	MinElementSize = 64
 
-	// MaxImmPools is the number of pools that immediate data can tell apart.
-	MaxImmPools = 1 << 8
-	// MaxImmElements is the largest number of elements of a pool whose
-	// consumption is indicated by immediate data.
-	MaxImmElements = 1 << 8
-	// MaxImmElementSize is the size in bytes of the largest such element.
-	// Transfers end at MaxImmLength, one byte below.
-	MaxImmElementSize = 1 << 16
+	// MaxChannelPools is the largest number of pools that one side lends on a
+	// data channel at a time.
+	MaxChannelPools = 64
+
+	// MaxImmElementSize is the size in bytes of the largest element that
+	// immediate data can indicate but for its last byte.
+	MaxImmElementSize = MaxImmLength + 1
 
 	// MaxPoolsPerMessage is how many pools one BufferRecvPool can advertise.
 	MaxPoolsPerMessage = (MaxControlSize - HeaderSize) / poolSize
@@ -30,26 +29,14 @@ const (
 
 const poolSize = 32
 
-// UpdatesPerPool is the largest number of BufferRecvPoolUpdates of one pool
-// that may be on their way: sent, and their receive not posted again.
-const UpdatesPerPool = 4
-
-// ControlReceives is how many receives a side posts on its control channel for
-// a peer that lends that many pools in all: for the updates of each, and 16 for
-// everything else, which is a BufferRecvPool, requests, replies and flushes.
-func ControlReceives(pools int) int { return UpdatesPerPool*pools + OtherControl }
-
-// OtherControl is the part of ControlReceives that is not for updates.
-const OtherControl = 16
-
 // Pool advertises a pool: an array of equal elements in the target's memory,
 // lent to the initiator.
 type Pool struct {
 	Ref         uint32 // chosen by the target; unique among all pools it lends in a session
 	Elements    uint32
 	ElementSize uint32 // bytes
-	RKey        uint32 // memory handle: the key for RDMA writes into the pool
-	Addr        uint64 // virtual address of element 0 in the target
+	RKey        uint32 // memory handle: the key for RDMA writes into the pool; 0 in a mode that sends
+	Addr        uint64 // virtual address of element 0 in the target; 0 in a mode that sends
 	Context     uint64 // PoolContext
 }
 
@@ -71,6 +58,9 @@ func (p Pool) Bytes() uint64 { return uint64(p.Elements) * uint64(p.ElementSize)
 // its elements, that its memory does not wrap around the address space, and
 // that it names a data channel.
 func (p Pool) Valid() error {
+	if p.Ref > MaxPoolRef {
+		return fmt.Errorf("pool %#x: references end at %#x: %w", p.Ref, uint32(MaxPoolRef), ErrPool)
+	}
 	if p.Elements == 0 || p.Elements > MaxPoolElements {
 		return fmt.Errorf("pool %d: %d elements, must be 1 to %d: %w", p.Ref, p.Elements, MaxPoolElements, ErrCount)
 	}
@@ -86,20 +76,15 @@ func (p Pool) Valid() error {
 	return nil
 }
 
-// ValidImm checks the pool like Valid and also that immediate data can name
-// it, its elements and a length within them.
-func (p Pool) ValidImm() error {
+// ValidSend checks the pool like Valid and also that it is one of a mode that
+// sends: its elements are receives that the target has posted, of ElementSize
+// bytes each, and not memory to write to.
+func (p Pool) ValidSend() error {
 	if err := p.Valid(); err != nil {
 		return err
 	}
-	if p.Ref >= MaxImmPools {
-		return fmt.Errorf("pool %d: immediate data names pools 0 to %d: %w", p.Ref, MaxImmPools-1, ErrPool)
-	}
-	if p.Elements > MaxImmElements {
-		return fmt.Errorf("pool %d: %d elements, immediate data tells %d apart: %w", p.Ref, p.Elements, MaxImmElements, ErrCount)
-	}
-	if p.ElementSize > MaxImmElementSize {
-		return fmt.Errorf("pool %d: elements of %d bytes, with immediate data at most %d: %w", p.Ref, p.ElementSize, MaxImmElementSize, ErrSize)
+	if p.RKey != 0 || p.Addr != 0 {
+		return fmt.Errorf("pool %d: memory handle %#x and address %#x for posted receives: %w", p.Ref, p.RKey, p.Addr, ErrMemory)
 	}
 	return nil
 }

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"testing"
+
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // with returns a copy of a golden message with v at offset at, big-endian, in
@@ -31,6 +34,9 @@ func TestDecodersRefuse(t *testing.T) {
 		flush   = "buffer_pool_flush_request"
 		request = "cfg_util_request_mac"
 		reply   = "cfg_util_reply_mtu"
+		get     = "buffer_recv_pool_get"
+		send    = "send_data"
+		written = "buffer_rdma_indicate"
 	)
 	over := AppendBufferPoolFlushRequest(nil, 0, make([]uint32, MaxFlushPools+1)...)
 
@@ -44,7 +50,6 @@ func TestDecodersRefuse(t *testing.T) {
 		{"too long", over, ErrLong},
 		{"version", with[uint16](t, pool, 2, 2), ErrVersion},
 		{"function zero", with[uint16](t, pool, 0, 0), ErrFunction},
-		{"function reserved", with[uint16](t, pool, 0, 2), ErrFunction},
 		{"function unknown", with[uint16](t, pool, 0, 10), ErrFunction},
 
 		{"no pools", golden(t, pool)[:HeaderSize], ErrCount},
@@ -64,6 +69,29 @@ func TestDecodersRefuse(t *testing.T) {
 		{"return longer than message", with[uint32](t, update, 16, 15), ErrShort},
 		{"last return cut", golden(t, update)[:len(golden(t, update))-1], ErrShort},
 		{"padding", with[uint16](t, update, 26, 1), ErrPadding},
+
+		{"get cut", golden(t, get)[:23], ErrShort},
+		{"get longer", append(golden(t, get), 0), ErrTrailing},
+		{"get of elements too small", with[uint32](t, get, 12, 63), ErrSize},
+		{"get of no elements", with[uint32](t, get, 16, 0), ErrCount},
+		{"get of too many elements", with[uint32](t, get, 16, 65537), ErrCount},
+		{"get for the control channel", with[uint32](t, get, 20, 0), ErrChannel},
+		{"get for a channel beyond all", with[uint32](t, get, 20, 65536), ErrChannel},
+
+		{"send cut", golden(t, send)[:15], ErrShort},
+		{"send without a header", golden(t, send)[:11], ErrShort},
+		{"send too long", sendData(0, make([]byte, vnet.MaxFrame+1)), ErrLong},
+		{"send of another version", with[uint16](t, send, 2, 2), ErrVersion},
+		{"send of nothing", sendData(0, nil), ErrSize},
+		{"send of more than a frame", with[uint32](t, send, 12, vnet.MaxFrame+1), ErrSize},
+		{"send of 2^32-1", with[uint32](t, send, 12, math.MaxUint32), ErrSize},
+		{"send data cut", golden(t, send)[:39], ErrShort},
+		{"send data longer", append(golden(t, send), 0), ErrTrailing},
+
+		{"no indications", golden(t, written)[:HeaderSize], ErrCount},
+		{"indication cut", golden(t, written)[:HeaderSize+13], ErrShort},
+		{"indications too many",
+			AppendBufferRDMAIndicate(nil, 0, make([]Indication, MaxIndications+1)...), ErrLong},
 
 		{"no references", golden(t, flush)[:HeaderSize], ErrCount},
 		{"reference cut", golden(t, flush)[:HeaderSize+3], ErrShort},
@@ -95,6 +123,9 @@ func TestDecodersRefuseOtherFunctions(t *testing.T) {
 		FuncBufferPoolFlushRequest: func(b []byte) error { _, err := DecodeBufferPoolFlushRequest(b); return err },
 		FuncBufferPoolFlushReply:   func(b []byte) error { _, err := DecodeBufferPoolFlushReply(b); return err },
 		FuncCfgUtilRequest:         func(b []byte) error { _, err := DecodeCfgUtilRequest(b); return err },
+		FuncBufferRecvPoolGet:      func(b []byte) error { _, err := DecodeBufferRecvPoolGet(b); return err },
+		FuncSendData:               func(b []byte) error { _, err := DecodeSendData(b); return err },
+		FuncBufferRDMAIndicate:     func(b []byte) error { _, err := DecodeBufferRDMAIndicate(b); return err },
 		FuncCfgUtilReply:           func(b []byte) error { _, err := DecodeCfgUtilReply(b); return err },
 	}
 	for name := range goldenMessages {
@@ -122,9 +153,11 @@ func TestLargestMessages(t *testing.T) {
 		"seven whole pools": AppendBufferRecvPoolUpdate(nil, 0,
 			PoolReturn{0, full}, PoolReturn{1, full}, PoolReturn{2, full}, PoolReturn{3, full},
 			PoolReturn{4, full}, PoolReturn{5, full}, PoolReturn{6, full}),
-		"flush":   AppendBufferPoolFlushRequest(nil, 0, make([]uint32, MaxFlushPools)...),
-		"request": AppendCfgUtilRequest(nil, CfgUtilRequest{Data: make([]byte, MaxCfgData)}),
-		"reply":   AppendCfgUtilReply(nil, CfgUtilReply{Data: make([]byte, MaxCfgData)}),
+		"send":     sendData(0, make([]byte, vnet.MaxFrame)),
+		"indicate": AppendBufferRDMAIndicate(nil, 0, make([]Indication, MaxIndications)...),
+		"flush":    AppendBufferPoolFlushRequest(nil, 0, make([]uint32, MaxFlushPools)...),
+		"request":  AppendCfgUtilRequest(nil, CfgUtilRequest{Data: make([]byte, MaxCfgData)}),
+		"reply":    AppendCfgUtilReply(nil, CfgUtilReply{Data: make([]byte, MaxCfgData)}),
 	} {
 		if _, err := reencode(b); err != nil {
 			t.Errorf("%s, %d bytes: %v", name, len(b), err)
@@ -144,27 +177,24 @@ func TestPoolReturnSize(t *testing.T) {
 func TestPoolValid(t *testing.T) {
 	good := Pool{Ref: 255, Elements: 256, ElementSize: 65536, Addr: math.MaxUint64 - 256*65536, Context: 1}
 	for _, tt := range []struct {
-		name       string
-		change     func(*Pool)
-		valid, imm error
+		name   string
+		change func(*Pool)
+		want   error
 	}{
-		{"largest", func(*Pool) {}, nil, nil},
-		{"smallest", func(p *Pool) { p.Ref, p.Elements, p.ElementSize = 0, 1, 64 }, nil, nil},
-		{"wraps by a byte", func(p *Pool) { p.Addr++ }, ErrOverflow, ErrOverflow},
-		{"product needs 49 bits", func(p *Pool) { p.Elements, p.ElementSize, p.Addr = 1<<16, math.MaxUint32, 0 }, nil, ErrCount},
-		{"product of 33 bits wraps", func(p *Pool) { p.Elements, p.Addr = 1<<16, math.MaxUint64-1<<32+1 }, ErrOverflow, ErrOverflow},
-		{"reference of 9 bits", func(p *Pool) { p.Ref = 256 }, nil, ErrPool},
-		{"257 elements", func(p *Pool) { p.Elements, p.Addr = 257, 0 }, nil, ErrCount},
-		{"element over 64 KiB", func(p *Pool) { p.ElementSize, p.Addr = 65537, 0 }, nil, ErrSize},
-		{"no channel", func(p *Pool) { p.Context = 1 << 16 }, ErrChannel, ErrChannel},
+		{"good", func(*Pool) {}, nil},
+		{"smallest", func(p *Pool) { p.Ref, p.Elements, p.ElementSize = 0, 1, 64 }, nil},
+		{"wraps by a byte", func(p *Pool) { p.Addr++ }, ErrOverflow},
+		{"product needs 49 bits", func(p *Pool) { p.Elements, p.ElementSize, p.Addr = 1<<16, math.MaxUint32, 0 }, nil},
+		{"product of 33 bits wraps", func(p *Pool) { p.Elements, p.Addr = 1<<16, math.MaxUint64-1<<32+1 }, ErrOverflow},
+		{"largest reference", func(p *Pool) { p.Ref = MaxPoolRef }, nil},
+		{"reference of 32 bits", func(p *Pool) { p.Ref = MaxPoolRef + 1 }, ErrPool},
+		{"65537 elements", func(p *Pool) { p.Elements, p.Addr = 65537, 0 }, ErrCount},
+		{"no channel", func(p *Pool) { p.Context = 1 << 16 }, ErrChannel},
 	} {
 		p := good
 		tt.change(&p)
-		if err := p.Valid(); !errors.Is(err, tt.valid) {
-			t.Errorf("%s: Valid: %v, want %v", tt.name, err, tt.valid)
-		}
-		if err := p.ValidImm(); !errors.Is(err, tt.imm) {
-			t.Errorf("%s: ValidImm: %v, want %v", tt.name, err, tt.imm)
+		if err := p.Valid(); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
 		}
 	}
 }
@@ -174,6 +204,11 @@ func TestCfgDataRefused(t *testing.T) {
 	mtu := func(b []byte) error { _, err := DecodeMTU(b); return err }
 	link := func(b []byte) error { _, err := DecodeLinkState(b); return err }
 	offloads := func(b []byte) error { _, err := DecodeOffloads(b); return err }
+	filter := func(b []byte) error { _, err := DecodeReceiveFilter(b); return err }
+	vlan := func(b []byte) error { _, err := DecodeVLANSet(b); return err }
+	stats := func(b []byte) error { _, err := DecodeStatistics(b); return err }
+	sent := func(b []byte) error { _, err := DecodeSent(b); return err }
+	reset := func(b []byte) error { return DecodeNoData(CfgReset, b) }
 	for _, tt := range []struct {
 		name   string
 		decode func([]byte) error
@@ -196,6 +231,30 @@ func TestCfgDataRefused(t *testing.T) {
 		{"link reserved", link, []byte{0, 0, 0, 3, 0, 0, 0, 0}, ErrReserved},
 		{"offloads unknown bit", offloads, []byte{0x80, 0, 0, 0}, nil},
 		{"offloads long", offloads, make([]byte, 5), ErrTrailing},
+		{"filter of everything", filter, AppendReceiveFilter(nil, ReceiveFilter{Promisc: true, AllMulti: true}), nil},
+		{"filter with most addresses", filter, AppendReceiveFilter(nil, ReceiveFilter{Multicast: slices.Repeat(goldenFilter.Multicast[:1], MaxFilterAddresses)}), nil},
+		{"filter with more addresses", filter, AppendReceiveFilter(nil, ReceiveFilter{Multicast: slices.Repeat(goldenFilter.Multicast[:1], MaxFilterAddresses+1)}), ErrCount},
+		{"filter short", filter, make([]byte, 7), ErrShort},
+		{"filter reserved", filter, []byte{0, 0, 0, 4, 0, 0, 0, 0}, ErrReserved},
+		{"filter cut", filter, AppendReceiveFilter(nil, goldenFilter)[:25], ErrShort},
+		{"filter longer", filter, append(AppendReceiveFilter(nil, goldenFilter), 0), ErrTrailing},
+		{"filter with a group as unicast", filter, []byte{0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0x5e, 0, 0, 1}, ErrMAC},
+		{"filter with zero as unicast", filter, []byte{0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, ErrMAC},
+		{"filter with unicast as a group", filter, []byte{0, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 1}, ErrGroup},
+		{"vlans none", vlan, make([]byte, 512), nil},
+		{"vlans all", vlan, AppendVLANSet(nil, AllVLANs()), nil},
+		{"vlans short", vlan, make([]byte, 511), ErrShort},
+		{"vlans long", vlan, make([]byte, 513), ErrTrailing},
+		{"vlan 0", vlan, append([]byte{1}, make([]byte, 511)...), ErrVLAN},
+		{"vlan 4095", vlan, append(make([]byte, 511), 0x80), ErrVLAN},
+		{"statistics none", stats, nil, nil},
+		{"statistics cut", stats, make([]byte, 87), ErrShort},
+		{"sent short", sent, make([]byte, 11), ErrShort},
+		{"sent long", sent, make([]byte, 13), ErrTrailing},
+		{"sent on the control channel", sent, make([]byte, 12), ErrChannel},
+		{"sent on a channel beyond all", sent, AppendSent(nil, Sent{Channel: 65536}), ErrChannel},
+		{"no data", reset, nil, nil},
+		{"no data with data", reset, []byte{0}, ErrTrailing},
 		{"keep-alive", DecodeKeepAlive, nil, nil},
 		{"keep-alive with data", DecodeKeepAlive, []byte{0}, ErrTrailing},
 	} {

@@ -72,7 +72,7 @@ func TestPoolRoundTrip(t *testing.T) {
 		want := make([]Pool, 1+r.IntN(MaxPoolsPerMessage))
 		for i := range want {
 			want[i] = Pool{
-				Ref:         r.Uint32(),
+				Ref:         r.Uint32N(MaxPoolRef + 1),
 				Elements:    1 + r.Uint32N(MaxPoolElements),
 				ElementSize: MinElementSize + r.Uint32N(1<<20),
 				RKey:        r.Uint32(),
@@ -103,6 +103,10 @@ func TestDoesNotAllocate(t *testing.T) {
 	}
 	returns := []PoolReturn{{1, elements}, {2, elements[:7]}, {3, elements}}
 	pools := []Pool{{Ref: 1, Elements: 256, ElementSize: 2048, Context: 1}, {Ref: 2, Elements: 16, ElementSize: 65536, Context: 1}}
+	indications := []Indication{{1, 2, 3}, {4, 5, 6}, {7, 8, 9}}
+	get := BufferRecvPoolGet{TransactionContext: 1, ElementSize: 64, Elements: 1, Channel: 1}
+	vlan := vlans(7)
+	message := make([]byte, SendDataOverhead+1500)
 	keepAlive := AppendCfgUtilRequest(nil, CfgUtilRequest{Type: CfgKeepAlive})
 
 	for name, f := range map[string]func() bool{
@@ -122,6 +126,26 @@ func TestDoesNotAllocate(t *testing.T) {
 		"decode pools": func() bool {
 			m, err := DecodeBufferRecvPool(AppendBufferRecvPool(buf, 1, pools...))
 			return err == nil && m.At(1) == pools[1]
+		},
+		"send data": func() bool {
+			PutSendData(message, 9, 1500)
+			m, err := DecodeSendData(message)
+			return err == nil && m.TransactionContext == 9 && len(m.Data) == 1500
+		},
+		"indications": func() bool {
+			m, err := DecodeBufferRDMAIndicate(AppendBufferRDMAIndicate(buf, 1, indications...))
+			return err == nil && m.Len() == 3 && m.At(2) == indications[2]
+		},
+		"get": func() bool {
+			m, err := DecodeBufferRecvPoolGet(AppendBufferRecvPoolGet(buf, get))
+			return err == nil && m == get
+		},
+		"sent": func() bool {
+			m, err := DecodeSent(AppendSent(buf, Sent{1, 2}))
+			return err == nil && m == Sent{1, 2}
+		},
+		"vlan": func() bool {
+			return vlan.Has(7) && !vlan.Has(8) && CanImm(1, 2, 3)
 		},
 		"decode keep-alive": func() bool {
 			m, err := DecodeCfgUtilRequest(keepAlive)

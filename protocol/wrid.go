@@ -10,8 +10,8 @@ type WRKind uint8
 const (
 	WRControlSend WRKind = iota + 1 // a control message
 	WRControlRecv                   // a receive for a control message
-	WRDataWrite                     // an RDMA write with immediate data
-	WRDataRecv                      // a receive without memory for the peer's write
+	WRDataWrite                     // an RDMA write, or a SendData
+	WRDataRecv                      // a receive for the peer's write, without memory, or for its SendData
 )
 
 // String names the kind.

@@ -69,7 +69,7 @@ func (c *Conn) build() (err error) {
 	}
 	// Sent messages occupy a slot until their completion is polled, which can
 	// be after the peer has handled them: twice the bound leaves room for that.
-	sends := 2 * protocol.ControlReceives(c.cfg.Queues*len(c.cfg.Pools))
+	sends := 2 * protocol.ControlReceives(protocol.ModeImm, c.cfg.Queues, len(c.cfg.Pools))
 	if c.control, err = c.newControl(sends, c.ControlReceives()); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (c *Conn) build() (err error) {
 // ControlReceives is how many receives this side has posted on the control
 // channel: enough for a peer that lends MaxPoolsPerChannel on each data channel.
 func (c *Conn) ControlReceives() int {
-	return protocol.ControlReceives(c.cfg.Queues * MaxPoolsPerChannel)
+	return protocol.ControlReceives(protocol.ModeImm, c.cfg.Queues, MaxPoolsPerChannel)
 }
 
 // Addresses are the addresses of the queue pairs, the control channel's first.
@@ -104,7 +104,7 @@ func (c *Conn) Connect(remote []fabric.Address, controlReceives int) error {
 	if len(remote) != 1+len(c.channels) {
 		return fmt.Errorf("messaging: the peer has %d channels, this side %d", len(remote), 1+len(c.channels))
 	}
-	if need := protocol.ControlReceives(len(c.channels) * len(c.cfg.Pools)); controlReceives < need {
+	if need := protocol.ControlReceives(protocol.ModeImm, len(c.channels), len(c.cfg.Pools)); controlReceives < need {
 		return fmt.Errorf("messaging: %w: %d, %d are needed", ErrControlReceives, controlReceives, need)
 	}
 	if err := c.control.qp.Connect(remote[0], c.cfg.Timing); err != nil {

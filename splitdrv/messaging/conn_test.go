@@ -490,7 +490,7 @@ func TestDeadPeer(t *testing.T) {
 func TestConnectRefusesFewReceives(t *testing.T) {
 	n := fabrictest.New()
 	a, b := newHalf(t, n, "a", messaging.Config{}), newHalf(t, n, "b", messaging.Config{})
-	err := a.conn.Connect(b.conn.Addresses(), protocol.ControlReceives(2)-1)
+	err := a.conn.Connect(b.conn.Addresses(), protocol.ControlReceives(protocol.ModeImm, 1, 2)-1)
 	if !errors.Is(err, messaging.ErrControlReceives) {
 		t.Errorf("%v", err)
 	}

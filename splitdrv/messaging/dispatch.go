@@ -37,8 +37,11 @@ func (c *Conn) onPools(msg []byte) error {
 	}
 	for i := range m.Len() {
 		p := m.At(i)
-		if err := p.ValidImm(); err != nil {
+		if err := p.Valid(); err != nil {
 			return controlViolation(err, "BufferRecvPool")
+		}
+		if !protocol.CanImm(p.Ref, p.Elements-1, int(p.ElementSize)-1) {
+			return controlViolation(protocol.ErrSize, "pool %d of %d elements of %d bytes, which immediate data cannot name", p.Ref, p.Elements, p.ElementSize)
 		}
 		if int(p.Channel()) > len(c.channels) {
 			return controlViolation(ErrNoChannel, "pool %d for data channel %d of %d", p.Ref, p.Channel(), len(c.channels))

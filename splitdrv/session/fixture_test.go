@@ -148,13 +148,13 @@ func testWelcome() Welcome {
 		MTU:             1500,
 		Link:            Link{Up: true, SpeedMbps: 25000},
 		Offloads:        vnet.TSO4 | vnet.TSO6,
-		ControlReceives: protocol.ControlReceives(2 * 2),
+		ControlReceives: protocol.ControlReceives(protocol.ModeImm, 2, 2),
 		Channels:        testChannels(100, 3),
 	}
 }
 
 func testAccept() Accept {
-	return Accept{ControlReceives: protocol.ControlReceives(3 * 2), Channels: testChannels(200, 3)}
+	return Accept{ControlReceives: protocol.ControlReceives(protocol.ModeImm, 2, 3), Channels: testChannels(200, 3)}
 }
 
 // establish runs a whole handshake and returns both ends.

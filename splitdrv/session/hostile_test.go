@@ -157,7 +157,7 @@ func TestFieldsOfWelcome(t *testing.T) {
 		"features": {[]string{"unasked"}},
 		"link":     {map[string]any{"up": 1}, map[string]any{"speed_mbps": -1}},
 		"control_receives": {
-			protocol.ControlReceives(hello.Pools*good.Queues) - 1, MaxControlReceives + 1, -1},
+			protocol.ControlReceives(protocol.ModeImm, good.Queues, hello.Pools) - 1, MaxControlReceives + 1, -1},
 		"channels": {
 			nil, testChannels(100, 2), testChannels(100, 4), testChannels(0, 3), testChannels(1, 3),
 			channels(func(c []Channel) { c[2].QPN = c[0].QPN }),
@@ -185,7 +185,7 @@ func TestFieldsOfWelcome(t *testing.T) {
 
 	// 86 queues of 3 pools are 258 pools.
 	hello.Queues = 86
-	good.Queues, good.Channels, good.ControlReceives = 86, testChannels(100, 87), protocol.ControlReceives(2*86)
+	good.Queues, good.Channels, good.ControlReceives = 86, testChannels(100, 87), protocol.ControlReceives(protocol.ModeImm, 86, 2)
 	if err := good.validate(&hello); !errors.Is(err, ErrMessage) || !strings.Contains(err.Error(), "immediate data") {
 		t.Errorf("258 pools: %v", err)
 	}
@@ -202,7 +202,7 @@ func TestFieldsOfAccept(t *testing.T) {
 		t.Fatal(err)
 	}
 	for field, values := range map[string][]any{
-		"control_receives": {0, protocol.ControlReceives(3*2) - 1, MaxControlReceives + 1},
+		"control_receives": {0, protocol.ControlReceives(protocol.ModeImm, 2, 3) - 1, MaxControlReceives + 1},
 		"channels":         {nil, testChannels(100, 2), testChannels(0, 3)},
 	} {
 		for _, v := range values {

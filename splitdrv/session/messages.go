@@ -127,7 +127,7 @@ func (w *Welcome) validate(hello *Hello) error {
 			return invalid("features", f, "is not in the hello")
 		}
 	}
-	if err := validateControlReceives(w.ControlReceives, hello.Pools*w.Queues); err != nil {
+	if err := validateControlReceives(w.ControlReceives, w.Queues, hello.Pools); err != nil {
 		return err
 	}
 	return validateChannels(w.Channels, w.Queues)
@@ -141,7 +141,7 @@ type Accept struct {
 
 // validate checks the answer to welcome.
 func (a *Accept) validate(welcome *Welcome) error {
-	if err := validateControlReceives(a.ControlReceives, welcome.Pools*welcome.Queues); err != nil {
+	if err := validateControlReceives(a.ControlReceives, welcome.Queues, welcome.Pools); err != nil {
 		return err
 	}
 	return validateChannels(a.Channels, welcome.Queues)
@@ -235,9 +235,9 @@ func validatePools(mode Mode, pools int) error {
 	return nil
 }
 
-func validateControlReceives(n, pools int) error {
-	if least := protocol.ControlReceives(pools); n < least || n > MaxControlReceives {
-		return invalid("control_receives", n, "must be %d to %d for %d pools", least, MaxControlReceives, pools)
+func validateControlReceives(n, queues, pools int) error {
+	if least := protocol.ControlReceives(protocol.ModeImm, queues, pools); n < least || n > MaxControlReceives {
+		return invalid("control_receives", n, "must be %d to %d for %d pools", least, MaxControlReceives, queues*pools)
 	}
 	return nil
 }

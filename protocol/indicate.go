@@ -1,0 +1,70 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+const indicationSize = 12
+
+// MaxIndications is how many transfers one BufferRDMAIndicate can tell of.
+const MaxIndications = (MaxControlSize - HeaderSize) / indicationSize
+
+// Indication says that bytes were written from the start of an element. It is
+// what ImmData says, with 32 bits for each.
+type Indication struct {
+	Pool    uint32 // reference
+	Element uint32 // index
+	Length  uint32 // bytes
+}
+
+// BufferRDMAIndicate is the decoded message with which an initiator tells of
+// completed RDMA writes without immediate data, in their order. It borrows the
+// message's bytes.
+type BufferRDMAIndicate struct {
+	TransactionContext uint64
+	indications        []byte
+}
+
+// DecodeBufferRDMAIndicate decodes b, one whole message. Whether there is such
+// a pool and element, and whether the length fits it, is for the target to
+// check.
+func DecodeBufferRDMAIndicate(b []byte) (BufferRDMAIndicate, error) {
+	transaction, rest, err := body(b, FuncBufferRDMAIndicate)
+	if err != nil {
+		return BufferRDMAIndicate{}, err
+	}
+	if len(rest) == 0 {
+		return BufferRDMAIndicate{}, fmt.Errorf("BufferRDMAIndicate without a transfer: %w", ErrCount)
+	}
+	if n := len(rest) % indicationSize; n != 0 {
+		return BufferRDMAIndicate{}, fmt.Errorf("BufferRDMAIndicate: the last transfer has %d of %d bytes: %w", n, indicationSize, ErrShort)
+	}
+	return BufferRDMAIndicate{TransactionContext: transaction, indications: rest}, nil
+}
+
+// Len is the number of transfers, at least one.
+func (m BufferRDMAIndicate) Len() int { return len(m.indications) / indicationSize }
+
+// At is the i-th transfer, i from 0 to Len()-1.
+func (m BufferRDMAIndicate) At(i int) Indication {
+	b := m.indications[i*indicationSize:][:indicationSize]
+	return Indication{
+		Pool:    binary.BigEndian.Uint32(b[0:]),
+		Element: binary.BigEndian.Uint32(b[4:]),
+		Length:  binary.BigEndian.Uint32(b[8:]),
+	}
+}
+
+// AppendBufferRDMAIndicate appends a message that tells of transfers, of which
+// there must be 1 to MaxIndications.
+func AppendBufferRDMAIndicate(dst []byte, transaction uint64, indications ...Indication) []byte {
+	dst = appendHeader(dst, FuncBufferRDMAIndicate, transaction)
+	for i := range indications {
+		n := &indications[i]
+		dst = binary.BigEndian.AppendUint32(dst, n.Pool)
+		dst = binary.BigEndian.AppendUint32(dst, n.Element)
+		dst = binary.BigEndian.AppendUint32(dst, n.Length)
+	}
+	return dst
+}

@@ -1,0 +1,91 @@
+package protocol
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Mode is the transfer mode of a session: how frames travel on its data
+// channels and how the target learns of them.
+type Mode string
+
+// The modes. In the first two the initiator writes into the elements of lent
+// pools, in the others an element stands for a receive that the target has
+// posted.
+const (
+	ModeImm      Mode = "imm"      // RDMA writes with the indication in their immediate data
+	ModeIndicate Mode = "indicate" // plain RDMA writes, indicated by BufferRDMAIndicate
+	ModeSend     Mode = "send"     // SendData on reliable queue pairs (RC)
+	ModeSendUC   Mode = "send-uc"  // SendData on unacknowledged queue pairs (UC)
+)
+
+// Modes are all modes, in the order in which they are preferred.
+func Modes() []Mode { return []Mode{ModeImm, ModeIndicate, ModeSend, ModeSendUC} }
+
+// ParseMode is the mode of that name.
+func ParseMode(s string) (Mode, error) {
+	m := Mode(s)
+	if !m.Known() {
+		var names []string
+		for _, m := range Modes() {
+			names = append(names, string(m))
+		}
+		return "", fmt.Errorf("transfer mode %q, must be one of %s: %w", s, strings.Join(names, ", "), ErrMode)
+	}
+	return m, nil
+}
+
+// Known reports whether m is one of Modes.
+func (m Mode) Known() bool {
+	switch m {
+	case ModeImm, ModeIndicate, ModeSend, ModeSendUC:
+		return true
+	default:
+		return false
+	}
+}
+
+// Sends reports whether frames travel as SendData in mode m. Otherwise they are
+// written by RDMA.
+func (m Mode) Sends() bool { return m == ModeSend || m == ModeSendUC }
+
+// MaxPools is the largest number of pools that a side may lend on a data
+// channel at a time in mode m.
+func (m Mode) MaxPools() int {
+	if m.Sends() {
+		return 1
+	}
+	return MaxChannelPools
+}
+
+// Bounds on the messages of one sender that may be on their way on the control
+// channel: sent, and their receive not posted again.
+const (
+	// UpdatesPerPool is the largest number of BufferRecvPoolUpdates of one pool
+	// that are sent because enough of its elements are free. The BufferRecvPool
+	// counts as one of them.
+	UpdatesPerPool = 4
+	// IndicatesPerChannel is the largest number of BufferRDMAIndicates of one
+	// data channel in mode indicate.
+	IndicatesPerChannel = 16
+	// OtherControl is for everything that belongs to no data channel: requests,
+	// replies, flushes and a BufferRecvPoolGet.
+	OtherControl = 16
+
+	// In mode imm one BufferRDMAIndicate, and in all modes the updates that are
+	// sent before enough elements are free: one that answers it, or CfgSent, and
+	// two in mode indicate.
+	otherPerChannel         = 2
+	otherPerChannelIndicate = IndicatesPerChannel + 2
+)
+
+// ControlReceives is how many receives a side posts on its control channel
+// whose peer lends at most that many pools on each data channel at a time.
+// docs/protocol.md says why that is enough.
+func ControlReceives(mode Mode, channels, pools int) int {
+	extra := otherPerChannel
+	if mode == ModeIndicate {
+		extra = otherPerChannelIndicate
+	}
+	return channels*(UpdatesPerPool*pools+extra) + OtherControl
+}

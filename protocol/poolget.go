@@ -1,0 +1,64 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+const poolGetSize = HeaderSize + 12
+
+// BufferRecvPoolGet is the message with which an initiator asks the target for
+// another pool. The target lends one or does nothing; there is no reply.
+type BufferRecvPoolGet struct {
+	TransactionContext uint64
+	ElementSize        uint32 // bytes; larger elements will do
+	Elements           uint32 // a wish, more or fewer will do
+	Channel            uint32 // data channel, from 1
+}
+
+// DecodeBufferRecvPoolGet decodes b, one whole message. What it asks for is
+// within the limits of a pool.
+func DecodeBufferRecvPoolGet(b []byte) (BufferRecvPoolGet, error) {
+	transaction, rest, err := body(b, FuncBufferRecvPoolGet)
+	if err != nil {
+		return BufferRecvPoolGet{}, err
+	}
+	switch {
+	case len(b) < poolGetSize:
+		return BufferRecvPoolGet{}, fmt.Errorf("BufferRecvPoolGet of %d bytes, must be %d: %w", len(b), poolGetSize, ErrShort)
+	case len(b) > poolGetSize:
+		return BufferRecvPoolGet{}, fmt.Errorf("BufferRecvPoolGet of %d bytes, must be %d: %w", len(b), poolGetSize, ErrTrailing)
+	}
+	m := BufferRecvPoolGet{
+		TransactionContext: transaction,
+		ElementSize:        binary.BigEndian.Uint32(rest[0:]),
+		Elements:           binary.BigEndian.Uint32(rest[4:]),
+		Channel:            binary.BigEndian.Uint32(rest[8:]),
+	}
+	if err := m.Valid(); err != nil {
+		return BufferRecvPoolGet{}, fmt.Errorf("BufferRecvPoolGet: %w", err)
+	}
+	return m, nil
+}
+
+// Valid checks that a pool can be as it is asked for.
+func (m BufferRecvPoolGet) Valid() error {
+	switch {
+	case m.ElementSize < MinElementSize:
+		return fmt.Errorf("elements of %d bytes, must be at least %d: %w", m.ElementSize, MinElementSize, ErrSize)
+	case m.Elements == 0 || m.Elements > MaxPoolElements:
+		return fmt.Errorf("%d elements, must be 1 to %d: %w", m.Elements, MaxPoolElements, ErrCount)
+	case m.Channel == 0 || m.Channel > math.MaxUint16:
+		return fmt.Errorf("data channel %d: %w", m.Channel, ErrChannel)
+	}
+	return nil
+}
+
+// AppendBufferRecvPoolGet appends m.
+func AppendBufferRecvPoolGet(dst []byte, m BufferRecvPoolGet) []byte {
+	dst = appendHeader(dst, FuncBufferRecvPoolGet, m.TransactionContext)
+	dst = binary.BigEndian.AppendUint32(dst, m.ElementSize)
+	dst = binary.BigEndian.AppendUint32(dst, m.Elements)
+	return binary.BigEndian.AppendUint32(dst, m.Channel)
+}

@@ -1,0 +1,67 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+const (
+	// SendDataOverhead is what SendData adds to the data, in bytes: the header
+	// and the data's size.
+	SendDataOverhead = HeaderSize + 4
+	// MaxSendData is the largest SendData in bytes. It travels on data channels
+	// only, and so is not bound by MaxControlSize.
+	MaxSendData = SendDataOverhead + vnet.MaxFrame
+)
+
+// SendData is the message that carries a frame in the modes without RDMA.
+type SendData struct {
+	// TransactionContext is the message's sequence number on its data channel
+	// and in its direction: 0, 1, 2 and so on.
+	TransactionContext uint64
+	Data               []byte // at least one byte; borrows the message's bytes
+}
+
+// DecodeSendData decodes b, one whole message.
+func DecodeSendData(b []byte) (SendData, error) {
+	if len(b) < HeaderSize {
+		return SendData{}, fmt.Errorf("message of %d bytes has no header: %w", len(b), ErrShort)
+	}
+	if len(b) > MaxSendData {
+		return SendData{}, fmt.Errorf("message of %d bytes, at most %d: %w", len(b), MaxSendData, ErrLong)
+	}
+	h, err := decodeHeader(b)
+	if err != nil {
+		return SendData{}, err
+	}
+	if h.Function != FuncSendData {
+		return SendData{}, fmt.Errorf("%v where %v was expected: %w", h.Function, FuncSendData, ErrFunction)
+	}
+	if len(b) < SendDataOverhead {
+		return SendData{}, fmt.Errorf("SendData of %d bytes, must be more than %d: %w", len(b), SendDataOverhead, ErrShort)
+	}
+	size, data := binary.BigEndian.Uint32(b[HeaderSize:]), b[SendDataOverhead:]
+	switch {
+	case size == 0:
+		return SendData{}, fmt.Errorf("SendData without data: %w", ErrSize)
+	case size > vnet.MaxFrame:
+		return SendData{}, fmt.Errorf("SendData: data of %d bytes, at most %d: %w", size, vnet.MaxFrame, ErrSize)
+	case int(size) > len(data):
+		return SendData{}, fmt.Errorf("SendData: data of %d bytes, %d follow: %w", size, len(data), ErrShort)
+	case int(size) < len(data):
+		return SendData{}, fmt.Errorf("SendData: data of %d bytes, %d follow: %w", size, len(data), ErrTrailing)
+	}
+	return SendData{TransactionContext: h.TransactionContext, Data: data}, nil
+}
+
+// PutSendData writes the SendDataOverhead bytes that precede size bytes of data
+// to the start of dst, which must have that many.
+func PutSendData(dst []byte, seq uint64, size int) {
+	_ = dst[SendDataOverhead-1]
+	binary.BigEndian.PutUint16(dst[0:], uint16(FuncSendData))
+	binary.BigEndian.PutUint16(dst[2:], Version)
+	binary.BigEndian.PutUint64(dst[4:], seq)
+	binary.BigEndian.PutUint32(dst[12:], uint32(size))
+}
