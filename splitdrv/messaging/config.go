@@ -12,42 +12,78 @@ import (
 const (
 	// MaxQueues is the largest number of data channels of a session.
 	MaxQueues = 16
-	// MaxPoolsPerChannel is the largest number of pools that a peer may lend
-	// on one data channel. With MaxQueues it keeps references below 256.
-	MaxPoolsPerChannel = 4
+	// MaxPools is the largest number of pools that a side may lend on one data
+	// channel at a time.
+	MaxPools = 64
+	// MaxElements is the largest number of elements of a pool that this side
+	// lends: a quarter of them, which makes an update due, fits one message.
+	MaxElements = 4096
+	// MaxElementSize is the size in bytes of the largest such element.
+	MaxElementSize = slotSize
 	// MaxRequests is how many requests a side may have unanswered.
 	MaxRequests = 4
 
-	// slotSize holds the largest frame, and the headroom that a port may use
-	// before it.
+	// slotSize holds the largest frame, and the headroom that a port and
+	// SendData use before it.
 	slotSize = 1<<16 + 128
+	// extraElements bounds the pools that are lent on request: immediate data
+	// can name all their elements.
+	extraElements = protocol.MaxImmElements
 )
 
 // PoolConfig is one size class of the pools lent to the peer.
 type PoolConfig struct {
-	ElementSize int // bytes, virtio_net_hdr included; up to 65536
-	Elements    int // per data channel; up to 256
+	ElementSize int // bytes, virtio_net_hdr included; up to MaxElementSize
+	Elements    int // per data channel; up to MaxElements
 }
 
-// DefaultPools are the size classes for an MTU: single frames, and segments
-// that a network card or the kernel has still to cut up.
-func DefaultPools(mtu int) []PoolConfig {
-	const ethernet = 14 + 4 // header and one VLAN tag
-	pools := []PoolConfig{{ElementSize: 2048, Elements: 256}}
-	if frame := vnet.HdrLen + ethernet + mtu; frame > pools[0].ElementSize && frame < protocol.MaxImmElementSize/2 {
-		pools = append(pools, PoolConfig{ElementSize: (frame + 1023) &^ 1023, Elements: 64})
+func (p PoolConfig) bytes() int { return pageUp(p.ElementSize * p.Elements) }
+
+// DefaultPools are the size classes for a mode and an MTU: single frames, and
+// segments that a network card or the kernel has still to cut up. In the send
+// modes there is one class, because a receive does not choose its message.
+func DefaultPools(mode protocol.Mode, mtu int) []PoolConfig {
+	largest := protocol.MaxImmElementSize
+	frame := vnet.HdrLen + vnet.EthLen + vnet.TagLen + mtu
+	if frame > protocol.MaxImmLength {
+		largest = roundUp(vnet.MaxFrame, 64)
 	}
-	return append(pools, PoolConfig{ElementSize: protocol.MaxImmElementSize, Elements: 32})
+	if sends(mode) {
+		return []PoolConfig{{ElementSize: roundUp(vnet.MaxFrame+protocol.SendDataOverhead, 64), Elements: 64}}
+	}
+	pools := []PoolConfig{{ElementSize: 2048, Elements: 256}}
+	if frame > pools[0].ElementSize && frame < largest/2 {
+		pools = append(pools, PoolConfig{ElementSize: roundUp(frame, 1024), Elements: 64})
+	}
+	return append(pools, PoolConfig{ElementSize: largest, Elements: 32})
 }
+
+// sends reports whether frames travel as SendData.
+func sends(m protocol.Mode) bool { return m == protocol.ModeSend || m == protocol.ModeSendUC }
 
 // Config says what a Conn is made of. Zero fields get their defaults.
 type Config struct {
 	Device fabric.Device
-	Queues int // data channels; default 1
-	// Pools are lent on every data channel; default DefaultPools(MTU).
-	Pools  []PoolConfig
-	MTU    int // of the netdevice, to check what the peer sends; default 1500
-	Timing fabric.Timing
+	Mode   protocol.Mode // how frames are transferred; default protocol.ModeImm
+	Queues int           // data channels; default 1
+	// Pools are lent on every data channel from the start; default
+	// DefaultPools(Mode, MTU). MaxPools is how many may be lent there at a
+	// time, when the peer asks for more; default two more than Pools, and in
+	// the send modes always one. PeerPools is the same number of the peer's;
+	// default MaxPools.
+	Pools     []PoolConfig
+	MaxPools  int
+	PeerPools int
+	// PoolIdle is after how long without use a pool goes back that was lent on
+	// request; default 10 s. The initiator gives it back then, and the target
+	// takes it back after twice as long.
+	PoolIdle time.Duration
+	// MaxMemory bounds the bytes registered for the session, 0: only MaxPools
+	// does. Budget, which may be nil, bounds them together with others.
+	MaxMemory int64
+	Budget    *Budget
+	MTU       int // of the netdevice, to check what the peer sends; default 1500
+	Timing    fabric.Timing
 
 	SendSlots   int // registered send buffers per data channel; default 64
 	Batch       int // frames per doorbell at most; default 16
@@ -64,8 +100,9 @@ type Config struct {
 	PeerTimeout time.Duration
 
 	// OnRequest answers the peer's configuration requests, one at a time, on a
-	// goroutine of the Conn. data is only lent for the call. Keep-alives are
-	// answered by the Conn itself. Nil answers protocol.CfgUnsupported.
+	// goroutine of the Conn. data is only lent for the call. Keep-alives and
+	// protocol.CfgSent are answered by the Conn itself. Nil answers
+	// protocol.CfgUnsupported.
 	OnRequest func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte)
 }
 
@@ -74,6 +111,9 @@ func (c Config) withDefaults() Config {
 		if *v == 0 {
 			*v = def
 		}
+	}
+	if c.Mode == "" {
+		c.Mode = protocol.ModeImm
 	}
 	set(&c.Queues, 1)
 	set(&c.MTU, 1500)
@@ -84,7 +124,15 @@ func (c Config) withDefaults() Config {
 	set(&c.MaxInline, 220)
 	c.MaxInline = max(c.MaxInline, 0)
 	if c.Pools == nil {
-		c.Pools = DefaultPools(c.MTU)
+		c.Pools = DefaultPools(c.Mode, c.MTU)
+	}
+	if sends(c.Mode) {
+		set(&c.MaxPools, len(c.Pools))
+	}
+	set(&c.MaxPools, min(len(c.Pools)+2, MaxPools))
+	set(&c.PeerPools, c.MaxPools)
+	if c.PoolIdle == 0 {
+		c.PoolIdle = 10 * time.Second
 	}
 	if c.KeepAlive == 0 {
 		c.KeepAlive = 250 * time.Millisecond
@@ -100,15 +148,31 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// Lends is the largest number of pools that a Conn with this configuration
+// lends on a data channel at a time: what the handshake tells the peer.
+func (c Config) Lends() int { return c.withDefaults().MaxPools }
+
+// Check reports the first thing that New would refuse.
+func (c Config) Check() error { return c.withDefaults().check() }
+
 func (c Config) check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("messaging: "+format, args...)
 	}
+	if _, err := protocol.ParseMode(string(c.Mode)); err != nil {
+		return bad("%w", err)
+	}
 	switch {
 	case c.Queues < 1 || c.Queues > MaxQueues:
 		return bad("%d queues, must be 1 to %d", c.Queues, MaxQueues)
-	case len(c.Pools) == 0 || len(c.Pools) > MaxPoolsPerChannel:
-		return bad("%d pools per channel, must be 1 to %d", len(c.Pools), MaxPoolsPerChannel)
+	case len(c.Pools) == 0 || len(c.Pools) > MaxPools:
+		return bad("%d pools per channel, must be 1 to %d", len(c.Pools), MaxPools)
+	case sends(c.Mode) && (len(c.Pools) != 1 || c.MaxPools != 1):
+		return bad("%d pools per channel, must be 1 in mode %s", max(len(c.Pools), c.MaxPools), c.Mode)
+	case c.MaxPools < len(c.Pools) || c.MaxPools > MaxPools:
+		return bad("at most %d pools per channel, must be %d to %d", c.MaxPools, len(c.Pools), MaxPools)
+	case c.PeerPools < 1 || c.PeerPools > MaxPools:
+		return bad("the peer lends at most %d pools per channel, must be 1 to %d", c.PeerPools, MaxPools)
 	case c.Batch < 1 || c.SignalEvery < 1:
 		return bad("batch %d and signal-every %d must be at least 1", c.Batch, c.SignalEvery)
 	case c.SendSlots <= c.SignalEvery+c.Batch:
@@ -118,12 +182,33 @@ func (c Config) check() error {
 		return bad("peer timeout %v must exceed the keep-alive interval %v", c.PeerTimeout, c.KeepAlive)
 	}
 	for _, p := range c.Pools {
-		if p.ElementSize < protocol.MinElementSize || p.ElementSize > protocol.MaxImmElementSize {
-			return bad("pool elements of %d bytes, must be %d to %d", p.ElementSize, protocol.MinElementSize, protocol.MaxImmElementSize)
+		if p.ElementSize < protocol.MinElementSize || p.ElementSize > MaxElementSize {
+			return bad("pool elements of %d bytes, must be %d to %d", p.ElementSize, protocol.MinElementSize, MaxElementSize)
 		}
-		if p.Elements < 1 || p.Elements > protocol.MaxImmElements {
-			return bad("pool of %d elements, must be 1 to %d", p.Elements, protocol.MaxImmElements)
+		if p.Elements < 1 || p.Elements > MaxElements {
+			return bad("pool of %d elements, must be 1 to %d", p.Elements, MaxElements)
 		}
 	}
 	return nil
 }
+
+// elements is how many elements the pools of a data channel can have in all.
+func (c *Config) elements() int {
+	n := (c.MaxPools - len(c.Pools)) * extraElements
+	for _, p := range c.Pools {
+		n += p.Elements
+	}
+	return n
+}
+
+// receives is how many receives a data channel can have posted.
+func (c *Config) receives() int {
+	if c.Mode == protocol.ModeIndicate {
+		return 1 // to notice a peer that uses immediate data
+	}
+	return c.elements()
+}
+
+func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }
+
+func pageUp(n int) int { return roundUp(n, 4096) }

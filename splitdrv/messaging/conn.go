@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
@@ -24,8 +24,11 @@ type Conn struct {
 	domain   fabric.Domain
 	control  *control
 	channels []*channel
-	granted  [protocol.MaxImmPools]*grantOf // by reference; the control handler's own
+	lending  lending
+	borrowed borrowing
+	keeper   *keeper
 	requests *requests
+	memory   memory
 	mtu      atomic.Int64
 	heard    atomic.Uint64 // messages and batches of frames from the peer
 
@@ -39,7 +42,6 @@ type Conn struct {
 	closing    sync.Once
 	closeErr   error
 
-	arenas  []*bufpool.Arena
 	events  []*event
 	waiters []*waiter
 }
@@ -52,6 +54,10 @@ func New(cfg Config) (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{cfg: cfg, requests: newRequests(), done: make(chan struct{})}
+	c.memory = memory{limit: cfg.MaxMemory, budget: cfg.Budget}
+	c.lending = lending{c: c, pools: make(map[uint32]*lentPool)}
+	c.borrowed = borrowing{c: c, pools: make(map[uint32]*grantedPool)}
+	c.keeper = newKeeper(c)
 	c.mtu.Store(int64(cfg.MTU))
 	if err := c.build(); err != nil {
 		return nil, errors.Join(fmt.Errorf("messaging: %w", err), c.Close())
@@ -60,10 +66,9 @@ func New(cfg Config) (*Conn, error) {
 }
 
 func (c *Conn) build() (err error) {
-	if c.stop, err = newEvent(); err != nil {
+	if c.stop, err = c.newEvent(); err != nil {
 		return err
 	}
-	c.events = append(c.events, c.stop)
 	if c.domain, err = c.cfg.Device.NewDomain(); err != nil {
 		return err
 	}
@@ -84,9 +89,9 @@ func (c *Conn) build() (err error) {
 }
 
 // ControlReceives is how many receives this side has posted on the control
-// channel: enough for a peer that lends MaxPoolsPerChannel on each data channel.
+// channel: enough for a peer that lends Config.PeerPools on each data channel.
 func (c *Conn) ControlReceives() int {
-	return protocol.ControlReceives(protocol.ModeImm, c.cfg.Queues, MaxPoolsPerChannel)
+	return protocol.ControlReceives(c.cfg.Mode, c.cfg.Queues, c.cfg.PeerPools)
 }
 
 // Addresses are the addresses of the queue pairs, the control channel's first.
@@ -104,7 +109,7 @@ func (c *Conn) Connect(remote []fabric.Address, controlReceives int) error {
 	if len(remote) != 1+len(c.channels) {
 		return fmt.Errorf("messaging: the peer has %d channels, this side %d", len(remote), 1+len(c.channels))
 	}
-	if need := protocol.ControlReceives(protocol.ModeImm, len(c.channels), len(c.cfg.Pools)); controlReceives < need {
+	if need := protocol.ControlReceives(c.cfg.Mode, len(c.channels), c.cfg.MaxPools); controlReceives < need {
 		return fmt.Errorf("messaging: %w: %d, %d are needed", ErrControlReceives, controlReceives, need)
 	}
 	if err := c.control.qp.Connect(remote[0], c.cfg.Timing); err != nil {
@@ -126,21 +131,10 @@ func (c *Conn) Start(ports []Port) error {
 	if len(ports) != len(c.channels) {
 		return fmt.Errorf("messaging: %d ports for %d data channels", len(ports), len(c.channels))
 	}
-	pools := make([]protocol.Pool, 0, protocol.MaxPoolsPerMessage)
-	for _, ch := range c.channels {
-		for _, l := range ch.lent {
-			pools = append(pools, protocol.Pool{
-				Ref: l.ref, Elements: uint32(l.loan.Len()), ElementSize: uint32(l.loan.ElementSize()),
-				RKey: l.region.RKey(), Addr: l.region.Addr(), Context: protocol.PoolContext(uint16(ch.number), 0),
-			})
-		}
-	}
-	err := c.control.send(func(dst []byte) []byte {
-		return protocol.AppendBufferRecvPool(dst, 0, pools...)
-	})
-	if err != nil {
+	if err := c.offerFirst(); err != nil {
 		return fmt.Errorf("messaging: lend the pools: %w", err)
 	}
+	var err error
 	if c.control.idle, err = c.newWaiter(interest{c.control.cq.FD(), unix.EPOLLIN}); err != nil {
 		return fmt.Errorf("messaging: %w", err)
 	}
@@ -156,8 +150,34 @@ func (c *Conn) Start(ports []Port) error {
 		c.spawn(ch.tx.run)
 	}
 	c.spawn(c.answer)
+	c.spawn(c.keeper.run)
 	c.spawn(c.keepAlive)
 	return nil
+}
+
+// offerFirst lends the first pools, as many to a message as fit.
+func (c *Conn) offerFirst() error {
+	var offers []protocol.Pool
+	for _, ch := range c.channels {
+		for _, p := range *ch.rx.lent.Load() {
+			offers = append(offers, p.offer(c.cfg.Mode))
+		}
+	}
+	for some := range slices.Chunk(offers, protocol.MaxPoolsPerMessage) {
+		if err := c.control.offer(some...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newEvent makes an event that lives as long as the Conn.
+func (c *Conn) newEvent() (*event, error) {
+	e, err := newEvent()
+	if err == nil {
+		c.events = append(c.events, e)
+	}
+	return e, err
 }
 
 // newWaiter makes a waiter for the descriptors and the end of the session.
@@ -224,9 +244,7 @@ func (c *Conn) Close() error {
 			c.quiesce()
 			errs = append(errs, c.domain.Close())
 		}
-		for _, a := range c.arenas {
-			errs = append(errs, a.Close())
-		}
+		errs = append(errs, c.memory.close())
 		for _, e := range c.events {
 			errs = append(errs, e.close())
 		}
@@ -249,15 +267,3 @@ func (c *Conn) quiesce() {
 
 // SetMTU changes the MTU that frames from the peer are checked against.
 func (c *Conn) SetMTU(mtu int) { c.mtu.Store(int64(mtu)) }
-
-// Stats reads the counters. It may be called at any time before Close.
-func (c *Conn) Stats() Stats {
-	s := Stats{ControlSent: c.control.sent.Load(), ControlReceived: c.control.received.Load()}
-	for _, ch := range c.channels {
-		s.Channels = append(s.Channels, ch.stats())
-	}
-	for _, a := range c.arenas {
-		s.MemoryPinned += len(a.Bytes())
-	}
-	return s
-}

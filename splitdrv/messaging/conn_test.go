@@ -160,7 +160,7 @@ func stream(ctx context.Context, from, to *porttest.Wire, sizes []int, mtu int) 
 		}
 		errs <- nil
 	}()
-	buf := make([]byte, 1<<16)
+	buf := make([]byte, vnet.MaxFrame+1)
 	var err error
 	for i, n := range sizes {
 		var got []byte
@@ -186,7 +186,7 @@ func randomSizes(seed uint64, n int) []int {
 		case 1:
 			sizes[i] = vnet.MinFrame + r.IntN(1500)
 		case 2:
-			sizes[i] = 2000 + r.IntN(vnet.MaxFrame-2000+1)
+			sizes[i] = 2000 + r.IntN(protocol.MaxImmLength-2000+1)
 		}
 	}
 	return sizes
@@ -334,7 +334,7 @@ func TestBackPressure(t *testing.T) {
 		}
 		return nil
 	})
-	buf := make([]byte, 1<<16)
+	buf := make([]byte, vnet.MaxFrame+1)
 	for i := range frames {
 		got, err := b.wires[0].Receive(ctx, buf)
 		if err != nil {
@@ -353,7 +353,7 @@ func TestBackPressure(t *testing.T) {
 // TestTooLongForEveryPool shows that a frame that fits no pool is dropped and
 // counted, and those behind it pass.
 func TestTooLongForEveryPool(t *testing.T) {
-	small := patient(messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 8}}})
+	small := patient(messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 8}}, MaxPools: 1})
 	_, a, b := newPair(t, small, small)
 	ctx := deadline(t)
 	for _, n := range []int{100, 2049, 60000, 2048, 65535, 200} {
@@ -361,7 +361,7 @@ func TestTooLongForEveryPool(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	buf := make([]byte, 1<<16)
+	buf := make([]byte, vnet.MaxFrame+1)
 	for _, n := range []int{100, 2048, 200} {
 		got, err := b.wires[0].Receive(ctx, buf)
 		if err != nil {
@@ -386,7 +386,7 @@ func TestFramesOverTheMTU(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	buf := make([]byte, 1<<16)
+	buf := make([]byte, vnet.MaxFrame+1)
 	for _, n := range []int{1028, 900} { // 1028 = header 10 + Ethernet 14 + tag 4 + MTU 1000
 		got, err := b.wires[0].Receive(ctx, buf)
 		if err != nil {
@@ -506,11 +506,18 @@ func TestConfigErrors(t *testing.T) {
 		{Queues: 17},
 		{Queues: -1},
 		{Pools: []messaging.PoolConfig{}},
-		{Pools: []messaging.PoolConfig{{2048, 257}}},
-		{Pools: []messaging.PoolConfig{{65537, 1}}},
+		{Pools: []messaging.PoolConfig{{2048, messaging.MaxElements + 1}}},
+		{Pools: []messaging.PoolConfig{{messaging.MaxElementSize + 1, 1}}},
 		{Pools: []messaging.PoolConfig{{63, 1}}},
 		{SendSlots: 32, Batch: 16, SignalEvery: 16},
 		{PeerTimeout: time.Second, KeepAlive: time.Second},
+		{Mode: "pull"},
+		{MaxPools: 1},
+		{MaxPools: messaging.MaxPools + 1},
+		{PeerPools: messaging.MaxPools + 1},
+		{Mode: protocol.ModeSend, MaxPools: 2},
+		{Mode: protocol.ModeSendUC, Pools: []messaging.PoolConfig{{2048, 8}, {65536, 8}}},
+		{MaxMemory: 1 << 20},
 	} {
 		c.Device = dev
 		if conn, err := messaging.New(c); err == nil {

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
@@ -18,7 +17,6 @@ type control struct {
 	c        *Conn
 	qp       fabric.QP
 	cq       fabric.CQ // of both directions
-	arena    *bufpool.Arena
 	sendReg  fabric.Region
 	recvReg  fabric.Region
 	sendMem  []byte
@@ -33,6 +31,7 @@ type control struct {
 
 	comps    [16]fabric.Completion
 	scratch  [protocol.MaxControlSize]byte // the handler's copy of the message in hand
+	letters  []letter                      // the handler's, made of an indication
 	sent     atomic.Uint64
 	received atomic.Uint64
 	idle     *waiter
@@ -43,11 +42,11 @@ type control struct {
 func (c *Conn) newControl(sends, receives int) (k *control, err error) {
 	k = &control{c: c, receives: receives}
 	k.room.L = &k.mu
-	if k.arena, err = bufpool.NewArena((sends + receives) * protocol.MaxControlSize); err != nil {
+	arena, err := c.memory.get((sends+receives)*protocol.MaxControlSize, true)
+	if err != nil {
 		return nil, err
 	}
-	c.arenas = append(c.arenas, k.arena)
-	mem := k.arena.Bytes()
+	mem := arena.Bytes()
 	k.sendMem = mem[:sends*protocol.MaxControlSize]
 	k.recvMem = mem[len(k.sendMem):][:receives*protocol.MaxControlSize]
 	if k.sendReg, err = c.domain.Register(k.sendMem, 0); err != nil {
@@ -182,7 +181,7 @@ func (k *control) release(slot uint16) {
 	k.mu.Unlock()
 	k.room.Signal()
 	for _, r := range blocked {
-		r.kick.set()
+		r.mail.wake.set()
 	}
 }
 
@@ -200,48 +199,118 @@ func (k *control) close() {
 func (k *control) send(build func(dst []byte) []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err := k.waitForSlot(); err != nil {
+		return err
+	}
+	slot := k.take()
+	return k.post(slot, build(k.sendSlot(slot)[:0]))
+}
+
+// offer lends pools to the peer.
+func (k *control) offer(pools ...protocol.Pool) error {
+	return k.send(func(dst []byte) []byte { return protocol.AppendBufferRecvPool(dst, 0, pools...) })
+}
+
+// flush asks the peer to stop using a pool, or to take it back.
+func (k *control) flush(transaction uint64, pool uint32) error {
+	return k.send(func(dst []byte) []byte { return protocol.AppendBufferPoolFlushRequest(dst, transaction, pool) })
+}
+
+// flushed answers the peer's flush.
+func (k *control) flushed(transaction uint64) error {
+	return k.send(func(dst []byte) []byte { return protocol.AppendBufferPoolFlushReply(dst, transaction) })
+}
+
+// waitForSlot waits until there is a free send slot. The caller holds the lock.
+func (k *control) waitForSlot() error {
 	for len(k.free) == 0 && !k.closed {
 		k.room.Wait()
 	}
 	if k.closed {
 		return net.ErrClosed
 	}
-	slot := k.take()
-	return k.post(slot, build(k.sendSlot(slot)[:0]))
+	return nil
 }
 
-// sendUpdate returns all free elements of the channel's pools that are due,
-// and reports whether there was a slot to send it from. If not, the receiver
-// is kicked when there is one. protocol.OtherControl slots are left for other messages.
-func (k *control) sendUpdate(ch *channel) (bool, error) {
+// sendUpdate returns the free elements of the receiver's pools that are due,
+// or of all if that is urgent, and reports whether there was a slot to send it
+// from. If not, the receiver is woken when there is one. protocol.OtherControl
+// slots are left for other messages.
+func (k *control) sendUpdate(r *receiver) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
-		return true, nil
-	}
-	if len(k.free) <= protocol.OtherControl {
-		k.blocked = append(k.blocked, ch.rx)
 		return false, nil
 	}
-	var returns [MaxPoolsPerChannel]protocol.PoolReturn
-	n := 0
-	for i := range ch.lent {
-		if l := &ch.lent[i]; l.loan.Due() {
-			returns[n] = protocol.PoolReturn{Pool: l.ref, Elements: l.loan.Returning()}
-			n++
+	if len(k.free) <= protocol.OtherControl {
+		k.blocked = append(k.blocked, r)
+		return false, nil
+	}
+	return true, k.postUpdate(r)
+}
+
+// sendUpdateWaiting is sendUpdate for one that cannot be put off.
+func (k *control) sendUpdateWaiting(r *receiver) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.waitForSlot(); err != nil {
+		return err
+	}
+	return k.postUpdate(r)
+}
+
+// postUpdate builds and posts an update. The caller holds the lock and has seen
+// a free slot.
+func (k *control) postUpdate(r *receiver) error {
+	// With everything that is free, an update acknowledges whatever the peer
+	// has indicated on the control channel.
+	all := r.urgent || k.c.cfg.Mode == protocol.ModeIndicate
+	var returns [MaxPools]protocol.PoolReturn
+	var pools [MaxPools]*lentPool
+	n, size := 0, protocol.HeaderSize
+	add := func(p *lentPool) {
+		free := p.loan.Returning()
+		if len(free) == 0 || (!all && !p.loan.Due()) || size+protocol.PoolReturnSize(len(free)) > protocol.MaxControlSize {
+			return
 		}
+		size += protocol.PoolReturnSize(len(free))
+		returns[n], pools[n] = protocol.PoolReturn{Pool: p.ref, Elements: free}, p
+		n++
+	}
+	if r.lastTaken != nil {
+		add(r.lastTaken)
+	}
+	for _, p := range *r.lent.Load() {
+		if p != r.lastTaken {
+			add(p)
+		}
+	}
+	if n == 0 {
+		return nil
 	}
 	slot := k.take()
 	msg := protocol.AppendBufferRecvPoolUpdate(k.sendSlot(slot)[:0], 0, returns[:n]...)
 	if err := k.post(slot, msg); err != nil {
-		return false, err
+		return err
 	}
-	for i := range ch.lent {
-		if l := ch.lent[i].loan; l.Due() {
-			l.Returned(len(l.Returning()))
-		}
+	for i, p := range pools[:n] {
+		p.loan.Returned(len(returns[i].Elements))
 	}
-	return true, nil
+	return nil
+}
+
+// sendIndicate tells the peer of transfers on one data channel that have
+// completed. Called by the sender, of which it records in which message an
+// element was named.
+func (k *control) sendIndicate(s *sender, n int) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.waitForSlot(); err != nil {
+		return err
+	}
+	s.name(n)
+	slot := k.take()
+	return k.post(slot, protocol.AppendBufferRDMAIndicate(k.sendSlot(slot)[:0], 0, s.owed[:n]...))
 }
 
 // take takes a free send slot. The caller holds the lock and has seen one.

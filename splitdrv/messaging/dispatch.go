@@ -1,25 +1,35 @@
 package messaging
 
 import (
-	"cmp"
-	"slices"
-
-	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// dispatch handles one control message, on the control handler's thread. What
-// takes time is handed to the configuration goroutine. msg is only lent.
+// dispatch handles one control message, on the control handler's goroutine. It
+// never waits: what takes time is handed to others. msg is only lent.
 func (c *Conn) dispatch(msg []byte) error {
 	h, err := protocol.DecodeHeader(msg)
 	if err != nil {
 		return controlViolation(err, "header")
 	}
+	if sends(c.cfg.Mode) {
+		switch h.Function {
+		case protocol.FuncBufferRecvPoolGet, protocol.FuncBufferPoolFlushRequest, protocol.FuncBufferPoolFlushReply, protocol.FuncBufferRDMAIndicate:
+			return controlViolation(ErrUnexpected, "%v in mode %s", h.Function, c.cfg.Mode)
+		}
+	}
 	switch h.Function {
 	case protocol.FuncBufferRecvPoolUpdate:
 		return c.onUpdate(msg)
+	case protocol.FuncBufferRDMAIndicate:
+		return c.onIndicate(msg)
 	case protocol.FuncBufferRecvPool:
 		return c.onPools(msg)
+	case protocol.FuncBufferRecvPoolGet:
+		return c.onGet(msg)
+	case protocol.FuncBufferPoolFlushRequest:
+		return c.onFlush(msg)
+	case protocol.FuncBufferPoolFlushReply:
+		return c.onFlushed(msg)
 	case protocol.FuncCfgUtilRequest:
 		return c.onRequest(msg)
 	case protocol.FuncCfgUtilReply:
@@ -36,38 +46,11 @@ func (c *Conn) onPools(msg []byte) error {
 		return controlViolation(err, "BufferRecvPool")
 	}
 	for i := range m.Len() {
-		p := m.At(i)
-		if err := p.Valid(); err != nil {
-			return controlViolation(err, "BufferRecvPool")
+		if err := c.borrowed.add(m.At(i)); err != nil {
+			return err
 		}
-		if !protocol.CanImm(p.Ref, p.Elements-1, int(p.ElementSize)-1) {
-			return controlViolation(protocol.ErrSize, "pool %d of %d elements of %d bytes, which immediate data cannot name", p.Ref, p.Elements, p.ElementSize)
-		}
-		if int(p.Channel()) > len(c.channels) {
-			return controlViolation(ErrNoChannel, "pool %d for data channel %d of %d", p.Ref, p.Channel(), len(c.channels))
-		}
-		if c.granted[p.Ref] != nil {
-			return controlViolation(ErrPoolTwice, "pool %d", p.Ref)
-		}
-		s := c.channels[p.Channel()-1].tx
-		old := *s.grants.Load()
-		if len(old) == MaxPoolsPerChannel {
-			return controlViolation(ErrTooManyPools, "pool %d is number %d of data channel %d", p.Ref, len(old)+1, p.Channel())
-		}
-		g := &grantedPool{ref: p.Ref, Grant: bufpool.NewGrant(p.Addr, p.RKey, int(p.ElementSize), int(p.Elements), bufpool.LatestFirst)}
-		c.granted[p.Ref] = &grantOf{pool: g, sender: s}
-		grants := append(slices.Clone(old), g)
-		slices.SortStableFunc(grants, func(a, b *grantedPool) int { return cmp.Compare(a.ElementSize(), b.ElementSize()) })
-		s.grants.Store(&grants)
-		s.credited()
 	}
 	return nil
-}
-
-// grantOf is a pool of the peer's and the sender that uses it.
-type grantOf struct {
-	pool   *grantedPool
-	sender *sender
 }
 
 // onUpdate makes the elements in an update usable again.
@@ -77,16 +60,109 @@ func (c *Conn) onUpdate(msg []byte) error {
 		return controlViolation(err, "BufferRecvPoolUpdate")
 	}
 	for r := m.Returns(); r.Next(); {
-		if r.Pool() >= protocol.MaxImmPools || c.granted[r.Pool()] == nil {
+		g := c.borrowed.find(r.Pool())
+		if g == nil {
 			return controlViolation(ErrPool, "update of pool %d", r.Pool())
 		}
-		g := c.granted[r.Pool()]
 		for i := range r.Len() {
-			if err := g.pool.Return(uint32(r.Element(i))); err != nil {
+			elem := r.Element(i)
+			if err := g.Return(uint32(elem)); err != nil {
 				return controlViolation(err, "update of pool %d", r.Pool())
 			}
+			g.sender.acknowledge(g, elem)
 		}
 		g.sender.credited()
 	}
+	return nil
+}
+
+// onIndicate passes indications to the receiver of their data channel.
+func (c *Conn) onIndicate(msg []byte) error {
+	m, err := protocol.DecodeBufferRDMAIndicate(msg)
+	if err != nil {
+		return controlViolation(err, "BufferRDMAIndicate")
+	}
+	channel := int(m.At(0).Pool / uint32(c.cfg.MaxPools))
+	if channel >= len(c.channels) {
+		return controlViolation(ErrPool, "indication of pool %d", m.At(0).Pool)
+	}
+	first := c.firstRef(channel + 1)
+	letters := c.control.letters[:0]
+	for i := range m.Len() {
+		x := m.At(i)
+		class := x.Pool - first
+		if class >= uint32(c.cfg.MaxPools) {
+			return controlViolation(ErrPool, "indication of pool %d in a message about data channel %d", x.Pool, channel+1)
+		}
+		letters = append(letters, letter{kind: letterIndicated, class: class, elem: x.Element, length: x.Length, last: i == m.Len()-1})
+	}
+	c.control.letters = letters
+	return c.channels[channel].rx.indicated(letters)
+}
+
+// onGet passes a request for another pool to the keeper. One that comes while
+// others wait is ignored, as one that cannot be granted is.
+func (c *Conn) onGet(msg []byte) error {
+	m, err := protocol.DecodeBufferRecvPoolGet(msg)
+	if err != nil {
+		return controlViolation(err, "BufferRecvPoolGet")
+	}
+	if int(m.Channel) > len(c.channels) {
+		return controlViolation(ErrNoChannel, "BufferRecvPoolGet for data channel %d of %d", m.Channel, len(c.channels))
+	}
+	select {
+	case c.keeper.gets <- m:
+	default:
+		c.keeper.refused.Add(1)
+	}
+	return nil
+}
+
+// onFlush stops the use of pools: the peer takes back some of its own, or gives
+// back some of ours.
+func (c *Conn) onFlush(msg []byte) error {
+	m, err := protocol.DecodeBufferPoolFlushRequest(msg)
+	if err != nil {
+		return controlViolation(err, "BufferPoolFlushRequest")
+	}
+	if !c.keeper.owesReply.CompareAndSwap(false, true) {
+		return controlViolation(ErrTooManyFlushes, "transaction %#x", m.TransactionContext)
+	}
+	var theirs, ours []uint32
+	for i := range m.Len() {
+		if ref := m.Pool(i); ref&protocol.FlushGiveBack != 0 {
+			ours = append(ours, ref&^protocol.FlushGiveBack)
+		} else {
+			theirs = append(theirs, ref)
+		}
+	}
+	pools, err := c.lending.find(ours)
+	if err != nil {
+		return err
+	}
+	// One more than there are pools of theirs: for ours, all together.
+	reply := &retirement{then: func() error {
+		c.keeper.owesReply.Store(false) // before the reply, upon which the peer may ask again
+		return c.control.flushed(m.TransactionContext)
+	}}
+	reply.left.Store(int32(len(theirs) + 1))
+	if err := c.borrowed.close(theirs, reply); err != nil {
+		return err
+	}
+	c.lending.retire(pools, reply.done)
+	return nil
+}
+
+// onFlushed hears that the peer has done what this side's flush asked for.
+func (c *Conn) onFlushed(msg []byte) error {
+	m, err := protocol.DecodeBufferPoolFlushReply(msg)
+	if err != nil {
+		return controlViolation(err, "BufferPoolFlushReply")
+	}
+	// Transactions count from 1.
+	if m.TransactionContext == 0 || !c.keeper.awaits.CompareAndSwap(m.TransactionContext, 0) {
+		return controlViolation(ErrReply, "BufferPoolFlushReply, transaction %#x", m.TransactionContext)
+	}
+	c.keeper.replied <- struct{}{} // never full: one flush is out at a time
 	return nil
 }

@@ -3,6 +3,9 @@ package messaging
 import (
 	"errors"
 	"fmt"
+
+	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/protocol"
 )
 
 // What a peer can do wrong. Each arrives wrapped in a *ProtocolError, as do
@@ -17,7 +20,11 @@ var (
 	ErrNoChannel       = errors.New("data channel that the session does not have")
 	ErrTooManyRequests = errors.New("more unanswered requests than agreed")
 	ErrReply           = errors.New("reply to no request")
-	ErrUnexpected      = errors.New("message that this version does not use")
+	ErrUnexpected      = errors.New("message that has no place here")
+	ErrImmediate       = errors.New("immediate data in a mode without")
+	ErrIndications     = errors.New("more indications than elements")
+	ErrSequence        = errors.New("message out of sequence")
+	ErrTooManyFlushes  = errors.New("more unanswered flushes than agreed")
 )
 
 // ErrPeerSilent ends a session whose peer showed no sign of life for
@@ -47,6 +54,61 @@ func (e *ProtocolError) Error() string {
 
 // Unwrap returns the rule.
 func (e *ProtocolError) Unwrap() error { return e.Rule }
+
+// rules are the rules that a peer can break, by their stable names.
+var rules = []struct {
+	code string
+	rule error
+}{
+	{"short-message", protocol.ErrShort},
+	{"long-message", protocol.ErrLong},
+	{"trailing-bytes", protocol.ErrTrailing},
+	{"version", protocol.ErrVersion},
+	{"function", protocol.ErrFunction},
+	{"count", protocol.ErrCount},
+	{"size", protocol.ErrSize},
+	{"address-overflow", protocol.ErrOverflow},
+	{"padding", protocol.ErrPadding},
+	{"pool-reference", protocol.ErrPool},
+	{"pool-channel", protocol.ErrChannel},
+	{"pool-memory", protocol.ErrMemory},
+	{"not-lent", bufpool.ErrNotLent},
+	{"length", bufpool.ErrLength},
+	{"not-out", bufpool.ErrNotOut},
+	{"data-send", ErrDataSend},
+	{"pool-unknown", ErrPool},
+	{"indicated-length", ErrIndicatedLength},
+	{"frame", ErrFrame},
+	{"pool-twice", ErrPoolTwice},
+	{"too-many-pools", ErrTooManyPools},
+	{"no-channel", ErrNoChannel},
+	{"too-many-requests", ErrTooManyRequests},
+	{"reply", ErrReply},
+	{"unexpected", ErrUnexpected},
+	{"immediate", ErrImmediate},
+	{"indications", ErrIndications},
+	{"sequence", ErrSequence},
+	{"too-many-flushes", ErrTooManyFlushes},
+}
+
+// Codes are the names of all rules that a peer can break, for counters.
+func Codes() []string {
+	codes := make([]string, 0, len(rules))
+	for _, r := range rules {
+		codes = append(codes, r.code)
+	}
+	return codes
+}
+
+// Code is the stable name of the rule, one of Codes.
+func (e *ProtocolError) Code() string {
+	for _, r := range rules {
+		if errors.Is(e.Rule, r.rule) {
+			return r.code
+		}
+	}
+	return "unexpected"
+}
 
 func (r *receiver) violation(rule error, format string, args ...any) error {
 	return &ProtocolError{Channel: r.ch.number, Value: fmt.Sprintf(format, args...), Rule: rule}

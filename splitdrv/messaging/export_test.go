@@ -4,6 +4,6 @@ package messaging
 // made. Before Start only.
 func (c *Conn) StartAt(writes uint32) {
 	for _, ch := range c.channels {
-		ch.tx.posted, ch.tx.completed = writes, writes
+		ch.tx.posted, ch.tx.completed, ch.tx.signaled = writes, writes, writes
 	}
 }

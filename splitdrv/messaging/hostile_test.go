@@ -151,9 +151,6 @@ func TestHostilePeer(t *testing.T) {
 		{"a control message without header", func(p *rawPeer) { p.send([]byte{1, 2, 3}) }, protocol.ErrShort},
 		{"an unknown function", func(p *rawPeer) { p.send(header(99)) }, protocol.ErrFunction},
 		{"another version", func(p *rawPeer) { p.send([]byte{0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0}) }, protocol.ErrVersion},
-		{"a flush, which this version does not use", func(p *rawPeer) {
-			p.send(append(header(protocol.FuncBufferPoolFlushRequest), 0, 0, 0, 0))
-		}, messaging.ErrUnexpected},
 		{"no pools", func(p *rawPeer) { p.send(header(protocol.FuncBufferRecvPool)) }, protocol.ErrCount},
 		{"a pool that wraps around", func(p *rawPeer) {
 			l := p.ownPool(0)
@@ -162,7 +159,7 @@ func TestHostilePeer(t *testing.T) {
 		}, protocol.ErrOverflow},
 		{"a pool of too many elements", func(p *rawPeer) {
 			l := p.ownPool(0)
-			l.Elements = 257
+			l.Elements = protocol.MaxPoolElements + 1
 			p.send(protocol.AppendBufferRecvPool(nil, 0, l))
 		}, protocol.ErrCount},
 		{"a pool for a channel that is not there", func(p *rawPeer) {
@@ -173,7 +170,7 @@ func TestHostilePeer(t *testing.T) {
 		{"the same pool twice", func(p *rawPeer) { p.send(protocol.AppendBufferRecvPool(nil, 0, p.ownPool(5), p.ownPool(5))) }, messaging.ErrPoolTwice},
 		{"too many pools", func(p *rawPeer) {
 			var ls []protocol.Pool
-			for i := range messaging.MaxPoolsPerChannel + 1 {
+			for i := range (messaging.Config{}).Lends() + 1 {
 				ls = append(ls, p.ownPool(uint32(i)))
 			}
 			p.send(protocol.AppendBufferRecvPool(nil, 0, ls...))

@@ -2,6 +2,7 @@ package messaging
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,21 +17,36 @@ type receiver struct {
 	c    *Conn
 	ch   *channel
 	port Port
-	kick *event // raised when an update that found no control send slot can be tried again
+	mail mailbox[letter]
+
+	pools    []*lentPool                 // by reference, from the channel's first; nil where none is lent
+	lent     atomic.Pointer[[]*lentPool] // those that there are, for others to read; replaced as a whole
+	elements atomic.Int64                // of those
+	spare    int                         // posted receives that stand for no element
+
+	// What asks for an update before a quarter of a pool is free.
+	urgent    bool
+	messages  int       // BufferRDMAIndicates since the last update
+	lastTaken *lentPool // of the last indicated element: an update with it acknowledges all
+
+	expected uint64 // send modes: the sequence number of the next message
 
 	comps [64]fabric.Completion
 	recvs [64]fabric.RecvWR
-	idle  *waiter // for completions, or a kick
+	idle  *waiter // for completions, or mail
 	full  *waiter // for a port that takes frames again
 	count rxCounters
 }
 
-func newReceiver(c *Conn, ch *channel) *receiver {
-	r := &receiver{c: c, ch: ch}
+func newReceiver(c *Conn, ch *channel) (*receiver, error) {
+	r := &receiver{c: c, ch: ch, pools: make([]*lentPool, c.cfg.MaxPools)}
 	for i := range r.recvs {
 		r.recvs[i].ID = uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(ch.number), 0, 0))
 	}
-	return r
+	r.lent.Store(new([]*lentPool))
+	var err error
+	r.mail.wake, err = c.newEvent()
+	return r, err
 }
 
 // run is the receiver's goroutine.
@@ -40,18 +56,20 @@ func (r *receiver) run() error {
 		if err != nil {
 			return err
 		}
-		if n == 0 {
+		if n == 0 && !r.mail.pending.Load() {
 			if n, err = r.spin(); err != nil {
 				return err
 			}
 		}
-		if n == 0 {
-			if err := r.sleep(); err != nil {
-				return err
-			}
-			continue
+		switch {
+		case n > 0:
+			err = r.take(r.comps[:n])
+		case r.mail.pending.Load():
+			err = r.readMail()
+		default:
+			err = r.sleep()
 		}
-		if err := r.take(r.comps[:n]); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -81,7 +99,22 @@ func (r *receiver) spin() (int, error) {
 
 // take handles one batch of completions.
 func (r *receiver) take(comps []fabric.Completion) error {
-	var frames, bytes uint64
+	var err error
+	if sends(r.c.cfg.Mode) {
+		err = r.takeSent(comps)
+	} else {
+		err = r.takeWritten(comps)
+	}
+	if err != nil {
+		return err
+	}
+	r.c.heard.Add(1)
+	return r.giveBack()
+}
+
+// takeWritten handles writes with the indication in their immediate data.
+func (r *receiver) takeWritten(comps []fabric.Completion) error {
+	var bytes uint64
 	for i := range comps {
 		c := &comps[i]
 		if err := c.Err(); err != nil {
@@ -90,35 +123,43 @@ func (r *receiver) take(comps []fabric.Completion) error {
 		if c.Op != fabric.OpRecvWriteImm {
 			return r.violation(ErrDataSend, "a SEND of %d bytes", c.Len)
 		}
-		pool, elem, length := protocol.ImmData(c.Imm).Unpack()
-		class := int(pool) - int(poolRef(r.ch.number, 0))
-		if class < 0 || class >= len(r.ch.lent) {
-			return r.violation(ErrPool, "pool %d", pool)
+		if r.c.cfg.Mode == protocol.ModeIndicate {
+			return r.violation(ErrImmediate, "immediate data %#x", c.Imm)
 		}
+		pool, elem, length := protocol.ImmData(c.Imm).Unpack()
 		if uint32(length) != c.Len {
 			return r.violation(ErrIndicatedLength, "%d bytes indicated, %d written", length, c.Len)
 		}
-		loan := r.ch.lent[class].loan
-		// borrowed: the element is ours to read until Release.
-		frame, err := loan.Consume(int(elem), int(length))
-		if err != nil {
-			return r.violation(err, "pool %d", pool)
-		}
-		if err := r.deliver(frame); err != nil {
+		if _, err := r.consume(uint32(pool)-r.c.firstRef(r.ch.number), uint32(elem), uint32(length)); err != nil {
 			return err
 		}
-		loan.Release(int(elem))
-		frames++
 		bytes += uint64(length)
 	}
 	// The receives first: an element that goes back stands for a posted receive.
 	if err := r.post(len(comps)); err != nil {
 		return err
 	}
-	r.count.frames.Add(frames)
+	r.count.frames.Add(uint64(len(comps)))
 	r.count.bytes.Add(bytes)
-	r.c.heard.Add(1)
-	return r.giveBack()
+	return nil
+}
+
+// consume delivers what the peer has written to an element, and frees it.
+func (r *receiver) consume(class, elem, length uint32) (*lentPool, error) {
+	if class >= uint32(len(r.pools)) || r.pools[class] == nil {
+		return nil, r.violation(ErrPool, "pool %d", class+r.c.firstRef(r.ch.number))
+	}
+	p := r.pools[class]
+	// borrowed: the element is ours to read until Release.
+	frame, err := p.loan.Consume(int(elem), int(length))
+	if err != nil {
+		return nil, r.violation(err, "pool %d", p.ref)
+	}
+	if err := r.deliver(frame); err != nil {
+		return nil, err
+	}
+	p.loan.Release(int(elem))
+	return p, nil
 }
 
 // deliver checks a frame and hands it to the port. The port reads it from the
@@ -171,25 +212,30 @@ func (r *receiver) post(n int) error {
 	return nil
 }
 
-// giveBack returns elements to the peer when a pool is due.
+// giveBack returns elements to the peer when a pool is due, or the peer waits
+// for them.
 func (r *receiver) giveBack() error {
-	for i := range r.ch.lent {
-		if r.ch.lent[i].loan.Due() {
-			sent, err := r.c.control.sendUpdate(r.ch)
-			if err != nil {
-				return err
-			}
-			if sent {
-				r.count.updates.Add(1)
-			}
+	for {
+		due := r.urgent
+		for _, p := range *r.lent.Load() {
+			due = due || p.loan.Due()
+		}
+		if !due {
 			return nil
 		}
+		sent, err := r.c.control.sendUpdate(r)
+		if err != nil || !sent {
+			return err
+		}
+		r.count.updates.Add(1)
+		r.urgent, r.messages = false, 0
 	}
-	return nil
 }
 
 // sleep arms the completion queue, polls once more and waits.
 func (r *receiver) sleep() error {
+	r.mail.asleep.Store(true)
+	defer r.mail.asleep.Store(false)
 	if err := r.ch.recvCQ.Arm(true); err != nil {
 		return err
 	}
@@ -198,6 +244,9 @@ func (r *receiver) sleep() error {
 			return err
 		}
 		return r.take(r.comps[:n])
+	}
+	if r.mail.pending.Load() {
+		return nil
 	}
 	if err := r.idle.wait(); err != nil {
 		return err
@@ -208,16 +257,16 @@ func (r *receiver) sleep() error {
 			return err
 		}
 	}
-	if r.idle.ready(r.kick.fd) != 0 {
-		r.kick.clear()
-		return r.giveBack()
+	if r.idle.ready(r.mail.wake.fd) != 0 {
+		r.mail.wake.clear()
+		return r.giveBack() // which may have found no slot to send from
 	}
 	return nil
 }
 
 // open makes the waiters, now that the port is known.
 func (r *receiver) open() (err error) {
-	r.idle, err = r.c.newWaiter(interest{r.ch.recvCQ.FD(), unix.EPOLLIN}, interest{r.kick.fd, unix.EPOLLIN})
+	r.idle, err = r.c.newWaiter(interest{r.ch.recvCQ.FD(), unix.EPOLLIN}, interest{r.mail.wake.fd, unix.EPOLLIN})
 	if err != nil {
 		return err
 	}

@@ -148,11 +148,14 @@ func (c *Conn) answer() error {
 			return nil // the session ended with requests in the inbox
 		}
 		status, data := protocol.CfgOK, []byte(nil)
-		if r.t == protocol.CfgKeepAlive {
+		switch r.t {
+		case protocol.CfgKeepAlive:
 			if protocol.DecodeKeepAlive(r.data) != nil {
 				status = protocol.CfgInvalid
 			}
-		} else {
+		case protocol.CfgSent:
+			status = c.onSent(r.data)
+		default:
 			status, data = c.cfg.OnRequest(r.t, r.data)
 		}
 		c.requests.owed.Add(-1) // before the reply, upon which the peer may ask again
@@ -165,6 +168,20 @@ func (c *Conn) answer() error {
 			return err
 		}
 	}
+}
+
+// onSent hears how much the peer has sent on a data channel that may lose
+// messages.
+func (c *Conn) onSent(data []byte) protocol.CfgStatus {
+	sent, err := protocol.DecodeSent(data)
+	switch {
+	case c.cfg.Mode != protocol.ModeSendUC:
+		return protocol.CfgUnsupported
+	case err != nil || sent.Channel < 1 || int(sent.Channel) > len(c.channels):
+		return protocol.CfgInvalid
+	}
+	c.channels[sent.Channel-1].rx.mail.put(letter{kind: letterSent, seq: sent.Next})
+	return protocol.CfgOK
 }
 
 // keepAlive asks for a sign of life when there has been none for an interval,

@@ -2,6 +2,7 @@ package messaging
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -19,50 +20,73 @@ type sender struct {
 	port   Port
 	slots  *bufpool.Slots
 	region fabric.Region
-	wake   *event // raised by the control handler when credits arrive while the sender sleeps for one
-	asleep atomic.Bool
-	grants atomic.Pointer[[]*grantedPool] // smallest elements first; replaced as a whole
+	mail   mailbox[release]
+	hungry atomic.Bool // sleeps for credits, or for the acknowledgement of an indication
+
+	granting sync.Mutex                     // held to change grants
+	grants   atomic.Pointer[[]*grantedPool] // smallest elements first; replaced as a whole
 
 	// A frame that was read and has no credit yet, and the slot it lies in.
 	held     []byte
 	heldSlot uint32
 	holding  bool
 
-	wrs    []fabric.SendWR // the batch
-	slotOf []uint32        // the slot of each write in the batch
-	bytes  int             // in the batch
+	wrs   []fabric.SendWR // the batch
+	batch []flight        // what they are
+	bytes int             // in the batch
 
-	// Sequence numbers of writes, cumulative and compared by difference.
+	// Sequence numbers of work requests, cumulative and compared by difference.
 	posted    uint32 // or gathered to be
 	completed uint32
-	unsigned  int      // writes since the last signalled one
-	busy      []inSlot // posted writes that hold a slot, a ring in the order of posting
-	busyHead  int
-	busyLen   int
+	signaled  uint32 // the last one that asked for a completion
+	flights   flights
+
+	// Of transfers that are indicated on the control channel.
+	owed      []protocol.Indication // completed and not indicated yet, oldest first
+	owedPools []*grantedPool        // theirs
+	indicated uint32                // messages, cumulative
+	acked     atomic.Uint32         // of those; the control handler's
+	alone     bool                  // in mode imm: one is on its way, and nothing may overtake it
+
+	next      atomic.Uint64 // send modes: the sequence number of the next message
+	releasing []release     // pools that are being put out of use
 
 	comps   [32]fabric.Completion
-	waiters [wantCompletion + 1]*waiter // by what for; wantNothing has none
+	waiters [4]*waiter // by what for: see waitPort
+	short   atomic.Int64
 	count   txCounters
 }
 
 // grantedPool is one of the peer's pools.
 type grantedPool struct {
 	*bufpool.Grant
-	ref uint32
+	ref    uint32
+	sender *sender
+	extra  bool // came after this side had asked for more
+
+	pending int    // the sender's: transfers that have not completed, or are not indicated yet
+	last    uint32 // the sender's: sequence number of the last work request
+	used    atomic.Bool
+	idle    int             // the keeper's: looks without use
+	namedIn []atomic.Uint32 // by element: the message that indicated it last
+	state   grantState      // guarded by Conn.borrowing
 }
 
-// inSlot says that a slot is in use until write seq completes.
-type inSlot struct{ seq, slot uint32 }
-
-func newSender(c *Conn, ch *channel, slots *bufpool.Slots, region fabric.Region) *sender {
+func newSender(c *Conn, ch *channel, slots *bufpool.Slots, region fabric.Region) (*sender, error) {
 	s := &sender{
 		c: c, ch: ch, slots: slots, region: region,
-		wrs:    make([]fabric.SendWR, 0, c.cfg.Batch),
-		slotOf: make([]uint32, 0, c.cfg.Batch),
-		busy:   make([]inSlot, slots.Len()),
+		wrs:     make([]fabric.SendWR, 0, c.cfg.Batch),
+		batch:   make([]flight, 0, c.cfg.Batch),
+		flights: newFlights(sqDepth(&c.cfg) + 1),
+	}
+	if !sends(c.cfg.Mode) {
+		s.owed = make([]protocol.Indication, 0, sqDepth(&c.cfg))
+		s.owedPools = make([]*grantedPool, 0, sqDepth(&c.cfg))
 	}
 	s.grants.Store(new([]*grantedPool))
-	return s
+	var err error
+	s.mail.wake, err = c.newEvent()
+	return s, err
 }
 
 // want is what a sender that cannot go on is waiting for.
@@ -78,6 +102,14 @@ const (
 // run is the sender's goroutine.
 func (s *sender) run() error {
 	for !s.c.stopped.Load() {
+		if s.mail.pending.Load() {
+			s.releasing = append(s.releasing, s.mail.take()...)
+		}
+		if s.attentive() {
+			if err := s.settle(); err != nil {
+				return err
+			}
+		}
 		w, err := s.fill()
 		if err != nil {
 			return err
@@ -97,22 +129,31 @@ func (s *sender) run() error {
 	return nil
 }
 
+// attentive reports whether completions are more to the sender than free slots.
+func (s *sender) attentive() bool {
+	return s.alone || s.c.cfg.Mode == protocol.ModeIndicate || len(s.releasing) > 0
+}
+
 // fill gathers a batch of frames and says what stopped it. It returns after
 // each frame that is dropped, so that a run of them neither keeps those before
 // it from being posted nor the session from ending.
 func (s *sender) fill() (want, error) {
 	for len(s.wrs) < cap(s.wrs) && s.bytes < s.c.cfg.BatchBytes {
-		if s.room() == 0 {
+		if s.alone {
+			return wantCredit, nil
+		}
+		if s.room() <= 0 {
 			if err := s.reclaim(); err != nil {
 				return wantNothing, err
 			}
-			if s.room() == 0 {
+			if s.room() <= 0 {
 				s.count.noSlot.Add(1)
 				return wantCompletion, nil
 			}
 		}
 		if !s.holding {
 			if s.dry() {
+				s.lack(0)
 				return wantCredit, nil
 			}
 			w, err := s.read()
@@ -123,9 +164,10 @@ func (s *sender) fill() (want, error) {
 				return wantNothing, nil // a frame was dropped
 			}
 		}
-		g, elem, ok := s.credit(len(s.held))
+		g, elem, ok := s.credit(s.size())
 		if !ok {
-			if s.fitsNowhere(len(s.held)) {
+			s.lack(s.size())
+			if s.fitsNowhere(s.size()) {
 				s.count.tooLong.Add(1)
 				s.drop()
 				return wantNothing, nil
@@ -137,20 +179,32 @@ func (s *sender) fill() (want, error) {
 	return wantNothing, nil
 }
 
-// room is how many more writes can be gathered: each needs a slot and a work
-// request. A held frame has its slot already.
+// room is how many more transfers can be gathered: each needs a slot and a work
+// request, and one that has to be indicated a place among those. A held frame
+// has its slot already.
 func (s *sender) room() int {
 	free := s.slots.Free()
 	if s.holding {
 		free++
 	}
-	return min(free, sqDepth(&s.c.cfg)-int(s.posted-s.completed))
+	return min(free, sqDepth(&s.c.cfg)-int(s.posted-s.completed)-len(s.owed))
 }
+
+// headroom is what a transfer needs in front of the frame.
+func (s *sender) headroom() int {
+	if sends(s.c.cfg.Mode) {
+		return protocol.SendDataOverhead
+	}
+	return 0
+}
+
+// size is the size of the element that the held frame needs.
+func (s *sender) size() int { return s.headroom() + len(s.held) }
 
 // read takes the next frame from the port into a slot.
 func (s *sender) read() (want, error) {
 	slot, _ := s.slots.Take() // room has seen one
-	frame, err := s.port.ReadFrame(s.slots.Bytes(slot))
+	frame, err := s.port.ReadFrame(s.slots.Bytes(slot)[s.headroom():])
 	switch {
 	case err == nil:
 		s.held, s.heldSlot, s.holding = frame, slot, true
@@ -193,6 +247,9 @@ func (s *sender) credit(n int) (*grantedPool, uint16, bool) {
 	for _, g := range *s.grants.Load() {
 		if g.ElementSize() >= n {
 			if elem, ok := g.Take(); ok {
+				if !g.used.Load() {
+					g.used.Store(true)
+				}
 				return g, elem, true
 			}
 		}
@@ -206,164 +263,115 @@ func (s *sender) fitsNowhere(n int) bool {
 	return len(grants) > 0 && grants[len(grants)-1].ElementSize() < n
 }
 
-// add puts the held frame into the batch.
-func (s *sender) add(g *grantedPool, elem uint16) {
-	n := len(s.held)
-	s.posted++
-	wr := fabric.SendWR{
-		ID:         uint64(protocol.PackWRID(protocol.WRDataWrite, uint8(s.ch.number), 0, s.posted)),
-		Addr:       address(s.held),
-		Len:        uint32(n),
-		LKey:       s.region.LKey(),
-		RemoteAddr: g.Address(elem),
-		RKey:       g.RKey(),
-		Imm:        uint32(protocol.PackImm(uint8(g.ref), uint8(elem), uint16(n))),
-		Op:         fabric.OpWriteImm,
+// lack records that an element of n bytes, or any, is not to be had. The keeper
+// asks the peer for more if that goes on, or if no element fits.
+func (s *sender) lack(n int) {
+	if s.fitsNowhere(n) {
+		s.short.Store(int64(n))
+		s.c.keeper.nudge()
+		return
 	}
-	if n <= s.c.cfg.MaxInline {
-		wr.Flags |= fabric.Inline
-		s.count.inline.Add(1)
-	}
-	if s.unsigned++; s.unsigned >= s.c.cfg.SignalEvery {
-		wr.Flags |= fabric.Signaled
-		s.unsigned = 0
-		s.count.signaled.Add(1)
-	}
-	s.wrs = append(s.wrs, wr)
-	s.slotOf = append(s.slotOf, s.heldSlot)
-	s.bytes += n
-	s.held, s.holding = nil, false
-}
-
-// post rings the doorbell for the batch. Only its last write asks for the
-// peer's attention.
-func (s *sender) post() error {
-	s.wrs[len(s.wrs)-1].Flags |= fabric.Solicited
-	if n, err := s.ch.qp.PostSend(s.wrs); err != nil {
-		return fmt.Errorf("post write %d of a batch of %d on data channel %d: %w", n, len(s.wrs), s.ch.number, err)
-	}
-	first := s.posted - uint32(len(s.wrs)) + 1
-	for i := range s.wrs {
-		if s.wrs[i].Flags&fabric.Inline != 0 {
-			s.slots.Put(s.slotOf[i])
-			continue
-		}
-		s.busy[(s.busyHead+s.busyLen)%len(s.busy)] = inSlot{seq: first + uint32(i), slot: s.slotOf[i]}
-		s.busyLen++
-	}
-	s.count.frames.Add(uint64(len(s.wrs)))
-	s.count.bytes.Add(uint64(s.bytes))
-	s.count.posts.Add(1)
-	s.count.solicited.Add(1)
-	s.wrs, s.slotOf, s.bytes = s.wrs[:0], s.slotOf[:0], 0
-	return nil
-}
-
-// reclaim polls for completed writes and frees their slots. The completion of
-// a write completes all that were posted before it.
-func (s *sender) reclaim() error {
-	for {
-		n, err := s.ch.sendCQ.Poll(s.comps[:])
-		if err != nil {
-			return fmt.Errorf("poll the send queue of data channel %d: %w", s.ch.number, err)
-		}
-		for i := range s.comps[:n] {
-			c := &s.comps[i]
-			if err := c.Err(); err != nil {
-				return fmt.Errorf("write on data channel %d: %w", s.ch.number, err)
-			}
-			kind, _, _, seq := protocol.WRID(c.ID).Unpack()
-			if kind != protocol.WRDataWrite {
-				return fmt.Errorf("data channel %d completed a %v", s.ch.number, protocol.WRID(c.ID))
-			}
-			s.completed = seq
-		}
-		for s.busyLen > 0 && int32(s.completed-s.busy[s.busyHead].seq) >= 0 {
-			s.slots.Put(s.busy[s.busyHead].slot)
-			s.busyHead = (s.busyHead + 1) % len(s.busy)
-			s.busyLen--
-		}
-		if n < len(s.comps) {
-			return nil
-		}
+	s.count.noCredit.Add(1)
+	if n > 0 || s.short.Load() == 0 {
+		s.short.Store(int64(max(n, 1)))
 	}
 }
 
 // open makes the waiters, now that the port is known.
-func (s *sender) open() error {
-	for w, i := range [...]interest{
-		wantFrame:      {s.port.FD(), unix.EPOLLIN},
-		wantCredit:     {s.wake.fd, unix.EPOLLIN},
-		wantCompletion: {s.ch.sendCQ.FD(), unix.EPOLLIN},
-	} {
-		if want(w) == wantNothing {
-			continue
+func (s *sender) open() (err error) {
+	for w := range s.waiters {
+		interests := []interest{{s.mail.wake.fd, unix.EPOLLIN}}
+		if w&waitPort != 0 {
+			interests = append(interests, interest{s.port.FD(), unix.EPOLLIN})
 		}
-		var err error
-		if s.waiters[w], err = s.c.newWaiter(i); err != nil {
+		if w&waitCompletion != 0 {
+			interests = append(interests, interest{s.ch.sendCQ.FD(), unix.EPOLLIN})
+		}
+		if s.waiters[w], err = s.c.newWaiter(interests...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sleep waits for what the sender wants, or the end of the session.
+// What a sender's waiter waits for, besides mail.
+const (
+	waitPort = 1 << iota
+	waitCompletion
+)
+
+// sleep waits for what the sender wants, for what else it has to react to, or
+// for the end of the session.
 func (s *sender) sleep(w want) error {
-	switch w {
-	case wantFrame:
-		// Freeing slots now costs nothing: there is nothing else to do.
-		if err := s.reclaim(); err != nil {
-			return err
-		}
-	case wantCredit:
-		s.count.noCredit.Add(1)
-		s.wake.clear()
-		s.asleep.Store(true)
-		defer s.asleep.Store(false)
-		// A credit that came before asleep was set raises no event.
-		if s.creditCame() {
-			return nil
-		}
-	case wantCompletion:
+	mask := 0
+	if w == wantFrame {
+		mask |= waitPort
+	}
+	if w == wantCompletion || (s.attentive() && s.flights.len() > 0) {
+		mask |= waitCompletion
+	}
+	s.mail.asleep.Store(true)
+	defer s.mail.asleep.Store(false)
+	if w == wantCredit || len(s.owed) > 0 || s.alone {
+		s.hungry.Store(true)
+		defer s.hungry.Store(false)
+	}
+	if mask&waitCompletion != 0 {
 		if err := s.ch.sendCQ.Arm(false); err != nil {
 			return err
 		}
-		if err := s.reclaim(); err != nil {
-			return err
-		}
-		if s.room() > 0 {
-			return nil
-		}
 	}
-	if err := s.waiters[w].wait(); err != nil {
+	// Freeing slots now costs nothing: there is nothing else to do. And what
+	// came before the flags were set, and the queue armed, raises no event.
+	before := s.completed
+	if err := s.reclaim(); err != nil {
 		return err
 	}
-	if w == wantCompletion {
+	if s.mail.pending.Load() || (s.completed != before && mask&waitCompletion != 0) || s.creditCame(w) {
+		return nil
+	}
+	waiter := s.waiters[mask]
+	if err := waiter.wait(); err != nil {
+		return err
+	}
+	if mask&waitCompletion != 0 && waiter.ready(s.ch.sendCQ.FD()) != 0 {
 		if _, err := s.ch.sendCQ.ReadEvent(); err != nil {
 			return err
 		}
 	}
+	if waiter.ready(s.mail.wake.fd) != 0 {
+		s.mail.wake.clear()
+	}
 	return nil
 }
 
-// creditCame reports whether what the sender waits for has come: any credit,
-// or one for the held frame.
-func (s *sender) creditCame() bool {
+// creditCame reports whether a credit that the sender waits for has come: any,
+// or one for the held frame; or the acknowledgement of an indication.
+func (s *sender) creditCame(w want) bool {
+	if len(s.owed) > 0 && s.unacknowledged() < s.window() {
+		return true
+	}
+	if s.alone {
+		return len(s.owed) == 0 && s.flights.len() == 0 && s.unacknowledged() == 0
+	}
+	if w != wantCredit {
+		return false
+	}
 	if !s.holding {
 		return !s.dry()
 	}
 	for _, g := range *s.grants.Load() {
-		if g.ElementSize() >= len(s.held) && !g.Empty() {
+		if g.ElementSize() >= s.size() && !g.Empty() {
 			return true
 		}
 	}
 	return false
 }
 
-// credited tells a sleeping sender that credits came. Called by the control
-// handler.
+// credited tells a sleeping sender that credits, or acknowledgements, came.
+// Called by the control handler.
 func (s *sender) credited() {
-	if s.asleep.Load() {
-		s.wake.set()
+	if s.hungry.Load() {
+		s.mail.wake.set()
 	}
 }

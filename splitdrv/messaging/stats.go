@@ -4,34 +4,50 @@ import (
 	"sync/atomic"
 
 	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/protocol"
 )
 
 // ChannelStats are the counters of one data channel, from this side's point of
 // view: tx is from the port to the peer. They only grow while the Conn lives.
 type ChannelStats struct {
-	TxFrames     uint64 `json:"tx_frames"`
-	TxBytes      uint64 `json:"tx_bytes"`    // with the virtio_net_hdr
-	TxTooLong    uint64 `json:"tx_too_long"` // dropped: fits no pool, or not the slot
-	TxInvalid    uint64 `json:"tx_invalid"`  // dropped: the port could not describe it
-	TxPosts      uint64 `json:"tx_posts"`    // doorbells
-	TxNoCredit   uint64 `json:"tx_no_credit"`
-	TxNoSlot     uint64 `json:"tx_no_slot"`
-	RxFrames     uint64 `json:"rx_frames"`
-	RxBytes      uint64 `json:"rx_bytes"`
-	RxDropped    uint64 `json:"rx_dropped"`    // the port refused the frame
-	RxOverMTU    uint64 `json:"rx_over_mtu"`   // dropped: larger than this side's MTU allows
-	RxPortBusy   uint64 `json:"rx_port_busy"`  // waits for a port that was full
-	RxWakeups    uint64 `json:"rx_wakeups"`    // sleeps ended by an event
-	UpdatesSent  uint64 `json:"updates_sent"`  // BufferRecvPoolUpdate messages
-	Lent         Ledger `json:"lent"`          // what the peer may write, all pools of the channel
-	Granted      Ledger `json:"granted"`       // what we may write
-	MemoryPinned int    `json:"memory_pinned"` // bytes registered for this channel
-	CompVector   int    `json:"comp_vector"`   // completion vector of the channel's CQs
-	QPN          uint32 `json:"qpn"`           // of the data queue pair
-	PeerQPN      uint32 `json:"peer_qpn"`      // the one that it is connected to
-	Solicited    uint64 `json:"tx_solicited"`  // writes that asked for the peer's attention
-	TxSignaled   uint64 `json:"tx_signaled"`   // writes that asked for a completion
-	TxInline     uint64 `json:"tx_inline"`     // writes that carried their data inline
+	TxFrames      uint64 `json:"tx_frames"`
+	TxBytes       uint64 `json:"tx_bytes"`    // with the virtio_net_hdr
+	TxTooLong     uint64 `json:"tx_too_long"` // dropped: fits no pool, or not the slot
+	TxInvalid     uint64 `json:"tx_invalid"`  // dropped: the port could not describe it
+	TxPosts       uint64 `json:"tx_posts"`    // doorbells
+	TxNoCredit    uint64 `json:"tx_no_credit"`
+	TxNoSlot      uint64 `json:"tx_no_slot"`
+	TxIndicated   uint64 `json:"tx_indicated"`   // transfers indicated on the control channel
+	IndicatesSent uint64 `json:"indicates_sent"` // BufferRDMAIndicate messages
+	RxFrames      uint64 `json:"rx_frames"`
+	RxBytes       uint64 `json:"rx_bytes"`
+	RxDropped     uint64 `json:"rx_dropped"`    // the port refused the frame
+	RxOverMTU     uint64 `json:"rx_over_mtu"`   // dropped: larger than this side's MTU allows
+	RxPortBusy    uint64 `json:"rx_port_busy"`  // waits for a port that was full
+	RxWakeups     uint64 `json:"rx_wakeups"`    // sleeps ended by an event
+	RxIndicated   uint64 `json:"rx_indicated"`  // transfers indicated on the control channel
+	RxLost        uint64 `json:"rx_lost"`       // mode send-uc: messages that did not come
+	RxLate        uint64 `json:"rx_late"`       // mode send-uc: dropped, came after they were taken for lost
+	UpdatesSent   uint64 `json:"updates_sent"`  // BufferRecvPoolUpdate messages
+	Lent          Ledger `json:"lent"`          // what the peer may write, all pools of the channel
+	Granted       Ledger `json:"granted"`       // what we may write
+	LentPools     []Pool `json:"lent_pools"`    // one by one
+	GrantedPools  []Pool `json:"granted_pools"` // one by one
+	MemoryPinned  int    `json:"memory_pinned"` // bytes registered for this channel: send slots and pools
+	CompVector    int    `json:"comp_vector"`   // completion vector of the channel's CQs
+	QPN           uint32 `json:"qpn"`           // of the data queue pair
+	PeerQPN       uint32 `json:"peer_qpn"`      // the one that it is connected to
+	Solicited     uint64 `json:"tx_solicited"`  // transfers that asked for the peer's attention
+	TxSignaled    uint64 `json:"tx_signaled"`   // transfers that asked for a completion
+	TxInline      uint64 `json:"tx_inline"`     // transfers that carried their data inline
+}
+
+// Pool is one pool, of either side's.
+type Pool struct {
+	Ref         uint32 `json:"ref"`
+	ElementSize int    `json:"element_size"` // bytes
+	Extra       bool   `json:"extra"`        // lent on request
+	Ledger
 }
 
 // Protection says what bounds a peer to the memory that it was lent.
@@ -42,16 +58,73 @@ type Ledger = bufpool.Ledger
 
 // Stats is a snapshot of a Conn.
 type Stats struct {
+	Mode            protocol.Mode  `json:"mode"`
 	Channels        []ChannelStats `json:"channels"`
 	ControlSent     uint64         `json:"control_sent"`
 	ControlReceived uint64         `json:"control_received"`
-	MemoryPinned    int            `json:"memory_pinned"` // bytes registered in all
+	MemoryPinned    int            `json:"memory_pinned"`  // bytes registered in all
+	PoolsAsked      uint64         `json:"pools_asked"`    // BufferRecvPoolGets sent
+	PoolsGranted    uint64         `json:"pools_granted"`  // pools lent on the peer's request
+	PoolsRefused    uint64         `json:"pools_refused"`  // requests of the peer's that were not granted
+	PoolsReturned   uint64         `json:"pools_returned"` // pools of ours that came back, and were deregistered
+	PoolsGiven      uint64         `json:"pools_given"`    // pools of the peer's that we gave back
 }
 
 type txCounters struct {
-	frames, bytes, tooLong, invalid, posts, noCredit, noSlot, solicited, signaled, inline atomic.Uint64
+	frames, bytes, tooLong, invalid, posts, noCredit, noSlot, solicited, signaled, inline, indicates, indicated atomic.Uint64
 }
 
 type rxCounters struct {
-	frames, bytes, dropped, overMTU, portBusy, wakeups, updates atomic.Uint64
+	frames, bytes, dropped, overMTU, portBusy, wakeups, updates, indicated, lost, late atomic.Uint64
+}
+
+// Stats reads the counters. It may be called at any time before Close.
+func (c *Conn) Stats() Stats {
+	s := Stats{
+		Mode:        c.cfg.Mode,
+		ControlSent: c.control.sent.Load(), ControlReceived: c.control.received.Load(),
+		MemoryPinned: c.memory.pinned(),
+		PoolsAsked:   c.borrowed.asked.Load(), PoolsGiven: c.borrowed.given.Load(),
+		PoolsGranted: c.keeper.granted.Load(), PoolsRefused: c.keeper.refused.Load(), PoolsReturned: c.lending.taken.Load(),
+	}
+	for _, ch := range c.channels {
+		s.Channels = append(s.Channels, ch.stats())
+	}
+	return s
+}
+
+func (ch *channel) stats() ChannelStats {
+	t, r := &ch.tx.count, &ch.rx.count
+	s := ChannelStats{
+		TxFrames: t.frames.Load(), TxBytes: t.bytes.Load(), TxTooLong: t.tooLong.Load(), TxInvalid: t.invalid.Load(),
+		TxPosts: t.posts.Load(), TxNoCredit: t.noCredit.Load(), TxNoSlot: t.noSlot.Load(),
+		TxIndicated: t.indicated.Load(), IndicatesSent: t.indicates.Load(),
+		Solicited: t.solicited.Load(), TxSignaled: t.signaled.Load(), TxInline: t.inline.Load(),
+		RxFrames: r.frames.Load(), RxBytes: r.bytes.Load(), RxDropped: r.dropped.Load(),
+		RxOverMTU: r.overMTU.Load(), RxPortBusy: r.portBusy.Load(), RxWakeups: r.wakeups.Load(),
+		RxIndicated: r.indicated.Load(), RxLost: r.lost.Load(), RxLate: r.late.Load(),
+		UpdatesSent:  r.updates.Load(),
+		MemoryPinned: ch.tx.slots.Len() * slotSize, CompVector: ch.vector,
+		QPN: ch.qp.Num(), PeerQPN: ch.peerQPN,
+	}
+	for _, p := range *ch.rx.lent.Load() {
+		l := p.loan.Ledger()
+		s.Lent = addLedger(s.Lent, l)
+		s.LentPools = append(s.LentPools, Pool{Ref: p.ref, ElementSize: p.loan.ElementSize(), Extra: p.extra, Ledger: l})
+		s.MemoryPinned += len(p.arena.Bytes())
+	}
+	for _, g := range *ch.tx.grants.Load() {
+		l := g.Ledger()
+		s.Granted = addLedger(s.Granted, l)
+		s.GrantedPools = append(s.GrantedPools, Pool{Ref: g.ref, ElementSize: g.ElementSize(), Extra: g.extra, Ledger: l})
+	}
+	return s
+}
+
+func addLedger(a, b Ledger) Ledger {
+	return Ledger{
+		Elements:  a.Elements + b.Elements,
+		Available: a.Available + b.Available, Out: a.Out + b.Out,
+		Lent: a.Lent + b.Lent, Consumed: a.Consumed + b.Consumed, Returning: a.Returning + b.Returning,
+	}
 }

@@ -1,0 +1,163 @@
+package messaging
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// grantState says how far a pool of the peer's has got. It is guarded by
+// borrowing.mu.
+type grantState uint8
+
+const (
+	grantInUse  grantState = iota
+	grantIdle              // this side is about to give it back
+	grantGiven             // this side has asked the peer to take it
+	grantClosed            // the peer has taken it back; it may be lent again
+)
+
+// borrowing is the initiator's part: the pools that the peer lends.
+type borrowing struct {
+	c     *Conn
+	given atomic.Uint64 // pools given back
+	asked atomic.Uint64 // BufferRecvPoolGets sent
+
+	mu    sync.Mutex
+	pools map[uint32]*grantedPool // by reference, also after they went back, until another one has it
+}
+
+// add takes a pool that the peer lends.
+func (b *borrowing) add(p protocol.Pool) error {
+	c := b.c
+	err := p.Valid()
+	if sends(c.cfg.Mode) {
+		err = p.ValidSend()
+	}
+	if err != nil {
+		return controlViolation(err, "BufferRecvPool")
+	}
+	if int(p.Channel()) > len(c.channels) {
+		return controlViolation(ErrNoChannel, "pool %d for data channel %d of %d", p.Ref, p.Channel(), len(c.channels))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if old := b.pools[p.Ref]; old != nil && old.state != grantClosed {
+		return controlViolation(ErrPoolTwice, "pool %d", p.Ref)
+	}
+	s := c.channels[p.Channel()-1].tx
+	if n := b.count(s) + 1; n > c.cfg.PeerPools {
+		return controlViolation(ErrTooManyPools, "pool %d is number %d of data channel %d, %d are agreed", p.Ref, n, p.Channel(), c.cfg.PeerPools)
+	}
+	order := bufpool.LatestFirst
+	if sends(c.cfg.Mode) {
+		order = bufpool.InOrder
+	}
+	g := &grantedPool{
+		ref: p.Ref, sender: s, extra: b.asked.Load() > 0,
+		Grant:   bufpool.NewGrant(p.Addr, p.RKey, int(p.ElementSize), int(p.Elements), order),
+		namedIn: make([]atomic.Uint32, p.Elements),
+	}
+	b.pools[p.Ref] = g
+	s.grant(g)
+	return nil
+}
+
+// count is how many of the peer's pools a sender has, those on their way back
+// included. The caller holds the lock.
+func (b *borrowing) count(s *sender) int {
+	n := 0
+	for _, g := range b.pools {
+		if g.sender == s && g.state != grantClosed {
+			n++
+		}
+	}
+	return n
+}
+
+// find returns the pool with a reference that the peer has named.
+func (b *borrowing) find(ref uint32) *grantedPool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.pools[ref]
+}
+
+// close stops the use of pools that the peer takes back. job follows when their
+// senders are done.
+func (b *borrowing) close(refs []uint32, job *retirement) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var pools []*grantedPool
+	for _, ref := range refs {
+		g := b.pools[ref]
+		if g == nil || g.state == grantClosed || slices.Contains(pools, g) {
+			return controlViolation(ErrPool, "flush of pool %d", ref)
+		}
+		pools = append(pools, g)
+	}
+	for _, g := range pools {
+		g.state = grantClosed
+		g.sender.revoke(g)
+		g.sender.mail.put(release{pool: g, job: job})
+	}
+	return nil
+}
+
+// giveBack begins to give a pool back, and reports whether it was in use. job
+// follows when its sender is done.
+func (b *borrowing) giveBack(g *grantedPool, job *retirement) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if g.state != grantInUse {
+		return false
+	}
+	g.state = grantIdle
+	g.sender.revoke(g)
+	g.sender.mail.put(release{pool: g, job: job})
+	return true
+}
+
+// take asks the peer to take a pool that this side has stopped using, and
+// reports whether there is a need to: the peer may have taken it back itself.
+func (b *borrowing) take(g *grantedPool, transaction uint64) (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if g.state != grantIdle {
+		return false, nil
+	}
+	g.state = grantGiven
+	b.given.Add(1)
+	// With the lock held, so that a request of the peer's about the same pool
+	// is looked at either before or after.
+	return true, b.c.control.flush(transaction, g.ref|protocol.FlushGiveBack)
+}
+
+// taken hears that the peer has taken a pool.
+func (b *borrowing) taken(g *grantedPool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	g.state = grantClosed
+}
+
+// grant adds a pool to those that the sender uses.
+func (s *sender) grant(g *grantedPool) {
+	s.granting.Lock()
+	grants := append(slices.Clone(*s.grants.Load()), g)
+	slices.SortStableFunc(grants, func(a, b *grantedPool) int { return cmp.Compare(a.ElementSize(), b.ElementSize()) })
+	s.grants.Store(&grants)
+	s.granting.Unlock()
+	s.credited()
+}
+
+// revoke takes a pool from those that the sender uses. It may be using it at
+// this very moment.
+func (s *sender) revoke(g *grantedPool) {
+	s.granting.Lock()
+	defer s.granting.Unlock()
+	grants := slices.DeleteFunc(slices.Clone(*s.grants.Load()), func(o *grantedPool) bool { return o == g })
+	s.grants.Store(&grants)
+}

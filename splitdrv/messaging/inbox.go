@@ -1,0 +1,137 @@
+package messaging
+
+import (
+	"slices"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// indicatesPerUpdate is after how many BufferRDMAIndicates the target returns
+// what is free in any case: it acknowledges them, and the initiator, which may
+// have twice as many unacknowledged, does not have to stop.
+const indicatesPerUpdate = protocol.IndicatesPerChannel / 2
+
+// readMail does what the control handler and the keeper have for the receiver.
+func (r *receiver) readMail() error {
+	letters := r.mail.take()
+	// What has arrived on the data channel is older than what the letters are
+	// about: a transfer is indicated, and a pool flushed, after everything
+	// written before has completed at the peer.
+	for {
+		n, err := r.poll()
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			break
+		}
+		if err := r.take(r.comps[:n]); err != nil {
+			return err
+		}
+	}
+	for i := range letters {
+		if err := r.read(&letters[i]); err != nil {
+			return err
+		}
+	}
+	return r.giveBack()
+}
+
+func (r *receiver) read(l *letter) error {
+	switch l.kind {
+	case letterIndicated:
+		return r.takeIndicated(l)
+	case letterAdopt:
+		if err := r.adopt(l.pool); err != nil {
+			return err
+		}
+		return l.job.done()
+	case letterRetire:
+		// The peer may wait for what it indicated there.
+		if r.urgent || r.messages > 0 {
+			if err := r.acknowledge(); err != nil {
+				return err
+			}
+		}
+		r.forget(l.pool)
+		return l.job.done()
+	default:
+		return r.sentSoFar(l.seq)
+	}
+}
+
+// takeIndicated handles a transfer that was indicated on the control channel.
+func (r *receiver) takeIndicated(l *letter) error {
+	p, err := r.consume(l.class, l.elem, l.length)
+	if err != nil {
+		return err
+	}
+	r.count.frames.Add(1)
+	r.count.bytes.Add(uint64(l.length))
+	r.count.indicated.Add(1)
+	r.lastTaken = p
+	if l.last {
+		r.messages++
+	}
+	// In mode imm the peer waits for this very element.
+	r.urgent = r.urgent || r.c.cfg.Mode == protocol.ModeImm || r.messages >= indicatesPerUpdate
+	return nil
+}
+
+// adopt takes a pool into service and posts the receives that its elements
+// stand for.
+func (r *receiver) adopt(p *lentPool) error {
+	r.pools[p.ref-r.c.firstRef(r.ch.number)] = p
+	lent := append(slices.Clone(*r.lent.Load()), p)
+	r.lent.Store(&lent)
+	r.elements.Add(int64(p.loan.Len()))
+	switch r.c.cfg.Mode {
+	case protocol.ModeIndicate:
+		return nil
+	case protocol.ModeSend, protocol.ModeSendUC:
+		return r.postBuffers(p)
+	}
+	n := p.loan.Len() - r.spare
+	r.spare = max(-n, 0)
+	return r.post(n)
+}
+
+// acknowledge returns what is free, whether much or little.
+func (r *receiver) acknowledge() error {
+	r.urgent = true
+	if err := r.c.control.sendUpdateWaiting(r); err != nil {
+		return err
+	}
+	r.count.updates.Add(1)
+	r.urgent, r.messages = false, 0
+	return nil
+}
+
+// forget takes a pool out of service.
+func (r *receiver) forget(p *lentPool) {
+	r.pools[p.ref-r.c.firstRef(r.ch.number)] = nil
+	lent := slices.DeleteFunc(slices.Clone(*r.lent.Load()), func(o *lentPool) bool { return o == p })
+	r.lent.Store(&lent)
+	r.elements.Add(-int64(p.loan.Len()))
+	if r.c.cfg.Mode == protocol.ModeImm {
+		r.spare += p.loan.Len()
+	}
+	if r.lastTaken == p {
+		r.lastTaken = nil
+	}
+}
+
+// indicated passes on a BufferRDMAIndicate of which the letters are made. More
+// than there are elements cannot be meant.
+func (r *receiver) indicated(letters []letter) error {
+	if r.mail.len()+len(letters) > int(r.elements.Load())+r.c.cfg.MaxPools+protocol.IndicatesPerChannel {
+		return r.violation(ErrIndications, "%d more, with %d elements in all", len(letters), r.elements.Load())
+	}
+	r.mail.put(letters...)
+	return nil
+}
+
+// violationOfSequence is about a message of one of the send modes.
+func (r *receiver) violationOfSequence(seq uint64) error {
+	return r.violation(ErrSequence, "message %d where %d was expected", seq, r.expected)
+}

@@ -1,0 +1,333 @@
+package messaging
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// keeper looks after the number of pools, in a goroutine of its own: as target
+// it lends more when the peer asks for them and takes them back, as initiator
+// it asks for more and gives them back.
+type keeper struct {
+	c        *Conn
+	gets     chan protocol.BufferRecvPoolGet // the peer's
+	replied  chan struct{}                   // the answer to the flush that is out
+	quiet    chan *grantedPool               // out of use, to be given back
+	answered chan struct{}                   // the peer has handled a BufferRecvPoolGet
+	chores   chan func() error
+	hurry    chan struct{} // a frame fits no pool
+
+	owesReply atomic.Bool   // the peer waits for a BufferPoolFlushReply
+	awaits    atomic.Uint64 // transaction of the flush that is out; 0: none
+	granted   atomic.Uint64 // pools lent on request
+	refused   atomic.Uint64 // requests not granted
+
+	flushing    func() error // what the reply to the flush means; nil: none is out
+	giving      bool         // a pool is on its way out of use, to be given back
+	transaction uint64
+	asking      bool // a BufferRecvPoolGet may not be handled yet
+	askAgain    time.Time
+	patience    time.Duration
+	hungers     []hunger // by channel
+}
+
+// hunger is what the keeper remembers of a sender.
+type hunger struct {
+	noCredit uint64 // its counter at the last look
+	starving int    // looks in a row that found it asleep without credit
+}
+
+const (
+	// shortages is how often, from one look to the next, a sender has to be
+	// without a credit for more memory to be worth while.
+	shortages = 16
+	// sentAfter is how long a sender on an unreliable channel has no credit
+	// before it suspects that messages were lost.
+	sentAfter = 50 * time.Millisecond
+	// Pauses between requests for more pools, as long as they are not granted.
+	patienceMin = 100 * time.Millisecond
+	patienceMax = 5 * time.Second
+)
+
+func newKeeper(c *Conn) *keeper {
+	return &keeper{
+		c:        c,
+		gets:     make(chan protocol.BufferRecvPoolGet, 2),
+		replied:  make(chan struct{}, 1),
+		quiet:    make(chan *grantedPool, 1),
+		answered: make(chan struct{}, 1),
+		chores:   make(chan func() error, c.cfg.Queues*c.cfg.MaxPools+2),
+		hurry:    make(chan struct{}, 1),
+		patience: patienceMin,
+		hungers:  make([]hunger, c.cfg.Queues),
+	}
+}
+
+// interval is how often the keeper looks around.
+func (k *keeper) interval() time.Duration {
+	if k.c.cfg.Mode == protocol.ModeSendUC {
+		return sentAfter / 2
+	}
+	return min(250*time.Millisecond, k.c.cfg.PoolIdle/4)
+}
+
+// run is the keeper's goroutine.
+func (k *keeper) run() error {
+	every := k.interval()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	idle := int(k.c.cfg.PoolIdle / every)
+	for {
+		var err error
+		select {
+		case <-k.c.done:
+			return nil
+		case g := <-k.gets:
+			err = k.grant(g)
+		case <-k.replied:
+			err = k.flushing()
+			k.flushing = nil
+		case g := <-k.quiet:
+			err = k.give(g)
+		case <-k.answered:
+			k.asking = false
+		case do := <-k.chores:
+			err = do()
+		case <-k.hurry:
+			err = k.ask()
+		case <-tick.C:
+			err = k.look(idle)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// nudge asks the keeper to ask for a pool. Never waits.
+func (k *keeper) nudge() {
+	select {
+	case k.hurry <- struct{}{}:
+	default:
+	}
+}
+
+// post has the keeper do something. It never waits: there is room for the end
+// of every pool.
+func (k *keeper) post(do func() error) { k.chores <- do }
+
+// look is what the keeper does from time to time.
+func (k *keeper) look(idle int) error {
+	if k.c.cfg.Mode == protocol.ModeSendUC {
+		k.rescue()
+	}
+	if sends(k.c.cfg.Mode) {
+		return nil
+	}
+	if err := k.takeBack(2 * idle); err != nil {
+		return err
+	}
+	k.giveBack(idle)
+	for i, ch := range k.c.channels {
+		n := ch.tx.count.noCredit.Load()
+		hungry := n-k.hungers[i].noCredit >= shortages
+		k.hungers[i].noCredit = n
+		if hungry {
+			if err := k.ask(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// rescue tells the peer how much was sent on channels that may lose messages,
+// when the credits of all of them are gone.
+func (k *keeper) rescue() {
+	for i, ch := range k.c.channels {
+		h, n := &k.hungers[i], ch.tx.count.noCredit.Load()
+		if !ch.tx.hungry.Load() || n != h.noCredit {
+			h.noCredit, h.starving = n, 0
+			continue
+		}
+		if h.starving++; h.starving != int(sentAfter/k.interval()) {
+			continue
+		}
+		h.starving = 0
+		sent := protocol.Sent{Channel: uint32(ch.number), Next: ch.tx.next.Load()}
+		k.c.background.Go(func() {
+			// How it is answered does not matter: it is asked again.
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			_, _ = k.c.Request(ctx, protocol.CfgSent, protocol.AppendSent(nil, sent))
+		})
+	}
+}
+
+// ask asks the peer for another pool for the sender that lacks one.
+func (k *keeper) ask() error {
+	if k.asking || time.Now().Before(k.askAgain) {
+		return nil
+	}
+	for _, ch := range k.c.channels {
+		size := int(ch.tx.short.Swap(0))
+		if size == 0 {
+			continue
+		}
+		get, ok := k.wanted(ch.tx, size)
+		if !ok {
+			continue
+		}
+		k.asking = true
+		k.askAgain = time.Now().Add(k.patience)
+		k.patience = min(2*k.patience, patienceMax)
+		k.c.borrowed.asked.Add(1)
+		if err := k.c.control.send(func(dst []byte) []byte { return protocol.AppendBufferRecvPoolGet(dst, get) }); err != nil {
+			return err
+		}
+		k.c.background.Go(func() {
+			// The reply to a later request says that this one has been handled.
+			_, err := k.c.Request(context.Background(), protocol.CfgKeepAlive, nil)
+			if err == nil {
+				k.answered <- struct{}{} // has room: one is out at a time
+			}
+		})
+		return nil
+	}
+	return nil
+}
+
+// wanted is the request for a pool of elements of at least size bytes: another
+// one like the smallest that fits, or like the largest if none does.
+func (k *keeper) wanted(s *sender, size int) (protocol.BufferRecvPoolGet, bool) {
+	grants := *s.grants.Load()
+	if len(grants) == 0 || len(grants) >= k.c.cfg.PeerPools {
+		return protocol.BufferRecvPoolGet{}, false
+	}
+	like := grants[len(grants)-1]
+	for _, g := range grants {
+		if g.ElementSize() >= size {
+			like = g
+			break
+		}
+	}
+	return protocol.BufferRecvPoolGet{
+		ElementSize: uint32(max(like.ElementSize(), size)), Elements: uint32(like.Len()), Channel: uint32(s.ch.number),
+	}, true
+}
+
+// grant lends the pool that the peer asks for, as far as the bounds allow it.
+func (k *keeper) grant(g protocol.BufferRecvPoolGet) error {
+	l := &k.c.lending
+	ch := k.c.channels[g.Channel-1]
+	largest := 0
+	for _, p := range k.c.cfg.Pools {
+		largest = max(largest, p.bytes())
+	}
+	// Not more memory than the largest of the first pools has.
+	p := PoolConfig{ElementSize: roundUp(int(min(g.ElementSize, MaxElementSize+1)), 64)}
+	p.Elements = min(int(g.Elements), extraElements, max(largest/p.ElementSize, 1))
+	if p.ElementSize > MaxElementSize || l.count(ch) >= k.c.cfg.MaxPools {
+		k.refused.Add(1)
+		return nil
+	}
+	pool, err := l.make(ch, p, false)
+	if err != nil {
+		// No memory, or not allowed: the peer carries on with what it has.
+		k.refused.Add(1)
+		return nil
+	}
+	k.granted.Add(1)
+	job := &retirement{then: func() error { return k.c.control.offer(pool.offer(k.c.cfg.Mode)) }}
+	job.left.Store(1)
+	ch.rx.mail.put(letter{kind: letterAdopt, pool: pool, job: job})
+	return nil
+}
+
+// takeBack takes back a pool that was lent on request and is not used any
+// more, or whose memory a new session needs.
+func (k *keeper) takeBack(idle int) error {
+	tight := k.c.cfg.Budget != nil && k.c.cfg.Budget.tight()
+	for _, ch := range k.c.channels {
+		for _, p := range k.c.lending.extras(ch) {
+			if p.idle++; p.loan.Used() {
+				p.idle = 0
+			}
+			if (p.idle < idle && !tight) || k.flushing != nil || !k.c.lending.flushing(p) {
+				continue
+			}
+			err := k.flush(p.ref, func() error {
+				k.c.lending.retire([]*lentPool{p}, func() error { return nil })
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// flush asks the peer about a pool; then follows the reply.
+func (k *keeper) flush(ref uint32, then func() error) error {
+	k.begin(then)
+	return k.c.control.flush(k.transaction, ref)
+}
+
+func (k *keeper) begin(then func() error) {
+	k.transaction++
+	k.flushing = then
+	k.awaits.Store(k.transaction)
+}
+
+// giveBack begins to give back a pool of the peer's that came on request and is
+// not used any more.
+func (k *keeper) giveBack(idle int) {
+	for _, ch := range k.c.channels {
+		for _, g := range *ch.tx.grants.Load() {
+			if g.idle++; g.used.Swap(false) {
+				g.idle = 0
+			}
+			if !g.extra || g.idle < idle || k.giving {
+				continue
+			}
+			job := &retirement{then: func() error {
+				k.quiet <- g // has room: one is on its way at a time
+				return nil
+			}}
+			job.left.Store(1)
+			k.giving = k.c.borrowed.giveBack(g, job)
+		}
+	}
+}
+
+// give gives back a pool that its sender has stopped using.
+func (k *keeper) give(g *grantedPool) error {
+	if k.flushing != nil {
+		// Another flush is out; its reply comes back to this one.
+		then := k.flushing
+		k.flushing = func() error { return errors.Join(then(), k.again(g)) }
+		return nil
+	}
+	k.begin(func() error {
+		k.c.borrowed.taken(g)
+		return nil
+	})
+	asked, err := k.c.borrowed.take(g, k.transaction)
+	if !asked {
+		k.awaits.Store(0)
+		k.flushing = nil
+	}
+	k.giving = false
+	return err
+}
+
+// again puts a pool back in line to be given.
+func (k *keeper) again(g *grantedPool) error {
+	k.quiet <- g
+	return nil
+}

@@ -1,0 +1,73 @@
+package messaging
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// mailbox holds what others have for a worker to do. Anybody may put, without
+// ever waiting; the worker takes.
+type mailbox[T any] struct {
+	mu      sync.Mutex
+	letters []T
+	spare   []T // changes places with letters: nothing is allocated in the long run
+	pending atomic.Bool
+	asleep  atomic.Bool // the worker's: it sleeps, or is about to
+	wake    *event      // raised for a worker that sleeps
+}
+
+// put adds letters, which it copies, and wakes the worker.
+func (m *mailbox[T]) put(letters ...T) {
+	m.mu.Lock()
+	m.letters = append(m.letters, letters...)
+	m.pending.Store(true)
+	m.mu.Unlock()
+	if m.asleep.Load() {
+		m.wake.set()
+	}
+}
+
+// take returns what has come, in order. It is good until the next call.
+func (m *mailbox[T]) take() []T {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pending.Store(false)
+	taken := m.letters
+	clear(m.spare[:cap(m.spare)])
+	m.letters, m.spare = m.spare[:0], taken
+	return taken
+}
+
+// len is how many letters wait.
+func (m *mailbox[T]) len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.letters)
+}
+
+// letter is something for a receiver to do.
+type letter struct {
+	kind   letterKind
+	pool   *lentPool   // letterAdopt, letterRetire
+	job    *retirement // of both: what follows
+	class  uint32      // letterIndicated: the pool, counted from the channel's first
+	elem   uint32
+	length uint32
+	last   bool   // letterIndicated: of its message
+	seq    uint64 // letterSent
+}
+
+type letterKind uint8
+
+const (
+	letterIndicated letterKind = iota // the peer has written an element and says so on the control channel
+	letterAdopt                       // a pool that is about to be lent
+	letterRetire                      // a pool that the peer has stopped using
+	letterSent                        // in mode send-uc: what the peer has sent so far
+)
+
+// release is something for a sender to do: to stop using pools of the peer's.
+type release struct {
+	pool *grantedPool
+	job  *retirement // what follows when all of them are out of use
+}

@@ -1,0 +1,264 @@
+package messaging_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// opcodes counts what a half has posted on its control channel and on its data
+// channels.
+func opcodes(n *fabrictest.Network, h *half) (control, data fabrictest.Counters) {
+	first := h.conn.Addresses()[0].QPN
+	for _, qp := range n.QueuePairs(h.name) {
+		sum := &data
+		if qp.Num == first {
+			sum = &control
+		}
+		sum.Sends += qp.Counters.Sends
+		sum.Writes += qp.Counters.Writes
+		sum.WriteImms += qp.Counters.WriteImms
+	}
+	return control, data
+}
+
+// TestModes moves the same frames in each mode and finds that each uses the
+// work requests it is made of, on the channels where they belong.
+func TestModes(t *testing.T) {
+	for _, mode := range protocol.Modes() {
+		for _, queues := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%s, %d queues", mode, queues), func(t *testing.T) {
+				cfg := patient(messaging.Config{Mode: mode, Queues: queues})
+				n, a, b := newPair(t, cfg, cfg)
+				ctx := deadline(t)
+				const frames = 2000
+				var wg sync.WaitGroup
+				for i := range queues {
+					for j, dir := range [][2]*half{{a, b}, {b, a}} {
+						wg.Go(func() {
+							if err := stream(ctx, dir[0].wires[i], dir[1].wires[i], randomSizes(uint64(i*2+j), frames), 1500); err != nil {
+								t.Errorf("queue %d, %s to %s: %v", i, dir[0].name, dir[1].name, err)
+							}
+						})
+					}
+				}
+				wg.Wait()
+				settled(t, a, b)
+				for _, h := range []*half{a, b} {
+					if c := n.Counters(h.name); c.RNR != 0 || c.Retries != 0 || c.Errors != 0 || c.CQOverflows != 0 {
+						t.Errorf("%s: the fabric was troubled: %+v", h.name, c)
+					}
+					control, data := opcodes(n, h)
+					if control.Writes+control.WriteImms != 0 {
+						t.Errorf("%s: writes on the control channel: %+v", h.name, control)
+					}
+					total := uint64(queues * frames)
+					want := map[protocol.Mode][3]uint64{ // sends, writes, writes with immediate data
+						protocol.ModeImm:      {0, 0, total},
+						protocol.ModeIndicate: {0, total, 0},
+						protocol.ModeSend:     {total, 0, 0},
+						protocol.ModeSendUC:   {total, 0, 0},
+					}[mode]
+					if got := [3]uint64{data.Sends, data.Writes, data.WriteImms}; got != want {
+						t.Errorf("%s: data channels: %v sends, writes, writes with immediate data; want %v", h.name, got, want)
+					}
+					for i, s := range h.conn.Stats().Channels {
+						indicated := uint64(0)
+						if mode == protocol.ModeIndicate {
+							indicated = frames
+						}
+						if s.TxFrames != frames || s.RxFrames != frames || s.TxIndicated != indicated || s.RxIndicated != indicated || s.RxLost != 0 {
+							t.Errorf("%s: queue %d: %+v", h.name, i, s)
+						}
+						if s.UpdatesSent >= frames/2 || s.IndicatesSent > frames {
+							t.Errorf("%s: queue %d: %d updates, %d indications for %d frames", h.name, i, s.UpdatesSent, s.IndicatesSent, frames)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestScarcePoolsInModes is TestScarcePools in the other modes.
+func TestScarcePoolsInModes(t *testing.T) {
+	for _, mode := range protocol.Modes() {
+		for _, elements := range []int{1, 2, 7} {
+			t.Run(fmt.Sprintf("%s, %d elements", mode, elements), func(t *testing.T) {
+				cfg := patient(messaging.Config{
+					Mode:     mode,
+					Pools:    []messaging.PoolConfig{{ElementSize: messaging.MaxElementSize, Elements: elements}},
+					MaxPools: 1, SendSlots: 4, Batch: 1, SignalEvery: 2,
+				})
+				n, a, b := newPair(t, cfg, cfg)
+				ctx := deadline(t)
+				var wg sync.WaitGroup
+				for _, dir := range [][2]*half{{a, b}, {b, a}} {
+					wg.Go(func() {
+						if err := stream(ctx, dir[0].wires[0], dir[1].wires[0], randomSizes(7, 700), 1500); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				wg.Wait()
+				settled(t, a, b)
+				if c := n.Counters("a"); c.RNR != 0 {
+					t.Errorf("receiver not ready %d times", c.RNR)
+				}
+			})
+		}
+	}
+}
+
+// TestWhatImmediateDataCannotSay sends frames whose length, element or pool
+// does not fit immediate data, among others: they are indicated by a message
+// each, and nothing changes places.
+func TestWhatImmediateDataCannotSay(t *testing.T) {
+	const mtu = protocol.MaxMTU
+	var many []messaging.PoolConfig
+	for range 40 {
+		many = append(many, messaging.PoolConfig{ElementSize: vnet.MaxFrame + 5, Elements: 1})
+	}
+	long := func(r *rand.Rand) int { return protocol.MaxImmLength - 10 + r.IntN(30) }
+	for _, c := range []struct {
+		name string
+		cfg  messaging.Config
+		size func(r *rand.Rand) int
+		all  bool // whether some frames at least travel with immediate data
+	}{
+		{"length", messaging.Config{MTU: mtu}, long, true},
+		{"element", messaging.Config{MTU: mtu, Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 700}}, MaxPools: 1, SendSlots: 512, Batch: 256},
+			func(*rand.Rand) int { return 1000 }, true},
+		{"pool", messaging.Config{MTU: mtu, Queues: 8, Pools: many, MaxPools: len(many), SendSlots: 4, Batch: 1, SignalEvery: 2},
+			func(*rand.Rand) int { return 1000 }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n, a, b := newPair(t, patient(c.cfg), patient(c.cfg))
+			ctx := deadline(t)
+			r := rand.New(rand.NewPCG(1, 2))
+			sizes := make([]int, 1000)
+			for i := range sizes {
+				sizes[i] = c.size(r)
+			}
+			var wg sync.WaitGroup
+			for i := range a.wires {
+				wg.Go(func() {
+					if err := stream(ctx, a.wires[i], b.wires[i], sizes, mtu); err != nil {
+						t.Errorf("queue %d: %v", i, err)
+					}
+				})
+			}
+			wg.Wait()
+			settled(t, a, b)
+			_, data := opcodes(n, a)
+			var indicated uint64
+			for _, s := range a.conn.Stats().Channels {
+				indicated += s.TxIndicated
+			}
+			if data.Writes != indicated || data.Writes+data.WriteImms != uint64(len(sizes)*len(a.wires)) {
+				t.Errorf("%d transfers indicated by messages, %d of %d written without immediate data", indicated, data.Writes, data.Writes+data.WriteImms)
+			}
+			if indicated == 0 || data.WriteImms == 0 {
+				t.Errorf("%d transfers were indicated by messages, %d by immediate data", indicated, data.WriteImms)
+			}
+			if c := n.Counters("a"); c.RNR != 0 {
+				t.Errorf("receiver not ready %d times", c.RNR)
+			}
+		})
+	}
+}
+
+// TestManyPools lends more pools than immediate data can name, in the mode that
+// does not need it.
+func TestManyPools(t *testing.T) {
+	var pools []messaging.PoolConfig
+	for range 60 {
+		pools = append(pools, messaging.PoolConfig{ElementSize: 2048, Elements: 2})
+	}
+	cfg := patient(messaging.Config{Mode: protocol.ModeIndicate, Queues: 5, Pools: pools, MaxPools: len(pools)})
+	_, a, b := newPair(t, cfg, cfg)
+	ctx := deadline(t)
+	sizes := make([]int, 2000)
+	for i := range sizes {
+		sizes[i] = 1000
+	}
+	var wg sync.WaitGroup
+	for i := range a.wires {
+		wg.Go(func() {
+			if err := stream(ctx, a.wires[i], b.wires[i], sizes, 1500); err != nil {
+				t.Errorf("queue %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	settled(t, a, b)
+	highest := uint32(0)
+	for _, s := range a.conn.Stats().Channels {
+		for _, p := range s.GrantedPools {
+			highest = max(highest, p.Ref)
+		}
+	}
+	if highest < protocol.MaxImmPools {
+		t.Errorf("the highest pool reference is %d", highest)
+	}
+}
+
+// TestLostMessages loses messages on unreliable channels: the others arrive in
+// order, the lost ones are counted, their credits come back, and the control
+// channel is not troubled. Also when all of them are lost.
+func TestLostMessages(t *testing.T) {
+	cfg := patient(messaging.Config{Mode: protocol.ModeSendUC, Pools: []messaging.PoolConfig{{ElementSize: 4096, Elements: 16}}})
+	n, a, b := newPair(t, cfg, cfg)
+	ctx := deadline(t)
+	buf := make([]byte, vnet.MaxFrame+1)
+	next := uint64(0)
+	send := func(k int) {
+		t.Helper()
+		for range k {
+			if err := a.wires[0].Send(ctx, frame(next, 500, 1500)); err != nil {
+				t.Fatal(err)
+			}
+			next++
+		}
+	}
+	expect := func(seq uint64) {
+		t.Helper()
+		got, err := b.wires[0].Receive(ctx, buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != string(frame(seq, 500, 1500)) {
+			t.Fatalf("another frame arrived than number %d", seq)
+		}
+	}
+	send(1)
+	expect(0)
+	n.DropUC("a", 3)
+	send(5)
+	expect(4)
+	expect(5)
+	until(t, func() error {
+		if lost := b.conn.Stats().Channels[0].RxLost; lost != 3 {
+			return fmt.Errorf("%d messages are counted as lost", lost)
+		}
+		return nil
+	})
+	// As many as there are credits: nothing that comes later would tell.
+	const credits = 16
+	n.DropUC("a", credits)
+	send(credits + 3)
+	lost := uint64(6 + credits)
+	for seq := lost; seq < next; seq++ {
+		expect(seq)
+	}
+	settled(t, a, b)
+	if s := b.conn.Stats().Channels[0]; s.RxLost != 3+credits || s.RxLate != 0 {
+		t.Errorf("%d messages lost, %d late", s.RxLost, s.RxLate)
+	}
+}

@@ -1,0 +1,278 @@
+package messaging_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// flow streams frames of one size from one wire to another until it is
+// stopped, and checks each.
+type flow struct {
+	from, to *porttest.Wire
+	stop     chan struct{}
+	done     sync.WaitGroup
+	frames   int
+	err      error
+}
+
+func newFlow(t *testing.T, ctx context.Context, from, to *porttest.Wire, size int) *flow {
+	f := &flow{from: from, to: to, stop: make(chan struct{})}
+	sent := make(chan int, 1)
+	var sendErr error
+	f.done.Go(func() {
+		n := 0
+		defer func() { sent <- n }()
+		for ; ; n++ {
+			select {
+			case <-f.stop:
+				return
+			default:
+			}
+			if sendErr = from.Send(ctx, frame(uint64(n), size, 1500)); sendErr != nil {
+				return
+			}
+		}
+	})
+	f.done.Go(func() {
+		buf := make([]byte, vnet.MaxFrame+1)
+		total := -1
+		for total < 0 || f.frames < total {
+			if total < 0 {
+				select {
+				case total = <-sent:
+					continue
+				default:
+				}
+			}
+			// The last frame may have been received before its number is known.
+			short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			got, err := to.Receive(short, buf)
+			cancel()
+			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+				continue
+			}
+			if err != nil {
+				f.err = err
+				return
+			}
+			if !bytes.Equal(got, frame(uint64(f.frames), size, 1500)) {
+				f.err = fmt.Errorf("another frame arrived than number %d", f.frames)
+				return
+			}
+			f.frames++
+		}
+	})
+	t.Cleanup(func() { f.finish(t) })
+	return f
+}
+
+// finish stops the flow and waits until all has arrived.
+func (f *flow) finish(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-f.stop:
+		return f.frames
+	default:
+	}
+	close(f.stop)
+	f.done.Wait()
+	if f.err != nil {
+		t.Error(f.err)
+	}
+	return f.frames
+}
+
+// scarce is a configuration with few elements, so that a sender soon wants more.
+func scarce(mode protocol.Mode, idle time.Duration) messaging.Config {
+	return patient(messaging.Config{
+		Mode: mode, Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4}}, MaxPools: 3, PoolIdle: idle,
+	})
+}
+
+func untroubled(t *testing.T, n *fabrictest.Network, halves ...*half) {
+	t.Helper()
+	for _, h := range halves {
+		if err := h.conn.Err(); err != nil {
+			t.Errorf("%s: %v", h.name, err)
+		}
+		if c := n.Counters(h.name); c.RNR != 0 || c.Retries != 0 || c.Errors != 0 || c.AccessErrors != 0 || c.CQOverflows != 0 {
+			t.Errorf("%s: the fabric was troubled: %+v", h.name, c)
+		}
+	}
+}
+
+// TestPoolsGrowAndComeBack loads a session until the initiator asks for pools
+// and gets them, then leaves it idle until they are given back, or taken back:
+// whoever is the less patient.
+func TestPoolsGrowAndComeBack(t *testing.T) {
+	for _, mode := range []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate} {
+		for _, c := range []struct {
+			name   string
+			ia, ib time.Duration // PoolIdle of the initiator a and the target b
+			given  bool
+		}{
+			{"given back by the initiator", 200 * time.Millisecond, time.Hour, true},
+			{"taken back by the target", time.Hour, 100 * time.Millisecond, false},
+			{"both at once", 200 * time.Millisecond, 100 * time.Millisecond, false},
+		} {
+			t.Run(fmt.Sprintf("%s, %s", mode, c.name), func(t *testing.T) {
+				n, a, b := newPair(t, scarce(mode, c.ia), scarce(mode, c.ib))
+				ctx := deadline(t)
+				before := b.conn.Stats().MemoryPinned
+				for round := range 2 {
+					f := newFlow(t, ctx, a.wires[0], b.wires[0], 1000)
+					until(t, func() error {
+						if s := a.conn.Stats().Channels[0]; len(s.GrantedPools) < 2 {
+							return fmt.Errorf("round %d: the initiator has %d pools", round, len(s.GrantedPools))
+						}
+						return nil
+					})
+					if now := b.conn.Stats().MemoryPinned; now <= before {
+						t.Errorf("round %d: %d bytes pinned, %d before", round, now, before)
+					}
+					f.finish(t)
+					until(t, func() error {
+						s, l := a.conn.Stats().Channels[0], b.conn.Stats().Channels[0]
+						if len(s.GrantedPools) != 1 || len(l.LentPools) != 1 || b.conn.Stats().MemoryPinned != before {
+							return fmt.Errorf("round %d: %d pools granted, %d lent, %d bytes pinned, %d before", round, len(s.GrantedPools), len(l.LentPools), b.conn.Stats().MemoryPinned, before)
+						}
+						return nil
+					})
+				}
+				sa, sb := a.conn.Stats(), b.conn.Stats()
+				if sa.PoolsAsked < 2 || sb.PoolsGranted < 2 || sb.PoolsReturned != sb.PoolsGranted {
+					t.Errorf("asked for %d pools, granted %d, got back %d", sa.PoolsAsked, sb.PoolsGranted, sb.PoolsReturned)
+				}
+				if c.name != "both at once" && (sa.PoolsGiven > 0) != c.given {
+					t.Errorf("%d pools were given back", sa.PoolsGiven)
+				}
+				settled(t, a, b)
+				untroubled(t, n, a, b)
+			})
+		}
+	}
+}
+
+// TestTakenBackUnderLoad takes pools back, for want of memory, while frames
+// pass through them: none is lost and none changes places.
+func TestTakenBackUnderLoad(t *testing.T) {
+	for _, mode := range []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate} {
+		t.Run(string(mode), func(t *testing.T) {
+			cfg := scarce(mode, time.Hour)
+			budget := messaging.NewBudget(1 << 30)
+			target := cfg
+			target.Budget = budget
+			n, a, b := newPair(t, cfg, target)
+			ctx := deadline(t)
+			f := newFlow(t, ctx, a.wires[0], b.wires[0], 1000)
+			late := n.Device("c")
+			t.Cleanup(func() { late.Close() })
+			for round := range 3 {
+				until(t, func() error {
+					if s := a.conn.Stats().Channels[0]; len(s.GrantedPools) < 2 {
+						return fmt.Errorf("round %d: the initiator has %d pools", round, len(s.GrantedPools))
+					}
+					return nil
+				})
+				returned := b.conn.Stats().PoolsReturned
+				other := patient(messaging.Config{Device: late, Budget: budget, Queues: 16, SendSlots: 4000})
+				if conn, err := messaging.New(other); err == nil {
+					conn.Close()
+					t.Fatal("a session began beyond the budget")
+				} else if !errors.Is(err, messaging.ErrMemory) {
+					t.Fatal(err)
+				}
+				until(t, func() error {
+					if b.conn.Stats().PoolsReturned == returned {
+						return fmt.Errorf("round %d: no pool was taken back", round)
+					}
+					return nil
+				})
+			}
+			if frames := f.finish(t); frames < 100 {
+				t.Errorf("only %d frames passed", frames)
+			}
+			settled(t, a, b)
+			untroubled(t, n, a, b)
+		})
+	}
+}
+
+// TestPoolForLargerFrames asks for a pool when a frame fits none, and goes on
+// either way.
+func TestPoolForLargerFrames(t *testing.T) {
+	cfg := patient(messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 64}}})
+	stingy := cfg
+	stingy.MaxPools, stingy.PeerPools = 1, 3
+	for _, c := range []struct {
+		name   string
+		target messaging.Config
+		passes bool
+	}{{"granted", cfg, true}, {"not granted", stingy, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			initiator := cfg
+			initiator.PeerPools = 3
+			_, a, b := newPair(t, initiator, c.target)
+			ctx := deadline(t)
+			buf := make([]byte, vnet.MaxFrame+1)
+			var large bool
+			for i := 0; !large && (c.passes || i < 200); i++ {
+				for _, n := range []int{30000, 100} {
+					if err := a.wires[0].Send(ctx, frame(1, n, 1500)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				got, err := b.wires[0].Receive(ctx, buf)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(got) == 30000 {
+					large = true
+					if got, err = b.wires[0].Receive(ctx, buf); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if len(got) != 100 {
+					t.Fatalf("%d bytes arrived", len(got))
+				}
+			}
+			sa, sb := a.conn.Stats(), b.conn.Stats()
+			if large != c.passes || sa.PoolsAsked == 0 || sa.Channels[0].TxTooLong == 0 || (sb.PoolsGranted > 0) != c.passes {
+				t.Errorf("large frames passed: %t; asked for %d pools, granted %d, dropped %d frames", large, sa.PoolsAsked, sb.PoolsGranted, sa.Channels[0].TxTooLong)
+			}
+		})
+	}
+}
+
+// TestMemoryBounds refuses pools beyond what the session may have.
+func TestMemoryBounds(t *testing.T) {
+	cfg := scarce(protocol.ModeImm, time.Hour)
+	limited := cfg
+	t.Run("without", func(t *testing.T) {
+		_, a, _ := newPair(t, cfg, cfg)
+		limited.MaxMemory = int64(a.conn.Stats().MemoryPinned) + 4096
+	})
+	_, a, b := newPair(t, cfg, limited)
+	f := newFlow(t, deadline(t), a.wires[0], b.wires[0], 1000)
+	until(t, func() error {
+		if s := b.conn.Stats(); s.PoolsRefused == 0 {
+			return errors.New("no pool was refused")
+		}
+		return nil
+	})
+	f.finish(t)
+	if s := b.conn.Stats(); int64(s.MemoryPinned) > limited.MaxMemory || s.PoolsGranted != 0 {
+		t.Errorf("%d bytes pinned, %d allowed; %d pools granted", s.MemoryPinned, limited.MaxMemory, s.PoolsGranted)
+	}
+}

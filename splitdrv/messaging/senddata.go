@@ -1,0 +1,143 @@
+package messaging
+
+import (
+	"fmt"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// In the send modes a data channel has one pool, whose elements stand for
+// receives. The message with sequence number s uses up element s modulo their
+// number, whichever receive it is that the message arrives in.
+
+// takeSent handles frames that were sent as messages.
+func (r *receiver) takeSent(comps []fabric.Completion) error {
+	var frames, bytes uint64
+	pool := (*r.lent.Load())[0]
+	for i := range comps {
+		c := &comps[i]
+		if err := c.Err(); err != nil {
+			return fmt.Errorf("receive on data channel %d: %w", r.ch.number, err)
+		}
+		if c.Op != fabric.OpRecv {
+			return r.violation(ErrImmediate, "immediate data %#x", c.Imm)
+		}
+		_, _, buffer, _ := protocol.WRID(c.ID).Unpack()
+		msg := pool.buffer(buffer)[:c.Len]
+		m, err := protocol.DecodeSendData(msg)
+		if err != nil {
+			return r.violation(err, "SendData")
+		}
+		late, err := r.sequence(m.TransactionContext)
+		if err != nil {
+			return err
+		}
+		if !late {
+			if err := r.used(pool, m.TransactionContext, len(msg)); err != nil {
+				return err
+			}
+			if err := r.deliver(m.Data); err != nil {
+				return err
+			}
+			frames++
+			bytes += uint64(len(m.Data))
+		}
+		r.recvs[i] = r.bufferWR(pool, buffer)
+	}
+	// The receives first: an element that goes back stands for a posted receive.
+	if err := r.post(len(comps)); err != nil {
+		return err
+	}
+	r.count.frames.Add(frames)
+	r.count.bytes.Add(bytes)
+	return nil
+}
+
+// buffer is the memory of a receive.
+func (p *lentPool) buffer(i uint16) []byte {
+	size := p.loan.ElementSize()
+	return p.arena.Bytes()[int(i)*size:][:size]
+}
+
+// sequence compares a message's number with the expected one. Messages that an
+// unreliable channel has lost are counted, and so are those that come after
+// they were taken for lost.
+func (r *receiver) sequence(seq uint64) (late bool, err error) {
+	ahead := int64(seq - r.expected)
+	switch {
+	case ahead == 0:
+	case r.c.cfg.Mode != protocol.ModeSendUC:
+		return false, r.violationOfSequence(seq)
+	case ahead < 0:
+		r.count.late.Add(1)
+		return true, nil
+	default:
+		if err := r.lose(uint64(ahead)); err != nil {
+			return false, err
+		}
+	}
+	r.expected = seq + 1
+	return false, nil
+}
+
+// lose frees the elements of n messages that will not come.
+func (r *receiver) lose(n uint64) error {
+	pool := (*r.lent.Load())[0]
+	if n > uint64(pool.loan.Len()) {
+		return r.violationOfSequence(r.expected + n)
+	}
+	for i := range n {
+		if err := r.used(pool, r.expected+i, protocol.SendDataOverhead+1); err != nil {
+			return err
+		}
+	}
+	r.expected += n
+	r.count.lost.Add(n)
+	return nil
+}
+
+// used marks the element of a message as free to return.
+func (r *receiver) used(pool *lentPool, seq uint64, length int) error {
+	elem := int(seq % uint64(pool.loan.Len()))
+	if _, err := pool.loan.Consume(elem, length); err != nil {
+		return r.violation(err, "message %d", seq)
+	}
+	pool.loan.Release(elem)
+	return nil
+}
+
+// sentSoFar hears that the peer has sent everything below seq, and that it has
+// no credit left: what has not come is lost, and what is free goes back at once.
+func (r *receiver) sentSoFar(seq uint64) error {
+	if ahead := int64(seq - r.expected); ahead > 0 {
+		if err := r.lose(uint64(ahead)); err != nil {
+			return err
+		}
+		r.urgent = true
+	}
+	return nil
+}
+
+// postBuffers posts the receives of a pool.
+func (r *receiver) postBuffers(p *lentPool) error {
+	for i := 0; i < p.loan.Len(); {
+		n := 0
+		for ; n < len(r.recvs) && i < p.loan.Len(); n++ {
+			r.recvs[n] = r.bufferWR(p, uint16(i))
+			i++
+		}
+		if err := r.post(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bufferWR is the receive with number i of a pool.
+func (r *receiver) bufferWR(p *lentPool, i uint16) fabric.RecvWR {
+	return fabric.RecvWR{
+		ID:   uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(r.ch.number), i, 0)),
+		Addr: address(p.buffer(i)), Len: uint32(p.loan.ElementSize()), LKey: p.region.LKey(),
+	}
+}

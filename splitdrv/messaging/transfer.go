@@ -1,0 +1,267 @@
+package messaging
+
+import (
+	"fmt"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// flight is a work request on its way.
+type flight struct {
+	seq    uint32
+	slot   uint32 // noSlot if it holds none
+	pool   *grantedPool
+	elem   uint16
+	length uint32
+	owes   bool // is to be indicated on the control channel when it has completed
+}
+
+const noSlot = ^uint32(0)
+
+// flights are the work requests on their way, in the order of posting.
+type flights struct {
+	ring  []flight
+	first int
+	n     int
+}
+
+func newFlights(n int) flights { return flights{ring: make([]flight, n)} }
+
+func (f *flights) len() int { return f.n }
+
+func (f *flights) push(x flight) {
+	i := f.first + f.n
+	if i >= len(f.ring) {
+		i -= len(f.ring)
+	}
+	f.ring[i] = x
+	f.n++
+}
+
+// oldest is the one posted first; there must be one.
+func (f *flights) oldest() *flight { return &f.ring[f.first] }
+
+func (f *flights) pop() {
+	if f.first++; f.first == len(f.ring) {
+		f.first = 0
+	}
+	f.n--
+}
+
+// add puts the held frame into the batch.
+func (s *sender) add(g *grantedPool, elem uint16) {
+	n := len(s.held)
+	mode := s.c.cfg.Mode
+	s.posted++
+	wr := fabric.SendWR{
+		ID:   uint64(protocol.PackWRID(protocol.WRDataWrite, uint8(s.ch.number), 0, s.posted)),
+		Addr: address(s.held),
+		Len:  uint32(n),
+		LKey: s.region.LKey(),
+	}
+	f := flight{seq: s.posted, slot: s.heldSlot, pool: g, elem: elem, length: uint32(n)}
+	switch {
+	case sends(mode):
+		// The message's head goes in front of the frame, which no one else uses:
+		// read has left room for it.
+		slot := s.slots.Bytes(s.heldSlot)
+		start := int(wr.Addr-address(slot)) - protocol.SendDataOverhead
+		seq := s.next.Load()
+		protocol.PutSendData(slot[start:], seq, n)
+		s.next.Store(seq + 1)
+		wr.Op, wr.Addr, wr.Len = fabric.OpSend, address(slot[start:]), uint32(protocol.SendDataOverhead+n)
+	case mode == protocol.ModeImm && protocol.CanImm(g.ref, uint32(elem), n):
+		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWriteImm, g.Address(elem), g.RKey()
+		wr.Imm = uint32(protocol.PackImm(uint8(g.ref), uint8(elem), uint16(n)))
+	default:
+		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWrite, g.Address(elem), g.RKey()
+		f.owes = true
+		s.alone = mode == protocol.ModeImm
+	}
+	if int(wr.Len) <= s.c.cfg.MaxInline {
+		wr.Flags |= fabric.Inline
+		s.count.inline.Add(1)
+	}
+	if s.posted-s.signaled >= uint32(s.c.cfg.SignalEvery) {
+		s.signal(&wr)
+	}
+	g.pending++
+	g.last = s.posted
+	s.wrs = append(s.wrs, wr)
+	s.batch = append(s.batch, f)
+	s.bytes += n
+	s.held, s.holding = nil, false
+}
+
+// signal makes the latest work request one that asks for a completion.
+func (s *sender) signal(wr *fabric.SendWR) {
+	wr.Flags |= fabric.Signaled
+	s.signaled = s.posted
+	s.count.signaled.Add(1)
+}
+
+// post rings the doorbell for the batch. Only its last work request asks for
+// the peer's attention; or, when that has to be got by an indication, for a
+// completion.
+func (s *sender) post() error {
+	last := &s.wrs[len(s.wrs)-1]
+	if s.batch[len(s.batch)-1].owes {
+		if last.Flags&fabric.Signaled == 0 {
+			s.signal(last)
+		}
+	} else {
+		last.Flags |= fabric.Solicited
+		s.count.solicited.Add(1)
+	}
+	if n, err := s.ch.qp.PostSend(s.wrs); err != nil {
+		return fmt.Errorf("post transfer %d of a batch of %d on data channel %d: %w", n, len(s.wrs), s.ch.number, err)
+	}
+	for i := range s.batch {
+		if s.wrs[i].Flags&fabric.Inline != 0 {
+			s.slots.Put(s.batch[i].slot)
+			s.batch[i].slot = noSlot
+		}
+		s.flights.push(s.batch[i])
+	}
+	s.count.frames.Add(uint64(len(s.wrs)))
+	s.count.bytes.Add(uint64(s.bytes))
+	s.count.posts.Add(1)
+	s.wrs, s.batch, s.bytes = s.wrs[:0], s.batch[:0], 0
+	return nil
+}
+
+// reclaim polls for completions and frees what they held. The completion of a
+// work request completes all that were posted before it.
+func (s *sender) reclaim() error {
+	for {
+		n, err := s.ch.sendCQ.Poll(s.comps[:])
+		if err != nil {
+			return fmt.Errorf("poll the send queue of data channel %d: %w", s.ch.number, err)
+		}
+		for i := range s.comps[:n] {
+			c := &s.comps[i]
+			if err := c.Err(); err != nil {
+				return fmt.Errorf("transfer on data channel %d: %w", s.ch.number, err)
+			}
+			kind, _, _, seq := protocol.WRID(c.ID).Unpack()
+			if kind != protocol.WRDataWrite {
+				return fmt.Errorf("data channel %d completed a %v", s.ch.number, protocol.WRID(c.ID))
+			}
+			s.completed = seq
+		}
+		for s.flights.len() > 0 && int32(s.completed-s.flights.oldest().seq) >= 0 {
+			s.landed(s.flights.oldest())
+			s.flights.pop()
+		}
+		if n < len(s.comps) {
+			return nil
+		}
+	}
+}
+
+// landed frees what a completed work request held.
+func (s *sender) landed(f *flight) {
+	if f.slot != noSlot {
+		s.slots.Put(f.slot)
+	}
+	switch {
+	case f.pool == nil: // a fence
+	case f.owes:
+		s.owed = append(s.owed, protocol.Indication{Pool: f.pool.ref, Element: uint32(f.elem), Length: f.length})
+		s.owedPools = append(s.owedPools, f.pool)
+	default:
+		f.pool.pending--
+	}
+}
+
+// window is how many BufferRDMAIndicates may be unacknowledged.
+func (s *sender) window() int {
+	if s.c.cfg.Mode == protocol.ModeIndicate {
+		return protocol.IndicatesPerChannel
+	}
+	return 1
+}
+
+func (s *sender) unacknowledged() int { return int(s.indicated - s.acked.Load()) }
+
+// settle does what completions ask for: it indicates transfers, and lets go of
+// pools that are to be put out of use.
+func (s *sender) settle() error {
+	if err := s.reclaim(); err != nil {
+		return err
+	}
+	for len(s.owed) > 0 && s.unacknowledged() < s.window() {
+		n := min(len(s.owed), protocol.MaxIndications)
+		if err := s.c.control.sendIndicate(s, n); err != nil {
+			return err
+		}
+		for _, g := range s.owedPools[:n] {
+			g.pending--
+		}
+		s.owed = s.owed[:copy(s.owed, s.owed[n:])]
+		s.owedPools = s.owedPools[:copy(s.owedPools, s.owedPools[n:])]
+		s.count.indicates.Add(1)
+		s.count.indicated.Add(uint64(n))
+	}
+	if s.alone && s.flights.len() == 0 && len(s.owed) == 0 && s.unacknowledged() == 0 {
+		s.alone = false
+	}
+	return s.letGo()
+}
+
+// name numbers the message that is about to indicate the first n transfers, so
+// that the return of any of their elements acknowledges it.
+func (s *sender) name(n int) {
+	s.indicated++
+	for i := range s.owed[:n] {
+		s.owedPools[i].namedIn[s.owed[i].Element].Store(s.indicated)
+	}
+}
+
+// acknowledge hears that the peer has returned an element. Called by the
+// control handler.
+func (s *sender) acknowledge(g *grantedPool, elem uint16) {
+	// Modulo 2^32, and not of an earlier use of the element.
+	if n := g.namedIn[elem].Load(); int32(n-s.acked.Load()) > 0 {
+		s.acked.Store(n)
+	}
+}
+
+// letGo finishes what is to be released and is out of use.
+func (s *sender) letGo() error {
+	for i := 0; i < len(s.releasing); {
+		r := s.releasing[i]
+		if r.pool.pending > 0 {
+			if int32(r.pool.last-s.signaled) > 0 {
+				if err := s.fence(); err != nil {
+					return err
+				}
+			}
+			i++
+			continue
+		}
+		s.releasing = append(s.releasing[:i], s.releasing[i+1:]...)
+		if err := r.job.done(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fence posts a write of nothing that asks for a completion, and so completes
+// what was posted before. A write of no bytes needs neither address nor key
+// (InfiniBand Architecture Specification, volume 1, C9-88).
+func (s *sender) fence() error {
+	s.posted++
+	wr := [1]fabric.SendWR{{
+		ID: uint64(protocol.PackWRID(protocol.WRDataWrite, uint8(s.ch.number), 0, s.posted)),
+		Op: fabric.OpWrite,
+	}}
+	s.signal(&wr[0])
+	if _, err := s.ch.qp.PostSend(wr[:]); err != nil {
+		return fmt.Errorf("post a fence on data channel %d: %w", s.ch.number, err)
+	}
+	s.flights.push(flight{seq: s.posted, slot: noSlot})
+	return nil
+}
