@@ -1,0 +1,246 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// Load reads a policy file. Errors name the file and the line.
+func Load(path string) (*Policy, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	return Parse(path, text)
+}
+
+// Parse is Load for a text that comes from the file named.
+func Parse(name string, text []byte) (*Policy, error) {
+	r := reader{file: name}
+	p := Default()
+	file, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		var at yaml.Error
+		if errors.As(err, &at) && at.GetToken() != nil {
+			return nil, fmt.Errorf("%s:%d: not YAML: %s", name, at.GetToken().Position.Line, at.GetMessage())
+		}
+		return nil, fmt.Errorf("%s: not YAML: %w", name, err)
+	}
+	if len(file.Docs) > 1 {
+		return nil, fmt.Errorf("%s: more than one YAML document; leave out the lines of three dashes", name)
+	}
+	if len(file.Docs) == 1 {
+		r.policy(p, file.Docs[0].Body)
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return p, nil
+}
+
+// reader goes through a parsed file and keeps the first error.
+type reader struct {
+	file string
+	err  error
+}
+
+func (r *reader) fail(n ast.Node, format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%s:%d: %s", r.file, n.GetToken().Position.Line, fmt.Sprintf(format, args...))
+	}
+}
+
+// pair is one entry of a map.
+type pair struct {
+	key       string
+	at, value ast.Node
+}
+
+// pairs returns the entries of a map, or none for an empty value.
+func (r *reader) pairs(n ast.Node, what string) []pair {
+	var out []pair
+	switch n := n.(type) {
+	case nil, *ast.NullNode:
+	case *ast.MappingNode:
+		for _, v := range n.Values {
+			out = append(out, pair{v.Key.GetToken().Value, v.Key, v.Value})
+		}
+	case *ast.MappingValueNode:
+		out = append(out, pair{n.Key.GetToken().Value, n.Key, n.Value})
+	default:
+		r.fail(n, "%s must be a map, lines of the form `key: value`", what)
+	}
+	return out
+}
+
+// policy reads the whole file.
+func (r *reader) policy(p *Policy, n ast.Node) {
+	top := r.pairs(n, "a policy")
+	// The default first, wherever it is: the hosts inherit from it.
+	for _, e := range top {
+		if e.key == "default" {
+			r.host(&p.def, e.value, "default")
+		}
+	}
+	p.hosts = make(map[string]*Host)
+	for _, e := range top {
+		switch e.key {
+		case "default":
+		case "hosts":
+			for _, e := range r.pairs(e.value, "hosts") {
+				r.entry(p, e)
+			}
+		default:
+			r.fail(e.at, "unknown key %q; a policy has `default` and `hosts`", e.key)
+		}
+	}
+}
+
+// entry reads the entry of one host.
+func (r *reader) entry(p *Policy, e pair) {
+	key := e.key
+	if f, err := session.ParseFingerprint(key); err == nil {
+		key = f.String()
+	} else if strings.HasPrefix(key, "sha256:") {
+		r.fail(e.at, "host %q: %v", key, err)
+	} else if !session.ValidName(key) {
+		r.fail(e.at, "host %q: must be the name of a trust entry or a fingerprint such as sha256:…", key)
+	}
+	if p.hosts[key] != nil {
+		r.fail(e.at, "host %q: there is an entry for it already; join them", key)
+	}
+	h := p.def
+	r.host(&h, e.value, "host "+e.key)
+	p.hosts[key] = &h
+}
+
+// host reads what one host may do into h, which is what it may do otherwise.
+func (r *reader) host(h *Host, n ast.Node, what string) {
+	for _, e := range r.pairs(n, what) {
+		bad := func(err error) {
+			if err != nil {
+				r.fail(e.value, "%s: %s: %v", what, e.key, err)
+			}
+		}
+		switch e.key {
+		case "macs":
+			bad(r.macs(h, e.value))
+		case "vlans":
+			words, err := list(e.value)
+			if err == nil {
+				h.VLANs, err = protocol.ParseVLANs(strings.Join(words, ","))
+			}
+			if err != nil {
+				bad(fmt.Errorf("%w; use all, none, or numbers and ranges such as [5, 10-19]", err))
+			}
+		case "promiscuous":
+			switch word(e.value) {
+			case "yes", "true", "on":
+				h.Promiscuous = true
+			case "no", "false", "off":
+				h.Promiscuous = false
+			default:
+				bad(fmt.Errorf("%q must be yes or no", word(e.value)))
+			}
+		case "max-queues":
+			bad(number(&h.MaxQueues, e.value))
+		case "max-sessions":
+			bad(number(&h.MaxSessions, e.value))
+		case "max-memory":
+			size, err := ParseSize(word(e.value))
+			if err == nil && size == 0 {
+				err = errors.New("must be above 0; leave it out for no bound")
+			}
+			bad(err)
+			h.MaxMemory = size
+		case "modes":
+			bad(r.modes(h, e.value))
+		default:
+			r.fail(e.at, "%s: unknown key %q; there are macs, vlans, promiscuous, max-queues, max-sessions, max-memory and modes", what, e.key)
+		}
+	}
+}
+
+// macs reads `any`, or a list of addresses and prefixes.
+func (r *reader) macs(h *Host, n ast.Node) error {
+	words, err := list(n)
+	if err != nil {
+		return err
+	}
+	h.MACs = nil
+	if slices.Equal(words, []string{"any"}) {
+		return nil
+	}
+	for _, w := range words {
+		p, err := ParsePattern(w)
+		if err != nil {
+			return fmt.Errorf("%w; use any, addresses such as 02:aa:00:00:00:01, or prefixes such as 02:aa:*", err)
+		}
+		h.MACs = append(h.MACs, p)
+	}
+	return nil
+}
+
+// modes reads a list of transfer modes.
+func (r *reader) modes(h *Host, n ast.Node) error {
+	words, err := list(n)
+	if err != nil {
+		return err
+	}
+	h.Modes = nil
+	for _, w := range words {
+		m, err := protocol.ParseMode(w)
+		if err != nil {
+			return err
+		}
+		h.Modes = append(h.Modes, m)
+	}
+	return nil
+}
+
+// number reads a number above 0.
+func number(v *int, n ast.Node) error {
+	i, err := strconv.Atoi(word(n))
+	if err != nil || i < 1 {
+		return fmt.Errorf("%q must be a number above 0", word(n))
+	}
+	*v = i
+	return nil
+}
+
+// word is the text of a scalar as it is in the file, "" for anything else.
+func word(n ast.Node) string {
+	if s, ok := n.(ast.ScalarNode); ok {
+		return s.GetToken().Value
+	}
+	return ""
+}
+
+// list is the words of a list, or one word.
+func list(n ast.Node) ([]string, error) {
+	nodes := []ast.Node{n}
+	if s, ok := n.(*ast.SequenceNode); ok {
+		nodes = s.Values
+	}
+	words := make([]string, len(nodes))
+	for i, n := range nodes {
+		if words[i] = word(n); words[i] == "" {
+			return nil, errors.New("must be a word or a list of words")
+		}
+	}
+	if len(words) == 0 {
+		return nil, errors.New("the list is empty")
+	}
+	return words, nil
+}
