@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -47,7 +48,7 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 	mcfg.Queues = cfg.Queues
 	mcfg.MTU = vnet.MaxFrame // nothing is to be dropped for its size
 	if mcfg.Pools == nil {
-		mcfg.Pools = messaging.DefaultPools(1500)
+		mcfg.Pools = messaging.DefaultPools(protocol.ModeImm, 1500)
 	}
 	var conns [2]*messaging.Conn
 	for i, dev := range []fabric.Device{cfg.From, cfg.To} {

@@ -185,10 +185,10 @@ func (h *Host) attach(ctx context.Context, addr string) (established bool, err e
 	ports := h.cfg.Netdev.Ports()
 	pools := h.cfg.Messaging.Pools
 	if pools == nil {
-		pools = messaging.DefaultPools(h.cfg.MaxMTU)
+		pools = messaging.DefaultPools(protocol.ModeImm, h.cfg.MaxMTU)
 	}
 	w, err := c.Hello(ctx, session.Hello{
-		Name: h.cfg.Name, Software: h.cfg.Software, Mode: session.ModeImm,
+		Name: h.cfg.Name, Software: h.cfg.Software, Modes: []protocol.Mode{protocol.ModeImm},
 		Queues: len(ports), Pools: len(pools),
 		MaxMTU: h.cfg.MaxMTU, Offloads: h.cfg.Offloads, MAC: h.cfg.MAC,
 	})

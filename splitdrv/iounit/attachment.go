@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,8 +40,8 @@ type attachment struct {
 func (a *attachment) run(ctx context.Context) error {
 	u := a.unit
 	defer a.s.Close()
-	if a.hello.Mode != session.ModeImm {
-		err := fmt.Errorf("transfer mode %q is not available; use %q", a.hello.Mode, session.ModeImm)
+	if !slices.Contains(a.hello.Modes, protocol.ModeImm) {
+		err := fmt.Errorf("no transfer mode of %q is available; use %s", a.hello.Modes, protocol.ModeImm)
 		u.refuse(a, session.CodeMode, err)
 		return nil
 	}
@@ -78,7 +79,7 @@ func (a *attachment) run(ctx context.Context) error {
 	mcfg := u.cfg.Messaging
 	mcfg.Device, mcfg.Queues, mcfg.MTU = u.cfg.Device, queues, mtu
 	if mcfg.Pools == nil {
-		mcfg.Pools = messaging.DefaultPools(a.hello.MaxMTU)
+		mcfg.Pools = messaging.DefaultPools(protocol.ModeImm, a.hello.MaxMTU)
 	}
 	conn, err := messaging.New(mcfg)
 	if err != nil {
@@ -87,7 +88,7 @@ func (a *attachment) run(ctx context.Context) error {
 	}
 	defer conn.Close()
 	if err := a.connect(ctx, conn, session.Welcome{
-		Name: u.cfg.Name, Software: u.cfg.Software, Mode: session.ModeImm,
+		Name: u.cfg.Name, Software: u.cfg.Software, Mode: protocol.ModeImm,
 		Queues: queues, Pools: len(mcfg.Pools), MAC: mac, MTU: mtu,
 		Link:     session.Link{Up: link.Up, SpeedMbps: uint32(link.Speed)},
 		Offloads: offloads, ControlReceives: conn.ControlReceives(),

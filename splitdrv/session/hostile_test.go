@@ -107,9 +107,9 @@ func TestFieldsOfHello(t *testing.T) {
 	for field, values := range map[string][]any{
 		"name":     {"", "has space", "bell\a", strings.Repeat("n", 254)},
 		"software": {"line\nfeed", strings.Repeat("s", 513)},
-		"mode":     {"", "a b", strings.Repeat("m", 65)},
+		"modes":    {nil, "imm", []string{}, []string{""}, []string{"imm", "a b"}, []string{strings.Repeat("m", 65)}, []string{"imm", "imm"}, strings.Split("a b c d e f g h i", " ")},
 		"queues":   {0, -1, 256, 1 << 40},
-		"pools":    {0, -1, 5},
+		"pools":    {0, -1, 65},
 		"max_mtu":  {0, 67, 65536},
 		"offloads": {"csum", []int{1}},
 		"mac":      {"ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00", "x", ""},
@@ -124,9 +124,9 @@ func TestFieldsOfHello(t *testing.T) {
 	// What a later version may add is ignored.
 	h, err := decodeHello([]byte(helloWith(t, map[string]any{
 		"later": map[string]int{"x": 1}, "features": []string{"early", "later"},
-		"offloads": []string{"tso4", "later"}, "versions": Versions{1, 9},
+		"offloads": []string{"tso4", "later"}, "versions": Versions{1, 9}, "modes": strings.Split("a b c d e f g h", " "), "pools": 64,
 	})))
-	if err != nil || h.Offloads.String() != "tso4" {
+	if err != nil || h.Offloads.String() != "tso4" || len(h.Modes) != 8 {
 		t.Errorf("%+v, %v", h, err)
 	}
 }
@@ -148,9 +148,9 @@ func TestFieldsOfWelcome(t *testing.T) {
 		"session":  {"", "a b", strings.Repeat("s", 65)},
 		"name":     {"", "a/b"},
 		"software": {"\x1b[31m"},
-		"mode":     {"", "send"},
+		"mode":     {"", "indicate", "later", nil},
 		"queues":   {0, 1, 3, -1},
-		"pools":    {0, 5},
+		"pools":    {0, -1, 65},
 		"mac":      {"01:00:00:00:00:00", nil},
 		"mtu":      {67, 9001},
 		"offloads": {[]string{"uso"}},
@@ -183,15 +183,39 @@ func TestFieldsOfWelcome(t *testing.T) {
 		t.Errorf("version 2: %v", err)
 	}
 
-	// 86 queues of 3 pools are 258 pools.
-	hello.Queues = 86
-	good.Queues, good.Channels, good.ControlReceives = 86, testChannels(100, 87), protocol.ControlReceives(protocol.ModeImm, 86, 2)
-	if err := good.validate(&hello); !errors.Is(err, ErrMessage) || !strings.Contains(err.Error(), "immediate data") {
-		t.Errorf("258 pools: %v", err)
-	}
-	good.Queues, good.Channels = 85, testChannels(100, 86)
-	if err := good.validate(&hello); err != nil {
-		t.Errorf("255 pools: %v", err)
+	// What is needed depends on the mode.
+	hello.Queues, hello.Pools, hello.Modes = 3, 64, protocol.Modes()
+	for _, tt := range []struct {
+		mode            protocol.Mode
+		pools, receives int
+		field           string // the one at fault
+	}{
+		{protocol.ModeImm, 64, 2*258 + 16, ""},
+		{protocol.ModeImm, 64, 2*258 + 15, "control_receives"},
+		{protocol.ModeIndicate, 1, 2*274 + 16, ""},
+		{protocol.ModeIndicate, 64, 2*274 + 15, "control_receives"},
+		{protocol.ModeSend, 1, 2*6 + 16, ""}, // the host lends one, too
+		{protocol.ModeSend, 1, 2*6 + 15, "control_receives"},
+		{protocol.ModeSend, 2, 1000, "pools"},
+		{protocol.ModeSendUC, 2, 1000, "pools"},
+	} {
+		w := good
+		w.Mode, w.Pools, w.ControlReceives = tt.mode, tt.pools, tt.receives
+		err := w.validate(&hello)
+		if tt.field == "" && err != nil || tt.field != "" && (!errors.Is(err, ErrMessage) || !strings.Contains(err.Error(), tt.field+" is")) {
+			t.Errorf("%+v: %v", tt, err)
+		}
+		if tt.field != "" {
+			continue
+		}
+		a := Accept{ControlReceives: protocol.ControlReceives(tt.mode, w.Queues, w.Pools), Channels: testChannels(200, 3)}
+		if err := a.validate(&w); err != nil {
+			t.Errorf("%+v: accept: %v", tt, err)
+		}
+		a.ControlReceives--
+		if err := a.validate(&w); !errors.Is(err, ErrMessage) {
+			t.Errorf("%+v: accept with %d control receives: %v", tt, a.ControlReceives, err)
+		}
 	}
 }
 

@@ -14,41 +14,39 @@ const (
 	DefaultPort = 7580
 	// MaxQueues is the largest number of data channels of a session.
 	MaxQueues = 255
-	// MaxPools is the largest number of pools per data channel that one side
-	// lends.
-	MaxPools = 4
+	// MaxPools is the largest number of pools that one side lends on a data
+	// channel at a time.
+	MaxPools = protocol.MaxChannelPools
 	// MaxControlReceives is the largest number of control receives that a side
-	// may claim to post.
-	MaxControlReceives = 1 << 15
+	// may claim to post. It is more than any session needs.
+	MaxControlReceives = 1 << 17
 
 	magic         = "splitnic"
 	maxNameLength = 253 // as for host names
 	maxFeatures   = 64
+	maxModes      = 8
 	maxWord       = 64 // bytes of a feature, a session identifier, a mode
 )
 
 // spoken are the protocol versions of this implementation.
 var spoken = Versions{Min: protocol.Version, Max: protocol.Version}
 
-// Mode is a transfer mode.
-type Mode string
-
-// ModeImm pushes frames by RDMA writes with the indication in their immediate
-// data.
-const ModeImm Mode = "imm"
-
 // Hello is what the host asks for.
 type Hello struct {
-	Features []string      `json:"features"`     // optional parts of the protocol that the host can use
-	Name     string        `json:"name"`         // of the host; not authenticated
-	Software string        `json:"software"`     // version, for people
-	Mode     Mode          `json:"mode"`         // transfer mode
-	Queues   int           `json:"queues"`       // data channels wanted, 1 … MaxQueues
-	Pools    int           `json:"pools"`        // pools per data channel that the host will lend, 0 … MaxPools
-	MaxMTU   int           `json:"max_mtu"`      // largest MTU that the host can use
-	Offloads vnet.Offloads `json:"offloads"`     // that the host can use
-	MAC      protocol.MAC  `json:"mac,omitzero"` // wanted; zero leaves it to the I/O unit
+	Features []string        `json:"features"`     // optional parts of the protocol that the host can use
+	Name     string          `json:"name"`         // of the host; not authenticated
+	Software string          `json:"software"`     // version, for people
+	Modes    []protocol.Mode `json:"modes"`        // transfer modes in order of preference; the I/O unit may not know them all
+	Queues   int             `json:"queues"`       // data channels wanted, 1 … MaxQueues
+	Pools    int             `json:"pools"`        // most pools that the host lends on a data channel at a time, 1 … MaxPools; see PoolsIn
+	MaxMTU   int             `json:"max_mtu"`      // largest MTU that the host can use
+	Offloads vnet.Offloads   `json:"offloads"`     // that the host can use
+	MAC      protocol.MAC    `json:"mac,omitzero"` // wanted; zero leaves it to the I/O unit
 }
+
+// PoolsIn is the largest number of pools that the host lends on a data channel
+// at a time if mode is used: Pools, or one in a mode that sends.
+func (h *Hello) PoolsIn(mode protocol.Mode) int { return min(h.Pools, mode.MaxPools()) }
 
 func (h *Hello) validate() error {
 	switch {
@@ -56,15 +54,23 @@ func (h *Hello) validate() error {
 		return invalid("name", h.Name, "must be 1 to %d letters, digits, '.', '_' or '-'", maxNameLength)
 	case len(h.Software) > maxText || text(h.Software) != h.Software:
 		return invalid("software", h.Software, "must be at most %d printable characters", maxText)
-	case !validWord(string(h.Mode)):
-		return invalid("mode", h.Mode, "must be a word")
+	case len(h.Modes) == 0 || len(h.Modes) > maxModes:
+		return invalid("modes", len(h.Modes), "must be 1 to %d", maxModes)
 	case h.Queues < 1 || h.Queues > MaxQueues:
 		return invalid("queues", h.Queues, "must be 1 to %d", MaxQueues)
 	case h.MaxMTU < protocol.MinMTU || h.MaxMTU > protocol.MaxMTU:
 		return invalid("max_mtu", h.MaxMTU, "must be %d to %d", protocol.MinMTU, protocol.MaxMTU)
 	}
-	if err := validatePools(h.Mode, h.Pools); err != nil {
-		return err
+	for i, m := range h.Modes {
+		if !validWord(string(m)) {
+			return invalid("modes", m, "must be words")
+		}
+		if slices.Contains(h.Modes[:i], m) {
+			return invalid("modes", m, "is there twice")
+		}
+	}
+	if h.Pools < 1 || h.Pools > MaxPools {
+		return invalid("pools", h.Pools, "must be 1 to %d", MaxPools)
 	}
 	return validateFeatures(h.Features)
 }
@@ -82,9 +88,9 @@ type Welcome struct {
 	Session         string        `json:"session"`  // identifier for logs; Server.Welcome makes one up if it is empty
 	Name            string        `json:"name"`     // of the I/O unit; not authenticated
 	Software        string        `json:"software"`
-	Mode            Mode          `json:"mode"`             // as in the hello
+	Mode            protocol.Mode `json:"mode"`             // one of the hello's
 	Queues          int           `json:"queues"`           // data channels, 1 … as many as wanted
-	Pools           int           `json:"pools"`            // pools per data channel that the I/O unit will lend
+	Pools           int           `json:"pools"`            // most pools that the I/O unit lends on a data channel at a time
 	MAC             protocol.MAC  `json:"mac"`              // of the host's netdevice
 	MTU             int           `json:"mtu"`              // of the host's netdevice, at most as in the hello
 	Link            Link          `json:"link"`             // of the LAN
@@ -102,8 +108,8 @@ func (w *Welcome) validate(hello *Hello) error {
 		return invalid("name", w.Name, "must be 1 to %d letters, digits, '.', '_' or '-'", maxNameLength)
 	case len(w.Software) > maxText || text(w.Software) != w.Software:
 		return invalid("software", w.Software, "must be at most %d printable characters", maxText)
-	case w.Mode != hello.Mode:
-		return invalid("mode", w.Mode, "must be %q as in the hello", hello.Mode)
+	case !w.Mode.Known() || !slices.Contains(hello.Modes, w.Mode):
+		return invalid("mode", w.Mode, "must be one of %q as in the hello", hello.Modes)
 	case w.Queues < 1 || w.Queues > hello.Queues:
 		return invalid("queues", w.Queues, "must be 1 to %d as in the hello", hello.Queues)
 	case !w.MAC.Valid():
@@ -113,11 +119,8 @@ func (w *Welcome) validate(hello *Hello) error {
 	case w.Offloads&^hello.Offloads != 0:
 		return invalid("offloads", w.Offloads, "must be some of %v as in the hello", hello.Offloads)
 	}
-	if err := validatePools(w.Mode, w.Pools); err != nil {
-		return err
-	}
-	if w.Mode == ModeImm && max(w.Pools, hello.Pools)*w.Queues > protocol.MaxImmPools {
-		return invalid("queues", w.Queues, "%d pools for each are more than the %d that immediate data can name", max(w.Pools, hello.Pools), protocol.MaxImmPools)
+	if most := w.Mode.MaxPools(); w.Pools < 1 || w.Pools > most {
+		return invalid("pools", w.Pools, "must be 1 to %d in mode %s", most, w.Mode)
 	}
 	if err := validateFeatures(w.Features); err != nil {
 		return err
@@ -127,7 +130,7 @@ func (w *Welcome) validate(hello *Hello) error {
 			return invalid("features", f, "is not in the hello")
 		}
 	}
-	if err := validateControlReceives(w.ControlReceives, w.Queues, hello.Pools); err != nil {
+	if err := validateControlReceives(w.ControlReceives, w.Mode, w.Queues, hello.PoolsIn(w.Mode)); err != nil {
 		return err
 	}
 	return validateChannels(w.Channels, w.Queues)
@@ -141,7 +144,7 @@ type Accept struct {
 
 // validate checks the answer to welcome.
 func (a *Accept) validate(welcome *Welcome) error {
-	if err := validateControlReceives(a.ControlReceives, welcome.Queues, welcome.Pools); err != nil {
+	if err := validateControlReceives(a.ControlReceives, welcome.Mode, welcome.Queues, welcome.Pools); err != nil {
 		return err
 	}
 	return validateChannels(a.Channels, welcome.Queues)
@@ -224,20 +227,11 @@ func invalid(field string, value any, format string, args ...any) error {
 	return fmt.Errorf("%w: %s is %s, %s", ErrMessage, field, shown, fmt.Sprintf(format, args...))
 }
 
-func validatePools(mode Mode, pools int) error {
-	least := 0
-	if mode == ModeImm {
-		least = 1
-	}
-	if pools < least || pools > MaxPools {
-		return invalid("pools", pools, "must be %d to %d", least, MaxPools)
-	}
-	return nil
-}
-
-func validateControlReceives(n, queues, pools int) error {
-	if least := protocol.ControlReceives(protocol.ModeImm, queues, pools); n < least || n > MaxControlReceives {
-		return invalid("control_receives", n, "must be %d to %d for %d pools", least, MaxControlReceives, queues*pools)
+// validateControlReceives checks the receives of a side whose peer lends pools
+// on each data channel.
+func validateControlReceives(n int, mode protocol.Mode, queues, pools int) error {
+	if least := protocol.ControlReceives(mode, queues, pools); n < least || n > MaxControlReceives {
+		return invalid("control_receives", n, "must be %d to %d for %d data channels with %d pools in mode %s", least, MaxControlReceives, queues, pools, mode)
 	}
 	return nil
 }

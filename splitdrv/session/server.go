@@ -71,8 +71,8 @@ func (c *Conn) linger() {
 	_, _ = io.CopyN(io.Discard, c.raw, 2*maxFrame)
 }
 
-// Hello is what the host asks for. Its values are within their ranges, and the
-// mode is a word.
+// Hello is what the host asks for. Its values are within their ranges; of its
+// modes, which are words, the caller takes the first that it allows.
 func (s *Server) Hello() Hello { return s.hello }
 
 // Refuse tells the host that it gets no session, and closes. It takes the place
