@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -27,12 +27,15 @@ type attachment struct {
 	cancel context.CancelCauseFunc
 	gone   chan struct{} // closed when everything is released
 	since  time.Time
-	mac    protocol.MAC // guarded by Unit.mu
+	owner  string       // the fingerprint of the key, "" if there is none
+	policy *policy.Host // what this host may do
 
-	mu   sync.Mutex // guards what follows, for Status
-	conn *messaging.Conn
-	port lan.Interface
-	mtu  int
+	mac     protocol.MAC   // guarded by Unit.mu, as is further
+	further []protocol.MAC // its other addresses
+
+	mu       sync.Mutex // guards what follows, for Status
+	services *services  // nil unless the session is established
+	mode     protocol.Mode
 }
 
 // run opens the host's LAN interface and channels, moves frames, and releases
@@ -40,74 +43,107 @@ type attachment struct {
 func (a *attachment) run(ctx context.Context) error {
 	u := a.unit
 	defer a.s.Close()
-	if !slices.Contains(a.hello.Modes, protocol.ModeImm) {
-		err := fmt.Errorf("no transfer mode of %q is available; use %s", a.hello.Modes, protocol.ModeImm)
+	mode, err := chooseMode(a.hello.Modes, u.cfg.Modes, a.policy.Modes)
+	if err != nil {
 		u.refuse(a, session.CodeMode, err)
 		return nil
 	}
 	link, err := u.cfg.LinkState()
 	if err != nil {
-		u.refuse(a, session.CodeBusy, err)
+		u.refuse(a, codeOf(err), err)
 		return nil
 	}
-	mac := a.hello.MAC
-	if mac == (protocol.MAC{}) {
-		mac = macOf(a.key)
-	}
-	if err := u.claimMAC(a, mac); err != nil {
+	mac, err := a.address()
+	if err != nil {
 		u.refuse(a, session.CodePolicy, err)
 		return nil
 	}
 	queues := min(a.hello.Queues, u.cfg.MaxQueues)
+	if a.policy.MaxQueues > 0 {
+		queues = min(queues, a.policy.MaxQueues)
+	}
 	port, err := u.cfg.OpenLAN(net.HardwareAddr(mac[:]), queues)
-	switch {
-	case errors.Is(err, lan.ErrInUse), errors.Is(err, lan.ErrUnsupported):
-		u.refuse(a, session.CodePolicy, err)
-		return nil
-	case err != nil:
-		u.refuse(a, session.CodeBusy, err)
+	if err != nil {
+		u.refuse(a, codeOf(err), err)
 		return nil
 	}
 	defer port.Close()
+	mtu := min(link.MTU, a.hello.MaxMTU)
+	services := newServices(a, a.policy, port, mac, mtu)
 	offloads, err := port.SetOffloads(port.Offloads().Intersect(a.hello.Offloads))
 	if err != nil {
 		u.refuse(a, session.CodePolicy, err)
 		return nil
 	}
 
-	mtu := min(link.MTU, a.hello.MaxMTU)
-	mcfg := u.cfg.Messaging
-	mcfg.Device, mcfg.Queues, mcfg.MTU = u.cfg.Device, queues, mtu
-	if mcfg.Pools == nil {
-		mcfg.Pools = messaging.DefaultPools(protocol.ModeImm, a.hello.MaxMTU)
-	}
+	mcfg := a.messaging(mode, queues, mtu)
+	mcfg.OnRequest = services.answer
 	conn, err := messaging.New(mcfg)
 	if err != nil {
-		u.refuse(a, session.CodeBusy, err)
+		u.refuse(a, codeOf(err), err)
 		return nil
 	}
 	defer conn.Close()
+	services.conn = conn
 	if err := a.connect(ctx, conn, session.Welcome{
-		Name: u.cfg.Name, Software: u.cfg.Software, Mode: protocol.ModeImm,
-		Queues: queues, Pools: len(mcfg.Pools), MAC: mac, MTU: mtu,
+		Name: u.cfg.Name, Software: u.cfg.Software, Mode: mode,
+		Queues: queues, Pools: mcfg.Lends(), MAC: mac, MTU: mtu,
 		Link:     session.Link{Up: link.Up, SpeedMbps: uint32(link.Speed)},
 		Offloads: offloads, ControlReceives: conn.ControlReceives(),
 	}); err != nil {
 		return err
 	}
 	ports := make([]messaging.Port, 0, queues)
-	for _, q := range port.Queues() {
-		ports = append(ports, q)
+	for _, p := range services.ports {
+		ports = append(ports, p)
 	}
 	if err := conn.Start(ports); err != nil {
 		return errors.Join(err, a.s.Bye(session.CodeFailed, err.Error()))
 	}
-	a.show(conn, port, mtu)
-	defer a.show(nil, nil, 0)
+	a.show(services, mode)
+	defer a.show(nil, "")
 	u.served.Add(1)
 	a.log.Info("session established", "session", a.s.SessionID(), "mac", mac, "mtu", mtu,
-		"queues", queues, "lan", port.Name(), "offloads", offloads)
-	return a.wait(ctx, conn, port, link)
+		"mode", mode, "queues", queues, "lan", port.Name(), "offloads", offloads)
+	return a.wait(ctx, services, link)
+}
+
+// address claims the host's address: the one that it asks for, or one made of
+// its key that the policy gives it.
+func (a *attachment) address() (protocol.MAC, error) {
+	mac := a.hello.MAC
+	if mac != (protocol.MAC{}) {
+		if !a.policy.MayUse(mac) {
+			return mac, fmt.Errorf("%w: MAC address %v is not among those that the policy gives this host", errDenied, mac)
+		}
+		return mac, a.unit.claim(a, mac, nil)
+	}
+	mac = macOf(a.key)
+	if a.policy.MACs == nil {
+		return mac, a.unit.claim(a, mac, nil)
+	}
+	var err error
+	for _, p := range a.policy.MACs {
+		own := p.Fit(mac)
+		if err = a.unit.claim(a, own, nil); err == nil {
+			return own, nil
+		}
+	}
+	return mac, fmt.Errorf("no MAC address of the policy's is free: %w", err)
+}
+
+// messaging is the configuration of the host's channels.
+func (a *attachment) messaging(mode protocol.Mode, queues, mtu int) messaging.Config {
+	c := a.unit.cfg.Messaging
+	c.Device, c.Mode, c.Queues, c.MTU = a.unit.cfg.Device, mode, queues, mtu
+	c.PeerPools = a.hello.Pools
+	if c.Pools == nil {
+		c.Pools = messaging.DefaultPools(mode, a.hello.MaxMTU)
+	}
+	if a.policy.MaxMemory > 0 {
+		c.MaxMemory = a.policy.MaxMemory
+	}
+	return c
 }
 
 // connect exchanges the addresses of the queue pairs with the host and
@@ -132,13 +168,14 @@ func (a *attachment) connect(ctx context.Context, conn *messaging.Conn, w sessio
 
 // wait passes changes of the card on to the host until the session ends, and
 // returns why it did.
-func (a *attachment) wait(ctx context.Context, conn *messaging.Conn, port lan.Interface, told lan.LinkState) error {
+func (a *attachment) wait(ctx context.Context, s *services, told lan.LinkState) error {
+	conn := s.conn
 	var watcher sync.WaitGroup
 	wctx, stop := context.WithCancel(ctx)
 	watcher.Go(func() {
 		// What the host was told at the start is compared with what it is now.
-		err := port.Watch(wctx, func(now lan.LinkState) {
-			a.tell(wctx, conn, told, now)
+		err := s.port.Watch(wctx, func(now lan.LinkState) {
+			a.tell(wctx, s, told, now)
 			told = now
 		})
 		if err != nil {
@@ -172,19 +209,16 @@ func (a *attachment) wait(ctx context.Context, conn *messaging.Conn, port lan.In
 }
 
 // tell tells the host what changed on the card.
-func (a *attachment) tell(ctx context.Context, conn *messaging.Conn, before, now lan.LinkState) {
+func (a *attachment) tell(ctx context.Context, s *services, before, now lan.LinkState) {
 	request := func(t protocol.CfgType, data []byte) {
-		if _, err := conn.Request(ctx, t, data); err != nil {
+		if _, err := s.conn.Request(ctx, t, data); err != nil {
 			a.log.Warn("the host did not follow the network card", "what", t, "reason", err)
 		}
 	}
 	if now.MTU != before.MTU && now.MTU > 0 {
-		mtu := min(now.MTU, a.hello.MaxMTU)
-		conn.SetMTU(mtu)
-		a.mu.Lock()
-		a.mtu = mtu
-		a.mu.Unlock()
-		request(protocol.CfgMTU, protocol.AppendMTU(nil, mtu))
+		if mtu, changed := s.follow(now.MTU); changed {
+			request(protocol.CfgMTU, protocol.AppendMTU(nil, mtu))
+		}
 	}
 	if now.Up != before.Up || now.Speed != before.Speed {
 		request(protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: now.Up, Speed: uint32(now.Speed)}))
@@ -192,8 +226,8 @@ func (a *attachment) tell(ctx context.Context, conn *messaging.Conn, before, now
 }
 
 // show makes the session visible to Status, or takes it away.
-func (a *attachment) show(conn *messaging.Conn, port lan.Interface, mtu int) {
+func (a *attachment) show(s *services, mode protocol.Mode) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.conn, a.port, a.mtu = conn, port, mtu
+	a.services, a.mode = s, mode
 }

@@ -3,12 +3,15 @@ package iounit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
 
 func TestEnter(t *testing.T) {
-	u := &Unit{cfg: Config{MaxHosts: 2}, hosts: map[string]*attachment{}}
+	u := newUnit(t, Config{MaxHosts: 2})
 	start := time.Now()
 	comer := func(key string, n int) (*attachment, *error) {
 		reason := new(error)
@@ -47,5 +50,46 @@ func TestEnter(t *testing.T) {
 	a4, _ := comer("a", 4)
 	if err := u.enter(done, a4); !errors.Is(err, context.Canceled) {
 		t.Errorf("the I/O unit ends: %v", err)
+	}
+}
+
+// TestEnterSessionsOfAKey lets no key take all places.
+func TestEnterSessionsOfAKey(t *testing.T) {
+	u := newUnit(t, Config{})
+	enter := func(owner, name string) (*attachment, error) {
+		a := &attachment{
+			key: owner + "/" + name, owner: owner, policy: u.cfg.Policy.For(owner, ""),
+			gone: make(chan struct{}), since: time.Now(), cancel: func(error) {},
+		}
+		return a, u.enter(t.Context(), a)
+	}
+	var first *attachment
+	for i := range policy.DefaultSessions {
+		a, err := enter("one", fmt.Sprint(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = a
+		}
+	}
+	if _, err := enter("one", "more"); !errors.Is(err, errSessions) {
+		t.Errorf("a session too many: %v", err)
+	}
+	if _, err := enter("two", "0"); err != nil {
+		t.Errorf("another key: %v", err)
+	}
+	for i := range 10 {
+		if _, err := enter("", fmt.Sprint(i)); err != nil {
+			t.Errorf("without keys: %v", err)
+		}
+	}
+	// One that comes again is not one more.
+	first.cancel = func(error) {
+		u.leave(first)
+		close(first.gone)
+	}
+	if _, err := enter("one", "0"); err != nil {
+		t.Errorf("the host came again: %v", err)
 	}
 }

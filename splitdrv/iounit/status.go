@@ -2,6 +2,7 @@ package iounit
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,6 +23,16 @@ type Status struct {
 	Hosts     []HostStatus `json:"hosts"`
 	Sessions  uint64       `json:"sessions"` // established since the start
 	Refused   uint64       `json:"refused"`  // connections and hosts
+	// Violations counts sessions that ended because a host broke the protocol,
+	// by rule.
+	Violations map[string]uint64 `json:"protocol_violations"`
+	Memory     MemoryStatus      `json:"memory"`
+}
+
+// MemoryStatus is the memory registered for all sessions, in bytes.
+type MemoryStatus struct {
+	Used  int64 `json:"used"`
+	Limit int64 `json:"limit,omitempty"` // 0: none
 }
 
 // LANStatus describes the network card.
@@ -40,11 +51,20 @@ type HostStatus struct {
 	Insecure    bool             `json:"insecure"`
 	Session     string           `json:"session"`
 	Since       time.Time        `json:"since"`
+	Mode        protocol.Mode    `json:"mode"`
 	MAC         string           `json:"mac"`
 	MTU         int              `json:"mtu"`
 	Interface   string           `json:"interface"` // LAN interface
+	Up          bool             `json:"up"`        // administratively, as the host wants it
+	Memory      int64            `json:"memory"`    // bytes registered for this host
 	LANDropped  lan.Stats        `json:"lan_dropped"`
 	Traffic     *messaging.Stats `json:"traffic,omitempty"`
+
+	Filter protocol.ReceiveFilter `json:"filter"` // which frames the host wants
+	VLANs  protocol.VLANSet       `json:"vlans"`  // and of which VLANs
+	// Statistics count frames since the session began, by what became of them;
+	// rx is from the LAN to the host.
+	Statistics protocol.Statistics `json:"statistics"`
 }
 
 // Status is a snapshot. It may be called from any goroutine.
@@ -54,6 +74,9 @@ func (u *Unit) Status() Status {
 		Device: u.cfg.Device.Name(), Protected: messaging.Protection,
 		Sessions: u.served.Load(), Refused: u.refused.Load(), Hosts: []HostStatus{},
 	}
+	if b := u.cfg.Messaging.Budget; b != nil {
+		s.Memory.Limit = b.Limit()
+	}
 	if l, err := u.cfg.LinkState(); err != nil {
 		s.LAN.Error = err.Error()
 	} else {
@@ -62,15 +85,13 @@ func (u *Unit) Status() Status {
 	// Without the lock, because the kernel is asked for each: nobody who comes
 	// or goes has to wait for that.
 	u.mu.Lock()
-	macs := make(map[*attachment]protocol.MAC, len(u.hosts))
-	for _, a := range u.hosts {
-		macs[a] = a.mac
-	}
+	hosts := slices.Collect(maps.Values(u.hosts))
+	s.Violations = maps.Clone(u.violations)
 	u.mu.Unlock()
-	for a, mac := range macs {
+	for _, a := range hosts {
 		if h, ok := a.status(); ok {
-			h.MAC = mac.String()
 			s.Hosts = append(s.Hosts, h)
+			s.Memory.Used += h.Memory
 		}
 	}
 	slices.SortFunc(s.Hosts, func(a, b HostStatus) int {
@@ -83,15 +104,19 @@ func (u *Unit) Status() Status {
 func (a *attachment) status() (HostStatus, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.conn == nil {
+	if a.services == nil {
 		return HostStatus{}, false
 	}
 	// The connection is closed only after show has taken the lock.
-	stats := a.conn.Stats()
+	s := a.services
+	stats := s.conn.Stats()
+	now, mtu := s.current()
 	return HostStatus{
 		Name: a.hello.Name, Address: a.s.RemoteAddr().String(),
 		Fingerprint: a.s.Peer().Fingerprint.String(), Insecure: a.s.Peer().Insecure,
-		Session: a.s.SessionID(), Since: a.since, MTU: a.mtu,
-		Interface: a.port.Name(), LANDropped: a.port.Stats(), Traffic: &stats,
+		Session: a.s.SessionID(), Since: a.since, Mode: a.mode, MAC: now.mac.String(), MTU: mtu,
+		Interface: s.port.Name(), Up: now.up, Memory: int64(stats.MemoryPinned),
+		LANDropped: s.port.Stats(), Traffic: &stats,
+		Filter: now.filter, VLANs: now.vlans, Statistics: s.statistics(),
 	}, true
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -27,10 +29,15 @@ type Config struct {
 	OpenLAN func(mac net.HardwareAddr, queues int) (lan.Interface, error)
 	// LinkState reads the state of the network card.
 	LinkState func() (lan.LinkState, error)
-	MaxQueues int // data channels for each host at most; default 1
-	MaxHosts  int // sessions at a time; default 64
-	// Messaging is the template for each session. Device, Queues, MTU and
-	// OnRequest are set here.
+	// CardMAC reads the network card's own address, which no host may have; the
+	// zero address if it has none. Nil is for a card that has none.
+	CardMAC   func() protocol.MAC
+	MaxQueues int             // data channels for each host at most; default 1
+	MaxHosts  int             // sessions at a time; default 64
+	Modes     []protocol.Mode // transfer modes; default all
+	Policy    *policy.Policy  // what each host may do; default policy.Default()
+	// Messaging is the template for each session. Device, Mode, Queues, MTU,
+	// PeerPools and OnRequest are set here, and MaxMemory where the policy bounds it.
 	Messaging messaging.Config
 	Log       *slog.Logger
 }
@@ -43,8 +50,11 @@ type Unit struct {
 	served   atomic.Uint64
 	refused  atomic.Uint64
 
-	mu    sync.Mutex
-	hosts map[string]*attachment // by key
+	taken atomic.Pointer[addresses] // of the card and of all hosts
+
+	mu         sync.Mutex
+	hosts      map[string]*attachment // by key
+	violations map[string]uint64      // of the protocol, by rule
 }
 
 // New makes an I/O unit. Nothing happens before Run.
@@ -55,10 +65,21 @@ func New(cfg Config) (*Unit, error) {
 	if cfg.MaxHosts == 0 {
 		cfg.MaxHosts = 64
 	}
+	if cfg.Modes == nil {
+		cfg.Modes = protocol.Modes()
+	}
+	if cfg.Policy == nil {
+		cfg.Policy = policy.Default()
+	}
+	if cfg.CardMAC == nil {
+		cfg.CardMAC = func() protocol.MAC { return protocol.MAC{} }
+	}
 	if cfg.OpenLAN == nil || cfg.LinkState == nil || cfg.Device == nil {
 		return nil, errors.New("iounit: a device and a network card are required")
 	}
-	return &Unit{cfg: cfg, started: time.Now(), hosts: make(map[string]*attachment)}, nil
+	u := &Unit{cfg: cfg, started: time.Now(), hosts: make(map[string]*attachment), violations: make(map[string]uint64)}
+	u.taken.Store(newAddresses(nil))
+	return u, nil
 }
 
 // Run serves the hosts that ln delivers until ctx is done. Then it ends all
@@ -97,11 +118,17 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 		unit: u, s: s, hello: hello, log: log, key: hostKey(s.Peer(), hello.Name),
 		cancel: cancel, gone: make(chan struct{}), since: time.Now(),
 	}
+	if id := s.Peer(); id.Insecure {
+		a.policy = u.cfg.Policy.For("", "") // a name that anybody can give
+	} else {
+		a.owner = id.Fingerprint.String()
+		a.policy = u.cfg.Policy.For(a.owner, id.Name)
+	}
 	defer close(a.gone)
 	if err := u.enter(ctx, a); err != nil {
 		code := session.CodeBusy
 		switch {
-		case errors.Is(err, errFull):
+		case errors.Is(err, errFull), errors.Is(err, errSessions):
 			code = session.CodeFull
 		case errors.Is(err, context.Canceled):
 			code, err = session.CodeShuttingDown, errShuttingDown
@@ -111,6 +138,7 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 	}
 	defer u.leave(a)
 	if err := a.run(ctx); err != nil {
+		u.violation(err)
 		log.Warn("session ended", "session", s.SessionID(), "reason", err, "lasted", time.Since(a.since).Round(time.Millisecond))
 	}
 }
@@ -125,6 +153,7 @@ func (u *Unit) refuse(a *attachment, code session.Code, err error) {
 
 var (
 	errFull         = errors.New("as many hosts are connected as there can be (--max-hosts)")
+	errSessions     = errors.New("this key has as many sessions as it may have (max-sessions in the policy)")
 	errReplaced     = errors.New("the host opened a new session")
 	errShuttingDown = errors.New("the I/O unit is shutting down")
 )
@@ -142,6 +171,9 @@ func (u *Unit) enter(ctx context.Context, a *attachment) error {
 			if len(u.hosts) >= u.cfg.MaxHosts {
 				return fmt.Errorf("%w: %d", errFull, len(u.hosts))
 			}
+			if n := u.sessionsOf(a.owner); a.owner != "" && n >= a.policy.MaxSessions {
+				return fmt.Errorf("%w: %d", errSessions, n)
+			}
 			u.hosts[a.key] = a
 			return nil
 		}
@@ -158,23 +190,84 @@ func (u *Unit) enter(ctx context.Context, a *attachment) error {
 	}
 }
 
+// sessionsOf is how many sessions one key has. The caller holds u.mu.
+func (u *Unit) sessionsOf(owner string) int {
+	n := 0
+	for _, a := range u.hosts {
+		if a.owner == owner {
+			n++
+		}
+	}
+	return n
+}
+
 func (u *Unit) leave(a *attachment) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.hosts, a.key)
+	u.publish()
 }
 
-// claimMAC makes mac the host's, unless another host has it.
-func (u *Unit) claimMAC(a *attachment, mac protocol.MAC) error {
+// claim makes mac the host's address, and further ones, unless the card or
+// another host has one of them.
+func (u *Unit) claim(a *attachment, mac protocol.MAC, further []protocol.MAC) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, other := range u.hosts {
-		if other != a && other.mac == mac {
-			return fmt.Errorf("MAC address %v is that of host %s", mac, other.hello.Name)
+	for _, m := range append([]protocol.MAC{mac}, further...) {
+		if owner := u.ownerOf(m, a); owner != "" {
+			return fmt.Errorf("%w: MAC address %v is that of %s", errDenied, m, owner)
 		}
 	}
-	a.mac = mac
+	a.mac, a.further = mac, slices.Clone(further)
+	u.publish()
 	return nil
+}
+
+// ownerOf says who other than a has address m, "" if nobody. The caller holds
+// u.mu.
+func (u *Unit) ownerOf(m protocol.MAC, a *attachment) string {
+	if m == u.cfg.CardMAC() {
+		return "the network card itself"
+	}
+	for _, other := range u.hosts {
+		if other != a && (other.mac == m || slices.Contains(other.further, m)) {
+			return "host " + other.hello.Name
+		}
+	}
+	return ""
+}
+
+// publish makes the addresses that are in use known to all ports. The caller
+// holds u.mu.
+func (u *Unit) publish() {
+	var macs []protocol.MAC
+	for _, m := range append(u.addresses(), u.cfg.CardMAC()) {
+		if m.Valid() {
+			macs = append(macs, m)
+		}
+	}
+	u.taken.Store(newAddresses(macs))
+}
+
+// addresses returns all hosts' addresses. The caller holds u.mu.
+func (u *Unit) addresses() []protocol.MAC {
+	var macs []protocol.MAC
+	for _, a := range u.hosts {
+		macs = append(append(macs, a.mac), a.further...)
+	}
+	return macs
+}
+
+// violation counts the rule that a host broke, if that is what ended its
+// session.
+func (u *Unit) violation(err error) {
+	var broken *messaging.ProtocolError
+	if !errors.As(err, &broken) {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.violations[broken.Code()]++
 }
 
 // hostKey tells hosts apart: by what they proved to be, if they did, and by

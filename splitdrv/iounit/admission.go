@@ -1,0 +1,55 @@
+package iounit
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// chooseMode is the first of the modes that the host wants which the I/O unit
+// has and the policy allows.
+func chooseMode(wanted, have, allowed []protocol.Mode) (protocol.Mode, error) {
+	var possible []string
+	for _, m := range have {
+		if slices.Contains(allowed, m) {
+			possible = append(possible, string(m))
+		}
+	}
+	for _, m := range wanted {
+		if slices.Contains(possible, string(m)) {
+			return m, nil
+		}
+	}
+	return "", fmt.Errorf("no transfer mode of %v is available; use %s", wanted, strings.Join(possible, ", "))
+}
+
+// passing are errors that may be over when the host tries again: memory or
+// descriptors ran out, or the network card is being changed.
+var passing = []error{
+	lan.ErrGone, unix.ENODEV, unix.EAGAIN, unix.EINTR,
+	unix.ENOMEM, unix.ENOBUFS, unix.EMFILE, unix.ENFILE, unix.ENETDOWN,
+	messaging.ErrBudget,
+}
+
+// codeOf is what a host is told that cannot have a session because of err:
+// whether another one could, and whether it may work later.
+func codeOf(err error) session.Code {
+	switch {
+	case errors.Is(err, lan.ErrInUse), errors.Is(err, lan.ErrUnsupported):
+		return session.CodePolicy
+	case slices.ContainsFunc(passing, func(p error) bool { return errors.Is(err, p) }):
+		return session.CodeBusy
+	case errors.Is(err, messaging.ErrMemory):
+		return session.CodePolicy
+	default:
+		return session.CodeFailed
+	}
+}

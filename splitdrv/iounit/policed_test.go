@@ -1,0 +1,337 @@
+package iounit
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// queue is a LAN queue of frames in memory.
+type queue struct {
+	in    [][]byte // to be read
+	out   [][]byte // written
+	err   error    // of the next write
+	tweak func()   // called during a write, before the frame is looked at
+	quiet bool     // nothing is kept of what is written
+}
+
+func (q *queue) FD() int      { return 3 }
+func (q *queue) WriteFD() int { return 4 }
+func (q *queue) Close() error { return nil }
+
+func (q *queue) ReadFrame(slot []byte) ([]byte, error) {
+	if len(q.in) == 0 {
+		return nil, errAgain
+	}
+	n := copy(slot, q.in[0])
+	q.in = q.in[1:]
+	return slot[:n], nil
+}
+
+func (q *queue) WriteFrame(frame []byte) error { return q.WriteParts(frame, nil) }
+
+func (q *queue) WriteParts(head, rest []byte) error {
+	if q.tweak != nil {
+		q.tweak()
+	}
+	if q.err != nil {
+		return q.err
+	}
+	if !q.quiet {
+		q.out = append(q.out, slices.Concat(head, rest))
+	}
+	return nil
+}
+
+var (
+	own     = protocol.MAC{2, 0, 0, 0, 0, 1}
+	other   = protocol.MAC{2, 0, 0, 0, 0, 2} // another host's
+	card    = protocol.MAC{2, 0, 0, 0, 0, 9}
+	machine = protocol.MAC{2, 7, 0, 0, 0, 1} // behind a host
+	wanted  = protocol.Group{0x33, 0x33, 0, 0, 0, 1}
+)
+
+// frame returns a frame with tags of the given VLANs.
+func frame(dst [6]byte, src protocol.MAC, n int, vlans ...uint16) []byte {
+	f := make([]byte, vnet.HdrLen, vnet.HdrLen+n)
+	f = append(append(f, dst[:]...), src[:]...)
+	for _, v := range vlans {
+		f = append(f, 0x81, 0, byte(v>>8), byte(v))
+	}
+	f = append(f, 0x88, 0xb5)
+	for len(f) < vnet.HdrLen+n {
+		f = append(f, byte(len(f)))
+	}
+	return f
+}
+
+// newPoliced returns a port under the rules of a host with those VLANs.
+func newPoliced(h *policy.Host, change ...func(*rules)) (*policed, *queue) {
+	r := &rules{mac: own, host: h, every: true, receive: h.VLANs}
+	for _, c := range change {
+		c(r)
+	}
+	q := &queue{}
+	p := &policed{queue: q, rules: new(atomic.Pointer[rules]), taken: new(atomic.Pointer[addresses])}
+	p.rules.Store(r)
+	p.taken.Store(newAddresses([]protocol.MAC{other, own, card}))
+	return p, q
+}
+
+func hostWith(vlans string, macs ...string) *policy.Host {
+	h := *policy.Default().For("", "")
+	h.VLANs, _ = protocol.ParseVLANs(vlans)
+	for _, m := range macs {
+		p, err := policy.ParsePattern(m)
+		if err != nil {
+			panic(err)
+		}
+		h.MACs = append(h.MACs, p)
+	}
+	return &h
+}
+
+func TestToLAN(t *testing.T) {
+	open, closed := hostWith("all"), hostWith("5,10-12", "02:00:*")
+	further := func(r *rules) { r.further = []protocol.MAC{other} }
+	for _, tc := range []struct {
+		name   string
+		host   *policy.Host
+		change func(*rules)
+		frame  []byte
+		want   verdict
+	}{
+		{"own address", open, nil, frame(broadcast, own, 60), pass},
+		{"a machine behind the host", open, nil, frame(broadcast, machine, 60), pass},
+		{"another host's", open, nil, frame(broadcast, other, 60), source},
+		{"the card's", open, nil, frame(broadcast, card, 60), source},
+		{"none", open, nil, frame(broadcast, protocol.MAC{}, 60), source},
+		{"a group's", open, nil, frame(broadcast, protocol.MAC(wanted), 60), source},
+		{"all", open, nil, frame(broadcast, protocol.MAC(broadcast), 60), source},
+		{"a further one", open, further, frame(broadcast, other, 60), pass},
+		{"own address, by policy", closed, nil, frame(broadcast, own, 60), pass},
+		{"not in the policy", closed, nil, frame(broadcast, machine, 60), source},
+		{"in the policy", closed, nil, frame(broadcast, protocol.MAC{2, 0, 3, 0, 0, 1}, 60), pass},
+		{"in the policy, another host's", closed, nil, frame(broadcast, other, 60), source},
+		{"tagged", open, nil, frame(broadcast, own, 60, 4094), pass},
+		{"allowed VLAN", closed, nil, frame(broadcast, own, 60, 11), pass},
+		{"priority and VLAN", closed, nil, frame(broadcast, own, 60, 0xa00b), pass},
+		{"forbidden VLAN", closed, nil, frame(broadcast, own, 60, 13), vlan},
+		{"forbidden VLAN and priority", closed, nil, frame(broadcast, own, 60, 0xa00d), vlan},
+		{"priority only", closed, nil, frame(broadcast, own, 60, 0xa000), pass},
+		{"forbidden VLAN behind a priority", closed, nil, frame(broadcast, own, 60, 0xa000, 0, 13), vlan},
+		{"allowed VLAN behind a priority", closed, nil, frame(broadcast, own, 60, 0, 5), pass},
+		{"VLAN 4095", open, nil, frame(broadcast, own, 60, 4095), vlan},
+		{"cut in its tag", open, nil, frame(broadcast, own, 60, 5)[:vnet.MinFrame], vlan},
+		{"nothing but priorities", open, nil, frame(broadcast, own, 1000, make([]uint16, 60)...), vlan},
+	} {
+		p, q := newPoliced(tc.host)
+		if tc.change != nil {
+			p, q = newPoliced(tc.host, tc.change)
+		}
+		if err := p.WriteFrame(tc.frame); err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		var s protocol.Statistics
+		p.count(&s)
+		want := protocol.Statistics{}
+		switch tc.want {
+		case pass:
+			want = protocol.Statistics{TxFrames: 1, TxBytes: uint64(len(tc.frame) - vnet.HdrLen)}
+			if len(q.out) != 1 || !bytes.Equal(q.out[0], tc.frame) {
+				t.Errorf("%s: %d frames written, or another one", tc.name, len(q.out))
+			}
+		case source:
+			want.TxSource = 1
+		default:
+			want.TxVLAN = 1
+		}
+		if s != want {
+			t.Errorf("%s: %+v, want %+v", tc.name, s, want)
+		}
+	}
+}
+
+func TestOtherTags(t *testing.T) {
+	f := frame(broadcast, own, 60, 13)
+	for _, tpid := range []uint16{0x8100, 0x88a8, 0x9100} {
+		f[typeAt], f[typeAt+1] = byte(tpid>>8), byte(tpid)
+		if v, ok := vlanOf(f); v != 13 || !ok {
+			t.Errorf("TPID %#x: VLAN %d, %t", tpid, v, ok)
+		}
+	}
+}
+
+// TestFrameChanges lets the host change a frame after it was judged.
+func TestFrameChanges(t *testing.T) {
+	p, q := newPoliced(hostWith("5"))
+	f := frame(broadcast, own, 1000, 5)
+	want := slices.Clone(f)
+	q.tweak = func() {
+		copy(f[srcAt:], other[:])
+		f[typeAt+3] = 13
+	}
+	if err := p.WriteFrame(f); err != nil {
+		t.Fatal(err)
+	}
+	if len(q.out) != 1 || !bytes.Equal(q.out[0], want) {
+		t.Error("the frame that was written is not the one that was judged")
+	}
+}
+
+func TestWriteErrors(t *testing.T) {
+	p, q := newPoliced(hostWith("all"))
+	q.err = errAgain
+	if err := p.WriteFrame(frame(broadcast, own, 60)); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("a queue that is full: %v", err)
+	}
+	if err := p.WriteFrame(make([]byte, vnet.MinFrame-1)); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("a frame that is too short: %v", err)
+	}
+	var s protocol.Statistics
+	if p.count(&s); s != (protocol.Statistics{}) {
+		t.Errorf("counted %+v", s)
+	}
+	if p.FD() != 3 || p.WriteFD() != 4 {
+		t.Errorf("descriptors %d and %d", p.FD(), p.WriteFD())
+	}
+}
+
+func TestFromLAN(t *testing.T) {
+	h := hostWith("5,6")
+	list := func(r *rules) {
+		r.every = false
+		r.groups = []protocol.Group{{1, 0, 0x5e, 0, 0, 1}, {1, 0, 0x5e, 0, 0, 2}, wanted}
+		r.receive, _ = protocol.ParseVLANs("5")
+	}
+	for _, tc := range []struct {
+		name  string
+		frame []byte
+		begin bool // passes as the session begins
+		later bool // passes with lists
+	}{
+		{"to the host", frame(own, machine, 60), true, true},
+		{"to somebody else", frame(machine, other, 60), true, true}, // what the LAN interface says
+		{"to all", frame(broadcast, machine, 60), true, true},
+		{"to a group", frame(wanted, machine, 60), true, true},
+		{"to the first group", frame([6]byte{1, 0, 0x5e, 0, 0, 1}, machine, 60), true, true},
+		{"to another group", frame([6]byte{1, 0, 0x5e, 0, 0, 3}, machine, 60), true, false},
+		{"of a wanted VLAN", frame(own, machine, 60, 5), true, true},
+		{"of an allowed VLAN", frame(own, machine, 60, 6), true, false},
+		{"of a forbidden VLAN", frame(own, machine, 60, 7), false, false},
+		{"with a priority", frame(own, machine, 60, 0xe000), true, true},
+		{"a forbidden VLAN behind a priority", frame(own, machine, 60, 0, 7), false, false},
+	} {
+		for _, begin := range []bool{true, false} {
+			p, q := newPoliced(h)
+			want := tc.begin
+			if !begin {
+				p, q = newPoliced(h, list)
+				want = tc.later
+			}
+			last := frame(own, machine, 61)
+			q.in = [][]byte{tc.frame, last}
+			got, err := p.ReadFrame(make([]byte, 2000))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if passed := bytes.Equal(got, tc.frame); passed != want || !passed && !bytes.Equal(got, last) {
+				t.Errorf("%s, with lists %t: passes %t", tc.name, !begin, passed)
+			}
+			var s protocol.Statistics
+			if p.count(&s); (s.RxFiltered == 0) != want {
+				t.Errorf("%s, with lists %t: %d filtered", tc.name, !begin, s.RxFiltered)
+			}
+		}
+	}
+}
+
+// TestReadEnds reads from a LAN that is nothing but noise.
+func TestReadEnds(t *testing.T) {
+	p, q := newPoliced(hostWith("none"))
+	q.in = slices.Repeat([][]byte{frame(own, machine, 60, 7)}, 1000)
+	if _, err := p.ReadFrame(make([]byte, 2000)); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("%v", err)
+	}
+	if len(q.in) == 0 {
+		t.Error("ReadFrame went through all the noise at once")
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	var macs []protocol.MAC
+	for i := range 200 {
+		macs = append(macs, protocol.MAC{2, byte(i * 37), 0, byte(i), 0, byte(255 - i)})
+	}
+	for n := range len(macs) {
+		a := newAddresses(macs[:n])
+		for i, m := range macs {
+			if a.has(m) != (i < n) {
+				t.Fatalf("%d addresses, %v: %t", n, m, a.has(m))
+			}
+		}
+	}
+}
+
+func TestPolicedAllocs(t *testing.T) {
+	p, q := newPoliced(hostWith("5", "02:*"), func(r *rules) {
+		r.every = false
+		for i := range 100 {
+			r.groups = append(r.groups, protocol.Group{1, 0, 0, 0, 0, byte(i)})
+		}
+	})
+	q.quiet = true
+	out := [][]byte{frame(other, own, 1500, 5), frame(other, machine, 60), frame(other, card, 60), frame(other, own, 60, 6)}
+	in := [][]byte{frame(own, other, 60), frame([6]byte{1, 0, 0, 0, 0, 77}, other, 60), frame([6]byte{1, 0, 0, 0, 0, 177}, other, 60), frame(own, other, 60, 9)}
+	slot := make([]byte, 2000)
+	if n := testing.AllocsPerRun(50, func() {
+		for _, f := range out {
+			_ = p.WriteFrame(f)
+		}
+		q.in = in
+		for range in {
+			_, _ = p.ReadFrame(slot)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func FuzzVLAN(f *testing.F) {
+	f.Add(frame(broadcast, own, 60, 0, 13))
+	f.Add(frame(broadcast, own, 60, 13)[:vnet.MinFrame+3])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < vnet.MinFrame {
+			return
+		}
+		v, ok := vlanOf(b)
+		if v > 4095 || v != 0 && !ok {
+			t.Errorf("VLAN %d, %t", v, ok)
+		}
+		// What lies behind the tags does not matter.
+		if w, okay := vlanOf(append(slices.Clone(b), 0x81, 0, 0, 13)); ok && (w != v || !okay) {
+			t.Errorf("VLAN %d, longer %d", v, w)
+		}
+	})
+}
+
+func BenchmarkPoliced(b *testing.B) {
+	for name, f := range map[string][]byte{"own": frame(other, own, 1500), "behind": frame(other, machine, 1500)} {
+		b.Run(name, func(b *testing.B) {
+			p, q := newPoliced(hostWith("all"))
+			q.quiet = true
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = p.WriteFrame(f)
+			}
+		})
+	}
+}

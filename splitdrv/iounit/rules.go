@@ -1,0 +1,165 @@
+package iounit
+
+import (
+	"slices"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// rules say which frames pass between a host and the LAN. They are never
+// changed, only replaced as a whole.
+type rules struct {
+	mac     protocol.MAC   // the host's own address
+	further []protocol.MAC // of the host too
+	host    *policy.Host
+	groups  []protocol.Group // wanted, in ascending order
+	every   bool             // frames to all groups are wanted
+	receive protocol.VLANSet // wanted and allowed
+}
+
+// verdict says what is done with a frame.
+type verdict uint8
+
+const (
+	pass     verdict = iota
+	source           // dropped: the sender's address
+	vlan             // dropped: the VLAN, on the way to the LAN
+	filtered         // dropped: the host does not want it
+)
+
+// Offsets in [virtio_net_hdr | Ethernet frame].
+const (
+	dstAt  = vnet.HdrLen
+	srcAt  = dstAt + 6
+	typeAt = srcAt + 6
+)
+
+// toLAN judges a frame of the host's, of which head has at least vnet.MinFrame
+// bytes. taken are the addresses that others have, or the card.
+func (r *rules) toLAN(head []byte, taken *addresses) verdict {
+	if m := protocol.MAC(head[srcAt:typeAt]); m != r.mac {
+		if !m.Valid() || !r.mayBe(m, taken) {
+			return source
+		}
+	}
+	v, ok := vlanOf(head)
+	if !ok || v != 0 && !r.host.VLANs.Has(v) {
+		return vlan
+	}
+	return pass
+}
+
+// mayBe reports whether the host may send from address m, which is not its own:
+// as a machine that is bridged to its netdevice.
+func (r *rules) mayBe(m protocol.MAC, taken *addresses) bool {
+	for i := range r.further {
+		if r.further[i] == m {
+			return true
+		}
+	}
+	if r.host.MACs != nil {
+		allowed := false
+		for i := range r.host.MACs {
+			allowed = allowed || r.host.MACs[i].Matches(m)
+		}
+		if !allowed {
+			return false
+		}
+	}
+	return !taken.has(m)
+}
+
+// fromLAN judges a frame for the host.
+func (r *rules) fromLAN(frame []byte) verdict {
+	if len(frame) < vnet.MinFrame {
+		return pass // what is no frame is not ours to judge
+	}
+	if frame[dstAt]&1 != 0 && !r.every && !r.wants(protocol.Group(frame[dstAt:srcAt])) {
+		return filtered
+	}
+	if v, ok := vlanOf(frame); !ok || v != 0 && !r.receive.Has(v) {
+		return filtered
+	}
+	return pass
+}
+
+var broadcast = protocol.Group{255, 255, 255, 255, 255, 255}
+
+// wants reports whether frames to group g are wanted.
+func (r *rules) wants(g protocol.Group) bool {
+	if g == broadcast {
+		return true
+	}
+	low, high := 0, len(r.groups)
+	for low < high {
+		mid := int(uint(low+high) / 2)
+		switch o := &r.groups[mid]; {
+		case *o == g:
+			return true
+		case number(*o) < number(g):
+			low = mid + 1
+		default:
+			high = mid
+		}
+	}
+	return false
+}
+
+// number is an address as a number.
+func number(a [6]byte) uint64 {
+	return uint64(a[0])<<40 | uint64(a[1])<<32 | uint64(a[2])<<24 | uint64(a[3])<<16 | uint64(a[4])<<8 | uint64(a[5])
+}
+
+// vlanOf returns the VLAN that a frame is in, 0 if in none. Tags with VLAN 0
+// give a priority only, and stations look behind them. It is not ok if the
+// frame ends in its tags.
+func vlanOf(head []byte) (vlan uint16, ok bool) {
+	for at := typeAt; ; at += vnet.TagLen {
+		if len(head) < at+2 {
+			return 0, false
+		}
+		switch uint16(head[at])<<8 | uint16(head[at+1]) {
+		case 0x8100, 0x88a8, 0x9100:
+		default:
+			return 0, true
+		}
+		if len(head) < at+vnet.TagLen {
+			return 0, false
+		}
+		if v := uint16(head[at+2]&0x0f)<<8 | uint16(head[at+3]); v != 0 {
+			return v, true
+		}
+	}
+}
+
+// addresses is a set of addresses, as numbers in ascending order. It is never
+// changed.
+type addresses []uint64
+
+func newAddresses(macs []protocol.MAC) *addresses {
+	a := make(addresses, 0, len(macs))
+	for _, m := range macs {
+		a = append(a, number(m))
+	}
+	slices.Sort(a)
+	return &a
+}
+
+// has reports whether m is in the set.
+func (a *addresses) has(m protocol.MAC) bool {
+	n, low, high := number(m), 0, len(*a)
+	for low < high {
+		mid := int(uint(low+high) / 2)
+		switch o := (*a)[mid]; {
+		case o == n:
+			return true
+		case o < n:
+			low = mid + 1
+		default:
+			high = mid
+		}
+	}
+	return false
+}

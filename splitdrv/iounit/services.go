@@ -1,0 +1,321 @@
+package iounit
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+var (
+	// errDenied is wrapped by errors about what a host may not have.
+	errDenied = errors.New("not allowed")
+	// errMalformed is wrapped by errors about a request's data.
+	errMalformed = errors.New("malformed request")
+	// errNoService is about a request that there is no service for.
+	errNoService = errors.New("no such service")
+)
+
+// services carry out what a host wants of its LAN interface. All of it ends
+// with the interface.
+type services struct {
+	a      *attachment
+	host   *policy.Host
+	port   lan.Interface
+	ports  []*policed
+	conn   *messaging.Conn // set before it is started
+	offers vnet.Offloads   // the most that the host can have
+	rules  atomic.Pointer[rules]
+
+	mu       sync.Mutex // guards what follows
+	now      settings
+	begun    settings            // as they were when the session began
+	mtu      int                 // in force
+	wanted   int                 // MTU that the host asked for, 0 if it did not
+	cleared  protocol.Statistics // as the counters were then
+	complain string              // what was refused last
+}
+
+// settings are what a host can change.
+type settings struct {
+	mac    protocol.MAC
+	filter protocol.ReceiveFilter
+	vlans  protocol.VLANSet
+	up     bool
+}
+
+// newServices puts a host's LAN interface under the rules.
+func newServices(a *attachment, host *policy.Host, port lan.Interface, mac protocol.MAC, mtu int) *services {
+	s := &services{
+		a: a, host: host, port: port, offers: port.Offloads(), mtu: mtu,
+		now: settings{mac: mac, filter: protocol.ReceiveFilter{AllMulti: true}, vlans: host.VLANs, up: true},
+	}
+	s.begun = s.now
+	s.publish()
+	for _, q := range port.Queues() {
+		s.ports = append(s.ports, &policed{queue: q, rules: &s.rules, taken: &a.unit.taken})
+	}
+	return s
+}
+
+// publish makes the settings the rules that frames are judged by.
+func (s *services) publish() {
+	f := s.now.filter
+	r := &rules{
+		mac: s.now.mac, further: slices.Clone(f.Unicast), host: s.host,
+		groups: slices.Clone(f.Multicast), every: f.AllMulti || f.Promisc, receive: s.now.vlans,
+	}
+	slices.SortFunc(r.groups, func(a, b protocol.Group) int { return slices.Compare(a[:], b[:]) })
+	if f.Promisc {
+		r.receive = s.host.VLANs
+	}
+	s.rules.Store(r)
+}
+
+// answer is messaging.Config.OnRequest.
+func (s *services) answer(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reply, err := s.handle(t, data)
+	if err == nil {
+		s.a.log.Debug("host's request", "about", t, "bytes", len(data))
+		return protocol.CfgOK, reply
+	}
+	if text := err.Error(); text != s.complain { // once, however often it is tried
+		s.complain = text
+		s.a.log.Warn("host's request refused", "about", t, "reason", err)
+	}
+	return statusOf(err), nil
+}
+
+// statusOf translates an error for the host.
+func statusOf(err error) protocol.CfgStatus {
+	switch {
+	case errors.Is(err, errMalformed):
+		return protocol.CfgInvalid
+	case errors.Is(err, errDenied), errors.Is(err, lan.ErrInUse):
+		return protocol.CfgDenied
+	case errors.Is(err, errNoService), errors.Is(err, lan.ErrUnsupported):
+		return protocol.CfgUnsupported
+	default:
+		return protocol.CfgFailed
+	}
+}
+
+// handle carries out one request and returns what is in force then. Without
+// data, requests that set something only ask.
+func (s *services) handle(t protocol.CfgType, data []byte) ([]byte, error) {
+	switch t {
+	case protocol.CfgMAC:
+		err := set(data, protocol.DecodeMAC, s.setMAC)
+		return protocol.AppendMAC(nil, s.now.mac), err
+	case protocol.CfgMTU:
+		err := set(data, protocol.DecodeMTU, s.setMTU)
+		return protocol.AppendMTU(nil, s.mtu), err
+	case protocol.CfgLinkState:
+		err := set(data, protocol.DecodeLinkState, func(l protocol.LinkState) error { return s.setUp(l.Up) })
+		if err != nil {
+			return nil, err
+		}
+		link, err := s.port.State()
+		return protocol.AppendLinkState(nil, protocol.LinkState{Up: link.Up && s.now.up, Speed: uint32(link.Speed)}), err
+	case protocol.CfgFilter:
+		err := set(data, protocol.DecodeReceiveFilter, s.setFilter)
+		return protocol.AppendReceiveFilter(nil, s.now.filter), err
+	case protocol.CfgVLAN:
+		err := set(data, protocol.DecodeVLANSet, s.setVLANs)
+		return protocol.AppendVLANSet(nil, s.now.vlans), err
+	case protocol.CfgOffloads:
+		err := set(data, protocol.DecodeOffloads, s.setOffloads)
+		return protocol.AppendOffloads(nil, s.port.Offloads()), err
+	case protocol.CfgStatsRead, protocol.CfgStatsClear, protocol.CfgReset:
+		if len(data) != 0 {
+			return nil, fmt.Errorf("%w: %d bytes of data, must be none", errMalformed, len(data))
+		}
+	}
+	switch t {
+	case protocol.CfgStatsRead:
+		return protocol.AppendStatistics(nil, minus(s.statistics(), s.cleared)), nil
+	case protocol.CfgStatsClear:
+		total := s.statistics()
+		since := minus(total, s.cleared)
+		s.cleared = total
+		return protocol.AppendStatistics(nil, since), nil
+	case protocol.CfgReset:
+		return nil, s.reset()
+	}
+	return nil, fmt.Errorf("%w: %v", errNoService, t)
+}
+
+// set decodes data and carries it out. Without data it does nothing.
+func set[T any](data []byte, decode func([]byte) (T, error), do func(T) error) error {
+	if len(data) == 0 {
+		return nil
+	}
+	v, err := decode(data)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errMalformed, err)
+	}
+	return do(v)
+}
+
+func (s *services) setMAC(mac protocol.MAC) error {
+	if mac == s.now.mac {
+		return nil
+	}
+	if err := s.mayUse(mac); err != nil {
+		return err
+	}
+	if err := s.a.unit.claim(s.a, mac, s.now.filter.Unicast); err != nil {
+		return err
+	}
+	if err := s.port.SetMAC(net.HardwareAddr(mac[:])); err != nil {
+		return errors.Join(err, s.a.unit.claim(s.a, s.now.mac, s.now.filter.Unicast))
+	}
+	s.now.mac = mac
+	s.publish()
+	s.a.log.Info("host changed its address", "mac", mac)
+	return nil
+}
+
+// mayUse refuses an address that the policy does not give the host.
+func (s *services) mayUse(mac protocol.MAC) error {
+	if !s.host.MayUse(mac) {
+		return fmt.Errorf("%w: MAC address %v is not among those that the policy gives this host", errDenied, mac)
+	}
+	return nil
+}
+
+func (s *services) setMTU(mtu int) error {
+	link, err := s.port.State()
+	if err != nil {
+		return err
+	}
+	if mtu > link.MTU {
+		return fmt.Errorf("%w: MTU %d is above the network card's %d", errDenied, mtu, link.MTU)
+	}
+	s.wanted = mtu
+	s.useMTU(mtu)
+	return nil
+}
+
+func (s *services) useMTU(mtu int) {
+	s.mtu = mtu
+	s.conn.SetMTU(mtu)
+}
+
+// follow makes the MTU follow the network card's, as far as the host wants it,
+// and reports whether it changed.
+func (s *services) follow(card int) (mtu int, changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if mtu = s.fitting(card); mtu == s.mtu {
+		return mtu, false
+	}
+	s.useMTU(mtu)
+	return mtu, true
+}
+
+// fitting is the MTU for a network card with that MTU.
+func (s *services) fitting(card int) int {
+	mtu := min(card, s.a.hello.MaxMTU)
+	if s.wanted != 0 {
+		mtu = min(mtu, s.wanted)
+	}
+	return mtu
+}
+
+func (s *services) setUp(up bool) error {
+	if up == s.now.up {
+		return nil
+	}
+	if err := s.port.SetUp(up); err != nil {
+		return err
+	}
+	s.now.up = up
+	return nil
+}
+
+func (s *services) setFilter(f protocol.ReceiveFilter) error {
+	if f.Promisc && !s.host.Promiscuous {
+		return fmt.Errorf("%w: promiscuous mode; `promiscuous: yes` in the policy allows it", errDenied)
+	}
+	if len(f.Unicast) > lan.MaxUnicast {
+		return fmt.Errorf("%w: %d further addresses, at most %d", errDenied, len(f.Unicast), lan.MaxUnicast)
+	}
+	for _, m := range f.Unicast {
+		if err := s.mayUse(m); err != nil {
+			return err
+		}
+	}
+	if err := s.a.unit.claim(s.a, s.now.mac, f.Unicast); err != nil {
+		return err
+	}
+	if err := s.receive(f); err != nil {
+		return errors.Join(err, s.receive(s.now.filter), s.a.unit.claim(s.a, s.now.mac, s.now.filter.Unicast))
+	}
+	s.now.filter = f
+	s.publish()
+	return nil
+}
+
+// receive makes the LAN interface receive what f says.
+func (s *services) receive(f protocol.ReceiveFilter) error {
+	var unicast, groups []net.HardwareAddr
+	for _, m := range f.Unicast {
+		unicast = append(unicast, m[:])
+	}
+	for _, g := range f.Multicast {
+		groups = append(groups, g[:])
+	}
+	return errors.Join(s.port.SetUnicast(unicast), s.port.SetMulticast(groups), s.port.SetAllMulti(f.AllMulti), s.port.SetPromisc(f.Promisc))
+}
+
+// setVLANs takes "all" for all that the host may have.
+func (s *services) setVLANs(want protocol.VLANSet) error {
+	got := want
+	for v := range want.All() {
+		if s.host.VLANs.Has(v) {
+			continue
+		}
+		if want != protocol.AllVLANs() {
+			return fmt.Errorf("%w: VLAN %d is not among those that the policy gives this host: %v", errDenied, v, s.host.VLANs)
+		}
+		got = s.host.VLANs
+		break
+	}
+	s.now.vlans = got
+	s.publish()
+	return nil
+}
+
+func (s *services) setOffloads(want vnet.Offloads) error {
+	_, err := s.port.SetOffloads(s.offers.Intersect(want))
+	return err
+}
+
+// reset makes everything as it was when the session began.
+func (s *services) reset() error {
+	link, err := s.port.State()
+	if err != nil {
+		return err
+	}
+	s.wanted = 0
+	s.useMTU(s.fitting(link.MTU))
+	return errors.Join(s.setMAC(s.begun.mac), s.setFilter(s.begun.filter), s.setVLANs(s.begun.vlans), s.setUp(s.begun.up))
+}
+
+// current is what is in force.
+func (s *services) current() (settings, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now, s.mtu
+}
