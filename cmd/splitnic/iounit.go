@@ -13,7 +13,9 @@ import (
 
 	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/vnet"
@@ -22,8 +24,10 @@ import (
 // iounitFlags are the flags of `splitnic iounit`.
 type iounitFlags struct {
 	daemonFlags
-	listen, lan string
-	maxHosts    int
+	listen, lan       string
+	policy, maxMemory string
+	modes             []string
+	maxHosts          int
 }
 
 func iounitCommand() *cobra.Command {
@@ -48,6 +52,9 @@ func iounitCommand() *cobra.Command {
 	flags.StringVar(&f.daemonFlags.name, "name", "", "name that hosts see (default: the host name)")
 	flags.IntVar(&f.queues, "queues", 0, "queues that a host can have (default: see `splitnic doctor`)")
 	flags.IntVar(&f.maxHosts, "max-hosts", 64, "hosts at a time")
+	flags.StringVar(&f.policy, "policy", "", "YAML file that says what each host may do")
+	flags.StringSliceVar(&f.modes, "modes", modeNames(), "transfer modes that hosts can choose")
+	flags.StringVar(&f.maxMemory, "max-memory", "", "memory to register for all hosts together, such as 2G (default: no limit)")
 	flags.StringVar(&f.netns, "netns", "", "network namespace of the network card, by name or path (default: this process's)")
 	return c
 }
@@ -78,6 +85,17 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 		return invalidName("--name", name)
 	}
 	mcfg, err := f.messaging()
+	if err != nil {
+		return err
+	}
+	if mcfg.Budget, err = f.budget(); err != nil {
+		return err
+	}
+	modes, err := f.transferModes()
+	if err != nil {
+		return err
+	}
+	rules, err := f.loadPolicy()
 	if err != nil {
 		return err
 	}
@@ -131,7 +149,14 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 			info, err := lan.LinkInfo(nic, f.netns)
 			return info.LinkState, err
 		},
-		MaxQueues: f.queues, MaxHosts: f.maxHosts, Messaging: mcfg, Log: log,
+		CardMAC: func() protocol.MAC {
+			info, err := lan.LinkInfo(nic, f.netns)
+			if err != nil || len(info.MAC) != len(protocol.MAC{}) {
+				return protocol.MAC{} // a card that is gone has no address
+			}
+			return protocol.MAC(info.MAC)
+		},
+		MaxQueues: f.queues, MaxHosts: f.maxHosts, Modes: modes, Policy: rules, Messaging: mcfg, Log: log,
 	})
 	if err != nil {
 		return err
@@ -155,6 +180,55 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	notify("READY=1")
 	defer notify("STOPPING=1")
 	return unit.Run(ctx, ln)
+}
+
+func modeNames() []string {
+	var names []string
+	for _, m := range protocol.Modes() {
+		names = append(names, string(m))
+	}
+	return names
+}
+
+func (f *iounitFlags) transferModes() ([]protocol.Mode, error) {
+	var modes []protocol.Mode
+	for _, name := range f.modes {
+		m, err := protocol.ParseMode(name)
+		if err != nil {
+			return nil, usageError{fmt.Errorf("--modes: %w", err)}
+		}
+		modes = append(modes, m)
+	}
+	if len(modes) == 0 {
+		return nil, usageError{errors.New("--modes: no mode is left; leave the flag out for all of them")}
+	}
+	return modes, nil
+}
+
+// budget is what --max-memory says, nil for no limit.
+func (f *iounitFlags) budget() (*messaging.Budget, error) {
+	if f.maxMemory == "" {
+		return nil, nil
+	}
+	limit, err := policy.ParseSize(f.maxMemory)
+	if err == nil && limit == 0 {
+		err = errors.New("must be above 0; leave the flag out for no limit")
+	}
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--max-memory: %w", err)}
+	}
+	return messaging.NewBudget(limit), nil
+}
+
+func (f *iounitFlags) loadPolicy() (*policy.Policy, error) {
+	if f.policy == "" {
+		return policy.Default(), nil
+	}
+	p, err := policy.Load(f.policy)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--policy: %w", err)}
+	}
+	return p, nil
 }
 
 // checkCapability tells at once about a capability that is needed only when

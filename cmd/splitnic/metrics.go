@@ -28,7 +28,6 @@ var (
 	descAttempts  = prometheus.NewDesc("splitnic_failed_attempts_total", "Sessions that ended or did not come about since the start.", nil, nil)
 	descCarrier   = prometheus.NewDesc("splitnic_carrier", "1 while the netdevice has carrier.", []string{"netdevice"}, nil)
 	descHosts     = prometheus.NewDesc("splitnic_hosts", "Hosts connected.", nil, nil)
-	descLANDrops  = prometheus.NewDesc("splitnic_lan_dropped_frames_total", "Frames from the LAN that did not reach the host, by reason.", []string{"peer", "reason"}, nil)
 )
 
 // collector turns a status into metrics when they are asked for.
@@ -78,6 +77,7 @@ func iounitMetrics(u *iounit.Unit) http.Handler {
 		emit(descHosts, prometheus.GaugeValue, float64(len(s.Hosts)))
 		emit(descSessions, prometheus.CounterValue, float64(s.Sessions))
 		emit(descRefused, prometheus.CounterValue, float64(s.Refused))
+		unitMetrics(emit, &s)
 		for i := range s.Hosts {
 			h := &s.Hosts[i]
 			// Names are not unique among keys; the key's fingerprint is.
@@ -85,9 +85,7 @@ func iounitMetrics(u *iounit.Unit) http.Handler {
 			if !h.Insecure {
 				peer += " " + h.Fingerprint
 			}
-			emit(descLANDrops, prometheus.CounterValue, float64(h.LANDropped.TooLong), peer, "too_long")
-			emit(descLANDrops, prometheus.CounterValue, float64(h.LANDropped.Invalid), peer, "invalid")
-			emit(descLANDrops, prometheus.CounterValue, float64(h.LANDropped.Dropped), peer, "no_room")
+			portMetrics(emit, peer, h)
 			if h.Traffic != nil {
 				trafficMetrics(emit, peer, h.Traffic)
 			}

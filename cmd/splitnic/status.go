@@ -118,6 +118,7 @@ func printUnit(w io.Writer, s *iounit.Status) {
 	fmt.Fprintf(w, "iounit %s\tfor %v, %d hosts\n", s.Name, ago(s.Since), len(s.Hosts))
 	fmt.Fprintf(w, "  LAN\t%s, mtu %d, %d Mbit/s %s\n", link, s.LAN.MTU, s.LAN.SpeedMbps, s.LAN.Error)
 	fmt.Fprintf(w, "  device\t%s; %s\n", s.Device, s.Protected)
+	printTotals(w, s)
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
 		fmt.Fprintf(w, "  host %s\t%s, %s on %s, mtu %d, for %v\n", h.Name, h.Address, h.MAC, h.Interface, h.MTU, ago(h.Since))
@@ -126,7 +127,7 @@ func printUnit(w io.Writer, s *iounit.Status) {
 		} else {
 			fmt.Fprintf(w, "    key\t%s\n", h.Fingerprint)
 		}
-		fmt.Fprintf(w, "    dropped by the LAN interface\t%d too long, %d invalid, %d without room\n", h.LANDropped.TooLong, h.LANDropped.Invalid, h.LANDropped.Dropped)
+		printPort(w, "    ", h)
 		if h.Traffic != nil {
 			printTraffic(w, "    ", h.Traffic)
 		}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+)
+
+var (
+	descViolations = prometheus.NewDesc("splitnic_iounit_protocol_violations_total", "Sessions ended because a host broke the protocol, by rule.", []string{"rule"}, nil)
+	descMemory     = prometheus.NewDesc("splitnic_iounit_registered_bytes", "Memory registered for all sessions.", nil, nil)
+	descMemoryMax  = prometheus.NewDesc("splitnic_iounit_registered_bytes_limit", "The most memory that may be registered (--max-memory); missing where there is no limit.", nil, nil)
+	descPort       = prometheus.NewDesc("splitnic_iounit_host_frames_total", "Frames of a host's present session by what became of them; rx is from the LAN to the host.", []string{"peer", "direction", "outcome"}, nil)
+	descPortBytes  = prometheus.NewDesc("splitnic_iounit_host_bytes_total", "Bytes of the Ethernet frames that were passed on.", []string{"peer", "direction"}, nil)
+	descPortUp     = prometheus.NewDesc("splitnic_iounit_host_up", "1 while the host wants its port on the LAN up.", []string{"peer"}, nil)
+	descPromisc    = prometheus.NewDesc("splitnic_iounit_host_promiscuous", "1 while the host gets frames that are not for it.", []string{"peer"}, nil)
+	descGroups     = prometheus.NewDesc("splitnic_iounit_host_groups", "Groups that the host receives for; -1 for all.", []string{"peer"}, nil)
+	descVLANs      = prometheus.NewDesc("splitnic_iounit_host_vlans", "VLANs that the host receives.", []string{"peer"}, nil)
+)
+
+// unitMetrics are those of the I/O unit as a whole.
+func unitMetrics(emit emit, s *iounit.Status) {
+	for rule, n := range s.Violations {
+		emit(descViolations, prometheus.CounterValue, float64(n), rule)
+	}
+	emit(descMemory, prometheus.GaugeValue, float64(s.Memory.Used))
+	if s.Memory.Limit > 0 {
+		emit(descMemoryMax, prometheus.GaugeValue, float64(s.Memory.Limit))
+	}
+}
+
+// portMetrics are those of a host's port on the LAN.
+func portMetrics(emit emit, peer string, h *iounit.HostStatus) {
+	st := &h.Statistics
+	for _, c := range []struct {
+		direction, outcome string
+		n                  uint64
+	}{
+		{"rx", "passed", st.RxFrames}, {"rx", "no_room", st.RxDropped}, {"rx", "too_long", st.RxTooLong},
+		{"rx", "invalid", st.RxInvalid}, {"rx", "filtered", st.RxFiltered},
+		{"tx", "passed", st.TxFrames}, {"tx", "dropped", st.TxDropped},
+		{"tx", "source", st.TxSource}, {"tx", "vlan", st.TxVLAN},
+	} {
+		emit(descPort, prometheus.CounterValue, float64(c.n), peer, c.direction, c.outcome)
+	}
+	emit(descPortBytes, prometheus.CounterValue, float64(st.RxBytes), peer, "rx")
+	emit(descPortBytes, prometheus.CounterValue, float64(st.TxBytes), peer, "tx")
+	gauge := func(d *prometheus.Desc, v float64) { emit(d, prometheus.GaugeValue, v, peer) }
+	flag := map[bool]float64{true: 1}
+	gauge(descPortUp, flag[h.Up])
+	gauge(descPromisc, flag[h.Filter.Promisc])
+	groups := float64(len(h.Filter.Multicast))
+	if h.Filter.AllMulti || h.Filter.Promisc {
+		groups = -1
+	}
+	gauge(descGroups, groups)
+	gauge(descVLANs, float64(h.VLANs.Len()))
+}
+
+// printTotals prints what is so of the I/O unit as a whole.
+func printTotals(w io.Writer, s *iounit.Status) {
+	limit := "no limit"
+	if s.Memory.Limit > 0 {
+		limit = fmt.Sprintf("of %.1f MiB", mebibytes(s.Memory.Limit))
+	}
+	fmt.Fprintf(w, "  memory\t%.1f MiB registered, %s\n", mebibytes(s.Memory.Used), limit)
+	if len(s.Violations) > 0 {
+		var rules []string
+		for rule, n := range s.Violations {
+			rules = append(rules, fmt.Sprintf("%s %d", rule, n))
+		}
+		slices.Sort(rules)
+		fmt.Fprintf(w, "  protocol violations\t%s\n", strings.Join(rules, ", "))
+	}
+}
+
+func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
+
+// printPort prints what a host has of the LAN.
+func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
+	state := "up"
+	if !h.Up {
+		state = "down"
+	}
+	fmt.Fprintf(w, "%sport\t%s, mode %s, VLANs %s, receives %s\n", indent, state, h.Mode, h.VLANs, receives(h))
+	st := &h.Statistics
+	fmt.Fprintf(w, "%sdropped on the way to the host\t%d no room, %d too long, %d invalid, %d filtered\n",
+		indent, st.RxDropped, st.RxTooLong, st.RxInvalid, st.RxFiltered)
+	fmt.Fprintf(w, "%sdropped on the way to the LAN\t%d source address, %d VLAN, %d otherwise\n",
+		indent, st.TxSource, st.TxVLAN, st.TxDropped)
+}
+
+// receives says in words what a host's filter lets through.
+func receives(h *iounit.HostStatus) string {
+	f := &h.Filter
+	if f.Promisc {
+		return "everything (promiscuous)"
+	}
+	words := h.MAC
+	if n := len(f.Unicast); n > 0 {
+		words += fmt.Sprintf(" and %d more addresses", n)
+	}
+	if f.AllMulti {
+		return words + ", all groups"
+	}
+	return fmt.Sprintf("%s, %d groups", words, len(f.Multicast))
+}
