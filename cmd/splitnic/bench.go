@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/splitnic/splitnic/internal/bench"
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/verbs"
 )
@@ -25,7 +26,7 @@ func benchCommand() *cobra.Command {
 }
 
 func benchBWCommand() *cobra.Command {
-	var from, to string
+	var from, to, mode string
 	var sizes []int
 	var queues int
 	var messages uint64
@@ -44,6 +45,10 @@ func benchBWCommand() *cobra.Command {
 			}
 			if messages == 0 || queues < 1 || queues > messaging.MaxQueues {
 				return usageError{fmt.Errorf("--iters must be at least 1 and --qp 1 to %d", messaging.MaxQueues)}
+			}
+			m, err := protocol.ParseMode(mode)
+			if err != nil {
+				return usageError{fmt.Errorf("--mode: %w", err)}
 			}
 			a, err := verbs.Open(from)
 			if err != nil {
@@ -65,7 +70,7 @@ func benchBWCommand() *cobra.Command {
 			}
 			for _, size := range sizes {
 				r, err := bench.Run(ctx, bench.Config{
-					From: a, To: b, Size: size, Queues: queues, Messages: messages, WarmUp: messages / 10,
+					From: a, To: b, Mode: m, Size: size, Queues: queues, Messages: messages, WarmUp: messages / 10,
 					Messaging: messaging.Config{PeerTimeout: time.Minute},
 				})
 				if err != nil {
@@ -85,6 +90,7 @@ func benchBWCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVarP(&from, "device", "d", "", "RDMA device to send from")
 	f.StringVar(&to, "peer-device", "", "RDMA device to send to (default: the same)")
+	f.StringVar(&mode, "mode", string(protocol.ModeImm), "transfer mode: imm, indicate, send or send-uc")
 	f.IntSliceVarP(&sizes, "size", "s", []int{65535}, "bytes in each message, with the virtio_net_hdr: 24 to 65535")
 	f.IntVarP(&queues, "qp", "q", 1, "data channels")
 	f.Uint64VarP(&messages, "iters", "n", 1000, "messages to time")

@@ -21,6 +21,7 @@ import (
 // Config says what to measure.
 type Config struct {
 	From, To fabric.Device
+	Mode     protocol.Mode
 	Size     int // bytes in each message, virtio_net_hdr included
 	Queues   int
 	Messages uint64 // to time, over all queues
@@ -31,18 +32,19 @@ type Config struct {
 
 // Result is one measurement.
 type Result struct {
-	Size         int     `json:"size"`
-	Queues       int     `json:"queues"`
-	Messages     uint64  `json:"messages"`
-	Seconds      float64 `json:"seconds"`
-	MiBPerSecond float64 `json:"mib_per_second"`
-	MessageRate  float64 `json:"messages_per_second"`
+	Mode         protocol.Mode `json:"mode"`
+	Size         int           `json:"size"`
+	Queues       int           `json:"queues"`
+	Messages     uint64        `json:"messages"`
+	Seconds      float64       `json:"seconds"`
+	MiBPerSecond float64       `json:"mib_per_second"`
+	MessageRate  float64       `json:"messages_per_second"`
 }
 
 // Run sends messages one way and times them at the receiver.
 func Run(ctx context.Context, cfg Config) (Result, error) {
-	if cfg.Size < vnet.MinFrame || cfg.Size > vnet.MaxFrame {
-		return Result{}, fmt.Errorf("bench: messages of %d bytes, must be %d to %d", cfg.Size, vnet.MinFrame, vnet.MaxFrame)
+	if cfg.Size < vnet.MinFrame || cfg.Size > protocol.MaxImmLength {
+		return Result{}, fmt.Errorf("bench: messages of %d bytes, must be %d to %d", cfg.Size, vnet.MinFrame, protocol.MaxImmLength)
 	}
 	mcfg := cfg.Messaging
 	mcfg.Queues = cfg.Queues
@@ -103,7 +105,7 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 	}
 	seconds := meter.end.Sub(meter.begin).Seconds()
 	return Result{
-		Size: cfg.Size, Queues: max(cfg.Queues, 1), Messages: cfg.Messages, Seconds: seconds,
+		Mode: cfg.Mode, Size: cfg.Size, Queues: max(cfg.Queues, 1), Messages: cfg.Messages, Seconds: seconds,
 		MiBPerSecond: float64(cfg.Messages) * float64(cfg.Size) / seconds / (1 << 20),
 		MessageRate:  float64(cfg.Messages) / seconds,
 	}, nil

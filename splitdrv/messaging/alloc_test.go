@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -36,31 +37,35 @@ func (p rawPort) WriteFrame(frame []byte) error {
 // TestFramesDoNotAllocate counts the allocations of both halves, all threads
 // together, while frames cross.
 func TestFramesDoNotAllocate(t *testing.T) {
-	cfg := patient(messaging.Config{KeepAlive: 50 * time.Second})
-	_, a, b := startedPair(t, cfg, func(t *testing.T) (messaging.Port, int) {
-		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { unix.Close(fds[0]); unix.Close(fds[1]) })
-		if err := unix.SetNonblock(fds[0], true); err != nil {
-			t.Fatal(err)
-		}
-		return rawPort{fds[0]}, fds[1]
-	})
-	for _, n := range []int{vnet.MinFrame + 46, 1500, 60000} {
-		f := frame(1, n, 1500)
-		buf := make([]byte, 1<<16)
-		got := testing.AllocsPerRun(500, func() {
-			if _, err := unix.Write(a, f); err != nil {
-				t.Fatal(err)
-			}
-			if m, err := unix.Read(b, buf); err != nil || m != n {
-				t.Fatal(m, err)
+	for _, mode := range protocol.Modes() {
+		t.Run(string(mode), func(t *testing.T) {
+			cfg := patient(messaging.Config{Mode: mode, KeepAlive: 50 * time.Second})
+			_, a, b := startedPair(t, cfg, func(t *testing.T) (messaging.Port, int) {
+				fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { unix.Close(fds[0]); unix.Close(fds[1]) })
+				if err := unix.SetNonblock(fds[0], true); err != nil {
+					t.Fatal(err)
+				}
+				return rawPort{fds[0]}, fds[1]
+			})
+			for _, n := range []int{vnet.MinFrame + 46, 1500, 60000} {
+				f := frame(1, n, 1500)
+				buf := make([]byte, 1<<16)
+				got := testing.AllocsPerRun(500, func() {
+					if _, err := unix.Write(a, f); err != nil {
+						t.Fatal(err)
+					}
+					if m, err := unix.Read(b, buf); err != nil || m != n {
+						t.Fatal(m, err)
+					}
+				})
+				if got != 0 {
+					t.Errorf("%d bytes: %v allocations per frame", n, got)
+				}
 			}
 		})
-		if got != 0 {
-			t.Errorf("%d bytes: %v allocations per frame", n, got)
-		}
 	}
 }

@@ -35,7 +35,7 @@ type borrowing struct {
 func (b *borrowing) add(p protocol.Pool) error {
 	c := b.c
 	err := p.Valid()
-	if sends(c.cfg.Mode) {
+	if c.cfg.Mode.Sends() {
 		err = p.ValidSend()
 	}
 	if err != nil {
@@ -54,7 +54,7 @@ func (b *borrowing) add(p protocol.Pool) error {
 		return controlViolation(ErrTooManyPools, "pool %d is number %d of data channel %d, %d are agreed", p.Ref, n, p.Channel(), c.cfg.PeerPools)
 	}
 	order := bufpool.LatestFirst
-	if sends(c.cfg.Mode) {
+	if c.cfg.Mode.Sends() {
 		order = bufpool.InOrder
 	}
 	g := &grantedPool{

@@ -48,7 +48,7 @@ func DefaultPools(mode protocol.Mode, mtu int) []PoolConfig {
 	if frame > protocol.MaxImmLength {
 		largest = roundUp(vnet.MaxFrame, 64)
 	}
-	if sends(mode) {
+	if mode.Sends() {
 		return []PoolConfig{{ElementSize: roundUp(vnet.MaxFrame+protocol.SendDataOverhead, 64), Elements: 64}}
 	}
 	pools := []PoolConfig{{ElementSize: 2048, Elements: 256}}
@@ -57,9 +57,6 @@ func DefaultPools(mode protocol.Mode, mtu int) []PoolConfig {
 	}
 	return append(pools, PoolConfig{ElementSize: largest, Elements: 32})
 }
-
-// sends reports whether frames travel as SendData.
-func sends(m protocol.Mode) bool { return m == protocol.ModeSend || m == protocol.ModeSendUC }
 
 // Config says what a Conn is made of. Zero fields get their defaults.
 type Config struct {
@@ -126,7 +123,7 @@ func (c Config) withDefaults() Config {
 	if c.Pools == nil {
 		c.Pools = DefaultPools(c.Mode, c.MTU)
 	}
-	if sends(c.Mode) {
+	if c.Mode.Sends() {
 		set(&c.MaxPools, len(c.Pools))
 	}
 	set(&c.MaxPools, min(len(c.Pools)+2, MaxPools))
@@ -167,7 +164,7 @@ func (c Config) check() error {
 		return bad("%d queues, must be 1 to %d", c.Queues, MaxQueues)
 	case len(c.Pools) == 0 || len(c.Pools) > MaxPools:
 		return bad("%d pools per channel, must be 1 to %d", len(c.Pools), MaxPools)
-	case sends(c.Mode) && (len(c.Pools) != 1 || c.MaxPools != 1):
+	case c.Mode.Sends() && (len(c.Pools) != 1 || c.MaxPools != 1):
 		return bad("%d pools per channel, must be 1 in mode %s", max(len(c.Pools), c.MaxPools), c.Mode)
 	case c.MaxPools < len(c.Pools) || c.MaxPools > MaxPools:
 		return bad("at most %d pools per channel, must be %d to %d", c.MaxPools, len(c.Pools), MaxPools)

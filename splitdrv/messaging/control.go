@@ -30,6 +30,7 @@ type control struct {
 	closed  bool
 
 	comps    [16]fabric.Completion
+	recvWR   [1]fabric.RecvWR
 	scratch  [protocol.MaxControlSize]byte // the handler's copy of the message in hand
 	letters  []letter                      // the handler's, made of an indication
 	sent     atomic.Uint64
@@ -87,11 +88,11 @@ func (k *control) sendSlot(i uint16) []byte {
 }
 
 func (k *control) postRecv(i uint16) error {
-	wr := [1]fabric.RecvWR{{
+	k.recvWR[0] = fabric.RecvWR{
 		ID:   uint64(protocol.PackWRID(protocol.WRControlRecv, 0, i, 0)),
 		Addr: address(k.recvSlot(i)), Len: protocol.MaxControlSize, LKey: k.recvReg.LKey(),
-	}}
-	if _, err := k.qp.PostRecv(wr[:]); err != nil {
+	}
+	if _, err := k.qp.PostRecv(k.recvWR[:]); err != nil {
 		return fmt.Errorf("post a receive on the control channel: %w", err)
 	}
 	return nil
@@ -322,12 +323,12 @@ func (k *control) take() uint16 {
 
 // post posts the message that was built in a slot. The caller holds the lock.
 func (k *control) post(slot uint16, msg []byte) error {
-	wr := [1]fabric.SendWR{{
+	k.sendWR[0] = fabric.SendWR{
 		ID:   uint64(protocol.PackWRID(protocol.WRControlSend, 0, slot, 0)),
 		Addr: address(msg), Len: uint32(len(msg)), LKey: k.sendReg.LKey(),
 		Op: fabric.OpSend, Flags: fabric.Signaled | fabric.Solicited,
-	}}
-	if _, err := k.qp.PostSend(wr[:]); err != nil {
+	}
+	if _, err := k.qp.PostSend(k.sendWR[:]); err != nil {
 		return fmt.Errorf("send on the control channel: %w", err)
 	}
 	k.sent.Add(1)

@@ -11,7 +11,7 @@ func (c *Conn) dispatch(msg []byte) error {
 	if err != nil {
 		return controlViolation(err, "header")
 	}
-	if sends(c.cfg.Mode) {
+	if c.cfg.Mode.Sends() {
 		switch h.Function {
 		case protocol.FuncBufferRecvPoolGet, protocol.FuncBufferPoolFlushRequest, protocol.FuncBufferPoolFlushReply, protocol.FuncBufferRDMAIndicate:
 			return controlViolation(ErrUnexpected, "%v in mode %s", h.Function, c.cfg.Mode)

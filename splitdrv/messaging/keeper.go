@@ -125,7 +125,7 @@ func (k *keeper) look(idle int) error {
 	if k.c.cfg.Mode == protocol.ModeSendUC {
 		k.rescue()
 	}
-	if sends(k.c.cfg.Mode) {
+	if k.c.cfg.Mode.Sends() {
 		return nil
 	}
 	if err := k.takeBack(2 * idle); err != nil {

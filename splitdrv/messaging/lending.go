@@ -60,7 +60,7 @@ func (l *lending) make(ch *channel, p PoolConfig, first bool) (*lentPool, error)
 	// receive queue alone.
 	access := fabric.LocalWrite | fabric.RemoteWrite
 	lent := mem
-	if sends(cfg.Mode) {
+	if cfg.Mode.Sends() {
 		access, lent = fabric.LocalWrite, nil
 	}
 	region, err := l.c.domain.Register(mem, access)
@@ -101,7 +101,7 @@ func (p *lentPool) offer(mode protocol.Mode) protocol.Pool {
 		Ref: p.ref, Elements: uint32(p.loan.Len()), ElementSize: uint32(p.loan.ElementSize()),
 		Context: protocol.PoolContext(uint16(p.ch.number), 0),
 	}
-	if !sends(mode) {
+	if !mode.Sends() {
 		o.RKey, o.Addr = p.region.RKey(), p.region.Addr()
 	}
 	return o

@@ -100,7 +100,7 @@ func (r *receiver) spin() (int, error) {
 // take handles one batch of completions.
 func (r *receiver) take(comps []fabric.Completion) error {
 	var err error
-	if sends(r.c.cfg.Mode) {
+	if r.c.cfg.Mode.Sends() {
 		err = r.takeSent(comps)
 	} else {
 		err = r.takeWritten(comps)

@@ -79,7 +79,7 @@ func newSender(c *Conn, ch *channel, slots *bufpool.Slots, region fabric.Region)
 		batch:   make([]flight, 0, c.cfg.Batch),
 		flights: newFlights(sqDepth(&c.cfg) + 1),
 	}
-	if !sends(c.cfg.Mode) {
+	if !c.cfg.Mode.Sends() {
 		s.owed = make([]protocol.Indication, 0, sqDepth(&c.cfg))
 		s.owedPools = make([]*grantedPool, 0, sqDepth(&c.cfg))
 	}
@@ -192,7 +192,7 @@ func (s *sender) room() int {
 
 // headroom is what a transfer needs in front of the frame.
 func (s *sender) headroom() int {
-	if sends(s.c.cfg.Mode) {
+	if s.c.cfg.Mode.Sends() {
 		return protocol.SendDataOverhead
 	}
 	return 0

@@ -62,7 +62,7 @@ func (s *sender) add(g *grantedPool, elem uint16) {
 	}
 	f := flight{seq: s.posted, slot: s.heldSlot, pool: g, elem: elem, length: uint32(n)}
 	switch {
-	case sends(mode):
+	case mode.Sends():
 		// The message's head goes in front of the frame, which no one else uses:
 		// read has left room for it.
 		slot := s.slots.Bytes(s.heldSlot)
