@@ -23,9 +23,10 @@ type control struct {
 	recvMem  []byte
 	receives int
 
-	mu      sync.Mutex // guards the send queue, the free slots and what follows
-	room    sync.Cond  // a slot came free, or the session ended
-	free    []uint16   // send slots
+	mu      sync.Mutex       // guards the send queue, the free slots and what follows
+	room    sync.Cond        // a slot came free, or the session ended
+	free    []uint16         // send slots
+	sendWR  [1]fabric.SendWR // here, because one on the stack would be allocated
 	blocked []*receiver
 	closed  bool
 
