@@ -27,8 +27,9 @@ const (
 // so that the kernel notices a dead machine. Both end with the connection, and
 // Close waits for them.
 type Conn struct {
-	raw         net.Conn
-	tls         *tls.Conn
+	raw         net.Conn  // TCP, for deadlines
+	tls         *tls.Conn // over raw, for the authentication
+	stream      net.Conn  // tls, for everything after it
 	security    *Security
 	peerRole    role
 	peer        Identity
@@ -63,6 +64,7 @@ func newConn(nc net.Conn, s *Security, peer role, deadline time.Time, peerTimeou
 	} else {
 		c.tls = tls.Client(nc, config)
 	}
+	c.stream = c.tls
 	return c
 }
 
@@ -140,7 +142,7 @@ func (c *Conn) end(err error) bool {
 func (c *Conn) shut() {
 	c.hangUp.Do(func() {
 		c.raw.SetWriteDeadline(time.Now().Add(byeTimeout))
-		c.tls.Close()
+		c.stream.Close()
 	})
 }
 
@@ -210,14 +212,14 @@ func (c *Conn) send(message any) error {
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	_, err = c.tls.Write(frame)
+	_, err = c.stream.Write(frame)
 	return err
 }
 
 // receive reads the next message of the handshake, which must be of the given
 // type. What else may come instead is returned as the error that it is.
 func (c *Conn) receive(want string) ([]byte, error) {
-	b, err := readFrame(c.tls)
+	b, err := readFrame(c.stream)
 	if err != nil {
 		return nil, err
 	}
@@ -263,7 +265,7 @@ func (c *Conn) establish() error {
 
 func (c *Conn) runReader() {
 	for {
-		b, err := readFrame(c.tls)
+		b, err := readFrame(c.stream)
 		if err != nil {
 			if errors.Is(err, ErrFrame) {
 				c.blame(err)
@@ -302,7 +304,7 @@ func (c *Conn) runHeartbeat() {
 		case <-tick.C:
 		}
 		c.writing.Lock()
-		_, err := c.tls.Write(empty[:])
+		_, err := c.stream.Write(empty[:])
 		c.writing.Unlock()
 		if err != nil {
 			// A bye of the peer may still be waiting for the reader, which ends

@@ -24,7 +24,7 @@ type Server struct {
 // kept to discard what it sends.
 const lingerTimeout = time.Second
 
-// meet authenticates the host and reads its hello.
+// meet authenticates the host and hears its hello.
 func meet(ctx context.Context, c *Conn) (*Server, error) {
 	err := c.step(ctx, "authenticate", func() error {
 		err := c.tls.HandshakeContext(ctx)
@@ -36,8 +36,14 @@ func meet(ctx context.Context, c *Conn) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	return greet(ctx, c)
+}
+
+// greet reads the hello of a host that is authenticated. One that is not valid
+// is refused.
+func greet(ctx context.Context, c *Conn) (*Server, error) {
 	s := &Server{Conn: c, next: stepWelcome}
-	err = c.step(ctx, "hear the wishes of", func() error {
+	err := c.step(ctx, "hear the wishes of", func() error {
 		b, err := c.receive(typeHello)
 		if err != nil {
 			return err
