@@ -1,5 +1,5 @@
 // Package messaging is the push-push messaging layer: it lends pools of
-// registered buffers to the peer, writes frames into the pools that the peer
+// registered buffers to the peer, transfers frames into the pools that the peer
 // lent, and keeps the books.
 //
 // A [Conn] is one session's set of channels. Channel 0 is the control channel,
@@ -19,28 +19,67 @@
 //	8             returns elements in a BufferRecvPoolUpdate when a quarter of a pool is free
 //	9 control     (at the sender) posts the update's receive again, then makes the credits usable
 //
+// That is mode imm. In mode indicate 4 is an RDMA_WRITE, whose completion the
+// sender awaits before it names the element in a BufferRDMAIndicate on the
+// control channel, from where 6 takes over; what in mode imm does not fit
+// immediate data goes the same way, alone. In the send modes 4 is a SEND into a
+// receive with memory.
+//
 // # Workers
 //
 // Each data channel has a sender and a receiver, the session has one control
-// handler; each is a goroutine that runs until it has nothing to do and then
-// sleeps in Go's poller on an epoll set of what it has to react to. GOMAXPROCS
+// handler and one keeper, which looks after the number of pools; each is a
+// goroutine that runs until it has nothing to do and then sleeps, the first
+// three in Go's poller on an epoll set of what they have to react to. GOMAXPROCS
 // should exceed the number of processors by the number of busy workers: with
 // every P taken, Go's scheduler serves a woken goroutine only after
 // milliseconds.
 //
-// Locks: a sender shares a grant's list of returned elements with the control
-// handler; whoever sends a control message holds the lock of the control send
-// queue for that message. Nothing is locked per frame.
+// Who waits for whom: the control handler waits for nobody. What it has for a
+// sender or a receiver goes into their mailboxes, what it has for the keeper
+// into queues that are never full. All others may wait for the handler to free
+// a slot of the control send queue.
+//
+// A sender shares a grant's list of returned elements with the control handler;
+// whoever sends a control message holds the lock of the control send queue for
+// that message. In mode imm nothing is locked per frame.
+//
+// # Pools
+//
+// Each pool has memory and a region of its own. The target makes it (lending),
+// the receiver of its channel adopts it and posts the receives that its elements
+// stand for, and only then is it offered. The initiator (borrowing) hands it to
+// the sender of that channel.
+//
+// To go, a pool passes both again: the sender stops using it and waits until
+// its transfers have completed and are indicated, the flush exchange tells the
+// target, the receiver takes what has come, and the keeper deregisters it. The
+// target begins that with a BufferPoolFlushRequest, the initiator with its sender.
 //
 // # Bounds
 //
 // Data: one credit stands for an element, a posted receive and room in the
-// completion queue. Receives are posted for all elements of a channel before
-// the pools are lent, and posted again before the elements go back.
+// completion queue. Receives are posted for all elements of a pool before it is
+// lent, and posted again before the elements go back. Receives of a pool that
+// has gone stay posted and stand for the elements of the next one.
 //
-// Control: a side never has more control messages unprocessed than the peer
-// has receives posted. At most protocol.UpdatesPerPool updates per pool are on
-// their way (see package bufpool for the argument), one BufferRecvPool at the
-// start, MaxRequests requests, each acknowledged by its reply, and so at most
-// MaxRequests replies. protocol.ControlReceives adds that up.
+// Control: a side never has more control messages unprocessed than the peer has
+// receives posted; protocol.ControlReceives adds up
+//
+//   - for each pool, protocol.UpdatesPerPool updates, each due because a quarter
+//     of that pool is free (package bufpool has the argument), and before them
+//     the BufferRecvPool;
+//   - for each data channel in mode indicate, protocol.IndicatesPerChannel
+//     indications: a sender with so many unacknowledged sends no more, the return
+//     of an element that one named acknowledges it and those before, and after
+//     half as many without an update the target sends one in any case, of which
+//     there are therefore at most two. In mode imm a single indication and its
+//     update, because nothing else happens on the channel meanwhile; in mode
+//     send-uc one update for each CfgSent that finds something lost, which the
+//     initiator sends only without a credit;
+//   - MaxRequests requests, each acknowledged by its reply, and so at most
+//     MaxRequests replies; a flush and the reply to the peer's; a
+//     BufferRecvPoolGet, acknowledged by the reply to a later request; the update
+//     that acknowledges indications before their pool goes; and what was sent for
+//     a pool that has just gone, when the next one is offered.
 package messaging
