@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync"
 	"syscall"
 	"time"
@@ -30,8 +29,11 @@ type Config struct {
 	MAC      protocol.MAC  // wanted; zero leaves it to the I/O unit
 	MaxMTU   int           // wanted at most; default 9000
 	Offloads vnet.Offloads // wanted at most
-	// Messaging is the template for each session. Device, Queues (the
-	// netdevice's are wanted), MTU and OnRequest are set here.
+	// Modes are the transfer modes wanted, in order of preference; default
+	// protocol.ModeImm.
+	Modes []protocol.Mode
+	// Messaging is the template for each session. Device, Mode, Queues (the
+	// netdevice's are wanted), MTU, PeerPools and OnRequest are set here.
 	Messaging messaging.Config
 	// HandshakeTimeout is as in session.ClientConfig.
 	HandshakeTimeout time.Duration
@@ -66,14 +68,16 @@ type Host struct {
 	// give the carrier back.
 	changing sync.Mutex
 
-	mu       sync.Mutex // guards what follows, for Status
+	wake chan struct{} // of the follower; of capacity one
+
+	mu       sync.Mutex // guards what follows; taken after changing
 	state    State
+	phase    phase
+	set      settings
 	unit     string // address of the I/O unit in use, or tried last
 	peer     session.Identity
 	welcome  session.Welcome
 	carrier  bool
-	mtu      int
-	mac      protocol.MAC
 	offloads vnet.Offloads
 	conn     *messaging.Conn
 	since    time.Time
@@ -90,6 +94,9 @@ func New(cfg Config) (*Host, error) {
 	if cfg.MaxMTU == 0 {
 		cfg.MaxMTU = 9000
 	}
+	if len(cfg.Modes) == 0 {
+		cfg.Modes = []protocol.Mode{protocol.ModeImm}
+	}
 	if cfg.RetryMin == 0 {
 		cfg.RetryMin = 100 * time.Millisecond
 	}
@@ -99,7 +106,7 @@ func New(cfg Config) (*Host, error) {
 	if cfg.OnState == nil {
 		cfg.OnState = func(State) {}
 	}
-	return &Host{cfg: cfg, state: Connecting, since: time.Now()}, nil
+	return &Host{cfg: cfg, state: Connecting, since: time.Now(), wake: make(chan struct{}, 1)}, nil
 }
 
 // Run connects to the I/O units in turn and keeps the netdevice working until
@@ -108,6 +115,42 @@ func New(cfg Config) (*Host, error) {
 // does not cure, such as a key that is not trusted, or this process may not
 // lock the memory that it takes.
 func (h *Host) Run(ctx context.Context) error {
+	if err := h.baseline(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var workers sync.WaitGroup
+	workers.Go(func() {
+		if err := h.watch(ctx); err != nil {
+			cancel(err)
+		}
+	})
+	workers.Go(func() { h.follow(ctx) })
+	err := h.connect(ctx)
+	if gone := context.Cause(ctx); errors.Is(gone, ErrNetdeviceGone) {
+		err = gone
+	}
+	cancel(nil)
+	workers.Wait()
+	return err
+}
+
+// baseline notes what the netdevice has before anybody changes it.
+func (h *Host) baseline() error {
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	state, err := h.cfg.Netdev.State()
+	if err != nil {
+		return h.netdevice(err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.set.mac, h.set.mtu = macOf(state.MAC), state.MTU
+	return nil
+}
+
+// connect is Run without those who follow the netdevice.
+func (h *Host) connect(ctx context.Context) error {
 	retry := backoff{min: h.cfg.RetryMin, max: h.cfg.RetryMax}
 	for {
 		var permanent []error
@@ -175,22 +218,33 @@ func (h *Host) ever() int {
 }
 
 // attach runs one session with the I/O unit at addr, from beginning to end,
-// and reports whether it was ever established.
-func (h *Host) attach(ctx context.Context, addr string) (established bool, err error) {
+// and reports whether it was ever established. An administrator's MAC address
+// that the I/O unit refuses is given up.
+func (h *Host) attach(ctx context.Context, addr string) (ever bool, err error) {
+	ever, err = h.session(ctx, addr)
+	if !ever && h.giveUpMAC(err) {
+		ever, err = h.session(ctx, addr)
+	}
+	return ever, err
+}
+
+// session is attach without a second try.
+func (h *Host) session(ctx context.Context, addr string) (ever bool, err error) {
 	c, err := session.Dial(ctx, addr, session.ClientConfig{Security: h.cfg.Security, PeerTimeout: h.cfg.Messaging.PeerTimeout, HandshakeTimeout: h.cfg.HandshakeTimeout})
 	if err != nil {
 		return false, err
 	}
 	defer c.Close()
-	ports := h.cfg.Netdev.Ports()
-	pools := h.cfg.Messaging.Pools
-	if pools == nil {
-		pools = messaging.DefaultPools(protocol.ModeImm, h.cfg.MaxMTU)
+	mac, err := h.begin()
+	if err != nil {
+		return false, h.netdevice(err)
 	}
+	defer h.setPhase(idle)
+	ports := h.cfg.Netdev.Ports()
 	w, err := c.Hello(ctx, session.Hello{
-		Name: h.cfg.Name, Software: h.cfg.Software, Modes: []protocol.Mode{protocol.ModeImm},
-		Queues: len(ports), Pools: len(pools),
-		MaxMTU: h.cfg.MaxMTU, Offloads: h.cfg.Offloads, MAC: h.cfg.MAC,
+		Name: h.cfg.Name, Software: h.cfg.Software, Modes: h.cfg.Modes,
+		Queues: len(ports), Pools: h.lends(),
+		MaxMTU: h.cfg.MaxMTU, Offloads: h.cfg.Offloads, MAC: mac,
 	})
 	if err != nil {
 		return false, err
@@ -199,8 +253,8 @@ func (h *Host) attach(ctx context.Context, addr string) (established bool, err e
 		return false, errors.Join(err, c.Bye(session.CodeFailed, err.Error()))
 	}
 
-	mcfg := h.cfg.Messaging
-	mcfg.Device, mcfg.Queues, mcfg.MTU, mcfg.Pools = h.cfg.Device, w.Queues, w.MTU, pools
+	mcfg := h.messaging(w.Mode)
+	mcfg.Queues, mcfg.MTU, mcfg.PeerPools = w.Queues, w.MTU, w.Pools
 	var conn *messaging.Conn
 	mcfg.OnRequest = func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
 		return h.onRequest(conn, t, data)
@@ -235,7 +289,8 @@ func (h *Host) attach(ctx context.Context, addr string) (established bool, err e
 	code, reason := session.CodeFailed, "starting failed"
 	if err == nil {
 		h.cfg.Log.Info("session established", "iounit", addr, "name", w.Name, "session", w.Session,
-			"mac", w.MAC, "mtu", w.MTU, "queues", w.Queues, "link", w.Link.Up)
+			"mode", w.Mode, "mac", w.MAC, "mtu", w.MTU, "queues", w.Queues, "link", w.Link.Up)
+		h.setPhase(established)
 		code, reason, err = h.wait(ctx, c, conn)
 	}
 	// The carrier first: nothing else is as urgent.
@@ -243,11 +298,36 @@ func (h *Host) attach(ctx context.Context, addr string) (established bool, err e
 	return true, errors.Join(err, c.Bye(code, reason))
 }
 
+// messaging is the configuration of a session's channels in that mode.
+func (h *Host) messaging(mode protocol.Mode) messaging.Config {
+	c := h.cfg.Messaging
+	c.Device, c.Mode = h.cfg.Device, mode
+	if c.Pools == nil {
+		c.Pools = messaging.DefaultPools(mode, h.cfg.MaxMTU)
+	}
+	if mode.Sends() {
+		c.MaxPools = 0 // one: there is no other choice
+	}
+	return c
+}
+
+// lends is the number of pools for the hello: the most of all modes.
+func (h *Host) lends() int {
+	most := 0
+	for _, m := range h.cfg.Modes {
+		most = max(most, h.messaging(m).Lends())
+	}
+	return most
+}
+
 // wait waits for the end of the session and returns the reason, and what to
 // tell the I/O unit.
 func (h *Host) wait(ctx context.Context, c *session.Client, conn *messaging.Conn) (code session.Code, reason string, err error) {
 	select {
 	case <-ctx.Done():
+		if err := context.Cause(ctx); errors.Is(err, ErrNetdeviceGone) {
+			return session.CodeFailed, err.Error(), err
+		}
 		return session.CodeShuttingDown, "the host is shutting down", ctx.Err()
 	case <-c.Done():
 		return session.CodeFailed, "the connection broke", c.Err()
@@ -270,89 +350,6 @@ func (h *Host) netdevice(err error) error {
 		return fmt.Errorf("%s: %w: %w", h.cfg.Netdev.Name(), ErrNetdeviceGone, err)
 	}
 	return err
-}
-
-// configure gives the netdevice what the I/O unit granted.
-func (h *Host) configure(w *session.Welcome) error {
-	d := h.cfg.Netdev
-	if err := d.SetMAC(net.HardwareAddr(w.MAC[:])); err != nil {
-		return h.netdevice(err)
-	}
-	if err := d.SetMTU(w.MTU); err != nil {
-		return h.netdevice(err)
-	}
-	o, err := d.SetOffloads(w.Offloads)
-	if err != nil {
-		return h.netdevice(err)
-	}
-	if err := d.SetActive(w.Queues); err != nil {
-		return h.netdevice(err)
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.mac, h.mtu, h.offloads = w.MAC, w.MTU, o
-	return nil
-}
-
-// errEnded is why a request is not carried out when its session has ended.
-var errEnded = errors.New("the session has ended")
-
-// onRequest answers the I/O unit's configuration requests.
-func (h *Host) onRequest(conn *messaging.Conn, t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
-	apply := func(what string, decodeErr error, apply func() error) (protocol.CfgStatus, []byte) {
-		if decodeErr != nil {
-			return protocol.CfgInvalid, nil
-		}
-		h.changing.Lock()
-		defer h.changing.Unlock()
-		err := errEnded
-		if h.current(conn) {
-			err = apply()
-		}
-		if err != nil {
-			h.cfg.Log.Error("the I/O unit's configuration could not be applied", "what", what, "error", err)
-			return protocol.CfgFailed, nil
-		}
-		return protocol.CfgOK, data
-	}
-	switch t {
-	case protocol.CfgLinkState:
-		l, err := protocol.DecodeLinkState(data)
-		return apply("link state", err, func() error {
-			h.cfg.Log.Info("link state", "up", l.Up, "mbit_s", l.Speed)
-			h.mu.Lock()
-			h.welcome.Link = session.Link{Up: l.Up, SpeedMbps: l.Speed}
-			h.mu.Unlock()
-			return h.setCarrier(l.Up)
-		})
-	case protocol.CfgMTU:
-		mtu, err := protocol.DecodeMTU(data)
-		return apply("MTU", err, func() error {
-			mtu = min(mtu, h.cfg.MaxMTU)
-			if err := h.cfg.Netdev.SetMTU(mtu); err != nil {
-				return err
-			}
-			conn.SetMTU(mtu)
-			h.mu.Lock()
-			h.mtu = mtu
-			h.mu.Unlock()
-			h.cfg.Log.Info("MTU", "mtu", mtu)
-			return nil
-		})
-	case protocol.CfgMAC:
-		mac, err := protocol.DecodeMAC(data)
-		return apply("MAC address", err, func() error {
-			if err := h.cfg.Netdev.SetMAC(net.HardwareAddr(mac[:])); err != nil {
-				return err
-			}
-			h.mu.Lock()
-			h.mac = mac
-			h.mu.Unlock()
-			return nil
-		})
-	default:
-		return protocol.CfgUnsupported, nil
-	}
 }
 
 func (h *Host) setCarrier(up bool) error {
@@ -384,7 +381,7 @@ func (h *Host) current(conn *messaging.Conn) bool {
 // disconnected forgets the session and takes the carrier.
 func (h *Host) disconnected() error {
 	h.mu.Lock()
-	h.state, h.since, h.conn = Connecting, time.Now(), nil
+	h.state, h.since, h.conn, h.phase = Connecting, time.Now(), nil, idle
 	h.mu.Unlock()
 	h.changing.Lock()
 	err := h.setCarrier(false)

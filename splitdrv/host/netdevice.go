@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"net"
 
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -9,7 +10,7 @@ import (
 )
 
 // Netdevice is the device that the host gives to its operating system. Its
-// methods are called by one goroutine at a time.
+// methods are called by one goroutine at a time, Watch apart.
 type Netdevice interface {
 	Name() string
 	// Ports are the device's queues, one for each data channel at most.
@@ -23,6 +24,16 @@ type Netdevice interface {
 	// SetOffloads lets the operating system leave so much to the I/O unit and
 	// returns what it will really use.
 	SetOffloads(o vnet.Offloads) (vnet.Offloads, error)
+
+	// State reads what the operating system wants of the device.
+	State() (tap.State, error)
+	// Watch calls fn when the state may have changed, until ctx is done, when
+	// it returns nil, or the device is gone.
+	Watch(ctx context.Context, fn func(tap.State)) error
+	// SetPromisc and SetAllMulti change the device's own settings, as an
+	// administrator does.
+	SetPromisc(on bool) error
+	SetAllMulti(on bool) error
 }
 
 // TAP makes a Netdevice of a TAP device, which stays the caller's.

@@ -3,6 +3,7 @@ package host
 import (
 	"time"
 
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
@@ -21,6 +22,13 @@ type Status struct {
 	Attempts  int              `json:"attempts"`   // failed or ended since the start
 	LastError string           `json:"last_error,omitempty"`
 	Traffic   *messaging.Stats `json:"traffic,omitempty"` // of the present session
+
+	// What the I/O unit says is in force in the present session.
+	Filter *protocol.ReceiveFilter `json:"filter,omitempty"`
+	VLANs  *protocol.VLANSet       `json:"vlans,omitempty"`
+	// LastRefusal is the last setting of the netdevice that was refused since
+	// the start.
+	LastRefusal *Refusal `json:"last_refusal,omitempty"`
 }
 
 // NetdeviceStatus describes the netdevice.
@@ -35,13 +43,14 @@ type NetdeviceStatus struct {
 
 // IOUnitStatus describes the I/O unit in use, or tried last.
 type IOUnitStatus struct {
-	Address     string   `json:"address"`
-	Name        string   `json:"name,omitempty"`
-	Fingerprint string   `json:"fingerprint,omitempty"`
-	Insecure    bool     `json:"insecure"`
-	Session     string   `json:"session,omitempty"`
-	SpeedMbps   uint32   `json:"speed_mbps,omitempty"`
-	Configured  []string `json:"configured"` // all of them, in order of preference
+	Address     string        `json:"address"`
+	Name        string        `json:"name,omitempty"`
+	Fingerprint string        `json:"fingerprint,omitempty"`
+	Insecure    bool          `json:"insecure"`
+	Session     string        `json:"session,omitempty"`
+	Mode        protocol.Mode `json:"mode,omitempty"` // of transfer
+	SpeedMbps   uint32        `json:"speed_mbps,omitempty"`
+	Configured  []string      `json:"configured"` // all of them, in order of preference
 }
 
 // Status is a snapshot. It may be called from any goroutine.
@@ -51,13 +60,14 @@ func (h *Host) Status() Status {
 	s := Status{
 		Role: "host", Name: h.cfg.Name, Software: h.cfg.Software, State: h.state, Since: h.since,
 		Netdevice: NetdeviceStatus{
-			Name: h.cfg.Netdev.Name(), MAC: h.mac.String(), MTU: h.mtu, Carrier: h.carrier,
+			Name: h.cfg.Netdev.Name(), MAC: h.set.mac.String(), MTU: h.set.mtu, Carrier: h.carrier,
 			Offloads: h.offloads.String(), Queues: len(h.cfg.Netdev.Ports()),
 		},
 		IOUnit:    IOUnitStatus{Address: h.unit, Configured: h.cfg.IOUnits},
 		Device:    h.cfg.Device.Name(),
 		Protected: messaging.Protection,
 		Sessions:  h.sessions, Attempts: h.attempts,
+		LastRefusal: h.set.last,
 	}
 	if h.lastErr != nil {
 		s.LastError = h.lastErr.Error()
@@ -66,8 +76,10 @@ func (h *Host) Status() Status {
 		// The connection is closed only after disconnected has taken the lock.
 		stats := h.conn.Stats()
 		s.Traffic = &stats
+		s.Filter, s.VLANs = h.set.force.filter, h.set.force.vlans
 		s.Netdevice.Queues = h.welcome.Queues
 		s.IOUnit.Name, s.IOUnit.Session, s.IOUnit.SpeedMbps = h.welcome.Name, h.welcome.Session, h.welcome.Link.SpeedMbps
+		s.IOUnit.Mode = h.welcome.Mode
 		s.IOUnit.Insecure = h.peer.Insecure
 		s.IOUnit.Fingerprint = h.peer.Fingerprint.String()
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
+	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -27,13 +28,14 @@ type netdev struct {
 	mac     string
 	mtu     int
 	active  int
+	want    tap.State // but for MAC and MTU
 	// onCarrier, if set, is called before the carrier changes.
 	onCarrier func(up bool)
 }
 
 func newNetdev(t *testing.T) *netdev {
 	p, w := porttest.New(t, 1<<20)
-	return &netdev{port: p, wire: w, changed: make(chan struct{})}
+	return &netdev{port: p, wire: w, changed: make(chan struct{}), want: tap.State{Up: true}}
 }
 
 func (d *netdev) set(f func()) error {
@@ -65,6 +67,37 @@ func (d *netdev) SetCarrier(up bool) error {
 			d.raised++
 		}
 	})
+}
+
+func (d *netdev) SetPromisc(on bool) error {
+	return d.set(func() { d.want.Promisc, d.want.PromiscSet = on, on })
+}
+func (d *netdev) SetAllMulti(on bool) error {
+	return d.set(func() { d.want.AllMulti, d.want.AllMultiSet = on, on })
+}
+
+func (d *netdev) State() (tap.State, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.want
+	s.MAC, _ = net.ParseMAC(d.mac) // it has none at first
+	s.MTU = d.mtu
+	return s, nil
+}
+
+func (d *netdev) Watch(ctx context.Context, fn func(tap.State)) error {
+	for {
+		d.mu.Lock()
+		changed := d.changed
+		d.mu.Unlock()
+		s, _ := d.State()
+		fn(s)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // await waits until cond holds of the device.

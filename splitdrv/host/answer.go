@@ -1,0 +1,105 @@
+package host
+
+import (
+	"errors"
+	"net"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// errEnded is why a request is not carried out when its session has ended.
+var errEnded = errors.New("the session has ended")
+
+// onRequest answers the I/O unit's configuration requests.
+func (h *Host) onRequest(conn *messaging.Conn, t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
+	apply := func(what string, decodeErr error, apply func() error) (protocol.CfgStatus, []byte) {
+		if decodeErr != nil {
+			return protocol.CfgInvalid, nil
+		}
+		h.changing.Lock()
+		defer h.changing.Unlock()
+		err := errEnded
+		if h.current(conn) {
+			err = apply()
+		}
+		if err != nil {
+			h.cfg.Log.Error("the I/O unit's configuration could not be applied", "what", what, "error", err)
+			return protocol.CfgFailed, nil
+		}
+		return protocol.CfgOK, data
+	}
+	switch t {
+	case protocol.CfgLinkState:
+		l, err := protocol.DecodeLinkState(data)
+		return apply("link state", err, func() error {
+			h.cfg.Log.Info("link state", "up", l.Up, "mbit_s", l.Speed)
+			h.mu.Lock()
+			h.welcome.Link = session.Link{Up: l.Up, SpeedMbps: l.Speed}
+			h.mu.Unlock()
+			return h.setCarrier(l.Up)
+		})
+	case protocol.CfgMTU:
+		mtu, err := protocol.DecodeMTU(data)
+		return apply("MTU", err, func() error {
+			mtu = min(mtu, h.cfg.MaxMTU)
+			conn.SetMTU(mtu)
+			if mtu, err = h.followMTU(mtu); err != nil {
+				return err
+			}
+			data = protocol.AppendMTU(nil, mtu)
+			h.cfg.Log.Info("MTU", "mtu", mtu)
+			return nil
+		})
+	case protocol.CfgMAC:
+		mac, err := protocol.DecodeMAC(data)
+		return apply("MAC address", err, func() error {
+			return h.followMAC(mac)
+		})
+	default:
+		return protocol.CfgUnsupported, nil
+	}
+}
+
+// followMTU makes mtu the I/O unit's, and returns what the netdevice has then:
+// less where the administrator wants less. Of more, which he has just set, the
+// follower asks the I/O unit.
+func (h *Host) followMTU(mtu int) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	state, err := h.cfg.Netdev.State()
+	if err != nil {
+		return 0, err
+	}
+	before := h.set.mtu
+	h.set.limit, h.set.told.mtu = mtu, mtu
+	if state.MTU != before && state.MTU < mtu {
+		h.set.wantMTU = state.MTU // he need not ask
+	}
+	h.set.mtu = h.set.nextMTU()
+	if state.MTU == before || state.MTU == h.set.mtu {
+		err = h.cfg.Netdev.SetMTU(h.set.mtu)
+	}
+	h.changed()
+	return h.set.mtu, err
+}
+
+// followMAC makes mac the netdevice's, unless an administrator has just changed
+// it, for which the follower asks. The I/O unit's word counts more than what he
+// wanted before.
+func (h *Host) followMAC(mac protocol.MAC) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	state, err := h.cfg.Netdev.State()
+	if err != nil {
+		return err
+	}
+	before := h.set.mac
+	h.set.mac, h.set.wantMAC = mac, protocol.MAC{}
+	h.changed()
+	if macOf(state.MAC) != before {
+		return nil
+	}
+	return h.cfg.Netdev.SetMAC(net.HardwareAddr(mac[:]))
+}
