@@ -261,19 +261,28 @@ func (k *control) sendUpdateWaiting(r *receiver) error {
 	return k.postUpdate(r)
 }
 
-// postUpdate builds and posts an update. The caller holds the lock and has seen
-// a free slot.
+// postUpdate builds and posts an update, after which nothing is urgent any more
+// unless more is free than fits a message. The caller holds the lock and has
+// seen a free slot.
 func (k *control) postUpdate(r *receiver) error {
 	// With everything that is free, an update acknowledges whatever the peer
 	// has indicated on the control channel.
 	all := r.urgent || k.c.cfg.Mode == protocol.ModeIndicate
 	var returns [MaxPools]protocol.PoolReturn
 	var pools [MaxPools]*lentPool
-	n, size := 0, protocol.HeaderSize
+	n, size, cut := 0, protocol.HeaderSize, false
 	add := func(p *lentPool) {
 		free := p.loan.Returning()
-		if len(free) == 0 || (!all && !p.loan.Due()) || size+protocol.PoolReturnSize(len(free)) > protocol.MaxControlSize {
+		if len(free) == 0 || (!all && !p.loan.Due()) {
 			return
+		}
+		if size+protocol.PoolReturnSize(len(free)) > protocol.MaxControlSize {
+			// Left to the next update, but for the first pool, of which so many
+			// elements fit that they are a quarter at least.
+			if n > 0 {
+				return
+			}
+			free, cut = free[:maxReturned], true
 		}
 		size += protocol.PoolReturnSize(len(free))
 		returns[n], pools[n] = protocol.PoolReturn{Pool: p.ref, Elements: free}, p
@@ -286,6 +295,9 @@ func (k *control) postUpdate(r *receiver) error {
 		if p != r.lastTaken {
 			add(p)
 		}
+	}
+	if !cut {
+		r.urgent, r.messages = false, 0
 	}
 	if n == 0 {
 		return nil

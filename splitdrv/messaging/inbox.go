@@ -98,12 +98,12 @@ func (r *receiver) adopt(p *lentPool) error {
 
 // acknowledge returns what is free, whether much or little.
 func (r *receiver) acknowledge() error {
-	r.urgent = true
-	if err := r.c.control.sendUpdateWaiting(r); err != nil {
-		return err
+	for r.urgent = true; r.urgent; {
+		if err := r.c.control.sendUpdateWaiting(r); err != nil {
+			return err
+		}
+		r.count.updates.Add(1)
 	}
-	r.count.updates.Add(1)
-	r.urgent, r.messages = false, 0
 	return nil
 }
 

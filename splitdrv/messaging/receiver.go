@@ -228,7 +228,6 @@ func (r *receiver) giveBack() error {
 			return err
 		}
 		r.count.updates.Add(1)
-		r.urgent, r.messages = false, 0
 	}
 }
 
