@@ -23,7 +23,7 @@ type settings struct {
 	limit   int          // MTU that the I/O unit allows; 0 before the first session
 
 	wantMAC protocol.MAC // asked for in the next hello; zero: that of the configuration
-	wantMTU int          // the netdevice has the smaller one of this and limit; 0: limit
+	wantMTU int          // the netdevice has the smaller one of this, until a reset, and limit; 0: limit
 
 	told    told
 	force   force
@@ -255,9 +255,7 @@ func (s *settings) accept(r *request) {
 		if r.limit == s.limit {
 			s.limit = max(s.limit, r.mtu)
 		}
-		if s.wantMTU = r.mtu; r.mtu == s.limit {
-			s.wantMTU = 0
-		}
+		s.wantMTU = r.mtu
 		s.mtu = s.nextMTU()
 	case protocol.CfgFilter:
 		s.told.filter, s.refused.filter = &r.filter, nil

@@ -333,9 +333,10 @@ func TestFollowMTU(t *testing.T) {
 			s.gets("mtu 1400")
 		}
 	}
-	// The I/O unit's own: from now on the netdevice follows again.
-	_ = d.SetMTU(1500)
-	s.gets("mtu 1500")
+	// After a reset it follows the I/O unit's alone.
+	if err := h.Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	settled(t, h, mtu(1500))
 	s.push(protocol.CfgMTU, protocol.AppendMTU(nil, 2000))
 	if d.mtu != 2000 {
