@@ -18,6 +18,10 @@ const (
 	// MaxElements is the largest number of elements of a pool that this side
 	// lends: a quarter of them, which makes an update due, fits one message.
 	MaxElements = 4096
+	// MaxChannelElements is the largest number of elements that the pools lent on
+	// one data channel have in all, by either side: it bounds the books that a
+	// peer makes us keep.
+	MaxChannelElements = protocol.MaxPoolElements
 	// MaxElementSize is the size in bytes of the largest such element.
 	MaxElementSize = slotSize
 	// MaxRequests is how many requests a side may have unanswered.
@@ -69,7 +73,7 @@ type Config struct {
 	// DefaultPools(Mode, MTU). MaxPools is how many may be lent there at a
 	// time, when the peer asks for more; default two more than Pools, and in
 	// the send modes always one. PeerPools is the same number of the peer's;
-	// default MaxPools.
+	// default MaxPools, and in the send modes one whatever it says.
 	Pools     []PoolConfig
 	MaxPools  int
 	PeerPools int
@@ -127,6 +131,7 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Mode.Sends() {
 		set(&c.MaxPools, len(c.Pools))
+		c.PeerPools = min(c.PeerPools, 1)
 	}
 	set(&c.MaxPools, min(len(c.Pools)+2, MaxPools))
 	set(&c.PeerPools, c.MaxPools)
@@ -172,6 +177,8 @@ func (c Config) check() error {
 		return bad("at most %d pools per channel, must be %d to %d", c.MaxPools, len(c.Pools), MaxPools)
 	case c.PeerPools < 1 || c.PeerPools > MaxPools:
 		return bad("the peer lends at most %d pools per channel, must be 1 to %d", c.PeerPools, MaxPools)
+	case c.PoolIdle < time.Millisecond:
+		return bad("pools that go back after %v without use, must be 1 ms at least", c.PoolIdle)
 	case c.Batch < 1 || c.SignalEvery < 1:
 		return bad("batch %d and signal-every %d must be at least 1", c.Batch, c.SignalEvery)
 	case c.SendSlots <= c.SignalEvery+c.Batch:
@@ -187,6 +194,9 @@ func (c Config) check() error {
 		if p.Elements < 1 || p.Elements > MaxElements {
 			return bad("pool of %d elements, must be 1 to %d", p.Elements, MaxElements)
 		}
+	}
+	if n := c.elements(); n > MaxChannelElements {
+		return bad("pools of up to %d elements in all per channel, must be at most %d", n, MaxChannelElements)
 	}
 	return nil
 }
