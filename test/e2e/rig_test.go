@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -15,8 +16,10 @@ import (
 type rig struct {
 	t         testing.TB
 	bin, dir  string
+	policy    string // file
 	keys      keys
 	kind      string // of LAN interface
+	mode      string // of transfer, that hosts ask for; empty: they do not ask
 	card, lan string // network namespaces of eth1, and of lan0 at the end of its cable
 	unitFlags []string
 	insecure  bool   // the I/O unit
@@ -51,6 +54,11 @@ func newRig(t testing.TB, kind string, unitFlags ...string) *rig {
 	t.Helper()
 	r := &rig{t: t, bin: needFabric(t), dir: t.TempDir(), kind: kind, unitFlags: unitFlags}
 	r.keys, r.sockets = makeKeys(t, r.bin, r.dir), r.dir
+	// All hosts have one key, which by default has four sessions at most.
+	r.policy = filepath.Join(r.dir, "policy.yaml")
+	if err := os.WriteFile(r.policy, []byte("hosts:\n  hosts:\n    max-sessions: 64\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	r.card, r.lan = testenv.NetNS(t), testenv.NetNS(t)
 	testenv.Veth(t, r.card, "eth1", r.lan, "lan0")
 	testenv.Address(t, r.lan, "lan0", addr(0)+"/24")
@@ -59,12 +67,26 @@ func newRig(t testing.TB, kind string, unitFlags ...string) *rig {
 	return r
 }
 
+// modes are the transfer modes.
+var modes = []string{"imm", "indicate", "send", "send-uc"}
+
+// inEachMode runs a test with a rig of its own for each transfer mode.
+func inEachMode(t *testing.T, kind string, test func(t *testing.T, r *rig)) {
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			r := newRig(t, kind)
+			r.mode = mode
+			test(t, r)
+		})
+	}
+}
+
 // startUnit starts the I/O unit and waits until it serves.
 func (r *rig) startUnit() {
 	r.t.Helper()
 	args := []string{
 		"iounit", "--device", unitDevice, "--listen", unitAddress, "--lan", r.kind + ":eth1", "--netns", r.card,
-		"--name", "unit", "--peer-timeout", "10s",
+		"--name", "unit", "--peer-timeout", "10s", "--policy", r.policy,
 	}
 	args = append(args, security(r.insecure, r.keys.unit, "hosts="+r.keys.hostPrint)...)
 	r.unit = start(r.t, r.bin, r.socket("unit", "iounit-7580"), filepath.Join(r.dir, "unit.log"), append(args, r.unitFlags...)...)
@@ -108,6 +130,9 @@ func (n *node) start() {
 	args := []string{
 		"host", "--device", hostDevice, "--iounit", unitAddress, "--name", "sn0", "--netns", n.ns, "--host-name", n.name,
 		"--peer-timeout", "10s",
+	}
+	if r.mode != "" {
+		args = append(args, "--mode", r.mode)
 	}
 	args = append(args, security(n.insecure, r.keys.host, "unit="+r.keys.unitPrint)...)
 	n.daemon = start(n.t, r.bin, r.socket(n.name, "host-sn0"), filepath.Join(r.dir, n.name+".log"), append(args, n.flags...)...)

@@ -1,0 +1,226 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// sharers is how many hosts share one I/O unit.
+const sharers = 32
+
+// sharedGroup is a multicast group that half of the hosts are in, and
+// sharedGroupMAC what frames to it have for a destination.
+const (
+	sharedGroup    = "239.7.7.7"
+	sharedGroupMAC = "01:00:5e:07:07:07"
+)
+
+// TestRDMASharing shares one I/O unit, and one network card, among many hosts.
+func TestRDMASharing(t *testing.T) {
+	// They are mostly idle, and their keep-alives would keep an emulated
+	// processor busy.
+	quiet := []string{"--keep-alive", "2s", "--peer-timeout", "60s", "--queues", "1"}
+	r := newRig(t, "macvtap", append(slices.Clone(quiet), "--handshake-timeout", "60s")...)
+	started := time.Now()
+	var hosts []*node
+	for range sharers {
+		hosts = append(hosts, r.newHost(t, append(slices.Clone(quiet), "--handshake-timeout", "60s")...))
+	}
+	for _, h := range hosts {
+		h.ready()
+	}
+	t.Logf("%d hosts connected after %v", len(hosts), time.Since(started).Round(time.Millisecond))
+	if s := r.unit.unitStatus(); len(s.Hosts) != sharers {
+		t.Fatalf("the status shows %d hosts", len(s.Hosts))
+	}
+
+	t.Run("ping", func(t *testing.T) {
+		var wg sync.WaitGroup
+		for i, h := range hosts {
+			wg.Go(func() {
+				ping(t, h.ns, addr(0), 2, 1000)
+				if i%4 == 0 {
+					ping(t, h.ns, hosts[(i+5)%len(hosts)].addr(), 2, 1000)
+				}
+			})
+		}
+		wg.Wait()
+	})
+	t.Run("broadcast", func(t *testing.T) {
+		var wg sync.WaitGroup
+		for _, h := range hosts {
+			hears(t, &wg, h, "255.255.255.255")
+		}
+		tell(t, r.lan, "255.255.255.255")
+		wg.Wait()
+	})
+	t.Run("multicast", func(t *testing.T) {
+		var wg sync.WaitGroup
+		for _, h := range hosts[:sharers/2] {
+			hears(t, &wg, h, sharedGroup)
+		}
+		// Who is not in the group does not get its frames.
+		eventually(t, func() bool { return inGroup(r) == sharers/2 }, "the I/O unit knowing %d hosts in the group, not %d", sharers/2, inGroup(r))
+		tell(t, r.lan, sharedGroup)
+		wg.Wait()
+	})
+	t.Run("one stopped", func(t *testing.T) { oneStopped(t, r, hosts) })
+}
+
+// hears makes a host listen for datagrams to a group or to all, and fails the
+// test unless it hears one before wg is through.
+func hears(t *testing.T, wg *sync.WaitGroup, h *node, to string) {
+	t.Helper()
+	var c *net.UDPConn
+	err := netns.Do(h.ns, func() (err error) {
+		ip := net.ParseIP(to)
+		if !ip.IsMulticast() {
+			c, err = net.ListenUDP("udp4", &net.UDPAddr{Port: tellPort})
+			return err
+		}
+		dev, err := net.InterfaceByName("sn0")
+		if err == nil {
+			c, err = net.ListenMulticastUDP("udp4", dev, &net.UDPAddr{IP: ip, Port: tellPort})
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wg.Go(func() {
+		defer c.Close()
+		_ = c.SetReadDeadline(time.Now().Add(patience)) // or Read fails
+		b := make([]byte, 64)
+		if n, err := c.Read(b); err != nil || string(b[:n]) != to {
+			t.Errorf("%s did not hear what was sent to %s: %v", h.name, to, err)
+		}
+	})
+}
+
+// tellPort is the UDP port of what is sent to many.
+const tellPort = 7777
+
+// tell sends a datagram from ns to a group or to all.
+func tell(t *testing.T, ns, to string) {
+	t.Helper()
+	err := netns.Do(ns, func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		dst := &unix.SockaddrInet4{Port: tellPort}
+		copy(dst.Addr[:], net.ParseIP(to).To4())
+		return errors.Join(
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1),
+			unix.BindToDevice(fd, "lan0"),
+			unix.Sendto(fd, []byte(to), 0, dst))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inGroup is how many hosts the I/O unit passes frames to sharedGroup to.
+func inGroup(r *rig) int {
+	var s struct {
+		Hosts []struct {
+			Filter struct {
+				Promisc, AllMulti bool
+				Multicast         []string
+			}
+		}
+	}
+	if !r.unit.statusInto(&s) {
+		return 0
+	}
+	n := 0
+	for _, h := range s.Hosts {
+		if h.Filter.Promisc || h.Filter.AllMulti || slices.Contains(h.Filter.Multicast, sharedGroupMAC) {
+			n++
+		}
+	}
+	return n
+}
+
+// oneStopped stops the process of one host while it is being sent to. It is
+// nobody else's business.
+func oneStopped(t *testing.T, r *rig, hosts []*node) {
+	stopped, others := hosts[0], hosts[1:]
+	server := echoTCP(t, r.lan, addr(0))
+	// round is some traffic of the others, and how long it takes.
+	round := func() time.Duration {
+		t.Helper()
+		started := time.Now()
+		var wg sync.WaitGroup
+		for i, h := range others {
+			wg.Go(func() {
+				ping(t, h.ns, addr(0), 3, 1000)
+				if i < 4 {
+					manyConnections(t, h.ns, server, 1, 1<<20)
+				}
+			})
+		}
+		wg.Wait()
+		return time.Since(started)
+	}
+	round() // for the neighbour tables
+	before := round()
+
+	udpIn, c := udpPair(t, stopped.ns, stopped.addr(), r.lan)
+	if err := stopped.cmd.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	resume := sync.OnceFunc(func() {
+		if err := stopped.cmd.Process.Signal(unix.SIGCONT); err != nil {
+			t.Error(err)
+		}
+	})
+	defer resume()
+	// More than its elements and its queue at the I/O unit hold. What is in the
+	// queue counts against the socket, which is full before long.
+	if err := c.SetWriteDeadline(time.Now().Add(within(time.Second))); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 1400)
+	n := 0
+	for n < 4000 {
+		if _, err := c.Write(b); err != nil {
+			break // it is full
+		}
+		n++
+	}
+	if n < 300 {
+		t.Errorf("only %d datagrams could be sent to the host that is stopped", n)
+	}
+	during := round()
+	t.Logf("4 × 2 MiB and %d pings took the others %v before and %v while one was stopped", 3*len(others), before.Round(time.Millisecond), during.Round(time.Millisecond))
+	if during > 3*before+within(time.Second) {
+		t.Errorf("a stopped host slows the others down: %v instead of %v", during, before)
+	}
+	resume()
+	ping(t, stopped.ns, addr(0), 2, 56)
+	if _, err := udpIn.Read(b); err != nil {
+		t.Errorf("of %d datagrams sent meanwhile, the host got none: %v", n, err)
+	}
+	for _, h := range append([]*node{stopped}, others...) {
+		if s := h.hostStatus(); s.Sessions != 1 {
+			t.Errorf("%s has had %d sessions", h.name, s.Sessions)
+		}
+	}
+	for _, h := range hosts {
+		if link := testenv.Link(t, h.ns, "sn0"); link == nil {
+			t.Error(fmt.Sprint(h.name, " has no netdevice"))
+		}
+	}
+}
