@@ -31,6 +31,8 @@ type daemonFlags struct {
 	keepAlive, peerTimeout time.Duration
 	handshakeTimeout       time.Duration
 	spin                   time.Duration
+	maxPools               int
+	poolIdle               time.Duration
 	statusSocket, metrics  string
 	logLevel, logFormat    string
 }
@@ -47,6 +49,8 @@ func (d *daemonFlags) add(c *cobra.Command) {
 	f.DurationVar(&d.peerTimeout, "peer-timeout", time.Second, "silence after which the other half is taken for dead")
 	f.DurationVar(&d.handshakeTimeout, "handshake-timeout", 10*time.Second, "time to open a session, the making of queue pairs included")
 	f.DurationVar(&d.spin, "spin", 0, "time to poll before sleeping; costs a processor, saves some microseconds")
+	f.IntVar(&d.maxPools, "max-pools", 0, "pools to lend on each data channel at most, when the other half asks for more (default: two more than at the beginning)")
+	f.DurationVar(&d.poolIdle, "pool-idle", 10*time.Second, "time after which a pool that was asked for, and is not used, goes back")
 	f.StringVar(&d.statusSocket, "status-socket", "", "unix socket for `splitnic status` (default: in "+statussock.Dir+")")
 	f.StringVar(&d.metrics, "metrics", "", "serve Prometheus metrics on this address, such as :9580")
 	f.StringVar(&d.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -89,11 +93,21 @@ func (d *daemonFlags) messaging() (messaging.Config, error) {
 	if d.handshakeTimeout <= 0 {
 		return messaging.Config{}, usageError{fmt.Errorf("--handshake-timeout %v: must be above 0", d.handshakeTimeout)}
 	}
+	if d.maxPools != 0 && (d.maxPools < minPools || d.maxPools > messaging.MaxPools) {
+		return messaging.Config{}, usageError{fmt.Errorf("--max-pools %d: must be %d to %d, or 0 for the default", d.maxPools, minPools, messaging.MaxPools)}
+	}
+	if d.poolIdle <= 0 {
+		return messaging.Config{}, usageError{fmt.Errorf("--pool-idle %v: must be above 0", d.poolIdle)}
+	}
 	return messaging.Config{
+		MaxPools: d.maxPools, PoolIdle: d.poolIdle,
 		Timing:    fabric.Timing{Timeout: d.timeout, RetryCount: d.retry},
 		KeepAlive: d.keepAlive, PeerTimeout: d.peerTimeout, Spin: d.spin,
 	}, nil
 }
+
+// minPools is the largest number of pools that a session begins with.
+const minPools = 3
 
 // softRoCETimeout is the default --qp-timeout on Soft-RoCE, 1.07 s. Its timer
 // is not stopped when all is acknowledged, but goes off during a later message
@@ -145,13 +159,14 @@ func (d *daemonFlags) openDevice() (*verbs.Context, error) {
 	return verbs.Open(d.device, options...)
 }
 
-// serveStatus serves the status on the unix socket, and metrics where wanted.
-func (d *daemonFlags) serveStatus(name string, status func() any, metrics http.Handler, log *slog.Logger) (stop func(), err error) {
+// serveStatus serves the status, and commands, on the unix socket, and metrics
+// where wanted.
+func (d *daemonFlags) serveStatus(name string, status func() any, metrics http.Handler, log *slog.Logger, commands ...statussock.Command) (stop func(), err error) {
 	path := d.statusSocket
 	if path == "" {
 		path = statussock.Path(name)
 	}
-	sock, err := statussock.Serve(path, status)
+	sock, err := statussock.Serve(path, status, commands...)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -24,6 +25,7 @@ type hostFlags struct {
 	mac        string
 	maxMTU     int
 	offloads   string
+	modes      []string
 	plain      bool
 	txQueueLen int
 }
@@ -52,6 +54,7 @@ func hostCommand() *cobra.Command {
 	flags.IntVar(&f.maxMTU, "max-mtu", 9000, "largest MTU to accept; the netdevice follows the I/O unit's network card up to it")
 	flags.IntVar(&f.queues, "queues", 1, "queues to ask for, each with a data channel of its own")
 	flags.StringVar(&f.offloads, "offloads", "all", "what to leave to the I/O unit: all, none, or some of "+vnet.AllOffloads.String())
+	flags.StringSliceVar(&f.modes, "mode", []string{string(protocol.ModeImm)}, "transfer modes wanted, in order of preference: some of "+strings.Join(modeNames(), ", ")+"; the I/O unit takes the first that it allows")
 	flags.BoolVar(&f.plain, "plain", false, "a plain TAP device without offloads, for kernels without IFF_VNET_HDR")
 	flags.IntVar(&f.txQueueLen, "txqueuelen", 512, "length of the netdevice's transmit queue in frames")
 	flags.StringVar(&f.netns, "netns", "", "network namespace for the netdevice, by name or path (default: this process's)")
@@ -73,6 +76,10 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 		return usageError{fmt.Errorf("--queues %d: must be 1 to %d", f.queues, messaging.MaxQueues)}
 	}
 	mcfg, err := f.messaging()
+	if err != nil {
+		return err
+	}
+	modes, err := parseModes("--mode", f.modes)
 	if err != nil {
 		return err
 	}
@@ -129,13 +136,13 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 	h, err := host.New(host.Config{
 		Name: name, Software: version, IOUnits: f.iounits, Security: security,
 		Device: device, Netdev: host.TAP(netdev), MAC: mac, MaxMTU: f.maxMTU, Offloads: offloads,
-		Messaging: mcfg, HandshakeTimeout: f.handshakeTimeout, Log: log,
+		Modes: modes, Messaging: mcfg, HandshakeTimeout: f.handshakeTimeout, Log: log,
 		OnState: func(s host.State) { notify("STATUS=" + string(s)) },
 	})
 	if err != nil {
 		return usageError{err}
 	}
-	stop, err := f.serveStatus("host-"+netdev.Name(), func() any { return h.Status() }, hostMetrics(h), log)
+	stop, err := f.serveStatus("host-"+netdev.Name(), func() any { return h.Status() }, hostMetrics(h), log, hostCommands(h)...)
 	if err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	if mcfg.Budget, err = f.budget(); err != nil {
 		return err
 	}
-	modes, err := f.transferModes()
+	modes, err := parseModes("--modes", f.modes)
 	if err != nil {
 		return err
 	}
@@ -180,29 +180,6 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	notify("READY=1")
 	defer notify("STOPPING=1")
 	return unit.Run(ctx, ln)
-}
-
-func modeNames() []string {
-	var names []string
-	for _, m := range protocol.Modes() {
-		names = append(names, string(m))
-	}
-	return names
-}
-
-func (f *iounitFlags) transferModes() ([]protocol.Mode, error) {
-	var modes []protocol.Mode
-	for _, name := range f.modes {
-		m, err := protocol.ParseMode(name)
-		if err != nil {
-			return nil, usageError{fmt.Errorf("--modes: %w", err)}
-		}
-		modes = append(modes, m)
-	}
-	if len(modes) == 0 {
-		return nil, usageError{errors.New("--modes: no mode is left; leave the flag out for all of them")}
-	}
-	return modes, nil
 }
 
 // budget is what --max-memory says, nil for no limit.

@@ -23,6 +23,8 @@ var (
 	descElements  = prometheus.NewDesc("splitnic_pool_elements", "Pool elements by state.", []string{"peer", "queue", "state"}, nil)
 	descPinned    = prometheus.NewDesc("splitnic_registered_bytes", "Memory registered for the session.", []string{"peer"}, nil)
 	descControl   = prometheus.NewDesc("splitnic_control_messages_total", "Messages on the control channel.", []string{"peer", "direction"}, nil)
+	descPools     = prometheus.NewDesc("splitnic_pools", "Pools in use, by whose they are.", []string{"peer", "queue", "whose"}, nil)
+	descRequests  = prometheus.NewDesc("splitnic_pool_requests_total", "What became of pools beyond those at the beginning, in the present session.", []string{"peer", "event"}, nil)
 	descSessions  = prometheus.NewDesc("splitnic_sessions_total", "Sessions established since the start.", nil, nil)
 	descRefused   = prometheus.NewDesc("splitnic_refused_total", "Connections and hosts refused since the start.", nil, nil)
 	descAttempts  = prometheus.NewDesc("splitnic_failed_attempts_total", "Sessions that ended or did not come about since the start.", nil, nil)
@@ -100,6 +102,11 @@ func trafficMetrics(emit emit, peer string, s *messaging.Stats) {
 	emit(descPinned, prometheus.GaugeValue, float64(s.MemoryPinned), peer)
 	count(descControl, s.ControlSent, peer, "tx")
 	count(descControl, s.ControlReceived, peer, "rx")
+	for event, n := range map[string]uint64{
+		"asked": s.PoolsAsked, "given_back": s.PoolsGiven, "lent": s.PoolsGranted, "refused": s.PoolsRefused, "taken_back": s.PoolsReturned,
+	} {
+		count(descRequests, n, peer, event)
+	}
 	for i, c := range s.Channels {
 		q := strconv.Itoa(i + 1)
 		count(descFrames, c.TxFrames, peer, q, "tx")
@@ -110,6 +117,10 @@ func trafficMetrics(emit emit, peer string, s *messaging.Stats) {
 		count(descDropped, c.TxInvalid, "invalid", peer, q, "tx")
 		count(descDropped, c.RxDropped, "port", peer, q, "rx")
 		count(descDropped, c.RxOverMTU, "over_mtu", peer, q, "rx")
+		count(descDropped, c.RxLost, "lost", peer, q, "rx")
+		count(descDropped, c.RxLate, "late", peer, q, "rx")
+		emit(descPools, prometheus.GaugeValue, float64(len(c.GrantedPools)), peer, q, "peer")
+		emit(descPools, prometheus.GaugeValue, float64(len(c.LentPools)), peer, q, "own")
 		count(descWaits, c.TxNoCredit, "credit", peer, q, "tx")
 		count(descWaits, c.TxNoSlot, "slot", peer, q, "tx")
 		count(descWaits, c.RxPortBusy, "port", peer, q, "rx")

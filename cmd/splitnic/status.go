@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -98,6 +100,18 @@ func printHost(w io.Writer, s *host.Status) {
 	fmt.Fprintf(w, "  netdevice\t%s, %s, mtu %d, %s\n", s.Netdevice.Name, s.Netdevice.MAC, s.Netdevice.MTU, carrier)
 	fmt.Fprintf(w, "  offloads\t%s\n", s.Netdevice.Offloads)
 	fmt.Fprintf(w, "  I/O unit\t%s %s %s\n", s.IOUnit.Address, s.IOUnit.Name, s.IOUnit.Fingerprint)
+	if s.IOUnit.Mode != "" {
+		fmt.Fprintf(w, "  mode\t%s\n", s.IOUnit.Mode)
+	}
+	if s.Filter != nil {
+		fmt.Fprintf(w, "  receives\t%s\n", filterText(s.Filter))
+	}
+	if s.VLANs != nil {
+		fmt.Fprintf(w, "  VLANs\t%v\n", s.VLANs)
+	}
+	if r := s.LastRefusal; r != nil {
+		fmt.Fprintf(w, "  last refusal\t%s %s, %v ago: %s\n", r.What, r.Wanted, ago(r.At), r.Reason)
+	}
 	if s.IOUnit.Insecure {
 		fmt.Fprintf(w, "  security\tINSECURE: nobody is authenticated\n")
 	}
@@ -134,8 +148,38 @@ func printUnit(w io.Writer, s *iounit.Status) {
 	}
 }
 
+// filterText says what a host receives besides what is for it and for all.
+func filterText(f *protocol.ReceiveFilter) string {
+	switch {
+	case f.Promisc:
+		return "everything on the LAN"
+	case f.AllMulti:
+		return fmt.Sprintf("all multicast, %d further addresses", len(f.Unicast))
+	default:
+		return fmt.Sprintf("%d groups, %d further addresses", len(f.Multicast), len(f.Unicast))
+	}
+}
+
+// poolsText lists pools, such as 256×2048, 32×65535.
+func poolsText(pools []messaging.Pool) string {
+	var text []string
+	for _, p := range pools {
+		t := fmt.Sprintf("%d×%d", p.Elements, p.ElementSize)
+		if p.Extra {
+			t += " (asked for)"
+		}
+		text = append(text, t)
+	}
+	if text == nil {
+		return "none"
+	}
+	return strings.Join(text, ", ")
+}
+
 func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 	fmt.Fprintf(w, "%smemory\t%.1f MiB registered\n", indent, float64(s.MemoryPinned)/(1<<20))
+	fmt.Fprintf(w, "%spools on request\t%d asked for, %d given back; %d lent, %d refused, %d taken back\n",
+		indent, s.PoolsAsked, s.PoolsGiven, s.PoolsGranted, s.PoolsRefused, s.PoolsReturned)
 	for i, c := range s.Channels {
 		fmt.Fprintf(w, "%squeue %d\tQP %#x ↔ %#x, completion vector %d\n", indent, i+1, c.QPN, c.PeerQPN, c.CompVector)
 		fmt.Fprintf(w, "%s  to the peer\t%d frames, %d bytes, %d doorbells, %d too long, %d waits for credit\n",
@@ -144,5 +188,10 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 			indent, c.RxFrames, c.RxBytes, c.RxDropped, c.RxOverMTU)
 		fmt.Fprintf(w, "%s  credits\t%d of %d available here, %d of %d lent to the peer\n",
 			indent, c.Granted.Available, c.Granted.Elements, c.Lent.Lent, c.Lent.Elements)
+		fmt.Fprintf(w, "%s  pools\t%s here; %s lent to the peer, %.1f MiB with the send buffers\n",
+			indent, poolsText(c.GrantedPools), poolsText(c.LentPools), float64(c.MemoryPinned)/(1<<20))
+		if c.RxLost+c.RxLate > 0 {
+			fmt.Fprintf(w, "%s  lost on the fabric\t%d frames, %d late\n", indent, c.RxLost, c.RxLate)
+		}
 	}
 }

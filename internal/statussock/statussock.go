@@ -1,6 +1,6 @@
 // Package statussock serves a daemon's status as JSON on a unix socket, and
-// reads it from there. Whoever may connect may know: the socket is for its
-// owner only.
+// reads it from there. It also carries commands to the daemon. Whoever may
+// connect may know, and command: the socket is for its owner only.
 package statussock
 
 import (
@@ -23,9 +23,13 @@ const Dir = "/run/splitnic"
 
 const suffix = ".sock"
 
-// ErrNobody is wrapped by errors of Read about a socket that is missing, or
-// left over.
+// ErrNobody is wrapped by errors of Read and Do about a socket that is missing,
+// or left over.
 var ErrNobody = errors.New("no process serves")
+
+// ErrUnknown is wrapped by errors of Do about a command that the daemon does
+// not have.
+var ErrUnknown = errors.New("the process there has no such command")
 
 // Path is the socket of the daemon with that name, such as host-sn0.
 func Path(name string) string { return filepath.Join(Dir, name+suffix) }
@@ -36,10 +40,35 @@ type Server struct {
 	done chan struct{}
 }
 
+// Command is something that a daemon does when it is told to.
+type Command struct {
+	Name string // a word
+	// Run does it and returns what to answer, for JSON. Several may run at a
+	// time. ctx ends when the asker goes away.
+	Run func(ctx context.Context) (any, error)
+}
+
+// failure is the answer to a command that failed.
+type failure struct {
+	Error string `json:"error"`
+}
+
+// serve answers the command.
+func (c Command) serve(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	answer, err := c.Run(r.Context())
+	if err != nil {
+		w.WriteHeader(http.StatusConflict)
+		answer = failure{err.Error()}
+	}
+	// An error here is the client's, which went away.
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
 // Serve listens on the socket at path and answers each request with what
-// status returns then, as JSON. A socket left over by a process that was killed
+// status returns then, as JSON, or carries out one of the commands. A socket left over by a process that was killed
 // is replaced; one that somebody listens on is not.
-func Serve(path string, status func() any) (*Server, error) {
+func Serve(path string, status func() any, commands ...Command) (*Server, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("status socket: %w", err)
 	}
@@ -66,6 +95,9 @@ func Serve(path string, status func() any) (*Server, error) {
 		// An error here is the client's, which went away.
 		_ = json.NewEncoder(w).Encode(status())
 	})
+	for _, c := range commands {
+		mux.HandleFunc("POST /command/"+c.Name, c.serve)
+	}
 	s := &Server{http: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
@@ -83,26 +115,54 @@ func (s *Server) Close() error {
 
 // Read fetches the status from the socket at path.
 func Read(ctx context.Context, path string) (json.RawMessage, error) {
+	raw, err := ask(ctx, path, http.MethodGet, "/status")
+	if err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	return raw, nil
+}
+
+// Do has the daemon at path carry out a command, and returns its answer.
+func Do(ctx context.Context, path, command string) (json.RawMessage, error) {
+	raw, err := ask(ctx, path, http.MethodPost, "/command/"+command)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", command, err)
+	}
+	return raw, nil
+}
+
+// ask sends one request to the socket at path.
+func ask(ctx context.Context, path, method, what string) (json.RawMessage, error) {
 	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", path)
 	}}
 	defer t.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://splitnic/status", nil)
+	req, err := http.NewRequestWithContext(ctx, method, "http://splitnic"+what, nil)
 	if err != nil {
 		return nil, err
 	}
 	resp, err := (&http.Client{Transport: t}).Do(req)
 	if err != nil {
 		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("status: %w %s", ErrNobody, path)
+			return nil, fmt.Errorf("%w %s", ErrNobody, path)
 		}
-		return nil, fmt.Errorf("status from %s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusNotFound {
+		return nil, fmt.Errorf("%s: %w", path, ErrUnknown)
+	}
 	var raw json.RawMessage
 	if err := json.NewDecoder(resp.Body).Decode(&raw); err != nil {
-		return nil, fmt.Errorf("status from %s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		var f failure
+		if err := json.Unmarshal(raw, &f); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return nil, fmt.Errorf("%s: %s", path, f.Error)
 	}
 	return raw, nil
 }

@@ -1,8 +1,10 @@
 package statussock
 
 import (
+	"context"
 	"errors"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,6 +39,38 @@ func TestServeAndRead(t *testing.T) {
 	}
 	if _, err := Read(t.Context(), path); !errors.Is(err, ErrNobody) {
 		t.Errorf("read from nobody: %v", err)
+	}
+}
+
+func TestCommands(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	path := filepath.Join(t.TempDir(), "x.sock")
+	ran := 0
+	s, err := Serve(path, func() any { return 1 },
+		Command{Name: "works", Run: func(context.Context) (any, error) { ran++; return []int{ran}, nil }},
+		Command{Name: "fails", Run: func(context.Context) (any, error) { return nil, errors.New("out of paper") }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, want := range []string{"[1]", "[2]"} {
+		if raw, err := Do(t.Context(), path, "works"); err != nil || strings.TrimSpace(string(raw)) != want {
+			t.Errorf("%s, %v", raw, err)
+		}
+	}
+	if raw, err := Do(t.Context(), path, "fails"); err == nil || !strings.Contains(err.Error(), "out of paper") {
+		t.Errorf("%s, %v", raw, err)
+	}
+	if raw, err := Do(t.Context(), path, "other"); !errors.Is(err, ErrUnknown) {
+		t.Errorf("%s, %v", raw, err)
+	}
+	if _, err := Do(t.Context(), path+"x", "works"); !errors.Is(err, ErrNobody) {
+		t.Errorf("a command to nobody: %v", err)
+	}
+	// A command is not carried out by looking at it.
+	resp, err := ask(t.Context(), path, http.MethodGet, "/command/works")
+	if err == nil || ran != 2 {
+		t.Errorf("GET of a command: %s, ran %d times", resp, ran)
 	}
 }
 

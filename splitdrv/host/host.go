@@ -106,7 +106,13 @@ func New(cfg Config) (*Host, error) {
 	if cfg.OnState == nil {
 		cfg.OnState = func(State) {}
 	}
-	return &Host{cfg: cfg, state: Connecting, since: time.Now(), wake: make(chan struct{}, 1)}, nil
+	h := &Host{cfg: cfg, state: Connecting, since: time.Now(), wake: make(chan struct{}, 1)}
+	for _, m := range cfg.Modes {
+		if err := h.messaging(m).Check(); err != nil {
+			return nil, fmt.Errorf("host: %w", err)
+		}
+	}
+	return h, nil
 }
 
 // Run connects to the I/O units in turn and keeps the netdevice working until

@@ -140,6 +140,9 @@ func (a *attachment) messaging(mode protocol.Mode, queues, mtu int) messaging.Co
 	if c.Pools == nil {
 		c.Pools = messaging.DefaultPools(mode, a.hello.MaxMTU)
 	}
+	if mode.Sends() {
+		c.MaxPools = 0 // one: there is no other choice
+	}
 	if a.policy.MaxMemory > 0 {
 		c.MaxMemory = a.policy.MaxMemory
 	}
