@@ -27,8 +27,10 @@ type borrowing struct {
 	given atomic.Uint64 // pools given back
 	asked atomic.Uint64 // BufferRecvPoolGets sent
 
-	mu    sync.Mutex
-	pools map[uint32]*grantedPool // by reference, also after they went back, until another one has it
+	mu     sync.Mutex
+	pools  map[uint32]*grantedPool // by reference, also after they went back: see forget
+	away   *grantedPool            // the peer is asked to take it
+	closed uint64                  // pools that were closed
 }
 
 // add takes a pool that the peer lends.
@@ -53,6 +55,10 @@ func (b *borrowing) add(p protocol.Pool) error {
 	if n := b.count(s) + 1; n > c.cfg.PeerPools {
 		return controlViolation(ErrTooManyPools, "pool %d is number %d of data channel %d, %d are agreed", p.Ref, n, p.Channel(), c.cfg.PeerPools)
 	}
+	if n := b.elements(s) + int(p.Elements); n > MaxChannelElements {
+		return controlViolation(ErrTooManyElements, "pool %d brings data channel %d to %d elements", p.Ref, p.Channel(), n)
+	}
+	b.forget(s)
 	order := bufpool.LatestFirst
 	if c.cfg.Mode.Sends() {
 		order = bufpool.InOrder
@@ -60,7 +66,7 @@ func (b *borrowing) add(p protocol.Pool) error {
 	g := &grantedPool{
 		ref: p.Ref, sender: s, extra: b.asked.Load() > 0,
 		Grant:   bufpool.NewGrant(p.Addr, p.RKey, int(p.ElementSize), int(p.Elements), order),
-		namedIn: make([]atomic.Uint32, p.Elements),
+		namedIn: make([]atomic.Uint64, p.Elements),
 	}
 	b.pools[p.Ref] = g
 	s.grant(g)
@@ -77,6 +83,42 @@ func (b *borrowing) count(s *sender) int {
 		}
 	}
 	return n
+}
+
+// elements is how many elements those pools have. The caller holds the lock.
+func (b *borrowing) elements(s *sender) int {
+	n := 0
+	for _, g := range b.pools {
+		if g.sender == s && g.state != grantClosed {
+			n += g.Len()
+		}
+	}
+	return n
+}
+
+// forget forgets pools of a sender's that the peer took back long ago. They are
+// kept at all because updates of them may still be on their way; a peer that
+// never uses a reference again must not make us keep more and more. The caller
+// holds the lock.
+func (b *borrowing) forget(s *sender) {
+	for {
+		var oldest *grantedPool
+		pools, elements := 0, 0
+		for _, g := range b.pools {
+			if g.sender != s || g.state != grantClosed {
+				continue
+			}
+			pools++
+			elements += g.Len()
+			if oldest == nil || g.closed < oldest.closed {
+				oldest = g
+			}
+		}
+		if pools <= MaxPools && elements <= MaxChannelElements {
+			return
+		}
+		delete(b.pools, oldest.ref)
+	}
 }
 
 // find returns the pool with a reference that the peer has named.
@@ -100,7 +142,7 @@ func (b *borrowing) close(refs []uint32, job *retirement) error {
 		pools = append(pools, g)
 	}
 	for _, g := range pools {
-		g.state = grantClosed
+		b.shut(g)
 		g.sender.revoke(g)
 		g.sender.mail.put(release{pool: g, job: job})
 	}
@@ -121,26 +163,44 @@ func (b *borrowing) giveBack(g *grantedPool, job *retirement) bool {
 	return true
 }
 
-// take asks the peer to take a pool that this side has stopped using, and
-// reports whether there is a need to: the peer may have taken it back itself.
-func (b *borrowing) take(g *grantedPool, transaction uint64) (bool, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if g.state != grantIdle {
-		return false, nil
-	}
-	g.state = grantGiven
-	b.given.Add(1)
-	// With the lock held, so that a request of the peer's about the same pool
-	// is looked at either before or after.
-	return true, b.c.control.flush(transaction, g.ref|protocol.FlushGiveBack)
+// take asks the peer to take a pool that this side has stopped using, unless the
+// peer has taken it back itself. begin says under which transaction.
+func (b *borrowing) take(g *grantedPool, begin func() uint64) error {
+	// With the lock of the send queue held, so that the answer to a request of
+	// the peer's about the same pool goes out either before or after. Not the
+	// other way round: while send waits for a slot the control handler, which
+	// frees them, must be able to lock b.
+	return b.c.control.send(func(dst []byte) []byte {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if g.state != grantIdle {
+			return nil
+		}
+		g.state = grantGiven
+		b.away = g
+		b.given.Add(1)
+		return protocol.AppendBufferPoolFlushRequest(dst, begin(), g.ref|protocol.FlushGiveBack)
+	})
 }
 
-// taken hears that the peer has taken a pool.
-func (b *borrowing) taken(g *grantedPool) {
+// taken hears that the peer has taken what it was asked to take, if anything:
+// it may lend the reference again with its very next message.
+func (b *borrowing) taken() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	g.state = grantClosed
+	if b.away != nil {
+		b.shut(b.away)
+		b.away = nil
+	}
+}
+
+// shut marks a pool as one of the peer's own again. The caller holds the lock.
+func (b *borrowing) shut(g *grantedPool) {
+	if g.state != grantClosed {
+		g.state = grantClosed
+		b.closed++
+		g.closed = b.closed
+	}
 }
 
 // grant adds a pool to those that the sender uses.

@@ -518,6 +518,9 @@ func TestConfigErrors(t *testing.T) {
 		{Mode: protocol.ModeSend, MaxPools: 2},
 		{Mode: protocol.ModeSendUC, Pools: []messaging.PoolConfig{{2048, 8}, {65536, 8}}},
 		{MaxMemory: 1 << 20},
+		{PoolIdle: 3},
+		{PoolIdle: -time.Second},
+		{Pools: slices.Repeat([]messaging.PoolConfig{{64, messaging.MaxElements}}, 17), MaxPools: 17},
 	} {
 		c.Device = dev
 		if conn, err := messaging.New(c); err == nil {

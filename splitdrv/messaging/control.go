@@ -197,7 +197,8 @@ func (k *control) close() {
 
 // send sends one message, built by build in registered memory, and waits for a
 // free slot if there is none. It must not be called by the handler, which is
-// the one who frees slots.
+// the one who frees slots. build, which runs with the lock held, may find that
+// there is nothing to send, and returns nil.
 func (k *control) send(build func(dst []byte) []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -205,7 +206,13 @@ func (k *control) send(build func(dst []byte) []byte) error {
 		return err
 	}
 	slot := k.take()
-	return k.post(slot, build(k.sendSlot(slot)[:0]))
+	msg := build(k.sendSlot(slot)[:0])
+	if msg == nil {
+		k.free = append(k.free, slot)
+		k.room.Signal()
+		return nil
+	}
+	return k.post(slot, msg)
 }
 
 // offer lends pools to the peer.

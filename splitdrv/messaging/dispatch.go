@@ -163,6 +163,7 @@ func (c *Conn) onFlushed(msg []byte) error {
 	if m.TransactionContext == 0 || !c.keeper.awaits.CompareAndSwap(m.TransactionContext, 0) {
 		return controlViolation(ErrReply, "BufferPoolFlushReply, transaction %#x", m.TransactionContext)
 	}
+	c.borrowed.taken()
 	c.keeper.replied <- struct{}{} // never full: one flush is out at a time
 	return nil
 }

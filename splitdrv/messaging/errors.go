@@ -17,6 +17,7 @@ var (
 	ErrFrame           = errors.New("malformed frame")
 	ErrPoolTwice       = errors.New("pool reference is in use")
 	ErrTooManyPools    = errors.New("more pools than a channel can have")
+	ErrTooManyElements = errors.New("more elements than a channel can have")
 	ErrNoChannel       = errors.New("data channel that the session does not have")
 	ErrTooManyRequests = errors.New("more unanswered requests than agreed")
 	ErrReply           = errors.New("reply to no request")
@@ -81,6 +82,7 @@ var rules = []struct {
 	{"frame", ErrFrame},
 	{"pool-twice", ErrPoolTwice},
 	{"too-many-pools", ErrTooManyPools},
+	{"too-many-elements", ErrTooManyElements},
 	{"no-channel", ErrNoChannel},
 	{"too-many-requests", ErrTooManyRequests},
 	{"reply", ErrReply},

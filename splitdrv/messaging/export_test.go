@@ -7,3 +7,15 @@ func (c *Conn) StartAt(writes uint32) {
 		ch.tx.posted, ch.tx.completed, ch.tx.signaled = writes, writes, writes
 	}
 }
+
+// Remembered is how many elements there are of the pools of the peer's that the
+// Conn knows of.
+func (c *Conn) Remembered() int {
+	c.borrowed.mu.Lock()
+	defer c.borrowed.mu.Unlock()
+	n := 0
+	for _, g := range c.borrowed.pools {
+		n += g.Len()
+	}
+	return n
+}

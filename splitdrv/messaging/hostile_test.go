@@ -45,17 +45,14 @@ func newRawPeer(t *testing.T, cfg messaging.Config) (*half, *rawPeer) {
 	p.ok(err)
 	p.region, err = dom.Register(p.mem, fabric.LocalWrite|fabric.RemoteWrite)
 	p.ok(err)
-	p.cq, err = dom.NewCQ(1024, 0)
+	p.cq, err = dom.NewCQ(4096, 0)
 	p.ok(err)
 	for _, qp := range []*fabric.QP{&p.ctrl, &p.data} {
-		*qp, err = dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: p.cq, RecvCQ: p.cq, MaxSend: 128, MaxRecv: 128})
+		*qp, err = dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: p.cq, RecvCQ: p.cq, MaxSend: 1024, MaxRecv: 128})
 		p.ok(err)
 	}
 	for i := range rawReceives {
-		_, err := p.ctrl.PostRecv([]fabric.RecvWR{{
-			ID: uint64(i), Addr: p.region.Addr() + uint64(i*protocol.MaxControlSize), Len: protocol.MaxControlSize, LKey: p.region.LKey(),
-		}})
-		p.ok(err)
+		p.postRecv(i)
 	}
 	p.ok(h.conn.Connect([]fabric.Address{p.ctrl.Address(), p.data.Address()}, 1000))
 	remote := h.conn.Addresses()
@@ -75,6 +72,15 @@ func (p *rawPeer) ok(err error) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// postRecv posts receive i of the control channel.
+func (p *rawPeer) postRecv(i int) {
+	p.t.Helper()
+	_, err := p.ctrl.PostRecv([]fabric.RecvWR{{
+		ID: uint64(i), Addr: p.region.Addr() + uint64(i*protocol.MaxControlSize), Len: protocol.MaxControlSize, LKey: p.region.LKey(),
+	}})
+	p.ok(err)
 }
 
 // receive waits for the next control message.
@@ -175,6 +181,11 @@ func TestHostilePeer(t *testing.T) {
 			}
 			p.send(protocol.AppendBufferRecvPool(nil, 0, ls...))
 		}, messaging.ErrTooManyPools},
+		{"too many elements", func(p *rawPeer) {
+			a, b := p.ownPool(0), p.ownPool(1)
+			a.Elements, b.Elements = messaging.MaxChannelElements-1, 2
+			p.send(protocol.AppendBufferRecvPool(nil, 0, a, b))
+		}, messaging.ErrTooManyElements},
 		{"an update of a pool that was not lent", func(p *rawPeer) {
 			p.send(protocol.AppendBufferRecvPoolUpdate(nil, 0, protocol.PoolReturn{Pool: 3, Elements: []uint16{0}}))
 		}, messaging.ErrPool},

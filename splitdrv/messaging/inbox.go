@@ -14,6 +14,8 @@ const indicatesPerUpdate = protocol.IndicatesPerChannel / 2
 // readMail does what the control handler and the keeper have for the receiver.
 func (r *receiver) readMail() error {
 	letters := r.mail.take()
+	r.mailed.Store(false)
+	sent := r.sent.Load()
 	// What has arrived on the data channel is older than what the letters are
 	// about: a transfer is indicated, and a pool flushed, after everything
 	// written before has completed at the peer.
@@ -30,14 +32,15 @@ func (r *receiver) readMail() error {
 		}
 	}
 	for i := range letters {
-		if err := r.read(&letters[i]); err != nil {
+		if err := r.read(&letters[i], sent); err != nil {
 			return err
 		}
 	}
 	return r.giveBack()
 }
 
-func (r *receiver) read(l *letter) error {
+// read does what a letter says. sent is what letterSent is about.
+func (r *receiver) read(l *letter, sent uint64) error {
 	switch l.kind {
 	case letterIndicated:
 		return r.takeIndicated(l)
@@ -56,7 +59,7 @@ func (r *receiver) read(l *letter) error {
 		r.forget(l.pool)
 		return l.job.done()
 	default:
-		return r.sentSoFar(l.seq)
+		return r.sentSoFar(sent)
 	}
 }
 

@@ -149,6 +149,8 @@ func (k *keeper) look(idle int) error {
 // when the credits of all of them are gone.
 func (k *keeper) rescue() {
 	for i, ch := range k.c.channels {
+		// Before it is seen asleep, when nothing that has a number is not posted.
+		next := ch.tx.next.Load()
 		h, n := &k.hungers[i], ch.tx.count.noCredit.Load()
 		if !ch.tx.hungry.Load() || n != h.noCredit {
 			h.noCredit, h.starving = n, 0
@@ -158,7 +160,7 @@ func (k *keeper) rescue() {
 			continue
 		}
 		h.starving = 0
-		sent := protocol.Sent{Channel: uint32(ch.number), Next: ch.tx.next.Load()}
+		sent := protocol.Sent{Channel: uint32(ch.number), Next: next}
 		k.c.background.Go(func() {
 			// How it is answered does not matter: it is asked again.
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -242,7 +244,11 @@ func (k *keeper) grant(g protocol.BufferRecvPoolGet) error {
 		return nil
 	}
 	k.granted.Add(1)
-	job := &retirement{then: func() error { return k.c.control.offer(pool.offer(k.c.cfg.Mode)) }}
+	job := &retirement{then: func() error {
+		err := k.c.control.offer(pool.offer(k.c.cfg.Mode))
+		l.offered(pool)
+		return err
+	}}
 	job.left.Store(1)
 	ch.rx.mail.put(letter{kind: letterAdopt, pool: pool, job: job})
 	return nil
@@ -274,14 +280,15 @@ func (k *keeper) takeBack(idle int) error {
 
 // flush asks the peer about a pool; then follows the reply.
 func (k *keeper) flush(ref uint32, then func() error) error {
-	k.begin(then)
-	return k.c.control.flush(k.transaction, ref)
+	return k.c.control.flush(k.begin(then), ref)
 }
 
-func (k *keeper) begin(then func() error) {
+// begin is what comes before a flush goes out. It returns its transaction.
+func (k *keeper) begin(then func() error) uint64 {
 	k.transaction++
 	k.flushing = then
 	k.awaits.Store(k.transaction)
+	return k.transaction
 }
 
 // giveBack begins to give back a pool of the peer's that came on request and is
@@ -313,17 +320,10 @@ func (k *keeper) give(g *grantedPool) error {
 		k.flushing = func() error { return errors.Join(then(), k.again(g)) }
 		return nil
 	}
-	k.begin(func() error {
-		k.c.borrowed.taken(g)
-		return nil
-	})
-	asked, err := k.c.borrowed.take(g, k.transaction)
-	if !asked {
-		k.awaits.Store(0)
-		k.flushing = nil
-	}
 	k.giving = false
-	return err
+	return k.c.borrowed.take(g, func() uint64 {
+		return k.begin(func() error { return nil }) // the control handler has done it
+	})
 }
 
 // again puts a pool back in line to be given.

@@ -30,9 +30,10 @@ type lentPool struct {
 type poolState uint8
 
 const (
-	poolLent     poolState = iota
-	poolFlushing           // the peer is asked to stop using it
-	poolRetiring           // the peer has stopped; the receiver takes what has come
+	poolMade     poolState = iota // the peer does not know of it yet
+	poolLent                      // or about to be, before the session begins
+	poolFlushing                  // the peer is asked to stop using it
+	poolRetiring                  // the peer has stopped; the receiver takes what has come
 )
 
 // lending is the target's part: the pools that this side lends.
@@ -71,7 +72,11 @@ func (l *lending) make(ch *channel, p PoolConfig, first bool) (*lentPool, error)
 		}
 		return nil, err
 	}
-	pool := &lentPool{ref: ref, ch: ch, arena: arena, region: region, extra: !first, loan: bufpool.NewLoan(lent, p.ElementSize, p.Elements)}
+	state := poolMade
+	if first {
+		state = poolLent
+	}
+	pool := &lentPool{state: state, ref: ref, ch: ch, arena: arena, region: region, extra: !first, loan: bufpool.NewLoan(lent, p.ElementSize, p.Elements)}
 	l.mu.Lock()
 	l.pools[ref] = pool
 	l.mu.Unlock()
@@ -94,6 +99,16 @@ func (l *lending) freeRef(ch *channel) (uint32, bool) {
 
 // firstRef is the lowest reference of the pools lent on a data channel.
 func (c *Conn) firstRef(channel int) uint32 { return uint32((channel - 1) * c.cfg.MaxPools) }
+
+// offered records that the peer knows of a pool. It may be giving it back
+// already.
+func (l *lending) offered(p *lentPool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.state == poolMade {
+		p.state = poolLent
+	}
+}
 
 // offer is what the peer has to know of a pool.
 func (p *lentPool) offer(mode protocol.Mode) protocol.Pool {

@@ -53,8 +53,7 @@ type letter struct {
 	class  uint32      // letterIndicated: the pool, counted from the channel's first
 	elem   uint32
 	length uint32
-	last   bool   // letterIndicated: of its message
-	seq    uint64 // letterSent
+	last   bool // letterIndicated: of its message
 }
 
 type letterKind uint8

@@ -31,6 +31,11 @@ type receiver struct {
 
 	expected uint64 // send modes: the sequence number of the next message
 
+	// Mode send-uc: what the peer says that it has sent. One letter is enough,
+	// however often it says so.
+	sent   atomic.Uint64
+	mailed atomic.Bool
+
 	comps [64]fabric.Completion
 	recvs [64]fabric.RecvWR
 	idle  *waiter // for completions, or mail

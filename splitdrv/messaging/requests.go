@@ -180,7 +180,11 @@ func (c *Conn) onSent(data []byte) protocol.CfgStatus {
 	case err != nil || sent.Channel < 1 || int(sent.Channel) > len(c.channels):
 		return protocol.CfgInvalid
 	}
-	c.channels[sent.Channel-1].rx.mail.put(letter{kind: letterSent, seq: sent.Next})
+	r := c.channels[sent.Channel-1].rx
+	r.sent.Store(sent.Next)
+	if !r.mailed.Swap(true) {
+		r.mail.put(letter{kind: letterSent})
+	}
 	return protocol.CfgOK
 }
 

@@ -44,8 +44,8 @@ type sender struct {
 	// Of transfers that are indicated on the control channel.
 	owed      []protocol.Indication // completed and not indicated yet, oldest first
 	owedPools []*grantedPool        // theirs
-	indicated uint32                // messages, cumulative
-	acked     atomic.Uint32         // of those; the control handler's
+	indicated uint64                // messages, cumulative
+	acked     atomic.Uint64         // of those; the control handler's
 	alone     bool                  // in mode imm: one is on its way, and nothing may overtake it
 
 	next      atomic.Uint64 // send modes: the sequence number of the next message
@@ -68,7 +68,8 @@ type grantedPool struct {
 	last    uint32 // the sender's: sequence number of the last work request
 	used    atomic.Bool
 	idle    int             // the keeper's: looks without use
-	namedIn []atomic.Uint32 // by element: the message that indicated it last
+	closed  uint64          // when it was closed: its number among those
+	namedIn []atomic.Uint64 // by element: the message that indicated it last
 	state   grantState      // guarded by Conn.borrowing
 }
 

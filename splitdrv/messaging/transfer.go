@@ -222,8 +222,8 @@ func (s *sender) name(n int) {
 // acknowledge hears that the peer has returned an element. Called by the
 // control handler.
 func (s *sender) acknowledge(g *grantedPool, elem uint16) {
-	// Modulo 2^32, and not of an earlier use of the element.
-	if n := g.namedIn[elem].Load(); int32(n-s.acked.Load()) > 0 {
+	// Not of an earlier use of the element, which was not indicated so since.
+	if n := g.namedIn[elem].Load(); n > s.acked.Load() {
 		s.acked.Store(n)
 	}
 }

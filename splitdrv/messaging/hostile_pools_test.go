@@ -1,0 +1,138 @@
+package messaging_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// answer answers a request of the half's.
+func (p *rawPeer) answer(msg []byte) {
+	p.t.Helper()
+	m, err := protocol.DecodeCfgUtilRequest(msg)
+	p.ok(err)
+	p.send(protocol.AppendCfgUtilReply(nil, protocol.CfgUtilReply{TransactionContext: m.TransactionContext, Type: m.Type}))
+	p.recycle(msg)
+}
+
+// recycle posts the receive of a message again.
+func (p *rawPeer) recycle(msg []byte) {
+	p.t.Helper()
+	for i := range rawReceives {
+		if &p.mem[i*protocol.MaxControlSize] == &msg[0] {
+			p.postRecv(i)
+			return
+		}
+	}
+	p.t.Fatal("not a message that was received")
+}
+
+// function waits for a message of one kind and answers the requests before it.
+func (p *rawPeer) function(f protocol.Function) []byte {
+	p.t.Helper()
+	for {
+		msg := p.receive()
+		h, err := protocol.DecodeHeader(msg)
+		p.ok(err)
+		switch h.Function {
+		case f:
+			return msg
+		case protocol.FuncCfgUtilRequest:
+			p.answer(msg)
+		default:
+			p.recycle(msg)
+		}
+	}
+}
+
+// TestReferenceUsedAgainAtOnce lends a reference again in the very next message
+// after the reply that takes its pool.
+func TestReferenceUsedAgainAtOnce(t *testing.T) {
+	h, p := newRawPeer(t, messaging.Config{PoolIdle: 4 * time.Millisecond})
+	p.send(protocol.AppendBufferRecvPool(nil, 0, p.ownPool(0)))
+	ctx := deadline(t)
+	until(t, func() error {
+		if err := h.wires[0].Send(ctx, frame(1, 5000, 1500)); err != nil {
+			return err
+		}
+		if h.conn.Stats().PoolsAsked == 0 {
+			return errors.New("no pool was asked for")
+		}
+		return nil
+	})
+	p.recycle(p.function(protocol.FuncBufferRecvPoolGet))
+	p.send(protocol.AppendBufferRecvPool(nil, 0, p.ownPool(1)))
+	for range 200 {
+		msg := p.function(protocol.FuncBufferPoolFlushRequest)
+		m, err := protocol.DecodeBufferPoolFlushRequest(msg)
+		p.ok(err)
+		if m.Len() != 1 || m.Pool(0) != 1|protocol.FlushGiveBack {
+			t.Fatalf("a flush of %d pools, the first %#x", m.Len(), m.Pool(0))
+		}
+		p.send(protocol.AppendBufferPoolFlushReply(nil, m.TransactionContext))
+		p.send(protocol.AppendBufferRecvPool(nil, 0, p.ownPool(1)))
+		p.recycle(msg)
+	}
+	if err := h.conn.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPoolThatIsNotOfferedYet has a pool wait for its receiver, which waits for
+// its port, for so long that it would be time to take it back, if the peer had
+// it.
+func TestPoolThatIsNotOfferedYet(t *testing.T) {
+	h, p := newRawPeer(t, messaging.Config{
+		Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 256}}, MaxPools: 2,
+		PoolIdle: 4 * time.Millisecond, KeepAlive: 5 * time.Millisecond,
+	})
+	// More than the sockets hold, one frame to each element.
+	elem := 0
+	for ; h.conn.Stats().Channels[0].RxPortBusy == 0; elem++ {
+		if elem == 256 {
+			elem = 0
+			p.recycle(p.function(protocol.FuncBufferRecvPoolUpdate))
+		}
+		p.write(0, elem, protocol.PackImm(0, uint8(elem), 2000), good(2000))
+	}
+	p.send(protocol.AppendBufferRecvPoolGet(nil, protocol.BufferRecvPoolGet{ElementSize: 2048, Elements: 4, Channel: 1}))
+	for signs := 0; signs < 20; {
+		msg := p.receive()
+		d, err := protocol.DecodeHeader(msg)
+		p.ok(err)
+		switch d.Function {
+		case protocol.FuncCfgUtilRequest:
+			signs++
+			p.answer(msg)
+		case protocol.FuncBufferRecvPoolUpdate:
+			p.recycle(msg)
+		default:
+			t.Fatalf("%v, while no pool can have been offered", d.Function)
+		}
+	}
+	if n := h.conn.Stats().PoolsGranted; n != 1 {
+		t.Errorf("%d pools were granted", n)
+	}
+}
+
+// TestBooksOfAPeer lends and takes back pools of the largest size under ever
+// new references: what is remembered of them is bounded.
+func TestBooksOfAPeer(t *testing.T) {
+	h, p := newRawPeer(t, messaging.Config{})
+	for ref := range uint32(40) {
+		l := p.ownPool(ref)
+		l.Elements = protocol.MaxPoolElements
+		p.send(protocol.AppendBufferRecvPool(nil, 0, l))
+		p.send(protocol.AppendBufferPoolFlushRequest(nil, uint64(ref), ref))
+		p.recycle(p.function(protocol.FuncBufferPoolFlushReply))
+		if n := h.conn.Remembered(); n > 2*messaging.MaxChannelElements {
+			t.Fatalf("after %d pools %d elements are remembered", ref+1, n)
+		}
+	}
+	if err := h.conn.Err(); err != nil {
+		t.Error(err)
+	}
+}
