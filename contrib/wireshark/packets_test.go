@@ -1,0 +1,102 @@
+package wireshark
+
+import (
+	"cmp"
+	"encoding/binary"
+	"time"
+)
+
+// Opcodes of the base transport header, reliable connected service
+// (InfiniBand specification, volume 1, §9.2.1); with uc unreliable.
+const (
+	sendFirst    = 0
+	sendOnly     = 4
+	writeFirst   = 6
+	writeLastImm = 9
+	writeOnlyImm = 11
+
+	uc = 1 << 5
+)
+
+// roce is a packet of RoCE v2.
+type roce struct {
+	opcode  byte
+	qpn     uint32 // of the destination; 17 if it is 0, which is for management
+	psn     uint32
+	imm     uint32
+	total   int // length of the write, if it is not that of the payload
+	payload []byte
+}
+
+// bytes is the packet, from its Ethernet header on. The checksums are left out.
+func (p roce) bytes() []byte {
+	pad := -len(p.payload) & 3
+	bth := make([]byte, 12)
+	bth[0] = p.opcode
+	bth[1] = byte(pad << 4)
+	binary.BigEndian.PutUint16(bth[2:], 0xffff)
+	binary.BigEndian.PutUint32(bth[4:], cmp.Or(p.qpn, 17))
+	binary.BigEndian.PutUint32(bth[8:], p.psn&0xffffff)
+	if p.opcode == writeFirst || p.opcode == writeOnlyImm {
+		reth := binary.BigEndian.AppendUint64(bth, 0x7f0000001000)
+		reth = binary.BigEndian.AppendUint32(reth, 0x1234)
+		bth = binary.BigEndian.AppendUint32(reth, uint32(max(p.total, len(p.payload))))
+	}
+	if p.opcode == writeLastImm || p.opcode == writeOnlyImm {
+		bth = binary.BigEndian.AppendUint32(bth, p.imm)
+	}
+	b := append(bth, p.payload...)
+	b = append(b, make([]byte, pad+4)...) // and the invariant CRC
+
+	udp := binary.BigEndian.AppendUint16(nil, 0xc000)
+	udp = binary.BigEndian.AppendUint16(udp, 4791)
+	udp = binary.BigEndian.AppendUint16(udp, uint16(8+len(b)))
+	udp = append(udp, 0, 0)
+
+	ip := []byte{0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 199, 0, 2, 10, 199, 0, 1}
+	binary.BigEndian.PutUint16(ip[2:], uint16(20+8+len(b)))
+
+	eth := append([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2}, 8, 0)
+	return append(append(append(eth, ip...), udp...), b...)
+}
+
+// segments are the packets of a message that does not fit one: p has the opcode
+// of the first.
+func segments(p roce, mtu int) [][]byte {
+	var packets [][]byte
+	p.total = len(p.payload)
+	for rest := p.payload; len(rest) > 0; p.psn++ {
+		p.payload = rest[:min(mtu, len(rest))]
+		rest = rest[len(p.payload):]
+		if len(rest) == 0 {
+			p.opcode++ // from middle to last
+			if p.opcode&^uc == writeLastImm-1 {
+				p.opcode++ // with immediate data
+			}
+		}
+		packets = append(packets, p.bytes())
+		if len(packets) == 1 {
+			p.opcode++ // from first to middle
+		}
+	}
+	return packets
+}
+
+// pcap is a capture file (LINKTYPE_ETHERNET) of the packets.
+func pcap(packets [][]byte) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, 0xa1b2c3d4)
+	b = binary.LittleEndian.AppendUint16(b, 2)
+	b = binary.LittleEndian.AppendUint16(b, 4)
+	b = append(b, make([]byte, 8)...)
+	b = binary.LittleEndian.AppendUint32(b, 1<<18)
+	b = binary.LittleEndian.AppendUint32(b, 1)
+	at := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i, p := range packets {
+		b = binary.LittleEndian.AppendUint32(b, uint32(at.Unix()))
+		b = binary.LittleEndian.AppendUint32(b, uint32(i))
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(p)))
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(p)))
+		b = append(b, p...)
+	}
+	return b
+}
