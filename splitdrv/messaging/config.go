@@ -201,11 +201,12 @@ func (c Config) check() error {
 	return nil
 }
 
-// elements is how many elements the pools of a data channel can have in all.
+// elements is how many elements the pools of a data channel can have in all: a
+// peer may give back any of them, and have one lent on request in its place.
 func (c *Config) elements() int {
-	n := (c.MaxPools - len(c.Pools)) * extraElements
+	n := c.MaxPools * extraElements
 	for _, p := range c.Pools {
-		n += p.Elements
+		n += max(p.Elements-extraElements, 0)
 	}
 	return n
 }
