@@ -126,7 +126,7 @@ func (s *services) handle(t protocol.CfgType, data []byte) ([]byte, error) {
 			return nil, err
 		}
 		link, err := s.port.State()
-		return protocol.AppendLinkState(nil, protocol.LinkState{Up: link.Up && s.now.up, Speed: uint32(link.Speed)}), err
+		return protocol.AppendLinkState(nil, protocol.LinkState{Up: link.Up, Speed: uint32(link.Speed)}), err
 	case protocol.CfgFilter:
 		err := set(data, protocol.DecodeReceiveFilter, s.setFilter)
 		return protocol.AppendReceiveFilter(nil, s.now.filter), err
@@ -274,7 +274,9 @@ func (s *services) receive(f protocol.ReceiveFilter) error {
 		unicast = append(unicast, m[:])
 	}
 	for _, g := range f.Multicast {
-		groups = append(groups, g[:])
+		if g != broadcast { // which arrives in any case
+			groups = append(groups, g[:])
+		}
 	}
 	return errors.Join(s.port.SetUnicast(unicast), s.port.SetMulticast(groups), s.port.SetAllMulti(f.AllMulti), s.port.SetPromisc(f.Promisc))
 }

@@ -213,7 +213,7 @@ func TestServiceLinkState(t *testing.T) {
 		}
 	}
 	state(nil, protocol.LinkState{Up: true, Speed: 25000})
-	state(protocol.AppendLinkState(nil, protocol.LinkState{}), protocol.LinkState{Speed: 25000})
+	state(protocol.AppendLinkState(nil, protocol.LinkState{}), protocol.LinkState{Up: true, Speed: 25000})
 	if c.port.up {
 		t.Error("the port is up")
 	}
@@ -238,7 +238,7 @@ func TestServiceFilter(t *testing.T) {
 	if !c.port.allMulti || c.port.unicast != nil || !c.s.rules.Load().every || c.unit.taken.Load().has(machine) {
 		t.Error("refused, and changed something")
 	}
-	f := protocol.ReceiveFilter{Unicast: []protocol.MAC{machine}, Multicast: []protocol.Group{wanted, {1, 0, 0x5e, 0, 0, 1}}}
+	f := protocol.ReceiveFilter{Unicast: []protocol.MAC{machine}, Multicast: []protocol.Group{wanted, broadcast, {1, 0, 0x5e, 0, 0, 1}}}
 	c.filter(f, protocol.CfgOK)
 	r := c.s.rules.Load()
 	if c.port.allMulti || c.port.promisc || !slices.Equal(c.port.groups, []string{wanted.String(), "01:00:5e:00:00:01"}) || !slices.Equal(c.port.unicast, []string{machine.String()}) {

@@ -23,6 +23,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -298,8 +299,13 @@ func TestHostComesAgain(t *testing.T) {
 
 func TestManyHosts(t *testing.T) {
 	w := newWorld(t)
-	u, _ := w.unit()
-	const hosts = 8
+	const hosts = 8 // all with one key, which the default policy bounds
+	u, _ := w.unit(func(c *iounit.Config) {
+		var err error
+		if c.Policy, err = policy.Parse("test", []byte("default:\n  max-sessions: 8\n")); err != nil {
+			t.Fatal(err)
+		}
+	})
 	var ds [hosts]*netdev
 	var rs [hosts]*running
 	for i := range ds {
