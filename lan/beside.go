@@ -64,13 +64,13 @@ func (m *mergedQueue) ReadFrame(slot []byte) ([]byte, error) {
 	}
 	m.turn = !m.turn
 	if !m.turn {
-		if frame, err := m.Queue.ReadFrame(slot); err != errAgain {
+		if frame, err := m.Queue.ReadFrame(slot); !errors.Is(err, unix.EAGAIN) {
 			return frame, err
 		}
 	}
 	frame, err := beside.ReadFrame(slot)
 	switch {
-	case err == nil, err == vnet.ErrTooLong:
+	case err == nil, errors.Is(err, vnet.ErrTooLong):
 		return frame, err
 	case m.turn:
 		return m.Queue.ReadFrame(slot)

@@ -79,6 +79,7 @@ func (p *policed) WriteFrame(frame []byte) error {
 	case vlan:
 		p.sent.vlan.Add(1)
 		return nil
+	default:
 	}
 	err := p.queue.WriteParts(head, frame[len(head):])
 	if err == nil {

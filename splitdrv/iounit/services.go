@@ -140,7 +140,14 @@ func (s *services) handle(t protocol.CfgType, data []byte) ([]byte, error) {
 		if len(data) != 0 {
 			return nil, fmt.Errorf("%w: %d bytes of data, must be none", errMalformed, len(data))
 		}
+		return s.act(t)
+	default:
+		return nil, fmt.Errorf("%w: %v", errNoService, t)
 	}
+}
+
+// act carries out a request that has no data.
+func (s *services) act(t protocol.CfgType) ([]byte, error) {
 	switch t {
 	case protocol.CfgStatsRead:
 		return protocol.AppendStatistics(nil, minus(s.statistics(), s.cleared)), nil
@@ -149,10 +156,9 @@ func (s *services) handle(t protocol.CfgType, data []byte) ([]byte, error) {
 		since := minus(total, s.cleared)
 		s.cleared = total
 		return protocol.AppendStatistics(nil, since), nil
-	case protocol.CfgReset:
+	default: // protocol.CfgReset
 		return nil, s.reset()
 	}
-	return nil, fmt.Errorf("%w: %v", errNoService, t)
 }
 
 // set decodes data and carries it out. Without data it does nothing.
