@@ -2,6 +2,7 @@ package claims
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"testing"
 
@@ -30,19 +31,19 @@ func (o *observed) apart(side string, functions ...protocol.Function) error {
 			return fmt.Errorf("the %s posted no %v", side, f)
 		}
 	}
-	writes := o.writes(side)
-	for _, w := range writes {
-		if w.channel < 1 {
-			return fmt.Errorf("the %s wrote over channel %d", side, w.channel)
-		}
-	}
-	if len(writes) == 0 {
-		return fmt.Errorf("the %s wrote nothing", side)
-	}
+	data := 0
 	for _, e := range o.pick(side, sendPosted) {
-		if o.channel(side, e.qpn) != 0 && e.send.Op != fabric.OpWrite && e.send.Op != fabric.OpWriteImm {
-			return fmt.Errorf("the %s posted opcode %d on data channel %d", side, e.send.Op, o.channel(side, e.qpn))
+		write := e.send.Op == fabric.OpWrite || e.send.Op == fabric.OpWriteImm
+		frame := e.send.Op == fabric.OpSend && protocol.Function(binary.BigEndian.Uint16(e.data)) == protocol.FuncSendData
+		if ch := o.channel(side, e.qpn); (write || frame) != (ch > 0) {
+			return fmt.Errorf("the %s posted opcode %d, %x…, on channel %d", side, e.send.Op, e.data[:12], ch)
 		}
+		if write || frame {
+			data++
+		}
+	}
+	if data == 0 {
+		return fmt.Errorf("the %s sent no data", side)
 	}
 	return nil
 }
@@ -50,17 +51,18 @@ func (o *observed) apart(side string, functions ...protocol.Function) error {
 func TestClaim06ControlAndDataApart(t *testing.T)     { controlAndDataApart(t, inMemory) }
 func TestRDMAClaim06ControlAndDataApart(t *testing.T) { controlAndDataApart(t, onSoftRoCE) }
 
-// Control and configuration messages use the first channel, data the others.
+// Control and configuration messages use the first channel, data the others,
+// however it is transferred.
 func controlAndDataApart(t *testing.T, on fabricOf) {
-	cfg := answering
-	cfg.Queues = 2
-	p := newPair(t, on, cfg)
-	p.traffic()
-	for _, side := range sides {
-		if err := p.apart(side, protocol.FuncCfgUtilRequest, protocol.FuncCfgUtilReply); err != nil {
-			t.Error(err)
+	inEachMode(t, func(t *testing.T, mode protocol.Mode) {
+		p := newPair(t, on, withMode(answering, mode, 2))
+		p.traffic()
+		for _, side := range sides {
+			if err := p.apart(side, configuration...); err != nil {
+				t.Error(err)
+			}
 		}
-	}
+	})
 }
 
 func TestClaim07BufferManagementAndDataApart(t *testing.T) { bufferManagementAndDataApart(t, inMemory) }
@@ -68,17 +70,18 @@ func TestRDMAClaim07BufferManagementAndDataApart(t *testing.T) {
 	bufferManagementAndDataApart(t, onSoftRoCE)
 }
 
-// Buffer management messages use the first channel, data the others.
+// Buffer management messages use the first channel, data the others, however it
+// is transferred.
 func bufferManagementAndDataApart(t *testing.T, on fabricOf) {
-	cfg := answering
-	cfg.Queues = 2
-	p := newPair(t, on, cfg)
-	p.traffic()
-	for _, side := range sides {
-		if err := p.apart(side, protocol.FuncBufferRecvPool, protocol.FuncBufferRecvPoolUpdate); err != nil {
-			t.Error(err)
+	inEachMode(t, func(t *testing.T, mode protocol.Mode) {
+		p := newPair(t, on, withMode(answering, mode, 2))
+		p.traffic()
+		for _, side := range sides {
+			if err := p.apart(side, protocol.FuncBufferRecvPool, protocol.FuncBufferRecvPoolUpdate); err != nil {
+				t.Error(err)
+			}
 		}
-	}
+	})
 }
 
 func TestClaim14ControlAndBufferManagementTogether(t *testing.T) {

@@ -5,7 +5,12 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
 )
 
 func TestNetnsClaim01SplitDriver(t *testing.T) { splitDriver(t, inMemory) }
@@ -121,4 +126,75 @@ func targetChannelAdapter(t *testing.T, on fabricOf) {
 	if err := s.carried(unitSide, 100); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestNetnsClaim17NICConfiguration(t *testing.T) { nicConfiguration(t, inMemory) }
+func TestRDMAClaim17NICConfiguration(t *testing.T)  { nicConfiguration(t, onSoftRoCE) }
+
+// An I/O unit has a network card that joins it to another network, and gets the
+// messages that configure the card over the control channel: what the host's
+// user sets on the netdevice, the card's interface for that host becomes.
+func nicConfiguration(t *testing.T, on fabricOf) {
+	s := newSite(t, on)
+	card := func() netlink.Link {
+		var found netlink.Link
+		testenv.With(t, s.cardNS, func(h *netlink.Handle) error {
+			links, err := h.LinkList()
+			for _, l := range links {
+				if l.Type() == "macvtap" {
+					found = l
+				}
+			}
+			return err
+		})
+		if found == nil {
+			t.Fatal("the I/O unit has no interface on its card")
+		}
+		return found
+	}
+	configure := func(what string, c protocol.CfgType, done func() bool, args ...string) []byte {
+		t.Helper()
+		from := s.now()
+		testenv.Run(t, s.hostNS, "ip", append([]string{"link", "set", "sn0"}, args...)...)
+		var request protocol.CfgUtilRequest
+		poll(t, func() error {
+			for _, m := range of(s.arrived(unitSide), protocol.FuncCfgUtilRequest) {
+				if m.at < from {
+					continue
+				}
+				if ch := s.channel(unitSide, m.qpn); ch != 0 {
+					t.Fatalf("%s: a request on channel %d", what, ch)
+				}
+				if q, err := protocol.DecodeCfgUtilRequest(m.data); err == nil && q.Type == c {
+					request = q
+				}
+			}
+			if request.Type != c || !done() {
+				return fmt.Errorf("%s: the card's interface is %+v", what, card().Attrs())
+			}
+			return nil
+		})
+		poll(t, func() error {
+			for _, m := range of(s.arrived(hostSide), protocol.FuncCfgUtilReply) {
+				r, err := protocol.DecodeCfgUtilReply(m.data)
+				if err == nil && m.at > from && r.Type == c && r.TransactionContext == request.TransactionContext && r.Status == protocol.CfgOK {
+					return nil
+				}
+			}
+			return fmt.Errorf("%s: no reply to %+v", what, request)
+		})
+		return request.Data
+	}
+	const mac = "02:00:5e:99:00:01"
+	if card().Attrs().HardwareAddr.String() == mac {
+		t.Fatal("the card's interface has the address already")
+	}
+	data := configure("MAC address", protocol.CfgMAC, func() bool { return card().Attrs().HardwareAddr.String() == mac }, "address", mac)
+	if m, err := protocol.DecodeMAC(data); err != nil || m.String() != mac {
+		t.Errorf("the message says %v, %v", m, err)
+	}
+	ping(t, s.lanNS, hostAddr, 10, 100)
+	configure("down", protocol.CfgLinkState, func() bool { return card().Attrs().RawFlags&unix.IFF_UP == 0 }, "down")
+	configure("up", protocol.CfgLinkState, func() bool { return card().Attrs().RawFlags&unix.IFF_UP != 0 }, "up")
+	ping(t, s.lanNS, hostAddr, 10, 100)
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
@@ -14,8 +16,34 @@ import (
 // has a checksum. The channel adapters cut up and put together what is too long
 // for one.
 func TestRDMAFigure8WithImmediateData(t *testing.T) {
-	p := newPair(t, onSoftRoCE, messaging.Config{})
+	figure8(t, protocol.ModeImm)
+}
+
+// TestRDMAFigure8WithoutImmediateData looks at the same without immediate data:
+// the transfer indication follows in a message of its own, to the other channel.
+func TestRDMAFigure8WithoutImmediateData(t *testing.T) {
+	p, w := figure8(t, protocol.ModeIndicate)
+	p.until(func() error {
+		n := 0
+		for _, c := range w.to(p.qpns[unitSide][0]) {
+			if m, err := protocol.DecodeBufferRDMAIndicate(c.payload); err == nil && c.opcode == sendOnly {
+				n += m.Len()
+			}
+		}
+		if want := len(p.writes(hostSide)); n != want {
+			return fmt.Errorf("%d indications on the wire for %d writes", n, want)
+		}
+		return nil
+	})
+}
+
+func figure8(t *testing.T, mode protocol.Mode) (*pair, *wiretap) {
+	t.Helper()
+	testenv.NeedRoot(t)
+	p := newHalves(t, onSoftRoCE, map[string]messaging.Config{hostSide: {Mode: mode}, unitSide: {Mode: mode}})
 	w := tapWire(t, p.devices[unitSide].Name())
+	p.connect()
+	p.start()
 	mtu := p.halfs[unitSide].conn.Addresses()[1].MTU
 	for _, n := range []int{100, 1000, 3 * mtu, 3*mtu + 100, 60000} {
 		before := len(w.to(p.qpns[unitSide][1]))
@@ -31,10 +59,11 @@ func TestRDMAFigure8WithImmediateData(t *testing.T) {
 			}
 			return nil
 		})
-		if err := checkWriteCells(cells, req.send, req.data, mtu, true); err != nil {
+		if err := checkWriteCells(cells, req.send, req.data, mtu, mode == protocol.ModeImm); err != nil {
 			t.Errorf("%d bytes: %v", n, err)
 		}
 	}
+	return p, w
 }
 
 // checkWriteCells checks the cells of one RDMA write.

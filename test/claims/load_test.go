@@ -3,6 +3,7 @@ package claims
 import (
 	"bytes"
 	"slices"
+	"testing"
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -18,6 +19,19 @@ var answering = messaging.Config{
 	OnRequest: func(_ protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
 		return protocol.CfgOK, slices.Clone(data)
 	},
+}
+
+// inEachMode runs a test in each transfer mode.
+func inEachMode(t *testing.T, test func(t *testing.T, mode protocol.Mode)) {
+	for _, mode := range protocol.Modes() {
+		t.Run(string(mode), func(t *testing.T) { test(t, mode) })
+	}
+}
+
+// withMode is a configuration with another mode and number of data channels.
+func withMode(c messaging.Config, mode protocol.Mode, queues int) messaging.Config {
+	c.Mode, c.Queues = mode, queues
+	return c
 }
 
 // ask sends a configuration request from a side and checks the reply.

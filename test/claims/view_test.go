@@ -47,7 +47,7 @@ func (o *observed) messages(side string, w what) []message {
 		if w == sendPosted && e.send.Op != fabric.OpSend || w == recvDone && (e.done.Err() != nil || e.done.Op != fabric.OpRecv) {
 			continue
 		}
-		h, err := protocol.DecodeHeader(e.data)
+		h, err := protocol.DecodeHeader(e.data[:min(len(e.data), protocol.HeaderSize)]) // SendData may be long
 		if err != nil {
 			o.t.Fatalf("%s: a SEND on queue pair %d that is no message: %v", side, e.qpn, err)
 		}
@@ -64,10 +64,11 @@ func of(ms []message, fs ...protocol.Function) []message {
 // The functions of the seed's three kinds of messages.
 var (
 	bufferManagement = []protocol.Function{
-		protocol.FuncBufferRecvPool, protocol.FuncBufferRecvPoolUpdate,
+		protocol.FuncBufferRecvPool, protocol.FuncBufferRecvPoolGet, protocol.FuncBufferRecvPoolUpdate,
 		protocol.FuncBufferPoolFlushRequest, protocol.FuncBufferPoolFlushReply,
 	}
 	configuration = []protocol.Function{protocol.FuncCfgUtilRequest, protocol.FuncCfgUtilReply}
+	dataTransfer  = []protocol.Function{protocol.FuncSendData, protocol.FuncBufferRDMAIndicate}
 )
 
 // lentPool is a pool as its owner advertised it.

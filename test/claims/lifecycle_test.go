@@ -1,0 +1,314 @@
+package claims
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// hungry is a configuration with so few elements that a sender soon asks for
+// more, whose extra pools go back after an idle time.
+func hungry(idle time.Duration) messaging.Config {
+	return messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4}}, MaxPools: 2, PoolIdle: idle}
+}
+
+// flood sends frames from the host until cond holds, and checks that all of them
+// arrive in order.
+func (p *pair) flood(cond func() bool) {
+	p.t.Helper()
+	ctx := deadline(p.t)
+	const size = 1000
+	template := p.newFrame(size)
+	numbered := func(what string) []byte { return append(slices.Clone(template[:size-8]), what...) }
+	stop := make(chan struct{})
+	sent := make(chan error, 1)
+	go func() {
+		for n := 0; ; n++ {
+			f := numbered(fmt.Sprintf("%08d", n))
+			select {
+			case <-stop:
+				sent <- p.halfs[hostSide].wires[0].Send(ctx, numbered("the last"))
+				return
+			default:
+			}
+			if err := p.halfs[hostSide].wires[0].Send(ctx, f); err != nil {
+				sent <- err
+				return
+			}
+		}
+	}()
+	buf := make([]byte, 1<<17)
+	stopped := false
+	for n := 0; ; n++ {
+		f, err := p.halfs[unitSide].wires[0].Receive(ctx, buf)
+		if stopped && bytes.Equal(f, numbered("the last")) {
+			break
+		}
+		if err != nil || !bytes.Equal(f, numbered(fmt.Sprintf("%08d", n))) {
+			p.t.Fatalf("frame %d: %d bytes, %v (sessions: %v, %v)", n, len(f), err, p.halfs[hostSide].conn.Err(), p.halfs[unitSide].conn.Err())
+		}
+		if !stopped && n%64 == 0 && cond() {
+			stopped = true
+			close(stop)
+		}
+	}
+	if err := <-sent; err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// extra is the pool that the I/O unit lent upon request, and the messages about
+// it.
+func (p *pair) extra() (pool lentPool, ok bool) {
+	lent := p.lent(unitSide)
+	if len(lent) < 2 {
+		return lentPool{}, false
+	}
+	return lent[1], true
+}
+
+func TestMessageBufferRecvPoolGet(t *testing.T)     { messageBufferRecvPoolGet(t, inMemory) }
+func TestRDMAMessageBufferRecvPoolGet(t *testing.T) { messageBufferRecvPoolGet(t, onSoftRoCE) }
+
+// An initiator that lacks elements asks for another pool, by the size and the
+// number of elements wanted; the target registers new memory and lends it, and
+// the initiator uses it as well.
+func messageBufferRecvPoolGet(t *testing.T, on fabricOf) {
+	p := newPair(t, on, hungry(time.Hour))
+	used := func() bool {
+		pool, ok := p.extra()
+		return ok && slices.ContainsFunc(p.pick(hostSide, sendPosted), func(e entry) bool { return e.send.RKey == pool.RKey && e.at > pool.at })
+	}
+	p.flood(used)
+	gets := of(p.posted(hostSide), protocol.FuncBufferRecvPoolGet)
+	if len(gets) == 0 {
+		t.Fatal("the host asked for nothing")
+	}
+	get, err := protocol.DecodeBufferRecvPoolGet(gets[0].data)
+	if err != nil || get.Channel != 1 || get.ElementSize != 2048 || get.Elements != 4 {
+		t.Errorf("the host asked for %+v: %v", get, err)
+	}
+	pool, _ := p.extra()
+	arrived := of(p.arrived(unitSide), protocol.FuncBufferRecvPoolGet)
+	if len(arrived) == 0 || pool.at < arrived[0].at || pool.ElementSize < get.ElementSize || pool.Channel() != 1 {
+		t.Errorf("lent, before or after having been asked: %+v", pool)
+	}
+	fresh := slices.ContainsFunc(p.pick(unitSide, registered), func(r entry) bool {
+		return r.rkey == pool.RKey && r.addr == pool.Addr && r.at > arrived[0].at && r.at < pool.at
+	})
+	if !fresh {
+		t.Errorf("no memory was registered for %+v", pool)
+	}
+	if err := p.credits(hostSide); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMessageBufferPoolFlush(t *testing.T)     { messageBufferPoolFlush(t, inMemory) }
+func TestRDMAMessageBufferPoolFlush(t *testing.T) { messageBufferPoolFlush(t, onSoftRoCE) }
+
+// Either side ends the loan of a pool by a request that names it: from then on
+// the initiator writes there no more; the other side replies with the request's
+// transaction; and only after the exchange does the target deregister the memory.
+func messageBufferPoolFlush(t *testing.T, on fabricOf) {
+	for _, c := range []struct {
+		name         string
+		host, ioUnit time.Duration // after which either lets go of a pool it does not use
+		asks         string
+	}{
+		{"by the target", time.Hour, 100 * time.Millisecond, unitSide},
+		{"by the initiator", 100 * time.Millisecond, time.Hour, hostSide},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newHalves(t, on, map[string]messaging.Config{hostSide: hungry(c.host), unitSide: hungry(c.ioUnit)})
+			p.connect()
+			p.start()
+			p.flood(func() bool { _, ok := p.extra(); return ok })
+			pool, _ := p.extra()
+			var gone entry
+			p.until(func() error {
+				for _, e := range p.pick(unitSide, deregistered) {
+					if e.addr == pool.Addr && e.rkey == pool.RKey {
+						gone = e
+						return nil
+					}
+				}
+				return errors.New("the pool is still registered")
+			})
+			requests := of(p.posted(c.asks), protocol.FuncBufferPoolFlushRequest)
+			replies := of(p.posted(other(c.asks)), protocol.FuncBufferPoolFlushReply)
+			got := of(p.arrived(c.asks), protocol.FuncBufferPoolFlushReply)
+			if len(requests) == 0 || len(replies) == 0 || c.asks == unitSide && len(got) == 0 {
+				t.Fatalf("%d requests, %d replies, %d arrived", len(requests), len(replies), len(got))
+			}
+			q, err := protocol.DecodeBufferPoolFlushRequest(requests[0].data)
+			want := pool.Ref
+			if c.asks == hostSide {
+				want |= protocol.FlushGiveBack
+			}
+			if err != nil || q.Len() != 1 || q.Pool(0) != want {
+				t.Errorf("the request names %d pools, the first is %d, not %d: %v", q.Len(), q.Pool(0), want, err)
+			}
+			r, err := protocol.DecodeBufferPoolFlushReply(replies[0].data)
+			if err != nil || r.TransactionContext != q.TransactionContext {
+				t.Errorf("transaction %d was answered as %d: %v", q.TransactionContext, r.TransactionContext, err)
+			}
+			// The initiator is done when it says so: by its reply, or by its request.
+			last := requests[0].at
+			if c.asks == unitSide {
+				last = replies[0].at
+				if gone.at < got[0].at {
+					t.Error("deregistered before the reply came")
+				}
+			} else if arrived := of(p.arrived(unitSide), protocol.FuncBufferPoolFlushRequest); gone.at < arrived[0].at {
+				t.Error("deregistered before the request came")
+			}
+			for _, e := range p.pick(hostSide, sendPosted) {
+				if e.send.RKey == pool.RKey && e.send.Op != fabric.OpSend && e.at > last {
+					t.Error("written to after the exchange")
+				}
+			}
+			// What is left is enough to go on.
+			p.cross(hostSide, 0, repeat(1000, 20)...)
+		})
+	}
+}
+
+func TestBufferLifeCycle(t *testing.T)     { bufferLifeCycle(t, inMemory) }
+func TestRDMABufferLifeCycle(t *testing.T) { bufferLifeCycle(t, onSoftRoCE) }
+
+// The life of a buffer, in order: registered, lent, written, indicated, returned,
+// written again and so on; flushed; deregistered. With the session everything
+// else goes, too.
+func bufferLifeCycle(t *testing.T, on fabricOf) {
+	p := newPair(t, on, hungry(100*time.Millisecond))
+	const uses = 3
+	counts := func() map[uint32]int {
+		n := map[uint32]int{}
+		pool, ok := p.extra()
+		for _, e := range p.pick(hostSide, sendPosted) {
+			if ok && e.send.Op == fabric.OpWriteImm && e.send.RKey == pool.RKey && e.at > pool.at {
+				n[e.send.Imm>>16&0xff]++
+			}
+		}
+		return n
+	}
+	p.flood(func() bool {
+		for _, n := range counts() {
+			if n >= uses {
+				return true
+			}
+		}
+		return false
+	})
+	pool, _ := p.extra()
+	var element uint32
+	for e, n := range counts() {
+		if n >= uses {
+			element = e
+		}
+	}
+	var steps []string
+	step := func(s string) {
+		if len(steps) == 0 || steps[len(steps)-1] != s {
+			steps = append(steps, s)
+		}
+	}
+	poolGone := func() bool {
+		return slices.ContainsFunc(p.pick(unitSide, deregistered), func(e entry) bool { return e.rkey == pool.RKey })
+	}
+	p.until(func() error {
+		if !poolGone() {
+			return errors.New("the pool is still registered")
+		}
+		return nil
+	})
+	for _, e := range p.pick("", registered, deregistered, sendPosted, recvDone) {
+		switch m := (message{entry: e}); {
+		case e.side == unitSide && e.what == registered && e.rkey == pool.RKey:
+			step("registered")
+		case e.at == pool.at:
+			step("lent")
+		case e.side == hostSide && e.what == sendPosted && e.send.Op == fabric.OpWriteImm && e.send.Imm>>16 == pool.Ref<<8|element:
+			step("written")
+		case e.side == unitSide && e.what == recvDone && e.done.Op == fabric.OpRecvWriteImm && e.done.Imm>>16 == pool.Ref<<8|element:
+			step("indicated")
+		case e.side == unitSide && e.what == sendPosted && returns(m.data, pool.Ref, element):
+			step("returned")
+		case e.what == sendPosted && flushes(m.data, pool.Ref):
+			step("flushed")
+		case e.side == unitSide && e.what == deregistered && e.rkey == pool.RKey:
+			step("deregistered")
+		}
+		if len(steps) > 0 && steps[len(steps)-1] == "deregistered" {
+			break
+		}
+	}
+	want := []string{"registered", "lent"}
+	for range (len(steps) - 4) / 3 {
+		want = append(want, "written", "indicated", "returned")
+	}
+	want = append(want, "flushed", "deregistered")
+	// The last return may be left out: the flush stands for it.
+	if short := slices.Delete(slices.Clone(want), len(want)-3, len(want)-2); !slices.Equal(steps, want) && !slices.Equal(steps, short) {
+		t.Errorf("the life of element %d of pool %d: %v", element, pool.Ref, steps)
+	}
+	for _, side := range sides {
+		if err := p.halfs[side].conn.Close(); err != nil {
+			t.Error(err)
+		}
+		open := map[uint32]bool{}
+		domains := map[int]bool{}
+		for _, e := range p.pick(side, registered, deregistered, closing) {
+			switch e.what {
+			case registered:
+				open[e.rkey] = true
+				domains[e.domain] = true
+			case deregistered:
+				delete(open, e.rkey)
+			case closing:
+				delete(domains, e.domain)
+			}
+		}
+		if len(domains) != 0 {
+			t.Errorf("%s: %d regions are left in %d open domains", side, len(open), len(domains))
+		}
+	}
+}
+
+// returns reports whether a message returns an element.
+func returns(msg []byte, pool, element uint32) bool {
+	m, err := protocol.DecodeBufferRecvPoolUpdate(msg)
+	if err != nil {
+		return false
+	}
+	for r := m.Returns(); r.Next(); {
+		for i := range r.Len() {
+			if r.Pool() == pool && uint32(r.Element(i)) == element {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// flushes reports whether a message asks for the end of a pool.
+func flushes(msg []byte, pool uint32) bool {
+	m, err := protocol.DecodeBufferPoolFlushRequest(msg)
+	if err != nil {
+		return false
+	}
+	for i := range m.Len() {
+		if m.Pool(i)&^protocol.FlushGiveBack == pool {
+			return true
+		}
+	}
+	return false
+}

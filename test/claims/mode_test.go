@@ -1,0 +1,238 @@
+package claims
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// indications returns the transfers that a side's BufferRDMAIndicate messages
+// name, in order, with the place of their message on the tape.
+func (o *observed) indications(side string) (all []protocol.Indication, at []int, messages int) {
+	o.t.Helper()
+	for _, m := range of(o.posted(side), protocol.FuncBufferRDMAIndicate) {
+		if ch := o.channel(side, m.qpn); ch != 0 {
+			o.t.Fatalf("%s: an indication on channel %d", side, ch)
+		}
+		d, err := protocol.DecodeBufferRDMAIndicate(m.data)
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		messages++
+		for i := range d.Len() {
+			all, at = append(all, d.At(i)), append(at, m.at)
+		}
+	}
+	return all, at, messages
+}
+
+// indicatedSeparately checks that the writes of a side, which must be all those
+// of one data channel that are to be indicated so, carry no immediate data, and
+// that after each one's completion a message on the first channel names its
+// element and its length, in the order of the writes.
+func (o *observed) indicatedSeparately(side string, writes []write) error {
+	o.t.Helper()
+	all, at, _ := o.indications(side)
+	if len(all) != len(writes) || len(writes) == 0 {
+		return fmt.Errorf("the %s: %d indications for %d writes", side, len(all), len(writes))
+	}
+	// The completion of a send completes those before it: up to is the place of
+	// the last one that had completed at a place.
+	type completion struct{ at, upTo int }
+	var done []completion
+	posted, next := ofQP(writes[0].qpn, o.pick(side, sendPosted)), 0
+	for _, e := range ofQP(writes[0].qpn, o.pick(side, sendDone)) {
+		for next < len(posted) && posted[next].send.ID != e.done.ID {
+			next++
+		}
+		if next == len(posted) || e.done.Err() != nil {
+			return fmt.Errorf("the %s: completion %+v of no send", side, e.done)
+		}
+		done = append(done, completion{e.at, posted[next].at})
+	}
+	for i, w := range writes {
+		if w.send.Op != fabric.OpWrite {
+			return fmt.Errorf("the %s: write %d has opcode %d", side, i, w.send.Op)
+		}
+		if want := (protocol.Indication{Pool: w.pool.Ref, Element: w.element, Length: w.send.Len}); all[i] != want {
+			return fmt.Errorf("the %s: indication %d is %+v, the write %+v", side, i, all[i], want)
+		}
+		if !slices.ContainsFunc(done, func(c completion) bool { return c.upTo >= w.at && c.at < at[i] }) {
+			return fmt.Errorf("the %s: write %d was indicated before it was complete", side, i)
+		}
+	}
+	return nil
+}
+
+func TestClaim18SeparateIndication(t *testing.T)     { separateIndication(t, inMemory) }
+func TestRDMAClaim18SeparateIndication(t *testing.T) { separateIndication(t, onSoftRoCE) }
+
+// In mode indicate a host writes data over the second channel, without immediate
+// data; after the write it names the buffer consumed in a message over the first
+// channel, which is where control and buffer management are, too. So does an I/O
+// unit.
+func separateIndication(t *testing.T, on fabricOf) {
+	for _, side := range sides {
+		t.Run(side, func(t *testing.T) {
+			p := newPair(t, on, withMode(answering, protocol.ModeIndicate, 1))
+			frames := p.cross(side, 0, slices.Concat(sizes, repeat(900, 100))...)
+			p.ask(side)
+			p.ask(other(side))
+			writes := p.writes(side)
+			if len(writes) != len(frames) {
+				t.Fatalf("%d writes for %d frames", len(writes), len(frames))
+			}
+			for i, w := range writes {
+				if w.channel != 1 || !bytes.Equal(w.data, frames[i]) {
+					t.Errorf("write %d, over channel %d, is not frame %d", i, w.channel, i)
+				}
+			}
+			if err := p.indicatedSeparately(side, writes); err != nil {
+				t.Error(err)
+			}
+			// The writes by themselves are not seen at the other side.
+			if got := ofQP(p.qpns[other(side)][1], p.pick(other(side), recvDone)); len(got) != 0 {
+				t.Errorf("%d receives of the data channel completed", len(got))
+			}
+			if err := p.apart(side, protocol.FuncBufferRecvPool, protocol.FuncCfgUtilRequest, protocol.FuncCfgUtilReply, protocol.FuncBufferRDMAIndicate); err != nil {
+				t.Error(err)
+			}
+			for _, m := range of(p.posted(other(side)), protocol.FuncBufferRecvPoolUpdate) {
+				if m.qpn != p.qpns[other(side)][0] {
+					t.Errorf("a %v on queue pair %d", m.function, m.qpn)
+				}
+			}
+		})
+	}
+}
+
+func TestMessageBufferRDMAIndicate(t *testing.T)     { messageBufferRDMAIndicate(t, inMemory) }
+func TestRDMAMessageBufferRDMAIndicate(t *testing.T) { messageBufferRDMAIndicate(t, onSoftRoCE) }
+
+// An indication message names several transfers, each by pool, element and
+// length of 32 bits: elements beyond what immediate data can name.
+func messageBufferRDMAIndicate(t *testing.T, on fabricOf) {
+	cfg := messaging.Config{Mode: protocol.ModeIndicate, Pools: []messaging.PoolConfig{{ElementSize: 1024, Elements: 2000}}}
+	p := newHalves(t, on, map[string]messaging.Config{hostSide: cfg, unitSide: cfg})
+	p.connect()
+	var frames [][]byte
+	for range 600 {
+		frames = append(frames, p.newFrame(700))
+	}
+	p.send(hostSide, 0, frames...)
+	p.start()
+	p.expect(unitSide, 0, frames...)
+	writes := p.writes(hostSide)
+	if err := p.indicatedSeparately(hostSide, writes); err != nil {
+		t.Error(err)
+	}
+	all, _, messages := p.indications(hostSide)
+	if messages > len(all)/2 {
+		t.Errorf("%d messages for %d transfers that were ready together", messages, len(all))
+	}
+	if !slices.ContainsFunc(all, func(n protocol.Indication) bool { return n.Element > 255 }) {
+		t.Error("no element beyond number 255 was used")
+	}
+}
+
+func TestIndicationThatDoesNotFit(t *testing.T)     { indicationThatDoesNotFit(t, inMemory) }
+func TestRDMAIndicationThatDoesNotFit(t *testing.T) { indicationThatDoesNotFit(t, onSoftRoCE) }
+
+// In mode imm a transfer that does not fit 32 bits of immediate data is indicated
+// by a message of its own, and keeps its place among those that do fit.
+func indicationThatDoesNotFit(t *testing.T, on fabricOf) {
+	p := newPair(t, on, messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 256, Elements: 600}}})
+	sent := map[string][][]byte{}
+	for _, side := range sides {
+		for range 700 {
+			sent[side] = append(sent[side], p.newFrame(200))
+		}
+		p.send(side, 0, sent[side]...)
+	}
+	for _, side := range sides {
+		p.expect(other(side), 0, sent[side]...)
+	}
+	for _, side := range sides {
+		var plain []write
+		imm := 0
+		for _, w := range p.writes(side) {
+			switch {
+			case w.element > 255:
+				plain = append(plain, w)
+			case w.send.Op != fabric.OpWriteImm:
+				t.Errorf("%s: opcode %d for element %d", side, w.send.Op, w.element)
+			default:
+				imm++
+			}
+		}
+		if imm == 0 || len(plain) == 0 {
+			t.Fatalf("%s: %d writes with immediate data, %d without", side, imm, len(plain))
+		}
+		if err := p.indicatedSeparately(side, plain); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestFigure6SendOperation(t *testing.T)     { figure6SendOperation(t, inMemory) }
+func TestRDMAFigure6SendOperation(t *testing.T) { figure6SendOperation(t, onSoftRoCE) }
+
+// The push-push send operation: data travels by message Send over the data
+// channel, from a registered buffer into a buffer that was posted at the other
+// end before; configuration messages travel over the control channel. Nothing is
+// written by RDMA. The data channel is acknowledged or, as in the figure, not.
+func figure6SendOperation(t *testing.T, on fabricOf) {
+	for mode, transport := range map[protocol.Mode]fabric.Transport{protocol.ModeSend: fabric.RC, protocol.ModeSendUC: fabric.UC} {
+		t.Run(string(mode), func(t *testing.T) {
+			p := newPair(t, on, withMode(answering, mode, 1))
+			for _, side := range sides {
+				frames := p.cross(side, 0, slices.Concat(sizes, repeat(500, 150))...)
+				p.ask(side)
+				var sent []message
+				for _, m := range of(p.posted(side), protocol.FuncSendData) {
+					if m.qpn != p.qpns[side][1] {
+						t.Errorf("%s: data on queue pair %d", side, m.qpn)
+					}
+					sent = append(sent, m)
+				}
+				if len(sent) != len(frames) {
+					t.Fatalf("%s: %d messages for %d frames", side, len(sent), len(frames))
+				}
+				got := of(p.arrived(other(side)), protocol.FuncSendData)
+				for i, m := range sent {
+					d, err := protocol.DecodeSendData(m.data)
+					if err != nil || d.TransactionContext != uint64(i) || !bytes.Equal(d.Data, frames[i]) {
+						t.Errorf("%s: message %d is number %d with %d bytes: %v", side, i, d.TransactionContext, len(d.Data), err)
+					}
+					if i >= len(got) || got[i].recv.Len < uint32(len(m.data)) || !bytes.Equal(got[i].data, m.data) {
+						t.Fatalf("%s: message %d did not arrive in a buffer posted for it", side, i)
+					}
+				}
+				for _, e := range p.pick(side, sendPosted) {
+					if e.send.Op != fabric.OpSend {
+						t.Errorf("%s: opcode %d", side, e.send.Op)
+					}
+				}
+				for _, e := range p.pick(side, qpMade) {
+					want := fabric.RC
+					if p.channel(side, e.qpn) > 0 {
+						want = transport
+					}
+					if e.config.Transport != want {
+						t.Errorf("%s: channel %d has transport %d", side, p.channel(side, e.qpn), e.config.Transport)
+					}
+				}
+			}
+			for _, side := range sides {
+				if err := p.apart(side, configuration...); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
