@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// TestRDMADissector has tshark look at the fabric's cable with the dissector of
+// contrib/wireshark: it finds the messages of the mode, the frames in them, and
+// nothing that breaks the protocol.
+func TestRDMADissector(t *testing.T) {
+	testenv.NeedTools(t, "tshark")
+	inEachMode(t, "macvtap", testDissector)
+}
+
+func testDissector(t *testing.T, r *rig) {
+	var packets [][]byte
+	c := startCapture(t, fabricNS, fabricPort, func(c captured) {
+		if _, _, _, ok := roce(c.frame); ok {
+			packets = append(packets, slices.Clone(c.frame))
+		}
+	})
+	h := r.host(t)
+	const pings = 5
+	ping(t, h.ns, addr(0), pings, 1000)
+	c.close()
+
+	capture := filepath.Join(t.TempDir(), "fabric.pcap")
+	if err := os.WriteFile(capture, pcap(packets), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "tshark", "-n", "-r", capture, "-X", "lua_script:../../contrib/wireshark/splitnic.lua",
+		"-Y", "splitnic", "-T", "fields", "-E", "occurrence=a", "-e", "splitnic.function", "-e", "splitnic.imm", "-e", "splitnic.malformed", "-e", "icmp.type")
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("tshark: %v\n%s", err, stderr.String())
+	}
+	functions := map[string]int{}
+	immediate, icmp := 0, 0
+	for line := range strings.Lines(string(out)) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		functions[f[0]]++
+		if f[1] != "" {
+			immediate++
+		}
+		if f[2] != "" {
+			t.Errorf("taken for malformed: %q", line)
+		}
+		if f[3] == "0" || f[3] == "8" {
+			icmp++
+		}
+	}
+	t.Logf("of %d packets, by function: %v, %d with immediate data, %d with ICMP", len(packets), functions, immediate, icmp)
+	atLeast := func(what string, got, want int) {
+		if got < want {
+			t.Errorf("%d %s, want %d at least", got, what, want)
+		}
+	}
+	atLeast("BufferRecvPools", functions["1"], 2)
+	atLeast("CfgUtilRequests", functions["8"], 1)
+	atLeast("CfgUtilReplies", functions["9"], 1)
+	switch r.mode {
+	case "imm":
+		atLeast("writes with immediate data", immediate, 2*pings)
+	case "indicate":
+		atLeast("BufferRDMAIndicates", functions["7"], 2)
+	default:
+		atLeast("SendDatas", functions["6"], 2*pings)
+	}
+	if r.mode != "indicate" {
+		atLeast("echo requests and replies", icmp, 2*pings)
+	}
+}
+
+// pcap is a capture file (LINKTYPE_ETHERNET) of the packets, which passed one
+// second after the other.
+func pcap(packets [][]byte) []byte {
+	const magic, snapLen, ethernet = 0xa1b2c3d4, 1 << 18, 1
+	b := binary.LittleEndian.AppendUint32(nil, magic)
+	b = append(b, 2, 0, 4, 0) // version
+	b = append(b, make([]byte, 8)...)
+	b = binary.LittleEndian.AppendUint32(b, snapLen)
+	b = binary.LittleEndian.AppendUint32(b, ethernet)
+	for i, p := range packets {
+		b = binary.LittleEndian.AppendUint32(b, uint32(i))
+		b = binary.LittleEndian.AppendUint32(b, 0)
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(p)))
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(p)))
+		b = append(b, p...)
+	}
+	return b
+}
