@@ -90,16 +90,19 @@ func (d *Device) read(s *State) (digest, error) {
 		if err != nil {
 			return digest{}, err
 		}
+		// The kernel makes a device that cannot tell several addresses apart
+		// promiscuous when it has them.
+		implied := uint32(min(len(lists.unicast), 1))
 		groups, stacked := parseMulticast(lists.multicast, l.index)
 		*s = State{
 			Up: l.flags&unix.IFF_UP != 0, MAC: l.mac, MTU: int(l.mtu),
-			Promisc: l.promisc > 0, AllMulti: l.allmulti > 0,
+			Promisc: l.promisc > implied, AllMulti: l.allmulti > 0,
 			PromiscSet: l.flags&unix.IFF_PROMISC != 0, AllMultiSet: l.flags&unix.IFF_ALLMULTI != 0,
 			Unicast: ordered(lists.unicast), Multicast: ordered(groups),
 			Trunk: l.master != 0,
 		}
 		err = d.place.stacked(l.index, stacked, s)
-		return digest{d.place.id, l.index, l.promisc > 0, l.allmulti > 0, lists}, err
+		return digest{d.place.id, l.index, l.promisc, l.allmulti, lists}, err
 	}
 }
 
@@ -120,7 +123,7 @@ func (d *Device) locate() (string, error) {
 type digest struct {
 	place             namespace
 	index             int
-	promisc, allmulti bool // wanted by somebody
+	promisc, allmulti uint32 // how many want it
 	lists             lists
 }
 
@@ -155,7 +158,7 @@ func (d *Device) silent(old digest) (changed bool, err error) {
 		if l.master != 0 {
 			lists.unicast = old.lists.unicast
 		}
-		changed = l.promisc > 0 != old.promisc || l.allmulti > 0 != old.allmulti || !lists.equal(old.lists)
+		changed = l.promisc != old.promisc || l.allmulti != old.allmulti || !lists.equal(old.lists)
 		return err
 	})
 	return changed, err

@@ -106,9 +106,13 @@ func TestNetnsWatch(t *testing.T) {
 			w.ip("maddr del 01:00:5e:01:02:03 dev sn0")
 			w.await("no group", func(s tap.State) bool { return !has(s.Multicast, "01:00:5e:01:02:03") })
 			testenv.Run(t, w.ns, "bridge", "fdb", "add", "02:00:00:00:00:99", "dev", "sn0", "self")
-			w.await("another address", func(s tap.State) bool { return has(s.Unicast, "02:00:00:00:00:99") })
+			w.await("another address", func(s tap.State) bool { return has(s.Unicast, "02:00:00:00:00:99") && !s.Promisc })
+			w.ip("link set sn0 promisc on")
+			w.await("promisc with another address", func(s tap.State) bool { return s.Promisc })
+			w.ip("link set sn0 promisc off")
+			w.await("no promisc with another address", func(s tap.State) bool { return !s.Promisc })
 			testenv.Run(t, w.ns, "bridge", "fdb", "del", "02:00:00:00:00:99", "dev", "sn0", "self")
-			w.await("one address", func(s tap.State) bool { return len(s.Unicast) == 0 })
+			w.await("one address", func(s tap.State) bool { return len(s.Unicast) == 0 && !s.Promisc })
 		})
 	}
 }

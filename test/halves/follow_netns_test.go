@@ -26,7 +26,7 @@ type follower struct {
 
 func newFollower(t *testing.T, rules string) *follower {
 	t.Helper()
-	testenv.NeedTools(t, "ip")
+	testenv.NeedTools(t, "ip", "bridge")
 	s := newShared(t, "macvtap", rules)
 	f := &follower{shared: s, ns: testenv.NetNS(t)}
 	dev, err := tap.Open(tap.Config{Name: "sn0", NetNS: f.ns, Offloads: vnet.AllOffloads})
@@ -111,10 +111,17 @@ func TestNetnsFollow(t *testing.T) {
 	f.ip("link set sn0 allmulticast off")
 	f.eventually("not all multicast", func() bool { return !allMulti() })
 	promisc := func() bool { return f.host.Status().Filter.Promisc }
+	// It is promiscuous already: a veth cannot tell addresses apart.
+	before := testenv.Link(t, f.unitNS, "eth1").Attrs().Promisc
+	card := func() int { return testenv.Link(t, f.unitNS, "eth1").Attrs().Promisc - before }
 	f.ip("link set sn0 promisc on")
-	f.eventually("promiscuous", promisc)
+	f.eventually("promiscuous", func() bool { return promisc() && card() == 1 })
 	f.ip("link set sn0 promisc off")
-	f.eventually("not promiscuous", func() bool { return !promisc() })
+	f.eventually("not promiscuous", func() bool { return !promisc() && card() == 0 })
+	testenv.Run(t, f.ns, "bridge", "fdb", "add", "02:00:00:00:00:98", "dev", "sn0", "self")
+	f.eventually("a further address", func() bool { return len(f.host.Status().Filter.Unicast) == 1 && !promisc() })
+	testenv.Run(t, f.ns, "bridge", "fdb", "del", "02:00:00:00:00:98", "dev", "sn0", "self")
+	f.eventually("no further address", func() bool { return len(f.host.Status().Filter.Unicast) == 0 })
 	testenv.ListenRaw(t, f.ns, "sn0")
 	f.eventually("promiscuous for a capture", func() bool { return promisc() && f.host.Status().VLANs.String() == "all" })
 	f.ip("link set sn0 mtu 1300")
