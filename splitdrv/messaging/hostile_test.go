@@ -9,16 +9,15 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
-	"github.com/splitnic/splitnic/vnet"
 )
 
 // rawPeer is a peer made of bare queue pairs, which does what the test says
-// and not what the protocol says.
+// and not what the protocol says. What a session refuses is tested by package
+// hostiletest.
 type rawPeer struct {
 	t      *testing.T
 	mem    []byte
@@ -129,111 +128,6 @@ func (p *rawPeer) ownPool(ref uint32) protocol.Pool {
 }
 
 func good(n int) []byte { return frame(1, n, 1500) }
-
-// TestHostilePeer shows for everything that a peer can do wrong that the
-// session ends with the error that names it, and nothing else happens.
-func TestHostilePeer(t *testing.T) {
-	header := func(f protocol.Function) []byte { return []byte{byte(f >> 8), byte(f), 0, 1, 0, 0, 0, 0, 0, 0, 0, 0} }
-	reply := protocol.AppendCfgUtilReply(nil, protocol.CfgUtilReply{TransactionContext: 77, Type: protocol.CfgMTU})
-	badHeader := good(100)
-	(&vnet.Header{Flags: vnet.FlagNeedsCsum, CsumStart: 90, CsumOffset: 16}).Encode(badHeader)
-	for _, c := range []struct {
-		name string
-		do   func(p *rawPeer)
-		want error
-	}{
-		{"a pool that was never lent", func(p *rawPeer) { p.write(0, 0, protocol.PackImm(9, 0, 100), good(100)) }, messaging.ErrPool},
-		{"an element beyond the pool", func(p *rawPeer) { p.write(1, 0, protocol.PackImm(1, 200, 100), good(100)) }, bufpool.ErrNotLent},
-		{"an element consumed twice", func(p *rawPeer) {
-			p.write(0, 3, protocol.PackImm(0, 3, 100), good(100))
-			p.write(0, 3, protocol.PackImm(0, 3, 100), good(100))
-		}, bufpool.ErrNotLent},
-		{"a length over the element's size", func(p *rawPeer) { p.write(0, 0, protocol.PackImm(0, 0, 2049), good(2049)) }, bufpool.ErrLength},
-		{"a length that was not written", func(p *rawPeer) { p.write(0, 0, protocol.PackImm(0, 0, 200), good(100)) }, messaging.ErrIndicatedLength},
-		{"nothing written", func(p *rawPeer) { p.write(0, 0, protocol.PackImm(0, 0, 0), nil) }, bufpool.ErrLength},
-		{"a frame without Ethernet header", func(p *rawPeer) { p.write(0, 0, protocol.PackImm(0, 0, 23), good(100)[:23]) }, messaging.ErrFrame},
-		{"a header that points outside the frame", func(p *rawPeer) { p.write(0, 0, protocol.PackImm(0, 0, 100), badHeader) }, messaging.ErrFrame},
-
-		{"a control message without header", func(p *rawPeer) { p.send([]byte{1, 2, 3}) }, protocol.ErrShort},
-		{"an unknown function", func(p *rawPeer) { p.send(header(99)) }, protocol.ErrFunction},
-		{"another version", func(p *rawPeer) { p.send([]byte{0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0}) }, protocol.ErrVersion},
-		{"no pools", func(p *rawPeer) { p.send(header(protocol.FuncBufferRecvPool)) }, protocol.ErrCount},
-		{"a pool that wraps around", func(p *rawPeer) {
-			l := p.ownPool(0)
-			l.Addr = ^uint64(0) - 2048
-			p.send(protocol.AppendBufferRecvPool(nil, 0, l))
-		}, protocol.ErrOverflow},
-		{"a pool of too many elements", func(p *rawPeer) {
-			l := p.ownPool(0)
-			l.Elements = protocol.MaxPoolElements + 1
-			p.send(protocol.AppendBufferRecvPool(nil, 0, l))
-		}, protocol.ErrCount},
-		{"a pool for a channel that is not there", func(p *rawPeer) {
-			l := p.ownPool(0)
-			l.Context = protocol.PoolContext(2, 0)
-			p.send(protocol.AppendBufferRecvPool(nil, 0, l))
-		}, messaging.ErrNoChannel},
-		{"the same pool twice", func(p *rawPeer) { p.send(protocol.AppendBufferRecvPool(nil, 0, p.ownPool(5), p.ownPool(5))) }, messaging.ErrPoolTwice},
-		{"too many pools", func(p *rawPeer) {
-			var ls []protocol.Pool
-			for i := range (messaging.Config{}).Lends() + 1 {
-				ls = append(ls, p.ownPool(uint32(i)))
-			}
-			p.send(protocol.AppendBufferRecvPool(nil, 0, ls...))
-		}, messaging.ErrTooManyPools},
-		{"too many elements", func(p *rawPeer) {
-			a, b := p.ownPool(0), p.ownPool(1)
-			a.Elements, b.Elements = messaging.MaxChannelElements-1, 2
-			p.send(protocol.AppendBufferRecvPool(nil, 0, a, b))
-		}, messaging.ErrTooManyElements},
-		{"an update of a pool that was not lent", func(p *rawPeer) {
-			p.send(protocol.AppendBufferRecvPoolUpdate(nil, 0, protocol.PoolReturn{Pool: 3, Elements: []uint16{0}}))
-		}, messaging.ErrPool},
-		{"an update of a pool with a huge reference", func(p *rawPeer) {
-			p.send(protocol.AppendBufferRecvPoolUpdate(nil, 0, protocol.PoolReturn{Pool: 1 << 31, Elements: []uint16{0}}))
-		}, messaging.ErrPool},
-		{"an update for an element that is not out", func(p *rawPeer) {
-			p.send(protocol.AppendBufferRecvPool(nil, 0, p.ownPool(3)))
-			p.send(protocol.AppendBufferRecvPoolUpdate(nil, 0, protocol.PoolReturn{Pool: 3, Elements: []uint16{1}}))
-		}, bufpool.ErrNotOut},
-		{"an update for an element that does not exist", func(p *rawPeer) {
-			p.send(protocol.AppendBufferRecvPool(nil, 0, p.ownPool(3)))
-			p.send(protocol.AppendBufferRecvPoolUpdate(nil, 0, protocol.PoolReturn{Pool: 3, Elements: []uint16{4}}))
-		}, bufpool.ErrNotOut},
-		{"a truncated update", func(p *rawPeer) {
-			m := protocol.AppendBufferRecvPoolUpdate(nil, 0, protocol.PoolReturn{Pool: 3, Elements: []uint16{1, 2, 3, 4}})
-			p.send(m[:len(m)-4])
-		}, protocol.ErrShort},
-		{"a reply to no request", func(p *rawPeer) { p.send(reply) }, messaging.ErrReply},
-		{"an RDMA write on the control channel", func(p *rawPeer) {
-			l := p.pools[0]
-			p.post(p.ctrl, fabric.SendWR{Op: fabric.OpWriteImm, RemoteAddr: l.Addr, RKey: l.RKey}, good(100))
-		}, messaging.ErrUnexpected},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			h, p := newRawPeer(t, messaging.Config{})
-			c.do(p)
-			err := ended(t, h)
-			var pe *messaging.ProtocolError
-			if !errors.As(err, &pe) || !errors.Is(err, c.want) {
-				t.Errorf("%v, want %v", err, c.want)
-			}
-			if n := h.conn.Stats().Channels[0].RxFrames; n > 1 {
-				t.Errorf("%d frames were taken", n)
-			}
-		})
-	}
-}
-
-// TestHostileSend sends a message where only RDMA writes belong. The receives
-// there have no memory, so that one with data fails in the fabric already.
-func TestHostileSend(t *testing.T) {
-	h, p := newRawPeer(t, messaging.Config{})
-	p.post(p.data, fabric.SendWR{Op: fabric.OpSend}, nil)
-	if err := ended(t, h); !errors.Is(err, messaging.ErrDataSend) {
-		t.Errorf("%v", err)
-	}
-}
 
 // TestTooManyRequests floods a half whose configuration is busy.
 func TestTooManyRequests(t *testing.T) {

@@ -1,0 +1,145 @@
+package hostiletest
+
+import (
+	"math"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// twoChannels gives the session a second data channel.
+func twoChannels(_ *victim, cfg *messaging.Config) { cfg.Queues = 2 }
+
+// ofChannel finds a pool of a data channel.
+func (p *Peer) ofChannel(ch uint16) int {
+	for i, l := range p.Pools {
+		if l.Channel() == ch {
+			return i
+		}
+	}
+	p.t.Fatalf("no pool of data channel %d among %+v", ch, p.Pools)
+	return 0
+}
+
+// writes are about what is written with immediate data, or should not be.
+func writes() []Attack {
+	imm := protocol.PackImm
+	return []Attack{
+		{Name: "immediate data about a pool that was not lent", Modes: onlyImm, Code: "pool-unknown", Channel: 1, do: func(p *Peer) {
+			p.imm(0, 0, imm(200, 0, 100), frame(100))
+		}},
+		{Name: "immediate data about another channel's pool", Modes: onlyImm, Code: "pool-unknown", Channel: 1, Local: true, prepare: twoChannels, do: func(p *Peer) {
+			// To write there is within what the keys allow.
+			other := p.ofChannel(2)
+			p.imm(other, 0, imm(uint8(p.Pools[other].Ref), 0, 100), frame(100))
+		}},
+		{Name: "immediate data about a pool that was returned", Modes: onlyImm, Code: "pool-unknown", Channel: 1, do: func(p *Peer) {
+			p.giveBack(p.Pools[0].Ref)
+			p.imm(0, 0, imm(uint8(p.Pools[0].Ref), 0, 0), nil)
+		}},
+		{Name: "immediate data about an element beyond the pool", Modes: onlyImm, Code: "not-lent", Channel: 1, do: func(p *Peer) {
+			p.imm(1, 0, imm(uint8(p.Pools[1].Ref), 255, 100), frame(100))
+		}},
+		{Name: "element written twice", Modes: onlyImm, Code: "not-lent", Channel: 1, Delivered: 1, do: func(p *Peer) {
+			for range 2 {
+				p.imm(0, 3, imm(uint8(p.Pools[0].Ref), 3, 100), frame(100))
+			}
+		}},
+		{Name: "immediate data with a length over the element's", Modes: onlyImm, Code: "length", Channel: 1, do: func(p *Peer) {
+			n := int(p.Pools[0].ElementSize) + 1
+			p.imm(0, 0, imm(uint8(p.Pools[0].Ref), 0, uint16(n)), frame(n))
+		}},
+		{Name: "immediate data about nothing", Modes: onlyImm, Code: "length", Channel: 1, do: func(p *Peer) {
+			p.imm(0, 0, imm(uint8(p.Pools[0].Ref), 0, 0), nil)
+		}},
+		{Name: "more indicated than written", Modes: onlyImm, Code: "indicated-length", Channel: 1, do: func(p *Peer) {
+			p.imm(0, 0, imm(uint8(p.Pools[0].Ref), 0, 200), frame(100))
+		}},
+		{Name: "less indicated than written", Modes: onlyImm, Code: "indicated-length", Channel: 1, do: func(p *Peer) {
+			p.imm(0, 0, imm(uint8(p.Pools[0].Ref), 0, 99), frame(100))
+		}},
+		{Name: "message where only writes belong", Modes: writing, Code: "data-send", Channel: 1, do: func(p *Peer) {
+			p.post(p.data[0], fabric.SendWR{Op: fabric.OpSend}, nil)
+		}},
+		{Name: "immediate data where none belongs", Modes: onlyInd, Code: "immediate", Channel: 1, do: func(p *Peer) {
+			p.imm(0, 0, imm(0, 0, 100), frame(100))
+		}},
+		{Name: "immediate data where frames are sent", Modes: sending, Code: "immediate", Channel: 1, do: func(p *Peer) {
+			p.post(p.data[0], fabric.SendWR{Op: fabric.OpWriteImm, Imm: uint32(imm(0, 0, 100))}, nil)
+		}},
+	}
+}
+
+// indications are about what is said on the control channel to have been written.
+func indications() []Attack {
+	says := func(name, code string, channel int, what func(p *Peer) protocol.Indication) Attack {
+		return Attack{Name: name, Modes: writing, Code: code, Channel: channel, do: func(p *Peer) { p.indicate(what(p)) }}
+	}
+	of := func(p *Peer, pool int, elem, length uint32) protocol.Indication {
+		return protocol.Indication{Pool: p.Pools[pool].Ref, Element: elem, Length: length}
+	}
+	return []Attack{
+		says("indication of a channel that is not there", "pool-unknown", 0, func(*Peer) protocol.Indication { return protocol.Indication{Pool: 1000, Length: 100} }),
+		says("indication of a pool with a reference of 32 bits", "pool-unknown", 0, func(*Peer) protocol.Indication {
+			return protocol.Indication{Pool: math.MaxUint32, Length: 100}
+		}),
+		says("indication of a pool that was not lent", "pool-unknown", 1, func(p *Peer) protocol.Indication {
+			return protocol.Indication{Pool: p.Pools[len(p.Pools)-1].Ref + 1, Length: 100}
+		}),
+		{Name: "indication of a pool that was returned", Modes: writing, Code: "pool-unknown", Channel: 1, do: func(p *Peer) {
+			p.giveBack(p.Pools[0].Ref)
+			p.indicate(of(p, 0, 0, 100))
+		}},
+		says("indication of an element beyond the pool", "not-lent", 1, func(p *Peer) protocol.Indication { return of(p, 0, p.Pools[0].Elements, 100) }),
+		says("indication of element 2^32-1", "not-lent", 1, func(p *Peer) protocol.Indication { return of(p, 0, math.MaxUint32, 100) }),
+		says("indication with a length over the element's", "length", 1, func(p *Peer) protocol.Indication { return of(p, 0, 0, p.Pools[0].ElementSize+1) }),
+		says("indication of 2^32-1 bytes", "length", 1, func(p *Peer) protocol.Indication { return of(p, 0, 0, math.MaxUint32) }),
+		says("indication of no bytes", "length", 1, func(p *Peer) protocol.Indication { return of(p, 0, 0, 0) }),
+		{Name: "element indicated twice", Modes: writing, Code: "not-lent", Channel: 1, Delivered: 1, do: func(p *Peer) {
+			p.write(fabric.OpWrite, 0, 3, 0, frame(100))
+			p.completed()
+			p.indicate(of(p, 0, 3, 100), of(p, 0, 3, 100))
+		}},
+		{Name: "two channels in one indication", Modes: writing, Code: "pool-unknown", Local: true, prepare: twoChannels, do: func(p *Peer) {
+			p.indicate(of(p, p.ofChannel(1), 0, 100), of(p, p.ofChannel(2), 0, 100))
+		}},
+		{Name: "more indications than elements", Modes: writing, Code: "indications", Channel: 1, do: func(p *Peer) {
+			p.indicate(make([]protocol.Indication, protocol.MaxIndications)...)
+		}},
+	}
+}
+
+// sequences are about the numbers of SendData.
+func sequences() []Attack {
+	sent := func(p *Peer, next uint64) {
+		p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{
+			Type: protocol.CfgSent, Data: protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: next}),
+		}))
+	}
+	elements := func(p *Peer) uint64 { return uint64(p.Pools[0].Elements) }
+	return []Attack{
+		{Name: "message left out", Modes: onlyRC, Code: "sequence", Channel: 1, Delivered: 1, do: func(p *Peer) {
+			p.sendData(0, frame(100))
+			p.sendData(2, frame(100))
+		}},
+		{Name: "message sent twice", Modes: onlyRC, Code: "sequence", Channel: 1, Delivered: 1, do: func(p *Peer) {
+			p.sendData(0, frame(100))
+			p.sendData(0, frame(100))
+		}},
+		{Name: "first message with number 2^64-1", Modes: onlyRC, Code: "sequence", Channel: 1, do: func(p *Peer) { p.sendData(math.MaxUint64, frame(100)) }},
+		{Name: "message without credit", Modes: onlyRC, Code: "not-lent", Channel: 1, Delivered: -1, Local: true, deaf: true, do: func(p *Peer) {
+			// One that takes no updates runs out of elements, though not of
+			// receives.
+			for i := uint64(0); p.victim.conn.Err() == nil; i++ {
+				p.sendData(i, frame(100))
+				p.victim.until(p.ctx, func() bool { return p.stats().Channels[0].RxFrames > i || p.victim.conn.Err() != nil })
+			}
+		}},
+		{Name: "message of the next round", Modes: onlyUC, Code: "not-lent", Channel: 1, do: func(p *Peer) { p.sendData(elements(p), frame(100)) }},
+		{Name: "message far ahead", Modes: onlyUC, Code: "sequence", Channel: 1, do: func(p *Peer) { p.sendData(elements(p)+1, frame(100)) }},
+		{Name: "message ahead by 2^63-1", Modes: onlyUC, Code: "sequence", Channel: 1, do: func(p *Peer) { p.sendData(math.MaxInt64, frame(100)) }},
+		{Name: "more sent than there are elements", Modes: onlyUC, Code: "sequence", Channel: 1, do: func(p *Peer) { sent(p, elements(p)+1) }},
+		{Name: "2^63-1 messages sent", Modes: onlyUC, Code: "sequence", Channel: 1, do: func(p *Peer) { sent(p, math.MaxInt64) }},
+	}
+}

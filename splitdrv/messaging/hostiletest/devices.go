@@ -1,0 +1,157 @@
+package hostiletest
+
+import (
+	"math"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+var (
+	accessError = []fabric.Status{fabric.StatusRemAccessErr}
+	// tooLong is what a sender hears of a message that is longer than the
+	// receive; Soft-RoCE says that the operation failed.
+	tooLong = []fabric.Status{fabric.StatusRemInvReqErr, fabric.StatusRemOpErr}
+)
+
+// devices are what an RDMA device refuses by itself. Its queue pair fails, and
+// with it the session.
+func devices() []Attack {
+	// at writes to an address of the session's memory.
+	at := func(p *Peer, op fabric.Opcode, addr uint64, key uint32) {
+		p.post(p.data[0], fabric.SendWR{Op: op, RemoteAddr: addr, RKey: key, Imm: uint32(protocol.PackImm(0, 0, 100))}, frame(100))
+	}
+	end := func(l protocol.Pool) uint64 { return l.Addr + l.Bytes() }
+	var attacks []Attack
+	for _, op := range []fabric.Opcode{fabric.OpWrite, fabric.OpWriteImm} {
+		name := map[fabric.Opcode]string{fabric.OpWrite: "write ", fabric.OpWriteImm: "write with immediate data "}[op]
+		refused := func(what string, do func(p *Peer)) {
+			attacks = append(attacks, Attack{Name: name + what, Modes: writing, Refused: accessError, do: do})
+		}
+		refused("behind a pool", func(p *Peer) { at(p, op, end(p.Pools[0]), p.Pools[0].RKey) })
+		refused("across a pool's end", func(p *Peer) { at(p, op, end(p.Pools[0])-99, p.Pools[0].RKey) })
+		refused("before a pool", func(p *Peer) { at(p, op, p.Pools[0].Addr-1, p.Pools[0].RKey) })
+		refused("to one pool with another's key", func(p *Peer) { at(p, op, p.Pools[0].Addr, p.Pools[1].RKey) })
+		refused("with a key that is none", func(p *Peer) { at(p, op, p.Pools[0].Addr, ^p.Pools[0].RKey) })
+		refused("to address 0", func(p *Peer) { at(p, op, 0, p.Pools[0].RKey) })
+		attacks = append(attacks,
+			Attack{Name: name + "to another session's pool", Modes: writing, Refused: accessError, Local: true, do: func(p *Peer) {
+				at(p, op, p.foreign[0].Addr, p.foreign[0].RKey)
+			}},
+			Attack{Name: name + "with the key of a pool that was returned", Modes: writing, Refused: accessError, Local: true, do: func(p *Peer) {
+				p.giveBack(p.Pools[0].Ref)
+				p.victim.until(p.ctx, func() bool { return p.stats().PoolsReturned == 1 })
+				at(p, op, p.Pools[0].Addr, p.Pools[0].RKey)
+			}},
+			Attack{Name: name + "where frames are sent", Modes: onlyRC, Refused: accessError, do: func(p *Peer) { at(p, op, 4096, 1) }},
+		)
+	}
+	return append(attacks,
+		Attack{Name: "control message longer than the receive", Modes: everywhere, Refused: tooLong, do: func(p *Peer) {
+			p.send(make([]byte, protocol.MaxControlSize+1))
+		}},
+		Attack{Name: "message with data where only writes belong", Modes: writing, Refused: tooLong, do: func(p *Peer) {
+			p.post(p.data[0], fabric.SendWR{Op: fabric.OpSend}, frame(100))
+		}},
+		Attack{Name: "message longer than the element", Modes: onlyRC, Refused: tooLong, do: func(p *Peer) {
+			p.sendData(0, make([]byte, p.Pools[0].ElementSize))
+		}},
+		Attack{Name: "message longer than the element, unreliably", Modes: onlyUC, Dropped: true, do: func(p *Peer) {
+			p.sendData(0, make([]byte, p.Pools[0].ElementSize))
+			p.completed()
+		}},
+		Attack{Name: "write with a key that is none, unreliably", Modes: onlyUC, Dropped: true, do: func(p *Peer) {
+			p.post(p.data[0], fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: 4096, RKey: 1}, frame(100))
+			p.completed()
+		}},
+	)
+}
+
+// tolerated is what nobody minds: the session goes on, and no frame is let
+// through.
+func tolerated() []Attack {
+	return []Attack{
+		{Name: "nothing", Modes: everywhere, do: func(*Peer) {}},
+		{Name: "write that is not indicated", Modes: writing, do: func(p *Peer) { p.write(fabric.OpWrite, 0, 0, 0, frame(100)); p.completed() }},
+		{Name: "write to another channel's pool", Modes: writing, Local: true, prepare: twoChannels, do: func(p *Peer) {
+			// One protection domain is what a peer has, and all its pools.
+			p.write(fabric.OpWrite, p.ofChannel(2), 0, 0, frame(100))
+			p.completed()
+		}},
+		{Name: "frame over the MTU", Modes: everywhere, do: func(p *Peer) { p.transfer(0, 0, frame(2000)) }},
+		{Name: "super-frame that cannot be segmented", Modes: everywhere, do: func(p *Peer) {
+			p.transfer(0, 0, framed(vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, GSOSize: 10, CsumStart: 34, CsumOffset: 16}))
+		}},
+		{Name: "late message", Modes: onlyUC, Delivered: 1, do: func(p *Peer) {
+			p.sendData(3, frame(100))
+			p.sendData(0, frame(100))
+			p.sendData(math.MaxUint64, frame(100))
+			p.completed()
+		}},
+		{Name: "request of unknown type", Modes: everywhere, do: func(p *Peer) { p.answered(999, nil, protocol.CfgUnsupported) }},
+		{Name: "keep-alive with data", Modes: everywhere, do: func(p *Peer) { p.answered(protocol.CfgKeepAlive, []byte{1}, protocol.CfgInvalid) }},
+		{Name: "sent where nothing is lost", Modes: reliable, do: func(p *Peer) {
+			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: 5}), protocol.CfgUnsupported)
+		}},
+		{Name: "sent on a channel that is not there", Modes: onlyUC, do: func(p *Peer) {
+			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: uint32(len(p.data) + 1), Next: 1}), protocol.CfgInvalid)
+		}},
+		{Name: "sent on the control channel", Modes: onlyUC, do: func(p *Peer) {
+			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Next: 1}), protocol.CfgInvalid)
+		}},
+		{Name: "sent cut short", Modes: onlyUC, do: func(p *Peer) { p.answered(protocol.CfgSent, make([]byte, 11), protocol.CfgInvalid) }},
+		{Name: "less sent than before", Modes: onlyUC, Delivered: 1, do: func(p *Peer) {
+			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: 4}), protocol.CfgOK)
+			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: 1}), protocol.CfgOK)
+			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: math.MaxUint64}), protocol.CfgOK)
+			p.sendData(4, frame(100))
+			p.completed()
+		}},
+		{Name: "get of giant elements", Modes: writing, Local: true, do: func(p *Peer) {
+			p.send(protocol.AppendBufferRecvPoolGet(nil, protocol.BufferRecvPoolGet{ElementSize: 1<<32 - 1, Elements: protocol.MaxPoolElements, Channel: 1}))
+			p.victim.until(p.ctx, func() bool { return p.stats().PoolsRefused == 1 })
+		}},
+		{Name: "gets without end", Modes: writing, Local: true, do: func(p *Peer) {
+			const n = 16 // fewer than there are receives
+			for range n {
+				p.send(protocol.AppendBufferRecvPoolGet(nil, protocol.BufferRecvPoolGet{ElementSize: 64, Elements: 1, Channel: 1}))
+			}
+			p.victim.until(p.ctx, func() bool { s := p.stats(); return s.PoolsRefused+s.PoolsGranted == n })
+			if s := p.stats(); s.PoolsGranted > 2 {
+				p.t.Errorf("%d pools were granted", s.PoolsGranted)
+			}
+		}},
+		{Name: "everything returned, and as much as possible got", Modes: writing, Local: true, Delivered: 1, do: func(p *Peer) {
+			var refs []uint32
+			for _, l := range p.Pools {
+				refs = append(refs, l.Ref)
+			}
+			p.giveBack(refs...)
+			p.victim.until(p.ctx, func() bool { return p.stats().PoolsReturned == uint64(len(refs)) })
+			p.Pools = nil
+			for range len(refs) + 2 {
+				p.send(protocol.AppendBufferRecvPoolGet(nil, protocol.BufferRecvPoolGet{ElementSize: 64, Elements: protocol.MaxPoolElements, Channel: 1}))
+				m, err := protocol.DecodeBufferRecvPool(p.message(protocol.FuncBufferRecvPool))
+				p.ok(err)
+				p.Pools = append(p.Pools, m.At(0))
+			}
+			p.transfer(len(p.Pools)-1, int(p.Pools[0].Elements)-1, frame(60))
+		}},
+		{Name: "pools lent and taken back again and again", Modes: writing, do: func(p *Peer) {
+			for ref := range uint32(50) {
+				p.send(p.lend(func(l *protocol.Pool) { l.Ref = 1000 + ref; l.Elements = protocol.MaxPoolElements }))
+				p.flush(1000 + ref)
+				p.message(protocol.FuncBufferPoolFlushReply)
+			}
+		}},
+	}
+}
+
+// answered makes a request that must get an answer with that status.
+func (p *Peer) answered(t protocol.CfgType, data []byte, want protocol.CfgStatus) {
+	p.t.Helper()
+	if got := p.request(t, data); got != want {
+		p.t.Errorf("a request about %v was answered with %v, not %v", t, got, want)
+	}
+}

@@ -1,0 +1,166 @@
+package hostiletest
+
+import (
+	"encoding/binary"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// What attacks are made of.
+
+// send sends a control message.
+func (p *Peer) send(msg []byte) {
+	p.t.Helper()
+	p.post(p.control, fabric.SendWR{Op: fabric.OpSend}, msg)
+}
+
+// sendEach sends control messages.
+func (p *Peer) sendEach(msgs ...[]byte) {
+	p.t.Helper()
+	for _, m := range msgs {
+		p.send(m)
+	}
+}
+
+// element is the address of an element that was lent.
+func (p *Peer) element(pool, elem int) uint64 {
+	return p.Pools[pool].Addr + uint64(elem)*uint64(p.Pools[pool].ElementSize)
+}
+
+// write writes to an element, with immediate data or without, on the first data
+// channel.
+func (p *Peer) write(op fabric.Opcode, pool, elem int, imm protocol.ImmData, data []byte) {
+	p.t.Helper()
+	p.post(p.data[0], fabric.SendWR{Op: op, RemoteAddr: p.element(pool, elem), RKey: p.Pools[pool].RKey, Imm: uint32(imm)}, data)
+}
+
+// imm writes to an element and says something about it in immediate data.
+func (p *Peer) imm(pool, elem int, imm protocol.ImmData, data []byte) {
+	p.t.Helper()
+	p.write(fabric.OpWriteImm, pool, elem, imm, data)
+}
+
+// indicate says on the control channel that elements were written.
+func (p *Peer) indicate(of ...protocol.Indication) {
+	p.t.Helper()
+	p.send(protocol.AppendBufferRDMAIndicate(nil, 0, of...))
+}
+
+// sendData sends a SendData on the first data channel.
+func (p *Peer) sendData(seq uint64, frame []byte) {
+	p.t.Helper()
+	p.post(p.data[0], fabric.SendWR{Op: fabric.OpSend}, sendData(seq, frame))
+}
+
+func sendData(seq uint64, frame []byte) []byte {
+	msg := make([]byte, protocol.SendDataOverhead+len(frame))
+	protocol.PutSendData(msg, seq, len(frame))
+	copy(msg[protocol.SendDataOverhead:], frame)
+	return msg
+}
+
+// transfer transfers a frame to an element as the mode has it, and waits until
+// it has left.
+func (p *Peer) transfer(pool, elem int, frame []byte) {
+	p.t.Helper()
+	l := p.Pools[pool]
+	switch {
+	case p.mode == protocol.ModeImm:
+		p.imm(pool, elem, protocol.PackImm(uint8(l.Ref), uint8(elem), uint16(len(frame))), frame)
+	case p.mode == protocol.ModeIndicate:
+		p.write(fabric.OpWrite, pool, elem, 0, frame)
+		p.completed()
+		p.indicate(protocol.Indication{Pool: l.Ref, Element: uint32(elem), Length: uint32(len(frame))})
+	default:
+		p.sendData(p.seq, frame)
+		p.seq++
+	}
+	p.completed()
+}
+
+// pool is one that the peer can lend.
+func (p *Peer) pool(ref uint32) protocol.Pool {
+	l := protocol.Pool{Ref: ref, Elements: ownElements, ElementSize: ownElement, Context: protocol.PoolContext(1, 0)}
+	if !p.mode.Sends() {
+		l.RKey, l.Addr = p.region.RKey(), p.at(p.own())
+	}
+	return l
+}
+
+// lend is the message that lends a pool, changed in some way.
+func (p *Peer) lend(change func(*protocol.Pool)) []byte {
+	l := p.pool(3)
+	change(&l)
+	return protocol.AppendBufferRecvPool(nil, 0, l)
+}
+
+// another is a data channel's pool of the session's that was lent on request.
+func (p *Peer) another() protocol.Pool {
+	p.t.Helper()
+	p.send(protocol.AppendBufferRecvPoolGet(nil, protocol.BufferRecvPoolGet{ElementSize: 2048, Elements: 4, Channel: 1}))
+	m, err := protocol.DecodeBufferRecvPool(p.message(protocol.FuncBufferRecvPool))
+	p.ok(err)
+	return m.At(0)
+}
+
+// giveBack gives a pool of the session's back and waits for the reply.
+func (p *Peer) giveBack(refs ...uint32) {
+	p.t.Helper()
+	for i := range refs {
+		refs[i] |= protocol.FlushGiveBack
+	}
+	p.flush(refs...)
+	p.message(protocol.FuncBufferPoolFlushReply)
+}
+
+// flush asks to stop using pools.
+func (p *Peer) flush(refs ...uint32) {
+	p.t.Helper()
+	p.send(protocol.AppendBufferPoolFlushRequest(nil, 7, refs...))
+}
+
+// update is the message that returns elements of one pool.
+func update(pool uint32, elements ...uint16) []byte {
+	return protocol.AppendBufferRecvPoolUpdate(nil, 0, protocol.PoolReturn{Pool: pool, Elements: elements})
+}
+
+// header is a message without a body.
+func header(f protocol.Function) []byte {
+	msg := make([]byte, protocol.HeaderSize)
+	binary.BigEndian.PutUint16(msg, uint16(f))
+	binary.BigEndian.PutUint16(msg[2:], protocol.Version)
+	return msg
+}
+
+// with is a message with other 16 or 32 bits at an offset.
+func with[V uint16 | uint32](msg []byte, at int, v V) []byte {
+	switch v := any(v).(type) {
+	case uint16:
+		binary.BigEndian.PutUint16(msg[at:], v)
+	case uint32:
+		binary.BigEndian.PutUint32(msg[at:], v)
+	}
+	return msg
+}
+
+// cut is a message without its last n bytes.
+func cut(msg []byte, n int) []byte { return msg[:len(msg)-n] }
+
+// longer is a message with another byte behind it.
+func longer(msg []byte) []byte { return append(msg, 0) }
+
+// frame is a good frame of n bytes.
+func frame(n int) []byte {
+	f := make([]byte, n)
+	copy(f[vnet.HdrLen:], []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5})
+	return f
+}
+
+// framed is a good frame with another header.
+func framed(h vnet.Header) []byte {
+	f := frame(100)
+	h.Encode(f)
+	return f
+}

@@ -1,0 +1,331 @@
+package hostiletest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// patience bounds every wait for something that has to come about.
+const patience = time.Minute
+
+// The peer's memory: receives of the control channel, receives of the data
+// channels, what it lends itself, and what it sends.
+const (
+	controlReceives = 64
+	dataReceives    = 4 // on each data channel
+	dataReceiveSize = ownElement
+	ownElements     = dataReceives
+	ownElement      = 2048
+	ownSize         = ownElements * ownElement
+	scratchSize     = 512 << 10
+)
+
+// What a completion was for, in bits 63–32 of its ID.
+const (
+	forControl = iota + 1
+	forData
+	forSend
+)
+
+// Peer is a peer made of bare queue pairs: it does what an attack says and not
+// what the protocol says. It belongs to one goroutine.
+type Peer struct {
+	// Pools are those that the session under attack lends, once Started.
+	Pools []protocol.Pool
+
+	t       testing.TB
+	ctx     context.Context
+	session context.Context // done when the session has ended, where that is known
+	mode    protocol.Mode
+	timing  fabric.Timing
+	deaf    bool
+	victim  *victim         // nil unless it is in this process
+	foreign []protocol.Pool // lent to somebody else on the same device
+
+	mem     []byte
+	region  fabric.Region
+	cq      fabric.CQ
+	control fabric.QP
+	data    []fabric.QP
+	scratch int // where the next message is built
+
+	inbox   [][]byte                 // control messages that came and were not asked for
+	arrived int                      // transfers that came
+	refused map[uint32]fabric.Status // what ended a queue pair's sends, by number
+	posted  int                      // sends
+	sent    int                      // that have completed, well or not
+	seq     uint64                   // of the next SendData
+}
+
+// PeerConfig is what a Peer is made of.
+type PeerConfig struct {
+	Device   fabric.Device
+	Mode     protocol.Mode
+	Channels int // data channels
+	Timing   fabric.Timing
+	Deaf     bool // posts one receive only on the control channel
+}
+
+// NewPeer makes a peer that goes with the test.
+func NewPeer(t testing.TB, cfg PeerConfig) *Peer {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errors.New("the attack took too long"))
+	t.Cleanup(cancel)
+	p := &Peer{t: t, ctx: ctx, session: ctx, mode: cfg.Mode, timing: cfg.Timing, deaf: cfg.Deaf, refused: make(map[uint32]fabric.Status)}
+	receives := controlReceives*protocol.MaxControlSize + cfg.Channels*dataReceives*dataReceiveSize
+	p.mem = fabrictest.Alloc(t, receives+ownSize+scratchSize)
+	dom, err := cfg.Device.NewDomain()
+	p.ok(err)
+	t.Cleanup(func() {
+		for _, q := range append([]fabric.QP{p.control}, p.data...) {
+			if q != nil {
+				_ = q.Fail() // so that no timer fires into a queue pair that is gone
+			}
+		}
+		if err := dom.Close(); err != nil {
+			t.Errorf("close the attacker's domain: %v", err)
+		}
+	})
+	p.region, err = dom.Register(p.mem, fabric.LocalWrite|fabric.RemoteWrite)
+	p.ok(err)
+	p.cq, err = dom.NewCQ(2048, 0)
+	p.ok(err)
+	newQP := func(tr fabric.Transport) fabric.QP {
+		q, err := dom.NewQP(fabric.QPConfig{Transport: tr, SendCQ: p.cq, RecvCQ: p.cq, MaxSend: 512, MaxRecv: 128})
+		p.ok(err)
+		return q
+	}
+	p.control = newQP(fabric.RC)
+	transport := fabric.RC
+	if cfg.Mode == protocol.ModeSendUC {
+		transport = fabric.UC
+	}
+	for ch := range cfg.Channels {
+		p.data = append(p.data, newQP(transport))
+		for i := range dataReceives {
+			p.receiveData(ch*dataReceives + i)
+		}
+	}
+	n := controlReceives
+	if p.deaf {
+		n = 1
+	}
+	for i := range n {
+		p.receiveControl(i)
+	}
+	return p
+}
+
+// Addresses are those of the queue pairs, the control channel's first.
+func (p *Peer) Addresses() []fabric.Address {
+	a := []fabric.Address{p.control.Address()}
+	for _, q := range p.data {
+		a = append(a, q.Address())
+	}
+	return a
+}
+
+// Connect connects the queue pairs to those of the session under attack.
+func (p *Peer) Connect(remote []fabric.Address) {
+	p.t.Helper()
+	if len(remote) != 1+len(p.data) {
+		p.t.Fatalf("the attacker has %d channels, the session %d", 1+len(p.data), len(remote))
+	}
+	p.ok(p.control.Connect(remote[0], p.timing))
+	for i, q := range p.data {
+		p.ok(q.Connect(remote[1+i], p.timing))
+	}
+}
+
+// Started waits for the pools that the session lends.
+func (p *Peer) Started() {
+	p.t.Helper()
+	m, err := protocol.DecodeBufferRecvPool(p.message(protocol.FuncBufferRecvPool))
+	p.ok(err)
+	for i := range m.Len() {
+		p.Pools = append(p.Pools, m.At(i))
+	}
+}
+
+func (p *Peer) ok(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatalf("the attacker failed: %v", err)
+	}
+}
+
+func (p *Peer) at(offset int) uint64 { return p.region.Addr() + uint64(offset) }
+
+func (p *Peer) receiveControl(i int) {
+	p.receive(p.control, fabric.RecvWR{
+		ID: forControl<<32 | uint64(i), Addr: p.at(i * protocol.MaxControlSize), Len: protocol.MaxControlSize, LKey: p.region.LKey(),
+	})
+}
+
+func (p *Peer) receiveData(i int) {
+	p.receive(p.data[i/dataReceives], fabric.RecvWR{
+		ID:   forData<<32 | uint64(i),
+		Addr: p.at(controlReceives*protocol.MaxControlSize + i*dataReceiveSize), Len: dataReceiveSize, LKey: p.region.LKey(),
+	})
+}
+
+func (p *Peer) receive(q fabric.QP, wr fabric.RecvWR) {
+	p.t.Helper()
+	_, err := q.PostRecv([]fabric.RecvWR{wr})
+	p.ok(err)
+}
+
+// own is where the memory lies that the peer lends, from the start of its own.
+func (p *Peer) own() int {
+	return controlReceives*protocol.MaxControlSize + len(p.data)*dataReceives*dataReceiveSize
+}
+
+// post posts a work request with data, which it copies.
+func (p *Peer) post(q fabric.QP, wr fabric.SendWR, data []byte) {
+	p.t.Helper()
+	if p.scratch+len(data) > scratchSize {
+		p.scratch = 0 // what was there has long left
+	}
+	at := p.own() + ownSize + p.scratch
+	p.scratch += copy(p.mem[at:], data)
+	p.posted++
+	wr.ID, wr.Addr, wr.Len, wr.LKey = forSend<<32, p.at(at), uint32(len(data)), p.region.LKey()
+	wr.Flags |= fabric.Signaled | fabric.Solicited
+	_, err := q.PostSend([]fabric.SendWR{wr})
+	p.ok(err)
+}
+
+// Watch has the peer wait for nothing from a session that has ended, as done and
+// err say.
+func (p *Peer) Watch(done <-chan struct{}, err func() error) {
+	ctx, cancel := context.WithCancelCause(p.ctx)
+	p.session = ctx
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-done:
+			cancel(fmt.Errorf("the session has ended: %w", err()))
+		case <-ctx.Done():
+		}
+	}()
+	p.t.Cleanup(func() {
+		cancel(nil)
+		<-ended
+	})
+}
+
+// until handles completions until cond holds or ctx is done.
+func (p *Peer) until(ctx context.Context, cond func() bool, what string) {
+	p.t.Helper()
+	armed := false
+	for !cond() {
+		switch {
+		case p.poll() > 0:
+			armed = false
+		case !armed:
+			p.ok(p.cq.Arm(false))
+			armed = true
+		default:
+			if err := p.cq.Wait(ctx); err != nil {
+				p.t.Fatalf("the attacker waits for %s: %v: %v", what, err, context.Cause(ctx))
+			}
+			armed = false
+		}
+	}
+}
+
+// poll handles the completions that there are and returns their number.
+func (p *Peer) poll() int {
+	p.t.Helper()
+	var cs [16]fabric.Completion
+	n, err := p.cq.Poll(cs[:])
+	p.ok(err)
+	for i := range cs[:n] {
+		p.handle(&cs[i])
+	}
+	return n
+}
+
+// handle handles one completion.
+func (p *Peer) handle(c *fabric.Completion) {
+	i := int(uint32(c.ID))
+	kind := c.ID >> 32
+	if kind == forSend {
+		p.sent++
+		if _, known := p.refused[c.QPN]; c.Status != fabric.StatusSuccess && !known {
+			p.refused[c.QPN] = c.Status
+		}
+		return
+	}
+	if c.Status != fabric.StatusSuccess {
+		return // the queue pair has failed, which its sends report
+	}
+	if kind == forData {
+		p.arrived++
+		p.receiveData(i)
+		return
+	}
+	msg := append([]byte(nil), p.mem[i*protocol.MaxControlSize:][:c.Len]...)
+	if p.deaf {
+		p.inbox = append(p.inbox, msg)
+		return
+	}
+	p.receiveControl(i)
+	if r, err := protocol.DecodeCfgUtilRequest(msg); err == nil {
+		// A sign of life, so that the session does not end for the lack of one.
+		p.send(protocol.AppendCfgUtilReply(nil, protocol.CfgUtilReply{
+			TransactionContext: r.TransactionContext, Type: r.Type, Status: protocol.CfgUnsupported,
+		}))
+		return
+	}
+	p.inbox = append(p.inbox, msg)
+}
+
+// message waits for the next control message with that function and drops those
+// before it.
+func (p *Peer) message(f protocol.Function) []byte {
+	p.t.Helper()
+	for {
+		p.until(p.session, func() bool { return len(p.inbox) > 0 }, f.String())
+		msg := p.inbox[0]
+		p.inbox = p.inbox[1:]
+		if h, err := protocol.DecodeHeader(msg); err == nil && h.Function == f {
+			return msg
+		}
+	}
+}
+
+// completed waits until everything that was sent has completed.
+func (p *Peer) completed() {
+	p.t.Helper()
+	p.until(p.ctx, func() bool { return p.sent == p.posted }, "its sends to complete")
+}
+
+// request asks for something and returns the status of the reply.
+func (p *Peer) request(t protocol.CfgType, data []byte) protocol.CfgStatus {
+	p.t.Helper()
+	p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: 99, Type: t, Data: data}))
+	m, err := protocol.DecodeCfgUtilReply(p.message(protocol.FuncCfgUtilReply))
+	p.ok(err)
+	return m.Status
+}
+
+// Alive fails the test unless the session answers a keep-alive.
+func (p *Peer) Alive() {
+	p.t.Helper()
+	if s := p.request(protocol.CfgKeepAlive, nil); s != protocol.CfgOK {
+		p.t.Errorf("a keep-alive was answered with %v", s)
+	}
+}
+
+// stats are the session's counters.
+func (p *Peer) stats() messaging.Stats { return p.victim.conn.Stats() }

@@ -1,0 +1,164 @@
+package hostiletest
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// Fabric is what the suite runs on: two devices that reach each other.
+type Fabric struct {
+	Victim, Attacker fabric.Device
+	Timing           fabric.Timing
+	// RNR is how often a message to the victim found no receive posted.
+	RNR func() uint64
+}
+
+// besides is how many frames a session beside exchanges each way during every
+// attack.
+const besides = 8
+
+// Run attacks a session in every way there is, in every mode. newFabric is
+// called once for each mode.
+func Run(t *testing.T, newFabric func(t *testing.T) Fabric) {
+	for _, mode := range protocol.Modes() {
+		t.Run(string(mode), func(t *testing.T) {
+			f := newFabric(t)
+			beside := newHealthy(t, f.Victim, f.Attacker, mode, f.Timing)
+			other := newVictim(t, small(f.Victim, mode, f.Timing), nil)
+			otherPeer := NewPeer(t, PeerConfig{Device: f.Attacker, Mode: mode, Channels: 1, Timing: f.Timing})
+			other.connect(otherPeer, 1)
+			otherPeer.send(otherPeer.lend(func(*protocol.Pool) {})) // so that it does not ask for any
+			for _, a := range Attacks() {
+				if a.In(mode) {
+					t.Run(a.Name, func(t *testing.T) {
+						a.run(t, f, mode, beside, otherPeer.Pools)
+					})
+				}
+			}
+			otherPeer.t = t
+			otherPeer.Alive()
+			if n := other.port.delivered.Load(); n != 0 {
+				t.Errorf("%d frames reached a session that nobody attacked", n)
+			}
+		})
+	}
+}
+
+// run attacks a session of its own.
+func (a *Attack) run(t *testing.T, f Fabric, mode protocol.Mode, beside *healthy, foreign []protocol.Pool) {
+	testenv.NoLeaks(t)
+	notReady := f.RNR()
+	queues := 1
+	v := newVictim(t, small(f.Victim, mode, f.Timing), func(v *victim, cfg *messaging.Config) {
+		if a.prepare != nil {
+			a.prepare(v, cfg)
+		}
+		queues = max(cfg.Queues, 1)
+	})
+	p := NewPeer(t, PeerConfig{Device: f.Attacker, Mode: mode, Channels: queues, Timing: f.Timing, Deaf: a.deaf})
+	p.victim, p.foreign = v, foreign
+	v.connect(p, queues)
+	p.Watch(v.conn.Done(), v.conn.Err)
+
+	exchanged := make(chan error, 1)
+	go func() { exchanged <- beside.exchange(p.ctx, besides) }()
+	a.do(p)
+	a.check(p)
+	if err := <-exchanged; err != nil {
+		t.Errorf("the session beside: %v", err)
+	}
+	if n := v.port.delivered.Load(); n != int64(a.Delivered) && a.Delivered >= 0 {
+		t.Errorf("%d frames were delivered, not %d", n, a.Delivered)
+	}
+	if n := f.RNR() - notReady; n != 0 {
+		t.Errorf("%d messages found no receive posted", n)
+	}
+}
+
+// check checks what came of the attack.
+func (a *Attack) check(p *Peer) {
+	conn := p.victim.conn
+	switch {
+	case a.Code != "":
+		err := p.victim.ended(p.ctx)
+		var broken *messaging.ProtocolError
+		if !errors.As(err, &broken) || !errors.Is(err, rules[a.Code]) || broken.Code() != a.Code || broken.Channel != a.Channel {
+			p.t.Errorf("the session ended with %v, want rule %q broken on channel %d", err, a.Code, a.Channel)
+		}
+	case a.Refused != nil:
+		a.checkFailed(p, p.victim.ended(p.ctx))
+		a.checkRefused(p)
+	case a.Dropped:
+		p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{Type: protocol.CfgKeepAlive}))
+		p.victim.until(p.ctx, func() bool {
+			p.poll()
+			return len(p.inbox) > 0 || conn.Err() != nil
+		})
+		if err := conn.Err(); err != nil {
+			a.checkFailed(p, err)
+		}
+	default:
+		p.Alive()
+		if n := int64(a.Delivered); n > 0 {
+			p.victim.until(p.ctx, func() bool { return p.victim.port.delivered.Load() >= n })
+		}
+		if err := conn.Err(); err != nil {
+			p.t.Errorf("the session ended: %v", err)
+		}
+	}
+}
+
+// checkFailed checks that a session ended because of its device.
+func (a *Attack) checkFailed(p *Peer, err error) {
+	var broken *messaging.ProtocolError
+	var failed *fabric.WCError
+	if errors.As(err, &broken) || !errors.As(err, &failed) {
+		p.t.Errorf("the session ended with %v, want a queue pair that has failed", err)
+	}
+}
+
+// checkRefused checks what the attacker's device says.
+func (a *Attack) checkRefused(p *Peer) {
+	p.until(p.ctx, func() bool { return len(p.refused) > 0 }, "the device to refuse")
+	for _, s := range p.refused {
+		if !slices.Contains(a.Refused, s) {
+			p.t.Errorf("the device refused with %q, want one of %q", s, a.Refused)
+		}
+	}
+}
+
+// Covered fails the test unless every rule that a peer can break has an attack
+// in every mode in which it has a meaning.
+func Covered(t *testing.T) {
+	tried := make(map[string][]protocol.Mode)
+	for _, a := range Attacks() {
+		tried[a.Code] = append(tried[a.Code], a.Modes...)
+	}
+	codes := messaging.Codes()
+	for _, code := range codes {
+		if rules[code] == nil {
+			t.Errorf("rule %q is not known here", code)
+		}
+		for _, mode := range protocol.Modes() {
+			if slices.Contains(tried[code], mode) == slices.Contains(meaningless[code], mode) {
+				t.Errorf("rule %q in mode %s: an attack or a reason why there is none is missing, or there are both", code, mode)
+			}
+		}
+	}
+	for code := range rules {
+		if !slices.Contains(codes, code) {
+			t.Errorf("rule %q is none of package messaging's", code)
+		}
+	}
+	for code := range tried {
+		if code != "" && rules[code] == nil {
+			t.Errorf("attacks on %q, which is no rule", code)
+		}
+	}
+}

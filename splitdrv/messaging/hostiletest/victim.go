@@ -1,0 +1,202 @@
+package hostiletest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// victim is a session under attack, with ports that count.
+type victim struct {
+	t       testing.TB
+	conn    *messaging.Conn
+	port    *port // of the first data channel
+	wire    *porttest.Wire
+	release func() // lets everybody go on who was held up
+	ctx     context.Context
+}
+
+// small is a configuration that is made and thrown away quickly.
+func small(dev fabric.Device, mode protocol.Mode, timing fabric.Timing) messaging.Config {
+	cfg := messaging.Config{
+		Device: dev, Mode: mode, Timing: timing, SendSlots: 4, Batch: 1, SignalEvery: 2,
+		Pools:     []messaging.PoolConfig{{ElementSize: 2048, Elements: 16}, {ElementSize: 65536, Elements: 4}},
+		KeepAlive: patience, PeerTimeout: 2 * patience,
+	}
+	if mode.Sends() {
+		cfg.Pools = []messaging.PoolConfig{{ElementSize: 65600, Elements: 8}}
+	}
+	cfg.PeerPools = cfg.Lends()
+	return cfg
+}
+
+// newVictim makes a session that prepare, if not nil, has a say in.
+func newVictim(t testing.TB, cfg messaging.Config, prepare func(*victim, *messaging.Config)) *victim {
+	t.Helper()
+	v := &victim{t: t}
+	v.ctx, v.release = context.WithCancel(context.Background())
+	inner, wire := porttest.New(t, 1<<18)
+	v.port, v.wire = &port{Port: inner}, wire
+	if prepare != nil {
+		prepare(v, &cfg)
+	}
+	v.port.held = v.ctx
+	conn, err := messaging.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.conn = conn
+	t.Cleanup(v.close)
+	return v
+}
+
+func (v *victim) close() {
+	v.release()
+	if err := v.conn.Close(); err != nil {
+		v.t.Errorf("close the session under attack: %v", err)
+	}
+}
+
+// connect connects the session to a peer and starts it.
+func (v *victim) connect(p *Peer, queues int) {
+	v.t.Helper()
+	p.ok(v.conn.Connect(p.Addresses(), 1<<14))
+	p.Connect(v.conn.Addresses())
+	ports := []messaging.Port{v.port}
+	for len(ports) < queues {
+		more, _ := porttest.New(v.t, 1<<16)
+		ports = append(ports, more)
+	}
+	p.ok(v.conn.Start(ports))
+	p.Started()
+}
+
+// busy answers a request when it is told to.
+func (v *victim) busy(protocol.CfgType, []byte) (protocol.CfgStatus, []byte) {
+	<-v.ctx.Done()
+	return protocol.CfgOK, nil
+}
+
+// sendFrame has the session send a frame to its peer.
+func (v *victim) sendFrame(ctx context.Context, frame []byte) {
+	v.t.Helper()
+	if err := v.wire.Send(ctx, frame); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// ended waits for the end of the session and returns its reason.
+func (v *victim) ended(ctx context.Context) error {
+	v.t.Helper()
+	select {
+	case <-v.conn.Done():
+	case <-ctx.Done():
+		v.t.Fatalf("the session goes on: %v", context.Cause(ctx))
+	}
+	return v.conn.Err()
+}
+
+// until waits for something that depends on the session's goroutines.
+func (v *victim) until(ctx context.Context, cond func() bool) {
+	v.t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			v.t.Fatal(context.Cause(ctx))
+		}
+	}
+}
+
+// port counts the frames that are delivered, and can hold up who does.
+type port struct {
+	*porttest.Port
+	delivered atomic.Int64
+	holds     bool
+	held      context.Context
+}
+
+func (p *port) hold() { p.holds = true }
+
+// WriteFrame implements messaging.Port.
+func (p *port) WriteFrame(frame []byte) error {
+	p.delivered.Add(1)
+	if p.holds {
+		<-p.held.Done()
+	}
+	return p.Port.WriteFrame(frame)
+}
+
+// healthy is a session beside those under attack, of two halves that behave.
+type healthy struct {
+	conns [2]*messaging.Conn
+	wires [2]*porttest.Wire
+}
+
+func newHealthy(t testing.TB, a, b fabric.Device, mode protocol.Mode, timing fabric.Timing) *healthy {
+	t.Helper()
+	h := &healthy{}
+	var ports [2]messaging.Port
+	for i, dev := range []fabric.Device{a, b} {
+		ports[i], h.wires[i] = porttest.New(t, 1<<18)
+		conn, err := messaging.New(small(dev, mode, timing))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := conn.Close(); err != nil {
+				t.Errorf("close the session beside: %v", err)
+			}
+		})
+		h.conns[i] = conn
+	}
+	for i, c := range h.conns {
+		if err := c.Connect(h.conns[1-i].Addresses(), h.conns[1-i].ControlReceives()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, c := range h.conns {
+		if err := c.Start([]messaging.Port{ports[i]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h
+}
+
+// exchange sends n frames each way and expects them in order.
+func (h *healthy) exchange(ctx context.Context, n int) error {
+	var errs [4]error
+	var wg sync.WaitGroup
+	for i := range h.wires {
+		from, to := h.wires[i], h.wires[1-i]
+		wg.Go(func() {
+			for k := 0; k < n && errs[2*i] == nil; k++ {
+				f := frame(200)
+				f[199] = byte(k)
+				errs[2*i] = from.Send(ctx, f)
+			}
+		})
+		wg.Go(func() {
+			buf := make([]byte, vnet.MaxFrame)
+			for k := 0; k < n && errs[2*i+1] == nil; k++ {
+				var f []byte
+				if f, errs[2*i+1] = to.Receive(ctx, buf); errs[2*i+1] == nil && (len(f) != 200 || f[199] != byte(k)) {
+					errs[2*i+1] = errors.New("another frame arrived than was sent")
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(append(errs[:], h.conns[0].Err(), h.conns[1].Err())...)
+}
