@@ -9,7 +9,8 @@
 //     cannot be reached. A host that is promiscuous, or has further addresses,
 //     gets in addition what a packet socket beside the macvtap receives: what
 //     arrives at the card, but not what other hosts on the same card send.
-//   - "packet:eth1" opens AF_PACKET sockets on the card. It makes no netdevice.
+//   - "packet:eth1" opens AF_PACKET sockets on the card, which becomes
+//     promiscuous. It makes no netdevice.
 //     Each host's socket sees every frame of the card, those of other hosts
 //     included, and filters; the host must be able to receive checksum and TCP
 //     offloads, because a packet socket hands out super-frames as they are.
@@ -21,6 +22,8 @@
 // The card's generic receive offload should stay on: it is what turns the
 // wire's 1500-byte frames into super-frames. Its large receive offload has to
 // be off (ethtool -K eth1 lro off): frames that it merged cannot be cut again.
+// With macvtaps, so has its filter of VLANs where hosts use any (ethtool -K eth1
+// rx-vlan-filter off): it knows only the VLANs of the unit itself.
 //
 // # Concurrency
 //

@@ -64,11 +64,8 @@ func (m *memberships) apply(op int, s membership) error {
 
 // String says what the membership is for.
 func (s membership) String() string {
-	switch s.kind {
-	case unix.PACKET_MR_PROMISC:
+	if s.kind == unix.PACKET_MR_PROMISC {
 		return "everything"
-	case unix.PACKET_MR_ALLMULTI:
-		return "all groups"
 	}
 	return net.HardwareAddr(s.addr[:]).String()
 }
@@ -79,19 +76,18 @@ func (f receiveFilter) memberships() map[membership]bool {
 	if f.down {
 		return want
 	}
-	if f.promisc {
-		want[membership{kind: unix.PACKET_MR_PROMISC}] = true
-	}
-	for _, a := range f.unicast {
-		want[membership{packetMRUnicast, [6]byte(a)}] = true
-	}
 	if f.beside {
+		if f.promisc {
+			want[membership{kind: unix.PACKET_MR_PROMISC}] = true
+		}
+		for _, a := range f.unicast {
+			want[membership{packetMRUnicast, [6]byte(a)}] = true
+		}
 		return want
 	}
-	want[membership{packetMRUnicast, [6]byte(f.mac)}] = true
-	if f.allMulti {
-		want[membership{kind: unix.PACKET_MR_ALLMULTI}] = true
-	}
+	// For the host's address alone PACKET_MR_UNICAST would do, but cards that
+	// filter VLANs let all pass only while they are promiscuous.
+	want[membership{kind: unix.PACKET_MR_PROMISC}] = true
 	for _, g := range f.groups {
 		want[membership{unix.PACKET_MR_MULTICAST, [6]byte(g)}] = true
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
 var (
@@ -25,8 +26,8 @@ var (
 
 // unitMetrics are those of the I/O unit as a whole.
 func unitMetrics(emit emit, s *iounit.Status) {
-	for rule, n := range s.Violations {
-		emit(descViolations, prometheus.CounterValue, float64(n), rule)
+	for _, rule := range messaging.Codes() { // those that nobody broke too
+		emit(descViolations, prometheus.CounterValue, float64(s.Violations[rule]), rule)
 	}
 	emit(descMemory, prometheus.GaugeValue, float64(s.Memory.Used))
 	if s.Memory.Limit > 0 {

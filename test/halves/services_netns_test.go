@@ -267,7 +267,7 @@ func TestNetnsServicePromisc(t *testing.T) {
 			a.filter(protocol.ReceiveFilter{AllMulti: true}, protocol.CfgOK)
 			round("no longer", "39")
 			a.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK)
-			if promisc() != before+1 {
+			if kind == "macvtap" && promisc() != before+1 {
 				t.Errorf("the card is promiscuous %d times, before %d", promisc(), before)
 			}
 			a.close()

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"text/tabwriter"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+)
+
+func unitStatus(t *testing.T) *iounit.Status {
+	t.Helper()
+	vlans, err := protocol.ParseVLANs("5,10-19")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &iounit.Status{
+		Violations: map[string]uint64{"frame": 3, "size": 1},
+		Memory:     iounit.MemoryStatus{Used: 3 << 20, Limit: 64 << 20},
+		Hosts: []iounit.HostStatus{{
+			Name: "alpha", Mode: protocol.ModeSend, MAC: "02:00:00:00:00:01", Up: true, VLANs: vlans,
+			Filter:     protocol.ReceiveFilter{Multicast: make([]protocol.Group, 7), Unicast: make([]protocol.MAC, 2)},
+			Statistics: protocol.Statistics{RxFrames: 1, RxFiltered: 22, TxSource: 333, TxVLAN: 4444, TxBytes: 99},
+		}},
+	}
+}
+
+func TestUnitMetrics(t *testing.T) {
+	s := unitStatus(t)
+	h := handler(func(emit emit) {
+		unitMetrics(emit, s)
+		portMetrics(emit, "alpha", &s.Hosts[0])
+	})
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	text := w.Body.String()
+	for _, want := range []string{
+		`splitnic_iounit_protocol_violations_total{rule="frame"} 3`,
+		`splitnic_iounit_protocol_violations_total{rule="sequence"} 0`,
+		`splitnic_iounit_registered_bytes_limit 6.7108864e+07`,
+		`splitnic_iounit_host_frames_total{direction="tx",outcome="source",peer="alpha"} 333`,
+		`splitnic_iounit_host_frames_total{direction="tx",outcome="vlan",peer="alpha"} 4444`,
+		`splitnic_iounit_host_frames_total{direction="rx",outcome="filtered",peer="alpha"} 22`,
+		`splitnic_iounit_host_bytes_total{direction="tx",peer="alpha"} 99`,
+		`splitnic_iounit_host_groups{peer="alpha"} 7`,
+		`splitnic_iounit_host_vlans{peer="alpha"} 11`,
+		`splitnic_iounit_host_up{peer="alpha"} 1`,
+		`splitnic_iounit_host_promiscuous{peer="alpha"} 0`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("there is no %s in\n%s", want, text)
+		}
+	}
+}
+
+func TestUnitStatusText(t *testing.T) {
+	s := unitStatus(t)
+	show := func() string {
+		var b strings.Builder
+		w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
+		printTotals(w, s)
+		printPort(w, "", &s.Hosts[0])
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	for _, step := range []struct {
+		change func()
+		want   []string
+	}{
+		{func() {}, []string{
+			"3.0 MiB registered, of 64.0 MiB", "frame 3, size 1", "up, mode send, VLANs 5,10-19",
+			"02:00:00:00:00:01 and 2 more addresses, 7 groups", "22 filtered", "333 source address, 4444 VLAN",
+		}},
+		{func() { s.Hosts[0].Filter = protocol.ReceiveFilter{AllMulti: true} }, []string{"02:00:00:00:00:01, all groups"}},
+		{func() { s.Hosts[0].Filter = protocol.ReceiveFilter{Promisc: true} }, []string{"everything (promiscuous)"}},
+		{func() { s.Hosts[0].Up, s.Memory.Limit = false, 0 }, []string{"down, mode", "no limit"}},
+	} {
+		step.change()
+		got := show()
+		for _, want := range step.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("there is no %q in\n%s", want, got)
+			}
+		}
+	}
+}
+
+// TestUnitFlags gives the flags of a policy values that are not possible.
+func TestUnitFlags(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte("hosts:\n  alpha:\n    vlans: 5000\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--max-memory", "lots"}, `--max-memory: "lots" is no size`},
+		{[]string{"--max-memory", "0"}, "leave the flag out"},
+		{[]string{"--modes", "imm,fast"}, "--modes: "},
+		{[]string{"--policy", file}, file + ":3: "},
+		{[]string{"--policy", file + "x"}, "no such file"},
+	} {
+		cmd := iounitCommand()
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(append([]string{"--lan", "eth1"}, c.args...))
+		err := cmd.Execute()
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %q", c.args, err, c.want)
+		}
+		var usage usageError
+		if !errors.As(err, &usage) {
+			t.Errorf("%q: exit status %d", c.args, exitStatus(err))
+		}
+	}
+}
