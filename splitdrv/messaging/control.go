@@ -3,6 +3,7 @@ package messaging
 import (
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -252,7 +253,9 @@ func (k *control) sendUpdate(r *receiver) (bool, error) {
 		return false, nil
 	}
 	if len(k.free) <= protocol.OtherControl {
-		k.blocked = append(k.blocked, r)
+		if !slices.Contains(k.blocked, r) {
+			k.blocked = append(k.blocked, r)
+		}
 		return false, nil
 	}
 	return true, k.postUpdate(r)

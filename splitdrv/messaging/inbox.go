@@ -18,8 +18,9 @@ func (r *receiver) readMail() error {
 	sent := r.sent.Load()
 	// What has arrived on the data channel is older than what the letters are
 	// about: a transfer is indicated, and a pool flushed, after everything
-	// written before has completed at the peer.
-	for {
+	// written before has completed at the peer. There is no more of it than
+	// receives, and a peer that never stops sending is not waited for.
+	for taken := 0; taken < r.c.cfg.receives(); {
 		n, err := r.poll()
 		if err != nil {
 			return err
@@ -30,6 +31,7 @@ func (r *receiver) readMail() error {
 		if err := r.take(r.comps[:n]); err != nil {
 			return err
 		}
+		taken += n
 	}
 	for i := range letters {
 		if err := r.read(&letters[i], sent); err != nil {
