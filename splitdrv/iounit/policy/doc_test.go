@@ -1,0 +1,36 @@
+package policy
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestDocumentation reads the example of docs/policy.md.
+func TestDocumentation(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var example strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if code, ok := strings.CutPrefix(line, "    "); ok {
+			example.WriteString(code)
+		}
+	}
+	p, err := Parse("docs/policy.md", []byte(example.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := p.For("", "alpha"); len(h.MACs) != 2 || h.VLANs.Len() != 11 || h.MaxMemory != 64<<20 || h.MaxSessions != 1 {
+		t.Errorf("alpha: %+v", h)
+	}
+	if h := p.For("", "hypervisor3"); !h.Promiscuous || h.VLANs.String() != "all" {
+		t.Errorf("hypervisor3: %+v", h)
+	}
+	for _, key := range []string{"macs", "vlans", "promiscuous", "modes", "max-queues", "max-memory", "max-sessions"} {
+		if !strings.Contains(string(text), "| `"+key+"` |") {
+			t.Errorf("the table does not have %s", key)
+		}
+	}
+}
