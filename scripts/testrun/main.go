@@ -4,8 +4,9 @@
 //	testrun [-run REGEXP] [LAYER...]
 //
 // It ends with a table, writes build/test.json and build/tests.jsonl, and
-// exits with 1 if a test failed, if a layer ran none, or, when CI or
-// SPLITNIC_STRICT is set, if one was skipped.
+// exits with 1 if a test failed, if a layer ran none, if docs/claims.md names a
+// test of these layers that did not pass, or, when CI or SPLITNIC_STRICT is set,
+// if one was skipped.
 package main
 
 import (
@@ -106,6 +107,11 @@ func run(ctx context.Context, args []string) (bool, error) {
 			return false, errors.New("interrupted")
 		}
 	}
+	doc, err := os.ReadFile(claimsFile)
+	if err != nil {
+		return false, fmt.Errorf("reading which tests show what the seed claims: %w", err)
+	}
+	rep.claims = r.claims(string(doc), rep.names, rep.results)
 	return rep.finish(os.Stdout, buildDir)
 }
 

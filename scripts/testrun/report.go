@@ -24,6 +24,7 @@ type report struct {
 	names   []string
 	layers  map[string]counts
 	results []result
+	claims  []string // what is wrong with claimsFile
 }
 
 // add adds a layer that took so long.
@@ -86,6 +87,10 @@ func (r *report) finish(w io.Writer, dir string) (bool, error) {
 			complain("the layer %s ran no test, which counts as a failure\n", name)
 			total.Failed++
 		}
+	}
+	for _, c := range r.claims {
+		complain("%s\n", c)
+		total.Failed++
 	}
 	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", total.Passed, total.Failed, total.Skipped)
 	return ok, nil

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// claimsDoc is a document with a row for every claim of the seed; change, by
+// number, replaces rows, the empty string removes them.
+func claimsDoc(change map[int]string) string {
+	lines := []string{"# Claims", "", "| claim | what | test |", "|---|:---|---|"}
+	for n := 1; n <= seedClaims; n++ {
+		row, changed := change[n]
+		switch {
+		case !changed:
+			lines = append(lines, fmt.Sprintf("| %d | `bufpool` does it | `TestRDMAClaim%02d`, `TestClaim%02d` |", n, n, n))
+		case row != "":
+			lines = append(lines, row)
+		}
+	}
+	lines = append(lines, "", "| figure | what | test |", "|---|---|---|", "| figure 2 | two hosts | `TestRDMAHosts/two_of_them` |", "")
+	return strings.Join(lines, "\n")
+}
+
+// claimsRun is what there is, and what has passed, for claimsDoc.
+func claimsRun() (packages []testPackage, results []result) {
+	pass := func(layer, test string) {
+		results = append(results, result{Layer: layer, Package: "p", Test: test, Outcome: passed})
+	}
+	p := testPackage{path: "p", tests: []string{"TestRDMAHosts"}}
+	for n := 1; n <= seedClaims; n++ {
+		unit, rdma := fmt.Sprintf("TestClaim%02d", n), fmt.Sprintf("TestRDMAClaim%02d", n)
+		p.tests = append(p.tests, unit, rdma)
+		pass("unit", unit)
+		pass("softroce", rdma+"/one")
+		pass("softroce", rdma+"/other")
+	}
+	pass("softroce", "TestRDMAHosts/two_of_them")
+	return []testPackage{{path: "other", tests: []string{"TestOther"}}, p}, results
+}
+
+func TestClaims(t *testing.T) {
+	fail := func(results []result, test string, o outcome) []result {
+		for i := range results {
+			if results[i].Test == test {
+				results[i].Outcome = o
+			}
+		}
+		return results
+	}
+	drop := func(results []result, prefix string) []result {
+		var rest []result
+		for _, r := range results {
+			if !strings.HasPrefix(r.Test, prefix) {
+				rest = append(rest, r)
+			}
+		}
+		return rest
+	}
+	all := []string{"unit", "netns", "softroce"}
+	for _, tc := range []struct {
+		name   string
+		change map[int]string
+		run    func([]result) []result
+		layers []string
+		filter string
+		want   string // the only complaint, or a part of it
+	}{
+		{name: "all is well", layers: all},
+		{name: "a row is missing", change: map[int]string{7: ""}, layers: all, want: "there is no row for claim 7"},
+		{name: "a row is missing in a run of one layer", change: map[int]string{7: ""}, layers: []string{"unit"}, want: "there is no row for claim 7"},
+		{name: "a row twice", change: map[int]string{8: "| 8 | `TestRDMAClaim08` |\n| 8 | `TestRDMAClaim08` |"}, layers: all, want: "docs/claims.md:13: a second row for claim 8"},
+		{name: "a claim too many", change: map[int]string{22: "| 22 | `TestRDMAClaim22` |\n| 23 | `TestRDMAClaim22` |"}, layers: all, want: "there is no claim 23"},
+		{name: "a row without a test", change: map[int]string{3: "| 3 | nobody knows |"}, layers: all, want: `the row "3" names no test on RDMA devices`},
+		{name: "a row with unit tests only", change: map[int]string{3: "| 3 | `TestClaim03` |"}, layers: all, want: `the row "3" names no test on RDMA devices`},
+		{name: "a test that does not exist", change: map[int]string{4: "| 4 | `TestRDMAClaim04`, `TestNetnsClaim44` |"}, layers: []string{"unit"}, want: "names TestNetnsClaim44, which does not exist"},
+		{name: "a test that did not run", run: func(r []result) []result { return drop(r, "TestRDMAClaim05") }, layers: all, want: `TestRDMAClaim05, which shows "5", did not run`},
+		{name: "a subtest that did not run", run: func(r []result) []result { return drop(r, "TestRDMAHosts") }, layers: all, want: `TestRDMAHosts/two_of_them, which shows "figure 2", did not run`},
+		{name: "a test that failed", run: func(r []result) []result { return fail(r, "TestClaim06", failed) }, layers: all, want: `TestClaim06, which shows "6", failed`},
+		{name: "a subtest failed", run: func(r []result) []result { return fail(r, "TestRDMAClaim06/other", failed) }, layers: all, want: `TestRDMAClaim06, which shows "6", failed`},
+		{name: "a test was skipped", run: func(r []result) []result { return fail(r, "TestRDMAClaim06/one", skipped) }, layers: all, want: `TestRDMAClaim06, which shows "6", was skipped`},
+		{name: "a layer was not to run", run: func(r []result) []result { return drop(r, "TestRDMA") }, layers: []string{"unit", "netns"}},
+		{name: "another layer ran only", run: func(r []result) []result { return drop(r, "TestClaim") }, layers: []string{"softroce"}},
+		{name: "some tests were not to run", run: func(r []result) []result { return drop(drop(r, "TestRDMA"), "TestClaim") }, layers: all, filter: "TestOther"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			packages, results := claimsRun()
+			if tc.run != nil {
+				results = tc.run(results)
+			}
+			r := &runner{packages: packages}
+			if tc.filter != "" {
+				r.filter = regexp.MustCompile(tc.filter)
+			}
+			got := r.claims(claimsDoc(tc.change), tc.layers, results)
+			if tc.want == "" && len(got) > 0 || tc.want != "" && (len(got) != 1 || !strings.Contains(got[0], tc.want)) {
+				t.Errorf("want %q, got %q", tc.want, got)
+			}
+		})
+	}
+}
+
+// A name is another test's beginning: only that test counts.
+func TestClaimsWholeNames(t *testing.T) {
+	rows := parseClaims("| 1 | `TestRDMAPing` |")
+	results := []result{{Test: "TestRDMAPingFlood", Outcome: passed}}
+	if got := checkRan(rows, func(string) bool { return true }, results); len(got) != 1 {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestLayerOf(t *testing.T) {
+	for test, want := range map[string]string{
+		"TestClaim01": "unit", "TestNetnsPing": "netns", "TestRDMAPing": "softroce", "TestGuestCable": "softroce",
+	} {
+		if got := layerOf(test); got != want {
+			t.Errorf("%s: %s, want %s", test, got, want)
+		}
+	}
+}
+
+// What is wrong with the claims fails the run, and is said.
+func TestReportClaims(t *testing.T) {
+	r := report{claims: []string{"docs/claims.md: there is no row for claim 7"}}
+	r.add("unit", []result{{Layer: "unit", Package: "p", Test: "TestA", Outcome: passed}}, time.Second)
+	var out strings.Builder
+	ok, err := r.finish(&out, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := out.String(); ok || !strings.Contains(s, "there is no row for claim 7\n") || !strings.HasSuffix(s, "\n1 passed, 1 failed, 0 skipped\n") {
+		t.Errorf("ok is %t:\n%s", ok, s)
+	}
+}
