@@ -103,9 +103,19 @@ func (w *Wire) Receive(ctx context.Context, buf []byte) ([]byte, error) {
 // Close closes the wire.
 func (w *Wire) Close() error { return w.f.Close() }
 
-func (w *Wire) deadline(ctx context.Context, set func(time.Time) error) (stop func() bool) {
+// deadline makes reads or writes end with ctx until stop is called.
+func (w *Wire) deadline(ctx context.Context, set func(time.Time) error) (stop func()) {
 	_ = set(time.Time{})
-	return context.AfterFunc(ctx, func() { _ = set(time.Unix(1, 0)) })
+	expired := make(chan struct{})
+	wait := context.AfterFunc(ctx, func() {
+		_ = set(time.Unix(1, 0))
+		close(expired)
+	})
+	return func() {
+		if !wait() {
+			<-expired // so that it does not end the next call
+		}
+	}
 }
 
 func cause(ctx context.Context, err error) error {
