@@ -271,19 +271,19 @@ func (k *control) sendUpdateWaiting(r *receiver) error {
 	return k.postUpdate(r)
 }
 
-// postUpdate builds and posts an update, after which nothing is urgent any more
-// unless more is free than fits a message. The caller holds the lock and has
+// postUpdate builds and posts an update of the pools that are due, or of all, as
+// far as they fit. If it names the element that was indicated last on the
+// control channel it acknowledges all that was, and nothing is urgent any more;
+// an urgent one begins with that element's pool. The caller holds the lock and has
 // seen a free slot.
 func (k *control) postUpdate(r *receiver) error {
-	// With everything that is free, an update acknowledges whatever the peer
-	// has indicated on the control channel.
 	all := r.urgent || k.c.cfg.Mode == protocol.ModeIndicate
 	var returns [MaxPools]protocol.PoolReturn
 	var pools [MaxPools]*lentPool
-	n, size, cut := 0, protocol.HeaderSize, false
+	n, size := 0, protocol.HeaderSize
 	add := func(p *lentPool) {
 		free := p.loan.Returning()
-		if len(free) == 0 || (!all && !p.loan.Due()) {
+		if len(free) == 0 {
 			return
 		}
 		if size+protocol.PoolReturnSize(len(free)) > protocol.MaxControlSize {
@@ -292,24 +292,33 @@ func (k *control) postUpdate(r *receiver) error {
 			if n > 0 {
 				return
 			}
-			free, cut = free[:maxReturned], true
+			free = free[:maxReturned]
 		}
 		size += protocol.PoolReturnSize(len(free))
 		returns[n], pools[n] = protocol.PoolReturn{Pool: p.ref, Elements: free}, p
 		n++
 	}
-	if r.lastTaken != nil {
-		add(r.lastTaken)
+	first := r.lastTaken
+	if !r.urgent {
+		first = nil
 	}
+	if first != nil {
+		add(first)
+	}
+	// The others that are due before those that are not: only updates that
+	// somebody is due for are bounded by what is free.
 	for _, p := range *r.lent.Load() {
-		if p != r.lastTaken {
+		if p != first && p.loan.Due() {
 			add(p)
 		}
 	}
-	if !cut {
-		r.urgent, r.messages = false, 0
+	for _, p := range *r.lent.Load() {
+		if all && p != first && !p.loan.Due() {
+			add(p)
+		}
 	}
 	if n == 0 {
+		r.urgent, r.messages = false, 0
 		return nil
 	}
 	slot := k.take()
@@ -319,6 +328,9 @@ func (k *control) postUpdate(r *receiver) error {
 	}
 	for i, p := range pools[:n] {
 		p.loan.Returned(len(returns[i].Elements))
+	}
+	if r.lastTaken == nil || len(r.lastTaken.loan.Returning()) == 0 {
+		r.urgent, r.messages = false, 0
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ type keeper struct {
 
 	flushing    func() error // what the reply to the flush means; nil: none is out
 	giving      bool         // a pool is on its way out of use, to be given back
+	taking      bool         // a pool is being taken back, and not gone yet
 	transaction uint64
 	asking      bool // a BufferRecvPoolGet may not be handled yet
 	askAgain    time.Time
@@ -263,11 +264,18 @@ func (k *keeper) takeBack(idle int) error {
 			if p.idle++; p.loan.Used() {
 				p.idle = 0
 			}
-			if (p.idle < idle && !tight) || k.flushing != nil || !k.c.lending.flushing(p) {
+			if (p.idle < idle && !tight) || k.flushing != nil || k.taking || !k.c.lending.flushing(p) {
 				continue
 			}
+			// One after the other: the update that acknowledges what was
+			// indicated before the pool goes has to be on its way before the
+			// next flush, whose reply says that it has been received.
+			k.taking = true
 			err := k.flush(p.ref, func() error {
-				k.c.lending.retire([]*lentPool{p}, func() error { return nil })
+				k.c.lending.retire([]*lentPool{p}, func() error {
+					k.taking = false
+					return nil
+				})
 				return nil
 			})
 			if err != nil {
