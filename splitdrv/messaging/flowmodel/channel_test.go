@@ -1,0 +1,341 @@
+package flowmodel
+
+import (
+	"slices"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// channel is one data channel of a side: its sender and its receiver, and what
+// the sender has on the network.
+type channel struct {
+	m      *model
+	s      *side
+	number int
+
+	// The sender's.
+	grants     []*pool
+	held       int // length of the frame that has no credit yet
+	net        []transfer
+	executed   int // sequence numbers of work requests
+	visible    int // those whose completions can be polled
+	completed  int
+	posted     int
+	signaled   int
+	flights    []transfer
+	owed       []transfer
+	indicated  uint64
+	acked      uint64
+	alone      bool
+	next       uint64
+	framesSent uint64
+	notes      []release
+	releasing  []release
+
+	// The receiver's.
+	cq         []transfer
+	receives   int // posted
+	mail       []letter
+	reading    []letter
+	drained    bool
+	pools      []*pool // by reference
+	lent       []*pool
+	spare      int
+	urgent     bool
+	messages   int
+	lastTaken  *pool
+	expected   uint64
+	sentByPeer uint64
+	sent       uint64 // as it was when the mail was taken
+	mailed     bool
+	repost     int
+	returns    bool // elements may have to go back
+	blocked    bool // there was no slot to send an update from
+	arrived    uint64
+	latest     uint64
+
+	// Unprocessed at the peer.
+	forced    int
+	indicates int
+}
+
+type op uint8
+
+const (
+	opWriteImm op = iota
+	opWrite
+	opSend
+	opFence
+)
+
+// transfer is a work request, and its completion.
+type transfer struct {
+	op     op
+	seq    int
+	signal bool
+	pool   *pool
+	elem   int
+	frame  uint64
+	number uint64 // opSend: the sequence number
+}
+
+type release struct {
+	pool *pool
+	job  *job
+}
+
+type letterKind uint8
+
+const (
+	letterIndicated letterKind = iota
+	letterAdopt
+	letterRetire
+	letterSent
+)
+
+type letter struct {
+	kind letterKind
+	pool *pool
+	job  *job
+	elem int
+	last bool
+}
+
+// deliver carries out the oldest work request of the sender's at the peer.
+func (c *channel) deliver() bool {
+	if len(c.net) == 0 || c.s.peer.dead {
+		return false
+	}
+	t := c.net[0]
+	c.net = c.net[1:]
+	c.executed = t.seq
+	far := c.s.peer.channels[c.number]
+	if t.op == opFence {
+		return true
+	}
+	lossy := c.m.mode == protocol.ModeSendUC
+	if lossy && c.m.one(6) {
+		return true // lost
+	}
+	if t.op != opSend {
+		switch p := t.pool; {
+		case p.gone:
+			c.m.fail("%s: a write to pool %d, which is deregistered", c.s.name, p.ref)
+		case p.where[t.elem] != inFlight || p.written[t.elem] != 0:
+			c.m.fail("%s: a write to element %d of pool %d, which is at %d", c.s.name, t.elem, p.ref, p.where[t.elem])
+		default:
+			p.written[t.elem] = t.frame
+		}
+	}
+	if t.op == opWrite {
+		return true
+	}
+	if far.receives == 0 {
+		if !lossy {
+			c.m.fail("%s: no receive is posted for a transfer on channel %d", c.s.name, c.number)
+		}
+		return true
+	}
+	far.receives--
+	far.cq = append(far.cq, t)
+	return true
+}
+
+// complete lets the sender see some more completions.
+func (c *channel) complete() bool {
+	if c.visible == c.executed {
+		return false
+	}
+	if c.visible = c.executed; c.m.flowing && c.m.one(2) {
+		c.visible = max(c.completed, c.visible-c.m.r.IntN(3))
+	}
+	return true
+}
+
+func (c *channel) window() int {
+	if c.m.mode == protocol.ModeIndicate {
+		return protocol.IndicatesPerChannel
+	}
+	return 1
+}
+
+func (c *channel) unacknowledged() int { return int(c.indicated - c.acked) }
+
+func (c *channel) room() int { return c.m.shape.depth - (c.posted - c.completed) - len(c.owed) }
+
+func (c *channel) dry() bool {
+	for _, p := range c.grants {
+		if p.at[available] > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// revoke takes a pool from the sender, and tells it.
+func (c *channel) revoke(p *pool, j *job) {
+	c.grants = slices.DeleteFunc(c.grants, func(o *pool) bool { return o == p })
+	c.notes = append(c.notes, release{p, j})
+}
+
+// transmit is one round of the sender.
+func (c *channel) transmit() bool {
+	did := len(c.notes) > 0
+	c.releasing = append(c.releasing, c.notes...)
+	c.notes = nil
+	if c.settle() {
+		did = true
+	}
+	last := c.posted
+	for n := c.m.r.IntN(batch + 1); n > 0 && !c.alone && c.room() > 0; n-- {
+		if c.held == 0 {
+			if !c.m.flowing {
+				break
+			}
+			c.held = frameLengths[c.m.r.IntN(len(frameLengths))]
+		}
+		if !c.add() {
+			break
+		}
+	}
+	if c.posted == last {
+		return did
+	}
+	if t := &c.net[len(c.net)-1]; t.op == opWrite && !t.signal {
+		t.signal = true
+		c.signaled = t.seq
+	}
+	return true
+}
+
+// add posts the held frame, if there is a credit.
+func (c *channel) add() bool {
+	need := c.held
+	if c.m.mode.Sends() {
+		need += protocol.SendDataOverhead
+	}
+	fitting := false
+	for _, p := range c.grants {
+		if p.size < need {
+			continue
+		}
+		fitting = true
+		e, ok := p.grant.Take()
+		if !ok {
+			continue
+		}
+		elem := int(e)
+		p.move(elem, available, inFlight)
+		c.framesSent++
+		c.posted++
+		t := transfer{op: opWrite, seq: c.posted, pool: p, elem: elem, frame: c.framesSent}
+		switch {
+		case c.m.mode.Sends():
+			t.op, t.number = opSend, c.next
+			if elem != int(c.next%uint64(len(p.where))) {
+				c.m.fail("%s: message %d uses element %d", c.s.name, c.next, elem)
+			}
+			c.next++
+		case c.m.mode == protocol.ModeImm && protocol.CanImm(p.ref, uint32(elem), c.held):
+			t.op = opWriteImm
+		default:
+			c.alone = c.m.mode == protocol.ModeImm && !c.m.rules.noAlone
+		}
+		if c.posted-c.signaled >= c.m.shape.signalEvery {
+			t.signal = true
+			c.signaled = c.posted
+		}
+		p.pending++
+		p.last = c.posted
+		c.held = 0
+		c.net = append(c.net, t)
+		if c.m.rules.earlyIndicate && t.op == opWrite {
+			t.op = opFence // owes nothing when it completes
+			c.owed = append(c.owed, transfer{pool: p, elem: elem})
+		}
+		c.flights = append(c.flights, t)
+		return true
+	}
+	if !fitting && len(c.grants) > 0 {
+		c.held = 0 // dropped
+	}
+	return false
+}
+
+// settle polls for completions, indicates, and lets go of pools.
+func (c *channel) settle() bool {
+	before, owed, unacked := c.completed, len(c.owed), c.indicated
+	for len(c.flights) > 0 {
+		// The completion of a request completes all before it, and there is one
+		// only if it was asked for.
+		i := slices.IndexFunc(c.flights, func(t transfer) bool { return t.seq > c.completed && c.isSignaled(t.seq) })
+		if i < 0 || c.flights[i].seq > c.visible {
+			break
+		}
+		c.completed = c.flights[i].seq
+		for _, t := range c.flights[:i+1] {
+			switch {
+			case t.pool == nil:
+			case t.op == opWrite:
+				c.owed = append(c.owed, t)
+			default:
+				t.pool.pending--
+			}
+		}
+		c.flights = c.flights[i+1:]
+	}
+	for len(c.owed) > 0 && (c.unacknowledged() < c.window() || c.m.rules.noWindow || c.m.rules.noAlone && c.m.mode == protocol.ModeImm && c.unacknowledged() < 1) {
+		n := min(len(c.owed), 5)
+		c.indicated++
+		msg := message{kind: msgIndicate, channel: c.number}
+		for _, t := range c.owed[:n] {
+			t.pool.namedIn[t.elem] = c.indicated
+			if !c.m.rules.earlyIndicate {
+				t.pool.pending--
+			}
+			msg.inds = append(msg.inds, indication{pool: t.pool, elem: t.elem})
+		}
+		c.owed = slices.Clone(c.owed[n:])
+		c.s.send(msg)
+	}
+	did := c.completed != before || len(c.owed) != owed || c.indicated != unacked
+	if c.alone && len(c.flights) == 0 && len(c.owed) == 0 && c.unacknowledged() == 0 {
+		c.alone = false
+		did = true
+	}
+	return c.letGo() || did
+}
+
+// isSignaled reports whether request seq asked for a completion. What was asked
+// for after a batch was gathered stands in signaled.
+func (c *channel) isSignaled(seq int) bool {
+	if seq == c.signaled {
+		return true
+	}
+	i := slices.IndexFunc(c.flights, func(t transfer) bool { return t.seq == seq })
+	return i >= 0 && c.flights[i].signal
+}
+
+// letGo finishes what is out of use.
+func (c *channel) letGo() bool {
+	did := false
+	for i := 0; i < len(c.releasing); {
+		r := c.releasing[i]
+		if r.pool.pending > 0 && !c.m.rules.earlyRelease {
+			if r.pool.last > c.signaled && !c.m.rules.noFence {
+				c.posted++
+				c.signaled = c.posted
+				t := transfer{op: opFence, seq: c.posted, signal: true}
+				c.net = append(c.net, t)
+				c.flights = append(c.flights, t)
+				did = true
+			}
+			i++
+			continue
+		}
+		c.releasing = slices.Delete(c.releasing, i, i+1)
+		r.job.done()
+		did = true
+	}
+	return did
+}

@@ -1,0 +1,111 @@
+package flowmodel
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+const steps = 200
+
+// setting reads a number or a duration from the environment.
+func setting[T any](t *testing.T, name string, parse func(string) (T, error)) (value T, ok bool) {
+	t.Helper()
+	text, ok := os.LookupEnv(name)
+	if !ok {
+		return value, false
+	}
+	value, err := parse(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return value, true
+}
+
+func parseSeed(s string) (uint64, error) { return strconv.ParseUint(s, 0, 64) }
+
+// TestFlow walks through random runs in all modes.
+func TestFlow(t *testing.T) {
+	for _, mode := range protocol.Modes() {
+		t.Run(string(mode), func(t *testing.T) {
+			if seed, ok := setting(t, "SPLITNIC_SEED", parseSeed); ok {
+				if m := run(seed, mode, rules{}, steps); m.failure != nil {
+					t.Fatal(m.failure)
+				}
+				return
+			}
+			soak, soaking := setting(t, "SPLITNIC_SOAK", time.ParseDuration)
+			end := time.Now().Add(soak)
+			start := uint64(time.Now().UnixNano())
+			var mu sync.Mutex
+			runs, walked := 0, 0
+			var wg sync.WaitGroup
+			for w := range uint64(2) {
+				wg.Go(func() {
+					for i := uint64(0); i < 2500 || soaking && time.Now().Before(end); i++ {
+						seed := start + 2*i + w
+						m := run(seed, mode, rules{}, steps)
+						mu.Lock()
+						runs++
+						walked += m.steps
+						mu.Unlock()
+						if m.failure != nil {
+							t.Errorf("SPLITNIC_SEED=%d: %v", seed, m.failure)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			t.Logf("%d runs, %d steps", runs, walked)
+		})
+	}
+}
+
+// TestBrokenRules breaks one rule at a time and expects the model to find it.
+func TestBrokenRules(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		mode protocol.Mode
+		rules
+	}{
+		{"a control receive is posted after the elements are used", protocol.ModeImm, rules{lateRepost: true}},
+		{"an update is sent before the receives are posted", protocol.ModeImm, rules{updateFirst: true}},
+		{"an update is sent before the receives are posted", protocol.ModeSend, rules{updateFirst: true}},
+		{"an update is sent for each element", protocol.ModeImm, rules{eager: true}},
+		{"an update is sent for each element", protocol.ModeSend, rules{eager: true}},
+		{"nothing waits for the transfer alone", protocol.ModeImm, rules{noAlone: true}},
+		{"a pool is retired before what arrived is taken", protocol.ModeImm, rules{noDrain: true}},
+		{"indications are not bounded", protocol.ModeIndicate, rules{noWindow: true}},
+		{"a transfer is indicated before it has completed", protocol.ModeIndicate, rules{earlyIndicate: true}},
+		{"a transfer is indicated before it has completed", protocol.ModeImm, rules{earlyIndicate: true}},
+		{"a flush is answered before transfers have completed", protocol.ModeImm, rules{earlyRelease: true}},
+		{"a flush is answered before transfers are indicated", protocol.ModeIndicate, rules{earlyRelease: true}},
+		{"indications are not acknowledged", protocol.ModeIndicate, rules{noAcknowledge: true}},
+		{"the transfer alone is not acknowledged", protocol.ModeImm, rules{noAcknowledge: true}},
+		{"nobody asks for the last completion of a pool", protocol.ModeImm, rules{noFence: true}},
+		{"nobody says what was sent", protocol.ModeSendUC, rules{noSent: true}},
+		{"a flush is over later than its reply", protocol.ModeImm, rules{lateTaken: true}},
+		{"a pool is taken back before it was offered", protocol.ModeImm, rules{earlyTakeBack: true}},
+		{"a reference is used before the reply that frees it", protocol.ModeIndicate, rules{earlyReuse: true}},
+		{"two requests for a pool at a time", protocol.ModeImm, rules{askTwice: true}},
+		{"a pool is taken back before the last one is gone", protocol.ModeIndicate, rules{hastyTakeBack: true}},
+		{"two flushes at a time", protocol.ModeImm, rules{flushTwice: true}},
+		{"an update that does not fit is not sent", protocol.ModeIndicate, rules{partialUpdates: true}},
+	} {
+		t.Run(fmt.Sprintf("%s, %s", c.mode, c.name), func(t *testing.T) {
+			for seed := range uint64(20000) {
+				if m := run(seed, c.mode, c.rules, 5*steps); m.failure != nil {
+					t.Logf("found after %d runs: %v", seed+1, m.failure)
+					return
+				}
+			}
+			t.Error("not found")
+		})
+	}
+}

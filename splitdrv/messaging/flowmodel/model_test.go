@@ -1,0 +1,264 @@
+package flowmodel
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// rules are what the sides do. Those that are set are broken.
+type rules struct {
+	lateRepost     bool // a control message takes effect before its receive is posted again
+	updateFirst    bool // elements go back before the receives they stand for are posted again
+	eager          bool // an update for each element, without waiting for a quarter
+	noAlone        bool // nothing waits for a transfer that immediate data cannot indicate
+	noDrain        bool // a pool is retired before what has arrived is taken
+	noWindow       bool // indications are not bounded
+	earlyIndicate  bool // a transfer is indicated before it has completed
+	earlyRelease   bool // a flush is answered before transfers have completed
+	noAcknowledge  bool // no update for indications as such
+	noFence        bool // nothing asks for the completion of a pool's last transfer
+	noSent         bool // nobody says what was sent on a channel that loses messages
+	lateTaken      bool // the reply to a flush takes effect after what comes behind it
+	earlyTakeBack  bool // a pool is taken back before it was offered
+	earlyReuse     bool // a reference is free before the reply that says so
+	askTwice       bool // a pool is asked for while the last request is not acknowledged
+	hastyTakeBack  bool // a pool is taken back before the last one is gone
+	flushTwice     bool // a flush is sent while another one is not answered
+	partialUpdates bool // no update is cut: one that does not fit is not sent
+}
+
+// model is both sides and the network between them.
+type model struct {
+	mode    protocol.Mode
+	rules   rules
+	r       *rand.Rand
+	sides   [2]*side
+	shape   shape
+	failure error
+	flowing bool // ports have frames, keepers want pools
+	steps   int
+	frames  uint64
+}
+
+// shape is the configuration of a run.
+type shape struct {
+	channels, maxPools, firstPools int
+	lengths                        []int // of pools
+	depth, signalEvery             int   // of send queues
+}
+
+const (
+	smallElement = 2048
+	largeElement = protocol.MaxImmLength + 65
+	// fits is how many elements an update holds here: a quarter of the largest
+	// pool at least.
+	fits  = 50
+	batch = 3
+)
+
+var poolLengths = []int{1, 2, 3, 4, 5, 8, 16, 80, 200}
+
+// frameLengths are those of the frames: the last is too long for immediate data.
+var frameLengths = [...]int{100, 1500, 1500, 60000, protocol.MaxImmLength + 9}
+
+func newModel(seed uint64, mode protocol.Mode, broken rules) *model {
+	m := &model{mode: mode, rules: broken, r: rand.New(rand.NewPCG(seed, 0x5eed)), flowing: true}
+	m.shape = shape{channels: 1 + m.r.IntN(2), maxPools: 1 + m.r.IntN(5), signalEvery: 1 + m.r.IntN(4)}
+	m.shape.lengths = poolLengths
+	if m.one(4) {
+		m.shape.lengths = poolLengths[len(poolLengths)-2:]
+	}
+	m.shape.depth = m.shape.signalEvery + batch + 1 + m.r.IntN(20)
+	if mode.Sends() {
+		m.shape.maxPools = 1
+	}
+	m.shape.firstPools = 1 + m.r.IntN(m.shape.maxPools)
+	for i := range m.sides {
+		m.sides[i] = newSide(m, i)
+	}
+	m.sides[0].peer, m.sides[1].peer = m.sides[1], m.sides[0]
+	for _, s := range m.sides {
+		s.offerFirst()
+	}
+	return m
+}
+
+// fail records the first violation.
+func (m *model) fail(format string, args ...any) {
+	if m.failure == nil {
+		m.failure = fmt.Errorf("step %d: %s", m.steps, fmt.Sprintf(format, args...))
+	}
+}
+
+// one reports true once in n times.
+func (m *model) one(n int) bool { return m.r.IntN(n) == 0 }
+
+// walk makes random steps. Most of the time somebody does nothing for a while.
+func (m *model) walk(steps int) {
+	var idler worker
+	lazy := 0
+	for i := range steps {
+		if i%64 == 0 {
+			idler, lazy = worker(m.r.IntN(int(workers))), m.r.IntN(2)
+		}
+		for range 8 { // until something was to be done
+			side := m.r.IntN(2)
+			a := &actions[m.r.IntN(len(actions))]
+			if m.sides[side].dead || (a.worker == idler && side == lazy) {
+				continue
+			}
+			if a.act(m.sides[side], m.r.IntN(m.shape.channels)) {
+				break
+			}
+		}
+		m.steps++
+		m.check()
+		if m.failure != nil {
+			return
+		}
+	}
+}
+
+// quiesce lets everything be delivered and done, without new frames.
+func (m *model) quiesce() {
+	m.flowing = false
+	for again := true; again && m.failure == nil; {
+		again = false
+		for _, s := range m.sides {
+			for _, act := range actions {
+				for c := range m.shape.channels {
+					if act.act(s, c) {
+						again = true
+					}
+				}
+			}
+		}
+		if m.steps++; m.steps > 100000 {
+			m.fail("it never comes to rest")
+		}
+		m.check()
+	}
+	m.flowing = true
+}
+
+// worker is who acts.
+type worker uint8
+
+const (
+	network worker = iota
+	adapter        // completes what has been carried out
+	handler
+	sender
+	receiver
+	answerer
+	keeper
+	whim // what happens for no reason
+	workers
+)
+
+// actions are all that can happen, to a side and one of its data channels.
+var actions = []struct {
+	worker
+	act func(s *side, channel int) bool
+}{
+	{network, func(s *side, c int) bool { return s.channels[c].deliver() }},
+	{network, func(s *side, c int) bool { return s.channels[c].deliver() }},
+	{adapter, func(s *side, c int) bool { return s.channels[c].complete() }},
+	{handler, func(s *side, _ int) bool { return s.handle() }},
+	{handler, func(s *side, _ int) bool { return s.repost() }},
+	{sender, func(s *side, c int) bool { return s.channels[c].transmit() }},
+	{sender, func(s *side, c int) bool { return s.channels[c].transmit() }},
+	{receiver, func(s *side, c int) bool { return s.channels[c].receive() }},
+	{receiver, func(s *side, c int) bool { return s.channels[c].receive() }},
+	{receiver, func(s *side, c int) bool { return s.channels[c].receive() }},
+	{answerer, func(s *side, _ int) bool { return s.answer() }},
+	{keeper, func(s *side, _ int) bool { return s.keep() }},
+	{whim, func(s *side, _ int) bool { return s.request(requestOther, 0) }},
+	{whim, func(s *side, c int) bool { return s.rescue(c) }},
+	{whim, func(s *side, c int) bool { return s.ask(c) }},
+	{whim, func(s *side, c int) bool { return s.takeBack(c) }},
+	{whim, func(s *side, c int) bool { return s.giveBack(c) }},
+}
+
+// check compares the ledgers with where the elements are.
+func (m *model) check() {
+	for _, s := range m.sides {
+		for _, p := range s.pools {
+			l := p.loan.Ledger()
+			if l.Check() != nil || l.Consumed != p.at[consumed] || l.Returning != p.at[returning] {
+				m.fail("%s: pool %d: the target's ledger is %+v, elements are %v", s.name, p.ref, l, p.at)
+			}
+			if p.grant == nil {
+				continue
+			}
+			if g := p.grant.Ledger(); g.Check() != nil || g.Available != p.at[available] {
+				m.fail("%s: pool %d: the initiator's ledger is %+v, elements are %v", s.name, p.ref, g, p.at)
+			}
+		}
+		for _, c := range s.channels {
+			if len(c.cq) > s.receives() {
+				m.fail("%s: %d completions in a queue for %d", s.name, len(c.cq), s.receives())
+			}
+		}
+	}
+}
+
+// rested checks a model that has come to rest: nothing is lost or forgotten,
+// and everybody can send again.
+func (m *model) rested() {
+	for _, s := range m.sides {
+		if s.unprocessed != 0 || s.mine != 0 || s.awaits != 0 || s.owesReply || s.giving || s.taking || s.asking || s.away != nil {
+			m.fail("%s: at rest with %d messages unprocessed, %d requests, flush %d awaited, flush owed %t, giving %t, asking %t",
+				s.name, s.unprocessed, s.mine, s.awaits, s.owesReply, s.giving, s.asking)
+		}
+		for _, p := range s.pools {
+			if p.state != poolLent {
+				m.fail("%s: at rest with pool %d in state %d", s.name, p.ref, p.state)
+			}
+		}
+		for i, c := range s.channels {
+			if c.alone || c.room() <= 0 || len(c.owed) != 0 || len(c.releasing) != 0 {
+				m.fail("%s: at rest, channel %d cannot send: alone %t, room %d, %d owed, %d releasing", s.name, i, c.alone, c.room(), len(c.owed), len(c.releasing))
+			}
+			if m.mode == protocol.ModeIndicate && c.indicated-c.acked >= protocol.IndicatesPerChannel {
+				m.fail("%s: at rest, channel %d has %d indications unacknowledged", s.name, i, c.indicated-c.acked)
+			}
+			if got := s.peer.channels[i].arrived; got != c.framesSent && m.mode != protocol.ModeSendUC {
+				m.fail("%s: at rest, %d of %d frames have arrived on channel %d", s.name, got, c.framesSent, i)
+			}
+			for _, p := range c.grants {
+				if p.at[available] == 0 || p.at[returning] >= (len(p.where)+3)/4 {
+					m.fail("%s: at rest, of %d elements of pool %d elements are %v", s.name, len(p.where), p.ref, p.at)
+				}
+			}
+		}
+	}
+}
+
+// run is one run: a walk, perhaps the death of a side, and rest from time to
+// time.
+func run(seed uint64, mode protocol.Mode, broken rules, steps int) *model {
+	m := newModel(seed, mode, broken)
+	rounds := 1 + m.r.IntN(3)
+	for range rounds {
+		m.walk(steps / rounds)
+		if m.failure != nil {
+			return m
+		}
+		if m.one(16) {
+			m.sides[m.r.IntN(2)].dead = true
+			m.walk(steps / rounds) // the other one hears nothing any more
+			return m
+		}
+		m.quiesce()
+		if m.failure == nil {
+			m.rested()
+		}
+		if m.failure != nil {
+			return m
+		}
+	}
+	return m
+}

@@ -1,0 +1,81 @@
+package flowmodel
+
+import "github.com/splitnic/splitnic/bufpool"
+
+// place is where an element is: the truth, which neither side knows.
+type place uint8
+
+const (
+	offered   place = iota // its pool has not arrived at the initiator
+	available              // the initiator's to write
+	inFlight               // written, or being written, and not seen by the target
+	consumed               // being handed to the port
+	returning              // free, and not told
+	inUpdate               // named in an update on its way
+	places
+)
+
+type poolState uint8
+
+const (
+	poolMade poolState = iota
+	poolLent
+	poolFlushing
+	poolRetiring
+)
+
+type grantState uint8
+
+const (
+	grantInUse grantState = iota
+	grantIdle
+	grantGiven
+	grantClosed
+)
+
+// pool is a pool with both ends of it.
+type pool struct {
+	m     *model
+	ref   uint32
+	ch    int
+	size  int
+	extra bool
+	where []place
+	at    [places]int // how many are where
+
+	// The target's.
+	loan    *bufpool.Loan
+	state   poolState
+	gone    bool     // deregistered
+	written []uint64 // by element: the frame that is there and not consumed; 0 none
+	due     int      // updates that were due for this pool, and its offer, unprocessed
+
+	// The initiator's.
+	grant   *bufpool.Grant
+	granted grantState
+	pending int
+	last    int
+	namedIn []uint64
+}
+
+// move takes an element from one place to another.
+func (p *pool) move(elem int, from, to place) {
+	if p.where[elem] != from {
+		p.m.fail("pool %d, element %d is at %d, and moves from %d to %d", p.ref, elem, p.where[elem], from, to)
+	}
+	p.at[p.where[elem]]--
+	p.where[elem] = to
+	p.at[to]++
+}
+
+// job is what follows when several workers are done.
+type job struct {
+	left int
+	then func()
+}
+
+func (j *job) done() {
+	if j.left--; j.left == 0 {
+		j.then()
+	}
+}

@@ -1,0 +1,262 @@
+package flowmodel
+
+import (
+	"slices"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// receive is one step of the receiver: others may see what is between two.
+func (c *channel) receive() bool {
+	first, second := c.postAgain, c.giveBack
+	if c.m.rules.updateFirst {
+		first, second = second, first
+	}
+	switch {
+	case first(), second():
+	case c.blocked:
+		c.blocked, c.returns = false, true
+	case len(c.reading) > 0:
+		if !c.drained && !c.m.rules.noDrain {
+			if len(c.cq) > 0 {
+				c.take()
+			} else {
+				c.drained = true
+			}
+			return true
+		}
+		l := c.reading[0]
+		c.reading = c.reading[1:]
+		c.read(l)
+		c.returns = len(c.reading) == 0
+	case len(c.mail) > 0 && (len(c.cq) == 0 || c.m.one(2)):
+		c.reading, c.mail, c.drained = c.mail, nil, false
+		c.mailed, c.sent = false, c.sentByPeer
+	case len(c.cq) > 0:
+		c.take()
+	default:
+		return false
+	}
+	return true
+}
+
+// postAgain posts the receives that were used up.
+func (c *channel) postAgain() bool {
+	if c.repost == 0 {
+		return false
+	}
+	c.receives += c.repost
+	c.repost = 0
+	return true
+}
+
+// take handles a batch of completions.
+func (c *channel) take() {
+	n := 1 + c.m.r.IntN(min(len(c.cq), 4))
+	for _, t := range c.cq[:n] {
+		if t.op == opSend {
+			c.message(t)
+		} else {
+			c.consume(t.pool, t.elem)
+		}
+	}
+	c.cq = slices.Clone(c.cq[n:])
+	c.repost, c.returns = n, true
+}
+
+// consume takes a frame from an element that the peer has written.
+func (c *channel) consume(p *pool, elem int) {
+	if c.pools[int(p.ref)-c.number*c.m.shape.maxPools] != p {
+		c.m.fail("%s: a transfer into pool %d, which is not lent", c.s.name, p.ref)
+		return
+	}
+	if p.written[elem] == 0 {
+		c.m.fail("%s: element %d of pool %d is indicated and was not written", c.s.name, elem, p.ref)
+	}
+	c.use(p, elem)
+	c.arrive(p.written[elem])
+	p.written[elem] = 0
+}
+
+// use takes an element through the states that it passes while its frame is
+// handed to the port.
+func (c *channel) use(p *pool, elem int) {
+	if _, err := p.loan.Consume(elem, 1); err != nil {
+		c.m.fail("%s: pool %d: %v", c.s.name, p.ref, err)
+		return
+	}
+	p.move(elem, inFlight, consumed)
+	p.loan.Release(elem)
+	p.move(elem, consumed, returning)
+}
+
+// arrive is the port.
+func (c *channel) arrive(frame uint64) {
+	if frame <= c.latest || (frame != c.latest+1 && c.m.mode != protocol.ModeSendUC) {
+		c.m.fail("%s: frame %d arrives after frame %d", c.s.name, frame, c.latest)
+	}
+	c.latest = frame
+	c.arrived++
+}
+
+// message handles a message of one of the send modes.
+func (c *channel) message(t transfer) {
+	ahead := int64(t.number - c.expected)
+	switch {
+	case ahead != 0 && c.m.mode == protocol.ModeSend:
+		c.m.fail("%s: message %d, %d was expected", c.s.name, t.number, c.expected)
+		return
+	case ahead < 0:
+		return // late
+	}
+	c.lose(ahead)
+	c.use(c.lent[0], int(t.number)%c.lent[0].loan.Len())
+	c.expected++
+	c.arrive(t.frame)
+}
+
+func (c *channel) lose(n int64) {
+	p := c.lent[0]
+	if n > int64(p.loan.Len()) {
+		c.m.fail("%s: %d messages are lost, of %d", c.s.name, n, p.loan.Len())
+		return
+	}
+	for ; n > 0; n-- {
+		c.use(p, int(c.expected)%p.loan.Len())
+		c.expected++
+	}
+}
+
+func (c *channel) read(l letter) {
+	switch l.kind {
+	case letterIndicated:
+		c.consume(l.pool, l.elem)
+		c.lastTaken = l.pool
+		if l.last {
+			c.messages++
+		}
+		if !c.m.rules.noAcknowledge {
+			c.urgent = c.urgent || c.m.mode == protocol.ModeImm || c.messages >= protocol.IndicatesPerChannel/2
+		}
+	case letterAdopt:
+		c.adopt(l.pool)
+		l.job.done()
+	case letterRetire:
+		if c.urgent || c.messages > 0 {
+			for c.urgent = true; c.urgent; {
+				c.update(true)
+			}
+		}
+		p := l.pool
+		c.pools[int(p.ref)-c.number*c.m.shape.maxPools] = nil
+		c.lent = slices.DeleteFunc(c.lent, func(o *pool) bool { return o == p })
+		if c.m.mode == protocol.ModeImm {
+			c.spare += len(p.where)
+		}
+		if c.lastTaken == p {
+			c.lastTaken = nil
+		}
+		l.job.done()
+	case letterSent:
+		if ahead := int64(c.sent - c.expected); ahead > 0 {
+			c.lose(ahead)
+			c.urgent = true
+		}
+	}
+}
+
+// adopt takes a pool into service.
+func (c *channel) adopt(p *pool) {
+	c.pools[int(p.ref)-c.number*c.m.shape.maxPools] = p
+	c.lent = append(c.lent, p)
+	switch {
+	case c.m.mode == protocol.ModeIndicate:
+	case c.m.mode.Sends():
+		c.receives += len(p.where)
+	default:
+		n := len(p.where) - c.spare
+		c.spare = max(-n, 0)
+		c.receives += max(n, 0)
+	}
+}
+
+func (c *channel) due(p *pool) bool {
+	return p.loan.Due() || (c.m.rules.eager && len(p.loan.Returning()) > 0)
+}
+
+// giveBack returns elements if there is reason to. Now and then there is no
+// slot to do it from.
+func (c *channel) giveBack() bool {
+	if !c.returns {
+		return false
+	}
+	if !c.urgent && !slices.ContainsFunc(c.lent, c.due) {
+		c.returns = false
+		return true
+	}
+	if c.m.flowing && c.m.one(8) {
+		c.blocked, c.returns = true, false
+		return true
+	}
+	if !c.update(false) {
+		c.returns = false
+	}
+	return true
+}
+
+// update sends an update, if there is something to return.
+func (c *channel) update(retire bool) bool {
+	all := c.urgent || c.m.mode == protocol.ModeIndicate
+	msg := message{kind: msgUpdate, channel: c.number}
+	size := 0
+	add := func(p *pool) {
+		free := p.loan.Returning()
+		if len(free) == 0 {
+			return
+		}
+		if size+len(free) > fits {
+			if len(msg.returns) > 0 || c.m.rules.partialUpdates {
+				return
+			}
+			free = free[:fits]
+		}
+		if c.due(p) {
+			msg.due = append(msg.due, p)
+		}
+		size += len(free)
+		msg.returns = append(msg.returns, returned{p, slices.Clone(free)})
+	}
+	var first *pool
+	if c.urgent {
+		first = c.lastTaken
+	}
+	if first != nil {
+		add(first)
+	}
+	for _, p := range c.lent {
+		if p != first && c.due(p) {
+			add(p)
+		}
+	}
+	for _, p := range c.lent {
+		if all && p != first && !c.due(p) {
+			add(p)
+		}
+	}
+	if len(msg.returns) == 0 {
+		c.urgent, c.messages = false, 0
+		return false
+	}
+	for _, r := range msg.returns {
+		for _, e := range r.elems {
+			r.pool.move(int(e), returning, inUpdate)
+		}
+		r.pool.loan.Returned(len(r.elems))
+	}
+	if c.lastTaken == nil || len(c.lastTaken.loan.Returning()) == 0 {
+		c.urgent, c.messages = false, 0
+	}
+	msg.forced, msg.retire = len(msg.due) == 0 && !retire, len(msg.due) == 0 && retire
+	c.s.send(msg)
+	return true
+}
