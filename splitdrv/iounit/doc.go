@@ -7,11 +7,17 @@
 //
 //  1. the listener delivers a host that has proved who it is and said hello
 //  2. an older session of the same host is ended and waited for
-//  3. the host's LAN interface is opened with its MAC address
+//  3. transfer mode, MAC address and queues are chosen within the policy, and
+//     the host's LAN interface is opened with that address
 //  4. messaging.New makes the queue pairs and posts their receives
 //  5. Welcome tells the host their addresses and returns the host's
 //  6. Connect, then Ready, which waits until the host's are connected too
 //  7. Start lends the pools; changes of the link and MTU are passed on
+//
+// From then on the host's requests change its LAN interface (services), and each
+// of its frames is judged by the rules that follow from policy and requests
+// (policed, rules). The rules are one immutable value behind an atomic pointer:
+// whoever changes them never stops whoever reads them.
 //
 // It ends when the host says bye or dies (the bootstrap connection breaks),
 // when a queue pair fails, when the host is silent or breaks the protocol, or
