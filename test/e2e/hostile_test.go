@@ -1,0 +1,222 @@
+//go:build cgo
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging/hostiletest"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/verbs"
+)
+
+// attacks are the ones of package hostiletest that the product meets, by mode:
+// each way to break the protocol is there, as a message, in data, and at the
+// device.
+var attacks = map[protocol.Mode][]string{
+	protocol.ModeImm: {
+		"unknown function",
+		"pool that wraps around the address space",
+		"update with padding",
+		"request with huge data",
+		"pool lent twice",
+		"update of an element that is not out",
+		"return of a pool that was not lent",
+		"reply to no request",
+		"immediate data about a pool that was not lent",
+		"element written twice",
+		"more indicated than written",
+		"frame with its checksum behind it",
+		"write behind a pool",
+		"control message longer than the receive",
+	},
+	protocol.ModeIndicate: {
+		"immediate data where none belongs",
+		"message where only writes belong",
+		"more indications than elements",
+	},
+	protocol.ModeSend: {
+		"message left out",
+		"SendData of more than any frame",
+		"flush where nothing is lent",
+	},
+	protocol.ModeSendUC: {
+		"message far ahead",
+		"more sent than there are elements",
+	},
+}
+
+// attacker is a host with the right key and the wrong manners.
+type attacker struct {
+	r      *rig
+	device fabric.Device
+	config session.ClientConfig
+}
+
+func newAttacker(t testing.TB, r *rig) *attacker {
+	t.Helper()
+	device, err := verbs.Open(hostDevice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := device.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	key, err := session.LoadKey(r.keys.host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var trust session.Trust
+	if err := trust.Add(r.keys.unitPrint); err != nil {
+		t.Fatal(err)
+	}
+	security, err := session.NewSecurity(key, "", &trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &attacker{r, device, session.ClientConfig{Security: security, HandshakeTimeout: patience, PeerTimeout: patience}}
+}
+
+// hello is one that an honest host could say.
+func (a *attacker) hello(mode protocol.Mode) session.Hello {
+	return session.Hello{Name: "attacker", Software: "test", Modes: []protocol.Mode{mode}, Queues: 1, Pools: mode.MaxPools(), MaxMTU: 1500}
+}
+
+// attack opens a session as it should be, misbehaves, and returns the session's
+// identifier and how the I/O unit ended it.
+func (a *attacker) attack(t *testing.T, mode protocol.Mode, attack hostiletest.Attack) (id string, bye *session.ByeError) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := session.Dial(ctx, unitAddress, a.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	w, err := c.Hello(ctx, a.hello(mode))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := hostiletest.NewPeer(t, hostiletest.PeerConfig{
+		Device: a.device, Mode: w.Mode, Channels: w.Queues, Timing: fabric.Timing{Timeout: 18},
+	})
+	accept := session.Accept{ControlReceives: protocol.ControlReceives(w.Mode, w.Queues, w.Pools)}
+	for _, addr := range p.Addresses() {
+		accept.Channels = append(accept.Channels, session.ChannelOf(addr))
+	}
+	if err := c.Accept(ctx, accept); err != nil {
+		t.Fatal(err)
+	}
+	var remote []fabric.Address
+	for _, ch := range w.Channels {
+		remote = append(remote, ch.Address())
+	}
+	p.Connect(remote)
+	if err := c.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	p.Watch(c.Done(), c.Err)
+	p.Started()
+	attack.Do(p)
+	select {
+	case <-c.Done():
+	case <-ctx.Done():
+		t.Fatal("the I/O unit does not mind")
+	}
+	if err := c.Err(); !errors.As(err, &bye) {
+		t.Fatalf("the session ended with %v and not with a bye", err)
+	}
+	return w.Session, bye
+}
+
+// violations are what the I/O unit's status counts.
+func (r *rig) violations() map[string]uint64 {
+	r.t.Helper()
+	var s struct {
+		Violations map[string]uint64 `json:"protocol_violations"`
+	}
+	eventually(r.t, func() bool { return r.unit.statusInto(&s) }, "a status of the I/O unit")
+	return s.Violations
+}
+
+// warnings counts the lines at level WARN that the I/O unit has logged about a
+// session.
+func (r *rig) warnings(session string) int {
+	r.t.Helper()
+	text, err := os.ReadFile(r.unit.log)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, "level=WARN") && strings.Contains(line, session) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestRDMAHostileHost lets a host with the right key at an I/O unit that serves
+// another one, which does not notice.
+func TestRDMAHostileHost(t *testing.T) {
+	r := newRig(t, "macvtap")
+	good := r.host(t)
+	a := newAttacker(t, r)
+	byName := make(map[string]hostiletest.Attack)
+	for _, x := range hostiletest.Attacks() {
+		byName[x.Name] = x
+	}
+	used := len(rdmaResources(t))
+	counted := map[string]uint64{}
+	for _, mode := range protocol.Modes() {
+		for _, name := range attacks[mode] {
+			t.Run(string(mode)+"/"+name, func(t *testing.T) {
+				x, ok := byName[name]
+				if !ok || x.Local || !x.In(mode) {
+					t.Fatal("no such attack")
+				}
+				var beside sync.WaitGroup
+				beside.Go(func() { ping(t, good.ns, addr(0), 5, 1000) })
+				defer beside.Wait()
+				id, bye := a.attack(t, mode, x)
+				want := session.CodeFailed // the device's word, not the peer's fault for all that is known
+				if x.Code != "" {
+					want = session.CodeProtocol
+					counted[x.Code]++
+				}
+				if bye.Code != want {
+					t.Errorf("the I/O unit says bye with code %q, not %q: %s", bye.Code, want, bye.Message)
+				}
+				eventually(t, func() bool { return len(r.macvtaps()) == 1 }, "what the I/O unit had for the attacker to go")
+				eventually(t, func() bool { return r.warnings(id) > 0 }, "a warning about session %s", id)
+				if n := r.warnings(id); n != 1 {
+					t.Errorf("%d warnings about one session", n)
+				}
+				if got := r.violations(); !maps.Equal(got, counted) {
+					t.Errorf("the status counts %v, not %v", got, counted)
+				}
+			})
+		}
+	}
+	if s := good.hostStatus(); s.Sessions != 1 {
+		t.Errorf("the host beside had to connect again: %d sessions", s.Sessions)
+	}
+	if n := len(rdmaResources(t)); n != used {
+		t.Errorf("the product has %d RDMA objects, %d before the attacks", n, used)
+	}
+	t.Run("come back", func(t *testing.T) {
+		n := r.host(t, "--host-name", "attacker")
+		ping(t, n.ns, addr(0), 3, 1000)
+		ping(t, n.ns, good.addr(), 3, 1000)
+	})
+}
