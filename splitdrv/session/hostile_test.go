@@ -65,25 +65,28 @@ func TestHostileHellos(t *testing.T) {
 	host, unit := friends(t)
 	ln, rejected := listen(t, ServerConfig{Security: unit})
 	for _, tt := range []struct {
-		name  string
-		bytes []byte
-		want  error
+		name   string
+		bytes  []byte
+		want   error
+		reason string
 	}{
-		{"giant frame", []byte{0, 1, 0, 1}, ErrFrame},
-		{"largest length", []byte{255, 255, 255, 255}, ErrFrame},
-		{"cut length", []byte{0, 0}, ErrPeerGone},
-		{"cut frame", frame(helloWith(t, nil))[:100], ErrPeerGone},
-		{"nothing", nil, ErrPeerGone},
-		{"heartbeat", frame(""), ErrMessage},
-		{"garbage", frame("\x00\xff garbage"), ErrMessage},
-		{"no object", frame(`[]`), ErrMessage},
-		{"deep nesting", frame(strings.Repeat("[", 60000)), ErrMessage},
-		{"other message", frame(`{"type":"accept"}`), ErrUnexpected},
-		{"no type", frame(`{}`), ErrUnexpected},
-		{"refuse from a host", frame(`{"type":"refuse"}`), ErrUnexpected},
-		{"magic", frame(helloWith(t, map[string]any{"magic": "other"})), ErrMessage},
-		{"versions backwards", frame(helloWith(t, map[string]any{"versions": Versions{2, 1}})), ErrMessage},
-		{"wrong type of field", frame(helloWith(t, map[string]any{"queues": "two"})), ErrMessage},
+		{"giant frame", []byte{0, 1, 0, 1}, ErrFrame, "frame"},
+		{"largest length", []byte{255, 255, 255, 255}, ErrFrame, "frame"},
+		{"cut length", []byte{0, 0}, ErrPeerGone, "gone"},
+		{"cut frame", frame(helloWith(t, nil))[:100], ErrPeerGone, "gone"},
+		{"nothing", nil, ErrPeerGone, "gone"},
+		{"heartbeat", frame(""), ErrMessage, "message"},
+		{"garbage", frame("\x00\xff garbage"), ErrMessage, "message"},
+		{"no object", frame(`[]`), ErrMessage, "message"},
+		{"deep nesting", frame(strings.Repeat("[", 60000)), ErrMessage, "message"},
+		{"other message", frame(`{"type":"accept"}`), ErrUnexpected, "out-of-turn"},
+		{"no type", frame(`{}`), ErrUnexpected, "out-of-turn"},
+		{"refuse from a host", frame(`{"type":"refuse"}`), ErrUnexpected, "out-of-turn"},
+		{"magic", frame(helloWith(t, map[string]any{"magic": "other"})), ErrMessage, "field-magic"},
+		{"versions backwards", frame(helloWith(t, map[string]any{"versions": Versions{2, 1}})), ErrMessage, "field-versions"},
+		{"wrong type of field", frame(helloWith(t, map[string]any{"queues": "two"})), ErrMessage, "message"},
+		{"queues", frame(helloWith(t, map[string]any{"queues": 256})), ErrMessage, "field-queues"},
+		{"bye", frame(`{"type":"bye","code":"failed"}`), nil, "bye"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := rawHost(t, ln, host)
@@ -93,8 +96,9 @@ func TestHostileHellos(t *testing.T) {
 			if err := c.CloseWrite(); err != nil {
 				t.Fatal(err)
 			}
-			if err := rejected.next(t); !errors.Is(err, tt.want) {
-				t.Errorf("got %v, want %v", err, tt.want)
+			err := rejected.next(t)
+			if tt.want != nil && !errors.Is(err, tt.want) || Reason(err) != tt.reason {
+				t.Errorf("got %v, %q, want %v, %q", err, Reason(err), tt.want, tt.reason)
 			}
 			// It ends, and the I/O unit goes on.
 			io.Copy(io.Discard, c)

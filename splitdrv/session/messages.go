@@ -224,7 +224,7 @@ func invalid(field string, value any, format string, args ...any) error {
 	if _, ok := value.(fmt.Stringer); !ok && strings.ContainsFunc(shown, func(r rune) bool { return r < '0' || r > '9' }) {
 		shown = fmt.Sprintf("%q", shown)
 	}
-	return fmt.Errorf("%w: %s is %s, %s", ErrMessage, field, shown, fmt.Sprintf(format, args...))
+	return &FieldError{Field: field, Value: shown, Must: fmt.Sprintf(format, args...)}
 }
 
 // validateControlReceives checks the receives of a side whose peer lends pools

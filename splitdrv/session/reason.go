@@ -1,0 +1,90 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+// FieldError says that a message of the peer's has a field with a value that is
+// not allowed. It is an ErrMessage.
+type FieldError struct {
+	Field string
+	Value string // as it came, fit for a log
+	Must  string // what it must be
+}
+
+// Error names the field, the value and what it must be.
+func (e *FieldError) Error() string {
+	return fmt.Sprintf("%v: %s is %s, %s", ErrMessage, e.Field, e.Value, e.Must)
+}
+
+// Unwrap returns ErrMessage.
+func (e *FieldError) Unwrap() error { return ErrMessage }
+
+// fields are those whose values are checked.
+var fields = []string{
+	"magic", "versions", "features", "name", "software", "modes", "mode", "queues", "pools", "max_mtu", "mac", "mtu",
+	"session", "offloads", "control_receives", "channels", "qpn", "psn",
+}
+
+// reasons are what else a connection can end for, by stable names, the more
+// special ones first.
+var reasons = []struct {
+	name string
+	is   func(error) bool
+}{
+	{"untrusted", as[*UntrustedError]},
+	{"version", as[*VersionError]},
+	{"bye", as[*ByeError]},
+	{"security-mode", is(ErrSecurityMode)},
+	{"not-splitnic", is(ErrNotSplitnic)},
+	{"frame", is(ErrFrame)},
+	{"message", is(ErrMessage)},
+	{"out-of-turn", is(ErrUnexpected)},
+	{"crowded", is(ErrCrowded)},
+	{"late", is(os.ErrDeadlineExceeded)},
+	{"gone", is(ErrPeerGone)},
+}
+
+// reasonOther is the name of every other reason.
+const reasonOther = "other"
+
+func as[E error](err error) bool {
+	var e E
+	return errors.As(err, &e)
+}
+
+func is(target error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, target) }
+}
+
+// Reason is a stable name for why a connection ended, or did not become a
+// session, for counters: "field-" and the name of the field whose value is not
+// allowed, or one of a few words.
+func Reason(err error) string {
+	var field *FieldError
+	if errors.As(err, &field) {
+		return fieldReason(field.Field)
+	}
+	for _, r := range reasons {
+		if r.is(err) {
+			return r.name
+		}
+	}
+	return reasonOther
+}
+
+// Reasons are all that Reason can return.
+func Reasons() []string {
+	var names []string
+	for _, f := range fields {
+		names = append(names, fieldReason(f))
+	}
+	for _, r := range reasons {
+		names = append(names, r.name)
+	}
+	return append(names, reasonOther)
+}
+
+func fieldReason(field string) string { return "field-" + field }
