@@ -271,9 +271,12 @@ type channel struct {
 	Lent       ledger `json:"lent"`
 	Granted    ledger `json:"granted"`
 	TxSignaled uint64 `json:"tx_signaled"`
+	RxLost     uint64 `json:"rx_lost"`
+	RxLate     uint64 `json:"rx_late"`
 }
 
 type traffic struct {
+	Mode     string    `json:"mode"`
 	Channels []channel `json:"channels"`
 }
 

@@ -83,20 +83,21 @@ func echo(ns string, to netip.Addr, count, size int) error {
 var echoID atomic.Uint32
 
 func TestRDMAPing(t *testing.T) {
-	r := newRig(t, "macvtap")
-	h := r.host(t)
-	for _, mtu := range []int{1500, 9000} {
-		t.Run(fmt.Sprint("MTU ", mtu), func(t *testing.T) {
-			if h.mtu() != mtu {
-				r.setMTU(mtu)
-			}
-			for _, size := range pingSizes {
-				ping(t, h.ns, addr(0), 2, size)
-				ping(t, h.ns, addr6(0), 2, size)
-			}
-			// The longest frames there can be, towards the host too.
-			ping(t, r.lan, h.addr(), 2, mtu-28)
-			ping(t, r.lan, h.addr6(), 2, mtu-48)
-		})
-	}
+	inEachMode(t, "macvtap", func(t *testing.T, r *rig) {
+		h := r.host(t)
+		for _, mtu := range []int{1500, 9000} {
+			t.Run(fmt.Sprint("MTU ", mtu), func(t *testing.T) {
+				if h.mtu() != mtu {
+					r.setMTU(mtu)
+				}
+				for _, size := range pingSizes {
+					ping(t, h.ns, addr(0), 2, size)
+					ping(t, h.ns, addr6(0), 2, size)
+				}
+				// The longest frames there can be, towards the host too.
+				ping(t, r.lan, h.addr(), 2, mtu-28)
+				ping(t, r.lan, h.addr6(), 2, mtu-48)
+			})
+		}
+	})
 }

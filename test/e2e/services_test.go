@@ -23,19 +23,20 @@ import (
 // TestRDMAServices uses what an Ethernet is used for besides unicast.
 func TestRDMAServices(t *testing.T) {
 	testenv.NeedTools(t, "dnsmasq", "udhcpc")
-	r := newRig(t, "macvtap")
-	t.Run("DHCP and router advertisement", func(t *testing.T) { testAutoconfiguration(t, r) })
-	h := r.host(t)
-	t.Run("VLAN", func(t *testing.T) { testVLAN(t, r, h) })
-	t.Run("multicast", func(t *testing.T) {
-		for _, group := range []string{"239.7.7.7", "ff05::7777"} {
-			testMulticast(t, r.lan, "lan0", h.ns, "sn0", group)
-			testMulticast(t, h.ns, "sn0", r.lan, "lan0", group)
-		}
-	})
-	t.Run("broadcast", func(t *testing.T) {
-		testBroadcast(t, r.lan, h.ns, addr(0))
-		testBroadcast(t, h.ns, r.lan, h.addr())
+	inEachMode(t, "macvtap", func(t *testing.T, r *rig) {
+		t.Run("DHCP and router advertisement", func(t *testing.T) { testAutoconfiguration(t, r) })
+		h := r.host(t)
+		t.Run("VLAN", func(t *testing.T) { testVLAN(t, r, h) })
+		t.Run("multicast", func(t *testing.T) {
+			for _, group := range []string{"239.7.7.7", "ff05::7777"} {
+				testMulticast(t, r.lan, "lan0", h.ns, "sn0", group)
+				testMulticast(t, h.ns, "sn0", r.lan, "lan0", group)
+			}
+		})
+		t.Run("broadcast", func(t *testing.T) {
+			testBroadcast(t, r.lan, h.ns, addr(0))
+			testBroadcast(t, h.ns, r.lan, h.addr())
+		})
 	})
 }
 

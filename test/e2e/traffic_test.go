@@ -243,15 +243,19 @@ func noBadPackets(t testing.TB, namespaces ...string) {
 	}
 }
 
-// hostKinds are the ways to run a host that change how frames are finished.
+// hostKinds are the ways to run a host that change how frames are finished, or
+// transferred.
 var hostKinds = []struct {
 	name  string
 	flags []string
 	bytes int64 // to exchange in each direction
+	raw   bool  // the host's frames are finished before they cross the fabric
 }{
-	{"all offloads", nil, 6 << 20},
-	{"no offloads", []string{"--offloads", "none"}, 2 << 20},
-	{"plain", []string{"--plain"}, 2 << 20},
+	{"all offloads", nil, 6 << 20, false},
+	{"no offloads", []string{"--offloads", "none"}, 2 << 20, true},
+	{"plain", []string{"--plain"}, 2 << 20, true},
+	{"indicate", []string{"--mode", "indicate"}, 2 << 20, false},
+	{"send", []string{"--mode", "send"}, 2 << 20, false},
 }
 
 func TestRDMATransfer(t *testing.T) {
@@ -264,14 +268,14 @@ func TestRDMATransfer(t *testing.T) {
 			run(t, "ip", "netns", "exec", r.card, "ethtool", "-K", "eth1", "tx", "off")
 			for _, hk := range hostKinds {
 				t.Run(hk.name, func(t *testing.T) {
-					if kind == "packet" && hk.flags != nil {
+					if kind == "packet" && hk.raw {
 						refusedByPacket(t, r, hk.flags...)
 						return
 					}
 					h := r.host(t, hk.flags...)
 					lan := checkFrames(t, r.lan, "lan0", 1500)
 					var own *frameCheck
-					if hk.flags != nil {
+					if hk.raw {
 						own = checkFrames(t, h.ns, "sn0", 1500)
 					}
 					testenv.Exchange(t, r.lan, addr(0), h.ns, hk.bytes)
@@ -305,8 +309,9 @@ func refusedByPacket(t *testing.T, r *rig, flags ...string) {
 
 // TestRDMASuperFrames shows that segmentation is left to the far side: what
 // crosses the fabric is much longer than what the network card sends.
-func TestRDMASuperFrames(t *testing.T) {
-	r := newRig(t, "macvtap")
+func TestRDMASuperFrames(t *testing.T) { inEachMode(t, "macvtap", testSuperFrames) }
+
+func testSuperFrames(t *testing.T, r *rig) {
 	h := r.host(t)
 	// How much TCP sends at a time depends on its pace; here it does not.
 	err := netns.Do(h.ns, func() error {
@@ -351,7 +356,6 @@ func TestRDMASuperFrames(t *testing.T) {
 	} else {
 		t.Logf("%d frames of %d bytes on average", frames, mean)
 	}
-	// Every byte arrived once: retransmissions would be a sign of loss.
 	u := r.unit.unitStatus().Hosts[0].Traffic.Channels[0]
 	if u.RxDropped != 0 || u.RxOverMTU != 0 || after.TxTooLong != 0 {
 		t.Errorf("frames were dropped: %+v, %+v", u, after)

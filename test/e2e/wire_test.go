@@ -72,10 +72,21 @@ func roce(frame []byte) (to endpoint, opcode, syndrome byte, ok bool) {
 	return to, opcode, syndrome, true
 }
 
-// TestRDMAWire looks at the fabric's cable: frames cross by RDMA writes with
-// immediate data and nothing else, control messages by SENDs.
-func TestRDMAWire(t *testing.T) {
-	r := newRig(t, "macvtap")
+// dataOpcodes are, for each mode, the opcodes of packets to data queue pairs,
+// and those of them that end a frame's transfer.
+var dataOpcodes = map[string]struct{ all, last []byte }{
+	"imm":      {writeOpcodes, withImm},
+	"indicate": {[]byte{6, 7, 8, 10}, []byte{8, 10}},
+	"send":     {[]byte{0, 1, 2, 4}, []byte{2, 4}},
+	"send-uc":  {[]byte{0x20, 0x21, 0x22, 0x24}, []byte{0x22, 0x24}}, // unreliable connected service
+}
+
+// TestRDMAWire looks at the fabric's cable: frames cross on the data channels
+// in the way of the mode and in no other, control messages on the control
+// channel by SENDs.
+func TestRDMAWire(t *testing.T) { inEachMode(t, "macvtap", testWire) }
+
+func testWire(t *testing.T, r *rig) {
 	flows := map[endpoint]*flow{}
 	rnr := 0
 	c := startCapture(t, fabricNS, fabricPort, func(c captured) {
@@ -96,6 +107,9 @@ func TestRDMAWire(t *testing.T) {
 	testenv.Exchange(t, r.lan, addr(0), h.ns, 1<<20)
 	s, u := h.hostStatus(), r.unit.unitStatus()
 	c.close()
+	if s.Traffic.Mode != r.mode {
+		t.Errorf("the host's session is in mode %q", s.Traffic.Mode)
+	}
 
 	hostAddr, unitAddr := netip.MustParseAddr("10.199.0.2"), netip.MustParseAddr(unitAddress)
 	ch := s.Traffic.Channels[0]
@@ -107,19 +121,19 @@ func TestRDMAWire(t *testing.T) {
 	for to, f := range flows {
 		kind, allowed := "control", sendOpcodes
 		if data[to] {
-			kind, allowed = "data", writeOpcodes
+			kind, allowed = "data", dataOpcodes[r.mode].all
 		} else {
 			control++
 		}
-		pushed, imm := 0, 0
+		pushed, transfers := 0, 0
 		for op, n := range f {
 			switch {
 			case n == 0:
-			case byte(op) == acknowledge:
+			case byte(op) == acknowledge: // what it acknowledges is counted at the other end
 			case slices.Contains(allowed, byte(op)):
 				pushed += n
-				if slices.Contains(withImm, byte(op)) {
-					imm += n
+				if slices.Contains(dataOpcodes[r.mode].last, byte(op)) {
+					transfers += n
 				}
 			default:
 				t.Errorf("%d packets with opcode %d to %s queue pair %d at %v", n, op, kind, to.qpn, to.addr)
@@ -128,8 +142,11 @@ func TestRDMAWire(t *testing.T) {
 		if pushed == 0 {
 			t.Errorf("no message to %s queue pair %d at %v: %v", kind, to.qpn, to.addr, f)
 		}
-		if data[to] && imm < 20 {
-			t.Errorf("%d writes with immediate data to queue pair %d at %v: %v", imm, to.qpn, to.addr, f)
+		if data[to] && transfers < 20 {
+			t.Errorf("%d frames to queue pair %d at %v: %v", transfers, to.qpn, to.addr, f)
+		}
+		if r.mode == "send-uc" && data[to] && f[acknowledge] > 0 {
+			t.Errorf("%d acknowledgements to queue pair %d at %v, which is unacknowledged", f[acknowledge], to.qpn, to.addr)
 		}
 		t.Logf("%s queue pair %d at %v: %v", kind, to.qpn, to.addr, f)
 		delete(data, to)
@@ -166,7 +183,10 @@ func counters(t testing.TB, device string) map[string]int {
 // ones, and shows that no receiver was ever not ready and no credit is lost.
 func TestRDMACredits(t *testing.T) {
 	testenv.NeedTools(t, "ping")
-	r := newRig(t, "macvtap")
+	inEachMode(t, "macvtap", testCredits)
+}
+
+func testCredits(t *testing.T, r *rig) {
 	h := r.host(t)
 	devices := []string{unitDevice, hostDevice}
 	before := map[string]map[string]int{}
@@ -203,6 +223,10 @@ func TestRDMACredits(t *testing.T) {
 		return granted.Available == lent.Lent && granted.Out == lent.Consumed+lent.Returning
 	}
 	eventually(t, func() bool {
+		if r.mode == "send-uc" {
+			// What was lost last shows when the next one arrives.
+			_ = echo(h.ns, netip.MustParseAddr(addr(0)), 1, 56)
+		}
 		host = h.hostStatus().Traffic.Channels[0]
 		unit = r.unit.unitStatus().Hosts[0].Traffic.Channels[0]
 		for _, l := range []ledger{host.Granted, host.Lent, unit.Granted, unit.Lent} {
@@ -211,12 +235,18 @@ func TestRDMACredits(t *testing.T) {
 			}
 		}
 		return agree(host.Granted, unit.Lent) && agree(unit.Granted, host.Lent) &&
-			host.TxFrames == unit.RxFrames && unit.TxFrames == host.RxFrames
+			host.TxFrames == unit.RxFrames+unit.RxLost+unit.RxLate && unit.TxFrames == host.RxFrames+host.RxLost+host.RxLate
 	}, "ledgers that agree")
+	if lost := host.RxLost + unit.RxLost; lost > 0 {
+		if r.mode != "send-uc" {
+			t.Errorf("%d frames were lost", lost)
+		}
+		t.Logf("%d frames of %d were lost", lost, host.TxFrames+unit.TxFrames)
+	}
 	if host.TxFrames < 1000 || unit.TxFrames < 1000 {
 		t.Errorf("%d frames to the I/O unit and %d to the host: too few for a load", host.TxFrames, unit.TxFrames)
 	}
-	if host.TxBytes != unit.RxBytes || host.RxBytes != unit.TxBytes {
+	if host.RxLost+unit.RxLost == 0 && (host.TxBytes != unit.RxBytes || host.RxBytes != unit.TxBytes) {
 		t.Errorf("bytes sent and received differ: %+v, %+v", host, unit)
 	}
 	if bad := host.RxDropped + host.RxOverMTU + host.TxTooLong + unit.RxDropped + unit.RxOverMTU + unit.TxTooLong; bad != 0 {
