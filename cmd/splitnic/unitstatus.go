@@ -9,11 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/splitnic/splitnic/splitdrv/iounit"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
 var (
 	descViolations = prometheus.NewDesc("splitnic_iounit_protocol_violations_total", "Sessions ended because a host broke the protocol, by rule.", []string{"rule"}, nil)
+	descRefusals   = prometheus.NewDesc("splitnic_iounit_refused_total", "Connections and hosts that got no session, by reason.", []string{"reason"}, nil)
 	descMemory     = prometheus.NewDesc("splitnic_iounit_registered_bytes", "Memory registered for all sessions.", nil, nil)
 	descMemoryMax  = prometheus.NewDesc("splitnic_iounit_registered_bytes_limit", "The most memory that may be registered (--max-memory); missing where there is no limit.", nil, nil)
 	descPort       = prometheus.NewDesc("splitnic_iounit_host_frames_total", "Frames of a host's present session by what became of them; rx is from the LAN to the host.", []string{"peer", "direction", "outcome"}, nil)
@@ -26,8 +26,11 @@ var (
 
 // unitMetrics are those of the I/O unit as a whole.
 func unitMetrics(emit emit, s *iounit.Status) {
-	for _, rule := range messaging.Codes() { // those that nobody broke too
+	for _, rule := range iounit.Rules() { // those that nobody broke too
 		emit(descViolations, prometheus.CounterValue, float64(s.Violations[rule]), rule)
+	}
+	for _, reason := range iounit.Refusals() {
+		emit(descRefusals, prometheus.CounterValue, float64(s.Refusals[reason]), reason)
 	}
 	emit(descMemory, prometheus.GaugeValue, float64(s.Memory.Used))
 	if s.Memory.Limit > 0 {
@@ -70,14 +73,21 @@ func printTotals(w io.Writer, s *iounit.Status) {
 		limit = fmt.Sprintf("of %.1f MiB", mebibytes(s.Memory.Limit))
 	}
 	fmt.Fprintf(w, "  memory\t%.1f MiB registered, %s\n", mebibytes(s.Memory.Used), limit)
-	if len(s.Violations) > 0 {
-		var rules []string
-		for rule, n := range s.Violations {
-			rules = append(rules, fmt.Sprintf("%s %d", rule, n))
-		}
-		slices.Sort(rules)
-		fmt.Fprintf(w, "  protocol violations\t%s\n", strings.Join(rules, ", "))
+	printCounts(w, "refused", s.Refusals)
+	printCounts(w, "protocol violations", s.Violations)
+}
+
+// printCounts prints what was counted by names, if there is anything.
+func printCounts(w io.Writer, what string, counts map[string]uint64) {
+	if len(counts) == 0 {
+		return
 	}
+	var list []string
+	for name, n := range counts {
+		list = append(list, fmt.Sprintf("%s %d", name, n))
+	}
+	slices.Sort(list)
+	fmt.Fprintf(w, "  %s\t%s\n", what, strings.Join(list, ", "))
 }
 
 func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }

@@ -30,6 +30,8 @@ type attachment struct {
 	owner  string       // the fingerprint of the key, "" if there is none
 	policy *policy.Host // what this host may do
 
+	established bool // the session, at some time; of the goroutine that serves it
+
 	mac     protocol.MAC   // guarded by Unit.mu, as is further
 	further []protocol.MAC // its other addresses
 
@@ -100,6 +102,7 @@ func (a *attachment) run(ctx context.Context) error {
 	if err := conn.Start(ports); err != nil {
 		return errors.Join(err, a.s.Bye(session.CodeFailed, err.Error()))
 	}
+	a.established = true
 	a.show(services, mode)
 	defer a.show(nil, "")
 	u.served.Add(1)

@@ -23,8 +23,10 @@ type Status struct {
 	Hosts     []HostStatus `json:"hosts"`
 	Sessions  uint64       `json:"sessions"` // established since the start
 	Refused   uint64       `json:"refused"`  // connections and hosts
+	// Refusals are the same, by reason: some of package iounit's Refusals.
+	Refusals map[string]uint64 `json:"refused_by"`
 	// Violations counts sessions that ended because a host broke the protocol,
-	// by rule.
+	// by rule: some of Rules.
 	Violations map[string]uint64 `json:"protocol_violations"`
 	Memory     MemoryStatus      `json:"memory"`
 }
@@ -72,7 +74,7 @@ func (u *Unit) Status() Status {
 	s := Status{
 		Role: "iounit", Name: u.cfg.Name, Software: u.cfg.Software, Since: u.started,
 		Device: u.cfg.Device.Name(), Protected: messaging.Protection,
-		Sessions: u.served.Load(), Refused: u.refused.Load(), Hosts: []HostStatus{},
+		Sessions: u.served.Load(), Hosts: []HostStatus{},
 	}
 	if b := u.cfg.Messaging.Budget; b != nil {
 		s.Memory.Limit = b.Limit()
@@ -86,8 +88,11 @@ func (u *Unit) Status() Status {
 	// or goes has to wait for that.
 	u.mu.Lock()
 	hosts := slices.Collect(maps.Values(u.hosts))
-	s.Violations = maps.Clone(u.violations)
+	s.Violations, s.Refusals = maps.Clone(u.violations), maps.Clone(u.refused)
 	u.mu.Unlock()
+	for _, n := range s.Refusals {
+		s.Refused += n
+	}
 	for _, a := range hosts {
 		if h, ok := a.status(); ok {
 			s.Hosts = append(s.Hosts, h)

@@ -48,13 +48,13 @@ type Unit struct {
 	started  time.Time
 	sessions sync.WaitGroup
 	served   atomic.Uint64
-	refused  atomic.Uint64
 
 	taken atomic.Pointer[addresses] // of the card and of all hosts
 
 	mu         sync.Mutex
 	hosts      map[string]*attachment // by key
 	violations map[string]uint64      // of the protocol, by rule
+	refused    map[string]uint64      // connections and hosts, by reason
 }
 
 // New makes an I/O unit. Nothing happens before Run.
@@ -77,7 +77,7 @@ func New(cfg Config) (*Unit, error) {
 	if cfg.OpenLAN == nil || cfg.LinkState == nil || cfg.Device == nil {
 		return nil, errors.New("iounit: a device and a network card are required")
 	}
-	u := &Unit{cfg: cfg, started: time.Now(), hosts: make(map[string]*attachment), violations: make(map[string]uint64)}
+	u := &Unit{cfg: cfg, started: time.Now(), hosts: make(map[string]*attachment), violations: make(map[string]uint64), refused: make(map[string]uint64)}
 	u.taken.Store(newAddresses(nil))
 	return u, nil
 }
@@ -104,7 +104,7 @@ func (u *Unit) Run(ctx context.Context, ln *session.Listener) error {
 // Rejected counts and logs a connection that never became a session. It is for
 // session.ServerConfig.Rejected.
 func (u *Unit) Rejected(remote net.Addr, err error) {
-	u.refused.Add(1)
+	u.turnedAway(session.Reason(err))
 	u.cfg.Log.Warn("connection refused", "from", remote, "reason", err)
 }
 
@@ -138,13 +138,17 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 	}
 	defer u.leave(a)
 	if err := a.run(ctx); err != nil {
-		u.violation(err)
+		if a.established {
+			u.violation(err)
+		} else {
+			u.turnedAway(session.Reason(err))
+		}
 		log.Warn("session ended", "session", s.SessionID(), "reason", err, "lasted", time.Since(a.since).Round(time.Millisecond))
 	}
 }
 
 func (u *Unit) refuse(a *attachment, code session.Code, err error) {
-	u.refused.Add(1)
+	u.turnedAway(string(code))
 	a.log.Warn("host refused", "code", code, "reason", err)
 	if err := a.s.Refuse(code, err.Error()); err != nil {
 		a.log.Debug("refusal not delivered", "reason", err)
@@ -258,16 +262,55 @@ func (u *Unit) addresses() []protocol.MAC {
 	return macs
 }
 
+// turnedAway counts a connection, or a host, that got no session.
+func (u *Unit) turnedAway(reason string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.refused[reason]++
+}
+
+// Refusals are the reasons by which connections and hosts are counted that got
+// no session: session.Reasons, and the codes with which a host is refused.
+func Refusals() []string {
+	reasons := session.Reasons()
+	for _, c := range []session.Code{session.CodeMode, session.CodePolicy, session.CodeBusy, session.CodeFull, session.CodeShuttingDown, session.CodeFailed} {
+		reasons = append(reasons, string(c))
+	}
+	return reasons
+}
+
+// bootstrap precedes the names of rules that are broken on the bootstrap
+// connection of a session.
+const bootstrap = "bootstrap-"
+
+// Rules are those that a host can break once its session is established:
+// messaging.Codes, and those of the bootstrap connection.
+func Rules() []string {
+	rules := messaging.Codes()
+	for _, err := range bootstrapRules {
+		rules = append(rules, bootstrap+session.Reason(err))
+	}
+	return rules
+}
+
+var bootstrapRules = []error{session.ErrFrame, session.ErrMessage, session.ErrUnexpected}
+
 // violation counts the rule that a host broke, if that is what ended its
 // session.
 func (u *Unit) violation(err error) {
 	var broken *messaging.ProtocolError
-	if !errors.As(err, &broken) {
+	rule := ""
+	switch {
+	case errors.As(err, &broken):
+		rule = broken.Code()
+	case slices.ContainsFunc(bootstrapRules, func(r error) bool { return errors.Is(err, r) }):
+		rule = bootstrap + session.Reason(err)
+	default:
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.violations[broken.Code()]++
+	u.violations[rule]++
 }
 
 // hostKey tells hosts apart: by what they proved to be, if they did, and by

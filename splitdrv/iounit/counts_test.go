@@ -1,0 +1,67 @@
+package iounit
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"testing"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+func countingUnit() *Unit {
+	return &Unit{cfg: Config{Log: slog.New(slog.DiscardHandler)}, violations: map[string]uint64{}, refused: map[string]uint64{}}
+}
+
+func TestViolationsAreCountedByRule(t *testing.T) {
+	u := countingUnit()
+	for _, err := range []error{
+		fmt.Errorf("wrapped: %w", &messaging.ProtocolError{Rule: protocol.ErrPadding}),
+		&messaging.ProtocolError{Rule: messaging.ErrFrame},
+		fmt.Errorf("%w: %w", session.ErrFrame, errors.New("too long")),
+		session.ErrMessage, session.ErrUnexpected, session.ErrUnexpected,
+		session.ErrPeerGone, &session.ByeError{}, net.ErrClosed, // no fault of the host's
+	} {
+		u.violation(err)
+	}
+	want := map[string]uint64{"padding": 1, "frame": 1, "bootstrap-frame": 1, "bootstrap-message": 1, "bootstrap-out-of-turn": 2}
+	if !maps.Equal(u.violations, want) {
+		t.Errorf("%v, want %v", u.violations, want)
+	}
+	for rule := range u.violations {
+		if !slices.Contains(Rules(), rule) {
+			t.Errorf("%q is not among the rules", rule)
+		}
+	}
+}
+
+func TestRefusalsAreCountedByReason(t *testing.T) {
+	u := countingUnit()
+	u.Rejected(&net.TCPAddr{}, &session.FieldError{Field: "queues"})
+	u.Rejected(&net.TCPAddr{}, session.ErrCrowded)
+	u.turnedAway(string(session.CodePolicy))
+	want := map[string]uint64{"field-queues": 1, "crowded": 1, "policy": 1}
+	if !maps.Equal(u.refused, want) {
+		t.Errorf("%v, want %v", u.refused, want)
+	}
+	for reason := range u.refused {
+		if !slices.Contains(Refusals(), reason) {
+			t.Errorf("%q is not among the reasons", reason)
+		}
+	}
+}
+
+// TestNamesOfCountersAreDifferent is what labels of metrics have to be.
+func TestNamesOfCountersAreDifferent(t *testing.T) {
+	for _, names := range [][]string{Rules(), Refusals()} {
+		slices.Sort(names)
+		if n := len(slices.Compact(slices.Clone(names))); n != len(names) {
+			t.Errorf("%d different names among %q", n, names)
+		}
+	}
+}
