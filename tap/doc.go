@@ -8,6 +8,9 @@
 // A [Device] starts down and without carrier. It vanishes with its last
 // descriptor, also when the process is killed.
 //
+// [Device.Watch] tells what the operating system wants of a device: addresses,
+// groups, VLANs, all frames.
+//
 // # Concurrency
 //
 // The methods of a Device may be called from any goroutine. Of a [Queue], one

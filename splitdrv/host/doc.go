@@ -2,8 +2,27 @@
 // moves its frames to and from an I/O unit, by way of package messaging.
 //
 // The netdevice outlives every session. While there is none it has no carrier,
-// and keeps its addresses and routes; MAC address, MTU, offloads and carrier
-// follow the I/O unit while there is one.
+// and keeps its addresses and routes; offloads and carrier follow the I/O unit
+// while there is one.
+//
+// # Who decides
+//
+// What is done with the netdevice the I/O unit is asked to do with its network
+// card: by the administrator, by programs that join groups or capture, by
+// devices stacked on it. Each session is told anew. What the I/O unit refuses
+// is set back where that can be done, and Status says what and why.
+//
+//   - MAC address: the I/O unit's, or that of the configuration, until the
+//     administrator sets another. That one is asked for in later hellos too; an
+//     I/O unit that changes the address, or refuses a hello, ends that.
+//   - MTU: the I/O unit's, which follows its network card, up to
+//     Config.MaxMTU. One that the administrator sets is the most from then on:
+//     the netdevice has the smaller of both, and more again when the card does.
+//   - up and down, receive filter, VLANs: the netdevice's. Where a bridge, a
+//     macvlan or a capture may use any VLAN, all are wanted. Where promiscuous
+//     mode is wanted and refused, all multicast frames are wanted instead.
+//
+// Reset takes back what the administrator has set.
 //
 // # A session, in order
 //

@@ -1,10 +1,12 @@
 package halves
 
 import (
+	"errors"
 	"net"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -226,5 +228,35 @@ func TestNetnsReset(t *testing.T) {
 	}
 	if s, err = f.host.Statistics(t.Context(), false); err != nil || s.TxFrames > 3 {
 		t.Errorf("after they were cleared: %+v, %v", s, err)
+	}
+}
+
+// TestNetnsDeletedWhileAway deletes the netdevice while there is no I/O unit:
+// the host ends without one.
+func TestNetnsDeletedWhileAway(t *testing.T) {
+	testenv.NeedTUN(t)
+	w, ns := newWorld(t), testenv.NetNS(t)
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.addr = dead.Addr().String()
+	dead.Close()
+	dev, err := tap.Open(tap.Config{Name: "sn0", NetNS: ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	_, h, run := w.host("alpha", func(c *host.Config) { c.Netdev = host.TAP(dev) })
+	testenv.Eventually(t, func() bool { return h.Status().Attempts > 0 }, "the host does not try")
+	testenv.With(t, ns, func(l *netlink.Handle) error { return l.LinkDel(testenv.Link(t, ns, "sn0")) })
+	select {
+	case err := <-run.done:
+		run.once.Do(func() {})
+		if !errors.Is(err, host.ErrNetdeviceGone) {
+			t.Errorf("%v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the host goes on")
 	}
 }

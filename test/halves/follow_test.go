@@ -144,7 +144,8 @@ func (s *script) serve(ctx context.Context, dev fabric.Device, c *session.Server
 	case <-c.Done():
 	}
 	s.set(func() { s.conn = nil })
-	return c.Bye(session.CodeShuttingDown, "the script ends")
+	_ = c.Bye(session.CodeShuttingDown, "the script ends") // the host may have gone
+	return nil
 }
 
 func (s *script) answer(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
@@ -218,12 +219,19 @@ func (s *script) gets(want ...string) {
 	s.asked = nil
 }
 
-// end ends the session, and waits for the next if there is to be one.
+// session waits for a session, and returns it and what ends it.
+func (s *script) session() (*messaging.Conn, func()) {
+	s.t.Helper()
+	var conn *messaging.Conn
+	var end func()
+	s.await("a session", func() bool { conn, end = s.conn, s.ended; return conn != nil })
+	return conn, end
+}
+
+// end ends the session, and waits for the next.
 func (s *script) end() {
 	s.t.Helper()
-	s.mu.Lock()
-	old, end := s.conn, s.ended
-	s.mu.Unlock()
+	old, end := s.session()
 	end()
 	s.await("the next session", func() bool { return s.conn != nil && s.conn != old })
 }
@@ -231,9 +239,7 @@ func (s *script) end() {
 // push tells the host something as an I/O unit does.
 func (s *script) push(t protocol.CfgType, data []byte) []byte {
 	s.t.Helper()
-	s.mu.Lock()
-	conn := s.conn
-	s.mu.Unlock()
+	conn, _ := s.session()
 	reply, err := conn.Request(s.t.Context(), t, data)
 	if err != nil {
 		s.t.Fatal(err)
@@ -474,9 +480,7 @@ func TestFollowWhileAway(t *testing.T) {
 	s := newScript(t)
 	d, h := s.followed()
 	s.refuses(protocol.CfgDenied, is(protocol.CfgMAC)) // every hello
-	s.mu.Lock()
-	end := s.ended
-	s.mu.Unlock()
+	_, end := s.session()
 	end()
 	d.down(t)
 	_ = d.SetMAC(net.HardwareAddr{2, 0, 0, 0, 0, 9})
@@ -525,9 +529,7 @@ func TestStatistics(t *testing.T) {
 	if _, err := h.Statistics(t.Context(), true); !errors.As(err, &status) || status.Status != protocol.CfgDenied {
 		t.Errorf("a denied request: %v", err)
 	}
-	s.mu.Lock()
-	end := s.ended
-	s.mu.Unlock()
+	_, end := s.session()
 	end()
 	d.down(t)
 	if _, err := h.Statistics(t.Context(), false); !errors.Is(err, host.ErrNoSession) {
