@@ -487,6 +487,17 @@ func TestDeadPeer(t *testing.T) {
 	}
 }
 
+// TestOwnDeviceGone takes a half its own device away. It need not wait for the
+// peer's silence to know.
+func TestOwnDeviceGone(t *testing.T) {
+	cfg := patient(messaging.Config{KeepAlive: 10 * time.Millisecond})
+	n, a, _ := newPair(t, cfg, cfg)
+	n.Kill("a")
+	if err := ended(t, a); errors.Is(err, messaging.ErrPeerSilent) {
+		t.Error(err)
+	}
+}
+
 func TestConnectRefusesFewReceives(t *testing.T) {
 	n := fabrictest.New()
 	a, b := newHalf(t, n, "a", messaging.Config{}), newHalf(t, n, "b", messaging.Config{})

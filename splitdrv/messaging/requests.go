@@ -2,6 +2,7 @@ package messaging
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -196,14 +197,18 @@ func (c *Conn) keepAlive() error {
 	defer tick.Stop()
 	silence := silence{interval: c.cfg.KeepAlive}
 	asked := false
-	answered := make(chan struct{}, 1)
+	answered := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for {
 		select {
 		case <-c.done:
 			return nil
-		case <-answered:
+		case err := <-answered:
+			// How it is answered does not matter, but that it can be sent.
+			if status := (*StatusError)(nil); err != nil && !errors.As(err, &status) {
+				return err
+			}
 			asked = false
 		case <-tick.C:
 			lasted := silence.tick(c.heard.Load())
@@ -213,10 +218,8 @@ func (c *Conn) keepAlive() error {
 			if lasted > 0 && !asked {
 				asked = true
 				c.background.Go(func() {
-					// How it is answered does not matter, and a session that
-					// ends meanwhile needs no second reason.
-					_, _ = c.Request(ctx, protocol.CfgKeepAlive, nil)
-					answered <- struct{}{}
+					_, err := c.Request(ctx, protocol.CfgKeepAlive, nil)
+					answered <- err
 				})
 			}
 		}
