@@ -1,0 +1,348 @@
+package messaging_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// TestChaos makes sessions with random configurations, moves random frames
+// through them over a fabric that delays and stalls, and ends some of them in
+// random ways. SPLITNIC_SEED replays one of them, as far as the order of things
+// is the seed's; SPLITNIC_SOAK is for how long there are more.
+func TestChaos(t *testing.T) {
+	var sum tally
+	one := func(seed uint64) {
+		t.Run(fmt.Sprintf("SPLITNIC_SEED=%d", seed), func(t *testing.T) {
+			c := newChaos(t, seed)
+			c.run()
+			sum.add(c.a.conn.Stats())
+			sum.add(c.b.conn.Stats())
+		})
+	}
+	if s, ok := os.LookupEnv("SPLITNIC_SEED"); ok {
+		seed, err := strconv.ParseUint(s, 0, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one(seed)
+		return
+	}
+	soak := 8 * time.Second
+	if s, ok := os.LookupEnv("SPLITNIC_SOAK"); ok {
+		var err error
+		if soak, err = time.ParseDuration(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seed := uint64(time.Now().UnixNano())
+	sessions := 0
+	for end := time.Now().Add(soak); time.Now().Before(end) && !t.Failed(); seed++ {
+		one(seed)
+		sessions++
+	}
+	t.Logf("%d sessions: %+v", sessions, sum)
+}
+
+// tally is what happened in all sessions.
+type tally struct{ frames, indicated, lost, late, granted, given, returned uint64 }
+
+func (y *tally) add(s messaging.Stats) {
+	for _, c := range s.Channels {
+		y.frames += c.RxFrames
+		y.indicated += c.RxIndicated
+		y.lost += c.RxLost
+		y.late += c.RxLate
+	}
+	y.granted += s.PoolsGranted
+	y.given += s.PoolsGiven
+	y.returned += s.PoolsReturned
+}
+
+// chaos is one session.
+type chaos struct {
+	t    *testing.T
+	r    *rand.Rand
+	mode protocol.Mode
+	mtu  int
+	size int // of the largest frame
+	n    *fabrictest.Network
+	a, b *half
+
+	first map[string]int // pools that each lends from the start
+	dying atomic.Bool    // it is about to be ended
+}
+
+func newChaos(t *testing.T, seed uint64) *chaos {
+	r := rand.New(rand.NewPCG(seed, 77))
+	c := &chaos{t: t, r: r, mode: protocol.Modes()[r.IntN(4)], mtu: 1500}
+	if c.one(4) {
+		c.mtu = protocol.MaxMTU
+	}
+	queues := 1 + r.IntN(3)
+	cfgA, cfgB := c.config(queues), c.config(queues)
+	cfgA.PeerPools, cfgB.PeerPools = cfgB.Lends(), cfgA.Lends()
+	c.size = vnet.MaxFrame
+	for _, cfg := range []messaging.Config{cfgA, cfgB} {
+		c.size = min(c.size, cfg.Pools[len(cfg.Pools)-1].ElementSize)
+	}
+	if c.mode.Sends() {
+		c.size -= protocol.SendDataOverhead
+	}
+	if c.mtu == 1500 {
+		c.size = min(c.size, protocol.MaxImmLength)
+	}
+	c.first = map[string]int{"a": len(cfgA.Pools), "b": len(cfgB.Pools)}
+	t.Logf("a: %+v\nb: %+v", cfgA, cfgB)
+	c.n, c.a, c.b = newPair(t, cfgA, cfgB)
+	return c
+}
+
+func (c *chaos) one(n int) bool { return c.r.IntN(n) == 0 }
+
+// config makes a random configuration.
+func (c *chaos) config(queues int) messaging.Config {
+	elements := func() int { return []int{1, 2, 3, 5, 16, 64, 300}[c.r.IntN(7)] }
+	cfg := messaging.Config{
+		Mode: c.mode, Queues: queues, MTU: c.mtu,
+		PoolIdle:    time.Duration(2+c.r.IntN(40)) * time.Millisecond,
+		SignalEvery: 1 + c.r.IntN(8), Batch: 1 + c.r.IntN(16),
+		KeepAlive: 20 * time.Millisecond, PeerTimeout: 20 * time.Second,
+		MaxInline: []int{-1, 100, 300}[c.r.IntN(3)],
+	}
+	cfg.SendSlots = cfg.SignalEvery + cfg.Batch + 1 + c.r.IntN(20)
+	large := messaging.PoolConfig{ElementSize: []int{4096, 16384, messaging.MaxElementSize}[c.r.IntN(3)], Elements: min(elements(), 64)}
+	cfg.Pools = []messaging.PoolConfig{large}
+	if !c.mode.Sends() && c.one(2) {
+		cfg.Pools = []messaging.PoolConfig{{ElementSize: 2048, Elements: elements()}, large}
+	}
+	if !c.mode.Sends() {
+		cfg.MaxPools = len(cfg.Pools) + c.r.IntN(4)
+	}
+	if c.one(4) {
+		cfg.Budget = messaging.NewBudget(32 << 20)
+	}
+	if c.one(4) {
+		cfg.Spin = 20 * time.Microsecond
+	}
+	return cfg
+}
+
+// run moves the frames, and looks what is left.
+func (c *chaos) run() {
+	ctx, cancel := context.WithCancel(deadline(c.t))
+	defer cancel()
+	var streams, others sync.WaitGroup
+	for q := range c.a.wires {
+		for _, d := range [][2]*half{{c.a, c.b}, {c.b, c.a}} {
+			frames, seed := 20+c.r.IntN(400), c.r.Uint64()
+			if c.one(6) {
+				frames *= 8
+			}
+			streams.Go(func() {
+				if err := c.stream(ctx, d[0], d[1], q, frames, seed); err != nil && !c.dying.Load() {
+					c.t.Errorf("queue %d, %s to %s: %v", q, d[0].name, d[1].name, err)
+				}
+			})
+		}
+	}
+	done := make(chan struct{})
+	trouble := rand.New(rand.NewPCG(c.r.Uint64(), 1))
+	others.Go(func() { c.trouble(trouble, done) })
+	end := c.r.IntN(12)
+	after := time.Duration(c.r.IntN(20000)) * time.Microsecond
+	if end < 4 {
+		others.Go(func() { c.kill(end, after); cancel() })
+	}
+	streams.Wait()
+	close(done)
+	others.Wait()
+	if end < 4 {
+		c.ended()
+		return
+	}
+	if c.t.Failed() {
+		return
+	}
+	// What was lent on request goes back, and then nothing is missing.
+	until(c.t, func() error {
+		for _, h := range []*half{c.a, c.b} {
+			for i, s := range h.conn.Stats().Channels {
+				if len(s.LentPools) != c.first[h.name] {
+					return fmt.Errorf("%s: %d pools are lent on channel %d, not %d", h.name, len(s.LentPools), i+1, c.first[h.name])
+				}
+			}
+		}
+		return errors.Join(c.a.conn.Err(), c.b.conn.Err())
+	})
+	settled(c.t, c.a, c.b)
+	for _, h := range []*half{c.a, c.b} {
+		if err := h.conn.Err(); err != nil {
+			c.t.Errorf("%s: %v", h.name, err)
+		}
+		if k := c.n.Counters(h.name); k.RNR+k.Retries+k.Errors+k.AccessErrors+k.CQOverflows != 0 {
+			c.t.Errorf("%s: the fabric was troubled: %+v", h.name, k)
+		}
+	}
+}
+
+// length is the length of a frame of a stream.
+func (c *chaos) length(seed, frame uint64) int {
+	r := rand.New(rand.NewPCG(seed, frame))
+	most := c.size
+	if r.IntN(4) > 0 {
+		most = min(most, 1500)
+	} else if r.IntN(2) == 0 {
+		return most
+	}
+	return 100 + r.IntN(most-99)
+}
+
+// stream sends frames and expects them whole and in order, all of them but for
+// those that an unreliable channel lost.
+func (c *chaos) stream(ctx context.Context, from, to *half, queue, frames int, seed uint64) error {
+	sent := make(chan error, 1)
+	go func() {
+		for i := range uint64(frames) {
+			if err := from.wires[queue].Send(ctx, frame(i, c.length(seed, i), c.mtu)); err != nil {
+				sent <- fmt.Errorf("send frame %d: %w", i, err)
+				return
+			}
+		}
+		sent <- nil
+	}()
+	buf := make([]byte, vnet.MaxFrame+1)
+	var err error
+	total := frames
+	for next, got := uint64(0), 0; got < total && err == nil; {
+		var f []byte
+		if f, err = c.next(ctx, from, to, queue, &total, seed, got, buf); f == nil {
+			break
+		}
+		seq := binary.BigEndian.Uint64(f[vnet.HdrLen+54:])
+		switch {
+		case seq < next || (seq > next && c.mode != protocol.ModeSendUC):
+			err = fmt.Errorf("frame %d arrives, %d was expected", seq, next)
+		case !bytes.Equal(f, frame(seq, c.length(seed, seq), c.mtu)):
+			err = fmt.Errorf("frame %d differs", seq)
+		}
+		next = seq + 1
+		got++
+	}
+	return errors.Join(err, <-sent)
+}
+
+// next waits for a frame; none when those that are missing are known as lost.
+func (c *chaos) next(ctx context.Context, from, to *half, queue int, frames *int, seed uint64, got int, buf []byte) ([]byte, error) {
+	for {
+		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		f, err := to.wires[queue].Receive(short, buf)
+		cancel()
+		if err == nil {
+			return f, nil
+		}
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return nil, err
+		}
+		tx, rx := from.conn.Stats().Channels[queue], to.conn.Stats().Channels[queue]
+		if tx.TxFrames < uint64(*frames) || rx.RxFrames != uint64(got) || c.mode != protocol.ModeSendUC {
+			continue
+		}
+		if rx.RxFrames+rx.RxLost == tx.TxFrames {
+			return nil, nil
+		}
+		// Only what comes after a lost message tells.
+		if err := from.wires[queue].Send(ctx, frame(uint64(*frames), c.length(seed, uint64(*frames)), c.mtu)); err != nil {
+			return nil, err
+		}
+		*frames++
+	}
+}
+
+// trouble delays, stalls and loses messages until all is done.
+func (c *chaos) trouble(r *rand.Rand, done <-chan struct{}) {
+	for {
+		dev := []string{"a", "b"}[r.IntN(2)]
+		var undo func()
+		switch r.IntN(4) {
+		case 0:
+			c.n.Delay(dev, time.Duration(r.IntN(1000))*time.Microsecond)
+			undo = func() { c.n.Delay(dev, 0) }
+		case 1:
+			c.n.Stall(dev)
+			undo = func() { c.n.Resume(dev) }
+		case 2:
+			c.n.DropUC(dev, r.IntN(20))
+			undo = func() { c.n.DropUC(dev, 0) }
+		default:
+			undo = func() {}
+		}
+		over := false
+		select {
+		case <-time.After(time.Duration(r.IntN(5000)) * time.Microsecond):
+		case <-done:
+			over = true
+		}
+		undo()
+		if over {
+			return
+		}
+	}
+}
+
+// kill ends the session in one of several ways.
+func (c *chaos) kill(way int, after time.Duration) {
+	<-time.After(after)
+	c.t.Logf("after %v: end %d", after, way)
+	c.dying.Store(true)
+	switch way {
+	case 0:
+		if err := c.a.conn.Close(); err != nil {
+			c.t.Errorf("close: %v", err)
+		}
+	case 1:
+		c.n.Cut("a")
+	case 2:
+		c.n.Kill("b")
+	default:
+		c.b.wires[0].Close()
+	}
+}
+
+// ended expects both ends to notice, and neither to blame the other. The first
+// one that does closes, as its half would do.
+func (c *chaos) ended() {
+	first, second := c.a, c.b
+	select {
+	case <-first.conn.Done():
+	case <-second.conn.Done():
+		first, second = second, first
+	case <-deadline(c.t).Done():
+		c.t.Fatal("the session goes on")
+	}
+	reason := first.conn.Err()
+	if err := first.conn.Close(); err != nil {
+		c.t.Errorf("%s: close: %v", first.name, err)
+	}
+	for name, err := range map[string]error{first.name: reason, second.name: ended(c.t, second)} {
+		c.t.Logf("%s ended: %v", name, err)
+		var pe *messaging.ProtocolError
+		if errors.As(err, &pe) {
+			c.t.Errorf("%s: %v", name, err)
+		}
+	}
+}
