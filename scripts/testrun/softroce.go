@@ -16,7 +16,7 @@ import (
 
 // guestTimeout, in seconds, is how long all RDMA tests may take together. It is
 // only for the case that they hang.
-const guestTimeout = "1500"
+const guestTimeout = "2100"
 
 // What ci/softroce/tests/packages.sh prints before and after a package's
 // tests, followed by the import path and by the status.
