@@ -64,17 +64,7 @@ func handlersAreIndependent(t *testing.T, on fabricOf) {
 	for i := range stuck {
 		stuck[i] = p.newFrame(1000)
 	}
-	ctx := deadline(t)
-	sent := make(chan error, 1)
-	go func() {
-		for i, f := range stuck {
-			if err := p.halfs[hostSide].wires[0].Send(ctx, f); err != nil {
-				sent <- fmt.Errorf("frame %d: %w", i, err)
-				return
-			}
-		}
-		sent <- nil
-	}()
+	sent := p.feed(hostSide, 0, stuck...)
 	// The port has been full, and the peer has no credit left.
 	p.until(func() error {
 		h, u := p.halfs[hostSide].conn.Stats().Channels[0], p.halfs[unitSide].conn.Stats().Channels[0]

@@ -23,7 +23,7 @@ func hungry(idle time.Duration) messaging.Config {
 // arrive in order.
 func (p *pair) flood(cond func() bool) {
 	p.t.Helper()
-	ctx := deadline(p.t)
+	ctx := p.alive()
 	const size = 1000
 	template := p.newFrame(size)
 	numbered := func(what string) []byte { return append(slices.Clone(template[:size-8]), what...) }

@@ -2,7 +2,6 @@ package claims
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -225,22 +224,11 @@ func flowControl(t *testing.T, on fabricOf) {
 	const elements = 8
 	p := newPair(t, on, messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: elements}}})
 	for _, side := range sides {
-		ctx, cancel := context.WithCancel(deadline(t))
-		defer cancel()
 		frames := make([][]byte, 4000)
 		for i := range frames {
 			frames[i] = p.newFrame(1200)
 		}
-		sent := make(chan error, 1)
-		go func() {
-			for _, f := range frames {
-				if err := p.halfs[side].wires[0].Send(ctx, f); err != nil {
-					sent <- err
-					return
-				}
-			}
-			sent <- nil
-		}()
+		sent := p.feed(side, 0, frames...)
 		p.until(func() error {
 			s, peer := p.halfs[side].conn.Stats().Channels[0], p.halfs[other(side)].conn.Stats().Channels[0]
 			if s.TxNoCredit == 0 || s.Granted.Available != 0 || peer.RxPortBusy == 0 {

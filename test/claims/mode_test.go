@@ -13,7 +13,7 @@ import (
 
 // indications returns the transfers that a side's BufferRDMAIndicate messages
 // name, in order, with the place of their message on the tape.
-func (o *observed) indications(side string) (all []protocol.Indication, at []int, messages int) {
+func (o *observed) indications(side string) (all []protocol.Indication, at []int) {
 	o.t.Helper()
 	for _, m := range of(o.posted(side), protocol.FuncBufferRDMAIndicate) {
 		if ch := o.channel(side, m.qpn); ch != 0 {
@@ -23,12 +23,11 @@ func (o *observed) indications(side string) (all []protocol.Indication, at []int
 		if err != nil {
 			o.t.Fatal(err)
 		}
-		messages++
 		for i := range d.Len() {
 			all, at = append(all, d.At(i)), append(at, m.at)
 		}
 	}
-	return all, at, messages
+	return all, at
 }
 
 // indicatedSeparately checks that the writes of a side, which must be all those
@@ -37,7 +36,7 @@ func (o *observed) indications(side string) (all []protocol.Indication, at []int
 // element and its length, in the order of the writes.
 func (o *observed) indicatedSeparately(side string, writes []write) error {
 	o.t.Helper()
-	all, at, _ := o.indications(side)
+	all, at := o.indications(side)
 	if len(all) != len(writes) || len(writes) == 0 {
 		return fmt.Errorf("the %s: %d indications for %d writes", side, len(all), len(writes))
 	}
@@ -117,61 +116,63 @@ func TestRDMAMessageBufferRDMAIndicate(t *testing.T) { messageBufferRDMAIndicate
 // An indication message names several transfers, each by pool, element and
 // length of 32 bits: elements beyond what immediate data can name.
 func messageBufferRDMAIndicate(t *testing.T, on fabricOf) {
-	cfg := messaging.Config{Mode: protocol.ModeIndicate, Pools: []messaging.PoolConfig{{ElementSize: 1024, Elements: 2000}}}
-	p := newHalves(t, on, map[string]messaging.Config{hostSide: cfg, unitSide: cfg})
-	p.connect()
-	var frames [][]byte
-	for range 600 {
-		frames = append(frames, p.newFrame(700))
+	p := newPair(t, on, messaging.Config{
+		Mode: protocol.ModeIndicate, Pools: []messaging.PoolConfig{{ElementSize: 1024, Elements: 2000}}, Batch: 64, SendSlots: 512,
+	})
+	beyond := func() bool {
+		all, _ := p.indications(hostSide)
+		return slices.ContainsFunc(all, func(n protocol.Indication) bool { return n.Element > 255 })
 	}
-	p.send(hostSide, 0, frames...)
-	p.start()
-	p.expect(unitSide, 0, frames...)
-	writes := p.writes(hostSide)
-	if err := p.indicatedSeparately(hostSide, writes); err != nil {
+	// The element returned last is used first: it takes many at once to get there.
+	for burst := 0; !beyond(); burst++ {
+		if burst == 50 {
+			t.Fatal("no element beyond number 255 was used")
+		}
+		p.cross(hostSide, 0, repeat(700, 600)...)
+	}
+	if err := p.indicatedSeparately(hostSide, p.writes(hostSide)); err != nil {
 		t.Error(err)
 	}
-	all, _, messages := p.indications(hostSide)
-	if messages > len(all)/2 {
-		t.Errorf("%d messages for %d transfers that were ready together", messages, len(all))
+	several := 0
+	for _, m := range of(p.posted(hostSide), protocol.FuncBufferRDMAIndicate) {
+		if d, err := protocol.DecodeBufferRDMAIndicate(m.data); err == nil && d.Len() > 1 {
+			several++
+		}
 	}
-	if !slices.ContainsFunc(all, func(n protocol.Indication) bool { return n.Element > 255 }) {
-		t.Error("no element beyond number 255 was used")
+	if several == 0 {
+		t.Error("no message with several transfers")
 	}
 }
 
 func TestIndicationThatDoesNotFit(t *testing.T)     { indicationThatDoesNotFit(t, inMemory) }
 func TestRDMAIndicationThatDoesNotFit(t *testing.T) { indicationThatDoesNotFit(t, onSoftRoCE) }
 
-// In mode imm a transfer that does not fit 32 bits of immediate data is indicated
-// by a message of its own, and keeps its place among those that do fit.
+// In mode imm a transfer that does not fit 32 bits of immediate data, here for
+// its length, is indicated by a message of its own, and keeps its place among
+// those that do fit.
 func indicationThatDoesNotFit(t *testing.T, on fabricOf) {
-	p := newPair(t, on, messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 256, Elements: 600}}})
-	sent := map[string][][]byte{}
+	p := newPair(t, on, messaging.Config{
+		MTU: 65535, Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 64}, {ElementSize: 65600, Elements: 16}},
+	})
 	for _, side := range sides {
-		for range 700 {
-			sent[side] = append(sent[side], p.newFrame(200))
+		var lengths []int
+		for i := range 20 {
+			lengths = append(lengths, 100+i, 65535, 65536+i, 1000)
 		}
-		p.send(side, 0, sent[side]...)
-	}
-	for _, side := range sides {
-		p.expect(other(side), 0, sent[side]...)
-	}
-	for _, side := range sides {
+		p.cross(side, 0, lengths...)
 		var plain []write
-		imm := 0
-		for _, w := range p.writes(side) {
-			switch {
-			case w.element > 255:
+		for i, w := range p.writes(side) {
+			if int(w.send.Len) != lengths[i] {
+				t.Fatalf("%s: write %d has %d bytes, not %d", side, i, w.send.Len, lengths[i])
+			}
+			if w.send.Len > 65535 {
 				plain = append(plain, w)
-			case w.send.Op != fabric.OpWriteImm:
-				t.Errorf("%s: opcode %d for element %d", side, w.send.Op, w.element)
-			default:
-				imm++
+			} else if w.send.Op != fabric.OpWriteImm {
+				t.Errorf("%s: opcode %d for %d bytes", side, w.send.Op, w.send.Len)
 			}
 		}
-		if imm == 0 || len(plain) == 0 {
-			t.Fatalf("%s: %d writes with immediate data, %d without", side, imm, len(plain))
+		if len(plain) != 20 {
+			t.Fatalf("%s: %d writes of more than 65535 bytes", side, len(plain))
 		}
 		if err := p.indicatedSeparately(side, plain); err != nil {
 			t.Error(err)

@@ -209,8 +209,25 @@ func deadline(t *testing.T) context.Context {
 	return ctx
 }
 
+// alive is a context that ends in a minute, or with either side's session.
+func (p *pair) alive() context.Context {
+	ctx, cancel := context.WithCancelCause(deadline(p.t))
+	h, u := p.halfs[hostSide].conn, p.halfs[unitSide].conn
+	go func() {
+		select {
+		case <-h.Done():
+			cancel(fmt.Errorf("the host's session has ended: %w", h.Err()))
+		case <-u.Done():
+			cancel(fmt.Errorf("the I/O unit's session has ended: %w", u.Err()))
+		case <-ctx.Done():
+			cancel(nil)
+		}
+	}()
+	return ctx
+}
+
 // newFrame makes a frame of n bytes, virtio_net_hdr included, that differs from
-// every other one. One over the MTU of 1500 is a TCP super-frame.
+// every other one. One over the MTU of 1500 is a TCP super-frame, if it can be.
 func (p *pair) newFrame(n int) []byte {
 	p.frame++
 	r := rand.New(rand.NewPCG(p.frame, uint64(n)))
@@ -220,7 +237,7 @@ func (p *pair) newFrame(n int) []byte {
 	}
 	eth := f[vnet.HdrLen:]
 	copy(eth, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00})
-	if len(eth) > 1500+vnet.EthLen {
+	if len(eth) > 1500+vnet.EthLen && n <= 65535 {
 		h := vnet.Header{
 			Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, HdrLen: 54, GSOSize: 1460, CsumStart: 34, CsumOffset: 16,
 		}
@@ -242,31 +259,48 @@ func (p *pair) cross(from string, queue int, sizes ...int) [][]byte {
 	for _, n := range sizes {
 		frames = append(frames, p.newFrame(n))
 	}
-	p.send(from, queue, frames...)
+	sent := p.feed(from, queue, frames...)
 	p.expect(other(from), queue, frames...)
+	if err := <-sent; err != nil {
+		p.t.Fatal(err)
+	}
 	return frames
 }
 
-// send puts frames into a side's queue.
+// send puts frames into a side's queue. They have to fit there: nobody takes what
+// arrives meanwhile.
 func (p *pair) send(from string, queue int, frames ...[]byte) {
 	p.t.Helper()
-	ctx := deadline(p.t)
-	for i, f := range frames {
-		if err := p.halfs[from].wires[queue].Send(ctx, f); err != nil {
-			p.t.Fatalf("%s: frame %d of %d: %v", from, i, len(frames), err)
-		}
+	if err := <-p.feed(from, queue, frames...); err != nil {
+		p.t.Fatal(err)
 	}
+}
+
+// feed is send in the background, and tells how it ended.
+func (p *pair) feed(from string, queue int, frames ...[]byte) <-chan error {
+	ctx, wire := p.alive(), p.halfs[from].wires[queue]
+	sent := make(chan error, 1)
+	go func() {
+		for i, f := range frames {
+			if err := wire.Send(ctx, f); err != nil {
+				sent <- fmt.Errorf("%s: frame %d of %d: %w", from, i, len(frames), err)
+				return
+			}
+		}
+		sent <- nil
+	}()
+	return sent
 }
 
 // expect wants exactly these frames, in order, out of a side's queue.
 func (p *pair) expect(at string, queue int, frames ...[]byte) {
 	p.t.Helper()
-	ctx := deadline(p.t)
+	ctx := p.alive()
 	buf := make([]byte, 1<<17)
 	for i, f := range frames {
 		got, err := p.halfs[at].wires[queue].Receive(ctx, buf)
 		if err != nil {
-			p.t.Fatalf("%s: frame %d of %d: %v (session: %v)", at, i, len(frames), err, p.halfs[at].conn.Err())
+			p.t.Fatalf("%s: frame %d of %d: %v\n%+v\n%+v", at, i, len(frames), err, p.halfs[other(at)].conn.Stats(), p.halfs[at].conn.Stats())
 		}
 		if !bytes.Equal(got, f) {
 			p.t.Fatalf("%s: frame %d of %d: %d bytes arrived, differing from the %d sent\n%+v\n%+v", at, i, len(frames), len(got), len(f),
