@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -83,14 +84,16 @@ type chaos struct {
 	n    *fabrictest.Network
 	a, b *half
 
-	first map[string]int // pools that each lends from the start
-	dying atomic.Bool    // it is about to be ended
+	first   map[string]int // pools that each lends from the start
+	budgets []*messaging.Budget
+	late    fabric.Device
+	dying   atomic.Bool // it is about to be ended
 }
 
 func newChaos(t *testing.T, seed uint64) *chaos {
 	r := rand.New(rand.NewPCG(seed, 77))
 	c := &chaos{t: t, r: r, mode: protocol.Modes()[r.IntN(4)], mtu: 1500}
-	if c.one(4) {
+	if c.one(2) {
 		c.mtu = protocol.MaxMTU
 	}
 	queues := 1 + r.IntN(3)
@@ -108,7 +111,14 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	}
 	c.first = map[string]int{"a": len(cfgA.Pools), "b": len(cfgB.Pools)}
 	t.Logf("a: %+v\nb: %+v", cfgA, cfgB)
+	for _, b := range []*messaging.Budget{cfgA.Budget, cfgB.Budget} {
+		if b != nil {
+			c.budgets = append(c.budgets, b)
+		}
+	}
 	c.n, c.a, c.b = newPair(t, cfgA, cfgB)
+	c.late = c.n.Device("late")
+	t.Cleanup(func() { c.late.Close() })
 	return c
 }
 
@@ -125,7 +135,7 @@ func (c *chaos) config(queues int) messaging.Config {
 		MaxInline: []int{-1, 100, 300}[c.r.IntN(3)],
 	}
 	cfg.SendSlots = cfg.SignalEvery + cfg.Batch + 1 + c.r.IntN(20)
-	large := messaging.PoolConfig{ElementSize: []int{4096, 16384, messaging.MaxElementSize}[c.r.IntN(3)], Elements: min(elements(), 64)}
+	large := messaging.PoolConfig{ElementSize: []int{4096, messaging.MaxElementSize, messaging.MaxElementSize, messaging.MaxElementSize}[c.r.IntN(4)], Elements: min(elements(), 64)}
 	cfg.Pools = []messaging.PoolConfig{large}
 	if !c.mode.Sends() && c.one(2) {
 		cfg.Pools = []messaging.PoolConfig{{ElementSize: 2048, Elements: elements()}, large}
@@ -133,8 +143,8 @@ func (c *chaos) config(queues int) messaging.Config {
 	if !c.mode.Sends() {
 		cfg.MaxPools = len(cfg.Pools) + c.r.IntN(4)
 	}
-	if c.one(4) {
-		cfg.Budget = messaging.NewBudget(32 << 20)
+	if c.one(2) {
+		cfg.Budget = messaging.NewBudget(64 << 20)
 	}
 	if c.one(4) {
 		cfg.Spin = 20 * time.Microsecond
@@ -150,7 +160,7 @@ func (c *chaos) run() {
 	for q := range c.a.wires {
 		for _, d := range [][2]*half{{c.a, c.b}, {c.b, c.a}} {
 			frames, seed := 20+c.r.IntN(400), c.r.Uint64()
-			if c.one(6) {
+			if c.one(2) {
 				frames *= 8
 			}
 			streams.Go(func() {
@@ -278,7 +288,7 @@ func (c *chaos) trouble(r *rand.Rand, done <-chan struct{}) {
 	for {
 		dev := []string{"a", "b"}[r.IntN(2)]
 		var undo func()
-		switch r.IntN(4) {
+		switch r.IntN(6) {
 		case 0:
 			c.n.Delay(dev, time.Duration(r.IntN(1000))*time.Microsecond)
 			undo = func() { c.n.Delay(dev, 0) }
@@ -288,6 +298,12 @@ func (c *chaos) trouble(r *rand.Rand, done <-chan struct{}) {
 		case 2:
 			c.n.DropUC(dev, r.IntN(20))
 			undo = func() { c.n.DropUC(dev, 0) }
+		case 3:
+			c.n.OnSend(dev, hesitate)
+			undo = func() { c.n.OnSend(dev, nil) }
+		case 4:
+			c.press()
+			undo = func() {}
 		default:
 			undo = func() {}
 		}
@@ -300,6 +316,27 @@ func (c *chaos) trouble(r *rand.Rand, done <-chan struct{}) {
 		undo()
 		if over {
 			return
+		}
+	}
+}
+
+// hesitate makes now and then a work request take its time, on one queue pair
+// and not on the others.
+func hesitate(uint32, fabric.SendWR) fabric.Status {
+	if rand.IntN(8) == 0 {
+		time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+	}
+	return fabric.StatusSuccess
+}
+
+// press has another session want more memory than there is left, so that pools
+// are taken back under load.
+func (c *chaos) press() {
+	for _, budget := range c.budgets {
+		conn, err := messaging.New(patient(messaging.Config{Device: c.late, Budget: budget, SendSlots: 1000}))
+		if err == nil {
+			c.t.Error("a session began beyond the budget")
+			conn.Close()
 		}
 	}
 }

@@ -173,7 +173,11 @@ func (s *side) send(msg message) {
 			limit("updates before a pool goes", s.retires, 2)
 		} else if msg.forced {
 			c.forced++
-			limit("updates that answer something", c.forced, 2)
+			most := 1
+			if m.mode == protocol.ModeIndicate {
+				most = 2
+			}
+			limit("updates that answer something", c.forced, most)
 		}
 	case msgIndicate:
 		c.indicates++
