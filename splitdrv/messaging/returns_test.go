@@ -22,7 +22,7 @@ func TestMoreFreeThanAnUpdateHolds(t *testing.T) {
 	n, a, b := newPair(t, cfg, cfg)
 	ctx := deadline(t)
 	n.Delay("a", 20*time.Millisecond) // so that one indication names many transfers
-	const frames = 4 * messaging.MaxElements
+	const frames = 2 * messaging.MaxElements
 	sent := make(chan error, 1)
 	go func() {
 		for i := range frames {

@@ -43,15 +43,15 @@ func TestFlow(t *testing.T) {
 			end := time.Now().Add(soak)
 			start := uint64(time.Now().UnixNano())
 			var mu sync.Mutex
-			runs, walked := 0, 0
+			done, walked := 0, 0
 			var wg sync.WaitGroup
 			for w := range uint64(2) {
 				wg.Go(func() {
-					for i := uint64(0); i < 2500 || soaking && time.Now().Before(end); i++ {
+					for i := uint64(0); i < runs/2 || soaking && time.Now().Before(end); i++ {
 						seed := start + 2*i + w
 						m := run(seed, mode, rules{}, steps)
 						mu.Lock()
-						runs++
+						done++
 						walked += m.steps
 						mu.Unlock()
 						if m.failure != nil {
@@ -62,46 +62,48 @@ func TestFlow(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			t.Logf("%d runs, %d steps", runs, walked)
+			t.Logf("%d runs, %d steps", done, walked)
 		})
 	}
 }
 
-// TestBrokenRules breaks one rule at a time and expects the model to find it.
+// TestBrokenRules breaks one rule at a time and expects the model to find it. What
+// it takes long to find it looks for from a seed that found it once.
 func TestBrokenRules(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		mode protocol.Mode
 		rules
+		from uint64
 	}{
-		{"a control receive is posted after the elements are used", protocol.ModeImm, rules{lateRepost: true}},
-		{"an update is sent before the receives are posted", protocol.ModeImm, rules{updateFirst: true}},
-		{"an update is sent before the receives are posted", protocol.ModeSend, rules{updateFirst: true}},
-		{"an update is sent for each element", protocol.ModeImm, rules{eager: true}},
-		{"an update is sent for each element", protocol.ModeSend, rules{eager: true}},
-		{"nothing waits for the transfer alone", protocol.ModeImm, rules{noAlone: true}},
-		{"a pool is retired before what arrived is taken", protocol.ModeImm, rules{noDrain: true}},
-		{"indications are not bounded", protocol.ModeIndicate, rules{noWindow: true}},
-		{"a transfer is indicated before it has completed", protocol.ModeIndicate, rules{earlyIndicate: true}},
-		{"a transfer is indicated before it has completed", protocol.ModeImm, rules{earlyIndicate: true}},
-		{"a flush is answered before transfers have completed", protocol.ModeImm, rules{earlyRelease: true}},
-		{"a flush is answered before transfers are indicated", protocol.ModeIndicate, rules{earlyRelease: true}},
-		{"indications are not acknowledged", protocol.ModeIndicate, rules{noAcknowledge: true}},
-		{"the transfer alone is not acknowledged", protocol.ModeImm, rules{noAcknowledge: true}},
-		{"nobody asks for the last completion of a pool", protocol.ModeImm, rules{noFence: true}},
-		{"nobody says what was sent", protocol.ModeSendUC, rules{noSent: true}},
-		{"a flush is over later than its reply", protocol.ModeImm, rules{lateTaken: true}},
-		{"a pool is taken back before it was offered", protocol.ModeImm, rules{earlyTakeBack: true}},
-		{"a reference is used before the reply that frees it", protocol.ModeIndicate, rules{earlyReuse: true}},
-		{"two requests for a pool at a time", protocol.ModeImm, rules{askTwice: true}},
-		{"a pool is taken back before the last one is gone", protocol.ModeIndicate, rules{hastyTakeBack: true}},
-		{"two flushes at a time", protocol.ModeImm, rules{flushTwice: true}},
-		{"an update that does not fit is not sent", protocol.ModeIndicate, rules{partialUpdates: true}},
+		{"a control receive is posted after the elements are used", protocol.ModeImm, rules{lateRepost: true}, 0},
+		{"an update is sent before the receives are posted", protocol.ModeImm, rules{updateFirst: true}, 0},
+		{"an update is sent before the receives are posted", protocol.ModeSend, rules{updateFirst: true}, 0},
+		{"an update is sent for each element", protocol.ModeImm, rules{eager: true}, 0},
+		{"an update is sent for each element", protocol.ModeSend, rules{eager: true}, 0},
+		{"nothing waits for the transfer alone", protocol.ModeImm, rules{noAlone: true}, 0},
+		{"a pool is retired before what arrived is taken", protocol.ModeImm, rules{noDrain: true}, 0},
+		{"indications are not bounded", protocol.ModeIndicate, rules{noWindow: true}, 0},
+		{"a transfer is indicated before it has completed", protocol.ModeIndicate, rules{earlyIndicate: true}, 0},
+		{"a transfer is indicated before it has completed", protocol.ModeImm, rules{earlyIndicate: true}, 0},
+		{"a flush is answered before transfers have completed", protocol.ModeImm, rules{earlyRelease: true}, 0},
+		{"a flush is answered before transfers are indicated", protocol.ModeIndicate, rules{earlyRelease: true}, 0},
+		{"indications are not acknowledged", protocol.ModeIndicate, rules{noAcknowledge: true}, 0},
+		{"the transfer alone is not acknowledged", protocol.ModeImm, rules{noAcknowledge: true}, 0},
+		{"nobody asks for the last completion of a pool", protocol.ModeImm, rules{noFence: true}, 0},
+		{"nobody says what was sent", protocol.ModeSendUC, rules{noSent: true}, 0},
+		{"a flush is over later than its reply", protocol.ModeImm, rules{lateTaken: true}, 165},
+		{"a pool is taken back before it was offered", protocol.ModeImm, rules{earlyTakeBack: true}, 0},
+		{"a reference is used before the reply that frees it", protocol.ModeIndicate, rules{earlyReuse: true}, 426},
+		{"two requests for a pool at a time", protocol.ModeImm, rules{askTwice: true}, 0},
+		{"a pool is taken back before the last one is gone", protocol.ModeIndicate, rules{hastyTakeBack: true}, 2447},
+		{"two flushes at a time", protocol.ModeImm, rules{flushTwice: true}, 0},
+		{"an update that does not fit is not sent", protocol.ModeIndicate, rules{partialUpdates: true}, 831},
 	} {
 		t.Run(fmt.Sprintf("%s, %s", c.mode, c.name), func(t *testing.T) {
-			for seed := range uint64(20000) {
+			for seed := c.from; seed < c.from+20000; seed++ {
 				if m := run(seed, c.mode, c.rules, 5*steps); m.failure != nil {
-					t.Logf("found after %d runs: %v", seed+1, m.failure)
+					t.Logf("found after %d runs: %v", seed-c.from+1, m.failure)
 					return
 				}
 			}

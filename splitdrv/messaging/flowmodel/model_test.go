@@ -39,7 +39,6 @@ type model struct {
 	failure error
 	flowing bool // ports have frames, keepers want pools
 	steps   int
-	frames  uint64
 }
 
 // shape is the configuration of a run.

@@ -1,0 +1,6 @@
+//go:build !race
+
+package flowmodel
+
+// runs is how many there are in each mode.
+const runs = 5000
