@@ -3,6 +3,7 @@ package iounit
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"sync"
@@ -34,6 +35,7 @@ type services struct {
 	conn   *messaging.Conn // set before it is started
 	offers vnet.Offloads   // the most that the host can have
 	rules  atomic.Pointer[rules]
+	pace   pace // of lines that the host causes
 
 	mu       sync.Mutex // guards what follows
 	now      settings
@@ -91,7 +93,7 @@ func (s *services) answer(t protocol.CfgType, data []byte) (protocol.CfgStatus, 
 	}
 	if text := err.Error(); text != s.complain { // once, however often it is tried
 		s.complain = text
-		s.a.log.Warn("host's request refused", "about", t, "reason", err)
+		s.pace.log(s.a.log, slog.LevelWarn, "host's request refused", "about", t, "reason", err)
 	}
 	return statusOf(err), nil
 }
@@ -180,7 +182,8 @@ func (s *services) setMAC(mac protocol.MAC) error {
 	if err := s.mayUse(mac); err != nil {
 		return err
 	}
-	if err := s.a.unit.claim(s.a, mac, s.now.filter.Unicast); err != nil {
+	// Both until it is sure which: nobody else gets the old one meanwhile.
+	if err := s.a.unit.claim(s.a, mac, append(slices.Clone(s.now.filter.Unicast), s.now.mac)); err != nil {
 		return err
 	}
 	if err := s.port.SetMAC(net.HardwareAddr(mac[:])); err != nil {
@@ -188,8 +191,8 @@ func (s *services) setMAC(mac protocol.MAC) error {
 	}
 	s.now.mac = mac
 	s.publish()
-	s.a.log.Info("host changed its address", "mac", mac)
-	return nil
+	s.pace.log(s.a.log, slog.LevelInfo, "host changed its address", "mac", mac)
+	return s.a.unit.claim(s.a, mac, s.now.filter.Unicast)
 }
 
 // mayUse refuses an address that the policy does not give the host.

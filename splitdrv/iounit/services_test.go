@@ -30,6 +30,7 @@ type port struct {
 	link                  lan.LinkState
 	stats                 lan.Stats
 	fail                  map[string]error // by method
+	during                func()           // called by SetMAC
 }
 
 func texts(addrs []net.HardwareAddr) []string {
@@ -58,6 +59,9 @@ func (p *port) Stats() lan.Stats              { return p.stats }
 func (p *port) Close() error                  { return nil }
 
 func (p *port) SetMAC(mac net.HardwareAddr) error {
+	if p.during != nil {
+		p.during()
+	}
 	return p.set("SetMAC", func() { p.mac = protocol.MAC(mac) })
 }
 func (p *port) SetUp(up bool) error       { return p.set("SetUp", func() { p.up = up }) }

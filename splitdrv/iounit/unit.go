@@ -48,6 +48,7 @@ type Unit struct {
 	started  time.Time
 	sessions sync.WaitGroup
 	served   atomic.Uint64
+	pace     pace // of lines about connections
 
 	taken atomic.Pointer[addresses] // of the card and of all hosts
 
@@ -105,7 +106,7 @@ func (u *Unit) Run(ctx context.Context, ln *session.Listener) error {
 // session.ServerConfig.Rejected.
 func (u *Unit) Rejected(remote net.Addr, err error) {
 	u.turnedAway(session.Reason(err))
-	u.cfg.Log.Warn("connection refused", "from", remote, "reason", err)
+	u.pace.log(u.cfg.Log, slog.LevelWarn, "connection refused", "from", remote, "reason", err)
 }
 
 // serve runs one host's session from beginning to end.
@@ -149,7 +150,7 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 
 func (u *Unit) refuse(a *attachment, code session.Code, err error) {
 	u.turnedAway(string(code))
-	a.log.Warn("host refused", "code", code, "reason", err)
+	u.pace.log(a.log, slog.LevelWarn, "host refused", "code", code, "reason", err)
 	if err := a.s.Refuse(code, err.Error()); err != nil {
 		a.log.Debug("refusal not delivered", "reason", err)
 	}
@@ -206,31 +207,33 @@ func (u *Unit) sessionsOf(owner string) int {
 }
 
 func (u *Unit) leave(a *attachment) {
+	card := u.cfg.CardMAC()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.hosts, a.key)
-	u.publish()
+	u.publish(card)
 }
 
 // claim makes mac the host's address, and further ones, unless the card or
 // another host has one of them.
 func (u *Unit) claim(a *attachment, mac protocol.MAC, further []protocol.MAC) error {
+	card := u.cfg.CardMAC() // once, and without the lock: the kernel is asked
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, m := range append([]protocol.MAC{mac}, further...) {
-		if owner := u.ownerOf(m, a); owner != "" {
+		if owner := u.ownerOf(m, a, card); owner != "" && m != a.mac {
 			return fmt.Errorf("%w: MAC address %v is that of %s", errDenied, m, owner)
 		}
 	}
 	a.mac, a.further = mac, slices.Clone(further)
-	u.publish()
+	u.publish(card)
 	return nil
 }
 
-// ownerOf says who other than a has address m, "" if nobody. The caller holds
-// u.mu.
-func (u *Unit) ownerOf(m protocol.MAC, a *attachment) string {
-	if m == u.cfg.CardMAC() {
+// ownerOf says who other than a has address m, "" if nobody; card is the
+// network card's. The caller holds u.mu.
+func (u *Unit) ownerOf(m protocol.MAC, a *attachment, card protocol.MAC) string {
+	if m == card {
 		return "the network card itself"
 	}
 	for _, other := range u.hosts {
@@ -241,11 +244,11 @@ func (u *Unit) ownerOf(m protocol.MAC, a *attachment) string {
 	return ""
 }
 
-// publish makes the addresses that are in use known to all ports. The caller
-// holds u.mu.
-func (u *Unit) publish() {
+// publish makes the addresses that are in use, the network card's among them,
+// known to all ports. The caller holds u.mu.
+func (u *Unit) publish(card protocol.MAC) {
 	var macs []protocol.MAC
-	for _, m := range append(u.addresses(), u.cfg.CardMAC()) {
+	for _, m := range append(u.addresses(), card) {
 		if m.Valid() {
 			macs = append(macs, m)
 		}
