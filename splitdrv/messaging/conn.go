@@ -74,7 +74,7 @@ func (c *Conn) build() (err error) {
 	}
 	// Sent messages occupy a slot until their completion is polled, which can
 	// be after the peer has handled them: twice the bound leaves room for that.
-	sends := 2 * protocol.ControlReceives(protocol.ModeImm, c.cfg.Queues, len(c.cfg.Pools))
+	sends := 2 * protocol.ControlReceives(c.cfg.Mode, c.cfg.Queues, c.cfg.MaxPools)
 	if c.control, err = c.newControl(sends, c.ControlReceives()); err != nil {
 		return err
 	}
