@@ -106,7 +106,7 @@ func TestRDMAPeerFromTheDocument(t *testing.T) {
 				r.peerHost(t)
 			})
 		}
-	})
+	}, "--pool-idle", "1s")
 }
 
 func TestRDMAPeerServes(t *testing.T) {
@@ -123,7 +123,7 @@ func TestRDMAPeerServes(t *testing.T) {
 			h := r.host(t, "--cert", cert)
 			ping(t, h.ns, addr(0), 3, 0)
 			ping(t, h.ns, addr(0), 3, 56)
-			ping(t, h.ns, addr(0), 200, 1400)
+			ping(t, h.ns, addr(0), 100, 1400)
 			h.stop()
 			unit.succeeds()
 		})

@@ -71,10 +71,10 @@ func newRig(t testing.TB, kind string, unitFlags ...string) *rig {
 var modes = []string{"imm", "indicate", "send", "send-uc"}
 
 // inEachMode runs a test with a rig of its own for each transfer mode.
-func inEachMode(t *testing.T, kind string, test func(t *testing.T, r *rig)) {
+func inEachMode(t *testing.T, kind string, test func(t *testing.T, r *rig), unitFlags ...string) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
-			r := newRig(t, kind)
+			r := newRig(t, kind, unitFlags...)
 			r.mode = mode
 			test(t, r)
 		})
