@@ -26,6 +26,7 @@ type borrowing struct {
 	c     *Conn
 	given atomic.Uint64 // pools given back
 	asked atomic.Uint64 // BufferRecvPoolGets sent
+	lent  atomic.Uint64 // pools that the peer has lent so far
 
 	mu     sync.Mutex
 	pools  map[uint32]*grantedPool // by reference, also after they went back: see forget
@@ -69,6 +70,7 @@ func (b *borrowing) add(p protocol.Pool) error {
 		namedIn: make([]atomic.Uint64, p.Elements),
 	}
 	b.pools[p.Ref] = g
+	b.lent.Add(1)
 	s.grant(g)
 	return nil
 }

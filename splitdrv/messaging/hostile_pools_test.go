@@ -1,7 +1,9 @@
 package messaging_test
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +16,7 @@ func (p *rawPeer) answer(msg []byte) {
 	p.t.Helper()
 	m, err := protocol.DecodeCfgUtilRequest(msg)
 	p.ok(err)
-	p.send(protocol.AppendCfgUtilReply(nil, protocol.CfgUtilReply{TransactionContext: m.TransactionContext, Type: m.Type}))
+	p.send(protocol.AppendCfgUtilReply(nil, protocol.CfgUtilReply{TransactionContext: m.TransactionContext, Type: m.Type, Status: p.status}))
 	p.recycle(msg)
 }
 
@@ -131,6 +133,31 @@ func TestBooksOfAPeer(t *testing.T) {
 		if n := h.conn.Remembered(); n > 2*messaging.MaxChannelElements {
 			t.Fatalf("after %d pools %d elements are remembered", ref+1, n)
 		}
+	}
+	if err := h.conn.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPoolIsAskedForAgain asks a peer that grants little, and answers requests
+// as it likes: any reply says that what came before was handled, and whoever
+// is granted something does not wait longer and longer before it asks for more.
+func TestPoolIsAskedForAgain(t *testing.T) {
+	const asks = 20 // with a pause of 5 s before most of them it would take too long
+	h, p := newRawPeer(t, messaging.Config{PeerPools: asks + 2})
+	p.status = protocol.CfgUnsupported
+	p.send(protocol.AppendBufferRecvPool(nil, 0, p.ownPool(0)))
+	ctx, stop := context.WithCancel(deadline(t))
+	var sender sync.WaitGroup
+	t.Cleanup(sender.Wait)
+	t.Cleanup(stop)
+	sender.Go(func() {
+		for h.wires[0].Send(ctx, frame(1, 5000, 1500)) == nil { // fits no pool
+		}
+	})
+	for ref := range uint32(asks) {
+		p.recycle(p.function(protocol.FuncBufferRecvPoolGet))
+		p.send(protocol.AppendBufferRecvPool(nil, 0, p.ownPool(ref+1)))
 	}
 	if err := h.conn.Err(); err != nil {
 		t.Error(err)

@@ -25,7 +25,8 @@ type rawPeer struct {
 	cq     fabric.CQ
 	ctrl   fabric.QP
 	data   fabric.QP
-	pools  []protocol.Pool // lent by the other side
+	pools  []protocol.Pool    // lent by the other side
+	status protocol.CfgStatus // of its answers
 }
 
 const rawReceives = 64

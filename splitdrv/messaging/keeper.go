@@ -30,9 +30,10 @@ type keeper struct {
 	giving      bool         // a pool is on its way out of use, to be given back
 	taking      bool         // a pool is being taken back, and not gone yet
 	transaction uint64
-	asking      bool // a BufferRecvPoolGet may not be handled yet
-	askAgain    time.Time
+	asking      bool      // a BufferRecvPoolGet may not be handled yet
+	asked       time.Time // last
 	patience    time.Duration
+	lent        uint64   // pools that the peer had lent by then
 	hungers     []hunger // by channel
 }
 
@@ -49,7 +50,8 @@ const (
 	// sentAfter is how long a sender on an unreliable channel has no credit
 	// before it suspects that messages were lost.
 	sentAfter = 50 * time.Millisecond
-	// Pauses between requests for more pools, as long as they are not granted.
+	// Pauses between requests for more pools: the shorter one while they are
+	// granted, and otherwise longer and longer ones.
 	patienceMin = 100 * time.Millisecond
 	patienceMax = 5 * time.Second
 )
@@ -173,7 +175,13 @@ func (k *keeper) rescue() {
 
 // ask asks the peer for another pool for the sender that lacks one.
 func (k *keeper) ask() error {
-	if k.asking || time.Now().Before(k.askAgain) {
+	if k.asking {
+		return nil
+	}
+	if n := k.c.borrowed.lent.Load(); n != k.lent {
+		k.lent, k.patience = n, patienceMin // the last one was granted
+	}
+	if time.Since(k.asked) < k.patience {
 		return nil
 	}
 	for _, ch := range k.c.channels {
@@ -186,16 +194,17 @@ func (k *keeper) ask() error {
 			continue
 		}
 		k.asking = true
-		k.askAgain = time.Now().Add(k.patience)
+		k.asked = time.Now()
 		k.patience = min(2*k.patience, patienceMax)
 		k.c.borrowed.asked.Add(1)
 		if err := k.c.control.send(func(dst []byte) []byte { return protocol.AppendBufferRecvPoolGet(dst, get) }); err != nil {
 			return err
 		}
 		k.c.background.Go(func() {
-			// The reply to a later request says that this one has been handled.
+			// The reply to a later request says that this one has been handled,
+			// whatever the reply is.
 			_, err := k.c.Request(context.Background(), protocol.CfgKeepAlive, nil)
-			if err == nil {
+			if status := (*StatusError)(nil); err == nil || errors.As(err, &status) {
 				k.answered <- struct{}{} // has room: one is out at a time
 			}
 		})

@@ -248,7 +248,9 @@ func TestPoolForLargerFrames(t *testing.T) {
 				}
 			}
 			sa, sb := a.conn.Stats(), b.conn.Stats()
-			if large != c.passes || sa.PoolsAsked == 0 || sa.Channels[0].TxTooLong == 0 || (sb.PoolsGranted > 0) != c.passes {
+			// A pool that comes quickly saves even the first frame.
+			dropped := sa.Channels[0].TxTooLong > 0
+			if large != c.passes || sa.PoolsAsked == 0 || (!dropped && !c.passes) || (sb.PoolsGranted > 0) != c.passes {
 				t.Errorf("large frames passed: %t; asked for %d pools, granted %d, dropped %d frames", large, sa.PoolsAsked, sb.PoolsGranted, sa.Channels[0].TxTooLong)
 			}
 		})

@@ -124,8 +124,10 @@ func (s *sender) post() error {
 		}
 		s.flights.push(s.batch[i])
 	}
-	s.count.frames.Add(uint64(len(s.wrs)))
+	// The bytes first, as they are read last: who subtracts the headers of the
+	// frames from them gets no less than nothing.
 	s.count.bytes.Add(uint64(s.bytes))
+	s.count.frames.Add(uint64(len(s.wrs)))
 	s.count.posts.Add(1)
 	s.wrs, s.batch, s.bytes = s.wrs[:0], s.batch[:0], 0
 	return nil
