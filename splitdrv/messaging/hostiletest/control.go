@@ -120,6 +120,15 @@ func requests() []Attack {
 		{Name: "reply to no request", Modes: everywhere, Code: "reply", do: func(p *Peer) {
 			p.send(protocol.AppendCfgUtilReply(nil, protocol.CfgUtilReply{TransactionContext: 77, Type: protocol.CfgMTU}))
 		}},
+		{Name: "reply about something else", Modes: everywhere, Code: "reply", Local: true, do: func(p *Peer) {
+			r := p.asked()
+			r.Type++
+			p.send(protocol.AppendCfgUtilReply(nil, r))
+		}},
+		{Name: "second reply to a request", Modes: everywhere, Code: "reply", Local: true, do: func(p *Peer) {
+			r := protocol.AppendCfgUtilReply(nil, p.asked())
+			p.sendEach(r, r)
+		}},
 		{Name: "requests without waiting", Modes: everywhere, Code: "too-many-requests", Local: true,
 			prepare: func(v *victim, cfg *messaging.Config) { cfg.OnRequest = v.busy },
 			do: func(p *Peer) {
@@ -140,4 +149,15 @@ func requests() []Attack {
 			return protocol.AppendBufferRDMAIndicate(nil, 0, protocol.Indication{Length: 100})
 		}),
 	}
+}
+
+// asked has the session ask for something and returns what could be the reply.
+func (p *Peer) asked() protocol.CfgUtilReply {
+	p.t.Helper()
+	p.surly = true
+	conn := p.victim.conn
+	go func() { _, _ = conn.Request(p.ctx, protocol.CfgMTU, nil) }() // ends with the session
+	m, err := protocol.DecodeCfgUtilRequest(p.message(protocol.FuncCfgUtilRequest))
+	p.ok(err)
+	return protocol.CfgUtilReply{TransactionContext: m.TransactionContext, Type: m.Type}
 }

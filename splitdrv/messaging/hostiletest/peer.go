@@ -47,6 +47,7 @@ type Peer struct {
 	mode    protocol.Mode
 	timing  fabric.Timing
 	deaf    bool
+	surly   bool            // answers no requests
 	victim  *victim         // nil unless it is in this process
 	foreign []protocol.Pool // lent to somebody else on the same device
 
@@ -280,7 +281,7 @@ func (p *Peer) handle(c *fabric.Completion) {
 		return
 	}
 	p.receiveControl(i)
-	if r, err := protocol.DecodeCfgUtilRequest(msg); err == nil {
+	if r, err := protocol.DecodeCfgUtilRequest(msg); err == nil && !p.surly {
 		// A sign of life, so that the session does not end for the lack of one.
 		p.send(protocol.AppendCfgUtilReply(nil, protocol.CfgUtilReply{
 			TransactionContext: r.TransactionContext, Type: r.Type, Status: protocol.CfgUnsupported,
