@@ -101,7 +101,7 @@ func (k *keeper) run() error {
 		case do := <-k.chores:
 			err = do()
 		case <-k.hurry:
-			err = k.ask()
+			err = k.askForLarger()
 		case <-tick.C:
 			err = k.look(idle)
 		}
@@ -140,7 +140,7 @@ func (k *keeper) look(idle int) error {
 		hungry := n-k.hungers[i].noCredit >= shortages
 		k.hungers[i].noCredit = n
 		if hungry {
-			if err := k.ask(); err != nil {
+			if err := k.ask(ch); err != nil {
 				return err
 			}
 		}
@@ -173,8 +173,22 @@ func (k *keeper) rescue() {
 	}
 }
 
-// ask asks the peer for another pool for the sender that lacks one.
-func (k *keeper) ask() error {
+// askForLarger asks for pools for senders with a frame that fits none.
+func (k *keeper) askForLarger() error {
+	for _, ch := range k.c.channels {
+		if !ch.tx.fitsNowhere(int(ch.tx.short.Load())) {
+			continue
+		}
+		if err := k.ask(ch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask asks the peer for another pool for a sender that lacks one, unless it has
+// been asked a moment ago.
+func (k *keeper) ask(ch *channel) error {
 	if k.asking {
 		return nil
 	}
@@ -184,32 +198,29 @@ func (k *keeper) ask() error {
 	if time.Since(k.asked) < k.patience {
 		return nil
 	}
-	for _, ch := range k.c.channels {
-		size := int(ch.tx.short.Swap(0))
-		if size == 0 {
-			continue
-		}
-		get, ok := k.wanted(ch.tx, size)
-		if !ok {
-			continue
-		}
-		k.asking = true
-		k.asked = time.Now()
-		k.patience = min(2*k.patience, patienceMax)
-		k.c.borrowed.asked.Add(1)
-		if err := k.c.control.send(func(dst []byte) []byte { return protocol.AppendBufferRecvPoolGet(dst, get) }); err != nil {
-			return err
-		}
-		k.c.background.Go(func() {
-			// The reply to a later request says that this one has been handled,
-			// whatever the reply is.
-			_, err := k.c.Request(context.Background(), protocol.CfgKeepAlive, nil)
-			if status := (*StatusError)(nil); err == nil || errors.As(err, &status) {
-				k.answered <- struct{}{} // has room: one is out at a time
-			}
-		})
+	size := int(ch.tx.short.Swap(0))
+	if size == 0 {
 		return nil
 	}
+	get, ok := k.wanted(ch.tx, size)
+	if !ok {
+		return nil
+	}
+	k.asking = true
+	k.asked = time.Now()
+	k.patience = min(2*k.patience, patienceMax)
+	k.c.borrowed.asked.Add(1)
+	if err := k.c.control.send(func(dst []byte) []byte { return protocol.AppendBufferRecvPoolGet(dst, get) }); err != nil {
+		return err
+	}
+	k.c.background.Go(func() {
+		// The reply to a later request says that this one has been handled,
+		// whatever the reply is.
+		_, err := k.c.Request(context.Background(), protocol.CfgKeepAlive, nil)
+		if status := (*StatusError)(nil); err == nil || errors.As(err, &status) {
+			k.answered <- struct{}{} // has room: one is out at a time
+		}
+	})
 	return nil
 }
 

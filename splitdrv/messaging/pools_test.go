@@ -209,6 +209,42 @@ func TestTakenBackUnderLoad(t *testing.T) {
 	}
 }
 
+// TestPoolForTheOneThatLacksIt has two data channels without credit at first, of
+// which only the second one is used afterwards: only that one gets more.
+func TestPoolForTheOneThatLacksIt(t *testing.T) {
+	cfg := scarce(protocol.ModeImm, time.Hour)
+	cfg.Queues = 2
+	n := fabrictest.New()
+	a, b := newHalf(t, n, "a", cfg), newHalf(t, n, "b", cfg)
+	connect(t, a, b)
+	start := func(h *half) {
+		if err := h.conn.Start(h.ports); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start(a)
+	until(t, func() error {
+		for i, ch := range a.conn.Stats().Channels {
+			if ch.TxNoCredit == 0 {
+				return fmt.Errorf("data channel %d does not wait for pools", i+1)
+			}
+		}
+		return nil
+	})
+	start(b)
+	f := newFlow(t, deadline(t), a.wires[1], b.wires[1], 1000)
+	until(t, func() error {
+		if s := a.conn.Stats(); len(s.Channels[1].GrantedPools) < 3 {
+			return fmt.Errorf("%d pools are granted", len(s.Channels[1].GrantedPools))
+		}
+		return nil
+	})
+	f.finish(t)
+	if s := a.conn.Stats(); len(s.Channels[0].GrantedPools) != 1 || s.PoolsAsked != 2 {
+		t.Errorf("asked for %d pools; the channel that is not used has %d", s.PoolsAsked, len(s.Channels[0].GrantedPools))
+	}
+}
+
 // TestPoolForLargerFrames asks for a pool when a frame fits none, and goes on
 // either way.
 func TestPoolForLargerFrames(t *testing.T) {
