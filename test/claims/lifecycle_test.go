@@ -19,9 +19,9 @@ func hungry(idle time.Duration) messaging.Config {
 	return messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4}}, MaxPools: 2, PoolIdle: idle}
 }
 
-// flood sends frames from the host until cond holds, and checks that all of them
-// arrive in order.
-func (p *pair) flood(cond func() bool) {
+// flood sends frames from one of the host's queues until cond holds, and checks
+// that all of them arrive in order.
+func (p *pair) flood(queue int, cond func() bool) {
 	p.t.Helper()
 	ctx := p.alive()
 	const size = 1000
@@ -34,11 +34,11 @@ func (p *pair) flood(cond func() bool) {
 			f := numbered(fmt.Sprintf("%08d", n))
 			select {
 			case <-stop:
-				sent <- p.halfs[hostSide].wires[0].Send(ctx, numbered("the last"))
+				sent <- p.halfs[hostSide].wires[queue].Send(ctx, numbered("the last"))
 				return
 			default:
 			}
-			if err := p.halfs[hostSide].wires[0].Send(ctx, f); err != nil {
+			if err := p.halfs[hostSide].wires[queue].Send(ctx, f); err != nil {
 				sent <- err
 				return
 			}
@@ -47,7 +47,7 @@ func (p *pair) flood(cond func() bool) {
 	buf := make([]byte, 1<<17)
 	stopped := false
 	for n := 0; ; n++ {
-		f, err := p.halfs[unitSide].wires[0].Receive(ctx, buf)
+		f, err := p.halfs[unitSide].wires[queue].Receive(ctx, buf)
 		if stopped && bytes.Equal(f, numbered("the last")) {
 			break
 		}
@@ -67,11 +67,11 @@ func (p *pair) flood(cond func() bool) {
 // extra is the pool that the I/O unit lent upon request, and the messages about
 // it.
 func (p *pair) extra() (pool lentPool, ok bool) {
-	lent := p.lent(unitSide)
-	if len(lent) < 2 {
+	lent, first := p.lent(unitSide), p.channels()-1 // one for each data channel
+	if len(lent) <= first {
 		return lentPool{}, false
 	}
-	return lent[1], true
+	return lent[first], true
 }
 
 func TestMessageBufferRecvPoolGet(t *testing.T)     { messageBufferRecvPoolGet(t, inMemory) }
@@ -81,23 +81,25 @@ func TestRDMAMessageBufferRecvPoolGet(t *testing.T) { messageBufferRecvPoolGet(t
 // number of elements wanted; the target registers new memory and lends it, and
 // the initiator uses it as well.
 func messageBufferRecvPoolGet(t *testing.T, on fabricOf) {
-	p := newPair(t, on, hungry(time.Hour))
+	cfg := hungry(time.Hour)
+	cfg.Queues, cfg.Pools[0].ElementSize = 2, 4096
+	p := newPair(t, on, cfg)
 	used := func() bool {
 		pool, ok := p.extra()
 		return ok && slices.ContainsFunc(p.pick(hostSide, sendPosted), func(e entry) bool { return e.send.RKey == pool.RKey && e.at > pool.at })
 	}
-	p.flood(used)
+	p.flood(1, used)
 	gets := of(p.posted(hostSide), protocol.FuncBufferRecvPoolGet)
 	if len(gets) == 0 {
 		t.Fatal("the host asked for nothing")
 	}
 	get, err := protocol.DecodeBufferRecvPoolGet(gets[0].data)
-	if err != nil || get.Channel != 1 || get.ElementSize != 2048 || get.Elements != 4 {
+	if err != nil || get.Channel != 2 || get.ElementSize != 4096 || get.Elements != 4 {
 		t.Errorf("the host asked for %+v: %v", get, err)
 	}
 	pool, _ := p.extra()
 	arrived := of(p.arrived(unitSide), protocol.FuncBufferRecvPoolGet)
-	if len(arrived) == 0 || pool.at < arrived[0].at || pool.ElementSize < get.ElementSize || pool.Channel() != 1 {
+	if len(arrived) == 0 || pool.at < arrived[0].at || pool.ElementSize < get.ElementSize || pool.Channel() != 2 {
 		t.Errorf("lent, before or after having been asked: %+v", pool)
 	}
 	fresh := slices.ContainsFunc(p.pick(unitSide, registered), func(r entry) bool {
@@ -130,7 +132,7 @@ func messageBufferPoolFlush(t *testing.T, on fabricOf) {
 			p := newHalves(t, on, map[string]messaging.Config{hostSide: hungry(c.host), unitSide: hungry(c.ioUnit)})
 			p.connect()
 			p.start()
-			p.flood(func() bool { _, ok := p.extra(); return ok })
+			p.flood(0, func() bool { _, ok := p.extra(); return ok })
 			pool, _ := p.extra()
 			var gone entry
 			p.until(func() error {
@@ -200,7 +202,7 @@ func bufferLifeCycle(t *testing.T, on fabricOf) {
 		}
 		return n
 	}
-	p.flood(func() bool {
+	p.flood(0, func() bool {
 		for _, n := range counts() {
 			if n >= uses {
 				return true

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
@@ -37,6 +38,16 @@ func onlyPoolsAreWritable(t *testing.T, on fabricOf) {
 		// Send slots of each data channel, and both directions of the control channel.
 		if writable != len(lent) || closed < 4 {
 			t.Errorf("%s: %d regions may be written, %d may not, %d pools are lent", side, writable, closed, len(lent))
+		}
+	}
+	// Where frames travel in messages, nothing at all.
+	for _, mode := range []protocol.Mode{protocol.ModeSend, protocol.ModeSendUC} {
+		p := newPair(t, on, messaging.Config{Mode: mode})
+		p.cross(hostSide, 0, sizes...)
+		for _, r := range p.pick("", registered) {
+			if r.access&^fabric.LocalWrite != 0 {
+				t.Errorf("mode %s, %s: memory registered with access %#x", mode, r.side, r.access)
+			}
 		}
 	}
 }
