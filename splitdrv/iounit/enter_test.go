@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
 
@@ -91,5 +92,23 @@ func TestEnterSessionsOfAKey(t *testing.T) {
 	}
 	if _, err := enter("one", "0"); err != nil {
 		t.Errorf("the host came again: %v", err)
+	}
+}
+
+// TestLeave frees a host's addresses for whoever comes next, at once: a machine
+// may have moved behind another host.
+func TestLeave(t *testing.T) {
+	c := newClient(t, hostWith("all"))
+	c.filter(protocol.ReceiveFilter{Unicast: []protocol.MAC{machine}}, protocol.CfgOK)
+	a, b := c.unit.hosts["a"], c.unit.hosts["b"]
+	if taken := c.unit.taken.Load(); !taken.has(own) || !taken.has(machine) || !taken.has(other) {
+		t.Error("addresses of hosts that are there are free")
+	}
+	c.unit.leave(a)
+	if taken := c.unit.taken.Load(); taken.has(own) || taken.has(machine) || !taken.has(other) || !taken.has(card) {
+		t.Errorf("after a host has left these are taken: %x", *taken)
+	}
+	if err := c.unit.claim(b, own, []protocol.MAC{machine}); err != nil {
+		t.Error(err)
 	}
 }
