@@ -240,7 +240,7 @@ func (c *chaos) stream(ctx context.Context, from, to *half, queue, frames int, s
 	total := frames
 	for next, got := uint64(0), 0; got < total && err == nil; {
 		var f []byte
-		if f, err = c.next(ctx, from, to, queue, &total, seed, got, buf); f == nil {
+		if f, err = c.next(ctx, [2]*half{from, to}, queue, &total, seed, got, buf); f == nil {
 			break
 		}
 		seq := binary.BigEndian.Uint64(f[vnet.HdrLen+54:])
@@ -257,7 +257,8 @@ func (c *chaos) stream(ctx context.Context, from, to *half, queue, frames int, s
 }
 
 // next waits for a frame; none when those that are missing are known as lost.
-func (c *chaos) next(ctx context.Context, from, to *half, queue int, frames *int, seed uint64, got int, buf []byte) ([]byte, error) {
+func (c *chaos) next(ctx context.Context, way [2]*half, queue int, frames *int, seed uint64, got int, buf []byte) ([]byte, error) {
+	from, to := way[0], way[1]
 	for {
 		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 		f, err := to.wires[queue].Receive(short, buf)

@@ -15,6 +15,7 @@ func (c *Conn) dispatch(msg []byte) error {
 		switch h.Function {
 		case protocol.FuncBufferRecvPoolGet, protocol.FuncBufferPoolFlushRequest, protocol.FuncBufferPoolFlushReply, protocol.FuncBufferRDMAIndicate:
 			return controlViolation(ErrUnexpected, "%v in mode %s", h.Function, c.cfg.Mode)
+		default:
 		}
 	}
 	switch h.Function {

@@ -154,6 +154,7 @@ func (s *script) hear(msg []byte) {
 	case protocol.FuncBufferRDMAIndicate:
 		_, err := protocol.DecodeBufferRDMAIndicate(msg)
 		s.must(err)
+	default:
 	}
 }
 

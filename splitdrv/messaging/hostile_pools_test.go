@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
@@ -161,5 +162,53 @@ func TestPoolIsAskedForAgain(t *testing.T) {
 	}
 	if err := h.conn.Err(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestFlushAcknowledgesIndications gives back a pool right behind an
+// indication: an update has to acknowledge that all the same, because in mode
+// imm the initiator waits for it, and in mode indicate it counts.
+func TestFlushAcknowledgesIndications(t *testing.T) {
+	for _, mode := range []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate} {
+		t.Run(string(mode), func(t *testing.T) {
+			h, p := newRawPeer(t, messaging.Config{Mode: mode})
+			l, data := p.pools[0], good(2000)
+			p.post(p.data, fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: l.Addr + 3*uint64(l.ElementSize), RKey: l.RKey}, data)
+			for { // its completion; the scratch memory is free then
+				var c [1]fabric.Completion
+				n, err := p.cq.Poll(c[:])
+				p.ok(err)
+				if n == 1 && c[0].Op == fabric.OpWrite {
+					p.ok(c[0].Err())
+					break
+				}
+			}
+			p.send(protocol.AppendBufferRDMAIndicate(nil, 0, protocol.Indication{Pool: l.Ref, Element: 3, Length: uint32(len(data))}))
+			p.send(protocol.AppendBufferPoolFlushRequest(nil, 7, l.Ref|protocol.FlushGiveBack))
+			acknowledged, replied := false, false
+			for !acknowledged || !replied {
+				msg := p.receive()
+				d, err := protocol.DecodeHeader(msg)
+				p.ok(err)
+				switch d.Function {
+				case protocol.FuncBufferRecvPoolUpdate:
+					m, err := protocol.DecodeBufferRecvPoolUpdate(msg)
+					p.ok(err)
+					r := m.Returns()
+					acknowledged = r.Next() && r.Pool() == l.Ref && r.Len() == 1 && r.Element(0) == 3
+				case protocol.FuncBufferPoolFlushReply:
+					replied = true
+				case protocol.FuncCfgUtilRequest:
+					p.answer(msg)
+					continue
+				default:
+					t.Fatalf("%v", d.Function)
+				}
+				p.recycle(msg)
+			}
+			if s := h.conn.Stats().Channels[0]; s.RxFrames != 1 {
+				t.Errorf("%d frames were delivered", s.RxFrames)
+			}
+		})
 	}
 }

@@ -95,10 +95,11 @@ func (r *receiver) adopt(p *lentPool) error {
 		return nil
 	case protocol.ModeSend, protocol.ModeSendUC:
 		return r.postBuffers(p)
+	default:
+		n := p.loan.Len() - r.spare
+		r.spare = max(-n, 0)
+		return r.post(n)
 	}
-	n := p.loan.Len() - r.spare
-	r.spare = max(-n, 0)
-	return r.post(n)
 }
 
 // acknowledge returns what is free, whether much or little.

@@ -277,6 +277,7 @@ func bufferLifeCycle(t *testing.T, on fabricOf) {
 				delete(open, e.rkey)
 			case closing:
 				delete(domains, e.domain)
+			default:
 			}
 		}
 		if len(domains) != 0 {

@@ -66,7 +66,7 @@ func TestRDMAClaim22Program(t *testing.T) {
 	for _, side := range sides {
 		poll(t, func() error {
 			if n, err := indicatedWrites(wires[side], wires[other(side)]); err != nil || n < 100 {
-				return fmt.Errorf("%s: %d of 100 marked writes arrived: %v", side, n, err)
+				return fmt.Errorf("%s: %d of 100 marked writes arrived: %w", side, n, err)
 			}
 			return nil
 		})

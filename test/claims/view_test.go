@@ -68,7 +68,6 @@ var (
 		protocol.FuncBufferPoolFlushRequest, protocol.FuncBufferPoolFlushReply,
 	}
 	configuration = []protocol.Function{protocol.FuncCfgUtilRequest, protocol.FuncCfgUtilReply}
-	dataTransfer  = []protocol.Function{protocol.FuncSendData, protocol.FuncBufferRDMAIndicate}
 )
 
 // lentPool is a pool as its owner advertised it.

@@ -43,9 +43,8 @@ type returned struct {
 }
 
 type indication struct {
-	pool  *pool
-	elem  int
-	frame uint64
+	pool *pool
+	elem int
 }
 
 type requestKind uint8
@@ -186,6 +185,7 @@ func (s *side) send(msg message) {
 		limit("flushes, or requests for a pool,", s.count[msg.kind], 1)
 	case msgRequest, msgReply:
 		limit("requests, or replies,", s.count[msg.kind], 4)
+	default:
 	}
 }
 
@@ -286,6 +286,7 @@ func (s *side) dispatch(msg message) {
 		if msg.request == requestBehind {
 			s.asking = false
 		}
+	default:
 	}
 }
 
