@@ -34,10 +34,14 @@ func (h *Host) onRequest(conn *messaging.Conn, t protocol.CfgType, data []byte) 
 	case protocol.CfgLinkState:
 		l, err := protocol.DecodeLinkState(data)
 		return apply("link state", err, func() error {
-			h.cfg.Log.Info("link state", "up", l.Up, "mbit_s", l.Speed)
+			now := session.Link{Up: l.Up, SpeedMbps: l.Speed}
 			h.mu.Lock()
-			h.welcome.Link = session.Link{Up: l.Up, SpeedMbps: l.Speed}
+			before := h.welcome.Link
+			h.welcome.Link = now
 			h.mu.Unlock()
+			if now != before {
+				h.cfg.Log.Info("link state", "up", l.Up, "mbit_s", l.Speed)
+			}
 			return h.setCarrier(l.Up)
 		})
 	case protocol.CfgMTU:
