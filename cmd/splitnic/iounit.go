@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -202,7 +203,10 @@ func (f *iounitFlags) loadPolicy() (*policy.Policy, error) {
 		return policy.Default(), nil
 	}
 	p, err := policy.Load(f.policy)
-	if err != nil {
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
+		return nil, fmt.Errorf("--policy: %w", err) // no mistake in it
+	case err != nil:
 		return nil, usageError{fmt.Errorf("--policy: %w", err)}
 	}
 	return p, nil

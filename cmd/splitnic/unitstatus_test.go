@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -99,14 +98,15 @@ func TestUnitFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		args []string
-		want string
+		args   []string
+		want   string
+		status int
 	}{
-		{[]string{"--max-memory", "lots"}, `--max-memory: "lots" is no size`},
-		{[]string{"--max-memory", "0"}, "leave the flag out"},
-		{[]string{"--modes", "imm,fast"}, "--modes: "},
-		{[]string{"--policy", file}, file + ":3: "},
-		{[]string{"--policy", file + "x"}, "no such file"},
+		{[]string{"--max-memory", "lots"}, `--max-memory: "lots" is no size`, exitUsage},
+		{[]string{"--max-memory", "0"}, "leave the flag out", exitUsage},
+		{[]string{"--modes", "imm,fast"}, "--modes: ", exitUsage},
+		{[]string{"--policy", file}, file + ":3: ", exitUsage},
+		{[]string{"--policy", file + "x"}, "no such file", exitMissing},
 	} {
 		cmd := iounitCommand()
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
@@ -115,9 +115,8 @@ func TestUnitFlags(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %q", c.args, err, c.want)
 		}
-		var usage usageError
-		if !errors.As(err, &usage) {
-			t.Errorf("%q: exit status %d", c.args, exitStatus(err))
+		if status := exitStatus(err); status != c.status {
+			t.Errorf("%q: exit status %d, want %d", c.args, status, c.status)
 		}
 	}
 }
