@@ -28,5 +28,7 @@
 // at the peer name disjoint sets of elements, each a quarter of the pool or
 // more: there are never more than protocol.UpdatesPerPool of them, without any
 // acknowledgement. Nor can the initiator starve: fewer than a quarter of the
-// elements are ever held back.
+// elements are ever held back. Updates that are sent earlier, because the
+// initiator waits for what is in them, are bounded elsewhere: see package
+// messaging.
 package bufpool

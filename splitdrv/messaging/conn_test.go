@@ -289,22 +289,28 @@ func TestScarcePools(t *testing.T) {
 				Pools:     []messaging.PoolConfig{{ElementSize: 2048, Elements: elements[0]}, {ElementSize: 65536, Elements: elements[1]}},
 				SendSlots: 4, Batch: 1, SignalEvery: 2,
 			})
-			n, a, b := newPair(t, cfg, cfg)
-			ctx := deadline(t)
-			var wg sync.WaitGroup
-			for _, dir := range [][2]*half{{a, b}, {b, a}} {
-				wg.Go(func() {
-					if err := stream(ctx, dir[0].wires[0], dir[1].wires[0], randomSizes(7, 1500), 1500); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			wg.Wait()
-			settled(t, a, b)
-			if c := n.Counters("a"); c.RNR != 0 {
-				t.Errorf("receiver not ready %d times", c.RNR)
+			squeeze(t, cfg, 1500)
+		})
+	}
+}
+
+// squeeze streams frames of all sizes both ways through one queue.
+func squeeze(t *testing.T, cfg messaging.Config, frames int) {
+	t.Helper()
+	n, a, b := newPair(t, cfg, cfg)
+	ctx := deadline(t)
+	var wg sync.WaitGroup
+	for _, dir := range [][2]*half{{a, b}, {b, a}} {
+		wg.Go(func() {
+			if err := stream(ctx, dir[0].wires[0], dir[1].wires[0], randomSizes(7, frames), 1500); err != nil {
+				t.Error(err)
 			}
 		})
+	}
+	wg.Wait()
+	settled(t, a, b)
+	if c := n.Counters("a"); c.RNR != 0 {
+		t.Errorf("receiver not ready %d times", c.RNR)
 	}
 }
 

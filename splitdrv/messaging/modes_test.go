@@ -96,21 +96,7 @@ func TestScarcePoolsInModes(t *testing.T) {
 					Pools:    []messaging.PoolConfig{{ElementSize: messaging.MaxElementSize, Elements: elements}},
 					MaxPools: 1, SendSlots: 4, Batch: 1, SignalEvery: 2,
 				})
-				n, a, b := newPair(t, cfg, cfg)
-				ctx := deadline(t)
-				var wg sync.WaitGroup
-				for _, dir := range [][2]*half{{a, b}, {b, a}} {
-					wg.Go(func() {
-						if err := stream(ctx, dir[0].wires[0], dir[1].wires[0], randomSizes(7, 700), 1500); err != nil {
-							t.Error(err)
-						}
-					})
-				}
-				wg.Wait()
-				settled(t, a, b)
-				if c := n.Counters("a"); c.RNR != 0 {
-					t.Errorf("receiver not ready %d times", c.RNR)
-				}
+				squeeze(t, cfg, 700)
 			})
 		}
 	}
