@@ -98,8 +98,11 @@ func tellHost(ctx context.Context, args []string, command string) (json.RawMessa
 		return nil, err
 	}
 	raw, err := statussock.Do(ctx, path, command)
-	if errors.Is(err, statussock.ErrUnknown) {
+	switch {
+	case errors.Is(err, statussock.ErrUnknown):
 		err = usageError{fmt.Errorf("%w; it is for hosts", err)}
+	case errors.Is(err, statussock.ErrNobody):
+		err = fmt.Errorf("%w; name the host's netdevice as its --name does, or the path of its --status-socket (`splitnic status` lists who is there)", err)
 	}
 	return raw, err
 }
