@@ -1,5 +1,7 @@
 package messaging
 
+import "github.com/splitnic/splitnic/vnet"
+
 // Port is one queue of a netdevice: where frames come from and go to. A frame
 // is a virtio_net_hdr of vnet.HdrLen bytes followed by one Ethernet frame.
 //
@@ -18,6 +20,23 @@ type Port interface {
 	ReadFrame(slot []byte) ([]byte, error)
 	// WriteFrame writes one frame. It keeps nothing of it.
 	WriteFrame(frame []byte) error
+}
+
+// BatchPort is a Port that moves several frames with fewer system calls than
+// one for each. The frames of one call are in order, and so are calls of either
+// kind, single or batched.
+type BatchPort interface {
+	Port
+	// ReadFrames reads into the slots of ops from the first on, and returns how
+	// many of ops it has filled: 1 at least. Only the last of these can have
+	// unix.EAGAIN; those with vnet.ErrTooLong or vnet.ErrInvalid are frames that
+	// are dropped, and frames may follow them.
+	ReadFrames(ops []vnet.ReadOp) int
+	// WriteFrames writes frames from the first on, and returns how many of ops
+	// are done with: all, or those before the first one for which the device is
+	// full at the moment, the Err of which is unix.EAGAIN. Other errors are about
+	// their own frame only. It keeps nothing of them.
+	WriteFrames(ops []vnet.WriteOp) int
 }
 
 // WriteFDer is a Port with a descriptor of its own for writing: one that reads
