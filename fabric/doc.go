@@ -19,7 +19,10 @@
 //
 // Work requests and completions are flat, pointer-free records, so that a
 // batch crosses cgo in one call without allocation and without a pointer that
-// the garbage collector would have to know.
+// the garbage collector would have to know. That is also why a request whose
+// data lies in several places is several records, tied together by [More],
+// instead of one with a list: headers and frames that lie apart become one
+// message without being copied next to each other.
 //
 // # Concurrency
 //

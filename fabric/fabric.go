@@ -34,6 +34,8 @@ type Limits struct {
 	MaxCQE      int  // entries in one completion queue
 	CompVectors int  // completion vectors: CQs can be spread over that many interrupts
 	MaxMsg      int  // bytes in one message
+	MaxSGE      int  // pieces that the data of one send request can lie in
+	Moderation  bool // completion queues can hold back events: they are Moderators
 	Windows     bool // type-2 memory windows can be allocated
 	// WindowBounds says that a window's own bounds are enforced. Soft-RoCE
 	// checks only those of the region behind it.
@@ -106,6 +108,13 @@ type QPConfig struct {
 	MaxSend   int // send work requests outstanding
 	MaxRecv   int // receive work requests outstanding
 	MaxInline int // bytes that an Inline work request may carry
+	MaxSGE    int // records of one send request, with More; 0 means 1
+
+	// How packets are marked, from Connect on. Devices without a notion of one
+	// of these ignore it.
+	TrafficClass uint8 // traffic class of IPv6, type of service of IPv4, of the GRH: DSCP and ECN
+	ServiceLevel uint8 // of InfiniBand, 0 … 15; on RoCE the priority, unless the traffic class decides
+	HopLimit     uint8 // routers that packets may cross; 0 means 64
 }
 
 // Address is what a peer must know of a queue pair to connect its own to it.
@@ -152,8 +161,9 @@ type QP interface {
 	// have done so before either sends: a message that reaches an end in INIT
 	// is dropped and retried. The smaller of both MTUs is used.
 	Connect(remote Address, t Timing) error
-	// PostSend posts wrs in order with one doorbell and returns how many were
-	// taken; with an error, wrs[n] is the first that was refused.
+	// PostSend posts wrs in order with one doorbell and returns how many
+	// records were taken; with an error, wrs[n] is the first record of the
+	// first request that was refused.
 	PostSend(wrs []SendWR) (n int, err error)
 	// PostRecv posts wrs in order and returns how many were taken.
 	PostRecv(wrs []RecvWR) (n int, err error)
@@ -193,6 +203,17 @@ type CQ interface {
 	// with them concurrently.
 	Wait(ctx context.Context) error
 	Close() error
+}
+
+// Moderator is a CQ whose events can be held back, so that one wake-up is for
+// several completions. A CQ may implement it and still refuse.
+type Moderator interface {
+	// Moderate raises the event that was armed for when count completions have
+	// come, or period after the first of them, whichever is earlier. Both 0
+	// end that; otherwise count is 1 … 65535 and period up to 65.535 ms, in
+	// whole microseconds. Completions can be polled as soon as ever. The error
+	// wraps ErrUnsupported where the device has no moderation.
+	Moderate(count int, period time.Duration) error
 }
 
 // DeadPeerTime is how long a sender with these timers takes to report a peer

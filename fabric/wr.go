@@ -33,13 +33,25 @@ const (
 	// wakes a CQ armed for solicited events only.
 	Solicited
 	// Inline copies the data while posting; the buffer may be reused at once.
-	// The length may not exceed QPConfig.MaxInline.
+	// The length, of all pieces together, may not exceed QPConfig.MaxInline.
 	Inline
 	// Fence holds the request back until earlier reads and atomics are done.
 	Fence
+	// More says that the data of the request goes on in the next record, a
+	// piece of which only Addr, Len, LKey and More count. See SendWR.
+	More
 )
 
-// SendWR is one work request for a send queue.
+// SendWR is one work request for a send queue, or one piece of its data.
+//
+// A request whose data lies in several places takes as many records, all but
+// the last with More: it is one message, the pieces one behind the other, and
+// one entry of the send queue and of the completion queue. The first record
+// says everything about the request, the others only where a piece is. There
+// may be up to QPConfig.MaxSGE records, pieces of length 0 included, which need
+// no LKey. A post refuses, with EINVAL and n at the first record of the
+// request: More on the last record of the call, too many pieces, more than
+// 2³²-1 bytes, and More with an opcode that sends no data.
 //
 // The memory at Addr must stay untouched until the request completes, or a
 // later signalled request of the same queue does; unless Inline is set.
@@ -48,7 +60,7 @@ type SendWR struct {
 	Addr       uint64 // local virtual address of the data
 	RemoteAddr uint64 // OpWrite, OpWriteImm: address in the peer's region or window
 	Len        uint32 // bytes; 0 sends nothing and needs no LKey
-	LKey       uint32 // key of the local region that holds Addr; ignored with Inline
+	LKey       uint32 // key of the local region that holds Addr, of each piece its own; ignored with Inline
 	RKey       uint32 // OpWrite*: the peer's key. OpSendInv, OpLocalInv: the key to invalidate
 	Imm        uint32 // OpWriteImm: immediate data, in host byte order on both sides
 	Op         Opcode

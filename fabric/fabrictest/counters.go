@@ -16,6 +16,7 @@ type Counters struct {
 	Writes    uint64 // … by RDMA_WRITE
 	WriteImms uint64 // … by RDMA_WRITE_WITH_IMM
 	Bytes     uint64 // payload of these
+	Gathers   uint64 // messages among these whose data was posted in several pieces
 	Inlines   uint64 // work requests with Inline among them
 	Binds     uint64 // windows bound
 	LocalInvs uint64 // windows unbound
@@ -37,6 +38,7 @@ func (c *Counters) add(o *Counters) {
 	c.Writes += o.Writes
 	c.WriteImms += o.WriteImms
 	c.Bytes += o.Bytes
+	c.Gathers += o.Gathers
 	c.Inlines += o.Inlines
 	c.Binds += o.Binds
 	c.LocalInvs += o.LocalInvs
@@ -67,7 +69,10 @@ func (c *Counters) sent(w *work) {
 	case fabric.OpLocalInv:
 		c.LocalInvs++
 	}
-	c.Bytes += uint64(w.Len)
+	c.Bytes += uint64(w.size)
+	if w.Flags&fabric.More != 0 {
+		c.Gathers++
+	}
 	if w.Flags&fabric.Inline != 0 {
 		c.Inlines++
 	}

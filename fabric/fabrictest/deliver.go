@@ -65,21 +65,11 @@ func (q *qp) boundWindow(key uint32) *window {
 
 // transmit takes a message to the far end; q.sq and Network.keys are held.
 func (q *qp) transmit(w *work) (fabric.Status, outcome) {
-	if int64(w.Len) > int64(q.net.limits.MaxMsg) {
+	if int64(w.size) > int64(q.net.limits.MaxMsg) {
 		return fabric.StatusLocLenErr, done
 	}
-	var src []byte
-	switch {
-	case w.Len == 0:
-	case w.Flags&fabric.Inline == 0:
-		src = q.dom.dev.table.local(q.dom, w.LKey, w.Addr, w.Len, false)
-		if src == nil {
-			return fabric.StatusLocProtErr, done
-		}
-	case w.data != nil:
-		src = w.data
-	default:
-		src = memoryAt(w.Addr, w.Len)
+	if !q.readable(w) {
+		return fabric.StatusLocProtErr, done
 	}
 	s, o := fabric.StatusSuccess, noAnswer
 	if q.cfg.Transport == fabric.UC && q.node.takeDrop() {
@@ -89,7 +79,7 @@ func (q *qp) transmit(w *work) (fabric.Status, outcome) {
 	if p := q.other(); p != nil && !q.cutOff(p) {
 		p.resp.Lock()
 		if p.answers(q) {
-			s, o = p.respond(q, w, src)
+			s, o = p.respond(q, w)
 		}
 		p.resp.Unlock()
 	}
@@ -106,42 +96,42 @@ func (q *qp) transmit(w *work) (fabric.Status, outcome) {
 // respond is the far end's part: p.resp, from.sq and Network.keys are held. The
 // status is what the sender is told. On an unreliable connection a message that
 // cannot be delivered leaves no trace here.
-func (q *qp) respond(from *qp, w *work, src []byte) (fabric.Status, outcome) {
+func (q *qp) respond(from *qp, w *work) (fabric.Status, outcome) {
 	reliable := q.cfg.Transport == fabric.RC
 	if w.Op != fabric.OpWrite && q.head == q.tail.Load() && !q.await(from, reliable) {
 		return fabric.StatusSuccess, notReady
 	}
 	if w.Op == fabric.OpWrite || w.Op == fabric.OpWriteImm {
-		if len(src) != 0 {
-			dst := q.dom.dev.table.remote(q, w.RKey, w.RemoteAddr, w.Len)
+		if w.size != 0 {
+			dst := q.dom.dev.table.remote(q, w.RKey, w.RemoteAddr, w.size)
 			if dst == nil {
 				q.recvd.AccessErrors++
 				return q.refuse(fabric.StatusRemAccessErr, fabric.StatusSuccess, reliable)
 			}
-			copy(dst, src)
+			from.gather(dst, w)
 		}
 		if w.Op == fabric.OpWrite {
 			return fabric.StatusSuccess, done
 		}
 		q.recvd.RecvWriteImms++
-		wc := fabric.Completion{ID: q.receive(q.head).ID, Op: fabric.OpRecvWriteImm, Flags: fabric.WithImm, Imm: w.Imm, Len: w.Len}
+		wc := fabric.Completion{ID: q.receive(q.head).ID, Op: fabric.OpRecvWriteImm, Flags: fabric.WithImm, Imm: w.Imm, Len: w.size}
 		q.head++
 		q.pushRecv(&wc, w.Flags&fabric.Solicited != 0)
 		return fabric.StatusSuccess, done
 	}
-	return q.respondSend(w, src, reliable)
+	return q.respondSend(from, w, reliable)
 }
 
 // respondSend takes a SEND into the next receive, which there is.
-func (q *qp) respondSend(w *work, src []byte, reliable bool) (fabric.Status, outcome) {
+func (q *qp) respondSend(from *qp, w *work, reliable bool) (fabric.Status, outcome) {
 	r := q.receive(q.head)
-	if w.Len > r.Len {
+	if w.size > r.Len {
 		return q.refuse(fabric.StatusRemInvReqErr, fabric.StatusLocLenErr, reliable)
 	}
-	wc := fabric.Completion{ID: r.ID, Op: fabric.OpRecv, Len: w.Len}
+	wc := fabric.Completion{ID: r.ID, Op: fabric.OpRecv, Len: w.size}
 	var dst []byte
-	if len(src) != 0 {
-		if dst = q.dom.dev.table.local(q.dom, r.LKey, r.Addr, w.Len, true); dst == nil {
+	if w.size != 0 {
+		if dst = q.dom.dev.table.local(q.dom, r.LKey, r.Addr, w.size, true); dst == nil {
 			return q.refuse(fabric.StatusRemOpErr, fabric.StatusLocProtErr, reliable)
 		}
 	}
@@ -154,7 +144,7 @@ func (q *qp) respondSend(w *work, src []byte, reliable bool) (fabric.Status, out
 		win.detach()
 		wc.Flags, wc.InvKey = fabric.WithInv, w.RKey
 	}
-	copy(dst, src)
+	from.gather(dst, w)
 	q.recvd.Recvs++
 	q.head++
 	q.pushRecv(&wc, w.Flags&fabric.Solicited != 0)

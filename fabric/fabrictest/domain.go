@@ -107,6 +107,8 @@ func (d *domain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 	send, ok1 := cfg.SendCQ.(*cq)
 	recv, ok2 := cfg.RecvCQ.(*cq)
 	switch {
+	case cfg.ServiceLevel > 15:
+		return fail(fmt.Errorf("service level %d is over 15: %w", cfg.ServiceLevel, unix.EINVAL))
 	case cfg.Transport != fabric.RC && cfg.Transport != fabric.UC:
 		return fail(fmt.Errorf("unknown transport %d: %w", cfg.Transport, unix.EINVAL))
 	case !ok1 || !ok2 || send.dom != d || recv.dom != d:
@@ -115,6 +117,8 @@ func (d *domain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 		return fail(fmt.Errorf("MaxSend is %d and must be 1 to %d: %w", cfg.MaxSend, l.MaxQPWR, unix.EINVAL))
 	case cfg.MaxRecv < 1 || cfg.MaxRecv > l.MaxQPWR:
 		return fail(fmt.Errorf("MaxRecv is %d and must be 1 to %d: %w", cfg.MaxRecv, l.MaxQPWR, unix.EINVAL))
+	case cfg.MaxSGE < 0 || cfg.MaxSGE > max(l.MaxSGE, 1):
+		return fail(fmt.Errorf("MaxSGE is %d and must be up to %d: %w", cfg.MaxSGE, max(l.MaxSGE, 1), unix.EINVAL))
 	case cfg.MaxInline < 0 || cfg.MaxInline > maxInline:
 		return fail(fmt.Errorf("MaxInline is %d and must be 0 to %d: %w", cfg.MaxInline, maxInline, unix.EINVAL))
 	}
@@ -123,6 +127,7 @@ func (d *domain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 	if d.closed || send.isClosed() || recv.isClosed() {
 		return fail(net.ErrClosed)
 	}
+	cfg.MaxSGE = max(cfg.MaxSGE, 1)
 	q := newQP(d, cfg, send, recv)
 	d.qps[q] = struct{}{}
 	return q, nil

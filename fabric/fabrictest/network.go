@@ -77,6 +77,7 @@ func DefaultLimits() fabric.Limits {
 		MaxCQE:       65536,
 		CompVectors:  4,
 		MaxMsg:       1 << 30,
+		MaxSGE:       30,
 		Windows:      true,
 		WindowBounds: true,
 	}

@@ -2,6 +2,7 @@ package fabrictest
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"time"
 	"unsafe"
@@ -14,8 +15,10 @@ import (
 // work is a send request that was taken.
 type work struct {
 	fabric.SendWR
-	end  uint64   // send requests taken up to and with this one
-	bind *binding // of OpBind
+	more []fabric.SendWR // the pieces of its data after the first
+	size uint32          // bytes of all pieces
+	end  uint64          // send requests taken up to and with this one
+	bind *binding        // of OpBind
 
 	// Only for requests that have to wait.
 	data      []byte    // with Inline: the bytes as they were when posted
@@ -36,13 +39,14 @@ func (q *qp) PostSend(wrs []fabric.SendWR) (int, error) {
 		}
 	}
 	q.sq.Lock()
-	for i := range wrs {
-		if err := q.checkSend(&wrs[i]); err != nil {
+	for i := 0; i < len(wrs); {
+		w, err := q.checkSend(wrs[i:])
+		if err != nil {
 			q.sq.Unlock()
-			return i, q.errorf(fmt.Sprintf("posting send request %d of %d on", i+1, len(wrs)), err)
+			return i, q.errorf(fmt.Sprintf("posting send record %d of %d on", i+1, len(wrs)), err)
 		}
-		w := work{SendWR: wrs[i]}
 		q.submit(&w)
+		i += 1 + len(w.more)
 	}
 	q.sq.Unlock()
 	return len(wrs), nil
@@ -52,25 +56,55 @@ var (
 	errNotConnected = fmt.Errorf("it is not connected: %w", unix.EINVAL)
 	errOpcode       = fmt.Errorf("not the opcode of a send request: %w", unix.EINVAL)
 	errInline       = fmt.Errorf("inline data is longer than QPConfig.MaxInline: %w", unix.EINVAL)
+	errMoreLast     = fmt.Errorf("the last record of the call has the flag More: %w", unix.EINVAL)
+	errMoreOf       = fmt.Errorf("the flag More with an opcode that sends no data: %w", unix.EINVAL)
+	errPieces       = fmt.Errorf("the data of the request is in more pieces than QPConfig.MaxSGE: %w", unix.EINVAL)
+	errSize         = fmt.Errorf("the pieces of the request have more than 4 GiB together: %w", unix.EINVAL)
 )
 
-// checkSend tells why a request cannot be taken, and notes an invalidation as
-// posted; q.sq is held.
-func (q *qp) checkSend(wr *fabric.SendWR) error {
-	switch wr.Op {
+// checkSend returns the request that wrs begins with, or why it cannot be
+// taken, and notes an invalidation as posted; q.sq is held.
+func (q *qp) checkSend(wrs []fabric.SendWR) (work, error) {
+	w := work{SendWR: wrs[0]}
+	switch w.Op {
 	case fabric.OpSend, fabric.OpSendInv, fabric.OpWrite, fabric.OpWriteImm:
-		if wr.Flags&fabric.Inline != 0 && int64(wr.Len) > int64(q.cfg.MaxInline) {
-			return errInline
+		if err := q.collect(&w, wrs); err != nil {
+			return w, err
+		}
+		if w.Flags&fabric.Inline != 0 && int64(w.size) > int64(q.cfg.MaxInline) {
+			return w, errInline
 		}
 	case fabric.OpLocalInv:
-		if err := q.checkSlot(); err != nil {
-			return err
+		if w.Flags&fabric.More != 0 {
+			return w, errMoreOf
 		}
-		return q.unask(wr.RKey)
+		if err := q.checkSlot(); err != nil {
+			return w, err
+		}
+		return w, q.unask(w.RKey)
 	default:
-		return errOpcode
+		return w, errOpcode
 	}
-	return q.checkSlot()
+	return w, q.checkSlot()
+}
+
+// collect finds the pieces of w, whose first record is wrs[0].
+func (q *qp) collect(w *work, wrs []fabric.SendWR) error {
+	n, size := 1, uint64(w.Len)
+	for ; wrs[n-1].Flags&fabric.More != 0; n++ {
+		if n == q.cfg.MaxSGE {
+			return errPieces
+		}
+		if n == len(wrs) {
+			return errMoreLast
+		}
+		size += uint64(wrs[n].Len)
+	}
+	if size > math.MaxUint32 {
+		return errSize
+	}
+	w.more, w.size = wrs[1:n], uint32(size)
+	return nil
 }
 
 func (q *qp) checkSlot() error {
@@ -124,8 +158,12 @@ func (q *qp) delay(p *qp) time.Duration {
 // hold leaves the request to the pump; q.sq is held.
 func (q *qp) hold(w *work) {
 	kept := *w
-	if w.Flags&fabric.Inline != 0 && w.Len != 0 {
-		kept.data = append([]byte(nil), memoryAt(w.Addr, w.Len)...)
+	kept.more = nil
+	if w.Flags&fabric.Inline == 0 {
+		kept.more = append(kept.more, w.more...)
+	} else if w.size != 0 {
+		kept.data = make([]byte, w.size)
+		q.gather(kept.data, w)
 	}
 	q.pending = append(q.pending, kept)
 	if !q.pumping && q.state.Load() != stateClosed {
