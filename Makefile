@@ -5,10 +5,13 @@
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 FUZZTIME ?= 30s
+CC ?= cc
+CFLAGS ?= -O2
 PREFIX ?= /usr/local
 DESTDIR ?=
 
 binary := build/splitnic
+yardstick := build/yardstick
 export GO FUZZTIME
 
 .DEFAULT_GOAL := help
@@ -20,6 +23,10 @@ help: ## show this list
 .PHONY: build
 build: ## build build/splitnic
 	$(GO) build -ldflags '-X main.version=$(VERSION)' -o $(binary) ./cmd/splitnic
+
+$(yardstick): $(wildcard scripts/yardstick/*.[ch])
+	@mkdir -p build
+	$(CC) -std=gnu11 -Wall -Wextra -Wshadow -Werror $(CFLAGS) -o $@ $(filter %.c,$^) -libverbs
 
 .PHONY: demo
 demo: ## show it at work: DHCP, ping, HTTP, TCP both ways beside ib_write_bw
