@@ -5,6 +5,7 @@
 package verbs_test
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -29,6 +30,12 @@ func TestRDMADataPathAllocs(t *testing.T) {
 	}
 	sends[batch-1].Flags |= fabric.Signaled | fabric.Solicited
 	out := make([]fabric.Completion, 64)
+	// Each write again, its data in three pieces.
+	var gathered []fabric.SendWR
+	for _, w := range sends {
+		w.Len, w.Flags = 3, w.Flags|fabric.More
+		gathered = append(gathered, w, fabric.SendWR{Addr: w.Addr + 10, Len: 3, Flags: fabric.More}, fabric.SendWR{Addr: w.Addr + 20, Len: 2})
+	}
 	poll := func(cq fabric.CQ, want int) {
 		for got := 0; got < want; {
 			n, err := cq.Poll(out)
@@ -43,6 +50,17 @@ func TestRDMADataPathAllocs(t *testing.T) {
 			t.Fatal(n, err)
 		}
 		if n, err := send.PostSend(sends); n != batch || err != nil {
+			t.Fatal(n, err)
+		}
+		poll(sendCQ, 1)
+		poll(recvCQ, batch)
+	})
+
+	noAllocs(t, "post pieces, poll", func() {
+		if n, err := recv.PostRecv(recvs); n != batch || err != nil {
+			t.Fatal(n, err)
+		}
+		if n, err := send.PostSend(gathered); n != len(gathered) || err != nil {
 			t.Fatal(n, err)
 		}
 		poll(sendCQ, 1)
@@ -74,6 +92,47 @@ func TestRDMADataPathAllocs(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// Each operation of the data path is one cgo call, however many records it has.
+func TestRDMACgoCalls(t *testing.T) {
+	a, b := newPair(t, fabric.RC)
+	calls := func(what string, f func()) {
+		t.Helper()
+		before := runtime.NumCgoCall()
+		f()
+		if n := runtime.NumCgoCall() - before; n != 1 {
+			t.Errorf("%s: %d cgo calls", what, n)
+		}
+	}
+	const n = 200 // more than a chain of the shim
+	plain := make([]fabric.SendWR, n)
+	for i := range plain {
+		plain[i] = writeImm(a, b, 0)
+	}
+	plain[n-1].Flags = fabric.Signaled
+	pieces := make([]fabric.SendWR, 4*n)
+	for i := range pieces {
+		pieces[i] = fabric.SendWR{Addr: a.mr.Addr(), Len: 2, LKey: a.mr.LKey()}
+		if i%4 == 0 {
+			pieces[i] = plain[i/4]
+		}
+		if i%4 != 3 {
+			pieces[i].Flags |= fabric.More
+		}
+	}
+	out := make([]fabric.Completion, n)
+	for _, wrs := range [][]fabric.SendWR{plain, pieces} {
+		calls("post receives", func() { postRecv(t, b.qp, make([]fabric.RecvWR, n)...) })
+		calls("arm", func() { check(t, b.recvCQ.Arm(false)) })
+		calls("post sends", func() { postSend(t, a.qp, wrs...) })
+		pollOK(t, a.sendCQ, 1) // every receive has completed by now
+		calls("poll", func() {
+			if got := must(b.recvCQ.Poll(out))(t); got != n {
+				t.Errorf("polled %d completions of %d", got, n)
+			}
+		})
+	}
 }
 
 func BenchmarkEmptyPoll(b *testing.B) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"time"
 )
 
 // LinkLayer is the link layer of a port: the values of ibv_port_attr.link_layer.
@@ -136,7 +137,7 @@ type DeviceAttr struct {
 	CompVectors  int
 	MaxQP        int
 	MaxQPWR      int
-	MaxSGE       int
+	MaxSGE       int // pieces of one work request
 	MaxCQ        int
 	MaxCQE       int
 	MaxMR        int
@@ -145,6 +146,10 @@ type DeviceAttr struct {
 	MaxMW        int
 	MemWindow2B  bool // type-2 windows are tied to a queue pair
 	MemWindow2A  bool
+
+	// The most that CQ.Moderate takes; 0 without moderation.
+	ModerationCount  int
+	ModerationPeriod time.Duration
 }
 
 // PortAttr are attributes of one port.

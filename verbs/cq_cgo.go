@@ -15,6 +15,7 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -40,7 +41,10 @@ type CQ struct {
 	channel *C.struct_ibv_comp_channel
 }
 
-var _ fabric.CQ = (*CQ)(nil)
+var (
+	_ fabric.CQ        = (*CQ)(nil)
+	_ fabric.Moderator = (*CQ)(nil)
+)
 
 // NewCQ implements fabric.Domain. The queue may turn out deeper than asked for.
 //
@@ -128,6 +132,27 @@ func (c *CQ) Arm(solicitedOnly bool) error {
 	c.mu.Unlock()
 	if no != 0 {
 		return c.opErr("arm completion queue", no)
+	}
+	return nil
+}
+
+// Moderate implements fabric.Moderator.
+//
+// Implements: int ibv_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *cq_attr)
+func (c *CQ) Moderate(count int, period time.Duration) error {
+	op := fmt.Sprintf("moderate completion queue to one event per %d completions or %v", count, period)
+	if err := checkModeration(count, period); err != nil {
+		return c.opErr(op, fmt.Errorf("%w: %w", err, syscall.EINVAL))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cq == nil {
+		return c.opErr(op, net.ErrClosed)
+	}
+	no := syscall.Errno(C.snv_moderate(c.cq, C.uint16_t(count), C.uint16_t(period/time.Microsecond)))
+	if no != 0 {
+		a := &c.pd.ctx.attr
+		return opErr(c.pd.ctx.name, op, no, moderationHint(no, a.ModerationCount, a.ModerationPeriod))
 	}
 	return nil
 }

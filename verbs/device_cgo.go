@@ -12,6 +12,7 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -110,12 +111,19 @@ func (c *Context) init() error {
 		MemWindow2A:  a.device_cap_flags&C.IBV_DEVICE_MEM_WINDOW_TYPE_2A != 0,
 		MemWindow2B:  a.device_cap_flags&C.IBV_DEVICE_MEM_WINDOW_TYPE_2B != 0,
 	}
+	var count, period C.uint16_t
+	if no := syscall.Errno(C.snv_query_moderation(c.ctx, &count, &period)); no != 0 {
+		return opErr(c.name, "query device", no, "")
+	}
+	c.attr.ModerationCount, c.attr.ModerationPeriod = int(count), time.Duration(period)*time.Microsecond
 	p, err := c.Port(c.cfg.port)
 	if err != nil {
 		return err
 	}
 	c.limits = fabric.Limits{
 		MaxQPWR:      c.attr.MaxQPWR,
+		MaxSGE:       min(c.attr.MaxSGE, C.SNV_MAX_SGE),
+		Moderation:   c.attr.ModerationCount > 0,
 		MaxCQE:       c.attr.MaxCQE,
 		CompVectors:  c.attr.CompVectors,
 		MaxMsg:       p.MaxMsg,

@@ -2,8 +2,10 @@ package verbs
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -120,12 +122,52 @@ func cqHint(no syscall.Errno, depth, vector int, l fabric.Limits) string {
 	return fmt.Sprintf("depth must be 1 … %d and the completion vector 0 … %d; asked for %d and %d", l.MaxCQE, l.CompVectors-1, depth, vector)
 }
 
+// moderationHint explains why a completion queue could not be moderated.
+func moderationHint(no syscall.Errno, count int, period time.Duration) string {
+	switch {
+	case no == syscall.EINVAL && count > 0:
+		return fmt.Sprintf("the device takes up to %d completions and %v", count, period)
+	case no == syscall.EOPNOTSUPP || no == syscall.ENOSYS:
+		return "every completion raises its event: poll for a while before sleeping instead"
+	}
+	return ""
+}
+
+// sendHint explains why a queue pair with these limits refused the request that
+// wrs begins with.
+func sendHint(wrs []fabric.SendWR, c fabric.QPConfig) string {
+	op := wrs[0].Op
+	more := wrs[0].Flags&fabric.More != 0
+	switch {
+	case op == fabric.OpLocalInv && more:
+		return fmt.Sprintf("flag More with opcode %d, which sends no data", op)
+	case op < fabric.OpSend || op >= fabric.OpBind:
+		return fmt.Sprintf("opcode %d cannot be posted", op)
+	}
+	n, size := 1, uint64(wrs[0].Len)
+	for ; wrs[n-1].Flags&fabric.More != 0; n++ {
+		if n == len(wrs) {
+			return "flag More on the last record of the call: a request ends in the call that it begins in"
+		}
+		size += uint64(wrs[n].Len)
+	}
+	switch {
+	case n > c.MaxSGE:
+		return fmt.Sprintf("%d pieces of data, the queue pair takes %d: see QPConfig.MaxSGE", n, c.MaxSGE)
+	case wrs[0].Flags&fabric.Inline != 0 && size > uint64(c.MaxInline):
+		return fmt.Sprintf("%d bytes inline, the queue pair takes %d", size, c.MaxInline)
+	case size > math.MaxUint32:
+		return fmt.Sprintf("%d bytes in one message", size)
+	}
+	return ""
+}
+
 // qpHint explains why a queue pair could not be made.
 func qpHint(no syscall.Errno, c fabric.QPConfig, l fabric.Limits) string {
 	switch no {
 	case syscall.EINVAL:
-		return fmt.Sprintf("asked for %d sends, %d receives and %d bytes inline; the device takes at most %d work requests, and limits inline data too (Soft-RoCE: 512 bytes)",
-			c.MaxSend, c.MaxRecv, c.MaxInline, l.MaxQPWR)
+		return fmt.Sprintf("asked for %d sends of up to %d pieces, %d receives and %d bytes inline; the device takes at most %d work requests and %d pieces, fewer of one if the other is many, and limits inline data too (Soft-RoCE: 512 bytes)",
+			c.MaxSend, c.MaxSGE, c.MaxRecv, c.MaxInline, l.MaxQPWR, l.MaxSGE)
 	case syscall.ENOMEM:
 		return "the device is out of queue pairs or memory, or RLIMIT_MEMLOCK is too low: ulimit -l unlimited"
 	}

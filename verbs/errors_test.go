@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 )
@@ -53,6 +54,9 @@ func TestHints(t *testing.T) {
 		{"cq", cqHint(syscall.EINVAL, 300, 9, l), []string{"1 … 200", "0 … 3", "300", "9"}},
 		{"cq other", cqHint(syscall.EIO, 300, 9, l), nil},
 		{"qp", qpHint(syscall.EINVAL, fabric.QPConfig{MaxSend: 300, MaxInline: 7}, l), []string{"300 sends", "7 bytes inline", "at most 100"}},
+		{"no moderation", moderationHint(syscall.EOPNOTSUPP, 0, 0), []string{"every completion", "poll"}},
+		{"moderation", moderationHint(syscall.EINVAL, 99, 7*time.Microsecond), []string{"99 completions", "7µs"}},
+		{"moderation other", moderationHint(syscall.EIO, 99, 7*time.Microsecond), nil},
 		{"qp memory", qpHint(syscall.ENOMEM, fabric.QPConfig{}, l), []string{"RLIMIT_MEMLOCK"}},
 		{"qp other", qpHint(syscall.EIO, fabric.QPConfig{}, l), nil},
 	} {
@@ -76,5 +80,33 @@ func TestMemlockLimit(t *testing.T) {
 	limit, limited := MemlockLimit()
 	if limited != (r.Cur != ^uint64(0)) || limited && limit != r.Cur {
 		t.Errorf("%d, %v; the kernel says %d", limit, limited, r.Cur)
+	}
+}
+
+// A request that is refused is told why; the device only says EINVAL.
+func TestSendHint(t *testing.T) {
+	const more, inline = fabric.More, fabric.Inline
+	rec := func(op fabric.Opcode, f fabric.Flags, n uint32) fabric.SendWR {
+		return fabric.SendWR{Op: op, Flags: f, Len: n}
+	}
+	c := fabric.QPConfig{MaxSGE: 3, MaxInline: 60}
+	for _, x := range []struct {
+		name, part string // of the hint; empty: none
+		wrs        []fabric.SendWR
+	}{
+		{"unknown opcode", "opcode 77", []fabric.SendWR{rec(77, 0, 1)}},
+		{"bind", "opcode 6", []fabric.SendWR{rec(fabric.OpBind, 0, 1)}},
+		{"no opcode, in pieces", "opcode 0", []fabric.SendWR{rec(0, more, 1), rec(0, 0, 1)}},
+		{"invalidation in pieces", "More with opcode 5", []fabric.SendWR{rec(fabric.OpLocalInv, more, 1), rec(0, 0, 1)}},
+		{"unfinished", "last record", []fabric.SendWR{rec(fabric.OpSend, more, 1), rec(0, more, 1)}},
+		{"pieces", "4 pieces of data, the queue pair takes 3", []fabric.SendWR{rec(fabric.OpWrite, more, 1), rec(0, more, 1), rec(0, more, 1), rec(0, 0, 1), rec(fabric.OpWrite, 0, 1)}},
+		{"inline", "61 bytes inline, the queue pair takes 60", []fabric.SendWR{rec(fabric.OpWrite, more|inline, 60), rec(0, 0, 1)}},
+		{"long", "4294967296 bytes", []fabric.SendWR{rec(fabric.OpWrite, more, 1<<31), rec(0, 0, 1<<31)}},
+		{"something else", "", []fabric.SendWR{rec(fabric.OpWrite, more|inline, 30), rec(0, more, 0), rec(0, 0, 30), rec(fabric.OpWrite, inline, 61)}},
+	} {
+		got := sendHint(x.wrs, c)
+		if (got == "") != (x.part == "") || !strings.Contains(got, x.part) {
+			t.Errorf("%s: %q, want %q", x.name, got, x.part)
+		}
 	}
 }

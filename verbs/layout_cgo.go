@@ -59,6 +59,7 @@ var (
 	_ = one{}[fabric.Solicited-C.SNV_SOLICITED]
 	_ = one{}[fabric.Inline-C.SNV_INLINE]
 	_ = one{}[fabric.Fence-C.SNV_FENCE]
+	_ = one{}[fabric.More-C.SNV_MORE]
 	_ = one{}[fabric.WithImm-C.SNV_WITH_IMM]
 	_ = one{}[fabric.WithInv-C.SNV_WITH_INV]
 )

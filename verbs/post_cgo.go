@@ -16,21 +16,17 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// postErr is the error of a post that was refused; wr, if known, is the first
-// request that was.
-func (q *QP) postErr(op string, no syscall.Errno, wr *fabric.SendWR) error {
+// postErr is the error of a post that was refused; sends, if any, begin with
+// the first request that was.
+func (q *QP) postErr(op string, no syscall.Errno, sends []fabric.SendWR) error {
 	hint := ""
 	var err error = no
 	switch no {
 	case syscall.ENOMEM, syscall.ENOSPC:
 		err = fmt.Errorf("%w: %w", fabric.ErrQueueFull, no)
 	case syscall.EINVAL:
-		switch {
-		case wr == nil:
-		case wr.Flags&fabric.Inline != 0 && int64(wr.Len) > int64(q.cfg.MaxInline):
-			hint = fmt.Sprintf("%d bytes inline, the queue pair takes %d", wr.Len, q.cfg.MaxInline)
-		case wr.Op < fabric.OpSend || wr.Op >= fabric.OpBind:
-			hint = fmt.Sprintf("opcode %d cannot be posted", wr.Op)
+		if len(sends) != 0 {
+			hint = sendHint(sends, q.cfg)
 		}
 	}
 	return q.opErr(op, err, hint)
@@ -59,7 +55,7 @@ func (q *QP) PostSend(wrs []fabric.SendWR) (int, error) {
 		q.sendMu.Unlock()
 		return 0, q.notReady("post send")
 	}
-	p := C.snv_post_send(q.sq, (*C.struct_snv_send_wr)(unsafe.Pointer(&wrs[0])), C.int(len(wrs)))
+	p := C.snv_post_send(q.sq, (*C.struct_snv_send_wr)(unsafe.Pointer(&wrs[0])), C.int(len(wrs)), q.sendLim)
 	n := int(p.n)
 	if p.err == C.SNV_LOCAL_INV {
 		var err error
@@ -69,7 +65,7 @@ func (q *QP) PostSend(wrs []fabric.SendWR) (int, error) {
 	}
 	q.sendMu.Unlock()
 	if p.err != 0 {
-		return n, q.postErr("post send", syscall.Errno(p.err), &wrs[n])
+		return n, q.postErr("post send", syscall.Errno(p.err), wrs[n:])
 	}
 	return n, nil
 }
@@ -78,17 +74,17 @@ func (q *QP) PostSend(wrs []fabric.SendWR) (int, error) {
 // to Go because Go knows what is bound. sendMu is held.
 func (q *QP) postRest(wrs []fabric.SendWR, n int) (int, error) {
 	for n < len(wrs) {
-		if wr := &wrs[n]; wr.Op == fabric.OpLocalInv {
+		if wr := &wrs[n]; wr.Op == fabric.OpLocalInv && wr.Flags&fabric.More == 0 {
 			if err := q.localInv(wr.RKey, wr.ID, wr.Flags); err != nil {
 				return n, err
 			}
 			n++
 			continue
 		}
-		p := C.snv_post_send(q.sq, (*C.struct_snv_send_wr)(unsafe.Pointer(&wrs[n])), C.int(len(wrs)-n))
+		p := C.snv_post_send(q.sq, (*C.struct_snv_send_wr)(unsafe.Pointer(&wrs[n])), C.int(len(wrs)-n), q.sendLim)
 		n += int(p.n)
 		if p.err != 0 && p.err != C.SNV_LOCAL_INV {
-			return n, q.postErr("post send", syscall.Errno(p.err), &wrs[n])
+			return n, q.postErr("post send", syscall.Errno(p.err), wrs[n:])
 		}
 	}
 	return n, nil

@@ -38,12 +38,13 @@ type QP struct {
 
 	// The two directions have different users: keep them off each other's
 	// cache lines.
-	_      [64]byte
-	sendMu sync.Mutex
-	sq     *C.struct_ibv_qp // nil unless sends may be posted
-	_      [64]byte
-	recvMu sync.Mutex
-	rq     *C.struct_ibv_qp // nil unless receives may be posted
+	_       [64]byte
+	sendMu  sync.Mutex
+	sq      *C.struct_ibv_qp // nil unless sends may be posted
+	sendLim C.struct_snv_send_limits
+	_       [64]byte
+	recvMu  sync.Mutex
+	rq      *C.struct_ibv_qp // nil unless receives may be posted
 }
 
 var _ fabric.QP = (*QP)(nil)
@@ -58,7 +59,12 @@ func (d *PD) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 		return nil, d.closedErr(op)
 	}
 	defer d.family.leave()
+	if err := checkConfig(cfg, d.ctx.limits); err != nil {
+		return nil, &OpError{Op: op, Device: d.ctx.name, Err: fmt.Errorf("%w: %w", err, syscall.EINVAL)}
+	}
+	cfg.MaxSGE = max(cfg.MaxSGE, 1)
 	q := &QP{pd: d, cfg: cfg}
+	q.sendLim.sge, q.sendLim.inl = C.uint32_t(cfg.MaxSGE), C.uint32_t(cfg.MaxInline)
 	var p C.struct_snv_qp_params
 	switch cfg.Transport {
 	case fabric.RC:
@@ -75,9 +81,6 @@ func (d *PD) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 	if !ok || q.sendCQ.pd.ctx != d.ctx || q.recvCQ.pd.ctx != d.ctx {
 		return nil, opErr(d.ctx.name, op, syscall.EINVAL, "it needs a send CQ and a receive CQ of the same device")
 	}
-	if cfg.MaxSend < 0 || cfg.MaxRecv < 0 || cfg.MaxInline < 0 {
-		return nil, opErr(d.ctx.name, op, syscall.EINVAL, "a size is negative")
-	}
 	if !q.sendCQ.family.enter() {
 		return nil, d.closedErr(op)
 	}
@@ -92,7 +95,8 @@ func (d *PD) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 		return nil, err
 	}
 	p.send_cq, p.recv_cq = q.sendCQ.cq, q.recvCQ.cq
-	p.max_send_wr, p.max_recv_wr, p.max_inline = C.uint32_t(cfg.MaxSend), C.uint32_t(cfg.MaxRecv), C.uint32_t(cfg.MaxInline)
+	p.max_send_wr, p.max_recv_wr = C.uint32_t(cfg.MaxSend), C.uint32_t(cfg.MaxRecv)
+	p.max_sge, p.max_inline = q.sendLim.sge, q.sendLim.inl
 	if no := syscall.Errno(C.snv_create_qp(d.pd, &p, &q.qp)); no != 0 {
 		return nil, opErr(d.ctx.name, op, no, qpHint(no, cfg, d.ctx.limits))
 	}
@@ -239,15 +243,15 @@ func (q *QP) ToRTR(remote fabric.Address, t fabric.Timing) error {
 		rq_psn:             C.uint32_t(remote.PSN),
 		port:               C.uint8_t(c.cfg.port),
 		dlid:               C.uint16_t(remote.LID),
-		sl:                 C.uint8_t(c.cfg.serviceLevel),
+		sl:                 C.uint8_t(q.cfg.ServiceLevel),
 		min_rnr_timer:      C.uint8_t(t.MinRNRTimer),
 		max_dest_rd_atomic: 1, // as small as every device takes; the access flags forbid reads
 	}
 	if remote.GID != [16]byte{} {
 		a.is_global = 1
 		a.sgid_index = C.uint8_t(q.gid.Index)
-		a.hop_limit = C.uint8_t(c.cfg.hopLimit)
-		a.traffic_class = C.uint8_t(c.cfg.trafficClass)
+		a.hop_limit = C.uint8_t(hopLimit(q.cfg))
+		a.traffic_class = C.uint8_t(q.cfg.TrafficClass)
 		for i, b := range remote.GID {
 			a.dgid[i] = C.uint8_t(b)
 		}

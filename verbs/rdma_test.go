@@ -82,6 +82,7 @@ func (e *end) newQP(t testing.TB, tr fabric.Transport) *verbs.QP {
 	t.Helper()
 	return must(e.dom.NewQP(fabric.QPConfig{
 		Transport: tr, SendCQ: e.sendCQ, RecvCQ: e.recvCQ, MaxSend: maxWR, MaxRecv: maxWR, MaxInline: inline,
+		MaxSGE: e.ctx.Limits().MaxSGE,
 	}))(t).(*verbs.QP)
 }
 

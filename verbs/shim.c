@@ -7,9 +7,13 @@
 
 /*
  * Work requests are handed to the provider in chains that live on this stack:
- * 64 of them are 9 KiB, and one doorbell for 64 is as good as for more.
+ * 64 of them are 8 KiB, the pieces of their data 16 KiB, and one doorbell for
+ * 64 is as good as for more.
  */
 #define CHUNK 64
+#define PIECES 1024
+
+_Static_assert(SNV_MAX_SGE <= PIECES, "the data of one request fits a chain");
 
 /* A create_* verb returns NULL and sets errno; some providers forget errno. */
 static int failed(void)
@@ -73,6 +77,18 @@ int snv_query_port(struct ibv_context *ctx, uint8_t port, struct snv_port_attr *
 		.phys_state = a.phys_state,
 		.link_layer = a.link_layer,
 	};
+	return 0;
+}
+
+int snv_query_moderation(struct ibv_context *ctx, uint16_t *count, uint16_t *period)
+{
+	struct ibv_device_attr_ex a;
+	int err = ibv_query_device_ex(ctx, NULL, &a);
+
+	if (err)
+		return err;
+	*count = a.cq_mod_caps.max_cq_count;
+	*period = a.cq_mod_caps.max_cq_period;
 	return 0;
 }
 
@@ -231,6 +247,16 @@ int snv_poll(struct ibv_cq *cq, struct snv_wc *out, int n, unsigned int inv_flag
 	return done;
 }
 
+int snv_moderate(struct ibv_cq *cq, uint16_t count, uint16_t period)
+{
+	struct ibv_modify_cq_attr a = {
+		.attr_mask = IBV_CQ_ATTR_MODERATE,
+		.moderate = {.cq_count = count, .cq_period = period},
+	};
+
+	return ibv_modify_cq(cq, &a);
+}
+
 int snv_arm(struct ibv_cq *cq, int solicited_only)
 {
 	return ibv_req_notify_cq(cq, solicited_only);
@@ -258,7 +284,7 @@ int snv_create_qp(struct ibv_pd *pd, const struct snv_qp_params *p, struct ibv_q
 		.cap = {
 			.max_send_wr = p->max_send_wr,
 			.max_recv_wr = p->max_recv_wr,
-			.max_send_sge = 1,
+			.max_send_sge = p->max_sge,
 			.max_recv_sge = 1,
 			.max_inline_data = p->max_inline,
 		},
@@ -322,17 +348,12 @@ static unsigned int send_flags(int flags)
 	       (flags & SNV_FENCE ? IBV_SEND_FENCE : 0);
 }
 
-/* Fills w and its sge; false if the opcode cannot be posted here. */
-static int fill_send(struct ibv_send_wr *w, struct ibv_sge *sge, const struct snv_send_wr *r)
+/* Fills w but for its data; false if the opcode cannot be posted here. */
+static int fill_send(struct ibv_send_wr *w, const struct snv_send_wr *r)
 {
 	w->wr_id = r->id;
 	w->next = NULL;
 	w->send_flags = send_flags(r->flags);
-	w->sg_list = sge;
-	w->num_sge = r->len ? 1 : 0;
-	sge->addr = r->addr;
-	sge->length = r->len;
-	sge->lkey = r->lkey;
 	switch (r->op) {
 	case SNV_OP_SEND:
 		w->opcode = IBV_WR_SEND;
@@ -356,6 +377,40 @@ static int fill_send(struct ibv_send_wr *w, struct ibv_sge *sge, const struct sn
 }
 
 /*
+ * Fills sge with the pieces of the request that r[0..n) begins with, and *used
+ * with their number. Empty ones are left out: to some devices a length of 0
+ * means 2 GiB. Returns the number of records, or 0 if they are no request.
+ */
+static int gather(struct ibv_sge *sge, uint32_t *used, const struct snv_send_wr *r, int n, struct snv_send_limits lim)
+{
+	uint64_t size = 0;
+	uint32_t k = 0;
+	int i = 0;
+
+	do {
+		if (i == n || (uint32_t)i == lim.sge)
+			return 0;
+		sge[k] = (struct ibv_sge){.addr = r[i].addr, .length = r[i].len, .lkey = r[i].lkey};
+		k += r[i].len != 0;
+		size += r[i].len;
+	} while (r[i++].flags & SNV_MORE);
+	if (size > (r->flags & SNV_INLINE ? lim.inl : UINT32_MAX))
+		return 0;
+	*used = k;
+	return i;
+}
+
+/* The number of records of the first n requests. */
+static int records(const struct snv_send_wr *r, int n)
+{
+	int i = 0;
+
+	while (n > 0)
+		n -= !(r[i++].flags & SNV_MORE);
+	return i;
+}
+
+/*
  * How many of the chain w[0..n) were taken, given what ibv_post_send said. A
  * provider that fails without naming the request has taken none.
  */
@@ -368,23 +423,36 @@ static int taken(const void *first, const void *bad, size_t size, int n, int err
 	return (int)(((const char *)bad - (const char *)first) / size);
 }
 
-struct snv_posted snv_post_send(struct ibv_qp *qp, const struct snv_send_wr *wr, int n)
+struct snv_posted snv_post_send(struct ibv_qp *qp, const struct snv_send_wr *wr, int n, struct snv_send_limits lim)
 {
 	struct ibv_send_wr w[CHUNK], *bad;
-	struct ibv_sge sge[CHUNK];
+	struct ibv_sge sge[PIECES];
 	struct snv_posted p = {0, 0};
 	int stop = 0;
 
 	while (p.n < n && !stop) {
-		int k = 0, t;
+		uint32_t pieces = 0;
+		int k = 0, rec = p.n;
 
-		while (k < CHUNK && p.n + k < n) {
-			const struct snv_send_wr *r = &wr[p.n + k];
+		/* As long as the largest request would fit. */
+		while (k < CHUNK && pieces + lim.sge <= PIECES && rec < n) {
+			const struct snv_send_wr *r = &wr[rec];
+			uint32_t used;
+			int got;
 
-			if (!fill_send(&w[k], &sge[k], r)) {
-				stop = r->op == SNV_OP_LOCAL_INV ? SNV_LOCAL_INV : EINVAL;
+			if (!fill_send(&w[k], r)) {
+				stop = r->op == SNV_OP_LOCAL_INV && !(r->flags & SNV_MORE) ? SNV_LOCAL_INV : EINVAL;
 				break;
 			}
+			got = gather(&sge[pieces], &used, r, n - rec, lim);
+			if (!got) {
+				stop = EINVAL;
+				break;
+			}
+			w[k].sg_list = &sge[pieces];
+			w[k].num_sge = used;
+			pieces += used;
+			rec += got;
 			if (k)
 				w[k - 1].next = &w[k];
 			k++;
@@ -393,10 +461,11 @@ struct snv_posted snv_post_send(struct ibv_qp *qp, const struct snv_send_wr *wr,
 			break;
 		bad = NULL;
 		p.err = ibv_post_send(qp, w, &bad);
-		t = taken(w, bad, sizeof(w[0]), k, p.err);
-		p.n += t;
-		if (p.err)
+		if (p.err) {
+			p.n += records(&wr[p.n], taken(w, bad, sizeof(w[0]), k, p.err));
 			return p;
+		}
+		p.n = rec;
 	}
 	p.err = stop;
 	return p;

@@ -59,12 +59,21 @@ enum {
 	SNV_SOLICITED = 2,
 	SNV_INLINE = 4,
 	SNV_FENCE = 8,
+	SNV_MORE = 16,
 
 	SNV_WITH_IMM = 1,
 	SNV_WITH_INV = 2,
 };
 
-/* How many of a batch were taken, and why not all of them. */
+/* What a queue pair takes in one send request. */
+struct snv_send_limits {
+	uint32_t sge; /* records; 1 to SNV_MAX_SGE */
+	uint32_t inl; /* bytes inline */
+};
+
+#define SNV_MAX_SGE 256
+
+/* How many records of a batch were taken, and why not all of them. */
 struct snv_posted {
 	int32_t n;
 	int32_t err; /* errno, or SNV_LOCAL_INV: record n is a LOCAL_INV */
@@ -79,7 +88,7 @@ struct snv_port_attr {
 
 struct snv_qp_params {
 	struct ibv_cq *send_cq, *recv_cq;
-	uint32_t type, max_send_wr, max_recv_wr, max_inline;
+	uint32_t type, max_send_wr, max_recv_wr, max_sge, max_inline;
 };
 
 /* Only what attr_mask names is used. */
@@ -100,6 +109,7 @@ int snv_list(struct ibv_device ***list, int *n);
 int snv_open(const char *name, struct ibv_context **ctx);
 int snv_nonblock(int fd);
 int snv_query_port(struct ibv_context *ctx, uint8_t port, struct snv_port_attr *out);
+int snv_query_moderation(struct ibv_context *ctx, uint16_t *count, uint16_t *period); /* largest; period in µs */
 int snv_query_gids(struct ibv_context *ctx, struct ibv_gid_entry *out, int max, int *n);
 int snv_get_async(struct ibv_context *ctx, struct snv_event *out);
 
@@ -110,6 +120,7 @@ int snv_alloc_mw(struct ibv_pd *pd, struct ibv_mw **mw);
 int snv_create_channel(struct ibv_context *ctx, struct ibv_comp_channel **ch);
 int snv_create_cq(struct ibv_context *ctx, int cqe, struct ibv_comp_channel *ch, int vector, struct ibv_cq **cq);
 int snv_poll(struct ibv_cq *cq, struct snv_wc *out, int n, unsigned int inv_flags);
+int snv_moderate(struct ibv_cq *cq, uint16_t count, uint16_t period); /* µs */
 int snv_arm(struct ibv_cq *cq, int solicited_only);
 int snv_get_cq_event(struct ibv_comp_channel *ch);
 
@@ -117,7 +128,7 @@ int snv_create_qp(struct ibv_pd *pd, const struct snv_qp_params *p, struct ibv_q
 int snv_modify_qp(struct ibv_qp *qp, const struct snv_qp_attr *a);
 int snv_query_qp_state(struct ibv_qp *qp, int *state);
 
-struct snv_posted snv_post_send(struct ibv_qp *qp, const struct snv_send_wr *wr, int n);
+struct snv_posted snv_post_send(struct ibv_qp *qp, const struct snv_send_wr *wr, int n, struct snv_send_limits lim);
 struct snv_posted snv_post_recv(struct ibv_qp *qp, const struct snv_recv_wr *wr, int n);
 int snv_post_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t id, int flags);
 int snv_post_local_inv(struct ibv_qp *qp, uint32_t rkey, uint64_t id, int flags);

@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/verbs"
 )
 
 var transports = []struct {
@@ -163,6 +165,87 @@ func TestRDMARefusedInTheMiddle(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Requests of as many pieces as the device takes, more of them than the shim
+// hands over at a time: their order and their bytes, and where the batch is cut
+// when one in the middle is refused.
+func TestRDMALargeGather(t *testing.T) {
+	const n = 100
+	a, b := newPair(t, fabric.RC)
+	pieces := a.ctx.Limits().MaxSGE
+	fill := func(recs []fabric.SendWR, i int) {
+		for j := range recs {
+			off := (i*pieces + j) * 2
+			recs[j] = fabric.SendWR{Addr: a.mr.Addr() + uint64(off), Len: 2, LKey: a.mr.LKey(), Flags: fabric.More}
+			a.mem[off], a.mem[off+1] = byte(i), byte(j+1)
+		}
+		recs[len(recs)-1].Flags = 0
+		recs[0].ID, recs[0].Op, recs[0].Imm = uint64(i), fabric.OpWriteImm, uint32(i)
+		recs[0].RemoteAddr, recs[0].RKey = b.mr.Addr()+uint64(i*pieces*2), b.mr.RKey()
+		if i%10 == 9 {
+			recs[0].Flags |= fabric.Signaled
+		}
+	}
+	wrs := make([]fabric.SendWR, n*pieces)
+	for i := range n {
+		fill(wrs[i*pieces:][:pieces], i)
+	}
+	postRecv(t, b.qp, make([]fabric.RecvWR, n)...)
+	postSend(t, a.qp, wrs...)
+	for i, c := range pollOK(t, b.recvCQ, n) {
+		if c.Imm != uint32(i) || int(c.Len) != 2*pieces {
+			t.Fatalf("completion %d: %+v", i, c)
+		}
+	}
+	for i, c := range pollOK(t, a.sendCQ, n/10) {
+		if want := uint64(10*i + 9); c.ID != want {
+			t.Fatalf("completion %d is of request %d, want %d", i, c.ID, want)
+		}
+	}
+	if used := len(wrs) * 2; !bytes.Equal(a.mem[:used], b.mem[:used]) {
+		t.Fatal("bytes arrived changed")
+	}
+	for _, at := range []int{0, 31, 32, 33, 63, 64, 65, n - 1} {
+		wrs[at*pieces].Op = fabric.OpBind
+		postRecv(t, b.qp, make([]fabric.RecvWR, at)...)
+		got, err := a.qp.PostSend(wrs)
+		if got != at*pieces || !errors.Is(err, syscall.EINVAL) {
+			t.Fatalf("request %d is refused: %d records of %d each posted, %v", at, got, pieces, err)
+		}
+		wrs[at*pieces].Op = fabric.OpWriteImm
+		pollOK(t, b.recvCQ, at)
+		pollOK(t, a.sendCQ, at/10)
+	}
+}
+
+// Asking for inline data gives Soft-RoCE's queue pairs more pieces than were
+// asked for; they are refused all the same.
+func TestRDMAInlineGivesNoPieces(t *testing.T) {
+	a, b := newEnd(t, 0, fabric.RC), newEnd(t, 1, fabric.RC)
+	newQP := func(e *end) *verbs.QP {
+		return must(e.dom.NewQP(fabric.QPConfig{
+			Transport: fabric.RC, SendCQ: e.sendCQ, RecvCQ: e.recvCQ, MaxSend: 16, MaxRecv: 16, MaxInline: 256, MaxSGE: 2,
+		}))(t).(*verbs.QP)
+	}
+	a.qp, b.qp = newQP(a), newQP(b)
+	connect(t, a.qp, b.qp)
+	wrs := make([]fabric.SendWR, 3)
+	for i := range wrs {
+		wrs[i] = fabric.SendWR{Addr: a.mr.Addr(), Len: 8, LKey: a.mr.LKey(), Flags: fabric.More}
+	}
+	wrs[0].Op, wrs[0].RemoteAddr, wrs[0].RKey = fabric.OpWrite, b.mr.Addr(), b.mr.RKey()
+	wrs[2].Flags = 0
+	for _, f := range []fabric.Flags{0, fabric.Inline} {
+		wrs[0].Flags = fabric.More | fabric.Signaled | f
+		n, err := a.qp.PostSend(wrs)
+		if n != 0 || !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "3 pieces") {
+			t.Fatalf("flags %#x: three pieces on a queue pair for two: %d posted, %v", f, n, err)
+		}
+	}
+	wrs[1].Flags = 0
+	postSend(t, a.qp, wrs[:2]...)
+	pollOK(t, a.sendCQ, 1)
 }
 
 func TestRDMAFailFlushes(t *testing.T) {

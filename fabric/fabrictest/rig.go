@@ -22,6 +22,8 @@ type rig struct {
 	*testing.T
 	Pair
 	a, b *end
+
+	pieces int // MaxSGE of the queue pairs: what both devices take
 }
 
 // end is one side of a rig. qp is set by connect.
@@ -36,7 +38,7 @@ type end struct {
 }
 
 func newRig(t *testing.T, p Pair) *rig {
-	r := &rig{T: t, Pair: p}
+	r := &rig{T: t, Pair: p, pieces: min(p.A.Limits().MaxSGE, p.B.Limits().MaxSGE)}
 	r.a, r.b = r.newEnd(p.A), r.newEnd(p.B)
 	return r
 }
@@ -54,9 +56,14 @@ func (r *rig) newEnd(d fabric.Device) *end {
 // newQP makes a queue pair that reports to e's completion queues.
 func (r *rig) newQP(e *end, tr fabric.Transport) fabric.QP {
 	r.Helper()
-	return must(e.dom.NewQP(fabric.QPConfig{
-		Transport: tr, SendCQ: e.sendCQ, RecvCQ: e.recvCQ, MaxSend: depth, MaxRecv: depth, MaxInline: inlineMax,
-	}))(r)
+	return must(e.dom.NewQP(r.config(e, tr)))(r)
+}
+
+func (r *rig) config(e *end, tr fabric.Transport) fabric.QPConfig {
+	return fabric.QPConfig{
+		Transport: tr, SendCQ: e.sendCQ, RecvCQ: e.recvCQ,
+		MaxSend: depth, MaxRecv: depth, MaxInline: inlineMax, MaxSGE: r.pieces,
+	}
 }
 
 // connect gives both ends a fresh queue pair.

@@ -16,7 +16,7 @@ type stream struct {
 	region   [2]fabric.Region
 	mem      [2][]byte
 	wcs      [32]fabric.Completion
-	sends    [16]fabric.SendWR
+	sends    []fabric.SendWR
 	receives [16]fabric.RecvWR
 }
 
@@ -30,19 +30,33 @@ func newStream(t testing.TB, size int) *stream {
 		s.region[i] = must(dom.Register(s.mem[i], fabric.LocalWrite|fabric.RemoteWrite))(t)
 		s.cq[i] = must(dom.NewCQ(256, 0))(t)
 		s.qp[i] = must(dom.NewQP(fabric.QPConfig{
-			Transport: fabric.RC, SendCQ: s.cq[i], RecvCQ: s.cq[i], MaxSend: 64, MaxRecv: 64, MaxInline: 64,
+			Transport: fabric.RC, SendCQ: s.cq[i], RecvCQ: s.cq[i], MaxSend: 64, MaxRecv: 64, MaxInline: 64, MaxSGE: 4,
 		}))(t)
 	}
 	check(t, s.qp[0].Connect(s.qp[1].Address(), fabric.Timing{}))
 	check(t, s.qp[1].Connect(s.qp[0].Address(), fabric.Timing{}))
-	for i := range s.sends {
-		s.sends[i] = fabric.SendWR{
-			Op: fabric.OpWriteImm, Addr: s.region[0].Addr(), LKey: s.region[0].LKey(), Len: uint32(size),
-			RemoteAddr: s.region[1].Addr(), RKey: s.region[1].RKey(),
+	s.batch(size)
+	return s
+}
+
+// batch makes the sends writes of so many pieces each, of these sizes.
+func (s *stream) batch(sizes ...int) {
+	s.sends = nil
+	for i := range s.receives {
+		for j, size := range sizes {
+			wr := fabric.SendWR{Addr: s.region[0].Addr(), LKey: s.region[0].LKey(), Len: uint32(size)}
+			if j == 0 {
+				wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWriteImm, s.region[1].Addr(), s.region[1].RKey()
+				if i == len(s.receives)-1 {
+					wr.Flags = fabric.Signaled
+				}
+			}
+			if j != len(sizes)-1 {
+				wr.Flags |= fabric.More
+			}
+			s.sends = append(s.sends, wr)
 		}
 	}
-	s.sends[len(s.sends)-1].Flags = fabric.Signaled
-	return s
 }
 
 // round posts a batch, receives it and reaps its completion.
@@ -50,10 +64,10 @@ func (s *stream) round(t testing.TB) {
 	if _, err := s.qp[1].PostRecv(s.receives[:]); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.qp[0].PostSend(s.sends[:]); err != nil {
+	if _, err := s.qp[0].PostSend(s.sends); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []int{1, len(s.sends)} {
+	for i, want := range []int{1, len(s.receives)} {
 		n, err := s.cq[i].Poll(s.wcs[:])
 		if n != want || err != nil {
 			t.Fatalf("polled %d completions (%v), want %d", n, err, want)
@@ -68,14 +82,17 @@ func (s *stream) round(t testing.TB) {
 
 func TestPostAndPollDoNotAllocate(t *testing.T) {
 	s := newStream(t, 64)
-	if n := testing.AllocsPerRun(100, func() { s.round(t) }); n != 0 {
-		t.Errorf("a batch of writes allocates %v times", n)
-	}
-	for i := range s.sends {
-		s.sends[i].Flags |= fabric.Inline
-	}
-	if n := testing.AllocsPerRun(100, func() { s.round(t) }); n != 0 {
-		t.Errorf("a batch of inline writes allocates %v times", n)
+	for _, sizes := range [][]int{{64}, {16, 0, 40, 8}} {
+		s.batch(sizes...)
+		if n := testing.AllocsPerRun(100, func() { s.round(t) }); n != 0 {
+			t.Errorf("a batch of writes in pieces of %v bytes allocates %v times", sizes, n)
+		}
+		for i := range s.sends {
+			s.sends[i].Flags |= fabric.Inline
+		}
+		if n := testing.AllocsPerRun(100, func() { s.round(t) }); n != 0 {
+			t.Errorf("a batch of inline writes in pieces of %v bytes allocates %v times", sizes, n)
+		}
 	}
 }
 
@@ -85,7 +102,7 @@ func BenchmarkWriteImm(b *testing.B) {
 			s := newStream(b, size)
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
-			for i := 0; i < b.N; i += len(s.sends) {
+			for i := 0; i < b.N; i += len(s.receives) {
 				s.round(b)
 			}
 		})

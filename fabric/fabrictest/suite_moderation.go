@@ -1,0 +1,74 @@
+package fabrictest
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// A moderated queue loses nothing: its event comes later, at the latest when
+// the period is over. Where there is no moderation, that is what is said.
+func testModeration(r *rig) {
+	r.connect(fabric.RC)
+	m, ok := r.b.recvCQ.(fabric.Moderator)
+	if limits := r.b.dev.Limits(); !limits.Moderation {
+		if !ok {
+			return
+		}
+		if err := m.Moderate(16, 100*time.Microsecond); !errors.Is(err, fabric.ErrUnsupported) {
+			r.Fatalf("moderation that the device does not have: %v", err)
+		}
+	} else if !ok {
+		r.Fatalf("%s has moderation, but its queues are no Moderators", r.b.dev.Name())
+	} else {
+		r.check(m.Moderate(16, 100*time.Microsecond))
+	}
+	for _, bad := range []struct {
+		count  int
+		period time.Duration
+	}{{-1, 0}, {1 << 16, 0}, {1, -time.Microsecond}, {1, 65536 * time.Microsecond}, {1, 1500}, {0, time.Microsecond}} {
+		if err := m.Moderate(bad.count, bad.period); !errors.Is(err, unix.EINVAL) {
+			r.Fatalf("an event for %d completions or after %v: %v", bad.count, bad.period, err)
+		}
+	}
+	for i := range uint64(20) { // each sleeps until its event has come
+		r.receive(r.b.qp, fabric.RecvWR{ID: i})
+		r.send(r.a.qp, write(fabric.OpWriteImm, i, r.a, r.b, 8))
+		r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], i, uint32(i), 8)
+		r.ok(r.a.qp, i, r.take(r.a.sendCQ, 1)...)
+	}
+	if r.b.dev.Limits().Moderation {
+		r.check(m.Moderate(0, 0))
+		r.works()
+	}
+	r.check(r.b.recvCQ.Close())
+	if err := m.Moderate(1, 0); !errors.Is(err, net.ErrClosed) {
+		r.Fatalf("moderating a closed queue: %v", err)
+	}
+}
+
+// Marks of packets change nothing about what they carry.
+func testMarks(r *rig) {
+	for _, c := range []fabric.QPConfig{
+		{TrafficClass: 0xb8, ServiceLevel: 5, HopLimit: 1},
+		{TrafficClass: 0xff, ServiceLevel: 15, HopLimit: 255},
+	} {
+		for _, e := range []*end{r.a, r.b} {
+			cfg := r.config(e, fabric.RC)
+			cfg.TrafficClass, cfg.ServiceLevel, cfg.HopLimit = c.TrafficClass, c.ServiceLevel, c.HopLimit
+			e.qp = must(e.dom.NewQP(cfg))(r)
+		}
+		r.check(r.a.qp.Connect(r.b.qp.Address(), r.Timing))
+		r.check(r.b.qp.Connect(r.a.qp.Address(), r.Timing))
+		r.works()
+	}
+	cfg := r.config(r.a, fabric.RC)
+	cfg.ServiceLevel = 16
+	if _, err := r.a.dom.NewQP(cfg); !errors.Is(err, unix.EINVAL) {
+		r.Fatalf("service level 16: %v", err)
+	}
+}

@@ -1,0 +1,49 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// defaultHopLimit is what IP_DEFTTL is, so that RoCE v2 crosses as many routers
+// as anything else.
+const defaultHopLimit = 64
+
+func hopLimit(c fabric.QPConfig) uint8 {
+	if c.HopLimit == 0 {
+		return defaultHopLimit
+	}
+	return c.HopLimit
+}
+
+// checkConfig says which part of a queue pair's configuration cannot be right
+// on any device with these limits, or would be cut off on its way to C.
+func checkConfig(c fabric.QPConfig, l fabric.Limits) error {
+	switch {
+	case c.MaxSend < 0 || c.MaxRecv < 0 || c.MaxInline < 0 || c.MaxSGE < 0:
+		return errors.New("a size is negative")
+	case c.MaxSGE > l.MaxSGE:
+		return fmt.Errorf("requests of %d pieces, the device takes up to %d", c.MaxSGE, l.MaxSGE)
+	case c.ServiceLevel > 15:
+		return fmt.Errorf("service level %d is over 15", c.ServiceLevel)
+	}
+	return nil
+}
+
+// checkModeration says what of a completion queue's moderation cannot be told
+// to any device.
+func checkModeration(count int, period time.Duration) error {
+	switch {
+	case count == 0 && period == 0:
+		return nil
+	case count < 1 || count > math.MaxUint16:
+		return fmt.Errorf("%d completions are not 1 … %d", count, math.MaxUint16)
+	case period < 0 || period > math.MaxUint16*time.Microsecond || period%time.Microsecond != 0:
+		return fmt.Errorf("%v is not a number of microseconds up to %d", period, math.MaxUint16)
+	}
+	return nil
+}
