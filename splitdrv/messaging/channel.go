@@ -19,6 +19,8 @@ type channel struct {
 	tx      *sender
 	rx      *receiver
 	peerQPN uint32
+
+	moderated bool // sendCQ and recvCQ
 }
 
 // sqDepth is how many writes a data channel can have outstanding: as many as
@@ -48,6 +50,9 @@ func (c *Conn) newChannel(number int) (ch *channel, err error) {
 	if ch.recvCQ, err = c.domain.NewCQ(cfg.receives()+1, ch.vector); err != nil {
 		return nil, err
 	}
+	if ch.moderated, err = cfg.Moderation.apply(ch.sendCQ, ch.recvCQ); err != nil {
+		return nil, err
+	}
 	transport := fabric.RC
 	if cfg.Mode == protocol.ModeSendUC {
 		transport = fabric.UC
@@ -55,6 +60,7 @@ func (c *Conn) newChannel(number int) (ch *channel, err error) {
 	ch.qp, err = c.domain.NewQP(fabric.QPConfig{
 		Transport: transport,
 		SendCQ:    ch.sendCQ, RecvCQ: ch.recvCQ,
+		TrafficClass: cfg.TrafficClass, ServiceLevel: cfg.ServiceLevel,
 		MaxSend: sqDepth(cfg) + 1, MaxRecv: cfg.receives(), MaxInline: cfg.MaxInline,
 	})
 	if err != nil {

@@ -87,6 +87,13 @@ type Config struct {
 	Budget    *Budget
 	MTU       int // of the netdevice, to check what the peer sends; default 1500
 	Timing    fabric.Timing
+	// TrafficClass and ServiceLevel mark the packets of all channels, as in
+	// fabric.QPConfig.
+	TrafficClass uint8
+	ServiceLevel uint8
+	// Moderation is of the data channels' completion queues; a device that has
+	// none raises every event.
+	Moderation Moderation
 
 	SendSlots   int // registered send buffers per data channel; default 64
 	Batch       int // frames per doorbell at most; default 16
@@ -184,8 +191,13 @@ func (c Config) check() error {
 	case c.SendSlots <= c.SignalEvery+c.Batch:
 		// Otherwise all slots could wait for a completion that nobody asked for.
 		return bad("%d send slots, must be more than signal-every %d and batch %d together", c.SendSlots, c.SignalEvery, c.Batch)
+	case c.ServiceLevel > 15:
+		return bad("service level %d, must be up to 15", c.ServiceLevel)
 	case c.PeerTimeout <= c.KeepAlive:
 		return bad("peer timeout %v must exceed the keep-alive interval %v", c.PeerTimeout, c.KeepAlive)
+	}
+	if err := c.Moderation.Check(); err != nil {
+		return bad("moderation: %w", err)
 	}
 	for _, p := range c.Pools {
 		if p.ElementSize < protocol.MinElementSize || p.ElementSize > MaxElementSize {

@@ -63,6 +63,7 @@ func (c *Conn) newControl(sends, receives int) (k *control, err error) {
 	}
 	k.qp, err = c.domain.NewQP(fabric.QPConfig{
 		Transport: fabric.RC, SendCQ: k.cq, RecvCQ: k.cq,
+		TrafficClass: c.cfg.TrafficClass, ServiceLevel: c.cfg.ServiceLevel,
 		MaxSend: sends, MaxRecv: receives,
 	})
 	if err != nil {

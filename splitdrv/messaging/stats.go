@@ -35,6 +35,7 @@ type ChannelStats struct {
 	GrantedPools  []Pool `json:"granted_pools"` // one by one
 	MemoryPinned  int    `json:"memory_pinned"` // bytes registered for this channel: send slots and pools
 	CompVector    int    `json:"comp_vector"`   // completion vector of the channel's CQs
+	Moderated     bool   `json:"moderated"`     // these hold back events, as configured
 	QPN           uint32 `json:"qpn"`           // of the data queue pair
 	PeerQPN       uint32 `json:"peer_qpn"`      // the one that it is connected to
 	Solicited     uint64 `json:"tx_solicited"`  // transfers that asked for the peer's attention
@@ -105,7 +106,8 @@ func (ch *channel) stats() ChannelStats {
 		RxIndicated: r.indicated.Load(), RxLost: r.lost.Load(), RxLate: r.late.Load(),
 		UpdatesSent:  r.updates.Load(),
 		MemoryPinned: ch.tx.slots.Len() * slotSize, CompVector: ch.vector,
-		QPN: ch.qp.Num(), PeerQPN: ch.peerQPN,
+		Moderated: ch.moderated,
+		QPN:       ch.qp.Num(), PeerQPN: ch.peerQPN,
 	}
 	for _, p := range *ch.rx.lent.Load() {
 		l := p.loan.Ledger()
