@@ -61,6 +61,12 @@ check: ## check format, vet, lint, shell scripts, module files
 bench: ## measure the messaging layer beside ib_write_bw, on Soft-RoCE
 	scripts/bench
 
+.PHONY: bench-native
+bench-native: ## measure the software path beside a bare relay, at full speed (ROUNDS, BENCH_ONLY)
+	@scripts/setup.sh build test
+	$(GO) build -o build/benchnative ./scripts/benchnative
+	build/benchnative $(BENCH_FLAGS)
+
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME (30s)
 	@scripts/fuzz
