@@ -23,6 +23,7 @@ import (
 // daemonFlags are the flags that both halves have.
 type daemonFlags struct {
 	keyFlags
+	channelFlags
 	config, name, device   string
 	gidIndex               int
 	queues                 int
@@ -40,6 +41,7 @@ type daemonFlags struct {
 func (d *daemonFlags) add(c *cobra.Command) {
 	f := c.Flags()
 	d.keyFlags.add(f)
+	d.channelFlags.add(f)
 	f.StringVar(&d.config, "config", "", "YAML file with these flags as keys; flags on the command line win")
 	f.StringVar(&d.device, "device", "", "RDMA device, such as mlx5_0 or rxe0 (default: the only one)")
 	f.IntVar(&d.gidIndex, "gid-index", -1, "entry of the device's GID table (default: chosen as `splitnic doctor` explains)")
@@ -99,11 +101,15 @@ func (d *daemonFlags) messaging() (messaging.Config, error) {
 	if d.poolIdle <= 0 {
 		return messaging.Config{}, usageError{fmt.Errorf("--pool-idle %v: must be above 0", d.poolIdle)}
 	}
-	return messaging.Config{
+	m := messaging.Config{
 		MaxPools: d.maxPools, PoolIdle: d.poolIdle,
 		Timing:    fabric.Timing{Timeout: d.timeout, RetryCount: d.retry},
 		KeepAlive: d.keepAlive, PeerTimeout: d.peerTimeout, Spin: d.spin,
-	}, nil
+	}
+	if err := d.apply(&m); err != nil {
+		return messaging.Config{}, err
+	}
+	return m, nil
 }
 
 // minPools is the largest number of pools that a session begins with.

@@ -233,9 +233,9 @@ func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
 		return
 	}
 	defer dev.Close()
-	a := dev.Attr()
-	r.ok(name, "driver %s, netdevices %s, %d completion vectors, %d work requests per queue",
-		orNone(info.Driver), orNone(strings.Join(info.Netdevs, " ")), a.CompVectors, a.MaxQPWR)
+	a, limits := dev.Attr(), dev.Limits()
+	r.ok(name, "driver %s, netdevices %s, %d completion vectors, %d work requests per queue, %d pieces per request",
+		orNone(info.Driver), orNone(strings.Join(info.Netdevs, " ")), a.CompVectors, a.MaxQPWR, limits.MaxSGE)
 	ports, err := dev.Ports()
 	if err != nil {
 		r.missing(name, err.Error(), "")
@@ -258,7 +258,6 @@ func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
 	} else {
 		r.ok(name, "GID %s", why)
 	}
-	limits := dev.Limits()
 	switch {
 	case !limits.Windows:
 		r.ok(name, "protection: a region per pool and a domain per peer; no type-2 windows")
@@ -266,6 +265,11 @@ func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
 		r.ok(name, "protection: a region per pool and a domain per peer; the device does not enforce the bounds of windows, so none are used")
 	default:
 		r.ok(name, "protection: a region per pool and a domain per peer; type-2 windows available")
+	}
+	if limits.Moderation {
+		r.ok(name, "moderation: one event for up to %d completions or %v (--cq-moderation)", a.ModerationCount, a.ModerationPeriod)
+	} else {
+		r.ok(name, "moderation: none; --cq-moderation would have no effect")
 	}
 	r.ok(name, "queues: %d would be used by default", defaultQueues(limits.CompVectors))
 }

@@ -181,7 +181,11 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 	fmt.Fprintf(w, "%spools on request\t%d asked for, %d given back; %d lent, %d refused, %d taken back\n",
 		indent, s.PoolsAsked, s.PoolsGiven, s.PoolsGranted, s.PoolsRefused, s.PoolsReturned)
 	for i, c := range s.Channels {
-		fmt.Fprintf(w, "%squeue %d\tQP %#x ↔ %#x, completion vector %d\n", indent, i+1, c.QPN, c.PeerQPN, c.CompVector)
+		moderated := ""
+		if c.Moderated {
+			moderated = ", moderated"
+		}
+		fmt.Fprintf(w, "%squeue %d\tQP %#x ↔ %#x, completion vector %d%s\n", indent, i+1, c.QPN, c.PeerQPN, c.CompVector, moderated)
 		fmt.Fprintf(w, "%s  to the peer\t%d frames, %d bytes, %d doorbells, %d too long, %d waits for credit\n",
 			indent, c.TxFrames, c.TxBytes, c.TxPosts, c.TxTooLong, c.TxNoCredit)
 		fmt.Fprintf(w, "%s  from the peer\t%d frames, %d bytes, %d dropped, %d over the MTU\n",
