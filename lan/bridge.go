@@ -63,6 +63,11 @@ func (p *bridgePort) create(cfg Config) error {
 		return err
 	}
 	p.offloads = p.dev.Offloads()
+	if cfg.Latency != nil {
+		if err := p.dev.Steer(cfg.Latency); err != nil {
+			return err
+		}
+	}
 	// In this order the kernel's link watch hurries; a carrier that came
 	// before the device is up would wait for its next turn, up to a second.
 	if err := p.dev.Up(); err != nil {

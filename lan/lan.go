@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 
+	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -28,6 +29,10 @@ type Config struct {
 	MAC      net.HardwareAddr // the host's address; nil makes one up
 	Queues   int              // 0 means 1
 	Offloads vnet.Offloads    // what frames read from the port may leave unfinished
+	// Latency makes the last queue, of at least two, that of latency-sensitive
+	// frames; the rule's own number of queues does not matter. Where the kernel
+	// cannot do it, Open fails with an error that wraps steer.ErrUnavailable.
+	Latency *steer.Rule
 }
 
 // Queue is one queue of a port. A frame is [virtio_net_hdr | Ethernet frame].
@@ -169,6 +174,11 @@ func Open(spec string, cfg Config) (Interface, error) {
 	if cfg.Queues < 0 || cfg.Queues > maxQueues {
 		return fail(fmt.Errorf("%d queues: between 1 and %d are possible", cfg.Queues, maxQueues))
 	}
+	rule, err := cfg.steering()
+	if err != nil {
+		return fail(err)
+	}
+	cfg.Latency = rule
 	if cfg.MAC == nil {
 		cfg.MAC = randomMAC()
 	}

@@ -144,8 +144,10 @@ func (m *macvtap) attach(cfg Config) error {
 	if m.merged, err = newMergedQueue(m.queues[0]); err != nil {
 		return err
 	}
-	_, err = m.SetOffloads(cfg.Offloads)
-	return err
+	if _, err = m.SetOffloads(cfg.Offloads); err != nil || cfg.Latency == nil {
+		return err
+	}
+	return m.steer(cfg.Latency)
 }
 
 // Name implements Interface.

@@ -36,7 +36,7 @@ func openPacket(c *card, cfg Config) (Interface, error) {
 	p := &packetPort{card: c, filter: receiveFilter{mac: cfg.MAC, allMulti: true}}
 	err := p.checkOwn(cfg.MAC)
 	if err == nil {
-		err = netns.Do(c.ns, func() error { return p.open(cfg.Queues) })
+		err = netns.Do(c.ns, func() error { return p.open(cfg) })
 	}
 	if err == nil {
 		_, err = p.SetOffloads(cfg.Offloads)
@@ -60,11 +60,14 @@ func (p *packetPort) checkOwn(mac net.HardwareAddr) error {
 	return nil
 }
 
-// open opens n sockets in the current namespace. Until all share the frames
+// open opens the sockets in the current namespace. Until all share the frames
 // among them, none receives any: otherwise some would arrive more than once.
-func (p *packetPort) open(n int) error {
-	fanout := noFanout
-	for range n {
+func (p *packetPort) open(cfg Config) error {
+	fanout, way := noFanout, unix.PACKET_FANOUT_HASH
+	if cfg.Latency != nil {
+		way = unix.PACKET_FANOUT_EBPF
+	}
+	for range cfg.Queues {
 		fd, err := packetSocket()
 		if err != nil {
 			return err
@@ -77,10 +80,15 @@ func (p *packetPort) open(n int) error {
 		if p.asked.index == 0 {
 			p.asked = memberships{fd: fd, index: p.index}
 		}
-		if n > 1 {
-			if fanout, err = joinFanout(fd, fanout); err != nil {
+		if cfg.Queues > 1 {
+			if fanout, err = joinFanout(fd, fanout, way); err != nil {
 				return err
 			}
+		}
+	}
+	if cfg.Latency != nil {
+		if err := steerFanout(p.asked.fd, cfg.Latency); err != nil {
+			return err
 		}
 	}
 	return p.applyFilter(p.filter)
@@ -136,11 +144,12 @@ func networkOrder(v uint16) uint16 { return v<<8 | v>>8 }
 const noFanout = -1
 
 // joinFanout adds a socket to the group of that number, or to a new one if it
-// is noFanout, and returns the group's number. Flows are spread by their hash.
-func joinFanout(fd, group int) (int, error) {
-	arg := group | unix.PACKET_FANOUT_HASH<<16
+// is noFanout, and returns the group's number. way is how frames are spread: by
+// the hash of their flow (PACKET_FANOUT_HASH) or by a program.
+func joinFanout(fd, group, way int) (int, error) {
+	arg := group | way<<16
 	if group == noFanout {
-		arg = (unix.PACKET_FANOUT_HASH | unix.PACKET_FANOUT_FLAG_UNIQUEID) << 16
+		arg = (way | unix.PACKET_FANOUT_FLAG_UNIQUEID) << 16
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT, arg); err != nil {
 		return 0, os.NewSyscallError("setsockopt PACKET_FANOUT", err)
