@@ -271,6 +271,7 @@ type channel struct {
 	Lent       ledger `json:"lent"`
 	Granted    ledger `json:"granted"`
 	TxSignaled uint64 `json:"tx_signaled"`
+	Moderated  bool   `json:"moderated"`
 	RxLost     uint64 `json:"rx_lost"`
 	RxLate     uint64 `json:"rx_late"`
 }
