@@ -34,6 +34,7 @@ type Config struct {
 	MAC        net.HardwareAddr // nil leaves the kernel's choice
 	MTU        int              // bytes; 0 leaves the kernel's choice
 	TxQueueLen int              // frames; 0 means DefaultTxQueueLen
+	NoRing     bool             // a system call for each frame, also where io_uring(7) could save some
 }
 
 // Open makes a TAP device that speaks virtio_net_hdr. It is down and has no
@@ -71,6 +72,11 @@ func open(cfg Config, plain bool) (*Device, error) {
 	})
 	if err == nil {
 		err = d.configure(cfg)
+	}
+	if err == nil && !cfg.NoRing {
+		for _, q := range d.queues {
+			_ = q.UseRings() // a kernel that cannot do it is no error
+		}
 	}
 	if err != nil {
 		return fail(errors.Join(err, d.Close()))

@@ -13,13 +13,14 @@ import (
 // behaves like one. A frame is [virtio_net_hdr | Ethernet frame]; a read or a
 // write moves exactly one.
 //
-// One goroutine may read while another one writes. No call blocks or
-// allocates.
+// One goroutine may read while another one writes, one frame or several in each
+// call. No call blocks or allocates.
 type Queue struct {
 	fd       *framefd.FD
 	plain    bool // the device knows no header: frames are presented with an empty one
 	detached bool // by SetActive
 	tooLong  atomic.Uint64
+	burst    framefd.Burst // the reader's
 }
 
 // NewQueue makes a queue of fd, a non-blocking descriptor of a TAP-like device
@@ -45,33 +46,44 @@ func (q *Queue) TooLong() uint64 { return q.tooLong.Load() }
 // borrowed: slot, for the call.
 func (q *Queue) ReadFrame(slot []byte) ([]byte, error) {
 	if len(slot) < vnet.MinFrame {
-		return nil, unix.EINVAL
+		return nil, errInval
 	}
-	buf := slot[:min(len(slot), vnet.MaxFrame+1)]
-	data := buf
+	n, err := q.fd.Read(q.readable(slot))
+	return q.result(slot, n, err)
+}
+
+// readable is the part of slot that a read goes into.
+func (q *Queue) readable(slot []byte) []byte {
+	slot = slot[:min(len(slot), vnet.MaxFrame+1)]
 	if q.plain {
-		data = buf[vnet.HdrLen:]
+		return slot[vnet.HdrLen:]
 	}
-	n, err := q.fd.Read(data)
+	return slot
+}
+
+// result is what ReadFrame returns after a read into that part of slot.
+func (q *Queue) result(slot []byte, n int, err error) ([]byte, error) {
 	switch {
-	case err == unix.EINVAL:
+	case err == errInval:
 		return nil, vnet.ErrInvalid
 	case err != nil:
 		return nil, err
-	case n == len(data):
+	case n == len(q.readable(slot)):
 		q.tooLong.Add(1)
 		return nil, vnet.ErrTooLong
 	}
 	if q.plain {
-		clear(buf[:vnet.HdrLen])
-		return buf[:vnet.HdrLen+n], nil
+		clear(slot[:vnet.HdrLen])
+		n += vnet.HdrLen
 	}
-	return buf[:n], nil
+	return slot[:n], nil
 }
 
-// errInval is unix.EINVAL as an error, made once: a conversion for each call
-// would allocate.
-var errInval error = unix.EINVAL
+// Bare errors, made once: a conversion for each call would allocate.
+var (
+	errAgain error = unix.EAGAIN
+	errInval error = unix.EINVAL
+)
 
 // WriteFrame hands one frame to the device. The frame is copied or refused
 // before it returns.

@@ -3,6 +3,7 @@
 package framefd
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/uring"
 )
 
 // Bare errors, made once: a conversion for each call would allocate.
@@ -27,6 +30,9 @@ type FD struct {
 	reading atomic.Bool
 	writing atomic.Bool
 	parts   [2]unix.Iovec // arguments of writev(2), the writer's own
+
+	reads, writes *uring.Ring // nil for none
+	sendBuffer    int         // bytes of frames that wait before a write is refused
 }
 
 // New takes over fd, which has to be non-blocking: reads and writes are made
@@ -54,9 +60,9 @@ func (f *FD) Receive(trap uintptr, arg2 unsafe.Pointer, arg3 uintptr) (int, erro
 		f.reading.Store(false)
 		return 0, net.ErrClosed
 	}
-	n, errno := f.call(trap, arg2, arg3)
+	n, errno := f.call(trap, arg2, arg3, 0)
 	f.reading.Store(false)
-	return int(n), bare(errno)
+	return int(n), Bare(errno)
 }
 
 // Write is write(2), with errors as of Read.
@@ -68,21 +74,22 @@ func (f *FD) Write(buf []byte) error {
 		f.writing.Store(false)
 		return net.ErrClosed
 	}
-	_, errno := f.call(unix.SYS_WRITE, unsafe.Pointer(unsafe.SliceData(buf)), uintptr(len(buf)))
+	_, errno := f.call(unix.SYS_WRITE, unsafe.Pointer(unsafe.SliceData(buf)), uintptr(len(buf)), 0)
 	f.writing.Store(false)
-	return bare(errno)
+	return Bare(errno)
 }
 
-func (f *FD) call(trap uintptr, arg2 unsafe.Pointer, arg3 uintptr) (n uintptr, errno unix.Errno) {
+func (f *FD) call(trap uintptr, arg2 unsafe.Pointer, arg3, arg4 uintptr) (n uintptr, errno unix.Errno) {
 	for {
-		n, _, errno = unix.RawSyscall(trap, uintptr(f.fd), uintptr(arg2), arg3)
+		n, _, errno = unix.RawSyscall6(trap, uintptr(f.fd), uintptr(arg2), arg3, arg4, 0, 0)
 		if errno != unix.EINTR {
 			return n, errno
 		}
 	}
 }
 
-func bare(errno unix.Errno) error {
+// Bare returns errno as an error, without an allocation.
+func Bare(errno unix.Errno) error {
 	switch errno {
 	case 0:
 		return nil
@@ -105,8 +112,8 @@ func (f *FD) Close() error {
 	for f.reading.Load() || f.writing.Load() {
 		runtime.Gosched()
 	}
-	if err := unix.Close(f.fd); err != nil {
-		return fmt.Errorf("closing queue: %w", os.NewSyscallError("close", err))
+	if err := errors.Join(f.closeRings(), os.NewSyscallError("close", unix.Close(f.fd))); err != nil {
+		return fmt.Errorf("closing queue: %w", err)
 	}
 	return nil
 }

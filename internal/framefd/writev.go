@@ -19,8 +19,8 @@ func (f *FD) Writev(head, rest []byte) error {
 	f.parts[0].Base, f.parts[1].Base = unsafe.SliceData(head), unsafe.SliceData(rest)
 	f.parts[0].SetLen(len(head))
 	f.parts[1].SetLen(len(rest))
-	_, errno := f.call(unix.SYS_WRITEV, unsafe.Pointer(&f.parts[0]), uintptr(len(f.parts)))
+	_, errno := f.call(unix.SYS_WRITEV, unsafe.Pointer(&f.parts[0]), uintptr(len(f.parts)), 0)
 	f.parts = [2]unix.Iovec{}
 	f.writing.Store(false)
-	return bare(errno)
+	return Bare(errno)
 }

@@ -1,0 +1,459 @@
+package testenv
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// BatchPort is a Port that moves several frames in one call.
+type BatchPort interface {
+	Port
+	ReadFrames(ops []vnet.ReadOp) int
+	WriteFrames(ops []vnet.WriteOp) int
+}
+
+// BatchRig is a port and what lies behind its device.
+type BatchRig struct {
+	Port  BatchPort
+	Here  net.HardwareAddr       // who uses the port
+	There net.HardwareAddr       // who is behind the device
+	Send  func(frames ...[]byte) // sends frames to the port
+	Far   *Listener              // receives what the port writes
+	Super bool                   // super-frames pass
+	Close func() error           // closes the port
+	Down  func()                 // sets the device down
+	Gone  func()                 // deletes the device
+	Slow  func(on bool)          // makes the device pass hardly anything; nil where it drops then
+}
+
+// etherProbe is the EtherType of probes, one for experiments.
+const etherProbe = 0x88b5
+
+// Probe returns frame number seq, of n bytes with its Ethernet header, with
+// content of its own; a TCP super-frame if n is over the MTU.
+func (r *BatchRig) Probe(toPort bool, seq uint32, n int) []byte {
+	f := make([]byte, vnet.HdrLen+n)
+	eth := f[vnet.HdrLen:]
+	src := rand.NewChaCha8([32]byte{byte(seq), byte(seq >> 8), byte(n), byte(n >> 8)})
+	src.Read(eth[14:])
+	copy(eth, r.There)
+	copy(eth[6:], r.Here)
+	if toPort {
+		copy(eth, r.Here)
+		copy(eth[6:], r.There)
+	}
+	if n <= 1514 {
+		binary.BigEndian.PutUint16(eth[12:], etherProbe)
+		binary.BigEndian.PutUint32(eth[14:], seq)
+		return f
+	}
+	(&vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, HdrLen: 54, GSOSize: 1400, CsumStart: 34, CsumOffset: 16}).Encode(f)
+	copy(eth[12:], []byte{8, 0, 0x45, 0, byte((n - 14) >> 8), byte(n - 14), byte(seq >> 8), byte(seq), 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2})
+	copy(eth[34:], []byte{0, 80, 0, 81, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0xff, 0xff, 0, 0, 0, 0})
+	return f
+}
+
+// ours reports whether an Ethernet frame is a probe in that direction.
+func (r *BatchRig) ours(frame []byte, toPort bool) bool {
+	from := r.Here
+	if toPort {
+		from = r.There
+	}
+	eth := frame[vnet.HdrLen:]
+	return bytes.Equal(eth[6:12], from) && (binary.BigEndian.Uint16(eth[12:]) == etherProbe || bytes.Equal(eth[12:15], []byte{8, 0, 0x45}))
+}
+
+// Receive fails the test unless the frames behind the port are the next to
+// arrive at the far end.
+func (r *BatchRig) Receive(t testing.TB, frames ...[]byte) {
+	t.Helper()
+	for i, want := range frames {
+		got, _ := r.Far.Next(func(f []byte) bool { return r.ours(f, false) })
+		if !bytes.Equal(got[vnet.HdrLen:], want[vnet.HdrLen:]) {
+			t.Fatalf("frame %d of %d arrived as another one, of %d bytes instead of %d: % x..., want % x...",
+				i, len(frames), len(got), len(want), got[:40], want[:40])
+		}
+	}
+}
+
+// Slots returns n operations with slots of that size.
+func Slots(n, size int) []vnet.ReadOp {
+	ops := make([]vnet.ReadOp, n)
+	for i := range ops {
+		ops[i].Slot = make([]byte, size)
+	}
+	return ops
+}
+
+// Read reads, by single and batched calls as random says, until it has n
+// frames, or errors about frames; nil stands for an error.
+func (r *BatchRig) Read(t testing.TB, random *rand.Rand, ops []vnet.ReadOp, n int) (got [][]byte) {
+	t.Helper()
+	take := func(op *vnet.ReadOp) (dry bool) {
+		switch {
+		case errors.Is(op.Err, unix.EAGAIN):
+			return true
+		case op.Err == nil && !r.ours(op.Frame, true):
+		case op.Err == nil:
+			if &op.Frame[:cap(op.Frame)][cap(op.Frame)-1] != &op.Slot[:cap(op.Slot)][cap(op.Slot)-1] {
+				t.Fatal("a frame lies outside its slot")
+			}
+			got = append(got, slices.Clone(op.Frame))
+		case errors.Is(op.Err, vnet.ErrTooLong), errors.Is(op.Err, vnet.ErrInvalid):
+			got = append(got, nil)
+		default:
+			t.Fatal(op.Err)
+		}
+		return false
+	}
+	Eventually(t, func() bool {
+		for len(got) < n {
+			if random.IntN(4) == 0 {
+				ops[0].Frame, ops[0].Err = r.Port.ReadFrame(ops[0].Slot)
+				if take(&ops[0]) {
+					return false
+				}
+				continue
+			}
+			some := ops[:1+random.IntN(len(ops))]
+			k := r.Port.ReadFrames(some)
+			if k < 1 || k > len(some) {
+				t.Fatalf("%d of %d operations filled", k, len(some))
+			}
+			for i := range some[:k] {
+				if take(&some[i]) {
+					if i != k-1 {
+						t.Fatalf("EAGAIN at operation %d of %d", i, k)
+					}
+					return false
+				}
+			}
+		}
+		return true
+	}, "%d frames", n)
+	return got
+}
+
+// WriteOps returns operations for frames, each cut in two at random, or not.
+func WriteOps(random *rand.Rand, frames ...[]byte) []vnet.WriteOp {
+	ops := make([]vnet.WriteOp, len(frames))
+	for i, f := range frames {
+		f = slices.Clone(f) // a port may change the header
+		cut := len(f)
+		if random.IntN(2) == 0 {
+			cut = vnet.MinFrame + random.IntN(len(f)-vnet.MinFrame+1)
+		}
+		ops[i] = vnet.WriteOp{Head: f[:cut], Rest: f[cut:], Err: errors.New("not done")}
+	}
+	return ops
+}
+
+// TestBatches checks what messaging.BatchPort promises. Each test has a rig of
+// its own.
+func TestBatches(t *testing.T, open func(t *testing.T) *BatchRig) {
+	t.Run("read", func(t *testing.T) { testReads(t, open(t)) })
+	t.Run("write", func(t *testing.T) { testWrites(t, open(t)) })
+	t.Run("too long", func(t *testing.T) { testTooLong(t, open(t)) })
+	t.Run("bad frames", func(t *testing.T) { testBadFrames(t, open(t)) })
+	t.Run("both at once", func(t *testing.T) { testBoth(t, open(t)) })
+	t.Run("full", func(t *testing.T) { testFull(t, open(t)) })
+	t.Run("allocations", func(t *testing.T) { testBatchAllocs(t, open(t)) })
+	t.Run("closed", func(t *testing.T) {
+		r := open(t)
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		testDead(t, r, func(err error) bool { return errors.Is(err, net.ErrClosed) })
+	})
+	t.Run("down", func(t *testing.T) {
+		r := open(t)
+		r.Down()
+		ops := WriteOps(rand.New(rand.NewPCG(1, 2)), r.Probe(false, 1, 60), r.Probe(false, 2, 1514), r.Probe(false, 3, 60))
+		want := r.Port.WriteFrame(r.Probe(false, 0, 60))
+		if n := r.Port.WriteFrames(ops); n != len(ops) || want == nil {
+			t.Errorf("%d of %d written to a device that is down; single: %v", n, len(ops), want)
+		}
+		for i := range ops {
+			if !errors.Is(ops[i].Err, want) {
+				t.Errorf("operation %d: %v, single %v", i, ops[i].Err, want)
+			}
+		}
+	})
+	t.Run("deleted", func(t *testing.T) {
+		r := open(t)
+		r.Gone()
+		testDead(t, r, func(err error) bool { return err != nil && !errors.Is(err, unix.EAGAIN) })
+	})
+}
+
+// testDead moves frames through a port that does not work any more.
+func testDead(t *testing.T, r *BatchRig, expected func(error) bool) {
+	random := rand.New(rand.NewPCG(1, 2))
+	reads := Slots(5, 70000)
+	_, single := r.Port.ReadFrame(reads[0].Slot)
+	if n := r.Port.ReadFrames(reads); n != 1 || !errors.Is(reads[0].Err, single) || reads[0].Frame != nil {
+		t.Errorf("%d operations filled, %v; single %v", n, reads[0].Err, single)
+	}
+	ops := WriteOps(random, r.Probe(false, 0, 60), r.Probe(false, 1, 1000), r.Probe(false, 2, 60))
+	if n := r.Port.WriteFrames(ops); n != len(ops) {
+		t.Errorf("%d of %d written", n, len(ops))
+	}
+	for i := range ops {
+		if !expected(ops[i].Err) {
+			t.Errorf("write %d: %v", i, ops[i].Err)
+		}
+	}
+}
+
+// sizes returns n random sizes of frames, some of them super-frames.
+func (r *BatchRig) sizes(random *rand.Rand, n int) []int {
+	sizes := make([]int, n)
+	for i := range sizes {
+		sizes[i] = 60 + random.IntN(1455)
+		if r.Super && random.IntN(12) == 0 {
+			sizes[i] = 2000 + random.IntN(60000)
+		}
+	}
+	return sizes
+}
+
+func testReads(t *testing.T, r *BatchRig) {
+	random := rand.New(rand.NewPCG(3, 4))
+	if n := r.Port.ReadFrames(nil); n != 0 {
+		t.Errorf("%d of no operations filled", n)
+	}
+	ops := Slots(70, vnet.Headroom+vnet.MaxFrame+1)
+	Eventually(t, func() bool {
+		n := r.Port.ReadFrames(ops)
+		return n == 1 && errors.Is(ops[0].Err, unix.EAGAIN)
+	}, "a port without frames")
+	seq := uint32(0)
+	for range 40 {
+		var frames [][]byte
+		for _, n := range r.sizes(random, 1+random.IntN(100)) {
+			frames = append(frames, r.Probe(true, seq, n))
+			seq++
+		}
+		r.Send(frames...)
+		for i, got := range r.Read(t, random, ops, len(frames)) {
+			if !bytes.Equal(got[vnet.HdrLen:], frames[i][vnet.HdrLen:]) {
+				t.Fatalf("frame %d, of %d bytes, was read as another one, of %d", i, len(frames[i]), len(got))
+			}
+		}
+	}
+}
+
+func testWrites(t *testing.T, r *BatchRig) {
+	random := rand.New(rand.NewPCG(5, 6))
+	if n := r.Port.WriteFrames(nil); n != 0 {
+		t.Errorf("%d of no operations done", n)
+	}
+	seq := uint32(0)
+	for range 40 {
+		var frames [][]byte
+		for _, n := range r.sizes(random, 1+random.IntN(100)) {
+			frames = append(frames, r.Probe(false, seq, n))
+			seq++
+		}
+		ops := WriteOps(random, frames...)
+		for len(ops) > 0 {
+			if random.IntN(4) == 0 {
+				if err := r.Port.WriteFrame(slices.Concat(ops[0].Head, ops[0].Rest)); err != nil {
+					t.Fatal(err)
+				}
+				ops = ops[1:]
+				continue
+			}
+			some := ops[:1+random.IntN(len(ops))]
+			if n := r.Port.WriteFrames(some); n != len(some) {
+				t.Fatalf("%d of %d frames written: %v", n, len(some), some[n].Err)
+			}
+			for i := range some {
+				if some[i].Err != nil {
+					t.Fatalf("writing %d and %d bytes: %v", len(some[i].Head), len(some[i].Rest), some[i].Err)
+				}
+			}
+			ops = ops[len(some):]
+		}
+		r.Receive(t, frames...)
+	}
+}
+
+// testTooLong reads with slots that some frames do not fit.
+func testTooLong(t *testing.T, r *BatchRig) {
+	random := rand.New(rand.NewPCG(7, 8))
+	ops := Slots(33, 800)
+	var frames [][]byte
+	for i := range 100 {
+		n := 60 + random.IntN(600)
+		if random.IntN(3) == 0 {
+			n = 900 + random.IntN(600)
+		}
+		frames = append(frames, r.Probe(true, uint32(i), n))
+	}
+	r.Send(frames...)
+	for i, got := range r.Read(t, random, ops, len(frames)) {
+		if long := len(frames[i]) > 800; long != (got == nil) || !long && !bytes.Equal(got[vnet.HdrLen:], frames[i][vnet.HdrLen:]) {
+			t.Fatalf("frame %d, of %d bytes, was read as %d bytes", i, len(frames[i]), len(got))
+		}
+	}
+	if n := r.Port.ReadFrames(Slots(3, vnet.MinFrame-1)); n != 1 {
+		t.Errorf("%d slots that are too short for any frame were filled", n)
+	}
+}
+
+// testBadFrames writes frames that are refused between others.
+func testBadFrames(t *testing.T, r *BatchRig) {
+	random := rand.New(rand.NewPCG(9, 10))
+	for _, n := range []int{2, 3, 10, 64, 65, 200} {
+		var frames, good [][]byte
+		bad := make([]bool, n)
+		for i := range n {
+			f := r.Probe(false, uint32(i), 60+random.IntN(1400))
+			switch random.IntN(6) {
+			case 0:
+				f = f[:vnet.MinFrame-1]
+				bad[i] = true
+			case 1:
+				f[1] = 77 // no type of segmentation
+				bad[i] = true
+			default:
+				good = append(good, slices.Clone(f))
+			}
+			frames = append(frames, f)
+		}
+		ops := make([]vnet.WriteOp, n)
+		for i, f := range frames {
+			ops[i].Head = f
+		}
+		if done := r.Port.WriteFrames(ops); done != n {
+			t.Fatalf("%d of %d frames written: %v", done, n, ops[done].Err)
+		}
+		for i := range ops {
+			if errors.Is(ops[i].Err, unix.EINVAL) != bad[i] || !bad[i] && ops[i].Err != nil {
+				t.Errorf("frame %d of %d, bad %t: %v", i, n, bad[i], ops[i].Err)
+			}
+		}
+		r.Receive(t, good...)
+	}
+}
+
+// testBoth reads and writes at the same time.
+func testBoth(t *testing.T, r *BatchRig) {
+	const rounds, each = 30, 40
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		random := rand.New(rand.NewPCG(11, 12))
+		for i := range rounds {
+			var frames [][]byte
+			for j := range each {
+				frames = append(frames, r.Probe(false, uint32(i*each+j), 60+random.IntN(1400)))
+			}
+			if ops := WriteOps(random, frames...); r.Port.WriteFrames(ops) != len(ops) {
+				t.Error("not all frames were written")
+			}
+		}
+	}()
+	random := rand.New(rand.NewPCG(13, 14))
+	ops := Slots(20, vnet.Headroom+vnet.MaxFrame+1)
+	for i := range rounds {
+		var frames [][]byte
+		for j := range each {
+			frames = append(frames, r.Probe(true, uint32(i*each+j), 60+random.IntN(1400)))
+		}
+		r.Send(frames...)
+		for k, got := range r.Read(t, random, ops, each) {
+			if !bytes.Equal(got[vnet.HdrLen:], frames[k][vnet.HdrLen:]) {
+				t.Fatalf("frame %d of round %d was read as another one", k, i)
+			}
+		}
+	}
+	<-done
+}
+
+// testFull fills a device that takes nothing more for a while.
+func testFull(t *testing.T, r *BatchRig) {
+	if r.Slow == nil {
+		t.Skip("this device drops what it has no room for")
+	}
+	random := rand.New(rand.NewPCG(15, 16))
+	r.Slow(true)
+	var sent [][]byte
+	var left []vnet.WriteOp
+	for size := 600; len(left) == 0; {
+		var frames [][]byte
+		for range 50 {
+			frames = append(frames, r.Probe(false, uint32(len(sent)+len(frames)), size))
+		}
+		sent = append(sent, frames...)
+		ops := WriteOps(random, frames...)
+		n := r.Port.WriteFrames(ops)
+		for i := range ops[:n] {
+			if ops[i].Err != nil {
+				t.Fatal(ops[i].Err)
+			}
+		}
+		left = ops[n:]
+		if len(sent) > 50000 {
+			t.Fatal("the device is never full")
+		}
+	}
+	if !errors.Is(left[0].Err, unix.EAGAIN) {
+		t.Errorf("the first frame that was not written: %v", left[0].Err)
+	}
+	if n := r.Port.WriteFrames(left); n != 0 || !errors.Is(left[0].Err, unix.EAGAIN) {
+		t.Errorf("%d frames written to a device that is full, %v", n, left[0].Err)
+	}
+	t.Logf("%d frames of %d were written before the device was full", len(sent)-len(left), len(sent))
+	r.Slow(false)
+	Eventually(t, func() bool {
+		left = left[r.Port.WriteFrames(left):]
+		return len(left) == 0
+	}, "room in the device")
+	r.Receive(t, sent...)
+}
+
+func testBatchAllocs(t *testing.T, r *BatchRig) {
+	const n, runs = 16, 20
+	out := make([]vnet.WriteOp, n)
+	for i := range out {
+		out[i].Head = r.Probe(false, uint32(i), 100)
+		if i%2 == 0 {
+			out[i].Head, out[i].Rest = out[i].Head[:60], out[i].Head[60:]
+		}
+	}
+	in := Slots(n, vnet.Headroom+vnet.MaxFrame+1)
+	var frames [][]byte
+	for i := range n * (runs + 1) {
+		frames = append(frames, r.Probe(true, uint32(i), 100))
+	}
+	r.Send(frames...)
+	read := 0
+	if a := testing.AllocsPerRun(runs, func() {
+		read += r.Port.ReadFrames(in)
+		if r.Port.WriteFrames(out) != n {
+			t.Error("not all frames were written")
+		}
+	}); a != 0 {
+		t.Errorf("%v allocations for %d frames", a, n)
+	}
+	if read < runs*n/2 {
+		t.Errorf("only %d frames were read", read)
+	}
+	for range 10 * n {
+		r.Port.ReadFrames(in)
+	}
+	if a := testing.AllocsPerRun(runs, func() { r.Port.ReadFrames(in) }); a != 0 {
+		t.Errorf("%v allocations without a frame", a)
+	}
+}

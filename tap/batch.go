@@ -1,0 +1,166 @@
+package tap
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/framefd"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// UseRings lets ReadFrames and WriteFrames move many small frames by one system
+// call, which takes Linux 6.4. It is called once the queue belongs to a device
+// and before any frame is moved, and again if its send buffer is changed. An
+// error means that they will move frames one by one, and nothing worse.
+func (q *Queue) UseRings() error {
+	if q.plain {
+		return nil // its frames are not as they lie in memory
+	}
+	return q.fd.UseRings()
+}
+
+// ReadFrames reads into the slots of ops from the first on, and returns how
+// many of ops it has filled: none only if there are none. Only the last of
+// these can have unix.EAGAIN, or another error that is no frame's. It returns
+// early rather than fill many slots with long frames.
+//
+// borrowed: ops and their slots, for the call.
+func (q *Queue) ReadFrames(ops []vnet.ReadOp) int {
+	for n := range ops {
+		op := &ops[n]
+		op.Frame, op.Err = q.ReadFrame(op.Slot)
+		switch {
+		case op.Err == nil && !framefd.Small(len(op.Frame)), final(op.Err):
+			return n + 1
+		case q.fd.Rings():
+			return n + 1 + q.readBursts(ops[n+1:])
+		}
+	}
+	return len(ops)
+}
+
+// final reports whether err is not about one frame, so that there is no use in
+// reading on.
+func final(err error) bool { return err != nil && err != vnet.ErrTooLong && err != vnet.ErrInvalid }
+
+// readBursts is ReadFrames by the ring, for what follows a first frame. It may
+// find none.
+func (q *Queue) readBursts(ops []vnet.ReadOp) int {
+	done := 0
+	for done < len(ops) {
+		n, more := q.readBurst(ops[done:][:q.burst.Next(len(ops)-done)])
+		done += n
+		if !more {
+			break
+		}
+	}
+	return done
+}
+
+// readBurst reads once by the ring and returns how many of ops it has filled,
+// and whether there is any use in reading on.
+func (q *Queue) readBurst(ops []vnet.ReadOp) (done int, more bool) {
+	ring, err := q.fd.BeginReads()
+	if err != nil {
+		ops[0].Frame, ops[0].Err = nil, err
+		return 1, false
+	}
+	asked := 0
+	for i := range ops {
+		if len(ops[i].Slot) < vnet.MinFrame {
+			break
+		}
+		ring.Read(q.readable(ops[i].Slot))
+		asked++
+	}
+	bytes, got, empty := 0, 0, false
+	for i, res := range ring.Run() {
+		errno := unix.Errno(-min(res, 0))
+		if empty = errno == unix.EAGAIN; empty || errno == unix.ECANCELED {
+			continue // a frame may have come since, for the next slot; or it was not made
+		}
+		op := &ops[i]
+		op.Frame, op.Err = q.result(op.Slot, int(max(res, 0)), framefd.Bare(errno))
+		bytes += len(op.Frame)
+		got++
+		if done != i {
+			ops[done].Move(op)
+		}
+		done++
+		if final(op.Err) {
+			break
+		}
+	}
+	q.fd.EndReads()
+	if empty {
+		ops[done].Frame, ops[done].Err = nil, errAgain
+		done++
+	}
+	return done, q.burst.Saw(asked, got, bytes)
+}
+
+// WriteFrames writes frames from the first on, and returns how many of ops are
+// done with: all, or those before the first one for which the device is full at
+// the moment, the Err of which is unix.EAGAIN. Other errors, as WriteFrame has
+// them, are about their own frame only.
+//
+// borrowed: ops and their frames, for the call.
+func (q *Queue) WriteFrames(ops []vnet.WriteOp) int {
+	ring := q.fd.Rings()
+	for done := 0; done < len(ops); {
+		if ring {
+			if run := together(ops[done:]); run > 1 {
+				n, ok := q.writeBurst(ops[done:][:run])
+				done, ring = done+n, ok
+				continue
+			}
+		}
+		op := &ops[done]
+		if op.Err = q.WriteParts(op.Head, op.Rest); op.Err == errAgain {
+			return done
+		}
+		done++
+	}
+	return len(ops)
+}
+
+// together returns how many of ops, from the first on, are worth being written
+// at once.
+func together(ops []vnet.WriteOp) int {
+	n := 0
+	for n < min(len(ops), framefd.MaxBurst) && len(ops[n].Head) >= vnet.MinFrame && framefd.Small(len(ops[n].Head)+len(ops[n].Rest)) {
+		n++
+	}
+	return n
+}
+
+// writeBurst writes by the ring as many of ops as it safely can, and returns
+// how many it has written. It is not ok if the others should be tried one by
+// one: the device is full, or may soon be, or the kernel is short of memory.
+func (q *Queue) writeBurst(ops []vnet.WriteOp) (done int, ok bool) {
+	ring, err := q.fd.BeginWrites()
+	if err != nil {
+		return 0, false // what is tried one by one finds the same
+	}
+	for room := q.fd.Room(); done < len(ops); done++ {
+		op := &ops[done]
+		if room -= framefd.Charge(len(op.Head) + len(op.Rest)); room < 0 {
+			break
+		}
+		if len(op.Rest) == 0 {
+			ring.Write(op.Head)
+		} else {
+			ring.Writev(op.Head, op.Rest)
+		}
+	}
+	ok = done > 0
+	for i, res := range ring.Run() {
+		errno := unix.Errno(-min(res, 0))
+		if errno == unix.EAGAIN || errno == unix.ECANCELED {
+			done, ok = i, false
+			break
+		}
+		ops[i].Err = framefd.Bare(errno)
+	}
+	q.fd.EndWrites()
+	return done, ok
+}

@@ -1,0 +1,130 @@
+package tap_test
+
+import (
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// batchRig is a TAP device and the network stack behind it.
+func batchRig(t testing.TB, open func(tap.Config) (*tap.Device, error), cfg tap.Config) *testenv.BatchRig {
+	ns := testenv.NetNS(t)
+	testenv.DisableIPv6(t, ns)
+	cfg.Name, cfg.NetNS, cfg.Offloads, cfg.MAC = "sn0", ns, vnet.AllOffloads, testMAC
+	d, err := open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	if err := errors.Join(d.Up(), d.SetCarrier(true)); err != nil {
+		t.Fatal(err)
+	}
+	return &testenv.BatchRig{
+		Port:  d.Queues()[0],
+		Here:  net.HardwareAddr{2, 0, 0, 0, 0, 2},
+		There: testMAC,
+		Send:  func(frames ...[]byte) { testenv.SendRaw(t, ns, "sn0", frames...) },
+		Far:   testenv.ListenRaw(t, ns, "sn0"),
+		Super: d.Offloads() != 0,
+		Close: d.Close,
+		Down: func() {
+			if err := d.SetUp(false); err != nil {
+				t.Fatal(err)
+			}
+		},
+		Gone: func() {
+			testenv.With(t, ns, func(h *netlink.Handle) error { return h.LinkDel(testenv.Link(t, ns, "sn0")) })
+		},
+	}
+}
+
+func TestNetnsBatches(t *testing.T) {
+	testenv.NeedTUN(t)
+	for kind, open := range openers {
+		for _, noRing := range []bool{false, true} {
+			t.Run(kind+map[bool]string{true: " without ring"}[noRing], func(t *testing.T) {
+				testenv.TestBatches(t, func(t *testing.T) *testenv.BatchRig {
+					return batchRig(t, open, tap.Config{NoRing: noRing})
+				})
+			})
+		}
+	}
+}
+
+// TestNetnsBatchCalls counts the system calls that batches take.
+func TestNetnsBatchCalls(t *testing.T) {
+	testenv.NeedTUN(t)
+	r := batchRig(t, tap.Open, tap.Config{})
+	q := r.Port.(*tap.Queue)
+	if !q.Rings() {
+		t.Skip("this kernel has no rings for TAP devices: Linux 6.4 has")
+	}
+	reads, writes := q.Enters()
+	calls := func() (r, w uint64) {
+		r, w = q.Enters()
+		r, w, reads, writes = r-reads, w-writes, r, w
+		return r, w
+	}
+
+	frames := func(n, size int) (ops []vnet.WriteOp) {
+		for i := range n {
+			ops = append(ops, vnet.WriteOp{Head: r.Probe(false, uint32(i), size)})
+		}
+		return ops
+	}
+	for _, tc := range []struct {
+		frames, size int
+		calls        uint64
+	}{{1, 60, 0}, {2, 60, 1}, {64, 60, 1}, {65, 1514, 1}, {66, 60, 2}, {200, 1000, 4}, {10, 9000, 0}} {
+		if n := q.WriteFrames(frames(tc.frames, tc.size)); n != tc.frames {
+			t.Fatalf("%d of %d written", n, tc.frames)
+		}
+		if _, w := calls(); w != tc.calls {
+			t.Errorf("writing %d frames of %d bytes: %d system calls of the ring, want %d", tc.frames, tc.size, w, tc.calls)
+		}
+	}
+
+	ops := testenv.Slots(64, vnet.MaxFrame+1)
+	for _, tc := range []struct {
+		why    string
+		queued int
+		size   int
+		asked  int
+		got    int // with the one that has EAGAIN, if any
+		calls  uint64
+	}{
+		{"nothing", 0, 0, 64, 1, 0},
+		{"one read(2), and then 1, 2, 4, 8 and 16", 32, 60, 32, 32, 5},
+		{"so many were there", 32, 60, 32, 32, 1},
+		{"and a little more", 20, 60, 64, 21, 1},
+		{"19 and EAGAIN: now 19 are asked for, and 38", 64, 60, 64, 64, 3},
+		{"as many as there can be", 64, 60, 64, 64, 1},
+		{"the first frame is long", 3, 20000, 64, 1, 0},
+		{"and the second", 0, 0, 64, 1, 0},
+		{"and the third", 0, 0, 64, 1, 0},
+		{"one frame", 1, 60, 64, 2, 1},
+		{"one operation", 1, 60, 1, 1, 0},
+	} {
+		var frames [][]byte
+		for i := range tc.queued {
+			frames = append(frames, r.Probe(true, uint32(i), tc.size))
+		}
+		r.Send(frames...)
+		n := q.ReadFrames(ops[:tc.asked])
+		if c, _ := calls(); n != tc.got || c != tc.calls {
+			t.Errorf("%s: reading %d frames of %d bytes filled %d operations in %d system calls of the ring, want %d in %d",
+				tc.why, tc.queued, tc.size, n, c, tc.got, tc.calls)
+		}
+	}
+
+	loops := batchRig(t, tap.Open, tap.Config{NoRing: true}).Port.(*tap.Queue)
+	if loops.Rings() {
+		t.Error("there are rings although NoRing is set")
+	}
+}
