@@ -21,6 +21,8 @@ type channel struct {
 	peerQPN uint32
 
 	moderated bool // sendCQ and recvCQ
+	slotSize  int  // bytes
+	latency   bool // it is the latency channel
 }
 
 // sqDepth is how many writes a data channel can have outstanding: as many as
@@ -30,18 +32,19 @@ func sqDepth(cfg *Config) int { return 2 * cfg.SendSlots }
 // newChannel makes data channel number with its first pools, and posts its
 // receives.
 func (c *Conn) newChannel(number int) (ch *channel, err error) {
-	cfg := &c.cfg
+	cfg := c.cfg.channel(number)
+	count, slotSize := c.cfg.slots(number)
 	vectors := max(cfg.Device.Limits().CompVectors, 1)
-	ch = &channel{number: number, vector: number % vectors}
+	ch = &channel{number: number, vector: number % vectors, slotSize: slotSize, latency: c.cfg.isLatency(number)}
 
-	slots, err := c.memory.get(cfg.SendSlots*slotSize, true)
+	slots, err := c.memory.get(count*slotSize, true)
 	if err != nil {
 		return nil, err
 	}
-	mem := slots.Bytes()[:cfg.SendSlots*slotSize]
+	mem := slots.Bytes()[:count*slotSize]
 	slotRegion, err := c.domain.Register(mem, 0)
 	if err != nil {
-		return nil, fmt.Errorf("register %d send slots: %w", cfg.SendSlots, err)
+		return nil, fmt.Errorf("register %d send slots: %w", count, err)
 	}
 
 	if ch.sendCQ, err = c.domain.NewCQ(sqDepth(cfg)+2, ch.vector); err != nil {

@@ -91,6 +91,14 @@ type Config struct {
 	// fabric.QPConfig.
 	TrafficClass uint8
 	ServiceLevel uint8
+	// LatencyQueue makes the last of the data channels, of which there are two
+	// at least, the latency channel. LatencyPools are lent there instead of
+	// Pools; default LatencyPools(Mode, MTU). LatencyTrafficClass and
+	// LatencyServiceLevel mark its packets; 0 as those of the others.
+	LatencyQueue        bool
+	LatencyPools        []PoolConfig
+	LatencyTrafficClass uint8
+	LatencyServiceLevel uint8
 	// Moderation is of the data channels' completion queues; a device that has
 	// none raises every event.
 	Moderation Moderation
@@ -142,6 +150,11 @@ func (c Config) withDefaults() Config {
 	}
 	set(&c.MaxPools, min(len(c.Pools)+2, MaxPools))
 	set(&c.PeerPools, c.MaxPools)
+	if c.LatencyQueue && c.LatencyPools == nil {
+		c.LatencyPools = LatencyPools(c.Mode, c.MTU)
+		// The largest will do for all.
+		c.LatencyPools = c.LatencyPools[max(len(c.LatencyPools)-c.MaxPools, 0):]
+	}
 	if c.PoolIdle == 0 {
 		c.PoolIdle = 10 * time.Second
 	}
@@ -199,16 +212,24 @@ func (c Config) check() error {
 	if err := c.Moderation.Check(); err != nil {
 		return bad("moderation: %w", err)
 	}
-	for _, p := range c.Pools {
-		if p.ElementSize < protocol.MinElementSize || p.ElementSize > MaxElementSize {
-			return bad("pool elements of %d bytes, must be %d to %d", p.ElementSize, protocol.MinElementSize, MaxElementSize)
-		}
-		if p.Elements < 1 || p.Elements > MaxElements {
-			return bad("pool of %d elements, must be 1 to %d", p.Elements, MaxElements)
-		}
+	if err := checkPools(c.Pools); err != nil {
+		return err
 	}
 	if n := c.elements(); n > MaxChannelElements {
 		return bad("pools of up to %d elements in all per channel, must be at most %d", n, MaxChannelElements)
+	}
+	return c.checkLatency()
+}
+
+// checkPools is check for the pools of a data channel.
+func checkPools(pools []PoolConfig) error {
+	for _, p := range pools {
+		if p.ElementSize < protocol.MinElementSize || p.ElementSize > MaxElementSize {
+			return fmt.Errorf("messaging: pool elements of %d bytes, must be %d to %d", p.ElementSize, protocol.MinElementSize, MaxElementSize)
+		}
+		if p.Elements < 1 || p.Elements > MaxElements {
+			return fmt.Errorf("messaging: pool of %d elements, must be 1 to %d", p.Elements, MaxElements)
+		}
 	}
 	return nil
 }

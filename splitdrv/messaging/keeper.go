@@ -248,7 +248,7 @@ func (k *keeper) grant(g protocol.BufferRecvPoolGet) error {
 	l := &k.c.lending
 	ch := k.c.channels[g.Channel-1]
 	largest := 0
-	for _, p := range k.c.cfg.Pools {
+	for _, p := range k.c.cfg.channel(ch.number).Pools {
 		largest = max(largest, p.bytes())
 	}
 	// Not more memory than the largest of the first pools has.

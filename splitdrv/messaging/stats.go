@@ -38,6 +38,7 @@ type ChannelStats struct {
 	Moderated     bool   `json:"moderated"`     // these hold back events, as configured
 	QPN           uint32 `json:"qpn"`           // of the data queue pair
 	PeerQPN       uint32 `json:"peer_qpn"`      // the one that it is connected to
+	Latency       bool   `json:"latency"`       // it is the latency channel
 	Solicited     uint64 `json:"tx_solicited"`  // transfers that asked for the peer's attention
 	TxSignaled    uint64 `json:"tx_signaled"`   // transfers that asked for a completion
 	TxInline      uint64 `json:"tx_inline"`     // transfers that carried their data inline
@@ -105,9 +106,9 @@ func (ch *channel) stats() ChannelStats {
 		RxOverMTU: r.overMTU.Load(), RxPortBusy: r.portBusy.Load(), RxWakeups: r.wakeups.Load(),
 		RxIndicated: r.indicated.Load(), RxLost: r.lost.Load(), RxLate: r.late.Load(),
 		UpdatesSent:  r.updates.Load(),
-		MemoryPinned: ch.tx.slots.Len() * slotSize, CompVector: ch.vector,
+		MemoryPinned: ch.tx.slots.Len() * ch.slotSize, CompVector: ch.vector,
 		Moderated: ch.moderated,
-		QPN:       ch.qp.Num(), PeerQPN: ch.peerQPN,
+		QPN:       ch.qp.Num(), PeerQPN: ch.peerQPN, Latency: ch.latency,
 	}
 	for _, p := range *ch.rx.lent.Load() {
 		l := p.loan.Ledger()

@@ -65,7 +65,7 @@ func (p *Port) ReadFrame(slot []byte) ([]byte, error) {
 	if n == 0 {
 		return nil, io.EOF // the wire is closed
 	}
-	if n > vnet.MaxFrame {
+	if n > vnet.MaxFrame || n == len(slot) { // or it may have been cut off
 		return nil, vnet.ErrTooLong
 	}
 	return slot[:n], nil

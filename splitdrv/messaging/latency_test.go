@@ -1,0 +1,117 @@
+package messaging_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// TestLatencyChannel sends frames over the latency channel of each mode, up to
+// the longest that belongs there. A super-frame that comes there all the same is
+// counted, and the ones behind it arrive.
+func TestLatencyChannel(t *testing.T) {
+	for _, mode := range protocol.Modes() {
+		for _, mtu := range []int{1500, 9000} {
+			t.Run(fmt.Sprintf("%s mtu %d", mode, mtu), func(t *testing.T) {
+				cfg := patient(messaging.Config{Mode: mode, Queues: 2, MTU: mtu, LatencyQueue: true})
+				_, a, b := newPair(t, cfg, cfg)
+				longest := vnet.HdrLen + messaging.LatencyLimit(mtu)
+				sizes := randomSizes(1, 200)
+				for i := range sizes {
+					sizes[i] = min(sizes[i], longest)
+				}
+				sizes = append(sizes, longest, vnet.MinFrame)
+				ctx := deadline(t)
+				for _, pair := range [][2]*half{{a, b}, {b, a}} {
+					for _, n := range []int{longest + vnet.TagLen + 2048, 60000} {
+						if err := pair[0].wires[1].Send(ctx, frame(1, n, mtu)); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err := stream(ctx, pair[0].wires[1], pair[1].wires[1], sizes, mtu); err != nil {
+						t.Error(err)
+					}
+					if err := stream(ctx, pair[0].wires[0], pair[1].wires[0], []int{60, 1500, 60000}, mtu); err != nil {
+						t.Error(err)
+					}
+				}
+				for _, h := range []*half{a, b} {
+					s := h.conn.Stats()
+					bulk, latency := s.Channels[0], s.Channels[1]
+					if bulk.Latency || !latency.Latency {
+						t.Errorf("%s: the status names the latency channel wrongly", h.name)
+					}
+					if n := uint64(len(sizes)); latency.TxFrames != n || latency.RxFrames != n || latency.TxTooLong != 2 {
+						t.Errorf("%s: %d sent, %d received, %d too long", h.name, latency.TxFrames, latency.RxFrames, latency.TxTooLong)
+					}
+					if latency.MemoryPinned > 1<<20 || 4*latency.MemoryPinned > bulk.MemoryPinned {
+						t.Errorf("%s: %d bytes for the latency channel, %d for the other", h.name, latency.MemoryPinned, bulk.MemoryPinned)
+					}
+				}
+				settled(t, a, b)
+			})
+		}
+	}
+}
+
+// TestLatencyOfOneSide has pools as for any channel at one side: what the other
+// has room for is enough.
+func TestLatencyOfOneSide(t *testing.T) {
+	cfg := patient(messaging.Config{Queues: 2})
+	with := cfg
+	with.LatencyQueue = true
+	_, a, b := newPair(t, cfg, with)
+	ctx := deadline(t)
+	for i := range a.wires {
+		if err := stream(ctx, a.wires[i], b.wires[i], []int{60, 1500, 60}, 1500); err != nil {
+			t.Error(err)
+		}
+		if err := stream(ctx, b.wires[i], a.wires[i], []int{60, 1500, 60}, 1500); err != nil {
+			t.Error(err)
+		}
+	}
+	settled(t, a, b)
+}
+
+// TestLatencyLimitFits checks, for all MTUs, that the longest frame of the
+// latency channel fits an element, with a tag and the header.
+func TestLatencyLimitFits(t *testing.T) {
+	for _, mode := range protocol.Modes() {
+		for mtu := protocol.MinMTU; mtu <= protocol.MaxMTU; mtu++ {
+			pools := messaging.LatencyPools(mode, mtu)
+			need := vnet.HdrLen + vnet.TagLen + messaging.LatencyLimit(mtu)
+			if mode.Sends() {
+				need += protocol.SendDataOverhead
+			}
+			if got := pools[len(pools)-1].ElementSize; got < need || got > 10240 {
+				t.Fatalf("mode %s, MTU %d: elements of %d bytes, %d are needed", mode, mtu, got, need)
+			}
+		}
+	}
+}
+
+func TestLatencyConfigErrors(t *testing.T) {
+	dev := fabrictest.New().Device("a")
+	defer dev.Close()
+	for _, c := range []messaging.Config{
+		{Queues: 1, LatencyQueue: true},
+		{Queues: 2, LatencyQueue: true, LatencyPools: []messaging.PoolConfig{}},
+		{Queues: 2, LatencyQueue: true, LatencyPools: []messaging.PoolConfig{{2048, 257}}},
+		{Queues: 2, LatencyQueue: true, LatencyPools: []messaging.PoolConfig{{63, 8}}},
+		{Queues: 2, LatencyQueue: true, Mode: protocol.ModeSend, LatencyPools: messaging.LatencyPools(protocol.ModeImm, 9000)},
+	} {
+		c.Device = dev
+		if conn, err := messaging.New(c); err == nil {
+			conn.Close()
+			t.Errorf("accepted: %+v", c)
+		}
+	}
+	c := messaging.Config{Device: dev, Queues: 2, MTU: 9000, LatencyQueue: true, Pools: []messaging.PoolConfig{{65535, 8}}, MaxPools: 1}
+	if err := c.Check(); err != nil {
+		t.Errorf("one pool each: %v", err)
+	}
+}
