@@ -67,6 +67,10 @@ bench-native: ## measure the software path beside a bare relay, at full speed (R
 	$(GO) build -o build/benchnative ./scripts/benchnative
 	build/benchnative $(BENCH_FLAGS)
 
+.PHONY: bench-compare
+bench-compare: ## compare the Go benchmarks with those of another revision (REF=, BENCH=regexp)
+	scripts/benchcompare "$(REF)" "$(or $(BENCH),.)"
+
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME (30s)
 	@scripts/fuzz

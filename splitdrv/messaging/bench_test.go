@@ -1,0 +1,127 @@
+package messaging_test
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// benchPort is a port with frames to read until it has none left, all with the
+// same beginning, and one that counts what is written. It makes no system
+// calls, so that what is measured is the messaging layer, and the memory fabric
+// under it.
+type benchPort struct {
+	fd    int    // eventfd(2); readable while there are frames
+	begin []byte // of each frame
+	size  int
+	left  atomic.Int64
+	await atomic.Int64 // frames to be written until done is closed
+	done  chan struct{}
+}
+
+var errBenchAgain error = unix.EAGAIN
+
+func newBenchPort(b *testing.B, size int) *benchPort {
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { unix.Close(fd) })
+	return &benchPort{fd: fd, begin: frame(1, size, 1500)[:min(size, 128)], size: size, done: make(chan struct{})}
+}
+
+// FD implements messaging.Port.
+func (p *benchPort) FD() int { return p.fd }
+
+// WriteFD implements messaging.WriteFDer.
+func (p *benchPort) WriteFD() int { return p.fd }
+
+// ReadFrame implements messaging.Port.
+func (p *benchPort) ReadFrame(slot []byte) ([]byte, error) {
+	if p.left.Load() == 0 {
+		var n [8]byte
+		_, _ = unix.Read(p.fd, n[:])
+		return nil, errBenchAgain
+	}
+	p.left.Add(-1)
+	copy(slot, p.begin)
+	return slot[:p.size], nil
+}
+
+// WriteFrame implements messaging.Port.
+func (p *benchPort) WriteFrame(frame []byte) error {
+	if len(frame) != p.size {
+		return unix.EINVAL
+	}
+	if p.await.Add(-1) == 0 {
+		close(p.done)
+	}
+	return nil
+}
+
+// BenchmarkFrames moves frames from one half to the other.
+func BenchmarkFrames(b *testing.B) {
+	for _, mode := range protocol.Modes() {
+		for _, size := range []int{64, 1500, 65535} {
+			b.Run(fmt.Sprintf("%s/%d", mode, size), func(b *testing.B) { benchFrames(b, mode, size) })
+		}
+	}
+}
+
+func benchFrames(b *testing.B, mode protocol.Mode, size int) {
+	n := fabrictest.New()
+	ports := [2]*benchPort{newBenchPort(b, size), newBenchPort(b, size)}
+	var conns [2]*messaging.Conn
+	for i, name := range []string{"a", "b"} {
+		dev := n.Device(name)
+		b.Cleanup(func() { dev.Close() })
+		c, err := messaging.New(patient(messaging.Config{Device: dev, Mode: mode}))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { c.Close() })
+		conns[i] = c
+	}
+	for i, c := range conns {
+		peer := conns[1-i]
+		if err := c.Connect(peer.Addresses(), peer.ControlReceives()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for i, c := range conns {
+		if err := c.Start([]messaging.Port{ports[i]}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.SetBytes(int64(size))
+	b.ReportAllocs()
+	ports[1].await.Store(int64(b.N))
+	ports[0].left.Store(int64(b.N))
+	b.ResetTimer()
+	if _, err := unix.Write(ports[0].fd, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+		b.Fatal(err)
+	}
+	var err error
+	select {
+	case <-ports[1].done:
+	case <-conns[0].Done():
+		err = conns[0].Err()
+	case <-conns[1].Done():
+		err = conns[1].Err()
+	case <-time.After(time.Minute):
+		err = errors.New("not all frames have arrived within a minute")
+	}
+	b.StopTimer()
+	if err != nil {
+		b.Fatalf("%v; %d of %d frames are missing", err, ports[1].await.Load(), b.N)
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "frames/s")
+}
