@@ -3,9 +3,12 @@ package tap_test
 import (
 	"errors"
 	"net"
+	"os"
+	"os/exec"
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/tap"
@@ -126,5 +129,39 @@ func TestNetnsBatchCalls(t *testing.T) {
 	loops := batchRig(t, tap.Open, tap.Config{NoRing: true}).Port.(*tap.Queue)
 	if loops.Rings() {
 		t.Error("there are rings although NoRing is set")
+	}
+}
+
+// killedVar names the namespace in which a process that is to be killed makes
+// its device.
+const killedVar = "SPLITNIC_TEST_KILLED"
+
+// TestNetnsKilled makes a device that a killed process had: it may be there for
+// a while longer than the process.
+func TestNetnsKilled(t *testing.T) {
+	testenv.NeedTUN(t)
+	if ns := os.Getenv(killedVar); ns != "" {
+		if _, err := tap.Open(tap.Config{Name: "sn0", NetNS: ns, Queues: 2}); err != nil {
+			t.Fatal(err)
+		}
+		t.Fatal(unix.Kill(os.Getpid(), unix.SIGKILL))
+	}
+	ns := testenv.NetNS(t)
+	for range 3 {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestNetnsKilled$")
+		cmd.Env = append(os.Environ(), killedVar+"="+ns)
+		if out, err := cmd.CombinedOutput(); err == nil || len(out) != 0 {
+			t.Fatalf("%v: %s", err, out)
+		}
+		d, err := tap.Open(tap.Config{Name: "sn0", NetNS: ns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if testenv.Link(t, ns, "sn0") != nil {
+			t.Fatal("a device that is closed is still there")
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -65,6 +66,7 @@ func open(cfg Config, plain bool) (*Device, error) {
 	}
 	d := &Device{plain: plain}
 	err := netns.Do(cfg.NetNS, func() error {
+		outlast(cfg.Name)
 		if plain {
 			return d.attachPlain(cfg)
 		}
@@ -86,6 +88,22 @@ func open(cfg Config, plain bool) (*Device, error) {
 
 // maxQueues is MAX_TAP_QUEUES of the kernel's drivers/net/tun.c.
 const maxQueues = 256
+
+// lingerTime is how long the device of a process that was killed may outlive
+// it: the kernel frees its rings, which hold the device open, in its own time,
+// some ten milliseconds on a machine that has nothing else to do.
+const lingerTime = 500 * time.Millisecond
+
+// outlast waits for a device of that name to vanish if it is one that vanishes
+// with its process, and if it does so soon.
+func outlast(name string) {
+	for start := time.Now(); time.Since(start) < lingerTime; time.Sleep(5 * time.Millisecond) {
+		link, err := netlink.LinkByName(name)
+		if t, ok := link.(*netlink.Tuntap); err != nil || !ok || !t.NonPersist {
+			return
+		}
+	}
+}
 
 // checkName refuses what the kernel's dev_valid_name refuses, and what TUNSETIFF
 // would silently cut off.
