@@ -88,6 +88,14 @@ func (g *Grant) Take() (elem uint16, ok bool) {
 	return elem, true
 }
 
+// Credits is how many elements can be taken. For the one who takes.
+func (g *Grant) Credits() int {
+	if g.fresh.Load() {
+		g.fetch()
+	}
+	return g.nFree
+}
+
 // index is where the element is that was freed i elements after the first.
 func (g *Grant) index(i int) int {
 	if i += g.first; i >= len(g.free) {

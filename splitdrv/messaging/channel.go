@@ -64,7 +64,7 @@ func (c *Conn) newChannel(number int) (ch *channel, err error) {
 		Transport: transport,
 		SendCQ:    ch.sendCQ, RecvCQ: ch.recvCQ,
 		TrafficClass: cfg.TrafficClass, ServiceLevel: cfg.ServiceLevel,
-		MaxSend: sqDepth(cfg) + 1, MaxRecv: cfg.receives(), MaxInline: cfg.MaxInline,
+		MaxSend: sqDepth(cfg) + 1, MaxRecv: cfg.receives(), MaxInline: cfg.MaxInline, MaxSGE: maxPieces(cfg),
 	})
 	if err != nil {
 		return nil, err

@@ -103,11 +103,18 @@ type Config struct {
 	// none raises every event.
 	Moderation Moderation
 
+	// NoPack keeps several small frames from travelling in one transfer, in
+	// either direction: for a peer that does not understand packs.
+	NoPack bool
+
 	SendSlots   int // registered send buffers per data channel; default 64
-	Batch       int // frames per doorbell at most; default 16
+	Batch       int // frames per doorbell at most; default 32
 	BatchBytes  int // bytes after which a batch is posted; default 128 KiB
-	SignalEvery int // one write in so many asks for a completion; default 16
+	SignalEvery int // one frame in so many asks for a completion; default 16
 	MaxInline   int // frames up to this many bytes are posted inline; default 220, negative: never
+	// Poll has one worker for each data channel, which drives both directions and
+	// never sleeps: the least latency, for a processor each.
+	Poll bool
 	// Spin is how long a receiver polls an empty completion queue before it
 	// sleeps; default 0.
 	Spin time.Duration
@@ -136,7 +143,7 @@ func (c Config) withDefaults() Config {
 	set(&c.Queues, 1)
 	set(&c.MTU, 1500)
 	set(&c.SendSlots, 64)
-	set(&c.Batch, 16)
+	set(&c.Batch, min(32, max(c.SendSlots/4, 1)))
 	set(&c.BatchBytes, 128<<10)
 	set(&c.SignalEvery, 16)
 	set(&c.MaxInline, 220)

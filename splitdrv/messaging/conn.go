@@ -139,13 +139,16 @@ func (c *Conn) Start(ports []Port) error {
 		return fmt.Errorf("messaging: %w", err)
 	}
 	for i, ch := range c.channels {
-		ch.tx.port, ch.rx.port = ports[i], ports[i]
-		if err := errors.Join(ch.tx.open(), ch.rx.open()); err != nil {
+		if err := errors.Join(ch.tx.begin(ports[i]), ch.rx.begin(ports[i])); err != nil {
 			return fmt.Errorf("messaging: data channel %d: %w", ch.number, err)
 		}
 	}
 	c.spawn(c.control.run)
 	for _, ch := range c.channels {
+		if c.cfg.Poll {
+			c.spawn(ch.poll)
+			continue
+		}
 		c.spawn(ch.rx.run)
 		c.spawn(ch.tx.run)
 	}

@@ -38,6 +38,9 @@ func (r *receiver) readMail() error {
 			return err
 		}
 	}
+	if err := r.flush(); err != nil {
+		return err
+	}
 	return r.giveBack()
 }
 
@@ -52,6 +55,9 @@ func (r *receiver) read(l *letter, sent uint64) error {
 		}
 		return l.job.done()
 	case letterRetire:
+		if err := r.flush(); err != nil {
+			return err
+		}
 		// The peer may wait for what it indicated there.
 		if r.urgent || r.messages > 0 {
 			if err := r.acknowledge(); err != nil {
@@ -71,8 +77,6 @@ func (r *receiver) takeIndicated(l *letter) error {
 	if err != nil {
 		return err
 	}
-	r.count.frames.Add(1)
-	r.count.bytes.Add(uint64(l.length))
 	r.count.indicated.Add(1)
 	r.lastTaken = p
 	if l.last {

@@ -153,7 +153,7 @@ func (k *keeper) look(idle int) error {
 func (k *keeper) rescue() {
 	for i, ch := range k.c.channels {
 		// Before it is seen asleep, when nothing that has a number is not posted.
-		next := ch.tx.next.Load()
+		next := ch.tx.sequence.Load()
 		h, n := &k.hungers[i], ch.tx.count.noCredit.Load()
 		if !ch.tx.hungry.Load() || n != h.noCredit {
 			h.noCredit, h.starving = n, 0

@@ -12,12 +12,19 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
+// consumed is an element that the peer has written.
+type consumed struct {
+	pool *lentPool
+	elem int
+}
+
 // receiver moves frames from the peer to a port, in a goroutine of its own.
 type receiver struct {
-	c    *Conn
-	ch   *channel
-	port Port
-	mail mailbox[letter]
+	c       *Conn
+	ch      *channel
+	port    Port
+	batches BatchPort // port, if it is one
+	mail    mailbox[letter]
 
 	pools    []*lentPool                 // by reference, from the channel's first; nil where none is lent
 	lent     atomic.Pointer[[]*lentPool] // those that there are, for others to read; replaced as a whole
@@ -38,13 +45,22 @@ type receiver struct {
 
 	comps [64]fabric.Completion
 	recvs [64]fabric.RecvWR
-	idle  *waiter // for completions, or mail
-	full  *waiter // for a port that takes frames again
-	count rxCounters
+
+	// Frames that go to the port together, and the elements that they lie in,
+	// which are free again afterwards.
+	writes   []vnet.WriteOp
+	consumed []consumed
+	frames   uint64 // in these, and not counted yet
+	bytes    uint64
+	idle     *waiter // for completions, or mail
+	full     *waiter // for a port that takes frames again
+	count    rxCounters
 }
 
 func newReceiver(c *Conn, ch *channel) (*receiver, error) {
 	r := &receiver{c: c, ch: ch, pools: make([]*lentPool, c.cfg.MaxPools)}
+	r.writes = make([]vnet.WriteOp, 0, protocol.MaxPackFrames)
+	r.consumed = make([]consumed, 0, len(r.comps))
 	for i := range r.recvs {
 		r.recvs[i].ID = uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(ch.number), 0, 0))
 	}
@@ -57,28 +73,40 @@ func newReceiver(c *Conn, ch *channel) (*receiver, error) {
 // run is the receiver's goroutine.
 func (r *receiver) run() error {
 	for !r.c.stopped.Load() {
-		n, err := r.poll()
-		if err != nil {
-			return err
+		worked, err := r.step()
+		if err == nil && !worked {
+			worked, err = r.spin()
 		}
-		if n == 0 && !r.mail.pending.Load() {
-			if n, err = r.spin(); err != nil {
-				return err
-			}
-		}
-		switch {
-		case n > 0:
-			err = r.take(r.comps[:n])
-		case r.mail.pending.Load():
-			err = r.readMail()
-		default:
+		if err == nil && !worked {
 			err = r.sleep()
 		}
 		if err != nil {
-			return err
+			return r.failed(err)
 		}
 	}
 	return nil
+}
+
+// failed delivers the good frames that came before what ends the session.
+func (r *receiver) failed(err error) error {
+	_ = r.flush() // err says more
+	return err
+}
+
+// step does what there is to do, and reports whether there was anything. It
+// waits for nothing but a port that is full.
+func (r *receiver) step() (bool, error) {
+	n, err := r.poll()
+	switch {
+	case err != nil:
+		return false, err
+	case n > 0:
+		return true, r.take(r.comps[:n])
+	case r.mail.pending.Load():
+		return true, r.readMail()
+	default:
+		return false, nil
+	}
 }
 
 func (r *receiver) poll() (int, error) {
@@ -90,16 +118,16 @@ func (r *receiver) poll() (int, error) {
 }
 
 // spin polls for Config.Spin more.
-func (r *receiver) spin() (int, error) {
+func (r *receiver) spin() (bool, error) {
 	if r.c.cfg.Spin == 0 {
-		return 0, nil
+		return false, nil
 	}
 	for end := time.Now().Add(r.c.cfg.Spin); time.Now().Before(end); {
-		if n, err := r.poll(); n > 0 || err != nil {
-			return n, err
+		if worked, err := r.step(); worked || err != nil {
+			return worked, err
 		}
 	}
-	return 0, nil
+	return false, nil
 }
 
 // take handles one batch of completions.
@@ -119,7 +147,6 @@ func (r *receiver) take(comps []fabric.Completion) error {
 
 // takeWritten handles writes with the indication in their immediate data.
 func (r *receiver) takeWritten(comps []fabric.Completion) error {
-	var bytes uint64
 	for i := range comps {
 		c := &comps[i]
 		if err := c.Err(); err != nil {
@@ -138,71 +165,28 @@ func (r *receiver) takeWritten(comps []fabric.Completion) error {
 		if _, err := r.consume(uint32(pool)-r.c.firstRef(r.ch.number), uint32(elem), uint32(length)); err != nil {
 			return err
 		}
-		bytes += uint64(length)
 	}
-	// The receives first: an element that goes back stands for a posted receive.
-	if err := r.post(len(comps)); err != nil {
+	if err := r.flush(); err != nil {
 		return err
 	}
-	r.count.frames.Add(uint64(len(comps)))
-	r.count.bytes.Add(bytes)
-	return nil
+	// The receives first: an element that goes back stands for a posted receive.
+	return r.post(len(comps))
 }
 
-// consume delivers what the peer has written to an element, and frees it.
+// consume takes what the peer has written to an element. It is delivered, and
+// the element free, after the next flush.
 func (r *receiver) consume(class, elem, length uint32) (*lentPool, error) {
 	if class >= uint32(len(r.pools)) || r.pools[class] == nil {
 		return nil, r.violation(ErrPool, "pool %d", class+r.c.firstRef(r.ch.number))
 	}
 	p := r.pools[class]
 	// borrowed: the element is ours to read until Release.
-	frame, err := p.loan.Consume(int(elem), int(length))
+	data, err := p.loan.Consume(int(elem), int(length))
 	if err != nil {
 		return nil, r.violation(err, "pool %d", p.ref)
 	}
-	if err := r.deliver(frame); err != nil {
-		return nil, err
-	}
-	p.loan.Release(int(elem))
-	return p, nil
-}
-
-// deliver checks a frame and hands it to the port. The port reads it from the
-// element itself, which the peer can still change, so that the check here is
-// for the peer's sake; the kernel checks what it copied.
-func (r *receiver) deliver(frame []byte) error {
-	switch err := vnet.Check(frame, int(r.c.mtu.Load())); err {
-	case nil:
-	case vnet.ErrMTU:
-		// No violation: the MTU may have changed while the frame was on its way.
-		r.count.overMTU.Add(1)
-		return nil
-	case vnet.ErrShort, vnet.ErrTooLong, vnet.ErrFlags, vnet.ErrCsum, vnet.ErrHdrLen:
-		return r.violation(ErrFrame, "%v", err)
-	default:
-		// A super-frame that cannot be cut up, which a netdevice stacked high
-		// enough can produce without meaning harm.
-		r.count.dropped.Add(1)
-		return nil
-	}
-	for {
-		switch err := r.port.WriteFrame(frame); err {
-		case nil:
-			return nil
-		case unix.EAGAIN:
-			r.count.portBusy.Add(1)
-			stopped, err := r.sleepForPort()
-			if stopped || err != nil {
-				return err
-			}
-		default:
-			// The device is down (EIO), its queue overflowed (ENOBUFS), or the
-			// kernel does not like the frame (EINVAL): this frame is lost, as it
-			// would be on a real card.
-			r.count.dropped.Add(1)
-			return nil
-		}
-	}
+	r.consumed = append(r.consumed, consumed{pool: p, elem: int(elem)})
+	return p, r.unpack(data)
 }
 
 // post posts n receives without memory.
@@ -268,8 +252,10 @@ func (r *receiver) sleep() error {
 	return nil
 }
 
-// open makes the waiters, now that the port is known.
-func (r *receiver) open() (err error) {
+// begin makes the waiters, now that the port is known.
+func (r *receiver) begin(port Port) (err error) {
+	r.port = port
+	r.batches, _ = port.(BatchPort)
 	r.idle, err = r.c.newWaiter(interest{r.ch.recvCQ.FD(), unix.EPOLLIN}, interest{r.mail.wake.fd, unix.EPOLLIN})
 	if err != nil {
 		return err

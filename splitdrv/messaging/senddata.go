@@ -13,7 +13,6 @@ import (
 
 // takeSent handles frames that were sent as messages.
 func (r *receiver) takeSent(comps []fabric.Completion) error {
-	var frames, bytes uint64
 	pool := (*r.lent.Load())[0]
 	for i := range comps {
 		c := &comps[i]
@@ -37,21 +36,17 @@ func (r *receiver) takeSent(comps []fabric.Completion) error {
 			if err := r.used(pool, m.TransactionContext, len(msg)); err != nil {
 				return err
 			}
-			if err := r.deliver(m.Data); err != nil {
+			if err := r.unpack(m.Data); err != nil {
 				return err
 			}
-			frames++
-			bytes += uint64(len(m.Data))
 		}
 		r.recvs[i] = r.bufferWR(pool, buffer)
 	}
-	// The receives first: an element that goes back stands for a posted receive.
-	if err := r.post(len(comps)); err != nil {
+	if err := r.flush(); err != nil {
 		return err
 	}
-	r.count.frames.Add(frames)
-	r.count.bytes.Add(bytes)
-	return nil
+	// The receives first: an element that goes back stands for a posted receive.
+	return r.post(len(comps))
 }
 
 // buffer is the memory of a receive.

@@ -15,30 +15,38 @@ import (
 
 // sender moves frames from a port to the peer, in a goroutine of its own.
 type sender struct {
-	c      *Conn
-	ch     *channel
-	port   Port
-	slots  *bufpool.Slots
-	region fabric.Region
-	mail   mailbox[release]
-	hungry atomic.Bool // sleeps for credits, or for the acknowledgement of an indication
+	c       *Conn
+	ch      *channel
+	port    Port
+	batches BatchPort // port, if it is one
+	slots   *bufpool.Slots
+	region  fabric.Region
+	mail    mailbox[release]
+	hungry  atomic.Bool // sleeps for credits, or for the acknowledgement of an indication
 
 	granting sync.Mutex                     // held to change grants
 	grants   atomic.Pointer[[]*grantedPool] // smallest elements first; replaced as a whole
 
-	// A frame that was read and has no credit yet, and the slot it lies in.
-	held     []byte
-	heldSlot uint32
-	holding  bool
+	// Frames that were read and are not in the batch yet: reads[next:have], and
+	// the slots they lie in.
+	reads     []vnet.ReadOp
+	readSlots []uint32
+	next      int
+	have      int
+	ahead     int // how many to read in one go: twice as many as last time
 
-	wrs   []fabric.SendWR // the batch
-	batch []flight        // what they are
-	bytes int             // in the batch
+	wrs    []fabric.SendWR // the batch: one record for each frame
+	batch  []flight        // what they are
+	bytes  int             // in the batch
+	last   int             // where in the batch the last transfer begins
+	open   transfer        // the last transfer, which others may still join
+	pieces int             // frames in a transfer at most
 
 	// Sequence numbers of work requests, cumulative and compared by difference.
 	posted    uint32 // or gathered to be
 	completed uint32
 	signaled  uint32 // the last one that asked for a completion
+	silent    int    // frames since then
 	flights   flights
 
 	// Of transfers that are indicated on the control channel.
@@ -48,7 +56,7 @@ type sender struct {
 	acked     atomic.Uint64         // of those; the control handler's
 	alone     bool                  // in mode imm: one is on its way, and nothing may overtake it
 
-	next      atomic.Uint64 // send modes: the sequence number of the next message
+	sequence  atomic.Uint64 // send modes: the sequence number of the next message
 	releasing []release     // pools that are being put out of use
 
 	comps   [32]fabric.Completion
@@ -76,9 +84,13 @@ type grantedPool struct {
 func newSender(c *Conn, ch *channel, slots *bufpool.Slots, region fabric.Region) (*sender, error) {
 	s := &sender{
 		c: c, ch: ch, slots: slots, region: region,
-		wrs:     make([]fabric.SendWR, 0, c.cfg.Batch),
-		batch:   make([]flight, 0, c.cfg.Batch),
-		flights: newFlights(sqDepth(&c.cfg) + 1),
+		reads:     make([]vnet.ReadOp, c.cfg.Batch),
+		readSlots: make([]uint32, c.cfg.Batch),
+		wrs:       make([]fabric.SendWR, 0, c.cfg.Batch),
+		batch:     make([]flight, 0, c.cfg.Batch),
+		pieces:    maxPieces(&c.cfg),
+		ahead:     1,
+		flights:   newFlights(sqDepth(&c.cfg) + c.cfg.SendSlots + 1),
 	}
 	if !c.cfg.Mode.Sends() {
 		s.owed = make([]protocol.Indication, 0, sqDepth(&c.cfg))
@@ -103,23 +115,9 @@ const (
 // run is the sender's goroutine.
 func (s *sender) run() error {
 	for !s.c.stopped.Load() {
-		if s.mail.pending.Load() {
-			s.releasing = append(s.releasing, s.mail.take()...)
-		}
-		if s.attentive() {
-			if err := s.settle(); err != nil {
-				return err
-			}
-		}
-		w, err := s.fill()
+		w, err := s.step()
 		if err != nil {
 			return err
-		}
-		if len(s.wrs) > 0 {
-			if err := s.post(); err != nil {
-				return err
-			}
-			continue
 		}
 		if w != wantNothing {
 			if err := s.sleep(w); err != nil {
@@ -128,6 +126,31 @@ func (s *sender) run() error {
 		}
 	}
 	return nil
+}
+
+// step does what there is to do, and says what the sender is waiting for if
+// there is nothing more. It never waits.
+func (s *sender) step() (want, error) {
+	if s.mail.pending.Load() {
+		s.releasing = append(s.releasing, s.mail.take()...)
+	}
+	if s.attentive() {
+		if err := s.settle(); err != nil {
+			return wantNothing, err
+		}
+	}
+	w, err := s.fill()
+	if err != nil {
+		return wantNothing, err
+	}
+	if len(s.wrs) > 0 {
+		// What it waits for may have come meanwhile, but for frames: sleep will
+		// see those.
+		if err := s.post(); err != nil || w != wantFrame {
+			return wantNothing, err
+		}
+	}
+	return w, nil
 }
 
 // attentive reports whether completions are more to the sender than free slots.
@@ -143,6 +166,18 @@ func (s *sender) fill() (want, error) {
 		if s.alone {
 			return wantCredit, nil
 		}
+		if s.next == s.have {
+			if w, err := s.read(); w != wantNothing || err != nil {
+				return w, err
+			}
+		}
+		if err := s.reads[s.next].Err; err != nil {
+			return wantNothing, s.refuse(err)
+		}
+		frame := s.reads[s.next].Frame
+		if s.join(frame) {
+			continue
+		}
 		if s.room() <= 0 {
 			if err := s.reclaim(); err != nil {
 				return wantNothing, err
@@ -152,46 +187,29 @@ func (s *sender) fill() (want, error) {
 				return wantCompletion, nil
 			}
 		}
-		if !s.holding {
-			if s.dry() {
-				s.lack(0)
-				return wantCredit, nil
-			}
-			w, err := s.read()
-			if w != wantNothing || err != nil {
-				return w, err
-			}
-			if !s.holding {
-				return wantNothing, nil // a frame was dropped
-			}
-		}
-		g, elem, ok := s.credit(s.size())
+		size := s.headroom() + len(frame)
+		g, elem, ok := s.credit(size)
 		if !ok {
-			s.lack(s.size())
-			if s.fitsNowhere(s.size()) {
+			s.lack(size)
+			if s.fitsNowhere(size) {
 				s.count.tooLong.Add(1)
 				s.drop()
 				return wantNothing, nil
 			}
 			return wantCredit, nil
 		}
-		s.add(g, elem)
+		s.add(g, elem, frame)
 	}
 	return wantNothing, nil
 }
 
-// room is how many more transfers can be gathered: each needs a slot and a work
-// request, and one that has to be indicated a place among those. A held frame
-// has its slot already.
+// room is how many more transfers can be posted, those included that have to
+// be indicated.
 func (s *sender) room() int {
-	free := s.slots.Free()
-	if s.holding {
-		free++
-	}
-	return min(free, sqDepth(&s.c.cfg)-int(s.posted-s.completed)-len(s.owed))
+	return sqDepth(&s.c.cfg) - int(s.posted-s.completed) - len(s.owed)
 }
 
-// headroom is what a transfer needs in front of the frame.
+// headroom is what a transfer needs in the element besides the frame.
 func (s *sender) headroom() int {
 	if s.c.cfg.Mode.Sends() {
 		return protocol.SendDataOverhead
@@ -199,48 +217,86 @@ func (s *sender) headroom() int {
 	return 0
 }
 
-// size is the size of the element that the held frame needs.
-func (s *sender) size() int { return s.headroom() + len(s.held) }
+// slotHeadroom is what is left free before a frame in a slot: for a SendData
+// and for a pack of which the frame is the first one.
+const slotHeadroom = protocol.SendDataOverhead + protocol.PackHeaderSize + protocol.PackRecordSize
 
-// read takes the next frame from the port into a slot.
+// read takes frames from the port into slots: no more than there are credits,
+// so that what the peer has no room for stays where its sender sees it waiting.
 func (s *sender) read() (want, error) {
-	slot, _ := s.slots.Take() // room has seen one
-	frame, err := s.port.ReadFrame(s.slots.Bytes(slot)[s.headroom():])
-	switch {
-	case err == nil:
-		s.held, s.heldSlot, s.holding = frame, slot, true
-		return wantNothing, nil
-	case err == unix.EAGAIN:
-		s.slots.Put(slot)
-		return wantFrame, nil
-	case err == vnet.ErrTooLong:
-		s.slots.Put(slot)
-		s.count.tooLong.Add(1)
-		return wantNothing, nil
-	case err == vnet.ErrInvalid:
-		s.slots.Put(slot)
-		s.count.invalid.Add(1)
-		return wantNothing, nil
-	default:
-		s.slots.Put(slot)
-		return wantNothing, fmt.Errorf("read a frame from queue %d of the netdevice: %w", s.ch.number, err)
+	credits := s.credits()
+	if credits == 0 {
+		s.lack(0)
+		return wantCredit, nil
 	}
-}
-
-// drop forgets the held frame.
-func (s *sender) drop() {
-	s.slots.Put(s.heldSlot)
-	s.held, s.holding = nil, false
-}
-
-// dry reports whether no pool has a credit.
-func (s *sender) dry() bool {
-	for _, g := range *s.grants.Load() {
-		if !g.Empty() {
-			return false
+	if s.slots.Free() == 0 {
+		if err := s.reclaim(); err != nil {
+			return wantNothing, err
+		}
+		if s.slots.Free() == 0 {
+			s.count.noSlot.Add(1)
+			return wantCompletion, nil
 		}
 	}
-	return true
+	ops := s.reads[:min(credits, s.slots.Free(), cap(s.wrs)-len(s.wrs), s.ahead)]
+	for i := range ops {
+		slot, _ := s.slots.Take() // as many as are free
+		s.readSlots[i] = slot
+		ops[i].Slot = s.slots.Bytes(slot)[slotHeadroom:]
+	}
+	n := s.readFrames(ops)
+	s.ahead = 2 * n
+	w := wantNothing
+	if ops[n-1].Err == unix.EAGAIN {
+		n--
+		if n == 0 {
+			w = wantFrame
+		}
+	}
+	for i := len(ops) - 1; i >= n; i-- { // so that the next one is the same again
+		s.slots.Put(s.readSlots[i])
+	}
+	s.next, s.have = 0, n
+	return w, nil
+}
+
+// readFrames is ReadFrames of the port, which may not have it.
+func (s *sender) readFrames(ops []vnet.ReadOp) int {
+	if s.batches != nil {
+		return s.batches.ReadFrames(ops)
+	}
+	ops[0].Frame, ops[0].Err = s.port.ReadFrame(ops[0].Slot)
+	return 1
+}
+
+// refuse handles what the port has instead of the next frame: a frame that it
+// has dropped, or an error that ends the session.
+func (s *sender) refuse(err error) error {
+	s.drop()
+	switch err {
+	case vnet.ErrTooLong:
+		s.count.tooLong.Add(1)
+	case vnet.ErrInvalid:
+		s.count.invalid.Add(1)
+	default:
+		return fmt.Errorf("read a frame from queue %d of the netdevice: %w", s.ch.number, err)
+	}
+	return nil
+}
+
+// drop forgets the frame that was read first.
+func (s *sender) drop() {
+	s.slots.Put(s.readSlots[s.next])
+	s.next++
+}
+
+// credits is how many elements there are to write to.
+func (s *sender) credits() int {
+	n := 0
+	for _, g := range *s.grants.Load() {
+		n += g.Credits()
+	}
+	return n
 }
 
 // credit takes an element of the smallest pool that fits n bytes and has one.
@@ -278,8 +334,10 @@ func (s *sender) lack(n int) {
 	}
 }
 
-// open makes the waiters, now that the port is known.
-func (s *sender) open() (err error) {
+// begin makes the waiters, now that the port is known.
+func (s *sender) begin(port Port) (err error) {
+	s.port = port
+	s.batches, _ = port.(BatchPort)
 	for w := range s.waiters {
 		interests := []interest{{s.mail.wake.fd, unix.EPOLLIN}}
 		if w&waitPort != 0 {
@@ -358,11 +416,12 @@ func (s *sender) creditCame(w want) bool {
 	if w != wantCredit {
 		return false
 	}
-	if !s.holding {
-		return !s.dry()
+	need := 0
+	if s.next < s.have {
+		need = s.headroom() + len(s.reads[s.next].Frame)
 	}
 	for _, g := range *s.grants.Load() {
-		if g.ElementSize() >= s.size() && !g.Empty() {
+		if g.ElementSize() >= need && !g.Empty() {
 			return true
 		}
 	}

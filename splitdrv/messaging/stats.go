@@ -42,6 +42,10 @@ type ChannelStats struct {
 	Solicited     uint64 `json:"tx_solicited"`  // transfers that asked for the peer's attention
 	TxSignaled    uint64 `json:"tx_signaled"`   // transfers that asked for a completion
 	TxInline      uint64 `json:"tx_inline"`     // transfers that carried their data inline
+	TxPacks       uint64 `json:"tx_packs"`      // transfers that carried several frames
+	TxPacked      uint64 `json:"tx_packed"`     // frames in these
+	RxPacks       uint64 `json:"rx_packs"`
+	RxPacked      uint64 `json:"rx_packed"`
 }
 
 // Pool is one pool, of either side's.
@@ -73,11 +77,11 @@ type Stats struct {
 }
 
 type txCounters struct {
-	frames, bytes, tooLong, invalid, posts, noCredit, noSlot, solicited, signaled, inline, indicates, indicated atomic.Uint64
+	frames, bytes, tooLong, invalid, posts, noCredit, noSlot, solicited, signaled, inline, indicates, indicated, packs, packed atomic.Uint64
 }
 
 type rxCounters struct {
-	frames, bytes, dropped, overMTU, portBusy, wakeups, updates, indicated, lost, late atomic.Uint64
+	frames, bytes, dropped, overMTU, portBusy, wakeups, updates, indicated, lost, late, packs, packed atomic.Uint64
 }
 
 // Stats reads the counters. It may be called at any time before Close.
@@ -102,6 +106,7 @@ func (ch *channel) stats() ChannelStats {
 		TxPosts: t.posts.Load(), TxNoCredit: t.noCredit.Load(), TxNoSlot: t.noSlot.Load(),
 		TxIndicated: t.indicated.Load(), IndicatesSent: t.indicates.Load(),
 		Solicited: t.solicited.Load(), TxSignaled: t.signaled.Load(), TxInline: t.inline.Load(),
+		TxPacks: t.packs.Load(), TxPacked: t.packed.Load(), RxPacks: r.packs.Load(), RxPacked: r.packed.Load(),
 		RxFrames: r.frames.Load(), RxBytes: r.bytes.Load(), RxDropped: r.dropped.Load(),
 		RxOverMTU: r.overMTU.Load(), RxPortBusy: r.portBusy.Load(), RxWakeups: r.wakeups.Load(),
 		RxIndicated: r.indicated.Load(), RxLost: r.lost.Load(), RxLate: r.late.Load(),

@@ -7,19 +7,19 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// flight is a work request on its way.
+// flight is a frame on its way, or a work request that is none.
 type flight struct {
-	seq    uint32
-	slot   uint32 // noSlot if it holds none
-	pool   *grantedPool
+	seq    uint32       // of the work request
+	slot   uint32       // noSlot if it holds none
+	pool   *grantedPool // nil for a frame that is not the first of its transfer
 	elem   uint16
-	length uint32
-	owes   bool // is to be indicated on the control channel when it has completed
+	length uint32 // of the transfer
+	owes   bool   // is to be indicated on the control channel when it has completed
 }
 
 const noSlot = ^uint32(0)
 
-// flights are the work requests on their way, in the order of posting.
+// flights are what is on its way, in the order of posting.
 type flights struct {
 	ring  []flight
 	first int
@@ -49,80 +49,87 @@ func (f *flights) pop() {
 	f.n--
 }
 
-// add puts the held frame into the batch.
-func (s *sender) add(g *grantedPool, elem uint16) {
-	n := len(s.held)
+// add puts a frame, the first of those that were read, into the batch as a
+// transfer of its own.
+func (s *sender) add(g *grantedPool, elem uint16, frame []byte) {
+	s.seal()
+	n := len(frame)
 	mode := s.c.cfg.Mode
 	s.posted++
 	wr := fabric.SendWR{
 		ID:   uint64(protocol.PackWRID(protocol.WRDataWrite, uint8(s.ch.number), 0, s.posted)),
-		Addr: address(s.held),
+		Addr: address(frame),
 		Len:  uint32(n),
 		LKey: s.region.LKey(),
 	}
-	f := flight{seq: s.posted, slot: s.heldSlot, pool: g, elem: elem, length: uint32(n)}
+	f := flight{seq: s.posted, slot: s.readSlots[s.next], pool: g, elem: elem}
 	switch {
 	case mode.Sends():
-		// The message's head goes in front of the frame, which no one else uses:
-		// read has left room for it.
-		slot := s.slots.Bytes(s.heldSlot)
-		start := int(wr.Addr-address(slot)) - protocol.SendDataOverhead
-		seq := s.next.Load()
-		protocol.PutSendData(slot[start:], seq, n)
-		s.next.Store(seq + 1)
-		wr.Op, wr.Addr, wr.Len = fabric.OpSend, address(slot[start:]), uint32(protocol.SendDataOverhead+n)
+		wr.Op = fabric.OpSend
 	case mode == protocol.ModeImm && protocol.CanImm(g.ref, uint32(elem), n):
 		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWriteImm, g.Address(elem), g.RKey()
-		wr.Imm = uint32(protocol.PackImm(uint8(g.ref), uint8(elem), uint16(n)))
 	default:
 		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWrite, g.Address(elem), g.RKey()
 		f.owes = true
 		s.alone = mode == protocol.ModeImm
 	}
-	if int(wr.Len) <= s.c.cfg.MaxInline {
-		wr.Flags |= fabric.Inline
-		s.count.inline.Add(1)
-	}
-	if s.posted-s.signaled >= uint32(s.c.cfg.SignalEvery) {
-		s.signal(&wr)
-	}
 	g.pending++
 	g.last = s.posted
+	s.last = len(s.wrs)
+	s.open = transfer{first: frame, frames: 1, size: n}
+	s.append(wr, f, n)
+}
+
+// append puts a record, a frame of n bytes, into the batch. Its transfer asks
+// for a completion if so many frames before it did not.
+func (s *sender) append(wr fabric.SendWR, f flight, n int) {
 	s.wrs = append(s.wrs, wr)
 	s.batch = append(s.batch, f)
 	s.bytes += n
-	s.held, s.holding = nil, false
+	s.next++
+	if s.silent++; s.silent >= s.c.cfg.SignalEvery {
+		s.signal(&s.wrs[s.last])
+	}
 }
 
 // signal makes the latest work request one that asks for a completion.
 func (s *sender) signal(wr *fabric.SendWR) {
+	if wr.Flags&fabric.Signaled == 0 {
+		s.count.signaled.Add(1)
+	}
 	wr.Flags |= fabric.Signaled
-	s.signaled = s.posted
-	s.count.signaled.Add(1)
+	s.signaled, s.silent = s.posted, 0
 }
 
 // post rings the doorbell for the batch. Only its last work request asks for
 // the peer's attention; or, when that has to be got by an indication, for a
 // completion.
 func (s *sender) post() error {
-	last := &s.wrs[len(s.wrs)-1]
-	if s.batch[len(s.batch)-1].owes {
-		if last.Flags&fabric.Signaled == 0 {
-			s.signal(last)
-		}
+	s.seal()
+	last := &s.wrs[s.last]
+	if s.batch[s.last].owes {
+		s.signal(last)
 	} else {
 		last.Flags |= fabric.Solicited
 		s.count.solicited.Add(1)
 	}
 	if n, err := s.ch.qp.PostSend(s.wrs); err != nil {
-		return fmt.Errorf("post transfer %d of a batch of %d on data channel %d: %w", n, len(s.wrs), s.ch.number, err)
+		return fmt.Errorf("post piece %d of a batch of %d on data channel %d: %w", n, len(s.wrs), s.ch.number, err)
 	}
+	inline := false
 	for i := range s.batch {
-		if s.wrs[i].Flags&fabric.Inline != 0 {
-			s.slots.Put(s.batch[i].slot)
-			s.batch[i].slot = noSlot
+		f := &s.batch[i]
+		first := f.pool != nil
+		if first {
+			inline = s.wrs[i].Flags&fabric.Inline != 0
 		}
-		s.flights.push(s.batch[i])
+		if inline {
+			s.slots.Put(f.slot)
+			f.slot = noSlot
+		}
+		if first || !inline {
+			s.flights.push(*f)
+		}
 	}
 	// The bytes first, as they are read last: who subtracts the headers of the
 	// frames from them gets no less than nothing.
@@ -168,7 +175,7 @@ func (s *sender) landed(f *flight) {
 		s.slots.Put(f.slot)
 	}
 	switch {
-	case f.pool == nil: // a fence
+	case f.pool == nil:
 	case f.owes:
 		s.owed = append(s.owed, protocol.Indication{Pool: f.pool.ref, Element: uint32(f.elem), Length: f.length})
 		s.owedPools = append(s.owedPools, f.pool)

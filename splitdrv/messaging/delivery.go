@@ -1,0 +1,116 @@
+package messaging
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// unpack accepts what one transfer has carried: a frame, or a pack of them.
+func (r *receiver) unpack(data []byte) error {
+	if r.c.cfg.NoPack || !protocol.IsPack(data) {
+		return r.accept(data)
+	}
+	p, err := protocol.DecodePack(data)
+	if err != nil {
+		return r.violation(err, "a pack")
+	}
+	r.count.packs.Add(1)
+	r.count.packed.Add(uint64(p.Left()))
+	for p.Left() > 0 {
+		frame, err := p.Next()
+		if err != nil {
+			return r.violation(err, "a pack")
+		}
+		if err := r.accept(frame); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// accept checks a frame and puts it among those to be written. The port reads it
+// from the element itself, which the peer can still change, so that the check
+// here is for the peer's sake; the kernel checks what it copied.
+func (r *receiver) accept(frame []byte) error {
+	r.frames++
+	r.bytes += uint64(len(frame))
+	switch err := vnet.Check(frame, int(r.c.mtu.Load())); err {
+	case nil:
+	case vnet.ErrMTU:
+		// No violation: the MTU may have changed while the frame was on its way.
+		r.count.overMTU.Add(1)
+		return nil
+	case vnet.ErrShort, vnet.ErrTooLong, vnet.ErrFlags, vnet.ErrCsum, vnet.ErrHdrLen:
+		return r.violation(ErrFrame, "%v", err)
+	default:
+		// A super-frame that cannot be cut up, which a netdevice stacked high
+		// enough can produce without meaning harm.
+		r.count.dropped.Add(1)
+		return nil
+	}
+	r.writes = append(r.writes, vnet.WriteOp{Head: frame})
+	if len(r.writes) < cap(r.writes) {
+		return nil
+	}
+	return r.write()
+}
+
+// write hands the frames to the port.
+func (r *receiver) write() error {
+	for ops := r.writes; len(ops) > 0; {
+		n := r.writeFrames(ops)
+		for i := range ops[:n] {
+			if ops[i].Err != nil {
+				// The device is down (EIO), its queue overflowed (ENOBUFS), or the
+				// kernel does not like the frame (EINVAL): this frame is lost, as it
+				// would be on a real card.
+				r.count.dropped.Add(1)
+			}
+		}
+		if ops = ops[n:]; len(ops) > 0 {
+			r.count.portBusy.Add(1)
+			stopped, err := r.sleepForPort()
+			if err != nil {
+				return err
+			}
+			if stopped {
+				break
+			}
+		}
+	}
+	clear(r.writes)
+	r.writes = r.writes[:0]
+	return nil
+}
+
+// writeFrames is WriteFrames of the port, which may not have it.
+func (r *receiver) writeFrames(ops []vnet.WriteOp) int {
+	if r.batches != nil {
+		return r.batches.WriteFrames(ops)
+	}
+	for i := range ops {
+		if ops[i].Err = r.port.WriteFrame(ops[i].Head); ops[i].Err == unix.EAGAIN {
+			return i
+		}
+	}
+	return len(ops)
+}
+
+// flush writes what was consumed and frees the elements.
+func (r *receiver) flush() error {
+	if len(r.writes) > 0 {
+		if err := r.write(); err != nil {
+			return err
+		}
+	}
+	for i := range r.consumed {
+		r.consumed[i].pool.loan.Release(r.consumed[i].elem)
+	}
+	r.consumed = r.consumed[:0]
+	r.count.bytes.Add(r.bytes)
+	r.count.frames.Add(r.frames)
+	r.frames, r.bytes = 0, 0
+	return nil
+}
