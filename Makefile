@@ -58,7 +58,7 @@ check: ## check format, vet, lint, shell scripts, module files
 	@scripts/check
 
 .PHONY: bench
-bench: ## measure the messaging layer beside ib_write_bw, on Soft-RoCE
+bench: ## measure layer and card beside the device and other networks (ROUNDS=5)
 	scripts/bench
 
 .PHONY: bench-native

@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [--check] [build] [test] [demo]
+# setup.sh [--check] [build] [test] [demo] [bench]
 #
 # Installs the Debian or Ubuntu packages that the named groups need (all groups
 # unless some are named). Run by root it installs what is missing, otherwise
@@ -31,15 +31,22 @@ demo=(
 	qemu-system-x86 busybox cpio kmod xz-utils zstd
 )
 
+# The benchmarks: tools to measure with, networks to compare with, plots.
+bench=(
+	rdma-core ibverbs-providers ibverbs-utils perftest
+	iproute2 iputils-ping iperf3 procps wireguard-tools gnuplot-nox
+	qemu-system-x86 busybox cpio kmod xz-utils zstd
+)
+
 check='' groups=()
 for a in "$@"; do
 	case $a in
 	--check) check=1 ;;
-	build | test | demo) groups+=("$a") ;;
-	*) DIE_STATUS=2 die "usage: setup.sh [--check] [build] [test] [demo]" ;;
+	build | test | demo | bench) groups+=("$a") ;;
+	*) DIE_STATUS=2 die "usage: setup.sh [--check] [build] [test] [demo] [bench]" ;;
 	esac
 done
-if [ ${#groups[@]} = 0 ]; then groups=(build test demo); fi
+if [ ${#groups[@]} = 0 ]; then groups=(build test demo bench); fi
 
 wanted=()
 for g in "${groups[@]}"; do

@@ -25,8 +25,8 @@ retry 2
 seconds 60
 `
 
-func TestParse(t *testing.T) {
-	d, err := parse(strings.NewReader(good))
+func TestDemo(t *testing.T) {
+	d, err := parseDemo(strings.NewReader(good))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,15 +39,15 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestWhatDidNotWork(t *testing.T) {
-	if _, err := parse(strings.NewReader(strings.Replace(good, "rnr 0\n", "", 1))); err == nil || !strings.Contains(err.Error(), "rnr") {
+func TestDemoSaysWhatDidNotWork(t *testing.T) {
+	if _, err := parseDemo(strings.NewReader(strings.Replace(good, "rnr 0\n", "", 1))); err == nil || !strings.Contains(err.Error(), "rnr") {
 		t.Errorf("without a result: %v", err)
 	}
-	if _, err := parse(strings.NewReader(strings.Replace(good, "seconds 60", "seconds soon", 1))); err == nil {
+	if _, err := parseDemo(strings.NewReader(strings.Replace(good, "seconds 60", "seconds soon", 1))); err == nil {
 		t.Error("a result that is no number was accepted")
 	}
 	for _, change := range [][2]string{{"received 20", "received 19"}, {"equal true", "equal false"}, {"rnr 0", "rnr 1"}} {
-		d, err := parse(strings.NewReader(strings.Replace(good, change[0], change[1], 1)))
+		d, err := parseDemo(strings.NewReader(strings.Replace(good, change[0], change[1], 1)))
 		if err != nil {
 			t.Fatal(err)
 		}

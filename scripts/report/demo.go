@@ -1,11 +1,7 @@
-// Command demoreport turns what the demonstration measured into a table and a
-// JSON document: demoreport RESULTS JSON. It fails when a result is missing or
-// says that something did not work.
 package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,41 +42,24 @@ type document struct {
 	Seconds int `json:"seconds"`
 }
 
-func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: demoreport RESULTS JSON")
-		os.Exit(2)
-	}
-	if err := run(os.Args[1], os.Args[2]); err != nil {
-		fmt.Fprintln(os.Stderr, "demoreport:", err)
-		os.Exit(1)
-	}
-}
-
-func run(in, out string) error {
-	f, err := os.Open(in)
+// demo turns what the demonstration measured into a table on standard output
+// and a JSON document. It fails when a result is missing or says that something
+// did not work.
+func demo(in, out string) error {
+	d, err := parsed(in, parseDemo)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	d, err := parse(f)
-	if err != nil {
+	if err := writeJSON(out, d); err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(d, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(out, append(text, '\n'), 0o644); err != nil {
-		return err
-	}
-	table(os.Stdout, d)
+	demoTable(os.Stdout, d)
 	return verdict(d)
 }
 
-// parse reads lines of a name and a value. A throughput that comes several
+// parseDemo reads lines of a name and a value. A throughput that comes several
 // times counts with its mean.
-func parse(r io.Reader) (document, error) {
+func parseDemo(r io.Reader) (document, error) {
 	values := map[string][]string{}
 	for s := bufio.NewScanner(r); s.Scan(); {
 		name, value, _ := strings.Cut(s.Text(), " ")
@@ -136,7 +115,7 @@ func verdict(d document) error {
 	return errors.Join(errs...)
 }
 
-func table(w io.Writer, d document) {
+func demoTable(w io.Writer, d document) {
 	fmt.Fprintf(w, "\nsplitnic on %s (%s, Linux %s), in %d s\n\n", d.Device, d.Mode, d.Kernel, d.Seconds)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	defer tw.Flush()

@@ -1,0 +1,87 @@
+# shellcheck shell=bash
+# Sourced, after ci/softroce/topology.sh and product.sh, by scripts that measure
+# between the RDMA devices snrxe0 and snrxe1, or through netdevices. Figures are
+# read from the tools' output by build/report.
+
+REPORT=build/report
+# A device that is emulated in software may answer late without anything being
+# lost; perftest's own timeout makes it send again (4.096 us * 2^18: one second).
+QP_TIMEOUT=18
+MEASURE_TIMEOUT=60
+measure_started=$SECONDS
+
+# step says what comes now, and how long the script has run.
+step() { printf '\n== [%3d s] %s\n' $((SECONDS - measure_started)) "$*"; }
+
+# trouble sets RNR and RETRY to how often both devices together have found a
+# receiver not ready, and have sent again.
+trouble() {
+	local d f value
+	RNR=0 RETRY=0
+	for d in /sys/class/infiniband/snrxe[01]/ports/1/hw_counters; do
+		for f in rcvd_rnr_err send_rnr_err retry_rnr_exceeded_err; do
+			read -r value <"$d/$f" && RNR=$((RNR + value))
+		done
+		for f in completer_retry_err retry_exceeded_err; do
+			read -r value <"$d/$f" && RETRY=$((RETRY + value))
+		done
+	done
+}
+
+# listening PORT [COMMAND…] reports whether something listens on the TCP port,
+# seen by COMMAND ss.
+listening() {
+	local port=$1
+	shift
+	"$@" ss -Hltn "sport = :$port" | grep -q .
+}
+
+# perftest TOOL SIZE ARGS… prints TOOL's line of figures for messages of SIZE
+# bytes from snrxe1 to snrxe0; when it fails, what both ends had to say.
+perftest() {
+	local tool=$1 size=$2 server rc=0 dir
+	shift 2
+	dir=$(mktemp -d)
+	timeout "$MEASURE_TIMEOUT" "$tool" -d snrxe0 -x "$(rxe_gid_index snrxe0)" -u "$QP_TIMEOUT" -s "$size" -F "$@" >"$dir/server" 2>&1 &
+	server=$!
+	if poll 10 listening 18515; then
+		timeout "$MEASURE_TIMEOUT" "$tool" -d snrxe1 -x "$(rxe_gid_index snrxe1)" -u "$QP_TIMEOUT" -s "$size" -F "$@" "$FABRIC_NET.1" >"$dir/client" 2>&1 || rc=1
+	else
+		kill "$server"
+		rc=1
+	fi
+	wait "$server" || rc=1
+	# Its clock is the processor's, whose speed it does not always find out.
+	awk -v s="$size" '$1 == s && $4 > 0 && $5 > 0 { print; found = 1 } END { exit !found }' "$dir/client" || rc=1
+	if [ "$rc" != 0 ]; then tail -n 5 "$dir"/* >&2; fi
+	rm -rf "$dir"
+	return "$rc"
+}
+
+# iperf_start NETNS has iperf3 answer in NETNS, as IPERF_PIDS[NETNS].
+declare -A IPERF_PIDS
+iperf_start() {
+	ip netns exec "$1" iperf3 -s >/dev/null 2>&1 &
+	IPERF_PIDS[$1]=$!
+	poll 10 listening 5201 ip netns exec "$1"
+}
+
+# iperf_stop [NETNS…] ends those, or all.
+iperf_stop() {
+	local ns
+	if [ $# = 0 ]; then set -- "${!IPERF_PIDS[@]}"; fi
+	for ns; do
+		kill "${IPERF_PIDS[$ns]}" && wait "${IPERF_PIDS[$ns]}"
+		unset "IPERF_PIDS[$ns]"
+	done 2>/dev/null
+	return 0
+}
+
+# iperf tcp|udp NETNS ADDRESS SECONDS FLAGS… prints what the receiver got of
+# what was sent from NETNS to ADDRESS: Mbit/s, and of UDP datagrams/s as well.
+iperf() {
+	local kind=$1 ns=$2 address=$3 seconds=$4 udp=()
+	shift 4
+	if [ "$kind" = udp ]; then udp=(-u -b 0); fi
+	timeout $((seconds + 30)) ip netns exec "$ns" iperf3 -c "$address" -t "$seconds" -J "${udp[@]}" "$@" | "$REPORT" iperf "$kind"
+}
