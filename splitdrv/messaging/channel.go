@@ -12,7 +12,7 @@ import (
 // own the parts that their names say.
 type channel struct {
 	number  int // 1 to N; the control channel is 0
-	vector  int
+	vector  int // of the completion queues
 	qp      fabric.QP
 	sendCQ  fabric.CQ
 	recvCQ  fabric.CQ
@@ -34,8 +34,7 @@ func sqDepth(cfg *Config) int { return 2 * cfg.SendSlots }
 func (c *Conn) newChannel(number int) (ch *channel, err error) {
 	cfg := c.cfg.channel(number)
 	count, slotSize := c.cfg.slots(number)
-	vectors := max(cfg.Device.Limits().CompVectors, 1)
-	ch = &channel{number: number, vector: number % vectors, slotSize: slotSize, latency: c.cfg.isLatency(number)}
+	ch = &channel{number: number, vector: c.handlers.vector(number), slotSize: slotSize, latency: c.cfg.isLatency(number)}
 
 	slots, err := c.memory.get(count*slotSize, true)
 	if err != nil {

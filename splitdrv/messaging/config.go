@@ -115,8 +115,14 @@ type Config struct {
 	// Poll has one worker for each data channel, which drives both directions and
 	// never sleeps: the least latency, for a processor each.
 	Poll bool
-	// Spin is how long a receiver polls an empty completion queue before it
-	// sleeps; default 0.
+	// Handlers are the completion-queue handlers by number; those that are not
+	// listed have their defaults. Default: for data as many as the device has
+	// completion vectors, and no more than Queues.
+	Handlers []Handler
+	// Assigned are the handlers of data channels 1, 2 …; the default, 0, deals
+	// the channels out to the handlers in turn.
+	Assigned []int
+	// Spin is Handler.Spin of the handlers for data that are not listed.
 	Spin time.Duration
 
 	// KeepAlive is the interval of keep-alive requests; default 250 ms. After
@@ -215,6 +221,9 @@ func (c Config) check() error {
 		return bad("service level %d, must be up to 15", c.ServiceLevel)
 	case c.PeerTimeout <= c.KeepAlive:
 		return bad("peer timeout %v must exceed the keep-alive interval %v", c.PeerTimeout, c.KeepAlive)
+	}
+	if err := c.checkHandlers(); err != nil {
+		return bad("%w", err)
 	}
 	if err := c.Moderation.Check(); err != nil {
 		return bad("moderation: %w", err)

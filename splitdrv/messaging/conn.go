@@ -22,6 +22,7 @@ import (
 type Conn struct {
 	cfg      Config
 	domain   fabric.Domain
+	handlers *handlers
 	control  *control
 	channels []*channel
 	lending  lending
@@ -54,6 +55,7 @@ func New(cfg Config) (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{cfg: cfg, requests: newRequests(), done: make(chan struct{})}
+	c.handlers = newHandlers(&c.cfg)
 	c.memory = memory{limit: cfg.MaxMemory, budget: cfg.Budget}
 	c.lending = lending{c: c, pools: make(map[uint32]*lentPool)}
 	c.borrowed = borrowing{c: c, pools: make(map[uint32]*grantedPool)}
@@ -135,7 +137,7 @@ func (c *Conn) Start(ports []Port) error {
 		return fmt.Errorf("messaging: lend the pools: %w", err)
 	}
 	var err error
-	if c.control.idle, err = c.newWaiter(interest{c.control.cq.FD(), unix.EPOLLIN}); err != nil {
+	if c.control.idle, err = c.newWaiter(interest{c.control.cq.FD(), unix.EPOLLIN}, interest{c.control.w.wake.fd, unix.EPOLLIN}); err != nil {
 		return fmt.Errorf("messaging: %w", err)
 	}
 	for i, ch := range c.channels {
@@ -143,14 +145,14 @@ func (c *Conn) Start(ports []Port) error {
 			return fmt.Errorf("messaging: data channel %d: %w", ch.number, err)
 		}
 	}
-	c.spawn(c.control.run)
+	c.work(c.control.w, c.control.run)
 	for _, ch := range c.channels {
 		if c.cfg.Poll {
-			c.spawn(ch.poll)
+			c.work(ch.rx.w, ch.poll)
 			continue
 		}
-		c.spawn(ch.rx.run)
-		c.spawn(ch.tx.run)
+		c.work(ch.rx.w, ch.rx.run)
+		c.work(ch.tx.w, ch.tx.run)
 	}
 	c.spawn(c.answer)
 	c.spawn(c.keeper.run)
@@ -201,6 +203,14 @@ func (c *Conn) spawn(run func() error) {
 	})
 }
 
+// work is spawn for a goroutine with a worker.
+func (c *Conn) work(w *worker, run func() error) {
+	c.spawn(func() error {
+		defer w.release()
+		return run()
+	})
+}
+
 // end ends the session; only the first reason counts.
 func (c *Conn) end(err error) {
 	c.ended.Do(func() {
@@ -238,6 +248,7 @@ func (c *Conn) Close() error {
 	c.closing.Do(func() {
 		c.workers.Wait()
 		c.background.Wait()
+		c.handlers.close()
 		var errs []error
 		// Before the descriptors that they wait for.
 		for _, w := range c.waiters {

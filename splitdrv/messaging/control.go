@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -16,6 +17,7 @@ import (
 // a handler thread, so that credits never wait behind data.
 type control struct {
 	c        *Conn
+	w        *worker
 	qp       fabric.QP
 	cq       fabric.CQ // of both directions
 	sendReg  fabric.Region
@@ -45,6 +47,11 @@ type control struct {
 func (c *Conn) newControl(sends, receives int) (k *control, err error) {
 	k = &control{c: c, receives: receives}
 	k.room.L = &k.mu
+	wake, err := c.newEvent()
+	if err != nil {
+		return nil, err
+	}
+	k.w = c.handlers.employ(0, RoleControl, wake)
 	arena, err := c.memory.get((sends+receives)*protocol.MaxControlSize, true)
 	if err != nil {
 		return nil, err
@@ -58,7 +65,7 @@ func (c *Conn) newControl(sends, receives int) (k *control, err error) {
 	if k.recvReg, err = c.domain.Register(k.recvMem, fabric.LocalWrite); err != nil {
 		return nil, fmt.Errorf("register the control channel's receive buffers: %w", err)
 	}
-	if k.cq, err = c.domain.NewCQ(sends+receives+1, 0); err != nil {
+	if k.cq, err = c.domain.NewCQ(sends+receives+1, c.handlers.vector(0)); err != nil {
 		return nil, err
 	}
 	k.qp, err = c.domain.NewQP(fabric.QPConfig{
@@ -104,11 +111,16 @@ func (k *control) postRecv(i uint16) error {
 // run is the control handler's goroutine.
 func (k *control) run() error {
 	for !k.c.stopped.Load() {
+		k.w.turn()
 		n, err := k.poll()
+		if n == 0 && err == nil {
+			n, err = k.spin()
+		}
 		if err != nil {
 			return err
 		}
 		if n > 0 {
+			k.w.spend(n)
 			continue
 		}
 		if err := k.cq.Arm(false); err != nil {
@@ -123,11 +135,30 @@ func (k *control) run() error {
 		if err := k.idle.wait(); err != nil {
 			return err
 		}
-		if _, err := k.cq.ReadEvent(); err != nil {
-			return err
+		k.w.woke()
+		if k.idle.ready(k.w.wake.fd) != 0 {
+			k.w.wake.clear()
+		}
+		if k.idle.ready(k.cq.FD()) != 0 {
+			if _, err := k.cq.ReadEvent(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// spin polls for as long as the handler says.
+func (k *control) spin() (int, error) {
+	if k.w.duty.Spin == 0 {
+		return 0, nil
+	}
+	for end := time.Now().Add(k.w.duty.Spin); time.Now().Before(end); {
+		if n, err := k.poll(); n > 0 || err != nil {
+			return n, err
+		}
+	}
+	return 0, nil
 }
 
 // poll handles one batch of completions and returns how many there were.
@@ -136,6 +167,7 @@ func (k *control) poll() (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("poll the control channel: %w", err)
 	}
+	k.w.took(n)
 	for i := range k.comps[:n] {
 		c := &k.comps[i]
 		kind, _, index, _ := protocol.WRID(c.ID).Unpack()

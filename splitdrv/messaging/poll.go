@@ -9,6 +9,7 @@ const idlePolls = 256
 // poll is the goroutine of a channel whose worker never sleeps.
 func (ch *channel) poll() error {
 	for idle := 0; !ch.tx.c.stopped.Load(); {
+		ch.tx.w.turn()
 		posted := ch.tx.posted
 		if _, err := ch.tx.step(); err != nil {
 			return err

@@ -22,6 +22,7 @@ type consumed struct {
 type receiver struct {
 	c       *Conn
 	ch      *channel
+	w       *worker
 	port    Port
 	batches BatchPort // port, if it is one
 	mail    mailbox[letter]
@@ -66,13 +67,21 @@ func newReceiver(c *Conn, ch *channel) (*receiver, error) {
 	}
 	r.lent.Store(new([]*lentPool))
 	var err error
-	r.mail.wake, err = c.newEvent()
-	return r, err
+	if r.mail.wake, err = c.newEvent(); err != nil {
+		return nil, err
+	}
+	if c.cfg.Poll {
+		r.w = ch.tx.w
+	} else {
+		r.w = c.handlers.employ(ch.number, RoleReceiver, r.mail.wake)
+	}
+	return r, nil
 }
 
 // run is the receiver's goroutine.
 func (r *receiver) run() error {
 	for !r.c.stopped.Load() {
+		r.w.turn()
 		worked, err := r.step()
 		if err == nil && !worked {
 			worked, err = r.spin()
@@ -101,7 +110,10 @@ func (r *receiver) step() (bool, error) {
 	case err != nil:
 		return false, err
 	case n > 0:
-		return true, r.take(r.comps[:n])
+		if err := r.take(r.comps[:n]); err != nil || !r.w.spend(n) || !r.mail.pending.Load() {
+			return true, err
+		}
+		return true, r.readMail()
 	case r.mail.pending.Load():
 		return true, r.readMail()
 	default:
@@ -110,19 +122,20 @@ func (r *receiver) step() (bool, error) {
 }
 
 func (r *receiver) poll() (int, error) {
-	n, err := r.ch.recvCQ.Poll(r.comps[:])
+	n, err := r.ch.recvCQ.Poll(r.comps[:r.w.allowance(len(r.comps))])
 	if err != nil {
 		return 0, fmt.Errorf("poll the receive queue of data channel %d: %w", r.ch.number, err)
 	}
+	r.w.took(n)
 	return n, nil
 }
 
-// spin polls for Config.Spin more.
+// spin polls for as long as the handler says.
 func (r *receiver) spin() (bool, error) {
-	if r.c.cfg.Spin == 0 {
+	if r.w.duty.Spin == 0 {
 		return false, nil
 	}
-	for end := time.Now().Add(r.c.cfg.Spin); time.Now().Before(end); {
+	for end := time.Now().Add(r.w.duty.Spin); time.Now().Before(end); {
 		if worked, err := r.step(); worked || err != nil {
 			return worked, err
 		}
@@ -240,6 +253,7 @@ func (r *receiver) sleep() error {
 		return err
 	}
 	r.count.wakeups.Add(1)
+	r.w.woke()
 	if r.idle.ready(r.ch.recvCQ.FD()) != 0 {
 		if _, err := r.ch.recvCQ.ReadEvent(); err != nil {
 			return err

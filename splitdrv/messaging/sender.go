@@ -17,6 +17,7 @@ import (
 type sender struct {
 	c       *Conn
 	ch      *channel
+	w       *worker
 	port    Port
 	batches BatchPort // port, if it is one
 	slots   *bufpool.Slots
@@ -98,8 +99,15 @@ func newSender(c *Conn, ch *channel, slots *bufpool.Slots, region fabric.Region)
 	}
 	s.grants.Store(new([]*grantedPool))
 	var err error
-	s.mail.wake, err = c.newEvent()
-	return s, err
+	if s.mail.wake, err = c.newEvent(); err != nil {
+		return nil, err
+	}
+	role := RoleSender
+	if c.cfg.Poll {
+		role = RoleBoth
+	}
+	s.w = c.handlers.employ(ch.number, role, s.mail.wake)
+	return s, nil
 }
 
 // want is what a sender that cannot go on is waiting for.
@@ -115,6 +123,7 @@ const (
 // run is the sender's goroutine.
 func (s *sender) run() error {
 	for !s.c.stopped.Load() {
+		s.w.turn()
 		w, err := s.step()
 		if err != nil {
 			return err
@@ -146,8 +155,13 @@ func (s *sender) step() (want, error) {
 	if len(s.wrs) > 0 {
 		// What it waits for may have come meanwhile, but for frames: sleep will
 		// see those.
-		if err := s.post(); err != nil || w != wantFrame {
+		n := len(s.wrs)
+		if err := s.post(); err != nil {
 			return wantNothing, err
+		}
+		s.w.spend(n)
+		if w != wantFrame {
+			return wantNothing, nil
 		}
 	}
 	return w, nil
@@ -393,6 +407,7 @@ func (s *sender) sleep(w want) error {
 	if err := waiter.wait(); err != nil {
 		return err
 	}
+	s.w.woke()
 	if mask&waitCompletion != 0 && waiter.ready(s.ch.sendCQ.FD()) != 0 {
 		if _, err := s.ch.sendCQ.ReadEvent(); err != nil {
 			return err

@@ -34,7 +34,8 @@ type ChannelStats struct {
 	LentPools     []Pool `json:"lent_pools"`    // one by one
 	GrantedPools  []Pool `json:"granted_pools"` // one by one
 	MemoryPinned  int    `json:"memory_pinned"` // bytes registered for this channel: send slots and pools
-	CompVector    int    `json:"comp_vector"`   // completion vector of the channel's CQs
+	Handler       int    `json:"handler"`       // completion-queue handler of the channel
+	CompVector    int    `json:"comp_vector"`   // completion vector of the channel's CQs: of the handler that it began with
 	Moderated     bool   `json:"moderated"`     // these hold back events, as configured
 	QPN           uint32 `json:"qpn"`           // of the data queue pair
 	PeerQPN       uint32 `json:"peer_qpn"`      // the one that it is connected to
@@ -68,7 +69,9 @@ type Stats struct {
 	Channels        []ChannelStats `json:"channels"`
 	ControlSent     uint64         `json:"control_sent"`
 	ControlReceived uint64         `json:"control_received"`
-	MemoryPinned    int            `json:"memory_pinned"`  // bytes registered in all
+	MemoryPinned    int            `json:"memory_pinned"` // bytes registered in all
+	CompVectors     int            `json:"comp_vectors"`  // that the device has
+	Handlers        []HandlerStats `json:"handlers"`
 	PoolsAsked      uint64         `json:"pools_asked"`    // BufferRecvPoolGets sent
 	PoolsGranted    uint64         `json:"pools_granted"`  // pools lent on the peer's request
 	PoolsRefused    uint64         `json:"pools_refused"`  // requests of the peer's that were not granted
@@ -93,8 +96,16 @@ func (c *Conn) Stats() Stats {
 		PoolsAsked:   c.borrowed.asked.Load(), PoolsGiven: c.borrowed.given.Load(),
 		PoolsGranted: c.keeper.granted.Load(), PoolsRefused: c.keeper.refused.Load(), PoolsReturned: c.lending.taken.Load(),
 	}
+	s.CompVectors, s.Handlers = c.handlers.vectors, c.handlers.stats()
 	for _, ch := range c.channels {
 		s.Channels = append(s.Channels, ch.stats())
+	}
+	for _, h := range s.Handlers {
+		for _, ch := range h.Channels {
+			if ch > 0 {
+				s.Channels[ch-1].Handler = h.Number
+			}
+		}
 	}
 	return s
 }

@@ -148,6 +148,7 @@ func (s *sender) reclaim() error {
 		if err != nil {
 			return fmt.Errorf("poll the send queue of data channel %d: %w", s.ch.number, err)
 		}
+		s.w.took(n)
 		for i := range s.comps[:n] {
 			c := &s.comps[i]
 			if err := c.Err(); err != nil {

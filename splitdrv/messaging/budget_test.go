@@ -1,0 +1,122 @@
+package messaging
+
+import (
+	"net"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// takings is which channels took completions, in order.
+type takings struct {
+	mu     sync.Mutex
+	runs   []taking // of one channel each
+	enough func([]taking) bool
+	done   chan struct{}
+}
+
+type taking struct{ channel, completions, most int }
+
+func (k *takings) add(channel, n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if i := len(k.runs) - 1; i >= 0 && k.runs[i].channel == channel {
+		k.runs[i].completions += n
+		k.runs[i].most = max(k.runs[i].most, n)
+	} else {
+		k.runs = append(k.runs, taking{channel, n, n})
+	}
+	if k.enough != nil && k.enough(k.runs) {
+		close(k.done)
+		k.enough = nil
+	}
+}
+
+// notedCQ is an endless CQ that notes what is taken.
+type notedCQ struct {
+	endlessCQ
+	channel int
+	to      *takings
+}
+
+func (c notedCQ) Poll(out []fabric.Completion) (int, error) {
+	n, err := c.endlessCQ.Poll(out)
+	c.to.add(c.channel, n)
+	return n, err
+}
+
+// flood runs the receivers of a Conn with endless traffic on the channels until
+// enough says so, and returns who took what.
+func flood(t *testing.T, cfg Config, enough func(*Conn, []taking) bool) (*Conn, []taking) {
+	t.Helper()
+	dev := fabrictest.New().Device("a")
+	t.Cleanup(func() { dev.Close() })
+	cfg.Device, cfg.Mode = dev, protocol.ModeSendUC
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	k := &takings{enough: func(runs []taking) bool { return enough(c, runs) }, done: make(chan struct{})}
+	var running sync.WaitGroup
+	for _, ch := range c.channels {
+		ch.recvCQ, ch.qp = notedCQ{endlessCQ{ch.recvCQ}, ch.number, k}, bottomlessQP{ch.qp}
+		// A message that comes late costs the peer no credit.
+		protocol.PutSendData((*ch.rx.lent.Load())[0].buffer(0), 1<<63, 1)
+		running.Go(func() {
+			defer ch.rx.w.release()
+			if err := ch.rx.run(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	<-k.done
+	c.end(net.ErrClosed)
+	running.Wait()
+	return c, k.runs
+}
+
+// TestBudgetIsShared floods two channels that have one handler, on one P: neither
+// takes more than the budget before the other takes its turn.
+func TestBudgetIsShared(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const budget = 40
+	_, runs := flood(t, Config{Queues: 2, Handlers: []Handler{{Number: 1, Budget: budget}}}, func(_ *Conn, runs []taking) bool {
+		return len(runs) > 100
+	})
+	for i, r := range runs[1:100] { // the first one began alone
+		// Once in a while the runtime lets the same one run again.
+		if r.most > budget || r.completions > 4*budget {
+			t.Fatalf("turn %d: channel %d took %d completions, %d at once, with a budget of %d", i, r.channel, r.completions, r.most, budget)
+		}
+	}
+}
+
+// TestBudgetInAFlood changes the handler of a channel that never comes to an end
+// of its completions, has it do something else, and sees both done.
+func TestBudgetInAFlood(t *testing.T) {
+	mailed := false
+	const budget = 3
+	c, runs := flood(t, Config{Queues: 1, Handlers: []Handler{{Number: 1, Budget: budget}, {Number: 2, Budget: budget}}}, func(c *Conn, runs []taking) bool {
+		r := c.channels[0].rx
+		if !mailed {
+			mailed = true
+			if err := c.Assign(1, 2); err != nil {
+				t.Error(err)
+			}
+			r.mail.put(letter{kind: letterSent})
+		}
+		return !r.mail.pending.Load() && r.w.duty.Number == 2 && runs[0].completions > 10000
+	})
+	s := c.Handlers()
+	if s[2].BudgetExhausted < 1000 || s[2].Completions < 3000 {
+		t.Errorf("of the second handler %d completions are counted, and %d times its budget", s[2].Completions, s[2].BudgetExhausted)
+	}
+	if runs[0].most > budget {
+		t.Errorf("%d completions were taken at once", runs[0].most)
+	}
+}

@@ -1,0 +1,445 @@
+package messaging_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/cpus"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// followed waits until every worker has followed the latest change.
+func followed(t *testing.T, conn *messaging.Conn) []messaging.HandlerStats {
+	t.Helper()
+	var all []messaging.HandlerStats
+	until(t, func() error {
+		all = conn.Handlers()
+		for _, h := range all {
+			for _, w := range h.Workers {
+				if w.Pending {
+					return fmt.Errorf("the %s of channel %d has not followed", w.Role, w.Channel)
+				}
+				if w.Error != "" {
+					return fmt.Errorf("the %s of channel %d: %s", w.Role, w.Channel, w.Error)
+				}
+			}
+		}
+		return nil
+	})
+	return all
+}
+
+// maskOf and niceOf are what the kernel says of a thread.
+func maskOf(t *testing.T, tid int) cpus.List {
+	t.Helper()
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(tid, &set); err != nil {
+		t.Fatal(err)
+	}
+	return cpus.Of(&set)
+}
+
+func niceOf(t *testing.T, tid int) int {
+	t.Helper()
+	n, err := unix.Getpriority(unix.PRIO_PROCESS, tid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return 20 - n
+}
+
+// boundThreads counts this process's threads that are not as it began.
+func boundThreads(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, nice := 0, niceOf(t, os.Getpid())
+	for _, e := range entries {
+		tid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var set unix.CPUSet
+		if unix.SchedGetaffinity(tid, &set) != nil {
+			continue // it has ended
+		}
+		p, err := unix.Getpriority(unix.PRIO_PROCESS, tid)
+		if err == nil && (!slices.Equal(cpus.Of(&set), cpus.Allowed()) || 20-p != nice) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestHandlingDefaults says which handlers there are and who is with which.
+func TestHandlingDefaults(t *testing.T) {
+	n := fabrictest.New()
+	dev := n.Device("a") // which has four completion vectors
+	defer dev.Close()
+	for _, c := range []struct {
+		name     string
+		cfg      messaging.Config
+		data     int
+		assigned []int
+	}{
+		{"one channel", messaging.Config{}, 1, []int{1}},
+		{"fewer channels than vectors", messaging.Config{Queues: 3}, 3, []int{1, 2, 3}},
+		{"more channels than vectors", messaging.Config{Queues: 6}, 4, []int{1, 2, 3, 4, 1, 2}},
+		{"fewer handlers", messaging.Config{Queues: 3, Handlers: []messaging.Handler{{Number: 2}}}, 2, []int{1, 2, 1}},
+		{"more handlers", messaging.Config{Queues: 2, Handlers: []messaging.Handler{{Number: 7}}}, 7, []int{1, 2}},
+		{"only that of control", messaging.Config{Queues: 2, Handlers: []messaging.Handler{{Number: 0, Priority: 3}}}, 1, []int{1, 1}},
+		{"assigned", messaging.Config{Queues: 4, Assigned: []int{2, 0, 1}}, 4, []int{2, 2, 1, 4}},
+		{"assigned too many", messaging.Config{Queues: 1, Handlers: []messaging.Handler{{Number: 2}}, Assigned: []int{2, 1, 1}}, 2, []int{2}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.cfg.Device, c.cfg.Spin = dev, time.Microsecond
+			if err := c.cfg.Check(); err != nil {
+				t.Fatal(err)
+			}
+			g := c.cfg.Handling()
+			if len(g.Handlers) != 1+c.data || !slices.Equal(g.Assigned, c.assigned) {
+				t.Errorf("%+v", g)
+			}
+			listed := map[int]bool{0: true}
+			for _, h := range c.cfg.Handlers {
+				listed[h.Number] = true
+			}
+			for i, h := range g.Handlers {
+				if h.Number != i || h.Budget != messaging.DefaultBudget || (h.Spin == 0) != listed[i] {
+					t.Errorf("handler %d: %+v", i, h)
+				}
+			}
+		})
+	}
+}
+
+// TestHandlerMistakes asks for what cannot be, before and during a session.
+func TestHandlerMistakes(t *testing.T) {
+	_, a, _ := newPair(t, patient(messaging.Config{Queues: 2}), patient(messaging.Config{Queues: 2}))
+	none := cpus.List{cpus.Max - 1}
+	set := func(h messaging.Handler) func(messaging.Config) error {
+		return func(cfg messaging.Config) error {
+			if cfg.Device == nil {
+				return a.conn.SetHandler(h)
+			}
+			cfg.Handlers = []messaging.Handler{h}
+			return cfg.Check()
+		}
+	}
+	assign := func(channel, handler int) func(messaging.Config) error {
+		return func(cfg messaging.Config) error {
+			if cfg.Device == nil {
+				return a.conn.Assign(channel, handler)
+			}
+			cfg.Assigned = make([]int, 2)
+			if channel < 1 || channel > 2 || handler == 0 {
+				return messaging.ErrHandler // there is no such channel to give, and 0 is the default
+			}
+			cfg.Assigned[channel-1] = handler
+			return cfg.Check()
+		}
+	}
+	before := a.conn.Handling()
+	for _, c := range []struct {
+		name string
+		do   func(messaging.Config) error
+		want error
+	}{
+		{"a handler of no number", set(messaging.Handler{Number: -1}), messaging.ErrHandler},
+		{"a handler of too high a number", set(messaging.Handler{Number: messaging.MaxHandlers + 1}), messaging.ErrHandler},
+		{"no budget", set(messaging.Handler{Number: 1, Budget: -1}), messaging.ErrHandler},
+		{"too much budget", set(messaging.Handler{Number: 1, Budget: messaging.MaxBudget + 1}), messaging.ErrHandler},
+		{"polling for ever", set(messaging.Handler{Number: 1, Spin: time.Hour}), messaging.ErrHandler},
+		{"polling into the past", set(messaging.Handler{Number: 1, Spin: -1}), messaging.ErrHandler},
+		{"a processor that is not there", set(messaging.Handler{Number: 1, CPUs: none}), messaging.ErrProcessor},
+		{"more than last", set(messaging.Handler{Number: 1, Priority: 20}), messaging.ErrPriority},
+		{"more than first", set(messaging.Handler{Number: 0, Priority: -21}), messaging.ErrPriority},
+		{"the control channel", assign(0, 1), messaging.ErrHandler},
+		{"a channel that is not there", assign(3, 1), messaging.ErrHandler},
+		{"the control channel's handler", assign(1, 0), messaging.ErrHandler},
+		{"a handler that is not there", assign(1, 3), messaging.ErrHandler},
+	} {
+		if err := c.do(messaging.Config{}); !errors.Is(err, c.want) {
+			t.Errorf("%s, during a session: %v", c.name, err)
+		}
+		if err := c.do(messaging.Config{Device: a.dev, Queues: 2}); !errors.Is(err, c.want) {
+			t.Errorf("%s, before: %v", c.name, err)
+		}
+	}
+	if err := (messaging.Config{Device: a.dev, Handlers: []messaging.Handler{{Number: 1}, {Number: 1}}}).Check(); !errors.Is(err, messaging.ErrHandler) {
+		t.Errorf("a handler twice: %v", err)
+	}
+	for _, g := range []messaging.Handling{{}, {Handlers: make([]messaging.Handler, 2)}} {
+		if err := a.conn.SetHandling(g); !errors.Is(err, messaging.ErrHandler) {
+			t.Errorf("%+v: %v", g, err)
+		}
+	}
+	if after := a.conn.Handling(); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("%+v has become %+v by mistakes", before, after)
+	}
+	a.conn.Close()
+	if err := a.conn.Assign(1, 2); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("assign after close: %v", err)
+	}
+}
+
+// TestHandlerBindsItsWorkers gives handlers processors and priorities, moves a
+// channel from one to the other, and takes all back. What counts is what the
+// kernel says of the threads.
+func TestHandlerBindsItsWorkers(t *testing.T) {
+	allowed := cpus.Allowed()
+	first, last := allowed[:1], allowed[len(allowed)-1:]
+	cfg := patient(messaging.Config{Queues: 2, Handlers: []messaging.Handler{{Number: 1, CPUs: first}, {Number: 2}}})
+	_, a, b := newPair(t, cfg, patient(messaging.Config{Queues: 2}))
+	own := niceOf(t, os.Getpid())
+
+	check := func(what string, want map[int]messaging.Handler) {
+		t.Helper()
+		workers := 0
+		for _, h := range followed(t, a.conn) {
+			for _, w := range h.Workers {
+				workers++
+				x := want[w.Channel]
+				if h.Number != x.Number {
+					t.Errorf("%s: channel %d is with handler %d, not %d", what, w.Channel, h.Number, x.Number)
+				}
+				bound := len(x.CPUs) > 0 || x.Priority != 0
+				if bound != (w.Thread != 0) {
+					t.Errorf("%s: the %s of channel %d has thread %d", what, w.Role, w.Channel, w.Thread)
+				}
+				mask, nice := allowed, own
+				if len(x.CPUs) > 0 {
+					mask = x.CPUs
+				}
+				if x.Priority != 0 {
+					nice = x.Priority
+				}
+				if bound {
+					if got := maskOf(t, w.Thread); !slices.Equal(got, mask) {
+						t.Errorf("%s: the %s of channel %d may run on %v, not %v", what, w.Role, w.Channel, got, mask)
+					}
+					if got := niceOf(t, w.Thread); got != nice {
+						t.Errorf("%s: the %s of channel %d has priority %d, not %d", what, w.Role, w.Channel, got, nice)
+					}
+				}
+				if !slices.Equal(w.CPUs, mask) || w.Priority != nice {
+					t.Errorf("%s: the stats say %v, %d of the %s of channel %d", what, w.CPUs, w.Priority, w.Role, w.Channel)
+				}
+			}
+		}
+		if workers != 5 {
+			t.Errorf("%s: %d workers", what, workers)
+		}
+		if err := stream(deadline(t), a.wires[0], b.wires[0], randomSizes(1, 50), 1500); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	control := messaging.Handler{}
+	one, two := messaging.Handler{Number: 1, CPUs: first}, messaging.Handler{Number: 2}
+	check("at the beginning", map[int]messaging.Handler{0: control, 1: one, 2: two})
+
+	two.Priority = 5
+	do(a.conn.SetHandler(two))
+	check("a priority", map[int]messaging.Handler{0: control, 1: one, 2: two})
+
+	do(a.conn.Assign(1, 2))
+	check("the other handler", map[int]messaging.Handler{0: control, 1: two, 2: two})
+
+	two.CPUs, two.Priority = last, own
+	if os.Geteuid() == 0 { // others may not go first again
+		do(a.conn.SetHandler(two))
+		check("its processors", map[int]messaging.Handler{0: control, 1: two, 2: two})
+	}
+
+	do(a.conn.Assign(1, 1))
+	control.CPUs = first
+	do(a.conn.SetHandler(control))
+	if os.Geteuid() == 0 {
+		check("back, and the control channel", map[int]messaging.Handler{0: control, 1: one, 2: two})
+		two.CPUs, two.Priority, control.CPUs, one.CPUs = nil, 0, nil, nil
+		for _, h := range []messaging.Handler{control, one, two} {
+			do(a.conn.SetHandler(h))
+		}
+		check("as it was", map[int]messaging.Handler{0: {}, 1: {Number: 1}, 2: {Number: 2}})
+		until(t, func() error {
+			if n := boundThreads(t); n > 0 {
+				return fmt.Errorf("%d threads are still bound", n)
+			}
+			return nil
+		})
+	}
+}
+
+// TestHandlerPriorities has two channels on one processor, one before the other,
+// and exchanges their places.
+func TestHandlerPriorities(t *testing.T) {
+	cpu := cpus.Allowed()[:1]
+	cfg := patient(messaging.Config{Queues: 2, Handlers: []messaging.Handler{
+		{Number: 1, CPUs: cpu, Priority: 1}, {Number: 2, CPUs: cpu, Priority: 10},
+	}})
+	_, a, _ := newPair(t, cfg, patient(messaging.Config{Queues: 2}))
+	before := func(x, y int) {
+		t.Helper()
+		nice := map[int][]int{}
+		for _, h := range followed(t, a.conn) {
+			for _, w := range h.Workers {
+				nice[w.Channel] = append(nice[w.Channel], niceOf(t, w.Thread))
+			}
+		}
+		if slices.Max(nice[x]) >= slices.Min(nice[y]) {
+			t.Errorf("channel %d has priorities %d, channel %d has %d", x, nice[x], y, nice[y])
+		}
+	}
+	before(1, 2)
+	if os.Geteuid() != 0 {
+		if err := a.conn.Assign(2, 1); !errors.Is(err, messaging.ErrPriority) {
+			t.Errorf("an ordinary user's thread goes first again: %v", err)
+		}
+		return
+	}
+	g, err := a.conn.Handling().Change(messaging.HandlerChange{Assign: map[int]int{1: 2, 2: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.conn.SetHandling(g); err != nil {
+		t.Fatal(err)
+	}
+	before(2, 1)
+}
+
+// TestReassignUnderTraffic moves channels between handlers, and changes these,
+// while frames cross both ways. None is lost, and none overtakes another.
+func TestReassignUnderTraffic(t *testing.T) {
+	const queues, handlers = 2, 3
+	cfg := patient(messaging.Config{Queues: queues, Handlers: []messaging.Handler{{Number: handlers}}})
+	n, a, b := newPair(t, cfg, cfg)
+	ctx := deadline(t)
+	var wg sync.WaitGroup
+	for i := range queues {
+		for j, dir := range [][2]*half{{a, b}, {b, a}} {
+			wg.Go(func() {
+				if err := stream(ctx, dir[0].wires[i], dir[1].wires[i], randomSizes(uint64(i*2+j), 2000), 1500); err != nil {
+					t.Errorf("queue %d, %s to %s: %v", i, dir[0].name, dir[1].name, err)
+				}
+			})
+		}
+	}
+	allowed := cpus.Allowed()
+	for i := range 100 {
+		for _, h := range []*half{a, b} {
+			if err := h.conn.Assign(1+i%queues, 1+i%handlers); err != nil {
+				t.Error(err)
+			}
+			x := messaging.Handler{Number: i % (1 + handlers), Budget: 1 + i%50, Spin: time.Duration(i%3) * 10 * time.Microsecond}
+			if i%2 == 0 {
+				x.CPUs = allowed[i%len(allowed):][:1]
+			}
+			if err := h.conn.SetHandler(x); err != nil {
+				t.Error(err)
+			}
+		}
+		followed(t, a.conn)
+		followed(t, b.conn)
+	}
+	wg.Wait()
+	settled(t, a, b)
+	for _, h := range []*half{a, b} {
+		if c := n.Counters(h.name); c.RNR != 0 || c.Retries != 0 || c.Errors != 0 || c.CQOverflows != 0 {
+			t.Errorf("%s: the fabric was troubled: %+v", h.name, c)
+		}
+		var byHandler, byWorker uint64
+		for _, x := range h.conn.Handlers() {
+			byHandler += x.Completions
+			for _, w := range x.Workers {
+				byWorker += w.Completions
+			}
+		}
+		if byWorker == 0 || byHandler < byWorker {
+			t.Errorf("%s: the handlers count %d completions, the workers %d", h.name, byHandler, byWorker)
+		}
+	}
+}
+
+// vectorDevice notes on which completion vectors queues are made.
+type vectorDevice struct {
+	fabric.Device
+	made *[]int
+}
+
+type vectorDomain struct {
+	fabric.Domain
+	made *[]int
+}
+
+func (d vectorDevice) NewDomain() (fabric.Domain, error) {
+	dom, err := d.Device.NewDomain()
+	return vectorDomain{dom, d.made}, err
+}
+
+func (d vectorDomain) NewCQ(depth, vector int) (fabric.CQ, error) {
+	*d.made = append(*d.made, vector)
+	return d.Domain.NewCQ(depth, vector)
+}
+
+// TestVectorOfTheHandler makes the queues on the vectors of the handlers that the
+// channels begin with. A channel that moves keeps its vector, which shows, and has
+// the other one's in the next session.
+func TestVectorOfTheHandler(t *testing.T) {
+	dev := fabrictest.New().Device("a")
+	defer dev.Close()
+	var made []int
+	cfg := messaging.Config{
+		Device: vectorDevice{dev, &made}, Queues: 3,
+		Handlers: []messaging.Handler{{Number: 6}}, Assigned: []int{6, 1, 3},
+	}
+	open := func(cfg messaging.Config, want ...int) *messaging.Conn {
+		t.Helper()
+		made = nil
+		conn, err := messaging.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(made, want) {
+			t.Errorf("queues on vectors %d, want %d", made, want)
+		}
+		return conn
+	}
+	// The control channel's, and two of each data channel's.
+	conn := open(cfg, 0, 2, 2, 1, 1, 3, 3)
+	defer conn.Close()
+	if err := conn.Assign(2, 6); err != nil {
+		t.Fatal(err)
+	}
+	s := conn.Stats()
+	if ch := s.Channels[1]; s.CompVectors != 4 || ch.Handler != 6 || ch.CompVector != 1 || s.Handlers[6].Vector != 2 {
+		t.Errorf("of %d vectors channel 2 is on %d, with handler %d, whose vector is %d", s.CompVectors, ch.CompVector, ch.Handler, s.Handlers[6].Vector)
+	}
+	if got := s.Handlers[6].Channels; !slices.Equal(got, []int{1, 2}) {
+		t.Errorf("handler 6 has channels %d", got)
+	}
+	if got := s.Handlers[0].Channels; !slices.Equal(got, []int{0}) {
+		t.Errorf("handler 0 has channels %d", got)
+	}
+	next := cfg
+	conn.Handling().Configure(&next)
+	defer open(next, 0, 2, 2, 2, 2, 3, 3).Close()
+}
