@@ -5,13 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/bench"
-	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/verbs"
 )
 
@@ -21,80 +23,199 @@ func benchCommand() *cobra.Command {
 		Short: "Measure the messaging layer",
 	}
 	group(c)
-	c.AddCommand(benchBWCommand())
+	c.AddCommand(benchKindCommand(bench.BW), benchKindCommand(bench.Lat), benchKindCommand(bench.PPS))
 	return c
 }
 
-func benchBWCommand() *cobra.Command {
-	var from, to, mode string
-	var sizes []int
-	var queues int
-	var messages uint64
-	var timeout time.Duration
-	var asJSON bool
+// benchShort says what each kind measures.
+var benchShort = map[bench.Kind]string{
+	bench.BW:  "Measure throughput, as ib_write_bw does",
+	bench.Lat: "Measure the half of a round trip, as ib_write_lat does",
+	bench.PPS: "Measure how many small frames cross in a second, and in how many transfers",
+}
+
+const benchLong = `%s.
+
+Frames come from memory and go to memory: what is measured is the messaging layer and the
+fabric, without any netdevice.
+
+Between two nodes, start it with --listen on one, which prints the command for the other.
+The parameters of the measurement are given on the other one. Both nodes authenticate each
+other by keys derived from a secret, before anything about queue pairs is said. The secret
+is best given in the variable %s, or in a file: arguments can be
+read by everyone on a machine.
+
+Without --listen and ADDR both ends are in this process, on one RDMA device or two.
+
+With --json each measurement is one line with one JSON object.`
+
+// secretVariable may hold the secret of a measurement between two nodes.
+const secretVariable = "SPLITNIC_BENCH_SECRET"
+
+func benchKindCommand(kind bench.Kind) *cobra.Command {
+	f := benchFlags{kind: kind}
+	name := "splitnic bench " + string(kind)
 	c := &cobra.Command{
-		Use:   "bw --device DEVICE [--peer-device DEVICE]",
-		Short: "Measure throughput between two RDMA devices of this machine, as ib_write_bw does",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if from == "" {
-				return usageError{errors.New("--device is missing: the RDMA device to send from")}
-			}
-			if to == "" {
-				to = from
-			}
-			if messages == 0 || queues < 1 || queues > messaging.MaxQueues {
-				return usageError{fmt.Errorf("--iters must be at least 1 and --qp 1 to %d", messaging.MaxQueues)}
-			}
-			m, err := protocol.ParseMode(mode)
-			if err != nil {
-				return usageError{fmt.Errorf("--mode: %w", err)}
-			}
-			a, err := verbs.Open(from)
-			if err != nil {
-				return err
-			}
-			defer a.Close()
-			b, err := verbs.Open(to)
-			if err != nil {
-				return err
-			}
-			defer b.Close()
-			moreProcs(4*queues + 2)
-			ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, fmt.Errorf("not done after %v", timeout))
-			defer cancel()
-			out := cmd.OutOrStdout()
-			var results []bench.Result
-			if !asJSON {
-				fmt.Fprintf(out, "%-10s %-10s %-18s %-18s %s\n", "#bytes", "#queues", "#iterations", "BW average[MiB/s]", "MsgRate[Mpps]")
-			}
-			for _, size := range sizes {
-				r, err := bench.Run(ctx, bench.Config{
-					From: a, To: b, Mode: m, Size: size, Queues: queues, Messages: messages, WarmUp: messages / 10,
-					Messaging: messaging.Config{PeerTimeout: time.Minute},
-				})
-				if err != nil {
-					return err
-				}
-				results = append(results, r)
-				if !asJSON {
-					fmt.Fprintf(out, "%-10d %-10d %-18d %-18.2f %.6f\n", r.Size, r.Queues, r.Messages, r.MiBPerSecond, r.MessageRate/1e6)
-				}
-			}
-			if asJSON {
-				return json.NewEncoder(out).Encode(results)
+		Use:   string(kind) + " [--device DEVICE] [--peer-device DEVICE | --listen ADDR | ADDR[:PORT]]",
+		Short: benchShort[kind],
+		Long:  fmt.Sprintf(benchLong, benchShort[kind], secretVariable),
+		Example: "  " + name + " --device rxe0 --listen 10.0.0.1\n" +
+			"  " + secretVariable + "=… " + name + " --device rxe1 10.0.0.1\n" +
+			"  " + name + " --device rxe0 --peer-device rxe1",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageError{fmt.Errorf("%q: one address of the other node is enough; see `%s --help`", args, name)}
 			}
 			return nil
 		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				f.addr = args[0]
+			}
+			if err := f.check(cmd); err != nil {
+				return err
+			}
+			err := f.run(cmd)
+			if err != nil && cmd.Context().Err() != nil {
+				return errors.New("interrupted")
+			}
+			return err
+		},
 	}
-	f := c.Flags()
-	f.StringVarP(&from, "device", "d", "", "RDMA device to send from")
-	f.StringVar(&to, "peer-device", "", "RDMA device to send to (default: the same)")
-	f.StringVar(&mode, "mode", string(protocol.ModeImm), "transfer mode: imm, indicate, send or send-uc")
-	f.IntSliceVarP(&sizes, "size", "s", []int{65535}, "bytes in each message, with the virtio_net_hdr: 24 to 65535")
-	f.IntVarP(&queues, "qp", "q", 1, "data channels")
-	f.Uint64VarP(&messages, "iters", "n", 1000, "messages to time")
-	f.DurationVar(&timeout, "timeout", time.Minute, "give up after this")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
+	f.add(c)
 	return c
+}
+
+func (f *benchFlags) run(cmd *cobra.Command) error {
+	if f.listen != "" {
+		return f.serve(cmd)
+	}
+	if f.addr != "" {
+		return f.connect(cmd)
+	}
+	return f.both(cmd)
+}
+
+// open opens an RDMA device, and returns what its channels are made with.
+func (f *benchFlags) open(name string) (*verbs.Context, messaging.Config, error) {
+	d := daemonFlags{device: name, gidIndex: f.gidIndex}
+	dev, err := d.openDevice()
+	if err != nil {
+		return nil, messaging.Config{}, err
+	}
+	return dev, messaging.Config{
+		// The other end's process, or machine, is found to be gone otherwise; this
+		// is for one that is only slow.
+		PeerTimeout: time.Minute,
+		Timing:      fabric.Timing{Timeout: d.qpTimeout(dev)},
+	}, nil
+}
+
+// both measures with both ends in this process.
+func (f *benchFlags) both(cmd *cobra.Command) (err error) {
+	from, mcfg, err := f.open(f.device)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	to := from
+	if f.peerDevice != "" {
+		if to, _, err = f.open(f.peerDevice); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, to.Close()) }()
+	}
+	p := f.printer(cmd, from, "to "+to.Name()+", both ends in this process")
+	l := &bench.Local{From: from, To: to, Messaging: mcfg, Watch: p.watch()}
+	return f.measure(cmd.Context(), p, func(ctx context.Context, s bench.Spec, _ bool) (bench.Result, error) {
+		return l.Measure(ctx, s)
+	})
+}
+
+// connect measures with the other end on another node.
+func (f *benchFlags) connect(cmd *cobra.Command) (err error) {
+	secret, given, err := f.readSecret()
+	if err != nil {
+		return err
+	}
+	if !given {
+		return usageError{fmt.Errorf("the secret is missing that the other end shows: give it in %s, or by --secret-file", secretVariable)}
+	}
+	security, err := secret.ClientSecurity()
+	if err != nil {
+		return err
+	}
+	dev, mcfg, err := f.open(f.device)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	p := f.printer(cmd, dev, "to "+bench.WithPort(f.addr))
+	client := bench.NewClient(bench.ClientConfig{
+		Device: dev, Addr: f.addr, Security: security, Messaging: mcfg, Name: benchName(), Software: version, Watch: p.watch(),
+		OtherSoftware: func(other string) { p.note("the other end is splitnic " + other + ", this one " + version) },
+	})
+	return f.measure(cmd.Context(), p, client.Measure)
+}
+
+// benchName is what this node is called in the hello.
+func benchName() string {
+	if name := hostname(); session.ValidName(name) {
+		return name
+	}
+	return "unnamed"
+}
+
+// measure carries out all measurements that were asked for.
+func (f *benchFlags) measure(ctx context.Context, p *benchPrinter, measure func(context.Context, bench.Spec, bool) (bench.Result, error)) error {
+	specs := f.specs()
+	for i, s := range specs {
+		prepareBench(s)
+		p.begin(s)
+		limit := f.timeout + s.Duration
+		bounded, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done after %v; give a longer --timeout", limit))
+		r, err := measure(bounded, s, i == len(specs)-1)
+		cancel()
+		p.clear()
+		if err != nil {
+			return err
+		}
+		if err := p.result(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepareBench makes room for the threads of both ends of a measurement.
+func prepareBench(s bench.Spec) { moreProcs(4*s.Queues + 2) }
+
+// result prints a measurement.
+func (p *benchPrinter) result(r bench.Result) error {
+	if p.json {
+		return json.NewEncoder(p.out).Encode(r)
+	}
+	_, err := fmt.Fprint(p.out, benchRow(r))
+	return err
+}
+
+// readSecret finds the secret, if one is given.
+func (f *benchFlags) readSecret() (s bench.Secret, given bool, err error) {
+	text, from := f.secret, "--secret"
+	switch env := os.Getenv(secretVariable); {
+	case f.secretFile != "":
+		b, err := os.ReadFile(f.secretFile)
+		if err != nil {
+			return s, false, fmt.Errorf("--secret-file: %w", err)
+		}
+		text, from = string(b), "--secret-file "+f.secretFile
+	case f.secret == "" && env != "":
+		text, from = env, secretVariable
+	case f.secret == "":
+		return s, false, nil
+	}
+	if s, err = bench.ParseSecret(text); err != nil {
+		return s, false, usageError{fmt.Errorf("%s: %w", from, err)}
+	}
+	return s, true, nil
 }

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/bench"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/verbs"
+)
+
+// benchPrinter prints measurements as perftest does, and how far they are.
+type benchPrinter struct {
+	out, err      io.Writer
+	json          bool
+	terminal      bool // err is one
+	progress      bool
+	device, where string
+	link          string
+	mtu           int
+	mode          protocol.Mode // of the header that was printed last
+}
+
+func (f *benchFlags) printer(c *cobra.Command, dev *verbs.Context, where string) *benchPrinter {
+	p := &benchPrinter{
+		out: c.OutOrStdout(), err: c.ErrOrStderr(), json: f.json, device: dev.Name(), where: where, link: "unknown",
+	}
+	if file, ok := p.err.(interface{ Fd() uintptr }); ok {
+		_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+		p.terminal = err == nil
+	}
+	p.progress = f.progress || p.terminal
+	ports, err := dev.Ports()
+	if err != nil {
+		return p // whatever it is, opening a queue pair will say so
+	}
+	for _, port := range ports {
+		if port.State == verbs.PortActive {
+			p.link, p.mtu = port.LinkLayer.String(), port.ActiveMTU
+			break
+		}
+	}
+	return p
+}
+
+const benchRule = "---------------------------------------------------------------------------------------\n"
+
+// begin prints the header of the measurements of a mode.
+func (p *benchPrinter) begin(s bench.Spec) {
+	if p.json || p.mode == s.Mode {
+		return
+	}
+	p.mode = s.Mode
+	fmt.Fprint(p.out, benchHeader(p, s))
+}
+
+func benchHeader(p *benchPrinter, s bench.Spec) string {
+	byDriver := func(n int) string {
+		if n == 0 {
+			return "the driver's"
+		}
+		return fmt.Sprint(n)
+	}
+	choose := func(yes bool, a, b string) string {
+		if yes {
+			return a
+		}
+		return b
+	}
+	var b strings.Builder
+	line := func(name string, value any, name2 string, value2 any) {
+		fmt.Fprintf(&b, " %-16s: %-24v %-16s: %v\n", name, value, name2, value2)
+	}
+	b.WriteString(benchRule)
+	fmt.Fprintf(&b, "                    splitnic bench %s\n", s.Kind)
+	fmt.Fprintf(&b, " %-16s: %s %s\n", "Device", p.device, p.where)
+	line("Transfer mode", s.Mode, "Number of qps", s.Queues)
+	line("Link type", p.link, "Mtu", fmt.Sprintf("%d[B]", p.mtu))
+	line("Post list", byDriver(s.PostList), "TX depth", byDriver(s.TxDepth))
+	line("Waiting", choose(s.Poll, "polls", "sleeps"), "Packs", choose(s.NoPack, "no", "small frames"))
+	line("Direction", choose(s.Bidirectional || s.Kind == bench.Lat, "both", "one"), "Warm-up", s.WarmUp)
+	b.WriteString(benchRule)
+	b.WriteString(benchColumns[s.Kind])
+	return b.String()
+}
+
+// The columns of perftest, and for pps those that it has no like of.
+var benchColumns = map[bench.Kind]string{
+	bench.BW: " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n",
+	bench.Lat: " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]" +
+		"   99% percentile[usec]   99.9% percentile[usec]\n",
+	bench.PPS: " #bytes     #iterations    MsgRate[Mpps]    Transfers[M/sec]    Doorbells[M/sec]    BW average[MiB/sec]\n",
+}
+
+func benchRow(r bench.Result) string {
+	switch r.Name {
+	case bench.Lat:
+		l := r.Latency
+		return fmt.Sprintf(" %-7d %-10d %-14.2f %-14.2f %-16.2f %-14.2f %-17.2f %-22.2f %-22.2f\n",
+			r.Size, r.Iterations, l.Min, l.Max, l.Typical, l.Average, l.Stdev, l.P99, l.P999)
+	case bench.PPS:
+		return fmt.Sprintf(" %-10d %-14d %-16.6f %-19.6f %-19.6f %.2f\n",
+			r.Size, r.Iterations, r.Mpps, r.TransfersPerSecond/1e6, r.PostsPerSecond/1e6, r.MiBPerSecond)
+	default:
+		return fmt.Sprintf(" %-10d %-14d %-19.2f %-21.2f %.6f\n", r.Size, r.Iterations, r.PeakMiBPerSecond, r.MiBPerSecond, r.Mpps)
+	}
+}
+
+// watch is what shows progress, or nil.
+func (p *benchPrinter) watch() func(bench.Progress) {
+	if !p.progress {
+		return nil
+	}
+	return func(now bench.Progress) {
+		text := fmt.Sprintf("%s, %d bytes: %d messages in %v, now %.3f Mpps, %.1f MiB/s", now.Spec.Mode, now.Spec.Size, now.Messages,
+			now.Time.Round(100*time.Millisecond), now.Rate/1e6, now.Rate*float64(now.Spec.Size)/(1<<20))
+		if p.terminal {
+			fmt.Fprintf(p.err, "\r%s\x1b[K", text)
+		} else {
+			fmt.Fprintln(p.err, text)
+		}
+	}
+}
+
+// clear takes the line about progress away.
+func (p *benchPrinter) clear() {
+	if p.terminal {
+		fmt.Fprint(p.err, "\r\x1b[K")
+	}
+}
+
+// note tells something besides the results.
+func (p *benchPrinter) note(text string) { fmt.Fprintln(p.err, "splitnic: note:", text) }

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/splitnic/splitnic/internal/bench"
+	"github.com/splitnic/splitnic/verbs"
+)
+
+// serve waits for the other node.
+func (f *benchFlags) serve(cmd *cobra.Command) (err error) {
+	secret, given, err := f.readSecret()
+	if err != nil {
+		return err
+	}
+	if !given {
+		secret = bench.NewSecret()
+	}
+	security, err := secret.ServerSecurity()
+	if err != nil {
+		return err
+	}
+	dev, mcfg, err := f.open(f.device)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	out := cmd.OutOrStdout()
+	server, err := bench.Listen(f.listen, bench.ServerConfig{
+		Device: dev, Security: security, Kind: f.kind, Modes: f.parsedModes, Forever: f.forever,
+		Messaging: mcfg, Name: benchName(), Software: version,
+		Prepare: prepareBench,
+		Served:  func(s bench.Served) { fmt.Fprint(out, servedLine(s)) },
+		Failed:  func(err error) { fmt.Fprintln(cmd.ErrOrStderr(), "splitnic:", err) },
+	})
+	if err != nil {
+		return explainListen("--listen", err)
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	shown := ""
+	if !given {
+		shown = secret.Reveal()
+	}
+	fmt.Fprint(out, invitation(f.kind, dev.Name(), reachable(dev, server.Addr()), shown))
+	err = server.Run(cmd.Context())
+	if f.forever && cmd.Context().Err() != nil {
+		return nil // there is no other end to it
+	}
+	return err
+}
+
+// invitation says what to do on the other node. It shows the secret unless the
+// user has it already.
+func invitation(kind bench.Kind, device, addr, secret string) string {
+	command := fmt.Sprintf("splitnic bench %s %s", kind, addr)
+	if secret == "" {
+		return fmt.Sprintf("Device %s is waiting. On the other node, with the same secret, run\n\n  %s\n\n", device, command)
+	}
+	return fmt.Sprintf("Device %s is waiting. On the other node, run\n\n  %s=%s %s\n\n", device, secretVariable, secret, command)
+}
+
+// reachable is the address to name on the other node: the one that is listened
+// at or, if that is every one, the device's.
+func reachable(dev *verbs.Context, listening net.Addr) string {
+	at, ok := listening.(*net.TCPAddr)
+	if !ok {
+		return listening.String()
+	}
+	name := at.IP.String()
+	if at.IP.IsUnspecified() {
+		name = hostname()
+		if gid, _, err := dev.ChooseGID(); err == nil && isHostAddr(gid.GID.Addr()) {
+			name = gid.GID.Addr().Unmap().String()
+		}
+	}
+	return shortAddr(name, at.Port)
+}
+
+// isHostAddr reports whether a GID is an IP address to connect to.
+func isHostAddr(a netip.Addr) bool { return a.Unmap().IsGlobalUnicast() }
+
+// shortAddr leaves the port out if it is the default.
+func shortAddr(name string, port int) string {
+	if port == bench.DefaultPort {
+		return name
+	}
+	return net.JoinHostPort(name, strconv.Itoa(port))
+}
+
+// servedLine says what the other node has measured.
+func servedLine(s bench.Served) string {
+	text := fmt.Sprintf("%v measured %s, mode %s, %d bytes", s.Peer, s.Spec.Kind, s.Spec.Mode, s.Spec.Size)
+	if s.Time > 0 {
+		rate := float64(s.Messages) / s.Time.Seconds()
+		return fmt.Sprintf("%s: %d messages received, %.2f MiB/s, %.6f Mpps\n", text, s.Messages, rate*float64(s.Spec.Size)/(1<<20), rate/1e6)
+	}
+	return fmt.Sprintf("%s: %d messages echoed\n", text, s.Messages)
+}

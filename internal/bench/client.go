@@ -1,0 +1,122 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// Client is the initiator of measurements with a [Server] on another node.
+type Client struct {
+	cfg ClientConfig
+	run string
+}
+
+// ClientConfig is what a Client works with.
+type ClientConfig struct {
+	Device   fabric.Device
+	Addr     string // of the Server, on DefaultPort unless it says otherwise
+	Security *session.Security
+	// Messaging is the template for the channels, but for what a Spec says.
+	Messaging messaging.Config
+	Name      string // of this node
+	Software  string // version
+	// Watch, if set, is called about once a second while a measurement runs.
+	Watch func(Progress)
+	// OtherSoftware, if set, is told about a Server of another version.
+	OtherSoftware func(version string)
+}
+
+// NewClient begins a run. Nothing is sent yet.
+func NewClient(cfg ClientConfig) *Client {
+	cfg.Addr = WithPort(cfg.Addr)
+	var run [runSize]byte
+	rand.Read(run[:]) // never fails
+	return &Client{cfg: cfg, run: hex.EncodeToString(run[:])}
+}
+
+// Measure carries out one measurement of the run. After the last one the Server
+// may serve others. An error ends the run.
+func (c *Client) Measure(ctx context.Context, s Spec, last bool) (Result, error) {
+	if err := s.Check(); err != nil {
+		return Result{}, err
+	}
+	r, err := c.measure(ctx, s, last)
+	return r, explain(c.cfg.Addr, err)
+}
+
+func (c *Client) measure(ctx context.Context, s Spec, last bool) (r Result, err error) {
+	conn, err := session.Dial(ctx, c.cfg.Addr, session.ClientConfig{Security: c.cfg.Security, HandshakeTimeout: handshakeTime, PeerTimeout: silence})
+	if err != nil {
+		return Result{}, err
+	}
+	defer conn.Close()
+	mcfg := c.cfg.Messaging
+	mcfg.Device = c.cfg.Device
+	welcome, err := conn.Hello(ctx, session.Hello{
+		Features: s.words(c.run), Name: c.cfg.Name, Software: c.cfg.Software,
+		Modes: []protocol.Mode{s.Mode}, Queues: s.Queues, Pools: s.messaging(mcfg).Lends(), MaxMTU: protocol.MaxMTU,
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	if !slices.Contains(welcome.Features, wordVersion) || welcome.Queues != s.Queues {
+		err := errors.New("it shares a network card and measures nothing")
+		return Result{}, errors.Join(fmt.Errorf("%w: %w", err, session.ErrNotSplitnic), conn.Bye(session.CodeFailed, err.Error()))
+	}
+	if welcome.Software != c.cfg.Software && c.cfg.OtherSoftware != nil {
+		c.cfg.OtherSoftware(welcome.Software)
+	}
+	mcfg.PeerPools = welcome.Pools
+	e, err := newEnd(s, mcfg, true)
+	if err != nil {
+		return Result{}, errors.Join(err, conn.Bye(session.CodeFailed, err.Error()))
+	}
+	defer func() { err = errors.Join(err, e.close()) }()
+	if err := conn.Accept(ctx, session.Accept{ControlReceives: e.conn.ControlReceives(), Channels: channelsOf(e.conn.Addresses())}); err != nil {
+		return Result{}, err
+	}
+	err = e.conn.Connect(addresses(welcome.Channels), welcome.ControlReceives)
+	if err == nil {
+		err = conn.Ready(ctx)
+	}
+	if err == nil {
+		err = e.start()
+	}
+	if err == nil {
+		ended := make(chan error, 1)
+		e.workers.Go(func() {
+			select {
+			case <-conn.Done():
+				ended <- explain(c.cfg.Addr, conn.Err())
+			case <-e.stop:
+			}
+		})
+		stop := e.watch(c.cfg.Watch)
+		err = e.wait(ctx, ended)
+		stop()
+	}
+	if err != nil {
+		code, why := session.CodeFailed, err.Error()
+		if ctx.Err() != nil {
+			code, why = session.CodeShuttingDown, "it was interrupted"
+		}
+		// The first error counts: this one is mostly about the same connection.
+		_ = conn.Bye(code, why)
+		return Result{}, err
+	}
+	r = e.result(formTwoNode, c.cfg.Device.Name())
+	code := codeNext
+	if last {
+		code = codeDone
+	}
+	return r, conn.Bye(code, "measured")
+}

@@ -1,0 +1,214 @@
+package bench
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// stage is how far a port that sends has come.
+type stage uint8
+
+const (
+	stageWarm stage = iota
+	stageTimed
+	stageOver // also of a port that does not send
+)
+
+// What else a port has to send, as bits of flood.todo.
+const (
+	todoEnd    = 1 << iota // the last message again, which may have been lost
+	todoReport             // what was received
+)
+
+// flood is the port of one queue for throughput: a source that always has a
+// frame, while it lasts, and a sink that counts.
+type flood struct {
+	gate gate
+	size int
+	tx   *sending   // nil: this end does not send
+	rx   *receiving // nil: this end does not receive
+	todo atomic.Uint32
+
+	// The reader's.
+	stage stage
+	warm  uint64        // messages to send before
+	left  int64         // claimed
+	sent  atomic.Uint64 // timed ones; others read it
+	ended atomic.Bool   // the last one is sent
+
+	// The writer's.
+	running bool          // the clock is, on this queue
+	last    bool          // the last one has come
+	got     atomic.Uint64 // timed ones; others read it
+}
+
+var _ messaging.BatchPort = (*flood)(nil)
+
+func newFlood(s *Spec, tx *sending, rx *receiving) (*flood, error) {
+	g, err := newGate(s.Poll)
+	if err != nil {
+		return nil, err
+	}
+	p := &flood{gate: g, size: s.Size, tx: tx, rx: rx, warm: s.WarmUp / uint64(s.Queues), stage: stageOver}
+	if tx != nil {
+		p.stage = stageWarm
+		p.gate.raise()
+	}
+	if rx != nil {
+		rx.ports = append(rx.ports, p)
+	}
+	return p, nil
+}
+
+// FD implements messaging.Port.
+func (p *flood) FD() int { return p.gate.fd }
+
+// ReadFrame implements messaging.Port.
+func (p *flood) ReadFrame(slot []byte) ([]byte, error) {
+	k := p.next()
+	switch k {
+	case kindNone:
+		return nil, errAgain
+	case kindReport:
+		return p.writeReport(slot), nil
+	}
+	stamp(slot, k, 0)
+	return slot[:p.size], nil
+}
+
+// ReadFrames implements messaging.BatchPort.
+func (p *flood) ReadFrames(ops []vnet.ReadOp) int { return readEach(p, ops) }
+
+// next is what the next frame is for.
+func (p *flood) next() kind {
+	switch p.stage {
+	case stageWarm:
+		if p.warm > 0 {
+			p.warm--
+			return kindWarm
+		}
+		p.stage = stageTimed
+		p.tx.open()
+		return kindTimed // starts the clock and does not count
+	case stageTimed:
+		if p.left == 0 {
+			p.left = p.tx.claim()
+		}
+		p.sent.Store(p.sent.Load() + 1)
+		if p.left > 0 {
+			p.left--
+			return kindTimed
+		}
+		p.stage = stageOver
+		p.ended.Store(true)
+		return kindEnd
+	default:
+		if k := p.other(); k != kindNone {
+			return k
+		}
+		// What comes between is not to be lost: look again, when nobody is to be
+		// woken by what was there before.
+		p.gate.lower()
+		return p.other()
+	}
+}
+
+// other is what else there is to send.
+func (p *flood) other() kind {
+	switch todo := p.todo.Load(); {
+	case todo&todoReport != 0:
+		p.todo.And(^uint32(todoReport))
+		return kindReport
+	case todo&todoEnd != 0:
+		p.todo.And(^uint32(todoEnd))
+		return kindEnd
+	}
+	return kindNone
+}
+
+// ask has something sent besides the timed messages.
+func (p *flood) ask(what uint32) {
+	p.todo.Or(what)
+	p.gate.raise()
+}
+
+// writeReport makes the frame with the report, which is there.
+func (p *flood) writeReport(slot []byte) []byte {
+	stamp(slot, kindReport, 0)
+	return append(slot[:vnet.MinFrame], p.rx.text...)
+}
+
+// WriteFrame implements messaging.Port.
+func (p *flood) WriteFrame(frame []byte) error { return p.write(frame, nil) }
+
+// WriteFrames implements messaging.BatchPort.
+func (p *flood) WriteFrames(ops []vnet.WriteOp) int {
+	for i := range ops {
+		ops[i].Err = p.write(ops[i].Head, ops[i].Rest)
+	}
+	return len(ops)
+}
+
+// write takes a frame, which may lie in two places.
+func (p *flood) write(head, rest []byte) error {
+	if len(head) < vnet.MinFrame {
+		return unix.EINVAL
+	}
+	k := kindOf(head)
+	switch {
+	case k == kindTimed && p.running && p.rx != nil && len(head)+len(rest) == p.size:
+		p.got.Store(p.got.Load() + 1)
+		return nil
+	case k == kindWarm && p.rx != nil:
+		return nil
+	}
+	return p.writeOther(k, head, rest)
+}
+
+// writeOther is write for the frames that are rare.
+func (p *flood) writeOther(k kind, head, rest []byte) error {
+	switch {
+	case k == kindReport && p.tx != nil && len(head)+len(rest) <= vnet.MinFrame+maxReport:
+		r, err := parseReport(append(append([]byte(nil), head[vnet.MinFrame:]...), rest...))
+		if err != nil {
+			return err
+		}
+		p.tx.settle(r)
+		return nil
+	case p.rx == nil || len(head)+len(rest) != p.size:
+	case k == kindTimed:
+		p.rx.open()
+		p.running = true
+		return nil
+	case k == kindEnd:
+		p.end()
+		return nil
+	}
+	return unix.EINVAL
+}
+
+// end takes the last frame of the queue, which comes again when it seems lost,
+// or what was answered.
+func (p *flood) end() {
+	if p.last {
+		if p.rx.over() {
+			p.ask(todoReport)
+		}
+		return
+	}
+	if !p.running { // all others were lost
+		p.rx.open()
+		p.running = true
+	}
+	p.last = true
+	p.got.Store(p.got.Load() + 1)
+	if p.rx.end() {
+		p.ask(todoReport)
+	}
+}
+
+func (p *flood) close() { p.gate.close() }

@@ -1,0 +1,67 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// Local measures with both ends in this process.
+type Local struct {
+	From, To fabric.Device // may be the same
+	// Messaging is the template for both ends, but for what a Spec says.
+	Messaging messaging.Config
+	// Watch, if set, is called about once a second while a measurement runs.
+	Watch func(Progress)
+}
+
+// Measure carries out one measurement.
+func (l *Local) Measure(ctx context.Context, s Spec) (r Result, err error) {
+	if err := s.Check(); err != nil {
+		return Result{}, err
+	}
+	from, err := l.end(s, l.From, true)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { err = errors.Join(err, from.close()) }()
+	to, err := l.end(s, l.To, false)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { err = errors.Join(err, to.close()) }()
+	if err := from.conn.Connect(to.conn.Addresses(), to.conn.ControlReceives()); err != nil {
+		return Result{}, err
+	}
+	if err := to.conn.Connect(from.conn.Addresses(), from.conn.ControlReceives()); err != nil {
+		return Result{}, err
+	}
+	if err := to.start(); err != nil {
+		return Result{}, err
+	}
+	if err := from.start(); err != nil {
+		return Result{}, err
+	}
+	ended := make(chan error, 1)
+	from.workers.Go(func() {
+		select {
+		case <-to.conn.Done():
+			ended <- fmt.Errorf("the receiving end: %w", to.conn.Err())
+		case <-from.stop:
+		}
+	})
+	defer from.watch(l.Watch)()
+	if err := from.wait(ctx, ended); err != nil {
+		return Result{}, err
+	}
+	return from.result(formLocal, l.From.Name()), nil
+}
+
+func (l *Local) end(s Spec, d fabric.Device, initiator bool) (*end, error) {
+	c := l.Messaging
+	c.Device = d
+	return newEnd(s, c, initiator)
+}

@@ -1,0 +1,113 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// DefaultPort is the TCP port of an end that listens. An I/O unit has another
+// one, and may run beside it.
+const DefaultPort = 7590
+
+// WithPort adds DefaultPort to an address without a port. IPv6 addresses need
+// no brackets then.
+func WithPort(addr string) string {
+	if _, _, err := net.SplitHostPort(addr); err == nil {
+		return addr
+	}
+	host := strings.TrimSuffix(strings.TrimPrefix(addr, "["), "]")
+	if _, err := netip.ParseAddr(host); err != nil && strings.Contains(host, ":") {
+		return addr // neither; whoever uses it will say so
+	}
+	return net.JoinHostPort(host, strconv.Itoa(DefaultPort))
+}
+
+// The codes with which the initiator ends a session.
+const (
+	codeNext session.Code = "next" // another measurement of the run follows
+	codeDone session.Code = "done" // the run is over
+)
+
+const (
+	// handshakeTime bounds the opening of a session, the making of queue pairs
+	// and registration of memory included.
+	handshakeTime = 30 * time.Second
+	// silence is after how long the other end's machine is dead. The process's
+	// end is noticed at once.
+	silence = 10 * time.Second
+)
+
+// addresses are those of the queue pairs in a session's channels.
+func addresses(channels []session.Channel) []fabric.Address {
+	a := make([]fabric.Address, 0, len(channels))
+	for _, c := range channels {
+		a = append(a, c.Address())
+	}
+	return a
+}
+
+// channelsOf is the inverse.
+func channelsOf(addresses []fabric.Address) []session.Channel {
+	c := make([]session.Channel, 0, len(addresses))
+	for _, a := range addresses {
+		c = append(c, session.ChannelOf(a))
+	}
+	return c
+}
+
+// nobody is the address that a target gives to the initiator, which has no
+// netdevice for it.
+var nobody = protocol.MAC{2, 0, 0, 0, 0, 1}
+
+// PeerError is an error about the other end, in words about measurements.
+type PeerError struct {
+	Addr  string
+	text  string
+	cause error
+}
+
+// Error says what is wrong, and what to do.
+func (e *PeerError) Error() string { return fmt.Sprintf("the other end, %s, %s", e.Addr, e.text) }
+
+// Unwrap is what package session says.
+func (e *PeerError) Unwrap() error { return e.cause }
+
+// explain puts an error of a session with addr into words about measurements,
+// as far as it is about the other end.
+func explain(addr string, err error) error {
+	var already *PeerError
+	var untrusted *session.UntrustedError
+	var refused *session.RefusedError
+	var bye *session.ByeError
+	var text string
+	switch {
+	case err == nil || errors.Is(err, context.Canceled) || errors.As(err, &already):
+		return err
+	case errors.As(err, &untrusted):
+		text = "has another secret; give both ends the one that the end with --listen shows, in SPLITNIC_BENCH_SECRET or by --secret-file"
+	case errors.As(err, &refused):
+		text = "refused: " + refused.Message
+	case errors.As(err, &bye):
+		text = "gave up: " + bye.Message
+	case errors.Is(err, session.ErrNotSplitnic), errors.Is(err, session.ErrSecurityMode):
+		text = "is no `splitnic bench --listen`; check the address and the port"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		text = "does not listen; start it first, with --listen, and check the address and the port"
+	case errors.Is(err, session.ErrPeerGone):
+		text = "is gone: its process or its machine ended, or the network between broke"
+	default:
+		return err
+	}
+	return &PeerError{addr, text, err}
+}

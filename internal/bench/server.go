@@ -1,0 +1,296 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// nextTime is how long the next measurement of a run may take to come.
+const nextTime = 30 * time.Second
+
+// ServerConfig is what a Server works with.
+type ServerConfig struct {
+	Device   fabric.Device
+	Security *session.Security
+	Kind     Kind            // that it serves
+	Modes    []protocol.Mode // that it allows; nil: all
+	Forever  bool            // serve run after run, instead of one
+	// Messaging is the template for the channels, but for what a Spec says.
+	Messaging messaging.Config
+	Name      string // of this node
+	Software  string // version
+
+	// Prepare, if set, is called before a measurement.
+	Prepare func(Spec)
+	// Served, if set, is called after it.
+	Served func(Served)
+	// Failed, if set, is told about everyone that is turned away and, with
+	// Forever, about runs that end early. It may be called from several
+	// goroutines.
+	Failed func(err error)
+}
+
+// Served is a measurement from a target's point of view.
+type Served struct {
+	Spec     Spec
+	Peer     net.Addr
+	Messages uint64        // received, or echoed
+	Time     time.Duration // that took; 0 if it was not measured here
+}
+
+// Server is the target of measurements with [Client]s on other nodes, one run
+// at a time.
+type Server struct {
+	cfg ServerConfig
+	ln  *session.Listener
+
+	mu  sync.Mutex
+	run string // that is being served; empty: none
+}
+
+// Listen opens the TCP port, DefaultPort unless addr says otherwise. Run serves
+// it; Close ends it.
+func Listen(addr string, cfg ServerConfig) (*Server, error) {
+	s := &Server{cfg: cfg}
+	ln, err := net.Listen("tcp", WithPort(addr))
+	if err != nil {
+		return nil, err
+	}
+	s.ln, err = session.NewListener(ln, session.ServerConfig{
+		Security: cfg.Security, HandshakeTimeout: handshakeTime, PeerTimeout: silence,
+		Rejected: func(remote net.Addr, err error) { s.failed(explain(remote.String(), err)) },
+	})
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	return s, nil
+}
+
+// Addr is where the Server listens.
+func (s *Server) Addr() net.Addr { return s.ln.Addr() }
+
+// Close ends the listening. It is idempotent.
+func (s *Server) Close() error { return s.ln.Close() }
+
+func (s *Server) failed(err error) {
+	if s.cfg.Failed != nil {
+		s.cfg.Failed(err)
+	}
+}
+
+// request is a measurement that an initiator asks for.
+type request struct {
+	conn *session.Server
+	spec Spec
+}
+
+// Run serves until the run is over or, with Forever, until ctx is done. What
+// ends a run early is an error, or with Forever told to Failed.
+func (s *Server) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	requests := make(chan request)
+	var acceptor sync.WaitGroup
+	acceptor.Go(func() { s.runAccept(ctx, requests) })
+	defer acceptor.Wait()
+	defer stop()
+	var more bool
+	for {
+		r, err := s.next(ctx, requests, more)
+		if err == nil {
+			more, err = s.serve(ctx, r)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			more = false
+		}
+		if !more {
+			s.leave()
+			if !s.cfg.Forever {
+				return err
+			}
+			if err != nil {
+				s.failed(err)
+			}
+		}
+	}
+}
+
+// next awaits a measurement: the next one of the run if there are more.
+func (s *Server) next(ctx context.Context, requests <-chan request, more bool) (request, error) {
+	var late <-chan time.Time
+	if more {
+		timer := time.NewTimer(nextTime)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case r := <-requests:
+		return r, nil
+	case <-late:
+		return request{}, fmt.Errorf("the other end did not come back for the next measurement of its run within %v", nextTime)
+	case <-ctx.Done():
+		return request{}, ctx.Err()
+	}
+}
+
+// runAccept turns away who has to be, and hands the others to Run.
+func (s *Server) runAccept(ctx context.Context, requests chan<- request) {
+	for {
+		c, err := s.ln.Accept(ctx)
+		if err != nil {
+			return // ctx is done, or the listener is closed: Run knows
+		}
+		spec, code, err := s.admit(c.Hello())
+		if err != nil {
+			s.failed(errors.Join(fmt.Errorf("turned away %v: %w", c.RemoteAddr(), err), c.Refuse(code, err.Error())))
+			continue
+		}
+		select {
+		case requests <- request{c, spec}:
+		case <-ctx.Done():
+			_ = c.Refuse(session.CodeShuttingDown, "it is shutting down") // nobody waits for that
+			return
+		}
+	}
+}
+
+// admit decides about what an initiator asks for.
+func (s *Server) admit(h session.Hello) (Spec, session.Code, error) {
+	spec, run, err := parseWords(h.Features, h.Modes, h.Queues)
+	switch {
+	case errors.Is(err, errWords):
+		return spec, session.CodeBadHello, fmt.Errorf("this end is splitnic %s, the other %s: %w", s.cfg.Software, h.Software, err)
+	case err != nil:
+		return spec, session.CodeBadHello, err
+	case spec.Kind != s.cfg.Kind:
+		return spec, session.CodePolicy, fmt.Errorf("it serves `splitnic bench %s`, not %s; start the same command on both nodes", s.cfg.Kind, spec.Kind)
+	case s.cfg.Modes != nil && !slices.Contains(s.cfg.Modes, spec.Mode):
+		return spec, session.CodeMode, fmt.Errorf("it allows --mode %s only, not %s", joinModes(s.cfg.Modes), spec.Mode)
+	case !s.enter(run):
+		return spec, session.CodeBusy, errors.New("it is busy with another run; try again when that is over")
+	}
+	return spec, "", nil
+}
+
+func joinModes(modes []protocol.Mode) string {
+	text := string(modes[0])
+	for _, m := range modes[1:] {
+		text += "," + string(m)
+	}
+	return text
+}
+
+// enter makes run the one that is served, if no other is.
+func (s *Server) enter(run string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run == "" {
+		s.run = run
+	}
+	return s.run == run
+}
+
+func (s *Server) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.run = ""
+}
+
+// serve carries out a measurement, and reports whether another one of the same
+// run is to follow.
+func (s *Server) serve(ctx context.Context, r request) (more bool, err error) {
+	c := r.conn
+	defer c.Close()
+	if s.cfg.Prepare != nil {
+		s.cfg.Prepare(r.spec)
+	}
+	hello := c.Hello()
+	mcfg := s.cfg.Messaging
+	mcfg.Device, mcfg.PeerPools = s.cfg.Device, hello.PoolsIn(r.spec.Mode)
+	e, err := newEnd(r.spec, mcfg, false)
+	if err != nil {
+		return false, errors.Join(err, c.Refuse(session.CodeFailed, err.Error()))
+	}
+	defer func() { err = errors.Join(err, e.close()) }()
+	accept, err := c.Welcome(ctx, session.Welcome{
+		Features: []string{wordVersion}, Name: s.cfg.Name, Software: s.cfg.Software,
+		Mode: r.spec.Mode, Queues: r.spec.Queues, Pools: r.spec.messaging(mcfg).Lends(),
+		MAC: nobody, MTU: protocol.MaxMTU, ControlReceives: e.conn.ControlReceives(),
+		Channels: channelsOf(e.conn.Addresses()),
+	})
+	if err != nil {
+		return false, explain(c.RemoteAddr().String(), err)
+	}
+	err = e.conn.Connect(addresses(accept.Channels), accept.ControlReceives)
+	if err == nil {
+		err = c.Ready(ctx)
+	}
+	if err == nil {
+		err = e.start()
+	}
+	if err == nil {
+		more, err = s.attend(ctx, c, e)
+	}
+	if err != nil {
+		code, why := session.CodeFailed, err.Error()
+		if ctx.Err() != nil {
+			code, why = session.CodeShuttingDown, "it was interrupted"
+		}
+		_ = c.Bye(code, why) // the first error counts
+		return false, explain(c.RemoteAddr().String(), err)
+	}
+	if s.cfg.Served != nil {
+		s.cfg.Served(e.served(c.RemoteAddr()))
+	}
+	return more, nil
+}
+
+// attend waits until the initiator ends the measurement.
+func (s *Server) attend(ctx context.Context, c *session.Server, e *end) (more bool, err error) {
+	ended := make(chan error, 1)
+	e.workers.Go(func() {
+		select {
+		case <-c.Done():
+			ended <- explain(c.RemoteAddr().String(), c.Err())
+		case <-e.stop:
+		}
+	})
+	select {
+	case err = <-ended:
+	case <-e.conn.Done():
+		err = e.reason(ended)
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+	var bye *session.ByeError
+	if errors.As(err, &bye) {
+		switch bye.Code {
+		case codeNext:
+			return true, nil
+		case codeDone:
+			return false, nil
+		}
+	}
+	return false, fmt.Errorf("%s after %s: %w", e.spec.Kind, e.progress(), err)
+}
+
+// served is the measurement from this end's point of view.
+func (e *end) served(peer net.Addr) Served {
+	r := Served{Spec: e.spec, Peer: peer, Messages: e.count()}
+	if e.rx != nil && isDone(e.rx.done) {
+		r.Time = e.rx.report.Time
+	}
+	return r
+}

@@ -1,0 +1,108 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// Kind is what is measured, by the name of its command.
+type Kind string
+
+// The kinds.
+const (
+	BW  Kind = "bw"  // throughput
+	Lat Kind = "lat" // half of a round trip
+	PPS Kind = "pps" // frames per second, of small frames
+)
+
+// Bounds of a Spec.
+const (
+	MinSize     = vnet.MinFrame
+	MaxSize     = protocol.MaxImmLength
+	MaxPostList = 1024
+	MaxTxDepth  = 4096
+	MaxDuration = time.Hour
+	maxMessages = math.MaxInt64 / 4 // so that counting cannot overflow
+)
+
+// Spec is what the initiator of a measurement decides, for both ends. Zero
+// fields that may be zero say so.
+type Spec struct {
+	Kind          Kind
+	Mode          protocol.Mode
+	Size          int           // bytes in each message, virtio_net_hdr included
+	Queues        int           // data channels; 1 for Lat
+	Iterations    uint64        // messages to time over all queues, or round trips; 0: Duration counts
+	Duration      time.Duration // time to measure; 0: Iterations count
+	WarmUp        uint64        // messages, or round trips, before
+	Bidirectional bool          // both ends send; not for Lat
+	PostList      int           // frames for each doorbell at most; 0: as the layer does by itself
+	TxDepth       int           // send buffers of each data channel; 0: the layer's default
+	Poll          bool          // both ends poll instead of sleeping
+	NoPack        bool          // every frame in a transfer of its own
+}
+
+// Check says what is wrong with s, in terms of the commands' flags.
+func (s *Spec) Check() error {
+	switch s.Kind {
+	case BW, Lat, PPS:
+	default:
+		return fmt.Errorf("measurement %q: must be %s, %s or %s", s.Kind, BW, Lat, PPS)
+	}
+	if _, err := protocol.ParseMode(string(s.Mode)); err != nil {
+		return fmt.Errorf("--mode: %w", err)
+	}
+	switch {
+	case s.Size < MinSize || s.Size > MaxSize:
+		return fmt.Errorf("--size %d: must be %d to %d bytes", s.Size, MinSize, MaxSize)
+	case s.Queues < 1 || s.Queues > messaging.MaxQueues:
+		return fmt.Errorf("--qp %d: must be 1 to %d", s.Queues, messaging.MaxQueues)
+	case s.Kind == Lat && (s.Queues != 1 || s.Bidirectional):
+		return fmt.Errorf("%s has one queue, and goes both ways by itself", Lat)
+	case s.Iterations == 0 && s.Duration == 0:
+		return fmt.Errorf("--iters 0: must be 1 at least, or give a --duration")
+	case s.Iterations != 0 && s.Duration != 0:
+		return fmt.Errorf("--iters and --duration: give one of them")
+	case s.Iterations > maxMessages || s.WarmUp > maxMessages:
+		return fmt.Errorf("--iters %d, --warm-up %d: must be at most %d", s.Iterations, s.WarmUp, uint64(maxMessages))
+	case s.Duration == 0 && s.Iterations < uint64(s.Queues):
+		return fmt.Errorf("--iters %d: must be %d at least, one for each queue", s.Iterations, s.Queues)
+	case s.Duration < 0 || s.Duration > MaxDuration:
+		return fmt.Errorf("--duration %v: must be above 0 and at most %v", s.Duration, MaxDuration)
+	case s.PostList < 0 || s.PostList > MaxPostList:
+		return fmt.Errorf("--post-list %d: must be 1 to %d", s.PostList, MaxPostList)
+	case s.TxDepth < 0 || s.TxDepth > MaxTxDepth:
+		return fmt.Errorf("--tx-depth %d: must be 1 to %d", s.TxDepth, MaxTxDepth)
+	case s.TxDepth != 0 && s.TxDepth < max(s.PostList, 1)+2:
+		return fmt.Errorf("--tx-depth %d: must be %d at least, two more than --post-list", s.TxDepth, max(s.PostList, 1)+2)
+	}
+	return nil
+}
+
+// messaging completes the configuration of either end's channels.
+func (s *Spec) messaging(c messaging.Config) messaging.Config {
+	c.Mode, c.Queues, c.Poll = s.Mode, s.Queues, s.Poll
+	c.NoPack = s.NoPack
+	c.MTU = vnet.MaxFrame // nothing is to be dropped for its size
+	c.Pools = messaging.DefaultPools(s.Mode, standardMTU)
+	c.MaxPools = 0
+	if s.PostList != 0 || s.TxDepth != 0 {
+		c.SendSlots = cmp.Or(s.TxDepth, max(64, 4*s.PostList))
+		c.Batch = cmp.Or(s.PostList, min(16, c.SendSlots/2))
+		c.SignalEvery = min(16, c.SendSlots-c.Batch-1)
+	}
+	if s.PostList != 0 {
+		c.BatchBytes = s.PostList * s.Size // otherwise large frames would make it shorter
+	}
+	return c
+}
+
+// standardMTU is what the pools are made for: large frames as of segmentation
+// offload, and small ones.
+const standardMTU = 1500

@@ -1,0 +1,138 @@
+package bench
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// A measurement's parameters travel in the hello of its session as words among
+// the features, "bench.NAME.VALUE" each, the version of them first. An end that
+// does not know what they mean is one that has another version, and has to be
+// told so: parameters are not to be ignored.
+const (
+	wordPrefix  = "bench."
+	wordVersion = wordPrefix + "version.1"
+)
+
+// errWords is wrapped by the error about parameters that are not understood.
+var errWords = errors.New("use the same version of splitnic on both nodes")
+
+// parameter is one of a Spec. get returns an empty string for the default.
+type parameter struct {
+	name string
+	get  func(s *Spec) string
+	set  func(s *Spec, v string) error
+}
+
+func number[T int | uint64 | time.Duration](name string, field func(s *Spec) *T) parameter {
+	return parameter{
+		name: name,
+		get: func(s *Spec) string {
+			if v := *field(s); v > 0 {
+				return strconv.FormatUint(uint64(v), 10)
+			}
+			return ""
+		},
+		set: func(s *Spec, v string) error {
+			n, err := strconv.ParseUint(v, 10, 62)
+			*field(s) = T(n)
+			return err
+		},
+	}
+}
+
+func yes(name string, field func(s *Spec) *bool) parameter {
+	return parameter{
+		name: name,
+		get: func(s *Spec) string {
+			if *field(s) {
+				return "yes"
+			}
+			return ""
+		},
+		set: func(s *Spec, v string) error {
+			*field(s) = v == "yes"
+			if v != "yes" {
+				return strconv.ErrSyntax
+			}
+			return nil
+		},
+	}
+}
+
+// parameters are all but the mode and the queues, which the hello has anyway.
+var parameters = []parameter{
+	{"kind", func(s *Spec) string { return string(s.Kind) }, func(s *Spec, v string) error { s.Kind = Kind(v); return nil }},
+	number("size", func(s *Spec) *int { return &s.Size }),
+	number("iterations", func(s *Spec) *uint64 { return &s.Iterations }),
+	number("duration", func(s *Spec) *time.Duration { return &s.Duration }),
+	number("warm-up", func(s *Spec) *uint64 { return &s.WarmUp }),
+	number("post-list", func(s *Spec) *int { return &s.PostList }),
+	number("tx-depth", func(s *Spec) *int { return &s.TxDepth }),
+	yes("bidirectional", func(s *Spec) *bool { return &s.Bidirectional }),
+	yes("poll", func(s *Spec) *bool { return &s.Poll }),
+	yes("no-pack", func(s *Spec) *bool { return &s.NoPack }),
+}
+
+// words are the parameters of a measurement that belongs to a run.
+func (s *Spec) words(run string) []string {
+	w := []string{wordVersion, wordPrefix + "run." + run}
+	for _, p := range parameters {
+		if v := p.get(s); v != "" {
+			w = append(w, wordPrefix+p.name+"."+v)
+		}
+	}
+	return w
+}
+
+// parseWords is the inverse of words, from a hello's features, modes and
+// queues. What it returns is checked.
+func parseWords(features []string, modes []protocol.Mode, queues int) (s Spec, run string, err error) {
+	if !slices.Contains(features, wordVersion) {
+		return s, "", fmt.Errorf("no %s among %q: %w", wordVersion, features, errWords)
+	}
+	if len(modes) != 1 {
+		return s, "", fmt.Errorf("%d modes, must be one: %w", len(modes), errWords)
+	}
+	s.Mode, s.Queues = modes[0], queues
+	seen := map[string]bool{}
+	for _, f := range features {
+		word, ours := strings.CutPrefix(f, wordPrefix)
+		if !ours || f == wordVersion {
+			continue // of the protocol
+		}
+		name, value, _ := strings.Cut(word, ".")
+		if seen[name] {
+			return s, "", fmt.Errorf("parameter %s is there twice: %w", name, errWords)
+		}
+		seen[name] = true
+		if name == "run" {
+			if b, err := hex.DecodeString(value); err != nil || len(b) != runSize {
+				return s, "", fmt.Errorf("parameter %s: %w", f, errWords)
+			}
+			run = value
+			continue
+		}
+		i := slices.IndexFunc(parameters, func(p parameter) bool { return p.name == name })
+		if i < 0 {
+			return s, "", fmt.Errorf("parameter %s is not known here: %w", f, errWords)
+		}
+		if err := parameters[i].set(&s, value); err != nil {
+			return s, "", fmt.Errorf("parameter %s: %w", f, errWords)
+		}
+	}
+	if run == "" {
+		return s, "", fmt.Errorf("no run among %q: %w", features, errWords)
+	}
+	return s, run, s.Check()
+}
+
+// runSize is the size in bytes of the name of a run.
+const runSize = 8
