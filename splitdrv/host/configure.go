@@ -98,7 +98,10 @@ func (h *Host) configure(w *session.Welcome) error {
 	if h.offloads, err = d.SetOffloads(w.Offloads); err != nil {
 		return h.netdevice(err)
 	}
-	return h.netdevice(d.SetActive(w.Queues))
+	if err := d.SetActive(w.Queues); err != nil {
+		return h.netdevice(err)
+	}
+	return h.netdevice(h.steer(w))
 }
 
 const overNIC = "more than the I/O unit's network card has"

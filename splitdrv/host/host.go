@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -29,11 +31,18 @@ type Config struct {
 	MAC      protocol.MAC  // wanted; zero leaves it to the I/O unit
 	MaxMTU   int           // wanted at most; default 9000
 	Offloads vnet.Offloads // wanted at most
+	// Latency, which may be nil, says which frames are latency-sensitive. They
+	// get the last of the netdevice's queues, of which there are two at least, to
+	// themselves if the I/O unit has a latency channel. Netdev is a Steerer then.
+	// NoLatency is why it is nil although it was wanted, for the status.
+	Latency   *steer.Classes
+	NoLatency error
 	// Modes are the transfer modes wanted, in order of preference; default
 	// protocol.ModeImm.
 	Modes []protocol.Mode
 	// Messaging is the template for each session. Device, Mode, Queues (the
-	// netdevice's are wanted), MTU, PeerPools and OnRequest are set here.
+	// netdevice's are wanted), MTU, PeerPools, LatencyQueue, LatencyPools and
+	// OnRequest are set here.
 	Messaging messaging.Config
 	// HandshakeTimeout is as in session.ClientConfig.
 	HandshakeTimeout time.Duration
@@ -54,6 +63,18 @@ const (
 	Connecting State = "connecting"
 	Connected  State = "connected"
 )
+
+// features are the optional parts of the protocol that this host can use.
+func (h *Host) features() []string {
+	var words []string
+	if !h.cfg.Messaging.NoPack {
+		words = append(words, protocol.FeaturePack)
+	}
+	if h.wantsLatency() {
+		words = append(words, protocol.FeatureLatencyQueue)
+	}
+	return words
+}
 
 // ErrNetdeviceGone is wrapped by Run's error when somebody has deleted the
 // netdevice. A new process makes a new one.
@@ -80,10 +101,14 @@ type Host struct {
 	carrier  bool
 	offloads vnet.Offloads
 	conn     *messaging.Conn
-	since    time.Time
-	sessions int
-	attempts int
-	lastErr  error
+	latency  steer.Status // of the present session
+	// noLatency is why the kernel refused to steer, and sessions do without a
+	// latency queue.
+	noLatency error
+	since     time.Time
+	sessions  int
+	attempts  int
+	lastErr   error
 }
 
 // New makes a host. Nothing happens before Run.
@@ -105,6 +130,9 @@ func New(cfg Config) (*Host, error) {
 	}
 	if cfg.OnState == nil {
 		cfg.OnState = func(State) {}
+	}
+	if err := cfg.checkLatency(); err != nil {
+		return nil, err
 	}
 	h := &Host{cfg: cfg, state: Connecting, since: time.Now(), wake: make(chan struct{}, 1)}
 	for _, m := range cfg.Modes {
@@ -248,7 +276,8 @@ func (h *Host) session(ctx context.Context, addr string) (ever bool, err error) 
 	defer h.setPhase(idle)
 	ports := h.cfg.Netdev.Ports()
 	w, err := c.Hello(ctx, session.Hello{
-		Name: h.cfg.Name, Software: h.cfg.Software, Modes: h.cfg.Modes,
+		Features: h.features(),
+		Name:     h.cfg.Name, Software: h.cfg.Software, Modes: h.cfg.Modes,
 		Queues: len(ports), Pools: h.lends(),
 		MaxMTU: h.cfg.MaxMTU, Offloads: h.cfg.Offloads, MAC: mac,
 	})
@@ -261,6 +290,8 @@ func (h *Host) session(ctx context.Context, addr string) (ever bool, err error) 
 
 	mcfg := h.messaging(w.Mode)
 	mcfg.Queues, mcfg.MTU, mcfg.PeerPools = w.Queues, w.MTU, w.Pools
+	mcfg.LatencyQueue = w.Grants(protocol.FeatureLatencyQueue)
+	mcfg.NoPack = !slices.Contains(w.Features, protocol.FeaturePack)
 	var conn *messaging.Conn
 	mcfg.OnRequest = func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
 		return h.onRequest(conn, t, data)
@@ -311,6 +342,7 @@ func (h *Host) messaging(mode protocol.Mode) messaging.Config {
 	if c.Pools == nil {
 		c.Pools = messaging.DefaultPools(mode, h.cfg.MaxMTU)
 	}
+	c.LatencyPools = messaging.LatencyPools(mode, h.cfg.MaxMTU)
 	if mode.Sends() {
 		c.MaxPools = 0 // one: there is no other choice
 	}

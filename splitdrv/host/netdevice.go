@@ -36,10 +36,13 @@ type Netdevice interface {
 	SetAllMulti(on bool) error
 }
 
-// TAP makes a Netdevice of a TAP device, which stays the caller's.
+// TAP makes a Netdevice, and a Steerer, of a TAP device, which stays the
+// caller's.
 func TAP(d *tap.Device) Netdevice { return tapDevice{d} }
 
 type tapDevice struct{ *tap.Device }
+
+var _ Steerer = tapDevice{}
 
 func (d tapDevice) Ports() []messaging.Port {
 	ports := make([]messaging.Port, 0, len(d.Queues()))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/tap/steer"
 )
 
 // Status is what `splitnic status` shows of a host.
@@ -22,6 +23,9 @@ type Status struct {
 	Attempts  int              `json:"attempts"`   // failed or ended since the start
 	LastError string           `json:"last_error,omitempty"`
 	Traffic   *messaging.Stats `json:"traffic,omitempty"` // of the present session
+
+	// Latency is of the latency queue, nil if none is wanted.
+	Latency *steer.Status `json:"latency,omitempty"`
 
 	// What the I/O unit says is in force in the present session.
 	Filter *protocol.ReceiveFilter `json:"filter,omitempty"`
@@ -67,7 +71,7 @@ func (h *Host) Status() Status {
 		Device:    h.cfg.Device.Name(),
 		Protected: messaging.Protection,
 		Sessions:  h.sessions, Attempts: h.attempts,
-		LastRefusal: h.set.last,
+		LastRefusal: h.set.last, Latency: h.latencyStatus(),
 	}
 	if h.lastErr != nil {
 		s.LastError = h.lastErr.Error()

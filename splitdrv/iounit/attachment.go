@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/tap/steer"
 )
 
 // attachment is one host's session and everything it holds.
@@ -30,7 +31,8 @@ type attachment struct {
 	owner  string       // the fingerprint of the key, "" if there is none
 	policy *policy.Host // what this host may do
 
-	established bool // the session, at some time; of the goroutine that serves it
+	latency     *steer.Status // of the host's latency queue, nil if it wants none; written before the session is established
+	established bool          // the session, at some time; of the goroutine that serves it
 
 	mac     protocol.MAC   // guarded by Unit.mu, as is further
 	further []protocol.MAC // its other addresses
@@ -60,11 +62,7 @@ func (a *attachment) run(ctx context.Context) error {
 		u.refuse(a, session.CodePolicy, err)
 		return nil
 	}
-	queues := min(a.hello.Queues, u.cfg.MaxQueues)
-	if a.policy.MaxQueues > 0 {
-		queues = min(queues, a.policy.MaxQueues)
-	}
-	port, err := u.cfg.OpenLAN(net.HardwareAddr(mac[:]), queues)
+	port, queues, err := a.openLAN(mac)
 	if err != nil {
 		u.refuse(a, codeOf(err), err)
 		return nil
@@ -79,6 +77,8 @@ func (a *attachment) run(ctx context.Context) error {
 	}
 
 	mcfg := a.messaging(mode, queues, mtu)
+	features := a.features()
+	mcfg.NoPack = !slices.Contains(features, protocol.FeaturePack)
 	mcfg.OnRequest = services.answer
 	conn, err := messaging.New(mcfg)
 	if err != nil {
@@ -88,7 +88,8 @@ func (a *attachment) run(ctx context.Context) error {
 	defer conn.Close()
 	services.conn = conn
 	if err := a.connect(ctx, conn, session.Welcome{
-		Name: u.cfg.Name, Software: u.cfg.Software, Mode: mode,
+		Features: features,
+		Name:     u.cfg.Name, Software: u.cfg.Software, Mode: mode,
 		Queues: queues, Pools: mcfg.Lends(), MAC: mac, MTU: mtu,
 		Link:     session.Link{Up: link.Up, SpeedMbps: uint32(link.Speed)},
 		Offloads: offloads, ControlReceives: conn.ControlReceives(),
@@ -140,6 +141,8 @@ func (a *attachment) messaging(mode protocol.Mode, queues, mtu int) messaging.Co
 	c := a.unit.cfg.Messaging
 	c.Device, c.Mode, c.Queues, c.MTU = a.unit.cfg.Device, mode, queues, mtu
 	c.PeerPools = a.hello.Pools
+	c.LatencyQueue = a.hasLatency()
+	c.LatencyPools = messaging.LatencyPools(mode, a.hello.MaxMTU)
 	if c.Pools == nil {
 		c.Pools = messaging.DefaultPools(mode, a.hello.MaxMTU)
 	}
@@ -150,6 +153,18 @@ func (a *attachment) messaging(mode protocol.Mode, queues, mtu int) messaging.Co
 		c.MaxMemory = a.policy.MaxMemory
 	}
 	return c
+}
+
+// features are the optional parts of the protocol that both sides can use.
+func (a *attachment) features() []string {
+	var words []string
+	if !a.unit.cfg.Messaging.NoPack && a.hello.Offers(protocol.FeaturePack) {
+		words = append(words, protocol.FeaturePack)
+	}
+	if a.hasLatency() {
+		words = append(words, protocol.FeatureLatencyQueue)
+	}
+	return words
 }
 
 // connect exchanges the addresses of the queue pairs with the host and

@@ -9,6 +9,7 @@ import (
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/tap/steer"
 )
 
 // Status is what `splitnic status` shows of an I/O unit.
@@ -61,6 +62,8 @@ type HostStatus struct {
 	Memory      int64            `json:"memory"`    // bytes registered for this host
 	LANDropped  lan.Stats        `json:"lan_dropped"`
 	Traffic     *messaging.Stats `json:"traffic,omitempty"`
+	// Latency is of the host's latency queue, nil if it wants none.
+	Latency *steer.Status `json:"latency,omitempty"`
 
 	Filter protocol.ReceiveFilter `json:"filter"` // which frames the host wants
 	VLANs  protocol.VLANSet       `json:"vlans"`  // and of which VLANs
@@ -121,7 +124,7 @@ func (a *attachment) status() (HostStatus, bool) {
 		Fingerprint: a.s.Peer().Fingerprint.String(), Insecure: a.s.Peer().Insecure,
 		Session: a.s.SessionID(), Since: a.since, Mode: a.mode, MAC: now.mac.String(), MTU: mtu,
 		Interface: s.port.Name(), Up: now.up, Memory: int64(stats.MemoryPinned),
-		LANDropped: s.port.Stats(), Traffic: &stats,
+		LANDropped: s.port.Stats(), Traffic: &stats, Latency: a.latency,
 		Filter: now.filter, VLANs: now.vlans, Statistics: s.statistics(),
 	}, true
 }

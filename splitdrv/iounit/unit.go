@@ -18,6 +18,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/tap/steer"
 )
 
 // Config describes an I/O unit.
@@ -27,6 +28,14 @@ type Config struct {
 	Device   fabric.Device
 	// OpenLAN opens a host's interface on the network card.
 	OpenLAN func(mac net.HardwareAddr, queues int) (lan.Interface, error)
+	// Latency, which may be nil, says which frames from the LAN are
+	// latency-sensitive: hosts that want a latency channel get one then, besides
+	// those that MaxQueues and the policy allow. OpenLatencyLAN opens the
+	// interface with the queues of the rule, the last of which gets those frames;
+	// when the kernel cannot do it, its error wraps steer.ErrUnavailable and the
+	// host gets an interface by OpenLAN.
+	Latency        *steer.Classes
+	OpenLatencyLAN func(mac net.HardwareAddr, rule steer.Rule) (lan.Interface, error)
 	// LinkState reads the state of the network card.
 	LinkState func() (lan.LinkState, error)
 	// CardMAC reads the network card's own address, which no host may have; the
@@ -37,7 +46,8 @@ type Config struct {
 	Modes     []protocol.Mode // transfer modes; default all
 	Policy    *policy.Policy  // what each host may do; default policy.Default()
 	// Messaging is the template for each session. Device, Mode, Queues, MTU,
-	// PeerPools and OnRequest are set here, and MaxMemory where the policy bounds it.
+	// PeerPools, LatencyQueue, LatencyPools and OnRequest are set here, and
+	// MaxMemory where the policy bounds it.
 	Messaging messaging.Config
 	Log       *slog.Logger
 }
@@ -77,6 +87,14 @@ func New(cfg Config) (*Unit, error) {
 	}
 	if cfg.OpenLAN == nil || cfg.LinkState == nil || cfg.Device == nil {
 		return nil, errors.New("iounit: a device and a network card are required")
+	}
+	if cfg.Latency != nil {
+		if cfg.OpenLatencyLAN == nil {
+			return nil, errors.New("iounit: a latency queue needs OpenLatencyLAN")
+		}
+		if err := cfg.Latency.Check(); err != nil {
+			return nil, fmt.Errorf("iounit: %w", err)
+		}
 	}
 	u := &Unit{cfg: cfg, started: time.Now(), hosts: make(map[string]*attachment), violations: make(map[string]uint64), refused: make(map[string]uint64)}
 	u.taken.Store(newAddresses(nil))

@@ -130,6 +130,9 @@ func (w *Welcome) validate(hello *Hello) error {
 			return invalid("features", f, "is not in the hello")
 		}
 	}
+	if w.Grants(protocol.FeatureLatencyQueue) && w.Queues < 2 {
+		return invalid("queues", w.Queues, "must be at least 2 with a latency channel")
+	}
 	if err := validateControlReceives(w.ControlReceives, w.Mode, w.Queues, hello.PoolsIn(w.Mode)); err != nil {
 		return err
 	}

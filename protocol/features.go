@@ -1,0 +1,7 @@
+package protocol
+
+// FeatureLatencyQueue is the word, in hello and welcome, for a session whose
+// last data channel, of two at least, is the latency channel: for frames that
+// are not to wait behind others. Both sides lend elements there for single
+// frames up to the largest MTU of the hello, or 9216 if that is less.
+const FeatureLatencyQueue = "latency-queue"
