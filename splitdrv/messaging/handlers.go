@@ -94,6 +94,11 @@ func (c *Config) vectors() int {
 func (c Config) Handling() Handling {
 	c = c.withDefaults()
 	n := min(c.vectors(), c.Queues)
+	// The latency channel does not share a handler with others.
+	own := c.LatencyQueue && c.Handlers == nil && c.Queues > 1
+	if own {
+		n = min(c.vectors(), c.Queues-1) + 1
+	}
 	if c.Handlers != nil {
 		n = 1
 	}
@@ -117,8 +122,14 @@ func (c Config) Handling() Handling {
 	}
 	copy(g.Assigned, c.Assigned)
 	for i := range g.Assigned {
-		if g.Assigned[i] == 0 {
+		switch {
+		case g.Assigned[i] != 0:
+		case !own:
 			g.Assigned[i] = g.initial(i + 1)
+		case c.isLatency(i + 1):
+			g.Assigned[i] = n
+		default:
+			g.Assigned[i] = 1 + i%(n-1)
 		}
 	}
 	return g

@@ -115,3 +115,33 @@ func TestLatencyConfigErrors(t *testing.T) {
 		t.Errorf("one pool each: %v", err)
 	}
 }
+
+// TestLatencyHandler shows that the latency channel has a handler of its own,
+// unless somebody has said who handles what.
+func TestLatencyHandler(t *testing.T) {
+	dev := fabrictest.New().Device("a")
+	defer dev.Close()
+	vectors := dev.Limits().CompVectors
+	for queues := 2; queues <= messaging.MaxQueues; queues++ {
+		c := messaging.Config{Device: dev, Queues: queues, LatencyQueue: true}
+		g := c.Handling()
+		if want := 2 + min(vectors, queues-1); len(g.Handlers) != want {
+			t.Errorf("%d queues, %d vectors: %d handlers with the control channel's, not %d", queues, vectors, len(g.Handlers), want)
+		}
+		latency := g.Assigned[queues-1]
+		for i, h := range g.Assigned[:queues-1] {
+			if h == latency || h < 1 || h >= len(g.Handlers) {
+				t.Errorf("%d queues: channel %d has handler %d, the latency channel %d", queues, i+1, h, latency)
+			}
+		}
+		c.Handlers = []messaging.Handler{{Number: 1}}
+		if g := c.Handling(); len(g.Handlers) != 2 || g.Assigned[queues-1] != 1 {
+			t.Errorf("one handler is wanted: %+v", g)
+		}
+		c.Handlers = nil
+		c.Assigned = []int{2}
+		if g := c.Handling(); g.Assigned[0] != 2 {
+			t.Errorf("channel 1 is with handler %d, not 2", g.Assigned[0])
+		}
+	}
+}
