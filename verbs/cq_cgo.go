@@ -93,6 +93,9 @@ func (c *CQ) opErr(op string, err error) error {
 	return &OpError{Op: op, Device: c.pd.ctx.name, Err: err}
 }
 
+// number is what the shim knows the queue by; mu is held.
+func (c *CQ) number() C.snv_cq { return C.snv_cq(uintptr(unsafe.Pointer(c.cq))) }
+
 // Poll implements fabric.CQ.
 //
 // Implements: int ibv_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
@@ -105,7 +108,7 @@ func (c *CQ) Poll(out []fabric.Completion) (int, error) {
 		c.mu.Unlock()
 		return 0, c.opErr("poll completion queue", net.ErrClosed)
 	}
-	n := C.snv_poll(c.cq, (*C.struct_snv_wc)(unsafe.Pointer(&out[0])), C.int(len(out)), c.invFlags)
+	n := C.snv_poll(c.number(), (*C.struct_snv_wc)(unsafe.Pointer(&out[0])), C.int(len(out)), c.invFlags)
 	c.mu.Unlock()
 	if n < 0 {
 		return 0, c.opErr("poll completion queue", syscall.Errno(-n))
@@ -128,7 +131,7 @@ func (c *CQ) Arm(solicitedOnly bool) error {
 		c.mu.Unlock()
 		return c.opErr("arm completion queue", net.ErrClosed)
 	}
-	no := syscall.Errno(C.snv_arm(c.cq, s))
+	no := syscall.Errno(C.snv_arm(c.number(), s))
 	c.mu.Unlock()
 	if no != 0 {
 		return c.opErr("arm completion queue", no)

@@ -153,7 +153,7 @@ func (w *MW) Close() error {
 	return nil
 }
 
-// bind posts the bind; q.sendMu is held and q.sq valid.
+// bind posts the bind; q.sendMu is held and q.sq not 0.
 func (w *MW) bind(q *QP, r *MR, addr uint64, length int, id uint64, f fabric.Flags) (uint32, error) {
 	const op = "bind memory window"
 	w.mu.Lock()
@@ -181,7 +181,7 @@ func (w *MW) bind(q *QP, r *MR, addr uint64, length int, id uint64, f fabric.Fla
 	return w.rkey, nil
 }
 
-// unbind posts the invalidation; q.sendMu is held and q.sq valid. key is what
+// unbind posts the invalidation; q.sendMu is held and q.sq not 0. key is what
 // the caller believes the window's key to be.
 func (w *MW) unbind(q *QP, key uint32, id uint64, f fabric.Flags) error {
 	const op = "invalidate memory window"

@@ -51,7 +51,7 @@ func (q *QP) PostSend(wrs []fabric.SendWR) (int, error) {
 		return 0, nil
 	}
 	q.sendMu.Lock()
-	if q.sq == nil {
+	if q.sq == 0 {
 		q.sendMu.Unlock()
 		return 0, q.notReady("post send")
 	}
@@ -121,7 +121,7 @@ func (q *QP) PostRecv(wrs []fabric.RecvWR) (int, error) {
 		return 0, nil
 	}
 	q.recvMu.Lock()
-	if q.rq == nil {
+	if q.rq == 0 {
 		q.recvMu.Unlock()
 		return 0, q.notReady("post receive")
 	}
@@ -144,7 +144,7 @@ func (q *QP) Bind(w fabric.Window, r fabric.Region, addr uint64, length int, id 
 		return 0, q.opErr(op, syscall.EINVAL, "window, region and queue pair must be of one protection domain")
 	}
 	q.sendMu.Lock()
-	if q.sq == nil {
+	if q.sq == 0 {
 		q.sendMu.Unlock()
 		return 0, q.notReady(op)
 	}
@@ -167,7 +167,7 @@ func (q *QP) Unbind(w fabric.Window, id uint64, f fabric.Flags) error {
 		return q.opErr(op, fabric.ErrUnsupported, noLocalInvHint)
 	}
 	q.sendMu.Lock()
-	if q.sq == nil {
+	if q.sq == 0 {
 		q.sendMu.Unlock()
 		return q.notReady(op)
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"unsafe"
 
 	"github.com/splitnic/splitnic/fabric"
 )
@@ -40,11 +41,11 @@ type QP struct {
 	// cache lines.
 	_       [64]byte
 	sendMu  sync.Mutex
-	sq      *C.struct_ibv_qp // nil unless sends may be posted
+	sq      C.snv_qp // 0 unless sends may be posted
 	sendLim C.struct_snv_send_limits
 	_       [64]byte
 	recvMu  sync.Mutex
-	rq      *C.struct_ibv_qp // nil unless receives may be posted
+	rq      C.snv_qp // 0 unless receives may be posted
 }
 
 var _ fabric.QP = (*QP)(nil)
@@ -200,16 +201,17 @@ func (q *QP) modify(to QPState, mask QPAttrMask, a *C.struct_snv_qp_attr, hint f
 
 // openQueues opens or shuts the queues for posting; ctl is held.
 func (q *QP) openQueues(send, recv bool) {
+	number := C.snv_qp(uintptr(unsafe.Pointer(q.qp)))
 	q.sendMu.Lock()
-	q.sq = nil
+	q.sq = 0
 	if send {
-		q.sq = q.qp
+		q.sq = number
 	}
 	q.sendMu.Unlock()
 	q.recvMu.Lock()
-	q.rq = nil
+	q.rq = 0
 	if recv {
-		q.rq = q.qp
+		q.rq = number
 	}
 	q.recvMu.Unlock()
 }

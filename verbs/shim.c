@@ -207,14 +207,14 @@ static uint8_t wc_op(enum ibv_wc_opcode op)
  * Returns the number of completions, or a negative errno. Any of inv_flags in
  * wc_flags means that the peer invalidated a key.
  */
-int snv_poll(struct ibv_cq *cq, struct snv_wc *out, int n, unsigned int inv_flags)
+int snv_poll(snv_cq cq, struct snv_wc *out, int n, unsigned int inv_flags)
 {
 	struct ibv_wc wc[CHUNK];
 	int done = 0;
 
 	while (done < n) {
 		int want = n - done < CHUNK ? n - done : CHUNK;
-		int got = ibv_poll_cq(cq, want, wc);
+		int got = ibv_poll_cq((struct ibv_cq *)cq, want, wc);
 
 		if (got < 0)
 			return done ? done : -EIO;
@@ -257,9 +257,9 @@ int snv_moderate(struct ibv_cq *cq, uint16_t count, uint16_t period)
 	return ibv_modify_cq(cq, &a);
 }
 
-int snv_arm(struct ibv_cq *cq, int solicited_only)
+int snv_arm(snv_cq cq, int solicited_only)
 {
-	return ibv_req_notify_cq(cq, solicited_only);
+	return ibv_req_notify_cq((struct ibv_cq *)cq, solicited_only);
 }
 
 /* The event is acknowledged here, so ibv_destroy_cq never waits for it. */
@@ -423,7 +423,7 @@ static int taken(const void *first, const void *bad, size_t size, int n, int err
 	return (int)(((const char *)bad - (const char *)first) / size);
 }
 
-struct snv_posted snv_post_send(struct ibv_qp *qp, const struct snv_send_wr *wr, int n, struct snv_send_limits lim)
+struct snv_posted snv_post_send(snv_qp qp, const struct snv_send_wr *wr, int n, struct snv_send_limits lim)
 {
 	struct ibv_send_wr w[CHUNK], *bad;
 	struct ibv_sge sge[PIECES];
@@ -460,7 +460,7 @@ struct snv_posted snv_post_send(struct ibv_qp *qp, const struct snv_send_wr *wr,
 		if (!k)
 			break;
 		bad = NULL;
-		p.err = ibv_post_send(qp, w, &bad);
+		p.err = ibv_post_send((struct ibv_qp *)qp, w, &bad);
 		if (p.err) {
 			p.n += records(&wr[p.n], taken(w, bad, sizeof(w[0]), k, p.err));
 			return p;
@@ -471,7 +471,7 @@ struct snv_posted snv_post_send(struct ibv_qp *qp, const struct snv_send_wr *wr,
 	return p;
 }
 
-struct snv_posted snv_post_recv(struct ibv_qp *qp, const struct snv_recv_wr *wr, int n)
+struct snv_posted snv_post_recv(snv_qp qp, const struct snv_recv_wr *wr, int n)
 {
 	struct ibv_recv_wr w[CHUNK], *bad;
 	struct ibv_sge sge[CHUNK];
@@ -492,7 +492,7 @@ struct snv_posted snv_post_recv(struct ibv_qp *qp, const struct snv_recv_wr *wr,
 			sge[i] = (struct ibv_sge){.addr = r->addr, .length = r->len, .lkey = r->lkey};
 		}
 		bad = NULL;
-		p.err = ibv_post_recv(qp, w, &bad);
+		p.err = ibv_post_recv((struct ibv_qp *)qp, w, &bad);
 		p.n += taken(w, bad, sizeof(w[0]), k, p.err);
 		if (p.err)
 			break;
@@ -501,7 +501,7 @@ struct snv_posted snv_post_recv(struct ibv_qp *qp, const struct snv_recv_wr *wr,
 }
 
 /* On success mw->rkey is the fresh key. */
-int snv_post_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t id, int flags)
+int snv_post_bind(snv_qp qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t id, int flags)
 {
 	struct ibv_send_wr w = {
 		.wr_id = id,
@@ -518,14 +518,14 @@ int snv_post_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mr *mr, uint6
 			},
 		},
 	}, *bad = NULL;
-	int err = ibv_post_send(qp, &w, &bad);
+	int err = ibv_post_send((struct ibv_qp *)qp, &w, &bad);
 
 	if (!err)
 		mw->rkey = w.bind_mw.rkey;
 	return err;
 }
 
-int snv_post_local_inv(struct ibv_qp *qp, uint32_t rkey, uint64_t id, int flags)
+int snv_post_local_inv(snv_qp qp, uint32_t rkey, uint64_t id, int flags)
 {
 	struct ibv_send_wr w = {
 		.wr_id = id,
@@ -534,5 +534,5 @@ int snv_post_local_inv(struct ibv_qp *qp, uint32_t rkey, uint64_t id, int flags)
 		.invalidate_rkey = rkey,
 	}, *bad = NULL;
 
-	return ibv_post_send(qp, &w, &bad);
+	return ibv_post_send((struct ibv_qp *)qp, &w, &bad);
 }

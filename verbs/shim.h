@@ -73,6 +73,14 @@ struct snv_send_limits {
 
 #define SNV_MAX_SGE 256
 
+/*
+ * The queues of the data path go by number. Of a pointer to a struct that holds
+ * pointers, cgo finds out on every call that it does not lead to the Go heap,
+ * which is a fifth of the cost of the call.
+ */
+typedef uintptr_t snv_qp; /* struct ibv_qp * */
+typedef uintptr_t snv_cq; /* struct ibv_cq * */
+
 /* How many records of a batch were taken, and why not all of them. */
 struct snv_posted {
 	int32_t n;
@@ -119,18 +127,18 @@ int snv_alloc_mw(struct ibv_pd *pd, struct ibv_mw **mw);
 
 int snv_create_channel(struct ibv_context *ctx, struct ibv_comp_channel **ch);
 int snv_create_cq(struct ibv_context *ctx, int cqe, struct ibv_comp_channel *ch, int vector, struct ibv_cq **cq);
-int snv_poll(struct ibv_cq *cq, struct snv_wc *out, int n, unsigned int inv_flags);
+int snv_poll(snv_cq cq, struct snv_wc *out, int n, unsigned int inv_flags);
 int snv_moderate(struct ibv_cq *cq, uint16_t count, uint16_t period); /* µs */
-int snv_arm(struct ibv_cq *cq, int solicited_only);
+int snv_arm(snv_cq cq, int solicited_only);
 int snv_get_cq_event(struct ibv_comp_channel *ch);
 
 int snv_create_qp(struct ibv_pd *pd, const struct snv_qp_params *p, struct ibv_qp **qp);
 int snv_modify_qp(struct ibv_qp *qp, const struct snv_qp_attr *a);
 int snv_query_qp_state(struct ibv_qp *qp, int *state);
 
-struct snv_posted snv_post_send(struct ibv_qp *qp, const struct snv_send_wr *wr, int n, struct snv_send_limits lim);
-struct snv_posted snv_post_recv(struct ibv_qp *qp, const struct snv_recv_wr *wr, int n);
-int snv_post_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t id, int flags);
-int snv_post_local_inv(struct ibv_qp *qp, uint32_t rkey, uint64_t id, int flags);
+struct snv_posted snv_post_send(snv_qp qp, const struct snv_send_wr *wr, int n, struct snv_send_limits lim);
+struct snv_posted snv_post_recv(snv_qp qp, const struct snv_recv_wr *wr, int n);
+int snv_post_bind(snv_qp qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t id, int flags);
+int snv_post_local_inv(snv_qp qp, uint32_t rkey, uint64_t id, int flags);
 
 #endif

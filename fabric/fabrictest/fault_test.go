@@ -346,7 +346,7 @@ func TestCQOverflow(t *testing.T) {
 
 func TestCounters(t *testing.T) {
 	l := newLink(t, fabric.RC, fabric.Timing{})
-	control := must(l.a.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: l.a.send, RecvCQ: l.a.recv, MaxSend: 4, MaxRecv: 4}))(t)
+	control := must(l.a.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: l.a.send, RecvCQ: l.a.recv, MaxSend: 4, MaxRecv: 4, MaxSGE: 2}))(t)
 	remote := must(l.b.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: l.b.send, RecvCQ: l.b.recv, MaxSend: 4, MaxRecv: 4}))(t)
 	check(t, control.Connect(remote.Address(), fabric.Timing{}))
 	check(t, remote.Connect(control.Address(), fabric.Timing{}))
@@ -355,7 +355,7 @@ func TestCounters(t *testing.T) {
 	check(t, err)
 	l.post(1, 100, 0)
 	l.post(2, 20, fabric.Inline)
-	_, err = control.PostSend([]fabric.SendWR{{Op: fabric.OpSend}})
+	_, err = control.PostSend([]fabric.SendWR{{Op: fabric.OpSend, Flags: fabric.More}, {}})
 	check(t, err)
 
 	qps := l.net.QueuePairs("a")
@@ -365,7 +365,7 @@ func TestCounters(t *testing.T) {
 	if want := (fabrictest.Counters{WriteImms: 2, Bytes: 120, Inlines: 1}); qps[0].Counters != want {
 		t.Errorf("data channel: %+v", qps[0].Counters)
 	}
-	if want := (fabrictest.Counters{Sends: 1}); qps[1].Counters != want {
+	if want := (fabrictest.Counters{Sends: 1, Gathers: 1}); qps[1].Counters != want {
 		t.Errorf("control channel: %+v", qps[1].Counters)
 	}
 	check(t, remote.Close())

@@ -94,6 +94,8 @@ func Run(t *testing.T, newPair func(t *testing.T) Pair) {
 		{"GatherRefused", testGatherRefused},
 		{"GatherNotAskedFor", testGatherNotAskedFor},
 		{"GatherAccess", testGatherAccess},
+		{"GatherInvalidation", testGatherInvalidation},
+		{"GatherTooLong", testGatherTooLong},
 		{"GatherQueueFull", testGatherQueueFull},
 		{"GatherFrames", testGatherFrames},
 		{"GatherLoad", testGatherLoad},

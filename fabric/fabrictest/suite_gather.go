@@ -253,6 +253,45 @@ func testGatherAccess(r *rig) {
 	}
 }
 
+// An invalidation has no data to go on: with More it is refused, and the window
+// stays bound.
+func testGatherInvalidation(r *rig) {
+	r.gatherable()
+	w := r.windows()
+	key := r.bind(w)
+	wrs := []fabric.SendWR{{ID: 1, Op: fabric.OpLocalInv, RKey: key, Flags: fabric.Signaled | fabric.More}, {}}
+	for _, wrs := range [][]fabric.SendWR{wrs, wrs[:1]} {
+		if n, err := r.b.qp.PostSend(wrs); n != 0 || !errors.Is(err, unix.EINVAL) {
+			r.Fatalf("an invalidation of %d records: %d posted, %v", len(wrs), n, err)
+		}
+	}
+	r.none(r.b.sendCQ)
+	if s := r.through(key, 0); s != fabric.StatusSuccess || !w.Bound() {
+		r.Fatalf("a write through the window completed with %q", s)
+	}
+	wrs[0].Flags = fabric.Signaled
+	r.send(r.b.qp, wrs[:1]...)
+	r.ok(r.b.qp, 1, r.take(r.b.sendCQ, 1)...)
+}
+
+// What counts at the receiver is the length of all pieces together.
+func testGatherTooLong(r *rig) {
+	r.gatherable()
+	r.connect(fabric.RC)
+	for id := range uint64(2) {
+		r.receive(r.b.qp, fabric.RecvWR{ID: id, Addr: r.b.region.Addr(), Len: 64, LKey: r.b.region.LKey()})
+	}
+	fits := write(fabric.OpSend, 0, r.a, r.b, 0)
+	r.send(r.a.qp, gathered(fits, r.a, [2]int{0, 60}, [2]int{100, 4})...)
+	r.ok(r.b.qp, 0, r.take(r.b.recvCQ, 1)...)
+	r.ok(r.a.qp, 0, r.take(r.a.sendCQ, 1)...)
+	fits.ID = 1
+	r.send(r.a.qp, gathered(fits, r.a, [2]int{0, 60}, [2]int{100, 5})...)
+	r.all(r.a.qp, r.Traits.SendTooLong[0], 1, r.take(r.a.sendCQ, 1)...)
+	r.all(r.b.qp, r.Traits.SendTooLong[1], 1, r.take(r.b.recvCQ, 1)...)
+	r.untouched(r.b.mem[64:])
+}
+
 // A full send queue counts requests, not records, and is refused at the first
 // record of one.
 func testGatherQueueFull(r *rig) {
@@ -268,6 +307,7 @@ func testGatherQueueFull(r *rig) {
 	if !errors.Is(err, fabric.ErrQueueFull) || n%3 != 0 || n < 3*depth || n == len(wrs) {
 		r.Fatalf("posting %d requests of 3 records to a queue of %d: %d records posted, %v", 8*depth, depth, n, err)
 	}
+	clear(wrs) // the records belong to the caller again
 	requests := n / 3
 	for i := 0; i < requests; {
 		k := min(depth, requests-i)
