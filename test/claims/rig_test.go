@@ -111,6 +111,7 @@ func newHalves(t *testing.T, on fabricOf, cfg map[string]messaging.Config) *pair
 			h.ports, h.wires = append(h.ports, port), append(h.wires, wire)
 		}
 		c.Device, c.PeerTimeout = devs[side], time.Minute
+		c.NoPack = true // the claims are about a transfer for each frame
 		conn, err := messaging.New(c)
 		if err != nil {
 			t.Fatalf("%s: %v", side, err)

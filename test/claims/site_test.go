@@ -123,7 +123,7 @@ func startUnit(t *testing.T, dev fabric.Device, name, cardNS string, sec *sessio
 			info, err := lan.LinkInfo("eth1", cardNS)
 			return info.LinkState, err
 		},
-		Messaging: messaging.Config{PeerTimeout: time.Minute}, Log: slog.New(slog.DiscardHandler),
+		Messaging: messaging.Config{PeerTimeout: time.Minute, NoPack: true}, Log: slog.New(slog.DiscardHandler),
 	}))(t)
 	ln := must(session.Listen("127.0.0.1:0", session.ServerConfig{Security: sec, Rejected: u.Rejected}))(t)
 	run(t, name, func(ctx context.Context) error { return errors.Join(u.Run(ctx, ln), ln.Close()) })
@@ -145,7 +145,7 @@ func startHost(t *testing.T, dev fabric.Device, name, netdev, ns, unit string, s
 	h := must(host.New(host.Config{
 		Name: name, Software: "test", IOUnits: []string{unit}, Security: sec, Device: dev,
 		Netdev: host.TAP(sn), Offloads: vnet.AllOffloads,
-		Messaging: messaging.Config{PeerTimeout: time.Minute}, RetryMin: time.Millisecond, RetryMax: 10 * time.Millisecond,
+		Messaging: messaging.Config{PeerTimeout: time.Minute, NoPack: true}, RetryMin: time.Millisecond, RetryMax: 10 * time.Millisecond,
 		Log: slog.New(slog.DiscardHandler),
 	}))(t)
 	run(t, name, h.Run)

@@ -3,6 +3,7 @@ package halves
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -48,7 +49,7 @@ func (s *shared) tryPeer(name string, change ...func(*session.Hello)) (*peer, er
 	cfg := messaging.Config{Device: dev, PeerTimeout: time.Minute}
 	hello := session.Hello{
 		Name: name, Software: "test", Modes: []protocol.Mode{protocol.ModeImm}, Queues: 1, Pools: cfg.Lends(),
-		MaxMTU: 1500, Offloads: vnet.AllOffloads,
+		MaxMTU: 1500, Offloads: vnet.AllOffloads, Features: []string{protocol.FeaturePack},
 	}
 	for _, f := range change {
 		f(&hello)
@@ -58,6 +59,7 @@ func (s *shared) tryPeer(name string, change ...func(*session.Hello)) (*peer, er
 		return nil, err
 	}
 	cfg.Mode, cfg.PeerPools, cfg.MTU = p.welcome.Mode, p.welcome.Pools, p.welcome.MTU
+	cfg.NoPack = !slices.Contains(p.welcome.Features, protocol.FeaturePack)
 	if p.conn, err = messaging.New(cfg); err != nil {
 		return nil, err
 	}
