@@ -34,16 +34,18 @@ type counters struct {
 	Frames  [2]uint64 // moved: from the host to the LAN, and back
 	Bytes   [2]uint64 // in them, with the virtio_net_hdr
 	Refused uint64    // by the device that they were for
-	Mallocs uint64    // of the process, since its start
+	// Allocations of the process since its start, before and after the others
+	// were read.
+	MallocsBefore, MallocsAfter uint64
 }
 
+// sub is what was moved since o was read.
 func (c counters) sub(o counters) counters {
 	for i := range c.Frames {
 		c.Frames[i] -= o.Frames[i]
 		c.Bytes[i] -= o.Bytes[i]
 	}
 	c.Refused -= o.Refused
-	c.Mallocs -= o.Mallocs
 	return c
 }
 
@@ -58,7 +60,7 @@ type reply struct {
 
 // mover is a subject within its process.
 type mover interface {
-	// counters leaves out Mallocs.
+	// counters leaves out allocations.
 	counters() (counters, error)
 	close() error
 }
@@ -91,10 +93,9 @@ func obey(m mover, in io.Reader, out io.Writer) error {
 		command, arg, _ := strings.Cut(lines.Text(), " ")
 		switch command {
 		case "stats":
+			before := mallocs()
 			if r.Counters, err = m.counters(); err == nil {
-				var mem runtime.MemStats
-				runtime.ReadMemStats(&mem)
-				r.Counters.Mallocs = mem.Mallocs
+				r.Counters.MallocsBefore, r.Counters.MallocsAfter = before, mallocs()
 			}
 		case "profile":
 			if profile, err = os.Create(arg); err == nil {
@@ -114,6 +115,12 @@ func obey(m mover, in io.Reader, out io.Writer) error {
 		}
 	}
 	return lines.Err()
+}
+
+func mallocs() uint64 {
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	return mem.Mallocs
 }
 
 // child is a subject's process as seen by the one that measures.

@@ -26,6 +26,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/splitnic/splitnic/internal/netns"
 )
 
 // options are what the command line says.
@@ -127,7 +129,11 @@ func (o *options) bench(ctx context.Context, res *results) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := o.quiet(ctx); err != nil {
+	notes, err := quiet(ctx, "before")
+	if err != nil {
+		return err
+	}
+	if err := sweep(); err != nil {
 		return err
 	}
 	var rigs []*rig
@@ -140,7 +146,7 @@ func (o *options) bench(ctx context.Context, res *results) (err error) {
 		if !o.wants(s) {
 			continue
 		}
-		r, err := newRig(ctx, fmt.Sprintf("snbench-%d-%d", os.Getpid(), i), s)
+		r, err := newRig(ctx, fmt.Sprintf(prefix+"%d-%d", os.Getpid(), i), s)
 		if err != nil {
 			return err
 		}
@@ -161,13 +167,18 @@ func (o *options) bench(ctx context.Context, res *results) (err error) {
 	if err := o.idle(ctx, rigs, res); err != nil {
 		return err
 	}
-	notes, err := o.events(ctx, rigs, res)
+	more, err := o.events(ctx, rigs, res)
 	if err != nil {
 		return err
 	}
+	notes = append(notes, more...)
 	if err := o.profile(ctx, rigs); err != nil {
 		return err
 	}
+	if more, err = quiet(ctx, "after"); err != nil {
+		return err
+	}
+	notes = append(notes, more...)
 	end, err := processors()
 	if err != nil {
 		return err
@@ -205,22 +216,45 @@ func (o *options) each(rigs []*rig, fn func(m *measurement, r *rig) error) error
 	return nil
 }
 
-// quiet says so if the machine has something else to do.
-func (o *options) quiet(ctx context.Context) error {
+// quiet returns a remark if the machine has something else to do.
+func quiet(ctx context.Context, when string) (notes []string, err error) {
 	const d = time.Second
 	before, err := busy()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := pause(ctx, d); err != nil {
-		return err
+		return nil, err
 	}
 	after, err := busy()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if used := after - before; used > d/10 {
-		fmt.Fprintf(os.Stderr, "the machine is not idle: something else uses %.0f %% of a processor; the figures will be worth nothing\n", 100*used.Seconds()/d.Seconds())
+		note := fmt.Sprintf("something else used %.0f %% of a processor %s: the figures are worth nothing", 100*used.Seconds()/d.Seconds(), when)
+		fmt.Fprintln(os.Stderr, "benchnative:", note)
+		notes = append(notes, note)
+	}
+	return notes, nil
+}
+
+// prefix begins the names of all network namespaces that this makes.
+const prefix = "snbench-"
+
+// sweep deletes the network namespaces of runs that were killed.
+func sweep() error {
+	found, err := filepath.Glob(filepath.Join(netns.Dir, prefix+"*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range found {
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), prefix), "-")
+		if _, err := os.Stat("/proc/" + pid); !errors.Is(err, os.ErrNotExist) {
+			continue // it is at work
+		}
+		if err := netns.Delete(filepath.Base(path)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -236,33 +270,46 @@ func (o *options) idle(ctx context.Context, rigs []*rig, res *results) error {
 	if err := pause(ctx, d); err != nil {
 		return err
 	}
-	used := make([]time.Duration, len(rigs))
-	look := func() (err error) {
+	before, after := make([]state, len(rigs)), make([]state, len(rigs))
+	// The command costs something itself, and so comes before what is measured
+	// at the beginning, and after it at the end.
+	stats := func(states []state) (err error) {
 		for i, r := range rigs {
-			if used[i], err = r.child.cpu(); err != nil {
+			if states[i].counters, err = r.child.do("stats"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	cpu := func(states []state) (err error) {
+		for i, r := range rigs {
+			states[i].at = time.Now()
+			if states[i].cpu, err = r.child.cpu(); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
 	for range o.rounds {
-		if err := look(); err != nil {
+		if err := errors.Join(stats(before), cpu(before)); err != nil {
 			return err
 		}
-		before, at := slices.Clone(used), time.Now()
 		if err := pause(ctx, d); err != nil {
 			return err
 		}
-		if err := look(); err != nil {
+		if err := errors.Join(cpu(after), stats(after)); err != nil {
 			return err
 		}
 		for i, r := range rigs {
-			percent := 100 * (used[i] - before[i]).Seconds() / time.Since(at).Seconds()
+			b, a := before[i], after[i]
+			seconds := a.at.Sub(b.at).Seconds()
+			percent := 100 * (a.cpu - b.cpu).Seconds() / seconds
 			sink := res.sink(idle, r.subject, 0)
 			sink.add(idleAll, "%", percent)
 			if r.subject.what == splitnic {
 				sink.add(idleHalf, "%", percent/2)
 			}
+			sink.add(allocations, "/s", float64(a.counters.MallocsBefore-b.counters.MallocsAfter)/seconds)
 		}
 	}
 	return nil

@@ -16,6 +16,7 @@ type measurement struct {
 	name  string
 	size  int  // bytes: the MTU for streams, the payload of datagrams
 	rough bool // made of all subjects
+	flood bool // more is sent than arrives
 	// load starts traffic, which goes on until it is stopped; nil where once
 	// is what is measured.
 	load func(st *site) (traffic, error)
@@ -47,19 +48,20 @@ func measurements() []measurement {
 			return traffic1(newStreams(st.lan, st.host, hostAddr, n))
 		}}
 	}
-	udp := func(name string, rough, toLAN bool, flows int) measurement {
-		return measurement{name: name, size: udpPayload, rough: rough, warm: udpWarm, time: udpTime, load: func(st *site) (traffic, error) {
+	udp := func(name string, rough, toLAN bool, flows int, flood bool) measurement {
+		return measurement{name: name, size: udpPayload, rough: rough, flood: flood, warm: udpWarm, time: udpTime, load: func(st *site) (traffic, error) {
 			if toLAN {
-				return traffic1(newBlast(st.host, st.lan, firstOf(lanFlows), flows))
+				return traffic1(newBlast(st.host, st.lan, firstOf(lanFlows), flows, flood))
 			}
-			return traffic1(newBlast(st.lan, st.host, firstOf(hostFlows), flows))
+			return traffic1(newBlast(st.lan, st.host, firstOf(hostFlows), flows, flood))
 		}}
 	}
 	return []measurement{
 		tcp("tcp.tx", true, true, 1), tcp("tcp.rx", true, false, 1),
 		tcp("tcp4.tx", false, true, 4), tcp("tcp4.rx", false, false, 4),
-		udp("udp.tx", true, true, 1), udp("udp.rx", true, false, 1),
-		udp("udp.tx.64flows", false, true, 64), udp("udp.rx.64flows", false, false, 64),
+		udp("udp.tx", true, true, 1, false), udp("udp.tx.64flows", false, true, 64, false),
+		udp("udp.rx", true, false, 1, false), udp("udp.rx.64flows", false, false, 64, false),
+		udp("flood.tx", false, true, 1, true), udp("flood.rx", false, false, 1, true),
 		{name: "rtt", size: udpPayload, once: rtt},
 		{name: "ping", size: 56, once: ping},
 	}
@@ -134,7 +136,9 @@ func (m *measurement) measure(ctx context.Context, r *rig, sink *samples) error 
 	process := (after.cpu - before.cpu).Seconds()
 	if m.size == udpPayload {
 		sink.add(rate, "frames/s", n/d)
-		sink.add(offered, "frames/s", float64(after.sent-before.sent)/d)
+		if sent := float64(after.sent - before.sent); m.flood {
+			sink.add(offered, "frames/s", sent/d)
+		}
 		sink.add(cpuMachine, "µs/frame", machine/n*1e6)
 		if r.child != nil {
 			sink.add(cpuProcess, "µs/frame", process/n*1e6)
@@ -157,7 +161,9 @@ func (m *measurement) measure(ctx context.Context, r *rig, sink *samples) error 
 		sink.add(frameRate, "frames/s", c.frames()/d)
 		sink.add(frameSize, "bytes", float64(c.Bytes[0]+c.Bytes[1])/c.frames())
 	}
-	sink.add(allocations, "/frame", float64(c.Mallocs)/c.frames())
+	// The answers to the command that reads counters allocate as well.
+	mallocs := after.counters.MallocsBefore - before.counters.MallocsAfter
+	sink.add(allocations, "/frame", float64(mallocs)/c.frames())
 	return nil
 }
 

@@ -88,9 +88,11 @@ func tables(w io.Writer, rows []row, notes []string, markdown bool) error {
 		}
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintln(w, "System calls and instructions are the process's, counted in a run of its own; of a half is a half of them: both are in one process.")
+	fmt.Fprintln(w, "Processor time is that of the subject's process, and of the whole machine with both ends of the traffic. System calls and\n"+
+		"instructions are the process's, counted in a run of its own; of a half is a half of them: both halves are in one process.\n"+
+		"Allocations: an idle session has some too, which the goal leaves out.")
 	for _, n := range notes {
-		fmt.Fprintln(w, "Note:", n)
+		fmt.Fprintf(w, "\nNote: %s.\n", n)
 	}
 	return nil
 }

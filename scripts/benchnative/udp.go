@@ -23,6 +23,11 @@ const (
 	burst = 64
 	// receiveBuffer, bytes, holds what arrives while the receiver waits for a processor.
 	receiveBuffer = 16 << 20
+	// inFlight is how many frames are on their way at most where none is to be
+	// lost: fewer than the queue of a TAP device has room for.
+	inFlight = 384
+	// overdue is after how long frames that do not arrive are taken for lost.
+	overdue = 5 * time.Millisecond
 )
 
 func sockaddr(addr string, port int) *unix.SockaddrInet4 {
@@ -74,21 +79,29 @@ func (v *vector) call(trap uintptr, fd, flags int) (int, error) {
 	return int(n), nil
 }
 
-// blast sends small datagrams as fast as it can and counts those that arrive.
+// blast sends small datagrams as fast as it can, or as fast as they arrive, and
+// counts those that do.
 type blast struct {
 	in, out        int
+	wake           int // eventfd(2) of a sender that waits
+	flood          bool
 	wg             sync.WaitGroup
 	stopping       atomic.Bool
+	waiting        atomic.Bool
 	sent, received atomic.Uint64
+	lost           atomic.Uint64 // of those sent, as far as is known
 	errs           [2]error
 }
 
 // newBlast starts to send from one namespace to another, to that many
 // addresses that are all the receiver's, from first on.
-func newBlast(from, to string, first netip.Addr, flows int) (b *blast, err error) {
-	b = &blast{in: -1, out: -1}
+func newBlast(from, to string, first netip.Addr, flows int, flood bool) (b *blast, err error) {
+	b = &blast{in: -1, out: -1, wake: -1, flood: flood}
 	fail := func(err error) (*blast, error) {
 		return nil, errors.Join(fmt.Errorf("datagrams to %v: %w", first, err), b.stop())
+	}
+	if b.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return fail(os.NewSyscallError("eventfd", err))
 	}
 	if b.in, err = socket(to, unix.SOCK_DGRAM); err != nil {
 		return fail(err)
@@ -121,12 +134,53 @@ func (b *blast) send(first netip.Addr, flows int) error {
 	v := newVector(udpPayload)
 	v.address(first, flows)
 	for !b.stopping.Load() {
+		if !b.flood {
+			if err := b.room(); err != nil {
+				return err
+			}
+		}
 		n, err := v.call(unix.SYS_SENDMMSG, b.out, 0)
 		// A queue on the way that is full is no error of the sender's.
 		if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ENOBUFS) {
 			return os.NewSyscallError("sendmmsg", err)
 		}
 		b.sent.Add(uint64(n))
+	}
+	return nil
+}
+
+// onTheWay is how many frames have been sent and neither arrived nor been taken
+// for lost. It is less than 0 if some were taken for lost too early.
+func (b *blast) onTheWay() int {
+	return int(int64(b.sent.Load() - b.received.Load() - b.lost.Load()))
+}
+
+// room waits until a burst may be sent.
+func (b *blast) room() error {
+	fds := []unix.PollFd{{Fd: int32(b.wake), Events: unix.POLLIN}}
+	for !b.stopping.Load() {
+		switch n := b.onTheWay(); {
+		case n < 0:
+			b.lost.Add(uint64(int64(n)))
+			return nil
+		case n <= inFlight-burst:
+			return nil
+		}
+		b.waiting.Store(true)
+		if b.onTheWay() <= inFlight/2 {
+			continue // the receiver may not have seen it
+		}
+		n, err := unix.Poll(fds, int(overdue/time.Millisecond))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return os.NewSyscallError("poll", err)
+		case n == 0:
+			b.lost.Add(uint64(max(b.onTheWay(), 0)))
+		default:
+			var got [8]byte
+			_, _ = unix.Read(b.wake, got[:])
+		}
 	}
 	return nil
 }
@@ -147,6 +201,10 @@ func (b *blast) receive() error {
 			}
 		}
 		b.received.Add(uint64(n))
+		if b.waiting.Load() && b.onTheWay() <= inFlight/2 {
+			b.waiting.Store(false)
+			_, _ = unix.Write(b.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // the counter cannot overflow
+		}
 	}
 	return nil
 }
@@ -161,7 +219,7 @@ func (b *blast) stop() error {
 	}
 	b.wg.Wait()
 	err := errors.Join(b.errs[:]...)
-	for _, fd := range []int{b.in, b.out} {
+	for _, fd := range []int{b.in, b.out, b.wake} {
 		if fd >= 0 {
 			err = errors.Join(err, unix.Close(fd))
 		}
