@@ -80,6 +80,47 @@ func (m *mergedQueue) ReadFrame(slot []byte) ([]byte, error) {
 	return nil, errAgain
 }
 
+// ReadFrames implements Queue. The two take turns in who is read first.
+//
+// borrowed: ops and their slots, for the call.
+func (m *mergedQueue) ReadFrames(ops []vnet.ReadOp) int {
+	beside := m.beside.Load()
+	if beside == nil || len(ops) == 0 {
+		return m.Queue.ReadFrames(ops)
+	}
+	m.turn = !m.turn
+	if m.turn {
+		n, dry := readBeside(beside, ops)
+		if !dry {
+			return n
+		}
+		return n + m.Queue.ReadFrames(ops[n:])
+	}
+	n := m.Queue.ReadFrames(ops)
+	if ops[n-1].Err != errAgain {
+		return n
+	}
+	more, dry := readBeside(beside, ops[n-1:])
+	n += more - 1
+	if dry && n < len(ops) {
+		ops[n].Frame, ops[n].Err = nil, errAgain
+		n++
+	}
+	return n
+}
+
+// readBeside is ReadFrames of the socket beside. It returns how many of ops have
+// frames, or errors about frames, and whether there is nothing more: also
+// when the socket is being closed, and when it is told of something that the
+// macvtap, or Watch, tells as well.
+func readBeside(q *packetQueue, ops []vnet.ReadOp) (n int, dry bool) {
+	n = q.ReadFrames(ops)
+	if err := ops[n-1].Err; err != nil && err != vnet.ErrTooLong {
+		return n - 1, true
+	}
+	return n, false
+}
+
 // join makes q the socket beside, nil none, and closes the one before. The
 // caller holds card.mu.
 func (m *mergedQueue) join(q *packetQueue) error {

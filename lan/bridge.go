@@ -51,7 +51,7 @@ func (p *bridgePort) create(cfg Config) error {
 	}
 	tcfg := tap.Config{
 		Name: cfg.Name, NetNS: cfg.NetNS, Queues: cfg.Queues, Offloads: cfg.Offloads,
-		MAC: own, MTU: bridge.Attrs().MTU, TxQueueLen: txQueueLen,
+		MAC: own, MTU: bridge.Attrs().MTU, TxQueueLen: txQueueLen, NoRing: cfg.NoRing,
 	}
 	p.dev, err = tap.Open(tcfg)
 	if errors.Is(err, tap.ErrExists) && derived {

@@ -33,6 +33,9 @@ type Config struct {
 	// frames; the rule's own number of queues does not matter. Where the kernel
 	// cannot do it, Open fails with an error that wraps steer.ErrUnavailable.
 	Latency *steer.Rule
+	// NoRing has macvtap and tap make a system call for each frame, also where
+	// io_uring(7) could save some.
+	NoRing bool
 }
 
 // Queue is one queue of a port. A frame is [virtio_net_hdr | Ethernet frame].
@@ -62,6 +65,16 @@ type Queue interface {
 	// What the kernel decides by, the addresses for example, can so be kept
 	// where nobody else can change it.
 	WriteParts(head, rest []byte) error
+	// ReadFrames reads into the slots of ops from the first on, and returns how
+	// many of ops it has filled: at least one, if there is any. Only the last of
+	// these can have unix.EAGAIN, or another error that ReadFrame has but
+	// vnet.ErrTooLong and vnet.ErrInvalid. It may return before all are filled.
+	ReadFrames(ops []vnet.ReadOp) int
+	// WriteFrames writes frames from the first on, and returns how many of ops
+	// are done with: all, or those before the first one for which the queue is
+	// full at the moment, the Err of which is unix.EAGAIN. Other errors, as
+	// WriteFrame has them, are about their own frame only.
+	WriteFrames(ops []vnet.WriteOp) int
 	// Close is idempotent. A poll(2) on FD by somebody else has to be over.
 	Close() error
 }

@@ -133,12 +133,15 @@ func (m *macvtap) attach(cfg Config) error {
 		m.fds = append(m.fds, fd)
 		m.queues = append(m.queues, tap.NewQueue(fd))
 	}
-	for _, fd := range fds {
+	for i, fd := range fds {
 		if _, err := tap.SetIff(fd, m.name, unix.IFF_TAP|unix.IFF_NO_PI|unix.IFF_VNET_HDR|unix.IFF_MULTI_QUEUE); err != nil {
 			return fmt.Errorf("attaching a queue to %s: %w", m.name, err)
 		}
 		if err := tap.SetHeader(fd); err != nil {
 			return fmt.Errorf("attaching a queue to %s: %w", m.name, err)
+		}
+		if !cfg.NoRing {
+			_ = m.queues[i].UseRings() // a kernel that cannot do it is no error
 		}
 	}
 	if m.merged, err = newMergedQueue(m.queues[0]); err != nil {

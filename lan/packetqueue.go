@@ -20,10 +20,14 @@ type packetQueue struct {
 	invalid  atomic.Uint64
 	dropped  uint64 // guarded by card.mu
 
-	// Arguments of recvmsg(2), used by ReadFrame alone.
+	// Arguments of recvmsg(2), the reader's own, as is what follows.
 	msg     unix.Msghdr
 	iov     unix.Iovec
 	control [controlLen]byte
+	burst   framefd.Burst
+	in      *messages // of recvmmsg(2)
+
+	out *messages // of sendmmsg(2), the writer's own
 }
 
 var _ Queue = (*packetQueue)(nil)
@@ -51,7 +55,7 @@ var (
 )
 
 func newPacketQueue(fd int) *packetQueue {
-	q := &packetQueue{fd: framefd.New(fd)}
+	q := &packetQueue{fd: framefd.New(fd), in: newMessages(true), out: newMessages(false)}
 	q.msg.Iov = &q.iov
 	q.msg.SetIovlen(1)
 	q.msg.Control = &q.control[0]
@@ -68,50 +72,72 @@ func (q *packetQueue) ReadFrame(slot []byte) ([]byte, error) {
 	if len(slot) < vnet.Headroom+vnet.MinFrame {
 		return nil, errInval
 	}
-	// The frame comes behind the headroom, so that a tag fits in front.
-	slot = slot[:min(len(slot), vnet.Headroom+vnet.MaxFrame)]
-	buf := slot[vnet.Headroom:]
+	buf := place(slot)
 	q.iov.Base = unsafe.SliceData(buf)
 	q.iov.SetLen(len(buf))
 	for {
 		q.msg.SetControllen(controlLen)
 		q.msg.Flags = 0
 		n, err := q.fd.Receive(unix.SYS_RECVMSG, unsafe.Pointer(&q.msg), unix.MSG_TRUNC)
-		switch err {
-		case nil:
-		case unix.ENETDOWN:
-			// The card going down is told once, by an error. Its state is
-			// Watch's business; here there is nothing to read, or something
-			// from before.
-			continue
-		case unix.EINVAL:
-			// The frame cannot be described by a virtio_net_hdr: tunnels, for
-			// example, or fragments. It has been consumed.
-			q.invalid.Add(1)
-			continue
-		default:
+		if err != nil {
+			if q.passing(err) {
+				continue
+			}
 			return nil, err
 		}
-		if n > len(buf) {
-			q.tooLong.Add(1)
-			return nil, vnet.ErrTooLong
+		if frame, err := q.received(slot, n, q.control[:q.msg.Controllen]); frame != nil || err != nil {
+			return frame, err
 		}
-		if n < vnet.MinFrame || !q.receivable(buf[0], buf[1]) {
-			q.invalid.Add(1)
-			continue
-		}
-		tpid, tci := q.tag()
-		if tpid == 0 {
-			return buf[:n], nil
-		}
-		frame := slot[:vnet.Headroom+n]
-		if len(frame) > vnet.MaxFrame {
-			q.tooLong.Add(1)
-			return nil, vnet.ErrTooLong
-		}
-		vnet.InsertVLAN(frame, tpid, tci)
-		return frame, nil
 	}
+}
+
+// place is where in slot a frame is received: behind the headroom, so that a
+// tag fits in front.
+func place(slot []byte) []byte {
+	return slot[vnet.Headroom:min(len(slot), vnet.Headroom+vnet.MaxFrame)]
+}
+
+// passing reports whether an error of receiving is over and there may be frames
+// behind it, and counts it.
+func (q *packetQueue) passing(err error) bool {
+	switch err {
+	case unix.ENETDOWN:
+		// The card going down is told once, by an error. Its state is Watch's
+		// business; here there is nothing to read, or something from before.
+		return true
+	case unix.EINVAL:
+		// The frame cannot be described by a virtio_net_hdr: tunnels, for
+		// example, or fragments. It has been consumed.
+		q.invalid.Add(1)
+		return true
+	}
+	return false
+}
+
+// received is what ReadFrame returns for n bytes that were received into place
+// of slot, with those control messages: neither a frame nor an error if nobody
+// wants it.
+func (q *packetQueue) received(slot []byte, n int, control []byte) ([]byte, error) {
+	buf := place(slot)
+	if n > len(buf) {
+		q.tooLong.Add(1)
+		return nil, vnet.ErrTooLong
+	}
+	if n < vnet.MinFrame || !q.receivable(buf[0], buf[1]) {
+		q.invalid.Add(1)
+		return nil, nil
+	}
+	tpid, tci := tag(control)
+	if tpid == 0 {
+		return buf[:n], nil
+	}
+	frame := slot[:vnet.Headroom+n]
+	if len(frame) > vnet.MaxFrame {
+		q.tooLong.Add(1)
+		return nil, vnet.ErrTooLong
+	}
+	vnet.InsertVLAN(frame, tpid, tci)
+	return frame, nil
 }
 
 // receivable reports whether the host can receive frames with these flags and
@@ -138,17 +164,17 @@ func (q *packetQueue) receivable(flags, gsoType byte) bool {
 	return vnet.Offloads(q.offloads.Load())&need == need
 }
 
-// tag returns the VLAN tag that the kernel took out of the frame just
-// received; tpid is 0 if there was none.
-func (q *packetQueue) tag() (tpid, tci uint16) {
-	if int(q.msg.Controllen) < unix.SizeofCmsghdr+auxLen {
+// tag returns the VLAN tag that the kernel took out of the frame that came with
+// those control messages; tpid is 0 if there was none.
+func tag(control []byte) (tpid, tci uint16) {
+	if len(control) < unix.SizeofCmsghdr+auxLen {
 		return 0, 0
 	}
-	cmsg := (*unix.Cmsghdr)(unsafe.Pointer(&q.control[0]))
+	cmsg := (*unix.Cmsghdr)(unsafe.Pointer(&control[0]))
 	if cmsg.Level != unix.SOL_PACKET || cmsg.Type != unix.PACKET_AUXDATA {
 		return 0, 0
 	}
-	aux := q.control[unix.SizeofCmsghdr:]
+	aux := control[unix.SizeofCmsghdr:]
 	status := binary.NativeEndian.Uint32(aux[auxStatus:])
 	if status&statusVLANValid == 0 {
 		return 0, 0

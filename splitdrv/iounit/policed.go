@@ -19,7 +19,10 @@ type policed struct {
 	rules *atomic.Pointer[rules]
 	taken *atomic.Pointer[addresses]
 
-	head [headSize]byte // the writer's own
+	heads    [burst][headSize]byte // the writer's own, as is what follows
+	verdicts [burst]verdict
+	passed   [burst]vnet.WriteOp
+
 	sent struct {
 		frames, bytes, source, vlan atomic.Uint64
 	}
@@ -31,18 +34,26 @@ type policed struct {
 // element that the frame is in.
 const headSize = 192
 
+// burst is how many frames are judged before they are written together.
+const burst = 64
+
 // skips bounds the frames that one ReadFrame passes over, so that a run of them
 // does not keep the caller from seeing that the session has ended.
 const skips = 64
 
 var (
-	_ messaging.Port      = (*policed)(nil)
+	_ messaging.BatchPort = (*policed)(nil)
 	_ messaging.WriteFDer = (*policed)(nil)
 )
 
-// errAgain is unix.EAGAIN as an error, made once: a conversion for each call
-// would allocate.
-var errAgain error = unix.EAGAIN
+// Bare errors, made once: a conversion for each call would allocate.
+var (
+	errAgain error = unix.EAGAIN
+	errInval error = unix.EINVAL
+)
+
+// malformed is the verdict on what is no frame, or lies in too many places.
+const malformed verdict = 255
 
 // FD implements messaging.Port.
 func (p *policed) FD() int { return p.queue.FD() }
@@ -64,29 +75,138 @@ func (p *policed) ReadFrame(slot []byte) ([]byte, error) {
 	return nil, errAgain
 }
 
+// ReadFrames implements messaging.BatchPort.
+//
+// borrowed: ops and their slots, for the call.
+func (p *policed) ReadFrames(ops []vnet.ReadOp) int {
+	if len(ops) == 0 {
+		return 0
+	}
+	for skipped := 0; skipped < skips; {
+		n := p.queue.ReadFrames(ops)
+		rules, kept := p.rules.Load(), 0
+		for i := range ops[:n] {
+			if ops[i].Err == nil && rules.fromLAN(ops[i].Frame) != pass {
+				continue
+			}
+			if kept != i {
+				ops[kept].Move(&ops[i])
+			}
+			kept++
+		}
+		if kept < n {
+			p.filtered.Add(uint64(n - kept))
+		}
+		if kept > 0 {
+			return kept
+		}
+		skipped += n
+	}
+	ops[0].Frame, ops[0].Err = nil, errAgain
+	return 1
+}
+
 // WriteFrame implements messaging.Port.
 //
 // borrowed: frame, for the call.
 func (p *policed) WriteFrame(frame []byte) error {
-	if len(frame) < vnet.MinFrame {
-		return unix.EINVAL
+	op := [1]vnet.WriteOp{{Head: frame}}
+	p.WriteFrames(op[:])
+	return op[0].Err
+}
+
+// WriteFrames implements messaging.BatchPort. A Head that is followed by a Rest
+// has at most headSize bytes.
+//
+// borrowed: ops and their frames, for the call.
+func (p *policed) WriteFrames(ops []vnet.WriteOp) int {
+	done := 0
+	for done < len(ops) {
+		some := ops[done:min(done+burst, len(ops))]
+		n := p.writeBurst(some)
+		done += n
+		if n < len(some) {
+			break
+		}
 	}
-	head := p.head[:copy(p.head[:], frame)]
-	switch p.rules.Load().toLAN(head, p.taken.Load()) {
-	case source:
-		p.sent.source.Add(1)
-		return nil
-	case vlan:
-		p.sent.vlan.Add(1)
-		return nil
-	default:
+	return done
+}
+
+// writeBurst is WriteFrames for at most burst frames.
+func (p *policed) writeBurst(ops []vnet.WriteOp) int {
+	rules, taken, n := p.rules.Load(), p.taken.Load(), 0
+	for i := range ops {
+		op := &ops[i]
+		rest := op.Rest
+		head := p.heads[n][:copy(p.heads[n][:], op.Head)]
+		switch {
+		case len(head) == len(op.Head):
+			// So short a part may end before what the frame is judged by.
+			more := copy(p.heads[n][len(head):], rest)
+			head, rest = p.heads[n][:len(head)+more], rest[more:]
+		case len(rest) == 0:
+			rest = op.Head[len(head):]
+		default:
+			p.verdicts[i] = malformed
+			continue
+		}
+		if len(head) < vnet.MinFrame {
+			p.verdicts[i] = malformed
+			continue
+		}
+		p.verdicts[i] = rules.toLAN(head, taken)
+		if p.verdicts[i] == pass {
+			p.passed[n] = vnet.WriteOp{Head: head, Rest: rest}
+			n++
+		}
 	}
-	err := p.queue.WriteParts(head, frame[len(head):])
-	if err == nil {
-		p.sent.frames.Add(1)
-		p.sent.bytes.Add(uint64(len(frame) - vnet.HdrLen))
+	written := 0
+	if n > 0 {
+		written = p.queue.WriteFrames(p.passed[:n])
 	}
-	return err
+	// Only what is done with is counted: what is not comes again.
+	done := p.settle(ops, written)
+	clear(p.passed[:n])
+	return done
+}
+
+// settle says in ops what has become of each frame, of those that passed so many
+// being written, and counts it. It returns how many are done with.
+func (p *policed) settle(ops []vnet.WriteOp, written int) (done int) {
+	var frames, bytes, sources, vlans uint64
+	next := 0
+	for ; done < len(ops); done++ {
+		op := &ops[done]
+		op.Err = nil
+		switch p.verdicts[done] {
+		case source:
+			sources++
+			continue
+		case vlan:
+			vlans++
+			continue
+		case malformed:
+			op.Err = errInval
+			continue
+		default:
+		}
+		if next == written {
+			op.Err = errAgain // the queue's, for the frame it stopped at
+			break
+		}
+		if op.Err = p.passed[next].Err; op.Err == nil {
+			frames++
+			bytes += uint64(len(op.Head) + len(op.Rest) - vnet.HdrLen)
+		}
+		next++
+	}
+	p.sent.frames.Add(frames)
+	p.sent.bytes.Add(bytes)
+	if sources+vlans > 0 {
+		p.sent.source.Add(sources)
+		p.sent.vlan.Add(vlans)
+	}
+	return done
 }
 
 // count adds the queue's counters to s.

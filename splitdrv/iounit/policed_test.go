@@ -21,6 +21,8 @@ type queue struct {
 	err   error    // of the next write
 	tweak func()   // called during a write, before the frame is looked at
 	quiet bool     // nothing is kept of what is written
+	room  int      // frames that a batch of writes has room for, and may not; 0 for any number
+	calls int      // of batches
 }
 
 func (q *queue) FD() int      { return 3 }
@@ -49,6 +51,31 @@ func (q *queue) WriteParts(head, rest []byte) error {
 		q.out = append(q.out, slices.Concat(head, rest))
 	}
 	return nil
+}
+
+func (q *queue) ReadFrames(ops []vnet.ReadOp) int {
+	q.calls++
+	for i := range ops {
+		ops[i].Frame, ops[i].Err = q.ReadFrame(ops[i].Slot)
+		if ops[i].Err == errAgain {
+			return i + 1
+		}
+	}
+	return len(ops)
+}
+
+func (q *queue) WriteFrames(ops []vnet.WriteOp) int {
+	q.calls++
+	for i := range ops {
+		if q.room > 0 && i == q.room {
+			ops[i].Err = errAgain
+			return i
+		}
+		if ops[i].Err = q.WriteParts(ops[i].Head, ops[i].Rest); ops[i].Err == errAgain {
+			return i
+		}
+	}
+	return len(ops)
 }
 
 var (

@@ -2,11 +2,14 @@ package halves
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/splitdrv/host"
@@ -192,6 +195,25 @@ type lanQueue struct{ *porttest.Port }
 func (q lanQueue) WriteFD() int { return q.FD() }
 func (q lanQueue) WriteParts(head, rest []byte) error {
 	return q.WriteFrame(slices.Concat(head, rest))
+}
+
+func (q lanQueue) ReadFrames(ops []vnet.ReadOp) int {
+	for i := range ops {
+		ops[i].Frame, ops[i].Err = q.ReadFrame(ops[i].Slot)
+		if errors.Is(ops[i].Err, unix.EAGAIN) {
+			return i + 1
+		}
+	}
+	return len(ops)
+}
+
+func (q lanQueue) WriteFrames(ops []vnet.WriteOp) int {
+	for i := range ops {
+		if ops[i].Err = q.WriteParts(ops[i].Head, ops[i].Rest); errors.Is(ops[i].Err, unix.EAGAIN) {
+			return i
+		}
+	}
+	return len(ops)
 }
 
 // lanPort is one host's port on the card.

@@ -1,0 +1,143 @@
+package lan_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net"
+	"slices"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// batchRig is a port of that kind and a station on its LAN.
+func batchRig(t *testing.T, kind string, cfg lan.Config) (lan.Interface, *testenv.BatchRig) {
+	s := newSite(t)
+	testenv.DisableIPv6(t, s.station)
+	cfg.MAC, cfg.Offloads = macA, vnet.AllOffloads
+	p := s.open(t, s.spec(t, kind), cfg)
+	r := &testenv.BatchRig{
+		Port:  p.Queues()[0],
+		Here:  macA,
+		There: macC,
+		Send:  func(frames ...[]byte) { testenv.SendRaw(t, s.station, "eth0", frames...) },
+		Far:   testenv.ListenRaw(t, s.station, "eth0"),
+		Super: true,
+		Close: p.Close,
+		Down: func() {
+			if err := p.SetUp(false); err != nil {
+				t.Fatal(err)
+			}
+		},
+		Gone: func() {
+			testenv.With(t, s.unit, func(h *netlink.Handle) error {
+				return h.LinkDel(testenv.Link(t, s.unit, p.Name()))
+			})
+		},
+	}
+	if kind != "tap" { // which drops what the bridge's port has no room for
+		testenv.NeedTools(t, "tc")
+		r.Slow = func(on bool) {
+			rate := "100mbit" // and not faster than the station takes them
+			if on {
+				rate = "80bit"
+			}
+			testenv.Run(t, s.unit, "tc", "qdisc", "replace", "dev", nic, "root", "handle", "1:", "tbf",
+				"rate", rate, "burst", "20kb", "limit", "100mb")
+			if !on { // it does not look by itself before the old rate lets it
+				testenv.SendRaw(t, s.unit, nic, probe(macC, macC, 60, 'x'))
+			}
+		}
+	}
+	return p, r
+}
+
+func TestNetnsBatches(t *testing.T) {
+	testenv.NeedTUN(t)
+	for _, tc := range []struct {
+		name, kind string
+		cfg        lan.Config
+		change     func(lan.Interface, *testenv.BatchRig) error
+	}{
+		{name: "packet", kind: "packet"},
+		{name: "tap", kind: "tap"},
+		{name: "tap without ring", kind: "tap", cfg: lan.Config{NoRing: true}},
+		{name: "macvtap", kind: "macvtap"},
+		{name: "macvtap without ring", kind: "macvtap", cfg: lan.Config{NoRing: true}},
+		{name: "macvtap with a socket beside", kind: "macvtap", change: func(p lan.Interface, _ *testenv.BatchRig) error {
+			return p.SetPromisc(true)
+		}},
+		{name: "the socket beside a macvtap", kind: "macvtap", change: func(p lan.Interface, r *testenv.BatchRig) error {
+			r.Here = macB
+			return p.SetUnicast([]net.HardwareAddr{macB})
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			testenv.TestBatches(t, func(t *testing.T) *testenv.BatchRig {
+				p, r := batchRig(t, tc.kind, tc.cfg)
+				if tc.change != nil {
+					if err := tc.change(p, r); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return r
+			})
+		})
+	}
+}
+
+// TestNetnsMergedBatches reads what comes to a macvtap and to the socket beside
+// it at the same time: neither may keep the other from being read.
+func TestNetnsMergedBatches(t *testing.T) {
+	testenv.NeedTUN(t)
+	p, r := batchRig(t, "macvtap", lan.Config{})
+	if err := p.SetUnicast([]net.HardwareAddr{macB}); err != nil {
+		t.Fatal(err)
+	}
+	const each = 300
+	other := *r
+	other.Here = macB
+	var frames [][]byte
+	for i := range uint32(each) {
+		frames = append(frames, r.Probe(true, i, 60+int(i)), other.Probe(true, i, 60+int(i)))
+	}
+	r.Send(frames...)
+	var got [2][][]byte
+	ops := testenv.Slots(16, vnet.Headroom+vnet.MaxFrame+1)
+	testenv.Eventually(t, func() bool {
+		for len(got[0])+len(got[1]) < len(frames) {
+			n := r.Port.ReadFrames(ops)
+			for i := range ops[:n] {
+				if errors.Is(ops[i].Err, unix.EAGAIN) && i == n-1 {
+					return false
+				}
+				if ops[i].Err != nil {
+					t.Fatalf("operation %d of %d: %v", i, n, ops[i].Err)
+				}
+				switch f := ops[i].Frame; {
+				case bytes.Equal(f[vnet.HdrLen:vnet.HdrLen+6], macA):
+					got[0] = append(got[0], slices.Clone(f))
+				case bytes.Equal(f[vnet.HdrLen:vnet.HdrLen+6], macB):
+					got[1] = append(got[1], slices.Clone(f))
+				}
+			}
+			if d := len(got[0]) - len(got[1]); d > 200 || d < -200 {
+				t.Fatalf("%d and %d frames read: they do not take turns", len(got[0]), len(got[1]))
+			}
+		}
+		return true
+	}, "%d frames", len(frames))
+	for side, frames := range got {
+		for i, f := range frames {
+			if binary.BigEndian.Uint32(f[vnet.HdrLen+14:]) != uint32(i) || len(f) != vnet.HdrLen+60+i {
+				t.Fatalf("to %v, frame %d was read as another one", []net.HardwareAddr{macA, macB}[side], i)
+			}
+		}
+	}
+}

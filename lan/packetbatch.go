@@ -1,0 +1,168 @@
+package lan
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/framefd"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// messages are the arguments of recvmmsg(2) or sendmmsg(2).
+type messages struct {
+	headers [framefd.MaxBurst]unix.Mmsghdr
+	parts   [framefd.MaxBurst][2]unix.Iovec
+	control [framefd.MaxBurst]control
+}
+
+// control has room for one control message, and its alignment.
+type control struct {
+	_    [0]unix.Cmsghdr
+	data [controlLen]byte
+}
+
+// newMessages returns messages of one or two parts each, the former with room
+// for a control message.
+func newMessages(receive bool) *messages {
+	m := new(messages)
+	for i := range m.headers {
+		h := &m.headers[i].Hdr
+		h.Iov = &m.parts[i][0]
+		if receive {
+			h.SetIovlen(1)
+			h.Control = &m.control[i].data[0]
+		}
+	}
+	return m
+}
+
+// forget drops what the first n messages refer to.
+func (m *messages) forget(n int) {
+	for i := range m.parts[:n] {
+		m.parts[i][0].Base, m.parts[i][1].Base = nil, nil
+	}
+}
+
+// ReadFrames implements Queue.
+//
+// borrowed: ops and their slots, for the call.
+func (q *packetQueue) ReadFrames(ops []vnet.ReadOp) int {
+	if len(ops) == 0 {
+		return 0
+	}
+	op := &ops[0]
+	op.Frame, op.Err = q.ReadFrame(op.Slot)
+	if op.Err != nil && op.Err != vnet.ErrTooLong || !framefd.Small(len(op.Frame)) {
+		return 1
+	}
+	done := 1
+	for more := true; more && done < len(ops); {
+		var n int
+		n, more = q.readBurst(ops[done:][:q.burst.Next(len(ops)-done)])
+		done += n
+	}
+	return done
+}
+
+// readBurst reads once by recvmmsg(2) and returns how many of ops it has
+// filled, and whether there is any use in reading on.
+func (q *packetQueue) readBurst(ops []vnet.ReadOp) (done int, more bool) {
+	asked := 0
+	for i := range ops {
+		if len(ops[i].Slot) < vnet.Headroom+vnet.MinFrame {
+			break
+		}
+		buf := place(ops[i].Slot)
+		h, part := &q.in.headers[i].Hdr, &q.in.parts[i][0]
+		part.Base = unsafe.SliceData(buf)
+		part.SetLen(len(buf))
+		h.SetControllen(controlLen)
+		h.Flags = 0
+		asked++
+	}
+	if asked == 0 {
+		return 0, false
+	}
+	n, err := q.fd.ReceiveMany(q.in.headers[:asked], unix.MSG_TRUNC)
+	for err != nil && q.passing(err) {
+		n, err = q.fd.ReceiveMany(q.in.headers[:asked], unix.MSG_TRUNC)
+	}
+	q.in.forget(asked)
+	if err != nil {
+		ops[0].Frame, ops[0].Err = nil, err
+		q.burst.Saw(asked, 0, 0)
+		return 1, false
+	}
+	bytes := 0
+	for i := range ops[:n] {
+		m, op := &q.in.headers[i], &ops[i]
+		bytes += int(m.Len)
+		op.Frame, op.Err = q.received(op.Slot, int(m.Len), q.in.control[i].data[:m.Hdr.Controllen])
+		if op.Frame == nil && op.Err == nil {
+			continue // nobody wants it
+		}
+		if done != i {
+			ops[done].Move(op)
+		}
+		done++
+	}
+	more = q.burst.Saw(asked, n, bytes)
+	if n < asked {
+		ops[done].Frame, ops[done].Err = nil, errAgain
+		return done + 1, false
+	}
+	return done, more && done > 0
+}
+
+// WriteFrames implements Queue.
+//
+// borrowed: ops and their frames, for the call.
+func (q *packetQueue) WriteFrames(ops []vnet.WriteOp) int {
+	for done := 0; done < len(ops); {
+		done += q.writeBurst(ops[done:])
+		if done == len(ops) {
+			break
+		}
+		// One that has no place in a burst, or that stopped it: once more by
+		// itself, since only the first message of a burst tells its error.
+		op := &ops[done]
+		if op.Err = q.WriteParts(op.Head, op.Rest); op.Err == errAgain {
+			return done
+		}
+		done++
+	}
+	return len(ops)
+}
+
+// writeBurst writes frames by sendmmsg(2) up to the first one that cannot be
+// written, and returns how many it has written.
+func (q *packetQueue) writeBurst(ops []vnet.WriteOp) int {
+	if q.down.Load() {
+		return 0
+	}
+	n := 0
+	for n < min(len(ops), framefd.MaxBurst) && len(ops[n].Head) >= vnet.MinFrame {
+		op, h, parts := &ops[n], &q.out.headers[n].Hdr, &q.out.parts[n]
+		vnet.RewriteHdrLen(op.Head)
+		parts[0].Base, parts[1].Base = unsafe.SliceData(op.Head), unsafe.SliceData(op.Rest)
+		parts[0].SetLen(len(op.Head))
+		parts[1].SetLen(len(op.Rest))
+		h.SetIovlen(1)
+		if len(op.Rest) > 0 {
+			h.SetIovlen(2)
+		}
+		op.Err = nil
+		n++
+	}
+	if n < 2 {
+		q.out.forget(n)
+		return 0
+	}
+	written, err := q.fd.SendMany(q.out.headers[:n])
+	q.out.forget(n)
+	if err != nil {
+		return 0
+	}
+	return written
+}
