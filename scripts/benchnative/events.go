@@ -146,25 +146,35 @@ func threads(pid int) ([]int, error) {
 }
 
 func (e event) open(tid int) (int, error) {
-	attr := unix.PerfEventAttr{Type: e.kind, Config: e.config, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Bits: unix.PerfBitInherit}
+	attr := unix.PerfEventAttr{Type: e.kind, Config: e.config, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Bits: unix.PerfBitInherit | unix.PerfBitDisabled}
 	fd, err := unix.PerfEventOpen(&attr, tid, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	switch {
 	case errors.Is(err, unix.ESRCH):
 		return -1, err
 	case err != nil:
 		return -1, fmt.Errorf("%s: %w: %w", e.name, errUncountable, os.NewSyscallError("perf_event_open", err))
-	case e.filter == "":
-		return fd, nil
+	}
+	// Not before the filter is there.
+	if err := errors.Join(e.choose(fd), os.NewSyscallError("ioctl PERF_EVENT_IOC_ENABLE", unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0))); err != nil {
+		return -1, errors.Join(fmt.Errorf("%s: %w", e.name, err), unix.Close(fd))
+	}
+	return fd, nil
+}
+
+// choose sets the filter.
+func (e event) choose(fd int) error {
+	if e.filter == "" {
+		return nil
 	}
 	filter, err := unix.BytePtrFromString(e.filter)
 	if err != nil {
-		return -1, errors.Join(err, unix.Close(fd))
+		return err
 	}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PERF_EVENT_IOC_SET_FILTER, uintptr(unsafe.Pointer(filter)))
 	if errno != 0 {
-		return -1, errors.Join(fmt.Errorf("%s: filter %q: %w", e.name, e.filter, errno), unix.Close(fd))
+		return fmt.Errorf("filter %q: %w", e.filter, errno)
 	}
-	return fd, nil
+	return nil
 }
 
 // countable leaves out the events that this machine cannot count, and says why.

@@ -79,7 +79,7 @@ func firstOf(network string) netip.Addr { return netip.MustParsePrefix(network).
 
 // of reports whether the measurement is made of s.
 func (m *measurement) of(s subject) bool {
-	return s.full() || m.rough && !(s.plain && m.size == udpPayload)
+	return s.full() || m.rough && (!s.plain || m.size != udpPayload)
 }
 
 // state is what all counters showed at one time.
@@ -217,12 +217,12 @@ func (m *measurement) countEvents(ctx context.Context, r *rig, events []event, s
 		case e.name == instructions.name:
 			sink.add(e.name, "/frame", n/frames)
 		case e.name == allCalls:
-			sink.add("system calls", "/frame", n/frames)
+			sink.add(allCalls, "/frame", n/frames)
 			if r.subject.what == splitnic {
 				sink.add(halfCalls, "/frame", n/frames/2)
 			}
 		case n > 0:
-			sink.add("calls of "+e.name, "/frame", n/frames)
+			sink.add(callMetric+e.name, "/frame", n/frames)
 		}
 	}
 	return nil

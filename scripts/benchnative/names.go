@@ -1,6 +1,6 @@
 package main
 
-// Metrics, and the measurement that has no traffic.
+// Metrics, the measurement that has no traffic, and what is no measurement.
 const (
 	throughput  = "throughput"
 	rate        = "rate"
@@ -11,8 +11,11 @@ const (
 	cpuMachine  = "processor time, machine"
 	allocations = "allocations"
 	halfCalls   = "system calls of a half"
+	callMetric  = "calls of " // and the name of a system call
 
 	idle     = "idle"
 	idleHalf = "use of a processor, each half"
 	idleAll  = "use of a processor"
+
+	goalName = "goal" // of rows that compare others
 )

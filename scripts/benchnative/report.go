@@ -12,17 +12,21 @@ import (
 
 // report writes the figures as JSON to the file and as tables to the terminal.
 func (o *options) report(rows []row, notes []string) error {
+	if err := writeJSON(o.json, rows); err != nil {
+		return err
+	}
+	return tables(os.Stdout, rows, notes, o.markdown)
+}
+
+func writeJSON(file string, rows []row) error {
 	text, err := json.MarshalIndent(rows, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(o.json), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(o.json, append(text, '\n'), 0o644); err != nil {
-		return err
-	}
-	return tables(os.Stdout, rows, notes, o.markdown)
+	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
 // table is one in the making: the first line is the heading.
@@ -37,7 +41,7 @@ func tables(w io.Writer, rows []row, notes []string, markdown bool) error {
 	var seen []row
 	for _, r := range rows {
 		switch {
-		case r.Name == "goal":
+		case r.Name == goalName:
 			verdict := "missed"
 			if *r.Met {
 				verdict = "met"
@@ -101,7 +105,7 @@ func tables(w io.Writer, rows []row, notes []string, markdown bool) error {
 func callsOf(rows []row, name, subject string) string {
 	var list []string
 	for _, r := range rows {
-		if call, ok := strings.CutPrefix(r.Metric, "calls of "); ok && r.Name == name && r.Subject == subject && r.Median >= 0.0005 {
+		if call, ok := strings.CutPrefix(r.Metric, callMetric); ok && r.Name == name && r.Subject == subject && r.Median >= 0.0005 {
 			list = append(list, fmt.Sprintf("%s %.3f", call, r.Median))
 		}
 	}

@@ -122,7 +122,7 @@ func goals(rows []row) []row {
 	var out []row
 	goal := func(s, what, unit string, v float64, goal string, met bool) {
 		out = append(out, row{
-			Name: "goal", Subject: s, Queues: 1, Metric: what, Unit: unit,
+			Name: goalName, Subject: s, Queues: 1, Metric: what, Unit: unit,
 			Median: v, Min: v, Max: v, Runs: 1, Goal: goal, Met: &met,
 		})
 	}
