@@ -26,7 +26,7 @@ build: ## build build/splitnic
 
 $(yardstick): $(wildcard scripts/yardstick/*.[ch])
 	@mkdir -p build
-	$(CC) -std=gnu11 -Wall -Wextra -Wshadow -Werror $(CFLAGS) -o $@ $(filter %.c,$^) -libverbs
+	$(CC) -std=gnu11 -Wall -Wextra -Wshadow -Werror $(CFLAGS) -o $@ $(filter %.c,$^) -libverbs -lm
 
 .PHONY: demo
 demo: ## show it at work: DHCP, ping, HTTP, TCP both ways beside ib_write_bw

@@ -42,9 +42,11 @@ func (rs rows) plots() []plot {
 	return full
 }
 
-// curves draws one line for each subject over the sizes, with the spread.
+// curves draws one line for each subject over the sizes, with the spread, and a
+// point for one that was measured with a single size. Points alone are no plot.
 func (rs rows) curves(name, title, unit string, match func(r *row) bool) plot {
 	var data, lines []string
+	drawn := false
 	for i, subject := range rs.subjects(match) {
 		var b strings.Builder
 		n := 0
@@ -54,13 +56,11 @@ func (rs rows) curves(name, title, unit string, match func(r *row) bool) plot {
 				n++
 			}
 		}
-		if n < 2 {
-			continue // no line
-		}
+		drawn = drawn || n > 1
 		data = append(data, fmt.Sprintf("$d%d << EOD\n%sEOD", i, b.String()))
 		lines = append(lines, fmt.Sprintf("$d%d using 1:2:3:4 with yerrorlines pointtype 7 pointsize 0.5 title %s", i, quote(subject)))
 	}
-	if len(lines) == 0 {
+	if !drawn {
 		return plot{}
 	}
 	return plot{name, fmt.Sprintf(`%s
@@ -84,18 +84,18 @@ func (rs rows) bars(mtu int) plot {
 	}
 	var data strings.Builder
 	for _, c := range networkColumns {
-		if !strings.HasPrefix(c.metric, "tcp") && c.metric != "udp" {
-			continue
-		}
-		fmt.Fprintf(&data, "%s", quote(c.title))
+		line, measured := quote(c.title), false
 		for _, s := range subjects {
-			if r := rs.find(key{"net", s, mtu, c.queues, c.metric}); r != nil {
-				fmt.Fprintf(&data, " %g", r.Median)
+			if r := rs.find(key{"net", s, mtu, c.queues, c.metric}); r != nil && r.Unit == "Mbit/s" {
+				line += fmt.Sprintf(" %g", r.Median)
+				measured = true
 			} else {
-				data.WriteString(" -")
+				line += " -"
 			}
 		}
-		data.WriteByte('\n')
+		if measured {
+			fmt.Fprintln(&data, line)
+		}
 	}
 	var lines []string
 	for i, s := range subjects {

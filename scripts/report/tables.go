@@ -45,7 +45,7 @@ func (rs rows) sheets() []sheet {
 			list = append(list, rs.throughput(m.metric, q, fmt.Sprintf("%s, queue pairs: %d", m.title, q)))
 		}
 	}
-	list = append(list, rs.latency())
+	list = append(list, rs.frames(), rs.latency())
 	for _, mtu := range rs.numbers(func(r *row) int { return r.Size }, isNetwork) {
 		list = append(list, rs.networks(mtu))
 	}
@@ -109,6 +109,19 @@ func (rs rows) throughput(metric string, queues int, title string) sheet {
 	return t
 }
 
+// frames has a line for each number of queues.
+func (rs rows) frames() sheet {
+	t := sheet{title: "Small frames in a second, and what they take"}
+	t.add("subject", "bytes", "queues", "frames", "ratio", "transfers", "doorbells")
+	for _, r := range rs {
+		if r.Name == "pps" && r.Metric == "rate" {
+			of := func(metric string) string { return cell(rs.find(key{"pps", r.Subject, r.Size, r.Queues, metric})) }
+			t.add(r.Subject, strconv.Itoa(r.Size), strconv.Itoa(r.Queues), cell(&r), ratio(&r), of("transfers"), of("doorbells"))
+		}
+	}
+	return t
+}
+
 // latency has a line for each size and subject.
 func (rs rows) latency() sheet {
 	t := sheet{title: "Half a round trip, us"}
@@ -152,33 +165,42 @@ var networkColumns = []struct {
 	{"ping, us", 1, "ping"},
 }
 
-// networks has a line for each subject.
+// networks has a line for each subject and the columns that have figures.
 func (rs rows) networks(mtu int) sheet {
 	raw := ""
 	if r := rs.find(rawMbps); r != nil {
 		raw = "; ib_write_bw: " + cell(r)
 	}
 	t := sheet{title: fmt.Sprintf("Networks with an MTU of %d, Mbit/s%s", mtu, raw)}
-	match := func(r *row) bool { return isNetwork(r) && r.Size == mtu }
-	head := []string{"subject"}
-	for _, c := range networkColumns {
-		head = append(head, c.title)
-		if c.metric == "tcp" && c.queues == 1 {
-			head = append(head, "ratio")
-		}
+	subjects := rs.subjects(func(r *row) bool { return isNetwork(r) && r.Size == mtu })
+	lines := make([][]string, 1+len(subjects))
+	lines[0] = []string{"subject"}
+	for i, s := range subjects {
+		lines[i+1] = []string{s}
 	}
-	t.add(head...)
-	for _, subject := range rs.subjects(match) {
-		line := []string{subject}
-		for _, c := range networkColumns {
-			r := rs.find(key{"net", subject, mtu, c.queues, c.metric})
-			line = append(line, cell(r))
-			if c.metric == "tcp" && c.queues == 1 {
-				line = append(line, ratio(r))
+	for _, c := range networkColumns {
+		measured := false
+		column := make([]*row, len(subjects))
+		for i, s := range subjects {
+			column[i] = rs.find(key{"net", s, mtu, c.queues, c.metric})
+			measured = measured || column[i] != nil
+		}
+		if !measured {
+			continue
+		}
+		withRatio := c.metric == "tcp" && c.queues == 1
+		lines[0] = append(lines[0], c.title)
+		if withRatio {
+			lines[0] = append(lines[0], "ratio")
+		}
+		for i, r := range column {
+			lines[i+1] = append(lines[i+1], cell(r))
+			if withRatio {
+				lines[i+1] = append(lines[i+1], ratio(r))
 			}
 		}
-		t.add(line...)
 	}
+	t.lines = lines
 	return t
 }
 

@@ -14,6 +14,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -236,7 +237,7 @@ static int compare(const void *a, const void *b)
 static void lat(int which)
 {
 	int warm_up = opt.iters / 10 + 1, n = opt.iters;
-	double *half, before = 0, sum = 0;
+	double *half, before = 0, sum = 0, squares = 0;
 
 	if (which) {
 		for (int i = 0; i < warm_up + n; i++) {
@@ -257,14 +258,15 @@ static void lat(int which)
 		if (i >= warm_up) {
 			half[i - warm_up] = (t - before) * 1e6 / 2;
 			sum += half[i - warm_up];
+			squares += half[i - warm_up] * half[i - warm_up];
 		}
 		before = t;
 	}
 	qsort(half, n, sizeof(*half), compare);
-	printf(" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    "
+	printf(" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   "
 	       "99%% percentile[usec]   99.9%% percentile[usec]\n");
-	printf(" %-7d %-13d %-14.2f %-12.2f %-18.2f %-14.2f %-22.2f %.2f\n", opt.size, n, half[0], half[n - 1], half[n / 2],
-	       sum / n, half[(int)(n * 0.99)], half[(int)(n * 0.999)]);
+	printf(" %-7d %-13d %-14.2f %-12.2f %-18.2f %-14.2f %-15.2f %-22.2f %.2f\n", opt.size, n, half[0], half[n - 1], half[n / 2],
+	       sum / n, sqrt(fabs(squares / n - sum / n * (sum / n))), half[(int)(n * 0.99)], half[(int)(n * 0.999)]);
 	free(half);
 }
 
