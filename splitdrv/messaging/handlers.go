@@ -157,6 +157,7 @@ func (g Handling) Configure(c *Config) {
 
 // Change returns what g becomes by a change. It refuses what cannot be.
 func (g Handling) Change(ch HandlerChange) (Handling, error) {
+	before := g
 	g.Handlers, g.Assigned = slices.Clone(g.Handlers), slices.Clone(g.Assigned)
 	for _, p := range ch.Handlers {
 		if p.Number < 0 || p.Number >= len(g.Handlers) {
@@ -182,7 +183,10 @@ func (g Handling) Change(ch HandlerChange) (Handling, error) {
 		}
 		g.Assigned[channel-1] = ch.Assign[channel]
 	}
-	return g, g.check()
+	if err := g.check(); err != nil {
+		return g, err
+	}
+	return g, g.permitted(&before)
 }
 
 // unknown is the error about a handler that there is not.
@@ -243,21 +247,33 @@ func (c *Config) checkHandlers() error {
 }
 
 // permitted tries whether this process may give its threads the priorities
-// that channels come to have, after those that they have had in before.
+// that the handlers have, and that channels come to have after those that they
+// have had in before.
 func (g *Handling) permitted(before *Handling) error {
 	type step struct{ from, to int }
 	tried := map[step]bool{}
-	for channel := range 1 + len(g.Assigned) {
-		s := step{to: g.of(channel).Priority}
-		if before != nil {
-			s.from = before.of(channel).Priority
-		}
+	try := func(h *Handler, from int) error {
+		s := step{from, h.Priority}
 		if s.from == s.to || tried[s] {
-			continue
+			return nil
 		}
 		tried[s] = true
 		if err := tryPriority(s.from, s.to); err != nil {
-			return fmt.Errorf("handler %d: %w %d, after %d: %w; give this process CAP_SYS_NICE (AmbientCapabilities= of the service), or LimitNICE=", g.of(channel).Number, ErrPriority, s.to, s.from, err)
+			return fmt.Errorf("handler %d: %w: %d, after %d: %w; give this process CAP_SYS_NICE (AmbientCapabilities= of the service), or LimitNICE=", h.Number, ErrPriority, s.to, s.from, err)
+		}
+		return nil
+	}
+	for i := range g.Handlers {
+		if err := try(&g.Handlers[i], 0); err != nil {
+			return err
+		}
+	}
+	if before == nil {
+		return nil
+	}
+	for channel := range 1 + len(g.Assigned) {
+		if err := try(g.of(channel), before.of(channel).Priority); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -89,3 +89,36 @@ func (w *worker) stats(now tally) WorkerStats {
 	}
 	return s
 }
+
+// ChannelVector is where a data channel's completions raise events.
+type ChannelVector struct {
+	Channel       int `json:"channel"`
+	Handler       int `json:"handler"`
+	Vector        int `json:"comp_vector"`         // of its completion queues
+	HandlerVector int `json:"handler_comp_vector"` // of those that would be made now
+}
+
+// Vectors lists the data channels' completion vectors.
+func (s *Stats) Vectors() []ChannelVector {
+	var all []ChannelVector
+	for i, c := range s.Channels {
+		v := ChannelVector{Channel: i + 1, Handler: c.Handler, Vector: c.CompVector, HandlerVector: c.CompVector}
+		if c.Handler < len(s.Handlers) {
+			v.HandlerVector = s.Handlers[c.Handler].Vector
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// HandlingOf is the handling that the stats are of.
+func HandlingOf(s *Stats) Handling {
+	var g Handling
+	for _, h := range s.Handlers {
+		g.Handlers = append(g.Handlers, h.Handler)
+	}
+	for _, c := range s.Channels {
+		g.Assigned = append(g.Assigned, c.Handler)
+	}
+	return g
+}
