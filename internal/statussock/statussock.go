@@ -4,10 +4,12 @@
 package statussock
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -46,7 +48,12 @@ type Command struct {
 	// Run does it and returns what to answer, for JSON. Several may run at a
 	// time. ctx ends when the asker goes away.
 	Run func(ctx context.Context) (any, error)
+	// RunWith is Run for a command with an argument: JSON, or nothing.
+	RunWith func(ctx context.Context, argument json.RawMessage) (any, error)
 }
+
+// maxArgument is the largest argument in bytes.
+const maxArgument = 64 << 10
 
 // failure is the answer to a command that failed.
 type failure struct {
@@ -56,13 +63,24 @@ type failure struct {
 // serve answers the command.
 func (c Command) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	answer, err := c.Run(r.Context())
+	answer, err := c.run(w, r)
 	if err != nil {
 		w.WriteHeader(http.StatusConflict)
 		answer = failure{err.Error()}
 	}
 	// An error here is the client's, which went away.
 	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func (c Command) run(w http.ResponseWriter, r *http.Request) (any, error) {
+	if c.RunWith == nil {
+		return c.Run(r.Context())
+	}
+	argument, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxArgument))
+	if err != nil {
+		return nil, fmt.Errorf("read the argument: %w", err)
+	}
+	return c.RunWith(r.Context(), argument)
 }
 
 // Serve listens on the socket at path and answers each request with what
@@ -115,7 +133,7 @@ func (s *Server) Close() error {
 
 // Read fetches the status from the socket at path.
 func Read(ctx context.Context, path string) (json.RawMessage, error) {
-	raw, err := ask(ctx, path, http.MethodGet, "/status")
+	raw, err := ask(ctx, path, http.MethodGet, "/status", nil)
 	if err != nil {
 		return nil, fmt.Errorf("status: %w", err)
 	}
@@ -124,7 +142,20 @@ func Read(ctx context.Context, path string) (json.RawMessage, error) {
 
 // Do has the daemon at path carry out a command, and returns its answer.
 func Do(ctx context.Context, path, command string) (json.RawMessage, error) {
-	raw, err := ask(ctx, path, http.MethodPost, "/command/"+command)
+	return do(ctx, path, command, nil)
+}
+
+// DoWith is Do with an argument, for JSON.
+func DoWith(ctx context.Context, path, command string, argument any) (json.RawMessage, error) {
+	raw, err := json.Marshal(argument)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", command, err)
+	}
+	return do(ctx, path, command, raw)
+}
+
+func do(ctx context.Context, path, command string, argument []byte) (json.RawMessage, error) {
+	raw, err := ask(ctx, path, http.MethodPost, "/command/"+command, argument)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", command, err)
 	}
@@ -132,13 +163,13 @@ func Do(ctx context.Context, path, command string) (json.RawMessage, error) {
 }
 
 // ask sends one request to the socket at path.
-func ask(ctx context.Context, path, method, what string) (json.RawMessage, error) {
+func ask(ctx context.Context, path, method, what string, body []byte) (json.RawMessage, error) {
 	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", path)
 	}}
 	defer t.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, method, "http://splitnic"+what, nil)
+	req, err := http.NewRequestWithContext(ctx, method, "http://splitnic"+what, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}

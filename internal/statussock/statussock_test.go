@@ -2,6 +2,7 @@ package statussock
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
@@ -68,9 +69,34 @@ func TestCommands(t *testing.T) {
 		t.Errorf("a command to nobody: %v", err)
 	}
 	// A command is not carried out by looking at it.
-	resp, err := ask(t.Context(), path, http.MethodGet, "/command/works")
+	resp, err := ask(t.Context(), path, http.MethodGet, "/command/works", nil)
 	if err == nil || ran != 2 {
 		t.Errorf("GET of a command: %s, ran %d times", resp, ran)
+	}
+}
+
+// TestArguments gives a command arguments, and one that is too large.
+func TestArguments(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.sock")
+	s, err := Serve(path, func() any { return 1 },
+		Command{Name: "echo", RunWith: func(_ context.Context, argument json.RawMessage) (any, error) { return len(argument), nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for argument, want := range map[string]string{"": "2", "abc": "5", strings.Repeat("x", maxArgument-2): "65536"} {
+		if raw, err := DoWith(t.Context(), path, "echo", argument); err != nil || strings.TrimSpace(string(raw)) != want {
+			t.Errorf("%d bytes: %s, %v", len(argument), raw, err)
+		}
+	}
+	if raw, err := Do(t.Context(), path, "echo"); err != nil || strings.TrimSpace(string(raw)) != "0" {
+		t.Errorf("no argument: %s, %v", raw, err)
+	}
+	if raw, err := DoWith(t.Context(), path, "echo", strings.Repeat("x", maxArgument)); err == nil {
+		t.Errorf("too much: %s", raw)
+	}
+	if _, err := DoWith(t.Context(), path, "echo", func() {}); err == nil {
+		t.Error("a function went through")
 	}
 }
 
