@@ -101,7 +101,8 @@ type Host struct {
 	carrier  bool
 	offloads vnet.Offloads
 	conn     *messaging.Conn
-	latency  steer.Status // of the present session
+	handling messaging.Handling // of sessions, the present one included
+	latency  steer.Status       // of the present session
 	// noLatency is why the kernel refused to steer, and sessions do without a
 	// latency queue.
 	noLatency error
@@ -109,6 +110,7 @@ type Host struct {
 	sessions  int
 	attempts  int
 	lastErr   error
+	rehandled int // changes of handling
 }
 
 // New makes a host. Nothing happens before Run.
@@ -140,6 +142,7 @@ func New(cfg Config) (*Host, error) {
 			return nil, fmt.Errorf("host: %w", err)
 		}
 	}
+	h.handling = h.initialHandling()
 	return h, nil
 }
 
@@ -296,6 +299,7 @@ func (h *Host) session(ctx context.Context, addr string) (ever bool, err error) 
 	mcfg.OnRequest = func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
 		return h.onRequest(conn, t, data)
 	}
+	change := h.handle(&mcfg)
 	conn, err = messaging.New(mcfg)
 	if err != nil {
 		return false, errors.Join(err, c.Bye(session.CodeFailed, err.Error()))
@@ -318,7 +322,7 @@ func (h *Host) session(ctx context.Context, addr string) (ever bool, err error) 
 	if err := c.Ready(ctx); err != nil {
 		return false, err
 	}
-	h.connected(c, &w, conn, addr)
+	h.connected(c, &w, conn, addr, change)
 	// Before Start, from which on the I/O unit can tell of changes.
 	if err = h.setCarrier(w.Link.Up); err == nil {
 		err = conn.Start(ports[:w.Queues])
@@ -400,8 +404,9 @@ func (h *Host) setCarrier(up bool) error {
 	return nil
 }
 
-func (h *Host) connected(c *session.Client, w *session.Welcome, conn *messaging.Conn, addr string) {
+func (h *Host) connected(c *session.Client, w *session.Welcome, conn *messaging.Conn, addr string, change int) {
 	h.mu.Lock()
+	h.catchUp(conn, change)
 	h.state, h.since, h.unit, h.peer, h.welcome, h.conn = Connected, time.Now(), addr, c.Peer(), *w, conn
 	h.lastErr = nil
 	h.sessions++

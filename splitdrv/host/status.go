@@ -10,19 +10,23 @@ import (
 
 // Status is what `splitnic status` shows of a host.
 type Status struct {
-	Role      string           `json:"role"` // "host"
-	Name      string           `json:"name"`
-	Software  string           `json:"software"`
-	State     State            `json:"state"`
-	Since     time.Time        `json:"since"` // of the state
-	Netdevice NetdeviceStatus  `json:"netdevice"`
-	IOUnit    IOUnitStatus     `json:"iounit"`
-	Device    string           `json:"device"`     // RDMA device
-	Protected string           `json:"protection"` // of the memory lent to the I/O unit
-	Sessions  int              `json:"sessions"`   // established since the start
-	Attempts  int              `json:"attempts"`   // failed or ended since the start
-	LastError string           `json:"last_error,omitempty"`
-	Traffic   *messaging.Stats `json:"traffic,omitempty"` // of the present session
+	Role      string          `json:"role"` // "host"
+	Name      string          `json:"name"`
+	Software  string          `json:"software"`
+	State     State           `json:"state"`
+	Since     time.Time       `json:"since"` // of the state
+	Netdevice NetdeviceStatus `json:"netdevice"`
+	IOUnit    IOUnitStatus    `json:"iounit"`
+	Device    string          `json:"device"`     // RDMA device
+	Protected string          `json:"protection"` // of the memory lent to the I/O unit
+	// CompVectors are the completion vectors that the device has, and Handling
+	// are the handlers of the present session, and of the next.
+	CompVectors int                `json:"comp_vectors"`
+	Handling    messaging.Handling `json:"handling"`
+	Sessions    int                `json:"sessions"` // established since the start
+	Attempts    int                `json:"attempts"` // failed or ended since the start
+	LastError   string             `json:"last_error,omitempty"`
+	Traffic     *messaging.Stats   `json:"traffic,omitempty"` // of the present session
 
 	// Latency is of the latency queue, nil if none is wanted.
 	Latency *steer.Status `json:"latency,omitempty"`
@@ -67,10 +71,11 @@ func (h *Host) Status() Status {
 			Name: h.cfg.Netdev.Name(), MAC: h.set.mac.String(), MTU: h.set.mtu, Carrier: h.carrier,
 			Offloads: h.offloads.String(), Queues: len(h.cfg.Netdev.Ports()),
 		},
-		IOUnit:    IOUnitStatus{Address: h.unit, Configured: h.cfg.IOUnits},
-		Device:    h.cfg.Device.Name(),
-		Protected: messaging.Protection,
-		Sessions:  h.sessions, Attempts: h.attempts,
+		IOUnit:      IOUnitStatus{Address: h.unit, Configured: h.cfg.IOUnits},
+		Device:      h.cfg.Device.Name(),
+		Protected:   messaging.Protection,
+		CompVectors: h.cfg.Device.Limits().CompVectors, Handling: h.handling,
+		Sessions: h.sessions, Attempts: h.attempts,
 		LastRefusal: h.set.last, Latency: h.latencyStatus(),
 	}
 	if h.lastErr != nil {

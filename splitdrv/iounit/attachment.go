@@ -80,6 +80,9 @@ func (a *attachment) run(ctx context.Context) error {
 	features := a.features()
 	mcfg.NoPack = !slices.Contains(features, protocol.FeaturePack)
 	mcfg.OnRequest = services.answer
+	if g, ok := a.handling(); ok {
+		g.Configure(&mcfg)
+	}
 	conn, err := messaging.New(mcfg)
 	if err != nil {
 		u.refuse(a, codeOf(err), err)

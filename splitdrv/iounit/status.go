@@ -14,16 +14,18 @@ import (
 
 // Status is what `splitnic status` shows of an I/O unit.
 type Status struct {
-	Role      string       `json:"role"` // "iounit"
-	Name      string       `json:"name"`
-	Software  string       `json:"software"`
-	Since     time.Time    `json:"since"`
-	Device    string       `json:"device"`     // RDMA device
-	Protected string       `json:"protection"` // of the memory lent to the hosts
-	LAN       LANStatus    `json:"lan"`
-	Hosts     []HostStatus `json:"hosts"`
-	Sessions  uint64       `json:"sessions"` // established since the start
-	Refused   uint64       `json:"refused"`  // connections and hosts
+	Role      string    `json:"role"` // "iounit"
+	Name      string    `json:"name"`
+	Software  string    `json:"software"`
+	Since     time.Time `json:"since"`
+	Device    string    `json:"device"`     // RDMA device
+	Protected string    `json:"protection"` // of the memory lent to the hosts
+	// CompVectors are the completion vectors that the device has.
+	CompVectors int          `json:"comp_vectors"`
+	LAN         LANStatus    `json:"lan"`
+	Hosts       []HostStatus `json:"hosts"`
+	Sessions    uint64       `json:"sessions"` // established since the start
+	Refused     uint64       `json:"refused"`  // connections and hosts
 	// Refusals are the same, by reason: some of package iounit's Refusals.
 	Refusals map[string]uint64 `json:"refused_by"`
 	// Violations counts sessions that ended because a host broke the protocol,
@@ -77,7 +79,8 @@ func (u *Unit) Status() Status {
 	s := Status{
 		Role: "iounit", Name: u.cfg.Name, Software: u.cfg.Software, Since: u.started,
 		Device: u.cfg.Device.Name(), Protected: messaging.Protection,
-		Sessions: u.served.Load(), Hosts: []HostStatus{},
+		CompVectors: u.cfg.Device.Limits().CompVectors,
+		Sessions:    u.served.Load(), Hosts: []HostStatus{},
 	}
 	if b := u.cfg.Messaging.Budget; b != nil {
 		s.Memory.Limit = b.Limit()

@@ -63,9 +63,10 @@ type Unit struct {
 	taken atomic.Pointer[addresses] // of the card and of all hosts
 
 	mu         sync.Mutex
-	hosts      map[string]*attachment // by key
-	violations map[string]uint64      // of the protocol, by rule
-	refused    map[string]uint64      // connections and hosts, by reason
+	hosts      map[string]*attachment        // by key
+	violations map[string]uint64             // of the protocol, by rule
+	refused    map[string]uint64             // connections and hosts, by reason
+	handling   map[string]messaging.Handling // by key, of hosts for which it was changed
 }
 
 // New makes an I/O unit. Nothing happens before Run.
@@ -96,7 +97,7 @@ func New(cfg Config) (*Unit, error) {
 			return nil, fmt.Errorf("iounit: %w", err)
 		}
 	}
-	u := &Unit{cfg: cfg, started: time.Now(), hosts: make(map[string]*attachment), violations: make(map[string]uint64), refused: make(map[string]uint64)}
+	u := &Unit{cfg: cfg, started: time.Now(), hosts: make(map[string]*attachment), violations: make(map[string]uint64), refused: make(map[string]uint64), handling: make(map[string]messaging.Handling)}
 	u.taken.Store(newAddresses(nil))
 	return u, nil
 }

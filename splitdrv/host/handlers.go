@@ -1,0 +1,60 @@
+package host
+
+import (
+	"errors"
+	"net"
+
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// initialHandling is which handlers sessions have before anybody changes that,
+// for as many queues as the netdevice has.
+func (h *Host) initialHandling() messaging.Handling {
+	c := h.messaging(h.cfg.Modes[0])
+	c.Queues = len(h.cfg.Netdev.Ports())
+	return c.Handling()
+}
+
+// ChangeHandlers changes the completion-queue handlers of the present session,
+// if there is one, and of all further ones. With an error nothing has changed.
+// It may be called from any goroutine.
+func (h *Host) ChangeHandlers(ch messaging.HandlerChange) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g, err := h.handling.Change(ch)
+	if err != nil {
+		return err
+	}
+	if h.conn != nil {
+		// A session that has just ended does not matter.
+		if err := h.conn.SetHandling(g); err != nil && !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+	}
+	h.handling = g
+	h.rehandled++
+	h.cfg.Log.Info("completion-queue handlers changed", "handlers", g.Handlers, "assigned", g.Assigned)
+	return nil
+}
+
+// handle puts the handlers into the configuration of a session, and returns
+// which change they are of.
+func (h *Host) handle(c *messaging.Config) (change int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.rehandled > 0 {
+		h.handling.Configure(c)
+	}
+	return h.rehandled
+}
+
+// catchUp puts in force what was changed while the session came about. The
+// caller holds h.mu.
+func (h *Host) catchUp(conn *messaging.Conn, change int) {
+	if h.rehandled == change {
+		return
+	}
+	if err := conn.SetHandling(h.handling); err != nil {
+		h.cfg.Log.Warn("completion-queue handlers", "reason", err)
+	}
+}
