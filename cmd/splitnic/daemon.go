@@ -24,6 +24,7 @@ import (
 type daemonFlags struct {
 	keyFlags
 	channelFlags
+	handlerFlags
 	config, name, device   string
 	gidIndex               int
 	queues                 int
@@ -31,7 +32,6 @@ type daemonFlags struct {
 	timeout, retry         uint8
 	keepAlive, peerTimeout time.Duration
 	handshakeTimeout       time.Duration
-	spin                   time.Duration
 	maxPools               int
 	poolIdle               time.Duration
 	statusSocket, metrics  string
@@ -42,6 +42,7 @@ func (d *daemonFlags) add(c *cobra.Command) {
 	f := c.Flags()
 	d.keyFlags.add(f)
 	d.channelFlags.add(f)
+	d.handlerFlags.add(f)
 	f.StringVar(&d.config, "config", "", "YAML file with these flags as keys; flags on the command line win")
 	f.StringVar(&d.device, "device", "", "RDMA device, such as mlx5_0 or rxe0 (default: the only one)")
 	f.IntVar(&d.gidIndex, "gid-index", -1, "entry of the device's GID table (default: chosen as `splitnic doctor` explains)")
@@ -50,7 +51,6 @@ func (d *daemonFlags) add(c *cobra.Command) {
 	f.DurationVar(&d.keepAlive, "keep-alive", 250*time.Millisecond, "interval of keep-alives on an idle session")
 	f.DurationVar(&d.peerTimeout, "peer-timeout", time.Second, "silence after which the other half is taken for dead")
 	f.DurationVar(&d.handshakeTimeout, "handshake-timeout", 10*time.Second, "time to open a session, the making of queue pairs included")
-	f.DurationVar(&d.spin, "spin", 0, "time to poll before sleeping; costs a processor, saves some microseconds")
 	f.IntVar(&d.maxPools, "max-pools", 0, "pools to lend on each data channel at most, when the other half asks for more (default: two more than at the beginning)")
 	f.DurationVar(&d.poolIdle, "pool-idle", 10*time.Second, "time after which a pool that was asked for, and is not used, goes back")
 	f.StringVar(&d.statusSocket, "status-socket", "", "unix socket for `splitnic status` (default: in "+statussock.Dir+")")
@@ -104,9 +104,13 @@ func (d *daemonFlags) messaging() (messaging.Config, error) {
 	m := messaging.Config{
 		MaxPools: d.maxPools, PoolIdle: d.poolIdle,
 		Timing:    fabric.Timing{Timeout: d.timeout, RetryCount: d.retry},
-		KeepAlive: d.keepAlive, PeerTimeout: d.peerTimeout, Spin: d.spin,
+		KeepAlive: d.keepAlive, PeerTimeout: d.peerTimeout,
 	}
-	if err := d.apply(&m); err != nil {
+	if err := d.channelFlags.apply(&m); err != nil {
+		return messaging.Config{}, err
+	}
+	// Once more when the device is known, and with it how many there are.
+	if err := d.handlerFlags.apply(&m, messaging.MaxHandlers, messaging.MaxHandlers); err != nil {
 		return messaging.Config{}, err
 	}
 	return m, nil

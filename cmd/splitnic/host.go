@@ -46,6 +46,7 @@ func hostCommand() *cobra.Command {
 		},
 	}
 	f.add(c)
+	c.AddCommand(hostHandlersCommand())
 	flags := c.Flags()
 	flags.StringSliceVar(&f.iounits, "iounit", nil, "address of an I/O unit, as host or host:port; several in order of preference")
 	flags.StringVar(&f.ifname, "name", "sn0", "name of the netdevice to make")
@@ -112,6 +113,9 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, device.Close()) }()
 	mcfg.Timing.Timeout = f.qpTimeout(device)
+	if err := f.handlerFlags.apply(&mcfg, f.queues, device.Limits().CompVectors); err != nil {
+		return err
+	}
 
 	tcfg := tap.Config{Name: f.ifname, NetNS: f.netns, Queues: f.queues, Offloads: offloads, TxQueueLen: f.txQueueLen}
 	open := tap.Open
@@ -142,7 +146,7 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 	if err != nil {
 		return usageError{err}
 	}
-	stop, err := f.serveStatus("host-"+netdev.Name(), func() any { return h.Status() }, hostMetrics(h), log, hostCommands(h)...)
+	stop, err := f.serveStatus("host-"+netdev.Name(), func() any { return h.Status() }, hostMetrics(h), log, hostCommands(h, f.queues)...)
 	if err != nil {
 		return err
 	}

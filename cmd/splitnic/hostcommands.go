@@ -24,13 +24,14 @@ const (
 	commandReset      = "reset"
 )
 
-func hostCommands(h *host.Host) []statussock.Command {
+func hostCommands(h *host.Host, queues int) []statussock.Command {
 	stats := func(clear bool) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) { return h.Statistics(ctx, clear) }
 	}
 	return []statussock.Command{
 		{Name: commandStats, Run: stats(false)},
 		{Name: commandClearStats, Run: stats(true)},
+		handlersTaker(func(o handlersOrder) error { return h.ChangeHandlers(o.Change) }, boundProcs(queues, 1)),
 		{Name: commandReset, Run: func(ctx context.Context) (any, error) { return struct{}{}, h.Reset(ctx) }},
 	}
 }
@@ -93,7 +94,7 @@ stacked on it need stays.
 
 // tellHost has a host on this machine carry out a command.
 func tellHost(ctx context.Context, args []string, command string) (json.RawMessage, error) {
-	path, err := hostSocket(args, statussock.List)
+	path, err := daemonSocket("host", args, statussock.List)
 	if err != nil {
 		return nil, err
 	}
@@ -107,9 +108,9 @@ func tellHost(ctx context.Context, args []string, command string) (json.RawMessa
 	return raw, err
 }
 
-// hostSocket finds the status socket of the host that is meant.
-func hostSocket(args []string, list func() ([]string, error)) (string, error) {
-	const prefix = "host-"
+// daemonSocket finds the status socket of the host, or iounit, that is meant.
+func daemonSocket(role string, args []string, list func() ([]string, error)) (string, error) {
+	prefix := role + "-"
 	if len(args) == 1 {
 		if strings.ContainsRune(args[0], '/') {
 			return args[0], nil
@@ -129,11 +130,11 @@ func hostSocket(args []string, list func() ([]string, error)) (string, error) {
 	}
 	switch len(hosts) {
 	case 0:
-		return "", exitError{code: exitMissing, err: errors.New("no host runs on this machine, or it has its socket elsewhere: name the socket")}
+		return "", exitError{code: exitMissing, err: fmt.Errorf("no %s runs on this machine, or it has its socket elsewhere: name the socket", role)}
 	case 1:
 		return hosts[0], nil
 	default:
-		return "", usageError{fmt.Errorf("which host? There are: %s", strings.Join(names, ", "))}
+		return "", usageError{fmt.Errorf("which %s? There are: %s", role, strings.Join(names, ", "))}
 	}
 }
 

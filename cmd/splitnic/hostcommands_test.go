@@ -26,7 +26,7 @@ func TestHostSocket(t *testing.T) {
 		{nil, []string{"/run/splitnic/iounit-7580.sock"}, "", exitMissing},
 		{nil, []string{"/run/splitnic/host-a.sock", "/run/splitnic/host-b.sock"}, "", exitUsage},
 	} {
-		got, err := hostSocket(c.args, func() ([]string, error) { return c.sockets, nil })
+		got, err := daemonSocket("host", c.args, func() ([]string, error) { return c.sockets, nil })
 		if got != c.want || exitStatus(err) != c.status {
 			t.Errorf("%q of %q: %q, %v", c.args, c.sockets, got, err)
 		}

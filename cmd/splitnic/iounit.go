@@ -47,6 +47,7 @@ func iounitCommand() *cobra.Command {
 		},
 	}
 	f.add(c)
+	c.AddCommand(iounitHandlersCommand())
 	flags := c.Flags()
 	flags.StringVar(&f.listen, "listen", fmt.Sprintf(":%d", session.DefaultPort), "address to listen on for hosts")
 	flags.StringVar(&f.lan, "lan", "", "the network card: NIC or macvtap:NIC, packet:NIC, or tap:BRIDGE")
@@ -125,6 +126,9 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	if f.queues == 0 {
 		f.queues = defaultQueues(device.Limits().CompVectors)
 	}
+	if err := f.handlerFlags.apply(&mcfg, f.queues, device.Limits().CompVectors); err != nil {
+		return err
+	}
 
 	// The card is ours: no other I/O unit is at work on it. One that was killed
 	// may have had another kind of interface.
@@ -171,12 +175,17 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, ln.Close()) }()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	stop, err := f.serveStatus("iounit-"+port, func() any { return unit.Status() }, iounitMetrics(unit), log)
+	stop, err := f.serveStatus("iounit-"+port, func() any { return unit.Status() }, iounitMetrics(unit), log, handlersTaker(func(o handlersOrder) error {
+		return unit.ChangeHandlers(o.Host, o.Change)
+	}, boundProcs(f.queues, f.maxHosts)))
 	if err != nil {
 		return err
 	}
 	defer stop()
 	moreProcs(2*f.queues + 2)
+	if f.bound() {
+		moreProcs(boundProcs(f.queues, f.maxHosts))
+	}
 	log.Info("I/O unit", "listen", ln.Addr(), "lan", f.lan, "device", device.Name(), "key", security.Fingerprint(), "queues", f.queues, "version", version)
 	notify("READY=1")
 	defer notify("STOPPING=1")

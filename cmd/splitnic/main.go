@@ -74,5 +74,9 @@ func group(c *cobra.Command) {
 
 // moreProcs gives the Go scheduler a P for each of n threads that move frames
 // on top of those for the rest: a thread that wakes while every P is taken
-// waits for milliseconds.
-func moreProcs(n int) { runtime.GOMAXPROCS(runtime.NumCPU() + n) }
+// waits for milliseconds. There are never fewer than before.
+func moreProcs(n int) {
+	if n += runtime.NumCPU(); n > runtime.GOMAXPROCS(0) {
+		runtime.GOMAXPROCS(n)
+	}
+}

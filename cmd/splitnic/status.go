@@ -122,6 +122,7 @@ func printHost(w io.Writer, s *host.Status) {
 	if s.Traffic != nil {
 		printTraffic(w, "  ", s.Traffic)
 	}
+	newHandlersView(s.CompVectors, s.Handling, s.Traffic).print(w, "  ")
 }
 
 func printUnit(w io.Writer, s *iounit.Status) {
@@ -144,6 +145,7 @@ func printUnit(w io.Writer, s *iounit.Status) {
 		printPort(w, "    ", h)
 		if h.Traffic != nil {
 			printTraffic(w, "    ", h.Traffic)
+			newHandlersView(s.CompVectors, messaging.HandlingOf(h.Traffic), h.Traffic).print(w, "    ")
 		}
 	}
 }
@@ -185,7 +187,7 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 		if c.Moderated {
 			moderated = ", moderated"
 		}
-		fmt.Fprintf(w, "%squeue %d\tQP %#x ↔ %#x, completion vector %d%s\n", indent, i+1, c.QPN, c.PeerQPN, c.CompVector, moderated)
+		fmt.Fprintf(w, "%squeue %d\tQP %#x ↔ %#x, handler %d, completion vector %d%s\n", indent, i+1, c.QPN, c.PeerQPN, c.Handler, c.CompVector, moderated)
 		fmt.Fprintf(w, "%s  to the peer\t%d frames, %d bytes, %d doorbells, %d too long, %d waits for credit\n",
 			indent, c.TxFrames, c.TxBytes, c.TxPosts, c.TxTooLong, c.TxNoCredit)
 		fmt.Fprintf(w, "%s  from the peer\t%d frames, %d bytes, %d dropped, %d over the MTU\n",
