@@ -21,6 +21,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -31,6 +32,7 @@ type site struct {
 	hostNS, unitNS, lanNS string
 	netdev                *tap.Device
 	host                  *host.Host
+	unit                  *iounit.Unit
 	run                   *running // the host
 }
 
@@ -44,6 +46,13 @@ func newSite(t *testing.T, kind string, mtu int) *site { return newQueuedSite(t,
 // newQueuedSite is newSite with a number of queues for the host to want and the
 // I/O unit to grant.
 func newQueuedSite(t *testing.T, kind string, mtu, wanted, granted int) *site {
+	t.Helper()
+	return newSteeredSite(t, kind, mtu, wanted, granted, nil)
+}
+
+// newSteeredSite is newQueuedSite with a latency queue, which is one of those
+// wanted, if classes are given.
+func newSteeredSite(t *testing.T, kind string, mtu, wanted, granted int, classes *steer.Classes) *site {
 	t.Helper()
 	testenv.NeedRoot(t)
 	testenv.NeedTUN(t)
@@ -65,10 +74,14 @@ func newQueuedSite(t *testing.T, kind string, mtu, wanted, granted int) *site {
 		nic = "br0"
 		testenv.Bridge(t, s.unitNS, nic, "eth1")
 	}
-	w.unit(func(c *iounit.Config) {
+	s.unit, _ = w.unit(func(c *iounit.Config) {
 		c.MaxQueues = granted
 		c.OpenLAN = func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
 			return lan.Open(kind+":"+nic, lan.Config{NetNS: s.unitNS, MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
+		}
+		c.Latency = classes
+		c.OpenLatencyLAN = func(mac net.HardwareAddr, rule steer.Rule) (lan.Interface, error) {
+			return lan.Open(kind+":"+nic, lan.Config{NetNS: s.unitNS, MAC: mac, Queues: rule.Queues, Offloads: vnet.AllOffloads, Latency: &rule})
 		}
 		c.LinkState = func() (lan.LinkState, error) {
 			info, err := lan.LinkInfo(nic, s.unitNS)
@@ -88,7 +101,7 @@ func newQueuedSite(t *testing.T, kind string, mtu, wanted, granted int) *site {
 		t.Fatal(err)
 	}
 	s.netdev = dev
-	_, s.host, s.run = w.host("alpha", func(c *host.Config) { c.Netdev = host.TAP(dev) })
+	_, s.host, s.run = w.host("alpha", func(c *host.Config) { c.Netdev, c.Latency = host.TAP(dev), classes })
 	testenv.Eventually(t, s.carrier(t), "sn0 has no carrier")
 	testenv.Address(t, s.hostNS, "sn0", "10.78.0.2/24")
 	testenv.Address(t, s.hostNS, "sn0", "fd78::2/64")
