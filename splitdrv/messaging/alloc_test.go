@@ -66,6 +66,24 @@ func TestFramesDoNotAllocate(t *testing.T) {
 					t.Errorf("%d bytes: %v allocations per frame", n, got)
 				}
 			}
+			// And several at once, for packs.
+			f := frame(1, vnet.MinFrame+46, 1500)
+			buf := make([]byte, 1<<16)
+			got := testing.AllocsPerRun(500, func() {
+				for range 20 {
+					if _, err := unix.Write(a, f); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for range 20 {
+					if _, err := unix.Read(b, buf); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+			if got != 0 {
+				t.Errorf("%v allocations per burst", got)
+			}
 		})
 	}
 }

@@ -44,7 +44,11 @@ func newHalf(t *testing.T, n *fabrictest.Network, name string, cfg messaging.Con
 	})
 	for range max(cfg.Queues, 1) {
 		p, w := porttest.New(t, 1<<20)
-		h.ports = append(h.ports, p)
+		var port messaging.Port = p
+		if (len(h.ports)%2 == 0) == (name == "b") {
+			port = porttest.Batched{Port: p} // half of the ports of every test
+		}
+		h.ports = append(h.ports, port)
 		h.wires = append(h.wires, w)
 	}
 	cfg.Device = h.dev

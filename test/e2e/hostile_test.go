@@ -89,7 +89,7 @@ func newAttacker(t testing.TB, r *rig) *attacker {
 
 // hello is one that an honest host could say.
 func (a *attacker) hello(mode protocol.Mode) session.Hello {
-	return session.Hello{Name: "attacker", Software: "test", Modes: []protocol.Mode{mode}, Queues: 1, Pools: mode.MaxPools(), MaxMTU: 1500}
+	return session.Hello{Name: "attacker", Software: "test", Modes: []protocol.Mode{mode}, Queues: 1, Pools: mode.MaxPools(), MaxMTU: 1500, Features: []string{protocol.FeaturePack}}
 }
 
 // attack opens a session as it should be, misbehaves, and returns the session's

@@ -57,7 +57,7 @@ var (
 
 // Attacks are all of them.
 func Attacks() []Attack {
-	return slices.Concat(formOfControl(), formOfData(), poolsAndUpdates(), flushes(), requests(), writes(), indications(), sequences(), devices(), tolerated())
+	return slices.Concat(formOfControl(), formOfData(), poolsAndUpdates(), flushes(), requests(), writes(), indications(), sequences(), packs(), devices(), tolerated())
 }
 
 // rules are what stands behind the codes.

@@ -1,0 +1,86 @@
+package messaging_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// TestPack has frames pile up before a sender without credit. Then they travel
+// together, in few transfers, and arrive whole and in order; or, without packs,
+// one by one.
+func TestPack(t *testing.T) {
+	const frames, credits = 400, 8
+	for _, mode := range protocol.Modes() {
+		for _, no := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, without %v", mode, no), func(t *testing.T) {
+				pool := messaging.PoolConfig{ElementSize: 2048, Elements: credits}
+				cfg := patient(messaging.Config{Mode: mode, NoPack: no, Pools: []messaging.PoolConfig{pool}, MaxPools: 1})
+				n, a, b := newPair(t, cfg, cfg)
+				ctx := deadline(t)
+				size := func(i int) int { return 60 + i%50 }
+				exchange := func(from, to *half) {
+					n.Stall("a")
+					n.Stall("b")
+					for i := range frames {
+						if err := from.wires[0].Send(ctx, frame(uint64(i), size(i), 1500)); err != nil {
+							t.Fatal(err)
+						}
+					}
+					n.Resume("b")
+					n.Resume("a")
+					buf := make([]byte, vnet.MaxFrame+1)
+					for i := range frames {
+						got, err := to.wires[0].Receive(ctx, buf)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if !bytes.Equal(got, frame(uint64(i), size(i), 1500)) {
+							t.Fatalf("frame %d differs", i)
+						}
+					}
+				}
+				exchange(a, b)
+				exchange(b, a)
+				settled(t, a, b)
+				for _, h := range []*half{a, b} {
+					s := h.conn.Stats().Channels[0]
+					if no && (transfers(s) != frames || s.TxPacks+s.RxPacks != 0) {
+						t.Errorf("%s: %+v", h.name, s)
+					}
+					if !no && (transfers(s) > frames/5 || s.RxPacks == 0 || s.RxPacked > frames) {
+						t.Errorf("%s: %d transfers for %d frames; %+v", h.name, transfers(s), frames, s)
+					}
+					if s.TxFrames != frames || s.RxFrames != frames {
+						t.Errorf("%s: %d frames sent, %d received", h.name, s.TxFrames, s.RxFrames)
+					}
+				}
+				untroubled(t, n, a, b)
+			})
+		}
+	}
+}
+
+// TestPackFillsElement mixes sizes so that packs end where their element does.
+func TestPackFillsElement(t *testing.T) {
+	const frames = 3000
+	for _, mode := range protocol.Modes() {
+		t.Run(string(mode), func(t *testing.T) {
+			cfg := patient(messaging.Config{Mode: mode, Batch: 40, Poll: mode == protocol.ModeImm})
+			n, a, b := newPair(t, cfg, cfg)
+			sizes := make([]int, frames)
+			for i := range sizes {
+				sizes[i] = 60 + (i*i*37)%1900
+			}
+			if err := stream(deadline(t), a.wires[0], b.wires[0], sizes, 1500); err != nil {
+				t.Error(err)
+			}
+			settled(t, a, b)
+			untroubled(t, n, a, b)
+		})
+	}
+}
