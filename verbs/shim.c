@@ -340,19 +340,21 @@ int snv_query_qp_state(struct ibv_qp *qp, int *state)
 	return err;
 }
 
+#define SHIFTED (SNV_SIGNALED | SNV_SOLICITED | SNV_INLINE)
+
+_Static_assert(IBV_SEND_SIGNALED == SNV_SIGNALED << 1 && IBV_SEND_SOLICITED == SNV_SOLICITED << 1 &&
+	       IBV_SEND_INLINE == SNV_INLINE << 1, "send_flags can shift");
+
 static unsigned int send_flags(int flags)
 {
-	return (flags & SNV_SIGNALED ? IBV_SEND_SIGNALED : 0) |
-	       (flags & SNV_SOLICITED ? IBV_SEND_SOLICITED : 0) |
-	       (flags & SNV_INLINE ? IBV_SEND_INLINE : 0) |
-	       (flags & SNV_FENCE ? IBV_SEND_FENCE : 0);
+	return (unsigned int)(flags & SHIFTED) << 1 | (flags & SNV_FENCE ? IBV_SEND_FENCE : 0);
 }
 
-/* Fills w but for its data; false if the opcode cannot be posted here. */
+/* Fills w but for its data, as if another followed; false if the opcode cannot be posted here. */
 static int fill_send(struct ibv_send_wr *w, const struct snv_send_wr *r)
 {
 	w->wr_id = r->id;
-	w->next = NULL;
+	w->next = w + 1;
 	w->send_flags = send_flags(r->flags);
 	switch (r->op) {
 	case SNV_OP_SEND:
@@ -387,6 +389,11 @@ static int gather(struct ibv_sge *sge, uint32_t *used, const struct snv_send_wr 
 	uint32_t k = 0;
 	int i = 0;
 
+	if (!(r->flags & SNV_MORE)) {
+		*sge = (struct ibv_sge){.addr = r->addr, .length = r->len, .lkey = r->lkey};
+		*used = r->len != 0;
+		return !(r->flags & SNV_INLINE) || r->len <= lim.inl;
+	}
 	do {
 		if (i == n || (uint32_t)i == lim.sge)
 			return 0;
@@ -453,12 +460,11 @@ struct snv_posted snv_post_send(snv_qp qp, const struct snv_send_wr *wr, int n, 
 			w[k].num_sge = used;
 			pieces += used;
 			rec += got;
-			if (k)
-				w[k - 1].next = &w[k];
 			k++;
 		}
 		if (!k)
 			break;
+		w[k - 1].next = NULL;
 		bad = NULL;
 		p.err = ibv_post_send((struct ibv_qp *)qp, w, &bad);
 		if (p.err) {

@@ -40,10 +40,18 @@ func testFailFlushesWaiting(r *rig) {
 	r.none(r.b.recvCQ)
 }
 
+// impatient is timing by which a dead peer is found soon, but not one that only
+// has little of a busy machine.
+func (r *rig) impatient() fabric.Timing {
+	t := r.Timing.WithDefaults()
+	t.Timeout++
+	t.RetryCount = 2
+	return t
+}
+
 // A peer that is gone is found by the next message, and only by a message.
 func testPeerDeath(r *rig) {
-	t := r.Timing
-	t.RetryCount = 1
+	t := r.impatient()
 	for _, op := range []fabric.Opcode{fabric.OpWrite, fabric.OpWriteImm} {
 		r.connectWith(fabric.RC, t)
 		r.works()
@@ -62,8 +70,7 @@ func testPeerDeath(r *rig) {
 // A peer in the error state does not answer either, also when it got there
 // while messages were waiting for it.
 func testPeerFailed(r *rig) {
-	t := r.Timing
-	t.RetryCount = 1
+	t := r.impatient()
 	r.connectWith(fabric.RC, t)
 	r.send(r.a.qp, write(fabric.OpWriteImm, 1, r.a, r.b, 8))
 	r.check(r.b.qp.Fail())
