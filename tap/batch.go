@@ -72,8 +72,18 @@ func (q *Queue) readBurst(ops []vnet.ReadOp) (done int, more bool) {
 		ring.Read(q.readable(ops[i].Slot))
 		asked++
 	}
-	bytes, got, empty := 0, 0, false
-	for i, res := range ring.Run() {
+	done, got, bytes := q.collect(ops, ring.Run())
+	q.fd.EndReads()
+	more = q.burst.Saw(asked, got, bytes)
+	return done, more && !final(ops[done-1].Err) // all were there, so there is a last one
+}
+
+// collect fills ops with the results of reads into their slots. It returns how
+// many it has filled, of them how many with what was there, and how many bytes
+// that was.
+func (q *Queue) collect(ops []vnet.ReadOp, results []int32) (done, got, bytes int) {
+	empty := false
+	for i, res := range results {
 		errno := unix.Errno(-min(res, 0))
 		if empty = errno == unix.EAGAIN; empty || errno == unix.ECANCELED {
 			continue // a frame may have come since, for the next slot; or it was not made
@@ -90,12 +100,11 @@ func (q *Queue) readBurst(ops []vnet.ReadOp) (done int, more bool) {
 			break
 		}
 	}
-	q.fd.EndReads()
 	if empty {
 		ops[done].Frame, ops[done].Err = nil, errAgain
 		done++
 	}
-	return done, q.burst.Saw(asked, got, bytes)
+	return done, got, bytes
 }
 
 // WriteFrames writes frames from the first on, and returns how many of ops are

@@ -126,9 +126,18 @@ func TestNetnsBatchCalls(t *testing.T) {
 		}
 	}
 
-	loops := batchRig(t, tap.Open, tap.Config{NoRing: true}).Port.(*tap.Queue)
-	if loops.Rings() {
+	// Looking for rings takes no frame away.
+	r = batchRig(t, tap.Open, tap.Config{NoRing: true})
+	q = r.Port.(*tap.Queue)
+	if q.Rings() {
 		t.Error("there are rings although NoRing is set")
+	}
+	r.Send(r.Probe(true, 1, 60))
+	if err := q.UseRings(); err != nil {
+		t.Error(err)
+	}
+	if n := q.ReadFrames(ops[:1]); n != 1 || ops[0].Err != nil {
+		t.Errorf("%d operations filled, %v", n, ops[0].Err)
 	}
 }
 

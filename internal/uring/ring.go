@@ -120,10 +120,13 @@ func (r *Ring) mapMemory(p *params) (err error) {
 func (r *Ring) probe() error {
 	r.Read(nil)
 	switch errno := unix.Errno(-min(r.Run()[0], 0)); errno {
-	case unix.EOPNOTSUPP, unix.EINVAL, unix.ECANCELED:
+	case 0, unix.EAGAIN:
+		return nil
+	case unix.EOPNOTSUPP, unix.EINVAL:
 		return fmt.Errorf("%w: reading without waiting: %w", ErrUnsupported, errno)
+	default:
+		return fmt.Errorf("reading without waiting: %w", errno)
 	}
-	return nil
 }
 
 // Enters returns how many system calls the runs have taken. It may be called
