@@ -6,7 +6,8 @@
 // Control verbs map one to one onto libibverbs; the doc comment of each ends
 // with the C function that it stands for. Data verbs are batches: one cgo call
 // posts or polls as many flat records as the caller has, and allocates
-// nothing. Every error is an [*OpError] that wraps a [syscall.Errno] taken
+// nothing; the lists of pieces of requests with fabric.More are built on C's
+// stack. Every error is an [*OpError] that wraps a [syscall.Errno] taken
 // from the very call that failed.
 //
 // # Ownership

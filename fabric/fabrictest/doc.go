@@ -25,6 +25,8 @@
 //     StatusLocLenErr at the receiver. A receive with a wrong key:
 //     StatusRemOpErr and StatusLocProtErr. Both ends go to the error state.
 //   - A wrong local key: StatusLocProtErr; only the sender's end fails.
+//   - One piece of a request with a wrong local key fails all of it, and nothing
+//     of it arrives.
 //   - No receive posted: the message waits (Timing.RNRRetry 7), or fails with
 //     StatusRNRRetryExcErr; [Counters].RNR counts it.
 //   - A peer that is closed, failed, killed or cut off: StatusRetryExcErr after
@@ -33,6 +35,9 @@
 //     [Counters].Drops and reports success.
 //   - A completion queue that overflows loses completions, fails its queue
 //     pairs, and Poll reports it once the queue is empty.
+//
+// Traffic classes and the like are taken and make no difference; completion
+// queues have no moderation.
 //
 // The numbers of a region's local and remote key differ, so that code which
 // mixes them up fails here too.
