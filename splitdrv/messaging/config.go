@@ -117,10 +117,12 @@ type Config struct {
 	Poll bool
 	// Handlers are the completion-queue handlers by number; those that are not
 	// listed have their defaults. Default: for data as many as the device has
-	// completion vectors, and no more than Queues.
+	// completion vectors, and no more than Queues, and one for the latency
+	// channel.
 	Handlers []Handler
 	// Assigned are the handlers of data channels 1, 2 …; the default, 0, deals
-	// the channels out to the handlers in turn.
+	// the channels out to the handlers in turn, but for the latency channel: if
+	// there are two handlers it has the last one to itself.
 	Assigned []int
 	// Spin is Handler.Spin of the handlers for data that are not listed.
 	Spin time.Duration

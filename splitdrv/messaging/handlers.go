@@ -94,9 +94,8 @@ func (c *Config) vectors() int {
 func (c Config) Handling() Handling {
 	c = c.withDefaults()
 	n := min(c.vectors(), c.Queues)
-	// The latency channel does not share a handler with others.
-	own := c.LatencyQueue && c.Handlers == nil && c.Queues > 1
-	if own {
+	latency := c.LatencyQueue && c.Queues > 1
+	if latency {
 		n = min(c.vectors(), c.Queues-1) + 1
 	}
 	if c.Handlers != nil {
@@ -124,9 +123,9 @@ func (c Config) Handling() Handling {
 	for i := range g.Assigned {
 		switch {
 		case g.Assigned[i] != 0:
-		case !own:
+		case !latency || n == 1:
 			g.Assigned[i] = g.initial(i + 1)
-		case c.isLatency(i + 1):
+		case c.isLatency(i + 1): // it shares its handler with no other channel
 			g.Assigned[i] = n
 		default:
 			g.Assigned[i] = 1 + i%(n-1)
