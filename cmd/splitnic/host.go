@@ -20,6 +20,7 @@ import (
 // hostFlags are the flags of `splitnic host`.
 type hostFlags struct {
 	daemonFlags
+	latency    latencyFlags
 	ifname     string
 	iounits    []string
 	mac        string
@@ -58,6 +59,7 @@ func hostCommand() *cobra.Command {
 	flags.StringSliceVar(&f.modes, "mode", []string{string(protocol.ModeImm)}, "transfer modes wanted, in order of preference: some of "+strings.Join(modeNames(), ", ")+"; the I/O unit takes the first that it allows")
 	flags.BoolVar(&f.plain, "plain", false, "a plain TAP device without offloads, for kernels without IFF_VNET_HDR")
 	flags.IntVar(&f.txQueueLen, "txqueuelen", 512, "length of the netdevice's transmit queue in frames")
+	f.latency.add(flags, false, "one queue and data channel more, for latency-sensitive frames, if the I/O unit has one too")
 	flags.StringVar(&f.netns, "netns", "", "network namespace for the netdevice, by name or path (default: this process's)")
 	return c
 }
@@ -79,6 +81,13 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 	mcfg, err := f.messaging()
 	if err != nil {
 		return err
+	}
+	classes, err := f.latency.apply(&mcfg)
+	if err != nil {
+		return err
+	}
+	if f.queues+extra(classes) > messaging.MaxQueues {
+		return usageError{fmt.Errorf("--queues %d: must be 1 to %d: %w", f.queues, messaging.MaxQueues, errManyQueues)}
 	}
 	modes, err := parseModes("--mode", f.modes)
 	if err != nil {
@@ -113,11 +122,16 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, device.Close()) }()
 	mcfg.Timing.Timeout = f.qpTimeout(device)
-	if err := f.handlerFlags.apply(&mcfg, f.queues, device.Limits().CompVectors); err != nil {
+	noLatency := probe(classes, log)
+	if noLatency != nil {
+		classes = nil
+	}
+	queues := f.queues + extra(classes)
+	if err := f.handlerFlags.apply(&mcfg, queues, device.Limits().CompVectors+extra(classes)); err != nil {
 		return err
 	}
 
-	tcfg := tap.Config{Name: f.ifname, NetNS: f.netns, Queues: f.queues, Offloads: offloads, TxQueueLen: f.txQueueLen}
+	tcfg := tap.Config{Name: f.ifname, NetNS: f.netns, Queues: queues, Offloads: offloads, TxQueueLen: f.txQueueLen}
 	open := tap.Open
 	if f.plain {
 		open = tap.OpenPlain
@@ -140,13 +154,14 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 	h, err := host.New(host.Config{
 		Name: name, Software: version, IOUnits: f.iounits, Security: security,
 		Device: device, Netdev: host.TAP(netdev), MAC: mac, MaxMTU: f.maxMTU, Offloads: offloads,
+		Latency: classes, NoLatency: noLatency,
 		Modes: modes, Messaging: mcfg, HandshakeTimeout: f.handshakeTimeout, Log: log,
 		OnState: func(s host.State) { notify("STATUS=" + string(s)) },
 	})
 	if err != nil {
 		return usageError{err}
 	}
-	stop, err := f.serveStatus("host-"+netdev.Name(), func() any { return h.Status() }, hostMetrics(h), log, hostCommands(h, f.queues)...)
+	stop, err := f.serveStatus("host-"+netdev.Name(), func() any { return h.Status() }, hostMetrics(h), log, hostCommands(h, queues)...)
 	if err != nil {
 		return err
 	}
@@ -154,7 +169,7 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 	if err := netdev.Up(); err != nil {
 		return err
 	}
-	moreProcs(2*f.queues + 1)
+	moreProcs(2*queues + 1)
 	log.Info("host", "netdevice", netdev.Name(), "device", device.Name(), "key", security.Fingerprint(), "iounits", f.iounits, "version", version)
 	notify("READY=1")
 	defer notify("STOPPING=1")

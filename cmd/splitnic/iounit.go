@@ -19,12 +19,14 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/vnet"
 )
 
 // iounitFlags are the flags of `splitnic iounit`.
 type iounitFlags struct {
 	daemonFlags
+	latency           latencyFlags
 	listen, lan       string
 	policy, maxMemory string
 	modes             []string
@@ -57,6 +59,7 @@ func iounitCommand() *cobra.Command {
 	flags.StringVar(&f.policy, "policy", "", "YAML file that says what each host may do")
 	flags.StringSliceVar(&f.modes, "modes", modeNames(), "transfer modes that hosts can choose")
 	flags.StringVar(&f.maxMemory, "max-memory", "", "memory to register for all hosts together, such as 2G (default: no limit)")
+	f.latency.add(flags, true, "let hosts that want one have a data channel more, for latency-sensitive frames")
 	flags.StringVar(&f.netns, "netns", "", "network namespace of the network card, by name or path (default: this process's)")
 	return c
 }
@@ -93,6 +96,10 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	if mcfg.Budget, err = f.budget(); err != nil {
 		return err
 	}
+	classes, err := f.latency.apply(&mcfg)
+	if err != nil {
+		return err
+	}
 	modes, err := parseModes("--modes", f.modes)
 	if err != nil {
 		return err
@@ -126,7 +133,8 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	if f.queues == 0 {
 		f.queues = defaultQueues(device.Limits().CompVectors)
 	}
-	if err := f.handlerFlags.apply(&mcfg, f.queues, device.Limits().CompVectors); err != nil {
+	queues := min(f.queues+extra(classes), messaging.MaxQueues)
+	if err := f.handlerFlags.apply(&mcfg, queues, device.Limits().CompVectors+extra(classes)); err != nil {
 		return err
 	}
 
@@ -149,6 +157,10 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 		Name: name, Software: version, Device: device,
 		OpenLAN: func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
 			return lan.Open(f.lan, lan.Config{NetNS: f.netns, MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
+		},
+		Latency: classes,
+		OpenLatencyLAN: func(mac net.HardwareAddr, rule steer.Rule) (lan.Interface, error) {
+			return lan.Open(f.lan, lan.Config{NetNS: f.netns, MAC: mac, Queues: rule.Queues, Offloads: vnet.AllOffloads, Latency: &rule})
 		},
 		LinkState: func() (lan.LinkState, error) {
 			info, err := lan.LinkInfo(nic, f.netns)
@@ -177,14 +189,14 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	stop, err := f.serveStatus("iounit-"+port, func() any { return unit.Status() }, iounitMetrics(unit), log, handlersTaker(func(o handlersOrder) error {
 		return unit.ChangeHandlers(o.Host, o.Change)
-	}, boundProcs(f.queues, f.maxHosts)))
+	}, boundProcs(queues, f.maxHosts)))
 	if err != nil {
 		return err
 	}
 	defer stop()
-	moreProcs(2*f.queues + 2)
+	moreProcs(2*queues + 2)
 	if f.bound() {
-		moreProcs(boundProcs(f.queues, f.maxHosts))
+		moreProcs(boundProcs(queues, f.maxHosts))
 	}
 	log.Info("I/O unit", "listen", ln.Addr(), "lan", f.lan, "device", device.Name(), "key", security.Fingerprint(), "queues", f.queues, "version", version)
 	notify("READY=1")

@@ -99,6 +99,7 @@ func printHost(w io.Writer, s *host.Status) {
 	fmt.Fprintf(w, "host %s\t%s for %v\n", s.Name, s.State, ago(s.Since))
 	fmt.Fprintf(w, "  netdevice\t%s, %s, mtu %d, %s\n", s.Netdevice.Name, s.Netdevice.MAC, s.Netdevice.MTU, carrier)
 	fmt.Fprintf(w, "  offloads\t%s\n", s.Netdevice.Offloads)
+	printLatency(w, "  ", s.Latency)
 	fmt.Fprintf(w, "  I/O unit\t%s %s %s\n", s.IOUnit.Address, s.IOUnit.Name, s.IOUnit.Fingerprint)
 	if s.IOUnit.Mode != "" {
 		fmt.Fprintf(w, "  mode\t%s\n", s.IOUnit.Mode)
@@ -143,6 +144,7 @@ func printUnit(w io.Writer, s *iounit.Status) {
 			fmt.Fprintf(w, "    key\t%s\n", h.Fingerprint)
 		}
 		printPort(w, "    ", h)
+		printLatency(w, "    ", h.Latency)
 		if h.Traffic != nil {
 			printTraffic(w, "    ", h.Traffic)
 			newHandlersView(s.CompVectors, messaging.HandlingOf(h.Traffic), h.Traffic).print(w, "    ")
@@ -187,7 +189,7 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 		if c.Moderated {
 			moderated = ", moderated"
 		}
-		fmt.Fprintf(w, "%squeue %d\tQP %#x ↔ %#x, handler %d, completion vector %d%s\n", indent, i+1, c.QPN, c.PeerQPN, c.Handler, c.CompVector, moderated)
+		fmt.Fprintf(w, "%squeue %d%s\tQP %#x ↔ %#x, handler %d, completion vector %d%s\n", indent, i+1, class(&c), c.QPN, c.PeerQPN, c.Handler, c.CompVector, moderated)
 		fmt.Fprintf(w, "%s  to the peer\t%d frames, %d bytes, %d doorbells, %d too long, %d waits for credit\n",
 			indent, c.TxFrames, c.TxBytes, c.TxPosts, c.TxTooLong, c.TxNoCredit)
 		fmt.Fprintf(w, "%s  from the peer\t%d frames, %d bytes, %d dropped, %d over the MTU\n",
