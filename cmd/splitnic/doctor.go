@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/verbs"
 )
@@ -113,6 +114,7 @@ func doctorCommand() *cobra.Command {
 func examine(device string, hint verbs.GIDHint) report {
 	var r report
 	checkProcessors(&r)
+	checkPriority(&r)
 	checkTUN(&r)
 	checkMemlock(&r, checkCapabilities(&r))
 	checkDevices(&r, device, hint)
@@ -120,7 +122,13 @@ func examine(device string, hint verbs.GIDHint) report {
 }
 
 func checkProcessors(r *report) {
-	r.ok("processors", "%d; each queue keeps up to two of them busy", runtime.NumCPU())
+	allowed, online := cpus.Allowed(), cpus.Online()
+	if outside := online.Without(allowed); len(outside) > 0 {
+		r.warn("processors", fmt.Sprintf("%v for this process, of %v; handlers can be bound to those only", allowed, online),
+			"widen the mask if that is not meant: taskset(1), CPUAffinity= of the service, the container's cpuset")
+		return
+	}
+	r.ok("processors", "%d (%v); each queue keeps up to two of them busy", len(allowed), allowed)
 }
 
 func checkTUN(r *report) {
@@ -155,6 +163,16 @@ func capabilities() (has func(bit uint) bool, err error) {
 		return nil, err
 	}
 	return func(bit uint) bool { return data[bit/32].Effective&(1<<(bit%32)) != 0 }, nil
+}
+
+// checkPriority tells whether threads can have priorities before others.
+func checkPriority(r *report) {
+	err := messaging.Config{Handlers: []messaging.Handler{{Number: 1, Priority: priorityClasses["latency"]}}}.Check()
+	if err != nil {
+		r.warn("priorities", "handlers cannot have priorities before others: CAP_SYS_NICE is missing", "give the service AmbientCapabilities=CAP_SYS_NICE if --handler-priority is wanted")
+		return
+	}
+	r.ok("priorities", "-20 (first) to 19 (last) can be given to handlers")
 }
 
 func checkCapabilities(r *report) (ipcLock bool) {
@@ -271,7 +289,10 @@ func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
 	} else {
 		r.ok(name, "moderation: none; --cq-moderation would have no effect")
 	}
-	r.ok(name, "queues: %d would be used by default", defaultQueues(limits.CompVectors))
+	queues := defaultQueues(limits.CompVectors)
+	r.ok(name, "queues: %d would be used by default", queues)
+	r.ok(name, "handlers: %d of data would be used by default, one for each of %d completion vectors as far as there are queues, and that of the control channel; --handlers for others",
+		min(max(limits.CompVectors, 1), queues), limits.CompVectors)
 }
 
 func orNone(s string) string {

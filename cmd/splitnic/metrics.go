@@ -25,6 +25,8 @@ var (
 	descControl   = prometheus.NewDesc("splitnic_control_messages_total", "Messages on the control channel.", []string{"peer", "direction"}, nil)
 	descPools     = prometheus.NewDesc("splitnic_pools", "Pools in use, by whose they are.", []string{"peer", "queue", "whose"}, nil)
 	descRequests  = prometheus.NewDesc("splitnic_pool_requests_total", "What became of pools beyond those at the beginning, in the present session.", []string{"peer", "event"}, nil)
+	descHandlers  = prometheus.NewDesc("splitnic_handler_events_total", "What the workers of a completion-queue handler have done in the present session: completions, wakeups, and budget_exhausted.", []string{"peer", "handler", "event"}, nil)
+	descAssigned  = prometheus.NewDesc("splitnic_queue_handler", "Completion-queue handler of a queue.", []string{"peer", "queue"}, nil)
 	descSessions  = prometheus.NewDesc("splitnic_sessions_total", "Sessions established since the start.", nil, nil)
 	descRefused   = prometheus.NewDesc("splitnic_refused_total", "Connections and hosts refused since the start.", nil, nil)
 	descAttempts  = prometheus.NewDesc("splitnic_failed_attempts_total", "Sessions that ended or did not come about since the start.", nil, nil)
@@ -107,8 +109,15 @@ func trafficMetrics(emit emit, peer string, s *messaging.Stats) {
 	} {
 		count(descRequests, n, peer, event)
 	}
+	for _, h := range s.Handlers {
+		n := strconv.Itoa(h.Number)
+		count(descHandlers, h.Completions, peer, n, "completions")
+		count(descHandlers, h.Wakeups, peer, n, "wakeups")
+		count(descHandlers, h.BudgetExhausted, peer, n, "budget_exhausted")
+	}
 	for i, c := range s.Channels {
 		q := strconv.Itoa(i + 1)
+		emit(descAssigned, prometheus.GaugeValue, float64(c.Handler), peer, q)
 		count(descFrames, c.TxFrames, peer, q, "tx")
 		count(descFrames, c.RxFrames, peer, q, "rx")
 		count(descBytes, c.TxBytes, peer, q, "tx")

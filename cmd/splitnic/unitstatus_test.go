@@ -10,6 +10,7 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
 func unitStatus(t *testing.T) *iounit.Status {
@@ -53,6 +54,25 @@ func TestUnitMetrics(t *testing.T) {
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("there is no %s in\n%s", want, text)
+		}
+	}
+}
+
+func TestHandlerMetrics(t *testing.T) {
+	s := &messaging.Stats{
+		Channels: []messaging.ChannelStats{{Handler: 2}},
+		Handlers: []messaging.HandlerStats{{}, {Handler: messaging.Handler{Number: 1}, Completions: 7, Wakeups: 5, BudgetExhausted: 3}},
+	}
+	w := httptest.NewRecorder()
+	handler(func(emit emit) { trafficMetrics(emit, "unit", s) }).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{
+		`splitnic_handler_events_total{event="completions",handler="1",peer="unit"} 7`,
+		`splitnic_handler_events_total{event="wakeups",handler="1",peer="unit"} 5`,
+		`splitnic_handler_events_total{event="budget_exhausted",handler="1",peer="unit"} 3`,
+		`splitnic_queue_handler{peer="unit",queue="1"} 2`,
+	} {
+		if !strings.Contains(w.Body.String(), want+"\n") {
+			t.Errorf("there is no %s in\n%s", want, w.Body)
 		}
 	}
 }

@@ -1,0 +1,230 @@
+package claims
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/cpus"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// vectorsOf are the completion vectors that a side's channels have their queues
+// on, the control channel's first.
+func (p *pair) vectorsOf(side string) []int {
+	p.t.Helper()
+	made := map[int]int{}
+	for _, e := range p.pick(side, cqMade) {
+		made[e.cq] = e.vector
+	}
+	vectors := make([]int, p.channels())
+	for _, e := range p.pick(side, qpMade) {
+		if made[e.cq] != made[e.sendCQ] {
+			p.t.Errorf("%s: a channel is on completion vectors %d and %d", side, made[e.cq], made[e.sendCQ])
+		}
+		vectors[p.channel(side, e.qpn)] = made[e.cq]
+	}
+	return vectors
+}
+
+// handlersFollowed waits until all workers of a side follow their handlers.
+func (p *pair) handlersFollowed(side string) []messaging.HandlerStats {
+	p.t.Helper()
+	var all []messaging.HandlerStats
+	p.until(func() error {
+		all = p.halfs[side].conn.Handlers()
+		for _, h := range all {
+			for _, w := range h.Workers {
+				if w.Pending || w.Error != "" {
+					return fmt.Errorf("%s: the %s of channel %d has not followed: %s", side, w.Role, w.Channel, w.Error)
+				}
+			}
+		}
+		return nil
+	})
+	return all
+}
+
+func TestHandlersQueried(t *testing.T)     { handlersQueried(t, inMemory) }
+func TestRDMAHandlersQueried(t *testing.T) { handlersQueried(t, onSoftRoCE) }
+
+// A device tells how many completion vectors it has, and a session that is not
+// told otherwise has a handler for each, as long as there are data channels for
+// them.
+func handlersQueried(t *testing.T, on fabricOf) {
+	cfg := answering
+	cfg.Queues = 5
+	p := newPair(t, on, cfg)
+	for _, side := range sides {
+		vectors := p.devices[side].Limits().CompVectors
+		if vectors < 1 {
+			t.Fatalf("%s: %d completion vectors", side, vectors)
+		}
+		s := p.halfs[side].conn.Stats()
+		if want := 1 + min(vectors, cfg.Queues); s.CompVectors != vectors || len(s.Handlers) != want {
+			t.Errorf("%s: %d handlers for %d completion vectors of %d, want %d", side, len(s.Handlers), s.CompVectors, vectors, want)
+		}
+		for i, h := range s.Handlers {
+			if h.Number != i || h.Vector != i%vectors || (i == 0) != slices.Equal(h.Channels, []int{0}) || len(h.Channels) == 0 {
+				t.Errorf("%s: handler %d: %+v", side, i, h)
+			}
+		}
+	}
+}
+
+func TestHandlersChosen(t *testing.T)     { handlersChosen(t, inMemory) }
+func TestRDMAHandlersChosen(t *testing.T) { handlersChosen(t, onSoftRoCE) }
+
+// The handler that a channel is given selects the completion vector that its
+// queues are created on, by the handler's number. Several channels can have one
+// handler; that of the control channel is its own.
+func handlersChosen(t *testing.T, on fabricOf) {
+	cfg := answering
+	cfg.Queues, cfg.Handlers, cfg.Assigned = 4, []messaging.Handler{{Number: 3}}, []int{3, 2, 2, 1}
+	p := newPair(t, on, cfg)
+	p.traffic()
+	for _, side := range sides {
+		n := p.devices[side].Limits().CompVectors
+		if got, want := p.vectorsOf(side), []int{0, 3 % n, 2 % n, 2 % n, 1 % n}; !slices.Equal(got, want) {
+			t.Errorf("%s: channels on completion vectors %d of %d, want %d", side, got, n, want)
+		}
+		handlers := p.halfs[side].conn.Handlers()
+		for i, want := range [][]int{{0}, {4}, {2, 3}, {1}} {
+			workers := 2 * len(want)
+			if i == messaging.ControlHandler {
+				workers = 1
+			}
+			if h := handlers[i]; !slices.Equal(h.Channels, want) || h.Completions == 0 || len(h.Workers) != workers {
+				t.Errorf("%s: handler %d has channels %d, %d workers, %d completions", side, i, h.Channels, len(h.Workers), h.Completions)
+			}
+		}
+	}
+}
+
+func TestHandlerReassigned(t *testing.T)     { handlerReassigned(t, inMemory) }
+func TestRDMAHandlerReassigned(t *testing.T) { handlerReassigned(t, onSoftRoCE) }
+
+// Channels are assigned to other handlers while frames cross both ways, again and
+// again: to handlers of other processors, with other budgets. No frame is lost,
+// and the workers are where the kernel was asked to have them. Their queues stay
+// on the vector that they were created on, and those of the next session are
+// created on the new one's.
+func handlerReassigned(t *testing.T, on fabricOf) {
+	allowed := cpus.Allowed()
+	cfg := answering
+	cfg.Queues = 2
+	cfg.Handlers = []messaging.Handler{{Number: 1, CPUs: allowed[:1]}, {Number: 2, CPUs: allowed[len(allowed)-1:], Budget: 8, Spin: 20 * time.Microsecond}}
+	p := newPair(t, on, cfg)
+	before := p.vectorsOf(hostSide)
+	done := make(chan struct{})
+	moved := make(chan int, 1)
+	go func() {
+		n := 0
+		for {
+			for _, side := range sides {
+				for ch := range cfg.Queues {
+					if err := p.halfs[side].conn.Assign(1+ch, 1+(n+ch)%2); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			n++
+			select {
+			case <-done:
+				moved <- n
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	for range 3 {
+		p.traffic()
+	}
+	close(done)
+	if n := <-moved; n < 2 {
+		t.Errorf("the channels were moved %d times", n)
+	}
+	// And now to their last place: both with the second.
+	for _, side := range sides {
+		conn := p.halfs[side].conn
+		for ch := range cfg.Queues {
+			if err := conn.Assign(1+ch, 2); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h := p.handlersFollowed(side)[2]
+		if !slices.Equal(h.Channels, []int{1, 2}) || len(h.Workers) != 4 {
+			t.Errorf("%s: the second handler has channels %d and %d workers", side, h.Channels, len(h.Workers))
+		}
+		for _, w := range h.Workers {
+			var mask unix.CPUSet
+			if err := unix.SchedGetaffinity(w.Thread, &mask); err != nil {
+				t.Fatal(err)
+			}
+			if got := cpus.Of(&mask); w.Thread == 0 || !slices.Equal(got, allowed[len(allowed)-1:]) {
+				t.Errorf("%s: the %s of channel %d, thread %d, may run on processors %v", side, w.Role, w.Channel, w.Thread, got)
+			}
+		}
+	}
+	p.traffic()
+	if after := p.vectorsOf(hostSide); !slices.Equal(before, after) {
+		t.Errorf("queues on completion vectors %d have moved to %d", before, after)
+	}
+	vectors := p.devices[hostSide].Limits().CompVectors
+	for i, v := range stats(p, hostSide).Vectors() {
+		if v.Handler != 2 || v.Vector != before[1+i] || v.HandlerVector != 2%vectors {
+			t.Errorf("the status says %+v of a channel on completion vector %d", v, before[1+i])
+		}
+	}
+	next := cfg
+	p.halfs[hostSide].conn.Handling().Configure(&next)
+	again := newPair(t, on, next)
+	again.traffic()
+	if got, want := again.vectorsOf(hostSide), []int{0, 2 % vectors, 2 % vectors}; !slices.Equal(got, want) {
+		t.Errorf("in the next session: completion vectors %d, want %d", got, want)
+	}
+}
+
+func stats(p *pair, side string) *messaging.Stats {
+	s := p.halfs[side].conn.Stats()
+	return &s
+}
+
+func TestHandlerPriorities(t *testing.T)     { handlerPriorities(t, inMemory) }
+func TestRDMAHandlerPriorities(t *testing.T) { handlerPriorities(t, onSoftRoCE) }
+
+// Two channels have handlers on one processor, one before the other: the kernel
+// gives the threads of the first the higher priority. Then they exchange their
+// places, under traffic.
+func handlerPriorities(t *testing.T, on fabricOf) {
+	cpu := cpus.Allowed()[:1]
+	cfg := answering
+	cfg.Queues = 2
+	cfg.Handlers = []messaging.Handler{{Number: 1, CPUs: cpu, Priority: 10}, {Number: 2, CPUs: cpu, Priority: 10}}
+	p := newPair(t, on, cfg)
+	// Only further back, which anybody may.
+	for _, priorities := range [][]int{{12, 15}, {18, 15}} {
+		for _, side := range sides {
+			for i, priority := range priorities {
+				if err := p.halfs[side].conn.SetHandler(messaging.Handler{Number: 1 + i, CPUs: cpu, Priority: priority}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, h := range p.handlersFollowed(side)[1:] {
+				for _, w := range h.Workers {
+					n, err := unix.Getpriority(unix.PRIO_PROCESS, w.Thread)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if nice := 20 - n; nice != priorities[w.Channel-1] || w.Priority != nice {
+						t.Errorf("%s: the %s of channel %d has priority %d, %d in the status, want %d", side, w.Role, w.Channel, nice, w.Priority, priorities[w.Channel-1])
+					}
+				}
+			}
+		}
+		p.traffic()
+	}
+}
