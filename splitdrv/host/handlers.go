@@ -11,7 +11,7 @@ import (
 // for as many queues as the netdevice has.
 func (h *Host) initialHandling() messaging.Handling {
 	c := h.messaging(h.cfg.Modes[0])
-	c.Queues = len(h.cfg.Netdev.Ports())
+	c.Queues, c.LatencyQueue = len(h.cfg.Netdev.Ports()), h.cfg.Latency != nil
 	return c.Handling()
 }
 
@@ -21,7 +21,11 @@ func (h *Host) initialHandling() messaging.Handling {
 func (h *Host) ChangeHandlers(ch messaging.HandlerChange) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	g, err := h.handling.Change(ch)
+	now := h.handling
+	if h.conn != nil && h.rehandled == 0 {
+		now = h.conn.Handling() // which may have fewer queues than were wanted
+	}
+	g, err := now.Change(ch)
 	if err != nil {
 		return err
 	}
