@@ -246,9 +246,8 @@ func rtt(_ context.Context, st *site, sink *samples) error {
 	if len(times) < 100 {
 		return fmt.Errorf("%d round trips only", len(times))
 	}
-	for _, p := range []int{50, 99} {
-		sink.add(fmt.Sprintf("p%d", p), "µs", times[len(times)*p/100].Seconds()*1e6)
-	}
+	sink.add(median50, "µs", times[len(times)/2].Seconds()*1e6)
+	sink.add(median99, "µs", times[len(times)*99/100].Seconds()*1e6)
 	return nil
 }
 
@@ -273,6 +272,6 @@ func parsePing(out string, sink *samples) error {
 	if err != nil {
 		return fmt.Errorf("ping: %w", err)
 	}
-	sink.add("average", "µs", ms*1000)
+	sink.add(average, "µs", ms*1000)
 	return nil
 }

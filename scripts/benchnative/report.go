@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -48,10 +49,10 @@ func tables(w io.Writer, rows []row, notes []string, markdown bool) error {
 			}
 			wanted = append(wanted, []string{r.Metric, r.Subject, number(r.Median) + " " + r.Unit, r.Goal, verdict})
 			continue
-		case r.Metric == throughput, r.Metric == rate, r.Metric == offered, r.Metric == "p50", r.Metric == "p99", r.Metric == "average", r.Name == idle:
+		case r.Metric == throughput, r.Metric == rate, r.Metric == offered, r.Metric == median50, r.Metric == median99, r.Metric == average, r.Name == idle:
 			name := r.Name
 			switch r.Metric {
-			case throughput, rate, "average":
+			case throughput, rate, average:
 			default:
 				name += " " + r.Metric
 			}
@@ -93,7 +94,8 @@ func tables(w io.Writer, rows []row, notes []string, markdown bool) error {
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintln(w, "Processor time is that of the subject's process, and of the whole machine with both ends of the traffic. System calls and\n"+
-		"instructions are the process's, counted in a run of its own; of a half is a half of them: both halves are in one process.\n"+
+		"instructions are the process's, counted in a run of its own; of a half is a half of them: both halves are in one process,\n"+
+		"and the events that the fabric in memory raises by system calls, as no adapter does, are among them.\n"+
 		"Allocations: an idle session has some too, which the goal leaves out.")
 	for _, n := range notes {
 		fmt.Fprintf(w, "\nNote: %s.\n", n)
@@ -125,7 +127,22 @@ func number(v float64) string {
 	return fmt.Sprintf("%.3f", v)
 }
 
+// withoutEmpty leaves out the columns that have nothing but a heading.
+func (t table) withoutEmpty() table {
+	out := make(table, len(t))
+	for col := range t[0] {
+		if !slices.ContainsFunc(t[1:], func(line []string) bool { return line[col] != "" }) {
+			continue
+		}
+		for i := range t {
+			out[i] = append(out[i], t[i][col])
+		}
+	}
+	return out
+}
+
 func (t table) write(w io.Writer, markdown bool) error {
+	t = t.withoutEmpty()
 	if markdown {
 		for i, line := range t {
 			fmt.Fprintf(w, "| %s |\n", strings.Join(line, " | "))

@@ -54,6 +54,9 @@ func (s *samples) add(metric, unit string, v float64) {
 	s.to.values[key] = append(s.to.values[key], v)
 }
 
+// compared are the metrics of which a ratio says something.
+var compared = []string{throughput, rate, median50, median99, average, cpuProcess, cpuMachine}
+
 // rows are the medians, and what they are in comparison.
 func (r *results) rows() []row {
 	rows := make([]row, 0, len(r.keys))
@@ -66,7 +69,7 @@ func (r *results) rows() []row {
 	for i := range rows {
 		w := &rows[i]
 		s, ok := parseSubject(w.Subject)
-		if !ok || s.what != splitnic {
+		if !ok || s.what != splitnic || !slices.Contains(compared, w.Metric) {
 			continue
 		}
 		to := s.yardstick().String()

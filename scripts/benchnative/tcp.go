@@ -62,8 +62,9 @@ func (s *streams) run(end func() error) {
 
 func (s *streams) send(fd int) error {
 	buf := make([]byte, chunk)
+	write := func() (int, error) { return unix.Write(fd, buf) }
 	for !s.stopping.Load() {
-		if _, err := unix.Write(fd, buf); err != nil && !errors.Is(err, unix.EINTR) {
+		if _, err := whole(write); err != nil {
 			return fmt.Errorf("sending: %w", err)
 		}
 	}
@@ -72,11 +73,10 @@ func (s *streams) send(fd int) error {
 
 func (s *streams) receive(fd int) error {
 	buf := make([]byte, chunk)
+	read := func() (int, error) { return unix.Read(fd, buf) }
 	for {
-		n, err := unix.Read(fd, buf)
+		n, err := whole(read)
 		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
 		case err != nil:
 			return fmt.Errorf("receiving: %w", err)
 		case n == 0:
@@ -121,13 +121,31 @@ func connect(from, to, addr string) (out, in int, err error) {
 	if out, err = socket(from, unix.SOCK_STREAM); err != nil {
 		return -1, -1, err
 	}
-	if err := unix.Connect(out, name); err != nil {
+	if err := unix.Connect(out, name); err != nil && !errors.Is(err, unix.EINTR) {
 		return -1, -1, errors.Join(os.NewSyscallError("connect", err), unix.Close(out))
 	}
-	if in, _, err = unix.Accept4(ln, unix.SOCK_CLOEXEC); err != nil {
+	// A connection whose making was interrupted is made all the same.
+	in, err = whole(func() (fd int, err error) {
+		fd, _, err = unix.Accept4(ln, unix.SOCK_CLOEXEC)
+		return fd, err
+	})
+	if err != nil {
 		return -1, -1, errors.Join(os.NewSyscallError("accept", err), unix.Close(out))
 	}
-	return out, in, errors.Join(patient(in))
+	if err := patient(in); err != nil {
+		return -1, -1, errors.Join(err, unix.Close(in), unix.Close(out))
+	}
+	return out, in, nil
+}
+
+// whole makes a system call until it is not interrupted: the Go runtime has
+// signals of its own, and calls with a time limit are not restarted.
+func whole(call func() (int, error)) (n int, err error) {
+	for {
+		if n, err = call(); !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
 }
 
 // socket opens an IPv4 socket in a namespace. It blocks, but not for ever.

@@ -256,10 +256,10 @@ func roundTrips(from, to, addr string, d time.Duration) (times []time.Duration, 
 	defer runtime.UnlockOSThread()
 	msg := make([]byte, udpPayload)
 	ask := func() error {
-		if _, err := unix.Write(client, msg); err != nil {
+		if _, err := whole(func() (int, error) { return unix.Write(client, msg) }); err != nil {
 			return fmt.Errorf("request: %w", err)
 		}
-		n, err := unix.Read(client, msg)
+		n, err := whole(func() (int, error) { return unix.Read(client, msg) })
 		if err == nil && n != len(msg) {
 			err = fmt.Errorf("%d bytes", n)
 		}
@@ -286,13 +286,17 @@ func roundTrips(from, to, addr string, d time.Duration) (times []time.Duration, 
 // echo answers requests until the socket is shut down.
 func echo(fd int) error {
 	buf := make([]byte, 2*udpPayload)
+	var from unix.Sockaddr
 	for {
-		n, from, err := unix.Recvfrom(fd, buf, 0)
+		n, err := whole(func() (n int, err error) {
+			n, from, err = unix.Recvfrom(fd, buf, 0)
+			return n, err
+		})
 		if err == nil && n < udpPayload {
 			return nil
 		}
 		if err == nil {
-			err = unix.Sendto(fd, buf[:n], 0, from)
+			_, err = whole(func() (int, error) { return 0, unix.Sendto(fd, buf[:n], 0, from) })
 		}
 		if err != nil {
 			return fmt.Errorf("answering: %w", err)
