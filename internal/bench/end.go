@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -90,6 +91,7 @@ func (e *end) start() error {
 	if err := e.conn.Start(ports); err != nil {
 		return err
 	}
+	e.workers.Go(e.runRelease)
 	if e.rx != nil {
 		e.workers.Go(func() { e.rx.sample(e.stop) })
 	}
@@ -100,6 +102,48 @@ func (e *end) start() error {
 		e.workers.Go(e.runAgain)
 	}
 	return nil
+}
+
+// releaseInterval is how often an end looks whether it may begin.
+const releaseInterval = time.Millisecond
+
+// runRelease has the ports send when the peer has lent a pool for their frames:
+// until then a frame that no pool fits would be dropped.
+func (e *end) runRelease() {
+	tick := time.NewTicker(releaseInterval)
+	defer tick.Stop()
+	for !e.lent() {
+		select {
+		case <-tick.C:
+		case <-e.stop:
+			return
+		case <-e.conn.Done():
+			return
+		}
+	}
+	for _, p := range e.floods {
+		p.release()
+	}
+	if e.pinger != nil {
+		e.pinger.release()
+	}
+	if e.ponger != nil {
+		e.ponger.release()
+	}
+}
+
+// lent reports whether each data channel has a pool for a message.
+func (e *end) lent() bool {
+	size := e.spec.Size
+	if e.spec.Mode.Sends() {
+		size += protocol.SendDataOverhead
+	}
+	for _, c := range e.conn.Stats().Channels {
+		if !slices.ContainsFunc(c.GrantedPools, func(p messaging.Pool) bool { return p.ElementSize >= size }) {
+			return false
+		}
+	}
+	return true
 }
 
 // runTimer ends the sending after its duration.

@@ -13,7 +13,8 @@ import (
 type stage uint8
 
 const (
-	stageWarm stage = iota
+	stageHeld stage = iota // until release
+	stageWarm
 	stageTimed
 	stageOver // also of a port that does not send
 )
@@ -29,8 +30,9 @@ const (
 type flood struct {
 	gate gate
 	size int
-	tx   *sending   // nil: this end does not send
-	rx   *receiving // nil: this end does not receive
+	tx   *sending    // nil: this end does not send
+	rx   *receiving  // nil: this end does not receive
+	free atomic.Bool // released
 	todo atomic.Uint32
 
 	// The reader's.
@@ -55,13 +57,20 @@ func newFlood(s *Spec, tx *sending, rx *receiving) (*flood, error) {
 	}
 	p := &flood{gate: g, size: s.Size, tx: tx, rx: rx, warm: s.WarmUp / uint64(s.Queues), stage: stageOver}
 	if tx != nil {
-		p.stage = stageWarm
-		p.gate.raise()
+		p.stage = stageHeld
 	}
 	if rx != nil {
 		rx.ports = append(rx.ports, p)
 	}
 	return p, nil
+}
+
+// release lets a port that sends begin.
+func (p *flood) release() {
+	p.free.Store(true)
+	if p.tx != nil {
+		p.gate.raise()
+	}
 }
 
 // FD implements messaging.Port.
@@ -70,10 +79,10 @@ func (p *flood) FD() int { return p.gate.fd }
 // ReadFrame implements messaging.Port.
 func (p *flood) ReadFrame(slot []byte) ([]byte, error) {
 	k := p.next()
-	switch k {
-	case kindNone:
+	if k == kindNone {
 		return nil, errAgain
-	case kindReport:
+	}
+	if k == kindReport {
 		return p.writeReport(slot), nil
 	}
 	stamp(slot, k, 0)
@@ -86,6 +95,12 @@ func (p *flood) ReadFrames(ops []vnet.ReadOp) int { return readEach(p, ops) }
 // next is what the next frame is for.
 func (p *flood) next() kind {
 	switch p.stage {
+	case stageHeld:
+		if !p.free.Load() {
+			return p.otherwise()
+		}
+		p.stage = stageWarm
+		return p.next()
 	case stageWarm:
 		if p.warm > 0 {
 			p.warm--
@@ -107,14 +122,21 @@ func (p *flood) next() kind {
 		p.ended.Store(true)
 		return kindEnd
 	default:
-		if k := p.other(); k != kindNone {
-			return k
-		}
-		// What comes between is not to be lost: look again, when nobody is to be
-		// woken by what was there before.
-		p.gate.lower()
-		return p.other()
+		return p.otherwise()
 	}
+}
+
+// otherwise is next for a port without timed messages to send.
+func (p *flood) otherwise() kind {
+	if k := p.other(); k != kindNone {
+		return k
+	}
+	p.gate.lower()
+	// What has come meanwhile raised a gate that is lowered now.
+	if k := p.other(); k != kindNone || p.stage != stageHeld || !p.free.Load() {
+		return k
+	}
+	return p.next()
 }
 
 // other is what else there is to send.

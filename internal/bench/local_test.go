@@ -52,9 +52,6 @@ func check(t *testing.T, s Spec, r Result) {
 	if r.Seconds <= 0 || r.Mpps <= 0 || r.MiBPerSecond <= 0 || r.PeakMiBPerSecond < r.MiBPerSecond || r.PostsPerSecond <= 0 || r.TransfersPerSecond <= 0 {
 		t.Errorf("rates: %+v", r)
 	}
-	if s.Duration > 0 && r.Seconds < s.Duration.Seconds()/2 {
-		t.Errorf("%v seconds of %v", r.Seconds, s.Duration)
-	}
 	if (s.Kind == Lat) != (r.Latency != nil) {
 		t.Fatalf("latency: %+v", r.Latency)
 	}
@@ -173,5 +170,24 @@ func TestLocalEndsEarly(t *testing.T) {
 	s.Size = 10
 	if _, err := l.Measure(t.Context(), s); err == nil || !strings.Contains(err.Error(), "--size 10") {
 		t.Errorf("a message shorter than its headers: %v", err)
+	}
+}
+
+// TestBeginnings measures often and little: what was sent before the other end
+// had lent all its pools would be dropped.
+func TestBeginnings(t *testing.T) {
+	_, a, b := devices(t)
+	l := &Local{From: a, To: b, Messaging: patient}
+	for i := range 400 {
+		s := Spec{Kind: BW, Mode: protocol.ModeImm, Size: MaxSize, Queues: 1, Iterations: 3}
+		if i%2 == 1 {
+			s.Kind, s.Iterations = Lat, 1
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		_, err := l.Measure(ctx, s)
+		cancel()
+		if err != nil {
+			t.Fatalf("%d: %v", i, err)
+		}
 	}
 }

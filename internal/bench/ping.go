@@ -17,8 +17,18 @@ type single struct {
 	gate gate
 	kind kind
 	size int
+	free atomic.Bool   // released
 	due  atomic.Uint64 // the frame's number plus one, or 0
 }
+
+// release lets the port send.
+func (p *single) release() {
+	p.free.Store(true)
+	p.gate.raise()
+}
+
+// waits reports whether there is a frame to send.
+func (p *single) waits() bool { return p.due.Load() != 0 && p.free.Load() }
 
 // send makes a frame due.
 func (p *single) send(number uint32) {
@@ -31,10 +41,10 @@ func (p *single) FD() int { return p.gate.fd }
 
 // ReadFrame implements messaging.Port.
 func (p *single) ReadFrame(slot []byte) ([]byte, error) {
-	if p.due.Load() == 0 {
+	if !p.waits() {
 		// One that becomes due meanwhile is not to be lost.
 		p.gate.lower()
-		if p.due.Load() == 0 {
+		if !p.waits() {
 			return nil, errAgain
 		}
 	}

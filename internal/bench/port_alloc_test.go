@@ -5,6 +5,7 @@
 package bench
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -33,7 +34,7 @@ func TestPortsDoNotAllocate(t *testing.T) {
 			if to.WriteFrames(writes) != 2 || writes[0].Err != nil || writes[1].Err != nil {
 				t.Fatal(writes)
 			}
-			if _, err := to.ReadFrame(slot); err != errAgain {
+			if _, err := to.ReadFrame(slot); !errors.Is(err, errAgain) {
 				t.Fatal(err)
 			}
 		}
@@ -50,17 +51,19 @@ func TestPortsDoNotAllocate(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(ping.close)
+		ping.release()
 		pong, err := newPonger(&s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(pong.close)
+		pong.release()
 		round := func() {
 			f, err := ping.ReadFrame(slot)
 			if err != nil || pong.WriteFrame(f) != nil {
 				t.Fatal(err)
 			}
-			if n := pong.ReadFrames(reads); n != 2 || reads[1].Err != errAgain {
+			if n := pong.ReadFrames(reads); n != 2 || !errors.Is(reads[1].Err, errAgain) {
 				t.Fatal(n, reads)
 			}
 			writes[0] = vnet.WriteOp{Head: reads[0].Frame}

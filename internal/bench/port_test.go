@@ -2,6 +2,7 @@ package bench
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +26,10 @@ func newTestFlood(t *testing.T, s *Spec, sends bool) *flood {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.close)
+	if sends {
+		dry(t, p)
+	}
+	p.release()
 	return p
 }
 
@@ -66,7 +71,7 @@ func pass(t *testing.T, from, to messaging.BatchPort, batch bool) kind {
 
 func dry(t *testing.T, p messaging.BatchPort) {
 	t.Helper()
-	if _, err := p.ReadFrame(make([]byte, 1<<16)); err != errAgain {
+	if _, err := p.ReadFrame(make([]byte, 1<<16)); !errors.Is(err, errAgain) {
 		t.Errorf("a frame, or %v", err)
 	}
 	if readable(t, p) {
@@ -136,11 +141,14 @@ func TestPingPong(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(ping.close)
+		dry(t, ping)
+		ping.release()
 		pong, err := newPonger(&s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(pong.close)
+		pong.release()
 		dry(t, pong)
 		for i := range 5 {
 			if !readable(t, ping) || pass(t, ping, pong, batch) != kindPing {
@@ -177,6 +185,7 @@ func TestPolledPortsMakeNoCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(ping.close)
+	ping.release()
 	for _, p := range []messaging.Port{from, ping} {
 		if readable(t, p) {
 			t.Error("the descriptor of a port that is polled was touched")

@@ -54,14 +54,15 @@ type Server struct {
 	cfg ServerConfig
 	ln  *session.Listener
 
-	mu  sync.Mutex
-	run string // that is being served; empty: none
+	mu   sync.Mutex
+	run  string        // that is being served; empty: none
+	left chan struct{} // closed when that is over
 }
 
 // Listen opens the TCP port, DefaultPort unless addr says otherwise. Run serves
 // it; Close ends it.
 func Listen(addr string, cfg ServerConfig) (*Server, error) {
-	s := &Server{cfg: cfg}
+	s := &Server{cfg: cfg, left: make(chan struct{})}
 	ln, err := net.Listen("tcp", WithPort(addr))
 	if err != nil {
 		return nil, err
@@ -100,7 +101,15 @@ func (s *Server) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	requests := make(chan request)
 	var acceptor sync.WaitGroup
-	acceptor.Go(func() { s.runAccept(ctx, requests) })
+	acceptor.Go(func() {
+		for {
+			c, err := s.ln.Accept(ctx)
+			if err != nil {
+				return // ctx is done, or the listener is closed
+			}
+			acceptor.Go(func() { s.meet(ctx, c, requests) })
+		}
+	})
 	defer acceptor.Wait()
 	defer stop()
 	var more bool
@@ -145,29 +154,22 @@ func (s *Server) next(ctx context.Context, requests <-chan request, more bool) (
 	}
 }
 
-// runAccept turns away who has to be, and hands the others to Run.
-func (s *Server) runAccept(ctx context.Context, requests chan<- request) {
-	for {
-		c, err := s.ln.Accept(ctx)
-		if err != nil {
-			return // ctx is done, or the listener is closed: Run knows
-		}
-		spec, code, err := s.admit(c.Hello())
-		if err != nil {
-			s.failed(errors.Join(fmt.Errorf("turned away %v: %w", c.RemoteAddr(), err), c.Refuse(code, err.Error())))
-			continue
-		}
-		select {
-		case requests <- request{c, spec}:
-		case <-ctx.Done():
-			_ = c.Refuse(session.CodeShuttingDown, "it is shutting down") // nobody waits for that
-			return
-		}
+// meet turns away an initiator, or hands it to Run.
+func (s *Server) meet(ctx context.Context, c *session.Server, requests chan<- request) {
+	spec, code, err := s.admit(ctx, c.Hello())
+	if err != nil {
+		s.failed(errors.Join(fmt.Errorf("turned away %v: %w", c.RemoteAddr(), err), c.Refuse(code, err.Error())))
+		return
+	}
+	select {
+	case requests <- request{c, spec}:
+	case <-ctx.Done():
+		_ = c.Refuse(session.CodeShuttingDown, "it has ended") // nobody waits for that
 	}
 }
 
 // admit decides about what an initiator asks for.
-func (s *Server) admit(h session.Hello) (Spec, session.Code, error) {
+func (s *Server) admit(ctx context.Context, h session.Hello) (Spec, session.Code, error) {
 	spec, run, err := parseWords(h.Features, h.Modes, h.Queues)
 	switch {
 	case errors.Is(err, errWords):
@@ -178,7 +180,7 @@ func (s *Server) admit(h session.Hello) (Spec, session.Code, error) {
 		return spec, session.CodePolicy, fmt.Errorf("it serves `splitnic bench %s`, not %s; start the same command on both nodes", s.cfg.Kind, spec.Kind)
 	case s.cfg.Modes != nil && !slices.Contains(s.cfg.Modes, spec.Mode):
 		return spec, session.CodeMode, fmt.Errorf("it allows --mode %s only, not %s", joinModes(s.cfg.Modes), spec.Mode)
-	case !s.enter(run):
+	case !s.enter(ctx, run):
 		return spec, session.CodeBusy, errors.New("it is busy with another run; try again when that is over")
 	}
 	return spec, "", nil
@@ -192,20 +194,40 @@ func joinModes(modes []protocol.Mode) string {
 	return text
 }
 
-// enter makes run the one that is served, if no other is.
-func (s *Server) enter(run string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.run == "" {
-		s.run = run
+// enter makes run the one that is served, if no other is, or soon is no more:
+// who comes right after another one finds it being closed.
+func (s *Server) enter(ctx context.Context, run string) bool {
+	timer := time.NewTimer(leaveTime)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		if s.run == "" {
+			s.run = run
+		}
+		served, left := s.run, s.left
+		s.mu.Unlock()
+		if served == run {
+			return true
+		}
+		select {
+		case <-left:
+		case <-timer.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
 	}
-	return s.run == run
 }
+
+// leaveTime is how long the end of another run is waited for.
+const leaveTime = time.Second
 
 func (s *Server) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.run = ""
+	close(s.left)
+	s.left = make(chan struct{})
 }
 
 // serve carries out a measurement, and reports whether another one of the same
@@ -275,13 +297,8 @@ func (s *Server) attend(ctx context.Context, c *session.Server, e *end) (more bo
 		return false, context.Cause(ctx)
 	}
 	var bye *session.ByeError
-	if errors.As(err, &bye) {
-		switch bye.Code {
-		case codeNext:
-			return true, nil
-		case codeDone:
-			return false, nil
-		}
+	if errors.As(err, &bye) && (bye.Code == codeNext || bye.Code == codeDone) {
+		return bye.Code == codeNext, nil
 	}
 	return false, fmt.Errorf("%s after %s: %w", e.spec.Kind, e.progress(), err)
 }

@@ -8,7 +8,8 @@ import (
 
 func TestKeyFromSeed(t *testing.T) {
 	a, b := [session.SeedSize]byte{1}, [session.SeedSize]byte{2}
-	if session.KeyFromSeed(a).Fingerprint() != session.KeyFromSeed(a).Fingerprint() {
+	first := session.KeyFromSeed(a)
+	if again := session.KeyFromSeed(a); again.Fingerprint() != first.Fingerprint() {
 		t.Error("one seed makes two keys")
 	}
 	if session.KeyFromSeed(a).Fingerprint() == session.KeyFromSeed(b).Fingerprint() {

@@ -116,7 +116,10 @@ func TestMistakes(t *testing.T) {
 		{"value in the configuration", []string{"host", "--config", badValue}, exitUsage, []string{badValue, "max-mtu", "plenty"}},
 		{"broken configuration", []string{"iounit", "--config", badYAML}, exitUsage, []string{badYAML, "2:"}},
 		{"nobody to ask for a status", []string{"status", missing}, exitMissing, []string{missing}},
-		{"bench without device", []string{"bench", "bw"}, exitUsage, []string{"--device"}},
+		{"bench that serves nobody", []string{"bench", "bw", "--serve-forever"}, exitUsage, []string{"--serve-forever", "--listen"}},
+		{"bench of the other end", []string{"bench", "lat", "--listen", ":0", "--size", "64"}, exitUsage, []string{"--size", "other node"}},
+		{"bench without a secret", []string{"bench", "pps", "192.0.2.1"}, exitUsage, []string{"SPLITNIC_BENCH_SECRET", "--secret-file"}},
+		{"bench of a bad secret", []string{"bench", "bw", "--secret", "guess", "192.0.2.1"}, exitUsage, []string{"--secret", "20"}},
 		{"doctor's peer", []string{"doctor", "--peer", "gateway"}, exitUsage, []string{"gateway"}},
 	} {
 		t.Run(m.name, func(t *testing.T) { m.fails(t, bin) })
