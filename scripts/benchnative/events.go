@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,6 +46,47 @@ var calls = []struct {
 	{"epoll_wait", unix.SYS_EPOLL_WAIT}, {"futex", unix.SYS_FUTEX}, {"nanosleep", unix.SYS_NANOSLEEP},
 	{"sched_yield", unix.SYS_SCHED_YIELD}, {"tgkill", unix.SYS_TGKILL},
 }
+
+// fabricEvents is the name of the event that the fabric in memory raises an event.
+const fabricEvents = "events of the fabric"
+
+// raised returns an event for every time that the fabric in memory in a process
+// raises one, which it does by writing to an eventfd(2) in semaphore mode: in
+// place of an adapter, which makes no system calls. None where the kernel does
+// not tell what mode an eventfd is in, as before 6.5.
+func raised(pid int) ([]event, error) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	if err != nil {
+		return nil, err
+	}
+	var terms []string
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it is closed by now
+		}
+		if err != nil {
+			return nil, err
+		}
+		if semaphore.Match(text) {
+			terms = append(terms, "fd == "+filepath.Base(f))
+		}
+	}
+	if len(terms) == 0 {
+		return nil, nil
+	}
+	id, err := tracepoint(writeCall)
+	if err != nil {
+		return nil, err
+	}
+	return []event{{fabricEvents, unix.PERF_TYPE_TRACEPOINT, id, strings.Join(terms, " || ")}}, nil
+}
+
+// writeCall is the tracepoint of write(2).
+const writeCall = "syscalls/sys_enter_write"
+
+// semaphore is what proc(5) says of such a descriptor.
+var semaphore = regexp.MustCompile(`(?m)^eventfd-semaphore:\s*1$`)
 
 // systemCalls returns an event for all system calls, and one for each of calls.
 func systemCalls() ([]event, error) {

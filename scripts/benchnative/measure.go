@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -203,6 +204,13 @@ func (m *measurement) run(ctx context.Context, r *rig, events []event) (before, 
 // asks of the kernel, and what its processors do, where the machine can. It is
 // not done while the traffic is measured: it costs something for every call.
 func (m *measurement) countEvents(ctx context.Context, r *rig, events []event, sink *samples) error {
+	if r.subject.what == splitnic {
+		more, err := raised(r.child.cmd.Process.Pid)
+		if err != nil {
+			return err
+		}
+		events = slices.Concat(events, more)
+	}
 	before, after, err := m.run(ctx, r, events)
 	if err != nil {
 		return err
@@ -219,8 +227,11 @@ func (m *measurement) countEvents(ctx context.Context, r *rig, events []event, s
 		case e.name == allCalls:
 			sink.add(allCalls, "/frame", n/frames)
 			if r.subject.what == splitnic {
-				sink.add(halfCalls, "/frame", n/frames/2)
+				others := float64(after.events[fabricEvents] - before.events[fabricEvents])
+				sink.add(halfCalls, "/frame", (n-others)/frames/2)
 			}
+		case e.name == fabricEvents:
+			sink.add(e.name, "/frame", n/frames)
 		case n > 0:
 			sink.add(callMetric+e.name, "/frame", n/frames)
 		}

@@ -94,8 +94,8 @@ func tables(w io.Writer, rows []row, notes []string, markdown bool) error {
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintln(w, "Processor time is that of the subject's process, and of the whole machine with both ends of the traffic. System calls and\n"+
-		"instructions are the process's, counted in a run of its own; of a half is a half of them: both halves are in one process,\n"+
-		"and the events that the fabric in memory raises by system calls, as no adapter does, are among them.\n"+
+		"instructions are the process's, counted in a run of its own; of a half is a half of them, because both halves are in one process,\n"+
+		"without those by which the fabric in memory raises events in place of an adapter.\n"+
 		"Allocations: an idle session has some too, which the goal leaves out.")
 	for _, n := range notes {
 		fmt.Fprintf(w, "\nNote: %s.\n", n)
@@ -110,6 +110,9 @@ func callsOf(rows []row, name, subject string) string {
 		if call, ok := strings.CutPrefix(r.Metric, callMetric); ok && r.Name == name && r.Subject == subject && r.Median >= 0.0005 {
 			list = append(list, fmt.Sprintf("%s %.3f", call, r.Median))
 		}
+	}
+	if r := find(rows, name, subject, fabricEvents); r != nil && len(list) > 0 {
+		list = append(list, fmt.Sprintf("%.3f of the writes are %s", r.Median, fabricEvents))
 	}
 	return strings.Join(list, ", ")
 }

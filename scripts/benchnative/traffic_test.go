@@ -138,6 +138,44 @@ func TestNetnsCount(t *testing.T) {
 	}
 }
 
+// TestNetnsRaised finds the descriptor by which the fabric raises events, and no
+// other.
+func TestNetnsRaised(t *testing.T) {
+	testenv.NeedRoot(t)
+	if got, err := raised(os.Getpid()); err != nil || len(got) != 0 {
+		t.Fatalf("without any: %v, %v", got, err)
+	}
+	var fds [2]int
+	for i, flags := range []int{unix.EFD_SEMAPHORE, 0} {
+		var err error
+		if fds[i], err = unix.Eventfd(0, flags|unix.EFD_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fds[i])
+	}
+	events, err := raised(os.Getpid())
+	if err != nil || len(events) != 1 {
+		testenv.Missing(t, "perf", "%d events, %v", len(events), err)
+	}
+	if _, why := countable(events); len(why) != 0 {
+		testenv.Missing(t, "perf", "%v", why)
+	}
+	counted, err := count(os.Getpid(), events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer counted.close()
+	const writes = 100
+	for i := range 3 * writes {
+		if _, err := unix.Write(fds[min(i%3, 1)], []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := counted.read(); err != nil || got[fabricEvents] != writes {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
 // TestNetnsSubjects takes a round trip and a stream through every subject.
 func TestNetnsSubjects(t *testing.T) {
 	testenv.NeedTUN(t)
