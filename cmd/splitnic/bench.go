@@ -171,7 +171,6 @@ func (f *benchFlags) measure(ctx context.Context, p *benchPrinter, measure func(
 	specs := f.specs()
 	for i, s := range specs {
 		prepareBench(s)
-		p.begin(s)
 		limit := f.timeout + s.Duration
 		bounded, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done after %v; give a longer --timeout", limit))
 		r, err := measure(bounded, s, i == len(specs)-1)
@@ -180,7 +179,7 @@ func (f *benchFlags) measure(ctx context.Context, p *benchPrinter, measure func(
 		if err != nil {
 			return err
 		}
-		if err := p.result(r); err != nil {
+		if err := p.result(s, r); err != nil {
 			return err
 		}
 	}
@@ -190,11 +189,12 @@ func (f *benchFlags) measure(ctx context.Context, p *benchPrinter, measure func(
 // prepareBench makes room for the threads of both ends of a measurement.
 func prepareBench(s bench.Spec) { moreProcs(4*s.Queues + 2) }
 
-// result prints a measurement.
-func (p *benchPrinter) result(r bench.Result) error {
+// result prints a measurement, the first one of a mode below a header.
+func (p *benchPrinter) result(s bench.Spec, r bench.Result) error {
 	if p.json {
 		return json.NewEncoder(p.out).Encode(r)
 	}
+	p.begin(s)
 	_, err := fmt.Fprint(p.out, benchRow(r))
 	return err
 }

@@ -89,6 +89,8 @@ func TestBenchMistakes(t *testing.T) {
 		{"--timeout 0s", "--timeout 0s"},
 		{"--listen :1 -s 64", "--size is for the other node"},
 		{"--listen :1 --json", "--json is for the other node"},
+		{"--listen a:b:c", "--listen: address a:b:c"},
+		{"a:b:c", "the other node: address a:b:c"},
 		{"--mode imm,imm", "twice"},
 		{"--mode x", "--mode"},
 		{"-s 23", "--size 23"},

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -113,6 +114,11 @@ func (f *benchFlags) check(c *cobra.Command) error {
 		return bad("--all and --size: give one of them")
 	case f.timeout <= 0:
 		return bad("--timeout %v: must be above 0", f.timeout)
+	}
+	for flag, addr := range map[string]string{"--listen": f.listen, "the other node": f.addr} {
+		if _, _, err := net.SplitHostPort(bench.WithPort(addr)); err != nil {
+			return bad("%s: %w", flag, err)
+		}
 	}
 	if f.listen != "" {
 		if err := f.checkListen(c); err != nil {

@@ -52,7 +52,7 @@ const benchRule = "-------------------------------------------------------------
 
 // begin prints the header of the measurements of a mode.
 func (p *benchPrinter) begin(s bench.Spec) {
-	if p.json || p.mode == s.Mode {
+	if p.mode == s.Mode {
 		return
 	}
 	p.mode = s.Mode

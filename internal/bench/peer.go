@@ -90,6 +90,7 @@ func explain(addr string, err error) error {
 	var untrusted *session.UntrustedError
 	var refused *session.RefusedError
 	var bye *session.ByeError
+	var dial *net.OpError
 	var text string
 	switch {
 	case err == nil || errors.Is(err, context.Canceled) || errors.As(err, &already):
@@ -104,6 +105,8 @@ func explain(addr string, err error) error {
 		text = "is no `splitnic bench --listen`; check the address and the port"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		text = "does not listen; start it first, with --listen, and check the address and the port"
+	case errors.As(err, &dial) && dial.Op == "dial":
+		text = fmt.Sprintf("cannot be reached: %v; check the address, and what is on the way", dial.Err)
 	case errors.Is(err, session.ErrPeerGone):
 		text = "is gone: its process or its machine ended, or the network between broke"
 	default:

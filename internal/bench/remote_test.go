@@ -349,6 +349,13 @@ func TestNotBench(t *testing.T) {
 	unit.Close()
 }
 
+// TestUnreachable has an address that leads nowhere.
+func TestUnreachable(t *testing.T) {
+	_, a, _ := devices(t)
+	s := &serving{secret: NewSecret(), addr: "no such node:1"}
+	s.refused(t, s.client(t, a, nil), someSpec, "cannot be reached", "")
+}
+
 func TestWithPort(t *testing.T) {
 	for in, want := range map[string]string{
 		"10.0.0.1": "10.0.0.1:7590", "10.0.0.1:1": "10.0.0.1:1", "fe80::1": "[fe80::1]:7590", "[::1]": "[::1]:7590",
