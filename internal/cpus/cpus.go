@@ -59,7 +59,7 @@ func number(text string) (int, error) {
 	return n, nil
 }
 
-// String is the list as Parse reads it, as short as possible.
+// String is the list as Parse reads it, and as the kernel writes it.
 func (l List) String() string {
 	var b strings.Builder
 	for i := 0; i < len(l); {
@@ -70,13 +70,9 @@ func (l List) String() string {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		switch {
-		case j == i:
-			fmt.Fprintf(&b, "%d", l[i])
-		case j == i+1:
-			fmt.Fprintf(&b, "%d,%d", l[i], l[j])
-		default:
-			fmt.Fprintf(&b, "%d-%d", l[i], l[j])
+		fmt.Fprintf(&b, "%d", l[i])
+		if j > i {
+			fmt.Fprintf(&b, "-%d", l[j])
 		}
 		i = j + 1
 	}

@@ -15,7 +15,7 @@ func TestParse(t *testing.T) {
 		text, want string
 		n          int
 	}{
-		{"", "", 0}, {"0", "0", 1}, {"3,1", "1,3", 2}, {"0-3,8", "0-3,8", 5}, {"4,2-4,3", "2-4", 3}, {"7,8", "7,8", 2}, {"1023", "1023", 1},
+		{"", "", 0}, {"0", "0", 1}, {"3,1", "1,3", 2}, {"0-3,8", "0-3,8", 5}, {"4,2-4,3", "2-4", 3}, {"7,8", "7-8", 2}, {"1023", "1023", 1},
 	} {
 		l, err := cpus.Parse(c.text)
 		if err != nil || l.String() != c.want || len(l) != c.n {
@@ -58,7 +58,7 @@ func TestSpread(t *testing.T) {
 		n    int
 		want string
 	}{
-		{"0-3", 2, "0,1 2,3"}, {"0-3,8", 2, "0,1 2,3,8"}, {"0-3,8", 3, "0 1,2 3,8"}, {"1,5", 3, "1 5 1"}, {"7", 1, "7"},
+		{"0-3", 2, "0-1 2-3"}, {"0-3,8", 2, "0-1 2-3,8"}, {"0-3,8", 3, "0 1-2 3,8"}, {"1,5", 3, "1 5 1"}, {"7", 1, "7"},
 	} {
 		l, err := cpus.Parse(c.list)
 		if err != nil {
@@ -66,7 +66,7 @@ func TestSpread(t *testing.T) {
 		}
 		var got []string
 		for _, s := range l.Spread(c.n) {
-			got = append(got, strings.ReplaceAll(s.String(), "2-3", "2,3"))
+			got = append(got, s.String())
 		}
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("%s for %d: %q, want %q", c.list, c.n, got, c.want)
