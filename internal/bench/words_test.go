@@ -28,6 +28,12 @@ func TestWords(t *testing.T) {
 			t.Errorf("%+v came back as %+v in run %s: %v", s, got, run, err)
 		}
 	}
+	// By names that only another version may change.
+	want := "bench.version.1 bench.run." + someRun + " bench.kind.bw bench.size.65535 bench.duration.3600000000000 bench.warm-up.2305843009213693951 " +
+		"bench.post-list.1024 bench.tx-depth.4096 bench.bidirectional.yes bench.poll.yes bench.no-pack.yes"
+	if got := strings.Join(fullSpec.words(someRun), " "); got != want {
+		t.Errorf("the words are %s", got)
+	}
 	// Every field travels.
 	v := reflect.ValueOf(fullSpec)
 	for i := range v.NumField() {
