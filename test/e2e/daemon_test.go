@@ -272,6 +272,7 @@ type channel struct {
 	Granted    ledger `json:"granted"`
 	TxSignaled uint64 `json:"tx_signaled"`
 	Moderated  bool   `json:"moderated"`
+	Latency    bool   `json:"latency"`
 	RxLost     uint64 `json:"rx_lost"`
 	RxLate     uint64 `json:"rx_late"`
 }
@@ -300,6 +301,13 @@ type hostStatus struct {
 		Fingerprint string `json:"fingerprint"`
 	} `json:"iounit"`
 	Traffic *traffic `json:"traffic"`
+	Latency *latency `json:"latency"`
+}
+
+// latency is what has become of the wish for a latency queue.
+type latency struct {
+	On     bool   `json:"on"`
+	Reason string `json:"reason"`
 }
 
 type unitHost struct {
@@ -310,6 +318,7 @@ type unitHost struct {
 	MTU         int      `json:"mtu"`
 	Interface   string   `json:"interface"`
 	Traffic     *traffic `json:"traffic"`
+	Latency     *latency `json:"latency"`
 }
 
 type unitStatus struct {
