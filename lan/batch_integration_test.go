@@ -13,6 +13,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -20,8 +21,16 @@ import (
 func batchRig(t *testing.T, kind string, cfg lan.Config) (lan.Interface, *testenv.BatchRig) {
 	s := newSite(t)
 	testenv.DisableIPv6(t, s.station)
+	// What one processor sends and then another must not be received by both at
+	// the same time, which would put it in another order.
+	for ns, dev := range map[string]string{s.unit: nic, s.station: "eth0"} {
+		testenv.Run(t, ns, "sh", "-c", "echo 1 >/sys/class/net/"+dev+"/queues/rx-0/rps_cpus")
+	}
 	cfg.MAC, cfg.Offloads = macA, vnet.AllOffloads
 	p := s.open(t, s.spec(t, kind), cfg)
+	if q, ok := p.Queues()[0].(interface{ Rings() bool }); ok && q.Rings() == cfg.NoRing && haveRings(t) {
+		t.Errorf("rings: %t, although NoRing is %t", q.Rings(), cfg.NoRing)
+	}
 	r := &testenv.BatchRig{
 		Port:  p.Queues()[0],
 		Here:  macA,
@@ -44,7 +53,7 @@ func batchRig(t *testing.T, kind string, cfg lan.Config) (lan.Interface, *testen
 	if kind != "tap" { // which drops what the bridge's port has no room for
 		testenv.NeedTools(t, "tc")
 		r.Slow = func(on bool) {
-			rate := "100mbit" // and not faster than the station takes them
+			rate := "50mbit" // and not faster than the station takes them
 			if on {
 				rate = "80bit"
 			}
@@ -56,6 +65,16 @@ func batchRig(t *testing.T, kind string, cfg lan.Config) (lan.Interface, *testen
 		}
 	}
 	return p, r
+}
+
+// haveRings reports whether the kernel has rings for such devices.
+func haveRings(t *testing.T) bool {
+	d, err := tap.Open(tap.Config{NetNS: testenv.NetNS(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	return d.Queues()[0].Rings()
 }
 
 func TestNetnsBatches(t *testing.T) {

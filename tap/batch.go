@@ -9,14 +9,17 @@ import (
 
 // UseRings lets ReadFrames and WriteFrames move many small frames by one system
 // call, which takes Linux 6.4. It is called once the queue belongs to a device
-// and before any frame is moved, and again if its send buffer is changed. An
-// error means that they will move frames one by one, and nothing worse.
+// and before any frame is moved. An error means that they will move frames one
+// by one, and nothing worse.
 func (q *Queue) UseRings() error {
 	if q.plain {
 		return nil // its frames are not as they lie in memory
 	}
 	return q.fd.UseRings()
 }
+
+// Rings reports whether UseRings has succeeded.
+func (q *Queue) Rings() bool { return q.fd.Rings() }
 
 // ReadFrames reads into the slots of ops from the first on, and returns how
 // many of ops it has filled: none only if there are none. Only the last of

@@ -133,7 +133,7 @@ func TestNetnsBatchCalls(t *testing.T) {
 		t.Error("there are rings although NoRing is set")
 	}
 	r.Send(r.Probe(true, 1, 60))
-	if err := q.UseRings(); err != nil {
+	if err := q.UseRings(); err != nil || !q.Rings() {
 		t.Error(err)
 	}
 	if n := q.ReadFrames(ops[:1]); n != 1 || ops[0].Err != nil {

@@ -2,6 +2,3 @@ package tap
 
 // Enters returns how many system calls of rings the queue has made.
 func (q *Queue) Enters() (reads, writes uint64) { return q.fd.Enters() }
-
-// Rings reports whether the queue has rings.
-func (q *Queue) Rings() bool { return q.fd.Rings() }

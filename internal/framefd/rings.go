@@ -14,18 +14,13 @@ import (
 )
 
 // UseRings lets several reads, and several writes, of a TAP-like device take one
-// system call. It is called before the first of them, and once more if somebody
-// changes the device's send buffer. After an error, which wraps
+// system call. It is called before the first of them; the size of the device's
+// send buffer must not change afterwards. After an error, which wraps
 // uring.ErrUnsupported where the kernel or the device cannot do it, everything
 // is as before.
 func (f *FD) UseRings() (err error) {
-	size, err := unix.IoctlGetInt(f.fd, unix.TUNGETSNDBUF)
-	if err != nil {
-		return fmt.Errorf("reading the size of the send buffer: %w", os.NewSyscallError("ioctl TUNGETSNDBUF", err))
-	}
-	f.sendBuffer = size
-	if f.reads != nil {
-		return nil
+	if err := f.learnSendBuffer(); err != nil {
+		return fmt.Errorf("learning the size of the send buffer: %w", err)
 	}
 	reads, err := uring.New(f.fd)
 	if err != nil {
@@ -36,6 +31,32 @@ func (f *FD) UseRings() (err error) {
 		return errors.Join(err, reads.Close())
 	}
 	f.reads, f.writes = reads, writes
+	return nil
+}
+
+// learnSendBuffer asks a TAP device for its send buffer. A macvtap, which does
+// not tell, is given the one that it has from the start: as every socket.
+func (f *FD) learnSendBuffer() error {
+	size, err := unix.IoctlGetInt(f.fd, unix.TUNGETSNDBUF)
+	if err == nil {
+		f.sendBuffer = size
+		return nil
+	}
+	if !errors.Is(err, unix.EINVAL) {
+		return os.NewSyscallError("ioctl TUNGETSNDBUF", err)
+	}
+	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(s)
+	if size, err = unix.GetsockoptInt(s, unix.SOL_SOCKET, unix.SO_SNDBUF); err != nil {
+		return os.NewSyscallError("getsockopt SO_SNDBUF", err)
+	}
+	if err := unix.IoctlSetPointerInt(f.fd, unix.TUNSETSNDBUF, size); err != nil {
+		return os.NewSyscallError("ioctl TUNSETSNDBUF", err)
+	}
+	f.sendBuffer = size
 	return nil
 }
 
