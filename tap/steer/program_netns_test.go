@@ -310,26 +310,40 @@ func TestNetnsProgramIsModel(t *testing.T) {
 	}
 }
 
-// FuzzNetnsProgram compares them over one arbitrary frame.
-func FuzzNetnsProgram(f *testing.F) {
-	testenv.NeedRoot(f)
-	rnd := rand.New(rand.NewPCG(3, 4))
-	for range 20 {
-		f.Add(random(rnd))
-	}
+// TestNetnsArbitraryFrames compares them over frames of random bytes, of all
+// lengths, that only begin as if they meant something.
+func TestNetnsArbitraryFrames(t *testing.T) {
 	rule := steer.Rule{Classes: steer.Classes{DSCP: 1<<46 | 1<<63 | 1, Size: 100}, Queues: 4, Limit: 1200, Pause: 1}
-	l := load(f, rule, steer.TAP)
-	f.Fuzz(func(t *testing.T, frame []byte) {
-		if len(frame) > 3000 {
-			return
+	l := load(t, rule, steer.TAP)
+	rnd := rand.New(rand.NewPCG(3, 4))
+	used := map[int]bool{}
+	for range 20000 {
+		f := make([]byte, rnd.IntN(200))
+		if rnd.IntN(10) == 0 {
+			f = make([]byte, rnd.IntN(3000))
 		}
-		l := l
-		l.t = t
+		for i := range f {
+			f[i] = byte(rnd.Uint32())
+		}
+		at := 12
+		for at+6 <= len(f) && rnd.IntN(3) == 0 {
+			binary.BigEndian.PutUint16(f[at:], []uint16{0x8100, 0x88a8}[rnd.IntN(2)])
+			at += 4
+		}
+		if at+3 <= len(f) {
+			binary.BigEndian.PutUint16(f[at:], []uint16{0x0800, 0x86dd, 0x0806}[rnd.IntN(3)])
+			f[at+2] &= 0x0f | byte(rnd.Uint32())
+		}
 		m := model{rule: rule, past: map[uint32]bool{}}
-		if want, got := m.queue(frame, len(frame)), l.queue(frame); want != got {
-			t.Errorf("queue %d, the model says %d", got, want)
+		want, got := m.queue(f, len(f)), l.queue(f)
+		if want != got {
+			t.Fatalf("% x: queue %d, the model says %d", f, got, want)
 		}
-	})
+		used[got] = true
+	}
+	if len(used) != rule.Queues {
+		t.Errorf("only queues %v are used", used)
+	}
 }
 
 // TestNetnsIngress loads the program for a macvtap, whose verdicts are hashes.
@@ -342,8 +356,8 @@ func TestNetnsIngress(t *testing.T) {
 	}
 }
 
-// TestUnavailable loads without the right to.
-func TestUnavailable(t *testing.T) {
+// TestNetnsUnavailable loads without the right to.
+func TestNetnsUnavailable(t *testing.T) {
 	testenv.NeedRoot(t)
 	err := netns.OnThread(func() error {
 		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
