@@ -188,7 +188,7 @@ func (rs rows) networks(mtu int) sheet {
 		if !measured {
 			continue
 		}
-		withRatio := c.metric == "tcp" && c.queues == 1
+		withRatio := raw != "" && c.metric == "tcp" && c.queues == 1
 		lines[0] = append(lines[0], c.title)
 		if withRatio {
 			lines[0] = append(lines[0], "ratio")
