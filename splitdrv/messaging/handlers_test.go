@@ -326,6 +326,31 @@ func TestHandlerPriorities(t *testing.T) {
 	before(2, 1)
 }
 
+// TestHandlerOfPollingWorkers binds workers that never sleep, one for each channel,
+// and lets them go again.
+func TestHandlerOfPollingWorkers(t *testing.T) {
+	cfg := patient(messaging.Config{Queues: 2, Poll: true})
+	_, a, b := newPair(t, cfg, cfg)
+	cpu := cpus.Allowed()[:1]
+	for _, list := range []cpus.List{cpu, nil} {
+		if err := a.conn.SetHandler(messaging.Handler{Number: 2, CPUs: list}); err != nil {
+			t.Fatal(err)
+		}
+		h := followed(t, a.conn)[2]
+		if len(h.Workers) != 1 || h.Workers[0].Role != messaging.RoleBoth || (h.Workers[0].Thread != 0) != (list != nil) {
+			t.Errorf("on processors %v: %+v", list, h)
+		}
+		if list != nil && !slices.Equal(maskOf(t, h.Workers[0].Thread), cpu) {
+			t.Errorf("the worker may run on %v", maskOf(t, h.Workers[0].Thread))
+		}
+		for i := range 2 {
+			if err := stream(deadline(t), a.wires[i], b.wires[i], randomSizes(uint64(i), 50), 1500); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // TestReassignUnderTraffic moves channels between handlers, and changes these,
 // while frames cross both ways. None is lost, and none overtakes another.
 func TestReassignUnderTraffic(t *testing.T) {

@@ -302,8 +302,7 @@ func TestHandlerMistakes(t *testing.T) {
 		for other < 1024 && !set.IsSet(other) {
 			other++
 		}
-		if other == 1024 {
-			other = n // with one processor there is no other: it is its own
+		if other == 1024 { // with one processor there is none outside
 			mistake{"", host("--handler-cpus", first+",1022"), exitUsage, []string{"1022"}}.fails(t, bin)
 			return
 		}
