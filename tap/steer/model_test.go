@@ -14,8 +14,7 @@ type model struct {
 	past  map[uint32]bool // flows that were bulk
 }
 
-// verdict of the model about a frame: its queue, and whether there is any doubt
-// about the length that a hook sees.
+// queue is the model's queue for a frame, of which a hook sees that length.
 func (m *model) queue(frame []byte, length int) int {
 	last := m.rule.Queues - 1
 	if len(frame) < 14 {
@@ -72,13 +71,16 @@ func (m *model) queue(frame []byte, length int) int {
 	flow := uint32(h * 0x9e3779b97f4a7c15 >> 32)
 	bulk := int(uint64(flow) * uint64(last) >> 32)
 	marked := m.rule.DSCP.Has(dscp)
-	switch {
-	case !marked && m.rule.Size == 0:
+	if !marked && m.rule.Size == 0 {
 		return bulk
-	case short && (marked || total <= m.rule.Size) && !(m.never && m.past[flow]):
-		return last
-	case !short || !(marked || total <= m.rule.Size):
-		m.past[flow] = true
 	}
-	return bulk
+	sensitive := short && (marked || total <= m.rule.Size)
+	if !sensitive {
+		m.past[flow] = true
+		return bulk
+	}
+	if m.never && m.past[flow] {
+		return bulk
+	}
+	return last
 }
