@@ -113,7 +113,7 @@ set logscale y
 set style data histograms
 set style histogram clustered gap 1
 set style fill solid 0.8 border -1
-set yrange [10:*]
+set yrange [1:*]
 set grid ytics
 set key outside right
 plot %s
