@@ -115,6 +115,7 @@ func examine(device string, hint verbs.GIDHint) report {
 	var r report
 	checkProcessors(&r)
 	checkPriority(&r)
+	checkSteering(&r)
 	checkTUN(&r)
 	checkMemlock(&r, checkCapabilities(&r))
 	checkDevices(&r, device, hint)

@@ -57,12 +57,28 @@ func probe(c *steer.Classes, log *slog.Logger) error {
 	if c == nil {
 		return nil
 	}
-	p, err := steer.Rule{Classes: *c, Queues: 2, Limit: messaging.LatencyLimit(1500)}.Load(steer.TAP)
-	if err == nil {
-		return p.Close()
+	err := canSteer(*c)
+	if err != nil {
+		log.Warn("no latency queue", "reason", err)
 	}
-	log.Warn("no latency queue", "reason", err)
 	return err
+}
+
+func canSteer(c steer.Classes) error {
+	p, err := steer.Rule{Classes: c, Queues: 2, Limit: messaging.LatencyLimit(1500)}.Load(steer.TAP)
+	if err != nil {
+		return err
+	}
+	return p.Close()
+}
+
+// checkSteering is the doctor's.
+func checkSteering(r *report) {
+	if err := canSteer(steer.DefaultClasses()); err != nil {
+		r.warn("steering", err.Error(), "leave --latency-queue out, or give the service AmbientCapabilities=CAP_BPF CAP_NET_ADMIN")
+		return
+	}
+	r.ok("steering", "latency-sensitive frames can have a queue of their own (--latency-queue)")
 }
 
 // extra is how many queues there are besides the ordinary ones.
