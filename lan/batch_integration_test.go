@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -18,7 +19,7 @@ import (
 )
 
 // batchRig is a port of that kind and a station on its LAN.
-func batchRig(t *testing.T, kind string, cfg lan.Config) (lan.Interface, *testenv.BatchRig) {
+func batchRig(t testing.TB, kind string, cfg lan.Config) (lan.Interface, *testenv.BatchRig) {
 	s := newSite(t)
 	testenv.DisableIPv6(t, s.station)
 	// What one processor sends and then another must not be received by both at
@@ -32,13 +33,13 @@ func batchRig(t *testing.T, kind string, cfg lan.Config) (lan.Interface, *testen
 		t.Errorf("rings: %t, although NoRing is %t", q.Rings(), cfg.NoRing)
 	}
 	r := &testenv.BatchRig{
-		Port:  p.Queues()[0],
-		Here:  macA,
-		There: macC,
-		Send:  func(frames ...[]byte) { testenv.SendRaw(t, s.station, "eth0", frames...) },
-		Far:   testenv.ListenRaw(t, s.station, "eth0"),
-		Super: true,
-		Close: p.Close,
+		Port:   p.Queues()[0],
+		Here:   macA,
+		There:  macC,
+		Send:   testenv.SenderRaw(t, s.station, "eth0"),
+		Super:  true,
+		Close:  p.Close,
+		Listen: func() *testenv.Listener { return testenv.ListenRaw(t, s.station, "eth0") },
 		Down: func() {
 			if err := p.SetUp(false); err != nil {
 				t.Fatal(err)
@@ -68,7 +69,7 @@ func batchRig(t *testing.T, kind string, cfg lan.Config) (lan.Interface, *testen
 }
 
 // haveRings reports whether the kernel has rings for such devices.
-func haveRings(t *testing.T) bool {
+func haveRings(t testing.TB) bool {
 	d, err := tap.Open(tap.Config{NetNS: testenv.NetNS(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -158,5 +159,16 @@ func TestNetnsMergedBatches(t *testing.T) {
 				t.Fatalf("to %v, frame %d was read as another one", []net.HardwareAddr{macA, macB}[side], i)
 			}
 		}
+	}
+}
+
+func BenchmarkNetnsBatches(b *testing.B) {
+	testenv.NeedTUN(b)
+	for name, cfg := range map[string]lan.Config{"packet": {}, "macvtap": {}, "macvtap loop": {NoRing: true}} {
+		kind, _, _ := strings.Cut(name, " ")
+		b.Run(name, func(b *testing.B) {
+			_, r := batchRig(b, kind, cfg)
+			testenv.BenchBatches(b, r)
+		})
 	}
 }

@@ -29,7 +29,7 @@ const (
 
 // newSite makes the network: nic in unit is one end of a cable and eth0 of the
 // station the other.
-func newSite(t *testing.T) site {
+func newSite(t testing.TB) site {
 	t.Helper()
 	s := site{unit: testenv.NetNS(t), station: testenv.NetNS(t)}
 	testenv.DisableIPv6(t, s.unit)
@@ -38,7 +38,7 @@ func newSite(t *testing.T) site {
 }
 
 // spec makes nic what kind needs and returns the specification.
-func (s site) spec(t *testing.T, kind string) string {
+func (s site) spec(t testing.TB, kind string) string {
 	t.Helper()
 	if kind == "tap" && testenv.Link(t, s.unit, "br0") != nil {
 		return "tap:br0"
@@ -51,7 +51,7 @@ func (s site) spec(t *testing.T, kind string) string {
 }
 
 // open opens a port and closes it at the end of the test.
-func (s site) open(t *testing.T, spec string, cfg lan.Config) lan.Interface {
+func (s site) open(t testing.TB, spec string, cfg lan.Config) lan.Interface {
 	t.Helper()
 	cfg.NetNS = s.unit
 	p, err := lan.Open(spec, cfg)

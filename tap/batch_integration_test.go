@@ -29,13 +29,13 @@ func batchRig(t testing.TB, open func(tap.Config) (*tap.Device, error), cfg tap.
 		t.Fatal(err)
 	}
 	return &testenv.BatchRig{
-		Port:  d.Queues()[0],
-		Here:  net.HardwareAddr{2, 0, 0, 0, 0, 2},
-		There: testMAC,
-		Send:  func(frames ...[]byte) { testenv.SendRaw(t, ns, "sn0", frames...) },
-		Far:   testenv.ListenRaw(t, ns, "sn0"),
-		Super: d.Offloads() != 0,
-		Close: d.Close,
+		Port:   d.Queues()[0],
+		Here:   net.HardwareAddr{2, 0, 0, 0, 0, 2},
+		There:  testMAC,
+		Send:   testenv.SenderRaw(t, ns, "sn0"),
+		Super:  d.Offloads() != 0,
+		Close:  d.Close,
+		Listen: func() *testenv.Listener { return testenv.ListenRaw(t, ns, "sn0") },
 		Down: func() {
 			if err := d.SetUp(false); err != nil {
 				t.Fatal(err)
@@ -172,5 +172,14 @@ func TestNetnsKilled(t *testing.T) {
 		if testenv.Link(t, ns, "sn0") != nil {
 			t.Fatal("a device that is closed is still there")
 		}
+	}
+}
+
+func BenchmarkNetnsBatches(b *testing.B) {
+	testenv.NeedTUN(b)
+	for _, noRing := range []bool{false, true} {
+		b.Run(map[bool]string{false: "ring", true: "loop"}[noRing], func(b *testing.B) {
+			testenv.BenchBatches(b, batchRig(b, tap.Open, tap.Config{NoRing: noRing}))
+		})
 	}
 }

@@ -49,6 +49,23 @@ func SendRaw(t testing.TB, ns, dev string, frames ...[]byte) {
 	t.Helper()
 	fd := rawSocket(t, ns, dev, 0)
 	defer unix.Close(fd)
+	sendAll(t, fd, dev, frames)
+}
+
+// SenderRaw returns a function that does what SendRaw does, through a socket
+// that is open until the test ends.
+func SenderRaw(t testing.TB, ns, dev string) func(frames ...[]byte) {
+	t.Helper()
+	fd := rawSocket(t, ns, dev, 0)
+	t.Cleanup(func() { unix.Close(fd) })
+	return func(frames ...[]byte) {
+		t.Helper()
+		sendAll(t, fd, dev, frames)
+	}
+}
+
+func sendAll(t testing.TB, fd int, dev string, frames [][]byte) {
+	t.Helper()
 	for _, f := range frames {
 		if err := unix.Send(fd, f, unix.MSG_DONTWAIT); err != nil {
 			t.Fatalf("sending %d bytes through %s: %v", len(f), dev, err)

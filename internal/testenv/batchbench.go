@@ -1,0 +1,68 @@
+package testenv
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// BenchBatches measures what a frame costs that is read, or written, singly and
+// in batches: only the time within the port's calls counts.
+func BenchBatches(b *testing.B, r *BatchRig) {
+	const n = 64
+	for _, size := range []int{60, 1514} {
+		frames := make([][]byte, n)
+		for i := range frames {
+			frames[i] = r.Probe(true, uint32(i), size)
+		}
+		ops := Slots(n, vnet.Headroom+vnet.MaxFrame+1)
+		read := func(b *testing.B, some []vnet.ReadOp) {
+			var spent time.Duration
+			total := 0
+			for b.Loop() {
+				r.Send(frames...)
+				for got, end := 0, time.Now().Add(eventuallyTime); got < n; {
+					start := time.Now()
+					k := r.Port.ReadFrames(some)
+					if some[k-1].Err != nil {
+						k--
+					}
+					if k > 0 { // what finds nothing is no frame's cost
+						spent += time.Since(start)
+					} else if start.After(end) {
+						b.Fatalf("%d frames of %d came", got, n)
+					}
+					got += k
+					total += k
+				}
+			}
+			b.ReportMetric(float64(spent.Nanoseconds())/float64(total), "ns/frame")
+		}
+		b.Run(fmt.Sprintf("read single %d", size), func(b *testing.B) { read(b, ops[:1]) })
+		b.Run(fmt.Sprintf("read batch %d", size), func(b *testing.B) { read(b, ops) })
+
+		writes := make([]vnet.WriteOp, n)
+		for i := range writes {
+			f := r.Probe(false, uint32(i), size)
+			copy(f[vnet.HdrLen:], []byte{2, 255, 255, 255, 255, 255}) // which nobody has
+			writes[i].Head = f
+		}
+		write := func(b *testing.B, each int) {
+			var spent time.Duration
+			for b.Loop() {
+				start := time.Now()
+				for i := 0; i < n; i += each {
+					if err := r.writeAll(writes[i : i+each]); err != nil {
+						b.Fatal(err)
+					}
+				}
+				spent += time.Since(start)
+			}
+			b.ReportMetric(float64(spent.Nanoseconds())/float64(b.N*n), "ns/frame")
+		}
+		b.Run(fmt.Sprintf("write single %d", size), func(b *testing.B) { write(b, 1) })
+		b.Run(fmt.Sprintf("write batch %d", size), func(b *testing.B) { write(b, n) })
+	}
+}
