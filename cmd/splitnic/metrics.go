@@ -26,6 +26,7 @@ var (
 	descPools     = prometheus.NewDesc("splitnic_pools", "Pools in use, by whose they are.", []string{"peer", "queue", "whose"}, nil)
 	descRequests  = prometheus.NewDesc("splitnic_pool_requests_total", "What became of pools beyond those at the beginning, in the present session.", []string{"peer", "event"}, nil)
 	descHandlers  = prometheus.NewDesc("splitnic_handler_events_total", "What the workers of a completion-queue handler have done in the present session: completions, wakeups, and budget_exhausted.", []string{"peer", "handler", "event"}, nil)
+	descLatency   = prometheus.NewDesc("splitnic_queue_latency", "1 for the queue of latency-sensitive frames, 0 for others.", []string{"peer", "queue"}, nil)
 	descAssigned  = prometheus.NewDesc("splitnic_queue_handler", "Completion-queue handler of a queue.", []string{"peer", "queue"}, nil)
 	descSessions  = prometheus.NewDesc("splitnic_sessions_total", "Sessions established since the start.", nil, nil)
 	descRefused   = prometheus.NewDesc("splitnic_refused_total", "Connections and hosts refused since the start.", nil, nil)
@@ -118,6 +119,7 @@ func trafficMetrics(emit emit, peer string, s *messaging.Stats) {
 	for i, c := range s.Channels {
 		q := strconv.Itoa(i + 1)
 		emit(descAssigned, prometheus.GaugeValue, float64(c.Handler), peer, q)
+		emit(descLatency, prometheus.GaugeValue, map[bool]float64{true: 1}[c.Latency], peer, q)
 		count(descFrames, c.TxFrames, peer, q, "tx")
 		count(descFrames, c.RxFrames, peer, q, "rx")
 		count(descBytes, c.TxBytes, peer, q, "tx")
