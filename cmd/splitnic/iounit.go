@@ -134,7 +134,7 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 		f.queues = defaultQueues(device.Limits().CompVectors)
 	}
 	queues := min(f.queues+extra(classes), messaging.MaxQueues)
-	if err := f.handlerFlags.apply(&mcfg, queues, device.Limits().CompVectors+extra(classes)); err != nil {
+	if err := f.handlerFlags.apply(&mcfg, f.queues, device.Limits().CompVectors); err != nil {
 		return err
 	}
 
