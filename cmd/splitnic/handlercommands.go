@@ -133,7 +133,7 @@ func (f *changeFlags) change() (messaging.HandlerChange, error) {
 		}))
 }
 
-// empty reports whether nothing is to change.
+// emptyChange reports whether nothing is to change.
 func emptyChange(ch *messaging.HandlerChange) bool { return len(ch.Assign)+len(ch.Handlers) == 0 }
 
 const handlersLong = `

@@ -44,6 +44,11 @@
 // whoever sends a control message holds the lock of the control send queue for
 // that message. In mode imm nothing is locked per frame.
 //
+// Each of them but the keeper follows a completion-queue [Handler], which its
+// channel is assigned to: it says on which processors, with which priority, and
+// for how long at a time the worker works. Handlers and assignments can change
+// while the session lasts; see [Conn.SetHandling].
+//
 // # Pools
 //
 // Each pool has memory and a region of its own. The target makes it (lending),
