@@ -53,19 +53,19 @@ func TestCollect(t *testing.T) {
 		var words []string
 		for i := range ops[:done] {
 			op := &ops[i]
-			switch op.Err {
-			case nil:
+			switch {
+			case op.Err == nil:
 				words = append(words, fmt.Sprint(len(op.Frame)))
 				if n := byte(len(op.Frame)); op.Frame[0] != n || op.Frame[n-1] != n || &op.Frame[0] != &op.Slot[0] {
 					t.Errorf("%v: operation %d has another frame", tc.results, i)
 				}
-			case unix.EAGAIN:
+			case errors.Is(op.Err, unix.EAGAIN):
 				words = append(words, "again")
-			case unix.EBADFD:
+			case errors.Is(op.Err, unix.EBADFD):
 				words = append(words, "deleted")
-			case vnet.ErrTooLong:
+			case errors.Is(op.Err, vnet.ErrTooLong):
 				words = append(words, "long")
-			case vnet.ErrInvalid:
+			case errors.Is(op.Err, vnet.ErrInvalid):
 				words = append(words, "invalid")
 			}
 			if op.Err != nil && op.Frame != nil {

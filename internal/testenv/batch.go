@@ -47,7 +47,7 @@ func (r *BatchRig) Probe(toPort bool, seq uint32, n int) []byte {
 	f := make([]byte, vnet.HdrLen+n)
 	eth := f[vnet.HdrLen:]
 	src := rand.NewChaCha8([32]byte{byte(seq), byte(seq >> 8), byte(n), byte(n >> 8)})
-	src.Read(eth[14:])
+	_, _ = src.Read(eth[14:]) // never fails
 	copy(eth, r.There)
 	copy(eth[6:], r.Here)
 	if toPort {

@@ -23,9 +23,9 @@ type params struct {
 type entry struct {
 	opcode   uint8
 	flags    uint8
-	ioprio   uint16
-	fd       int32
-	off      uint64
+	_        uint16
+	_        int32 // which registered file: the only one
+	_        uint64
 	addr     uint64
 	len      uint32
 	rwFlags  uint32
@@ -37,7 +37,7 @@ type entry struct {
 type completion struct {
 	userData uint64
 	res      int32
-	flags    uint32
+	_        uint32
 }
 
 // The sizes have to be the kernel's.

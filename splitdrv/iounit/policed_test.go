@@ -57,7 +57,7 @@ func (q *queue) ReadFrames(ops []vnet.ReadOp) int {
 	q.calls++
 	for i := range ops {
 		ops[i].Frame, ops[i].Err = q.ReadFrame(ops[i].Slot)
-		if ops[i].Err == errAgain {
+		if errors.Is(ops[i].Err, unix.EAGAIN) {
 			return i + 1
 		}
 	}
@@ -71,7 +71,7 @@ func (q *queue) WriteFrames(ops []vnet.WriteOp) int {
 			ops[i].Err = errAgain
 			return i
 		}
-		if ops[i].Err = q.WriteParts(ops[i].Head, ops[i].Rest); ops[i].Err == errAgain {
+		if ops[i].Err = q.WriteParts(ops[i].Head, ops[i].Rest); errors.Is(ops[i].Err, unix.EAGAIN) {
 			return i
 		}
 	}
