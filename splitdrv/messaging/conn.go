@@ -137,7 +137,7 @@ func (c *Conn) Start(ports []Port) error {
 		return fmt.Errorf("messaging: lend the pools: %w", err)
 	}
 	var err error
-	if c.control.idle, err = c.newWaiter(interest{c.control.cq.FD(), unix.EPOLLIN}, interest{c.control.w.wake.fd, unix.EPOLLIN}); err != nil {
+	if c.control.idle, err = c.newWaiter(c.control.awake, interest{c.control.cq.FD(), unix.EPOLLIN}, interest{c.control.w.wake.fd, unix.EPOLLIN}); err != nil {
 		return fmt.Errorf("messaging: %w", err)
 	}
 	for i, ch := range c.channels {
@@ -186,8 +186,8 @@ func (c *Conn) newEvent() (*event, error) {
 }
 
 // newWaiter makes a waiter for the descriptors and the end of the session.
-func (c *Conn) newWaiter(interests ...interest) (*waiter, error) {
-	w, err := newWaiter(append(interests, interest{c.stop.fd, unix.EPOLLIN})...)
+func (c *Conn) newWaiter(awake func() bool, interests ...interest) (*waiter, error) {
+	w, err := newWaiter(awake, append(interests, interest{c.stop.fd, unix.EPOLLIN})...)
 	if err == nil {
 		c.waiters = append(c.waiters, w)
 	}

@@ -40,6 +40,8 @@ type control struct {
 	sent     atomic.Uint64
 	received atomic.Uint64
 	idle     *waiter
+	notice   notice
+	failure  error // of awake
 }
 
 // newControl makes the control channel with room for sends messages out and
@@ -68,6 +70,7 @@ func (c *Conn) newControl(sends, receives int) (k *control, err error) {
 	if k.cq, err = c.domain.NewCQ(sends+receives+1, c.handlers.vector(0)); err != nil {
 		return nil, err
 	}
+	k.notice = notice{cq: k.cq}
 	k.qp, err = c.domain.NewQP(fabric.QPConfig{
 		Transport: fabric.RC, SendCQ: k.cq, RecvCQ: k.cq,
 		TrafficClass: c.cfg.TrafficClass, ServiceLevel: c.cfg.ServiceLevel,
@@ -123,29 +126,29 @@ func (k *control) run() error {
 			k.w.spend(n)
 			continue
 		}
-		if err := k.cq.Arm(false); err != nil {
+		if err := k.notice.arm(); err != nil {
 			return err
-		}
-		if n, err = k.poll(); err != nil {
-			return err
-		}
-		if n > 0 {
-			continue
 		}
 		if err := k.idle.wait(); err != nil {
 			return err
 		}
+		if k.failure != nil {
+			return k.failure
+		}
 		k.w.woke()
-		if k.idle.ready(k.w.wake.fd) != 0 {
-			k.w.wake.clear()
-		}
-		if k.idle.ready(k.cq.FD()) != 0 {
-			if _, err := k.cq.ReadEvent(); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
+}
+
+// awake looks whether the handler has something to do, and does it.
+func (k *control) awake() bool {
+	k.w.wake.clear()
+	if k.c.stopped.Load() || k.w.called() {
+		return true
+	}
+	n, err := k.poll()
+	k.failure = err
+	return n > 0 || err != nil
 }
 
 // spin polls for as long as the handler says.
@@ -217,6 +220,7 @@ func (k *control) release(slot uint16) {
 	k.mu.Unlock()
 	k.room.Signal()
 	for _, r := range blocked {
+		r.unblocked.Store(true)
 		r.mail.wake.set()
 	}
 }

@@ -57,33 +57,38 @@ func (r *receiver) accept(frame []byte) error {
 	return r.write()
 }
 
-// write hands the frames to the port.
+// write hands the frames to the port, and waits while that is full.
 func (r *receiver) write() error {
-	for ops := r.writes; len(ops) > 0; {
-		n := r.writeFrames(ops)
-		for i := range ops[:n] {
-			if ops[i].Err != nil {
-				// The device is down (EIO), its queue overflowed (ENOBUFS), or the
-				// kernel does not like the frame (EINVAL): this frame is lost, as it
-				// would be on a real card.
-				r.count.dropped.Add(1)
-			}
-		}
-		if ops = ops[n:]; len(ops) > 0 {
-			r.count.portBusy.Add(1)
-			stopped, err := r.sleepForPort()
-			if err != nil {
-				return err
-			}
-			if stopped {
-				break
-			}
+	r.unwritten = r.writes
+	if !r.writeMore() {
+		r.count.portBusy.Add(1)
+		if err := r.full.wait(); err != nil {
+			return err
 		}
 	}
 	clear(r.writes)
 	r.writes = r.writes[:0]
 	return nil
 }
+
+// writeMore hands over what the port takes, and reports whether it has taken
+// everything.
+func (r *receiver) writeMore() bool {
+	n := r.writeFrames(r.unwritten)
+	for i := range r.unwritten[:n] {
+		if r.unwritten[i].Err != nil {
+			// The device is down (EIO), its queue overflowed (ENOBUFS), or the
+			// kernel does not like the frame (EINVAL): this frame is lost, as it
+			// would be on a real card.
+			r.count.dropped.Add(1)
+		}
+	}
+	r.unwritten = r.unwritten[n:]
+	return len(r.unwritten) == 0
+}
+
+// writable is writeMore for one who waits.
+func (r *receiver) writable() bool { return r.c.stopped.Load() || r.writeMore() }
 
 // writeFrames is WriteFrames of the port, which may not have it.
 func (r *receiver) writeFrames(ops []vnet.WriteOp) int {

@@ -1,6 +1,9 @@
 package messaging
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -46,8 +49,15 @@ func (c *Conn) onPools(msg []byte) error {
 	if err != nil {
 		return controlViolation(err, "BufferRecvPool")
 	}
-	for i := range m.Len() {
-		if err := c.borrowed.add(m.At(i)); err != nil {
+	pools := make([]protocol.Pool, m.Len())
+	for i := range pools {
+		pools[i] = m.At(i)
+	}
+	// The largest elements first: a frame that does not fit the others would
+	// seem to fit nowhere.
+	slices.SortStableFunc(pools, func(a, b protocol.Pool) int { return cmp.Compare(b.ElementSize, a.ElementSize) })
+	for _, p := range pools {
+		if err := c.borrowed.add(p); err != nil {
 			return err
 		}
 	}

@@ -125,7 +125,7 @@ func TestWhatImmediateDataCannotSay(t *testing.T) {
 		all  bool // whether some frames at least travel with immediate data
 	}{
 		{"length", messaging.Config{MTU: mtu}, long, true},
-		{"element", messaging.Config{MTU: mtu, Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 700}}, MaxPools: 1, SendSlots: 512, Batch: 256},
+		{"element", messaging.Config{MTU: mtu, NoPack: true, Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 700}}, MaxPools: 1, SendSlots: 512, Batch: 256},
 			func(*rand.Rand) int { return 1000 }, true},
 		{"pool", messaging.Config{MTU: mtu, Queues: 8, Pools: many, MaxPools: len(many), SendSlots: 4, Batch: 1, SignalEvery: 2},
 			func(*rand.Rand) int { return 1000 }, false},

@@ -11,6 +11,7 @@ func (ch *channel) poll() error {
 	for idle := 0; !ch.tx.c.stopped.Load(); {
 		ch.tx.w.turn()
 		posted := ch.tx.posted
+		ch.tx.drained = false
 		if _, err := ch.tx.step(); err != nil {
 			return err
 		}

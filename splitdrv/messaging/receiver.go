@@ -49,13 +49,20 @@ type receiver struct {
 
 	// Frames that go to the port together, and the elements that they lie in,
 	// which are free again afterwards.
-	writes   []vnet.WriteOp
-	consumed []consumed
-	frames   uint64 // in these, and not counted yet
-	bytes    uint64
-	idle     *waiter // for completions, or mail
-	full     *waiter // for a port that takes frames again
-	count    rxCounters
+	writes    []vnet.WriteOp
+	unwritten []vnet.WriteOp // the end of these
+	consumed  []consumed
+	frames    uint64 // in these, and not counted yet
+	bytes     uint64
+	idle      *waiter // for completions, or mail
+	full      *waiter // for a port that takes frames again
+	notice    notice
+	looks     int   // of awake, since it went to sleep
+	polled    int   // by the last one
+	failure   error // of that
+
+	unblocked atomic.Bool // a slot is free for the update that found none
+	count     rxCounters
 }
 
 func newReceiver(c *Conn, ch *channel) (*receiver, error) {
@@ -237,49 +244,48 @@ func (r *receiver) giveBack() error {
 func (r *receiver) sleep() error {
 	r.mail.asleep.Store(true)
 	defer r.mail.asleep.Store(false)
-	if err := r.ch.recvCQ.Arm(true); err != nil {
+	if err := r.notice.arm(); err != nil {
 		return err
 	}
-	if n, err := r.poll(); n > 0 || err != nil {
-		if err != nil {
-			return err
-		}
-		return r.take(r.comps[:n])
-	}
-	if r.mail.pending.Load() {
-		return nil
-	}
+	r.looks = 0
 	if err := r.idle.wait(); err != nil {
 		return err
 	}
-	r.count.wakeups.Add(1)
-	r.w.woke()
-	if r.idle.ready(r.ch.recvCQ.FD()) != 0 {
-		if _, err := r.ch.recvCQ.ReadEvent(); err != nil {
-			return err
-		}
+	if r.looks > 1 {
+		r.count.wakeups.Add(1)
+		r.w.woke()
 	}
-	if r.idle.ready(r.mail.wake.fd) != 0 {
-		r.mail.wake.clear()
-		return r.giveBack() // which may have found no slot to send from
+	switch {
+	case r.failure != nil:
+		return r.failure
+	case r.polled > 0:
+		return r.take(r.comps[:r.polled])
+	case r.unblocked.Swap(false):
+		return r.giveBack() // which had found no slot to send from
+	default:
+		return nil
 	}
-	return nil
+}
+
+// awake looks whether the receiver has something to do.
+func (r *receiver) awake() bool {
+	r.looks++
+	r.mail.wake.clear()
+	if r.polled, r.failure = r.poll(); r.polled > 0 || r.failure != nil {
+		return true
+	}
+	return r.mail.pending.Load() || r.unblocked.Load() || r.c.stopped.Load() || r.w.called()
 }
 
 // begin makes the waiters, now that the port is known.
 func (r *receiver) begin(port Port) (err error) {
 	r.port = port
 	r.batches, _ = port.(BatchPort)
-	r.idle, err = r.c.newWaiter(interest{r.ch.recvCQ.FD(), unix.EPOLLIN}, interest{r.mail.wake.fd, unix.EPOLLIN})
+	r.notice = notice{cq: r.ch.recvCQ, solicited: true}
+	r.idle, err = r.c.newWaiter(r.awake, interest{r.ch.recvCQ.FD(), unix.EPOLLIN}, interest{r.mail.wake.fd, unix.EPOLLIN})
 	if err != nil {
 		return err
 	}
-	r.full, err = r.c.newWaiter(interest{writeFD(r.port), unix.EPOLLOUT})
+	r.full, err = r.c.newWaiter(r.writable, interest{writeFD(r.port), unix.EPOLLOUT})
 	return err
-}
-
-// sleepForPort waits until the port takes frames again.
-func (r *receiver) sleepForPort() (stopped bool, err error) {
-	err = r.full.wait()
-	return r.c.stopped.Load(), err
 }

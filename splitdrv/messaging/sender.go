@@ -34,7 +34,8 @@ type sender struct {
 	readSlots []uint32
 	next      int
 	have      int
-	ahead     int // how many to read in one go: twice as many as last time
+	drained   bool // the port had no more; sleep looks again
+	ahead     int  // how many to read in one go: twice as many as last time
 
 	wrs    []fabric.SendWR // the batch: one record for each frame
 	batch  []flight        // what they are
@@ -62,6 +63,8 @@ type sender struct {
 
 	comps   [32]fabric.Completion
 	waiters [4]*waiter // by what for: see waitPort
+	notice  notice     // of the send queue's completions
+	dream   dream
 	short   atomic.Int64
 	count   txCounters
 }
@@ -181,6 +184,9 @@ func (s *sender) fill() (want, error) {
 			return wantCredit, nil
 		}
 		if s.next == s.have {
+			if s.drained {
+				return wantFrame, nil
+			}
 			if w, err := s.read(); w != wantNothing || err != nil {
 				return w, err
 			}
@@ -238,6 +244,7 @@ const slotHeadroom = protocol.SendDataOverhead + protocol.PackHeaderSize + proto
 // read takes frames from the port into slots: no more than there are credits,
 // so that what the peer has no room for stays where its sender sees it waiting.
 func (s *sender) read() (want, error) {
+	s.drained = false
 	credits := s.credits()
 	if credits == 0 {
 		s.lack(0)
@@ -261,7 +268,7 @@ func (s *sender) read() (want, error) {
 	n := s.readFrames(ops)
 	s.ahead = 2 * n
 	w := wantNothing
-	if ops[n-1].Err == unix.EAGAIN {
+	if s.drained = ops[n-1].Err == unix.EAGAIN; s.drained {
 		n--
 		if n == 0 {
 			w = wantFrame
@@ -352,6 +359,7 @@ func (s *sender) lack(n int) {
 func (s *sender) begin(port Port) (err error) {
 	s.port = port
 	s.batches, _ = port.(BatchPort)
+	s.notice = notice{cq: s.ch.sendCQ}
 	for w := range s.waiters {
 		interests := []interest{{s.mail.wake.fd, unix.EPOLLIN}}
 		if w&waitPort != 0 {
@@ -360,7 +368,7 @@ func (s *sender) begin(port Port) (err error) {
 		if w&waitCompletion != 0 {
 			interests = append(interests, interest{s.ch.sendCQ.FD(), unix.EPOLLIN})
 		}
-		if s.waiters[w], err = s.c.newWaiter(interests...); err != nil {
+		if s.waiters[w], err = s.c.newWaiter(s.awake, interests...); err != nil {
 			return err
 		}
 	}
@@ -390,33 +398,52 @@ func (s *sender) sleep(w want) error {
 		defer s.hungry.Store(false)
 	}
 	if mask&waitCompletion != 0 {
-		if err := s.ch.sendCQ.Arm(false); err != nil {
+		if err := s.notice.arm(); err != nil {
 			return err
 		}
 	}
-	// Freeing slots now costs nothing: there is nothing else to do. And what
-	// came before the flags were set, and the queue armed, raises no event.
-	before := s.completed
-	if err := s.reclaim(); err != nil {
+	s.dream = dream{want: w, mask: mask, completed: s.completed}
+	if err := s.waiters[mask].wait(); err != nil {
 		return err
 	}
-	if s.mail.pending.Load() || (s.completed != before && mask&waitCompletion != 0) || s.creditCame(w) {
-		return nil
+	if s.dream.looks > 1 {
+		s.w.woke()
+		// A frame that has just come is hardly the first of many.
+		s.drained = s.next < s.have
 	}
-	waiter := s.waiters[mask]
-	if err := waiter.wait(); err != nil {
-		return err
+	return s.dream.err
+}
+
+// dream is what a sleeping sender waits for.
+type dream struct {
+	want      want
+	mask      int
+	completed uint32 // when it went to sleep
+	looks     int
+	err       error
+}
+
+// awake looks whether the sender has something to do. Freeing slots costs
+// nothing, as there is nothing else to do yet; a frame that has come is read.
+func (s *sender) awake() bool {
+	d := &s.dream
+	d.looks++
+	s.mail.wake.clear()
+	if s.c.stopped.Load() || s.w.called() {
+		return true
 	}
-	s.w.woke()
-	if mask&waitCompletion != 0 && waiter.ready(s.ch.sendCQ.FD()) != 0 {
-		if _, err := s.ch.sendCQ.ReadEvent(); err != nil {
-			return err
-		}
+	if d.err = s.reclaim(); d.err != nil {
+		return true
 	}
-	if waiter.ready(s.mail.wake.fd) != 0 {
-		s.mail.wake.clear()
+	if s.mail.pending.Load() || (s.completed != d.completed && d.mask&waitCompletion != 0) || s.creditCame(d.want) {
+		return true
 	}
-	return nil
+	if d.want != wantFrame {
+		return false
+	}
+	w, err := s.read()
+	d.err = err
+	return w != wantFrame || err != nil
 }
 
 // creditCame reports whether a credit that the sender waits for has come: any,

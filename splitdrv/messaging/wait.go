@@ -4,15 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric"
 )
 
 // event is a flag that workers can wait for: an eventfd(2).
 type event struct {
-	fd  int
-	got [8]byte // of clear: one on its stack would be allocated
+	fd     int
+	raised atomic.Bool // or about to be; a flag that is up is not raised again
+	got    [8]byte     // of clear: one on its stack would be allocated
 }
 
 func newEvent() (*event, error) {
@@ -25,27 +29,57 @@ func newEvent() (*event, error) {
 
 var one = [8]byte{1}
 
-// set raises the flag. The counter cannot overflow in practice, and a full one
-// is raised all the same, so that errors do not matter.
-func (e *event) set() { _, _ = unix.Write(e.fd, one[:]) }
+// set raises the flag. Errors do not matter: the counter never overflows.
+func (e *event) set() {
+	if !e.raised.Swap(true) {
+		_, _ = unix.Write(e.fd, one[:])
+	}
+}
 
-// clear lowers the flag. One goroutine only.
-func (e *event) clear() { _, _ = unix.Read(e.fd, e.got[:]) }
+// clear lowers the flag. For the one who waits, before each look at what the
+// flag is raised for: a flag that stays up is not raised again, and one that is
+// raised while this runs may be lowered at once.
+func (e *event) clear() {
+	if e.raised.Load() {
+		_, _ = unix.Read(e.fd, e.got[:])
+		e.raised.Store(false)
+	}
+}
 
 func (e *event) close() error { return unix.Close(e.fd) }
+
+// notice is a completion queue whose worker asks for an event before it sleeps.
+type notice struct {
+	cq        fabric.CQ
+	solicited bool
+	armed     bool // and the event not read yet
+}
+
+// arm asks for an event, unless one is due that was asked for before: then
+// completions were found without it.
+func (n *notice) arm() error {
+	if n.armed {
+		if came, err := n.cq.ReadEvent(); err != nil || !came {
+			return err
+		}
+	}
+	n.armed = true
+	return n.cq.Arm(n.solicited)
+}
 
 // waiter is a set of descriptors that one worker waits for: an epoll(7)
 // instance, itself waited for in Go's poller. So a worker that sleeps holds
 // neither a thread nor a P. One that sleeps in poll(2) holds both, and keeps
 // the runtime's monitor awake, which looks after Ps in system calls every 20
 // microseconds.
+//
+// It never asks which descriptor it was. The worker knows where to look, and a
+// look is a try: the frame that has come has been read then, where epoll_wait
+// would only have said that it can be.
 type waiter struct {
-	file   *os.File
-	raw    syscall.RawConn
-	events [4]unix.EpollEvent
-	n      int
-	err    error
-	look   func(fd uintptr) bool // made once: a closure for each sleep would be allocated
+	file *os.File
+	raw  syscall.RawConn
+	look func(uintptr) bool // made once: a closure for each sleep would be allocated
 }
 
 // interest is a descriptor and what to wait for there: EPOLLIN or EPOLLOUT.
@@ -54,13 +88,15 @@ type interest struct {
 	events uint32
 }
 
-// newWaiter makes a waiter for the descriptors, which it does not own.
-func newWaiter(interests ...interest) (*waiter, error) {
+// newWaiter makes a waiter for the descriptors, which it does not own. awake
+// reports whether the worker need not sleep; it is called at least once after
+// anything has happened to a descriptor, and never waits.
+func newWaiter(awake func() bool, interests ...interest) (*waiter, error) {
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	w := &waiter{}
+	w := &waiter{look: func(uintptr) bool { return awake() }}
 	for _, i := range interests {
 		ev := unix.EpollEvent{Events: i.events, Fd: int32(i.fd)}
 		if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, i.fd, &ev); err != nil {
@@ -75,32 +111,15 @@ func newWaiter(interests ...interest) (*waiter, error) {
 	if w.raw, err = w.file.SyscallConn(); err != nil {
 		return nil, errors.Join(err, w.file.Close())
 	}
-	w.look = func(fd uintptr) bool {
-		w.n, w.err = unix.EpollWait(int(fd), w.events[:], 0)
-		return w.n > 0 || (w.err != nil && w.err != unix.EINTR)
-	}
 	return w, nil
 }
 
-// wait sleeps until one of the descriptors is ready.
+// wait sleeps until awake returns true.
 func (w *waiter) wait() error {
 	if err := w.raw.Read(w.look); err != nil {
 		return fmt.Errorf("wait: %w", err)
 	}
-	if w.err != nil {
-		return os.NewSyscallError("epoll_wait", w.err)
-	}
 	return nil
-}
-
-// ready returns the events that the last wait found at fd, 0 for none.
-func (w *waiter) ready(fd int) uint32 {
-	for i := range w.events[:w.n] {
-		if int(w.events[i].Fd) == fd {
-			return w.events[i].Events
-		}
-	}
-	return 0
 }
 
 func (w *waiter) close() error { return w.file.Close() }

@@ -89,6 +89,9 @@ func (w *worker) turn() {
 	}
 }
 
+// called reports whether turn has something to do.
+func (w *worker) called() bool { return w.wanted.Load() != w.duty }
+
 // follow puts a duty in force. What the kernel refuses is shown in the stats:
 // frames matter more.
 func (w *worker) follow(d *duty) {
