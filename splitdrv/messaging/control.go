@@ -41,7 +41,8 @@ type control struct {
 	received atomic.Uint64
 	idle     *waiter
 	notice   notice
-	failure  error // of awake
+	looks    int   // of awake, since it went to sleep
+	failure  error // of the last one
 }
 
 // newControl makes the control channel with room for sends messages out and
@@ -129,6 +130,7 @@ func (k *control) run() error {
 		if err := k.notice.arm(); err != nil {
 			return err
 		}
+		k.looks = 0
 		if err := k.idle.wait(); err != nil {
 			return err
 		}
@@ -142,13 +144,14 @@ func (k *control) run() error {
 
 // awake looks whether the handler has something to do, and does it.
 func (k *control) awake() bool {
+	k.looks++
 	k.w.wake.clear()
 	if k.c.stopped.Load() || k.w.called() {
 		return true
 	}
 	n, err := k.poll()
 	k.failure = err
-	return n > 0 || err != nil
+	return n > 0 || err != nil || k.looks > 1 // see notice
 }
 
 // spin polls for as long as the handler says.

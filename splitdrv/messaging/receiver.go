@@ -271,7 +271,7 @@ func (r *receiver) sleep() error {
 func (r *receiver) awake() bool {
 	r.looks++
 	r.mail.wake.clear()
-	if r.polled, r.failure = r.poll(); r.polled > 0 || r.failure != nil {
+	if r.polled, r.failure = r.poll(); r.polled > 0 || r.failure != nil || r.looks > 1 { // see notice
 		return true
 	}
 	return r.mail.pending.Load() || r.unblocked.Load() || r.c.stopped.Load() || r.w.called()

@@ -435,7 +435,10 @@ func (s *sender) awake() bool {
 	if d.err = s.reclaim(); d.err != nil {
 		return true
 	}
-	if s.mail.pending.Load() || (s.completed != d.completed && d.mask&waitCompletion != 0) || s.creditCame(d.want) {
+	if d.mask&waitCompletion != 0 && (s.completed != d.completed || d.looks > 1) { // see notice
+		return true
+	}
+	if s.mail.pending.Load() || s.creditCame(d.want) {
 		return true
 	}
 	if d.want != wantFrame {

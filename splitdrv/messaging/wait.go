@@ -49,6 +49,9 @@ func (e *event) clear() {
 func (e *event) close() error { return unix.Close(e.fd) }
 
 // notice is a completion queue whose worker asks for an event before it sleeps.
+// One that has woken has to come back here before it sleeps again: the event
+// may be that of a completion that it had found before, and no other one comes
+// until it is asked for.
 type notice struct {
 	cq        fabric.CQ
 	solicited bool
