@@ -72,9 +72,9 @@ const (
 	// replies, flushes and a BufferRecvPoolGet.
 	OtherControl = 16
 
-	// In mode imm one BufferRDMAIndicate, and in all modes the updates that are
-	// sent before enough elements are free: one that answers it, or CfgSent, and
-	// two in mode indicate.
+	// In mode imm one BufferRDMAIndicate, and the updates that are sent before
+	// enough elements are free: one that answers it, and two in mode indicate. The
+	// send modes have neither, and room for them.
 	otherPerChannel         = 2
 	otherPerChannelIndicate = IndicatesPerChannel + 2
 )

@@ -79,9 +79,8 @@
 //     of an element that one named acknowledges it and those before, and after
 //     half as many without an update the target sends one in any case, of which
 //     there are therefore at most two. In mode imm a single indication and its
-//     update, because nothing else happens on the channel meanwhile; in mode
-//     send-uc one update for each CfgSent that finds something lost, which the
-//     initiator sends only without a credit;
+//     update, because nothing else happens on the channel meanwhile; in the
+//     send modes nothing, because all their updates are due;
 //   - MaxRequests requests, each acknowledged by its reply, and so at most
 //     MaxRequests replies; a flush and the reply to the peer's; a
 //     BufferRecvPoolGet, acknowledged by the reply to a later request; the update

@@ -103,13 +103,12 @@ func (r *receiver) used(pool *lentPool, seq uint64, length int) error {
 }
 
 // sentSoFar hears that the peer has sent everything below seq, and that it has
-// no credit left: what has not come is lost, and what is free goes back at once.
+// no credit left: what has not come is lost. No update is urgent for that: if
+// the peer has handled all updates, all elements are free now, which is due, and
+// otherwise one is on its way that brings credits.
 func (r *receiver) sentSoFar(seq uint64) error {
 	if ahead := int64(seq - r.expected); ahead > 0 {
-		if err := r.lose(uint64(ahead)); err != nil {
-			return err
-		}
-		r.urgent = true
+		return r.lose(uint64(ahead))
 	}
 	return nil
 }

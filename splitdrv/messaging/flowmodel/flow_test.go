@@ -92,6 +92,7 @@ func TestBrokenRules(t *testing.T) {
 		{"the transfer alone is not acknowledged", protocol.ModeImm, rules{noAcknowledge: true}, 0},
 		{"nobody asks for the last completion of a pool", protocol.ModeImm, rules{noFence: true}, 0},
 		{"nobody says what was sent", protocol.ModeSendUC, rules{noSent: true}, 0},
+		{"what was lost goes back before a quarter is free", protocol.ModeSendUC, rules{hastyReturn: true}, 0},
 		{"a flush is over later than its reply", protocol.ModeImm, rules{lateTaken: true}, 165},
 		{"a pool is taken back before it was offered", protocol.ModeImm, rules{earlyTakeBack: true}, 0},
 		{"a reference is used before the reply that frees it", protocol.ModeIndicate, rules{earlyReuse: true}, 426},

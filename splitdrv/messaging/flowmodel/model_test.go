@@ -20,6 +20,7 @@ type rules struct {
 	noAcknowledge  bool // no update for indications as such
 	noFence        bool // nothing asks for the completion of a pool's last transfer
 	noSent         bool // nobody says what was sent on a channel that loses messages
+	hastyReturn    bool // what was lost goes back before a quarter is free
 	lateTaken      bool // the reply to a flush takes effect after what comes behind it
 	earlyTakeBack  bool // a pool is taken back before it was offered
 	earlyReuse     bool // a reference is free before the reply that says so

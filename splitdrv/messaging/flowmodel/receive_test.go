@@ -160,7 +160,7 @@ func (c *channel) read(l letter) {
 	case letterSent:
 		if ahead := int64(c.sent - c.expected); ahead > 0 {
 			c.lose(ahead)
-			c.urgent = true
+			c.urgent = c.m.rules.hastyReturn
 		}
 	}
 }

@@ -172,11 +172,7 @@ func (s *side) send(msg message) {
 			limit("updates before a pool goes", s.retires, 2)
 		} else if msg.forced {
 			c.forced++
-			most := 1
-			if m.mode == protocol.ModeIndicate {
-				most = 2
-			}
-			limit("updates that answer something", c.forced, most)
+			limit("updates that answer something", c.forced, m.answers())
 		}
 	case msgIndicate:
 		c.indicates++
@@ -186,6 +182,19 @@ func (s *side) send(msg message) {
 	case msgRequest, msgReply:
 		limit("requests, or replies,", s.count[msg.kind], 4)
 	default:
+	}
+}
+
+// answers is how many updates of a data channel that no pool was due for may be
+// unprocessed.
+func (m *model) answers() int {
+	switch m.mode {
+	case protocol.ModeImm:
+		return 1
+	case protocol.ModeIndicate:
+		return 2
+	default:
+		return 0
 	}
 }
 
