@@ -26,9 +26,13 @@ type control struct {
 	recvMem  []byte
 	receives int
 
-	mu      sync.Mutex       // guards the send queue, the free slots and what follows
-	room    sync.Cond        // a slot came free, or the session ended
-	free    []uint16         // send slots
+	mu      sync.Mutex // guards the send queue, the free slots and what follows
+	room    sync.Cond  // a slot came free, or the session ended
+	free    []uint16   // send slots
+	out     []uint16   // those of messages on their way, in order, in the ring behind first
+	first   int
+	nOut    int
+	silent  int              // messages since the last one that asked for a completion
 	sendWR  [1]fabric.SendWR // here, because one on the stack would be allocated
 	blocked []*receiver
 	closed  bool
@@ -80,6 +84,7 @@ func (c *Conn) newControl(sends, receives int) (k *control, err error) {
 	if err != nil {
 		return nil, err
 	}
+	k.out = make([]uint16, sends)
 	for i := range sends {
 		k.free = append(k.free, uint16(i))
 	}
@@ -213,11 +218,21 @@ func (k *control) receive(index uint16, c *fabric.Completion) error {
 	return nil
 }
 
-// release frees a send slot whose message has been delivered, and lets those
-// go on that had to wait for one.
+// signalEvery is how many messages there are to one that asks for a completion.
+// Each wakes the handler, whom the others would wake in vain.
+const signalEvery = 8
+
+// release frees the send slots of a message that has been delivered and of all
+// before it, and lets those go on that had to wait for one.
 func (k *control) release(slot uint16) {
 	k.mu.Lock()
-	k.free = append(k.free, slot)
+	for done := false; !done && k.nOut > 0; {
+		oldest := k.out[k.first]
+		k.first = (k.first + 1) % len(k.out)
+		k.nOut--
+		k.free = append(k.free, oldest)
+		done = oldest == slot
+	}
 	blocked := k.blocked
 	k.blocked = nil
 	k.mu.Unlock()
@@ -401,8 +416,14 @@ func (k *control) post(slot uint16, msg []byte) error {
 	k.sendWR[0] = fabric.SendWR{
 		ID:   uint64(protocol.PackWRID(protocol.WRControlSend, 0, slot, 0)),
 		Addr: address(msg), Len: uint32(len(msg)), LKey: k.sendReg.LKey(),
-		Op: fabric.OpSend, Flags: fabric.Signaled | fabric.Solicited,
+		Op: fabric.OpSend, Flags: fabric.Solicited,
 	}
+	if k.silent++; k.silent >= signalEvery {
+		k.silent = 0
+		k.sendWR[0].Flags |= fabric.Signaled
+	}
+	k.out[(k.first+k.nOut)%len(k.out)] = slot
+	k.nOut++
 	if _, err := k.qp.PostSend(k.sendWR[:]); err != nil {
 		return fmt.Errorf("send on the control channel: %w", err)
 	}
