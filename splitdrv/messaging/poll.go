@@ -2,39 +2,68 @@ package messaging
 
 import "runtime"
 
-// idlePolls is after how many looks in vain a polling worker lets others run,
-// who may have to do something before there is anything to see.
-const idlePolls = 256
+const (
+	// idleChores is after how many looks in vain a polling worker does what can
+	// wait, and idleYields after how many times that it lets others run, who may
+	// have to do something before there is anything to see.
+	idleChores = 16
+	idleYields = 16
+)
 
-// poll is the goroutine of a channel whose worker never sleeps.
+// poll is the goroutine of a channel whose worker never sleeps. What comes in is
+// answered before the books are kept.
 func (ch *channel) poll() error {
-	for idle := 0; !ch.tx.c.stopped.Load(); {
-		ch.tx.w.turn()
-		posted := ch.tx.posted
-		ch.tx.drained = false
-		if _, err := ch.tx.step(); err != nil {
-			return err
-		}
-		worked, err := ch.rx.step()
+	tx, rx := ch.tx, ch.rx
+	for idle := 0; !tx.c.stopped.Load(); idle++ {
+		tx.w.turn()
+		n, err := rx.poll()
 		if err != nil {
-			return ch.rx.failed(err)
+			return err
 		}
-		if worked || ch.tx.posted != posted {
+		if n > 0 {
 			idle = 0
-			continue
+			if err := rx.hand(rx.comps[:n]); err != nil {
+				return rx.failed(err)
+			}
 		}
-		// Freeing slots, and returning what could not be returned before, costs
-		// nothing now.
-		if err := ch.tx.reclaim(); err != nil {
+		tx.drained = false
+		posted := tx.posted
+		if _, err := tx.step(); err != nil {
 			return err
 		}
-		if err := ch.rx.giveBack(); err != nil {
-			return err
+		if tx.posted != posted {
+			idle = 0
 		}
-		if idle++; idle == idlePolls {
+		if n > 0 {
+			if err := rx.renew(n); err != nil {
+				return err
+			}
+			rx.w.spend(n)
+		}
+		if rx.mail.pending.Load() {
+			if err := rx.readMail(); err != nil {
+				return rx.failed(err)
+			}
+			idle = 0
+		}
+		if idle%idleChores == idleChores-1 {
+			if err := ch.chores(); err != nil {
+				return err
+			}
+		}
+		if idle == idleChores*idleYields {
 			idle = 0
 			runtime.Gosched()
 		}
 	}
 	return nil
+}
+
+// chores frees slots, and returns elements for which there was no message
+// before. Neither costs anything while there is nothing else to do.
+func (ch *channel) chores() error {
+	if err := ch.tx.reclaim(); err != nil {
+		return err
+	}
+	return ch.rx.giveBack()
 }

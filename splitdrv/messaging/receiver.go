@@ -152,16 +152,27 @@ func (r *receiver) spin() (bool, error) {
 
 // take handles one batch of completions.
 func (r *receiver) take(comps []fabric.Completion) error {
-	var err error
-	if r.c.cfg.Mode.Sends() {
-		err = r.takeSent(comps)
-	} else {
-		err = r.takeWritten(comps)
-	}
-	if err != nil {
+	if err := r.hand(comps); err != nil {
 		return err
 	}
+	return r.renew(len(comps))
+}
+
+// hand delivers the frames of a batch of completions. renew comes next.
+func (r *receiver) hand(comps []fabric.Completion) error {
 	r.c.heard.Add(1)
+	if r.c.cfg.Mode.Sends() {
+		return r.takeSent(comps)
+	}
+	return r.takeWritten(comps)
+}
+
+// renew posts as many receives as were used up, and then returns elements, each
+// of which stands for a posted receive.
+func (r *receiver) renew(n int) error {
+	if err := r.post(n); err != nil {
+		return err
+	}
 	return r.giveBack()
 }
 
@@ -186,11 +197,7 @@ func (r *receiver) takeWritten(comps []fabric.Completion) error {
 			return err
 		}
 	}
-	if err := r.flush(); err != nil {
-		return err
-	}
-	// The receives first: an element that goes back stands for a posted receive.
-	return r.post(len(comps))
+	return r.flush()
 }
 
 // consume takes what the peer has written to an element. It is delivered, and
