@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# Sourced after product.sh and measure.sh by a script that has the function
-# measure (scripts/bench-inside): the group "latency". Round trips of marked echo
-# requests through the card, while TCP streams fill it in both directions, with
-# the latency queue and without, and on an idle card.
+# Sourced after product.sh and measure.sh by a script that has the functions
+# measure and in_turn (scripts/bench-inside): the group "latency". Round trips of
+# marked echo requests through the card, on an idle card, and while TCP streams
+# fill it in both directions, with the latency queue and without.
 
 # round_trips NETNS ADDRESS prints the median and the 99th percentile in us.
 round_trips() {
-	ip netns exec "$1" ping -n -c 200 -i 0.02 -W 5 -Q 0xb8 "$2" | sed -n 's/.*time=\([0-9.]*\) ms/\1/p' | sort -n |
-		awk '{ v[NR] = $1 * 1000 } END { if (NR < 190) exit 1; print v[int((NR + 1) / 2)], v[int(NR * 0.99)] }'
+	ip netns exec "$1" ping -n -c 150 -i 0.01 -W 5 -Q 0xb8 "$2" | sed -n 's/.*time=\([0-9.]*\) ms/\1/p' | sort -n |
+		awk '{ v[NR] = $1 * 1000 } END { if (NR < 142) exit 1; print v[int((NR + 1) / 2)], v[int(NR * 0.99)] }'
 }
 
 prepare_latency() { keys_make "${private:?}" || die "no keys"; }
@@ -16,25 +16,25 @@ prepare_latency() { keys_make "${private:?}" || die "no keys"; }
 # control and one for each direction.
 streaming() { [ "$(ip netns exec "$1" ss -Htn state established 'dport = :5201' | wc -l)" -ge 3 ]; }
 
-# latency_of SUBJECT LOADED [HOST FLAGS…]
+# latency_of IDLE BUSY [HOST FLAGS…] measures as BUSY, and before the streams as
+# IDLE unless that is empty.
 latency_of() {
-	local subject=$1 loaded=$2 load=''
+	local idle=$1 busy=$2 load
 	shift 2
 	lan_up || die "no LAN"
 	unit_start --queues 1 || die "no I/O unit"
 	host_start snhost --queues 1 "$@" || die "no host"
 	host_up snhost 10.77.0.2/24 || die "the host's netdevice has no carrier"
 	iperf_start snlan || die "no iperf3 on the LAN"
-	if [ "$loaded" = yes ]; then
-		ip netns exec snhost iperf3 -c 10.77.0.1 -t 60 --bidir >/dev/null 2>&1 &
-		load=$!
-		poll 20 streaming snhost || die "iperf3 does not stream"
+	if [ -n "$idle" ]; then
+		measure rtt "$idle" 1500 1 "p50:us p99:us" round_trips snhost 10.77.0.1
 	fi
-	measure loaded "$subject" 1500 1 "p50:us p99:us" round_trips snhost 10.77.0.1
-	if [ -n "$load" ]; then
-		kill -0 "$load" 2>/dev/null || die "the streams ended before the measurement"
-		kill "$load" && wait "$load" 2>/dev/null
-	fi
+	ip netns exec snhost iperf3 -c 10.77.0.1 -t 60 --bidir >/dev/null 2>&1 &
+	load=$!
+	poll 20 streaming snhost || die "iperf3 does not stream"
+	measure rtt "$busy" 1500 1 "p50:us p99:us" round_trips snhost 10.77.0.1
+	kill -0 "$load" 2>/dev/null || die "the streams ended before the measurement"
+	kill "$load" && wait "$load" 2>/dev/null
 	iperf_stop snlan
 	product_down || die "the host or the I/O unit ended with an error; see $LOGS/unit.log and snhost.log"
 }
@@ -45,9 +45,8 @@ latency_round() {
 	LAN_MTU=1500
 	while read -r subject; do
 		case $subject in
-		splitnic-idle) latency_of "$subject" no ;;
-		splitnic-loaded) latency_of "$subject" yes ;;
-		splitnic-loaded-latency-queue) latency_of "$subject" yes --latency-queue ;;
+		splitnic-loaded) latency_of splitnic-idle "$subject" ;;
+		splitnic-loaded-latency-queue) latency_of '' "$subject" --latency-queue ;;
 		esac
-	done < <(in_turn splitnic-idle splitnic-loaded splitnic-loaded-latency-queue)
+	done < <(in_turn splitnic-loaded splitnic-loaded-latency-queue)
 }

@@ -9,6 +9,7 @@ const (
 	yardstick = "yardstick"
 	splitnic  = "splitnic"
 	events    = "-events" // the same subject, sleeping instead of polling
+	idle      = splitnic + "-idle"
 )
 
 // references returns what r's ratio can be to: the highest of them counts. (Of
@@ -37,6 +38,8 @@ func references(r *row) []key {
 		return of(perftestSize(r.Size), writeLat)
 	case r.Name == "net" && r.Unit == "Mbit/s" && r.Subject != writeBW:
 		return []key{rawMbps}
+	case r.Name == "rtt" && r.Subject != idle:
+		return of(r.Size, idle)
 	}
 	return nil
 }

@@ -69,6 +69,9 @@ func TestCompare(t *testing.T) {
 			rows{r("lat", "yardstick", 64, "typical", "us", 20), r("lat", "yardstick-events", 64, "typical", "us", 60)}, 0.5, "yardstick-events"},
 		{"a network", r("net", "vxlan", 1500, "tcp", "Mbit/s", 30), rows{r("net", "ib_write_bw", 65536, "bandwidth", "Mbit/s", 60)}, 0.5, "ib_write_bw"},
 		{"a round trip is no throughput", r("net", "vxlan", 1500, "ping", "us", 30), rows{r("net", "ib_write_bw", 65536, "bandwidth", "Mbit/s", 60)}, 0, ""},
+		{"a busy card", r("rtt", "splitnic-loaded", 1500, "p99", "us", 90),
+			rows{r("rtt", "splitnic-idle", 1500, "p50", "us", 10), r("rtt", "splitnic-idle", 1500, "p99", "us", 30)}, 3, "splitnic-idle"},
+		{"the idle one", r("rtt", "splitnic-idle", 1500, "p99", "us", 30), rows{r("rtt", "splitnic-loaded", 1500, "p99", "us", 90)}, 0, ""},
 		{"what others are compared to", r("net", "ib_write_bw", 65536, "bandwidth", "Mbit/s", 60), nil, 0, ""},
 	} {
 		rs := append(rows{c.row}, c.among...)

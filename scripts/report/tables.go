@@ -49,7 +49,7 @@ func (rs rows) sheets() []sheet {
 	for _, mtu := range rs.numbers(func(r *row) int { return r.Size }, isNetwork) {
 		list = append(list, rs.networks(mtu))
 	}
-	list = append(list, rs.counters())
+	list = append(list, rs.roundTrips(), rs.counters())
 	var full []sheet
 	for _, t := range list {
 		if len(t.lines) > 1 {
@@ -201,6 +201,19 @@ func (rs rows) networks(mtu int) sheet {
 		}
 	}
 	t.lines = lines
+	return t
+}
+
+// roundTrips has a line for each state of the card.
+func (rs rows) roundTrips() sheet {
+	t := sheet{title: "Round trips of marked packets through the card, us"}
+	t.add("subject", "MTU", "p50", "ratio", "p99", "ratio")
+	for _, r := range rs {
+		if r.Name == "rtt" && r.Metric == "p50" {
+			p99 := rs.find(key{r.Name, r.Subject, r.Size, r.Queues, "p99"})
+			t.add(r.Subject, strconv.Itoa(r.Size), cell(&r), ratio(&r), cell(p99), ratio(p99))
+		}
+	}
 	return t
 }
 
