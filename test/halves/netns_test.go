@@ -103,6 +103,8 @@ func newSteeredSite(t *testing.T, kind string, mtu, wanted, granted int, classes
 	s.netdev = dev
 	_, s.host, s.run = w.host("alpha", func(c *host.Config) { c.Netdev, c.Latency = host.TAP(dev), classes })
 	testenv.Eventually(t, s.carrier(t), "sn0 has no carrier")
+	// The host is ready first.
+	testenv.Eventually(t, func() bool { return len(s.unit.Status().Hosts) == 1 }, "the I/O unit has no host")
 	testenv.Address(t, s.hostNS, "sn0", "10.78.0.2/24")
 	testenv.Address(t, s.hostNS, "sn0", "fd78::2/64")
 	return s
