@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -100,6 +101,19 @@ func newWaiter(awake func() bool, interests ...interest) (*waiter, error) {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
 	w := &waiter{look: func(uintptr) bool { return awake() }}
+	if slices.ContainsFunc(interests, func(i interest) bool { return i.events&unix.EPOLLOUT != 0 }) {
+		// A device that is full tells that it has room only to those who have
+		// asked whether it has, by poll or epoll_wait (tun_chr_poll and tap_poll
+		// set SOCKWQ_ASYNC_NOSPACE, without which nobody is woken).
+		var ready [4]unix.EpollEvent
+		w.look = func(fd uintptr) bool {
+			if awake() {
+				return true
+			}
+			_, _ = unix.EpollWait(int(fd), ready[:], 0) // it may have room by now
+			return awake()
+		}
+	}
 	for _, i := range interests {
 		ev := unix.EpollEvent{Events: i.events, Fd: int32(i.fd)}
 		if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, i.fd, &ev); err != nil {
