@@ -98,8 +98,21 @@ type pair struct {
 	frame   uint64 // numbers the frames, so that no two are alike
 }
 
-// newHalves makes two halves that are not connected.
+// newHalves makes two halves that are not connected. The claims are about a
+// transfer for each frame.
 func newHalves(t *testing.T, on fabricOf, cfg map[string]messaging.Config) *pair {
+	t.Helper()
+	alone := map[string]messaging.Config{}
+	for _, side := range sides {
+		c := cfg[side]
+		c.NoPack = true
+		alone[side] = c
+	}
+	return newPacking(t, on, alone)
+}
+
+// newPacking is newHalves, whose transfers may carry several frames.
+func newPacking(t *testing.T, on fabricOf, cfg map[string]messaging.Config) *pair {
 	t.Helper()
 	tp, devs := openDevices(t, on)
 	p := &pair{devices: devs, halfs: make(map[string]*half)}
@@ -111,7 +124,6 @@ func newHalves(t *testing.T, on fabricOf, cfg map[string]messaging.Config) *pair
 			h.ports, h.wires = append(h.ports, port), append(h.wires, wire)
 		}
 		c.Device, c.PeerTimeout = devs[side], time.Minute
-		c.NoPack = true // the claims are about a transfer for each frame
 		conn, err := messaging.New(c)
 		if err != nil {
 			t.Fatalf("%s: %v", side, err)

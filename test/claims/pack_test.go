@@ -1,0 +1,156 @@
+package claims
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+func TestPack(t *testing.T)     { pack(t, inMemory) }
+func TestRDMAPack(t *testing.T) { pack(t, onSoftRoCE) }
+
+// Small frames that wait for elements to write to travel several in one
+// transfer, which takes one element and one indication; or one by one, without
+// packs. They arrive whole and in order either way.
+func pack(t *testing.T, on fabricOf) {
+	inEachMode(t, func(t *testing.T, mode protocol.Mode) {
+		for _, alone := range []bool{false, true} {
+			t.Run(map[bool]string{false: "with packs", true: "without"}[alone], func(t *testing.T) {
+				c := messaging.Config{
+					Mode: mode, NoPack: alone, MaxPools: 1,
+					Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 8}},
+				}
+				p := newPacking(t, on, map[string]messaging.Config{hostSide: c, unitSide: c})
+				n := p.backlog()
+				for _, side := range sides {
+					posted, indicated := p.transfers(side, 1, mode)
+					if posted != indicated {
+						t.Errorf("%s: %d transfers, %d of them indicated", side, posted, indicated)
+					}
+					if alone && posted != n || !alone && posted >= n/5 {
+						t.Errorf("%s: %d frames took %d transfers", side, n, posted)
+					}
+				}
+			})
+		}
+	})
+}
+
+// backlog connects the halves and has small frames wait on both sides before
+// the session starts, when nothing is lent. It returns how many of them crossed
+// from each side.
+func (p *pair) backlog() int {
+	p.t.Helper()
+	const frames = 400
+	p.connect()
+	waiting := map[string][][]byte{}
+	for _, side := range sides {
+		for i := range frames {
+			waiting[side] = append(waiting[side], p.newFrame(60+i%50))
+		}
+		p.send(side, 0, waiting[side]...)
+	}
+	p.start()
+	for _, side := range sides {
+		p.expect(other(side), 0, waiting[side]...)
+	}
+	return frames
+}
+
+// transfers counts the requests that a side posted on a data channel, of
+// however many pieces each, and those that the other side was told of.
+func (o *observed) transfers(from string, channel int, mode protocol.Mode) (posted, indicated int) {
+	o.t.Helper()
+	continued := false
+	for _, e := range ofQP(o.qpns[from][channel], o.pick(from, sendPosted)) {
+		if !continued {
+			posted++
+		}
+		continued = e.send.Flags&fabric.More != 0
+	}
+	if mode == protocol.ModeIndicate {
+		all, _ := o.indications(from)
+		return posted, len(all)
+	}
+	for _, e := range ofQP(o.qpns[other(from)][channel], o.pick(other(from), recvDone)) {
+		if e.done.Err() == nil {
+			indicated++
+		}
+	}
+	return posted, indicated
+}
+
+func TestBatchedPorts(t *testing.T)     { batchedPorts(t, inMemory) }
+func TestRDMABatchedPorts(t *testing.T) { batchedPorts(t, onSoftRoCE) }
+
+// A netdevice that can move several frames in one call is asked for several of
+// them, and given several, where there are several.
+func batchedPorts(t *testing.T, on fabricOf) {
+	inEachMode(t, func(t *testing.T, mode protocol.Mode) {
+		p := newPacking(t, on, map[string]messaging.Config{hostSide: {Mode: mode}, unitSide: {Mode: mode}})
+		ports := map[string]*counted{}
+		for _, side := range sides {
+			h := p.halfs[side]
+			ports[side] = &counted{Batched: porttest.Batched{Port: h.ports[0].(*porttest.Port)}}
+			h.ports[0] = ports[side]
+		}
+		n := p.backlog()
+		for _, side := range sides {
+			if err := ports[side].few(n); err != nil {
+				t.Errorf("%s: %v", side, err)
+			}
+		}
+	})
+}
+
+// counted is a batched port that counts the calls that move frames.
+type counted struct {
+	porttest.Batched
+	reads, writes, single atomic.Int64
+}
+
+var _ messaging.BatchPort = (*counted)(nil)
+
+func (c *counted) ReadFrames(ops []vnet.ReadOp) int {
+	n := c.Batched.ReadFrames(ops)
+	if !errors.Is(ops[0].Err, unix.EAGAIN) {
+		c.reads.Add(1)
+	}
+	return n
+}
+
+func (c *counted) WriteFrames(ops []vnet.WriteOp) int {
+	c.writes.Add(1)
+	return c.Batched.WriteFrames(ops)
+}
+
+func (c *counted) ReadFrame(slot []byte) ([]byte, error) {
+	f, err := c.Batched.ReadFrame(slot)
+	if !errors.Is(err, unix.EAGAIN) {
+		c.single.Add(1)
+	}
+	return f, err
+}
+
+func (c *counted) WriteFrame(frame []byte) error {
+	c.single.Add(1)
+	return c.Batched.WriteFrame(frame)
+}
+
+// few says what is wrong with the calls for n frames in each direction.
+func (c *counted) few(n int) error {
+	r, w, s := c.reads.Load(), c.writes.Load(), c.single.Load()
+	if most := int64(n / 5); r == 0 || w == 0 || r > most || w > most || s != 0 {
+		return fmt.Errorf("%d frames each way took %d calls to read and %d to write several, and %d for one", n, r, w, s)
+	}
+	return nil
+}
