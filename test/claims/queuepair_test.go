@@ -47,6 +47,11 @@ func TestRDMAClaim03SendQueueAndReceiveQueue(t *testing.T) { sendQueueAndReceive
 func sendQueueAndReceiveQueue(t *testing.T, on fabricOf) {
 	p := newPair(t, on, answering)
 	p.traffic()
+	for range 10 { // not every control message asks for a completion
+		for _, side := range sides {
+			p.ask(side)
+		}
+	}
 	for _, side := range sides {
 		for ch, qpn := range p.qpns[side] {
 			sent, got := ofQP(qpn, p.pick(side, sendPosted)), ofQP(qpn, p.pick(side, sendDone))
