@@ -1,0 +1,44 @@
+package messaging_test
+
+import (
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// TestFootprint finds that a session's registered memory grows by the same for
+// each data channel, by what its pools and send slots take, and with nothing
+// else.
+func TestFootprint(t *testing.T) {
+	n := fabrictest.New()
+	fabrictest.NoLeaks(t, n)
+	dev := n.Device("a")
+	t.Cleanup(func() { dev.Close() })
+	pinned := func(c messaging.Config) int {
+		t.Helper()
+		c.Device = dev
+		conn, err := messaging.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes := conn.Stats().MemoryPinned
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		return bytes
+	}
+	pools := []messaging.PoolConfig{{ElementSize: 2048, Elements: 256}, {ElementSize: 65536, Elements: 32}}
+	size := func(queues int) int { return pinned(messaging.Config{Queues: queues, Pools: pools}) }
+	each := size(2) - size(1)
+	for queues := 3; queues <= messaging.MaxQueues; queues++ {
+		if got := size(queues) - size(queues-1); got != each {
+			t.Errorf("data channel %d takes %d bytes, channel 2 took %d", queues, got, each)
+		}
+	}
+	larger := []messaging.PoolConfig{pools[0], {ElementSize: 65536, Elements: 64}}
+	if got := pinned(messaging.Config{Queues: 3, Pools: larger}) - size(3); got != 3*32*65536 {
+		t.Errorf("32 elements of 64 KiB more on 3 channels take %d bytes", got)
+	}
+	t.Logf("%d bytes for a session of one data channel, %d for each further one", size(1), each)
+}
