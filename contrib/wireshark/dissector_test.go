@@ -153,6 +153,17 @@ func sendData(seq uint64, data []byte) []byte {
 	return b
 }
 
+// packOf is a pack of frames.
+func packOf(frames ...[]byte) []byte {
+	b := make([]byte, protocol.PackHeaderSize)
+	protocol.PutPackHeader(b, len(frames))
+	for _, f := range frames {
+		b = append(append(b, 0, 0), f...)
+		protocol.PutPackRecord(b[len(b)-len(f)-protocol.PackRecordSize:], len(f))
+	}
+	return b
+}
+
 // messages are one of each message and each request type.
 var messages = []struct {
 	name    string
@@ -182,6 +193,11 @@ var messages = []struct {
 			"splitnic.function": "6", "splitnic.seq": "41", "splitnic.size": "101",
 			"splitnic.frame.needs_csum": "1", "splitnic.frame.data_valid": "0", "splitnic.frame.gso_type": "1", "splitnic.frame.ecn": "0",
 			"splitnic.frame.hdr_len": "54", "splitnic.frame.gso_size": "1460", "splitnic.frame.csum_start": "34", "splitnic.frame.csum_offset": "16",
+		}},
+	{"SendData of a pack", sendData(42, packOf(goodFrame(101), goodFrame(60))),
+		map[string]string{
+			"splitnic.function": "6", "splitnic.seq": "42", "splitnic.size": "169", "splitnic.pack": "2", "splitnic.pack.length": "101 60",
+			"splitnic.frame.needs_csum": "1 1", "splitnic.frame.gso_size": "1460 1460",
 		}},
 	{"BufferRDMAIndicate", protocol.AppendBufferRDMAIndicate(nil, 0,
 		protocol.Indication{Pool: 7, Element: 5, Length: 256}, protocol.Indication{Pool: 300, Element: 4000, Length: 65563}),

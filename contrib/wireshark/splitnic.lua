@@ -16,6 +16,7 @@ local MAX_FRAME = 65563
 local MAX_PACKETS = 257 -- of a message, with the smallest path MTU
 local NET_HDR = 10 -- bytes of a virtio_net_hdr without num_buffers
 local MIN_FRAME = NET_HDR + 14
+local PACK, PACK_HEADER = 0x80, 4
 
 local functions = {
 	[1] = "BufferRecvPool",
@@ -107,6 +108,9 @@ local f = {
 	imm_pool = ProtoField.uint32("splitnic.imm.pool", "Pool reference", base.DEC, nil, 0xff000000),
 	imm_element = ProtoField.uint32("splitnic.imm.element", "Element", base.DEC, nil, 0x00ff0000),
 	imm_length = ProtoField.uint32("splitnic.imm.length", "Length", base.DEC, nil, 0x0000ffff),
+
+	pack = ProtoField.uint16("splitnic.pack", "Frames in one transfer"),
+	packed = ProtoField.uint16("splitnic.pack.length", "Length of a frame"),
 
 	flags = ProtoField.uint8("splitnic.frame.flags", "Flags", base.HEX),
 	needs_csum = ProtoField.bool("splitnic.frame.needs_csum", "Checksum to be finished", 8, nil, 0x1),
@@ -261,6 +265,29 @@ local function frame(tvb, pinfo, tree, root)
 	h:add_le(f.csum_offset, tvb(8, 2))
 	if splitnic.prefs.frames then
 		ethernet:call(tvb(NET_HDR):tvb(), pinfo, root)
+	end
+end
+
+-- frames adds a frame or, behind a flag that no virtio_net_hdr has, a pack of
+-- them, as far as it lies in this packet.
+local function frames(tvb, pinfo, tree, root)
+	if tvb:len() < PACK_HEADER or tvb(0, 1):uint() ~= PACK then
+		frame(tvb, pinfo, tree, root)
+		return
+	end
+	local at = PACK_HEADER
+	tree:add(f.pack, tvb(2, 2))
+	for _ = 1, tvb(2, 2):uint() do
+		if at + 2 > tvb:len() then
+			return
+		end
+		local n = tvb(at, 2):uint()
+		local t = tree:add(f.packed, tvb(at, 2))
+		if n == 0 or at + 2 + n > tvb:len() then
+			return
+		end
+		frame(tvb(at + 2, n):tvb(), pinfo, t, root)
+		at = at + 2 + n
 	end
 end
 
@@ -430,7 +457,7 @@ local function message(tvb, pinfo, tree, root)
 		line = line .. " " .. tostring(tvb(4, 8):uint64())
 		if body > 4 then
 			tree:add(f.size, tvb(HEADER, 4))
-			frame(tvb(SEND_OVERHEAD):tvb(), pinfo, tree, root)
+			frames(tvb(SEND_OVERHEAD):tvb(), pinfo, tree, root)
 		end
 		return line
 	end
@@ -517,7 +544,7 @@ local function write(tvb, pinfo, root, kind, flow, known)
 		t:add_proto_expert_info(malformed, "The write has " .. length .. " bytes")
 	end
 	if kind == WRITE_ONLY_IMM then
-		frame(tvb, pinfo, tree, root)
+		frames(tvb, pinfo, tree, root)
 	end
 	say(pinfo, line)
 	return true
