@@ -56,14 +56,16 @@ func (e *event) close() error { return unix.Close(e.fd) }
 type notice struct {
 	cq        fabric.CQ
 	solicited bool
-	armed     bool // and the event not read yet
+	armed     bool // once at least
 }
 
-// arm asks for an event, unless one is due that was asked for before: then
-// completions were found without it.
+// arm asks for an event, after it has read the one that was asked for before,
+// if that has come. If not it may still be on its way, unseen, when the worker
+// begins to wait; so another one is asked for in any case. There are never more
+// than two unread, because one is read for each that is asked for.
 func (n *notice) arm() error {
 	if n.armed {
-		if came, err := n.cq.ReadEvent(); err != nil || !came {
+		if _, err := n.cq.ReadEvent(); err != nil {
 			return err
 		}
 	}
