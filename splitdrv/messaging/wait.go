@@ -109,11 +109,14 @@ func newWaiter(awake func() bool, interests ...interest) (*waiter, error) {
 		// set SOCKWQ_ASYNC_NOSPACE, without which nobody is woken).
 		var ready [4]unix.EpollEvent
 		w.look = func(fd uintptr) bool {
-			if awake() {
-				return true
+			for !awake() {
+				// Until it says that it has no room: who is told that it has, and
+				// fills it, has to ask again.
+				if n, _ := unix.EpollWait(int(fd), ready[:], 0); n <= 0 {
+					return false
+				}
 			}
-			_, _ = unix.EpollWait(int(fd), ready[:], 0) // it may have room by now
-			return awake()
+			return true
 		}
 	}
 	for _, i := range interests {
