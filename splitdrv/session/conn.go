@@ -35,6 +35,7 @@ type Conn struct {
 	peer        Identity
 	offered     []string
 	deadline    time.Time // of the handshake
+	turns       *turns    // of handshakes, nil if there are none to take
 	peerTimeout time.Duration
 
 	writing sync.Mutex // held while a frame is written
@@ -43,6 +44,8 @@ type Conn struct {
 	err    error
 	done   chan struct{}
 
+	inTurn  atomic.Bool // this one's handshake has the turn
+	rested  atomic.Uint64
 	parted  atomic.Bool // a last message was sent
 	workers sync.WaitGroup
 	hangUp  sync.Once
@@ -60,12 +63,47 @@ func newConn(nc net.Conn, s *Security, peer role, deadline time.Time, peerTimeou
 	}
 	config := s.tlsConfig(peer, nc.RemoteAddr(), &c.peer, &c.offered)
 	if peer == roleHost {
-		c.tls = tls.Server(nc, config)
+		config.GetConfigForClient = c.inTurnBefore(config.GetConfigForClient)
+		c.tls = tls.Server(answering{nc, c}, config)
 	} else {
 		c.tls = tls.Client(nc, config)
 	}
 	c.stream = c.tls
 	return c
+}
+
+// inTurnBefore is what TLS calls when a ClientHello has come, before it does
+// anything that takes time: it waits for this connection's turn. The turn ends
+// with the answer.
+func (c *Conn) inTurnBefore(next func(*tls.ClientHelloInfo) (*tls.Config, error)) func(*tls.ClientHelloInfo) (*tls.Config, error) {
+	return func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if c.turns != nil {
+			if err := c.turns.take(hello.Context(), c); err != nil {
+				return nil, err
+			}
+			c.inTurn.Store(true)
+		}
+		return next(hello)
+	}
+}
+
+// endTurn ends the connection's turn, if it has it.
+func (c *Conn) endTurn() {
+	if c.inTurn.CompareAndSwap(true, false) {
+		c.turns.end()
+	}
+}
+
+// answering is the TCP connection of a server, whose first answer ends its turn.
+type answering struct {
+	net.Conn
+	c *Conn
+}
+
+// Write implements net.Conn.
+func (a answering) Write(b []byte) (int, error) {
+	a.c.endTurn()
+	return a.Conn.Write(b)
 }
 
 // Peer is who the peer proved to be.
@@ -263,8 +301,19 @@ func (c *Conn) establish() error {
 	return nil
 }
 
+// Heartbeats that are read at a time, and in a second in the long run. Peers
+// send a few in a second; what comes faster waits in the sender's own queue.
+const (
+	heartbeatBurst = 2000
+	heartbeatRate  = 100
+)
+
 func (c *Conn) runReader() {
+	heartbeats := newAllowance(heartbeatBurst, heartbeatRate, time.Now())
 	for {
+		if wait := heartbeats.wait(time.Now()); wait > 0 && !c.rest(wait) {
+			return
+		}
 		b, err := readFrame(c.stream)
 		if err != nil {
 			if errors.Is(err, ErrFrame) {
@@ -276,6 +325,7 @@ func (c *Conn) runReader() {
 			return
 		}
 		if len(b) == 0 {
+			heartbeats.spend(time.Now(), 1)
 			continue
 		}
 		t, err := messageType(b)
@@ -292,6 +342,23 @@ func (c *Conn) runReader() {
 		return
 	}
 }
+
+// rest waits for d and reports whether the connection still lives.
+func (c *Conn) rest(d time.Duration) bool {
+	c.rested.Add(1)
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-c.done:
+		return false
+	}
+}
+
+// Rested is how often the peer's heartbeats came too fast and were left
+// waiting.
+func (c *Conn) Rested() uint64 { return c.rested.Load() }
 
 func (c *Conn) runHeartbeat() {
 	tick := time.NewTicker(c.peerTimeout / 5)

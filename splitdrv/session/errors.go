@@ -24,6 +24,9 @@ var (
 	// ErrCrowded is wrapped by the error about a connection that was dropped
 	// before it was authenticated, because newer ones needed its place.
 	ErrCrowded = errors.New("too many connections in their handshake")
+	// ErrCrowdedSource is the same, where the newer ones came from the same
+	// address.
+	ErrCrowdedSource = errors.New("too many connections in their handshake from one address")
 	// ErrOrder is returned by a handshake step that was called out of turn.
 	ErrOrder = errors.New("handshake step called out of order")
 )

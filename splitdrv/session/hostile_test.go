@@ -303,7 +303,7 @@ func TestSilentHostsKeepNobodyOut(t *testing.T) {
 	establish(t, ln, host)
 	// The second took the place of the first, and the third that of the second.
 	for range 2 {
-		if err := rejected.next(t); !errors.Is(err, ErrCrowded) {
+		if err := rejected.next(t); !errors.Is(err, ErrCrowdedSource) {
 			t.Errorf("rejected for %v", err)
 		}
 	}

@@ -5,14 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 const (
 	defaultMaxHandshakes = 64
-	maxAcceptDelay       = time.Second
+	// perSource is the part of MaxHandshakes that one source can have.
+	perSource      = 4
+	maxAcceptDelay = time.Second
 )
 
 // ServerConfig is how an I/O unit listens.
@@ -24,8 +26,10 @@ type ServerConfig struct {
 	// PeerTimeout is as in ClientConfig, for the host's machine.
 	PeerTimeout time.Duration
 	// MaxHandshakes is how many connections may be on their way to a valid
-	// hello; 64 if zero. One more takes the place of the oldest. As many again
-	// may wait for Accept; one more is refused as busy.
+	// hello; 64 if zero. A quarter of them may be from one IPv4 address or one
+	// /64 of IPv6 addresses. One more takes the place of the oldest from there,
+	// or of the oldest from where most come from. As many again may wait for
+	// Accept; one more is refused as busy.
 	MaxHandshakes int
 	// Rejected, if set, is told about each connection that Accept will not
 	// return, and why. It is called from several goroutines.
@@ -41,10 +45,20 @@ type Listener struct {
 	cancel   context.CancelFunc
 	accepted chan *Server
 	workers  sync.WaitGroup
+	came     atomic.Uint64 // connections
+	meeting  crowd         // before their hello
+	turns    *turns        // of their handshakes
 
 	mu      sync.Mutex
-	meeting []*Conn // before their hello, oldest first
-	waiting int     // for Accept
+	waiting int // for Accept
+}
+
+// ListenerStats count what a listener has to do with those who connect.
+type ListenerStats struct {
+	Connections uint64 `json:"connections"` // that came
+	Meeting     int    `json:"meeting"`     // on their way to a hello now
+	Handshakes  uint64 `json:"handshakes"`  // of TLS that were begun
+	Delayed     uint64 `json:"delayed"`     // handshakes that had to wait for their turn
 }
 
 // Listen listens on addr, on DefaultPort unless addr says otherwise.
@@ -72,7 +86,10 @@ func NewListener(ln net.Listener, cfg ServerConfig) (*Listener, error) {
 	if cfg.MaxHandshakes <= 0 {
 		cfg.MaxHandshakes = defaultMaxHandshakes
 	}
-	l := &Listener{ln: ln, cfg: cfg, accepted: make(chan *Server)}
+	l := &Listener{
+		ln: ln, cfg: cfg, accepted: make(chan *Server), turns: newTurns(),
+		meeting: crowd{most: cfg.MaxHandshakes, perSource: max(cfg.MaxHandshakes/perSource, 1)},
+	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.workers.Go(l.runAccept)
 	return l, nil
@@ -80,6 +97,13 @@ func NewListener(ln net.Listener, cfg ServerConfig) (*Listener, error) {
 
 // Addr is where the listener listens.
 func (l *Listener) Addr() net.Addr { return l.ln.Addr() }
+
+// Stats are the counters so far.
+func (l *Listener) Stats() ListenerStats {
+	s := ListenerStats{Connections: l.came.Load(), Meeting: l.meeting.size()}
+	s.Handshakes, s.Delayed = l.turns.counts()
+	return s
+}
 
 // Accept returns the next host that is authenticated and has sent a valid
 // hello. After Close the error wraps net.ErrClosed.
@@ -112,8 +136,12 @@ func (l *Listener) runAccept() {
 		nc, err := l.ln.Accept()
 		if err == nil {
 			delay = 0
+			l.came.Add(1)
 			c := newConn(nc, l.cfg.Security, roleHost, time.Now().Add(l.cfg.HandshakeTimeout), l.cfg.PeerTimeout)
-			l.enter(c)
+			c.turns = l.turns
+			if out, err := l.meeting.enter(c); out != nil {
+				out.fail(err)
+			}
 			l.workers.Go(func() { l.runMeet(c) })
 			continue
 		}
@@ -131,30 +159,9 @@ func (l *Listener) runAccept() {
 	}
 }
 
-// enter adds c to those that are on their way to a hello, in place of the
-// oldest one if there are too many: whoever does not hurry has the least to
-// lose, and a flood of silent connections keeps nobody out.
-func (l *Listener) enter(c *Conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.meeting) >= l.cfg.MaxHandshakes {
-		l.meeting[0].fail(fmt.Errorf("authenticate %v: %w", l.meeting[0], ErrCrowded))
-		l.meeting = slices.Delete(l.meeting, 0, 1)
-	}
-	l.meeting = append(l.meeting, c)
-}
-
-func (l *Listener) leave(c *Conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if i := slices.Index(l.meeting, c); i >= 0 {
-		l.meeting = slices.Delete(l.meeting, i, i+1)
-	}
-}
-
 func (l *Listener) runMeet(c *Conn) {
 	s, err := meet(l.ctx, c)
-	l.leave(c)
+	l.meeting.leave(c)
 	if err == nil {
 		err = l.deliver(s)
 	}

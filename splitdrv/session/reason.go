@@ -43,6 +43,7 @@ var reasons = []struct {
 	{"message", is(ErrMessage)},
 	{"out-of-turn", is(ErrUnexpected)},
 	{"crowded", is(ErrCrowded)},
+	{"crowded-address", is(ErrCrowdedSource)},
 	{"late", is(os.ErrDeadlineExceeded)},
 	{"gone", is(ErrPeerGone)},
 }

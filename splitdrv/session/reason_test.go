@@ -32,6 +32,7 @@ func TestReason(t *testing.T) {
 		{ErrMessage, "message"},
 		{ErrUnexpected, "out-of-turn"},
 		{ErrCrowded, "crowded"},
+		{ErrCrowdedSource, "crowded-address"},
 		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, "late"},
 		{ErrPeerGone, "gone"},
 		{errors.New("what nobody thought of"), "other"},

@@ -28,6 +28,7 @@ const lingerTimeout = time.Second
 func meet(ctx context.Context, c *Conn) (*Server, error) {
 	err := c.step(ctx, "authenticate", func() error {
 		err := c.tls.HandshakeContext(ctx)
+		c.endTurn() // of one that failed before it could answer
 		if err != nil {
 			c.linger()
 		}

@@ -1,0 +1,163 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+// What strangers may cost. A handshake's share of a processor is measured, so
+// that the bounds mean the same on a fast machine and on a slow one.
+const (
+	// workShare is the part of this machine's processors that goes to
+	// handshakes in the long run.
+	workShare = 0.1
+	// workBurst is how much of a processor's time they can take at once, in
+	// seconds: enough for some hundred hosts that come back together.
+	workBurst = 0.1
+	// leastTurns is how many handshakes there are in a second at least, however
+	// long each seems to take on a machine that is busy.
+	leastTurns = 25
+)
+
+// turns has handshakes take turns at their expensive part, the public-key
+// operations between a client's first message and the answer to it. One is at it
+// at a time, all together get workShare of the machine, and the sources of
+// connections are served in rotation: one that connects a thousand times waits
+// for itself.
+//
+// A connection that says nothing takes no turn, because the turn begins when the
+// ClientHello is there, and one that says half of it neither.
+type turns struct {
+	mu      sync.Mutex
+	work    allowance // of seconds
+	queue   []*waiter // in the order in which they came
+	served  map[source]uint64
+	count   uint64 // turns so far
+	delayed uint64 // that had to be waited for
+	busy    bool
+	began   time.Time   // the turn, while busy
+	later   *time.Timer // until there is an allowance again; nil unless it runs
+}
+
+// waiter is a connection that waits for its turn.
+type waiter struct {
+	from source
+	turn chan struct{} // closed when it comes
+}
+
+func newTurns() *turns {
+	return &turns{
+		work:   newAllowance(workBurst, workShare*float64(runtime.NumCPU()), time.Now()),
+		served: make(map[source]uint64),
+	}
+}
+
+// take waits for the turn of a connection from there, until deadline at most, or
+// until ctx or the connection is done. Without an error, end must be called.
+func (t *turns) take(ctx context.Context, c *Conn) error {
+	w := &waiter{sourceOf(c.RemoteAddr()), make(chan struct{})}
+	t.mu.Lock()
+	t.queue = append(t.queue, w)
+	t.advance(time.Now())
+	select {
+	case <-w.turn:
+		t.mu.Unlock()
+		return nil
+	default:
+	}
+	t.delayed++
+	t.mu.Unlock()
+	late := time.NewTimer(time.Until(c.deadline))
+	defer late.Stop()
+	var err error
+	select {
+	case <-w.turn:
+		return nil
+	case <-late.C:
+		err = fmt.Errorf("wait for a turn: %w", os.ErrDeadlineExceeded)
+	case <-c.Done():
+		err = c.Err()
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i := slices.Index(t.queue, w); i >= 0 {
+		t.remove(i)
+	} else { // it has come meanwhile
+		t.finish(time.Now())
+	}
+	return err
+}
+
+// end ends the turn of the connection that has it.
+func (t *turns) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.finish(time.Now())
+}
+
+// finish ends the turn. The caller holds t.mu.
+func (t *turns) finish(now time.Time) {
+	took := min(now.Sub(t.began).Seconds(), t.work.perSecond/leastTurns)
+	t.work.spend(now, took)
+	t.busy = false
+	t.advance(now)
+}
+
+// advance gives somebody a turn, if there is one to give. The caller holds t.mu.
+func (t *turns) advance(now time.Time) {
+	if t.busy || t.later != nil || len(t.queue) == 0 {
+		return
+	}
+	if wait := t.work.wait(now); wait > 0 {
+		t.later = time.AfterFunc(wait, func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.later = nil
+			t.advance(time.Now())
+		})
+		return
+	}
+	i := t.next()
+	w := t.queue[i]
+	t.count++
+	t.served[w.from] = t.count
+	t.remove(i)
+	t.busy, t.began = true, now
+	close(w.turn)
+}
+
+// next is the index of whoever comes next: of those whose source has waited
+// longest since its last turn, the first. The caller holds t.mu.
+func (t *turns) next() int {
+	first := 0
+	for i, w := range t.queue {
+		if t.served[w.from] < t.served[t.queue[first].from] {
+			first = i
+		}
+	}
+	return first
+}
+
+// remove takes one out of the queue. Sources that wait for nothing are
+// forgotten. The caller holds t.mu.
+func (t *turns) remove(i int) {
+	from := t.queue[i].from
+	t.queue = slices.Delete(t.queue, i, i+1)
+	if !slices.ContainsFunc(t.queue, func(w *waiter) bool { return w.from == from }) {
+		delete(t.served, from)
+	}
+}
+
+// counts are how many turns there were, and how many had to be waited for.
+func (t *turns) counts() (count, delayed uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.count, t.delayed
+}
