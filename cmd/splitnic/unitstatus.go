@@ -14,6 +14,12 @@ import (
 var (
 	descViolations = prometheus.NewDesc("splitnic_iounit_protocol_violations_total", "Sessions ended because a host broke the protocol, by rule.", []string{"rule"}, nil)
 	descRefusals   = prometheus.NewDesc("splitnic_iounit_refused_total", "Connections and hosts that got no session, by reason.", []string{"reason"}, nil)
+	descEnded      = prometheus.NewDesc("splitnic_iounit_sessions_ended_total", "Sessions that were established and have ended, by reason; queue-pair is also what the device refused.", []string{"reason"}, nil)
+	descCame       = prometheus.NewDesc("splitnic_iounit_connections_total", "Connections to the I/O unit.", nil, nil)
+	descMeeting    = prometheus.NewDesc("splitnic_iounit_connections_in_handshake", "Connections on their way to a session.", nil, nil)
+	descHandshakes = prometheus.NewDesc("splitnic_iounit_handshakes_total", "TLS handshakes begun.", nil, nil)
+	descDelayed    = prometheus.NewDesc("splitnic_iounit_handshakes_delayed_total", "TLS handshakes that had to wait for their turn, because others were at it or have taken too much of the processor.", nil, nil)
+	descHeartbeats = prometheus.NewDesc("splitnic_iounit_host_heartbeats_held_total", "Times that a host sent heartbeats so fast that they were left waiting, in the present session.", []string{"peer"}, nil)
 	descMemory     = prometheus.NewDesc("splitnic_iounit_registered_bytes", "Memory registered for all sessions.", nil, nil)
 	descMemoryMax  = prometheus.NewDesc("splitnic_iounit_registered_bytes_limit", "The most memory that may be registered (--max-memory); missing where there is no limit.", nil, nil)
 	descPort       = prometheus.NewDesc("splitnic_iounit_host_frames_total", "Frames of a host's present session by what became of them; rx is from the LAN to the host.", []string{"peer", "direction", "outcome"}, nil)
@@ -32,6 +38,13 @@ func unitMetrics(emit emit, s *iounit.Status) {
 	for _, reason := range iounit.Refusals() {
 		emit(descRefusals, prometheus.CounterValue, float64(s.Refusals[reason]), reason)
 	}
+	for _, reason := range iounit.Endings() {
+		emit(descEnded, prometheus.CounterValue, float64(s.Ended[reason]), reason)
+	}
+	emit(descCame, prometheus.CounterValue, float64(s.Bootstrap.Connections))
+	emit(descMeeting, prometheus.GaugeValue, float64(s.Bootstrap.Meeting))
+	emit(descHandshakes, prometheus.CounterValue, float64(s.Bootstrap.Handshakes))
+	emit(descDelayed, prometheus.CounterValue, float64(s.Bootstrap.Delayed))
 	emit(descMemory, prometheus.GaugeValue, float64(s.Memory.Used))
 	if s.Memory.Limit > 0 {
 		emit(descMemoryMax, prometheus.GaugeValue, float64(s.Memory.Limit))
@@ -54,6 +67,7 @@ func portMetrics(emit emit, peer string, h *iounit.HostStatus) {
 	}
 	emit(descPortBytes, prometheus.CounterValue, float64(st.RxBytes), peer, "rx")
 	emit(descPortBytes, prometheus.CounterValue, float64(st.TxBytes), peer, "tx")
+	emit(descHeartbeats, prometheus.CounterValue, float64(h.Heartbeats), peer)
 	gauge := func(d *prometheus.Desc, v float64) { emit(d, prometheus.GaugeValue, v, peer) }
 	flag := map[bool]float64{true: 1}
 	gauge(descPortUp, flag[h.Up])
@@ -73,8 +87,11 @@ func printTotals(w io.Writer, s *iounit.Status) {
 		limit = fmt.Sprintf("of %.1f MiB", mebibytes(s.Memory.Limit))
 	}
 	fmt.Fprintf(w, "  memory\t%.1f MiB registered, %s\n", mebibytes(s.Memory.Used), limit)
+	b := &s.Bootstrap
+	fmt.Fprintf(w, "  connections\t%d, %d of them in their handshake; %d handshakes, %d delayed\n", b.Connections, b.Meeting, b.Handshakes, b.Delayed)
 	printCounts(w, "refused", s.Refusals)
 	printCounts(w, "protocol violations", s.Violations)
+	printCounts(w, "sessions ended", s.Ended)
 }
 
 // printCounts prints what was counted by names, if there is anything.

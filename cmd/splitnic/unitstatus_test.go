@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
 func unitStatus(t *testing.T) *iounit.Status {
@@ -21,9 +22,12 @@ func unitStatus(t *testing.T) *iounit.Status {
 	}
 	return &iounit.Status{
 		Violations: map[string]uint64{"frame": 3, "size": 1},
+		Ended:      map[string]uint64{"queue-pair": 5},
+		Bootstrap:  session.ListenerStats{Connections: 70, Meeting: 6, Handshakes: 50, Delayed: 4},
 		Memory:     iounit.MemoryStatus{Used: 3 << 20, Limit: 64 << 20},
 		Hosts: []iounit.HostStatus{{
-			Name: "alpha", Mode: protocol.ModeSend, MAC: "02:00:00:00:00:01", Up: true, VLANs: vlans,
+			Heartbeats: 8,
+			Name:       "alpha", Mode: protocol.ModeSend, MAC: "02:00:00:00:00:01", Up: true, VLANs: vlans,
 			Filter:     protocol.ReceiveFilter{Multicast: make([]protocol.Group, 7), Unicast: make([]protocol.MAC, 2)},
 			Statistics: protocol.Statistics{RxFrames: 1, RxFiltered: 22, TxSource: 333, TxVLAN: 4444, TxBytes: 99},
 		}},
@@ -42,6 +46,13 @@ func TestUnitMetrics(t *testing.T) {
 	for _, want := range []string{
 		`splitnic_iounit_protocol_violations_total{rule="frame"} 3`,
 		`splitnic_iounit_protocol_violations_total{rule="sequence"} 0`,
+		`splitnic_iounit_sessions_ended_total{reason="queue-pair"} 5`,
+		`splitnic_iounit_sessions_ended_total{reason="protocol"} 0`,
+		`splitnic_iounit_connections_total 70`,
+		`splitnic_iounit_connections_in_handshake 6`,
+		`splitnic_iounit_handshakes_total 50`,
+		`splitnic_iounit_handshakes_delayed_total 4`,
+		`splitnic_iounit_host_heartbeats_held_total{peer="alpha"} 8`,
 		`splitnic_iounit_registered_bytes_limit 6.7108864e+07`,
 		`splitnic_iounit_host_frames_total{direction="tx",outcome="source",peer="alpha"} 333`,
 		`splitnic_iounit_host_frames_total{direction="tx",outcome="vlan",peer="alpha"} 4444`,
@@ -94,7 +105,7 @@ func TestUnitStatusText(t *testing.T) {
 		want   []string
 	}{
 		{func() {}, []string{
-			"3.0 MiB registered, of 64.0 MiB", "frame 3, size 1", "up, mode send, VLANs 5,10-19",
+			"3.0 MiB registered, of 64.0 MiB", "frame 3, size 1", "queue-pair 5", "70, 6 of them in their handshake; 50 handshakes, 4 delayed", "up, mode send, VLANs 5,10-19",
 			"02:00:00:00:00:01 and 2 more addresses, 7 groups", "22 filtered", "333 source address, 4444 VLAN",
 		}},
 		{func() { s.Hosts[0].Filter = protocol.ReceiveFilter{AllMulti: true} }, []string{"02:00:00:00:00:01, all groups"}},

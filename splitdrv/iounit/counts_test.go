@@ -9,13 +9,14 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
 func countingUnit() *Unit {
-	return &Unit{cfg: Config{Log: slog.New(slog.DiscardHandler)}, violations: map[string]uint64{}, refused: map[string]uint64{}}
+	return &Unit{cfg: Config{Log: slog.New(slog.DiscardHandler)}, violations: map[string]uint64{}, refused: map[string]uint64{}, ended: map[string]uint64{}}
 }
 
 func TestViolationsAreCountedByRule(t *testing.T) {
@@ -56,9 +57,37 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 	}
 }
 
+func TestEndingsAreCounted(t *testing.T) {
+	names := Endings()
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("wrapped: %w", &messaging.ProtocolError{Rule: messaging.ErrFrame}), "protocol"},
+		{fmt.Errorf("%w: %w", session.ErrPeerGone, session.ErrFrame), "protocol"},
+		{errReplaced, "replaced"},
+		{errShuttingDown, "shutting-down"},
+		{fmt.Errorf("wrapped: %w", &session.ByeError{}), "bye"},
+		{session.ErrPeerGone, "gone"},
+		{messaging.ErrPeerSilent, "silent"},
+		{fmt.Errorf("wrapped: %w", &fabric.WCError{Status: fabric.StatusRemAccessErr}), "queue-pair"},
+		{errors.New("what nobody thought of"), "other"},
+	} {
+		if got := ending(tt.err); got != tt.want || !slices.Contains(names, got) {
+			t.Errorf("%v is counted as %q, want %q, which must be one of %q", tt.err, got, tt.want, names)
+		}
+	}
+	u := countingUnit()
+	u.count("gone")
+	u.count("gone")
+	if !maps.Equal(u.ended, map[string]uint64{"gone": 2}) {
+		t.Errorf("%v", u.ended)
+	}
+}
+
 // TestNamesOfCountersAreDifferent is what labels of metrics have to be.
 func TestNamesOfCountersAreDifferent(t *testing.T) {
-	for _, names := range [][]string{Rules(), Refusals()} {
+	for _, names := range [][]string{Rules(), Refusals(), Endings()} {
 		slices.Sort(names)
 		if n := len(slices.Compact(slices.Clone(names))); n != len(names) {
 			t.Errorf("%d different names among %q", n, names)

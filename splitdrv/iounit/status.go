@@ -9,6 +9,7 @@ import (
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
@@ -32,6 +33,11 @@ type Status struct {
 	// by rule: some of Rules.
 	Violations map[string]uint64 `json:"protocol_violations"`
 	Memory     MemoryStatus      `json:"memory"`
+	// Ended counts the sessions that were established and have ended, by reason:
+	// some of Endings.
+	Ended map[string]uint64 `json:"ended_by"`
+	// Bootstrap is about those who connect.
+	Bootstrap session.ListenerStats `json:"bootstrap"`
 }
 
 // MemoryStatus is the memory registered for all sessions, in bytes.
@@ -72,6 +78,9 @@ type HostStatus struct {
 	// Statistics count frames since the session began, by what became of them;
 	// rx is from the LAN to the host.
 	Statistics protocol.Statistics `json:"statistics"`
+	// Heartbeats is how often the host sent heartbeats so fast that they were
+	// left waiting.
+	Heartbeats uint64 `json:"heartbeats_held"`
 }
 
 // Status is a snapshot. It may be called from any goroutine.
@@ -81,6 +90,9 @@ func (u *Unit) Status() Status {
 		Device: u.cfg.Device.Name(), Protected: messaging.Protection,
 		CompVectors: u.cfg.Device.Limits().CompVectors,
 		Sessions:    u.served.Load(), Hosts: []HostStatus{},
+	}
+	if ln := u.listener.Load(); ln != nil {
+		s.Bootstrap = ln.Stats()
 	}
 	if b := u.cfg.Messaging.Budget; b != nil {
 		s.Memory.Limit = b.Limit()
@@ -94,7 +106,7 @@ func (u *Unit) Status() Status {
 	// or goes has to wait for that.
 	u.mu.Lock()
 	hosts := slices.Collect(maps.Values(u.hosts))
-	s.Violations, s.Refusals = maps.Clone(u.violations), maps.Clone(u.refused)
+	s.Violations, s.Refusals, s.Ended = maps.Clone(u.violations), maps.Clone(u.refused), maps.Clone(u.ended)
 	u.mu.Unlock()
 	for _, n := range s.Refusals {
 		s.Refused += n
@@ -128,6 +140,6 @@ func (a *attachment) status() (HostStatus, bool) {
 		Session: a.s.SessionID(), Since: a.since, Mode: a.mode, MAC: now.mac.String(), MTU: mtu,
 		Interface: s.port.Name(), Up: now.up, Memory: int64(stats.MemoryPinned),
 		LANDropped: s.port.Stats(), Traffic: &stats, Latency: a.latency,
-		Filter: now.filter, VLANs: now.vlans, Statistics: s.statistics(),
+		Filter: now.filter, VLANs: now.vlans, Statistics: s.statistics(), Heartbeats: a.s.Rested(),
 	}, true
 }

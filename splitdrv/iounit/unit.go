@@ -60,12 +60,14 @@ type Unit struct {
 	served   atomic.Uint64
 	pace     pace // of lines about connections
 
-	taken atomic.Pointer[addresses] // of the card and of all hosts
+	taken    atomic.Pointer[addresses]        // of the card and of all hosts
+	listener atomic.Pointer[session.Listener] // nil before Run
 
 	mu         sync.Mutex
 	hosts      map[string]*attachment        // by key
 	violations map[string]uint64             // of the protocol, by rule
 	refused    map[string]uint64             // connections and hosts, by reason
+	ended      map[string]uint64             // sessions that were established, by reason
 	handling   map[string]messaging.Handling // by key, of hosts for which it was changed
 }
 
@@ -97,7 +99,7 @@ func New(cfg Config) (*Unit, error) {
 			return nil, fmt.Errorf("iounit: %w", err)
 		}
 	}
-	u := &Unit{cfg: cfg, started: time.Now(), hosts: make(map[string]*attachment), violations: make(map[string]uint64), refused: make(map[string]uint64), handling: make(map[string]messaging.Handling)}
+	u := &Unit{cfg: cfg, started: time.Now(), hosts: make(map[string]*attachment), violations: make(map[string]uint64), refused: make(map[string]uint64), ended: make(map[string]uint64), handling: make(map[string]messaging.Handling)}
 	u.taken.Store(newAddresses(nil))
 	return u, nil
 }
@@ -105,6 +107,7 @@ func New(cfg Config) (*Unit, error) {
 // Run serves the hosts that ln delivers until ctx is done. Then it ends all
 // sessions, waits for them, and returns nil. ln stays the caller's.
 func (u *Unit) Run(ctx context.Context, ln *session.Listener) error {
+	u.listener.Store(ln)
 	defer u.sessions.Wait()
 	for {
 		s, err := ln.Accept(ctx)
@@ -160,6 +163,7 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 	if err := a.run(ctx); err != nil {
 		if a.established {
 			u.violation(err)
+			u.count(ending(err))
 		} else {
 			u.turnedAway(session.Reason(err))
 		}
@@ -317,17 +321,25 @@ func Rules() []string {
 
 var bootstrapRules = []error{session.ErrFrame, session.ErrMessage, session.ErrUnexpected}
 
+// brokenRule is the name of the rule that a host broke, "" if that is not what err
+// is about.
+func brokenRule(err error) string {
+	var broken *messaging.ProtocolError
+	switch {
+	case errors.As(err, &broken):
+		return broken.Code()
+	case slices.ContainsFunc(bootstrapRules, func(r error) bool { return errors.Is(err, r) }):
+		return bootstrap + session.Reason(err)
+	default:
+		return ""
+	}
+}
+
 // violation counts the rule that a host broke, if that is what ended its
 // session.
 func (u *Unit) violation(err error) {
-	var broken *messaging.ProtocolError
-	rule := ""
-	switch {
-	case errors.As(err, &broken):
-		rule = broken.Code()
-	case slices.ContainsFunc(bootstrapRules, func(r error) bool { return errors.Is(err, r) }):
-		rule = bootstrap + session.Reason(err)
-	default:
+	rule := brokenRule(err)
+	if rule == "" {
 		return
 	}
 	u.mu.Lock()
