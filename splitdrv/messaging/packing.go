@@ -26,6 +26,30 @@ func maxPieces(cfg *Config) int {
 // own of the work request, whose size in the send queue grows by as much.
 const packFrames = 16
 
+// together is how many bytes the frames take in an element that were read and
+// can be one transfer, of which the first one takes n by itself.
+func (s *sender) together(n int) int {
+	grants := *s.grants.Load()
+	if s.pieces == 1 || s.next+1 >= s.have || len(grants) == 0 {
+		return n
+	}
+	most := min(grants[len(grants)-1].ElementSize(), protocol.MaxImmLength)
+	total := s.headroom() + protocol.PackHeaderSize
+	end := min(s.have, s.next+s.pieces)
+	at := s.next
+	for ; at < end; at++ {
+		size := total + protocol.PackRecordSize + len(s.reads[at].Frame)
+		if s.reads[at].Err != nil || size > most {
+			break
+		}
+		total = size
+	}
+	if at-s.next < 2 {
+		return n
+	}
+	return total
+}
+
 // join adds the frame that was read first to the last transfer, if there is
 // room in its element.
 func (s *sender) join(frame []byte) bool {

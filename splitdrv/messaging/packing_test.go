@@ -69,6 +69,41 @@ func TestPack(t *testing.T) {
 	}
 }
 
+// TestPackTakesLargerElement has full frames pile up before a sender without a
+// slot. Together they take an
+// element that holds several, although the smallest one would do for each.
+func TestPackTakesLargerElement(t *testing.T) {
+	const frames = 200
+	cfg := patient(messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 256}, {ElementSize: 32 << 10, Elements: 32}}, SendSlots: 32})
+	n, a, b := newPair(t, cfg, cfg)
+	ctx := deadline(t)
+	n.Stall("a")
+	n.Stall("b")
+	for i := range frames {
+		if err := a.wires[0].Send(ctx, frame(uint64(i), 1500, 1500)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.Resume("b")
+	n.Resume("a")
+	buf := make([]byte, vnet.MaxFrame+1)
+	for i := range frames {
+		got, err := b.wires[0].Receive(ctx, buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, frame(uint64(i), 1500, 1500)) {
+			t.Fatalf("frame %d differs", i)
+		}
+	}
+	settled(t, a, b)
+	s := a.conn.Stats().Channels[0]
+	if n := transfers(s); n > frames/2 {
+		t.Errorf("%d transfers for %d frames; %+v", n, frames, s)
+	}
+	untroubled(t, n, a, b)
+}
+
 // TestPackFillsElement mixes sizes so that packs end where their element does.
 func TestPackFillsElement(t *testing.T) {
 	const frames = 3000

@@ -208,7 +208,7 @@ func (s *sender) fill() (want, error) {
 			}
 		}
 		size := s.headroom() + len(frame)
-		g, elem, ok := s.credit(size)
+		g, elem, ok := s.credit(size, s.together(size))
 		if !ok {
 			s.lack(size)
 			if s.fitsNowhere(size) {
@@ -286,8 +286,12 @@ func (s *sender) readFrames(ops []vnet.ReadOp) int {
 	if s.batches != nil {
 		return s.batches.ReadFrames(ops)
 	}
-	ops[0].Frame, ops[0].Err = s.port.ReadFrame(ops[0].Slot)
-	return 1
+	for i := range ops {
+		if ops[i].Frame, ops[i].Err = s.port.ReadFrame(ops[i].Slot); ops[i].Err != nil {
+			return i + 1
+		}
+	}
+	return len(ops)
 }
 
 // refuse handles what the port has instead of the next frame: a frame that it
@@ -320,19 +324,27 @@ func (s *sender) credits() int {
 	return n
 }
 
-// credit takes an element of the smallest pool that fits n bytes and has one.
-func (s *sender) credit(n int) (*grantedPool, uint16, bool) {
+// credit takes an element for a transfer of at least n bytes: of the smallest
+// pool that holds those wanted, or of the largest that has one.
+func (s *sender) credit(n, wanted int) (*grantedPool, uint16, bool) {
+	var best *grantedPool
 	for _, g := range *s.grants.Load() {
-		if g.ElementSize() >= n {
-			if elem, ok := g.Take(); ok {
-				if !g.used.Load() {
-					g.used.Store(true)
-				}
-				return g, elem, true
-			}
+		if g.ElementSize() < n || g.Empty() {
+			continue
+		}
+		best = g
+		if g.ElementSize() >= wanted {
+			break
 		}
 	}
-	return nil, 0, false
+	if best == nil {
+		return nil, 0, false
+	}
+	elem, ok := best.Take()
+	if !best.used.Load() {
+		best.used.Store(true)
+	}
+	return best, elem, ok
 }
 
 // fitsNowhere reports whether no pool of the peer's has elements of n bytes.

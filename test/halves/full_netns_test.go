@@ -30,7 +30,7 @@ func TestNetnsFullCard(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
 			s := newSite(t, kind, 9000)
-			throttle(t, s.unitNS, "eth1", 40<<20)
+			throttle(t, s.unitNS, "eth1", 16<<20)
 			var c net.Conn
 			if err := netns.Do(s.hostNS, func() (err error) {
 				c, err = net.Dial("udp", net.JoinHostPort(lanAddr, "9"))
@@ -64,7 +64,7 @@ func TestNetnsFullCard(t *testing.T) {
 				}
 				return hosts[0].Traffic.Channels[0].RxPortBusy
 			}
-			testenv.Eventually(t, func() bool { return waits() >= 10 }, "the I/O unit has waited for its card %d times", waits())
+			testenv.Eventually(t, func() bool { return waits() >= 2 }, "the I/O unit has waited for its card %d times", waits())
 			end()
 			// Until what waits at the card has left, the netdevice may drop it.
 			testenv.Run(t, s.hostNS, "ping", "-c", "1", "-i", "0.05", "-w", "20", lanAddr)
