@@ -22,6 +22,7 @@ const (
 	CfgStatsClear CfgType = 9  // no data; in the reply Statistics before they were cleared
 	CfgReset      CfgType = 10 // no data: everything as it was when the session began
 	CfgSent       CfgType = 11 // data: Sent
+	CfgBind       CfgType = 12 // data: Proof; with FeatureBind only
 )
 
 // String names the type, or gives its number.
@@ -49,6 +50,8 @@ func (t CfgType) String() string {
 		return "reset"
 	case CfgSent:
 		return "sent"
+	case CfgBind:
+		return "binding"
 	default:
 		return fmt.Sprintf("request type %d", uint32(t))
 	}

@@ -5,3 +5,8 @@ package protocol
 // are not to wait behind others. Both sides lend elements there for single
 // frames up to the largest MTU of the hello, or 9216 if that is less.
 const FeatureLatencyQueue = "latency-queue"
+
+// FeatureBind is the word, in hello and welcome, for a session in which each
+// side proves with its first control message that it is the one of the bootstrap
+// connection: a CfgUtilRequest about CfgBind.
+const FeatureBind = "bind"

@@ -64,6 +64,7 @@ func FuzzCfgData(f *testing.F) {
 	f.Add(AppendVLANSet(nil, vlans(1, 100)))
 	f.Add(AppendStatistics(nil, goldenStatistics))
 	f.Add(AppendSent(nil, Sent{Channel: 1, Next: 1}))
+	f.Add(AppendProof(nil, Proof{1, 31: 2}))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		check := func(encoded []byte, err error) {
@@ -89,6 +90,8 @@ func FuzzCfgData(f *testing.F) {
 		}
 		sent, err := DecodeSent(b)
 		check(AppendSent(nil, sent), err)
+		proof, err := DecodeProof(b)
+		check(AppendProof(nil, proof), err)
 		// Of a list of counters of any length the known ones are kept.
 		if statistics, err := DecodeStatistics(b); err == nil {
 			encoded := AppendStatistics(nil, statistics)

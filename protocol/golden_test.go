@@ -92,10 +92,28 @@ var goldenMessages = map[string]func() []byte{
 	"cfg_util_request_sent": func() []byte {
 		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgSent, AppendSent(nil, Sent{Channel: 2, Next: 0x1122334455})})
 	},
+	"cfg_util_request_bind": func() []byte {
+		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgBind, AppendProof(nil, goldenProof)})
+	},
 	"cfg_util_reply_unsupported": func() []byte {
 		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, 12, CfgUnsupported, nil})
 	},
 }
+
+// goldenProof is the host's about one channel. Its bytes were computed with
+// another implementation of HMAC, by what docs/protocol.md says:
+//
+//	import hmac; text = bytes.fromhex("01" + "0001" + "00000011" + "00abcdef" + "0007" + "fe80" + "00"*13 + "01" + "0001" + "00000065" + "0000002a" + "0000" + "fe80" + "00"*13 + "02")
+//	hmac.new(bytes(range(32)), text, "sha256").hexdigest()
+var goldenProof = func() Proof {
+	var secret [32]byte
+	for i := range secret {
+		secret[i] = byte(i)
+	}
+	host := []BoundChannel{{QPN: 17, PSN: 0xabcdef, LID: 7, GID: [16]byte{0xfe, 0x80, 15: 1}}}
+	unit := []BoundChannel{{QPN: 101, PSN: 42, GID: [16]byte{0xfe, 0x80, 15: 2}}}
+	return MakeProof(secret[:], true, host, unit)
+}()
 
 var goldenFilter = ReceiveFilter{
 	AllMulti:  true,

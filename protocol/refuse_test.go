@@ -207,6 +207,7 @@ func TestCfgDataRefused(t *testing.T) {
 	filter := func(b []byte) error { _, err := DecodeReceiveFilter(b); return err }
 	vlan := func(b []byte) error { _, err := DecodeVLANSet(b); return err }
 	stats := func(b []byte) error { _, err := DecodeStatistics(b); return err }
+	proof := func(b []byte) error { _, err := DecodeProof(b); return err }
 	sent := func(b []byte) error { _, err := DecodeSent(b); return err }
 	reset := func(b []byte) error { return DecodeNoData(CfgReset, b) }
 	for _, tt := range []struct {
@@ -253,6 +254,9 @@ func TestCfgDataRefused(t *testing.T) {
 		{"sent long", sent, make([]byte, 13), ErrTrailing},
 		{"sent on the control channel", sent, make([]byte, 12), ErrChannel},
 		{"sent on a channel beyond all", sent, AppendSent(nil, Sent{Channel: 65536}), ErrChannel},
+		{"proof", proof, make([]byte, 32), nil},
+		{"proof short", proof, make([]byte, 31), ErrShort},
+		{"proof long", proof, make([]byte, 33), ErrTrailing},
 		{"no data", reset, nil, nil},
 		{"no data with data", reset, []byte{0}, ErrTrailing},
 		{"keep-alive", DecodeKeepAlive, nil, nil},

@@ -239,8 +239,10 @@ var messages = []struct {
 		map[string]string{"splitnic.request": "11", "splitnic.channel": "2", "splitnic.next": strconv.Itoa(1 << 33)}},
 	{"denied", reply(protocol.CfgFilter, protocol.CfgDenied, nil),
 		map[string]string{"splitnic.request": "6", "splitnic.status": "3", "splitnic.size": "0"}},
-	{"unsupported", reply(12, protocol.CfgUnsupported, nil),
-		map[string]string{"splitnic.request": "12", "splitnic.status": "1"}},
+	{"binding", request(protocol.CfgBind, protocol.AppendProof(nil, protocol.Proof{0xab, 31: 0xcd})),
+		map[string]string{"splitnic.request": "12", "splitnic.proof": "ab" + strings.Repeat(":00", 30) + ":cd"}},
+	{"unsupported", reply(13, protocol.CfgUnsupported, nil),
+		map[string]string{"splitnic.request": "13", "splitnic.status": "1"}},
 }
 
 func TestMessages(t *testing.T) {
@@ -264,7 +266,7 @@ func TestMessages(t *testing.T) {
 			t.Errorf("nothing shown as %q", want)
 		}
 	}
-	for c := protocol.CfgMAC; c <= protocol.CfgSent; c++ {
+	for c := protocol.CfgMAC; c <= protocol.CfgBind; c++ {
 		if want := fmt.Sprintf("Request type: %v (%d)", c, uint32(c)); !slices.Contains(seen, want) {
 			t.Errorf("nothing shown as %q", want)
 		}

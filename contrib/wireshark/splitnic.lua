@@ -42,6 +42,7 @@ local requests = {
 	[9] = "clear statistics",
 	[10] = "reset",
 	[11] = "sent",
+	[12] = "binding",
 }
 
 local statuses = {
@@ -103,6 +104,7 @@ local f = {
 	multicast = ProtoField.ether("splitnic.filter.multicast", "Multicast address"),
 	vlan = ProtoField.uint16("splitnic.vlan", "VLAN"),
 	next = ProtoField.uint64("splitnic.next", "Next sequence number"),
+	proof = ProtoField.bytes("splitnic.proof", "Proof"),
 
 	imm = ProtoField.uint32("splitnic.imm", "Transfer indication", base.HEX),
 	imm_pool = ProtoField.uint32("splitnic.imm.pool", "Pool reference", base.DEC, nil, 0xff000000),
@@ -407,6 +409,10 @@ local values = {
 		if d:len() ~= 12 then return false end
 		tree:add(f.channel, d(0, 4))
 		tree:add(f.next, d(4, 8))
+	end,
+	[12] = function(d, tree)
+		if d:len() ~= 32 then return false end
+		tree:add(f.proof, d)
 	end,
 }
 

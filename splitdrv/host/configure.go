@@ -29,6 +29,7 @@ func (h *Host) begin() (protocol.MAC, error) {
 		return protocol.MAC{}, err
 	}
 	h.phase = opening
+	h.keepAddress()
 	return h.set.helloMAC(h.cfg.MAC), nil
 }
 

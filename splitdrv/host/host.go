@@ -73,7 +73,7 @@ func (h *Host) features() []string {
 	if h.wantsLatency() {
 		words = append(words, protocol.FeatureLatencyQueue)
 	}
-	return words
+	return append(words, protocol.FeatureBind)
 }
 
 // ErrNetdeviceGone is wrapped by Run's error when somebody has deleted the
@@ -110,7 +110,9 @@ type Host struct {
 	sessions  int
 	attempts  int
 	lastErr   error
-	rehandled int // changes of handling
+	rehandled int                 // changes of handling
+	key       session.Fingerprint // of this side, when it last opened a session
+	ended     map[string]uint64   // sessions that might not go on, by reason
 }
 
 // New makes a host. Nothing happens before Run.
@@ -245,6 +247,7 @@ func (h *Host) note(addr string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.unit, h.lastErr = addr, err
+	h.countEnd(err)
 	h.attempts++
 }
 
@@ -295,6 +298,9 @@ func (h *Host) session(ctx context.Context, addr string) (ever bool, err error) 
 	mcfg.Queues, mcfg.MTU, mcfg.PeerPools = w.Queues, w.MTU, w.Pools
 	mcfg.LatencyQueue = w.Grants(protocol.FeatureLatencyQueue)
 	mcfg.NoPack = !slices.Contains(w.Features, protocol.FeaturePack)
+	if mcfg.Bind, err = binding(c, &w); err != nil {
+		return false, errors.Join(err, c.Bye(session.CodeFailed, err.Error()))
+	}
 	var conn *messaging.Conn
 	mcfg.OnRequest = func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
 		return h.onRequest(conn, t, data)
@@ -372,6 +378,7 @@ func (h *Host) wait(ctx context.Context, c *session.Client, conn *messaging.Conn
 		}
 		return session.CodeShuttingDown, "the host is shutting down", ctx.Err()
 	case <-c.Done():
+		conn.Abort(c.Err())
 		return session.CodeFailed, "the connection broke", c.Err()
 	case <-conn.Done():
 		err = conn.Err()

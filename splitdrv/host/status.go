@@ -1,6 +1,7 @@
 package host
 
 import (
+	"maps"
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -26,7 +27,10 @@ type Status struct {
 	Sessions    int                `json:"sessions"` // established since the start
 	Attempts    int                `json:"attempts"` // failed or ended since the start
 	LastError   string             `json:"last_error,omitempty"`
-	Traffic     *messaging.Stats   `json:"traffic,omitempty"` // of the present session
+	// Ended counts sessions that ended because the I/O unit's key was trusted no
+	// longer, by reason: some of Endings.
+	Ended   map[string]uint64 `json:"sessions_ended_by,omitempty"`
+	Traffic *messaging.Stats  `json:"traffic,omitempty"` // of the present session
 
 	// Latency is of the latency queue, nil if none is wanted.
 	Latency *steer.Status `json:"latency,omitempty"`
@@ -76,7 +80,7 @@ func (h *Host) Status() Status {
 		Protected:   messaging.Protection,
 		CompVectors: h.cfg.Device.Limits().CompVectors, Handling: h.handling,
 		Sessions: h.sessions, Attempts: h.attempts,
-		LastRefusal: h.set.last, Latency: h.latencyStatus(),
+		Ended: maps.Clone(h.ended), LastRefusal: h.set.last, Latency: h.latencyStatus(),
 	}
 	if h.lastErr != nil {
 		s.LastError = h.lastErr.Error()

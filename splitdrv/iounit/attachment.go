@@ -24,12 +24,14 @@ type attachment struct {
 	s      *session.Server
 	hello  session.Hello
 	log    *slog.Logger
-	key    string
+	key    string // hostKey
+	ownKey string
+	peer   func() session.Identity // of s
 	cancel context.CancelCauseFunc
 	gone   chan struct{} // closed when everything is released
 	since  time.Time
 	owner  string       // the fingerprint of the key, "" if there is none
-	policy *policy.Host // what this host may do
+	policy *policy.Host // what this host may do when the session begins; written before it is one of Unit.hosts
 
 	latency     *steer.Status // of the host's latency queue, nil if it wants none; written before the session is established
 	established bool          // the session, at some time; of the goroutine that serves it
@@ -80,6 +82,14 @@ func (a *attachment) run(ctx context.Context) error {
 	features := a.features()
 	mcfg.NoPack = !slices.Contains(features, protocol.FeaturePack)
 	mcfg.OnRequest = services.answer
+	if slices.Contains(features, protocol.FeatureBind) {
+		secret, err := a.s.Binding()
+		if err != nil {
+			u.refuse(a, session.CodeFailed, err)
+			return nil
+		}
+		mcfg.Bind = messaging.NewBinding(secret, false)
+	}
 	if g, ok := a.handling(); ok {
 		g.Configure(&mcfg)
 	}
@@ -125,7 +135,7 @@ func (a *attachment) address() (protocol.MAC, error) {
 		}
 		return mac, a.unit.claim(a, mac, nil)
 	}
-	mac = macOf(a.key)
+	mac = macOf(a.ownKey)
 	if a.policy.MACs == nil {
 		return mac, a.unit.claim(a, mac, nil)
 	}
@@ -166,6 +176,9 @@ func (a *attachment) features() []string {
 	}
 	if a.hasLatency() {
 		words = append(words, protocol.FeatureLatencyQueue)
+	}
+	if a.hello.Offers(protocol.FeatureBind) {
+		words = append(words, protocol.FeatureBind)
 	}
 	return words
 }
@@ -211,12 +224,16 @@ func (a *attachment) wait(ctx context.Context, s *services, told lan.LinkState) 
 	code, reason := session.CodeFailed, ""
 	select {
 	case <-ctx.Done():
-		if err = context.Cause(ctx); errors.Is(err, context.Canceled) {
+		switch err = context.Cause(ctx); {
+		case errors.Is(err, context.Canceled):
 			code, err = session.CodeShuttingDown, errShuttingDown
+		case errors.Is(err, errPolicy):
+			code = session.CodePolicy
 		}
 		reason = err.Error()
 	case <-a.s.Done():
 		err = a.s.Err()
+		conn.Abort(err) // before the bye, which may take its time
 	case <-conn.Done():
 		err = conn.Err()
 		reason = err.Error()

@@ -1,6 +1,7 @@
 package iounit
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -68,6 +69,10 @@ func TestEndingsAreCounted(t *testing.T) {
 		{errReplaced, "replaced"},
 		{errShuttingDown, "shutting-down"},
 		{fmt.Errorf("wrapped: %w", &session.ByeError{}), "bye"},
+		{fmt.Errorf("%w: its mode", errPolicy), "policy"},
+		{fmt.Errorf("the host: %w", &session.RevokedError{Reason: session.ErrRevoked}), "revoked"},
+		{&session.RevokedError{Reason: x509.CertificateInvalidError{Reason: x509.Expired}}, "expired"},
+		{&session.RevokedError{Reason: errors.New("not listed")}, "untrusted"},
 		{session.ErrPeerGone, "gone"},
 		{messaging.ErrPeerSilent, "silent"},
 		{fmt.Errorf("wrapped: %w", &fabric.WCError{Status: fabric.StatusRemAccessErr}), "queue-pair"},
@@ -78,8 +83,8 @@ func TestEndingsAreCounted(t *testing.T) {
 		}
 	}
 	u := countingUnit()
-	u.count("gone")
-	u.count("gone")
+	u.count(u.ended, "gone")
+	u.count(u.ended, "gone")
 	if !maps.Equal(u.ended, map[string]uint64{"gone": 2}) {
 		t.Errorf("%v", u.ended)
 	}

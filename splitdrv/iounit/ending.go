@@ -16,6 +16,10 @@ var endings = []struct {
 	{"protocol", func(err error) bool { return brokenRule(err) != "" }},
 	{"replaced", func(err error) bool { return errors.Is(err, errReplaced) }},
 	{"shutting-down", func(err error) bool { return errors.Is(err, errShuttingDown) }},
+	{"policy", func(err error) bool { return errors.Is(err, errPolicy) }},
+	{"revoked", revoked("revoked")},
+	{"expired", revoked("expired")},
+	{"untrusted", revoked("untrusted")},
 	{"bye", func(err error) bool { return errors.As(err, new(*session.ByeError)) }},
 	{"gone", func(err error) bool { return errors.Is(err, session.ErrPeerGone) }},
 	{"silent", func(err error) bool { return errors.Is(err, messaging.ErrPeerSilent) }},
@@ -23,6 +27,14 @@ var endings = []struct {
 	// a write outside of what was lent, or with a key that is not valid (any more)
 	// there, ends the queue pair and reaches nothing.
 	{"queue-pair", func(err error) bool { return errors.As(err, new(*fabric.WCError)) }},
+}
+
+// revoked is for sessions of hosts whose keys are trusted no longer, by why that
+// is so.
+func revoked(why string) func(error) bool {
+	return func(err error) bool {
+		return errors.As(err, new(*session.RevokedError)) && session.Reason(err) == why
+	}
 }
 
 // endingOther is the name of every other reason.
@@ -46,11 +58,4 @@ func ending(err error) string {
 		}
 	}
 	return endingOther
-}
-
-// count counts the end of an established session.
-func (u *Unit) count(ending string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.ended[ending]++
 }

@@ -17,7 +17,7 @@ func TestEnter(t *testing.T) {
 	comer := func(key string, n int) (*attachment, *error) {
 		reason := new(error)
 		return &attachment{
-			key: key, gone: make(chan struct{}), since: start.Add(time.Duration(n) * time.Second),
+			key: key, peer: named(key), gone: make(chan struct{}), since: start.Add(time.Duration(n) * time.Second),
 			cancel: func(err error) { *reason = err },
 		}, reason
 	}
@@ -59,7 +59,7 @@ func TestEnterSessionsOfAKey(t *testing.T) {
 	u := newUnit(t, Config{})
 	enter := func(owner, name string) (*attachment, error) {
 		a := &attachment{
-			key: owner + "/" + name, owner: owner, policy: u.cfg.Policy.For(owner, ""),
+			key: owner + "/" + name, owner: owner, peer: named(owner),
 			gone: make(chan struct{}), since: time.Now(), cancel: func(error) {},
 		}
 		return a, u.enter(t.Context(), a)

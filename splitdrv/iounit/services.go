@@ -29,7 +29,6 @@ var (
 // with the interface.
 type services struct {
 	a      *attachment
-	host   *policy.Host
 	port   lan.Interface
 	ports  []*policed
 	conn   *messaging.Conn // set before it is started
@@ -37,9 +36,11 @@ type services struct {
 	rules  atomic.Pointer[rules]
 	pace   pace // of lines that the host causes
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex   // guards what follows
+	host     *policy.Host // what it may do; not changed, only replaced
 	now      settings
 	begun    settings            // as they were when the session began
+	wish     protocol.VLANSet    // of the host; now.vlans are those of them that it may have
 	mtu      int                 // in force
 	wanted   int                 // MTU that the host asked for, 0 if it did not
 	cleared  protocol.Statistics // as the counters were then
@@ -58,9 +59,11 @@ type settings struct {
 func newServices(a *attachment, host *policy.Host, port lan.Interface, mac protocol.MAC, mtu int) *services {
 	s := &services{
 		a: a, host: host, port: port, offers: port.Offloads(), mtu: mtu,
-		now: settings{mac: mac, filter: protocol.ReceiveFilter{AllMulti: true}, vlans: host.VLANs, up: true},
+		now:  settings{mac: mac, filter: protocol.ReceiveFilter{AllMulti: true}, vlans: host.VLANs, up: true},
+		wish: protocol.AllVLANs(),
 	}
 	s.begun = s.now
+	s.begun.vlans = s.wish
 	s.publish()
 	for _, q := range port.Queues() {
 		s.ports = append(s.ports, &policed{queue: q, rules: &s.rules, taken: &a.unit.taken})
@@ -292,18 +295,12 @@ func (s *services) receive(f protocol.ReceiveFilter) error {
 
 // setVLANs takes "all" for all that the host may have.
 func (s *services) setVLANs(want protocol.VLANSet) error {
-	got := want
 	for v := range want.All() {
-		if s.host.VLANs.Has(v) {
-			continue
-		}
-		if want != protocol.AllVLANs() {
+		if !s.host.VLANs.Has(v) && want != protocol.AllVLANs() {
 			return fmt.Errorf("%w: VLAN %d is not among those that the policy gives this host: %v", errDenied, v, s.host.VLANs)
 		}
-		got = s.host.VLANs
-		break
 	}
-	s.now.vlans = got
+	s.wish, s.now.vlans = want, s.allowed(want)
 	s.publish()
 	return nil
 }

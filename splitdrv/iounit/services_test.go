@@ -102,6 +102,11 @@ type client struct {
 	unit *Unit
 }
 
+// named is a peer that is trusted by a name.
+func named(name string) func() session.Identity {
+	return func() session.Identity { return session.Identity{Name: name} }
+}
+
 func newClient(t *testing.T, h *policy.Host) *client {
 	t.Helper()
 	u := newUnit(t, Config{})
@@ -109,8 +114,8 @@ func newClient(t *testing.T, h *policy.Host) *client {
 		queue: &queue{}, mac: own, up: true, allMulti: true, offloads: vnet.AllOffloads,
 		link: lan.LinkState{Up: true, MTU: 9000, Speed: 25000}, fail: map[string]error{},
 	}}
-	a := &attachment{unit: u, key: "a", log: u.cfg.Log, policy: h, hello: session.Hello{Name: "alpha", MaxMTU: 9000}}
-	b := &attachment{unit: u, key: "b", hello: session.Hello{Name: "beta"}}
+	a := &attachment{unit: u, key: "a", peer: named("alpha"), log: u.cfg.Log, policy: h, hello: session.Hello{Name: "alpha", MaxMTU: 9000}}
+	b := &attachment{unit: u, key: "b", peer: named("beta"), hello: session.Hello{Name: "beta"}}
 	u.hosts["a"], u.hosts["b"] = a, b
 	if err := errors.Join(u.claim(a, own, nil), u.claim(b, other, nil)); err != nil {
 		t.Fatal(err)
@@ -368,7 +373,7 @@ func TestServiceReset(t *testing.T) {
 func TestAddressOfPolicy(t *testing.T) {
 	u := newUnit(t, Config{})
 	attach := func(key string, wish protocol.MAC, h *policy.Host) (protocol.MAC, error) {
-		a := &attachment{unit: u, key: key, policy: h, hello: session.Hello{Name: key, MAC: wish}}
+		a := &attachment{unit: u, key: key, ownKey: key, policy: h, hello: session.Hello{Name: key, MAC: wish}}
 		u.hosts[key] = a
 		return a.address()
 	}

@@ -64,6 +64,7 @@ type Unit struct {
 	listener atomic.Pointer[session.Listener] // nil before Run
 
 	mu         sync.Mutex
+	policy     *policy.Policy
 	hosts      map[string]*attachment        // by key
 	violations map[string]uint64             // of the protocol, by rule
 	refused    map[string]uint64             // connections and hosts, by reason
@@ -99,7 +100,10 @@ func New(cfg Config) (*Unit, error) {
 			return nil, fmt.Errorf("iounit: %w", err)
 		}
 	}
-	u := &Unit{cfg: cfg, started: time.Now(), hosts: make(map[string]*attachment), violations: make(map[string]uint64), refused: make(map[string]uint64), ended: make(map[string]uint64), handling: make(map[string]messaging.Handling)}
+	u := &Unit{
+		cfg: cfg, started: time.Now(), policy: cfg.Policy, hosts: make(map[string]*attachment), handling: make(map[string]messaging.Handling),
+		violations: make(map[string]uint64), refused: make(map[string]uint64), ended: make(map[string]uint64),
+	}
 	u.taken.Store(newAddresses(nil))
 	return u, nil
 }
@@ -138,14 +142,11 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	a := &attachment{
-		unit: u, s: s, hello: hello, log: log, key: hostKey(s.Peer(), hello.Name),
+		unit: u, s: s, peer: s.Peer, hello: hello, log: log, key: hostKey(s.Peer(), hello.Name), ownKey: ownKey(s.Peer(), hello.Name),
 		cancel: cancel, gone: make(chan struct{}), since: time.Now(),
 	}
-	if id := s.Peer(); id.Insecure {
-		a.policy = u.cfg.Policy.For("", "") // a name that anybody can give
-	} else {
+	if id := s.Peer(); !id.Insecure {
 		a.owner = id.Fingerprint.String()
-		a.policy = u.cfg.Policy.For(a.owner, id.Name)
 	}
 	defer close(a.gone)
 	if err := u.enter(ctx, a); err != nil {
@@ -161,10 +162,13 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 	}
 	defer u.leave(a)
 	if err := a.run(ctx); err != nil {
-		if a.established {
+		switch {
+		case a.established:
 			u.violation(err)
-			u.count(ending(err))
-		} else {
+			u.count(u.ended, ending(err))
+		case errors.Is(err, errPolicy):
+			u.turnedAway(string(session.CodePolicy))
+		default:
 			u.turnedAway(session.Reason(err))
 		}
 		log.Warn("session ended", "session", s.SessionID(), "reason", err, "lasted", time.Since(a.since).Round(time.Millisecond))
@@ -196,6 +200,7 @@ func (u *Unit) enter(ctx context.Context, a *attachment) error {
 		old := u.hosts[a.key]
 		if old == nil {
 			defer u.mu.Unlock()
+			a.policy = u.policyOf(u.policy, a)
 			if len(u.hosts) >= u.cfg.MaxHosts {
 				return fmt.Errorf("%w: %d", errFull, len(u.hosts))
 			}
@@ -289,10 +294,13 @@ func (u *Unit) addresses() []protocol.MAC {
 }
 
 // turnedAway counts a connection, or a host, that got no session.
-func (u *Unit) turnedAway(reason string) {
+func (u *Unit) turnedAway(reason string) { u.count(u.refused, reason) }
+
+// count counts something in one of the maps that u.mu guards.
+func (u *Unit) count(in map[string]uint64, what string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.refused[reason]++
+	in[what]++
 }
 
 // Refusals are the reasons by which connections and hosts are counted that got
@@ -342,24 +350,32 @@ func (u *Unit) violation(err error) {
 	if rule == "" {
 		return
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.violations[rule]++
+	u.count(u.violations, rule)
 }
 
 // hostKey tells hosts apart: by what they proved to be, if they did, and by
-// name, because one key may serve several netdevices of a machine.
+// name, because one key may serve several netdevices of a machine. Keys that are
+// trusted by one name are one host's, which changes from one to the other.
 func hostKey(id session.Identity, name string) string {
+	if !id.Insecure && id.Name != "" {
+		return id.Name + "/" + name // a fingerprint has a colon, which no name has
+	}
+	return ownKey(id, name)
+}
+
+// ownKey is hostKey for one key.
+func ownKey(id session.Identity, name string) string {
 	if id.Insecure {
 		return "/" + name
 	}
 	return id.Fingerprint.String() + "/" + name
 }
 
-// macOf derives a host's address from its key, so that it gets the same one,
-// and with it the same DHCP lease, each time: locally administered, unicast.
-func macOf(key string) protocol.MAC {
-	sum := sha256.Sum256([]byte("splitnic MAC address of " + key))
+// macOf derives a host's address from its ownKey, so that it gets the same one,
+// and with it the same DHCP lease, each time and from every I/O unit, by
+// whatever name that knows it: locally administered, unicast.
+func macOf(ownKey string) protocol.MAC {
+	sum := sha256.Sum256([]byte("splitnic MAC address of " + ownKey))
 	mac := protocol.MAC(sum[:6])
 	mac[0] = mac[0]&^1 | 2
 	return mac

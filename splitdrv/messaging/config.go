@@ -127,15 +127,19 @@ type Config struct {
 	// Spin is Handler.Spin of the handlers for data that are not listed.
 	Spin time.Duration
 
+	// Bind, if not nil, has both sides prove with their first messages that they
+	// are those of a connection besides, and nothing happens before.
+	Bind *Binding
+
 	// KeepAlive is the interval of keep-alive requests; default 250 ms. After
 	// PeerTimeout, default 1 s, without any sign of life the peer is dead.
 	KeepAlive   time.Duration
 	PeerTimeout time.Duration
 
 	// OnRequest answers the peer's configuration requests, one at a time, on a
-	// goroutine of the Conn. data is only lent for the call. Keep-alives and
-	// protocol.CfgSent are answered by the Conn itself. Nil answers
-	// protocol.CfgUnsupported.
+	// goroutine of the Conn. data is only lent for the call. Keep-alives,
+	// protocol.CfgSent and protocol.CfgBind are answered by the Conn itself. Nil
+	// answers protocol.CfgUnsupported.
 	OnRequest func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte)
 }
 

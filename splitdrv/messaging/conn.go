@@ -1,6 +1,7 @@
 package messaging
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -29,6 +30,7 @@ type Conn struct {
 	borrowed borrowing
 	keeper   *keeper
 	requests *requests
+	binding  binding
 	memory   memory
 	mtu      atomic.Int64
 	heard    atomic.Uint64 // messages and batches of frames from the peer
@@ -54,7 +56,7 @@ func New(cfg Config) (*Conn, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	c := &Conn{cfg: cfg, requests: newRequests(), done: make(chan struct{})}
+	c := &Conn{cfg: cfg, requests: newRequests(), done: make(chan struct{}), binding: binding{heard: make(chan struct{})}}
 	c.handlers = newHandlers(&c.cfg)
 	c.memory = memory{limit: cfg.MaxMemory, budget: cfg.Budget}
 	c.lending = lending{c: c, pools: make(map[uint32]*lentPool)}
@@ -123,20 +125,30 @@ func (c *Conn) Connect(remote []fabric.Address, controlReceives int) error {
 		}
 		ch.peerQPN = remote[1+i].QPN
 	}
+	if b := c.cfg.Bind; b != nil {
+		c.binding.ours, c.binding.theirs = b.Proofs(c.Addresses(), remote)
+	}
 	return nil
 }
 
 // Start lends the pools to the peer, whose queue pairs must be connected by
 // now, and starts moving frames between the ports, one for each data channel,
-// and the peer. The ports stay the caller's and must outlive the Conn.
+// and the peer. With Config.Bind it does not wait for that: it comes when the
+// peer has proved who it is, and the session ends if it does not within
+// Config.PeerTimeout. The ports stay the caller's and must outlive the Conn.
 func (c *Conn) Start(ports []Port) error {
 	if len(ports) != len(c.channels) {
 		return fmt.Errorf("messaging: %d ports for %d data channels", len(ports), len(c.channels))
 	}
-	if err := c.offerFirst(); err != nil {
-		return fmt.Errorf("messaging: lend the pools: %w", err)
-	}
 	var err error
+	if c.cfg.Bind != nil {
+		_, err = c.ask(context.Background(), protocol.CfgBind, c.binding.ours[:]) // there is room for the first
+	} else {
+		err = c.offerFirst()
+	}
+	if err != nil {
+		return fmt.Errorf("messaging: begin on the control channel: %w", err)
+	}
 	if c.control.idle, err = c.newWaiter(c.control.awake, interest{c.control.cq.FD(), unix.EPOLLIN}, interest{c.control.w.wake.fd, unix.EPOLLIN}); err != nil {
 		return fmt.Errorf("messaging: %w", err)
 	}
@@ -146,6 +158,17 @@ func (c *Conn) Start(ports []Port) error {
 		}
 	}
 	c.work(c.control.w, c.control.run)
+	c.spawn(c.answer)
+	if c.cfg.Bind != nil {
+		c.spawn(c.bind)
+	} else {
+		c.move()
+	}
+	return nil
+}
+
+// move starts those who move frames, and lend and borrow pools.
+func (c *Conn) move() {
 	for _, ch := range c.channels {
 		if c.cfg.Poll {
 			c.work(ch.rx.w, ch.poll)
@@ -154,10 +177,8 @@ func (c *Conn) Start(ports []Port) error {
 		c.work(ch.rx.w, ch.rx.run)
 		c.work(ch.tx.w, ch.tx.run)
 	}
-	c.spawn(c.answer)
 	c.spawn(c.keeper.run)
 	c.spawn(c.keepAlive)
-	return nil
 }
 
 // offerFirst lends the first pools, as many to a message as fit.
@@ -225,6 +246,10 @@ func (c *Conn) end(err error) {
 		}
 	})
 }
+
+// Abort ends the session for err at once: no frame passes any more. Close still
+// has to be called.
+func (c *Conn) Abort(err error) { c.end(err) }
 
 // Done is closed when the session has ended, because something failed or Close
 // was called. Close still has to be called.

@@ -10,6 +10,9 @@ import (
 // dispatch handles one control message, on the control handler's goroutine. It
 // never waits: what takes time is handed to others. msg is only lent.
 func (c *Conn) dispatch(msg []byte) error {
+	if c.unproved() {
+		return c.hearProof(msg)
+	}
 	h, err := protocol.DecodeHeader(msg)
 	if err != nil {
 		return controlViolation(err, "header")

@@ -26,6 +26,8 @@ var (
 	ErrIndications     = errors.New("more indications than elements")
 	ErrSequence        = errors.New("message out of sequence")
 	ErrTooManyFlushes  = errors.New("more unanswered flushes than agreed")
+	ErrProofMissing    = errors.New("no proof that the queue pairs are those of the authenticated connection")
+	ErrProofWrong      = errors.New("wrong proof that the queue pairs are those of the authenticated connection")
 )
 
 // ErrPeerSilent ends a session whose peer showed no sign of life for
@@ -91,6 +93,8 @@ var rules = []struct {
 	{"indications", ErrIndications},
 	{"sequence", ErrSequence},
 	{"too-many-flushes", ErrTooManyFlushes},
+	{"proof-missing", ErrProofMissing},
+	{"proof-wrong", ErrProofWrong},
 }
 
 // Codes are the names of all rules that a peer can break, for counters.

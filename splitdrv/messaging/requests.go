@@ -64,26 +64,10 @@ func newRequests() *requests {
 // When ctx ends first the request stays counted until its reply comes, because
 // it occupies a receive at the peer until then.
 func (c *Conn) Request(ctx context.Context, t protocol.CfgType, data []byte) ([]byte, error) {
-	q := c.requests
 	fail := func(err error) ([]byte, error) {
 		return nil, fmt.Errorf("request about %v: %w", t, err)
 	}
-	select {
-	case q.slots <- struct{}{}:
-	case <-ctx.Done():
-		return fail(context.Cause(ctx))
-	case <-c.done:
-		return fail(net.ErrClosed)
-	}
-	p := pending{t: t, reply: make(chan protocol.CfgUtilReply, 1)}
-	q.mu.Lock()
-	q.next++
-	id := q.next
-	q.waiting[id] = p
-	q.mu.Unlock()
-	err := c.control.send(func(dst []byte) []byte {
-		return protocol.AppendCfgUtilRequest(dst, protocol.CfgUtilRequest{TransactionContext: id, Type: t, Data: data})
-	})
+	p, err := c.ask(ctx, t, data)
 	if err != nil {
 		return fail(err)
 	}
@@ -98,6 +82,27 @@ func (c *Conn) Request(ctx context.Context, t protocol.CfgType, data []byte) ([]
 	case <-c.done:
 		return fail(net.ErrClosed)
 	}
+}
+
+// ask sends a request, of which the reply is pending then.
+func (c *Conn) ask(ctx context.Context, t protocol.CfgType, data []byte) (pending, error) {
+	q := c.requests
+	select {
+	case q.slots <- struct{}{}:
+	case <-ctx.Done():
+		return pending{}, context.Cause(ctx)
+	case <-c.done:
+		return pending{}, net.ErrClosed
+	}
+	p := pending{t: t, reply: make(chan protocol.CfgUtilReply, 1)}
+	q.mu.Lock()
+	q.next++
+	id := q.next
+	q.waiting[id] = p
+	q.mu.Unlock()
+	return p, c.control.send(func(dst []byte) []byte {
+		return protocol.AppendCfgUtilRequest(dst, protocol.CfgUtilRequest{TransactionContext: id, Type: t, Data: data})
+	})
 }
 
 // onReply hands a reply to the one who waits for it.
@@ -156,6 +161,8 @@ func (c *Conn) answer() error {
 			}
 		case protocol.CfgSent:
 			status = c.onSent(r.data)
+		case protocol.CfgBind:
+			status = c.answerProof()
 		default:
 			status, data = c.cfg.OnRequest(r.t, r.data)
 		}

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -32,12 +33,15 @@ type Conn struct {
 	stream      net.Conn  // tls, for everything after it
 	security    *Security
 	peerRole    role
-	peer        Identity
 	offered     []string
 	deadline    time.Time // of the handshake
 	turns       *turns    // of handshakes, nil if there are none to take
 	peerTimeout time.Duration
 
+	chain   []*x509.Certificate // that the peer showed; set before verdict
+	verdict atomic.Pointer[verdict]
+
+	parting sync.Mutex // held while a last message may not be cut short
 	writing sync.Mutex // held while a frame is written
 
 	ending sync.Mutex // guards err, and that done is closed once
@@ -61,7 +65,7 @@ func newConn(nc net.Conn, s *Security, peer role, deadline time.Time, peerTimeou
 		peerTimeout: peerTimeout,
 		done:        make(chan struct{}),
 	}
-	config := s.tlsConfig(peer, nc.RemoteAddr(), &c.peer, &c.offered)
+	config := s.tlsConfig(c)
 	if peer == roleHost {
 		config.GetConfigForClient = c.inTurnBefore(config.GetConfigForClient)
 		c.tls = tls.Server(answering{nc, c}, config)
@@ -106,8 +110,13 @@ func (a answering) Write(b []byte) (int, error) {
 	return a.Conn.Write(b)
 }
 
-// Peer is who the peer proved to be.
-func (c *Conn) Peer() Identity { return c.peer }
+// Peer is who the peer proved to be. Security.Update may give it another name.
+func (c *Conn) Peer() Identity {
+	if v := c.verdict.Load(); v != nil {
+		return v.id
+	}
+	return Identity{}
+}
 
 // RemoteAddr is the peer's TCP address.
 func (c *Conn) RemoteAddr() net.Addr { return c.raw.RemoteAddr() }
@@ -119,8 +128,8 @@ func (c *Conn) LocalAddr() net.Addr { return c.raw.LocalAddr() }
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // Err is nil while the connection lives, and then says why it ended: a
-// *ByeError, an error that wraps ErrPeerGone, the error of a failed step, or
-// net.ErrClosed after this side's Bye or Close.
+// *ByeError, an error that wraps ErrPeerGone, the error of a failed step, a
+// *RevokedError, or net.ErrClosed after this side's Bye or Close.
 func (c *Conn) Err() error {
 	c.ending.Lock()
 	defer c.ending.Unlock()
@@ -172,12 +181,15 @@ func (c *Conn) end(err error) bool {
 	}
 	c.err = err
 	close(c.done)
+	c.security.forget(c)
 	return true
 }
 
 // shut closes the sockets. Their errors are about a connection that is given
 // up and change nothing.
 func (c *Conn) shut() {
+	c.parting.Lock()
+	defer c.parting.Unlock()
 	c.hangUp.Do(func() {
 		c.raw.SetWriteDeadline(time.Now().Add(byeTimeout))
 		c.stream.Close()
@@ -370,6 +382,7 @@ func (c *Conn) runHeartbeat() {
 			return
 		case <-tick.C:
 		}
+		c.expire(time.Now())
 		c.writing.Lock()
 		_, err := c.stream.Write(empty[:])
 		c.writing.Unlock()

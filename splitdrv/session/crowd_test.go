@@ -68,7 +68,7 @@ func (f from) RemoteAddr() net.Addr { return f.addr }
 
 func connFrom(ip string) *Conn {
 	addr := &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}
-	return &Conn{raw: from{addr: addr}, deadline: time.Now().Add(time.Minute), done: make(chan struct{})}
+	return &Conn{security: new(Security), raw: from{addr: addr}, deadline: time.Now().Add(time.Minute), done: make(chan struct{})}
 }
 
 func TestCrowd(t *testing.T) {

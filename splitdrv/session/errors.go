@@ -27,6 +27,9 @@ var (
 	// ErrCrowdedSource is the same, where the newer ones came from the same
 	// address.
 	ErrCrowdedSource = errors.New("too many connections in their handshake from one address")
+	// ErrRevoked is wrapped by the reason why a key is not trusted that is
+	// listed as revoked.
+	ErrRevoked = errors.New("it is in the list of revoked keys")
 	// ErrOrder is returned by a handshake step that was called out of turn.
 	ErrOrder = errors.New("handshake step called out of order")
 )
@@ -51,7 +54,15 @@ func (e *UntrustedError) Error() string {
 	if e.Ours {
 		return fmt.Sprintf("%s at %s does not trust this side's key %v; add it there with --trust %v", e.Peer, e.Addr, e.Fingerprint, e.Fingerprint)
 	}
-	s := fmt.Sprintf("%s at %s has key %v which is not trusted here; add it with --trust %v", e.Peer, e.Addr, e.Fingerprint, e.Fingerprint)
+	s := fmt.Sprintf("%s at %s has key %v which is not trusted here; ", e.Peer, e.Addr, e.Fingerprint)
+	switch {
+	case errors.Is(e.Reason, ErrRevoked):
+		s += "it needs a new one, made with `splitnic keygen`"
+	case expired(e.Reason):
+		s += "it needs a new certificate"
+	default:
+		s += fmt.Sprintf("add it with --trust %v", e.Fingerprint)
+	}
 	if e.Reason != nil && !errors.Is(e.Reason, errNotPinned) {
 		s += " (" + e.Reason.Error() + ")"
 	}
@@ -60,6 +71,23 @@ func (e *UntrustedError) Error() string {
 
 // Unwrap is the reason, if there is one.
 func (e *UntrustedError) Unwrap() error { return e.Reason }
+
+// RevokedError says that this side ended a connection because the peer, which
+// was trusted when it began, is trusted no longer.
+type RevokedError struct {
+	Peer        string // "the I/O unit" or "the host"
+	Addr        string // of the peer
+	Fingerprint Fingerprint
+	Reason      error
+}
+
+// Error names the key and the reason.
+func (e *RevokedError) Error() string {
+	return fmt.Sprintf("key %v is trusted no longer: %v", e.Fingerprint, e.Reason)
+}
+
+// Unwrap is the reason.
+func (e *RevokedError) Unwrap() error { return e.Reason }
 
 // Code says in one word why a session was refused or ended. A peer may use
 // others.
@@ -72,7 +100,8 @@ const (
 	CodeMode         Code = "mode"          // the transfer mode is not available
 	CodeBusy         Code = "busy"          // not now
 	CodeFull         Code = "full"          // as many sessions as there can be
-	CodePolicy       Code = "policy"        // this peer may not have what it asked for
+	CodePolicy       Code = "policy"        // this peer may not have what it asked for, or any more what it has
+	CodeRevoked      Code = "revoked"       // this peer's key is trusted no longer
 	CodeShuttingDown Code = "shutting-down" // the process was told to end
 	CodeProtocol     Code = "protocol"      // the peer broke the protocol
 	CodeFailed       Code = "failed"        // something broke on this side

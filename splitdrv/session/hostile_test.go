@@ -22,9 +22,7 @@ func rawHost(t *testing.T, ln *Listener, s *Security) *tls.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var id Identity
-	var offered []string
-	c := tls.Client(nc, s.tlsConfig(roleUnit, nc.RemoteAddr(), &id, &offered))
+	c := tls.Client(nc, s.tlsConfig(&Conn{raw: nc, security: s, peerRole: roleUnit}))
 	t.Cleanup(func() { c.Close() })
 	if err := c.Handshake(); err != nil {
 		t.Fatal(err)

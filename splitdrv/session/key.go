@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 const (
@@ -76,8 +77,35 @@ func SaveKey(path string, k *Key) error {
 	return nil
 }
 
+// checkAccess refuses a key that others than this process's user, and root, can
+// read or put another one in the place of, as ssh does with its keys. What root
+// lets a group read is root's decision: systemd does so with the credentials of
+// a service (systemd.exec(5)), where the group's bits stand for an ACL.
+func checkAccess(path string, mode fs.FileMode, owner, user uint32) error {
+	excess := mode & 0o077
+	if owner == 0 && user != 0 {
+		excess &^= 0o040
+	}
+	switch {
+	case owner != 0 && owner != user:
+		return fmt.Errorf("it belongs to user %d, who could read and replace it; if nobody has: chown %d %s, otherwise make a new one with: splitnic keygen", owner, user, path)
+	case excess != 0:
+		return fmt.Errorf("others than its owner have access (mode %#o); if nobody has read it: chmod 600 %s, otherwise make a new one with: splitnic keygen", mode, path)
+	}
+	return nil
+}
+
+// ownerOf is the user that a file belongs to.
+func ownerOf(info fs.FileInfo) uint32 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Uid
+	}
+	return 0
+}
+
 // LoadKey reads a key that SaveKey, or openssl genpkey -algorithm ed25519,
-// wrote. It refuses a file that others than its owner may read.
+// wrote. It refuses a file that others than its owner may read, or that belongs
+// to somebody else than root and this process's user.
 func LoadKey(path string) (*Key, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -94,8 +122,8 @@ func LoadKey(path string) (*Key, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("load key %s: not a regular file", path)
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return nil, fmt.Errorf("load key %s: others than its owner have access (mode %#o); if nobody has read it: chmod 600 %s, otherwise make a new one with: splitnic keygen", path, mode, path)
+	if err := checkAccess(path, info.Mode().Perm(), ownerOf(info), uint32(os.Geteuid())); err != nil {
+		return nil, fmt.Errorf("load key %s: %w", path, err)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxPEMFile))
 	if err != nil {

@@ -103,3 +103,29 @@ func TestFingerprintByOpenSSL(t *testing.T) {
 		t.Errorf("parsed as %v, %v", f, err)
 	}
 }
+
+func TestKeyAccess(t *testing.T) {
+	for _, tt := range []struct {
+		mode        fs.FileMode
+		owner, user uint32
+		ok          bool
+	}{
+		{0o600, 0, 0, true},
+		{0o400, 0, 0, true},
+		{0o640, 0, 0, false},
+		{0o604, 0, 0, false},
+		{0o620, 0, 0, false},
+		{0o600, 1000, 1000, true},
+		{0o440, 1000, 1000, false},
+		{0o600, 1000, 0, false}, // root uses what somebody else can change
+		{0o600, 1001, 1000, false},
+		{0o440, 0, 1000, true}, // what systemd makes of a credential
+		{0o640, 0, 1000, true},
+		{0o660, 0, 1000, false},
+		{0o644, 0, 1000, false},
+	} {
+		if err := checkAccess("key.pem", tt.mode, tt.owner, tt.user); (err == nil) != tt.ok || err != nil && !strings.Contains(err.Error(), "splitnic keygen") {
+			t.Errorf("mode %#o of user %d, for user %d: %v", tt.mode, tt.owner, tt.user, err)
+		}
+	}
+}

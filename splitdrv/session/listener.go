@@ -192,6 +192,8 @@ func (l *Listener) deliver(s *Server) error {
 	select {
 	case l.accepted <- s:
 		return nil
+	case <-s.Done():
+		return s.Err() // trusted no longer
 	case <-late.C:
 		return errors.Join(fmt.Errorf("%v: not accepted in time", s.Conn), s.Refuse(CodeBusy, "the I/O unit did not get to it in time"))
 	case <-l.ctx.Done():

@@ -34,7 +34,9 @@ var reasons = []struct {
 	name string
 	is   func(error) bool
 }{
-	{"untrusted", as[*UntrustedError]},
+	{"revoked", is(ErrRevoked)},
+	{"expired", expired},
+	{"untrusted", func(err error) bool { return as[*UntrustedError](err) || as[*RevokedError](err) }},
 	{"version", as[*VersionError]},
 	{"bye", as[*ByeError]},
 	{"security-mode", is(ErrSecurityMode)},

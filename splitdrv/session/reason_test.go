@@ -1,6 +1,7 @@
 package session
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -24,6 +25,11 @@ func TestReason(t *testing.T) {
 		{&FieldError{Field: "mode"}, "field-mode"},
 		{fmt.Errorf("channel 2: %w", invalid("qpn", 1, "must be more")), "field-qpn"},
 		{&UntrustedError{}, "untrusted"},
+		{&UntrustedError{Reason: ErrRevoked}, "revoked"},
+		{&UntrustedError{Reason: x509.CertificateInvalidError{Reason: x509.Expired}}, "expired"},
+		{&RevokedError{Reason: errNotPinned}, "untrusted"},
+		{&RevokedError{Reason: ErrRevoked}, "revoked"},
+		{&RevokedError{Reason: x509.CertificateInvalidError{Reason: x509.Expired}}, "expired"},
 		{&VersionError{}, "version"},
 		{&ByeError{}, "bye"},
 		{ErrSecurityMode, "security-mode"},

@@ -11,6 +11,7 @@ import (
 	"math/big"
 	"net"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -23,11 +24,24 @@ const (
 )
 
 // Security is who this side is and whom it trusts. Make it with NewSecurity or
-// Insecure; it may be shared by any number of connections.
+// Insecure; it may be shared by any number of connections. Update changes it
+// while they last. Its methods may be called from any goroutine.
 type Security struct {
+	insecure bool
+
+	mu      sync.Mutex // guards what follows; held for moments
+	made    credentials
+	changes uint64             // of made
+	conns   map[*Conn]struct{} // that live and whose peer was found to be trusted
+}
+
+// credentials are what a Security is made of. They do not change.
+type credentials struct {
 	certificate tls.Certificate
+	leaf        *x509.Certificate // of certificate
 	fingerprint Fingerprint
 	trust       *Trust // nil: insecure
+	issued      bool   // certificate is an authority's
 }
 
 // NewSecurity is for mutual authentication: this side proves that it has key,
@@ -39,17 +53,25 @@ func NewSecurity(key *Key, certFile string, trust *Trust) (*Security, error) {
 	if trust == nil || trust.empty() {
 		return nil, errors.New("nobody is trusted; name the peers' keys with --trust sha256:…, or their authority with --ca FILE")
 	}
-	s := &Security{fingerprint: key.Fingerprint(), trust: trust}
+	made := credentials{fingerprint: key.Fingerprint(), trust: trust, issued: certFile != ""}
 	var err error
 	if certFile == "" {
-		s.certificate, err = selfSigned(key)
+		made.certificate, err = selfSigned(key)
 	} else {
-		s.certificate, err = loadCertificate(certFile, key)
+		made.certificate, err = loadCertificate(certFile, key)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	return newSecurity(made)
+}
+
+func newSecurity(made credentials) (*Security, error) {
+	var err error
+	if made.leaf, err = x509.ParseCertificate(made.certificate.Certificate[0]); err != nil {
+		return nil, fmt.Errorf("own certificate: %w", err)
+	}
+	return &Security{made: made, insecure: made.trust == nil, conns: make(map[*Conn]struct{})}, nil
 }
 
 // Insecure encrypts with a key made on the spot and talks to anybody else who
@@ -63,14 +85,21 @@ func Insecure() (*Security, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Security{certificate: certificate, fingerprint: key.Fingerprint()}, nil
+	return newSecurity(credentials{certificate: certificate, fingerprint: key.Fingerprint()})
 }
 
-// Fingerprint is what the peers see of this side.
-func (s *Security) Fingerprint() Fingerprint { return s.fingerprint }
+// Fingerprint is what the peers see of this side, from the next connection on.
+func (s *Security) Fingerprint() Fingerprint { return s.current().fingerprint }
+
+// current is what connections are made with that begin now.
+func (s *Security) current() credentials {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.made
+}
 
 func (s *Security) alpn() string {
-	if s.trust == nil {
+	if s.insecure {
 		return alpnInsecure
 	}
 	return alpnSecure
@@ -118,40 +147,26 @@ func loadCertificate(path string, key *Key) (tls.Certificate, error) {
 	return certificate, nil
 }
 
-// tlsConfig is for one connection to remote, which is a role. It writes the
-// peer's identity to id before the handshake returns, and the protocols that a
-// client offered to offered.
-func (s *Security) tlsConfig(peer role, remote net.Addr, id *Identity, offered *[]string) *tls.Config {
-	usage := x509.ExtKeyUsageServerAuth
-	if peer == roleHost {
-		usage = x509.ExtKeyUsageClientAuth
-	}
+// tlsConfig is for connection c. The verdict on the peer is c's before the
+// handshake returns, as are the protocols that a client offered.
+func (s *Security) tlsConfig(c *Conn) *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
-		Certificates:           []tls.Certificate{s.certificate},
+		Certificates:           []tls.Certificate{s.current().certificate},
 		NextProtos:             []string{s.alpn()},
 		ClientAuth:             tls.RequireAnyClientCert,
 		SessionTicketsDisabled: true, // every connection is authenticated anew
 		// The verification is VerifyConnection: keys instead of host names.
 		InsecureSkipVerify: true,
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			*offered = slices.Clone(hello.SupportedProtos)
+			c.offered = slices.Clone(hello.SupportedProtos)
 			return nil, nil
 		},
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			if cs.NegotiatedProtocol != s.alpn() {
-				return fmt.Errorf("%v at %v speaks TLS, but not as splitnic: %w", peer, remote, ErrNotSplitnic)
+				return fmt.Errorf("%v at %v speaks TLS, but not as splitnic: %w", c.peerRole, c.RemoteAddr(), ErrNotSplitnic)
 			}
-			if s.trust == nil {
-				*id = Identity{Fingerprint: certificateFingerprint(cs.PeerCertificates[0]), Insecure: true}
-				return nil
-			}
-			var reason error
-			*id, reason = s.trust.verify(cs.PeerCertificates, usage)
-			if reason != nil {
-				return &UntrustedError{Peer: peer.String(), Addr: remote.String(), Fingerprint: id.Fingerprint, Reason: reason}
-			}
-			return nil
+			return s.admit(c, cs.PeerCertificates)
 		},
 	}
 }
@@ -181,9 +196,9 @@ func (s *Security) explain(err error, peer role, remote net.Addr, offered []stri
 	var record tls.RecordHeaderError
 	switch {
 	case alert != nil && alert.Error() == alertBadCertificate.Error():
-		return &UntrustedError{Peer: peer.String(), Addr: remote.String(), Fingerprint: s.fingerprint, Ours: true}
+		return &UntrustedError{Peer: peer.String(), Addr: remote.String(), Fingerprint: s.Fingerprint(), Ours: true}
 	case alert != nil && alert.Error() == alertNoApplicationProtocol.Error(), s.otherMode(offered):
-		if s.trust == nil {
+		if s.insecure {
 			return fmt.Errorf("%v at %v authenticates its peers, this side is insecure; %w", peer, remote, ErrSecurityMode)
 		}
 		return fmt.Errorf("%v at %v is insecure, this side authenticates its peers; %w", peer, remote, ErrSecurityMode)
@@ -196,7 +211,7 @@ func (s *Security) explain(err error, peer role, remote net.Addr, offered []stri
 // otherMode reports whether a client offered the other security mode only.
 func (s *Security) otherMode(offered []string) bool {
 	other := alpnInsecure
-	if s.trust == nil {
+	if s.insecure {
 		other = alpnSecure
 	}
 	return slices.Contains(offered, other) && !slices.Contains(offered, s.alpn())

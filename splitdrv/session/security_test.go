@@ -307,10 +307,10 @@ func TestTLSWithoutOurs(t *testing.T) {
 		config *tls.Config
 		want   error // nil: whatever package tls says
 	}{
-		{"application protocol", &tls.Config{Certificates: []tls.Certificate{host.certificate}}, ErrNotSplitnic},
+		{"application protocol", &tls.Config{Certificates: []tls.Certificate{host.made.certificate}}, ErrNotSplitnic},
 		{"certificate", &tls.Config{NextProtos: []string{alpnSecure}}, nil},
 		{"TLS 1.3", &tls.Config{
-			Certificates: []tls.Certificate{host.certificate}, NextProtos: []string{alpnSecure}, MaxVersion: tls.VersionTLS12}, nil},
+			Certificates: []tls.Certificate{host.made.certificate}, NextProtos: []string{alpnSecure}, MaxVersion: tls.VersionTLS12}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ln, rejected := listen(t, ServerConfig{Security: unit})
@@ -336,7 +336,7 @@ func TestTLSWithoutOurs(t *testing.T) {
 
 func TestTLSServerThatIsNoUnit(t *testing.T) {
 	host, unit := friends(t)
-	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{unit.certificate}})
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{unit.made.certificate}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,28 +8,24 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 )
 
 // Trust says which peers to talk to: keys named by their fingerprints, and
-// whoever has a certificate from certain authorities. The zero value trusts
-// nobody. Fill it before it is used; then it may be shared.
+// whoever has a certificate from certain authorities, but for revoked keys. The
+// zero value trusts nobody. Fill it before it is used; then it may be shared.
 type Trust struct {
-	pins map[Fingerprint]string
-	ca   *x509.CertPool
+	pins    map[Fingerprint]string
+	ca      *x509.CertPool
+	revoked map[Fingerprint]struct{}
 }
 
 // Add trusts a key: "sha256:…", or "name=sha256:…" to give its owner a name.
+// Several keys may have one name: those of an owner who is about to change keys.
 func (t *Trust) Add(entry string) error {
-	name, encoded, named := strings.Cut(entry, "=")
-	if !named {
-		name, encoded = "", entry
-	}
-	if named && !ValidName(name) {
-		return fmt.Errorf("trust entry: the name before %q must be 1 to %d letters, digits, '.', '_' or '-'", "=", maxNameLength)
-	}
-	f, err := ParseFingerprint(encoded)
+	name, f, err := parseEntry(entry)
 	if err != nil {
-		return fmt.Errorf("trust entry: %w", err)
+		return err
 	}
 	if old, ok := t.pins[f]; ok && old != name {
 		return fmt.Errorf("trust entry: %v is named %q and %q", f, old, name)
@@ -41,12 +37,46 @@ func (t *Trust) Add(entry string) error {
 	return nil
 }
 
+func parseEntry(entry string) (name string, f Fingerprint, err error) {
+	name, encoded, named := strings.Cut(entry, "=")
+	if !named {
+		name, encoded = "", entry
+	}
+	if named && !ValidName(name) {
+		return "", f, fmt.Errorf("trust entry: the name before %q must be 1 to %d letters, digits, '.', '_' or '-'", "=", maxNameLength)
+	}
+	if f, err = ParseFingerprint(encoded); err != nil {
+		return "", f, fmt.Errorf("trust entry: %w", err)
+	}
+	return name, f, nil
+}
+
 // AddFile trusts the keys listed in a file, one Add entry per line. Empty
 // lines and what follows a '#' are ignored.
-func (t *Trust) AddFile(path string) error {
+func (t *Trust) AddFile(path string) error { return eachEntry("trust file", path, t.Add) }
+
+// AddRevoked takes a file with lines as AddFile's. Keys in it are trusted no
+// longer, whoever lists them and whichever authority issued a certificate for
+// them; nor is a certificate that a key in it has issued.
+func (t *Trust) AddRevoked(path string) error {
+	return eachEntry("revoked keys", path, func(entry string) error {
+		_, f, err := parseEntry(entry)
+		if err != nil {
+			return err
+		}
+		if t.revoked == nil {
+			t.revoked = make(map[Fingerprint]struct{})
+		}
+		t.revoked[f] = struct{}{}
+		return nil
+	})
+}
+
+// eachEntry calls add for each line of a file that has something on it.
+func eachEntry(what, path string, add func(entry string) error) error {
 	b, err := readFile(path)
 	if err != nil {
-		return fmt.Errorf("trust file: %w", err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	lines := bufio.NewScanner(bytes.NewReader(b))
 	for n := 1; lines.Scan(); n++ {
@@ -55,12 +85,12 @@ func (t *Trust) AddFile(path string) error {
 			continue
 		}
 		// The line is not quoted: it could be from a key file given by mistake.
-		if err := t.Add(entry); err != nil {
+		if err := add(entry); err != nil {
 			return fmt.Errorf("%s:%d: %w", path, n, err)
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("trust file %s: %w", path, err)
+		return fmt.Errorf("%s %s: %w", what, path, err)
 	}
 	return nil
 }
@@ -85,32 +115,71 @@ func (t *Trust) AddCA(path string) error {
 func (t *Trust) empty() bool { return len(t.pins) == 0 && t.ca == nil }
 
 // verify finds out who presented chain, whose possession of the first
-// certificate's key TLS has already established. The reason of a refusal is
-// for people only.
-func (t *Trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage) (id Identity, reason error) {
+// certificate's key TLS has already established, and until when that is to be
+// believed. The reason of a refusal is for people only.
+func (t *Trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (v *verdict, reason error) {
 	leaf := chain[0]
-	id.Fingerprint = certificateFingerprint(leaf)
-	if name, ok := t.pins[id.Fingerprint]; ok {
-		id.Name = name
-		return id, nil
+	v = &verdict{id: Identity{Fingerprint: certificateFingerprint(leaf)}}
+	if _, revoked := t.revoked[v.id.Fingerprint]; revoked {
+		return v, ErrRevoked
+	}
+	if name, ok := t.pins[v.id.Fingerprint]; ok {
+		v.id.Name = name
+		return v, nil
 	}
 	if t.ca == nil {
-		return id, errNotPinned
+		return v, errNotPinned
 	}
 	intermediates := x509.NewCertPool()
 	for _, cert := range chain[1:] {
 		intermediates.AddCert(cert)
 	}
-	_, err := leaf.Verify(x509.VerifyOptions{
+	found, err := leaf.Verify(x509.VerifyOptions{
 		Roots:         t.ca,
 		Intermediates: intermediates,
+		CurrentTime:   now,
 		KeyUsages:     []x509.ExtKeyUsage{usage},
 	})
 	if err != nil {
-		return id, err
+		return v, err
 	}
-	id.Name = certificateName(leaf)
-	return id, nil
+	for _, certs := range found {
+		if !t.anyRevoked(certs) {
+			v.expires = later(v.expires, expiry(certs))
+		}
+	}
+	if v.expires.IsZero() {
+		return v, fmt.Errorf("the key of an authority that issued its certificate: %w", ErrRevoked)
+	}
+	v.id.Name = certificateName(leaf)
+	return v, nil
+}
+
+func (t *Trust) anyRevoked(certs []*x509.Certificate) bool {
+	for _, cert := range certs {
+		if _, revoked := t.revoked[certificateFingerprint(cert)]; revoked {
+			return true
+		}
+	}
+	return false
+}
+
+// expiry is when the first of the certificates of a chain comes to its end.
+func expiry(certs []*x509.Certificate) time.Time {
+	first := certs[0].NotAfter
+	for _, cert := range certs {
+		if cert.NotAfter.Before(first) {
+			first = cert.NotAfter
+		}
+	}
+	return first
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // certificateName is the first name in the certificate that can be one here.

@@ -33,6 +33,7 @@ type Attack struct {
 	do      func(p *Peer)
 	prepare func(v *victim, cfg *messaging.Config)
 	deaf    bool
+	unbound bool // the attack is instead of the proof, or before it
 }
 
 // Do attacks. The Peer must have Started.
@@ -57,7 +58,7 @@ var (
 
 // Attacks are all of them.
 func Attacks() []Attack {
-	return slices.Concat(formOfControl(), formOfData(), poolsAndUpdates(), flushes(), requests(), writes(), indications(), sequences(), packs(), devices(), tolerated())
+	return slices.Concat(formOfControl(), formOfData(), poolsAndUpdates(), flushes(), requests(), writes(), indications(), sequences(), packs(), devices(), proofs(), tolerated())
 }
 
 // rules are what stands behind the codes.
@@ -92,6 +93,8 @@ var rules = map[string]error{
 	"indications":       messaging.ErrIndications,
 	"sequence":          messaging.ErrSequence,
 	"too-many-flushes":  messaging.ErrTooManyFlushes,
+	"proof-missing":     messaging.ErrProofMissing,
+	"proof-wrong":       messaging.ErrProofWrong,
 }
 
 // meaningless says in which modes a rule cannot be broken: no message or

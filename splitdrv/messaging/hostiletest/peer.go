@@ -47,9 +47,10 @@ type Peer struct {
 	mode    protocol.Mode
 	timing  fabric.Timing
 	deaf    bool
-	surly   bool            // answers no requests
-	victim  *victim         // nil unless it is in this process
-	foreign []protocol.Pool // lent to somebody else on the same device
+	surly   bool             // answers no requests
+	victim  *victim          // nil unless it is in this process
+	remote  []fabric.Address // the session's queue pairs, when connected
+	foreign []protocol.Pool  // lent to somebody else on the same device
 
 	mem     []byte
 	region  fabric.Region
@@ -140,6 +141,7 @@ func (p *Peer) Connect(remote []fabric.Address) {
 	if len(remote) != 1+len(p.data) {
 		p.t.Fatalf("the attacker has %d channels, the session %d", 1+len(p.data), len(remote))
 	}
+	p.remote = remote
 	p.ok(p.control.Connect(remote[0], p.timing))
 	for i, q := range p.data {
 		p.ok(q.Connect(remote[1+i], p.timing))

@@ -63,7 +63,12 @@ func (a *Attack) run(t *testing.T, f Fabric, mode protocol.Mode, beside *healthy
 	})
 	p := NewPeer(t, PeerConfig{Device: f.Attacker, Mode: mode, Channels: queues, Timing: f.Timing, Deaf: a.deaf})
 	p.victim, p.foreign = v, foreign
-	v.connect(p, queues)
+	if a.unbound {
+		p.surly = true // a reply would be a message before the proof
+		v.meet(p, queues)
+	} else {
+		v.connect(p, queues)
+	}
 	p.Watch(v.conn.Done(), v.conn.Err)
 
 	exchanged := make(chan error, 1)

@@ -66,8 +66,16 @@ func (v *victim) close() {
 	}
 }
 
-// connect connects the session to a peer and starts it.
+// connect connects the session to a peer, starts it, and has the peer know its
+// pools.
 func (v *victim) connect(p *Peer, queues int) {
+	v.t.Helper()
+	v.meet(p, queues)
+	p.Started()
+}
+
+// meet connects the session to a peer and starts it.
+func (v *victim) meet(p *Peer, queues int) {
 	v.t.Helper()
 	p.ok(v.conn.Connect(p.Addresses(), 1<<14))
 	p.Connect(v.conn.Addresses())
@@ -77,7 +85,6 @@ func (v *victim) connect(p *Peer, queues int) {
 		ports = append(ports, more)
 	}
 	p.ok(v.conn.Start(ports))
-	p.Started()
 }
 
 // busy answers a request when it is told to.

@@ -1,0 +1,51 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// binding ties a session's channels to its bootstrap connection; nil if the I/O
+// unit cannot.
+func binding(c *session.Client, w *session.Welcome) (*messaging.Binding, error) {
+	if !w.Grants(protocol.FeatureBind) {
+		return nil, nil
+	}
+	secret, err := c.Binding()
+	if err != nil {
+		return nil, fmt.Errorf("bind the session: %w", err)
+	}
+	return messaging.NewBinding(secret, true), nil
+}
+
+// countEnd counts a session that ended because the I/O unit's key is trusted no
+// longer. The caller holds h.mu.
+func (h *Host) countEnd(err error) {
+	if !errors.As(err, new(*session.RevokedError)) {
+		return
+	}
+	if h.ended == nil {
+		h.ended = make(map[string]uint64)
+	}
+	h.ended[session.Reason(err)]++
+}
+
+// Endings are all reasons by which sessions are counted that the host ended
+// because the I/O unit may not go on.
+func Endings() []string { return []string{"untrusted", "revoked", "expired"} }
+
+// keepAddress has the netdevice keep its MAC address when this side's key
+// changes, from which the I/O unit derives the address that it gives. The caller
+// holds h.mu.
+func (h *Host) keepAddress() {
+	key := h.cfg.Security.Fingerprint()
+	changed := h.key != (session.Fingerprint{}) && h.key != key
+	h.key = key
+	if changed && h.cfg.MAC == (protocol.MAC{}) && h.set.wantMAC == (protocol.MAC{}) && h.set.granted.Valid() {
+		h.set.wantMAC = h.set.granted
+	}
+}

@@ -1,0 +1,128 @@
+package iounit
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+)
+
+// errPolicy is wrapped by the reason why a session ends that is not as the
+// policy has it any more.
+var errPolicy = errors.New("the policy has changed")
+
+// SetPolicy puts another policy in force, also for the sessions that there are:
+// what addresses and VLANs a host may use changes at once; a session that has
+// what the host may not have any more ends, so that the host can open another
+// one. It returns how many end. It may be called from any goroutine, and has to
+// be after session.Security.Update, which may change a host's name.
+func (u *Unit) SetPolicy(p *policy.Policy) int {
+	u.mu.Lock()
+	u.policy = p
+	hosts := make([]*attachment, 0, len(u.hosts))
+	for _, a := range u.hosts {
+		hosts = append(hosts, a)
+	}
+	u.mu.Unlock()
+	// Where a key has too many sessions the first ones stay.
+	slices.SortFunc(hosts, func(a, b *attachment) int { return cmp.Compare(a.since.UnixNano(), b.since.UnixNano()) })
+	sessions, n := make(map[string]int), 0
+	for _, a := range hosts {
+		may := u.policyOf(p, a)
+		err := a.govern(may)
+		if most := may.MaxSessions; err == nil && a.owner != "" && sessions[a.owner] >= most {
+			err = fmt.Errorf("%w: this key may have %d sessions", errPolicy, most)
+		}
+		if err == nil {
+			sessions[a.owner]++
+			continue
+		}
+		n++
+		a.cancel(err)
+	}
+	return n
+}
+
+// policyOf is what a policy says of a host.
+func (u *Unit) policyOf(p *policy.Policy, a *attachment) *policy.Host {
+	id := a.peer()
+	if id.Insecure {
+		return p.For("", "") // a name that anybody can give
+	}
+	return p.For(id.Fingerprint.String(), id.Name)
+}
+
+// govern puts what the host may do in force, unless the session has to end.
+func (a *attachment) govern(may *policy.Host) error {
+	a.mu.Lock()
+	s, mode := a.services, a.mode
+	a.mu.Unlock()
+	if s != nil {
+		return s.govern(may, mode)
+	}
+	if !reflect.DeepEqual(may, a.policy) {
+		return fmt.Errorf("%w while the session was being opened", errPolicy)
+	}
+	return nil
+}
+
+// govern is the attachment's for an established session.
+func (s *services) govern(may *policy.Host, mode protocol.Mode) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if reflect.DeepEqual(may, s.host) {
+		return nil
+	}
+	if err := s.conflict(may, mode); err != nil {
+		return err
+	}
+	s.host = may
+	s.now.vlans = s.allowed(s.wish)
+	s.publish()
+	s.pace.log(s.a.log, slog.LevelInfo, "policy changed", "vlans", s.now.vlans)
+	return nil
+}
+
+// conflict says what the session has that it may not have any more, and that
+// does not change while it lasts. The caller holds s.mu.
+func (s *services) conflict(may *policy.Host, mode protocol.Mode) error {
+	no := func(format string, args ...any) error {
+		return fmt.Errorf("%w: "+format, append([]any{errPolicy}, args...)...)
+	}
+	for _, m := range append([]protocol.MAC{s.now.mac}, s.now.filter.Unicast...) {
+		if !may.MayUse(m) {
+			return no("MAC address %v is not among those that this host may have", m)
+		}
+	}
+	queues := len(s.ports)
+	if s.a.hasLatency() {
+		queues--
+	}
+	switch {
+	case !slices.Contains(may.Modes, mode):
+		return no("transfer mode %s is not among those that this host may use", mode)
+	case may.MaxQueues > 0 && queues > may.MaxQueues:
+		return no("this host may have %d queues, and has %d", may.MaxQueues, queues)
+	case may.MaxMemory > 0 && (s.host.MaxMemory == 0 || may.MaxMemory < s.host.MaxMemory):
+		return no("this host may have %d bytes of memory for its session", may.MaxMemory)
+	case s.now.filter.Promisc && !may.Promiscuous:
+		return no("this host may not be promiscuous")
+	}
+	return nil
+}
+
+// allowed is what a host gets that wants those VLANs. The caller holds s.mu.
+func (s *services) allowed(want protocol.VLANSet) protocol.VLANSet {
+	var got protocol.VLANSet
+	for v := range want.All() {
+		if s.host.VLANs.Has(v) {
+			got.Add(v)
+		}
+	}
+	return got
+}

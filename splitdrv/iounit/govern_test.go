@@ -1,0 +1,194 @@
+package iounit
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// parsed is a policy from its text.
+func parsed(t *testing.T, text string) *policy.Policy {
+	t.Helper()
+	p, err := policy.Parse("test", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestGovernVLANs changes what a host may do while its session lasts.
+func TestGovernVLANs(t *testing.T) {
+	c := newClient(t, hostWith("5,10-19"))
+	govern := func(may *policy.Host, vlans string) {
+		t.Helper()
+		if err := c.s.govern(may, protocol.ModeImm); err != nil {
+			t.Fatal(err)
+		}
+		if now, _ := c.s.current(); now.vlans.String() != vlans || c.s.rules.Load().receive.String() != vlans || c.s.rules.Load().host != may {
+			t.Errorf("the host gets VLANs %v, by the rules %v, not %s", now.vlans, c.s.rules.Load().receive, vlans)
+		}
+	}
+	govern(hostWith("5-12"), "5-12") // it wants all that it may have
+	c.vlans("6,7", protocol.CfgOK)
+	govern(hostWith("7-12"), "7")
+	govern(hostWith("none"), "none")
+	govern(hostWith("all"), "6-7") // it has never taken back what it wants
+	c.vlans("100", protocol.CfgOK)
+	c.ask("reset", protocol.CfgReset, nil, protocol.CfgOK)
+	if now, _ := c.s.current(); now.vlans != protocol.AllVLANs() {
+		t.Errorf("after a reset the host gets %v", now.vlans)
+	}
+}
+
+// TestGovernSource changes which addresses the frames of a host may come from.
+func TestGovernSource(t *testing.T) {
+	c := newClient(t, hostWith("all"))
+	behind := protocol.MAC{2, 0xbb, 0, 0, 0, 1}
+	frame := make([]byte, 64)
+	copy(frame[srcAt:], behind[:])
+	judge := func(want verdict) {
+		t.Helper()
+		if got := c.s.rules.Load().toLAN(frame, c.unit.taken.Load()); got != want {
+			t.Errorf("verdict %d, want %d", got, want)
+		}
+	}
+	judge(pass)
+	for _, tt := range []struct {
+		macs []string
+		want verdict
+	}{{[]string{own.String()}, source}, {[]string{own.String(), "02:bb:*"}, pass}, {nil, pass}} {
+		if err := c.s.govern(hostWith("all", tt.macs...), protocol.ModeImm); err != nil {
+			t.Fatal(err)
+		}
+		judge(tt.want)
+	}
+}
+
+// TestGovernConflicts takes from a host what it has, and what cannot be taken
+// but with the session.
+func TestGovernConflicts(t *testing.T) {
+	base := func(change func(h *policy.Host)) *policy.Host {
+		h := hostWith("all")
+		h.Promiscuous, h.MaxMemory = true, 64<<20
+		change(h)
+		return h
+	}
+	nothing := func(*policy.Host) {}
+	for _, tt := range []struct {
+		name   string
+		before func(c *client)
+		change func(h *policy.Host)
+		ends   bool
+	}{
+		{"nothing", func(*client) {}, nothing, false},
+		{"its address", func(*client) {}, func(h *policy.Host) { h.MACs = hostWith("all", "02:55:*").MACs }, true},
+		{"a further address", func(c *client) {
+			c.filter(protocol.ReceiveFilter{Unicast: []protocol.MAC{machine}}, protocol.CfgOK)
+		}, func(h *policy.Host) { h.MACs = hostWith("all", own.String()).MACs }, true},
+		{"an address that it does not use", func(*client) {}, func(h *policy.Host) { h.MACs = hostWith("all", own.String()).MACs }, false},
+		{"its mode", func(*client) {}, func(h *policy.Host) { h.Modes = []protocol.Mode{protocol.ModeSend} }, true},
+		{"another mode", func(*client) {}, func(h *policy.Host) { h.Modes = []protocol.Mode{protocol.ModeImm} }, false},
+		{"a queue", func(c *client) { c.s.ports = append(c.s.ports, c.s.ports[0]) }, func(h *policy.Host) { h.MaxQueues = 1 }, true},
+		{"a queue that it does not have", func(*client) {}, func(h *policy.Host) { h.MaxQueues = 1 }, false},
+		{"memory", func(*client) {}, func(h *policy.Host) { h.MaxMemory = 32 << 20 }, true},
+		{"the bound on its memory", func(*client) {}, func(h *policy.Host) { h.MaxMemory = 0 }, false},
+		{"promiscuous mode", func(c *client) { c.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK) }, func(h *policy.Host) { h.Promiscuous = false }, true},
+		{"promiscuous mode that it is not in", func(*client) {}, func(h *policy.Host) { h.Promiscuous = false }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newClient(t, base(nothing))
+			tt.before(c)
+			before := c.s.host
+			err := c.s.govern(base(tt.change), protocol.ModeImm)
+			if errors.Is(err, errPolicy) != tt.ends || (err != nil) != tt.ends {
+				t.Errorf("%v", err)
+			}
+			if err != nil && c.s.host != before {
+				t.Error("a session that ends has got another policy")
+			}
+		})
+	}
+	c := newClient(t, hostWith("all"))
+	if err := c.s.govern(base(nothing), protocol.ModeImm); !errors.Is(err, errPolicy) {
+		t.Errorf("a bound on memory where there was none: %v", err)
+	}
+}
+
+// TestSetPolicy has all kinds of sessions meet another policy.
+func TestSetPolicy(t *testing.T) {
+	c := newClient(t, hostWith("all"))
+	u := c.unit
+	start := time.Now()
+	reasons := make(map[string]error)
+	add := func(key, owner, name string, n int) *attachment {
+		a := &attachment{
+			unit: u, key: key, owner: owner, peer: named(name), hello: session.Hello{Name: key}, log: u.cfg.Log,
+			gone: make(chan struct{}), since: start.Add(time.Duration(n) * time.Second),
+			cancel: func(err error) { reasons[key] = err },
+		}
+		if err := u.enter(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	u.hosts["a"].cancel = func(err error) { reasons["a"] = err }
+	u.hosts["a"].show(c.s, protocol.ModeImm)
+	delete(u.hosts, "b")
+	add("opening", "k1", "gamma", 1)
+	add("unchanged", "k2", "delta", 2)
+	for i := range 3 {
+		add(fmt.Sprint("many", i), "k3", "delta", 9-i) // the last one is the oldest
+	}
+	if n := u.SetPolicy(parsed(t, "hosts:\n  alpha: {vlans: 7}\n  gamma: {vlans: none}\n  delta: {}\n")); n != 1 {
+		t.Errorf("%d sessions end", n)
+	}
+	if !errors.Is(reasons["opening"], errPolicy) || len(reasons) != 1 {
+		t.Errorf("%v", reasons)
+	}
+	if now, _ := c.s.current(); now.vlans.String() != "7" {
+		t.Errorf("the established session has VLANs %v", now.vlans)
+	}
+	clear(reasons)
+	u.hosts["a"].policy = u.policyOf(u.policy, u.hosts["a"])
+	u.leave(u.hosts["opening"])
+	u.hosts["a"].owner = "k4"
+	if n := u.SetPolicy(parsed(t, "default: {max-sessions: 2}\nhosts:\n  alpha: {modes: send}\n")); n != 5 {
+		t.Errorf("%d sessions end", n)
+	}
+	ended := slices.Sorted(maps.Keys(reasons))
+	// Those that were being opened end for any change.
+	if !slices.Equal(ended, []string{"a", "many0", "many1", "many2", "unchanged"}) {
+		t.Errorf("%q end: %v", ended, reasons)
+	}
+}
+
+// TestSetPolicySessions lets the first sessions of a key stay.
+func TestSetPolicySessions(t *testing.T) {
+	var reasons []int
+	u := newUnit(t, Config{})
+	start := time.Now()
+	var first *client
+	for i := range 3 {
+		c := newClient(t, hostWith("all"))
+		if first == nil {
+			first = c
+		}
+		h := *policy.Default().For("", "")
+		c.s.host = &h
+		a := c.s.a
+		a.unit, a.key, a.owner, a.since = u, fmt.Sprint(i), "key", start.Add(-time.Duration(i)*time.Second)
+		a.cancel = func(error) { reasons = append(reasons, i) }
+		a.show(c.s, protocol.ModeImm)
+		u.hosts[a.key] = a
+	}
+	if n := u.SetPolicy(parsed(t, "default: {max-sessions: 1}")); n != 2 || !slices.Equal(reasons, []int{1, 0}) {
+		t.Errorf("%d end: %v", n, reasons)
+	}
+}

@@ -1,0 +1,137 @@
+package messaging
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// Binding is what ties a session's channels to the connection over which their
+// addresses were exchanged. It prints nothing of its secret.
+type Binding struct {
+	secret [32]byte
+	host   bool
+}
+
+// NewBinding is for the host's side of a connection, or else the I/O unit's,
+// of which both sides know the secret, and nobody else does.
+func NewBinding(secret [32]byte, host bool) *Binding { return &Binding{secret: secret, host: host} }
+
+// String implements fmt.Stringer.
+func (b Binding) String() string { return "binding" }
+
+// GoString is for %#v.
+func (b Binding) GoString() string { return "messaging.Binding" }
+
+// Proofs are what this side has to send first on its control channel, and what
+// it has to hear first there, given both sides' queue pairs in the order of
+// Conn.Addresses.
+func (b *Binding) Proofs(own, remote []fabric.Address) (ours, theirs protocol.Proof) {
+	host, unit := boundChannels(own), boundChannels(remote)
+	if !b.host {
+		host, unit = unit, host
+	}
+	ours = protocol.MakeProof(b.secret[:], b.host, host, unit)
+	theirs = protocol.MakeProof(b.secret[:], !b.host, host, unit)
+	return ours, theirs
+}
+
+func boundChannels(addresses []fabric.Address) []protocol.BoundChannel {
+	channels := make([]protocol.BoundChannel, len(addresses))
+	for i, a := range addresses {
+		channels[i] = protocol.BoundChannel{QPN: a.QPN, PSN: a.PSN, LID: a.LID, GID: a.GID}
+	}
+	return channels
+}
+
+// binding is how far the proofs have got. With Config.Bind, each side's first
+// control message is its proof, and a side takes no other message, lends no
+// pool and looks at no data channel before it has the peer's.
+type binding struct {
+	ours, theirs protocol.Proof
+	proved       bool          // the peer is; of the control handler
+	heard        chan struct{} // closed then
+	answered     bool          // of the configuration goroutine
+}
+
+// unproved reports whether the peer has still to prove that it is the one of the
+// bootstrap connection. Called by the control handler.
+func (c *Conn) unproved() bool { return c.cfg.Bind != nil && !c.binding.proved }
+
+// hearProof takes the peer's first message, which is answered like any request.
+func (c *Conn) hearProof(msg []byte) error {
+	h, err := protocol.DecodeHeader(msg)
+	if err != nil {
+		return controlViolation(err, "header")
+	}
+	if h.Function != protocol.FuncCfgUtilRequest {
+		return controlViolation(ErrProofMissing, "%v", h.Function)
+	}
+	m, err := protocol.DecodeCfgUtilRequest(msg)
+	if err != nil {
+		return controlViolation(err, "CfgUtilRequest")
+	}
+	if m.Type != protocol.CfgBind {
+		return controlViolation(ErrProofMissing, "CfgUtilRequest about %v", m.Type)
+	}
+	proof, err := protocol.DecodeProof(m.Data)
+	if err != nil {
+		return controlViolation(err, "CfgUtilRequest")
+	}
+	if !proof.Equal(c.binding.theirs) {
+		return controlViolation(ErrProofWrong, "CfgUtilRequest about %v", m.Type)
+	}
+	c.binding.proved = true
+	close(c.binding.heard)
+	return c.onRequest(msg)
+}
+
+// answerProof says that the peer's proof was right, once.
+func (c *Conn) answerProof() protocol.CfgStatus {
+	switch {
+	case c.cfg.Bind == nil:
+		return protocol.CfgUnsupported
+	case c.binding.answered:
+		return protocol.CfgInvalid
+	}
+	c.binding.answered = true
+	return protocol.CfgOK
+}
+
+// bind waits for the peer's proof, and then lets the session begin.
+func (c *Conn) bind() error {
+	late := time.NewTimer(c.cfg.PeerTimeout)
+	defer late.Stop()
+	select {
+	case <-c.binding.heard:
+	case <-late.C:
+		return controlViolation(ErrProofMissing, "nothing for %v", c.cfg.PeerTimeout)
+	case <-c.done:
+		return nil
+	}
+	// Nobody has anything to send with before the pools are lent.
+	for _, ch := range c.channels {
+		var early [1]fabric.Completion
+		n, err := ch.recvCQ.Poll(early[:])
+		switch {
+		case err != nil:
+			return fmt.Errorf("poll the receive queue of data channel %d: %w", ch.number, err)
+		case n > 0 && early[0].Status == fabric.StatusSuccess:
+			return &ProtocolError{Channel: ch.number, Value: fmt.Sprintf("%d bytes before any pool was lent", early[0].Len), Rule: ErrProofMissing}
+		case n > 0:
+			return fmt.Errorf("receive on data channel %d: %w", ch.number, early[0].Err())
+		}
+	}
+	if err := c.offerFirst(); err != nil {
+		if errors.Is(err, net.ErrClosed) {
+			return nil // the session has ended meanwhile
+		}
+		return fmt.Errorf("lend the pools: %w", err)
+	}
+	c.move()
+	return nil
+}

@@ -1,0 +1,41 @@
+package messaging
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// FuzzProof gives the control handler any first message: it takes one only.
+func FuzzProof(f *testing.F) {
+	bind := NewBinding([32]byte{1}, true)
+	own, remote := []fabric.Address{{QPN: 17}, {QPN: 18}}, []fabric.Address{{QPN: 33}, {QPN: 34}}
+	ours, theirs := bind.Proofs(own, remote)
+	message := func(t protocol.CfgType, data []byte) []byte {
+		return protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: 1, Type: t, Data: data})
+	}
+	right := message(protocol.CfgBind, theirs[:])
+	for _, seed := range [][]byte{
+		right, message(protocol.CfgBind, ours[:]), message(protocol.CfgBind, nil), message(protocol.CfgKeepAlive, nil), right[:12], nil,
+		protocol.AppendBufferPoolFlushReply(nil, 1),
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, msg []byte) {
+		c := &Conn{cfg: Config{Bind: bind}, requests: newRequests(), binding: binding{ours: ours, theirs: theirs, heard: make(chan struct{})}}
+		err := c.dispatch(msg)
+		taken := err == nil && !c.unproved()
+		good := false
+		if m, err := protocol.DecodeCfgUtilRequest(msg); err == nil {
+			good = m.Type == protocol.CfgBind && bytes.Equal(m.Data, theirs[:])
+		}
+		if taken != good || (err == nil) != good {
+			t.Errorf("%x: taken %t, %v", msg, taken, err)
+		}
+		if good && c.dispatch(message(protocol.CfgKeepAlive, nil)) != nil {
+			t.Error("the next message was not taken")
+		}
+	})
+}

@@ -1,0 +1,301 @@
+package session
+
+import (
+	"crypto/x509"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+)
+
+// living is how many connections the Security judges at its next Update.
+func (s *Security) living() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// update is Update with a Security that is there for nothing else.
+func update(t *testing.T, s, next *Security, want int) {
+	t.Helper()
+	if n, err := s.Update(next); n != want || err != nil {
+		t.Errorf("%d connections ended, %v; want %d", n, err, want)
+	}
+}
+
+// revoking is the Security of key that trusts some entries and knows revoked
+// keys.
+func revoking(t *testing.T, key *Key, revoked Fingerprint, trusted ...string) *Security {
+	t.Helper()
+	s := secured(t, key, trusted...)
+	if err := s.made.trust.AddRevoked(writeFile(t, "# stolen\nnode1="+revoked.String()+" # in May\n")); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// endedAs checks both ends of a connection that was ended by one.
+func endedAs(t *testing.T, by, of *Conn, reason string) {
+	t.Helper()
+	var revoked *RevokedError
+	if err := waitDone(t, by); !errors.As(err, &revoked) || Reason(err) != reason {
+		t.Errorf("ended with %v, which counts as %q, not %q", err, Reason(err), reason)
+	}
+	var bye *ByeError
+	if err := waitDone(t, of); !errors.As(err, &bye) || bye.Code != CodeRevoked {
+		t.Errorf("the other end ended with %v", err)
+	}
+}
+
+func TestUpdateChangesKey(t *testing.T) {
+	h, old, next := newKey(t), newKey(t), newKey(t)
+	host := secured(t, h, "gw1="+old.Fingerprint().String())
+	unit := secured(t, old, h.Fingerprint().String())
+	ln, rejected := listen(t, ServerConfig{Security: unit})
+	c, s := establish(t, ln, host)
+
+	update(t, unit, secured(t, next, h.Fingerprint().String()), 0)
+	if unit.Fingerprint() != next.Fingerprint() {
+		t.Errorf("the key is %v", unit.Fingerprint())
+	}
+	var untrusted *UntrustedError
+	if err := knock(t, ln, host); !errors.As(err, &untrusted) || untrusted.Fingerprint != next.Fingerprint() {
+		t.Errorf("a host that does not know the new key: %v", err)
+	}
+	rejected.next(t)
+	// Both keys, under one name: what an administrator does.
+	update(t, host, secured(t, h, "gw1="+old.Fingerprint().String(), "gw1="+next.Fingerprint().String()), 0)
+	c2, _ := establish(t, ln, host)
+	if id := c2.Peer(); id.Fingerprint != next.Fingerprint() || id.Name != "gw1" {
+		t.Errorf("the new session is with %v", id)
+	}
+	if c.Err() != nil || s.Err() != nil || c.Peer().Fingerprint != old.Fingerprint() {
+		t.Errorf("the old session, with %v, ended: %v, %v", c.Peer(), c.Err(), s.Err())
+	}
+	// The old one goes from the list, and what still uses it ends.
+	update(t, host, secured(t, h, "gw1="+next.Fingerprint().String()), 1)
+	endedAs(t, c.Conn, s.Conn, "untrusted")
+	if c2.Err() != nil {
+		t.Errorf("the new session ended: %v", c2.Err())
+	}
+}
+
+func TestUpdateEndsSessions(t *testing.T) {
+	h, u, other := newKey(t), newKey(t), newKey(t)
+	trustsHost, trustsUnit := "alpha="+h.Fingerprint().String(), u.Fingerprint().String()
+	for _, tt := range []struct {
+		name   string
+		byHost bool
+		next   *Security
+		reason string // none: the session goes on
+	}{
+		{"the host's key left the list", false, secured(t, u, other.Fingerprint().String()), "untrusted"},
+		{"the host's key was revoked", false, revoking(t, u, h.Fingerprint(), trustsHost), "revoked"},
+		{"another key was revoked", false, revoking(t, u, other.Fingerprint(), trustsHost), ""},
+		{"the host got another name", false, secured(t, u, "beta="+h.Fingerprint().String()), ""},
+		{"the I/O unit's key left the list", true, secured(t, h, other.Fingerprint().String()), "untrusted"},
+		{"the I/O unit's key was revoked", true, revoking(t, h, u.Fingerprint(), trustsUnit), "revoked"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			host, unit := secured(t, h, trustsUnit), secured(t, u, trustsHost)
+			ln, rejected := listen(t, ServerConfig{Security: unit})
+			c, s := establish(t, ln, host)
+			changed, by, of := unit, s.Conn, c.Conn
+			if tt.byHost {
+				changed, by, of = host, c.Conn, s.Conn
+			}
+			if tt.reason == "" {
+				update(t, changed, tt.next, 0)
+				if c.Err() != nil || s.Err() != nil {
+					t.Errorf("the session ended: %v, %v", c.Err(), s.Err())
+				}
+				if tt.name == "the host got another name" && s.Peer().Name != "beta" {
+					t.Errorf("the host is %v", s.Peer())
+				}
+				return
+			}
+			update(t, changed, tt.next, 1)
+			endedAs(t, by, of, tt.reason)
+			if n := changed.living(); n != 0 {
+				t.Errorf("%d connections are left", n)
+			}
+			err := knock(t, ln, host)
+			if at := rejected.next(t); !tt.byHost {
+				err = at
+			}
+			var untrusted *UntrustedError
+			if !errors.As(err, &untrusted) || Reason(err) != tt.reason {
+				t.Errorf("the next connection: %v", err)
+			}
+		})
+	}
+}
+
+func TestUpdateWithAuthority(t *testing.T) {
+	a := newAuthority(t)
+	host := a.member(t, "node17", x509.ExtKeyUsageClientAuth)
+	key := newKey(t)
+	unit := func(revoked ...Fingerprint) *Security {
+		var trust Trust
+		if err := trust.AddCA(a.file); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range revoked {
+			if err := trust.AddRevoked(writeFile(t, f.String())); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := NewSecurity(key, a.issue(t, key, "gw1", x509.ExtKeyUsageServerAuth), &trust)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(unit *Security, s *Server) int
+		reason string
+	}{
+		{"the host's key was revoked", func(s *Security, _ *Server) int { n, _ := s.Update(unit(host.Fingerprint())); return n }, "revoked"},
+		{"the authority's key was revoked", func(s *Security, _ *Server) int { n, _ := s.Update(unit(certificateFingerprint(a.cert))); return n }, "revoked"},
+		{"another authority", func(s *Security, _ *Server) int {
+			n, _ := s.Update(trusting(t, newAuthority(t), newAuthority(t)))
+			return n
+		}, "untrusted"},
+		{"the certificate has expired", func(_ *Security, s *Server) int {
+			s.expire(time.Now().Add(59 * time.Minute))
+			if s.Err() != nil {
+				t.Errorf("ended before its time: %v", s.Err())
+			}
+			s.expire(time.Now().Add(2 * time.Hour))
+			return 1
+		}, "expired"},
+		{"nothing changed", func(s *Security, _ *Server) int { n, _ := s.Update(unit()); return n }, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			judge := unit()
+			ln, _ := listen(t, ServerConfig{Security: judge})
+			c, s := establish(t, ln, host)
+			n := tt.change(judge, s)
+			if tt.reason == "" {
+				if n != 0 || s.Err() != nil || c.Err() != nil {
+					t.Errorf("%d ended: %v, %v", n, s.Err(), c.Err())
+				}
+				return
+			}
+			if n != 1 {
+				t.Errorf("%d connections ended", n)
+			}
+			endedAs(t, s.Conn, c.Conn, tt.reason)
+		})
+	}
+}
+
+// TestUpdateWhileConnecting changes whom an I/O unit trusts while hosts connect:
+// whatever they have got to, none is left that is not trusted.
+func TestUpdateWhileConnecting(t *testing.T) {
+	h, u := newKey(t), newKey(t)
+	host := secured(t, h, u.Fingerprint().String())
+	trusted := func() *Security { return secured(t, u, h.Fingerprint().String()) }
+	unit := trusted()
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	for range 10 {
+		var hosts sync.WaitGroup
+		for range 8 {
+			hosts.Go(func() {
+				if c, err := dial(t, ln, host); err == nil {
+					defer c.Close()
+					_, _ = c.Hello(testContext(t), testHello()) // until somebody ends it
+				}
+			})
+		}
+		s, err := ln.Accept(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unit.Update(secured(t, u, newKey(t).Fingerprint().String())); err != nil {
+			t.Fatal(err)
+		}
+		if n := unit.living(); n != 0 {
+			t.Fatalf("%d connections of hosts that are not trusted", n)
+		}
+		if waitDone(t, s.Conn); s.Err() == nil {
+			t.Fatal("a host that is not trusted is still there")
+		}
+		s.Close()
+		hosts.Wait()
+		update(t, unit, trusted(), 0)
+	}
+}
+
+func TestUpdateRefuses(t *testing.T) {
+	host, _ := friends(t)
+	for _, pair := range [][2]*Security{{host, insecure(t)}, {insecure(t), host}} {
+		before := pair[0].Fingerprint()
+		if n, err := pair[0].Update(pair[1]); n != 0 || !errors.Is(err, ErrSecurityMode) || pair[0].Fingerprint() != before {
+			t.Errorf("%d, %v", n, err)
+		}
+	}
+	var trust Trust
+	if err := trust.AddRevoked(writeFile(t, "# nobody\nmallory\n")); err == nil {
+		t.Error("a line that is no fingerprint was taken")
+	}
+	if err := trust.AddRevoked("/nonexistent/revoked"); err == nil {
+		t.Error("a file that is missing was taken")
+	}
+}
+
+func TestEndedConnectionsAreForgotten(t *testing.T) {
+	host, unit := friends(t)
+	ln, rejected := listen(t, ServerConfig{Security: unit})
+	c, s := establish(t, ln, host)
+	if host.living() != 1 || unit.living() != 1 {
+		t.Errorf("%d and %d connections", host.living(), unit.living())
+	}
+	c.Close()
+	waitDone(t, s.Conn)
+	// One that is given up in the middle of its handshake.
+	if d, err := dial(t, ln, host); err == nil {
+		d.Close()
+	}
+	rejected.next(t)
+	if host.living() != 0 || unit.living() != 0 {
+		t.Errorf("%d and %d connections are left", host.living(), unit.living())
+	}
+}
+
+func TestBinding(t *testing.T) {
+	host, unit := friends(t)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	seen := map[[BindingSize]byte]bool{{}: true}
+	for range 3 {
+		c, s := establish(t, ln, host)
+		here, err := c.Binding()
+		if err != nil {
+			t.Fatal(err)
+		}
+		there, err := s.Binding()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if here != there || seen[here] {
+			t.Errorf("%x and %x, of another connection or not the same", here, there)
+		}
+		seen[here] = true
+	}
+}
+
+func TestStanding(t *testing.T) {
+	a := newAuthority(t)
+	unit := a.member(t, "gw1", x509.ExtKeyUsageServerAuth)
+	if st := unit.Standing(); !st.Authorities || st.Keys != 0 || time.Until(st.Expires) > time.Hour || st.Expires.IsZero() {
+		t.Errorf("%+v", st)
+	}
+	own, peer := newKey(t), newKey(t)
+	if st := revoking(t, own, own.Fingerprint(), peer.Fingerprint().String()).Standing(); !st.OwnRevoked || st.Revoked != 1 || st.Keys != 1 || st.Authorities || !st.Expires.IsZero() {
+		t.Errorf("%+v", st)
+	}
+	if st := insecure(t).Standing(); !st.Insecure || st.OwnRevoked {
+		t.Errorf("%+v", st)
+	}
+}
