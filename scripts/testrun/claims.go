@@ -13,12 +13,16 @@ import (
 // it, that are names of tests, of subtests too.
 const claimsFile = "docs/claims.md"
 
+// securityFile is another one, which says which tests show what is defended.
+const securityFile = "docs/security.md"
+
 // seedClaims is how many claims the seed has. The row of a claim begins with
 // its number.
 const seedClaims = 22
 
-// claimRow is a row of a table in claimsFile.
+// claimRow is a row of a table in such a document.
 type claimRow struct {
+	file  string
 	name  string // what it begins with
 	line  int
 	tests []string
@@ -27,20 +31,27 @@ type claimRow struct {
 var (
 	tableRule = regexp.MustCompile(`^\|[ :|-]+\|$`)
 	quoted    = regexp.MustCompile("`([^`]+)`")
-	namedTest = regexp.MustCompile(`^Test\w+(/\S+)?$`)
+	namedTest = regexp.MustCompile(`^(?:Test|Fuzz)\w+(/\S+)?$`)
 )
 
-// parseClaims returns the rows of the tables in doc, without their headings.
-func parseClaims(doc string) []claimRow {
+// parseClaims returns the rows of the tables in doc, the text of file, without
+// their headings. Tables of which the last column has another heading than the
+// ones given say nothing about tests; without any, all do.
+func parseClaims(file, doc string, columns ...string) []claimRow {
 	var rows []claimRow
 	lines := strings.Split(doc, "\n")
+	shows := len(columns) == 0
 	for i, l := range lines {
 		heading := i+1 < len(lines) && tableRule.MatchString(lines[i+1])
-		if !strings.HasPrefix(l, "|") || tableRule.MatchString(l) || heading {
+		if heading {
+			cells := strings.Split(strings.Trim(l, "| "), "|")
+			shows = len(columns) == 0 || slices.Contains(columns, strings.TrimSpace(cells[len(cells)-1]))
+		}
+		if !shows || !strings.HasPrefix(l, "|") || tableRule.MatchString(l) || heading {
 			continue
 		}
 		first, _, _ := strings.Cut(l[1:], "|")
-		row := claimRow{name: strings.TrimSpace(first), line: i + 1}
+		row := claimRow{file: file, name: strings.TrimSpace(first), line: i + 1}
 		for _, m := range quoted.FindAllStringSubmatch(l, -1) {
 			if namedTest.MatchString(m[1]) {
 				row.tests = append(row.tests, m[1])
@@ -57,37 +68,57 @@ func topLevel(test string) string {
 	return top
 }
 
-// checkRows returns what is wrong with the rows by themselves: every claim of
-// the seed has one, every row names a test on RDMA devices, and every test that
-// is named exists.
-func checkRows(rows []claimRow, packages []testPackage) []string {
+// complaint is what is wrong with a row.
+func (r *claimRow) complaint(format string, args ...any) string {
+	return fmt.Sprintf("%s:%d: ", r.file, r.line) + fmt.Sprintf(format, args...)
+}
+
+// checkSeed returns what is wrong with the rows of claimsFile by themselves:
+// every claim of the seed has one, and every row names a test on RDMA devices.
+func checkSeed(rows []claimRow) []string {
 	var wrong []string
-	complain := func(line int, format string, args ...any) {
-		wrong = append(wrong, fmt.Sprintf("%s:%d: ", claimsFile, line)+fmt.Sprintf(format, args...))
-	}
 	seen := make(map[int]bool)
 	for _, r := range rows {
 		if n, err := strconv.Atoi(r.name); err == nil {
 			switch {
 			case n < 1 || n > seedClaims:
-				complain(r.line, "there is no claim %d", n)
+				wrong = append(wrong, r.complaint("there is no claim %d", n))
 			case seen[n]:
-				complain(r.line, "a second row for claim %d", n)
+				wrong = append(wrong, r.complaint("a second row for claim %d", n))
 			}
 			seen[n] = true
 		}
 		if !slices.ContainsFunc(r.tests, func(t string) bool { return strings.HasPrefix(t, rdmaPrefix) }) {
-			complain(r.line, "the row %q names no test on RDMA devices (%s…)", r.name, rdmaPrefix)
-		}
-		for _, t := range r.tests {
-			if !slices.ContainsFunc(packages, func(p testPackage) bool { return slices.Contains(p.tests, topLevel(t)) }) {
-				complain(r.line, "the row %q names %s, which does not exist", r.name, t)
-			}
+			wrong = append(wrong, r.complaint("the row %q names no test on RDMA devices (%s…)", r.name, rdmaPrefix))
 		}
 	}
 	for n := 1; n <= seedClaims; n++ {
 		if !seen[n] {
 			wrong = append(wrong, fmt.Sprintf("%s: there is no row for claim %d", claimsFile, n))
+		}
+	}
+	return wrong
+}
+
+// checkExist returns which of the tests that the rows name do not exist.
+func checkExist(rows []claimRow, packages []testPackage) []string {
+	var wrong []string
+	for _, r := range rows {
+		for _, t := range r.tests {
+			if !slices.ContainsFunc(packages, func(p testPackage) bool { return slices.Contains(p.tests, topLevel(t)) }) {
+				wrong = append(wrong, r.complaint("the row %q names %s, which does not exist", r.name, t))
+			}
+		}
+	}
+	return wrong
+}
+
+// checkNamed returns the rows that name no test.
+func checkNamed(rows []claimRow) []string {
+	var wrong []string
+	for _, r := range rows {
+		if len(r.tests) == 0 {
+			wrong = append(wrong, r.complaint("the row %q names no test", r.name))
 		}
 	}
 	return wrong
@@ -119,7 +150,7 @@ func checkRan(rows []claimRow, demanded func(test string) bool, results []result
 			default:
 				continue
 			}
-			wrong = append(wrong, fmt.Sprintf("%s:%d: %s, which shows %q, %s", claimsFile, r.line, t, r.name, what))
+			wrong = append(wrong, r.complaint("%s, which shows %q, %s", t, r.name, what))
 		}
 	}
 	return wrong
@@ -141,7 +172,20 @@ func layerOf(test string) string {
 // layers with these names have run: tests of other layers, and those that the
 // user excluded, are not demanded.
 func (r *runner) claims(doc string, layers []string, results []result) []string {
-	rows := parseClaims(doc)
+	rows := parseClaims(claimsFile, doc)
+	return append(checkSeed(rows), r.shown(rows, layers, results)...)
+}
+
+// security is claims for the text of securityFile. Its tables about tests have a
+// last column "test".
+func (r *runner) security(doc string, layers []string, results []result) []string {
+	rows := parseClaims(securityFile, doc, "test")
+	return append(checkNamed(rows), r.shown(rows, layers, results)...)
+}
+
+// shown returns which of the tests that the rows name do not exist, or did not
+// pass.
+func (r *runner) shown(rows []claimRow, layers []string, results []result) []string {
 	demanded := func(test string) bool { return slices.Contains(layers, layerOf(test)) && r.wants(test) }
-	return append(checkRows(rows, r.packages), checkRan(rows, demanded, results)...)
+	return append(checkExist(rows, r.packages), checkRan(rows, demanded, results)...)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,10 +106,36 @@ func TestClaims(t *testing.T) {
 
 // A name is another test's beginning: only that test counts.
 func TestClaimsWholeNames(t *testing.T) {
-	rows := parseClaims("| 1 | `TestRDMAPing` |")
+	rows := parseClaims("f", "| 1 | `TestRDMAPing` |")
 	results := []result{{Test: "TestRDMAPingFlood", Outcome: passed}}
 	if got := checkRan(rows, func(string) bool { return true }, results); len(got) != 1 {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestSecurityTables(t *testing.T) {
+	doc := func(rows ...string) string {
+		return "| attacker | has |\n|---|---|\n| a station | a cable |\n\n| threat | defence | test |\n|---|---|---|\n" + strings.Join(rows, "\n") + "\n"
+	}
+	good := "| theft | a lock | `TestClaim01`, `TestRDMAClaim02` |"
+	for _, tc := range []struct {
+		name, doc string
+		drop      string
+		want      string
+	}{
+		{name: "all is well", doc: doc(good)},
+		{name: "no test", doc: doc(good, "| noise | ear plugs | |"), want: `docs/security.md:8: the row "noise" names no test`},
+		{name: "no such test", doc: doc("| noise | ear plugs | `TestNetnsPlugs` |"), want: "names TestNetnsPlugs, which does not exist"},
+		{name: "a test that did not run", doc: doc(good), drop: "TestClaim01", want: `TestClaim01, which shows "theft", did not run`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			packages, results := claimsRun()
+			results = slices.DeleteFunc(results, func(r result) bool { return r.Test == tc.drop })
+			got := (&runner{packages: packages}).security(tc.doc, []string{"unit", "softroce"}, results)
+			if tc.want == "" && len(got) > 0 || tc.want != "" && (len(got) != 1 || !strings.Contains(got[0], tc.want)) {
+				t.Errorf("want %q, got %q", tc.want, got)
+			}
+		})
 	}
 }
 

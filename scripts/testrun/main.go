@@ -112,6 +112,10 @@ func run(ctx context.Context, args []string) (bool, error) {
 		return false, fmt.Errorf("reading which tests show what the seed claims: %w", err)
 	}
 	rep.claims = r.claims(string(doc), rep.names, rep.results)
+	if doc, err = os.ReadFile(securityFile); err != nil {
+		return false, fmt.Errorf("reading which tests show what is defended: %w", err)
+	}
+	rep.claims = append(rep.claims, r.security(string(doc), rep.names, rep.results)...)
 	return rep.finish(os.Stdout, buildDir)
 }
 
