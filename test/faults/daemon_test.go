@@ -237,9 +237,3 @@ func (h *host) ping(args ...string) {
 		h.t.Errorf("%s: ping: %s", h.name, r.Output)
 	}
 }
-
-// pings reports whether the LAN answers once within a second.
-func (h *host) pings() bool {
-	h.t.Helper()
-	return h.m.in(h.t, appNS, "ping", "-q", "-c", "1", "-W", "1", lanAddress).Status == 0
-}

@@ -8,12 +8,14 @@ import (
 )
 
 // cable puts both ends of the cable in, or takes them out, as they are when
-// somebody pulls it.
-func (r *rig) cable(in bool) {
+// somebody pulls it. It returns when that began.
+func (r *rig) cable(in bool) (since time.Time) {
 	r.t.Helper()
+	since = time.Now()
 	for _, m := range r.machines() {
 		m.plug(r.t, in)
 	}
+	return since
 }
 
 // What the fabric is made of, for lose.
@@ -24,8 +26,8 @@ const (
 )
 
 // lose has both machines lose what arrives and matches one of the rules, without
-// a sign of it.
-func (r *rig) lose(rules ...string) {
+// a sign of it. It returns when the first of them did.
+func (r *rig) lose(rules ...string) (since time.Time) {
 	r.t.Helper()
 	var script strings.Builder
 	script.WriteString("nft -f - <<'RULES'\ntable inet faults {\nchain input {\ntype filter hook input priority 0;\n")
@@ -35,7 +37,11 @@ func (r *rig) lose(rules ...string) {
 	script.WriteString("}\n}\nRULES\n")
 	for _, m := range r.machines() {
 		m.sh(r.t, script.String())
+		if since.IsZero() {
+			since = time.Now()
+		}
 	}
+	return since
 }
 
 // loseNothing ends lose.
@@ -94,21 +100,40 @@ func (r *rig) neverUnready() {
 	}
 }
 
-// lostWithin fails the test unless the carrier was lost in time, which is so long
-// where the machine is fast.
-func (r *rig) lostWithin(took, most time.Duration) {
+// losesCarrier waits until the host's netdevice loses its carrier, which it has to
+// do in so much time since something happened.
+func (r *rig) losesCarrier(h *host, since time.Time, most time.Duration) {
 	r.t.Helper()
+	h.waitCarrier(false)
+	took := time.Since(since)
 	r.t.Logf("the carrier was lost after %v", took.Round(time.Millisecond))
 	if took > most {
 		r.t.Errorf("the carrier was lost after %v, expected %v at most", took, most)
 	}
 }
 
+// frees waits until the I/O unit has sessions with these hosts and no others,
+// which it has to have in so much time since something happened to another.
+func (r *rig) frees(unit *daemon, since time.Time, most time.Duration, names ...string) {
+	r.t.Helper()
+	r.settled(unit, names...)
+	took := time.Since(since)
+	r.t.Logf("the I/O unit freed what the host had after %v", took.Round(time.Millisecond))
+	if took > most {
+		r.t.Errorf("the I/O unit freed what the host had after %v, expected %v at most", took, most)
+	}
+}
+
+// noticed is how long it may take to notice that the other machine is silent.
+func (r *rig) noticed(timeout time.Duration) time.Duration {
+	return timeout + r.within(500*time.Millisecond)
+}
+
 // settled waits until the I/O unit has sessions with these hosts and no others.
-func (r *rig) settled(unit *daemon, names ...string) time.Duration {
+func (r *rig) settled(unit *daemon, names ...string) {
 	r.t.Helper()
 	want := strings.Join(names, " ")
-	return eventually(r.t, func() bool {
+	eventually(r.t, func() bool {
 		return strings.Join(status[unitStatus](unit).names(), " ") == want
 	}, "sessions with the hosts [%s] alone", want)
 }

@@ -27,8 +27,7 @@ func TestFaultsModes(t *testing.T) {
 			if n := h.sessions(); n != 1 {
 				t.Errorf("%d sessions after the cable was out for a second", n)
 			}
-			r.cable(false)
-			r.lostWithin(h.waitCarrier(false), 3*time.Second+r.within(500*time.Millisecond))
+			r.losesCarrier(h, r.cable(false), r.noticed(3*time.Second))
 			r.cable(true)
 			h.waitCarrier(true)
 			x.moves(128 << 10)
@@ -95,8 +94,8 @@ func TestFaultsPackets(t *testing.T) {
 		"corrupt 2%",
 		"delay 5ms reorder 5%",
 	} {
-		t.Run(netem, func(t *testing.T) {
-			r.packets(h, netem, 1<<20)
+		t.Run(netem, func(*testing.T) {
+			r.packets(h, netem, 512<<10)
 			r.noNetem()
 		})
 	}
@@ -133,7 +132,7 @@ func TestFaultsDisk(t *testing.T) {
 		}
 		r.settled(unit, "host")
 	})
-	t.Run("a process is killed and started", func(t *testing.T) {
+	t.Run("a process is killed and started", func(*testing.T) {
 		// The sockets that they leave make room for the next ones.
 		unit.kill()
 		unit.start()

@@ -3,6 +3,8 @@ package faults
 import (
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // patientPeers are the flags of both halves for tests in which a session is to
@@ -52,9 +54,9 @@ func TestMachinesCable(t *testing.T) {
 		}
 	})
 	t.Run("for long", func(t *testing.T) {
-		r.cable(false)
-		r.lostWithin(h.waitCarrier(false), timeout+r.within(500*time.Millisecond))
-		r.settled(unit)
+		since := r.cable(false)
+		r.losesCarrier(h, since, r.noticed(timeout))
+		r.frees(unit, since, r.noticed(timeout))
 		r.cable(true)
 		t.Logf("the carrier was back after %v", h.waitCarrier(true))
 		t.Logf("the transfer went on after %v", x.moves(256<<10))
@@ -82,8 +84,7 @@ func TestMachinesSilence(t *testing.T) {
 			h := r.newHost()
 			x := r.transfer(h, 512<<10)
 			x.moves(128 << 10)
-			r.lose(tc.rules...)
-			r.lostWithin(h.waitCarrier(false), time.Second+r.within(500*time.Millisecond))
+			r.losesCarrier(h, r.lose(tc.rules...), r.noticed(time.Second))
 			lasts(2 * time.Second)
 			if n := h.sessions(); n != 1 {
 				t.Errorf("the host had %d sessions more while nothing got through", n-1)
@@ -123,9 +124,9 @@ func TestMachinesPause(t *testing.T) {
 	})
 	t.Run("I/O unit", func(t *testing.T) {
 		had := h.sessions()
-		r.unit.pause(t)
 		started := time.Now()
-		r.lostWithin(h.waitCarrier(false), time.Second+r.within(500*time.Millisecond))
+		r.unit.pause(t)
+		r.losesCarrier(h, started, r.noticed(time.Second))
 		lasts(time.Until(started.Add(5 * time.Second)))
 		r.unit.resume(t)
 		t.Logf("the carrier was back after %v", h.waitCarrier(true))
@@ -140,13 +141,9 @@ func TestMachinesPause(t *testing.T) {
 	})
 	t.Run("host", func(t *testing.T) {
 		had := h.sessions()
-		r.host.pause(t)
 		started := time.Now()
-		took := r.settled(unit, "neighbour")
-		t.Logf("the I/O unit freed what the host had after %v", took)
-		if most := time.Second + r.within(500*time.Millisecond); took > most {
-			t.Errorf("the I/O unit freed what the host had after %v, expected %v at most", took, most)
-		}
+		r.host.pause(t)
+		r.frees(unit, started, r.noticed(time.Second), "neighbour")
 		y.moves(128 << 10)
 		lasts(time.Until(started.Add(5 * time.Second)))
 		r.host.resume(t)
@@ -169,21 +166,19 @@ func TestMachinesKill(t *testing.T) {
 	x := r.transfer(h, 512<<10)
 	x.moves(128 << 10)
 	t.Run("I/O unit", func(t *testing.T) {
-		unit.signal(9)
-		r.lostWithin(h.waitCarrier(false), r.within(50*time.Millisecond))
+		started := time.Now()
+		unit.signal(unix.SIGKILL)
+		r.losesCarrier(h, started, r.within(50*time.Millisecond))
 		unit.kill()
 		unit.start()
 		t.Logf("the carrier was back after %v", h.waitCarrier(true))
 		t.Logf("the transfer went on after %v", x.moves(128<<10))
 		x.finish()
 	})
-	t.Run("host", func(t *testing.T) {
+	t.Run("host", func(*testing.T) {
+		started := time.Now()
 		h.kill()
-		took := r.settled(unit)
-		t.Logf("the I/O unit freed what the host had after %v", took)
-		if most := r.within(time.Second); took > most {
-			t.Errorf("the I/O unit freed what the host had after %v, expected %v at most", took, most)
-		}
+		r.frees(unit, started, r.within(time.Second))
 		h.start()
 		h.ready()
 		h.ping()
@@ -195,7 +190,7 @@ func TestMachinesPackets(t *testing.T) {
 	r := newRig(t)
 	r.newUnit(patientPeers)
 	h := r.newHost(patientPeers)
-	r.packets(h, "delay 2ms 1ms loss 0.5% duplicate 1% corrupt 0.5%", 256<<10)
+	r.packets(h, "delay 1ms loss 0.5% duplicate 2% corrupt 0.5%", 256<<10)
 	r.noNetem()
 	h.ping()
 }
@@ -206,8 +201,9 @@ func (r *rig) packets(h *host, netem string, size int64) {
 	r.t.Helper()
 	had := h.sessions()
 	r.netem(netem)
-	x := r.transfer(h, 256<<10)
-	n := r.numbered(h, 100)
+	// Slowly: on Soft-RoCE a packet that is lost twice costs a second.
+	x := r.transfer(h, 64<<10)
+	n := r.numbered(h, 40)
 	took := x.moves(size)
 	up, down := n.finish()
 	x.finish()
@@ -257,12 +253,9 @@ func TestMachinesPower(t *testing.T) {
 	h := r.newHost()
 	near := r.newNeighbour()
 	h.ping()
+	started := time.Now()
 	r.host.kill()
-	took := r.settled(unit, "neighbour")
-	t.Logf("the I/O unit freed what the host had after %v", took)
-	if most := time.Second + r.within(500*time.Millisecond); took > most {
-		t.Errorf("the I/O unit freed what the host had after %v, expected %v at most", took, most)
-	}
+	r.frees(unit, started, r.noticed(time.Second), "neighbour")
 	near.ping()
 	r.up(t)
 	h.start()
@@ -270,8 +263,9 @@ func TestMachinesPower(t *testing.T) {
 	h.ping()
 
 	near.stop()
+	started = time.Now()
 	r.unit.kill()
-	r.lostWithin(h.waitCarrier(false), time.Second+r.within(500*time.Millisecond))
+	r.losesCarrier(h, started, r.noticed(time.Second))
 	r.up(t)
 	unit.start()
 	t.Logf("the carrier was back after %v", h.waitCarrier(true))

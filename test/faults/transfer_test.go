@@ -73,6 +73,9 @@ type numbered struct {
 	atLAN, atUs int // the receivers
 }
 
+// longest is how long nothing may arrive of what is on its way.
+const longest = 8 * time.Second
+
 // numbered begins to send so many datagrams a second and direction.
 func (r *rig) numbered(h *host, rate int) *numbered {
 	r.t.Helper()
@@ -92,15 +95,15 @@ func (n *numbered) finish() (up, down Counts) {
 	end := func(from *machine, sender int, to *machine, receiver int) Counts {
 		sent := must[Counts](n.t, from, "EndSequence", sender).Sent
 		// What is on its way arrives.
-		last := must[Counts](n.t, to, "Counts", receiver)
-		for still := false; !still && last.Received < sent; {
-			now := last
-			still = true
-			for until := time.Now().Add(2 * time.Second); time.Now().Before(until) && still; {
-				now = must[Counts](n.t, to, "Counts", receiver)
-				still = now == last
+		var last Counts
+		changed := time.Now()
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for last.Received < sent && time.Since(changed) < longest {
+			if now := must[Counts](n.t, to, "Counts", receiver); now != last {
+				last, changed = now, time.Now()
 			}
-			last = now
+			<-tick.C
 		}
 		c := must[Counts](n.t, to, "EndSequence", receiver)
 		c.Sent = sent
