@@ -47,6 +47,7 @@ type Conn struct {
 	ending sync.Mutex // guards err, and that done is closed once
 	err    error
 	done   chan struct{}
+	broken chan struct{} // closed when a heartbeat could not be sent
 
 	inTurn  atomic.Bool // this one's handshake has the turn
 	rested  atomic.Uint64
@@ -64,6 +65,7 @@ func newConn(nc net.Conn, s *Security, peer role, deadline time.Time, peerTimeou
 		deadline:    deadline,
 		peerTimeout: peerTimeout,
 		done:        make(chan struct{}),
+		broken:      make(chan struct{}),
 	}
 	config := s.tlsConfig(c)
 	if peer == roleHost {
@@ -355,13 +357,16 @@ func (c *Conn) runReader() {
 	}
 }
 
-// rest waits for d and reports whether the connection still lives.
+// rest waits for d and reports whether the connection still lives. When the peer
+// is gone there is no more need to wait for the end of what it has sent.
 func (c *Conn) rest(d time.Duration) bool {
 	c.rested.Add(1)
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return true
+	case <-c.broken:
 		return true
 	case <-c.done:
 		return false
@@ -389,6 +394,7 @@ func (c *Conn) runHeartbeat() {
 		if err != nil {
 			// A bye of the peer may still be waiting for the reader, which ends
 			// by the same cause.
+			close(c.broken)
 			return
 		}
 	}
