@@ -13,8 +13,8 @@ import (
 // it, that are names of tests, of subtests too.
 const claimsFile = "docs/claims.md"
 
-// securityFile is another one, which says which tests show what is defended.
-const securityFile = "docs/security.md"
+// defenceFiles are others, which say which tests show what is defended.
+var defenceFiles = []string{"docs/security.md", "docs/attacks.md"}
 
 // seedClaims is how many claims the seed has. The row of a claim begins with
 // its number.
@@ -163,10 +163,6 @@ func layerOf(test string) string {
 		return "netns"
 	case strings.HasPrefix(test, rdmaPrefix), strings.HasPrefix(test, guestPrefix):
 		return "softroce"
-	case strings.HasPrefix(test, machinesPrefix):
-		return "machines"
-	case strings.HasPrefix(test, faultsPrefix):
-		return "faults"
 	default:
 		return "unit"
 	}
@@ -180,10 +176,10 @@ func (r *runner) claims(doc string, layers []string, results []result) []string 
 	return append(checkSeed(rows), r.shown(rows, layers, results)...)
 }
 
-// security is claims for the text of securityFile. Its tables about tests have a
-// last column "test".
-func (r *runner) security(doc string, layers []string, results []result) []string {
-	rows := parseClaims(securityFile, doc, "test")
+// defended is claims for the text of one of defenceFiles. Its tables about tests
+// have a last column "test".
+func (r *runner) defended(file, doc string, layers []string, results []result) []string {
+	rows := parseClaims(file, doc, "test")
 	return append(checkNamed(rows), r.shown(rows, layers, results)...)
 }
 

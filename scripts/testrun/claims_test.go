@@ -131,7 +131,7 @@ func TestSecurityTables(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			packages, results := claimsRun()
 			results = slices.DeleteFunc(results, func(r result) bool { return r.Test == tc.drop })
-			got := (&runner{packages: packages}).security(tc.doc, []string{"unit", "softroce"}, results)
+			got := (&runner{packages: packages}).defended("docs/security.md", tc.doc, []string{"unit", "softroce"}, results)
 			if tc.want == "" && len(got) > 0 || tc.want != "" && (len(got) != 1 || !strings.Contains(got[0], tc.want)) {
 				t.Errorf("want %q, got %q", tc.want, got)
 			}
@@ -142,7 +142,6 @@ func TestSecurityTables(t *testing.T) {
 func TestLayerOf(t *testing.T) {
 	for test, want := range map[string]string{
 		"TestClaim01": "unit", "TestNetnsPing": "netns", "TestRDMAPing": "softroce", "TestGuestCable": "softroce",
-		"TestMachinesCable": "machines", "TestFaultsDisk": "faults",
 	} {
 		if got := layerOf(test); got != want {
 			t.Errorf("%s: %s, want %s", test, got, want)

@@ -18,7 +18,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -29,19 +28,16 @@ const buildDir = "build"
 
 // layer is one set of tests and the place they run.
 type layer struct {
-	name  string
-	what  string
-	run   func(context.Context, *runner) error
-	extra bool // runs only when it is named
+	name string
+	what string
+	run  func(context.Context, *runner) error
 }
 
 // layers are all there are, in the order they run.
 var layers = []layer{
-	{name: "unit", what: "without privileges", run: runUnit},
-	{name: "netns", what: "as root, in network namespaces of their own", run: runNetns},
-	{name: "softroce", what: "on RDMA devices, and of the harness that has them", run: runSoftRoCE},
-	{name: "machines", what: "with two guests that a cable joins", run: runMachines},
-	{name: "faults", what: "with two guests, which take longer", run: runFaults, extra: true},
+	{"unit", "without privileges", runUnit},
+	{"netns", "as root, in network namespaces of their own", runNetns},
+	{"softroce", "on RDMA devices, and of the harness that has them", runSoftRoCE},
 }
 
 // runner is what every layer is given.
@@ -66,11 +62,7 @@ func main() {
 func usage() {
 	fmt.Fprintln(os.Stderr, "usage: scripts/test [-run REGEXP] [LAYER...]\nlayers:")
 	for _, l := range layers {
-		more := ""
-		if l.extra {
-			more = " (only when it is named)"
-		}
-		fmt.Fprintf(os.Stderr, "  %-10s tests %s%s\n", l.name, l.what, more)
+		fmt.Fprintf(os.Stderr, "  %-10s tests %s\n", l.name, l.what)
 	}
 	fmt.Fprintln(os.Stderr, "  -run REGEXP  only the top-level tests whose names match")
 }
@@ -120,20 +112,21 @@ func run(ctx context.Context, args []string) (bool, error) {
 		return false, fmt.Errorf("reading which tests show what the seed claims: %w", err)
 	}
 	rep.claims = r.claims(string(doc), rep.names, rep.results)
-	if doc, err = os.ReadFile(securityFile); err != nil {
-		return false, fmt.Errorf("reading which tests show what is defended: %w", err)
+	for _, file := range defenceFiles {
+		if doc, err = os.ReadFile(file); err != nil {
+			return false, fmt.Errorf("reading which tests show what is defended: %w", err)
+		}
+		rep.claims = append(rep.claims, r.defended(file, string(doc), rep.names, rep.results)...)
 	}
-	rep.claims = append(rep.claims, r.security(string(doc), rep.names, rep.results)...)
 	return rep.finish(os.Stdout, buildDir)
 }
 
-// chooseLayers returns the layers with these names; if there are none, all that
-// need not be named.
+// chooseLayers returns the layers with these names, all if there are none.
 func chooseLayers(names []string) ([]layer, error) {
-	var chosen []layer
 	if len(names) == 0 {
-		return slices.DeleteFunc(slices.Clone(layers), func(l layer) bool { return l.extra }), nil
+		return layers, nil
 	}
+	var chosen []layer
 next:
 	for _, name := range names {
 		for _, l := range layers {

@@ -1,0 +1,224 @@
+package attacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// Class is an attack that goes on for as long as one likes.
+type Class struct {
+	Name string
+	What string // it does, for people
+	// Run attacks until ctx is done, which is no error. done counts what it has
+	// done.
+	Run func(ctx context.Context, to Target, done *atomic.Uint64) error
+}
+
+// Classes are all of them.
+func Classes() []Class {
+	return []Class{
+		{"stall", "a thousand TCP connections that say nothing, made anew as they are dropped", stallMany},
+		{"strangers", "TLS handshakes with a key that nobody trusts, as fast as they go, 16 at a time", strangers},
+		{"heartbeats", "heartbeats on the bootstrap connection of a session, as fast as they go", heartbeats},
+		{"keep-alives", "keep-alives on the control channel, as fast as they are answered", keepAlives},
+		{"requests", "changes of the receive filter, as fast as they are answered", filters},
+		{"sessions", "sessions opened and dropped, as fast as they go", sessions},
+		{"keys", "sessions that each try a key for another memory", keys},
+		{"frames", "frames with somebody else's address, as fast as there are elements", frames},
+		{"floods", "more control messages than there are receives, each time ending the session", floods},
+	}
+}
+
+// again repeats an attack until ctx is done.
+func again(ctx context.Context, done *atomic.Uint64, attack func() error) error {
+	for ctx.Err() == nil {
+		if err := attack(); err != nil {
+			return unless(ctx, err)
+		}
+		done.Add(1)
+	}
+	return nil
+}
+
+// unless is err, or nil when ctx is done, which is what it comes from then.
+func unless(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func stallMany(ctx context.Context, to Target, done *atomic.Uint64) error {
+	const open = 1000
+	var held [open]net.Conn
+	defer func() {
+		for _, nc := range held {
+			if nc != nil {
+				nc.Close()
+			}
+		}
+	}()
+	i := 0
+	return again(ctx, done, func() error {
+		nc, err := Dial(ctx, to.Address, to.From)
+		if err != nil {
+			return err
+		}
+		if held[i] != nil {
+			held[i].Close()
+		}
+		held[i] = nc
+		i = (i + 1) % open
+		return nil
+	})
+}
+
+func strangers(ctx context.Context, to Target, done *atomic.Uint64) error {
+	key, err := NewKey()
+	if err != nil {
+		return err
+	}
+	const atATime = 16
+	var workers sync.WaitGroup
+	errs := make(chan error, atATime)
+	for range atATime {
+		workers.Go(func() {
+			errs <- again(ctx, done, func() error {
+				nc, err := Dial(ctx, to.Address, to.From)
+				if err != nil {
+					return err
+				}
+				defer nc.Close()
+				_, _ = Handshake(ctx, nc, key) // what becomes of it is the I/O unit's business
+				return nil
+			})
+		})
+	}
+	workers.Wait()
+	close(errs)
+	for e := range errs {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// within opens a session and attacks in it until ctx is done.
+func within(ctx context.Context, to Target, done *atomic.Uint64, attack func(s *Session) error) error {
+	s, err := Open(ctx, to, "flood", protocol.ModeImm)
+	if err != nil {
+		return unless(ctx, err)
+	}
+	err = again(ctx, done, func() error { return attack(s) })
+	return errors.Join(err, s.Close())
+}
+
+func heartbeats(ctx context.Context, to Target, done *atomic.Uint64) error {
+	s, err := Open(ctx, to, "flood", protocol.ModeImm)
+	if err != nil {
+		return unless(ctx, err)
+	}
+	s.SetDeadline(time.Time{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for {
+			// When the I/O unit does not read, this waits until Close.
+			if _, err := s.Connection.Write(make([]byte, 4*heartbeatsInOne)); err != nil {
+				return
+			}
+			done.Add(heartbeatsInOne)
+		}
+	})
+	// Meanwhile the control channel is as it should be.
+	err = unless(ctx, s.until(ctx, func() bool { return false }))
+	err = errors.Join(err, s.Close())
+	writer.Wait()
+	return err
+}
+
+// heartbeatsInOne is how many heartbeats one write has.
+const heartbeatsInOne = 100
+
+func keepAlives(ctx context.Context, to Target, done *atomic.Uint64) error {
+	return within(ctx, to, done, func(s *Session) error { return s.Alive(ctx) })
+}
+
+func filters(ctx context.Context, to Target, done *atomic.Uint64) error {
+	n := 0
+	return within(ctx, to, done, func(s *Session) error {
+		n++
+		var f protocol.ReceiveFilter
+		for i := range 8 {
+			f.Multicast = append(f.Multicast, protocol.Group{1, 0, 0x5e, byte(n), byte(n >> 8), byte(i)})
+		}
+		_, err := s.Request(ctx, protocol.CfgFilter, protocol.AppendReceiveFilter(nil, f))
+		return err
+	})
+}
+
+func sessions(ctx context.Context, to Target, done *atomic.Uint64) error {
+	return again(ctx, done, func() error {
+		s, err := Open(ctx, to, "churn", protocol.ModeImm)
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	})
+}
+
+func keys(ctx context.Context, to Target, done *atomic.Uint64) error {
+	key := uint32(0)
+	return again(ctx, done, func() error {
+		s, err := Open(ctx, to, "guess", protocol.ModeImm)
+		if err != nil {
+			return err
+		}
+		key += 0x101
+		err = s.RDMAWrite(ctx, fabric.OpWrite, s.Pools[0].Addr, s.Pools[0].RKey+key, make([]byte, 64))
+		if errors.As(err, new(*fabric.WCError)) {
+			err = nil
+		} else if err == nil {
+			err = fmt.Errorf("the device took key %#x", s.Pools[0].RKey+key)
+		}
+		return errors.Join(err, s.Close())
+	})
+}
+
+func frames(ctx context.Context, to Target, done *atomic.Uint64) error {
+	frame := make([]byte, vnet.HdrLen+60)
+	copy(frame[vnet.HdrLen:], "\xff\xff\xff\xff\xff\xff\x01\x00\x00\x00\x00\x01\x88\xb5")
+	return within(ctx, to, done, func(s *Session) error { return s.Frame(ctx, frame) })
+}
+
+func floods(ctx context.Context, to Target, done *atomic.Uint64) error {
+	return again(ctx, done, func() error {
+		s, err := Open(ctx, to, "flood", protocol.ModeImm)
+		if err != nil {
+			return err
+		}
+		return errors.Join(Flood(ctx, s, 500), s.Close())
+	})
+}
+
+// Flood sends that many requests without waiting for an answer, and waits until
+// the session has ended for it.
+func Flood(ctx context.Context, s *Session, n int) error {
+	msg := protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{Type: protocol.CfgKeepAlive})
+	for range n {
+		if err := s.Send(msg); err != nil {
+			return err
+		}
+	}
+	stop := context.AfterFunc(ctx, func() { s.TCP.Close() })
+	defer stop()
+	_, err := s.Ended() // which the device learns of later
+	return err
+}

@@ -1,0 +1,250 @@
+//go:build cgo
+
+package attacks
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// broadcast is a good frame of the host with that address, to everybody.
+func broadcast(from protocol.MAC) []byte {
+	f := make([]byte, vnet.HdrLen+60)
+	copy(f[vnet.HdrLen:], "\xff\xff\xff\xff\xff\xff")
+	copy(f[vnet.HdrLen+6:], from[:])
+	copy(f[vnet.HdrLen+12:], "\x88\xb5")
+	return f
+}
+
+// hostStatistic is a counter of a host's present session.
+func (r *rig) hostStatistic(host, name string) uint64 {
+	r.t.Helper()
+	for _, h := range r.status().Hosts {
+		if h.Name == host {
+			return h.Statistics[name]
+		}
+	}
+	return 0
+}
+
+// TestRDMAAttackControl has a host abuse its control channel, its elements, and
+// those that it lends.
+func TestRDMAAttackControl(t *testing.T) {
+	r := newRig(t)
+	to := r.attacker()
+	r.sub("requests without waiting", func(t *testing.T) {
+		counted := r.since(broken("too-many-requests"))
+		s, err := Open(t.Context(), to, "attacker", protocol.ModeImm)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := Flood(t.Context(), s, 900); err != nil {
+			t.Fatal(err)
+		}
+		r.eventually(func() bool { return counted() == 1 }, "a violation counted")
+		r.unharmed()
+	})
+	r.sub("requests at full speed", func(t *testing.T) { r.requests(t, to) })
+	r.sub("replay", func(t *testing.T) { r.replay(t, to) })
+	r.sub("hoarding", func(t *testing.T) { r.hoarding(t, to) })
+}
+
+// requests makes requests as fast as they are answered.
+func (r *rig) requests(t *testing.T, to Target) {
+	s, err := Open(t.Context(), to, "attacker", protocol.ModeImm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, tt := range []struct {
+		t    protocol.CfgType
+		data []byte
+		n    int
+		want protocol.CfgStatus
+	}{
+		{protocol.CfgKeepAlive, nil, 100, protocol.CfgOK},
+		{protocol.CfgStatsRead, nil, 50, protocol.CfgOK},
+		{protocol.CfgReset, nil, 10, protocol.CfgOK},
+		{protocol.CfgMAC, r.macOf("honest"), 50, protocol.CfgDenied},
+	} {
+		for range tt.n {
+			if status, err := s.Request(t.Context(), tt.t, tt.data); err != nil || status != tt.want {
+				t.Fatalf("a request about %v is answered with %v: %v", tt.t, status, err)
+			}
+		}
+		r.bystander.goesOn()
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	r.unharmed()
+}
+
+// macOf is a host's address, as it goes into a request.
+func (r *rig) macOf(host string) []byte {
+	r.t.Helper()
+	for _, h := range r.status().Hosts {
+		if h.Name == host {
+			mac, err := net.ParseMAC(h.MAC)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			return protocol.AppendMAC(nil, protocol.MAC(mac))
+		}
+	}
+	r.t.Fatalf("no host %s", host)
+	return nil
+}
+
+// replay says that elements were written that were not, and one of them twice:
+// what is in them is of the attacker's own session.
+func (r *rig) replay(t *testing.T, to Target) {
+	counted := r.since(broken("not-lent"))
+	s, err := Open(t.Context(), to, "attacker", protocol.ModeIndicate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const n = 3
+	for i := range uint32(n) {
+		of := protocol.Indication{Pool: s.Pools[0].Ref, Element: i, Length: 70}
+		if err := s.Send(protocol.AppendBufferRDMAIndicate(nil, 0, of)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.eventually(func() bool { return r.hostStatistic("attacker", "tx_source") == n }, "%d frames counted whose source is not the host's", n)
+	if n := r.hostStatistic("attacker", "tx_frames"); n != 0 {
+		t.Errorf("%d frames that were never written reached the LAN", n)
+	}
+	of := protocol.Indication{Pool: s.Pools[0].Ref, Element: 200, Length: 70}
+	if err := s.Send(protocol.AppendBufferRDMAIndicate(nil, 0, of, of)); err != nil {
+		t.Fatal(err)
+	}
+	if bye, err := s.Ended(); err != nil || bye == nil || bye.Code != "protocol" {
+		t.Errorf("the I/O unit says %v: %v", bye, err)
+	}
+	r.eventually(func() bool { return counted() == 1 }, "a violation counted")
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	r.unharmed()
+}
+
+// hoarding has a host take frames and give no element back: it gets no more of
+// them, and the others get theirs.
+func (r *rig) hoarding(t *testing.T, to Target) {
+	s, err := Open(t.Context(), to, "attacker", protocol.ModeImm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Lend(); err != nil {
+		t.Fatal(err)
+	}
+	const ip = "10.77.0.99"
+	testenv.Run(t, r.lan, "ip", "neigh", "add", ip, "lladdr", s.Welcome.MAC.String(), "dev", "lan0")
+	var c *net.UDPConn
+	err = netns.Do(r.lan, func() (err error) {
+		c, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.MustParseAddrPort(ip+":9")))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// What waits for the attacker counts as the sender's: there has to be room for
+	// as much as makes the attacker's port drop.
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var optErr error
+	err = raw.Control(func(fd uintptr) { optErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 64<<20) })
+	if err != nil || optErr != nil {
+		t.Fatal(err, optErr)
+	}
+	starved := func() bool {
+		for _, h := range r.status().Hosts {
+			if h.Name == "attacker" && len(h.Traffic.Channels) == 1 {
+				g := h.Traffic.Channels[0].Granted
+				return g.Elements == LentElements && g.Available == 0 && h.Statistics["rx_dropped"] > 0
+			}
+		}
+		return false
+	}
+	r.eventually(func() bool {
+		for range 1000 {
+			if _, err := c.Write(make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.bystander.goesOn()
+		if _, err := s.Taken(); err != nil {
+			t.Fatal(err)
+		}
+		return starved()
+	}, "frames counted for which the attacker leaves no room")
+	if err := s.Alive(t.Context()); err != nil {
+		t.Errorf("the attacker's own session: %v", err)
+	}
+	if n, err := s.Taken(); err != nil || n > LentElements {
+		t.Errorf("%d transfers to %d elements: %v", n, LentElements, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	r.unharmed()
+}
+
+// TestRDMAAttackClasses lets each class of attack go on until it has done
+// something, and then for as long as the honest host's connection takes to move
+// on.
+func TestRDMAAttackClasses(t *testing.T) {
+	r := newRig(t)
+	to := r.attacker()
+	for _, class := range Classes() {
+		r.sub(class.Name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var done atomic.Uint64
+			result := make(chan error, 1)
+			go func() { result <- class.Run(ctx, to, &done) }()
+			r.eventually(func() bool {
+				select {
+				case err := <-result:
+					t.Fatalf("it has ended: %v", err)
+				default:
+				}
+				return done.Load() >= 2
+			}, "two of what it does")
+			r.bystander.goesOn()
+			cancel()
+			if err := <-result; err != nil {
+				t.Error(err)
+			}
+			r.unharmed()
+		})
+	}
+	s := r.status()
+	for name, n := range map[string]uint64{
+		"stalled or unfinished connections":    s.Refusals["crowded-address"] + s.Refusals["gone"],
+		"strangers":                            s.Refusals["untrusted"],
+		"sessions ended with their queue pair": s.Ended["queue-pair"],
+		"sessions ended for too many requests": s.Violations["too-many-requests"],
+	} {
+		if n == 0 {
+			t.Errorf("no %s are counted: %+v", name, s)
+		}
+	}
+}

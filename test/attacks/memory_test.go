@@ -1,0 +1,126 @@
+//go:build cgo
+
+package attacks
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// TestRDMAAttackMemory has a host write where it was lent nothing. It has a
+// second session, of whose memory it knows everything, so that no guess is
+// needed for somebody else's.
+func TestRDMAAttackMemory(t *testing.T) {
+	r := newRig(t)
+	to := r.attacker()
+	other, err := Open(t.Context(), to, "other", protocol.ModeImm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	last, err := Open(t.Context(), to, "last", protocol.ModeImm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	past := last.Pools[0]
+	if err := last.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually(func() bool { return len(r.status().Hosts) == 2 }, "the end of a session")
+	r.before = r.held() // with that of the second session
+	end := func(p protocol.Pool) uint64 { return p.Addr + p.Bytes() }
+	for _, tt := range []struct {
+		name string
+		at   func(s *Session) (addr uint64, key uint32)
+	}{
+		{"behind a pool", func(s *Session) (uint64, uint32) { return end(s.Pools[0]), s.Pools[0].RKey }},
+		{"across the end of a pool", func(s *Session) (uint64, uint32) { return end(s.Pools[0]) - 63, s.Pools[0].RKey }},
+		{"before a pool", func(s *Session) (uint64, uint32) { return s.Pools[0].Addr - 1, s.Pools[0].RKey }},
+		{"to another host's pool with its key", func(*Session) (uint64, uint32) { return other.Pools[0].Addr, other.Pools[0].RKey }},
+		{"to another host's pool with the own key", func(s *Session) (uint64, uint32) { return other.Pools[0].Addr, s.Pools[0].RKey }},
+		{"to a pool that was given back", func(s *Session) (uint64, uint32) {
+			if err := s.GiveBack(t.Context(), 0); err != nil {
+				t.Fatal(err)
+			}
+			return s.Pools[0].Addr, s.Pools[0].RKey
+		}},
+		{"to a pool of a session that has ended", func(*Session) (uint64, uint32) { return past.Addr, past.RKey }},
+		{"with the key of the region before", func(s *Session) (uint64, uint32) { return s.Pools[0].Addr, s.Pools[0].RKey - 1<<8 }},
+		{"with the key of the region behind", func(s *Session) (uint64, uint32) { return s.Pools[0].Addr, s.Pools[0].RKey + 1<<8 }},
+		{"with one bit of the key wrong", func(s *Session) (uint64, uint32) { return s.Pools[0].Addr, s.Pools[0].RKey ^ 1 }},
+	} {
+		r.sub(tt.name, func(t *testing.T) {
+			refused := r.since(ended("queue-pair"))
+			s, err := Open(t.Context(), to, "attacker", protocol.ModeImm)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			addr, key := tt.at(s)
+			var failed *fabric.WCError
+			if err := s.RDMAWrite(t.Context(), fabric.OpWriteImm, addr, key, make([]byte, 64)); !errors.As(err, &failed) || failed.Status != fabric.StatusRemAccessErr {
+				t.Errorf("the device says: %v", err)
+			}
+			if bye, err := s.Ended(); err != nil || bye == nil || bye.Code != "failed" {
+				t.Errorf("the I/O unit says %v: %v", bye, err)
+			}
+			r.eventually(func() bool { return refused() == 1 }, "a session counted that ended with its queue pair")
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := other.Alive(t.Context()); err != nil {
+				t.Errorf("the other session: %v", err)
+			}
+			r.unharmed()
+		})
+	}
+	thirdParty(r, other)
+	// Its memory is as it was: what is written there now is a frame like any
+	// other, and nothing came before it.
+	if err := other.Frame(t.Context(), broadcast(other.Welcome.MAC)); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually(func() bool { return r.hostStatistic("other", "tx_frames") == 1 }, "one frame of the other session")
+	if s := r.status(); len(s.Hosts) != 2 || len(s.Violations) != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// thirdParty has queue pairs without a session write to another host's pool:
+// whoever made them knows the address of the I/O unit's queue pair and the key,
+// but not the packet sequence number.
+func thirdParty(r *rig, victim *Session) {
+	for _, name := range []string{hostDevice, unitDevice} { // the victim's own address, and another
+		for channel, what := range []string{"control channel", "data channel"} {
+			r.sub("third party on "+name+", "+what, func(t *testing.T) {
+				stranger, err := NewQueues(open(t, name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer stranger.Close()
+				if err := stranger.Data.Connect(victim.Welcome.Channels[channel].Address(), fabric.Timing{Timeout: 12, RetryCount: 1}); err != nil {
+					t.Fatal(err)
+				}
+				pool, frame := victim.Pools[0], broadcast(victim.Welcome.MAC)
+				wr := fabric.SendWR{
+					Op: fabric.OpWriteImm, RemoteAddr: pool.Addr, RKey: pool.RKey,
+					Imm: uint32(protocol.PackImm(uint8(pool.Ref), 0, uint16(len(frame)))),
+				}
+				if err := stranger.Post(stranger.Data, wr, frame); err != nil {
+					t.Fatal(err)
+				}
+				var failed *fabric.WCError
+				if err := stranger.Completed(t.Context()); !errors.As(err, &failed) {
+					t.Errorf("the stranger hears: %v", err)
+				}
+				if err := victim.Alive(t.Context()); err != nil {
+					t.Errorf("the victim's control channel: %v", err)
+				}
+				r.unharmed()
+			})
+		}
+	}
+}

@@ -1,0 +1,377 @@
+//go:build cgo
+
+package attacks
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/verbs"
+)
+
+const (
+	unitDevice  = "snrxe0"
+	hostDevice  = "snrxe1"
+	unitAddress = "10.199.0.1:7580"
+	// elsewhere is another address of this machine than the one from which the
+	// honest host connects, which is unitAddress's own.
+	elsewhere = "10.199.0.2"
+	lanIP     = "10.77.0.1"
+	hostIP    = "10.77.0.2"
+)
+
+// patience bounds every wait for something that has to come about.
+const patience = time.Minute
+
+// rig is an I/O unit, and an honest host with a TCP connection to the LAN.
+type rig struct {
+	t           testing.TB
+	bin, dir    string
+	card, lan   string // network namespaces
+	host        string
+	unitProcess *process
+	hostProcess *process
+	unitPrint   string
+	key         string // file of the hosts' key, which the attacker has too
+	bystander   *bystander
+	before      holdings
+}
+
+// process is a running half of the product.
+type process struct {
+	t    testing.TB
+	cmd  *exec.Cmd
+	sock string
+	log  string
+	done chan struct{}
+}
+
+func newRig(t testing.TB, unitFlags ...string) *rig {
+	t.Helper()
+	testenv.NeedTUN(t)
+	testenv.NeedRDMA(t, 2)
+	r := &rig{t: t, bin: os.Getenv("SPLITNIC_BIN"), dir: t.TempDir()}
+	if r.bin == "" {
+		r.bin = "../../build/splitnic"
+	}
+	var err error
+	if r.bin, err = filepath.Abs(r.bin); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(r.bin); err != nil {
+		testenv.Missing(t, "splitnic", "the binary is missing: %v; build it, or name it with SPLITNIC_BIN", err)
+	}
+	unitKey := filepath.Join(r.dir, "unit.pem")
+	r.key = filepath.Join(r.dir, "host.pem")
+	r.unitPrint = r.run("keygen", "--out", unitKey)
+	hostPrint := r.run("keygen", "--out", r.key)
+	r.card, r.lan, r.host = testenv.NetNS(t), testenv.NetNS(t), testenv.NetNS(t)
+	testenv.Veth(t, r.card, "eth1", r.lan, "lan0")
+	testenv.Address(t, r.lan, "lan0", lanIP+"/24")
+	r.unitProcess = r.start("unit", append([]string{
+		"iounit", "--device", unitDevice, "--listen", unitAddress, "--lan", "macvtap:eth1", "--netns", r.card, "--name", "unit",
+		"--peer-timeout", "1m", "--key", unitKey, "--trust", "hosts=" + hostPrint,
+	}, unitFlags...)...)
+	r.hostProcess = r.start("host",
+		"host", "--device", hostDevice, "--iounit", unitAddress, "--name", "sn0", "--netns", r.host, "--host-name", "honest",
+		"--peer-timeout", "1m", "--key", r.key, "--trust", "unit="+r.unitPrint)
+	r.eventually(func() bool {
+		link := testenv.Link(t, r.host, "sn0")
+		return link != nil && link.Attrs().RawFlags&unix.IFF_LOWER_UP != 0
+	}, "carrier of the honest host's netdevice")
+	testenv.Address(t, r.host, "sn0", hostIP+"/24")
+	r.bystander = newBystander(t, r)
+	r.before = r.held()
+	return r
+}
+
+func (r *rig) run(args ...string) string {
+	r.t.Helper()
+	out, err := exec.CommandContext(r.t.Context(), r.bin, args...).Output()
+	if err != nil {
+		r.t.Fatalf("splitnic %q: %v", args, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// start starts a half, which is ended at the end of the test and has to end with
+// status 0: one that has panicked does not.
+func (r *rig) start(name string, args ...string) *process {
+	t := r.t
+	t.Helper()
+	p := &process{t: t, sock: filepath.Join(r.dir, name+".sock"), log: filepath.Join(r.dir, name+".log"), done: make(chan struct{})}
+	f, err := os.Create(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p.cmd = exec.Command(r.bin, append(args, "--status-socket", p.sock)...)
+	p.cmd.Stderr = f
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.done)
+		_ = p.cmd.Wait() // the status is looked at below
+	}()
+	t.Cleanup(func() {
+		if err := p.cmd.Process.Signal(unix.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Error(err)
+		}
+		select {
+		case <-p.done:
+		case <-time.After(patience):
+			t.Errorf("the %s does not end", name)
+			_ = p.cmd.Process.Kill()
+			<-p.done
+		}
+		if status := p.cmd.ProcessState.ExitCode(); status != 0 {
+			t.Errorf("the %s ended with status %d", name, status)
+		}
+		if t.Failed() {
+			text, err := os.ReadFile(p.log)
+			lines := strings.SplitAfter(string(text), "\n")
+			t.Logf("the end of %s.log (error %v):\n%s", name, err, strings.Join(lines[max(0, len(lines)-30):], ""))
+		}
+	})
+	return p
+}
+
+// sub runs a subtest, in which what the rig finds wrong is the subtest's.
+func (r *rig) sub(name string, test func(t *testing.T)) {
+	parent, ok := r.t.(*testing.T)
+	if !ok {
+		r.t.Fatal("a subtest of something else")
+	}
+	parent.Run(name, func(t *testing.T) {
+		r.t, r.bystander.t = t, t
+		defer func() { r.t, r.bystander.t = parent, parent }()
+		test(t)
+	})
+}
+
+// since returns how far a counter of the status has got since this call.
+func (r *rig) since(counter func(s status) uint64) func() uint64 {
+	r.t.Helper()
+	from := counter(r.status())
+	return func() uint64 { r.t.Helper(); return counter(r.status()) - from }
+}
+
+// refused, ended and broken are counters of the status.
+func refused(reason string) func(status) uint64 {
+	return func(s status) uint64 { return s.Refusals[reason] }
+}
+func ended(reason string) func(status) uint64 {
+	return func(s status) uint64 { return s.Ended[reason] }
+}
+func broken(rule string) func(status) uint64 {
+	return func(s status) uint64 { return s.Violations[rule] }
+}
+
+func (r *rig) eventually(cond func() bool, format string, args ...any) {
+	r.t.Helper()
+	deadline := time.Now().Add(patience)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		if <-tick.C; time.Now().After(deadline) {
+			r.t.Fatalf("not after %v: "+format, append([]any{patience}, args...)...)
+		}
+	}
+}
+
+// status is what the tests read of `splitnic status --json`.
+type status struct {
+	Hosts []struct {
+		Name       string            `json:"name"`
+		MAC        string            `json:"mac"`
+		Heartbeats uint64            `json:"heartbeats_held"`
+		Statistics map[string]uint64 `json:"statistics"`
+		Traffic    struct {
+			Channels []struct {
+				Granted struct{ Available, Elements int }
+				QPN     uint32 `json:"qpn"`
+			}
+		}
+	} `json:"hosts"`
+	Sessions   int               `json:"sessions"`
+	Refusals   map[string]uint64 `json:"refused_by"`
+	Violations map[string]uint64 `json:"protocol_violations"`
+	Ended      map[string]uint64 `json:"ended_by"`
+	Bootstrap  struct {
+		Connections, Meeting, Handshakes, Delayed uint64
+	} `json:"bootstrap"`
+}
+
+// of is the status of a half.
+func (r *rig) of(p *process) status {
+	r.t.Helper()
+	var list []status
+	out := r.run("status", "--json", p.sock)
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 {
+		r.t.Fatalf("status is not a list of one: %v\n%s", err, out)
+	}
+	return list[0]
+}
+
+func (r *rig) status() status { r.t.Helper(); return r.of(r.unitProcess) }
+
+// holdings are what the I/O unit has of the machine.
+type holdings struct{ rdma, netdevices, descriptors int }
+
+func (r *rig) held() holdings {
+	r.t.Helper()
+	var h holdings
+	pid := r.unitProcess.cmd.Process.Pid
+	for _, kind := range []string{"qp", "cq", "mr", "pd"} {
+		out, err := exec.CommandContext(r.t.Context(), "rdma", "resource", "show", kind).Output()
+		if err != nil {
+			r.t.Fatalf("rdma resource show %s: %v", kind, err)
+		}
+		h.rdma += bytes.Count(out, fmt.Appendf(nil, "pid %d ", pid))
+	}
+	h.netdevices = len(testenv.Links(r.t, r.card))
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	h.descriptors = len(fds)
+	return h
+}
+
+// unharmed checks, after an attack, that the honest host's session went on, and
+// that the I/O unit has let go of all that it had for the attacker.
+func (r *rig) unharmed() {
+	r.t.Helper()
+	if r.t.Failed() {
+		return
+	}
+	r.bystander.goesOn()
+	var now holdings
+	r.eventually(func() bool { now = r.held(); return now == r.before }, "what was there before the attacks, %+v; there is %+v", r.before, &now)
+	if n := r.of(r.hostProcess).Sessions; n != 1 {
+		r.t.Errorf("the honest host had to connect again: %d sessions", n)
+	}
+}
+
+// attacker is a Target for a host with the right key, on the hosts' device.
+func (r *rig) attacker() Target {
+	r.t.Helper()
+	key, err := LoadKey(r.key)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return Target{Address: unitAddress, From: elsewhere, Key: key, Device: open(r.t, hostDevice), Timing: fabric.Timing{Timeout: 18}, Patience: patience}
+}
+
+func open(t testing.TB, name string) fabric.Device {
+	t.Helper()
+	device, err := verbs.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := device.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return device
+}
+
+// bystander has one TCP connection through the honest host's netdevice to the
+// LAN for the whole test, and moves a line to and fro on it all the time.
+type bystander struct {
+	t      testing.TB
+	rounds atomic.Uint64
+	failed chan error // of capacity one
+}
+
+func newBystander(t testing.TB, r *rig) *bystander {
+	t.Helper()
+	b := &bystander{t: t, failed: make(chan error, 1)}
+	l := testenv.ListenTCP(t, r.lan, lanIP)
+	var c net.Conn
+	err := netns.Do(r.host, func() (err error) {
+		c, err = net.DialTimeout("tcp", l.Addr().String(), patience)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends sync.WaitGroup
+	var over atomic.Bool
+	ends.Go(func() { // the LAN's
+		_, _ = io.Copy(struct{ io.Writer }{s}, struct{ io.Reader }{s}) // an echo, to the end
+	})
+	ends.Go(func() {
+		if err := b.exchange(c); err != nil && !over.Load() {
+			b.failed <- err
+		}
+	})
+	t.Cleanup(func() {
+		over.Store(true)
+		c.Close()
+		s.Close()
+		ends.Wait()
+	})
+	return b
+}
+
+func (b *bystander) exchange(c net.Conn) error {
+	in := bufio.NewReader(c)
+	for {
+		line := fmt.Sprintf("line %d\n", b.rounds.Load())
+		c.SetDeadline(time.Now().Add(patience))
+		if _, err := c.Write([]byte(line)); err != nil {
+			return err
+		}
+		got, err := in.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		if got != line {
+			return fmt.Errorf("%q came for %q", got, line)
+		}
+		b.rounds.Add(1)
+	}
+}
+
+// goesOn waits until two more lines have gone to and fro.
+func (b *bystander) goesOn() {
+	b.t.Helper()
+	from := b.rounds.Load()
+	deadline := time.After(patience)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for b.rounds.Load() < from+2 {
+		select {
+		case err := <-b.failed:
+			b.t.Fatalf("the honest host's connection: %v", err)
+		case <-deadline:
+			b.t.Fatal("the honest host's connection stands still")
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package attacks
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// Target is an I/O unit, and what the attacker has to reach it.
+type Target struct {
+	Address string          // host and port
+	From    string          // local address to come from; any if empty
+	Key     tls.Certificate // of the attacker
+	Device  fabric.Device   // of the attacker
+	Timing  fabric.Timing
+	// Patience bounds a handshake, and reads from the bootstrap connection of a
+	// session.
+	Patience time.Duration
+}
+
+// Session is one of a host that the I/O unit took for an honest one. It belongs
+// to one goroutine.
+type Session struct {
+	*Connection
+	*Queues
+	Welcome session.Welcome
+	Pools   []protocol.Pool // that the I/O unit lends
+	free    []uint16        // elements of the first of them that may be used
+}
+
+// honestHello is one that an honest host could say.
+func honestHello(name string, mode protocol.Mode) session.Hello {
+	return session.Hello{Name: name, Software: "test", Modes: []protocol.Mode{mode}, Queues: 1, Pools: mode.MaxPools(), MaxMTU: 1500}
+}
+
+// Open opens a session as it should be.
+func Open(ctx context.Context, to Target, name string, mode protocol.Mode) (s *Session, err error) {
+	ctx, cancel := context.WithTimeout(ctx, to.Patience)
+	defer cancel()
+	s = &Session{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if s.Queues, err = NewQueues(to.Device); err != nil {
+		return s, err
+	}
+	nc, err := Dial(ctx, to.Address, to.From)
+	if err != nil {
+		return s, err
+	}
+	if s.Connection, err = Handshake(ctx, nc, to.Key); err != nil {
+		return s, errors.Join(err, nc.Close())
+	}
+	s.SetDeadline(time.Now().Add(to.Patience))
+	if s.Welcome, err = s.Hello(honestHello(name, mode)); err != nil {
+		return s, err
+	}
+	w := &s.Welcome
+	err = s.Accept(session.Accept{
+		ControlReceives: protocol.ControlReceives(w.Mode, w.Queues, w.Pools),
+		Channels:        []session.Channel{session.ChannelOf(s.Control.Address()), session.ChannelOf(s.Data.Address())},
+	})
+	if err != nil {
+		return s, err
+	}
+	if err = errors.Join(s.Control.Connect(w.Channels[0].Address(), to.Timing), s.Data.Connect(w.Channels[1].Address(), to.Timing)); err != nil {
+		return s, err
+	}
+	if err = s.Ready(); err != nil {
+		return s, err
+	}
+	msg, err := s.Message(ctx, protocol.FuncBufferRecvPool)
+	if err != nil {
+		return s, err
+	}
+	m, err := protocol.DecodeBufferRecvPool(msg)
+	if err != nil {
+		return s, err
+	}
+	for i := range m.Len() {
+		s.Pools = append(s.Pools, m.At(i))
+	}
+	for i := range min(s.Pools[0].Elements, 256) { // that immediate data can name
+		s.free = append(s.free, uint16(i))
+	}
+	return s, nil
+}
+
+// Frame writes a frame into the next free element of the first pool, as an
+// honest host does. It waits for an element.
+func (s *Session) Frame(ctx context.Context, frame []byte) error {
+	for len(s.free) == 0 {
+		msg, err := s.Message(ctx, protocol.FuncBufferRecvPoolUpdate)
+		if err != nil {
+			return err
+		}
+		m, err := protocol.DecodeBufferRecvPoolUpdate(msg)
+		if err != nil {
+			return err
+		}
+		for r := m.Returns(); r.Next(); {
+			for i := range r.Len() {
+				s.free = append(s.free, r.Element(i))
+			}
+		}
+	}
+	elem := s.free[0]
+	s.free = s.free[1:]
+	pool := s.Pools[0]
+	return s.Post(s.Data, fabric.SendWR{
+		Op: fabric.OpWriteImm, RemoteAddr: s.Element(0, int(elem)), RKey: pool.RKey,
+		Imm: uint32(protocol.PackImm(uint8(pool.Ref), uint8(elem), uint16(len(frame)))),
+	}, frame)
+}
+
+// Close ends the session without a word, as a host that is killed.
+func (s *Session) Close() error {
+	var errs []error
+	if s.Connection != nil {
+		_ = s.TCP.Close() // it may have ended already
+	}
+	if s.Queues != nil {
+		errs = append(errs, s.Queues.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// RDMAWrite writes data to an address in the I/O unit's memory and returns what the
+// device says of it, a *fabric.WCError if it refuses.
+func (s *Session) RDMAWrite(ctx context.Context, op fabric.Opcode, addr uint64, rkey uint32, data []byte) error {
+	wr := fabric.SendWR{Op: op, RemoteAddr: addr, RKey: rkey, Imm: uint32(protocol.PackImm(uint8(s.Pools[0].Ref), 0, uint16(len(data))))}
+	if err := s.Post(s.Data, wr, data); err != nil {
+		return err
+	}
+	return s.Completed(ctx)
+}
+
+// Element is the address of an element that the I/O unit lends.
+func (s *Session) Element(pool, elem int) uint64 {
+	return s.Pools[pool].Addr + uint64(elem)*uint64(s.Pools[pool].ElementSize)
+}
+
+// GiveBack gives a pool back and waits until the I/O unit has withdrawn it.
+func (s *Session) GiveBack(ctx context.Context, pool int) error {
+	if err := s.Send(protocol.AppendBufferPoolFlushRequest(nil, 7, s.Pools[pool].Ref|protocol.FlushGiveBack)); err != nil {
+		return err
+	}
+	_, err := s.Message(ctx, protocol.FuncBufferPoolFlushReply)
+	return err
+}
+
+// Request asks for something and waits for the answer.
+func (s *Session) Request(ctx context.Context, t protocol.CfgType, data []byte) (protocol.CfgStatus, error) {
+	if err := s.Send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: 99, Type: t, Data: data})); err != nil {
+		return 0, err
+	}
+	msg, err := s.Message(ctx, protocol.FuncCfgUtilReply)
+	if err != nil {
+		return 0, err
+	}
+	m, err := protocol.DecodeCfgUtilReply(msg)
+	return m.Status, err
+}
+
+// Alive reports an error unless the I/O unit answers a keep-alive.
+func (s *Session) Alive(ctx context.Context) error {
+	status, err := s.Request(ctx, protocol.CfgKeepAlive, nil)
+	if err == nil && status != protocol.CfgOK {
+		err = &Refusal{"reply", status.String(), "to a keep-alive"}
+	}
+	return err
+}
+
+// Lend lends the I/O unit a pool of LentElements, of which no element is ever
+// given back.
+func (s *Session) Lend() error {
+	return s.Send(protocol.AppendBufferRecvPool(nil, 0, protocol.Pool{
+		Ref: 3, Elements: LentElements, ElementSize: lentElement, Context: protocol.PoolContext(1, 0),
+		RKey: s.region.RKey(), Addr: s.region.Addr() + lentAt,
+	}))
+}
+
+// Taken is how many transfers the I/O unit has made, after handling what has
+// come.
+func (s *Session) Taken() (int, error) {
+	for {
+		if n, err := s.poll(); err != nil || n == 0 {
+			return s.arrived, err
+		}
+	}
+}
