@@ -52,11 +52,6 @@ test-softroce: ## run the tests on RDMA devices, in a guest if need be
 	@scripts/setup.sh build test
 	@scripts/test softroce
 
-.PHONY: test-faults
-test-faults: ## run all tests with two machines: faults of cable, machine, process, disk, clock
-	@scripts/setup.sh build test
-	@scripts/test machines faults
-
 .PHONY: check
 check: ## check format, vet, lint, shell scripts, module files
 	@scripts/setup.sh build test
@@ -71,6 +66,10 @@ bench-native: ## measure the software path beside a bare relay, at full speed (R
 	@scripts/setup.sh build test
 	$(GO) build -o build/benchnative ./scripts/benchnative
 	build/benchnative $(BENCH_FLAGS)
+
+.PHONY: bench-attacks
+bench-attacks: ## measure an honest host while another one attacks its I/O unit (ROUNDS=5, ATTACKS)
+	scripts/bench-attacks
 
 .PHONY: bench-compare
 bench-compare: ## compare the Go benchmarks with those of another revision (REF=, BENCH=regexp)
