@@ -52,6 +52,11 @@ test-softroce: ## run the tests on RDMA devices, in a guest if need be
 	@scripts/setup.sh build test
 	@scripts/test softroce
 
+.PHONY: test-faults
+test-faults: ## run all tests with two machines: faults of cable, machine, process, disk, clock
+	@scripts/setup.sh build test
+	@scripts/test machines faults
+
 .PHONY: check
 check: ## check format, vet, lint, shell scripts, module files
 	@scripts/setup.sh build test

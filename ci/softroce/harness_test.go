@@ -83,10 +83,7 @@ func guestMode(t *testing.T) string {
 	if m := os.Getenv("SPLITNIC_SOFTROCE"); m == "kvm" || m == "tcg" {
 		return m
 	}
-	if run(t, "--mode", "kvm", "selftest.sh", "exit", "0").status == 0 {
-		return "kvm"
-	}
-	return "tcg"
+	return "guest"
 }
 
 func TestGuestStatus(t *testing.T) {
@@ -265,6 +262,8 @@ func TestGuestRefusals(t *testing.T) {
 		{"timeout not a number", []string{"--timeout", "soon", "selftest.sh"}, 2},
 		{"option without value", []string{"--mem"}, 2},
 		{"cable without side", []string{"--mode", "tcg", "--cable", "x", "selftest.sh", "exit", "0"}, 123},
+		{"agent that nobody calls", []string{"--mode", "tcg", "--agent", "/nowhere", "selftest.sh", "exit", "0"}, 123},
+		{"control by nobody", []string{"--mode", "tcg", "--qmp", "/nowhere", "selftest.sh", "exit", "0"}, 123},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if r := run(t, tt.args...); r.status != tt.status || r.stderr == "" || r.stdout != "" {

@@ -116,7 +116,7 @@ check_report() {
 	elif [ -n "$guest" ]; then
 		printf 'mode:   none\n'
 		return "$status_setup"
-	elif [ "$want" = tcg ] || { [ "$want" = auto ] && [ -n "$kvm" ] && [ "$kvm" != untried ]; }; then
+	elif [ "$want" = tcg ] || { [ "$want" != kvm ] && [ -n "$kvm" ] && [ "$kvm" != untried ]; }; then
 		printf 'mode:   tcg (software emulation)\n'
 	elif [ "$kvm" = untried ]; then
 		printf 'mode:   kvm where it works, otherwise tcg\n'

@@ -56,11 +56,20 @@ cable_args() {
 	local path=${cable%,*} side=${cable##*,} server
 	case $cable in
 	*,a) server=on ;;
-	*,b) server=off ;;
-	*) die "--cable wants PATH,a or PATH,b" ;;
+	*,[b-f]) server=off ;;
+	*) die "--cable wants PATH,a, or PATH and b to f" ;;
 	esac
 	printf '%s\n' -netdev "stream,id=cable,server=$server,addr.type=unix,addr.path=$(comma "$path")" \
 		-device "virtio-net-pci,netdev=cable,mac=52:54:00:73:6e:0$side"
+}
+
+# socket_args prints the devices that --agent and --qmp ask for.
+socket_args() {
+	if [ -n "$agent" ]; then
+		printf '%s\n' -chardev "socket,id=agent,path=$(comma "$agent")" \
+			-device virtio-serial-pci -device virtserialport,chardev=agent,name=splitnic.agent
+	fi
+	if [ -n "$qmp" ]; then printf '%s\n' -qmp "unix:$(comma "$qmp")"; fi
 }
 
 # wait_for_cable returns when the guest at side a has made the socket.
@@ -81,7 +90,7 @@ console_tail() {
 
 # run_guest ARGS... runs script in a guest and returns its status.
 run_guest() {
-	local args cable_card=(-nic none) qemu tailer timer ctl=$run_dir/ctl
+	local args sockets cable_card=(-nic none) qemu tailer timer ctl=$run_dir/ctl
 	write_launch "$script" "$@"
 	printf 'checkout=%s\nmodules=%s\ndeadline=%s\n' \
 		"$(shell_quote "$checkout")" "$(shell_quote "$modules")" "$timeout" >"$ctl/guest.env"
@@ -90,12 +99,13 @@ run_guest() {
 		[ ${#cable_card[@]} = 4 ] || exit "$status_setup"
 		case $cable in
 		*,a) rm -f "${cable%,*}" ;; # of a guest that was killed
-		*,b) wait_for_cable ;;
+		*) wait_for_cable ;;
 		esac
 	fi
+	mapfile -t sockets < <(socket_args)
 	mapfile -t args < <(guest_machine "$mode")
 
-	setpriv --pdeathsig KILL qemu-system-x86_64 "${args[@]}" -m "$mem" -smp "$smp" "${cable_card[@]}" \
+	setpriv --pdeathsig KILL qemu-system-x86_64 "${args[@]}" -m "$mem" -smp "$smp" "${cable_card[@]}" "${sockets[@]}" \
 		-name "splitnic-${run_dir##*.}" -serial "file:$(comma "$ctl/console.log")" \
 		-append 'console=ttyS0 panic=-1 oops=panic mitigations=off log_buf_len=4M quiet' \
 		-virtfs local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap \

@@ -125,6 +125,18 @@ fabric_down() {
 	return "$rc"
 }
 
+# cable_up ADDRESS/BITS [MTU] gives the card of run's --cable this address and
+# the RDMA device snrxe0, and returns when that can carry traffic.
+cable_up() {
+	modprobe -a rdma_rxe ib_uverbs rdma_ucm 2>/dev/null
+	poll 20 test -e /sys/class/net/eth0 || return 1
+	ip link set eth0 mtu "${2:-$FABRIC_MTU}" || return 1
+	ip addr add "$1" dev eth0 || return 1
+	ip link set eth0 up || return 1
+	rdma link add snrxe0 type rxe netdev eth0 || return 1
+	poll 20 fabric_ready snrxe0
+}
+
 # fabric_cut I takes port I's cable out: snrxeI loses its carrier, the other
 # ports do not. Returns when the port is seen to be down.
 fabric_cut() {

@@ -163,6 +163,10 @@ func layerOf(test string) string {
 		return "netns"
 	case strings.HasPrefix(test, rdmaPrefix), strings.HasPrefix(test, guestPrefix):
 		return "softroce"
+	case strings.HasPrefix(test, machinesPrefix):
+		return "machines"
+	case strings.HasPrefix(test, faultsPrefix):
+		return "faults"
 	default:
 		return "unit"
 	}

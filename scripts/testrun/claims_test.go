@@ -142,6 +142,7 @@ func TestSecurityTables(t *testing.T) {
 func TestLayerOf(t *testing.T) {
 	for test, want := range map[string]string{
 		"TestClaim01": "unit", "TestNetnsPing": "netns", "TestRDMAPing": "softroce", "TestGuestCable": "softroce",
+		"TestMachinesCable": "machines", "TestFaultsDisk": "faults",
 	} {
 		if got := layerOf(test); got != want {
 			t.Errorf("%s: %s, want %s", test, got, want)

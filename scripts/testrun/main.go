@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -28,16 +29,19 @@ const buildDir = "build"
 
 // layer is one set of tests and the place they run.
 type layer struct {
-	name string
-	what string
-	run  func(context.Context, *runner) error
+	name  string
+	what  string
+	run   func(context.Context, *runner) error
+	extra bool // runs only when it is named
 }
 
 // layers are all there are, in the order they run.
 var layers = []layer{
-	{"unit", "without privileges", runUnit},
-	{"netns", "as root, in network namespaces of their own", runNetns},
-	{"softroce", "on RDMA devices, and of the harness that has them", runSoftRoCE},
+	{name: "unit", what: "without privileges", run: runUnit},
+	{name: "netns", what: "as root, in network namespaces of their own", run: runNetns},
+	{name: "softroce", what: "on RDMA devices, and of the harness that has them", run: runSoftRoCE},
+	{name: "machines", what: "with two guests that a cable joins", run: runMachines},
+	{name: "faults", what: "with two guests, which take longer", run: runFaults, extra: true},
 }
 
 // runner is what every layer is given.
@@ -62,7 +66,11 @@ func main() {
 func usage() {
 	fmt.Fprintln(os.Stderr, "usage: scripts/test [-run REGEXP] [LAYER...]\nlayers:")
 	for _, l := range layers {
-		fmt.Fprintf(os.Stderr, "  %-10s tests %s\n", l.name, l.what)
+		more := ""
+		if l.extra {
+			more = " (only when it is named)"
+		}
+		fmt.Fprintf(os.Stderr, "  %-10s tests %s%s\n", l.name, l.what, more)
 	}
 	fmt.Fprintln(os.Stderr, "  -run REGEXP  only the top-level tests whose names match")
 }
@@ -121,12 +129,13 @@ func run(ctx context.Context, args []string) (bool, error) {
 	return rep.finish(os.Stdout, buildDir)
 }
 
-// chooseLayers returns the layers with these names, all if there are none.
+// chooseLayers returns the layers with these names; if there are none, all that
+// need not be named.
 func chooseLayers(names []string) ([]layer, error) {
-	if len(names) == 0 {
-		return layers, nil
-	}
 	var chosen []layer
+	if len(names) == 0 {
+		return slices.DeleteFunc(slices.Clone(layers), func(l layer) bool { return l.extra }), nil
+	}
 next:
 	for _, name := range names {
 		for _, l := range layers {

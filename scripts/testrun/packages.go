@@ -19,13 +19,15 @@ const module = "github.com/splitnic/splitnic"
 // Tests say by their names where they run; those with none of these prefixes
 // are unit tests.
 const (
-	netnsPrefix = "TestNetns" // as root, in network namespaces
-	rdmaPrefix  = "TestRDMA"  // as root, with RDMA devices
-	guestPrefix = "TestGuest" // start guests themselves
+	netnsPrefix    = "TestNetns"    // as root, in network namespaces
+	rdmaPrefix     = "TestRDMA"     // as root, with RDMA devices
+	guestPrefix    = "TestGuest"    // start guests themselves
+	machinesPrefix = "TestMachines" // with two guests that a cable joins
+	faultsPrefix   = "TestFaults"   // the same, and take long
 )
 
 // notUnit matches the names of tests that are not unit tests.
-const notUnit = "^(" + netnsPrefix + "|" + rdmaPrefix + "|" + guestPrefix + ")"
+const notUnit = "^(" + netnsPrefix + "|" + rdmaPrefix + "|" + guestPrefix + "|" + machinesPrefix + "|" + faultsPrefix + ")"
 
 // testPackage is a package of this module that has tests.
 type testPackage struct {

@@ -46,8 +46,15 @@ func TestPick(t *testing.T) {
 
 func TestChooseLayers(t *testing.T) {
 	all, err := chooseLayers(nil)
-	if err != nil || len(all) != len(layers) {
-		t.Errorf("without names: %d layers, %v", len(all), err)
+	var names []string
+	for _, l := range all {
+		names = append(names, l.name)
+	}
+	if d := cmp.Diff([]string{"unit", "netns", "softroce", "machines"}, names); d != "" || err != nil {
+		t.Errorf("without names: %s, %v", d, err)
+	}
+	if long, err := chooseLayers([]string{"faults"}); err != nil || len(long) != 1 {
+		t.Errorf("faults: %d layers, %v", len(long), err)
 	}
 	one, err := chooseLayers([]string{"netns"})
 	if err != nil || len(one) != 1 || one[0].name != "netns" {

@@ -1,0 +1,24 @@
+#!/bin/bash
+# node.sh PROGRAM [ARGS...]: runs PROGRAM, whose standard input and output are
+# the serial port that run's --agent leads to. Its standard error is the run's.
+# shellcheck source=ci/softroce/topology.sh
+. ci/softroce/topology.sh
+
+# find_port sets port to the device of the serial port.
+find_port() {
+	local f name
+	for f in /sys/class/virtio-ports/*/name; do
+		if ! read -r name 2>/dev/null <"$f" || [ "$name" != splitnic.agent ]; then continue; fi
+		f=${f%/name}
+		port=/dev/${f##*/}
+		[ -c "$port" ] && return
+	done
+	return 1
+}
+
+modprobe virtio_console || exit
+poll 20 find_port || {
+	echo "node: this guest has no agent's port: start it with --agent" >&2
+	exit 1
+}
+exec "$@" <>"$port" >&0
