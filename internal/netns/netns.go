@@ -78,7 +78,7 @@ func OnThread(fn func() error) error {
 	return <-done
 }
 
-// enter moves the calling thread to ns for good.
+// enter moves the calling thread to ns for good, unless it is there.
 func enter(ns string) error {
 	f, err := os.Open(Path(ns))
 	if err != nil {
@@ -88,6 +88,9 @@ func enter(ns string) error {
 		return fmt.Errorf("opening network namespace %q: %w", ns, err)
 	}
 	defer f.Close()
+	if isHere(f) {
+		return nil // without the capability that entering takes
+	}
 	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
 		if errors.Is(err, unix.EPERM) {
 			return fmt.Errorf("entering network namespace %q: %w (needs CAP_SYS_ADMIN)", ns, err)
@@ -95,6 +98,15 @@ func enter(ns string) error {
 		return fmt.Errorf("entering network namespace %q: %w", ns, err)
 	}
 	return nil
+}
+
+// isHere reports whether f is the calling thread's network namespace.
+func isHere(f *os.File) bool {
+	var there, here unix.Stat_t
+	if unix.Fstat(int(f.Fd()), &there) != nil || unix.Stat("/proc/thread-self/ns/net", &here) != nil {
+		return false
+	}
+	return there.Dev == here.Dev && there.Ino == here.Ino
 }
 
 // Links lists the devices that h sees. A listing during which a device changed
