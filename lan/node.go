@@ -13,14 +13,20 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// openNodes opens the character device of a macvtap n times.
+// openNodes opens the character device of a macvtap n times, by /dev/tapN where
+// that is it, which takes no privilege.
 //
-// /dev/tapN cannot be relied on: it is made for the initial network namespace
+// It cannot be relied on: it is made for the initial network namespace
 // only, by udev or devtmpfs, and not in containers; N may even be another
 // namespace's device. So the device's number is read from a sysfs that is
 // mounted in the right namespace, and a node is made for it, both in a mount
 // namespace that vanishes with the thread.
 func openNodes(ns, name string, index, n int) ([]int, error) {
+	if ns == "" {
+		if node, ok := ownNode(name, index); ok {
+			return openNode(node, name, n)
+		}
+	}
 	var fds []int
 	err := netns.OnThread(func() error {
 		return netns.DoHere(ns, func() (err error) {
@@ -62,11 +68,32 @@ func openNodesHere(name string, index, n int) ([]int, error) {
 	if err := unix.Mknod(node, unix.S_IFCHR|0o600, int(number)); err != nil {
 		return nil, os.NewSyscallError("mknod", err)
 	}
+	return openNode(node, name, n)
+}
+
+// ownNode is the path of a macvtap's character device if both that and /sys are
+// of this process's network namespace.
+func ownNode(name string, index int) (string, bool) {
+	device := fmt.Sprintf("tap%d", index)
+	number, err := deviceNumber(filepath.Join("/sys/class/net", name, device, "dev"))
+	if err != nil {
+		return "", false
+	}
+	node := filepath.Join("/dev", device)
+	var st unix.Stat_t
+	if unix.Stat(node, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != number {
+		return "", false
+	}
+	return node, true
+}
+
+// openNode opens a node n times.
+func openNode(node, name string, n int) ([]int, error) {
 	var fds []int
 	for range n {
 		fd, err := unix.Open(node, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
-			err = fmt.Errorf("opening character device %d:%d of %s: %w", unix.Major(number), unix.Minor(number), name, err)
+			err = fmt.Errorf("opening the character device of %s: %w", name, &os.PathError{Op: "open", Path: node, Err: err})
 			for _, fd := range fds {
 				err = errors.Join(err, unix.Close(fd))
 			}
