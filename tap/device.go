@@ -1,10 +1,12 @@
 package tap
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -15,12 +17,14 @@ import (
 // Device is a TAP device with one or more queues. It may be renamed, and moved
 // to another network namespace, while it is open.
 type Device struct {
-	name   string // when it was made, as is index
-	index  int
+	name   string // when it was made
+	index  int    // when it was opened
 	plain  bool
+	taken  bool // it was there before
 	queues []*Queue
 
 	mu       sync.Mutex // guards what follows, and ioctls against Close
+	label    Label
 	closed   bool
 	offloads vnet.Offloads
 	place    place
@@ -29,8 +33,12 @@ type Device struct {
 // Name returns the device's name at the time it was made.
 func (d *Device) Name() string { return d.name }
 
-// Index returns the device's interface index at the time it was made.
+// Index returns the device's interface index at the time it was opened.
 func (d *Device) Index() int { return d.index }
+
+// Taken reports whether the device was there before, and has what its last
+// process and its administrator gave it: it may be up and have carrier.
+func (d *Device) Taken() bool { return d.taken }
 
 // Queues returns the device's queues. The slice belongs to the device.
 func (d *Device) Queues() []*Queue { return d.queues }
@@ -54,10 +62,12 @@ func (d *Device) configure(cfg Config) error {
 			return err
 		}
 	}
-	if d.plain {
-		return nil
+	if !d.plain {
+		if err := d.SetGSOMaxSize(vnet.GSOMaxSize); err != nil {
+			return err
+		}
 	}
-	return d.SetGSOMaxSize(vnet.GSOMaxSize)
+	return d.setLabel(Label{Name: d.name, Since: time.Now().Truncate(time.Second), TxQueueLen: cfg.TxQueueLen})
 }
 
 // do runs fn on the open device and wraps its error.
@@ -75,13 +85,17 @@ func (d *Device) do(what string, fn func() error) error {
 
 // SetCarrier tells the network stack whether the far end can be reached.
 func (d *Device) SetCarrier(on bool) error {
-	v := 0
-	if on {
-		v = 1
+	return d.do(fmt.Sprintf("setting the carrier to %t", on), func() error { return SetCarrier(d.queues[0].FD(), on) })
+}
+
+// Carrier reports whether the device has carrier. While it is down the answer
+// is no.
+func (d *Device) Carrier() (bool, error) {
+	a, err := d.attrs("reading the carrier")
+	if err != nil {
+		return false, err
 	}
-	return d.do(fmt.Sprintf("setting the carrier to %t", on), func() error {
-		return ioctlPointer(d.queues[0].FD(), unix.TUNSETCARRIER, "TUNSETCARRIER", v)
-	})
+	return a.RawFlags&unix.IFF_LOWER_UP != 0, nil
 }
 
 // Up sets the device administratively up; frames flow once it has carrier too.
@@ -126,6 +140,9 @@ func (d *Device) SetMAC(mac net.HardwareAddr) error {
 		}
 		if mac[0]&1 != 0 {
 			return errors.New("this is a group address; a device's has an even first byte")
+		}
+		if bytes.Equal(mac, l.Attrs().HardwareAddr) {
+			return nil // the kernel would forget all neighbours
 		}
 		return h.LinkSetHardwareAddr(l, mac)
 	})
@@ -211,8 +228,9 @@ func (d *Device) Enslave(bridge int) error {
 	return d.netlink("enslaving", func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetMasterByIndex(l, bridge) })
 }
 
-// Close closes the queues and with them removes the device. Workers have to
-// have stopped polling the queues' descriptors.
+// Close closes the queues and with them removes the device, unless it is
+// persistent or somebody else has its descriptors too. Workers have to have
+// stopped polling the queues' descriptors.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,6 +8,13 @@
 // A [Device] starts down and without carrier. It vanishes with its last
 // descriptor, also when the process is killed.
 //
+// There are two ways for it to outlive its process, and to be taken by the next
+// one with everything that administrators and programs have given it. A service
+// manager that keeps copies of the descriptors hands them to [Adopt]: then the
+// device keeps its carrier as well, and the frames that wait in its queues. A
+// persistent device (Config.Persist) is found by its name: the kernel takes its
+// carrier away for as long as no process has it.
+//
 // [Device.Watch] tells what the operating system wants of a device: addresses,
 // groups, VLANs, all frames.
 //

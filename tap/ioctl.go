@@ -29,6 +29,15 @@ type ifreq struct {
 	_     [22]byte
 }
 
+// get reads name and flags of the device that fd is a queue of.
+func (r *ifreq) get(fd int) error {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNGETIFF, uintptr(unsafe.Pointer(r)))
+	if errno != 0 {
+		return os.NewSyscallError("ioctl TUNGETIFF", errno)
+	}
+	return nil
+}
+
 // SetIff attaches fd to device name, by the ioctl TUNSETIFF, and returns the
 // name that the device got. Errors are bare *os.SyscallError.
 func SetIff(fd int, name string, flags uint16) (string, error) {
@@ -48,6 +57,15 @@ func SetHeader(fd int) error {
 		return err
 	}
 	return ioctlPointer(fd, unix.TUNSETVNETLE, "TUNSETVNETLE", 1)
+}
+
+// SetCarrier gives or takes the carrier of the device that fd is a queue of.
+func SetCarrier(fd int, on bool) error {
+	v := 0
+	if on {
+		v = 1
+	}
+	return ioctlPointer(fd, unix.TUNSETCARRIER, "TUNSETCARRIER", v)
 }
 
 // SetOffloads tells the device behind fd what frames it may leave unfinished

@@ -1,6 +1,7 @@
 package tap
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -36,54 +37,78 @@ type Config struct {
 	MTU        int              // bytes; 0 leaves the kernel's choice
 	TxQueueLen int              // frames; 0 means DefaultTxQueueLen
 	NoRing     bool             // a system call for each frame, also where io_uring(7) could save some
+	// Persist makes the device outlive the process. Open takes over a persistent
+	// device of that name that an earlier process made, which then keeps what it
+	// has: MAC and MTU are for new ones.
+	Persist bool
 }
 
 // Open makes a TAP device that speaks virtio_net_hdr. It is down and has no
-// carrier. It never takes over a device that exists: the error then wraps
-// ErrExists.
+// carrier. But for Config.Persist it never takes over a device that exists: the
+// error then wraps ErrExists.
 func Open(cfg Config) (*Device, error) {
 	return open(cfg, false)
 }
 
 func open(cfg Config, plain bool) (*Device, error) {
-	if cfg.Queues == 0 {
-		cfg.Queues = 1
-	}
-	if cfg.TxQueueLen == 0 {
-		cfg.TxQueueLen = DefaultTxQueueLen
-	}
-	if cfg.Name == "" {
-		cfg.Name = "tap%d"
-	}
 	fail := func(err error) (*Device, error) {
 		return nil, fmt.Errorf("opening TAP device %q: %w", cfg.Name, err)
 	}
-	if err := checkName(cfg.Name); err != nil {
+	if err := cfg.complete(); err != nil {
 		return fail(err)
-	}
-	if cfg.Queues < 0 || cfg.Queues > maxQueues {
-		return fail(fmt.Errorf("%d queues: between 1 and %d are possible", cfg.Queues, maxQueues))
 	}
 	d := &Device{plain: plain}
 	err := netns.Do(cfg.NetNS, func() error {
 		outlast(cfg.Name)
+		if cfg.Persist {
+			if there, err := d.reattach(cfg); there || err != nil {
+				return err
+			}
+		}
 		if plain {
 			return d.attachPlain(cfg)
 		}
 		return d.attach(cfg)
 	})
-	if err == nil {
+	switch {
+	case err != nil:
+	case d.taken:
+		err = d.resume(cfg)
+	default:
 		err = d.configure(cfg)
 	}
-	if err == nil && !cfg.NoRing {
-		for _, q := range d.queues {
-			_ = q.UseRings() // a kernel that cannot do it is no error
-		}
+	if err == nil {
+		// Last: what fails before leaves nothing behind.
+		err = d.setPersist(cfg.Persist)
 	}
 	if err != nil {
 		return fail(errors.Join(err, d.Close()))
 	}
+	d.useRings(cfg)
 	return d, nil
+}
+
+// complete fills in the defaults of cfg and checks it.
+func (c *Config) complete() error {
+	c.Queues = cmp.Or(c.Queues, 1)
+	c.TxQueueLen = cmp.Or(c.TxQueueLen, DefaultTxQueueLen)
+	c.Name = cmp.Or(c.Name, "tap%d")
+	if err := checkName(c.Name); err != nil {
+		return err
+	}
+	if c.Queues < 0 || c.Queues > maxQueues {
+		return fmt.Errorf("%d queues: between 1 and %d are possible", c.Queues, maxQueues)
+	}
+	return nil
+}
+
+// useRings makes the queues use io_uring(7) where that is wanted.
+func (d *Device) useRings(cfg Config) {
+	for _, q := range d.queues {
+		if !cfg.NoRing {
+			_ = q.UseRings() // a kernel that cannot do it is no error
+		}
+	}
 }
 
 // maxQueues is MAX_TAP_QUEUES of the kernel's drivers/net/tun.c.
@@ -120,9 +145,17 @@ func checkName(name string) error {
 	return nil
 }
 
+// flags are those of the device's queues in TUNSETIFF and TUNGETIFF.
+func (d *Device) flags() uint16 {
+	if d.plain {
+		return unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_MULTI_QUEUE
+	}
+	return unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_MULTI_QUEUE | unix.IFF_VNET_HDR
+}
+
 // attach makes the device and opens its queues, in the current namespace.
 func (d *Device) attach(cfg Config) error {
-	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE)
+	flags := d.flags()
 	excl := uint16(unix.IFF_TUN_EXCL)
 	name := cfg.Name
 	for range cfg.Queues {
@@ -141,7 +174,7 @@ func (d *Device) attach(cfg Config) error {
 		excl = 0
 		d.name = name
 		// For kernels that know no IFF_NO_CARRIER, and harmless elsewhere.
-		if err := ioctlPointer(fd, unix.TUNSETCARRIER, "TUNSETCARRIER", 0); err != nil {
+		if err := SetCarrier(fd, false); err != nil {
 			return fmt.Errorf("taking the carrier away: %w", err)
 		}
 		if err := SetHeader(fd); err != nil {
@@ -204,6 +237,9 @@ func describe(link netlink.Link) string {
 	if t, ok := link.(*netlink.Tuntap); ok {
 		if t.NonPersist {
 			return fmt.Sprintf("a %s device that another process holds (choose another name, or end that process)", t.Mode)
+		}
+		if _, ok := parseLabel(link.Attrs().Alias); ok {
+			return fmt.Sprintf("a persistent %s device that splitnic made (take it over with --persist, or remove it: ip link delete %s)", t.Mode, name)
 		}
 		return fmt.Sprintf("a persistent %s device (choose another name, or remove it: ip link delete %s)", t.Mode, name)
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -51,6 +50,9 @@ func (p *place) open(id namespace, file *os.File) error {
 		}
 		return p.openQuery()
 	})
+	if errors.Is(err, unix.EPERM) {
+		err = fmt.Errorf("%w; the device is in another network namespace: `splitnic host` follows it there with --movable or --netns", err)
+	}
 	if err != nil {
 		p.close()
 	}
@@ -76,26 +78,26 @@ func (d *Device) netlink(what string, fn func(*netlink.Handle, netlink.Link) err
 	})
 }
 
-func (d *Device) ioctl(req uint, name string, arg unsafe.Pointer) error {
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(d.queues[0].FD()), uintptr(req), uintptr(arg))
+// namespaceOf opens the network namespace of the device that fd is a queue of.
+func namespaceOf(fd int) (*os.File, namespace, error) {
+	ns, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNGETDEVNETNS, 0)
 	if errno != 0 {
-		return os.NewSyscallError("ioctl "+name, errno)
+		return nil, namespace{}, os.NewSyscallError("ioctl TUNGETDEVNETNS", errno)
 	}
-	return nil
+	file := os.NewFile(ns, "network namespace")
+	var st unix.Stat_t
+	if err := unix.Fstat(int(ns), &st); err != nil {
+		return nil, namespace{}, errors.Join(os.NewSyscallError("fstat", err), file.Close())
+	}
+	return file, namespace{st.Dev, st.Ino}, nil
 }
 
 // follow makes d.place the device's namespace.
 func (d *Device) follow() error {
-	fd, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(d.queues[0].FD()), unix.TUNGETDEVNETNS, 0)
-	if errno != 0 {
-		return os.NewSyscallError("ioctl TUNGETDEVNETNS", errno)
+	file, id, err := namespaceOf(d.queues[0].FD())
+	if err != nil {
+		return err
 	}
-	file := os.NewFile(fd, "network namespace")
-	var st unix.Stat_t
-	if err := unix.Fstat(int(fd), &st); err != nil {
-		return errors.Join(os.NewSyscallError("fstat", err), file.Close())
-	}
-	id := namespace{st.Dev, st.Ino}
 	if d.place.file != nil && d.place.id == id {
 		return file.Close()
 	}

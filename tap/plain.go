@@ -42,16 +42,19 @@ func (d *Device) attachPlain(cfg Config) error {
 		if err != nil {
 			return err
 		}
-		d.queues = append(d.queues, &Queue{fd: framefd.New(fd), plain: true})
+		d.queues = append(d.queues, d.newQueue(fd))
 		name = ifc.Name()
 		d.name = name
-		if err := ioctlPointer(fd, unix.TUNSETCARRIER, "TUNSETCARRIER", 0); err != nil {
+		if err := SetCarrier(fd, false); err != nil {
 			return fmt.Errorf("taking the carrier away: %w", err)
 		}
 	}
 	d.offloads = vnet.Offloads(0)
 	return nil
 }
+
+// newQueue makes a queue of fd, which it owns from then on.
+func (d *Device) newQueue(fd int) *Queue { return &Queue{fd: framefd.New(fd), plain: d.plain} }
 
 // detach takes the descriptor out of ifc, and thereby out of Go's poller,
 // which would wake up for every frame although nobody waits there.

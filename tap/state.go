@@ -9,7 +9,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"unsafe"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -109,7 +108,7 @@ func (d *Device) read(s *State) (digest, error) {
 // locate makes d.place the device's namespace and returns its name there.
 func (d *Device) locate() (string, error) {
 	req := ifreq{}
-	err := d.ioctl(unix.TUNGETIFF, "TUNGETIFF", unsafe.Pointer(&req))
+	err := req.get(d.queues[0].FD())
 	if err == nil {
 		err = d.follow()
 	}
