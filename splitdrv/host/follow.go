@@ -54,6 +54,7 @@ func (h *Host) follow(ctx context.Context) {
 		}
 		for h.followOnce(ctx) && ctx.Err() == nil {
 		}
+		h.remember()
 	}
 }
 

@@ -50,7 +50,13 @@ type Config struct {
 	// doubles each time until a session has lasted RetryMax; default 100 ms
 	// and 5 s.
 	RetryMin, RetryMax time.Duration
-	Log                *slog.Logger
+	// Past is what was with the netdevice before. With KeepCarrier it goes to
+	// another process when Run's context is done, and keeps its carrier.
+	// OnAgreement is told what that process has to know; may be nil.
+	Past        Past
+	KeepCarrier bool
+	OnAgreement func(Agreement)
+	Log         *slog.Logger
 	// OnState is told about every change of the connection; may be nil.
 	OnState func(State)
 }
@@ -90,6 +96,8 @@ type Host struct {
 	changing sync.Mutex
 
 	wake chan struct{} // of the follower; of capacity one
+
+	remembered Agreement // what OnAgreement was told last
 
 	mu       sync.Mutex // guards what follows; taken after changing
 	state    State
@@ -135,10 +143,13 @@ func New(cfg Config) (*Host, error) {
 	if cfg.OnState == nil {
 		cfg.OnState = func(State) {}
 	}
+	if cfg.OnAgreement == nil {
+		cfg.OnAgreement = func(Agreement) {}
+	}
 	if err := cfg.checkLatency(); err != nil {
 		return nil, err
 	}
-	h := &Host{cfg: cfg, state: Connecting, since: time.Now(), wake: make(chan struct{}, 1)}
+	h := &Host{cfg: cfg, state: Connecting, carrier: cfg.Past.Carrier, since: time.Now(), wake: make(chan struct{}, 1)}
 	for _, m := range cfg.Modes {
 		if err := h.messaging(m).Check(); err != nil {
 			return nil, fmt.Errorf("host: %w", err)
@@ -171,6 +182,7 @@ func (h *Host) Run(ctx context.Context) error {
 	}
 	cancel(nil)
 	workers.Wait()
+	h.remember()
 	return err
 }
 
@@ -185,6 +197,9 @@ func (h *Host) baseline() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.set.mac, h.set.mtu = macOf(state.MAC), state.MTU
+	if a := h.cfg.Past.Agreement; a != nil {
+		h.set.resume(a)
+	}
 	return nil
 }
 
@@ -215,6 +230,9 @@ func (h *Host) connect(ctx context.Context) error {
 			default:
 				h.cfg.Log.Warn("no session", "iounit", addr, "reason", err)
 			}
+		}
+		if err := h.forsake(); errors.Is(err, ErrNetdeviceGone) {
+			return err
 		}
 		if h.ever() == 0 && len(permanent) == len(h.cfg.IOUnits) {
 			return errors.Join(permanent...)
@@ -341,7 +359,7 @@ func (h *Host) session(ctx context.Context, addr string) (ever bool, err error) 
 		code, reason, err = h.wait(ctx, c, conn)
 	}
 	// The carrier first: nothing else is as urgent.
-	err = errors.Join(err, h.disconnected())
+	err = errors.Join(err, h.disconnected(ctx))
 	return true, errors.Join(err, c.Bye(code, reason))
 }
 
@@ -428,14 +446,18 @@ func (h *Host) current(conn *messaging.Conn) bool {
 	return h.conn == conn
 }
 
-// disconnected forgets the session and takes the carrier.
-func (h *Host) disconnected() error {
+// disconnected forgets the session and takes the carrier, unless another process
+// follows.
+func (h *Host) disconnected(ctx context.Context) error {
 	h.mu.Lock()
 	h.state, h.since, h.conn, h.phase = Connecting, time.Now(), nil, idle
 	h.mu.Unlock()
-	h.changing.Lock()
-	err := h.setCarrier(false)
-	h.changing.Unlock()
+	var err error
+	if !h.handsOver(ctx) {
+		h.changing.Lock()
+		err = h.setCarrier(false)
+		h.changing.Unlock()
+	}
 	h.cfg.OnState(Connecting)
 	return err
 }

@@ -51,6 +51,10 @@ type NetdeviceStatus struct {
 	Carrier  bool   `json:"carrier"`
 	Offloads string `json:"offloads"`
 	Queues   int    `json:"queues"`
+	// Since is when it was made, and Adopted how many processes have taken it
+	// over from another.
+	Since   time.Time `json:"since"`
+	Adopted int       `json:"adopted"`
 }
 
 // IOUnitStatus describes the I/O unit in use, or tried last.
@@ -74,6 +78,7 @@ func (h *Host) Status() Status {
 		Netdevice: NetdeviceStatus{
 			Name: h.cfg.Netdev.Name(), MAC: h.set.mac.String(), MTU: h.set.mtu, Carrier: h.carrier,
 			Offloads: h.offloads.String(), Queues: len(h.cfg.Netdev.Ports()),
+			Since: h.cfg.Past.Since, Adopted: h.cfg.Past.Adopted,
 		},
 		IOUnit:      IOUnitStatus{Address: h.unit, Configured: h.cfg.IOUnits},
 		Device:      h.cfg.Device.Name(),
