@@ -59,7 +59,7 @@ func open(cfg Config, plain bool) (*Device, error) {
 	}
 	d := &Device{plain: plain}
 	err := netns.Do(cfg.NetNS, func() error {
-		outlast(cfg.Name)
+		outlast(cfg)
 		if cfg.Persist {
 			if there, err := d.reattach(cfg); there || err != nil {
 				return err
@@ -115,16 +115,19 @@ func (d *Device) useRings(cfg Config) {
 const maxQueues = 256
 
 // lingerTime is how long the device of a process that was killed may outlive
-// it: the kernel frees its rings, which hold the device open, in its own time,
-// some ten milliseconds on a machine that has nothing else to do.
-const lingerTime = 500 * time.Millisecond
+// it, and a persistent one may be in use: the kernel frees its rings, which hold
+// the queues open, in its own time, some ten milliseconds on a machine that has
+// nothing else to do.
+const lingerTime = time.Second
 
 // outlast waits for a device of that name to vanish if it is one that vanishes
-// with its process, and if it does so soon.
-func outlast(name string) {
+// with its process, or to be free if it is a persistent one that is wanted, if
+// that comes about soon.
+func outlast(cfg Config) {
 	for start := time.Now(); time.Since(start) < lingerTime; time.Sleep(5 * time.Millisecond) {
-		link, err := netlink.LinkByName(name)
-		if t, ok := link.(*netlink.Tuntap); err != nil || !ok || !t.NonPersist {
+		link, err := netlink.LinkByName(cfg.Name)
+		t, ok := link.(*netlink.Tuntap)
+		if err != nil || !ok || !t.NonPersist && !(cfg.Persist && t.Queues+t.DisabledQueues > 0) {
 			return
 		}
 	}
