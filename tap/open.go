@@ -127,7 +127,10 @@ func outlast(cfg Config) {
 	for start := time.Now(); time.Since(start) < lingerTime; time.Sleep(5 * time.Millisecond) {
 		link, err := netlink.LinkByName(cfg.Name)
 		t, ok := link.(*netlink.Tuntap)
-		if err != nil || !ok || !t.NonPersist && !(cfg.Persist && t.Queues+t.DisabledQueues > 0) {
+		if err != nil || !ok {
+			return
+		}
+		if inUse := t.Queues+t.DisabledQueues > 0; !t.NonPersist && (!cfg.Persist || !inUse) {
 			return
 		}
 	}
