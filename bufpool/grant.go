@@ -2,6 +2,7 @@ package bufpool
 
 import (
 	"fmt"
+	"iter"
 	"sync"
 	"sync/atomic"
 )
@@ -133,6 +134,18 @@ func (g *Grant) Return(elem uint32) error {
 	g.back = append(g.back, uint16(elem))
 	g.fresh.Store(true)
 	return nil
+}
+
+// Outstanding lists the elements that are out. Those that change meanwhile may or
+// may not be among them.
+func (g *Grant) Outstanding() iter.Seq[uint16] {
+	return func(yield func(uint16) bool) {
+		for i := range g.out {
+			if g.out[i].Load() && !yield(uint16(i)) {
+				return
+			}
+		}
+	}
 }
 
 // Ledger counts the elements by state.

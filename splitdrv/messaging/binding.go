@@ -55,6 +55,7 @@ type binding struct {
 	ours, theirs protocol.Proof
 	proved       bool          // the peer is; of the control handler
 	heard        chan struct{} // closed then
+	trusted      chan struct{} // closed when nothing came before that should not have
 	answered     bool          // of the configuration goroutine
 }
 
@@ -102,7 +103,7 @@ func (c *Conn) answerProof() protocol.CfgStatus {
 	return protocol.CfgOK
 }
 
-// bind waits for the peer's proof, and then lets the session begin.
+// bind waits for the peer's proof, and then lets moveBound go on.
 func (c *Conn) bind() error {
 	late := time.NewTimer(c.cfg.PeerTimeout)
 	defer late.Stop()
@@ -126,12 +127,20 @@ func (c *Conn) bind() error {
 			return fmt.Errorf("receive on data channel %d: %w", ch.number, early[0].Err())
 		}
 	}
-	if err := c.offerFirst(); err != nil {
-		if errors.Is(err, net.ErrClosed) {
-			return nil // the session has ended meanwhile
-		}
-		return fmt.Errorf("lend the pools: %w", err)
-	}
-	c.move()
+	close(c.binding.trusted)
+	c.keep()
 	return nil
+}
+
+// moveBound is move when the peer has proved who it is.
+func (c *Conn) moveBound() error {
+	select {
+	case <-c.binding.trusted:
+	case <-c.done:
+		return nil
+	}
+	if err := c.move(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil // the session has ended meanwhile
 }

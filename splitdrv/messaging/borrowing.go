@@ -68,6 +68,7 @@ func (b *borrowing) add(p protocol.Pool) error {
 		ref: p.Ref, sender: s, extra: b.asked.Load() > 0,
 		Grant:   bufpool.NewGrant(p.Addr, p.RKey, int(p.ElementSize), int(p.Elements), order),
 		namedIn: make([]atomic.Uint64, p.Elements),
+		frames:  make([]uint8, p.Elements),
 	}
 	b.pools[p.Ref] = g
 	b.lent.Add(1)

@@ -19,7 +19,9 @@ import (
 // domain, registered memory, queue pairs, and the threads that move frames.
 //
 // Its life: New, then Addresses to the peer and the peer's to Connect, then
-// Start when the peer is connected as well, then Close.
+// Start when the peer is connected as well, then Close. Start is StartControl
+// and StartData: a session that waits for its turn has only the first done. One
+// that hands over to another goes through Pause and Stop before its Close.
 type Conn struct {
 	cfg      Config
 	domain   fabric.Domain
@@ -56,7 +58,7 @@ func New(cfg Config) (*Conn, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	c := &Conn{cfg: cfg, requests: newRequests(), done: make(chan struct{}), binding: binding{heard: make(chan struct{})}}
+	c := &Conn{cfg: cfg, requests: newRequests(), done: make(chan struct{}), binding: binding{heard: make(chan struct{}), trusted: make(chan struct{})}}
 	c.handlers = newHandlers(&c.cfg)
 	c.memory = memory{limit: cfg.MaxMemory, budget: cfg.Budget}
 	c.lending = lending{c: c, pools: make(map[uint32]*lentPool)}
@@ -131,44 +133,78 @@ func (c *Conn) Connect(remote []fabric.Address, controlReceives int) error {
 	return nil
 }
 
-// Start lends the pools to the peer, whose queue pairs must be connected by
-// now, and starts moving frames between the ports, one for each data channel,
-// and the peer. With Config.Bind it does not wait for that: it comes when the
-// peer has proved who it is, and the session ends if it does not within
-// Config.PeerTimeout. The ports stay the caller's and must outlive the Conn.
+// Start is StartControl and StartData.
 func (c *Conn) Start(ports []Port) error {
-	if len(ports) != len(c.channels) {
-		return fmt.Errorf("messaging: %d ports for %d data channels", len(ports), len(c.channels))
+	if err := c.StartControl(); err != nil {
+		return err
 	}
-	var err error
+	return c.StartData(ports, nil)
+}
+
+// StartControl starts everything but the data channels: requests are answered
+// and keep-alives sent. The peer's queue pairs must be connected by now. It has
+// no pools to write to before StartData, and so what it has for this side waits
+// in its netdevice. With Config.Bind it does not wait until the peer has proved
+// who it is, but the session ends if it does not within Config.PeerTimeout.
+func (c *Conn) StartControl() (err error) {
 	if c.cfg.Bind != nil {
-		_, err = c.ask(context.Background(), protocol.CfgBind, c.binding.ours[:]) // there is room for the first
-	} else {
-		err = c.offerFirst()
-	}
-	if err != nil {
-		return fmt.Errorf("messaging: begin on the control channel: %w", err)
-	}
-	if c.control.idle, err = c.newWaiter(c.control.awake, interest{c.control.cq.FD(), unix.EPOLLIN}, interest{c.control.w.wake.fd, unix.EPOLLIN}); err != nil {
-		return fmt.Errorf("messaging: %w", err)
-	}
-	for i, ch := range c.channels {
-		if err := errors.Join(ch.tx.begin(ports[i]), ch.rx.begin(ports[i])); err != nil {
-			return fmt.Errorf("messaging: data channel %d: %w", ch.number, err)
+		// There is room for the first.
+		if _, err = c.ask(context.Background(), protocol.CfgBind, c.binding.ours[:]); err != nil {
+			return fmt.Errorf("messaging: begin on the control channel: %w", err)
 		}
+	}
+	c.control.idle, err = c.newWaiter(c.control.awake, interest{c.control.cq.FD(), unix.EPOLLIN}, interest{c.control.w.wake.fd, unix.EPOLLIN})
+	if err != nil {
+		return fmt.Errorf("messaging: %w", err)
 	}
 	c.work(c.control.w, c.control.run)
 	c.spawn(c.answer)
 	if c.cfg.Bind != nil {
 		c.spawn(c.bind)
 	} else {
-		c.move()
+		c.keep()
 	}
 	return nil
 }
 
-// move starts those who move frames, and lend and borrow pools.
-func (c *Conn) move() {
+// keep starts those who look after the session.
+func (c *Conn) keep() {
+	c.spawn(c.keeper.run)
+	c.spawn(c.keepAlive)
+}
+
+// StartData lends the pools to the peer and starts moving frames between the
+// ports, one for each data channel, and the peer; with Config.Bind, as soon as
+// the peer has proved who it is. The ports stay the caller's and must outlive the
+// Conn, or its Stop. What remains of an earlier Conn with the same ports, which
+// may be nil, is sent first.
+func (c *Conn) StartData(ports []Port, remains *Remains) error {
+	if len(ports) != len(c.channels) {
+		return fmt.Errorf("messaging: %d ports for %d data channels", len(ports), len(c.channels))
+	}
+	for i, ch := range c.channels {
+		if err := errors.Join(ch.tx.begin(ports[i]), ch.rx.begin(ports[i])); err != nil {
+			return fmt.Errorf("messaging: data channel %d: %w", ch.number, err)
+		}
+	}
+	if remains != nil {
+		c.takeOver(remains)
+	}
+	if c.cfg.Bind != nil {
+		c.spawn(c.moveBound)
+		return nil
+	}
+	if err := c.move(); err != nil {
+		return fmt.Errorf("messaging: %w", err)
+	}
+	return nil
+}
+
+// move lends the first pools and starts those who move frames.
+func (c *Conn) move() error {
+	if err := c.offerFirst(); err != nil {
+		return fmt.Errorf("lend the pools: %w", err)
+	}
 	for _, ch := range c.channels {
 		if c.cfg.Poll {
 			c.work(ch.rx.w, ch.poll)
@@ -177,8 +213,7 @@ func (c *Conn) move() {
 		c.work(ch.rx.w, ch.rx.run)
 		c.work(ch.tx.w, ch.tx.run)
 	}
-	c.spawn(c.keeper.run)
-	c.spawn(c.keepAlive)
+	return nil
 }
 
 // offerFirst lends the first pools, as many to a message as fit.
@@ -269,9 +304,8 @@ func (c *Conn) Err() error {
 // Close ends the session, waits for the workers, and releases everything. It
 // is idempotent.
 func (c *Conn) Close() error {
-	c.end(net.ErrClosed)
+	c.halt()
 	c.closing.Do(func() {
-		c.workers.Wait()
 		c.background.Wait()
 		c.handlers.close()
 		var errs []error
@@ -290,6 +324,12 @@ func (c *Conn) Close() error {
 		c.closeErr = errors.Join(errs...)
 	})
 	return c.closeErr
+}
+
+// halt ends the session and waits for the workers.
+func (c *Conn) halt() {
+	c.end(net.ErrClosed)
+	c.workers.Wait()
 }
 
 // quiesce takes the queue pairs out of service before they are destroyed, so

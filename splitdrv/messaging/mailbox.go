@@ -65,8 +65,9 @@ const (
 	letterSent                        // in mode send-uc: what the peer has sent so far
 )
 
-// release is something for a sender to do: to stop using pools of the peer's.
+// release is something for a sender to do: to stop using pools of the peer's, or
+// to wait for everything that it has sent.
 type release struct {
-	pool *grantedPool
-	job  *retirement // what follows when all of them are out of use
+	pool *grantedPool // nil: everything
+	job  *retirement  // what follows when all of them are out of use
 }

@@ -91,6 +91,7 @@ func (s *sender) seal() {
 		return
 	}
 	wr, f := &s.wrs[s.last], &s.batch[s.last]
+	f.pool.frames[f.elem] = uint8(t.frames)
 	lead := 0
 	if t.frames > 1 {
 		lead = protocol.PackHeaderSize + protocol.PackRecordSize

@@ -56,6 +56,7 @@ func (ch *channel) poll() error {
 			runtime.Gosched()
 		}
 	}
+	rx.drain()
 	return nil
 }
 

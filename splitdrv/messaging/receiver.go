@@ -1,7 +1,9 @@
 package messaging
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -100,7 +102,30 @@ func (r *receiver) run() error {
 			return r.failed(err)
 		}
 	}
+	r.drain()
 	return nil
+}
+
+// drain delivers what the peer had written when this side ended the session in
+// good order. There is no more of it than posted receives. Errors do not matter
+// any more.
+func (r *receiver) drain() {
+	if !errors.Is(r.c.failure, net.ErrClosed) {
+		return
+	}
+	if r.mail.pending.Load() && r.readMail() != nil {
+		return
+	}
+	for {
+		n, err := r.poll()
+		if n == 0 || err != nil {
+			return
+		}
+		if r.hand(r.comps[:n]) != nil {
+			_ = r.flush()
+			return
+		}
+	}
 }
 
 // failed delivers the good frames that came before what ends the session.

@@ -59,7 +59,9 @@ type sender struct {
 	alone     bool                  // in mode imm: one is on its way, and nothing may overtake it
 
 	sequence  atomic.Uint64 // send modes: the sequence number of the next message
-	releasing []release     // pools that are being put out of use
+	releasing []release     // pools that are being put out of use, and a pause
+	paused    atomic.Bool   // takes no more frames
+	inherited [][]byte      // frames that come before those of the port
 
 	comps   [32]fabric.Completion
 	waiters [4]*waiter // by what for: see waitPort
@@ -82,6 +84,7 @@ type grantedPool struct {
 	idle    int             // the keeper's: looks without use
 	closed  uint64          // when it was closed: its number among those
 	namedIn []atomic.Uint64 // by element: the message that indicated it last
+	frames  []uint8         // by element, the sender's: how many it carried last
 	state   grantState      // guarded by Conn.borrowing
 }
 
@@ -121,6 +124,7 @@ const (
 	wantFrame
 	wantCredit
 	wantCompletion
+	wantMail // that ends a pause
 )
 
 // run is the sender's goroutine.
@@ -150,6 +154,9 @@ func (s *sender) step() (want, error) {
 		if err := s.settle(); err != nil {
 			return wantNothing, err
 		}
+	}
+	if s.paused.Load() {
+		return wantMail, nil
 	}
 	w, err := s.fill()
 	if err != nil {
@@ -259,7 +266,11 @@ func (s *sender) read() (want, error) {
 			return wantCompletion, nil
 		}
 	}
-	ops := s.reads[:min(credits, s.slots.Free(), cap(s.wrs)-len(s.wrs), s.ahead)]
+	most := min(credits, s.slots.Free(), cap(s.wrs)-len(s.wrs))
+	if len(s.inherited) > 0 {
+		return s.inherit(min(most, len(s.inherited))), nil
+	}
+	ops := s.reads[:min(most, s.ahead)]
 	for i := range ops {
 		slot, _ := s.slots.Take() // as many as are free
 		s.readSlots[i] = slot

@@ -242,7 +242,16 @@ func (s *sender) acknowledge(g *grantedPool, elem uint16) {
 func (s *sender) letGo() error {
 	for i := 0; i < len(s.releasing); {
 		r := s.releasing[i]
-		if r.pool.pending > 0 {
+		if r.pool == nil && (s.flights.len() > 0 || len(s.owed) > 0) {
+			if int32(s.posted-s.signaled) > 0 {
+				if err := s.fence(); err != nil {
+					return err
+				}
+			}
+			i++
+			continue
+		}
+		if r.pool != nil && r.pool.pending > 0 {
 			if int32(r.pool.last-s.signaled) > 0 {
 				if err := s.fence(); err != nil {
 					return err

@@ -1,0 +1,126 @@
+package messaging
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// Remains is what the end of a Conn leaves of the frames that it had taken from
+// its ports.
+type Remains struct {
+	// Frames were read and not sent, by data channel, in order. They are copies.
+	Frames [][][]byte
+	// Uncertain counts frames that were sent and whose element has not come back:
+	// each may or may not have got to the peer's port. The peer returns elements
+	// a quarter of a pool at a time, so it is a bound. None of them is sent again.
+	Uncertain uint64
+	// Lost counts frames that were about to be sent when it failed.
+	Lost uint64
+}
+
+// Count is how many frames there are to be sent.
+func (r *Remains) Count() (n uint64) {
+	for _, frames := range r.Frames {
+		n += uint64(len(frames))
+	}
+	return n
+}
+
+// Pause has the data channels take no more frames from their ports, and waits
+// until all that were taken and sent have arrived in the peer's memory. Frames
+// from the peer go on coming. A pause ends with Resume or Stop.
+func (c *Conn) Pause(ctx context.Context) error {
+	paused := make(chan struct{})
+	job := &retirement{then: func() error {
+		close(paused)
+		return nil
+	}}
+	job.left.Store(int32(len(c.channels)))
+	for _, ch := range c.channels {
+		ch.tx.paused.Store(true)
+		ch.tx.mail.put(release{job: job})
+	}
+	fail := func(err error) error { return fmt.Errorf("messaging: wait for what was sent: %w", err) }
+	select {
+	case <-paused:
+	case <-ctx.Done():
+		return fail(context.Cause(ctx))
+	case <-c.done:
+		return fail(net.ErrClosed)
+	}
+	// The reply says that the peer has handled all indications, too.
+	var status *StatusError
+	if _, err := c.Request(ctx, protocol.CfgKeepAlive, nil); err != nil && !errors.As(err, &status) {
+		return fail(err)
+	}
+	return nil
+}
+
+// Resume ends a pause.
+func (c *Conn) Resume() {
+	nothing := &retirement{then: func() error { return nil }}
+	nothing.left.Store(int32(len(c.channels)))
+	for _, ch := range c.channels {
+		ch.tx.paused.Store(false)
+		ch.tx.mail.put(release{job: nothing})
+	}
+}
+
+// Stop ends the session as Close does, but only waits for the workers: when it
+// returns the ports are the caller's again. What the peer had written by then
+// has been delivered, as far as it was in order. Close has still to be called,
+// which takes longer.
+func (c *Conn) Stop() *Remains {
+	c.halt()
+	r := &Remains{Frames: make([][][]byte, len(c.channels))}
+	for i, ch := range c.channels {
+		ch.tx.remains(r, i)
+	}
+	return r
+}
+
+// takeOver hands the frames that remain of an earlier Conn to the senders. What
+// belonged to channels that this one does not have goes to the last one.
+func (c *Conn) takeOver(r *Remains) {
+	for i, frames := range r.Frames {
+		tx := c.channels[min(i, len(c.channels)-1)].tx
+		tx.inherited = append(tx.inherited, frames...)
+	}
+}
+
+// remains adds what the sender, which has ended, leaves.
+func (s *sender) remains(r *Remains, channel int) {
+	for i := s.next; i < s.have; i++ {
+		if s.reads[i].Err == nil {
+			r.Frames[channel] = append(r.Frames[channel], slices.Clone(s.reads[i].Frame))
+		}
+	}
+	r.Frames[channel] = append(r.Frames[channel], s.inherited...)
+	r.Lost += uint64(len(s.batch))
+	for _, g := range *s.grants.Load() {
+		for elem := range g.Outstanding() {
+			r.Uncertain += uint64(g.frames[elem])
+		}
+	}
+}
+
+// inherit is read for frames that remain of an earlier Conn.
+func (s *sender) inherit(n int) want {
+	for i := range n {
+		slot, _ := s.slots.Take() // as many as are free
+		s.readSlots[i] = slot
+		s.reads[i].Frame, s.reads[i].Err = nil, vnet.ErrTooLong
+		if room := s.slots.Bytes(slot)[slotHeadroom:]; len(s.inherited[i]) <= len(room) {
+			s.reads[i].Frame, s.reads[i].Err = room[:copy(room, s.inherited[i])], nil
+		}
+	}
+	s.inherited = s.inherited[n:]
+	s.next, s.have = 0, n
+	return wantNothing
+}

@@ -1,0 +1,152 @@
+package messaging_test
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// TestRemains ends a session that has taken frames it could not send, and has
+// the next one send them first.
+func TestRemains(t *testing.T) {
+	const mtu, long = 9000, 9000
+	n := fabrictest.New()
+	cfg := patient(messaging.Config{MTU: mtu, MaxPools: 5})
+	scarce := cfg
+	// A frame that is short has somewhere to go when there is no room for another
+	// long one, which is read all the same.
+	scarce.Pools = []messaging.PoolConfig{{ElementSize: 2048, Elements: 16}, {ElementSize: 10240, Elements: 2}}
+	a, b := newHalf(t, n, "a", cfg), newHalf(t, n, "b", scarce)
+	connect(t, a, b)
+	if err := a.conn.StartControl(); err != nil {
+		t.Fatal(err)
+	}
+	// The peer lends and does not read: nothing comes back.
+	if err := b.conn.StartControl(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.conn.StartData(b.ports, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.conn.Stop() // what it has lent stays written to
+	if err := a.conn.StartData(a.ports, nil); err != nil {
+		t.Fatal(err)
+	}
+	var frames [][]byte
+	for i := range 3 {
+		f := frame(uint64(i), long, mtu)
+		frames = append(frames, f)
+		if err := a.wires[0].Send(deadline(t), f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for a.conn.Stats().Channels[0].TxNoCredit == 0 {
+		if err := a.conn.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := a.conn.Stop()
+	if r.Count() != 1 || !bytes.Equal(r.Frames[0][0], frames[2]) || r.Uncertain != 2 || r.Lost != 0 {
+		t.Fatalf("%d frames to be sent, %d uncertain, %d lost", r.Count(), r.Uncertain, r.Lost)
+	}
+	if err := errors.Join(a.conn.Close(), b.conn.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.conn.Err(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("%v", err)
+	}
+
+	// The same port, another session.
+	c, d := newHalf(t, n, "c", cfg), newHalf(t, n, "d", cfg)
+	connect(t, c, d)
+	if err := d.conn.Start(d.ports); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.conn.StartControl(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.conn.Close() }) // before the port
+	last := frame(4, 100, mtu)
+	if err := a.wires[0].Send(deadline(t), last); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.conn.StartData(a.ports, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range [][]byte{frames[2], last} {
+		if got, err := d.wires[0].Receive(deadline(t), make([]byte, 1<<16)); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("%d bytes, want %d: %v", len(got), len(want), err)
+		}
+	}
+}
+
+// TestPause shows that a paused session takes no frame, that everything sent
+// before has arrived, also when it is stopped at once, and that it goes on.
+func TestPause(t *testing.T) {
+	for _, mode := range protocol.Modes() {
+		t.Run(string(mode), func(t *testing.T) {
+			_, a, b := newPair(t, patient(messaging.Config{Mode: mode}), patient(messaging.Config{Mode: mode}))
+			ctx := deadline(t)
+			send := func(seq int) {
+				t.Helper()
+				if err := a.wires[0].Send(ctx, frame(uint64(seq), 100, 1500)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			expect := func(seq int) {
+				t.Helper()
+				got, err := b.wires[0].Receive(ctx, make([]byte, 1<<16))
+				if err != nil || !bytes.Equal(got, frame(uint64(seq), 100, 1500)) {
+					t.Fatalf("frame %d: %d bytes, %v", seq, len(got), err)
+				}
+			}
+			for i := range 20 {
+				send(i)
+			}
+			for i := range 20 {
+				expect(i)
+			}
+			for round := range 3 {
+				if err := a.conn.Pause(ctx); err != nil {
+					t.Fatal(err)
+				}
+				before := a.conn.Stats().Channels[0].TxFrames
+				for i := range 20 {
+					send(20 + 20*round + i)
+				}
+				if n := a.conn.Stats().Channels[0].TxFrames; n != before {
+					t.Fatalf("%d frames were taken in a pause", n-before)
+				}
+				a.conn.Resume()
+				for i := range 20 {
+					expect(20 + 20*round + i)
+				}
+			}
+			for i := range 40 {
+				send(100 + i)
+			}
+			if err := a.conn.Pause(ctx); err != nil {
+				t.Fatal(err)
+			}
+			sent := int(a.conn.Stats().Channels[0].TxFrames) - 80
+			r := a.conn.Stop()
+			b.conn.Stop()
+			for i := range sent {
+				expect(100 + i)
+			}
+			if n := b.conn.Stats().Channels[0].RxFrames; int(n) != 80+sent {
+				t.Errorf("%d frames sent, %d arrived", 80+sent, n)
+			}
+			for i, f := range r.Frames[0] {
+				if !bytes.Equal(f, frame(uint64(100+sent+i), 100, 1500)) {
+					t.Errorf("frame %d of those that remain is another one", i)
+				}
+			}
+		})
+	}
+}
