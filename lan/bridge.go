@@ -134,6 +134,12 @@ func (p *bridgePort) SetMulticast(groups []net.HardwareAddr) error { return chec
 // SetUnicast implements Interface: as for SetPromisc.
 func (p *bridgePort) SetUnicast(addrs []net.HardwareAddr) error { return checkAddrs(addrs) }
 
+// Announce implements Interface. It goes in at the port, where the bridge learns
+// from it.
+func (p *bridgePort) Announce(frame []byte) error {
+	return p.announce(p.dev.Queues()[0].FD(), frame)
+}
+
 // Stats implements Interface.
 func (p *bridgePort) Stats() Stats { return tapStats(p.card, p.dev.Index(), p.dev.Queues(), transmits) }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -181,6 +182,15 @@ func (c *card) stateOf(link netlink.Link) LinkState {
 	a := link.Attrs()
 	const up = unix.IFF_UP | unix.IFF_RUNNING
 	return LinkState{Up: a.RawFlags&up == up, MTU: a.MTU, Speed: speed(c.ns, a.Name)}
+}
+
+// announce writes a frame to a queue's descriptor: Close, which takes the lock
+// too, cannot close that meanwhile, and the kernel lets several write at a time.
+func (c *card) announce(fd int, frame []byte) error {
+	return c.do("announcing", func() error {
+		_, err := unix.Write(fd, frame)
+		return os.NewSyscallError("write", err)
+	})
 }
 
 // Prepare readies a network card for ports: it sets it up and bounds the

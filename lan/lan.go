@@ -119,6 +119,10 @@ type Interface interface {
 	// SetUnicast replaces the list of further addresses of the host, besides
 	// its MAC address: at most MaxUnicast.
 	SetUnicast(addrs []net.HardwareAddr) error
+	// Announce sends one frame of the host's, [virtio_net_hdr | Ethernet frame],
+	// besides those that go through the queues. It may be called at any time by
+	// anybody, and fails where nothing can be sent at the moment.
+	Announce(frame []byte) error
 	// Stats counts since Open.
 	Stats() Stats
 	// Close closes the queues and removes the netdevice that Open made. It is

@@ -221,6 +221,9 @@ func (m *macvtap) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 	return got, nil
 }
 
+// Announce implements Interface.
+func (m *macvtap) Announce(frame []byte) error { return m.announce(m.fds[0], frame) }
+
 // Stats implements Interface.
 func (m *macvtap) Stats() Stats {
 	s := tapStats(m.card, m.own, m.queues, receives)

@@ -275,6 +275,15 @@ func (p *packetPort) SetUnicast(addrs []net.HardwareAddr) error {
 	return p.change("setting further addresses", func(f *receiveFilter) { f.unicast = cloneAddrs(addrs) })
 }
 
+// Announce implements Interface.
+func (p *packetPort) Announce(frame []byte) error {
+	q := p.queues[0]
+	if q.down.Load() {
+		return fmt.Errorf("announcing: %w", errNetDown)
+	}
+	return p.announce(q.FD(), frame)
+}
+
 // Stats implements Interface.
 func (p *packetPort) Stats() Stats {
 	var s Stats

@@ -26,6 +26,7 @@ var (
 	descPortBytes  = prometheus.NewDesc("splitnic_iounit_host_bytes_total", "Bytes of the Ethernet frames that were passed on.", []string{"peer", "direction"}, nil)
 	descPortUp     = prometheus.NewDesc("splitnic_iounit_host_up", "1 while the host wants its port on the LAN up.", []string{"peer"}, nil)
 	descPromisc    = prometheus.NewDesc("splitnic_iounit_host_promiscuous", "1 while the host gets frames that are not for it.", []string{"peer"}, nil)
+	descAnnounced  = prometheus.NewDesc("splitnic_iounit_host_announcements_total", "Frames that told the LAN where the host is, in its present session.", []string{"peer"}, nil)
 	descGroups     = prometheus.NewDesc("splitnic_iounit_host_groups", "Groups that the host receives for; -1 for all.", []string{"peer"}, nil)
 	descVLANs      = prometheus.NewDesc("splitnic_iounit_host_vlans", "VLANs that the host receives.", []string{"peer"}, nil)
 )
@@ -69,6 +70,7 @@ func portMetrics(emit emit, peer string, h *iounit.HostStatus) {
 	emit(descPortBytes, prometheus.CounterValue, float64(st.TxBytes), peer, "tx")
 	emit(descHeartbeats, prometheus.CounterValue, float64(h.Heartbeats), peer)
 	gauge := func(d *prometheus.Desc, v float64) { emit(d, prometheus.GaugeValue, v, peer) }
+	emit(descAnnounced, prometheus.CounterValue, float64(h.Announced), peer)
 	flag := map[bool]float64{true: 1}
 	gauge(descPortUp, flag[h.Up])
 	gauge(descPromisc, flag[h.Filter.Promisc])
@@ -116,6 +118,7 @@ func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 		state = "down"
 	}
 	fmt.Fprintf(w, "%sport\t%s, mode %s, VLANs %s, receives %s\n", indent, state, h.Mode, h.VLANs, receives(h))
+	fmt.Fprintf(w, "%sannounced\tby %d frames to the LAN\n", indent, h.Announced)
 	st := &h.Statistics
 	fmt.Fprintf(w, "%sdropped on the way to the host\t%d no room, %d too long, %d invalid, %d filtered\n",
 		indent, st.RxDropped, st.RxTooLong, st.RxInvalid, st.RxFiltered)

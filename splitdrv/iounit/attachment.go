@@ -93,6 +93,12 @@ func (a *attachment) run(ctx context.Context) error {
 	if g, ok := a.handling(); ok {
 		g.Configure(&mcfg)
 	}
+	if slices.Contains(features, protocol.FeatureStandby) {
+		if err := services.standBy(); err != nil {
+			u.refuse(a, codeOf(err), err)
+			return nil
+		}
+	}
 	conn, err := messaging.New(mcfg)
 	if err != nil {
 		u.refuse(a, codeOf(err), err)
@@ -117,6 +123,9 @@ func (a *attachment) run(ctx context.Context) error {
 		return errors.Join(err, a.s.Bye(session.CodeFailed, err.Error()))
 	}
 	a.established = true
+	if now, _ := services.current(); now.up {
+		services.tells.now()
+	}
 	a.show(services, mode)
 	defer a.show(nil, "")
 	u.served.Add(1)
@@ -180,6 +189,9 @@ func (a *attachment) features() []string {
 	if a.hello.Offers(protocol.FeatureBind) {
 		words = append(words, protocol.FeatureBind)
 	}
+	if a.hello.Offers(protocol.FeatureStandby) {
+		words = append(words, protocol.FeatureStandby)
+	}
 	return words
 }
 
@@ -209,6 +221,7 @@ func (a *attachment) wait(ctx context.Context, s *services, told lan.LinkState) 
 	conn := s.conn
 	var watcher sync.WaitGroup
 	wctx, stop := context.WithCancel(ctx)
+	watcher.Go(func() { s.tells.run(wctx.Done()) })
 	watcher.Go(func() {
 		// What the host was told at the start is compared with what it is now.
 		err := s.port.Watch(wctx, func(now lan.LinkState) {
@@ -233,7 +246,11 @@ func (a *attachment) wait(ctx context.Context, s *services, told lan.LinkState) 
 		reason = err.Error()
 	case <-a.s.Done():
 		err = a.s.Err()
-		conn.Abort(err) // before the bye, which may take its time
+		if bye := (*session.ByeError)(nil); errors.As(err, &bye) {
+			conn.Stop() // what the host sent before it said so is delivered
+		} else {
+			conn.Abort(err) // before the bye, which may take its time
+		}
 	case <-conn.Done():
 		err = conn.Err()
 		reason = err.Error()

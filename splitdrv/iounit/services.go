@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
@@ -35,6 +37,7 @@ type services struct {
 	offers vnet.Offloads   // the most that the host can have
 	rules  atomic.Pointer[rules]
 	pace   pace // of lines that the host causes
+	tells  *announcer
 
 	mu       sync.Mutex   // guards what follows
 	host     *policy.Host // what it may do; not changed, only replaced
@@ -64,6 +67,7 @@ func newServices(a *attachment, host *policy.Host, port lan.Interface, mac proto
 	}
 	s.begun = s.now
 	s.begun.vlans = s.wish
+	s.tells = newAnnouncer(s)
 	s.publish()
 	for _, q := range port.Queues() {
 		s.ports = append(s.ports, &policed{queue: q, rules: &s.rules, taken: &a.unit.taken})
@@ -195,6 +199,9 @@ func (s *services) setMAC(mac protocol.MAC) error {
 	s.now.mac = mac
 	s.publish()
 	s.pace.log(s.a.log, slog.LevelInfo, "host changed its address", "mac", mac)
+	if s.now.up {
+		s.tells.now()
+	}
 	return s.a.unit.claim(s.a, mac, s.now.filter.Unicast)
 }
 
@@ -253,8 +260,33 @@ func (s *services) setUp(up bool) error {
 		return err
 	}
 	s.now.up = up
+	if up {
+		s.tells.now()
+	}
 	return nil
 }
+
+// standBy sets the port down until the host wants it up.
+func (s *services) standBy() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.setUp(false); err != nil {
+		return err
+	}
+	// What came meanwhile, other sessions of the host's have got as well.
+	slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
+	for _, q := range s.port.Queues() {
+		for range standBySkips {
+			if _, err := q.ReadFrame(slot); errors.Is(err, unix.EAGAIN) || errors.Is(err, net.ErrClosed) {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// standBySkips bounds the frames that are thrown away then.
+const standBySkips = 4096
 
 func (s *services) setFilter(f protocol.ReceiveFilter) error {
 	if f.Promisc && !s.host.Promiscuous {

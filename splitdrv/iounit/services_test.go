@@ -29,6 +29,7 @@ type port struct {
 	offloads              vnet.Offloads
 	link                  lan.LinkState
 	stats                 lan.Stats
+	announced             [][]byte
 	fail                  map[string]error // by method
 	during                func()           // called by SetMAC
 }
@@ -57,6 +58,10 @@ func (p *port) State() (lan.LinkState, error) { return p.link, p.fail["State"] }
 func (p *port) Offloads() vnet.Offloads       { return p.offloads }
 func (p *port) Stats() lan.Stats              { return p.stats }
 func (p *port) Close() error                  { return nil }
+
+func (p *port) Announce(frame []byte) error {
+	return p.set("Announce", func() { p.announced = append(p.announced, slices.Clone(frame)) })
+}
 
 func (p *port) SetMAC(mac net.HardwareAddr) error {
 	if p.during != nil {

@@ -69,6 +69,7 @@ type HostStatus struct {
 	Up          bool             `json:"up"`        // administratively, as the host wants it
 	Memory      int64            `json:"memory"`    // bytes registered for this host
 	LANDropped  lan.Stats        `json:"lan_dropped"`
+	Announced   uint64           `json:"announced"` // frames that told the LAN where the host is
 	Traffic     *messaging.Stats `json:"traffic,omitempty"`
 	// Latency is of the host's latency queue, nil if it wants none.
 	Latency *steer.Status `json:"latency,omitempty"`
@@ -139,7 +140,7 @@ func (a *attachment) status() (HostStatus, bool) {
 		Fingerprint: a.s.Peer().Fingerprint.String(), Insecure: a.s.Peer().Insecure,
 		Session: a.s.SessionID(), Since: a.since, Mode: a.mode, MAC: now.mac.String(), MTU: mtu,
 		Interface: s.port.Name(), Up: now.up, Memory: int64(stats.MemoryPinned),
-		LANDropped: s.port.Stats(), Traffic: &stats, Latency: a.latency,
+		LANDropped: s.port.Stats(), Announced: s.tells.frames.Load(), Traffic: &stats, Latency: a.latency,
 		Filter: now.filter, VLANs: now.vlans, Statistics: s.statistics(), Heartbeats: a.s.Rested(),
 	}, true
 }

@@ -142,6 +142,7 @@ type card struct {
 	watch map[*lanPort]chan lan.LinkState
 	ports map[string]*lanPort // by MAC address
 	opens int
+	heard [][]byte // announcements
 }
 
 func newCard(t *testing.T) *card {
@@ -159,6 +160,13 @@ func (c *card) open(mac net.HardwareAddr, _ int) (lan.Interface, error) {
 	c.ports[mac.String()] = lp
 	c.opens++
 	return lp, nil
+}
+
+func (c *card) announced(frame []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = append(c.heard, slices.Clone(frame))
+	return nil
 }
 
 func (c *card) link() (lan.LinkState, error) {
@@ -181,6 +189,21 @@ func (c *card) wire(mac string) *porttest.Wire {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ports[mac].wire
+}
+
+// isUp reports whether there is a port with that address, and it is up.
+func (c *card) isUp(mac string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.ports[mac]
+	return p != nil && !p.down
+}
+
+// announcements are the frames that told the LAN where hosts are.
+func (c *card) announcements() [][]byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.heard)
 }
 
 func (c *card) open1() int {
@@ -222,6 +245,7 @@ type lanPort struct {
 	queue *porttest.Port
 	wire  *porttest.Wire
 	mac   net.HardwareAddr
+	down  bool
 }
 
 func (p *lanPort) Name() string                      { return "lan-" + p.mac.String() }
@@ -230,10 +254,17 @@ func (p *lanPort) MAC() net.HardwareAddr             { return p.mac }
 func (p *lanPort) SetMAC(mac net.HardwareAddr) error { p.mac = mac; return nil }
 func (p *lanPort) State() (lan.LinkState, error)     { return p.card.link() }
 func (p *lanPort) Offloads() vnet.Offloads           { return vnet.AllOffloads }
-func (p *lanPort) SetUp(bool) error                  { return nil }
 func (p *lanPort) SetPromisc(bool) error             { return nil }
 func (p *lanPort) SetAllMulti(bool) error            { return nil }
 func (p *lanPort) Stats() lan.Stats                  { return lan.Stats{} }
+func (p *lanPort) Announce(frame []byte) error       { return p.card.announced(frame) }
+
+func (p *lanPort) SetUp(up bool) error {
+	p.card.mu.Lock()
+	defer p.card.mu.Unlock()
+	p.down = !up
+	return nil
+}
 
 func (p *lanPort) SetMulticast([]net.HardwareAddr) error { return nil }
 func (p *lanPort) SetUnicast([]net.HardwareAddr) error   { return nil }

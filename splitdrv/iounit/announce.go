@@ -1,0 +1,120 @@
+package iounit
+
+import (
+	"encoding/binary"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// announcePauses are those before each announcement of a host but the first, as
+// long as its session lasts. One may be lost: a switch that has just seen its
+// link come up, or was told of a change of the topology, forwards nothing for a
+// moment.
+var announcePauses = []time.Duration{
+	50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond,
+}
+
+// maxAnnouncedVLANs bounds the VLANs that a host is announced in. A host that
+// takes part in more is hardly one that waits to be found.
+const maxAnnouncedVLANs = 16
+
+// announcer tells the LAN where a host is, so that switches and bridges learn the
+// way to it before it sends something itself: after a fail-over they would send
+// what is for it to another I/O unit for up to five minutes.
+type announcer struct {
+	s      *services
+	begin  chan struct{} // of capacity one: from the start again
+	frames atomic.Uint64 // sent
+}
+
+func newAnnouncer(s *services) *announcer {
+	return &announcer{s: s, begin: make(chan struct{}, 1)}
+}
+
+// now announces the host at once, and has run do it again from the start.
+func (a *announcer) now() {
+	a.round()
+	select {
+	case a.begin <- struct{}{}:
+	default:
+	}
+}
+
+// run repeats announcements until done is closed.
+func (a *announcer) run(done <-chan struct{}) {
+	next := len(announcePauses)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-a.begin:
+			next = 0
+		case <-timer.C:
+			if next < len(announcePauses) {
+				a.round()
+				next++
+			}
+		}
+		if next < len(announcePauses) {
+			timer.Reset(announcePauses[next])
+		}
+	}
+}
+
+// round announces all addresses of the host, and its own one in its VLANs too.
+func (a *announcer) round() {
+	// Without services.mu, which whoever sets the port up holds.
+	r := a.s.rules.Load()
+	a.send(r.mac, 0)
+	for _, m := range r.further {
+		a.send(m, 0)
+	}
+	if r.receive.Len() <= maxAnnouncedVLANs {
+		for v := range r.receive.All() {
+			a.send(r.mac, v)
+		}
+	}
+}
+
+func (a *announcer) send(mac protocol.MAC, vlan uint16) {
+	if err := a.s.port.Announce(announcement(mac, vlan)); err != nil {
+		a.s.pace.log(a.s.a.log, slog.LevelDebug, "host not announced", "mac", mac, "vlan", vlan, "reason", err)
+		return
+	}
+	a.frames.Add(1)
+}
+
+const (
+	etherRARP  = 0x8035
+	etherVLAN  = 0x8100
+	rarpAsk    = 3  // request reverse
+	shortest   = 60 // bytes of an Ethernet frame without its checksum
+	hwEthernet = 1
+)
+
+// announcement is a frame from mac, in a VLAN unless that is 0, that every
+// switch floods and nobody answers: a request by reverse ARP (RFC 903) of mac for
+// its own protocol address, as hypervisors send for a machine that has moved.
+func announcement(mac protocol.MAC, vlan uint16) []byte {
+	b := make([]byte, vnet.HdrLen, vnet.HdrLen+shortest+vnet.TagLen)
+	b = append(b, broadcast[:]...)
+	b = append(b, mac[:]...)
+	if vlan != 0 {
+		b = binary.BigEndian.AppendUint16(b, etherVLAN)
+		b = binary.BigEndian.AppendUint16(b, vlan)
+	}
+	for _, v := range []uint16{etherRARP, hwEthernet, 0x0800, 6<<8 | 4, rarpAsk} {
+		b = binary.BigEndian.AppendUint16(b, v)
+	}
+	b = append(b, mac[:]...)
+	b = append(b, 0, 0, 0, 0)
+	b = append(b, mac[:]...)
+	b = append(b, 0, 0, 0, 0)
+	return append(b, make([]byte, max(0, vnet.HdrLen+shortest-len(b)))...)
+}
