@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -29,6 +30,8 @@ type hostFlags struct {
 	modes      []string
 	plain      bool
 	txQueueLen int
+	failBack   time.Duration
+	standby    bool
 }
 
 func hostCommand() *cobra.Command {
@@ -47,9 +50,11 @@ func hostCommand() *cobra.Command {
 		},
 	}
 	f.add(c)
-	c.AddCommand(hostHandlersCommand())
+	c.AddCommand(hostHandlersCommand(), failoverCommand())
 	flags := c.Flags()
 	flags.StringSliceVar(&f.iounits, "iounit", nil, "address of an I/O unit, as host or host:port; several in order of preference")
+	flags.DurationVar(&f.failBack, "fail-back", 0, "time for which a preferred I/O unit has to be reachable until the host goes back to it (default: never)")
+	flags.BoolVar(&f.standby, "standby", false, "keep a second session ready with the next I/O unit: fail-over takes less time, and the sessions twice the memory")
 	flags.StringVar(&f.ifname, "name", "sn0", "name of the netdevice to make")
 	flags.StringVar(&f.daemonFlags.name, "host-name", "", "name that the I/O unit knows this host by (default: HOSTNAME.NAME)")
 	flags.StringVar(&f.mac, "mac", "", "MAC address to ask for (default: one that the I/O unit derives from the key)")
@@ -71,6 +76,12 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 	}
 	if len(f.iounits) == 0 {
 		return usageError{errors.New("--iounit is missing: the address of the I/O unit, such as --iounit 10.0.0.1")}
+	}
+	if f.failBack < 0 {
+		return usageError{fmt.Errorf("--fail-back %v: must be above 0, or 0 for never", f.failBack)}
+	}
+	if f.standby && len(f.iounits) == 1 {
+		return usageError{errors.New("--standby: there is one I/O unit only; name another with --iounit")}
 	}
 	if len(f.ifname) >= unix.IFNAMSIZ {
 		return usageError{fmt.Errorf("--name %s: must have at most %d characters", f.ifname, unix.IFNAMSIZ-1)}
@@ -154,7 +165,7 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 	h, err := host.New(host.Config{
 		Name: name, Software: version, IOUnits: f.iounits, Security: security,
 		Device: device, Netdev: host.TAP(netdev), MAC: mac, MaxMTU: f.maxMTU, Offloads: offloads,
-		Latency: classes, NoLatency: noLatency,
+		Latency: classes, NoLatency: noLatency, FailBack: f.failBack, Standby: f.standby,
 		Modes: modes, Messaging: mcfg, HandshakeTimeout: f.handshakeTimeout, Log: log,
 		OnState: func(s host.State) { notify("STATUS=" + string(s)) },
 	})

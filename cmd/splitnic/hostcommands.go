@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +23,7 @@ const (
 	commandStats      = "stats"
 	commandClearStats = "clear-stats"
 	commandReset      = "reset"
+	commandFailover   = "failover"
 )
 
 func hostCommands(h *host.Host, queues int) []statussock.Command {
@@ -32,6 +34,13 @@ func hostCommands(h *host.Host, queues int) []statussock.Command {
 		{Name: commandStats, Run: stats(false)},
 		{Name: commandClearStats, Run: stats(true)},
 		handlersTaker(func(o handlersOrder) error { return h.ChangeHandlers(o.Change) }, boundProcs(queues, 1)),
+		{Name: commandFailover, RunWith: func(ctx context.Context, argument json.RawMessage) (any, error) {
+			var addr string
+			if err := json.Unmarshal(argument, &addr); err != nil {
+				return nil, fmt.Errorf("which I/O unit: %w", err)
+			}
+			return h.Failover(ctx, addr)
+		}},
 		{Name: commandReset, Run: func(ctx context.Context) (any, error) { return struct{}{}, h.Reset(ctx) }},
 	}
 }
@@ -92,13 +101,72 @@ stacked on it need stays.
 	}
 }
 
+// failoverCommand is `splitnic host failover`.
+func failoverCommand() *cobra.Command {
+	var name string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "failover [ADDRESS]",
+		Short: "Have a host on this machine go over to another I/O unit",
+		Long: `Have a host on this machine go over to the I/O unit at ADDRESS, which is one of its
+--iounit, or without ADDRESS to the next one of these. The session with the new one is
+made first, so that the netdevice keeps its carrier and no frame is lost; with an I/O
+unit too old for that the carrier is gone for as long as it takes. If the new one
+cannot be had, nothing changes.
+
+It prints the addresses, how long it took in all, and for how long no frame could move.`,
+		Example: `  splitnic host failover
+  splitnic host failover 10.0.0.2 --name sn0`,
+		Args: maximumArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var of []string
+			if name != "" {
+				of = []string{name}
+			}
+			addr := ""
+			if len(args) == 1 {
+				addr = args[0]
+			}
+			raw, err := tellHostWith(cmd.Context(), of, commandFailover, addr)
+			if err != nil {
+				return err
+			}
+			var f host.Failover
+			if err := json.Unmarshal(raw, &f); err != nil {
+				return fmt.Errorf("failover: %w", err)
+			}
+			if asJSON {
+				enc := json.NewEncoder(cmd.OutOrStdout())
+				enc.SetIndent("", "  ")
+				return enc.Encode(f)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), failoverText(&f))
+			return err
+		},
+	}
+	c.Flags().StringVar(&name, "name", "", "name that the netdevice was made with, or path of the host's status socket (default: the only host)")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// failoverText is a fail-over for people.
+func failoverText(f *host.Failover) string {
+	return fmt.Sprintf("%s → %s (%s): took %v, no frames for %v; %d frames carried over, %d uncertain, %d lost",
+		f.From, f.To, f.Reason, f.Took.Round(100*time.Microsecond), f.Gap.Round(100*time.Microsecond), f.Carried, f.Uncertain, f.Lost)
+}
+
 // tellHost has a host on this machine carry out a command.
 func tellHost(ctx context.Context, args []string, command string) (json.RawMessage, error) {
+	return tellHostWith(ctx, args, command, nil)
+}
+
+// tellHostWith is tellHost with an argument for the command.
+func tellHostWith(ctx context.Context, args []string, command string, argument any) (json.RawMessage, error) {
 	path, err := daemonSocket("host", args, statussock.List)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := statussock.Do(ctx, path, command)
+	raw, err := statussock.DoWith(ctx, path, command, argument)
 	switch {
 	case errors.Is(err, statussock.ErrUnknown):
 		err = usageError{fmt.Errorf("%w; it is for hosts", err)}

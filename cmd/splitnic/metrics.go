@@ -70,6 +70,7 @@ func hostMetrics(h *host.Host) http.Handler {
 		emit(descCarrier, prometheus.GaugeValue, carrier, s.Netdevice.Name)
 		emit(descSessions, prometheus.CounterValue, float64(s.Sessions))
 		emit(descAttempts, prometheus.CounterValue, float64(s.Attempts))
+		failoverMetrics(emit, &s.Failovers)
 		if s.Traffic != nil {
 			trafficMetrics(emit, s.IOUnit.Name, s.Traffic)
 		}

@@ -101,6 +101,7 @@ func printHost(w io.Writer, s *host.Status) {
 	fmt.Fprintf(w, "  offloads\t%s\n", s.Netdevice.Offloads)
 	printLatency(w, "  ", s.Latency)
 	fmt.Fprintf(w, "  I/O unit\t%s %s %s\n", s.IOUnit.Address, s.IOUnit.Name, s.IOUnit.Fingerprint)
+	printFailovers(w, "  ", &s.Failovers)
 	if s.IOUnit.Mode != "" {
 		fmt.Fprintf(w, "  mode\t%s\n", s.IOUnit.Mode)
 	}

@@ -5,7 +5,6 @@ import (
 	"net"
 
 	"github.com/splitnic/splitnic/protocol"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -13,7 +12,7 @@ import (
 var errEnded = errors.New("the session has ended")
 
 // onRequest answers the I/O unit's configuration requests.
-func (h *Host) onRequest(conn *messaging.Conn, t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
+func (h *Host) onRequest(a *attachment, t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
 	apply := func(what string, decodeErr error, apply func() error) (protocol.CfgStatus, []byte) {
 		if decodeErr != nil {
 			return protocol.CfgInvalid, nil
@@ -21,8 +20,11 @@ func (h *Host) onRequest(conn *messaging.Conn, t protocol.CfgType, data []byte) 
 		h.changing.Lock()
 		defer h.changing.Unlock()
 		err := errEnded
-		if h.current(conn) {
+		switch {
+		case h.current(a.conn):
 			err = apply()
+		case h.noted(a, t, data):
+			return protocol.CfgOK, data
 		}
 		if err != nil {
 			h.cfg.Log.Error("the I/O unit's configuration could not be applied", "what", what, "error", err)
@@ -48,7 +50,7 @@ func (h *Host) onRequest(conn *messaging.Conn, t protocol.CfgType, data []byte) 
 		mtu, err := protocol.DecodeMTU(data)
 		return apply("MTU", err, func() error {
 			mtu = min(mtu, h.cfg.MaxMTU)
-			conn.SetMTU(mtu)
+			a.conn.SetMTU(mtu)
 			if mtu, err = h.followMTU(mtu); err != nil {
 				return err
 			}
@@ -64,6 +66,32 @@ func (h *Host) onRequest(conn *messaging.Conn, t protocol.CfgType, data []byte) 
 	default:
 		return protocol.CfgUnsupported, nil
 	}
+}
+
+// noted enters what the I/O unit of a session on standby says in what it has
+// granted, and reports whether a is one. data has been decoded once.
+func (h *Host) noted(a *attachment, t protocol.CfgType, data []byte) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !a.standby || !a.since.IsZero() {
+		return false
+	}
+	switch t {
+	case protocol.CfgLinkState:
+		if l, err := protocol.DecodeLinkState(data); err == nil {
+			a.welcome.Link = session.Link{Up: l.Up, SpeedMbps: l.Speed}
+		}
+	case protocol.CfgMTU:
+		if mtu, err := protocol.DecodeMTU(data); err == nil {
+			a.welcome.MTU = min(mtu, h.cfg.MaxMTU)
+			a.conn.SetMTU(a.welcome.MTU)
+		}
+	default: // protocol.CfgMAC, the only other one that is decoded
+		if mac, err := protocol.DecodeMAC(data); err == nil {
+			a.welcome.MAC = mac
+		}
+	}
+	return true
 }
 
 // followMTU makes mtu the I/O unit's, and returns what the netdevice has then:

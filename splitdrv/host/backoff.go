@@ -1,9 +1,6 @@
 package host
 
-import (
-	"math/rand/v2"
-	"time"
-)
+import "time"
 
 // backoff is the pause between one round of all I/O units and the next. It
 // doubles, also after sessions that end soon: one that fails as soon as it is
@@ -11,17 +8,35 @@ import (
 // otherwise come again at once for ever.
 type backoff struct {
 	min, max time.Duration
-	next     time.Duration // zero: min
+	rand     func(n int64) int64
+	now      time.Duration // zero: min
 }
 
-// pause returns the pause after a round whose longest session lasted so long,
-// zero for none. Jitter of half the pause either way keeps the hosts of an I/O
-// unit that restarts from coming all at once.
-func (b *backoff) pause(lasted time.Duration) time.Duration {
-	if lasted >= b.max || b.next == 0 {
-		b.next = b.min
+// failed returns the pause after a round that failed.
+func (b *backoff) failed() time.Duration {
+	p := b.jittered()
+	b.now = min(2*b.now, b.max)
+	return p
+}
+
+// ended returns the pause after a session that lasted so long: none, unless it
+// was shorter than a pause would be.
+func (b *backoff) ended(lasted time.Duration) time.Duration {
+	if lasted >= b.max {
+		b.now = b.min
+		return 0
 	}
-	p := b.next
-	b.next = min(2*p, b.max)
-	return p/2 + rand.N(p)
+	p := b.jittered()
+	if lasted >= p {
+		return 0
+	}
+	b.now = min(2*b.now, b.max)
+	return p - lasted
+}
+
+// jittered is a pause of half to all that is due, so that the hosts of an I/O
+// unit that restarts do not come all at once.
+func (b *backoff) jittered() time.Duration {
+	b.now = max(b.now, b.min)
+	return b.now/2 + time.Duration(b.rand(int64(b.now/2)+1))
 }

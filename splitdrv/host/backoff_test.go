@@ -5,17 +5,41 @@ import (
 	"time"
 )
 
+// TestBackoff looks at the bounds of the jitter, which the source of numbers
+// below n decides.
 func TestBackoff(t *testing.T) {
-	b := backoff{min: time.Second, max: 5 * time.Second}
-	for i, c := range []struct{ lasted, want time.Duration }{
-		{0, time.Second}, {0, 2 * time.Second},
-		{4 * time.Second, 4 * time.Second}, // a session that ended soon changes nothing
-		{0, 5 * time.Second}, {0, 5 * time.Second},
-		{time.Hour, time.Second}, {0, 2 * time.Second},
-		{5 * time.Second, time.Second},
-	} {
-		if got := b.pause(c.lasted); got < c.want/2 || got >= c.want/2+c.want {
-			t.Errorf("pause %d: %v, want about %v", i, got, c.want)
+	const s = time.Second
+	for _, most := range []bool{false, true} {
+		b := backoff{min: s, max: 5 * s, rand: func(n int64) int64 {
+			if most {
+				return n - 1
+			}
+			return 0
+		}}
+		for i, step := range []struct {
+			lasted time.Duration // of a session; negative: there was none
+			due    time.Duration // without jitter, and without what the session lasted
+		}{
+			{-1, s}, {-1, 2 * s}, {-1, 4 * s}, {-1, 5 * s}, {-1, 5 * s},
+			{5 * s, 0},                      // long enough to forget the past
+			{-1, s}, {0, 2 * s}, {s, 4 * s}, // sessions that end soon are failures
+			{4900 * time.Millisecond, 5 * s}, // longer than most pauses would be: hardly any
+			{0, 5 * s}, {time.Hour, 0}, {-1, s},
+		} {
+			got := time.Duration(0)
+			want := step.due / 2
+			if most {
+				want = step.due
+			}
+			if step.lasted < 0 {
+				got = b.failed()
+			} else {
+				got = b.ended(step.lasted)
+				want = max(0, want-step.lasted)
+			}
+			if got != want {
+				t.Errorf("most %t, step %d: %v, want %v", most, i, got, want)
+			}
 		}
 	}
 }

@@ -29,8 +29,9 @@ func (h *Host) begin() (protocol.MAC, error) {
 		return protocol.MAC{}, err
 	}
 	h.phase = opening
-	h.keepAddress()
-	return h.set.helloMAC(h.cfg.MAC), nil
+	mac := h.set.helloMAC(h.cfg.MAC)
+	h.set.yield = false
+	return mac, nil
 }
 
 // setPhase lets the follower go on.
@@ -41,8 +42,9 @@ func (h *Host) setPhase(p phase) {
 	h.changed()
 }
 
-// giveUpMAC gives up the MAC address that an administrator has set if that is
-// what the I/O unit may have refused, and reports whether it was so.
+// giveUpMAC gives up the MAC address that an administrator has set, or the one
+// that the last I/O unit granted, if that is what the I/O unit may have refused,
+// and reports whether it was so.
 func (h *Host) giveUpMAC(err error) bool {
 	var refused *session.RefusedError
 	if !errors.As(err, &refused) || refused.Code != session.CodePolicy {
@@ -54,7 +56,11 @@ func (h *Host) giveUpMAC(err error) bool {
 	defer h.mu.Unlock()
 	mac := h.set.wantMAC
 	if mac == (protocol.MAC{}) {
-		return false
+		h.set.yield = h.cfg.MAC == (protocol.MAC{}) && h.set.granted.Valid()
+		if h.set.yield {
+			h.cfg.Log.Warn("the netdevice cannot keep its MAC address", "mac", h.set.mac, "reason", err)
+		}
+		return h.set.yield
 	}
 	h.set.wantMAC = protocol.MAC{}
 	h.tell(h.set.refuse(&request{t: protocol.CfgMAC, wanted: mac.String(), mac: mac}, err.Error()))
@@ -69,11 +75,12 @@ func (h *Host) giveUpMAC(err error) bool {
 
 // configure gives the netdevice what the I/O unit granted. What the
 // administrator has changed since the hello stays: the follower asks for it.
-func (h *Host) configure(w *session.Welcome) error {
+func (h *Host) configure(a *attachment) error {
 	h.changing.Lock()
 	defer h.changing.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	w := &a.welcome
 	d := h.cfg.Netdev
 	state, err := d.State()
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
+	"math/rand/v2"
 	"sync"
 	"syscall"
 	"time"
@@ -48,8 +48,15 @@ type Config struct {
 	HandshakeTimeout time.Duration
 	// RetryMin and RetryMax bound the pause after all I/O units failed, which
 	// doubles each time until a session has lasted RetryMax; default 100 ms
-	// and 5 s.
+	// and 5 s. Rand, for its jitter, returns a number below n; default that of
+	// math/rand.
 	RetryMin, RetryMax time.Duration
+	Rand               func(n int64) int64
+	// FailBack is how long an I/O unit that is preferred to the present one has
+	// to be reachable before the host goes back to it; 0: never.
+	FailBack time.Duration
+	// Standby keeps a second session ready, with the I/O unit that would be next.
+	Standby bool
 	// Past is what was with the netdevice before. With KeepCarrier it goes to
 	// another process when Run's context is done, and keeps its carrier.
 	// OnAgreement is told what that process has to know; may be nil.
@@ -95,7 +102,15 @@ type Host struct {
 	// give the carrier back.
 	changing sync.Mutex
 
-	wake chan struct{} // of the follower; of capacity one
+	wake   chan struct{} // of the follower; of capacity one
+	orders chan *order   // to go over to another I/O unit
+	past   retirees
+	// keepers are those of reserves. preparing is held by whoever makes a session
+	// on standby: one I/O unit has one of a host at most. commanded is held while
+	// a command is carried out.
+	keepers   sync.WaitGroup
+	preparing sync.Mutex
+	commanded sync.Mutex
 
 	remembered Agreement // what OnAgreement was told last
 
@@ -118,9 +133,11 @@ type Host struct {
 	sessions  int
 	attempts  int
 	lastErr   error
-	rehandled int                 // changes of handling
-	key       session.Fingerprint // of this side, when it last opened a session
-	ended     map[string]uint64   // sessions that might not go on, by reason
+	rehandled int         // changes of handling
+	reserve   *attachment // on standby
+	present   int         // index of the I/O unit in use, or used last
+	failovers failovers
+	ended     map[string]uint64 // sessions that might not go on, by reason
 }
 
 // New makes a host. Nothing happens before Run.
@@ -140,6 +157,9 @@ func New(cfg Config) (*Host, error) {
 	if cfg.RetryMax == 0 {
 		cfg.RetryMax = 5 * time.Second
 	}
+	if cfg.Rand == nil {
+		cfg.Rand = rand.Int64N
+	}
 	if cfg.OnState == nil {
 		cfg.OnState = func(State) {}
 	}
@@ -149,7 +169,7 @@ func New(cfg Config) (*Host, error) {
 	if err := cfg.checkLatency(); err != nil {
 		return nil, err
 	}
-	h := &Host{cfg: cfg, state: Connecting, carrier: cfg.Past.Carrier, since: time.Now(), wake: make(chan struct{}, 1)}
+	h := &Host{cfg: cfg, state: Connecting, carrier: cfg.Past.Carrier, since: time.Now(), wake: make(chan struct{}, 1), orders: make(chan *order)}
 	for _, m := range cfg.Modes {
 		if err := h.messaging(m).Check(); err != nil {
 			return nil, fmt.Errorf("host: %w", err)
@@ -177,6 +197,8 @@ func (h *Host) Run(ctx context.Context) error {
 	})
 	workers.Go(func() { h.follow(ctx) })
 	err := h.connect(ctx)
+	h.keepers.Wait()
+	h.past.wait()
 	if gone := context.Cause(ctx); errors.Is(gone, ErrNetdeviceGone) {
 		err = gone
 	}
@@ -203,48 +225,6 @@ func (h *Host) baseline() error {
 	return nil
 }
 
-// connect is Run without those who follow the netdevice.
-func (h *Host) connect(ctx context.Context) error {
-	retry := backoff{min: h.cfg.RetryMin, max: h.cfg.RetryMax}
-	for {
-		var permanent []error
-		var longest time.Duration // session of this round
-		for _, addr := range h.cfg.IOUnits {
-			started := time.Now()
-			established, err := h.attach(ctx, addr)
-			if ctx.Err() != nil {
-				return nil
-			}
-			h.note(addr, err)
-			if errors.Is(err, ErrNetdeviceGone) {
-				return err
-			}
-			switch {
-			case established:
-				lasted := time.Since(started)
-				h.cfg.Log.Warn("session ended", "iounit", addr, "reason", err, "lasted", lasted.Round(time.Millisecond))
-				longest = max(longest, lasted)
-			case isPermanent(err):
-				permanent = append(permanent, err)
-				fallthrough
-			default:
-				h.cfg.Log.Warn("no session", "iounit", addr, "reason", err)
-			}
-		}
-		if err := h.forsake(); errors.Is(err, ErrNetdeviceGone) {
-			return err
-		}
-		if h.ever() == 0 && len(permanent) == len(h.cfg.IOUnits) {
-			return errors.Join(permanent...)
-		}
-		select {
-		case <-time.After(retry.pause(longest)):
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
 // isPermanent reports whether trying again will not help.
 func isPermanent(err error) bool {
 	var untrusted *session.UntrustedError
@@ -259,108 +239,6 @@ func isPermanent(err error) bool {
 		return !refused.Retry
 	}
 	return false
-}
-
-func (h *Host) note(addr string, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.unit, h.lastErr = addr, err
-	h.countEnd(err)
-	h.attempts++
-}
-
-func (h *Host) ever() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.sessions
-}
-
-// attach runs one session with the I/O unit at addr, from beginning to end,
-// and reports whether it was ever established. An administrator's MAC address
-// that the I/O unit refuses is given up.
-func (h *Host) attach(ctx context.Context, addr string) (ever bool, err error) {
-	ever, err = h.session(ctx, addr)
-	if !ever && h.giveUpMAC(err) {
-		ever, err = h.session(ctx, addr)
-	}
-	return ever, err
-}
-
-// session is attach without a second try.
-func (h *Host) session(ctx context.Context, addr string) (ever bool, err error) {
-	c, err := session.Dial(ctx, addr, session.ClientConfig{Security: h.cfg.Security, PeerTimeout: h.cfg.Messaging.PeerTimeout, HandshakeTimeout: h.cfg.HandshakeTimeout})
-	if err != nil {
-		return false, err
-	}
-	defer c.Close()
-	mac, err := h.begin()
-	if err != nil {
-		return false, h.netdevice(err)
-	}
-	defer h.setPhase(idle)
-	ports := h.cfg.Netdev.Ports()
-	w, err := c.Hello(ctx, session.Hello{
-		Features: h.features(),
-		Name:     h.cfg.Name, Software: h.cfg.Software, Modes: h.cfg.Modes,
-		Queues: len(ports), Pools: h.lends(),
-		MaxMTU: h.cfg.MaxMTU, Offloads: h.cfg.Offloads, MAC: mac,
-	})
-	if err != nil {
-		return false, err
-	}
-	if err := h.configure(&w); err != nil {
-		return false, errors.Join(err, c.Bye(session.CodeFailed, err.Error()))
-	}
-
-	mcfg := h.messaging(w.Mode)
-	mcfg.Queues, mcfg.MTU, mcfg.PeerPools = w.Queues, w.MTU, w.Pools
-	mcfg.LatencyQueue = w.Grants(protocol.FeatureLatencyQueue)
-	mcfg.NoPack = !slices.Contains(w.Features, protocol.FeaturePack)
-	if mcfg.Bind, err = binding(c, &w); err != nil {
-		return false, errors.Join(err, c.Bye(session.CodeFailed, err.Error()))
-	}
-	var conn *messaging.Conn
-	mcfg.OnRequest = func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
-		return h.onRequest(conn, t, data)
-	}
-	change := h.handle(&mcfg)
-	conn, err = messaging.New(mcfg)
-	if err != nil {
-		return false, errors.Join(err, c.Bye(session.CodeFailed, err.Error()))
-	}
-	defer conn.Close()
-	accept := session.Accept{ControlReceives: conn.ControlReceives()}
-	for _, a := range conn.Addresses() {
-		accept.Channels = append(accept.Channels, session.ChannelOf(a))
-	}
-	if err := c.Accept(ctx, accept); err != nil {
-		return false, err
-	}
-	remote := make([]fabric.Address, 0, len(w.Channels))
-	for _, ch := range w.Channels {
-		remote = append(remote, ch.Address())
-	}
-	if err := conn.Connect(remote, w.ControlReceives); err != nil {
-		return false, errors.Join(err, c.Bye(session.CodeFailed, err.Error()))
-	}
-	if err := c.Ready(ctx); err != nil {
-		return false, err
-	}
-	h.connected(c, &w, conn, addr, change)
-	// Before Start, from which on the I/O unit can tell of changes.
-	if err = h.setCarrier(w.Link.Up); err == nil {
-		err = conn.Start(ports[:w.Queues])
-	}
-	code, reason := session.CodeFailed, "starting failed"
-	if err == nil {
-		h.cfg.Log.Info("session established", "iounit", addr, "name", w.Name, "session", w.Session,
-			"mode", w.Mode, "mac", w.MAC, "mtu", w.MTU, "queues", w.Queues, "link", w.Link.Up)
-		h.setPhase(established)
-		code, reason, err = h.wait(ctx, c, conn)
-	}
-	// The carrier first: nothing else is as urgent.
-	err = errors.Join(err, h.disconnected(ctx))
-	return true, errors.Join(err, c.Bye(code, reason))
 }
 
 // messaging is the configuration of a session's channels in that mode.
@@ -386,29 +264,6 @@ func (h *Host) lends() int {
 	return most
 }
 
-// wait waits for the end of the session and returns the reason, and what to
-// tell the I/O unit.
-func (h *Host) wait(ctx context.Context, c *session.Client, conn *messaging.Conn) (code session.Code, reason string, err error) {
-	select {
-	case <-ctx.Done():
-		if err := context.Cause(ctx); errors.Is(err, ErrNetdeviceGone) {
-			return session.CodeFailed, err.Error(), err
-		}
-		return session.CodeShuttingDown, "the host is shutting down", ctx.Err()
-	case <-c.Done():
-		conn.Abort(c.Err())
-		return session.CodeFailed, "the connection broke", c.Err()
-	case <-conn.Done():
-		err = conn.Err()
-	}
-	code = session.CodeFailed
-	var pe *messaging.ProtocolError
-	if errors.As(err, &pe) {
-		code = session.CodeProtocol
-	}
-	return code, err.Error(), err
-}
-
 // netdevice says so if err, of a change to the netdevice, means that there is
 // none any more.
 func (h *Host) netdevice(err error) error {
@@ -429,35 +284,9 @@ func (h *Host) setCarrier(up bool) error {
 	return nil
 }
 
-func (h *Host) connected(c *session.Client, w *session.Welcome, conn *messaging.Conn, addr string, change int) {
-	h.mu.Lock()
-	h.catchUp(conn, change)
-	h.state, h.since, h.unit, h.peer, h.welcome, h.conn = Connected, time.Now(), addr, c.Peer(), *w, conn
-	h.lastErr = nil
-	h.sessions++
-	h.mu.Unlock()
-	h.cfg.OnState(Connected)
-}
-
 // current reports whether conn is that of the established session.
 func (h *Host) current(conn *messaging.Conn) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.conn == conn
-}
-
-// disconnected forgets the session and takes the carrier, unless another process
-// follows.
-func (h *Host) disconnected(ctx context.Context) error {
-	h.mu.Lock()
-	h.state, h.since, h.conn, h.phase = Connecting, time.Now(), nil, idle
-	h.mu.Unlock()
-	var err error
-	if !h.handsOver(ctx) {
-		h.changing.Lock()
-		err = h.setCarrier(false)
-		h.changing.Unlock()
-	}
-	h.cfg.OnState(Connecting)
-	return err
 }

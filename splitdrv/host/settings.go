@@ -20,6 +20,7 @@ type settings struct {
 	mac     protocol.MAC // agreed
 	mtu     int          // agreed
 	granted protocol.MAC // by the last welcome
+	yield   bool         // the next hello asks for any address
 	limit   int          // MTU that the I/O unit allows; 0 before the first session
 
 	wantMAC protocol.MAC // asked for in the next hello; zero: that of the configuration
@@ -341,7 +342,12 @@ func macOf(a net.HardwareAddr) protocol.MAC {
 	return protocol.MAC(a)
 }
 
-// helloMAC is the address to ask for.
+// helloMAC is the address to ask for: one that was granted stays, whichever I/O
+// unit is next, because connections and leases depend on it.
 func (s *settings) helloMAC(configured protocol.MAC) protocol.MAC {
-	return cmp.Or(s.wantMAC, configured)
+	var had protocol.MAC
+	if s.granted.Valid() && !s.yield {
+		had = s.mac
+	}
+	return cmp.Or(s.wantMAC, configured, had)
 }

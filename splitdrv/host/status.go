@@ -29,8 +29,9 @@ type Status struct {
 	LastError   string             `json:"last_error,omitempty"`
 	// Ended counts sessions that ended because the I/O unit's key was trusted no
 	// longer, by reason: some of Endings.
-	Ended   map[string]uint64 `json:"sessions_ended_by,omitempty"`
-	Traffic *messaging.Stats  `json:"traffic,omitempty"` // of the present session
+	Ended     map[string]uint64 `json:"sessions_ended_by,omitempty"`
+	Traffic   *messaging.Stats  `json:"traffic,omitempty"` // of the present session
+	Failovers FailoverStatus    `json:"failovers"`
 
 	// Latency is of the latency queue, nil if none is wanted.
 	Latency *steer.Status `json:"latency,omitempty"`
@@ -84,7 +85,7 @@ func (h *Host) Status() Status {
 		Device:      h.cfg.Device.Name(),
 		Protected:   messaging.Protection,
 		CompVectors: h.cfg.Device.Limits().CompVectors, Handling: h.handling,
-		Sessions: h.sessions, Attempts: h.attempts,
+		Sessions: h.sessions, Attempts: h.attempts, Failovers: h.failoverStatus(),
 		Ended: maps.Clone(h.ended), LastRefusal: h.set.last, Latency: h.latencyStatus(),
 	}
 	if h.lastErr != nil {

@@ -37,15 +37,3 @@ func (h *Host) countEnd(err error) {
 // Endings are all reasons by which sessions are counted that the host ended
 // because the I/O unit may not go on.
 func Endings() []string { return []string{"untrusted", "revoked", "expired"} }
-
-// keepAddress has the netdevice keep its MAC address when this side's key
-// changes, from which the I/O unit derives the address that it gives. The caller
-// holds h.mu.
-func (h *Host) keepAddress() {
-	key := h.cfg.Security.Fingerprint()
-	changed := h.key != (session.Fingerprint{}) && h.key != key
-	h.key = key
-	if changed && h.cfg.MAC == (protocol.MAC{}) && h.set.wantMAC == (protocol.MAC{}) && h.set.granted.Valid() {
-		h.set.wantMAC = h.set.granted
-	}
-}

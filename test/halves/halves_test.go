@@ -38,12 +38,13 @@ type world struct {
 	unitKey *session.Key
 	hostKey *session.Key
 	addr    string // of the I/O unit, the same after a restart
+	device  string // of the I/O unit
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
-	w := &world{t: t, fabric: fabrictest.New(), card: newCard(t)}
+	w := &world{t: t, fabric: fabrictest.New(), card: newCard(t), device: "unit"}
 	fabrictest.NoLeaks(t, w.fabric)
 	for _, k := range []**session.Key{&w.unitKey, &w.hostKey} {
 		var err error
@@ -98,10 +99,10 @@ func (r *running) stop() error {
 	return r.err
 }
 
-// unit starts an I/O unit on the device "unit".
+// unit starts an I/O unit.
 func (w *world) unit(change ...func(*iounit.Config)) (*iounit.Unit, *running) {
 	w.t.Helper()
-	dev := w.fabric.Device("unit")
+	dev := w.fabric.Device(w.device)
 	cfg := iounit.Config{
 		Name: "unit", Software: "test", Device: dev,
 		OpenLAN: w.card.open, LinkState: w.card.link,

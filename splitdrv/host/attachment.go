@@ -1,0 +1,277 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// errNoStandby is why a session cannot wait for its turn.
+var errNoStandby = errors.New("the I/O unit has no standby sessions")
+
+// attachment is one session with an I/O unit and everything it holds. It is open
+// first, then in use, then retired. One on standby stays open for as long as it
+// lives: the I/O unit keeps the port on its network card down.
+type attachment struct {
+	unit    int // index of the I/O unit
+	addr    string
+	standby bool
+	client  *session.Client
+	conn    *messaging.Conn
+	change  int             // of handling, that it was made with
+	welcome session.Welcome // guarded by Host.mu
+	since   time.Time       // in use; guarded by Host.mu
+	stages  []Stage
+}
+
+// Stage is how long one part of making a session took.
+type Stage struct {
+	Name string        `json:"name"`
+	Took time.Duration `json:"took_ns"`
+}
+
+// stopwatch measures stages, one after the other.
+type stopwatch struct {
+	last   time.Time
+	stages []Stage
+}
+
+func (w *stopwatch) lap(name string) {
+	now := time.Now()
+	w.stages = append(w.stages, Stage{name, now.Sub(w.last)})
+	w.last = now
+}
+
+// open makes a session, over a connection that it takes over, up to the point
+// where both sides are ready.
+func (h *Host) open(ctx context.Context, d dialled, standby bool) (a *attachment, err error) {
+	c := d.client
+	a = &attachment{unit: d.unit, addr: h.cfg.IOUnits[d.unit], standby: standby, client: c}
+	defer func() {
+		if err == nil {
+			return
+		}
+		if a.conn != nil {
+			err = errors.Join(err, a.conn.Close())
+		}
+		c.Close()
+		if !standby {
+			h.setPhase(idle)
+		}
+		a = nil
+	}()
+	features := h.features()
+	var mac protocol.MAC
+	if standby {
+		features = append(features, protocol.FeatureStandby)
+		mac = h.presentMAC()
+	} else if mac, err = h.begin(); err != nil {
+		return a, h.netdevice(err)
+	}
+	watch := stopwatch{last: time.Now(), stages: []Stage{{"connect and authenticate", d.took}}}
+	w, err := c.Hello(ctx, session.Hello{
+		Features: features,
+		Name:     h.cfg.Name, Software: h.cfg.Software, Modes: h.cfg.Modes,
+		Queues: len(h.cfg.Netdev.Ports()), Pools: h.lends(),
+		MaxMTU: h.cfg.MaxMTU, Offloads: h.cfg.Offloads, MAC: mac,
+	})
+	if err != nil {
+		return a, err
+	}
+	watch.lap("hello")
+	fail := func(err error) error { return errors.Join(err, c.Bye(session.CodeFailed, err.Error())) }
+	if standby && !w.Grants(protocol.FeatureStandby) {
+		return a, fail(errNoStandby)
+	}
+	a.welcome = w
+	if a.conn, err = h.channels(a); err != nil {
+		return a, fail(err)
+	}
+	watch.lap("make queue pairs")
+	accept := session.Accept{ControlReceives: a.conn.ControlReceives()}
+	for _, addr := range a.conn.Addresses() {
+		accept.Channels = append(accept.Channels, session.ChannelOf(addr))
+	}
+	if err := c.Accept(ctx, accept); err != nil {
+		return a, err
+	}
+	watch.lap("accept")
+	remote := make([]fabric.Address, 0, len(w.Channels))
+	for _, ch := range w.Channels {
+		remote = append(remote, ch.Address())
+	}
+	if err := a.conn.Connect(remote, w.ControlReceives); err != nil {
+		return a, fail(err)
+	}
+	watch.lap("connect queue pairs")
+	if err := c.Ready(ctx); err != nil {
+		return a, err
+	}
+	if standby {
+		if err := a.conn.StartControl(); err != nil {
+			return a, fail(err)
+		}
+	}
+	watch.lap("ready")
+	a.stages = watch.stages
+	return a, nil
+}
+
+// channels makes the channels of a session.
+func (h *Host) channels(a *attachment) (*messaging.Conn, error) {
+	w := &a.welcome
+	cfg := h.messaging(w.Mode)
+	cfg.Queues, cfg.MTU, cfg.PeerPools = w.Queues, w.MTU, w.Pools
+	cfg.LatencyQueue = w.Grants(protocol.FeatureLatencyQueue)
+	cfg.NoPack = !slices.Contains(w.Features, protocol.FeaturePack)
+	bind, err := binding(a.client, w)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Bind = bind
+	cfg.OnRequest = func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
+		return h.onRequest(a, t, data)
+	}
+	a.change = h.handle(&cfg)
+	conn, err := messaging.New(cfg)
+	if errors.Is(err, syscall.ENOMEM) && h.past.wait() {
+		// What the last session had registered is free now.
+		conn, err = messaging.New(cfg)
+	}
+	return conn, err
+}
+
+// presentMAC is the MAC address that the present session has.
+func (h *Host) presentMAC() protocol.MAC {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.set.mac
+}
+
+// lives reports whether a session that is open has not ended.
+func (a *attachment) lives() bool { return a.client.Err() == nil && a.conn.Err() == nil }
+
+// activate makes an open session the one in use: the netdevice gets what was
+// granted, the carrier follows the I/O unit, and frames move, those first that
+// remain of the session before, if any.
+func (h *Host) activate(a *attachment, remains *messaging.Remains) error {
+	watch := stopwatch{last: time.Now()}
+	if err := h.configure(a); err != nil {
+		return err
+	}
+	watch.lap("configure the netdevice")
+	remains = h.inherit(a, remains)
+	if err := h.connected(a); err != nil {
+		return err
+	}
+	// After connected, because from here on the I/O unit can tell of changes.
+	if !a.standby {
+		if err := a.conn.StartControl(); err != nil {
+			return err
+		}
+	}
+	if err := a.conn.StartData(h.cfg.Netdev.Ports()[:a.welcome.Queues], remains); err != nil {
+		return err
+	}
+	watch.lap("start")
+	a.stages = append(a.stages, watch.stages...)
+	h.settled(a)
+	h.setPhase(established)
+	w := &a.welcome
+	h.cfg.Log.Info("session established", "iounit", a.addr, "name", w.Name, "session", w.Session,
+		"mode", w.Mode, "mac", w.MAC, "mtu", w.MTU, "queues", w.Queues, "link", w.Link.Up)
+	return nil
+}
+
+// connected makes a the session in use and gives the netdevice its carrier.
+func (h *Host) connected(a *attachment) error {
+	h.changing.Lock()
+	h.mu.Lock()
+	h.catchUp(a.conn, a.change)
+	a.since = time.Now()
+	h.state, h.since, h.unit, h.peer, h.welcome, h.conn = Connected, a.since, a.addr, a.client.Peer(), a.welcome, a.conn
+	h.lastErr = nil
+	h.sessions++
+	up := h.welcome.Link.Up
+	h.mu.Unlock()
+	err := h.setCarrier(up)
+	h.changing.Unlock()
+	h.cfg.OnState(Connected)
+	return err
+}
+
+// disconnected forgets the session and takes the carrier, unless another process
+// follows.
+func (h *Host) disconnected(ctx context.Context) error {
+	h.mu.Lock()
+	h.state, h.since, h.conn, h.phase = Connecting, time.Now(), nil, idle
+	h.mu.Unlock()
+	var err error
+	if !h.handsOver(ctx) {
+		h.changing.Lock()
+		err = h.setCarrier(false)
+		h.changing.Unlock()
+	}
+	h.cfg.OnState(Connecting)
+	return err
+}
+
+// retire ends a session that is not in use any more, in the background: neither
+// a dead I/O unit nor the deregistration of memory holds up the next session.
+func (h *Host) retire(a *attachment, code session.Code, reason string) {
+	h.past.add(func() {
+		if err := errors.Join(a.client.Bye(code, reason), a.conn.Close()); err != nil {
+			h.cfg.Log.Debug("end of a session", "iounit", a.addr, "error", err)
+		}
+	})
+}
+
+// retirees are sessions that are being taken down.
+type retirees struct {
+	mu      sync.Mutex
+	pending map[chan struct{}]bool
+}
+
+// add has something done in the background.
+func (r *retirees) add(do func()) {
+	done := make(chan struct{})
+	r.mu.Lock()
+	if r.pending == nil {
+		r.pending = make(map[chan struct{}]bool)
+	}
+	r.pending[done] = true
+	r.mu.Unlock()
+	go func() {
+		do()
+		r.mu.Lock()
+		delete(r.pending, done)
+		r.mu.Unlock()
+		close(done)
+	}()
+}
+
+// wait waits for those that there are and reports whether there were any.
+func (r *retirees) wait() bool {
+	waited := false
+	for {
+		var one chan struct{}
+		r.mu.Lock()
+		for one = range r.pending {
+			break
+		}
+		r.mu.Unlock()
+		if one == nil {
+			return waited
+		}
+		<-one
+		waited = true
+	}
+}

@@ -1,0 +1,170 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// headStart is how long an I/O unit has until the next one is tried as well, so
+// that one whose machine is gone, which nobody says, holds up the others no
+// longer than that (as in RFC 8305 for addresses). An I/O unit that refuses, or
+// whose machine does, holds up nobody.
+const headStart = 200 * time.Millisecond
+
+// connect is Run without those who follow the netdevice.
+func (h *Host) connect(ctx context.Context) error {
+	retry := backoff{min: h.cfg.RetryMin, max: h.cfg.RetryMax, rand: h.cfg.Rand}
+	order := sequence(len(h.cfg.IOUnits), none)
+	defer h.abandon()
+	for {
+		a, err := h.reach(ctx, order)
+		if err != nil {
+			return err
+		}
+		pause := time.Duration(0)
+		if a != nil {
+			e := h.serve(ctx, a)
+			if errors.Is(e.err, ErrNetdeviceGone) {
+				return e.err
+			}
+			order = sequence(len(h.cfg.IOUnits), e.unit)
+			if e.next != none {
+				order = startingWith(order, e.next)
+			} else {
+				pause = retry.ended(e.lasted)
+			}
+		} else {
+			order = sequence(len(h.cfg.IOUnits), none)
+			pause = retry.failed()
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// dialled is an I/O unit that answers and is the right one, or why not.
+type dialled struct {
+	unit   int
+	client *session.Client
+	took   time.Duration
+	err    error
+}
+
+func (h *Host) dial(ctx context.Context, unit int) dialled {
+	began := time.Now()
+	c, err := session.Dial(ctx, h.cfg.IOUnits[unit], session.ClientConfig{
+		Security: h.cfg.Security, PeerTimeout: h.cfg.Messaging.PeerTimeout, HandshakeTimeout: h.cfg.HandshakeTimeout,
+	})
+	return dialled{unit, c, time.Since(began), err}
+}
+
+// reach tries the I/O units in that order and returns the first session that
+// comes about, nil if none does. It returns an error if there is no point in
+// trying again.
+func (h *Host) reach(ctx context.Context, order []int) (*attachment, error) {
+	dials := make(chan dialled, len(order))
+	dctx, cancel := context.WithCancel(ctx)
+	started, out := 0, 0
+	next := func() {
+		if started < len(order) {
+			unit := order[started]
+			started++
+			out++
+			go func() { dials <- h.dial(dctx, unit) }()
+		}
+	}
+	defer func() {
+		cancel()
+		h.past.add(func() {
+			for range out {
+				if d := <-dials; d.client != nil {
+					d.client.Close()
+				}
+			}
+		})
+	}()
+	next()
+	head := time.NewTicker(headStart)
+	defer head.Stop()
+	var permanent []error
+	for out > 0 {
+		var d dialled
+		select {
+		case <-head.C:
+			next()
+			continue
+		case d = <-dials:
+			out--
+		}
+		a, err := (*attachment)(nil), d.err
+		if err == nil {
+			a, err = h.attach(ctx, d)
+		}
+		if ctx.Err() != nil {
+			if a != nil {
+				h.retire(a, session.CodeShuttingDown, "the host is shutting down")
+			}
+			return nil, nil
+		}
+		h.note(d.unit, err)
+		if err == nil {
+			return a, nil
+		}
+		if errors.Is(err, ErrNetdeviceGone) {
+			return nil, err
+		}
+		if isPermanent(err) {
+			permanent = append(permanent, err)
+		}
+		h.cfg.Log.Warn("no session", "iounit", h.cfg.IOUnits[d.unit], "reason", err)
+		next()
+		head.Reset(headStart)
+	}
+	if err := h.forsake(); errors.Is(err, ErrNetdeviceGone) {
+		return nil, err
+	}
+	if h.ever() == 0 && len(permanent) == len(h.cfg.IOUnits) {
+		return nil, errors.Join(permanent...)
+	}
+	return nil, nil
+}
+
+// note makes an I/O unit the one that was tried last, in vain if there is an
+// error.
+func (h *Host) note(unit int, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unit = h.cfg.IOUnits[unit]
+	if err != nil {
+		h.lastErr = err
+		h.countEnd(err)
+		h.attempts++
+	}
+}
+
+func (h *Host) ever() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.sessions
+}
+
+// attach opens a session with an I/O unit that was dialled. A MAC address that
+// the I/O unit refuses is given up if it can be.
+func (h *Host) attach(ctx context.Context, d dialled) (*attachment, error) {
+	a, err := h.open(ctx, d, false)
+	if err != nil && h.giveUpMAC(err) {
+		if d = h.dial(ctx, d.unit); d.err != nil {
+			return nil, d.err
+		}
+		a, err = h.open(ctx, d, false)
+	}
+	return a, err
+}

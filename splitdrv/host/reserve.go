@@ -1,0 +1,188 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// keepReserve keeps a session on standby while the one with an I/O unit is in
+// use: with a preferred one, to go back to it when it has lived long enough, or
+// else with the next one. It returns when ctx is done.
+func (h *Host) keepReserve(ctx context.Context, unit int) {
+	able := h.reservable(unit)
+	retry := backoff{min: h.cfg.RetryMin, max: h.cfg.RetryMax, rand: h.cfg.Rand}
+	for len(able) > 0 && ctx.Err() == nil {
+		b, useless := h.prepareFirst(ctx, able)
+		able = without(able, useless)
+		if b == nil {
+			select {
+			case <-time.After(retry.failed()):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if !h.hold(ctx, b) {
+			return
+		}
+		began := time.Now()
+		h.await(ctx, b, unit, able)
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case <-time.After(retry.ended(time.Since(began))):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// reservable are the I/O units that a session on standby may be with, while one
+// of them is in use, in order.
+func (h *Host) reservable(unit int) (able []int) {
+	if h.cfg.FailBack > 0 {
+		for i := range unit {
+			able = append(able, i)
+		}
+	}
+	if h.cfg.Standby {
+		for _, i := range sequence(len(h.cfg.IOUnits), unit) {
+			if i != unit && (h.cfg.FailBack == 0 || i > unit) {
+				able = append(able, i)
+			}
+		}
+	}
+	return able
+}
+
+func without(list []int, drop []int) []int {
+	kept := list[:0:0]
+	for _, i := range list {
+		useless := false
+		for _, d := range drop {
+			useless = useless || d == i
+		}
+		if !useless {
+			kept = append(kept, i)
+		}
+	}
+	return kept
+}
+
+// prepareFirst makes a session on standby with the first I/O unit of a list that
+// can be had. Those that know no standby are useless.
+func (h *Host) prepareFirst(ctx context.Context, list []int) (_ *attachment, useless []int) {
+	for _, i := range list {
+		b, err := h.prepare(ctx, i)
+		if err == nil {
+			return b, useless
+		}
+		if ctx.Err() != nil {
+			return nil, nil
+		}
+		h.cfg.Log.Debug("no session on standby", "iounit", h.cfg.IOUnits[i], "reason", err)
+		if errors.Is(err, errNoStandby) {
+			useless = append(useless, i)
+		}
+	}
+	return nil, useless
+}
+
+// hold makes b the session on standby, unless ctx is done.
+func (h *Host) hold(ctx context.Context, b *attachment) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ctx.Err() != nil {
+		h.retire(b, session.CodeShuttingDown, "it is not needed")
+		return false
+	}
+	h.reserve = b
+	return true
+}
+
+// take takes the session on standby, if there is one and it lives.
+func (h *Host) take() *attachment {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b := h.reserve
+	if b == nil || !b.lives() {
+		return nil
+	}
+	h.reserve = nil
+	return b
+}
+
+// unhold takes b if it is still on standby, and reports whether it was.
+func (h *Host) unhold(b *attachment) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.reserve != b {
+		return false
+	}
+	h.reserve = nil
+	return true
+}
+
+// drop retires b if it is still on standby.
+func (h *Host) drop(b *attachment) {
+	if h.unhold(b) {
+		h.retire(b, session.CodeShuttingDown, "it is not needed")
+	}
+}
+
+// await waits until a session on standby is of no use any more: it has ended, or
+// ctx is done, or it is time to go back and that has been tried, or a preferred
+// I/O unit can be had.
+func (h *Host) await(ctx context.Context, b *attachment, unit int, able []int) {
+	var back, better <-chan time.Time
+	if h.cfg.FailBack > 0 && b.unit < unit {
+		t := time.NewTimer(h.cfg.FailBack)
+		defer t.Stop()
+		back = t.C
+	}
+	if h.cfg.FailBack > 0 && unit > 0 && b.unit != able[0] && able[0] < unit {
+		t := time.NewTicker(h.cfg.RetryMax)
+		defer t.Stop()
+		better = t.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+		case <-b.client.Done():
+		case <-b.conn.Done():
+		case <-better:
+			p, _ := h.prepareFirst(ctx, preferred(able, b.unit))
+			if p == nil {
+				continue
+			}
+			h.drop(b)
+			if h.hold(ctx, p) {
+				h.await(ctx, p, unit, able)
+			}
+			return
+		case <-back:
+			if !h.unhold(b) {
+				return
+			}
+			o := &order{unit: b.unit, to: b, reason: ReasonFailBack, started: time.Now(), done: make(chan error, 1)}
+			if err := h.submit(ctx, o); err != nil && ctx.Err() == nil {
+				h.cfg.Log.Warn("not gone back to the preferred I/O unit", "iounit", b.addr, "reason", err)
+			}
+			return
+		}
+		h.drop(b)
+		return
+	}
+}
+
+// preferred are those of a list that come before one of them.
+func preferred(list []int, one int) []int {
+	for i, x := range list {
+		if x == one {
+			return list[:i]
+		}
+	}
+	return list
+}

@@ -1,0 +1,181 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// ending is how a session ended.
+type ending struct {
+	unit   int
+	err    error
+	code   session.Code // for the I/O unit
+	text   string       // for the I/O unit
+	reason Reason
+	lasted time.Duration
+	next   int         // the I/O unit to go over to, or none
+	order  *order      // by which it goes there
+	spare  *attachment // was on standby
+}
+
+// serve uses an open session, and those that take over from it at once, to the
+// end.
+func (h *Host) serve(ctx context.Context, a *attachment) *ending {
+	h.mu.Lock()
+	remains := h.failovers.takeRemains()
+	h.mu.Unlock()
+	for {
+		e := h.use(ctx, a, remains)
+		if e.err == nil {
+			a, remains = e.order.to, e.order.remains // it has taken over
+			continue
+		}
+		detected := time.Now()
+		// The carrier first: nothing else is as urgent.
+		e.err = errors.Join(e.err, h.disconnected(ctx))
+		if !a.since.IsZero() {
+			e.lasted = detected.Sub(a.since)
+		}
+		remains = a.conn.Stop()
+		h.retire(a, e.code, e.text)
+		over := ctx.Err() != nil || errors.Is(e.err, ErrNetdeviceGone)
+		if b := e.spare; b != nil && (over || e.next != none) {
+			h.retire(b, session.CodeShuttingDown, "it is not needed")
+			e.spare = nil
+		}
+		if over {
+			return e
+		}
+		h.note(a.unit, e.err)
+		h.cfg.Log.Warn("session ended", "iounit", a.addr, "reason", e.err, "lasted", e.lasted.Round(time.Millisecond))
+		h.lost(a, e, detected, remains)
+		b := e.spare
+		if b == nil {
+			return e
+		}
+		if !h.raise(ctx, b) {
+			h.retire(b, session.CodeFailed, "it cannot be used")
+			return e
+		}
+		h.mu.Lock()
+		remains = h.failovers.takeRemains()
+		h.mu.Unlock()
+		a = b
+	}
+}
+
+// use activates a session and waits for its end, or for another to take over,
+// when the ending has no error.
+func (h *Host) use(ctx context.Context, a *attachment, remains *messaging.Remains) *ending {
+	e := &ending{unit: a.unit, next: none, code: session.CodeFailed}
+	if e.err = h.activate(a, remains); e.err != nil {
+		e.text, e.reason = e.err.Error(), ReasonStart
+		return e
+	}
+	rctx, cancel := context.WithCancel(ctx)
+	h.keepers.Go(func() { h.keepReserve(rctx, a.unit) })
+	defer func() {
+		if e.err != nil {
+			e.spare = h.take() // before its keeper lets it go
+		}
+		cancel()
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			e.code, e.text, e.err = session.CodeShuttingDown, "the host is shutting down", ctx.Err()
+			if cause := context.Cause(ctx); errors.Is(cause, ErrNetdeviceGone) {
+				e.code, e.text, e.err = session.CodeFailed, cause.Error(), cause
+			}
+			return e
+		case <-a.client.Done():
+			e.err, e.text = a.client.Err(), "the connection broke"
+			if e.reason = reasonOf(e.err); e.reason != ReasonGoodbye {
+				a.conn.Abort(e.err)
+			}
+			return e
+		case <-a.conn.Done():
+			e.err = a.conn.Err()
+			e.text, e.reason = e.err.Error(), reasonOf(e.err)
+			if pe := (*messaging.ProtocolError)(nil); errors.As(e.err, &pe) {
+				e.code = session.CodeProtocol
+			}
+			return e
+		case o := <-h.orders:
+			if h.obey(ctx, a, o, e) {
+				return e
+			}
+		}
+	}
+}
+
+// reasonOf says in a word why a session ended.
+func reasonOf(err error) Reason {
+	var bye *session.ByeError
+	var broken *messaging.ProtocolError
+	switch {
+	case errors.As(err, &bye) && bye.Code == session.CodeShuttingDown:
+		return ReasonGoodbye
+	case errors.As(err, &bye):
+		return ReasonEnded
+	case errors.As(err, &broken):
+		return ReasonProtocol
+	case errors.Is(err, messaging.ErrPeerSilent), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, unix.ETIMEDOUT), errors.Is(err, unix.EHOSTUNREACH):
+		return ReasonSilent
+	case errors.Is(err, session.ErrPeerGone):
+		return ReasonDied
+	default:
+		return ReasonFabric
+	}
+}
+
+// raise has the I/O unit of a session on standby set the host's port up, if the
+// netdevice is up, and tell the LAN.
+func (h *Host) raise(ctx context.Context, b *attachment) bool {
+	ctx, cancel := context.WithTimeout(ctx, h.handover())
+	defer cancel()
+	if err := h.setPort(ctx, b); err != nil {
+		h.cfg.Log.Warn("the session on standby cannot be used", "iounit", b.addr, "reason", err)
+		return false
+	}
+	return true
+}
+
+// handover bounds what has to be asked of I/O units to go from one to another.
+func (h *Host) handover() time.Duration {
+	if t := h.cfg.Messaging.PeerTimeout; t > 0 {
+		return t
+	}
+	return time.Second
+}
+
+func (h *Host) setPort(ctx context.Context, b *attachment) error {
+	if !b.lives() {
+		return errors.New("it has ended")
+	}
+	state, err := h.cfg.Netdev.State()
+	if err != nil {
+		return h.netdevice(err)
+	}
+	if mac := macOf(state.MAC); mac != h.welcomed(b).MAC {
+		return fmt.Errorf("it has MAC address %v, the netdevice %v", h.welcomed(b).MAC, mac)
+	}
+	_, err = b.conn.Request(ctx, protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: state.Up}))
+	return err
+}
+
+// welcomed is what the I/O unit has granted.
+func (h *Host) welcomed(a *attachment) session.Welcome {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return a.welcome
+}

@@ -1,0 +1,376 @@
+package halves
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// cable leads bootstrap connections to an I/O unit. It can be cut, which breaks
+// them as the death of a process does, and put back.
+type cable struct {
+	t    *testing.T
+	addr string
+	to   string
+
+	mu    sync.Mutex
+	ln    net.Listener
+	conns map[net.Conn]bool
+	work  sync.WaitGroup
+}
+
+func newCable(t *testing.T, to string) *cable {
+	c := &cable{t: t, to: to, conns: map[net.Conn]bool{}, addr: "127.0.0.1:0"}
+	c.plug()
+	t.Cleanup(c.cut)
+	return c
+}
+
+func (c *cable) plug() {
+	c.t.Helper()
+	ln, err := net.Listen("tcp", c.addr)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.addr = ln.Addr().String()
+	c.mu.Lock()
+	c.ln = ln
+	c.mu.Unlock()
+	c.work.Go(func() {
+		for {
+			near, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", c.to)
+			if err != nil {
+				near.Close()
+				continue
+			}
+			c.mu.Lock()
+			cut := c.ln != ln
+			c.conns[near], c.conns[far] = true, true
+			c.mu.Unlock()
+			var ways sync.WaitGroup
+			for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
+				ways.Go(func() {
+					_, _ = io.Copy(way[0], way[1]) // ends with either
+					_ = way[0].(*net.TCPConn).CloseWrite()
+				})
+			}
+			c.work.Go(func() {
+				ways.Wait()
+				near.Close()
+				far.Close()
+			})
+			if cut {
+				near.Close()
+				far.Close()
+			}
+		}
+	})
+}
+
+func (c *cable) cut() {
+	c.mu.Lock()
+	if c.ln != nil {
+		c.ln.Close()
+		c.ln = nil
+	}
+	for conn := range c.conns {
+		conn.Close()
+	}
+	clear(c.conns)
+	c.mu.Unlock()
+	c.work.Wait()
+}
+
+// gateway is one of several I/O units, on a card of its own, with a cable to it.
+type gateway struct {
+	*world
+	*cable
+	unit *iounit.Unit
+	run  *running
+}
+
+// gateway makes another I/O unit of the world's fabric.
+func (w *world) gateway(name string, change ...func(*iounit.Config)) *gateway {
+	w.t.Helper()
+	s := &gateway{world: &world{t: w.t, fabric: w.fabric, card: newCard(w.t), device: name, unitKey: w.unitKey, hostKey: w.hostKey}}
+	s.unit, s.run = s.world.unit(change...)
+	s.cable = newCable(w.t, s.world.addr)
+	return s
+}
+
+func addrs(gateways ...*gateway) (list []string) {
+	for _, s := range gateways {
+		list = append(list, s.cable.addr)
+	}
+	return list
+}
+
+// with waits until the host has a session with an I/O unit.
+func with(t *testing.T, h *host.Host, s *gateway) {
+	t.Helper()
+	testenv.Eventually(t, func() bool {
+		st := h.Status()
+		return st.State == host.Connected && st.IOUnit.Address == s.cable.addr
+	}, "no session with %s", s.cable.addr)
+}
+
+// TestFailover breaks the connection to one I/O unit after the other.
+func TestFailover(t *testing.T) {
+	t.Run("cold", func(t *testing.T) { testFailover(t, false) })
+	t.Run("standby", func(t *testing.T) { testFailover(t, true) })
+}
+
+func testFailover(t *testing.T, standby bool) {
+	w := newWorld(t)
+	one, two := w.gateway("one"), w.gateway("two")
+	d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits, c.Standby = addrs(one, two), standby })
+	d.up(t)
+	mac := d.mac
+	one.both(d)
+	if standby {
+		testenv.Eventually(t, func() bool { return h.Status().Failovers.Standby == two.cable.addr }, "nothing on standby")
+		if two.card.isUp(mac) || len(two.card.announcements()) != 0 {
+			t.Error("the port of a session on standby is up")
+		}
+	}
+	one.cut()
+	with(t, h, two)
+	d.up(t)
+	if d.mac != mac {
+		t.Errorf("the MAC address changed from %s to %s", mac, d.mac)
+	}
+	two.both(d)
+	if !two.card.isUp(mac) {
+		t.Error("the port is down")
+	}
+	s := h.Status().Failovers
+	if s.Count[host.ReasonDied] != 1 || s.Last == nil || s.Last.From != one.cable.addr || s.Last.To != two.cable.addr || s.Last.Took <= 0 || len(s.Last.Stages) == 0 {
+		t.Errorf("standby %t: %+v", standby, s)
+	}
+	one.plug()
+	two.cut()
+	with(t, h, one)
+	d.up(t)
+	one.both(d)
+	if n := h.Status().Failovers.Count[host.ReasonDied]; n != 2 {
+		t.Errorf("%d fail-overs", n)
+	}
+}
+
+// TestFailoverOrder says goodbye in the middle of three.
+func TestFailoverOrder(t *testing.T) {
+	w := newWorld(t)
+	one, two, three := w.gateway("one"), w.gateway("two"), w.gateway("three")
+	one.cut()
+	d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits = addrs(one, two, three) })
+	d.up(t)
+	with(t, h, two)
+	one.plug()
+	testenv.Eventually(t, func() bool { return len(two.unit.Status().Hosts) == 1 }, "the I/O unit has no host") // which is ready first
+	if err := two.run.stop(); err != nil {
+		t.Fatal(err)
+	}
+	with(t, h, three)
+	d.up(t)
+	three.both(d)
+	if n := h.Status().Failovers.Count[host.ReasonGoodbye]; n != 1 {
+		t.Errorf("%+v", h.Status().Failovers)
+	}
+	three.cut() // and round the corner
+	with(t, h, one)
+}
+
+// TestDeafUnit has an I/O unit that nobody answers for: the next one need not
+// wait until the handshake has timed out, which is never.
+func TestDeafUnit(t *testing.T) {
+	w := newWorld(t)
+	deaf, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { deaf.Close() })
+	two := w.gateway("two")
+	d, h, _ := w.host("alpha", func(c *host.Config) {
+		c.IOUnits, c.HandshakeTimeout = append([]string{deaf.Addr().String()}, addrs(two)...), time.Hour
+	})
+	with(t, h, two)
+	d.up(t)
+}
+
+// TestFailoverCommand goes to and fro while the carrier stays.
+func TestFailoverCommand(t *testing.T) {
+	w := newWorld(t)
+	one, two := w.gateway("one"), w.gateway("two")
+	d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits = addrs(one, two) })
+	d.up(t)
+	var lost bool
+	_ = d.set(func() { d.onCarrier = func(up bool) { lost = lost || !up } })
+	one.both(d)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, to := range []*gateway{two, one, two} {
+		f, err := h.Failover(ctx, to.cable.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.To != to.cable.addr || f.Reason != host.ReasonCommand || f.Lost+f.Uncertain != 0 || f.Gap > f.Took {
+			t.Errorf("%+v", f)
+		}
+		to.both(d)
+		heard := to.card.announcements()
+		mac, _ := net.ParseMAC(d.mac)
+		if len(heard) == 0 || !bytes.Equal(heard[0][vnet.HdrLen+6:][:6], mac) {
+			t.Errorf("announced: %x", heard)
+		}
+	}
+	if f, err := h.Failover(ctx, ""); err != nil || f.To != one.cable.addr {
+		t.Errorf("without an address: %+v, %v", f, err)
+	}
+	if lost {
+		t.Error("the carrier was lost")
+	}
+	for addr, want := range map[string]string{one.cable.addr: "in use", "10.0.0.99": "none of"} {
+		if _, err := h.Failover(ctx, addr); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("to %s: %v", addr, err)
+		}
+	}
+	two.cut()
+	if _, err := h.Failover(ctx, ""); err == nil {
+		t.Error("went over to an I/O unit that is gone")
+	}
+	one.both(d) // nothing has changed
+	one.cut()
+	d.down(t)
+	if _, err := h.Failover(ctx, ""); !errors.Is(err, host.ErrNoSession) {
+		t.Errorf("without a session: %v", err)
+	}
+}
+
+// TestFailoverStream goes to and fro under a stream of frames to either side, in
+// every mode: none is lost on its way from the host.
+func TestFailoverStream(t *testing.T) {
+	for _, mode := range protocol.Modes() {
+		t.Run(string(mode), func(t *testing.T) {
+			w := newWorld(t)
+			one, two := w.gateway("one"), w.gateway("two")
+			d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits, c.Modes = addrs(one, two), []protocol.Mode{mode} })
+			d.up(t)
+			mac := d.mac
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			const switches, burst = 4, 300
+			got := make(chan uint16, switches*burst)
+			var readers, sender sync.WaitGroup
+			read := func(s *gateway) {
+				wire := s.card.wire(mac)
+				readers.Go(func() {
+					buf := make([]byte, 1<<16)
+					for {
+						f, err := wire.Receive(ctx, buf)
+						if err != nil {
+							return
+						}
+						got <- binary.BigEndian.Uint16(f[len(f)-2:])
+					}
+				})
+			}
+			sender.Go(func() {
+				for i := range switches * burst {
+					f := frame(100+i%1300, 2)
+					binary.BigEndian.PutUint16(f[len(f)-2:], uint16(i))
+					if err := d.wire.Send(ctx, f); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+			read(one)
+			for i := range switches {
+				to := []*gateway{two, one}[i%2]
+				if _, err := h.Failover(ctx, ""); err != nil {
+					t.Fatal(err)
+				}
+				read(to)
+			}
+			sender.Wait()
+			seen := map[uint16]bool{}
+			for range switches * burst {
+				select {
+				case n := <-got:
+					if seen[n] {
+						t.Fatalf("frame %d came twice", n)
+					}
+					seen[n] = true
+				case <-ctx.Done():
+					t.Fatalf("%d of %d frames came: %+v", len(seen), switches*burst, h.Status().Failovers)
+				}
+			}
+			cancel()
+			readers.Wait()
+		})
+	}
+}
+
+// TestFailBack goes back to the preferred I/O unit when that can be had again.
+func TestFailBack(t *testing.T) {
+	w := newWorld(t)
+	one, two := w.gateway("one"), w.gateway("two")
+	one.cut()
+	d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits, c.FailBack = addrs(one, two), time.Millisecond })
+	with(t, h, two)
+	d.up(t)
+	two.both(d)
+	one.plug()
+	with(t, h, one)
+	d.up(t)
+	one.both(d)
+	if n := h.Status().Failovers.Count[host.ReasonFailBack]; n != 1 {
+		t.Errorf("%+v", h.Status().Failovers)
+	}
+}
+
+// TestKeepsMAC insists on the MAC address that the first I/O unit granted, and
+// gives it up where it may not have it.
+func TestKeepsMAC(t *testing.T) {
+	w := newWorld(t)
+	only := func(mac string) func(*iounit.Config) {
+		return func(c *iounit.Config) {
+			var err error
+			if c.Policy, err = policy.Parse("test", []byte("default:\n  macs: [\""+mac+"\"]\n")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	one, two, three := w.gateway("one", only("02:aa:*")), w.gateway("two"), w.gateway("three", only("02:bb:*"))
+	d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits = addrs(one, two, three) })
+	d.up(t)
+	mac := d.mac
+	one.cut()
+	with(t, h, two)
+	if d.mac != mac || !strings.HasPrefix(mac, "02:aa:") {
+		t.Errorf("%s became %s", mac, d.mac)
+	}
+	two.cut()
+	with(t, h, three)
+	if !strings.HasPrefix(d.mac, "02:bb:") {
+		t.Errorf("the third I/O unit gave %s", d.mac)
+	}
+}
