@@ -116,11 +116,12 @@ func (r *receiver) drain() {
 	if r.mail.pending.Load() && r.readMail() != nil {
 		return
 	}
-	for {
+	for taken := 0; taken < r.c.cfg.receives(); {
 		n, err := r.poll()
 		if n == 0 || err != nil {
 			return
 		}
+		taken += n
 		if r.hand(r.comps[:n]) != nil {
 			_ = r.flush()
 			return
