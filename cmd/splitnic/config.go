@@ -19,8 +19,11 @@ func readConfig(c *cobra.Command, path string) error {
 		return nil
 	}
 	text, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("--config: %w", err)
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("--config: %w", err) // no mistake in it
+	case err != nil:
+		return usageError{fmt.Errorf("--config: %w", err)}
 	}
 	var values map[string]any
 	if err := yaml.Unmarshal(text, &values); err != nil {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -144,29 +145,41 @@ func (d *daemonFlags) openDevice() (*verbs.Context, error) {
 	for i, dev := range devices {
 		names[i] = dev.Name
 	}
-	missing := func(format string, args ...any) error {
-		return exitError{code: exitMissing, err: fmt.Errorf(format, args...)}
-	}
-	switch {
-	case len(names) == 0:
-		return nil, missing("this machine has no RDMA device; load the adapter's driver, or for Soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0 (`splitnic doctor` tells more)")
-	case d.device == "" && len(names) == 1:
-		d.device = names[0]
-	case d.device == "":
-		return nil, usageError{fmt.Errorf("which RDMA device? choose with --device: %s", strings.Join(names, ", "))}
-	}
-	found := false
-	for _, n := range names {
-		found = found || n == d.device
-	}
-	if !found {
-		return nil, missing("--device %s: there is no such RDMA device; there are: %s", d.device, strings.Join(names, ", "))
+	if d.device, err = chooseDevice(d.device, names); err != nil {
+		return nil, err
 	}
 	var options []verbs.Option
 	if d.gidIndex >= 0 {
 		options = append(options, verbs.WithGIDIndex(d.gidIndex))
 	}
-	return verbs.Open(d.device, options...)
+	dev, err := verbs.Open(d.device, options...)
+	if err != nil || d.gidIndex < 0 {
+		return dev, err
+	}
+	// No session would ever come about.
+	if _, _, err := dev.ChooseGID(); err != nil {
+		return nil, exitError{code: exitMissing, err: errors.Join(fmt.Errorf("--gid-index %d: %w", d.gidIndex, err), dev.Close())}
+	}
+	return dev, nil
+}
+
+// chooseDevice returns which of the RDMA devices that there are is wanted: the
+// one of that name, or the only one if that is empty.
+func chooseDevice(wanted string, names []string) (string, error) {
+	missing := func(format string, args ...any) (string, error) {
+		return "", exitError{code: exitMissing, err: fmt.Errorf(format, args...)}
+	}
+	switch {
+	case len(names) == 0:
+		return missing("this machine has no RDMA device; load the adapter's driver, or for Soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0 (`splitnic doctor` tells more)")
+	case wanted == "" && len(names) == 1:
+		return names[0], nil
+	case wanted == "":
+		return "", usageError{fmt.Errorf("which RDMA device? choose with --device: %s", strings.Join(names, ", "))}
+	case !slices.Contains(names, wanted):
+		return missing("--device %s: there is no such RDMA device; there are: %s", wanted, strings.Join(names, ", "))
+	}
+	return wanted, nil
 }
 
 // serveStatus serves the status, and commands, on the unix socket, and metrics
@@ -218,6 +231,8 @@ func explainListen(flag string, err error) error {
 		return fmt.Errorf("%s: %w; another process has it: stop that one, or choose another address or port", flag, err)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fmt.Errorf("%s: %w; this machine has no such address", flag, err)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%s: %w; ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one, or run as root", flag, err)
 	}
 	return fmt.Errorf("%s: %w", flag, err)
 }

@@ -82,7 +82,7 @@ func doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this machine: modules, devices, GIDs, MTUs, limits, capabilities",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			hint := verbs.GIDHint{}
 			if peer != "" {
@@ -231,17 +231,22 @@ func checkDevices(r *report, only string, hint verbs.GIDHint) {
 			checkDevice(r, d, hint)
 		}
 	}
-	switch {
-	case found:
-	case len(devices) == 0:
-		r.missing("devices", "no RDMA device", "load the adapter's driver, or for Soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0")
-	default:
-		names := make([]string, len(devices))
-		for i, d := range devices {
-			names[i] = d.Name
-		}
-		r.missing("devices", fmt.Sprintf("no RDMA device %q", only), "there are: "+strings.Join(names, ", "))
+	if !found {
+		noDevice(r, only, devices)
 	}
+}
+
+// noDevice reports that the device to examine is not among those that there are.
+func noDevice(r *report, only string, devices []verbs.DeviceInfo) {
+	if len(devices) == 0 {
+		r.missing("devices", "no RDMA device", "load the adapter's driver, or for Soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0")
+		return
+	}
+	names := make([]string, len(devices))
+	for i, d := range devices {
+		names[i] = d.Name
+	}
+	r.missing("devices", fmt.Sprintf("no RDMA device %q", only), "there are: "+strings.Join(names, ", "))
 }
 
 func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {

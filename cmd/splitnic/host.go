@@ -41,7 +41,7 @@ func hostCommand() *cobra.Command {
 		Short: "Give this machine an Ethernet device whose network card is on an I/O unit",
 		Example: `  splitnic host --iounit 10.0.0.1 --trust sha256:… --name sn0
   splitnic host --config /etc/splitnic/host.yaml`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := readConfig(cmd, f.config); err != nil {
 				return err

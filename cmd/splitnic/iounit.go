@@ -40,7 +40,7 @@ func iounitCommand() *cobra.Command {
 		Short: "Share a network card of this machine with hosts across the fabric",
 		Example: `  splitnic iounit --lan eth1 --trust alpha=sha256:… --trust beta=sha256:…
   splitnic iounit --config /etc/splitnic/iounit.yaml`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := readConfig(cmd, f.config); err != nil {
 				return err

@@ -77,7 +77,7 @@ func keygenCommand() *cobra.Command {
 
 Run it on both machines, then start each half with --trust and the fingerprint
 of the other one. If the key exists already, its fingerprint is printed.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			key, err := session.LoadKey(out)
 			if errors.Is(err, os.ErrNotExist) {

@@ -60,6 +60,14 @@ func rootCommand() *cobra.Command {
 	return root
 }
 
+// noArgs is for commands without arguments.
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%q: there is nothing but flags after `%s`", args[0], c.CommandPath())
+	}
+	return nil
+}
+
 // group makes c a command that is only there for its subcommands: alone it
 // shows its help, and a subcommand that there is not is a mistake.
 func group(c *cobra.Command) {
