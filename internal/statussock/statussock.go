@@ -25,6 +25,10 @@ const Dir = "/run/splitnic"
 
 const suffix = ".sock"
 
+// maxPath is the longest path of a socket in bytes: sun_path of unix(7) without
+// the zero at its end.
+const maxPath = 107
+
 // ErrNobody is wrapped by errors of Read and Do about a socket that is missing,
 // or left over.
 var ErrNobody = errors.New("no process serves")
@@ -83,12 +87,18 @@ func (c Command) run(w http.ResponseWriter, r *http.Request) (any, error) {
 	return c.RunWith(r.Context(), argument)
 }
 
+// elsewhere is the cure where a socket cannot be.
+const elsewhere = "put it elsewhere with --status-socket"
+
 // Serve listens on the socket at path and answers each request with what
 // status returns then, as JSON, or carries out one of the commands. A socket left over by a process that was killed
 // is replaced; one that somebody listens on is not.
 func Serve(path string, status func() any, commands ...Command) (*Server, error) {
+	if len(path) > maxPath {
+		return nil, fmt.Errorf("status socket %s: the path has %d bytes, at most %d are possible; %s", path, len(path), maxPath, elsewhere)
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("status socket: %w", err)
+		return nil, fmt.Errorf("status socket: %w; %s", err, elsewhere)
 	}
 	ln, err := net.Listen("unix", path)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -102,7 +112,7 @@ func Serve(path string, status func() any, commands ...Command) (*Server, error)
 		ln, err = net.Listen("unix", path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("status socket: %w", err)
+		return nil, fmt.Errorf("status socket: %w; %s", err, elsewhere)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("status socket: %w", err), ln.Close())
