@@ -186,7 +186,7 @@ func (u *Unit) refuse(a *attachment, code session.Code, err error) {
 var (
 	errFull         = errors.New("as many hosts are connected as there can be (--max-hosts)")
 	errSessions     = errors.New("this key has as many sessions as it may have (max-sessions in the policy)")
-	errReplaced     = errors.New("the host opened a new session")
+	errReplaced     = errors.New("a newer session of this host's name and key took its place; two hosts with one key need a --host-name each")
 	errShuttingDown = errors.New("the I/O unit is shutting down")
 )
 

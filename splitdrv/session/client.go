@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -62,7 +63,7 @@ func Dial(ctx context.Context, addr string, cfg ClientConfig) (*Client, error) {
 	nc, err := dial(bounded, "tcp", addr)
 	cancel()
 	if err != nil {
-		return nil, fmt.Errorf("connect to the I/O unit at %s: %w", addr, err)
+		return nil, fmt.Errorf("connect to the I/O unit at %s: %w%s", addr, err, unreachable(err))
 	}
 	conn := newConn(nc, cfg.Security, roleUnit, deadline, orDefault(cfg.PeerTimeout, defaultPeerTimeout))
 	err = conn.step(ctx, "authenticate", func() error { return conn.tls.HandshakeContext(ctx) })
@@ -140,6 +141,22 @@ func (c *Client) Ready(ctx context.Context) error {
 		return err
 	}
 	return c.establish()
+}
+
+// unreachable is what to look at when an I/O unit could not be reached because
+// of err.
+func unreachable(err error) string {
+	var dns *net.DNSError
+	var timeout net.Error
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "; nobody listens there: is splitnic iounit running, and is this the address and port of its --listen?"
+	case errors.As(err, &dns):
+		return "; is the name right, and known here (getent hosts NAME)?"
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.As(err, &timeout) && timeout.Timeout():
+		return "; is the machine up, the address right, and no firewall between (ping, ip route get)?"
+	}
+	return ""
 }
 
 // withPort adds DefaultPort to an address without a port. IPv6 addresses need

@@ -107,6 +107,11 @@ const (
 	CodeFailed       Code = "failed"        // something broke on this side
 )
 
+// Codes are all codes of this version.
+func Codes() []Code {
+	return []Code{CodeVersion, CodeBadHello, CodeMode, CodeBusy, CodeFull, CodePolicy, CodeShuttingDown, CodeProtocol, CodeFailed}
+}
+
 // retry reports whether another attempt may find it otherwise.
 func (c Code) retry() bool { return c == CodeBusy || c == CodeFull || c == CodeShuttingDown }
 
