@@ -35,7 +35,7 @@ func (p *bridgePort) create(cfg Config) error {
 		return fmt.Errorf("looking up %s: %w", p.nic, err)
 	}
 	if bridge.Type() != "bridge" {
-		return fmt.Errorf("%s is a %s and not a bridge; use macvtap:%s or packet:%s", p.nic, bridge.Type(), p.nic, p.nic)
+		return notBridge(p.nic, bridge.Type())
 	}
 	derived := cfg.Name == ""
 	if derived {

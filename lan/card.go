@@ -44,7 +44,29 @@ type Info struct {
 	Index int
 	Type  string // veth, bridge, device, ...
 	MAC   net.HardwareAddr
+	// Master is the bridge or bond that it is a part of, and MasterType which of
+	// them; both are empty if it is not.
+	Master, MasterType string
 	LinkState
+}
+
+// Suits says what is wrong with the card for interfaces of that kind, before the
+// first of them is wanted. The error wraps unix.EBUSY if the card is taken.
+func (i *Info) Suits(kind Kind) error {
+	switch {
+	case kind == TAP && i.Type != "bridge":
+		return notBridge(i.Name, i.Type)
+	case kind == Macvtap && i.MasterType == "bridge":
+		return fmt.Errorf("%s is part of bridge %s, and no macvtap can be on it: %w; use tap:%s", i.Name, i.Master, unix.EBUSY, i.Master)
+	case kind == Macvtap && (i.MasterType == "bond" || i.MasterType == "team"):
+		return fmt.Errorf("%s is part of %s %s, and no macvtap can be on it: %w; use macvtap:%s", i.Name, i.MasterType, i.Master, unix.EBUSY, i.Master)
+	}
+	return nil
+}
+
+// notBridge is the error about a card of that type where a bridge is wanted.
+func notBridge(nic, kind string) error {
+	return fmt.Errorf("%s is a %s and not a bridge; use macvtap:%s or packet:%s", nic, kind, nic, nic)
 }
 
 // LinkInfo looks up a network card in a network namespace. If it is missing,
@@ -59,7 +81,13 @@ func LinkInfo(nic, ns string) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("looking up %s: %w", nic, err)
 	}
-	return Info{Name: nic, Index: c.index, Type: link.Type(), MAC: link.Attrs().HardwareAddr, LinkState: c.stateOf(link)}, nil
+	info := Info{Name: nic, Index: c.index, Type: link.Type(), MAC: link.Attrs().HardwareAddr, LinkState: c.stateOf(link)}
+	if up := link.Attrs().MasterIndex; up != 0 {
+		if master, err := c.handle.LinkByIndex(up); err == nil { // it may be gone by now
+			info.Master, info.MasterType = master.Attrs().Name, master.Type()
+		}
+	}
+	return info, nil
 }
 
 // findCard opens netlink in ns and finds nic.

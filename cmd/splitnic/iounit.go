@@ -113,8 +113,16 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 		return err
 	}
 	f.warnInsecure(log)
-	if _, err := lan.LinkInfo(nic, f.netns); err != nil {
+	info, err := lan.LinkInfo(nic, f.netns)
+	if err != nil {
 		return exitError{code: exitMissing, err: fmt.Errorf("--lan %s: %w", f.lan, err)}
+	}
+	if err := info.Suits(kind); err != nil {
+		code := exitUsage
+		if errors.Is(err, syscall.EBUSY) {
+			code = exitAddressInUse
+		}
+		return exitError{code: code, err: fmt.Errorf("--lan %s: %w", f.lan, err)}
 	}
 	if err := f.checkCapability(kind); err != nil {
 		return err
