@@ -109,7 +109,7 @@ const (
 
 // Codes are all codes of this version.
 func Codes() []Code {
-	return []Code{CodeVersion, CodeBadHello, CodeMode, CodeBusy, CodeFull, CodePolicy, CodeShuttingDown, CodeProtocol, CodeFailed}
+	return []Code{CodeVersion, CodeBadHello, CodeMode, CodeBusy, CodeFull, CodePolicy, CodeRevoked, CodeShuttingDown, CodeProtocol, CodeFailed}
 }
 
 // retry reports whether another attempt may find it otherwise.
