@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/testenv"
 )
 
 func TestOpError(t *testing.T) {
@@ -50,6 +51,7 @@ func TestHints(t *testing.T) {
 		{"no device", openHint(syscall.ENODEV), []string{"rdma link add"}},
 		{"no rights", openHint(syscall.EACCES), []string{"root"}},
 		{"no uverbs", openHint(syscall.ENOENT), []string{"ib_uverbs"}},
+		{"no user verbs", openHint(syscall.ENOSYS), []string{"modprobe ib_uverbs"}},
 		{"open other", openHint(syscall.EIO), nil},
 		{"cq", cqHint(syscall.EINVAL, 300, 9, l), []string{"1 … 200", "0 … 3", "300", "9"}},
 		{"cq other", cqHint(syscall.EIO, 300, 9, l), nil},
@@ -67,6 +69,9 @@ func TestHints(t *testing.T) {
 			if !strings.Contains(c.got, p) {
 				t.Errorf("%s: %q lacks %q", c.name, c.got, p)
 			}
+		}
+		if c.got != "" {
+			testenv.Explained(t, (&OpError{Op: "doing something", Device: "rxe0", Err: syscall.EIO, Hint: c.got}).Error())
 		}
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/splitnic/splitnic/internal/testenv"
 )
 
 // harnessLimit bounds one run of the harness, far above what any needs.
@@ -117,6 +119,14 @@ func TestGuestStatus(t *testing.T) {
 			if r.status != tt.status || !strings.Contains(r.stdout, tt.stdout) {
 				t.Errorf("status %d, want %d; stdout %q must contain %q; stderr:\n%s",
 					r.status, tt.status, r.stdout, tt.stdout, r.stderr)
+			}
+			if r.status < 123 {
+				return
+			}
+			for line := range strings.Lines(r.stderr) {
+				if strings.HasPrefix(line, "softroce: the ") {
+					testenv.Ended(t, r.status, strings.TrimSpace(line))
+				}
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -169,7 +170,9 @@ func (s *serving) refused(t *testing.T, c *Client, spec Spec, words, server stri
 	var peer *PeerError
 	if !errors.As(err, &peer) || !strings.Contains(err.Error(), words) {
 		t.Errorf("%v, want a PeerError with %q", err, words)
+		return
 	}
+	testenv.Explained(t, err.Error())
 	if server != "" {
 		s.says(t, server)
 	}
@@ -230,8 +233,9 @@ func TestRefusals(t *testing.T) {
 	}
 	_, err := s.client(t, a, nil).Measure(t.Context(), someSpec, true)
 	if err == nil || !strings.Contains(err.Error(), "does not listen") {
-		t.Errorf("nobody listens: %v", err)
+		t.Fatalf("nobody listens: %v", err)
 	}
+	testenv.Explained(t, err.Error())
 }
 
 // TestBusy has one client come while another one is served, and while it is

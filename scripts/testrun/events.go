@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/splitnic/splitnic/internal/trouble"
 )
 
 // event is one line of what go test -json and go tool test2json print.
@@ -17,6 +19,7 @@ type event struct {
 	Output     string
 	Elapsed    float64 // seconds
 	ImportPath string  // in place of Package when building
+	Key, Value string  // of an attribute of the test
 }
 
 // outcome is how a test ended.
@@ -63,10 +66,11 @@ type collector struct {
 	layer    string
 	packages map[string]*packageState
 	results  []result
+	explains map[string][]string // messages of trouble.File that each test produced
 }
 
 func newCollector(w io.Writer, layer string) *collector {
-	return &collector{w: w, layer: layer, packages: make(map[string]*packageState)}
+	return &collector{w: w, layer: layer, packages: make(map[string]*packageState), explains: make(map[string][]string)}
 }
 
 // read handles every event in r, and prints lines that are none. It calls
@@ -122,6 +126,8 @@ func (c *collector) event(e event) {
 		}
 	}
 	switch {
+	case e.Action == "attr" && e.Key == trouble.Attribute:
+		c.explains[e.Test] = append(c.explains[e.Test], e.Value)
 	case e.Action == "output":
 		t.output = append(t.output, e.Output)
 	case isEnd(e.Action):

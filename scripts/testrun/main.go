@@ -4,9 +4,10 @@
 //	testrun [-run REGEXP] [LAYER...]
 //
 // It ends with a table, writes build/test.json and build/tests.jsonl, and
-// exits with 1 if a test failed, if a layer ran none, if docs/claims.md names a
-// test of these layers that did not pass, or, when CI or SPLITNIC_STRICT is set,
-// if one was skipped.
+// exits with 1 if a test failed, if a layer ran none, if docs/claims.md or
+// docs/troubleshooting.md names a test of these layers that did not pass, or did
+// not produce the message, or, when CI or SPLITNIC_STRICT is set, if one was
+// skipped.
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -22,6 +24,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/splitnic/splitnic/internal/trouble"
 )
 
 // buildDir is where everything goes, relative to the top of the checkout.
@@ -103,6 +107,7 @@ func run(ctx context.Context, args []string) (bool, error) {
 		return false, fmt.Errorf("make build: %w", err)
 	}
 	rep := report{strict: strict(os.Getenv)}
+	explained := make(map[string][]string)
 	for _, l := range chosen {
 		fmt.Printf("== %s: tests %s\n", l.name, l.what)
 		r.collector = newCollector(os.Stdout, l.name)
@@ -111,6 +116,7 @@ func run(ctx context.Context, args []string) (bool, error) {
 			r.broken(l.name, err)
 		}
 		rep.add(l.name, r.results, time.Since(start))
+		maps.Copy(explained, r.explains)
 		if ctx.Err() != nil {
 			return false, errors.New("interrupted")
 		}
@@ -126,6 +132,10 @@ func run(ctx context.Context, args []string) (bool, error) {
 		}
 		rep.claims = append(rep.claims, r.defended(file, string(doc), rep.names, rep.results)...)
 	}
+	if doc, err = os.ReadFile(trouble.File); err != nil {
+		return false, fmt.Errorf("reading which tests produce which message: %w", err)
+	}
+	rep.claims = append(rep.claims, r.troubles(string(doc), rep.names, rep.results, explained)...)
 	return rep.finish(os.Stdout, buildDir)
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -36,6 +37,7 @@ func TestViolationsAreCountedByRule(t *testing.T) {
 		t.Errorf("%v, want %v", u.violations, want)
 	}
 	for rule := range u.violations {
+		testenv.Explained(t, rule)
 		if !slices.Contains(Rules(), rule) {
 			t.Errorf("%q is not among the rules", rule)
 		}
@@ -52,6 +54,7 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 		t.Errorf("%v, want %v", u.refused, want)
 	}
 	for reason := range u.refused {
+		testenv.Explained(t, reason)
 		if !slices.Contains(Refusals(), reason) {
 			t.Errorf("%q is not among the reasons", reason)
 		}
@@ -81,6 +84,7 @@ func TestEndingsAreCounted(t *testing.T) {
 		if got := ending(tt.err); got != tt.want || !slices.Contains(names, got) {
 			t.Errorf("%v is counted as %q, want %q, which must be one of %q", tt.err, got, tt.want, names)
 		}
+		testenv.Explained(t, tt.want)
 	}
 	u := countingUnit()
 	u.count(u.ended, "gone")

@@ -204,7 +204,8 @@ func (d *daemon) failed(status int, words ...string) {
 }
 
 // checkFailure checks a process's exit status, and that it explained itself in
-// one line, apart from its log, which has each of the words.
+// one line, apart from its log, which has each of the words and is explained in
+// docs/troubleshooting.md.
 func checkFailure(t testing.TB, got int, stderr string, status int, words ...string) {
 	t.Helper()
 	if got != status {
@@ -228,6 +229,7 @@ func checkFailure(t testing.TB, got int, stderr string, status int, words ...str
 			t.Errorf("the line does not name %q: %s", w, lines[0])
 		}
 	}
+	testenv.Ended(t, status, strings.TrimPrefix(lines[0], "splitnic: "))
 }
 
 // kill ends the process without giving it a chance.

@@ -325,8 +325,9 @@ func TestNetnsNetdeviceDeleted(t *testing.T) {
 	case err := <-s.run.done:
 		s.run.once.Do(func() {})
 		if !errors.Is(err, host.ErrNetdeviceGone) || !strings.Contains(err.Error(), "sn0") {
-			t.Errorf("%v", err)
+			t.Fatalf("%v", err)
 		}
+		testenv.Explained(t, err.Error())
 	case <-time.After(30 * time.Second):
 		t.Fatal("the host goes on")
 	}

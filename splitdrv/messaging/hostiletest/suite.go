@@ -95,7 +95,10 @@ func (a *Attack) check(p *Peer) {
 		var broken *messaging.ProtocolError
 		if !errors.As(err, &broken) || !errors.Is(err, rules[a.Code]) || broken.Code() != a.Code || broken.Channel != a.Channel {
 			p.t.Errorf("the session ended with %v, want rule %q broken on channel %d", err, a.Code, a.Channel)
+			return
 		}
+		testenv.Explained(p.t, broken.Code())
+		testenv.Explained(p.t, err.Error())
 	case a.Refused != nil:
 		a.checkFailed(p, p.victim.ended(p.ctx))
 		a.checkRefused(p)

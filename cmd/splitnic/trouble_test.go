@@ -1,0 +1,109 @@
+package main
+
+import (
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/internal/trouble"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/verbs"
+)
+
+// TestTroubleIsComplete looks for everything that has a list in the code in the
+// page that explains it.
+func TestTroubleIsComplete(t *testing.T) {
+	page, err := os.ReadFile("../../" + trouble.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	explained, statuses := map[string]bool{}, map[string]bool{}
+	for _, r := range trouble.Parse(string(page)) {
+		statuses[r.Name] = true
+		for _, m := range r.Messages {
+			explained[m] = true
+		}
+	}
+	for status := range exitVersion + 1 {
+		if !statuses[strconv.Itoa(status)] {
+			t.Errorf("exit status %d is not in %s", status, trouble.File)
+		}
+	}
+	var names []string
+	for _, c := range session.Codes() {
+		names = append(names, string(c))
+	}
+	for _, list := range [][]string{names, session.Reasons(), messaging.Codes(), iounit.Refusals(), iounit.Rules(), iounit.Endings()} {
+		for _, name := range list {
+			if !explained[name] {
+				t.Errorf("%q is not in %s", name, trouble.File)
+			}
+		}
+	}
+}
+
+// TestTroubleOfTheDoctor has every check explained, and what it complains about.
+func TestTroubleOfTheDoctor(t *testing.T) {
+	devices, _ := verbs.Devices()
+	named := map[string]bool{}
+	for _, d := range devices {
+		named[d.Name] = true
+	}
+	for _, f := range examine("", verbs.GIDHint{}) {
+		if !named[f.Check] {
+			testenv.Explained(t, f.Check)
+		}
+	}
+	var r report
+	noDevice(&r, "", nil)
+	noDevice(&r, "nodev0", []verbs.DeviceInfo{{Name: "rxe0"}})
+	for _, f := range r {
+		testenv.Explained(t, f.Check+" "+f.Found)
+	}
+}
+
+// TestTroubleOfDevices chooses among devices that there are not.
+func TestTroubleOfDevices(t *testing.T) {
+	for _, tc := range []struct {
+		name, device string
+		have         []string
+		status       int
+	}{
+		{"none", "", nil, exitMissing},
+		{"several", "", []string{"rxe0", "rxe1"}, exitUsage},
+		{"another", "mlx5_0", []string{"rxe0"}, exitMissing},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := chooseDevice(tc.device, tc.have)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			testenv.Ended(t, exitStatus(err), err.Error())
+			if exitStatus(err) != tc.status {
+				t.Errorf("status %d, want %d", exitStatus(err), tc.status)
+			}
+		})
+	}
+	if name, err := chooseDevice("", []string{"rxe0"}); name != "rxe0" || err != nil {
+		t.Errorf("the only one: %q, %v", name, err)
+	}
+}
+
+// TestTroubleOfNames looks for a half that cannot be told from its name alone.
+func TestTroubleOfNames(t *testing.T) {
+	for name, sockets := range map[string][]string{
+		"nobody": nil,
+		"two":    {"/run/splitnic/host-sn0.sock", "/run/splitnic/host-sn1.sock", "/run/splitnic/iounit-7580.sock"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := daemonSocket("host", nil, func() ([]string, error) { return sockets, nil })
+			if err == nil {
+				t.Fatal("no error")
+			}
+			testenv.Ended(t, exitStatus(err), err.Error())
+		})
+	}
+}

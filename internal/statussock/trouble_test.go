@@ -1,0 +1,53 @@
+package statussock
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// TestTroubleOfSockets serves and asks where it cannot be done.
+func TestTroubleOfSockets(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.sock")
+	s, err := Serve(path, func() any { return 1 },
+		Command{Name: "fails", Run: func(context.Context) (any, error) { return nil, errors.New("out of paper") }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	noHTTP := filepath.Join(t.TempDir(), "y.sock")
+	ln, err := net.Listen("unix", noHTTP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("hello\n"))
+			c.Close()
+		}
+	}()
+	for name, do := range map[string]func() error{
+		"taken":     func() error { _, err := Serve(path, func() any { return 2 }); return err },
+		"nobody":    func() error { _, err := Read(t.Context(), path+"x"); return err },
+		"unknown":   func() error { _, err := Do(t.Context(), path, "paint"); return err },
+		"fails":     func() error { _, err := Do(t.Context(), path, "fails"); return err },
+		"no daemon": func() error { _, err := Read(t.Context(), noHTTP); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := do()
+			if err == nil {
+				t.Fatal("no error")
+			}
+			testenv.Explained(t, err.Error())
+		})
+	}
+}

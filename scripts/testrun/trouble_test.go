@@ -1,0 +1,111 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+const troublePage = `
+| message | status | cause | test |
+|---|---|---|---|
+| ` + "`no card <name>`" + ` | 3 | gone | ` + "`TestMistakes/no_card`" + ` |
+| ` + "`busy` or `full`" + ` | | others | ` + "`TestRDMABusy`, `TestFull`" + ` |
+
+| symptom | test |
+|---|---|
+| slow | ` + "`TestRDMASlow`" + ` |
+`
+
+func TestTroubles(t *testing.T) {
+	tests := []string{"TestMistakes", "TestRDMABusy", "TestFull", "TestRDMASlow"}
+	for _, tc := range []struct {
+		name   string
+		page   string              // in place of troublePage
+		change func([]result)      // of what ran
+		said   map[string][]string // in place of what is right
+		layers []string            // that ran, all if nil
+		filter string
+		want   []string // a part of each complaint
+	}{
+		{name: "all is well"},
+		{name: "no test", page: "| message | test |\n|---|---|\n| `x` | by hand |\n", want: []string{"names no test", "no test of the row produced"}},
+		{name: "no such test", page: "| message | test |\n|---|---|\n| `x` | `TestNone` |\n",
+			want: []string{"TestNone produced nothing", "no test of the row produced \"x\"", "which does not exist", "did not run"}},
+		{name: "a test failed", change: func(r []result) { r[0].Outcome = failed }, want: []string{"failed"}},
+		{name: "a test of a symptom failed", change: func(r []result) { r[3].Outcome = failed }, want: []string{"TestRDMASlow"}},
+		{name: "another message", said: map[string][]string{"TestMistakes/no_card": {"busy"}, "TestRDMABusy": {"busy"}, "TestFull": {"full"}},
+			want: []string{"TestMistakes/no_card produced nothing", `produced "no card <name>"`}},
+		{name: "one test has both", said: map[string][]string{"TestMistakes/no_card": {"no card <name>"}, "TestRDMABusy/all": {"busy", "full"}},
+			want: []string{"TestFull produced nothing"}},
+		{name: "one message is left", said: map[string][]string{"TestMistakes/no_card": {"no card <name>"}, "TestRDMABusy": {"busy"}, "TestFull": {"busy"}},
+			want: []string{`produced "full"`}},
+		{name: "a layer was not to run", said: map[string][]string{"TestMistakes/no_card": {"no card <name>"}, "TestFull": {"full"}},
+			layers: []string{"unit", "netns"}},
+		{name: "some tests were not to run", said: map[string][]string{"TestRDMABusy": {"busy"}}, filter: "Busy"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			page, said, layers := troublePage, tc.said, tc.layers
+			if tc.page != "" {
+				page = tc.page
+			}
+			if said == nil {
+				said = map[string][]string{"TestMistakes/no_card": {"no card <name>"}, "TestRDMABusy": {"busy"}, "TestFull": {"full"}}
+			}
+			if layers == nil {
+				layers = []string{"unit", "netns", "softroce"}
+			}
+			results := []result{{Test: "TestMistakes/no_card"}, {Test: "TestRDMABusy"}, {Test: "TestFull"}, {Test: "TestRDMASlow"}}
+			for i := range results {
+				results[i].Outcome = passed
+			}
+			if tc.change != nil {
+				tc.change(results)
+			}
+			r := &runner{packages: []testPackage{{path: "p", tests: tests}}}
+			if tc.filter != "" {
+				r.filter = regexp.MustCompile(tc.filter)
+			}
+			got := r.troubles(page, layers, results, said)
+			if len(got) != len(tc.want) {
+				t.Fatalf("want %q, got %q", tc.want, got)
+			}
+			for i, w := range tc.want {
+				if !strings.Contains(got[i], w) {
+					t.Errorf("want %q, got %q", w, got[i])
+				}
+			}
+		})
+	}
+}
+
+// TestTroubleOfLayers asks for a layer that there is not.
+func TestTroubleOfLayers(t *testing.T) {
+	_, err := chooseLayers([]string{"unit", "quick"})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	testenv.Ended(t, 1, err.Error())
+}
+
+// What a test says it has produced comes with the events of its run.
+func TestAttributes(t *testing.T) {
+	c := newCollector(&strings.Builder{}, "unit")
+	err := c.read(strings.NewReader(strings.Join([]string{
+		`{"Action":"run","Package":"p","Test":"TestA"}`,
+		`{"Action":"run","Package":"p","Test":"TestA/x"}`,
+		`{"Action":"attr","Package":"p","Test":"TestA/x","Key":"trouble","Value":"no card <name>"}`,
+		`{"Action":"attr","Package":"p","Test":"TestA/x","Key":"other","Value":"busy"}`,
+		`{"Action":"pass","Package":"p","Test":"TestA/x"}`,
+		`{"Action":"pass","Package":"p","Test":"TestA"}`,
+		`{"Action":"pass","Package":"p"}`,
+	}, "\n")), c.end)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.explains["TestA/x"]; len(c.explains) != 1 || len(got) != 1 || got[0] != "no card <name>" {
+		t.Errorf("%q", c.explains)
+	}
+}

@@ -1,0 +1,251 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// TestTroubleDialing produces what a host's status says when there is no session, or
+// not any more.
+func TestTroubleDialing(t *testing.T) {
+	host, unit := friends(t)
+	explained := func(t *testing.T, err error) {
+		t.Helper()
+		if err == nil {
+			t.Fatal("no error")
+		}
+		testenv.Explained(t, err.Error())
+	}
+	dials := func(t *testing.T, addr string) error {
+		t.Helper()
+		_, err := Dial(testContext(t), addr, ClientConfig{Security: host, HandshakeTimeout: time.Minute})
+		return err
+	}
+	t.Run("nobody listens", func(t *testing.T) {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ln.Close()
+		explained(t, dials(t, ln.Addr().String()))
+	})
+	t.Run("name", func(t *testing.T) { explained(t, dials(t, "gate way")) })
+	t.Run("address", func(t *testing.T) { explained(t, dials(t, "a:b:c")) })
+	t.Run("not TLS", func(t *testing.T) {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		go func() {
+			if nc, err := ln.Accept(); err == nil {
+				nc.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+				nc.Close()
+			}
+		}()
+		explained(t, dials(t, ln.Addr().String()))
+	})
+	t.Run("not a host", func(t *testing.T) {
+		ln, rejected := listen(t, ServerConfig{Security: unit})
+		nc, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		nc.Write([]byte("GET / HTTP/1.0\r\n\r\n"))
+		explained(t, rejected.next(t))
+	})
+	t.Run("swapped trust", func(t *testing.T) {
+		ln, rejected := listen(t, ServerConfig{Security: secured(t, newKey(t), newKey(t).Fingerprint().String())})
+		explained(t, knock(t, ln, host))
+		explained(t, rejected.next(t))
+	})
+	t.Run("the other does not trust", func(t *testing.T) {
+		u := newKey(t)
+		ln, rejected := listen(t, ServerConfig{Security: secured(t, u, newKey(t).Fingerprint().String())})
+		explained(t, knock(t, ln, secured(t, newKey(t), u.Fingerprint().String())))
+		explained(t, rejected.next(t))
+	})
+	t.Run("only the host is insecure", func(t *testing.T) {
+		ln, _ := listen(t, ServerConfig{Security: unit})
+		explained(t, knock(t, ln, insecure(t)))
+	})
+	t.Run("only the I O unit is insecure", func(t *testing.T) {
+		ln, _ := listen(t, ServerConfig{Security: insecure(t)})
+		explained(t, knock(t, ln, host))
+	})
+	t.Run("gone in the handshake", func(t *testing.T) {
+		ln, _ := listen(t, ServerConfig{Security: unit})
+		go func() {
+			if s, err := ln.Accept(testContext(t)); err == nil {
+				s.Close()
+			}
+		}()
+		explained(t, knock(t, ln, host))
+	})
+	t.Run("silent in the handshake", func(t *testing.T) {
+		ln, _ := listen(t, ServerConfig{Security: unit})
+		c, err := Dial(testContext(t), ln.Addr().String(), ClientConfig{Security: host, HandshakeTimeout: 300 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, err = c.Hello(testContext(t), testHello())
+		explained(t, err)
+	})
+	t.Run("gone", func(t *testing.T) {
+		ln, _ := listen(t, ServerConfig{Security: unit})
+		c, s := establish(t, ln, host)
+		s.raw.Close()
+		explained(t, waitDone(t, c.Conn))
+	})
+	t.Run("clock", func(t *testing.T) {
+		// Two who trust one authority, one of them with a certificate that is over.
+		a := newAuthority(t)
+		ln, _ := listen(t, ServerConfig{Security: a.member(t, "gw1.cluster", x509.ExtKeyUsageServerAuth)})
+		key := newKey(t)
+		template := &x509.Certificate{
+			SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "node17.cluster"},
+			NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(-47 * time.Hour),
+			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.private.Public(), a.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var trust Trust
+		if err := trust.AddCA(a.file); err != nil {
+			t.Fatal(err)
+		}
+		late, err := NewSecurity(key, writePEM(t, "CERTIFICATE", der), &trust)
+		if err != nil {
+			t.Fatal(err)
+		}
+		explained(t, knock(t, ln, late))
+		rogue, _ := listen(t, ServerConfig{Security: late})
+		explained(t, knock(t, rogue, a.member(t, "node18.cluster", x509.ExtKeyUsageClientAuth)))
+	})
+	t.Run("version", func(t *testing.T) {
+		ln, rejected := listen(t, ServerConfig{Security: unit})
+		c := rawHost(t, ln, host)
+		if _, err := c.Write(frame(`{"type":"hello","magic":"splitnic","versions":{"min":2,"max":3}}`)); err != nil {
+			t.Fatal(err)
+		}
+		explained(t, rejected.next(t))
+	})
+}
+
+// TestTroubleCodes has a session refused, and ended, with every code.
+func TestTroubleCodes(t *testing.T) {
+	host, unit := friends(t)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	for _, code := range Codes() {
+		t.Run(string(code), func(t *testing.T) {
+			testenv.Explained(t, string(code))
+			refused := make(chan error, 1)
+			go func() {
+				s, err := ln.Accept(testContext(t))
+				if err == nil {
+					err = s.Refuse(code, "for a reason")
+				}
+				refused <- err
+			}()
+			err := knock(t, ln, host)
+			var why *RefusedError
+			if !errors.As(err, &why) && code != CodeVersion {
+				t.Fatal(err)
+			}
+			testenv.Explained(t, err.Error())
+			if err := <-refused; err != nil {
+				t.Fatal(err)
+			}
+			c, s := establish(t, ln, host)
+			if err := s.Bye(code, "for a reason"); err != nil {
+				t.Fatal(err)
+			}
+			testenv.Explained(t, waitDone(t, c.Conn).Error())
+		})
+	}
+}
+
+// TestTroubleRevoked takes trust away from a host that has a session, and has it
+// come again.
+func TestTroubleRevoked(t *testing.T) {
+	h, u := newKey(t), newKey(t)
+	trustsHost := "alpha=" + h.Fingerprint().String()
+	for name, next := range map[string]*Security{
+		"not listed": secured(t, u, newKey(t).Fingerprint().String()),
+		"revoked":    revoking(t, u, h.Fingerprint(), trustsHost),
+	} {
+		t.Run(name, func(t *testing.T) {
+			host, unit := secured(t, h, u.Fingerprint().String()), secured(t, u, trustsHost)
+			ln, rejected := listen(t, ServerConfig{Security: unit})
+			c, s := establish(t, ln, host)
+			update(t, unit, next, 1)
+			testenv.Explained(t, waitDone(t, s.Conn).Error())
+			testenv.Explained(t, waitDone(t, c.Conn).Error())
+			testenv.Explained(t, knock(t, ln, host).Error())
+			testenv.Explained(t, rejected.next(t).Error())
+		})
+	}
+}
+
+// TestTroubleReasons has a row for everything that connections can be counted
+// by.
+func TestTroubleReasons(t *testing.T) {
+	for _, name := range Reasons() {
+		testenv.Explained(t, name)
+	}
+}
+
+// TestNetnsTroubleDialing dials where nobody can be reached.
+func TestNetnsTroubleDialing(t *testing.T) {
+	testenv.NeedRoot(t)
+	ns := testenv.NetNS(t)
+	host, _ := friends(t)
+	dials := func(t *testing.T, patience time.Duration) {
+		t.Helper()
+		_, err := Dial(testContext(t), "192.0.2.1", ClientConfig{
+			Security: host, HandshakeTimeout: patience,
+			DialContext: func(ctx context.Context, network, addr string) (nc net.Conn, err error) {
+				err = netns.Do(ns, func() (err error) {
+					nc, err = new(net.Dialer).DialContext(ctx, network, addr)
+					return err
+				})
+				return nc, err
+			},
+		})
+		if err == nil {
+			t.Fatal("somebody answers")
+		}
+		testenv.Explained(t, err.Error())
+	}
+	t.Run("no route", func(t *testing.T) { dials(t, time.Minute) })
+	testenv.Veth(t, ns, "void0", testenv.NetNS(t), "end0")
+	testenv.Address(t, ns, "void0", "192.0.2.7/24")
+	testenv.With(t, ns, func(h *netlink.Handle) error {
+		// Nobody is asked for the address, so that nobody says that it is not there.
+		err := h.NeighAdd(&netlink.Neigh{
+			LinkIndex: testenv.Link(t, ns, "void0").Attrs().Index, IP: net.IPv4(192, 0, 2, 1), State: netlink.NUD_PERMANENT,
+			HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1},
+		})
+		if err != nil {
+			return fmt.Errorf("neighbour: %w", err)
+		}
+		return nil
+	})
+	t.Run("no answer", func(t *testing.T) { dials(t, 50*time.Millisecond) })
+}

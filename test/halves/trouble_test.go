@@ -1,0 +1,169 @@
+package halves
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// troubled starts a host that tries once and waits, and returns what its status
+// says then.
+func (w *world) troubled(t *testing.T, name string, change ...func(*host.Config)) string {
+	t.Helper()
+	change = append(change, func(c *host.Config) { c.RetryMin = time.Minute })
+	_, h, r := w.host(name, change...)
+	text := ""
+	testenv.Eventually(t, func() bool {
+		select {
+		case err := <-r.done:
+			r.once.Do(func() {})
+			text = err.Error()
+		default:
+			text = h.Status().LastError
+		}
+		return text != ""
+	}, "what is wrong with %s", name)
+	r.once.Do(func() { // it may have ended, and with an error
+		r.cancel()
+		<-r.done
+	})
+	return text
+}
+
+// TestTroubleRefused has an I/O unit refuse hosts for what its flags and its policy say.
+func TestTroubleRefused(t *testing.T) {
+	rules := func(text string) func(*iounit.Config) {
+		return func(c *iounit.Config) {
+			p, err := policy.Parse("policy.yaml", []byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Policy = p
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		unit   func(*iounit.Config)
+		before int // hosts that are served
+		host   func(*host.Config)
+	}{
+		{"max hosts", func(c *iounit.Config) { c.MaxHosts = 1 }, 1, func(*host.Config) {}},
+		{"max sessions", rules("default:\n  max-sessions: 1\n"), 1, func(*host.Config) {}},
+		{"address of another host", func(*iounit.Config) {}, 1, func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
+		{"address of the card", func(c *iounit.Config) { c.CardMAC = func() protocol.MAC { return protocol.MAC{2, 0, 0, 0, 0, 9} } }, 0,
+			func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
+		{"address that the policy does not give", rules("default:\n  macs: 02:aa:*\n"), 0,
+			func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
+		{"no address is free", rules("default:\n  macs: 02:00:00:00:00:09\n"), 1, func(*host.Config) {}},
+		{"mode", func(c *iounit.Config) { c.Modes = []protocol.Mode{protocol.ModeSend} }, 0, func(*host.Config) {}},
+		{"memory of a host", rules("default:\n  max-memory: 4k\n"), 0, func(*host.Config) {}},
+		{"memory of all", func(c *iounit.Config) { c.Messaging.Budget = messaging.NewBudget(4096) }, 0, func(*host.Config) {}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.unit(tc.unit)
+			if tc.before > 0 {
+				d, _, _ := w.host("alpha", func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} })
+				d.up(t)
+			}
+			testenv.Explained(t, w.troubled(t, "beta", tc.host))
+		})
+	}
+}
+
+// TestTroubleEnds has sessions end, and looks at what the host's status says.
+func TestTroubleEnds(t *testing.T) {
+	once := func(c *host.Config) { c.RetryMin = time.Minute }
+	ended := func(t *testing.T, h *host.Host) {
+		t.Helper()
+		testenv.Eventually(t, func() bool { return h.Status().LastError != "" }, "the end of the session")
+		testenv.Explained(t, h.Status().LastError)
+	}
+	t.Run("the I O unit stops", func(t *testing.T) {
+		w := newWorld(t)
+		u, unit := w.unit()
+		_, h, _ := w.host("alpha", once)
+		testenv.Eventually(t, func() bool { return len(u.Status().Hosts) == 1 }, "the session")
+		if err := unit.stop(); err != nil {
+			t.Fatal(err)
+		}
+		ended(t, h)
+	})
+	t.Run("two hosts of one name", func(t *testing.T) {
+		w := newWorld(t)
+		w.unit()
+		d, h, _ := w.host("alpha", once)
+		d.up(t)
+		dev := w.fabric.Device("twin")
+		t.Cleanup(func() { dev.Close() })
+		d, _, _ = w.host("twin", once, func(c *host.Config) { c.Name = "alpha" })
+		d.up(t)
+		ended(t, h)
+	})
+	t.Run("the fabric breaks", func(t *testing.T) {
+		w := newWorld(t)
+		w.unit()
+		d, h, _ := w.host("alpha", once, func(c *host.Config) { c.Messaging.KeepAlive = 10 * time.Millisecond })
+		d.up(t)
+		w.both(d) // both have begun
+		w.fabric.Cut("alpha")
+		ended(t, h)
+		w.fabric.Heal("alpha")
+	})
+	t.Run("the I O unit hangs", func(t *testing.T) {
+		w := newWorld(t)
+		w.unit()
+		d, h, _ := w.host("alpha", once, func(c *host.Config) {
+			c.Messaging.KeepAlive, c.Messaging.PeerTimeout = 10*time.Millisecond, 300*time.Millisecond
+		})
+		d.up(t)
+		w.both(d) // both have begun
+		w.fabric.Stall("unit")
+		ended(t, h)
+		w.fabric.Resume("unit")
+	})
+	t.Run("the host's device", func(t *testing.T) {
+		w := newWorld(t)
+		w.unit()
+		d, h, _ := w.host("alpha", once, func(c *host.Config) { c.Messaging.KeepAlive = 10 * time.Millisecond })
+		d.up(t)
+		w.both(d) // both have begun
+		w.fabric.Kill("alpha")
+		ended(t, h)
+	})
+}
+
+// TestTroubleSettings has settings of a netdevice refused.
+func TestTroubleSettings(t *testing.T) {
+	for _, status := range []protocol.CfgStatus{protocol.CfgDenied, protocol.CfgFailed, protocol.CfgInvalid} {
+		t.Run(status.String(), func(t *testing.T) {
+			s := newScript(t)
+			d, h := s.followed()
+			s.refuses(status, is(protocol.CfgMTU))
+			_ = d.SetMTU(8000)
+			d.await(t, "the old MTU", func() bool { return d.mtu == 1500 })
+			s.gets("mtu 8000")
+			r := h.Status().LastRefusal
+			if r == nil {
+				t.Fatal("no refusal")
+			}
+			testenv.Explained(t, strings.Join([]string{r.What, r.Wanted, r.Reason}, " "))
+		})
+	}
+	t.Run("more than max-mtu", func(t *testing.T) {
+		s := newScript(t)
+		d, h := s.followed()
+		_ = d.SetMTU(9001)
+		d.await(t, "the old MTU", func() bool { return d.mtu == 1500 })
+		testenv.Eventually(t, func() bool { return h.Status().LastRefusal != nil }, "a refusal")
+		r := h.Status().LastRefusal
+		testenv.Explained(t, strings.Join([]string{r.What, r.Wanted, r.Reason}, " "))
+	})
+}
