@@ -76,6 +76,14 @@ bench-native: ## measure the software path beside a bare relay, at full speed (R
 bench-attacks: ## measure an honest host while another one attacks its I/O unit (ROUNDS=5, ATTACKS)
 	scripts/bench-attacks
 
+.PHONY: bench-attacks-native
+bench-attacks-native: ## measure the same at full speed, without RDMA devices (ROUNDS=5, ATTACKS)
+	@scripts/setup.sh build bench
+	@mkdir -p build/bench-attacks
+	$(GO) build -o build/attacks ./scripts/attacks
+	build/attacks native $(or $(ROUNDS),5) build/bench-attacks/native $(ATTACKS)
+	build/attacks report build/bench-attacks/native build/bench-attacks/native.json
+
 .PHONY: bench-compare
 bench-compare: ## compare the Go benchmarks with those of another revision (REF=, BENCH=regexp)
 	scripts/benchcompare "$(REF)" "$(or $(BENCH),.)"

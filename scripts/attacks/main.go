@@ -3,6 +3,7 @@
 //
 //	attacks classes                            the classes of attacks, a line each
 //	attacks run [FLAGS] CLASS                  attack until SIGTERM; prints how often
+//	attacks native ROUNDS RESULTS [CLASS...]   measure without RDMA devices, at full speed
 //	attacks report RESULTS JSON                the table of results, and the document
 package main
 
@@ -14,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -39,10 +41,16 @@ func run(args []string) error {
 		return nil
 	case len(args) > 1 && args[0] == "run":
 		return attack(args[1:])
+	case len(args) > 2 && args[0] == "native":
+		rounds, err := strconv.Atoi(args[1])
+		if err != nil || rounds < 1 {
+			return fmt.Errorf("%q is no number of rounds", args[1])
+		}
+		return native(rounds, args[2], args[3:])
 	case len(args) == 3 && args[0] == "report":
 		return report(args[1], args[2], os.Stdout)
 	default:
-		return errors.New("usage: attacks classes | run [FLAGS] CLASS | report RESULTS JSON")
+		return errors.New("usage: attacks classes | run [FLAGS] CLASS | native ROUNDS RESULTS [CLASS...] | report RESULTS JSON")
 	}
 }
 
