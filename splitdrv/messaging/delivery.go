@@ -1,6 +1,8 @@
 package messaging
 
 import (
+	"net"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -57,18 +59,22 @@ func (r *receiver) accept(frame []byte) error {
 	return r.write()
 }
 
-// write hands the frames to the port, and waits while that is full.
-func (r *receiver) write() error {
+// write hands the frames to the port, and waits while that is full. If the
+// session ends meanwhile nothing more is written: later frames without those
+// that the port had no room for would be a hole in the stream.
+func (r *receiver) write() (err error) {
 	r.unwritten = r.writes
 	if !r.writeMore() {
 		r.count.portBusy.Add(1)
-		if err := r.full.wait(); err != nil {
-			return err
+		err = r.full.wait()
+		if n := len(r.unwritten); n > 0 && err == nil {
+			r.count.dropped.Add(uint64(n))
+			err = net.ErrClosed
 		}
 	}
 	clear(r.writes)
 	r.writes = r.writes[:0]
-	return nil
+	return err
 }
 
 // writeMore hands over what the port takes, and reports whether it has taken
