@@ -14,6 +14,9 @@ binary := build/splitnic
 yardstick := build/yardstick
 export GO FUZZTIME
 
+# Of scripts/soak, which has the defaults.
+export CYCLES FRAMES RDMA_CYCLES RDMA_FRAMES SEED FIRST
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -91,6 +94,16 @@ bench-compare: ## compare the Go benchmarks with those of another revision (REF=
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME (30s)
 	@scripts/fuzz
+
+.PHONY: soak
+soak: ## connect, transfer and disconnect for hours (CYCLES, FRAMES, RDMA_CYCLES, RDMA_FRAMES, SEED, FIRST)
+	@scripts/setup.sh build test
+	@scripts/soak
+
+.PHONY: sanitize
+sanitize: ## run verbs and sessions over it with -race, -asan and cgocheck2 on RDMA devices
+	@scripts/setup.sh build test
+	@scripts/sanitize
 
 .PHONY: install
 install: build ## install binary, man pages and completions below PREFIX

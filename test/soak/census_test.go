@@ -1,0 +1,159 @@
+package soak
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// census is what there is at a time.
+type census struct {
+	exact  map[string]int // goroutines, descriptors, objects of the fabric: as many as before
+	memory map[string]int // bytes: within a bound of what there were before
+}
+
+// growth is how much more memory, in bytes, there may be than at the first
+// census: what allocators and the kernel keep for later. A cycle that leaves a
+// thousandth of a session's memory behind exceeds it within 100,000.
+var growth = map[string]int{
+	"heap in use":   24 << 20,
+	"resident set":  96 << 20,
+	"address space": 512 << 20,
+}
+
+// settle is how long what has ended may take to be gone: the listener's part of
+// a connection, a thread's exit, the kernel's own clean-up.
+const settle = 20 * time.Second
+
+// take counts.
+func (g *ground) take() (census, error) {
+	runtime.GC()
+	runtime.GC() // for what finalizers and clean-ups have released
+	debug.FreeOSMemory()
+	c := census{exact: map[string]int{"goroutines": runtime.NumGoroutine()}, memory: map[string]int{}}
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return c, err
+	}
+	c.exact["descriptors"] = len(fds)
+	if g.net != nil {
+		l := g.net.Live()
+		for name, n := range map[string]int{
+			"devices": l.Devices, "domains": l.Domains, "regions": l.Regions, "windows": l.Windows, "completion queues": l.CQs, "queue pairs": l.QPs,
+		} {
+			c.exact[name] = n
+		}
+	} else if err := c.rdma(); err != nil {
+		return c, err
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	c.memory["heap in use"] = int(m.HeapInuse)
+	statm, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return c, err
+	}
+	for i, name := range []string{"address space", "resident set"} {
+		pages, err := strconv.Atoi(strings.Fields(string(statm))[i])
+		if err != nil {
+			return c, fmt.Errorf("/proc/self/statm: %w", err)
+		}
+		c.memory[name] = pages * os.Getpagesize()
+	}
+	return c, nil
+}
+
+// rdma counts the objects of all RDMA devices, as the kernel does.
+func (c *census) rdma() error {
+	out, err := exec.Command("rdma", "resource", "show").Output()
+	if err != nil {
+		return fmt.Errorf("rdma resource show: %w", err)
+	}
+	// A line looks like: 0: snrxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		for i := 2; i+1 < len(f); i += 2 {
+			n, err := strconv.Atoi(f[i+1])
+			if err != nil {
+				return fmt.Errorf("rdma resource show: %q: %w", line, err)
+			}
+			c.exact[f[1]+" "+f[i]] = n
+		}
+	}
+	return nil
+}
+
+// grown says what there is more of, or less of, than before.
+func (c *census) grown(before *census) error {
+	var errs []error
+	for _, name := range sorted(c.exact) {
+		if n, was := c.exact[name], before.exact[name]; n != was {
+			errs = append(errs, fmt.Errorf("%s: %d, %d before", name, n, was))
+		}
+	}
+	for _, name := range sorted(c.memory) {
+		if n, was := c.memory[name], before.memory[name]; n > was+growth[name] {
+			errs = append(errs, fmt.Errorf("%s: %d KiB, %d KiB before and %d KiB more are allowed", name, n>>10, was>>10, growth[name]>>10))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func sorted(m map[string]int) []string {
+	var names []string
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// String lists the census.
+func (c census) String() string {
+	var parts []string
+	for _, name := range sorted(c.exact) {
+		parts = append(parts, fmt.Sprintf("%d %s", c.exact[name], name))
+	}
+	for _, name := range sorted(c.memory) {
+		parts = append(parts, fmt.Sprintf("%.1f MiB %s", float64(c.memory[name])/(1<<20), name))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// expect takes a census until there is no more than before, and fails the test
+// with all stacks if that takes too long.
+func (g *ground) expect(t *testing.T, before *census) census {
+	t.Helper()
+	end := time.Now().Add(settle)
+	for {
+		c, err := g.take()
+		if err != nil {
+			t.Fatal(err)
+		}
+		grown := c.grown(before)
+		if grown == nil {
+			return c
+		}
+		if time.Now().After(end) {
+			t.Fatalf("left behind:\n%v\n%s", grown, stacks())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// stacks are those of all goroutines.
+func stacks() string {
+	b := make([]byte, 1<<20)
+	return string(b[:runtime.Stack(b, true)])
+}

@@ -1,0 +1,372 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+var (
+	errLate   = errors.New("it takes too long")
+	errNobody = errors.New("the session goes on though it should have ended")
+)
+
+// cycle is one session from its beginning to its end.
+type cycle struct {
+	*plan
+	g    *ground
+	ends [2]*end
+}
+
+// run runs a cycle and returns what arrived in it. When it returns all that the
+// cycle has used has been released.
+func (g *ground) run(p *plan) (sum tally, err error) {
+	c := &cycle{plan: p, g: g}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%v: %w", p, err)
+		}
+	}()
+	if p.fault == faultStranger {
+		return sum, c.stranger()
+	}
+	dev, err := g.open(host)
+	if err != nil {
+		return sum, err
+	}
+	h := &device{Device: dev}
+	c.ends = [2]*end{newEnd(host, p, h), newEnd(unit, p, g.unit)}
+	err = c.makePorts()
+	if err == nil {
+		err = c.session()
+	}
+	for _, e := range c.ends {
+		for _, port := range e.ports {
+			sum.add(&port.got)
+			err = errors.Join(err, port.Close())
+		}
+	}
+	err = errors.Join(err, sum.first, h.Close())
+	if p.fault == faultKill && p.at == unit {
+		err = errors.Join(err, g.reopen())
+	}
+	return sum, err
+}
+
+// makePorts makes the ports of both ends.
+func (c *cycle) makePorts() error {
+	for q := range c.queues {
+		var streams [2]stream // that each side sends
+		for s := range streams {
+			streams[s] = stream{key: mix(c.key, uint64(2*q+s)), noise: c.g.noise, limit: c.limit[q], mtu: c.mtu}
+		}
+		for s, e := range c.ends {
+			port, err := newPort(streams[s], streams[1-s], uint64(c.frames[s][q]), uint64(c.frames[1-s][q]))
+			if err != nil {
+				return err
+			}
+			e.ports = append(e.ports, port)
+			port.got.lossy = c.fault == faultLoss || c.unreliable()
+		}
+	}
+	if !c.fault.traffic() {
+		return nil
+	}
+	c.ends[c.at].ports[c.queue].trigger = c.after
+	// What the other side's netdevice does wrong is in place of the frame that
+	// would have been the trigger.
+	sender := c.ends[c.at.other()].ports[c.queue]
+	switch c.fault {
+	case faultFrame:
+		sender.spoilt = c.after
+	case faultNetdev:
+		sender.vanishes = c.after
+	default:
+	}
+	return nil
+}
+
+// session runs both ends.
+func (c *cycle) session() error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errLate)
+	defer cancel()
+	handshake, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	if c.fault == faultLoss {
+		c.g.net.DropUC(names[c.at.other()], c.drop)
+	}
+	h, u := c.ends[host], c.ends[unit]
+	go h.run(func() error { return h.dial(handshake, c.g.ln.Addr().String(), c.g.keys[host]) })
+	if c.fault == faultLeave && c.at == host && c.phase == phaseDialled {
+		close(u.done) // nobody comes to it
+	} else {
+		go u.run(func() error { return u.serve(handshake, c.g.ln) })
+	}
+	if c.delay > 0 {
+		c.g.net.Delay(names[unit], c.delay)
+		defer c.g.net.Delay(names[unit], 0)
+	}
+	err := c.traffic(ctx)
+	if err != nil {
+		giveUp()
+		h.end(true)
+		u.end(true)
+	}
+	for _, e := range c.ends {
+		select {
+		case <-e.done:
+		case <-time.After(patience):
+			return errors.Join(err, fmt.Errorf("%v: %w\n%s", e.side, errNobody, stacks()))
+		}
+	}
+	c.recover()
+	if err == nil && u.session == nil {
+		err = c.rejection(ctx)
+	}
+	return errors.Join(err, h.trouble, u.trouble, c.verdict())
+}
+
+// traffic waits for the frames, or for the moment of the fault, and ends the
+// session as planned.
+func (c *cycle) traffic(ctx context.Context) error {
+	switch c.fault {
+	case faultRefuse, faultLeave, faultFrame, faultNetdev:
+		return nil // it ends by itself, or the port does it
+	default:
+	}
+	for _, e := range c.ends {
+		if err := c.await(ctx, e.started, "the start"); err != nil {
+			return err
+		}
+	}
+	if c.fault == faultNone {
+		for _, e := range c.ends {
+			for q, port := range e.ports {
+				if c.unreliable() {
+					c.arrived(port)
+					continue
+				}
+				if err := c.await(ctx, port.all, fmt.Sprintf("the frames of queue %d at the %v", q, e.side)); err != nil {
+					return err
+				}
+			}
+		}
+		if err := c.books(); err != nil {
+			return err
+		}
+		c.ends[c.at].end(c.polite)
+		return nil
+	}
+	if err := c.await(ctx, c.ends[c.at].ports[c.queue].reached, "the moment of the fault"); err != nil {
+		return err
+	}
+	return c.strike()
+}
+
+// unreliable reports whether messages may get lost by themselves: on a device,
+// where one that is late is taken for lost.
+func (c *cycle) unreliable() bool { return c.g.net == nil && c.mode == protocol.ModeSendUC }
+
+// quiet is how long nothing has come when nothing more is expected of an
+// unreliable channel.
+const quiet = 3 * time.Second
+
+// arrived waits until all frames of an unreliable channel have come, or no more
+// do.
+func (c *cycle) arrived(p *port) {
+	for before := never; ; {
+		now := p.received.Load()
+		if now == before {
+			return
+		}
+		before = now
+		select {
+		case <-p.all:
+			return
+		case <-time.After(quiet):
+		}
+	}
+}
+
+// await waits for ch while neither end has ended.
+func (c *cycle) await(ctx context.Context, ch <-chan struct{}, what string) error {
+	var ended *end
+	select {
+	case <-ch:
+		return nil
+	case <-c.ends[host].done:
+		ended = c.ends[host]
+	case <-c.ends[unit].done:
+		ended = c.ends[unit]
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for %s: %w; %s\n%s", what, errLate, c.progress(), stacks())
+	}
+	select {
+	case <-ch: // before that
+		return nil
+	default:
+		return fmt.Errorf("waiting for %s: the %v ended: %w; %s", what, ended.side, ended.err, c.progress())
+	}
+}
+
+// progress is how far all streams have come.
+func (c *cycle) progress() string {
+	s := "received of those sent:"
+	for _, e := range c.ends {
+		for q, port := range e.ports {
+			s += fmt.Sprintf(" %v queue %d %d of %d;", e.side, q, port.received.Load(), port.expect)
+		}
+	}
+	return s
+}
+
+// books checks that both sides agree that all elements are accounted for.
+func (c *cycle) books() error {
+	for _, e := range c.ends {
+		s := e.conn.Stats()
+		for q, ch := range s.Channels {
+			for _, p := range append(ch.LentPools, ch.GrantedPools...) {
+				if err := p.Check(); err != nil {
+					return fmt.Errorf("%v, queue %d, pool %d: %w", e.side, q, p.Ref, err)
+				}
+			}
+			if ch.TxTooLong+ch.TxInvalid+ch.RxDropped+ch.RxOverMTU != 0 || ch.RxLost+ch.RxLate != 0 && !c.unreliable() {
+				return fmt.Errorf("%v, queue %d: frames were dropped: %+v", e.side, q, ch)
+			}
+		}
+	}
+	return nil
+}
+
+// strike makes a fault that is not the ports'.
+func (c *cycle) strike() error {
+	me, other := c.ends[c.at], names[c.at.other()]
+	switch c.fault {
+	case faultClose:
+		me.end(c.polite)
+	case faultLink:
+		return me.session.Close()
+	case faultQP:
+		return me.device.fail(int(c.key % 16))
+	case faultKill:
+		me.end(false)
+		c.g.net.Kill(names[c.at])
+	case faultCut:
+		c.g.net.Cut(other)
+	case faultPost:
+		me.device.refuse()
+		c.later(me)
+	case faultRequest:
+		status := fabric.Status(1 + c.key%21)
+		c.g.net.OnSend(names[c.at], func(uint32, fabric.SendWR) fabric.Status { return status })
+		c.later(me)
+	case faultLoss:
+		me.end(c.polite) // some are lost already
+	case faultStall:
+		c.g.net.Stall(other)
+		me.end(c.polite)
+	default:
+		return fmt.Errorf("nobody knows how to make a fault of kind %s", c.fault)
+	}
+	return nil
+}
+
+// later ends the session of an end that might not send anything any more: a
+// keep-alive that fails, or nothing.
+func (c *cycle) later(e *end) {
+	go func() {
+		t := time.NewTimer(3 * c.cfg[c.at].KeepAlive)
+		defer t.Stop()
+		select {
+		case <-e.conn.Done():
+		case <-t.C:
+		}
+		e.end(c.polite)
+	}()
+}
+
+// recover takes the fault away.
+func (c *cycle) recover() {
+	if c.g.net == nil {
+		return
+	}
+	for _, name := range names {
+		c.g.net.Heal(name)
+		c.g.net.Resume(name)
+		c.g.net.OnSend(name, nil)
+		c.g.net.DropUC(name, 0)
+	}
+}
+
+// verdict compares how both ends ended with what was planned.
+func (c *cycle) verdict() error {
+	var errs []error
+	for _, e := range c.ends {
+		var pe *messaging.ProtocolError
+		blames := errors.As(e.err, &pe)
+		var bye *session.ByeError
+		switch {
+		case blames && c.fault == faultFrame && e.side == c.at && pe.Code() == "frame":
+		case blames:
+			errs = append(errs, fmt.Errorf("the %v blames its peer: %w", e.side, e.err))
+		case c.fault == faultFrame && e.side == c.at:
+			errs = append(errs, fmt.Errorf("the %v took a frame that breaks the protocol and ended for %w", e.side, orNothing(e.err)))
+		case c.fault == faultNone && e.err != nil && !errors.As(e.err, &bye) && !errors.Is(e.err, session.ErrPeerGone) && !isFlush(e.err):
+			errs = append(errs, fmt.Errorf("the %v ended for another reason than the planned end: %w", e.side, e.err))
+		case c.fault == faultLeave && e.side == c.at && !errors.Is(e.err, errLeft):
+			errs = append(errs, fmt.Errorf("the %v did not get as far as planned: %w", e.side, orNothing(e.err)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func orNothing(err error) error {
+	if err == nil {
+		return errors.New("no reason")
+	}
+	return err
+}
+
+// isFlush reports whether err is that of a queue pair whose peer's is gone.
+func isFlush(err error) bool {
+	var wc *fabric.WCError
+	return errors.As(err, &wc)
+}
+
+// rejection waits for the listener to be done with a connection that nobody
+// accepts.
+func (c *cycle) rejection(ctx context.Context) error {
+	select {
+	case <-c.g.rejected:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the listener keeps a connection that is over: %w", errLate)
+	}
+}
+
+// stranger connects without being a host: with noise, or nothing.
+func (c *cycle) stranger() error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errLate)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", c.g.ln.Addr().String())
+	if err != nil {
+		return err
+	}
+	at := c.key % noiseShift
+	_, err = conn.Write(c.g.noise[at : at+c.key>>16%4096])
+	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+		return errors.Join(err, conn.Close())
+	}
+	if err := conn.Close(); err != nil {
+		return err
+	}
+	return c.rejection(ctx)
+}

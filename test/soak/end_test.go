@@ -1,0 +1,231 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// errLeft is how a side ends that leaves as planned.
+var errLeft = errors.New("left as planned")
+
+// end is one side of a cycle's session: what a half's process does, without
+// its netdevice.
+type end struct {
+	side    side
+	plan    *plan
+	device  *device
+	session *session.Conn
+	conn    *messaging.Conn
+	ports   []*port
+
+	started chan struct{} // closed when frames can move
+	stop    chan struct{} // closed to have it end as when it is told to
+	rude    atomic.Bool   // it ends without a word
+	done    chan struct{} // closed when everything is released
+	once    sync.Once
+	err     error // why it ended, nil if it was told to; valid after done
+	trouble error // what Close returned; valid after done
+}
+
+func newEnd(s side, p *plan, d *device) *end {
+	return &end{side: s, plan: p, device: d, started: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
+}
+
+// end has e end, with a word to the peer or without.
+func (e *end) end(polite bool) {
+	e.once.Do(func() {
+		e.rude.Store(!polite)
+		close(e.stop)
+	})
+}
+
+// leave ends the handshake if it is planned to end in this phase.
+func (e *end) leave(phase int) error {
+	if e.plan.fault != faultLeave || e.plan.at != e.side || e.plan.phase != phase {
+		return nil
+	}
+	if e.plan.polite {
+		// The peer may have gone.
+		_ = e.session.Bye(session.CodeFailed, "leaving")
+	}
+	return errLeft
+}
+
+// features are those that both sides are configured for.
+func (e *end) features() []string {
+	var f []string
+	if !e.plan.cfg[host].NoPack {
+		f = append(f, protocol.FeaturePack)
+	}
+	if e.plan.cfg[host].LatencyQueue {
+		f = append(f, protocol.FeatureLatencyQueue)
+	}
+	return f
+}
+
+// build makes the channels.
+func (e *end) build(peerPools int) (err error) {
+	cfg := e.plan.cfg[e.side]
+	cfg.Device, cfg.PeerPools = e.device, peerPools
+	e.conn, err = messaging.New(cfg)
+	return err
+}
+
+func (e *end) channels() []session.Channel {
+	var c []session.Channel
+	for _, a := range e.conn.Addresses() {
+		c = append(c, session.ChannelOf(a))
+	}
+	return c
+}
+
+func (e *end) connect(remote []session.Channel, receives int) error {
+	var a []fabric.Address
+	for _, c := range remote {
+		a = append(a, c.Address())
+	}
+	return e.conn.Connect(a, receives)
+}
+
+// dial is the host's side of the handshake.
+func (e *end) dial(ctx context.Context, addr string, s *session.Security) error {
+	c, err := session.Dial(ctx, addr, session.ClientConfig{Security: s, HandshakeTimeout: patience, PeerTimeout: patience})
+	if err != nil {
+		return err
+	}
+	e.session = c.Conn
+	if err := e.leave(phaseDialled); err != nil {
+		return err
+	}
+	cfg := e.plan.cfg[host]
+	w, err := c.Hello(ctx, session.Hello{
+		Features: e.features(), Name: "host", Software: "soak", Modes: []protocol.Mode{e.plan.mode},
+		Queues: e.plan.queues, Pools: cfg.Lends(), MaxMTU: e.plan.mtu, Offloads: vnet.AllOffloads,
+	})
+	if err != nil {
+		return err
+	}
+	if err := e.leave(phaseGreeted); err != nil {
+		return err
+	}
+	if err := e.build(w.Pools); err != nil {
+		return err
+	}
+	if err := e.leave(phaseBuilt); err != nil {
+		return err
+	}
+	if err := c.Accept(ctx, session.Accept{ControlReceives: e.conn.ControlReceives(), Channels: e.channels()}); err != nil {
+		return err
+	}
+	if err := e.leave(phaseExchanged); err != nil {
+		return err
+	}
+	if err := e.connect(w.Channels, w.ControlReceives); err != nil {
+		return err
+	}
+	if err := e.leave(phaseConnected); err != nil {
+		return err
+	}
+	if err := c.Ready(ctx); err != nil {
+		return err
+	}
+	return e.leave(phaseReady)
+}
+
+// serve is the I/O unit's side of the handshake.
+func (e *end) serve(ctx context.Context, ln *session.Listener) error {
+	s, err := ln.Accept(ctx)
+	if err != nil {
+		return err
+	}
+	e.session = s.Conn
+	if e.plan.fault == faultRefuse {
+		return errors.Join(errLeft, s.Refuse(session.CodeFull, "full"))
+	}
+	if err := e.leave(phaseGreeted); err != nil {
+		return err
+	}
+	hello := s.Hello()
+	if err := e.build(hello.PoolsIn(e.plan.mode)); err != nil {
+		return err
+	}
+	if err := e.leave(phaseBuilt); err != nil {
+		return err
+	}
+	cfg := e.plan.cfg[unit]
+	a, err := s.Welcome(ctx, session.Welcome{
+		Features: e.features(), Name: "unit", Software: "soak", Mode: e.plan.mode,
+		Queues: e.plan.queues, Pools: cfg.Lends(), MAC: protocol.MAC{2, 0, 0, 0, 0, 1}, MTU: e.plan.mtu,
+		Link: session.Link{Up: true}, Offloads: vnet.AllOffloads,
+		ControlReceives: e.conn.ControlReceives(), Channels: e.channels(),
+	})
+	if err != nil {
+		return err
+	}
+	if err := e.leave(phaseExchanged); err != nil {
+		return err
+	}
+	if err := e.connect(a.Channels, a.ControlReceives); err != nil {
+		return err
+	}
+	if err := e.leave(phaseConnected); err != nil {
+		return err
+	}
+	if err := s.Ready(ctx); err != nil {
+		return err
+	}
+	return e.leave(phaseReady)
+}
+
+// start moves frames.
+func (e *end) start() error {
+	var ports []messaging.Port
+	for i, p := range e.ports {
+		var mp messaging.Port = p
+		if (i%2 == int(e.side)) == e.plan.batch {
+			mp = batched{p}
+		}
+		ports = append(ports, mp)
+	}
+	return e.conn.Start(ports)
+}
+
+// run is the whole life of e, beginning with a handshake.
+func (e *end) run(handshake func() error) {
+	defer close(e.done)
+	err := handshake()
+	if err == nil {
+		err = e.start()
+	}
+	if err == nil {
+		close(e.started)
+		select {
+		case <-e.session.Done():
+			err = e.session.Err()
+		case <-e.conn.Done():
+			err = e.conn.Err()
+		case <-e.stop:
+		}
+	}
+	// A process that dies takes its descriptors with it before anything else.
+	if e.session != nil {
+		if e.rude.Load() {
+			_ = e.session.Close() // returns nothing
+		} else {
+			// An error here is of a peer that has gone.
+			_ = e.session.Bye(session.CodeFailed, "the cycle is over")
+		}
+	}
+	if e.conn != nil {
+		e.trouble = e.conn.Close()
+	}
+	e.err = err
+}

@@ -1,0 +1,177 @@
+package soak
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// patience bounds the wait for anything that has to come about: long, because
+// an emulated machine can stand still for seconds.
+const patience = 2 * time.Minute
+
+// ground is where cycles take place: the devices of a fabric, and an I/O unit
+// that listens as long as there are cycles.
+type ground struct {
+	net      *fabrictest.Network // nil on RDMA devices
+	open     func(side) (fabric.Device, error)
+	keys     [2]*session.Security
+	ln       *session.Listener
+	rejected chan error // of the listener
+	unit     *device    // stays open from one session to the next, as a daemon's does
+	noise    []byte
+}
+
+// names of the devices in memory.
+var names = [...]string{host: "host", unit: "unit"}
+
+// newGround starts to listen. net is nil where open opens RDMA devices.
+func newGround(t *testing.T, seed uint64, net *fabrictest.Network, open func(side) (fabric.Device, error)) *ground {
+	t.Helper()
+	g := &ground{net: net, open: open, rejected: make(chan error, 64), noise: newNoise(seed)}
+	if err := g.makeKeys(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.reopen(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	g.ln, err = session.Listen("127.0.0.1:0", session.ServerConfig{
+		Security: g.keys[unit], HandshakeTimeout: patience, PeerTimeout: patience, Rejected: g.reject,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(g.ln.Close(), g.unit.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+func newMemory(t *testing.T, seed uint64) *ground {
+	t.Helper()
+	// A hundredth of real time-outs: a peer that is dead is missed after 5 ms.
+	n := fabrictest.New(fabrictest.WithTimeScale(0.01))
+	fabrictest.NoLeaks(t, n)
+	return newGround(t, seed, n, func(s side) (fabric.Device, error) { return n.Device(names[s]), nil })
+}
+
+func (g *ground) reject(_ net.Addr, err error) { g.rejected <- err }
+
+// makeKeys makes two sides that trust each other.
+func (g *ground) makeKeys() error {
+	var keys [2]*session.Key
+	for s := range keys {
+		var err error
+		if keys[s], err = session.GenerateKey(); err != nil {
+			return err
+		}
+	}
+	for s := range keys {
+		trust := &session.Trust{}
+		if err := trust.Add(keys[1-s].Fingerprint().String()); err != nil {
+			return err
+		}
+		var err error
+		if g.keys[s], err = session.NewSecurity(keys[s], "", trust); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reopen opens the I/O unit's device, which may have been killed.
+func (g *ground) reopen() error {
+	if g.unit != nil {
+		if err := g.unit.Close(); err != nil {
+			return fmt.Errorf("close the I/O unit's device: %w", err)
+		}
+	}
+	dev, err := g.open(unit)
+	if err != nil {
+		return err
+	}
+	g.unit = &device{Device: dev}
+	return nil
+}
+
+// device is a fabric's, and remembers its queue pairs so that they can be made
+// to fail.
+type device struct {
+	fabric.Device
+	mu  sync.Mutex
+	qps []*queuePair // of the latest session
+}
+
+// NewDomain implements fabric.Device.
+func (d *device) NewDomain() (fabric.Domain, error) {
+	dom, err := d.Device.NewDomain()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.qps = nil
+	return &domain{dom, d}, err
+}
+
+// fail takes one of the latest session's queue pairs out of service.
+func (d *device) fail(i int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	// One that is closed already has failed in another way.
+	if err := d.qps[i%len(d.qps)].Fail(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// refuse has the latest session's queue pairs take no more sends.
+func (d *device) refuse() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, qp := range d.qps {
+		qp.refuses.Store(true)
+	}
+}
+
+// queuePair is a fabric's that can refuse to take sends.
+type queuePair struct {
+	fabric.QP
+	refuses atomic.Bool
+}
+
+var errRefused = errors.New("refused on purpose")
+
+// PostSend implements fabric.QP.
+func (q *queuePair) PostSend(wrs []fabric.SendWR) (int, error) {
+	if q.refuses.Load() {
+		return 0, errRefused
+	}
+	return q.QP.PostSend(wrs)
+}
+
+type domain struct {
+	fabric.Domain
+	d *device
+}
+
+// NewQP implements fabric.Domain.
+func (d *domain) NewQP(c fabric.QPConfig) (fabric.QP, error) {
+	qp, err := d.Domain.NewQP(c)
+	if err != nil {
+		return nil, err
+	}
+	q := &queuePair{QP: qp}
+	d.d.mu.Lock()
+	defer d.d.mu.Unlock()
+	d.d.qps = append(d.d.qps, q)
+	return q, nil
+}

@@ -1,0 +1,10 @@
+//go:build !race
+
+package soak
+
+// How much there is to do in memory unless the environment says otherwise.
+const (
+	memoryCycles = 3000
+	memoryFrames = 100000
+	exactFrames  = 2000
+)

@@ -1,0 +1,150 @@
+package soak
+
+import (
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// never is a number that no frame has.
+const never = ^uint64(0)
+
+// port is one queue of a netdevice that is not there: it makes the frames of
+// one stream and judges those of another. Now and then it has no frame, or is
+// full, for a moment. Its two directions have a goroutine each.
+type port struct {
+	fd    int // an eventfd: readable while there is something to send
+	close sync.Once
+
+	// Of the reader.
+	out      stream
+	frames   uint64 // to send
+	sent     uint64
+	paused   uint64 // the number of the frame that was held back last
+	spoilt   uint64 // the number of the frame to spoil, or never
+	vanishes uint64 // the number of the frame in place of which the netdevice is gone, or never
+
+	// Of the writer.
+	in      stream
+	got     tally
+	refused uint64 // the number of the frame that was refused last
+	scratch []byte
+	joined  []byte // of a frame that came in two parts
+
+	expect   uint64        // frames, until all is closed
+	all      chan struct{} // closed when the last frame has come
+	trigger  uint64        // frames, after which reached is closed
+	reached  chan struct{}
+	received atomic.Uint64 // got.frames, for others
+}
+
+func newPort(out, in stream, frames, expect uint64) (*port, error) {
+	fd, err := unix.Eventfd(1, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	p := &port{
+		fd: fd, out: out, in: in, frames: frames, paused: never, spoilt: never, vanishes: never, refused: never,
+		expect: expect, trigger: never, all: make(chan struct{}), reached: make(chan struct{}),
+		scratch: make([]byte, vnet.MaxFrame),
+	}
+	if expect == 0 {
+		close(p.all)
+	}
+	return p, nil
+}
+
+// FD implements messaging.Port.
+func (p *port) FD() int { return p.fd }
+
+// ReadFrame implements messaging.Port.
+func (p *port) ReadFrame(slot []byte) ([]byte, error) {
+	n := p.sent
+	switch {
+	case n == p.vanishes:
+		return nil, io.EOF
+	case n == p.frames:
+		var b [8]byte
+		_, _ = unix.Read(p.fd, b[:]) // fails when there was nothing to read already
+		return nil, unix.EAGAIN
+	case mix(p.out.key, ^n)%61 == 0 && p.paused != n:
+		p.paused = n
+		return nil, p.wake()
+	}
+	p.sent++
+	f := p.out.fill(slot, n)
+	if n == p.spoilt {
+		spoil(f)
+	}
+	return f, nil
+}
+
+// wake says that there is no frame, and has the next one arrive at once: whoever
+// waits is only told of what comes, not of what is there.
+func (p *port) wake() error {
+	if _, err := unix.Write(p.fd, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+		return err
+	}
+	return unix.EAGAIN
+}
+
+// WriteFrame implements messaging.Port.
+func (p *port) WriteFrame(f []byte) error {
+	n := p.got.frames
+	if mix(p.in.key, ^n)%67 == 0 && p.refused != n {
+		p.refused = n
+		return unix.EAGAIN
+	}
+	p.got.take(&p.in, f, p.scratch)
+	p.received.Store(n + 1)
+	if n+1 == p.expect {
+		close(p.all)
+	}
+	if n == p.trigger {
+		close(p.reached)
+	}
+	return nil
+}
+
+// Close closes the descriptor. The session that uses the port must have ended.
+func (p *port) Close() error {
+	var err error
+	p.close.Do(func() { err = unix.Close(p.fd) })
+	return err
+}
+
+// batched is a port that moves several frames in one call.
+type batched struct{ *port }
+
+var _ messaging.BatchPort = batched{}
+
+// ReadFrames implements messaging.BatchPort.
+func (p batched) ReadFrames(ops []vnet.ReadOp) int {
+	for i := range ops {
+		ops[i].Frame, ops[i].Err = p.ReadFrame(ops[i].Slot)
+		if ops[i].Err != nil {
+			return i + 1
+		}
+	}
+	return len(ops)
+}
+
+// WriteFrames implements messaging.BatchPort.
+func (p batched) WriteFrames(ops []vnet.WriteOp) int {
+	for i := range ops {
+		f := ops[i].Head
+		if len(ops[i].Rest) > 0 {
+			p.joined = append(append(p.joined[:0], f...), ops[i].Rest...)
+			f = p.joined
+		}
+		if ops[i].Err = p.WriteFrame(f); ops[i].Err != nil {
+			return i
+		}
+	}
+	return len(ops)
+}

@@ -1,0 +1,36 @@
+package soak
+
+import (
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/verbs"
+)
+
+// How much there is to do on RDMA devices unless the environment says
+// otherwise.
+const (
+	rdmaCycles = 40
+	rdmaFrames = 400
+)
+
+// newRDMA has the host on one RDMA device and the I/O unit on another.
+func newRDMA(t *testing.T, seed uint64) *ground {
+	t.Helper()
+	devices := testenv.NeedRDMA(t, 2)
+	testenv.NeedTools(t, "rdma")
+	return newGround(t, seed, nil, func(s side) (fabric.Device, error) { return verbs.Open(devices[s]) })
+}
+
+// TestRDMASoakCycles is TestSoakCycles on RDMA devices.
+func TestRDMASoakCycles(t *testing.T) {
+	seed := newSeed(t)
+	soakCycles(t, newRDMA(t, seed), seed, rdmaCycles, scale{frames: 100, slots: 6})
+}
+
+// TestRDMASoakFrames is TestSoakFrames on RDMA devices.
+func TestRDMASoakFrames(t *testing.T) {
+	seed := newSeed(t)
+	soakFrames(t, newRDMA(t, seed), seed, rdmaFrames, scale{frames: 1, exactly: 40, slots: 20})
+}

@@ -1,0 +1,236 @@
+package soak
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The environment variables that say how much there is to do.
+const (
+	seedVar   = "SPLITNIC_SEED"        // of everything; from the clock
+	cyclesVar = "SPLITNIC_SOAK_CYCLES" // connections
+	firstVar  = "SPLITNIC_SOAK_FIRST"  // the cycle to begin with
+	framesVar = "SPLITNIC_SOAK_FRAMES" // frames in each mode
+)
+
+// setting is the number in an environment variable, or otherwise.
+func setting(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text, ok := os.LookupEnv(name)
+	if !ok {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 0, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+func newSeed(t *testing.T) uint64 {
+	t.Helper()
+	seed := setting(t, seedVar, uint64(time.Now().UnixNano()))
+	t.Logf("%s=%d", seedVar, seed)
+	return seed
+}
+
+// A test reports after every interval and takes a census after each so many
+// cycles.
+const (
+	interval     = 20 * time.Second
+	censusCycles = 1000
+)
+
+// row is what a line of the final table counts.
+type row struct {
+	tally
+	cycles int
+	faults map[fault]int
+}
+
+// soak runs cycles and looks what is left behind by them.
+type soak struct {
+	t     *testing.T
+	g     *ground
+	seed  uint64
+	scale scale
+	modes []protocol.Mode
+	rows  map[protocol.Mode]*row
+	since time.Time
+	said  time.Time
+	base  census
+	warm  bool
+}
+
+func newSoak(t *testing.T, g *ground, seed uint64, sc scale, modes ...protocol.Mode) *soak {
+	s := &soak{t: t, g: g, seed: seed, scale: sc, modes: modes, rows: make(map[protocol.Mode]*row), since: time.Now(), said: time.Now()}
+	for _, m := range modes {
+		s.rows[m] = &row{faults: make(map[fault]int)}
+	}
+	return s
+}
+
+// one runs a cycle.
+func (s *soak) one(number uint64) *plan {
+	s.t.Helper()
+	p := newPlan(s.seed, number, s.scale, s.modes...)
+	sum, err := s.g.run(p)
+	r := s.rows[p.mode]
+	r.add(&sum)
+	r.cycles++
+	r.faults[p.fault]++
+	if err != nil {
+		s.t.Fatalf("%v\nagain: %s=%d %s=%d %s=1 go test ./test/soak -count=1 -v -run '^%s$'",
+			err, seedVar, s.seed, firstVar, number, cyclesVar, s.t.Name())
+	}
+	return p
+}
+
+// cycles runs n cycles from the first on. The first tenth of them fills what
+// allocators and the runtime keep; the census after it is what later ones are
+// compared with.
+func (s *soak) cycles(first, n uint64) {
+	s.t.Helper()
+	warm := min(max(n/10, 1), censusCycles)
+	for i := range n {
+		s.one(first + i)
+		if !s.warm && i+1 == warm {
+			s.begin()
+		}
+		if i+1 == n || (i+1)%censusCycles == 0 {
+			s.look(fmt.Sprintf("%d of %d cycles", i+1, n), i+1 == n)
+		}
+		if time.Since(s.said) > interval {
+			s.say(fmt.Sprintf("%d of %d cycles", i+1, n))
+		}
+	}
+}
+
+// begin takes the census that later ones are compared with.
+func (s *soak) begin() {
+	s.t.Helper()
+	var err error
+	if s.base, err = s.g.take(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.warm = true
+	s.t.Logf("at first: %v", s.base)
+}
+
+// look compares what there is with what there was.
+func (s *soak) look(progress string, last bool) {
+	s.t.Helper()
+	if !s.warm {
+		return
+	}
+	c := s.g.expect(s.t, &s.base)
+	if last {
+		s.t.Logf("at last, after %s: %v", progress, c)
+	}
+}
+
+func (s *soak) say(progress string) {
+	var frames uint64
+	cycles := 0
+	for _, r := range s.rows {
+		frames += r.frames
+		cycles += r.cycles
+	}
+	d := time.Since(s.since)
+	s.t.Logf("%s after %v: %.1f cycles/s, %.0f frames/s", progress, d.Round(time.Second), float64(cycles)/d.Seconds(), float64(frames)/d.Seconds())
+	s.said = time.Now()
+}
+
+// table is what came of everything.
+func (s *soak) table() {
+	s.t.Helper()
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "mode\tcycles\tframes\tMiB\twrong\tdoubled\tlost\tlost by UC\t")
+	faults := make(map[fault]int)
+	for _, m := range s.modes {
+		r := s.rows[m]
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", m, r.cycles, r.frames, r.bytes>>20, r.wrong, r.doubled, r.lost, r.tolerated)
+		for f, n := range r.faults {
+			faults[f] += n
+		}
+	}
+	w.Flush()
+	var kinds []string
+	for f := range faults {
+		kinds = append(kinds, string(f))
+	}
+	slices.Sort(kinds)
+	text.WriteString("faults:")
+	for _, f := range kinds {
+		fmt.Fprintf(&text, " %s %d", f, faults[fault(f)])
+	}
+	s.t.Logf("seed %d, %v\n%s", s.seed, time.Since(s.since).Round(time.Millisecond), text.String())
+}
+
+// soakCycles connects and takes apart, as often as the environment says.
+func soakCycles(t *testing.T, g *ground, seed, n uint64, sc scale) {
+	t.Helper()
+	s := newSoak(t, g, seed, sc, protocol.Modes()...)
+	defer s.table()
+	s.cycles(setting(t, firstVar, 0), setting(t, cyclesVar, n))
+}
+
+// soakFrames moves at least so many frames in each mode, in sessions of which
+// none has a fault, and that many in each direction of each queue.
+func soakFrames(t *testing.T, g *ground, seed, n uint64, sc scale) {
+	t.Helper()
+	n = setting(t, framesVar, n)
+	s := newSoak(t, g, seed, sc, protocol.Modes()...)
+	defer s.table()
+	number := setting(t, firstVar, 0)
+	missing := func(m protocol.Mode) bool { return s.rows[m].frames < n }
+	for done := uint64(0); slices.ContainsFunc(s.modes, missing); number++ {
+		p := newPlan(seed, number, sc, s.modes...)
+		if !missing(p.mode) {
+			continue // another mode's turn
+		}
+		s.one(number)
+		done++
+		if !s.warm && done == 8 {
+			s.begin()
+		}
+		if done%64 == 0 {
+			s.look(fmt.Sprintf("session %d", done), false)
+		}
+		if time.Since(s.said) > interval {
+			s.say(fmt.Sprintf("session %d", done))
+		}
+	}
+	s.look("all", true)
+	for _, m := range s.modes {
+		if bad := s.rows[m].bad(); bad > 0 {
+			t.Errorf("mode %s: %d frames are wrong, doubled or lost", m, bad)
+		}
+	}
+}
+
+// TestSoakCycles is thousands of sessions in memory, of all modes and many
+// configurations, half of which end by a fault.
+func TestSoakCycles(t *testing.T) {
+	seed := newSeed(t)
+	soakCycles(t, newMemory(t, seed), seed, memoryCycles, scale{frames: 600, slots: 20, fabric: true})
+}
+
+// TestSoakFrames is long sessions in memory, in which every frame is checked.
+func TestSoakFrames(t *testing.T) {
+	seed := newSeed(t)
+	soakFrames(t, newMemory(t, seed), seed, memoryFrames, scale{frames: 1, exactly: exactFrames, slots: 40, fabric: true})
+}
