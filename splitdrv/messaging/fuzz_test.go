@@ -31,6 +31,9 @@ const (
 	scriptFrame           // a frame comes out of the Conn's port: length in 16 bytes
 	scriptFlush           // flush of what the Conn lends, or the peer: pool, which
 	scriptWait            // wait until the Conn has handled what came before
+	scriptRaw             // a message on the data channel: 16 bits of length, and its bytes
+	scriptPayload         // write with immediate data that fits: pool, element, length, and the bytes written
+	scriptDevice          // something happens to a device: which, and how
 	scripted
 )
 
@@ -50,6 +53,7 @@ func (p sinkPort) ReadFrame(slot []byte) ([]byte, error) {
 // script is a peer that does what bytes say.
 type script struct {
 	t      *testing.T
+	net    *fabrictest.Network
 	mode   protocol.Mode
 	conn   *messaging.Conn
 	input  []byte
@@ -62,6 +66,7 @@ type script struct {
 	lent   []protocol.Pool // by the Conn
 	asked  uint64
 	heard  uint64 // the last request of ours that was answered
+	mute   bool   // the peer's queue pairs have failed, and nothing it asks is answered
 }
 
 const (
@@ -160,6 +165,10 @@ func (s *script) hear(msg []byte) {
 
 // await waits until the Conn has answered a request, or ended.
 func (s *script) await() (alive bool) {
+	s.undo()
+	if s.mute {
+		return s.conn.Err() == nil
+	}
 	s.asked++
 	s.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: ownTransaction + s.asked, Type: protocol.CfgKeepAlive}))
 	ctx, cancel := context.WithTimeout(context.Background(), scriptPatience)
@@ -241,6 +250,12 @@ func (s *script) step() (alive bool) {
 		s.send(protocol.AppendBufferPoolFlushRequest(nil, 0, ref))
 	case scriptWait:
 		return s.await()
+	case scriptRaw:
+		s.raw()
+	case scriptPayload:
+		s.payload()
+	case scriptDevice:
+		s.device()
 	}
 	return true
 }
@@ -294,29 +309,33 @@ func FuzzControl(f *testing.F) {
 		f.Add(scriptOf(first, []byte{scriptSend, 0, 60, scriptSend, 1, 60, scriptWait, scriptSend, 3, 60}))
 		f.Add(scriptOf(first, lend, []byte{scriptFlush, 0, 0, scriptWait, scriptLend, 0, 1, 2, 40, scriptFlush, 1, 1, scriptWait, scriptFlush, 0, 0}))
 	}
-	codes := messaging.Codes()
-	f.Fuzz(func(t *testing.T, input []byte) {
-		if len(input) == 0 || len(input) > 4096 {
-			return
-		}
-		s := &script{t: t, mode: protocol.Modes()[int(input[0])%len(protocol.Modes())], input: input[1:]}
-		err := s.run()
-		var pe *messaging.ProtocolError
-		var wc *fabric.WCError
-		switch {
-		case err == nil || errors.As(err, &wc):
-		case !errors.As(err, &pe):
-			t.Errorf("ended without a reason that a peer can give: %v", err)
-		case !slices.Contains(codes, pe.Code()), pe.Code() == "unexpected" && !errors.Is(err, messaging.ErrUnexpected):
-			t.Errorf("a rule without a name: %v", err)
-		}
-	})
+	f.Fuzz(fuzzScript)
+}
+
+// fuzzScript plays input: the mode, and a script.
+func fuzzScript(t *testing.T, input []byte) {
+	if len(input) == 0 || len(input) > 4096 {
+		return
+	}
+	s := &script{t: t, mode: protocol.Modes()[int(input[0])%len(protocol.Modes())], input: input[1:]}
+	err := s.run()
+	var pe *messaging.ProtocolError
+	var wc *fabric.WCError
+	switch {
+	case err == nil || errors.As(err, &wc):
+	case !errors.As(err, &pe):
+		t.Errorf("ended without a reason that a peer can give: %v", err)
+	case !slices.Contains(messaging.Codes(), pe.Code()), pe.Code() == "unexpected" && !errors.Is(err, messaging.ErrUnexpected):
+		t.Errorf("a rule without a name: %v", err)
+	}
 }
 
 // run plays the script against a Conn of its own and returns what ended it, nil
 // if the script did not.
 func (s *script) run() error {
-	n := fabrictest.New()
+	// A peer that does not answer is missed after 5 ms.
+	n := fabrictest.New(fabrictest.WithTimeScale(0.01))
+	s.net = n
 	before := descriptors(s.t)
 	dev, far := n.Device("a"), n.Device("script")
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK, 0)
@@ -370,6 +389,7 @@ func (s *script) run() error {
 			}
 		}
 	}
+	s.undo()
 	reason := s.conn.Err()
 	if errors.Is(reason, net.ErrClosed) {
 		s.t.Errorf("it closed itself: %v", reason)

@@ -23,7 +23,7 @@ type stuckPort struct {
 	late  atomic.Int64
 }
 
-func (p *stuckPort) WriteFrame(f []byte) error {
+func (p *stuckPort) WriteFrame([]byte) error {
 	if p.conn.Err() != nil {
 		p.late.Add(1)
 		return nil

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// FuzzConfig is about configuration files: what is in one is set, or refused as
+// a mistake of the user's; what the command line says stays.
+func FuzzConfig(f *testing.F) {
+	for _, s := range []string{
+		"iounit: [10.0.0.1, 10.0.0.2]\nname: sn0\n", "name: other\nqueues: 2\n", "listen: 0.0.0.0\nlan: macvtap:eth1\n", "name:\n", "help: true\n",
+		"nothing: 1\n", "- a\n", "a: b: c\n", "queues: many\n", "name: {a: b}\n", "&a [*a]\n", "",
+	} {
+		f.Add(false, s)
+		f.Add(true, s)
+	}
+	f.Fuzz(func(t *testing.T, unit bool, text string) {
+		path := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var c *cobra.Command
+		if c = hostCommand(); unit {
+			c = iounitCommand()
+		}
+		if err := c.Flags().Set("name", "mine"); err != nil {
+			t.Fatal(err)
+		}
+		err := readConfig(c, path)
+		var usage usageError
+		if err != nil && !errors.As(err, &usage) {
+			t.Errorf("%q: %v", text, err)
+		}
+		if got := c.Flags().Lookup("name").Value.String(); got != "mine" {
+			t.Errorf("%q changed the name to %q", text, got)
+		}
+	})
+}

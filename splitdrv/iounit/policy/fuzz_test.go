@@ -1,0 +1,28 @@
+package policy
+
+import (
+	"testing"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// FuzzWords is about the words of a policy that are more than words: sizes and
+// patterns of addresses.
+func FuzzWords(f *testing.F) {
+	for _, s := range []string{"0", "64M", "3MiB", "9999999999T", "1iB", "02:aa:*", "*", "02:aa:bb:cc:dd:ee", "02:*:00:00:00:00", "02:aa*", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if n, err := ParseSize(s); err == nil && n < 0 {
+			t.Errorf("%q is %d bytes", s, n)
+		}
+		p, err := ParsePattern(s)
+		if err != nil {
+			return
+		}
+		own := p.Fit(protocol.MAC{2, 1, 2, 3, 4, 5})
+		if again, err := ParsePattern(p.String()); err != nil || again != p || !p.Matches(own) {
+			t.Errorf("%q is %v, and that %v, %v; it made %v", s, p, again, err, own)
+		}
+	})
+}

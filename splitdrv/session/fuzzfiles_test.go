@@ -1,0 +1,52 @@
+package session
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// FuzzFiles is about the files that say who one is and whom one trusts: keys,
+// lists of fingerprints, certificates. Whatever they hold, they are taken or
+// refused, and the reason does not show what may be a secret.
+func FuzzFiles(f *testing.F) {
+	dir := f.TempDir()
+	path := filepath.Join(dir, "key")
+	key := newKey(f)
+	if err := SaveKey(path, key); err != nil {
+		f.Fatal(err)
+	}
+	saved, err := os.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(saved))
+	f.Add(strings.Replace(string(saved), "PRIVATE", "PUBLIC", 1))
+	f.Add("# hosts\nhost1=" + key.Fingerprint().String() + "\n\n" + newKey(f).Fingerprint().String() + " # another\n")
+	f.Add("host1=sha256:")
+	f.Add("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
+	f.Fuzz(func(t *testing.T, content string) {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var trust Trust
+		k, keyErr := LoadKey(path)
+		_, certErr := loadCertificate(path, key)
+		for _, err := range []error{keyErr, certErr, trust.AddFile(path), trust.AddCA(path)} {
+			if err == nil {
+				continue
+			}
+			for _, word := range strings.Fields(content) {
+				// A seed in base64 has 43 characters and more.
+				if len(word) > 40 && strings.Contains(err.Error(), word) {
+					t.Errorf("the error quotes the file: %v", err)
+				}
+			}
+		}
+		if keyErr == nil && len(k.private) == 0 {
+			t.Errorf("%q is a key without content", content)
+		}
+	})
+}

@@ -1,0 +1,58 @@
+package tap
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// attribute is an attribute of a netlink message, padded.
+func attribute(kind uint16, value ...byte) []byte {
+	b := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofRtAttr+len(value)))
+	b = binary.NativeEndian.AppendUint16(b, kind)
+	b = append(b, value...)
+	for len(b)%unix.RTA_ALIGNTO != 0 {
+		b = append(b, 0)
+	}
+	return b
+}
+
+// FuzzLink is about what the kernel says of a netdevice: what is malformed, or
+// of a kind that a later kernel may have, neither panics nor is made up.
+func FuzzLink(f *testing.F) {
+	head := make([]byte, unix.SizeofIfInfomsg)
+	binary.NativeEndian.PutUint32(head[4:], 7)
+	add := func(attributes ...[]byte) {
+		b := append([]byte(nil), head...)
+		for _, a := range attributes {
+			b = append(b, a...)
+		}
+		f.Add(b)
+	}
+	add()
+	add(attribute(unix.IFLA_ADDRESS, 2, 0, 0, 0, 0, 1), attribute(unix.IFLA_MTU, 0xdc, 5, 0, 0), attribute(unix.IFLA_PROMISCUITY, 1, 0, 0, 0))
+	vlan := append(attribute(unix.IFLA_INFO_KIND, []byte("vlan\x00")...), attribute(unix.IFLA_INFO_DATA, attribute(unix.IFLA_VLAN_ID, 5, 0)...)...)
+	add(attribute(unix.IFLA_LINK, 3, 0, 0, 0), attribute(unix.IFLA_LINK_NETNSID, 1, 0, 0, 0), attribute(unix.IFLA_LINKINFO, vlan...))
+	add([]byte{2, 0, 1, 0}, []byte{255, 255, 1, 0})
+	f.Fuzz(func(t *testing.T, msg []byte) {
+		l, err := parseLink(msg)
+		if err == nil && (len(msg) < unix.SizeofIfInfomsg || len(l.mac) > len(msg) || len(l.kind) > len(msg)) {
+			t.Errorf("%x is %+v", msg, l)
+		}
+	})
+}
+
+// FuzzMulticast is about the kernel's list of multicast groups.
+func FuzzMulticast(f *testing.F) {
+	f.Add([]byte("7    sn0             1     0     01005e000001\n7    sn0             1     0     333300000001\n"), 7)
+	f.Add([]byte("7 sn0 x 0 01005e000001\n7 sn0 1 0 01005e\n8 x 1 0 01005e000001\n7\n"), 7)
+	f.Fuzz(func(t *testing.T, file []byte, index int) {
+		groups, _ := parseMulticast(file, index)
+		for _, g := range groups {
+			if len(g) != 6 {
+				t.Errorf("%q has the group %v", file, g)
+			}
+		}
+	})
+}
