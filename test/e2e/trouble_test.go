@@ -104,6 +104,9 @@ func TestTrouble(t *testing.T) {
 		{"no room for the latency queue", host("--latency-queue", "--queues", "16"), exitUsage, nil},
 		{"device's name", host("--name", "a-name-too-long-for-linux"), exitUsage, nil},
 
+		{"never to go back", host("--fail-back", "-1s"), exitUsage, nil},
+		{"standby of one", host("--standby"), exitUsage, nil},
+
 		{"stats of nobody", []string{"stats", "nobody"}, exitMissing, nil},
 		{"reset of two", []string{"reset", "sn0", "sn1"}, exitUsage, nil},
 		{"change without a number", []string{"host", "handlers", missing, "--budget", "many"}, exitUsage, nil},
@@ -189,7 +192,12 @@ func TestRDMATrouble(t *testing.T) {
 	run(t, "ip", "-n", card, "link", "add", "br0", "type", "bridge")
 	run(t, "ip", "-n", card, "link", "add", "eth2", "type", "dummy")
 	run(t, "ip", "-n", card, "link", "set", "eth2", "master", "br0")
+	others := makeKeys(t, bin, t.TempDir()).host
+	if err := os.Chown(others, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
 	for _, m := range []mistake{
+		{"key of another user", host("--key", others), exitKeys, nil},
 		{"status of nobody", []string{"status"}, exitMissing, nil},
 		{"socket's path", host("--status-socket", long), exitFailure, nil},
 		{"socket below a file", host("--status-socket", filepath.Join(k.host, "sock")), exitFailure, nil},

@@ -1,6 +1,8 @@
 package halves
 
 import (
+	"context"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -166,4 +168,76 @@ func TestTroubleSettings(t *testing.T) {
 		r := h.Status().LastRefusal
 		testenv.Explained(t, strings.Join([]string{r.What, r.Wanted, r.Reason}, " "))
 	})
+}
+
+// TestTroubleCommands gives hosts commands that they cannot carry out.
+func TestTroubleCommands(t *testing.T) {
+	dead := func(t *testing.T) string {
+		t.Helper()
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ln.Close()
+		return ln.Addr().String()
+	}
+	for _, tc := range []struct {
+		name  string
+		units func(t *testing.T, up string) []string
+		do    func(ctx context.Context, h *host.Host, up string) error
+	}{
+		{"no other I O unit", func(_ *testing.T, up string) []string { return []string{up} },
+			func(ctx context.Context, h *host.Host, _ string) error { _, err := h.Failover(ctx, ""); return err }},
+		{"none of these", func(t *testing.T, up string) []string { return []string{up, dead(t)} },
+			func(ctx context.Context, h *host.Host, _ string) error {
+				_, err := h.Failover(ctx, "192.0.2.9")
+				return err
+			}},
+		{"the one in use", func(t *testing.T, up string) []string { return []string{up, dead(t)} },
+			func(ctx context.Context, h *host.Host, up string) error { _, err := h.Failover(ctx, up); return err }},
+		{"unreachable", func(t *testing.T, up string) []string { return []string{up, dead(t)} },
+			func(ctx context.Context, h *host.Host, _ string) error { _, err := h.Failover(ctx, ""); return err }},
+		{"fail over without a session", func(t *testing.T, _ string) []string { return []string{dead(t), dead(t)} },
+			func(ctx context.Context, h *host.Host, _ string) error { _, err := h.Failover(ctx, ""); return err }},
+		{"counters without a session", func(t *testing.T, _ string) []string { return []string{dead(t)} },
+			func(ctx context.Context, h *host.Host, _ string) error {
+				_, err := h.Statistics(ctx, false)
+				return err
+			}},
+		{"reset without a session", func(t *testing.T, _ string) []string { return []string{dead(t)} },
+			func(ctx context.Context, h *host.Host, _ string) error { return h.Reset(ctx) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.unit()
+			units := tc.units(t, w.addr)
+			d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits = units })
+			if units[0] == w.addr {
+				d.up(t)
+				w.both(d) // both have begun
+			}
+			err := tc.do(t.Context(), h, w.addr)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			// As it is printed by who gave the command.
+			testenv.Explained(t, "command: /run/splitnic/host-sn0.sock: "+err.Error())
+		})
+	}
+}
+
+// TestTroublePolicy changes the policy so that a session cannot go on.
+func TestTroublePolicy(t *testing.T) {
+	w := newWorld(t)
+	u, _ := w.unit()
+	d, h, _ := w.host("alpha", func(c *host.Config) { c.RetryMin = time.Minute })
+	d.up(t)
+	w.both(d) // both have begun
+	p, err := policy.Parse("policy.yaml", []byte("default:\n  modes: send\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.SetPolicy(p)
+	testenv.Eventually(t, func() bool { return h.Status().LastError != "" }, "the end of the session")
+	testenv.Explained(t, h.Status().LastError)
 }
