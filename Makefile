@@ -87,6 +87,10 @@ bench-attacks-native: ## measure the same at full speed, without RDMA devices (R
 	build/attacks native $(or $(ROUNDS),5) build/bench-attacks/native $(ATTACKS)
 	build/attacks report build/bench-attacks/native build/bench-attacks/native.json
 
+.PHONY: bench-failover
+bench-failover: ## measure fail-overs after kill -9 of the I/O unit, on Soft-RoCE (ROUNDS=50)
+	scripts/failover
+
 .PHONY: bench-compare
 bench-compare: ## compare the Go benchmarks with those of another revision (REF=, BENCH=regexp)
 	scripts/benchcompare "$(REF)" "$(or $(BENCH),.)"

@@ -121,7 +121,7 @@ type Interface interface {
 	SetUnicast(addrs []net.HardwareAddr) error
 	// Announce sends one frame of the host's, [virtio_net_hdr | Ethernet frame],
 	// besides those that go through the queues. It may be called at any time by
-	// anybody, and fails where nothing can be sent at the moment.
+	// anybody. On a port that is down it fails, or the frame is lost.
 	Announce(frame []byte) error
 	// Stats counts since Open.
 	Stats() Stats

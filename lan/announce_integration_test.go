@@ -1,0 +1,72 @@
+package lan_test
+
+import (
+	"bytes"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// learned reports whether a bridge has learned that mac is behind its port.
+func learned(t *testing.T, ns, port string, mac net.HardwareAddr) bool {
+	t.Helper()
+	found := false
+	testenv.With(t, ns, func(h *netlink.Handle) error {
+		entries, err := h.NeighList(testenv.Link(t, ns, port).Attrs().Index, unix.AF_BRIDGE)
+		for _, e := range entries {
+			found = found || bytes.Equal(e.HardwareAddr, mac)
+		}
+		return err
+	})
+	return found
+}
+
+// TestNetnsAnnounce has bridges learn where a host is from what the I/O unit
+// sends in its place: the one on the far side of the card, and with a port that
+// is in a bridge that bridge too. One that is down announces nothing.
+func TestNetnsAnnounce(t *testing.T) {
+	testenv.NeedTUN(t)
+	for _, kind := range strings.Fields(kinds) {
+		t.Run(kind, func(t *testing.T) {
+			testenv.NoLeaks(t)
+			s := newSite(t)
+			testenv.Bridge(t, s.station, "br9", "eth0")
+			mac := net.HardwareAddr{2, 0, 0, 0, 9, 1}
+			p := s.open(t, s.spec(t, kind), lan.Config{MAC: mac, Offloads: vnet.AllOffloads})
+			frame := make([]byte, vnet.HdrLen+60)
+			copy(frame[vnet.HdrLen:], []byte{255, 255, 255, 255, 255, 255})
+			copy(frame[vnet.HdrLen+6:], mac)
+			frame[vnet.HdrLen+12], frame[vnet.HdrLen+13] = 0x80, 0x35
+			if err := p.SetUp(false); err != nil {
+				t.Fatal(err)
+			}
+			_ = p.Announce(frame) // which some kinds of port refuse
+			if learned(t, s.station, "eth0", mac) {
+				t.Error("a port that is down has announced its host")
+			}
+			if err := p.SetUp(true); err != nil {
+				t.Fatal(err)
+			}
+			testenv.Eventually(t, func() bool {
+				// Until the bridge forwards, which it does not at once.
+				return p.Announce(frame) == nil && learned(t, s.station, "eth0", mac)
+			}, "the bridge does not learn where the host is")
+			if kind == "tap" && !learned(t, s.unit, p.Name(), mac) {
+				t.Error("the I/O unit's own bridge does not know the host")
+			}
+			if err := p.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Announce(frame); err == nil {
+				t.Error("a closed port has announced its host")
+			}
+		})
+	}
+}

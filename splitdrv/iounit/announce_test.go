@@ -1,0 +1,103 @@
+package iounit
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+func TestAnnouncement(t *testing.T) {
+	mac := protocol.MAC{2, 0xaa, 0xbb, 0xcc, 0xdd, 0xee}
+	const head, body = "ffffffffffff" + "02aabbccddee", "8035" + "00010800" + "0604" + "0003" + "02aabbccddee" + "00000000" + "02aabbccddee" + "00000000"
+	for _, c := range []struct {
+		vlan uint16
+		want string
+		n    int
+	}{{0, head + body, 60}, {5, head + "81000005" + body, 60}, {4094, head + "81000ffe" + body, 60}} {
+		f := announcement(mac, c.vlan)
+		if err := vnet.Check(f, 1500); err != nil {
+			t.Errorf("VLAN %d: %v", c.vlan, err)
+		}
+		eth := f[vnet.HdrLen:]
+		if got := hex.EncodeToString(eth); got[:len(c.want)] != c.want || len(eth) != c.n || bytes.Count(eth[len(c.want)/2:], []byte{0}) != c.n-len(c.want)/2 {
+			t.Errorf("VLAN %d: %s", c.vlan, got)
+		}
+		if r := (rules{mac: mac, host: &policy.Host{VLANs: protocol.AllVLANs()}}); r.toLAN(f, newAddresses(nil)) != pass {
+			t.Errorf("VLAN %d: the host itself may not send this", c.vlan)
+		}
+	}
+}
+
+// TestAnnouncer hears a host announced: at once, with growing pauses, for all of
+// its addresses and its few VLANs, anew when it is set up again, and no more when
+// the session has ended.
+func TestAnnouncer(t *testing.T) {
+	c := newClient(t, &policy.Host{})
+	synctest.Test(t, func(t *testing.T) {
+		done, ended := make(chan struct{}), make(chan struct{})
+		c.s.tells = newAnnouncer(c.s) // its channel has to be of the bubble
+		a := c.s.tells
+		go func() {
+			defer close(ended)
+			a.run(done)
+		}()
+		a.now()
+		heard := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			if n := len(c.port.announced); n != want || a.frames.Load() != uint64(want) {
+				t.Fatalf("%d frames, and %d counted, want %d", n, a.frames.Load(), want)
+			}
+		}
+		heard(1)
+		for i, pause := range announcePauses {
+			time.Sleep(pause - 1)
+			heard(1 + i)
+			time.Sleep(1)
+			heard(2 + i)
+		}
+		time.Sleep(time.Minute)
+		n := 1 + len(announcePauses)
+		heard(n)
+
+		r := *c.s.rules.Load()
+		r.further = []protocol.MAC{other}
+		r.receive.Add(7)
+		c.s.rules.Store(&r)
+		c.port.fail["Announce"] = errors.New("the port is down")
+		a.now()
+		heard(n + 2) // of three, one failed
+		time.Sleep(announcePauses[0])
+		heard(n + 5)
+		close(done)
+		<-ended
+		time.Sleep(time.Minute)
+		heard(n + 5)
+	})
+}
+
+// TestStandBy keeps the port down until the host wants it up, which announces it.
+func TestStandBy(t *testing.T) {
+	c := newClient(t, &policy.Host{})
+	if err := c.s.standBy(); err != nil {
+		t.Fatal(err)
+	}
+	if c.port.up || len(c.port.announced) != 0 {
+		t.Errorf("up %t, %d announcements", c.port.up, len(c.port.announced))
+	}
+	c.ask("up", protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: true}), protocol.CfgOK)
+	if !c.port.up || len(c.port.announced) != 1 {
+		t.Errorf("up %t, %d announcements", c.port.up, len(c.port.announced))
+	}
+	c.ask("reset", protocol.CfgReset, nil, protocol.CfgOK)
+	if !c.port.up {
+		t.Error("a reset has set the port down")
+	}
+}

@@ -1,0 +1,411 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/host"
+)
+
+// secondAddress is where the other I/O unit listens.
+const secondAddress = unitAddress + ":7581"
+
+// pair is two I/O units, each with a network card, on one LAN, and a host that
+// may use either.
+type pair struct {
+	*rig
+	card2 string // network namespace of the second one's card
+	units [2]*daemon
+	host  *node
+}
+
+func newPair(t testing.TB, hostFlags ...string) *pair {
+	t.Helper()
+	p := &pair{rig: newRig(t, "macvtap")}
+	p.card2 = testenv.NetNS(t)
+	testenv.Veth(t, p.card2, "eth1", p.lan, "lan1")
+	run(t, "ip", "-n", p.lan, "addr", "flush", "dev", "lan0")
+	testenv.Bridge(t, p.lan, "br0", "lan0", "lan1")
+	testenv.Address(t, p.lan, "br0", addr(0)+"/24")
+	p.units[0] = p.rig.unit
+	p.startSecond()
+	p.host = p.rig.host(t, append([]string{"--iounit", secondAddress}, hostFlags...)...)
+	return p
+}
+
+func (p *pair) startSecond() {
+	p.t.Helper()
+	args := []string{
+		"iounit", "--device", unitDevice, "--listen", secondAddress, "--lan", "macvtap:eth1", "--netns", p.card2,
+		"--name", "second", "--peer-timeout", "10s", "--policy", p.policy,
+	}
+	args = append(args, security(false, p.keys.unit, "hosts="+p.keys.hostPrint)...)
+	p.units[1] = start(p.t, p.bin, filepath.Join(p.dir, "second.sock"), filepath.Join(p.dir, "second.log"), args...)
+	p.units[1].unitStatus()
+}
+
+// restart starts an I/O unit that was killed.
+func (p *pair) restart(i int) {
+	p.t.Helper()
+	if i == 0 {
+		p.startUnit()
+		p.units[0] = p.rig.unit
+		return
+	}
+	p.startSecond()
+}
+
+// serving is the index of the I/O unit that the host uses.
+func (p *pair) serving() int {
+	if p.status().IOUnit.Address == secondAddress {
+		return 1
+	}
+	return 0
+}
+
+// status asks the host itself: another process for each look would take the
+// processors from what is measured.
+func (p *pair) status() (s host.Status) {
+	p.t.Helper()
+	raw, err := statussock.Read(p.t.Context(), p.host.sock)
+	if err == nil {
+		err = json.Unmarshal(raw, &s)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return s
+}
+
+// arrive waits until the host uses that I/O unit, or, on standby, has a session
+// ready with it.
+func (p *pair) arrive(t testing.TB, i int, standby bool) host.FailoverStatus {
+	t.Helper()
+	want := []string{unitAddress, secondAddress}[i]
+	var s host.Status
+	eventually(t, func() bool {
+		s = p.status()
+		if standby {
+			return s.Failovers.Standby == want
+		}
+		return s.State == host.Connected && s.IOUnit.Address == want
+	}, "session with %s (standby %t)", want, standby)
+	return s.Failovers
+}
+
+// TestRDMAFailover kills I/O units while a TCP connection is in use.
+func TestRDMAFailover(t *testing.T) {
+	for name, flags := range map[string][]string{"cold": nil, "standby": {"--standby"}} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, flags...)
+			if flags != nil {
+				p.arrive(t, 1, true)
+			}
+			k := hold(t, p.rig, p.host)
+			mac := p.host.mac()
+			watch := watchCarrier(t, p.host.ns)
+			killed := time.Now()
+			p.units[0].kill()
+			sent := make(chan struct{})
+			go func() {
+				defer close(sent)
+				k.send(t)
+			}()
+			f := p.arrive(t, 1, false)
+			if f.Count[host.ReasonDied] != 1 || f.Last == nil || f.Last.From != unitAddress || f.Last.To != secondAddress {
+				t.Errorf("the status counts %+v", f)
+			}
+			p.host.waitCarrier(true)
+			t.Logf("carrier lost %v after the kill; %+v", watch.lost(killed), f.Last)
+			<-sent
+			k.send(t)
+			if now := p.host.mac(); now != mac {
+				t.Errorf("the MAC address changed from %s to %s", mac, now)
+			}
+			learned := run(t, "bridge", "-n", p.lan, "fdb", "show", "br", "br0")
+			if !bytes.Contains([]byte(learned), []byte(mac+" dev lan1")) {
+				t.Errorf("the bridge has not learned that %s is behind lan1:\n%s", mac, learned)
+			}
+
+			p.restart(0)
+			before := watch.changes.Load()
+			out := run(t, p.bin, "host", "failover", unitAddress, "--name", p.host.sock)
+			t.Logf("%s", out)
+			p.arrive(t, 0, false)
+			k.send(t)
+			if n := watch.changes.Load(); n != before {
+				t.Errorf("the carrier changed %d times on command", n-before)
+			}
+			k.check(t)
+		})
+	}
+}
+
+// carrierWatch hears of carrier changes from the kernel.
+type carrierWatch struct {
+	changes atomic.Int64
+	downAt  atomic.Int64 // nanoseconds since the epoch, of the last loss
+}
+
+func watchCarrier(t testing.TB, ns string) *carrierWatch {
+	t.Helper()
+	w := &carrierWatch{}
+	updates, done := make(chan netlink.LinkUpdate, 64), make(chan struct{})
+	err := netns.Do(ns, func() error { return netlink.LinkSubscribe(updates, done) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { close(done) })
+	up := true
+	go func() {
+		for u := range updates {
+			a := u.Attrs()
+			if now := a.RawFlags&unix.IFF_LOWER_UP != 0; a.Name == "sn0" && now != up {
+				up = now
+				w.changes.Add(1)
+				if !now {
+					w.downAt.Store(time.Now().UnixNano())
+				}
+			}
+		}
+	}()
+	return w
+}
+
+// lost is how long after that the carrier was lost last.
+func (w *carrierWatch) lost(since time.Time) time.Duration {
+	return time.Unix(0, w.downAt.Load()).Sub(since)
+}
+
+// answers sends a datagram every millisecond or so and remembers which ones were
+// answered.
+type answers struct {
+	c     *net.UDPConn
+	first atomic.Int64 // nanoseconds: when an answer to one sent since mark came
+	mark  atomic.Int64
+}
+
+func newAnswers(t testing.TB, p *pair) *answers {
+	t.Helper()
+	server, c := udpPair(t, p.lan, addr(0), p.host.ns)
+	for _, x := range []*net.UDPConn{server, c} {
+		if err := x.SetDeadline(time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := &answers{c: c}
+	go func() {
+		b := make([]byte, 64)
+		for {
+			n, from, err := server.ReadFromUDPAddrPort(b)
+			if err != nil {
+				return
+			}
+			_, _ = server.WriteToUDPAddrPort(b[:n], from)
+		}
+	}()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	go func() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		b := make([]byte, 8)
+		for {
+			select {
+			case now := <-tick.C:
+				binary.BigEndian.PutUint64(b, uint64(now.UnixNano()))
+				_, _ = c.Write(b) // there may be no carrier
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	go func() {
+		b := make([]byte, 64)
+		for {
+			n, err := c.Read(b)
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil || n != 8 {
+				continue
+			}
+			if sent, mark := int64(binary.BigEndian.Uint64(b)), e.mark.Load(); mark != 0 && sent > mark {
+				e.first.CompareAndSwap(0, time.Now().UnixNano())
+			}
+		}
+	}()
+	return e
+}
+
+func (e *answers) begin(at time.Time) {
+	e.first.Store(0)
+	e.mark.Store(at.UnixNano())
+}
+
+// stream is a TCP connection that is written, echoed and compared all the time.
+type stream struct {
+	bytes  atomic.Int64
+	broken atomic.Int64
+	wrong  atomic.Int64
+}
+
+func newStream(t testing.TB, p *pair) *stream {
+	t.Helper()
+	l := testenv.ListenTCP(t, p.lan, addr(0))
+	go func() {
+		for {
+			c, err := l.AcceptTCP()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+			}()
+		}
+	}()
+	s := &stream{}
+	var over atomic.Bool
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		block, got := pattern(64<<10, 7), make([]byte, 64<<10)
+		for !over.Load() {
+			c, err := dialTCP(p.host.ns, l.Addr().String())
+			if err != nil {
+				continue
+			}
+			_ = c.SetDeadline(time.Time{})
+			for i := 0; !over.Load(); i++ {
+				binary.BigEndian.PutUint64(block, uint64(i))
+				_, err := c.Write(block)
+				if err == nil {
+					_, err = io.ReadFull(c, got)
+				}
+				if err != nil {
+					s.broken.Add(1)
+					break
+				}
+				if !bytes.Equal(got, block) {
+					s.wrong.Add(1)
+				}
+				s.bytes.Add(int64(len(got)))
+			}
+			c.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		over.Store(true)
+		<-ended
+	})
+	return s
+}
+
+// measured is what BenchmarkRDMAFailover writes as JSON, in milliseconds.
+type measured struct {
+	Way     string               `json:"way"`
+	Rounds  int                  `json:"rounds"`
+	Carrier []float64            `json:"carrier_lost_ms"`
+	Packet  []float64            `json:"first_answer_ms"`
+	Took    []float64            `json:"detected_to_established_ms"`
+	Stages  map[string][]float64 `json:"stages_ms"`
+	Bytes   int64                `json:"tcp_bytes"`
+	Broken  int64                `json:"tcp_broken"`
+	Wrong   int64                `json:"tcp_blocks_wrong"`
+}
+
+// BenchmarkRDMAFailover kills the I/O unit in use again and again: see
+// scripts/failover. SPLITNIC_FAILOVER_ROUNDS and SPLITNIC_FAILOVER_OUT, a file for
+// JSON, are its arguments.
+func BenchmarkRDMAFailover(b *testing.B) {
+	rounds, err := strconv.Atoi(os.Getenv("SPLITNIC_FAILOVER_ROUNDS"))
+	if err != nil {
+		b.Skip("scripts/failover runs this")
+	}
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	var all []measured
+	for _, way := range []string{"cold", "standby"} {
+		var flags []string
+		if way == "standby" {
+			flags = append(flags, "--standby")
+		}
+		b.Run(way, func(b *testing.B) {
+			p := newPair(b, flags...)
+			watch, e, s := watchCarrier(b, p.host.ns), newAnswers(b, p), newStream(b, p)
+			m := measured{Way: way, Rounds: rounds, Stages: map[string][]float64{}}
+			for range rounds {
+				from := p.serving()
+				if way == "standby" {
+					p.arrive(b, 1-from, true)
+				}
+				before := s.bytes.Load()
+				eventually(b, func() bool { return s.bytes.Load() > before }, "the TCP connection goes on")
+				at := time.Now()
+				e.begin(at)
+				p.units[from].kill()
+				f := p.arrive(b, 1-from, false)
+				eventually(b, func() bool { return e.first.Load() != 0 }, "an answer through the other I/O unit")
+				m.Carrier = append(m.Carrier, ms(watch.lost(at)))
+				m.Packet = append(m.Packet, ms(time.Unix(0, e.first.Load()).Sub(at)))
+				m.Took = append(m.Took, ms(f.Last.Took))
+				for _, st := range f.Last.Stages {
+					m.Stages[st.Name] = append(m.Stages[st.Name], ms(st.Took))
+				}
+				p.restart(from)
+			}
+			before := s.bytes.Load()
+			eventually(b, func() bool { return s.bytes.Load() > before }, "the TCP connection goes on")
+			m.Bytes, m.Broken, m.Wrong = s.bytes.Load(), s.broken.Load(), s.wrong.Load()
+			all = append(all, m)
+		})
+	}
+	for i := range all {
+		fmt.Print(all[i].table())
+	}
+	text, err := json.MarshalIndent(all, "", "  ")
+	if err == nil && os.Getenv("SPLITNIC_FAILOVER_OUT") != "" {
+		err = os.WriteFile(os.Getenv("SPLITNIC_FAILOVER_OUT"), text, 0o644)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// table is m for people.
+func (m *measured) table() string {
+	var w bytes.Buffer
+	fmt.Fprintf(&w, "\n%s: %d times kill -9 of the I/O unit in use\n%-44s %10s %10s\n", m.Way, len(m.Packet), "ms", "median", "max")
+	row := func(name string, values []float64) {
+		if len(values) > 0 {
+			v := slices.Sorted(slices.Values(values))
+			fmt.Fprintf(&w, "%-44s %10.1f %10.1f\n", name, v[len(v)/2], v[len(v)-1])
+		}
+	}
+	row("carrier lost after the kill", m.Carrier)
+	row("first answer through the other I/O unit", m.Packet)
+	row("detected to established", m.Took)
+	for _, name := range []string{"connect and authenticate", "hello", "make queue pairs", "accept", "connect queue pairs", "ready", "configure the netdevice", "start"} {
+		row("  "+name, m.Stages[name])
+	}
+	fmt.Fprintf(&w, "TCP with content check: %d bytes echoed, %d connections broken, %d blocks wrong\n", m.Bytes, m.Broken, m.Wrong)
+	return w.String()
+}
