@@ -26,6 +26,7 @@ type daemonFlags struct {
 	keyFlags
 	channelFlags
 	handlerFlags
+	origin                 origin
 	config, name, device   string
 	gidIndex               int
 	queues                 int

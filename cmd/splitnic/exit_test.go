@@ -68,7 +68,7 @@ func TestReadConfig(t *testing.T) {
 		var d daemonFlags
 		d.add(cmd)
 		cmd.Flags().IntVar(&d.queues, "queues", 1, "")
-		err := readConfig(cmd, path)
+		_, err := readConfig(cmd, path)
 		var usage usageError
 		if c.ok != (err == nil) || err != nil && !errors.As(err, &usage) {
 			t.Errorf("%q: %v", c.text, err)

@@ -43,7 +43,8 @@ func hostCommand() *cobra.Command {
   splitnic host --config /etc/splitnic/host.yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := readConfig(cmd, f.config); err != nil {
+			var err error
+			if f.origin, err = readConfig(cmd, f.config); err != nil {
 				return err
 			}
 			return f.run(cmd.Context())
@@ -122,10 +123,15 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 	if f.maxMTU < protocol.MinMTU || f.maxMTU > protocol.MaxMTU {
 		return usageError{fmt.Errorf("--max-mtu %d: must be %d to %d", f.maxMTU, protocol.MinMTU, protocol.MaxMTU)}
 	}
+	if err := notDumpable(); err != nil {
+		return err
+	}
 	security, err := f.security()
 	if err != nil {
 		return err
 	}
+	reloads := newReloader(f.origin, security, nil, log)
+	defer reloads.start(ctx)()
 	f.warnInsecure(log)
 	device, err := f.openDevice()
 	if err != nil {
@@ -172,7 +178,7 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 	if err != nil {
 		return usageError{err}
 	}
-	stop, err := f.serveStatus("host-"+netdev.Name(), func() any { return h.Status() }, hostMetrics(h), log, hostCommands(h, queues)...)
+	stop, err := f.serveStatus("host-"+netdev.Name(), func() any { return hostView{h.Status(), reloads.status()} }, hostMetrics(h, reloads), log, append(hostCommands(h, queues), reloads.command())...)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/netns"
@@ -42,7 +43,8 @@ func iounitCommand() *cobra.Command {
   splitnic iounit --config /etc/splitnic/iounit.yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := readConfig(cmd, f.config); err != nil {
+			var err error
+			if f.origin, err = readConfig(cmd, f.config); err != nil {
 				return err
 			}
 			return f.run(cmd.Context())
@@ -56,7 +58,7 @@ func iounitCommand() *cobra.Command {
 	flags.StringVar(&f.daemonFlags.name, "name", "", "name that hosts see (default: the host name)")
 	flags.IntVar(&f.queues, "queues", 0, "queues that a host can have (default: see `splitnic doctor`)")
 	flags.IntVar(&f.maxHosts, "max-hosts", 64, "hosts at a time")
-	flags.StringVar(&f.policy, "policy", "", "YAML file that says what each host may do")
+	addPolicy(flags, &f.policy)
 	flags.StringSliceVar(&f.modes, "modes", modeNames(), "transfer modes that hosts can choose")
 	flags.StringVar(&f.maxMemory, "max-memory", "", "memory to register for all hosts together, such as 2G (default: no limit)")
 	f.latency.add(flags, true, "let hosts that want one have a data channel more, for latency-sensitive frames")
@@ -104,8 +106,11 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	rules, err := f.loadPolicy()
+	rules, err := loadPolicy(f.policy)
 	if err != nil {
+		return err
+	}
+	if err := notDumpable(); err != nil {
 		return err
 	}
 	security, err := f.security()
@@ -195,7 +200,9 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, ln.Close()) }()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	stop, err := f.serveStatus("iounit-"+port, func() any { return unit.Status() }, iounitMetrics(unit), log, handlersTaker(func(o handlersOrder) error {
+	reloads := newReloader(f.origin, security, unit.SetPolicy, log)
+	defer reloads.start(ctx)()
+	stop, err := f.serveStatus("iounit-"+port, func() any { return unitView{unit.Status(), reloads.status()} }, iounitMetrics(unit, reloads), log, reloads.command(), handlersTaker(func(o handlersOrder) error {
 		return unit.ChangeHandlers(o.Host, o.Change)
 	}, boundProcs(queues, f.maxHosts)))
 	if err != nil {
@@ -227,11 +234,15 @@ func (f *iounitFlags) budget() (*messaging.Budget, error) {
 	return messaging.NewBudget(limit), nil
 }
 
-func (f *iounitFlags) loadPolicy() (*policy.Policy, error) {
-	if f.policy == "" {
+func addPolicy(flags *pflag.FlagSet, path *string) {
+	flags.StringVar(path, "policy", "", "YAML file that says what each host may do")
+}
+
+func loadPolicy(path string) (*policy.Policy, error) {
+	if path == "" {
 		return policy.Default(), nil
 	}
-	p, err := policy.Load(f.policy)
+	p, err := policy.Load(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
 		return nil, fmt.Errorf("--policy: %w", err) // no mistake in it

@@ -16,9 +16,9 @@ const defaultKey = "/etc/splitnic/key.pem"
 
 // keyFlags are the flags about who this side is and whom it trusts.
 type keyFlags struct {
-	key, cert, ca, trustFile string
-	trust                    []string
-	insecure                 bool
+	key, cert, ca, trustFile, revoked string
+	trust                             []string
+	insecure                          bool
 }
 
 func (k *keyFlags) add(f *pflag.FlagSet) {
@@ -27,14 +27,15 @@ func (k *keyFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&k.trustFile, "trust-file", "", "file of trusted fingerprints, one [name=]sha256:… on each line")
 	f.StringVar(&k.ca, "ca", "", "trust peers with a certificate from the authorities in this PEM file")
 	f.StringVar(&k.cert, "cert", "", "certificate for --key, for peers that use --ca")
+	f.StringVar(&k.revoked, "revoked", "", "file of revoked fingerprints, one [name=]sha256:… on each line: keys that are trusted no longer, whoever lists them or has issued a certificate")
 	f.BoolVar(&k.insecure, "insecure", false, "no keys: talk to anybody who is insecure as well. For trials only")
 }
 
 // security loads the keys, or does without if it was told to.
 func (k *keyFlags) security() (*session.Security, error) {
 	if k.insecure {
-		if len(k.trust) > 0 || k.trustFile != "" || k.ca != "" || k.cert != "" {
-			return nil, usageError{errors.New("--insecure does without keys: leave out --trust, --trust-file, --ca and --cert, or leave out --insecure")}
+		if len(k.trust) > 0 || k.trustFile != "" || k.ca != "" || k.cert != "" || k.revoked != "" {
+			return nil, usageError{errors.New("--insecure does without keys: leave out --trust, --trust-file, --ca, --cert and --revoked, or leave out --insecure")}
 		}
 		return session.Insecure()
 	}
@@ -58,6 +59,11 @@ func (k *keyFlags) security() (*session.Security, error) {
 	}
 	if k.ca != "" {
 		if err := trust.AddCA(k.ca); err != nil {
+			return fail(err)
+		}
+	}
+	if k.revoked != "" {
+		if err := trust.AddRevoked(k.revoked); err != nil {
 			return fail(err)
 		}
 	}

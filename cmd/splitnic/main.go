@@ -44,7 +44,7 @@ func rootCommand() *cobra.Command {
 		return usageError{fmt.Errorf("%w; see `%s --help`", err, c.CommandPath())}
 	})
 	group(root)
-	root.AddCommand(hostCommand(), iounitCommand(), keygenCommand(), doctorCommand(), statusCommand(), statsCommand(), resetCommand(), benchCommand(), manCommand())
+	root.AddCommand(hostCommand(), iounitCommand(), keygenCommand(), doctorCommand(), statusCommand(), statsCommand(), resetCommand(), reloadCommand(), benchCommand(), manCommand())
 	for _, c := range root.Commands() {
 		if c.Args == nil {
 			continue

@@ -32,6 +32,7 @@ var (
 	descRefused   = prometheus.NewDesc("splitnic_refused_total", "Connections and hosts refused since the start.", nil, nil)
 	descAttempts  = prometheus.NewDesc("splitnic_failed_attempts_total", "Sessions that ended or did not come about since the start.", nil, nil)
 	descCarrier   = prometheus.NewDesc("splitnic_carrier", "1 while the netdevice has carrier.", []string{"netdevice"}, nil)
+	descHostEnded = prometheus.NewDesc("splitnic_host_sessions_ended_total", "Sessions that ended because the I/O unit's key was trusted no longer, by reason.", []string{"reason"}, nil)
 	descHosts     = prometheus.NewDesc("splitnic_hosts", "Hosts connected.", nil, nil)
 )
 
@@ -60,9 +61,13 @@ func handler(collect func(emit)) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 }
 
-func hostMetrics(h *host.Host) http.Handler {
+func hostMetrics(h *host.Host, r *reloader) http.Handler {
 	return handler(func(emit emit) {
 		s := h.Status()
+		r.metrics(emit)
+		for _, reason := range host.Endings() {
+			emit(descHostEnded, prometheus.CounterValue, float64(s.Ended[reason]), reason)
+		}
 		carrier := 0.0
 		if s.Netdevice.Carrier {
 			carrier = 1
@@ -77,9 +82,10 @@ func hostMetrics(h *host.Host) http.Handler {
 	})
 }
 
-func iounitMetrics(u *iounit.Unit) http.Handler {
+func iounitMetrics(u *iounit.Unit, r *reloader) http.Handler {
 	return handler(func(emit emit) {
 		s := u.Status()
+		r.metrics(emit)
 		emit(descHosts, prometheus.GaugeValue, float64(len(s.Hosts)))
 		emit(descSessions, prometheus.CounterValue, float64(s.Sessions))
 		emit(descRefused, prometheus.CounterValue, float64(s.Refused))

@@ -63,6 +63,18 @@ With --json it prints one JSON document, a list.`,
 	return c
 }
 
+// hostView is the status of a host's process.
+type hostView struct {
+	host.Status
+	Security SecurityStatus `json:"security"`
+}
+
+// unitView is the status of an I/O unit's process.
+type unitView struct {
+	iounit.Status
+	Security SecurityStatus `json:"security"`
+}
+
 // printStatus prints the status of one daemon for people.
 func printStatus(w io.Writer, raw json.RawMessage) error {
 	var head struct {
@@ -74,14 +86,14 @@ func printStatus(w io.Writer, raw json.RawMessage) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	defer tw.Flush()
 	if head.Role == "host" {
-		var s host.Status
+		var s hostView
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return fmt.Errorf("status: %w", err)
 		}
 		printHost(tw, &s)
 		return nil
 	}
-	var s iounit.Status
+	var s unitView
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return fmt.Errorf("status: %w", err)
 	}
@@ -91,7 +103,7 @@ func printStatus(w io.Writer, raw json.RawMessage) error {
 
 func ago(t time.Time) time.Duration { return time.Since(t).Round(time.Second) }
 
-func printHost(w io.Writer, s *host.Status) {
+func printHost(w io.Writer, s *hostView) {
 	carrier := "no carrier"
 	if s.Netdevice.Carrier {
 		carrier = "carrier"
@@ -118,6 +130,8 @@ func printHost(w io.Writer, s *host.Status) {
 		fmt.Fprintf(w, "  security\tINSECURE: nobody is authenticated\n")
 	}
 	fmt.Fprintf(w, "  device\t%s; %s\n", s.Device, s.Protected)
+	printSecurity(w, &s.Security)
+	printCounts(w, "sessions ended here", s.Ended)
 	if s.LastError != "" {
 		fmt.Fprintf(w, "  last error\t%s\n", s.LastError)
 	}
@@ -127,7 +141,7 @@ func printHost(w io.Writer, s *host.Status) {
 	newHandlersView(s.CompVectors, s.Handling, s.Traffic).print(w, "  ")
 }
 
-func printUnit(w io.Writer, s *iounit.Status) {
+func printUnit(w io.Writer, s *unitView) {
 	link := "down"
 	if s.LAN.Up {
 		link = "up"
@@ -135,7 +149,8 @@ func printUnit(w io.Writer, s *iounit.Status) {
 	fmt.Fprintf(w, "iounit %s\tfor %v, %d hosts\n", s.Name, ago(s.Since), len(s.Hosts))
 	fmt.Fprintf(w, "  LAN\t%s, mtu %d, %d Mbit/s %s\n", link, s.LAN.MTU, s.LAN.SpeedMbps, s.LAN.Error)
 	fmt.Fprintf(w, "  device\t%s; %s\n", s.Device, s.Protected)
-	printTotals(w, s)
+	printSecurity(w, &s.Security)
+	printTotals(w, &s.Status)
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
 		fmt.Fprintf(w, "  host %s\t%s, %s on %s, mtu %d, for %v\n", h.Name, h.Address, h.MAC, h.Interface, h.MTU, ago(h.Since))

@@ -100,7 +100,7 @@ func Serve(path string, status func() any, commands ...Command) (*Server, error)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("status socket: %w; %s", err, elsewhere)
 	}
-	ln, err := net.Listen("unix", path)
+	ln, err := listen(path)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		if c, dialErr := net.Dial("unix", path); dialErr == nil {
 			c.Close()
@@ -109,13 +109,10 @@ func Serve(path string, status func() any, commands ...Command) (*Server, error)
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("status socket: remove what a killed process left: %w", err)
 		}
-		ln, err = net.Listen("unix", path)
+		ln, err = listen(path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("status socket: %w; %s", err, elsewhere)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("status socket: %w", err), ln.Close())
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
@@ -132,6 +129,19 @@ func Serve(path string, status func() any, commands ...Command) (*Server, error)
 		_ = s.http.Serve(ln) // always http.ErrServerClosed or the listener's end
 	}()
 	return s, nil
+}
+
+// listen makes a socket for its owner only, from its first moment on: what a
+// socket has when it is bound is what the file gets (unix(7)).
+func listen(path string) (net.Listener, error) {
+	cfg := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		if controlErr := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }); controlErr != nil {
+			return controlErr
+		}
+		return err
+	}}
+	return cfg.Listen(context.Background(), "unix", path)
 }
 
 // Close stops serving and removes the socket.

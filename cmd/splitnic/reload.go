@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// reloader reads again, while a half runs, what says who it is, whom it trusts,
+// and what hosts may do: the files that the flags of keyFlags and --policy name,
+// and these flags where they are in the file of --config. Everything is read
+// before anything changes; with a mistake in one of them nothing does.
+type reloader struct {
+	origin   origin
+	security *session.Security
+	policy   func(*policy.Policy) int // puts one in force; nil for a host
+	log      *slog.Logger
+
+	hup chan os.Signal
+
+	doing sync.Mutex   // one at a time
+	mu    sync.Mutex   // guards what follows
+	last  ReloadStatus // of all so far
+}
+
+// ReloadStatus is what `splitnic status` says of reloads.
+type ReloadStatus struct {
+	Done   uint64    `json:"done"`
+	Failed uint64    `json:"failed"`
+	Last   time.Time `json:"last,omitzero"`
+	Error  string    `json:"error,omitempty"` // of the last one
+}
+
+// SecurityStatus is what `splitnic status` says of keys.
+type SecurityStatus struct {
+	Fingerprint string `json:"fingerprint"` // of this side's key
+	session.Standing
+	Reload ReloadStatus `json:"reload"`
+}
+
+// newReloader makes a reloader, which takes the signals from now on that Run
+// answers.
+func newReloader(o origin, s *session.Security, setPolicy func(*policy.Policy) int, log *slog.Logger) *reloader {
+	r := &reloader{origin: o, security: s, policy: setPolicy, log: log, hup: make(chan os.Signal, 1)}
+	signal.Notify(r.hup, unix.SIGHUP)
+	r.complain()
+	return r
+}
+
+// run reloads at each SIGHUP until ctx is done.
+func (r *reloader) run(ctx context.Context) {
+	for {
+		select {
+		case <-r.hup:
+			_, _ = r.reload() // it is logged, and in the status
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// start starts run; stop ends it, and reloads by signal with it.
+func (r *reloader) start(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var worker sync.WaitGroup
+	worker.Go(func() { r.run(ctx) })
+	return func() {
+		signal.Stop(r.hup)
+		cancel()
+		worker.Wait()
+	}
+}
+
+// Reloaded is the answer to the command.
+type Reloaded struct {
+	Fingerprint string `json:"fingerprint"`
+	Ended       int    `json:"ended"` // sessions
+}
+
+// reload reloads, and tells systemd, the log and the status.
+func (r *reloader) reload() (Reloaded, error) {
+	r.doing.Lock()
+	defer r.doing.Unlock()
+	// Type=notify-reload wants to know when it began (sd_notify(3)).
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	notify(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/1000))
+	defer notify("READY=1")
+	done, err := r.apply()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last.Last, r.last.Error = time.Now(), ""
+	if err != nil {
+		r.last.Failed++
+		r.last.Error = err.Error()
+		r.log.Error("reload failed; everything stays as it was", "error", err)
+		return done, err
+	}
+	r.last.Done++
+	r.log.Info("reloaded", "key", done.Fingerprint, "sessions_ended", done.Ended)
+	r.complain()
+	return done, nil
+}
+
+// complain says what is in force and probably not meant.
+func (r *reloader) complain() {
+	if r.security.Standing().OwnRevoked {
+		r.log.Warn("this side's own key is among the revoked ones; make another one with `splitnic keygen`", "key", r.security.Fingerprint())
+	}
+}
+
+// apply is reload without telling anybody.
+func (r *reloader) apply() (Reloaded, error) {
+	flags := pflag.NewFlagSet("reload", pflag.ContinueOnError)
+	var keys keyFlags
+	keys.add(flags)
+	var policyFile string
+	if r.policy != nil {
+		addPolicy(flags, &policyFile)
+	}
+	late, err := r.origin.again(flags)
+	if err != nil {
+		return Reloaded{}, err
+	}
+	security, err := keys.security()
+	if err != nil {
+		return Reloaded{}, err
+	}
+	rules, err := loadPolicy(policyFile)
+	if err != nil {
+		return Reloaded{}, err
+	}
+	done := Reloaded{}
+	if !r.security.Standing().Insecure || !keys.insecure { // otherwise there is nothing to change
+		if done.Ended, err = r.security.Update(security); err != nil {
+			return Reloaded{}, err
+		}
+	}
+	if r.policy != nil {
+		done.Ended += r.policy(rules)
+	}
+	done.Fingerprint = r.security.Fingerprint().String()
+	if len(late) > 0 {
+		r.log.Warn("these have changed in the configuration file and need a restart", "keys", strings.Join(late, ", "), "file", r.origin.path)
+	}
+	return done, nil
+}
+
+// status is for `splitnic status`.
+func (r *reloader) status() SecurityStatus {
+	s := SecurityStatus{Standing: r.security.Standing()}
+	s.Fingerprint = s.Standing.Fingerprint.String()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.Reload = r.last
+	return s
+}
+
+var (
+	descReloads = prometheus.NewDesc("splitnic_reloads_total", "Reloads of keys, trust and policy, by result.", []string{"result"}, nil)
+	descExpires = prometheus.NewDesc("splitnic_certificate_expiry_seconds", "When this side's certificate expires, in seconds since 1970; missing if no authority has issued it.", nil, nil)
+	descTrusted = prometheus.NewDesc("splitnic_keys", "Keys that are listed, as trusted or as revoked.", []string{"as"}, nil)
+)
+
+// metrics are those of the status.
+func (r *reloader) metrics(emit emit) {
+	s := r.status()
+	emit(descReloads, prometheus.CounterValue, float64(s.Reload.Done), "done")
+	emit(descReloads, prometheus.CounterValue, float64(s.Reload.Failed), "failed")
+	emit(descTrusted, prometheus.GaugeValue, float64(s.Keys), "trusted")
+	emit(descTrusted, prometheus.GaugeValue, float64(s.Revoked), "revoked")
+	if !s.Expires.IsZero() {
+		emit(descExpires, prometheus.GaugeValue, float64(s.Expires.Unix()))
+	}
+}
+
+// printSecurity prints the status.
+func printSecurity(w io.Writer, s *SecurityStatus) {
+	if s.Fingerprint != "" && !s.Insecure {
+		fmt.Fprintf(w, "  key\t%s\n", s.Fingerprint)
+		authorities := ""
+		if s.Authorities {
+			authorities = ", and whom the authorities trust"
+		}
+		fmt.Fprintf(w, "  trust\t%d keys%s; %d keys revoked\n", s.Keys, authorities, s.Revoked)
+		if !s.Expires.IsZero() {
+			fmt.Fprintf(w, "  certificate\tuntil %s\n", s.Expires.Local().Format(time.DateTime))
+		}
+		if s.OwnRevoked {
+			fmt.Fprintf(w, "  REVOKED\tthis side's own key is in its list of revoked keys\n")
+		}
+	}
+	if r := s.Reload; !r.Last.IsZero() {
+		result := "done"
+		if r.Error != "" {
+			result = "FAILED, everything stayed as it was: " + r.Error
+		}
+		fmt.Fprintf(w, "  last reload\t%v ago, %s\n", ago(r.Last), result)
+	}
+}
+
+const commandReload = "reload"
+
+// command lets the status socket reload.
+func (r *reloader) command() statussock.Command {
+	return statussock.Command{Name: commandReload, Run: func(context.Context) (any, error) { return r.reload() }}
+}
+
+func reloadCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "reload [SOCKET…]",
+		Short: "Have the hosts and I/O units on this machine read keys, trust and policy again",
+		Long: `Have the hosts and I/O units on this machine read again who they are, whom they trust
+and what hosts may do: the files of --key, --cert, --ca, --trust-file, --revoked and
+--policy, and these flags and --trust where they are in the file of --config. Flags on
+the command line stay. With a mistake in one of the files everything stays as it was.
+
+Sessions go on, but for those whose peer is trusted no longer, or has what the policy
+does not give it any more. SIGHUP does the same.
+
+Without arguments it tells every one that has its socket in ` + statussock.Dir + `.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, sockets []string) error {
+			if len(sockets) == 0 {
+				var err error
+				if sockets, err = statussock.List(); err != nil {
+					return err
+				}
+				if len(sockets) == 0 {
+					return exitError{code: exitMissing, err: errors.New("no host or I/O unit runs on this machine, or it has its socket elsewhere: splitnic reload SOCKET")}
+				}
+			}
+			var errs []error
+			for _, path := range sockets {
+				raw, err := statussock.Do(cmd.Context(), path, commandReload)
+				var done Reloaded
+				if err == nil {
+					err = json.Unmarshal(raw, &done)
+				}
+				if err != nil {
+					errs = append(errs, err)
+					continue
+				}
+				name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: reloaded, key %s, %d sessions ended\n", name, done.Fingerprint, done.Ended)
+			}
+			return errors.Join(errs...)
+		},
+	}
+}
+
+// notDumpable keeps the kernel from writing this process's memory, which has its
+// key, to a file when it crashes, and other processes of its user from looking
+// into it (PR_SET_DUMPABLE(2const)).
+func notDumpable() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("keep the key out of core dumps: %w", err)
+	}
+	return nil
+}

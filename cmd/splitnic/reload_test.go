@@ -1,0 +1,280 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// reloading is an I/O unit's reloader with all its files.
+type reloading struct {
+	t   *testing.T
+	dir string
+	*reloader
+	policies []*policy.Policy // put in force
+}
+
+func (r *reloading) path(name string) string { return filepath.Join(r.dir, name) }
+
+// write replaces a file.
+func (r *reloading) write(name, text string) {
+	r.t.Helper()
+	if err := os.WriteFile(r.path(name), []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// newKey puts another key in the place of a file's.
+func (r *reloading) newKey(name string) session.Fingerprint {
+	r.t.Helper()
+	key, err := session.GenerateKey()
+	if err == nil {
+		if err = os.Remove(r.path(name)); errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err == nil {
+		err = session.SaveKey(r.path(name), key)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return key.Fingerprint()
+}
+
+// print is some fingerprint.
+func (r *reloading) print() string {
+	r.t.Helper()
+	return r.newKey("other.pem").String()
+}
+
+func newReloading(t *testing.T, args ...string) *reloading {
+	t.Helper()
+	r := &reloading{t: t, dir: t.TempDir()}
+	r.newKey("key.pem")
+	r.write("trust", r.print()+"\n")
+	r.write("revoked", "")
+	r.write("policy.yaml", "default: {vlans: none}\n")
+	r.write("config.yaml", fmt.Sprintf("key: %s\ntrust-file: %s\nrevoked: %s\npolicy: %s\nqp-retries: 5\n", r.path("key.pem"), r.path("trust"), r.path("revoked"), r.path("policy.yaml")))
+	c := &cobra.Command{Use: "x"}
+	var f iounitFlags
+	f.add(c)
+	addPolicy(c.Flags(), &f.policy)
+	if err := c.ParseFlags(append(args, "--config", r.path("config.yaml"))); err != nil {
+		t.Fatal(err)
+	}
+	origin, err := readConfig(c, f.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	security, err := f.security()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.reloader = newReloader(origin, security, func(p *policy.Policy) int {
+		r.policies = append(r.policies, p)
+		return 3
+	}, slog.New(slog.DiscardHandler))
+	return r
+}
+
+// vlans are those of the policy in force.
+func (r *reloading) vlans() string {
+	if len(r.policies) == 0 {
+		return ""
+	}
+	return r.policies[len(r.policies)-1].For("", "").VLANs.String()
+}
+
+func TestReload(t *testing.T) {
+	r := newReloading(t)
+	next := r.newKey("key.pem")
+	r.write("trust", "alpha="+r.print()+"\nbeta="+r.print()+"\n")
+	r.write("revoked", r.print())
+	r.write("policy.yaml", "default: {vlans: 7}\n")
+	done, err := r.reload()
+	if err != nil || done.Fingerprint != next.String() || done.Ended != 3 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if s := r.status(); s.Fingerprint != next.String() || s.Keys != 2 || s.Revoked != 1 || s.Reload.Done != 1 || s.Reload.Failed != 0 || s.Reload.Error != "" || s.Reload.Last.IsZero() {
+		t.Errorf("%+v", s)
+	}
+	if r.vlans() != "7" {
+		t.Errorf("the policy gives VLANs %s", r.vlans())
+	}
+	// Other files, named by the configuration.
+	r.write("config.yaml", fmt.Sprintf("key: %s\ntrust: [%s, %s, %s]\n", r.path("key.pem"), r.print(), r.print(), r.print()))
+	if _, err := r.reload(); err != nil {
+		t.Error(err)
+	}
+	if s := r.status(); s.Keys != 3 || s.Revoked != 0 || r.vlans() != "all" {
+		t.Errorf("%+v, VLANs %s", s, r.vlans())
+	}
+}
+
+// TestReloadWithMistakes changes everything, with a mistake in one place each
+// time: nothing is put in force.
+func TestReloadWithMistakes(t *testing.T) {
+	for name, spoil := range map[string]func(r *reloading){
+		"key missing":           func(r *reloading) { _ = os.Remove(r.path("key.pem")) },
+		"key that others read":  func(r *reloading) { _ = os.Chmod(r.path("key.pem"), 0o644) },
+		"key cut short":         func(r *reloading) { r.write("key.pem", "-----BEGIN PRIVATE KEY-----\n") },
+		"trust file of prose":   func(r *reloading) { r.write("trust", "everybody\n") },
+		"nobody trusted":        func(r *reloading) { r.write("trust", "\n") },
+		"revoked file missing":  func(r *reloading) { _ = os.Remove(r.path("revoked")) },
+		"revoked file of prose": func(r *reloading) { r.write("revoked", "nobody\n") },
+		"policy with an error":  func(r *reloading) { r.write("policy.yaml", "default: {vlans: many}\n") },
+		"policy missing":        func(r *reloading) { _ = os.Remove(r.path("policy.yaml")) },
+		"no YAML":               func(r *reloading) { r.write("config.yaml", "key: [\n") },
+		"unknown key":           func(r *reloading) { r.write("config.yaml", "keys: a\n") },
+		"insecure":              func(r *reloading) { r.write("config.yaml", "insecure: true\n") },
+		"authorities missing": func(r *reloading) {
+			r.write("config.yaml", fmt.Sprintf("key: %s\nca: %s\n", r.path("key.pem"), r.path("ca.pem")))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReloading(t)
+			before := r.status()
+			r.newKey("key.pem")
+			r.write("trust", r.print()+"\n"+r.print()+"\n")
+			r.write("revoked", r.print())
+			r.write("policy.yaml", "default: {vlans: 7}\n")
+			spoil(r)
+			_, err := r.reload()
+			after := r.status()
+			if err == nil || after.Standing != before.Standing || len(r.policies) != 0 {
+				t.Errorf("%v; %+v became %+v, %d policies", err, before, after, len(r.policies))
+			}
+			if after.Reload.Failed != 1 || after.Reload.Done != 0 || err != nil && after.Reload.Error != err.Error() {
+				t.Errorf("%+v", after.Reload)
+			}
+		})
+	}
+}
+
+// TestReloadLeavesTheCommandLine changes the configuration of flags that were
+// given.
+func TestReloadLeavesTheCommandLine(t *testing.T) {
+	own := filepath.Join(t.TempDir(), "key.pem")
+	key, err := session.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := session.SaveKey(own, key); err != nil {
+		t.Fatal(err)
+	}
+	r := newReloading(t, "--key", own, "--trust", "a="+key.Fingerprint().String(), "--trust", "b="+newFingerprint(t))
+	r.write("config.yaml", fmt.Sprintf("key: %s\ntrust: [%s]\nqp-retries: 2\nmax-pools: 5\n", r.path("key.pem"), r.print()))
+	if _, err := r.reload(); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.status(); s.Fingerprint != key.Fingerprint().String() || s.Keys != 2 || s.Revoked != 0 {
+		t.Errorf("%+v", s)
+	}
+	c := &cobra.Command{Use: "y"}
+	var keys keyFlags
+	keys.add(c.Flags())
+	addPolicy(c.Flags(), new(string))
+	late, err := r.origin.again(c.Flags())
+	if err != nil || strings.Join(late, " ") != "max-pools qp-retries" {
+		t.Errorf("%q need a restart, %v", late, err)
+	}
+}
+
+func newFingerprint(t *testing.T) string {
+	t.Helper()
+	key, err := session.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key.Fingerprint().String()
+}
+
+func TestReloadInsecure(t *testing.T) {
+	c := &cobra.Command{Use: "x"}
+	var f iounitFlags
+	f.add(c)
+	if err := c.ParseFlags([]string{"--insecure"}); err != nil {
+		t.Fatal(err)
+	}
+	origin, err := readConfig(c, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	security, err := f.security()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReloader(origin, security, nil, slog.New(slog.DiscardHandler))
+	before := security.Fingerprint()
+	if _, err := r.reload(); err != nil || security.Fingerprint() != before {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestReloadBySignal plays systemd with a service of Type=notify-reload.
+func TestReloadBySignal(t *testing.T) {
+	r := newReloading(t)
+	addr := &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"}
+	manager, err := net.ListenUnixgram("unixgram", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	t.Setenv("NOTIFY_SOCKET", addr.Name)
+	defer r.start(t.Context())()
+	if err := unix.Kill(os.Getpid(), unix.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if err := manager.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`^RELOADING=1\nMONOTONIC_USEC=[1-9][0-9]+$`, "^READY=1$"} {
+		b := make([]byte, 256)
+		n, err := manager.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !regexp.MustCompile(want).Match(b[:n]) {
+			t.Errorf("systemd was told %q, not %q", b[:n], want)
+		}
+	}
+	if s := r.status().Reload; s.Done != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestSecurityIsShown(t *testing.T) {
+	r := newReloading(t)
+	r.write("policy.yaml", "nonsense\n")
+	_, _ = r.reload()
+	s := r.status()
+	var text strings.Builder
+	printSecurity(&text, &s)
+	for _, want := range []string{s.Fingerprint, "1 keys; 0 keys revoked", "FAILED", "policy.yaml:1"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is not in\n%s", want, text.String())
+		}
+	}
+	got := map[string]float64{}
+	r.metrics(func(_ *prometheus.Desc, _ prometheus.ValueType, v float64, labels ...string) {
+		got[strings.Join(labels, " ")] = v
+	})
+	if got["failed"] != 1 || got["done"] != 0 || got["trusted"] != 1 || got["revoked"] != 0 {
+		t.Errorf("%v", got)
+	}
+}
