@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -56,6 +57,7 @@ type binding struct {
 	proved       bool          // the peer is; of the control handler
 	heard        chan struct{} // closed then
 	trusted      chan struct{} // closed when nothing came before that should not have
+	bound        atomic.Bool   // the session has begun
 	answered     bool          // of the configuration goroutine
 }
 
@@ -127,6 +129,7 @@ func (c *Conn) bind() error {
 			return fmt.Errorf("receive on data channel %d: %w", ch.number, early[0].Err())
 		}
 	}
+	c.binding.bound.Store(true)
 	close(c.binding.trusted)
 	c.keep()
 	return nil

@@ -65,6 +65,9 @@ type Ledger = bufpool.Ledger
 
 // Stats is a snapshot of a Conn.
 type Stats struct {
+	// Bound is true when both sides have proved, with Config.Bind, that they are
+	// those of the authenticated connection.
+	Bound           bool           `json:"bound"`
 	Mode            protocol.Mode  `json:"mode"`
 	Channels        []ChannelStats `json:"channels"`
 	ControlSent     uint64         `json:"control_sent"`
@@ -91,6 +94,7 @@ type rxCounters struct {
 func (c *Conn) Stats() Stats {
 	s := Stats{
 		Mode:        c.cfg.Mode,
+		Bound:       c.binding.bound.Load(),
 		ControlSent: c.control.sent.Load(), ControlReceived: c.control.received.Load(),
 		MemoryPinned: c.memory.pinned(),
 		PoolsAsked:   c.borrowed.asked.Load(), PoolsGiven: c.borrowed.given.Load(),

@@ -37,8 +37,9 @@ type world struct {
 	card    *card
 	unitKey *session.Key
 	hostKey *session.Key
-	addr    string // of the I/O unit, the same after a restart
-	device  string // of the I/O unit
+	addr    string            // of the I/O unit, the same after a restart
+	device  string            // of the I/O unit
+	trust   *session.Security // of the I/O unit that was started last
 }
 
 func newWorld(t *testing.T) *world {
@@ -119,7 +120,8 @@ func (w *world) unit(change ...func(*iounit.Config)) (*iounit.Unit, *running) {
 	if addr == "" {
 		addr = "127.0.0.1:0"
 	}
-	ln, err := session.Listen(addr, session.ServerConfig{Security: w.security(w.unitKey, w.hostKey), Rejected: u.Rejected})
+	w.trust = w.security(w.unitKey, w.hostKey)
+	ln, err := session.Listen(addr, session.ServerConfig{Security: w.trust, Rejected: u.Rejected})
 	if err != nil {
 		w.t.Fatal(err)
 	}
