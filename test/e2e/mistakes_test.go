@@ -77,6 +77,11 @@ func TestMistakes(t *testing.T) {
 	badYAML := write(t, dir, "bad.yaml", "iounit: [192.0.2.1\nname: \"sn0\n")
 	notKey := write(t, dir, "notkey.pem", "nothing\n")
 	missing := filepath.Join(dir, "missing")
+	openKey := filepath.Join(dir, "open.pem")
+	run(t, bin, "keygen", "--out", openKey)
+	if err := os.Chmod(openKey, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for _, m := range []mistake{
 		{"unknown command", []string{"hosts"}, exitUsage, []string{"hosts"}},
 		{"unknown subcommand", []string{"bench", "bandwidth"}, exitUsage, []string{"bandwidth"}},
@@ -108,6 +113,11 @@ func TestMistakes(t *testing.T) {
 		{"not a fingerprint", host("--trust", "sha256:short"), exitUsage, []string{"--trust", "splitnic keygen"}},
 		{"no key", []string{"host", "--iounit", "192.0.2.1", "--trust", k.unitPrint, "--key", missing}, exitKeys, []string{missing, "splitnic keygen --out"}},
 		{"not a key", []string{"iounit", "--lan", "eth1", "--trust", k.hostPrint, "--key", notKey}, exitKeys, []string{notKey}},
+		{"key that others read", []string{"iounit", "--lan", "eth1", "--trust", k.hostPrint, "--key", openKey}, exitKeys, []string{openKey, "chmod 600"}},
+		{"no list of revoked keys", host("--revoked", missing), exitKeys, []string{missing}},
+		{"a list of revoked keys that is none", host("--revoked", notKey), exitKeys, []string{notKey + ":1"}},
+		{"nobody to reload", []string{"reload", missing}, exitMissing, []string{missing}},
+		{"keygen into an open key", []string{"keygen", "--out", openKey}, exitFailure, []string{openKey, "chmod 600"}},
 		{"nobody trusted", []string{"host", "--iounit", "192.0.2.1", "--key", k.host}, exitKeys, []string{"--trust"}},
 		{"no trust file", host("--trust-file", missing), exitKeys, []string{missing}},
 		{"no authority", host("--ca", missing), exitKeys, []string{missing}},

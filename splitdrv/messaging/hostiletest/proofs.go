@@ -33,6 +33,12 @@ func (p *Peer) Prove(secret [32]byte) {
 	p.prove(proof[:])
 }
 
+// Ask sends a request without data, and does not wait for the reply.
+func (p *Peer) Ask(t protocol.CfgType) {
+	p.t.Helper()
+	p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: 5, Type: t}))
+}
+
 // proofAnswered waits until a proof is answered so.
 func (p *Peer) proofAnswered(want protocol.CfgStatus) {
 	p.t.Helper()
@@ -52,7 +58,7 @@ func proofs() []Attack {
 		attacks = append(attacks, Attack{Name: name, Modes: everywhere, Code: code, Local: true, unbound: true, prepare: bound, do: do})
 	}
 	before("keep-alive before the proof", "proof-missing", func(p *Peer) {
-		p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{Type: protocol.CfgKeepAlive}))
+		p.Ask(protocol.CfgKeepAlive)
 	})
 	before("pool before the proof", "proof-missing", func(p *Peer) { p.send(p.lend(func(*protocol.Pool) {})) })
 	before("reply before the proof", "proof-missing", func(p *Peer) {
