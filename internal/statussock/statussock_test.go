@@ -114,3 +114,18 @@ func TestServeReplacesALeftOver(t *testing.T) {
 	}
 	s.Close()
 }
+
+// TestSocketIsItsOwners looks at the socket's mode as soon as there is one, in a
+// process whose files are open to everybody otherwise.
+func TestSocketIsItsOwners(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0))
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
