@@ -197,7 +197,7 @@ var (
 func (u *Unit) enter(ctx context.Context, a *attachment) error {
 	for {
 		u.mu.Lock()
-		old := u.hosts[a.key]
+		old := u.present(a)
 		if old == nil {
 			defer u.mu.Unlock()
 			a.policy = u.policyOf(u.policy, a)
@@ -221,6 +221,21 @@ func (u *Unit) enter(ctx context.Context, a *attachment) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// present is the session that a takes the place of, nil if there is none. The
+// host of one that has begun may have got its name since, by another list of
+// trusted keys. The caller holds u.mu.
+func (u *Unit) present(a *attachment) *attachment {
+	if old := u.hosts[a.key]; old != nil {
+		return old
+	}
+	for _, old := range u.hosts {
+		if old.hello.Name == a.hello.Name && hostKey(old.peer(), old.hello.Name) == a.key {
+			return old
+		}
+	}
+	return nil
 }
 
 // sessionsOf is how many sessions one key has. The caller holds u.mu.
