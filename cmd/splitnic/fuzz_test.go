@@ -31,7 +31,7 @@ func FuzzConfig(f *testing.F) {
 		if err := c.Flags().Set("name", "mine"); err != nil {
 			t.Fatal(err)
 		}
-		err := readConfig(c, path)
+		_, err := readConfig(c, path)
 		var usage usageError
 		if err != nil && !errors.As(err, &usage) {
 			t.Errorf("%q: %v", text, err)
