@@ -116,7 +116,7 @@ func (p *place) unicast(index int) ([]net.HardwareAddr, error) {
 		if int(of) != index || flags&unix.NTF_SELF == 0 {
 			continue
 		}
-		attrs, err := nl.ParseRouteAttr(m[ndmsgSize:])
+		attrs, err := attributes(m[ndmsgSize:])
 		if err != nil {
 			return nil, err
 		}
@@ -265,7 +265,7 @@ func nsID(m []byte) (int32, bool) {
 	if len(m) < rtGenSize {
 		return 0, false
 	}
-	attrs, err := nl.ParseRouteAttr(m[rtGenSize:])
+	attrs, err := attributes(m[rtGenSize:])
 	if err != nil {
 		return 0, false
 	}

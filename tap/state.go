@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -220,7 +221,7 @@ func parseLink(msg []byte) (link, error) {
 	}
 	info := nl.DeserializeIfInfomsg(msg)
 	l := link{index: int(info.Index), flags: info.Flags}
-	attrs, err := nl.ParseRouteAttr(msg[unix.SizeofIfInfomsg:])
+	attrs, err := attributes(msg[unix.SizeofIfInfomsg:])
 	if err != nil {
 		return link{}, err
 	}
@@ -256,9 +257,18 @@ func parseLink(msg []byte) (link, error) {
 	return l, nil
 }
 
+// attributes parses a list of attributes. The parser reads the padding behind
+// the last one without asking whether there is any.
+func attributes(b []byte) ([]syscall.NetlinkRouteAttr, error) {
+	if pad := -len(b) & (unix.RTA_ALIGNTO - 1); pad > 0 {
+		b = append(slices.Clip(b), make([]byte, pad)...)
+	}
+	return nl.ParseRouteAttr(b)
+}
+
 // parseInfo parses IFLA_LINKINFO.
 func (l *link) parseInfo(b []byte) error {
-	attrs, err := nl.ParseRouteAttr(b)
+	attrs, err := attributes(b)
 	if err != nil {
 		return err
 	}
@@ -270,7 +280,7 @@ func (l *link) parseInfo(b []byte) error {
 			if l.kind != "vlan" {
 				continue
 			}
-			data, err := nl.ParseRouteAttr(a.Value)
+			data, err := attributes(a.Value)
 			if err != nil {
 				return err
 			}
