@@ -19,8 +19,8 @@ func FuzzConfig(f *testing.F) {
 		f.Add(false, s)
 		f.Add(true, s)
 	}
+	path := filepath.Join(f.TempDir(), "config.yaml") // each process has one
 	f.Fuzz(func(t *testing.T, unit bool, text string) {
-		path := filepath.Join(t.TempDir(), "config.yaml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"crypto/x509"
+	"encoding/pem"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,23 +13,20 @@ import (
 // lists of fingerprints, certificates. Whatever they hold, they are taken or
 // refused, and the reason does not show what may be a secret.
 func FuzzFiles(f *testing.F) {
-	dir := f.TempDir()
-	path := filepath.Join(dir, "key")
 	key := newKey(f)
-	if err := SaveKey(path, key); err != nil {
-		f.Fatal(err)
-	}
-	saved, err := os.ReadFile(path)
+	der, err := x509.MarshalPKCS8PrivateKey(key.private)
 	if err != nil {
 		f.Fatal(err)
 	}
+	// As SaveKey does, but for the wait for the disk.
+	saved := pem.EncodeToMemory(&pem.Block{Type: keyPEMType, Bytes: der})
 	f.Add(string(saved))
 	f.Add(strings.Replace(string(saved), "PRIVATE", "PUBLIC", 1))
 	f.Add("# hosts\nhost1=" + key.Fingerprint().String() + "\n\n" + newKey(f).Fingerprint().String() + " # another\n")
 	f.Add("host1=sha256:")
 	f.Add("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
+	path := filepath.Join(f.TempDir(), "file") // each process has one
 	f.Fuzz(func(t *testing.T, content string) {
-		path := filepath.Join(t.TempDir(), "file")
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
