@@ -32,6 +32,8 @@ type hostFlags struct {
 	txQueueLen int
 	failBack   time.Duration
 	standby    bool
+	persist    bool
+	movable    bool
 }
 
 func hostCommand() *cobra.Command {
@@ -42,13 +44,7 @@ func hostCommand() *cobra.Command {
 		Example: `  splitnic host --iounit 10.0.0.1 --trust sha256:… --name sn0
   splitnic host --config /etc/splitnic/host.yaml`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var err error
-			if f.origin, err = readConfig(cmd, f.config); err != nil {
-				return err
-			}
-			return f.run(cmd.Context())
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.start(cmd) },
 	}
 	f.add(c)
 	c.AddCommand(hostHandlersCommand(), failoverCommand())
@@ -65,12 +61,31 @@ func hostCommand() *cobra.Command {
 	flags.StringSliceVar(&f.modes, "mode", []string{string(protocol.ModeImm)}, "transfer modes wanted, in order of preference: some of "+strings.Join(modeNames(), ", ")+"; the I/O unit takes the first that it allows")
 	flags.BoolVar(&f.plain, "plain", false, "a plain TAP device without offloads, for kernels without IFF_VNET_HDR")
 	flags.IntVar(&f.txQueueLen, "txqueuelen", 512, "length of the netdevice's transmit queue in frames")
+	flags.BoolVar(&f.persist, "persist", false, "the netdevice outlives this process, and the next one with this flag takes it over (a service of systemd needs no flag for that)")
 	f.latency.add(flags, false, "one queue and data channel more, for latency-sensitive frames, if the I/O unit has one too")
 	flags.StringVar(&f.netns, "netns", "", "network namespace for the netdevice, by name or path (default: this process's)")
+	flags.BoolVar(&f.movable, "movable", false, "the netdevice may be moved to other network namespaces, as into a container: keep CAP_SYS_ADMIN, which that takes; --netns does so too")
 	return c
 }
 
-func (f *hostFlags) run(ctx context.Context) (err error) {
+// start is run with the configuration read. A netdevice that the last process
+// has left keeps its carrier only if this process does not fail.
+func (f *hostFlags) start(cmd *cobra.Command) error {
+	var err error
+	if f.origin, err = readConfig(cmd, f.config); err == nil {
+		err = limit(cmd.Context(), f.privileges())
+	}
+	store, storeErr := openStore()
+	if err = errors.Join(err, storeErr); err == nil {
+		err = f.run(cmd.Context(), store)
+	}
+	if err != nil {
+		store.forsake()
+	}
+	return err
+}
+
+func (f *hostFlags) run(ctx context.Context, store *fdStore) (err error) {
 	log, err := f.logger()
 	if err != nil {
 		return err
@@ -148,16 +163,17 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 		return err
 	}
 
-	tcfg := tap.Config{Name: f.ifname, NetNS: f.netns, Queues: queues, Offloads: offloads, TxQueueLen: f.txQueueLen}
-	open := tap.Open
-	if f.plain {
-		open = tap.OpenPlain
-	}
-	netdev, err := open(tcfg)
+	tcfg := tap.Config{Name: f.ifname, NetNS: f.netns, Queues: queues, Offloads: offloads, TxQueueLen: f.txQueueLen, Persist: f.persist}
+	netdev, err := f.openNetdevice(tcfg, store, log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, netdev.Close()) }()
+	defer func() {
+		if err != nil {
+			_ = netdev.SetCarrier(false) // a netdevice that was deleted has none
+		}
+		err = errors.Join(err, netdev.Close())
+	}()
 	// What the kernel does not have cannot be asked for.
 	offloads = offloads.Intersect(netdev.Offloads())
 
@@ -168,12 +184,22 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 	if !session.ValidName(name) {
 		return invalidName("--host-name", name)
 	}
+	before, err := past(netdev)
+	if err != nil {
+		return err
+	}
 	h, err := host.New(host.Config{
 		Name: name, Software: version, IOUnits: f.iounits, Security: security,
 		Device: device, Netdev: host.TAP(netdev), MAC: mac, MaxMTU: f.maxMTU, Offloads: offloads,
 		Latency: classes, NoLatency: noLatency, FailBack: f.failBack, Standby: f.standby,
 		Modes: modes, Messaging: mcfg, HandshakeTimeout: f.handshakeTimeout, Log: log,
 		OnState: func(s host.State) { notify("STATUS=" + string(s)) },
+		Past:    before, KeepCarrier: store.there(),
+		OnAgreement: func(a host.Agreement) {
+			if err := netdev.SetMemory(memory(a)); err != nil {
+				log.Warn("the next process will not know what was set by hand", "reason", err)
+			}
+		},
 	})
 	if err != nil {
 		return usageError{err}
@@ -183,11 +209,13 @@ func (f *hostFlags) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer stop()
-	if err := netdev.Up(); err != nil {
-		return err
+	if !netdev.Taken() {
+		if err := netdev.Up(); err != nil {
+			return err
+		}
 	}
 	moreProcs(2*queues + 1)
-	log.Info("host", "netdevice", netdev.Name(), "device", device.Name(), "key", security.Fingerprint(), "iounits", f.iounits, "version", version)
+	log.Info("host", "netdevice", netdev.Name(), "adopted", before.Adopted, "device", device.Name(), "key", security.Fingerprint(), "iounits", f.iounits, "version", version)
 	notify("READY=1")
 	defer notify("STOPPING=1")
 	return h.Run(ctx)

@@ -47,6 +47,9 @@ func iounitCommand() *cobra.Command {
 			if f.origin, err = readConfig(cmd, f.config); err != nil {
 				return err
 			}
+			if err := limit(cmd.Context(), f.privileges()); err != nil {
+				return err
+			}
 			return f.run(cmd.Context())
 		},
 	}

@@ -21,7 +21,7 @@ var version = "devel"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	root := rootCommand()
-	err := root.ExecuteContext(ctx)
+	err := root.ExecuteContext(context.WithValue(ctx, processKey{}, true))
 	stop()
 	if err != nil {
 		// One line for each error, however many were joined.

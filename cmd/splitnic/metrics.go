@@ -33,6 +33,7 @@ var (
 	descAttempts  = prometheus.NewDesc("splitnic_failed_attempts_total", "Sessions that ended or did not come about since the start.", nil, nil)
 	descCarrier   = prometheus.NewDesc("splitnic_carrier", "1 while the netdevice has carrier.", []string{"netdevice"}, nil)
 	descHostEnded = prometheus.NewDesc("splitnic_host_sessions_ended_total", "Sessions that ended because the I/O unit's key was trusted no longer, by reason.", []string{"reason"}, nil)
+	descAdopted   = prometheus.NewDesc("splitnic_netdevice_taken_over_total", "How many processes have taken the netdevice over from another since it was made.", []string{"netdevice"}, nil)
 	descHosts     = prometheus.NewDesc("splitnic_hosts", "Hosts connected.", nil, nil)
 )
 
@@ -73,6 +74,7 @@ func hostMetrics(h *host.Host, r *reloader) http.Handler {
 			carrier = 1
 		}
 		emit(descCarrier, prometheus.GaugeValue, carrier, s.Netdevice.Name)
+		emit(descAdopted, prometheus.CounterValue, float64(s.Netdevice.Adopted), s.Netdevice.Name)
 		emit(descSessions, prometheus.CounterValue, float64(s.Sessions))
 		emit(descAttempts, prometheus.CounterValue, float64(s.Attempts))
 		failoverMetrics(emit, &s.Failovers)

@@ -109,7 +109,7 @@ func printHost(w io.Writer, s *hostView) {
 		carrier = "carrier"
 	}
 	fmt.Fprintf(w, "host %s\t%s for %v\n", s.Name, s.State, ago(s.Since))
-	fmt.Fprintf(w, "  netdevice\t%s, %s, mtu %d, %s\n", s.Netdevice.Name, s.Netdevice.MAC, s.Netdevice.MTU, carrier)
+	fmt.Fprintf(w, "  netdevice\t%s, %s, mtu %d, %s%s\n", s.Netdevice.Name, s.Netdevice.MAC, s.Netdevice.MTU, carrier, historyText(&s.Netdevice))
 	fmt.Fprintf(w, "  offloads\t%s\n", s.Netdevice.Offloads)
 	printLatency(w, "  ", s.Latency)
 	fmt.Fprintf(w, "  I/O unit\t%s %s %s\n", s.IOUnit.Address, s.IOUnit.Name, s.IOUnit.Fingerprint)
@@ -139,6 +139,19 @@ func printHost(w io.Writer, s *hostView) {
 		printTraffic(w, "  ", s.Traffic)
 	}
 	newHandlersView(s.CompVectors, s.Handling, s.Traffic).print(w, "  ")
+}
+
+// historyText says how long the netdevice has been there, if that is known, and
+// in how many processes.
+func historyText(n *host.NetdeviceStatus) string {
+	text := ""
+	if !n.Since.IsZero() {
+		text = fmt.Sprintf("; there for %v", ago(n.Since))
+	}
+	if n.Adopted > 0 {
+		text += fmt.Sprintf(", taken over %d times", n.Adopted)
+	}
+	return text
 }
 
 func printUnit(w io.Writer, s *unitView) {
