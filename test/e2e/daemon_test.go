@@ -132,6 +132,13 @@ type daemon struct {
 // does, and has to end with status 0.
 func start(t testing.TB, bin, sock, log string, args ...string) *daemon {
 	t.Helper()
+	return startAs(t, nil, bin, sock, log, args...)
+}
+
+// startAs is start for a process that prepare, unless it is nil, makes somebody
+// else's.
+func startAs(t testing.TB, prepare func(*exec.Cmd), bin, sock, log string, args ...string) *daemon {
+	t.Helper()
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -143,6 +150,9 @@ func start(t testing.TB, bin, sock, log string, args ...string) *daemon {
 	}
 	d.cmd = exec.Command(bin, args...)
 	d.cmd.Stderr = f
+	if prepare != nil {
+		prepare(d.cmd)
+	}
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

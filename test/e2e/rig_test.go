@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -39,6 +40,7 @@ type node struct {
 	flags []string
 
 	insecure bool
+	manager  *manager // of its service; nil for none
 }
 
 // security returns the flags about keys.
@@ -116,10 +118,17 @@ func (r *rig) host(t testing.TB, flags ...string) *node {
 // newHost starts another host, which ends with t.
 func (r *rig) newHost(t testing.TB, flags ...string) *node {
 	t.Helper()
+	n := r.makeHost(t, flags...)
+	n.start()
+	return n
+}
+
+// makeHost is newHost without the process.
+func (r *rig) makeHost(t testing.TB, flags ...string) *node {
+	t.Helper()
 	n := &node{t: t, rig: r, index: len(r.hosts) + 1, flags: flags, ns: testenv.NetNS(t)}
 	n.name = fmt.Sprintf("host%d", n.index)
 	r.hosts = append(r.hosts, n)
-	n.start()
 	return n
 }
 
@@ -135,7 +144,11 @@ func (n *node) start() {
 		args = append(args, "--mode", r.mode)
 	}
 	args = append(args, security(n.insecure, r.keys.host, "unit="+r.keys.unitPrint)...)
-	n.daemon = start(n.t, r.bin, r.socket(n.name, "host-sn0"), filepath.Join(r.dir, n.name+".log"), append(args, n.flags...)...)
+	var prepare func(*exec.Cmd)
+	if n.manager != nil {
+		prepare = n.manager.prepare
+	}
+	n.daemon = startAs(n.t, prepare, r.bin, r.socket(n.name, "host-sn0"), filepath.Join(r.dir, n.name+".log"), append(args, n.flags...)...)
 }
 
 // ready waits for the carrier and gives the netdevice its addresses.

@@ -1,0 +1,345 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// restarts is how many times each half is restarted in each way.
+// SPLITNIC_RESTARTS sets another number.
+const restarts = 2
+
+// restartFile is where the times without an answer are written to, below
+// SPLITNIC_WORK, for scripts/restart.
+const restartFile = "restart.json"
+
+// restartResult is what was measured of one way to restart one half.
+type restartResult struct {
+	What string  `json:"what"`
+	Gaps []int64 `json:"gaps_ms"` // times without an answer
+}
+
+// setting describes what an administrator has done with the netdevice, or sees
+// of it.
+func (n *node) setting(t testing.TB) string {
+	t.Helper()
+	link := testenv.Link(t, n.ns, "sn0")
+	if link == nil {
+		t.Fatal("there is no sn0")
+	}
+	a := link.Attrs()
+	s := fmt.Sprintf("index %d, %v, mtu %d, txqlen %d, %v\n", a.Index, a.HardwareAddr, a.MTU, a.TxQLen, a.Flags)
+	for _, what := range []string{"addr", "route", "neigh"} {
+		args := []string{"-n", n.ns, "-o", what, "show", "dev", "sn0"}
+		if what == "neigh" {
+			args = append(args, "nud", "permanent")
+		}
+		s += what + ": " + run(t, "ip", args...)
+	}
+	return s
+}
+
+// restarted is the part of the status that is about the netdevice's history.
+func (n *node) restarted() (since time.Time, adopted int) {
+	n.t.Helper()
+	var s struct {
+		Netdevice struct {
+			Since   time.Time `json:"since"`
+			Adopted int       `json:"adopted"`
+		} `json:"netdevice"`
+	}
+	eventually(n.t, func() bool { return n.statusInto(&s) }, "a status")
+	return s.Netdevice.Since, s.Netdevice.Adopted
+}
+
+// connected waits until the host has a session with the I/O unit's present
+// process.
+func (n *node) connected() {
+	n.t.Helper()
+	eventually(n.t, func() bool {
+		h, u := hostStatus{}, unitStatus{}
+		return n.statusInto(&h) && h.State == "connected" && n.rig.unit.statusInto(&u) && len(u.Hosts) == 1
+	}, "a session")
+}
+
+// TestRDMARestart restarts either half, politely and not, under a TCP
+// connection that is in use in both directions all the time. The host has a
+// service manager that keeps its netdevice.
+func TestRDMARestart(t *testing.T) {
+	r := newRig(t, "macvtap")
+	h := r.managedHost(t, "--queues", "2")
+	want := []string{"sn0/0", "sn0/1"}
+	eventually(t, func() bool { return slices.Equal(h.manager.names(), want) }, "%v in the store", want)
+
+	// What an administrator does.
+	run(t, "ip", "-n", h.ns, "link", "set", "sn0", "mtu", "1400", "txqueuelen", "300")
+	run(t, "ip", "-n", h.ns, "link", "set", "sn0", "address", "02:00:5e:00:53:01")
+	run(t, "ip", "-n", h.ns, "neigh", "add", addr(7), "lladdr", "02:00:5e:00:53:07", "dev", "sn0", "nud", "permanent")
+	run(t, "ip", "-n", h.ns, "route", "add", "192.0.2.0/24", "via", addr(7), "dev", "sn0")
+	eventually(t, func() bool {
+		u := r.unit.unitStatus()
+		return len(u.Hosts) == 1 && u.Hosts[0].MAC == "02:00:5e:00:53:01" && u.Hosts[0].MTU == 1400
+	}, "the I/O unit following the netdevice")
+	ping(t, h.ns, addr(0), 1, 56)
+	setting := h.setting(t)
+	since, _ := h.restarted()
+
+	s, p := startStreaming(t, r, h), startProber(t, r, h)
+	s.proceeds(t)
+	p.answered(t)
+	n := restarts
+	if text := os.Getenv("SPLITNIC_RESTARTS"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil {
+			t.Fatalf("SPLITNIC_RESTARTS: %v", err)
+		}
+	}
+	adopted := 0
+	unit := func(end func(d *daemon)) func() {
+		return func() {
+			end(r.unit)
+			r.startUnit()
+		}
+	}
+	host := func(end func(d *daemon)) func() {
+		return func() {
+			end(h.daemon)
+			if !carrier(t, h.ns, "sn0") {
+				t.Error("the netdevice has lost its carrier with its process")
+			}
+			h.start()
+			adopted++
+		}
+	}
+	var results []restartResult
+	for _, c := range []struct {
+		what    string
+		restart func()
+	}{
+		{"host SIGTERM", host(func(d *daemon) { d.stop() })},
+		{"host SIGKILL", host((*daemon).kill)},
+		{"unit SIGTERM", unit(func(d *daemon) { d.stop() })},
+		{"unit SIGKILL", unit((*daemon).kill)},
+	} {
+		result := restartResult{What: c.what}
+		for range n {
+			p.reset()
+			c.restart()
+			h.connected()
+			s.proceeds(t)
+			result.Gaps = append(result.Gaps, p.answered(t).Milliseconds())
+			if got := h.setting(t); got != setting {
+				t.Fatalf("%s: sn0 was\n%sand is\n%s", c.what, setting, got)
+			}
+			if at, times := h.restarted(); !at.Equal(since) || times != adopted {
+				t.Errorf("%s: the status says made %v, adopted %d times, instead of %v, %d times", c.what, at, times, since, adopted)
+			}
+		}
+		t.Logf("%s: milliseconds without an answer: %v", c.what, result.Gaps)
+		results = append(results, result)
+	}
+	t.Logf("%d bytes went through %d restarts", s.finish(t), 4*n)
+	if names := h.manager.names(); !slices.Equal(names, want) {
+		t.Errorf("in the store are %v", names)
+	}
+	if got := h.manager.readies(); got != 1+adopted {
+		t.Errorf("%d processes were ready, of %d", got, 1+adopted)
+	}
+	// Stopped for good.
+	h.stop()
+	h.manager.drop()
+	eventually(t, func() bool { return testenv.Link(t, h.ns, "sn0") == nil }, "sn0 going with the store")
+	if dir := os.Getenv("SPLITNIC_WORK"); dir != "" {
+		text, err := json.Marshal(results)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, restartFile), text, 0o644)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// managedHost starts a host that has a service manager.
+func (r *rig) managedHost(t testing.TB, flags ...string) *node {
+	t.Helper()
+	m := newManager(t)
+	n := r.makeHost(t, flags...)
+	n.manager = m
+	n.start()
+	n.ready()
+	return n
+}
+
+// TestRDMARestartChanged restarts a host with other flags, and with none that
+// are of use.
+func TestRDMARestartChanged(t *testing.T) {
+	r := newRig(t, "macvtap")
+	h := r.managedHost(t)
+	index := func() int { return testenv.Link(t, h.ns, "sn0").Attrs().Index }
+	first := index()
+	t.Run("more queues", func(t *testing.T) {
+		h.stop()
+		h.flags = []string{"--queues", "2"}
+		h.start()
+		h.connected()
+		if got := index(); got != first {
+			t.Errorf("sn0 is another netdevice: its index was %d and is %d", first, got)
+		}
+		eventually(t, func() bool { return slices.Equal(h.manager.names(), []string{"sn0/0", "sn0/1"}) }, "both queues in the store")
+		ping(t, h.ns, addr(0), 2, 56)
+	})
+	t.Run("renamed", func(t *testing.T) {
+		run(t, "ip", "-n", h.ns, "link", "set", "sn0", "name", "lan7")
+		h.kill()
+		h.flags = nil
+		h.start()
+		h.connected()
+		run(t, "ip", "-n", h.ns, "link", "set", "lan7", "name", "sn0")
+		if got := index(); got != first {
+			t.Errorf("sn0 is another netdevice: its index was %d and is %d", first, got)
+		}
+		eventually(t, func() bool { return slices.Equal(h.manager.names(), []string{"sn0/0"}) }, "one queue in the store")
+		ping(t, h.ns, addr(0), 2, 56)
+	})
+	t.Run("a mistake", func(t *testing.T) {
+		h.stop()
+		h.flags = []string{"--mac", "nonsense"}
+		h.start()
+		<-h.done
+		h.failed(exitUsage, "--mac")
+		if carrier(t, h.ns, "sn0") {
+			t.Error("sn0 has carrier although nobody moves its frames")
+		}
+		if got := index(); got != first {
+			t.Errorf("sn0 is another netdevice: its index was %d and is %d", first, got)
+		}
+		if err := os.Truncate(h.log, 0); err != nil {
+			t.Fatal(err)
+		}
+		h.flags = nil
+		h.start()
+		h.waitCarrier(true)
+		ping(t, h.ns, addr(0), 2, 56)
+	})
+	t.Run("plain", func(t *testing.T) {
+		h.stop()
+		h.flags = []string{"--plain"}
+		h.start()
+		h.ready() // it has no address
+		if got := index(); got == first {
+			t.Error("a netdevice with offloads was taken for a plain one")
+		}
+		ping(t, h.ns, addr(0), 2, 56)
+	})
+	t.Run("deleted", func(t *testing.T) {
+		h.stop()
+		run(t, "ip", "-n", h.ns, "link", "delete", "sn0")
+		h.start()
+		h.ready()
+		ping(t, h.ns, addr(0), 2, 56)
+		if names := h.manager.names(); !slices.Equal(names, []string{"sn0/0"}) {
+			t.Errorf("in the store are %v", names)
+		}
+	})
+}
+
+// TestRDMAPersist restarts a host whose netdevice outlives it without a service
+// manager.
+func TestRDMAPersist(t *testing.T) {
+	r := newRig(t, "macvtap")
+	h := r.host(t, "--persist")
+	s := startStreaming(t, r, h)
+	s.proceeds(t)
+	setting := h.setting(t)
+	for i, end := range []func(){func() { h.stop() }, h.kill} {
+		end()
+		eventually(t, func() bool { return !carrier(t, h.ns, "sn0") }, "sn0 losing its carrier with its process")
+		h.start()
+		h.waitCarrier(true)
+		s.proceeds(t)
+		if got := h.setting(t); got != setting {
+			t.Errorf("sn0 was\n%sand is\n%s", setting, got)
+		}
+		if _, adopted := h.restarted(); adopted != i+1 {
+			t.Errorf("the status says that sn0 was taken over %d times, after %d restarts", adopted, i+1)
+		}
+	}
+	s.finish(t)
+	h.stop()
+	h.flags = nil
+	h.start()
+	<-h.done
+	h.failed(exitInUse, "--persist", "ip link delete sn0")
+	run(t, "ip", "-n", h.ns, "link", "delete", "sn0")
+}
+
+// TestRDMAPrivileges looks at what running daemons may do.
+func TestRDMAPrivileges(t *testing.T) {
+	r := newRig(t, "macvtap")
+	h := r.host(t)
+	const (
+		common = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_IPC_LOCK | 1<<unix.CAP_SYS_NICE | 1<<unix.CAP_SYS_ADMIN // --netns
+		host   = common | 1<<unix.CAP_NET_BROADCAST
+		unit   = common | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_MKNOD | 1<<unix.CAP_BPF // --latency-queue
+	)
+	for _, c := range []struct {
+		d    *daemon
+		most uint64
+	}{{h.daemon, host}, {r.unit, unit}} {
+		for _, task := range tasks(t, c.d.cmd.Process.Pid) {
+			for _, set := range []string{"CapPrm", "CapEff", "CapBnd", "CapInh"} {
+				got, err := strconv.ParseUint(task[set], 16, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got&^c.most != 0 || set == "CapEff" && got == 0 {
+					t.Errorf("%s of thread %s of %s is %#x, which should be some of %#x", set, task["Pid"], c.d.cmd.Args[1], got, c.most)
+				}
+			}
+			if task["NoNewPrivs"] != "1" {
+				t.Errorf("thread %s of %s can gain privileges", task["Pid"], c.d.cmd.Args[1])
+			}
+		}
+	}
+	// With what is left a session can be made again, with all that it takes.
+	for _, restart := range []func(){func() { r.unit.kill(); r.startUnit() }, func() { h.kill(); h.start(); h.ready() }} {
+		restart()
+		h.connected()
+		ping(t, h.ns, addr(0), 2, 56)
+	}
+}
+
+// tasks are the status files of a process's threads.
+func tasks(t *testing.T, pid int) []map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("process %d has no threads: %v", pid, err)
+	}
+	var all []map[string]string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // a thread that has ended
+		}
+		one := map[string]string{}
+		for line := range strings.Lines(string(text)) {
+			key, value, _ := strings.Cut(line, ":")
+			one[key] = strings.TrimSpace(value)
+		}
+		all = append(all, one)
+	}
+	return all
+}
