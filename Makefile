@@ -95,6 +95,11 @@ bench-failover: ## measure fail-overs after kill -9 of the I/O unit, on Soft-RoC
 bench-compare: ## compare the Go benchmarks with those of another revision (REF=, BENCH=regexp)
 	scripts/benchcompare "$(REF)" "$(or $(BENCH),.)"
 
+.PHONY: bench-restart
+bench-restart: ## restart both halves 100 times under a connection: gaps, and what broke (RESTARTS=25 each)
+	@scripts/setup.sh build test
+	scripts/restart $(RESTARTS)
+
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME (30s)
 	@scripts/fuzz
@@ -110,8 +115,13 @@ sanitize: ## run verbs and sessions over it with -race, -asan and cgocheck2 on R
 	@scripts/sanitize
 
 .PHONY: install
-install: build ## install binary, man pages and completions below PREFIX
+install: build ## install binary, units for systemd, man pages and completions below PREFIX
 	install -D -m 0755 $(binary) $(DESTDIR)$(PREFIX)/bin/splitnic
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	for unit in splitnic-host@.service splitnic-iounit.service; do \
+		sed 's|@BINDIR@|$(PREFIX)/bin|' deploy/systemd/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && \
+		chmod 0644 $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; \
+	done
 	rm -rf build/man && mkdir build/man
 	$(binary) man build/man
 	install -d $(DESTDIR)$(PREFIX)/share/man/man8
