@@ -41,7 +41,7 @@ type privileges struct {
 func (d *daemonFlags) privileges() privileges {
 	p := privileges{
 		caps:  caps(unix.CAP_NET_ADMIN, unix.CAP_IPC_LOCK, unix.CAP_SYS_NICE),
-		files: []string{d.config, d.key, d.cert, d.ca, d.trustFile},
+		files: []string{d.config, d.key, d.cert, d.ca, d.trustFile, d.revoked},
 		dirs:  []string{statussock.Dir},
 	}
 	if d.statusSocket != "" {
