@@ -285,6 +285,7 @@ func newStream(t testing.TB, p *pair) *stream {
 	}()
 	s := &stream{}
 	var over atomic.Bool
+	var conn atomic.Pointer[net.TCPConn]
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -295,11 +296,15 @@ func newStream(t testing.TB, p *pair) *stream {
 				continue
 			}
 			_ = c.SetDeadline(time.Time{})
+			conn.Store(c)
 			for i := 0; !over.Load(); i++ {
 				binary.BigEndian.PutUint64(block, uint64(i))
 				_, err := c.Write(block)
 				if err == nil {
 					_, err = io.ReadFull(c, got)
+				}
+				if over.Load() {
+					break
 				}
 				if err != nil {
 					s.broken.Add(1)
@@ -315,6 +320,9 @@ func newStream(t testing.TB, p *pair) *stream {
 	}()
 	t.Cleanup(func() {
 		over.Store(true)
+		if c := conn.Load(); c != nil {
+			c.Close()
+		}
 		<-ended
 	})
 	return s
