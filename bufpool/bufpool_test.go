@@ -3,6 +3,7 @@ package bufpool
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -284,6 +285,28 @@ func TestInOrder(t *testing.T) {
 	}
 	if taken < 50 {
 		t.Errorf("only %d elements were taken", taken)
+	}
+}
+
+// TestKeys has an element keep its key while it is out, and change it with each
+// return.
+func TestKeys(t *testing.T) {
+	g := NewGrant(0, 7, 64, 2, LatestFirst)
+	if g.Key(1) != 7 {
+		t.Errorf("key %#x where all have the same", g.Key(1))
+	}
+	keys := []uint32{0x1fe, 0x210}
+	want := slices.Clone(keys)
+	g.SetKeys(keys)
+	for range 300 {
+		e, ok := g.Take()
+		if !ok || g.Key(e) != want[e] {
+			t.Fatalf("element %d, %t, has key %#x, not %#x", e, ok, g.Key(e), want[e])
+		}
+		if err := g.Return(uint32(e)); err != nil {
+			t.Fatal(err)
+		}
+		want[e] = want[e]&^0xff | uint32(uint8(want[e]+1))
 	}
 }
 

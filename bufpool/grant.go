@@ -5,6 +5,8 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
+
+	"github.com/splitnic/splitnic/protocol"
 )
 
 // Grant is the initiator's side of a pool: the peer's elements that this side
@@ -14,6 +16,7 @@ type Grant struct {
 	addr  uint64
 	size  int
 	rkey  uint32
+	keys  []uint32 // by element, of its next use; nil if rkey is for all
 	order Order
 	out   []atomic.Bool
 	free  []uint16 // the sender's own, a ring
@@ -63,8 +66,21 @@ func (g *Grant) Len() int { return len(g.out) }
 // ElementSize is the size of each element in bytes.
 func (g *Grant) ElementSize() int { return g.size }
 
-// RKey is the key to write the elements with.
+// RKey is the key to write the elements with, if it is the same for all.
 func (g *Grant) RKey() uint32 { return g.rkey }
+
+// SetKeys gives each element a key of its own, which it has until it is
+// returned; protocol.NextKey follows. Before the first Take; keys is the grant's
+// from now on.
+func (g *Grant) SetKeys(keys []uint32) { g.keys = keys }
+
+// Key is the key to write an element with that was taken. For the one who takes.
+func (g *Grant) Key(elem uint16) uint32 {
+	if g.keys == nil {
+		return g.rkey
+	}
+	return g.keys[elem]
+}
 
 // Address is where an element begins in the peer's memory.
 func (g *Grant) Address(elem uint16) uint64 { return g.addr + uint64(elem)*uint64(g.size) }
@@ -131,6 +147,9 @@ func (g *Grant) Return(elem uint32) error {
 		return fmt.Errorf("%w: element %d", ErrNotOut, elem)
 	}
 	g.nOut.Add(-1)
+	if g.keys != nil {
+		g.keys[elem] = protocol.NextKey(g.keys[elem])
+	}
 	g.back = append(g.back, uint16(elem))
 	g.fresh.Store(true)
 	return nil

@@ -81,7 +81,10 @@ type Region interface {
 // Window is a type-2 memory window: a key for part of a region that works on
 // one queue pair only and can be withdrawn.
 type Window interface {
-	// RKey is the key of the latest bind; it changes with every bind.
+	// RKey is the key of the latest bind, or that of the allocation. Each bind
+	// counts its low eight bits up by one, with nothing carried (ibv_inc_rkey(3)),
+	// so that whoever knows one key knows the next; until the queue pair that the
+	// window is bound to is closed.
 	RKey() uint32
 	// Bound reports whether the window is bound: from a successful QP.Bind
 	// until QP.Unbind, or until Invalidated is told about the peer's

@@ -23,6 +23,7 @@ const (
 	CfgReset      CfgType = 10 // no data: everything as it was when the session began
 	CfgSent       CfgType = 11 // data: Sent
 	CfgBind       CfgType = 12 // data: Proof; with FeatureBind only
+	CfgPoolKeys   CfgType = 13 // data: PoolKeys
 )
 
 // String names the type, or gives its number.
@@ -52,6 +53,8 @@ func (t CfgType) String() string {
 		return "sent"
 	case CfgBind:
 		return "binding"
+	case CfgPoolKeys:
+		return "pool keys"
 	default:
 		return fmt.Sprintf("request type %d", uint32(t))
 	}

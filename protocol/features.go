@@ -10,3 +10,13 @@ const FeatureLatencyQueue = "latency-queue"
 // side proves with its first control message that it is the one of the bootstrap
 // connection: a CfgUtilRequest about CfgBind.
 const FeatureBind = "bind"
+
+// FeatureWindow is the word for sides that invalidate the memory window around
+// a pool of the other's by a message, as the last thing they do with it, if the
+// pool says that it wants that: see PoolInvalidate.
+const FeatureWindow = "window"
+
+// FeatureOneTouch is the word for sides that write to pools with a key for each
+// element, which changes each time that the element is lent: those with memory
+// handle 0, whose first keys have come by CfgPoolKeys.
+const FeatureOneTouch = "one-touch"

@@ -65,6 +65,7 @@ func FuzzCfgData(f *testing.F) {
 	f.Add(AppendStatistics(nil, goldenStatistics))
 	f.Add(AppendSent(nil, Sent{Channel: 1, Next: 1}))
 	f.Add(AppendProof(nil, Proof{1, 31: 2}))
+	f.Add(AppendPoolKeys(nil, 3, 1016, []uint32{0x1ff, 0x200}))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		check := func(encoded []byte, err error) {
@@ -92,6 +93,13 @@ func FuzzCfgData(f *testing.F) {
 		check(AppendSent(nil, sent), err)
 		proof, err := DecodeProof(b)
 		check(AppendProof(nil, proof), err)
+		if k, err := DecodePoolKeys(b); err == nil {
+			var keys []uint32
+			for i := range k.Len() {
+				keys = append(keys, k.At(i))
+			}
+			check(AppendPoolKeys(nil, k.Pool, k.First, keys), nil)
+		}
 		// Of a list of counters of any length the known ones are kept.
 		if statistics, err := DecodeStatistics(b); err == nil {
 			encoded := AppendStatistics(nil, statistics)

@@ -95,6 +95,9 @@ var goldenMessages = map[string]func() []byte{
 	"cfg_util_request_bind": func() []byte {
 		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgBind, AppendProof(nil, goldenProof)})
 	},
+	"cfg_util_request_pool_keys": func() []byte {
+		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgPoolKeys, AppendPoolKeys(nil, 7, 1016, []uint32{0x1a2b3cff, 0x1a2b3d00})})
+	},
 	"cfg_util_reply_unsupported": func() []byte {
 		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, 12, CfgUnsupported, nil})
 	},

@@ -47,6 +47,14 @@ func PoolContext(channel uint16, own uint64) uint64 {
 	return own<<16 | uint64(channel)
 }
 
+// PoolInvalidate is the bit of the lender's own part of a pool's context that
+// says, between sides with FeatureWindow, that the memory handle is the key of a
+// memory window, for the initiator to invalidate.
+const PoolInvalidate uint64 = 1
+
+// Invalidate reports whether the pool's context has PoolInvalidate.
+func (p Pool) Invalidate() bool { return p.Context>>16&PoolInvalidate != 0 }
+
 // Channel is the data channel, from 1, that the pool belongs to.
 func (p Pool) Channel() uint16 { return uint16(p.Context) }
 

@@ -209,6 +209,7 @@ func TestCfgDataRefused(t *testing.T) {
 	stats := func(b []byte) error { _, err := DecodeStatistics(b); return err }
 	proof := func(b []byte) error { _, err := DecodeProof(b); return err }
 	sent := func(b []byte) error { _, err := DecodeSent(b); return err }
+	keys := func(b []byte) error { _, err := DecodePoolKeys(b); return err }
 	reset := func(b []byte) error { return DecodeNoData(CfgReset, b) }
 	for _, tt := range []struct {
 		name   string
@@ -257,6 +258,14 @@ func TestCfgDataRefused(t *testing.T) {
 		{"proof", proof, make([]byte, 32), nil},
 		{"proof short", proof, make([]byte, 31), ErrShort},
 		{"proof long", proof, make([]byte, 33), ErrTrailing},
+		{"keys without head", keys, make([]byte, 7), ErrShort},
+		{"no keys", keys, AppendPoolKeys(nil, 1, 0, nil), ErrCount},
+		{"keys cut short", keys, AppendPoolKeys(nil, 1, 0, []uint32{1, 2})[:15], ErrShort},
+		{"too many keys", keys, AppendPoolKeys(nil, 1, 0, make([]uint32, MaxPoolKeys+1)), ErrCount},
+		{"keys of a reference of 32 bits", keys, AppendPoolKeys(nil, MaxPoolRef+1, 0, []uint32{1}), ErrPool},
+		{"keys beyond the last element", keys, AppendPoolKeys(nil, 1, MaxPoolElements, []uint32{1}), ErrCount},
+		{"keys across the last element", keys, AppendPoolKeys(nil, 1, MaxPoolElements-1, []uint32{1, 2}), ErrCount},
+		{"keys from element 2^32-1", keys, AppendPoolKeys(nil, 1, 1<<32-1, []uint32{1, 2}), ErrCount},
 		{"no data", reset, nil, nil},
 		{"no data with data", reset, []byte{0}, ErrTrailing},
 		{"keep-alive", DecodeKeepAlive, nil, nil},

@@ -105,6 +105,7 @@ func TestDoesNotAllocate(t *testing.T) {
 	pools := []Pool{{Ref: 1, Elements: 256, ElementSize: 2048, Context: 1}, {Ref: 2, Elements: 16, ElementSize: 65536, Context: 1}}
 	indications := []Indication{{1, 2, 3}, {4, 5, 6}, {7, 8, 9}}
 	get := BufferRecvPoolGet{TransactionContext: 1, ElementSize: 64, Elements: 1, Channel: 1}
+	poolKeys := []uint32{0x100, 0x1ff}
 	vlan := vlans(7)
 	message := make([]byte, SendDataOverhead+1500)
 	keepAlive := AppendCfgUtilRequest(nil, CfgUtilRequest{Type: CfgKeepAlive})
@@ -143,6 +144,10 @@ func TestDoesNotAllocate(t *testing.T) {
 		"sent": func() bool {
 			m, err := DecodeSent(AppendSent(buf, Sent{1, 2}))
 			return err == nil && m == Sent{1, 2}
+		},
+		"pool keys": func() bool {
+			m, err := DecodePoolKeys(AppendPoolKeys(buf, 7, 5, poolKeys))
+			return err == nil && m.Pool == 7 && m.First == 5 && m.Len() == 2 && m.At(1) == 0x1ff && NextKey(m.At(1)) == 0x100
 		},
 		"vlan": func() bool {
 			return vlan.Has(7) && !vlan.Has(8) && CanImm(1, 2, 3)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/bench"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
 // benchFlags are the flags, and the argument, of a `splitnic bench` command.
@@ -34,11 +35,13 @@ type benchFlags struct {
 	txDepth       int
 	poll, event   bool
 	noPack        bool
+	protection    string
 
 	timeout        time.Duration
 	json, progress bool
 
-	parsedModes []protocol.Mode
+	parsedModes      []protocol.Mode
+	parsedProtection messaging.Protection
 }
 
 // benchDefaults are what a kind measures unless it is told otherwise.
@@ -84,6 +87,7 @@ func (f *benchFlags) add(c *cobra.Command) {
 	flags.BoolVar(&f.poll, "poll", f.kind == bench.Lat, "poll on both ends: the least latency, for a processor each")
 	flags.BoolVarP(&f.event, "event", "e", f.kind != bench.Lat, "sleep until something comes, on both ends")
 	flags.BoolVar(&f.noPack, "no-pack", false, "a transfer for each frame, however small")
+	addProtection(flags, &f.protection)
 	flags.DurationVar(&f.timeout, "timeout", time.Minute, "give up a measurement after this, and its --duration")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object for each measurement")
 	flags.BoolVar(&f.progress, "progress", false, "show progress on standard error also if that is no terminal")
@@ -128,6 +132,9 @@ func (f *benchFlags) check(c *cobra.Command) error {
 	f.complete(given)
 	var err error
 	if f.parsedModes, err = parseModes("--mode", f.modes); err != nil {
+		return err
+	}
+	if f.parsedProtection, err = parseProtection(f.protection); err != nil {
 		return err
 	}
 	if len(f.sizes) == 0 {
@@ -198,7 +205,7 @@ func (f *benchFlags) specs() []bench.Spec {
 			specs = append(specs, bench.Spec{
 				Kind: f.kind, Mode: mode, Size: size, Queues: f.queues,
 				Iterations: f.iters, Duration: f.duration, WarmUp: f.warmUp, Bidirectional: f.bidirectional,
-				PostList: f.postList, TxDepth: f.txDepth, Poll: f.poll, NoPack: f.noPack,
+				PostList: f.postList, TxDepth: f.txDepth, Poll: f.poll, NoPack: f.noPack, Protection: f.parsedProtection,
 			})
 		}
 	}

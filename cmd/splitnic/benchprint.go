@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -84,6 +85,7 @@ func benchHeader(p *benchPrinter, s bench.Spec) string {
 	line("Post list", byDriver(s.PostList), "TX depth", byDriver(s.TxDepth))
 	line("Waiting", choose(s.Poll, "polls", "sleeps"), "Packs", choose(s.NoPack, "no", "small frames"))
 	line("Direction", choose(s.Bidirectional || s.Kind == bench.Lat, "both", "one"), "Warm-up", s.WarmUp)
+	fmt.Fprintf(&b, " %-16s: %s\n", "Protection", cmp.Or(string(s.Protection), "the device's default"))
 	b.WriteString(benchRule)
 	b.WriteString(benchColumns[s.Kind])
 	return b.String()

@@ -16,12 +16,14 @@ import (
 type channelFlags struct {
 	moderation                 moderationValue
 	trafficClass, serviceLevel uint8
+	protection                 string
 }
 
 func (c *channelFlags) add(f *pflag.FlagSet) {
 	f.Var(&c.moderation, "cq-moderation", "wake up for so many completions at once, or so long after the first of them, such as 16,50us, where the device can (default: for each)")
 	f.Uint8Var(&c.trafficClass, "traffic-class", 0, "traffic class of all packets on the fabric, DSCP in its upper six bits, such as 0x68")
 	f.Uint8Var(&c.serviceLevel, "service-level", 0, "InfiniBand service level of all packets on the fabric, 0 to 15")
+	addProtection(f, &c.protection)
 }
 
 // apply sets what the flags say.
@@ -31,7 +33,36 @@ func (c *channelFlags) apply(m *messaging.Config) error {
 	}
 	m.Moderation = messaging.Moderation(c.moderation)
 	m.TrafficClass, m.ServiceLevel = c.trafficClass, c.serviceLevel
-	return nil
+	var err error
+	m.Protection, err = parseProtection(c.protection)
+	return err
+}
+
+// addProtection adds the flag of that name.
+func addProtection(f *pflag.FlagSet, p *string) {
+	f.StringVar(p, "protection", "", "what bounds the other half to the memory that it is lent: "+protectionNames()+" (default: window where the device enforces the bounds of memory windows, else region)")
+}
+
+// parseProtection is the value of --protection, empty for the default.
+func parseProtection(name string) (messaging.Protection, error) {
+	if name == "" {
+		return "", nil
+	}
+	p, err := messaging.ParseProtection(name)
+	if err != nil {
+		return "", usageError{fmt.Errorf("--protection %q: must be %s", name, protectionNames())}
+	}
+	return p, nil
+}
+
+// protectionNames lists them for people.
+func protectionNames() string {
+	var names []string
+	for _, p := range messaging.Protections() {
+		names = append(names, string(p))
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
 // moderationValue is the value of --cq-moderation.

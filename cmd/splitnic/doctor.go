@@ -282,13 +282,10 @@ func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
 	} else {
 		r.ok(name, "GID %s", why)
 	}
-	switch {
-	case !limits.Windows:
-		r.ok(name, "protection: a region per pool and a domain per peer; no type-2 windows")
-	case !limits.WindowBounds:
-		r.ok(name, "protection: a region per pool and a domain per peer; the device does not enforce the bounds of windows, so none are used")
-	default:
-		r.ok(name, "protection: a region per pool and a domain per peer; type-2 windows available")
+	if p, err := messaging.ProtectionOn("", limits); err != nil {
+		r.missing(name, err.Error(), "")
+	} else {
+		r.ok(name, "protection: %s by default: %s; %s; --protection for another one", p.Name, p.Name.Description(), p.Why)
 	}
 	if limits.Moderation {
 		r.ok(name, "moderation: one event for up to %d completions or %v (--cq-moderation)", a.ModerationCount, a.ModerationPeriod)

@@ -28,6 +28,8 @@ var (
 	descHandlers  = prometheus.NewDesc("splitnic_handler_events_total", "What the workers of a completion-queue handler have done in the present session: completions, wakeups, and budget_exhausted.", []string{"peer", "handler", "event"}, nil)
 	descLatency   = prometheus.NewDesc("splitnic_queue_latency", "1 for the queue of latency-sensitive frames, 0 for others.", []string{"peer", "queue"}, nil)
 	descAssigned  = prometheus.NewDesc("splitnic_queue_handler", "Completion-queue handler of a queue.", []string{"peer", "queue"}, nil)
+	descProtect   = prometheus.NewDesc("splitnic_protection", "1 for the protection of the memory lent to the peer in the present session.", []string{"peer", "protection"}, nil)
+	descWindows   = prometheus.NewDesc("splitnic_windows_total", "Memory windows around what is lent to the peer that were bound, invalidated, or given_up: invalidated by the peer, as agreed.", []string{"peer", "queue", "event"}, nil)
 	descSessions  = prometheus.NewDesc("splitnic_sessions_total", "Sessions established since the start.", nil, nil)
 	descRefused   = prometheus.NewDesc("splitnic_refused_total", "Connections and hosts refused since the start.", nil, nil)
 	descAttempts  = prometheus.NewDesc("splitnic_failed_attempts_total", "Sessions that ended or did not come about since the start.", nil, nil)
@@ -111,6 +113,7 @@ func trafficMetrics(emit emit, peer string, s *messaging.Stats) {
 	count := func(d *prometheus.Desc, v uint64, labels ...string) {
 		emit(d, prometheus.CounterValue, float64(v), labels...)
 	}
+	emit(descProtect, prometheus.GaugeValue, 1, peer, string(s.Protection.Name))
 	emit(descPinned, prometheus.GaugeValue, float64(s.MemoryPinned), peer)
 	count(descControl, s.ControlSent, peer, "tx")
 	count(descControl, s.ControlReceived, peer, "rx")
@@ -145,6 +148,9 @@ func trafficMetrics(emit emit, peer string, s *messaging.Stats) {
 		count(descWaits, c.TxNoSlot, "slot", peer, q, "tx")
 		count(descWaits, c.RxPortBusy, "port", peer, q, "rx")
 		count(descDoorbells, c.TxPosts, peer, q)
+		count(descWindows, c.WindowsBound, peer, q, "bound")
+		count(descWindows, c.WindowsInvalidated, peer, q, "invalidated")
+		count(descWindows, c.WindowsGivenUp, peer, q, "given_up")
 		for state, n := range map[string]int{
 			"available": c.Granted.Available, "out": c.Granted.Out,
 			"lent": c.Lent.Lent, "consumed": c.Lent.Consumed, "returning": c.Lent.Returning,

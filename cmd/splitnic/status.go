@@ -129,7 +129,8 @@ func printHost(w io.Writer, s *hostView) {
 	if s.IOUnit.Insecure {
 		fmt.Fprintf(w, "  security\tINSECURE: nobody is authenticated\n")
 	}
-	fmt.Fprintf(w, "  device\t%s; %s\n", s.Device, s.Protected)
+	fmt.Fprintf(w, "  device\t%s\n", s.Device)
+	printProtection(w, "  ", s.Protection)
 	printSecurity(w, &s.Security)
 	printCounts(w, "sessions ended here", s.Ended)
 	if s.LastError != "" {
@@ -161,7 +162,8 @@ func printUnit(w io.Writer, s *unitView) {
 	}
 	fmt.Fprintf(w, "iounit %s\tfor %v, %d hosts\n", s.Name, ago(s.Since), len(s.Hosts))
 	fmt.Fprintf(w, "  LAN\t%s, mtu %d, %d Mbit/s %s\n", link, s.LAN.MTU, s.LAN.SpeedMbps, s.LAN.Error)
-	fmt.Fprintf(w, "  device\t%s; %s\n", s.Device, s.Protected)
+	fmt.Fprintf(w, "  device\t%s\n", s.Device)
+	printProtection(w, "  ", s.Protection)
 	printSecurity(w, &s.Security)
 	printTotals(w, &s.Status)
 	for i := range s.Hosts {
@@ -209,12 +211,19 @@ func poolsText(pools []messaging.Pool) string {
 	return strings.Join(text, ", ")
 }
 
+// printProtection says what bounds the other half to the memory that it is
+// lent.
+func printProtection(w io.Writer, indent string, p messaging.Protecting) {
+	fmt.Fprintf(w, "%sprotection\t%s: %s; %s\n", indent, p.Name, p.Name.Description(), p.Why)
+}
+
 func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 	if s.Bound {
 		fmt.Fprintf(w, "%sbinding\tboth sides have proved that the queue pairs are theirs\n", indent)
 	} else {
 		fmt.Fprintf(w, "%sbinding\tnone: the peer has not proved that the queue pairs are its own\n", indent)
 	}
+	fmt.Fprintf(w, "%spools protected by\t%s, because %s\n", indent, s.Protection.Name, s.Protection.Why)
 	fmt.Fprintf(w, "%smemory\t%.1f MiB registered\n", indent, float64(s.MemoryPinned)/(1<<20))
 	fmt.Fprintf(w, "%spools on request\t%d asked for, %d given back; %d lent, %d refused, %d taken back\n",
 		indent, s.PoolsAsked, s.PoolsGiven, s.PoolsGranted, s.PoolsRefused, s.PoolsReturned)
@@ -232,6 +241,9 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 			indent, c.Granted.Available, c.Granted.Elements, c.Lent.Lent, c.Lent.Elements)
 		fmt.Fprintf(w, "%s  pools\t%s here; %s lent to the peer, %.1f MiB with the send buffers\n",
 			indent, poolsText(c.GrantedPools), poolsText(c.LentPools), float64(c.MemoryPinned)/(1<<20))
+		if c.WindowsBound > 0 {
+			fmt.Fprintf(w, "%s  windows\t%d bound, %d invalidated here, %d by the peer\n", indent, c.WindowsBound, c.WindowsInvalidated, c.WindowsGivenUp)
+		}
 		if c.RxLost+c.RxLate > 0 {
 			fmt.Fprintf(w, "%s  lost on the fabric\t%d frames, %d late\n", indent, c.RxLost, c.RxLate)
 		}

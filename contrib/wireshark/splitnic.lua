@@ -43,6 +43,7 @@ local requests = {
 	[10] = "reset",
 	[11] = "sent",
 	[12] = "binding",
+	[13] = "pool keys",
 }
 
 local statuses = {

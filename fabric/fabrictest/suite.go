@@ -129,6 +129,7 @@ func Run(t *testing.T, newPair func(t *testing.T) Pair) {
 		{"WaitClosed", testWaitClosed},
 		{"Window", testWindow},
 		{"WindowStaleKey", testWindowStaleKey},
+		{"WindowNextKey", testWindowNextKey},
 		{"WindowUnbound", testWindowUnbound},
 		{"WindowOfOtherQP", testWindowOfOtherQP},
 		{"WindowBounds", testWindowBounds},

@@ -106,6 +106,28 @@ func testWindowStaleKey(r *rig) {
 	r.refused("with the key of an earlier bind", old[3], 0)
 }
 
+// Keys follow a rule, by which both sides of a connection know the next one
+// without telling each other.
+func testWindowNextKey(r *rig) {
+	w := r.windows()
+	before := w.RKey()
+	for i := range 260 {
+		key := r.bind(w)
+		if want := before&^0xff | (before+1)&0xff; key != want || w.RKey() != key {
+			r.Fatalf("bind %d: key %#x after %#x, want %#x; the window says %#x", i, key, before, want, w.RKey())
+		}
+		before = key
+		if i%2 == 0 {
+			r.check(r.b.qp.Unbind(w, 0, fabric.Signaled))
+			r.take(r.b.sendCQ, 1)
+			continue
+		}
+		inv := fabric.SendWR{Op: fabric.OpLocalInv, RKey: key, ID: 5, Flags: fabric.Signaled}
+		r.send(r.b.qp, inv)
+		r.ok(r.b.qp, 5, r.take(r.b.sendCQ, 1)...)
+	}
+}
+
 func testWindowUnbound(r *rig) {
 	w := r.windows()
 	key := r.bind(w)

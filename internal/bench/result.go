@@ -5,24 +5,26 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
 // Result is one measurement. Rates are of messages that were delivered, with
 // their virtio_net_hdr; of both directions together if both ends sent.
 type Result struct {
-	Name          Kind          `json:"name"`
-	Form          string        `json:"form"` // "local": both ends in one process; or "two-node"
-	Mode          protocol.Mode `json:"mode"`
-	Size          int           `json:"size"` // bytes
-	Queues        int           `json:"queues"`
-	Bidirectional bool          `json:"bidirectional"`
-	PostList      int           `json:"post_list"` // 0: the layer's default
-	TxDepth       int           `json:"tx_depth"`  // 0: the layer's default
-	Poll          bool          `json:"poll"`
-	NoPack        bool          `json:"no_pack"`
-	WarmUp        uint64        `json:"warm_up"`
-	Device        string        `json:"device"`
-	MTU           int           `json:"mtu"` // bytes in a packet of the fabric
+	Name          Kind                 `json:"name"`
+	Form          string               `json:"form"` // "local": both ends in one process; or "two-node"
+	Mode          protocol.Mode        `json:"mode"`
+	Size          int                  `json:"size"` // bytes
+	Queues        int                  `json:"queues"`
+	Bidirectional bool                 `json:"bidirectional"`
+	PostList      int                  `json:"post_list"` // 0: the layer's default
+	TxDepth       int                  `json:"tx_depth"`  // 0: the layer's default
+	Poll          bool                 `json:"poll"`
+	NoPack        bool                 `json:"no_pack"`
+	Protection    messaging.Protection `json:"protection"` // in force at this end
+	WarmUp        uint64               `json:"warm_up"`
+	Device        string               `json:"device"`
+	MTU           int                  `json:"mtu"` // bytes in a packet of the fabric
 
 	Iterations uint64  `json:"iterations"` // messages delivered, or round trips
 	Lost       uint64  `json:"lost"`       // in mode send-uc
@@ -69,7 +71,7 @@ func (e *end) result(form string, device string) Result {
 	s := &e.spec
 	r := Result{
 		Name: s.Kind, Form: form, Mode: s.Mode, Size: s.Size, Queues: s.Queues, Bidirectional: s.Bidirectional,
-		PostList: s.PostList, TxDepth: s.TxDepth, Poll: s.Poll, NoPack: s.NoPack, WarmUp: s.WarmUp,
+		PostList: s.PostList, TxDepth: s.TxDepth, Poll: s.Poll, NoPack: s.NoPack, Protection: e.conn.Stats().Protection.Name, WarmUp: s.WarmUp,
 		Device: device, MTU: e.conn.Addresses()[0].MTU,
 	}
 	if e.pinger != nil {

@@ -46,6 +46,8 @@ type Spec struct {
 	TxDepth       int           // send buffers of each data channel; 0: the layer's default
 	Poll          bool          // both ends poll instead of sleeping
 	NoPack        bool          // every frame in a transfer of its own
+	// Protection is of the memory that both ends lend; empty: each end's default.
+	Protection messaging.Protection
 }
 
 // Check says what is wrong with s, in terms of the commands' flags.
@@ -57,6 +59,11 @@ func (s *Spec) Check() error {
 	}
 	if _, err := protocol.ParseMode(string(s.Mode)); err != nil {
 		return fmt.Errorf("--mode: %w", err)
+	}
+	if s.Protection != "" {
+		if _, err := messaging.ParseProtection(string(s.Protection)); err != nil {
+			return fmt.Errorf("--protection: %w", err)
+		}
 	}
 	switch {
 	case s.Size < MinSize || s.Size > MaxSize:
@@ -89,7 +96,8 @@ func (s *Spec) Check() error {
 func (s *Spec) messaging(c messaging.Config) messaging.Config {
 	c.Mode, c.Queues, c.Poll = s.Mode, s.Queues, s.Poll
 	c.NoPack = s.NoPack
-	c.MTU = vnet.MaxFrame // nothing is to be dropped for its size
+	c.Protection, c.OneTouch = s.Protection, true // both ends have the same version
+	c.MTU = vnet.MaxFrame                         // nothing is to be dropped for its size
 	c.Pools = messaging.DefaultPools(s.Mode, standardMTU)
 	c.MaxPools = 0
 	if s.PostList != 0 || s.TxDepth != 0 {

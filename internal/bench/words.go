@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
 // A measurement's parameters travel in the hello of its session as words among
@@ -79,6 +80,7 @@ var parameters = []parameter{
 	yes("bidirectional", func(s *Spec) *bool { return &s.Bidirectional }),
 	yes("poll", func(s *Spec) *bool { return &s.Poll }),
 	yes("no-pack", func(s *Spec) *bool { return &s.NoPack }),
+	{"protection", func(s *Spec) string { return string(s.Protection) }, func(s *Spec, v string) error { s.Protection = messaging.Protection(v); return nil }},
 }
 
 // words are the parameters of a measurement that belongs to a run.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -15,7 +16,7 @@ const someRun = "0123456789abcdef"
 
 var fullSpec = Spec{
 	Kind: BW, Mode: protocol.ModeSend, Size: MaxSize, Queues: 16, Duration: MaxDuration, WarmUp: maxMessages,
-	Bidirectional: true, PostList: MaxPostList, TxDepth: MaxTxDepth, Poll: true, NoPack: true,
+	Bidirectional: true, PostList: MaxPostList, TxDepth: MaxTxDepth, Poll: true, NoPack: true, Protection: messaging.ProtectOneTouch,
 }
 
 func TestWords(t *testing.T) {
@@ -30,7 +31,7 @@ func TestWords(t *testing.T) {
 	}
 	// By names that only another version may change.
 	want := "bench.version.1 bench.run." + someRun + " bench.kind.bw bench.size.65535 bench.duration.3600000000000 bench.warm-up.2305843009213693951 " +
-		"bench.post-list.1024 bench.tx-depth.4096 bench.bidirectional.yes bench.poll.yes bench.no-pack.yes"
+		"bench.post-list.1024 bench.tx-depth.4096 bench.bidirectional.yes bench.poll.yes bench.no-pack.yes bench.protection.one-touch"
 	if got := strings.Join(fullSpec.words(someRun), " "); got != want {
 		t.Errorf("the words are %s", got)
 	}
@@ -82,6 +83,7 @@ func TestCheck(t *testing.T) {
 	for words, change := range map[string]func(*Spec){
 		"measurement":        func(s *Spec) { s.Kind = "x" },
 		"--mode":             func(s *Spec) { s.Mode = "x" },
+		"--protection":       func(s *Spec) { s.Protection = "x" },
 		"--size 23":          func(s *Spec) { s.Size = MinSize - 1 },
 		"--size 65536":       func(s *Spec) { s.Size = MaxSize + 1 },
 		"--qp 0":             func(s *Spec) { s.Queues = 0 },

@@ -132,6 +132,8 @@ func (h *Host) channels(a *attachment) (*messaging.Conn, error) {
 	cfg.Queues, cfg.MTU, cfg.PeerPools = w.Queues, w.MTU, w.Pools
 	cfg.LatencyQueue = w.Grants(protocol.FeatureLatencyQueue)
 	cfg.NoPack = !slices.Contains(w.Features, protocol.FeaturePack)
+	cfg.Invalidation = w.Grants(protocol.FeatureWindow)
+	cfg.OneTouch = w.Grants(protocol.FeatureOneTouch)
 	bind, err := binding(a.client, w)
 	if err != nil {
 		return nil, err

@@ -41,8 +41,8 @@ type Config struct {
 	// protocol.ModeImm.
 	Modes []protocol.Mode
 	// Messaging is the template for each session. Device, Mode, Queues (the
-	// netdevice's are wanted), MTU, PeerPools, LatencyQueue, LatencyPools and
-	// OnRequest are set here.
+	// netdevice's are wanted), MTU, PeerPools, LatencyQueue, LatencyPools,
+	// Invalidation, OneTouch and OnRequest are set here.
 	Messaging messaging.Config
 	// HandshakeTimeout is as in session.ClientConfig.
 	HandshakeTimeout time.Duration
@@ -86,7 +86,10 @@ func (h *Host) features() []string {
 	if h.wantsLatency() {
 		words = append(words, protocol.FeatureLatencyQueue)
 	}
-	return append(words, protocol.FeatureBind)
+	if h.cfg.Device.Limits().Windows { // then it can invalidate those of others
+		words = append(words, protocol.FeatureWindow)
+	}
+	return append(words, protocol.FeatureOneTouch, protocol.FeatureBind)
 }
 
 // ErrNetdeviceGone is wrapped by Run's error when somebody has deleted the
@@ -95,7 +98,8 @@ var ErrNetdeviceGone = errors.New("the netdevice was deleted; start this again t
 
 // Host is a running host.
 type Host struct {
-	cfg Config
+	cfg        Config
+	protecting messaging.Protecting // in modes that lend memory
 
 	// changing is held while an established session changes the netdevice, so
 	// that no request that is still being answered when the session ends can
@@ -169,7 +173,11 @@ func New(cfg Config) (*Host, error) {
 	if err := cfg.checkLatency(); err != nil {
 		return nil, err
 	}
-	h := &Host{cfg: cfg, state: Connecting, carrier: cfg.Past.Carrier, since: time.Now(), wake: make(chan struct{}, 1), orders: make(chan *order)}
+	protecting, err := messaging.ProtectionOn(cfg.Messaging.Protection, cfg.Device.Limits())
+	if err != nil {
+		return nil, fmt.Errorf("host: device %s: %w", cfg.Device.Name(), err)
+	}
+	h := &Host{cfg: cfg, protecting: protecting, state: Connecting, carrier: cfg.Past.Carrier, since: time.Now(), wake: make(chan struct{}, 1), orders: make(chan *order)}
 	for _, m := range cfg.Modes {
 		if err := h.messaging(m).Check(); err != nil {
 			return nil, fmt.Errorf("host: %w", err)

@@ -18,8 +18,10 @@ type Status struct {
 	Since     time.Time       `json:"since"` // of the state
 	Netdevice NetdeviceStatus `json:"netdevice"`
 	IOUnit    IOUnitStatus    `json:"iounit"`
-	Device    string          `json:"device"`     // RDMA device
-	Protected string          `json:"protection"` // of the memory lent to the I/O unit
+	Device    string          `json:"device"` // RDMA device
+	// Protection is of the memory lent to the I/O unit, in modes that lend any;
+	// that of the present session is in Traffic.
+	Protection messaging.Protecting `json:"protection"`
 	// CompVectors are the completion vectors that the device has, and Handling
 	// are the handlers of the present session, and of the next.
 	CompVectors int                `json:"comp_vectors"`
@@ -83,7 +85,7 @@ func (h *Host) Status() Status {
 		},
 		IOUnit:      IOUnitStatus{Address: h.unit, Configured: h.cfg.IOUnits},
 		Device:      h.cfg.Device.Name(),
-		Protected:   messaging.Protection,
+		Protection:  h.protecting,
 		CompVectors: h.cfg.Device.Limits().CompVectors, Handling: h.handling,
 		Sessions: h.sessions, Attempts: h.attempts, Failovers: h.failoverStatus(),
 		Ended: maps.Clone(h.ended), LastRefusal: h.set.last, Latency: h.latencyStatus(),

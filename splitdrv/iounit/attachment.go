@@ -81,6 +81,8 @@ func (a *attachment) run(ctx context.Context) error {
 	mcfg := a.messaging(mode, queues, mtu)
 	features := a.features()
 	mcfg.NoPack = !slices.Contains(features, protocol.FeaturePack)
+	mcfg.Invalidation = slices.Contains(features, protocol.FeatureWindow)
+	mcfg.OneTouch = slices.Contains(features, protocol.FeatureOneTouch)
 	mcfg.OnRequest = services.answer
 	if slices.Contains(features, protocol.FeatureBind) {
 		secret, err := a.s.Binding()
@@ -191,6 +193,12 @@ func (a *attachment) features() []string {
 	}
 	if a.hello.Offers(protocol.FeatureStandby) {
 		words = append(words, protocol.FeatureStandby)
+	}
+	if a.unit.cfg.Device.Limits().Windows && a.hello.Offers(protocol.FeatureWindow) {
+		words = append(words, protocol.FeatureWindow)
+	}
+	if a.hello.Offers(protocol.FeatureOneTouch) {
+		words = append(words, protocol.FeatureOneTouch)
 	}
 	return words
 }

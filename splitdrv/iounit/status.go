@@ -15,12 +15,14 @@ import (
 
 // Status is what `splitnic status` shows of an I/O unit.
 type Status struct {
-	Role      string    `json:"role"` // "iounit"
-	Name      string    `json:"name"`
-	Software  string    `json:"software"`
-	Since     time.Time `json:"since"`
-	Device    string    `json:"device"`     // RDMA device
-	Protected string    `json:"protection"` // of the memory lent to the hosts
+	Role     string    `json:"role"` // "iounit"
+	Name     string    `json:"name"`
+	Software string    `json:"software"`
+	Since    time.Time `json:"since"`
+	Device   string    `json:"device"` // RDMA device
+	// Protection is of the memory lent to the hosts, in modes that lend any;
+	// that of each session is in its Traffic.
+	Protection messaging.Protecting `json:"protection"`
 	// CompVectors are the completion vectors that the device has.
 	CompVectors int          `json:"comp_vectors"`
 	LAN         LANStatus    `json:"lan"`
@@ -88,7 +90,7 @@ type HostStatus struct {
 func (u *Unit) Status() Status {
 	s := Status{
 		Role: "iounit", Name: u.cfg.Name, Software: u.cfg.Software, Since: u.started,
-		Device: u.cfg.Device.Name(), Protected: messaging.Protection,
+		Device: u.cfg.Device.Name(), Protection: u.protecting,
 		CompVectors: u.cfg.Device.Limits().CompVectors,
 		Sessions:    u.served.Load(), Hosts: []HostStatus{},
 	}

@@ -46,19 +46,20 @@ type Config struct {
 	Modes     []protocol.Mode // transfer modes; default all
 	Policy    *policy.Policy  // what each host may do; default policy.Default()
 	// Messaging is the template for each session. Device, Mode, Queues, MTU,
-	// PeerPools, LatencyQueue, LatencyPools and OnRequest are set here, and
-	// MaxMemory where the policy bounds it.
+	// PeerPools, LatencyQueue, LatencyPools, Invalidation, OneTouch and OnRequest
+	// are set here, and MaxMemory where the policy bounds it.
 	Messaging messaging.Config
 	Log       *slog.Logger
 }
 
 // Unit is an I/O unit.
 type Unit struct {
-	cfg      Config
-	started  time.Time
-	sessions sync.WaitGroup
-	served   atomic.Uint64
-	pace     pace // of lines about connections
+	cfg        Config
+	protecting messaging.Protecting // in modes that lend memory
+	started    time.Time
+	sessions   sync.WaitGroup
+	served     atomic.Uint64
+	pace       pace // of lines about connections
 
 	taken    atomic.Pointer[addresses]        // of the card and of all hosts
 	listener atomic.Pointer[session.Listener] // nil before Run
@@ -100,8 +101,12 @@ func New(cfg Config) (*Unit, error) {
 			return nil, fmt.Errorf("iounit: %w", err)
 		}
 	}
+	protecting, err := messaging.ProtectionOn(cfg.Messaging.Protection, cfg.Device.Limits())
+	if err != nil {
+		return nil, fmt.Errorf("device %s: %w", cfg.Device.Name(), err)
+	}
 	u := &Unit{
-		cfg: cfg, started: time.Now(), policy: cfg.Policy, hosts: make(map[string]*attachment), handling: make(map[string]messaging.Handling),
+		cfg: cfg, protecting: protecting, started: time.Now(), policy: cfg.Policy, hosts: make(map[string]*attachment), handling: make(map[string]messaging.Handling),
 		violations: make(map[string]uint64), refused: make(map[string]uint64), ended: make(map[string]uint64),
 	}
 	u.taken.Store(newAddresses(nil))

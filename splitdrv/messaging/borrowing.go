@@ -30,6 +30,7 @@ type borrowing struct {
 
 	mu     sync.Mutex
 	pools  map[uint32]*grantedPool // by reference, also after they went back: see forget
+	told   told                    // keys of the pool that it lends next
 	away   *grantedPool            // the peer is asked to take it
 	closed uint64                  // pools that were closed
 }
@@ -59,6 +60,12 @@ func (b *borrowing) add(p protocol.Pool) error {
 	if n := b.elements(s) + int(p.Elements); n > MaxChannelElements {
 		return controlViolation(ErrTooManyElements, "pool %d brings data channel %d to %d elements", p.Ref, p.Channel(), n)
 	}
+	var keys []uint32
+	if c.cfg.OneTouch && p.RKey == 0 && !c.cfg.Mode.Sends() {
+		if keys = b.told.take(&p); keys == nil {
+			return controlViolation(ErrKeys, "pool %d of %d elements", p.Ref, p.Elements)
+		}
+	}
 	b.forget(s)
 	order := bufpool.LatestFirst
 	if c.cfg.Mode.Sends() {
@@ -66,10 +73,12 @@ func (b *borrowing) add(p protocol.Pool) error {
 	}
 	g := &grantedPool{
 		ref: p.Ref, sender: s, extra: b.asked.Load() > 0,
-		Grant:   bufpool.NewGrant(p.Addr, p.RKey, int(p.ElementSize), int(p.Elements), order),
-		namedIn: make([]atomic.Uint64, p.Elements),
-		frames:  make([]uint8, p.Elements),
+		invalidate: c.cfg.Invalidation && p.Invalidate(),
+		Grant:      bufpool.NewGrant(p.Addr, p.RKey, int(p.ElementSize), int(p.Elements), order),
+		namedIn:    make([]atomic.Uint64, p.Elements),
+		frames:     make([]uint8, p.Elements),
 	}
+	g.SetKeys(keys)
 	b.pools[p.Ref] = g
 	b.lent.Add(1)
 	s.grant(g)
@@ -147,7 +156,7 @@ func (b *borrowing) close(refs []uint32, job *retirement) error {
 	for _, g := range pools {
 		b.shut(g)
 		g.sender.revoke(g)
-		g.sender.mail.put(release{pool: g, job: job})
+		g.sender.mail.put(errand{kind: errandLast, pool: g, job: job})
 	}
 	return nil
 }
@@ -162,7 +171,7 @@ func (b *borrowing) giveBack(g *grantedPool, job *retirement) bool {
 	}
 	g.state = grantIdle
 	g.sender.revoke(g)
-	g.sender.mail.put(release{pool: g, job: job})
+	g.sender.mail.put(errand{kind: errandRelease, pool: g, job: job})
 	return true
 }
 
@@ -193,6 +202,10 @@ func (b *borrowing) taken() {
 	defer b.mu.Unlock()
 	if b.away != nil {
 		b.shut(b.away)
+		if b.away.invalidate {
+			// Only now, so that the peer knows what it is about when it comes.
+			b.away.sender.mail.put(errand{kind: errandInvalidate, pool: b.away})
+		}
 		b.away = nil
 	}
 }

@@ -27,7 +27,15 @@ type channel struct {
 
 // sqDepth is how many writes a data channel can have outstanding: as many as
 // there are slots, and as many inline ones again.
-func sqDepth(cfg *Config) int { return 2 * cfg.SendSlots }
+//
+// Windows of one-touch pools are bound and invalidated there as well.
+func sqDepth(cfg *Config) int {
+	n := 2 * cfg.SendSlots
+	if cfg.Protection == ProtectOneTouch {
+		n += 2 * maxTouch
+	}
+	return n
+}
 
 // newChannel makes data channel number with its first pools, and posts its
 // receives.
@@ -83,8 +91,5 @@ func (c *Conn) newChannel(number int) (ch *channel, err error) {
 			return nil, err
 		}
 	}
-	if cfg.Mode == protocol.ModeIndicate {
-		return ch, ch.rx.post(1)
-	}
-	return ch, nil
+	return ch, ch.rx.post(cfg.furtherReceives())
 }

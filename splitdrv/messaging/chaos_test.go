@@ -60,7 +60,10 @@ func TestChaos(t *testing.T) {
 }
 
 // tally is what happened in all sessions.
-type tally struct{ frames, indicated, lost, late, granted, given, returned uint64 }
+type tally struct {
+	frames, indicated, lost, late, granted, given, returned uint64
+	bound, invalidated, givenUp                             uint64 // windows
+}
 
 func (y *tally) add(s messaging.Stats) {
 	for _, c := range s.Channels {
@@ -68,6 +71,9 @@ func (y *tally) add(s messaging.Stats) {
 		y.indicated += c.RxIndicated
 		y.lost += c.RxLost
 		y.late += c.RxLate
+		y.bound += c.WindowsBound
+		y.invalidated += c.WindowsInvalidated
+		y.givenUp += c.WindowsGivenUp
 	}
 	y.granted += s.PoolsGranted
 	y.given += s.PoolsGiven
@@ -103,6 +109,8 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	cfgA.NoPack = c.mode == protocol.ModeSendUC || c.one(3)
 	cfgB.NoPack = cfgA.NoPack
 	cfgA.PeerPools, cfgB.PeerPools = cfgB.Lends(), cfgA.Lends()
+	cfgA.Invalidation = c.one(2)
+	cfgB.Invalidation = cfgA.Invalidation
 	c.size = vnet.MaxFrame
 	for _, cfg := range []messaging.Config{cfgA, cfgB} {
 		c.size = min(c.size, cfg.Pools[len(cfg.Pools)-1].ElementSize)
@@ -149,6 +157,9 @@ func (c *chaos) config(queues int) messaging.Config {
 	}
 	if c.one(2) {
 		cfg.Budget = messaging.NewBudget(64 << 20)
+	}
+	if !c.mode.Sends() {
+		cfg.Protection, cfg.OneTouch = messaging.Protections()[c.r.IntN(3)], true
 	}
 	if c.one(4) {
 		cfg.Spin = 20 * time.Microsecond

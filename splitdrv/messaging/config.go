@@ -86,7 +86,17 @@ type Config struct {
 	MaxMemory int64
 	Budget    *Budget
 	MTU       int // of the netdevice, to check what the peer sends; default 1500
-	Timing    fabric.Timing
+	// Protection bounds the peer to the pools that it is lent; default what
+	// ProtectionOn says.
+	Protection Protection
+	// Invalidation says that both sides have protocol.FeatureWindow: each
+	// invalidates the window around a pool of the other's as its last word about
+	// that. Otherwise who lent it does.
+	Invalidation bool
+	// OneTouch says that both sides have protocol.FeatureOneTouch: pools that
+	// they lend may be one-touch pools.
+	OneTouch bool
+	Timing   fabric.Timing
 	// TrafficClass and ServiceLevel mark the packets of all channels, as in
 	// fabric.QPConfig.
 	TrafficClass uint8
@@ -228,6 +238,11 @@ func (c Config) check() error {
 	case c.PeerTimeout <= c.KeepAlive:
 		return bad("peer timeout %v must exceed the keep-alive interval %v", c.PeerTimeout, c.KeepAlive)
 	}
+	if c.Protection != "" {
+		if _, err := ParseProtection(string(c.Protection)); err != nil {
+			return bad("%w", err)
+		}
+	}
 	if err := c.checkHandlers(); err != nil {
 		return bad("%w", err)
 	}
@@ -269,9 +284,24 @@ func (c *Config) elements() int {
 // receives is how many receives a data channel can have posted.
 func (c *Config) receives() int {
 	if c.Mode == protocol.ModeIndicate {
-		return 1 // to notice a peer that uses immediate data
+		return c.furtherReceives()
 	}
-	return c.elements()
+	return c.elements() + c.furtherReceives()
+}
+
+// furtherReceives is how many receives a data channel has posted besides those
+// that elements stand for.
+func (c *Config) furtherReceives() int {
+	n := 0
+	if c.Mode == protocol.ModeIndicate {
+		n++ // to notice a peer that uses immediate data
+	}
+	if c.invalidates() {
+		// For the message that invalidates a pool's window. Those of the pool may
+		// all be used up by then.
+		n += c.MaxPools
+	}
+	return n
 }
 
 func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }

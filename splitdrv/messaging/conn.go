@@ -1,6 +1,7 @@
 package messaging
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,19 +24,20 @@ import (
 // and StartData: a session that waits for its turn has only the first done. One
 // that hands over to another goes through Pause and Stop before its Close.
 type Conn struct {
-	cfg      Config
-	domain   fabric.Domain
-	handlers *handlers
-	control  *control
-	channels []*channel
-	lending  lending
-	borrowed borrowing
-	keeper   *keeper
-	requests *requests
-	binding  binding
-	memory   memory
-	mtu      atomic.Int64
-	heard    atomic.Uint64 // messages and batches of frames from the peer
+	cfg        Config // Protection is the one in force
+	protecting Protecting
+	domain     fabric.Domain
+	handlers   *handlers
+	control    *control
+	channels   []*channel
+	lending    lending
+	borrowed   borrowing
+	keeper     *keeper
+	requests   *requests
+	binding    binding
+	memory     memory
+	mtu        atomic.Int64
+	heard      atomic.Uint64 // messages and batches of frames from the peer
 
 	stop       *event      // raised when the session ends; never lowered
 	stopped    atomic.Bool // the same, for those who are awake
@@ -58,7 +60,12 @@ func New(cfg Config) (*Conn, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	c := &Conn{cfg: cfg, requests: newRequests(), done: make(chan struct{}), binding: binding{heard: make(chan struct{}), trusted: make(chan struct{})}}
+	protecting, err := cfg.protecting()
+	if err != nil {
+		return nil, fmt.Errorf("messaging: device %s: %w", cfg.Device.Name(), err)
+	}
+	cfg.Protection = protecting.Name
+	c := &Conn{protecting: protecting, cfg: cfg, requests: newRequests(), done: make(chan struct{}), binding: binding{heard: make(chan struct{}), trusted: make(chan struct{})}}
 	c.handlers = newHandlers(&c.cfg)
 	c.memory = memory{limit: cfg.MaxMemory, budget: cfg.Budget}
 	c.lending = lending{c: c, pools: make(map[uint32]*lentPool)}
@@ -202,7 +209,7 @@ func (c *Conn) StartData(ports []Port, remains *Remains) error {
 
 // move lends the first pools and starts those who move frames.
 func (c *Conn) move() error {
-	if err := c.offerFirst(); err != nil {
+	if err := c.lendFirst(); err != nil {
 		return fmt.Errorf("lend the pools: %w", err)
 	}
 	for _, ch := range c.channels {
@@ -216,18 +223,60 @@ func (c *Conn) move() error {
 	return nil
 }
 
-// offerFirst lends the first pools, as many to a message as fit.
-func (c *Conn) offerFirst() error {
-	var offers []protocol.Pool
+// lendFirst lends the first pools, when they are ready for the peer.
+func (c *Conn) lendFirst() error {
+	var pools []*lentPool
 	for _, ch := range c.channels {
-		for _, p := range *ch.rx.lent.Load() {
-			offers = append(offers, p.offer(c.cfg.Mode))
+		pools = append(pools, *ch.rx.lent.Load()...)
+	}
+	return c.lending.expose(pools, func() error { return c.offer(pools) })
+}
+
+// offer tells the peer of pools that are ready for it.
+func (c *Conn) offer(pools []*lentPool) error {
+	if c.cfg.Protection != ProtectOneTouch {
+		return c.offerAll(pools)
+	}
+	// The keys are told by requests, for whose replies no worker waits.
+	c.background.Go(func() {
+		if err := c.offerTold(pools); err != nil && !errors.Is(err, net.ErrClosed) {
+			c.end(err)
 		}
+	})
+	return nil
+}
+
+// offerTold offers pools one by one, each after its keys.
+func (c *Conn) offerTold(pools []*lentPool) error {
+	c.lending.telling.Lock()
+	defer c.lending.telling.Unlock()
+	// The largest elements first: a frame that does not fit those that the peer
+	// knows would seem to fit nowhere.
+	slices.SortStableFunc(pools, func(a, b *lentPool) int { return cmp.Compare(b.loan.ElementSize(), a.loan.ElementSize()) })
+	for _, p := range pools {
+		if err := c.lending.tell(p); err != nil {
+			return err
+		}
+		if err := c.offerAll([]*lentPool{p}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offerAll offers pools, as many in a message as fit.
+func (c *Conn) offerAll(pools []*lentPool) error {
+	var offers []protocol.Pool
+	for _, p := range pools {
+		offers = append(offers, c.cfg.exposed(p))
 	}
 	for some := range slices.Chunk(offers, protocol.MaxPoolsPerMessage) {
 		if err := c.control.offer(some...); err != nil {
 			return err
 		}
+	}
+	for _, p := range pools {
+		c.lending.offered(p)
 	}
 	return nil
 }

@@ -33,8 +33,9 @@ func (r *receiver) unpack(data []byte) error {
 }
 
 // accept checks a frame and puts it among those to be written. The port reads it
-// from the element itself, which the peer can still change, so that the check
-// here is for the peer's sake; the kernel checks what it copied.
+// from the element itself, which the peer can still change unless the pool is a
+// one-touch pool, so that the check here is for the peer's sake; the kernel
+// checks what it copied.
 func (r *receiver) accept(frame []byte) error {
 	r.frames++
 	r.bytes += uint64(len(frame))
@@ -109,8 +110,12 @@ func (r *receiver) writeFrames(ops []vnet.WriteOp) int {
 	return len(ops)
 }
 
-// flush writes what was consumed and frees the elements.
+// flush writes what was consumed and frees the elements; of one-touch pools it
+// has those sealed that were gathered.
 func (r *receiver) flush() error {
+	if r.touches.gathered != nil {
+		r.seal()
+	}
 	if len(r.writes) > 0 {
 		if err := r.write(); err != nil {
 			return err

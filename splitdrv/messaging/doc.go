@@ -53,12 +53,14 @@
 //
 // Each pool has memory and a region of its own. The target makes it (lending),
 // the receiver of its channel adopts it and posts the receives that its elements
-// stand for, and only then is it offered. The initiator (borrowing) hands it to
+// stand for, the sender of its channel binds the windows that protect it, if any
+// (see [Protection]), and only then is it offered. The initiator (borrowing) hands it to
 // the sender of that channel.
 //
 // To go, a pool passes both again: the sender stops using it and waits until
 // its transfers have completed and are indicated, the flush exchange tells the
-// target, the receiver takes what has come, and the keeper deregisters it. The
+// target, the receiver takes what has come, its windows are invalidated, by the
+// sender or the peer, and the keeper deregisters it. The
 // target begins that with a BufferPoolFlushRequest, the initiator with its sender.
 //
 // # Bounds

@@ -28,6 +28,8 @@ var (
 	ErrTooManyFlushes  = errors.New("more unanswered flushes than agreed")
 	ErrProofMissing    = errors.New("no proof that the queue pairs are those of the authenticated connection")
 	ErrProofWrong      = errors.New("wrong proof that the queue pairs are those of the authenticated connection")
+	ErrKeys            = errors.New("pool without the keys of its elements")
+	ErrInvalidated     = errors.New("message that invalidates a key which is not to be invalidated")
 )
 
 // ErrPeerSilent ends a session whose peer showed no sign of life for
@@ -95,6 +97,8 @@ var rules = []struct {
 	{"too-many-flushes", ErrTooManyFlushes},
 	{"proof-missing", ErrProofMissing},
 	{"proof-wrong", ErrProofWrong},
+	{"invalidated", ErrInvalidated},
+	{"pool-keys", ErrKeys},
 }
 
 // Codes are the names of all rules that a peer can break, for counters.

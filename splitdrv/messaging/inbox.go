@@ -58,17 +58,35 @@ func (r *receiver) read(l *letter, sent uint64) error {
 		if err := r.flush(); err != nil {
 			return err
 		}
-		// The peer may wait for what it indicated there.
-		if r.urgent || r.messages > 0 {
-			if err := r.acknowledge(); err != nil {
-				return err
-			}
+		if l.pool.touch && l.pool.loan.Ledger().Consumed > 0 {
+			// Not before its windows are bound again, which is when they all can be
+			// invalidated.
+			l.pool.retiring = l.job
+			r.pools[l.pool.ref-r.c.firstRef(r.ch.number)] = nil
+			return nil
 		}
-		r.forget(l.pool)
-		return l.job.done()
+		return r.retire(l.pool, l.job)
+	case letterSealed:
+		return r.sealed(l.touch)
+	case letterRenewed:
+		return r.renewed(l.touch)
+	case letterAwait:
+		return r.await(l.pool, l.job)
 	default:
 		return r.sentSoFar(sent)
 	}
+}
+
+// retire ends the use of a pool of which nothing is consumed.
+func (r *receiver) retire(p *lentPool, job *retirement) error {
+	// The peer may wait for what it indicated there.
+	if r.urgent || r.messages > 0 {
+		if err := r.acknowledge(); err != nil {
+			return err
+		}
+	}
+	r.forget(p)
+	return job.done()
 }
 
 // takeIndicated handles a transfer that was indicated on the control channel.
@@ -78,13 +96,24 @@ func (r *receiver) takeIndicated(l *letter) error {
 		return err
 	}
 	r.count.indicated.Add(1)
+	if p.touch {
+		r.touchIndicated(l.last)
+		return nil
+	}
+	r.answerIndicated(p, l.last)
+	return nil
+}
+
+// answerIndicated sees to it that an update acknowledges a transfer that was
+// indicated on the control channel, the last one of its message or not, and
+// returns its element, which is free by then.
+func (r *receiver) answerIndicated(p *lentPool, last bool) {
 	r.lastTaken = p
-	if l.last {
+	if last {
 		r.messages++
 	}
 	// In mode imm the peer waits for this very element.
 	r.urgent = r.urgent || r.c.cfg.Mode == protocol.ModeImm || r.messages >= indicatesPerUpdate
-	return nil
 }
 
 // adopt takes a pool into service and posts the receives that its elements
@@ -94,6 +123,9 @@ func (r *receiver) adopt(p *lentPool) error {
 	lent := append(slices.Clone(*r.lent.Load()), p)
 	r.lent.Store(&lent)
 	r.elements.Add(int64(p.loan.Len()))
+	if len(p.windows) > 0 {
+		r.windowed = append(r.windowed, p)
+	}
 	switch r.c.cfg.Mode {
 	case protocol.ModeIndicate:
 		return nil
@@ -126,6 +158,7 @@ func (r *receiver) forget(p *lentPool) {
 	if r.c.cfg.Mode == protocol.ModeImm {
 		r.spare += p.loan.Len()
 	}
+	r.release(p)
 	if r.lastTaken == p {
 		r.lastTaken = nil
 	}

@@ -63,7 +63,7 @@ func newKeeper(c *Conn) *keeper {
 		replied:  make(chan struct{}, 1),
 		quiet:    make(chan *grantedPool, 1),
 		answered: make(chan struct{}, 1),
-		chores:   make(chan func() error, c.cfg.Queues*c.cfg.MaxPools+2),
+		chores:   make(chan func() error, 2*c.cfg.Queues*c.cfg.MaxPools+2),
 		hurry:    make(chan struct{}, 1),
 		patience: patienceMin,
 		hungers:  make([]hunger, c.cfg.Queues),
@@ -120,7 +120,7 @@ func (k *keeper) nudge() {
 }
 
 // post has the keeper do something. It never waits: there is room for the end
-// of every pool.
+// of every pool, in two steps.
 func (k *keeper) post(do func() error) { k.chores <- do }
 
 // look is what the keeper does from time to time.
@@ -266,9 +266,8 @@ func (k *keeper) grant(g protocol.BufferRecvPoolGet) error {
 	}
 	k.granted.Add(1)
 	job := &retirement{then: func() error {
-		err := k.c.control.offer(pool.offer(k.c.cfg.Mode))
-		l.offered(pool)
-		return err
+		pools := []*lentPool{pool}
+		return l.expose(pools, func() error { return k.c.offer(pools) })
 	}}
 	job.left.Store(1)
 	ch.rx.mail.put(letter{kind: letterAdopt, pool: pool, job: job})

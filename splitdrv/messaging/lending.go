@@ -9,21 +9,31 @@ import (
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
-	"github.com/splitnic/splitnic/protocol"
 )
 
 // lentPool is one pool of this side with a region of its own, so that every
 // device bounds the peer to what it was lent. Its loan belongs to the receiver
 // of its channel.
 type lentPool struct {
-	ref    uint32
-	ch     *channel
-	arena  *bufpool.Arena
-	region fabric.Region
-	loan   *bufpool.Loan
-	extra  bool // lent on request, and so to go back when it is not used
-	idle   int  // the keeper's: looks without use
-	state  poolState
+	ref     uint32
+	ch      *channel
+	arena   *bufpool.Arena
+	regions []fabric.Region
+	loan    *bufpool.Loan
+	extra   bool // lent on request, and so to go back when it is not used
+	idle    int  // the keeper's: looks without use
+	state   poolState
+
+	windows  []fabric.Window // around it; none with protection region
+	keys     []uint32        // theirs, once they are bound: the sender's, who binds them
+	touch    bool            // there is one around each element
+	retiring *retirement     // the receiver's: of a one-touch pool that is to go when nothing of it is consumed
+
+	// The receiver's: it uses the pool no more; its window is invalid, by a
+	// message of the peer's; and what follows when it is, if that is waited for.
+	forgotten   bool
+	invalidated bool
+	awaited     *retirement
 }
 
 // poolState says how far a pool's flush has got. It is guarded by lending.mu.
@@ -41,6 +51,8 @@ type lending struct {
 	c     *Conn
 	taken atomic.Uint64 // pools that came back
 
+	telling sync.Mutex // held while the keys of a pool are told, and it is offered
+
 	mu    sync.Mutex
 	pools map[uint32]*lentPool // by reference, until they are deregistered
 }
@@ -56,27 +68,21 @@ func (l *lending) make(ch *channel, p PoolConfig, first bool) (*lentPool, error)
 	if err != nil {
 		return nil, err
 	}
-	mem := arena.Bytes()[:p.ElementSize*p.Elements]
-	// In the send modes the elements are receives, written through the
-	// receive queue alone.
-	access := fabric.LocalWrite | fabric.RemoteWrite
-	lent := mem
+	lent := arena.Bytes()[:p.ElementSize*p.Elements]
 	if cfg.Mode.Sends() {
-		access, lent = fabric.LocalWrite, nil
+		lent = nil // the elements are receives
 	}
-	region, err := l.c.domain.Register(mem, access)
-	if err != nil {
+	pool := &lentPool{ref: ref, ch: ch, arena: arena, extra: !first, loan: bufpool.NewLoan(lent, p.ElementSize, p.Elements)}
+	if err := l.register(pool); err != nil {
 		err = fmt.Errorf("register a pool of %d elements of %d bytes: %w", p.Elements, p.ElementSize, err)
 		if !first {
-			err = errors.Join(err, l.c.memory.put(arena))
+			err = errors.Join(err, pool.deregister(), l.c.memory.put(arena))
 		}
 		return nil, err
 	}
-	state := poolMade
 	if first {
-		state = poolLent
+		pool.state = poolLent
 	}
-	pool := &lentPool{state: state, ref: ref, ch: ch, arena: arena, region: region, extra: !first, loan: bufpool.NewLoan(lent, p.ElementSize, p.Elements)}
 	l.mu.Lock()
 	l.pools[ref] = pool
 	l.mu.Unlock()
@@ -108,18 +114,6 @@ func (l *lending) offered(p *lentPool) {
 	if p.state == poolMade {
 		p.state = poolLent
 	}
-}
-
-// offer is what the peer has to know of a pool.
-func (p *lentPool) offer(mode protocol.Mode) protocol.Pool {
-	o := protocol.Pool{
-		Ref: p.ref, Elements: uint32(p.loan.Len()), ElementSize: uint32(p.loan.ElementSize()),
-		Context: protocol.PoolContext(uint16(p.ch.number), 0),
-	}
-	if !mode.Sends() {
-		o.RKey, o.Addr = p.region.RKey(), p.region.Addr()
-	}
-	return o
 }
 
 // extras lists the pools of a channel that are lent on request and not on their way
@@ -180,7 +174,7 @@ func (l *lending) retire(pools []*lentPool, then func() error) {
 				return err
 			}
 			for _, p := range pools {
-				if err := l.dispose(p); err != nil {
+				if err := l.withdraw(p); err != nil {
 					return err
 				}
 			}
@@ -215,7 +209,7 @@ func (r *retirement) done() error {
 
 // dispose deregisters a pool that nobody uses any more.
 func (l *lending) dispose(p *lentPool) error {
-	if err := p.region.Close(); err != nil {
+	if err := p.deregister(); err != nil {
 		return fmt.Errorf("deregister pool %d: %w", p.ref, err)
 	}
 	if err := l.c.memory.put(p.arena); err != nil {

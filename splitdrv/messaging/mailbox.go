@@ -48,12 +48,13 @@ func (m *mailbox[T]) len() int {
 // letter is something for a receiver to do.
 type letter struct {
 	kind   letterKind
-	pool   *lentPool   // letterAdopt, letterRetire
-	job    *retirement // of both: what follows
+	pool   *lentPool   // letterAdopt, letterRetire, letterAwait
+	job    *retirement // of these: what follows
 	class  uint32      // letterIndicated: the pool, counted from the channel's first
 	elem   uint32
 	length uint32
-	last   bool // letterIndicated: of its message
+	last   bool   // letterIndicated: of its message
+	touch  *touch // letterSealed, letterRenewed
 }
 
 type letterKind uint8
@@ -63,11 +64,30 @@ const (
 	letterAdopt                       // a pool that is about to be lent
 	letterRetire                      // a pool that the peer has stopped using
 	letterSent                        // in mode send-uc: what the peer has sent so far
+	letterSealed                      // elements whose windows are invalid
+	letterRenewed                     // elements whose windows are bound again
+	letterAwait                       // a pool that it has retired, whose window the peer is to invalidate
 )
 
-// release is something for a sender to do: to stop using pools of the peer's, or
-// to wait for everything that it has sent.
-type release struct {
-	pool *grantedPool // nil: everything
-	job  *retirement  // what follows when all of them are out of use
+// errand is something for a sender to do besides frames: it alone posts to the
+// send queue of its data channel.
+type errand struct {
+	kind  errandKind
+	pool  *grantedPool // errandRelease: nil for everything that was sent; errandLast, errandInvalidate
+	lent  *lentPool    // errandBind, errandUnbind
+	touch *touch       // errandSeal, errandRenew
+	next  int          // of these four: the first of its windows that is not posted yet
+	job   *retirement  // what follows, but for touches
 }
+
+type errandKind uint8
+
+const (
+	errandRelease    errandKind = iota // stop using a pool of the peer's
+	errandLast                         // the same, and then invalidate its window, if it has one for that
+	errandInvalidate                   // invalidate the window of a pool that is out of use
+	errandBind                         // bind the windows of a pool of this side's
+	errandUnbind                       // invalidate them
+	errandSeal                         // invalidate the windows of elements
+	errandRenew                        // bind them again
+)

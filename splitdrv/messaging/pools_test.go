@@ -116,7 +116,8 @@ func untroubled(t *testing.T, n *fabrictest.Network, halves ...*half) {
 // and gets them, then leaves it idle until they are given back, or taken back:
 // whoever is the less patient.
 func TestPoolsGrowAndComeBack(t *testing.T) {
-	for _, mode := range []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate} {
+	for _, g := range guards {
+		mode := g.mode
 		for _, c := range []struct {
 			name   string
 			ia, ib time.Duration // PoolIdle of the initiator a and the target b
@@ -126,8 +127,8 @@ func TestPoolsGrowAndComeBack(t *testing.T) {
 			{"taken back by the target", time.Hour, 100 * time.Millisecond, false},
 			{"both at once", 200 * time.Millisecond, 100 * time.Millisecond, false},
 		} {
-			t.Run(fmt.Sprintf("%s, %s", mode, c.name), func(t *testing.T) {
-				n, a, b := newPair(t, scarce(mode, c.ia), scarce(mode, c.ib))
+			t.Run(fmt.Sprintf("%v, %s", g, c.name), func(t *testing.T) {
+				n, a, b := newPair(t, g.of(scarce(mode, c.ia)), g.of(scarce(mode, c.ib)))
 				ctx := deadline(t)
 				before := b.conn.Stats().MemoryPinned
 				for round := range 2 {
@@ -159,6 +160,7 @@ func TestPoolsGrowAndComeBack(t *testing.T) {
 				}
 				settled(t, a, b)
 				untroubled(t, n, a, b)
+				g.check(t, sb)
 			})
 		}
 	}
@@ -167,9 +169,9 @@ func TestPoolsGrowAndComeBack(t *testing.T) {
 // TestTakenBackUnderLoad takes pools back, for want of memory, while frames
 // pass through them: none is lost and none changes places.
 func TestTakenBackUnderLoad(t *testing.T) {
-	for _, mode := range []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate} {
-		t.Run(string(mode), func(t *testing.T) {
-			cfg := scarce(mode, time.Hour)
+	for _, g := range guards {
+		t.Run(g.String(), func(t *testing.T) {
+			cfg := g.of(scarce(g.mode, time.Hour))
 			budget := messaging.NewBudget(1 << 30)
 			target := cfg
 			target.Budget = budget

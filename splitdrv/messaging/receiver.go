@@ -33,6 +33,8 @@ type receiver struct {
 	lent     atomic.Pointer[[]*lentPool] // those that there are, for others to read; replaced as a whole
 	elements atomic.Int64                // of those
 	spare    int                         // posted receives that stand for no element
+	windowed []*lentPool                 // those with windows that may be bound
+	touches  touching
 
 	// What asks for an update before a quarter of a pool is free.
 	urgent    bool
@@ -210,6 +212,12 @@ func (r *receiver) takeWritten(comps []fabric.Completion) error {
 			return fmt.Errorf("receive on data channel %d: %w", r.ch.number, err)
 		}
 		if c.Op != fabric.OpRecvWriteImm {
+			if c.Flags&fabric.WithInv != 0 {
+				if err := r.invalidated(c.InvKey); err != nil {
+					return err
+				}
+				continue
+			}
 			return r.violation(ErrDataSend, "a SEND of %d bytes", c.Len)
 		}
 		if r.c.cfg.Mode == protocol.ModeIndicate {
@@ -237,6 +245,9 @@ func (r *receiver) consume(class, elem, length uint32) (*lentPool, error) {
 	data, err := p.loan.Consume(int(elem), int(length))
 	if err != nil {
 		return nil, r.violation(err, "pool %d", p.ref)
+	}
+	if p.touch {
+		return p, r.touch(p, int(elem), data)
 	}
 	r.consumed = append(r.consumed, consumed{pool: p, elem: int(elem)})
 	return p, r.unpack(data)

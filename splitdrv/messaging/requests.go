@@ -163,6 +163,8 @@ func (c *Conn) answer() error {
 			status = c.onSent(r.data)
 		case protocol.CfgBind:
 			status = c.answerProof()
+		case protocol.CfgPoolKeys:
+			status = c.onPoolKeys(r.data)
 		default:
 			status, data = c.cfg.OnRequest(r.t, r.data)
 		}

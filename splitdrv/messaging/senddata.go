@@ -128,6 +128,6 @@ func (r *receiver) postBuffers(p *lentPool) error {
 func (r *receiver) bufferWR(p *lentPool, i uint16) fabric.RecvWR {
 	return fabric.RecvWR{
 		ID:   uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(r.ch.number), i, 0)),
-		Addr: address(p.buffer(i)), Len: uint32(p.loan.ElementSize()), LKey: p.region.LKey(),
+		Addr: address(p.buffer(i)), Len: uint32(p.loan.ElementSize()), LKey: p.regions[0].LKey(),
 	}
 }

@@ -22,7 +22,7 @@ type sender struct {
 	batches BatchPort // port, if it is one
 	slots   *bufpool.Slots
 	region  fabric.Region
-	mail    mailbox[release]
+	mail    mailbox[errand]
 	hungry  atomic.Bool // sleeps for credits, or for the acknowledgement of an indication
 
 	granting sync.Mutex                     // held to change grants
@@ -59,7 +59,9 @@ type sender struct {
 	alone     bool                  // in mode imm: one is on its way, and nothing may overtake it
 
 	sequence  atomic.Uint64 // send modes: the sequence number of the next message
-	releasing []release     // pools that are being put out of use, and a pause
+	releasing []errand      // pools that are being put out of use, and a pause
+	errands   []errand      // what is to be posted about windows
+	landing   []landing     // what follows when that has completed, in order
 	paused    atomic.Bool   // takes no more frames
 	inherited [][]byte      // frames that come before those of the port
 
@@ -77,6 +79,9 @@ type grantedPool struct {
 	ref    uint32
 	sender *sender
 	extra  bool // came after this side had asked for more
+
+	invalidate  bool // its key is that of a window, which this side is to invalidate
+	invalidated bool // the sender's: it has
 
 	pending int    // the sender's: transfers that have not completed, or are not indicated yet
 	last    uint32 // the sender's: sequence number of the last work request
@@ -148,7 +153,7 @@ func (s *sender) run() error {
 // there is nothing more. It never waits.
 func (s *sender) step() (want, error) {
 	if s.mail.pending.Load() {
-		s.releasing = append(s.releasing, s.mail.take()...)
+		s.sort(s.mail.take())
 	}
 	if s.attentive() {
 		if err := s.settle(); err != nil {
@@ -179,7 +184,7 @@ func (s *sender) step() (want, error) {
 
 // attentive reports whether completions are more to the sender than free slots.
 func (s *sender) attentive() bool {
-	return s.alone || s.c.cfg.Mode == protocol.ModeIndicate || len(s.releasing) > 0
+	return s.alone || s.c.cfg.Mode == protocol.ModeIndicate || len(s.releasing) > 0 || len(s.errands)+len(s.landing) > 0
 }
 
 // fill gathers a batch of frames and says what stopped it. It returns after

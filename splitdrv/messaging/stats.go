@@ -47,6 +47,12 @@ type ChannelStats struct {
 	TxPacked      uint64 `json:"tx_packed"`     // frames in these
 	RxPacks       uint64 `json:"rx_packs"`
 	RxPacked      uint64 `json:"rx_packed"`
+
+	// Windows of the pools that are lent: bound, invalidated by this side, and
+	// invalidated by the peer because it was asked to.
+	WindowsBound       uint64 `json:"windows_bound"`
+	WindowsInvalidated uint64 `json:"windows_invalidated"`
+	WindowsGivenUp     uint64 `json:"windows_given_up"`
 }
 
 // Pool is one pool, of either side's.
@@ -57,9 +63,6 @@ type Pool struct {
 	Ledger
 }
 
-// Protection says what bounds a peer to the memory that it was lent.
-const Protection = "a protection domain per peer and a memory region per pool, remote write only"
-
 // Ledger is bufpool's.
 type Ledger = bufpool.Ledger
 
@@ -69,6 +72,7 @@ type Stats struct {
 	// those of the authenticated connection.
 	Bound           bool           `json:"bound"`
 	Mode            protocol.Mode  `json:"mode"`
+	Protection      Protecting     `json:"protection"` // of the pools that are lent
 	Channels        []ChannelStats `json:"channels"`
 	ControlSent     uint64         `json:"control_sent"`
 	ControlReceived uint64         `json:"control_received"`
@@ -83,17 +87,18 @@ type Stats struct {
 }
 
 type txCounters struct {
-	frames, bytes, tooLong, invalid, posts, noCredit, noSlot, solicited, signaled, inline, indicates, indicated, packs, packed atomic.Uint64
+	frames, bytes, tooLong, invalid, posts, noCredit, noSlot, solicited, signaled, inline, indicates, indicated, packs, packed, bound, invalidated atomic.Uint64
 }
 
 type rxCounters struct {
-	frames, bytes, dropped, overMTU, portBusy, wakeups, updates, indicated, lost, late, packs, packed atomic.Uint64
+	frames, bytes, dropped, overMTU, portBusy, wakeups, updates, indicated, lost, late, packs, packed, invalidated atomic.Uint64
 }
 
 // Stats reads the counters. It may be called at any time before Close.
 func (c *Conn) Stats() Stats {
 	s := Stats{
 		Mode:        c.cfg.Mode,
+		Protection:  c.protecting,
 		Bound:       c.binding.bound.Load(),
 		ControlSent: c.control.sent.Load(), ControlReceived: c.control.received.Load(),
 		MemoryPinned: c.memory.pinned(),
@@ -126,6 +131,7 @@ func (ch *channel) stats() ChannelStats {
 		RxOverMTU: r.overMTU.Load(), RxPortBusy: r.portBusy.Load(), RxWakeups: r.wakeups.Load(),
 		RxIndicated: r.indicated.Load(), RxLost: r.lost.Load(), RxLate: r.late.Load(),
 		UpdatesSent:  r.updates.Load(),
+		WindowsBound: t.bound.Load(), WindowsInvalidated: t.invalidated.Load(), WindowsGivenUp: r.invalidated.Load(),
 		MemoryPinned: ch.tx.slots.Len() * ch.slotSize, CompVector: ch.vector,
 		Moderated: ch.moderated,
 		QPN:       ch.qp.Num(), PeerQPN: ch.peerQPN, Latency: ch.latency,

@@ -44,7 +44,7 @@ func (c *Conn) Pause(ctx context.Context) error {
 	job.left.Store(int32(len(c.channels)))
 	for _, ch := range c.channels {
 		ch.tx.paused.Store(true)
-		ch.tx.mail.put(release{job: job})
+		ch.tx.mail.put(errand{kind: errandRelease, job: job})
 	}
 	fail := func(err error) error { return fmt.Errorf("messaging: wait for what was sent: %w", err) }
 	select {
@@ -68,7 +68,7 @@ func (c *Conn) Resume() {
 	nothing.left.Store(int32(len(c.channels)))
 	for _, ch := range c.channels {
 		ch.tx.paused.Store(false)
-		ch.tx.mail.put(release{job: nothing})
+		ch.tx.mail.put(errand{kind: errandRelease, job: nothing})
 	}
 }
 

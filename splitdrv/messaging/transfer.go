@@ -15,6 +15,7 @@ type flight struct {
 	elem   uint16
 	length uint32 // of the transfer
 	owes   bool   // is to be indicated on the control channel when it has completed
+	lands  bool   // of a work request that is no transfer: something follows when it has completed
 }
 
 const noSlot = ^uint32(0)
@@ -42,6 +43,15 @@ func (f *flights) push(x flight) {
 // oldest is the one posted first; there must be one.
 func (f *flights) oldest() *flight { return &f.ring[f.first] }
 
+// newest is the one posted last; there must be one.
+func (f *flights) newest() *flight {
+	i := f.first + f.n - 1
+	if i >= len(f.ring) {
+		i -= len(f.ring)
+	}
+	return &f.ring[i]
+}
+
 func (f *flights) pop() {
 	if f.first++; f.first == len(f.ring) {
 		f.first = 0
@@ -67,9 +77,9 @@ func (s *sender) add(g *grantedPool, elem uint16, frame []byte) {
 	case mode.Sends():
 		wr.Op = fabric.OpSend
 	case mode == protocol.ModeImm && protocol.CanImm(g.ref, uint32(elem), n):
-		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWriteImm, g.Address(elem), g.RKey()
+		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWriteImm, g.Address(elem), g.Key(elem)
 	default:
-		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWrite, g.Address(elem), g.RKey()
+		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWrite, g.Address(elem), g.Key(elem)
 		f.owes = true
 		s.alone = mode == protocol.ModeImm
 	}
@@ -161,8 +171,11 @@ func (s *sender) reclaim() error {
 			s.completed = seq
 		}
 		for s.flights.len() > 0 && int32(s.completed-s.flights.oldest().seq) >= 0 {
-			s.landed(s.flights.oldest())
+			f := *s.flights.oldest()
 			s.flights.pop()
+			if err := s.landed(&f); err != nil {
+				return err
+			}
 		}
 		if n < len(s.comps) {
 			return nil
@@ -171,11 +184,13 @@ func (s *sender) reclaim() error {
 }
 
 // landed frees what a completed work request held.
-func (s *sender) landed(f *flight) {
+func (s *sender) landed(f *flight) error {
 	if f.slot != noSlot {
 		s.slots.Put(f.slot)
 	}
 	switch {
+	case f.lands:
+		return s.follow()
 	case f.pool == nil:
 	case f.owes:
 		s.owed = append(s.owed, protocol.Indication{Pool: f.pool.ref, Element: uint32(f.elem), Length: f.length})
@@ -183,6 +198,7 @@ func (s *sender) landed(f *flight) {
 	default:
 		f.pool.pending--
 	}
+	return nil
 }
 
 // window is how many BufferRDMAIndicates may be unacknowledged.
@@ -217,7 +233,10 @@ func (s *sender) settle() error {
 	if s.alone && s.flights.len() == 0 && len(s.owed) == 0 && s.unacknowledged() == 0 {
 		s.alone = false
 	}
-	return s.letGo()
+	if err := s.letGo(); err != nil {
+		return err
+	}
+	return s.perform()
 }
 
 // name numbers the message that is about to indicate the first n transfers, so
@@ -259,6 +278,11 @@ func (s *sender) letGo() error {
 			}
 			i++
 			continue
+		}
+		if r.kind == errandLast {
+			if done, err := s.invalidate(r.pool); !done || err != nil {
+				return err
+			}
 		}
 		s.releasing = append(s.releasing[:i], s.releasing[i+1:]...)
 		if err := r.job.done(); err != nil {

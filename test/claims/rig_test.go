@@ -124,6 +124,9 @@ func newPacking(t *testing.T, on fabricOf, cfg map[string]messaging.Config) *pai
 			h.ports, h.wires = append(h.ports, port), append(h.wires, wire)
 		}
 		c.Device, c.PeerTimeout = devs[side], time.Minute
+		if c.Protection == "" { // the same on every device
+			c.Protection = messaging.ProtectRegion
+		}
 		conn, err := messaging.New(c)
 		if err != nil {
 			t.Fatalf("%s: %v", side, err)

@@ -58,7 +58,7 @@ var (
 
 // Attacks are all of them.
 func Attacks() []Attack {
-	return slices.Concat(formOfControl(), formOfData(), poolsAndUpdates(), flushes(), requests(), writes(), indications(), sequences(), packs(), devices(), proofs(), tolerated())
+	return slices.Concat(formOfControl(), formOfData(), poolsAndUpdates(), flushes(), requests(), writes(), indications(), sequences(), packs(), devices(), windows(), proofs(), tolerated())
 }
 
 // rules are what stands behind the codes.
@@ -95,6 +95,8 @@ var rules = map[string]error{
 	"too-many-flushes":  messaging.ErrTooManyFlushes,
 	"proof-missing":     messaging.ErrProofMissing,
 	"proof-wrong":       messaging.ErrProofWrong,
+	"invalidated":       messaging.ErrInvalidated,
+	"pool-keys":         messaging.ErrKeys,
 }
 
 // meaningless says in which modes a rule cannot be broken: no message or
@@ -110,4 +112,6 @@ var meaningless = map[string][]protocol.Mode{
 	"indications":       sending,
 	"sequence":          writing,
 	"too-many-flushes":  sending,
+	"pool-keys":         sending,
+	"invalidated":       sending, // there are no windows; the device refuses
 }

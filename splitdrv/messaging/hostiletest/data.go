@@ -11,6 +11,12 @@ import (
 // twoChannels gives the session a second data channel.
 func twoChannels(_ *victim, cfg *messaging.Config) { cfg.Queues = 2 }
 
+// regions is that of one that protects its pools by regions alone.
+func regions(v *victim, cfg *messaging.Config) {
+	twoChannels(v, cfg)
+	cfg.Protection = messaging.ProtectRegion
+}
+
 // ofChannel finds a pool of a data channel.
 func (p *Peer) ofChannel(ch uint16) int {
 	for i, l := range p.Pools {
@@ -29,7 +35,7 @@ func writes() []Attack {
 		{Name: "immediate data about a pool that was not lent", Modes: onlyImm, Code: "pool-unknown", Channel: 1, do: func(p *Peer) {
 			p.imm(0, 0, imm(200, 0, 100), frame(100))
 		}},
-		{Name: "immediate data about another channel's pool", Modes: onlyImm, Code: "pool-unknown", Channel: 1, Local: true, prepare: twoChannels, do: func(p *Peer) {
+		{Name: "immediate data about another channel's pool", Modes: onlyImm, Code: "pool-unknown", Channel: 1, Local: true, prepare: regions, do: func(p *Peer) {
 			// To write there is within what the keys allow.
 			other := p.ofChannel(2)
 			p.imm(other, 0, imm(uint8(p.Pools[other].Ref), 0, 100), frame(100))

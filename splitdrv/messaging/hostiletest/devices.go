@@ -74,7 +74,7 @@ func tolerated() []Attack {
 	return []Attack{
 		{Name: "nothing", Modes: everywhere, do: func(*Peer) {}},
 		{Name: "write that is not indicated", Modes: writing, do: func(p *Peer) { p.write(fabric.OpWrite, 0, 0, 0, frame(100)); p.completed() }},
-		{Name: "write to another channel's pool", Modes: writing, Local: true, prepare: twoChannels, do: func(p *Peer) {
+		{Name: "write to another channel's pool", Modes: writing, Local: true, prepare: regions, do: func(p *Peer) {
 			// One protection domain is what a peer has, and all its pools.
 			p.write(fabric.OpWrite, p.ofChannel(2), 0, 0, frame(100))
 			p.completed()

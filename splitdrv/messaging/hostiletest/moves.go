@@ -33,7 +33,11 @@ func (p *Peer) element(pool, elem int) uint64 {
 // channel.
 func (p *Peer) write(op fabric.Opcode, pool, elem int, imm protocol.ImmData, data []byte) {
 	p.t.Helper()
-	p.post(p.data[0], fabric.SendWR{Op: op, RemoteAddr: p.element(pool, elem), RKey: p.Pools[pool].RKey, Imm: uint32(imm)}, data)
+	key := p.Pools[pool].RKey
+	if k, ok := p.keys[element{p.Pools[pool].Ref, uint32(elem)}]; ok {
+		key = k
+	}
+	p.post(p.data[0], fabric.SendWR{Op: op, RemoteAddr: p.element(pool, elem), RKey: key, Imm: uint32(imm)}, data)
 }
 
 // imm writes to an element and says something about it in immediate data.

@@ -59,6 +59,7 @@ type Peer struct {
 	data    []fabric.QP
 	scratch int // where the next message is built
 
+	keys    map[element]uint32       // first keys of the elements of one-touch pools
 	inbox   [][]byte                 // control messages that came and were not asked for
 	arrived int                      // transfers that came
 	refused map[uint32]fabric.Status // what ended a queue pair's sends, by number
@@ -66,6 +67,9 @@ type Peer struct {
 	sent    int                      // that have completed, well or not
 	seq     uint64                   // of the next SendData
 }
+
+// element is one of a pool of the session's.
+type element struct{ pool, number uint32 }
 
 // PeerConfig is what a Peer is made of.
 type PeerConfig struct {
@@ -81,7 +85,7 @@ func NewPeer(t testing.TB, cfg PeerConfig) *Peer {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errors.New("the attack took too long"))
 	t.Cleanup(cancel)
-	p := &Peer{t: t, ctx: ctx, session: ctx, mode: cfg.Mode, timing: cfg.Timing, deaf: cfg.Deaf, refused: make(map[uint32]fabric.Status)}
+	p := &Peer{keys: make(map[element]uint32), t: t, ctx: ctx, session: ctx, mode: cfg.Mode, timing: cfg.Timing, deaf: cfg.Deaf, refused: make(map[uint32]fabric.Status)}
 	receives := controlReceives*protocol.MaxControlSize + cfg.Channels*dataReceives*dataReceiveSize
 	p.mem = fabrictest.Alloc(t, receives+ownSize+scratchSize)
 	dom, err := cfg.Device.NewDomain()
@@ -285,9 +289,16 @@ func (p *Peer) handle(c *fabric.Completion) {
 	p.receiveControl(i)
 	if r, err := protocol.DecodeCfgUtilRequest(msg); err == nil && !p.surly {
 		// A sign of life, so that the session does not end for the lack of one.
-		p.send(protocol.AppendCfgUtilReply(nil, protocol.CfgUtilReply{
-			TransactionContext: r.TransactionContext, Type: r.Type, Status: protocol.CfgUnsupported,
-		}))
+		reply := protocol.CfgUtilReply{TransactionContext: r.TransactionContext, Type: r.Type, Status: protocol.CfgUnsupported}
+		if r.Type == protocol.CfgPoolKeys {
+			k, err := protocol.DecodePoolKeys(r.Data)
+			p.ok(err)
+			for i := range k.Len() {
+				p.keys[element{k.Pool, k.First + uint32(i)}] = k.At(i)
+			}
+			reply.Status = protocol.CfgOK
+		}
+		p.send(protocol.AppendCfgUtilReply(nil, reply))
 		return
 	}
 	p.inbox = append(p.inbox, msg)

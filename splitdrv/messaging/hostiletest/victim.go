@@ -19,6 +19,7 @@ import (
 type victim struct {
 	t       testing.TB
 	conn    *messaging.Conn
+	pools   int   // that it lends on each data channel at first
 	port    *port // of the first data channel
 	wire    *porttest.Wire
 	release func() // lets everybody go on who was held up
@@ -49,7 +50,7 @@ func newVictim(t testing.TB, cfg messaging.Config, prepare func(*victim, *messag
 	if prepare != nil {
 		prepare(v, &cfg)
 	}
-	v.port.held = v.ctx
+	v.port.held, v.pools = v.ctx, len(cfg.Pools)
 	conn, err := messaging.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +72,9 @@ func (v *victim) close() {
 func (v *victim) connect(p *Peer, queues int) {
 	v.t.Helper()
 	v.meet(p, queues)
-	p.Started()
+	for len(p.Pools) < v.pools*queues { // one-touch pools come one by one
+		p.Started()
+	}
 }
 
 // meet connects the session to a peer and starts it.

@@ -1,0 +1,66 @@
+package messaging_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// guard is one way to protect the pools of a session, in a mode that writes.
+type guard struct {
+	mode       protocol.Mode
+	protection messaging.Protection
+	agreed     bool // that the peer invalidates windows
+}
+
+// guards are all of them.
+var guards = func() []guard {
+	var all []guard
+	for _, mode := range []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate} {
+		all = append(all, guard{mode, messaging.ProtectRegion, true}, guard{mode, messaging.ProtectWindow, false}, guard{mode, messaging.ProtectWindow, true},
+			guard{mode, messaging.ProtectOneTouch, true})
+	}
+	return all
+}()
+
+func (g guard) String() string {
+	s := fmt.Sprintf("%s, %s", g.mode, g.protection)
+	if g.protection == messaging.ProtectWindow && g.agreed {
+		s += " with agreement"
+	}
+	return s
+}
+
+// of is a configuration with this protection.
+func (g guard) of(cfg messaging.Config) messaging.Config {
+	cfg.Mode, cfg.Protection, cfg.Invalidation, cfg.OneTouch = g.mode, g.protection, g.agreed, true
+	return cfg
+}
+
+// check finds that windows came and went with the pools of a side that has lent
+// two on request, at least, and got them back.
+func (g guard) check(t *testing.T, s messaging.Stats) {
+	t.Helper()
+	c := s.Channels[0]
+	gone := s.PoolsReturned
+	switch {
+	case s.Protection.Name != g.protection:
+		t.Errorf("the protection is %v", s.Protection)
+	case g.protection == messaging.ProtectRegion:
+		if c.WindowsBound+c.WindowsInvalidated+c.WindowsGivenUp != 0 {
+			t.Errorf("windows without need: %+v", c)
+		}
+	case g.protection == messaging.ProtectOneTouch:
+		// Once for each lending, and all but those that are lent now are invalid.
+		transfers := c.RxFrames - c.RxPacked + c.RxPacks
+		if n := c.WindowsBound - c.WindowsInvalidated; c.WindowsBound < transfers || n != uint64(c.Lent.Elements) || c.WindowsGivenUp != 0 {
+			t.Errorf("%d windows were bound, %d invalidated, %d by the peer, for %d transfers; %d elements are lent", c.WindowsBound, c.WindowsInvalidated, c.WindowsGivenUp, transfers, c.Lent.Elements)
+		}
+	case c.WindowsBound != gone+1:
+		t.Errorf("%d windows were bound for 1 pool and %d more", c.WindowsBound, gone)
+	case g.agreed && (c.WindowsGivenUp != gone || c.WindowsInvalidated != 0), !g.agreed && (c.WindowsInvalidated != gone || c.WindowsGivenUp != 0):
+		t.Errorf("%d windows were invalidated by this side, %d by the peer, for %d pools", c.WindowsInvalidated, c.WindowsGivenUp, gone)
+	}
+}

@@ -1,0 +1,130 @@
+package hostiletest
+
+import (
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// windowed has the session protect its pools by windows, on two data channels.
+func windowed(v *victim, cfg *messaging.Config) {
+	twoChannels(v, cfg)
+	cfg.Protection = messaging.ProtectWindow
+}
+
+// agreed is windowed, and has the peer invalidate them.
+func agreed(v *victim, cfg *messaging.Config) {
+	windowed(v, cfg)
+	cfg.Invalidation = true
+}
+
+// oneTouch has the session lend one-touch pools.
+func oneTouch(_ *victim, cfg *messaging.Config) {
+	cfg.Protection, cfg.OneTouch = messaging.ProtectOneTouch, true
+}
+
+// tell tells keys of a pool that the peer is about to lend, and returns the
+// status of the reply.
+func (p *Peer) tell(pool, first uint32, keys int) protocol.CfgStatus {
+	p.t.Helper()
+	return p.request(protocol.CfgPoolKeys, protocol.AppendPoolKeys(nil, pool, first, make([]uint32, keys)))
+}
+
+// delivered waits until so many frames have been.
+func (p *Peer) delivered(n int64) {
+	p.t.Helper()
+	p.victim.until(p.ctx, func() bool {
+		p.poll()
+		return p.victim.port.delivered.Load() == n
+	})
+}
+
+// invalidate invalidates a key of the session's by a message on the first data
+// channel. Soft-RoCE's kernel does not survive that being done twice.
+func (p *Peer) invalidate(key uint32) {
+	p.t.Helper()
+	p.post(p.data[0], fabric.SendWR{Op: fabric.OpSendInv, RKey: key}, nil)
+}
+
+// windows are about pools behind memory windows.
+func windows() []Attack {
+	gone := func(p *Peer) {
+		p.victim.until(p.ctx, func() bool { return p.stats().PoolsReturned == 1 })
+	}
+	first := func(p *Peer) protocol.Pool { return p.Pools[p.ofChannel(1)] }
+	write := func(p *Peer, channel int, l protocol.Pool) {
+		p.post(p.data[channel-1], fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: l.Addr, RKey: l.RKey}, frame(100))
+	}
+	return []Attack{
+		{Name: "write through a window over another channel", Modes: writing, Refused: accessError, Local: true, prepare: windowed, do: func(p *Peer) {
+			write(p, 1, first(p))
+			p.completed()
+			if len(p.refused) != 0 {
+				p.t.Errorf("a write over the channel of the window was refused with %v", p.refused)
+			}
+			write(p, 2, first(p))
+		}},
+		{Name: "write through a window that its owner has withdrawn", Modes: writing, Refused: accessError, Local: true, prepare: windowed, do: func(p *Peer) {
+			p.giveBack(first(p).Ref)
+			gone(p)
+			write(p, 1, first(p))
+		}},
+		{Name: "write through a window that the attacker has given up", Modes: writing, Refused: accessError, Local: true, prepare: agreed, do: func(p *Peer) {
+			p.giveBack(first(p).Ref)
+			p.invalidate(first(p).RKey)
+			gone(p)
+			write(p, 1, first(p))
+		}},
+		{Name: "invalidation of a pool that is in use", Modes: writing, Code: "invalidated", Channel: 1, Local: true, prepare: agreed, do: func(p *Peer) {
+			p.invalidate(first(p).RKey)
+		}},
+		{Name: "invalidation that was not agreed on", Modes: writing, Code: "invalidated", Channel: 1, Local: true, prepare: windowed, do: func(p *Peer) {
+			p.invalidate(first(p).RKey)
+		}},
+		{Name: "second write to a one-touch element", Modes: writing, Refused: accessError, Delivered: 1, Local: true, prepare: oneTouch, do: func(p *Peer) {
+			// When it is delivered nobody can change it any more.
+			p.transfer(0, 0, frame(100))
+			p.delivered(1)
+			p.write(fabric.OpWrite, 0, 0, 0, frame(100))
+		}},
+		{Name: "write to a one-touch element with the key of its neighbour", Modes: writing, Refused: accessError, Local: true, prepare: oneTouch, do: func(p *Peer) {
+			p.keys[element{p.Pools[0].Ref, 0}] = p.keys[element{p.Pools[0].Ref, 1}]
+			p.write(fabric.OpWrite, 0, 0, 0, frame(100))
+		}},
+		{Name: "write to a one-touch element with a later key", Modes: writing, Refused: accessError, Local: true, prepare: oneTouch, do: func(p *Peer) {
+			e := element{p.Pools[0].Ref, 0}
+			p.keys[e] = protocol.NextKey(p.keys[e])
+			p.write(fabric.OpWrite, 0, 0, 0, frame(100))
+		}},
+		{Name: "write across the end of a one-touch element", Modes: writing, Refused: accessError, Local: true, prepare: oneTouch, do: func(p *Peer) {
+			p.write(fabric.OpWrite, 0, 0, 0, frame(int(p.Pools[0].ElementSize)+1))
+		}},
+		{Name: "one-touch pool without keys", Modes: writing, Code: "pool-keys", Local: true, prepare: oneTouch, do: func(p *Peer) {
+			p.send(p.lend(func(l *protocol.Pool) { l.RKey = 0 }))
+		}},
+		{Name: "one-touch pool with too few keys", Modes: writing, Code: "pool-keys", Local: true, prepare: oneTouch, do: func(p *Peer) {
+			p.tell(3, 0, ownElements-1)
+			p.send(p.lend(func(l *protocol.Pool) { l.RKey = 0 }))
+		}},
+		{Name: "keys of an element in the middle", Modes: writing, Local: true, prepare: oneTouch, do: func(p *Peer) {
+			if s := p.tell(3, 2, 2); s != protocol.CfgInvalid {
+				p.t.Errorf("they were answered with %v", s)
+			}
+			p.Alive()
+		}},
+		{Name: "keys where nothing is lent, or not so", Modes: everywhere, do: func(p *Peer) {
+			if s := p.tell(3, 0, 2); s != protocol.CfgUnsupported {
+				p.t.Errorf("they were answered with %v", s)
+			}
+			p.Alive()
+		}},
+		{Name: "return of a pool that is not invalidated", Modes: writing, Local: true, prepare: agreed, do: func(p *Peer) {
+			// It costs the attacker a pool.
+			p.giveBack(first(p).Ref)
+			p.Alive()
+			if n := p.stats().PoolsReturned; n != 0 {
+				p.t.Errorf("%d pools are back, whose windows are bound", n)
+			}
+		}},
+	}
+}

@@ -1,0 +1,135 @@
+package messaging_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// TestProtectionOn is about which protection is in force on which device.
+func TestProtectionOn(t *testing.T) {
+	none, loose, full := fabric.Limits{}, fabric.Limits{Windows: true}, fabric.Limits{Windows: true, WindowBounds: true}
+	for _, c := range []struct {
+		name   string
+		asked  messaging.Protection
+		limits fabric.Limits
+		want   messaging.Protection // empty: it cannot be
+	}{
+		{"default without windows", "", none, messaging.ProtectRegion},
+		{"default without their bounds", "", loose, messaging.ProtectRegion},
+		{"default with both", "", full, messaging.ProtectWindow},
+		{"region on any device", messaging.ProtectRegion, full, messaging.ProtectRegion},
+		{"window without windows", messaging.ProtectWindow, none, ""},
+		{"window without their bounds", messaging.ProtectWindow, loose, messaging.ProtectWindow},
+		{"one-touch without windows", messaging.ProtectOneTouch, none, ""},
+		{"one-touch without their bounds", messaging.ProtectOneTouch, loose, messaging.ProtectOneTouch},
+		{"one-touch with both", messaging.ProtectOneTouch, full, messaging.ProtectOneTouch},
+	} {
+		p, err := messaging.ProtectionOn(c.asked, c.limits)
+		if p.Name != c.want || (err == nil) != (c.want != "") || err == nil && p.Why == "" || err != nil && !errors.Is(err, fabric.ErrUnsupported) {
+			t.Errorf("%s: %+v, %v", c.name, p, err)
+		}
+	}
+	for _, p := range messaging.Protections() {
+		if got, err := messaging.ParseProtection(string(p)); got != p || err != nil || p.Description() == "" {
+			t.Errorf("%s: %q, %v", p, got, err)
+		}
+	}
+	if _, err := messaging.ParseProtection("windows"); err == nil {
+		t.Error("a protection that there is not was parsed")
+	}
+}
+
+// TestProtectionOfSession is about what a session makes of it.
+func TestProtectionOfSession(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		cfg  messaging.Config
+		want messaging.Protection
+		err  error
+	}{
+		{"modes that lend nothing", messaging.Config{Mode: protocol.ModeSend, Protection: messaging.ProtectOneTouch}, messaging.ProtectRegion, nil},
+		{"one-touch pools for a peer that knows them", messaging.Config{Protection: messaging.ProtectOneTouch, OneTouch: true}, messaging.ProtectOneTouch, nil},
+		{"and for one that does not", messaging.Config{Protection: messaging.ProtectOneTouch}, "", messaging.ErrOneTouch},
+		{"windows for any peer", messaging.Config{Protection: messaging.ProtectWindow}, messaging.ProtectWindow, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := fabrictest.New()
+			fabrictest.NoLeaks(t, n)
+			dev := n.Device("a")
+			t.Cleanup(func() { dev.Close() })
+			c.cfg.Device = dev
+			conn, err := messaging.New(c.cfg)
+			if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
+				t.Fatal(err)
+			}
+			if err != nil {
+				return
+			}
+			if s := conn.Stats(); s.Protection.Name != c.want || s.Protection.Why == "" {
+				t.Errorf("protected by %+v", s.Protection)
+			}
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := (messaging.Config{Protection: "x"}).Check(); err == nil {
+		t.Error("a protection that there is not is configured")
+	}
+}
+
+// TestWindowsEndWithTheSession ends sessions with windows bound, elements in use
+// and frames on their way, and finds everything released.
+func TestWindowsEndWithTheSession(t *testing.T) {
+	for _, g := range guards {
+		t.Run(g.String(), func(t *testing.T) {
+			n, a, b := newPair(t, g.of(scarce(g.mode, time.Hour)), g.of(scarce(g.mode, time.Hour)))
+			ctx := deadline(t)
+			for i := range uint64(40) { // nobody takes them
+				if err := a.wires[0].Send(ctx, frame(i, 1000, 1500)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			until(t, func() error {
+				if b.conn.Stats().Channels[0].RxFrames == 0 {
+					return errors.New("no frame has arrived")
+				}
+				return nil
+			})
+			for _, h := range []*half{b, a} {
+				if err := h.conn.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if l := n.Live(); l.Windows+l.Regions+l.QPs+l.Domains != 0 {
+				t.Errorf("left open: %+v", l)
+			}
+		})
+	}
+}
+
+// TestOneTouchKeysInMessages lends a pool whose keys take several messages, and
+// uses every element of it.
+func TestOneTouchKeysInMessages(t *testing.T) {
+	const elements = 2*protocol.MaxPoolKeys + 5
+	cfg := patient(messaging.Config{
+		Mode: protocol.ModeIndicate, NoPack: true, Protection: messaging.ProtectOneTouch, OneTouch: true,
+		Pools: []messaging.PoolConfig{{ElementSize: 128, Elements: elements}}, MaxPools: 1,
+	})
+	n, a, b := newPair(t, cfg, cfg)
+	if err := stream(deadline(t), a.wires[0], b.wires[0], slices.Repeat([]int{100}, 3*elements), 1500); err != nil {
+		t.Error(err)
+	}
+	settled(t, a, b)
+	untroubled(t, n, a, b)
+	if s := b.conn.Stats().Channels[0]; s.WindowsBound < 4*elements {
+		t.Errorf("%d windows were bound for %d transfers to %d elements", s.WindowsBound, 3*elements, elements)
+	}
+}

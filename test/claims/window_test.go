@@ -1,0 +1,213 @@
+package claims
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// behindWindows is a configuration that lends pools behind memory windows, and
+// soon lends more.
+func behindWindows(idle time.Duration, agreed bool) messaging.Config {
+	c := hungry(idle)
+	c.Protection, c.Invalidation = messaging.ProtectWindow, agreed
+	return c
+}
+
+// keyVoid waits until the window with a key of the I/O unit's is invalid, by
+// whom is said, and its pool deregistered.
+func (p *pair) keyVoid(key uint32, agreed bool) (how entry) {
+	p.t.Helper()
+	kind := unbound
+	if agreed {
+		kind = recvDone
+	}
+	p.until(func() error {
+		for _, e := range p.pick(unitSide, kind) {
+			if agreed && e.done.Flags&fabric.WithInv != 0 && e.done.InvKey == key || !agreed && e.rkey == key {
+				how = e
+				return nil
+			}
+		}
+		return errors.New("the window is bound still")
+	})
+	return how
+}
+
+func TestPoolsBehindWindows(t *testing.T)     { poolsBehindWindows(t, inMemory) }
+func TestRDMAPoolsBehindWindows(t *testing.T) { poolsBehindWindows(t, onSoftRoCE) }
+
+// Where windows protect pools no region may be written from outside by its own
+// key. Each pool is lent with the key of a window that was bound to all of its
+// region before, through the send queue of the data channel that may use it, and
+// all writes come with such keys over such channels. At the end of the pool the
+// window is invalidated, by its owner or by the last message of the peer's, and
+// the memory deregistered only then. A reference that is lent again has another
+// key.
+func poolsBehindWindows(t *testing.T, on fabricOf) {
+	for name, agreed := range map[string]bool{"invalidated by the owner": false, "invalidated by the peer": true} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, on, behindWindows(100*time.Millisecond, agreed))
+			var pools []lentPool
+			for round := range 2 {
+				p.flood(0, func() bool { return len(p.lent(unitSide)) > 1+round })
+				pools = p.lent(unitSide)
+				pool := pools[1+round]
+				void := p.keyVoid(pool.RKey, agreed)
+				if ch := p.channel(unitSide, void.qpn); ch != 1 {
+					t.Errorf("invalidated over channel %d", ch)
+				}
+				var gone entry
+				p.until(func() error {
+					for _, e := range p.pick(unitSide, deregistered) {
+						if e.addr == pool.Addr && e.at > pool.at {
+							gone = e
+							return nil
+						}
+					}
+					return errors.New("the pool is still registered")
+				})
+				if gone.at < void.at {
+					t.Error("deregistered before the window was invalid")
+				}
+				for _, e := range p.pick(hostSide, sendPosted) {
+					if e.send.RKey == pool.RKey && (e.send.Op == fabric.OpWrite || e.send.Op == fabric.OpWriteImm) && e.at > void.at {
+						t.Error("written to after its window was invalid")
+					}
+				}
+			}
+			if pools[1].Ref != pools[2].Ref || pools[1].RKey == pools[2].RKey {
+				t.Errorf("lent again: first %+v, then %+v", pools[1], pools[2])
+			}
+			for _, side := range sides {
+				for _, r := range p.pick(side, registered) {
+					if r.access&fabric.RemoteWrite != 0 {
+						t.Errorf("%s: %d bytes may be written by the key of their region", side, r.length)
+					}
+				}
+				binds := p.pick(side, bound)
+				for _, l := range p.lent(side) {
+					if !slices.ContainsFunc(binds, func(b entry) bool {
+						return b.rkey == l.RKey && b.addr == l.Addr && uint64(b.length) == l.Bytes() && b.at < l.at && p.channel(side, b.qpn) == int(l.Channel())
+					}) {
+						t.Errorf("%s: pool %+v is lent without a window of its own", side, l)
+					}
+				}
+				// The only messages on data channels are those that invalidate, and
+				// they carry nothing else.
+				for _, e := range p.pick(side, sendPosted) {
+					switch ch := p.channel(side, e.qpn); {
+					case ch > 0 && e.send.Op == fabric.OpSend, ch > 0 && e.send.Op == fabric.OpSendInv && (e.send.Len != 0 || !agreed):
+						t.Errorf("%s: a message of %d bytes on data channel %d", side, e.send.Len, ch)
+					case ch == 0 && e.send.Op != fabric.OpSend:
+						t.Errorf("%s: something else than a message on the control channel", side)
+					case ch > 0 && e.send.Op != fabric.OpSendInv && e.send.Len > 0 && !slices.ContainsFunc(p.lent(other(side)), func(l lentPool) bool {
+						return l.at < e.at && l.RKey == e.send.RKey && int(l.Channel()) == ch
+					}):
+						t.Errorf("%s: a write on channel %d with key %#x, which was not lent there", side, ch, e.send.RKey)
+					}
+				}
+			}
+			p.cross(hostSide, 0, repeat(1000, 20)...)
+		})
+	}
+}
+
+func TestWindowsInEveryMode(t *testing.T)     { windowsInEveryMode(t, inMemory) }
+func TestRDMAWindowsInEveryMode(t *testing.T) { windowsInEveryMode(t, onSoftRoCE) }
+
+// Frames of all sizes cross pools behind windows, and behind a window for each
+// element, in the modes that lend pools, over several channels. The sides need
+// not have the same protection.
+func windowsInEveryMode(t *testing.T, on fabricOf) {
+	for _, mode := range []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate} {
+		for _, of := range []map[string]messaging.Protection{
+			{hostSide: messaging.ProtectWindow, unitSide: messaging.ProtectWindow},
+			{hostSide: messaging.ProtectOneTouch, unitSide: messaging.ProtectOneTouch},
+			{hostSide: messaging.ProtectWindow, unitSide: messaging.ProtectOneTouch},
+		} {
+			t.Run(fmt.Sprintf("%s, host %s, I/O unit %s", mode, of[hostSide], of[unitSide]), func(t *testing.T) {
+				cfg := map[string]messaging.Config{}
+				for _, side := range sides {
+					cfg[side] = messaging.Config{Mode: mode, Queues: 2, Protection: of[side], Invalidation: true, OneTouch: true}
+				}
+				p := newHalves(t, on, cfg)
+				p.connect()
+				p.start()
+				for _, side := range sides {
+					for queue := range 2 {
+						p.cross(side, queue, sizes...)
+					}
+					if s := p.halfs[side].conn.Stats(); s.Protection.Name != of[side] || s.Channels[1].WindowsBound == 0 {
+						t.Errorf("%s: protected by %v, %d windows bound on channel 2", side, s.Protection, s.Channels[1].WindowsBound)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestOneTouch(t *testing.T)     { oneTouch(t, inMemory) }
+func TestRDMAOneTouch(t *testing.T) { oneTouch(t, onSoftRoCE) }
+
+// Each element of a one-touch pool is lent with a key of its own, and written
+// with it once. Its window is invalidated before the frame in it is passed on,
+// and bound again, with the next key, before an update returns the element.
+func oneTouch(t *testing.T, on fabricOf) {
+	const elements, size = 4, 2048
+	p := newPair(t, on, messaging.Config{
+		Pools: []messaging.PoolConfig{{ElementSize: size, Elements: elements}}, MaxPools: 1, Protection: messaging.ProtectOneTouch, OneTouch: true,
+	})
+	var delivered []int // places on the tape by which frames had been passed on
+	for range 4 * elements {
+		p.cross(hostSide, 0, 1000)
+		delivered = append(delivered, p.now())
+	}
+	pool := p.lent(unitSide)[0]
+	if pool.RKey != 0 {
+		t.Errorf("lent with a key for all elements, %#x", pool.RKey)
+	}
+	writes := filter(p.pick(hostSide, sendPosted), func(e entry) bool { return e.send.Op == fabric.OpWriteImm })
+	if len(writes) != len(delivered) {
+		t.Fatalf("%d writes for %d frames", len(writes), len(delivered))
+	}
+	for elem := range uint32(elements) {
+		addr := pool.Addr + uint64(elem)*size
+		var key uint32 // of the window, 0 while it is invalid
+		var next uint32
+		written := false
+		for _, e := range p.pick("", bound, sendPosted) {
+			switch {
+			case e.side == unitSide && e.what == bound && e.addr == addr:
+				if key != 0 || e.length != size || next != 0 && e.rkey != next {
+					t.Fatalf("element %d: %d bytes bound with key %#x after %#x, want the next key %#x", elem, e.length, e.rkey, key, next)
+				}
+				key, next, written = e.rkey, protocol.NextKey(e.rkey), false
+			case e.side == hostSide && e.send.RemoteAddr == addr && e.send.Op == fabric.OpWriteImm:
+				if e.send.RKey != key || written {
+					t.Fatalf("element %d, whose key is %#x, is written with %#x; before: %t", elem, key, e.send.RKey, written)
+				}
+				passed := delivered[slices.IndexFunc(writes, func(w entry) bool { return w.at == e.at })]
+				if !slices.ContainsFunc(p.pick(unitSide, sendPosted), func(i entry) bool {
+					return i.send.Op == fabric.OpLocalInv && i.send.RKey == e.send.RKey && i.at > e.at && i.at < passed
+				}) {
+					t.Errorf("element %d: its frame was passed on before its window was invalidated", elem)
+				}
+				written = true
+			case e.side == unitSide && e.what == sendPosted && e.send.Op == fabric.OpLocalInv && e.send.RKey == key:
+				if !written {
+					t.Errorf("element %d: its window is invalidated without need", elem)
+				}
+				key = 0
+			case e.side == unitSide && e.what == sendPosted && returns(e.data, pool.Ref, elem) && key == 0:
+				t.Errorf("element %d is returned while its window is invalid", elem)
+			}
+		}
+	}
+}
