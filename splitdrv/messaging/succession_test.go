@@ -21,6 +21,7 @@ func TestRemains(t *testing.T) {
 	// A frame that is short has somewhere to go when there is no room for another
 	// long one, which is read all the same.
 	scarce.Pools = []messaging.PoolConfig{{ElementSize: 2048, Elements: 16}, {ElementSize: 10240, Elements: 2}}
+	scarce.Protection = messaging.ProtectRegion // so that it has lent when StartData returns
 	a, b := newHalf(t, n, "a", cfg), newHalf(t, n, "b", scarce)
 	connect(t, a, b)
 	if err := a.conn.StartControl(); err != nil {
