@@ -299,3 +299,20 @@ func TestStanding(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 }
+
+// TestVerdictOfYesterday finds a peer to be trusted by a list that has just been
+// replaced: it does not count.
+func TestVerdictOfYesterday(t *testing.T) {
+	host, unit := friends(t)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	_, s := establish(t, ln, host)
+	old := unit.changes
+	v := &verdict{id: Identity{Name: "yesterday"}}
+	if !unit.enlist(s.Conn, s.chain, v, old) || s.Peer().Name != "yesterday" {
+		t.Errorf("a verdict by the list in force does not count: the peer is %v", s.Peer())
+	}
+	update(t, unit, secured(t, newKey(t), "today="+host.Fingerprint().String()), 0)
+	if unit.enlist(s.Conn, s.chain, v, old) || s.Peer().Name != "today" {
+		t.Errorf("a verdict by the last list counts: the peer is %v", s.Peer())
+	}
+}
