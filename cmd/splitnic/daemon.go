@@ -194,17 +194,17 @@ func (d *daemonFlags) serveStatus(name string, status func() any, metrics http.H
 	if err != nil {
 		return nil, err
 	}
-	stop = func() {
+	closeSocket := func() {
 		if err := sock.Close(); err != nil {
 			log.Warn("status socket", "error", err)
 		}
 	}
 	if d.metrics == "" {
-		return stop, nil
+		return closeSocket, nil
 	}
 	ln, err := net.Listen("tcp", d.metrics)
 	if err != nil {
-		stop()
+		closeSocket()
 		return nil, explainListen("--metrics", err)
 	}
 	mux := http.NewServeMux()
@@ -220,7 +220,7 @@ func (d *daemonFlags) serveStatus(name string, status func() any, metrics http.H
 	return func() {
 		server.Close()
 		<-done
-		stop()
+		closeSocket()
 	}, nil
 }
 

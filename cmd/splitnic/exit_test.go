@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -88,5 +90,18 @@ func TestExplainListen(t *testing.T) {
 	_, err = net.Listen("tcp", ln.Addr().String())
 	if got := exitStatus(explainListen("--metrics", err)); got != exitAddressInUse {
 		t.Errorf("status %d of %v", got, err)
+	}
+}
+
+// TestServeStatusStops serves the status and metrics, and stops.
+func TestServeStatusStops(t *testing.T) {
+	d := daemonFlags{statusSocket: filepath.Join(t.TempDir(), "s"), metrics: "127.0.0.1:0"}
+	stop, err := d.serveStatus("test", func() any { return 1 }, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if _, err := os.Stat(d.statusSocket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is left: %v", err)
 	}
 }

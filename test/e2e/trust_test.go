@@ -291,7 +291,7 @@ func TestRDMASecrets(t *testing.T) {
 		for form, secret := range map[string]string{
 			"the file's line": strings.Split(string(text), "\n")[1],
 			"the bytes":       string(seed), "hexadecimal": hex.EncodeToString(seed),
-			"decimal": strings.Trim(fmt.Sprint(seed), "[]"),
+			"decimal": strings.Trim(fmt.Sprintf("%d", seed), "[]"),
 		} {
 			if strings.Contains(strings.ToLower(seen.String()), strings.ToLower(secret)) {
 				t.Errorf("the key of %s is to be seen, as %s", filepath.Base(file), form)
