@@ -170,7 +170,7 @@ func (h *Host) activate(a *attachment, remains *messaging.Remains) error {
 		return err
 	}
 	watch.lap("configure the netdevice")
-	remains = h.inherit(a, remains)
+	remains = h.inherit(remains)
 	if err := h.connected(a); err != nil {
 		return err
 	}

@@ -107,10 +107,10 @@ func (h *Host) switched(a *attachment, o *order) {
 	f.open = &Failover{From: a.addr, Reason: o.reason, At: o.started, Lost: o.remains.Lost}
 }
 
-// inherit returns what of the last session's frames a can send: those that were
-// read when the operating system left more to the I/O unit than to this one are
-// lost.
-func (h *Host) inherit(a *attachment, r *messaging.Remains) *messaging.Remains {
+// inherit returns what of the last session's frames the one that the netdevice has
+// been configured for can send: those that were read when the operating system
+// left more to the I/O unit are lost.
+func (h *Host) inherit(r *messaging.Remains) *messaging.Remains {
 	if r == nil {
 		return nil
 	}

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"net"
 	"time"
 
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -13,6 +14,10 @@ import (
 // longer than that (as in RFC 8305 for addresses). An I/O unit that refuses, or
 // whose machine does, holds up nobody.
 const headStart = 200 * time.Millisecond
+
+// answerStart is how long it has from when its machine has answered: it is there,
+// and only its process may not be.
+const answerStart = time.Second
 
 // connect is Run without those who follow the netdevice.
 func (h *Host) connect(ctx context.Context) error {
@@ -58,10 +63,19 @@ type dialled struct {
 	err    error
 }
 
-func (h *Host) dial(ctx context.Context, unit int) dialled {
+// dial connects to an I/O unit and authenticates it. answered, which may be nil,
+// has room to be told when its machine has answered.
+func (h *Host) dial(ctx context.Context, unit int, answered chan<- struct{}) dialled {
 	began := time.Now()
 	c, err := session.Dial(ctx, h.cfg.IOUnits[unit], session.ClientConfig{
 		Security: h.cfg.Security, PeerTimeout: h.cfg.Messaging.PeerTimeout, HandshakeTimeout: h.cfg.HandshakeTimeout,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			if err == nil && answered != nil {
+				answered <- struct{}{}
+			}
+			return c, err
+		},
 	})
 	return dialled{unit, c, time.Since(began), err}
 }
@@ -70,7 +84,7 @@ func (h *Host) dial(ctx context.Context, unit int) dialled {
 // comes about, nil if none does. It returns an error if there is no point in
 // trying again.
 func (h *Host) reach(ctx context.Context, order []int) (*attachment, error) {
-	dials := make(chan dialled, len(order))
+	dials, answered := make(chan dialled, len(order)), make(chan struct{}, len(order))
 	dctx, cancel := context.WithCancel(ctx)
 	started, out := 0, 0
 	next := func() {
@@ -78,7 +92,7 @@ func (h *Host) reach(ctx context.Context, order []int) (*attachment, error) {
 			unit := order[started]
 			started++
 			out++
-			go func() { dials <- h.dial(dctx, unit) }()
+			go func() { dials <- h.dial(dctx, unit, answered) }()
 		}
 	}
 	defer func() {
@@ -100,6 +114,9 @@ func (h *Host) reach(ctx context.Context, order []int) (*attachment, error) {
 		select {
 		case <-head.C:
 			next()
+			continue
+		case <-answered:
+			head.Reset(answerStart)
 			continue
 		case d = <-dials:
 			out--
@@ -161,7 +178,7 @@ func (h *Host) ever() int {
 func (h *Host) attach(ctx context.Context, d dialled) (*attachment, error) {
 	a, err := h.open(ctx, d, false)
 	if err != nil && h.giveUpMAC(err) {
-		if d = h.dial(ctx, d.unit); d.err != nil {
+		if d = h.dial(ctx, d.unit, nil); d.err != nil {
 			return nil, d.err
 		}
 		a, err = h.open(ctx, d, false)

@@ -99,7 +99,7 @@ func (h *Host) prepare(ctx context.Context, unit int) (*attachment, error) {
 		return b, nil
 	}
 	h.mu.Unlock()
-	d := h.dial(ctx, unit)
+	d := h.dial(ctx, unit, nil)
 	if d.err != nil {
 		return nil, d.err
 	}

@@ -58,9 +58,9 @@ func TestAnnouncer(t *testing.T) {
 		}
 		heard(1)
 		for i, pause := range announcePauses {
-			time.Sleep(pause - 1)
+			time.Sleep(pause - time.Millisecond)
 			heard(1 + i)
-			time.Sleep(1)
+			time.Sleep(time.Millisecond)
 			heard(2 + i)
 		}
 		time.Sleep(time.Minute)

@@ -106,7 +106,8 @@ func (p *pair) arrive(t testing.TB, i int, standby bool) host.FailoverStatus {
 		if standby {
 			return s.Failovers.Standby == want
 		}
-		return s.State == host.Connected && s.IOUnit.Address == want
+		last := s.Failovers.Last // which is entered a moment after the session
+		return s.State == host.Connected && s.IOUnit.Address == want && last != nil && last.To == want
 	}, "session with %s (standby %t)", want, standby)
 	return s.Failovers
 }
