@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -197,7 +198,8 @@ func TestRDMARestartChanged(t *testing.T) {
 			t.Errorf("sn0 is another netdevice: its index was %d and is %d", first, got)
 		}
 		eventually(t, func() bool { return slices.Equal(h.manager.names(), []string{"sn0/0"}) }, "one queue in the store")
-		ping(t, h.ns, addr(0), 2, 56)
+		// The I/O unit has been told that it was down.
+		eventually(t, func() bool { return echo(h.ns, netip.MustParseAddr(addr(0)), 1, 56) == nil }, "an answer from the LAN")
 	})
 	t.Run("a mistake", func(t *testing.T) {
 		h.stop()

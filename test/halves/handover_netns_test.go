@@ -95,6 +95,7 @@ func TestNetnsHandover(t *testing.T) {
 			if err != nil {
 				t.Fatalf("after %d restarts: %v", n+1, err)
 			}
+			t.Logf("a connection unbroken by %d restarts", n+1)
 		default:
 		}
 	}
