@@ -68,12 +68,12 @@ func (h *Host) onRequest(a *attachment, t protocol.CfgType, data []byte) (protoc
 	}
 }
 
-// noted enters what the I/O unit of a session on standby says in what it has
-// granted, and reports whether a is one. data has been decoded once.
+// noted enters what the I/O unit of a session that is not in use yet says in what
+// it has granted, and reports whether a is one. data has been decoded once.
 func (h *Host) noted(a *attachment, t protocol.CfgType, data []byte) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !a.standby || !a.since.IsZero() {
+	if !a.since.IsZero() {
 		return false
 	}
 	switch t {

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"syscall"
@@ -115,14 +116,33 @@ func (h *Host) open(ctx context.Context, d dialled, standby bool) (a *attachment
 	if err := c.Ready(ctx); err != nil {
 		return a, err
 	}
-	if standby {
-		if err := a.conn.StartControl(); err != nil {
-			return a, fail(err)
-		}
-	}
 	watch.lap("ready")
+	if err := a.conn.StartControl(); err != nil {
+		return a, fail(err)
+	}
+	if err := h.reaches(ctx, a); err != nil {
+		return a, fail(err)
+	}
+	watch.lap("cross the fabric")
 	a.stages = watch.stages
 	return a, nil
+}
+
+// reaches waits for a sign of life over the fabric. The bootstrap connection may
+// go where RDMA does not: without this there would be sessions, and a carrier,
+// through which no frame ever comes, until the I/O unit's silence is noticed.
+func (h *Host) reaches(ctx context.Context, a *attachment) error {
+	ctx, cancel := context.WithTimeout(ctx, h.handover())
+	defer cancel()
+	_, err := a.conn.Request(ctx, protocol.CfgKeepAlive, nil)
+	// How it is answered does not matter.
+	if status := (*messaging.StatusError)(nil); err == nil || errors.As(err, &status) {
+		return nil
+	}
+	if ended := a.conn.Err(); ended != nil {
+		err = ended
+	}
+	return fmt.Errorf("no answer over the fabric: %w; do RDMA packets (RoCE v2: UDP port 4791) get through between the RDMA devices of both sides?", err)
 }
 
 // channels makes the channels of a session.
@@ -166,20 +186,19 @@ func (a *attachment) lives() bool { return a.client.Err() == nil && a.conn.Err()
 // remain of the session before, if any.
 func (h *Host) activate(a *attachment, remains *messaging.Remains) error {
 	watch := stopwatch{last: time.Now()}
-	if err := h.configure(a); err != nil {
+	// As one: what the I/O unit tells is in what it has granted, or comes after.
+	h.changing.Lock()
+	err := h.configure(a)
+	if err == nil {
+		watch.lap("configure the netdevice")
+		remains = h.inherit(remains)
+		err = h.connected(a)
+	}
+	h.changing.Unlock()
+	if err != nil {
 		return err
 	}
-	watch.lap("configure the netdevice")
-	remains = h.inherit(remains)
-	if err := h.connected(a); err != nil {
-		return err
-	}
-	// After connected, because from here on the I/O unit can tell of changes.
-	if !a.standby {
-		if err := a.conn.StartControl(); err != nil {
-			return err
-		}
-	}
+	h.cfg.OnState(Connected)
 	if err := a.conn.StartData(h.cfg.Netdev.Ports()[:a.welcome.Queues], remains); err != nil {
 		return err
 	}
@@ -193,9 +212,9 @@ func (h *Host) activate(a *attachment, remains *messaging.Remains) error {
 	return nil
 }
 
-// connected makes a the session in use and gives the netdevice its carrier.
+// connected makes a the session in use and gives the netdevice its carrier. The
+// caller holds changing.
 func (h *Host) connected(a *attachment) error {
-	h.changing.Lock()
 	h.mu.Lock()
 	h.catchUp(a.conn, a.change)
 	a.since = time.Now()
@@ -204,10 +223,7 @@ func (h *Host) connected(a *attachment) error {
 	h.sessions++
 	up := h.welcome.Link.Up
 	h.mu.Unlock()
-	err := h.setCarrier(up)
-	h.changing.Unlock()
-	h.cfg.OnState(Connected)
-	return err
+	return h.setCarrier(up)
 }
 
 // disconnected forgets the session and takes the carrier, unless another process

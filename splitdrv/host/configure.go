@@ -74,10 +74,9 @@ func (h *Host) giveUpMAC(err error) bool {
 }
 
 // configure gives the netdevice what the I/O unit granted. What the
-// administrator has changed since the hello stays: the follower asks for it.
+// administrator has changed since the hello stays: the follower asks for it. The
+// caller holds changing.
 func (h *Host) configure(a *attachment) error {
-	h.changing.Lock()
-	defer h.changing.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := &a.welcome

@@ -215,6 +215,28 @@ func TestDeafUnit(t *testing.T) {
 	d.up(t)
 }
 
+// TestBlindUnit has an I/O unit that can be reached by its address and not over
+// the fabric: there is no session with it, and no carrier for nothing.
+func TestBlindUnit(t *testing.T) {
+	w := newWorld(t)
+	blind, two := w.gateway("blind"), w.gateway("two")
+	w.fabric.Cut("blind")
+	_, lone, run := w.host("beta", func(c *host.Config) { c.IOUnits = addrs(blind) })
+	testenv.Eventually(t, func() bool { return lone.Status().LastError != "" }, "an attempt that came to nothing")
+	testenv.Explained(t, lone.Status().LastError)
+	if err := run.stop(); err != nil {
+		t.Error(err)
+	}
+	d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits = addrs(blind, two) })
+	with(t, h, two)
+	d.up(t)
+	two.both(d)
+	if n := h.Status().Sessions; n != 1 {
+		t.Errorf("%d sessions, one of them with an I/O unit that no frame reaches", n)
+	}
+	w.fabric.Heal("blind") // so that it can take its leave
+}
+
 // TestFailoverCommand goes to and fro while the carrier stays.
 func TestFailoverCommand(t *testing.T) {
 	w := newWorld(t)
