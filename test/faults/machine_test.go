@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/rpc"
 	"os"
@@ -29,6 +30,7 @@ type machine struct {
 	qmp    *qmp
 	mode   string // kvm or tcg
 	booted time.Duration
+	ready  bool // it has what install makes
 
 	run  *exec.Cmd // the harness
 	said *tail     // what it wrote
@@ -134,6 +136,7 @@ func (m *machine) boot() (err error) {
 	}()
 	defer func() {
 		if err != nil {
+			ended(m.done, 10*time.Second) // it says why, if it has ended by itself
 			m.kill()
 			err = fmt.Errorf("booting %s: %w; the harness said:\n%s", m.name, err, m.said)
 		}
@@ -154,7 +157,7 @@ func (m *machine) boot() (err error) {
 	if err := m.call("Hello", struct{}{}, &hello); err != nil {
 		return err
 	}
-	m.mode, m.booted = hello.Mode, time.Since(started)
+	m.mode, m.booted, m.ready = hello.Mode, time.Since(started), false
 	return nil
 }
 
@@ -279,12 +282,21 @@ func (m *machine) resume(t testing.TB) { t.Helper(); m.control(t, "cont", nil) }
 // nodeVariable is set where the test binary is an agent.
 const nodeVariable = "SPLITNIC_FAULTS_NODE"
 
-// stdio is what node.sh leaves open.
-type stdio struct{}
+// stdio is what node.sh leaves open: the serial port. Until the kernel has been
+// told that somebody is at its other end, it reads as if that had hung up.
+type stdio struct{ heard bool }
 
-func (stdio) Read(b []byte) (int, error)  { return os.Stdin.Read(b) }
-func (stdio) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
-func (stdio) Close() error                { return nil }
+func (s *stdio) Read(b []byte) (n int, err error) {
+	for until := time.Now().Add(patience); ; <-time.After(10 * time.Millisecond) {
+		n, err = os.Stdin.Read(b)
+		if s.heard = s.heard || n > 0; s.heard || !errors.Is(err, io.EOF) || time.Now().After(until) {
+			return n, err
+		}
+	}
+}
+
+func (s *stdio) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
+func (s *stdio) Close() error                { return nil }
 
 // pipe is both ends of one connection, for the agent's own test.
 func pipe(t *testing.T) (*rpc.Client, *agentEnd) {

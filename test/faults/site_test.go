@@ -54,7 +54,7 @@ func need(t testing.TB) {
 
 func TestMain(m *testing.M) {
 	if os.Getenv(nodeVariable) != "" {
-		if err := serveAgent(stdio{}); err != nil {
+		if err := serveAgent(&stdio{}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -128,9 +128,13 @@ func (s *site) up(t testing.TB) {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range dead {
+	for _, m := range []*machine{s.unit, s.host} {
+		if m.ready {
+			continue
+		}
 		started := time.Now()
 		s.install(t, m)
+		m.ready = true
 		t.Logf("%s: %s, booted in %v, set up in %v", m.name, m.mode, m.booted.Round(10*time.Millisecond), time.Since(started).Round(10*time.Millisecond))
 	}
 }
