@@ -14,10 +14,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/splitnic/splitnic/protocol"
-	"github.com/splitnic/splitnic/splitdrv/messaging/hostiletest"
-	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
 // trustStatus is what the status says of keys.
@@ -193,41 +189,6 @@ func TestRDMAPolicyReload(t *testing.T) {
 	h.waitCarrier(true)
 	connection.send(t)
 	connection.check(t)
-}
-
-// TestRDMABinding opens sessions with the right key, and goes on with a queue
-// pair that cannot prove that it belongs to it.
-func TestRDMABinding(t *testing.T) {
-	r := newRig(t, "macvtap")
-	good := r.host(t)
-	a := newAttacker(t, r)
-	a.features = []string{protocol.FeatureBind}
-	for name, tt := range map[string]struct {
-		prove func(p *hostiletest.Peer, secret [session.BindingSize]byte)
-		code  string
-	}{
-		"proof of another connection": {func(p *hostiletest.Peer, secret [session.BindingSize]byte) {
-			secret[0] ^= 1
-			p.Prove(secret)
-		}, "proof-wrong"},
-		"message before the proof": {func(p *hostiletest.Peer, _ [session.BindingSize]byte) { p.Ask(protocol.CfgKeepAlive) }, "proof-missing"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			before := r.violations()[tt.code]
-			_, bye := a.begin(t, protocol.ModeImm, tt.prove)
-			if bye.Code != session.CodeProtocol {
-				t.Errorf("the I/O unit says bye with code %q: %s", bye.Code, bye.Message)
-			}
-			if n := r.violations()[tt.code]; n != before+1 {
-				t.Errorf("%s is counted %d times", tt.code, n)
-			}
-		})
-	}
-	eventually(t, func() bool { return len(r.macvtaps()) == 1 }, "what the I/O unit had for the attacker to go")
-	ping(t, good.ns, addr(0), 3, 1000)
-	if s := good.hostStatus(); s.Sessions != 1 {
-		t.Errorf("the host beside had to connect again: %d sessions", s.Sessions)
-	}
 }
 
 // seedOf is the secret in a key's file: the 32 bytes at the end of the PKCS #8
