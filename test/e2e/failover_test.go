@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/netns"
@@ -160,7 +159,8 @@ func TestRDMAFailover(t *testing.T) {
 	}
 }
 
-// carrierWatch hears of carrier changes from the kernel.
+// carrierWatch looks at the carrier all the time: the kernel tells of its loss up
+// to a second later, and not at all if it is back by then.
 type carrierWatch struct {
 	changes atomic.Int64
 	downAt  atomic.Int64 // nanoseconds since the epoch, of the last loss
@@ -168,18 +168,32 @@ type carrierWatch struct {
 
 func watchCarrier(t testing.TB, ns string) *carrierWatch {
 	t.Helper()
-	w := &carrierWatch{}
-	updates, done := make(chan netlink.LinkUpdate, 64), make(chan struct{})
-	err := netns.Do(ns, func() error { return netlink.LinkSubscribe(updates, done) })
+	h, err := netns.Handle(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { close(done) })
-	up := true
+	w := &carrierWatch{}
+	over, ended := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() {
+		close(over)
+		<-ended
+		h.Close()
+	})
 	go func() {
-		for u := range updates {
-			a := u.Attrs()
-			if now := a.RawFlags&unix.IFF_LOWER_UP != 0; a.Name == "sn0" && now != up {
+		defer close(ended)
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for up := true; ; {
+			select {
+			case <-over:
+				return
+			case <-tick.C:
+			}
+			l, err := h.LinkByName("sn0")
+			if err != nil {
+				continue
+			}
+			if now := l.Attrs().RawFlags&unix.IFF_LOWER_UP != 0; now != up {
 				up = now
 				w.changes.Add(1)
 				if !now {
