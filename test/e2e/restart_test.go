@@ -35,7 +35,9 @@ func (n *node) setting(t testing.TB) string {
 		if what == "neigh" {
 			args = append(args, "nud", "permanent")
 		}
-		s += what + ": " + run(t, "ip", args...)
+		// Whether somebody else has an address is asked again after the carrier was
+		// away.
+		s += what + ": " + strings.ReplaceAll(run(t, "ip", args...), "tentative ", "")
 	}
 	return s
 }
