@@ -52,6 +52,8 @@ func TestAnnouncer(t *testing.T) {
 		heard := func(want int) {
 			t.Helper()
 			synctest.Wait()
+			c.port.announcing.Lock()
+			defer c.port.announcing.Unlock()
 			if n := len(c.port.announced); n != want || a.frames.Load() != uint64(want) {
 				t.Fatalf("%d frames, and %d counted, want %d", n, a.frames.Load(), want)
 			}
@@ -71,7 +73,9 @@ func TestAnnouncer(t *testing.T) {
 		r.further = []protocol.MAC{other}
 		r.receive.Add(7)
 		c.s.rules.Store(&r)
+		c.port.announcing.Lock()
 		c.port.fail["Announce"] = errors.New("the port is down")
+		c.port.announcing.Unlock()
 		a.now()
 		heard(n + 2) // of three, one failed
 		time.Sleep(announcePauses[0])

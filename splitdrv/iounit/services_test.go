@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,7 @@ type port struct {
 	offloads              vnet.Offloads
 	link                  lan.LinkState
 	stats                 lan.Stats
+	announcing            sync.Mutex // guards announced, and what fails while somebody announces
 	announced             [][]byte
 	fail                  map[string]error // by method
 	during                func()           // called by SetMAC
@@ -60,6 +62,8 @@ func (p *port) Stats() lan.Stats              { return p.stats }
 func (p *port) Close() error                  { return nil }
 
 func (p *port) Announce(frame []byte) error {
+	p.announcing.Lock()
+	defer p.announcing.Unlock()
 	return p.set("Announce", func() { p.announced = append(p.announced, slices.Clone(frame)) })
 }
 
