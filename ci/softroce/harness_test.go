@@ -123,9 +123,11 @@ func TestGuestStatus(t *testing.T) {
 			if r.status < 123 {
 				return
 			}
+			// The verdict; what follows are the guest's console and processes.
 			for line := range strings.Lines(r.stderr) {
 				if strings.HasPrefix(line, "softroce: the ") {
 					testenv.Ended(t, r.status, strings.TrimSpace(line))
+					break
 				}
 			}
 		})
