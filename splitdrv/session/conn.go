@@ -215,7 +215,12 @@ func (c *Conn) step(ctx context.Context, doing string, f func() error) error {
 		return fmt.Errorf("%s %v: %w", doing, c, err)
 	}
 	c.raw.SetDeadline(c.deadline)
-	stop := context.AfterFunc(ctx, func() { c.raw.SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() {
+		// What is being written may end: a record that TLS has counted and not
+		// sent would make the peer take the bye that follows for forged.
+		c.raw.SetWriteDeadline(time.Now().Add(byeTimeout))
+		c.raw.SetReadDeadline(time.Unix(1, 0))
+	})
 	err := f()
 	if !stop() {
 		err = context.Cause(ctx)

@@ -217,6 +217,44 @@ func TestContextEndsStep(t *testing.T) {
 	}
 }
 
+// TestContextEndsStepCleanly has the I/O unit give a handshake up while it
+// writes. The host sees that it is gone, not a record that it cannot decipher.
+func TestContextEndsStepCleanly(t *testing.T) {
+	host, unit := friends(t)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	for range 30 {
+		c, err := dial(t, ln, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := make(chan error, 1)
+		go func() {
+			_, err := c.Hello(testContext(t), testHello())
+			if err == nil {
+				err = errors.Join(c.Accept(testContext(t), testAccept()), c.Ready(testContext(t)))
+			}
+			left <- err
+		}()
+		s, err := ln.Accept(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(testContext(t))
+		cancel()
+		if _, err := s.Welcome(ctx, testWelcome()); !errors.Is(err, context.Canceled) {
+			t.Errorf("welcome: %v", err)
+		}
+		err = <-left
+		var op *net.OpError
+		if !errors.Is(err, ErrPeerGone) || errors.As(err, &op) && op.Op == "local error" {
+			t.Errorf("the host's session ends with %v", err)
+		}
+		if err := errors.Join(s.Close(), c.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestDeadlineOfHandshake(t *testing.T) {
 	host, unit := friends(t)
 	ln, _ := listen(t, ServerConfig{Security: unit})

@@ -19,7 +19,7 @@ import (
 // says then.
 func (w *world) troubled(t *testing.T, name string, change ...func(*host.Config)) string {
 	t.Helper()
-	change = append(change, func(c *host.Config) { c.RetryMin = time.Minute })
+	change = append(change, func(c *host.Config) { c.RetryMin, c.RetryMax = time.Minute, time.Minute })
 	_, h, r := w.host(name, change...)
 	text := ""
 	testenv.Eventually(t, func() bool {
@@ -82,7 +82,7 @@ func TestTroubleRefused(t *testing.T) {
 
 // TestTroubleEnds has sessions end, and looks at what the host's status says.
 func TestTroubleEnds(t *testing.T) {
-	once := func(c *host.Config) { c.RetryMin = time.Minute }
+	once := func(c *host.Config) { c.RetryMin, c.RetryMax = time.Minute, time.Minute }
 	ended := func(t *testing.T, h *host.Host) {
 		t.Helper()
 		testenv.Eventually(t, func() bool { return h.Status().LastError != "" }, "the end of the session")
@@ -230,7 +230,7 @@ func TestTroubleCommands(t *testing.T) {
 func TestTroublePolicy(t *testing.T) {
 	w := newWorld(t)
 	u, _ := w.unit()
-	d, h, _ := w.host("alpha", func(c *host.Config) { c.RetryMin = time.Minute })
+	d, h, _ := w.host("alpha", func(c *host.Config) { c.RetryMin, c.RetryMax = time.Minute, time.Minute })
 	d.up(t)
 	w.both(d) // both have begun
 	p, err := policy.Parse("policy.yaml", []byte("default:\n  modes: send\n"))
