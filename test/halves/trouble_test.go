@@ -90,9 +90,10 @@ func TestTroubleEnds(t *testing.T) {
 	}
 	t.Run("the I O unit stops", func(t *testing.T) {
 		w := newWorld(t)
-		u, unit := w.unit()
-		_, h, _ := w.host("alpha", once)
-		testenv.Eventually(t, func() bool { return len(u.Status().Hosts) == 1 }, "the session")
+		_, unit := w.unit()
+		d, h, _ := w.host("alpha", once)
+		d.up(t)
+		w.both(d) // both have begun
 		if err := unit.stop(); err != nil {
 			t.Fatal(err)
 		}
