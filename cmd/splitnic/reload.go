@@ -239,14 +239,9 @@ does not give it any more. SIGHUP does the same.
 Without arguments it tells every one that has its socket in ` + statussock.Dir + `.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, sockets []string) error {
-			if len(sockets) == 0 {
-				var err error
-				if sockets, err = statussock.List(); err != nil {
-					return err
-				}
-				if len(sockets) == 0 {
-					return exitError{code: exitMissing, err: errors.New("no host or I/O unit runs on this machine, or it has its socket elsewhere: splitnic reload SOCKET")}
-				}
+			sockets, err := socketsOr(sockets, "reload")
+			if err != nil {
+				return err
 			}
 			var errs []error
 			for _, path := range sockets {

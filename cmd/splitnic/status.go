@@ -28,14 +28,9 @@ func statusCommand() *cobra.Command {
 Without arguments it asks every one that has its socket in ` + statussock.Dir + `.
 With --json it prints one JSON document, a list.`,
 		RunE: func(cmd *cobra.Command, sockets []string) error {
-			if len(sockets) == 0 {
-				var err error
-				if sockets, err = statussock.List(); err != nil {
-					return err
-				}
-				if len(sockets) == 0 {
-					return exitError{code: exitMissing, err: errors.New("no host or I/O unit runs on this machine, or it has its socket elsewhere: splitnic status SOCKET")}
-				}
+			sockets, err := socketsOr(sockets, "status")
+			if err != nil {
+				return err
 			}
 			all := make([]json.RawMessage, 0, len(sockets))
 			var errs []error
@@ -248,4 +243,17 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 			fmt.Fprintf(w, "%s  lost on the fabric\t%d frames, %d late\n", indent, c.RxLost, c.RxLate)
 		}
 	}
+}
+
+// socketsOr returns the sockets that were named for a command, or else those of
+// every host and I/O unit on this machine.
+func socketsOr(named []string, command string) ([]string, error) {
+	if len(named) > 0 {
+		return named, nil
+	}
+	sockets, err := statussock.List()
+	if err == nil && len(sockets) == 0 {
+		err = exitError{code: exitMissing, err: fmt.Errorf("no host or I/O unit runs on this machine, or it has its socket elsewhere: splitnic %s SOCKET", command)}
+	}
+	return sockets, err
 }
