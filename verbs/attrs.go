@@ -121,9 +121,8 @@ func (e GIDEntry) String() string {
 // DeviceInfo is what can be known about an RDMA device without opening it.
 type DeviceInfo struct {
 	Name    string
-	CharDev string   // character device, such as /dev/infiniband/uverbs0
-	Netdevs []string // netdevices behind its ports, sorted
-	Driver  string   // kernel driver, such as mlx5_core or rdma_rxe; empty if unknown
+	CharDev string // character device, such as /dev/infiniband/uverbs0
+	Driver  string // kernel driver, such as mlx5_core or rdma_rxe; empty if unknown
 }
 
 // DeviceAttr are attributes of an opened device.

@@ -33,8 +33,6 @@ func Devices() ([]DeviceInfo, error) {
 		info := DeviceInfo{Name: C.GoString(C.ibv_get_device_name(d))}
 		info.CharDev = charDevOf(info.Name)
 		info.Driver = driverIn(classDir, info.Name)
-		// A device that vanishes meanwhile simply has no netdevices.
-		info.Netdevs, _ = NetdevOf(info.Name)
 		devs = append(devs, info)
 	}
 	return devs, nil

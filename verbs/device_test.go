@@ -29,7 +29,7 @@ func TestRDMADevices(t *testing.T) {
 		if !strings.HasPrefix(d.CharDev, "/dev/infiniband/uverbs") || d.Driver == "" {
 			t.Errorf("device %+v", d)
 		}
-		for _, n := range d.Netdevs {
+		for _, n := range must(verbs.NetdevOf(d.Name))(t) {
 			if dev := must(verbs.DeviceOf(n))(t); dev != d.Name {
 				t.Errorf("netdevice %s belongs to %s, want %s", n, dev, d.Name)
 			}

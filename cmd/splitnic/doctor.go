@@ -258,8 +258,9 @@ func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
 	}
 	defer dev.Close()
 	a, limits := dev.Attr(), dev.Limits()
+	netdevs, _ := verbs.NetdevOf(name) // none of a device that vanishes meanwhile
 	r.ok(name, "driver %s, netdevices %s, %d completion vectors, %d work requests per queue, %d pieces per request",
-		orNone(info.Driver), orNone(strings.Join(info.Netdevs, " ")), a.CompVectors, a.MaxQPWR, limits.MaxSGE)
+		orNone(info.Driver), orNone(strings.Join(netdevs, " ")), a.CompVectors, a.MaxQPWR, limits.MaxSGE)
 	ports, err := dev.Ports()
 	if err != nil {
 		r.missing(name, err.Error(), "")
