@@ -220,6 +220,7 @@ func (h *Host) connected(a *attachment) error {
 	a.since = time.Now()
 	h.state, h.since, h.unit, h.peer, h.welcome, h.conn = Connected, a.since, a.addr, a.client.Peer(), a.welcome, a.conn
 	h.lastErr = nil
+	clear(h.reasons)
 	h.sessions++
 	up := h.welcome.Link.Up
 	h.mu.Unlock()

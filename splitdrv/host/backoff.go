@@ -1,6 +1,16 @@
 package host
 
-import "time"
+import (
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// restartTime is how long an I/O unit's process may be away, in pauses, until it
+// is not thought to be restarting any more.
+const restartTime = 5 * time.Second
 
 // backoff is the pause between one round of all I/O units and the next. It
 // doubles, also after sessions that end soon: one that fails as soon as it is
@@ -10,6 +20,7 @@ type backoff struct {
 	min, max time.Duration
 	rand     func(n int64) int64
 	now      time.Duration // zero: min
+	hasty    time.Duration // sum of the pauses of restarting
 }
 
 // failed returns the pause after a round that failed.
@@ -19,11 +30,31 @@ func (b *backoff) failed() time.Duration {
 	return p
 }
 
+// restarting returns the pause after a round in which every I/O unit's machine
+// was there and only its process was not, as while that is restarted. To ask
+// costs next to nothing then, and each pause may be a gap in the traffic: so for
+// restartTime it does not grow.
+func (b *backoff) restarting() time.Duration {
+	if b.hasty >= restartTime {
+		return b.failed()
+	}
+	p := b.jittered()
+	b.hasty += p
+	return p
+}
+
+// restarts reports whether an I/O unit that cannot be reached for that reason may
+// be there again at any moment.
+func restarts(err error) bool {
+	var refused *session.RefusedError
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &refused) && refused.Code == session.CodeShuttingDown
+}
+
 // ended returns the pause after a session that lasted so long: none, unless it
 // was shorter than a pause would be.
 func (b *backoff) ended(lasted time.Duration) time.Duration {
 	if lasted >= b.max {
-		b.now = b.min
+		b.now, b.hasty = b.min, 0
 		return 0
 	}
 	p := b.jittered()

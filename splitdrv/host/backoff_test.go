@@ -1,8 +1,14 @@
 package host
 
 import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
 // TestBackoff looks at the bounds of the jitter, which the source of numbers
@@ -40,6 +46,43 @@ func TestBackoff(t *testing.T) {
 			if got != want {
 				t.Errorf("most %t, step %d: %v, want %v", most, i, got, want)
 			}
+		}
+	}
+}
+
+// TestBackoffRestarting asks again without growing pauses until an I/O unit would
+// have been restarted, and then as always.
+func TestBackoffRestarting(t *testing.T) {
+	const pause = 100 * time.Millisecond
+	b := backoff{min: pause, max: time.Hour, rand: func(n int64) int64 { return n - 1 }}
+	for range 2 {
+		for sum := time.Duration(0); sum < restartTime; sum += pause {
+			if got := b.restarting(); got != pause {
+				t.Fatalf("%v after %v, want %v", got, sum, pause)
+			}
+		}
+		for want := pause; want < time.Minute; want *= 2 {
+			if got := b.restarting(); got != want {
+				t.Fatalf("%v after the time to restart, want %v", got, want)
+			}
+		}
+		b.ended(time.Hour)
+	}
+}
+
+func TestRestarts(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{fmt.Errorf("connect: %w", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), true},
+		{fmt.Errorf("open: %w", &session.RefusedError{Code: session.CodeShuttingDown}), true},
+		{fmt.Errorf("open: %w", &session.RefusedError{Code: session.CodeBusy, Retry: true}), false},
+		{&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, false},
+		{errors.New("another"), false},
+	} {
+		if got := restarts(c.err); got != c.want {
+			t.Errorf("%v: %t", c.err, got)
 		}
 	}
 }

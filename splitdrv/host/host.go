@@ -47,7 +47,8 @@ type Config struct {
 	// HandshakeTimeout is as in session.ClientConfig.
 	HandshakeTimeout time.Duration
 	// RetryMin and RetryMax bound the pause after all I/O units failed, which
-	// doubles each time until a session has lasted RetryMax; default 100 ms
+	// doubles each time until a session has lasted RetryMax, but not while they
+	// seem to be restarting; default 100 ms
 	// and 5 s. Rand, for its jitter, returns a number below n; default that of
 	// math/rand.
 	RetryMin, RetryMax time.Duration
@@ -137,9 +138,10 @@ type Host struct {
 	sessions  int
 	attempts  int
 	lastErr   error
-	rehandled int         // changes of handling
-	reserve   *attachment // on standby
-	present   int         // index of the I/O unit in use, or used last
+	reasons   map[int]string // why there is no session with an I/O unit, as logged
+	rehandled int            // changes of handling
+	reserve   *attachment    // on standby
+	present   int            // index of the I/O unit in use, or used last
 	failovers failovers
 	ended     map[string]uint64 // sessions that might not go on, by reason
 }
@@ -177,7 +179,7 @@ func New(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("host: device %s: %w", cfg.Device.Name(), err)
 	}
-	h := &Host{cfg: cfg, protecting: protecting, state: Connecting, carrier: cfg.Past.Carrier, since: time.Now(), wake: make(chan struct{}, 1), orders: make(chan *order)}
+	h := &Host{cfg: cfg, reasons: map[int]string{}, protecting: protecting, state: Connecting, carrier: cfg.Past.Carrier, since: time.Now(), wake: make(chan struct{}, 1), orders: make(chan *order)}
 	for _, m := range cfg.Modes {
 		if err := h.messaging(m).Check(); err != nil {
 			return nil, fmt.Errorf("host: %w", err)

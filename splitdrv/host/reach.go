@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"time"
 
@@ -25,7 +26,7 @@ func (h *Host) connect(ctx context.Context) error {
 	order := sequence(len(h.cfg.IOUnits), none)
 	defer h.abandon()
 	for {
-		a, err := h.reach(ctx, order)
+		a, restarting, err := h.reach(ctx, order)
 		if err != nil {
 			return err
 		}
@@ -43,7 +44,11 @@ func (h *Host) connect(ctx context.Context) error {
 			}
 		} else {
 			order = sequence(len(h.cfg.IOUnits), none)
-			pause = retry.failed()
+			if restarting {
+				pause = retry.restarting()
+			} else {
+				pause = retry.failed()
+			}
 		}
 		select {
 		case <-time.After(pause):
@@ -81,9 +86,9 @@ func (h *Host) dial(ctx context.Context, unit int, answered chan<- struct{}) dia
 }
 
 // reach tries the I/O units in that order and returns the first session that
-// comes about, nil if none does. It returns an error if there is no point in
-// trying again.
-func (h *Host) reach(ctx context.Context, order []int) (*attachment, error) {
+// comes about. If none does it reports whether all of them may just be
+// restarting. It returns an error if there is no point in trying again.
+func (h *Host) reach(ctx context.Context, order []int) (a *attachment, restarting bool, err error) {
 	dials, answered := make(chan dialled, len(order)), make(chan struct{}, len(order))
 	dctx, cancel := context.WithCancel(ctx)
 	started, out := 0, 0
@@ -106,6 +111,7 @@ func (h *Host) reach(ctx context.Context, order []int) (*attachment, error) {
 		})
 	}()
 	next()
+	restarting = true
 	head := time.NewTicker(headStart)
 	defer head.Stop()
 	var permanent []error
@@ -121,37 +127,37 @@ func (h *Host) reach(ctx context.Context, order []int) (*attachment, error) {
 		case d = <-dials:
 			out--
 		}
-		a, err := (*attachment)(nil), d.err
-		if err == nil {
+		if a, err = nil, d.err; err == nil {
 			a, err = h.attach(ctx, d)
 		}
 		if ctx.Err() != nil {
 			if a != nil {
 				h.retire(a, session.CodeShuttingDown, "the host is shutting down")
 			}
-			return nil, nil
+			return nil, false, nil
 		}
 		h.note(d.unit, err)
 		if err == nil {
-			return a, nil
+			return a, false, nil
 		}
 		if errors.Is(err, ErrNetdeviceGone) {
-			return nil, err
+			return nil, false, err
 		}
 		if isPermanent(err) {
 			permanent = append(permanent, err)
 		}
-		h.cfg.Log.Warn("no session", "iounit", h.cfg.IOUnits[d.unit], "reason", err)
+		restarting = restarting && restarts(err)
+		h.cfg.Log.Log(ctx, h.level(d.unit, err), "no session", "iounit", h.cfg.IOUnits[d.unit], "reason", err)
 		next()
 		head.Reset(headStart)
 	}
 	if err := h.forsake(); errors.Is(err, ErrNetdeviceGone) {
-		return nil, err
+		return nil, false, err
 	}
 	if h.ever() == 0 && len(permanent) == len(h.cfg.IOUnits) {
-		return nil, errors.Join(permanent...)
+		return nil, false, errors.Join(permanent...)
 	}
-	return nil, nil
+	return nil, restarting, nil
 }
 
 // note makes an I/O unit the one that was tried last, in vain if there is an
@@ -165,6 +171,18 @@ func (h *Host) note(unit int, err error) {
 		h.countEnd(err)
 		h.attempts++
 	}
+}
+
+// level is the level at which to log why there is no session with an I/O unit: an
+// administrator wants to read the same reason once, until there was a session.
+func (h *Host) level(unit int, err error) slog.Level {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.reasons[unit] == err.Error() {
+		return slog.LevelDebug
+	}
+	h.reasons[unit] = err.Error()
+	return slog.LevelWarn
 }
 
 func (h *Host) ever() int {

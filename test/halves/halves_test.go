@@ -287,6 +287,24 @@ func TestHostReconnects(t *testing.T) {
 	}
 }
 
+// TestUnitRestarts keeps a host from its I/O unit's process for so many attempts
+// that it would not come back in hours if each pause were twice the last one.
+func TestUnitRestarts(t *testing.T) {
+	w := newWorld(t)
+	_, unit := w.unit()
+	d, h, _ := w.host("alpha", func(c *host.Config) {
+		c.RetryMin, c.RetryMax = 10*time.Millisecond, 24*time.Hour
+		c.Rand = func(n int64) int64 { return n - 1 }
+	})
+	d.up(t)
+	if err := unit.stop(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, func() bool { return h.Status().Attempts > 20 }, "20 attempts")
+	w.unit()
+	d.up(t)
+}
+
 // TestHostComesAgain opens a second session of a host before the I/O unit has
 // noticed the end of the first.
 func TestHostComesAgain(t *testing.T) {
