@@ -30,6 +30,15 @@ func (a *allowance) wait(now time.Time) time.Duration {
 	return time.Duration(-left/a.perSecond*float64(time.Second)) + time.Nanosecond
 }
 
+// until is how long it takes until there is as much as n, 0 if there is.
+func (a *allowance) until(now time.Time, n float64) time.Duration {
+	missing := n - a.by(now)
+	if missing <= 0 {
+		return 0
+	}
+	return time.Duration(missing/a.perSecond*float64(time.Second)) + time.Nanosecond
+}
+
 func (a *allowance) by(now time.Time) float64 {
 	return min(a.most, a.left+now.Sub(a.at).Seconds()*a.perSecond)
 }

@@ -36,6 +36,7 @@ type Conn struct {
 	offered     []string
 	deadline    time.Time // of the handshake
 	turns       *turns    // of handshakes, nil if there are none to take
+	openings    *openings // of sessions, nil if they are not counted
 	peerTimeout time.Duration
 
 	chain   []*x509.Certificate // that the peer showed; set before verdict

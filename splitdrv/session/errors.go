@@ -27,6 +27,9 @@ var (
 	// ErrCrowdedSource is the same, where the newer ones came from the same
 	// address.
 	ErrCrowdedSource = errors.New("too many connections in their handshake from one address")
+	// ErrTooOften is wrapped by the error about a host that was refused because
+	// its key, or without keys its address, opens sessions too fast.
+	ErrTooOften = errors.New("sessions are opened too often")
 	// ErrRevoked is wrapped by the reason why a key is not trusted that is
 	// listed as revoked.
 	ErrRevoked = errors.New("it is in the list of revoked keys")

@@ -31,9 +31,16 @@ type ServerConfig struct {
 	// or of the oldest from where most come from. As many again may wait for
 	// Accept; one more is refused as busy.
 	MaxHandshakes int
+	// Burst, if set, says how many sessions a peer may open at once: a key, or,
+	// where nobody has one, all who come from one IPv4 address or one /64 of IPv6
+	// addresses. In the long run it is 4 in a second; a host that comes sooner is
+	// refused as busy. It is called from several goroutines.
+	Burst func(Identity) int
 	// Rejected, if set, is told about each connection that Accept will not
 	// return, and why. It is called from several goroutines.
 	Rejected func(remote net.Addr, err error)
+
+	now func() time.Time // the clock of Burst; time.Now if nil
 }
 
 // Listener waits for hosts. Each handshake has a goroutine of its own, so that
@@ -48,6 +55,7 @@ type Listener struct {
 	came     atomic.Uint64 // connections
 	meeting  crowd         // before their hello
 	turns    *turns        // of their handshakes
+	openings *openings     // of sessions; nil if there is no bound
 
 	mu      sync.Mutex
 	waiting int // for Accept
@@ -89,6 +97,12 @@ func NewListener(ln net.Listener, cfg ServerConfig) (*Listener, error) {
 	l := &Listener{
 		ln: ln, cfg: cfg, accepted: make(chan *Server), turns: newTurns(),
 		meeting: crowd{most: cfg.MaxHandshakes, perSource: max(cfg.MaxHandshakes/perSource, 1)},
+	}
+	if cfg.Burst != nil {
+		l.openings = newOpenings(cfg.Burst)
+		if cfg.now != nil {
+			l.openings.now = cfg.now
+		}
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.workers.Go(l.runAccept)
@@ -138,7 +152,7 @@ func (l *Listener) runAccept() {
 			delay = 0
 			l.came.Add(1)
 			c := newConn(nc, l.cfg.Security, roleHost, time.Now().Add(l.cfg.HandshakeTimeout), l.cfg.PeerTimeout)
-			c.turns = l.turns
+			c.turns, c.openings = l.turns, l.openings
 			if out, err := l.meeting.enter(c); out != nil {
 				out.fail(err)
 			}

@@ -44,6 +44,7 @@ var reasons = []struct {
 	{"frame", is(ErrFrame)},
 	{"message", is(ErrMessage)},
 	{"out-of-turn", is(ErrUnexpected)},
+	{"too-often", is(ErrTooOften)},
 	{"crowded", is(ErrCrowded)},
 	{"crowded-address", is(ErrCrowdedSource)},
 	{"late", is(os.ErrDeadlineExceeded)},

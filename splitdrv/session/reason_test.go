@@ -37,6 +37,7 @@ func TestReason(t *testing.T) {
 		{ErrFrame, "frame"},
 		{ErrMessage, "message"},
 		{ErrUnexpected, "out-of-turn"},
+		{ErrTooOften, "too-often"},
 		{ErrCrowded, "crowded"},
 		{ErrCrowdedSource, "crowded-address"},
 		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, "late"},

@@ -41,13 +41,19 @@ func meet(ctx context.Context, c *Conn) (*Server, error) {
 }
 
 // greet reads the hello of a host that is authenticated. One that is not valid
-// is refused.
+// is refused, as is a host that opens sessions too fast.
 func greet(ctx context.Context, c *Conn) (*Server, error) {
 	s := &Server{Conn: c, next: stepWelcome}
 	err := c.step(ctx, "hear the wishes of", func() error {
 		b, err := c.receive(typeHello)
 		if err != nil {
 			return err
+		}
+		if c.openings != nil {
+			if err := c.openings.open(c); err != nil {
+				_ = s.refuse(CodeBusy, err.Error())
+				return err
+			}
 		}
 		s.hello, err = decodeHello(b)
 		var version *VersionError
