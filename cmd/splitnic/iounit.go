@@ -196,7 +196,7 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	}
 	ln, err := session.Listen(f.listen, session.ServerConfig{
 		Security: security, PeerTimeout: f.peerTimeout, HandshakeTimeout: f.handshakeTimeout,
-		Rejected: unit.Rejected,
+		Burst: unit.Burst, Rejected: unit.Rejected,
 	})
 	if err != nil {
 		return explainListen("--listen", err)

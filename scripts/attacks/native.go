@@ -208,7 +208,7 @@ func (n *site) unit(ctx context.Context, state, card string, security *session.S
 	if err != nil {
 		return "", err
 	}
-	ln, err := session.Listen("127.0.0.1:0", session.ServerConfig{Security: security, Rejected: unit.Rejected})
+	ln, err := session.Listen("127.0.0.1:0", session.ServerConfig{Security: security, Burst: unit.Burst, Rejected: unit.Rejected})
 	if err != nil {
 		return "", err
 	}

@@ -67,7 +67,7 @@ func (h *halves) open(s subject, st *site) error {
 	if err != nil {
 		return err
 	}
-	ln, err := session.Listen("127.0.0.1:0", session.ServerConfig{Security: security, Rejected: unit.Rejected})
+	ln, err := session.Listen("127.0.0.1:0", session.ServerConfig{Security: security, Burst: unit.Burst, Rejected: unit.Rejected})
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
 func TestEnter(t *testing.T) {
@@ -110,5 +111,23 @@ func TestLeave(t *testing.T) {
 	}
 	if err := c.unit.claim(b, own, []protocol.MAC{machine}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestBurst is enough for all sessions that there may be, and for those that have
+// few as well.
+func TestBurst(t *testing.T) {
+	u := newUnit(t, Config{MaxHosts: 40, Policy: parsed(t, "hosts: {alpha: {max-sessions: 50}}")})
+	for name, want := range map[string]int{"": 64, "alpha": 100, "beta": 64} {
+		if n := u.Burst(session.Identity{Name: name}); n != want {
+			t.Errorf("%q: %d sessions at once, want %d", name, n, want)
+		}
+	}
+	if n := u.Burst(session.Identity{Name: "alpha", Insecure: true}); n != 80 {
+		t.Errorf("without keys: %d sessions at once, want 80", n)
+	}
+	u.SetPolicy(parsed(t, "hosts: {beta: {max-sessions: 33}}"))
+	if n := u.Burst(session.Identity{Name: "beta"}); n != 66 {
+		t.Errorf("by another policy: %d sessions at once, want 66", n)
 	}
 }

@@ -140,6 +140,24 @@ func (u *Unit) Rejected(remote net.Addr, err error) {
 	u.pace.log(u.cfg.Log, slog.LevelWarn, "connection refused", "from", remote, "reason", err)
 }
 
+// leastBurst is how many sessions a key may open at once, however few it may
+// have: enough for every restart and fail-over of its hosts that comes soon after
+// another.
+const leastBurst = 64
+
+// Burst is how many sessions a peer may open at once: all that it may have, twice,
+// as after a restart of this I/O unit, and leastBurst at least. It is for
+// session.ServerConfig.Burst.
+func (u *Unit) Burst(id session.Identity) int {
+	if id.Insecure {
+		return max(leastBurst, 2*u.cfg.MaxHosts) // all hosts may come from there
+	}
+	u.mu.Lock()
+	p := u.policy
+	u.mu.Unlock()
+	return max(leastBurst, 2*p.For(id.Fingerprint.String(), id.Name).MaxSessions)
+}
+
 // serve runs one host's session from beginning to end.
 func (u *Unit) serve(ctx context.Context, s *session.Server) {
 	hello := s.Hello()

@@ -125,7 +125,7 @@ func startUnit(t *testing.T, dev fabric.Device, name, cardNS string, sec *sessio
 		},
 		Messaging: messaging.Config{PeerTimeout: time.Minute, NoPack: true}, Log: slog.New(slog.DiscardHandler),
 	}))(t)
-	ln := must(session.Listen("127.0.0.1:0", session.ServerConfig{Security: sec, Rejected: u.Rejected}))(t)
+	ln := must(session.Listen("127.0.0.1:0", session.ServerConfig{Security: sec, Burst: u.Burst, Rejected: u.Rejected}))(t)
 	run(t, name, func(ctx context.Context) error { return errors.Join(u.Run(ctx, ln), ln.Close()) })
 	return u, ln.Addr().String()
 }

@@ -122,7 +122,7 @@ func (w *world) unit(change ...func(*iounit.Config)) (*iounit.Unit, *running) {
 		addr = "127.0.0.1:0"
 	}
 	w.trust = w.security(w.unitKey, w.hostKey)
-	ln, err := session.Listen(addr, session.ServerConfig{Security: w.trust, Rejected: u.Rejected})
+	ln, err := session.Listen(addr, session.ServerConfig{Security: w.trust, Burst: u.Burst, Rejected: u.Rejected})
 	if err != nil {
 		w.t.Fatal(err)
 	}
