@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -66,8 +65,8 @@ func attack(args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	i := slices.IndexFunc(attacks.Classes(), func(c attacks.Class) bool { return c.Name == flags.Arg(0) })
-	if i < 0 {
+	class, ok := attacks.ClassOf(flags.Arg(0))
+	if !ok {
 		return fmt.Errorf("there is no class %q", flags.Arg(0))
 	}
 	to := attacks.Target{
@@ -84,7 +83,7 @@ func attack(args []string) error {
 	}
 	to.Device = c
 	var done atomic.Uint64
-	err = attacks.Classes()[i].Run(ctx, to, &done)
+	err = class.Run(ctx, to, &done)
 	fmt.Println(done.Load())
 	return errors.Join(err, c.Close())
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -171,6 +172,45 @@ func TestRDMAAttackSessions(t *testing.T) {
 	r.sub("more than allowed", func(t *testing.T) { r.many(t, to) })
 	r.sub("deaf", func(t *testing.T) { r.deaf(t, to) })
 	r.sub("heartbeats", func(t *testing.T) { r.heartbeats(t, to) })
+	r.sub("asked for and dropped", func(t *testing.T) { r.askAndDrop(t, to) })
+}
+
+// askAndDrop asks for sessions as fast as it can, while it has as many as it may:
+// that is answered sooner than the kernel makes any under emulation. It gets what
+// a key may have in that time, and the sessions that there are go on.
+func (r *rig) askAndDrop(t *testing.T, to Target) {
+	var has []*Session
+	for i := range 3 { // besides the honest host's
+		s, err := Open(t.Context(), to, fmt.Sprintf("has-%d", i), protocol.ModeImm)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		has = append(has, s)
+	}
+	refused := r.since(refused("too-often"))
+	class, _ := ClassOf("hellos")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var done atomic.Uint64
+	result := make(chan error, 1)
+	began := time.Now()
+	go func() { result <- class.Run(ctx, to, &done) }()
+	r.eventually(func() bool { return refused() >= 30 || len(result) > 0 }, "refusals of sessions that are opened too often")
+	r.bystander.goesOn()
+	cancel()
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+	if n, most := done.Load(), 64+uint64(4*time.Since(began).Seconds()); n > most {
+		t.Errorf("%d hosts got as far as to an answer, at most %d", n, most)
+	}
+	for _, s := range has {
+		if err := errors.Join(s.Alive(t.Context()), s.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	r.unharmed()
 }
 
 // many opens as many sessions as one key can have, and tries for more.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,7 @@ func Classes() []Class {
 		{"heartbeats", "heartbeats on the bootstrap connection of a session, as fast as they go", heartbeats},
 		{"keep-alives", "keep-alives on the control channel, as fast as they are answered", keepAlives},
 		{"requests", "changes of the receive filter, as fast as they are answered", filters},
+		{"hellos", "sessions asked for and dropped when they are granted, as fast as they go, 4 at a time", hellos},
 		{"sessions", "sessions opened and dropped, as fast as they go", sessions},
 		{"keys", "sessions that each try a key for another memory", keys},
 		{"frames", "frames with somebody else's address, as fast as there are elements", frames},
@@ -38,13 +40,27 @@ func Classes() []Class {
 	}
 }
 
-// again repeats an attack until ctx is done.
+// ClassOf is the one of that name.
+func ClassOf(name string) (c Class, ok bool) {
+	i := slices.IndexFunc(Classes(), func(c Class) bool { return c.Name == name })
+	if i < 0 {
+		return c, false
+	}
+	return Classes()[i], true
+}
+
+// again repeats an attack until ctx is done. A session that is refused for being
+// one too many for the moment is tried again at once, and not counted.
 func again(ctx context.Context, done *atomic.Uint64, attack func() error) error {
 	for ctx.Err() == nil {
-		if err := attack(); err != nil {
+		err := attack()
+		var no *Refusal
+		switch {
+		case err == nil:
+			done.Add(1)
+		case !errors.As(err, &no) || !no.ForNow():
 			return unless(ctx, err)
 		}
-		done.Add(1)
 	}
 	return nil
 }
@@ -87,21 +103,25 @@ func strangers(ctx context.Context, to Target, done *atomic.Uint64) error {
 	if err != nil {
 		return err
 	}
-	const atATime = 16
-	var workers sync.WaitGroup
-	errs := make(chan error, atATime)
-	for range atATime {
-		workers.Go(func() {
-			errs <- again(ctx, done, func() error {
-				nc, err := Dial(ctx, to.Address, to.From)
-				if err != nil {
-					return err
-				}
-				defer nc.Close()
-				_, _ = Handshake(ctx, nc, key) // what becomes of it is the I/O unit's business
-				return nil
-			})
+	return together(16, func(int) error {
+		return again(ctx, done, func() error {
+			nc, err := Dial(ctx, to.Address, to.From)
+			if err != nil {
+				return err
+			}
+			defer nc.Close()
+			_, _ = Handshake(ctx, nc, key) // what becomes of it is the I/O unit's business
+			return nil
 		})
+	})
+}
+
+// together has n attack at a time.
+func together(n int, attack func(i int) error) (err error) {
+	var workers sync.WaitGroup
+	errs := make(chan error, n)
+	for i := range n {
+		workers.Go(func() { errs <- attack(i) })
 	}
 	workers.Wait()
 	close(errs)
@@ -109,6 +129,18 @@ func strangers(ctx context.Context, to Target, done *atomic.Uint64) error {
 		err = errors.Join(err, e)
 	}
 	return err
+}
+
+func hellos(ctx context.Context, to Target, done *atomic.Uint64) error {
+	return together(4, func(i int) error {
+		return again(ctx, done, func() error {
+			no, err := Ask(ctx, to, fmt.Sprintf("hello-%d", i))
+			if err == nil && no != nil && no.ForNow() {
+				err = no
+			}
+			return err
+		})
+	})
 }
 
 // within opens a session and attacks in it until ctx is done.

@@ -93,6 +93,34 @@ func Open(ctx context.Context, to Target, name string, mode protocol.Mode) (s *S
 	return s, nil
 }
 
+// Ask shakes hands, says hello and is gone when it has its answer, which is
+// returned if it is a refusal.
+func Ask(ctx context.Context, to Target, name string) (*Refusal, error) {
+	ctx, cancel := context.WithTimeout(ctx, to.Patience)
+	defer cancel()
+	nc, err := Dial(ctx, to.Address, to.From)
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	stop := context.AfterFunc(ctx, func() { nc.Close() })
+	defer stop()
+	c, err := Handshake(ctx, nc, to.Key)
+	if err != nil {
+		return nil, err
+	}
+	_, err = c.Hello(honestHello(name, protocol.ModeImm))
+	var no *Refusal
+	if errors.As(err, &no) && no.Type == "refuse" {
+		return no, nil
+	}
+	return nil, err
+}
+
+// ForNow reports whether this is a refusal for the moment, as of somebody who opens
+// sessions too fast.
+func (r *Refusal) ForNow() bool { return r.Type == "refuse" && r.Code == "busy" }
+
 // Frame writes a frame into the next free element of the first pool, as an
 // honest host does. It waits for an element.
 func (s *Session) Frame(ctx context.Context, frame []byte) error {

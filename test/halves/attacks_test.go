@@ -20,21 +20,7 @@ func TestAttackClasses(t *testing.T) {
 	u, _ := w.unit()
 	d, h, _ := w.host("alpha")
 	d.up(t)
-	file := filepath.Join(t.TempDir(), "key")
-	if err := session.SaveKey(file, w.hostKey); err != nil {
-		t.Fatal(err)
-	}
-	key, err := attacks.LoadKey(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dev := w.fabric.Device("attacker")
-	defer func() {
-		if err := dev.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	to := attacks.Target{Address: w.addr, From: "127.0.0.2", Key: key, Device: dev, Patience: time.Minute}
+	to := w.attacker()
 	for _, class := range attacks.Classes() {
 		t.Run(class.Name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -64,5 +50,63 @@ func TestAttackClasses(t *testing.T) {
 		if n == 0 {
 			t.Errorf("nothing is counted as %s: %v, %v, %v", name, s.Refusals, s.Ended, s.Violations)
 		}
+	}
+}
+
+// attacker is a Target for a host with the right key, which has a device of its
+// own until the end of the test.
+func (w *world) attacker() attacks.Target {
+	t := w.t
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "key")
+	if err := session.SaveKey(file, w.hostKey); err != nil {
+		t.Fatal(err)
+	}
+	key, err := attacks.LoadKey(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := w.fabric.Device("attacker")
+	t.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return attacks.Target{Address: w.addr, From: "127.0.0.2", Key: key, Device: dev, Patience: time.Minute}
+}
+
+// TestSessionsTooOften has a host with the right key ask for sessions and drop
+// them as fast as it can. It gets what a key may have, a host beside notices
+// nothing, and an honest one with the same key has to wait, but not for ever.
+func TestSessionsTooOften(t *testing.T) {
+	w := newWorld(t)
+	u, _ := w.unit()
+	d, h, _ := w.host("alpha")
+	d.up(t)
+	w.both(d)
+	to := w.attacker()
+	class, _ := attacks.ClassOf("hellos")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var done atomic.Uint64
+	result := make(chan error, 1)
+	began := time.Now()
+	go func() { result <- class.Run(ctx, to, &done) }()
+	testenv.Eventually(t, func() bool { return u.Status().Refusals["too-often"] >= 100 || len(result) > 0 }, "hosts that are refused for coming too often")
+	w.both(d)
+	late, _, _ := w.host("beta")
+	cancel()
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+	// Of the burst the hosts have had some as well.
+	if n, most := done.Load(), 64+uint64(4*time.Since(began).Seconds()); n > most {
+		t.Errorf("%d sessions were granted, at most %d", n, most)
+	}
+	late.up(t)
+	w.both(late)
+	w.both(d)
+	if n := h.Status().Sessions; n != 1 {
+		t.Errorf("the host beside had to connect again: %d sessions", n)
 	}
 }
