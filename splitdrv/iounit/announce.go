@@ -22,9 +22,10 @@ var announcePauses = []time.Duration{
 // takes part in more is hardly one that waits to be found.
 const maxAnnouncedVLANs = 16
 
-// announcer tells the LAN where a host is, so that switches and bridges learn the
-// way to it before it sends something itself: after a fail-over they would send
-// what is for it to another I/O unit for up to five minutes.
+// announcer tells the LAN where a host is that has said that it is up, so that
+// switches and bridges learn the way to it before it sends something itself: after
+// a fail-over they would send what is for it to another I/O unit for up to five
+// minutes.
 type announcer struct {
 	s      *services
 	begin  chan struct{} // of capacity one: from the start again

@@ -105,3 +105,50 @@ func TestStandBy(t *testing.T) {
 		t.Error("a reset has set the port down")
 	}
 }
+
+// TestAnnouncedWhenHere announces a host when it says that it is up, and not for
+// having a session, nor as long as its netdevice is down.
+func TestAnnouncedWhenHere(t *testing.T) {
+	c := newClient(t, &policy.Host{})
+	if !c.port.up {
+		t.Fatal("the port of a session that is not on standby is down")
+	}
+	link := func(up bool) func() {
+		return func() {
+			c.ask("link state", protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: up}), protocol.CfgOK)
+		}
+	}
+	for i, step := range []struct {
+		what string
+		do   func()
+		want int // announcements
+	}{
+		{"a session", func() {}, 0},
+		{"another address", func() { c.mac(machine, protocol.CfgOK) }, 0},
+		{"a question", func() { c.ask("link state", protocol.CfgLinkState, nil, protocol.CfgOK) }, 0},
+		{"down", link(false), 0},
+		{"another address of one that is down", func() { c.mac(own, protocol.CfgOK) }, 0},
+		{"up", link(true), 1},
+		{"up as before", link(true), 1},
+		{"another address of one that is up", func() { c.mac(machine, protocol.CfgOK) }, 2},
+		{"down again", link(false), 2},
+		{"up again", link(true), 3},
+	} {
+		step.do()
+		if n := len(c.port.announced); n != step.want {
+			t.Errorf("%d, %s: %d announcements, want %d", i, step.what, n, step.want)
+		}
+	}
+	c = newClient(t, &policy.Host{})
+	link(true)() // which its port is already
+	if n := len(c.port.announced); n != 1 {
+		t.Errorf("the first word of a host: %d announcements", n)
+	}
+	c = newClient(t, &policy.Host{})
+	c.port.up, c.s.now.up = false, false
+	c.port.fail["SetUp"] = errors.New("the port is gone")
+	c.ask("up", protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: true}), protocol.CfgFailed)
+	if n := len(c.port.announced); n != 0 {
+		t.Errorf("a port that cannot be set up: %d announcements", n)
+	}
+}

@@ -125,9 +125,6 @@ func (a *attachment) run(ctx context.Context) error {
 		return errors.Join(err, a.s.Bye(session.CodeFailed, err.Error()))
 	}
 	a.established = true
-	if now, _ := services.current(); now.up {
-		services.tells.now()
-	}
 	a.show(services, mode)
 	defer a.show(nil, "")
 	u.served.Add(1)

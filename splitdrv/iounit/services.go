@@ -45,6 +45,7 @@ type services struct {
 	begun    settings            // as they were when the session began
 	wish     protocol.VLANSet    // of the host; now.vlans are those of them that it may have
 	mtu      int                 // in force
+	here     bool                // the host has said that its netdevice is up
 	wanted   int                 // MTU that the host asked for, 0 if it did not
 	cleared  protocol.Statistics // as the counters were then
 	complain string              // what was refused last
@@ -199,7 +200,7 @@ func (s *services) setMAC(mac protocol.MAC) error {
 	s.now.mac = mac
 	s.publish()
 	s.pace.log(s.a.log, slog.LevelInfo, "host changed its address", "mac", mac)
-	if s.now.up {
+	if s.here {
 		s.tells.now()
 	}
 	return s.a.unit.claim(s.a, mac, s.now.filter.Unicast)
@@ -252,17 +253,21 @@ func (s *services) fitting(card int) int {
 	return mtu
 }
 
+// setUp sets the port up or down. That it wants it up is a host's word that it
+// can be reached here, over a fabric that works in both directions: it comes when
+// the host has had an answer and has put the session to use. The LAN is told then
+// and not before, while another I/O unit may still have the host's traffic.
 func (s *services) setUp(up bool) error {
-	if up == s.now.up {
-		return nil
+	if up != s.now.up {
+		if err := s.port.SetUp(up); err != nil {
+			return err
+		}
+		s.now.up = up
 	}
-	if err := s.port.SetUp(up); err != nil {
-		return err
-	}
-	s.now.up = up
-	if up {
+	if up && !s.here {
 		s.tells.now()
 	}
+	s.here = up
 	return nil
 }
 

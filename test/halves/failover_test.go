@@ -238,6 +238,9 @@ func TestBlindUnit(t *testing.T) {
 	if n := h.Status().Sessions; n != 1 {
 		t.Errorf("%d sessions, one of them with an I/O unit that no frame reaches", n)
 	}
+	if heard := blind.card.announcements(); len(heard) != 0 {
+		t.Errorf("%d announcements sent the LAN to an I/O unit that no frame reaches", len(heard))
+	}
 	w.fabric.Heal("blind") // so that it can take its leave
 }
 
