@@ -66,7 +66,7 @@ func Dial(ctx context.Context, addr string, cfg ClientConfig) (*Client, error) {
 		return nil, fmt.Errorf("connect to the I/O unit at %s: %w%s", addr, err, unreachable(err))
 	}
 	conn := newConn(nc, cfg.Security, roleUnit, deadline, orDefault(cfg.PeerTimeout, defaultPeerTimeout))
-	err = conn.step(ctx, "authenticate", func() error { return conn.tls.HandshakeContext(ctx) })
+	err = conn.authenticate(ctx)
 	if err != nil {
 		return nil, err
 	}

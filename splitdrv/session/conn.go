@@ -242,6 +242,26 @@ func (c *Conn) step(ctx context.Context, doing string, f func() error) error {
 	return c.fail(fmt.Errorf("%s %v: %w", doing, c, err))
 }
 
+// authenticate has both sides prove who they are. From here on a peer whose
+// machine dies is found gone when it does not acknowledge what it is sent, so that
+// what is held for it does not have to wait for the handshake's deadline, nor
+// whoever has somewhere else to go.
+func (c *Conn) authenticate(ctx context.Context) error {
+	return c.step(ctx, "authenticate", func() error {
+		if err := setUserTimeout(c.raw, c.peerTimeout); err != nil {
+			return err
+		}
+		err := c.tls.HandshakeContext(ctx)
+		if c.peerRole == roleHost {
+			c.endTurn() // of one that failed before it could answer
+			if err != nil {
+				c.linger()
+			}
+		}
+		return err
+	})
+}
+
 // blame tells the peer when the connection is to end for its content. That the
 // peer does not get to know is no loss.
 func (c *Conn) blame(err error) {

@@ -16,45 +16,11 @@ import (
 // TestNetnsDeadMachine takes the network away between two established ends, as a
 // machine does that loses power: nothing resets the connection.
 func TestNetnsDeadMachine(t *testing.T) {
-	testenv.NeedRoot(t)
-	hostNS, unitNS := testenv.NetNS(t), testenv.NetNS(t)
-	testenv.Veth(t, hostNS, "host0", unitNS, "unit0")
-	testenv.Address(t, hostNS, "host0", "10.99.0.1/24")
-	testenv.Address(t, unitNS, "unit0", "10.99.0.2/24")
+	m := newMachines(t, ServerConfig{})
+	c := m.dial(t, ClientConfig{})
+	s := complete(t, m.ln, c)
 
-	host, unit := friends(t)
-	var inner net.Listener
-	err := netns.Do(unitNS, func() (err error) {
-		inner, err = net.Listen("tcp", "10.99.0.2:7580")
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := NewListener(inner, ServerConfig{Security: unit})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	ctx := testContext(t)
-	c, err := Dial(ctx, "10.99.0.2", ClientConfig{
-		Security: host,
-		DialContext: func(ctx context.Context, network, addr string) (nc net.Conn, err error) {
-			err = netns.Do(hostNS, func() (err error) {
-				nc, err = new(net.Dialer).DialContext(ctx, network, addr)
-				return err
-			})
-			return nc, err
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := complete(t, ln, c)
-
-	testenv.With(t, hostNS, func(h *netlink.Handle) error {
-		return h.LinkSetDown(testenv.Link(t, hostNS, "host0"))
-	})
+	m.die(t)
 	down := time.Now()
 	for _, end := range []*Conn{s.Conn, c.Conn} {
 		if err := waitDone(t, end); !errors.Is(err, ErrPeerGone) {
@@ -62,4 +28,87 @@ func TestNetnsDeadMachine(t *testing.T) {
 		}
 		t.Logf("%v found gone after %v: %v", end, time.Since(down), end.Err())
 	}
+}
+
+// TestNetnsDeadInHandshake takes it away between authentication and session. The
+// deadline of the handshake is an hour away.
+func TestNetnsDeadInHandshake(t *testing.T) {
+	m := newMachines(t, ServerConfig{HandshakeTimeout: time.Hour})
+	ctx, cancel := context.WithCancel(testContext(t))
+	greeting, waiting := m.dial(t, ClientConfig{HandshakeTimeout: time.Hour}), m.dial(t, ClientConfig{HandshakeTimeout: time.Hour})
+	greeted := make(chan error, 1)
+	go func() {
+		_, err := greeting.Hello(ctx, testHello())
+		greeted <- err
+	}()
+	s, err := m.ln.Accept(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	m.die(t)
+	if _, err := s.Welcome(ctx, testWelcome()); !errors.Is(err, ErrPeerGone) {
+		t.Errorf("I/O unit: %v", err)
+	}
+	if _, err := waiting.Hello(ctx, testHello()); !errors.Is(err, ErrPeerGone) {
+		t.Errorf("host: %v", err)
+	}
+	cancel() // this one has nothing on its way
+	<-greeted
+}
+
+// machines are an I/O unit and a host, in a network namespace each.
+type machines struct {
+	hostNS, unitNS string
+	host           *Security
+	ln             *Listener
+}
+
+func newMachines(t *testing.T, cfg ServerConfig) *machines {
+	t.Helper()
+	testenv.NeedRoot(t)
+	m := &machines{hostNS: testenv.NetNS(t), unitNS: testenv.NetNS(t)}
+	testenv.Veth(t, m.hostNS, "host0", m.unitNS, "unit0")
+	testenv.Address(t, m.hostNS, "host0", "10.99.0.1/24")
+	testenv.Address(t, m.unitNS, "unit0", "10.99.0.2/24")
+	m.host, cfg.Security = friends(t)
+	var inner net.Listener
+	err := netns.Do(m.unitNS, func() (err error) {
+		inner, err = net.Listen("tcp", "10.99.0.2:7580")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.ln, err = NewListener(inner, cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.ln.Close() })
+	return m
+}
+
+func (m *machines) dial(t *testing.T, cfg ClientConfig) *Client {
+	t.Helper()
+	cfg.Security = m.host
+	cfg.DialContext = func(ctx context.Context, network, addr string) (nc net.Conn, err error) {
+		err = netns.Do(m.hostNS, func() (err error) {
+			nc, err = new(net.Dialer).DialContext(ctx, network, addr)
+			return err
+		})
+		return nc, err
+	}
+	c, err := Dial(testContext(t), "10.99.0.2", cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// die is the end of the host's machine.
+func (m *machines) die(t *testing.T) {
+	t.Helper()
+	testenv.With(t, m.hostNS, func(h *netlink.Handle) error {
+		return h.LinkSetDown(testenv.Link(t, m.hostNS, "host0"))
+	})
 }

@@ -26,15 +26,7 @@ const lingerTimeout = time.Second
 
 // meet authenticates the host and hears its hello.
 func meet(ctx context.Context, c *Conn) (*Server, error) {
-	err := c.step(ctx, "authenticate", func() error {
-		err := c.tls.HandshakeContext(ctx)
-		c.endTurn() // of one that failed before it could answer
-		if err != nil {
-			c.linger()
-		}
-		return err
-	})
-	if err != nil {
+	if err := c.authenticate(ctx); err != nil {
 		return nil, err
 	}
 	return greet(ctx, c)
