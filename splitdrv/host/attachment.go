@@ -43,12 +43,16 @@ type Stage struct {
 type stopwatch struct {
 	last   time.Time
 	stages []Stage
+	told   func() // of each lap; may be nil
 }
 
 func (w *stopwatch) lap(name string) {
 	now := time.Now()
 	w.stages = append(w.stages, Stage{name, now.Sub(w.last)})
 	w.last = now
+	if w.told != nil {
+		w.told()
+	}
 }
 
 // open makes a session, over a connection that it takes over, up to the point
@@ -77,7 +81,7 @@ func (h *Host) open(ctx context.Context, d dialled, standby bool) (a *attachment
 	} else if mac, err = h.begin(); err != nil {
 		return a, h.netdevice(err)
 	}
-	watch := stopwatch{last: time.Now(), stages: []Stage{{"connect and authenticate", d.took}}}
+	watch := stopwatch{last: time.Now(), stages: []Stage{{"connect and authenticate", d.took}}, told: d.heard}
 	w, err := c.Hello(ctx, session.Hello{
 		Features: features,
 		Name:     h.cfg.Name, Software: h.cfg.Software, Modes: h.cfg.Modes,

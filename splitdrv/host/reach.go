@@ -65,6 +65,7 @@ type dialled struct {
 	unit   int
 	client *session.Client
 	took   time.Duration
+	heard  func() // called when there was an answer in opening the session; may be nil
 	err    error
 }
 
@@ -82,82 +83,7 @@ func (h *Host) dial(ctx context.Context, unit int, answered chan<- struct{}) dia
 			return c, err
 		},
 	})
-	return dialled{unit, c, time.Since(began), err}
-}
-
-// reach tries the I/O units in that order and returns the first session that
-// comes about. If none does it reports whether all of them may just be
-// restarting. It returns an error if there is no point in trying again.
-func (h *Host) reach(ctx context.Context, order []int) (a *attachment, restarting bool, err error) {
-	dials, answered := make(chan dialled, len(order)), make(chan struct{}, len(order))
-	dctx, cancel := context.WithCancel(ctx)
-	started, out := 0, 0
-	next := func() {
-		if started < len(order) {
-			unit := order[started]
-			started++
-			out++
-			go func() { dials <- h.dial(dctx, unit, answered) }()
-		}
-	}
-	defer func() {
-		cancel()
-		h.past.add(func() {
-			for range out {
-				if d := <-dials; d.client != nil {
-					d.client.Close()
-				}
-			}
-		})
-	}()
-	next()
-	restarting = true
-	head := time.NewTicker(headStart)
-	defer head.Stop()
-	var permanent []error
-	for out > 0 {
-		var d dialled
-		select {
-		case <-head.C:
-			next()
-			continue
-		case <-answered:
-			head.Reset(answerStart)
-			continue
-		case d = <-dials:
-			out--
-		}
-		if a, err = nil, d.err; err == nil {
-			a, err = h.attach(ctx, d)
-		}
-		if ctx.Err() != nil {
-			if a != nil {
-				h.retire(a, session.CodeShuttingDown, "the host is shutting down")
-			}
-			return nil, false, nil
-		}
-		h.note(d.unit, err)
-		if err == nil {
-			return a, false, nil
-		}
-		if errors.Is(err, ErrNetdeviceGone) {
-			return nil, false, err
-		}
-		if isPermanent(err) {
-			permanent = append(permanent, err)
-		}
-		restarting = restarting && restarts(err)
-		h.cfg.Log.Log(ctx, h.level(d.unit, err), "no session", "iounit", h.cfg.IOUnits[d.unit], "reason", err)
-		next()
-		head.Reset(headStart)
-	}
-	if err := h.forsake(); errors.Is(err, ErrNetdeviceGone) {
-		return nil, false, err
-	}
-	if h.ever() == 0 && len(permanent) == len(h.cfg.IOUnits) {
-		return nil, false, errors.Join(permanent...)
-	}
-	return nil, restarting, nil
+	return dialled{unit: unit, client: c, took: time.Since(began), err: err}
 }
 
 // note makes an I/O unit the one that was tried last, in vain if there is an
@@ -189,17 +115,4 @@ func (h *Host) ever() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.sessions
-}
-
-// attach opens a session with an I/O unit that was dialled. A MAC address that
-// the I/O unit refuses is given up if it can be.
-func (h *Host) attach(ctx context.Context, d dialled) (*attachment, error) {
-	a, err := h.open(ctx, d, false)
-	if err != nil && h.giveUpMAC(err) {
-		if d = h.dial(ctx, d.unit, nil); d.err != nil {
-			return nil, d.err
-		}
-		a, err = h.open(ctx, d, false)
-	}
-	return a, err
 }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
@@ -217,6 +220,80 @@ func TestDeafUnit(t *testing.T) {
 	})
 	with(t, h, two)
 	d.up(t)
+}
+
+// hung makes an I/O unit that authenticates and then hangs, until it is let go.
+func (w *world) hung(name string) (s *gateway, letGo func()) {
+	hold := make(chan struct{})
+	letGo = sync.OnceFunc(func() { close(hold) })
+	s = w.gateway(name, func(c *iounit.Config) {
+		open := c.OpenLAN
+		c.OpenLAN = func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
+			<-hold
+			return open(mac, queues)
+		}
+	})
+	w.t.Cleanup(letGo)
+	return s, letGo
+}
+
+// TestHungUnit has an I/O unit that hangs when it has authenticated: the next one
+// need not wait until the handshake has timed out, which is never.
+func TestHungUnit(t *testing.T) {
+	w := newWorld(t)
+	hung, _ := w.hung("hung")
+	two := w.gateway("two")
+	read, written := io.Pipe()
+	defer written.Close()
+	explained := make(chan struct{})
+	go func() {
+		defer close(explained)
+		for in := json.NewDecoder(read); ; {
+			var line struct{ IOUnit, Reason string }
+			if in.Decode(&line) != nil {
+				return
+			}
+			if line.IOUnit == hung.cable.addr && line.Reason != "" {
+				testenv.Explained(t, line.Reason)
+			}
+		}
+	}()
+	d, h, run := w.host("alpha", func(c *host.Config) {
+		c.IOUnits, c.HandshakeTimeout = addrs(hung, two), time.Hour
+		c.Log = slog.New(slog.NewJSONHandler(written, nil))
+	})
+	with(t, h, two)
+	d.up(t)
+	two.both(d)
+	if err := run.stop(); err != nil {
+		t.Error(err)
+	}
+	written.Close()
+	<-explained
+}
+
+// TestSlowUnit has an I/O unit that answers late. As nobody else can be had, it
+// gets the time.
+func TestSlowUnit(t *testing.T) {
+	w := newWorld(t)
+	slow, letGo := w.hung("slow")
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { gone.Close() })
+	d, h, _ := w.host("alpha", func(c *host.Config) {
+		c.IOUnits, c.HandshakeTimeout = append(addrs(slow), gone.Addr().String()), time.Hour
+	})
+	c, err := gone.Accept() // when the first one has been silent for a while
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	letGo()
+	with(t, h, slow)
+	d.up(t)
+	slow.both(d)
 }
 
 // TestBlindUnit has an I/O unit that can be reached by its address and not over
