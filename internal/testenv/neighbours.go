@@ -1,0 +1,64 @@
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/splitnic/splitnic/internal/netns"
+)
+
+// AskOnce makes the network stack of ns wait for an hour before it asks again for
+// a neighbour on a device.
+func AskOnce(t testing.TB, ns, device string) {
+	t.Helper()
+	err := netns.Do(ns, func() (err error) {
+		for _, family := range []string{"ipv4", "ipv6"} {
+			file := fmt.Sprintf("/proc/sys/net/%s/neigh/%s/retrans_time_ms", family, device)
+			err = errors.Join(err, os.WriteFile(file, []byte("3600000"), 0o644))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Neighbour enters a permanent neighbour, as an administrator does, which nobody
+// asks for.
+func Neighbour(t testing.TB, ns, device string, addr netip.Addr, mac net.HardwareAddr) {
+	t.Helper()
+	index := Link(t, ns, device).Attrs().Index
+	With(t, ns, func(h *netlink.Handle) error {
+		return h.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac})
+	})
+}
+
+// NeighbourState is the state (netlink.NUD_REACHABLE and so on) of a neighbour,
+// NUD_NONE if it is not known.
+func NeighbourState(t testing.TB, ns, device string, addr netip.Addr) int {
+	t.Helper()
+	state, index := netlink.NUD_NONE, Link(t, ns, device).Attrs().Index
+	With(t, ns, func(h *netlink.Handle) error {
+		known, err := h.NeighList(index, netlink.FAMILY_ALL)
+		for _, n := range known {
+			if n.IP.Equal(addr.AsSlice()) {
+				state = n.State
+			}
+		}
+		return err
+	})
+	return state
+}
+
+// Running reports whether the network stack of ns has noticed that a device has
+// carrier, and not yet that it has lost it.
+func Running(t testing.TB, ns, device string) bool {
+	t.Helper()
+	return Link(t, ns, device).Attrs().Flags&net.FlagRunning != 0
+}
