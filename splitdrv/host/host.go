@@ -108,6 +108,7 @@ type Host struct {
 	changing sync.Mutex
 
 	wake   chan struct{} // of the follower; of capacity one
+	raised chan struct{} // the carrier was given; of capacity one
 	orders chan *order   // to go over to another I/O unit
 	past   retirees
 	// keepers are those of reserves. preparing is held by whoever makes a session
@@ -179,7 +180,7 @@ func New(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("host: device %s: %w", cfg.Device.Name(), err)
 	}
-	h := &Host{cfg: cfg, reasons: map[int]string{}, protecting: protecting, state: Connecting, carrier: cfg.Past.Carrier, since: time.Now(), wake: make(chan struct{}, 1), orders: make(chan *order)}
+	h := &Host{cfg: cfg, reasons: map[int]string{}, protecting: protecting, state: Connecting, carrier: cfg.Past.Carrier, since: time.Now(), wake: make(chan struct{}, 1), raised: make(chan struct{}, 1), orders: make(chan *order)}
 	for _, m := range cfg.Modes {
 		if err := h.messaging(m).Check(); err != nil {
 			return nil, fmt.Errorf("host: %w", err)
@@ -206,6 +207,7 @@ func (h *Host) Run(ctx context.Context) error {
 		}
 	})
 	workers.Go(func() { h.follow(ctx) })
+	workers.Go(func() { h.solicit(ctx) })
 	err := h.connect(ctx)
 	h.keepers.Wait()
 	h.past.wait()
@@ -282,16 +284,6 @@ func (h *Host) netdevice(err error) error {
 		return fmt.Errorf("%s: %w: %w", h.cfg.Netdev.Name(), ErrNetdeviceGone, err)
 	}
 	return err
-}
-
-func (h *Host) setCarrier(up bool) error {
-	if err := h.cfg.Netdev.SetCarrier(up); err != nil {
-		return h.netdevice(err)
-	}
-	h.mu.Lock()
-	h.carrier = up
-	h.mu.Unlock()
-	return nil
 }
 
 // current reports whether conn is that of the established session.

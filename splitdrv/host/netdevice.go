@@ -10,7 +10,7 @@ import (
 )
 
 // Netdevice is the device that the host gives to its operating system. Its
-// methods are called by one goroutine at a time, Watch apart.
+// methods are called by one goroutine at a time, Watch and Solicit apart.
 type Netdevice interface {
 	Name() string
 	// Ports are the device's queues, one for each data channel at most.
@@ -19,6 +19,10 @@ type Netdevice interface {
 	// else.
 	SetActive(n int) error
 	SetCarrier(up bool) error
+	// Solicit, after the carrier has come back, has the operating system ask the
+	// LAN again for the neighbours that it waits for. It returns when that is
+	// done, or ctx is.
+	Solicit(ctx context.Context) error
 	SetMAC(mac net.HardwareAddr) error
 	SetMTU(mtu int) error
 	// SetOffloads lets the operating system leave so much to the I/O unit and

@@ -34,6 +34,8 @@ type netdev struct {
 	want    tap.State // but for MAC and MTU
 	// onCarrier, if set, is called before the carrier changes.
 	onCarrier func(up bool)
+	// onSolicit, if set, is what Solicit does.
+	onSolicit func(context.Context)
 }
 
 func newNetdev(t *testing.T) *netdev {
@@ -70,6 +72,13 @@ func (d *netdev) SetCarrier(up bool) error {
 			d.raised++
 		}
 	})
+}
+
+func (d *netdev) Solicit(ctx context.Context) error {
+	if d.onSolicit != nil {
+		d.onSolicit(ctx)
+	}
+	return nil
 }
 
 func (d *netdev) SetPromisc(on bool) error {

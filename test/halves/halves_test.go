@@ -224,6 +224,37 @@ func TestHostFollowsItsIOUnit(t *testing.T) {
 	}
 }
 
+// TestHostSolicits has the netdevice ask for its neighbours each time that it is
+// given the carrier, and give up what it has not finished since the last time.
+func TestHostSolicits(t *testing.T) {
+	w := newWorld(t)
+	w.unit()
+	begun, ended := make(chan context.Context), make(chan bool, 10)
+	d, _, run := w.host("alpha", func(c *host.Config) {
+		c.Netdev.(*netdev).onSolicit = func(ctx context.Context) {
+			begun <- ctx
+			<-ctx.Done()
+			ended <- true
+		}
+	})
+	d.up(t)
+	last := <-begun
+	for range 3 {
+		w.card.change(func(s *lan.LinkState) { s.Up = false })
+		d.down(t)
+		if err := last.Err(); err != nil {
+			t.Errorf("given up without a carrier: %v", err)
+		}
+		w.card.change(func(s *lan.LinkState) { s.Up = true })
+		<-ended
+		last = <-begun
+	}
+	if err := run.stop(); err != nil {
+		t.Error(err)
+	}
+	<-ended
+}
+
 // TestCarrierOfAnEndedSession ends a session while the host is carrying out
 // what the I/O unit said last, which was that the link is up.
 func TestCarrierOfAnEndedSession(t *testing.T) {

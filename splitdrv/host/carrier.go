@@ -1,0 +1,56 @@
+package host
+
+import "context"
+
+// setCarrier gives the netdevice its carrier or takes it away.
+func (h *Host) setCarrier(up bool) error {
+	if err := h.cfg.Netdev.SetCarrier(up); err != nil {
+		return h.netdevice(err)
+	}
+	h.mu.Lock()
+	h.carrier = up
+	h.mu.Unlock()
+	if up {
+		select {
+		case h.raised <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// solicit has the operating system ask for its neighbours each time that the
+// carrier has been given, until ctx is done.
+func (h *Host) solicit(ctx context.Context) {
+	for {
+		select {
+		case <-h.raised:
+		case <-ctx.Done():
+			return
+		}
+		for h.solicitOnce(ctx) {
+		}
+	}
+}
+
+// solicitOnce does that for one time, and reports whether the carrier has been
+// given again meanwhile. A failure costs a second at most, after which the
+// operating system asks by itself.
+func (h *Host) solicitOnce(ctx context.Context) (again bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- h.cfg.Netdev.Solicit(ctx) }()
+	var err error
+	select {
+	case err = <-done:
+	case <-h.raised:
+		again = true
+		cancel()
+		err = <-done
+	}
+	if err != nil {
+		h.cfg.Log.Debug("the netdevice's neighbours are not asked for at once", "reason", err)
+	}
+	return again
+}

@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// TestRDMANeighbours kills a half, and starts it again when the host's network
+// stack has forgotten its neighbours and asks for them where nobody hears it.
+// They can be talked to again although the stack itself would not ask again for
+// an hour.
+func TestRDMANeighbours(t *testing.T) {
+	r := newRig(t, "macvtap")
+	h := r.host(t, "--persist")
+	testenv.AskOnce(t, h.ns, "sn0")
+	mac, err := net.ParseMAC(h.mac())
+	if err != nil {
+		t.Fatal(err)
+	}
+	type talk struct {
+		to netip.Addr
+		c  *net.UDPConn
+	}
+	var talks []talk
+	for near, far := range map[string]string{h.addr(): addr(0), h.addr6(): addr6(0)} {
+		// A question of the LAN's would answer the host's.
+		testenv.Neighbour(t, r.lan, "lan0", netip.MustParseAddr(near), mac)
+		server, c := udpPair(t, r.lan, far, h.ns)
+		go func() {
+			b := make([]byte, 64)
+			for {
+				n, from, err := server.ReadFromUDPAddrPort(b)
+				if err != nil {
+					return // the test has ended
+				}
+				_, _ = server.WriteToUDPAddrPort(b[:n], from)
+			}
+		}()
+		talks = append(talks, talk{netip.MustParseAddr(far), c})
+	}
+	say := func(what byte) {
+		t.Helper()
+		for _, k := range talks {
+			if _, err := k.c.Write([]byte{what}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// talking goes on until that is answered.
+	talking := func(what byte) {
+		t.Helper()
+		for _, k := range talks {
+			eventually(t, func() bool {
+				say(what)
+				got := [1]byte{what + 1}
+				for err := error(nil); err == nil && got[0] != what; {
+					err = k.c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+					if err == nil {
+						_, err = k.c.Read(got[:])
+					}
+				}
+				return got[0] == what
+			}, "an answer from %v", k.to)
+		}
+	}
+	for i, half := range []struct{ kill, start func() }{
+		{func() { r.unit.kill() }, r.startUnit},
+		{func() { h.kill() }, h.start},
+	} {
+		round := byte(2 * i)
+		talking(round)
+		half.kill()
+		eventually(t, func() bool { return !testenv.Running(t, h.ns, "sn0") }, "the stack noticing that sn0 has lost its carrier")
+		say(round + 1)
+		for _, k := range talks {
+			eventually(t, func() bool {
+				return testenv.NeighbourState(t, h.ns, "sn0", k.to) == netlink.NUD_INCOMPLETE
+			}, "asking for %v", k.to)
+		}
+		half.start()
+		talking(round + 1)
+	}
+}
