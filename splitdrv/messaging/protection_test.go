@@ -3,6 +3,7 @@ package messaging_test
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -137,4 +138,52 @@ func TestOneTouchKeysInMessages(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// busyPort is a port whose next frame comes when something else has.
+type busyPort struct {
+	messaging.Port
+	wait func()
+}
+
+// ReadFrame implements messaging.Port.
+func (p busyPort) ReadFrame(slot []byte) ([]byte, error) {
+	p.wait()
+	return p.Port.ReadFrame(slot)
+}
+
+// TestBindBesideFrames lends a pool with more windows than there is room for in
+// the send queue, and sends frames that find the room that the first windows
+// leave. The others must be bound all the same. Whether the frames come in
+// between is a matter of chance, so it is tried several times.
+func TestBindBesideFrames(t *testing.T) {
+	cfg := patient(messaging.Config{
+		Protection: messaging.ProtectOneTouch, OneTouch: true, SendSlots: 20, Batch: 2,
+		Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 300}}, MaxPools: 1,
+	})
+	const room = 2*20 + 2*64
+	peer := patient(messaging.Config{Protection: messaging.ProtectRegion, OneTouch: true, MaxPools: 1, Pools: cfg.Pools})
+	for range 20 {
+		n := fabrictest.New()
+		fabrictest.NoLeaks(t, n)
+		a, b := newHalf(t, n, "a", cfg), newHalf(t, n, "b", peer)
+		connect(t, a, b)
+		ctx := deadline(t)
+		if err := a.wires[0].Send(ctx, frame(0, 1000, 1500)); err != nil {
+			t.Fatal(err)
+		}
+		a.ports[0] = busyPort{a.ports[0], func() {
+			for n.Counters("a").Binds < room && ctx.Err() == nil {
+				runtime.Gosched()
+			}
+		}}
+		for _, h := range []*half{b, a} {
+			if err := h.conn.Start(h.ports); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := stream(ctx, b.wires[0], a.wires[0], []int{1000}, 1500); err != nil {
+			t.Fatalf("%v; %d windows are bound", err, a.conn.Stats().Channels[0].WindowsBound)
+		}
+	}
 }

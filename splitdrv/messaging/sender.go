@@ -163,9 +163,13 @@ func (s *sender) step() (want, error) {
 	if s.paused.Load() {
 		return wantMail, nil
 	}
+	settled := s.completed
 	w, err := s.fill()
 	if err != nil {
 		return wantNothing, err
+	}
+	if s.completed != settled && s.attentive() {
+		w = wantNothing // settle waits for what fill has found, and nobody will find it again
 	}
 	if len(s.wrs) > 0 {
 		// What it waits for may have come meanwhile, but for frames: sleep will
