@@ -26,9 +26,9 @@ type cycle struct {
 	ends [2]*end
 }
 
-// run runs a cycle and returns what arrived in it. When it returns all that the
-// cycle has used has been released.
-func (g *ground) run(p *plan) (sum tally, err error) {
+// run runs a cycle and returns what arrived in it, at either side. When it
+// returns all that the cycle has used has been released.
+func (g *ground) run(p *plan) (sums [2]tally, err error) {
 	c := &cycle{plan: p, g: g}
 	defer func() {
 		if err != nil {
@@ -36,13 +36,14 @@ func (g *ground) run(p *plan) (sum tally, err error) {
 		}
 	}()
 	if p.fault == faultStranger {
-		return sum, c.stranger()
+		return sums, c.stranger()
 	}
 	dev, err := g.open(host)
 	if err != nil {
-		return sum, err
+		return sums, err
 	}
-	h := &device{Device: dev}
+	h := &device{Device: dev, loose: p.loose[host]}
+	g.unit.loose = p.loose[unit]
 	c.ends = [2]*end{newEnd(host, p, h), newEnd(unit, p, g.unit)}
 	err = c.makePorts()
 	if err == nil {
@@ -50,15 +51,15 @@ func (g *ground) run(p *plan) (sum tally, err error) {
 	}
 	for _, e := range c.ends {
 		for _, port := range e.ports {
-			sum.add(&port.got)
+			sums[e.side].add(&port.got)
 			err = errors.Join(err, port.Close())
 		}
 	}
-	err = errors.Join(err, sum.first, h.Close())
+	err = errors.Join(err, sums[host].first, sums[unit].first, h.Close())
 	if p.fault == faultKill && p.at == unit {
 		err = errors.Join(err, g.reopen())
 	}
-	return sum, err
+	return sums, err
 }
 
 // makePorts makes the ports of both ends.
@@ -159,7 +160,7 @@ func (c *cycle) traffic(ctx context.Context) error {
 				}
 			}
 		}
-		if err := c.books(); err != nil {
+		if err := errors.Join(c.books(), c.windows()); err != nil {
 			return err
 		}
 		c.ends[c.at].end(c.polite)
@@ -241,6 +242,26 @@ func (c *cycle) books() error {
 			if ch.TxTooLong+ch.TxInvalid+ch.RxDropped+ch.RxOverMTU != 0 || ch.RxLost+ch.RxLate != 0 && !c.unreliable() {
 				return fmt.Errorf("%v, queue %d: frames were dropped: %+v", e.side, q, ch)
 			}
+		}
+	}
+	return nil
+}
+
+// windows checks that there are as many memory windows as the pools need that
+// are lent. Some come and go yet, while a pool that was lent on request does.
+func (c *cycle) windows() error {
+	for _, e := range c.ends {
+		end := time.Now().Add(settle)
+		for {
+			want := e.windows()
+			n := e.device.windows.Load()
+			if n == want {
+				break
+			}
+			if time.Now().After(end) {
+				return fmt.Errorf("the %v has %d memory windows, its pools need %d", e.side, n, want)
+			}
+			time.Sleep(time.Millisecond)
 		}
 	}
 	return nil

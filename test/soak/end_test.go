@@ -68,6 +68,12 @@ func (e *end) features() []string {
 	if e.plan.cfg[host].LatencyQueue {
 		f = append(f, protocol.FeatureLatencyQueue)
 	}
+	if e.plan.cfg[host].Invalidation {
+		f = append(f, protocol.FeatureWindow)
+	}
+	if e.plan.cfg[host].OneTouch {
+		f = append(f, protocol.FeatureOneTouch)
+	}
 	return f
 }
 
@@ -77,6 +83,24 @@ func (e *end) build(peerPools int) (err error) {
 	cfg.Device, cfg.PeerPools = e.device, peerPools
 	e.conn, err = messaging.New(cfg)
 	return err
+}
+
+// windows is how many memory windows the pools need that e lends.
+func (e *end) windows() int64 {
+	s := e.conn.Stats()
+	n := 0
+	for _, ch := range s.Channels {
+		for _, p := range ch.LentPools {
+			switch s.Protection.Name {
+			case messaging.ProtectWindow:
+				n++
+			case messaging.ProtectOneTouch:
+				n += p.Elements
+			default:
+			}
+		}
+	}
+	return int64(n)
 }
 
 func (e *end) channels() []session.Channel {

@@ -106,11 +106,20 @@ func (g *ground) reopen() error {
 }
 
 // device is a fabric's, and remembers its queue pairs so that they can be made
-// to fail.
+// to fail, and how many memory windows there are.
 type device struct {
 	fabric.Device
-	mu  sync.Mutex
-	qps []*queuePair // of the latest session
+	loose   bool         // it says that it does not enforce the bounds of windows
+	windows atomic.Int64 // that are not closed
+	mu      sync.Mutex
+	qps     []*queuePair // of the latest session
+}
+
+// Limits implements fabric.Device.
+func (d *device) Limits() fabric.Limits {
+	l := d.Device.Limits()
+	l.WindowBounds = l.WindowBounds && !d.loose
+	return l
 }
 
 // NewDomain implements fabric.Device.
@@ -119,7 +128,7 @@ func (d *device) NewDomain() (fabric.Domain, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.qps = nil
-	return &domain{dom, d}, err
+	return &domain{Domain: dom, d: d}, err
 }
 
 // fail takes one of the latest session's queue pairs out of service.
@@ -158,9 +167,60 @@ func (q *queuePair) PostSend(wrs []fabric.SendWR) (int, error) {
 	return q.QP.PostSend(wrs)
 }
 
+// Bind implements fabric.QP.
+func (q *queuePair) Bind(w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, flags fabric.Flags) (uint32, error) {
+	return q.QP.Bind(w.(*window).Window, r, addr, length, id, flags)
+}
+
+// Unbind implements fabric.QP.
+func (q *queuePair) Unbind(w fabric.Window, id uint64, flags fabric.Flags) error {
+	return q.QP.Unbind(w.(*window).Window, id, flags)
+}
+
 type domain struct {
 	fabric.Domain
-	d *device
+	d       *device
+	windows atomic.Int64 // that are not closed
+}
+
+// Close implements fabric.Domain. It closes the windows that there are.
+func (d *domain) Close() error {
+	if err := d.Domain.Close(); err != nil {
+		return err
+	}
+	d.d.windows.Add(-d.windows.Swap(0))
+	return nil
+}
+
+// NewWindow implements fabric.Domain.
+func (d *domain) NewWindow() (fabric.Window, error) {
+	w, err := d.Domain.NewWindow()
+	if err != nil {
+		return nil, err
+	}
+	d.count(1)
+	return &window{Window: w, dom: d}, nil
+}
+
+func (d *domain) count(n int64) {
+	d.windows.Add(n)
+	d.d.windows.Add(n)
+}
+
+// window is a fabric's, and is counted until it is closed.
+type window struct {
+	fabric.Window
+	dom  *domain
+	once sync.Once
+}
+
+// Close implements fabric.Window.
+func (w *window) Close() error {
+	if err := w.Window.Close(); err != nil {
+		return err
+	}
+	w.once.Do(func() { w.dom.count(-1) })
+	return nil
 }
 
 // NewQP implements fabric.Domain.

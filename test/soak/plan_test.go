@@ -85,6 +85,7 @@ type plan struct {
 	queues int
 	mtu    int
 	cfg    [2]messaging.Config
+	loose  [2]bool // the side's device does not enforce the bounds of windows
 	key    uint64
 	frames [2][]int // that each side sends, by queue
 	limit  []int    // bytes of the longest frame, by queue
@@ -100,9 +101,38 @@ type plan struct {
 	delay  time.Duration // of everything
 }
 
+// kind is how frames are transferred, and how the memory is protected that
+// they are written to, if it is memory that is lent.
+type kind struct {
+	mode       protocol.Mode
+	protection messaging.Protection
+}
+
+// kinds are all of them.
+func kinds() []kind {
+	var all []kind
+	for _, m := range protocol.Modes() {
+		if m.Sends() {
+			all = append(all, kind{mode: m})
+			continue
+		}
+		for _, p := range messaging.Protections() {
+			all = append(all, kind{m, p})
+		}
+	}
+	return all
+}
+
+// kind is that of the frames that a side receives.
+func (p *plan) kind(s side) kind { return kind{p.mode, p.cfg[s].Protection} }
+
 // String is what the cycle does.
 func (p *plan) String() string {
-	s := fmt.Sprintf("cycle %d: mode %s, %d queues, MTU %d, fault %s", p.number, p.mode, p.queues, p.mtu, p.fault)
+	s := fmt.Sprintf("cycle %d: mode %s, %d queues, MTU %d", p.number, p.mode, p.queues, p.mtu)
+	if !p.mode.Sends() {
+		s += fmt.Sprintf(", protection %s and %s", p.cfg[host].Protection, p.cfg[unit].Protection)
+	}
+	s += fmt.Sprintf(", fault %s", p.fault)
 	switch {
 	case p.fault == faultLeave:
 		s += fmt.Sprintf(" of the %v in phase %d, polite %v", p.at, p.phase, p.polite)
@@ -113,7 +143,8 @@ func (p *plan) String() string {
 }
 
 // newPlan makes cycle number of the run with that seed.
-func newPlan(seed, number uint64, sc scale, modes ...protocol.Mode) *plan {
+func newPlan(seed, number uint64, sc scale) *plan {
+	modes := protocol.Modes()
 	r := rand.New(rand.NewPCG(seed, number))
 	one := func(n int) bool { return r.IntN(n) == 0 }
 	p := &plan{number: number, key: r.Uint64(), mode: modes[r.IntN(len(modes))], queues: 1 + r.IntN(3), mtu: 1500, batch: one(2)}
@@ -121,10 +152,15 @@ func newPlan(seed, number uint64, sc scale, modes ...protocol.Mode) *plan {
 		p.mtu = protocol.MaxMTU
 	}
 	latency := p.queues > 1 && one(4)
-	noPack := one(3)
+	noPack, invalidation, touch := one(3), !one(3), one(2)
 	for s := range p.cfg {
 		p.cfg[s] = newConfig(r, p, sc)
+		touch = touch || p.cfg[s].Protection == messaging.ProtectOneTouch
+		p.loose[s] = sc.fabric && one(3)
+	}
+	for s := range p.cfg {
 		p.cfg[s].LatencyQueue, p.cfg[s].NoPack = latency, noPack
+		p.cfg[s].Invalidation, p.cfg[s].OneTouch = invalidation, touch
 	}
 	// An unacknowledged message that is late is taken for lost.
 	if sc.fabric && one(32) && p.mode != protocol.ModeSendUC {
@@ -191,6 +227,8 @@ func newConfig(r *rand.Rand, p *plan, sc scale) messaging.Config {
 			c.Pools = []messaging.PoolConfig{{ElementSize: 2048, Elements: elements}, large}
 		}
 		c.MaxPools = len(c.Pools) + r.IntN(3)
+		protections := messaging.Protections()
+		c.Protection = protections[r.IntN(len(protections))]
 	}
 	c.LatencyPools = messaging.LatencyPools(p.mode, p.mtu)
 	c.LatencyPools = c.LatencyPools[max(len(c.LatencyPools)-c.Lends(), 0):]

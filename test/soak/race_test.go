@@ -5,6 +5,6 @@ package soak
 // The race detector makes all of it ten times as slow.
 const (
 	memoryCycles = 300
-	memoryFrames = 2500
+	memoryFrames = 1250
 	exactFrames  = 300
 )

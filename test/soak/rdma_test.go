@@ -12,7 +12,7 @@ import (
 // otherwise.
 const (
 	rdmaCycles = 40
-	rdmaFrames = 400
+	rdmaFrames = 200
 )
 
 // newRDMA has the host on one RDMA device and the I/O unit on another.

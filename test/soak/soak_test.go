@@ -1,7 +1,9 @@
 package soak
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -11,8 +13,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-
-	"github.com/splitnic/splitnic/protocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,7 +22,7 @@ const (
 	seedVar   = "SPLITNIC_SEED"        // of everything; from the clock
 	cyclesVar = "SPLITNIC_SOAK_CYCLES" // connections
 	firstVar  = "SPLITNIC_SOAK_FIRST"  // the cycle to begin with
-	framesVar = "SPLITNIC_SOAK_FRAMES" // frames in each mode
+	framesVar = "SPLITNIC_SOAK_FRAMES" // frames of each kind
 )
 
 // setting is the number in an environment variable, or otherwise.
@@ -56,46 +56,52 @@ const (
 // row is what a line of the final table counts.
 type row struct {
 	tally
-	cycles int
-	faults map[fault]int
+	cycles int // in which such frames were expected
 }
 
 // soak runs cycles and looks what is left behind by them.
 type soak struct {
-	t     *testing.T
-	g     *ground
-	seed  uint64
-	scale scale
-	modes []protocol.Mode
-	rows  map[protocol.Mode]*row
-	since time.Time
-	said  time.Time
-	base  census
-	warm  bool
+	t      *testing.T
+	g      *ground
+	seed   uint64
+	scale  scale
+	rows   map[kind]*row
+	faults map[fault]int
+	since  time.Time
+	said   time.Time
+	base   census
+	warm   bool
+	done   int // cycles
 }
 
-func newSoak(t *testing.T, g *ground, seed uint64, sc scale, modes ...protocol.Mode) *soak {
-	s := &soak{t: t, g: g, seed: seed, scale: sc, modes: modes, rows: make(map[protocol.Mode]*row), since: time.Now(), said: time.Now()}
-	for _, m := range modes {
-		s.rows[m] = &row{faults: make(map[fault]int)}
+func newSoak(t *testing.T, g *ground, seed uint64, sc scale) *soak {
+	s := &soak{
+		t: t, g: g, seed: seed, scale: sc, rows: make(map[kind]*row), faults: make(map[fault]int), since: time.Now(), said: time.Now(),
+	}
+	for _, k := range kinds() {
+		s.rows[k] = new(row)
 	}
 	return s
 }
 
-// one runs a cycle.
-func (s *soak) one(number uint64) *plan {
+// one runs cycle number.
+func (s *soak) one(number uint64) {
 	s.t.Helper()
-	p := newPlan(s.seed, number, s.scale, s.modes...)
-	sum, err := s.g.run(p)
-	r := s.rows[p.mode]
-	r.add(&sum)
-	r.cycles++
-	r.faults[p.fault]++
+	p := newPlan(s.seed, number, s.scale)
+	sums, err := s.g.run(p)
+	for i := range sums {
+		r := s.rows[p.kind(side(i))]
+		r.add(&sums[i])
+		if i == 0 || p.kind(host) != p.kind(unit) {
+			r.cycles++
+		}
+	}
+	s.done++
+	s.faults[p.fault]++
 	if err != nil {
 		s.t.Fatalf("%v\nagain: %s=%d %s=%d %s=1 go test ./test/soak -count=1 -v -run '^%s$'",
 			err, seedVar, s.seed, firstVar, number, cyclesVar, s.t.Name())
 	}
-	return p
 }
 
 // cycles runs n cycles from the first on. The first tenth of them fills what
@@ -143,13 +149,11 @@ func (s *soak) look(progress string, last bool) {
 
 func (s *soak) say(progress string) {
 	var frames uint64
-	cycles := 0
 	for _, r := range s.rows {
 		frames += r.frames
-		cycles += r.cycles
 	}
 	d := time.Since(s.since)
-	s.t.Logf("%s after %v: %.1f cycles/s, %.0f frames/s", progress, d.Round(time.Second), float64(cycles)/d.Seconds(), float64(frames)/d.Seconds())
+	s.t.Logf("%s after %v: %.1f cycles/s, %.0f frames/s", progress, d.Round(time.Second), float64(s.done)/d.Seconds(), float64(frames)/d.Seconds())
 	s.said = time.Now()
 }
 
@@ -158,72 +162,63 @@ func (s *soak) table() {
 	s.t.Helper()
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "mode\tcycles\tframes\tMiB\twrong\tdoubled\tlost\tlost by UC\t")
-	faults := make(map[fault]int)
-	for _, m := range s.modes {
-		r := s.rows[m]
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", m, r.cycles, r.frames, r.bytes>>20, r.wrong, r.doubled, r.lost, r.tolerated)
-		for f, n := range r.faults {
-			faults[f] += n
-		}
+	fmt.Fprintln(w, "mode\tprotection\tcycles\tframes\tMiB\twrong\tdoubled\tlost\tlost by UC\t")
+	for _, k := range kinds() {
+		r := s.rows[k]
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n",
+			k.mode, cmp.Or(k.protection, "-"), r.cycles, r.frames, r.bytes>>20, r.wrong, r.doubled, r.lost, r.tolerated)
 	}
 	w.Flush()
-	var kinds []string
-	for f := range faults {
-		kinds = append(kinds, string(f))
-	}
-	slices.Sort(kinds)
 	text.WriteString("faults:")
-	for _, f := range kinds {
-		fmt.Fprintf(&text, " %s %d", f, faults[fault(f)])
+	for _, f := range slices.Sorted(maps.Keys(s.faults)) {
+		fmt.Fprintf(&text, " %s %d", f, s.faults[f])
 	}
-	s.t.Logf("seed %d, %v\n%s", s.seed, time.Since(s.since).Round(time.Millisecond), text.String())
+	s.t.Logf("seed %d, %d cycles, %v\n%s", s.seed, s.done, time.Since(s.since).Round(time.Millisecond), text.String())
 }
 
 // soakCycles connects and takes apart, as often as the environment says.
 func soakCycles(t *testing.T, g *ground, seed, n uint64, sc scale) {
 	t.Helper()
-	s := newSoak(t, g, seed, sc, protocol.Modes()...)
+	s := newSoak(t, g, seed, sc)
 	defer s.table()
 	s.cycles(setting(t, firstVar, 0), setting(t, cyclesVar, n))
 }
 
-// soakFrames moves at least so many frames in each mode, in sessions of which
+// soakFrames moves at least so many frames of each kind, in sessions of which
 // none has a fault, and that many in each direction of each queue.
 func soakFrames(t *testing.T, g *ground, seed, n uint64, sc scale) {
 	t.Helper()
 	n = setting(t, framesVar, n)
-	s := newSoak(t, g, seed, sc, protocol.Modes()...)
+	s := newSoak(t, g, seed, sc)
 	defer s.table()
 	number := setting(t, firstVar, 0)
-	missing := func(m protocol.Mode) bool { return s.rows[m].frames < n }
-	for done := uint64(0); slices.ContainsFunc(s.modes, missing); number++ {
-		p := newPlan(seed, number, sc, s.modes...)
-		if !missing(p.mode) {
-			continue // another mode's turn
+	missing := func(k kind) bool { return s.rows[k].frames < n }
+	for ; slices.ContainsFunc(kinds(), missing); number++ {
+		p := newPlan(seed, number, sc)
+		if !missing(p.kind(host)) && !missing(p.kind(unit)) {
+			continue // another kind's turn
 		}
 		s.one(number)
-		done++
-		if !s.warm && done == 8 {
+		if !s.warm && s.done == 16 {
 			s.begin()
 		}
-		if done%64 == 0 {
-			s.look(fmt.Sprintf("session %d", done), false)
+		if s.done%64 == 0 {
+			s.look(fmt.Sprintf("session %d", s.done), false)
 		}
 		if time.Since(s.said) > interval {
-			s.say(fmt.Sprintf("session %d", done))
+			s.say(fmt.Sprintf("session %d", s.done))
 		}
 	}
 	s.look("all", true)
-	for _, m := range s.modes {
-		if bad := s.rows[m].bad(); bad > 0 {
-			t.Errorf("mode %s: %d frames are wrong, doubled or lost", m, bad)
+	for k, r := range s.rows {
+		if bad := r.bad(); bad > 0 {
+			t.Errorf("mode %s, protection %s: %d frames are wrong, doubled or lost", k.mode, cmp.Or(k.protection, "-"), bad)
 		}
 	}
 }
 
-// TestSoakCycles is thousands of sessions in memory, of all modes and many
-// configurations, half of which end by a fault.
+// TestSoakCycles is thousands of sessions in memory, of all modes, protections
+// and many configurations, half of which end by a fault.
 func TestSoakCycles(t *testing.T) {
 	seed := newSeed(t)
 	soakCycles(t, newMemory(t, seed), seed, memoryCycles, scale{frames: 600, slots: 20, fabric: true})
