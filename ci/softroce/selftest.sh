@@ -23,6 +23,12 @@ bandwidth() {
 	return "$rc"
 }
 
+# answer_of A B prints the address that srA has for port B, if it has one.
+answer_of() { ip neigh show "$FABRIC_NET.$(($2 + 1))" dev "sr$1" | sed -n 's/.*lladdr \([^ ]*\).*/\1/p'; }
+
+# answered A B reports whether it has.
+answered() { [ -n "$(answer_of "$1" "$2")" ]; }
+
 case ${1:-fabric} in
 exit) exit "$2" ;;
 args)
@@ -121,6 +127,17 @@ fabric)
 	grep -q 'left behind: rdma snrxe1' /tmp/leaks || fail "leaks does not name snrxe1"
 	fabric_down || fail "fabric_down"
 	leaks "$before" || fail "fabric_down left something"
+	fabric_up 3 || fail "fabric_up 3"
+	for from in 0 1 2; do
+		for to in 0 1 2; do
+			if [ "$from" = "$to" ]; then continue; fi
+			ip neigh replace "$FABRIC_NET.$((to + 1))" dev "sr$from" use || fail "ip neigh"
+			poll 5 answered "$from" "$to" || fail "sr$from has no answer of sr$to"
+			answer=$(answer_of "$from" "$to")
+			[ "$answer" = "$(cat "/sys/class/net/sr$to/address")" ] || fail "sr$from asked for sr$to, $answer answered"
+		done
+	done
+	fabric_down || fail "fabric_down of 3"
 	echo fabric fine
 	;;
 *) fail "no such case: $1" ;;

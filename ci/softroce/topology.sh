@@ -87,6 +87,9 @@ fabric_up() {
 		# Both ends of a connection are local addresses of this namespace.
 		echo 1 >"/proc/sys/net/ipv4/conf/sr$i/accept_local"
 		echo 0 >"/proc/sys/net/ipv4/conf/sr$i/rp_filter"
+		# All ports' addresses are local: with more than two ports, others than
+		# the one that is asked for would answer, and get its packets.
+		echo 1 >"/proc/sys/net/ipv4/conf/sr$i/arp_ignore"
 		# A packet is queued on the processor that sends it, and a queue pair
 		# sends from several: without this they overtake each other, which
 		# the device takes for loss and sends again.
