@@ -59,7 +59,7 @@ func iounitCommand() *cobra.Command {
 	flags.StringVar(&f.listen, "listen", fmt.Sprintf(":%d", session.DefaultPort), "address to listen on for hosts")
 	flags.StringVar(&f.lan, "lan", "", "the network card: NIC or macvtap:NIC, packet:NIC, or tap:BRIDGE")
 	flags.StringVar(&f.daemonFlags.name, "name", "", "name that hosts see (default: the host name)")
-	flags.IntVar(&f.queues, "queues", 0, "queues that a host can have (default: see `splitnic doctor`)")
+	flags.IntVar(&f.queues, "queues", 0, "queues that a host can have (default: see splitnic doctor)")
 	flags.IntVar(&f.maxHosts, "max-hosts", 64, "hosts at a time")
 	addPolicy(flags, &f.policy)
 	flags.StringSliceVar(&f.modes, "modes", modeNames(), "transfer modes that hosts can choose")

@@ -22,7 +22,7 @@ type keyFlags struct {
 }
 
 func (k *keyFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&k.key, "key", defaultKey, "private key of this side, made by `splitnic keygen`")
+	f.StringVar(&k.key, "key", defaultKey, "private key of this side, made by splitnic keygen")
 	f.StringArrayVar(&k.trust, "trust", nil, "fingerprint of a trusted peer's key, as [name=]sha256:…; may be repeated")
 	f.StringVar(&k.trustFile, "trust-file", "", "file of trusted fingerprints, one [name=]sha256:… on each line")
 	f.StringVar(&k.ca, "ca", "", "trust peers with a certificate from the authorities in this PEM file")
