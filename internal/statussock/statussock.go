@@ -104,7 +104,7 @@ func Serve(path string, status func() any, commands ...Command) (*Server, error)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		if c, dialErr := net.Dial("unix", path); dialErr == nil {
 			c.Close()
-			return nil, fmt.Errorf("status socket %s: another process serves it; give this one another name or --status-socket: %w", path, err)
+			return nil, fmt.Errorf("status socket %s: another process serves it; end that one, or give this one another --status-socket: %w", path, err)
 		}
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("status socket: remove what a killed process left: %w", err)
