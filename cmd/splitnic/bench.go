@@ -194,7 +194,7 @@ func (p *benchPrinter) result(s bench.Spec, r bench.Result) error {
 	if p.json {
 		return json.NewEncoder(p.out).Encode(r)
 	}
-	p.begin(s)
+	p.begin(s, r)
 	_, err := fmt.Fprint(p.out, benchRow(r))
 	return err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/bench"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
 // benchParse parses a command line as benchKindCommand does.
@@ -165,10 +166,16 @@ func TestBenchPrint(t *testing.T) {
 	}
 	var out strings.Builder
 	p := &benchPrinter{out: &out, device: "rxe0", where: "to 10.0.0.1:7590", link: "Ethernet", mtu: 1024}
-	for _, s := range []bench.Spec{{Kind: bench.BW, Mode: protocol.ModeImm, Queues: 2}, {Kind: bench.BW, Mode: protocol.ModeImm, Queues: 2, Size: 1}, {Kind: bench.BW, Mode: protocol.ModeSend, Queues: 2}} {
-		p.begin(s)
+	for _, s := range []bench.Spec{
+		{Kind: bench.BW, Mode: protocol.ModeImm, Queues: 2},
+		{Kind: bench.BW, Mode: protocol.ModeImm, Queues: 2, Size: 1},
+		{Kind: bench.BW, Mode: protocol.ModeSend, Queues: 2, Protection: messaging.ProtectWindow},
+	} {
+		p.begin(s, bench.Result{Protection: messaging.ProtectWindow})
 	}
-	for words, times := range map[string]int{"rxe0 to 10.0.0.1:7590": 2, "imm": 1, "1024[B]": 2, "#bytes": 2, "Ethernet": 2} {
+	for words, times := range map[string]int{
+		"rxe0 to 10.0.0.1:7590": 2, "imm": 1, "1024[B]": 2, "#bytes": 2, "Ethernet": 2, ": window\n": 1, ": window, the device's default\n": 1,
+	} {
 		if got := strings.Count(out.String(), words); got != times {
 			t.Errorf("%q is there %d times, want %d:\n%s", words, got, times, &out)
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -52,15 +51,15 @@ func (f *benchFlags) printer(c *cobra.Command, dev *verbs.Context, where string)
 const benchRule = "---------------------------------------------------------------------------------------\n"
 
 // begin prints the header of the measurements of a mode.
-func (p *benchPrinter) begin(s bench.Spec) {
+func (p *benchPrinter) begin(s bench.Spec, r bench.Result) {
 	if p.mode == s.Mode {
 		return
 	}
 	p.mode = s.Mode
-	fmt.Fprint(p.out, benchHeader(p, s))
+	fmt.Fprint(p.out, benchHeader(p, s, r))
 }
 
-func benchHeader(p *benchPrinter, s bench.Spec) string {
+func benchHeader(p *benchPrinter, s bench.Spec, r bench.Result) string {
 	byDriver := func(n int) string {
 		if n == 0 {
 			return "the driver's"
@@ -85,7 +84,7 @@ func benchHeader(p *benchPrinter, s bench.Spec) string {
 	line("Post list", byDriver(s.PostList), "TX depth", byDriver(s.TxDepth))
 	line("Waiting", choose(s.Poll, "polls", "sleeps"), "Packs", choose(s.NoPack, "no", "small frames"))
 	line("Direction", choose(s.Bidirectional || s.Kind == bench.Lat, "both", "one"), "Warm-up", s.WarmUp)
-	fmt.Fprintf(&b, " %-16s: %s\n", "Protection", cmp.Or(string(s.Protection), "the device's default"))
+	fmt.Fprintf(&b, " %-16s: %s%s\n", "Protection", r.Protection, choose(s.Protection == "", ", the device's default", ""))
 	b.WriteString(benchRule)
 	b.WriteString(benchColumns[s.Kind])
 	return b.String()

@@ -62,7 +62,7 @@ func (c *Client) measure(ctx context.Context, s Spec, last bool) (r Result, err 
 	mcfg := c.cfg.Messaging
 	mcfg.Device = c.cfg.Device
 	welcome, err := conn.Hello(ctx, session.Hello{
-		Features: s.words(c.run), Name: c.cfg.Name, Software: c.cfg.Software,
+		Features: append(s.words(c.run), protocol.FeatureBind), Name: c.cfg.Name, Software: c.cfg.Software,
 		Modes: []protocol.Mode{s.Mode}, Queues: s.Queues, Pools: s.messaging(mcfg).Lends(), MaxMTU: protocol.MaxMTU,
 	})
 	if err != nil {
@@ -76,6 +76,13 @@ func (c *Client) measure(ctx context.Context, s Spec, last bool) (r Result, err 
 		c.cfg.OtherSoftware(welcome.Software)
 	}
 	mcfg.PeerPools = welcome.Pools
+	if welcome.Grants(protocol.FeatureBind) {
+		secret, err := conn.Binding()
+		if err != nil {
+			return Result{}, errors.Join(err, conn.Bye(session.CodeFailed, err.Error()))
+		}
+		mcfg.Bind = messaging.NewBinding(secret, true)
+	}
 	e, err := newEnd(s, mcfg, true)
 	if err != nil {
 		return Result{}, errors.Join(err, conn.Bye(session.CodeFailed, err.Error()))

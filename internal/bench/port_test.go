@@ -210,7 +210,7 @@ func TestJSON(t *testing.T) {
 		"size", "queues", "post_list", "tx_depth", "warm_up", "mtu", "iterations", "lost", "seconds", "mib_per_second", "peak_mib_per_second",
 		"mpps", "transfers_per_second", "posts_per_second", "cpu_seconds_per_gb", "peer_cpu_seconds_per_gb", "allocations_per_message", "peer_allocations_per_message",
 	}
-	truths := []string{"bidirectional", "poll", "no_pack"}
+	truths := []string{"bidirectional", "poll", "no_pack", "bound"}
 	expect := func(in map[string]any, names []string, is func(any) bool) {
 		for _, n := range names {
 			if v, ok := in[n]; !ok || !is(v) {

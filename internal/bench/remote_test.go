@@ -123,7 +123,7 @@ func TestTwoNodes(t *testing.T) {
 				t.Fatalf("%+v: %v", spec, err)
 			}
 			check(t, spec, r)
-			if r.Form != "two-node" || r.Device != "a" {
+			if r.Form != "two-node" || r.Device != "a" || !r.Bound {
 				t.Errorf("%+v", r)
 			}
 		}

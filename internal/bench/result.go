@@ -22,9 +22,12 @@ type Result struct {
 	Poll          bool                 `json:"poll"`
 	NoPack        bool                 `json:"no_pack"`
 	Protection    messaging.Protection `json:"protection"` // in force at this end
-	WarmUp        uint64               `json:"warm_up"`
-	Device        string               `json:"device"`
-	MTU           int                  `json:"mtu"` // bytes in a packet of the fabric
+	// Bound is true when both ends have proved that the queue pairs are those of
+	// the authenticated connection; within one process there is none.
+	Bound  bool   `json:"bound"`
+	WarmUp uint64 `json:"warm_up"`
+	Device string `json:"device"`
+	MTU    int    `json:"mtu"` // bytes in a packet of the fabric
 
 	Iterations uint64  `json:"iterations"` // messages delivered, or round trips
 	Lost       uint64  `json:"lost"`       // in mode send-uc
@@ -68,10 +71,10 @@ const (
 
 // result is the initiator's, which has waited.
 func (e *end) result(form string, device string) Result {
-	s := &e.spec
+	s, stats := &e.spec, e.conn.Stats()
 	r := Result{
 		Name: s.Kind, Form: form, Mode: s.Mode, Size: s.Size, Queues: s.Queues, Bidirectional: s.Bidirectional,
-		PostList: s.PostList, TxDepth: s.TxDepth, Poll: s.Poll, NoPack: s.NoPack, Protection: e.conn.Stats().Protection.Name, WarmUp: s.WarmUp,
+		PostList: s.PostList, TxDepth: s.TxDepth, Poll: s.Poll, NoPack: s.NoPack, Protection: stats.Protection.Name, Bound: stats.Bound, WarmUp: s.WarmUp,
 		Device: device, MTU: e.conn.Addresses()[0].MTU,
 	}
 	if e.pinger != nil {

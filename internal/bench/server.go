@@ -241,13 +241,22 @@ func (s *Server) serve(ctx context.Context, r request) (more bool, err error) {
 	hello := c.Hello()
 	mcfg := s.cfg.Messaging
 	mcfg.Device, mcfg.PeerPools = s.cfg.Device, hello.PoolsIn(r.spec.Mode)
+	features := []string{wordVersion}
+	if hello.Offers(protocol.FeatureBind) {
+		secret, err := c.Binding()
+		if err != nil {
+			return false, errors.Join(err, c.Refuse(session.CodeFailed, err.Error()))
+		}
+		mcfg.Bind = messaging.NewBinding(secret, false)
+		features = append(features, protocol.FeatureBind)
+	}
 	e, err := newEnd(r.spec, mcfg, false)
 	if err != nil {
 		return false, errors.Join(err, c.Refuse(session.CodeFailed, err.Error()))
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
 	accept, err := c.Welcome(ctx, session.Welcome{
-		Features: []string{wordVersion}, Name: s.cfg.Name, Software: s.cfg.Software,
+		Features: features, Name: s.cfg.Name, Software: s.cfg.Software,
 		Mode: r.spec.Mode, Queues: r.spec.Queues, Pools: r.spec.messaging(mcfg).Lends(),
 		MAC: nobody, MTU: protocol.MaxMTU, ControlReceives: e.conn.ControlReceives(),
 		Channels: channelsOf(e.conn.Addresses()),
