@@ -49,20 +49,31 @@ type UntrustedError struct {
 	Addr        string      // of the peer
 	Fingerprint Fingerprint // the key that was not accepted
 	Ours        bool        // the peer did not accept ours
-	Reason      error       // why we did not accept the peer's; nil when Ours
+	Issued      bool        // when Ours: an authority issued our certificate
+	// Reason is why we did not accept the peer's; when Ours, what this side
+	// itself finds wrong with its certificate, or nil.
+	Reason error
 }
 
 // Error says whose key is to be trusted where.
 func (e *UntrustedError) Error() string {
 	if e.Ours {
-		return fmt.Sprintf("%s at %s does not trust this side's key %v; add it there with --trust %v", e.Peer, e.Addr, e.Fingerprint, e.Fingerprint)
+		s := fmt.Sprintf("%s at %s does not trust this side's key %v; ", e.Peer, e.Addr, e.Fingerprint)
+		switch {
+		case e.Reason != nil:
+			return s + untimelyCure(e.Reason)
+		case e.Issued:
+			return s + fmt.Sprintf("the log there says what is wrong with its certificate, or add it there with --trust %v", e.Fingerprint)
+		default:
+			return s + fmt.Sprintf("add it there with --trust %v", e.Fingerprint)
+		}
 	}
 	s := fmt.Sprintf("%s at %s has key %v which is not trusted here; ", e.Peer, e.Addr, e.Fingerprint)
 	switch {
 	case errors.Is(e.Reason, ErrRevoked):
 		s += "it needs a new one, made with `splitnic keygen`"
 	case expired(e.Reason):
-		s += "it needs a new certificate"
+		return s + untimelyCure(e.Reason)
 	default:
 		s += fmt.Sprintf("add it with --trust %v", e.Fingerprint)
 	}

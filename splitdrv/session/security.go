@@ -142,7 +142,7 @@ func loadCertificate(path string, key *Key) (tls.Certificate, error) {
 		return tls.Certificate{}, fmt.Errorf("certificate %s: %w", path, err)
 	}
 	if f := certificateFingerprint(leaf); f != key.Fingerprint() {
-		return tls.Certificate{}, fmt.Errorf("certificate %s: it is for key %v, this side's key is %v; put the peer's own certificate first in the file", path, f, key.Fingerprint())
+		return tls.Certificate{}, fmt.Errorf("certificate %s: it is for key %v, this side's key is %v; put this side's own certificate first in the file", path, f, key.Fingerprint())
 	}
 	return certificate, nil
 }
@@ -196,7 +196,12 @@ func (s *Security) explain(err error, peer role, remote net.Addr, offered []stri
 	var record tls.RecordHeaderError
 	switch {
 	case alert != nil && alert.Error() == alertBadCertificate.Error():
-		return &UntrustedError{Peer: peer.String(), Addr: remote.String(), Fingerprint: s.Fingerprint(), Ours: true}
+		made := s.current()
+		refused := &UntrustedError{Peer: peer.String(), Addr: remote.String(), Fingerprint: made.fingerprint, Ours: true, Issued: made.issued}
+		if made.issued {
+			refused.Reason = untimely(made.leaf, time.Now())
+		}
+		return refused
 	case alert != nil && alert.Error() == alertNoApplicationProtocol.Error(), s.otherMode(offered):
 		if s.insecure {
 			return fmt.Errorf("%v at %v authenticates its peers, this side is insecure; %w", peer, remote, ErrSecurityMode)

@@ -120,10 +120,15 @@ type authority struct {
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
+	return newAuthorityFor(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+}
+
+// newAuthorityFor makes one whose own certificate is valid from and until then.
+func newAuthorityFor(t *testing.T, from, until time.Time) *authority {
+	t.Helper()
 	key := newKey(t).private
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "cluster authority"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "cluster authority"}, NotBefore: from, NotAfter: until,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -140,9 +145,14 @@ func newAuthority(t *testing.T) *authority {
 // issue returns a file with a certificate for key.
 func (a *authority) issue(t *testing.T, key *Key, name string, usage x509.ExtKeyUsage) string {
 	t.Helper()
+	return a.issueFor(t, key, name, usage, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+}
+
+// issueFor is issue of one that is valid from and until then.
+func (a *authority) issueFor(t *testing.T, key *Key, name string, usage x509.ExtKeyUsage, from, until time.Time) string {
+	t.Helper()
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: until,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.private.Public(), a.key)
@@ -152,19 +162,26 @@ func (a *authority) issue(t *testing.T, key *Key, name string, usage x509.ExtKey
 	return writePEM(t, "CERTIFICATE", der)
 }
 
-// member is the Security of one who has a certificate of a and trusts a.
-func (a *authority) member(t *testing.T, name string, usage x509.ExtKeyUsage) *Security {
+// trusting is the Security of key, with the certificate in a file, that trusts
+// a.
+func (a *authority) trusting(t *testing.T, key *Key, certificate string) *Security {
 	t.Helper()
-	key := newKey(t)
 	var trust Trust
 	if err := trust.AddCA(a.file); err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewSecurity(key, a.issue(t, key, name, usage), &trust)
+	s, err := NewSecurity(key, certificate, &trust)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// member is the Security of one who has a certificate of a and trusts a.
+func (a *authority) member(t *testing.T, name string, usage x509.ExtKeyUsage) *Security {
+	t.Helper()
+	key := newKey(t)
+	return a.trusting(t, key, a.issue(t, key, name, usage))
 }
 
 func writePEM(t *testing.T, kind string, der []byte) string {
@@ -216,15 +233,7 @@ func TestAuthority(t *testing.T) {
 func trusting(t *testing.T, issuer, trusted *authority) *Security {
 	t.Helper()
 	key := newKey(t)
-	var trust Trust
-	if err := trust.AddCA(trusted.file); err != nil {
-		t.Fatal(err)
-	}
-	s, err := NewSecurity(key, issuer.issue(t, key, "stranger", x509.ExtKeyUsageClientAuth), &trust)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return trusted.trusting(t, key, issuer.issue(t, key, "stranger", x509.ExtKeyUsageClientAuth))
 }
 
 func TestNewSecurityRefuses(t *testing.T) {

@@ -2,12 +2,9 @@ package session
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"testing"
 	"time"
@@ -112,31 +109,42 @@ func TestTroubleDialing(t *testing.T) {
 		s.raw.Close()
 		explained(t, waitDone(t, c.Conn))
 	})
-	t.Run("clock", func(t *testing.T) {
-		// Two who trust one authority, one of them with a certificate that is over.
+	hour := func(n time.Duration) time.Time { return time.Now().Add(n * time.Hour) }
+	for name, from := range map[string]time.Duration{"certificate that is over": -48, "certificate of the future": 47} {
+		t.Run(name, func(t *testing.T) {
+			// Two who trust one authority, one of them with such a certificate.
+			a := newAuthorityFor(t, hour(-72), hour(72))
+			key := newKey(t)
+			untimely := a.trusting(t, key, a.issueFor(t, key, "node17.cluster", x509.ExtKeyUsageClientAuth, hour(from), hour(from+1)))
+			ln, rejected := listen(t, ServerConfig{Security: a.member(t, "gw1.cluster", x509.ExtKeyUsageServerAuth)})
+			explained(t, knock(t, ln, untimely))
+			explained(t, rejected.next(t))
+			rogue, rejected := listen(t, ServerConfig{Security: untimely})
+			explained(t, knock(t, rogue, a.member(t, "node18.cluster", x509.ExtKeyUsageClientAuth)))
+			explained(t, rejected.next(t))
+		})
+	}
+	t.Run("authority that is over", func(t *testing.T) {
+		a := newAuthorityFor(t, hour(-48), hour(-47))
+		ln, rejected := listen(t, ServerConfig{Security: a.member(t, "gw1.cluster", x509.ExtKeyUsageServerAuth)})
+		explained(t, knock(t, ln, a.member(t, "node17.cluster", x509.ExtKeyUsageClientAuth)))
+		explained(t, rejected.next(t))
+	})
+	t.Run("certificate of another authority", func(t *testing.T) {
 		a := newAuthority(t)
-		ln, _ := listen(t, ServerConfig{Security: a.member(t, "gw1.cluster", x509.ExtKeyUsageServerAuth)})
-		key := newKey(t)
-		template := &x509.Certificate{
-			SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "node17.cluster"},
-			NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(-47 * time.Hour),
-			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		ln, rejected := listen(t, ServerConfig{Security: a.member(t, "gw1.cluster", x509.ExtKeyUsageServerAuth)})
+		explained(t, knock(t, ln, trusting(t, newAuthority(t), a)))
+		if err := rejected.next(t); err == nil {
+			t.Error("no error")
 		}
-		der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.private.Public(), a.key)
-		if err != nil {
-			t.Fatal(err)
+	})
+	t.Run("certificate for the other role", func(t *testing.T) {
+		a := newAuthority(t)
+		ln, rejected := listen(t, ServerConfig{Security: a.member(t, "gw1.cluster", x509.ExtKeyUsageServerAuth)})
+		explained(t, knock(t, ln, a.member(t, "gw2.cluster", x509.ExtKeyUsageServerAuth)))
+		if err := rejected.next(t); err == nil {
+			t.Error("no error")
 		}
-		var trust Trust
-		if err := trust.AddCA(a.file); err != nil {
-			t.Fatal(err)
-		}
-		late, err := NewSecurity(key, writePEM(t, "CERTIFICATE", der), &trust)
-		if err != nil {
-			t.Fatal(err)
-		}
-		explained(t, knock(t, ln, late))
-		rogue, _ := listen(t, ServerConfig{Security: late})
-		explained(t, knock(t, rogue, a.member(t, "node18.cluster", x509.ExtKeyUsageClientAuth)))
 	})
 	t.Run("version", func(t *testing.T) {
 		ln, rejected := listen(t, ServerConfig{Security: unit})

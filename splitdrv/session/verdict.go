@@ -2,7 +2,6 @@ package session
 
 import (
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -145,8 +144,9 @@ func (c *Conn) expel(err *RevokedError) bool {
 type Standing struct {
 	Insecure    bool        `json:"insecure,omitempty"`
 	Fingerprint Fingerprint `json:"-"` // of this side's key
-	// Expires is when this side's certificate does; zero if no authority has
-	// issued it.
+	// Begins and Expires are from and until when this side's certificate is
+	// valid; zero if no authority has issued it.
+	Begins      time.Time `json:"certificate_begins,omitzero"`
 	Expires     time.Time `json:"certificate_expires,omitzero"`
 	Keys        int       `json:"trusted_keys"`
 	Authorities bool      `json:"authorities"` // peers are trusted by their certificates too
@@ -160,17 +160,11 @@ func (s *Security) Standing() Standing {
 	made := s.current()
 	st := Standing{Insecure: s.insecure, Fingerprint: made.fingerprint}
 	if made.issued {
-		st.Expires = made.leaf.NotAfter
+		st.Begins, st.Expires = made.leaf.NotBefore, made.leaf.NotAfter
 	}
 	if t := made.trust; t != nil {
 		st.Keys, st.Authorities, st.Revoked = len(t.pins), t.ca != nil, len(t.revoked)
 		_, st.OwnRevoked = t.revoked[made.fingerprint]
 	}
 	return st
-}
-
-// expired reports whether err says that a certificate has come to its end.
-func expired(err error) bool {
-	var invalid x509.CertificateInvalidError
-	return errors.As(err, &invalid) && invalid.Reason == x509.Expired
 }

@@ -288,7 +288,7 @@ func TestBinding(t *testing.T) {
 func TestStanding(t *testing.T) {
 	a := newAuthority(t)
 	unit := a.member(t, "gw1", x509.ExtKeyUsageServerAuth)
-	if st := unit.Standing(); !st.Authorities || st.Keys != 0 || time.Until(st.Expires) > time.Hour || st.Expires.IsZero() {
+	if st := unit.Standing(); !st.Authorities || st.Keys != 0 || time.Until(st.Expires) > time.Hour || st.Expires.IsZero() || !st.Begins.Before(time.Now()) {
 		t.Errorf("%+v", st)
 	}
 	own, peer := newKey(t), newKey(t)

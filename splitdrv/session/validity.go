@@ -1,0 +1,45 @@
+package session
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// expired reports whether err says that a certificate has come to its end, or
+// is not valid yet.
+func expired(err error) bool {
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &invalid) && invalid.Reason == x509.Expired
+}
+
+// untimely is such an error if cert is not valid at a time, in the words of
+// package x509.
+func untimely(cert *x509.Certificate, now time.Time) error {
+	if now.Before(cert.NotBefore) || now.After(cert.NotAfter) {
+		return x509.CertificateInvalidError{Cert: cert, Reason: x509.Expired, Detail: validity(cert, now)}
+	}
+	return nil
+}
+
+// untimelyCure says what is to be done about a certificate that is not valid
+// now, which may be an authority's: the clock is as likely to be wrong.
+func untimelyCure(err error) string {
+	var invalid x509.CertificateInvalidError
+	errors.As(err, &invalid)
+	cert, now := invalid.Cert, time.Now()
+	whose := "its certificate"
+	if cert.IsCA {
+		whose = "the certificate of its authority"
+	}
+	if now.Before(cert.NotBefore) {
+		return fmt.Sprintf("%s is %s: set this machine's clock, unless it is right", whose, validity(cert, now))
+	}
+	return fmt.Sprintf("%s is %s: it needs a new one, unless this machine's clock is wrong", whose, validity(cert, now))
+}
+
+func validity(cert *x509.Certificate, now time.Time) string {
+	stamp := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+	return fmt.Sprintf("valid from %s to %s, and it is %s here", stamp(cert.NotBefore), stamp(cert.NotAfter), stamp(now))
+}
