@@ -195,10 +195,7 @@ func ask(ctx context.Context, path, method, what string, body []byte) (json.RawM
 	}
 	resp, err := (&http.Client{Transport: t}).Do(req)
 	if err != nil {
-		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("%w %s", ErrNobody, path)
-		}
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, unanswered(path, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusNotFound {
@@ -216,6 +213,17 @@ func ask(ctx context.Context, path, method, what string, body []byte) (json.RawM
 		return nil, fmt.Errorf("%s: %s", path, f.Error)
 	}
 	return raw, nil
+}
+
+// unanswered is the error about a socket that cannot be asked.
+func unanswered(path string, err error) error {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("%w %s", ErrNobody, path)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%s is for the user who runs it: ask as that user, or by sudo: %w", path, os.ErrPermission)
+	}
+	return fmt.Errorf("%s: %w", path, err)
 }
 
 // List finds the sockets of the daemons on this machine, by name.

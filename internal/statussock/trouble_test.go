@@ -3,8 +3,10 @@ package statussock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/splitnic/splitnic/internal/testenv"
@@ -36,10 +38,14 @@ func TestTroubleOfSockets(t *testing.T) {
 		}
 	}()
 	for name, do := range map[string]func() error{
-		"taken":     func() error { _, err := Serve(path, func() any { return 2 }); return err },
-		"nobody":    func() error { _, err := Read(t.Context(), path+"x"); return err },
-		"unknown":   func() error { _, err := Do(t.Context(), path, "paint"); return err },
-		"fails":     func() error { _, err := Do(t.Context(), path, "fails"); return err },
+		"taken":   func() error { _, err := Serve(path, func() any { return 2 }); return err },
+		"nobody":  func() error { _, err := Read(t.Context(), path+"x"); return err },
+		"unknown": func() error { _, err := Do(t.Context(), path, "paint"); return err },
+		"fails":   func() error { _, err := Do(t.Context(), path, "fails"); return err },
+		// What the kernel says to others than root and the socket's owner.
+		"not its user": func() error {
+			return fmt.Errorf("status: %w", unanswered(path, &net.OpError{Op: "dial", Err: syscall.EACCES}))
+		},
 		"no daemon": func() error { _, err := Read(t.Context(), noHTTP); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
