@@ -93,6 +93,9 @@ func (r *reloader) start(ctx context.Context) (stop func()) {
 type Reloaded struct {
 	Fingerprint string `json:"fingerprint"`
 	Ended       int    `json:"ended"` // sessions
+	// Late are other keys of the configuration file whose values have changed.
+	// They take a restart.
+	Late []string `json:"late,omitempty"`
 }
 
 // reload reloads, and tells systemd, the log and the status.
@@ -122,9 +125,18 @@ func (r *reloader) reload() (Reloaded, error) {
 
 // complain says what is in force and probably not meant.
 func (r *reloader) complain() {
-	if r.security.Standing().OwnRevoked {
+	s := r.security.Standing()
+	if s.OwnRevoked {
 		r.log.Warn("this side's own key is among the revoked ones; make another one with `splitnic keygen`", "key", r.security.Fingerprint())
 	}
+	if now := time.Now(); untimely(&s, now) {
+		r.log.Warn("this side's certificate is not valid now; set the clock, or have it issued again", "from", s.Begins, "to", s.Expires, "now", now)
+	}
+}
+
+// untimely reports whether this side has a certificate that is not valid then.
+func untimely(s *session.Standing, now time.Time) bool {
+	return !s.Expires.IsZero() && (now.Before(s.Begins) || now.After(s.Expires))
 }
 
 // apply is reload without telling anybody.
@@ -148,7 +160,7 @@ func (r *reloader) apply() (Reloaded, error) {
 	if err != nil {
 		return Reloaded{}, err
 	}
-	done := Reloaded{}
+	done := Reloaded{Late: late}
 	if !r.security.Standing().Insecure || !keys.insecure { // otherwise there is nothing to change
 		if done.Ended, err = r.security.Update(security); err != nil {
 			return Reloaded{}, err
@@ -202,7 +214,11 @@ func printSecurity(w io.Writer, s *SecurityStatus) {
 		}
 		fmt.Fprintf(w, "  trust\t%d keys%s; %d keys revoked\n", s.Keys, authorities, s.Revoked)
 		if !s.Expires.IsZero() {
-			fmt.Fprintf(w, "  certificate\tuntil %s\n", s.Expires.Local().Format(time.DateTime))
+			not := ""
+			if untimely(&s.Standing, time.Now()) {
+				not = ", NOT VALID NOW"
+			}
+			fmt.Fprintf(w, "  certificate\tfrom %s to %s%s\n", s.Begins.Local().Format(time.DateTime), s.Expires.Local().Format(time.DateTime), not)
 		}
 		if s.OwnRevoked {
 			fmt.Fprintf(w, "  REVOKED\tthis side's own key is in its list of revoked keys\n")
@@ -255,11 +271,20 @@ Without arguments it tells every one that has its socket in ` + statussock.Dir +
 					continue
 				}
 				name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: reloaded, key %s, %d sessions ended\n", name, done.Fingerprint, done.Ended)
+				fmt.Fprint(cmd.OutOrStdout(), reloadedLine(name, done))
 			}
 			return errors.Join(errs...)
 		},
 	}
+}
+
+// reloadedLine is what a user sees of a reload.
+func reloadedLine(name string, done Reloaded) string {
+	line := fmt.Sprintf("%s: reloaded, key %s, %d sessions ended\n", name, done.Fingerprint, done.Ended)
+	if len(done.Late) > 0 {
+		line += fmt.Sprintf("%s: changed in the configuration file, and not in force before a restart: %s\n", name, strings.Join(done.Late, ", "))
+	}
+	return line
 }
 
 // notDumpable keeps the kernel from writing this process's memory, which has its

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,8 +119,12 @@ func TestReload(t *testing.T) {
 	}
 	// Other files, named by the configuration.
 	r.write("config.yaml", fmt.Sprintf("key: %s\ntrust: [%s, %s, %s]\n", r.path("key.pem"), r.print(), r.print(), r.print()))
-	if _, err := r.reload(); err != nil {
-		t.Error(err)
+	done, err = r.reload()
+	if err != nil || !slices.Equal(done.Late, []string{"qp-retries"}) {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if line := reloadedLine("iounit-7580", done); !strings.Contains(line, "restart: qp-retries\n") {
+		t.Error(line)
 	}
 	if s := r.status(); s.Keys != 3 || s.Revoked != 0 || r.vlans() != "all" {
 		t.Errorf("%+v, VLANs %s", s, r.vlans())
@@ -268,6 +273,17 @@ func TestSecurityIsShown(t *testing.T) {
 	for _, want := range []string{s.Fingerprint, "1 keys; 0 keys revoked", "FAILED", "policy.yaml:1"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in\n%s", want, text.String())
+		}
+	}
+	for _, not := range []bool{false, true} {
+		s.Begins, s.Expires = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+		if not {
+			s.Begins = time.Now().Add(time.Minute)
+		}
+		text.Reset()
+		printSecurity(&text, &s)
+		if strings.Contains(text.String(), "NOT VALID NOW") != not {
+			t.Errorf("of a certificate that is valid from %v on:\n%s", s.Begins, text.String())
 		}
 	}
 	got := map[string]float64{}

@@ -96,7 +96,8 @@ func printStatus(w io.Writer, raw json.RawMessage) error {
 	return nil
 }
 
-func ago(t time.Time) time.Duration { return time.Since(t).Round(time.Second) }
+// ago is how long ago t was. The clock may have been set since.
+func ago(t time.Time) time.Duration { return max(time.Since(t), 0).Round(time.Second) }
 
 func printHost(w io.Writer, s *hostView) {
 	carrier := "no carrier"
@@ -218,7 +219,7 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 	} else {
 		fmt.Fprintf(w, "%sbinding\tnone: the peer has not proved that the queue pairs are its own\n", indent)
 	}
-	fmt.Fprintf(w, "%spools protected by\t%s, because %s\n", indent, s.Protection.Name, s.Protection.Why)
+	fmt.Fprintf(w, "%spools protected by\t%s: %s\n", indent, s.Protection.Name, s.Protection.Why)
 	fmt.Fprintf(w, "%smemory\t%.1f MiB registered\n", indent, float64(s.MemoryPinned)/(1<<20))
 	fmt.Fprintf(w, "%spools on request\t%d asked for, %d given back; %d lent, %d refused, %d taken back\n",
 		indent, s.PoolsAsked, s.PoolsGiven, s.PoolsGranted, s.PoolsRefused, s.PoolsReturned)
