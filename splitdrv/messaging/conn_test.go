@@ -74,17 +74,24 @@ func patient(cfg messaging.Config) messaging.Config {
 // newPair makes two connected halves, a and b, and starts them.
 func newPair(t *testing.T, cfgA, cfgB messaging.Config) (n *fabrictest.Network, a, b *half) {
 	t.Helper()
+	n, a, b = newStopped(t, cfgA, cfgB)
+	for _, h := range []*half{a, b} {
+		if err := h.conn.Start(h.ports); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n, a, b
+}
+
+// newStopped is newPair for halves that are not started yet.
+func newStopped(t *testing.T, cfgA, cfgB messaging.Config) (n *fabrictest.Network, a, b *half) {
+	t.Helper()
 	goleak.VerifyNone(t)
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	n = fabrictest.New()
 	fabrictest.NoLeaks(t, n)
 	a, b = newHalf(t, n, "a", cfgA), newHalf(t, n, "b", cfgB)
 	connect(t, a, b)
-	for _, h := range []*half{a, b} {
-		if err := h.conn.Start(h.ports); err != nil {
-			t.Fatal(err)
-		}
-	}
 	return n, a, b
 }
 

@@ -66,8 +66,7 @@ func (r *receiver) accept(frame []byte) error {
 func (r *receiver) write() (err error) {
 	r.unwritten = r.writes
 	if !r.writeMore() {
-		r.count.portBusy.Add(1)
-		err = r.full.wait()
+		err = r.outwait()
 		if n := len(r.unwritten); n > 0 && err == nil {
 			r.count.dropped.Add(uint64(n))
 			err = net.ErrClosed
@@ -94,8 +93,11 @@ func (r *receiver) writeMore() bool {
 	return len(r.unwritten) == 0
 }
 
-// writable is writeMore for one who waits.
-func (r *receiver) writable() bool { return r.c.stopped.Load() || r.writeMore() }
+// writable is writeMore for one who waits for room, and not for the end of a
+// hold.
+func (r *receiver) writable() bool {
+	return r.c.stopped.Load() || r.writeMore() || (r.paced != nil && r.paced.WriteHold() > 0)
+}
 
 // writeFrames is WriteFrames of the port, which may not have it.
 func (r *receiver) writeFrames(ops []vnet.WriteOp) int {

@@ -37,9 +37,10 @@ type keeper struct {
 	hungers     []hunger // by channel
 }
 
-// hunger is what the keeper remembers of a sender.
+// hunger is what the keeper remembers of a channel, of its sender above all.
 type hunger struct {
 	noCredit uint64 // its counter at the last look
+	held     uint64 // its channel's receiver's counter when the peer last asked for a pool
 	starving int    // looks in a row that found it asleep without credit
 }
 
@@ -247,6 +248,14 @@ func (k *keeper) wanted(s *sender, size int) (protocol.BufferRecvPoolGet, bool) 
 func (k *keeper) grant(g protocol.BufferRecvPoolGet) error {
 	l := &k.c.lending
 	ch := k.c.channels[g.Channel-1]
+	h := &k.hungers[g.Channel-1]
+	before := h.held
+	if h.held = ch.rx.count.held.Load(); h.held != before {
+		// It has no credit because its frames are held back. With more memory
+		// they would only wait longer.
+		k.refused.Add(1)
+		return nil
+	}
 	largest := 0
 	for _, p := range k.c.cfg.channel(ch.number).Pools {
 		largest = max(largest, p.bytes())

@@ -1,6 +1,10 @@
 package messaging
 
-import "github.com/splitnic/splitnic/vnet"
+import (
+	"time"
+
+	"github.com/splitnic/splitnic/vnet"
+)
 
 // Port is one queue of a netdevice: where frames come from and go to. A frame
 // is a virtio_net_hdr of vnet.HdrLen bytes followed by one Ethernet frame.
@@ -37,6 +41,19 @@ type BatchPort interface {
 	// full at the moment, the Err of which is unix.EAGAIN. Other errors are about
 	// their own frame only. It keeps nothing of them.
 	WriteFrames(ops []vnet.WriteOp) int
+}
+
+// PacedPort is a Port that bounds how much passes in some time. While it holds
+// frames back ReadFrame, or WriteFrame, returns unix.EAGAIN although FD is
+// ready. Each method is for the goroutine that reads, or writes.
+type PacedPort interface {
+	Port
+	// ReadHold is about the latest ReadFrame. If that returned unix.EAGAIN because
+	// frames are held back it is how long from now, as things are, it is of no use
+	// to call it again: above 0, even if that is over already. Otherwise it is 0.
+	ReadHold() time.Duration
+	// WriteHold is the same for WriteFrame.
+	WriteHold() time.Duration
 }
 
 // WriteFDer is a Port with a descriptor of its own for writing: one that reads

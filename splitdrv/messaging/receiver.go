@@ -27,6 +27,7 @@ type receiver struct {
 	w       *worker
 	port    Port
 	batches BatchPort // port, if it is one
+	paced   PacedPort // port, if it is one
 	mail    mailbox[letter]
 
 	pools    []*lentPool                 // by reference, from the channel's first; nil where none is lent
@@ -60,6 +61,7 @@ type receiver struct {
 	bytes     uint64
 	idle      *waiter // for completions, or mail
 	full      *waiter // for a port that takes frames again
+	held      *waiter // for the end of a port's hold, or a change of it; nil if the port has none
 	notice    notice
 	looks     int   // of awake, since it went to sleep
 	polled    int   // by the last one
@@ -325,11 +327,16 @@ func (r *receiver) awake() bool {
 func (r *receiver) begin(port Port) (err error) {
 	r.port = port
 	r.batches, _ = port.(BatchPort)
+	r.paced, _ = port.(PacedPort)
 	r.notice = notice{cq: r.ch.recvCQ, solicited: true}
 	r.idle, err = r.c.newWaiter(r.awake, interest{r.ch.recvCQ.FD(), unix.EPOLLIN}, interest{r.mail.wake.fd, unix.EPOLLIN})
 	if err != nil {
 		return err
 	}
 	r.full, err = r.c.newWaiter(r.writable, interest{writeFD(r.port), unix.EPOLLOUT})
+	if err != nil || r.paced == nil {
+		return err
+	}
+	r.held, err = r.c.newWaiter(r.unheld, interest{r.mail.wake.fd, unix.EPOLLIN})
 	return err
 }

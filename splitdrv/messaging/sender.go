@@ -20,6 +20,7 @@ type sender struct {
 	w       *worker
 	port    Port
 	batches BatchPort // port, if it is one
+	paced   PacedPort // port, if it is one
 	slots   *bufpool.Slots
 	region  fabric.Region
 	mail    mailbox[errand]
@@ -391,6 +392,7 @@ func (s *sender) lack(n int) {
 func (s *sender) begin(port Port) (err error) {
 	s.port = port
 	s.batches, _ = port.(BatchPort)
+	s.paced, _ = port.(PacedPort)
 	s.notice = notice{cq: s.ch.sendCQ}
 	for w := range s.waiters {
 		interests := []interest{{s.mail.wake.fd, unix.EPOLLIN}}
@@ -435,6 +437,12 @@ func (s *sender) sleep(w want) error {
 		}
 	}
 	s.dream = dream{want: w, mask: mask, completed: s.completed}
+	if w == wantFrame && s.paced != nil {
+		s.mail.wake.clear() // what is raised from now on may be about the hold
+		if d := s.paced.ReadHold(); d > 0 {
+			return s.sleepHeld(d)
+		}
+	}
 	if err := s.waiters[mask].wait(); err != nil {
 		return err
 	}
@@ -449,6 +457,7 @@ func (s *sender) sleep(w want) error {
 // dream is what a sleeping sender waits for.
 type dream struct {
 	want      want
+	held      bool // by the port, and not to be read before something has happened
 	mask      int
 	completed uint32 // when it went to sleep
 	looks     int
@@ -460,7 +469,7 @@ type dream struct {
 func (s *sender) awake() bool {
 	d := &s.dream
 	d.looks++
-	s.mail.wake.clear()
+	raised := s.mail.wake.clear()
 	if s.c.stopped.Load() || s.w.called() {
 		return true
 	}
@@ -473,12 +482,15 @@ func (s *sender) awake() bool {
 	if s.mail.pending.Load() || s.creditCame(d.want) {
 		return true
 	}
+	if d.held {
+		return raised || d.looks > 1
+	}
 	if d.want != wantFrame {
 		return false
 	}
 	w, err := s.read()
 	d.err = err
-	return w != wantFrame || err != nil
+	return w != wantFrame || err != nil || (s.paced != nil && s.paced.ReadHold() > 0)
 }
 
 // creditCame reports whether a credit that the sender waits for has come: any,

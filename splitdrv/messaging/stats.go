@@ -24,6 +24,8 @@ type ChannelStats struct {
 	RxDropped     uint64 `json:"rx_dropped"`    // the port refused the frame
 	RxOverMTU     uint64 `json:"rx_over_mtu"`   // dropped: larger than this side's MTU allows
 	RxPortBusy    uint64 `json:"rx_port_busy"`  // waits for a port that was full
+	TxHeld        uint64 `json:"tx_held"`       // times that the port let no more through for a while: see PacedPort
+	RxHeld        uint64 `json:"rx_held"`       // the same
 	RxWakeups     uint64 `json:"rx_wakeups"`    // sleeps ended by an event
 	RxIndicated   uint64 `json:"rx_indicated"`  // transfers indicated on the control channel
 	RxLost        uint64 `json:"rx_lost"`       // mode send-uc: messages that did not come
@@ -87,11 +89,11 @@ type Stats struct {
 }
 
 type txCounters struct {
-	frames, bytes, tooLong, invalid, posts, noCredit, noSlot, solicited, signaled, inline, indicates, indicated, packs, packed, bound, invalidated atomic.Uint64
+	frames, bytes, tooLong, invalid, posts, noCredit, noSlot, solicited, signaled, inline, indicates, indicated, packs, packed, bound, invalidated, held atomic.Uint64
 }
 
 type rxCounters struct {
-	frames, bytes, dropped, overMTU, portBusy, wakeups, updates, indicated, lost, late, packs, packed, invalidated atomic.Uint64
+	frames, bytes, dropped, overMTU, portBusy, wakeups, updates, indicated, lost, late, packs, packed, invalidated, held atomic.Uint64
 }
 
 // Stats reads the counters. It may be called at any time before Close.
@@ -130,6 +132,7 @@ func (ch *channel) stats() ChannelStats {
 		RxFrames: r.frames.Load(), RxBytes: r.bytes.Load(), RxDropped: r.dropped.Load(),
 		RxOverMTU: r.overMTU.Load(), RxPortBusy: r.portBusy.Load(), RxWakeups: r.wakeups.Load(),
 		RxIndicated: r.indicated.Load(), RxLost: r.lost.Load(), RxLate: r.late.Load(),
+		TxHeld: t.held.Load(), RxHeld: r.held.Load(),
 		UpdatesSent:  r.updates.Load(),
 		WindowsBound: t.bound.Load(), WindowsInvalidated: t.invalidated.Load(), WindowsGivenUp: r.invalidated.Load(),
 		MemoryPinned: ch.tx.slots.Len() * ch.slotSize, CompVector: ch.vector,

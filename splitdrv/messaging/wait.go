@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -39,12 +40,14 @@ func (e *event) set() {
 
 // clear lowers the flag. For the one who waits, before each look at what the
 // flag is raised for: a flag that stays up is not raised again, and one that is
-// raised while this runs may be lowered at once.
-func (e *event) clear() {
-	if e.raised.Load() {
-		_, _ = unix.Read(e.fd, e.got[:])
-		e.raised.Store(false)
+// raised while this runs may be lowered at once. It reports whether it was up.
+func (e *event) clear() bool {
+	if !e.raised.Load() {
+		return false
 	}
+	_, _ = unix.Read(e.fd, e.got[:])
+	e.raised.Store(false)
+	return true
 }
 
 func (e *event) close() error { return unix.Close(e.fd) }
@@ -140,6 +143,21 @@ func newWaiter(awake func() bool, interests ...interest) (*waiter, error) {
 func (w *waiter) wait() error {
 	if err := w.raw.Read(w.look); err != nil {
 		return fmt.Errorf("wait: %w", err)
+	}
+	return nil
+}
+
+// waitFor is wait, for d at most.
+func (w *waiter) waitFor(d time.Duration) error {
+	if err := w.file.SetReadDeadline(time.Now().Add(d)); err != nil {
+		return fmt.Errorf("wait for %v: %w", d, err)
+	}
+	err := w.raw.Read(w.look)
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("wait for %v: %w", d, err)
+	}
+	if err := w.file.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("wait for %v: %w", d, err)
 	}
 	return nil
 }
