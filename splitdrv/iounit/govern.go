@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
@@ -59,11 +60,10 @@ func (u *Unit) policyOf(p *policy.Policy, a *attachment) *policy.Host {
 
 // govern puts what the host may do in force, unless the session has to end.
 func (a *attachment) govern(may *policy.Host) error {
-	a.mu.Lock()
-	s, mode := a.services, a.mode
-	a.mu.Unlock()
-	if s != nil {
-		return s.govern(may, mode)
+	a.mu.Lock() // so that the connection is not closed meanwhile
+	defer a.mu.Unlock()
+	if a.services != nil {
+		return a.services.govern(may, a.mode)
 	}
 	if !reflect.DeepEqual(may, a.policy) {
 		return fmt.Errorf("%w while the session was being opened", errPolicy)
@@ -83,9 +83,29 @@ func (s *services) govern(may *policy.Host, mode protocol.Mode) error {
 	}
 	s.host = may
 	s.now.vlans = s.allowed(s.wish)
+	s.limit()
 	s.publish()
-	s.pace.log(s.a.log, slog.LevelInfo, "policy changed", "vlans", s.now.vlans)
+	s.conn.Unhold()
+	s.pace.log(s.a.log, slog.LevelInfo, "policy changed", "vlans", s.now.vlans, "max_tx_rate", may.MaxTxRate, "max_rx_rate", may.MaxRxRate)
 	return nil
+}
+
+// limit makes the rates those that the host may have. What it has left of a rate
+// that changes, or owes, it keeps. The caller holds s.mu, and publishes them.
+func (s *services) limit() {
+	now := func() time.Duration { return time.Since(started) }
+	change := func(b **bucket, rate int64) {
+		switch {
+		case rate == 0:
+			*b = nil
+		case *b == nil:
+			*b = newBucket(rate, now)
+		default:
+			(*b).set(rate)
+		}
+	}
+	change(&s.tx, s.host.MaxTxRate)
+	change(&s.rx, s.host.MaxRxRate)
 }
 
 // conflict says what the session has that it may not have any more, and that

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -71,6 +72,58 @@ func TestGovernSource(t *testing.T) {
 	}
 }
 
+// TestGovernRates bounds a host's rates while its session lasts, changes the
+// bounds and takes them away.
+func TestGovernRates(t *testing.T) {
+	c := newClient(t, hostWith("all"))
+	big := frame(own, other, 60000)
+	slot := make([]byte, 1<<16)
+	rates := func(tx, rx int64) *policy.Host {
+		h := hostWith("all")
+		h.MaxTxRate, h.MaxRxRate = tx, rx
+		return h
+	}
+	// try says for how long each direction is held back, behind a frame that is.
+	try := func() (tx, rx time.Duration) {
+		t.Helper()
+		p := c.s.ports[0]
+		c.port.queue.in = slices.Repeat([][]byte{big}, 3)
+		for range 3 {
+			_ = p.WriteFrame(frame(other, own, 60000))
+			_, _ = p.ReadFrame(slot)
+		}
+		return p.WriteHold(), p.ReadHold()
+	}
+	if tx, rx := try(); tx != 0 || rx != 0 {
+		t.Errorf("without a bound held back for %v and %v", tx, rx)
+	}
+	// Around what 60,000 bytes take, more or less one frame.
+	about := func(got time.Duration, rate int64) bool {
+		most := time.Duration(60000 * 8 * int64(time.Second) / rate)
+		return got > 0 && got <= most && (rate > 10e6 || got > most/2)
+	}
+	for _, r := range [][2]int64{{200e3, 0}, {0, 300e3}, {200e3, 200e3}, {100e3, 500e3}, {1e12, 1e12}, {150e3, 150e3}, {0, 0}} {
+		if err := c.s.govern(rates(r[0], r[1]), protocol.ModeImm); err != nil {
+			t.Fatal(err)
+		}
+		if now := c.s.may(); now.MaxTxRate != r[0] || now.MaxRxRate != r[1] {
+			t.Errorf("in force are %d and %d", now.MaxTxRate, now.MaxRxRate)
+		}
+		// An empty bucket lets a frame pass as soon as there is one bit in it.
+		testenv.Eventually(t, func() bool {
+			tx, rx := try()
+			return (r[0] == 0 || r[0] == 1e12) == (tx == 0) && (r[0] == 0 || tx == 0 || about(tx, r[0])) &&
+				(r[1] == 0 || r[1] == 1e12) == (rx == 0) && (r[1] == 0 || rx == 0 || about(rx, r[1]))
+		}, "held back as by rates of %d and %d", r[0], r[1])
+		// Nothing else takes a bound away.
+		c.vlans("5", protocol.CfgOK)
+		c.ask("reset", protocol.CfgReset, nil, protocol.CfgOK)
+		if now := c.s.rules.Load(); (now.tx != nil) != (r[0] > 0) || (now.rx != nil) != (r[1] > 0) {
+			t.Errorf("after a reset the rates are bounded by %v and %v", now.tx, now.rx)
+		}
+	}
+}
+
 // TestGovernConflicts takes from a host what it has, and what cannot be taken
 // but with the session.
 func TestGovernConflicts(t *testing.T) {
@@ -99,6 +152,7 @@ func TestGovernConflicts(t *testing.T) {
 		{"a queue that it does not have", func(*client) {}, func(h *policy.Host) { h.MaxQueues = 1 }, false},
 		{"memory", func(*client) {}, func(h *policy.Host) { h.MaxMemory = 32 << 20 }, true},
 		{"the bound on its memory", func(*client) {}, func(h *policy.Host) { h.MaxMemory = 0 }, false},
+		{"its rates", func(*client) {}, func(h *policy.Host) { h.MaxTxRate, h.MaxRxRate = 1e6, 1e6 }, false},
 		{"promiscuous mode", func(c *client) { c.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK) }, func(h *policy.Host) { h.Promiscuous = false }, true},
 		{"promiscuous mode that it is not in", func(*client) {}, func(h *policy.Host) { h.Promiscuous = false }, false},
 	} {

@@ -2,6 +2,7 @@ package iounit
 
 import (
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -13,13 +14,19 @@ import (
 
 // policed is a queue of a host's LAN interface where only those frames pass
 // that the rules let. What they do not let is as good as written, or never
-// came, and is counted.
+// came, and is counted. Frames that are too many for the host's rate wait where
+// they are.
 type policed struct {
 	queue lan.Queue
 	rules *atomic.Pointer[rules]
 	taken *atomic.Pointer[addresses]
 
-	heads    [burst][headSize]byte // the writer's own, as is what follows
+	urgent bool // it is the latency queue
+
+	rxHeld bool // the reader's: the latest read was too early by the rate
+
+	txHeld   bool // the same of the latest write; the writer's own, as is what follows
+	heads    [burst][headSize]byte
 	verdicts [burst]verdict
 	passed   [burst]vnet.WriteOp
 
@@ -44,6 +51,7 @@ const skips = 64
 var (
 	_ messaging.BatchPort = (*policed)(nil)
 	_ messaging.WriteFDer = (*policed)(nil)
+	_ messaging.PacedPort = (*policed)(nil)
 )
 
 // Bare errors, made once: a conversion for each call would allocate.
@@ -61,14 +69,48 @@ func (p *policed) FD() int { return p.queue.FD() }
 // WriteFD implements messaging.WriteFDer.
 func (p *policed) WriteFD() int { return p.queue.WriteFD() }
 
+// ReadHold implements messaging.PacedPort.
+func (p *policed) ReadHold() time.Duration {
+	if !p.rxHeld {
+		return 0
+	}
+	return p.hold(p.rules.Load().rx)
+}
+
+// WriteHold implements messaging.PacedPort.
+func (p *policed) WriteHold() time.Duration {
+	if !p.txHeld {
+		return 0
+	}
+	return p.hold(p.rules.Load().tx)
+}
+
+// hold is how long a worker waits that was held back.
+func (p *policed) hold(b *bucket) time.Duration {
+	if b == nil { // any more
+		return minHold
+	}
+	return max(b.wait(p.urgent), minHold)
+}
+
 // ReadFrame implements messaging.Port.
 //
 // borrowed: slot, for the call.
 func (p *policed) ReadFrame(slot []byte) ([]byte, error) {
+	rate := p.rules.Load().rx
+	if p.rxHeld = rate != nil && rate.room(p.urgent) == 0; p.rxHeld {
+		return nil, errAgain
+	}
 	for range skips {
 		frame, err := p.queue.ReadFrame(slot)
-		if err != nil || p.rules.Load().fromLAN(frame) == pass {
+		if err != nil {
 			return frame, err
+		}
+		if p.rules.Load().fromLAN(frame) == pass {
+			if rate != nil {
+				rate.took(bits(len(frame)))
+			}
+			return frame, nil
 		}
 		p.filtered.Add(1)
 	}
@@ -81,6 +123,16 @@ func (p *policed) ReadFrame(slot []byte) ([]byte, error) {
 func (p *policed) ReadFrames(ops []vnet.ReadOp) int {
 	if len(ops) == 0 {
 		return 0
+	}
+	rate := p.rules.Load().rx
+	p.rxHeld = false
+	if rate != nil {
+		room := rate.room(p.urgent)
+		if p.rxHeld = room == 0; p.rxHeld {
+			ops[0].Frame, ops[0].Err = nil, errAgain
+			return 1
+		}
+		ops = ops[:min(room, len(ops))]
 	}
 	for skipped := 0; skipped < skips; {
 		n := p.queue.ReadFrames(ops)
@@ -98,12 +150,25 @@ func (p *policed) ReadFrames(ops []vnet.ReadOp) int {
 			p.filtered.Add(uint64(n - kept))
 		}
 		if kept > 0 {
+			if rate != nil {
+				rate.took(bitsOf(ops[:kept]))
+			}
 			return kept
 		}
 		skipped += n
 	}
 	ops[0].Frame, ops[0].Err = nil, errAgain
 	return 1
+}
+
+// bitsOf is what the frames count for that were read.
+func bitsOf(ops []vnet.ReadOp) (sum int64) {
+	for i := range ops {
+		if ops[i].Err == nil {
+			sum += bits(len(ops[i].Frame))
+		}
+	}
+	return sum
 }
 
 // WriteFrame implements messaging.Port.
@@ -160,10 +225,17 @@ func (p *policed) writeBurst(ops []vnet.WriteOp) int {
 			n++
 		}
 	}
-	written := 0
-	if n > 0 {
-		written = p.queue.WriteFrames(p.passed[:n])
+	written, may := 0, n
+	if rules.tx != nil {
+		may = rules.tx.take(p.passed[:n], p.urgent)
 	}
+	if may > 0 {
+		written = p.queue.WriteFrames(p.passed[:may])
+	}
+	if rules.tx != nil {
+		rules.tx.giveBack(p.passed[written:may])
+	}
+	p.txHeld = written == may && may < n
 	// Only what is done with is counted: what is not comes again.
 	done := p.settle(ops, written)
 	clear(p.passed[:n])
@@ -191,7 +263,7 @@ func (p *policed) settle(ops []vnet.WriteOp, written int) (done int) {
 		default:
 		}
 		if next == written {
-			op.Err = errAgain // the queue's, for the frame it stopped at
+			op.Err = errAgain // of the frame that the queue stopped at, or the rate
 			break
 		}
 		if op.Err = p.passed[next].Err; op.Err == nil {

@@ -17,6 +17,7 @@ type rules struct {
 	groups  []protocol.Group // wanted, in ascending order
 	every   bool             // frames to all groups are wanted
 	receive protocol.VLANSet // wanted and allowed
+	tx, rx  *bucket          // bound the rate to the LAN and from it; nil: it is not bounded
 }
 
 // verdict says what is done with a frame.

@@ -42,6 +42,7 @@ type services struct {
 	mu       sync.Mutex   // guards what follows
 	host     *policy.Host // what it may do; not changed, only replaced
 	now      settings
+	tx, rx   *bucket             // of the rates that host has; nil without
 	begun    settings            // as they were when the session began
 	wish     protocol.VLANSet    // of the host; now.vlans are those of them that it may have
 	mtu      int                 // in force
@@ -69,9 +70,12 @@ func newServices(a *attachment, host *policy.Host, port lan.Interface, mac proto
 	s.begun = s.now
 	s.begun.vlans = s.wish
 	s.tells = newAnnouncer(s)
+	s.limit()
 	s.publish()
-	for _, q := range port.Queues() {
-		s.ports = append(s.ports, &policed{queue: q, rules: &s.rules, taken: &a.unit.taken})
+	queues := port.Queues()
+	for i, q := range queues {
+		urgent := a.hasLatency() && i == len(queues)-1
+		s.ports = append(s.ports, &policed{queue: q, rules: &s.rules, taken: &a.unit.taken, urgent: urgent})
 	}
 	return s
 }
@@ -82,6 +86,7 @@ func (s *services) publish() {
 	r := &rules{
 		mac: s.now.mac, further: slices.Clone(f.Unicast), host: s.host,
 		groups: slices.Clone(f.Multicast), every: f.AllMulti || f.Promisc, receive: s.now.vlans,
+		tx: s.tx, rx: s.rx,
 	}
 	slices.SortFunc(r.groups, func(a, b protocol.Group) int { return slices.Compare(a[:], b[:]) })
 	if f.Promisc {
@@ -356,6 +361,13 @@ func (s *services) reset() error {
 	s.wanted = 0
 	s.useMTU(s.fitting(link.MTU))
 	return errors.Join(s.setMAC(s.begun.mac), s.setFilter(s.begun.filter), s.setVLANs(s.begun.vlans), s.setUp(s.begun.up))
+}
+
+// may is what the host may do.
+func (s *services) may() *policy.Host {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.host
 }
 
 // current is what is in force.

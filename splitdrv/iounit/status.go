@@ -81,6 +81,13 @@ type HostStatus struct {
 	// Statistics count frames since the session began, by what became of them;
 	// rx is from the LAN to the host.
 	Statistics protocol.Statistics `json:"statistics"`
+	// MaxTxRate and MaxRxRate are what the policy gives the host, in bits per
+	// second to the LAN and from it, 0 for no bound. TxLimited and RxLimited are
+	// how often one of its channels had to wait for that.
+	MaxTxRate int64  `json:"max_tx_rate"`
+	MaxRxRate int64  `json:"max_rx_rate"`
+	TxLimited uint64 `json:"tx_limited"`
+	RxLimited uint64 `json:"rx_limited"`
 	// Heartbeats is how often the host sent heartbeats so fast that they were
 	// left waiting.
 	Heartbeats uint64 `json:"heartbeats_held"`
@@ -137,6 +144,12 @@ func (a *attachment) status() (HostStatus, bool) {
 	s := a.services
 	stats := s.conn.Stats()
 	now, mtu := s.current()
+	may := s.may()
+	var txLimited, rxLimited uint64
+	for i := range stats.Channels { // from the host's point of view
+		txLimited += stats.Channels[i].RxHeld
+		rxLimited += stats.Channels[i].TxHeld
+	}
 	return HostStatus{
 		Name: a.hello.Name, Address: a.s.RemoteAddr().String(),
 		Fingerprint: a.s.Peer().Fingerprint.String(), Insecure: a.s.Peer().Insecure,
@@ -144,5 +157,6 @@ func (a *attachment) status() (HostStatus, bool) {
 		Interface: s.port.Name(), Up: now.up, Memory: int64(stats.MemoryPinned),
 		LANDropped: s.port.Stats(), Announced: s.tells.frames.Load(), Traffic: &stats, Latency: a.latency,
 		Filter: now.filter, VLANs: now.vlans, Statistics: s.statistics(), Heartbeats: a.s.Rested(),
+		MaxTxRate: may.MaxTxRate, MaxRxRate: may.MaxRxRate, TxLimited: txLimited, RxLimited: rxLimited,
 	}, true
 }

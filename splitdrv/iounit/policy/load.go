@@ -164,10 +164,14 @@ func (r *reader) host(h *Host, n ast.Node, what string) {
 			}
 			bad(err)
 			h.MaxMemory = size
+		case "max-tx-rate":
+			bad(rate(&h.MaxTxRate, e.value))
+		case "max-rx-rate":
+			bad(rate(&h.MaxRxRate, e.value))
 		case "modes":
 			bad(r.modes(h, e.value))
 		default:
-			r.fail(e.at, "%s: unknown key %q; there are macs, vlans, promiscuous, max-queues, max-sessions, max-memory and modes", what, e.key)
+			r.fail(e.at, "%s: unknown key %q; there are macs, vlans, promiscuous, max-queues, max-sessions, max-memory, max-tx-rate, max-rx-rate and modes", what, e.key)
 		}
 	}
 }
@@ -216,6 +220,20 @@ func number(v *int, n ast.Node) error {
 		return fmt.Errorf("%q must be a number above 0", word(n))
 	}
 	*v = i
+	return nil
+}
+
+// rate reads a rate, or that there is no bound.
+func rate(v *int64, n ast.Node) error {
+	if word(n) == "unlimited" {
+		*v = 0
+		return nil
+	}
+	bits, err := ParseRate(word(n))
+	if err != nil {
+		return fmt.Errorf("%w, or unlimited", err)
+	}
+	*v = bits
 	return nil
 }
 

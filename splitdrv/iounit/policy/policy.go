@@ -1,6 +1,7 @@
 // Package policy says what each host of an I/O unit may do: which addresses and
-// VLANs it may use, whether it may listen to everything, and how much of the
-// unit's resources it gets. It is read from a YAML file:
+// VLANs it may use, whether it may listen to everything, how much it may send
+// and receive, and how much of the unit's resources it gets. It is read from a
+// YAML file:
 //
 //	default:
 //	  vlans: none
@@ -36,6 +37,8 @@ type Host struct {
 	MaxMemory   int64            // bytes registered for a session; 0: no bound of its own
 	Modes       []protocol.Mode  // transfer modes
 	MaxSessions int              // of one key at a time
+	MaxTxRate   int64            // bits per second to the LAN; 0: no bound
+	MaxRxRate   int64            // bits per second from the LAN; 0: no bound
 }
 
 // DefaultSessions is how many sessions one key has at a time unless a policy

@@ -31,15 +31,19 @@ hosts:
     vlans: [5, 10-12]
     promiscuous: yes
     max-sessions: 40
+    max-tx-rate: 500M
   ` + key + `:
     macs: 02:bb:00:00:00:01
     vlans: 7
     max-memory: 64M
     max-queues: 2
+    max-rx-rate: unlimited
+    max-tx-rate: 2.5Gbit
   gamma:
 default:
   vlans: none
   modes: [send, imm]
+  max-rx-rate: 100000000
 `
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -78,12 +82,17 @@ default:
 	if alpha.MaxSessions != 40 || keyed.MaxSessions != DefaultSessions || keyed.MaxMemory != 64<<20 || keyed.MaxQueues != 2 || alpha.MaxMemory != 0 || alpha.MaxQueues != 0 {
 		t.Errorf("%+v, %+v", alpha, keyed)
 	}
+	for h, want := range map[*Host][2]int64{alpha: {5e8, 1e8}, keyed: {25e8, 0}, gamma: {0, 1e8}, other: {0, 1e8}} {
+		if got := [2]int64{h.MaxTxRate, h.MaxRxRate}; got != want {
+			t.Errorf("rates %d to the LAN and from it, want %d", got, want)
+		}
+	}
 }
 
 func TestDefault(t *testing.T) {
 	for name, p := range map[string]*Policy{"none": Default(), "an empty file": parse(t, ""), "no entries": parse(t, "hosts:\ndefault:\n"), "only a comment": parse(t, "# nothing\n")} {
 		h := p.For(key, "")
-		if h.MACs != nil || h.VLANs != protocol.AllVLANs() || h.Promiscuous || h.MaxQueues != 0 || h.MaxMemory != 0 || h.MaxSessions != DefaultSessions || !slices.Equal(h.Modes, protocol.Modes()) {
+		if h.MACs != nil || h.VLANs != protocol.AllVLANs() || h.Promiscuous || h.MaxQueues != 0 || h.MaxMemory != 0 || h.MaxTxRate != 0 || h.MaxRxRate != 0 || h.MaxSessions != DefaultSessions || !slices.Equal(h.Modes, protocol.Modes()) {
 			t.Errorf("%s: %+v", name, h)
 		}
 	}
@@ -111,6 +120,10 @@ func TestErrors(t *testing.T) {
 		{"hosts:\n  alpha:\n    max-queues: 0", "must be a number above 0"},
 		{"hosts:\n  alpha:\n    max-memory: 64X", "p.yaml:3: host alpha: max-memory: \"64X\" is no size"},
 		{"hosts:\n  alpha:\n    max-memory: 0", "must be above 0"},
+		{"hosts:\n  alpha:\n    max-tx-rate: 10MBps", "p.yaml:3: host alpha: max-tx-rate: \"10MBps\" is no rate; use bits per second with k, M or G such as 500M"},
+		{"hosts:\n  alpha:\n    vlans: 5\n    max-rx-rate: 500", "p.yaml:4: host alpha: max-rx-rate: \"500\" is no rate from 100k to 1T"},
+		{"default:\n  max-rx-rate: 0", "p.yaml:2: default: max-rx-rate: \"0\" is no rate from 100k to 1T bits per second; use k, M or G such as 500M or 2.5G, or unlimited"},
+		{"default:\n  max-tx-rate: [1G]", "p.yaml:2: default: max-tx-rate: \"\" is no rate"},
 		{"hosts:\n  alpha:\n    modes: [imm, fast]", "p.yaml:3: host alpha: modes:"},
 		{"hosts:\n  alpha:\n    vlan: 5", "p.yaml:3: host alpha: unknown key \"vlan\"; there are macs, vlans"},
 		{"host:\n  alpha:", "p.yaml:1: unknown key \"host\"; a policy has"},
@@ -158,9 +171,24 @@ func TestParseSize(t *testing.T) {
 	}
 }
 
+func TestParseRate(t *testing.T) {
+	for s, want := range map[string]int64{
+		"100000": 1e5, "100k": 1e5, "100K": 1e5, "500M": 5e8, "500m": 5e8, "1G": 1e9, "1Gbit": 1e9, "100mbit": 1e8, "1T": 1e12, "2.5G": 25e8, "0.1M": 1e5, "100000bit": 1e5,
+		"33.333333M": 33_333_333, ".5M": 5e5, "1.G": 1e9,
+		"": -1, "M": -1, "99999": -1, "99k": -1, "0": -1, "-1G": -1, "1.1T": -1, "1e9": -1, "1Gi": -1, "1Gibit": -1, "1Gbps": -1, "1 G": -1, "1.2.3G": -1, "1GG": -1,
+		"99999999999999999999999999G": -1, "0x10M": -1, "NaN": -1, "Inf": -1, "1_000k": -1, "unlimited": -1, ".G": -1,
+	} {
+		got, err := ParseRate(s)
+		if want < 0 && err == nil || want >= 0 && (err != nil || got != want) {
+			t.Errorf("%q: %d, %v, want %d", s, got, err, want)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add("hosts:\n  alpha:\n    macs: [02:aa:*]\n    vlans: [5, 10-12]\n")
 	f.Add("default:\n  modes: imm\n  max-memory: 64M\n  promiscuous: on\n")
+	f.Add("default: {max-tx-rate: 1Gbit}\nhosts: {a: {max-rx-rate: 2.5m, max-tx-rate: unlimited}}")
 	f.Add("hosts: {a: {vlans: all}, " + key + ": {max-queues: 1}}")
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := Parse("p.yaml", []byte(text))
@@ -170,6 +198,11 @@ func FuzzParse(f *testing.F) {
 		for _, h := range append([]*Host{&p.def}, slices.Collect(maps.Values(p.hosts))...) {
 			if len(h.Modes) == 0 || h.MaxSessions < 1 || h.MaxMemory < 0 || h.MaxQueues < 0 || h.VLANs.Has(0) || h.VLANs.Has(4095) {
 				t.Errorf("%q: %+v", text, h)
+			}
+			for _, rate := range []int64{h.MaxTxRate, h.MaxRxRate} {
+				if rate != 0 && (rate < MinRate || rate > MaxRate) {
+					t.Errorf("%q: a rate of %d", text, rate)
+				}
 			}
 		}
 	})

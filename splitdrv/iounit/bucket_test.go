@@ -1,0 +1,198 @@
+package iounit
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// hand is a clock that only the test turns.
+type hand struct{ at time.Duration }
+
+func (h *hand) now() time.Duration { return h.at }
+
+// sized is a frame that counts n bytes.
+func sized(n int) []vnet.WriteOp { return []vnet.WriteOp{{Head: make([]byte, vnet.HdrLen+n)}} }
+
+// allowed is how many bytes a rate amounts to in some time.
+func allowed(rate int64, t time.Duration) float64 { return float64(rate) * t.Seconds() / 8 }
+
+// TestBucketRate takes from buckets whatever they give: never more than the
+// rate, but for the frame that empties it, and never much less.
+func TestBucketRate(t *testing.T) {
+	for _, rate := range []int64{policy.MinRate, 1e6, 33_333_333, 1e9, 100e9, policy.MaxRate} {
+		t.Run(fmt.Sprint(rate), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(1, uint64(rate)))
+			h := &hand{at: time.Hour}
+			start := h.at
+			b := newBucket(rate, h.now)
+			bytes, frames := 0, 0
+			for range 20_000 {
+				n := 60 + random.IntN(1455)
+				if random.IntN(10) == 0 {
+					n = 1<<16 - 30
+				}
+				for b.take(sized(n), false) == 0 {
+					// As a worker that wakes too late, sometimes much.
+					h.at += max(b.wait(false), minHold)
+					if random.IntN(100) == 0 {
+						h.at += time.Duration(random.IntN(int(burstTime / 2)))
+					}
+				}
+				bytes += n
+				frames++
+				if max := allowed(rate, h.at-start) + 1<<16; float64(bytes) > max {
+					t.Fatalf("%d bytes after %v, at most %.0f", bytes, h.at-start, max)
+				}
+			}
+			if least := allowed(rate, h.at-start) - 2*float64(b.most/perBit)/8; float64(bytes) < least {
+				t.Errorf("%d bytes after %v, should be %.0f", bytes, h.at-start, least)
+			}
+		})
+	}
+}
+
+// TestBucketBurst lets a bucket fill for long.
+func TestBucketBurst(t *testing.T) {
+	for rate, burst := range map[int64]int{policy.MinRate: burstBytes, 1e9: 500_000, policy.MaxRate: 500_000_000} {
+		h := &hand{}
+		b := newBucket(rate, h.now)
+		if n := b.room(false); n != 0 {
+			t.Errorf("%d: a new bucket has room for %d frames", rate, n)
+		}
+		h.at = 1000 * time.Hour
+		if n, want := b.room(false), 1+burst/(vnet.MaxFrame-vnet.HdrLen); n != want {
+			t.Errorf("%d: room for %d super-frames, want %d", rate, n, want)
+		}
+		n := 0
+		for b.take(sized(1000), false) == 1 {
+			n++
+		}
+		if want := (burst + 999) / 1000; n != want {
+			t.Errorf("%d: %d frames of 1000 bytes at once, want %d", rate, n, want)
+		}
+	}
+}
+
+// TestBucketOverdraft takes a frame that the bucket has not enough for.
+func TestBucketOverdraft(t *testing.T) {
+	h := &hand{}
+	b := newBucket(8e6, h.now) // a byte in a microsecond
+	h.at = time.Microsecond
+	if b.take(append(sized(60_001), sized(60)...), false) != 1 {
+		t.Fatal("no frame, or both of them, passed")
+	}
+	if w := b.wait(false); w < 60*time.Millisecond || w > 60*time.Millisecond+time.Microsecond {
+		t.Errorf("the next frame waits for %v", w)
+	}
+	h.at += 60 * time.Millisecond
+	if b.take(sized(60), false) != 0 {
+		t.Error("a frame passed before the last one was paid for")
+	}
+	if w := b.wait(false); w != 1 && w != 2 { // nanoseconds, one of them for what is rounded
+		t.Errorf("the next frame waits for %v", w)
+	}
+	h.at += time.Microsecond
+	if b.take(sized(60), false) != 1 {
+		t.Error("no frame passes when the last one is paid for")
+	}
+	b.giveBack(sized(60))
+	if b.wait(false) != 0 {
+		t.Error("what was given back is gone")
+	}
+	b.giveBack(sized(1 << 20))
+	if b.level > b.most {
+		t.Error("a bucket is fuller than full")
+	}
+}
+
+// TestBucketUrgent has the latency channel's frames pass while the others wait.
+func TestBucketUrgent(t *testing.T) {
+	h := &hand{}
+	b := newBucket(8e6, h.now)
+	h.at = time.Microsecond
+	b.take(sized(60_000), false)
+	before := b.wait(false)
+	if b.take(sized(1000), true) != 1 || b.wait(true) != 0 || b.room(true) == 0 || b.room(false) != 0 {
+		t.Error("an urgent frame has to wait")
+	}
+	if got := b.wait(false) - before; got != time.Millisecond {
+		t.Errorf("1000 bytes of the latency channel have the others wait %v longer", got)
+	}
+	n := 0
+	for b.take(sized(1000), true) == 1 {
+		n++
+	}
+	if n*1000 > burstBytes || n*1000 < burstBytes/2-2000 || b.wait(true) == 0 {
+		t.Errorf("%d more urgent frames passed at once", n)
+	}
+	h.at += b.wait(true)
+	if b.take(sized(1000), true) != 1 {
+		t.Error("urgent frames that are too many do not pass at all")
+	}
+}
+
+// TestBucketSet changes the rate.
+func TestBucketSet(t *testing.T) {
+	h := &hand{}
+	b := newBucket(1e6, h.now)
+	h.at = time.Microsecond
+	b.take(sized(50_000), false)
+	slow := b.wait(false)
+	b.set(100e6)
+	if got := b.wait(false); got < slow/101 || got > slow/99 {
+		t.Errorf("a hundred times the rate has a frame wait for %v instead of %v", got, slow)
+	}
+	// What was saved with a high rate is no more than a burst with the low one.
+	b.set(100e9)
+	h.at += time.Hour
+	b.set(1e6)
+	n := 0
+	for b.take(sized(1000), false) == 1 {
+		n++
+	}
+	if n*1000 > burstBytes+1000 {
+		t.Errorf("%d frames of a thousand bytes at once", n)
+	}
+	// What was overdrawn with a high rate is paid back in finite time.
+	b.set(100e9)
+	h.at += time.Hour
+	for b.take(sized(1<<16-30), true) == 1 {
+	}
+	b.set(policy.MinRate)
+	if got := b.wait(false); got > 11*time.Second {
+		t.Errorf("a frame waits for %v", got)
+	}
+}
+
+// TestBucketShared has several workers take from one bucket at once.
+func TestBucketShared(t *testing.T) {
+	h := &hand{}
+	b := newBucket(1e6, h.now)
+	h.at = time.Hour // full, and from now on nothing is added
+	var wg sync.WaitGroup
+	var n [8]int
+	for i := range n {
+		wg.Go(func() {
+			for b.take(sized(100), false) == 1 {
+				n[i]++
+				if b.take(sized(100), false) == 1 {
+					b.giveBack(sized(100))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	sum := 0
+	for i := range n {
+		sum += 100 * n[i]
+	}
+	if sum > burstBytes+100 {
+		t.Errorf("%d bytes passed, %d were in the bucket", sum, burstBytes)
+	}
+}

@@ -1,0 +1,47 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// The rates that there can be, in bits per second. Below the lowest one a
+// single frame would take seconds; and whoever writes a number without k, M or
+// G hardly means so few bits.
+const (
+	MinRate = 100_000
+	MaxRate = 1_000_000_000_000
+)
+
+// ParseRate parses a number of bits per second with an optional suffix: k, M, G
+// or T for powers of 1000, in either case and with bit behind it if you like,
+// as tc(8) has them. There may be a decimal point. The result is from MinRate to
+// MaxRate.
+func ParseRate(s string) (int64, error) {
+	bad := fmt.Errorf("%q is no rate; use bits per second with k, M or G such as 500M or 2.5G", s)
+	unit, scale := strings.TrimLeft(s, "0123456789."), 1.0
+	digits := strings.TrimSuffix(s, unit)
+	switch strings.TrimSuffix(strings.ToLower(unit), "bit") {
+	case "":
+	case "k":
+		scale = 1e3
+	case "m":
+		scale = 1e6
+	case "g":
+		scale = 1e9
+	case "t":
+		scale = 1e12
+	default:
+		return 0, bad
+	}
+	n, err := strconv.ParseFloat(digits, 64)
+	if err != nil {
+		return 0, bad
+	}
+	if n *= scale; n < MinRate || n > MaxRate {
+		return 0, fmt.Errorf("%q is no rate from 100k to 1T bits per second; use k, M or G such as 500M or 2.5G", s)
+	}
+	return int64(math.Round(n)), nil
+}
