@@ -147,6 +147,8 @@ func trafficMetrics(emit emit, peer string, s *messaging.Stats) {
 		count(descWaits, c.TxNoCredit, "credit", peer, q, "tx")
 		count(descWaits, c.TxNoSlot, "slot", peer, q, "tx")
 		count(descWaits, c.RxPortBusy, "port", peer, q, "rx")
+		count(descWaits, c.TxHeld, "rate", peer, q, "tx")
+		count(descWaits, c.RxHeld, "rate", peer, q, "rx")
 		count(descDoorbells, c.TxPosts, peer, q)
 		count(descWindows, c.WindowsBound, peer, q, "bound")
 		count(descWindows, c.WindowsInvalidated, peer, q, "invalidated")

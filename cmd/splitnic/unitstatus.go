@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +25,8 @@ var (
 	descMemoryMax  = prometheus.NewDesc("splitnic_iounit_registered_bytes_limit", "The most memory that may be registered (--max-memory); missing where there is no limit.", nil, nil)
 	descPort       = prometheus.NewDesc("splitnic_iounit_host_frames_total", "Frames of a host's present session by what became of them; rx is from the LAN to the host.", []string{"peer", "direction", "outcome"}, nil)
 	descPortBytes  = prometheus.NewDesc("splitnic_iounit_host_bytes_total", "Bytes of the Ethernet frames that were passed on.", []string{"peer", "direction"}, nil)
+	descLimited    = prometheus.NewDesc("splitnic_iounit_host_limited_total", "Times that a channel of a host's present session had to wait because of its rate; rx is from the LAN to the host.", []string{"peer", "direction"}, nil)
+	descRate       = prometheus.NewDesc("splitnic_iounit_host_rate_limit_bits_per_second", "The most that the policy lets a host send (tx) or receive; missing where there is no bound.", []string{"peer", "direction"}, nil)
 	descPortUp     = prometheus.NewDesc("splitnic_iounit_host_up", "1 while the host wants its port on the LAN up.", []string{"peer"}, nil)
 	descPromisc    = prometheus.NewDesc("splitnic_iounit_host_promiscuous", "1 while the host gets frames that are not for it.", []string{"peer"}, nil)
 	descAnnounced  = prometheus.NewDesc("splitnic_iounit_host_announcements_total", "Frames that told the LAN where the host is, in its present session.", []string{"peer"}, nil)
@@ -68,6 +71,13 @@ func portMetrics(emit emit, peer string, h *iounit.HostStatus) {
 	}
 	emit(descPortBytes, prometheus.CounterValue, float64(st.RxBytes), peer, "rx")
 	emit(descPortBytes, prometheus.CounterValue, float64(st.TxBytes), peer, "tx")
+	for direction, rate := range map[string]int64{"rx": h.MaxRxRate, "tx": h.MaxTxRate} {
+		if rate > 0 {
+			emit(descRate, prometheus.GaugeValue, float64(rate), peer, direction)
+		}
+	}
+	emit(descLimited, prometheus.CounterValue, float64(h.RxLimited), peer, "rx")
+	emit(descLimited, prometheus.CounterValue, float64(h.TxLimited), peer, "tx")
 	emit(descHeartbeats, prometheus.CounterValue, float64(h.Heartbeats), peer)
 	gauge := func(d *prometheus.Desc, v float64) { emit(d, prometheus.GaugeValue, v, peer) }
 	emit(descAnnounced, prometheus.CounterValue, float64(h.Announced), peer)
@@ -118,12 +128,28 @@ func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 		state = "down"
 	}
 	fmt.Fprintf(w, "%sport\t%s, mode %s, VLANs %s, receives %s\n", indent, state, h.Mode, h.VLANs, receives(h))
+	fmt.Fprintf(w, "%srates\t%s to the LAN, limited %d times; %s from it, limited %d times\n",
+		indent, rate(h.MaxTxRate), h.TxLimited, rate(h.MaxRxRate), h.RxLimited)
 	fmt.Fprintf(w, "%sannounced\tby %d frames to the LAN\n", indent, h.Announced)
 	st := &h.Statistics
 	fmt.Fprintf(w, "%sdropped on the way to the host\t%d no room, %d too long, %d invalid, %d filtered\n",
 		indent, st.RxDropped, st.RxTooLong, st.RxInvalid, st.RxFiltered)
 	fmt.Fprintf(w, "%sdropped on the way to the LAN\t%d source address, %d VLAN, %d otherwise\n",
 		indent, st.TxSource, st.TxVLAN, st.TxDropped)
+}
+
+// rate is a bound in bits per second, of which a policy has 100,000 at least.
+func rate(bits int64) string {
+	n, unit := float64(bits)/1e3, "kbit"
+	switch {
+	case bits == 0:
+		return "unlimited"
+	case bits >= 1e9:
+		n, unit = float64(bits)/1e9, "Gbit"
+	case bits >= 1e6:
+		n, unit = float64(bits)/1e6, "Mbit"
+	}
+	return strconv.FormatFloat(n, 'f', -1, 64) + unit
 }
 
 // receives says in words what a host's filter lets through.

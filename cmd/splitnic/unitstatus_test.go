@@ -26,8 +26,8 @@ func unitStatus(t *testing.T) *iounit.Status {
 		Bootstrap:  session.ListenerStats{Connections: 70, Meeting: 6, Handshakes: 50, Delayed: 4},
 		Memory:     iounit.MemoryStatus{Used: 3 << 20, Limit: 64 << 20},
 		Hosts: []iounit.HostStatus{{
-			Heartbeats: 8,
-			Name:       "alpha", Mode: protocol.ModeSend, MAC: "02:00:00:00:00:01", Up: true, VLANs: vlans,
+			Heartbeats: 8, MaxTxRate: 2_500_000_000, TxLimited: 12, RxLimited: 3,
+			Name: "alpha", Mode: protocol.ModeSend, MAC: "02:00:00:00:00:01", Up: true, VLANs: vlans,
 			Filter:     protocol.ReceiveFilter{Multicast: make([]protocol.Group, 7), Unicast: make([]protocol.MAC, 2)},
 			Statistics: protocol.Statistics{RxFrames: 1, RxFiltered: 22, TxSource: 333, TxVLAN: 4444, TxBytes: 99},
 		}},
@@ -53,6 +53,9 @@ func TestUnitMetrics(t *testing.T) {
 		`splitnic_iounit_handshakes_total 50`,
 		`splitnic_iounit_handshakes_delayed_total 4`,
 		`splitnic_iounit_host_heartbeats_held_total{peer="alpha"} 8`,
+		`splitnic_iounit_host_rate_limit_bits_per_second{direction="tx",peer="alpha"} 2.5e+09`,
+		`splitnic_iounit_host_limited_total{direction="tx",peer="alpha"} 12`,
+		`splitnic_iounit_host_limited_total{direction="rx",peer="alpha"} 3`,
 		`splitnic_iounit_registered_bytes_limit 6.7108864e+07`,
 		`splitnic_iounit_host_frames_total{direction="tx",outcome="source",peer="alpha"} 333`,
 		`splitnic_iounit_host_frames_total{direction="tx",outcome="vlan",peer="alpha"} 4444`,
@@ -106,9 +109,10 @@ func TestUnitStatusText(t *testing.T) {
 	}{
 		{func() {}, []string{
 			"3.0 MiB registered, of 64.0 MiB", "frame 3, size 1", "queue-pair 5", "70, 6 of them in their handshake; 50 handshakes, 4 delayed", "up, mode send, VLANs 5,10-19",
-			"02:00:00:00:00:01 and 2 more addresses, 7 groups", "22 filtered", "333 source address, 4444 VLAN",
+			"02:00:00:00:00:01 and 2 more addresses, 7 groups", "2.5Gbit to the LAN, limited 12 times; unlimited from it, limited 3 times", "22 filtered", "333 source address, 4444 VLAN",
 		}},
 		{func() { s.Hosts[0].Filter = protocol.ReceiveFilter{AllMulti: true} }, []string{"02:00:00:00:00:01, all groups"}},
+		{func() { s.Hosts[0].MaxTxRate, s.Hosts[0].MaxRxRate = 500_000, 33_333_333 }, []string{"500kbit to", "33.333333Mbit from"}},
 		{func() { s.Hosts[0].Filter = protocol.ReceiveFilter{Promisc: true} }, []string{"everything (promiscuous)"}},
 		{func() { s.Hosts[0].Up, s.Memory.Limit = false, 0 }, []string{"down, mode", "no limit"}},
 	} {
