@@ -78,6 +78,24 @@ func TestLimitedWrites(t *testing.T) {
 	}
 }
 
+// TestLimitedFull writes to a queue that takes one frame of many: the others are
+// paid for when they pass.
+func TestLimitedFull(t *testing.T) {
+	h := &hand{}
+	p, q := newPoliced(hostWith("all"), limited(1e9, h))
+	h.at = time.Hour
+	b := p.rules.Load().tx
+	b.wait(false) // which fills it
+	q.room = 1
+	f := frame(broadcast, own, 1000)
+	if n := p.WriteFrames(batch(rand.New(rand.NewPCG(1, 2)), slices.Repeat([][]byte{f}, 10)...)); n != 1 || p.WriteHold() != 0 {
+		t.Errorf("%d frames written, the rest held back for %v", n, p.WriteHold())
+	}
+	if got := b.most - b.level; got != bits(len(f)) {
+		t.Errorf("%d bits are gone for %d", got/perBit, bits(len(f))/perBit)
+	}
+}
+
 // TestLimitedReads reads, in batches and one by one: no more than one frame more
 // than there is room for, and what does not pass does not count.
 func TestLimitedReads(t *testing.T) {
