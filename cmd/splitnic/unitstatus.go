@@ -128,8 +128,10 @@ func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 		state = "down"
 	}
 	fmt.Fprintf(w, "%sport\t%s, mode %s, VLANs %s, receives %s\n", indent, state, h.Mode, h.VLANs, receives(h))
-	fmt.Fprintf(w, "%srates\t%s to the LAN, limited %d times; %s from it, limited %d times\n",
-		indent, rate(h.MaxTxRate), h.TxLimited, rate(h.MaxRxRate), h.RxLimited)
+	if h.MaxTxRate+h.MaxRxRate > 0 || h.TxLimited+h.RxLimited > 0 { // there is a bound, or was
+		fmt.Fprintf(w, "%srates\t%s to the LAN, limited %d times; %s from it, limited %d times\n",
+			indent, rate(h.MaxTxRate), h.TxLimited, rate(h.MaxRxRate), h.RxLimited)
+	}
 	fmt.Fprintf(w, "%sannounced\tby %d frames to the LAN\n", indent, h.Announced)
 	st := &h.Statistics
 	fmt.Fprintf(w, "%sdropped on the way to the host\t%d no room, %d too long, %d invalid, %d filtered\n",

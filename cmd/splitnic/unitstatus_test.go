@@ -124,6 +124,11 @@ func TestUnitStatusText(t *testing.T) {
 			}
 		}
 	}
+	h := &s.Hosts[0]
+	h.MaxTxRate, h.MaxRxRate, h.TxLimited, h.RxLimited = 0, 0, 0, 0
+	if got := show(); strings.Contains(got, "limited") {
+		t.Errorf("a host without a bound has rates:\n%s", got)
+	}
 }
 
 // TestUnitFlags gives the flags of a policy values that are not possible.
