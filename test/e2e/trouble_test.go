@@ -83,6 +83,8 @@ func TestTrouble(t *testing.T) {
 		{"policy with a bad VLAN", policy("vlan.yaml", "default:\n  vlans: [5, 5000]\n"), exitUsage, nil},
 		{"policy with a bad answer", policy("yes.yaml", "default:\n  promiscuous: perhaps\n"), exitUsage, nil},
 		{"policy with a bad number", policy("number.yaml", "default:\n  max-queues: 0\n"), exitUsage, nil},
+		{"policy with a bad rate", policy("rate.yaml", "default:\n  max-tx-rate: 10MBps\n"), exitUsage, nil},
+		{"policy with a rate without a unit", policy("unit.yaml", "default:\n  max-rx-rate: 500\n"), exitUsage, nil},
 		{"policy with a bad size", policy("size.yaml", "default:\n  max-memory: much\n"), exitUsage, nil},
 
 		{"memory without a unit", iounit("--max-memory", "lots"), exitUsage, nil},

@@ -115,7 +115,7 @@ func TestNetnsPolicyRate(t *testing.T) {
 			s.world.trusts("alpha="+s.world.hostKey.Fingerprint().String(), "beta="+other.Fingerprint().String())
 			a, b := s.tapHost("alpha", s.world.hostKey, "10.78.0.2"), s.tapHost("beta", other, "10.78.0.3")
 			const (
-				rate = 4_000_000
+				rate = 2_000_000
 				n    = 1 << 20 // of data, each way
 			)
 			both := func(h *tapped) {
