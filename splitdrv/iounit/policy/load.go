@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -16,16 +17,20 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// Load reads a policy file. Errors name the file and the line.
+// Load reads a policy file, which must not be empty. Errors name the file and the line.
 func Load(path string) (*Policy, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
+	// A file that was cut off must not allow everything.
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, fmt.Errorf("%s: nothing in it; `default: {}` is a policy that allows everything", path)
+	}
 	return Parse(path, text)
 }
 
-// Parse is Load for a text that comes from the file named.
+// Parse is Load for a text that comes from the file named, and may be empty.
 func Parse(name string, text []byte) (*Policy, error) {
 	r := reader{file: name}
 	p := Default()
