@@ -168,6 +168,9 @@ func ParseSpec(spec string) (Kind, string, error) {
 	switch k := Kind(kind); k {
 	case Macvtap, Packet, TAP:
 		if nic == "" {
+			if k == TAP {
+				return "", "", fmt.Errorf("LAN interface %q names no bridge; use for example tap:br0", spec)
+			}
 			return "", "", fmt.Errorf("LAN interface %q names no network card; use for example %s:eth1", spec, kind)
 		}
 		return k, nic, nil

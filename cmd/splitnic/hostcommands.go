@@ -45,6 +45,11 @@ func hostCommands(h *host.Host, queues int) []statussock.Command {
 	}
 }
 
+// whichNames is about the names that socketPath knows.
+const whichNames = `NAME
+is that of a host's netdevice, such as sn0, that of a socket there, such as iounit-7580,
+or a path.`
+
 const whichHost = `NAME is the name that the netdevice was made with, or the path of the host's status
 socket. It can be left out where there is one host only.`
 

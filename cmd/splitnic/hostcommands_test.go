@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -73,6 +74,17 @@ func TestPrintHost(t *testing.T) {
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the status does not say %q:\n%s", want, &out)
+		}
+	}
+}
+
+func TestSocketPath(t *testing.T) {
+	for name, want := range map[string]string{
+		"sn0": statussock.Path("host-sn0"), "host-sn0": statussock.Path("host-sn0"), "iounit-7580": statussock.Path("iounit-7580"),
+		"/tmp/x": "/tmp/x", "./x": "./x", "x.sock": "x.sock",
+	} {
+		if got := socketPath(name); got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
 		}
 	}
 }

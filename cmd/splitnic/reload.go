@@ -242,7 +242,7 @@ func (r *reloader) command() statussock.Command {
 
 func reloadCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "reload [SOCKET…]",
+		Use:   "reload [NAME…]",
 		Short: "Have the hosts and I/O units on this machine read keys, trust and policy again",
 		Long: `Have the hosts and I/O units on this machine read again who they are, whom they trust
 and what hosts may do: the files of --key, --cert, --ca, --trust-file, --revoked and
@@ -252,7 +252,7 @@ the command line stay. With a mistake in one of the files everything stays as it
 Sessions go on, but for those whose peer is trusted no longer, or has what the policy
 does not give it any more. SIGHUP does the same.
 
-Without arguments it tells every one that has its socket in ` + statussock.Dir + `.`,
+Without arguments it tells every one that has its socket in ` + statussock.Dir + `. ` + whichNames,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, sockets []string) error {
 			sockets, err := socketsOr(sockets, "reload")

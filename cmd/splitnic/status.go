@@ -21,11 +21,11 @@ import (
 func statusCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "status [SOCKET…]",
+		Use:   "status [NAME…]",
 		Short: "Show what the hosts and I/O units on this machine are doing",
 		Long: `Show what the hosts and I/O units on this machine are doing.
 
-Without arguments it asks every one that has its socket in ` + statussock.Dir + `.
+Without arguments it asks every one that has its socket in ` + statussock.Dir + `. ` + whichNames + `
 With --json it prints one JSON document, a list.`,
 		RunE: func(cmd *cobra.Command, sockets []string) error {
 			sockets, err := socketsOr(sockets, "status")
@@ -250,11 +250,27 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 // every host and I/O unit on this machine.
 func socketsOr(named []string, command string) ([]string, error) {
 	if len(named) > 0 {
-		return named, nil
+		paths := make([]string, 0, len(named))
+		for _, name := range named {
+			paths = append(paths, socketPath(name))
+		}
+		return paths, nil
 	}
 	sockets, err := statussock.List()
 	if err == nil && len(sockets) == 0 {
 		err = exitError{code: exitMissing, err: fmt.Errorf("no host or I/O unit runs on this machine, or it has its socket elsewhere: splitnic %s SOCKET", command)}
 	}
 	return sockets, err
+}
+
+// socketPath is the socket that a user means: its path, the name of a host's
+// netdevice, or what it is called in /run/splitnic, such as iounit-7580.
+func socketPath(name string) string {
+	switch {
+	case strings.ContainsRune(name, '/'), strings.HasSuffix(name, ".sock"):
+		return name
+	case strings.HasPrefix(name, "iounit-"), strings.HasPrefix(name, "host-"):
+		return statussock.Path(name)
+	}
+	return statussock.Path("host-" + name)
 }

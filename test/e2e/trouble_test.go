@@ -73,6 +73,7 @@ func TestTrouble(t *testing.T) {
 		{"policy is missing", iounit("--policy", missing), exitMissing, nil},
 		{"policy is a directory", iounit("--policy", dir), exitUsage, nil},
 		{"policy is no YAML", policy("noyaml.yaml", "hosts: [\n"), exitUsage, nil},
+		{"policy is empty", policy("empty.yaml", "\n"), exitUsage, nil},
 		{"policy is a list", policy("list.yaml", "- a\n- b\n"), exitUsage, nil},
 		{"policy with an unknown key", policy("key.yaml", "guests:\n  a: {}\n"), exitUsage, nil},
 		{"policy with an unknown word", policy("word.yaml", "default:\n  mtu: 1500\n"), exitUsage, nil},
@@ -87,6 +88,7 @@ func TestTrouble(t *testing.T) {
 		{"policy with a rate without a unit", policy("unit.yaml", "default:\n  max-rx-rate: 500\n"), exitUsage, nil},
 		{"policy with a bad size", policy("size.yaml", "default:\n  max-memory: much\n"), exitUsage, nil},
 
+		{"LAN without bridge", iounit("--lan", "tap:"), exitUsage, nil},
 		{"memory without a unit", iounit("--max-memory", "lots"), exitUsage, nil},
 		{"no memory", iounit("--max-memory", "0"), exitUsage, nil},
 		{"unit's name", iounit("--name", "a b"), exitUsage, nil},
