@@ -1,32 +1,14 @@
 package lan_test
 
 import (
-	"bytes"
 	"net"
 	"strings"
 	"testing"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/vnet"
 )
-
-// learned reports whether a bridge has learned that mac is behind its port.
-func learned(t *testing.T, ns, port string, mac net.HardwareAddr) bool {
-	t.Helper()
-	found := false
-	testenv.With(t, ns, func(h *netlink.Handle) error {
-		entries, err := h.NeighList(testenv.Link(t, ns, port).Attrs().Index, unix.AF_BRIDGE)
-		for _, e := range entries {
-			found = found || bytes.Equal(e.HardwareAddr, mac)
-		}
-		return err
-	})
-	return found
-}
 
 // TestNetnsAnnounce has bridges learn where a host is from what the I/O unit
 // sends in its place: the one on the far side of the card, and with a port that
@@ -48,7 +30,7 @@ func TestNetnsAnnounce(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = p.Announce(frame) // which some kinds of port refuse
-			if learned(t, s.station, "eth0", mac) {
+			if testenv.Learned(t, s.station, "eth0", mac) {
 				t.Error("a port that is down has announced its host")
 			}
 			if err := p.SetUp(true); err != nil {
@@ -56,9 +38,9 @@ func TestNetnsAnnounce(t *testing.T) {
 			}
 			testenv.Eventually(t, func() bool {
 				// Until the bridge forwards, which it does not at once.
-				return p.Announce(frame) == nil && learned(t, s.station, "eth0", mac)
+				return p.Announce(frame) == nil && testenv.Learned(t, s.station, "eth0", mac)
 			}, "the bridge does not learn where the host is")
-			if kind == "tap" && !learned(t, s.unit, p.Name(), mac) {
+			if kind == "tap" && !testenv.Learned(t, s.unit, p.Name(), mac) {
 				t.Error("the I/O unit's own bridge does not know the host")
 			}
 			if err := p.Close(); err != nil {

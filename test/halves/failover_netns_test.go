@@ -1,13 +1,9 @@
 package halves
 
 import (
-	"bytes"
 	"net"
 	"testing"
 	"time"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/lan"
@@ -92,7 +88,7 @@ func TestNetnsFailover(t *testing.T) {
 					t.Fatal(err)
 				}
 				with(t, h, to)
-				testenv.Eventually(t, func() bool { return behind(t, lanNS, ports[(i+1)%2], mac) }, "the bridge does not learn the way to %s", to.cable.addr)
+				testenv.Eventually(t, func() bool { return testenv.Learned(t, lanNS, ports[(i+1)%2], mac) }, "the bridge does not learn the way to %s", to.cable.addr)
 				if i < 4 {
 					from.plug()
 				}
@@ -114,18 +110,4 @@ func TestNetnsFailover(t *testing.T) {
 			t.Logf("%+v", h.Status().Failovers)
 		})
 	}
-}
-
-// behind reports whether a bridge has learned that mac is behind its port.
-func behind(t *testing.T, ns, port string, mac net.HardwareAddr) bool {
-	t.Helper()
-	found := false
-	testenv.With(t, ns, func(h *netlink.Handle) error {
-		entries, err := h.NeighList(testenv.Link(t, ns, port).Attrs().Index, unix.AF_BRIDGE)
-		for _, e := range entries {
-			found = found || bytes.Equal(e.HardwareAddr, mac)
-		}
-		return err
-	})
-	return found
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
-	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -455,14 +454,7 @@ func TestFailBack(t *testing.T) {
 // gives it up where it may not have it.
 func TestKeepsMAC(t *testing.T) {
 	w := newWorld(t)
-	only := func(mac string) func(*iounit.Config) {
-		return func(c *iounit.Config) {
-			var err error
-			if c.Policy, err = policy.Parse("test", []byte("default:\n  macs: [\""+mac+"\"]\n")); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	only := func(mac string) func(*iounit.Config) { return ruled(t, "default:\n  macs: [\""+mac+"\"]\n") }
 	one, two, three := w.gateway("one", only("02:aa:*")), w.gateway("two"), w.gateway("three", only("02:bb:*"))
 	d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits = addrs(one, two, three) })
 	d.up(t)

@@ -101,6 +101,21 @@ func (r *running) stop() error {
 	return r.err
 }
 
+// rules is a policy.
+func rules(t *testing.T, text string) *policy.Policy {
+	t.Helper()
+	p, err := policy.Parse("policy.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// ruled gives an I/O unit a policy.
+func ruled(t *testing.T, text string) func(*iounit.Config) {
+	return func(c *iounit.Config) { c.Policy = rules(t, text) }
+}
+
 // unit starts an I/O unit.
 func (w *world) unit(change ...func(*iounit.Config)) (*iounit.Unit, *running) {
 	w.t.Helper()
@@ -358,12 +373,7 @@ func TestHostComesAgain(t *testing.T) {
 func TestManyHosts(t *testing.T) {
 	w := newWorld(t)
 	const hosts = 8 // all with one key, which the default policy bounds
-	u, _ := w.unit(func(c *iounit.Config) {
-		var err error
-		if c.Policy, err = policy.Parse("test", []byte("default:\n  max-sessions: 8\n")); err != nil {
-			t.Fatal(err)
-		}
-	})
+	u, _ := w.unit(ruled(t, "default:\n  max-sessions: 8\n"))
 	var ds [hosts]*netdev
 	var rs [hosts]*running
 	for i := range ds {

@@ -11,7 +11,6 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
-	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/tap/steer"
@@ -63,11 +62,7 @@ func find(u *iounit.Unit, name string) *iounit.HostStatus {
 // put puts a policy in force that ends no session.
 func put(t *testing.T, u *iounit.Unit, text string) {
 	t.Helper()
-	p, err := policy.Parse("test", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := u.SetPolicy(p); n != 0 {
+	if n := u.SetPolicy(rules(t, text)); n != 0 {
 		t.Errorf("%d sessions end by %q", n, text)
 	}
 }

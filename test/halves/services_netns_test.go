@@ -18,7 +18,6 @@ import (
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
-	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/vnet"
@@ -36,7 +35,7 @@ type shared struct {
 }
 
 // newShared makes the card and starts the unit with a policy, "" for none.
-func newShared(t *testing.T, kind, rules string, change ...func(*iounit.Config)) *shared {
+func newShared(t *testing.T, kind, text string, change ...func(*iounit.Config)) *shared {
 	t.Helper()
 	testenv.NeedRoot(t)
 	testenv.NeedTUN(t)
@@ -48,12 +47,8 @@ func newShared(t *testing.T, kind, rules string, change ...func(*iounit.Config))
 		s.nic = "br0"
 		testenv.Bridge(t, s.unitNS, s.nic, "eth1")
 	}
-	p, err := policy.Parse("test", []byte(rules))
-	if err != nil {
-		t.Fatal(err)
-	}
 	s.unit, _ = s.world.unit(append([]func(*iounit.Config){func(c *iounit.Config) {
-		c.Policy = p
+		c.Policy = rules(t, text)
 		c.OpenLAN = func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
 			return lan.Open(kind+":"+s.nic, lan.Config{NetNS: s.unitNS, MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
-	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
@@ -41,15 +40,6 @@ func (w *world) troubled(t *testing.T, name string, change ...func(*host.Config)
 
 // TestTroubleRefused has an I/O unit refuse hosts for what its flags and its policy say.
 func TestTroubleRefused(t *testing.T) {
-	rules := func(text string) func(*iounit.Config) {
-		return func(c *iounit.Config) {
-			p, err := policy.Parse("policy.yaml", []byte(text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.Policy = p
-		}
-	}
 	for _, tc := range []struct {
 		name   string
 		unit   func(*iounit.Config)
@@ -57,15 +47,15 @@ func TestTroubleRefused(t *testing.T) {
 		host   func(*host.Config)
 	}{
 		{"max hosts", func(c *iounit.Config) { c.MaxHosts = 1 }, 1, func(*host.Config) {}},
-		{"max sessions", rules("default:\n  max-sessions: 1\n"), 1, func(*host.Config) {}},
+		{"max sessions", ruled(t, "default:\n  max-sessions: 1\n"), 1, func(*host.Config) {}},
 		{"address of another host", func(*iounit.Config) {}, 1, func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
 		{"address of the card", func(c *iounit.Config) { c.CardMAC = func() protocol.MAC { return protocol.MAC{2, 0, 0, 0, 0, 9} } }, 0,
 			func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
-		{"address that the policy does not give", rules("default:\n  macs: 02:aa:*\n"), 0,
+		{"address that the policy does not give", ruled(t, "default:\n  macs: 02:aa:*\n"), 0,
 			func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
-		{"no address is free", rules("default:\n  macs: 02:00:00:00:00:09\n"), 1, func(*host.Config) {}},
+		{"no address is free", ruled(t, "default:\n  macs: 02:00:00:00:00:09\n"), 1, func(*host.Config) {}},
 		{"mode", func(c *iounit.Config) { c.Modes = []protocol.Mode{protocol.ModeSend} }, 0, func(*host.Config) {}},
-		{"memory of a host", rules("default:\n  max-memory: 4k\n"), 0, func(*host.Config) {}},
+		{"memory of a host", ruled(t, "default:\n  max-memory: 4k\n"), 0, func(*host.Config) {}},
 		{"memory of all", func(c *iounit.Config) { c.Messaging.Budget = messaging.NewBudget(4096) }, 0, func(*host.Config) {}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -234,11 +224,7 @@ func TestTroublePolicy(t *testing.T) {
 	d, h, _ := w.host("alpha", func(c *host.Config) { c.RetryMin, c.RetryMax = time.Minute, time.Minute })
 	d.up(t)
 	w.both(d) // both have begun
-	p, err := policy.Parse("policy.yaml", []byte("default:\n  modes: send\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.SetPolicy(p)
+	u.SetPolicy(rules(t, "default:\n  modes: send\n"))
 	testenv.Eventually(t, func() bool { return h.Status().LastError != "" }, "the end of the session")
 	testenv.Explained(t, h.Status().LastError)
 }

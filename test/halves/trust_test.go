@@ -151,11 +151,7 @@ func TestPolicyChanges(t *testing.T) {
 	established()
 	set := func(text string, want int) {
 		t.Helper()
-		p, err := policy.Parse("test", []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := u.SetPolicy(p); n != want {
+		if n := u.SetPolicy(rules(t, text)); n != want {
 			t.Errorf("%d sessions end by %q, not %d", n, text, want)
 		}
 	}
