@@ -51,6 +51,7 @@ type Conn struct {
 	broken chan struct{} // closed when a heartbeat could not be sent
 
 	inTurn  atomic.Bool // this one's handshake has the turn
+	met     atomic.Bool // the authentication is over
 	rested  atomic.Uint64
 	parted  atomic.Bool // a last message was sent
 	workers sync.WaitGroup
@@ -71,46 +72,12 @@ func newConn(nc net.Conn, s *Security, peer role, deadline time.Time, peerTimeou
 	config := s.tlsConfig(c)
 	if peer == roleHost {
 		config.GetConfigForClient = c.inTurnBefore(config.GetConfigForClient)
-		c.tls = tls.Server(answering{nc, c}, config)
+		c.tls = tls.Server(&answering{Conn: nc, c: c}, config)
 	} else {
 		c.tls = tls.Client(nc, config)
 	}
 	c.stream = c.tls
 	return c
-}
-
-// inTurnBefore is what TLS calls when a ClientHello has come, before it does
-// anything that takes time: it waits for this connection's turn. The turn ends
-// with the answer.
-func (c *Conn) inTurnBefore(next func(*tls.ClientHelloInfo) (*tls.Config, error)) func(*tls.ClientHelloInfo) (*tls.Config, error) {
-	return func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		if c.turns != nil {
-			if err := c.turns.take(hello.Context(), c); err != nil {
-				return nil, err
-			}
-			c.inTurn.Store(true)
-		}
-		return next(hello)
-	}
-}
-
-// endTurn ends the connection's turn, if it has it.
-func (c *Conn) endTurn() {
-	if c.inTurn.CompareAndSwap(true, false) {
-		c.turns.end()
-	}
-}
-
-// answering is the TCP connection of a server, whose first answer ends its turn.
-type answering struct {
-	net.Conn
-	c *Conn
-}
-
-// Write implements net.Conn.
-func (a answering) Write(b []byte) (int, error) {
-	a.c.endTurn()
-	return a.Conn.Write(b)
 }
 
 // Peer is who the peer proved to be. Security.Update may give it another name.
@@ -252,6 +219,7 @@ func (c *Conn) authenticate(ctx context.Context) error {
 			return err
 		}
 		err := c.tls.HandshakeContext(ctx)
+		c.met.Store(true)
 		if c.peerRole == roleHost {
 			c.endTurn() // of one that failed before it could answer
 			if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"os"
@@ -17,6 +18,7 @@ import (
 type Trust struct {
 	pins    map[Fingerprint]string
 	ca      *x509.CertPool
+	roots   []*x509.Certificate // of ca
 	revoked map[Fingerprint]struct{}
 }
 
@@ -106,7 +108,14 @@ func (t *Trust) AddCA(path string) error {
 	if t.ca == nil {
 		t.ca = x509.NewCertPool()
 	}
-	if !t.ca.AppendCertsFromPEM(b) {
+	found := len(t.roots)
+	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
+		if root, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
+			t.ca.AddCert(root)
+			t.roots = append(t.roots, root)
+		}
+	}
+	if len(t.roots) == found {
 		return fmt.Errorf("authorities: no certificate in PEM in %s", path)
 	}
 	return nil
@@ -114,9 +123,31 @@ func (t *Trust) AddCA(path string) error {
 
 func (t *Trust) empty() bool { return len(t.pins) == 0 && t.ca == nil }
 
-// verify finds out who presented chain, whose possession of the first
-// certificate's key TLS has already established, and until when that is to be
-// believed. The reason of a refusal is for people only.
+// maxChain is how many certificates a peer may present: its own, and those of
+// authorities between that and one that is trusted.
+const maxChain = 5
+
+var errLongChain = fmt.Errorf("more than %d certificates", maxChain)
+
+// known reports whether an authority that is trusted has issued one of the
+// certificates, or is one. The search for a way from the first one to the
+// authorities checks up to a hundred signatures, of whatever keys the peer has
+// chosen, which takes a hundred times as long as a handshake; this is only about
+// signatures by the authorities' own keys.
+func (t *Trust) known(chain []*x509.Certificate) bool {
+	for _, cert := range chain {
+		for _, root := range t.roots {
+			if cert.Equal(root) || bytes.Equal(cert.RawIssuer, root.RawSubject) && cert.CheckSignatureFrom(root) == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// verify finds out who presented chain and until when that is to be believed, if
+// the first certificate's key is the peer's, which TLS looks at after this. The
+// reason of a refusal is for people only.
 func (t *Trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (v *verdict, reason error) {
 	leaf := chain[0]
 	v = &verdict{id: Identity{Fingerprint: certificateFingerprint(leaf)}}
@@ -129,6 +160,12 @@ func (t *Trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now ti
 	}
 	if t.ca == nil {
 		return v, errNotPinned
+	}
+	if len(chain) > maxChain {
+		return v, errLongChain
+	}
+	if !t.known(chain) {
+		return v, x509.UnknownAuthorityError{Cert: leaf}
 	}
 	intermediates := x509.NewCertPool()
 	for _, cert := range chain[1:] {

@@ -1,0 +1,207 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/binary"
+	"errors"
+	"math/big"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// firstWords is the ClientHello of an honest host.
+func firstWords(t *testing.T, host *Security) []byte {
+	t.Helper()
+	near, far := net.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c := tls.Client(near, host.tlsConfig(&Conn{raw: near, security: host, peerRole: roleUnit}))
+		_ = c.HandshakeContext(ctx) // nobody answers
+	}()
+	defer func() {
+		cancel()
+		near.Close()
+		far.Close()
+		<-done
+	}()
+	var head [5]byte
+	if _, err := far.Read(head[:]); err != nil {
+		t.Fatal(err)
+	}
+	hello := make([]byte, binary.BigEndian.Uint16(head[3:]))
+	for n := 0; n < len(hello); {
+		m, err := far.Read(hello[n:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += m
+	}
+	return append(head[:], hello...)
+}
+
+// keyShares returns the extension of a ClientHello that has the keys of the
+// exchange.
+func keyShares(t *testing.T, record []byte) []byte {
+	t.Helper()
+	const number = 51 // RFC 8446 §4.2
+	b := record[5+4+2+32:]
+	skip := func(n int) { b = b[n:] }
+	skip(1 + int(b[0]))                       // session
+	skip(2 + int(binary.BigEndian.Uint16(b))) // cipher suites
+	skip(1 + int(b[0]))                       // compression
+	for skip(2); len(b) >= 4; {
+		kind, n := binary.BigEndian.Uint16(b), int(binary.BigEndian.Uint16(b[2:]))
+		if kind == number {
+			return b[4:][:n]
+		}
+		skip(4 + n)
+	}
+	t.Fatal("a ClientHello without key shares")
+	return nil
+}
+
+// TestNoSecondClientHello says which groups it knows and shows no key for any: an
+// answer would be a question for another ClientHello, behind which the expensive
+// part would be in nobody's turn.
+func TestNoSecondClientHello(t *testing.T) {
+	host, unit := friends(t)
+	ln, rejected := listen(t, ServerConfig{Security: unit, HandshakeTimeout: time.Hour})
+	hello := firstWords(t, host)
+	shares := keyShares(t, hello)
+	for b := shares[2:]; len(b) > 4; b = b[4+int(binary.BigEndian.Uint16(b[2:])):] {
+		binary.BigEndian.PutUint16(b, 0x7a7a) // a group that nobody knows
+	}
+	nc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, err := nc.Write(hello); err != nil {
+		t.Fatal(err)
+	}
+	why := rejected.next(t)
+	if !errors.Is(why, ErrNotSplitnic) {
+		t.Error(why)
+	}
+	testenv.Explained(t, why.Error())
+	establish(t, ln, host)
+}
+
+// TestLongHandshake shows more certificates than anybody needs, behind one that
+// is trusted.
+func TestLongHandshake(t *testing.T) {
+	host, unit := friends(t)
+	ln, rejected := listen(t, ServerConfig{Security: unit, HandshakeTimeout: time.Hour})
+	nc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	config := host.tlsConfig(&Conn{raw: nc, security: host, peerRole: roleUnit})
+	own := config.Certificates[0].Certificate[0]
+	for n := len(own); n < maxHandshake; n += len(own) {
+		config.Certificates[0].Certificate = append(config.Certificates[0].Certificate, own)
+	}
+	_ = tls.Client(nc, config).HandshakeContext(testContext(t)) // the answer may be cut off
+	why := rejected.next(t)
+	if !errors.Is(why, ErrNotSplitnic) {
+		t.Error(why)
+	}
+	testenv.Explained(t, why.Error())
+	establish(t, ln, host)
+}
+
+// issued are n certificates, each issued by the next one and the last one by
+// issuer, all of one name and with keys that take long to check.
+func issued(t *testing.T, n int, issuer *authority) (chain []*x509.Certificate, leaf *ecdsa.PrivateKey) {
+	t.Helper()
+	parent, key := issuer.cert, any(issuer.key)
+	for i := n; i > 0; i-- {
+		own, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := &x509.Certificate{
+			SerialNumber: big.NewInt(int64(i)), Subject: pkix.Name{CommonName: "cluster authority"},
+			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+			BasicConstraintsValid: true, IsCA: i > 1, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, parent, own.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chain = append([]*x509.Certificate{cert}, chain...)
+		parent, key, leaf = cert, own, own
+	}
+	return chain, leaf
+}
+
+// TestChains has certificates with others between them and the authority.
+func TestChains(t *testing.T) {
+	a, stranger := newAuthority(t), newAuthority(t)
+	var trust Trust
+	if err := trust.AddCA(a.file); err != nil {
+		t.Fatal(err)
+	}
+	good, _ := issued(t, maxChain, a)
+	long, _ := issued(t, maxChain+1, a)
+	others, _ := issued(t, maxChain, stranger)
+	short, _ := issued(t, 2, a)
+	for _, tt := range []struct {
+		name  string
+		chain []*x509.Certificate
+		known bool
+		want  error
+	}{
+		{"one", good[maxChain-1:], true, nil},
+		{"as many as there may be", good, true, nil},
+		{"in another order", []*x509.Certificate{good[0], good[3], good[4], good[1], good[2]}, true, nil},
+		{"with the authority's own", append(short[:2:2], a.cert), true, nil},
+		{"too many", long, true, errLongChain},
+		{"a stranger's, of the same names", others, false, x509.UnknownAuthorityError{}},
+		{"a stranger's, with the authority's own", append(others[:2:2], a.cert), true, x509.UnknownAuthorityError{}},
+	} {
+		_, err := trust.verify(tt.chain, x509.ExtKeyUsageClientAuth, time.Now())
+		var unknown x509.UnknownAuthorityError
+		if wants := errors.As(tt.want, &unknown); wants && !errors.As(err, &unknown) || !wants && !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if known := trust.known(tt.chain); known != tt.known {
+			t.Errorf("%s: known %t", tt.name, known)
+		}
+	}
+	why := &UntrustedError{Peer: "the host", Addr: "10.0.0.1:7", Reason: errLongChain}
+	testenv.Explained(t, "authenticate the host at 10.0.0.1:7: "+why.Error())
+}
+
+func TestAsksAgain(t *testing.T) {
+	hello := append(bytes.Repeat([]byte{1}, 5+4+2), againRandom...)
+	for n := range hello {
+		if asksAgain(hello[:n]) {
+			t.Errorf("%d bytes are taken for a question", n)
+		}
+	}
+	if !asksAgain(hello) || !asksAgain(append(hello, 1, 2, 3)) {
+		t.Error("a question is taken for an answer")
+	}
+	hello[20] ^= 1
+	if asksAgain(hello) {
+		t.Error("an answer is taken for a question")
+	}
+}
