@@ -50,6 +50,23 @@ func SetIff(fd int, name string, flags uint16) (string, error) {
 	return unix.ByteSliceToString(req.name[:]), nil
 }
 
+// keepMAC sets the MAC address of the device that fd is a queue of to what it
+// is. It is one that the kernel has made up, and udev (MACAddressPolicy=persistent
+// in systemd.link(5), which is the default) gives another one to devices whose
+// address nobody has set, at some time during the first milliseconds.
+func keepMAC(fd int) error {
+	var req ifreq
+	for _, c := range []struct {
+		number uintptr
+		name   string
+	}{{unix.SIOCGIFHWADDR, "SIOCGIFHWADDR"}, {unix.SIOCSIFHWADDR, "SIOCSIFHWADDR"}} {
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), c.number, uintptr(unsafe.Pointer(&req))); errno != 0 {
+			return os.NewSyscallError("ioctl "+c.name, errno)
+		}
+	}
+	return nil
+}
+
 // SetHeader makes fd, attached to a TAP or a macvtap, speak the header of
 // package vnet: ten bytes, little endian.
 func SetHeader(fd int) error {

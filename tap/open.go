@@ -177,6 +177,11 @@ func (d *Device) attach(cfg Config) error {
 		if err != nil {
 			return d.explain(cfg.Name, err)
 		}
+		if excl != 0 {
+			if err := keepMAC(fd); err != nil {
+				return err
+			}
+		}
 		excl = 0
 		d.name = name
 		// For kernels that know no IFF_NO_CARRIER, and harmless elsewhere.
@@ -217,7 +222,7 @@ func explainTun(err error) error {
 	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		return fmt.Errorf("%w (the kernel has no tun driver: modprobe tun)", err)
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("%w (run as root, or let the container use character device 10:200)", err)
+		return fmt.Errorf("%w (run as root; or let the service use it, DeviceAllow=%s rw, or the container, character device 10:200)", err, tunDevice)
 	}
 	return err
 }

@@ -43,6 +43,11 @@ func (d *Device) attachPlain(cfg Config) error {
 			return err
 		}
 		d.queues = append(d.queues, d.newQueue(fd))
+		if len(d.queues) == 1 {
+			if err := keepMAC(fd); err != nil {
+				return err
+			}
+		}
 		name = ifc.Name()
 		d.name = name
 		if err := SetCarrier(fd, false); err != nil {

@@ -41,6 +41,10 @@ func TestNetnsDeviceAttributes(t *testing.T) {
 			if a.Flags&net.FlagUp != 0 {
 				t.Error("the device starts up")
 			}
+			// NET_ADDR_SET; udev gives devices with NET_ADDR_RANDOM, 1, another address.
+			if got := strings.TrimSpace(testenv.Run(t, ns, "cat", "/sys/class/net/sn0/addr_assign_type")); got != "3" {
+				t.Errorf("addr_assign_type %s: the address was not set", got)
+			}
 			if kind == "vnet" && a.GSOMaxSize != vnet.GSOMaxSize {
 				t.Errorf("gso_max_size %d", a.GSOMaxSize)
 			}
