@@ -243,6 +243,10 @@ func notify(state string) {
 	_, _ = daemon.SdNotify(false, state) // without systemd there is nobody to tell
 }
 
+// stopping is the last notification. systemd goes on showing the last status of
+// a service that has ended.
+const stopping = "STOPPING=1\nSTATUS="
+
 // invalidName is the error about a name that the other half would refuse.
 func invalidName(flag, name string) error {
 	return usageError{fmt.Errorf("%s: %q is not possible: must be 1 to 253 letters, digits, '.', '_' or '-'", flag, name)}

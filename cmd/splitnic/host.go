@@ -217,6 +217,6 @@ func (f *hostFlags) run(ctx context.Context, store *fdStore) (err error) {
 	moreProcs(2*queues + 1)
 	log.Info("host", "netdevice", netdev.Name(), "adopted", before.Adopted, "device", device.Name(), "key", security.Fingerprint(), "iounits", f.iounits, "version", version)
 	notify("READY=1")
-	defer notify("STOPPING=1")
+	defer notify(stopping)
 	return h.Run(ctx)
 }

@@ -217,8 +217,8 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 		moreProcs(boundProcs(queues, f.maxHosts))
 	}
 	log.Info("I/O unit", "listen", ln.Addr(), "lan", f.lan, "device", device.Name(), "key", security.Fingerprint(), "queues", f.queues, "version", version)
-	notify("READY=1")
-	defer notify("STOPPING=1")
+	notify(fmt.Sprintf("READY=1\nSTATUS=serving %s at %v", f.lan, ln.Addr()))
+	defer notify(stopping)
 	return unit.Run(ctx, ln)
 }
 
