@@ -122,10 +122,7 @@ install: build ## install binary, units for systemd, man pages and completions b
 		sed 's|@BINDIR@|$(PREFIX)/bin|' deploy/systemd/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && \
 		chmod 0644 $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; \
 	done
-	rm -rf build/man && mkdir build/man
-	$(binary) man build/man
-	install -d $(DESTDIR)$(PREFIX)/share/man/man8
-	install -m 0644 build/man/*.8 $(DESTDIR)$(PREFIX)/share/man/man8/
+	umask 022 && $(binary) man $(DESTDIR)$(PREFIX)/share/man/man8
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	$(binary) completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/splitnic
