@@ -93,7 +93,11 @@ func openNode(node, name string, n int) ([]int, error) {
 	for range n {
 		fd, err := unix.Open(node, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
-			err = fmt.Errorf("opening the character device of %s: %w", name, &os.PathError{Op: "open", Path: node, Err: err})
+			hint := ""
+			if errors.Is(err, unix.EPERM) {
+				hint = " (let the service use it, DeviceAllow=char-macvtap rw, and restart it: the module macvtap has to be loaded before it starts)"
+			}
+			err = fmt.Errorf("opening the character device of %s: %w%s", name, &os.PathError{Op: "open", Path: node, Err: err}, hint)
 			for _, fd := range fds {
 				err = errors.Join(err, unix.Close(fd))
 			}

@@ -71,6 +71,7 @@ func Open(name string, opts ...Option) (*Context, error) {
 	cname := C.CString(name)
 	defer C.free(unsafe.Pointer(cname))
 	if no := syscall.Errno(C.snv_open(cname, &c.ctx)); no != 0 {
+		no = openErrno(no, charDevOf(name))
 		return nil, &OpError{Op: "open device", Device: name, Err: no, Hint: openHint(no)}
 	}
 	if err := c.init(); err != nil {

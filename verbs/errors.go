@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -69,6 +70,22 @@ func opErr(device, op string, no syscall.Errno, hint string) error {
 	return &OpError{Op: op, Device: device, Err: wrapped(no), Hint: hint}
 }
 
+// openErrno is why a device could not be opened. When its character device is
+// there and cannot be opened, libibverbs looks for another one, and says that
+// there is none.
+func openErrno(no syscall.Errno, charDev string) syscall.Errno {
+	if no != syscall.ENOENT || charDev == "" {
+		return no
+	}
+	fd, err := unix.Open(charDev, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+		return no
+	}
+	errors.As(err, &no)
+	return no
+}
+
 // openHint explains why a device could not be opened.
 func openHint(no syscall.Errno) string {
 	switch no {
@@ -76,8 +93,10 @@ func openHint(no syscall.Errno) string {
 		return "`rdma link` lists the devices; for Soft-RoCE: rdma link add rxe0 type rxe netdev eth0"
 	case syscall.ENOENT:
 		return "no character device: is the kernel module ib_uverbs loaded, and is /dev/infiniband visible here?"
-	case syscall.EACCES, syscall.EPERM:
+	case syscall.EACCES:
 		return "no access to /dev/infiniband/uverbs*: run as root, or with a group that may open it"
+	case syscall.EPERM:
+		return "/dev/infiniband/uverbs* is not allowed here: let the service use it, DeviceAllow=char-infiniband* rw, or the container, --device /dev/infiniband"
 	case syscall.ENOSYS:
 		return "kernel without user verbs: modprobe ib_uverbs"
 	}

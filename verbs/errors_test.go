@@ -3,6 +3,8 @@ package verbs
 import (
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -50,6 +52,7 @@ func TestHints(t *testing.T) {
 		{"rtr other", rtrHint(syscall.EIO, local, remote), nil},
 		{"no device", openHint(syscall.ENODEV), []string{"rdma link add"}},
 		{"no rights", openHint(syscall.EACCES), []string{"root"}},
+		{"not allowed", openHint(syscall.EPERM), []string{"DeviceAllow=char-infiniband* rw", "--device /dev/infiniband"}},
 		{"no uverbs", openHint(syscall.ENOENT), []string{"ib_uverbs"}},
 		{"no user verbs", openHint(syscall.ENOSYS), []string{"modprobe ib_uverbs"}},
 		{"open other", openHint(syscall.EIO), nil},
@@ -112,6 +115,29 @@ func TestSendHint(t *testing.T) {
 		got := sendHint(x.wrs, c)
 		if (got == "") != (x.part == "") || !strings.Contains(got, x.part) {
 			t.Errorf("%s: %q, want %q", x.name, got, x.part)
+		}
+	}
+}
+
+func TestOpenErrno(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "uverbs0")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		no      syscall.Errno
+		charDev string
+		want    syscall.Errno
+	}{
+		{syscall.ENOENT, "", syscall.ENOENT},                            // there is none
+		{syscall.ENOENT, file, syscall.ENOENT},                          // it is not for that
+		{syscall.ENOENT, dir, syscall.EISDIR},                           // what open(2) says of it
+		{syscall.ENOENT, filepath.Join(file, "below"), syscall.ENOTDIR}, // the same
+		{syscall.EIO, dir, syscall.EIO},                                 // libibverbs knows
+	} {
+		if got := openErrno(c.no, c.charDev); got != c.want {
+			t.Errorf("%v of %q: %v, not %v", c.no, c.charDev, got, c.want)
 		}
 	}
 }
