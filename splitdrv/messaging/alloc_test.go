@@ -34,23 +34,27 @@ func (p rawPort) WriteFrame(frame []byte) error {
 	return err
 }
 
+// newRawPort returns a port and the other end, which blocks.
+func newRawPort(t *testing.T) (messaging.Port, int) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fds[0]); unix.Close(fds[1]) })
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		t.Fatal(err)
+	}
+	return rawPort{fds[0]}, fds[1]
+}
+
 // TestFramesDoNotAllocate counts the allocations of both halves, all threads
 // together, while frames cross.
 func TestFramesDoNotAllocate(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		t.Run(string(mode), func(t *testing.T) {
 			cfg := patient(messaging.Config{Mode: mode, KeepAlive: 50 * time.Second})
-			_, a, b := startedPair(t, cfg, func(t *testing.T) (messaging.Port, int) {
-				fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { unix.Close(fds[0]); unix.Close(fds[1]) })
-				if err := unix.SetNonblock(fds[0], true); err != nil {
-					t.Fatal(err)
-				}
-				return rawPort{fds[0]}, fds[1]
-			})
+			_, a, b := startedPair(t, cfg, newRawPort)
 			for _, n := range []int{vnet.MinFrame + 46, 1500, 60000} {
 				f := frame(1, n, 1500)
 				buf := make([]byte, 1<<16)
@@ -85,5 +89,58 @@ func TestFramesDoNotAllocate(t *testing.T) {
 				t.Errorf("%v allocations per burst", got)
 			}
 		})
+	}
+}
+
+// slowPort is a rawPort that holds every frame back once, in either direction.
+type slowPort struct {
+	rawPort
+	read, wrote bool // the latest one was held back
+}
+
+func (p *slowPort) ReadFrame(slot []byte) ([]byte, error) {
+	if p.read = !p.read; p.read {
+		return nil, errAgain
+	}
+	return p.rawPort.ReadFrame(slot)
+}
+
+func (p *slowPort) WriteFrame(frame []byte) error {
+	if p.wrote = !p.wrote; p.wrote {
+		return errAgain
+	}
+	return p.rawPort.WriteFrame(frame)
+}
+
+func (p *slowPort) ReadHold() time.Duration  { return heldFor(p.read) }
+func (p *slowPort) WriteHold() time.Duration { return heldFor(p.wrote) }
+
+func heldFor(held bool) time.Duration {
+	if held {
+		return 50 * time.Microsecond
+	}
+	return 0
+}
+
+var errAgain error = unix.EAGAIN // made once: a conversion for each call would allocate
+
+// TestHeldFramesDoNotAllocate is the same for frames that are held back.
+func TestHeldFramesDoNotAllocate(t *testing.T) {
+	cfg := patient(messaging.Config{KeepAlive: 50 * time.Second})
+	_, a, b := startedPair(t, cfg, func(t *testing.T) (messaging.Port, int) {
+		p, fd := newRawPort(t)
+		return &slowPort{rawPort: p.(rawPort)}, fd
+	})
+	f := frame(1, 1500, 1500)
+	buf := make([]byte, 1<<16)
+	if got := testing.AllocsPerRun(500, func() {
+		if _, err := unix.Write(a, f); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := unix.Read(b, buf); err != nil || m != len(f) {
+			t.Fatal(m, err)
+		}
+	}); got != 0 {
+		t.Errorf("%v allocations per frame", got)
 	}
 }
