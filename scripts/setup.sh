@@ -18,7 +18,7 @@ build=(gcc libc6-dev make git ca-certificates pkg-config libibverbs-dev)
 test=(
 	rdma-core ibverbs-providers ibverbs-utils perftest
 	iproute2 ethtool iputils-ping iperf3 nftables tcpdump tshark procps util-linux
-	dnsmasq-base udhcpc curl openssl python3-pyverbs
+	dnsmasq-base udhcpc curl openssl python3-pyverbs systemd
 	qemu-system-x86 busybox cpio kmod xz-utils zstd
 	shellcheck
 )

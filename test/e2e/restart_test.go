@@ -20,18 +20,24 @@ import (
 // SPLITNIC_RESTARTS sets another number.
 const restarts = 1
 
-// setting describes what an administrator has done with the netdevice, or sees
-// of it.
+// setting is that of the node's netdevice.
 func (n *node) setting(t testing.TB) string {
 	t.Helper()
-	link := testenv.Link(t, n.ns, "sn0")
+	return setting(t, n.ns, "-n", n.ns)
+}
+
+// setting describes what an administrator has done with sn0 in ns, or sees of
+// it. In that namespace ip has to be told ipFlags.
+func setting(t testing.TB, ns string, ipFlags ...string) string {
+	t.Helper()
+	link := testenv.Link(t, ns, "sn0")
 	if link == nil {
 		t.Fatal("there is no sn0")
 	}
 	a := link.Attrs()
 	s := fmt.Sprintf("index %d, %v, mtu %d, txqlen %d, %v\n", a.Index, a.HardwareAddr, a.MTU, a.TxQLen, a.Flags)
 	for _, what := range []string{"addr", "route", "neigh"} {
-		args := []string{"-n", n.ns, "-o", what, "show", "dev", "sn0"}
+		args := append(slices.Clone(ipFlags), "-o", what, "show", "dev", "sn0")
 		if what == "neigh" {
 			args = append(args, "nud", "permanent")
 		}
@@ -87,7 +93,7 @@ func TestRDMARestart(t *testing.T) {
 	setting := h.setting(t)
 	since, _ := h.restarted()
 
-	s, p := startStreaming(t, r, h), startProber(t, r, h)
+	s, p := startStreaming(t, r.lan, h.ns, streamPause), startProber(t, r, h)
 	s.proceeds(t)
 	p.answered(t)
 	n := restarts
@@ -251,7 +257,7 @@ func TestRDMARestartChanged(t *testing.T) {
 func TestRDMAPersist(t *testing.T) {
 	r := newRig(t, "macvtap")
 	h := r.host(t, "--persist")
-	s := startStreaming(t, r, h)
+	s := startStreaming(t, r.lan, h.ns, streamPause)
 	s.proceeds(t)
 	setting := h.setting(t)
 	for i, end := range []func(){func() { h.stop() }, func() { h.kill() }} {
@@ -289,7 +295,7 @@ func TestRDMAPrivileges(t *testing.T) {
 		d    *daemon
 		most uint64
 	}{{h.daemon, host}, {r.unit, unit}} {
-		for _, task := range tasks(t, c.d.cmd.Process.Pid) {
+		for _, task := range tasks(t, fmt.Sprintf("/proc/%d", c.d.cmd.Process.Pid)) {
 			for _, set := range []string{"CapPrm", "CapEff", "CapBnd", "CapInh"} {
 				got, err := strconv.ParseUint(task[set], 16, 64)
 				if err != nil {
@@ -312,12 +318,12 @@ func TestRDMAPrivileges(t *testing.T) {
 	}
 }
 
-// tasks are the status files of a process's threads.
-func tasks(t *testing.T, pid int) []map[string]string {
+// tasks are the status files of the threads of a process, given its directory.
+func tasks(t testing.TB, process string) []map[string]string {
 	t.Helper()
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	files, err := filepath.Glob(filepath.Join(process, "task/*/status"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("process %d has no threads: %v", pid, err)
+		t.Fatalf("%s has no threads: %v", process, err)
 	}
 	var all []map[string]string
 	for _, file := range files {

@@ -32,15 +32,17 @@ type streamEnd struct {
 }
 
 const (
-	// streamPause keeps the streams from taking all of a slow machine.
+	// streamPause, between two chunks, keeps the streams from taking all of a slow
+	// machine.
 	streamPause = 2 * time.Millisecond
 	streamChunk = 8 << 10
 )
 
-// startStreaming opens the connection.
-func startStreaming(t testing.TB, r *rig, h *node) *streaming {
+// startStreaming opens the connection, from a network namespace to that of the
+// LAN's server. Each end waits for pause between two chunks.
+func startStreaming(t testing.TB, lan, ns string, pause time.Duration) *streaming {
 	t.Helper()
-	l := testenv.ListenTCP(t, r.lan, addr(0))
+	l := testenv.ListenTCP(t, lan, addr(0))
 	accepted := make(chan *net.TCPConn, 1)
 	go func() {
 		defer close(accepted)
@@ -48,7 +50,7 @@ func startStreaming(t testing.TB, r *rig, h *node) *streaming {
 			accepted <- c
 		}
 	}()
-	c, err := dialTCP(h.ns, l.Addr().String())
+	c, err := dialTCP(ns, l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,17 +68,17 @@ func startStreaming(t testing.TB, r *rig, h *node) *streaming {
 		s.ends[i] = &streamEnd{c: c, errs: make(chan error, 2)}
 	}
 	for i, e := range s.ends {
-		go func() { e.errs <- e.send(byte(i), s.stop) }()
+		go func() { e.errs <- e.send(byte(i), pause, s.stop) }()
 		go func() { e.errs <- e.receive(byte(1 - i)) }()
 	}
 	return s
 }
 
 // send sends until stop is closed, and then the end.
-func (e *streamEnd) send(seed byte, stop <-chan struct{}) error {
+func (e *streamEnd) send(seed byte, pause time.Duration, stop <-chan struct{}) error {
 	random := rand.NewChaCha8([32]byte{seed})
 	b := make([]byte, streamChunk)
-	tick := time.NewTicker(streamPause)
+	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for {
 		select {

@@ -1,0 +1,229 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// machine is what machine.sh boots: the real systemd, in namespaces of its own
+// but for the network's, with the product installed as `make install` does.
+type machine struct {
+	t    testing.TB
+	pid  int    // of its first process, as seen from outside
+	root string // its root directory, as seen from outside
+}
+
+const systemd = "/lib/systemd/systemd"
+
+// newMachine boots one, which is switched off when the test ends.
+func newMachine(t testing.TB) *machine {
+	t.Helper()
+	testenv.NeedTools(t, systemd, "systemctl", "journalctl", "systemd-analyze", "bash", "make", "nsenter", "pivot_root", "unshare")
+	checkout, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := newControlGroup(t)
+	cmd := exec.Command("./machine.sh", t.TempDir(), checkout, group)
+	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC}
+	said, err := os.Create(filepath.Join(t.TempDir(), "console"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{t: t, pid: cmd.Process.Pid, root: fmt.Sprintf("/proc/%d/root", cmd.Process.Pid)}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // by a signal, at the end
+	}()
+	t.Cleanup(func() {
+		if t.Failed() {
+			console, _ := os.ReadFile(said.Name()) // as good as it gets
+			journal, _ := m.try("journalctl", "--no-pager", "--lines=60")
+			t.Logf("the machine's console:\n%s\nthe end of its journal:\n%s", console, journal)
+		}
+		_ = cmd.Process.Kill() // all of its processes end with the first one
+		<-ended
+	})
+	var state string
+	eventually(t, func() bool {
+		select {
+		case <-ended:
+			t.Fatalf("the machine does not boot: %v", cmd.ProcessState)
+		default:
+		}
+		out, err := m.try("systemctl", "is-system-running")
+		state = strings.TrimSpace(out)
+		return err == nil || state == "degraded"
+	}, "a machine that is running")
+	if state != "running" {
+		t.Fatalf("the machine is %s:\n%s", state, m.run("systemctl", "--no-pager", "--failed"))
+	}
+	m.install()
+	return m
+}
+
+// newControlGroup makes a control group for a machine.
+func newControlGroup(t testing.TB) string {
+	t.Helper()
+	tree := t.TempDir()
+	if err := unix.Mount("cgroup", tree, "cgroup2", 0, ""); err != nil {
+		testenv.Missing(t, "root", "no control groups of version 2: %v", err)
+	}
+	group := filepath.Join(tree, "splitnic-machine")
+	if err := os.Mkdir(group, 0o755); err != nil {
+		t.Error(err)
+	}
+	t.Cleanup(func() {
+		// The processes that have been in it may still be ending.
+		testenv.Eventually(t, func() bool {
+			var groups []string
+			err := filepath.WalkDir(group, func(path string, d fs.DirEntry, err error) error {
+				if err == nil && d.IsDir() {
+					groups = append(groups, path)
+				}
+				return err
+			})
+			slices.Reverse(groups) // those below first
+			for _, g := range groups {
+				err = errors.Join(err, os.Remove(g))
+			}
+			return err == nil
+		}, "the control group of the machine to go")
+		if err := unix.Unmount(tree, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return group
+}
+
+// try runs a program on the machine to its end.
+func (m *machine) try(args ...string) (string, error) {
+	inside := []string{"--target", strconv.Itoa(m.pid), "--mount", "--uts", "--ipc", "--pid", "--cgroup", "--root", "--wd", "--"}
+	cmd := exec.Command("nsenter", append(inside, args...)...)
+	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8"}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// run is try for what has to succeed.
+func (m *machine) run(args ...string) string {
+	m.t.Helper()
+	out, err := m.try(args...)
+	if err != nil {
+		m.t.Fatalf("on the machine: %q: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+// install installs the product, whatever is installed.
+func (m *machine) install() {
+	m.t.Helper()
+	checkout, err := filepath.Abs("../..")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.run("make", "--silent", "--directory", checkout, "--assume-old=build", "binary="+needBinary(m.t), "install")
+	m.run("systemctl", "daemon-reload")
+}
+
+// write makes a file, and the directories that lead to it.
+func (m *machine) write(path, text string) {
+	m.t.Helper()
+	path = filepath.Join(m.root, path)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// service is a unit on the machine.
+type service struct {
+	*machine
+	unit, socket string
+}
+
+// do has systemctl do something with the service, which has to succeed.
+func (s *service) do(verb string, flags ...string) {
+	s.t.Helper()
+	s.run(append([]string{"systemctl", "--no-pager", verb, s.unit}, flags...)...)
+}
+
+// edit writes the drop-in that `systemctl edit` does, or removes it.
+func (s *service) edit(text string) {
+	s.t.Helper()
+	dropIn := "/etc/systemd/system/" + s.unit + ".d/override.conf"
+	if text == "" {
+		s.run("rm", "--force", dropIn)
+	} else {
+		s.write(dropIn, text)
+	}
+	s.run("systemctl", "daemon-reload")
+}
+
+// show returns a property of the service.
+func (s *service) show(property string) string {
+	s.t.Helper()
+	return strings.TrimSpace(s.run("systemctl", "show", "--property="+property, "--value", s.unit))
+}
+
+// is waits until a property has a value.
+func (s *service) is(property, value string) {
+	s.t.Helper()
+	var last string
+	eventually(s.t, func() bool { last = s.show(property); return last == value }, "%s of %s %q, it was %q", property, s.unit, value, last)
+}
+
+// process returns the directory below /proc of the service's main process.
+func (s *service) process() string {
+	s.t.Helper()
+	return filepath.Join(s.root, "proc", s.show("MainPID"))
+}
+
+// kill ends the service's main process without giving it a chance.
+func (s *service) kill() {
+	s.t.Helper()
+	s.run("kill", "-KILL", s.show("MainPID"))
+}
+
+// statusInto is that of a daemon.
+func (s *service) statusInto(into any) bool {
+	s.t.Helper()
+	out, err := s.try("splitnic", "status", "--json", s.socket)
+	list := []any{into}
+	return err == nil && json.Unmarshal([]byte(out), &list) == nil && len(list) == 1
+}
+
+// last returns the last line of the service's own in the journal that has this
+// text.
+func (s *service) last(text string) string {
+	s.t.Helper()
+	var line string
+	eventually(s.t, func() bool {
+		out := s.run("journalctl", "--no-pager", "--output=cat", "--unit="+s.unit, "--identifier=splitnic")
+		for l := range strings.Lines(out) {
+			if strings.Contains(l, text) {
+				line = strings.TrimSpace(l)
+			}
+		}
+		return line != ""
+	}, "%q in the journal", text)
+	return line
+}
