@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"testing"
 
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -96,9 +98,10 @@ func (s *stream) fill(slot []byte, n uint64) []byte {
 	return f
 }
 
-// spoil makes a frame one that no receiver takes.
+// spoil makes a frame one that no receiver takes: with a checksum to be put
+// behind the longest one that there is.
 func spoil(f []byte) {
-	h := vnet.Header{Flags: vnet.FlagNeedsCsum, CsumStart: 0xfff0, CsumOffset: 16}
+	h := vnet.Header{Flags: vnet.FlagNeedsCsum, CsumStart: 0xffff, CsumOffset: 0xffff}
 	h.Encode(f)
 }
 
@@ -155,4 +158,18 @@ func (y *tally) take(s *stream, f, scratch []byte) {
 		blame(&y.lost, n-y.next, "frame %d arrived when %d was expected", n, y.next)
 	}
 	y.next = n + 1
+}
+
+// TestSpoil spoils frames of all lengths that there are, and finds that none of
+// them keeps to the protocol.
+func TestSpoil(t *testing.T) {
+	b := make([]byte, vnet.MaxFrame)
+	for _, mtu := range []int{1500, protocol.MaxMTU} {
+		for n := vnet.MinFrame; n <= vnet.MaxFrame; n++ {
+			spoil(b[:n])
+			if err := vnet.Check(b[:n], mtu); err != vnet.ErrCsum {
+				t.Fatalf("a spoilt frame of %d bytes, MTU %d: %v", n, mtu, err)
+			}
+		}
+	}
 }
