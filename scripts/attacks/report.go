@@ -147,10 +147,23 @@ func print(w io.Writer, table []row) {
 	fmt.Fprintln(tw, "class\tnone\telsewhere\tattack\tnone\telsewhere\tnone\telsewhere\tattack\tnone\telsewhere\tattacker\tI/O unit\tunit alone\tper second\t")
 	for _, r := range table {
 		t, p := r.Metrics[throughput], r.Metrics[latency]
-		fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%.1f\t%+.0f\t%+.0f\t%.0f\t%.0f\t%.0f\t%+.0f\t%+.0f\t%.2f\t%.2f\t%.2f\t%.0f\t\n", r.Class,
+		fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%.1f\t%+.0f\t%+.0f\t%.0f\t%.0f\t%.0f\t%+.0f\t%+.0f\t%s\t%s\t%s\t%s\t\n", r.Class,
 			t.None, t.Elsewhere, t.Attack, t.SlowerThanNone, t.SlowerThanElsewhere,
 			p.None, p.Elsewhere, p.Attack, p.SlowerThanNone, p.SlowerThanElsewhere,
-			r.Metrics[costs[0]].Attack, r.Metrics[costs[1]].Attack, r.Metrics[costs[1]].None, r.Metrics[costs[2]].Attack)
+			r.cost("%.2f", costs[0], "attack"), r.cost("%.2f", costs[1], "attack"), r.cost("%.2f", costs[1], "none"), r.cost("%.0f", costs[2], "attack"))
 	}
 	tw.Flush()
+}
+
+// cost is a figure for the table: one of the metrics costs, attacked or without
+// an attack, or "-" where that was not measured.
+func (r *row) cost(format, metric, state string) string {
+	o, ok := r.Metrics[metric]
+	if !ok {
+		return "-"
+	}
+	if state == "none" {
+		return fmt.Sprintf(format, o.None)
+	}
+	return fmt.Sprintf(format, o.Attack)
 }

@@ -38,6 +38,14 @@ func TestReport(t *testing.T) {
 	if n := strings.Count(text.String(), "\n"); n != 4 {
 		t.Errorf("%d lines:\n%s", n, &text)
 	}
+	// What was not measured is not 0.
+	lines := strings.Split(text.String(), "\n")
+	for i, want := range []string{"- - - 12", "- - - -"} {
+		f := strings.Fields(lines[2+i])
+		if got := strings.Join(f[len(f)-4:], " "); got != want {
+			t.Errorf("processors and rate are shown as %q, want %q", got, want)
+		}
+	}
 	b, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatal(err)
