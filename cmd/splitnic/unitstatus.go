@@ -16,6 +16,7 @@ var (
 	descViolations = prometheus.NewDesc("splitnic_iounit_protocol_violations_total", "Sessions ended because a host broke the protocol, by rule.", []string{"rule"}, nil)
 	descRefusals   = prometheus.NewDesc("splitnic_iounit_refused_total", "Connections and hosts that got no session, by reason.", []string{"reason"}, nil)
 	descEnded      = prometheus.NewDesc("splitnic_iounit_sessions_ended_total", "Sessions that were established and have ended, by reason; queue-pair is also what the device refused.", []string{"reason"}, nil)
+	descUnsealed   = prometheus.NewDesc("splitnic_iounit_frames_unsealed_total", "Frames of hosts that had come and were not delivered, because the session ended before their one-touch windows were invalid.", nil, nil)
 	descCame       = prometheus.NewDesc("splitnic_iounit_connections_total", "Connections to the I/O unit.", nil, nil)
 	descMeeting    = prometheus.NewDesc("splitnic_iounit_connections_in_handshake", "Connections on their way to a session.", nil, nil)
 	descHandshakes = prometheus.NewDesc("splitnic_iounit_handshakes_total", "TLS handshakes begun.", nil, nil)
@@ -45,6 +46,7 @@ func unitMetrics(emit emit, s *iounit.Status) {
 	for _, reason := range iounit.Endings() {
 		emit(descEnded, prometheus.CounterValue, float64(s.Ended[reason]), reason)
 	}
+	emit(descUnsealed, prometheus.CounterValue, float64(s.Unsealed))
 	emit(descCame, prometheus.CounterValue, float64(s.Bootstrap.Connections))
 	emit(descMeeting, prometheus.GaugeValue, float64(s.Bootstrap.Meeting))
 	emit(descHandshakes, prometheus.CounterValue, float64(s.Bootstrap.Handshakes))
@@ -104,6 +106,9 @@ func printTotals(w io.Writer, s *iounit.Status) {
 	printCounts(w, "refused", s.Refusals)
 	printCounts(w, "protocol violations", s.Violations)
 	printCounts(w, "sessions ended", s.Ended)
+	if s.Unsealed > 0 {
+		fmt.Fprintf(w, "  lost then\t%d frames in one-touch elements that were not sealed yet\n", s.Unsealed)
+	}
 }
 
 // printCounts prints what was counted by names, if there is anything.

@@ -41,7 +41,8 @@ type Failover struct {
 	Gap  time.Duration `json:"gap_ns"`
 	// Stages are what making the second session took.
 	Stages []Stage `json:"stages"`
-	// Frames of the host's: see messaging.Remains.
+	// Frames of the host's: see messaging.Remains. Those that it had and did not
+	// deliver (Unsealed) are among the lost ones.
 	Carried   uint64 `json:"frames_carried"`
 	Uncertain uint64 `json:"frames_uncertain"`
 	Lost      uint64 `json:"frames_lost"`
@@ -95,7 +96,7 @@ func (h *Host) lost(a *attachment, e *ending, detected time.Time, r *messaging.R
 		f.open.At, f.order = e.order.started, e.order
 	}
 	f.open.Uncertain += r.Uncertain
-	f.open.Lost += r.Lost
+	f.open.Lost += r.Lost + r.Unsealed
 }
 
 // switched begins a fail-over to a session that is ready.
@@ -104,7 +105,7 @@ func (h *Host) switched(a *attachment, o *order) {
 	defer h.mu.Unlock()
 	f := &h.failovers
 	f.gap, f.order = o.paused, o
-	f.open = &Failover{From: a.addr, Reason: o.reason, At: o.started, Lost: o.remains.Lost}
+	f.open = &Failover{From: a.addr, Reason: o.reason, At: o.started, Lost: o.remains.Lost + o.remains.Unsealed}
 }
 
 // inherit returns what of the last session's frames the one that the netdevice has

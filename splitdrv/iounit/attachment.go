@@ -130,7 +130,9 @@ func (a *attachment) run(ctx context.Context) error {
 	u.served.Add(1)
 	a.log.Info("session established", "session", a.s.SessionID(), "mac", mac, "mtu", mtu,
 		"mode", mode, "queues", queues, "lan", port.Name(), "offloads", offloads)
-	return a.wait(ctx, services, link)
+	err = a.wait(ctx, services, link)
+	u.unsealed.Add(conn.Stop().Unsealed)
+	return err
 }
 
 // address claims the host's address: the one that it asks for, or one made of

@@ -38,6 +38,9 @@ type Status struct {
 	// Ended counts the sessions that were established and have ended, by reason:
 	// some of Endings.
 	Ended map[string]uint64 `json:"ended_by"`
+	// Unsealed counts frames of hosts that had come and were not delivered,
+	// because their session ended before their one-touch windows were invalid.
+	Unsealed uint64 `json:"frames_unsealed"`
 	// Bootstrap is about those who connect.
 	Bootstrap session.ListenerStats `json:"bootstrap"`
 }
@@ -99,7 +102,7 @@ func (u *Unit) Status() Status {
 		Role: "iounit", Name: u.cfg.Name, Software: u.cfg.Software, Since: u.started,
 		Device: u.cfg.Device.Name(), Protection: u.protecting,
 		CompVectors: u.cfg.Device.Limits().CompVectors,
-		Sessions:    u.served.Load(), Hosts: []HostStatus{},
+		Sessions:    u.served.Load(), Unsealed: u.unsealed.Load(), Hosts: []HostStatus{},
 	}
 	if ln := u.listener.Load(); ln != nil {
 		s.Bootstrap = ln.Stats()

@@ -59,7 +59,8 @@ type Unit struct {
 	started    time.Time
 	sessions   sync.WaitGroup
 	served     atomic.Uint64
-	pace       pace // of lines about connections
+	unsealed   atomic.Uint64 // frames that had come when their session ended, in one-touch elements not sealed yet
+	pace       pace          // of lines about connections
 
 	taken    atomic.Pointer[addresses]        // of the card and of all hosts
 	listener atomic.Pointer[session.Listener] // nil before Run

@@ -32,6 +32,18 @@ func (r *receiver) unpack(data []byte) error {
 	return nil
 }
 
+// framesIn is how many frames one transfer says that it has carried.
+func (r *receiver) framesIn(data []byte) int {
+	if r.c.cfg.NoPack || !protocol.IsPack(data) {
+		return 1
+	}
+	p, err := protocol.DecodePack(data)
+	if err != nil {
+		return 1
+	}
+	return p.Left()
+}
+
 // accept checks a frame and puts it among those to be written. The port reads it
 // from the element itself, which the peer can still change unless the pool is a
 // one-touch pool, so that the check here is for the peer's sake; the kernel

@@ -14,6 +14,7 @@ const (
 // answered before the books are kept.
 func (ch *channel) poll() error {
 	tx, rx := ch.tx, ch.rx
+	defer rx.abandon()
 	for idle := 0; !tx.c.stopped.Load(); idle++ {
 		tx.w.turn()
 		n, err := rx.poll()

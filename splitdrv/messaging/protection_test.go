@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -185,5 +186,55 @@ func TestBindBesideFrames(t *testing.T) {
 		if err := stream(ctx, b.wires[0], a.wires[0], []int{1000}, 1500); err != nil {
 			t.Fatalf("%v; %d windows are bound", err, a.conn.Stats().Channels[0].WindowsBound)
 		}
+	}
+}
+
+// TestUnsealed ends a session while frames lie in one-touch elements whose
+// windows are not invalid yet: they are not delivered, and counted.
+func TestUnsealed(t *testing.T) {
+	const frames = 5
+	n := fabrictest.New()
+	fabrictest.NoLeaks(t, n)
+	cfg := patient(messaging.Config{Protection: messaging.ProtectOneTouch, OneTouch: true})
+	a, b := newHalf(t, n, "a", cfg), newHalf(t, n, "b", cfg)
+	connect(t, a, b)
+	ctx := deadline(t)
+	// The sender, which would invalidate the windows, waits for its port.
+	waiting, free := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	b.ports[0] = busyPort{b.ports[0], func() {
+		once.Do(func() { close(waiting) })
+		<-free
+	}}
+	for _, h := range []*half{a, b} {
+		if err := h.conn.Start(h.ports); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-waiting
+	for i := range uint64(frames) {
+		if err := a.wires[0].Send(ctx, frame(i, 1000, 1500)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, func() error {
+		sent, came := a.conn.Stats().Channels[0], b.conn.Stats().Channels[0]
+		if sent.TxFrames != frames || came.Lent.Consumed != sent.Granted.Out {
+			return fmt.Errorf("%d frames were sent in %d elements, %d have come", sent.TxFrames, sent.Granted.Out, came.Lent.Consumed)
+		}
+		return nil
+	})
+	go func() {
+		<-b.conn.Done()
+		close(free)
+	}()
+	if r := b.conn.Stop(); r.Unsealed != frames {
+		t.Errorf("%d frames were not sealed, of %d", r.Unsealed, frames)
+	}
+	if s := b.conn.Stats().Channels[0]; s.RxUnsealed != frames || s.RxFrames != 0 {
+		t.Errorf("%+v", s)
+	}
+	if r := a.conn.Stop(); r.Uncertain != frames || r.Unsealed != 0 {
+		t.Errorf("%+v remains with who sent them", r)
 	}
 }

@@ -93,6 +93,7 @@ func newReceiver(c *Conn, ch *channel) (*receiver, error) {
 
 // run is the receiver's goroutine.
 func (r *receiver) run() error {
+	defer r.abandon()
 	for !r.c.stopped.Load() {
 		r.w.turn()
 		worked, err := r.step()

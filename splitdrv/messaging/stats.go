@@ -23,6 +23,7 @@ type ChannelStats struct {
 	RxBytes       uint64 `json:"rx_bytes"`
 	RxDropped     uint64 `json:"rx_dropped"`    // the port refused the frame
 	RxOverMTU     uint64 `json:"rx_over_mtu"`   // dropped: larger than this side's MTU allows
+	RxUnsealed    uint64 `json:"rx_unsealed"`   // dropped: the session ended before their one-touch windows were invalid
 	RxPortBusy    uint64 `json:"rx_port_busy"`  // waits for a port that was full
 	TxHeld        uint64 `json:"tx_held"`       // times that the port let no more through for a while: see PacedPort
 	RxHeld        uint64 `json:"rx_held"`       // the same
@@ -93,7 +94,7 @@ type txCounters struct {
 }
 
 type rxCounters struct {
-	frames, bytes, dropped, overMTU, portBusy, wakeups, updates, indicated, lost, late, packs, packed, invalidated, held atomic.Uint64
+	frames, bytes, dropped, overMTU, portBusy, wakeups, updates, indicated, lost, late, packs, packed, invalidated, held, unsealed atomic.Uint64
 }
 
 // Stats reads the counters. It may be called at any time before Close.
@@ -130,7 +131,7 @@ func (ch *channel) stats() ChannelStats {
 		Solicited: t.solicited.Load(), TxSignaled: t.signaled.Load(), TxInline: t.inline.Load(),
 		TxPacks: t.packs.Load(), TxPacked: t.packed.Load(), RxPacks: r.packs.Load(), RxPacked: r.packed.Load(),
 		RxFrames: r.frames.Load(), RxBytes: r.bytes.Load(), RxDropped: r.dropped.Load(),
-		RxOverMTU: r.overMTU.Load(), RxPortBusy: r.portBusy.Load(), RxWakeups: r.wakeups.Load(),
+		RxOverMTU: r.overMTU.Load(), RxUnsealed: r.unsealed.Load(), RxPortBusy: r.portBusy.Load(), RxWakeups: r.wakeups.Load(),
 		RxIndicated: r.indicated.Load(), RxLost: r.lost.Load(), RxLate: r.late.Load(),
 		TxHeld: t.held.Load(), RxHeld: r.held.Load(),
 		UpdatesSent:  r.updates.Load(),

@@ -43,6 +43,7 @@ type touched struct {
 // protection.
 type touching struct {
 	gathered *touch   // elements that were consumed, not with the sender yet
+	sealing  []*touch // with the sender, to be sealed; oldest first
 	spare    []*touch // not in use
 }
 
@@ -75,6 +76,7 @@ func (r *receiver) touchIndicated(last bool) {
 
 // seal has the sender invalidate the windows of what was gathered.
 func (r *receiver) seal() {
+	r.touches.sealing = append(r.touches.sealing, r.touches.gathered)
 	r.ch.tx.mail.put(errand{kind: errandSeal, touch: r.touches.gathered})
 	r.touches.gathered = nil
 }
@@ -82,6 +84,8 @@ func (r *receiver) seal() {
 // sealed delivers what lies in elements that nobody can write any more, and has
 // their windows bound again.
 func (r *receiver) sealed(t *touch) error {
+	rest := copy(r.touches.sealing, r.touches.sealing[1:]) // they come in order
+	r.touches.sealing = r.touches.sealing[:rest]
 	for i := range t.elems {
 		if err := r.unpack(t.elems[i].data); err != nil {
 			return err
@@ -92,6 +96,22 @@ func (r *receiver) sealed(t *touch) error {
 	}
 	r.ch.tx.mail.put(errand{kind: errandRenew, touch: t})
 	return nil
+}
+
+// abandon counts the frames of a session that has ended which lie in elements
+// that the peer can still write, and so are not delivered.
+func (r *receiver) abandon() {
+	if r.touches.gathered != nil {
+		r.touches.sealing = append(r.touches.sealing, r.touches.gathered)
+		r.touches.gathered = nil
+	}
+	for _, t := range r.touches.sealing {
+		for i := range t.elems {
+			// As many as the peer says; nothing follows from it but the count.
+			r.count.unsealed.Add(uint64(r.framesIn(t.elems[i].data)))
+		}
+	}
+	r.touches.sealing = nil
 }
 
 // renewed releases elements that can be written again.
