@@ -3,6 +3,7 @@ package soak
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -167,7 +168,7 @@ func TestSpoil(t *testing.T) {
 	for _, mtu := range []int{1500, protocol.MaxMTU} {
 		for n := vnet.MinFrame; n <= vnet.MaxFrame; n++ {
 			spoil(b[:n])
-			if err := vnet.Check(b[:n], mtu); err != vnet.ErrCsum {
+			if err := vnet.Check(b[:n], mtu); !errors.Is(err, vnet.ErrCsum) {
 				t.Fatalf("a spoilt frame of %d bytes, MTU %d: %v", n, mtu, err)
 			}
 		}
