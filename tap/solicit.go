@@ -12,8 +12,12 @@ import (
 
 // The pauses of Solicit between two looks at the device double from the first to
 // the last, which makes a second in all: then the kernel asks of its own accord.
+// From askAgain on neighbours that have not answered are asked again, four times
+// in all: a question may be lost, for example on the way through a switch that
+// does not forward yet.
 const (
 	firstLook = time.Millisecond
+	askAgain  = 64 * time.Millisecond
 	lastLook  = 512 * time.Millisecond
 )
 
@@ -24,13 +28,16 @@ const (
 // although nothing can be sent, and repeats a question only after
 // net.ipv4.neigh.sn0.retrans_time_ms, or the same of ipv6, which is a second.
 //
-// It waits for the stack to notice the carrier, for a second at most, or until
-// ctx is done. Neighbours that have an address, permanent ones for example, are
+// It waits for the stack to notice the carrier, and for the neighbours' answers,
+// for a second at most, or until ctx is done. Neighbours that have an address, permanent ones for example, are
 // left alone, and frames that wait for one go on waiting. To do nothing is not an
 // error. It takes CAP_NET_ADMIN in the device's network namespace.
 func (d *Device) Solicit(ctx context.Context) error {
 	asked := map[int]bool{}
 	for pause := firstLook; pause <= lastLook; pause *= 2 {
+		if pause >= askAgain {
+			clear(asked)
+		}
 		if complete, err := d.solicit(asked); complete || err != nil {
 			return err
 		}
@@ -44,7 +51,8 @@ func (d *Device) Solicit(ctx context.Context) error {
 }
 
 // solicit asks for the neighbours on those devices that have their carrier, and
-// have not been asked about. It is complete when there are no others that are up.
+// have not been asked about. It is complete when there are no others that are up,
+// and nobody is waited for.
 func (d *Device) solicit(asked map[int]bool) (complete bool, err error) {
 	err = d.do("asking for the neighbours", func() error {
 		name, err := d.locate()
@@ -63,19 +71,21 @@ func (d *Device) solicit(asked map[int]bool) (complete bool, err error) {
 		ready := map[int]bool{}
 		for _, l := range above(links, own.index) {
 			switch {
-			case l.flags&unix.IFF_UP == 0 || asked[l.index]:
+			case l.flags&unix.IFF_UP == 0:
 			case l.flags&unix.IFF_RUNNING == 0:
 				// Nothing that is sent now would arrive: the device's queueing
 				// discipline is not active before the stack has noticed.
 				complete = false
 			default:
-				ready[l.index], asked[l.index] = true, true
+				ready[l.index] = true
 			}
 		}
-		if len(ready) == 0 {
-			return nil
+		waiting, err := d.place.solicit(ready, asked)
+		complete = complete && waiting == 0
+		for index := range ready {
+			asked[index] = true
 		}
-		return d.place.solicit(ready)
+		return err
 	})
 	return complete, err
 }
@@ -103,15 +113,20 @@ func above(links []link, index int) (stack []link) {
 }
 
 // solicit asks for the neighbours that the stack waits for on any of those
-// devices.
-func (p *place) solicit(on map[int]bool) error {
-	waiting, err := p.handle.NeighListExecute(netlink.Ndmsg{State: netlink.NUD_INCOMPLETE})
+// devices, but those where they have been asked for, and returns how many it waits
+// for.
+func (p *place) solicit(on, asked map[int]bool) (waiting int, err error) {
+	neighbours, err := p.handle.NeighListExecute(netlink.Ndmsg{State: netlink.NUD_INCOMPLETE})
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return fmt.Errorf("listing neighbours: %w", err)
+		return 0, fmt.Errorf("listing neighbours: %w", err)
 	}
-	for _, n := range waiting {
+	for _, n := range neighbours {
 		if !on[n.LinkIndex] || n.FlagsExt&netlink.NTF_EXT_MANAGED != 0 {
 			continue // the kernel asks for managed ones all the time
+		}
+		waiting++
+		if asked[n.LinkIndex] {
+			continue
 		}
 		// To use a neighbour that is being asked for changes nothing. To remove it
 		// would fail the frames, and so the connections, that wait for it. Set back
@@ -123,8 +138,8 @@ func (p *place) solicit(on map[int]bool) error {
 			err = p.handle.NeighSet(&n)
 		}
 		if err != nil {
-			return fmt.Errorf("asking for %v: %w", n.IP, err)
+			return waiting, fmt.Errorf("asking for %v: %w", n.IP, err)
 		}
 	}
-	return nil
+	return waiting, nil
 }

@@ -98,7 +98,8 @@ func (a *asking) heard(who map[netip.Addr]int) {
 	}
 }
 
-// solicited gives the carrier back and expects one question for each of far.
+// solicited gives the carrier back and expects questions for each of far, which
+// does not answer: more than one, because one may be lost, but few.
 func (a *asking) solicited() {
 	a.t.Helper()
 	if err := a.dev.SetCarrier(true); err != nil {
@@ -113,7 +114,7 @@ func (a *asking) solicited() {
 		return who[far[0]] != 0 && who[far[1]] != 0
 	}, "%v are not asked for", far)
 	for _, to := range far {
-		if who[to] != 1 {
+		if who[to] < 2 || who[to] > 5 {
 			a.t.Errorf("asked %d times for %v", who[to], to)
 		}
 		if s := a.state(to); s != netlink.NUD_INCOMPLETE {
