@@ -112,11 +112,29 @@ func (c *Conn) bind() error {
 	select {
 	case <-c.binding.heard:
 	case <-late.C:
-		return controlViolation(ErrProofMissing, "nothing for %v", c.cfg.PeerTimeout)
+		if err := c.early(); err != nil {
+			return err
+		}
+		// Somebody else's queue pair would have sent something: it is the fabric.
+		return fmt.Errorf("%w: nothing came over RDMA within %v, although TCP gets through; %s", ErrPeerSilent, c.cfg.PeerTimeout, cureSilence)
 	case <-c.done:
 		return nil
 	}
-	// Nobody has anything to send with before the pools are lent.
+	if err := c.early(); err != nil {
+		return err
+	}
+	c.binding.bound.Store(true)
+	close(c.binding.trusted)
+	c.keep()
+	return nil
+}
+
+// cureSilence is where to look when RDMA does not get through.
+const cureSilence = "check the GIDs of both devices and the MTU on the way (splitnic doctor --peer), and that no firewall drops UDP port 4791"
+
+// early looks for what must not be on the data channels before the proof. Nobody
+// has anything to send with before the pools are lent.
+func (c *Conn) early() error {
 	for _, ch := range c.channels {
 		var early [1]fabric.Completion
 		n, err := ch.recvCQ.Poll(early[:])
@@ -129,9 +147,6 @@ func (c *Conn) bind() error {
 			return fmt.Errorf("receive on data channel %d: %w", ch.number, early[0].Err())
 		}
 	}
-	c.binding.bound.Store(true)
-	close(c.binding.trusted)
-	c.keep()
 	return nil
 }
 

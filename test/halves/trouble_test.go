@@ -122,6 +122,22 @@ func TestTroubleEnds(t *testing.T) {
 		ended(t, h)
 		w.fabric.Resume("unit")
 	})
+	t.Run("RDMA does not get through", func(t *testing.T) {
+		w := newWorld(t)
+		u, _ := w.unit(func(c *iounit.Config) {
+			c.Messaging.KeepAlive, c.Messaging.PeerTimeout = 10*time.Millisecond, 300*time.Millisecond
+		})
+		w.fabric.Stall("unit") // as a firewall does
+		_, h, _ := w.host("alpha", once, func(c *host.Config) {
+			c.Messaging.KeepAlive, c.Messaging.PeerTimeout = 10*time.Millisecond, 300*time.Millisecond
+		})
+		ended(t, h)
+		testenv.Eventually(t, func() bool { return u.Status().Ended["silent"] == 1 }, "the end of the session at the I/O unit")
+		if n := u.Status().Violations; len(n) != 0 {
+			t.Errorf("the I/O unit counts %v", n)
+		}
+		w.fabric.Resume("unit")
+	})
 	t.Run("the host's device", func(t *testing.T) {
 		w := newWorld(t)
 		w.unit()

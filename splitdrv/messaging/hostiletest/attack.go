@@ -19,11 +19,13 @@ type Attack struct {
 	// the attacker's own device reports one of these, and the session ends
 	// because its queue pair has failed. Dropped is that of an unreliable queue
 	// pair, where the attacker's device hears nothing and the session's may fail
-	// or just drop the message. With none of these nothing happens at all.
+	// or just drop the message. A Silent attacker sends nothing, for which the
+	// session ends without a rule that was broken. With none of these nothing happens at all.
 	Code    string
 	Channel int
 	Refused []fabric.Status
 	Dropped bool
+	Silent  bool
 
 	// Delivered is how many good frames get through before.
 	Delivered int

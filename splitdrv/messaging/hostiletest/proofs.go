@@ -96,12 +96,21 @@ func proofs() []Attack {
 	}
 	before("proof cut short", "short-message", func(p *Peer) { proof := p.proof(bindingSecret); p.prove(proof[:31]) })
 	before("proof with more behind", "trailing-bytes", func(p *Peer) { proof := p.proof(bindingSecret); p.prove(append(proof[:], 0)) })
-	before("no proof", "proof-missing", func(*Peer) {})
-	attacks[len(attacks)-1].prepare = func(v *victim, cfg *messaging.Config) {
-		bound(v, cfg)
-		cfg.KeepAlive, cfg.PeerTimeout = 10*time.Millisecond, 50*time.Millisecond
+	impatient := func(timeout time.Duration) func(v *victim, cfg *messaging.Config) {
+		return func(v *victim, cfg *messaging.Config) {
+			bound(v, cfg)
+			cfg.KeepAlive, cfg.PeerTimeout = 10*time.Millisecond, timeout
+		}
 	}
 	return append(attacks,
+		Attack{Name: "nothing at all", Modes: everywhere, Silent: true, Local: true, unbound: true, prepare: impatient(50 * time.Millisecond), do: func(*Peer) {}},
+		Attack{Name: "transfer and no proof", Modes: reliable, Code: "proof-missing", Channel: 1, Local: true, unbound: true, prepare: impatient(time.Second), do: func(p *Peer) {
+			var data []byte
+			if p.mode.Sends() {
+				data = sendData(0, frame(100))
+			}
+			p.post(p.data[0], fabric.SendWR{Op: fabric.OpSend}, data)
+		}},
 		Attack{Name: "transfer before the proof", Modes: reliable, Code: "proof-missing", Channel: 1, Local: true, unbound: true, prepare: bound, do: func(p *Peer) {
 			var data []byte // without a key nothing else gets there
 			if p.mode.Sends() {

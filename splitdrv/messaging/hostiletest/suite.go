@@ -99,6 +99,13 @@ func (a *Attack) check(p *Peer) {
 		}
 		testenv.Explained(p.t, broken.Code())
 		testenv.Explained(p.t, err.Error())
+	case a.Silent:
+		err := p.victim.ended(p.ctx)
+		var broken *messaging.ProtocolError
+		if !errors.Is(err, messaging.ErrPeerSilent) || errors.As(err, &broken) {
+			p.t.Errorf("the session ended with %v, want a silent peer", err)
+		}
+		testenv.Explained(p.t, err.Error())
 	case a.Refused != nil:
 		a.checkFailed(p, p.victim.ended(p.ctx))
 		a.checkRefused(p)
