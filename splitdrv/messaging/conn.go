@@ -303,7 +303,7 @@ func (c *Conn) newWaiter(awake func() bool, interests ...interest) (*waiter, err
 func (c *Conn) spawn(run func() error) {
 	c.workers.Go(func() {
 		if err := run(); err != nil {
-			c.end(err)
+			c.end(c.reason(err))
 		}
 	})
 }

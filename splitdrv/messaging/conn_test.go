@@ -498,9 +498,34 @@ func TestDeadPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The write fails on the data channel.
-	var wc *fabric.WCError
-	if err := ended(t, a); !errors.As(err, &wc) {
+	if err := ended(t, a); !errors.Is(err, &fabric.WCError{Status: fabric.StatusRetryExcErr}) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestFirstError has a write fail whose sender waits for frames and looks at no
+// completion: what the receiver sees is only that its queue pair was flushed.
+func TestFirstError(t *testing.T) {
+	for _, mode := range protocol.Modes() {
+		t.Run(string(mode), func(t *testing.T) {
+			cfg := patient(messaging.Config{Mode: mode})
+			n, a, b := newPair(t, cfg, cfg)
+			settled(t, a, b)
+			control := a.conn.Addresses()[0].QPN
+			n.OnSend("a", func(qpn uint32, _ fabric.SendWR) fabric.Status {
+				if qpn == control {
+					return fabric.StatusSuccess
+				}
+				return fabric.StatusRemOpErr
+			})
+			n.Delay("a", 20*time.Millisecond) // so that the sender sleeps by then
+			if err := a.wires[0].Send(deadline(t), frame(1, 100, 1500)); err != nil {
+				t.Fatal(err)
+			}
+			if err := ended(t, a); !errors.Is(err, &fabric.WCError{Status: fabric.StatusRemOpErr}) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
