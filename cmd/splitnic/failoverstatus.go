@@ -37,6 +37,9 @@ func printFailovers(w io.Writer, indent string, s *host.FailoverStatus) {
 	if s.Standby != "" {
 		fmt.Fprintf(w, "%son standby\t%s\n", indent, s.Standby)
 	}
+	if s.NoStandby != "" {
+		fmt.Fprintf(w, "%sno standby\t%s\n", indent, s.NoStandby)
+	}
 	if s.Last == nil {
 		return
 	}

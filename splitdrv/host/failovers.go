@@ -58,7 +58,8 @@ type FailoverStatus struct {
 	Uncertain  uint64            `json:"frames_uncertain"` // sent, and not known to have arrived; a bound
 	Lost       uint64            `json:"frames_lost"`
 	Last       *Failover         `json:"last,omitempty"`
-	Standby    string            `json:"standby,omitempty"` // address of the I/O unit that a session is ready with
+	Standby    string            `json:"standby,omitempty"`    // address of the I/O unit that a session is ready with
+	NoStandby  string            `json:"no_standby,omitempty"` // why there is none, while Config.Standby wants one
 }
 
 // failovers are the books about that. They are guarded by Host.mu.
@@ -183,6 +184,8 @@ func (h *Host) failoverStatus() FailoverStatus {
 	}
 	if b := h.reserve; b != nil && b.lives() {
 		s.Standby = b.addr
+	} else if h.cfg.Standby && h.conn != nil && h.noReserve != nil {
+		s.NoStandby = h.noReserve.Error()
 	}
 	return s
 }

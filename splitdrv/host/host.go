@@ -142,6 +142,7 @@ type Host struct {
 	reasons   map[int]string // why there is no session with an I/O unit, as logged
 	rehandled int            // changes of handling
 	reserve   *attachment    // on standby
+	noReserve error          // why not; nil if that is not known, or not wanted
 	present   int            // index of the I/O unit in use, or used last
 	failovers failovers
 	ended     map[string]uint64 // sessions that might not go on, by reason

@@ -3,6 +3,8 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -13,11 +15,13 @@ import (
 // else with the next one. It returns when ctx is done.
 func (h *Host) keepReserve(ctx context.Context, unit int) {
 	able := h.reservable(unit)
+	h.unreserved(nil)
 	retry := backoff{min: h.cfg.RetryMin, max: h.cfg.RetryMax, rand: h.cfg.Rand}
 	for len(able) > 0 && ctx.Err() == nil {
-		b, useless := h.prepareFirst(ctx, able)
+		b, useless, err := h.prepareFirst(ctx, able)
 		able = without(able, useless)
 		if b == nil {
+			h.unreserved(err)
 			select {
 			case <-time.After(retry.failed()):
 			case <-ctx.Done():
@@ -72,22 +76,38 @@ func without(list []int, drop []int) []int {
 }
 
 // prepareFirst makes a session on standby with the first I/O unit of a list that
-// can be had. Those that know no standby are useless.
-func (h *Host) prepareFirst(ctx context.Context, list []int) (_ *attachment, useless []int) {
+// can be had, or says why not with the first of them. Those that know no standby
+// are useless.
+func (h *Host) prepareFirst(ctx context.Context, list []int) (_ *attachment, useless []int, first error) {
 	for _, i := range list {
 		b, err := h.prepare(ctx, i)
 		if err == nil {
-			return b, useless
+			return b, useless, nil
 		}
 		if ctx.Err() != nil {
-			return nil, nil
+			return nil, nil, nil
 		}
-		h.cfg.Log.Debug("no session on standby", "iounit", h.cfg.IOUnits[i], "reason", err)
+		level := slog.LevelDebug
+		if h.cfg.Standby {
+			level = h.level(i, err)
+		}
+		h.cfg.Log.Log(ctx, level, "no session on standby", "iounit", h.cfg.IOUnits[i], "reason", err)
+		if first == nil {
+			first = fmt.Errorf("the I/O unit at %s: %w", h.cfg.IOUnits[i], err)
+		}
 		if errors.Is(err, errNoStandby) {
 			useless = append(useless, i)
 		}
 	}
-	return nil, useless
+	return nil, useless, first
+}
+
+// unreserved notes why there is no session on standby, for the status; nil if
+// that is not known.
+func (h *Host) unreserved(why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.noReserve = why
 }
 
 // hold makes b the session on standby, unless ctx is done.
@@ -98,7 +118,7 @@ func (h *Host) hold(ctx context.Context, b *attachment) bool {
 		h.retire(b, session.CodeShuttingDown, "it is not needed")
 		return false
 	}
-	h.reserve = b
+	h.reserve, h.noReserve = b, nil
 	return true
 }
 
@@ -153,7 +173,7 @@ func (h *Host) await(ctx context.Context, b *attachment, unit int, able []int) {
 		case <-b.client.Done():
 		case <-b.conn.Done():
 		case <-better:
-			p, _ := h.prepareFirst(ctx, preferred(able, b.unit))
+			p, _, _ := h.prepareFirst(ctx, preferred(able, b.unit))
 			if p == nil {
 				continue
 			}

@@ -176,6 +176,23 @@ func testFailover(t *testing.T, standby bool) {
 	failedOver(t, h, host.ReasonDied, 2)
 }
 
+// TestNoStandby has the status say why there is no session on standby, for as long
+// as there is none.
+func TestNoStandby(t *testing.T) {
+	w := newWorld(t)
+	one, two := w.gateway("one"), w.gateway("two")
+	two.cut()
+	d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits, c.Standby = addrs(one, two), true })
+	d.up(t)
+	status := func() (standby, why string) {
+		s := h.Status().Failovers
+		return s.Standby, s.NoStandby
+	}
+	testenv.Eventually(t, func() bool { s, why := status(); return s == "" && strings.Contains(why, two.cable.addr) }, "no reason why there is no standby")
+	two.plug()
+	testenv.Eventually(t, func() bool { s, why := status(); return s == two.cable.addr && why == "" }, "nothing on standby")
+}
+
 // failedOver waits until so many fail-overs for that reason are counted, which is
 // a moment after the session has begun.
 func failedOver(t *testing.T, h *host.Host, why host.Reason, n uint64) {
