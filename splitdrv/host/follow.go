@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"strconv"
 	"time"
@@ -18,15 +19,26 @@ const watchRetry = time.Second
 // watch tells the follower of changes to the netdevice until ctx is done, or
 // somebody deletes it, which is the error.
 func (h *Host) watch(ctx context.Context) error {
+	deaf := "" // why, as logged
 	for {
-		err := h.cfg.Netdev.Watch(ctx, func(tap.State) { h.changed() })
+		err := h.cfg.Netdev.Watch(ctx, func(tap.State) {
+			if deaf != "" {
+				h.cfg.Log.Info("the netdevice's settings are followed again")
+				deaf = ""
+			}
+			h.changed()
+		})
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err := h.netdevice(err); errors.Is(err, ErrNetdeviceGone) {
 			return err
 		}
-		h.cfg.Log.Warn("the netdevice's settings are not followed for a moment", "reason", err)
+		level := slog.LevelDebug
+		if why := err.Error(); why != deaf {
+			level, deaf = slog.LevelWarn, why // once: it may last
+		}
+		h.cfg.Log.Log(ctx, level, "the netdevice's settings are not followed", "reason", err)
 		select {
 		case <-time.After(watchRetry):
 		case <-ctx.Done():

@@ -1,0 +1,77 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+
+	"github.com/splitnic/splitnic/tap"
+)
+
+// watched is a netdevice whose Watch does one thing after the other, and then
+// waits.
+type watched struct {
+	Netdevice
+	steps []func(fn func(tap.State)) error
+}
+
+func (w *watched) Watch(ctx context.Context, fn func(tap.State)) error {
+	if len(w.steps) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	step := w.steps[0]
+	w.steps = w.steps[1:]
+	return step(fn)
+}
+
+// warnings counts records of level warn.
+type warnings struct {
+	slog.Handler
+	n int
+}
+
+func (w *warnings) Enabled(context.Context, slog.Level) bool { return true }
+
+func (w *warnings) Handle(_ context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn {
+		w.n++
+	}
+	return nil
+}
+
+// TestWatchWarnsOnce has a netdevice that cannot be watched for long, as one that
+// was moved where this process may not go: each reason is a warning once, until it
+// could be watched.
+func TestWatchWarnsOnce(t *testing.T) {
+	fails := func(why string) func(func(tap.State)) error {
+		return func(func(tap.State)) error { return errors.New(why) }
+	}
+	works := func(fn func(tap.State)) error { fn(tap.State{}); return errors.New("moved") }
+	for _, c := range []struct {
+		name  string
+		steps []func(func(tap.State)) error
+		want  int
+	}{
+		{"same reason", []func(func(tap.State)) error{fails("moved"), fails("moved"), fails("moved"), fails("moved")}, 1},
+		{"another reason", []func(func(tap.State)) error{fails("moved"), fails("denied"), fails("denied")}, 2},
+		{"again", []func(func(tap.State)) error{fails("moved"), fails("moved"), works, fails("moved")}, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*watchRetry)
+				defer cancel()
+				log := &warnings{}
+				h := &Host{cfg: Config{Netdev: &watched{steps: c.steps}, Log: slog.New(log)}, wake: make(chan struct{}, 1)}
+				if err := h.watch(ctx); err != nil {
+					t.Fatal(err)
+				}
+				if log.n != c.want {
+					t.Errorf("%d warnings, want %d", log.n, c.want)
+				}
+			})
+		})
+	}
+}
