@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"syscall"
@@ -98,15 +99,15 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if mcfg.Budget, err = f.budget(); err != nil {
-		return err
-	}
 	classes, err := f.latency.apply(&mcfg)
 	if err != nil {
 		return err
 	}
 	modes, err := parseModes("--modes", f.modes)
 	if err != nil {
+		return err
+	}
+	if mcfg.Budget, err = f.budget(mcfg, modes); err != nil {
 		return err
 	}
 	rules, err := loadPolicy(f.policy)
@@ -222,19 +223,39 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	return unit.Run(ctx, ln)
 }
 
-// budget is what --max-memory says, nil for no limit.
-func (f *iounitFlags) budget() (*messaging.Budget, error) {
+// budget is what --max-memory says, nil for no limit. It has to be enough for one
+// session in one of the modes.
+func (f *iounitFlags) budget(cfg messaging.Config, modes []protocol.Mode) (*messaging.Budget, error) {
 	if f.maxMemory == "" {
 		return nil, nil
 	}
 	limit, err := policy.ParseSize(f.maxMemory)
-	if err == nil && limit == 0 {
+	least := leastMemory(cfg, modes)
+	switch {
+	case err != nil:
+	case limit == 0:
 		err = errors.New("must be above 0; leave the flag out for no limit")
+	case limit < least:
+		err = fmt.Errorf("%d bytes are not enough for one session, which takes %d or more; a size has a unit, such as 2G", limit, least)
 	}
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--max-memory: %w", err)}
 	}
 	return messaging.NewBudget(limit), nil
+}
+
+// leastMemory is how many bytes the smallest session takes that any host can have.
+func leastMemory(cfg messaging.Config, modes []protocol.Mode) int64 {
+	least := int64(math.MaxInt64)
+	cfg.Queues, cfg.LatencyQueue, cfg.MTU, cfg.PeerPools = 1, false, protocol.MinMTU, 1
+	for _, mode := range modes {
+		cfg.Mode = mode
+		if mode.Sends() {
+			cfg.MaxPools = 0 // one: there is no other choice
+		}
+		least = min(least, cfg.LeastMemory())
+	}
+	return least
 }
 
 func addPolicy(flags *pflag.FlagSet, path *string) {

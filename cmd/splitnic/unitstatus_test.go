@@ -145,6 +145,7 @@ func TestUnitFlags(t *testing.T) {
 		status int
 	}{
 		{[]string{"--max-memory", "lots"}, `--max-memory: "lots" is no size`, exitUsage},
+		{[]string{"--max-memory", "2"}, "such as 2G", exitUsage},
 		{[]string{"--max-memory", "0"}, "leave the flag out", exitUsage},
 		{[]string{"--modes", "imm,fast"}, "--modes: ", exitUsage},
 		{[]string{"--policy", file}, file + ":3: ", exitUsage},

@@ -9,7 +9,7 @@ import (
 
 // TestFootprint finds that a session's registered memory grows by the same for
 // each data channel, by what its pools and send slots take, and with nothing
-// else.
+// else; and that LeastMemory knows it, but for huge pages.
 func TestFootprint(t *testing.T) {
 	n := fabrictest.New()
 	fabrictest.NoLeaks(t, n)
@@ -25,6 +25,10 @@ func TestFootprint(t *testing.T) {
 		bytes := conn.Stats().MemoryPinned
 		if err := conn.Close(); err != nil {
 			t.Error(err)
+		}
+		const hugePage, arenas = 2 << 20, 1 + 3*messaging.MaxQueues
+		if least := int(c.LeastMemory()); bytes < least || bytes >= least+arenas*hugePage || (bytes-least)%4096 != 0 {
+			t.Errorf("%d queues take %d bytes, LeastMemory is %d", c.Queues, bytes, least)
 		}
 		return bytes
 	}

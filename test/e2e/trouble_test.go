@@ -91,6 +91,7 @@ func TestTrouble(t *testing.T) {
 		{"LAN without bridge", iounit("--lan", "tap:"), exitUsage, nil},
 		{"memory without a unit", iounit("--max-memory", "lots"), exitUsage, nil},
 		{"no memory", iounit("--max-memory", "0"), exitUsage, nil},
+		{"too little memory", iounit("--max-memory", "2"), exitUsage, nil},
 		{"unit's name", iounit("--name", "a b"), exitUsage, nil},
 		{"unknown mode", host("--mode", "teleport"), exitUsage, nil},
 		{"mode twice", host("--mode", "imm,imm"), exitUsage, nil},
