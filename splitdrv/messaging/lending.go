@@ -159,8 +159,10 @@ func (l *lending) flushing(p *lentPool) bool {
 
 // retire begins the end of pools that the peer has stopped using: their
 // receivers take what was written to them, and forget them. Afterwards the
-// keeper does what then says, and deregisters them. Pools whose end has begun
-// already are passed over.
+// keeper deregisters them and does what then says, which may be to tell the peer:
+// when it hears that, what it writes there is refused. Only windows end
+// afterwards, because it may be the peer that ends them. Pools whose end has
+// begun already are passed over.
 func (l *lending) retire(pools []*lentPool, then func() error) {
 	l.mu.Lock()
 	pools = slices.DeleteFunc(slices.Clone(pools), func(p *lentPool) bool { return p.state == poolRetiring })
@@ -170,12 +172,20 @@ func (l *lending) retire(pools []*lentPool, then func() error) {
 	l.mu.Unlock()
 	end := func() error {
 		l.c.keeper.post(func() error {
+			for _, p := range pools {
+				if len(p.windows) > 0 {
+					continue
+				}
+				if err := l.dispose(p); err != nil {
+					return err
+				}
+			}
 			if err := then(); err != nil {
 				return err
 			}
 			for _, p := range pools {
-				if err := l.withdraw(p); err != nil {
-					return err
+				if len(p.windows) > 0 {
+					l.withdraw(p)
 				}
 			}
 			return nil

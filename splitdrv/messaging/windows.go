@@ -74,12 +74,9 @@ func (l *lending) expose(pools []*lentPool, then func() error) error {
 	return job.done()
 }
 
-// withdraw ends what expose began, for a pool that the peer has stopped using
-// and its receiver has forgotten, and disposes of it.
-func (l *lending) withdraw(p *lentPool) error {
-	if len(p.windows) == 0 {
-		return l.dispose(p)
-	}
+// withdraw ends what expose began, for a pool with windows that the peer has
+// stopped using and its receiver has forgotten, and disposes of it.
+func (l *lending) withdraw(p *lentPool) {
 	job := &retirement{then: func() error {
 		l.c.keeper.post(func() error { return l.dispose(p) })
 		return nil
@@ -89,10 +86,9 @@ func (l *lending) withdraw(p *lentPool) error {
 		// The message that does it may have come already, or is on its way. There
 		// is no LOCAL_INV that could cross it.
 		p.ch.rx.mail.put(letter{kind: letterAwait, pool: p, job: job})
-		return nil
+		return
 	}
 	p.ch.tx.mail.put(errand{kind: errandUnbind, lent: p, job: job})
-	return nil
 }
 
 // ending reports whether a pool's flush is under way.
