@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -199,17 +200,32 @@ func TestUnsealed(t *testing.T) {
 	a, b := newHalf(t, n, "a", cfg), newHalf(t, n, "b", cfg)
 	connect(t, a, b)
 	ctx := deadline(t)
-	// The sender, which would invalidate the windows, waits for its port.
+	// The sender, which would invalidate the windows, waits for its port, once the
+	// peer has all pools.
+	var hold atomic.Bool
 	waiting, free := make(chan struct{}), make(chan struct{})
-	var once sync.Once
+	release := sync.OnceFunc(func() { close(free) })
+	t.Cleanup(release) // before the halves close
 	b.ports[0] = busyPort{b.ports[0], func() {
-		once.Do(func() { close(waiting) })
-		<-free
+		if hold.CompareAndSwap(true, false) {
+			close(waiting)
+			<-free
+		}
 	}}
 	for _, h := range []*half{a, b} {
 		if err := h.conn.Start(h.ports); err != nil {
 			t.Fatal(err)
 		}
+	}
+	until(t, func() error {
+		if have, lent := a.conn.Stats().Channels[0].GrantedPools, b.conn.Stats().Channels[0].LentPools; len(have) != len(lent) {
+			return fmt.Errorf("%d pools are granted, of %d", len(have), len(lent))
+		}
+		return nil
+	})
+	hold.Store(true)
+	if err := b.wires[0].Send(ctx, frame(0, 100, 1500)); err != nil {
+		t.Fatal(err)
 	}
 	<-waiting
 	for i := range uint64(frames) {
@@ -226,7 +242,7 @@ func TestUnsealed(t *testing.T) {
 	})
 	go func() {
 		<-b.conn.Done()
-		close(free)
+		release()
 	}()
 	if r := b.conn.Stop(); r.Unsealed != frames {
 		t.Errorf("%d frames were not sealed, of %d", r.Unsealed, frames)
@@ -234,7 +250,7 @@ func TestUnsealed(t *testing.T) {
 	if s := b.conn.Stats().Channels[0]; s.RxUnsealed != frames || s.RxFrames != 0 {
 		t.Errorf("%+v", s)
 	}
-	if r := a.conn.Stop(); r.Uncertain != frames || r.Unsealed != 0 {
+	if r := a.conn.Stop(); r.Uncertain != frames || r.Unsealed > 1 { // the one that b has read
 		t.Errorf("%+v remains with who sent them", r)
 	}
 }
