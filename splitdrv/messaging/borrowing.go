@@ -72,7 +72,7 @@ func (b *borrowing) add(p protocol.Pool) error {
 		order = bufpool.InOrder
 	}
 	g := &grantedPool{
-		ref: p.Ref, sender: s, extra: b.asked.Load() > 0,
+		ref: p.Ref, sender: s, extra: s.asked.Load() == int64(p.ElementSize),
 		invalidate: c.cfg.Invalidation && p.Invalidate(),
 		Grant:      bufpool.NewGrant(p.Addr, p.RKey, int(p.ElementSize), int(p.Elements), order),
 		namedIn:    make([]atomic.Uint64, p.Elements),

@@ -57,17 +57,22 @@ func TestReferenceUsedAgainAtOnce(t *testing.T) {
 	h, p := newRawPeer(t, messaging.Config{PoolIdle: 4 * time.Millisecond})
 	p.send(protocol.AppendBufferRecvPool(nil, 0, p.ownPool(0)))
 	ctx := deadline(t)
+	if err := h.wires[0].Send(ctx, frame(1, 5000, 1500)); err != nil { // fits no pool, and is dropped
+		t.Fatal(err)
+	}
 	until(t, func() error {
-		if err := h.wires[0].Send(ctx, frame(1, 5000, 1500)); err != nil {
-			return err
-		}
 		if h.conn.Stats().PoolsAsked == 0 {
 			return errors.New("no pool was asked for")
 		}
 		return nil
 	})
-	p.recycle(p.function(protocol.FuncBufferRecvPoolGet))
-	p.send(protocol.AppendBufferRecvPool(nil, 0, p.ownPool(1)))
+	get := p.function(protocol.FuncBufferRecvPoolGet)
+	asked, err := protocol.DecodeBufferRecvPoolGet(get)
+	p.ok(err)
+	p.recycle(get)
+	wanted := p.ownPool(1)
+	wanted.Elements, wanted.ElementSize = 1, (asked.ElementSize+63)/64*64
+	p.send(protocol.AppendBufferRecvPool(nil, 0, wanted))
 	for range 200 {
 		msg := p.function(protocol.FuncBufferPoolFlushRequest)
 		m, err := protocol.DecodeBufferPoolFlushRequest(msg)
@@ -76,7 +81,7 @@ func TestReferenceUsedAgainAtOnce(t *testing.T) {
 			t.Fatalf("a flush of %d pools, the first %#x", m.Len(), m.Pool(0))
 		}
 		p.send(protocol.AppendBufferPoolFlushReply(nil, m.TransactionContext))
-		p.send(protocol.AppendBufferRecvPool(nil, 0, p.ownPool(1)))
+		p.send(protocol.AppendBufferRecvPool(nil, 0, wanted))
 		p.recycle(msg)
 	}
 	if err := h.conn.Err(); err != nil {

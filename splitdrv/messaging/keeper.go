@@ -211,6 +211,10 @@ func (k *keeper) ask(ch *channel) error {
 	k.asked = time.Now()
 	k.patience = min(2*k.patience, patienceMax)
 	k.c.borrowed.asked.Add(1)
+	// What comes with other elements is one of the first pools: those with a key
+	// for each element take their time. The one that was asked for may come after
+	// another one has been; then it goes back when the peer wants it to.
+	ch.tx.asked.Store(int64(lentSize(get.ElementSize)))
 	if err := k.c.control.send(func(dst []byte) []byte { return protocol.AppendBufferRecvPoolGet(dst, get) }); err != nil {
 		return err
 	}
@@ -261,7 +265,7 @@ func (k *keeper) grant(g protocol.BufferRecvPoolGet) error {
 		largest = max(largest, p.bytes())
 	}
 	// Not more memory than the largest of the first pools has.
-	p := PoolConfig{ElementSize: roundUp(int(min(g.ElementSize, MaxElementSize+1)), 64)}
+	p := PoolConfig{ElementSize: lentSize(g.ElementSize)}
 	p.Elements = min(int(g.Elements), extraElements, max(largest/p.ElementSize, 1))
 	if p.ElementSize > MaxElementSize || l.count(ch) >= k.c.cfg.MaxPools {
 		k.refused.Add(1)
@@ -282,6 +286,10 @@ func (k *keeper) grant(g protocol.BufferRecvPoolGet) error {
 	ch.rx.mail.put(letter{kind: letterAdopt, pool: pool, job: job})
 	return nil
 }
+
+// lentSize is the size of the elements that are lent if the peer asks for
+// elements of that size; over MaxElementSize if none are.
+func lentSize(asked uint32) int { return roundUp(int(min(asked, MaxElementSize+1)), 64) }
 
 // takeBack takes back a pool that was lent on request and is not used any
 // more, or whose memory a new session needs.

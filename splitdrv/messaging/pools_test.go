@@ -316,3 +316,44 @@ func TestMemoryBounds(t *testing.T) {
 		t.Errorf("%d bytes pinned, %d allowed; %d pools granted", s.MemoryPinned, limited.MaxMemory, s.PoolsGranted)
 	}
 }
+
+// TestFirstPoolsStay has the initiator ask for a pool before the peer's first
+// ones have all come, whose many keys take their time. Those are not what it has
+// asked for, and it does not give them back when they are not used.
+func TestFirstPoolsStay(t *testing.T) {
+	cfg := patient(messaging.Config{
+		Queues: 2, Protection: messaging.ProtectOneTouch, OneTouch: true, MaxPools: 2, PoolIdle: 20 * time.Millisecond,
+		Pools: []messaging.PoolConfig{{ElementSize: 128, Elements: 4 * protocol.MaxPoolKeys}},
+	})
+	peer := patient(messaging.Config{Queues: 2, OneTouch: true, MaxPools: 2, PoolIdle: 20 * time.Millisecond})
+	peer.Pools = []messaging.PoolConfig{{ElementSize: 2048, Elements: 4}}
+	n := fabrictest.New()
+	fabrictest.NoLeaks(t, n)
+	a, b := newHalf(t, n, "a", cfg), newHalf(t, n, "b", peer)
+	connect(t, a, b)
+	ctx := deadline(t)
+	n.Delay("a", time.Millisecond)                                     // of each of the messages with keys
+	if err := b.wires[0].Send(ctx, frame(0, 1000, 1500)); err != nil { // fits nowhere
+		t.Fatal(err)
+	}
+	for _, h := range []*half{a, b} {
+		if err := h.conn.Start(h.ports); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, func() error {
+		s := b.conn.Stats()
+		if s.PoolsAsked == 0 || s.PoolsGiven == 0 || len(s.Channels[0].GrantedPools) != 1 {
+			return fmt.Errorf("%d pools were asked for, %d are given back, %d granted", s.PoolsAsked, s.PoolsGiven, len(s.Channels[0].GrantedPools))
+		}
+		return nil
+	})
+	if err := stream(ctx, b.wires[1], a.wires[1], []int{100}, 1500); err != nil {
+		t.Errorf("%v; on that channel these pools are granted: %+v", err, b.conn.Stats().Channels[1].GrantedPools)
+	}
+	for i, ch := range b.conn.Stats().Channels {
+		if len(ch.GrantedPools) != 1 || ch.GrantedPools[0].Extra {
+			t.Errorf("on channel %d these pools are granted: %+v", i+1, ch.GrantedPools)
+		}
+	}
+}

@@ -71,6 +71,7 @@ type sender struct {
 	notice  notice     // of the send queue's completions
 	dream   dream
 	short   atomic.Int64
+	asked   atomic.Int64 // bytes of the elements of the pool that the peer was asked for last; 0 none
 	count   txCounters
 }
 
@@ -79,7 +80,7 @@ type grantedPool struct {
 	*bufpool.Grant
 	ref    uint32
 	sender *sender
-	extra  bool // came after this side had asked for more
+	extra  bool // this side had asked for it
 
 	invalidate  bool // its key is that of a window, which this side is to invalidate
 	invalidated bool // the sender's: it has
