@@ -158,14 +158,14 @@ func (q *Queues) Completed(ctx context.Context) error {
 	return nil
 }
 
-// patience bounds the wait for a message: who would send it may have ended the
+// messageTime bounds the wait for a message: who would send it may have ended the
 // session, which its queue pairs do not say.
-const patience = time.Minute
+const messageTime = time.Minute
 
 // Message waits for the next control message with that function, and drops those
 // before it.
 func (q *Queues) Message(ctx context.Context, f protocol.Function) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, messageTime)
 	defer cancel()
 	for {
 		if err := q.until(ctx, func() bool { return len(q.inbox) > 0 }); err != nil {
