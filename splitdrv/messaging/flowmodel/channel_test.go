@@ -31,6 +31,7 @@ type channel struct {
 	framesSent uint64
 	notes      []release
 	releasing  []release
+	errands    []errand
 
 	// The receiver's.
 	cq         []transfer
@@ -53,6 +54,9 @@ type channel struct {
 	blocked    bool // there was no slot to send an update from
 	arrived    uint64
 	latest     uint64
+	gathered   []touched   // not with the sender yet
+	sealing    [][]touched // with the sender, and not looked at
+	taken      uint64      // transfers that were touched
 
 	// Unprocessed at the peer.
 	forced    int
@@ -66,6 +70,9 @@ const (
 	opWrite
 	opSend
 	opFence
+	opInvalidate // of a window of this side's
+	opBind       // the same
+	opSendInv    // of one of the peer's, by a message
 )
 
 // transfer is a work request, and its completion.
@@ -77,11 +84,14 @@ type transfer struct {
 	elem   int
 	frame  uint64
 	number uint64 // opSend: the sequence number
+	key    int    // of a write
+	land   func() // what follows when it has completed
 }
 
 type release struct {
 	pool *pool
 	job  *job
+	last bool // the peer takes the pool back: its window ends as well
 }
 
 type letterKind uint8
@@ -91,14 +101,18 @@ const (
 	letterAdopt
 	letterRetire
 	letterSent
+	letterSealed
+	letterRenewed
+	letterAwait
 )
 
 type letter struct {
-	kind letterKind
-	pool *pool
-	job  *job
-	elem int
-	last bool
+	kind  letterKind
+	pool  *pool
+	job   *job
+	elem  int
+	last  bool
+	touch []touched
 }
 
 // deliver carries out the oldest work request of the sender's at the peer.
@@ -110,17 +124,29 @@ func (c *channel) deliver() bool {
 	c.net = c.net[1:]
 	c.executed = t.seq
 	far := c.s.peer.channels[c.number]
-	if t.op == opFence {
+	switch t.op {
+	case opFence:
 		return true
+	case opBind:
+		t.pool.windows[t.elem].bind(c.m, t.pool.ref, t.elem)
+		return true
+	case opInvalidate:
+		t.pool.windows[t.elem].invalidate(c.m, t.pool.ref, t.elem)
+		return true
+	case opSendInv:
+		t.pool.windows[0].invalidate(c.m, t.pool.ref, 0)
+	default:
 	}
 	lossy := c.m.mode == protocol.ModeSendUC
 	if lossy && c.m.one(6) {
 		return true // lost
 	}
-	if t.op != opSend {
+	if t.op == opWrite || t.op == opWriteImm {
 		switch p := t.pool; {
 		case p.gone:
 			c.m.fail("%s: a write to pool %d, which is deregistered", c.s.name, p.ref)
+		case !p.takes(t.elem, t.key):
+			c.m.fail("%s: the device refuses a write to element %d of pool %d with key %#x: %+v", c.s.name, t.elem, p.ref, t.key, *p.window(t.elem))
 		case p.where[t.elem] != inFlight || p.written[t.elem] != 0:
 			c.m.fail("%s: a write to element %d of pool %d, which is at %d", c.s.name, t.elem, p.ref, p.where[t.elem])
 		default:
@@ -173,9 +199,9 @@ func (c *channel) dry() bool {
 }
 
 // revoke takes a pool from the sender, and tells it.
-func (c *channel) revoke(p *pool, j *job) {
-	c.grants = slices.DeleteFunc(c.grants, func(o *pool) bool { return o == p })
-	c.notes = append(c.notes, release{p, j})
+func (c *channel) revoke(r release) {
+	c.grants = slices.DeleteFunc(c.grants, func(o *pool) bool { return o == r.pool })
+	c.notes = append(c.notes, r)
 }
 
 // transmit is one round of the sender.
@@ -184,6 +210,9 @@ func (c *channel) transmit() bool {
 	c.releasing = append(c.releasing, c.notes...)
 	c.notes = nil
 	if c.settle() {
+		did = true
+	}
+	if c.perform() {
 		did = true
 	}
 	last := c.posted
@@ -228,7 +257,7 @@ func (c *channel) add() bool {
 		p.move(elem, available, inFlight)
 		c.framesSent++
 		c.posted++
-		t := transfer{op: opWrite, seq: c.posted, pool: p, elem: elem, frame: c.framesSent}
+		t := transfer{op: opWrite, seq: c.posted, pool: p, elem: elem, frame: c.framesSent, key: p.key(elem)}
 		switch {
 		case c.m.mode.Sends():
 			t.op, t.number = opSend, c.next
@@ -275,7 +304,9 @@ func (c *channel) settle() bool {
 		c.completed = c.flights[i].seq
 		for _, t := range c.flights[:i+1] {
 			switch {
-			case t.pool == nil:
+			case t.land != nil:
+				t.land()
+			case t.pool == nil || t.op >= opInvalidate:
 			case t.op == opWrite:
 				c.owed = append(c.owed, t)
 			default:
@@ -332,6 +363,9 @@ func (c *channel) letGo() bool {
 			}
 			i++
 			continue
+		}
+		if r.last && !c.invalidate(r.pool) {
+			return did
 		}
 		c.releasing = slices.Delete(c.releasing, i, i+1)
 		r.job.done()

@@ -4,6 +4,12 @@
 // rules of package messaging without its threads and its memory, and the real
 // ledgers of package bufpool.
 //
+// Each side's pools are behind nothing, behind a window each, or behind a window
+// around each element; a device refuses what it should, and the model looks that
+// it does not refuse what the protocol promises, that nothing is invalidated that
+// is not bound, that an element is looked at only when nobody can write to it,
+// and that nothing can be written to a pool that is gone.
+//
 // A run is a random walk. After each step the model compares where every
 // element is with what the ledgers of both sides say, and each message that is
 // sent, receive that is used up and frame that arrives with the bounds that the

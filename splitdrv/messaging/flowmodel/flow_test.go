@@ -34,7 +34,7 @@ func TestFlow(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		t.Run(string(mode), func(t *testing.T) {
 			if seed, ok := setting(t, "SPLITNIC_SEED", parseSeed); ok {
-				if m := run(seed, mode, rules{}, steps); m.failure != nil {
+				if m := run(seed, mode, true, rules{}, steps); m.failure != nil {
 					t.Fatal(m.failure)
 				}
 				return
@@ -49,7 +49,7 @@ func TestFlow(t *testing.T) {
 				wg.Go(func() {
 					for i := uint64(0); i < runs/2 || soaking && time.Now().Before(end); i++ {
 						seed := start + 2*i + w
-						m := run(seed, mode, rules{}, steps)
+						m := run(seed, mode, true, rules{}, steps)
 						mu.Lock()
 						done++
 						walked += m.steps
@@ -74,36 +74,51 @@ func TestBrokenRules(t *testing.T) {
 		name string
 		mode protocol.Mode
 		rules
-		from uint64
+		from    uint64
+		windows bool
 	}{
-		{"a control receive is posted after the elements are used", protocol.ModeImm, rules{lateRepost: true}, 0},
-		{"an update is sent before the receives are posted", protocol.ModeImm, rules{updateFirst: true}, 0},
-		{"an update is sent before the receives are posted", protocol.ModeSend, rules{updateFirst: true}, 0},
-		{"an update is sent for each element", protocol.ModeImm, rules{eager: true}, 0},
-		{"an update is sent for each element", protocol.ModeSend, rules{eager: true}, 0},
-		{"nothing waits for the transfer alone", protocol.ModeImm, rules{noAlone: true}, 0},
-		{"a pool is retired before what arrived is taken", protocol.ModeImm, rules{noDrain: true}, 0},
-		{"indications are not bounded", protocol.ModeIndicate, rules{noWindow: true}, 0},
-		{"a transfer is indicated before it has completed", protocol.ModeIndicate, rules{earlyIndicate: true}, 0},
-		{"a transfer is indicated before it has completed", protocol.ModeImm, rules{earlyIndicate: true}, 0},
-		{"a flush is answered before transfers have completed", protocol.ModeImm, rules{earlyRelease: true}, 0},
-		{"a flush is answered before transfers are indicated", protocol.ModeIndicate, rules{earlyRelease: true}, 0},
-		{"indications are not acknowledged", protocol.ModeIndicate, rules{noAcknowledge: true}, 0},
-		{"the transfer alone is not acknowledged", protocol.ModeImm, rules{noAcknowledge: true}, 0},
-		{"nobody asks for the last completion of a pool", protocol.ModeImm, rules{noFence: true}, 0},
-		{"nobody says what was sent", protocol.ModeSendUC, rules{noSent: true}, 0},
-		{"what was lost goes back before a quarter is free", protocol.ModeSendUC, rules{hastyReturn: true}, 0},
-		{"a flush is over later than its reply", protocol.ModeImm, rules{lateTaken: true}, 165},
-		{"a pool is taken back before it was offered", protocol.ModeImm, rules{earlyTakeBack: true}, 0},
-		{"a reference is used before the reply that frees it", protocol.ModeIndicate, rules{earlyReuse: true}, 426},
-		{"two requests for a pool at a time", protocol.ModeImm, rules{askTwice: true}, 0},
-		{"a pool is taken back before the last one is gone", protocol.ModeIndicate, rules{hastyTakeBack: true}, 2447},
-		{"two flushes at a time", protocol.ModeImm, rules{flushTwice: true}, 0},
-		{"an update that does not fit is not sent", protocol.ModeIndicate, rules{partialUpdates: true}, 831},
+		{"a control receive is posted after the elements are used", protocol.ModeImm, rules{lateRepost: true}, 0, false},
+		{"an update is sent before the receives are posted", protocol.ModeImm, rules{updateFirst: true}, 0, false},
+		{"an update is sent before the receives are posted", protocol.ModeSend, rules{updateFirst: true}, 0, false},
+		{"an update is sent for each element", protocol.ModeImm, rules{eager: true}, 0, false},
+		{"an update is sent for each element", protocol.ModeSend, rules{eager: true}, 0, false},
+		{"nothing waits for the transfer alone", protocol.ModeImm, rules{noAlone: true}, 0, false},
+		{"a pool is retired before what arrived is taken", protocol.ModeImm, rules{noDrain: true}, 0, false},
+		{"indications are not bounded", protocol.ModeIndicate, rules{noWindow: true}, 0, false},
+		{"a transfer is indicated before it has completed", protocol.ModeIndicate, rules{earlyIndicate: true}, 0, false},
+		{"a transfer is indicated before it has completed", protocol.ModeImm, rules{earlyIndicate: true}, 0, false},
+		{"a flush is answered before transfers have completed", protocol.ModeImm, rules{earlyRelease: true}, 0, false},
+		{"a flush is answered before transfers are indicated", protocol.ModeIndicate, rules{earlyRelease: true}, 0, false},
+		{"indications are not acknowledged", protocol.ModeIndicate, rules{noAcknowledge: true}, 0, false},
+		{"the transfer alone is not acknowledged", protocol.ModeImm, rules{noAcknowledge: true}, 0, false},
+		{"nobody asks for the last completion of a pool", protocol.ModeImm, rules{noFence: true}, 0, false},
+		{"nobody says what was sent", protocol.ModeSendUC, rules{noSent: true}, 0, false},
+		{"what was lost goes back before a quarter is free", protocol.ModeSendUC, rules{hastyReturn: true}, 0, false},
+		{"a flush is over later than its reply", protocol.ModeImm, rules{lateTaken: true}, 165, false},
+		{"a pool is taken back before it was offered", protocol.ModeImm, rules{earlyTakeBack: true}, 0, false},
+		{"a reference is used before the reply that frees it", protocol.ModeIndicate, rules{earlyReuse: true}, 426, false},
+		{"two requests for a pool at a time", protocol.ModeImm, rules{askTwice: true}, 0, false},
+		{"a pool is taken back before the last one is gone", protocol.ModeIndicate, rules{hastyTakeBack: true}, 2447, false},
+		{"two flushes at a time", protocol.ModeImm, rules{flushTwice: true}, 0, false},
+		{"an update that does not fit is not sent", protocol.ModeIndicate, rules{partialUpdates: true}, 831, false},
+		{"a first pool that comes late goes back", protocol.ModeImm, rules{lateExtra: true}, 0, true},
+		{"a window is bound again with its last key", protocol.ModeImm, rules{staleKey: true}, 0, true},
+		{"a pool is offered before its windows are bound", protocol.ModeImm, rules{unboundOffer: true}, 0, true},
+		{"a pool is offered before its keys are told", protocol.ModeIndicate, rules{untoldOffer: true}, 0, true},
+		{"elements are looked at while they can be written", protocol.ModeImm, rules{noSeal: true}, 0, true},
+		{"elements are looked at when they can be written again", protocol.ModeIndicate, rules{lateLook: true}, 0, true},
+		{"elements go back before they can be written again", protocol.ModeImm, rules{unboundReturn: true}, 0, true},
+		{"a pool is retired while its elements are touched", protocol.ModeImm, rules{hastyRetire: true}, 0, true},
+		{"a pool is deregistered while its windows are bound", protocol.ModeImm, rules{earlyDispose: true}, 0, true},
+		{"both sides invalidate a window", protocol.ModeImm, rules{bothInvalidate: true}, 0, true},
+		{"a window is invalidated before the pool is taken back", protocol.ModeIndicate, rules{earlyInvalidate: true}, 0, true},
+		{"no receive is there for an invalidation", protocol.ModeIndicate, rules{noFurther: true}, 0, true},
+		{"no receive is there for an invalidation", protocol.ModeImm, rules{noFurther: true}, 6520, true},
+		{"what is not sealed at the end is not counted", protocol.ModeImm, rules{forgetful: true}, 0, true},
 	} {
 		t.Run(fmt.Sprintf("%s, %s", c.mode, c.name), func(t *testing.T) {
 			for seed := c.from; seed < c.from+20000; seed++ {
-				if m := run(seed, c.mode, c.rules, 5*steps); m.failure != nil {
+				if m := run(seed, c.mode, c.windows, c.rules, 5*steps); m.failure != nil {
 					t.Logf("found after %d runs: %v", seed-c.from+1, m.failure)
 					return
 				}

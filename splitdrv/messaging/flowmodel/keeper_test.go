@@ -31,6 +31,9 @@ func (s *side) keep() bool {
 		}
 		g.granted = grantGiven
 		s.away = g
+		if s.m.rules.earlyInvalidate {
+			s.endWindow(g)
+		}
 		s.flush(g.ref|protocol.FlushGiveBack, func() {})
 	case len(s.gets) > 0:
 		s.grantNext()
@@ -63,12 +66,7 @@ func (s *side) grant(get message) {
 	if p == nil {
 		return
 	}
-	j := &job{left: 1, then: func() {
-		s.offer(p)
-		if p.state == poolMade {
-			p.state = poolLent
-		}
-	}}
+	j := &job{left: 1, then: func() { s.expose([]*pool{p}, func() { s.lend(p) }) }}
 	c := s.channels[get.channel]
 	c.mail = append(c.mail, letter{kind: letterAdopt, pool: p, job: j})
 }
@@ -78,7 +76,7 @@ func (s *side) ask(c int) bool {
 	if s.m.mode.Sends() || !s.m.flowing || (s.asking && !s.m.rules.askTwice) || len(s.channels[c].grants) >= s.m.shape.maxPools {
 		return false
 	}
-	s.asking, s.behind = true, true
+	s.asking, s.behind, s.asked = true, true, true
 	s.send(message{kind: msgGet, channel: c})
 	return true
 }
@@ -105,10 +103,10 @@ func (s *side) giveBack(c int) bool {
 		return false
 	}
 	for _, g := range s.channels[c].grants {
-		if g.extra && g.granted == grantInUse {
+		if (g.extra || g.late && s.m.rules.lateExtra) && g.granted == grantInUse {
 			g.granted = grantIdle
 			s.giving = true
-			s.channels[c].revoke(g, &job{left: 1, then: func() { s.quiet = g }})
+			s.channels[c].revoke(release{pool: g, job: &job{left: 1, then: func() { s.quiet = g }}})
 			return true
 		}
 	}

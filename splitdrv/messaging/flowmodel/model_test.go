@@ -28,6 +28,21 @@ type rules struct {
 	hastyTakeBack  bool // a pool is taken back before the last one is gone
 	flushTwice     bool // a flush is sent while another one is not answered
 	partialUpdates bool // no update is cut: one that does not fit is not sent
+	lateExtra      bool // a first pool that comes late is taken for one that was asked for
+
+	// Of windows.
+	staleKey        bool // one is bound again with the same key
+	unboundOffer    bool // a pool is offered before its windows are bound
+	untoldOffer     bool // a pool is offered before the keys of its elements are told
+	noSeal          bool // elements are looked at while their windows are bound
+	lateLook        bool // or when they are bound again
+	unboundReturn   bool // elements go back before their windows are bound
+	hastyRetire     bool // a pool is retired while elements of it are touched
+	earlyDispose    bool // a pool is deregistered while its windows are bound
+	bothInvalidate  bool // both sides invalidate the window around a pool
+	earlyInvalidate bool // the window of a pool is invalidated before the peer has taken it back
+	noFurther       bool // there are no receives for the messages that do so
+	forgetful       bool // what is with the sender when the session ends is not counted
 }
 
 // model is both sides and the network between them.
@@ -40,6 +55,8 @@ type model struct {
 	failure error
 	flowing bool // ports have frames, keepers want pools
 	steps   int
+	agreed  bool // whose pools are behind windows has the peer invalidate them
+	keys    int  // the latest that no window has yet
 }
 
 // shape is the configuration of a run.
@@ -63,7 +80,8 @@ var poolLengths = []int{1, 2, 3, 4, 5, 8, 16, 80, 200}
 // frameLengths are those of the frames: the last is too long for immediate data.
 var frameLengths = [...]int{100, 1500, 1500, 60000, protocol.MaxImmLength + 9}
 
-func newModel(seed uint64, mode protocol.Mode, broken rules) *model {
+// newModel makes one with windows, or without.
+func newModel(seed uint64, mode protocol.Mode, windows bool, broken rules) *model {
 	m := &model{mode: mode, rules: broken, r: rand.New(rand.NewPCG(seed, 0x5eed)), flowing: true}
 	m.shape = shape{channels: 1 + m.r.IntN(2), maxPools: 1 + m.r.IntN(5), signalEvery: 1 + m.r.IntN(4)}
 	m.shape.lengths = poolLengths
@@ -79,7 +97,18 @@ func newModel(seed uint64, mode protocol.Mode, broken rules) *model {
 		m.sides[i] = newSide(m, i)
 	}
 	m.sides[0].peer, m.sides[1].peer = m.sides[1], m.sides[0]
+	if windows && !mode.Sends() {
+		// Drawn apart, so that without windows a seed means what it meant.
+		r := rand.New(rand.NewPCG(seed, 0xa4d))
+		m.agreed = r.IntN(2) == 0
+		for _, s := range m.sides {
+			s.guard = guard(r.IntN(int(guards)))
+		}
+	}
 	for _, s := range m.sides {
+		for _, c := range s.channels {
+			c.receives += s.furtherReceives()
+		}
 		s.offerFirst()
 	}
 	return m
@@ -173,7 +202,7 @@ var actions = []struct {
 	{receiver, func(s *side, c int) bool { return s.channels[c].receive() }},
 	{receiver, func(s *side, c int) bool { return s.channels[c].receive() }},
 	{receiver, func(s *side, c int) bool { return s.channels[c].receive() }},
-	{answerer, func(s *side, _ int) bool { return s.answer() }},
+	{answerer, func(s *side, _ int) bool { return s.answer() || s.tell() }},
 	{keeper, func(s *side, _ int) bool { return s.keep() }},
 	{whim, func(s *side, _ int) bool { return s.request(requestOther, 0) }},
 	{whim, func(s *side, c int) bool { return s.rescue(c) }},
@@ -198,7 +227,7 @@ func (m *model) check() {
 			}
 		}
 		for _, c := range s.channels {
-			if len(c.cq) > s.receives() {
+			if len(c.cq) > s.receives()+s.furtherReceives() {
 				m.fail("%s: %d completions in a queue for %d", s.name, len(c.cq), s.receives())
 			}
 		}
@@ -217,10 +246,18 @@ func (m *model) rested() {
 			if p.state != poolLent {
 				m.fail("%s: at rest with pool %d in state %d", s.name, p.ref, p.state)
 			}
+			for i := range p.windows {
+				if !p.windows[i].bound {
+					m.fail("%s: at rest, window %d of pool %d is not bound", s.name, i, p.ref)
+				}
+			}
 		}
 		for i, c := range s.channels {
 			if c.alone || c.room() <= 0 || len(c.owed) != 0 || len(c.releasing) != 0 {
 				m.fail("%s: at rest, channel %d cannot send: alone %t, room %d, %d owed, %d releasing", s.name, i, c.alone, c.room(), len(c.owed), len(c.releasing))
+			}
+			if len(c.errands)+len(c.gathered)+len(c.sealing)+len(s.untold) != 0 {
+				m.fail("%s: at rest, channel %d has %d errands, %d touched elements, %d touches; %d pools are not offered", s.name, i, len(c.errands), len(c.gathered), len(c.sealing), len(s.untold))
 			}
 			if m.mode == protocol.ModeIndicate && c.indicated-c.acked >= protocol.IndicatesPerChannel {
 				m.fail("%s: at rest, channel %d has %d indications unacknowledged", s.name, i, c.indicated-c.acked)
@@ -237,10 +274,19 @@ func (m *model) rested() {
 	}
 }
 
+// abandoned checks what is left where the session ends.
+func (m *model) abandoned() {
+	for _, s := range m.sides {
+		for _, c := range s.channels {
+			c.abandoned()
+		}
+	}
+}
+
 // run is one run: a walk, perhaps the death of a side, and rest from time to
 // time.
-func run(seed uint64, mode protocol.Mode, broken rules, steps int) *model {
-	m := newModel(seed, mode, broken)
+func run(seed uint64, mode protocol.Mode, windows bool, broken rules, steps int) *model {
+	m := newModel(seed, mode, windows, broken)
 	rounds := 1 + m.r.IntN(3)
 	for range rounds {
 		m.walk(steps / rounds)
@@ -250,6 +296,9 @@ func run(seed uint64, mode protocol.Mode, broken rules, steps int) *model {
 		if m.one(16) {
 			m.sides[m.r.IntN(2)].dead = true
 			m.walk(steps / rounds) // the other one hears nothing any more
+			if m.failure == nil {
+				m.abandoned()
+			}
 			return m
 		}
 		m.quiesce()

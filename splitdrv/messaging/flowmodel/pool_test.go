@@ -50,12 +50,22 @@ type pool struct {
 	written []uint64 // by element: the frame that is there and not consumed; 0 none
 	due     int      // updates that were due for this pool, and its offer, unprocessed
 
+	guard    guard
+	windows  []window
+	retiring *job // when nothing of it is consumed any more
+	invalid  bool // the peer has invalidated its window
+	awaited  *job // that it does
+
 	// The initiator's.
 	grant   *bufpool.Grant
 	granted grantState
 	pending int
 	last    int
 	namedIn []uint64
+	late    bool  // it came after this side had asked for one
+	told    bool  // its keys have come
+	keys    []int // by window
+	sentInv bool  // its window is invalidated, or about to be
 }
 
 // move takes an element from one place to another.

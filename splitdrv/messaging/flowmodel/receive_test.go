@@ -28,7 +28,9 @@ func (c *channel) receive() bool {
 		l := c.reading[0]
 		c.reading = c.reading[1:]
 		c.read(l)
-		c.returns = len(c.reading) == 0
+		if c.returns = len(c.reading) == 0; c.returns {
+			c.seal()
+		}
 	case len(c.mail) > 0 && (len(c.cq) == 0 || c.m.one(2)):
 		c.reading, c.mail, c.drained = c.mail, nil, false
 		c.mailed, c.sent = false, c.sentByPeer
@@ -54,12 +56,16 @@ func (c *channel) postAgain() bool {
 func (c *channel) take() {
 	n := 1 + c.m.r.IntN(min(len(c.cq), 4))
 	for _, t := range c.cq[:n] {
-		if t.op == opSend {
+		switch t.op {
+		case opSend:
 			c.message(t)
-		} else {
+		case opSendInv:
+			c.invalidated(t.pool)
+		default:
 			c.consume(t.pool, t.elem)
 		}
 	}
+	c.seal()
 	c.cq = slices.Clone(c.cq[n:])
 	c.repost, c.returns = n, true
 }
@@ -72,6 +78,10 @@ func (c *channel) consume(p *pool, elem int) {
 	}
 	if p.written[elem] == 0 {
 		c.m.fail("%s: element %d of pool %d is indicated and was not written", c.s.name, elem, p.ref)
+	}
+	if p.guard == oneTouch {
+		c.touch(p, elem)
+		return
 	}
 	c.use(p, elem)
 	c.arrive(p.written[elem])
@@ -131,38 +141,64 @@ func (c *channel) read(l letter) {
 	switch l.kind {
 	case letterIndicated:
 		c.consume(l.pool, l.elem)
-		c.lastTaken = l.pool
-		if l.last {
-			c.messages++
-		}
-		if !c.m.rules.noAcknowledge {
-			c.urgent = c.urgent || c.m.mode == protocol.ModeImm || c.messages >= protocol.IndicatesPerChannel/2
+		if n := len(c.gathered); l.pool.guard != oneTouch {
+			c.answerIndicated(l.pool, l.last)
+		} else if n > 0 {
+			c.gathered[n-1].indicated, c.gathered[n-1].last = true, l.last
 		}
 	case letterAdopt:
 		c.adopt(l.pool)
 		l.job.done()
 	case letterRetire:
-		if c.urgent || c.messages > 0 {
-			for c.urgent = true; c.urgent; {
-				c.update(true)
-			}
+		c.seal()
+		if l.pool.guard == oneTouch && l.pool.at[consumed] > 0 && !c.m.rules.hastyRetire {
+			// Not before its windows are bound again.
+			l.pool.retiring = l.job
+			c.pools[int(l.pool.ref)-c.number*c.m.shape.maxPools] = nil
+			return
 		}
-		p := l.pool
-		c.pools[int(p.ref)-c.number*c.m.shape.maxPools] = nil
-		c.lent = slices.DeleteFunc(c.lent, func(o *pool) bool { return o == p })
-		if c.m.mode == protocol.ModeImm {
-			c.spare += len(p.where)
-		}
-		if c.lastTaken == p {
-			c.lastTaken = nil
-		}
-		l.job.done()
+		c.forget(l.pool, l.job)
+	case letterSealed:
+		c.sealed(l.touch)
+	case letterRenewed:
+		c.renewed(l.touch)
+	case letterAwait:
+		c.await(l.pool, l.job)
 	case letterSent:
 		if ahead := int64(c.sent - c.expected); ahead > 0 {
 			c.lose(ahead)
 			c.urgent = c.m.rules.hastyReturn
 		}
 	}
+}
+
+// answerIndicated counts what was indicated, which the peer waits for.
+func (c *channel) answerIndicated(p *pool, last bool) {
+	c.lastTaken = p
+	if last {
+		c.messages++
+	}
+	if !c.m.rules.noAcknowledge {
+		c.urgent = c.urgent || c.m.mode == protocol.ModeImm || c.messages >= protocol.IndicatesPerChannel/2
+	}
+}
+
+// forget ends the use of a pool.
+func (c *channel) forget(p *pool, j *job) {
+	if c.urgent || c.messages > 0 {
+		for c.urgent = true; c.urgent; {
+			c.update(true)
+		}
+	}
+	c.pools[int(p.ref)-c.number*c.m.shape.maxPools] = nil
+	c.lent = slices.DeleteFunc(c.lent, func(o *pool) bool { return o == p })
+	if c.m.mode == protocol.ModeImm {
+		c.spare += len(p.where)
+	}
+	if c.lastTaken == p {
+		c.lastTaken = nil
+	}
+	j.done()
 }
 
 // adopt takes a pool into service.

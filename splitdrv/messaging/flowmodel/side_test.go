@@ -25,7 +25,7 @@ const (
 type message struct {
 	kind    kind
 	channel int
-	pools   []*pool // msgPools
+	pools   []*pool // msgPools, and requestKeys
 	returns []returned
 	due     []*pool // pools for which an update, or an offer, counts
 	forced  bool    // an update that none of them was due for
@@ -53,6 +53,7 @@ const (
 	requestOther  requestKind = iota
 	requestBehind             // the keep-alive behind a BufferRecvPoolGet
 	requestSent
+	requestKeys // of a pool's windows
 )
 
 // side is one side of the session, target and initiator.
@@ -81,6 +82,7 @@ type side struct {
 	quiet     *pool
 	chores    []func()
 	asking    bool
+	asked     bool // ever
 	behind    bool // a keep-alive has to be sent behind a BufferRecvPoolGet
 	awaits    uint64
 	number    uint64
@@ -88,6 +90,11 @@ type side struct {
 
 	mine  int // requests unanswered
 	inbox []message
+
+	guard   guard
+	untold  []*pool // whose keys have to be told before they are offered
+	telling bool    // those of the first one are
+	heard   bool    // and have been heard
 }
 
 func newSide(m *model, i int) *side {
@@ -108,6 +115,15 @@ func (s *side) receives() int {
 	}
 }
 
+// furtherReceives is how many a data channel has besides: for the messages that
+// invalidate windows.
+func (s *side) furtherReceives() int {
+	if !s.invalidates() || s.m.rules.noFurther {
+		return 0
+	}
+	return s.m.shape.maxPools
+}
+
 func (s *side) poolLength() int { return s.m.shape.lengths[s.m.r.IntN(len(s.m.shape.lengths))] }
 
 func (s *side) makePool(ch, size, n int, extra bool) *pool {
@@ -121,6 +137,7 @@ func (s *side) makePool(ch, size, n int, extra bool) *pool {
 			loan: bufpool.NewLoan(nil, size, n), written: make([]uint64, n), namedIn: make([]uint64, n),
 		}
 		p.at[offered] = n
+		p.makeWindows(s.guard)
 		s.pools = append(s.pools, p)
 		return p
 	}
@@ -141,7 +158,7 @@ func (s *side) offerFirst() {
 			all = append(all, p)
 		}
 	}
-	s.offer(all...)
+	s.expose(all, func() { s.lend(all...) })
 }
 
 func (s *side) offer(pools ...*pool) { s.send(message{kind: msgPools, pools: pools, due: pools}) }
@@ -261,6 +278,7 @@ func (s *side) dispatch(msg message) {
 					return
 				}
 				g.move(int(e), inUpdate, available)
+				g.relend(int(e))
 				c := s.channels[g.ch]
 				c.acked = max(c.acked, g.namedIn[e])
 			}
@@ -292,8 +310,12 @@ func (s *side) dispatch(msg message) {
 		}
 	case msgReply:
 		s.mine--
-		if msg.request == requestBehind {
+		switch msg.request {
+		case requestBehind:
 			s.asking = false
+		case requestKeys:
+			s.heard = true
+		default:
 		}
 	default:
 	}
@@ -313,6 +335,13 @@ func (s *side) borrow(p *pool) {
 	if n > s.m.shape.maxPools {
 		s.m.fail("%s: %d pools on channel %d", s.name, n, p.ch)
 	}
+	switch {
+	case p.guard == around:
+		p.learn()
+	case p.guard == oneTouch && !p.told:
+		s.m.fail("%s: pool %d is lent, and its keys have not come", s.name, p.ref)
+	}
+	p.late = s.asked
 	order := bufpool.LatestFirst
 	if s.m.mode.Sends() {
 		order = bufpool.InOrder
@@ -345,13 +374,16 @@ func (s *side) onFlush(msg message) {
 			return
 		}
 		g.granted = grantClosed
-		s.channels[g.ch].revoke(g, reply)
+		s.channels[g.ch].revoke(release{pool: g, job: reply, last: true})
 		return
 	}
 	i := slices.IndexFunc(s.pools, func(p *pool) bool { return p.ref == ref })
 	if i < 0 || s.pools[i].state == poolRetiring {
 		s.m.fail("%s: the peer gives back pool %d, which is not lent", s.name, ref)
 		return
+	}
+	if !s.pools[i].extra {
+		s.m.fail("%s: the peer gives back pool %d, which it has not asked for", s.name, ref)
 	}
 	s.retire(s.pools[i], reply.done)
 }
@@ -365,13 +397,17 @@ func (s *side) retire(p *pool, then func()) {
 	p.state = poolRetiring
 	end := &job{left: 1, then: func() {
 		s.chores = append(s.chores, func() {
-			if s.m.rules.earlyReuse {
+			switch {
+			case s.m.rules.earlyReuse:
 				s.dispose(p)
 				s.chores = append(s.chores, then)
-				return
+			case len(p.windows) == 0:
+				s.dispose(p)
+				then()
+			default:
+				then()
+				s.withdraw(p)
 			}
-			then()
-			s.dispose(p)
 		})
 	}}
 	c := s.channels[p.ch]
@@ -380,12 +416,18 @@ func (s *side) retire(p *pool, then func()) {
 
 func (s *side) dispose(p *pool) {
 	p.gone = true
+	for i := range p.windows {
+		if p.windows[i].bound {
+			s.m.fail("%s: pool %d is deregistered, and can be written through window %d", s.name, p.ref, i)
+		}
+	}
 	s.pools = slices.DeleteFunc(s.pools, func(o *pool) bool { return o == p })
 }
 
 func (s *side) tookAway() {
 	if s.away != nil {
 		s.away.granted = grantClosed
+		s.endWindow(s.away)
 		s.away = nil
 	}
 }
@@ -397,6 +439,12 @@ func (s *side) answer() bool {
 	}
 	msg := s.inbox[0]
 	s.inbox = s.inbox[1:]
+	if msg.request == requestKeys {
+		for _, p := range msg.pools {
+			p.learn()
+			p.told = true
+		}
+	}
 	if msg.request == requestSent {
 		c := s.channels[msg.channel]
 		c.sentByPeer = msg.sent

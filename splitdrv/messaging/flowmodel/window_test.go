@@ -1,0 +1,421 @@
+package flowmodel
+
+import "slices"
+
+// guard is how a side protects the pools that it lends, on top of their
+// registration.
+type guard uint8
+
+const (
+	region   guard = iota // by nothing
+	around                // by a window around each pool
+	oneTouch              // by a window around each element, which can be written once
+	guards
+)
+
+// touchLength is how many elements travel in one touch at most.
+const touchLength = 4
+
+// window is a memory window as the device sees it.
+type window struct {
+	bound bool
+	key   int // of the latest bind
+	best  int // the highest that it was ever bound with
+}
+
+// bind is carried out by the device of who lends the pool.
+func (w *window) bind(m *model, ref uint32, elem int) {
+	if w.bound {
+		m.fail("window %d of pool %d is bound twice", elem, ref)
+		return
+	}
+	if !m.rules.staleKey || w.best == 0 {
+		w.key++
+	}
+	if w.key <= w.best {
+		m.fail("window %d of pool %d is bound with a key that was good before", elem, ref)
+	}
+	w.bound, w.best = true, w.key
+}
+
+// invalidate is carried out by that device too, whoever asks for it. One that is
+// not bound takes a Soft-RoCE machine down.
+func (w *window) invalidate(m *model, ref uint32, elem int) {
+	if !w.bound {
+		m.fail("window %d of pool %d is invalidated and is not bound", elem, ref)
+	}
+	w.bound = false
+}
+
+// makeWindows makes those of a pool, not bound.
+func (p *pool) makeWindows(g guard) {
+	switch p.guard = g; g {
+	case around:
+		p.windows = make([]window, 1)
+	case oneTouch:
+		p.windows = make([]window, len(p.where))
+	default:
+	}
+	for i := range p.windows {
+		p.m.keys += 1 << 20
+		p.windows[i].key = p.m.keys
+	}
+}
+
+// window is what an element is behind, nil if it is nothing.
+func (p *pool) window(elem int) *window {
+	switch p.guard {
+	case around:
+		return &p.windows[0]
+	case oneTouch:
+		return &p.windows[elem]
+	default:
+		return nil
+	}
+}
+
+// learn has the initiator know the keys of a pool's windows.
+func (p *pool) learn() {
+	p.keys = p.keys[:0]
+	for i := range p.windows {
+		p.keys = append(p.keys, p.windows[i].key)
+	}
+}
+
+// key is the one that the initiator writes to an element with.
+func (p *pool) key(elem int) int {
+	switch p.guard {
+	case around:
+		return p.keys[0]
+	case oneTouch:
+		return p.keys[elem]
+	default:
+		return 0
+	}
+}
+
+// takes reports whether the device takes a write to an element with a key.
+func (p *pool) takes(elem, key int) bool {
+	w := p.window(elem)
+	return !p.gone && (w == nil || w.bound && w.key == key)
+}
+
+// relend is an element's return: the initiator counts its key.
+func (p *pool) relend(elem int) {
+	if p.guard != oneTouch {
+		return
+	}
+	p.keys[elem]++
+	if p.granted == grantInUse && !p.takes(elem, p.keys[elem]) {
+		p.m.fail("element %d of pool %d goes back, and cannot be written", elem, p.ref)
+	}
+}
+
+// invalidates reports whether the peer invalidates the window around a pool of
+// this side's.
+func (s *side) invalidates() bool { return s.guard == around && s.m.agreed }
+
+// expose has the windows of pools bound, and then something else done.
+func (s *side) expose(pools []*pool, then func()) {
+	j := &job{left: 1, then: then}
+	for _, p := range pools {
+		if len(p.windows) == 0 {
+			continue
+		}
+		e := errand{kind: errandBind, pool: p, job: &job{left: 1, then: func() {}}}
+		if !s.m.rules.unboundOffer {
+			j.left++
+			e.job = j
+		}
+		c := s.channels[p.ch]
+		c.errands = append(c.errands, e)
+	}
+	j.done()
+}
+
+// lend offers pools, or has their keys told first.
+func (s *side) lend(pools ...*pool) {
+	if s.guard == oneTouch && !s.m.rules.untoldOffer {
+		// The largest first, of all channels.
+		pools = slices.Clone(pools)
+		slices.SortStableFunc(pools, func(a, b *pool) int { return b.size - a.size })
+		s.untold = append(s.untold, pools...)
+		return
+	}
+	s.offerAll(pools...)
+}
+
+func (s *side) offerAll(pools ...*pool) {
+	s.offer(pools...)
+	for _, p := range pools {
+		if p.state == poolMade {
+			p.state = poolLent
+		}
+	}
+}
+
+// tell is the part of who tells keys, pool by pool.
+func (s *side) tell() bool {
+	switch {
+	case len(s.untold) == 0:
+		return false
+	case s.telling && s.heard:
+		p := s.untold[0]
+		s.untold = s.untold[1:]
+		s.telling, s.heard = false, false
+		s.offerAll(p)
+		return true
+	case s.telling || s.mine == 4:
+		return false
+	}
+	s.telling = true
+	s.mine++
+	s.send(message{kind: msgRequest, request: requestKeys, pools: s.untold[:1:1]})
+	return true
+}
+
+// withdraw ends what expose began, for a pool that the peer has stopped using.
+func (s *side) withdraw(p *pool) {
+	if s.m.rules.earlyDispose {
+		s.dispose(p)
+		return
+	}
+	end := &job{left: 1, then: func() { s.chores = append(s.chores, func() { s.dispose(p) }) }}
+	c := s.channels[p.ch]
+	if !s.invalidates() || s.m.rules.bothInvalidate {
+		c.errands = append(c.errands, errand{kind: errandUnbind, pool: p, job: end})
+		return
+	}
+	c.mail = append(c.mail, letter{kind: letterAwait, pool: p, job: end})
+}
+
+// errand is something for a sender to do besides frames.
+type errand struct {
+	kind  errandKind
+	pool  *pool
+	touch []touched
+	next  int
+	job   *job
+}
+
+type errandKind uint8
+
+const (
+	errandBind errandKind = iota
+	errandUnbind
+	errandInvalidate
+	errandSeal
+	errandRenew
+)
+
+// perform posts errands as far as there is room, and reports whether it has
+// posted any.
+func (c *channel) perform() bool {
+	posted, n := c.posted, len(c.errands)
+	for len(c.errands) > 0 && c.performOne(&c.errands[0]) {
+		c.errands = slices.Clone(c.errands[1:])
+	}
+	return c.posted != posted || len(c.errands) != n
+}
+
+func (c *channel) performOne(e *errand) bool {
+	if e.kind == errandInvalidate {
+		return c.invalidate(e.pool)
+	}
+	o, n := opBind, len(e.touch)
+	if e.kind == errandUnbind || e.kind == errandSeal {
+		o = opInvalidate
+	}
+	if e.pool != nil {
+		n = len(e.pool.windows)
+	}
+	for ; e.next < n; e.next++ {
+		room := c.room()
+		if room <= 0 {
+			return false
+		}
+		t := transfer{op: o, pool: e.pool, elem: e.next}
+		if e.pool == nil {
+			t.pool, t.elem = e.touch[e.next].pool, e.touch[e.next].elem
+		}
+		if e.next == n-1 {
+			t.land = c.follows(*e)
+		}
+		t.signal = room == 1 || t.land != nil
+		c.post(t)
+	}
+	return true
+}
+
+// follows is what follows when an errand's work requests have completed.
+func (c *channel) follows(e errand) func() {
+	switch e.kind {
+	case errandSeal:
+		return func() { c.mail = append(c.mail, letter{kind: letterSealed, touch: e.touch}) }
+	case errandRenew:
+		return func() { c.mail = append(c.mail, letter{kind: letterRenewed, touch: e.touch}) }
+	default:
+		return e.job.done
+	}
+}
+
+// post posts a work request that is no transfer.
+func (c *channel) post(t transfer) {
+	c.posted++
+	t.seq = c.posted
+	if t.signal {
+		c.signaled = t.seq
+	}
+	c.net = append(c.net, t)
+	c.flights = append(c.flights, t)
+}
+
+// invalidate sends the peer the message that invalidates the window around a
+// pool of its, once, and reports whether there was room for it.
+func (c *channel) invalidate(p *pool) bool {
+	if !c.s.peer.invalidates() || p.sentInv {
+		return true
+	}
+	if c.room() <= 0 {
+		return false
+	}
+	p.sentInv = true
+	c.post(transfer{op: opSendInv, pool: p, signal: true})
+	return true
+}
+
+// endWindow has the sender invalidate the window around a pool that the peer has
+// taken back.
+func (s *side) endWindow(g *pool) {
+	c := s.channels[g.ch]
+	c.errands = append(c.errands, errand{kind: errandInvalidate, pool: g})
+}
+
+// touched is an element in a touch: on its way from being written to being lent
+// again.
+type touched struct {
+	pool      *pool
+	elem      int
+	frame     uint64
+	indicated bool
+	last      bool
+}
+
+// touch takes an element without looking at it.
+func (c *channel) touch(p *pool, elem int) {
+	if _, err := p.loan.Consume(elem, 1); err != nil {
+		c.m.fail("%s: pool %d: %v", c.s.name, p.ref, err)
+		return
+	}
+	p.move(elem, inFlight, consumed)
+	c.taken++
+	if len(c.gathered) == touchLength {
+		c.seal()
+	}
+	c.gathered = append(c.gathered, touched{pool: p, elem: elem, frame: p.written[elem]})
+	p.written[elem] = 0
+}
+
+// seal has the windows invalidated of what was gathered.
+func (c *channel) seal() {
+	if len(c.gathered) == 0 {
+		return
+	}
+	t := c.gathered
+	c.gathered = nil
+	c.sealing = append(c.sealing, t)
+	if c.m.rules.noSeal {
+		c.mail = append(c.mail, letter{kind: letterSealed, touch: t})
+		return
+	}
+	c.errands = append(c.errands, errand{kind: errandSeal, touch: t})
+}
+
+// look delivers what lies in elements that nobody can write any more.
+func (c *channel) look(t []touched) {
+	c.sealing = c.sealing[1:]
+	for _, e := range t {
+		if w := e.pool.window(e.elem); w.bound {
+			c.m.fail("%s: element %d of pool %d is looked at while the peer can write to it", c.s.name, e.elem, e.pool.ref)
+		}
+		c.arrive(e.frame)
+	}
+}
+
+// sealed hears that windows are invalid.
+func (c *channel) sealed(t []touched) {
+	if !c.m.rules.lateLook {
+		c.look(t)
+	}
+	if c.m.rules.unboundReturn {
+		c.renewed(t)
+		return
+	}
+	c.errands = append(c.errands, errand{kind: errandRenew, touch: t})
+}
+
+// renewed hears that windows are bound again.
+func (c *channel) renewed(t []touched) {
+	if c.m.rules.lateLook {
+		c.look(t)
+	}
+	for _, e := range t {
+		e.pool.loan.Release(e.elem)
+		e.pool.move(e.elem, consumed, returning)
+		if e.indicated {
+			c.answerIndicated(e.pool, e.last)
+		}
+	}
+	for _, e := range t {
+		if p := e.pool; p.retiring != nil && p.at[consumed] == 0 {
+			j := p.retiring
+			p.retiring = nil
+			c.forget(p, j)
+		}
+	}
+}
+
+// invalidated hears that a message of the peer's has invalidated a window.
+func (c *channel) invalidated(p *pool) {
+	if p.invalid || p.state != poolFlushing && p.state != poolRetiring {
+		c.m.fail("%s: the peer invalidates the window of pool %d, which is in state %d", c.s.name, p.ref, p.state)
+		return
+	}
+	p.invalid = true
+	if p.awaited != nil {
+		p.awaited.done()
+	}
+}
+
+// await has something follow when the peer has invalidated a pool's window.
+func (c *channel) await(p *pool, j *job) {
+	if p.invalid {
+		j.done()
+		return
+	}
+	p.awaited = j
+}
+
+// abandoned checks what a session leaves that ends here and now: the frames that
+// were taken and not delivered lie in touches, and come after all others.
+func (c *channel) abandoned() {
+	unsealed, next := 0, c.latest
+	count := func(t []touched) {
+		for _, e := range t {
+			if e.frame <= next {
+				c.m.fail("%s: at the end, frame %d is not delivered, and frame %d is", c.s.name, e.frame, next)
+			}
+			next = e.frame
+		}
+		unsealed += len(t)
+	}
+	if !c.m.rules.forgetful {
+		for _, t := range c.sealing {
+			count(t)
+		}
+	}
+	count(c.gathered)
+	if c.s.guard == oneTouch && c.taken != c.arrived+uint64(unsealed) {
+		c.m.fail("%s: at the end, %d frames were taken, %d delivered, %d not sealed", c.s.name, c.taken, c.arrived, unsealed)
+	}
+}
