@@ -42,6 +42,9 @@ func (g *ground) run(p *plan) (sums [2]tally, err error) {
 	if err != nil {
 		return sums, err
 	}
+	for s := range p.cfg {
+		p.cfg[s].Timing = g.timing
+	}
 	h := &device{Device: dev, loose: p.loose[host]}
 	g.unit.loose = p.loose[unit]
 	c.ends = [2]*end{newEnd(host, p, h), newEnd(unit, p, g.unit)}

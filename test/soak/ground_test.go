@@ -23,6 +23,7 @@ const patience = 2 * time.Minute
 type ground struct {
 	net      *fabrictest.Network // nil on RDMA devices
 	open     func(side) (fabric.Device, error)
+	timing   fabric.Timing // of all queue pairs
 	keys     [2]*session.Security
 	ln       *session.Listener
 	rejected chan error // of the listener
