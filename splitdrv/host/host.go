@@ -48,9 +48,8 @@ type Config struct {
 	HandshakeTimeout time.Duration
 	// RetryMin and RetryMax bound the pause after all I/O units failed, which
 	// doubles each time until a session has lasted RetryMax, but not while they
-	// seem to be restarting; default 100 ms
-	// and 5 s. Rand, for its jitter, returns a number below n; default that of
-	// math/rand.
+	// seem to be restarting; default 100 ms and 5 s. Rand, for its jitter, returns
+	// a number below n; default that of math/rand.
 	RetryMin, RetryMax time.Duration
 	Rand               func(n int64) int64
 	// FailBack is how long an I/O unit that is preferred to the present one has

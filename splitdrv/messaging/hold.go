@@ -48,9 +48,9 @@ func (r *receiver) outwait() error {
 	return nil
 }
 
-// hold is how long the port holds frames back, 0 if it is full. What the mail's event is raised
-// for from now on may be about that; what it was raised for before is seen when
-// there is nothing more to write.
+// hold is how long the port holds frames back, 0 if it is full. What the mail's
+// event is raised for from now on may be about that; what it was raised for before
+// is seen when there is nothing more to write.
 func (r *receiver) hold() time.Duration {
 	if r.paced == nil {
 		return 0
