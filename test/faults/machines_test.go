@@ -168,7 +168,7 @@ func TestMachinesKill(t *testing.T) {
 	t.Run("I/O unit", func(t *testing.T) {
 		started := time.Now()
 		unit.signal(unix.SIGKILL)
-		r.losesCarrier(h, started, r.within(100*time.Millisecond)) // the most of many; half as a rule
+		r.losesCarrier(h, started, r.within(50*time.Millisecond))
 		unit.kill()
 		unit.start()
 		t.Logf("the carrier was back after %v", h.waitCarrier(true))
