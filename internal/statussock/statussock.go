@@ -33,6 +33,10 @@ const maxPath = 107
 // or left over.
 var ErrNobody = errors.New("no process serves")
 
+// ErrSilent is wrapped by errors of Read and Do about a process that does not answer: it is
+// stopped, or hangs.
+var ErrSilent = errors.New("no answer")
+
 // ErrUnknown is wrapped by errors of Do about a command that the daemon does
 // not have.
 var ErrUnknown = errors.New("the process there has no such command")
@@ -151,13 +155,28 @@ func (s *Server) Close() error {
 	return err
 }
 
-// Read fetches the status from the socket at path.
+// patience is how long a process may take to tell its status, which takes one that
+// is well some milliseconds.
+const patience = 5 * time.Second
+
+// Read fetches the status from the socket at path, or gives up after some seconds:
+// a stopped process must not keep a user from asking the others.
 func Read(ctx context.Context, path string) (json.RawMessage, error) {
-	raw, err := ask(ctx, path, http.MethodGet, "/status", nil)
+	raw, err := read(ctx, path, patience)
 	if err != nil {
 		return nil, fmt.Errorf("status: %w", err)
 	}
 	return raw, nil
+}
+
+func read(ctx context.Context, path string, patience time.Duration) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w within %v", ErrSilent, patience))
+	defer cancel()
+	raw, err := ask(ctx, path, http.MethodGet, "/status", nil)
+	if err != nil && errors.Is(context.Cause(ctx), ErrSilent) {
+		err = fmt.Errorf("%s: %w; the process there is stopped or hangs (`ss -xlp` shows which it is)", path, context.Cause(ctx))
+	}
+	return raw, err
 }
 
 // Do has the daemon at path carry out a command, and returns its answer.
@@ -175,6 +194,10 @@ func DoWith(ctx context.Context, path, command string, argument any) (json.RawMe
 }
 
 func do(ctx context.Context, path, command string, argument []byte) (json.RawMessage, error) {
+	// A command may take its time, but not with a process that does nothing at all.
+	if _, err := read(ctx, path, patience); errors.Is(err, ErrSilent) {
+		return nil, fmt.Errorf("%s: %w", command, err)
+	}
 	raw, err := ask(ctx, path, http.MethodPost, "/command/"+command, argument)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", command, err)

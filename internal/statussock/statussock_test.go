@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -73,6 +74,35 @@ func TestCommands(t *testing.T) {
 	if err == nil || ran != 2 {
 		t.Errorf("GET of a command: %s, ran %d times", resp, ran)
 	}
+}
+
+// TestSilence asks a process that is connected to, and stands still.
+func TestSilence(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	path := silent(t)
+	if raw, err := read(t.Context(), path, time.Nanosecond); !errors.Is(err, ErrSilent) {
+		t.Errorf("%s, %v", raw, err)
+	}
+	if raw, err := read(t.Context(), path, time.Millisecond); !errors.Is(err, ErrSilent) {
+		t.Errorf("%s, %v", raw, err)
+	}
+	// Who gives up by himself is not told that nobody answered.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if raw, err := Read(ctx, path); err == nil || errors.Is(err, ErrSilent) {
+		t.Errorf("%s, %v", raw, err)
+	}
+}
+
+// silent returns a socket that nobody answers at, as that of a stopped process.
+func silent(t *testing.T) string {
+	path := filepath.Join(t.TempDir(), "x.sock")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	return path
 }
 
 // TestArguments gives a command arguments, and one that is too large.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/splitnic/splitnic/internal/testenv"
 )
@@ -45,6 +46,10 @@ func TestTroubleOfSockets(t *testing.T) {
 		// What the kernel says to others than root and the socket's owner.
 		"not its user": func() error {
 			return fmt.Errorf("status: %w", unanswered(path, &net.OpError{Op: "dial", Err: syscall.EACCES}))
+		},
+		"stopped": func() error {
+			_, err := read(t.Context(), silent(t), time.Millisecond)
+			return fmt.Errorf("status: %w", err)
 		},
 		"no daemon": func() error { _, err := Read(t.Context(), noHTTP); return err },
 	} {
