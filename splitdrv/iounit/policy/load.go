@@ -17,17 +17,30 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// Load reads a policy file, which must not be empty. Errors name the file and the line.
+// Load reads a policy file, which must have more in it than remarks. Errors name the
+// file and the line.
 func Load(path string) (*Policy, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
-	// A file that was cut off must not allow everything.
-	if len(bytes.TrimSpace(text)) == 0 {
+	// A file that was cut off, or whose lines are all commented out, must not allow
+	// everything.
+	if empty(text) {
 		return nil, fmt.Errorf("%s: nothing in it; `default: {}` is a policy that allows everything", path)
 	}
 	return Parse(path, text)
+}
+
+// empty reports whether there is nothing in a file but remarks.
+func empty(text []byte) bool {
+	for line := range bytes.Lines(text) {
+		line = bytes.TrimSpace(line)
+		if len(line) > 0 && line[0] != '#' && string(line) != "---" {
+			return false
+		}
+	}
+	return true
 }
 
 // Parse is Load for a text that comes from the file named, and may be empty.

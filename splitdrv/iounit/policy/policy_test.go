@@ -89,6 +89,23 @@ default:
 	}
 }
 
+// TestNothingInIt loads files that say nothing, and one that says so.
+func TestNothingInIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	for text, nothing := range map[string]bool{
+		"": true, " \n\n": true, "# default:\n#   vlans: none\n": true, "---\n  # nothing\n": true,
+		"# everything\ndefault: {}\n": false, "---\ndefault:\n": false,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p, err := Load(path)
+		if (err != nil) != nothing || (p == nil) != nothing || nothing && !strings.Contains(err.Error(), "nothing in it") {
+			t.Errorf("%q: %v, %v", text, p, err)
+		}
+	}
+}
+
 func TestDefault(t *testing.T) {
 	for name, p := range map[string]*Policy{"none": Default(), "an empty file": parse(t, ""), "no entries": parse(t, "hosts:\ndefault:\n"), "only a comment": parse(t, "# nothing\n")} {
 		h := p.For(key, "")
