@@ -110,6 +110,16 @@ func (h *Host) unreserved(why error) {
 	h.noReserve = why
 }
 
+// bereave notes why b, which is on standby, has ended: there is none until the next
+// one has been made, or not.
+func (h *Host) bereave(b *attachment, why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.reserve == b {
+		h.noReserve = fmt.Errorf("the I/O unit at %s: %w", b.addr, why)
+	}
+}
+
 // hold makes b the session on standby, unless ctx is done.
 func (h *Host) hold(ctx context.Context, b *attachment) bool {
 	h.mu.Lock()
@@ -171,7 +181,9 @@ func (h *Host) await(ctx context.Context, b *attachment, unit int, able []int) {
 		select {
 		case <-ctx.Done():
 		case <-b.client.Done():
+			h.bereave(b, b.client.Err())
 		case <-b.conn.Done():
+			h.bereave(b, b.conn.Err())
 		case <-better:
 			p, _, _ := h.prepareFirst(ctx, preferred(able, b.unit))
 			if p == nil {

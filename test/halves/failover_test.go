@@ -193,6 +193,24 @@ func TestNoStandby(t *testing.T) {
 	testenv.Eventually(t, func() bool { s, why := status(); return s == two.cable.addr && why == "" }, "nothing on standby")
 }
 
+// TestStandbyEnds has the status say why a session on standby has ended, also
+// before another one has been tried.
+func TestStandbyEnds(t *testing.T) {
+	w := newWorld(t)
+	one, two := w.gateway("one"), w.gateway("two")
+	d, h, _ := w.host("alpha", func(c *host.Config) {
+		c.IOUnits, c.Standby = addrs(one, two), true
+		c.RetryMin, c.RetryMax = time.Hour, time.Hour
+	})
+	d.up(t)
+	testenv.Eventually(t, func() bool { return h.Status().Failovers.Standby == two.cable.addr }, "nothing on standby")
+	two.cut()
+	testenv.Eventually(t, func() bool {
+		s := h.Status().Failovers
+		return s.Standby == "" && strings.Contains(s.NoStandby, two.cable.addr)
+	}, "no reason why there is no standby")
+}
+
 // failedOver waits until so many fail-overs for that reason are counted, which is
 // a moment after the session has begun.
 func failedOver(t *testing.T, h *host.Host, why host.Reason, n uint64) {
