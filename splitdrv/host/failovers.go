@@ -19,6 +19,7 @@ const (
 	ReasonEnded    Reason = "ended"     // the I/O unit ended the session for another reason
 	ReasonFabric   Reason = "fabric"    // a queue pair failed
 	ReasonProtocol Reason = "protocol"  // the I/O unit broke the protocol
+	ReasonTrust    Reason = "trust"     // the I/O unit's key is trusted no longer here
 	ReasonStart    Reason = "start"     // it could not be put to use
 	ReasonCommand  Reason = "command"   // somebody wanted it
 	ReasonFailBack Reason = "fail-back" // a preferred I/O unit can be reached again
@@ -26,7 +27,7 @@ const (
 
 // Reasons are all of them.
 func Reasons() []Reason {
-	return []Reason{ReasonDied, ReasonSilent, ReasonGoodbye, ReasonEnded, ReasonFabric, ReasonProtocol, ReasonStart, ReasonCommand, ReasonFailBack}
+	return []Reason{ReasonDied, ReasonSilent, ReasonGoodbye, ReasonEnded, ReasonFabric, ReasonProtocol, ReasonTrust, ReasonStart, ReasonCommand, ReasonFailBack}
 }
 
 // Failover is one change from a session to the next.

@@ -129,6 +129,8 @@ func reasonOf(err error) Reason {
 		return ReasonEnded
 	case errors.As(err, &broken):
 		return ReasonProtocol
+	case errors.As(err, new(*session.RevokedError)):
+		return ReasonTrust
 	case errors.Is(err, messaging.ErrPeerSilent), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, unix.ETIMEDOUT), errors.Is(err, unix.EHOSTUNREACH):
 		return ReasonSilent
 	case errors.Is(err, session.ErrPeerGone):

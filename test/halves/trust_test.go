@@ -101,6 +101,10 @@ func TestRevokedUnit(t *testing.T) {
 	}
 	d.up(t)
 	w.both(d)
+	testenv.Eventually(t, func() bool {
+		last := h.Status().Failovers.Last
+		return last != nil && last.Reason == host.ReasonTrust
+	}, "the reason is not the trust: %+v", h.Status().Failovers.Last)
 }
 
 // TestHostChangesKey gives a host another key while its session lasts.
