@@ -7,6 +7,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 FUZZTIME ?= 30s
 CC ?= cc
 CFLAGS ?= -O2
+IMAGE ?= splitnic:$(VERSION)
 PREFIX ?= /usr/local
 DESTDIR ?=
 
@@ -128,6 +129,10 @@ install: build ## install binary, units for systemd, man pages and completions b
 	$(binary) completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/splitnic
 	$(binary) completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_splitnic
 	$(binary) completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/splitnic.fish
+
+.PHONY: image
+image: ## build a container image, by docker, podman or buildah (IMAGE=name:tag, IMAGE_FLAGS)
+	@scripts/image '$(IMAGE)' '$(VERSION)' $(IMAGE_FLAGS)
 
 .PHONY: clean
 clean: ## remove build/
