@@ -1,0 +1,48 @@
+#!/bin/bash
+# pod.sh ROOT BINARY FILES VOLUME... -- COMMAND...
+#
+# Runs COMMAND as kubelet does in a privileged container of a pod with the
+# node's network: in the mount, PID and IPC namespaces that this script is
+# started in, below the read-only root directory ROOT. That is in memory and has
+# BINARY, as /usr/local/bin/splitnic, and of this machine's files those that the
+# file FILES names. A VOLUME is SOURCE:TARGET or SOURCE:TARGET:ro.
+set -euo pipefail
+root=$1 binary=$2 files=$3
+shift 3
+
+mount --make-rprivate /
+mount -t tmpfs -o mode=0755 image "$root"
+cd "$root"
+for d in bin sbin lib lib32 lib64 libx32; do
+	if [ -L "/$d" ]; then
+		mkdir -p "usr/$d"
+		cp -P "/$d" .
+	fi
+done
+
+tar -C / -c --no-recursion -T "$files" | tar -x --keep-directory-symlink
+install -D -m 0755 "$binary" usr/local/bin/splitnic
+
+mkdir -p dev proc sys tmp run
+mount -t tmpfs -o mode=0755 devices dev
+for d in null zero full random urandom; do
+	: >dev/$d
+	mount --bind /dev/$d dev/$d
+done
+mount -t proc proc proc
+mount -t sysfs sysfs sys
+while [ "$1" != -- ]; do
+	IFS=: read -r source target access <<<"$1"
+	if [ -d "$source" ]; then
+		mkdir -p ".$target"
+	else
+		mkdir -p ".${target%/*}"
+		: >".$target"
+	fi
+	mount --bind "$source" ".$target"
+	if [ "$access" = ro ]; then mount -o remount,bind,ro ".$target"; fi
+	shift
+done
+shift
+mount -o remount,bind,ro .
+exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin chroot . "$@"
