@@ -60,7 +60,8 @@ const (
 
 func decode(b []byte, into any) error {
 	if err := json.Unmarshal(b, into); err != nil {
-		return fmt.Errorf("%w: %w", ErrMessage, err)
+		// It may quote what the peer has sent, however long that is.
+		return fmt.Errorf("%w: %s", ErrMessage, text(err.Error()))
 	}
 	return nil
 }

@@ -420,3 +420,15 @@ func TestAcceptSurvivesErrors(t *testing.T) {
 	defer ln.Close()
 	establish(t, ln, host)
 }
+
+// TestLongValue has a host send a value that is none, and as long as a message can
+// be: what is said and logged about it is not.
+func TestLongValue(t *testing.T) {
+	_, err := decodeHello([]byte(`{"magic":"splitnic","versions":{"min":1,"max":1},"queues":` + strings.Repeat("9", maxFrame-100) + `}`))
+	if err == nil || !errors.Is(err, ErrMessage) {
+		t.Fatalf("%v", err)
+	}
+	if n := len(err.Error()); n > 2*maxText {
+		t.Errorf("%d bytes about it", n)
+	}
+}
