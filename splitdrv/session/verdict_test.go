@@ -1,11 +1,16 @@
 package session
 
 import (
+	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"errors"
+	"net"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/splitnic/splitnic/internal/testenv"
 )
 
 // living is how many connections the Security judges at its next Update.
@@ -314,5 +319,69 @@ func TestVerdictOfYesterday(t *testing.T) {
 	update(t, unit, secured(t, newKey(t), "today="+host.Fingerprint().String()), 0)
 	if unit.enlist(s.Conn, s.chain, v, old) || s.Peer().Name != "today" {
 		t.Errorf("a verdict by the last list counts: the peer is %v", s.Peer())
+	}
+}
+
+// halfway is a client's connection on which its ClientHello and its certificate
+// pass, and nothing after that.
+type halfway struct {
+	net.Conn
+	records int
+}
+
+func (c *halfway) Write(b []byte) (int, error) {
+	const header, passing = 5, 3 // ClientHello, ChangeCipherSpec, Certificate
+	for rest := b; len(rest) >= header; c.records++ {
+		n := header + int(binary.BigEndian.Uint16(rest[3:]))
+		if c.records < passing {
+			if _, err := c.Conn.Write(rest[:n]); err != nil {
+				return 0, err
+			}
+		}
+		rest = rest[n:]
+	}
+	return len(b), nil
+}
+
+// TestUpdateHalfway revokes the key of a host that stops in its TLS handshake when
+// it has shown its certificate: neither the Update nor another host waits for it,
+// although it could go on like that for an hour.
+func TestUpdateHalfway(t *testing.T) {
+	h, u, other := newKey(t), newKey(t), newKey(t)
+	unit := secured(t, u, h.Fingerprint().String(), other.Fingerprint().String())
+	// One at a time from here: the next one takes the place of the first.
+	ln, rejected := listen(t, ServerConfig{Security: unit, HandshakeTimeout: time.Hour, MaxHandshakes: perSource})
+	certificate, err := selfSigned(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	c := tls.Client(&halfway{Conn: nc}, &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{alpnSecure}, InsecureSkipVerify: true,
+		Certificates: []tls.Certificate{certificate},
+	})
+	if err := c.HandshakeContext(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, func() bool { return unit.living() == 1 }, "the host's certificate is known")
+	updated := make(chan struct{})
+	go func() {
+		defer close(updated)
+		update(t, unit, secured(t, u, other.Fingerprint().String()), 1)
+	}()
+	testenv.Eventually(t, func() bool { return unit.living() == 0 }, "the host's connection is judged")
+	establish(t, ln, secured(t, other, u.Fingerprint().String()))
+	select {
+	case <-updated:
+	case <-testContext(t).Done():
+		t.Fatal("the update waits for the host")
+	}
+	var revoked *RevokedError
+	if err := rejected.next(t); !errors.As(err, &revoked) {
+		t.Errorf("the host's connection ended with %v", err)
 	}
 }
