@@ -164,26 +164,32 @@ func TestChains(t *testing.T) {
 	others, _ := issued(t, maxChain, stranger)
 	short, _ := issued(t, 2, a)
 	for _, tt := range []struct {
-		name  string
-		chain []*x509.Certificate
-		known bool
-		want  error
+		name   string
+		chain  []*x509.Certificate
+		issued int // by the authority
+		want   error
 	}{
-		{"one", good[maxChain-1:], true, nil},
-		{"as many as there may be", good, true, nil},
-		{"in another order", []*x509.Certificate{good[0], good[3], good[4], good[1], good[2]}, true, nil},
-		{"with the authority's own", append(short[:2:2], a.cert), true, nil},
-		{"too many", long, true, errLongChain},
-		{"a stranger's, of the same names", others, false, x509.UnknownAuthorityError{}},
-		{"a stranger's, with the authority's own", append(others[:2:2], a.cert), true, x509.UnknownAuthorityError{}},
+		{"one", good[maxChain-1:], 1, nil},
+		{"as many as there may be", good, maxChain, nil},
+		{"in another order", []*x509.Certificate{good[0], good[3], good[4], good[1], good[2]}, maxChain, nil},
+		{"with the authority's own", append(short[:2:2], a.cert), 3, nil},
+		{"with a stranger's", append(short[:2:2], others[:2]...), 2, nil},
+		{"too many", long, maxChain + 1, errLongChain},
+		{"a stranger's, of the same names", others, 0, x509.UnknownAuthorityError{}},
+		// Whoever connects has these. With them no other signature is checked either.
+		{"a stranger's, with the authority's own", append(others[:4:4], a.cert), 1, x509.UnknownAuthorityError{}},
+		{"a stranger's, with one that the authority has issued", append(others[:4:4], short[1]), 1, x509.UnknownAuthorityError{}},
+		{"a stranger's, behind those of another", []*x509.Certificate{others[0], short[0], short[1]}, 2, x509.UnknownAuthorityError{}},
 	} {
 		_, err := trust.verify(tt.chain, x509.ExtKeyUsageClientAuth, time.Now())
 		var unknown x509.UnknownAuthorityError
-		if wants := errors.As(tt.want, &unknown); wants && !errors.As(err, &unknown) || !wants && !errors.Is(err, tt.want) {
+		strange := errors.As(tt.want, &unknown)
+		if strange && !errors.As(err, &unknown) || !strange && !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
-		if known := trust.known(tt.chain); known != tt.known {
-			t.Errorf("%s: known %t", tt.name, known)
+		some, first := trust.issued(tt.chain)
+		if len(some) != tt.issued || first == strange {
+			t.Errorf("%s: %d issued by the authority, the first one among them: %t", tt.name, len(some), first)
 		}
 	}
 	why := &UntrustedError{Peer: "the host", Addr: "10.0.0.1:7", Reason: errLongChain}

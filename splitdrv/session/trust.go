@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -129,20 +130,27 @@ const maxChain = 5
 
 var errLongChain = fmt.Errorf("more than %d certificates", maxChain)
 
-// known reports whether an authority that is trusted has issued one of the
-// certificates, or is one. The search for a way from the first one to the
-// authorities checks up to a hundred signatures, of whatever keys the peer has
-// chosen, which takes a hundred times as long as a handshake; this is only about
-// signatures by the authorities' own keys.
-func (t *Trust) known(chain []*x509.Certificate) bool {
-	for _, cert := range chain {
-		for _, root := range t.roots {
-			if cert.Equal(root) || bytes.Equal(cert.RawIssuer, root.RawSubject) && cert.CheckSignatureFrom(root) == nil {
-				return true
+// issued are those of the certificates that an authority which is trusted has
+// issued, by itself or through others of them, and whether the first one is among
+// them. The search for a way from the first one to the authorities checks up to a
+// hundred signatures, of whatever keys the peer has chosen, which takes a hundred
+// times as long as a handshake. It is spared here whoever has none: each signature
+// is checked by a key that an authority has vouched for, and by no other. That one
+// of the certificates is in order says nothing: anybody has the authority's own, and
+// that of this side.
+func (t *Trust) issued(chain []*x509.Certificate) (some []*x509.Certificate, first bool) {
+	is := make([]bool, len(chain))
+	issuers := slices.Clone(t.roots)
+	for at := 0; at < len(issuers); at++ {
+		by := issuers[at]
+		for i, cert := range chain {
+			if !is[i] && (cert.Equal(by) || bytes.Equal(cert.RawIssuer, by.RawSubject) && cert.CheckSignatureFrom(by) == nil) {
+				is[i] = true
+				issuers = append(issuers, cert)
 			}
 		}
 	}
-	return false
+	return issuers[len(t.roots):], is[0]
 }
 
 // verify finds out who presented chain and until when that is to be believed, if
@@ -164,11 +172,12 @@ func (t *Trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now ti
 	if len(chain) > maxChain {
 		return v, errLongChain
 	}
-	if !t.known(chain) {
+	issued, ok := t.issued(chain)
+	if !ok {
 		return v, x509.UnknownAuthorityError{Cert: leaf}
 	}
 	intermediates := x509.NewCertPool()
-	for _, cert := range chain[1:] {
+	for _, cert := range issued {
 		intermediates.AddCert(cert)
 	}
 	found, err := leaf.Verify(x509.VerifyOptions{
