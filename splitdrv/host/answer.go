@@ -2,6 +2,7 @@ package host
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -27,7 +28,7 @@ func (h *Host) onRequest(a *attachment, t protocol.CfgType, data []byte) (protoc
 			return protocol.CfgOK, data
 		}
 		if err != nil {
-			h.cfg.Log.Error("the I/O unit's configuration could not be applied", "what", what, "error", err)
+			h.pace.Log(h.cfg.Log, slog.LevelError, "the I/O unit's configuration could not be applied", "what", what, "error", err)
 			return protocol.CfgFailed, nil
 		}
 		return protocol.CfgOK, data
@@ -42,7 +43,7 @@ func (h *Host) onRequest(a *attachment, t protocol.CfgType, data []byte) (protoc
 			h.welcome.Link = now
 			h.mu.Unlock()
 			if now != before {
-				h.cfg.Log.Info("link state", "up", l.Up, "mbit_s", l.Speed)
+				h.pace.Log(h.cfg.Log, slog.LevelInfo, "link state", "up", l.Up, "mbit_s", l.Speed)
 			}
 			return h.setCarrier(l.Up)
 		})
@@ -55,7 +56,7 @@ func (h *Host) onRequest(a *attachment, t protocol.CfgType, data []byte) (protoc
 				return err
 			}
 			data = protocol.AppendMTU(nil, mtu)
-			h.cfg.Log.Info("MTU", "mtu", mtu)
+			h.pace.Log(h.cfg.Log, slog.LevelInfo, "MTU", "mtu", mtu)
 			return nil
 		})
 	case protocol.CfgMAC:

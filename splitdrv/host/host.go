@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/pace"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -106,6 +107,7 @@ type Host struct {
 	// give the carrier back.
 	changing sync.Mutex
 
+	pace   pace.Pace     // of lines that the I/O unit causes
 	wake   chan struct{} // of the follower; of capacity one
 	raised chan struct{} // the carrier was given; of capacity one
 	orders chan *order   // to go over to another I/O unit

@@ -85,7 +85,7 @@ func (a *announcer) round() {
 
 func (a *announcer) send(mac protocol.MAC, vlan uint16) {
 	if err := a.s.port.Announce(announcement(mac, vlan)); err != nil {
-		a.s.pace.log(a.s.a.log, slog.LevelDebug, "host not announced", "mac", mac, "vlan", vlan, "reason", err)
+		a.s.pace.Log(a.s.a.log, slog.LevelDebug, "host not announced", "mac", mac, "vlan", vlan, "reason", err)
 		return
 	}
 	a.frames.Add(1)

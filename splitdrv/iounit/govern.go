@@ -86,7 +86,7 @@ func (s *services) govern(may *policy.Host, mode protocol.Mode) error {
 	s.limit()
 	s.publish()
 	s.conn.Unhold()
-	s.pace.log(s.a.log, slog.LevelInfo, "policy changed", "vlans", s.now.vlans, "max_tx_rate", may.MaxTxRate, "max_rx_rate", may.MaxRxRate)
+	s.pace.Log(s.a.log, slog.LevelInfo, "policy changed", "vlans", s.now.vlans, "max_tx_rate", may.MaxTxRate, "max_rx_rate", may.MaxRxRate)
 	return nil
 }
 

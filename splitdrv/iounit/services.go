@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/pace"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
@@ -36,7 +37,7 @@ type services struct {
 	conn   *messaging.Conn // set before it is started
 	offers vnet.Offloads   // the most that the host can have
 	rules  atomic.Pointer[rules]
-	pace   pace // of lines that the host causes
+	pace   pace.Pace // of lines that the host causes
 	tells  *announcer
 
 	mu       sync.Mutex   // guards what follows
@@ -106,7 +107,7 @@ func (s *services) answer(t protocol.CfgType, data []byte) (protocol.CfgStatus, 
 	}
 	if text := err.Error(); text != s.complain { // once, however often it is tried
 		s.complain = text
-		s.pace.log(s.a.log, slog.LevelWarn, "host's request refused", "about", t, "reason", err)
+		s.pace.Log(s.a.log, slog.LevelWarn, "host's request refused", "about", t, "reason", err)
 	}
 	return statusOf(err), nil
 }
@@ -204,7 +205,7 @@ func (s *services) setMAC(mac protocol.MAC) error {
 	}
 	s.now.mac = mac
 	s.publish()
-	s.pace.log(s.a.log, slog.LevelInfo, "host changed its address", "mac", mac)
+	s.pace.Log(s.a.log, slog.LevelInfo, "host changed its address", "mac", mac)
 	if s.here {
 		s.tells.now()
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/pace"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
@@ -60,7 +61,7 @@ type Unit struct {
 	sessions   sync.WaitGroup
 	served     atomic.Uint64
 	unsealed   atomic.Uint64 // frames that had come when their session ended, in one-touch elements not sealed yet
-	pace       pace          // of lines about connections
+	pace       pace.Pace     // of lines about connections
 
 	taken    atomic.Pointer[addresses]        // of the card and of all hosts
 	listener atomic.Pointer[session.Listener] // nil before Run
@@ -138,7 +139,7 @@ func (u *Unit) Run(ctx context.Context, ln *session.Listener) error {
 // session.ServerConfig.Rejected.
 func (u *Unit) Rejected(remote net.Addr, err error) {
 	u.turnedAway(session.Reason(err))
-	u.pace.log(u.cfg.Log, slog.LevelWarn, "connection refused", "from", remote, "reason", err)
+	u.pace.Log(u.cfg.Log, slog.LevelWarn, "connection refused", "from", remote, "reason", err)
 }
 
 // leastBurst is how many sessions a key may open at once, however few it may
@@ -201,7 +202,7 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 
 func (u *Unit) refuse(a *attachment, code session.Code, err error) {
 	u.turnedAway(string(code))
-	u.pace.log(a.log, slog.LevelWarn, "host refused", "code", code, "reason", err)
+	u.pace.Log(a.log, slog.LevelWarn, "host refused", "code", code, "reason", err)
 	if err := a.s.Refuse(code, err.Error()); err != nil {
 		a.log.Debug("refusal not delivered", "reason", err)
 	}

@@ -5,37 +5,10 @@ import (
 	"log/slog"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
-
-func TestPace(t *testing.T) {
-	var p pace
-	now := time.Unix(1000, 0)
-	lines := func(tries int) (n int, unsaid uint64) {
-		for range tries {
-			ok, u := p.allow(now)
-			if ok {
-				n++
-			}
-			unsaid += u
-		}
-		return n, unsaid
-	}
-	if n, _ := lines(1000); n != paceBurst {
-		t.Errorf("%d lines at once, want %d", n, paceBurst)
-	}
-	now = now.Add(3*paceInterval + paceInterval/2)
-	if n, unsaid := lines(1000); n != 3 || unsaid != 1000-paceBurst {
-		t.Errorf("%d lines after a while, %d were left out before; want 3, %d", n, unsaid, 1000-paceBurst)
-	}
-	now = now.Add(time.Hour)
-	if n, unsaid := lines(1000); n != paceBurst || unsaid != 997 {
-		t.Errorf("%d lines after an hour, %d were left out before; want %d, 997", n, unsaid, paceBurst)
-	}
-}
 
 // TestLogIsNotFlooded: neither one who is not let in, nor a host, can fill the log.
 func TestLogIsNotFlooded(t *testing.T) {
