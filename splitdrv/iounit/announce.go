@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/pace"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -29,6 +30,7 @@ const maxAnnouncedVLANs = 16
 type announcer struct {
 	s      *services
 	begin  chan struct{} // of capacity one: from the start again
+	pace   pace.Pace     // of rounds
 	frames atomic.Uint64 // sent
 }
 
@@ -68,8 +70,14 @@ func (a *announcer) run(done <-chan struct{}) {
 	}
 }
 
-// round announces all addresses of the host, and its own one in its VLANs too.
+// round announces all addresses of the host, and its own one in its VLANs too,
+// unless that was done so often just now that only a host can mean it which says
+// on and on that it is here: everybody on the LAN gets these frames, and no rate of
+// the policy bounds them. The repetitions of the last word come later than that.
 func (a *announcer) round() {
+	if ok, _ := a.pace.Allow(time.Now()); !ok {
+		return
+	}
 	// Without services.mu, which whoever sets the port up holds.
 	r := a.s.rules.Load()
 	a.send(r.mac, 0)

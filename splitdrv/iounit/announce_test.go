@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/pace"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/vnet"
@@ -84,6 +85,40 @@ func TestAnnouncer(t *testing.T) {
 		<-ended
 		time.Sleep(time.Minute)
 		heard(n + 5)
+	})
+}
+
+// TestAnnouncementsAreBounded has a host say on and on that it is here: the LAN
+// hears that a few times, and its last word.
+func TestAnnouncementsAreBounded(t *testing.T) {
+	c := newClient(t, &policy.Host{})
+	synctest.Test(t, func(t *testing.T) {
+		done, ended := make(chan struct{}), make(chan struct{})
+		c.s.tells = newAnnouncer(c.s) // its channel has to be of the bubble
+		go func() {
+			defer close(ended)
+			c.s.tells.run(done)
+		}()
+		heard := func() int {
+			c.port.announcing.Lock()
+			defer c.port.announcing.Unlock()
+			return len(c.port.announced)
+		}
+		begun := time.Now()
+		for i := range 2000 {
+			c.ask("link state", protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: i%2 == 1}), protocol.CfgOK)
+			time.Sleep(10 * time.Millisecond)
+		}
+		before, most := heard(), pace.Burst+int(time.Since(begun)/pace.Interval)
+		if before == 0 || before > most {
+			t.Errorf("%d announcements of a host that was set up 1000 times, at most %d", before, most)
+		}
+		time.Sleep(time.Minute)
+		if heard() == before {
+			t.Error("the last word of the host was not passed on")
+		}
+		close(done)
+		<-ended
 	})
 }
 
