@@ -1,6 +1,7 @@
 package iounit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,6 +73,7 @@ func (a *attachment) run(ctx context.Context) error {
 	defer port.Close()
 	mtu := min(link.MTU, a.hello.MaxMTU)
 	services := newServices(a, a.policy, port, mac, mtu)
+	defer services.leave()
 	offloads, err := port.SetOffloads(port.Offloads().Intersect(a.hello.Offloads))
 	if err != nil {
 		u.refuse(a, session.CodePolicy, err)
@@ -134,6 +136,10 @@ func (a *attachment) run(ctx context.Context) error {
 	u.unsealed.Add(conn.Stop().Unsealed)
 	return err
 }
+
+// payer is who owes what a session has overdrawn: its key, or its name where names
+// are all there is.
+func (a *attachment) payer() string { return cmp.Or(a.owner, a.key) }
 
 // address claims the host's address: the one that it asks for, or one made of
 // its key that the policy gives it.

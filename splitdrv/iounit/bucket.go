@@ -13,7 +13,8 @@ import (
 // there are less. What was taken too much so, the rest of a frame, is paid back
 // before the next one passes. It may be used by several goroutines.
 //
-// A session begins with an empty one: a host gains nothing by coming again.
+// A session begins with an empty one, or goes on with what another has overdrawn
+// (accounts): a host gains nothing by coming again.
 type bucket struct {
 	now func() time.Duration // since any moment
 
@@ -52,7 +53,9 @@ func newBucket(rate int64, now func() time.Duration) *bucket {
 func (b *bucket) set(rate int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.fill()
+	if b.fill(); b.rate == rate {
+		return
+	}
 	b.rate = rate
 	b.most = max(burstBytes*8*perBit, rate*int64(burstTime))
 	// What was saved, or overdrawn, with another rate may be a lot with this one.
@@ -138,6 +141,14 @@ func (b *bucket) wait(urgent bool) time.Duration {
 		return 0
 	}
 	return time.Duration(lacks/b.rate + 1)
+}
+
+// begin forgets what was saved, for another session.
+func (b *bucket) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fill()
+	b.level = min(b.level, 0)
 }
 
 // bits is what a [virtio_net_hdr | frame] of n bytes counts for: its Ethernet

@@ -71,6 +71,8 @@ func newServices(a *attachment, host *policy.Host, port lan.Interface, mac proto
 	s.begun = s.now
 	s.begun.vlans = s.wish
 	s.tells = newAnnouncer(s)
+	owing := a.unit.accounts.take(a.payer())
+	s.tx, s.rx = owing.tx, owing.rx
 	s.limit()
 	s.publish()
 	queues := port.Queues()
@@ -79,6 +81,13 @@ func newServices(a *attachment, host *policy.Host, port lan.Interface, mac proto
 		s.ports = append(s.ports, &policed{queue: q, rules: &s.rules, taken: &a.unit.taken, urgent: urgent})
 	}
 	return s
+}
+
+// leave keeps what the session has overdrawn, when no frame passes any more.
+func (s *services) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.a.unit.accounts.put(s.a.payer(), account{tx: s.tx, rx: s.rx})
 }
 
 // publish makes the settings the rules that frames are judged by.

@@ -63,6 +63,7 @@ type Unit struct {
 	unsealed   atomic.Uint64 // frames that had come when their session ended, in one-touch elements not sealed yet
 	pace       pace.Pace     // of lines about connections
 
+	accounts   accounts
 	taken    atomic.Pointer[addresses]        // of the card and of all hosts
 	listener atomic.Pointer[session.Listener] // nil before Run
 

@@ -1,0 +1,67 @@
+package iounit
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+)
+
+// account is what the rates of a session are reckoned by.
+type account struct{ tx, rx *bucket } // nil without a rate
+
+// owes is how long it takes until what was overdrawn is paid for, 0 if nothing was.
+func (a account) owes() (d time.Duration) {
+	for _, b := range []*bucket{a.tx, a.rx} {
+		if b != nil {
+			d = max(d, b.wait(false))
+		}
+	}
+	return d
+}
+
+// accounts keep the accounts of sessions that have ended with something overdrawn
+// until that is paid for. A host would be rid of it otherwise by coming again: a
+// whole burst each time by its latency channel, and a frame at least. So a session
+// goes on with an account that another one of the same owner has left, if there is
+// one. There are never more of these than its owner had sessions at a time.
+type accounts struct {
+	mu   sync.Mutex
+	left map[string][]account // by owner
+}
+
+// take returns the account that owes most, or an empty one.
+func (k *accounts) take(owner string) (a account) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	left := k.left[owner]
+	if len(left) == 0 {
+		return a
+	}
+	slices.SortFunc(left, func(a, b account) int { return cmp.Compare(a.owes(), b.owes()) })
+	a, k.left[owner] = left[len(left)-1], left[:len(left)-1]
+	for _, b := range []*bucket{a.tx, a.rx} {
+		if b != nil {
+			b.begin()
+		}
+	}
+	return a
+}
+
+// put keeps an account whose session has ended, and forgets those that owe nothing
+// any more.
+func (k *accounts) put(owner string, a account) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.left == nil {
+		k.left = make(map[string][]account)
+	}
+	k.left[owner] = append(k.left[owner], a)
+	for o, left := range k.left {
+		if left = slices.DeleteFunc(left, func(a account) bool { return a.owes() <= 0 }); len(left) == 0 {
+			delete(k.left, o)
+		} else {
+			k.left[o] = left
+		}
+	}
+}
