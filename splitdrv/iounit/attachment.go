@@ -142,7 +142,8 @@ func (a *attachment) run(ctx context.Context) error {
 func (a *attachment) payer() string { return cmp.Or(a.owner, a.key) }
 
 // address claims the host's address: the one that it asks for, or one made of
-// its key that the policy gives it.
+// its key that the policy gives it. Where another host has that one, which it may
+// have taken on purpose, any other is better than none.
 func (a *attachment) address() (protocol.MAC, error) {
 	mac := a.hello.MAC
 	if mac != (protocol.MAC{}) {
@@ -151,15 +152,17 @@ func (a *attachment) address() (protocol.MAC, error) {
 		}
 		return mac, a.unit.claim(a, mac, nil)
 	}
-	mac = macOf(a.ownKey)
-	if a.policy.MACs == nil {
-		return mac, a.unit.claim(a, mac, nil)
+	patterns := a.policy.MACs
+	if patterns == nil {
+		patterns = []policy.Pattern{{}} // any
 	}
 	var err error
-	for _, p := range a.policy.MACs {
-		own := p.Fit(mac)
-		if err = a.unit.claim(a, own, nil); err == nil {
-			return own, nil
+	for _, made := range []protocol.MAC{macOf(a.ownKey), randomMAC()} {
+		for _, p := range patterns {
+			own := p.Fit(made)
+			if err = a.unit.claim(a, own, nil); err == nil {
+				return own, nil
+			}
 		}
 	}
 	return mac, fmt.Errorf("no MAC address of the policy's is free: %w", err)

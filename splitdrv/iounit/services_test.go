@@ -408,6 +408,20 @@ func TestAddressOfPolicy(t *testing.T) {
 	if m, err := attach("g", protocol.MAC{}, hostWith("all", "02:55:00:00:00:01")); err == nil {
 		t.Errorf("none is free: %v", m)
 	}
+	// Somebody has taken the address that a host would have, before it comes.
+	for i, h := range []*policy.Host{open, hostWith("all", "02:77:*")} {
+		late := fmt.Sprint("late", i)
+		theirs := macOf(late)
+		if len(h.MACs) > 0 {
+			theirs = h.MACs[0].Fit(theirs)
+		}
+		if _, err := attach(fmt.Sprint("thief", i), theirs, open); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := attach(late, protocol.MAC{}, h); err != nil || m == theirs || !m.Valid() || !h.MayUse(m) {
+			t.Errorf("in place of one that was taken: %v, %v", m, err)
+		}
+	}
 }
 
 func TestChooseMode(t *testing.T) {

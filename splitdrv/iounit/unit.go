@@ -2,6 +2,7 @@ package iounit
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -62,8 +63,8 @@ type Unit struct {
 	served     atomic.Uint64
 	unsealed   atomic.Uint64 // frames that had come when their session ended, in one-touch elements not sealed yet
 	pace       pace.Pace     // of lines about connections
-
 	accounts   accounts
+
 	taken    atomic.Pointer[addresses]        // of the card and of all hosts
 	listener atomic.Pointer[session.Listener] // nil before Run
 
@@ -417,7 +418,17 @@ func ownKey(id session.Identity, name string) string {
 // whatever name that knows it: locally administered, unicast.
 func macOf(ownKey string) protocol.MAC {
 	sum := sha256.Sum256([]byte("splitnic MAC address of " + ownKey))
-	mac := protocol.MAC(sum[:6])
+	return localMAC(protocol.MAC(sum[:6]))
+}
+
+// randomMAC is one that nobody can know in advance.
+func randomMAC() (mac protocol.MAC) {
+	rand.Read(mac[:]) // never fails
+	return localMAC(mac)
+}
+
+// localMAC makes an address locally administered, and unicast.
+func localMAC(mac protocol.MAC) protocol.MAC {
 	mac[0] = mac[0]&^1 | 2
 	return mac
 }
