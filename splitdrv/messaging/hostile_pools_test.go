@@ -3,6 +3,7 @@ package messaging_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -215,5 +216,41 @@ func TestFlushAcknowledgesIndications(t *testing.T) {
 				t.Errorf("%d frames were delivered", s.RxFrames)
 			}
 		})
+	}
+}
+
+// TestPoolsAskedForTooOften has a peer ask for pools and give them back, as fast as
+// it can: it gets those that there can be, and then no more in a second than a peer
+// asks for that means it.
+func TestPoolsAskedForTooOften(t *testing.T) {
+	const asks, pools, rate = 300, 2, 20
+	h, p := newRawPeer(t, messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4}}, MaxPools: pools})
+	begun := time.Now()
+	granted := uint64(0)
+	for i := range uint64(asks) {
+		p.send(protocol.AppendBufferRecvPoolGet(nil, protocol.BufferRecvPoolGet{ElementSize: 2048, Elements: 4, Channel: 1}))
+		until(t, func() error {
+			if s := h.conn.Stats(); s.PoolsGranted+s.PoolsRefused != i+1 {
+				return fmt.Errorf("%d granted and %d refused of %d", s.PoolsGranted, s.PoolsRefused, i+1)
+			}
+			return nil
+		})
+		if n := h.conn.Stats().PoolsGranted; n == granted {
+			continue
+		}
+		granted++
+		lent := p.function(protocol.FuncBufferRecvPool)
+		m, err := protocol.DecodeBufferRecvPool(lent)
+		p.ok(err)
+		ref := m.At(0).Ref
+		p.recycle(lent)
+		p.send(protocol.AppendBufferPoolFlushRequest(nil, i+1, ref|protocol.FlushGiveBack))
+		p.recycle(p.function(protocol.FuncBufferPoolFlushReply))
+	}
+	if most := pools + rate*time.Since(begun).Seconds(); granted < pools || float64(granted) > most {
+		t.Errorf("%d pools were lent, at least %d and at most %.0f", granted, pools, most)
+	}
+	if err := h.conn.Err(); err != nil {
+		t.Error(err)
 	}
 }
