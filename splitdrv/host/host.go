@@ -140,7 +140,7 @@ type Host struct {
 	sessions  int
 	attempts  int
 	lastErr   error
-	reasons   map[int]string // why there is no session with an I/O unit, as logged
+	reasons   map[int]string // why there is no session with an I/O unit, as logged, without its numbers
 	rehandled int            // changes of handling
 	reserve   *attachment    // on standby
 	noReserve error          // why not; nil if that is not known, or not wanted

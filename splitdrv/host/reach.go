@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"regexp"
 	"time"
 
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -101,15 +102,21 @@ func (h *Host) note(unit int, err error) {
 
 // level is the level at which to log why there is no session with an I/O unit: an
 // administrator wants to read the same reason once, until there was a session.
+// Numbers make no other reason of it: how long to wait, how much memory is in use,
+// which port a connection came from.
 func (h *Host) level(unit int, err error) slog.Level {
+	reason := numbers.ReplaceAllLiteralString(err.Error(), "0")
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.reasons[unit] == err.Error() {
+	if h.reasons[unit] == reason {
 		return slog.LevelDebug
 	}
-	h.reasons[unit] = err.Error()
+	h.reasons[unit] = reason
 	return slog.LevelWarn
 }
+
+// numbers are those in a text, with their units.
+var numbers = regexp.MustCompile(`[0-9][0-9.a-zµ]*`)
 
 func (h *Host) ever() int {
 	h.mu.Lock()
