@@ -112,11 +112,11 @@ type Host struct {
 	raised chan struct{} // the carrier was given; of capacity one
 	orders chan *order   // to go over to another I/O unit
 	past   retirees
-	// keepers are those of reserves. preparing is held by whoever makes a session
-	// on standby: one I/O unit has one of a host at most. commanded is held while
-	// a command is carried out.
+	// keepers are those of reserves. preparing has a token for each I/O unit, which
+	// is with whoever makes a session on standby there: it has one of a host at
+	// most. commanded is held while a command is carried out.
 	keepers   sync.WaitGroup
-	preparing sync.Mutex
+	preparing []chan struct{}
 	commanded sync.Mutex
 
 	remembered Agreement // what OnAgreement was told last
@@ -183,6 +183,9 @@ func New(cfg Config) (*Host, error) {
 		return nil, fmt.Errorf("host: device %s: %w", cfg.Device.Name(), err)
 	}
 	h := &Host{cfg: cfg, reasons: map[int]string{}, protecting: protecting, state: Connecting, carrier: cfg.Past.Carrier, since: time.Now(), wake: make(chan struct{}, 1), raised: make(chan struct{}, 1), orders: make(chan *order)}
+	for range cfg.IOUnits {
+		h.preparing = append(h.preparing, make(chan struct{}, 1))
+	}
 	for _, m := range cfg.Modes {
 		if err := h.messaging(m).Check(); err != nil {
 			return nil, fmt.Errorf("host: %w", err)

@@ -75,31 +75,74 @@ func without(list []int, drop []int) []int {
 	return kept
 }
 
+// prepared is what has become of a session on standby.
+type prepared struct {
+	at  int // in the list of those to try
+	b   *attachment
+	err error
+}
+
 // prepareFirst makes a session on standby with the first I/O unit of a list that
-// can be had, or says why not with the first of them. Those that know no standby
-// are useless.
-func (h *Host) prepareFirst(ctx context.Context, list []int) (_ *attachment, useless []int, first error) {
-	for _, i := range list {
-		b, err := h.prepare(ctx, i)
-		if err == nil {
-			return b, useless, nil
-		}
-		if ctx.Err() != nil {
-			return nil, nil, nil
-		}
-		level := slog.LevelDebug
-		if h.cfg.Standby {
-			level = h.level(i, err)
-		}
-		h.cfg.Log.Log(ctx, level, "no session on standby", "iounit", h.cfg.IOUnits[i], "reason", err)
-		if first == nil {
-			first = fmt.Errorf("the I/O unit at %s: %w", h.cfg.IOUnits[i], err)
-		}
-		if errors.Is(err, errNoStandby) {
-			useless = append(useless, i)
+// can be had, or says why not with the first of them. One that is silent for
+// longestSilence has the next one tried as well; whichever is there first is it.
+// Those that know no standby are useless.
+func (h *Host) prepareFirst(ctx context.Context, list []int) (found *attachment, useless []int, first error) {
+	trying, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make(chan prepared)
+	errs := make([]error, len(list))
+	started, pending := 0, 0
+	patience := time.NewTicker(longestSilence)
+	defer patience.Stop()
+	next := func() {
+		if started < len(list) && trying.Err() == nil {
+			at := started
+			started++
+			pending++
+			patience.Reset(longestSilence)
+			go func() {
+				b, err := h.prepare(trying, list[at])
+				results <- prepared{at, b, err}
+			}()
 		}
 	}
-	return nil, useless, first
+	for next(); pending > 0; {
+		select {
+		case <-patience.C:
+			next()
+		case r := <-results:
+			pending--
+			switch {
+			case r.err == nil && found == nil:
+				found = r.b
+				cancel()
+			case r.err == nil:
+				h.retire(r.b, session.CodeShuttingDown, "it is not needed")
+			case trying.Err() == nil:
+				errs[r.at] = r.err
+				h.unprepared(ctx, list[r.at], r.err)
+				next()
+			}
+		}
+	}
+	for at, err := range errs {
+		if err != nil && first == nil {
+			first = fmt.Errorf("the I/O unit at %s: %w", h.cfg.IOUnits[list[at]], err)
+		}
+		if errors.Is(err, errNoStandby) {
+			useless = append(useless, list[at])
+		}
+	}
+	return found, useless, first
+}
+
+// unprepared logs why there is no session on standby with an I/O unit.
+func (h *Host) unprepared(ctx context.Context, unit int, err error) {
+	level := slog.LevelDebug
+	if h.cfg.Standby {
+		level = h.level(unit, err)
+	}
+	h.cfg.Log.Log(ctx, level, "no session on standby", "iounit", h.cfg.IOUnits[unit], "reason", err)
 }
 
 // unreserved notes why there is no session on standby, for the status; nil if
@@ -185,7 +228,7 @@ func (h *Host) await(ctx context.Context, b *attachment, unit int, able []int) {
 		case <-b.conn.Done():
 			h.bereave(b, b.conn.Err())
 		case <-better:
-			p, _, _ := h.prepareFirst(ctx, preferred(able, b.unit))
+			p := h.prepareBetter(ctx, b, preferred(able, b.unit))
 			if p == nil {
 				continue
 			}
@@ -207,6 +250,22 @@ func (h *Host) await(ctx context.Context, b *attachment, unit int, able []int) {
 		h.drop(b)
 		return
 	}
+}
+
+// prepareBetter is prepareFirst for as long as another session on standby lives.
+func (h *Host) prepareBetter(ctx context.Context, than *attachment, list []int) *attachment {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		select {
+		case <-than.client.Done():
+		case <-than.conn.Done():
+		case <-ctx.Done():
+		}
+	}()
+	p, _, _ := h.prepareFirst(ctx, list)
+	return p
 }
 
 // preferred are those of a list that come before one of them.

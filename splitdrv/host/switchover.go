@@ -89,8 +89,12 @@ func (h *Host) submit(ctx context.Context, o *order) error {
 // prepare makes a session on standby with an I/O unit, or takes the one that
 // there is.
 func (h *Host) prepare(ctx context.Context, unit int) (*attachment, error) {
-	h.preparing.Lock()
-	defer h.preparing.Unlock()
+	select {
+	case h.preparing[unit] <- struct{}{}:
+		defer func() { <-h.preparing[unit] }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	h.mu.Lock()
 	b := h.reserve
 	if b != nil && b.unit == unit && b.lives() {
