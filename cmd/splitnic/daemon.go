@@ -207,9 +207,7 @@ func (d *daemonFlags) serveStatus(name string, status func() any, metrics http.H
 		closeSocket()
 		return nil, explainListen("--metrics", err)
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metrics)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	server := metricsServer(metrics)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
