@@ -10,8 +10,6 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
-	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
 var (
@@ -58,11 +56,11 @@ func (g *ground) run(p *plan) (sums [2]tally, err error) {
 			err = errors.Join(err, port.Close())
 		}
 	}
-	err = errors.Join(err, sums[host].first, sums[unit].first, h.Close())
+	err = errors.Join(err, sums[host].first, sums[unit].first, p.losses(sums[p.at]), h.Close())
 	if p.fault == faultKill && p.at == unit {
 		err = errors.Join(err, g.reopen())
 	}
-	return sums, err
+	return sums, errors.Join(err, g.unexpected())
 }
 
 // makePorts makes the ports of both ends.
@@ -78,7 +76,7 @@ func (c *cycle) makePorts() error {
 				return err
 			}
 			e.ports = append(e.ports, port)
-			port.got.lossy = c.fault == faultLoss || c.unreliable()
+			port.got.lossy = c.unreliable() || c.fault == faultLoss && side(s) == c.at
 		}
 	}
 	if !c.fault.traffic() {
@@ -328,41 +326,6 @@ func (c *cycle) recover() {
 		c.g.net.OnSend(name, nil)
 		c.g.net.DropUC(name, 0)
 	}
-}
-
-// verdict compares how both ends ended with what was planned.
-func (c *cycle) verdict() error {
-	var errs []error
-	for _, e := range c.ends {
-		var pe *messaging.ProtocolError
-		blames := errors.As(e.err, &pe)
-		var bye *session.ByeError
-		switch {
-		case blames && c.fault == faultFrame && e.side == c.at && pe.Code() == "frame":
-		case blames:
-			errs = append(errs, fmt.Errorf("the %v blames its peer: %w", e.side, e.err))
-		case c.fault == faultFrame && e.side == c.at:
-			errs = append(errs, fmt.Errorf("the %v took a frame that breaks the protocol and ended for %w", e.side, orNothing(e.err)))
-		case c.fault == faultNone && e.err != nil && !errors.As(e.err, &bye) && !errors.Is(e.err, session.ErrPeerGone) && !isFlush(e.err):
-			errs = append(errs, fmt.Errorf("the %v ended for another reason than the planned end: %w", e.side, e.err))
-		case c.fault == faultLeave && e.side == c.at && !errors.Is(e.err, errLeft):
-			errs = append(errs, fmt.Errorf("the %v did not get as far as planned: %w", e.side, orNothing(e.err)))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func orNothing(err error) error {
-	if err == nil {
-		return errors.New("no reason")
-	}
-	return err
-}
-
-// isFlush reports whether err is that of a queue pair whose peer's is gone.
-func isFlush(err error) bool {
-	var wc *fabric.WCError
-	return errors.As(err, &wc)
 }
 
 // rejection waits for the listener to be done with a connection that nobody

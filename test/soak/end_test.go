@@ -52,10 +52,7 @@ func (e *end) leave(phase int) error {
 	if e.plan.fault != faultLeave || e.plan.at != e.side || e.plan.phase != phase {
 		return nil
 	}
-	if e.plan.polite {
-		// The peer may have gone.
-		_ = e.session.Bye(session.CodeFailed, "leaving")
-	}
+	e.rude.Store(!e.plan.polite)
 	return errLeft
 }
 

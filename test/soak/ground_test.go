@@ -69,6 +69,17 @@ func newMemory(t *testing.T, seed uint64) *ground {
 
 func (g *ground) reject(_ net.Addr, err error) { g.rejected <- err }
 
+// unexpected returns why the listener has turned somebody away whom no cycle
+// expects to be.
+func (g *ground) unexpected() error {
+	select {
+	case err := <-g.rejected:
+		return fmt.Errorf("the listener turned somebody away: %w", err)
+	default:
+		return nil
+	}
+}
+
 // makeKeys makes two sides that trust each other.
 func (g *ground) makeKeys() error {
 	var keys [2]*session.Key

@@ -7,4 +7,6 @@ const (
 	memoryCycles = 3000
 	memoryFrames = 50000
 	exactFrames  = 2000
+
+	raceFlag = "" // of go test
 )

@@ -7,4 +7,6 @@ const (
 	memoryCycles = 300
 	memoryFrames = 1250
 	exactFrames  = 300
+
+	raceFlag = " -race" // of go test
 )

@@ -47,10 +47,13 @@ func newSeed(t *testing.T) uint64 {
 }
 
 // A test reports after every interval and takes a census after each so many
-// cycles.
+// cycles. What the census of long sessions is compared with is taken after so
+// few that even the smallest run has some more: there are eight kinds, and a
+// session is of two at most.
 const (
 	interval     = 20 * time.Second
 	censusCycles = 1000
+	warmSessions = 3
 )
 
 // row is what a line of the final table counts.
@@ -71,7 +74,8 @@ type soak struct {
 	said   time.Time
 	base   census
 	warm   bool
-	done   int // cycles
+	done   int    // cycles
+	again  string // what else replays one cycle
 }
 
 func newSoak(t *testing.T, g *ground, seed uint64, sc scale) *soak {
@@ -99,8 +103,8 @@ func (s *soak) one(number uint64) {
 	s.done++
 	s.faults[p.fault]++
 	if err != nil {
-		s.t.Fatalf("%v\nagain: %s=%d %s=%d %s=1 go test ./test/soak -count=1 -v -run '^%s$'",
-			err, seedVar, s.seed, firstVar, number, cyclesVar, s.t.Name())
+		s.t.Fatalf("%v\nagain: %s=%d %s=%d %s=1 go test%s ./test/soak -count=1 -v -run '^%s$'",
+			err, seedVar, s.seed, firstVar, number, s.again, raceFlag, s.t.Name())
 	}
 }
 
@@ -180,6 +184,7 @@ func (s *soak) table() {
 func soakCycles(t *testing.T, g *ground, seed, n uint64, sc scale) {
 	t.Helper()
 	s := newSoak(t, g, seed, sc)
+	s.again = cyclesVar
 	defer s.table()
 	s.cycles(setting(t, firstVar, 0), setting(t, cyclesVar, n))
 }
@@ -190,6 +195,7 @@ func soakFrames(t *testing.T, g *ground, seed, n uint64, sc scale) {
 	t.Helper()
 	n = setting(t, framesVar, n)
 	s := newSoak(t, g, seed, sc)
+	s.again = framesVar
 	defer s.table()
 	number := setting(t, firstVar, 0)
 	missing := func(k kind) bool { return s.rows[k].frames < n }
@@ -199,7 +205,7 @@ func soakFrames(t *testing.T, g *ground, seed, n uint64, sc scale) {
 			continue // another kind's turn
 		}
 		s.one(number)
-		if !s.warm && s.done == 16 {
+		if !s.warm && s.done == warmSessions {
 			s.begin()
 		}
 		if s.done%64 == 0 {
