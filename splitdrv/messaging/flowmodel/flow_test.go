@@ -118,10 +118,15 @@ func TestBrokenRules(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s, %s", c.mode, c.name), func(t *testing.T) {
 			for seed := c.from; seed < c.from+20000; seed++ {
-				if m := run(seed, c.mode, c.windows, c.rules, 5*steps); m.failure != nil {
-					t.Logf("found after %d runs: %v", seed-c.from+1, m.failure)
-					return
+				m := run(seed, c.mode, c.windows, c.rules, 5*steps)
+				if m.failure == nil {
+					continue
 				}
+				t.Logf("found after %d runs: %v", seed-c.from+1, m.failure)
+				if kept := run(seed, c.mode, c.windows, rules{}, 5*steps); kept.failure != nil {
+					t.Errorf("that run fails with the rule kept, too: %v", kept.failure)
+				}
+				return
 			}
 			t.Error("not found")
 		})
