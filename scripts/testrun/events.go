@@ -207,6 +207,28 @@ func (c *collector) end(pkg string, o outcome, seconds float64) {
 	fmt.Fprintf(c.w, "%s  %-36s %s %8.1f s\n", word, short(pkg), line(n), seconds)
 }
 
+// unseen counts each test of p that was to run and did not as a failed one: it
+// is in a file that this layer does not build. Of a package that has failed
+// anyway nobody knows.
+func (c *collector) unseen(p testPackage) {
+	ran := make(map[string]bool)
+	for _, r := range c.results {
+		if r.Package != p.path {
+			continue
+		}
+		if r.Outcome == failed {
+			return
+		}
+		ran[topLevel(r.Test)] = true
+	}
+	for _, name := range p.tests {
+		if !ran[name] {
+			fmt.Fprintf(c.w, "FAIL  %s %s: it was not run\n", short(p.path), name)
+			c.results = append(c.results, result{Layer: c.layer, Package: p.path, Test: name, Outcome: failed})
+		}
+	}
+}
+
 // broken counts a failure that belongs to no test.
 func (c *collector) broken(what string, err error) {
 	fmt.Fprintf(c.w, "FAIL  %s: %v\n", what, err)

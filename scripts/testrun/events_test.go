@@ -164,3 +164,28 @@ func TestSplit(t *testing.T) {
 		})
 	}
 }
+
+// TestUnseen has tests that were to run not run.
+func TestUnseen(t *testing.T) {
+	p := testPackage{path: module + "/p", tests: []string{"TestA", "TestB", "TestC"}}
+	of := func(pkg, test string, o outcome) result { return result{Package: pkg, Test: test, Outcome: o} }
+	for _, tc := range []struct {
+		name    string
+		results []result
+		want    []string // more than these
+	}{
+		{"all have run", []result{of(p.path, "TestA", passed), of(p.path, "TestB/x", passed), of(p.path, "TestC", skipped)}, nil},
+		{"one has not", []result{of(p.path, "TestA", passed), of("q", "TestB", passed), of(p.path, "TestC", passed)}, []string{"fail TestB"}},
+		{"the package has failed", []result{of(p.path, "TestA", failed)}, nil},
+		{"none has", nil, []string{"fail TestA", "fail TestB", "fail TestC"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := newCollector(io.Discard, "netns")
+			c.results = tc.results
+			c.unseen(p)
+			if d := cmp.Diff(tc.want, summary(c.results[len(tc.results):])); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}

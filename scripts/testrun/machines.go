@@ -22,6 +22,7 @@ func (r *runner) withGuests(ctx context.Context, prefix string) error {
 		if err := r.goTest(ctx, []string{"SPLITNIC_REQUIRE=machines"}, "-timeout=40m", "-run", exactly(p.tests), p.path); err != nil {
 			return err
 		}
+		r.unseen(p)
 	}
 	return nil
 }

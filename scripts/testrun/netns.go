@@ -50,6 +50,7 @@ func runNetns(ctx context.Context, r *runner) error {
 		if err := v.close(err == nil); err != nil {
 			return err
 		}
+		r.unseen(p)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 
 // guestTimeout, in seconds, is how long all RDMA tests may take together. It is
 // only for the case that they hang.
-const guestTimeout = "2100"
+const guestTimeout = "3000"
 
 // What ci/softroce/tests/packages.sh prints before and after a package's
 // tests, followed by the import path and by the status.
@@ -43,6 +43,7 @@ func runSoftRoCE(ctx context.Context, r *runner) error {
 		if err := r.goTest(ctx, []string{"SPLITNIC_REQUIRE=softroce"}, "-run", exactly(p.tests), p.path); err != nil {
 			return err
 		}
+		r.unseen(p)
 	}
 	return nil
 }
@@ -86,6 +87,9 @@ func (r *runner) runRDMA(ctx context.Context, packages []testPackage) error {
 	}
 	if readErr != nil {
 		return readErr
+	}
+	for _, p := range packages {
+		r.unseen(p)
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 1 && r.failedSince(before) {

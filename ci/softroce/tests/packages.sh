@@ -23,7 +23,7 @@ run_package() {
 	before=$(mktemp)
 	fabric_up 2 || { echo "packages.sh: no fabric"; return 1; }
 	snapshot >"$before"
-	(cd "$1" && exec "$dir/$2" -test.v=test2json -test.timeout=20m -test.run="$3") </dev/null || rc=$?
+	(cd "$1" && exec "$dir/$2" -test.v=test2json -test.timeout=30m -test.run="$3") </dev/null || rc=$?
 	leaks "$before" || rc=1
 	fabric_down || rc=1
 	rm -f "$before"
