@@ -72,10 +72,11 @@ func (r *rig) stalls(t *testing.T, to Target) {
 func (r *rig) slow(t *testing.T, to Target) {
 	late := r.since(refused("late"))
 	var drips sync.WaitGroup
-	for _, pause := range []time.Duration{100 * time.Millisecond, impatient / 800} { // within the ClientHello, and later
+	for _, stage := range []Stage{AfterTCP, AfterTLS} {
 		drips.Go(func() {
-			if err := Drip(t.Context(), to, pause); err != nil {
-				t.Errorf("with pauses of %v: %v", pause, err)
+			// Either has more than forty bytes to say.
+			if err := Drip(t.Context(), to, stage, impatient/40); err != nil {
+				t.Errorf("byte by byte %v: %v", stage, err)
 			}
 		})
 	}

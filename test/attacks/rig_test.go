@@ -99,7 +99,9 @@ func newRig(t testing.TB, unitFlags ...string) *rig {
 	}, "carrier of the honest host's netdevice")
 	testenv.Address(t, r.host, "sn0", hostIP+"/24")
 	r.bystander = newBystander(t, r)
-	r.before = r.held()
+	if r.before = r.held(); r.before.rdma == 0 {
+		t.Fatalf("the I/O unit has a session, and nothing on its device: %+v", r.before)
+	}
 	return r
 }
 

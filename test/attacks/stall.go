@@ -116,14 +116,17 @@ func Stall(ctx context.Context, to Target, name string, stage Stage) (nc net.Con
 }
 
 // drip is a connection that writes a byte at a time, with pauses, and gives up
-// when the other end has closed.
+// when the other end has closed. Without a pause it is like any other.
 type drip struct {
 	net.Conn
 	pause time.Duration
 }
 
 // Write implements net.Conn.
-func (d drip) Write(b []byte) (int, error) {
+func (d *drip) Write(b []byte) (int, error) {
+	if d.pause == 0 {
+		return d.Conn.Write(b)
+	}
 	tick := time.NewTicker(d.pause)
 	defer tick.Stop()
 	for i := range b {
@@ -135,19 +138,28 @@ func (d drip) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Drip says the beginning of the handshake byte by byte, and then the rest of it
-// until the I/O unit ends the connection, which is no error.
-func Drip(ctx context.Context, to Target, pause time.Duration) error {
+// Drip says the handshake byte by byte after a stage, which is AfterTCP or
+// AfterTLS, until the I/O unit ends the connection, which is no error.
+func Drip(ctx context.Context, to Target, after Stage, pause time.Duration) error {
 	nc, err := Dial(ctx, to.Address, to.From)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
 	nc.SetDeadline(time.Now().Add(to.Patience))
-	c, err := Handshake(ctx, drip{nc, pause}, to.Key)
-	if err != nil {
-		return nil
+	d := &drip{Conn: nc}
+	if after == AfterTCP {
+		d.pause = pause
 	}
+	c, err := Handshake(ctx, d, to.Key)
+	switch {
+	case err == nil:
+	case after == AfterTCP:
+		return nil
+	default:
+		return err
+	}
+	d.pause = pause
 	_, err = c.Hello(honestHello("drip", protocol.ModeImm))
 	if err == nil {
 		return errors.New("a hello that takes so long was heard to its end")
