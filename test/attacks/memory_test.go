@@ -116,8 +116,8 @@ func thirdParty(r *rig, victim *Session) {
 				if err := stranger.Completed(t.Context()); !errors.As(err, &failed) {
 					t.Errorf("the stranger hears: %v", err)
 				}
-				if err := victim.Alive(t.Context()); err != nil {
-					t.Errorf("the victim's control channel: %v", err)
+				if err := errors.Join(victim.Alive(t.Context()), stranger.Close()); err != nil {
+					t.Error(err)
 				}
 				r.unharmed()
 			})

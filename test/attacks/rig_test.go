@@ -4,7 +4,6 @@ package attacks
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,6 +67,7 @@ func newRig(t testing.TB, unitFlags ...string) *rig {
 	t.Helper()
 	testenv.NeedTUN(t)
 	testenv.NeedRDMA(t, 2)
+	testenv.NeedTools(t, "rdma")
 	r := &rig{t: t, bin: os.Getenv("SPLITNIC_BIN"), dir: t.TempDir()}
 	if r.bin == "" {
 		r.bin = "../../build/splitnic"
@@ -86,6 +86,7 @@ func newRig(t testing.TB, unitFlags ...string) *rig {
 	r.card, r.lan, r.host = testenv.NetNS(t), testenv.NetNS(t), testenv.NetNS(t)
 	testenv.Veth(t, r.card, "eth1", r.lan, "lan0")
 	testenv.Address(t, r.lan, "lan0", lanIP+"/24")
+	idle := onUnitDevice(t)
 	r.unitProcess = r.start("unit", append([]string{
 		"iounit", "--device", unitDevice, "--listen", unitAddress, "--lan", "macvtap:eth1", "--netns", r.card, "--name", "unit",
 		"--peer-timeout", "1m", "--key", unitKey, "--trust", "hosts=" + hostPrint,
@@ -99,8 +100,8 @@ func newRig(t testing.TB, unitFlags ...string) *rig {
 	}, "carrier of the honest host's netdevice")
 	testenv.Address(t, r.host, "sn0", hostIP+"/24")
 	r.bystander = newBystander(t, r)
-	if r.before = r.held(); r.before.rdma == 0 {
-		t.Fatalf("the I/O unit has a session, and nothing on its device: %+v", r.before)
+	if r.before = r.held(); r.before.rdma <= idle {
+		t.Fatalf("the I/O unit has a session, and no more on its device than the %d objects before: %+v", idle, r.before)
 	}
 	return r
 }
@@ -242,21 +243,28 @@ type holdings struct{ rdma, netdevices, descriptors int }
 func (r *rig) held() holdings {
 	r.t.Helper()
 	var h holdings
-	pid := r.unitProcess.cmd.Process.Pid
-	for _, kind := range []string{"qp", "cq", "mr", "pd"} {
-		out, err := exec.CommandContext(r.t.Context(), "rdma", "resource", "show", kind).Output()
-		if err != nil {
-			r.t.Fatalf("rdma resource show %s: %v", kind, err)
-		}
-		h.rdma += bytes.Count(out, fmt.Appendf(nil, "pid %d ", pid))
-	}
+	h.rdma = onUnitDevice(r.t)
 	h.netdevices = len(testenv.Links(r.t, r.card))
-	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", r.unitProcess.cmd.Process.Pid))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	h.descriptors = len(fds)
 	return h
+}
+
+// onUnitDevice counts the objects on the I/O unit's device, which is nobody
+// else's; but for open devices.
+func onUnitDevice(t testing.TB) (n int) {
+	t.Helper()
+	devices, err := testenv.RDMAObjects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"qp", "cq", "mr", "pd"} {
+		n += devices[unitDevice][kind]
+	}
+	return n
 }
 
 // unharmed checks, after an attack, that the honest host's session went on, and

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/splitnic/splitnic/internal/testenv"
 )
 
 // census is what there is at a time.
@@ -89,25 +90,13 @@ func (c *census) weigh() error {
 
 // rdma counts the objects of all RDMA devices, as the kernel does.
 func (c *census) rdma() error {
-	out, err := exec.Command("rdma", "resource", "show").Output()
-	if err != nil {
-		return fmt.Errorf("rdma resource show: %w", err)
-	}
-	// A line looks like: 0: snrxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0
-	for line := range strings.Lines(string(out)) {
-		f := strings.Fields(line)
-		if len(f) < 2 {
-			continue
-		}
-		for i := 2; i+1 < len(f); i += 2 {
-			n, err := strconv.Atoi(f[i+1])
-			if err != nil {
-				return fmt.Errorf("rdma resource show: %q: %w", line, err)
-			}
-			c.exact[f[1]+" "+f[i]] = n
+	devices, err := testenv.RDMAObjects()
+	for name, kinds := range devices {
+		for kind, n := range kinds {
+			c.exact[name+": "+kind] = n
 		}
 	}
-	return nil
+	return err
 }
 
 // lower takes from the census before what was on its way out then, so that

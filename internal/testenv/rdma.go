@@ -1,0 +1,33 @@
+package testenv
+
+import (
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// RDMAObjects counts what there is on each RDMA device, by kind (pd, cq, qp, mr
+// and others), as the kernel does: whosever it is, and its own.
+func RDMAObjects() (map[string]map[string]int, error) {
+	out, err := exec.Command("rdma", "resource", "show").Output()
+	if err != nil {
+		return nil, fmt.Errorf("rdma resource show: %w", err)
+	}
+	devices := make(map[string]map[string]int)
+	// A line looks like: 0: snrxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		kinds := make(map[string]int)
+		for i := 2; i+1 < len(f); i += 2 {
+			if kinds[f[i]], err = strconv.Atoi(f[i+1]); err != nil {
+				return nil, fmt.Errorf("rdma resource show: %q: %w", line, err)
+			}
+		}
+		devices[strings.TrimSuffix(f[1], ":")] = kinds
+	}
+	return devices, nil
+}
