@@ -20,7 +20,7 @@ type backoff struct {
 	min, max time.Duration
 	rand     func(n int64) int64
 	now      time.Duration // zero: min
-	hasty    time.Duration // sum of the pauses of restarting
+	hasty    time.Duration // sum of the pauses of restarting, since there was a session
 }
 
 // failed returns the pause after a round that failed.
@@ -33,12 +33,12 @@ func (b *backoff) failed() time.Duration {
 // restarting returns the pause after a round in which every I/O unit's machine
 // was there and only its process was not, as while that is restarted. To ask
 // costs next to nothing then, and each pause may be a gap in the traffic: so for
-// restartTime it does not grow.
+// restartTime it is the shortest, whatever was before.
 func (b *backoff) restarting() time.Duration {
 	if b.hasty >= restartTime {
 		return b.failed()
 	}
-	p := b.jittered()
+	p := b.jitter(b.min)
 	b.hasty += p
 	return p
 }
@@ -59,15 +59,21 @@ func (b *backoff) ended(lasted time.Duration) time.Duration {
 	}
 	p := b.jittered()
 	if lasted >= p {
+		b.hasty = 0 // it has been there: what comes is another restart
 		return 0
 	}
 	b.now = min(2*b.now, b.max)
 	return p - lasted
 }
 
-// jittered is a pause of half to all that is due, so that the hosts of an I/O
-// unit that restarts do not come all at once.
+// jittered is the pause that is due.
 func (b *backoff) jittered() time.Duration {
 	b.now = max(b.now, b.min)
-	return b.now/2 + time.Duration(b.rand(int64(b.now/2)+1))
+	return b.jitter(b.now)
+}
+
+// jitter is half to all of a pause, so that the hosts of an I/O unit that restarts
+// do not come all at once.
+func (b *backoff) jitter(p time.Duration) time.Duration {
+	return p/2 + time.Duration(b.rand(int64(p/2)+1))
 }

@@ -70,6 +70,25 @@ func TestBackoffRestarting(t *testing.T) {
 	}
 }
 
+// TestBackoffRestartsAgain restarts an I/O unit again and again, soon after each
+// session has begun: the host does not wait longer for one than for the other.
+func TestBackoffRestartsAgain(t *testing.T) {
+	const pause, session = 100 * time.Millisecond, 3 * time.Second
+	b := backoff{min: pause, max: 5 * time.Second, rand: func(n int64) int64 { return n - 1 }}
+	b.failed() // as before the first session
+	b.failed()
+	for restart := range 20 {
+		for away := time.Duration(0); away < time.Second; away += pause {
+			if got := b.restarting(); got != pause {
+				t.Fatalf("restart %d: %v after %v, want %v", restart, got, away, pause)
+			}
+		}
+		if got := b.ended(session); got != 0 {
+			t.Fatalf("restart %d: %v after a session of %v", restart, got, session)
+		}
+	}
+}
+
 func TestRestarts(t *testing.T) {
 	for _, c := range []struct {
 		err  error
