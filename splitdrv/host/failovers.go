@@ -164,17 +164,6 @@ func (h *Host) settled(a *attachment) {
 	}
 }
 
-// abandon tells who wanted a fail-over that it does not come about.
-func (h *Host) abandon() {
-	h.mu.Lock()
-	o := h.failovers.order
-	h.failovers.order = nil
-	h.mu.Unlock()
-	if o != nil {
-		o.done <- errStopping
-	}
-}
-
 // failoverStatus is for the status. The caller holds h.mu.
 func (h *Host) failoverStatus() FailoverStatus {
 	s := h.failovers.status

@@ -112,6 +112,7 @@ type Host struct {
 	raised chan struct{} // the carrier was given; of capacity one
 	orders chan *order   // to go over to another I/O unit
 	past   retirees
+	over   chan struct{} // closed when nobody carries out orders any more
 	// keepers are those of reserves. preparing has a token for each I/O unit, which
 	// is with whoever makes a session on standby there: it has one of a host at
 	// most. commanded is held while a command is carried out.
@@ -182,7 +183,7 @@ func New(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("host: device %s: %w", cfg.Device.Name(), err)
 	}
-	h := &Host{cfg: cfg, reasons: map[int]string{}, protecting: protecting, state: Connecting, carrier: cfg.Past.Carrier, since: time.Now(), wake: make(chan struct{}, 1), raised: make(chan struct{}, 1), orders: make(chan *order)}
+	h := &Host{cfg: cfg, reasons: map[int]string{}, protecting: protecting, state: Connecting, carrier: cfg.Past.Carrier, since: time.Now(), wake: make(chan struct{}, 1), raised: make(chan struct{}, 1), orders: make(chan *order), over: make(chan struct{})}
 	for range cfg.IOUnits {
 		h.preparing = append(h.preparing, make(chan struct{}, 1))
 	}

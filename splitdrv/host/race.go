@@ -27,12 +27,18 @@ type race struct {
 	h       *Host
 	order   []int
 	started int // of order
-	dialing int // of those
+	dialing int // at present
 
 	dctx     context.Context // of dials
 	dials    chan dialled
-	answered chan struct{} // told of each machine that has answered a dial
+	answered chan struct{} // told that a machine has answered a dial; of capacity one
 	head     *time.Ticker  // until the next one is dialled as well
+
+	// Those that may just be restarting do not wait until nothing comes of the
+	// others, which can take as long as a handshake may.
+	retry *backoff
+	away  []int            // such I/O units
+	again <-chan time.Time // tells when to dial them again; nil if nobody waits
 
 	ready []dialled // wait for the session that is being opened
 	// One at a time changes the netdevice: opening is that session's, nil if there
@@ -58,12 +64,12 @@ type attempt struct {
 // reach tries the I/O units in that order and returns the first session that
 // comes about. If none does it reports whether all of them may just be
 // restarting. It returns an error if there is no point in trying again.
-func (h *Host) reach(ctx context.Context, order []int) (a *attachment, restarting bool, err error) {
+func (h *Host) reach(ctx context.Context, order []int, retry *backoff) (a *attachment, restarting bool, err error) {
 	dctx, cancel := context.WithCancel(ctx)
 	r := &race{
-		h: h, order: order, dctx: dctx, dials: make(chan dialled, len(order)), answered: make(chan struct{}, len(order)),
+		h: h, order: order, dctx: dctx, dials: make(chan dialled), answered: make(chan struct{}, 1),
 		head: time.NewTicker(headStart), heard: make(chan struct{}, 1), patience: time.NewTimer(longestSilence),
-		restarting: true,
+		restarting: true, retry: retry,
 	}
 	defer func() {
 		cancel()
@@ -89,12 +95,23 @@ func (h *Host) reach(ctx context.Context, order []int) (a *attachment, restartin
 // or the netdevice is gone, which is the error.
 func (r *race) run(ctx context.Context) (*attachment, error) {
 	for r.dialing > 0 || r.opening != nil {
+		if len(r.away) > 0 && r.again == nil && r.hurried() {
+			r.again = time.After(r.retry.restarting())
+		}
 		select {
 		case <-r.head.C:
 			r.dial()
 		case <-r.answered:
 			if r.hurried() {
 				r.head.Reset(answerStart)
+			}
+		case <-r.again:
+			r.again = nil
+			if r.hurried() {
+				for _, unit := range r.away {
+					r.call(unit, true)
+				}
+				r.away = nil
 			}
 		case <-r.heard:
 			r.wait()
@@ -107,6 +124,9 @@ func (r *race) run(ctx context.Context) (*attachment, error) {
 			r.dialing--
 			if d.err != nil {
 				r.failed(d.unit, d.err)
+				if !d.again { // else the others have their head start
+					r.proceed()
+				}
 			} else {
 				r.ready = append(r.ready, d)
 			}
@@ -144,11 +164,19 @@ func (r *race) advance(ctx context.Context) {
 // dial dials the next I/O unit, if there is one.
 func (r *race) dial() {
 	if r.started < len(r.order) {
-		unit := r.order[r.started]
 		r.started++
-		r.dialing++
-		go func() { r.dials <- r.h.dial(r.dctx, unit, r.answered) }()
+		r.call(r.order[r.started-1], false)
 	}
+}
+
+// call dials an I/O unit, for the first time or again.
+func (r *race) call(unit int, again bool) {
+	r.dialing++
+	go func() {
+		d := r.h.dial(r.dctx, unit, r.answered)
+		d.again = again
+		r.dials <- d
+	}()
 }
 
 // open has a session opened.
@@ -213,10 +241,11 @@ func (r *race) opened(ctx context.Context, o *attempt) (*attachment, error) {
 		return nil, o.err
 	}
 	r.failed(o.d.unit, o.err)
+	r.proceed()
 	return nil, nil
 }
 
-// failed goes on to the next I/O unit.
+// failed notes why there is no session with an I/O unit.
 func (r *race) failed(unit int, err error) {
 	if r.dctx.Err() != nil {
 		return
@@ -225,9 +254,17 @@ func (r *race) failed(unit int, err error) {
 	if isPermanent(err) {
 		r.permanent = append(r.permanent, err)
 	}
-	r.restarting = r.restarting && restarts(err)
+	if restarts(err) {
+		r.away = append(r.away, unit)
+	} else {
+		r.restarting = false
+	}
 	r.h.cfg.Log.Log(r.dctx, r.h.level(unit, err), "no session", "iounit", r.h.cfg.IOUnits[unit], "reason", err)
-	if r.hurried() && len(r.ready) == 0 {
+}
+
+// proceed goes on to the next I/O unit, if one is wanted.
+func (r *race) proceed() {
+	if r.dctx.Err() == nil && r.hurried() && len(r.ready) == 0 {
 		r.next()
 	}
 }

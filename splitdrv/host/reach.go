@@ -25,9 +25,9 @@ const answerStart = time.Second
 func (h *Host) connect(ctx context.Context) error {
 	retry := backoff{min: h.cfg.RetryMin, max: h.cfg.RetryMax, rand: h.cfg.Rand}
 	order := sequence(len(h.cfg.IOUnits), none)
-	defer h.abandon()
+	defer close(h.over)
 	for {
-		a, restarting, err := h.reach(ctx, order)
+		a, restarting, err := h.reach(ctx, order, &retry)
 		if err != nil {
 			return err
 		}
@@ -66,20 +66,24 @@ type dialled struct {
 	unit   int
 	client *session.Client
 	took   time.Duration
+	again  bool   // not for the first time in this race
 	heard  func() // called when there was an answer in opening the session; may be nil
 	err    error
 }
 
-// dial connects to an I/O unit and authenticates it. answered, which may be nil,
-// has room to be told when its machine has answered.
+// dial connects to an I/O unit and authenticates it. answered, which may be nil, is
+// told when its machine has answered, if there is room.
 func (h *Host) dial(ctx context.Context, unit int, answered chan<- struct{}) dialled {
 	began := time.Now()
 	c, err := session.Dial(ctx, h.cfg.IOUnits[unit], session.ClientConfig{
 		Security: h.cfg.Security, PeerTimeout: h.cfg.Messaging.PeerTimeout, HandshakeTimeout: h.cfg.HandshakeTimeout,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := new(net.Dialer).DialContext(ctx, network, addr)
-			if err == nil && answered != nil {
-				answered <- struct{}{}
+			if err == nil {
+				select {
+				case answered <- struct{}{}:
+				default:
+				}
 			}
 			return c, err
 		},

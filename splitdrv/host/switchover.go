@@ -74,16 +74,24 @@ func (h *Host) order(ctx context.Context, addr string, o *order) (err error) {
 
 // submit has serve carry out an order.
 func (h *Host) submit(ctx context.Context, o *order) error {
+	var err error
 	select {
 	case h.orders <- o:
-		// From here on it ends soon.
-		return <-o.done
-	case <-ctx.Done():
-		if o.to != nil {
-			h.retire(o.to, session.CodeShuttingDown, "it is not needed")
+		select { // from here on it ends soon
+		case err := <-o.done:
+			return err
+		case <-h.over:
+			return errStopping
 		}
-		return context.Cause(ctx)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-h.over:
+		err = errStopping
 	}
+	if o.to != nil {
+		h.retire(o.to, session.CodeShuttingDown, "it is not needed")
+	}
+	return err
 }
 
 // prepare makes a session on standby with an I/O unit, or takes the one that

@@ -256,6 +256,29 @@ func TestDeafUnit(t *testing.T) {
 	d.up(t)
 }
 
+// TestRestartBesideDeafUnit restarts an I/O unit while nobody answers for the other:
+// the host is back as soon as there is one, and does not wait for the other.
+func TestRestartBesideDeafUnit(t *testing.T) {
+	w := newWorld(t)
+	deaf, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { deaf.Close() })
+	_, unit := w.unit()
+	d, h, _ := w.host("alpha", func(c *host.Config) {
+		c.IOUnits, c.HandshakeTimeout = []string{w.addr, deaf.Addr().String()}, time.Hour
+	})
+	d.up(t)
+	if err := unit.stop(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, func() bool { return h.Status().Attempts > 3 }, "attempts with the one that is away")
+	w.unit()
+	d.up(t)
+	w.both(d)
+}
+
 // hung makes an I/O unit that authenticates and then hangs, until it is let go.
 func (w *world) hung(name string) (s *gateway, letGo func()) {
 	hold := make(chan struct{})
@@ -401,6 +424,95 @@ func TestFailoverCommand(t *testing.T) {
 	d.down(t)
 	if _, err := h.Failover(ctx, ""); !errors.Is(err, host.ErrNoSession) {
 		t.Errorf("without a session: %v", err)
+	}
+}
+
+// commanded begins a fail-over on command.
+func commanded(h *host.Host, to string) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := h.Failover(context.Background(), to)
+		done <- err
+	}()
+	return done
+}
+
+// soon waits for its end.
+func soon(t *testing.T, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(30 * time.Second):
+		t.Fatal("the fail-over on command does not end")
+		return nil
+	}
+}
+
+// TestFailoverBesideStandby goes to a third I/O unit on command while a session on
+// standby is sought with the second, where nobody answers: never, or until the
+// handshake has timed out.
+func TestFailoverBesideStandby(t *testing.T) {
+	w := newWorld(t)
+	deaf, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { deaf.Close() })
+	one, three := w.gateway("one"), w.gateway("three")
+	d, h, _ := w.host("alpha", func(c *host.Config) {
+		c.IOUnits, c.Standby, c.HandshakeTimeout = []string{one.cable.addr, deaf.Addr().String(), three.cable.addr}, true, time.Hour
+	})
+	d.up(t)
+	c, err := deaf.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := soon(t, commanded(h, three.cable.addr)); err != nil {
+		t.Fatal(err)
+	}
+	with(t, h, three)
+	three.both(d)
+}
+
+// stuck is a port that hangs when it is set up or down.
+type stuck struct {
+	lan.Interface
+	entered, release chan struct{}
+}
+
+func (s stuck) SetUp(bool) error {
+	close(s.entered)
+	<-s.release
+	return nil
+}
+
+// TestFailoverCutShort ends the host while it goes over, on command, from an I/O
+// unit that hangs to one that knows no standby.
+func TestFailoverCutShort(t *testing.T) {
+	s := newScript(t)
+	port := stuck{entered: make(chan struct{}), release: make(chan struct{})}
+	one := s.world.gateway("one", func(c *iounit.Config) {
+		open := c.OpenLAN
+		c.OpenLAN = func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
+			p, err := open(mac, queues)
+			port.Interface = p
+			return port, err
+		}
+	})
+	t.Cleanup(func() { close(port.release) })
+	d, h, run := s.world.host("alpha", func(c *host.Config) { c.IOUnits = []string{one.cable.addr, s.world.addr} })
+	d.up(t)
+	_ = d.set(func() { d.want.Up = false })
+	<-port.entered // and what it is asked from now on it does not answer
+	done := commanded(h, s.world.addr)
+	s.await("a session on standby asked for", func() bool { return len(s.hellos) == 1 })
+	if err := run.stop(); err != nil {
+		t.Error(err)
+	}
+	if err := soon(t, done); err == nil {
+		t.Error("it is said to have gone over")
 	}
 }
 
