@@ -26,6 +26,7 @@ type Label struct {
 type Memory struct {
 	MAC, WantMAC net.HardwareAddr
 	MTU, WantMTU int
+	Granted      bool
 }
 
 // labelPrefix begins an alias that is a label; key=value pairs follow, separated
@@ -51,6 +52,9 @@ func (l *Label) String() string {
 	}
 	mac("mac", l.Memory.MAC)
 	mtu("mtu", l.Memory.MTU)
+	if l.Memory.Granted {
+		b.WriteString(" granted=yes")
+	}
 	mac("want-mac", l.Memory.WantMAC)
 	mtu("want-mtu", l.Memory.WantMTU)
 	return b.String()
@@ -82,6 +86,8 @@ func parseLabel(alias string) (l Label, ok bool) {
 			l.Memory.MAC = parseMAC(value)
 		case "mtu":
 			l.Memory.MTU = parseCount(value)
+		case "granted":
+			l.Memory.Granted = value == "yes"
 		case "want-mac":
 			l.Memory.WantMAC = parseMAC(value)
 		case "want-mtu":

@@ -13,7 +13,7 @@ func TestLabel(t *testing.T) {
 	a, b := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	for _, l := range []Label{
 		{Name: "sn0", Since: since, TxQueueLen: 512},
-		{Name: "fifteen-letters", Since: since, Adopted: 1<<32 - 1, TxQueueLen: 1<<32 - 1, Memory: Memory{MAC: a, MTU: 65535, WantMAC: b, WantMTU: 65535}},
+		{Name: "fifteen-letters", Since: since, Adopted: 1<<32 - 1, TxQueueLen: 1<<32 - 1, Memory: Memory{MAC: a, MTU: 65535, Granted: true, WantMAC: b, WantMTU: 65535}},
 		{Name: "a=b", Since: since, Adopted: 3, TxQueueLen: 1, Memory: Memory{MTU: 1500}},
 	} {
 		text := l.String()
@@ -30,14 +30,14 @@ func TestLabel(t *testing.T) {
 		}
 	}
 	// Of a version to come, or damaged by hand.
-	l, ok := parseLabel(labelPrefix + "name=a/b since=today colour=red adopted=-1 txqueuelen=x mac=03:00:00:00:00:01 want-mac=02:00 mtu= want-mtu=1400")
+	l, ok := parseLabel(labelPrefix + "name=a/b since=today colour=red adopted=-1 txqueuelen=x mac=03:00:00:00:00:01 want-mac=02:00 mtu= granted= want-mtu=1400")
 	if want := (Label{Memory: Memory{WantMTU: 1400}}); !ok || !reflect.DeepEqual(l, want) {
 		t.Errorf("%t, %+v instead of %+v", ok, l, want)
 	}
 }
 
 func FuzzLabel(f *testing.F) {
-	f.Add("splitnic name=sn0 since=2026-02-03T04:05:06Z adopted=1 txqueuelen=512 mac=02:00:00:00:00:01 mtu=1500 want-mac=02:00:00:00:00:02 want-mtu=1400")
+	f.Add("splitnic name=sn0 since=2026-02-03T04:05:06Z adopted=1 txqueuelen=512 mac=02:00:00:00:00:01 mtu=1500 granted=yes want-mac=02:00:00:00:00:02 want-mtu=1400")
 	f.Add("splitnic since= =")
 	f.Fuzz(func(t *testing.T, alias string) {
 		l, ok := parseLabel(alias)

@@ -89,14 +89,14 @@ func past(d *tap.Device) (host.Past, error) {
 		return host.Past{}, err
 	}
 	if m := label.Memory; m.MTU != 0 {
-		p.Agreement = &host.Agreement{MAC: macOf(m.MAC), MTU: m.MTU, WantMAC: macOf(m.WantMAC), WantMTU: m.WantMTU}
+		p.Agreement = &host.Agreement{MAC: macOf(m.MAC), MTU: m.MTU, Granted: m.Granted, WantMAC: macOf(m.WantMAC), WantMTU: m.WantMTU}
 	}
 	return p, nil
 }
 
 // memory is what the next process has to know.
 func memory(a host.Agreement) tap.Memory {
-	m := tap.Memory{MTU: a.MTU, WantMTU: a.WantMTU}
+	m := tap.Memory{MTU: a.MTU, Granted: a.Granted, WantMTU: a.WantMTU}
 	if a.MAC.Valid() {
 		m.MAC = net.HardwareAddr(a.MAC[:])
 	}

@@ -23,8 +23,9 @@ type Past struct {
 // administrator does with it from what the host did itself. Zero values are not
 // known, or not wanted.
 type Agreement struct {
-	MAC protocol.MAC // agreed with the I/O unit
-	MTU int          // agreed with the I/O unit; bytes
+	MAC     protocol.MAC // agreed with the I/O unit
+	MTU     int          // agreed with the I/O unit; bytes
+	Granted bool         // an I/O unit has given it the MAC address: the next one is asked for it
 
 	WantMAC protocol.MAC // the administrator's, for the next hello
 	WantMTU int          // the administrator's: the most that he wants; bytes
@@ -32,13 +33,16 @@ type Agreement struct {
 
 // agreement is the present one. The caller holds h.mu.
 func (s *settings) agreement() Agreement {
-	return Agreement{MAC: s.mac, MTU: s.mtu, WantMAC: s.wantMAC, WantMTU: s.wantMTU}
+	return Agreement{MAC: s.mac, MTU: s.mtu, Granted: s.granted.Valid(), WantMAC: s.wantMAC, WantMTU: s.wantMTU}
 }
 
 // resume goes on from an earlier process's agreement.
 func (s *settings) resume(a *Agreement) {
 	if a.MAC.Valid() {
 		s.mac = a.MAC
+		if a.Granted && !a.WantMAC.Valid() { // or it is the administrator's
+			s.granted = a.MAC
+		}
 	}
 	if a.MTU != 0 {
 		s.mtu = a.MTU

@@ -617,3 +617,32 @@ func TestKeepsMAC(t *testing.T) {
 		t.Errorf("the third I/O unit gave %s", d.mac)
 	}
 }
+
+// TestKeepsMACOverRestart has another process take the netdevice over when the I/O
+// unit that granted its MAC address is gone: it keeps that with the next one, which
+// would give it another.
+func TestKeepsMACOverRestart(t *testing.T) {
+	w := newWorld(t)
+	one, two := w.gateway("one", ruled(t, "default:\n  macs: [\"02:aa:*\"]\n")), w.gateway("two")
+	var agreed host.Agreement // of one Run at a time
+	change := func(c *host.Config) {
+		c.IOUnits, c.KeepCarrier = addrs(one, two), true
+		c.OnAgreement = func(a host.Agreement) { agreed = a }
+	}
+	d, _, run := w.host("alpha", change)
+	d.up(t)
+	mac := d.mac
+	for range 2 { // also when it was not the last process that it was granted to
+		if err := run.stop(); err != nil {
+			t.Fatal(err)
+		}
+		one.cut()
+		last := agreed
+		var h *host.Host
+		_, h, run = w.host("alpha", change, func(c *host.Config) { c.Netdev, c.Past = d, host.Past{Agreement: &last} })
+		with(t, h, two)
+		if d.mac != mac || !strings.HasPrefix(mac, "02:aa:") {
+			t.Errorf("%s became %s", mac, d.mac)
+		}
+	}
+}
