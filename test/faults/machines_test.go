@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -158,6 +159,10 @@ func TestMachinesPause(t *testing.T) {
 	y.finish()
 }
 
+// kills is how many times TestMachinesKill kills the I/O unit: a machine that does
+// something else for a moment, or runs beside others, delays one of them.
+const kills = 5
+
 // TestMachinesKill kills one process after the other.
 func TestMachinesKill(t *testing.T) {
 	r := newRig(t)
@@ -166,14 +171,24 @@ func TestMachinesKill(t *testing.T) {
 	x := r.transfer(h, 512<<10)
 	x.moves(128 << 10)
 	t.Run("I/O unit", func(t *testing.T) {
-		started := time.Now()
-		unit.signal(unix.SIGKILL)
-		r.losesCarrier(h, started, r.within(50*time.Millisecond))
-		unit.kill()
-		unit.start()
-		t.Logf("the carrier was back after %v", h.waitCarrier(true))
-		t.Logf("the transfer went on after %v", x.moves(128<<10))
+		var lost []time.Duration
+		for range kills {
+			started := time.Now()
+			unit.signal(unix.SIGKILL)
+			h.waitCarrier(false)
+			lost = append(lost, time.Since(started).Round(time.Millisecond))
+			unit.kill()
+			unit.start()
+			t.Logf("the carrier was back after %v", h.waitCarrier(true))
+			t.Logf("the transfer went on after %v", x.moves(128<<10))
+		}
 		x.finish()
+		t.Logf("the carrier was lost after %v", lost)
+		slices.Sort(lost)
+		// It is the median that is promised.
+		if most, median := r.within(50*time.Millisecond), lost[kills/2]; median > most {
+			t.Errorf("the carrier was lost after %v, the median of %v, expected %v at most", median, lost, most)
+		}
 	})
 	t.Run("host", func(*testing.T) {
 		started := time.Now()
