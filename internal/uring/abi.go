@@ -24,7 +24,7 @@ type entry struct {
 	opcode   uint8
 	flags    uint8
 	_        uint16
-	_        int32 // which registered file: the only one
+	file     int32 // which registered file, 0 being the only one, or which descriptor
 	_        uint64
 	addr     uint64
 	len      uint32

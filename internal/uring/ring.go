@@ -74,6 +74,14 @@ func (r *Ring) open(file int) error {
 	if p.features&need != need || p.sqEntries != Size || p.cqEntries != 2*Size {
 		return fmt.Errorf("%w: features %#x, %d and %d entries", ErrUnsupported, p.features, p.sqEntries, p.cqEntries)
 	}
+	if err := r.mapMemory(&p); err != nil {
+		return err
+	}
+	// Before the file is registered: to take that back the kernel waits until no
+	// processor can be using it, which is longer than all else here.
+	if err := r.probe(file); err != nil {
+		return err
+	}
 	// A registered file costs no reference for each operation, which the
 	// threads of a process that read and write the same file fight for.
 	fds := [1]int32{int32(file)}
@@ -81,10 +89,7 @@ func (r *Ring) open(file int) error {
 		return os.NewSyscallError("io_uring_register files", errno)
 	}
 	r.registered = true
-	if err := r.mapMemory(&p); err != nil {
-		return err
-	}
-	return r.probe()
+	return nil
 }
 
 func (r *Ring) register(op uintptr, arg unsafe.Pointer, n uintptr) unix.Errno {
@@ -117,9 +122,13 @@ func (r *Ring) mapMemory(p *params) (err error) {
 
 // probe reads nothing, which takes no frame away. A device that cannot read
 // without waiting refuses it because of RWF_NOWAIT.
-func (r *Ring) probe() error {
+func (r *Ring) probe(file int) error {
+	first := r.entries[0]
+	r.entries[0].flags, r.entries[0].file = 0, int32(file)
 	r.Read(nil)
-	switch errno := unix.Errno(-min(r.Run()[0], 0)); errno {
+	errno := unix.Errno(-min(r.Run()[0], 0))
+	r.entries[0] = first
+	switch errno {
 	case 0, unix.EAGAIN:
 		return nil
 	case unix.EOPNOTSUPP, unix.EINVAL:
