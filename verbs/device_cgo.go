@@ -59,8 +59,9 @@ type Context struct {
 
 var _ fabric.Device = (*Context)(nil)
 
-// Open opens the RDMA device of that name. The GID to use is chosen when a
-// queue pair is made, by the rules of ChooseGID, unless an option names it.
+// Open opens the RDMA device of that name. The GID to use is chosen when the first
+// queue pair of a domain is made, by the rules of ChooseGID, unless an option names
+// it.
 //
 // Implements: struct ibv_context *ibv_open_device(struct ibv_device *device)
 func Open(name string, opts ...Option) (*Context, error) {
@@ -238,7 +239,8 @@ func (c *Context) QueryGIDTable() ([]GIDEntry, error) {
 	return table, nil
 }
 
-// ChooseGID picks the GID that the next queue pair will use, and says why.
+// ChooseGID picks the GID that the queue pairs of the next domain will use, and says
+// why.
 func (c *Context) ChooseGID() (GIDEntry, string, error) {
 	port, err := c.Port(c.cfg.port)
 	if err != nil {

@@ -163,7 +163,8 @@ func TestRDMAUnreachablePeer(t *testing.T) {
 }
 
 // An address that appears on the netdevice is announced by an event, enters the
-// GID table, and is chosen for a peer in its subnet.
+// GID table, and is chosen for a peer in its subnet, by domains that have no queue
+// pair yet.
 func TestRDMAGIDOfPeersSubnet(t *testing.T) {
 	c := openDevice(t, 0)
 	testenv.NeedRoot(t)
@@ -171,6 +172,16 @@ func TestRDMAGIDOfPeersSubnet(t *testing.T) {
 	if len(netdevs) == 0 {
 		testenv.Missing(t, "rdma", "%s has no netdevice", c.Name())
 	}
+	peer := netip.MustParseAddr("198.51.100.77")
+	near := must(verbs.Open(c.Name(), verbs.WithGIDHint(verbs.GIDHint{Netdev: netdevs[0], Peer: peer})))(t)
+	defer near.Close()
+	gid := func(d fabric.Domain) verbs.GIDEntry {
+		cq := must(d.NewCQ(8, 0))(t)
+		return must(d.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: cq, RecvCQ: cq, MaxSend: 1, MaxRecv: 1}))(t).(*verbs.QP).GID()
+	}
+	old := must(near.NewDomain())(t)
+	first := gid(old)
+
 	link := must(netlink.LinkByName(netdevs[0]))(t)
 	addr := must(netlink.ParseAddr("198.51.100.9/24"))(t)
 	check(t, netlink.AddrAdd(link, addr))
@@ -181,9 +192,6 @@ func TestRDMAGIDOfPeersSubnet(t *testing.T) {
 			break
 		}
 	}
-	peer := netip.MustParseAddr("198.51.100.77")
-	near := must(verbs.Open(c.Name(), verbs.WithGIDHint(verbs.GIDHint{Netdev: netdevs[0], Peer: peer})))(t)
-	defer near.Close()
 	var e verbs.GIDEntry
 	var why string
 	testenv.Eventually(t, func() bool {
@@ -196,6 +204,12 @@ func TestRDMAGIDOfPeersSubnet(t *testing.T) {
 	}
 	if other, _, err := c.ChooseGID(); err != nil || other == e {
 		t.Errorf("without a hint: %v, %v", other, err)
+	}
+	if got := gid(old); got != first || got == e {
+		t.Errorf("a domain whose first queue pair uses %v has another one that uses %v", first, got)
+	}
+	if got := gid(must(near.NewDomain())(t)); got != e {
+		t.Errorf("the queue pairs of a new domain use %v instead of %v", got, e)
 	}
 }
 

@@ -18,9 +18,34 @@ type PD struct {
 	family  family
 	closing sync.Mutex
 	pd      *C.struct_ibv_pd // nil once closed; used between family.enter and leave
+
+	placing sync.Mutex // guards what follows
+	placed  bool       // they are known: where its queue pairs are
+	port    PortAttr
+	gid     GIDEntry
 }
 
 var _ fabric.Domain = (*PD)(nil)
+
+// place is where the domain's queue pairs are. It is found once, when the first of
+// them is made: reading the GID table takes longer than making a queue pair.
+func (d *PD) place() (PortAttr, GIDEntry, error) {
+	d.placing.Lock()
+	defer d.placing.Unlock()
+	if d.placed {
+		return d.port, d.gid, nil
+	}
+	port, err := d.ctx.Port(d.ctx.cfg.port)
+	if err != nil {
+		return PortAttr{}, GIDEntry{}, err
+	}
+	gid, _, err := d.ctx.ChooseGID()
+	if err != nil && port.LinkLayer != LinkInfiniBand {
+		return PortAttr{}, GIDEntry{}, err
+	}
+	d.port, d.gid, d.placed = port, gid, true
+	return port, gid, nil
+}
 
 func (d *PD) closedErr(op string) error {
 	return &OpError{Op: op, Device: d.ctx.name, Err: net.ErrClosed}

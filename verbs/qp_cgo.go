@@ -115,15 +115,11 @@ func (d *PD) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 
 // makeAddress fills in everything of the address but the number.
 func (q *QP) makeAddress() error {
-	c := q.pd.ctx
 	var err error
-	if q.port, err = c.Port(c.cfg.port); err != nil {
+	if q.port, q.gid, err = q.pd.place(); err != nil {
 		return err
 	}
 	q.addr = fabric.Address{LID: q.port.LID, MTU: q.port.ActiveMTU}
-	if q.gid, _, err = c.ChooseGID(); err != nil && q.port.LinkLayer != LinkInfiniBand {
-		return err
-	}
 	if q.port.LinkLayer != LinkInfiniBand {
 		q.addr.GID = q.gid.GID
 	}

@@ -50,7 +50,8 @@ func (*Context) Ports() ([]PortAttr, error) { return nil, errNoCgo }
 // QueryGIDTable reads the valid entries of the GID tables.
 func (*Context) QueryGIDTable() ([]GIDEntry, error) { return nil, errNoCgo }
 
-// ChooseGID picks the GID that the next queue pair will use, and says why.
+// ChooseGID picks the GID that the queue pairs of the next domain will use, and says
+// why.
 func (*Context) ChooseGID() (GIDEntry, string, error) { return GIDEntry{}, "", errNoCgo }
 
 // EventFD becomes readable when an asynchronous event is pending.
