@@ -131,6 +131,7 @@ func TestPoolsGrowAndComeBack(t *testing.T) {
 				n, a, b := newPair(t, g.of(scarce(mode, c.ia)), g.of(scarce(mode, c.ib)))
 				ctx := deadline(t)
 				before := b.conn.Stats().MemoryPinned
+				var sa, sb messaging.Stats
 				for round := range 2 {
 					f := newFlow(t, ctx, a.wires[0], b.wires[0], 1000)
 					until(t, func() error {
@@ -144,16 +145,19 @@ func TestPoolsGrowAndComeBack(t *testing.T) {
 					}
 					f.finish(t)
 					until(t, func() error {
-						s, l := a.conn.Stats().Channels[0], b.conn.Stats().Channels[0]
-						if len(s.GrantedPools) != 1 || len(l.LentPools) != 1 || b.conn.Stats().MemoryPinned != before {
-							return fmt.Errorf("round %d: %d pools granted, %d lent, %d bytes pinned, %d before", round, len(s.GrantedPools), len(l.LentPools), b.conn.Stats().MemoryPinned, before)
+						sa, sb = a.conn.Stats(), b.conn.Stats()
+						s, l := sa.Channels[0], sb.Channels[0]
+						if len(s.GrantedPools) != 1 || len(l.LentPools) != 1 || sb.MemoryPinned != before {
+							return fmt.Errorf("round %d: %d pools granted, %d lent, %d bytes pinned, %d before", round, len(s.GrantedPools), len(l.LentPools), sb.MemoryPinned, before)
+						}
+						if sb.PoolsReturned != sb.PoolsGranted { // one may have been asked for at the last moment
+							return fmt.Errorf("round %d: %d pools granted, %d came back", round, sb.PoolsGranted, sb.PoolsReturned)
 						}
 						return nil
 					})
 				}
-				sa, sb := a.conn.Stats(), b.conn.Stats()
-				if sa.PoolsAsked < 2 || sb.PoolsGranted < 2 || sb.PoolsReturned != sb.PoolsGranted {
-					t.Errorf("asked for %d pools, granted %d, got back %d", sa.PoolsAsked, sb.PoolsGranted, sb.PoolsReturned)
+				if sa.PoolsAsked < 2 || sb.PoolsGranted < 2 {
+					t.Errorf("asked for %d pools, granted %d", sa.PoolsAsked, sb.PoolsGranted)
 				}
 				if c.name != "both at once" && (sa.PoolsGiven > 0) != c.given {
 					t.Errorf("%d pools were given back", sa.PoolsGiven)
