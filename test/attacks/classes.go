@@ -143,9 +143,20 @@ func hellos(ctx context.Context, to Target, done *atomic.Uint64) error {
 	})
 }
 
+// openInTime opens a session, as soon as the pace of the key lets it.
+func openInTime(ctx context.Context, to Target) (*Session, error) {
+	for {
+		s, err := Open(ctx, to, "flood", protocol.ModeImm)
+		var no *Refusal
+		if !errors.As(err, &no) || !no.ForNow() || ctx.Err() != nil {
+			return s, err
+		}
+	}
+}
+
 // within opens a session and attacks in it until ctx is done.
 func within(ctx context.Context, to Target, done *atomic.Uint64, attack func(s *Session) error) error {
-	s, err := Open(ctx, to, "flood", protocol.ModeImm)
+	s, err := openInTime(ctx, to)
 	if err != nil {
 		return unless(ctx, err)
 	}
@@ -154,7 +165,7 @@ func within(ctx context.Context, to Target, done *atomic.Uint64, attack func(s *
 }
 
 func heartbeats(ctx context.Context, to Target, done *atomic.Uint64) error {
-	s, err := Open(ctx, to, "flood", protocol.ModeImm)
+	s, err := openInTime(ctx, to)
 	if err != nil {
 		return unless(ctx, err)
 	}
