@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -65,6 +66,15 @@ func (a *attachment) run(ctx context.Context) error {
 		u.refuse(a, session.CodePolicy, err)
 		return nil
 	}
+	made, err := u.makings.take(ctx, a.s.Done(), a.s.Deadline(), a.maker())
+	switch {
+	case errors.Is(err, net.ErrClosed):
+		return a.s.Err() // trusted no longer
+	case err != nil:
+		u.refuseForNow(a, err)
+		return nil
+	}
+	defer made()
 	port, queues, err := a.openLAN(mac)
 	if err != nil {
 		u.refuse(a, codeOf(err), err)
@@ -104,6 +114,7 @@ func (a *attachment) run(ctx context.Context) error {
 		}
 	}
 	conn, err := messaging.New(mcfg)
+	made()
 	if err != nil {
 		u.refuse(a, codeOf(err), err)
 		return nil
@@ -140,6 +151,19 @@ func (a *attachment) run(ctx context.Context) error {
 // payer is who owes what a session has overdrawn: its key, or its name where names
 // are all there is.
 func (a *attachment) payer() string { return cmp.Or(a.owner, a.key) }
+
+// maker is who the session is made for: who has the key, or, where there are
+// none, the machine that it comes from.
+func (a *attachment) maker() string {
+	if a.owner != "" {
+		return a.owner
+	}
+	from := a.s.RemoteAddr().String()
+	if machine, _, err := net.SplitHostPort(from); err == nil {
+		return machine
+	}
+	return from
+}
 
 // address claims the host's address: the one that it asks for, or one made of
 // its key that the policy gives it. Where another host has that one, which it may

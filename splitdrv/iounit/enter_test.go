@@ -118,7 +118,7 @@ func TestLeave(t *testing.T) {
 // few as well.
 func TestBurst(t *testing.T) {
 	u := newUnit(t, Config{MaxHosts: 40, Policy: parsed(t, "hosts: {alpha: {max-sessions: 50}}")})
-	for name, want := range map[string]int{"": 64, "alpha": 100, "beta": 64} {
+	for name, want := range map[string]int{"": 16, "alpha": 100, "beta": 16} {
 		if n := u.Burst(session.Identity{Name: name}); n != want {
 			t.Errorf("%q: %d sessions at once, want %d", name, n, want)
 		}

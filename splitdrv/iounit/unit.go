@@ -64,6 +64,7 @@ type Unit struct {
 	unsealed   atomic.Uint64 // frames that had come when their session ended, in one-touch elements not sealed yet
 	pace       pace.Pace     // of lines about connections
 	accounts   accounts
+	makings    *makings
 
 	taken    atomic.Pointer[addresses]        // of the card and of all hosts
 	listener atomic.Pointer[session.Listener] // nil before Run
@@ -110,7 +111,7 @@ func New(cfg Config) (*Unit, error) {
 		return nil, fmt.Errorf("device %s: %w", cfg.Device.Name(), err)
 	}
 	u := &Unit{
-		cfg: cfg, protecting: protecting, started: time.Now(), policy: cfg.Policy, hosts: make(map[string]*attachment), handling: make(map[string]messaging.Handling),
+		cfg: cfg, protecting: protecting, started: time.Now(), makings: newMakings(), policy: cfg.Policy, hosts: make(map[string]*attachment), handling: make(map[string]messaging.Handling),
 		violations: make(map[string]uint64), refused: make(map[string]uint64), ended: make(map[string]uint64),
 	}
 	u.taken.Store(newAddresses(nil))
@@ -147,7 +148,7 @@ func (u *Unit) Rejected(remote net.Addr, err error) {
 // leastBurst is how many sessions a key may open at once, however few it may
 // have: enough for every restart and fail-over of its hosts that comes soon after
 // another.
-const leastBurst = 64
+const leastBurst = 16
 
 // Burst is how many sessions a peer may open at once: all that it may have, twice,
 // as after a restart of this I/O unit, and leastBurst at least. It is for
@@ -177,14 +178,7 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 	}
 	defer close(a.gone)
 	if err := u.enter(ctx, a); err != nil {
-		code := session.CodeBusy
-		switch {
-		case errors.Is(err, errFull), errors.Is(err, errSessions):
-			code = session.CodeFull
-		case errors.Is(err, context.Canceled):
-			code, err = session.CodeShuttingDown, errShuttingDown
-		}
-		u.refuse(a, code, err)
+		u.refuseForNow(a, err)
 		return
 	}
 	defer u.leave(a)
@@ -200,6 +194,18 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 		}
 		log.Warn("session ended", "session", s.SessionID(), "reason", err, "lasted", time.Since(a.since).Round(time.Millisecond))
 	}
+}
+
+// refuseForNow refuses a host that is asked to come again.
+func (u *Unit) refuseForNow(a *attachment, err error) {
+	code := session.CodeBusy
+	switch {
+	case errors.Is(err, errFull), errors.Is(err, errSessions):
+		code = session.CodeFull
+	case errors.Is(err, context.Canceled):
+		code, err = session.CodeShuttingDown, errShuttingDown
+	}
+	u.refuse(a, code, err)
 }
 
 func (u *Unit) refuse(a *attachment, code session.Code, err error) {

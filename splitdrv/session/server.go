@@ -80,6 +80,9 @@ func (c *Conn) linger() {
 // modes, which are words, the caller takes the first that it allows.
 func (s *Server) Hello() Hello { return s.hello }
 
+// Deadline is when the handshake has to be over.
+func (s *Server) Deadline() time.Time { return s.deadline }
+
 // Refuse tells the host that it gets no session, and closes. It takes the place
 // of Welcome. Busy, full and shutting down are refusals for now, which the host
 // tries again.
