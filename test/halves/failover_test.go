@@ -1,11 +1,9 @@
 package halves
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -19,7 +17,6 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
-	"github.com/splitnic/splitnic/vnet"
 )
 
 // cable leads bootstrap connections to an I/O unit. It can be cut, which breaks
@@ -376,144 +373,6 @@ func TestBlindUnit(t *testing.T) {
 		t.Errorf("%d announcements sent the LAN to an I/O unit that no frame reaches", len(heard))
 	}
 	w.fabric.Heal("blind") // so that it can take its leave
-}
-
-// TestFailoverCommand goes to and fro while the carrier stays.
-func TestFailoverCommand(t *testing.T) {
-	w := newWorld(t)
-	one, two := w.gateway("one"), w.gateway("two")
-	d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits = addrs(one, two) })
-	d.up(t)
-	var lost bool
-	_ = d.set(func() { d.onCarrier = func(up bool) { lost = lost || !up } })
-	one.both(d)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for _, to := range []*gateway{two, one, two} {
-		f, err := h.Failover(ctx, to.cable.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if f.To != to.cable.addr || f.Reason != host.ReasonCommand || f.Lost+f.Uncertain != 0 || f.Gap > f.Took {
-			t.Errorf("%+v", f)
-		}
-		to.both(d)
-		heard := to.card.announcements()
-		mac, _ := net.ParseMAC(d.mac)
-		if len(heard) == 0 || !bytes.Equal(heard[0][vnet.HdrLen+6:][:6], mac) {
-			t.Errorf("announced: %x", heard)
-		}
-	}
-	if f, err := h.Failover(ctx, ""); err != nil || f.To != one.cable.addr {
-		t.Errorf("without an address: %+v, %v", f, err)
-	}
-	if lost {
-		t.Error("the carrier was lost")
-	}
-	for addr, want := range map[string]string{one.cable.addr: "in use", "10.0.0.99": "none of"} {
-		if _, err := h.Failover(ctx, addr); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("to %s: %v", addr, err)
-		}
-	}
-	two.cut()
-	if _, err := h.Failover(ctx, ""); err == nil {
-		t.Error("went over to an I/O unit that is gone")
-	}
-	one.both(d) // nothing has changed
-	one.cut()
-	d.down(t)
-	if _, err := h.Failover(ctx, ""); !errors.Is(err, host.ErrNoSession) {
-		t.Errorf("without a session: %v", err)
-	}
-}
-
-// commanded begins a fail-over on command.
-func commanded(h *host.Host, to string) <-chan error {
-	done := make(chan error, 1)
-	go func() {
-		_, err := h.Failover(context.Background(), to)
-		done <- err
-	}()
-	return done
-}
-
-// soon waits for its end.
-func soon(t *testing.T, done <-chan error) error {
-	t.Helper()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(30 * time.Second):
-		t.Fatal("the fail-over on command does not end")
-		return nil
-	}
-}
-
-// TestFailoverBesideStandby goes to a third I/O unit on command while a session on
-// standby is sought with the second, where nobody answers: never, or until the
-// handshake has timed out.
-func TestFailoverBesideStandby(t *testing.T) {
-	w := newWorld(t)
-	deaf, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { deaf.Close() })
-	one, three := w.gateway("one"), w.gateway("three")
-	d, h, _ := w.host("alpha", func(c *host.Config) {
-		c.IOUnits, c.Standby, c.HandshakeTimeout = []string{one.cable.addr, deaf.Addr().String(), three.cable.addr}, true, time.Hour
-	})
-	d.up(t)
-	c, err := deaf.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	if err := soon(t, commanded(h, three.cable.addr)); err != nil {
-		t.Fatal(err)
-	}
-	with(t, h, three)
-	three.both(d)
-}
-
-// stuck is a port that hangs when it is set up or down.
-type stuck struct {
-	lan.Interface
-	entered, release chan struct{}
-}
-
-func (s stuck) SetUp(bool) error {
-	close(s.entered)
-	<-s.release
-	return nil
-}
-
-// TestFailoverCutShort ends the host while it goes over, on command, from an I/O
-// unit that hangs to one that knows no standby.
-func TestFailoverCutShort(t *testing.T) {
-	s := newScript(t)
-	port := stuck{entered: make(chan struct{}), release: make(chan struct{})}
-	one := s.world.gateway("one", func(c *iounit.Config) {
-		open := c.OpenLAN
-		c.OpenLAN = func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
-			p, err := open(mac, queues)
-			port.Interface = p
-			return port, err
-		}
-	})
-	t.Cleanup(func() { close(port.release) })
-	d, h, run := s.world.host("alpha", func(c *host.Config) { c.IOUnits = []string{one.cable.addr, s.world.addr} })
-	d.up(t)
-	_ = d.set(func() { d.want.Up = false })
-	<-port.entered // and what it is asked from now on it does not answer
-	done := commanded(h, s.world.addr)
-	s.await("a session on standby asked for", func() bool { return len(s.hellos) == 1 })
-	if err := run.stop(); err != nil {
-		t.Error(err)
-	}
-	if err := soon(t, done); err == nil {
-		t.Error("it is said to have gone over")
-	}
 }
 
 // TestFailoverStream goes to and fro under a stream of frames to either side, in
