@@ -277,7 +277,15 @@ func (c *cycle) strike() error {
 	case faultLink:
 		return me.session.Close()
 	case faultQP:
-		return me.device.fail(int(c.key % 16))
+		if err := me.device.fail(int(c.key % 16)); err != nil {
+			return err
+		}
+		if c.unreliable() {
+			// Soft-RoCE flushes the receives that are posted, and not those that are
+			// posted later. If all elements were being looked at, nobody hears of it:
+			// the other side's messages are lost, as they may be.
+			c.later(me)
+		}
 	case faultKill:
 		me.end(false)
 		c.g.net.Kill(names[c.at])

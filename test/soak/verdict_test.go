@@ -58,7 +58,9 @@ func (c *cycle) caused(err error, s side) bool {
 		return mine && errors.Is(err, errLeft) || !mine && nobody && err == nil
 	case faultLink:
 		return mine && errors.Is(err, net.ErrClosed)
-	case faultQP, faultCut:
+	case faultQP:
+		return isFlush(err) || mine && err == nil && c.unreliable()
+	case faultCut:
 		return isFlush(err)
 	case faultFrame:
 		var pe *messaging.ProtocolError
