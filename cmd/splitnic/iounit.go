@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net"
 	"os"
@@ -14,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
@@ -136,7 +135,7 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	if err := f.checkCapability(kind); err != nil {
 		return err
 	}
-	claim, err := claimCard(nic, f.netns)
+	claim, err := claimCard(statussock.Dir, nic, f.netns)
 	if err != nil {
 		return err
 	}
@@ -288,25 +287,4 @@ func (f *iounitFlags) checkCapability(kind lan.Kind) error {
 		return nil // what cannot be told now, the kernel will tell
 	}
 	return exitError{code: exitPermission, err: fmt.Errorf("--lan %s: %s is missing; run as root, or give the service AmbientCapabilities=%s", f.lan, name, name)}
-}
-
-// claimCard makes network card nic, in network namespace ns, this process's
-// until the result is closed or the process ends, however it ends. Two I/O
-// units on one card would remove each other's devices.
-//
-// The claim is a unix socket in the abstract namespace (unix(7)), which each
-// network namespace has its own of.
-func claimCard(nic, ns string) (io.Closer, error) {
-	var claim net.Listener
-	err := netns.Do(ns, func() (err error) {
-		claim, err = net.Listen("unix", "@splitnic/iounit/"+nic)
-		return err
-	})
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, exitError{code: exitAddressInUse, err: fmt.Errorf("--lan: another I/O unit shares network card %s; stop that one, or choose another card", nic)}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("claim network card %s: %w", nic, err)
-	}
-	return claim, nil
 }

@@ -73,6 +73,7 @@ func (f *iounitFlags) privileges() privileges {
 	p := f.daemonFlags.privileges()
 	p.caps |= caps(unix.CAP_NET_RAW) | f.latency.caps()
 	p.files = append(p.files, f.policy)
+	p.dirs = append(p.dirs, statussock.Dir) // the lock of the card
 	if lowPort(f.listen) {
 		p.caps |= caps(unix.CAP_NET_BIND_SERVICE)
 	}
