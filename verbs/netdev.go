@@ -61,6 +61,55 @@ func netdevsIn(class, device string) ([]string, error) {
 	return names, nil
 }
 
+// DevicesAt are the names of the RDMA devices that an IP address of this machine
+// belongs to, sorted: those with a GID for it or, as on InfiniBand no GID is an
+// IP address, that of the netdevice which has it.
+func DevicesAt(addr netip.Addr) ([]string, error) {
+	addr = addr.Unmap().WithZone("")
+	names, err := devicesAtIn(classDir, addr)
+	if err != nil || len(names) > 0 {
+		return names, err
+	}
+	netdevs, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("looking for the netdevice with %v: %w", addr, err)
+	}
+	for _, ifi := range netdevs {
+		if n := netdevByIndex(ifi.Index); n.prefixOf(addr).IsValid() {
+			if device, err := DeviceOf(n.name); err == nil { // most have none
+				names = append(names, device)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+func devicesAtIn(class string, addr netip.Addr) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(class, "*", "ports", "*", "gids", "*"))
+	if err != nil {
+		return nil, fmt.Errorf("looking for the RDMA device with %v: %w", addr, err)
+	}
+	var names []string
+	for _, f := range files {
+		rest, err := filepath.Rel(class, f)
+		if err != nil {
+			return nil, err
+		}
+		device, _, _ := strings.Cut(rest, string(filepath.Separator))
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue // a slot that some drivers leave unreadable
+		}
+		gid, err := netip.ParseAddr(strings.TrimSpace(string(b)))
+		if err == nil && gid.Unmap() == addr && !slices.Contains(names, device) {
+			names = append(names, device)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
 // charDevOf is the uverbs character device of an RDMA device, or empty.
 func charDevOf(device string) string {
 	for _, f := range rdmamap.GetRdmaCharDevices(device) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -95,5 +96,30 @@ func TestNetdevsFromSysfs(t *testing.T) {
 	}
 	if _, err := netdevsIn(root, "none"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("unknown device: %v", err)
+	}
+}
+
+func TestDevicesAtFromSysfs(t *testing.T) {
+	root := sysfs(t, map[string]string{
+		"mlx5_0/ports/1/gids/0": "fe80:0000:0000:0000:0e42:a1ff:fe00:0001\n",
+		"mlx5_0/ports/1/gids/1": "0000:0000:0000:0000:0000:ffff:0a00:0001\n",
+		"mlx5_0/ports/1/gids/2": "0000:0000:0000:0000:0000:ffff:0a00:0001\n", // RoCE v1 and v2
+		"mlx5_0/ports/1/gids/3": "0000:0000:0000:0000:0000:0000:0000:0000\n",
+		"mlx5_0/ports/2/gids/0": "0000:0000:0000:0000:0000:ffff:0a00:0002\n",
+		"mlx5_1/ports/1/gids/0": "2001:0db8:0000:0000:0000:0000:0000:0001\n",
+		"mlx5_1/ports/1/gids/1": "0000:0000:0000:0000:0000:ffff:0a00:0002\n",
+		"mlx5_1/ports/1/gids/2": "",
+		"mlx5_1/ports/1/state":  "4: ACTIVE\n",
+	})
+	for addr, want := range map[string][]string{
+		"10.0.0.1": {"mlx5_0"}, "10.0.0.2": {"mlx5_0", "mlx5_1"}, "10.0.0.3": nil,
+		"2001:db8::1": {"mlx5_1"}, "fe80::e42:a1ff:fe00:1": {"mlx5_0"},
+	} {
+		if got, err := devicesAtIn(root, netip.MustParseAddr(addr)); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v", addr, got, err)
+		}
+	}
+	if got, err := devicesAtIn(filepath.Join(root, "none"), netip.MustParseAddr("10.0.0.1")); err != nil || got != nil {
+		t.Errorf("a machine without RDMA: %q, %v", got, err)
 	}
 }

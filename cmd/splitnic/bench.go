@@ -59,7 +59,7 @@ func benchKindCommand(kind bench.Kind) *cobra.Command {
 		Use:   string(kind) + " [--device DEVICE] [--peer-device DEVICE | --listen ADDR | ADDR[:PORT]]",
 		Short: benchShort[kind],
 		Long:  fmt.Sprintf(benchLong, benchShort[kind], secretVariable),
-		Example: "  " + name + " --device rxe0 --listen 10.0.0.1\n" +
+		Example: "  " + name + " --listen 10.0.0.1\n" +
 			"  " + secretVariable + "=… " + name + " --device rxe1 10.0.0.1\n" +
 			"  " + name + " --device rxe0 --peer-device rxe1",
 		Args: func(_ *cobra.Command, args []string) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,6 +116,32 @@ func TestBenchMistakes(t *testing.T) {
 		if err := root.ExecuteContext(t.Context()); exitStatus(err) != exitUsage {
 			t.Errorf("%s: status %d, %v", line, exitStatus(err), err)
 		}
+	}
+}
+
+// TestBenchDeviceAt looks for the device that has the address to listen at.
+func TestBenchDeviceAt(t *testing.T) {
+	at := func(addr netip.Addr) ([]string, error) {
+		switch addr.String() {
+		case "10.0.0.1", "2001:db8::1":
+			return []string{"mlx5_1"}, nil
+		case "10.0.0.2":
+			return []string{"mlx5_0", "mlx5_1"}, nil
+		case "0.0.0.0", "::":
+			return nil, errors.New("asked for the unspecified address")
+		}
+		return nil, nil
+	}
+	for listen, want := range map[string]string{
+		"10.0.0.1": "mlx5_1", "10.0.0.1:7591": "mlx5_1", "[2001:db8::1]:7590": "mlx5_1",
+		"127.0.0.1": "", ":7590": "", "0.0.0.0": "", "[::]:7590": "", "node1": "",
+	} {
+		if got, err := deviceAt(listen, at); err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %q", listen, got, err, want)
+		}
+	}
+	if got, err := deviceAt("10.0.0.2", at); exitStatus(err) != exitUsage {
+		t.Errorf("an address of two devices: %q, %v", got, err)
 	}
 }
 

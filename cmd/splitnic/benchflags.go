@@ -62,7 +62,7 @@ func (f *benchFlags) add(c *cobra.Command) {
 	def := benchDefaults[f.kind]
 	flags := c.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&f.device, "device", "d", "", "RDMA device (default: the only one)")
+	flags.StringVarP(&f.device, "device", "d", "", "RDMA device (default: the one with the address of --listen, or the only one)")
 	flags.StringVar(&f.peerDevice, "peer-device", "", "RDMA device of the receiving end, if both are in this process (default: the same)")
 	flags.IntVarP(&f.gidIndex, "gid-index", "x", -1, "entry of the device's GID table (default: chosen as splitnic doctor explains)")
 	flags.StringVar(&f.listen, "listen", "", fmt.Sprintf("wait at this address for the other node, on port %d unless it says otherwise", bench.DefaultPort))

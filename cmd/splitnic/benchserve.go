@@ -26,6 +26,11 @@ func (f *benchFlags) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
+	if f.device == "" {
+		if f.device, err = deviceAt(f.listen, verbs.DevicesAt); err != nil {
+			return err
+		}
+	}
 	dev, mcfg, err := f.open(f.device)
 	if err != nil {
 		return err
@@ -53,6 +58,30 @@ func (f *benchFlags) serve(cmd *cobra.Command) (err error) {
 		return nil // there is no other end to it
 	}
 	return err
+}
+
+// deviceAt is the RDMA device that has the address to listen at, by the function
+// that looks for such. It is empty if that is every address, a name, or one of no
+// device: then the machine has one device only, or the user has to choose.
+func deviceAt(listen string, at func(netip.Addr) ([]string, error)) (string, error) {
+	host, _, err := net.SplitHostPort(bench.WithPort(listen))
+	if err != nil {
+		return "", err
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil || addr.IsUnspecified() {
+		return "", nil
+	}
+	names, err := at(addr)
+	switch {
+	case err != nil:
+		return "", exitError{code: exitMissing, err: err}
+	case len(names) > 1:
+		return chooseDevice("", names)
+	case len(names) == 1:
+		return names[0], nil
+	}
+	return "", nil
 }
 
 // invitation says what to do on the other node. It shows the secret unless the

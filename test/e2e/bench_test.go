@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// benchServer is `splitnic bench … --listen`, which runs.
+// benchServer is `splitnic bench … --listen`, which runs, on the RDMA device that
+// has the address.
 type benchServer struct {
 	t       *testing.T
 	bin     string
@@ -29,7 +30,7 @@ func listenBench(t *testing.T, bin, kind string, args ...string) *benchServer {
 	t.Helper()
 	s := &benchServer{t: t, bin: bin}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
-	s.cmd = exec.CommandContext(ctx, bin, append([]string{"bench", kind, "--device", unitDevice, "--listen", unitAddress}, args...)...)
+	s.cmd = exec.CommandContext(ctx, bin, append([]string{"bench", kind, "--listen", unitAddress}, args...)...)
 	s.cmd.Stderr = &s.stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -43,15 +44,18 @@ func listenBench(t *testing.T, bin, kind string, args ...string) *benchServer {
 		_ = s.cmd.Wait() // reported by ends already
 	})
 	s.stdout = bufio.NewReader(out)
-	for s.command == "" {
+	for said := ""; s.command == ""; {
 		line, err := s.stdout.ReadString('\n')
 		if err != nil {
 			cancel()
 			_ = s.cmd.Wait()
 			t.Fatalf("the server shows no command: %v\n%s", err, &s.stderr)
 		}
-		if strings.Contains(line, "splitnic bench") {
+		if said += line; strings.Contains(line, "splitnic bench") {
 			s.command = strings.TrimSpace(line)
+		}
+		if s.command != "" && !strings.Contains(said, "Device "+unitDevice+" is waiting") {
+			t.Errorf("listening at %s is on another device than %s:\n%s", unitAddress, unitDevice, said)
 		}
 	}
 	return s
