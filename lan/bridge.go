@@ -124,6 +124,9 @@ func (p *bridgePort) SetUp(up bool) error {
 // floods, which are frames to groups and to stations that it does not know.
 func (p *bridgePort) SetPromisc(bool) error { return nil }
 
+// Floods implements Interface.
+func (p *bridgePort) Floods() bool { return true }
+
 // SetAllMulti implements Interface: a bridge floods frames to groups.
 func (p *bridgePort) SetAllMulti(bool) error { return nil }
 

@@ -176,6 +176,9 @@ func (c *card) shut() bool {
 	return was
 }
 
+// Floods implements Interface.
+func (c *card) Floods() bool { return false }
+
 // MAC implements Interface.
 func (c *card) MAC() net.HardwareAddr {
 	c.mu.Lock()

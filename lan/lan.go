@@ -110,6 +110,10 @@ type Interface interface {
 	// at the card. What hosts on the same card send each other does not, and a
 	// bridge has only what it floods.
 	SetPromisc(on bool) error
+	// Floods reports whether SetPromisc changes nothing, because the port is one
+	// of a bridge: that learns who is behind it, and floods what is for stations
+	// that it does not know.
+	Floods() bool
 	// SetAllMulti asks for frames to all groups; on from the start.
 	SetAllMulti(on bool) error
 	// SetMulticast replaces the list of groups that frames are wanted for where

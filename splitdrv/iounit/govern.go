@@ -130,7 +130,7 @@ func (s *services) conflict(may *policy.Host, mode protocol.Mode) error {
 		return no("this host may have %d queues, and has %d", may.MaxQueues, queues)
 	case may.MaxMemory > 0 && (s.host.MaxMemory == 0 || may.MaxMemory < s.host.MaxMemory):
 		return no("this host may have %d bytes of memory for its session", may.MaxMemory)
-	case s.now.filter.Promisc && !may.Promiscuous:
+	case s.now.filter.Promisc && !s.mayBePromiscuous(may):
 		return no("this host may not be promiscuous")
 	}
 	return nil

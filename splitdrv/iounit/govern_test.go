@@ -154,6 +154,10 @@ func TestGovernConflicts(t *testing.T) {
 		{"the bound on its memory", func(*client) {}, func(h *policy.Host) { h.MaxMemory = 0 }, false},
 		{"its rates", func(*client) {}, func(h *policy.Host) { h.MaxTxRate, h.MaxRxRate = 1e6, 1e6 }, false},
 		{"promiscuous mode", func(c *client) { c.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK) }, func(h *policy.Host) { h.Promiscuous = false }, true},
+		{"promiscuous mode on a port of a bridge", func(c *client) {
+			c.port.floods = true
+			c.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK)
+		}, func(h *policy.Host) { h.Promiscuous = false }, false},
 		{"promiscuous mode that it is not in", func(*client) {}, func(h *policy.Host) { h.Promiscuous = false }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

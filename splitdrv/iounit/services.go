@@ -308,8 +308,12 @@ func (s *services) standBy() error {
 // standBySkips bounds the frames that are thrown away then.
 const standBySkips = 4096
 
+// mayBePromiscuous reports whether a host of that policy may be promiscuous. On a
+// port of a bridge it gets the same frames then.
+func (s *services) mayBePromiscuous(h *policy.Host) bool { return h.Promiscuous || s.port.Floods() }
+
 func (s *services) setFilter(f protocol.ReceiveFilter) error {
-	if f.Promisc && !s.host.Promiscuous {
+	if f.Promisc && !s.mayBePromiscuous(s.host) {
 		return fmt.Errorf("%w: promiscuous mode; `promiscuous: yes` in the policy allows it", errDenied)
 	}
 	if len(f.Unicast) > lan.MaxUnicast {

@@ -26,6 +26,7 @@ type port struct {
 	queue                 *queue
 	mac                   protocol.MAC
 	up, promisc, allMulti bool
+	floods                bool
 	groups, unicast       []string
 	offloads              vnet.Offloads
 	link                  lan.LinkState
@@ -75,6 +76,7 @@ func (p *port) SetMAC(mac net.HardwareAddr) error {
 }
 func (p *port) SetUp(up bool) error       { return p.set("SetUp", func() { p.up = up }) }
 func (p *port) SetPromisc(on bool) error  { return p.set("SetPromisc", func() { p.promisc = on }) }
+func (p *port) Floods() bool              { return p.floods }
 func (p *port) SetAllMulti(on bool) error { return p.set("SetAllMulti", func() { p.allMulti = on }) }
 func (p *port) SetMulticast(groups []net.HardwareAddr) error {
 	return p.set("SetMulticast", func() { p.groups = texts(groups) })
@@ -279,6 +281,11 @@ func TestServiceFilter(t *testing.T) {
 	if err != nil || !got.Equal(f) {
 		t.Errorf("in force is %+v, %v", got, err)
 	}
+	// On a port of a bridge it is nothing to be allowed.
+	c.port.floods = true
+	c.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK)
+	c.filter(protocol.ReceiveFilter{}, protocol.CfgOK)
+	c.port.floods = false
 	c.s.host.Promiscuous = true
 	c.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK)
 	if !c.port.promisc || !c.s.rules.Load().every {

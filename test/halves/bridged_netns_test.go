@@ -11,13 +11,18 @@ import (
 )
 
 // TestNetnsBridgedPromiscuous puts the host's netdevice into a bridge, with a
-// machine behind it, where the LAN interface receives for one address only: the
-// bridge makes the netdevice promiscuous, which the policy allows.
+// machine behind it: the bridge makes the netdevice promiscuous. The policy has to
+// allow that where the LAN interface receives for one address only, and nobody is
+// asked on a port of a bridge.
 func TestNetnsBridgedPromiscuous(t *testing.T) {
-	for _, kind := range []string{"macvtap", "packet"} {
+	for _, kind := range []string{"macvtap", "packet", "tap"} {
 		t.Run(kind, func(t *testing.T) {
 			testenv.NeedTools(t, "ping")
-			s := newShared(t, kind, "default:\n  promiscuous: yes\n")
+			policy := "default:\n  promiscuous: yes\n"
+			if kind == "tap" {
+				policy = ""
+			}
+			s := newShared(t, kind, policy)
 			testenv.Address(t, s.lanNS, "lan0", lanAddr+"/24")
 			hostNS, machine := testenv.NetNS(t), testenv.NetNS(t)
 			dev, err := tap.Open(tap.Config{Name: "sn0", NetNS: hostNS, Queues: 1, Offloads: vnet.AllOffloads})
@@ -51,6 +56,9 @@ func TestNetnsBridgedPromiscuous(t *testing.T) {
 			own, err := net.ParseMAC(s.unit.Status().Hosts[0].MAC)
 			if got := testenv.Link(t, machine, "eth0").Attrs().HardwareAddr; err != nil || got.String() == own.String() {
 				t.Errorf("the machine has the host's address %v: %v", got, err)
+			}
+			if r := h.Status().LastRefusal; r != nil {
+				t.Errorf("refused: %+v", r)
 			}
 			if n := testenv.CsumErrors(t, machine); n != 0 {
 				t.Errorf("%d packets with a wrong checksum", n)

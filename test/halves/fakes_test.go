@@ -264,6 +264,7 @@ func (p *lanPort) SetMAC(mac net.HardwareAddr) error { p.mac = mac; return nil }
 func (p *lanPort) State() (lan.LinkState, error)     { return p.card.link() }
 func (p *lanPort) Offloads() vnet.Offloads           { return vnet.AllOffloads }
 func (p *lanPort) SetPromisc(bool) error             { return nil }
+func (p *lanPort) Floods() bool                      { return false }
 func (p *lanPort) SetAllMulti(bool) error            { return nil }
 func (p *lanPort) Stats() lan.Stats                  { return lan.Stats{} }
 func (p *lanPort) Announce(frame []byte) error       { return p.card.announced(frame) }
