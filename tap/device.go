@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/ethtool"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -67,6 +68,9 @@ func (d *Device) configure(cfg Config) error {
 			return err
 		}
 	}
+	if err := d.SetSpeed(0); err != nil {
+		return err
+	}
 	return d.setLabel(Label{Name: d.name, Since: time.Now().Truncate(time.Second), TxQueueLen: cfg.TxQueueLen})
 }
 
@@ -86,6 +90,22 @@ func (d *Device) do(what string, fn func() error) error {
 // SetCarrier tells the network stack whether the far end can be reached.
 func (d *Device) SetCarrier(on bool) error {
 	return d.do(fmt.Sprintf("setting the carrier to %t", on), func() error { return SetCarrier(d.queues[0].FD(), on) })
+}
+
+// SetSpeed has the device show a speed in Mbit/s, 0 if that is not known: a TAP
+// device has none of its own, and shows 10 Mbit/s otherwise. Kernels that cannot
+// be told go on showing that.
+func (d *Device) SetSpeed(mbit int) error {
+	return d.do(fmt.Sprintf("setting the speed to %d Mbit/s", mbit), func() error {
+		name, err := d.locate()
+		if err == nil {
+			err = ethtool.SetSpeed(d.place.query.Socket.GetFd(), name, mbit)
+		}
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return nil
+		}
+		return err
+	})
 }
 
 // Carrier reports whether the device has carrier. While it is down the answer

@@ -20,6 +20,60 @@ var testMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
 // openers are the two kinds of devices.
 var openers = map[string]func(tap.Config) (*tap.Device, error){"vnet": tap.Open, "plain": tap.OpenPlain}
 
+// TestNetnsSpeed has devices show the speed that they are told, under whatever
+// name and in whatever namespace they are.
+func TestNetnsSpeed(t *testing.T) {
+	testenv.NeedTUN(t)
+	testenv.NeedTools(t, "ip", "ethtool")
+	for kind, open := range openers {
+		t.Run(kind, func(t *testing.T) {
+			ns, name := testenv.NetNS(t), "sn0"
+			d, err := open(tap.Config{Name: name, NetNS: ns})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			shows := func(speed, duplex string) {
+				t.Helper()
+				out := testenv.Run(t, ns, "ethtool", name)
+				for _, want := range []string{"Speed: " + speed, "Duplex: " + duplex} {
+					if !strings.Contains(out, want) {
+						t.Errorf("want %q:\n%s", want, out)
+					}
+				}
+			}
+			set := func(mbit int) {
+				t.Helper()
+				if err := d.SetSpeed(mbit); err != nil {
+					t.Fatal(err)
+				}
+			}
+			shows("Unknown!", "Unknown!")
+			set(10000)
+			shows("10000Mb/s", "Full")
+			set(400000)
+			shows("400000Mb/s", "Full")
+			elsewhere := testenv.NetNS(t)
+			testenv.Run(t, ns, "ip", "link", "set", name, "name", "lan7")
+			testenv.Run(t, ns, "ip", "link", "set", "lan7", "netns", elsewhere)
+			ns, name = elsewhere, "lan7"
+			set(2500)
+			shows("2500Mb/s", "Full")
+			set(1<<32 - 1)
+			shows("Unknown!", "Unknown!")
+			set(1)
+			set(0)
+			shows("Unknown!", "Unknown!")
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.SetSpeed(1); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("closed: %v", err)
+			}
+		})
+	}
+}
+
 func TestNetnsDeviceAttributes(t *testing.T) {
 	testenv.NeedTUN(t)
 	for kind, open := range openers {

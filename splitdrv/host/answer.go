@@ -45,7 +45,7 @@ func (h *Host) onRequest(a *attachment, t protocol.CfgType, data []byte) (protoc
 			if now != before {
 				h.pace.Log(h.cfg.Log, slog.LevelInfo, "link state", "up", l.Up, "mbit_s", l.Speed)
 			}
-			return h.setCarrier(l.Up)
+			return h.setLink(now)
 		})
 	case protocol.CfgMTU:
 		mtu, err := protocol.DecodeMTU(data)

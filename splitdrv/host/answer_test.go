@@ -12,6 +12,7 @@ import (
 type carried struct{ Netdevice }
 
 func (carried) SetCarrier(bool) error { return nil }
+func (carried) SetSpeed(int) error    { return nil }
 
 // TestUnitDoesNotFloodTheLog has an I/O unit say on and on that the link has
 // changed.

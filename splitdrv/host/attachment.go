@@ -226,9 +226,9 @@ func (h *Host) connected(a *attachment) error {
 	h.lastErr = nil
 	clear(h.reasons)
 	h.sessions++
-	up := h.welcome.Link.Up
+	link := h.welcome.Link
 	h.mu.Unlock()
-	return h.setCarrier(up)
+	return h.setLink(link)
 }
 
 // disconnected forgets the session and takes the carrier, unless another process
@@ -240,7 +240,7 @@ func (h *Host) disconnected(ctx context.Context) error {
 	var err error
 	if !h.handsOver(ctx) {
 		h.changing.Lock()
-		err = h.setCarrier(false)
+		err = h.setLink(session.Link{})
 		h.changing.Unlock()
 	}
 	h.cfg.OnState(Connecting)

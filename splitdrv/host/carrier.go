@@ -1,6 +1,25 @@
 package host
 
-import "context"
+import (
+	"context"
+
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// setLink gives the netdevice the speed and the carrier of the I/O unit's link.
+// The speed comes first: bonds look at it when the carrier comes. It is for
+// people and for bonds only, and without it frames move all the same. The caller
+// holds changing.
+func (h *Host) setLink(l session.Link) error {
+	if h.speed == nil || *h.speed != l.SpeedMbps {
+		h.speed = &l.SpeedMbps
+		if err := h.cfg.Netdev.SetSpeed(int(l.SpeedMbps)); err != nil {
+			h.speed = nil
+			h.cfg.Log.Debug("the netdevice does not show the link's speed", "reason", err)
+		}
+	}
+	return h.setCarrier(l.Up)
+}
 
 // setCarrier gives the netdevice its carrier or takes it away.
 func (h *Host) setCarrier(up bool) error {

@@ -102,6 +102,9 @@ type Host struct {
 	cfg        Config
 	protecting messaging.Protecting // in modes that lend memory
 
+	// speed is what the netdevice shows, in Mbit/s; nil is what nobody knows.
+	// Guarded by changing.
+	speed *uint32
 	// changing is held while an established session changes the netdevice, so
 	// that no request that is still being answered when the session ends can
 	// give the carrier back.

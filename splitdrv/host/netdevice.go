@@ -19,6 +19,8 @@ type Netdevice interface {
 	// else.
 	SetActive(n int) error
 	SetCarrier(up bool) error
+	// SetSpeed has the device show a speed in Mbit/s; 0: not known.
+	SetSpeed(mbit int) error
 	// Solicit, after the carrier has come back, has the operating system ask the
 	// LAN again for the neighbours that it waits for. It returns when that is
 	// done, or ctx is.

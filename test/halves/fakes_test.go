@@ -27,6 +27,7 @@ type netdev struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at every change
 	carrier bool
+	speed   int // Mbit/s; -1 until it is set
 	raised  int // times the carrier was given
 	mac     string
 	mtu     int
@@ -40,7 +41,7 @@ type netdev struct {
 
 func newNetdev(t *testing.T) *netdev {
 	p, w := porttest.New(t, 1<<20)
-	return &netdev{port: p, wire: w, changed: make(chan struct{}), want: tap.State{Up: true}}
+	return &netdev{port: p, wire: w, changed: make(chan struct{}), speed: -1, want: tap.State{Up: true}}
 }
 
 func (d *netdev) set(f func()) error {
@@ -56,6 +57,7 @@ func (d *netdev) Name() string                                       { return "t
 func (d *netdev) Ports() []messaging.Port                            { return []messaging.Port{d.port} }
 func (d *netdev) SetActive(n int) error                              { return d.set(func() { d.active = n }) }
 func (d *netdev) SetMAC(mac net.HardwareAddr) error                  { return d.set(func() { d.mac = mac.String() }) }
+func (d *netdev) SetSpeed(mbit int) error                            { return d.set(func() { d.speed = mbit }) }
 func (d *netdev) SetMTU(mtu int) error                               { return d.set(func() { d.mtu = mtu }) }
 func (d *netdev) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) { return o, nil }
 

@@ -212,10 +212,13 @@ func TestHostFollowsItsIOUnit(t *testing.T) {
 	}
 	w.both(d)
 
-	w.card.change(func(s *lan.LinkState) { s.Up = false })
+	d.await(t, "the speed of the card", func() bool { return d.speed == 10000 })
+	w.card.change(func(s *lan.LinkState) { s.Up, s.Speed = false, 0 })
 	d.down(t)
+	d.await(t, "no speed", func() bool { return d.speed == 0 })
 	w.card.change(func(s *lan.LinkState) { s.Up, s.Speed = true, 25000 })
 	d.up(t)
+	d.await(t, "the speed of the card", func() bool { return d.speed == 25000 })
 	if got := h.Status().IOUnit.SpeedMbps; got != 25000 {
 		t.Errorf("the status says %d Mbit/s", got)
 	}

@@ -56,7 +56,7 @@ func newSteeredSite(t *testing.T, kind string, mtu, wanted, granted int, classes
 	t.Helper()
 	testenv.NeedRoot(t)
 	testenv.NeedTUN(t)
-	testenv.NeedTools(t, "ping")
+	testenv.NeedTools(t, "ping", "ethtool")
 	w := newWorld(t)
 	s := &site{world: w, hostNS: testenv.NetNS(t), unitNS: testenv.NetNS(t), lanNS: testenv.NetNS(t)}
 	testenv.Veth(t, s.unitNS, "eth1", s.lanNS, "lan0")
@@ -123,6 +123,10 @@ func TestNetnsPing(t *testing.T) {
 				s := newSite(t, kind, mtu)
 				if got := testenv.Link(t, s.hostNS, "sn0").Attrs().MTU; got != mtu {
 					t.Errorf("sn0 has MTU %d", got)
+				}
+				// The I/O unit's card is a veth.
+				if out := testenv.Run(t, s.hostNS, "ethtool", "sn0"); !strings.Contains(out, "Speed: 10000Mb/s") {
+					t.Errorf("sn0 does not have the speed of the card:\n%s", out)
 				}
 				for _, size := range []int{0, 1, 56, mtu - 28, mtu - 27, 20000, 65507} {
 					for _, addr := range []string{lanAddr, lanAddr6} {
