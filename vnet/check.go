@@ -11,16 +11,18 @@ var (
 	ErrShort      = errors.New("frame is shorter than its virtio and Ethernet headers")
 	ErrTooLong    = errors.New("frame is longer than 65535 bytes or than the buffer")
 	ErrInvalid    = errors.New("frame cannot be described by a virtio header")
+	ErrTag        = errors.New("frame ends within its VLAN tags")
 	ErrFlags      = errors.New("virtio header has unknown flags")
-	ErrCsum       = errors.New("virtio header places the checksum outside the packet")
+	ErrCsum       = errors.New("virtio header places the checksum outside the frame")
+	ErrCsumStart  = errors.New("virtio header has the checksum begin in the Ethernet header")
 	ErrGSOType    = errors.New("virtio header has an unknown segmentation type")
 	ErrGSONoCsum  = errors.New("virtio header asks for segmentation without checksum")
 	ErrGSOSize    = errors.New("virtio header has a segment size of zero")
 	ErrGSOProto   = errors.New("virtio header asks for a segmentation that does not match the packet's protocol")
 	ErrGSOHeaders = errors.New("super-frame does not contain its own headers")
 	ErrHdrLen     = errors.New("virtio header claims more headers than the frame has bytes")
-	// ErrMTU is the only finding that an honest peer can cause: frames on
-	// their way while the MTU is being lowered.
+	// ErrMTU is the only finding about frames that were good when they were
+	// sent: those on their way while the MTU is being lowered.
 	ErrMTU = errors.New("frame or segment exceeds the MTU")
 )
 
@@ -43,44 +45,90 @@ const (
 // changes nor keeps it.
 //
 // The peer may still be able to write to the memory of frame; then the result
-// is only as good as the kernel's own checks, which Check repeats earlier to
-// tell a peer that misbehaves from a device that refuses, and completes where
-// the kernel has none: no device compares a super-frame's segments to its MTU.
+// holds only for who copies the frame first, or its beginning: see CheckHead.
 //
 // borrowed: frame, for the call.
-func Check(frame []byte, mtu int) error {
-	if len(frame) < MinFrame {
+func Check(frame []byte, mtu int) error { return CheckHead(frame, len(frame), mtu) }
+
+// CheckHead is Check for a frame of size bytes of which only the beginning is
+// there. Who judges a copy of that writes what was judged, whatever becomes of
+// the original. Headers of a super-frame that are not in head are not there.
+//
+// borrowed: head, for the call.
+func CheckHead(head []byte, size, mtu int) error {
+	if len(head) < MinFrame {
 		return ErrShort
 	}
-	if len(frame) > MaxFrame {
+	if size > MaxFrame {
 		return ErrTooLong
 	}
 	var h Header
-	h.Decode(frame)
-	eth := frame[HdrLen:]
-	l2, proto := network(eth)
-	if l2 > len(eth) {
-		return ErrShort
-	}
+	h.Decode(head)
+	eth, size := head[HdrLen:], size-HdrLen
 	if h.Flags&^(FlagNeedsCsum|FlagDataValid) != 0 {
 		return ErrFlags
 	}
-	if int(h.HdrLen) > len(eth) {
+	if int(h.HdrLen) > size {
 		return ErrHdrLen
 	}
-	start := int(h.CsumStart)
-	if h.Flags&FlagNeedsCsum != 0 && (start < l2 || start+int(h.CsumOffset)+2 > len(eth)) {
+	if h.Flags&FlagNeedsCsum != 0 && int(h.CsumStart)+int(h.CsumOffset)+2 > size {
 		return ErrCsum
+	}
+	l2, proto := network(eth)
+	if l2 > len(eth) {
+		return ErrTag
+	}
+	if h.Flags&FlagNeedsCsum != 0 && int(h.CsumStart) < l2 {
+		return ErrCsumStart
 	}
 	if h.GSOType == GSONone {
 		// A tag more than a plain frame has is always let through, as the
 		// kernel's is_skb_forwardable does.
-		if len(eth) > mtu+max(l2, EthLen+TagLen) {
+		if size > mtu+max(l2, EthLen+TagLen) {
 			return ErrMTU
 		}
 		return nil
 	}
 	return checkGSO(&h, eth, l2, proto, mtu)
+}
+
+// Breach reports whether a frame that Check finds that of is one that no peer
+// may send: docs/protocol.md, section 6. All others are dropped.
+func Breach(finding error) bool {
+	switch finding {
+	case ErrShort, ErrTooLong, ErrFlags, ErrCsum, ErrHdrLen:
+		return true
+	}
+	return false
+}
+
+// anyMTU is larger than any frame or segment.
+const anyMTU = 1 << 20
+
+// minEth is the shortest Ethernet frame on a cable, in bytes without its FCS
+// (ETH_ZLEN).
+const minEth = 60
+
+// Outgoing judges a frame that was read from a netdevice, before it is given to
+// a peer, by the rules by which the peer does, but for the MTU: that is the
+// peer's. It returns the frame as it can be given, or the finding.
+//
+// A frame that ends within its VLAN tags is padded with zeros, in the memory
+// behind it, to the length that a card gives all frames that are shorter.
+//
+// borrowed: frame, which is what is returned.
+func Outgoing(frame []byte) ([]byte, error) {
+	err := Check(frame, anyMTU)
+	if err != ErrTag {
+		return frame, err
+	}
+	if cap(frame) < HdrLen+minEth {
+		return frame, err
+	}
+	n := len(frame)
+	frame = frame[:HdrLen+minEth]
+	clear(frame[n:])
+	return frame, Check(frame, anyMTU)
 }
 
 // checkGSO is Check for super-frames whose checksum, if any, lies inside.
@@ -116,6 +164,9 @@ func checkGSO(h *Header, eth []byte, l2 int, proto uint16, mtu int) error {
 		return ErrGSOProto
 	}
 	start := int(h.CsumStart)
+	if start > len(eth) {
+		return ErrGSOHeaders
+	}
 	if err := checkNetwork(eth, l2, start, proto, want); err != nil {
 		return err
 	}

@@ -66,8 +66,8 @@ var checkCases = []struct {
 	{"shortest", make([]byte, MinFrame), nil},
 	{"longest is over the MTU", make([]byte, MaxFrame), ErrMTU},
 	{"too long", make([]byte, MaxFrame+1), ErrTooLong},
-	{"tag cut off", append(make([]byte, HdrLen+12), 0x81, 0), ErrShort},
-	{"second tag cut off", append(make([]byte, HdrLen+12), 0x88, 0xa8, 0, 1, 0x81, 0), ErrShort},
+	{"tag cut off", append(make([]byte, HdrLen+12), 0x81, 0), ErrTag},
+	{"second tag cut off", append(make([]byte, HdrLen+12), 0x88, 0xa8, 0, 1, 0x81, 0), ErrTag},
 	{"full MTU", frame(etherIPv4, GSONone, 1448, nil, nil), nil},
 	{"one tag over", frame(etherIPv4, GSONone, 1452, nil, nil), nil},
 	{"over the MTU", frame(etherIPv4, GSONone, 1453, nil, nil), ErrMTU},
@@ -81,7 +81,8 @@ var checkCases = []struct {
 	{"csum half outside", frame(etherIPv4, GSONone, 0, nil, func(h *Header, eth []byte) { h.CsumOffset = uint16(len(eth)) - h.CsumStart - 1 }), ErrCsum},
 	{"csum start outside", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumStart = 0xffff }), ErrCsum},
 	{"csum sum wraps 16 bits", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumOffset = 0xffff }), ErrCsum},
-	{"csum in the Ethernet header", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumStart = 13 }), ErrCsum},
+	{"csum in the Ethernet header", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumStart = 13 }), ErrCsumStart},
+	{"csum in the tag", frame(etherIPv4, GSONone, 0, tags{etherVLAN}, func(h *Header, _ []byte) { h.CsumStart = 17 }), ErrCsumStart},
 	{"csum outside without the flag", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.Flags = 0; h.CsumStart = 0xffff }), nil},
 	{"hdr_len zero", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.HdrLen = 0 }), nil},
 	{"hdr_len all", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, eth []byte) { h.HdrLen = uint16(len(eth)) }), nil},
@@ -140,6 +141,12 @@ func FuzzCheck(f *testing.F) {
 		if !bytes.Equal(b, before) {
 			t.Fatal("Check changed the frame")
 		}
+		// Who has no more than the beginning lets no more pass.
+		for n := range min(len(b), 200) {
+			if CheckHead(b[:n:n], len(b), mtu) == nil && Check(b, mtu) != nil {
+				t.Fatalf("the first %d bytes pass, and all do not", n)
+			}
+		}
 		// What passed must be inside in every respect.
 		var h Header
 		h.Decode(b)
@@ -170,6 +177,68 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestCheckHead judges frames by their beginning. One with everything that
+// matters in it is judged as the whole frame is.
+func TestCheckHead(t *testing.T) {
+	for _, tc := range checkCases {
+		head := tc.frame[:min(len(tc.frame), 128):min(len(tc.frame), 128)]
+		if err := CheckHead(head, len(tc.frame), 1500); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v, want %v", tc.name, err, tc.want)
+		}
+	}
+	super := frame(etherIPv4, GSOTCPv4, 9000, nil, nil)
+	for n := range HdrLen + 34 + 32 { // Ethernet, IPv4 and TCP
+		if err := CheckHead(super[:n:n], len(super), 1500); err == nil {
+			t.Errorf("a super-frame of which only %d bytes are there passes", n)
+		}
+	}
+}
+
+func TestOutgoing(t *testing.T) {
+	for _, tc := range checkCases {
+		frame := append(make([]byte, 0, MaxFrame+100), tc.frame...)
+		for i := range frame[len(frame):cap(frame)] {
+			frame[:cap(frame)][len(frame)+i] = 0xa5
+		}
+		got, err := Outgoing(frame)
+		switch tc.want {
+		case ErrMTU:
+			if err != nil {
+				t.Errorf("%s: %v, and the MTU is the peer's business", tc.name, err)
+			}
+		case ErrTag:
+			want := append(bytes.Clone(tc.frame), make([]byte, HdrLen+60-len(tc.frame))...)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s: % x, %v", tc.name, got, err)
+			}
+			if _, err := Outgoing(frame[: len(frame) : HdrLen+59]); !errors.Is(err, ErrTag) {
+				t.Errorf("%s, no room for padding: %v", tc.name, err)
+			}
+		default:
+			if !errors.Is(err, tc.want) || !bytes.Equal(got, tc.frame) {
+				t.Errorf("%s: %v, want %v", tc.name, err, tc.want)
+			}
+		}
+	}
+	// A tag that is cut off does not make good what else is wrong.
+	cut := append(make([]byte, HdrLen+12, 100), 0x81, 0)
+	cut[1] = GSOTCPv4
+	if _, err := Outgoing(cut); !errors.Is(err, ErrGSOProto) {
+		t.Errorf("a super-frame that ends in its tag: %v", err)
+	}
+}
+
+func TestBreach(t *testing.T) {
+	for err, want := range map[error]bool{
+		nil: false, ErrShort: true, ErrTooLong: true, ErrFlags: true, ErrCsum: true, ErrHdrLen: true,
+		ErrTag: false, ErrCsumStart: false, ErrMTU: false, ErrGSOType: false, ErrGSONoCsum: false, ErrGSOSize: false, ErrGSOProto: false, ErrGSOHeaders: false,
+	} {
+		if Breach(err) != want {
+			t.Errorf("%v: %t", err, !want)
+		}
+	}
 }
 
 func TestInsertVLAN(t *testing.T) {

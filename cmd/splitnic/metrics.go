@@ -138,6 +138,8 @@ func trafficMetrics(emit emit, peer string, s *messaging.Stats) {
 		count(descBytes, c.RxBytes, peer, q, "rx")
 		count(descDropped, c.TxTooLong, "too_long", peer, q, "tx")
 		count(descDropped, c.TxInvalid, "invalid", peer, q, "tx")
+		count(descDropped, c.TxMalformed, "malformed", peer, q, "tx")
+		count(descDropped, c.RxMalformed, "malformed", peer, q, "rx")
 		count(descDropped, c.RxDropped, "port", peer, q, "rx")
 		count(descDropped, c.RxOverMTU, "over_mtu", peer, q, "rx")
 		count(descDropped, c.RxLost, "lost", peer, q, "rx")

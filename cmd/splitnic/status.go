@@ -229,10 +229,10 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 			moderated = ", moderated"
 		}
 		fmt.Fprintf(w, "%squeue %d%s\tQP %#x ↔ %#x, handler %d, completion vector %d%s\n", indent, i+1, class(&c), c.QPN, c.PeerQPN, c.Handler, c.CompVector, moderated)
-		fmt.Fprintf(w, "%s  to the peer\t%d frames, %d bytes, %d doorbells, %d too long, %d waits for credit\n",
-			indent, c.TxFrames, c.TxBytes, c.TxPosts, c.TxTooLong, c.TxNoCredit)
-		fmt.Fprintf(w, "%s  from the peer\t%d frames, %d bytes, %d dropped, %d over the MTU\n",
-			indent, c.RxFrames, c.RxBytes, c.RxDropped, c.RxOverMTU)
+		fmt.Fprintf(w, "%s  to the peer\t%d frames, %d bytes, %d doorbells, %d too long, %d malformed, %d waits for credit\n",
+			indent, c.TxFrames, c.TxBytes, c.TxPosts, c.TxTooLong, c.TxMalformed, c.TxNoCredit)
+		fmt.Fprintf(w, "%s  from the peer\t%d frames, %d bytes, %d dropped, %d malformed, %d over the MTU\n",
+			indent, c.RxFrames, c.RxBytes, c.RxDropped, c.RxMalformed, c.RxOverMTU)
 		fmt.Fprintf(w, "%s  credits\t%d of %d available here, %d of %d lent to the peer\n",
 			indent, c.Granted.Available, c.Granted.Elements, c.Lent.Lent, c.Lent.Elements)
 		fmt.Fprintf(w, "%s  pools\t%s here; %s lent to the peer, %.1f MiB with the send buffers\n",

@@ -14,8 +14,8 @@ func (s *services) statistics() protocol.Statistics {
 		st.RxFrames += c.TxFrames
 		st.RxBytes += c.TxBytes - vnet.HdrLen*c.TxFrames
 		st.RxTooLong += c.TxTooLong
-		st.RxInvalid += c.TxInvalid
-		st.TxDropped += c.RxDropped + c.RxOverMTU
+		st.RxInvalid += c.TxInvalid + c.TxMalformed
+		st.TxDropped += c.RxDropped + c.RxOverMTU + c.RxMalformed
 	}
 	l := s.port.Stats() // TooLong is among TxTooLong
 	st.RxDropped += l.Dropped

@@ -51,18 +51,18 @@ func (r *receiver) framesIn(data []byte) int {
 func (r *receiver) accept(frame []byte) error {
 	r.frames++
 	r.bytes += uint64(len(frame))
-	switch err := vnet.Check(frame, int(r.c.mtu.Load())); err {
-	case nil:
-	case vnet.ErrMTU:
-		// No violation: the MTU may have changed while the frame was on its way.
-		r.count.overMTU.Add(1)
-		return nil
-	case vnet.ErrShort, vnet.ErrTooLong, vnet.ErrFlags, vnet.ErrCsum, vnet.ErrHdrLen:
-		return r.violation(ErrFrame, "%v", err)
-	default:
-		// A super-frame that cannot be cut up, which a netdevice stacked high
-		// enough can produce without meaning harm.
-		r.count.dropped.Add(1)
+	if err := vnet.Check(frame, int(r.c.mtu.Load())); err != nil {
+		switch {
+		case err == vnet.ErrMTU:
+			// No violation: the MTU may have changed while the frame was on its way.
+			r.count.overMTU.Add(1)
+		case vnet.Breach(err):
+			return r.violation(ErrFrame, "%v", err)
+		default:
+			// What netdevices can produce without anybody meaning harm, and a
+			// sender should have dropped.
+			r.count.malformed.Add(1)
+		}
 		return nil
 	}
 	r.writes = append(r.writes, vnet.WriteOp{Head: frame})

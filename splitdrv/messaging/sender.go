@@ -1,6 +1,7 @@
 package messaging
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -296,11 +297,33 @@ func (s *sender) read() (want, error) {
 			w = wantFrame
 		}
 	}
+	s.judge(ops[:n])
 	for i := len(ops) - 1; i >= n; i-- { // so that the next one is the same again
 		s.slots.Put(s.readSlots[i])
 	}
 	s.next, s.have = 0, n
 	return w, nil
+}
+
+// judge finds the frames of the netdevice's that the peer would not take. Whoever
+// is behind the netdevice can make it have any bytes with any header; the peer
+// may end the session for some of them.
+func (s *sender) judge(ops []vnet.ReadOp) {
+	for i := range ops {
+		op := &ops[i]
+		if op.Err != nil {
+			continue
+		}
+		n := len(op.Frame)
+		if op.Frame, op.Err = vnet.Outgoing(op.Frame); op.Err != nil {
+			op.Frame = nil
+			if op.Err != vnet.ErrTooLong {
+				op.Err = errMalformed
+			}
+		} else if len(op.Frame) != n {
+			s.count.padded.Add(1)
+		}
+	}
 }
 
 // readFrames is ReadFrames of the port, which may not have it.
@@ -316,6 +339,9 @@ func (s *sender) readFrames(ops []vnet.ReadOp) int {
 	return len(ops)
 }
 
+// errMalformed stands for a frame that the netdevice had and no peer would take.
+var errMalformed = errors.New("malformed frame")
+
 // refuse handles what the port has instead of the next frame: a frame that it
 // has dropped, or an error that ends the session.
 func (s *sender) refuse(err error) error {
@@ -325,6 +351,8 @@ func (s *sender) refuse(err error) error {
 		s.count.tooLong.Add(1)
 	case vnet.ErrInvalid:
 		s.count.invalid.Add(1)
+	case errMalformed:
+		s.count.malformed.Add(1)
 	default:
 		return fmt.Errorf("read a frame from queue %d of the netdevice: %w", s.ch.number, err)
 	}

@@ -11,10 +11,12 @@ import (
 // view: tx is from the port to the peer. They only grow while the Conn lives.
 type ChannelStats struct {
 	TxFrames      uint64 `json:"tx_frames"`
-	TxBytes       uint64 `json:"tx_bytes"`    // with the virtio_net_hdr
-	TxTooLong     uint64 `json:"tx_too_long"` // dropped: fits no pool, or not the slot
-	TxInvalid     uint64 `json:"tx_invalid"`  // dropped: the port could not describe it
-	TxPosts       uint64 `json:"tx_posts"`    // doorbells
+	TxBytes       uint64 `json:"tx_bytes"`     // with the virtio_net_hdr
+	TxTooLong     uint64 `json:"tx_too_long"`  // dropped: fits no pool, or not the slot
+	TxInvalid     uint64 `json:"tx_invalid"`   // dropped: the port could not describe it
+	TxMalformed   uint64 `json:"tx_malformed"` // dropped: no peer would take it, see vnet.Check
+	TxPadded      uint64 `json:"tx_padded"`    // ended within their VLAN tags
+	TxPosts       uint64 `json:"tx_posts"`     // doorbells
 	TxNoCredit    uint64 `json:"tx_no_credit"`
 	TxNoSlot      uint64 `json:"tx_no_slot"`
 	TxIndicated   uint64 `json:"tx_indicated"`   // transfers indicated on the control channel
@@ -23,6 +25,7 @@ type ChannelStats struct {
 	RxBytes       uint64 `json:"rx_bytes"`
 	RxDropped     uint64 `json:"rx_dropped"`    // the port refused the frame
 	RxOverMTU     uint64 `json:"rx_over_mtu"`   // dropped: larger than this side's MTU allows
+	RxMalformed   uint64 `json:"rx_malformed"`  // dropped: no netdevice would take it, see vnet.Check
 	RxUnsealed    uint64 `json:"rx_unsealed"`   // dropped: the session ended before their one-touch windows were invalid
 	RxPortBusy    uint64 `json:"rx_port_busy"`  // waits for a port that was full
 	TxHeld        uint64 `json:"tx_held"`       // times that the port let no more through for a while: see PacedPort
@@ -90,11 +93,11 @@ type Stats struct {
 }
 
 type txCounters struct {
-	frames, bytes, tooLong, invalid, posts, noCredit, noSlot, solicited, signaled, inline, indicates, indicated, packs, packed, bound, invalidated, held atomic.Uint64
+	frames, bytes, tooLong, invalid, malformed, padded, posts, noCredit, noSlot, solicited, signaled, inline, indicates, indicated, packs, packed, bound, invalidated, held atomic.Uint64
 }
 
 type rxCounters struct {
-	frames, bytes, dropped, overMTU, portBusy, wakeups, updates, indicated, lost, late, packs, packed, invalidated, held, unsealed atomic.Uint64
+	frames, bytes, dropped, overMTU, malformed, portBusy, wakeups, updates, indicated, lost, late, packs, packed, invalidated, held, unsealed atomic.Uint64
 }
 
 // Stats reads the counters. It may be called at any time before Close.
@@ -126,6 +129,7 @@ func (ch *channel) stats() ChannelStats {
 	t, r := &ch.tx.count, &ch.rx.count
 	s := ChannelStats{
 		TxFrames: t.frames.Load(), TxBytes: t.bytes.Load(), TxTooLong: t.tooLong.Load(), TxInvalid: t.invalid.Load(),
+		TxMalformed: t.malformed.Load(), TxPadded: t.padded.Load(), RxMalformed: r.malformed.Load(),
 		TxPosts: t.posts.Load(), TxNoCredit: t.noCredit.Load(), TxNoSlot: t.noSlot.Load(),
 		TxIndicated: t.indicated.Load(), IndicatesSent: t.indicates.Load(),
 		Solicited: t.solicited.Load(), TxSignaled: t.signaled.Load(), TxInline: t.inline.Load(),

@@ -71,6 +71,7 @@ func (c *cycle) makePorts() error {
 			streams[s] = stream{key: mix(c.key, uint64(2*q+s)), noise: c.g.noise, limit: c.limit[q], mtu: c.mtu}
 		}
 		for s, e := range c.ends {
+			e.device.spoils = nil
 			port, err := newPort(streams[s], streams[1-s], uint64(c.frames[s][q]), uint64(c.frames[1-s][q]))
 			if err != nil {
 				return err
@@ -85,10 +86,11 @@ func (c *cycle) makePorts() error {
 	c.ends[c.at].ports[c.queue].trigger = c.after
 	// What the other side's netdevice does wrong is in place of the frame that
 	// would have been the trigger.
-	sender := c.ends[c.at.other()].ports[c.queue]
+	other := c.ends[c.at.other()]
+	sender := other.ports[c.queue]
 	switch c.fault {
 	case faultFrame:
-		sender.spoilt = c.after
+		other.device.spoils = &spoiling{stream: sender.out, number: c.after}
 	case faultNetdev:
 		sender.vanishes = c.after
 	default:

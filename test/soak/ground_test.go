@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -8,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
@@ -123,6 +125,7 @@ type device struct {
 	fabric.Device
 	loose   bool         // it says that it does not enforce the bounds of windows
 	windows atomic.Int64 // that are not closed
+	spoils  *spoiling    // what the next session's queue pairs spoil, nil for nothing
 	mu      sync.Mutex
 	qps     []*queuePair // of the latest session
 }
@@ -163,10 +166,35 @@ func (d *device) refuse() {
 	}
 }
 
-// queuePair is a fabric's that can refuse to take sends.
+// queuePair is a fabric's that can refuse to take sends, or spoil one.
 type queuePair struct {
 	fabric.QP
 	refuses atomic.Bool
+	spoils  *spoiling
+}
+
+// spoiling says which frame is to be one that breaks the protocol. The port
+// cannot do that: no session passes such a frame on.
+type spoiling struct {
+	stream stream
+	number uint64
+}
+
+// spoil spoils the frame where it is among what is sent: a piece of a transfer
+// ends with the frame that it has.
+func (s *spoiling) spoil(wrs []fabric.SendWR) {
+	size := s.stream.length(s.number)
+	for i := range wrs {
+		wr := &wrs[i]
+		if int(wr.Len) < size {
+			continue
+		}
+		at := uintptr(wr.Addr) + uintptr(wr.Len) - uintptr(size)
+		f := unsafe.Slice(*(**byte)(unsafe.Pointer(&at)), size)
+		if binary.BigEndian.Uint64(f[seqAt:]) == s.number && binary.BigEndian.Uint32(f[keyAt:]) == uint32(s.stream.key) {
+			spoil(f)
+		}
+	}
 }
 
 var errRefused = errors.New("refused on purpose")
@@ -175,6 +203,9 @@ var errRefused = errors.New("refused on purpose")
 func (q *queuePair) PostSend(wrs []fabric.SendWR) (int, error) {
 	if q.refuses.Load() {
 		return 0, errRefused
+	}
+	if q.spoils != nil {
+		q.spoils.spoil(wrs)
 	}
 	return q.QP.PostSend(wrs)
 }
@@ -241,7 +272,7 @@ func (d *domain) NewQP(c fabric.QPConfig) (fabric.QP, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &queuePair{QP: qp}
+	q := &queuePair{QP: qp, spoils: d.d.spoils}
 	d.d.mu.Lock()
 	defer d.d.mu.Unlock()
 	d.d.qps = append(d.d.qps, q)

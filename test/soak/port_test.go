@@ -26,7 +26,6 @@ type port struct {
 	frames   uint64 // to send
 	sent     uint64
 	paused   uint64 // the number of the frame that was held back last
-	spoilt   uint64 // the number of the frame to spoil, or never
 	vanishes uint64 // the number of the frame in place of which the netdevice is gone, or never
 
 	// Of the writer.
@@ -49,7 +48,7 @@ func newPort(out, in stream, frames, expect uint64) (*port, error) {
 		return nil, err
 	}
 	p := &port{
-		fd: fd, out: out, in: in, frames: frames, paused: never, spoilt: never, vanishes: never, refused: never,
+		fd: fd, out: out, in: in, frames: frames, paused: never, vanishes: never, refused: never,
 		expect: expect, trigger: never, all: make(chan struct{}), reached: make(chan struct{}),
 		scratch: make([]byte, vnet.MaxFrame),
 	}
@@ -77,11 +76,7 @@ func (p *port) ReadFrame(slot []byte) ([]byte, error) {
 		return nil, p.wake()
 	}
 	p.sent++
-	f := p.out.fill(slot, n)
-	if n == p.spoilt {
-		spoil(f)
-	}
-	return f, nil
+	return p.out.fill(slot, n), nil
 }
 
 // wake says that there is no frame, and has the next one arrive at once: whoever

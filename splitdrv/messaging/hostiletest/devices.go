@@ -80,6 +80,14 @@ func tolerated() []Attack {
 			p.completed()
 		}},
 		{Name: "frame over the MTU", Modes: everywhere, do: func(p *Peer) { p.transfer(0, 0, frame(2000)) }},
+		{Name: "frame with its checksum in the Ethernet header", Modes: everywhere, do: func(p *Peer) {
+			p.transfer(0, 0, framed(vnet.Header{Flags: vnet.FlagNeedsCsum, CsumStart: 2, CsumOffset: 2}))
+		}},
+		{Name: "frame that ends in its tag", Modes: everywhere, do: func(p *Peer) {
+			f := frame(vnet.MinFrame)
+			f[vnet.MinFrame-2], f[vnet.MinFrame-1] = 0x81, 0
+			p.transfer(0, 0, f)
+		}},
 		{Name: "super-frame that cannot be segmented", Modes: everywhere, do: func(p *Peer) {
 			p.transfer(0, 0, framed(vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, GSOSize: 10, CsumStart: 34, CsumOffset: 16}))
 		}},

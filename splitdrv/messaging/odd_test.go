@@ -1,0 +1,319 @@
+package messaging_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
+	"github.com/splitnic/splitnic/vnet/frametest"
+)
+
+// oddPort has whatever frames it is given, of any length, and keeps those that
+// are written to it.
+type oddPort struct {
+	fd int // an eventfd: readable while there are frames
+
+	mu      sync.Mutex
+	in      [][]byte
+	out     [][]byte
+	arrived chan struct{} // one is in out that ends a round
+}
+
+func newOddPort(t testing.TB) *oddPort {
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return &oddPort{fd: fd, arrived: make(chan struct{}, 1)}
+}
+
+// FD implements messaging.Port.
+func (p *oddPort) FD() int { return p.fd }
+
+// ReadFrame implements messaging.Port.
+func (p *oddPort) ReadFrame(slot []byte) ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.in) == 0 {
+		var b [8]byte
+		_, _ = unix.Read(p.fd, b[:])
+		return nil, unix.EAGAIN
+	}
+	frame := p.in[0]
+	p.in = p.in[1:]
+	if len(frame) > vnet.MaxFrame {
+		return nil, vnet.ErrTooLong
+	}
+	n := copy(slot, frame)
+	for i := range min(len(slot)-n, 80) {
+		slot[n+i] = 0xa5 // of an earlier frame
+	}
+	return slot[:n], nil
+}
+
+// WriteFrame implements messaging.Port.
+func (p *oddPort) WriteFrame(frame []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.out = append(p.out, bytes.Clone(frame))
+	if isMark(frame) {
+		select {
+		case p.arrived <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// has gives the port frames to be read.
+func (p *oddPort) has(frames [][]byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.in = append(p.in, frames...)
+	_, err := unix.Write(p.fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	return err
+}
+
+// took returns what was written to the port.
+func (p *oddPort) took() [][]byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := p.out
+	p.out = nil
+	return out
+}
+
+var (
+	oddDst = [6]byte{2, 0, 0, 0, 0, 2}
+	oddSrc = [6]byte{2, 0, 0, 0, 0, 1}
+)
+
+// mark is the good frame that ends a round.
+func mark() []byte {
+	f := slices.Concat(make([]byte, vnet.HdrLen), oddDst[:], oddSrc[:], []byte{0x88, 0xb6}, []byte("this ends a round"))
+	return append(f, make([]byte, 46)...)
+}
+
+func isMark(f []byte) bool { return bytes.Equal(f, mark()) }
+
+// oddRig is a session between two netdevices that have odd frames.
+type oddRig struct {
+	t     testing.TB
+	mtu   int
+	conns [2]*messaging.Conn
+	ports [2]*oddPort
+	sent  [2]int // frames, but for those at which the port itself fails
+}
+
+func newOddRig(t testing.TB, cfg messaging.Config) *oddRig {
+	n := fabrictest.New()
+	g := &oddRig{t: t, mtu: 1500}
+	cfg.MTU, cfg.PeerTimeout = g.mtu, time.Minute
+	for i, name := range []string{"a", "b"} {
+		dev := n.Device(name)
+		c := cfg
+		c.Device = dev
+		conn, err := messaging.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.conns[i], g.ports[i] = conn, newOddPort(t)
+		t.Cleanup(func() {
+			if err := errors.Join(conn.Close(), dev.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for i, conn := range g.conns {
+		if err := conn.Connect(g.conns[1-i].Addresses(), g.conns[1-i].ControlReceives()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, conn := range g.conns {
+		if err := conn.Start([]messaging.Port{g.ports[i]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return g
+}
+
+// round has both netdevices have the frames, and a good one behind them, and
+// compares what arrives.
+func (g *oddRig) round(ctx context.Context, frames [][]byte) error {
+	round := append(slices.Clone(frames), mark())
+	for i := range g.ports {
+		if err := g.ports[i].has(round); err != nil {
+			return err
+		}
+		g.sent[i] += len(round)
+	}
+	for i, port := range g.ports {
+		select {
+		case <-port.arrived:
+		case <-g.conns[0].Done():
+			return fmt.Errorf("a's session has ended: %w", g.conns[0].Err())
+		case <-g.conns[1].Done():
+			return fmt.Errorf("b's session has ended: %w", g.conns[1].Err())
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := g.compare(frames, port.took()); err != nil {
+			return fmt.Errorf("towards %c: %w", "ab"[i], err)
+		}
+	}
+	return nil
+}
+
+// compare finds the frames that arrived among those that were sent, in order. All
+// those must have arrived that ask nothing of anybody and are no longer than the
+// MTU allows, and none that the rules do not let.
+func (g *oddRig) compare(sent, got [][]byte) error {
+	if len(got) == 0 || !isMark(got[len(got)-1]) {
+		return errors.New("the good frame is not the last one")
+	}
+	got = got[:len(got)-1]
+	for _, f := range sent {
+		cut := errors.Is(vnet.Check(f, g.mtu), vnet.ErrTag)
+		switch {
+		case len(got) > 0 && (bytes.Equal(got[0], f) || cut && isPadded(f, got[0])):
+			if err := vnet.Check(got[0], g.mtu); err != nil {
+				return fmt.Errorf("% x has arrived: %w", got[0][:min(len(f), 80)], err)
+			}
+			got = got[1:]
+		case len(f) >= vnet.MinFrame && !slices.ContainsFunc(f[:vnet.HdrLen], func(b byte) bool { return b != 0 }) && len(f) <= vnet.HdrLen+g.mtu+18:
+			return fmt.Errorf("a plain frame is lost or changed: % x", f[:min(len(f), 80)])
+		case vnet.Check(f, g.mtu) == nil:
+			return fmt.Errorf("a good frame is lost or changed: % x", f[:min(len(f), 80)])
+		}
+	}
+	if len(got) > 0 {
+		return fmt.Errorf("%d frames have arrived that nobody has sent, the first one % x", len(got), got[0][:min(len(got[0]), 80)])
+	}
+	return nil
+}
+
+// isPadded reports whether got is f, filled up to 60 bytes with zeros.
+func isPadded(f, got []byte) bool {
+	return len(got) == vnet.HdrLen+60 && bytes.Equal(got[:len(f)], f) && len(bytes.Trim(got[len(f):], "\x00")) == 0
+}
+
+// books finds each frame in a counter, once the sessions have ended.
+func (g *oddRig) books() {
+	for _, c := range g.conns {
+		c.Stop()
+	}
+	for i, c := range g.conns {
+		tx, rx := c.Stats().Channels[0], g.conns[1-i].Stats().Channels[0]
+		dropped := tx.TxTooLong + tx.TxInvalid + tx.TxMalformed
+		if tx.TxFrames+dropped != uint64(g.sent[i]) {
+			g.t.Errorf("of %d frames %d were sent and %d dropped", g.sent[i], tx.TxFrames, dropped)
+		}
+		if rx.RxMalformed+rx.RxDropped != 0 {
+			g.t.Errorf("the receiver had to drop %d malformed frames, and the netdevice refused %d", rx.RxMalformed, rx.RxDropped)
+		}
+		g.t.Logf("%d frames: %d sent, %d malformed, %d padded, %d too long", g.sent[i], tx.TxFrames, tx.TxMalformed, tx.TxPadded, tx.TxTooLong)
+	}
+}
+
+// oddConfigs are sessions of all modes, with packs and without.
+func oddConfigs() map[string]messaging.Config {
+	all := make(map[string]messaging.Config)
+	for _, mode := range protocol.Modes() {
+		all[string(mode)] = messaging.Config{Mode: mode}
+		all[string(mode)+" without packs"] = messaging.Config{Mode: mode, NoPack: true}
+	}
+	return all
+}
+
+// TestOddFrames has the netdevices of both sides have the whole corpus, and then
+// random frames: 4,000 for each configuration, or SPLITNIC_ODD_FRAMES in all. No
+// session ends, good frames arrive as they were, and all others are in a counter.
+func TestOddFrames(t *testing.T) {
+	configs := oddConfigs()
+	random, seed := 4_000, rand.Uint64()
+	if s := os.Getenv("SPLITNIC_ODD_FRAMES"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		random = n / len(configs) / 2 // each crosses in both directions
+	}
+	if s := os.Getenv("SPLITNIC_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("SPLITNIC_SEED=%d", seed)
+	for name, cfg := range configs {
+		t.Run(name, func(t *testing.T) {
+			g := newOddRig(t, cfg)
+			const burst = 200
+			corpus := frametest.Corpus(oddDst, oddSrc)
+			for part := range slices.Chunk(corpus, burst) {
+				var frames [][]byte
+				for _, f := range part {
+					frames = append(frames, f.Bytes)
+				}
+				if err := g.round(deadline(t), frames); err != nil {
+					t.Fatalf("among %q to %q: %v", part[0].Name, part[len(part)-1].Name, err)
+				}
+			}
+			r := frametest.NewRandom(seed, oddDst, oddSrc)
+			for done := 0; done < random; done += burst {
+				var frames [][]byte
+				for range burst {
+					frames = append(frames, bytes.Clone(r.Next()))
+				}
+				if err := g.round(deadline(t), frames); err != nil {
+					t.Fatal(err)
+				}
+			}
+			g.books()
+		})
+	}
+}
+
+// FuzzOddFrames has a netdevice have any bytes, cut into frames by their own
+// words, on a session in each mode.
+func FuzzOddFrames(f *testing.F) {
+	r := rand.New(rand.NewPCG(1, 1))
+	corpus := frametest.Corpus(oddDst, oddSrc)
+	for range 50 {
+		f.Add(uint8(r.UintN(8)), corpus[r.IntN(len(corpus))].Bytes, corpus[r.IntN(len(corpus))].Bytes)
+	}
+	f.Fuzz(func(t *testing.T, mode uint8, first, second []byte) {
+		if len(first) > 1<<16+1 || len(second) > 1<<16+1 {
+			return
+		}
+		modes := protocol.Modes()
+		g := newOddRig(t, messaging.Config{Mode: modes[int(mode)%len(modes)], NoPack: mode&4 != 0})
+		for _, frames := range [][][]byte{{first}, {second, first}} {
+			if err := g.round(deadlineOf(t), frames); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g.books()
+	})
+}
+
+func deadlineOf(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Minute, errors.New("test took over a minute"))
+	t.Cleanup(cancel)
+	return ctx
+}

@@ -1,0 +1,71 @@
+package frametest
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+)
+
+// Random makes odd frames without end.
+type Random struct {
+	r     *rand.Rand
+	bases []base
+	buf   []byte
+}
+
+// NewRandom returns the frames that follow from a seed. All are from src.
+func NewRandom(seed uint64, dst, src [6]byte) *Random {
+	return &Random{r: rand.New(rand.NewPCG(seed, 1)), bases: bases(dst, src)}
+}
+
+// Next returns another frame, [virtio_net_hdr | Ethernet frame]; it is good
+// until the next call. Half of them are good frames with some bytes of their
+// headers changed, and may be cut short; the others are tags and bytes.
+func (g *Random) Next() []byte {
+	r := g.r
+	b := &g.bases[r.IntN(len(g.bases))]
+	g.buf = append(g.buf[:0], b.frame...)
+	if r.IntN(2) == 0 {
+		g.tags()
+	}
+	f := g.buf
+	fs := fields(b.l2, b.l4, len(b.frame)-10)
+	for range r.IntN(4) {
+		field := &fs[r.IntN(len(fs))]
+		v := field.values[r.IntN(len(field.values))]
+		if r.IntN(4) == 0 {
+			v = int(r.Uint32())
+		}
+		field.put(f, v)
+	}
+	for range r.IntN(3) {
+		f[10+r.IntN(min(len(f)-10, 90))] = byte(r.Uint32())
+	}
+	switch r.IntN(4) {
+	case 0:
+		f = f[:r.IntN(min(len(f), 110))]
+	case 1:
+		f = f[:r.IntN(len(f)+1)]
+	}
+	return f
+}
+
+// tags replaces what follows the addresses by tags, some of them cut short.
+func (g *Random) tags() {
+	r := g.r
+	f := g.buf[:22]
+	for range r.IntN(5) {
+		f = binary.BigEndian.AppendUint16(f, [...]uint16{0x8100, 0x88a8, 0x9100, 0x8100}[r.IntN(4)])
+		f = binary.BigEndian.AppendUint16(f, uint16(r.Uint32()))
+	}
+	f = f[:22+r.IntN(len(f)-21)]
+	for range r.IntN(60) {
+		f = append(f, byte(r.Uint32()))
+	}
+	if len(f) < 24 {
+		f = append(f, 0x81, 0)
+	}
+	if r.IntN(2) == 0 {
+		clear(f[:10])
+	}
+	g.buf = f
+}
