@@ -89,7 +89,7 @@ func TestGovernRates(t *testing.T) {
 		p := c.s.ports[0]
 		c.port.queue.in = slices.Repeat([][]byte{big}, 3)
 		for range 3 {
-			_ = p.WriteFrame(frame(other, own, 60000))
+			_ = p.WriteFrame(super(60000, 1400))
 			_, _ = p.ReadFrame(slot)
 		}
 		return p.WriteHold(), p.ReadHold()

@@ -171,7 +171,7 @@ func TestUnlimited(t *testing.T) {
 		t.Errorf("%v; writing is held back for %v, reading for %v", err, p.WriteHold(), p.ReadHold())
 	}
 	// The bound goes away.
-	p.rules.Store(&rules{mac: own, host: hostWith("all"), receive: protocol.AllVLANs()})
+	p.rules.Store(&rules{mac: own, host: hostWith("all"), receive: protocol.AllVLANs(), mtu: protocol.MaxMTU})
 	if d := p.ReadHold(); d != minHold {
 		t.Errorf("one who was held back waits %v longer", d)
 	}

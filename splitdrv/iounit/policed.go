@@ -38,8 +38,9 @@ type policed struct {
 
 // headSize is how much of a frame from the host is copied before it is judged:
 // all that anybody decides by. The host may still be able to write to the
-// element that the frame is in.
-const headSize = 192
+// element that the frame is in. A super-frame whose headers are longer is
+// refused: 120 bytes of extension headers leave room for everything else.
+const headSize = 256
 
 // burst is how many frames are judged before they are written together.
 const burst = 64
@@ -60,7 +61,7 @@ var (
 	errInval error = unix.EINVAL
 )
 
-// malformed is the verdict on what is no frame, or lies in too many places.
+// malformed is the verdict on what no card would send, or lies in too many places.
 const malformed verdict = 255
 
 // FD implements messaging.Port.
@@ -220,6 +221,11 @@ func (p *policed) writeBurst(ops []vnet.WriteOp) int {
 			continue
 		}
 		p.verdicts[i] = rules.toLAN(head, taken)
+		// The channel has checked the frame where the host can write to it. What
+		// counts is what the card is given.
+		if p.verdicts[i] == pass && vnet.CheckHead(head, len(head)+len(rest), rules.mtu) != nil {
+			p.verdicts[i] = malformed
+		}
 		if p.verdicts[i] == pass {
 			p.passed[n] = vnet.WriteOp{Head: head, Rest: rest}
 			n++

@@ -102,7 +102,7 @@ func frame(dst [6]byte, src protocol.MAC, n int, vlans ...uint16) []byte {
 
 // newPoliced returns a port under the rules of a host with those VLANs.
 func newPoliced(h *policy.Host, change ...func(*rules)) (*policed, *queue) {
-	r := &rules{mac: own, host: h, every: true, receive: h.VLANs}
+	r := &rules{mac: own, host: h, every: true, receive: h.VLANs, mtu: protocol.MaxMTU}
 	for _, c := range change {
 		c(r)
 	}
@@ -211,6 +211,40 @@ func TestFrameChanges(t *testing.T) {
 	}
 	if len(q.out) != 1 || !bytes.Equal(q.out[0], want) {
 		t.Error("the frame that was written is not the one that was judged")
+	}
+}
+
+// super is a TCP super-frame of the host's, of n bytes with segments of so many.
+func super(n int, segment uint16) []byte {
+	f := frame(broadcast, own, n)
+	h := vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, GSOSize: segment, CsumStart: 34, CsumOffset: 16}
+	h.Encode(f)
+	f[typeAt], f[typeAt+1] = 8, 0
+	eth := f[vnet.HdrLen:]
+	eth[14], eth[14+9], eth[34+12] = 0x45, 6, 5<<4
+	return f
+}
+
+// TestHeaderChanges writes frames whose virtio header the host has changed since
+// they were checked in its memory.
+func TestHeaderChanges(t *testing.T) {
+	for name, change := range map[string]func([]byte){
+		"segments over the MTU":     func(f []byte) { f[4], f[5] = 0xb5, 5 }, // 1461
+		"segments of nothing":       func(f []byte) { f[4], f[5] = 0, 0 },
+		"checksum behind the frame": func(f []byte) { f[7] = 0xff },
+		"another segmentation":      func(f []byte) { f[1] = vnet.GSOTCPv6 },
+		"no segmentation":           func(f []byte) { f[1] = vnet.GSONone }, // and so over the MTU
+		"unknown flags":             func(f []byte) { f[0] |= 0x80 },
+	} {
+		p, q := newPoliced(hostWith("all"), func(r *rules) { r.mtu = 1500 })
+		f := super(4000, 1460)
+		if err := p.WriteFrame(f); err != nil || len(q.out) != 1 || !bytes.Equal(q.out[0], f) {
+			t.Fatalf("the good frame: %v", err)
+		}
+		change(f)
+		if err := p.WriteFrame(f); !errors.Is(err, unix.EINVAL) || len(q.out) != 1 {
+			t.Errorf("%s: %v, %d frames written", name, err, len(q.out))
+		}
 	}
 }
 

@@ -17,7 +17,8 @@ type rules struct {
 	groups  []protocol.Group // wanted, in ascending order
 	every   bool             // frames to all groups are wanted
 	receive protocol.VLANSet // wanted and allowed
-	tx, rx  *bucket          // bound the rate to the LAN and from it; nil: it is not bounded
+	mtu     int
+	tx, rx  *bucket // bound the rate to the LAN and from it; nil: it is not bounded
 }
 
 // verdict says what is done with a frame.

@@ -96,7 +96,7 @@ func (s *services) publish() {
 	r := &rules{
 		mac: s.now.mac, further: slices.Clone(f.Unicast), host: s.host,
 		groups: slices.Clone(f.Multicast), every: f.AllMulti || f.Promisc, receive: s.now.vlans,
-		tx: s.tx, rx: s.rx,
+		mtu: s.mtu, tx: s.tx, rx: s.rx,
 	}
 	slices.SortFunc(r.groups, func(a, b protocol.Group) int { return slices.Compare(a[:], b[:]) })
 	if f.Promisc {
@@ -245,6 +245,7 @@ func (s *services) setMTU(mtu int) error {
 func (s *services) useMTU(mtu int) {
 	s.mtu = mtu
 	s.conn.SetMTU(mtu)
+	s.publish()
 }
 
 // follow makes the MTU follow the network card's, as far as the host wants it,
