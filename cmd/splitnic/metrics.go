@@ -3,6 +3,7 @@ package main
 import (
 	"net/http"
 	"strconv"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -58,9 +59,16 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	})
 }
 
+// handler answers with what collect emits. One request at a time has it collected;
+// what is collected is sent without waiting for other scrapers.
 func handler(collect func(emit)) http.Handler {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collector{collect})
+	var one sync.Mutex
+	r.MustRegister(collector{func(emit emit) {
+		one.Lock()
+		defer one.Unlock()
+		collect(emit)
+	}})
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 }
 

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/splitnic/splitnic/internal/testenv"
@@ -70,4 +76,51 @@ func TestScrapers(t *testing.T) {
 		b, err := io.ReadAll(resp.Body)
 		return err == nil && string(b) == "up 1\n"
 	}, "a scraper gets the metrics")
+}
+
+// TestScrapersArePaced has all scrapers that there can be ask again and again.
+func TestScrapersArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		h := paced(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+		const lasts = 10 * time.Second
+		ctx, cancel := context.WithCancel(t.Context()) // requests have no deadline
+		time.AfterFunc(lasts, cancel)
+		var scrapers sync.WaitGroup
+		for range maxScrapers {
+			scrapers.Go(func() {
+				for ctx.Err() == nil && asked.Load() < 1e5 {
+					r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil)
+					h.ServeHTTP(httptest.NewRecorder(), r)
+				}
+			})
+		}
+		scrapers.Wait()
+		most := int64(scrapeBurst + scrapeRate*lasts.Seconds())
+		if n := asked.Load(); n > most || n < most-maxScrapers {
+			t.Errorf("%d requests were answered in %v, want %d", n, lasts, most)
+		}
+	})
+}
+
+// TestScrapersCollectInTurn has many ask at once.
+func TestScrapersCollectInTurn(t *testing.T) {
+	var at, most atomic.Int32
+	h := handler(func(emit) {
+		if n := at.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		runtime.Gosched()
+		at.Add(-1)
+	})
+	var scrapers sync.WaitGroup
+	for range maxScrapers {
+		scrapers.Go(func() {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		})
+	}
+	scrapers.Wait()
+	if n := most.Load(); n != 1 {
+		t.Errorf("%d at once had the metrics collected", n)
+	}
 }
