@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -15,6 +16,7 @@ import (
 func TestEnter(t *testing.T) {
 	u := newUnit(t, Config{MaxHosts: 2})
 	start := time.Now()
+	enter := func(ctx context.Context, a *attachment) error { return u.enter(ctx, a, start.Add(time.Hour)) }
 	comer := func(key string, n int) (*attachment, *error) {
 		reason := new(error)
 		return &attachment{
@@ -28,10 +30,10 @@ func TestEnter(t *testing.T) {
 	b, _ := comer("b", 4)
 	c, _ := comer("c", 5)
 	ctx := t.Context()
-	if err := errors.Join(u.enter(ctx, a1), u.enter(ctx, b)); err != nil {
+	if err := errors.Join(enter(ctx, a1), enter(ctx, b)); err != nil {
 		t.Fatal(err)
 	}
-	if err := u.enter(ctx, c); !errors.Is(err, errFull) {
+	if err := enter(ctx, c); !errors.Is(err, errFull) {
 		t.Errorf("a third host of two: %v", err)
 	}
 
@@ -40,19 +42,44 @@ func TestEnter(t *testing.T) {
 		u.leave(a1)
 		close(a1.gone)
 	}
-	if err := u.enter(ctx, a3); err != nil || u.hosts["a"] != a3 || !errors.Is(*why1, errReplaced) {
+	if err := enter(ctx, a3); err != nil || u.hosts["a"] != a3 || !errors.Is(*why1, errReplaced) {
 		t.Errorf("the host came again: %v; the old session ended by: %v", err, *why1)
 	}
 	// One that waited all the time.
-	if err := u.enter(ctx, a2); !errors.Is(err, errReplaced) || u.hosts["a"] != a3 || *why3 != nil {
+	if err := enter(ctx, a2); !errors.Is(err, errReplaced) || u.hosts["a"] != a3 || *why3 != nil {
 		t.Errorf("an older session in place of the latest: %v", err)
 	}
 	done, cancel := context.WithCancel(ctx)
 	cancel()
 	a4, _ := comer("a", 4)
-	if err := u.enter(done, a4); !errors.Is(err, context.Canceled) {
+	if err := enter(done, a4); !errors.Is(err, context.Canceled) {
 		t.Errorf("the I/O unit ends: %v", err)
 	}
+}
+
+// TestEnterWaitsNotForEver has a host come again, over and over, whose last session
+// does not end.
+func TestEnterWaitsNotForEver(t *testing.T) {
+	u := newUnit(t, Config{})
+	synctest.Test(t, func(t *testing.T) {
+		comer := func() *attachment {
+			return &attachment{key: "a", peer: named("a"), gone: make(chan struct{}), since: time.Now(), cancel: func(error) {}}
+		}
+		begin := time.Now()
+		if err := u.enter(t.Context(), comer(), begin); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			begin = time.Now()
+			deadline := patience(begin, begin.Add(10*time.Second))
+			if err := u.enter(t.Context(), comer(), deadline); !errors.Is(err, errEnding) {
+				t.Error(err)
+			}
+			if d := time.Since(begin); d != 5*time.Second {
+				t.Errorf("it waited for %v", d)
+			}
+		}
+	})
 }
 
 // TestEnterSessionsOfAKey lets no key take all places.
@@ -63,7 +90,7 @@ func TestEnterSessionsOfAKey(t *testing.T) {
 			key: owner + "/" + name, owner: owner, peer: named(owner),
 			gone: make(chan struct{}), since: time.Now(), cancel: func(error) {},
 		}
-		return a, u.enter(t.Context(), a)
+		return a, u.enter(t.Context(), a, time.Now().Add(time.Hour))
 	}
 	var first *attachment
 	for i := range policy.DefaultSessions {

@@ -191,7 +191,7 @@ func TestSetPolicy(t *testing.T) {
 			gone: make(chan struct{}), since: start.Add(time.Duration(n) * time.Second),
 			cancel: func(err error) { reasons[key] = err },
 		}
-		if err := u.enter(t.Context(), a); err != nil {
+		if err := u.enter(t.Context(), a, time.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		return a

@@ -177,7 +177,7 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 		a.owner = id.Fingerprint.String()
 	}
 	defer close(a.gone)
-	if err := u.enter(ctx, a); err != nil {
+	if err := u.enter(ctx, a, patience(time.Now(), s.Deadline())); err != nil {
 		u.refuseForNow(a, err)
 		return
 	}
@@ -221,13 +221,20 @@ var (
 	errSessions     = errors.New("this key has as many sessions as it may have (max-sessions in the policy)")
 	errReplaced     = errors.New("a newer session of this host's name and key took its place; two hosts with one key need a --host-name each")
 	errShuttingDown = errors.New("the I/O unit is shutting down")
+	errEnding       = errors.New("this host's last session is still being ended; if that lasts, its interface on the network card hangs")
 )
+
+// patience is until when a host's last session has to be ended: half of the time
+// that is left for the handshake, so that the host hears why it gets no session.
+func patience(now, deadline time.Time) time.Time { return now.Add(deadline.Sub(now) / 2) }
 
 // enter gives a its place among the hosts. A host that comes again, because it
 // was killed, or lost the connection and we have not noticed yet, takes the
-// place of its old session, which is ended first. The latest comer wins, in
-// whatever order those who wait for the old session get their turn.
-func (u *Unit) enter(ctx context.Context, a *attachment) error {
+// place of its old session, which is ended first, before deadline. The latest comer
+// wins, in whatever order those who wait for the old session get their turn.
+func (u *Unit) enter(ctx context.Context, a *attachment, deadline time.Time) error {
+	ctx, cancel := context.WithDeadlineCause(ctx, deadline, errEnding)
+	defer cancel()
 	for {
 		u.mu.Lock()
 		old := u.present(a)

@@ -202,6 +202,13 @@ func (c *card) wire(mac string) *porttest.Wire {
 	return c.ports[mac].wire
 }
 
+// hang has the port with that address not close until the channel is closed.
+func (c *card) hang(mac string, until <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ports[mac].hangs = until
+}
+
 // isUp reports whether there is a port with that address, and it is up.
 func (c *card) isUp(mac string) bool {
 	c.mu.Lock()
@@ -257,6 +264,7 @@ type lanPort struct {
 	wire  *porttest.Wire
 	mac   net.HardwareAddr
 	down  bool
+	hangs <-chan struct{} // until this is closed Close does not return; nil: it does
 }
 
 func (p *lanPort) Name() string                      { return "lan-" + p.mac.String() }
@@ -306,6 +314,12 @@ func (p *lanPort) Watch(ctx context.Context, fn func(lan.LinkState)) error {
 }
 
 func (p *lanPort) Close() error {
+	p.card.mu.Lock()
+	hangs := p.hangs
+	p.card.mu.Unlock()
+	if hangs != nil {
+		<-hangs
+	}
 	p.card.mu.Lock()
 	if p.card.ports[p.mac.String()] == p {
 		delete(p.card.ports, p.mac.String())

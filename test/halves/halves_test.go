@@ -373,6 +373,32 @@ func TestHostComesAgain(t *testing.T) {
 	}
 }
 
+// TestHostComesAgainAtHungPort has a host come again whose last session's interface
+// on the card does not close. It is asked to try later, and gets in when it has.
+func TestHostComesAgainAtHungPort(t *testing.T) {
+	w := newWorld(t)
+	u, _ := w.unit()
+	d, _, h := w.host("alpha")
+	d.up(t)
+	closes := make(chan struct{})
+	release := sync.OnceFunc(func() { close(closes) })
+	t.Cleanup(release)
+	w.card.hang(d.mac, closes)
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	d, again, _ := w.host("alpha")
+	testenv.Eventually(t, func() bool { return u.Status().Refusals["busy"] > 0 }, "a refusal")
+	why := again.Status().LastError
+	if !strings.Contains(why, "its interface on the network card hangs") {
+		t.Errorf("the host was told: %s", why)
+	}
+	testenv.Explained(t, why)
+	release()
+	d.up(t)
+	w.both(d)
+}
+
 func TestManyHosts(t *testing.T) {
 	w := newWorld(t)
 	const hosts = 8 // all with one key, which the default policy bounds
