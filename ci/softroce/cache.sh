@@ -4,12 +4,13 @@
 #
 # Layout of the cache directory:
 #
-#	release                the kernel release in use, e.g. 6.1.0-56-amd64
+#	release                the distribution's kernel release, e.g. 6.1.0-56-amd64
+#	release.NAME           the release of the kernel NAME in the file kernels
 #	RELEASE/complete       present when everything else under RELEASE is
 #	RELEASE/vmlinux        the kernel as qemu boots it fastest
 #	RELEASE/root           its modules, with modules.dep
 #	RELEASE/initrd.HASH    HASH covers the files the RAM disk is made from
-#	kvm                    what the last try of KVM found, and in which boot
+#	RELEASE/kvm            what the last try of KVM found, and in which boot
 #	lock                   held by whoever writes here
 
 softroce_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -33,11 +34,27 @@ cache_recipe() {
 	cat "$softroce_dir/prepare" "$softroce_dir/init" | sha256sum | cut -c1-16
 }
 
+# kernel_row sets release_file, and if kernel_name is not empty kernel_suite and
+# kernel_package to what the file kernels says of it; it dies when that says
+# nothing.
+kernel_row() {
+	release_file=$cache/release
+	if [ -z "$kernel_name" ]; then return; fi
+	release_file+=.$kernel_name
+	# shellcheck disable=SC2034 # used by prepare
+	read -r kernel_suite kernel_package < <(
+		awk -v name="$kernel_name" '!/^#/ && $1 == name { print $2, $3 }' "$softroce_dir/kernels"
+	) || DIE_STATUS=2 die "no kernel '$kernel_name': ci/softroce/kernels has $(kernel_names)"
+}
+
+# kernel_names prints the names in the file kernels, in one line.
+kernel_names() { awk '!/^#/ && NF { printf "%s%s", sep, $1; sep = " " }' "$softroce_dir/kernels"; }
+
 # cache_load sets release, kernel, initrd and modules to what the cache
 # holds; it fails when the cache is missing or older than the recipe.
 cache_load() {
 	local recipe
-	release=$(cat "$cache/release" 2>/dev/null) || return 1
+	release=$(cat "$release_file" 2>/dev/null) || return 1
 	[ -n "$release" ] && [ -e "$cache/$release/complete" ] || return 1
 	recipe=$(cache_recipe)
 	kernel=$cache/$release/vmlinux

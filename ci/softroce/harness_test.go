@@ -271,6 +271,8 @@ func TestGuestRefusals(t *testing.T) {
 		{"script missing", []string{"missing.sh"}, 2},
 		{"script outside", []string{"/etc/passwd"}, 2},
 		{"unknown mode", []string{"--mode", "xen", "selftest.sh"}, 2},
+		{"unknown kernel", []string{"--kernel", "2.4", "selftest.sh"}, 2},
+		{"kernel of a guest, natively", []string{"--kernel", "6.1", "--mode", "native", "selftest.sh"}, 2},
 		{"timeout not a number", []string{"--timeout", "soon", "selftest.sh"}, 2},
 		{"option without value", []string{"--mem"}, 2},
 		{"cable without side", []string{"--mode", "tcg", "--cable", "x", "selftest.sh", "exit", "0"}, 123},

@@ -42,16 +42,16 @@ kvm_trouble() {
 		printf 'this user may not open /dev/kvm: add it to the group kvm'
 		return
 	fi
-	key=$(cat /proc/sys/kernel/random/boot_id)/$release
+	key=$(cat /proc/sys/kernel/random/boot_id)
 	(
 		flock 9
-		seen=$(cat "$cache/kvm" 2>/dev/null)
+		seen=$(cat "$cache/$release/kvm" 2>/dev/null)
 		if [ "${seen%% *}" = "$key" ]; then exit; fi
-		say "softroce: trying KVM (15 seconds at most, once per boot)"
+		say "softroce: trying KVM with kernel $release (15 seconds at most, once per boot)"
 		if kvm_boots; then seen=works; else seen=fails; fi
-		printf '%s %s\n' "$key" "$seen" >"$cache/kvm.new" && mv "$cache/kvm.new" "$cache/kvm"
+		printf '%s %s\n' "$key" "$seen" >"$cache/$release/kvm.new" && mv "$cache/$release/kvm.new" "$cache/$release/kvm"
 	) 9>>"$cache/lock"
-	seen=$(cat "$cache/kvm" 2>/dev/null)
+	seen=$(cat "$cache/$release/kvm" 2>/dev/null)
 	if [ "$seen" != "$key works" ]; then
 		printf '/dev/kvm is there but does not boot kernel %s within 15 seconds' "$release"
 	fi
@@ -61,6 +61,10 @@ kvm_trouble() {
 # the cache for the latter two. Dies when want cannot be had.
 choose_mode() {
 	local trouble no_native
+	if [ -n "$kernel_name" ]; then
+		if [ "$want" = native ]; then DIE_STATUS=2 die "the kernel $kernel_name runs in a guest, not natively"; fi
+		if [ "$want" = auto ]; then want=guest; fi
+	fi
 	mode=native
 	if [ "$want" = auto ] || [ "$want" = native ]; then
 		no_native=$(native_trouble)
@@ -73,8 +77,8 @@ choose_mode() {
 		die "cannot start a guest: $trouble"
 	fi
 	cache_load || {
-		"$softroce_dir/prepare" || exit "$status_setup"
-		cache_load || die "the cache $cache is incomplete: run ci/softroce/prepare"
+		"$softroce_dir/prepare" ${kernel_name:+"$kernel_name"} || exit "$status_setup"
+		cache_load || die "the cache $cache is incomplete: run ci/softroce/prepare${kernel_name:+ $kernel_name}"
 	}
 	mode=tcg
 	if [ "$want" != tcg ]; then
@@ -92,6 +96,7 @@ choose_mode() {
 check_report() {
 	local native guest kvm=
 	native=$(native_trouble)
+	if [ -n "$kernel_name" ]; then native="the kernel $kernel_name was asked for"; fi
 	guest=$(guest_trouble)
 	printf 'native: %s\n' "${native:-yes, kernel $(uname -r)}"
 	printf 'guest:  %s\n' "${guest:-yes, $(qemu-system-x86_64 --version | head -n 1)}"
@@ -100,7 +105,7 @@ check_report() {
 		kvm=$(kvm_trouble)
 		printf 'kvm:    %s\n' "${kvm:-yes}"
 	else
-		printf 'kernel: not in %s yet: ci/softroce/prepare fetches it\n' "$cache"
+		printf 'kernel: not in %s yet: ci/softroce/prepare%s fetches it\n' "$cache" "${kernel_name:+ $kernel_name}"
 		printf 'kvm:    not tried before there is a kernel to try\n'
 		kvm=untried
 	fi

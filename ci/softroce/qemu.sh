@@ -25,8 +25,8 @@ kvm_boots() {
 	mapfile -t args < <(guest_machine kvm)
 	timeout -k 1 15 qemu-system-x86_64 "${args[@]}" -m 512M -smp 1 -nic none \
 		-append 'console=ttyS0 panic=-1 quiet splitnic.probe' \
-		</dev/null >"$cache/kvm.log" 2>&1
-	[ $? = 1 ] && ! grep -qi 'kvm.*\(fail\|denied\|error\)' "$cache/kvm.log"
+		</dev/null >"$cache/$release/kvm.log" 2>&1
+	[ $? = 1 ] && ! grep -qi 'kvm.*\(fail\|denied\|error\)' "$cache/$release/kvm.log"
 }
 
 # shell_quote prints its argument so that any shell reads it back unchanged.
