@@ -7,6 +7,8 @@ import (
 	"net"
 	"slices"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -20,20 +22,16 @@ type bridgePort struct {
 var _ Interface = (*bridgePort)(nil)
 
 // openTAP makes a TAP device in bridge c and takes c over, also when it fails.
-func openTAP(c *card, cfg Config) (Interface, error) {
+func openTAP(c *card, bridge netlink.Link, cfg Config) (Interface, error) {
 	p := &bridgePort{card: c}
-	err := p.create(cfg)
+	err := p.create(bridge, cfg)
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
-func (p *bridgePort) create(cfg Config) error {
-	bridge, err := p.handle.LinkByIndex(p.index)
-	if err != nil {
-		return fmt.Errorf("looking up %s: %w", p.nic, err)
-	}
+func (p *bridgePort) create(bridge netlink.Link, cfg Config) (err error) {
 	if bridge.Type() != "bridge" {
 		return notBridge(p.nic, bridge.Type())
 	}
@@ -157,6 +155,6 @@ func (p *bridgePort) Close() error {
 	if p.dev != nil {
 		err = p.dev.Close()
 	}
-	p.handle.Close()
+	p.release()
 	return err
 }

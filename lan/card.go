@@ -17,13 +17,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// card is a network card, or a bridge, that ports are made on, and what all
-// kinds of ports have in common.
+// card is what all kinds of ports have in common.
 type card struct {
-	nic    string
-	ns     string
-	index  int
-	handle *netlink.Handle // works in the card's namespace; guarded by mu against Close
+	*shared // used until the port is closed
 
 	mu       sync.Mutex
 	closed   bool
@@ -72,39 +68,7 @@ func notBridge(nic, kind string) error {
 // LinkInfo looks up a network card in a network namespace. If it is missing,
 // the error lists those that are there.
 func LinkInfo(nic, ns string) (Info, error) {
-	c, err := findCard(nic, ns)
-	if err != nil {
-		return Info{}, err
-	}
-	defer c.handle.Close()
-	link, err := c.handle.LinkByIndex(c.index)
-	if err != nil {
-		return Info{}, fmt.Errorf("looking up %s: %w", nic, err)
-	}
-	info := Info{Name: nic, Index: c.index, Type: link.Type(), MAC: link.Attrs().HardwareAddr, LinkState: c.stateOf(link)}
-	if up := link.Attrs().MasterIndex; up != 0 {
-		if master, err := c.handle.LinkByIndex(up); err == nil { // it may be gone by now
-			info.Master, info.MasterType = master.Attrs().Name, master.Type()
-		}
-	}
-	return info, nil
-}
-
-// findCard opens netlink in ns and finds nic.
-func findCard(nic, ns string) (*card, error) {
-	h, err := netns.Handle(ns)
-	if err != nil {
-		return nil, err
-	}
-	link, err := h.LinkByName(nic)
-	if err != nil {
-		defer h.Close()
-		if errors.As(err, &netlink.LinkNotFoundError{}) {
-			return nil, missing(h, nic, ns)
-		}
-		return nil, fmt.Errorf("looking up network card %s: %w", nic, err)
-	}
-	return &card{nic: nic, ns: ns, index: link.Attrs().Index, handle: h}, nil
+	return (&Card{nic: nic, ns: ns}).Info()
 }
 
 // missing is the error for a card that does not exist.
@@ -129,25 +93,6 @@ func missing(h *netlink.Handle, nic, ns string) error {
 	}
 	return fmt.Errorf("there is no network card %q %s, only: %s: %w", nic, where, strings.Join(names, ", "), unix.ENODEV)
 }
-
-// openCard is findCard for a card that is about to be used.
-func openCard(nic, ns string) (*card, error) {
-	c, err := findCard(nic, ns)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.handle.LinkSetUp(c.link()); err != nil {
-		c.handle.Close()
-		if errors.Is(err, unix.EPERM) {
-			err = fmt.Errorf("%w (needs CAP_NET_ADMIN)", err)
-		}
-		return nil, fmt.Errorf("setting network card %s up: %w", nic, err)
-	}
-	return c, nil
-}
-
-// link returns what netlink needs to know to address the card.
-func (c *card) link() netlink.Link { return device(c.nic, c.index) }
 
 // device returns what netlink needs to know to address any device.
 func device(name string, index int) netlink.Link {
@@ -195,24 +140,11 @@ func (c *card) Offloads() vnet.Offloads {
 
 // State implements Interface.
 func (c *card) State() (s LinkState, err error) {
-	err = c.do("reading the link state", func() error {
-		link, err := c.handle.LinkByIndex(c.index)
-		if errors.As(err, &netlink.LinkNotFoundError{}) {
-			return ErrGone
-		}
-		if err == nil {
-			s = c.stateOf(link)
-		}
+	err = c.do("reading the link state", func() (err error) {
+		s, err = c.read()
 		return err
 	})
 	return s, err
-}
-
-// stateOf extracts the state from what netlink says about the card.
-func (c *card) stateOf(link netlink.Link) LinkState {
-	a := link.Attrs()
-	const up = unix.IFF_UP | unix.IFF_RUNNING
-	return LinkState{Up: a.RawFlags&up == up, MTU: a.MTU, Speed: speed(c.ns, a.Name)}
 }
 
 // announce writes a frame to a queue's descriptor: Close, which takes the lock
@@ -228,15 +160,11 @@ func (c *card) announce(fd int, frame []byte) error {
 // super-frames it merges to what fits vnet.MaxFrame. restore undoes the
 // latter; nothing bad happens if it is never called.
 func Prepare(nic, ns string) (restore func() error, err error) {
-	c, err := openCard(nic, ns)
+	c, link, err := (&Card{nic: nic, ns: ns}).open()
 	if err != nil {
 		return nil, err
 	}
-	defer c.handle.Close()
-	link, err := c.handle.LinkByIndex(c.index)
-	if err != nil {
-		return nil, fmt.Errorf("looking up %s: %w", nic, err)
-	}
+	defer c.release()
 	old := int(link.Attrs().GROMaxSize)
 	if old <= vnet.GSOMaxSize {
 		return func() error { return nil }, nil // small enough, or a kernel without the knob

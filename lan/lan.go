@@ -124,7 +124,8 @@ type Interface interface {
 	// its MAC address: at most MaxUnicast.
 	SetUnicast(addrs []net.HardwareAddr) error
 	// Announce sends one frame of the host's, [virtio_net_hdr | Ethernet frame],
-	// besides those that go through the queues. It may be called at any time by
+	// besides those that go through the queues. It goes to the LAN; other ports on
+	// the card have it from a bridge only. It may be called at any time by
 	// anybody. On a port that is down it fails, or the frame is lost.
 	Announce(frame []byte) error
 	// Stats counts since Open.
@@ -182,51 +183,58 @@ func ParseSpec(spec string) (Kind, string, error) {
 	return "", "", fmt.Errorf("LAN interface %q: unknown kind %q; use macvtap:NIC, packet:NIC or tap:BRIDGE", spec, kind)
 }
 
-// Open makes a host's port as spec says. A card that is administratively down
-// is set up.
+// Open makes a host's port as spec says. A card that is administratively down is
+// set up. Several ports on one card cost less by a Card.
 func Open(spec string, cfg Config) (Interface, error) {
-	kind, nic, err := ParseSpec(spec)
+	c, err := NewCard(spec, cfg.NetNS)
 	if err != nil {
 		return nil, err
 	}
+	return c.Open(cfg)
+}
+
+// Open makes a host's port, in the card's network namespace. A card that is
+// administratively down is set up.
+func (c *Card) Open(cfg Config) (Interface, error) {
+	port, err := c.port(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("opening LAN interface %s: %w", c.spec, err)
+	}
+	return port, nil
+}
+
+func (c *Card) port(cfg Config) (Interface, error) {
+	cfg.NetNS = c.ns
 	if cfg.Queues == 0 {
 		cfg.Queues = 1
 	}
-	fail := func(err error) (Interface, error) {
-		return nil, fmt.Errorf("opening LAN interface %s: %w", spec, err)
-	}
 	if cfg.Queues < 0 || cfg.Queues > maxQueues {
-		return fail(fmt.Errorf("%d queues: between 1 and %d are possible", cfg.Queues, maxQueues))
+		return nil, fmt.Errorf("%d queues: between 1 and %d are possible", cfg.Queues, maxQueues)
 	}
 	rule, err := cfg.steering()
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	cfg.Latency = rule
 	if cfg.MAC == nil {
 		cfg.MAC = randomMAC()
 	}
 	if err := checkMAC(cfg.MAC); err != nil {
-		return fail(err)
+		return nil, err
 	}
-	c, err := openCard(nic, cfg.NetNS)
+	s, link, err := c.open()
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
-	c.mac = cfg.MAC
-	var port Interface
-	switch kind {
+	on := &card{shared: s, mac: cfg.MAC}
+	switch c.kind {
 	case Packet:
-		port, err = openPacket(c, cfg)
+		return openPacket(on, link, cfg)
 	case TAP:
-		port, err = openTAP(c, cfg)
+		return openTAP(on, link, cfg)
 	default:
-		port, err = openMacvtap(c, cfg)
+		return openMacvtap(on, link, cfg)
 	}
-	if err != nil {
-		return fail(err)
-	}
-	return port, nil
 }
 
 // maxQueues bounds the queues of one host: MAX_TAP_QUEUES of the kernel, and

@@ -37,12 +37,12 @@ type macvtap struct {
 var _ Interface = (*macvtap)(nil)
 
 // openMacvtap makes a macvtap on c and takes c over, also when it fails.
-func openMacvtap(c *card, cfg Config) (Interface, error) {
+func openMacvtap(c *card, below netlink.Link, cfg Config) (Interface, error) {
 	m := &macvtap{card: c, name: cfg.Name, all: true, beside: receiveFilter{mac: cfg.MAC, beside: true}}
 	if m.name == "" {
 		m.name = deriveName(cfg.MAC)
 	}
-	err := m.create(cfg)
+	err := m.create(below, cfg)
 	if err == nil {
 		err = m.attach(cfg)
 	}
@@ -56,23 +56,19 @@ func openMacvtap(c *card, cfg Config) (Interface, error) {
 // MAC address is unique on a network, so the name is in a namespace.
 func deriveName(mac net.HardwareAddr) string { return "sn" + hex.EncodeToString(mac) }
 
-// create makes the netdevice.
-func (m *macvtap) create(cfg Config) error {
-	card, err := m.handle.LinkByIndex(m.index)
-	if err != nil {
-		return fmt.Errorf("looking up %s: %w", m.nic, err)
-	}
+// create makes the netdevice on the card below.
+func (m *macvtap) create(below netlink.Link, cfg Config) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = m.name
 	attrs.ParentIndex = m.index
 	attrs.HardwareAddr = cfg.MAC
-	attrs.MTU = card.Attrs().MTU
+	attrs.MTU = below.Attrs().MTU
 	attrs.TxQLen = txQueueLen
 	attrs.NumTxQueues = cfg.Queues
 	add := func() error {
 		return m.handle.LinkAdd(&netlink.Macvtap{Macvlan: netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}})
 	}
-	err = add()
+	err := add()
 	if errors.Is(err, unix.EEXIST) && cfg.Name == "" {
 		// The device of a host that has another address by now has the name.
 		m.name = deriveName(randomMAC())
@@ -222,7 +218,19 @@ func (m *macvtap) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 }
 
 // Announce implements Interface.
-func (m *macvtap) Announce(frame []byte) error { return m.announce(m.fds[0], frame) }
+func (m *macvtap) Announce(frame []byte) error {
+	return m.do("announcing", func() error {
+		if m.beside.down {
+			return errNetDown
+		}
+		err := m.say(frame)
+		if errors.Is(err, unix.EPERM) { // without CAP_NET_RAW, at the expense of the other ports
+			_, err = unix.Write(m.fds[0], frame)
+			err = os.NewSyscallError("write", err)
+		}
+		return err
+	})
+}
 
 // Stats implements Interface.
 func (m *macvtap) Stats() Stats {
@@ -284,6 +292,6 @@ func (m *macvtap) Close() error {
 			errs = append(errs, fmt.Errorf("removing %s: %w", m.name, err))
 		}
 	}
-	m.handle.Close()
+	m.release()
 	return errors.Join(errs...)
 }

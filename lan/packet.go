@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/netns"
@@ -32,9 +33,9 @@ type packetPort struct {
 var _ Interface = (*packetPort)(nil)
 
 // openPacket opens packet sockets on c and takes c over, also when it fails.
-func openPacket(c *card, cfg Config) (Interface, error) {
+func openPacket(c *card, below netlink.Link, cfg Config) (Interface, error) {
 	p := &packetPort{card: c, filter: receiveFilter{mac: cfg.MAC, allMulti: true}}
-	err := p.checkOwn(cfg.MAC)
+	err := p.differs(cfg.MAC, below)
 	if err == nil {
 		err = netns.Do(c.ns, func() error { return p.open(cfg) })
 	}
@@ -54,6 +55,11 @@ func (p *packetPort) checkOwn(mac net.HardwareAddr) error {
 	if err != nil {
 		return fmt.Errorf("looking up %s: %w", p.nic, err)
 	}
+	return p.differs(mac, link)
+}
+
+// differs is checkOwn with what netlink says about the card.
+func (p *packetPort) differs(mac net.HardwareAddr, link netlink.Link) error {
 	if slices.Equal(link.Attrs().HardwareAddr, mac) {
 		return fmt.Errorf("MAC address %v: %w: it is that of %s itself", mac, ErrInUse, p.nic)
 	}
@@ -277,11 +283,10 @@ func (p *packetPort) SetUnicast(addrs []net.HardwareAddr) error {
 
 // Announce implements Interface.
 func (p *packetPort) Announce(frame []byte) error {
-	q := p.queues[0]
-	if q.down.Load() {
+	if p.queues[0].down.Load() {
 		return fmt.Errorf("announcing: %w", errNetDown)
 	}
-	return p.announce(q.FD(), frame)
+	return p.do("announcing", func() error { return p.say(frame) })
 }
 
 // Stats implements Interface.
@@ -310,6 +315,6 @@ func (p *packetPort) Close() error {
 	for _, q := range p.queues {
 		errs = append(errs, q.Close())
 	}
-	p.handle.Close()
+	p.release()
 	return errors.Join(errs...)
 }

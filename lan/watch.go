@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -13,30 +16,185 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
+// follower follows the state of a card for all who watch it: one socket that hears
+// of changes, and one look at the card after each of them, however many ports
+// there are. Both end with the last watcher.
+type follower struct {
+	mu       sync.Mutex
+	socket   *nl.NetlinkSocket // nil: nobody watches
+	ended    chan struct{}     // closed when the goroutine has ended that reads socket
+	state    LinkState
+	err      error // of the latest look, or why there is none any more
+	watchers map[*watcher]struct{}
+	looked   func() // called after each look; for tests
+}
+
+// watcher is one who watches.
+type watcher struct {
+	own     int           // index of a netdevice of its own, or 0
+	doubt   atomic.Bool   // whether that still exists
+	changed chan struct{} // of capacity one
+}
+
+func (w *watcher) tell() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// subscribe adds a watcher, which is a user as well until unsubscribe.
+func (s *shared) subscribe(own int) (*watcher, error) {
+	w := &watcher{own: own, changed: make(chan struct{}, 1)}
+	w.doubt.Store(own != 0)
+	f := &s.follower
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.socket == nil {
+		var socket *nl.NetlinkSocket
+		err := netns.Do(s.ns, func() (err error) {
+			socket, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("subscribing to link changes: %w", err)
+		}
+		// Subscribed first, read then: no change can be missed.
+		f.state, f.err = s.read()
+		f.socket, f.ended, f.watchers = socket, make(chan struct{}), make(map[*watcher]struct{})
+		go s.follow(socket, f.ended)
+	}
+	f.watchers[w] = struct{}{}
+	return w, nil
+}
+
+// unsubscribe takes a watcher away.
+func (s *shared) unsubscribe(w *watcher) {
+	f := &s.follower
+	f.mu.Lock()
+	delete(f.watchers, w)
+	var ended chan struct{}
+	if len(f.watchers) == 0 {
+		f.socket.Close()
+		f.socket, ended = nil, f.ended
+	}
+	f.mu.Unlock()
+	if ended != nil {
+		<-ended
+	}
+}
+
+// follow is the goroutine of a follower.
+func (s *shared) follow(socket *nl.NetlinkSocket, ended chan struct{}) {
+	defer close(ended)
+	for {
+		msgs, from, err := socket.Receive()
+		lost := errors.Is(err, unix.ENOBUFS) // messages were: any of them may have mattered
+		card := lost
+		var gone map[int]bool
+		switch {
+		case lost:
+		case err != nil:
+			s.update(socket, LinkState{}, err)
+			return
+		case from.Pid == nl.PidKernel:
+			card, gone = s.concerned(msgs)
+		}
+		if card {
+			now, err := s.read()
+			if !s.update(socket, now, err) {
+				return
+			}
+		}
+		if lost || len(gone) > 0 {
+			s.doubt(socket, lost, gone)
+		}
+	}
+}
+
+// concerned reports whether one of msgs is about the card, and which netdevices
+// may have gone.
+func (s *shared) concerned(msgs []syscall.NetlinkMessage) (card bool, gone map[int]bool) {
+	for _, m := range msgs {
+		if m.Header.Type != unix.RTM_NEWLINK && m.Header.Type != unix.RTM_DELLINK || len(m.Data) < unix.SizeofIfInfomsg {
+			continue
+		}
+		switch i := int(nl.DeserializeIfInfomsg(m.Data).Index); {
+		case i == s.index:
+			card = true
+		case m.Header.Type == unix.RTM_DELLINK:
+			if gone == nil {
+				gone = make(map[int]bool)
+			}
+			gone[i] = true
+		}
+	}
+	return card, gone
+}
+
+// update notes the state of the card and tells the watchers what is new. It
+// reports whether socket is still followed.
+func (s *shared) update(socket *nl.NetlinkSocket, now LinkState, err error) bool {
+	f := &s.follower
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.socket != socket {
+		return false
+	}
+	if f.looked != nil {
+		f.looked()
+	}
+	if now == f.state && err == nil && f.err == nil {
+		return true
+	}
+	f.state, f.err = now, err
+	for w := range f.watchers {
+		w.tell()
+	}
+	return true
+}
+
+// doubt has those look whether their netdevice exists whose may be gone.
+func (s *shared) doubt(socket *nl.NetlinkSocket, all bool, gone map[int]bool) {
+	f := &s.follower
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.socket != socket {
+		return
+	}
+	for w := range f.watchers {
+		if w.own != 0 && (all || gone[w.own]) {
+			w.doubt.Store(true)
+			w.tell()
+		}
+	}
+}
+
+// latest is the state of the card that was read last.
+func (s *shared) latest() (LinkState, error) {
+	f := &s.follower
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state, f.err
+}
+
 // watch implements Interface.Watch. own is the index of the port's own
 // netdevice, 0 if it has none or its queues tell that it is gone. adapt, if not
 // nil, is called before fn to make the port follow the card.
 func (c *card) watch(ctx context.Context, own int, adapt func(LinkState) error, fn func(LinkState)) error {
-	var s *nl.NetlinkSocket
-	err := netns.Do(c.ns, func() error {
-		var err error
-		s, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("watching %s: subscribing to link changes: %w", c.nic, err)
+	if !c.hold() {
+		return fmt.Errorf("watching %s: %w", c.nic, net.ErrClosed)
 	}
-	stop := context.AfterFunc(ctx, s.Close)
-	defer func() {
-		if stop() {
-			s.Close()
-		}
-	}()
+	defer c.release()
+	w, err := c.subscribe(own)
+	if err != nil {
+		return fmt.Errorf("watching %s: %w", c.nic, err)
+	}
+	defer c.unsubscribe(w)
 	var last LinkState
 	for first := true; ; first = false {
-		// Subscribed first, read then: no change can be missed.
-		now, err := c.State()
-		if err == nil && own != 0 {
+		now, err := c.latest()
+		if err == nil && w.doubt.Swap(false) {
 			err = c.exists(own)
 		}
 		if ctx.Err() != nil {
@@ -45,10 +203,10 @@ func (c *card) watch(ctx context.Context, own int, adapt func(LinkState) error, 
 		if err != nil && errors.Is(err, ErrGone) {
 			last.Up = false
 			fn(last)
-			return err
+			return fmt.Errorf("watching %s: %w", c.nic, err)
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("watching %s: %w", c.nic, err)
 		}
 		if first || now != last {
 			if adapt != nil {
@@ -59,11 +217,10 @@ func (c *card) watch(ctx context.Context, own int, adapt func(LinkState) error, 
 			last = now
 			fn(now)
 		}
-		if err := c.await(s, own); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("watching %s: %w", c.nic, err)
+		select {
+		case <-w.changed:
+		case <-ctx.Done():
+			return nil
 		}
 	}
 }
@@ -78,40 +235,6 @@ func (c *card) exists(own int) error {
 		}
 		return err
 	})
-}
-
-// await returns when something about the card, or the port's own netdevice, may
-// have changed.
-func (c *card) await(s *nl.NetlinkSocket, own int) error {
-	for {
-		msgs, from, err := s.Receive()
-		if errors.Is(err, unix.ENOBUFS) {
-			return nil // messages were lost: one of them may have been ours
-		}
-		if err != nil {
-			return err
-		}
-		if from.Pid == nl.PidKernel && c.concerned(msgs, own) {
-			return nil
-		}
-	}
-}
-
-// concerned reports whether one of msgs is about the card or the port's own
-// netdevice.
-func (c *card) concerned(msgs []syscall.NetlinkMessage, own int) bool {
-	for _, m := range msgs {
-		if m.Header.Type != unix.RTM_NEWLINK && m.Header.Type != unix.RTM_DELLINK {
-			continue
-		}
-		if len(m.Data) < unix.SizeofIfInfomsg {
-			continue
-		}
-		if i := int(nl.DeserializeIfInfomsg(m.Data).Index); i == c.index || i == own {
-			return true
-		}
-	}
-	return false
 }
 
 // followMTU gives the device with that index the card's MTU. The kernel lowers

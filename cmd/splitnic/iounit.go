@@ -121,7 +121,11 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 		return err
 	}
 	f.warnInsecure(log)
-	info, err := lan.LinkInfo(nic, f.netns)
+	card, err := lan.NewCard(f.lan, f.netns)
+	if err != nil {
+		return err
+	}
+	info, err := card.Info()
 	if err != nil {
 		return exitError{code: exitMissing, err: fmt.Errorf("--lan %s: %w", f.lan, err)}
 	}
@@ -172,18 +176,18 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	unit, err := iounit.New(iounit.Config{
 		Name: name, Software: version, Device: device,
 		OpenLAN: func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
-			return lan.Open(f.lan, lan.Config{NetNS: f.netns, MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
+			return card.Open(lan.Config{MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
 		},
 		Latency: classes,
 		OpenLatencyLAN: func(mac net.HardwareAddr, rule steer.Rule) (lan.Interface, error) {
-			return lan.Open(f.lan, lan.Config{NetNS: f.netns, MAC: mac, Queues: rule.Queues, Offloads: vnet.AllOffloads, Latency: &rule})
+			return card.Open(lan.Config{MAC: mac, Queues: rule.Queues, Offloads: vnet.AllOffloads, Latency: &rule})
 		},
 		LinkState: func() (lan.LinkState, error) {
-			info, err := lan.LinkInfo(nic, f.netns)
+			info, err := card.Info()
 			return info.LinkState, err
 		},
 		CardMAC: func() protocol.MAC {
-			info, err := lan.LinkInfo(nic, f.netns)
+			info, err := card.Info()
 			if err != nil || len(info.MAC) != len(protocol.MAC{}) {
 				return protocol.MAC{} // a card that is gone has no address
 			}

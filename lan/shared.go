@@ -1,0 +1,185 @@
+package lan
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+)
+
+// shared is what all ports of one Card use together, so that one port more
+// costs what the first one does: a netlink socket, one watch of the card, and a
+// socket to announce hosts by. It closes with its last user.
+type shared struct {
+	nic    string
+	ns     string
+	index  int
+	handle *netlink.Handle // works in the card's namespace, from any goroutine
+	query  int             // socket in that namespace, for ioctl(2)
+
+	mu    sync.Mutex
+	users int
+	voice *voice // nil before the first announcement
+
+	follower follower
+}
+
+// findShared opens netlink in ns and finds nic. The caller is the first user.
+func findShared(nic, ns string) (*shared, netlink.Link, error) {
+	s := &shared{nic: nic, ns: ns, users: 1, query: -1}
+	err := netns.Do(ns, func() (err error) {
+		if s.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+			return err
+		}
+		s.query, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		return os.NewSyscallError("socket", err)
+	})
+	if err != nil {
+		if s.handle != nil {
+			s.handle.Close()
+		}
+		return nil, nil, fmt.Errorf("opening netlink: %w", err)
+	}
+	link, err := s.handle.LinkByName(nic)
+	if err != nil {
+		defer s.release()
+		if errors.As(err, &netlink.LinkNotFoundError{}) {
+			return nil, nil, missing(s.handle, nic, ns)
+		}
+		return nil, nil, fmt.Errorf("looking up network card %s: %w", nic, err)
+	}
+	s.index = link.Attrs().Index
+	return s, link, nil
+}
+
+// hold makes the caller a user, unless there is none any more.
+func (s *shared) hold() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users == 0 {
+		return false
+	}
+	s.users++
+	return true
+}
+
+// release ends the use by one user.
+func (s *shared) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users--; s.users > 0 {
+		return
+	}
+	s.handle.Close()
+	unix.Close(s.query)
+	if s.voice != nil {
+		s.voice.close()
+	}
+}
+
+// read reads the state of the card.
+func (s *shared) read() (LinkState, error) {
+	link, err := s.handle.LinkByIndex(s.index)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return LinkState{}, ErrGone
+	}
+	if err != nil {
+		return LinkState{}, err
+	}
+	return s.stateOf(link), nil
+}
+
+// stateOf extracts the state from what netlink says about the card.
+func (s *shared) stateOf(link netlink.Link) LinkState {
+	a := link.Attrs()
+	const up = unix.IFF_UP | unix.IFF_RUNNING
+	return LinkState{Up: a.RawFlags&up == up, MTU: a.MTU, Speed: speed(s.query, a.Name)}
+}
+
+// Card is a network card, or a bridge, on which ports are opened that share what
+// looks after it. It keeps nothing open itself: without ports there is nothing to
+// close.
+type Card struct {
+	kind    Kind
+	nic, ns string
+	spec    string
+
+	mu  sync.Mutex
+	now *shared // nil, or without a user any more, before the next use
+}
+
+// NewCard is for the ports that spec says, on a card in network namespace ns. It
+// need not be there before it is used.
+func NewCard(spec, ns string) (*Card, error) {
+	kind, nic, err := ParseSpec(spec)
+	if err != nil {
+		return nil, err
+	}
+	return &Card{kind: kind, nic: nic, ns: ns, spec: spec}, nil
+}
+
+// use makes the caller a user of what the ports share, and looks up the card. One
+// that was removed and made again is another card of the same name.
+func (c *Card) use() (*shared, netlink.Link, error) {
+	c.mu.Lock()
+	s := c.now
+	c.mu.Unlock()
+	if s != nil && s.hold() {
+		link, err := s.handle.LinkByName(c.nic)
+		if err == nil && link.Attrs().Index == s.index {
+			return s, link, nil
+		}
+		s.release()
+	}
+	s, link, err := findShared(c.nic, c.ns)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// Somebody else may have been as fast.
+	if o := c.now; o != nil && o.index == s.index && o.hold() {
+		s.release()
+		return o, link, nil
+	}
+	c.now = s
+	return s, link, nil
+}
+
+// Info looks up the card. If it is missing, the error lists those that are there.
+func (c *Card) Info() (Info, error) {
+	s, link, err := c.use()
+	if err != nil {
+		return Info{}, err
+	}
+	defer s.release()
+	info := Info{Name: c.nic, Index: s.index, Type: link.Type(), MAC: link.Attrs().HardwareAddr, LinkState: s.stateOf(link)}
+	if up := link.Attrs().MasterIndex; up != 0 {
+		if master, err := s.handle.LinkByIndex(up); err == nil { // it may be gone by now
+			info.Master, info.MasterType = master.Attrs().Name, master.Type()
+		}
+	}
+	return info, nil
+}
+
+// open is use for a card that is about to be used for more, and is set up for
+// that.
+func (c *Card) open() (*shared, netlink.Link, error) {
+	s, link, err := c.use()
+	if err != nil || link.Attrs().RawFlags&unix.IFF_UP != 0 {
+		return s, link, err
+	}
+	if err := s.handle.LinkSetUp(link); err != nil {
+		s.release()
+		if errors.Is(err, unix.EPERM) {
+			err = fmt.Errorf("%w (needs CAP_NET_ADMIN)", err)
+		}
+		return nil, nil, fmt.Errorf("setting network card %s up: %w", c.nic, err)
+	}
+	return s, link, nil
+}

@@ -1,0 +1,259 @@
+package lan
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// routeSockets is how many netlink sockets about links and routes there are in a
+// network namespace.
+func routeSockets(t *testing.T, ns string) int {
+	t.Helper()
+	var table []byte
+	err := netns.Do(ns, func() (err error) {
+		table, err = os.ReadFile("/proc/thread-self/net/netlink")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, line := range strings.Split(string(table), "\n")[1:] {
+		// The kernel's own socket has port 0.
+		if f := strings.Fields(line); len(f) > 2 && f[1] == "0" && f[2] != "0" {
+			n++
+		}
+	}
+	return n
+}
+
+// crowd is a card with ports that are watched.
+type crowd struct {
+	t     *testing.T
+	ns    string
+	card  *Card
+	ports int
+	looks atomic.Int64 // at the card, by the follower
+	mtu   int
+	heard chan int // the MTU that the first port is told
+}
+
+// newCrowd opens and watches the first port.
+func newCrowd(t *testing.T, spec string) *crowd {
+	t.Helper()
+	c := &crowd{t: t, ns: testenv.NetNS(t), mtu: 1500, heard: make(chan int, 16)}
+	testenv.DisableIPv6(t, c.ns)
+	testenv.Veth(t, c.ns, "eth1", testenv.NetNS(t), "eth0")
+	if strings.HasPrefix(spec, "tap:") {
+		testenv.Bridge(t, c.ns, "br0", "eth1")
+	}
+	var err error
+	if c.card, err = NewCard(spec, c.ns); err != nil {
+		t.Fatal(err)
+	}
+	c.join(func(s LinkState) { c.heard <- s.MTU })
+	<-c.heard
+	s, _, err := c.card.use()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.release()
+	s.follower.mu.Lock()
+	defer s.follower.mu.Unlock()
+	s.follower.looked = func() { c.looks.Add(1) }
+	return c
+}
+
+// join opens one port more, and watches it.
+func (c *crowd) join(fn func(LinkState)) {
+	c.t.Helper()
+	p, err := c.card.Open(Config{MAC: net.HardwareAddr{2, 0, 0, 0, 7, byte(c.ports)}, Offloads: vnet.AllOffloads})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.ports++
+	ctx, cancel := context.WithCancel(context.Background())
+	begun, ended := make(chan struct{}, 1), make(chan error, 1)
+	go func() {
+		ended <- p.Watch(ctx, func(s LinkState) {
+			select {
+			case begun <- struct{}{}:
+			default:
+			}
+			fn(s)
+		})
+	}()
+	c.t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-ended, p.Close()); err != nil {
+			c.t.Error(err)
+		}
+	})
+	select {
+	case <-begun:
+	case err := <-ended:
+		c.t.Fatalf("a port is not watched: %v", err)
+	}
+}
+
+// settle waits until the follower has heard of everything that has happened.
+func (c *crowd) settle() {
+	c.t.Helper()
+	c.mtu--
+	s, link, err := c.card.use()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer s.release()
+	if err := s.handle.LinkSetMTU(link, c.mtu); err != nil {
+		c.t.Fatal(err)
+	}
+	for mtu := range c.heard {
+		if mtu == c.mtu {
+			return
+		}
+	}
+}
+
+// TestNetnsPortsShare opens many ports on a card: one more needs no netlink socket
+// of its own, and as many looks at the card when there are many as when there are
+// few.
+func TestNetnsPortsShare(t *testing.T) {
+	testenv.NeedTUN(t)
+	for _, spec := range []string{"macvtap:eth1", "packet:eth1", "tap:br0"} {
+		t.Run(spec, func(t *testing.T) {
+			testenv.NoLeaks(t)
+			c := newCrowd(t, spec)
+			joining := func() int64 {
+				c.settle()
+				before := c.looks.Load()
+				c.join(func(LinkState) {})
+				c.settle()
+				return c.looks.Load() - before
+			}
+			sockets, few := routeSockets(t, c.ns), joining()
+			for c.ports < 40 {
+				c.join(func(LinkState) {})
+			}
+			if many := joining(); many > few+2 { // messages can come together, or not
+				t.Errorf("%d looks at the card for port %d, %d for the second", many, c.ports, few)
+			}
+			if spec == "tap:br0" {
+				return // each TAP device has netlink sockets of its own
+			}
+			if n := routeSockets(t, c.ns); n != sockets {
+				t.Errorf("%d netlink sockets with %d ports, %d with one", n, c.ports, sockets)
+			}
+		})
+	}
+}
+
+// TestNetnsCardAgain removes a card and makes it again: the ports on the first one
+// are gone, and the next one is on the second.
+func TestNetnsCardAgain(t *testing.T) {
+	testenv.NeedTUN(t)
+	testenv.NoLeaks(t)
+	ns := testenv.NetNS(t)
+	testenv.DisableIPv6(t, ns)
+	card, err := NewCard("eth1", ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		testenv.Veth(t, ns, "eth1", testenv.NetNS(t), "eth0")
+		p, err := card.Open(Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if info, err := card.Info(); err != nil || info.Index != testenv.Link(t, ns, "eth1").Attrs().Index {
+			t.Errorf("%+v, %v", info, err)
+		}
+		ended := make(chan error, 1)
+		begun := make(chan LinkState, 16)
+		go func() { ended <- p.Watch(t.Context(), func(s LinkState) { begun <- s }) }()
+		<-begun
+		testenv.With(t, ns, func(h *netlink.Handle) error { return h.LinkDel(testenv.Link(t, ns, "eth1")) })
+		if err := <-ended; !errors.Is(err, ErrGone) {
+			t.Errorf("after the card went: %v", err)
+		}
+	}
+	if _, err := card.Info(); err == nil {
+		t.Error("there is a card that was removed")
+	}
+}
+
+// TestNetnsAnnouncedOutside has one port announce its host: the LAN hears that,
+// and the other ports on the card have no copy of it.
+func TestNetnsAnnouncedOutside(t *testing.T) {
+	testenv.NeedTUN(t)
+	for _, kind := range []string{"macvtap", "packet"} {
+		t.Run(kind, func(t *testing.T) {
+			testenv.NoLeaks(t)
+			ns, outside := testenv.NetNS(t), testenv.NetNS(t)
+			testenv.DisableIPv6(t, ns)
+			testenv.DisableIPv6(t, outside)
+			testenv.Veth(t, ns, "eth1", outside, "eth0")
+			card, err := NewCard(kind+":eth1", ns)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var ports []Interface
+			for i := range 2 {
+				p, err := card.Open(Config{MAC: net.HardwareAddr{2, 0, 0, 0, 7, byte(i)}, Offloads: vnet.AllOffloads})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer p.Close()
+				ports = append(ports, p)
+			}
+			listener := testenv.ListenRaw(t, outside, "eth0")
+			frame := func(kind byte) []byte {
+				f := make([]byte, vnet.HdrLen+60)
+				copy(f[vnet.HdrLen:], broadcast)
+				copy(f[vnet.HdrLen+6:], ports[0].MAC())
+				f[vnet.HdrLen+12], f[vnet.HdrLen+13] = 0x88, kind
+				return f
+			}
+			const announced, sent = 0xb5, 0xb6
+			if err := ports[0].Announce(frame(announced)); err != nil {
+				t.Fatal(err)
+			}
+			is := func(kind byte) func([]byte) bool {
+				return func(f []byte) bool {
+					return len(f) >= vnet.MinFrame && f[vnet.HdrLen+12] == 0x88 && f[vnet.HdrLen+13] == kind
+				}
+			}
+			if got, _ := listener.Next(is(announced)); !bytes.Equal(got[vnet.HdrLen+6:][:6], ports[0].MAC()) {
+				t.Errorf("the LAN has heard % x", got)
+			}
+			// What the host itself sends, the other port does get, and nothing before.
+			if err := ports[0].Queues()[0].WriteFrame(frame(sent)); err != nil {
+				t.Fatal(err)
+			}
+			slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
+			testenv.Eventually(t, func() bool {
+				got, err := ports[1].Queues()[0].ReadFrame(slot)
+				if err != nil {
+					return false
+				}
+				if is(announced)(got) {
+					t.Error("another port has a copy of the announcement")
+				}
+				return is(sent)(got)
+			}, "the other port has nothing of what the host sends")
+		})
+	}
+}
