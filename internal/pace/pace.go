@@ -1,4 +1,4 @@
-// Package pace bounds what others can cause: lines in the log, above all.
+// Package pace bounds what others can cause: lines in the log, and work.
 package pace
 
 import (
