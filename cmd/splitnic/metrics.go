@@ -26,6 +26,7 @@ var (
 	descControl   = prometheus.NewDesc("splitnic_control_messages_total", "Messages on the control channel.", []string{"peer", "direction"}, nil)
 	descPools     = prometheus.NewDesc("splitnic_pools", "Pools in use, by whose they are.", []string{"peer", "queue", "whose"}, nil)
 	descRequests  = prometheus.NewDesc("splitnic_pool_requests_total", "What became of pools beyond those at the beginning, in the present session.", []string{"peer", "event"}, nil)
+	descHeld      = prometheus.NewDesc("splitnic_requests_held_total", "Requests of the peer's that came too fast and had to wait, in the present session.", []string{"peer"}, nil)
 	descHandlers  = prometheus.NewDesc("splitnic_handler_events_total", "What the workers of a completion-queue handler have done in the present session: completions, wakeups, and budget_exhausted.", []string{"peer", "handler", "event"}, nil)
 	descLatency   = prometheus.NewDesc("splitnic_queue_latency", "1 for the queue of latency-sensitive frames, 0 for others.", []string{"peer", "queue"}, nil)
 	descAssigned  = prometheus.NewDesc("splitnic_queue_handler", "Completion-queue handler of a queue.", []string{"peer", "queue"}, nil)
@@ -130,6 +131,7 @@ func trafficMetrics(emit emit, peer string, s *messaging.Stats) {
 	} {
 		count(descRequests, n, peer, event)
 	}
+	count(descHeld, s.RequestsHeld, peer)
 	for _, h := range s.Handlers {
 		n := strconv.Itoa(h.Number)
 		count(descHandlers, h.Completions, peer, n, "completions")

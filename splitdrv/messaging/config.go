@@ -151,6 +151,9 @@ type Config struct {
 	// protocol.CfgSent and protocol.CfgBind are answered by the Conn itself. Nil
 	// answers protocol.CfgUnsupported.
 	OnRequest func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte)
+	// Pace is asked once about each of these, in order, and says for how long it
+	// has to wait. Nil is for a peer that may ask as fast as it likes.
+	Pace func(t protocol.CfgType, data []byte) time.Duration
 }
 
 func (c Config) withDefaults() Config {
@@ -192,6 +195,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.PeerTimeout == 0 {
 		c.PeerTimeout = time.Second
+	}
+	if c.Pace == nil {
+		c.Pace = func(protocol.CfgType, []byte) time.Duration { return 0 }
 	}
 	if c.OnRequest == nil {
 		c.OnRequest = func(protocol.CfgType, []byte) (protocol.CfgStatus, []byte) {

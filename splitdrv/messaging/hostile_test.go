@@ -27,6 +27,7 @@ type rawPeer struct {
 	data   fabric.QP
 	pools  []protocol.Pool    // lent by the other side
 	status protocol.CfgStatus // of its answers
+	next   int                // where in the scratch memory the next message goes
 }
 
 const rawReceives = 64
@@ -105,8 +106,12 @@ func (p *rawPeer) scratch() []byte { return p.mem[rawReceives*protocol.MaxContro
 
 func (p *rawPeer) post(qp fabric.QP, wr fabric.SendWR, data []byte) {
 	p.t.Helper()
-	n := copy(p.scratch(), data)
-	wr.Addr, wr.Len, wr.LKey = uint64(uintptr(unsafe.Pointer(&p.scratch()[0]))), uint32(n), p.region.LKey()
+	if p.next+len(data) >= len(p.scratch()) {
+		p.next = 0
+	}
+	at := p.scratch()[p.next:]
+	p.next += copy(at, data) // so that the one before may still be on its way
+	wr.Addr, wr.Len, wr.LKey = uint64(uintptr(unsafe.Pointer(&at[0]))), uint32(len(data)), p.region.LKey()
 	wr.Flags |= fabric.Signaled | fabric.Solicited
 	_, err := qp.PostSend([]fabric.SendWR{wr})
 	p.ok(err)

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -30,6 +32,7 @@ type requests struct {
 	slots chan struct{} // one token per unanswered request of ours
 	inbox chan request  // the peer's, for the configuration goroutine
 	owed  atomic.Int32  // the peer's that are not answered
+	held  atomic.Uint64 // of these: had to wait because there were too many
 
 	mu      sync.Mutex
 	next    uint64
@@ -139,45 +142,110 @@ func (c *Conn) onRequest(msg []byte) error {
 	return nil
 }
 
-// answer is the configuration goroutine: it answers the peer's requests one at
-// a time. Keep-alives come here too, so that a reply says that the whole half
-// is alive.
+// What the peer asks the Conn itself, in a second in the long run and at once: a
+// sign of life in each of its intervals, another one for each pool that it asks
+// for, what it has sent on each channel every 50 ms, and the keys of pools. No
+// peer that keeps to the protocol comes near it.
+const (
+	ownRate  = 1000
+	ownBurst = 200
+)
+
+// answer is the configuration goroutine: it answers the peer's requests, one at a
+// time and no faster than the pace allows. One that is too fast waits: it has
+// MaxRequests unanswered at most. Keep-alives come here too, so that a reply says
+// that the whole half is alive, but they do not wait for what Config.Pace holds
+// back.
 func (c *Conn) answer() error {
+	own := rate.NewLimiter(ownRate, ownBurst)
+	var held []request       // for Config.OnRequest, in order
+	var due <-chan time.Time // when the first of them is carried out; nil: it has not been judged
 	for {
-		var r request
+		var err error
 		select {
-		case r = <-c.requests.inbox:
+		case r := <-c.requests.inbox:
+			if c.stopped.Load() {
+				return nil // the session ended with requests in the inbox
+			}
+			if r.configures() {
+				held = append(held, r)
+				break
+			}
+			if !c.hold(own.Reserve().Delay()) {
+				return nil
+			}
+			err = c.reply(&r)
+		case <-due:
+			due = nil
+			err = c.reply(&held[0])
+			held = held[1:]
 		case <-c.done:
 			return nil
 		}
-		if c.stopped.Load() {
-			return nil // the session ended with requests in the inbox
-		}
-		status, data := protocol.CfgOK, []byte(nil)
-		switch r.t {
-		case protocol.CfgKeepAlive:
-			if protocol.DecodeKeepAlive(r.data) != nil {
-				status = protocol.CfgInvalid
+		for err == nil && len(held) > 0 && due == nil {
+			if wait := c.cfg.Pace(held[0].t, held[0].data); wait > 0 {
+				c.requests.held.Add(1)
+				due = time.After(wait)
+				break
 			}
-		case protocol.CfgSent:
-			status = c.onSent(r.data)
-		case protocol.CfgBind:
-			status = c.answerProof()
-		case protocol.CfgPoolKeys:
-			status = c.onPoolKeys(r.data)
-		default:
-			status, data = c.cfg.OnRequest(r.t, r.data)
+			err = c.reply(&held[0])
+			held = held[1:]
 		}
-		c.requests.owed.Add(-1) // before the reply, upon which the peer may ask again
-		err := c.control.send(func(dst []byte) []byte {
-			return protocol.AppendCfgUtilReply(dst, protocol.CfgUtilReply{
-				TransactionContext: r.transaction, Type: r.t, Status: status, Data: data,
-			})
-		})
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// configures reports whether the request is one for Config.OnRequest.
+func (r *request) configures() bool {
+	switch r.t {
+	case protocol.CfgKeepAlive, protocol.CfgSent, protocol.CfgBind, protocol.CfgPoolKeys:
+		return false
+	default:
+		return true
+	}
+}
+
+// hold waits, and reports whether the session goes on.
+func (c *Conn) hold(wait time.Duration) bool {
+	if wait <= 0 {
+		return true
+	}
+	c.requests.held.Add(1)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-c.done:
+		return false
+	}
+}
+
+// reply carries out a request and answers it.
+func (c *Conn) reply(r *request) error {
+	status, data := protocol.CfgOK, []byte(nil)
+	switch r.t {
+	case protocol.CfgKeepAlive:
+		if protocol.DecodeKeepAlive(r.data) != nil {
+			status = protocol.CfgInvalid
+		}
+	case protocol.CfgSent:
+		status = c.onSent(r.data)
+	case protocol.CfgBind:
+		status = c.answerProof()
+	case protocol.CfgPoolKeys:
+		status = c.onPoolKeys(r.data)
+	default:
+		status, data = c.cfg.OnRequest(r.t, r.data)
+	}
+	c.requests.owed.Add(-1) // before the reply, upon which the peer may ask again
+	return c.control.send(func(dst []byte) []byte {
+		return protocol.AppendCfgUtilReply(dst, protocol.CfgUtilReply{
+			TransactionContext: r.transaction, Type: r.t, Status: status, Data: data,
+		})
+	})
 }
 
 // onSent hears how much the peer has sent on a data channel that may lose

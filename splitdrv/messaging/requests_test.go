@@ -1,0 +1,133 @@
+package messaging_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// TestHeldRequests holds a request back for longer than the test may last. What
+// comes behind it is not carried out before it, but signs of life are answered,
+// and the session ends all the same.
+func TestHeldRequests(t *testing.T) {
+	var mu sync.Mutex
+	var judged, done []protocol.CfgType
+	note := func(list *[]protocol.CfgType, c protocol.CfgType) {
+		mu.Lock()
+		defer mu.Unlock()
+		*list = append(*list, c)
+	}
+	h, p := newRawPeer(t, messaging.Config{
+		OnRequest: func(c protocol.CfgType, _ []byte) (protocol.CfgStatus, []byte) {
+			note(&done, c)
+			return protocol.CfgOK, nil
+		},
+		Pace: func(c protocol.CfgType, _ []byte) time.Duration {
+			note(&judged, c)
+			if c == protocol.CfgMTU {
+				return time.Hour
+			}
+			return 0
+		},
+	})
+	ask := func(c protocol.CfgType) {
+		p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{Type: c}))
+	}
+	answered := func(c protocol.CfgType) {
+		t.Helper()
+		msg := p.function(protocol.FuncCfgUtilReply)
+		m, err := protocol.DecodeCfgUtilReply(msg)
+		p.ok(err)
+		if m.Type != c {
+			t.Fatalf("the answer is about %v, want %v", m.Type, c)
+		}
+		p.recycle(msg)
+	}
+	ask(protocol.CfgMAC)
+	answered(protocol.CfgMAC)
+	ask(protocol.CfgMTU)
+	ask(protocol.CfgMAC)
+	for range 20 {
+		ask(protocol.CfgKeepAlive)
+		answered(protocol.CfgKeepAlive)
+	}
+	mu.Lock()
+	if !slices.Equal(judged, []protocol.CfgType{protocol.CfgMAC, protocol.CfgMTU}) || !slices.Equal(done, []protocol.CfgType{protocol.CfgMAC}) {
+		t.Errorf("the pace was asked about %v; carried out were %v", judged, done)
+	}
+	mu.Unlock()
+	if s := h.conn.Stats(); s.RequestsHeld != 1 {
+		t.Errorf("%d requests are counted as held", s.RequestsHeld)
+	}
+	if err := h.conn.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHeldRequestsKeepTheirOrder holds some requests back for a moment: the pace
+// is asked about each once, and all are carried out in the order in which they
+// came.
+func TestHeldRequestsKeepTheirOrder(t *testing.T) {
+	const requests = 200
+	var judged, done []byte // of the configuration goroutine, until all is answered
+	_, p := newRawPeer(t, messaging.Config{
+		OnRequest: func(_ protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
+			done = append(done, data[0])
+			return protocol.CfgOK, nil
+		},
+		Pace: func(_ protocol.CfgType, data []byte) time.Duration {
+			judged = append(judged, data[0])
+			return time.Duration(data[0]%3) * 100 * time.Microsecond
+		},
+	})
+	var want []byte
+	ask := func() {
+		i := len(want)
+		want = append(want, byte(i))
+		p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: uint64(i), Type: protocol.CfgVLAN, Data: want[i:]}))
+	}
+	for range messaging.MaxRequests {
+		ask()
+	}
+	for i := range uint64(requests) {
+		msg := p.function(protocol.FuncCfgUtilReply)
+		m, err := protocol.DecodeCfgUtilReply(msg)
+		p.ok(err)
+		if m.TransactionContext != i {
+			t.Fatalf("the answer is to request %d, want %d", m.TransactionContext, i)
+		}
+		p.recycle(msg)
+		if len(want) < requests {
+			ask()
+		}
+	}
+	if !slices.Equal(judged, want) || !slices.Equal(done, want) {
+		t.Errorf("the pace was asked about %v; carried out were %v", judged, done)
+	}
+}
+
+// TestSignsOfLifeTooOften has a peer ask for signs of life as fast as they are
+// answered: no faster than any peer needs them.
+func TestSignsOfLifeTooOften(t *testing.T) {
+	const asks, burst, rate = 3000, 200, 1000
+	h, p := newRawPeer(t, messaging.Config{})
+	begun := time.Now()
+	for i := range asks {
+		p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{Type: protocol.CfgKeepAlive}))
+		p.recycle(p.function(protocol.FuncCfgUtilReply))
+		if most := burst + rate*time.Since(begun).Seconds(); float64(i) > most {
+			t.Fatalf("%d were answered, at most %.0f", i+1, most)
+		}
+	}
+	until(t, func() error {
+		if err := h.conn.Err(); err != nil || h.conn.Stats().RequestsHeld == 0 {
+			return fmt.Errorf("%d were held back; %w", h.conn.Stats().RequestsHeld, err)
+		}
+		return nil
+	})
+}
