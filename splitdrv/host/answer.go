@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -11,6 +12,25 @@ import (
 
 // errEnded is why a request is not carried out when its session has ended.
 var errEnded = errors.New("the session has ended")
+
+// How often one I/O unit changes the netdevice: at once, and in a second in the
+// long run. Each change holds the kernel's lock of all netdevices for a while; an
+// honest I/O unit says what has changed on its network card, and says it again only
+// when this has been answered.
+const (
+	requestBurst = 32
+	requestRate  = 10
+)
+
+// paced is messaging.Config.Pace: for how long a request of the I/O unit's has to
+// wait.
+func (h *Host) paced(a *attachment) time.Duration {
+	who := a.addr
+	if id := a.client.Peer(); !id.Insecure {
+		who = id.Fingerprint.String()
+	}
+	return h.requests.Spend(time.Now(), who, 1, requestBurst)
+}
 
 // onRequest answers the I/O unit's configuration requests.
 func (h *Host) onRequest(a *attachment, t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {

@@ -166,6 +166,7 @@ func (h *Host) channels(a *attachment) (*messaging.Conn, error) {
 	cfg.OnRequest = func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
 		return h.onRequest(a, t, data)
 	}
+	cfg.Pace = func(protocol.CfgType, []byte) time.Duration { return h.paced(a) }
 	a.change = h.handle(&cfg)
 	conn, err := messaging.New(cfg)
 	if errors.Is(err, syscall.ENOMEM) && h.past.wait() {

@@ -43,7 +43,7 @@ type Config struct {
 	Modes []protocol.Mode
 	// Messaging is the template for each session. Device, Mode, Queues (the
 	// netdevice's are wanted), MTU, PeerPools, LatencyQueue, LatencyPools,
-	// Invalidation, OneTouch and OnRequest are set here.
+	// Invalidation, OneTouch, OnRequest and Pace are set here.
 	Messaging messaging.Config
 	// HandshakeTimeout is as in session.ClientConfig.
 	HandshakeTimeout time.Duration
@@ -110,12 +110,15 @@ type Host struct {
 	// give the carrier back.
 	changing sync.Mutex
 
-	pace   pace.Pace     // of lines that the I/O unit causes
-	wake   chan struct{} // of the follower; of capacity one
-	raised chan struct{} // the carrier was given; of capacity one
-	orders chan *order   // to go over to another I/O unit
-	past   retirees
-	over   chan struct{} // closed when nobody carries out orders any more
+	pace pace.Pace // of lines that the I/O unit causes
+	// requests are what I/O units have asked for, by their keys, or by address
+	// where there are none.
+	requests *pace.Keyed[string]
+	wake     chan struct{} // of the follower; of capacity one
+	raised   chan struct{} // the carrier was given; of capacity one
+	orders   chan *order   // to go over to another I/O unit
+	past     retirees
+	over     chan struct{} // closed when nobody carries out orders any more
 	// keepers are those of reserves. preparing has a token for each I/O unit, which
 	// is with whoever makes a session on standby there: it has one of a host at
 	// most. commanded is held while a command is carried out.
@@ -186,7 +189,7 @@ func New(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("host: device %s: %w", cfg.Device.Name(), err)
 	}
-	h := &Host{cfg: cfg, reasons: map[int]string{}, protecting: protecting, state: Connecting, carrier: cfg.Past.Carrier, since: time.Now(), wake: make(chan struct{}, 1), raised: make(chan struct{}, 1), orders: make(chan *order), over: make(chan struct{})}
+	h := &Host{cfg: cfg, reasons: map[int]string{}, protecting: protecting, requests: pace.NewKeyed[string](requestRate), state: Connecting, carrier: cfg.Past.Carrier, since: time.Now(), wake: make(chan struct{}, 1), raised: make(chan struct{}, 1), orders: make(chan *order), over: make(chan struct{})}
 	for range cfg.IOUnits {
 		h.preparing = append(h.preparing, make(chan struct{}, 1))
 	}

@@ -95,7 +95,7 @@ func (a *attachment) run(ctx context.Context) error {
 	mcfg.NoPack = !slices.Contains(features, protocol.FeaturePack)
 	mcfg.Invalidation = slices.Contains(features, protocol.FeatureWindow)
 	mcfg.OneTouch = slices.Contains(features, protocol.FeatureOneTouch)
-	mcfg.OnRequest = services.answer
+	mcfg.OnRequest, mcfg.Pace = services.answer, a.paced
 	if slices.Contains(features, protocol.FeatureBind) {
 		secret, err := a.s.Binding()
 		if err != nil {
@@ -152,7 +152,7 @@ func (a *attachment) run(ctx context.Context) error {
 // are all there is.
 func (a *attachment) payer() string { return cmp.Or(a.owner, a.key) }
 
-// maker is who the session is made for: who has the key, or, where there are
+// maker is who the session is made for, and whose requests are paced: who has the key, or, where there are
 // none, the machine that it comes from.
 func (a *attachment) maker() string {
 	if a.owner != "" {

@@ -48,8 +48,8 @@ type Config struct {
 	Modes     []protocol.Mode // transfer modes; default all
 	Policy    *policy.Policy  // what each host may do; default policy.Default()
 	// Messaging is the template for each session. Device, Mode, Queues, MTU,
-	// PeerPools, LatencyQueue, LatencyPools, Invalidation, OneTouch and OnRequest
-	// are set here, and MaxMemory where the policy bounds it.
+	// PeerPools, LatencyQueue, LatencyPools, Invalidation, OneTouch, OnRequest and
+	// Pace are set here, and MaxMemory where the policy bounds it.
 	Messaging messaging.Config
 	Log       *slog.Logger
 }
@@ -65,6 +65,7 @@ type Unit struct {
 	pace       pace.Pace     // of lines about connections
 	accounts   accounts
 	makings    *makings
+	requests   *pace.Keyed[string] // what hosts' requests cost, by attachment.maker
 
 	taken    atomic.Pointer[addresses]        // of the card and of all hosts
 	listener atomic.Pointer[session.Listener] // nil before Run
@@ -111,7 +112,8 @@ func New(cfg Config) (*Unit, error) {
 		return nil, fmt.Errorf("device %s: %w", cfg.Device.Name(), err)
 	}
 	u := &Unit{
-		cfg: cfg, protecting: protecting, started: time.Now(), makings: newMakings(), policy: cfg.Policy, hosts: make(map[string]*attachment), handling: make(map[string]messaging.Handling),
+		cfg: cfg, protecting: protecting, started: time.Now(), makings: newMakings(), requests: pace.NewKeyed[string](requestRate),
+		policy: cfg.Policy, hosts: make(map[string]*attachment), handling: make(map[string]messaging.Handling),
 		violations: make(map[string]uint64), refused: make(map[string]uint64), ended: make(map[string]uint64),
 	}
 	u.taken.Store(newAddresses(nil))

@@ -32,10 +32,14 @@ func Classes() []Class {
 		{"heartbeats", "heartbeats on the bootstrap connection of a session, as fast as they go", heartbeats},
 		{"keep-alives", "keep-alives on the control channel, as fast as they are answered", keepAlives},
 		{"requests", "changes of the receive filter, as fast as they are answered", filters},
+		{"address", "changes of the MAC address, as fast as they are answered", addresses},
+		{"up-down", "the port set down and up, as fast as that is answered", upDown},
+		{"lend", "pools of 65536 elements lent and taken back, as fast as they come back, in 3 sessions", lend},
 		{"hellos", "sessions asked for and dropped when they are granted, as fast as they go, 4 at a time", hellos},
 		{"sessions", "sessions opened and dropped, as fast as they go", sessions},
 		{"keys", "sessions that each try a key for another memory", keys},
 		{"frames", "frames with somebody else's address, as fast as there are elements", frames},
+		{"segments", "super-frames that are to be cut into segments of 8 bytes, as fast as there are elements", segments},
 		{"floods", "more control messages than there are receives, each time ending the session", floods},
 	}
 }
@@ -144,9 +148,9 @@ func hellos(ctx context.Context, to Target, done *atomic.Uint64) error {
 }
 
 // openInTime opens a session, as soon as the pace of the key lets it.
-func openInTime(ctx context.Context, to Target) (*Session, error) {
+func openInTime(ctx context.Context, to Target, name string) (*Session, error) {
 	for {
-		s, err := Open(ctx, to, "flood", protocol.ModeImm)
+		s, err := Open(ctx, to, name, protocol.ModeImm)
 		var no *Refusal
 		if !errors.As(err, &no) || !no.ForNow() || ctx.Err() != nil {
 			return s, err
@@ -156,7 +160,12 @@ func openInTime(ctx context.Context, to Target) (*Session, error) {
 
 // within opens a session and attacks in it until ctx is done.
 func within(ctx context.Context, to Target, done *atomic.Uint64, attack func(s *Session) error) error {
-	s, err := openInTime(ctx, to)
+	return withinOf(ctx, to, "flood", done, attack)
+}
+
+// withinOf is within for a host of that name.
+func withinOf(ctx context.Context, to Target, name string, done *atomic.Uint64, attack func(s *Session) error) error {
+	s, err := openInTime(ctx, to, name)
 	if err != nil {
 		return unless(ctx, err)
 	}
@@ -165,7 +174,7 @@ func within(ctx context.Context, to Target, done *atomic.Uint64, attack func(s *
 }
 
 func heartbeats(ctx context.Context, to Target, done *atomic.Uint64) error {
-	s, err := openInTime(ctx, to)
+	s, err := openInTime(ctx, to, "flood")
 	if err != nil {
 		return unless(ctx, err)
 	}
@@ -207,6 +216,36 @@ func filters(ctx context.Context, to Target, done *atomic.Uint64) error {
 	})
 }
 
+// addresses takes turns with two addresses. Where the policy has only one of them for
+// it, every other change is refused.
+func addresses(ctx context.Context, to Target, done *atomic.Uint64) error {
+	n := 0
+	return within(ctx, to, done, func(s *Session) error {
+		n++
+		mac := s.Welcome.MAC
+		mac[5] ^= byte(n & 1)
+		_, err := s.Request(ctx, protocol.CfgMAC, protocol.AppendMAC(nil, mac))
+		return err
+	})
+}
+
+func upDown(ctx context.Context, to Target, done *atomic.Uint64) error {
+	n := 0
+	return within(ctx, to, done, func(s *Session) error {
+		n++
+		_, err := s.Request(ctx, protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: n%2 == 0}))
+		return err
+	})
+}
+
+func lend(ctx context.Context, to Target, done *atomic.Uint64) error {
+	return together(3, func(i int) error {
+		return withinOf(ctx, to, fmt.Sprintf("lend-%d", i), done, func(s *Session) error {
+			return s.LendAndTakeBack(ctx, protocol.MaxPoolElements)
+		})
+	})
+}
+
 func sessions(ctx context.Context, to Target, done *atomic.Uint64) error {
 	return again(ctx, done, func() error {
 		s, err := Open(ctx, to, "churn", protocol.ModeImm)
@@ -239,6 +278,16 @@ func frames(ctx context.Context, to Target, done *atomic.Uint64) error {
 	frame := make([]byte, vnet.HdrLen+60)
 	copy(frame[vnet.HdrLen:], "\xff\xff\xff\xff\xff\xff\x01\x00\x00\x00\x00\x01\x88\xb5")
 	return within(ctx, to, done, func(s *Session) error { return s.Frame(ctx, frame) })
+}
+
+func segments(ctx context.Context, to Target, done *atomic.Uint64) error {
+	var frame []byte
+	return within(ctx, to, done, func(s *Session) error {
+		if frame == nil {
+			frame = SuperFrame(s.Welcome.MAC, 60_000, 8)
+		}
+		return s.Frame(ctx, frame)
+	})
 }
 
 func floods(ctx context.Context, to Target, done *atomic.Uint64) error {

@@ -3,12 +3,16 @@ package attacks
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // Target is an I/O unit, and what the attacker has to reach it.
@@ -30,12 +34,14 @@ type Session struct {
 	*Queues
 	Welcome session.Welcome
 	Pools   []protocol.Pool // that the I/O unit lends
-	free    []uint16        // elements of the first of them that may be used
+	free    [][]uint16      // elements of each of them that may be used
 }
 
 // honestHello is one that an honest host could say.
 func honestHello(name string, mode protocol.Mode) session.Hello {
-	return session.Hello{Name: name, Software: "test", Modes: []protocol.Mode{mode}, Queues: 1, Pools: mode.MaxPools(), MaxMTU: 1500}
+	return session.Hello{
+		Name: name, Software: "test", Modes: []protocol.Mode{mode}, Queues: 1, Pools: mode.MaxPools(), MaxMTU: 1500, Offloads: vnet.AllOffloads,
+	}
 }
 
 // Open opens a session as it should be.
@@ -86,9 +92,10 @@ func Open(ctx context.Context, to Target, name string, mode protocol.Mode) (s *S
 	}
 	for i := range m.Len() {
 		s.Pools = append(s.Pools, m.At(i))
-	}
-	for i := range min(s.Pools[0].Elements, 256) { // that immediate data can name
-		s.free = append(s.free, uint16(i))
+		s.free = append(s.free, nil)
+		for e := range min(m.At(i).Elements, 256) { // that immediate data can name
+			s.free[i] = append(s.free[i], uint16(e))
+		}
 	}
 	return s, nil
 }
@@ -121,10 +128,14 @@ func Ask(ctx context.Context, to Target, name string) (*Refusal, error) {
 // sessions too fast.
 func (r *Refusal) ForNow() bool { return r.Type == "refuse" && r.Code == "busy" }
 
-// Frame writes a frame into the next free element of the first pool, as an
-// honest host does. It waits for an element.
+// Frame writes a frame into the next free element of the first pool that has
+// elements for it, as an honest host does. It waits for an element.
 func (s *Session) Frame(ctx context.Context, frame []byte) error {
-	for len(s.free) == 0 {
+	i := slices.IndexFunc(s.Pools, func(p protocol.Pool) bool { return len(frame) <= int(p.ElementSize) })
+	if i < 0 {
+		return fmt.Errorf("a frame of %d bytes fits none of the pools", len(frame))
+	}
+	for len(s.free[i]) == 0 {
 		msg, err := s.Message(ctx, protocol.FuncBufferRecvPoolUpdate)
 		if err != nil {
 			return err
@@ -134,18 +145,39 @@ func (s *Session) Frame(ctx context.Context, frame []byte) error {
 			return err
 		}
 		for r := m.Returns(); r.Next(); {
-			for i := range r.Len() {
-				s.free = append(s.free, r.Element(i))
+			j := slices.IndexFunc(s.Pools, func(p protocol.Pool) bool { return p.Ref == r.Pool() })
+			for e := range r.Len() {
+				s.free[j] = append(s.free[j], r.Element(e))
 			}
 		}
 	}
-	elem := s.free[0]
-	s.free = s.free[1:]
-	pool := s.Pools[0]
+	elem := s.free[i][0]
+	s.free[i] = s.free[i][1:]
+	pool := s.Pools[i]
 	return s.Post(s.Data, fabric.SendWR{
-		Op: fabric.OpWriteImm, RemoteAddr: s.Element(0, int(elem)), RKey: pool.RKey,
+		Op: fabric.OpWriteImm, RemoteAddr: s.Element(i, int(elem)), RKey: pool.RKey,
 		Imm: uint32(protocol.PackImm(uint8(pool.Ref), uint8(elem), uint16(len(frame)))),
 	}, frame)
+}
+
+// SuperFrame is a frame of TCP over IPv4 with n bytes of data, to be cut into
+// segments of size bytes of data each.
+func SuperFrame(from protocol.MAC, n, size int) []byte {
+	const ip, tcp = 20, 20
+	f := make([]byte, vnet.HdrLen+vnet.EthLen+ip+tcp+n)
+	(&vnet.Header{
+		Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, GSOSize: uint16(size), HdrLen: vnet.EthLen + ip + tcp,
+		CsumStart: vnet.EthLen + ip, CsumOffset: 16,
+	}).Encode(f)
+	eth := f[vnet.HdrLen:]
+	copy(eth, "\x02\x00\x00\x00\x00\x99") // nobody
+	copy(eth[6:], from[:])
+	copy(eth[12:], "\x08\x00\x45\x00")
+	h := eth[vnet.EthLen:]
+	binary.BigEndian.PutUint16(h[2:], uint16(ip+tcp+n))
+	copy(h[8:], "\x40\x06\x00\x00\x0a\x4d\x00\x63\x0a\x4d\x00\x64") // lifetime, TCP, addresses
+	h[ip+12] = tcp / 4 << 4
+	return f
 }
 
 // Close ends the session without a word, as a host that is killed.
@@ -213,6 +245,24 @@ func (s *Session) Lend() error {
 		Ref: 3, Elements: LentElements, ElementSize: lentElement, Context: protocol.PoolContext(1, 0),
 		RKey: s.region.RKey(), Addr: s.region.Addr() + lentAt,
 	}))
+}
+
+// LendAndTakeBack lends the I/O unit a pool of that many elements, in which no frame
+// fits, and takes it back.
+func (s *Session) LendAndTakeBack(ctx context.Context, elements int) error {
+	const ref = 5
+	err := s.Send(protocol.AppendBufferRecvPool(nil, 0, protocol.Pool{
+		Ref: ref, Elements: uint32(elements), ElementSize: protocol.MinElementSize, Context: protocol.PoolContext(1, 0),
+		RKey: s.region.RKey(), Addr: s.region.Addr() + lentAt,
+	}))
+	if err != nil {
+		return err
+	}
+	if err := s.Send(protocol.AppendBufferPoolFlushRequest(nil, 8, ref)); err != nil {
+		return err
+	}
+	_, err = s.Message(ctx, protocol.FuncBufferPoolFlushReply)
+	return err
 }
 
 // Taken is how many transfers the I/O unit has made, after handling what has

@@ -35,6 +35,9 @@ type netdev struct {
 	want    tap.State // but for MAC and MTU
 	// onCarrier, if set, is called before the carrier changes.
 	onCarrier func(up bool)
+	// onChange, if set, is called with each change of the address, the MTU and the
+	// carrier, with mu held.
+	onChange func()
 	// onSolicit, if set, is what Solicit does.
 	onSolicit func(context.Context)
 }
@@ -53,12 +56,21 @@ func (d *netdev) set(f func()) error {
 	return nil
 }
 
+func (d *netdev) change(f func()) error {
+	return d.set(func() {
+		f()
+		if d.onChange != nil {
+			d.onChange()
+		}
+	})
+}
+
 func (d *netdev) Name() string                                       { return "test0" }
 func (d *netdev) Ports() []messaging.Port                            { return []messaging.Port{d.port} }
 func (d *netdev) SetActive(n int) error                              { return d.set(func() { d.active = n }) }
-func (d *netdev) SetMAC(mac net.HardwareAddr) error                  { return d.set(func() { d.mac = mac.String() }) }
+func (d *netdev) SetMAC(mac net.HardwareAddr) error                  { return d.change(func() { d.mac = mac.String() }) }
+func (d *netdev) SetMTU(mtu int) error                               { return d.change(func() { d.mtu = mtu }) }
 func (d *netdev) SetSpeed(mbit int) error                            { return d.set(func() { d.speed = mbit }) }
-func (d *netdev) SetMTU(mtu int) error                               { return d.set(func() { d.mtu = mtu }) }
 func (d *netdev) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) { return o, nil }
 
 func (d *netdev) SetCarrier(up bool) error {
@@ -68,7 +80,7 @@ func (d *netdev) SetCarrier(up bool) error {
 	if hook != nil {
 		hook(up)
 	}
-	return d.set(func() {
+	return d.change(func() {
 		d.carrier = up
 		if up {
 			d.raised++
@@ -154,6 +166,8 @@ type card struct {
 	ports map[string]*lanPort // by MAC address
 	opens int
 	heard [][]byte // announcements
+
+	changes int // of addresses, and up and down, of all ports
 }
 
 func newCard(t *testing.T) *card {
@@ -267,21 +281,39 @@ type lanPort struct {
 	hangs <-chan struct{} // until this is closed Close does not return; nil: it does
 }
 
-func (p *lanPort) Name() string                      { return "lan-" + p.mac.String() }
-func (p *lanPort) Queues() []lan.Queue               { return []lan.Queue{lanQueue{p.queue}} }
-func (p *lanPort) MAC() net.HardwareAddr             { return p.mac }
-func (p *lanPort) SetMAC(mac net.HardwareAddr) error { p.mac = mac; return nil }
-func (p *lanPort) State() (lan.LinkState, error)     { return p.card.link() }
-func (p *lanPort) Offloads() vnet.Offloads           { return vnet.AllOffloads }
-func (p *lanPort) SetPromisc(bool) error             { return nil }
-func (p *lanPort) Floods() bool                      { return false }
-func (p *lanPort) SetAllMulti(bool) error            { return nil }
-func (p *lanPort) Stats() lan.Stats                  { return lan.Stats{} }
-func (p *lanPort) Announce(frame []byte) error       { return p.card.announced(frame) }
+func (p *lanPort) Queues() []lan.Queue           { return []lan.Queue{lanQueue{p.queue}} }
+func (p *lanPort) State() (lan.LinkState, error) { return p.card.link() }
+func (p *lanPort) Offloads() vnet.Offloads       { return vnet.AllOffloads }
+func (p *lanPort) SetPromisc(bool) error         { return nil }
+func (p *lanPort) Floods() bool                  { return false }
+func (p *lanPort) SetAllMulti(bool) error        { return nil }
+func (p *lanPort) Stats() lan.Stats              { return lan.Stats{} }
+func (p *lanPort) Announce(frame []byte) error   { return p.card.announced(frame) }
+
+func (p *lanPort) MAC() net.HardwareAddr {
+	p.card.mu.Lock()
+	defer p.card.mu.Unlock()
+	return p.mac
+}
+
+func (p *lanPort) Name() string { return "lan-" + p.MAC().String() }
+
+func (p *lanPort) SetMAC(mac net.HardwareAddr) error {
+	p.card.mu.Lock()
+	defer p.card.mu.Unlock()
+	if p.card.ports[p.mac.String()] == p {
+		delete(p.card.ports, p.mac.String())
+	}
+	p.mac = slices.Clone(mac)
+	p.card.ports[p.mac.String()] = p
+	p.card.changes++
+	return nil
+}
 
 func (p *lanPort) SetUp(up bool) error {
 	p.card.mu.Lock()
 	defer p.card.mu.Unlock()
+	p.card.changes++
 	p.down = !up
 	return nil
 }

@@ -1,0 +1,50 @@
+package iounit
+
+import (
+	"testing"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// TestRequestsOfAKey has sessions of one key share what their requests may cost,
+// those that have ended and those that begin, and those of another key not.
+func TestRequestsOfAKey(t *testing.T) {
+	u := newUnit(t, Config{})
+	attach := func(owner, name string) *attachment {
+		return &attachment{unit: u, owner: owner, key: owner + "/" + name, peer: func() session.Identity { return session.Identity{Name: owner} }}
+	}
+	a, b := attach("one", "a"), attach("two", "b")
+	mac := []byte{2, 0, 0, 0, 0, 1}
+	for i := 0; a.paced(protocol.CfgMAC, mac) == 0; i++ {
+		if i > 10*leastBurst*costSession {
+			t.Fatalf("%d changes are carried out at once", i)
+		}
+	}
+	if wait := attach("one", "c").paced(protocol.CfgLinkState, mac); wait <= 0 {
+		t.Error("another session of the key does not wait")
+	}
+	if wait := b.paced(protocol.CfgMAC, mac); wait != 0 {
+		t.Errorf("another key waits %v", wait)
+	}
+}
+
+// TestRequestsCost has what changes a netdevice cost more than what does not.
+func TestRequestsCost(t *testing.T) {
+	data := []byte{1}
+	for _, tt := range []struct {
+		t    protocol.CfgType
+		data []byte
+		want int
+	}{
+		{protocol.CfgMAC, data, costChange}, {protocol.CfgMAC, nil, costRead},
+		{protocol.CfgLinkState, data, costChange}, {protocol.CfgLinkState, nil, costRead},
+		{protocol.CfgFilter, data, costChange}, {protocol.CfgOffloads, data, costChange},
+		{protocol.CfgMTU, data, costRead}, {protocol.CfgVLAN, data, costRead},
+		{protocol.CfgStatsRead, nil, costRead}, {protocol.CfgReset, nil, costReset}, {protocol.CfgType(99), data, costRead},
+	} {
+		if got := costOf(tt.t, tt.data); got != tt.want {
+			t.Errorf("%v with %d bytes costs %d, want %d", tt.t, len(tt.data), got, tt.want)
+		}
+	}
+}
