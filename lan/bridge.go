@@ -49,7 +49,7 @@ func (p *bridgePort) create(bridge netlink.Link, cfg Config) (err error) {
 	}
 	tcfg := tap.Config{
 		Name: cfg.Name, NetNS: cfg.NetNS, Queues: cfg.Queues, Offloads: cfg.Offloads,
-		MAC: own, MTU: bridge.Attrs().MTU, TxQueueLen: txQueueLen, NoRing: cfg.NoRing,
+		MAC: own, MTU: bridge.Attrs().MTU, TxQueueLen: txQueueLen, NoRing: cfg.NoRing, NoDiscard: cfg.NoDiscard,
 	}
 	p.dev, err = tap.Open(tcfg)
 	if errors.Is(err, tap.ErrExists) && derived {

@@ -36,6 +36,9 @@ type Config struct {
 	// NoRing has macvtap and tap make a system call for each frame, also where
 	// io_uring(7) could save some.
 	NoRing bool
+	// NoDiscard has macvtap and tap drop what comes when a queue is full, and
+	// not whole datagrams before. Otherwise only the methods of Queue may read.
+	NoDiscard bool
 }
 
 // Queue is one queue of a port. A frame is [virtio_net_hdr | Ethernet frame].

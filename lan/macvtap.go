@@ -143,10 +143,16 @@ func (m *macvtap) attach(cfg Config) error {
 	if m.merged, err = newMergedQueue(m.queues[0]); err != nil {
 		return err
 	}
-	if _, err = m.SetOffloads(cfg.Offloads); err != nil || cfg.Latency == nil {
+	if _, err = m.SetOffloads(cfg.Offloads); err != nil {
 		return err
 	}
-	return m.steer(cfg.Latency)
+	if cfg.Latency != nil {
+		return m.steer(cfg.Latency)
+	}
+	if len(m.queues) == 1 && !cfg.NoDiscard {
+		_ = m.discardEarly() // a kernel that cannot do it is no error
+	}
+	return nil
 }
 
 // Name implements Interface.

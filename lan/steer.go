@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
@@ -45,14 +46,38 @@ func (m *macvtap) steer(r *steer.Rule) error {
 		return err
 	}
 	defer p.Close() // the filter keeps it
+	if err := m.classify(p.FD()); err != nil {
+		return fmt.Errorf("%w: %w", steer.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// discardEarly makes the kernel drop whole datagrams before the queue of a
+// macvtap is full. With several queues nobody knows before which of them a
+// frame is for.
+func (m *macvtap) discardEarly() error {
+	f, err := discard.New(discard.Config{Hook: discard.Ingress, Queues: 1, Length: txQueueLen})
+	if err != nil {
+		return err
+	}
+	defer f.Close() // as above
+	if err := m.classify(f.FD()); err != nil {
+		return err
+	}
+	m.queues[0].Count(f.Meter(0))
+	return nil
+}
+
+// classify has an eBPF program see the frames for a macvtap before it does.
+func (m *macvtap) classify(program int) error {
 	fail := func(what string, err error) error {
 		hint := ""
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
 			hint = " (the kernel needs the modules sch_ingress and cls_bpf: modprobe -a sch_ingress cls_bpf)"
 		}
-		return fmt.Errorf("%w: %s of %s: %w%s", steer.ErrUnavailable, what, m.name, err, hint)
+		return fmt.Errorf("%s of %s: %w%s", what, m.name, err, hint)
 	}
-	err = m.handle.QdiscAdd(&netlink.GenericQdisc{
+	err := m.handle.QdiscAdd(&netlink.GenericQdisc{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: m.own, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT},
 		QdiscType:  "clsact",
 	})
@@ -63,7 +88,7 @@ func (m *macvtap) steer(r *steer.Rule) error {
 		FilterAttrs: netlink.FilterAttrs{
 			LinkIndex: m.own, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: 1, Protocol: unix.ETH_P_ALL,
 		},
-		Fd: p.FD(), Name: "splitnic", DirectAction: true,
+		Fd: program, Name: "splitnic", DirectAction: true,
 	})
 	if err != nil {
 		return fail("adding the filter", err)

@@ -52,6 +52,7 @@ func adopt(cfg Config, plain bool, fds []int) (*Device, error) {
 		return fail(err)
 	}
 	d.useRings(cfg)
+	_ = d.discardEarly(cfg) // a kernel that cannot do it is no error
 	return d, nil
 }
 

@@ -103,7 +103,9 @@ func (q *Queue) collect(ops []vnet.ReadOp, results []int32) (done, got, bytes in
 			break
 		}
 	}
+	q.meter.Took(got)
 	if empty {
+		q.meter.Emptied()
 		ops[done].Frame, ops[done].Err = nil, errAgain
 		done++
 	}

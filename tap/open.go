@@ -37,6 +37,9 @@ type Config struct {
 	MTU        int              // bytes; 0 leaves the kernel's choice
 	TxQueueLen int              // frames; 0 means DefaultTxQueueLen
 	NoRing     bool             // a system call for each frame, also where io_uring(7) could save some
+	// NoDiscard leaves it to the queues to drop what comes when they are full.
+	// Otherwise only ReadFrame and ReadFrames may read from them.
+	NoDiscard bool
 	// Persist makes the device outlive the process. Open takes over a persistent
 	// device of that name that an earlier process made, which then keeps what it
 	// has: MAC and MTU are for new ones.
@@ -85,6 +88,7 @@ func open(cfg Config, plain bool) (*Device, error) {
 		return fail(errors.Join(err, d.Close()))
 	}
 	d.useRings(cfg)
+	_ = d.discardEarly(cfg) // a kernel that cannot do it is no error
 	return d, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/framefd"
+	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -21,6 +22,7 @@ type Queue struct {
 	detached bool // by SetActive
 	tooLong  atomic.Uint64
 	burst    framefd.Burst // the reader's
+	meter    *discard.Meter
 }
 
 // NewQueue makes a queue of fd, a non-blocking descriptor of a TAP-like device
@@ -49,6 +51,12 @@ func (q *Queue) ReadFrame(slot []byte) ([]byte, error) {
 		return nil, errInval
 	}
 	n, err := q.fd.Read(q.readable(slot))
+	switch err {
+	case nil, errInval:
+		q.meter.Took(1)
+	case errAgain:
+		q.meter.Emptied()
+	}
 	return q.result(slot, n, err)
 }
 

@@ -1,0 +1,132 @@
+package testenv
+
+import (
+	"encoding/binary"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// Pieces are IP datagrams by what of them has been seen.
+type Pieces struct {
+	Whole, Broken int
+	bytes         map[uint32]int // seen of each, by identification
+	size          map[uint32]int // of each, where the last fragment was seen
+}
+
+// See adds a frame of [virtio_net_hdr | Ethernet frame] if it is a fragment of
+// IPv4, or of IPv6 without other extension headers.
+func (p *Pieces) See(frame []byte) {
+	if p.bytes == nil {
+		p.bytes, p.size = map[uint32]int{}, map[uint32]int{}
+	}
+	f := frame[vnet.HdrLen+12:]
+	var id uint32
+	var offset, size int
+	var more bool
+	switch ip := f[2:]; binary.BigEndian.Uint16(f) {
+	case unix.ETH_P_IP:
+		word := binary.BigEndian.Uint16(ip[6:])
+		id, offset, more = uint32(binary.BigEndian.Uint16(ip[4:])), int(word&0x1fff)*8, word&0x2000 != 0
+		size = int(binary.BigEndian.Uint16(ip[2:])) - 20
+	case unix.ETH_P_IPV6:
+		if ip[6] != unix.IPPROTO_FRAGMENT {
+			return
+		}
+		word := binary.BigEndian.Uint16(ip[42:])
+		id, offset, more = binary.BigEndian.Uint32(ip[44:]), int(word&^7), word&1 != 0
+		size = int(binary.BigEndian.Uint16(ip[4:])) - 8
+	default:
+		return
+	}
+	if !more && offset == 0 {
+		return
+	}
+	p.bytes[id] += size
+	if !more {
+		p.size[id] = offset + size
+	}
+}
+
+// Count counts what was seen.
+func (p *Pieces) Count() {
+	p.Whole, p.Broken = 0, 0
+	for id, n := range p.bytes {
+		if n == p.size[id] {
+			p.Whole++
+		} else {
+			p.Broken++
+		}
+	}
+}
+
+// Flood has send called far more often than a queue has room for what it sends,
+// reads a few frames from the queue each time, and the rest at the end. It
+// returns what it has read, and the longest time without a read.
+func Flood(t testing.TB, q Port, send func()) (p Pieces, longest time.Duration) {
+	t.Helper()
+	const datagrams, each = 200, 7
+	slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
+	read := func() bool {
+		frame, err := q.ReadFrame(slot)
+		if err == nil {
+			p.See(frame)
+		}
+		if err != nil && err != unix.EAGAIN {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	for read() {
+	}
+	p = Pieces{} // of those some were read before
+	last := time.Now()
+	for range datagrams {
+		send()
+		for range each {
+			read()
+		}
+		longest = max(longest, time.Since(last))
+		last = time.Now()
+	}
+	for read() {
+	}
+	p.Count()
+	return p, longest
+}
+
+// LongDatagrams returns a function that sends a UDP datagram of n bytes from a
+// network namespace to addr. A queue that is full is no error, and none keeps
+// the sender waiting, as long as no more than 256 MiB are in it.
+func LongDatagrams(t testing.TB, ns, addr string, n int) func() {
+	t.Helper()
+	var c net.Conn
+	err := netns.Do(ns, func() (err error) {
+		c, err = net.Dial("udp", net.JoinHostPort(addr, "9"))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	raw, err := c.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = raw.Control(func(fd uintptr) {
+		if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 256<<20); err != nil {
+			t.Error(os.NewSyscallError("setsockopt SO_SNDBUFFORCE", err))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, n)
+	return func() { _, _ = c.Write(data) }
+}

@@ -1,0 +1,111 @@
+package tap_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/tap/discard"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// discards opens a device whose neighbours take datagrams of 45 frames.
+func discards(t *testing.T, ns string, open func(tap.Config) (*tap.Device, error), cfg tap.Config) *tap.Device {
+	t.Helper()
+	testenv.DisableIPv6(t, ns)
+	cfg.Name, cfg.NetNS, cfg.Offloads = "sn0", ns, vnet.AllOffloads
+	d, err := open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	if err := d.Up(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.SetCarrier(true); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Run(t, ns, "sysctl", "-qw", "net.ipv6.conf.sn0.disable_ipv6=0", "net.ipv6.conf.sn0.accept_dad=0")
+	testenv.Address(t, ns, "sn0", "10.0.0.1/24")
+	testenv.Address(t, ns, "sn0", "fd00::1/64")
+	for _, addr := range []string{"10.0.0.2", "fd00::2"} {
+		testenv.Run(t, ns, "ip", "neigh", "replace", addr, "lladdr", "02:00:00:00:00:02", "dev", "sn0", "nud", "permanent")
+	}
+	return d
+}
+
+// flooded is Flood, again where something else had the processor for so long
+// that everything had to pass.
+func flooded(t *testing.T, q testenv.Port, send func()) testenv.Pieces {
+	t.Helper()
+	for range 100 {
+		if p, longest := testenv.Flood(t, q, send); longest < discard.Patience {
+			return p
+		}
+	}
+	t.Fatal("the reader is kept from reading again and again")
+	return testenv.Pieces{}
+}
+
+// TestNetnsWholeDatagrams offers a queue many times what is read from it. It
+// takes whole datagrams, and drops whole ones.
+func TestNetnsWholeDatagrams(t *testing.T) {
+	testenv.NeedTUN(t)
+	for kind, open := range openers {
+		for _, addr := range []string{"10.0.0.2", "fd00::2"} {
+			for _, early := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s to %s, early %t", kind, addr, early), func(t *testing.T) {
+					testenv.NoLeaks(t)
+					ns := testenv.NetNS(t)
+					d := discards(t, ns, open, tap.Config{NoDiscard: !early})
+					p := flooded(t, d.Queues()[0], testenv.LongDatagrams(t, ns, addr, 60000))
+					// 1400 frames were read meanwhile, 384 at the end.
+					if early && (p.Broken > 0 || p.Whole < 35) || !early && p.Broken < 2*p.Whole {
+						t.Errorf("%d whole datagrams were read, and parts of %d", p.Whole, p.Broken)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestNetnsDiscardTakenOver shows that a device goes by what its present
+// process reads, whoever had it before.
+func TestNetnsDiscardTakenOver(t *testing.T) {
+	testenv.NeedTUN(t)
+	for _, early := range []bool{true, false} {
+		t.Run(fmt.Sprint(early), func(t *testing.T) {
+			testenv.NoLeaks(t)
+			ns := testenv.NetNS(t)
+			d := discards(t, ns, tap.Open, tap.Config{Persist: true})
+			send := testenv.LongDatagrams(t, ns, "10.0.0.2", 60000)
+			for range 20 {
+				send() // to nobody, who reads nothing
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			d, err := tap.Open(tap.Config{Name: "sn0", NetNS: ns, Persist: true, NoDiscard: !early})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				testenv.Run(t, ns, "ip", "link", "delete", "sn0")
+				d.Close()
+			}()
+			if err := d.SetCarrier(true); err != nil {
+				t.Fatal(err)
+			}
+			testenv.Eventually(t, func() bool { // the link is looked after in its own time
+				send()
+				_, err := d.Queues()[0].ReadFrame(make([]byte, vnet.MaxFrame+1))
+				return err == nil
+			}, "a frame")
+			p := flooded(t, d.Queues()[0], send)
+			if early && p.Broken > 0 || !early && p.Broken == 0 || p.Whole+p.Broken < 35 {
+				t.Errorf("%d whole datagrams were read, and parts of %d", p.Whole, p.Broken)
+			}
+		})
+	}
+}
