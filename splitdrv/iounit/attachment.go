@@ -43,6 +43,7 @@ type attachment struct {
 
 	mu       sync.Mutex // guards what follows, for Status
 	services *services  // nil unless the session is established
+	governed *services  // the same, but from before its first frame on: the policy can change
 	mode     protocol.Mode
 }
 
@@ -134,12 +135,13 @@ func (a *attachment) run(ctx context.Context) error {
 	for _, p := range services.ports {
 		ports = append(ports, p)
 	}
+	a.begin(services, mode)
+	defer a.show(nil)
 	if err := conn.Start(ports); err != nil {
 		return errors.Join(err, a.s.Bye(session.CodeFailed, err.Error()))
 	}
 	a.established = true
-	a.show(services, mode)
-	defer a.show(nil, "")
+	a.show(services)
 	u.served.Add(1)
 	a.log.Info("session established", "session", a.s.SessionID(), "mac", mac, "mtu", mtu,
 		"mode", mode, "queues", queues, "lan", port.Name(), "offloads", offloads)
@@ -324,8 +326,15 @@ func (a *attachment) tell(ctx context.Context, s *services, before, now lan.Link
 }
 
 // show makes the session visible to Status, or takes it away.
-func (a *attachment) show(s *services, mode protocol.Mode) {
+func (a *attachment) show(s *services) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.services, a.mode = s, mode
+	a.services, a.governed = s, s
+}
+
+// begin makes the session one that changes of the policy are about.
+func (a *attachment) begin(s *services, mode protocol.Mode) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.governed, a.mode = s, mode
 }

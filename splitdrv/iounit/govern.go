@@ -62,8 +62,8 @@ func (u *Unit) policyOf(p *policy.Policy, a *attachment) *policy.Host {
 func (a *attachment) govern(may *policy.Host) error {
 	a.mu.Lock() // so that the connection is not closed meanwhile
 	defer a.mu.Unlock()
-	if a.services != nil {
-		return a.services.govern(may, a.mode)
+	if a.governed != nil {
+		return a.governed.govern(may, a.mode)
 	}
 	if !reflect.DeepEqual(may, a.policy) {
 		return fmt.Errorf("%w while the session was being opened", errPolicy)

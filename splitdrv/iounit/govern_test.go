@@ -197,7 +197,7 @@ func TestSetPolicy(t *testing.T) {
 		return a
 	}
 	u.hosts["a"].cancel = func(err error) { reasons["a"] = err }
-	u.hosts["a"].show(c.s, protocol.ModeImm)
+	u.hosts["a"].begin(c.s, protocol.ModeImm)
 	delete(u.hosts, "b")
 	add("opening", "k1", "gamma", 1)
 	add("unchanged", "k2", "delta", 2)
@@ -243,7 +243,7 @@ func TestSetPolicySessions(t *testing.T) {
 		a := c.s.a
 		a.unit, a.key, a.owner, a.since = u, fmt.Sprint(i), "key", start.Add(-time.Duration(i)*time.Second)
 		a.cancel = func(error) { reasons = append(reasons, i) }
-		a.show(c.s, protocol.ModeImm)
+		a.begin(c.s, protocol.ModeImm)
 		u.hosts[a.key] = a
 	}
 	if n := u.SetPolicy(parsed(t, "default: {max-sessions: 1}")); n != 2 || !slices.Equal(reasons, []int{1, 0}) {

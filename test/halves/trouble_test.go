@@ -4,14 +4,17 @@ import (
 	"context"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // troubled starts a host that tries once and waits, and returns what its status
@@ -250,4 +253,54 @@ func TestTroublePolicy(t *testing.T) {
 	u.SetPolicy(rules(t, "default:\n  modes: send\n"))
 	testenv.Eventually(t, func() bool { return h.Status().LastError != "" }, "the end of the session")
 	testenv.Explained(t, h.Status().LastError)
+}
+
+// begun is a LAN interface that tells when its queues are taken into use.
+type begun struct {
+	lan.Interface
+	tell func()
+}
+
+func (b begun) Queues() []lan.Queue { return []lan.Queue{begunQueue{b.Interface.Queues()[0], b.tell}} }
+
+type begunQueue struct {
+	lan.Queue
+	tell func()
+}
+
+func (q begunQueue) FD() int {
+	q.tell()
+	return q.Queue.FD()
+}
+
+// TestPolicyAsFramesBegin changes the policy just when the first frames can move:
+// it holds for the session, which goes on if it may.
+func TestPolicyAsFramesBegin(t *testing.T) {
+	w := newWorld(t)
+	var u *iounit.Unit
+	var once sync.Once
+	ended := make(chan int, 1)
+	u, _ = w.unit(func(c *iounit.Config) {
+		open := c.OpenLAN
+		c.OpenLAN = func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
+			p, err := open(mac, queues)
+			return begun{p, func() { once.Do(func() { ended <- u.SetPolicy(rules(t, "default:\n  vlans: 7\n")) }) }}, err
+		}
+	})
+	d, h, _ := w.host("alpha")
+	d.up(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tagged := frame(100, 1)
+	copy(tagged[vnet.HdrLen+12:], []byte{0x81, 0, 0, 8, 0x08, 0x00})
+	if err := d.wire.Send(ctx, tagged); err != nil {
+		t.Fatal(err)
+	}
+	w.both(d) // without the one before
+	if n := <-ended; n != 0 {
+		t.Errorf("%d sessions were to end", n)
+	}
+	if st := h.Status(); st.Sessions != 1 || st.LastError != "" {
+		t.Errorf("%d sessions: %s", st.Sessions, st.LastError)
+	}
 }
