@@ -83,9 +83,8 @@ type PeerConfig struct {
 // NewPeer makes a peer that goes with the test.
 func NewPeer(t testing.TB, cfg PeerConfig) *Peer {
 	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errors.New("the attack took too long"))
-	t.Cleanup(cancel)
-	p := &Peer{keys: make(map[element]uint32), t: t, ctx: ctx, session: ctx, mode: cfg.Mode, timing: cfg.Timing, deaf: cfg.Deaf, refused: make(map[uint32]fabric.Status)}
+	p := &Peer{keys: make(map[element]uint32), mode: cfg.Mode, timing: cfg.Timing, deaf: cfg.Deaf, refused: make(map[uint32]fabric.Status)}
+	p.renew(t)
 	receives := controlReceives*protocol.MaxControlSize + cfg.Channels*dataReceives*dataReceiveSize
 	p.mem = fabrictest.Alloc(t, receives+ownSize+scratchSize)
 	dom, err := cfg.Device.NewDomain()
@@ -208,6 +207,13 @@ func (p *Peer) post(q fabric.QP, wr fabric.SendWR, data []byte) {
 	wr.Flags |= fabric.Signaled | fabric.Solicited
 	_, err := q.PostSend([]fabric.SendWR{wr})
 	p.ok(err)
+}
+
+// renew hands the peer to a test, or a part of one, and bounds its waits anew.
+func (p *Peer) renew(t testing.TB) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errors.New("the attack took too long"))
+	t.Cleanup(cancel)
+	p.t, p.ctx, p.session = t, ctx, ctx
 }
 
 // Watch has the peer wait for nothing from a session that has ended, as done and

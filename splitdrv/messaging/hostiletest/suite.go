@@ -38,11 +38,11 @@ func Run(t *testing.T, newFabric func(t *testing.T) Fabric) {
 				if a.In(mode) {
 					t.Run(a.Name, func(t *testing.T) {
 						a.run(t, f, mode, beside, otherPeer.Pools)
+						otherPeer.renew(t)
+						otherPeer.Alive()
 					})
 				}
 			}
-			otherPeer.t = t
-			otherPeer.Alive()
 			if n := other.port.delivered.Load(); n != 0 {
 				t.Errorf("%d frames reached a session that nobody attacked", n)
 			}
