@@ -45,7 +45,8 @@ func program(t *testing.T, half string, args ...string) {
 // TestRDMAClaim22Program runs the program, as a host and as an I/O unit, and looks
 // at what arrives at each device: data comes in RDMA writes into buffers that the
 // receiving side had advertised before in a Send, and each write says, within
-// itself, which of them it has filled and how far.
+// itself, which of them it has filled and how far. A write may carry several
+// frames.
 func TestRDMAClaim22Program(t *testing.T) {
 	testenv.NeedTUN(t)
 	names := testenv.NeedRDMA(t, 2)
@@ -66,7 +67,7 @@ func TestRDMAClaim22Program(t *testing.T) {
 	for _, side := range sides {
 		poll(t, func() error {
 			if n, err := indicatedWrites(wires[side], wires[other(side)]); err != nil || n < 100 {
-				return fmt.Errorf("%s: %d of 100 marked writes arrived: %w", side, n, err)
+				return fmt.Errorf("%s: %d of 100 marked frames arrived: %w", side, n, err)
 			}
 			return nil
 		})
@@ -87,7 +88,7 @@ func deviceAddress(t *testing.T, rdma string) string {
 
 // indicatedWrites checks the RDMA writes that arrived at one wire tap against the
 // pools that this side advertised, which arrived at the other, and returns how
-// many of them carried a marked packet.
+// many marked frames they carried.
 func indicatedWrites(here, there *wiretap) (marked int, err error) {
 	var pools []protocol.Pool
 	for _, c := range there.all() {
@@ -127,9 +128,63 @@ func indicatedWrites(here, there *wiretap) (marked int, err error) {
 		if !found || int(length) != len(data) || first.length != uint32(length) {
 			return 0, fmt.Errorf("%d bytes written to %#x say pool %d, element %d, %d bytes; lent: %+v", len(data), first.va, pool, element, length, pools)
 		}
-		if bytes.Contains(data, []byte(mark)) {
-			marked++
+		n, err := markedFrames(data)
+		if err != nil {
+			return 0, fmt.Errorf("written to %#x: %w", first.va, err)
 		}
+		marked += n
 	}
 	return marked, nil
+}
+
+// markedFrames returns how many marked frames are in what was written: one
+// frame, or a pack of those that were there together.
+func markedFrames(data []byte) (n int, err error) {
+	if !protocol.IsPack(data) {
+		if bytes.Contains(data, []byte(mark)) {
+			n = 1
+		}
+		return n, nil
+	}
+	pack, err := protocol.DecodePack(data)
+	for err == nil && pack.Left() > 0 {
+		var frame []byte
+		if frame, err = pack.Next(); bytes.Contains(frame, []byte(mark)) {
+			n++
+		}
+	}
+	return n, err
+}
+
+// TestMarkedFrames counts the frames of a write, not the writes.
+func TestMarkedFrames(t *testing.T) {
+	frame := func(s string) []byte { return append(make([]byte, 60), s...) }
+	for _, c := range []struct {
+		name   string
+		frames [][]byte
+		want   int
+	}{
+		{"none", [][]byte{frame("other")}, 0},
+		{"one", [][]byte{frame(mark + mark)}, 1},
+		{"some of a pack", [][]byte{frame(mark + mark), frame("other"), frame(mark)}, 2},
+	} {
+		data := c.frames[0]
+		if len(c.frames) > 1 {
+			data = make([]byte, protocol.PackHeaderSize)
+			protocol.PutPackHeader(data, len(c.frames))
+			for _, f := range c.frames {
+				record := make([]byte, protocol.PackRecordSize)
+				protocol.PutPackRecord(record, len(f))
+				data = append(append(data, record...), f...)
+			}
+		}
+		if n, err := markedFrames(data); n != c.want || err != nil {
+			t.Errorf("%s: %d marked frames, %v; want %d", c.name, n, err, c.want)
+		}
+	}
+	broken := make([]byte, protocol.PackHeaderSize)
+	protocol.PutPackHeader(broken, 3)
+	if n, err := markedFrames(broken); err == nil {
+		t.Errorf("a pack without its frames counts as %d", n)
+	}
 }
