@@ -181,6 +181,9 @@ type QP interface {
 	// Fail moves the queue pair to the error state: outstanding work requests
 	// complete with StatusWRFlushErr, later sends do too.
 	Fail() error
+	// Failed asks the device whether the queue pair is in the error state. It
+	// takes a system call and, on some devices, a command to the firmware.
+	Failed() (bool, error)
 	// Close destroys the queue pair. What it has not reported yet is lost.
 	Close() error
 }

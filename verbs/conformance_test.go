@@ -5,6 +5,8 @@ package verbs_test
 import (
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/verbs"
 )
@@ -13,9 +15,9 @@ import (
 func pairOf(i, j int) func(*testing.T) fabrictest.Pair {
 	return func(t *testing.T) fabrictest.Pair {
 		a, b := openDevice(t, i), openDevice(t, j)
-		p := fabrictest.Pair{A: a, B: b}
+		p := fabrictest.Pair{A: a, B: b, Traits: fabrictest.Traits{NoWindows: !a.Limits().Windows}}
 		if a.Driver() == "rdma_rxe" {
-			p.Traits = fabrictest.SoftRoCE()
+			p.Traits = fabrictest.SoftRoCE(kernel(t))
 			p.Scale = 10
 			p.RNR = func() uint64 {
 				var n uint64
@@ -27,6 +29,16 @@ func pairOf(i, j int) func(*testing.T) fabrictest.Pair {
 		}
 		return p
 	}
+}
+
+// kernel is the one that runs.
+func kernel(t *testing.T) fabrictest.Kernel {
+	t.Helper()
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal(err)
+	}
+	return must(fabrictest.KernelOf(unix.ByteSliceToString(u.Release[:])))(t)
 }
 
 func TestRDMAConformance(t *testing.T) { fabrictest.Run(t, pairOf(0, 1)) }

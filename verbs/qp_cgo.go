@@ -169,6 +169,12 @@ func (q *QP) QueryState() (QPState, error) {
 	return QPState(s), nil
 }
 
+// Failed implements fabric.QP.
+func (q *QP) Failed() (bool, error) {
+	s, err := q.QueryState()
+	return s == StateErr, err
+}
+
 // modify makes one transition; ctl is held. What is wrong with it is found out
 // here where that is possible, because the device answers EINVAL to everything.
 //

@@ -86,10 +86,16 @@ func (c *cq) push(e *cqe, solicited bool) {
 	}
 	c.ring[c.tail&uint64(len(c.ring)-1)] = *e
 	c.tail++
-	if c.arm == armedAny || c.arm == armedSolicited && (solicited || e.wc.Status != fabric.StatusSuccess) {
+	if c.arm == armedAny || c.arm == armedSolicited && (solicited || c.failed(e.wc.Status)) {
 		c.raise()
 	}
 	c.mu.Unlock()
+}
+
+// failed reports whether a completion with status s raises an event on a queue
+// that is armed for solicited ones.
+func (c *cq) failed(s fabric.Status) bool {
+	return s != fabric.StatusSuccess && !(c.dom.dev.net.quietFlushes && s == fabric.StatusWRFlushErr)
 }
 
 // raise makes an event; c.mu is held.

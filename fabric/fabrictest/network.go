@@ -12,9 +12,10 @@ import (
 // Network is a set of devices that can reach each other. Its methods may be
 // called from any goroutine.
 type Network struct {
-	scale  float64
-	limits fabric.Limits
-	mtu    int
+	quietFlushes bool
+	scale        float64
+	limits       fabric.Limits
+	mtu          int
 
 	// keys guards every key table of the network. A delivery holds it for
 	// reading while it copies, so that a region is out of use when its Close
@@ -69,6 +70,11 @@ func WithLimits(l fabric.Limits) Option { return func(n *Network) { n.limits = l
 
 // WithMTU sets the path MTU in bytes that the devices offer; the default is 4096.
 func WithMTU(bytes int) Option { return func(n *Network) { n.mtu = bytes } }
+
+// WithQuietFlushes makes flushed requests raise no event on a completion queue
+// that is armed for solicited ones, as on Soft-RoCE of newer
+// kernels (see SoftRoCE).
+func WithQuietFlushes() Option { return func(n *Network) { n.quietFlushes = true } }
 
 // DefaultLimits are the limits of the devices of New.
 func DefaultLimits() fabric.Limits {

@@ -198,6 +198,15 @@ func (q *qp) Fail() error {
 	return nil
 }
 
+// Failed implements fabric.QP.
+func (q *qp) Failed() (bool, error) {
+	s := q.state.Load()
+	if s == stateClosed {
+		return false, q.errorf("querying", net.ErrClosed)
+	}
+	return s == stateError, nil
+}
+
 // enterError moves the queue pair to the error state and flushes its receives;
 // q.resp is held. Requests in the send queue are left to whoever holds q.sq:
 // the caller, the next post, or the pump, which is told.

@@ -27,51 +27,6 @@ type Pair struct {
 	RNR func() uint64
 }
 
-// Traits are the documented deviations of an implementation. The zero value
-// is a device that keeps to the specification.
-type Traits struct {
-	// BadLKey is the status of a request whose local key is none of its
-	// domain's; 0 means StatusLocProtErr.
-	BadLKey fabric.Status
-	// RefusedWriteImm is the status of the receive that is first in the queue
-	// when a write with immediate data is refused; 0 means StatusWRFlushErr,
-	// like those behind it.
-	RefusedWriteImm fabric.Status
-	// SendTooLong are the statuses at the sender and the receiver of a SEND
-	// longer than the receive; 0 means StatusRemInvReqErr and StatusLocLenErr.
-	SendTooLong [2]fabric.Status
-	// LateReceives says that receives posted in the error state are never
-	// flushed.
-	LateReceives bool
-	// QuietFailures says that a failed send completion raises no event on a CQ
-	// armed for solicited ones only.
-	QuietFailures bool
-}
-
-// SoftRoCE are the traits of rdma_rxe as of Linux 6.1.
-func SoftRoCE() Traits {
-	return Traits{
-		BadLKey:         fabric.StatusLocQPOpErr,
-		RefusedWriteImm: fabric.StatusRemAccessErr,
-		SendTooLong:     [2]fabric.Status{fabric.StatusRemOpErr, fabric.StatusLocQPOpErr},
-		LateReceives:    true,
-		QuietFailures:   true,
-	}
-}
-
-func (tr Traits) withDefaults() Traits {
-	if tr.BadLKey == 0 {
-		tr.BadLKey = fabric.StatusLocProtErr
-	}
-	if tr.RefusedWriteImm == 0 {
-		tr.RefusedWriteImm = fabric.StatusWRFlushErr
-	}
-	if tr.SendTooLong == [2]fabric.Status{} {
-		tr.SendTooLong = [2]fabric.Status{fabric.StatusRemInvReqErr, fabric.StatusLocLenErr}
-	}
-	return tr
-}
-
 // Run checks an implementation of package fabric against its contract. newPair
 // is called once per subtest.
 func Run(t *testing.T, newPair func(t *testing.T) Pair) {
@@ -116,12 +71,14 @@ func Run(t *testing.T, newPair func(t *testing.T) Pair) {
 		{"SendTooLong", testSendTooLong},
 		{"FailFlushes", testFailFlushes},
 		{"FailFlushesWaiting", testFailFlushesWaiting},
+		{"Failed", testFailed},
 		{"PeerDeath", testPeerDeath},
 		{"PeerFailed", testPeerFailed},
 		{"EventOnce", testEventOnce},
 		{"EventNotForQueued", testEventNotForQueued},
 		{"EventSolicited", testEventSolicited},
 		{"EventFailure", testEventFailure},
+		{"EventFlush", testEventFlush},
 		{"EventFD", testEventFD},
 		{"Moderation", testModeration},
 		{"WaitContext", testWaitContext},

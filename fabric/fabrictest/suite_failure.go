@@ -40,6 +40,31 @@ func testFailFlushesWaiting(r *rig) {
 	r.none(r.b.recvCQ)
 }
 
+// A queue pair's state can be asked for, whoever has failed it.
+func testFailed(r *rig) {
+	state := func(qp fabric.QP, want bool) {
+		r.Helper()
+		if got := must(qp.Failed())(r); got != want {
+			r.Fatalf("queue pair %#x is in the error state: %v, want %v", qp.Num(), got, want)
+		}
+	}
+	r.connect(fabric.RC)
+	state(r.a.qp, false)
+	r.works()
+	state(r.a.qp, false)
+	r.check(r.b.qp.Fail())
+	state(r.b.qp, true)
+	r.reconnect(fabric.RC)
+	state(r.b.qp, false)
+	w := write(fabric.OpWrite, 1, r.a, r.b, 8)
+	w.RKey ^= 0x5500
+	r.send(r.a.qp, w)
+	r.take(r.a.sendCQ, 1)
+	state(r.a.qp, true)
+	r.dead(r.b, r.a)
+	state(r.b.qp, true)
+}
+
 // impatient is timing by which a dead peer is found soon, but not one that only
 // has little of a busy machine.
 func (r *rig) impatient() fabric.Timing {

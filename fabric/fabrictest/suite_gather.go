@@ -241,7 +241,7 @@ func testGatherAccess(r *rig) {
 			spoil(&wrs[bad])
 			r.send(r.a.qp, wrs...)
 			c := r.take(r.a.sendCQ, 1)[0]
-			if c.ID != 5 || c.QPN != r.a.qp.Num() || c.Status != r.Traits.BadLKey && c.Status != fabric.StatusLocProtErr {
+			if c.ID != 5 || c.QPN != r.a.qp.Num() || c.Status != r.Traits.BadLKey && c.Status != r.Traits.BadLocal {
 				r.Fatalf("piece %d is not readable, and the request completes with %q: %+v", bad, c.Status, c)
 			}
 			r.dead(r.a, r.b)

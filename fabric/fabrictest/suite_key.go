@@ -89,9 +89,9 @@ func testLocalAccess(r *rig) {
 		want fabric.Status
 	}{
 		{"unknown key", addr, key ^ 0x5500, r.Traits.BadLKey},
-		{"before the region", addr - 1, key, fabric.StatusLocProtErr},
-		{"over its end", addr + memSize - 63, key, fabric.StatusLocProtErr},
-		{"wraps around", ^uint64(0) - 7, key, fabric.StatusLocProtErr},
+		{"before the region", addr - 1, key, r.Traits.BadLocal},
+		{"over its end", addr + memSize - 63, key, r.Traits.BadLocal},
+		{"wraps around", ^uint64(0) - 7, key, r.Traits.BadLocal},
 		{"other domain", foreign.Addr(), foreign.LKey(), r.Traits.BadLKey},
 	} {
 		w := write(fabric.OpWrite, 1, r.a, r.b, 64)

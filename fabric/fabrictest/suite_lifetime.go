@@ -175,6 +175,7 @@ func testUseAfterClose(r *rig) {
 		}},
 		{"QP.PostRecv", func() error { _, err := r.a.qp.PostRecv(numbered(0, 1)); return err }},
 		{"QP.Fail", r.a.qp.Fail},
+		{"QP.Failed", func() error { _, err := r.a.qp.Failed(); return err }},
 		{"QP.Bind", func() error {
 			if w == nil {
 				return net.ErrClosed

@@ -166,6 +166,7 @@ func (c *Conn) StartControl() (err error) {
 	}
 	c.work(c.control.w, c.control.run)
 	c.spawn(c.answer)
+	c.spawn(c.watch)
 	if c.cfg.Bind != nil {
 		c.spawn(c.bind)
 	} else {

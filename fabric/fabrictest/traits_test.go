@@ -1,0 +1,37 @@
+package fabrictest_test
+
+import (
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+)
+
+func TestSoftRoCE(t *testing.T) {
+	for _, c := range []struct {
+		release          string
+		noWindows, quiet bool
+		badLKey          fabric.Status
+	}{
+		{"5.10.0-32-amd64", true, false, fabric.StatusLocQPOpErr},
+		{"5.14.0-503.el9.x86_64", false, false, fabric.StatusLocQPOpErr},
+		{"6.1.0-56-amd64", false, false, fabric.StatusLocQPOpErr},
+		{"6.12.107+deb13-amd64", false, true, fabric.StatusWRFlushErr},
+		{"7.2.13+deb14-amd64", false, true, fabric.StatusWRFlushErr},
+		{"7.3-rc1", false, true, fabric.StatusWRFlushErr},
+	} {
+		k, err := fabrictest.KernelOf(c.release)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := fabrictest.SoftRoCE(k)
+		if got.NoWindows != c.noWindows || got.QuietFlushes != c.quiet || got.BadLKey != c.badLKey || !got.LateReceives {
+			t.Errorf("%s: %+v", c.release, got)
+		}
+	}
+	for _, release := range []string{"", "linux", "6", "6.x"} {
+		if k, err := fabrictest.KernelOf(release); err == nil {
+			t.Errorf("%q is taken for %v", release, k)
+		}
+	}
+}

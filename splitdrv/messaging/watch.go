@@ -1,0 +1,55 @@
+package messaging
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// queryInterval is how often the device is asked about the queue pairs, unless
+// four keep-alive intervals are shorter.
+const queryInterval = time.Second
+
+// watch ends the session when a queue pair has failed and no worker has heard of
+// it. One that sleeps need not: Soft-RoCE of newer kernels raises no event for
+// flushed receives, and that of any never flushes receives that are posted
+// afterwards. The peer of a reliable channel finds out when it sends, that of an
+// unreliable one never does, and one that has broken the queue pair on purpose
+// does not tell.
+func (c *Conn) watch() error {
+	tick := time.NewTicker(min(queryInterval, 4*c.cfg.KeepAlive))
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.done:
+			return nil
+		case <-tick.C:
+			if err := c.queryChannels(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// queryChannels returns an error if a queue pair has failed.
+func (c *Conn) queryChannels() error {
+	if err := failed(c.control.qp); err != nil {
+		return fmt.Errorf("control channel: %w", err)
+	}
+	for _, ch := range c.channels {
+		if err := failed(ch.qp); err != nil {
+			return fmt.Errorf("data channel %d: %w", ch.number, err)
+		}
+	}
+	return nil
+}
+
+// failed returns an error if the device says that qp is in the error state.
+func failed(qp fabric.QP) error {
+	gone, err := qp.Failed()
+	if err != nil || !gone {
+		return err
+	}
+	return &fabric.WCError{Status: fabric.StatusWRFlushErr, QPN: qp.Num()}
+}
