@@ -326,3 +326,45 @@ func TestLoanWithoutMemory(t *testing.T) {
 		t.Error("Used does not tell once of the element")
 	}
 }
+
+// TestRenew makes a grant of another, of which elements are out and others have
+// come back: all of its own are available, in its own order.
+func TestRenew(t *testing.T) {
+	old := NewGrant(0x1000, 7, 64, 8, LatestFirst)
+	old.SetKeys(make([]uint32, 8))
+	for range 5 {
+		old.Take()
+	}
+	if err := old.Return(3); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		n     int
+		order Order
+	}{{8, InOrder}, {3, LatestFirst}, {3, InOrder}, {8, LatestFirst}, {20, InOrder}} {
+		g := old.Renew(0x2000, 9, 128, tt.n, tt.order)
+		if g.Len() != tt.n || g.ElementSize() != 128 || g.RKey() != 9 || g.Key(2) != 9 || g.Address(1) != 0x2080 || g.Credits() != tt.n {
+			t.Errorf("%d elements: %+v", tt.n, g)
+		}
+		if l := g.Ledger(); l.Available != tt.n || l.Check() != nil {
+			t.Errorf("%d elements: %+v", tt.n, l)
+		}
+		for want := range tt.n {
+			if err := g.Return(uint32(want)); err == nil {
+				t.Errorf("element %d of %d is returned that is not out", want, tt.n)
+			}
+			if e, ok := g.Take(); !ok || int(e) != want {
+				t.Errorf("element %d is taken, want %d", e, want)
+			}
+		}
+		if _, ok := g.Take(); ok {
+			t.Errorf("more than %d elements are taken", tt.n)
+		}
+		for e := range g.Len() {
+			if err := g.Return(uint32(e)); err != nil {
+				t.Error(err)
+			}
+		}
+		old = g
+	}
+}

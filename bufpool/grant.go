@@ -52,12 +52,32 @@ func NewGrant(addr uint64, rkey uint32, size, n int, order Order) *Grant {
 		nFree: n,
 		back:  make([]uint16, 0, n),
 	}
+	g.fill()
+	return g
+}
+
+// Renew is NewGrant in the memory of g, as far as that is enough. Nobody may take
+// or return elements of g any more.
+func (g *Grant) Renew(addr uint64, rkey uint32, size, n int, order Order) *Grant {
+	if n > cap(g.out) {
+		return NewGrant(addr, rkey, size, n, order)
+	}
+	r := &Grant{addr: addr, rkey: rkey, size: size, order: order, out: g.out[:n], free: g.free[:n], nFree: n, back: g.back[:0]}
+	for i := range r.out {
+		r.out[i].Store(false)
+	}
+	r.fill()
+	return r
+}
+
+// fill makes all elements available.
+func (g *Grant) fill() {
+	n := len(g.free)
 	for i := range g.free {
-		if g.free[i] = uint16(i); order == LatestFirst {
+		if g.free[i] = uint16(i); g.order == LatestFirst {
 			g.free[i] = uint16(n - 1 - i)
 		}
 	}
-	return g
 }
 
 // Len is the number of elements.
