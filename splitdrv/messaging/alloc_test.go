@@ -5,6 +5,7 @@
 package messaging_test
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -142,5 +143,43 @@ func TestHeldFramesDoNotAllocate(t *testing.T) {
 		}
 	}); got != 0 {
 		t.Errorf("%v allocations per frame", got)
+	}
+}
+
+// TestPoolsTakenBackLeaveNothing has a peer lend pools and take them back, under the
+// same reference and under ever new ones: the books of those that went are those of
+// the next.
+func TestPoolsTakenBackLeaveNothing(t *testing.T) {
+	const (
+		times, elements = 12, 4096 // as many as it may take back at once
+		most            = elements // bytes for each of them; new books have 17 for each element
+	)
+	for _, tt := range []struct {
+		name string
+		refs uint32
+	}{{"one reference", 1}, {"many references", 1000}} {
+		t.Run(tt.name, func(t *testing.T) {
+			h, p := newRawPeer(t, messaging.Config{})
+			lend := func(from, n uint32) {
+				for i := range n {
+					p.lendAndTakeBack(1+(from+i)%tt.refs, elements)
+				}
+			}
+			var before, after runtime.MemStats
+			warm := uint32(2)
+			if tt.refs > 1 {
+				warm = protocol.MaxPoolElements/elements + 2 // as many as are remembered
+			}
+			lend(0, warm)
+			runtime.ReadMemStats(&before)
+			lend(warm, times)
+			runtime.ReadMemStats(&after)
+			if n := (after.TotalAlloc - before.TotalAlloc) / times; n > most {
+				t.Errorf("%d bytes were allocated for each pool, at most %d", n, most)
+			}
+			if err := h.conn.Err(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

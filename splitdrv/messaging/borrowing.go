@@ -5,6 +5,9 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/protocol"
@@ -27,6 +30,8 @@ type borrowing struct {
 	given atomic.Uint64 // pools given back
 	asked atomic.Uint64 // BufferRecvPoolGets sent
 	lent  atomic.Uint64 // pools that the peer has lent so far
+	held  atomic.Uint64 // flushes of the peer's that were answered later, because there were too many
+	pace  *rate.Limiter // of what pools of the peer's cost; the control handler's
 
 	mu     sync.Mutex
 	pools  map[uint32]*grantedPool // by reference, also after they went back: see forget
@@ -66,7 +71,10 @@ func (b *borrowing) add(p protocol.Pool) error {
 			return controlViolation(ErrKeys, "pool %d of %d elements", p.Ref, p.Elements)
 		}
 	}
-	b.forget(s)
+	books := b.forget(s)
+	if old := b.pools[p.Ref]; books == nil && old != nil && old.left.Load() {
+		books = old
+	}
 	order := bufpool.LatestFirst
 	if c.cfg.Mode.Sends() {
 		order = bufpool.InOrder
@@ -74,15 +82,54 @@ func (b *borrowing) add(p protocol.Pool) error {
 	g := &grantedPool{
 		ref: p.Ref, sender: s, extra: s.asked.Load() == int64(p.ElementSize),
 		invalidate: c.cfg.Invalidation && p.Invalidate(),
-		Grant:      bufpool.NewGrant(p.Addr, p.RKey, int(p.ElementSize), int(p.Elements), order),
-		namedIn:    make([]atomic.Uint64, p.Elements),
-		frames:     make([]uint8, p.Elements),
 	}
+	g.keep(books, &p, order)
 	g.SetKeys(keys)
 	b.pools[p.Ref] = g
 	b.lent.Add(1)
 	s.grant(g)
 	return nil
+}
+
+// keep makes the books of a pool of the peer's, in the memory of those of another
+// one, if that is large enough: nobody uses these any more. There may be none.
+func (g *grantedPool) keep(books *grantedPool, p *protocol.Pool, order bufpool.Order) {
+	n := int(p.Elements)
+	if books == nil || n > cap(books.frames) {
+		g.Grant = bufpool.NewGrant(p.Addr, p.RKey, int(p.ElementSize), n, order)
+		g.namedIn, g.frames = make([]atomic.Uint64, n), make([]uint8, n)
+		return
+	}
+	g.Grant = books.Renew(p.Addr, p.RKey, int(p.ElementSize), n, order)
+	g.namedIn, g.frames = books.namedIn[:n], books.frames[:n]
+	for i := range g.namedIn {
+		g.namedIn[i].Store(0)
+	}
+}
+
+// What the peer may have its pools cost, in elements: as many at once as a data
+// channel has, and that in a second in the long run. Each pool costs poolCost
+// besides. A peer that lends pools on request, and takes them back when they are
+// not used, comes nowhere near it.
+const (
+	lendingBurst = MaxChannelElements
+	lendingRate  = MaxChannelElements
+	poolCost     = 256
+)
+
+// cost takes what pools of the peer's cost that it takes back, and returns how long
+// it takes until that may have been spent. The control handler's.
+func (b *borrowing) cost(pools []*grantedPool, now time.Time) (wait time.Duration) {
+	n := 0
+	for _, g := range pools {
+		n += poolCost + g.Len()
+	}
+	for n > 0 {
+		some := min(n, lendingBurst)
+		n -= some
+		wait = b.pace.ReserveN(now, some).DelayFrom(now)
+	}
+	return wait
 }
 
 // count is how many of the peer's pools a sender has, those on their way back
@@ -110,9 +157,10 @@ func (b *borrowing) elements(s *sender) int {
 
 // forget forgets pools of a sender's that the peer took back long ago. They are
 // kept at all because updates of them may still be on their way; a peer that
-// never uses a reference again must not make us keep more and more. The caller
-// holds the lock.
-func (b *borrowing) forget(s *sender) {
+// never uses a reference again must not make us keep more and more. One of them
+// that nobody uses any more is returned, nil if there is none. The caller holds
+// the lock.
+func (b *borrowing) forget(s *sender) (unused *grantedPool) {
 	for {
 		var oldest *grantedPool
 		pools, elements := 0, 0
@@ -127,9 +175,12 @@ func (b *borrowing) forget(s *sender) {
 			}
 		}
 		if pools <= MaxPools && elements <= MaxChannelElements {
-			return
+			return unused
 		}
 		delete(b.pools, oldest.ref)
+		if oldest.left.Load() {
+			unused = oldest
+		}
 	}
 }
 
@@ -140,16 +191,16 @@ func (b *borrowing) find(ref uint32) *grantedPool {
 	return b.pools[ref]
 }
 
-// close stops the use of pools that the peer takes back. job follows when their
-// senders are done.
-func (b *borrowing) close(refs []uint32, job *retirement) error {
+// close stops the use of pools that the peer takes back, and returns them. job
+// follows when their senders are done.
+func (b *borrowing) close(refs []uint32, job *retirement) ([]*grantedPool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var pools []*grantedPool
 	for _, ref := range refs {
 		g := b.pools[ref]
 		if g == nil || g.state == grantClosed || slices.Contains(pools, g) {
-			return controlViolation(ErrPool, "flush of pool %d", ref)
+			return nil, controlViolation(ErrPool, "flush of pool %d", ref)
 		}
 		pools = append(pools, g)
 	}
@@ -158,7 +209,7 @@ func (b *borrowing) close(refs []uint32, job *retirement) error {
 		g.sender.revoke(g)
 		g.sender.mail.put(errand{kind: errandLast, pool: g, job: job})
 	}
-	return nil
+	return pools, nil
 }
 
 // giveBack begins to give a pool back, and reports whether it was in use. job

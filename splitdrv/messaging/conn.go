@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
@@ -69,7 +70,7 @@ func New(cfg Config) (*Conn, error) {
 	c.handlers = newHandlers(&c.cfg)
 	c.memory = memory{limit: cfg.MaxMemory, budget: cfg.Budget}
 	c.lending = lending{c: c, pools: make(map[uint32]*lentPool)}
-	c.borrowed = borrowing{c: c, pools: make(map[uint32]*grantedPool)}
+	c.borrowed = borrowing{c: c, pools: make(map[uint32]*grantedPool), pace: rate.NewLimiter(lendingRate, lendingBurst)}
 	c.keeper = newKeeper(c)
 	c.mtu.Store(int64(cfg.MTU))
 	if err := c.build(); err != nil {

@@ -2,7 +2,10 @@ package messaging
 
 import (
 	"cmp"
+	"errors"
+	"net"
 	"slices"
+	"time"
 
 	"github.com/splitnic/splitnic/protocol"
 )
@@ -154,16 +157,40 @@ func (c *Conn) onFlush(msg []byte) error {
 	if err != nil {
 		return err
 	}
+	now := time.Now()
+	var wait time.Duration
 	// One more than there are pools of theirs: for ours, all together.
 	reply := &retirement{then: func() error {
-		c.keeper.owesReply.Store(false) // before the reply, upon which the peer may ask again
-		return c.control.flushed(m.TransactionContext)
+		return c.later(wait-time.Since(now), func() error {
+			c.keeper.owesReply.Store(false) // before the reply, upon which the peer may ask again
+			return c.control.flushed(m.TransactionContext)
+		})
 	}}
 	reply.left.Store(int32(len(theirs) + 1))
-	if err := c.borrowed.close(theirs, reply); err != nil {
+	closed, err := c.borrowed.close(theirs, reply)
+	if err != nil {
 		return err
 	}
+	if wait = c.borrowed.cost(closed, now); wait > 0 {
+		c.borrowed.held.Add(1)
+	}
 	c.lending.retire(pools, reply.done)
+	return nil
+}
+
+// later does something after a while, unless the session ends before that.
+func (c *Conn) later(wait time.Duration, do func() error) error {
+	if wait <= 0 {
+		return do()
+	}
+	c.background.Go(func() {
+		if !c.sleep(wait) {
+			return
+		}
+		if err := do(); err != nil && !errors.Is(err, net.ErrClosed) {
+			c.end(err)
+		}
+	})
 	return nil
 }
 

@@ -171,8 +171,11 @@ func (c *Conn) answer() error {
 				held = append(held, r)
 				break
 			}
-			if !c.hold(own.Reserve().Delay()) {
-				return nil
+			if wait := own.Reserve().Delay(); wait > 0 {
+				c.requests.held.Add(1)
+				if !c.sleep(wait) {
+					return nil
+				}
 			}
 			err = c.reply(&r)
 		case <-due:
@@ -207,12 +210,8 @@ func (r *request) configures() bool {
 	}
 }
 
-// hold waits, and reports whether the session goes on.
-func (c *Conn) hold(wait time.Duration) bool {
-	if wait <= 0 {
-		return true
-	}
-	c.requests.held.Add(1)
+// sleep waits, and reports whether the session goes on.
+func (c *Conn) sleep(wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {

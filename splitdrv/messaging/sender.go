@@ -94,6 +94,7 @@ type grantedPool struct {
 	namedIn []atomic.Uint64 // by element: the message that indicated it last
 	frames  []uint8         // by element, the sender's: how many it carried last
 	state   grantState      // guarded by Conn.borrowing
+	left    atomic.Bool     // the sender has stopped using it, for good
 }
 
 func newSender(c *Conn, ch *channel, slots *bufpool.Slots, region fabric.Region) (*sender, error) {

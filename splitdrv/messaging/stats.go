@@ -91,6 +91,7 @@ type Stats struct {
 	PoolsReturned   uint64         `json:"pools_returned"` // pools of ours that came back, and were deregistered
 	PoolsGiven      uint64         `json:"pools_given"`    // pools of the peer's that we gave back
 	RequestsHeld    uint64         `json:"requests_held"`  // requests of the peer's that came too fast, and had to wait
+	FlushesHeld     uint64         `json:"flushes_held"`   // pools of the peer's taken back too fast: answers that it had to wait for
 }
 
 type txCounters struct {
@@ -111,7 +112,7 @@ func (c *Conn) Stats() Stats {
 		MemoryPinned: c.memory.pinned(),
 		PoolsAsked:   c.borrowed.asked.Load(), PoolsGiven: c.borrowed.given.Load(),
 		PoolsGranted: c.keeper.granted.Load(), PoolsRefused: c.keeper.refused.Load(), PoolsReturned: c.lending.taken.Load(),
-		RequestsHeld: c.requests.held.Load(),
+		RequestsHeld: c.requests.held.Load(), FlushesHeld: c.borrowed.held.Load(),
 	}
 	s.CompVectors, s.Handlers = c.handlers.vectors, c.handlers.stats()
 	for _, ch := range c.channels {

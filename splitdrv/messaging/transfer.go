@@ -285,6 +285,9 @@ func (s *sender) letGo() error {
 			}
 		}
 		s.releasing = append(s.releasing[:i], s.releasing[i+1:]...)
+		if r.pool != nil {
+			r.pool.left.Store(true)
+		}
 		if err := r.job.done(); err != nil {
 			return err
 		}

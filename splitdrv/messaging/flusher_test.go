@@ -1,0 +1,43 @@
+package messaging_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// lendAndTakeBack lends the half a pool and takes it back.
+func (p *rawPeer) lendAndTakeBack(ref, elements uint32) {
+	p.t.Helper()
+	l := p.ownPool(ref)
+	l.Elements = elements
+	p.send(protocol.AppendBufferRecvPool(nil, 0, l))
+	p.send(protocol.AppendBufferPoolFlushRequest(nil, uint64(ref), ref))
+	p.recycle(p.function(protocol.FuncBufferPoolFlushReply))
+}
+
+// TestPoolsTakenBackTooOften has a peer lend pools and take them back as fast as it
+// can: the answers come at a pace of elements, and of pools where these are small.
+func TestPoolsTakenBackTooOften(t *testing.T) {
+	const burst, rate, each = 1 << 16, 1 << 16, 256
+	for _, elements := range []uint32{1, 1 << 14, protocol.MaxPoolElements} {
+		t.Run(fmt.Sprintf("%d elements", elements), func(t *testing.T) {
+			h, p := newRawPeer(t, messaging.Config{})
+			begun := time.Now()
+			spent := 0.0
+			for ref := uint32(1); h.conn.Stats().FlushesHeld < 2; ref = ref%7 + 1 {
+				p.lendAndTakeBack(ref, elements)
+				spent += each + float64(elements)
+				if most := burst + rate*time.Since(begun).Seconds(); spent > most {
+					t.Fatalf("pools for %.0f were taken back, at most %.0f", spent, most)
+				}
+			}
+			if err := h.conn.Err(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
