@@ -50,6 +50,7 @@ func hostCommand() *cobra.Command {
 	c.AddCommand(hostHandlersCommand(), failoverCommand())
 	flags := c.Flags()
 	flags.StringSliceVar(&f.iounits, "iounit", nil, "address of an I/O unit, as host or host:port; several in order of preference")
+	f.addNames(flags)
 	flags.DurationVar(&f.failBack, "fail-back", 0, "time for which a preferred I/O unit has to be reachable until the host goes back to it (default: never)")
 	flags.BoolVar(&f.standby, "standby", false, "keep a second session ready with the next I/O unit: fail-over takes less time, and the sessions twice the memory")
 	flags.StringVar(&f.ifname, "name", "sn0", "name of the netdevice to make")

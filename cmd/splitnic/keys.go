@@ -17,7 +17,7 @@ const defaultKey = "/etc/splitnic/key.pem"
 // keyFlags are the flags about who this side is and whom it trusts.
 type keyFlags struct {
 	key, cert, ca, trustFile, revoked string
-	trust                             []string
+	trust, iounitNames                []string
 	insecure                          bool
 }
 
@@ -31,11 +31,16 @@ func (k *keyFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&k.insecure, "insecure", false, "no keys: talk to anybody who is insecure as well. For trials only")
 }
 
+// addNames adds the flag that only hosts have.
+func (k *keyFlags) addNames(f *pflag.FlagSet) {
+	f.StringSliceVar(&k.iounitNames, "iounit-name", nil, "name of the I/O unit in its certificate, for --ca; several where there are several I/O units (default: any I/O unit of the authority)")
+}
+
 // security loads the keys, or does without if it was told to.
 func (k *keyFlags) security() (*session.Security, error) {
 	if k.insecure {
-		if len(k.trust) > 0 || k.trustFile != "" || k.ca != "" || k.cert != "" || k.revoked != "" {
-			return nil, usageError{errors.New("--insecure does without keys: leave out --trust, --trust-file, --ca, --cert and --revoked, or leave out --insecure")}
+		if len(k.trust) > 0 || k.trustFile != "" || k.ca != "" || k.cert != "" || k.revoked != "" || len(k.iounitNames) > 0 {
+			return nil, usageError{errors.New("--insecure does without keys: leave out --trust, --trust-file, --ca, --cert, --revoked and --iounit-name, or leave out --insecure")}
 		}
 		return session.Insecure()
 	}
@@ -61,6 +66,12 @@ func (k *keyFlags) security() (*session.Security, error) {
 		if err := trust.AddCA(k.ca); err != nil {
 			return fail(err)
 		}
+	}
+	if len(k.iounitNames) > 0 && k.ca == "" {
+		return nil, usageError{errors.New("--iounit-name is about certificates: name their authority with --ca")}
+	}
+	if err := trust.Expect(k.iounitNames...); err != nil {
+		return nil, usageError{fmt.Errorf("--iounit-name: %w", err)}
 	}
 	if k.revoked != "" {
 		if err := trust.AddRevoked(k.revoked); err != nil {

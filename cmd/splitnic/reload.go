@@ -147,6 +147,8 @@ func (r *reloader) apply() (Reloaded, error) {
 	var policyFile string
 	if r.policy != nil {
 		addPolicy(flags, &policyFile)
+	} else {
+		keys.addNames(flags)
 	}
 	late, err := r.origin.again(flags)
 	if err != nil {

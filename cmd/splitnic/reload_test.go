@@ -1,9 +1,14 @@
 package main
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -293,4 +298,52 @@ func TestSecurityIsShown(t *testing.T) {
 	if got["failed"] != 1 || got["done"] != 0 || got["trusted"] != 1 || got["revoked"] != 0 {
 		t.Errorf("%v", got)
 	}
+}
+
+// TestReloadNames reads again by which names a host expects its I/O units.
+func TestReloadNames(t *testing.T) {
+	r := newReloading(t)
+	c := &cobra.Command{Use: "x"}
+	var f daemonFlags
+	f.add(c)
+	f.addNames(c.Flags())
+	config := func(name string) string {
+		return fmt.Sprintf("key: %s\ntrust-file: %s\nca: %s\niounit-name: [%s]\n", r.path("key.pem"), r.path("trust"), r.path("ca.pem"), name)
+	}
+	r.write("ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: selfSigned(t)})))
+	r.write("config.yaml", config("gw1"))
+	if err := c.ParseFlags([]string{"--config", r.path("config.yaml")}); err != nil {
+		t.Fatal(err)
+	}
+	origin, err := readConfig(c, f.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	security, err := f.security()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newReloader(origin, security, nil, slog.New(slog.DiscardHandler))
+	if _, err := h.reload(); err != nil {
+		t.Error(err)
+	}
+	r.write("config.yaml", config("gw 1"))
+	if _, err := h.reload(); err == nil || !strings.Contains(err.Error(), "--iounit-name") {
+		t.Errorf("a name that cannot be: %v", err)
+	}
+}
+
+// selfSigned is the certificate of an authority.
+func selfSigned(t *testing.T) []byte {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
 }

@@ -60,6 +60,8 @@ func (e *UntrustedError) Error() string {
 	if e.Ours {
 		s := fmt.Sprintf("%s at %s does not trust this side's key %v; ", e.Peer, e.Addr, e.Fingerprint)
 		switch {
+		case as[purposeError](e.Reason):
+			return s + e.Reason.Error()
 		case e.Reason != nil:
 			return s + untimelyCure(e.Reason)
 		case e.Issued:
@@ -74,6 +76,8 @@ func (e *UntrustedError) Error() string {
 		s += "it needs a new one, made with `splitnic keygen`"
 	case expired(e.Reason):
 		return s + untimelyCure(e.Reason)
+	case as[purposeError](e.Reason), as[nameError](e.Reason):
+		return s + e.Reason.Error()
 	default:
 		s += fmt.Sprintf("add it with --trust %v", e.Fingerprint)
 	}

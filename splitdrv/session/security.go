@@ -200,6 +200,9 @@ func (s *Security) explain(err error, peer role, remote net.Addr, offered []stri
 		refused := &UntrustedError{Peer: peer.String(), Addr: remote.String(), Fingerprint: made.fingerprint, Ours: true, Issued: made.issued}
 		if made.issued {
 			refused.Reason = untimely(made.leaf, time.Now())
+			if refused.Reason == nil {
+				refused.Reason = checkPurpose(made.leaf, otherPart(peer.usage()))
+			}
 		}
 		return refused
 	case alert != nil && alert.Error() == alertNoApplicationProtocol.Error(), s.otherMode(offered):

@@ -151,10 +151,15 @@ func (a *authority) issue(t *testing.T, key *Key, name string, usage x509.ExtKey
 // issueFor is issue of one that is valid from and until then.
 func (a *authority) issueFor(t *testing.T, key *Key, name string, usage x509.ExtKeyUsage, from, until time.Time) string {
 	t.Helper()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: until,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-	}
+	return a.issueAs(t, key, &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+	})
+}
+
+// issueAs is issue of one with the content of a template.
+func (a *authority) issueAs(t *testing.T, key *Key, template *x509.Certificate) string {
+	t.Helper()
+	template.SerialNumber, template.KeyUsage = big.NewInt(2), x509.KeyUsageDigitalSignature
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.private.Public(), a.key)
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,6 +22,7 @@ type Trust struct {
 	ca      *x509.CertPool
 	roots   []*x509.Certificate // of ca
 	revoked map[Fingerprint]struct{}
+	names   []string // of I/O units, when they have certificates; nil: any
 }
 
 // Add trusts a key: "sha256:…", or "name=sha256:…" to give its owner a name.
@@ -99,8 +101,8 @@ func eachEntry(what, path string, add func(entry string) error) error {
 }
 
 // AddCA trusts peers with a certificate issued by an authority in a PEM file:
-// for client authentication if they are hosts, server authentication if they
-// are I/O units.
+// for client authentication alone if they are hosts, for server authentication
+// alone if they are I/O units.
 func (t *Trust) AddCA(path string) error {
 	b, err := readFile(path)
 	if err != nil {
@@ -186,6 +188,10 @@ func (t *Trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now ti
 		CurrentTime:   now,
 		KeyUsages:     []x509.ExtKeyUsage{usage},
 	})
+	var invalid x509.CertificateInvalidError
+	if errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage {
+		err = errors.Join(checkPurpose(leaf, usage), err)
+	}
 	if err != nil {
 		return v, err
 	}
@@ -197,8 +203,11 @@ func (t *Trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now ti
 	if v.expires.IsZero() {
 		return v, fmt.Errorf("the key of an authority that issued its certificate: %w", ErrRevoked)
 	}
-	v.id.Name = certificateName(leaf)
-	return v, nil
+	if err := checkPurpose(leaf, usage); err != nil {
+		return v, err
+	}
+	v.id.Name, err = t.checkName(leaf, usage)
+	return v, err
 }
 
 func (t *Trust) anyRevoked(certs []*x509.Certificate) bool {
@@ -226,16 +235,6 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-// certificateName is the first name in the certificate that can be one here.
-func certificateName(cert *x509.Certificate) string {
-	for _, name := range append([]string{cert.Subject.CommonName}, cert.DNSNames...) {
-		if ValidName(name) {
-			return name
-		}
-	}
-	return ""
 }
 
 func readFile(path string) ([]byte, error) {

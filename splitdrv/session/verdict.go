@@ -15,8 +15,8 @@ type verdict struct {
 }
 
 // usage is what a peer's certificate must be for.
-func (c *Conn) usage() x509.ExtKeyUsage {
-	if c.peerRole == roleHost {
+func (r role) usage() x509.ExtKeyUsage {
+	if r == roleHost {
 		return x509.ExtKeyUsageClientAuth
 	}
 	return x509.ExtKeyUsageServerAuth
@@ -33,7 +33,7 @@ func (s *Security) admit(c *Conn, chain []*x509.Certificate) error {
 		s.mu.Lock()
 		trust, change := s.made.trust, s.changes
 		s.mu.Unlock()
-		v, reason := trust.verify(chain, c.usage(), time.Now())
+		v, reason := trust.verify(chain, c.peerRole.usage(), time.Now())
 		if reason != nil {
 			return &UntrustedError{Peer: c.peerRole.String(), Addr: c.RemoteAddr().String(), Fingerprint: v.id.Fingerprint, Reason: reason}
 		}
@@ -105,7 +105,7 @@ func (s *Security) judge(c *Conn, now time.Time) bool {
 	s.mu.Lock()
 	trust, change := s.made.trust, s.changes
 	s.mu.Unlock()
-	v, reason := trust.verify(c.chain, c.usage(), now)
+	v, reason := trust.verify(c.chain, c.peerRole.usage(), now)
 	if reason == nil {
 		s.mu.Lock()
 		if s.changes == change { // otherwise there is a later verdict

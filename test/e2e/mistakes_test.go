@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/pem"
 	"errors"
 	"os"
 	"os/exec"
@@ -76,6 +77,8 @@ func TestMistakes(t *testing.T) {
 	badValue := write(t, dir, "badvalue.yaml", "iounit: 192.0.2.1\nmax-mtu: plenty\n")
 	badYAML := write(t, dir, "bad.yaml", "iounit: [192.0.2.1\nname: \"sn0\n")
 	notKey := write(t, dir, "notkey.pem", "nothing\n")
+	_, certificate := strangersKey(t)
+	authority := write(t, dir, "ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})))
 	missing := filepath.Join(dir, "missing")
 	openKey := filepath.Join(dir, "open.pem")
 	run(t, bin, "keygen", "--out", openKey)
@@ -110,6 +113,8 @@ func TestMistakes(t *testing.T) {
 		{"too many queues of a host", host("--queues", "100000"), exitUsage, []string{"--queues", "100000"}},
 		{"no queues of a host", host("--queues", "0"), exitUsage, []string{"--queues", "0"}},
 		{"insecure with keys", host("--insecure"), exitUsage, []string{"--insecure", "--trust"}},
+		{"name without authority", host("--iounit-name", "gw1"), exitUsage, []string{"--iounit-name", "--ca"}},
+		{"name that cannot be", host("--iounit-name", "gw 1", "--ca", authority), exitUsage, []string{"--iounit-name", "gw 1"}},
 		{"not a fingerprint", host("--trust", "sha256:short"), exitUsage, []string{"--trust", "splitnic keygen"}},
 		{"no key", []string{"host", "--iounit", "192.0.2.1", "--trust", k.unitPrint, "--key", missing}, exitKeys, []string{missing, "splitnic keygen --out"}},
 		{"not a key", []string{"iounit", "--lan", "eth1", "--trust", k.hostPrint, "--key", notKey}, exitKeys, []string{notKey}},
