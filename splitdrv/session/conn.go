@@ -381,7 +381,7 @@ func (c *Conn) runHeartbeat() {
 			return
 		case <-tick.C:
 		}
-		c.expire(time.Now())
+		c.expire(c.security.clock())
 		c.writing.Lock()
 		_, err := c.stream.Write(empty[:])
 		c.writing.Unlock()

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -68,9 +69,22 @@ func (r rejections) next(t testing.TB) error {
 	select {
 	case err := <-r:
 		return err
-	case <-testContext(t).Done():
+	case <-time.After(atOnce):
 		t.Fatal("nothing was rejected")
 		return nil
+	}
+}
+
+// atOnce bounds what nothing delays but a busy machine.
+const atOnce = 10 * time.Second
+
+// soon fails the test unless done is closed at once.
+func soon(t testing.TB, done <-chan struct{}, complaint string) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(atOnce):
+		t.Fatal(complaint)
 	}
 }
 
@@ -102,8 +116,24 @@ func dial(t testing.TB, ln *Listener, s *Security) (*Client, error) {
 	return c, err
 }
 
-// knock dials, says hello and returns the error of whichever failed.
+// knock dials, says hello and returns the error of whichever failed. A host that is
+// let in is refused.
 func knock(t testing.TB, ln *Listener, s *Security) error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(testContext(t))
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		if s, err := ln.Accept(ctx); err == nil {
+			_ = s.Refuse(CodeFailed, "the test is over")
+		}
+	})
+	defer accepting.Wait()
+	defer cancel()
+	return call(t, ln, s)
+}
+
+// call is knock where somebody else accepts.
+func call(t testing.TB, ln *Listener, s *Security) error {
 	t.Helper()
 	c, err := dial(t, ln, s)
 	if err != nil {
@@ -160,7 +190,13 @@ func testAccept() Accept {
 // establish runs a whole handshake and returns both ends.
 func establish(t testing.TB, ln *Listener, host *Security) (*Client, *Server) {
 	t.Helper()
-	c, err := dial(t, ln, host)
+	return establishWith(t, ln, ClientConfig{Security: host, HandshakeTimeout: time.Minute})
+}
+
+// establishWith is establish with a configuration of the host's.
+func establishWith(t testing.TB, ln *Listener, cfg ClientConfig) (*Client, *Server) {
+	t.Helper()
+	c, err := Dial(testContext(t), ln.Addr().String(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +242,7 @@ func waitDone(t testing.TB, c *Conn) error {
 	select {
 	case <-c.Done():
 		return c.Err()
-	case <-testContext(t).Done():
+	case <-time.After(atOnce):
 		t.Fatalf("the connection with %v did not end", c)
 		return nil
 	}

@@ -342,7 +342,7 @@ func TestClosingRefusesThoseWhoWait(t *testing.T) {
 	host, unit := friends(t)
 	ln, _ := listen(t, ServerConfig{Security: unit})
 	knocked := make(chan error, 1)
-	go func() { knocked <- knock(t, ln, host) }()
+	go func() { knocked <- call(t, ln, host) }()
 	s, err := ln.Accept(testContext(t))
 	if err != nil {
 		t.Fatal(err)

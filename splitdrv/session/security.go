@@ -12,6 +12,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,6 +29,7 @@ const (
 // while they last. Its methods may be called from any goroutine.
 type Security struct {
 	insecure bool
+	now      atomic.Pointer[func() time.Time] // the clock on the wall; nil: time.Now
 
 	mu      sync.Mutex // guards what follows; held for moments
 	made    credentials
@@ -96,6 +98,14 @@ func (s *Security) current() credentials {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.made
+}
+
+// clock is the time by which certificates are judged.
+func (s *Security) clock() time.Time {
+	if now := s.now.Load(); now != nil {
+		return (*now)()
+	}
+	return time.Now()
 }
 
 func (s *Security) alpn() string {
@@ -199,7 +209,7 @@ func (s *Security) explain(err error, peer role, remote net.Addr, offered []stri
 		made := s.current()
 		refused := &UntrustedError{Peer: peer.String(), Addr: remote.String(), Fingerprint: made.fingerprint, Ours: true, Issued: made.issued}
 		if made.issued {
-			refused.Reason = untimely(made.leaf, time.Now())
+			refused.Reason = untimely(made.leaf, s.clock())
 			if refused.Reason == nil {
 				refused.Reason = checkPurpose(made.leaf, otherPart(peer.usage()))
 			}

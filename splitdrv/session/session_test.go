@@ -167,7 +167,7 @@ func TestRefuse(t *testing.T) {
 			refused <- err
 		}()
 		var got *RefusedError
-		if err := knock(t, ln, host); !errors.As(err, &got) || *got != (RefusedError{code, "not you", retry}) {
+		if err := call(t, ln, host); !errors.As(err, &got) || *got != (RefusedError{code, "not you", retry}) {
 			t.Errorf("%s: host got %v", code, err)
 		}
 		if err := <-refused; err != nil {

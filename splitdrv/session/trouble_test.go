@@ -91,7 +91,7 @@ func TestTroubleDialing(t *testing.T) {
 				s.Close()
 			}
 		}()
-		explained(t, knock(t, ln, host))
+		explained(t, call(t, ln, host))
 	})
 	t.Run("silent in the handshake", func(t *testing.T) {
 		ln, _ := listen(t, ServerConfig{Security: unit})
@@ -171,7 +171,7 @@ func TestTroubleCodes(t *testing.T) {
 				}
 				refused <- err
 			}()
-			err := knock(t, ln, host)
+			err := call(t, ln, host)
 			var why *RefusedError
 			if !errors.As(err, &why) && code != CodeVersion {
 				t.Fatal(err)

@@ -33,7 +33,7 @@ func (s *Security) admit(c *Conn, chain []*x509.Certificate) error {
 		s.mu.Lock()
 		trust, change := s.made.trust, s.changes
 		s.mu.Unlock()
-		v, reason := trust.verify(chain, c.peerRole.usage(), time.Now())
+		v, reason := trust.verify(chain, c.peerRole.usage(), s.clock())
 		if reason != nil {
 			return &UntrustedError{Peer: c.peerRole.String(), Addr: c.RemoteAddr().String(), Fingerprint: v.id.Fingerprint, Reason: reason}
 		}
@@ -90,7 +90,7 @@ func (s *Security) Update(next *Security) (ended int, err error) {
 	var judging sync.WaitGroup
 	for _, c := range conns {
 		judging.Go(func() {
-			if s.judge(c, time.Now()) {
+			if s.judge(c, s.clock()) {
 				n.Add(1)
 			}
 		})

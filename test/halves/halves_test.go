@@ -96,7 +96,11 @@ func start(t *testing.T, run func(context.Context) error) *running {
 func (r *running) stop() error {
 	r.once.Do(func() {
 		r.cancel()
-		r.err = <-r.done
+		select {
+		case r.err = <-r.done:
+		case <-time.After(30 * time.Second):
+			r.err = errors.New("Run does not return when its context is done")
+		}
 	})
 	return r.err
 }
