@@ -37,6 +37,7 @@ type Conn struct {
 	deadline    time.Time // of the handshake
 	turns       *turns    // of handshakes, nil if there are none to take
 	openings    *openings // of sessions, nil if they are not counted
+	acquainted  bool      // somebody was authenticated from there before
 	peerTimeout time.Duration
 
 	chain   []*x509.Certificate // that the peer showed; set before verdict

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -44,17 +45,17 @@ func TestAllowance(t *testing.T) {
 
 func TestSource(t *testing.T) {
 	for addr, want := range map[string]string{
-		"192.0.2.7:1":           "192.0.2.7/32",
-		"[::ffff:192.0.2.7]:1":  "192.0.2.7/32",
-		"[2001:db8:1:2:3::4]:1": "2001:db8:1:2::/64",
-		"[fe80::7%eth0]:1":      "fe80::7/128",
+		"192.0.2.7:1":             "[192.0.0.0/16 192.0.2.0/24 192.0.2.7/32]",
+		"[::ffff:192.0.2.7]:1":    "[192.0.0.0/16 192.0.2.0/24 192.0.2.7/32]",
+		"[2001:db8:1:2345:3::]:1": "[2001:db8:1::/48 2001:db8:1:2300::/56 2001:db8:1:2345::/64]",
+		"[fe80::7%eth0]:1":        "[fe80::/10 fe80::/64 fe80::7/128]",
 	} {
 		a := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))
-		if got := sourceOf(a).String(); got != want {
+		if got := fmt.Sprint(sourceOf(a)); got != want {
 			t.Errorf("%v is from %v, want %v", addr, got, want)
 		}
 	}
-	if got := sourceOf(&net.UnixAddr{}); got != (source{}) {
+	if got := sourceOf(&net.UnixAddr{}); got != (source{}) || got.valid() {
 		t.Errorf("a unix socket is from %v", got)
 	}
 }
@@ -73,7 +74,8 @@ func connFrom(ip string) *Conn {
 }
 
 func TestCrowd(t *testing.T) {
-	w := crowd{most: 5, perSource: 3}
+	w := newCrowd(5)
+	w.perSource = 3
 	var conns []*Conn
 	for _, step := range []struct {
 		ip     string
@@ -90,7 +92,7 @@ func TestCrowd(t *testing.T) {
 		{"10.0.0.3", 3, ErrCrowded},        // 7
 		{"10.0.0.5", 5, ErrCrowded},        // 8: 10.0.0.3 has two now
 		{"10.0.0.6", 1, ErrCrowded},        // 9: all have one, so the oldest
-		{"::ffff:10.0.0.6", 4, ErrCrowded}, // 10
+		{"::ffff:10.0.0.6", 9, ErrCrowded}, // 10: that source has two with it
 	} {
 		c := connFrom(step.ip)
 		conns = append(conns, c)
@@ -102,8 +104,8 @@ func TestCrowd(t *testing.T) {
 	for _, c := range conns {
 		w.leave(c)
 	}
-	if n := w.size(); n != 0 {
-		t.Errorf("%d left", n)
+	if w.count() != 0 || w.strange != 0 || len(w.networks) != 0 {
+		t.Errorf("%d left, %d strangers, %v", w.count(), w.strange, w.networks)
 	}
 }
 
@@ -114,7 +116,7 @@ func TestTurnsRotate(t *testing.T) {
 	turns.busy, turns.began = true, now
 	var waiters []*waiter
 	for _, ip := range []string{"10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.3"} {
-		w := &waiter{sourceOf(connFrom(ip).RemoteAddr()), make(chan struct{})}
+		w := newWaiter(sourceOf(connFrom(ip).RemoteAddr()), false)
 		waiters = append(waiters, w)
 		turns.queue = append(turns.queue, w)
 	}

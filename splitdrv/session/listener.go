@@ -28,8 +28,10 @@ type ServerConfig struct {
 	// MaxHandshakes is how many connections may be on their way to a valid
 	// hello; 64 if zero. A quarter of them may be from one IPv4 address or one
 	// /64 of IPv6 addresses. One more takes the place of the oldest from there,
-	// or of the oldest from where most come from. As many again may wait for
-	// Accept; one more is refused as busy.
+	// or of the oldest from where most come from: the /48, the /56 in it, the /64
+	// in that; of IPv4 the /16, the /24, the address. Three quarters are for
+	// addresses from where somebody was authenticated before, if these need them.
+	// As many again may wait for Accept; one more is refused as busy.
 	MaxHandshakes int
 	// Burst, if set, says how many sessions a peer may open at once: a key, or,
 	// where nobody has one, all who come from one IPv4 address or one /64 of IPv6
@@ -53,7 +55,7 @@ type Listener struct {
 	accepted chan *Server
 	workers  sync.WaitGroup
 	came     atomic.Uint64 // connections
-	meeting  crowd         // before their hello
+	meeting  *crowd        // before their hello
 	turns    *turns        // of their handshakes
 	openings *openings     // of sessions; nil if there is no bound
 
@@ -96,7 +98,7 @@ func NewListener(ln net.Listener, cfg ServerConfig) (*Listener, error) {
 	}
 	l := &Listener{
 		ln: ln, cfg: cfg, accepted: make(chan *Server), turns: newTurns(),
-		meeting: crowd{most: cfg.MaxHandshakes, perSource: max(cfg.MaxHandshakes/perSource, 1)},
+		meeting: newCrowd(cfg.MaxHandshakes),
 	}
 	if cfg.Burst != nil {
 		l.openings = newOpenings(cfg.Burst)
@@ -114,7 +116,7 @@ func (l *Listener) Addr() net.Addr { return l.ln.Addr() }
 
 // Stats are the counters so far.
 func (l *Listener) Stats() ListenerStats {
-	s := ListenerStats{Connections: l.came.Load(), Meeting: l.meeting.size()}
+	s := ListenerStats{Connections: l.came.Load(), Meeting: l.meeting.count()}
 	s.Handshakes, s.Delayed = l.turns.counts()
 	return s
 }
@@ -153,6 +155,7 @@ func (l *Listener) runAccept() {
 			l.came.Add(1)
 			c := newConn(nc, l.cfg.Security, roleHost, time.Now().Add(l.cfg.HandshakeTimeout), l.cfg.PeerTimeout)
 			c.turns, c.openings = l.turns, l.openings
+			c.acquainted = l.meeting.acquainted(sourceOf(c.RemoteAddr()))
 			if out, err := l.meeting.enter(c); out != nil {
 				out.fail(err)
 			}
@@ -176,6 +179,9 @@ func (l *Listener) runAccept() {
 func (l *Listener) runMeet(c *Conn) {
 	s, err := meet(l.ctx, c)
 	l.meeting.leave(c)
+	if err == nil {
+		l.meeting.meets(c)
+	}
 	if err == nil {
 		err = l.deliver(s)
 	}

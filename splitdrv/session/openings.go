@@ -34,7 +34,7 @@ func openerOf(c *Conn) opener {
 
 // cure says whose the bound is, when there is something again, and what to do.
 func (o opener) cure(wait time.Duration) string {
-	if o.from.IsValid() {
+	if o.from.valid() {
 		return fmt.Sprintf("one address, the next one in %v; stop what starts over and over there", wait)
 	}
 	return fmt.Sprintf("one key, the next one in %v; stop what starts over and over with it, or give each host a key of its own", wait)

@@ -5,14 +5,21 @@ import (
 	"net/netip"
 )
 
-// source is where connections come from, as far as one machine can choose it:
-// an IPv4 address, or the network of an IPv6 address. The zero source is that of
-// connections which have no such address.
-type source = netip.Prefix
+// source is where connections come from: the networks that an address is in, the
+// widest first. The last one is what one machine can choose its address from: an
+// IPv4 address, or an IPv6 address without its interface part. The wider ones are
+// what one site has: whoever has a /48 of IPv6 addresses has 65,536 networks of
+// machines. The zero source is that of connections which have no such address.
+type source [3]netip.Prefix
 
-// interfaceBits are those of an IPv6 address that its owner chooses (RFC 4291
-// §2.5.1).
-const interfaceBits = 64
+// The bits that the networks of a source have. An IPv6 address has an interface
+// part of 64 (RFC 4291 §2.5.1); a site gets a /48 or a /56 (RFC 6177).
+var (
+	bits4 = [len(source{})]int{16, 24, 32}
+	bits6 = [len(source{})]int{48, 56, 64}
+	// Neighbours on a link share all but the interface part.
+	bitsOfLink = [len(source{})]int{10, 64, 128}
+)
 
 func sourceOf(addr net.Addr) source {
 	tcp, ok := addr.(*net.TCPAddr)
@@ -20,14 +27,26 @@ func sourceOf(addr net.Addr) source {
 		return source{}
 	}
 	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
-	bits := ip.BitLen()
-	// Neighbours on a link share the network of these.
-	if ip.Is6() && !ip.IsLinkLocalUnicast() {
-		bits -= interfaceBits
+	bits := bits6
+	switch {
+	case ip.Is4():
+		bits = bits4
+	case ip.IsLinkLocalUnicast():
+		bits = bitsOfLink
 	}
-	p, err := ip.Prefix(bits)
-	if err != nil {
-		return source{}
+	var s source
+	for i, n := range bits {
+		p, err := ip.Prefix(n)
+		if err != nil {
+			return source{}
+		}
+		s[i] = p
 	}
-	return p
+	return s
 }
+
+// machine is the narrowest network of s.
+func (s source) machine() netip.Prefix { return s[len(s)-1] }
+
+// valid reports whether s is the source of an address.
+func (s source) valid() bool { return s.machine().IsValid() }

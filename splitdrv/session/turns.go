@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -31,8 +32,10 @@ const (
 // turns has handshakes take turns at their expensive part, the public-key
 // operations between a client's first message and the answer to it. One is at it
 // at a time, all together get workShare of the machine, and the sources of
-// connections are served in rotation: one that connects a thousand times waits
-// for itself.
+// connections are served in rotation: machines that are acquainted and strangers in
+// turn, among each of these the widest networks in turn, in each of them the
+// narrower ones, and so on. A machine that connects a thousand times waits for
+// itself, as does a network of a thousand machines.
 //
 // A connection that says nothing takes no turn, because the turn begins when the
 // ClientHello is there, and one that says half of it neither.
@@ -40,7 +43,7 @@ type turns struct {
 	mu      sync.Mutex
 	work    allowance // of seconds
 	queue   []*waiter // in the order in which they came
-	served  map[source]uint64
+	served  map[party]uint64
 	count   uint64 // turns so far
 	delayed uint64 // that had to be waited for
 	busy    bool
@@ -50,21 +53,37 @@ type turns struct {
 
 // waiter is a connection that waits for its turn.
 type waiter struct {
-	from source
-	turn chan struct{} // closed when it comes
+	parties [1 + len(source{})]party
+	turn    chan struct{} // closed when it comes
+}
+
+// party are those who have turns together: machines that are acquainted, or not,
+// in one network or, with the zero one, in all.
+type party struct {
+	acquainted bool
+	network    netip.Prefix
+}
+
+func newWaiter(from source, acquainted bool) *waiter {
+	w := &waiter{turn: make(chan struct{})}
+	w.parties[0] = party{acquainted: acquainted}
+	for i, network := range from {
+		w.parties[1+i] = party{acquainted, network}
+	}
+	return w
 }
 
 func newTurns() *turns {
 	return &turns{
 		work:   newAllowance(workBurst, workShare*float64(runtime.NumCPU()), time.Now()),
-		served: make(map[source]uint64),
+		served: make(map[party]uint64),
 	}
 }
 
 // take waits for the turn of a connection from there, until deadline at most, or
 // until ctx or the connection is done. Without an error, end must be called.
 func (t *turns) take(ctx context.Context, c *Conn) error {
-	w := &waiter{sourceOf(c.RemoteAddr()), make(chan struct{})}
+	w := newWaiter(sourceOf(c.RemoteAddr()), c.acquainted)
 	t.mu.Lock()
 	t.queue = append(t.queue, w)
 	t.advance(time.Now())
@@ -131,31 +150,46 @@ func (t *turns) advance(now time.Time) {
 	i := t.next()
 	w := t.queue[i]
 	t.count++
-	t.served[w.from] = t.count
+	for _, p := range w.parties {
+		t.served[p] = t.count
+	}
 	t.remove(i)
 	t.busy, t.began = true, now
 	close(w.turn)
 }
 
-// next is the index of whoever comes next: of those whose source has waited
-// longest since its last turn, the first. The caller holds t.mu.
+// next is the index of whoever comes next: of those whose parties have waited
+// longest since their last turns, the widest first, the first. The caller holds
+// t.mu.
 func (t *turns) next() int {
 	first := 0
 	for i, w := range t.queue {
-		if t.served[w.from] < t.served[t.queue[first].from] {
+		if t.before(w, t.queue[first]) {
 			first = i
 		}
 	}
 	return first
 }
 
-// remove takes one out of the queue. Sources that wait for nothing are
-// forgotten. The caller holds t.mu.
+// before reports whether it is a's turn before it is b's, if both came at once.
+func (t *turns) before(a, b *waiter) bool {
+	for i := range a.parties {
+		if x, y := t.served[a.parties[i]], t.served[b.parties[i]]; x != y {
+			return x < y
+		}
+	}
+	return false
+}
+
+// remove takes one out of the queue. Parties that wait for nothing are forgotten.
+// The caller holds t.mu.
 func (t *turns) remove(i int) {
-	from := t.queue[i].from
+	gone := t.queue[i]
 	t.queue = slices.Delete(t.queue, i, i+1)
-	if !slices.ContainsFunc(t.queue, func(w *waiter) bool { return w.from == from }) {
-		delete(t.served, from)
+	for _, p := range gone.parties {
+		if !slices.ContainsFunc(t.queue, func(w *waiter) bool { return slices.Contains(w.parties[:], p) }) {
+			delete(t.served, p)
+		}
 	}
 }
 
