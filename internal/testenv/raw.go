@@ -64,6 +64,22 @@ func SenderRaw(t testing.TB, ns, dev string) func(frames ...[]byte) {
 	}
 }
 
+// offerRaw is SenderRaw for frames that the kernel may refuse. The function
+// returns how many it has taken.
+func offerRaw(t testing.TB, ns, dev string) func(frames ...[]byte) (taken int) {
+	t.Helper()
+	fd := rawSocket(t, ns, dev, 0)
+	t.Cleanup(func() { unix.Close(fd) })
+	return func(frames ...[]byte) (taken int) {
+		for _, f := range frames {
+			if unix.Send(fd, f, unix.MSG_DONTWAIT) == nil {
+				taken++
+			}
+		}
+		return taken
+	}
+}
+
 func sendAll(t testing.TB, fd int, dev string, frames [][]byte) {
 	t.Helper()
 	for _, f := range frames {

@@ -271,22 +271,25 @@ type ledger struct {
 }
 
 type channel struct {
-	QPN        uint32 `json:"qpn"`
-	PeerQPN    uint32 `json:"peer_qpn"`
-	TxFrames   uint64 `json:"tx_frames"`
-	TxBytes    uint64 `json:"tx_bytes"`
-	RxFrames   uint64 `json:"rx_frames"`
-	RxBytes    uint64 `json:"rx_bytes"`
-	RxDropped  uint64 `json:"rx_dropped"`
-	RxOverMTU  uint64 `json:"rx_over_mtu"`
-	TxTooLong  uint64 `json:"tx_too_long"`
-	Lent       ledger `json:"lent"`
-	Granted    ledger `json:"granted"`
-	TxSignaled uint64 `json:"tx_signaled"`
-	Moderated  bool   `json:"moderated"`
-	Latency    bool   `json:"latency"`
-	RxLost     uint64 `json:"rx_lost"`
-	RxLate     uint64 `json:"rx_late"`
+	QPN         uint32 `json:"qpn"`
+	PeerQPN     uint32 `json:"peer_qpn"`
+	TxFrames    uint64 `json:"tx_frames"`
+	TxBytes     uint64 `json:"tx_bytes"`
+	RxFrames    uint64 `json:"rx_frames"`
+	RxBytes     uint64 `json:"rx_bytes"`
+	RxDropped   uint64 `json:"rx_dropped"`
+	RxOverMTU   uint64 `json:"rx_over_mtu"`
+	TxMalformed uint64 `json:"tx_malformed"`
+	TxPadded    uint64 `json:"tx_padded"`
+	RxMalformed uint64 `json:"rx_malformed"`
+	TxTooLong   uint64 `json:"tx_too_long"`
+	Lent        ledger `json:"lent"`
+	Granted     ledger `json:"granted"`
+	TxSignaled  uint64 `json:"tx_signaled"`
+	Moderated   bool   `json:"moderated"`
+	Latency     bool   `json:"latency"`
+	RxLost      uint64 `json:"rx_lost"`
+	RxLate      uint64 `json:"rx_late"`
 }
 
 type traffic struct {
