@@ -124,7 +124,7 @@ func (h *Host) open(ctx context.Context, d dialled, standby bool) (a *attachment
 	if err := a.conn.StartControl(); err != nil {
 		return a, fail(err)
 	}
-	if err := h.reaches(ctx, a); err != nil {
+	if err := reaches(ctx, a); err != nil {
 		return a, fail(err)
 	}
 	watch.lap("cross the fabric")
@@ -135,12 +135,9 @@ func (h *Host) open(ctx context.Context, d dialled, standby bool) (a *attachment
 // reaches waits for a sign of life over the fabric. The bootstrap connection may
 // go where RDMA does not: without this there would be sessions, and a carrier,
 // through which no frame ever comes, until the I/O unit's silence is noticed.
-func (h *Host) reaches(ctx context.Context, a *attachment) error {
-	ctx, cancel := context.WithTimeout(ctx, h.handover())
-	defer cancel()
-	_, err := a.conn.Request(ctx, protocol.CfgKeepAlive, nil)
-	// How it is answered does not matter.
-	if status := (*messaging.StatusError)(nil); err == nil || errors.As(err, &status) {
+func reaches(ctx context.Context, a *attachment) error {
+	err := a.conn.Reach(ctx)
+	if err == nil {
 		return nil
 	}
 	if ended := a.conn.Err(); ended != nil {

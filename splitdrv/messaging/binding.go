@@ -107,18 +107,28 @@ func (c *Conn) answerProof() protocol.CfgStatus {
 
 // bind waits for the peer's proof, and then lets moveBound go on.
 func (c *Conn) bind() error {
-	late := time.NewTimer(c.cfg.PeerTimeout)
-	defer late.Stop()
-	select {
-	case <-c.binding.heard:
-	case <-late.C:
-		if err := c.early(); err != nil {
-			return err
+	interval := min(c.cfg.KeepAlive, c.cfg.PeerTimeout/4)
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	silence := c.newSilence(interval)
+	for proved := false; !proved; {
+		select {
+		case <-c.binding.heard:
+			proved = true
+			continue
+		case due := <-tick.C:
+			silence.tick(time.Since(due), c.heard.Load())
+		case <-c.control.told:
+		case <-c.done:
+			return nil
 		}
-		// Somebody else's queue pair would have sent something: it is the fabric.
-		return fmt.Errorf("%w: nothing came over RDMA within %v, although TCP gets through; %s", ErrPeerSilent, c.cfg.PeerTimeout, cureSilence)
-	case <-c.done:
-		return nil
+		if silence.over(c.cfg.PeerTimeout, c.heard.Load()) {
+			if err := c.early(); err != nil {
+				return err
+			}
+			// Somebody else's queue pair would have sent something: it is the fabric.
+			return fmt.Errorf("%w: nothing came over RDMA within %v, although TCP gets through; %s", ErrPeerSilent, c.cfg.PeerTimeout, cureSilence)
+		}
 	}
 	if err := c.early(); err != nil {
 		return err

@@ -36,7 +36,13 @@ type half struct {
 // newHalf makes a half with as many ports as it has queues, not connected.
 func newHalf(t *testing.T, n *fabrictest.Network, name string, cfg messaging.Config) *half {
 	t.Helper()
-	h := &half{name: name, dev: n.Device(name)}
+	return newHalfOn(t, n.Device(name), name, cfg)
+}
+
+// newHalfOn is newHalf with a device.
+func newHalfOn(t *testing.T, dev fabric.Device, name string, cfg messaging.Config) *half {
+	t.Helper()
+	h := &half{name: name, dev: dev}
 	t.Cleanup(func() {
 		if err := h.dev.Close(); err != nil {
 			t.Errorf("%s: close the device: %v", name, err)

@@ -43,6 +43,9 @@ type control struct {
 	letters  []letter                      // the handler's, made of an indication
 	sent     atomic.Uint64
 	received atomic.Uint64
+	wanted   atomic.Uint64 // looks at the completion queue: see look
+	looked   atomic.Uint64 // the latest of them that there was
+	told     chan struct{} // that there was one; of capacity one
 	idle     *waiter
 	notice   notice
 	looks    int   // of awake, since it went to sleep
@@ -52,7 +55,7 @@ type control struct {
 // newControl makes the control channel with room for sends messages out and
 // receives in, and posts the receives.
 func (c *Conn) newControl(sends, receives int) (k *control, err error) {
-	k = &control{c: c, receives: receives}
+	k = &control{c: c, receives: receives, told: make(chan struct{}, 1)}
 	k.room.L = &k.mu
 	wake, err := c.newEvent()
 	if err != nil {
@@ -174,6 +177,7 @@ func (k *control) spin() (int, error) {
 
 // poll handles one batch of completions and returns how many there were.
 func (k *control) poll() (int, error) {
+	wanted := k.wanted.Load()
 	n, err := k.cq.Poll(k.comps[:])
 	if err != nil {
 		return 0, fmt.Errorf("poll the control channel: %w", err)
@@ -196,7 +200,23 @@ func (k *control) poll() (int, error) {
 			return 0, fmt.Errorf("the control channel completed a %v", protocol.WRID(c.ID))
 		}
 	}
+	if n < len(k.comps) && wanted != k.looked.Load() {
+		k.looked.Store(wanted)
+		select {
+		case k.told <- struct{}{}:
+		default:
+		}
+	}
 	return n, nil
+}
+
+// look has the handler look whether anything has come, and returns the number of
+// that look: once looked has reached it, everything has been handled that had
+// come before.
+func (k *control) look() uint64 {
+	n := k.wanted.Add(1)
+	k.w.wake.set()
+	return n
 }
 
 // receive handles one message. Its receive is posted again before it takes

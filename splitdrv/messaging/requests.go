@@ -2,7 +2,6 @@ package messaging
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -67,24 +66,27 @@ func newRequests() *requests {
 // When ctx ends first the request stays counted until its reply comes, because
 // it occupies a receive at the peer until then.
 func (c *Conn) Request(ctx context.Context, t protocol.CfgType, data []byte) ([]byte, error) {
-	fail := func(err error) ([]byte, error) {
-		return nil, fmt.Errorf("request about %v: %w", t, err)
-	}
 	p, err := c.ask(ctx, t, data)
 	if err != nil {
-		return fail(err)
+		return nil, fmt.Errorf("request about %v: %w", t, err)
 	}
+	return c.await(ctx, p)
+}
+
+// await waits for the reply to a request that was sent.
+func (c *Conn) await(ctx context.Context, p pending) ([]byte, error) {
+	err := net.ErrClosed
 	select {
 	case r := <-p.reply:
 		if r.Status != protocol.CfgOK {
-			return nil, &StatusError{Type: t, Status: r.Status}
+			return nil, &StatusError{Type: p.t, Status: r.Status}
 		}
 		return r.Data, nil
 	case <-ctx.Done():
-		return fail(context.Cause(ctx))
+		err = context.Cause(ctx)
 	case <-c.done:
-		return fail(net.ErrClosed)
 	}
+	return nil, fmt.Errorf("request about %v: %w", p.t, err)
 }
 
 // ask sends a request, of which the reply is pending then.
@@ -263,62 +265,4 @@ func (c *Conn) onSent(data []byte) protocol.CfgStatus {
 		r.mail.put(letter{kind: letterSent})
 	}
 	return protocol.CfgOK
-}
-
-// keepAlive asks for a sign of life when there has been none for an interval,
-// and ends the session after Config.PeerTimeout of silence. Any message of the
-// peer's is a sign of life.
-func (c *Conn) keepAlive() error {
-	tick := time.NewTicker(c.cfg.KeepAlive)
-	defer tick.Stop()
-	silence := silence{interval: c.cfg.KeepAlive}
-	asked := false
-	answered := make(chan error, 1)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	for {
-		select {
-		case <-c.done:
-			return nil
-		case err := <-answered:
-			// How it is answered does not matter, but that it can be sent.
-			if status := (*StatusError)(nil); err != nil && !errors.As(err, &status) {
-				return err
-			}
-			asked = false
-		case <-tick.C:
-			lasted := silence.tick(c.heard.Load())
-			if lasted >= c.cfg.PeerTimeout {
-				return fmt.Errorf("%w: nothing heard for %v", ErrPeerSilent, lasted)
-			}
-			if lasted > 0 && !asked {
-				asked = true
-				c.background.Go(func() {
-					_, err := c.Request(ctx, protocol.CfgKeepAlive, nil)
-					answered <- err
-				})
-			}
-		}
-	}
-}
-
-// silence measures how long the peer has been silent by the ticks at which
-// nothing new was heard, not by the clock: while this process stands still (it
-// is stopped, its machine is paused or overloaded) nobody listens, and what
-// has arrived meanwhile is heard a moment after the next tick.
-type silence struct {
-	interval time.Duration
-	heard    uint64
-	lasted   time.Duration
-}
-
-// tick takes the count of what was heard so far and returns how long the peer
-// has been silent.
-func (s *silence) tick(heard uint64) time.Duration {
-	if heard != s.heard {
-		s.heard, s.lasted = heard, 0
-	} else {
-		s.lasted += s.interval
-	}
-	return s.lasted
 }

@@ -5,16 +5,68 @@ import (
 	"time"
 )
 
+// TestSilence measures silence by intervals in which something would have been
+// heard, and by no others.
 func TestSilence(t *testing.T) {
-	s := silence{interval: time.Second}
+	var looks, looked uint64
+	s := silence{interval: time.Second, look: func() uint64 { looks++; return looks }, looked: func() uint64 { return looked }}
+	const busy, late = true, 600 * time.Millisecond
 	for i, c := range []struct {
-		heard uint64
-		want  time.Duration
+		heard  uint64
+		late   time.Duration
+		behind bool // the handler has not looked since the interval began
+		asking bool
+		want   time.Duration
 	}{
-		{0, time.Second}, {0, 2 * time.Second}, {1, 0}, {1, time.Second}, {9, 0}, {10, 0}, {10, time.Second}, {10, 2 * time.Second},
+		{heard: 0, want: 1 * time.Second},
+		{heard: 0, want: 2 * time.Second},
+		{heard: 0, late: late, want: 2 * time.Second},
+		{heard: 0, behind: busy, want: 2 * time.Second},
+		{heard: 0, asking: busy, want: 2 * time.Second},
+		{heard: 0, want: 3 * time.Second},
+		{heard: 1, want: 0},
+		{heard: 1, late: 400 * time.Millisecond, want: 1 * time.Second},
+		{heard: 9, late: late, want: 0},
+		{heard: 10, behind: busy, want: 0},
+		{heard: 10, want: 1 * time.Second},
 	} {
-		if got := s.tick(c.heard); got != c.want {
+		if !c.behind {
+			looked = looks
+		}
+		s.asking.Store(c.asking)
+		if got := s.tick(c.late, c.heard); got != c.want {
 			t.Errorf("tick %d: %v, want %v", i, got, c.want)
 		}
+	}
+}
+
+// TestSilenceIsOver reads what has come before it judges.
+func TestSilenceIsOver(t *testing.T) {
+	var looks, looked uint64
+	s := silence{interval: time.Second, look: func() uint64 { looks++; return looks }, looked: func() uint64 { return looked }}
+	quiet := func() {
+		for s.lasted < 2*time.Second {
+			s.tick(0, s.heard)
+			looked = looks
+		}
+	}
+	quiet()
+	if s.over(3*time.Second, 0) || looks != looked {
+		t.Error("it was over, or looked at, too soon")
+	}
+	for range 2 {
+		if s.over(2*time.Second, 0) {
+			t.Error("it was over before the handler had looked")
+		}
+	}
+	looked = looks
+	if s.over(2*time.Second, 1) || s.lasted != 0 {
+		t.Error("it was over although the handler had found something")
+	}
+	quiet()
+	s.over(2*time.Second, 1)
+	looked = looks
+	if !s.over(2*time.Second, 1) {
+		t.Error("it was never over")
 	}
 }

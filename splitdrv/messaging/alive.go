@@ -1,0 +1,143 @@
+package messaging
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// keepAlive asks for a sign of life when there has been none for an interval,
+// and ends the session after Config.PeerTimeout of silence. Any message of the
+// peer's is a sign of life.
+func (c *Conn) keepAlive() error {
+	tick := time.NewTicker(c.cfg.KeepAlive)
+	defer tick.Stop()
+	s := c.newSilence(c.cfg.KeepAlive)
+	asked := false
+	answered := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for {
+		select {
+		case <-c.done:
+			return nil
+		case err := <-answered:
+			// How it is answered does not matter, but that it can be sent.
+			if status := (*StatusError)(nil); err != nil && !errors.As(err, &status) {
+				return err
+			}
+			asked = false
+		case due := <-tick.C:
+			lasted := s.tick(time.Since(due), c.heard.Load())
+			if lasted > 0 && !asked {
+				asked = true
+				s.asking.Store(true)
+				c.background.Go(func() { answered <- c.askForLife(ctx, s) })
+			}
+		case <-c.control.told:
+		}
+		if s.over(c.cfg.PeerTimeout, c.heard.Load()) {
+			return fmt.Errorf("%w: nothing heard for %v", ErrPeerSilent, s.lasted)
+		}
+	}
+}
+
+// Reach asks the peer for a sign of life and waits for the answer: until ctx is
+// done, or, with an error that wraps context.DeadlineExceeded, for
+// Config.PeerTimeout. How it is answered does not matter.
+func (c *Conn) Reach(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	interval := min(c.cfg.KeepAlive, c.cfg.PeerTimeout/4)
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	s := c.newSilence(interval)
+	s.asking.Store(true)
+	answered := make(chan error, 1)
+	c.background.Go(func() { answered <- c.askForLife(ctx, s) })
+	for {
+		select {
+		case err := <-answered:
+			if status := (*StatusError)(nil); errors.As(err, &status) {
+				return nil
+			}
+			return err
+		case due := <-tick.C:
+			s.tick(time.Since(due), s.heard)
+		}
+		if s.over(c.cfg.PeerTimeout, s.heard) {
+			return fmt.Errorf("request about %v: %w", protocol.CfgKeepAlive, context.DeadlineExceeded)
+		}
+	}
+}
+
+// askForLife sends a keep-alive and waits for the reply.
+func (c *Conn) askForLife(ctx context.Context, s *silence) error {
+	p, err := c.ask(ctx, protocol.CfgKeepAlive, nil)
+	if err != nil {
+		return err
+	}
+	s.asking.Store(false)
+	_, err = c.await(ctx, p)
+	return err
+}
+
+// silence measures how long the peer has been silent, by intervals of which this
+// process knows that it would have heard something: at the end of each it came to
+// that in time, it was not busy with asking, and the control channel's handler had
+// seen everything that had come by the beginning. While this process stands still
+// (it is stopped, its machine is paused or overloaded) nobody listens, and what
+// the peer has sent meanwhile is still to be read.
+type silence struct {
+	interval time.Duration
+	look     func() uint64 // has the handler look; see control.look
+	looked   func() uint64 // how far it has got with that
+	asking   atomic.Bool   // a keep-alive is to be sent, and has not been
+
+	heard  uint64
+	lasted time.Duration
+	began  uint64 // the look at the beginning of the interval
+	last   uint64 // the one before the end, 0: it has not come to that
+}
+
+func (c *Conn) newSilence(interval time.Duration) *silence {
+	s := &silence{interval: interval, look: c.control.look, looked: c.control.looked.Load, heard: c.heard.Load()}
+	s.began = s.looked()
+	return s
+}
+
+// tick ends an interval, so late, with the count of what was heard so far. It
+// returns how long the peer has been silent.
+func (s *silence) tick(late time.Duration, heard uint64) time.Duration {
+	switch {
+	case heard != s.heard:
+		s.heard, s.lasted, s.last = heard, 0, 0
+		return 0 // the next one can be without a look: nothing is decided by it
+	case late <= s.interval/2 && !s.asking.Load() && s.looked() >= s.began:
+		s.lasted += s.interval
+	}
+	s.began = s.look()
+	return s.lasted
+}
+
+// over reports whether the peer has been silent for so long, when the handler has
+// looked once more.
+func (s *silence) over(timeout time.Duration, heard uint64) bool {
+	switch {
+	case s.lasted < timeout:
+		return false
+	case s.last == 0:
+		s.last = s.look()
+		return false
+	case s.looked() < s.last:
+		return false
+	case heard != s.heard:
+		s.heard, s.lasted, s.last = heard, 0, 0
+		return false
+	}
+	return true
+}

@@ -1,0 +1,95 @@
+package messaging_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// gated is a device whose first completion queue, which is the control channel's,
+// lets nobody look while the gate is held: as if the handler did not get to run.
+type gated struct {
+	fabric.Device
+	gate sync.Mutex
+}
+
+func (d *gated) NewDomain() (fabric.Domain, error) {
+	domain, err := d.Device.NewDomain()
+	return &gatedDomain{Domain: domain, gate: &d.gate}, err
+}
+
+type gatedDomain struct {
+	fabric.Domain
+	gate  *sync.Mutex
+	queue *gatedCQ
+}
+
+func (d *gatedDomain) NewCQ(depth, vector int) (fabric.CQ, error) {
+	cq, err := d.Domain.NewCQ(depth, vector)
+	if err != nil || d.queue != nil {
+		return cq, err
+	}
+	d.queue = &gatedCQ{CQ: cq, gate: d.gate}
+	return d.queue, nil
+}
+
+func (d *gatedDomain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
+	for _, cq := range []*fabric.CQ{&cfg.SendCQ, &cfg.RecvCQ} {
+		if *cq == d.queue {
+			*cq = d.queue.CQ
+		}
+	}
+	return d.Domain.NewQP(cfg)
+}
+
+type gatedCQ struct {
+	fabric.CQ
+	gate *sync.Mutex
+}
+
+func (q *gatedCQ) Poll(out []fabric.Completion) (int, error) {
+	q.gate.Lock()
+	defer q.gate.Unlock()
+	return q.CQ.Poll(out)
+}
+
+// TestPeerIsHeardLate keeps one half's control handler from running for many times
+// its time-out. What the peer says meanwhile is there to be read: the peer is not
+// taken for dead, then or afterwards, but once it is really silent.
+func TestPeerIsHeardLate(t *testing.T) {
+	const timeout = 100 * time.Millisecond
+	n := fabrictest.New()
+	cfg := messaging.Config{KeepAlive: 10 * time.Millisecond, PeerTimeout: timeout}
+	device := &gated{Device: n.Device("a")}
+	b := newHalf(t, n, "b", patient(messaging.Config{}))
+	a := newHalfOn(t, device, "a", cfg)
+	connect(t, a, b)
+	for _, h := range []*half{a, b} {
+		if err := h.conn.Start(h.ports); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		device.gate.Lock()
+		held := time.After(5 * timeout)
+		select {
+		case <-a.conn.Done():
+			t.Errorf("while nobody listened: %v", a.conn.Err())
+		case <-held:
+		}
+		device.gate.Unlock()
+		if _, err := a.conn.Request(deadline(t), protocol.CfgKeepAlive, nil); err != nil {
+			t.Fatalf("when somebody listened again: %v", err)
+		}
+	}
+	n.Stall("b")
+	if err := ended(t, a); err == nil {
+		t.Error("no error")
+	}
+	n.Resume("b")
+}
