@@ -56,6 +56,11 @@ test-softroce: ## run the tests on RDMA devices, in a guest if need be
 	@scripts/setup.sh build test
 	@scripts/test softroce
 
+.PHONY: test-kernels
+test-kernels: ## run the tests on RDMA devices in a guest of each kernel (KERNELS="6.1 6.12")
+	@scripts/setup.sh build test
+	@scripts/test-kernels $(KERNELS)
+
 .PHONY: test-faults
 test-faults: ## run all tests with two machines: faults of cable, machine, process, disk, clock
 	@scripts/setup.sh build test

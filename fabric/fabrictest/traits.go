@@ -66,9 +66,9 @@ var softRoCE = []struct {
 	}},
 	// Memory windows came to it.
 	{Kernel{5, 14}, func(t *Traits) { t.NoWindows = false }},
-	// Its tasks were written anew: what fails in the requester is flushed with
-	// what is behind it, and flushing raises an event only where any completion
-	// does.
+	// Its tasks and its error states were written anew then: what fails in the
+	// requester is flushed with what is behind it, and a flush raises no event on
+	// a CQ armed for solicited ones. Seen on 6.12.
 	{Kernel{6, 4}, func(t *Traits) {
 		t.BadLKey, t.BadLocal = fabric.StatusWRFlushErr, fabric.StatusWRFlushErr
 		t.QuietFlushes = true
