@@ -5,11 +5,16 @@
 // the same devices, a veth pair and a bridge.
 //
 //	benchnative [-rounds N] [-only LIST] [-json FILE] [-markdown] [-cpuprofile DIR]
+//	benchnative -overload full|segments|fragments FROM TO ADDRESS
 //
 // ROUNDS and BENCH_ONLY in the environment set the first two; LIST has parts of
 // names of subjects and measurements, or SUBJECT:MEASUREMENT, separated by
 // commas. It needs root, and a machine that does nothing else meanwhile. It
 // fails if any of its measurements does.
+//
+// What is offered in measurements named "overload" is more than can be carried.
+// They are made only if they are selected. With -overload one of them is made
+// between network namespaces that are there.
 package main
 
 import (
@@ -51,7 +56,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	var o options
-	var only, subjectName string
+	var only, subjectName, kind string
 	flags := flag.NewFlagSet("benchnative", flag.ContinueOnError)
 	rounds, err := strconv.Atoi(getenv("ROUNDS", "5"))
 	if err != nil {
@@ -63,8 +68,16 @@ func run(ctx context.Context, args []string) error {
 	flags.BoolVar(&o.markdown, "markdown", false, "write the tables in Markdown")
 	flags.StringVar(&o.profiles, "cpuprofile", "", "directory for profiles of splitnic's use of processors")
 	flags.StringVar(&subjectName, "serve", "", "be the process of this subject, between the network namespaces and on the device in the arguments; not for people")
+	flags.StringVar(&kind, "overload", "",
+		"only send too many datagrams, full, segments or fragments, between two network namespaces: FROM TO ADDRESS")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if kind != "" {
+		if flags.NArg() != 3 {
+			return errors.New("-overload needs the network namespaces from and to which it sends, and an address of the latter")
+		}
+		return overloadOnce(ctx, kind, flags.Arg(0), flags.Arg(1), flags.Arg(2), os.Stdout)
 	}
 	if subjectName != "" {
 		s, ok := parseSubject(subjectName)
@@ -195,7 +208,7 @@ func (o *options) wants(s subject) bool {
 	if s.process() && o.only.has(s.String(), idle) {
 		return true
 	}
-	return slices.ContainsFunc(measurements(), func(m measurement) bool { return m.of(s) && o.only.has(s.String(), m.name) })
+	return slices.ContainsFunc(measurements(), func(m measurement) bool { return m.of(s) && o.only.wants(s.String(), &m) })
 }
 
 // each calls fn with every measurement of every subject, the subjects of one
@@ -205,7 +218,7 @@ func (o *options) each(rigs []*rig, fn func(m *measurement, r *rig) error) error
 	for i := range all {
 		m := &all[i]
 		for _, r := range rigs {
-			if !m.of(r.subject) || !o.only.has(r.subject.String(), m.name) {
+			if !m.of(r.subject) || !o.only.wants(r.subject.String(), m) {
 				continue
 			}
 			if err := fn(m, r); err != nil {

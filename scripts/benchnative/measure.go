@@ -18,6 +18,7 @@ type measurement struct {
 	size  int  // bytes: the MTU for streams, the payload of datagrams
 	rough bool // made of all subjects
 	flood bool // more is sent than arrives
+	asked bool // made only if it is selected
 	// load starts traffic, which goes on until it is stopped; nil where once
 	// is what is measured.
 	load func(st *site) (traffic, error)
@@ -57,7 +58,35 @@ func measurements() []measurement {
 			return traffic1(newBlast(st.lan, st.host, firstOf(hostFlows), flows, flood))
 		}}
 	}
-	return []measurement{
+	var over []measurement
+	for _, d := range overloads {
+		over = append(over, measurement{
+			name: "overload.tx." + d.name, size: d.size, asked: true,
+			once: func(ctx context.Context, st *site, sink *samples) error {
+				return d.measureOverload(ctx, st.host, st.lan, lanAddr, sink)
+			},
+		}, measurement{
+			name: "overload.rx." + d.name, size: d.size, asked: true,
+			once: func(ctx context.Context, st *site, sink *samples) error {
+				return d.measureOverload(ctx, st.lan, st.host, hostAddr, sink)
+			},
+		})
+	}
+	vxlan := func(name string, toLAN bool) measurement {
+		return measurement{
+			name: name, size: 1450, asked: true, warm: tcpWarm, time: tcpTime,
+			load: func(st *site) (traffic, error) {
+				return newTunnelled(st, func() (traffic, error) {
+					if toLAN {
+						return traffic1(newStreams(st.host, st.lan, tunnelLAN, 1))
+					}
+					return traffic1(newStreams(st.lan, st.host, tunnelHost, 1))
+				})
+			},
+		}
+	}
+	over = append(over, vxlan("vxlan.tx", true), vxlan("vxlan.rx", false))
+	return slices.Concat([]measurement{
 		tcp("tcp.tx", true, true, 1), tcp("tcp.rx", true, false, 1),
 		tcp("tcp4.tx", false, true, 4), tcp("tcp4.rx", false, false, 4),
 		udp("udp.tx", true, true, 1, false), udp("udp.tx.64flows", false, true, 64, false),
@@ -65,7 +94,7 @@ func measurements() []measurement {
 		udp("flood.tx", false, true, 1, true), udp("flood.rx", false, false, 1, true),
 		{name: "rtt", size: udpPayload, once: rtt},
 		{name: "ping", size: 56, once: ping},
-	}
+	}, over)
 }
 
 // traffic1 keeps a nil pointer from becoming an interface that is not nil.

@@ -38,6 +38,10 @@ func tables(w io.Writer, rows []row, notes []string, markdown bool) error {
 	speed := table{{"", "subject", "median", "min", "max", "unit", "beside the relay"}}
 	cost := table{{"", "subject", "frames/s", "bytes/frame", "process", "machine", "unit", "allocations", "system calls", "of a half", "instructions"}}
 	calls := table{{"", "subject", "system calls for each frame"}}
+	over := table{{"", "subject", "best", "unit"}}
+	for _, f := range factors {
+		over[0] = append(over[0], "offered", fmt.Sprintf("arrived at %g×", f))
+	}
 	wanted := table{{"goal", "subject", "is", "wanted", ""}}
 	var seen []row
 	for _, r := range rows {
@@ -48,6 +52,8 @@ func tables(w io.Writer, rows []row, notes []string, markdown bool) error {
 				verdict = "met"
 			}
 			wanted = append(wanted, []string{r.Metric, r.Subject, number(r.Median) + " " + r.Unit, r.Goal, verdict})
+			continue
+		case strings.HasPrefix(r.Name, "overload."):
 			continue
 		case r.Metric == throughput, r.Metric == rate, r.Metric == offered, r.Metric == median50, r.Metric == median99, r.Metric == average, r.Name == idle:
 			name := r.Name
@@ -65,6 +71,17 @@ func tables(w io.Writer, rows []row, notes []string, markdown bool) error {
 		if r.Metric == cpuMachine {
 			seen = append(seen, r)
 		}
+	}
+	for _, r := range rows {
+		if !strings.HasPrefix(r.Name, "overload.") || r.Metric != throughput {
+			continue
+		}
+		line := []string{r.Name, r.Subject, spread(&r), r.Unit}
+		for _, f := range factors {
+			sent, got := find(rows, r.Name, r.Subject, offeredAt(f)), find(rows, r.Name, r.Subject, arrivedAt(f))
+			line = append(line, number(sent.Median), spread(got))
+		}
+		over = append(over, line)
 	}
 	for _, m := range seen {
 		cell := func(metric string) string {
@@ -84,7 +101,7 @@ func tables(w io.Writer, rows []row, notes []string, markdown bool) error {
 		}
 	}
 	fmt.Fprintf(w, "%s\n\n", describe())
-	for _, t := range []table{speed, cost, calls, wanted} {
+	for _, t := range []table{speed, over, cost, calls, wanted} {
 		if len(t) == 1 {
 			continue
 		}
@@ -115,6 +132,11 @@ func callsOf(rows []row, name, subject string) string {
 		list = append(list, fmt.Sprintf("%.3f of the writes are %s", r.Median, fabricEvents))
 	}
 	return strings.Join(list, ", ")
+}
+
+// spread writes the median, the least and the greatest.
+func spread(r *row) string {
+	return fmt.Sprintf("%s (%s–%s)", number(r.Median), number(r.Min), number(r.Max))
 }
 
 // number writes three digits that count, and never an exponent.

@@ -160,6 +160,16 @@ func goals(rows []row) []row {
 				goal(s, name+" system calls of a half", "/frame", r.Median, fmt.Sprintf("<= %g", bound), r.Median <= bound)
 			}
 		}
+		for _, d := range overloads {
+			for _, way := range []string{"tx", "rx"} {
+				for _, f := range factors {
+					name := "overload." + way + "." + d.name
+					if r := find(rows, name, s, arrivedAt(f)); r != nil {
+						goal(s, fmt.Sprintf("%s at %g times the best", name, f), r.Unit, r.Median, ">= 0.8", r.Median >= 0.8)
+					}
+				}
+			}
+		}
 		if r := find(rows, idle, s, idleHalf); r != nil {
 			goal(s, "idle use of a processor, each half", r.Unit, r.Median, "< 0.5", r.Median < 0.5)
 		}

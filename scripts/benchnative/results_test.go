@@ -67,12 +67,14 @@ func TestGoals(t *testing.T) {
 		add("udp.rx", ours, rate, 60*share)
 		add("udp.rx.64flows", ours, rate, 54*share*share)
 		add("udp.rx", ours, halfCalls, 0.5/share)
+		add("overload.tx.full", ours, arrivedAt(5), 0.8*share)
 		add(idle, ours, allocations, 200)
 		add(idle, ours, idleHalf, 0.499/share)
 		return r
 	}
 	names := []string{
 		"tcp.tx beside the relay", "tcp.tx beside none of the offloads", "tcp.tx allocations", "tcp.tx system calls of a half",
+		"overload.tx.full at 5 times the best",
 		"udp.rx beside the relay", "udp.rx of 64 flows beside one", "udp.rx system calls of a half", "idle use of a processor, each half",
 	}
 	for share, met := range map[float64]bool{1: true, 0.99: false} {
@@ -96,6 +98,11 @@ func TestReport(t *testing.T) {
 	r.sink("tcp.tx", theirs, 1500).add(throughput, "Gbit/s", 24.68)
 	r.sink("tcp.tx", ours, 1500).add(cpuMachine, "s/GB", 1.5)
 	r.sink("tcp.tx", ours, 1500).add(callMetric+"read", "/frame", 0.25)
+	r.sink("overload.rx.full", theirs, 1472).add(throughput, "Gbit/s", 2)
+	for _, f := range factors {
+		r.sink("overload.rx.full", theirs, 1472).add(offeredAt(f), "of the best", f-1)
+		r.sink("overload.rx.full", theirs, 1472).add(arrivedAt(f), "of the best", 1/f)
+	}
 	file := filepath.Join(t.TempDir(), "new", "native.json")
 	rows := r.rows()
 	if err := writeJSON(file, rows); err != nil {
@@ -119,6 +126,8 @@ func TestReport(t *testing.T) {
 	for _, line := range []string{
 		"| tcp.tx | splitnic/macvtap | 12.3 | 12.3 | 12.3 | Gbit/s | 0.50 |",
 		"| tcp.tx | splitnic/macvtap | read 0.250 |",
+		"| overload.rx.full | relay/macvtap | 2.00 (2.00–2.00) | Gbit/s | 1.00 | 0.500 (0.500–0.500) |" +
+			" 4.00 | 0.200 (0.200–0.200) | 9.00 | 0.100 (0.100–0.100) |",
 		"| tcp.tx beside the relay | splitnic/macvtap | 0.500 ratio | >= 0.8 | missed |",
 		"Note: a remark.",
 	} {
@@ -164,6 +173,24 @@ func TestSelection(t *testing.T) {
 	} {
 		if got := parseSelection(tc.list).has(tc.subject, tc.measurement); got != tc.want {
 			t.Errorf("%q of %s, %s: %t", tc.list, tc.subject, tc.measurement, got)
+		}
+	}
+}
+
+// TestAskedFor shows that some are only made if they are selected.
+func TestAskedFor(t *testing.T) {
+	for _, tc := range []struct {
+		list         string
+		asked, other bool
+	}{
+		{"", false, true}, {"overload", true, false}, {"veth", true, true}, {"veth:overload", true, false}, {"relay", false, false},
+	} {
+		sel := parseSelection(tc.list)
+		if got := sel.wants("veth", &measurement{name: "overload.tx.full", asked: true}); got != tc.asked {
+			t.Errorf("%q: what has to be asked for: %t", tc.list, got)
+		}
+		if got := sel.wants("veth", &measurement{name: "tcp.tx"}); got != tc.other {
+			t.Errorf("%q: the other: %t", tc.list, got)
 		}
 	}
 }

@@ -65,11 +65,17 @@ func parseSubject(name string) (subject, bool) {
 
 // selection says what to measure: BENCH_ONLY, a list of terms separated by
 // commas, each a part of a subject's name, of a measurement's, or
-// SUBJECT:MEASUREMENT. The empty one is everything.
+// SUBJECT:MEASUREMENT. The empty one is everything
+// but what has to be asked for.
 type selection []string
 
 func parseSelection(s string) selection {
 	return slices.DeleteFunc(strings.Split(s, ","), func(t string) bool { return strings.TrimSpace(t) == "" })
+}
+
+// wants reports whether m is to be made of a subject.
+func (sel selection) wants(subject string, m *measurement) bool {
+	return (len(sel) > 0 || !m.asked) && sel.has(subject, m.name)
 }
 
 // has reports whether a measurement of a subject is to be made.

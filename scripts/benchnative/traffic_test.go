@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -246,5 +247,93 @@ func TestNetnsSiteFails(t *testing.T) {
 	left, err := filepath.Glob(netns.Path(prefix) + "*")
 	if err != nil || len(left) != 1 {
 		t.Errorf("left: %q, %v", left, err)
+	}
+}
+
+// TestNetnsTorrent sends each kind of datagrams as fast as they arrive, and too
+// many.
+func TestNetnsTorrent(t *testing.T) {
+	testenv.NeedRoot(t) // for a receive buffer of that size
+	for _, d := range overloads {
+		for _, rate := range []float64{0, 1e6, 1e12} {
+			t.Run(fmt.Sprintf("%s at %g", d.name, rate), func(t *testing.T) {
+				testenv.NoLeaks(t)
+				ns := testenv.NetNS(t)
+				tr, err := newTorrent(ns, ns, loopback, d, rate)
+				if err != nil {
+					t.Fatal(err)
+				}
+				testenv.Eventually(t, func() bool { return tr.count() > 3*uint64(d.size) }, "datagrams arriving")
+				if err := tr.stop(); err != nil {
+					t.Error(err)
+				}
+				if got := tr.count(); got%uint64(max(d.segment, 1)) != 0 || d.segment == 0 && got%uint64(d.size) != 0 {
+					t.Errorf("%d bytes have arrived of datagrams of %d", got, d.size)
+				}
+			})
+		}
+	}
+}
+
+// TestNetnsTorrentLost sends where nothing arrives.
+func TestNetnsTorrentLost(t *testing.T) {
+	testenv.NeedRoot(t)
+	testenv.NoLeaks(t)
+	from, to := testenv.NetNS(t), testenv.NetNS(t)
+	var out strings.Builder
+	err := overloadOnce(t.Context(), "fragments", from, to, loopback, &out)
+	if err == nil || out.Len() > 0 {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+	if err := overloadOnce(t.Context(), "drops", from, to, loopback, &out); err == nil {
+		t.Error("an unknown kind was taken")
+	}
+}
+
+// TestNetnsOverload measures where as much arrives as is sent.
+func TestNetnsOverload(t *testing.T) {
+	testenv.NeedRoot(t)
+	testenv.NoLeaks(t)
+	ns := testenv.NetNS(t)
+	var out strings.Builder
+	if err := overloadOnce(t.Context(), "full", ns, ns, loopback, &out); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Fields(out.String()); len(got) != 1+2*len(factors) {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestNetnsTunnelled sends a stream through a tunnel over a veth pair, and
+// finds nothing of it afterwards.
+func TestNetnsTunnelled(t *testing.T) {
+	testenv.NeedRoot(t)
+	testenv.NoLeaks(t)
+	r, err := newRig(t.Context(), fmt.Sprintf("sntest-%d-", os.Getpid()), subject{what: veth})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := r.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for range 2 {
+		tr, err := newTunnelled(r.site, func() (traffic, error) {
+			return traffic1(newStreams(r.site.host, r.site.lan, tunnelLAN, 1))
+		})
+		if err != nil {
+			testenv.Missing(t, "vxlan", "%v", err)
+		}
+		if mtu := testenv.Link(t, r.site.lan, tunnelDev).Attrs().MTU; mtu != 1450 {
+			t.Errorf("an MTU of %d", mtu)
+		}
+		testenv.Eventually(t, func() bool { return tr.count() > 10*chunk }, "the stream carrying something")
+		if err := tr.stop(); err != nil {
+			t.Error(err)
+		}
+		if testenv.Link(t, r.site.host, tunnelDev) != nil || testenv.Link(t, r.site.lan, tunnelDev) != nil {
+			t.Error("the tunnel is still there")
+		}
 	}
 }

@@ -46,13 +46,13 @@ type vector struct {
 	msgs [burst]mmsg
 	iovs [burst]unix.Iovec
 	to   [burst]unix.RawSockaddrInet4
-	data [burst][2 * udpPayload]byte
 }
 
 func newVector(size int) *vector {
 	v := &vector{}
+	data := make([]byte, burst*size)
 	for i := range v.msgs {
-		v.iovs[i].Base = &v.data[i][0]
+		v.iovs[i].Base = &data[i*size]
 		v.iovs[i].SetLen(size)
 		v.msgs[i].hdr.Iov = &v.iovs[i]
 		v.msgs[i].hdr.SetIovlen(1)

@@ -12,7 +12,7 @@ import (
 
 // row is one entry of results.json.
 type row struct {
-	Name    string  `json:"name"`    // what was measured: bw, pps, lat, net, rtt or counters
+	Name    string  `json:"name"`    // what was measured: bw, pps, lat, net, rtt, overload-KIND or counters
 	Subject string  `json:"subject"` // of what
 	Size    int     `json:"size"`    // bytes in a message, or the MTU
 	Queues  int     `json:"queues"`  // queue pairs, data channels, or streams

@@ -49,7 +49,7 @@ func (rs rows) sheets() []sheet {
 	for _, mtu := range rs.numbers(func(r *row) int { return r.Size }, isNetwork) {
 		list = append(list, rs.networks(mtu))
 	}
-	list = append(list, rs.roundTrips(), rs.counters())
+	list = append(list, rs.overload(), rs.roundTrips(), rs.counters())
 	var full []sheet
 	for _, t := range list {
 		if len(t.lines) > 1 {
@@ -201,6 +201,31 @@ func (rs rows) networks(mtu int) sheet {
 		}
 	}
 	t.lines = lines
+	return t
+}
+
+// overload has a line for each network and kind of datagrams.
+func (rs rows) overload() sheet {
+	t := sheet{title: "More UDP than can be carried: the best, and of that what was offered and what arrived"}
+	heading := []string{"datagrams", "subject", "best, Mbit/s"}
+	factors := []string{"2", "5", "10"}
+	for _, f := range factors {
+		heading = append(heading, "offered", "arrived at "+f+"×")
+	}
+	t.add(heading...)
+	for _, r := range rs {
+		kind, ok := strings.CutPrefix(r.Name, "overload-")
+		if !ok || r.Metric != "best" {
+			continue
+		}
+		line := []string{kind, r.Subject, cell(&r)}
+		for _, f := range factors {
+			for _, what := range []string{"offered-", "arrived-"} {
+				line = append(line, cell(rs.find(key{r.Name, r.Subject, r.Size, r.Queues, what + f})))
+			}
+		}
+		t.add(line...)
+	}
 	return t
 }
 
