@@ -5,7 +5,7 @@
 // the same devices, a veth pair and a bridge.
 //
 //	benchnative [-rounds N] [-only LIST] [-json FILE] [-markdown] [-cpuprofile DIR]
-//	benchnative -overload full|segments|fragments FROM TO ADDRESS
+//	benchnative -overload full|segments|fragments [-time DURATION] FROM TO ADDRESS
 //
 // ROUNDS and BENCH_ONLY in the environment set the first two; LIST has parts of
 // names of subjects and measurements, or SUBJECT:MEASUREMENT, separated by
@@ -70,6 +70,8 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&subjectName, "serve", "", "be the process of this subject, between the network namespaces and on the device in the arguments; not for people")
 	flags.StringVar(&kind, "overload", "",
 		"only send too many datagrams, full, segments or fragments, between two network namespaces: FROM TO ADDRESS")
+	var dur time.Duration
+	flags.DurationVar(&dur, "time", overloadTime, "how long each factor of -overload is measured")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -77,7 +79,7 @@ func run(ctx context.Context, args []string) error {
 		if flags.NArg() != 3 {
 			return errors.New("-overload needs the network namespaces from and to which it sends, and an address of the latter")
 		}
-		return overloadOnce(ctx, kind, flags.Arg(0), flags.Arg(1), flags.Arg(2), os.Stdout)
+		return overloadOnce(ctx, kind, flags.Arg(0), flags.Arg(1), flags.Arg(2), dur, os.Stdout)
 	}
 	if subjectName != "" {
 		s, ok := parseSubject(subjectName)

@@ -37,7 +37,6 @@ var factors = []float64{2, 5, 10}
 
 const (
 	window       = 300 << 10 // bytes on their way where none are to be lost: less than any queue has room for
-	overloadWarm = 100 * time.Millisecond
 	overloadTime = 400 * time.Millisecond
 	// burstTime is for how long a paced sender sends at once what it had no
 	// processor for.
@@ -180,15 +179,15 @@ func (t *torrent) stop() error {
 // goodput sends for a while and returns what was sent and what arrived, in
 // bytes a second.
 func (d datagrams) goodput(
-	ctx context.Context, from, to, addr string, rate float64,
+	ctx context.Context, from, to, addr string, rate float64, dur time.Duration,
 ) (sent, received float64, err error) {
 	t, err := newTorrent(from, to, addr, d, rate)
 	if err != nil {
 		return 0, 0, err
 	}
-	err = pause(ctx, overloadWarm)
+	err = pause(ctx, dur/4)
 	begin, s, r := time.Now(), t.sent.Load(), t.received.Load()
-	err = errors.Join(err, pause(ctx, overloadTime))
+	err = errors.Join(err, pause(ctx, dur))
 	seconds := time.Since(begin).Seconds()
 	sent, received = float64(t.sent.Load()-s)/seconds, float64(t.received.Load()-r)/seconds
 	return sent, received, errors.Join(err, t.stop())
@@ -200,12 +199,14 @@ type load struct{ offered, arrived float64 }
 // overload finds out what can be carried between two network namespaces, and
 // then offers factors of it. It returns the most that arrived at any time, in
 // bytes a second, and all loads in relation to that.
-func (d datagrams) overload(ctx context.Context, from, to, addr string) (best float64, loads []load, err error) {
+func (d datagrams) overload(
+	ctx context.Context, from, to, addr string, dur time.Duration,
+) (best float64, loads []load, err error) {
 	// Fragments of what was measured before do not keep memory any more.
 	if err := pause(ctx, 1100*time.Millisecond); err != nil {
 		return 0, nil, err
 	}
-	_, can, err := d.goodput(ctx, from, to, addr, 0)
+	_, can, err := d.goodput(ctx, from, to, addr, 0, dur)
 	if err == nil && can == 0 {
 		err = errors.New("nothing arrived")
 	}
@@ -215,7 +216,7 @@ func (d datagrams) overload(ctx context.Context, from, to, addr string) (best fl
 			return 0, nil, err
 		}
 		var l load
-		l.offered, l.arrived, err = d.goodput(ctx, from, to, addr, f*can)
+		l.offered, l.arrived, err = d.goodput(ctx, from, to, addr, f*can, dur)
 		best = max(best, l.arrived)
 		loads = append(loads, l)
 	}
@@ -232,7 +233,7 @@ func arrivedAt(factor float64) string { return fmt.Sprintf("arrived at %g", fact
 
 // measureOverload is the measurement of that.
 func (d datagrams) measureOverload(ctx context.Context, from, to, addr string, sink *samples) error {
-	best, loads, err := d.overload(ctx, from, to, addr)
+	best, loads, err := d.overload(ctx, from, to, addr, overloadTime)
 	if err != nil {
 		return err
 	}
@@ -246,13 +247,13 @@ func (d datagrams) measureOverload(ctx context.Context, from, to, addr string, s
 
 // overloadOnce measures between namespaces that somebody else has made, and
 // prints the best in Mbit/s, and what was offered and arrived by each factor.
-func overloadOnce(ctx context.Context, name, from, to, addr string, w io.Writer) error {
+func overloadOnce(ctx context.Context, name, from, to, addr string, dur time.Duration, w io.Writer) error {
 	i := slices.IndexFunc(overloads, func(d datagrams) bool { return d.name == name })
 	if i < 0 {
 		return fmt.Errorf("there are no datagrams %q", name)
 	}
 	runtime.GOMAXPROCS(runtime.NumCPU() + 4)
-	best, loads, err := overloads[i].overload(ctx, from, to, addr)
+	best, loads, err := overloads[i].overload(ctx, from, to, addr, dur)
 	if err != nil {
 		return err
 	}

@@ -17,8 +17,9 @@ import (
 // frames cannot be judged. A netdevice works without.
 var ErrUnavailable = errors.New("whole datagrams cannot be discarded early")
 
-// Patience is the default of Config.Patience.
-const Patience = 100 * time.Millisecond
+// Patience is the default of Config.Patience: longer than a reader that is at
+// work waits for a processor, or for credits.
+const Patience = time.Second
 
 // shortest is the shortest queue, in frames, in which the reserve holds the
 // rest of a datagram of 64 KiB with an MTU of 1500.
@@ -61,6 +62,11 @@ const (
 
 // mapping is memory that the kernel shares.
 type mapping struct{ mem []byte }
+
+// counter is the one of a queue at that offset.
+func (m *mapping) counter(queue, offset int) *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(&m.mem[queue*meterSize+offset]))
+}
 
 // Filter is an eBPF program for the queues of one netdevice.
 type Filter struct {
@@ -116,6 +122,10 @@ func New(cfg Config) (*Filter, error) {
 		return nil, errors.Join(unavailable("mapping the counters", os.NewSyscallError("mmap", err)), program.Close())
 	}
 	shared := &mapping{mem}
+	for i := range cfg.Queues {
+		// Nothing has been read yet: the program would take that for since the machine started.
+		shared.counter(i, seenAt).Store(1<<64 - 1)
+	}
 	// A reader may be at work when its device is closed, so only the garbage
 	// collector knows when nobody has the counters any more.
 	runtime.AddCleanup(shared, func(mem []byte) { _ = unix.Munmap(mem) }, mem)
@@ -135,10 +145,7 @@ func (f *Filter) Close() error { return f.program.Close() }
 
 // Meter returns the counters of a queue.
 func (f *Filter) Meter(queue int) *Meter {
-	at := func(offset int) *atomic.Uint64 {
-		return (*atomic.Uint64)(unsafe.Pointer(&f.shared.mem[queue*meterSize+offset]))
-	}
-	return &Meter{passed: at(passedAt), read: at(readAt), shared: f.shared}
+	return &Meter{passed: f.shared.counter(queue, passedAt), read: f.shared.counter(queue, readAt), shared: f.shared}
 }
 
 // Meter tells the filter of one queue what has been read. One goroutine uses

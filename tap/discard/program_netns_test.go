@@ -16,7 +16,7 @@ import (
 const length = 512
 
 // never is a patience that no test sees the end of.
-const never = time.Hour
+const never = 1 << 62
 
 func load(t testing.TB, cfg Config) *Filter {
 	t.Helper()
@@ -193,6 +193,10 @@ func TestNetnsPatience(t *testing.T) {
 	}{{never, false}, {1, true}} {
 		cfg := Config{Hook: TAP, Queues: 1, Length: length, Patience: tc.patience}
 		f := load(t, cfg)
+		f.wait(10 * length)
+		if f.judge(t, cfg, packet{}.frame()) {
+			t.Errorf("patience %v: the first frame passes, before anybody could read", tc.patience)
+		}
 		f.Meter(0).Took(7)
 		f.wait(10 * length)
 		for i, p := range []packet{{}, {more: true}, {offset: 100, more: true}} {
