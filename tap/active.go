@@ -29,6 +29,7 @@ func (d *Device) SetActive(n int) error {
 				return os.NewSyscallError("ioctl TUNSETQUEUE", errno)
 			}
 			q.detached = i >= n
+			q.meter.Emptied() // what was in it when it was detached is not read any more
 		}
 		return nil
 	})
