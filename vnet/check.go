@@ -180,6 +180,20 @@ func checkGSO(h *Header, eth []byte, l2 int, proto uint16, mtu int) error {
 	return nil
 }
 
+// Longest is the length in bytes of the longest Ethernet frame that a card sends
+// for a frame of size bytes that Check lets pass, of which head has the headers.
+//
+// borrowed: head, for the call.
+func Longest(head []byte, size int) int {
+	var h Header
+	h.Decode(head)
+	if h.GSOType == GSONone {
+		return size - HdrLen
+	}
+	end := transportEnd(head[HdrLen:], int(h.CsumStart), h.GSOType != GSOUDPL4)
+	return min(end+int(h.GSOSize), size-HdrLen)
+}
+
 // checkNetwork checks that an IP header lies between l2 and start and, where
 // that can be seen without walking extension headers, that transport protocol
 // want follows it.

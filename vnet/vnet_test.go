@@ -230,6 +230,24 @@ func TestOutgoing(t *testing.T) {
 	}
 }
 
+func TestLongest(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		frame []byte
+		want  int
+	}{
+		{"plain", frame(etherIPv4, GSONone, 100, nil, nil), 14 + 20 + 32 + 100},
+		{"super-frame", frame(etherIPv4, GSOTCPv4, 9000, nil, nil), 14 + 20 + 32 + 1400},
+		{"super-frame with two tags", frame(etherIPv6, GSOTCPv6, 9000, tags{etherQinQ, etherVLAN}, nil), 22 + 40 + 32 + 1400},
+		{"datagrams", frame(etherIPv4, GSOUDPL4, 9000, tags{etherVLAN}, nil), 18 + 20 + 8 + 1400},
+		{"one segment", frame(etherIPv4, GSOTCPv4, 700, nil, nil), 14 + 20 + 32 + 700},
+	} {
+		if got := Longest(tc.frame[:120], len(tc.frame)); got != tc.want {
+			t.Errorf("%s: %d bytes, want %d", tc.name, got, tc.want)
+		}
+	}
+}
+
 func TestBreach(t *testing.T) {
 	for err, want := range map[error]bool{
 		nil: false, ErrShort: true, ErrTooLong: true, ErrFlags: true, ErrCsum: true, ErrHdrLen: true,

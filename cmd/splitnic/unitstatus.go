@@ -26,6 +26,7 @@ var (
 	descMemoryMax  = prometheus.NewDesc("splitnic_iounit_registered_bytes_limit", "The most memory that may be registered (--max-memory); missing where there is no limit.", nil, nil)
 	descPort       = prometheus.NewDesc("splitnic_iounit_host_frames_total", "Frames of a host's present session by what became of them; rx is from the LAN to the host.", []string{"peer", "direction", "outcome"}, nil)
 	descPortBytes  = prometheus.NewDesc("splitnic_iounit_host_bytes_total", "Bytes of the Ethernet frames that were passed on.", []string{"peer", "direction"}, nil)
+	descOversize   = prometheus.NewDesc("splitnic_iounit_host_oversize_frames_total", "Frames passed to the LAN in a host's present session that are longer than the card's MTU and one VLAN tag, which cards may drop.", []string{"peer"}, nil)
 	descLimited    = prometheus.NewDesc("splitnic_iounit_host_limited_total", "Times that a channel of a host's present session had to wait because of its rate; rx is from the LAN to the host.", []string{"peer", "direction"}, nil)
 	descRate       = prometheus.NewDesc("splitnic_iounit_host_rate_limit_bits_per_second", "The most that the policy lets a host send (tx) or receive; missing where there is no bound.", []string{"peer", "direction"}, nil)
 	descPortUp     = prometheus.NewDesc("splitnic_iounit_host_up", "1 while the host wants its port on the LAN up.", []string{"peer"}, nil)
@@ -80,6 +81,7 @@ func portMetrics(emit emit, peer string, h *iounit.HostStatus) {
 	}
 	emit(descLimited, prometheus.CounterValue, float64(h.RxLimited), peer, "rx")
 	emit(descLimited, prometheus.CounterValue, float64(h.TxLimited), peer, "tx")
+	emit(descOversize, prometheus.CounterValue, float64(h.TxOversize), peer)
 	emit(descHeartbeats, prometheus.CounterValue, float64(h.Heartbeats), peer)
 	gauge := func(d *prometheus.Desc, v float64) { emit(d, prometheus.GaugeValue, v, peer) }
 	emit(descAnnounced, prometheus.CounterValue, float64(h.Announced), peer)
@@ -143,6 +145,9 @@ func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 		indent, st.RxDropped, st.RxTooLong, st.RxInvalid, st.RxFiltered)
 	fmt.Fprintf(w, "%sdropped on the way to the LAN\t%d source address, %d VLAN, %d otherwise\n",
 		indent, st.TxSource, st.TxVLAN, st.TxDropped)
+	if h.TxOversize > 0 {
+		fmt.Fprintf(w, "%soversize on the LAN\t%d frames, longer than the card's MTU and one VLAN tag: raise the card's MTU\n", indent, h.TxOversize)
+	}
 }
 
 // rate is a bound in bits per second, of which a policy has 100,000 at least.

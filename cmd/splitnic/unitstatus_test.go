@@ -27,7 +27,7 @@ func unitStatus(t *testing.T) *iounit.Status {
 		Bootstrap:  session.ListenerStats{Connections: 70, Meeting: 6, Handshakes: 50, Delayed: 4},
 		Memory:     iounit.MemoryStatus{Used: 3 << 20, Limit: 64 << 20},
 		Hosts: []iounit.HostStatus{{
-			Heartbeats: 8, MaxTxRate: 2_500_000_000, TxLimited: 12, RxLimited: 3,
+			Heartbeats: 8, TxOversize: 21, MaxTxRate: 2_500_000_000, TxLimited: 12, RxLimited: 3,
 			Name: "alpha", Mode: protocol.ModeSend, MAC: "02:00:00:00:00:01", Up: true, VLANs: vlans,
 			Filter:     protocol.ReceiveFilter{Multicast: make([]protocol.Group, 7), Unicast: make([]protocol.MAC, 2)},
 			Statistics: protocol.Statistics{RxFrames: 1, RxFiltered: 22, TxSource: 333, TxVLAN: 4444, TxBytes: 99},
@@ -55,6 +55,7 @@ func TestUnitMetrics(t *testing.T) {
 		`splitnic_iounit_handshakes_total 50`,
 		`splitnic_iounit_handshakes_delayed_total 4`,
 		`splitnic_iounit_host_heartbeats_held_total{peer="alpha"} 8`,
+		`splitnic_iounit_host_oversize_frames_total{peer="alpha"} 21`,
 		`splitnic_iounit_host_rate_limit_bits_per_second{direction="tx",peer="alpha"} 2.5e+09`,
 		`splitnic_iounit_host_limited_total{direction="tx",peer="alpha"} 12`,
 		`splitnic_iounit_host_limited_total{direction="rx",peer="alpha"} 3`,

@@ -30,7 +30,7 @@ func TestComingAgain(t *testing.T) {
 				c.s.leave()
 				begun, bytes := time.Now(), 0
 				for range leastBurst {
-					s := newServices(c.s.a, may, c.port, own, 1500)
+					s := newServices(c.s.a, may, c.port, own, 1500, 1500)
 					b := s.tx
 					if way == "rx" {
 						b = s.rx

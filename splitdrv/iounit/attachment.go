@@ -83,7 +83,7 @@ func (a *attachment) run(ctx context.Context) error {
 	}
 	defer port.Close()
 	mtu := min(link.MTU, a.hello.MaxMTU)
-	services := newServices(a, a.policy, port, mac, mtu)
+	services := newServices(a, a.policy, port, mac, mtu, link.MTU)
 	defer services.leave()
 	offloads, err := port.SetOffloads(port.Offloads().Intersect(a.hello.Offloads))
 	if err != nil {

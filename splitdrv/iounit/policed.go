@@ -34,6 +34,7 @@ type policed struct {
 		frames, bytes, source, vlan atomic.Uint64
 	}
 	filtered atomic.Uint64
+	oversize atomic.Uint64 // passed to the LAN: see isOversize
 }
 
 // headSize is how much of a frame from the host is copied before it is judged:
@@ -252,7 +253,7 @@ func (p *policed) writeBurst(ops []vnet.WriteOp) int {
 // being written, and counts it. It returns how many are done with.
 func (p *policed) settle(ops []vnet.WriteOp, written int) (done int) {
 	var frames, bytes, sources, vlans uint64
-	next := 0
+	next, card := 0, p.rules.Load().card
 	for ; done < len(ops); done++ {
 		op := &ops[done]
 		op.Err = nil
@@ -275,6 +276,9 @@ func (p *policed) settle(ops []vnet.WriteOp, written int) (done int) {
 		if op.Err = p.passed[next].Err; op.Err == nil {
 			frames++
 			bytes += uint64(len(op.Head) + len(op.Rest) - vnet.HdrLen)
+			if isOversize(&p.passed[next], card) {
+				p.oversize.Add(1)
+			}
 		}
 		next++
 	}

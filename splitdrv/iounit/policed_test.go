@@ -102,7 +102,7 @@ func frame(dst [6]byte, src protocol.MAC, n int, vlans ...uint16) []byte {
 
 // newPoliced returns a port under the rules of a host with those VLANs.
 func newPoliced(h *policy.Host, change ...func(*rules)) (*policed, *queue) {
-	r := &rules{mac: own, host: h, every: true, receive: h.VLANs, mtu: protocol.MaxMTU}
+	r := &rules{mac: own, host: h, every: true, receive: h.VLANs, mtu: protocol.MaxMTU, card: protocol.MaxMTU}
 	for _, c := range change {
 		c(r)
 	}
@@ -288,6 +288,7 @@ func TestFromLAN(t *testing.T) {
 		{"of a wanted VLAN", frame(own, machine, 60, 5), true, true},
 		{"of an allowed VLAN", frame(own, machine, 60, 6), true, false},
 		{"of a forbidden VLAN", frame(own, machine, 60, 7), false, false},
+		{"of VLAN 4095", frame(own, machine, 60, 4095), false, false},
 		{"with a priority", frame(own, machine, 60, 0xe000), true, true},
 		{"a forbidden VLAN behind a priority", frame(own, machine, 60, 0, 7), false, false},
 	} {

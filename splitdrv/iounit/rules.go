@@ -17,8 +17,9 @@ type rules struct {
 	groups  []protocol.Group // wanted, in ascending order
 	every   bool             // frames to all groups are wanted
 	receive protocol.VLANSet // wanted and allowed
-	mtu     int
-	tx, rx  *bucket // bound the rate to the LAN and from it; nil: it is not bounded
+	mtu     int              // of the session
+	card    int              // the network card's MTU
+	tx, rx  *bucket          // bound the rate to the LAN and from it; nil: it is not bounded
 }
 
 // verdict says what is done with a frame.

@@ -47,6 +47,7 @@ type services struct {
 	begun    settings            // as they were when the session began
 	wish     protocol.VLANSet    // of the host; now.vlans are those of them that it may have
 	mtu      int                 // in force
+	card     int                 // the network card's MTU
 	here     bool                // the host has said that its netdevice is up
 	wanted   int                 // MTU that the host asked for, 0 if it did not
 	cleared  protocol.Statistics // as the counters were then
@@ -62,9 +63,9 @@ type settings struct {
 }
 
 // newServices puts a host's LAN interface under the rules.
-func newServices(a *attachment, host *policy.Host, port lan.Interface, mac protocol.MAC, mtu int) *services {
+func newServices(a *attachment, host *policy.Host, port lan.Interface, mac protocol.MAC, mtu, card int) *services {
 	s := &services{
-		a: a, host: host, port: port, offers: port.Offloads(), mtu: mtu,
+		a: a, host: host, port: port, offers: port.Offloads(), mtu: mtu, card: card,
 		now:  settings{mac: mac, filter: protocol.ReceiveFilter{AllMulti: true}, vlans: host.VLANs, up: true},
 		wish: protocol.AllVLANs(),
 	}
@@ -96,7 +97,7 @@ func (s *services) publish() {
 	r := &rules{
 		mac: s.now.mac, further: slices.Clone(f.Unicast), host: s.host,
 		groups: slices.Clone(f.Multicast), every: f.AllMulti || f.Promisc, receive: s.now.vlans,
-		mtu: s.mtu, tx: s.tx, rx: s.rx,
+		mtu: s.mtu, card: s.card, tx: s.tx, rx: s.rx,
 	}
 	slices.SortFunc(r.groups, func(a, b protocol.Group) int { return slices.Compare(a[:], b[:]) })
 	if f.Promisc {
@@ -253,6 +254,8 @@ func (s *services) useMTU(mtu int) {
 func (s *services) follow(card int) (mtu int, changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.card = card
+	s.publish()
 	if mtu = s.fitting(card); mtu == s.mtu {
 		return mtu, false
 	}

@@ -131,7 +131,7 @@ func newClient(t *testing.T, h *policy.Host) *client {
 	if err := errors.Join(u.claim(a, own, nil), u.claim(b, other, nil)); err != nil {
 		t.Fatal(err)
 	}
-	c.s = newServices(a, h, c.port, own, 1500)
+	c.s = newServices(a, h, c.port, own, 1500, 1500)
 	conn, err := messaging.New(messaging.Config{Device: u.cfg.Device})
 	if err != nil {
 		t.Fatal(err)

@@ -91,6 +91,9 @@ type HostStatus struct {
 	MaxRxRate int64  `json:"max_rx_rate"`
 	TxLimited uint64 `json:"tx_limited"`
 	RxLimited uint64 `json:"rx_limited"`
+	// TxOversize counts frames to the LAN that are longer than the card's MTU and
+	// one VLAN tag, as those with two can be. The card may have dropped them.
+	TxOversize uint64 `json:"tx_oversize"`
 	// Heartbeats is how often the host sent heartbeats so fast that they were
 	// left waiting.
 	Heartbeats uint64 `json:"heartbeats_held"`
@@ -160,6 +163,6 @@ func (a *attachment) status() (HostStatus, bool) {
 		Interface: s.port.Name(), Up: now.up, Memory: int64(stats.MemoryPinned),
 		LANDropped: s.port.Stats(), Announced: s.tells.frames.Load(), Traffic: &stats, Latency: a.latency,
 		Filter: now.filter, VLANs: now.vlans, Statistics: s.statistics(), Heartbeats: a.s.Rested(),
-		MaxTxRate: may.MaxTxRate, MaxRxRate: may.MaxRxRate, TxLimited: txLimited, RxLimited: rxLimited,
+		MaxTxRate: may.MaxTxRate, MaxRxRate: may.MaxRxRate, TxOversize: s.oversize(), TxLimited: txLimited, RxLimited: rxLimited,
 	}, true
 }

@@ -409,6 +409,38 @@ func TestNetnsServiceMTU(t *testing.T) {
 	}
 }
 
+// TestNetnsOversize sends frames in two VLANs that fill the MTU. A card with an
+// MTU of 1500 need not pass them, and the status says so; a larger one does.
+func TestNetnsOversize(t *testing.T) {
+	s := newShared(t, "macvtap", "")
+	p := s.peer("a")
+	l := listener{testenv.ListenRaw(t, s.lanNS, "lan0")}
+	nested := func(mark byte) []byte {
+		f := marked(toAll, p.welcome.MAC, mark, 5)
+		f = append(f, make([]byte, vnet.HdrLen+1518-len(f))...)
+		f = append(make([]byte, vnet.Headroom), f...)
+		vnet.InsertVLAN(f, 0x88a8, 7)
+		return f
+	}
+	counted := func(want uint64) {
+		t.Helper()
+		testenv.Eventually(t, func() bool { return s.unit.Status().Hosts[0].TxOversize == want }, "%d oversize frames", want)
+	}
+	p.send(nested('1'))
+	p.send(marked(toAll, p.welcome.MAC, '2', 0))
+	if got := l.marks('2'); got != "2" { // a veth drops it
+		t.Errorf("the LAN received %q", got)
+	}
+	counted(1)
+	for ns, name := range map[string]string{s.unitNS: "eth1", s.lanNS: "lan0"} {
+		testenv.With(t, ns, func(h *netlink.Handle) error { return h.LinkSetMTU(testenv.Link(t, ns, name), 1600) })
+	}
+	p.ask("MTU", protocol.CfgMTU, protocol.AppendMTU(nil, 1500), protocol.CfgOK)
+	p.send(nested('3'))
+	l.Next(func(f []byte) bool { return bytes.Contains(f, []byte{0x88, 0xb5, '3'}) })
+	counted(1)
+}
+
 // TestPolicyRefuses refuses what a policy does not give, and says so for good
 // where waiting does not help.
 func TestPolicyRefuses(t *testing.T) {

@@ -1,0 +1,46 @@
+package iounit
+
+import (
+	"testing"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// TestOversize counts frames that are longer than a card with an MTU of 1500 has
+// to send, whole or in segments.
+func TestOversize(t *testing.T) {
+	tagged := func(segment uint16, tags int) []byte { // a super-frame
+		f := super(4000, segment)
+		buf := append(make([]byte, tags*vnet.Headroom), f...)
+		for i := tags; i > 0; i-- {
+			vnet.InsertVLAN(buf[(i-1)*vnet.Headroom:], 0x8100, 5)
+		}
+		return buf
+	}
+	for _, tc := range []struct {
+		name  string
+		frame []byte
+		want  uint64
+	}{
+		{"no tag", frame(broadcast, own, 1514), 0},
+		{"one tag", frame(broadcast, own, 1518, 5), 0},
+		{"two tags, shorter", frame(broadcast, own, 1518, 5, 6), 0},
+		{"two tags", frame(broadcast, own, 1519, 5, 6), 1},
+		{"segments with a tag", tagged(1460, 1), 0},
+		{"segments with two tags, shorter", tagged(1456, 2), 0},
+		{"segments with two tags", tagged(1457, 2), 1},
+	} {
+		p, q := newPoliced(hostWith("all"), func(r *rules) { r.mtu, r.card = 1500, 1500 })
+		if err := p.WriteFrame(tc.frame); err != nil || len(q.out) != 1 {
+			t.Fatalf("%s: %d frames written, %v", tc.name, len(q.out), err)
+		}
+		s := services{ports: []*policed{p}}
+		if got := s.oversize(); got != tc.want {
+			t.Errorf("%s: %d are counted", tc.name, got)
+		}
+		q.err = errInval
+		if _ = p.WriteFrame(tc.frame); s.oversize() != tc.want {
+			t.Errorf("%s: counted although it was not written", tc.name)
+		}
+	}
+}
