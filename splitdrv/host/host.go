@@ -53,6 +53,9 @@ type Config struct {
 	// a number below n; default that of math/rand.
 	RetryMin, RetryMax time.Duration
 	Rand               func(n int64) int64
+	// Patience is how long an I/O unit that has not been found dead has for each of
+	// its answers until another one is tried as well, at least; there are defaults.
+	Patience time.Duration
 	// FailBack is how long an I/O unit that is preferred to the present one has
 	// to be reachable before the host goes back to it; 0: never.
 	FailBack time.Duration

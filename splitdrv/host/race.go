@@ -68,7 +68,7 @@ func (h *Host) reach(ctx context.Context, order []int, retry *backoff) (a *attac
 	dctx, cancel := context.WithCancel(ctx)
 	r := &race{
 		h: h, order: order, dctx: dctx, dials: make(chan dialled), answered: make(chan struct{}, 1),
-		head: time.NewTicker(headStart), heard: make(chan struct{}, 1), patience: time.NewTimer(longestSilence),
+		head: time.NewTicker(h.patient(headStart)), heard: make(chan struct{}, 1), patience: time.NewTimer(h.patient(longestSilence)),
 		restarting: true, retry: retry,
 	}
 	defer func() {
@@ -103,7 +103,7 @@ func (r *race) run(ctx context.Context) (*attachment, error) {
 			r.dial()
 		case <-r.answered:
 			if r.hurried() {
-				r.head.Reset(answerStart)
+				r.head.Reset(r.h.patient(answerStart))
 			}
 		case <-r.again:
 			r.again = nil
@@ -202,7 +202,7 @@ func (r *race) wait() {
 	if r.opening != nil {
 		r.silent = false
 		r.head.Stop()
-		r.patience.Reset(max(longestSilence, silences*r.opening.d.took))
+		r.patience.Reset(max(r.h.patient(longestSilence), silences*r.opening.d.took))
 	}
 }
 
@@ -213,7 +213,7 @@ func (r *race) hurried() bool { return r.opening == nil || r.silent }
 // next dials the next I/O unit, with a head start.
 func (r *race) next() {
 	r.dial()
-	r.head.Reset(headStart)
+	r.head.Reset(r.h.patient(headStart))
 }
 
 // result is closed when the session has been opened, or not.

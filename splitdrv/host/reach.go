@@ -21,6 +21,9 @@ const headStart = 200 * time.Millisecond
 // and only its process may not be.
 const answerStart = time.Second
 
+// patient is such a time with what the configuration says.
+func (h *Host) patient(d time.Duration) time.Duration { return max(d, h.cfg.Patience) }
+
 // connect is Run without those who follow the netdevice.
 func (h *Host) connect(ctx context.Context) error {
 	retry := backoff{min: h.cfg.RetryMin, max: h.cfg.RetryMax, rand: h.cfg.Rand}

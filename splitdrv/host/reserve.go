@@ -92,14 +92,14 @@ func (h *Host) prepareFirst(ctx context.Context, list []int) (found *attachment,
 	results := make(chan prepared)
 	errs := make([]error, len(list))
 	started, pending := 0, 0
-	patience := time.NewTicker(longestSilence)
+	patience := time.NewTicker(h.patient(longestSilence))
 	defer patience.Stop()
 	next := func() {
 		if started < len(list) && trying.Err() == nil {
 			at := started
 			started++
 			pending++
-			patience.Reset(longestSilence)
+			patience.Reset(h.patient(longestSilence))
 			go func() {
 				b, err := h.prepare(trying, list[at])
 				results <- prepared{at, b, err}

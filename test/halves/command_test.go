@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
@@ -91,14 +92,14 @@ func soon(t *testing.T, done <-chan error) error {
 // handshake has timed out.
 func TestFailoverBesideStandby(t *testing.T) {
 	w := newWorld(t)
-	deaf, err := net.Listen("tcp", "127.0.0.1:0")
+	deaf, err := net.Listen("tcp", testenv.Loopback()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { deaf.Close() })
 	one, three := w.gateway("one"), w.gateway("three")
 	d, h, _ := w.host("alpha", func(c *host.Config) {
-		c.IOUnits, c.Standby, c.HandshakeTimeout = []string{one.cable.addr, deaf.Addr().String(), three.cable.addr}, true, time.Hour
+		c.IOUnits, c.Standby, c.HandshakeTimeout, c.Patience = []string{one.cable.addr, deaf.Addr().String(), three.cable.addr}, true, time.Hour, 0
 	})
 	d.up(t)
 	c, err := deaf.Accept()

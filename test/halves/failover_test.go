@@ -33,7 +33,7 @@ type cable struct {
 }
 
 func newCable(t *testing.T, to string) *cable {
-	c := &cable{t: t, to: to, conns: map[net.Conn]bool{}, addr: "127.0.0.1:0"}
+	c := &cable{t: t, to: to, conns: map[net.Conn]bool{}, addr: testenv.Loopback() + ":0"}
 	c.plug()
 	t.Cleanup(c.cut)
 	return c
@@ -240,14 +240,14 @@ func TestFailoverOrder(t *testing.T) {
 // wait until the handshake has timed out, which is never.
 func TestDeafUnit(t *testing.T) {
 	w := newWorld(t)
-	deaf, err := net.Listen("tcp", "127.0.0.1:0")
+	deaf, err := net.Listen("tcp", testenv.Loopback()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { deaf.Close() })
 	two := w.gateway("two")
 	d, h, _ := w.host("alpha", func(c *host.Config) {
-		c.IOUnits, c.HandshakeTimeout = append([]string{deaf.Addr().String()}, addrs(two)...), time.Hour
+		c.IOUnits, c.HandshakeTimeout, c.Patience = append([]string{deaf.Addr().String()}, addrs(two)...), time.Hour, 0
 	})
 	with(t, h, two)
 	d.up(t)
@@ -257,14 +257,14 @@ func TestDeafUnit(t *testing.T) {
 // the host is back as soon as there is one, and does not wait for the other.
 func TestRestartBesideDeafUnit(t *testing.T) {
 	w := newWorld(t)
-	deaf, err := net.Listen("tcp", "127.0.0.1:0")
+	deaf, err := net.Listen("tcp", testenv.Loopback()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { deaf.Close() })
 	_, unit := w.unit()
 	d, h, _ := w.host("alpha", func(c *host.Config) {
-		c.IOUnits, c.HandshakeTimeout = []string{w.addr, deaf.Addr().String()}, time.Hour
+		c.IOUnits, c.HandshakeTimeout, c.Patience = []string{w.addr, deaf.Addr().String()}, time.Hour, 0
 	})
 	d.up(t)
 	if err := unit.stop(); err != nil {
@@ -313,7 +313,7 @@ func TestHungUnit(t *testing.T) {
 		}
 	}()
 	d, h, run := w.host("alpha", func(c *host.Config) {
-		c.IOUnits, c.HandshakeTimeout = addrs(hung, two), time.Hour
+		c.IOUnits, c.HandshakeTimeout, c.Patience = addrs(hung, two), time.Hour, 0
 		c.Log = slog.New(slog.NewJSONHandler(written, nil))
 	})
 	with(t, h, two)
@@ -331,13 +331,13 @@ func TestHungUnit(t *testing.T) {
 func TestSlowUnit(t *testing.T) {
 	w := newWorld(t)
 	slow, letGo := w.hung("slow")
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	gone, err := net.Listen("tcp", testenv.Loopback()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { gone.Close() })
 	d, h, _ := w.host("alpha", func(c *host.Config) {
-		c.IOUnits, c.HandshakeTimeout = append(addrs(slow), gone.Addr().String()), time.Hour
+		c.IOUnits, c.HandshakeTimeout, c.Patience = append(addrs(slow), gone.Addr().String()), time.Hour, 0
 	})
 	c, err := gone.Accept() // when the first one has been silent for a while
 	if err != nil {
@@ -362,7 +362,7 @@ func TestBlindUnit(t *testing.T) {
 	if err := run.stop(); err != nil {
 		t.Error(err)
 	}
-	d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits = addrs(blind, two) })
+	d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits, c.Patience = addrs(blind, two), 0 })
 	with(t, h, two)
 	d.up(t)
 	two.both(d)

@@ -211,9 +211,14 @@ func (c *card) change(f func(*lan.LinkState)) {
 }
 
 func (c *card) wire(mac string) *porttest.Wire {
+	c.t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ports[mac].wire
+	p := c.ports[mac]
+	if p == nil {
+		c.t.Fatalf("no port has address %s", mac)
+	}
+	return p.wire
 }
 
 // hang has the port with that address not close until the channel is closed.

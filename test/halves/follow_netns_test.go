@@ -236,7 +236,7 @@ func TestNetnsReset(t *testing.T) {
 func TestNetnsDeletedWhileAway(t *testing.T) {
 	testenv.NeedTUN(t)
 	w, ns := newWorld(t), testenv.NetNS(t)
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	dead, err := net.Listen("tcp", testenv.Loopback()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,17 +77,18 @@ func newScript(t *testing.T) *script {
 		refuse: func(asked) protocol.CfgStatus { return protocol.CfgOK },
 	}
 	w := s.world
-	ln, err := session.Listen("127.0.0.1:0", session.ServerConfig{Security: w.security(w.unitKey, w.hostKey)})
+	ln, err := session.Listen(testenv.Loopback()+":0", session.ServerConfig{Security: w.security(w.unitKey, w.hostKey)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.addr = ln.Addr().String()
 	dev := w.fabric.Device("unit")
-	start(t, func(ctx context.Context) error {
+	start(t, func(ctx context.Context) (err error) {
+		defer func() { err = errors.Join(err, ln.Close(), dev.Close()) }()
 		for {
 			c, err := ln.Accept(ctx)
 			if ctx.Err() != nil {
-				return errors.Join(ln.Close(), dev.Close())
+				return nil
 			}
 			if err != nil {
 				return err
@@ -112,6 +113,13 @@ func (s *script) serve(ctx context.Context, dev fabric.Device, c *session.Server
 	if s.refuse(asked{protocol.CfgMAC, string(mac[:])}) != protocol.CfgOK {
 		return c.Refuse(session.CodePolicy, "another host has it")
 	}
+	// Not New: the host is content, and the test may be over, before the data
+	// channels are started.
+	p, wire, err := porttest.Open(1 << 20)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = errors.Join(p.Close(), wire.Close()) }()
 	mcfg := s.config(dev, mtu, &hello)
 	conn, err := messaging.New(mcfg)
 	if err != nil {
@@ -134,7 +142,6 @@ func (s *script) serve(ctx context.Context, dev fabric.Device, c *session.Server
 	for _, ch := range accept.Channels {
 		remote = append(remote, ch.Address())
 	}
-	p, _ := porttest.New(s.t, 1<<20)
 	if err := errors.Join(conn.Connect(remote, accept.ControlReceives), c.Ready(ctx), conn.Start([]messaging.Port{p})); err != nil {
 		return err
 	}
@@ -416,6 +423,9 @@ func TestFollowRefused(t *testing.T) {
 			d.await(t, "no promisc", func() bool { return !d.want.Promisc })
 			s.gets("filter promisc=true allmulti=false [] []")
 			refusal("promiscuous mode", "on")
+			// By now the host has seen it off: it asks again only then.
+			_ = d.SetMTU(1400)
+			s.gets("mtu 1400")
 			// A capture cannot be set back, but the rest goes on.
 			_ = d.set(func() { d.want.Promisc = true })
 			s.gets("filter promisc=true allmulti=false [] []", "filter promisc=false allmulti=true [] []")

@@ -45,7 +45,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	t.Cleanup(func() { goleak.VerifyNone(t) })
+	before := goleak.IgnoreCurrent() // what a test that failed has left is not this one's
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 	w := &world{t: t, fabric: fabrictest.New(), card: newCard(t), device: "unit"}
 	fabrictest.NoLeaks(t, w.fabric)
 	for _, k := range []**session.Key{&w.unitKey, &w.hostKey} {
@@ -138,7 +139,7 @@ func (w *world) unit(change ...func(*iounit.Config)) (*iounit.Unit, *running) {
 	}
 	addr := w.addr
 	if addr == "" {
-		addr = "127.0.0.1:0"
+		addr = testenv.Loopback() + ":0"
 	}
 	w.trust = w.security(w.unitKey, w.hostKey)
 	ln, err := session.Listen(addr, session.ServerConfig{Security: w.trust, Burst: u.Burst, Rejected: u.Rejected})
@@ -160,6 +161,8 @@ func (w *world) host(name string, change ...func(*host.Config)) (*netdev, *host.
 		Name: name, Software: "test", IOUnits: []string{w.addr}, Security: w.security(w.hostKey, w.unitKey),
 		Device: dev, Netdev: d, Offloads: vnet.AllOffloads,
 		Messaging: messaging.Config{PeerTimeout: time.Minute}, RetryMin: time.Millisecond, RetryMax: 10 * time.Millisecond, Log: quiet(),
+		// However busy the machine is, the first I/O unit of several is tried first.
+		Patience: time.Minute,
 	}
 	for _, c := range change {
 		c(&cfg)
@@ -393,6 +396,7 @@ func TestHostComesAgainAtHungPort(t *testing.T) {
 	}
 	d, again, _ := w.host("alpha")
 	testenv.Eventually(t, func() bool { return u.Status().Refusals["busy"] > 0 }, "a refusal")
+	testenv.Eventually(t, func() bool { return again.Status().LastError != "" }, "the refusal at the host")
 	why := again.Status().LastError
 	if !strings.Contains(why, "its interface on the network card hangs") {
 		t.Errorf("the host was told: %s", why)
@@ -505,7 +509,7 @@ func TestFabricFails(t *testing.T) {
 func TestHostTriesTheNextIOUnit(t *testing.T) {
 	w := newWorld(t)
 	w.unit()
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	dead, err := net.Listen("tcp", testenv.Loopback()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}

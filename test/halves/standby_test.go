@@ -17,7 +17,7 @@ func TestStandbyBesideHungUnit(t *testing.T) {
 	hung, _ := w.hung("hung")
 	two, three := w.gateway("two"), w.gateway("three")
 	d, h, _ := w.host("alpha", func(c *host.Config) {
-		c.IOUnits, c.HandshakeTimeout = addrs(hung, two, three), time.Hour
+		c.IOUnits, c.HandshakeTimeout, c.Patience = addrs(hung, two, three), time.Hour, 0
 		c.Standby, c.FailBack = true, time.Hour
 	})
 	with(t, h, two)
@@ -46,7 +46,7 @@ func TestCommandBesideHungUnit(t *testing.T) {
 	hung, _ := w.hung("hung")
 	two, three := w.gateway("two"), w.gateway("three")
 	d, h, _ := w.host("alpha", func(c *host.Config) {
-		c.IOUnits, c.HandshakeTimeout, c.Standby = addrs(two, hung, three), time.Hour, true
+		c.IOUnits, c.HandshakeTimeout, c.Patience, c.Standby = addrs(two, hung, three), time.Hour, 0, true
 	})
 	with(t, h, two)
 	d.up(t)

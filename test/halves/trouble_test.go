@@ -191,7 +191,7 @@ func TestTroubleSettings(t *testing.T) {
 func TestTroubleCommands(t *testing.T) {
 	dead := func(t *testing.T) string {
 		t.Helper()
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		ln, err := net.Listen("tcp", testenv.Loopback()+":0")
 		if err != nil {
 			t.Fatal(err)
 		}

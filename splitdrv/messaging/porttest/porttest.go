@@ -32,25 +32,35 @@ type Wire struct{ f *os.File }
 // many bytes of frames each direction holds before its writer has to wait.
 func New(t testing.TB, buffer int) (*Port, *Wire) {
 	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	p, w, err := Open(buffer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, fd := range fds {
-		// Forced beyond net.core.wmem_max where the test runs as root.
-		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, buffer) != nil {
-			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, buffer); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	p := &Port{fd: fds[0]}
-	w := &Wire{f: os.NewFile(uintptr(fds[1]), "wire")}
 	t.Cleanup(func() {
 		p.Close()
 		w.Close()
 	})
 	return p, w
+}
+
+// Open is New for goroutines that outlive the first of a test's cleanups: they
+// close both.
+func Open(buffer int) (*Port, *Wire, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	p := &Port{fd: fds[0]}
+	w := &Wire{f: os.NewFile(uintptr(fds[1]), "wire")}
+	for _, fd := range fds {
+		// Forced beyond net.core.wmem_max where the test runs as root.
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, buffer) != nil {
+			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, buffer); err != nil {
+				return nil, nil, errors.Join(os.NewSyscallError("setsockopt", err), p.Close(), w.Close())
+			}
+		}
+	}
+	return p, w, nil
 }
 
 // FD implements messaging.Port.
