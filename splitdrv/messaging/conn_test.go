@@ -2,12 +2,8 @@ package messaging_test
 
 import (
 	"bytes"
-	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -129,84 +125,6 @@ func connect(t *testing.T, a, b *half) {
 	if err := b.conn.Connect(a.conn.Addresses(), a.conn.ControlReceives()); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func deadline(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("test took over a minute"))
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// frame is a frame of n bytes whose content proves its place in the stream. As
-// a super-frame, if it is longer than the MTU.
-func frame(seq uint64, n int, mtu int) []byte {
-	f := make([]byte, n)
-	r := rand.New(rand.NewPCG(seq, uint64(n)))
-	for i := vnet.HdrLen + vnet.EthLen; i+8 <= n; i += 8 {
-		binary.LittleEndian.PutUint64(f[i:], r.Uint64())
-	}
-	eth := f[vnet.HdrLen:]
-	copy(eth, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00})
-	if len(eth) > mtu+vnet.EthLen {
-		h := vnet.Header{
-			Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, HdrLen: 54, GSOSize: uint16(mtu - 40),
-			CsumStart: 34, CsumOffset: 16,
-		}
-		h.Encode(f)
-		eth[14], eth[14+9] = 0x45, 6
-		eth[34+12] = 5 << 4
-	}
-	if n >= vnet.HdrLen+54+12 {
-		binary.BigEndian.PutUint64(f[vnet.HdrLen+54:], seq)
-		binary.BigEndian.PutUint32(f[vnet.HdrLen+62:], 0)
-		binary.BigEndian.PutUint32(f[vnet.HdrLen+62:], crc32.ChecksumIEEE(f))
-	}
-	return f
-}
-
-// stream sends frames of the given sizes into one wire and expects them, whole
-// and in order, at the other.
-func stream(ctx context.Context, from, to *porttest.Wire, sizes []int, mtu int) error {
-	errs := make(chan error, 1)
-	go func() {
-		for i, n := range sizes {
-			if err := from.Send(ctx, frame(uint64(i), n, mtu)); err != nil {
-				errs <- fmt.Errorf("send frame %d: %w", i, err)
-				return
-			}
-		}
-		errs <- nil
-	}()
-	buf := make([]byte, vnet.MaxFrame+1)
-	var err error
-	for i, n := range sizes {
-		var got []byte
-		if got, err = to.Receive(ctx, buf); err != nil {
-			err = fmt.Errorf("receive frame %d of %d: %w", i, len(sizes), err)
-			break
-		}
-		if !bytes.Equal(got, frame(uint64(i), n, mtu)) {
-			err = fmt.Errorf("frame %d: %d bytes arrived, differing from the %d sent", i, len(got), n)
-			break
-		}
-	}
-	return errors.Join(err, <-errs)
-}
-
-func randomSizes(seed uint64, n int) []int {
-	r := rand.New(rand.NewPCG(seed, 1))
-	sizes := make([]int, n)
-	for i := range sizes {
-		switch r.IntN(3) {
-		case 0:
-			sizes[i] = vnet.MinFrame + r.IntN(200)
-		case 1:
-			sizes[i] = vnet.MinFrame + r.IntN(1500)
-		case 2:
-			sizes[i] = 2000 + r.IntN(protocol.MaxImmLength-2000+1)
-		}
-	}
-	return sizes
 }
 
 // settled waits until all elements that are out at one side are accounted for

@@ -1,0 +1,112 @@
+package messaging_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// deadline bounds the wait for whatever has to come about, by a minute in which no
+// frame of a stream arrives: how many do in a minute is the machine's business.
+func deadline(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	late := time.AfterFunc(time.Minute, func() { cancel(errors.New("nothing has arrived for a minute")) })
+	t.Cleanup(func() {
+		late.Stop()
+		cancel(nil)
+	})
+	return context.WithValue(ctx, lateKey{}, late)
+}
+
+// lateKey is the key of the timer in a context of deadline.
+type lateKey struct{}
+
+// progress begins the minute of a context of deadline anew.
+func progress(ctx context.Context) {
+	if late, ok := ctx.Value(lateKey{}).(*time.Timer); ok {
+		late.Reset(time.Minute)
+	}
+}
+
+// frame is a frame of n bytes whose content proves its place in the stream. As
+// a super-frame, if it is longer than the MTU.
+func frame(seq uint64, n int, mtu int) []byte {
+	f := make([]byte, n)
+	r := rand.New(rand.NewPCG(seq, uint64(n)))
+	for i := vnet.HdrLen + vnet.EthLen; i+8 <= n; i += 8 {
+		binary.LittleEndian.PutUint64(f[i:], r.Uint64())
+	}
+	eth := f[vnet.HdrLen:]
+	copy(eth, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00})
+	if len(eth) > mtu+vnet.EthLen {
+		h := vnet.Header{
+			Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, HdrLen: 54, GSOSize: uint16(mtu - 40),
+			CsumStart: 34, CsumOffset: 16,
+		}
+		h.Encode(f)
+		eth[14], eth[14+9] = 0x45, 6
+		eth[34+12] = 5 << 4
+	}
+	if n >= vnet.HdrLen+54+12 {
+		binary.BigEndian.PutUint64(f[vnet.HdrLen+54:], seq)
+		binary.BigEndian.PutUint32(f[vnet.HdrLen+62:], 0)
+		binary.BigEndian.PutUint32(f[vnet.HdrLen+62:], crc32.ChecksumIEEE(f))
+	}
+	return f
+}
+
+// stream sends frames of the given sizes into one wire and expects them, whole
+// and in order, at the other.
+func stream(ctx context.Context, from, to *porttest.Wire, sizes []int, mtu int) error {
+	errs := make(chan error, 1)
+	go func() {
+		for i, n := range sizes {
+			if err := from.Send(ctx, frame(uint64(i), n, mtu)); err != nil {
+				errs <- fmt.Errorf("send frame %d: %w", i, err)
+				return
+			}
+		}
+		errs <- nil
+	}()
+	buf := make([]byte, vnet.MaxFrame+1)
+	var err error
+	for i, n := range sizes {
+		var got []byte
+		if got, err = to.Receive(ctx, buf); err != nil {
+			err = fmt.Errorf("receive frame %d of %d: %w", i, len(sizes), err)
+			break
+		}
+		if !bytes.Equal(got, frame(uint64(i), n, mtu)) {
+			err = fmt.Errorf("frame %d: %d bytes arrived, differing from the %d sent", i, len(got), n)
+			break
+		}
+		progress(ctx)
+	}
+	return errors.Join(err, <-errs)
+}
+
+func randomSizes(seed uint64, n int) []int {
+	r := rand.New(rand.NewPCG(seed, 1))
+	sizes := make([]int, n)
+	for i := range sizes {
+		switch r.IntN(3) {
+		case 0:
+			sizes[i] = vnet.MinFrame + r.IntN(200)
+		case 1:
+			sizes[i] = vnet.MinFrame + r.IntN(1500)
+		case 2:
+			sizes[i] = 2000 + r.IntN(protocol.MaxImmLength-2000+1)
+		}
+	}
+	return sizes
+}
