@@ -30,7 +30,7 @@ func runNetns(ctx context.Context, r *runner) error {
 		}
 		args := []string{
 			"env", "SPLITNIC_REQUIRE=root,tun,tools", "PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin",
-			binaries[i], "-test.v=test2json", "-test.timeout=5m", "-test.run=" + exactly(p.tests),
+			binaries[i], "-test.v=test2json", "-test." + packageTimeout[1:], "-test.run=" + exactly(p.tests),
 		}
 		if os.Geteuid() != 0 {
 			args = append([]string{"sudo"}, args...)

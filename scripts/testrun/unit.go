@@ -45,9 +45,13 @@ func runUnit(ctx context.Context, r *runner) error {
 	return nil
 }
 
+// packageTimeout is for tests that hang and do not bound their waits themselves. A
+// package may take ten times as long beside other work as on an idle machine.
+const packageTimeout = "-timeout=30m"
+
 // goTest runs go test with args and more environment.
 func (r *runner) goTest(ctx context.Context, env []string, args ...string) error {
-	cmd := command(ctx, "go", append([]string{"test", "-json", "-count=1", "-timeout=10m"}, args...)...)
+	cmd := command(ctx, "go", append([]string{"test", "-json", "-count=1", packageTimeout}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
