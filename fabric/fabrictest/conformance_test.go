@@ -33,5 +33,10 @@ func TestConformance(t *testing.T) {
 func TestConformanceLoopback(t *testing.T) {
 	l := fabrictest.DefaultLimits()
 	l.WindowBounds = false
-	fabrictest.Run(t, pair("a", "a", fabrictest.WithLimits(l), fabrictest.WithMTU(1024)))
+	newPair := pair("a", "a", fabrictest.WithLimits(l), fabrictest.WithMTU(1024), fabrictest.WithQuietFlushes())
+	fabrictest.Run(t, func(t *testing.T) fabrictest.Pair {
+		p := newPair(t)
+		p.Traits = fabrictest.Traits{QuietFailures: true, QuietFlushes: true}
+		return p
+	})
 }
