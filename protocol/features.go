@@ -20,3 +20,8 @@ const FeatureWindow = "window"
 // element, which changes each time that the element is lent: those with memory
 // handle 0, whose first keys have come by CfgPoolKeys.
 const FeatureOneTouch = "one-touch"
+
+// FeatureRenew is the word, in hello and welcome, for a session that goes on by new
+// certificates: the host shows its own, and sees the I/O unit's, on a second
+// connection, by a message renew.
+const FeatureRenew = "renew"

@@ -93,7 +93,7 @@ func (h *Host) features() []string {
 	if h.cfg.Device.Limits().Windows { // then it can invalidate those of others
 		words = append(words, protocol.FeatureWindow)
 	}
-	return append(words, protocol.FeatureOneTouch, protocol.FeatureBind)
+	return append(words, protocol.FeatureOneTouch, protocol.FeatureBind, protocol.FeatureRenew)
 }
 
 // ErrNetdeviceGone is wrapped by Run's error when somebody has deleted the

@@ -83,6 +83,7 @@ func (h *Host) use(ctx context.Context, a *attachment, remains *messaging.Remain
 	}
 	rctx, cancel := context.WithCancel(ctx)
 	h.keepers.Go(func() { h.keepReserve(rctx, a.unit) })
+	h.keepers.Go(func() { h.keepRenewed(rctx, a) })
 	defer func() {
 		if e.err != nil {
 			e.spare = h.take() // before its keeper lets it go

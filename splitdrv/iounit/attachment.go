@@ -225,6 +225,9 @@ func (a *attachment) features() []string {
 	if a.hello.Offers(protocol.FeatureBind) {
 		words = append(words, protocol.FeatureBind)
 	}
+	if a.hello.Offers(protocol.FeatureRenew) {
+		words = append(words, protocol.FeatureRenew)
+	}
 	if a.hello.Offers(protocol.FeatureStandby) {
 		words = append(words, protocol.FeatureStandby)
 	}

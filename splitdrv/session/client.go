@@ -29,6 +29,7 @@ type ClientConfig struct {
 // Client is the host's end of a session's connection.
 type Client struct {
 	*Conn
+	cfg     ClientConfig // by which it was dialled
 	next    step
 	hello   Hello
 	welcome Welcome
@@ -70,7 +71,7 @@ func Dial(ctx context.Context, addr string, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{Conn: conn}, nil
+	return &Client{Conn: conn, cfg: cfg}, nil
 }
 
 // Hello sends the host's wishes and returns what the I/O unit grants. A

@@ -3,12 +3,12 @@ package session
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,8 +40,9 @@ type Conn struct {
 	acquainted  bool      // somebody was authenticated from there before
 	peerTimeout time.Duration
 
-	chain   []*x509.Certificate // that the peer showed; set before verdict
-	verdict atomic.Pointer[verdict]
+	verdict atomic.Pointer[verdict]     // on the peer
+	showed  atomic.Pointer[credentials] // what this side showed
+	session atomic.Pointer[string]      // its identifier, of one that can be renewed; nil before it is established
 
 	parting sync.Mutex // held while a last message may not be cut short
 	writing sync.Mutex // held while a frame is written
@@ -263,9 +264,9 @@ func (c *Conn) send(message any) error {
 	return err
 }
 
-// receive reads the next message of the handshake, which must be of the given
-// type. What else may come instead is returned as the error that it is.
-func (c *Conn) receive(want string) ([]byte, error) {
+// receive reads the next message of the handshake, which must be of a given type.
+// What else may come instead is returned as the error that it is.
+func (c *Conn) receive(want string, or ...string) ([]byte, error) {
 	b, err := readFrame(c.stream)
 	if err != nil {
 		return nil, err
@@ -275,7 +276,7 @@ func (c *Conn) receive(want string) ([]byte, error) {
 		return nil, err
 	}
 	switch {
-	case got == want:
+	case got == want, slices.Contains(or, got):
 		return b, nil
 	case got == typeBye:
 		bye, err := decodeBye(b)
@@ -283,7 +284,7 @@ func (c *Conn) receive(want string) ([]byte, error) {
 			return nil, err
 		}
 		return nil, bye
-	case got == typeRefuse && want == typeWelcome:
+	case got == typeRefuse && (want == typeWelcome || want == typeRenewed):
 		return nil, decodeRefuse(b)
 	default:
 		return nil, fmt.Errorf("%q instead of %q: %w", text(got), want, ErrUnexpected)

@@ -37,12 +37,16 @@ func TestDocumentedMessages(t *testing.T) {
 			}
 		case typeBye:
 			_, err = decodeBye(b)
+		case typeRenew:
+			_, err = decodeRenew(b)
+		case typeRenewed:
+			_, err = decodeRenewed(b)
 		}
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, name := range []string{typeHello, typeWelcome, typeAccept, typeReady, typeRefuse, typeBye} {
+	for _, name := range []string{typeHello, typeWelcome, typeAccept, typeReady, typeRefuse, typeBye, typeRenew, typeRenewed} {
 		if !seen[name] {
 			t.Errorf("no example of %s", name)
 		}

@@ -145,7 +145,7 @@ func call(t testing.TB, ln *Listener, s *Security) error {
 
 func testHello() Hello {
 	return Hello{
-		Features: []string{"early", "late"},
+		Features: []string{"early", "late", protocol.FeatureRenew},
 		Name:     "node17.example",
 		Software: "splitnic test",
 		Modes:    []protocol.Mode{protocol.ModeImm, "later", protocol.ModeSend},
@@ -167,7 +167,7 @@ func testChannels(first uint32, n int) []Channel {
 
 func testWelcome() Welcome {
 	return Welcome{
-		Features:        []string{"late", "later"},
+		Features:        []string{"late", "later", protocol.FeatureRenew},
 		Session:         "s-1",
 		Name:            "gw1",
 		Software:        "splitnic test",

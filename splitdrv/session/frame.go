@@ -56,6 +56,8 @@ const (
 	typeAccept  = "accept"
 	typeReady   = "ready"
 	typeBye     = "bye"
+	typeRenew   = "renew"
+	typeRenewed = "renewed"
 )
 
 func decode(b []byte, into any) error {

@@ -31,6 +31,8 @@ func words(f *testing.F) []string {
 		changed(f, welcome, map[string]any{"mode": "send", "pools": 1}),
 		changed(f, welcome, map[string]any{"control_receives": 1}),
 		changed(f, accept, map[string]any{"channels": testChannels(5, 2)}),
+		changed(f, renewMessage{typeRenew, "s-1", proof{1}}, nil),
+		changed(f, renewedMessage{typeRenewed, proof{1}}, nil),
 		`{"type":"later"}`,
 		`{`,
 	}

@@ -182,6 +182,10 @@ func (l *Listener) runMeet(c *Conn) {
 	if err == nil {
 		l.meeting.meets(c)
 	}
+	if err == nil && s == nil { // a session was renewed
+		c.Close()
+		return
+	}
 	if err == nil {
 		err = l.deliver(s)
 	}

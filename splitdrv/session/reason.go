@@ -25,7 +25,7 @@ func (e *FieldError) Unwrap() error { return ErrMessage }
 // fields are those whose values are checked.
 var fields = []string{
 	"magic", "versions", "features", "name", "software", "modes", "mode", "queues", "pools", "max_mtu", "mac", "mtu",
-	"session", "offloads", "control_receives", "channels", "qpn", "psn",
+	"session", "offloads", "control_receives", "channels", "qpn", "psn", "proof",
 }
 
 // reasons are what else a connection can end for, by stable names, the more

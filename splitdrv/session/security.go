@@ -34,6 +34,7 @@ type Security struct {
 	mu      sync.Mutex // guards what follows; held for moments
 	made    credentials
 	changes uint64             // of made
+	changed chan struct{}      // closed at the next change
 	conns   map[*Conn]struct{} // that live and whose peer was found to be trusted
 }
 
@@ -44,6 +45,7 @@ type credentials struct {
 	fingerprint Fingerprint
 	trust       *Trust // nil: insecure
 	issued      bool   // certificate is an authority's
+	term        Term   // of certificate and those behind it; zero unless issued
 }
 
 // NewSecurity is for mutual authentication: this side proves that it has key,
@@ -73,7 +75,16 @@ func newSecurity(made credentials) (*Security, error) {
 	if made.leaf, err = x509.ParseCertificate(made.certificate.Certificate[0]); err != nil {
 		return nil, fmt.Errorf("own certificate: %w", err)
 	}
-	return &Security{made: made, insecure: made.trust == nil, conns: make(map[*Conn]struct{})}, nil
+	if made.issued {
+		made.term = Term{made.leaf.NotBefore, made.leaf.NotAfter}
+		for _, der := range made.certificate.Certificate[1:] {
+			// Whatever is behind it that is no certificate is the peer's to refuse.
+			if cert, err := x509.ParseCertificate(der); err == nil {
+				made.term = made.term.sooner(Term{made.term.Begins, cert.NotAfter})
+			}
+		}
+	}
+	return &Security{made: made, insecure: made.trust == nil, changed: make(chan struct{}), conns: make(map[*Conn]struct{})}, nil
 }
 
 // Insecure encrypts with a key made on the spot and talks to anybody else who
@@ -160,9 +171,11 @@ func loadCertificate(path string, key *Key) (tls.Certificate, error) {
 // tlsConfig is for connection c. The verdict on the peer is c's before the
 // handshake returns, as are the protocols that a client offered.
 func (s *Security) tlsConfig(c *Conn) *tls.Config {
+	made := s.current()
+	c.showed.Store(&made)
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
-		Certificates:           []tls.Certificate{s.current().certificate},
+		Certificates:           []tls.Certificate{made.certificate},
 		NextProtos:             []string{s.alpn()},
 		ClientAuth:             tls.RequireAnyClientCert,
 		SessionTicketsDisabled: true, // every connection is authenticated anew

@@ -10,6 +10,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"github.com/splitnic/splitnic/protocol"
 )
 
 // Server is the I/O unit's end of a session's connection.
@@ -33,11 +35,13 @@ func meet(ctx context.Context, c *Conn) (*Server, error) {
 }
 
 // greet reads the hello of a host that is authenticated. One that is not valid
-// is refused, as is a host that opens sessions too fast.
+// is refused, as is a host that opens sessions too fast. There is no Server, and no
+// error, when the host has renewed a session instead.
 func greet(ctx context.Context, c *Conn) (*Server, error) {
 	s := &Server{Conn: c, next: stepWelcome}
+	renewed := false
 	err := c.step(ctx, "hear the wishes of", func() error {
-		b, err := c.receive(typeHello)
+		b, err := c.receive(typeHello, typeRenew)
 		if err != nil {
 			return err
 		}
@@ -46,6 +50,13 @@ func greet(ctx context.Context, c *Conn) (*Server, error) {
 				_ = s.refuse(CodeBusy, err.Error())
 				return err
 			}
+		}
+		if t, _ := messageType(b); t == typeRenew {
+			renewed = true
+			if err = c.renewed(b); err != nil {
+				_ = s.refuse(CodeBadHello, err.Error())
+			}
+			return err
 		}
 		s.hello, err = decodeHello(b)
 		var version *VersionError
@@ -57,7 +68,7 @@ func greet(ctx context.Context, c *Conn) (*Server, error) {
 		}
 		return err
 	})
-	if err != nil {
+	if err != nil || renewed {
 		return nil, err
 	}
 	return s, nil
@@ -161,6 +172,9 @@ func (s *Server) Ready(ctx context.Context) error {
 	})
 	if err != nil {
 		return err
+	}
+	if s.welcome.Grants(protocol.FeatureRenew) {
+		s.session.Store(&s.welcome.Session)
 	}
 	return s.establish()
 }

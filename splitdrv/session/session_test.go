@@ -54,7 +54,7 @@ func TestHandshake(t *testing.T) {
 	}
 	want := testWelcome()
 	want.Version = 1
-	want.Features = []string{"late"}
+	want.Features = []string{"late", "renew"}
 	want.Offloads = vnet.TSO4
 	if diff := cmp.Diff(want, <-welcomes); diff != "" {
 		t.Errorf("welcome (-want +heard):\n%s", diff)

@@ -160,7 +160,7 @@ func (t *Trust) issued(chain []*x509.Certificate) (some []*x509.Certificate, fir
 // reason of a refusal is for people only.
 func (t *Trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (v *verdict, reason error) {
 	leaf := chain[0]
-	v = &verdict{id: Identity{Fingerprint: certificateFingerprint(leaf)}}
+	v = &verdict{id: Identity{Fingerprint: certificateFingerprint(leaf)}, chain: chain}
 	if _, revoked := t.revoked[v.id.Fingerprint]; revoked {
 		return v, ErrRevoked
 	}
@@ -195,6 +195,7 @@ func (t *Trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now ti
 	if err != nil {
 		return v, err
 	}
+	v.begins = leaf.NotBefore
 	for _, certs := range found {
 		if !t.anyRevoked(certs) {
 			v.expires = later(v.expires, expiry(certs))

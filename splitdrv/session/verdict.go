@@ -11,7 +11,9 @@ import (
 // verdict is what was found out about a peer. It does not change.
 type verdict struct {
 	id      Identity
-	expires time.Time // from when on it does not hold; zero: for ever
+	chain   []*x509.Certificate // that the peer showed
+	begins  time.Time           // since when it holds
+	expires time.Time           // from when on it does not hold; zero: for ever
 }
 
 // usage is what a peer's certificate must be for.
@@ -37,7 +39,7 @@ func (s *Security) admit(c *Conn, chain []*x509.Certificate) error {
 		if reason != nil {
 			return &UntrustedError{Peer: c.peerRole.String(), Addr: c.RemoteAddr().String(), Fingerprint: v.id.Fingerprint, Reason: reason}
 		}
-		if s.enlist(c, chain, v, change) {
+		if s.enlist(c, v, change) {
 			return nil
 		}
 	}
@@ -45,11 +47,10 @@ func (s *Security) admit(c *Conn, chain []*x509.Certificate) error {
 
 // enlist makes the verdict on c's peer its verdict, and c one of those that
 // Update judges again, unless there was a change since.
-func (s *Security) enlist(c *Conn, chain []*x509.Certificate, v *verdict, change uint64) bool {
+func (s *Security) enlist(c *Conn, v *verdict, change uint64) bool {
 	s.mu.Lock()
 	current := s.changes == change
 	if current {
-		c.chain = chain
 		c.verdict.Store(v)
 		s.conns[c] = struct{}{}
 	}
@@ -81,6 +82,8 @@ func (s *Security) Update(next *Security) (ended int, err error) {
 	s.mu.Lock()
 	s.made = made
 	s.changes++
+	close(s.changed)
+	s.changed = make(chan struct{})
 	conns := make([]*Conn, 0, len(s.conns))
 	for c := range s.conns {
 		conns = append(conns, c)
@@ -102,16 +105,22 @@ func (s *Security) Update(next *Security) (ended int, err error) {
 // judge judges the peer of c again, and reports whether that ended the
 // connection.
 func (s *Security) judge(c *Conn, now time.Time) bool {
-	s.mu.Lock()
-	trust, change := s.made.trust, s.changes
-	s.mu.Unlock()
-	v, reason := trust.verify(c.chain, c.peerRole.usage(), now)
-	if reason == nil {
+	var v *verdict
+	var reason error
+	for renewed := true; renewed; {
 		s.mu.Lock()
-		if s.changes == change { // otherwise there is a later verdict
+		trust, change := s.made.trust, s.changes
+		s.mu.Unlock()
+		before := c.verdict.Load()
+		v, reason = trust.verify(before.chain, c.peerRole.usage(), now)
+		s.mu.Lock()
+		renewed = c.verdict.Load() != before
+		if !renewed && reason == nil && s.changes == change { // otherwise there is a later verdict
 			c.verdict.Store(v)
 		}
 		s.mu.Unlock()
+	}
+	if reason == nil {
 		return false
 	}
 	return c.expel(&RevokedError{Peer: c.peerRole.String(), Addr: c.RemoteAddr().String(), Fingerprint: v.id.Fingerprint, Reason: reason})

@@ -1,0 +1,223 @@
+package session
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// A session is renewed over a second connection: both sides authenticate each other
+// anew, with the certificates that they have by then, and prove that they are those
+// who have the session. From then on what was shown there counts. The session itself
+// notices nothing.
+
+// ErrNoRenewal is returned by Renew where the I/O unit cannot do it.
+var ErrNoRenewal = errors.New("the I/O unit does not renew sessions")
+
+// Term is from when until when something is valid.
+type Term struct{ Begins, Expires time.Time }
+
+// sooner is that of two terms which ends first. The zero term has no end.
+func (t Term) sooner(o Term) Term {
+	if t.Expires.IsZero() || !o.Expires.IsZero() && o.Expires.Before(t.Expires) {
+		return o
+	}
+	return t
+}
+
+// Term is that of the certificates which both sides have shown: of the one that
+// expires first. It reports false if none of them matters.
+func (c *Conn) Term() (Term, bool) {
+	t := Term{}
+	if own := c.showed.Load(); own != nil {
+		t = own.term
+	}
+	if v := c.verdict.Load(); v != nil {
+		t = t.sooner(Term{v.begins, v.expires})
+	}
+	return t, !t.Expires.IsZero()
+}
+
+// proofSize is the size of a proof in bytes.
+const proofSize = sha256.Size
+
+// proof shows that its sender has taken part in two connections. In JSON it is in
+// hexadecimal.
+type proof [proofSize]byte
+
+// MarshalText implements encoding.TextMarshaler.
+func (p proof) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, p[:]), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *proof) UnmarshalText(b []byte) error {
+	if len(b) != hex.EncodedLen(proofSize) {
+		return fmt.Errorf("proof of %d characters, must be %d hexadecimal digits", len(b), hex.EncodedLen(proofSize))
+	}
+	if _, err := hex.Decode(p[:], b); err != nil {
+		return fmt.Errorf("proof: %w", err)
+	}
+	return nil
+}
+
+type renewMessage struct {
+	Type    string `json:"type"`
+	Session string `json:"session"`
+	Proof   proof  `json:"proof"`
+}
+
+type renewedMessage struct {
+	Type  string `json:"type"`
+	Proof proof  `json:"proof"`
+}
+
+func decodeRenew(b []byte) (m renewMessage, err error) {
+	if err := decode(b, &m); err != nil {
+		return m, err
+	}
+	if !validWord(m.Session) {
+		return m, invalid("session", m.Session, "must be a word")
+	}
+	return m, nil
+}
+
+func decodeRenewed(b []byte) (m renewedMessage, err error) { return m, decode(b, &m) }
+
+// The labels of what is exported from TLS for the proofs, and of who gives one.
+const (
+	renewLabel = "EXPERIMENTAL-splitnic-renew"
+	hostProof  = "host"
+	unitProof  = "I/O unit"
+)
+
+// proofs are those of both sides: that whoever is at one end of a session's
+// connection is also at that end of a fresh one.
+func proofs(session, fresh *Conn) (host, unit proof, err error) {
+	var secrets [2][]byte
+	for i, c := range []*Conn{session, fresh} {
+		state := c.tls.ConnectionState()
+		if secrets[i], err = state.ExportKeyingMaterial(renewLabel, nil, sha256.Size); err != nil {
+			return host, unit, fmt.Errorf("export from the TLS session with %v: %w", c, err)
+		}
+	}
+	by := func(who string) (p proof) {
+		mac := hmac.New(sha256.New, secrets[0])
+		mac.Write([]byte(who))
+		mac.Write(secrets[1])
+		mac.Sum(p[:0])
+		return p
+	}
+	return by(hostProof), by(unitProof), nil
+}
+
+func (p proof) is(other proof) bool { return hmac.Equal(p[:], other[:]) }
+
+// Renew has both sides authenticate each other anew, over a connection of its own:
+// the session goes on by the certificates that they have now. It may be called while
+// the session is established, by one goroutine at a time; an error does not end the
+// session.
+func (c *Client) Renew(ctx context.Context) error {
+	if !c.welcome.Grants(protocol.FeatureRenew) {
+		return ErrNoRenewal
+	}
+	fresh, err := Dial(ctx, c.RemoteAddr().String(), c.cfg)
+	if err != nil {
+		return fmt.Errorf("renew the session: %w", err)
+	}
+	defer fresh.Close()
+	return fresh.step(ctx, "renew the session with", func() error {
+		host, unit, err := proofs(c.Conn, fresh.Conn)
+		if err != nil {
+			return err
+		}
+		sendErr := fresh.send(renewMessage{typeRenew, c.welcome.Session, host})
+		b, err := fresh.receive(typeRenewed)
+		if err != nil {
+			return errors.Join(err, sendErr)
+		}
+		m, err := decodeRenewed(b)
+		if err != nil {
+			return err
+		}
+		if !m.Proof.is(unit) {
+			return invalid("proof", "another", "must be that of the I/O unit that has the session")
+		}
+		return c.security.renew(c.Conn, fresh.Conn)
+	})
+}
+
+// renewed answers a host that wants to go on with a session by what it has shown on
+// c, a fresh connection.
+func (c *Conn) renewed(b []byte) error {
+	m, err := decodeRenew(b)
+	if err != nil {
+		return err
+	}
+	old := c.security.session(m.Session)
+	if old == nil {
+		return invalid("session", m.Session, "must be one that there is")
+	}
+	host, unit, err := proofs(old, c)
+	if err != nil {
+		return err
+	}
+	if !m.Proof.is(host) {
+		return invalid("proof", "another", "must be that of the host that has the session")
+	}
+	if err := c.security.renew(old, c); err != nil {
+		return err
+	}
+	return c.send(renewedMessage{typeRenewed, unit})
+}
+
+// session is the connection of an established session that can be renewed, nil if
+// there is none.
+func (s *Security) session(id string) *Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		if known := c.session.Load(); known != nil && *known == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// renew has what was shown on a fresh connection count for a session's. The peer must
+// be the same: by its key, or by its name when it has changed keys.
+func (s *Security) renew(session, fresh *Conn) error {
+	for {
+		before, shown := session.verdict.Load(), fresh.verdict.Load()
+		if a, b := before.id, shown.id; a.Fingerprint != b.Fingerprint && (a.Name == "" || a.Name != b.Name) {
+			return fmt.Errorf("%v at %v is %v, the session is with %v: %w", fresh.peerRole, fresh.RemoteAddr(), b, a, ErrUnexpected)
+		}
+		s.mu.Lock()
+		trust, change := s.made.trust, s.changes
+		s.mu.Unlock()
+		v, reason := trust.verify(shown.chain, fresh.peerRole.usage(), s.clock())
+		if reason != nil {
+			return &UntrustedError{Peer: fresh.peerRole.String(), Addr: fresh.RemoteAddr().String(), Fingerprint: v.id.Fingerprint, Reason: reason}
+		}
+		s.mu.Lock()
+		done := s.changes == change && session.verdict.CompareAndSwap(before, v)
+		if done {
+			session.showed.Store(fresh.showed.Load())
+		}
+		s.mu.Unlock()
+		if done {
+			return nil
+		}
+	}
+}
+
+// Changed is closed at the next Update.
+func (s *Security) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
