@@ -70,8 +70,18 @@ func (h *Host) keepRenewed(ctx context.Context, a *attachment) {
 			}
 			h.cfg.Log.Log(ctx, level, "session not renewed", "iounit", a.addr, "reason", err, "until", before.Expires)
 		case !tried:
+			h.renamed(a)
 			h.cfg.Log.Info("session renewed", "iounit", a.addr, "key", a.client.Peer(), "until", after.Expires)
 		}
+	}
+}
+
+// renamed notes by which key the I/O unit in use goes on.
+func (h *Host) renamed(a *attachment) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.conn == a.conn {
+		h.peer = a.client.Peer()
 	}
 }
 

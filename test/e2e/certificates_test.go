@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// issuer is an authority of the test's.
+type issuer struct {
+	t    testing.TB
+	key  ed25519.PrivateKey
+	cert *x509.Certificate
+	file string
+}
+
+func newIssuer(t testing.TB) *issuer {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &issuer{t: t, key: key, file: filepath.Join(t.TempDir(), "ca.pem")}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	a.cert = template
+	a.issue(template, key.Public(), a.file)
+	return a
+}
+
+// issue writes a certificate to a file.
+func (a *issuer) issue(template *x509.Certificate, public any, file string) {
+	a.t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, public, a.key)
+	if err == nil {
+		err = os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600)
+	}
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// member writes the certificate for a key that keygen has made, which is of one hour
+// and over after lasts, and returns when that is.
+func (a *issuer) member(keyFile, name string, usage x509.ExtKeyUsage, lasts time.Duration, file string) time.Time {
+	a.t.Helper()
+	text, err := os.ReadFile(keyFile)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	end := time.Now().Add(lasts)
+	a.issue(&x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+		NotBefore: end.Add(-time.Hour), NotAfter: end,
+	}, ed25519.NewKeyFromSeed(seedOf(a.t, text)).Public(), file)
+	return end
+}
+
+// TestRDMACertificates has a session whose certificates are replaced before they
+// expire, the host's with another key: it goes on, with what is open, and ends when
+// nothing comes after them.
+func TestRDMACertificates(t *testing.T) {
+	files := t.TempDir()
+	bin, a := needFabric(t), newIssuer(t)
+	path := func(name string) string { return filepath.Join(files, name) }
+	unitKey, hostKey, unitCert, hostCert := path("unit.pem"), path("host.pem"), path("unit.crt"), path("host.crt")
+	for _, key := range []string{unitKey, hostKey} {
+		run(t, bin, "keygen", "--out", key)
+	}
+	const short = 45 * time.Second
+	a.member(unitKey, "gw1", x509.ExtKeyUsageServerAuth, time.Hour, unitCert)
+	r := newRig(t, "macvtap", "--key", unitKey, "--cert", unitCert, "--ca", a.file)
+	a.member(unitKey, "gw1", x509.ExtKeyUsageServerAuth, short, unitCert)
+	r.unit.hangUp(1)
+	first := a.member(hostKey, "node17", x509.ExtKeyUsageClientAuth, short, hostCert)
+	h := r.host(t, "--key", hostKey, "--cert", hostCert, "--ca", a.file, "--iounit-name", "gw1")
+	connection := hold(t, r, h)
+
+	a.member(unitKey, "gw1", x509.ExtKeyUsageServerAuth, time.Hour, unitCert)
+	r.unit.hangUp(2)
+	print := changeKey(t, bin, hostKey)
+	second := a.member(hostKey, "node17", x509.ExtKeyUsageClientAuth, 2*short, hostCert)
+	h.hangUp(1)
+	r.unit.trust("the host's other key", func(s *trustStatus) bool {
+		return len(s.Hosts) == 1 && s.Hosts[0].Fingerprint == print && s.Hosts[0].Traffic.Bound
+	})
+	for time.Now().Before(first.Add(time.Second)) {
+		connection.send(t)
+		time.Sleep(100 * time.Millisecond) // all of the traffic is to be over when it is checked
+	}
+	if s := h.hostStatus(); s.Sessions != 1 || s.State != "connected" {
+		t.Errorf("%s, session %d: %s", s.State, s.Sessions, s.LastError)
+	}
+	connection.send(t)
+	connection.check(t)
+
+	eventually(t, func() bool { return time.Now().After(second) }, "the end of the last certificate")
+	h.waitCarrier(false)
+	r.unit.trust("a session that has ended", func(s *trustStatus) bool { return s.Ended["expired"] == 1 && len(s.Hosts) == 0 })
+
+	// An I/O unit of another name is none of this host's.
+	a.member(hostKey, "node17", x509.ExtKeyUsageClientAuth, time.Hour, hostCert)
+	a.member(unitKey, "gw2", x509.ExtKeyUsageServerAuth, time.Hour, unitCert)
+	r.unit.hangUp(3)
+	h.hangUp(2)
+	eventually(t, func() bool { return strings.Contains(h.hostStatus().LastError, "gw2, but --iounit-name expects gw1") }, "the name is refused")
+	a.member(unitKey, "gw1", x509.ExtKeyUsageServerAuth, time.Hour, unitCert)
+	r.unit.hangUp(4)
+	h.waitCarrier(true)
+}
