@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"net"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,4 +132,50 @@ func LongDatagrams(t testing.TB, ns, addr string, n int) func() {
 	}
 	data := make([]byte, n)
 	return func() { _, _ = c.Write(data) }
+}
+
+// Overload sends long datagrams from one network namespace to an address in
+// another, some after the other, until some have not arrived. It checks that
+// every fragment that arrives is one of a datagram that arrives. Nothing else
+// may send fragments there.
+func Overload(t testing.TB, from, to, addr string, some int) {
+	t.Helper()
+	const size, fragments, most = 60000, 41, 10 // with an MTU of 1500
+	NeedTools(t, "ping")
+	reach := func() { Run(t, from, "ping", "-c", "1", "-i", "0.2", "-w", "60", addr) }
+	reach()
+	send := LongDatagrams(t, from, addr, size)
+	for sent := some; ; sent += some {
+		for range some {
+			send()
+		}
+		reach() // what is answered was behind everything that had room, though another processor may have that
+		whole := 0
+		Eventually(t, func() bool {
+			whole = ipCounter(t, to, "ReasmOKs")
+			return whole > 0 && ipCounter(t, to, "ReasmReqds") == fragments*whole
+		}, "no fragment of other datagrams than those that arrive")
+		switch {
+		case whole < sent*9/10:
+			return
+		case sent >= most*some:
+			t.Fatalf("%d datagrams of %d arrived: that is no overload", whole, sent)
+		}
+	}
+}
+
+// ipCounter reads a counter of IPv4 in a network namespace.
+func ipCounter(t testing.TB, ns, name string) int {
+	t.Helper()
+	var lines [][]string // names, and values
+	for l := range strings.Lines(Run(t, ns, "cat", "/proc/net/snmp")) {
+		if f := strings.Fields(l); f[0] == "Ip:" {
+			lines = append(lines, f)
+		}
+	}
+	n, err := strconv.Atoi(lines[1][slices.Index(lines[0], name)])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
