@@ -44,10 +44,10 @@ func OnWire(head []byte, n int) (frames, bytes int) {
 // borrowed: head, for the call.
 func Tiny(head []byte, n int) bool {
 	size := int(binary.LittleEndian.Uint16(head[4:]))
-	switch head[1] &^ GSOECN {
-	case GSONone:
+	switch {
+	case head[1] == GSONone || size == 0: // and that is none, to Check
 		return false
-	case GSOUDPL4:
+	case head[1] == GSOUDPL4:
 		return segments(n-HdrLen-headersEnd(head), size) > maxUDPSegments
 	default:
 		start := int(binary.LittleEndian.Uint16(head[6:]))

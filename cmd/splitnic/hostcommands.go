@@ -216,6 +216,6 @@ func printStatistics(w io.Writer, s *protocol.Statistics) error {
 	fmt.Fprintf(tw, "from the LAN\t%d frames, %d bytes\n", s.RxFrames, s.RxBytes)
 	fmt.Fprintf(tw, "  dropped\t%d without room, %d too long, %d invalid, %d not wanted\n", s.RxDropped, s.RxTooLong, s.RxInvalid, s.RxFiltered)
 	fmt.Fprintf(tw, "to the LAN\t%d frames, %d bytes\n", s.TxFrames, s.TxBytes)
-	fmt.Fprintf(tw, "  dropped\t%d without room, %d with another's source address, %d of a VLAN that is not allowed\n", s.TxDropped, s.TxSource, s.TxVLAN)
+	fmt.Fprintf(tw, "  dropped\t%d without room, %d with another's source address (`macs`, `ips` in the I/O unit's policy), %d of a VLAN that is not allowed (`vlans`, `nested-tags`)\n", s.TxDropped, s.TxSource, s.TxVLAN)
 	return tw.Flush()
 }

@@ -29,6 +29,7 @@ var (
 	descOversize   = prometheus.NewDesc("splitnic_iounit_host_oversize_frames_total", "Frames passed to the LAN in a host's present session that are longer than the card's MTU and one VLAN tag, which cards may drop.", []string{"peer"}, nil)
 	descLimited    = prometheus.NewDesc("splitnic_iounit_host_limited_total", "Times that a channel of a host's present session had to wait because of its rate; rx is from the LAN to the host.", []string{"peer", "direction"}, nil)
 	descRate       = prometheus.NewDesc("splitnic_iounit_host_rate_limit_bits_per_second", "The most that the policy lets a host send (tx) or receive; missing where there is no bound.", []string{"peer", "direction"}, nil)
+	descPPS        = prometheus.NewDesc("splitnic_iounit_host_rate_limit_packets_per_second", "The most packets that the policy lets a host send (tx) or receive; missing where there is no bound.", []string{"peer", "direction"}, nil)
 	descPortUp     = prometheus.NewDesc("splitnic_iounit_host_up", "1 while the host wants its port on the LAN up.", []string{"peer"}, nil)
 	descPromisc    = prometheus.NewDesc("splitnic_iounit_host_promiscuous", "1 while the host gets frames that are not for it.", []string{"peer"}, nil)
 	descAnnounced  = prometheus.NewDesc("splitnic_iounit_host_announcements_total", "Frames that told the LAN where the host is, in its present session.", []string{"peer"}, nil)
@@ -69,6 +70,8 @@ func portMetrics(emit emit, peer string, h *iounit.HostStatus) {
 		{"rx", "invalid", st.RxInvalid}, {"rx", "filtered", st.RxFiltered},
 		{"tx", "passed", st.TxFrames}, {"tx", "dropped", st.TxDropped},
 		{"tx", "source", st.TxSource}, {"tx", "vlan", st.TxVLAN},
+		{"tx", "nested_tags", h.Dropped.NestedTags}, {"tx", "link_control", h.Dropped.LinkControl},
+		{"tx", "ip_source", h.Dropped.IPSource}, {"tx", "tiny_segments", h.Dropped.TinySegments},
 	} {
 		emit(descPort, prometheus.CounterValue, float64(c.n), peer, c.direction, c.outcome)
 	}
@@ -77,6 +80,11 @@ func portMetrics(emit emit, peer string, h *iounit.HostStatus) {
 	for direction, rate := range map[string]int64{"rx": h.MaxRxRate, "tx": h.MaxTxRate} {
 		if rate > 0 {
 			emit(descRate, prometheus.GaugeValue, float64(rate), peer, direction)
+		}
+	}
+	for direction, packets := range map[string]int64{"rx": h.MaxRxPPS, "tx": h.MaxTxPPS} {
+		if packets > 0 {
+			emit(descPPS, prometheus.GaugeValue, float64(packets), peer, direction)
 		}
 	}
 	emit(descLimited, prometheus.CounterValue, float64(h.RxLimited), peer, "rx")
@@ -135,9 +143,9 @@ func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 		state = "down"
 	}
 	fmt.Fprintf(w, "%sport\t%s, mode %s, VLANs %s, receives %s\n", indent, state, h.Mode, h.VLANs, receives(h))
-	if h.MaxTxRate+h.MaxRxRate > 0 || h.TxLimited+h.RxLimited > 0 { // there is a bound, or was
+	if h.MaxTxRate+h.MaxRxRate+h.MaxTxPPS+h.MaxRxPPS > 0 || h.TxLimited+h.RxLimited > 0 { // there is a bound, or was
 		fmt.Fprintf(w, "%srates\t%s to the LAN, limited %d times; %s from it, limited %d times\n",
-			indent, rate(h.MaxTxRate), h.TxLimited, rate(h.MaxRxRate), h.RxLimited)
+			indent, rates(h.MaxTxRate, h.MaxTxPPS), h.TxLimited, rates(h.MaxRxRate, h.MaxRxPPS), h.RxLimited)
 	}
 	fmt.Fprintf(w, "%sannounced\tby %d frames to the LAN\n", indent, h.Announced)
 	st := &h.Statistics
@@ -148,6 +156,21 @@ func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 	if h.TxOversize > 0 {
 		fmt.Fprintf(w, "%soversize on the LAN\t%d frames, longer than the card's MTU and one VLAN tag: raise the card's MTU\n", indent, h.TxOversize)
 	}
+	if d := &h.Dropped; *d != (iounit.Dropped{}) {
+		fmt.Fprintf(w, "%s\t%d nested tags, %d link control, %d IP address, %d tiny segments\n",
+			indent, d.NestedTags, d.LinkControl, d.IPSource, d.TinySegments)
+	}
+	for _, reason := range h.DropReasons {
+		fmt.Fprintf(w, "%s  dropped for\t%s\n", indent, reason)
+	}
+}
+
+// rates are the bounds of one direction.
+func rates(bits, packets int64) string {
+	if packets == 0 {
+		return rate(bits)
+	}
+	return fmt.Sprintf("%s and %d packets/s", rate(bits), packets)
 }
 
 // rate is a bound in bits per second, of which a policy has 100,000 at least.

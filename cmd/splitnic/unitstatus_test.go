@@ -27,7 +27,8 @@ func unitStatus(t *testing.T) *iounit.Status {
 		Bootstrap:  session.ListenerStats{Connections: 70, Meeting: 6, Handshakes: 50, Delayed: 4},
 		Memory:     iounit.MemoryStatus{Used: 3 << 20, Limit: 64 << 20},
 		Hosts: []iounit.HostStatus{{
-			Heartbeats: 8, TxOversize: 21, MaxTxRate: 2_500_000_000, TxLimited: 12, RxLimited: 3,
+			Dropped: iounit.Dropped{NestedTags: 51, LinkControl: 52, IPSource: 53, TinySegments: 54}, DropReasons: []string{"the first of its kind"},
+			Heartbeats: 8, TxOversize: 21, MaxRxPPS: 70_000, MaxTxRate: 2_500_000_000, TxLimited: 12, RxLimited: 3,
 			Name: "alpha", Mode: protocol.ModeSend, MAC: "02:00:00:00:00:01", Up: true, VLANs: vlans,
 			Filter:     protocol.ReceiveFilter{Multicast: make([]protocol.Group, 7), Unicast: make([]protocol.MAC, 2)},
 			Statistics: protocol.Statistics{RxFrames: 1, RxFiltered: 22, TxSource: 333, TxVLAN: 4444, TxBytes: 99},
@@ -63,6 +64,11 @@ func TestUnitMetrics(t *testing.T) {
 		`splitnic_iounit_host_frames_total{direction="tx",outcome="source",peer="alpha"} 333`,
 		`splitnic_iounit_host_frames_total{direction="tx",outcome="vlan",peer="alpha"} 4444`,
 		`splitnic_iounit_host_frames_total{direction="rx",outcome="filtered",peer="alpha"} 22`,
+		`splitnic_iounit_host_frames_total{direction="tx",outcome="nested_tags",peer="alpha"} 51`,
+		`splitnic_iounit_host_frames_total{direction="tx",outcome="link_control",peer="alpha"} 52`,
+		`splitnic_iounit_host_frames_total{direction="tx",outcome="ip_source",peer="alpha"} 53`,
+		`splitnic_iounit_host_frames_total{direction="tx",outcome="tiny_segments",peer="alpha"} 54`,
+		`splitnic_iounit_host_rate_limit_packets_per_second{direction="rx",peer="alpha"} 70000`,
 		`splitnic_iounit_host_bytes_total{direction="tx",peer="alpha"} 99`,
 		`splitnic_iounit_host_groups{peer="alpha"} 7`,
 		`splitnic_iounit_host_vlans{peer="alpha"} 11`,
@@ -112,10 +118,11 @@ func TestUnitStatusText(t *testing.T) {
 	}{
 		{func() {}, []string{
 			"3.0 MiB registered, of 64.0 MiB", "frame 3, size 1", "queue-pair 5", "70, 6 of them in their handshake; 50 handshakes, 4 delayed", "up, mode send, VLANs 5,10-19",
-			"02:00:00:00:00:01 and 2 more addresses, 7 groups", "2.5Gbit to the LAN, limited 12 times; unlimited from it, limited 3 times", "22 filtered", "333 source address, 4444 VLAN",
+			"02:00:00:00:00:01 and 2 more addresses, 7 groups", "2.5Gbit to the LAN, limited 12 times; unlimited and 70000 packets/s from it, limited 3 times", "22 filtered", "333 source address, 4444 VLAN",
+			"51 nested tags, 52 link control, 53 IP address, 54 tiny segments", "the first of its kind",
 		}},
 		{func() { s.Hosts[0].Filter = protocol.ReceiveFilter{AllMulti: true} }, []string{"02:00:00:00:00:01, all groups"}},
-		{func() { s.Hosts[0].MaxTxRate, s.Hosts[0].MaxRxRate = 500_000, 33_333_333 }, []string{"500kbit to", "33.333333Mbit from"}},
+		{func() { s.Hosts[0].MaxTxRate, s.Hosts[0].MaxRxRate = 500_000, 33_333_333 }, []string{"500kbit to", "33.333333Mbit and 70000 packets/s from"}},
 		{func() { s.Hosts[0].Filter = protocol.ReceiveFilter{Promisc: true} }, []string{"everything (promiscuous)"}},
 		{func() { s.Hosts[0].Up, s.Memory.Limit = false, 0 }, []string{"down, mode", "no limit"}},
 	} {
@@ -128,7 +135,7 @@ func TestUnitStatusText(t *testing.T) {
 		}
 	}
 	h := &s.Hosts[0]
-	h.MaxTxRate, h.MaxRxRate, h.TxLimited, h.RxLimited = 0, 0, 0, 0
+	h.MaxTxRate, h.MaxRxRate, h.MaxRxPPS, h.TxLimited, h.RxLimited = 0, 0, 0, 0, 0
 	if got := show(); strings.Contains(got, "limited") {
 		t.Errorf("a host without a bound has rates:\n%s", got)
 	}

@@ -157,8 +157,20 @@ func (h *Host) settle(conn *messaging.Conn, r *request, data []byte, status *mes
 	if r.mtu > h.cfg.MaxMTU {
 		reason = overMaxMTU
 	}
-	h.tell(h.set.refuse(r, reason))
+	refusal := h.set.refuse(r, reason)
+	if key := policyKeys[refusal.what()]; key != "" && status.Status == protocol.CfgDenied {
+		refusal.Reason += "; `" + key + "` in its policy says what this host may have"
+	}
+	h.tell(refusal)
 	return h.setBack(r)
+}
+
+// policyKeys are the keys of an I/O unit's policy that settings depend on.
+var policyKeys = map[string]string{
+	protocol.CfgMAC.String():  "macs",
+	protocol.CfgVLAN.String(): "vlans",
+	unicastAddresses:          "macs",
+	promiscuousMode:           "promiscuous",
 }
 
 // agreed enters that the I/O unit does what it was asked to, or something

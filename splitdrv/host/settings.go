@@ -66,6 +66,20 @@ type Refusal struct {
 	At     time.Time `json:"at"`
 }
 
+// what is what was refused, "" if nobody is to be told.
+func (r *Refusal) what() string {
+	if r == nil {
+		return ""
+	}
+	return r.What
+}
+
+// What a receive filter is refused for.
+const (
+	promiscuousMode  = "promiscuous mode"
+	unicastAddresses = "unicast addresses"
+)
+
 // nextMTU is the MTU for the netdevice.
 func (s *settings) nextMTU() int {
 	if s.wantMTU == 0 {
@@ -282,9 +296,9 @@ func (s *settings) refuse(r *request, reason string) *Refusal {
 		// for again without it.
 		switch {
 		case r.filter.Promisc && !s.refused.promisc:
-			s.refused.promisc, what, wanted = true, "promiscuous mode", "on"
+			s.refused.promisc, what, wanted = true, promiscuousMode, "on"
 		case len(r.filter.Unicast) > 0:
-			s.refused.unicast, what, wanted = r.filter.Unicast, "unicast addresses", fmt.Sprint(r.filter.Unicast)
+			s.refused.unicast, what, wanted = r.filter.Unicast, unicastAddresses, fmt.Sprint(r.filter.Unicast)
 		case r.filter.AllMulti && !s.refused.allMulti:
 			s.refused.allMulti, what, wanted = true, "all multicast", "on"
 		default:

@@ -53,7 +53,9 @@ func TestComingAgain(t *testing.T) {
 // has the rate, and another one beside.
 func TestAccounts(t *testing.T) {
 	h := &hand{at: time.Hour}
-	fresh := func() account { return account{tx: newBucket(8e6, h.now), rx: newBucket(8e6, h.now)} }
+	fresh := func() account {
+		return account{tx: newBucket(bounds{bits: 8e6}, h.now), rx: newBucket(bounds{bits: 8e6}, h.now)}
+	}
 	var k accounts
 	if a := k.take("one"); a != (account{}) {
 		t.Fatalf("%+v of nobody", a)
@@ -70,10 +72,10 @@ func TestAccounts(t *testing.T) {
 	if len(k.left["one"]) != 2 {
 		t.Fatalf("%d accounts, want those two that owe something", len(k.left["one"]))
 	}
-	if a := k.take("one"); a != heavy || a.rx.level != 0 || a.tx.level >= 0 {
+	if a := k.take("one"); a != heavy || a.rx.bits.now != 0 || a.tx.bits.now >= 0 {
 		t.Errorf("the account that owes most is not the first: %+v", a)
 	}
-	if a := k.take("one"); a != light || a.tx.level != 0 {
+	if a := k.take("one"); a != light || a.tx.bits.now != 0 {
 		t.Errorf("not the other one: %+v", a)
 	}
 	if a := k.take("one"); a != (account{}) {

@@ -91,7 +91,12 @@ func (a *announcer) round() {
 	}
 }
 
+// send announces an address, unless another host has it too: which of them it is
+// to be reached by, only their own frames say.
 func (a *announcer) send(mac protocol.MAC, vlan uint16) {
+	if a.s.a.unit.shared(a.s.a, mac) {
+		return
+	}
 	if err := a.s.port.Announce(announcement(mac, vlan)); err != nil {
 		a.s.pace.Log(a.s.a.log, slog.LevelDebug, "host not announced", "mac", mac, "vlan", vlan, "reason", err)
 		return
@@ -100,8 +105,6 @@ func (a *announcer) send(mac protocol.MAC, vlan uint16) {
 }
 
 const (
-	etherRARP  = 0x8035
-	etherVLAN  = 0x8100
 	rarpAsk    = 3  // request reverse
 	shortest   = 60 // bytes of an Ethernet frame without its checksum
 	hwEthernet = 1

@@ -30,7 +30,7 @@ func TestAnnouncement(t *testing.T) {
 		if got := hex.EncodeToString(eth); got[:len(c.want)] != c.want || len(eth) != c.n || bytes.Count(eth[len(c.want)/2:], []byte{0}) != c.n-len(c.want)/2 {
 			t.Errorf("VLAN %d: %s", c.vlan, got)
 		}
-		if r := (rules{mac: mac, host: &policy.Host{VLANs: protocol.AllVLANs()}}); r.toLAN(f, newAddresses(nil)) != pass {
+		if r := (rules{mac: mac, host: &policy.Host{VLANs: protocol.AllVLANs()}}); r.toLAN(f, len(f), newAddresses(nil)) != pass {
 			t.Errorf("VLAN %d: the host itself may not send this", c.vlan)
 		}
 	}
@@ -40,7 +40,7 @@ func TestAnnouncement(t *testing.T) {
 // its addresses and its few VLANs, anew when it is set up again, and no more when
 // the session has ended.
 func TestAnnouncer(t *testing.T) {
-	c := newClient(t, &policy.Host{})
+	c := newClient(t, &policy.Host{AnyMAC: true})
 	synctest.Test(t, func(t *testing.T) {
 		done, ended := make(chan struct{}), make(chan struct{})
 		c.s.tells = newAnnouncer(c.s) // its channel has to be of the bubble
@@ -71,7 +71,7 @@ func TestAnnouncer(t *testing.T) {
 		heard(n)
 
 		r := *c.s.rules.Load()
-		r.further = []protocol.MAC{other}
+		r.further = []protocol.MAC{machine}
 		r.receive.Add(7)
 		c.s.rules.Store(&r)
 		c.port.announcing.Lock()
@@ -91,7 +91,7 @@ func TestAnnouncer(t *testing.T) {
 // TestAnnouncementsAreBounded has a host say on and on that it is here: the LAN
 // hears that a few times, and its last word.
 func TestAnnouncementsAreBounded(t *testing.T) {
-	c := newClient(t, &policy.Host{})
+	c := newClient(t, &policy.Host{AnyMAC: true})
 	synctest.Test(t, func(t *testing.T) {
 		done, ended := make(chan struct{}), make(chan struct{})
 		c.s.tells = newAnnouncer(c.s) // its channel has to be of the bubble
@@ -124,7 +124,7 @@ func TestAnnouncementsAreBounded(t *testing.T) {
 
 // TestStandBy keeps the port down until the host wants it up, which announces it.
 func TestStandBy(t *testing.T) {
-	c := newClient(t, &policy.Host{})
+	c := newClient(t, &policy.Host{AnyMAC: true})
 	if err := c.s.standBy(); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestStandBy(t *testing.T) {
 // TestAnnouncedWhenHere announces a host when it says that it is up, and not for
 // having a session, nor as long as its netdevice is down.
 func TestAnnouncedWhenHere(t *testing.T) {
-	c := newClient(t, &policy.Host{})
+	c := newClient(t, &policy.Host{AnyMAC: true})
 	if !c.port.up {
 		t.Fatal("the port of a session that is not on standby is down")
 	}
@@ -174,12 +174,12 @@ func TestAnnouncedWhenHere(t *testing.T) {
 			t.Errorf("%d, %s: %d announcements, want %d", i, step.what, n, step.want)
 		}
 	}
-	c = newClient(t, &policy.Host{})
+	c = newClient(t, &policy.Host{AnyMAC: true})
 	link(true)() // which its port is already
 	if n := len(c.port.announced); n != 1 {
 		t.Errorf("the first word of a host: %d announcements", n)
 	}
-	c = newClient(t, &policy.Host{})
+	c = newClient(t, &policy.Host{AnyMAC: true})
 	c.port.up, c.s.now.up = false, false
 	c.port.fail["SetUp"] = errors.New("the port is gone")
 	c.ask("up", protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: true}), protocol.CfgFailed)

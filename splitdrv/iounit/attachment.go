@@ -38,8 +38,12 @@ type attachment struct {
 	latency     *steer.Status // of the host's latency queue, nil if it wants none; written before the session is established
 	established bool          // the session, at some time; of the goroutine that serves it
 
-	mac     protocol.MAC   // guarded by Unit.mu, as is further
+	own   protocol.MAC // made for it; the zero address if it was given another one. Written before it has services.
+	bound bool         // the session has the feature bind; the same
+
+	mac     protocol.MAC   // guarded by Unit.mu, as is what follows
 	further []protocol.MAC // its other addresses
+	share   string         // as the policy has it
 
 	mu       sync.Mutex // guards what follows, for Status
 	services *services  // nil unless the session is established
@@ -60,6 +64,10 @@ func (a *attachment) run(ctx context.Context) error {
 	link, err := u.cfg.LinkState()
 	if err != nil {
 		u.refuse(a, codeOf(err), err)
+		return nil
+	}
+	if a.bound = a.hello.Offers(protocol.FeatureBind); a.policy.RequireBind && !a.bound {
+		u.refuse(a, session.CodePolicy, errUnbound)
 		return nil
 	}
 	mac, err := a.address()
@@ -97,7 +105,7 @@ func (a *attachment) run(ctx context.Context) error {
 	mcfg.Invalidation = slices.Contains(features, protocol.FeatureWindow)
 	mcfg.OneTouch = slices.Contains(features, protocol.FeatureOneTouch)
 	mcfg.OnRequest, mcfg.Pace = services.answer, a.paced
-	if slices.Contains(features, protocol.FeatureBind) {
+	if a.bound {
 		secret, err := a.s.Binding()
 		if err != nil {
 			u.refuse(a, session.CodeFailed, err)
@@ -167,32 +175,8 @@ func (a *attachment) maker() string {
 	return from
 }
 
-// address claims the host's address: the one that it asks for, or one made of
-// its key that the policy gives it. Where another host has that one, which it may
-// have taken on purpose, any other is better than none.
-func (a *attachment) address() (protocol.MAC, error) {
-	mac := a.hello.MAC
-	if mac != (protocol.MAC{}) {
-		if !a.policy.MayUse(mac) {
-			return mac, fmt.Errorf("%w: MAC address %v is not among those that the policy gives this host", errDenied, mac)
-		}
-		return mac, a.unit.claim(a, mac, nil)
-	}
-	patterns := a.policy.MACs
-	if patterns == nil {
-		patterns = []policy.Pattern{{}} // any
-	}
-	var err error
-	for _, made := range []protocol.MAC{macOf(a.ownKey), randomMAC()} {
-		for _, p := range patterns {
-			own := p.Fit(made)
-			if err = a.unit.claim(a, own, nil); err == nil {
-				return own, nil
-			}
-		}
-	}
-	return mac, fmt.Errorf("no MAC address of the policy's is free: %w", err)
-}
+// errUnbound is why a session is refused that the policy wants bound.
+var errUnbound = fmt.Errorf("%w: a session without the feature bind, which `require-bind` in the policy asks for; update splitnic on the host", errDenied)
 
 // messaging is the configuration of the host's channels.
 func (a *attachment) messaging(mode protocol.Mode, queues, mtu int) messaging.Config {
@@ -222,7 +206,7 @@ func (a *attachment) features() []string {
 	if a.hasLatency() {
 		words = append(words, protocol.FeatureLatencyQueue)
 	}
-	if a.hello.Offers(protocol.FeatureBind) {
+	if a.bound {
 		words = append(words, protocol.FeatureBind)
 	}
 	if a.hello.Offers(protocol.FeatureRenew) {
@@ -267,6 +251,11 @@ func (a *attachment) wait(ctx context.Context, s *services, told lan.LinkState) 
 	var watcher sync.WaitGroup
 	wctx, stop := context.WithCancel(ctx)
 	watcher.Go(func() { s.tells.run(wctx.Done()) })
+	watcher.Go(func() {
+		s.refuse.run(wctx.Done(), func(reason string) {
+			s.pace.Log(a.log, slog.LevelWarn, "frames of the host are dropped", "reason", reason)
+		})
+	})
 	watcher.Go(func() {
 		// What the host was told at the start is compared with what it is now.
 		err := s.port.Watch(wctx, func(now lan.LinkState) {

@@ -1,65 +1,93 @@
 package iounit
 
 import (
+	"math"
 	"sync"
 	"time"
 
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// bucket bounds the rate of one direction of a host's session, of all its
-// channels together. It fills with the rate up to the burst; frames pass while
-// there is anything in it, and take out as many bits as they have, even if
-// there are less. What was taken too much so, the rest of a frame, is paid back
-// before the next one passes. It may be used by several goroutines.
+// bounds are the rates of one direction of a host's session; 0 is no bound.
+type bounds struct {
+	bits    int64 // in a second
+	packets int64 // in a second
+}
+
+// bucket bounds the rates of one direction of a host's session, of all its
+// channels together: bits and packets have a level each. A level rises with its
+// rate up to a burst; frames pass while both levels are above zero, and lower them
+// by what they are on the wire, even if there is less. What was taken too much so,
+// the rest of a frame, is paid back before the next one passes. It may be used by
+// several goroutines.
 //
 // A session begins with an empty one, or goes on with what another has overdrawn
 // (accounts): a host gains nothing by coming again.
 type bucket struct {
 	now func() time.Duration // since any moment
 
-	mu    sync.Mutex
-	rate  int64 // bits per second; bits per nanosecond are billionths of that
-	most  int64 // what level is when the bucket is full, in bits / 1e9
-	level int64 // the same unit, so that nothing is lost by rounding
-	at    time.Duration
+	mu      sync.Mutex
+	bits    level
+	packets level
+	at      time.Duration
+}
+
+// level is how much may pass of one kind, in billionths, so that nothing is lost
+// by rounding: what a rate for a second gives in a nanosecond.
+type level struct {
+	rate  int64 // a second; 0: no bound
+	burst int64 // the most that is saved, in billionths, as is now
+	now   int64
 }
 
 const (
 	// A bucket holds two of the largest super-frames, or what the rate amounts to
 	// in burstTime, if that is more: enough for workers that wake some
 	// milliseconds late.
-	burstBytes = 2 << 16
-	burstTime  = 4 * time.Millisecond
+	burstBytes   = 2 << 16
+	burstPackets = 128
+	burstTime    = 4 * time.Millisecond
+	// framePackets is how many packets a frame from the LAN is at most: the kernel
+	// joins no more received ones (UDP_GRO_CNT_MAX).
+	framePackets = 64
 	// minHold is how long a worker sleeps at least that was held back: it bounds
 	// how often one wakes only to find that a single frame more may pass.
 	minHold = 250 * time.Microsecond
-	// perBit is what level counts a bit as.
-	perBit = int64(time.Second)
+	// perUnit is what a level counts a bit, or a packet, as.
+	perUnit = int64(time.Second)
 )
 
 // started is what the clock of buckets counts from.
 var started = time.Now()
 
-// newBucket makes a bucket, which is empty. policy.MaxRate is the highest rate
-// that there can be.
-func newBucket(rate int64, now func() time.Duration) *bucket {
-	b := &bucket{now: now, at: now()}
-	b.set(rate)
-	return b
+// newBucket makes a bucket, which is empty. policy.MaxRate and policy.MaxPPS are
+// the highest rates that there can be.
+func newBucket(b bounds, now func() time.Duration) *bucket {
+	k := &bucket{now: now, at: now()}
+	k.set(b)
+	return k
 }
 
-// set changes the rate from now on.
-func (b *bucket) set(rate int64) {
+// set changes the rates from now on.
+func (b *bucket) set(to bounds) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.fill(); b.rate == rate {
+	b.fill()
+	b.bits.set(to.bits, burstBytes*8)
+	b.packets.set(to.packets, burstPackets)
+}
+
+func (l *level) set(rate, burst int64) {
+	switch {
+	case rate == l.rate:
 		return
+	case l.rate == 0:
+		l.now = 0
 	}
-	b.rate = rate
-	b.most = max(burstBytes*8*perBit, rate*int64(burstTime))
+	l.rate = rate
+	l.burst = max(burst*perUnit, rate*int64(burstTime))
 	// What was saved, or overdrawn, with another rate may be a lot with this one.
-	b.level = min(max(b.level, -b.most), b.most)
+	l.now = min(max(l.now, -l.burst), l.burst)
 }
 
 // fill adds what has come since it was called last. The caller holds b.mu.
@@ -67,24 +95,51 @@ func (b *bucket) fill() {
 	now := b.now()
 	since := int64(now - b.at)
 	b.at = now
-	switch {
-	case since <= 0 || b.rate == 0:
-	case since > (b.most-b.level)/b.rate:
-		b.level = b.most
-	default:
-		b.level += since * b.rate
+	if since > 0 {
+		b.bits.fill(since)
+		b.packets.fill(since)
 	}
 }
 
-// floor is where the level must be above for a frame to pass. Frames of the
-// latency channel may overdraw by one burst more: they pass although the others
-// have emptied the bucket, which have to wait the longer, unless they are alone
-// too many for the rate.
-func (b *bucket) floor(urgent bool) int64 {
-	if urgent {
-		return -b.most
+func (l *level) fill(since int64) {
+	switch {
+	case l.rate == 0:
+	case since > (l.burst-l.now)/l.rate:
+		l.now = l.burst
+	default:
+		l.now += since * l.rate
 	}
-	return 0
+}
+
+// above is by how much the level is above where it must be for a frame to pass.
+// Frames of the latency channel may overdraw by one burst more: they pass although
+// the others have emptied the bucket, which have to wait the longer, unless they
+// are alone too many for the rate.
+func (l *level) above(urgent bool) int64 {
+	switch {
+	case l.rate == 0:
+		return math.MaxInt64
+	case urgent:
+		return l.now + l.burst
+	default:
+		return l.now
+	}
+}
+
+// take takes out what n units are, if there is a bound.
+func (l *level) take(n int64) {
+	if l.rate != 0 {
+		l.now -= n * perUnit
+	}
+}
+
+// wait is how long it takes until the level is high enough.
+func (l *level) wait(urgent bool) time.Duration {
+	above := l.above(urgent)
+	if above > 0 {
+		return 0
+	}
+	return time.Duration(-above/l.rate + 1)
 }
 
 // take lets as many of the first frames pass as may, and returns their number.
@@ -92,8 +147,8 @@ func (b *bucket) take(ops []vnet.WriteOp, urgent bool) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fill()
-	for floor := b.floor(urgent); n < len(ops) && b.level > floor; n++ {
-		b.level -= bits(len(ops[n].Head) + len(ops[n].Rest))
+	for ; n < len(ops) && b.bits.above(urgent) > 0 && b.packets.above(urgent) > 0; n++ {
+		b.pay(frameCost(ops[n].Head, len(ops[n].Head)+len(ops[n].Rest)), 1)
 	}
 	return n
 }
@@ -106,9 +161,16 @@ func (b *bucket) giveBack(ops []vnet.WriteOp) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range ops {
-		b.level += bits(len(ops[i].Head) + len(ops[i].Rest))
+		b.pay(frameCost(ops[i].Head, len(ops[i].Head)+len(ops[i].Rest)), -1)
 	}
-	b.level = min(b.level, b.most)
+	b.bits.now = min(b.bits.now, b.bits.burst)
+	b.packets.now = min(b.packets.now, b.packets.burst)
+}
+
+// pay takes out what times so many frames cost. The caller holds b.mu.
+func (b *bucket) pay(c cost, times int64) {
+	b.bits.take(times * c.bits)
+	b.packets.take(times * c.packets)
 }
 
 // room is how many frames may be read together, whatever their length: 0 if none
@@ -117,18 +179,18 @@ func (b *bucket) room(urgent bool) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fill()
-	above := b.level - b.floor(urgent)
-	if above <= 0 {
+	bits, packets := b.bits.above(urgent), b.packets.above(urgent)
+	if bits <= 0 || packets <= 0 {
 		return 0
 	}
-	return 1 + int(above/bits(vnet.MaxFrame))
+	return 1 + int(min(bits/((vnet.MaxFrame-vnet.HdrLen)*8*perUnit), packets/(framePackets*perUnit)))
 }
 
-// took takes out what frames had that were read.
-func (b *bucket) took(bits int64) {
+// took takes out what frames cost that were read.
+func (b *bucket) took(c cost) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.level -= bits
+	b.pay(c, 1)
 }
 
 // wait is how long it takes until a frame may pass, 0 if one may now.
@@ -136,11 +198,7 @@ func (b *bucket) wait(urgent bool) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fill()
-	lacks := b.floor(urgent) - b.level
-	if lacks < 0 {
-		return 0
-	}
-	return time.Duration(lacks/b.rate + 1)
+	return max(b.bits.wait(urgent), b.packets.wait(urgent))
 }
 
 // begin forgets what was saved, for another session.
@@ -148,9 +206,23 @@ func (b *bucket) begin() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fill()
-	b.level = min(b.level, 0)
+	b.bits.now = min(b.bits.now, 0)
+	b.packets.now = min(b.packets.now, 0)
 }
 
-// bits is what a [virtio_net_hdr | frame] of n bytes counts for: its Ethernet
-// frame, without a frame check sequence, and whole if it is yet to be cut up.
-func bits(n int) int64 { return int64(n-vnet.HdrLen) * 8 * perBit }
+// cost is what frames count for: what they are on the wire, cut up and padded,
+// without frame check sequences.
+type cost struct{ bits, packets int64 }
+
+// frameCost is the cost of a [virtio_net_hdr | frame] of n bytes that begins with
+// head.
+func frameCost(head []byte, n int) cost {
+	if len(head) < vnet.HdrLen {
+		return cost{bits: vnet.MinWire * 8, packets: 1} // no frame, which others judge
+	}
+	packets, bytes := vnet.OnWire(head, n)
+	return cost{bits: int64(bytes) * 8, packets: int64(packets)}
+}
+
+// plus is the cost of both.
+func (c cost) plus(d cost) cost { return cost{bits: c.bits + d.bits, packets: c.packets + d.packets} }

@@ -30,7 +30,7 @@ func TestBucketRate(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, uint64(rate)))
 			h := &hand{at: time.Hour}
 			start := h.at
-			b := newBucket(rate, h.now)
+			b := newBucket(bounds{bits: rate}, h.now)
 			bytes, frames := 0, 0
 			for range 20_000 {
 				n := 60 + random.IntN(1455)
@@ -50,7 +50,7 @@ func TestBucketRate(t *testing.T) {
 					t.Fatalf("%d bytes after %v, at most %.0f", bytes, h.at-start, max)
 				}
 			}
-			if least := allowed(rate, h.at-start) - 2*float64(b.most/perBit)/8; float64(bytes) < least {
+			if least := allowed(rate, h.at-start) - 2*float64(b.bits.burst/perUnit)/8; float64(bytes) < least {
 				t.Errorf("%d bytes after %v, should be %.0f", bytes, h.at-start, least)
 			}
 		})
@@ -61,7 +61,7 @@ func TestBucketRate(t *testing.T) {
 func TestBucketBurst(t *testing.T) {
 	for rate, burst := range map[int64]int{policy.MinRate: burstBytes, 1e9: 500_000, policy.MaxRate: 500_000_000} {
 		h := &hand{}
-		b := newBucket(rate, h.now)
+		b := newBucket(bounds{bits: rate}, h.now)
 		if n := b.room(false); n != 0 {
 			t.Errorf("%d: a new bucket has room for %d frames", rate, n)
 		}
@@ -82,7 +82,7 @@ func TestBucketBurst(t *testing.T) {
 // TestBucketOverdraft takes a frame that the bucket has not enough for.
 func TestBucketOverdraft(t *testing.T) {
 	h := &hand{}
-	b := newBucket(8e6, h.now) // a byte in a microsecond
+	b := newBucket(bounds{bits: 8e6}, h.now) // a byte in a microsecond
 	h.at = time.Microsecond
 	if b.take(append(sized(60_001), sized(60)...), false) != 1 {
 		t.Fatal("no frame, or both of them, passed")
@@ -106,7 +106,7 @@ func TestBucketOverdraft(t *testing.T) {
 		t.Error("what was given back is gone")
 	}
 	b.giveBack(sized(1 << 20))
-	if b.level > b.most {
+	if b.bits.now > b.bits.burst {
 		t.Error("a bucket is fuller than full")
 	}
 }
@@ -114,7 +114,7 @@ func TestBucketOverdraft(t *testing.T) {
 // TestBucketUrgent has the latency channel's frames pass while the others wait.
 func TestBucketUrgent(t *testing.T) {
 	h := &hand{}
-	b := newBucket(8e6, h.now)
+	b := newBucket(bounds{bits: 8e6}, h.now)
 	h.at = time.Microsecond
 	b.take(sized(60_000), false)
 	before := b.wait(false)
@@ -140,18 +140,18 @@ func TestBucketUrgent(t *testing.T) {
 // TestBucketSet changes the rate.
 func TestBucketSet(t *testing.T) {
 	h := &hand{}
-	b := newBucket(1e6, h.now)
+	b := newBucket(bounds{bits: 1e6}, h.now)
 	h.at = time.Microsecond
 	b.take(sized(50_000), false)
 	slow := b.wait(false)
-	b.set(100e6)
+	b.set(bounds{bits: 100e6})
 	if got := b.wait(false); got < slow/101 || got > slow/99 {
 		t.Errorf("a hundred times the rate has a frame wait for %v instead of %v", got, slow)
 	}
 	// What was saved with a high rate is no more than a burst with the low one.
-	b.set(100e9)
+	b.set(bounds{bits: 100e9})
 	h.at += time.Hour
-	b.set(1e6)
+	b.set(bounds{bits: 1e6})
 	n := 0
 	for b.take(sized(1000), false) == 1 {
 		n++
@@ -160,11 +160,11 @@ func TestBucketSet(t *testing.T) {
 		t.Errorf("%d frames of a thousand bytes at once", n)
 	}
 	// What was overdrawn with a high rate is paid back in finite time.
-	b.set(100e9)
+	b.set(bounds{bits: 100e9})
 	h.at += time.Hour
 	for b.take(sized(1<<16-30), true) == 1 {
 	}
-	b.set(policy.MinRate)
+	b.set(bounds{bits: policy.MinRate})
 	if got := b.wait(false); got > 11*time.Second {
 		t.Errorf("a frame waits for %v", got)
 	}
@@ -173,7 +173,7 @@ func TestBucketSet(t *testing.T) {
 // TestBucketShared has several workers take from one bucket at once.
 func TestBucketShared(t *testing.T) {
 	h := &hand{}
-	b := newBucket(1e6, h.now)
+	b := newBucket(bounds{bits: 1e6}, h.now)
 	h.at = time.Hour // full, and from now on nothing is added
 	var wg sync.WaitGroup
 	var n [8]int
@@ -194,5 +194,79 @@ func TestBucketShared(t *testing.T) {
 	}
 	if sum > burstBytes+100 {
 		t.Errorf("%d bytes passed, %d were in the bucket", sum, burstBytes)
+	}
+}
+
+// TestBucketPackets bounds packets: those that super-frames become, and short
+// frames.
+func TestBucketPackets(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		frame          []byte
+		packets, bytes int
+	}{
+		{"short frames", make([]byte, vnet.HdrLen+14), 1, 60},
+		{"frames", make([]byte, vnet.HdrLen+1514), 1, 1514},
+		{"super-frames", superFrame(14480, 1448), 10, 10 * 1502},
+		{"small segments", superFrame(48000, 48), 1000, 1000 * 102},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for _, to := range []bounds{{packets: 10_000}, {packets: 10_000, bits: policy.MaxRate}, {packets: policy.MaxPPS, bits: 8e6}} {
+				h := &hand{at: time.Hour}
+				b, start := newBucket(to, h.now), h.at
+				ops := []vnet.WriteOp{{Head: tc.frame[:min(len(tc.frame), headSize)], Rest: tc.frame[min(len(tc.frame), headSize):]}}
+				packets, bytes := 0, 0
+				for range 2000 {
+					for b.take(ops, false) == 0 {
+						h.at += b.wait(false)
+					}
+					packets += tc.packets
+					bytes += tc.bytes
+				}
+				took := (h.at - start).Seconds()
+				if most := float64(to.packets)*took + float64(tc.packets); float64(packets) > most {
+					t.Errorf("%+v: %d packets in %vs, at most %.0f", to, packets, took, most)
+				}
+				if most := allowed(to.bits, h.at-start) + float64(tc.bytes); to.bits > 0 && float64(bytes) > most {
+					t.Errorf("%+v: %d bytes in %vs, at most %.0f", to, bytes, took, most)
+				}
+				if float64(packets) < 0.9*float64(to.packets)*took && (to.bits == 0 || float64(bytes) < 0.9*allowed(to.bits, h.at-start)) {
+					t.Errorf("%+v: %d packets of %d bytes together in %vs", to, packets, bytes, took)
+				}
+				b.giveBack(ops)
+				if b.take(ops, false) == 1 && b.bits.rate > 0 && b.bits.now > 0 && b.packets.now > 0 {
+					t.Errorf("%+v: more came back than was taken", to)
+				}
+			}
+		})
+	}
+}
+
+// TestBucketOneBound takes one of two bounds away, and puts it back.
+func TestBucketOneBound(t *testing.T) {
+	h := &hand{}
+	b := newBucket(bounds{bits: 8e6, packets: 1000}, h.now)
+	h.at = time.Microsecond
+	b.take(sized(60_000), false)
+	if w := b.wait(false); w < 59*time.Millisecond {
+		t.Errorf("a frame waits for %v", w)
+	}
+	b.set(bounds{packets: 1000})
+	if w := b.wait(false); w > time.Millisecond {
+		t.Errorf("without the bound that was overdrawn a frame waits for %v", w)
+	}
+	h.at += time.Hour
+	b.set(bounds{bits: 8e6})
+	if b.room(false) != 0 || b.wait(false) == 0 {
+		t.Error("a bound that is new has something saved")
+	}
+	h.at += time.Hour
+	if n := b.room(false); n != 1+burstBytes/(vnet.MaxFrame-vnet.HdrLen) {
+		t.Errorf("room for %d frames", n)
+	}
+	b.set(bounds{packets: 1000})
+	h.at += time.Hour
+	if n := b.room(false); n != 1+burstPackets/framePackets {
+		t.Errorf("room for %d frames", n)
 	}
 }

@@ -27,12 +27,14 @@ func (u *Unit) SetPolicy(p *policy.Policy) int {
 	u.policy = p
 	hosts := make([]*attachment, 0, len(u.hosts))
 	for _, a := range u.hosts {
+		a.share = u.policyOf(p, a).Share
 		hosts = append(hosts, a)
 	}
 	u.mu.Unlock()
 	// Where a key has too many sessions the first ones stay.
 	slices.SortFunc(hosts, func(a, b *attachment) int { return cmp.Compare(a.since.UnixNano(), b.since.UnixNano()) })
 	sessions, n := make(map[string]int), 0
+	var staying []*attachment
 	for _, a := range hosts {
 		may := u.policyOf(p, a)
 		err := a.govern(may)
@@ -40,13 +42,32 @@ func (u *Unit) SetPolicy(p *policy.Policy) int {
 			err = fmt.Errorf("%w: this key may have %d sessions", errPolicy, most)
 		}
 		if err == nil {
+			err = u.disputed(a, staying)
+		}
+		if err == nil {
 			sessions[a.owner]++
+			staying = append(staying, a)
 			continue
 		}
 		n++
 		a.cancel(err)
 	}
 	return n
+}
+
+// disputed says which address a session has that one of those that stay has as
+// well, although their hosts do not share addresses any more.
+func (u *Unit) disputed(a *attachment, staying []*attachment) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, other := range staying {
+		for _, m := range append([]protocol.MAC{a.mac}, a.further...) {
+			if m.Valid() && other.has(m) && !a.shares(other) {
+				return fmt.Errorf("%w: MAC address %v is that of host %s, and not shared (`share`)", errPolicy, m, other.hello.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // policyOf is what a policy says of a host.
@@ -85,8 +106,10 @@ func (s *services) govern(may *policy.Host, mode protocol.Mode) error {
 	s.now.vlans = s.allowed(s.wish)
 	s.limit()
 	s.publish()
+	s.refuse.forget()
 	s.conn.Unhold()
-	s.pace.Log(s.a.log, slog.LevelInfo, "policy changed", "vlans", s.now.vlans, "max_tx_rate", may.MaxTxRate, "max_rx_rate", may.MaxRxRate)
+	s.pace.Log(s.a.log, slog.LevelInfo, "policy changed", "vlans", s.now.vlans, "max_tx_rate", may.MaxTxRate, "max_rx_rate", may.MaxRxRate,
+		"max_tx_pps", may.MaxTxPPS, "max_rx_pps", may.MaxRxPPS)
 	return nil
 }
 
@@ -94,18 +117,18 @@ func (s *services) govern(may *policy.Host, mode protocol.Mode) error {
 // that changes, or owes, it keeps. The caller holds s.mu, and publishes them.
 func (s *services) limit() {
 	now := func() time.Duration { return time.Since(started) }
-	change := func(b **bucket, rate int64) {
+	change := func(b **bucket, to bounds) {
 		switch {
-		case rate == 0:
+		case to == bounds{}:
 			*b = nil
 		case *b == nil:
-			*b = newBucket(rate, now)
+			*b = newBucket(to, now)
 		default:
-			(*b).set(rate)
+			(*b).set(to)
 		}
 	}
-	change(&s.tx, s.host.MaxTxRate)
-	change(&s.rx, s.host.MaxRxRate)
+	change(&s.tx, bounds{s.host.MaxTxRate, s.host.MaxTxPPS})
+	change(&s.rx, bounds{s.host.MaxRxRate, s.host.MaxRxPPS})
 }
 
 // conflict says what the session has that it may not have any more, and that
@@ -115,7 +138,7 @@ func (s *services) conflict(may *policy.Host, mode protocol.Mode) error {
 		return fmt.Errorf("%w: "+format, append([]any{errPolicy}, args...)...)
 	}
 	for _, m := range append([]protocol.MAC{s.now.mac}, s.now.filter.Unicast...) {
-		if !may.MayUse(m) {
+		if !may.MayUse(m, s.a.own) {
 			return no("MAC address %v is not among those that this host may have", m)
 		}
 	}
@@ -132,6 +155,8 @@ func (s *services) conflict(may *policy.Host, mode protocol.Mode) error {
 		return no("this host may have %d bytes of memory for its session", may.MaxMemory)
 	case s.now.filter.Promisc && !s.mayBePromiscuous(may):
 		return no("this host may not be promiscuous")
+	case may.RequireBind && !s.a.bound:
+		return no("this host's sessions need the feature bind")
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func TestGovernSource(t *testing.T) {
 	copy(frame[srcAt:], behind[:])
 	judge := func(want verdict) {
 		t.Helper()
-		if got := c.s.rules.Load().toLAN(frame, c.unit.taken.Load()); got != want {
+		if got := c.s.rules.Load().toLAN(frame, len(frame), c.unit.taken.Load()); got != want {
 			t.Errorf("verdict %d, want %d", got, want)
 		}
 	}
@@ -141,11 +141,11 @@ func TestGovernConflicts(t *testing.T) {
 		ends   bool
 	}{
 		{"nothing", func(*client) {}, nothing, false},
-		{"its address", func(*client) {}, func(h *policy.Host) { h.MACs = hostWith("all", "02:55:*").MACs }, true},
+		{"its address", func(*client) {}, func(h *policy.Host) { h.AnyMAC, h.OwnMAC, h.MACs = false, false, hostWith("all", "02:55:*").MACs }, true},
 		{"a further address", func(c *client) {
 			c.filter(protocol.ReceiveFilter{Unicast: []protocol.MAC{machine}}, protocol.CfgOK)
-		}, func(h *policy.Host) { h.MACs = hostWith("all", own.String()).MACs }, true},
-		{"an address that it does not use", func(*client) {}, func(h *policy.Host) { h.MACs = hostWith("all", own.String()).MACs }, false},
+		}, func(h *policy.Host) { h.AnyMAC, h.OwnMAC, h.MACs = false, false, hostWith("all", own.String()).MACs }, true},
+		{"an address that it does not use", func(*client) {}, func(h *policy.Host) { h.AnyMAC, h.OwnMAC, h.MACs = false, false, hostWith("all", own.String()).MACs }, false},
 		{"its mode", func(*client) {}, func(h *policy.Host) { h.Modes = []protocol.Mode{protocol.ModeSend} }, true},
 		{"another mode", func(*client) {}, func(h *policy.Host) { h.Modes = []protocol.Mode{protocol.ModeImm} }, false},
 		{"a queue", func(c *client) { c.s.ports = append(c.s.ports, c.s.ports[0]) }, func(h *policy.Host) { h.MaxQueues = 1 }, true},
@@ -242,7 +242,7 @@ func TestSetPolicySessions(t *testing.T) {
 		c.s.host = &h
 		a := c.s.a
 		a.unit, a.key, a.owner, a.since = u, fmt.Sprint(i), "key", start.Add(-time.Duration(i)*time.Second)
-		a.cancel = func(error) { reasons = append(reasons, i) }
+		a.cancel, a.mac = func(error) { reasons = append(reasons, i) }, protocol.MAC{2, 0, 0, 1, 0, byte(i)}
 		a.begin(c.s, protocol.ModeImm)
 		u.hosts[a.key] = a
 	}

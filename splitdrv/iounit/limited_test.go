@@ -18,7 +18,9 @@ import (
 
 // limited is a rule that bounds the rates by clock h.
 func limited(rate int64, h *hand) func(*rules) {
-	return func(r *rules) { r.tx, r.rx = newBucket(rate, h.now), newBucket(rate, h.now) }
+	return func(r *rules) {
+		r.tx, r.rx = newBucket(bounds{bits: rate}, h.now), newBucket(bounds{bits: rate}, h.now)
+	}
 }
 
 // TestLimitedWrites writes batches to a queue that is full again and again, for
@@ -50,7 +52,7 @@ func TestLimitedWrites(t *testing.T) {
 			q.room = random.IntN(80)
 			n := p.WriteFrames(ops)
 			var s protocol.Statistics
-			p.count(&s)
+			p.count(&s, &Dropped{})
 			if max := allowed(rate, h.at) + 3100; float64(s.TxBytes) > max {
 				t.Fatalf("round %d: %d bytes after %v, at most %.0f", round, s.TxBytes, h.at, max)
 			}
@@ -66,7 +68,7 @@ func TestLimitedWrites(t *testing.T) {
 			ops = ops[n:]
 		}
 		var got protocol.Statistics
-		if p.count(&got); got != want {
+		if p.count(&got, &Dropped{}); got != want {
 			t.Fatalf("round %d: counted %+v, want %+v", round, got, want)
 		}
 		if !slices.EqualFunc(q.out, pass, bytes.Equal) {
@@ -91,8 +93,8 @@ func TestLimitedFull(t *testing.T) {
 	if n := p.WriteFrames(batch(rand.New(rand.NewPCG(1, 2)), slices.Repeat([][]byte{f}, 10)...)); n != 1 || p.WriteHold() != 0 {
 		t.Errorf("%d frames written, the rest held back for %v", n, p.WriteHold())
 	}
-	if got := b.most - b.level; got != bits(len(f)) {
-		t.Errorf("%d bits are gone for %d", got/perBit, bits(len(f))/perBit)
+	if got := b.bits.burst - b.bits.now; got != frameCost(f, len(f)).bits*perUnit {
+		t.Errorf("%d bits are gone for %d", got/perUnit, frameCost(f, len(f)).bits)
 	}
 }
 

@@ -31,10 +31,12 @@ type policed struct {
 	passed   [burst]vnet.WriteOp
 
 	sent struct {
-		frames, bytes, source, vlan atomic.Uint64
+		frames, bytes atomic.Uint64
+		dropped       [verdicts]atomic.Uint64
 	}
 	filtered atomic.Uint64
 	oversize atomic.Uint64 // passed to the LAN: see isOversize
+	refused  *refusals     // the session's
 }
 
 // headSize is how much of a frame from the host is copied before it is judged:
@@ -61,9 +63,6 @@ var (
 	errAgain error = unix.EAGAIN
 	errInval error = unix.EINVAL
 )
-
-// malformed is the verdict on what no card would send, or lies in too many places.
-const malformed verdict = 255
 
 // FD implements messaging.Port.
 func (p *policed) FD() int { return p.queue.FD() }
@@ -110,7 +109,7 @@ func (p *policed) ReadFrame(slot []byte) ([]byte, error) {
 		}
 		if p.rules.Load().fromLAN(frame) == pass {
 			if rate != nil {
-				rate.took(bits(len(frame)))
+				rate.took(frameCost(frame, len(frame)))
 			}
 			return frame, nil
 		}
@@ -153,7 +152,7 @@ func (p *policed) ReadFrames(ops []vnet.ReadOp) int {
 		}
 		if kept > 0 {
 			if rate != nil {
-				rate.took(bitsOf(ops[:kept]))
+				rate.took(frameCosts(ops[:kept]))
 			}
 			return kept
 		}
@@ -163,11 +162,11 @@ func (p *policed) ReadFrames(ops []vnet.ReadOp) int {
 	return 1
 }
 
-// bitsOf is what the frames count for that were read.
-func bitsOf(ops []vnet.ReadOp) (sum int64) {
+// frameCosts is what the frames count for that were read.
+func frameCosts(ops []vnet.ReadOp) (sum cost) {
 	for i := range ops {
 		if ops[i].Err == nil {
-			sum += bits(len(ops[i].Frame))
+			sum = sum.plus(frameCost(ops[i].Frame, len(ops[i].Frame)))
 		}
 	}
 	return sum
@@ -221,16 +220,19 @@ func (p *policed) writeBurst(ops []vnet.WriteOp) int {
 			p.verdicts[i] = malformed
 			continue
 		}
-		p.verdicts[i] = rules.toLAN(head, taken)
+		p.verdicts[i] = rules.toLAN(head, len(head)+len(rest), taken)
 		// The channel has checked the frame where the host can write to it. What
 		// counts is what the card is given.
 		if p.verdicts[i] == pass && vnet.CheckHead(head, len(head)+len(rest), rules.mtu) != nil {
 			p.verdicts[i] = malformed
+			continue
 		}
 		if p.verdicts[i] == pass {
 			p.passed[n] = vnet.WriteOp{Head: head, Rest: rest}
 			n++
+			continue
 		}
+		p.refused.note(p.verdicts[i], head)
 	}
 	written, may := 0, n
 	if rules.tx != nil {
@@ -252,22 +254,18 @@ func (p *policed) writeBurst(ops []vnet.WriteOp) int {
 // settle says in ops what has become of each frame, of those that passed so many
 // being written, and counts it. It returns how many are done with.
 func (p *policed) settle(ops []vnet.WriteOp, written int) (done int) {
-	var frames, bytes, sources, vlans uint64
+	var frames, bytes uint64
 	next, card := 0, p.rules.Load().card
 	for ; done < len(ops); done++ {
 		op := &ops[done]
 		op.Err = nil
-		switch p.verdicts[done] {
-		case source:
-			sources++
+		if v := p.verdicts[done]; v != pass {
+			if v == malformed {
+				op.Err = errInval
+				continue
+			}
+			p.sent.dropped[v].Add(1)
 			continue
-		case vlan:
-			vlans++
-			continue
-		case malformed:
-			op.Err = errInval
-			continue
-		default:
 		}
 		if next == written {
 			op.Err = errAgain // of the frame that the queue stopped at, or the rate
@@ -284,18 +282,18 @@ func (p *policed) settle(ops []vnet.WriteOp, written int) (done int) {
 	}
 	p.sent.frames.Add(frames)
 	p.sent.bytes.Add(bytes)
-	if sources+vlans > 0 {
-		p.sent.source.Add(sources)
-		p.sent.vlan.Add(vlans)
-	}
 	return done
 }
 
-// count adds the queue's counters to s.
-func (p *policed) count(s *protocol.Statistics) {
+// count adds the queue's counters to s and d.
+func (p *policed) count(s *protocol.Statistics, d *Dropped) {
 	s.TxFrames += p.sent.frames.Load()
 	s.TxBytes += p.sent.bytes.Load()
-	s.TxSource += p.sent.source.Load()
-	s.TxVLAN += p.sent.vlan.Load()
+	s.TxSource += p.sent.dropped[source].Load()
+	s.TxVLAN += p.sent.dropped[vlan].Load()
 	s.RxFiltered += p.filtered.Load()
+	d.NestedTags += p.sent.dropped[nested].Load()
+	d.LinkControl += p.sent.dropped[linkControl].Load()
+	d.IPSource += p.sent.dropped[ipSource].Load()
+	d.TinySegments += p.sent.dropped[tiny].Load()
 }

@@ -67,7 +67,7 @@ func TestWriteFrames(t *testing.T) {
 			ops = ops[n:]
 		}
 		var got protocol.Statistics
-		if p.count(&got); got != want {
+		if p.count(&got, &Dropped{}); got != want {
 			t.Fatalf("round %d: counted %+v, want %+v", round, got, want)
 		}
 		if !slices.EqualFunc(q.out, pass, bytes.Equal) {
@@ -121,7 +121,7 @@ func TestWriteFramesErrors(t *testing.T) {
 		t.Errorf("%d frames done with, %v", n, ops[0].Err)
 	}
 	var s protocol.Statistics
-	if p.count(&s); s.TxFrames != 3 || s.TxBytes != 3*500 {
+	if p.count(&s, &Dropped{}); s.TxFrames != 3 || s.TxBytes != 3*500 {
 		t.Errorf("counted %+v", s)
 	}
 	if n := p.WriteFrames(nil); n != 0 {
@@ -201,7 +201,7 @@ func TestReadFrames(t *testing.T) {
 				t.Errorf("%d frames read, want %d", len(got), len(want))
 			}
 			var s protocol.Statistics
-			if p.count(&s); s.RxFiltered != uint64(1000-len(want)) {
+			if p.count(&s, &Dropped{}); s.RxFiltered != uint64(1000-len(want)) {
 				t.Errorf("%d filtered, want %d", s.RxFiltered, 1000-len(want))
 			}
 		})

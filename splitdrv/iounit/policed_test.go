@@ -107,15 +107,17 @@ func newPoliced(h *policy.Host, change ...func(*rules)) (*policed, *queue) {
 		c(r)
 	}
 	q := &queue{}
-	p := &policed{queue: q, rules: new(atomic.Pointer[rules]), taken: new(atomic.Pointer[addresses])}
+	p := &policed{queue: q, rules: new(atomic.Pointer[rules]), taken: new(atomic.Pointer[addresses]), refused: newRefusals()}
 	p.rules.Store(r)
 	p.taken.Store(newAddresses([]protocol.MAC{other, own, card}))
 	return p, q
 }
 
+// hostWith may use those VLANs and addresses; any if none are given.
 func hostWith(vlans string, macs ...string) *policy.Host {
 	h := *policy.Default().For("", "")
 	h.VLANs, _ = protocol.ParseVLANs(vlans)
+	h.AnyMAC, h.OwnMAC = len(macs) == 0, len(macs) == 0
 	for _, m := range macs {
 		p, err := policy.ParsePattern(m)
 		if err != nil {
@@ -168,7 +170,7 @@ func TestToLAN(t *testing.T) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 		var s protocol.Statistics
-		p.count(&s)
+		p.count(&s, &Dropped{})
 		want := protocol.Statistics{}
 		switch tc.want {
 		case pass:
@@ -258,7 +260,7 @@ func TestWriteErrors(t *testing.T) {
 		t.Errorf("a frame that is too short: %v", err)
 	}
 	var s protocol.Statistics
-	if p.count(&s); s != (protocol.Statistics{}) {
+	if p.count(&s, &Dropped{}); s != (protocol.Statistics{}) {
 		t.Errorf("counted %+v", s)
 	}
 	if p.FD() != 3 || p.WriteFD() != 4 {
@@ -309,7 +311,7 @@ func TestFromLAN(t *testing.T) {
 				t.Errorf("%s, with lists %t: passes %t", tc.name, !begin, passed)
 			}
 			var s protocol.Statistics
-			if p.count(&s); (s.RxFiltered == 0) != want {
+			if p.count(&s, &Dropped{}); (s.RxFiltered == 0) != want {
 				t.Errorf("%s, with lists %t: %d filtered", tc.name, !begin, s.RxFiltered)
 			}
 		}

@@ -11,7 +11,8 @@ import (
 // rules say which frames pass between a host and the LAN. They are never
 // changed, only replaced as a whole.
 type rules struct {
-	mac     protocol.MAC   // the host's own address
+	mac     protocol.MAC   // the host's address
+	own     protocol.MAC   // that was made for it
 	further []protocol.MAC // of the host too
 	host    *policy.Host
 	groups  []protocol.Group // wanted, in ascending order
@@ -19,17 +20,23 @@ type rules struct {
 	receive protocol.VLANSet // wanted and allowed
 	mtu     int              // of the session
 	card    int              // the network card's MTU
-	tx, rx  *bucket          // bound the rate to the LAN and from it; nil: it is not bounded
+	tx, rx  *bucket          // bound the rates to the LAN and from it; nil: they are not bounded
 }
 
 // verdict says what is done with a frame.
 type verdict uint8
 
 const (
-	pass     verdict = iota
-	source           // dropped: the sender's address
-	vlan             // dropped: the VLAN, on the way to the LAN
-	filtered         // dropped: the host does not want it
+	pass        verdict = iota
+	source              // dropped: the sender's address
+	vlan                // dropped: the VLAN, on the way to the LAN
+	nested              // dropped: more VLAN tags than one, on the way to the LAN
+	linkControl         // dropped: for the next switch alone
+	ipSource            // dropped: the IP address of the sender, or none to be seen
+	tiny                // dropped: a super-frame of tiny segments
+	malformed           // no frame, or it lies in too many places
+	filtered            // dropped: the host does not want it
+	verdicts
 )
 
 // Offsets in [virtio_net_hdr | Ethernet frame].
@@ -39,39 +46,41 @@ const (
 	typeAt = srcAt + 6
 )
 
-// toLAN judges a frame of the host's, of which head has at least vnet.MinFrame
-// bytes. taken are the addresses that others have, or the card.
-func (r *rules) toLAN(head []byte, taken *addresses) verdict {
-	if m := protocol.MAC(head[srcAt:typeAt]); m != r.mac {
-		if !m.Valid() || !r.mayBe(m, taken) {
-			return source
-		}
+// toLAN judges a frame of the host's of n bytes, of which head has at least
+// vnet.MinFrame. taken are the addresses that others have, or the card.
+func (r *rules) toLAN(head []byte, n int, taken *addresses) verdict {
+	m := protocol.MAC(head[srcAt:typeAt])
+	if m != r.mac && (!m.Valid() || !r.mayBe(m, taken)) {
+		return source
 	}
 	v, ok := vlanOf(head)
 	if !ok || v != 0 && !r.host.VLANs.Has(v) {
 		return vlan
 	}
-	return pass
+	l := layersOf(head)
+	switch {
+	case r.host.SingleTag && l.tags > 1:
+		return nested
+	case !r.host.LinkControl && l.control(head):
+		return linkControl
+	case vnet.Tiny(head, n):
+		return tiny
+	case r.host.IPs != nil && !mayBeFrom(r.host.IPs, head, l, m):
+		return ipSource
+	default:
+		return pass
+	}
 }
 
-// mayBe reports whether the host may send from address m, which is not its own:
-// as a machine that is bridged to its netdevice.
+// mayBe reports whether the host may send from address m, which is not its
+// netdevice's: as a machine that is bridged to that.
 func (r *rules) mayBe(m protocol.MAC, taken *addresses) bool {
 	for i := range r.further {
 		if r.further[i] == m {
 			return true
 		}
 	}
-	if r.host.MACs != nil {
-		allowed := false
-		for i := range r.host.MACs {
-			allowed = allowed || r.host.MACs[i].Matches(m)
-		}
-		if !allowed {
-			return false
-		}
-	}
-	return !taken.has(m)
+	return r.host.MayUse(m, r.own) && !taken.has(m)
 }
 
 // fromLAN judges a frame for the host.
@@ -83,6 +92,9 @@ func (r *rules) fromLAN(frame []byte) verdict {
 		return filtered
 	}
 	if v, ok := vlanOf(frame); !ok || v != 0 && !r.receive.Has(v) {
+		return filtered
+	}
+	if r.host.SingleTag && layersOf(frame).tags > 1 {
 		return filtered
 	}
 	return pass

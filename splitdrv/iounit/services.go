@@ -39,6 +39,7 @@ type services struct {
 	rules  atomic.Pointer[rules]
 	pace   pace.Pace // of lines that the host causes
 	tells  *announcer
+	refuse *refusals // why frames to the LAN are dropped
 
 	mu       sync.Mutex   // guards what follows
 	host     *policy.Host // what it may do; not changed, only replaced
@@ -67,7 +68,7 @@ func newServices(a *attachment, host *policy.Host, port lan.Interface, mac proto
 	s := &services{
 		a: a, host: host, port: port, offers: port.Offloads(), mtu: mtu, card: card,
 		now:  settings{mac: mac, filter: protocol.ReceiveFilter{AllMulti: true}, vlans: host.VLANs, up: true},
-		wish: protocol.AllVLANs(),
+		wish: protocol.AllVLANs(), refuse: newRefusals(),
 	}
 	s.begun = s.now
 	s.begun.vlans = s.wish
@@ -79,7 +80,7 @@ func newServices(a *attachment, host *policy.Host, port lan.Interface, mac proto
 	queues := port.Queues()
 	for i, q := range queues {
 		urgent := a.hasLatency() && i == len(queues)-1
-		s.ports = append(s.ports, &policed{queue: q, rules: &s.rules, taken: &a.unit.taken, urgent: urgent})
+		s.ports = append(s.ports, &policed{queue: q, rules: &s.rules, taken: &a.unit.taken, urgent: urgent, refused: s.refuse})
 	}
 	return s
 }
@@ -95,7 +96,7 @@ func (s *services) leave() {
 func (s *services) publish() {
 	f := s.now.filter
 	r := &rules{
-		mac: s.now.mac, further: slices.Clone(f.Unicast), host: s.host,
+		mac: s.now.mac, own: s.a.own, further: slices.Clone(f.Unicast), host: s.host,
 		groups: slices.Clone(f.Multicast), every: f.AllMulti || f.Promisc, receive: s.now.vlans,
 		mtu: s.mtu, card: s.card, tx: s.tx, rx: s.rx,
 	}
@@ -176,9 +177,9 @@ func (s *services) handle(t protocol.CfgType, data []byte) ([]byte, error) {
 func (s *services) act(t protocol.CfgType) ([]byte, error) {
 	switch t {
 	case protocol.CfgStatsRead:
-		return protocol.AppendStatistics(nil, minus(s.statistics(), s.cleared)), nil
+		return protocol.AppendStatistics(nil, minus(s.told(), s.cleared)), nil
 	case protocol.CfgStatsClear:
-		total := s.statistics()
+		total := s.told()
 		since := minus(total, s.cleared)
 		s.cleared = total
 		return protocol.AppendStatistics(nil, since), nil
@@ -223,11 +224,18 @@ func (s *services) setMAC(mac protocol.MAC) error {
 }
 
 // mayUse refuses an address that the policy does not give the host.
-func (s *services) mayUse(mac protocol.MAC) error {
-	if !s.host.MayUse(mac) {
-		return fmt.Errorf("%w: MAC address %v is not among those that the policy gives this host", errDenied, mac)
+func (s *services) mayUse(mac protocol.MAC) error { return mayUse(s.host, mac, s.a.own) }
+
+// mayUse refuses an address that the policy does not give a host.
+func mayUse(host *policy.Host, mac, own protocol.MAC) error {
+	switch {
+	case host.MayUse(mac, own):
+		return nil
+	case host.Reserved(mac):
+		return fmt.Errorf("%w: the policy keeps MAC address %v for another host, whose `macs` name it", errDenied, mac)
+	default:
+		return fmt.Errorf("%w: MAC address %v is not among those that the policy gives this host; `macs` gives it others", errDenied, mac)
 	}
-	return nil
 }
 
 func (s *services) setMTU(mtu int) error {

@@ -125,7 +125,7 @@ func newClient(t *testing.T, h *policy.Host) *client {
 		queue: &queue{}, mac: own, up: true, allMulti: true, offloads: vnet.AllOffloads,
 		link: lan.LinkState{Up: true, MTU: 9000, Speed: 25000}, fail: map[string]error{},
 	}}
-	a := &attachment{unit: u, key: "a", peer: named("alpha"), log: u.cfg.Log, policy: h, hello: session.Hello{Name: "alpha", MaxMTU: 9000}}
+	a := &attachment{unit: u, key: "a", peer: named("alpha"), log: u.cfg.Log, policy: h, own: own, hello: session.Hello{Name: "alpha", MaxMTU: 9000}}
 	b := &attachment{unit: u, key: "b", peer: named("beta"), hello: session.Hello{Name: "beta"}}
 	u.hosts["a"], u.hosts["b"] = a, b
 	if err := errors.Join(u.claim(a, own, nil), u.claim(b, other, nil)); err != nil {
@@ -358,7 +358,7 @@ func TestServiceStatistics(t *testing.T) {
 	read("clear again", protocol.CfgStatsClear, protocol.Statistics{TxFrames: 1, TxBytes: 60})
 	read("read again", protocol.CfgStatsRead, protocol.Statistics{})
 	c.ask("data", protocol.CfgStatsRead, []byte{1}, protocol.CfgInvalid)
-	if got := c.s.statistics(); got.TxFrames != 3 {
+	if got := c.s.told(); got.TxFrames != 3 {
 		t.Errorf("the status forgot: %+v", got)
 	}
 }
@@ -425,7 +425,7 @@ func TestAddressOfPolicy(t *testing.T) {
 		if _, err := attach(fmt.Sprint("thief", i), theirs, open); err != nil {
 			t.Fatal(err)
 		}
-		if m, err := attach(late, protocol.MAC{}, h); err != nil || m == theirs || !m.Valid() || !h.MayUse(m) {
+		if m, err := attach(late, protocol.MAC{}, h); err != nil || m == theirs || !m.Valid() || !h.MayUse(m, u.hosts[late].own) {
 			t.Errorf("in place of one that was taken: %v, %v", m, err)
 		}
 	}

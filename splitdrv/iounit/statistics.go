@@ -8,8 +8,7 @@ import (
 // statistics are the host's counters since the session began: those of the
 // channels, of the LAN interface and of the rules, from the host's point of
 // view.
-func (s *services) statistics() protocol.Statistics {
-	var st protocol.Statistics
+func (s *services) statistics() (st protocol.Statistics, d Dropped) {
 	for _, c := range s.conn.Stats().Channels {
 		st.RxFrames += c.TxFrames
 		st.RxBytes += c.TxBytes - vnet.HdrLen*c.TxFrames
@@ -21,9 +20,15 @@ func (s *services) statistics() protocol.Statistics {
 	st.RxDropped += l.Dropped
 	st.RxInvalid += l.Invalid
 	for _, p := range s.ports {
-		p.count(&st)
+		p.count(&st, &d)
 	}
-	return st
+	return st, d
+}
+
+// told are the counters as the host is told them.
+func (s *services) told() protocol.Statistics {
+	st, d := s.statistics()
+	return d.into(st)
 }
 
 // minus is what was counted since the counters were b.

@@ -84,11 +84,18 @@ type HostStatus struct {
 	// Statistics count frames since the session began, by what became of them;
 	// rx is from the LAN to the host.
 	Statistics protocol.Statistics `json:"statistics"`
+	// Dropped counts more of them, and DropReasons says for each reason why the
+	// first frame on the way to the LAN was dropped, since the policy changed last.
+	Dropped     Dropped  `json:"dropped_by_policy"`
+	DropReasons []string `json:"drop_reasons,omitempty"`
 	// MaxTxRate and MaxRxRate are what the policy gives the host, in bits per
-	// second to the LAN and from it, 0 for no bound. TxLimited and RxLimited are
+	// second to the LAN and from it, MaxTxPPS and MaxRxPPS in packets per second; 0
+	// for no bound. TxLimited and RxLimited are
 	// how often one of its channels had to wait for that.
 	MaxTxRate int64  `json:"max_tx_rate"`
 	MaxRxRate int64  `json:"max_rx_rate"`
+	MaxTxPPS  int64  `json:"max_tx_pps"`
+	MaxRxPPS  int64  `json:"max_rx_pps"`
 	TxLimited uint64 `json:"tx_limited"`
 	RxLimited uint64 `json:"rx_limited"`
 	// TxOversize counts frames to the LAN that are longer than the card's MTU and
@@ -151,6 +158,7 @@ func (a *attachment) status() (HostStatus, bool) {
 	stats := s.conn.Stats()
 	now, mtu := s.current()
 	may := s.may()
+	counted, dropped := s.statistics()
 	var txLimited, rxLimited uint64
 	for i := range stats.Channels { // from the host's point of view
 		txLimited += stats.Channels[i].RxHeld
@@ -162,7 +170,9 @@ func (a *attachment) status() (HostStatus, bool) {
 		Session: a.s.SessionID(), Since: a.since, Mode: a.mode, MAC: now.mac.String(), MTU: mtu,
 		Interface: s.port.Name(), Up: now.up, Memory: int64(stats.MemoryPinned),
 		LANDropped: s.port.Stats(), Announced: s.tells.frames.Load(), Traffic: &stats, Latency: a.latency,
-		Filter: now.filter, VLANs: now.vlans, Statistics: s.statistics(), Heartbeats: a.s.Rested(),
-		MaxTxRate: may.MaxTxRate, MaxRxRate: may.MaxRxRate, TxOversize: s.oversize(), TxLimited: txLimited, RxLimited: rxLimited,
+		Filter: now.filter, VLANs: now.vlans, Statistics: counted, Heartbeats: a.s.Rested(),
+		Dropped: dropped, DropReasons: s.refuse.list(),
+		MaxTxRate: may.MaxTxRate, MaxRxRate: may.MaxRxRate, MaxTxPPS: may.MaxTxPPS, MaxRxPPS: may.MaxRxPPS,
+		TxOversize: s.oversize(), TxLimited: txLimited, RxLimited: rxLimited,
 	}, true
 }

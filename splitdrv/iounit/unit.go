@@ -2,8 +2,6 @@ package iounit
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -73,6 +71,7 @@ type Unit struct {
 	mu         sync.Mutex
 	policy     *policy.Policy
 	hosts      map[string]*attachment        // by key
+	granted    []grant                       // the latest ones last
 	violations map[string]uint64             // of the protocol, by rule
 	refused    map[string]uint64             // connections and hosts, by reason
 	ended      map[string]uint64             // sessions that were established, by reason
@@ -249,6 +248,7 @@ func (u *Unit) enter(ctx context.Context, a *attachment, deadline time.Time) err
 			if n := u.sessionsOf(a.owner); a.owner != "" && n >= a.policy.MaxSessions {
 				return fmt.Errorf("%w: %d", errSessions, n)
 			}
+			a.share = a.policy.Share
 			u.hosts[a.key] = a
 			return nil
 		}
@@ -295,59 +295,11 @@ func (u *Unit) leave(a *attachment) {
 	card := u.cfg.CardMAC()
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if a.own.Valid() && a.mac == a.own { // its key may have got a name since
+		u.remember(grant{key: hostKey(a.peer(), a.hello.Name), mac: a.own})
+	}
 	delete(u.hosts, a.key)
 	u.publish(card)
-}
-
-// claim makes mac the host's address, and further ones, unless the card or
-// another host has one of them.
-func (u *Unit) claim(a *attachment, mac protocol.MAC, further []protocol.MAC) error {
-	card := u.cfg.CardMAC() // once, and without the lock: the kernel is asked
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for _, m := range append([]protocol.MAC{mac}, further...) {
-		if owner := u.ownerOf(m, a, card); owner != "" && m != a.mac {
-			return fmt.Errorf("%w: MAC address %v is that of %s", errDenied, m, owner)
-		}
-	}
-	a.mac, a.further = mac, slices.Clone(further)
-	u.publish(card)
-	return nil
-}
-
-// ownerOf says who other than a has address m, "" if nobody; card is the
-// network card's. The caller holds u.mu.
-func (u *Unit) ownerOf(m protocol.MAC, a *attachment, card protocol.MAC) string {
-	if m == card {
-		return "the network card itself"
-	}
-	for _, other := range u.hosts {
-		if other != a && (other.mac == m || slices.Contains(other.further, m)) {
-			return "host " + other.hello.Name
-		}
-	}
-	return ""
-}
-
-// publish makes the addresses that are in use, the network card's among them,
-// known to all ports. The caller holds u.mu.
-func (u *Unit) publish(card protocol.MAC) {
-	var macs []protocol.MAC
-	for _, m := range append(u.addresses(), card) {
-		if m.Valid() {
-			macs = append(macs, m)
-		}
-	}
-	u.taken.Store(newAddresses(macs))
-}
-
-// addresses returns all hosts' addresses. The caller holds u.mu.
-func (u *Unit) addresses() []protocol.MAC {
-	var macs []protocol.MAC
-	for _, a := range u.hosts {
-		macs = append(append(macs, a.mac), a.further...)
-	}
-	return macs
 }
 
 // turnedAway counts a connection, or a host, that got no session.
@@ -426,24 +378,4 @@ func ownKey(id session.Identity, name string) string {
 		return "/" + name
 	}
 	return id.Fingerprint.String() + "/" + name
-}
-
-// macOf derives a host's address from its ownKey, so that it gets the same one,
-// and with it the same DHCP lease, each time and from every I/O unit, by
-// whatever name that knows it: locally administered, unicast.
-func macOf(ownKey string) protocol.MAC {
-	sum := sha256.Sum256([]byte("splitnic MAC address of " + ownKey))
-	return localMAC(protocol.MAC(sum[:6]))
-}
-
-// randomMAC is one that nobody can know in advance.
-func randomMAC() (mac protocol.MAC) {
-	rand.Read(mac[:]) // never fails
-	return localMAC(mac)
-}
-
-// localMAC makes an address locally administered, and unicast.
-func localMAC(mac protocol.MAC) protocol.MAC {
-	mac[0] = mac[0]&^1 | 2
-	return mac
 }

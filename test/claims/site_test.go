@@ -16,6 +16,7 @@ import (
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap"
@@ -123,6 +124,7 @@ func startUnit(t *testing.T, dev fabric.Device, name, cardNS string, sec *sessio
 			info, err := lan.LinkInfo("eth1", cardNS)
 			return info.LinkState, err
 		},
+		Policy:    must(policy.Parse("policy", []byte("default: {macs: any}")))(t), // another address is set
 		Messaging: messaging.Config{PeerTimeout: time.Minute, NoPack: true}, Log: slog.New(slog.DiscardHandler),
 	}))(t)
 	ln := must(session.Listen("127.0.0.1:0", session.ServerConfig{Security: sec, Burst: u.Burst, Rejected: u.Rejected}))(t)

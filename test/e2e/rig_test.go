@@ -56,9 +56,10 @@ func newRig(t testing.TB, kind string, unitFlags ...string) *rig {
 	t.Helper()
 	r := &rig{t: t, bin: needFabric(t), dir: t.TempDir(), kind: kind, unitFlags: unitFlags}
 	r.keys, r.sockets = makeKeys(t, r.bin, r.dir), r.dir
-	// All hosts have one key, which by default has four sessions at most.
+	// All hosts have one key, which by default has four sessions at most, and their
+	// own addresses only.
 	r.policy = filepath.Join(r.dir, "policy.yaml")
-	if err := os.WriteFile(r.policy, []byte("hosts:\n  hosts:\n    max-sessions: 64\n"), 0o600); err != nil {
+	if err := os.WriteFile(r.policy, []byte("default:\n  macs: any\nhosts:\n  hosts:\n    max-sessions: 64\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r.card, r.lan = testenv.NetNS(t), testenv.NetNS(t)

@@ -18,9 +18,9 @@ func TestNetnsBridgedPromiscuous(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet", "tap"} {
 		t.Run(kind, func(t *testing.T) {
 			testenv.NeedTools(t, "ping")
-			policy := "default:\n  promiscuous: yes\n"
+			policy := "default:\n  promiscuous: yes\n  macs: any\n"
 			if kind == "tap" {
-				policy = ""
+				policy = "default:\n  macs: any\n"
 			}
 			s := newShared(t, kind, policy)
 			testenv.Address(t, s.lanNS, "lan0", lanAddr+"/24")

@@ -405,7 +405,7 @@ func TestFailoverStream(t *testing.T) {
 			}
 			sender.Go(func() {
 				for i := range switches * burst {
-					f := frame(100+i%1300, 2)
+					f := from(t, d.mac, frame(100+i%1300, 2))
 					binary.BigEndian.PutUint16(f[len(f)-2:], uint16(i))
 					if err := d.wire.Send(ctx, f); err != nil {
 						t.Error(err)
@@ -461,7 +461,7 @@ func TestFailBack(t *testing.T) {
 func TestKeepsMAC(t *testing.T) {
 	w := newWorld(t)
 	only := func(mac string) func(*iounit.Config) { return ruled(t, "default:\n  macs: [\""+mac+"\"]\n") }
-	one, two, three := w.gateway("one", only("02:aa:*")), w.gateway("two"), w.gateway("three", only("02:bb:*"))
+	one, two, three := w.gateway("one", only("02:aa:*")), w.gateway("two", ruled(t, "default: {macs: any}")), w.gateway("three", only("02:bb:*"))
 	d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits = addrs(one, two, three) })
 	d.up(t)
 	mac := d.mac
@@ -482,7 +482,7 @@ func TestKeepsMAC(t *testing.T) {
 // would give it another.
 func TestKeepsMACOverRestart(t *testing.T) {
 	w := newWorld(t)
-	one, two := w.gateway("one", ruled(t, "default:\n  macs: [\"02:aa:*\"]\n")), w.gateway("two")
+	one, two := w.gateway("one", ruled(t, "default:\n  macs: [\"02:aa:*\"]\n")), w.gateway("two", ruled(t, "default: {macs: any}"))
 	var agreed host.Agreement // of one Run at a time
 	change := func(c *host.Config) {
 		c.IOUnits, c.KeepCarrier = addrs(one, two), true

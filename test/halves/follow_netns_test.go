@@ -96,7 +96,7 @@ func (f *follower) refusal() string {
 // TestNetnsFollow does with the netdevice what an administrator does, and looks
 // at the host's interface on the card.
 func TestNetnsFollow(t *testing.T) {
-	f := newFollower(t, "default: {promiscuous: yes}")
+	f := newFollower(t, "default: {promiscuous: yes, macs: any}")
 	f.ip("link set sn0 address 02:00:00:00:00:99")
 	f.eventually("the MAC address of the macvtap", func() bool { return f.port().HardwareAddr.String() == "02:00:00:00:00:99" })
 	f.ip("link set sn0 down")

@@ -181,12 +181,22 @@ func frame(n int, fill byte) []byte {
 	return f
 }
 
+// from makes mac the source of a frame of a host: others are not its own.
+func from(t *testing.T, mac string, f []byte) []byte {
+	t.Helper()
+	m, err := protocol.ParseMAC(mac)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(f[vnet.HdrLen+6:], m[:])
+	return f
+}
+
 // crosses sends a frame into one wire and expects it at the other.
-func crosses(t *testing.T, from, to *porttest.Wire, n int) {
+func crosses(t *testing.T, from, to *porttest.Wire, f []byte) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	f := frame(n, byte(n))
 	if err := from.Send(ctx, f); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +205,7 @@ func crosses(t *testing.T, from, to *porttest.Wire, n int) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, f) {
-		t.Fatalf("%d bytes arrived, differing from the %d sent", len(got), n)
+		t.Fatalf("%d bytes arrived, differing from the %d sent", len(got), len(f))
 	}
 }
 
@@ -204,8 +214,8 @@ func (w *world) both(d *netdev) {
 	w.t.Helper()
 	lanWire := w.card.wire(d.mac)
 	for _, n := range []int{60, 1500, 700} {
-		crosses(w.t, d.wire, lanWire, n)
-		crosses(w.t, lanWire, d.wire, n)
+		crosses(w.t, d.wire, lanWire, from(w.t, d.mac, frame(n, byte(n))))
+		crosses(w.t, lanWire, d.wire, frame(n, byte(n)))
 	}
 }
 

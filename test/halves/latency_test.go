@@ -165,8 +165,8 @@ func TestLatencyChannel(t *testing.T) {
 				}
 			}
 			for i := range tc.queues {
-				crosses(t, d.wires[i], c.port.wires[i], 300+2*i) // the size makes the addresses
-				crosses(t, c.port.wires[i], d.wires[i], 100+2*i)
+				crosses(t, d.wires[i], c.port.wires[i], from(t, d.mac, frame(300+2*i, byte(300+2*i)))) // the size makes the other address
+				crosses(t, c.port.wires[i], d.wires[i], frame(100+2*i, byte(100+2*i)))
 			}
 		})
 	}

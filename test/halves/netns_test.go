@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -362,6 +363,10 @@ func TestNetnsBridged(t *testing.T) {
 	testenv.Bridge(t, s.hostNS, "br0", "sn0", "vm0")
 	testenv.Up(t, machine, "eth0")
 	testenv.Address(t, machine, "eth0", "10.78.0.3/24")
+	testenv.Eventually(t, func() bool { // its own frames come from an address that is not the host's
+		return slices.ContainsFunc(s.unit.Status().Hosts[0].DropReasons, func(why string) bool { return strings.Contains(why, "`macs` in the policy") })
+	}, "the status saying which key of the policy lets machines be bridged")
+	put(t, s.unit, "default: {macs: any}")
 	testenv.Run(t, machine, "ping", "-c", "3", "-i", "0.01", "-W", "10", lanAddr)
 	if err := transfer(machine, s.lanNS, lanAddr, 1, 16<<20); err != nil {
 		t.Error(err)

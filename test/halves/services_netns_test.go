@@ -123,7 +123,7 @@ var kinds = []string{"macvtap", "packet", "tap"}
 func TestNetnsServiceMAC(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
-			s := newShared(t, kind, "")
+			s := newShared(t, kind, "default: {macs: any}\n")
 			before := testenv.Links(t, s.unitNS)
 			a, b := s.peer("a"), s.peer("b")
 			ownA, ownB := a.welcome.MAC, b.welcome.MAC
@@ -233,7 +233,7 @@ func groupsOf(t *testing.T, ns, dev string) []string {
 func TestNetnsServicePromisc(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
-			s := newShared(t, kind, "default:\n  promiscuous: yes\n")
+			s := newShared(t, kind, "default:\n  promiscuous: yes\n  macs: any\n")
 			a, b := s.peer("a"), s.peer("b")
 			round := func(what, want string) {
 				t.Helper()
@@ -280,7 +280,7 @@ func TestNetnsServicePromisc(t *testing.T) {
 func TestNetnsPolicySource(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
-			s := newShared(t, kind, "")
+			s := newShared(t, kind, "default: {macs: any}\n")
 			a, b := s.peer("a"), s.peer("b")
 			l := listener{testenv.ListenRaw(t, s.lanNS, "lan0")}
 			for i, src := range []protocol.MAC{b.welcome.MAC, s.cardMAC(), {}, protocol.MAC(group1), machine, a.welcome.MAC} {
@@ -452,6 +452,11 @@ func TestPolicyRefuses(t *testing.T) {
 		retry       bool
 	}{
 		{"address", "default:\n  macs: 02:aa:*\n", func(h *session.Hello) { h.MAC = machine }, 0, session.CodePolicy, false},
+		{"address without a policy", "", func(h *session.Hello) { h.MAC = machine }, 0, session.CodePolicy, false},
+		{"address kept for another", "default: {macs: any}\nhosts: {gateway: {macs: \"02:33:*\"}}\n", func(h *session.Hello) { h.MAC = machine }, 0, session.CodePolicy, false},
+		{"unbound", "default: {require-bind: yes}\n", func(h *session.Hello) {
+			h.Features = slices.DeleteFunc(h.Features, func(f string) bool { return f == protocol.FeatureBind })
+		}, 0, session.CodePolicy, false},
 		{"mode", "default:\n  modes: send\n", nil, 0, session.CodeMode, false},
 		{"memory of the host", "default:\n  max-memory: 4k\n", nil, 0, session.CodePolicy, false},
 		{"memory of all", "", nil, 4096, session.CodeBusy, true},
@@ -471,6 +476,7 @@ func TestPolicyRefuses(t *testing.T) {
 			if !errors.As(err, &refused) || refused.Code != tc.code || refused.Retry != tc.retry {
 				t.Errorf("%v, want code %s, retry %t", err, tc.code, tc.retry)
 			}
+			testenv.Explained(t, fmt.Sprintf("open a session with the I/O unit at unit: %v", refused))
 			testenv.Eventually(t, func() bool { return len(testenv.Links(t, s.unitNS)) == 2 }, "nothing being left on the card")
 		})
 	}

@@ -51,10 +51,16 @@ func TestTroubleRefused(t *testing.T) {
 	}{
 		{"max hosts", func(c *iounit.Config) { c.MaxHosts = 1 }, 1, func(*host.Config) {}},
 		{"max sessions", ruled(t, "default:\n  max-sessions: 1\n"), 1, func(*host.Config) {}},
-		{"address of another host", func(*iounit.Config) {}, 1, func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
-		{"address of the card", func(c *iounit.Config) { c.CardMAC = func() protocol.MAC { return protocol.MAC{2, 0, 0, 0, 0, 9} } }, 0,
+		{"address of another host", ruled(t, "default: {macs: any}"), 1, func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
+		{"address of the card", func(c *iounit.Config) {
+			c.Policy = rules(t, "default: {macs: any}")
+			c.CardMAC = func() protocol.MAC { return protocol.MAC{2, 0, 0, 0, 0, 9} }
+		}, 0,
 			func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
 		{"address that the policy does not give", ruled(t, "default:\n  macs: 02:aa:*\n"), 0,
+			func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
+		{"address without a policy", func(*iounit.Config) {}, 0, func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
+		{"address that is kept", ruled(t, "default: {macs: any}\nhosts: {gateway: {macs: \"02:00:00:00:00:09\"}}\n"), 0,
 			func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
 		{"no address is free", ruled(t, "default:\n  macs: 02:00:00:00:00:09\n"), 1, func(*host.Config) {}},
 		{"mode", func(c *iounit.Config) { c.Modes = []protocol.Mode{protocol.ModeSend} }, 0, func(*host.Config) {}},
@@ -65,7 +71,11 @@ func TestTroubleRefused(t *testing.T) {
 			w := newWorld(t)
 			w.unit(tc.unit)
 			if tc.before > 0 {
-				d, _, _ := w.host("alpha", func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} })
+				d, _, _ := w.host("alpha", func(c *host.Config) {
+					if strings.Contains(tc.name, "address") {
+						c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9}
+					}
+				})
 				d.up(t)
 			}
 			testenv.Explained(t, w.troubled(t, "beta", tc.host))
@@ -176,6 +186,20 @@ func TestTroubleSettings(t *testing.T) {
 			testenv.Explained(t, strings.Join([]string{r.What, r.Wanted, r.Reason}, " "))
 		})
 	}
+	t.Run("denied by a key of the policy", func(t *testing.T) {
+		s := newScript(t)
+		d, h := s.followed()
+		before := d.mac
+		s.refuses(protocol.CfgDenied, is(protocol.CfgMAC))
+		_ = d.SetMAC(net.HardwareAddr{2, 0, 0, 0, 0, 9})
+		d.await(t, "the old address", func() bool { return d.mac == before })
+		testenv.Eventually(t, func() bool { return h.Status().LastRefusal != nil }, "a refusal")
+		r := h.Status().LastRefusal
+		testenv.Explained(t, strings.Join([]string{r.What, r.Wanted, r.Reason}, " "))
+		if !strings.Contains(r.Reason, "`macs`") {
+			t.Errorf("%+v", r)
+		}
+	})
 	t.Run("more than max-mtu", func(t *testing.T) {
 		s := newScript(t)
 		d, h := s.followed()

@@ -160,7 +160,7 @@ func TestPolicyChanges(t *testing.T) {
 		}
 	}
 	set("default: {vlans: [5, 7]}", 0)
-	tagged := frame(100, 2)
+	tagged := from(t, d.mac, frame(100, 2))
 	copy(tagged[vnet.HdrLen+12:], []byte{0x81, 0, 0, 9})
 	if err := d.wire.Send(t.Context(), tagged); err != nil {
 		t.Fatal(err)

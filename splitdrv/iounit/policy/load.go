@@ -27,7 +27,7 @@ func Load(path string) (*Policy, error) {
 	// A file that was cut off, or whose lines are all commented out, must not allow
 	// everything.
 	if empty(text) {
-		return nil, fmt.Errorf("%s: nothing in it; `default: {}` is a policy that allows everything", path)
+		return nil, fmt.Errorf("%s: nothing in it; `default: {}` is as without a policy", path)
 	}
 	return Parse(path, text)
 }
@@ -108,7 +108,7 @@ func (r *reader) policy(p *Policy, n ast.Node) {
 	// The default first, wherever it is: the hosts inherit from it.
 	for _, e := range top {
 		if e.key == "default" {
-			r.host(&p.def, e.value, "default")
+			r.host(&p.def, e.value, "default", "")
 		}
 	}
 	p.hosts = make(map[string]*Host)
@@ -121,6 +121,14 @@ func (r *reader) policy(p *Policy, n ast.Node) {
 			}
 		default:
 			r.fail(e.at, "unknown key %q; a policy has `default` and `hosts`", e.key)
+		}
+	}
+	names := newReserved(p.hosts)
+	p.def.reserved = names
+	for key, h := range p.hosts {
+		h.entry, h.reserved = "", names
+		if names != nil {
+			h.entry = key
 		}
 	}
 }
@@ -139,12 +147,21 @@ func (r *reader) entry(p *Policy, e pair) {
 		r.fail(e.at, "host %q: there is an entry for it already; join them", key)
 	}
 	h := p.def
-	r.host(&h, e.value, "host "+e.key)
+	r.host(&h, e.value, "host "+e.key, key)
 	p.hosts[key] = &h
 }
 
-// host reads what one host may do into h, which is what it may do otherwise.
-func (r *reader) host(h *Host, n ast.Node, what string) {
+// Keys are the keys of an entry.
+func Keys() []string {
+	return []string{
+		"macs", "share", "ips", "vlans", "nested-tags", "link-control", "promiscuous", "require-bind", "modes",
+		"max-queues", "max-sessions", "max-memory", "max-tx-rate", "max-rx-rate", "max-tx-pps", "max-rx-pps",
+	}
+}
+
+// host reads what one host may do into h, which is what it may do otherwise; entry
+// is the key of its entry, "" for the default.
+func (r *reader) host(h *Host, n ast.Node, what, entry string) {
 	for _, e := range r.pairs(n, what) {
 		bad := func(err error) {
 			if err != nil {
@@ -153,7 +170,12 @@ func (r *reader) host(h *Host, n ast.Node, what string) {
 		}
 		switch e.key {
 		case "macs":
-			bad(r.macs(h, e.value))
+			h.entry = entry
+			bad(macs(h, e.value))
+		case "share":
+			bad(share(h, e.value))
+		case "ips":
+			bad(ips(h, e.value))
 		case "vlans":
 			words, err := list(e.value)
 			if err == nil {
@@ -162,15 +184,14 @@ func (r *reader) host(h *Host, n ast.Node, what string) {
 			if err != nil {
 				bad(fmt.Errorf("%w; use all, none, or numbers and ranges such as [5, 10-19]", err))
 			}
+		case "nested-tags":
+			bad(yesno(func(yes bool) { h.SingleTag = !yes }, e.value))
+		case "link-control":
+			bad(yesno(func(yes bool) { h.LinkControl = yes }, e.value))
 		case "promiscuous":
-			switch word(e.value) {
-			case "yes", "true", "on":
-				h.Promiscuous = true
-			case "no", "false", "off":
-				h.Promiscuous = false
-			default:
-				bad(fmt.Errorf("%q must be yes or no", word(e.value)))
-			}
+			bad(yesno(func(yes bool) { h.Promiscuous = yes }, e.value))
+		case "require-bind":
+			bad(yesno(func(yes bool) { h.RequireBind = yes }, e.value))
 		case "max-queues":
 			bad(number(&h.MaxQueues, e.value))
 		case "max-sessions":
@@ -186,36 +207,90 @@ func (r *reader) host(h *Host, n ast.Node, what string) {
 			bad(rate(&h.MaxTxRate, e.value))
 		case "max-rx-rate":
 			bad(rate(&h.MaxRxRate, e.value))
+		case "max-tx-pps":
+			bad(pps(&h.MaxTxPPS, e.value))
+		case "max-rx-pps":
+			bad(pps(&h.MaxRxPPS, e.value))
 		case "modes":
-			bad(r.modes(h, e.value))
+			bad(modes(h, e.value))
 		default:
-			r.fail(e.at, "%s: unknown key %q; there are macs, vlans, promiscuous, max-queues, max-sessions, max-memory, max-tx-rate, max-rx-rate and modes", what, e.key)
+			r.fail(e.at, "%s: unknown key %q; there are %s", what, e.key, strings.Join(Keys(), ", "))
 		}
 	}
 }
 
-// macs reads `any`, or a list of addresses and prefixes.
-func (r *reader) macs(h *Host, n ast.Node) error {
+// macs reads `any`, or a list of addresses, prefixes and `own`.
+func macs(h *Host, n ast.Node) error {
 	words, err := list(n)
 	if err != nil {
 		return err
 	}
-	h.MACs = nil
+	h.AnyMAC, h.OwnMAC, h.MACs = false, false, nil
 	if slices.Equal(words, []string{"any"}) {
+		h.AnyMAC, h.OwnMAC = true, true
 		return nil
 	}
 	for _, w := range words {
+		if w == "own" {
+			h.OwnMAC = true
+			continue
+		}
 		p, err := ParsePattern(w)
 		if err != nil {
-			return fmt.Errorf("%w; use any, addresses such as 02:aa:00:00:00:01, or prefixes such as 02:aa:*", err)
+			return fmt.Errorf("%w; use own, any, addresses such as 02:aa:00:00:00:01, or prefixes such as 02:aa:*", err)
 		}
 		h.MACs = append(h.MACs, p)
 	}
 	return nil
 }
 
+// share reads the word of a group, or `none`.
+func share(h *Host, n ast.Node) error {
+	w := word(n)
+	if !session.ValidName(w) {
+		return fmt.Errorf("%q must be a word such as bond1, the same one for all who share, or none", w)
+	}
+	if h.Share = w; w == "none" {
+		h.Share = ""
+	}
+	return nil
+}
+
+// ips reads `any`, or a list of IP addresses and prefixes.
+func ips(h *Host, n ast.Node) error {
+	words, err := list(n)
+	if err != nil {
+		return err
+	}
+	h.IPs = nil
+	if slices.Equal(words, []string{"any"}) {
+		return nil
+	}
+	for _, w := range words {
+		p, err := ParseIPs(w)
+		if err != nil {
+			return err
+		}
+		h.IPs = append(h.IPs, p)
+	}
+	return nil
+}
+
+// yesno reads yes or no.
+func yesno(set func(yes bool), n ast.Node) error {
+	switch word(n) {
+	case "yes", "true", "on":
+		set(true)
+	case "no", "false", "off":
+		set(false)
+	default:
+		return fmt.Errorf("%q must be yes or no", word(n))
+	}
+	return nil
+}
+
 // modes reads a list of transfer modes.
-func (r *reader) modes(h *Host, n ast.Node) error {
+func modes(h *Host, n ast.Node) error {
 	words, err := list(n)
 	if err != nil {
 		return err
@@ -252,6 +327,20 @@ func rate(v *int64, n ast.Node) error {
 		return fmt.Errorf("%w, or unlimited", err)
 	}
 	*v = bits
+	return nil
+}
+
+// pps reads a number of packets per second, or that there is no bound.
+func pps(v *int64, n ast.Node) error {
+	if word(n) == "unlimited" {
+		*v = 0
+		return nil
+	}
+	packets, err := ParsePPS(word(n))
+	if err != nil {
+		return fmt.Errorf("%w, or unlimited", err)
+	}
+	*v = packets
 	return nil
 }
 

@@ -1,7 +1,7 @@
 // Package policy says what each host of an I/O unit may do: which addresses and
 // VLANs it may use, whether it may listen to everything, how much it may send
-// and receive, and how much of the unit's resources it gets. It is read from a
-// YAML file:
+// and receive, and how much of the unit's resources it gets. An address that the
+// entry of a host names is kept for that host. A policy is read from a YAML file:
 //
 //	default:
 //	  vlans: none
@@ -21,7 +21,7 @@ package policy
 import (
 	"fmt"
 	"net"
-	"slices"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -30,24 +30,36 @@ import (
 
 // Host is what one host may do. It is never changed once it is in use.
 type Host struct {
-	MACs        []Pattern        // that it may have and send from; nil: any
+	OwnMAC      bool             // it may have the address that is derived from its key
+	AnyMAC      bool             // it may have, and send from, any address that nobody else has
+	MACs        []Pattern        // that it may have and send from besides
+	Share       string           // hosts with the same word may have the same address at a time; "": none does
+	IPs         []netip.Prefix   // that it may send from; nil: any
 	VLANs       protocol.VLANSet // that it may use
+	SingleTag   bool             // its frames have one VLAN tag at most
+	LinkControl bool             // it may send frames that are for the next switch
 	Promiscuous bool             // it may ask for frames that are not for it
+	RequireBind bool             // it has to prove that its queue pairs are its own
 	MaxQueues   int              // data channels; 0: as many as the I/O unit has
 	MaxMemory   int64            // bytes registered for a session; 0: no bound of its own
 	Modes       []protocol.Mode  // transfer modes
 	MaxSessions int              // of one key at a time
 	MaxTxRate   int64            // bits per second to the LAN; 0: no bound
 	MaxRxRate   int64            // bits per second from the LAN; 0: no bound
+	MaxTxPPS    int64            // packets per second to the LAN; 0: no bound
+	MaxRxPPS    int64            // packets per second from the LAN; 0: no bound
+
+	entry    string    // key of the host's entry; "": it has none
+	reserved *reserved // addresses that entries name; nil: none does
 }
 
 // DefaultSessions is how many sessions one key has at a time unless a policy
 // says otherwise.
 const DefaultSessions = 4
 
-// unrestricted is what a host may do without a policy.
-func unrestricted() Host {
-	return Host{VLANs: protocol.AllVLANs(), Modes: protocol.Modes(), MaxSessions: DefaultSessions}
+// unsaid is what a host may do where a policy does not say anything.
+func unsaid() Host {
+	return Host{OwnMAC: true, VLANs: protocol.AllVLANs(), Modes: protocol.Modes(), MaxSessions: DefaultSessions}
 }
 
 // Policy is the policy of an I/O unit. It may be used by several goroutines.
@@ -56,9 +68,9 @@ type Policy struct {
 	hosts map[string]*Host // by name or fingerprint
 }
 
-// Default is the policy of an I/O unit without a policy file: any address that
-// nobody else has, all VLANs, all modes, not promiscuous.
-func Default() *Policy { return &Policy{def: unrestricted()} }
+// Default is the policy of an I/O unit without a policy file: each host has its
+// own address only, all VLANs and all modes, and is not promiscuous.
+func Default() *Policy { return &Policy{def: unsaid()} }
 
 // For is what the host with that key may do, which is trusted by that name, ""
 // if it is trusted without.
@@ -72,10 +84,19 @@ func (p *Policy) For(fingerprint, name string) *Host {
 	return &p.def
 }
 
-// MayUse reports whether the host may have address m, or send from it.
-func (h *Host) MayUse(m protocol.MAC) bool {
-	return h.MACs == nil || slices.ContainsFunc(h.MACs, func(p Pattern) bool { return p.Matches(m) })
+// MayUse reports whether the host may have address m, or send from it; own is
+// the one that was made for it. It is meant for every frame.
+func (h *Host) MayUse(m, own protocol.MAC) bool {
+	may := h.AnyMAC || h.OwnMAC && m == own
+	for i := range h.MACs {
+		may = may || h.MACs[i].Matches(m)
+	}
+	return may && !h.Reserved(m)
 }
+
+// Reserved reports whether the policy keeps address m for other hosts: their
+// entries name it, by a longer pattern than this host's own.
+func (h *Host) Reserved(m protocol.MAC) bool { return h.reserved.against(m, h.entry) }
 
 // Pattern is an address, or the first bytes of one.
 type Pattern struct {

@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,6 +54,7 @@ default:
 	if err != nil {
 		t.Fatal(err)
 	}
+	own := mac(t, "02:aa:77:00:00:01")
 	alpha, keyed, gamma, other := p.For("sha256:xx", "alpha"), p.For(key, "alpha"), p.For("sha256:xx", "gamma"), p.For("sha256:xx", "")
 	for _, tc := range []struct {
 		mac          string
@@ -64,8 +67,8 @@ default:
 		{"02:bb:00:00:00:01", false, true},
 	} {
 		m := mac(t, tc.mac)
-		if alpha.MayUse(m) != tc.alpha || keyed.MayUse(m) != tc.keyed || !gamma.MayUse(m) || !other.MayUse(m) {
-			t.Errorf("%s: alpha %t, the key %t, gamma %t, others %t", m, alpha.MayUse(m), keyed.MayUse(m), gamma.MayUse(m), other.MayUse(m))
+		if alpha.MayUse(m, own) != tc.alpha || keyed.MayUse(m, own) != tc.keyed || gamma.MayUse(m, own) || other.MayUse(m, own) {
+			t.Errorf("%s: alpha %t, the key %t, gamma %t, others %t", m, alpha.MayUse(m, own), keyed.MayUse(m, own), gamma.MayUse(m, own), other.MayUse(m, own))
 		}
 	}
 	for h, want := range map[*Host]string{alpha: "5,10-12", keyed: "7", gamma: "none", other: "none"} {
@@ -109,7 +112,7 @@ func TestNothingInIt(t *testing.T) {
 func TestDefault(t *testing.T) {
 	for name, p := range map[string]*Policy{"none": Default(), "an empty file": parse(t, ""), "no entries": parse(t, "hosts:\ndefault:\n"), "only a comment": parse(t, "# nothing\n")} {
 		h := p.For(key, "")
-		if h.MACs != nil || h.VLANs != protocol.AllVLANs() || h.Promiscuous || h.MaxQueues != 0 || h.MaxMemory != 0 || h.MaxTxRate != 0 || h.MaxRxRate != 0 || h.MaxSessions != DefaultSessions || !slices.Equal(h.Modes, protocol.Modes()) {
+		if h.MACs != nil || !h.OwnMAC || h.AnyMAC || h.SingleTag || h.LinkControl || h.RequireBind || h.IPs != nil || h.Share != "" || h.MaxTxPPS != 0 || h.MaxRxPPS != 0 || h.VLANs != protocol.AllVLANs() || h.Promiscuous || h.MaxQueues != 0 || h.MaxMemory != 0 || h.MaxTxRate != 0 || h.MaxRxRate != 0 || h.MaxSessions != DefaultSessions || !slices.Equal(h.Modes, protocol.Modes()) {
 			t.Errorf("%s: %+v", name, h)
 		}
 	}
@@ -131,6 +134,17 @@ func TestErrors(t *testing.T) {
 		{"hosts:\n  alpha:\n    macs: 01:*", "the first byte of a host's address is even"},
 		{"hosts:\n  alpha:\n    macs: 02:aa:bb:cc:dd:ee:*", "one to five bytes"},
 		{"hosts:\n  alpha:\n    macs: []", "p.yaml:3: host alpha: macs: the list is empty"},
+		{"hosts:\n  alpha:\n    macs: mine", "p.yaml:3: host alpha: macs: parse MAC address"},
+		{"hosts:\n  alpha:\n    macs: [own, any]", "use own, any, addresses such as"},
+		{"hosts:\n  alpha:\n    share: [a, b]", "p.yaml:3: host alpha: share: \"\" must be a word such as bond1"},
+		{"hosts:\n  alpha:\n    ips: [192.0.2.1, 192.0.2]", "p.yaml:3: host alpha: ips: \"192.0.2\" is no IP address; use any, addresses such as"},
+		{"default:\n  ips: 192.0.2.1/24", "p.yaml:2: default: ips: \"192.0.2.1/24\" has bits behind its prefix; use 192.0.2.0/24 or 192.0.2.1"},
+		{"default:\n  ips: []", "the list is empty"},
+		{"default:\n  nested-tags: 2", "p.yaml:2: default: nested-tags: \"2\" must be yes or no"},
+		{"default:\n  link-control: lldp", "link-control: \"lldp\" must be yes or no"},
+		{"default:\n  require-bind: [yes]", "require-bind: \"\" must be yes or no"},
+		{"default:\n  max-tx-pps: 10M/s", "p.yaml:2: default: max-tx-pps: \"10M/s\" is no number of packets per second from 100 to 1G; use k or M such as 50k or 1.5M, or unlimited"},
+		{"default:\n  max-rx-pps: 0", "max-rx-pps: \"0\" is no number"},
 		{"hosts:\n  alpha:\n    vlans: 5000", "p.yaml:3: host alpha: vlans:"},
 		{"hosts:\n  alpha:\n    vlans: {a: b}", "use all, none, or numbers"},
 		{"hosts:\n  alpha:\n    promiscuous: maybe", "must be yes or no"},
@@ -142,7 +156,7 @@ func TestErrors(t *testing.T) {
 		{"default:\n  max-rx-rate: 0", "p.yaml:2: default: max-rx-rate: \"0\" is no rate from 100k to 1T bits per second; use k, M or G such as 500M or 2.5G, or unlimited"},
 		{"default:\n  max-tx-rate: [1G]", "p.yaml:2: default: max-tx-rate: \"\" is no rate"},
 		{"hosts:\n  alpha:\n    modes: [imm, fast]", "p.yaml:3: host alpha: modes:"},
-		{"hosts:\n  alpha:\n    vlan: 5", "p.yaml:3: host alpha: unknown key \"vlan\"; there are macs, vlans"},
+		{"hosts:\n  alpha:\n    vlan: 5", "p.yaml:3: host alpha: unknown key \"vlan\"; there are macs, share, ips, vlans"},
 		{"host:\n  alpha:", "p.yaml:1: unknown key \"host\"; a policy has"},
 		{"hosts:\n  alpha:\n  - 5", "p.yaml:"},
 		{"hosts: 5", "p.yaml:1: hosts must be a map"},
@@ -163,6 +177,99 @@ func TestErrors(t *testing.T) {
 	}
 	if _, err := Load(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a file that does not exist was read")
+	}
+}
+
+// TestLoadMore reads what an entry may say of addresses, tags and packets.
+func TestLoadMore(t *testing.T) {
+	p := parse(t, `
+default: {macs: any, ips: [192.0.2.0/24], share: rack, nested-tags: no, link-control: yes, require-bind: yes, max-tx-pps: 50k, max-rx-pps: 1.5M}
+hosts:
+  alpha: {macs: [own, "02:aa:*"], ips: any, share: none, nested-tags: yes, link-control: no, require-bind: no, max-tx-pps: unlimited, max-rx-pps: unlimited}
+  beta: {macs: own, ips: [192.0.2.7, "2001:db8::/64"]}
+  gamma: {macs: "02:aa:00:00:00:01"}
+`)
+	def, alpha, beta := p.For("", ""), p.For("", "alpha"), p.For("", "beta")
+	if !def.AnyMAC || !def.OwnMAC || !def.SingleTag || !def.LinkControl || !def.RequireBind || def.Share != "rack" || def.MaxTxPPS != 50_000 || def.MaxRxPPS != 1_500_000 || len(def.IPs) != 1 {
+		t.Errorf("%+v", def)
+	}
+	if alpha.AnyMAC || !alpha.OwnMAC || alpha.SingleTag || alpha.LinkControl || alpha.RequireBind || alpha.Share != "" || alpha.MaxTxPPS != 0 || alpha.MaxRxPPS != 0 || alpha.IPs != nil {
+		t.Errorf("%+v", alpha)
+	}
+	if beta.AnyMAC || !beta.OwnMAC || beta.MACs != nil || !beta.SingleTag || beta.Share != "rack" || len(beta.IPs) != 2 {
+		t.Errorf("%+v", beta)
+	}
+	own := mac(t, "02:77:00:00:00:01")
+	for _, tc := range []struct {
+		host, mac     string
+		may, reserved bool
+	}{
+		{"", "02:77:00:00:00:01", true, false}, {"", "06:00:00:00:00:01", true, false},
+		{"", "02:aa:00:00:00:01", false, true}, {"", "02:aa:00:00:00:02", false, true},
+		{"alpha", "02:77:00:00:00:01", true, false}, {"alpha", "02:aa:00:00:00:02", true, false},
+		{"alpha", "02:aa:00:00:00:01", false, true}, {"alpha", "06:00:00:00:00:01", false, false},
+		{"beta", "02:77:00:00:00:01", true, false}, {"beta", "06:00:00:00:00:01", false, false},
+		{"gamma", "02:aa:00:00:00:01", true, false}, {"gamma", "02:aa:00:00:00:02", false, true},
+		{"gamma", "02:77:00:00:00:01", false, false},
+	} {
+		h := p.For("", tc.host)
+		if may, reserved := h.MayUse(mac(t, tc.mac), own), h.Reserved(mac(t, tc.mac)); may != tc.may || reserved != tc.reserved {
+			t.Errorf("host %q, %s: may use it %t, kept for others %t", tc.host, tc.mac, may, reserved)
+		}
+	}
+}
+
+// TestReserved compares what is kept for whom with what a list says.
+func TestReserved(t *testing.T) {
+	hosts := make(map[string]*Host)
+	random := rand.New(rand.NewPCG(1, 2))
+	address := func() (m protocol.MAC) {
+		for i := range m {
+			m[i] = byte(random.IntN(2)) << 1
+		}
+		return m
+	}
+	for i := range 30 {
+		h := &Host{entry: fmt.Sprint(i)}
+		for range 3 {
+			h.MACs = append(h.MACs, Pattern{n: 1 + random.IntN(6)})
+			p := &h.MACs[len(h.MACs)-1]
+			m := address()
+			copy(p.addr[:p.n], m[:])
+		}
+		hosts[h.entry] = h
+	}
+	r := newReserved(hosts)
+	for range 1000 {
+		m, longest := address(), 0
+		var owners []string
+		for key, h := range hosts {
+			for _, p := range h.MACs {
+				if p.Matches(m) && p.n >= longest {
+					if p.n > longest {
+						longest, owners = p.n, nil
+					}
+					owners = append(owners, key)
+				}
+			}
+		}
+		for key := range hosts {
+			if got, want := r.against(m, key), len(owners) > 0 && !slices.Contains(owners, key); got != want {
+				t.Fatalf("%v is kept from %s: %t, is that of %q", m, key, got, owners)
+			}
+		}
+	}
+}
+
+func TestParseIPs(t *testing.T) {
+	for s, want := range map[string]string{
+		"192.0.2.1": "192.0.2.1/32", "192.0.2.0/24": "192.0.2.0/24", "2001:db8::1": "2001:db8::1/128", "2001:db8::/32": "2001:db8::/32", "fe80::/64": "fe80::/64",
+		"": "", "192.0.2": "", "192.0.2.1/24": "", "192.0.2.0/33": "", "fe80::1%eth0": "", "::ffff:192.0.2.1": "", "ff02::1": "", "224.0.0.0/4": "", "host": "",
+	} {
+		p, err := ParseIPs(s)
+		if want == "" && err == nil || want != "" && (err != nil || p.String() != want) {
+			t.Errorf("%q: %v, %v, want %q", s, p, err, want)
+		}
 	}
 }
 
@@ -202,7 +309,21 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
+func TestParsePPS(t *testing.T) {
+	for s, want := range map[string]int64{
+		"100": 100, "1k": 1000, "1.5M": 1_500_000, "2m": 2_000_000, "1G": 1e9, "12345": 12345,
+		"": -1, "99": -1, "1.1G": -1, "1kbit": -1, "1kpps": -1, "-1k": -1, "unlimited": -1, "1e3": -1, "k": -1, "1T": -1,
+	} {
+		got, err := ParsePPS(s)
+		if want < 0 && err == nil || want >= 0 && (err != nil || got != want) {
+			t.Errorf("%q: %d, %v, want %d", s, got, err, want)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
+	f.Add("default: {macs: any, ips: [192.0.2.0/24, \"2001:db8::1\"], share: rack, nested-tags: no, link-control: yes, require-bind: yes, max-tx-pps: 50k}")
+	f.Add("hosts: {a: {macs: [own, \"02:aa:*\"], share: none}, b: {macs: \"02:aa:00:00:00:01\", ips: any, max-rx-pps: unlimited}}")
 	f.Add("hosts:\n  alpha:\n    macs: [02:aa:*]\n    vlans: [5, 10-12]\n")
 	f.Add("default:\n  modes: imm\n  max-memory: 64M\n  promiscuous: on\n")
 	f.Add("default: {max-tx-rate: 1Gbit}\nhosts: {a: {max-rx-rate: 2.5m, max-tx-rate: unlimited}}")
@@ -215,6 +336,20 @@ func FuzzParse(f *testing.F) {
 		for _, h := range append([]*Host{&p.def}, slices.Collect(maps.Values(p.hosts))...) {
 			if len(h.Modes) == 0 || h.MaxSessions < 1 || h.MaxMemory < 0 || h.MaxQueues < 0 || h.VLANs.Has(0) || h.VLANs.Has(4095) {
 				t.Errorf("%q: %+v", text, h)
+			}
+			if h.AnyMAC && !h.OwnMAC || !h.AnyMAC && !h.OwnMAC && len(h.MACs) == 0 || h.IPs != nil && len(h.IPs) == 0 {
+				t.Errorf("%q: no address is left: %+v", text, h)
+			}
+			for _, m := range h.MACs {
+				own := m.Fit(protocol.MAC{2, 1, 2, 3, 4, 5})
+				if h.MayUse(own, own) == h.Reserved(own) {
+					t.Errorf("%q: %v may be used, and is kept for others", text, own)
+				}
+			}
+			for _, rate := range []int64{h.MaxTxPPS, h.MaxRxPPS} {
+				if rate != 0 && (rate < MinPPS || rate > MaxPPS) {
+					t.Errorf("%q: %d packets per second", text, rate)
+				}
 			}
 			for _, rate := range []int64{h.MaxTxRate, h.MaxRxRate} {
 				if rate != 0 && (rate < MinRate || rate > MaxRate) {

@@ -1,0 +1,88 @@
+package iounit
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+)
+
+// TestRefusals has frames dropped for several reasons, again and again: each is
+// kept once, and names the key of the policy that allows it, until the policy
+// changes.
+func TestRefusals(t *testing.T) {
+	c := newClient(t, policy.Default().For("", ""))
+	p := c.s.ports[0]
+	frames := [][]byte{
+		frame(broadcast, machine, 60), frame(broadcast, own, 60, 4095), etherFrame(machine, "88cc 02"), superFrame(60000, 1),
+	}
+	send := func() {
+		for range 3 {
+			for _, f := range frames {
+				if err := p.WriteFrame(f); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	want := []string{"`macs`", "`vlans`", "`link-control: yes`", "segments of 1 bytes"}
+	same := func() {
+		t.Helper()
+		if got := c.s.refuse.list(); !slices.EqualFunc(got, want, strings.Contains) {
+			t.Errorf("frames were dropped because %q", got)
+		}
+	}
+	send()
+	same()
+	if st, d := c.s.statistics(); d != (Dropped{LinkControl: 3, TinySegments: 3}) || st.TxSource != 3 || st.TxVLAN != 3 || st.TxDropped != 0 {
+		t.Errorf("%+v, %+v", st, d)
+	}
+	// The host knows fewer reasons.
+	if st := c.s.told(); st != (protocol.Statistics{TxSource: 3, TxVLAN: 3, TxDropped: 6}) {
+		t.Errorf("the host is told %+v", st)
+	}
+	h := *policy.Default().For("", "")
+	h.SingleTag, h.LinkControl = true, true
+	h.IPs = hostIPs(t, "192.0.2.1")
+	if err := c.s.govern(&h, protocol.ModeImm); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.s.refuse.list(); len(got) != 0 {
+		t.Errorf("under another policy frames were dropped because %q", got)
+	}
+	frames = [][]byte{etherFrame(machine, "8100 0005 8100 0006 0800"), etherFrame(machine, "88cc 02")}
+	want = []string{"`nested-tags: yes`", "`ips`"}
+	send()
+	same()
+	if st := c.s.told(); st != (protocol.Statistics{TxSource: 6, TxVLAN: 6, TxDropped: 6}) {
+		t.Errorf("the host is told %+v", st)
+	}
+}
+
+// TestRefusalsAreTold has the reasons passed on, each once.
+func TestRefusalsAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, done := newRefusals(), make(chan struct{})
+		var told []string
+		go r.run(done, func(text string) { told = append(told, text) })
+		for _, n := range []int{1, 1, 2} {
+			for v := range verdict(n) {
+				r.note(source+v, frame(broadcast, machine, 60, 5))
+			}
+			synctest.Wait()
+			if len(told) != n {
+				t.Fatalf("%q", told)
+			}
+		}
+		r.forget()
+		r.note(source, frame(broadcast, machine, 60, 5))
+		synctest.Wait()
+		if len(told) != 3 || told[2] != told[0] {
+			t.Errorf("%q", told)
+		}
+		close(done)
+	})
+}

@@ -1,0 +1,157 @@
+package iounit
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// Next headers of IPv6, and protocols of IPv4.
+const (
+	protoHopByHop = 0
+	protoUDP      = 17
+	protoRouting  = 43
+	protoFragment = 44
+	protoICMPv6   = 58
+	protoOptions  = 60
+)
+
+// Types of ICMPv6 messages (RFC 4861).
+const (
+	icmpRouterAdvert   = 134
+	icmpNeighborAsk    = 135
+	icmpNeighborAdvert = 136
+	icmpRedirect       = 137
+)
+
+const (
+	arpLen     = 28 // of Ethernet and IPv4
+	ipv4Len    = 20
+	ipv6Len    = 40
+	extensions = 8 // extension headers that are looked through
+)
+
+// mayBeFrom reports whether a frame from mac comes from one of the addresses ips,
+// and does not say of others that they are here. What is neither IP nor ARP does
+// not pass, nor does what ends, or is not seen, before that is clear: IP packets
+// could be in it.
+func mayBeFrom(ips []netip.Prefix, head []byte, l layers, mac protocol.MAC) bool {
+	if l.at > len(head) {
+		return false
+	}
+	p := head[l.at:]
+	switch l.proto {
+	case etherIPv4:
+		return ipv4From(ips, p)
+	case etherIPv6:
+		return ipv6From(ips, p, mac)
+	case etherARP, etherRARP:
+		return arpFrom(ips, p, mac)
+	default:
+		return false
+	}
+}
+
+// among reports whether a is one of the addresses.
+func among(ips []netip.Prefix, a netip.Addr) bool {
+	for i := range ips {
+		if ips[i].Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// ipv4From judges an IPv4 packet. A client without an address says so to a DHCP
+// server.
+func ipv4From(ips []netip.Prefix, p []byte) bool {
+	if len(p) < ipv4Len || p[0]>>4 != 4 {
+		return false
+	}
+	from := netip.AddrFrom4([4]byte(p[12:]))
+	return among(ips, from) || from.IsUnspecified() && p[9] == protoUDP && binary.BigEndian.Uint32(p[16:]) == 0xffffffff
+}
+
+// arpFrom judges a message of ARP or RARP: who says that an address is here is
+// the frame's sender and has that address, or has none yet (RFC 5227).
+func arpFrom(ips []netip.Prefix, p []byte, mac protocol.MAC) bool {
+	// Ethernet, IPv4, and the lengths of their addresses.
+	if len(p) < arpLen || binary.BigEndian.Uint32(p) != 0x00010800 || p[4] != 6 || p[5] != 4 || protocol.MAC(p[8:14]) != mac {
+		return false
+	}
+	from := netip.AddrFrom4([4]byte(p[14:]))
+	return from.IsUnspecified() || among(ips, from)
+}
+
+// ipv6From judges an IPv6 packet: its source, and the address that it says, or
+// asks, to be here. Only routers send advertisements of routers, and redirects.
+func ipv6From(ips []netip.Prefix, p []byte, mac protocol.MAC) bool {
+	if len(p) < ipv6Len || p[0]>>4 != 6 {
+		return false
+	}
+	from := netip.AddrFrom16([16]byte(p[8:]))
+	if !from.IsUnspecified() && !isHere(ips, from, mac) {
+		return false
+	}
+	icmp, kind, ok := icmpv6(p)
+	switch {
+	case !ok:
+		return false
+	case !icmp:
+		return !from.IsUnspecified()
+	case len(kind) == 0:
+		return false
+	}
+	switch kind[0] {
+	case icmpRouterAdvert, icmpRedirect:
+		return false
+	case icmpNeighborAdvert:
+		return len(kind) >= 24 && isHere(ips, netip.AddrFrom16([16]byte(kind[8:])), mac)
+	case icmpNeighborAsk: // without a source: is somebody here who has my address?
+		return !from.IsUnspecified() || len(kind) >= 24 && isHere(ips, netip.AddrFrom16([16]byte(kind[8:])), mac)
+	default:
+		return true
+	}
+}
+
+// isHere reports whether a is one of the addresses, or the link-local address that
+// is made of mac (RFC 4291, appendix A).
+func isHere(ips []netip.Prefix, a netip.Addr, mac protocol.MAC) bool {
+	made := [16]byte{0xfe, 0x80, 8: mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]}
+	return a.As16() == made || among(ips, a)
+}
+
+// icmpv6 looks for an ICMPv6 message behind the extension headers of an IPv6
+// packet. It is not ok if these do not end in p. Of a later fragment nobody
+// knows; neighbour discovery in fragments is for nobody (RFC 6980).
+func icmpv6(p []byte) (is bool, message []byte, ok bool) {
+	next, rest := p[6], p[ipv6Len:]
+	for range extensions {
+		size := 0
+		switch next {
+		case protoICMPv6:
+			return true, rest, true
+		case protoHopByHop, protoRouting, protoOptions:
+			if len(rest) < 8 {
+				return false, nil, false
+			}
+			size = 8 + 8*int(rest[1])
+		case protoFragment:
+			if len(rest) < 8 {
+				return false, nil, false
+			}
+			if binary.BigEndian.Uint16(rest[2:])>>3 != 0 {
+				return false, nil, true
+			}
+			size = 8
+		default:
+			return false, nil, true
+		}
+		if len(rest) < size {
+			return false, nil, false
+		}
+		next, rest = rest[0], rest[size:]
+	}
+	return false, nil, false
+}
