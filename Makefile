@@ -93,6 +93,11 @@ bench-attacks-native: ## measure the same at full speed, without RDMA devices (R
 	build/attacks native $(or $(ROUNDS),5) build/bench-attacks/native $(ATTACKS)
 	build/attacks report build/bench-attacks/native build/bench-attacks/native.json
 
+.PHONY: bench-hosts
+bench-hosts: ## have many hosts connect to one I/O unit at once (HOSTS=400, BUSY=0 processes beside, ROUNDS=3)
+	$(GO) build -o build/manyhosts ./scripts/manyhosts
+	build/manyhosts -hosts $(or $(HOSTS),400) -busy $(or $(BUSY),0) -rounds $(or $(ROUNDS),3) -v
+
 .PHONY: bench-failover
 bench-failover: ## measure fail-overs after kill -9 of the I/O unit, on Soft-RoCE (ROUNDS=50)
 	scripts/failover

@@ -158,7 +158,9 @@ func (c *Card) Info() (Info, error) {
 		return Info{}, err
 	}
 	defer s.release()
-	info := Info{Name: c.nic, Index: s.index, Type: link.Type(), MAC: link.Attrs().HardwareAddr, LinkState: s.stateOf(link)}
+	info := Info{
+		Name: c.nic, Index: s.index, Type: link.Type(), MAC: link.Attrs().HardwareAddr, LinkState: s.stateOf(link),
+	}
 	if up := link.Attrs().MasterIndex; up != 0 {
 		if master, err := s.handle.LinkByIndex(up); err == nil { // it may be gone by now
 			info.Master, info.MasterType = master.Attrs().Name, master.Type()

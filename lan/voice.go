@@ -22,7 +22,8 @@ func newVoice(index int) (*voice, error) {
 		return nil, os.NewSyscallError("socket AF_PACKET", err)
 	}
 	// Past other packet sockets too, those of packet ports.
-	if err = os.NewSyscallError("setsockopt PACKET_QDISC_BYPASS", unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1)); err == nil {
+	err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1)
+	if err = os.NewSyscallError("setsockopt PACKET_QDISC_BYPASS", err); err == nil {
 		err = os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: index}))
 	}
 	if err != nil {

@@ -201,6 +201,8 @@ func (f *iounitFlags) run(ctx context.Context) (err error) {
 	ln, err := session.Listen(f.listen, session.ServerConfig{
 		Security: security, PeerTimeout: f.peerTimeout, HandshakeTimeout: f.handshakeTimeout,
 		Burst: unit.Burst, Rejected: unit.Rejected,
+		// All hosts may come at once, as after a restart of this process.
+		MaxHandshakes: max(session.DefaultMaxHandshakes, f.maxHosts),
 	})
 	if err != nil {
 		return explainListen("--listen", err)

@@ -12,24 +12,34 @@ import (
 
 // makings bound how many sessions are being made at once. To register memory, to
 // make queue pairs and an interface takes milliseconds of a processor each, in the
-// process whose workers move the frames of the sessions that there are: half of
-// the processors are theirs, and those who come wait for each other. Whoever asks
-// for many sessions waits for itself. It may be used by several goroutines.
+// process whose workers move the frames of the sessions that there are: those who
+// come wait for each other. Whoever asks for many sessions waits for itself. It may
+// be used by several goroutines.
 type makings struct {
 	places chan struct{} // taken by sending
+	each   int           // places that one owner may have
 
 	mu sync.Mutex
 	of map[string]*maker
 }
 
+// inParallel is how many sessions are made at once for each two processors. Each
+// is some thirty system calls one after the other. On a busy machine, where each of
+// them waits for a processor, one session at a time took 50 ms, of which it worked
+// for 5.
+const inParallel = 4
+
 // maker is somebody who has sessions made, or waits for that.
 type maker struct {
-	places chan struct{} // of its own; it may have half of those that there are
+	places chan struct{} // of its own
 	users  int
 }
 
 func newMakings() *makings {
-	return &makings{places: make(chan struct{}, max(runtime.NumCPU()/2, 1)), of: make(map[string]*maker)}
+	half := max(runtime.NumCPU()/2, 1)
+	return &makings{
+		places: make(chan struct{}, inParallel*half), each: max(half/2, 1), of: make(map[string]*maker),
+	}
 }
 
 // take waits until a session of that owner can be made: until deadline at most, or
@@ -71,7 +81,7 @@ func (m *makings) enter(owner string) *maker {
 	defer m.mu.Unlock()
 	own := m.of[owner]
 	if own == nil {
-		own = &maker{places: make(chan struct{}, max(cap(m.places)/2, 1))}
+		own = &maker{places: make(chan struct{}, m.each)}
 		m.of[owner] = own
 	}
 	own.users++

@@ -13,7 +13,7 @@ import (
 // TestMakings has owners wait for each other, and for themselves.
 func TestMakings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &makings{places: make(chan struct{}, 4), of: make(map[string]*maker)} // two each
+		m := &makings{places: make(chan struct{}, 4), each: 2, of: make(map[string]*maker)}
 		var order []string
 		ends := make(map[string]func())
 		ask := func(owner, name string) {
@@ -42,7 +42,7 @@ func TestMakings(t *testing.T) {
 		for _, name := range []string{"a1", "a2", "a3", "a4"} {
 			ask("a", name)
 		}
-		is("a1", "a2") // half of the places
+		is("a1", "a2") // its own places
 		ask("b", "b1")
 		ask("b", "b2")
 		ask("c", "c1")
@@ -66,7 +66,7 @@ func TestMakings(t *testing.T) {
 // TestMakingsGiveUp leaves the place in the row when there is nothing to wait for.
 func TestMakingsGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &makings{places: make(chan struct{}, 1), of: make(map[string]*maker)}
+		m := &makings{places: make(chan struct{}, 1), each: 1, of: make(map[string]*maker)}
 		end, err := m.take(t.Context(), nil, time.Now().Add(time.Hour), "a")
 		if err != nil {
 			t.Fatal(err)

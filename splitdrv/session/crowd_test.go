@@ -227,7 +227,7 @@ func TestThousandStalledConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	const all, places = 1000, defaultMaxHandshakes / perSource
+	const all, places = 1000, DefaultMaxHandshakes / perSource
 	for i := range all {
 		nc, err := elsewhere(t, ln)
 		if err != nil {
@@ -265,7 +265,7 @@ func TestFloodOfHandshakes(t *testing.T) {
 	defer ln.Close()
 	var over atomic.Bool
 	var strangers sync.WaitGroup
-	for range 2 * defaultMaxHandshakes / perSource {
+	for range 2 * DefaultMaxHandshakes / perSource {
 		strangers.Go(func() {
 			for !over.Load() {
 				nc, err := elsewhere(t, ln)

@@ -52,7 +52,7 @@ func TestFloodOfSources(t *testing.T) {
 		"a link's, and it is the first": func(i int) *Conn { return connFrom(fmt.Sprintf("fe80::%d", i)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newCrowd(defaultMaxHandshakes)
+			w := newCrowd(DefaultMaxHandshakes)
 			for range rate {
 				w.enter(silent.conn())
 			}
@@ -69,7 +69,7 @@ func TestFloodOfSources(t *testing.T) {
 				}
 				w.leave(c)
 			}
-			if n := w.count(); n >= defaultMaxHandshakes+1 || len(w.networks) > 3*n {
+			if n := w.count(); n >= DefaultMaxHandshakes+1 || len(w.networks) > 3*n {
 				t.Errorf("%d connections, %d networks", n, len(w.networks))
 			}
 		})
@@ -80,8 +80,8 @@ func TestFloodOfSources(t *testing.T) {
 // Machines that are acquainted keep three quarters of the places, all at once, and
 // strangers the others.
 func TestFloodFromEverywhere(t *testing.T) {
-	w := newCrowd(defaultMaxHandshakes)
-	const kept = defaultMaxHandshakes * 3 / 4
+	w := newCrowd(DefaultMaxHandshakes)
+	const kept = DefaultMaxHandshakes * 3 / 4
 	stranger := 0
 	floods := func() {
 		for range 1000 {
@@ -111,7 +111,7 @@ func TestFloodFromEverywhere(t *testing.T) {
 		w.meets(c)
 		w.enter(c)
 	}
-	if w.strange != defaultMaxHandshakes-kept {
+	if w.strange != DefaultMaxHandshakes-kept {
 		t.Errorf("%d strangers are left", w.strange)
 	}
 }

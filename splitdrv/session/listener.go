@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	defaultMaxHandshakes = 64
+	// DefaultMaxHandshakes is ServerConfig.MaxHandshakes if that is zero.
+	DefaultMaxHandshakes = 64
 	// perSource is the part of MaxHandshakes that one source can have.
 	perSource      = 4
 	maxAcceptDelay = time.Second
@@ -94,7 +95,7 @@ func NewListener(ln net.Listener, cfg ServerConfig) (*Listener, error) {
 	cfg.HandshakeTimeout = orDefault(cfg.HandshakeTimeout, defaultHandshakeTimeout)
 	cfg.PeerTimeout = orDefault(cfg.PeerTimeout, defaultPeerTimeout)
 	if cfg.MaxHandshakes <= 0 {
-		cfg.MaxHandshakes = defaultMaxHandshakes
+		cfg.MaxHandshakes = DefaultMaxHandshakes
 	}
 	l := &Listener{
 		ln: ln, cfg: cfg, accepted: make(chan *Server), turns: newTurns(),
