@@ -154,6 +154,8 @@ type Config struct {
 	// Pace is asked once about each of these, in order, and says for how long it
 	// has to wait. Nil is for a peer that may ask as fast as it likes.
 	Pace func(t protocol.CfgType, data []byte) time.Duration
+
+	now func() time.Time // the clock of what is lent on request; tests set it
 }
 
 func (c Config) withDefaults() Config {
@@ -195,6 +197,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.PeerTimeout == 0 {
 		c.PeerTimeout = time.Second
+	}
+	if c.now == nil {
+		c.now = time.Now
 	}
 	if c.Pace == nil {
 		c.Pace = func(protocol.CfgType, []byte) time.Duration { return 0 }

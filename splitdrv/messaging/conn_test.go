@@ -53,7 +53,11 @@ func newHalfOn(t *testing.T, dev fabric.Device, name string, cfg messaging.Confi
 		h.ports = append(h.ports, port)
 		h.wires = append(h.wires, w)
 	}
-	cfg.Device = h.dev
+	if d, ok := cfg.Device.(*hooked); ok {
+		d.Device = h.dev
+	} else {
+		cfg.Device = h.dev
+	}
 	conn, err := messaging.New(cfg)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)

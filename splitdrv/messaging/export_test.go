@@ -1,5 +1,7 @@
 package messaging
 
+import "time"
+
 // StartAt makes the data channels number their writes as if so many had been
 // made. Before Start only.
 func (c *Conn) StartAt(writes uint32) {
@@ -19,3 +21,6 @@ func (c *Conn) Remembered() int {
 	}
 	return n
 }
+
+// SetClock gives a configuration another clock for what is lent on request.
+func (c *Config) SetClock(now func() time.Time) { c.now = now }

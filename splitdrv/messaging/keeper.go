@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -26,8 +28,7 @@ type keeper struct {
 	granted   atomic.Uint64 // pools lent on request
 	refused   atomic.Uint64 // requests not granted
 
-	grants   float64   // pools that may be made on request now
-	granting time.Time // when that was so
+	grants *rate.Limiter // pools that may be made on request
 
 	flushing    func() error // what the reply to the flush means; nil: none is out
 	giving      bool         // a pool is on its way out of use, to be given back
@@ -61,7 +62,7 @@ const (
 	// grantRate is how many pools are lent on request in a second in the long run:
 	// no peer asks as often that keeps these pauses. Each is memory that the kernel
 	// maps, pins and gives back, while it holds up the other sessions' too.
-	grantRate = 2 / (float64(patienceMin) / float64(time.Second))
+	grantRate = rate.Limit(2 / (float64(patienceMin) / float64(time.Second)))
 )
 
 func newKeeper(c *Conn) *keeper {
@@ -75,25 +76,9 @@ func newKeeper(c *Conn) *keeper {
 		hurry:    make(chan struct{}, 1),
 		patience: patienceMin,
 		hungers:  make([]hunger, c.cfg.Queues),
-		grants:   grantBurst(&c.cfg),
-		granting: time.Now(),
+		// At once at most as many as there can be.
+		grants: rate.NewLimiter(grantRate, c.cfg.Queues*c.cfg.MaxPools),
 	}
-}
-
-// grantBurst is how many pools are lent on request at once at most: as many as
-// there can be.
-func grantBurst(c *Config) float64 { return float64(c.Queues * c.MaxPools) }
-
-// afford reports whether the peer may have another pool now, and if so takes note
-// of that.
-func (k *keeper) afford(now time.Time) bool {
-	k.grants = min(k.grants+now.Sub(k.granting).Seconds()*grantRate, grantBurst(&k.c.cfg))
-	k.granting = now
-	if k.grants < 1 {
-		return false
-	}
-	k.grants--
-	return true
 }
 
 // interval is how often the keeper looks around.
@@ -292,7 +277,7 @@ func (k *keeper) grant(g protocol.BufferRecvPoolGet) error {
 	// Not more memory than the largest of the first pools has.
 	p := PoolConfig{ElementSize: lentSize(g.ElementSize)}
 	p.Elements = min(int(g.Elements), extraElements, max(largest/p.ElementSize, 1))
-	if p.ElementSize > MaxElementSize || l.count(ch) >= k.c.cfg.MaxPools || !k.afford(time.Now()) {
+	if p.ElementSize > MaxElementSize || l.count(ch) >= k.c.cfg.MaxPools || !k.grants.AllowN(k.c.cfg.now(), 1) {
 		k.refused.Add(1)
 		return nil
 	}

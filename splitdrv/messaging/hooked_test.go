@@ -1,0 +1,246 @@
+package messaging_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// hooked is a device that tells the test what is done with it, before it is done
+// and on the goroutine that does it. A half that is given one works on its own
+// device through it.
+type hooked struct {
+	fabric.Device
+	control atomic.Uint32 // number of the control channel's queue pair, once it is known
+
+	mu    sync.Mutex // guards what follows
+	mem   [][]byte   // that was registered
+	calls hooks
+}
+
+// hooks are what is called, if it is set: a receive is posted, on the control channel
+// or another one; a control message is sent; a region is deregistered.
+type hooks struct {
+	post       func(control bool)
+	send       func(protocol.Function)
+	deregister func(rkey uint32)
+}
+
+// set sets what is called from now on.
+func (h *hooked) set(calls hooks) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls = calls
+}
+
+func (h *hooked) get() hooks {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.calls
+}
+
+type hookedDomain struct {
+	fabric.Domain
+	h *hooked
+}
+
+type hookedRegion struct {
+	fabric.Region
+	h *hooked
+}
+
+type hookedQP struct {
+	fabric.QP
+	h *hooked
+}
+
+func (h *hooked) NewDomain() (fabric.Domain, error) {
+	d, err := h.Device.NewDomain()
+	return hookedDomain{d, h}, err
+}
+
+func (d hookedDomain) Register(mem []byte, access fabric.Access) (fabric.Region, error) {
+	d.h.mu.Lock()
+	d.h.mem = append(d.h.mem, mem)
+	d.h.mu.Unlock()
+	r, err := d.Domain.Register(mem, access)
+	return hookedRegion{r, d.h}, err
+}
+
+func (d hookedDomain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
+	q, err := d.Domain.NewQP(cfg)
+	if err != nil {
+		return nil, err
+	}
+	d.h.control.CompareAndSwap(0, q.Num()) // the first one is
+	return hookedQP{q, d.h}, nil
+}
+
+// at is the data of a request.
+func (h *hooked) at(wr *fabric.SendWR) []byte {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, mem := range h.mem {
+		off := wr.Addr - uint64(uintptr(unsafe.Pointer(&mem[0])))
+		if off < uint64(len(mem)) {
+			return mem[off:][:wr.Len]
+		}
+	}
+	return nil
+}
+
+func (r hookedRegion) Close() error {
+	if do := r.h.get().deregister; do != nil {
+		do(r.RKey())
+	}
+	return r.Region.Close()
+}
+
+func (q hookedQP) PostRecv(wrs []fabric.RecvWR) (int, error) {
+	if do := q.h.get().post; do != nil {
+		do(q.Num() == q.h.control.Load())
+	}
+	return q.QP.PostRecv(wrs)
+}
+
+func (q hookedQP) PostSend(wrs []fabric.SendWR) (int, error) {
+	if do := q.h.get().send; do != nil && q.Num() == q.h.control.Load() {
+		for i := range wrs {
+			if d, err := protocol.DecodeHeader(q.h.at(&wrs[i])); err == nil {
+				do(d.Function)
+			}
+		}
+	}
+	return q.QP.PostSend(wrs)
+}
+
+// TestFlushReplyComesLast has a peer give pools back: when the reply to that leaves,
+// their memory is registered no more, so that whoever has it cannot write there.
+func TestFlushReplyComesLast(t *testing.T) {
+	var deregistered, before, replies atomic.Int32
+	keys := make(map[uint32]bool)
+	dev := &hooked{}
+	_, p := newRawPeer(t, messaging.Config{Device: dev, Protection: messaging.ProtectRegion})
+	var request []uint32
+	for _, l := range p.pools {
+		keys[l.RKey] = true
+		request = append(request, l.Ref|protocol.FlushGiveBack)
+	}
+	// Nothing is deregistered, and no reply is sent, before the peer asks for it.
+	dev.set(hooks{
+		deregister: func(rkey uint32) {
+			if keys[rkey] {
+				deregistered.Add(1)
+			}
+		},
+		send: func(f protocol.Function) {
+			if f == protocol.FuncBufferPoolFlushReply {
+				before.Store(deregistered.Load())
+				replies.Add(1)
+			}
+		},
+	})
+	p.send(protocol.AppendBufferPoolFlushRequest(nil, 1, request...))
+	p.recycle(p.function(protocol.FuncBufferPoolFlushReply))
+	if n := before.Load(); int(n) != len(p.pools) || replies.Load() != 1 {
+		t.Errorf("%d of %d pools were deregistered when the reply was sent", n, len(p.pools))
+	}
+}
+
+// TestReceiveIsPostedFirst has a peer return an element: the receive that its message
+// has used up is posted again before the element may be written, because the message
+// that the peer sends then counts on it.
+func TestReceiveIsPostedFirst(t *testing.T) {
+	dev := &hooked{}
+	h, p := newRawPeer(t, messaging.Config{Device: dev, Protection: messaging.ProtectRegion})
+	_, err := p.data.PostRecv([]fabric.RecvWR{{ID: rawReceives}})
+	p.ok(err)
+	lent := p.ownPool(0)
+	p.send(protocol.AppendBufferRecvPool(nil, 0, lent))
+	if err := h.wires[0].Send(deadline(t), frame(1, 100, 1500)); err != nil {
+		t.Fatal(err)
+	}
+	out := func() int { return h.conn.Stats().Channels[0].Granted.Out }
+	until(t, func() error {
+		if n := out(); n != 1 {
+			return fmt.Errorf("%d elements are out", n)
+		}
+		return nil
+	})
+	var posted, early atomic.Int32
+	dev.set(hooks{post: func(control bool) {
+		if control && posted.Add(1) == 1 {
+			early.Store(int32(out()))
+		}
+	}})
+	p.send(protocol.AppendBufferRecvPoolUpdate(nil, 0, protocol.PoolReturn{Pool: 0, Elements: []uint16{0}}))
+	until(t, func() error {
+		if out() != 0 || posted.Load() == 0 {
+			return errors.New("the element is not returned")
+		}
+		return nil
+	})
+	if n := early.Load(); n != 1 {
+		t.Errorf("%d elements were out when the receive was posted again, want 1: it has to come first", n)
+	}
+}
+
+// TestPoolsOnRequestHaveAPace asks for pools and gives them back by a clock of its
+// own: as many as there can be are lent at once, and then as many as are due.
+func TestPoolsOnRequestHaveAPace(t *testing.T) {
+	const most, interval = 2, 50 * time.Millisecond
+	var clock atomic.Int64
+	clock.Store(int64(time.Hour))
+	cfg := messaging.Config{
+		Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4}}, MaxPools: most, Protection: messaging.ProtectRegion,
+	}
+	cfg.SetClock(func() time.Time { return time.Unix(0, clock.Load()) })
+	h, p := newRawPeer(t, cfg)
+	asked := uint64(0)
+	ask := func() bool {
+		t.Helper()
+		before := h.conn.Stats().PoolsGranted
+		p.send(protocol.AppendBufferRecvPoolGet(nil, protocol.BufferRecvPoolGet{ElementSize: 2048, Elements: 4, Channel: 1}))
+		asked++
+		until(t, func() error {
+			if s := h.conn.Stats(); s.PoolsGranted+s.PoolsRefused != asked {
+				return fmt.Errorf("%d granted and %d refused of %d", s.PoolsGranted, s.PoolsRefused, asked)
+			}
+			return nil
+		})
+		if h.conn.Stats().PoolsGranted == before {
+			return false
+		}
+		lent := p.function(protocol.FuncBufferRecvPool)
+		m, err := protocol.DecodeBufferRecvPool(lent)
+		p.ok(err)
+		ref := m.At(0).Ref
+		p.recycle(lent)
+		p.send(protocol.AppendBufferPoolFlushRequest(nil, asked, ref|protocol.FlushGiveBack))
+		p.recycle(p.function(protocol.FuncBufferPoolFlushReply))
+		return true
+	}
+	for _, tt := range []struct {
+		passes time.Duration
+		want   int
+	}{{0, most}, {interval, 1}, {interval - time.Millisecond, 0}, {2 * time.Millisecond, 1}, {time.Hour, most}, {3 * interval, most}} {
+		clock.Add(int64(tt.passes))
+		got := 0
+		for range most + 2 {
+			if ask() {
+				got++
+			}
+		}
+		if got != tt.want {
+			t.Errorf("after %v %d pools were lent, want %d", tt.passes, got, tt.want)
+		}
+	}
+}
