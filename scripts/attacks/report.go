@@ -43,6 +43,7 @@ type outcome struct {
 const (
 	throughput = "tcp_mbps"
 	latency    = "ping_us"
+	tail       = "ping_p99_us" // where it is measured
 )
 
 // costs are metrics of the attack itself: the part of one processor that the
@@ -109,7 +110,7 @@ func rows(classes []string, all map[string]figures) []row {
 		r := row{Class: c, Metrics: make(map[string]outcome)}
 		for metric, by := range all[c] {
 			o := outcome{None: median(by["none"]), Elsewhere: median(by["elsewhere"]), Attack: median(by["attack"])}
-			if metric == throughput || metric == latency {
+			if metric == throughput || metric == latency || metric == tail {
 				o.SlowerThanNone = slower(metric, by["none"], by["attack"])
 				o.SlowerThanElsewhere = slower(metric, by["elsewhere"], by["attack"])
 			}
@@ -143,27 +144,41 @@ func report(results, document string, w io.Writer) error {
 
 func print(w io.Writer, table []row) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "\tTCP Mbit/s\t\t\tslower than %\t\tping us\t\t\tslower than %\t\tprocessors\t\t\t\t")
-	fmt.Fprintln(tw, "class\tnone\telsewhere\tattack\tnone\telsewhere\tnone\telsewhere\tattack\tnone\telsewhere\tattacker\tI/O unit\tunit alone\tper second\t")
+	fmt.Fprintln(tw, "\tTCP Mbit/s\t\t\tslower than %\t\tping us\t\t\tslower than %\t\tping p99 us\t\t\tslower than %\tprocessors\t\t\t\t")
+	fmt.Fprintln(tw, "class\tnone\telsewhere\tattack\tnone\telsewhere\tnone\telsewhere\tattack\tnone\telsewhere\tnone\telsewhere\tattack\telsewhere\tattacker\tI/O unit\tunit alone\tper second\t")
 	for _, r := range table {
 		t, p := r.Metrics[throughput], r.Metrics[latency]
-		fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%.1f\t%+.0f\t%+.0f\t%.0f\t%.0f\t%.0f\t%+.0f\t%+.0f\t%s\t%s\t%s\t%s\t\n", r.Class,
+		fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%.1f\t%+.0f\t%+.0f\t%.0f\t%.0f\t%.0f\t%+.0f\t%+.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Class,
 			t.None, t.Elsewhere, t.Attack, t.SlowerThanNone, t.SlowerThanElsewhere,
 			p.None, p.Elsewhere, p.Attack, p.SlowerThanNone, p.SlowerThanElsewhere,
+			r.cost("%.0f", tail, "none"), r.cost("%.0f", tail, "elsewhere"), r.cost("%.0f", tail, "attack"), r.worse(tail),
 			r.cost("%.2f", costs[0], "attack"), r.cost("%.2f", costs[1], "attack"), r.cost("%.2f", costs[1], "none"), r.cost("%.0f", costs[2], "attack"))
 	}
 	tw.Flush()
 }
 
-// cost is a figure for the table: one of the metrics costs, attacked or without
-// an attack, or "-" where that was not measured.
+// worse says by how much a metric is slower than while another I/O unit is attacked,
+// or "-" where that was not measured.
+func (r *row) worse(metric string) string {
+	if o, ok := r.Metrics[metric]; ok {
+		return fmt.Sprintf("%+.0f", o.SlowerThanElsewhere)
+	}
+	return "-"
+}
+
+// cost is a figure for the table in one of the states, or "-" where that was not
+// measured.
 func (r *row) cost(format, metric, state string) string {
 	o, ok := r.Metrics[metric]
 	if !ok {
 		return "-"
 	}
-	if state == "none" {
+	switch state {
+	case "none":
 		return fmt.Sprintf(format, o.None)
+	case "elsewhere":
+		return fmt.Sprintf(format, o.Elsewhere)
+	default:
+		return fmt.Sprintf(format, o.Attack)
 	}
-	return fmt.Sprintf(format, o.Attack)
 }
