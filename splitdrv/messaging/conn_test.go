@@ -139,6 +139,9 @@ func settled(t *testing.T, a, b *half) {
 		if err := errors.Join(granted.Check(), lent.Check()); err != nil {
 			return err
 		}
+		if lent.Consumed != 0 {
+			return fmt.Errorf("%d elements are in use, and their frames may not be counted yet: %+v", lent.Consumed, lent)
+		}
 		if granted.Available != lent.Lent {
 			return fmt.Errorf("%d elements are lent, %d available: %+v %+v", lent.Lent, granted.Available, lent, granted)
 		}

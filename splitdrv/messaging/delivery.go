@@ -135,12 +135,13 @@ func (r *receiver) flush() error {
 			return err
 		}
 	}
+	// Counted first: where nothing is consumed, everything is counted.
+	r.count.bytes.Add(r.bytes)
+	r.count.frames.Add(r.frames)
+	r.frames, r.bytes = 0, 0
 	for i := range r.consumed {
 		r.consumed[i].pool.loan.Release(r.consumed[i].elem)
 	}
 	r.consumed = r.consumed[:0]
-	r.count.bytes.Add(r.bytes)
-	r.count.frames.Add(r.frames)
-	r.frames, r.bytes = 0, 0
 	return nil
 }
