@@ -39,7 +39,7 @@ func Classes() []Class {
 		{"sessions", "sessions opened and dropped, as fast as they go", sessions},
 		{"keys", "sessions that each try a key for another memory", keys},
 		{"frames", "frames with somebody else's address, as fast as there are elements", frames},
-		{"segments", "super-frames that are to be cut into segments of 8 bytes, as fast as there are elements", segments},
+		{"segments", "super-frames that are to be cut into segments of 8 bytes, and of 48, as fast as there are elements", segments},
 		{"floods", "more control messages than there are receives, each time ending the session", floods},
 	}
 }
@@ -281,12 +281,15 @@ func frames(ctx context.Context, to Target, done *atomic.Uint64) error {
 }
 
 func segments(ctx context.Context, to Target, done *atomic.Uint64) error {
-	var frame []byte
+	var frames [][]byte
+	n := 0
 	return within(ctx, to, done, func(s *Session) error {
-		if frame == nil {
-			frame = SuperFrame(s.Welcome.MAC, 60_000, 8)
+		if frames == nil {
+			// Fewer bytes are dropped; these are the least that pass.
+			frames = [][]byte{SuperFrame(s.Welcome.MAC, 60_000, 8), SuperFrame(s.Welcome.MAC, 60_000, 48)}
 		}
-		return s.Frame(ctx, frame)
+		n++
+		return s.Frame(ctx, frames[n%len(frames)])
 	})
 }
 
