@@ -165,6 +165,14 @@ func TestRenewRefuses(t *testing.T) {
 		{"the I/O unit's proof", longer("node17"), id, func(fresh *Conn) proof { _, u, _ := proofs(p.c.Conn, fresh); return u }},
 		{"proof of one connection", longer("node17"), id, func(fresh *Conn) proof { h, _, _ := proofs(fresh, fresh); return h }},
 		{"proof the other way round", longer("node17"), id, func(fresh *Conn) proof { h, _, _ := proofs(fresh, p.c.Conn); return h }},
+		{"proof for another connection", longer("node17"), id, func(*Conn) proof {
+			other, err := dial(t, p.ln, p.host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, _, _ := proofs(p.c.Conn, other.Conn)
+			return h
+		}},
 		{"another host", longer("node18"), id, func(fresh *Conn) proof { h, _, _ := proofs(p.c.Conn, fresh); return h }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
