@@ -33,7 +33,9 @@ func (k *keyFlags) add(f *pflag.FlagSet) {
 
 // addNames adds the flag that only hosts have.
 func (k *keyFlags) addNames(f *pflag.FlagSet) {
-	f.StringSliceVar(&k.iounitNames, "iounit-name", nil, "name of the I/O unit in its certificate, for --ca; several where there are several I/O units (default: any I/O unit of the authority)")
+	f.StringSliceVar(&k.iounitNames, "iounit-name", nil,
+		"name of the I/O unit in its certificate, for --ca; several where there are several I/O units "+
+			"(default: any I/O unit of the authority)")
 }
 
 // security loads the keys, or does without if it was told to.

@@ -141,7 +141,8 @@ func TestAcquaintances(t *testing.T) {
 		}
 		w.meets(netHalf(i + 1).conn())
 	}
-	if !w.acquainted(sourceOf(first.RemoteAddr())) || w.acquainted(sourceOf(second.RemoteAddr())) || len(w.acquaint) != maxAcquainted {
+	if !w.acquainted(sourceOf(first.RemoteAddr())) || w.acquainted(sourceOf(second.RemoteAddr())) ||
+		len(w.acquaint) != maxAcquainted {
 		t.Errorf("%d are acquainted", len(w.acquaint))
 	}
 	anybody := connFrom("192.0.2.3")

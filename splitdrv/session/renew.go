@@ -201,7 +201,9 @@ func (s *Security) renew(session, fresh *Conn) error {
 		s.mu.Unlock()
 		v, reason := trust.verify(shown.chain, fresh.peerRole.usage(), s.clock())
 		if reason != nil {
-			return &UntrustedError{Peer: fresh.peerRole.String(), Addr: fresh.RemoteAddr().String(), Fingerprint: v.id.Fingerprint, Reason: reason}
+			return &UntrustedError{
+				Peer: fresh.peerRole.String(), Addr: fresh.RemoteAddr().String(), Fingerprint: v.id.Fingerprint, Reason: reason,
+			}
 		}
 		s.mu.Lock()
 		done := s.changes == change && session.verdict.CompareAndSwap(before, v)

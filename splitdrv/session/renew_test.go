@@ -39,7 +39,8 @@ type pair struct {
 
 func newPair(t *testing.T) *pair {
 	t.Helper()
-	p := &pair{t: t, authority: newAuthorityFor(t, time.Now().Add(-time.Hour), time.Now().Add(100*time.Hour)), hostKey: newKey(t), unitKey: newKey(t)}
+	a := newAuthorityFor(t, time.Now().Add(-time.Hour), time.Now().Add(100*time.Hour))
+	p := &pair{t: t, authority: a, hostKey: newKey(t), unitKey: newKey(t)}
 	p.host = p.until(p.hostKey, "node17", x509.ExtKeyUsageClientAuth, time.Hour)
 	p.unit = p.until(p.unitKey, "gw1", x509.ExtKeyUsageServerAuth, time.Hour)
 	p.clock.of(p.host, p.unit)

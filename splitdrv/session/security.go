@@ -84,7 +84,9 @@ func newSecurity(made credentials) (*Security, error) {
 			}
 		}
 	}
-	return &Security{made: made, insecure: made.trust == nil, changed: make(chan struct{}), conns: make(map[*Conn]struct{})}, nil
+	return &Security{
+		made: made, insecure: made.trust == nil, changed: make(chan struct{}), conns: make(map[*Conn]struct{}),
+	}, nil
 }
 
 // Insecure encrypts with a key made on the spot and talks to anybody else who

@@ -106,14 +106,18 @@ func TestRDMACertificates(t *testing.T) {
 
 	<-time.After(time.Until(second)) // nothing but the clock ends the session
 	h.waitCarrier(false)
-	r.unit.trust("a session that has ended", func(s *trustStatus) bool { return s.Ended["expired"] == 1 && len(s.Hosts) == 0 })
+	r.unit.trust("a session that has ended", func(s *trustStatus) bool {
+		return s.Ended["expired"] == 1 && len(s.Hosts) == 0
+	})
 
 	// An I/O unit of another name is none of this host's.
 	a.member(hostKey, "node17", x509.ExtKeyUsageClientAuth, time.Hour, hostCert)
 	a.member(unitKey, "gw2", x509.ExtKeyUsageServerAuth, time.Hour, unitCert)
 	r.unit.hangUp(3)
 	h.hangUp(2)
-	eventually(t, func() bool { return strings.Contains(h.hostStatus().LastError, "gw2, but --iounit-name expects gw1") }, "the name is refused")
+	eventually(t, func() bool {
+		return strings.Contains(h.hostStatus().LastError, "gw2, but --iounit-name expects gw1")
+	}, "the name is refused")
 	a.member(unitKey, "gw1", x509.ExtKeyUsageServerAuth, time.Hour, unitCert)
 	r.unit.hangUp(4)
 	h.waitCarrier(true)
