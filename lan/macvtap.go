@@ -92,8 +92,8 @@ func (m *macvtap) create(below netlink.Link, cfg Config) error {
 		return fmt.Errorf("finding macvtap %s: %w", m.name, err)
 	}
 	m.own = link.Attrs().Index
-	if err := m.handle.LinkSetAlias(link, aliasPrefix+m.nic); err != nil {
-		return fmt.Errorf("setting the alias of %s: %w", m.name, err)
+	if err := m.handle.LinkAddAltName(link, markPrefix+m.name); err != nil {
+		return fmt.Errorf("marking %s: %w", m.name, err)
 	}
 	m.silence(link)
 	if err := m.handle.LinkSetAllmulticastOn(link); err != nil {

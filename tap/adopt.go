@@ -163,7 +163,7 @@ func (d *Device) join(name string, n int, flags uint16) error {
 func (d *Device) resume(cfg Config) error {
 	err := d.netlink("reading the label", func(_ *netlink.Handle, l netlink.Link) error {
 		d.index = l.Attrs().Index
-		d.label, _ = parseLabel(l.Attrs().Alias)
+		d.label, _ = labelOf(l)
 		return nil
 	})
 	if err != nil {
@@ -222,7 +222,7 @@ func (d *Device) reattach(cfg Config) (there bool, err error) {
 		return false, err
 	}
 	t, ok := link.(*netlink.Tuntap)
-	if _, ours := parseLabel(link.Attrs().Alias); !ok || !ours || t.NonPersist {
+	if _, ours := labelOf(link); !ok || !ours || t.NonPersist {
 		return true, fmt.Errorf("%w: %s", ErrExists, describe(link))
 	}
 	if t.Queues+t.DisabledQueues > 0 {

@@ -82,7 +82,10 @@ func TestNetnsAdopt(t *testing.T) {
 					return err
 				}
 				before = link.Attrs()
-				return nil
+				if before.Alias != "" {
+					t.Errorf("LLDP daemons announce %q", before.Alias)
+				}
+				return h.LinkSetAlias(link, "uplink") // the administrator, too
 			})
 			fds := copies(t, d)
 			if err := d.Close(); err != nil {
@@ -103,6 +106,9 @@ func TestNetnsAdopt(t *testing.T) {
 				t.Errorf("label %+v", l)
 			}
 			a := testenv.Link(t, ns, "sn0").Attrs()
+			if a.Alias != "uplink" || len(a.AltNames) != 1 {
+				t.Errorf("alias %q, alternative names %q", a.Alias, a.AltNames)
+			}
 			if a.MTU != 1400 || !bytes.Equal(a.HardwareAddr, testMAC) || a.TxQLen != 100 || a.Flags&net.FlagUp == 0 || a.GSOMaxSize != before.GSOMaxSize {
 				t.Errorf("attributes %+v", a)
 			}

@@ -1,7 +1,9 @@
 package tap
 
 import (
+	"encoding/hex"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
@@ -10,15 +12,19 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Label is what a device says of itself in its alias (IFLA_IFALIAS), where the
-// next process finds it, wherever the device has been moved to. It is also how
-// a persistent device is known to be one of ours.
+// Label is what a device says of itself in an alternative name (ip link property
+// add … altname), where the next process finds it, wherever the device has been
+// moved to. It is also how a persistent device is known to be one of ours. The alias
+// (IFLA_IFALIAS) is no place for it: LLDP daemons announce that to the network.
 type Label struct {
 	Name       string    // of the device when it was made
 	Since      time.Time // when that was, to the second
 	Adopted    int       // processes that have taken it over
 	TxQueueLen int       // frames, as configured
 	Memory     Memory
+
+	number uint32 // of the label of this device: the largest is the present one
+	random uint32 // of the device: names are in a namespace
 }
 
 // Memory is what a process wants the next one to know of a device: see
@@ -29,77 +35,61 @@ type Memory struct {
 	Granted      bool
 }
 
-// labelPrefix begins an alias that is a label; key=value pairs follow, separated
-// by spaces.
-const labelPrefix = "splitnic "
+// labelPrefix begins an alternative name that is a label. The fields follow,
+// numbers in hexadecimal, separated by hyphens; the device's name is the last.
+const labelPrefix = "splitnic-"
 
-// maxAlias is IFALIASZ of the kernel without the final zero.
-const maxAlias = 255
+const labelFields = 11
 
-// String is the label as an alias.
+// maxAltName is ALTIFNAMSIZ of the kernel without the final zero.
+const maxAltName = 127
+
+// String is the label as an alternative name.
 func (l *Label) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%sname=%s since=%s adopted=%d txqueuelen=%d", labelPrefix, l.Name, l.Since.UTC().Format(time.RFC3339), l.Adopted, l.TxQueueLen)
-	mac := func(key string, v net.HardwareAddr) {
-		if v != nil {
-			fmt.Fprintf(&b, " %s=%v", key, v)
-		}
-	}
-	mtu := func(key string, v int) {
-		if v != 0 {
-			fmt.Fprintf(&b, " %s=%d", key, v)
-		}
-	}
-	mac("mac", l.Memory.MAC)
-	mtu("mtu", l.Memory.MTU)
+	granted := 0
 	if l.Memory.Granted {
-		b.WriteString(" granted=yes")
+		granted = 1
 	}
-	mac("want-mac", l.Memory.WantMAC)
-	mtu("want-mtu", l.Memory.WantMTU)
-	return b.String()
+	return fmt.Sprintf("%s%08x-%x-%x-%x-%x-%x-%x-%d-%x-%x-%s", labelPrefix, l.random, l.number, uint64(l.Since.Unix()), l.Adopted, l.TxQueueLen,
+		[]byte(l.Memory.MAC), l.Memory.MTU, granted, []byte(l.Memory.WantMAC), l.Memory.WantMTU, l.Name)
 }
 
-// parseLabel reads an alias, and reports whether it is a label: that of another
-// version may have keys that are not known here, and lack others.
-func parseLabel(alias string) (l Label, ok bool) {
-	rest, ok := strings.CutPrefix(alias, labelPrefix)
-	if !ok || len(alias) > maxAlias {
+// parseLabel reads an alternative name, and reports whether it is a label. What is
+// damaged in it is zero.
+func parseLabel(altName string) (l Label, ok bool) {
+	rest, ok := strings.CutPrefix(altName, labelPrefix)
+	fields := strings.SplitN(rest, "-", labelFields)
+	if !ok || len(altName) > maxAltName || len(fields) != labelFields {
 		return Label{}, false
 	}
-	for pair := range strings.FieldsSeq(rest) {
-		key, value, _ := strings.Cut(pair, "=")
-		switch key {
-		case "name":
-			if checkName(value) == nil && !strings.Contains(value, "%") {
-				l.Name = value
-			}
-		case "since":
-			if t, err := time.Parse(time.RFC3339, value); err == nil {
-				l.Since = t
-			}
-		case "adopted":
-			l.Adopted = parseCount(value)
-		case "txqueuelen":
-			l.TxQueueLen = parseCount(value)
-		case "mac":
-			l.Memory.MAC = parseMAC(value)
-		case "mtu":
-			l.Memory.MTU = parseCount(value)
-		case "granted":
-			l.Memory.Granted = value == "yes"
-		case "want-mac":
-			l.Memory.WantMAC = parseMAC(value)
-		case "want-mtu":
-			l.Memory.WantMTU = parseCount(value)
-		}
+	l = Label{
+		random: uint32(parseCount(fields[0])), number: uint32(parseCount(fields[1])), Since: time.Unix(int64(parseCount(fields[2])), 0).UTC(),
+		Adopted: parseCount(fields[3]), TxQueueLen: parseCount(fields[4]),
+		Memory: Memory{
+			MAC: parseMAC(fields[5]), MTU: parseCount(fields[6]), Granted: fields[7] == "1",
+			WantMAC: parseMAC(fields[8]), WantMTU: parseCount(fields[9]),
+		},
+	}
+	if name := fields[10]; checkName(name) == nil && !strings.Contains(name, "%") {
+		l.Name = name
 	}
 	return l, true
 }
 
-// parseCount is zero for what is no number from 0 to 65535 squared.
+// labelOf is a device's label, and reports whether it has one. It may have two, if
+// a process was killed when it wrote another.
+func labelOf(link netlink.Link) (label Label, ok bool) {
+	for _, name := range link.Attrs().AltNames {
+		if l, is := parseLabel(name); is && (!ok || l.number > label.number) {
+			label, ok = l, true
+		}
+	}
+	return label, ok
+}
+
+// parseCount is zero for what is no number below 2^32.
 func parseCount(text string) int {
-	n, err := strconv.ParseUint(text, 10, 32)
+	n, err := strconv.ParseUint(text, 16, 32)
 	if err != nil {
 		return 0
 	}
@@ -108,7 +98,7 @@ func parseCount(text string) int {
 
 // parseMAC is nil for what is not the address of one station.
 func parseMAC(text string) net.HardwareAddr {
-	mac, err := net.ParseMAC(text)
+	mac, err := hex.DecodeString(text)
 	if err != nil || len(mac) != 6 || mac[0]&1 != 0 {
 		return nil
 	}
@@ -129,14 +119,26 @@ func (d *Device) SetMemory(m Memory) error {
 	return d.setLabel(l)
 }
 
-// setLabel makes l the device's alias, unless an administrator has given it
-// another: his counts.
+// setLabel makes l the device's label. The one before goes when it is there: a
+// process that is killed in between leaves one of them.
 func (d *Device) setLabel(l Label) error {
 	return d.netlink("labelling", func(h *netlink.Handle, link netlink.Link) error {
-		d.label = l
-		if alias := link.Attrs().Alias; alias != "" && !strings.HasPrefix(alias, labelPrefix) {
-			return nil
+		l.random, l.number = rand.Uint32(), 1
+		if before, ok := labelOf(link); ok {
+			l.random, l.number = before.random, before.number+1
 		}
-		return h.LinkSetAlias(link, l.String())
+		d.label = l
+		if err := h.LinkAddAltName(link, l.String()); err != nil {
+			return err
+		}
+		for _, name := range link.Attrs().AltNames {
+			if _, ok := parseLabel(name); !ok {
+				continue
+			}
+			if err := h.LinkDelAltName(link, name); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
 )
 
 func TestLabel(t *testing.T) {
@@ -13,32 +15,48 @@ func TestLabel(t *testing.T) {
 	a, b := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	for _, l := range []Label{
 		{Name: "sn0", Since: since, TxQueueLen: 512},
-		{Name: "fifteen-letters", Since: since, Adopted: 1<<32 - 1, TxQueueLen: 1<<32 - 1, Memory: Memory{MAC: a, MTU: 65535, Granted: true, WantMAC: b, WantMTU: 65535}},
-		{Name: "a=b", Since: since, Adopted: 3, TxQueueLen: 1, Memory: Memory{MTU: 1500}},
+		{Name: "fifteen-letters", Since: since, Adopted: 1<<32 - 1, TxQueueLen: 1<<32 - 1, Memory: Memory{MAC: a, MTU: 65535, Granted: true, WantMAC: b, WantMTU: 65535}, number: 1<<32 - 1, random: 1},
+		{Name: "a-b", Since: since, Adopted: 3, TxQueueLen: 1, Memory: Memory{MTU: 1500}, number: 1<<32 - 1, random: 1<<32 - 1},
 	} {
 		text := l.String()
-		if len(text) > maxAlias {
-			t.Errorf("%d bytes are too long for an alias: %s", len(text), text)
+		if len(text) > maxAltName || strings.ContainsAny(text, "/: \t\n") {
+			t.Errorf("no alternative name, with %d bytes: %s", len(text), text)
 		}
 		if got, ok := parseLabel(text); !ok || !reflect.DeepEqual(got, l) {
 			t.Errorf("%s: %t, %+v instead of %+v", text, ok, got, l)
 		}
 	}
-	for _, alias := range []string{"", "uplink of the lab", "splitnic", "splitnic:eth1", labelPrefix + strings.Repeat("x", maxAlias)} {
+	for _, alias := range []string{"", "uplink-of-the-lab", "splitnic", "splitnic-eth1", labelPrefix + strings.Repeat("-", labelFields-2), labelPrefix + strings.Repeat("-", maxAltName)} {
 		if l, ok := parseLabel(alias); ok {
 			t.Errorf("%q is taken for a label: %+v", alias, l)
 		}
 	}
-	// Of a version to come, or damaged by hand.
-	l, ok := parseLabel(labelPrefix + "name=a/b since=today colour=red adopted=-1 txqueuelen=x mac=03:00:00:00:00:01 want-mac=02:00 mtu= granted= want-mtu=1400")
-	if want := (Label{Memory: Memory{WantMTU: 1400}}); !ok || !reflect.DeepEqual(l, want) {
+	// Damaged by hand.
+	l, ok := parseLabel(labelPrefix + "x-y-today-1_0-z-030000000001--yes-0200-578-a/b")
+	if want := (Label{Since: time.Unix(0, 0).UTC(), Memory: Memory{WantMTU: 1400}}); !ok || !reflect.DeepEqual(l, want) {
 		t.Errorf("%t, %+v instead of %+v", ok, l, want)
 	}
 }
 
+// TestLabelOf has a device with the labels of a process that was killed when it
+// wrote another.
+func TestLabelOf(t *testing.T) {
+	old, fresh := Label{Name: "sn0", Adopted: 1, number: 9}, Label{Name: "sn0", Adopted: 2, number: 10}
+	link := &netlink.Dummy{}
+	if l, ok := labelOf(link); ok {
+		t.Errorf("a device without a label has %+v", l)
+	}
+	for _, names := range [][]string{{"uplink", old.String(), fresh.String()}, {fresh.String(), old.String(), "splitnic-lan-sn0"}} {
+		link.AltNames = names
+		if l, ok := labelOf(link); !ok || l.Adopted != 2 {
+			t.Errorf("%q: %t, %+v", names, ok, l)
+		}
+	}
+}
+
 func FuzzLabel(f *testing.F) {
-	f.Add("splitnic name=sn0 since=2026-02-03T04:05:06Z adopted=1 txqueuelen=512 mac=02:00:00:00:00:01 mtu=1500 granted=yes want-mac=02:00:00:00:00:02 want-mtu=1400")
-	f.Add("splitnic since= =")
+	f.Add("splitnic-0badcafe-2-69817b85-1-200-020000000001-5dc-1-020000000002-578-sn0")
+	f.Add("splitnic-----------")
 	f.Fuzz(func(t *testing.T, alias string) {
 		l, ok := parseLabel(alias)
 		if !ok {

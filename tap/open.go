@@ -253,7 +253,7 @@ func describe(link netlink.Link) string {
 		if t.NonPersist {
 			return fmt.Sprintf("a %s device that another process holds (choose another name, or end that process)", t.Mode)
 		}
-		if _, ok := parseLabel(link.Attrs().Alias); ok {
+		if _, ok := labelOf(link); ok {
 			return fmt.Sprintf("a persistent %s device that splitnic made (take it over with --persist, or remove it: ip link delete %s)", t.Mode, name)
 		}
 		return fmt.Sprintf("a persistent %s device (choose another name, or remove it: ip link delete %s)", t.Mode, name)
