@@ -2,6 +2,7 @@ package halves
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -141,4 +143,50 @@ func TestNetnsPolicySegments(t *testing.T) {
 	if h := find(s.unit, "a"); h.TxLimited == 0 || h.MaxTxPPS != pps {
 		t.Errorf("limited %d times by %d packets/s, %+v", h.TxLimited, h.MaxTxPPS, h.Statistics)
 	}
+}
+
+// TestNetnsSharedAddress has two hosts share an address, as the halves of a bond
+// do: frames for it reach the one that has sent last, or both, and each may send.
+func TestNetnsSharedAddress(t *testing.T) {
+	const text = "default: {macs: \"02:bb:00:00:00:01\", share: bond}\n"
+	for _, kind := range []string{"tap", "packet"} {
+		t.Run(kind, func(t *testing.T) {
+			s := newShared(t, kind, text)
+			a, b := s.peer("a"), s.peer("b")
+			mac := a.welcome.MAC
+			if mac != (protocol.MAC{2, 0xbb, 0, 0, 0, 1}) || b.welcome.MAC != mac {
+				t.Fatalf("they have %v and %v", mac, b.welcome.MAC)
+			}
+			l := listener{testenv.ListenRaw(t, s.lanNS, "lan0")}
+			for i, active := range []*peer{a, b, a} {
+				mark := byte('a' + 3*i)
+				a.up(true)
+				b.up(true)
+				active.send(marked(toAll, mac, mark, 0))
+				if got := l.marks(mark); !strings.HasSuffix(got, string(mark)) { // it hears what the station sends, too
+					t.Errorf("the LAN received %q", got)
+				}
+				s.send(marked(mac, station, mark+1, 0))
+				s.send(marked(toAll, station, mark+2, 0))
+				for _, p := range []*peer{a, b} {
+					if got := p.marks(mark + 2); strings.ContainsRune(got, rune(mark+1)) != (p == active || kind == "packet") {
+						t.Errorf("turn %d: the active one %t received %q", i, p == active, got)
+					}
+				}
+			}
+			for _, h := range s.unit.Status().Hosts {
+				if h.Announced != 0 || h.Statistics.TxSource != 0 {
+					t.Errorf("%s: announced by %d frames, %+v", h.Name, h.Announced, h.Statistics)
+				}
+			}
+		})
+	}
+	t.Run("not shared", func(t *testing.T) {
+		s := newShared(t, "tap", strings.Replace(text, "bond", "none", 1))
+		s.peer("a")
+		var refused *session.RefusedError
+		if _, err := s.tryPeer("b"); !errors.As(err, &refused) || refused.Code != session.CodePolicy {
+			t.Errorf("a second host with the address: %v", err)
+		}
+	})
 }
