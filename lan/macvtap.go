@@ -229,7 +229,7 @@ func (m *macvtap) Announce(frame []byte) error {
 		if m.beside.down {
 			return errNetDown
 		}
-		err := m.say(frame)
+		err := m.sendOut(frame)
 		if errors.Is(err, unix.EPERM) { // without CAP_NET_RAW, at the expense of the other ports
 			_, err = unix.Write(m.fds[0], frame)
 			err = os.NewSyscallError("write", err)

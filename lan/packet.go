@@ -286,7 +286,7 @@ func (p *packetPort) Announce(frame []byte) error {
 	if p.queues[0].down.Load() {
 		return fmt.Errorf("announcing: %w", errNetDown)
 	}
-	return p.do("announcing", func() error { return p.say(frame) })
+	return p.do("announcing", func() error { return p.sendOut(frame) })
 }
 
 // Stats implements Interface.

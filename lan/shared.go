@@ -24,7 +24,7 @@ type shared struct {
 
 	mu    sync.Mutex
 	users int
-	voice *voice // nil before the first announcement
+	out   *outSocket // nil before the first announcement
 
 	follower follower
 }
@@ -77,8 +77,8 @@ func (s *shared) release() {
 	}
 	s.handle.Close()
 	unix.Close(s.query)
-	if s.voice != nil {
-		s.voice.close()
+	if s.out != nil {
+		s.out.close()
 	}
 }
 

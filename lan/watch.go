@@ -32,7 +32,7 @@ type follower struct {
 // watcher is one who watches.
 type watcher struct {
 	own     int           // index of a netdevice of its own, or 0
-	doubt   atomic.Bool   // whether that still exists
+	recheck atomic.Bool   // own has to be looked up: it may have been removed
 	changed chan struct{} // of capacity one
 }
 
@@ -46,7 +46,7 @@ func (w *watcher) tell() {
 // subscribe adds a watcher, which is a user as well until unsubscribe.
 func (s *shared) subscribe(own int) (*watcher, error) {
 	w := &watcher{own: own, changed: make(chan struct{}, 1)}
-	w.doubt.Store(own != 0)
+	w.recheck.Store(own != 0)
 	f := &s.follower
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *shared) follow(socket *nl.NetlinkSocket, ended chan struct{}) {
 			}
 		}
 		if lost || len(gone) > 0 {
-			s.doubt(socket, lost, gone)
+			s.recheck(socket, lost, gone)
 		}
 	}
 }
@@ -154,8 +154,9 @@ func (s *shared) update(socket *nl.NetlinkSocket, now LinkState, err error) bool
 	return true
 }
 
-// doubt has those look whether their netdevice exists whose may be gone.
-func (s *shared) doubt(socket *nl.NetlinkSocket, all bool, gone map[int]bool) {
+// recheck has watchers check whether their netdevice still exists: all of them, or
+// those whose netdevice is in gone.
+func (s *shared) recheck(socket *nl.NetlinkSocket, all bool, gone map[int]bool) {
 	f := &s.follower
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -164,7 +165,7 @@ func (s *shared) doubt(socket *nl.NetlinkSocket, all bool, gone map[int]bool) {
 	}
 	for w := range f.watchers {
 		if w.own != 0 && (all || gone[w.own]) {
-			w.doubt.Store(true)
+			w.recheck.Store(true)
 			w.tell()
 		}
 	}
@@ -194,7 +195,7 @@ func (c *card) watch(ctx context.Context, own int, adapt func(LinkState) error, 
 	var last LinkState
 	for first := true; ; first = false {
 		now, err := c.latest()
-		if err == nil && w.doubt.Swap(false) {
+		if err == nil && w.recheck.Swap(false) {
 			err = c.exists(own)
 		}
 		if ctx.Err() != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// voice is a socket that sends frames out of the card and receives none. What it
+// outSocket is a socket that sends frames out of the card and receives none. What it
 // sends, the ports on the card do not get: an announcement through a port is
 // copied to all others, which know each other's hosts without it.
-type voice struct{ fd int }
+type outSocket struct{ fd int }
 
-// newVoice opens a voice in the current namespace.
-func newVoice(index int) (*voice, error) {
+// newOutSocket opens one in the current namespace.
+func newOutSocket(index int) (*outSocket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket AF_PACKET", err)
@@ -30,28 +30,28 @@ func newVoice(index int) (*voice, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	return &voice{fd}, nil
+	return &outSocket{fd}, nil
 }
 
-func (v *voice) close() { unix.Close(v.fd) }
+func (o *outSocket) close() { unix.Close(o.fd) }
 
-// say sends a frame, [virtio_net_hdr | Ethernet frame], of which the header is
+// sendOut sends a frame, [virtio_net_hdr | Ethernet frame], of which the header is
 // empty, out of the card.
-func (s *shared) say(frame []byte) error {
+func (s *shared) sendOut(frame []byte) error {
 	if len(frame) < vnet.MinFrame {
 		return fmt.Errorf("a frame of %d bytes: %w", len(frame), unix.EINVAL)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.voice == nil {
+	if s.out == nil {
 		err := netns.Do(s.ns, func() (err error) {
-			s.voice, err = newVoice(s.index)
+			s.out, err = newOutSocket(s.index)
 			return err
 		})
 		if err != nil {
 			return err
 		}
 	}
-	_, err := unix.Write(s.voice.fd, frame[vnet.HdrLen:])
+	_, err := unix.Write(s.out.fd, frame[vnet.HdrLen:])
 	return os.NewSyscallError("write", err)
 }
