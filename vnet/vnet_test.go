@@ -203,12 +203,12 @@ func TestOutgoing(t *testing.T) {
 			frame[:cap(frame)][len(frame)+i] = 0xa5
 		}
 		got, err := Outgoing(frame)
-		switch tc.want {
-		case ErrMTU:
+		switch {
+		case errors.Is(tc.want, ErrMTU):
 			if err != nil {
 				t.Errorf("%s: %v, and the MTU is the peer's business", tc.name, err)
 			}
-		case ErrTag:
+		case errors.Is(tc.want, ErrTag):
 			want := append(bytes.Clone(tc.frame), make([]byte, HdrLen+60-len(tc.frame))...)
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("%s: % x, %v", tc.name, got, err)

@@ -95,7 +95,7 @@ func (c *cq) push(e *cqe, solicited bool) {
 // failed reports whether a completion with status s raises an event on a queue
 // that is armed for solicited ones.
 func (c *cq) failed(s fabric.Status) bool {
-	return s != fabric.StatusSuccess && !(c.dom.dev.net.quietFlushes && s == fabric.StatusWRFlushErr)
+	return s != fabric.StatusSuccess && (s != fabric.StatusWRFlushErr || !c.dom.dev.net.quietFlushes)
 }
 
 // raise makes an event; c.mu is held.

@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"os"
 	"slices"
@@ -81,7 +82,7 @@ func Flood(t testing.TB, q Port, send func()) (p Pieces, longest time.Duration) 
 		if err == nil {
 			p.See(frame)
 		}
-		if err != nil && err != unix.EAGAIN {
+		if err != nil && !errors.Is(err, unix.EAGAIN) {
 			t.Fatal(err)
 		}
 		return err == nil
