@@ -30,11 +30,15 @@ var (
 	descLimited    = prometheus.NewDesc("splitnic_iounit_host_limited_total", "Times that a channel of a host's present session had to wait because of its rate; rx is from the LAN to the host.", []string{"peer", "direction"}, nil)
 	descRate       = prometheus.NewDesc("splitnic_iounit_host_rate_limit_bits_per_second", "The most that the policy lets a host send (tx) or receive; missing where there is no bound.", []string{"peer", "direction"}, nil)
 	descPPS        = prometheus.NewDesc("splitnic_iounit_host_rate_limit_packets_per_second", "The most packets that the policy lets a host send (tx) or receive; missing where there is no bound.", []string{"peer", "direction"}, nil)
-	descPortUp     = prometheus.NewDesc("splitnic_iounit_host_up", "1 while the host wants its port on the LAN up.", []string{"peer"}, nil)
-	descPromisc    = prometheus.NewDesc("splitnic_iounit_host_promiscuous", "1 while the host gets frames that are not for it.", []string{"peer"}, nil)
-	descAnnounced  = prometheus.NewDesc("splitnic_iounit_host_announcements_total", "Frames that told the LAN where the host is, in its present session.", []string{"peer"}, nil)
-	descGroups     = prometheus.NewDesc("splitnic_iounit_host_groups", "Groups that the host receives for; -1 for all.", []string{"peer"}, nil)
-	descVLANs      = prometheus.NewDesc("splitnic_iounit_host_vlans", "VLANs that the host receives.", []string{"peer"}, nil)
+	descGroupPPS   = prometheus.NewDesc(
+		"splitnic_iounit_host_group_rate_limit_packets_per_second",
+		"The most packets that the policy lets a host send to groups of the LAN, all of them together; "+
+			"missing where there is no bound.", []string{"peer"}, nil)
+	descPortUp    = prometheus.NewDesc("splitnic_iounit_host_up", "1 while the host wants its port on the LAN up.", []string{"peer"}, nil)
+	descPromisc   = prometheus.NewDesc("splitnic_iounit_host_promiscuous", "1 while the host gets frames that are not for it.", []string{"peer"}, nil)
+	descAnnounced = prometheus.NewDesc("splitnic_iounit_host_announcements_total", "Frames that told the LAN where the host is, in its present session.", []string{"peer"}, nil)
+	descGroups    = prometheus.NewDesc("splitnic_iounit_host_groups", "Groups that the host receives for; -1 for all.", []string{"peer"}, nil)
+	descVLANs     = prometheus.NewDesc("splitnic_iounit_host_vlans", "VLANs that the host receives.", []string{"peer"}, nil)
 )
 
 // unitMetrics are those of the I/O unit as a whole.
@@ -72,6 +76,7 @@ func portMetrics(emit emit, peer string, h *iounit.HostStatus) {
 		{"tx", "source", st.TxSource}, {"tx", "vlan", st.TxVLAN},
 		{"tx", "nested_tags", h.Dropped.NestedTags}, {"tx", "link_control", h.Dropped.LinkControl},
 		{"tx", "ip_source", h.Dropped.IPSource}, {"tx", "tiny_segments", h.Dropped.TinySegments},
+		{"tx", "group_rate", h.Dropped.GroupRate},
 	} {
 		emit(descPort, prometheus.CounterValue, float64(c.n), peer, c.direction, c.outcome)
 	}
@@ -86,6 +91,9 @@ func portMetrics(emit emit, peer string, h *iounit.HostStatus) {
 		if packets > 0 {
 			emit(descPPS, prometheus.GaugeValue, float64(packets), peer, direction)
 		}
+	}
+	if h.MaxTxGroupPPS > 0 {
+		emit(descGroupPPS, prometheus.GaugeValue, float64(h.MaxTxGroupPPS), peer)
 	}
 	emit(descLimited, prometheus.CounterValue, float64(h.RxLimited), peer, "rx")
 	emit(descLimited, prometheus.CounterValue, float64(h.TxLimited), peer, "tx")
@@ -147,6 +155,9 @@ func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 		fmt.Fprintf(w, "%srates\t%s to the LAN, limited %d times; %s from it, limited %d times\n",
 			indent, rates(h.MaxTxRate, h.MaxTxPPS), h.TxLimited, rates(h.MaxRxRate, h.MaxRxPPS), h.RxLimited)
 	}
+	if h.MaxTxGroupPPS > 0 {
+		fmt.Fprintf(w, "%sto groups\t%d packets/s to the LAN, more are dropped\n", indent, h.MaxTxGroupPPS)
+	}
 	fmt.Fprintf(w, "%sannounced\tby %d frames to the LAN\n", indent, h.Announced)
 	st := &h.Statistics
 	fmt.Fprintf(w, "%sdropped on the way to the host\t%d no room, %d too long, %d invalid, %d filtered\n",
@@ -157,8 +168,8 @@ func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 		fmt.Fprintf(w, "%soversize on the LAN\t%d frames, longer than the card's MTU and one VLAN tag: raise the card's MTU\n", indent, h.TxOversize)
 	}
 	if d := &h.Dropped; *d != (iounit.Dropped{}) {
-		fmt.Fprintf(w, "%s\t%d nested tags, %d link control, %d IP address, %d tiny segments\n",
-			indent, d.NestedTags, d.LinkControl, d.IPSource, d.TinySegments)
+		fmt.Fprintf(w, "%s\t%d nested tags, %d link control, %d IP address, %d tiny segments, %d to groups\n",
+			indent, d.NestedTags, d.LinkControl, d.IPSource, d.TinySegments, d.GroupRate)
 	}
 	for _, reason := range h.DropReasons {
 		fmt.Fprintf(w, "%s  dropped for\t%s\n", indent, reason)

@@ -8,21 +8,25 @@ import (
 )
 
 // account is what the rates of a session are reckoned by.
-type account struct{ tx, rx *bucket } // nil without a rate
+type account struct{ tx, rx, toGroups *bucket } // nil without a rate
 
-// owes is how long it takes until what was overdrawn is paid for, 0 if nothing was.
+// owes is how long it takes until what was overdrawn is paid for, and what a
+// session begins with is there again; 0 if nothing is missing.
 func (a account) owes() (d time.Duration) {
 	for _, b := range []*bucket{a.tx, a.rx} {
 		if b != nil {
 			d = max(d, b.wait(false))
 		}
 	}
+	if a.toGroups != nil {
+		d = max(d, a.toGroups.untilFull())
+	}
 	return d
 }
 
-// accounts keep the accounts of sessions that have ended with something overdrawn
-// until that is paid for. A host would be rid of it otherwise by coming again: a
-// whole burst each time by its latency channel, and a frame at least. So a session
+// accounts keep the accounts of sessions that have ended owing something until that
+// is paid for. A host would be rid of it otherwise by coming again: a whole burst
+// each time by its latency channel or to groups, and a frame at least. So a session
 // goes on with an account that another one of the same owner has left, if there is
 // one. There are never more of these than its owner had sessions at a time.
 type accounts struct {

@@ -22,7 +22,9 @@ type bounds struct {
 // several goroutines.
 //
 // A session begins with an empty one, or goes on with what another has overdrawn
-// (accounts): a host gains nothing by coming again.
+// (accounts): a host gains nothing by coming again. One that has frames dropped,
+// not held, is full in the beginning, because of what a host sends first nothing
+// should be lost, and goes on as another session has left it.
 type bucket struct {
 	now func() time.Duration // since any moment
 
@@ -153,6 +155,18 @@ func (b *bucket) take(ops []vnet.WriteOp, urgent bool) (n int) {
 	return n
 }
 
+// takeOne lets a frame pass if it may.
+func (b *bucket) takeOne(c cost, urgent bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fill()
+	if b.bits.above(urgent) <= 0 || b.packets.above(urgent) <= 0 {
+		return false
+	}
+	b.pay(c, 1)
+	return true
+}
+
 // giveBack puts back what was taken for frames that did not pass after all.
 func (b *bucket) giveBack(ops []vnet.WriteOp) {
 	if len(ops) == 0 {
@@ -199,6 +213,28 @@ func (b *bucket) wait(urgent bool) time.Duration {
 	defer b.mu.Unlock()
 	b.fill()
 	return max(b.bits.wait(urgent), b.packets.wait(urgent))
+}
+
+// untilFull is how long it takes until as much is saved as can be.
+func (b *bucket) untilFull() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fill()
+	return max(b.bits.untilFull(), b.packets.untilFull())
+}
+
+func (l *level) untilFull() time.Duration {
+	if l.rate == 0 || l.now >= l.burst {
+		return 0
+	}
+	return time.Duration((l.burst-l.now)/l.rate + 1)
+}
+
+// save makes it as full as it can be.
+func (b *bucket) save() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bits.now, b.packets.now = b.bits.burst, b.packets.burst
 }
 
 // begin forgets what was saved, for another session.

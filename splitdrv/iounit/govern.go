@@ -109,7 +109,7 @@ func (s *services) govern(may *policy.Host, mode protocol.Mode) error {
 	s.refuse.forget()
 	s.conn.Unhold()
 	s.pace.Log(s.a.log, slog.LevelInfo, "policy changed", "vlans", s.now.vlans, "max_tx_rate", may.MaxTxRate, "max_rx_rate", may.MaxRxRate,
-		"max_tx_pps", may.MaxTxPPS, "max_rx_pps", may.MaxRxPPS)
+		"max_tx_pps", may.MaxTxPPS, "max_rx_pps", may.MaxRxPPS, "max_tx_group_pps", may.MaxTxGroupPPS)
 	return nil
 }
 
@@ -129,6 +129,11 @@ func (s *services) limit() {
 	}
 	change(&s.tx, bounds{s.host.MaxTxRate, s.host.MaxTxPPS})
 	change(&s.rx, bounds{s.host.MaxRxRate, s.host.MaxRxPPS})
+	isNew := s.toGroups == nil
+	change(&s.toGroups, bounds{packets: s.host.MaxTxGroupPPS})
+	if isNew && s.toGroups != nil {
+		s.toGroups.save()
+	}
 }
 
 // conflict says what the session has that it may not have any more, and that

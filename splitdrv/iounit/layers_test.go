@@ -38,6 +38,7 @@ func judged(t *testing.T, h *policy.Host, f []byte) verdict {
 	p.count(&s, &d)
 	for v, n := range map[verdict]uint64{
 		source: s.TxSource, vlan: s.TxVLAN, nested: d.NestedTags, linkControl: d.LinkControl, ipSource: d.IPSource, tiny: d.TinySegments,
+		groupRate: d.GroupRate,
 	} {
 		if n > 0 {
 			if n != 1 || len(q.out) > 0 || s.TxFrames > 0 || len(p.refused.list()) != 1 {
@@ -284,11 +285,16 @@ func TestStrictAllocs(t *testing.T) {
 	q.quiet = true
 	clock := &hand{}
 	p.rules.Load().tx = newBucket(bounds{bits: policy.MaxRate, packets: policy.MaxPPS}, clock.now)
+	p.rules.Load().toGroups = newBucket(bounds{packets: policy.MinPPS}, clock.now)
+	p.rules.Load().toGroups.save()
+	toGroup := etherFrame(wanted, "0806 0001 0800 0604 0001 020000000001 c000020a 000000000000 c0000201")
 	frames := [][]byte{
 		superFrame(60000, 1448), superFrame(60000, 1), etherFrame(machine, "88cc"), etherFrame(machine, "8100 0005 8100 0006 0800"),
 		etherFrame(machine, "86dd 60000000 0020 3a ff 20010db8000000000000000000000001 20010db8000000000000000000000002 8800 0000 00000000 20010db8000000000000000000000001"),
 		etherFrame(machine, "0806 0001 0800 0604 0001 020000000001 c000020a 000000000000 c0000201"),
 	}
+	// Of these, one after the other, some pass and most do not.
+	frames = append(frames, slices.Repeat([][]byte{toGroup}, 2*policy.MinPPS)...)
 	ops := make([]vnet.WriteOp, 0, len(frames))
 	for _, f := range frames {
 		ops = append(ops, vnet.WriteOp{Head: f})

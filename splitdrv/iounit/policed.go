@@ -220,19 +220,21 @@ func (p *policed) writeBurst(ops []vnet.WriteOp) int {
 			p.verdicts[i] = malformed
 			continue
 		}
-		p.verdicts[i] = rules.toLAN(head, len(head)+len(rest), taken)
-		// The channel has checked the frame where the host can write to it. What
-		// counts is what the card is given.
-		if p.verdicts[i] == pass && vnet.CheckHead(head, len(head)+len(rest), rules.mtu) != nil {
-			p.verdicts[i] = malformed
-			continue
-		}
-		if p.verdicts[i] == pass {
+		v := rules.toLAN(head, len(head)+len(rest), taken)
+		switch {
+		case v != pass:
+			p.refused.note(v, head)
+		case vnet.CheckHead(head, len(head)+len(rest), rules.mtu) != nil:
+			// The channel has checked the frame where the host can write to it. What
+			// counts is what the card is given.
+			v = malformed
+		case !rules.takesGroup(head, len(head)+len(rest), p.urgent):
+			v = groupRate
+		default:
 			p.passed[n] = vnet.WriteOp{Head: head, Rest: rest}
 			n++
-			continue
 		}
-		p.refused.note(p.verdicts[i], head)
+		p.verdicts[i] = v
 	}
 	written, may := 0, n
 	if rules.tx != nil {
@@ -244,6 +246,7 @@ func (p *policed) writeBurst(ops []vnet.WriteOp) int {
 	if rules.tx != nil {
 		rules.tx.giveBack(p.passed[written:may])
 	}
+	rules.putBackGroups(p.passed[written:n])
 	p.txHeld = written == may && may < n
 	// Only what is done with is counted: what is not comes again.
 	done := p.settle(ops, written)
@@ -263,6 +266,9 @@ func (p *policed) settle(ops []vnet.WriteOp, written int) (done int) {
 			if v == malformed {
 				op.Err = errInval
 				continue
+			}
+			if v == groupRate { // one behind a frame that has to wait may pass yet
+				p.refused.note(v, nil)
 			}
 			p.sent.dropped[v].Add(1)
 			continue
@@ -296,4 +302,5 @@ func (p *policed) count(s *protocol.Statistics, d *Dropped) {
 	d.LinkControl += p.sent.dropped[linkControl].Load()
 	d.IPSource += p.sent.dropped[ipSource].Load()
 	d.TinySegments += p.sent.dropped[tiny].Load()
+	d.GroupRate += p.sent.dropped[groupRate].Load()
 }

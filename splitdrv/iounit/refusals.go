@@ -18,13 +18,14 @@ type Dropped struct {
 	LinkControl  uint64 `json:"link_control"`  // for the next switch: `link-control`
 	IPSource     uint64 `json:"ip_source"`     // of another IP address: `ips`
 	TinySegments uint64 `json:"tiny_segments"` // super-frames of segments that no kernel makes
+	GroupRate    uint64 `json:"group_rate"`    // to groups, too many in a second: `max-tx-group-pps`
 }
 
 // into adds them to the counters that a host knows, by what comes nearest.
 func (d Dropped) into(s protocol.Statistics) protocol.Statistics {
 	s.TxSource += d.IPSource
 	s.TxVLAN += d.NestedTags
-	s.TxDropped += d.LinkControl + d.TinySegments
+	s.TxDropped += d.LinkControl + d.TinySegments + d.GroupRate
 	return s
 }
 
@@ -91,8 +92,13 @@ func (r *refusals) run(done <-chan struct{}, tell func(reason string)) {
 	}
 }
 
-// why says in words why a frame is dropped, and what allows it.
+// why says in words why a frame is dropped, and what allows it. Only a frame to a
+// group that is one too many may be without its head: which one that is says
+// nothing about it.
 func why(v verdict, head []byte) string {
+	if v == groupRate {
+		return "more frames in a second to all or to groups than `max-tx-group-pps` in the policy allows"
+	}
 	to, from := protocol.MAC(head[dstAt:]), protocol.MAC(head[srcAt:])
 	switch v {
 	case source:

@@ -11,16 +11,17 @@ import (
 // rules say which frames pass between a host and the LAN. They are never
 // changed, only replaced as a whole.
 type rules struct {
-	mac     protocol.MAC   // the host's address
-	own     protocol.MAC   // that was made for it
-	further []protocol.MAC // of the host too
-	host    *policy.Host
-	groups  []protocol.Group // wanted, in ascending order
-	every   bool             // frames to all groups are wanted
-	receive protocol.VLANSet // wanted and allowed
-	mtu     int              // of the session
-	card    int              // the network card's MTU
-	tx, rx  *bucket          // bound the rates to the LAN and from it; nil: they are not bounded
+	mac      protocol.MAC   // the host's address
+	own      protocol.MAC   // that was made for it
+	further  []protocol.MAC // of the host too
+	host     *policy.Host
+	groups   []protocol.Group // wanted, in ascending order
+	every    bool             // frames to all groups are wanted
+	receive  protocol.VLANSet // wanted and allowed
+	mtu      int              // of the session
+	card     int              // the network card's MTU
+	tx, rx   *bucket          // bound the rates to the LAN and from it; nil: they are not bounded
+	toGroups *bucket          // bounds how many packets go to groups of the LAN; nil: it is not bounded
 }
 
 // verdict says what is done with a frame.
@@ -34,6 +35,7 @@ const (
 	linkControl         // dropped: for the next switch alone
 	ipSource            // dropped: the IP address of the sender, or none to be seen
 	tiny                // dropped: a super-frame of tiny segments
+	groupRate           // dropped: too many to groups, on the way to the LAN
 	malformed           // no frame, or it lies in too many places
 	filtered            // dropped: the host does not want it
 	verdicts
@@ -69,6 +71,25 @@ func (r *rules) toLAN(head []byte, n int, taken *addresses) verdict {
 		return ipSource
 	default:
 		return pass
+	}
+}
+
+// takesGroup reports whether a frame to the LAN of n bytes, which passes otherwise,
+// is within what the host may send to groups, and takes it out of that.
+func (r *rules) takesGroup(head []byte, n int, urgent bool) bool {
+	return r.toGroups == nil || head[dstAt]&1 == 0 || r.toGroups.takeOne(frameCost(head, n), urgent)
+}
+
+// putBackGroups puts back what frames took out that have not been written, and so
+// are judged again.
+func (r *rules) putBackGroups(ops []vnet.WriteOp) {
+	if r.toGroups == nil {
+		return
+	}
+	for i := range ops {
+		if ops[i].Head[dstAt]&1 != 0 {
+			r.toGroups.giveBack(ops[i : i+1])
+		}
 	}
 }
 

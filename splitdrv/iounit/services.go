@@ -45,6 +45,7 @@ type services struct {
 	host     *policy.Host // what it may do; not changed, only replaced
 	now      settings
 	tx, rx   *bucket             // of the rates that host has; nil without
+	toGroups *bucket             // of its frames to groups; nil without
 	begun    settings            // as they were when the session began
 	wish     protocol.VLANSet    // of the host; now.vlans are those of them that it may have
 	mtu      int                 // in force
@@ -74,7 +75,7 @@ func newServices(a *attachment, host *policy.Host, port lan.Interface, mac proto
 	s.begun.vlans = s.wish
 	s.tells = newAnnouncer(s)
 	owing := a.unit.accounts.take(a.payer())
-	s.tx, s.rx = owing.tx, owing.rx
+	s.tx, s.rx, s.toGroups = owing.tx, owing.rx, owing.toGroups
 	s.limit()
 	s.publish()
 	queues := port.Queues()
@@ -89,7 +90,7 @@ func newServices(a *attachment, host *policy.Host, port lan.Interface, mac proto
 func (s *services) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.a.unit.accounts.put(s.a.payer(), account{tx: s.tx, rx: s.rx})
+	s.a.unit.accounts.put(s.a.payer(), account{tx: s.tx, rx: s.rx, toGroups: s.toGroups})
 }
 
 // publish makes the settings the rules that frames are judged by.
@@ -98,7 +99,7 @@ func (s *services) publish() {
 	r := &rules{
 		mac: s.now.mac, own: s.a.own, further: slices.Clone(f.Unicast), host: s.host,
 		groups: slices.Clone(f.Multicast), every: f.AllMulti || f.Promisc, receive: s.now.vlans,
-		mtu: s.mtu, card: s.card, tx: s.tx, rx: s.rx,
+		mtu: s.mtu, card: s.card, tx: s.tx, rx: s.rx, toGroups: s.toGroups,
 	}
 	slices.SortFunc(r.groups, func(a, b protocol.Group) int { return slices.Compare(a[:], b[:]) })
 	if f.Promisc {

@@ -91,13 +91,15 @@ type HostStatus struct {
 	// MaxTxRate and MaxRxRate are what the policy gives the host, in bits per
 	// second to the LAN and from it, MaxTxPPS and MaxRxPPS in packets per second; 0
 	// for no bound. TxLimited and RxLimited are
-	// how often one of its channels had to wait for that.
-	MaxTxRate int64  `json:"max_tx_rate"`
-	MaxRxRate int64  `json:"max_rx_rate"`
-	MaxTxPPS  int64  `json:"max_tx_pps"`
-	MaxRxPPS  int64  `json:"max_rx_pps"`
-	TxLimited uint64 `json:"tx_limited"`
-	RxLimited uint64 `json:"rx_limited"`
+	// how often one of its channels had to wait for that. MaxTxGroupPPS bounds the
+	// packets per second to groups of the LAN, of which more are dropped.
+	MaxTxRate     int64  `json:"max_tx_rate"`
+	MaxRxRate     int64  `json:"max_rx_rate"`
+	MaxTxPPS      int64  `json:"max_tx_pps"`
+	MaxRxPPS      int64  `json:"max_rx_pps"`
+	MaxTxGroupPPS int64  `json:"max_tx_group_pps"`
+	TxLimited     uint64 `json:"tx_limited"`
+	RxLimited     uint64 `json:"rx_limited"`
 	// TxOversize counts frames to the LAN that are longer than the card's MTU and
 	// one VLAN tag, as those with two can be. The card may have dropped them.
 	TxOversize uint64 `json:"tx_oversize"`
@@ -173,6 +175,7 @@ func (a *attachment) status() (HostStatus, bool) {
 		Filter: now.filter, VLANs: now.vlans, Statistics: counted, Heartbeats: a.s.Rested(),
 		Dropped: dropped, DropReasons: s.refuse.list(),
 		MaxTxRate: may.MaxTxRate, MaxRxRate: may.MaxRxRate, MaxTxPPS: may.MaxTxPPS, MaxRxPPS: may.MaxRxPPS,
-		TxOversize: s.oversize(), TxLimited: txLimited, RxLimited: rxLimited,
+		MaxTxGroupPPS: may.MaxTxGroupPPS,
+		TxOversize:    s.oversize(), TxLimited: txLimited, RxLimited: rxLimited,
 	}, true
 }

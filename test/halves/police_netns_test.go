@@ -190,3 +190,52 @@ func TestNetnsSharedAddress(t *testing.T) {
 		}
 	})
 }
+
+// TestNetnsPolicyGroupRate has a host send many broadcasts with frames to one
+// station among them: these all reach the LAN, and no more of the others reach the
+// LAN, or another host, than the policy allows in the time.
+func TestNetnsPolicyGroupRate(t *testing.T) {
+	const (
+		rate, burst = 100, 128
+		each        = 10 // broadcasts to a frame for one station
+		singles     = 30 // so few in all that no queue gets full
+	)
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			s := newShared(t, kind, fmt.Sprintf("default: {max-tx-group-pps: %d}", rate))
+			a, b := s.peer("a"), s.peer("b")
+			own := a.welcome.MAC
+			l := listener{testenv.ListenRaw(t, s.lanNS, "lan0")}
+			begun := time.Now()
+			for range singles {
+				for range each {
+					a.send(marked(toAll, own, 'b', 0))
+				}
+				a.send(marked(station, own, 's', 0))
+			}
+			a.send(marked(station, own, 'z', 0))
+			got := l.marks('z')
+			most := int(burst + 1 + rate*time.Since(begun).Seconds())
+			passed := strings.Count(got, "b")
+			if strings.Count(got, "s") != singles || passed < burst || passed > most {
+				t.Errorf("the LAN received %d broadcasts, at most %d, and %q", passed, most, strings.ReplaceAll(got, "b", ""))
+			}
+			s.send(marked(toAll, station, 'z', 0))
+			if n := strings.Count(b.marks('z'), "b"); n > passed {
+				t.Errorf("another host received %d broadcasts, the LAN %d", n, passed)
+			}
+			// A frame is counted when it has been written.
+			testenv.Eventually(t, func() bool {
+				return find(s.unit, "a").Statistics.TxFrames == uint64(passed+singles+1)
+			}, "what passed being counted")
+			h := find(s.unit, "a")
+			want := iounit.Dropped{GroupRate: uint64(each*singles - passed)}
+			if h.Dropped != want || h.MaxTxGroupPPS != rate || h.TxLimited != 0 {
+				t.Errorf("%+v, %d/s, limited %d times", h.Dropped, h.MaxTxGroupPPS, h.TxLimited)
+			}
+			if why := strings.Join(h.DropReasons, "; "); strings.Contains(why, "`max-tx-group-pps`") != (want.GroupRate > 0) {
+				t.Errorf("dropped because %q", h.DropReasons)
+			}
+		})
+	}
+}

@@ -156,6 +156,7 @@ func Keys() []string {
 	return []string{
 		"macs", "share", "ips", "vlans", "nested-tags", "link-control", "promiscuous", "require-bind", "modes",
 		"max-queues", "max-sessions", "max-memory", "max-tx-rate", "max-rx-rate", "max-tx-pps", "max-rx-pps",
+		"max-tx-group-pps",
 	}
 }
 
@@ -211,6 +212,8 @@ func (r *reader) host(h *Host, n ast.Node, what, entry string) {
 			bad(pps(&h.MaxTxPPS, e.value))
 		case "max-rx-pps":
 			bad(pps(&h.MaxRxPPS, e.value))
+		case "max-tx-group-pps":
+			bad(pps(&h.MaxTxGroupPPS, e.value))
 		case "modes":
 			bad(modes(h, e.value))
 		default:

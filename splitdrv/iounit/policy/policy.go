@@ -30,24 +30,25 @@ import (
 
 // Host is what one host may do. It is never changed once it is in use.
 type Host struct {
-	OwnMAC      bool             // it may have the address that is derived from its key
-	AnyMAC      bool             // it may have, and send from, any address that nobody else has
-	MACs        []Pattern        // that it may have and send from besides
-	Share       string           // hosts with the same word may have the same address at a time; "": none does
-	IPs         []netip.Prefix   // that it may send from; nil: any
-	VLANs       protocol.VLANSet // that it may use
-	SingleTag   bool             // its frames have one VLAN tag at most
-	LinkControl bool             // it may send frames that are for the next switch
-	Promiscuous bool             // it may ask for frames that are not for it
-	RequireBind bool             // it has to prove that its queue pairs are its own
-	MaxQueues   int              // data channels; 0: as many as the I/O unit has
-	MaxMemory   int64            // bytes registered for a session; 0: no bound of its own
-	Modes       []protocol.Mode  // transfer modes
-	MaxSessions int              // of one key at a time
-	MaxTxRate   int64            // bits per second to the LAN; 0: no bound
-	MaxRxRate   int64            // bits per second from the LAN; 0: no bound
-	MaxTxPPS    int64            // packets per second to the LAN; 0: no bound
-	MaxRxPPS    int64            // packets per second from the LAN; 0: no bound
+	OwnMAC        bool             // it may have the address that is derived from its key
+	AnyMAC        bool             // it may have, and send from, any address that nobody else has
+	MACs          []Pattern        // that it may have and send from besides
+	Share         string           // hosts with the same word may have the same address at a time; "": none does
+	IPs           []netip.Prefix   // that it may send from; nil: any
+	VLANs         protocol.VLANSet // that it may use
+	SingleTag     bool             // its frames have one VLAN tag at most
+	LinkControl   bool             // it may send frames that are for the next switch
+	Promiscuous   bool             // it may ask for frames that are not for it
+	RequireBind   bool             // it has to prove that its queue pairs are its own
+	MaxQueues     int              // data channels; 0: as many as the I/O unit has
+	MaxMemory     int64            // bytes registered for a session; 0: no bound of its own
+	Modes         []protocol.Mode  // transfer modes
+	MaxSessions   int              // of one key at a time
+	MaxTxRate     int64            // bits per second to the LAN; 0: no bound
+	MaxRxRate     int64            // bits per second from the LAN; 0: no bound
+	MaxTxPPS      int64            // packets per second to the LAN; 0: no bound
+	MaxRxPPS      int64            // packets per second from the LAN; 0: no bound
+	MaxTxGroupPPS int64            // packets per second to groups of the LAN, all of them together; 0: no bound
 
 	entry    string    // key of the host's entry; "": it has none
 	reserved *reserved // addresses that entries name; nil: none does

@@ -112,7 +112,7 @@ func TestNothingInIt(t *testing.T) {
 func TestDefault(t *testing.T) {
 	for name, p := range map[string]*Policy{"none": Default(), "an empty file": parse(t, ""), "no entries": parse(t, "hosts:\ndefault:\n"), "only a comment": parse(t, "# nothing\n")} {
 		h := p.For(key, "")
-		if h.MACs != nil || !h.OwnMAC || h.AnyMAC || h.SingleTag || h.LinkControl || h.RequireBind || h.IPs != nil || h.Share != "" || h.MaxTxPPS != 0 || h.MaxRxPPS != 0 || h.VLANs != protocol.AllVLANs() || h.Promiscuous || h.MaxQueues != 0 || h.MaxMemory != 0 || h.MaxTxRate != 0 || h.MaxRxRate != 0 || h.MaxSessions != DefaultSessions || !slices.Equal(h.Modes, protocol.Modes()) {
+		if h.MACs != nil || !h.OwnMAC || h.AnyMAC || h.SingleTag || h.LinkControl || h.RequireBind || h.IPs != nil || h.Share != "" || h.MaxTxPPS != 0 || h.MaxRxPPS != 0 || h.MaxTxGroupPPS != 0 || h.VLANs != protocol.AllVLANs() || h.Promiscuous || h.MaxQueues != 0 || h.MaxMemory != 0 || h.MaxTxRate != 0 || h.MaxRxRate != 0 || h.MaxSessions != DefaultSessions || !slices.Equal(h.Modes, protocol.Modes()) {
 			t.Errorf("%s: %+v", name, h)
 		}
 	}
@@ -145,6 +145,7 @@ func TestErrors(t *testing.T) {
 		{"default:\n  require-bind: [yes]", "require-bind: \"\" must be yes or no"},
 		{"default:\n  max-tx-pps: 10M/s", "p.yaml:2: default: max-tx-pps: \"10M/s\" is no number of packets per second from 100 to 1G; use k or M such as 50k or 1.5M, or unlimited"},
 		{"default:\n  max-rx-pps: 0", "max-rx-pps: \"0\" is no number"},
+		{"default:\n  vlans: all\n  max-tx-group-pps: 99", "p.yaml:3: default: max-tx-group-pps: \"99\" is no number of packets per second from 100"},
 		{"hosts:\n  alpha:\n    vlans: 5000", "p.yaml:3: host alpha: vlans:"},
 		{"hosts:\n  alpha:\n    vlans: {a: b}", "use all, none, or numbers"},
 		{"hosts:\n  alpha:\n    promiscuous: maybe", "must be yes or no"},
@@ -183,20 +184,20 @@ func TestErrors(t *testing.T) {
 // TestLoadMore reads what an entry may say of addresses, tags and packets.
 func TestLoadMore(t *testing.T) {
 	p := parse(t, `
-default: {macs: any, ips: [192.0.2.0/24], share: rack, nested-tags: no, link-control: yes, require-bind: yes, max-tx-pps: 50k, max-rx-pps: 1.5M}
+default: {macs: any, ips: [192.0.2.0/24], share: rack, nested-tags: no, link-control: yes, require-bind: yes, max-tx-pps: 50k, max-rx-pps: 1.5M, max-tx-group-pps: 2k}
 hosts:
-  alpha: {macs: [own, "02:aa:*"], ips: any, share: none, nested-tags: yes, link-control: no, require-bind: no, max-tx-pps: unlimited, max-rx-pps: unlimited}
+  alpha: {macs: [own, "02:aa:*"], ips: any, share: none, nested-tags: yes, link-control: no, require-bind: no, max-tx-pps: unlimited, max-rx-pps: unlimited, max-tx-group-pps: unlimited}
   beta: {macs: own, ips: [192.0.2.7, "2001:db8::/64"]}
   gamma: {macs: "02:aa:00:00:00:01"}
 `)
 	def, alpha, beta := p.For("", ""), p.For("", "alpha"), p.For("", "beta")
-	if !def.AnyMAC || !def.OwnMAC || !def.SingleTag || !def.LinkControl || !def.RequireBind || def.Share != "rack" || def.MaxTxPPS != 50_000 || def.MaxRxPPS != 1_500_000 || len(def.IPs) != 1 {
+	if !def.AnyMAC || !def.OwnMAC || !def.SingleTag || !def.LinkControl || !def.RequireBind || def.Share != "rack" || def.MaxTxPPS != 50_000 || def.MaxRxPPS != 1_500_000 || def.MaxTxGroupPPS != 2000 || len(def.IPs) != 1 {
 		t.Errorf("%+v", def)
 	}
-	if alpha.AnyMAC || !alpha.OwnMAC || alpha.SingleTag || alpha.LinkControl || alpha.RequireBind || alpha.Share != "" || alpha.MaxTxPPS != 0 || alpha.MaxRxPPS != 0 || alpha.IPs != nil {
+	if alpha.AnyMAC || !alpha.OwnMAC || alpha.SingleTag || alpha.LinkControl || alpha.RequireBind || alpha.Share != "" || alpha.MaxTxPPS != 0 || alpha.MaxRxPPS != 0 || alpha.MaxTxGroupPPS != 0 || alpha.IPs != nil {
 		t.Errorf("%+v", alpha)
 	}
-	if beta.AnyMAC || !beta.OwnMAC || beta.MACs != nil || !beta.SingleTag || beta.Share != "rack" || len(beta.IPs) != 2 {
+	if beta.AnyMAC || !beta.OwnMAC || beta.MACs != nil || !beta.SingleTag || beta.Share != "rack" || beta.MaxTxGroupPPS != 2000 || len(beta.IPs) != 2 {
 		t.Errorf("%+v", beta)
 	}
 	own := mac(t, "02:77:00:00:00:01")
@@ -324,6 +325,7 @@ func TestParsePPS(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("default: {macs: any, ips: [192.0.2.0/24, \"2001:db8::1\"], share: rack, nested-tags: no, link-control: yes, require-bind: yes, max-tx-pps: 50k}")
 	f.Add("hosts: {a: {macs: [own, \"02:aa:*\"], share: none}, b: {macs: \"02:aa:00:00:00:01\", ips: any, max-rx-pps: unlimited}}")
+	f.Add("default: {max-tx-group-pps: 1k}\nhosts: {a: {max-tx-group-pps: unlimited}, b: {max-tx-group-pps: 0.2M}}")
 	f.Add("hosts:\n  alpha:\n    macs: [02:aa:*]\n    vlans: [5, 10-12]\n")
 	f.Add("default:\n  modes: imm\n  max-memory: 64M\n  promiscuous: on\n")
 	f.Add("default: {max-tx-rate: 1Gbit}\nhosts: {a: {max-rx-rate: 2.5m, max-tx-rate: unlimited}}")
@@ -346,7 +348,7 @@ func FuzzParse(f *testing.F) {
 					t.Errorf("%q: %v may be used, and is kept for others", text, own)
 				}
 			}
-			for _, rate := range []int64{h.MaxTxPPS, h.MaxRxPPS} {
+			for _, rate := range []int64{h.MaxTxPPS, h.MaxRxPPS, h.MaxTxGroupPPS} {
 				if rate != 0 && (rate < MinPPS || rate > MaxPPS) {
 					t.Errorf("%q: %d packets per second", text, rate)
 				}

@@ -1,0 +1,269 @@
+package iounit
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+)
+
+// groupLimited is a rule that bounds the packets to groups by clock h.
+func groupLimited(packets int64, h *hand) func(*rules) {
+	return func(r *rules) {
+		r.toGroups = newBucket(bounds{packets: packets}, h.now)
+		r.toGroups.save()
+	}
+}
+
+// TestGroupRate has a host send more to groups than it may, among other frames:
+// what is too many is dropped, everything else passes in order, and nothing waits.
+func TestGroupRate(t *testing.T) {
+	toGroup := superFrame(14480, 1448) // ten packets
+	copy(toGroup[dstAt:], wanted[:])
+	// A broadcast that is no valid frame is not one of those that it may send.
+	bad := slices.Clone(toGroup)
+	bad[0] |= 0x80
+	for _, tc := range []struct {
+		name    string
+		frame   []byte
+		packets int
+	}{
+		{"broadcast", frame(broadcast, own, 60), 1},
+		{"multicast", frame(wanted, own, 1500), 1},
+		{"in a VLAN", frame(broadcast, own, 60, 5), 1},
+		{"super-frame", toGroup, 10},
+	} {
+		for _, rate := range []int{policy.MinPPS, 1000, 50_000} {
+			h := &hand{at: time.Hour}
+			p, q := newPoliced(hostWith("all"), groupLimited(int64(rate), h))
+			start, burst := h.at, max(burstPackets, rate/250)
+			sent, passed := 0, 0
+			send := func(groups int) {
+				t.Helper()
+				q.out = nil
+				var frames [][]byte
+				for i := range groups {
+					single := frame(machine, own, 60)
+					single[len(single)-1] = byte(i)
+					frames = append(frames, tc.frame, single, bad)
+				}
+				sent += groups
+				if n := p.WriteFrames(batch(rand.New(rand.NewPCG(1, 2)), frames...)); n != len(frames) || p.WriteHold() != 0 {
+					t.Fatalf("%d of %d frames done with, held back for %v", n, len(frames), p.WriteHold())
+				}
+				singles := 0
+				for _, f := range q.out {
+					switch {
+					case bytes.Equal(f, tc.frame):
+						passed += tc.packets
+					case f[len(f)-1] == byte(singles):
+						singles++
+					}
+				}
+				if singles != groups {
+					t.Fatalf("%s, %d/s: %d frames to one station passed in order, of %d", tc.name, rate, singles, groups)
+				}
+			}
+			send(2 * burst)
+			if passed < burst || passed >= burst+tc.packets {
+				t.Errorf("%s, %d/s: %d packets at once, want %d", tc.name, rate, passed, burst)
+			}
+			for range 100 {
+				h.at += 2 * time.Millisecond
+				send(max(2, rate/250))
+			}
+			took := (h.at - start).Seconds()
+			if most := float64(burst) + float64(rate)*took + float64(tc.packets); float64(passed) > most || float64(passed) < most-2*float64(tc.packets) {
+				t.Errorf("%s, %d/s: %d packets in %vs, want %.0f", tc.name, rate, passed, took, most)
+			}
+			var s protocol.Statistics
+			var d Dropped
+			if p.count(&s, &d); d != (Dropped{GroupRate: uint64(sent - passed/tc.packets)}) || s.TxFrames != uint64(sent+passed/tc.packets) {
+				t.Errorf("%s, %d/s: counted %+v, %+v", tc.name, rate, s, d)
+			}
+			if why := p.refused.list(); len(why) != 1 || !strings.Contains(why[0], "`max-tx-group-pps`") {
+				t.Errorf("dropped because %q", why)
+			}
+		}
+	}
+}
+
+// TestGroupRateHeld writes broadcasts that wait for another rate, to a queue that
+// is full again and again: what waits has not been sent to a group yet, however
+// often it is tried, so that none is dropped, or is said to be.
+func TestGroupRateHeld(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	h := &hand{}
+	p, q := newPoliced(hostWith("all"), groupLimited(1000, h), func(r *rules) { r.tx = newBucket(bounds{packets: 900}, h.now) })
+	// Of a batch only the first two may pass, and the second one has to wait.
+	p.rules.Load().toGroups.takeOne(cost{packets: burstPackets - 2}, false)
+	var frames [][]byte
+	for i := range 1000 {
+		f := frame(broadcast, own, 60)
+		f[len(f)-1] = byte(i)
+		frames = append(frames, f)
+	}
+	tries := 0
+	for ops := batch(random, frames...); len(ops) > 0; tries++ {
+		q.room = random.IntN(80)
+		n := p.WriteFrames(ops)
+		if n < len(ops) && !errors.Is(ops[n].Err, unix.EAGAIN) {
+			t.Fatal(ops[n].Err)
+		}
+		ops = ops[n:]
+		h.at += p.WriteHold()
+	}
+	var s protocol.Statistics
+	var d Dropped
+	if p.count(&s, &d); d != (Dropped{}) || !slices.EqualFunc(q.out, frames, bytes.Equal) || len(p.refused.list()) != 0 {
+		t.Errorf("%d of %d frames written in %d tries, %+v, because %q", len(q.out), len(frames), tries, d, p.refused.list())
+	}
+	if tries < 100 {
+		t.Errorf("%d tries", tries)
+	}
+}
+
+// TestGroupRateUrgent has the latency channel, which has ARP, send when the other
+// channels have used up what may go to groups.
+func TestGroupRateUrgent(t *testing.T) {
+	h := &hand{}
+	p, q := newPoliced(hostWith("all"), groupLimited(policy.MinPPS, h))
+	urgent := &policed{queue: q, rules: p.rules, taken: p.taken, refused: p.refused, urgent: true}
+	written := func(p *policed) int {
+		q.out = nil
+		for range 3 * burstPackets {
+			if err := p.WriteFrame(frame(broadcast, own, 60)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return len(q.out)
+	}
+	if n := written(p); n != burstPackets {
+		t.Errorf("%d frames passed", n)
+	}
+	if n := written(urgent); n != burstPackets {
+		t.Errorf("%d frames of the latency channel passed", n)
+	}
+	h.at += time.Second
+	if n := written(p); n != 0 {
+		t.Errorf("%d frames passed before those of the latency channel were paid for", n)
+	}
+}
+
+// TestGroupRateComingAgain has a host open one session after the other for the
+// burst that each begins with: no more passes than in one.
+func TestGroupRateComingAgain(t *testing.T) {
+	may := hostWith("all")
+	may.MaxTxGroupPPS = policy.MinPPS
+	begun := time.Now()
+	c := newClient(t, may)
+	c.s.leave()
+	passed := 0
+	const sessions = 100
+	for range sessions {
+		c.s = newServices(c.s.a, may, c.port, own, 1500, 1500)
+		c.port.queue.out = nil
+		for range 2 * burstPackets {
+			if err := c.s.ports[0].WriteFrame(frame(broadcast, own, 60)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		passed += len(c.port.queue.out)
+		c.s.leave()
+	}
+	if most := burstPackets + 1 + policy.MinPPS*time.Since(begun).Seconds(); float64(passed) > most {
+		t.Errorf("%d broadcasts in %d sessions, at most %.0f", passed, sessions, most)
+	}
+	if passed < burstPackets {
+		t.Errorf("%d broadcasts, a session may begin with %d", passed, burstPackets)
+	}
+}
+
+// TestGroupAccount keeps what a session has left until it is full again.
+func TestGroupAccount(t *testing.T) {
+	h := &hand{}
+	b := newBucket(bounds{packets: 100}, h.now)
+	b.save()
+	var k accounts
+	if k.put("one", account{toGroups: b}); len(k.left) != 0 {
+		t.Error("an account that owes nothing is kept")
+	}
+	for range burstPackets / 2 {
+		b.takeOne(cost{packets: 1}, false)
+	}
+	k.put("one", account{toGroups: b})
+	h.at += 10 * time.Millisecond
+	a := k.take("one")
+	if a.toGroups != b {
+		t.Fatalf("%+v is taken", a)
+	}
+	if d := b.untilFull(); d < 629*time.Millisecond || d > 631*time.Millisecond {
+		t.Errorf("what is missing is there again in %v", d)
+	}
+	k.put("one", a)
+	h.at += time.Second
+	if k.put("two", account{}); len(k.left) != 0 {
+		t.Errorf("an account that owes nothing any more is kept: %+v", k.left)
+	}
+}
+
+// TestGovernGroupRate bounds what a session sends to groups while it lasts, and
+// takes the bound away.
+func TestGovernGroupRate(t *testing.T) {
+	const frames = 1000
+	c := newClient(t, policy.Default().For("", ""))
+	p := c.s.ports[0]
+	send := func() (passed int) {
+		t.Helper()
+		c.port.queue.out = nil
+		for range frames {
+			if err := p.WriteFrame(frame(broadcast, own, 60)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return len(c.port.queue.out)
+	}
+	bound := func(packets int64) {
+		t.Helper()
+		h := *policy.Default().For("", "")
+		h.MaxTxGroupPPS = packets
+		if err := c.s.govern(&h, protocol.ModeImm); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := send(); n != frames {
+		t.Errorf("%d broadcasts passed without a bound", n)
+	}
+	begun := time.Now()
+	bound(policy.MinPPS)
+	n := send()
+	if most := burstPackets + 1 + policy.MinPPS*time.Since(begun).Seconds(); n < burstPackets || float64(n) > most {
+		t.Errorf("%d broadcasts passed, at most %.0f", n, most)
+	}
+	st, d := c.s.statistics()
+	if d != (Dropped{GroupRate: uint64(frames - n)}) || c.s.told().TxDropped != st.TxDropped+d.GroupRate {
+		t.Errorf("%+v, %+v; the host is told %+v", st, d, c.s.told())
+	}
+	// Nothing else takes the bound away.
+	c.vlans("5", protocol.CfgOK)
+	c.ask("reset", protocol.CfgReset, nil, protocol.CfgOK)
+	if c.s.rules.Load().toGroups == nil {
+		t.Error("a reset takes the bound away")
+	}
+	bound(0)
+	if n := send(); n != frames || len(c.s.refuse.list()) != 0 {
+		t.Errorf("%d broadcasts passed when the bound was gone, others were dropped because %q", n, c.s.refuse.list())
+	}
+	// A bound that is new has a burst saved, so that nothing is lost at once.
+	bound(policy.MinPPS)
+	testenv.Eventually(t, func() bool { return send() > 0 }, "broadcasts passing")
+}
