@@ -1,0 +1,119 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// put gives the I/O unit another policy.
+func (r *rig) put(rules string) {
+	r.t.Helper()
+	if err := os.WriteFile(r.policy, []byte(rules), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	run(r.t, r.bin, "reload", r.unit.sock)
+}
+
+// policedStatus is what the I/O unit's status has of frames that a policy drops.
+type policedStatus struct {
+	Hosts []struct {
+		Dropped struct {
+			LinkControl uint64 `json:"link_control"`
+		} `json:"dropped_by_policy"`
+		Statistics struct {
+			TxSource uint64 `json:"tx_source"`
+		} `json:"statistics"`
+	} `json:"hosts"`
+}
+
+// TestRDMAPolicyLinkControl has a host without a policy of its own pause the card's
+// link, log it off, and send from another's address.
+func TestRDMAPolicyLinkControl(t *testing.T) {
+	r := newRig(t, "macvtap")
+	r.put("default: {max-sessions: 64}\n")
+	h := r.host(t)
+	frames := [][]byte{etherFrame("01:80:c2:00:00:01", 0x8808), etherFrame("01:80:c2:00:00:03", 0x888e), etherFrame(foreign, 0x8809)}
+	own := testenv.Link(t, h.ns, "sn0").Attrs().HardwareAddr
+	for _, f := range frames {
+		copy(f[16:], own)
+	}
+	frames = append(frames, etherFrame("ff:ff:ff:ff:ff:ff", 0x88b5)) // from another's address
+	for _, f := range frames {
+		testenv.SendRaw(t, h.ns, "sn0", f)
+	}
+	var s policedStatus
+	eventually(t, func() bool {
+		s = policedStatus{}
+		return r.unit.statusInto(&s) && len(s.Hosts) == 1 && s.Hosts[0].Dropped.LinkControl >= 3 && s.Hosts[0].Statistics.TxSource >= 1
+	}, "all of it dropped: %+v", &s)
+	ping(t, h.ns, addr(0), 2, 56)
+}
+
+var received = regexp.MustCompile(`, (\d+) received`)
+
+// TestRDMABond has two netdevices of one machine in a bond with one address, which
+// the policy lets them share: pings go on over a fail-over, and back.
+func TestRDMABond(t *testing.T) {
+	for _, kind := range []string{"tap", "packet"} {
+		t.Run(kind, func(t *testing.T) {
+			r := newRig(t, "packet")
+			r.unit.stop()
+			if kind == "tap" {
+				testenv.Bridge(t, r.card, "br0", "eth1")
+				r.unitFlags = append(r.unitFlags, "--lan", "tap:br0")
+			}
+			rules := "default: {macs: \"02:bb:00:00:00:01\", share: bond0, max-sessions: 64}\n"
+			if err := os.WriteFile(r.policy, []byte(rules), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r.startUnit()
+			one, two := r.makeHost(t), r.makeHost(t, "--name", "sn1")
+			two.ns = one.ns
+			one.start()
+			one.waitCarrier(true)
+			two.start()
+			eventually(t, func() bool { return carrier(t, two.ns, "sn1") }, "carrier of sn1")
+			ip := func(args ...string) { t.Helper(); run(t, "ip", append([]string{"-n", one.ns}, args...)...) }
+			ip("link", "add", "bond0", "type", "bond", "mode", "active-backup", "miimon", "50")
+			for _, dev := range []string{"sn0", "sn1"} {
+				ip("link", "set", dev, "down")
+				ip("link", "set", dev, "master", "bond0")
+				ip("link", "set", dev, "up")
+			}
+			ip("link", "set", "bond0", "up")
+			testenv.Address(t, one.ns, "bond0", one.addr()+"/24")
+			for _, dev := range []string{"sn0", "sn1"} {
+				eventually(t, func() bool { return carrier(t, one.ns, dev) }, "carrier of %s in the bond", dev)
+			}
+			ping(t, one.ns, addr(0), 2, 56)
+			for _, down := range []string{"sn0", "sn1"} {
+				const count = 60
+				before := testenv.Link(t, one.ns, "bond0").Attrs().Statistics.RxPackets
+				var wg sync.WaitGroup
+				var out []byte
+				wg.Go(func() {
+					out, _ = exec.Command("ip", "netns", "exec", one.ns, "ping", "-c", strconv.Itoa(count), "-i", "0.1", "-W", "2", addr(0)).CombinedOutput()
+				})
+				eventually(t, func() bool { return testenv.Link(t, one.ns, "bond0").Attrs().Statistics.RxPackets >= before+20 }, "pings in the bond")
+				ip("link", "set", down, "down")
+				wg.Wait()
+				m := received.FindSubmatch(out)
+				if m == nil {
+					t.Fatalf("no count in\n%s", out)
+				}
+				t.Logf("%s went down: %s of %d answers", down, m[1], count)
+				if n, err := strconv.Atoi(string(m[1])); err != nil || n < count-5 {
+					t.Errorf("%s went down: %s of %d answers\n%s", down, m[1], count, out)
+				}
+				ip("link", "set", down, "up")
+				eventually(t, func() bool { return carrier(t, one.ns, down) }, "carrier of %s again", down)
+			}
+		})
+	}
+}
