@@ -34,6 +34,7 @@ func Run(t *testing.T, newFabric func(t *testing.T) Fabric) {
 			otherPeer := NewPeer(t, PeerConfig{Device: f.Attacker, Mode: mode, Channels: 1, Timing: f.Timing})
 			other.connect(otherPeer, 1)
 			otherPeer.send(otherPeer.lend(func(*protocol.Pool) {})) // so that it does not ask for any
+			otherPeer.Alive()                                       // what it opens to wait is there before the attacks
 			for _, a := range Attacks() {
 				if a.In(mode) {
 					t.Run(a.Name, func(t *testing.T) {
