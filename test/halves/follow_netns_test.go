@@ -203,7 +203,7 @@ func TestNetnsFollowCard(t *testing.T) {
 
 // TestNetnsReset resets, and reads the I/O unit's counters.
 func TestNetnsReset(t *testing.T) {
-	f := newFollower(t, "default: {promiscuous: yes}")
+	f := newFollower(t, "default: {promiscuous: yes, macs: any}")
 	before := f.sn0()
 	f.ip("link set sn0 address 02:00:00:00:00:99 mtu 1300 promisc on allmulticast on")
 	f.eventually("all of it", func() bool {

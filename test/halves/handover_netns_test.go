@@ -17,7 +17,7 @@ import (
 // process to the next, again and again while TCP connections use it: it keeps
 // its carrier and what the administrator has set, and they are unbroken.
 func TestNetnsHandover(t *testing.T) {
-	s := newShared(t, "macvtap", "")
+	s := newShared(t, "macvtap", "default: {macs: any}")
 	testenv.Address(t, s.lanNS, "lan0", lanAddr+"/24")
 	ns := testenv.NetNS(t)
 	testenv.DisableIPv6(t, ns)
