@@ -88,8 +88,9 @@ func (c *Conn) askForLife(ctx context.Context, s *silence) error {
 
 // silence measures how long the peer has been silent, by intervals of which this
 // process knows that it would have heard something: at the end of each it came to
-// that in time, it was not busy with asking, and the control channel's handler had
-// seen everything that had come by the beginning. While this process stands still
+// that in time, it was not busy with asking, or the peer had been asked as often as
+// it can be, and the control channel's handler had seen everything that had come by
+// the beginning. While this process stands still
 // (it is stopped, its machine is paused or overloaded) nobody listens, and what
 // the peer has sent meanwhile is still to be read.
 type silence struct {
@@ -97,6 +98,7 @@ type silence struct {
 	look     func() uint64 // has the handler look; see control.look
 	looked   func() uint64 // how far it has got with that
 	asking   atomic.Bool   // a keep-alive is to be sent, and has not been
+	owed     func() bool   // the peer owes as many replies as it can: no keep-alive could be sent
 
 	heard  uint64
 	lasted time.Duration
@@ -105,7 +107,7 @@ type silence struct {
 }
 
 func (c *Conn) newSilence(interval time.Duration) *silence {
-	s := &silence{interval: interval, look: c.control.look, looked: c.control.looked.Load, heard: c.heard.Load()}
+	s := &silence{interval: interval, look: c.control.look, looked: c.control.looked.Load, owed: c.requests.full, heard: c.heard.Load()}
 	s.began = s.looked()
 	return s
 }
@@ -117,7 +119,7 @@ func (s *silence) tick(late time.Duration, heard uint64) time.Duration {
 	case heard != s.heard:
 		s.heard, s.lasted, s.last = heard, 0, 0
 		return 0 // the next one can be without a look: nothing is decided by it
-	case late <= s.interval/2 && !s.asking.Load() && s.looked() >= s.began:
+	case late <= s.interval/2 && (!s.asking.Load() || s.owed()) && s.looked() >= s.began:
 		s.lasted += s.interval
 	}
 	s.began = s.look()

@@ -1,6 +1,7 @@
 package messaging_test
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -90,6 +91,37 @@ func TestPeerIsHeardLate(t *testing.T) {
 	n.Stall("b")
 	if err := ended(t, a); err == nil {
 		t.Error("no error")
+	}
+	n.Resume("b")
+}
+
+// TestSilentPeerOwesReplies stops a peer that has as many requests to answer as
+// there can be: there is no room for a keep-alive, and it is declared dead.
+func TestSilentPeerOwesReplies(t *testing.T) {
+	n := fabrictest.New()
+	b := newHalf(t, n, "b", patient(messaging.Config{}))
+	a := newHalf(t, n, "a", messaging.Config{KeepAlive: 100 * time.Millisecond, PeerTimeout: 400 * time.Millisecond})
+	connect(t, a, b)
+	for _, h := range []*half{a, b} {
+		if err := h.conn.Start(h.ports); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.Stall("b")
+	ctx, replies := deadline(t), make(chan error, messaging.MaxRequests)
+	for range messaging.MaxRequests {
+		go func() {
+			_, err := a.conn.Request(ctx, protocol.CfgStatsRead, nil)
+			replies <- err
+		}()
+	}
+	if err := ended(t, a); !errors.Is(err, messaging.ErrPeerSilent) {
+		t.Errorf("%v, want %v", err, messaging.ErrPeerSilent)
+	}
+	for range messaging.MaxRequests {
+		if err := <-replies; err == nil {
+			t.Error("a peer that stands still has answered")
+		}
 	}
 	n.Resume("b")
 }

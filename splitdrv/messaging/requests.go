@@ -73,6 +73,9 @@ func (c *Conn) Request(ctx context.Context, t protocol.CfgType, data []byte) ([]
 	return c.await(ctx, p)
 }
 
+// full reports whether as many requests are unanswered as there can be.
+func (q *requests) full() bool { return len(q.slots) == cap(q.slots) }
+
 // await waits for the reply to a request that was sent.
 func (c *Conn) await(ctx context.Context, p pending) ([]byte, error) {
 	err := net.ErrClosed
