@@ -38,8 +38,10 @@ type layers struct {
 func layersOf(head []byte) (l layers) {
 	for l.at = typeAt + 2; l.at <= len(head); l.at += vnet.TagLen {
 		switch l.proto = binary.BigEndian.Uint16(head[l.at-2:]); l.proto {
-		case etherVLAN, etherQinQ, etherOldQinQ, etherOlderQinQ, etherOldestQinQ:
+		case etherVLAN, etherQinQ, etherOldQinQ:
 			l.tags++
+		case etherOlderQinQ, etherOldestQinQ:
+			l.tags += 2 // its VLAN was not judged
 		case etherISID, etherVNTag, etherETag:
 			l.tags += 2 // nobody says what is behind it
 			return l

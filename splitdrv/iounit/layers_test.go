@@ -103,6 +103,8 @@ func TestNestedTags(t *testing.T) {
 		{"QinQ", "88a8 000a 8100 0014 0800", nested, filtered},
 		{"old QinQ", "9100 000a 8100 0014 0800", nested, filtered},
 		{"a tag that is none here, in 10", "8100 000a 9200 0014 0800", nested, filtered},
+		{"a tag that is none here", "9200 0014 0800", nested, filtered},
+		{"another one", "9300 0014 0800", nested, filtered},
 		{"a priority and a tag", "8100 e000 8100 000a 0800", nested, filtered},
 		{"a service of a backbone", "88e7 0000 0014", nested, filtered},
 		{"an extension of a bridge", "893f 0000 0014", nested, filtered},

@@ -2,6 +2,7 @@ package iounit
 
 import (
 	"testing"
+	"time"
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -16,10 +17,14 @@ func TestRequestsOfAKey(t *testing.T) {
 	}
 	a, b := attach("one", "a"), attach("two", "b")
 	mac := []byte{2, 0, 0, 0, 0, 1}
-	for i := 0; a.paced(protocol.CfgMAC, mac) == 0; i++ {
-		if i > 10*leastBurst*costSession {
-			t.Fatalf("%d changes are carried out at once", i)
-		}
+	began, n := time.Now(), 0
+	for a.paced(protocol.CfgMAC, mac) == 0 {
+		n++
+	}
+	// And what has been saved up since.
+	const atOnce = leastBurst * costSession / costChange
+	if most := atOnce + int(time.Since(began).Seconds()*requestRate/costChange) + 1; n < atOnce || n > most {
+		t.Errorf("%d changes are carried out at once, not %d to %d", n, atOnce, most)
 	}
 	if wait := attach("one", "c").paced(protocol.CfgLinkState, mac); wait <= 0 {
 		t.Error("another session of the key does not wait")
