@@ -285,7 +285,7 @@ func segments(ctx context.Context, to Target, done *atomic.Uint64) error {
 	n := 0
 	return within(ctx, to, done, func(s *Session) error {
 		if frames == nil {
-			// Fewer bytes are dropped; these are the least that pass.
+			// Those of 8 bytes are dropped; 48 are the least that pass.
 			frames = [][]byte{SuperFrame(s.Welcome.MAC, 60_000, 8), SuperFrame(s.Welcome.MAC, 60_000, 48)}
 		}
 		n++
