@@ -405,7 +405,7 @@ func TestFailoverStream(t *testing.T) {
 			}
 			sender.Go(func() {
 				for i := range switches * burst {
-					f := from(t, d.mac, frame(100+i%1300, 2))
+					f := from(t, mac, frame(100+i%1300, 2))
 					binary.BigEndian.PutUint16(f[len(f)-2:], uint16(i))
 					if err := d.wire.Send(ctx, f); err != nil {
 						t.Error(err)
