@@ -41,6 +41,9 @@ const (
 	// burstTime is for how long a paced sender sends at once what it had no
 	// processor for.
 	burstTime = 5 * time.Millisecond
+	// The search for what can be carried raises the rate by this factor, so
+	// often at most.
+	raise, raises = 1.5, 8
 )
 
 // torrent sends datagrams at a rate, whether they arrive or not, or as fast as
@@ -196,6 +199,27 @@ func (d datagrams) goodput(
 // load is what was offered, and what arrived.
 type load struct{ offered, arrived float64 }
 
+// capacity returns how many bytes arrive in a second where none are lost, and
+// then where the rate is raised until it does not help. The first alone is too
+// little where the bytes on their way bound it, and not what can be carried.
+func (d datagrams) capacity(ctx context.Context, from, to, addr string, dur time.Duration) (float64, error) {
+	_, can, err := d.goodput(ctx, from, to, addr, 0, dur)
+	if err == nil && can == 0 {
+		err = errors.New("nothing arrived")
+	}
+	for range raises {
+		if err != nil {
+			break
+		}
+		var more float64
+		if _, more, err = d.goodput(ctx, from, to, addr, raise*can, dur); more < 1.1*can {
+			break
+		}
+		can = more
+	}
+	return can, err
+}
+
 // overload finds out what can be carried between two network namespaces, and
 // then offers factors of it. It returns the most that arrived at any time, in
 // bytes a second, and all loads in relation to that.
@@ -206,10 +230,7 @@ func (d datagrams) overload(
 	if err := pause(ctx, 1100*time.Millisecond); err != nil {
 		return 0, nil, err
 	}
-	_, can, err := d.goodput(ctx, from, to, addr, 0, dur)
-	if err == nil && can == 0 {
-		err = errors.New("nothing arrived")
-	}
+	can, err := d.capacity(ctx, from, to, addr, dur)
 	best = can
 	for _, f := range factors {
 		if err != nil {
