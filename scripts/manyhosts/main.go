@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"slices"
 	"syscall"
 	"time"
@@ -67,6 +68,9 @@ func run(args []string) error {
 
 // occupy starts processes that use a processor each, and returns what ends them.
 func occupy(n int) (end func(), err error) {
+	// Pdeathsig is sent when the thread ends that has started them, so that one
+	// is to stay.
+	runtime.LockOSThread()
 	var loops []*exec.Cmd
 	end = func() {
 		for _, c := range loops {
