@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -104,6 +105,8 @@ func TestGuestStatus(t *testing.T) {
 		// What it wrote may be stopped on its way, together with all else.
 		{"guest deaf", []string{"--timeout", "15"}, []string{"deaf"}, 124, ""},
 		{"complaint", nil, []string{"complain"}, 126, ""},
+		{"known complaint", nil, []string{"defect", "2"}, 0, ""},
+		{"known complaint too often", nil, []string{"defect", "3"}, 126, ""},
 		{"complaint allowed", []string{"--allow-dmesg"}, []string{"complain"}, 0, ""},
 		{"process left behind", nil, []string{"background"}, 0, "finished\n"},
 		{"environment", nil, []string{"environment"}, 0, ""},
@@ -132,6 +135,59 @@ func TestGuestStatus(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestComplaints wants every complaint of the kernel found but the known one, which
+// excuses its own call trace and no other.
+func TestComplaints(t *testing.T) {
+	const (
+		cut     = "[    1.0] ------------[ cut here ]------------"
+		warning = "[    1.1] WARNING: CPU: 0 PID: 2 at drivers/infiniband/sw/rxe/rxe_pool.c:255 __rxe_cleanup+0x1/0x2 [rdma_rxe]"
+		other   = "[    1.1] WARNING: CPU: 0 PID: 2 at drivers/infiniband/sw/rxe/rxe_qp.c:25 rxe_qp_do_cleanup+0x1/0x2 [rdma_rxe]"
+		trace   = "[    1.2] Call Trace:"
+		oops    = "[    1.3] Oops: 0000 [#1] PREEMPT SMP"
+		end     = "[    1.4] ---[ end trace 0000000000000000 ]---"
+	)
+	known := []string{cut, warning, trace, end}
+	tests := []struct {
+		name     string
+		messages []string
+		want     []string
+	}{
+		{"nothing", []string{cut, end}, nil},
+		{"another warning", []string{cut, other, trace, end}, []string{other, trace}},
+		{"known", known, []string{"known: " + warning}},
+		{"twice", slices.Concat(known, known), []string{"known: " + warning, "known: " + warning}},
+		{
+			"three times", slices.Concat(known, known, known),
+			[]string{"known: " + warning, "known: " + warning, warning, trace},
+		},
+		{"an oops within", []string{cut, warning, oops, end}, []string{"known: " + warning, oops}},
+		{"a trace behind", []string{cut, warning, trace, end, trace}, []string{"known: " + warning, trace}},
+		{"without its end", []string{cut, warning, cut, other, trace}, []string{"known: " + warning, other, trace}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), "./complaints")
+			cmd.Stdin = strings.NewReader(strings.Join(tt.messages, "\n") + "\n")
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := slices.Collect(strings.Lines(string(out))); strings.Join(got, "") != joined(tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// joined ends each of s with a newline.
+func joined(s []string) string {
+	var b strings.Builder
+	for _, l := range s {
+		b.WriteString(l + "\n")
+	}
+	return b.String()
 }
 
 // TestGuestOutputComplete wants every line of a script that writes much and ends at

@@ -41,6 +41,16 @@ panic)
 	echo c >/proc/sysrq-trigger
 	;;
 complain) echo 'BUG: said by the self-test' >/dev/kmsg ;;
+defect)
+	# What the kernel says of a known defect, as often as is said.
+	for ((i = 0; i < $2; i++)); do
+		for line in '------------[ cut here ]------------' \
+			'WARNING: CPU: 0 PID: 206 at drivers/infiniband/sw/rxe/rxe_pool.c:255 __rxe_cleanup+0x118/0x160 [rdma_rxe]' \
+			'Call Trace:' '---[ end trace 0000000000000000 ]---'; do
+			echo "$line" >/dev/kmsg
+		done
+	done
+	;;
 hang)
 	echo before
 	sleep 10000
