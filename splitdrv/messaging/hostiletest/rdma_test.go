@@ -11,36 +11,45 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// TestRDMAHostile is TestHostile on real devices, where the attacker's queue
-// pairs are on another one than the session's.
-func TestRDMAHostile(t *testing.T) {
+// onDevices has the attacker's queue pairs on another device than the session's.
+func onDevices(t *testing.T) hostiletest.Fabric {
 	names := testenv.NeedRDMA(t, 2)
-	hostiletest.Run(t, func(t *testing.T) hostiletest.Fabric {
-		open := func(name string) fabric.Device {
-			c, err := verbs.Open(name)
+	open := func(name string) fabric.Device {
+		c, err := verbs.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return c
+	}
+	return hostiletest.Fabric{
+		Victim: open(names[0]), Attacker: open(names[1]),
+		// Soft-RoCE resends too soon with the default, and under emulation
+		// nobody answers so quickly.
+		Timing: fabric.Timing{Timeout: 18},
+		// A device counts the messages to it that it was not ready for.
+		RNR: func() uint64 {
+			c, err := verbs.Counters(names[0], 1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() {
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			return c
-		}
-		return hostiletest.Fabric{
-			Victim: open(names[0]), Attacker: open(names[1]),
-			// Soft-RoCE resends too soon with the default, and under emulation
-			// nobody answers so quickly.
-			Timing: fabric.Timing{Timeout: 18},
-			// A device counts the messages to it that it was not ready for.
-			RNR: func() uint64 {
-				c, err := verbs.Counters(names[0], 1)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return c["send_rnr_err"]
-			},
-		}
-	})
+			return c["send_rnr_err"]
+		},
+	}
+}
+
+// TestRDMAHostile is TestHostile on real devices.
+func TestRDMAHostile(t *testing.T) {
+	testenv.NeedRDMA(t, 2)
+	hostiletest.Run(t, onDevices)
+}
+
+// TestRDMADrain is TestDrain on real devices.
+func TestRDMADrain(t *testing.T) {
+	testenv.NeedRDMA(t, 2)
+	hostiletest.Drain(t, onDevices)
 }
