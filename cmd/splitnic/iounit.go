@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/internal/units"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
@@ -63,7 +64,7 @@ func iounitCommand() *cobra.Command {
 	flags.IntVar(&f.maxHosts, "max-hosts", 64, "hosts at a time")
 	addPolicy(flags, &f.policy)
 	flags.StringSliceVar(&f.modes, "modes", modeNames(), "transfer modes that hosts can choose")
-	flags.StringVar(&f.maxMemory, "max-memory", "", "memory to register for all hosts together, such as 2G (default: no limit)")
+	flags.StringVar(&f.maxMemory, "max-memory", "", "memory to register for all hosts together, such as 2G or 2Gi, in powers of 1024 (default: no limit)")
 	f.latency.add(flags, true, "let hosts that want one have a data channel more, for latency-sensitive frames")
 	flags.StringVar(&f.netns, "netns", "", "network namespace of the network card, by name or path (default: this process's)")
 	return c
@@ -234,7 +235,7 @@ func (f *iounitFlags) budget(cfg messaging.Config, modes []protocol.Mode) (*mess
 	if f.maxMemory == "" {
 		return nil, nil
 	}
-	limit, err := policy.ParseSize(f.maxMemory)
+	limit, err := units.Memory(f.maxMemory)
 	least := leastMemory(cfg, modes)
 	switch {
 	case err != nil:

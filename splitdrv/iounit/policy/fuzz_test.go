@@ -6,16 +6,13 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// FuzzWords is about the words of a policy that are more than words: sizes,
-// numbers of packets, and patterns of addresses.
+// FuzzWords is about the words of a policy that are more than words: numbers
+// of packets, and patterns of addresses.
 func FuzzWords(f *testing.F) {
-	for _, s := range []string{"0", "64M", "3MiB", "9999999999T", "1iB", "02:aa:*", "*", "02:aa:bb:cc:dd:ee", "02:*:00:00:00:00", "02:aa*", "", "50k", "192.0.2.1", "192.0.2.0/24", "2001:db8::/64"} {
+	for _, s := range []string{"0", "64M", "02:aa:*", "*", "02:aa:bb:cc:dd:ee", "02:*:00:00:00:00", "02:aa*", "", "50k", "192.0.2.1", "192.0.2.0/24", "2001:db8::/64"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if n, err := ParseSize(s); err == nil && n < 0 {
-			t.Errorf("%q is %d bytes", s, n)
-		}
 		if n, err := ParsePPS(s); err == nil && (n < MinPPS || n > MaxPPS) {
 			t.Errorf("%q are %d packets", s, n)
 		}

@@ -9,10 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
-
+	"github.com/splitnic/splitnic/internal/settings"
+	"github.com/splitnic/splitnic/internal/units"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -45,22 +43,12 @@ func empty(text []byte) bool {
 
 // Parse is Load for a text that comes from the file named, and may be empty.
 func Parse(name string, text []byte) (*Policy, error) {
-	r := reader{file: name}
-	p := Default()
-	file, err := parser.ParseBytes(text, 0)
+	body, err := settings.Parse(name, text)
 	if err != nil {
-		var at yaml.Error
-		if errors.As(err, &at) && at.GetToken() != nil {
-			return nil, fmt.Errorf("%s:%d: not YAML: %s", name, at.GetToken().Position.Line, at.GetMessage())
-		}
-		return nil, fmt.Errorf("%s: not YAML: %w", name, err)
+		return nil, err
 	}
-	if len(file.Docs) > 1 {
-		return nil, fmt.Errorf("%s: more than one YAML document; leave out the lines of three dashes", name)
-	}
-	if len(file.Docs) == 1 {
-		r.policy(p, file.Docs[0].Body)
-	}
+	r, p := reader{file: name}, Default()
+	r.policy(p, body)
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -73,54 +61,40 @@ type reader struct {
 	err  error
 }
 
-func (r *reader) fail(n ast.Node, format string, args ...any) {
+func (r *reader) fail(n settings.Node, format string, args ...any) {
 	if r.err == nil {
-		r.err = fmt.Errorf("%s:%d: %s", r.file, n.GetToken().Position.Line, fmt.Sprintf(format, args...))
+		r.err = settings.Errorf(r.file, n, format, args...)
 	}
-}
-
-// pair is one entry of a map.
-type pair struct {
-	key       string
-	at, value ast.Node
 }
 
 // pairs returns the entries of a map, or none for an empty value.
-func (r *reader) pairs(n ast.Node, what string) []pair {
-	var out []pair
-	switch n := n.(type) {
-	case nil, *ast.NullNode:
-	case *ast.MappingNode:
-		for _, v := range n.Values {
-			out = append(out, pair{v.Key.GetToken().Value, v.Key, v.Value})
-		}
-	case *ast.MappingValueNode:
-		out = append(out, pair{n.Key.GetToken().Value, n.Key, n.Value})
-	default:
+func (r *reader) pairs(n settings.Node, what string) []settings.Entry {
+	entries, ok := settings.Map(n)
+	if !ok {
 		r.fail(n, "%s must be a map, lines of the form `key: value`", what)
 	}
-	return out
+	return entries
 }
 
 // policy reads the whole file.
-func (r *reader) policy(p *Policy, n ast.Node) {
+func (r *reader) policy(p *Policy, n settings.Node) {
 	top := r.pairs(n, "a policy")
 	// The default first, wherever it is: the hosts inherit from it.
 	for _, e := range top {
-		if e.key == "default" {
-			r.host(&p.def, e.value, "default", "")
+		if e.Key == "default" {
+			r.host(&p.def, e.Value, "default", "")
 		}
 	}
 	p.hosts = make(map[string]*Host)
 	for _, e := range top {
-		switch e.key {
+		switch e.Key {
 		case "default":
 		case "hosts":
-			for _, e := range r.pairs(e.value, "hosts") {
+			for _, e := range r.pairs(e.Value, "hosts") {
 				r.entry(p, e)
 			}
 		default:
-			r.fail(e.at, "unknown key %q; a policy has `default` and `hosts`", e.key)
+			r.fail(e.At, "unknown key %q; a policy has `default` and `hosts`", e.Key)
 		}
 	}
 	names := newReserved(p.hosts)
@@ -134,20 +108,20 @@ func (r *reader) policy(p *Policy, n ast.Node) {
 }
 
 // entry reads the entry of one host.
-func (r *reader) entry(p *Policy, e pair) {
-	key := e.key
+func (r *reader) entry(p *Policy, e settings.Entry) {
+	key := e.Key
 	if f, err := session.ParseFingerprint(key); err == nil {
 		key = f.String()
 	} else if strings.HasPrefix(key, "sha256:") {
-		r.fail(e.at, "host %q: %v", key, err)
+		r.fail(e.At, "host %q: %v", key, err)
 	} else if !session.ValidName(key) {
-		r.fail(e.at, "host %q: must be the name of a trust entry or a fingerprint such as sha256:…", key)
+		r.fail(e.At, "host %q: must be the name of a trust entry or a fingerprint such as sha256:…", key)
 	}
 	if p.hosts[key] != nil {
-		r.fail(e.at, "host %q: there is an entry for it already; join them", key)
+		r.fail(e.At, "host %q: there is an entry for it already; join them", key)
 	}
 	h := p.def
-	r.host(&h, e.value, "host "+e.key, key)
+	r.host(&h, e.Value, "host "+e.Key, key)
 	p.hosts[key] = &h
 }
 
@@ -162,23 +136,23 @@ func Keys() []string {
 
 // host reads what one host may do into h, which is what it may do otherwise; entry
 // is the key of its entry, "" for the default.
-func (r *reader) host(h *Host, n ast.Node, what, entry string) {
+func (r *reader) host(h *Host, n settings.Node, what, entry string) {
 	for _, e := range r.pairs(n, what) {
 		bad := func(err error) {
 			if err != nil {
-				r.fail(e.value, "%s: %s: %v", what, e.key, err)
+				r.fail(e.Value, "%s: %s: %v", what, e.Key, err)
 			}
 		}
-		switch e.key {
+		switch e.Key {
 		case "macs":
 			h.entry = entry
-			bad(macs(h, e.value))
+			bad(macs(h, e.Value))
 		case "share":
-			bad(share(h, e.value))
+			bad(share(h, e.Value))
 		case "ips":
-			bad(ips(h, e.value))
+			bad(ips(h, e.Value))
 		case "vlans":
-			words, err := list(e.value)
+			words, err := settings.Words(e.Value)
 			if err == nil {
 				h.VLANs, err = protocol.ParseVLANs(strings.Join(words, ","))
 			}
@@ -186,45 +160,45 @@ func (r *reader) host(h *Host, n ast.Node, what, entry string) {
 				bad(fmt.Errorf("%w; use all, none, or numbers and ranges such as [5, 10-19]", err))
 			}
 		case "nested-tags":
-			bad(yesno(func(yes bool) { h.SingleTag = !yes }, e.value))
+			bad(yesno(func(yes bool) { h.SingleTag = !yes }, e.Value))
 		case "link-control":
-			bad(yesno(func(yes bool) { h.LinkControl = yes }, e.value))
+			bad(yesno(func(yes bool) { h.LinkControl = yes }, e.Value))
 		case "promiscuous":
-			bad(yesno(func(yes bool) { h.Promiscuous = yes }, e.value))
+			bad(yesno(func(yes bool) { h.Promiscuous = yes }, e.Value))
 		case "require-bind":
-			bad(yesno(func(yes bool) { h.RequireBind = yes }, e.value))
+			bad(yesno(func(yes bool) { h.RequireBind = yes }, e.Value))
 		case "max-queues":
-			bad(number(&h.MaxQueues, e.value))
+			bad(number(&h.MaxQueues, e.Value))
 		case "max-sessions":
-			bad(number(&h.MaxSessions, e.value))
+			bad(number(&h.MaxSessions, e.Value))
 		case "max-memory":
-			size, err := ParseSize(word(e.value))
+			size, err := units.Memory(settings.Word(e.Value))
 			if err == nil && size == 0 {
 				err = errors.New("must be above 0; leave it out for no bound")
 			}
 			bad(err)
 			h.MaxMemory = size
 		case "max-tx-rate":
-			bad(rate(&h.MaxTxRate, e.value))
+			bad(rate(&h.MaxTxRate, e.Value))
 		case "max-rx-rate":
-			bad(rate(&h.MaxRxRate, e.value))
+			bad(rate(&h.MaxRxRate, e.Value))
 		case "max-tx-pps":
-			bad(pps(&h.MaxTxPPS, e.value))
+			bad(pps(&h.MaxTxPPS, e.Value))
 		case "max-rx-pps":
-			bad(pps(&h.MaxRxPPS, e.value))
+			bad(pps(&h.MaxRxPPS, e.Value))
 		case "max-tx-group-pps":
-			bad(pps(&h.MaxTxGroupPPS, e.value))
+			bad(pps(&h.MaxTxGroupPPS, e.Value))
 		case "modes":
-			bad(modes(h, e.value))
+			bad(modes(h, e.Value))
 		default:
-			r.fail(e.at, "%s: unknown key %q; there are %s", what, e.key, strings.Join(Keys(), ", "))
+			r.fail(e.At, "%s: unknown key %q; there are %s", what, e.Key, strings.Join(Keys(), ", "))
 		}
 	}
 }
 
 // macs reads `any`, or a list of addresses, prefixes and `own`.
-func macs(h *Host, n ast.Node) error {
-	words, err := list(n)
+func macs(h *Host, n settings.Node) error {
+	words, err := settings.Words(n)
 	if err != nil {
 		return err
 	}
@@ -248,8 +222,8 @@ func macs(h *Host, n ast.Node) error {
 }
 
 // share reads the word of a group, or `none`.
-func share(h *Host, n ast.Node) error {
-	w := word(n)
+func share(h *Host, n settings.Node) error {
+	w := settings.Word(n)
 	if !session.ValidName(w) {
 		return fmt.Errorf("%q must be a word such as bond1, the same one for all who share, or none", w)
 	}
@@ -260,8 +234,8 @@ func share(h *Host, n ast.Node) error {
 }
 
 // ips reads `any`, or a list of IP addresses and prefixes.
-func ips(h *Host, n ast.Node) error {
-	words, err := list(n)
+func ips(h *Host, n settings.Node) error {
+	words, err := settings.Words(n)
 	if err != nil {
 		return err
 	}
@@ -280,21 +254,17 @@ func ips(h *Host, n ast.Node) error {
 }
 
 // yesno reads yes or no.
-func yesno(set func(yes bool), n ast.Node) error {
-	switch word(n) {
-	case "yes", "true", "on":
-		set(true)
-	case "no", "false", "off":
-		set(false)
-	default:
-		return fmt.Errorf("%q must be yes or no", word(n))
+func yesno(set func(yes bool), n settings.Node) error {
+	yes, err := settings.Bool(settings.Word(n))
+	if err == nil {
+		set(yes)
 	}
-	return nil
+	return err
 }
 
 // modes reads a list of transfer modes.
-func modes(h *Host, n ast.Node) error {
-	words, err := list(n)
+func modes(h *Host, n settings.Node) error {
+	words, err := settings.Words(n)
 	if err != nil {
 		return err
 	}
@@ -310,22 +280,22 @@ func modes(h *Host, n ast.Node) error {
 }
 
 // number reads a number above 0.
-func number(v *int, n ast.Node) error {
-	i, err := strconv.Atoi(word(n))
+func number(v *int, n settings.Node) error {
+	i, err := strconv.Atoi(settings.Word(n))
 	if err != nil || i < 1 {
-		return fmt.Errorf("%q must be a number above 0", word(n))
+		return fmt.Errorf("%q must be a number above 0", settings.Word(n))
 	}
 	*v = i
 	return nil
 }
 
 // rate reads a rate, or that there is no bound.
-func rate(v *int64, n ast.Node) error {
-	if word(n) == "unlimited" {
+func rate(v *int64, n settings.Node) error {
+	if settings.Word(n) == "unlimited" {
 		*v = 0
 		return nil
 	}
-	bits, err := ParseRate(word(n))
+	bits, err := ParseRate(settings.Word(n))
 	if err != nil {
 		return fmt.Errorf("%w, or unlimited", err)
 	}
@@ -334,41 +304,15 @@ func rate(v *int64, n ast.Node) error {
 }
 
 // pps reads a number of packets per second, or that there is no bound.
-func pps(v *int64, n ast.Node) error {
-	if word(n) == "unlimited" {
+func pps(v *int64, n settings.Node) error {
+	if settings.Word(n) == "unlimited" {
 		*v = 0
 		return nil
 	}
-	packets, err := ParsePPS(word(n))
+	packets, err := ParsePPS(settings.Word(n))
 	if err != nil {
 		return fmt.Errorf("%w, or unlimited", err)
 	}
 	*v = packets
 	return nil
-}
-
-// word is the text of a scalar as it is in the file, "" for anything else.
-func word(n ast.Node) string {
-	if s, ok := n.(ast.ScalarNode); ok {
-		return s.GetToken().Value
-	}
-	return ""
-}
-
-// list is the words of a list, or one word.
-func list(n ast.Node) ([]string, error) {
-	nodes := []ast.Node{n}
-	if s, ok := n.(*ast.SequenceNode); ok {
-		nodes = s.Values
-	}
-	words := make([]string, len(nodes))
-	for i, n := range nodes {
-		if words[i] = word(n); words[i] == "" {
-			return nil, errors.New("must be a word or a list of words")
-		}
-	}
-	if len(words) == 0 {
-		return nil, errors.New("the list is empty")
-	}
-	return words, nil
 }

@@ -284,18 +284,6 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-func TestParseSize(t *testing.T) {
-	for s, want := range map[string]int64{
-		"0": 0, "4096": 4096, "1k": 1 << 10, "64K": 64 << 10, "2M": 2 << 20, "3Mi": 3 << 20, "3MiB": 3 << 20, "1GB": 1 << 30, "1T": 1 << 40, "17B": 17,
-		"": -1, "-1": -1, "M": -1, "1i": -1, "1iB": -1, "1kM": -1, "1.5G": -1, "9999999999T": -1, "64X": -1, "1BB": -1,
-	} {
-		got, err := ParseSize(s)
-		if want < 0 && err == nil || want >= 0 && (err != nil || got != want) {
-			t.Errorf("%q: %d, %v, want %d", s, got, err, want)
-		}
-	}
-}
-
 func TestParseRate(t *testing.T) {
 	for s, want := range map[string]int64{
 		"100000": 1e5, "100k": 1e5, "100K": 1e5, "500M": 5e8, "500m": 5e8, "1G": 1e9, "1Gbit": 1e9, "100mbit": 1e8, "1T": 1e12, "2.5G": 25e8, "0.1M": 1e5, "100000bit": 1e5,

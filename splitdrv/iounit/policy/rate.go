@@ -2,9 +2,8 @@ package policy
 
 import (
 	"fmt"
-	"math"
-	"strconv"
-	"strings"
+
+	"github.com/splitnic/splitnic/internal/units"
 )
 
 // The rates that there can be, in bits per second. Below the lowest one a
@@ -27,44 +26,23 @@ const (
 // as tc(8) has them. There may be a decimal point. The result is from MinRate to
 // MaxRate.
 func ParseRate(s string) (int64, error) {
-	n, ok := scaled(s, "bit")
+	n, ok := units.Decimal(s, "bit")
 	switch {
 	case !ok:
 		return 0, fmt.Errorf("%q is no rate; use bits per second with k, M or G such as 500M or 2.5G", s)
 	case n < MinRate || n > MaxRate:
 		return 0, fmt.Errorf("%q is no rate from 100k to 1T bits per second; use k, M or G such as 500M or 2.5G", s)
 	}
-	return int64(math.Round(n)), nil
+	return n, nil
 }
 
 // ParsePPS parses a number of packets per second with an optional suffix: k, M or
 // G for powers of 1000, in either case. There may be a decimal point. The result
 // is from MinPPS to MaxPPS.
 func ParsePPS(s string) (int64, error) {
-	n, ok := scaled(s, "")
+	n, ok := units.Decimal(s, "")
 	if !ok || n < MinPPS || n > MaxPPS {
 		return 0, fmt.Errorf("%q is no number of packets per second from 100 to 1G; use k or M such as 50k or 1.5M", s)
 	}
-	return int64(math.Round(n)), nil
-}
-
-// scaled is the number that s says with a suffix, behind which unit may be.
-func scaled(s, unit string) (n float64, ok bool) {
-	suffix, scale := strings.TrimLeft(s, "0123456789."), 1.0
-	digits := strings.TrimSuffix(s, suffix)
-	switch strings.TrimSuffix(strings.ToLower(suffix), unit) {
-	case "":
-	case "k":
-		scale = 1e3
-	case "m":
-		scale = 1e6
-	case "g":
-		scale = 1e9
-	case "t":
-		scale = 1e12
-	default:
-		return 0, false
-	}
-	n, err := strconv.ParseFloat(digits, 64)
-	return n * scale, err == nil
+	return n, nil
 }

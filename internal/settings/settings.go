@@ -1,0 +1,101 @@
+// Package settings reads the YAML files in which people configure splitnic: one
+// document, a map of words and lists of words. Errors name file and line.
+package settings
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+)
+
+// Node is a value in a file; nil is an empty one.
+type Node = ast.Node
+
+// Entry is one entry of a map.
+type Entry struct {
+	Key       string
+	At, Value Node
+}
+
+// Parse returns the one document of a file, nil if nothing is in it.
+func Parse(file string, text []byte) (Node, error) {
+	parsed, err := parser.ParseBytes(text, 0)
+	var at yaml.Error
+	switch {
+	case errors.As(err, &at) && at.GetToken() != nil:
+		return nil, fmt.Errorf("%s:%d: not YAML: %s", file, at.GetToken().Position.Line, at.GetMessage())
+	case err != nil:
+		return nil, fmt.Errorf("%s: not YAML: %w", file, err)
+	case len(parsed.Docs) > 1:
+		return nil, fmt.Errorf("%s: more than one YAML document; leave out the lines of three dashes", file)
+	case len(parsed.Docs) == 0:
+		return nil, nil
+	}
+	return parsed.Docs[0].Body, nil
+}
+
+// Errorf is an error about what is at n in a file.
+func Errorf(file string, n Node, format string, args ...any) error {
+	return fmt.Errorf("%s:%d: %w", file, n.GetToken().Position.Line, fmt.Errorf(format, args...))
+}
+
+// Map returns the entries of a map, or none for an empty value.
+func Map(n Node) (entries []Entry, ok bool) {
+	switch n := n.(type) {
+	case nil, *ast.NullNode:
+	case *ast.MappingNode:
+		for _, v := range n.Values {
+			entries = append(entries, Entry{v.Key.GetToken().Value, v.Key, v.Value})
+		}
+	case *ast.MappingValueNode:
+		entries = append(entries, Entry{n.Key.GetToken().Value, n.Key, n.Value})
+	default:
+		return nil, false
+	}
+	return entries, true
+}
+
+// Word is the text of a scalar as it is in the file, "" for anything else.
+func Word(n Node) string {
+	switch n := n.(type) {
+	case *ast.NullNode:
+		return ""
+	case *ast.LiteralNode:
+		return n.Value.Value
+	case ast.ScalarNode:
+		return n.GetToken().Value
+	}
+	return ""
+}
+
+// Words is the words of a list, or one word.
+func Words(n Node) ([]string, error) {
+	nodes := []Node{n}
+	if s, ok := n.(*ast.SequenceNode); ok {
+		nodes = s.Values
+	}
+	words := make([]string, len(nodes))
+	for i, n := range nodes {
+		if words[i] = Word(n); words[i] == "" {
+			return nil, errors.New("must be a word or a list of words")
+		}
+	}
+	if len(words) == 0 {
+		return nil, errors.New("the list is empty")
+	}
+	return words, nil
+}
+
+// Bool reads yes or no, in files and in flags.
+func Bool(word string) (bool, error) {
+	switch word {
+	case "yes", "true", "on":
+		return true, nil
+	case "no", "false", "off":
+		return false, nil
+	}
+	return false, fmt.Errorf("%q must be yes or no", word)
+}
