@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,34 +27,30 @@ type receiveFilter struct {
 // groups pass: it is the least that arrives that is promised.
 const maxListed = 32
 
-// Classic BPF, as in linux/filter.h. Offsets are those of the Ethernet header.
+// Offsets in a frame, and the bytes of it that a filter lets through.
 const (
-	ldb  = unix.BPF_LD | unix.BPF_B | unix.BPF_ABS
-	ldh  = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS
-	ldw  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
-	jeq  = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
-	jset = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
-	ret  = unix.BPF_RET | unix.BPF_K
-
 	dst, src = 0, 6
-	all      = 0xffffffff // bytes to let through
+	all      = 0xffffffff
 )
 
-// rejectAll lets nothing through.
-var rejectAll = []unix.SockFilter{{Code: ret}}
+var (
+	accept = bpf.RetConstant{Val: all}
+	reject = bpf.RetConstant{}
+	// rejectAll lets nothing through.
+	rejectAll = []bpf.Instruction{reject}
+)
 
-// program returns the filter as a BPF program. It never lets a frame from the
+// program returns the filter as a program. It never lets a frame from the
 // host's own address through: another port's socket on the same card gets
 // that frame, its sender must not.
-func (f receiveFilter) program() []unix.SockFilter {
+func (f receiveFilter) program() []bpf.Instruction {
 	if f.down {
 		return rejectAll
 	}
-	accept, reject := unix.SockFilter{Code: ret, K: all}, unix.SockFilter{Code: ret}
 	p := match(nil, src, f.mac, reject)
-	group := []unix.SockFilter{ // skips one instruction unless to a group
-		{Code: ldb, K: dst},
-		{Code: jset, Jf: 1, K: 1},
+	group := []bpf.Instruction{ // skips one instruction unless to a group
+		bpf.LoadAbsolute{Off: dst, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 1, SkipFalse: 1},
 	}
 	if f.beside {
 		p = append(append(p, group...), reject)
@@ -80,21 +77,29 @@ func (f receiveFilter) program() []unix.SockFilter {
 }
 
 // match appends: if the address at that offset is addr, then verdict.
-func match(p []unix.SockFilter, offset uint32, addr net.HardwareAddr, verdict unix.SockFilter) []unix.SockFilter {
+func match(p []bpf.Instruction, offset uint32, addr net.HardwareAddr, verdict bpf.RetConstant) []bpf.Instruction {
 	return append(p,
-		unix.SockFilter{Code: ldw, K: offset},
-		unix.SockFilter{Code: jeq, Jf: 3, K: binary.BigEndian.Uint32(addr)},
-		unix.SockFilter{Code: ldh, K: offset + 4},
-		unix.SockFilter{Code: jeq, Jf: 1, K: uint32(binary.BigEndian.Uint16(addr[4:]))},
+		bpf.LoadAbsolute{Off: offset, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: binary.BigEndian.Uint32(addr), SkipFalse: 3},
+		bpf.LoadAbsolute{Off: offset + 4, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(binary.BigEndian.Uint16(addr[4:])), SkipFalse: 1},
 		verdict)
 }
 
 var broadcast = net.HardwareAddr{255, 255, 255, 255, 255, 255}
 
 // attachFilter makes program the filter of socket fd, in one step.
-func attachFilter(fd int, program []unix.SockFilter) error {
-	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{
-		Len: uint16(len(program)), Filter: &program[0],
+func attachFilter(fd int, program []bpf.Instruction) error {
+	raw, err := bpf.Assemble(program)
+	if err != nil {
+		return fmt.Errorf("assembling the receive filter: %w", err)
+	}
+	filter := make([]unix.SockFilter, len(raw))
+	for i, in := range raw {
+		filter[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
+	}
+	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{
+		Len: uint16(len(filter)), Filter: &filter[0],
 	})
 	if err != nil {
 		return fmt.Errorf("attaching the receive filter: %w", os.NewSyscallError("setsockopt SO_ATTACH_FILTER", err))

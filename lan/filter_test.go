@@ -1,44 +1,24 @@
 package lan
 
 import (
-	"encoding/binary"
 	"net"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/net/bpf"
 )
 
-// run interprets the few instructions that programs here have.
-func run(t *testing.T, program []unix.SockFilter, frame []byte) bool {
+// run reports whether program lets frame through.
+func run(t *testing.T, program []bpf.Instruction, frame []byte) bool {
 	t.Helper()
-	var a uint32
-	for pc := 0; pc < len(program); pc++ {
-		in := program[pc]
-		switch in.Code {
-		case ldb:
-			a = uint32(frame[in.K])
-		case ldh:
-			a = uint32(binary.BigEndian.Uint16(frame[in.K:]))
-		case ldw:
-			a = binary.BigEndian.Uint32(frame[in.K:])
-		case jeq, jset:
-			hold := a == in.K
-			if in.Code == jset {
-				hold = a&in.K != 0
-			}
-			if hold {
-				pc += int(in.Jt)
-			} else {
-				pc += int(in.Jf)
-			}
-		case ret:
-			return in.K != 0
-		default:
-			t.Fatalf("instruction %d: unknown code %#x", pc, in.Code)
-		}
+	vm, err := bpf.NewVM(program)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("the program has no end")
-	return false
+	n, err := vm.Run(frame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n > 0
 }
 
 func TestFilter(t *testing.T) {

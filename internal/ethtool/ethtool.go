@@ -1,5 +1,8 @@
 // Package ethtool reads and sets the speed of network devices, as ethtool(8)
-// shows it.
+// shows it. It is no library: github.com/safchain/ethtool keeps the caller's
+// pointer as an integer across calls, which the rules of package unsafe forbid,
+// and takes no socket of another network namespace; github.com/mdlayher/ethtool
+// sets no speed.
 package ethtool
 
 import (

@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -141,23 +142,15 @@ func New(name string) error {
 	if name == "" || strings.ContainsRune(name, '/') || name == "." || name == ".." {
 		return fmt.Errorf("network namespace %q: not a valid name", name)
 	}
-	if err := os.MkdirAll(Dir, 0o755); err != nil {
-		return fmt.Errorf("making network namespace %q: %w", name, err)
-	}
-	path := Path(name)
-	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o444)
-	if err != nil {
-		return fmt.Errorf("making network namespace %q: %w", name, err)
-	}
-	f.Close()
-	err = OnThread(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return err
+	err := OnThread(func() error {
+		handle, err := netns.NewNamed(name)
+		if err == nil {
+			err = handle.Close()
 		}
-		return unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "")
+		return err
 	})
 	if err != nil {
-		return errors.Join(fmt.Errorf("making network namespace %q: %w", name, err), os.Remove(path))
+		return fmt.Errorf("making network namespace %q: %w", name, err)
 	}
 	return nil
 }
@@ -165,12 +158,11 @@ func New(name string) error {
 // Delete takes the name away from a namespace made by New. The namespace goes
 // when nothing uses it any more.
 func Delete(name string) error {
-	path := Path(name)
-	err := unix.Unmount(path, unix.MNT_DETACH)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-		err = nil // not mounted any more
+	err := netns.DeleteNamed(name)
+	if errors.Is(err, unix.EINVAL) { // not mounted any more
+		err = os.Remove(Path(name))
 	}
-	if err = errors.Join(err, os.Remove(path)); err != nil {
+	if err != nil {
 		return fmt.Errorf("deleting network namespace %q: %w", name, err)
 	}
 	return nil
