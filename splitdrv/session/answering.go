@@ -25,7 +25,7 @@ func (c *Conn) inTurnBefore(next func(*tls.ClientHelloInfo) (*tls.Config, error)
 // endTurn ends the connection's turn, if it has it.
 func (c *Conn) endTurn() {
 	if c.inTurn.CompareAndSwap(true, false) {
-		c.turns.end()
+		c.turns.end(c)
 	}
 }
 

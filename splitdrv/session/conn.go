@@ -52,8 +52,9 @@ type Conn struct {
 	done   chan struct{}
 	broken chan struct{} // closed when a heartbeat could not be sent
 
-	inTurn  atomic.Bool // this one's handshake has the turn
-	met     atomic.Bool // the authentication is over
+	inTurn  atomic.Bool          // this one's handshake has the turn
+	worked  func() time.Duration // ends the work of that turn; see beginWork
+	met     atomic.Bool          // the authentication is over
 	rested  atomic.Uint64
 	parted  atomic.Bool // a last message was sent
 	workers sync.WaitGroup

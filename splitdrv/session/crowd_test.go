@@ -113,7 +113,7 @@ func TestCrowd(t *testing.T) {
 func TestTurnsRotate(t *testing.T) {
 	now := time.Now()
 	turns := newTurns()
-	turns.busy, turns.began = true, now
+	turns.busy = true
 	var waiters []*waiter
 	for _, ip := range []string{"10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.3"} {
 		w := newWaiter(sourceOf(connFrom(ip).RemoteAddr()), false)
@@ -122,7 +122,7 @@ func TestTurnsRotate(t *testing.T) {
 	}
 	var order []int
 	for range waiters {
-		turns.finish(now) // which took no time
+		turns.finish(now, 0)
 		for i, w := range waiters {
 			select {
 			case <-w.turn:
@@ -146,17 +146,17 @@ func TestTurnsCost(t *testing.T) {
 	now := time.Now()
 	turns := newTurns()
 	turns.work = newAllowance(1, 1, now)
-	turns.busy, turns.began = true, now.Add(-time.Hour) // it counts as 1/leastTurns
+	turns.busy = true
 	w := &waiter{turn: make(chan struct{})}
 	turns.queue = append(turns.queue, w)
-	turns.finish(now)
+	turns.finish(now, time.Hour) // it counts as 1/leastTurns
 	<-w.turn
 	if left := turns.work.left; left < 1-1.01/leastTurns || left >= 1 {
 		t.Errorf("%v left of 1", left)
 	}
 	turns.work.spend(now, 2)
 	turns.queue = append(turns.queue, &waiter{turn: make(chan struct{})})
-	turns.finish(now)
+	turns.finish(now, 0)
 	if turns.busy || turns.later == nil {
 		t.Errorf("busy %t, timer %v: a turn was given that there is no time for", turns.busy, turns.later)
 	}

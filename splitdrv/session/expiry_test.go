@@ -5,6 +5,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestExpiryEndsSession has the certificate of either side come to its end while a
@@ -37,9 +39,9 @@ func TestCostOfHandshakes(t *testing.T) {
 	turns := newTurns()
 	turns.work = newAllowance(0.1, 0.2, now) // seconds of a processor
 	turn := func(took time.Duration) {
-		turns.busy, turns.began = true, now
+		turns.busy = true
 		now = now.Add(took)
-		turns.finish(now)
+		turns.finish(now, took)
 	}
 	is := func(want float64) {
 		t.Helper()
@@ -53,8 +55,36 @@ func TestCostOfHandshakes(t *testing.T) {
 		turn(3 * time.Millisecond)
 	}
 	is(0.1 - 10*0.006 + 9*0.0006)
-	// However long one seems to take, it costs as if there were 25 in a second.
+	// However long one takes, it costs as if there were 25 in a second.
 	now = now.Add(time.Minute)
 	turn(time.Minute)
 	is(0.1 - 0.2/25)
+}
+
+// TestCostIsWork has turns last a while: they cost what their goroutine worked
+// meanwhile, and not what others had of the processor.
+func TestCostIsWork(t *testing.T) {
+	used := func() time.Duration {
+		var u unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	for _, work := range []time.Duration{0, 20 * time.Millisecond} {
+		turns := newTurns()
+		turns.work = newAllowance(1, 10, time.Now()) // it is whole again by the end
+		c := connFrom("10.0.0.1")
+		if err := turns.take(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(200 * time.Millisecond) // which are others'
+		for before := used(); used()-before < work; {
+		}
+		turns.end(c)
+		cost, least := 1-turns.work.left, wholeHandshake*work.Seconds()
+		if cost < 0.9*least || cost > least+0.1 {
+			t.Errorf("%v of work cost %v s of a processor", work, cost)
+		}
+	}
 }

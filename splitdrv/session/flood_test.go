@@ -160,7 +160,7 @@ func TestTurnsOfNetworks(t *testing.T) {
 	now := time.Now()
 	turns := newTurns()
 	turns.work = newAllowance(1e6, 1e6, now)
-	turns.busy, turns.began = true, now
+	turns.busy = true
 	names := map[*waiter]string{}
 	add := func(name string, c *Conn, acquainted bool) {
 		w := newWaiter(sourceOf(c.RemoteAddr()), acquainted)
@@ -177,7 +177,7 @@ func TestTurnsOfNetworks(t *testing.T) {
 	var order []string
 	for len(turns.queue) > 0 {
 		waiting := slices.Clone(turns.queue)
-		turns.finish(now) // which took no time
+		turns.finish(now, 0)
 		for _, w := range waiting {
 			if !slices.Contains(turns.queue, w) {
 				order = append(order, names[w])

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // What strangers may cost. A handshake's share of a processor is measured, so
@@ -25,7 +27,7 @@ const (
 	// the turn, takes as long again.
 	wholeHandshake = 2
 	// leastTurns is how many handshakes there are in a second at least, however
-	// long each seems to take on a machine that is busy.
+	// slow the machine is.
 	leastTurns = 25
 )
 
@@ -47,7 +49,6 @@ type turns struct {
 	count   uint64 // turns so far
 	delayed uint64 // that had to be waited for
 	busy    bool
-	began   time.Time   // the turn, while busy
 	later   *time.Timer // until there is an allowance again; nil unless it runs
 }
 
@@ -81,8 +82,14 @@ func newTurns() *turns {
 }
 
 // take waits for the turn of a connection from there, until deadline at most, or
-// until ctx or the connection is done. Without an error, end must be called.
-func (t *turns) take(ctx context.Context, c *Conn) error {
+// until ctx or the connection is done. Without an error, end must be called, by the
+// same goroutine: it has its thread to itself until then.
+func (t *turns) take(ctx context.Context, c *Conn) (err error) {
+	defer func() {
+		if err == nil {
+			c.worked = beginWork()
+		}
+	}()
 	w := newWaiter(sourceOf(c.RemoteAddr()), c.acquainted)
 	t.mu.Lock()
 	t.queue = append(t.queue, w)
@@ -97,7 +104,6 @@ func (t *turns) take(ctx context.Context, c *Conn) error {
 	t.mu.Unlock()
 	late := time.NewTimer(time.Until(c.deadline))
 	defer late.Stop()
-	var err error
 	select {
 	case <-w.turn:
 		return nil
@@ -113,22 +119,42 @@ func (t *turns) take(ctx context.Context, c *Conn) error {
 	if i := slices.Index(t.queue, w); i >= 0 {
 		t.remove(i)
 	} else { // it has come meanwhile
-		t.finish(time.Now())
+		t.finish(time.Now(), 0)
 	}
 	return err
 }
 
 // end ends the turn of the connection that has it.
-func (t *turns) end() {
+func (t *turns) end(c *Conn) {
+	worked := c.worked()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.finish(time.Now())
+	t.finish(time.Now(), worked)
 }
 
-// finish ends the turn. The caller holds t.mu.
-func (t *turns) finish(now time.Time) {
-	took := min(wholeHandshake*now.Sub(t.began).Seconds(), t.work.perSecond/leastTurns)
-	t.work.spend(now, took)
+// beginWork returns what ends the work that the calling goroutine begins, and says
+// how much of a processor's time that took. A clock on the wall would count what
+// others use of the processor meanwhile: on a busy machine, several times as much.
+func beginWork() (end func() time.Duration) {
+	runtime.LockOSThread()
+	before := threadTime()
+	return func() time.Duration {
+		defer runtime.UnlockOSThread()
+		return threadTime() - before
+	}
+}
+
+// threadTime is how much of a processor's time the calling thread has used.
+func threadTime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // fails for an unknown clock only
+	return time.Duration(t.Nano())
+}
+
+// finish ends the turn, which took so much of a processor's time. The caller holds
+// t.mu.
+func (t *turns) finish(now time.Time, worked time.Duration) {
+	t.work.spend(now, min(wholeHandshake*worked.Seconds(), t.work.perSecond/leastTurns))
 	t.busy = false
 	t.advance(now)
 }
@@ -154,7 +180,7 @@ func (t *turns) advance(now time.Time) {
 		t.served[p] = t.count
 	}
 	t.remove(i)
-	t.busy, t.began = true, now
+	t.busy = true
 	close(w.turn)
 }
 
