@@ -11,6 +11,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/tap/frameasm"
 )
 
 // ErrUnavailable is wrapped by errors about a kernel, or rights, with which
@@ -134,7 +136,7 @@ func New(cfg Config) (*Filter, error) {
 
 // unavailable is an error of bpf(2).
 func unavailable(what string, err error) error {
-	return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, err)
+	return fmt.Errorf("%w: %w", ErrUnavailable, frameasm.Explain(what, err))
 }
 
 // FD is the program's descriptor, to attach it by.

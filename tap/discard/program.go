@@ -3,14 +3,16 @@ package discard
 import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/tap/frameasm"
 )
 
 // The program's registers, kept across calls of the kernel's functions.
 const (
-	ctx   = asm.R6 // struct __sk_buff
-	meter = asm.R7 // the queue's counters; before that, where the IP header begins
-	kind  = asm.R8 // what the frame is; before that, EtherType
-	entry = asm.R9 // the datagram's in the table; before that, the datagram's hash
+	ctx   = frameasm.Context
+	meter = frameasm.Offset // the queue's counters; before that, where the IP header begins
+	kind  = asm.R8          // what the frame is; before that, EtherType
+	entry = asm.R9          // the datagram's in the table; before that, the datagram's hash
 )
 
 // Kinds of frames.
@@ -27,43 +29,20 @@ const (
 	hash   = -64 // of the datagram, its lowest bit 0: 4 bytes
 )
 
-// Offsets in struct __sk_buff of <linux/bpf.h>.
-const (
-	skbQueue    = 12
-	skbProtocol = 16
-)
-
-// golden is 2^64 divided by the golden ratio, made odd: a product's upper half
-// mixes all bits of the lower half of the other factor.
-const golden = -0x61c8864680b583eb
-
 // assemble returns the program. It lets a frame pass that it does not
 // understand.
 func (cfg Config) assemble(meters, datagrams int) asm.Instructions {
 	var p program
-	p.add(
-		asm.Mov.Reg(ctx, asm.R1),
-		asm.LoadMem(kind, ctx, skbProtocol, asm.Word),
-		asm.HostTo(asm.BE, kind, asm.Half),
-		asm.Mov.Imm(meter, 14),
-	)
-	for _, l := range []struct{ tag, done string }{{"tag1", "untagged1"}, {"tag2", "untagged2"}} {
-		p.add(
-			asm.JEq.Imm(kind, unix.ETH_P_8021Q, l.tag),
-			asm.JNE.Imm(kind, unix.ETH_P_8021AD, l.done),
-		)
-		p.label(l.tag)
-		p.load(tag, 4, "whole")
-		p.half(kind, tag+2)
-		p.add(asm.Add.Imm(meter, 4))
-		p.label(l.done)
-	}
-	p.add(
+	p.Add(asm.Mov.Reg(ctx, asm.R1))
+	p.EtherType(kind)
+	p.Add(asm.Mov.Imm(frameasm.Offset, 14))
+	p.SkipTags(kind, tag, "whole")
+	p.Add(
 		asm.JEq.Imm(kind, unix.ETH_P_IP, "ipv4"),
 		asm.JEq.Imm(kind, unix.ETH_P_IPV6, "ipv6"),
 	)
-	p.label("whole")
-	p.add(
+	p.Label("whole")
+	p.Add(
 		asm.Mov.Imm(kind, whole),
 		asm.Ja.Label("known"),
 	)
@@ -71,15 +50,15 @@ func (cfg Config) assemble(meters, datagrams int) asm.Instructions {
 	p.ipv6()
 	p.datagram(datagrams)
 	cfg.judge(&p, meters)
-	return p.instructions
+	return p.Instructions
 }
 
 // ipv4 hashes what fragments of a datagram have in common.
 func (p *program) ipv4() {
-	p.label("ipv4")
-	p.load(header, 20, "whole")
-	p.half(kind, header+6)
-	p.add(
+	p.Label("ipv4")
+	p.Load(header, 20, "whole")
+	p.Half(kind, header+6)
+	p.Add(
 		asm.And.Imm(kind, 0x3fff), // "more fragments", and the offset
 		asm.JEq.Imm(kind, 0, "whole"),
 		asm.And.Imm(kind, 0x1fff),
@@ -89,7 +68,7 @@ func (p *program) ipv4() {
 		asm.Or.Reg(entry, asm.R1),
 	)
 	p.mix()
-	p.add(
+	p.Add(
 		asm.LoadMem(asm.R1, asm.RFP, header+4, asm.Half), // identification
 		asm.LSh.Imm(asm.R1, 8),
 		asm.LoadMem(asm.R2, asm.RFP, header+9, asm.Byte), // protocol
@@ -102,14 +81,14 @@ func (p *program) ipv4() {
 // ipv6 does the same where the fragment header is the first extension header,
 // as Linux has it unless somebody asks for others.
 func (p *program) ipv6() {
-	p.label("ipv6")
-	p.load(header, 48, "whole")
-	p.add(
+	p.Label("ipv6")
+	p.Load(header, 48, "whole")
+	p.Add(
 		asm.LoadMem(asm.R1, asm.RFP, header+6, asm.Byte),
 		asm.JNE.Imm(asm.R1, unix.IPPROTO_FRAGMENT, "whole"),
 	)
-	p.half(kind, header+42)
-	p.add(
+	p.Half(kind, header+42)
+	p.Add(
 		asm.And.Imm(kind, 0xfff9), // the offset, and "more fragments"
 		asm.JEq.Imm(kind, 0, "whole"),
 		asm.And.Imm(kind, 0xfff8),
@@ -117,13 +96,13 @@ func (p *program) ipv6() {
 	)
 	for _, at := range []int16{header + 16, header + 24, header + 32} {
 		p.mix()
-		p.add(
+		p.Add(
 			asm.LoadMem(asm.R1, asm.RFP, at, asm.DWord),
 			asm.Xor.Reg(entry, asm.R1),
 		)
 	}
 	p.mix()
-	p.add(
+	p.Add(
 		asm.LoadMem(asm.R1, asm.RFP, header+44, asm.Word), // identification
 		asm.Xor.Reg(entry, asm.R1),
 	)
@@ -132,9 +111,9 @@ func (p *program) ipv6() {
 // datagram finds the fragment's datagram in the table. Another one that has
 // the same place there is forgotten when the first fragment comes.
 func (p *program) datagram(datagrams int) {
-	p.label("fragment")
+	p.Label("fragment")
 	p.mix()
-	p.add(
+	p.Add(
 		asm.RSh.Imm(entry, 32),
 		asm.Mov.Reg(asm.R1, entry),
 		asm.And.Imm(asm.R1, -2),
@@ -147,27 +126,27 @@ func (p *program) datagram(datagrams int) {
 		asm.Mov.Imm(kind, further),
 		asm.Ja.Label("known"),
 	)
-	p.label("first")
-	p.add(asm.Mov.Imm(kind, first))
+	p.Label("first")
+	p.Add(asm.Mov.Imm(kind, first))
 }
 
 // judge decides by what waits in the queue. An entry of the table is the hash
 // of a datagram, with the lowest bit set if the rest of it is to be dropped.
 func (cfg Config) judge(p *program, meters int) {
 	pass, drop := int32(1<<30), int32(0) // how many bytes to keep
-	p.label("known")
+	p.Label("known")
 	if cfg.Hook == Ingress {
 		pass, drop = -1, 2 // TC_ACT_UNSPEC: others may have a say; TC_ACT_SHOT
-		p.add(asm.Mov.Imm(asm.R1, 0))
+		p.Add(asm.Mov.Imm(asm.R1, 0))
 	} else {
-		p.add(
-			asm.LoadMem(asm.R1, ctx, skbQueue, asm.Word),
+		p.Add(
+			asm.LoadMem(asm.R1, ctx, frameasm.Queue, asm.Word),
 			asm.JGE.Imm(asm.R1, int32(cfg.Queues), "pass"),
 			asm.LSh.Imm(asm.R1, 7), // log2 of meterSize
 		)
 	}
 	reserve := cfg.Length / 4
-	p.add(
+	p.Add(
 		asm.LoadMapValue(meter, meters, 0),
 		asm.Add.Reg(meter, asm.R1),
 		asm.LoadMem(asm.R2, meter, passedAt, asm.DWord),
@@ -182,8 +161,8 @@ func (cfg Config) judge(p *program, meters int) {
 		asm.JEq.Reg(asm.R5, asm.R4, "drop"),
 		asm.JSLT.Imm(asm.R2, int32(cfg.Length), "count"),
 	)
-	p.label("full")
-	p.add(
+	p.Label("full")
+	p.Add(
 		asm.FnKtimeGetNs.Call(),
 		asm.LoadMem(asm.R1, meter, seenAt, asm.DWord),
 		asm.LoadMem(asm.R3, meter, readAt, asm.DWord),
@@ -192,88 +171,52 @@ func (cfg Config) judge(p *program, meters int) {
 		asm.StoreMem(meter, sinceAt, asm.R0, asm.DWord),
 		asm.Ja.Label("refuse"),
 	)
-	p.label("unread")
-	p.add(
+	p.Label("unread")
+	p.Add(
 		asm.LoadMem(asm.R3, meter, sinceAt, asm.DWord),
 		asm.Sub.Reg(asm.R0, asm.R3),
 		asm.LoadImm(asm.R3, int64(cfg.Patience), asm.DWord),
 		asm.JGT.Reg(asm.R0, asm.R3, "accept"),
 	)
-	p.label("refuse")
-	p.add(
+	p.Label("refuse")
+	p.Add(
 		asm.JEq.Imm(kind, whole, "drop"),
 		asm.LoadMem(asm.R4, asm.RFP, hash, asm.Word),
 		asm.Or.Imm(asm.R4, 1),
 		asm.StoreMem(entry, 0, asm.R4, asm.Word),
 	)
-	p.label("drop")
-	p.add(
+	p.Label("drop")
+	p.Add(
 		asm.Mov.Imm(asm.R0, drop),
 		asm.Return(),
 	)
-	p.label("new")
-	p.add(asm.JSGE.Imm(asm.R2, int32(cfg.Length-reserve), "full"))
-	p.label("accept")
-	p.add(
+	p.Label("new")
+	p.Add(asm.JSGE.Imm(asm.R2, int32(cfg.Length-reserve), "full"))
+	p.Label("accept")
+	p.Add(
 		asm.JNE.Imm(kind, first, "count"),
 		asm.LoadMem(asm.R4, asm.RFP, hash, asm.Word),
 		asm.StoreMem(entry, 0, asm.R4, asm.Word),
 	)
-	p.label("count")
-	p.add(
+	p.Label("count")
+	p.Add(
 		asm.Mov.Imm(asm.R1, 1),
 		asm.AddAtomic.Mem(meter, asm.R1, asm.DWord, passedAt),
 	)
-	p.label("pass")
-	p.add(
+	p.Label("pass")
+	p.Add(
 		asm.Mov.Imm(asm.R0, pass),
 		asm.Return(),
 	)
 }
 
 // program is one that is being put together.
-type program struct {
-	instructions asm.Instructions
-	next         string // label of the next instruction
-}
-
-func (p *program) add(list ...asm.Instruction) {
-	if p.next != "" {
-		list[0] = list[0].WithSymbol(p.next)
-		p.next = ""
-	}
-	p.instructions = append(p.instructions, list...)
-}
-
-// label names the next instruction.
-func (p *program) label(name string) { p.next = name }
-
-// load copies n bytes of the frame, from where the IP header begins, to the
-// stack, or goes to label if there are not so many.
-func (p *program) load(stack, n int32, label string) {
-	p.add(
-		asm.Mov.Reg(asm.R1, ctx),
-		asm.Mov.Reg(asm.R2, meter),
-		asm.Mov.Reg(asm.R3, asm.RFP),
-		asm.Add.Imm(asm.R3, stack),
-		asm.Mov.Imm(asm.R4, n),
-		asm.FnSkbLoadBytes.Call(),
-		asm.JNE.Imm(asm.R0, 0, label),
-	)
-}
-
-// half loads two bytes of the stack that are in network order.
-func (p *program) half(dst asm.Register, stack int16) {
-	p.add(
-		asm.LoadMem(dst, asm.RFP, stack, asm.Half),
-		asm.HostTo(asm.BE, dst, asm.Half),
-	)
-}
+type program struct{ frameasm.Program }
 
 // mix spreads the bits of the hash.
 func (p *program) mix() {
-	p.add(
-		asm.LoadImm(asm.R1, golden, asm.DWord),
+	p.Add(
+		asm.LoadImm(asm.R1, frameasm.Golden, asm.DWord),
 		asm.Mul.Reg(entry, asm.R1),
 		asm.Mov.Reg(asm.R1, entry),
 		asm.RSh.Imm(asm.R1, 29),

@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/tap/frameasm"
 )
 
 // Pause is after how long without a frame a flow that went with the bulk is
@@ -87,13 +88,7 @@ func (r Rule) Load(h Hook) (*ebpf.Program, error) {
 	return p, nil
 }
 
-// unavailable adds the cure to an error of bpf(2).
+// unavailable is an error of bpf(2).
 func unavailable(what string, err error) error {
-	switch {
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return fmt.Errorf("%w: %s: %w (needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN, and a seccomp filter that allows bpf)", ErrUnavailable, what, err)
-	case errors.Is(err, unix.ENOSYS):
-		return fmt.Errorf("%w: %s: %w (the kernel needs CONFIG_BPF_SYSCALL)", ErrUnavailable, what, err)
-	}
-	return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, err)
+	return fmt.Errorf("%w: %w", ErrUnavailable, frameasm.Explain(what, err))
 }
