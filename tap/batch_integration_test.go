@@ -141,6 +141,32 @@ func TestNetnsBatchCalls(t *testing.T) {
 	}
 }
 
+// TestNetnsBatchesAreCounted reads some of the frames that wait, in one batch: the
+// filter before the queue knows how many are left.
+func TestNetnsBatchesAreCounted(t *testing.T) {
+	testenv.NeedTUN(t)
+	const sent, asked = 64, 20
+	for _, noRing := range []bool{false, true} {
+		t.Run(map[bool]string{false: "ring", true: "loop"}[noRing], func(t *testing.T) {
+			r := batchRig(t, tap.Open, tap.Config{NoRing: noRing})
+			q := r.Port.(*tap.Queue)
+			var frames [][]byte
+			for i := range uint32(sent) {
+				frames = append(frames, r.Probe(true, i, 60))
+			}
+			r.Send(frames...)
+			for left := sent - asked; left >= 0; left -= asked {
+				if n := q.ReadFrames(testenv.Slots(asked, vnet.MaxFrame+1)); n != asked {
+					t.Fatalf("%d operations filled", n)
+				}
+				if n := q.Waiting(); n != left {
+					t.Errorf("%d frames wait, want %d", n, left)
+				}
+			}
+		})
+	}
+}
+
 // killedVar names the namespace in which a process that is to be killed makes
 // its device.
 const killedVar = "SPLITNIC_TEST_KILLED"
