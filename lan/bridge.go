@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -82,6 +83,9 @@ func (p *bridgePort) Name() string { return p.dev.Name() }
 
 // Queues implements Interface.
 func (p *bridgePort) Queues() []Queue { return asQueues(p.dev.Queues()) }
+
+// EarlyDiscard implements Interface.
+func (p *bridgePort) EarlyDiscard() discard.Status { return p.dev.EarlyDiscard() }
 
 // SetMAC implements Interface. The bridge learns the address from the host's
 // frames.

@@ -2,6 +2,7 @@ package lan_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/splitnic/splitnic/internal/testenv"
@@ -9,6 +10,98 @@ import (
 	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/vnet"
 )
+
+// TestNetnsWholeDatagramsOfQueues offers one queue of a macvtap more than is read from
+// it: that one takes whole datagrams, and what comes to the others has room.
+func TestNetnsWholeDatagramsOfQueues(t *testing.T) {
+	testenv.NeedTUN(t)
+	for name, cfg := range map[string]lan.Config{
+		"spread": {Queues: 4}, "with a latency queue": {Queues: 4, Latency: &latency},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testenv.NoLeaks(t)
+			s := newSite(t)
+			testenv.DisableIPv6(t, s.station)
+			cfg.MAC, cfg.Offloads = macA, vnet.AllOffloads
+			p := s.open(t, s.spec(t, "macvtap"), cfg)
+			if got := p.EarlyDiscard(); !got.On {
+				t.Fatal(got)
+			}
+			testenv.Address(t, s.station, "eth0", "10.0.0.1/24")
+			testenv.Run(t, s.station, "ip", "neigh", "replace", "10.0.0.2", "lladdr", macA.String(), "dev", "eth0",
+				"nud", "permanent")
+			send := testenv.LongDatagrams(t, s.station, "10.0.0.2", 60000)
+			full := -1 // the queue that all fragments come to
+			send()
+			slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
+			testenv.Eventually(t, func() bool {
+				for i, q := range p.Queues() {
+					for {
+						f, err := q.ReadFrame(slot)
+						if err != nil {
+							break
+						}
+						if len(f) > 1000 {
+							full = i
+						}
+					}
+				}
+				return full >= 0
+			}, "fragments")
+			for range 100 {
+				pieces, longest := testenv.Flood(t, p.Queues()[full], send)
+				if longest >= discard.Patience { // everything had to pass
+					continue
+				}
+				if pieces.Broken > 0 || pieces.Whole < 35 {
+					t.Errorf("%d whole datagrams were read, and parts of %d", pieces.Whole, pieces.Broken)
+				}
+				for range 50 {
+					send() // until it is full again
+				}
+				var frames [][]byte
+				for i := range 64 {
+					frames = append(frames, udp(macA, 0, i))
+				}
+				testenv.SendRaw(t, s.station, "eth0", frames...)
+				got := 0
+				for i, q := range p.Queues() {
+					for i != full {
+						if _, err := q.ReadFrame(slot); err != nil {
+							break
+						}
+						got++
+					}
+				}
+				if got < len(frames)/4 {
+					t.Errorf("%d frames came to the queues that had room", got)
+				}
+				return
+			}
+			t.Fatal("the reader is kept from reading again and again")
+		})
+	}
+}
+
+// TestNetnsDiscardStatus has ports say whether they discard early.
+func TestNetnsDiscardStatus(t *testing.T) {
+	testenv.NeedTUN(t)
+	s := newSite(t)
+	for _, kind := range strings.Fields(kinds) {
+		for _, no := range []bool{false, true} {
+			p, err := lan.Open(s.spec(t, kind), lan.Config{NetNS: s.unit, Offloads: vnet.AllOffloads, NoDiscard: no})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := p.EarlyDiscard(); got.On != (!no && kind != "packet") || got.On != (got.Reason == "") {
+				t.Errorf("%s, not wanted %t: %v", kind, no, got)
+			}
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
 
 // TestNetnsWholeDatagrams offers a port many times what is read from it. It
 // takes whole datagrams, and drops whole ones.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 
+	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -126,6 +127,9 @@ type Interface interface {
 	// SetUnicast replaces the list of further addresses of the host, besides
 	// its MAC address: at most MaxUnicast.
 	SetUnicast(addrs []net.HardwareAddr) error
+	// EarlyDiscard says whether the kernel drops whole datagrams before a queue of
+	// the port is full, or what comes when it is.
+	EarlyDiscard() discard.Status
 	// Announce sends one frame of the host's, [virtio_net_hdr | Ethernet frame],
 	// besides those that go through the queues. It goes to the LAN; other ports on
 	// the card have it from a bridge only. It may be called at any time by

@@ -14,6 +14,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -27,7 +28,10 @@ type macvtap struct {
 	own    int // interface index of the macvtap itself
 	fds    []int
 	queues []*tap.Queue
-	merged *mergedQueue       // the first queue, with what beside receives
+	merged *mergedQueue // the first queue, with what beside receives
+
+	discards discard.Status
+
 	groups []net.HardwareAddr // guarded by card.mu, as is what follows
 	all    bool               // frames to all groups are wanted
 	beside receiveFilter      // of the packet socket beside the macvtap
@@ -147,13 +151,16 @@ func (m *macvtap) attach(cfg Config) error {
 		return err
 	}
 	if cfg.Latency != nil {
-		return m.steer(cfg.Latency)
+		if err := m.steer(cfg.Latency); err != nil {
+			return err
+		}
 	}
-	if len(m.queues) == 1 && !cfg.NoDiscard {
-		_ = m.discardEarly() // a kernel that cannot do it is no error
-	}
+	m.discards = discard.StatusOf(m.discardEarly(cfg)) // a kernel that cannot do it is no error
 	return nil
 }
+
+// EarlyDiscard implements Interface.
+func (m *macvtap) EarlyDiscard() discard.Status { return m.discards }
 
 // Name implements Interface.
 func (m *macvtap) Name() string { return m.name }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -98,6 +99,11 @@ func (p *packetPort) open(cfg Config) error {
 		}
 	}
 	return p.applyFilter(p.filter)
+}
+
+// EarlyDiscard implements Interface.
+func (p *packetPort) EarlyDiscard() discard.Status {
+	return discard.Status{Reason: "packet sockets cannot do it"}
 }
 
 // packetSocket makes a socket that receives nothing yet.

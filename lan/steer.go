@@ -46,30 +46,41 @@ func (m *macvtap) steer(r *steer.Rule) error {
 		return err
 	}
 	defer p.Close() // the filter keeps it
-	if err := m.classify(p.FD()); err != nil {
+	if err := m.classify(steerPriority, p.FD()); err != nil {
 		return fmt.Errorf("%w: %w", steer.ErrUnavailable, err)
 	}
 	return nil
 }
 
-// discardEarly makes the kernel drop whole datagrams before the queue of a
-// macvtap is full. With several queues nobody knows before which of them a
-// frame is for.
-func (m *macvtap) discardEarly() error {
-	f, err := discard.New(discard.Config{Hook: discard.Ingress, Queues: 1, Length: txQueueLen})
+// discardEarly makes the kernel drop whole datagrams before a queue of a macvtap
+// is full. It is called after steer.
+func (m *macvtap) discardEarly(cfg Config) error {
+	if cfg.NoDiscard {
+		return discard.ErrUnwanted
+	}
+	f, err := discard.New(discard.Config{Hook: discard.Ingress, Queues: len(m.queues), Length: txQueueLen})
 	if err != nil {
 		return err
 	}
 	defer f.Close() // as above
-	if err := m.classify(f.FD()); err != nil {
+	if err := m.classify(discardPriority, f.FD()); err != nil {
 		return err
 	}
-	m.queues[0].Count(f.Meter(0))
+	for i, q := range m.queues {
+		q.Count(f.Meter(i))
+	}
 	return nil
 }
 
+// The order of the eBPF programs at the ingress of a macvtap: the second goes by the
+// queue that the first has chosen.
+const (
+	steerPriority uint16 = 1 + iota
+	discardPriority
+)
+
 // classify has an eBPF program see the frames for a macvtap before it does.
-func (m *macvtap) classify(program int) error {
+func (m *macvtap) classify(priority uint16, program int) error {
 	fail := func(what string, err error) error {
 		hint := ""
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
@@ -81,12 +92,12 @@ func (m *macvtap) classify(program int) error {
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: m.own, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT},
 		QdiscType:  "clsact",
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, unix.EEXIST) { // for another program
 		return fail("adding the clsact qdisc", err)
 	}
 	err = m.handle.FilterAdd(&netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: m.own, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: 1, Protocol: unix.ETH_P_ALL,
+			LinkIndex: m.own, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: priority, Protocol: unix.ETH_P_ALL,
 		},
 		Fd: program, Name: "splitnic", DirectAction: true,
 	})

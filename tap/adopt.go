@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -52,7 +53,7 @@ func adopt(cfg Config, plain bool, fds []int) (*Device, error) {
 		return fail(err)
 	}
 	d.useRings(cfg)
-	_ = d.discardEarly(cfg) // a kernel that cannot do it is no error
+	d.discards = discard.StatusOf(d.discardEarly(cfg)) // a kernel that cannot do it is no error
 	return d, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/ethtool"
+	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -23,6 +24,8 @@ type Device struct {
 	plain  bool
 	taken  bool // it was there before
 	queues []*Queue
+
+	discards discard.Status
 
 	mu       sync.Mutex // guards what follows, and ioctls against Close
 	label    Label

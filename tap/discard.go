@@ -19,7 +19,7 @@ func (d *Device) discardEarly(cfg Config) error {
 		_ = filter(-1) // that of a process before goes by what that has read
 	}
 	if cfg.NoDiscard {
-		return nil
+		return discard.ErrUnwanted
 	}
 	a, err := d.attrs("reading the queue length")
 	if err != nil {
@@ -39,6 +39,10 @@ func (d *Device) discardEarly(cfg Config) error {
 	}
 	return nil
 }
+
+// EarlyDiscard says whether whole datagrams are dropped before a queue is full, and
+// why not.
+func (d *Device) EarlyDiscard() discard.Status { return d.discards }
 
 // Count has the queue tell m what is read from it. It is called before the
 // first read.

@@ -2,6 +2,7 @@ package tap_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/splitnic/splitnic/internal/testenv"
@@ -66,6 +67,28 @@ func TestNetnsWholeDatagrams(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// TestNetnsDiscardStatus has devices say whether they discard early, and why not.
+func TestNetnsDiscardStatus(t *testing.T) {
+	testenv.NeedTUN(t)
+	for why, cfg := range map[string]tap.Config{
+		"":                          {},
+		"a queue of 100 frames":     {TxQueueLen: 100},
+		discard.ErrUnwanted.Error(): {NoDiscard: true},
+	} {
+		cfg.NetNS = testenv.NetNS(t)
+		d, err := tap.Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := d.EarlyDiscard(); s.On != (why == "") || !strings.Contains(s.Reason, why) {
+			t.Errorf("%q: %v", why, s)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

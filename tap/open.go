@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -88,7 +89,7 @@ func open(cfg Config, plain bool) (*Device, error) {
 		return fail(errors.Join(err, d.Close()))
 	}
 	d.useRings(cfg)
-	_ = d.discardEarly(cfg) // a kernel that cannot do it is no error
+	d.discards = discard.StatusOf(d.discardEarly(cfg)) // a kernel that cannot do it is no error
 	return d, nil
 }
 

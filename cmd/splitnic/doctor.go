@@ -15,6 +15,8 @@ import (
 
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/verbs"
 )
 
@@ -116,6 +118,7 @@ func examine(device string, hint verbs.GIDHint) report {
 	checkProcessors(&r)
 	checkPriority(&r)
 	checkSteering(&r)
+	checkDiscard(&r)
 	checkTUN(&r)
 	checkMemlock(&r, checkCapabilities(&r))
 	checkDevices(&r, device, hint)
@@ -130,6 +133,21 @@ func checkProcessors(r *report) {
 		return
 	}
 	r.ok("processors", "%d (%v); each queue keeps up to two of them busy", len(allowed), allowed)
+}
+
+// checkDiscard tells whether the kernel takes the program that drops whole
+// datagrams.
+func checkDiscard(r *report) {
+	f, err := discard.New(discard.Config{Hook: discard.TAP, Queues: 1, Length: tap.DefaultTxQueueLen})
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		r.warn("early discard", err.Error(),
+			"AmbientCapabilities=CAP_BPF CAP_NET_ADMIN; without, an overload of long datagrams leaves only parts of them")
+		return
+	}
+	r.ok("early discard", "whole datagrams are dropped before a queue is full")
 }
 
 func checkTUN(r *report) {

@@ -107,6 +107,7 @@ func printHost(w io.Writer, s *hostView) {
 	fmt.Fprintf(w, "host %s\t%s for %v\n", s.Name, s.State, ago(s.Since))
 	fmt.Fprintf(w, "  netdevice\t%s, %s, mtu %d, %s%s\n", s.Netdevice.Name, s.Netdevice.MAC, s.Netdevice.MTU, carrier, historyText(&s.Netdevice))
 	fmt.Fprintf(w, "  offloads\t%s\n", s.Netdevice.Offloads)
+	fmt.Fprintf(w, "  early discard\t%v\n", s.Netdevice.EarlyDiscard)
 	printLatency(w, "  ", s.Latency)
 	fmt.Fprintf(w, "  I/O unit\t%s %s %s\n", s.IOUnit.Address, s.IOUnit.Name, s.IOUnit.Fingerprint)
 	printFailovers(w, "  ", &s.Failovers)

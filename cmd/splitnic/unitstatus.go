@@ -158,6 +158,7 @@ func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 	if h.MaxTxGroupPPS > 0 {
 		fmt.Fprintf(w, "%sto groups\t%d packets/s to the LAN, more are dropped\n", indent, h.MaxTxGroupPPS)
 	}
+	fmt.Fprintf(w, "%searly discard\t%v\n", indent, h.EarlyDiscard)
 	fmt.Fprintf(w, "%sannounced\tby %d frames to the LAN\n", indent, h.Announced)
 	st := &h.Statistics
 	fmt.Fprintf(w, "%sdropped on the way to the host\t%d no room, %d too long, %d invalid, %d filtered\n",

@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/tap/discard"
 )
 
 func unitStatus(t *testing.T) *iounit.Status {
@@ -28,6 +29,7 @@ func unitStatus(t *testing.T) *iounit.Status {
 		Memory:     iounit.MemoryStatus{Used: 3 << 20, Limit: 64 << 20},
 		Hosts: []iounit.HostStatus{{
 			Dropped: iounit.Dropped{NestedTags: 51, LinkControl: 52, IPSource: 53, TinySegments: 54, GroupRate: 55}, DropReasons: []string{"the first of its kind"},
+			EarlyDiscard:  discard.Status{Reason: "for no reason"},
 			MaxTxGroupPPS: 1234,
 			Heartbeats:    8, TxOversize: 21, MaxRxPPS: 70_000, MaxTxRate: 2_500_000_000, TxLimited: 12, RxLimited: 3,
 			Name: "alpha", Mode: protocol.ModeSend, MAC: "02:00:00:00:00:01", Up: true, VLANs: vlans,
@@ -123,7 +125,9 @@ func TestUnitStatusText(t *testing.T) {
 			"3.0 MiB registered, of 64.0 MiB", "frame 3, size 1", "queue-pair 5", "70, 6 of them in their handshake; 50 handshakes, 4 delayed", "up, mode send, VLANs 5,10-19",
 			"02:00:00:00:00:01 and 2 more addresses, 7 groups", "2.5Gbit to the LAN, limited 12 times; unlimited and 70000 packets/s from it, limited 3 times", "22 filtered", "333 source address, 4444 VLAN",
 			"51 nested tags, 52 link control, 53 IP address, 54 tiny segments, 55 to groups", "1234 packets/s to the LAN, more are dropped", "the first of its kind",
+			"off: for no reason",
 		}},
+		{func() { s.Hosts[0].EarlyDiscard.On = true }, []string{"early discard", "on\n"}},
 		{func() { s.Hosts[0].Filter = protocol.ReceiveFilter{AllMulti: true} }, []string{"02:00:00:00:00:01, all groups"}},
 		{func() { s.Hosts[0].MaxTxRate, s.Hosts[0].MaxRxRate = 500_000, 33_333_333 }, []string{"500kbit to", "33.333333Mbit and 70000 packets/s from"}},
 		{func() { s.Hosts[0].Filter = protocol.ReceiveFilter{Promisc: true} }, []string{"everything (promiscuous)"}},

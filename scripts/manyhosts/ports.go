@@ -17,6 +17,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -157,6 +158,7 @@ func (p *port) State() (lan.LinkState, error)                      { return stea
 func (p *port) Offloads() vnet.Offloads                            { return vnet.AllOffloads }
 func (p *port) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) { return o, nil }
 func (p *port) Floods() bool                                       { return false }
+func (p *port) EarlyDiscard() discard.Status                       { return discard.Status{} }
 func (p *port) SetUp(bool) error                                   { return nil }
 func (p *port) SetPromisc(bool) error                              { return nil }
 func (p *port) SetAllMulti(bool) error                             { return nil }
@@ -200,6 +202,7 @@ func (d *netdev) Name() string                                       { return "n
 func (d *netdev) Ports() []messaging.Port                            { return []messaging.Port{d.port} }
 func (d *netdev) SetActive(int) error                                { return nil }
 func (d *netdev) SetCarrier(bool) error                              { return nil }
+func (d *netdev) EarlyDiscard() discard.Status                       { return discard.Status{} }
 func (d *netdev) Solicit(context.Context) error                      { return nil }
 func (d *netdev) SetMAC(mac net.HardwareAddr) error                  { return d.set(func() { d.state.MAC = mac }) }
 func (d *netdev) SetMTU(mtu int) error                               { return d.set(func() { d.state.MTU = mtu }) }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -19,6 +20,9 @@ type Netdevice interface {
 	// else.
 	SetActive(n int) error
 	SetCarrier(up bool) error
+	// EarlyDiscard says whether the kernel drops whole datagrams before a queue is
+	// full, or what comes when it is.
+	EarlyDiscard() discard.Status
 	// SetSpeed has the device show a speed in Mbit/s; 0: not known.
 	SetSpeed(mbit int) error
 	// Solicit, after the carrier has come back, has the operating system ask the

@@ -6,6 +6,7 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
@@ -54,6 +55,9 @@ type NetdeviceStatus struct {
 	Carrier  bool   `json:"carrier"`
 	Offloads string `json:"offloads"`
 	Queues   int    `json:"queues"`
+	// EarlyDiscard says whether the kernel drops whole datagrams before a queue is
+	// full.
+	EarlyDiscard discard.Status `json:"early_discard"`
 	// Since is when it was made, and Adopted how many processes have taken it
 	// over from another.
 	Since   time.Time `json:"since"`
@@ -81,7 +85,8 @@ func (h *Host) Status() Status {
 		Netdevice: NetdeviceStatus{
 			Name: h.cfg.Netdev.Name(), MAC: h.set.mac.String(), MTU: h.set.mtu, Carrier: h.carrier,
 			Offloads: h.offloads.String(), Queues: len(h.cfg.Netdev.Ports()),
-			Since: h.cfg.Past.Since, Adopted: h.cfg.Past.Adopted,
+			EarlyDiscard: h.cfg.Netdev.EarlyDiscard(),
+			Since:        h.cfg.Past.Since, Adopted: h.cfg.Past.Adopted,
 		},
 		IOUnit:      IOUnitStatus{Address: h.unit, Configured: h.cfg.IOUnits},
 		Device:      h.cfg.Device.Name(),

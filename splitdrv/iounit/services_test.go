@@ -18,6 +18,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -74,10 +75,11 @@ func (p *port) SetMAC(mac net.HardwareAddr) error {
 	}
 	return p.set("SetMAC", func() { p.mac = protocol.MAC(mac) })
 }
-func (p *port) SetUp(up bool) error       { return p.set("SetUp", func() { p.up = up }) }
-func (p *port) SetPromisc(on bool) error  { return p.set("SetPromisc", func() { p.promisc = on }) }
-func (p *port) Floods() bool              { return p.floods }
-func (p *port) SetAllMulti(on bool) error { return p.set("SetAllMulti", func() { p.allMulti = on }) }
+func (p *port) SetUp(up bool) error          { return p.set("SetUp", func() { p.up = up }) }
+func (p *port) SetPromisc(on bool) error     { return p.set("SetPromisc", func() { p.promisc = on }) }
+func (p *port) Floods() bool                 { return p.floods }
+func (p *port) EarlyDiscard() discard.Status { return discard.Status{On: true} }
+func (p *port) SetAllMulti(on bool) error    { return p.set("SetAllMulti", func() { p.allMulti = on }) }
 func (p *port) SetMulticast(groups []net.HardwareAddr) error {
 	return p.set("SetMulticast", func() { p.groups = texts(groups) })
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
@@ -61,21 +62,24 @@ type LANStatus struct {
 
 // HostStatus describes one host's session.
 type HostStatus struct {
-	Name        string           `json:"name"`
-	Address     string           `json:"address"`
-	Fingerprint string           `json:"fingerprint"`
-	Insecure    bool             `json:"insecure"`
-	Session     string           `json:"session"`
-	Since       time.Time        `json:"since"`
-	Mode        protocol.Mode    `json:"mode"`
-	MAC         string           `json:"mac"`
-	MTU         int              `json:"mtu"`
-	Interface   string           `json:"interface"` // LAN interface
-	Up          bool             `json:"up"`        // administratively, as the host wants it
-	Memory      int64            `json:"memory"`    // bytes registered for this host
-	LANDropped  lan.Stats        `json:"lan_dropped"`
-	Announced   uint64           `json:"announced"` // frames that told the LAN where the host is
-	Traffic     *messaging.Stats `json:"traffic,omitempty"`
+	Name        string        `json:"name"`
+	Address     string        `json:"address"`
+	Fingerprint string        `json:"fingerprint"`
+	Insecure    bool          `json:"insecure"`
+	Session     string        `json:"session"`
+	Since       time.Time     `json:"since"`
+	Mode        protocol.Mode `json:"mode"`
+	MAC         string        `json:"mac"`
+	MTU         int           `json:"mtu"`
+	Interface   string        `json:"interface"` // LAN interface
+	Up          bool          `json:"up"`        // administratively, as the host wants it
+	Memory      int64         `json:"memory"`    // bytes registered for this host
+	LANDropped  lan.Stats     `json:"lan_dropped"`
+	// EarlyDiscard says whether the kernel drops whole datagrams before a queue of
+	// that interface is full.
+	EarlyDiscard discard.Status   `json:"early_discard"`
+	Announced    uint64           `json:"announced"` // frames that told the LAN where the host is
+	Traffic      *messaging.Stats `json:"traffic,omitempty"`
 	// Latency is of the host's latency queue, nil if it wants none.
 	Latency *steer.Status `json:"latency,omitempty"`
 
@@ -171,7 +175,7 @@ func (a *attachment) status() (HostStatus, bool) {
 		Fingerprint: a.s.Peer().Fingerprint.String(), Insecure: a.s.Peer().Insecure,
 		Session: a.s.SessionID(), Since: a.since, Mode: a.mode, MAC: now.mac.String(), MTU: mtu,
 		Interface: s.port.Name(), Up: now.up, Memory: int64(stats.MemoryPinned),
-		LANDropped: s.port.Stats(), Announced: s.tells.frames.Load(), Traffic: &stats, Latency: a.latency,
+		LANDropped: s.port.Stats(), EarlyDiscard: s.port.EarlyDiscard(), Announced: s.tells.frames.Load(), Traffic: &stats, Latency: a.latency,
 		Filter: now.filter, VLANs: now.vlans, Statistics: counted, Heartbeats: a.s.Rested(),
 		Dropped: dropped, DropReasons: s.refuse.list(),
 		MaxTxRate: may.MaxTxRate, MaxRxRate: may.MaxRxRate, MaxTxPPS: may.MaxTxPPS, MaxRxPPS: may.MaxRxPPS,

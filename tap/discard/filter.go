@@ -19,6 +19,32 @@ import (
 // frames cannot be judged. A netdevice works without.
 var ErrUnavailable = errors.New("whole datagrams cannot be discarded early")
 
+// Status says whether whole datagrams are discarded before a queue is full.
+type Status struct {
+	On bool `json:"on"`
+	// Reason is why not, if it is not on.
+	Reason string `json:"reason,omitempty"`
+}
+
+// StatusOf is what has become of an attempt that ended with err.
+func StatusOf(err error) Status {
+	if err != nil {
+		return Status{Reason: err.Error()}
+	}
+	return Status{On: true}
+}
+
+// String is "on", or why not.
+func (s Status) String() string {
+	if s.On {
+		return "on"
+	}
+	return "off: " + s.Reason
+}
+
+// ErrUnwanted is why a netdevice has no filter whose configuration says so.
+var ErrUnwanted = errors.New("it is not wanted")
+
 // Patience is the default of Config.Patience: longer than a reader that is at
 // work waits for a processor, or for credits.
 const Patience = time.Second
@@ -33,7 +59,7 @@ type Hook uint8
 // The hooks.
 const (
 	TAP     Hook = iota // before a frame is put into a queue of a TAP device (TUNSETFILTEREBPF)
-	Ingress             // before a macvtap of one queue takes a frame (tc-bpf(8))
+	Ingress             // before a macvtap takes a frame (tc-bpf(8))
 )
 
 // Config describes what a filter is for.

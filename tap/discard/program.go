@@ -137,16 +137,20 @@ func (cfg Config) judge(p *program, meters int) {
 	p.Label("known")
 	if cfg.Hook == Ingress {
 		pass, drop = -1, 2 // TC_ACT_UNSPEC: others may have a say; TC_ACT_SHOT
-		p.Add(asm.Mov.Imm(asm.R1, 0))
-	} else {
+		// A macvtap takes the remainder of the frame's hash.
 		p.Add(
-			asm.LoadMem(asm.R1, ctx, frameasm.Queue, asm.Word),
-			asm.JGE.Imm(asm.R1, int32(cfg.Queues), "pass"),
-			asm.LSh.Imm(asm.R1, 7), // log2 of meterSize
+			asm.Mov.Reg(asm.R1, ctx),
+			asm.FnGetHashRecalc.Call(),
+			asm.Mov.Reg(asm.R1, asm.R0),
+			asm.Mod.Imm(asm.R1, int32(cfg.Queues)),
 		)
+	} else {
+		p.Add(asm.LoadMem(asm.R1, ctx, frameasm.Queue, asm.Word))
 	}
 	reserve := cfg.Length / 4
 	p.Add(
+		asm.JGE.Imm(asm.R1, int32(cfg.Queues), "pass"),
+		asm.LSh.Imm(asm.R1, 7), // log2 of meterSize
 		asm.LoadMapValue(meter, meters, 0),
 		asm.Add.Reg(meter, asm.R1),
 		asm.LoadMem(asm.R2, meter, passedAt, asm.DWord),

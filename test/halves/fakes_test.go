@@ -16,6 +16,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -71,6 +72,7 @@ func (d *netdev) SetActive(n int) error                              { return d.
 func (d *netdev) SetMAC(mac net.HardwareAddr) error                  { return d.change(func() { d.mac = mac.String() }) }
 func (d *netdev) SetMTU(mtu int) error                               { return d.change(func() { d.mtu = mtu }) }
 func (d *netdev) SetSpeed(mbit int) error                            { return d.set(func() { d.speed = mbit }) }
+func (d *netdev) EarlyDiscard() discard.Status                       { return discard.Status{On: true} }
 func (d *netdev) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) { return o, nil }
 
 func (d *netdev) SetCarrier(up bool) error {
@@ -291,6 +293,7 @@ func (p *lanPort) State() (lan.LinkState, error) { return p.card.link() }
 func (p *lanPort) Offloads() vnet.Offloads       { return vnet.AllOffloads }
 func (p *lanPort) SetPromisc(bool) error         { return nil }
 func (p *lanPort) Floods() bool                  { return false }
+func (p *lanPort) EarlyDiscard() discard.Status  { return discard.Status{On: true} }
 func (p *lanPort) SetAllMulti(bool) error        { return nil }
 func (p *lanPort) Stats() lan.Stats              { return lan.Stats{} }
 func (p *lanPort) Announce(frame []byte) error   { return p.card.announced(frame) }
