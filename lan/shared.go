@@ -3,12 +3,12 @@ package lan
 import (
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/ethtool"
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
@@ -20,7 +20,7 @@ type shared struct {
 	ns     string
 	index  int
 	handle *netlink.Handle // works in the card's namespace, from any goroutine
-	query  int             // socket in that namespace, for ioctl(2)
+	speeds *ethtool.Client // works there too
 
 	mu    sync.Mutex
 	users int
@@ -31,13 +31,13 @@ type shared struct {
 
 // findShared opens netlink in ns and finds nic. The caller is the first user.
 func findShared(nic, ns string) (*shared, netlink.Link, error) {
-	s := &shared{nic: nic, ns: ns, users: 1, query: -1}
+	s := &shared{nic: nic, ns: ns, users: 1}
 	err := netns.Do(ns, func() (err error) {
 		if s.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 			return err
 		}
-		s.query, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		return os.NewSyscallError("socket", err)
+		s.speeds, err = ethtool.New()
+		return err
 	})
 	if err != nil {
 		if s.handle != nil {
@@ -76,7 +76,7 @@ func (s *shared) release() {
 		return
 	}
 	s.handle.Close()
-	unix.Close(s.query)
+	_ = s.speeds.Close() // nothing was written
 	if s.out != nil {
 		s.out.close()
 	}
@@ -98,7 +98,11 @@ func (s *shared) read() (LinkState, error) {
 func (s *shared) stateOf(link netlink.Link) LinkState {
 	a := link.Attrs()
 	const up = unix.IFF_UP | unix.IFF_RUNNING
-	return LinkState{Up: a.RawFlags&up == up, MTU: a.MTU, Speed: speed(s.query, a.Name)}
+	speed, err := s.speeds.Speed(a.Name)
+	if err != nil {
+		speed = 0 // devices without one refuse
+	}
+	return LinkState{Up: a.RawFlags&up == up, MTU: a.MTU, Speed: speed}
 }
 
 // Card is a network card, or a bridge, on which ports are opened that share what

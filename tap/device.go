@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/splitnic/splitnic/internal/ethtool"
 	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -102,9 +102,9 @@ func (d *Device) SetSpeed(mbit int) error {
 	return d.do(fmt.Sprintf("setting the speed to %d Mbit/s", mbit), func() error {
 		name, err := d.locate()
 		if err == nil {
-			err = ethtool.SetSpeed(d.place.query.Socket.GetFd(), name, mbit)
+			err = d.place.setSpeed(name, mbit)
 		}
-		if errors.Is(err, unix.EOPNOTSUPP) {
+		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
 		return err

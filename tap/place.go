@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/ethtool"
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
@@ -22,6 +23,7 @@ type place struct {
 	file      *os.File // the namespace; nil when nothing is open
 	handle    *netlink.Handle
 	query     *nl.SocketHandle // for what handle does not know
+	speeds    *ethtool.Client  // nil before the first speed is set
 	multicast *os.File         // multicastFile there
 }
 
@@ -32,12 +34,29 @@ func (p *place) close() {
 	if p.query != nil {
 		p.query.Close()
 	}
+	if p.speeds != nil {
+		_ = p.speeds.Close() // nothing was written
+	}
 	for _, f := range []*os.File{p.multicast, p.file} {
 		if f != nil {
 			_ = f.Close() // nothing was written
 		}
 	}
 	*p = place{}
+}
+
+// setSpeed has the device of that name show a speed.
+func (p *place) setSpeed(name string, mbit int) error {
+	if p.speeds == nil {
+		err := netns.Do(fmt.Sprintf("/proc/self/fd/%d", p.file.Fd()), func() (err error) {
+			p.speeds, err = ethtool.New()
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return p.speeds.SetSpeed(name, mbit)
 }
 
 // open makes p the namespace of that file, which it owns from then on.
