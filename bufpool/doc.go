@@ -1,13 +1,17 @@
 // Package bufpool keeps the registered buffers of the push-push messaging
-// layer and the ledger of who may touch which one.
+// layer and the ledger of who may touch which one. It decides, and does nothing:
+// what it wants to be done is carried out by package messaging.
 //
 //   - [Arena] is memory outside the Go heap, in huge pages where they are to be
 //     had, made for registering once and staying put.
 //   - [Slots] divides an arena into equal send buffers.
-//   - [Loan] is the target's side of a pool: elements of our own memory lent to
+//   - [Loan] is the target's side of a pool's elements: our own memory, lent to
 //     the peer.
-//   - [Grant] is the initiator's side of a pool: the peer's elements that we
-//     may write, each one a credit.
+//   - [Grant] is the initiator's side of them: the peer's elements that we may
+//     write, each one a credit.
+//   - [Local] and [Remote] are pools, of which they are the elements, and [Pools] is
+//     the state machine that takes them from one state to the next: how a pool comes,
+//     and how it goes.
 //
 // # States of an element
 //

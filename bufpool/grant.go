@@ -23,6 +23,7 @@ type Grant struct {
 	first int      // index in free of the one freed longest ago
 	nFree int
 
+	used  atomic.Bool // since the last look
 	nOut  atomic.Int32
 	fresh atomic.Bool // back has something; read without the lock on every frame
 	mu    sync.Mutex
@@ -122,8 +123,15 @@ func (g *Grant) Take() (elem uint16, ok bool) {
 	}
 	g.out[elem].Store(true)
 	g.nOut.Add(1)
+	if !g.used.Load() {
+		g.used.Store(true)
+	}
 	return elem, true
 }
+
+// Used reports whether an element was taken since the last call. It may be called
+// from any one goroutine.
+func (g *Grant) Used() bool { return g.used.Swap(false) }
 
 // Credits is how many elements can be taken. For the one who takes.
 func (g *Grant) Credits() int {

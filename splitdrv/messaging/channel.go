@@ -83,7 +83,7 @@ func (c *Conn) newChannel(number int) (ch *channel, err error) {
 		return nil, err
 	}
 	for _, p := range cfg.Pools {
-		l, err := c.lending.make(ch, p, true)
+		l, err := c.pools.first(ch, p)
 		if err != nil {
 			return nil, err
 		}

@@ -1,18 +1,16 @@
 package messaging
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/time/rate"
 
+	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
@@ -31,9 +29,7 @@ type Conn struct {
 	handlers   *handlers
 	control    *control
 	channels   []*channel
-	lending    lending
-	borrowed   borrowing
-	keeper     *keeper
+	pools      *poolManager
 	requests   *requests
 	binding    binding
 	memory     memory
@@ -69,9 +65,7 @@ func New(cfg Config) (*Conn, error) {
 	c := &Conn{protecting: protecting, cfg: cfg, requests: newRequests(), done: make(chan struct{}), binding: binding{heard: make(chan struct{}), trusted: make(chan struct{})}}
 	c.handlers = newHandlers(&c.cfg)
 	c.memory = memory{limit: cfg.MaxMemory, budget: cfg.Budget}
-	c.lending = lending{c: c, pools: make(map[uint32]*lentPool)}
-	c.borrowed = borrowing{c: c, pools: make(map[uint32]*grantedPool), pace: rate.NewLimiter(lendingRate, lendingBurst)}
-	c.keeper = newKeeper(c)
+	c.pools = newPoolManager(c)
 	c.mtu.Store(int64(cfg.MTU))
 	if err := c.build(); err != nil {
 		return nil, errors.Join(fmt.Errorf("messaging: %w", err), c.Close())
@@ -178,7 +172,7 @@ func (c *Conn) StartControl() (err error) {
 
 // keep starts those who look after the session.
 func (c *Conn) keep() {
-	c.spawn(c.keeper.run)
+	c.spawn(c.pools.run)
 	c.spawn(c.keepAlive)
 }
 
@@ -225,60 +219,14 @@ func (c *Conn) move() error {
 	return nil
 }
 
-// lendFirst lends the first pools, when they are ready for the peer.
+// lendFirst has the first pools offered, which their receivers have adopted.
 func (c *Conn) lendFirst() error {
-	var pools []*lentPool
 	for _, ch := range c.channels {
-		pools = append(pools, *ch.rx.lent.Load()...)
-	}
-	return c.lending.expose(pools, func() error { return c.offer(pools) })
-}
-
-// offer tells the peer of pools that are ready for it.
-func (c *Conn) offer(pools []*lentPool) error {
-	if c.cfg.Protection != ProtectOneTouch {
-		return c.offerAll(pools)
-	}
-	// The keys are told by requests, for whose replies no worker waits.
-	c.background.Go(func() {
-		if err := c.offerTold(pools); err != nil && !errors.Is(err, net.ErrClosed) {
-			c.end(err)
+		for _, l := range *ch.rx.lent.Load() {
+			if err := c.pools.step(bufpool.Event{Kind: bufpool.Adopted, Local: l}); err != nil {
+				return err
+			}
 		}
-	})
-	return nil
-}
-
-// offerTold offers pools one by one, each after its keys.
-func (c *Conn) offerTold(pools []*lentPool) error {
-	c.lending.telling.Lock()
-	defer c.lending.telling.Unlock()
-	// The largest elements first: a frame that does not fit those that the peer
-	// knows would seem to fit nowhere.
-	slices.SortStableFunc(pools, func(a, b *lentPool) int { return cmp.Compare(b.loan.ElementSize(), a.loan.ElementSize()) })
-	for _, p := range pools {
-		if err := c.lending.tell(p); err != nil {
-			return err
-		}
-		if err := c.offerAll([]*lentPool{p}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// offerAll offers pools, as many in a message as fit.
-func (c *Conn) offerAll(pools []*lentPool) error {
-	var offers []protocol.Pool
-	for _, p := range pools {
-		offers = append(offers, c.cfg.exposed(p))
-	}
-	for some := range slices.Chunk(offers, protocol.MaxPoolsPerMessage) {
-		if err := c.control.offer(some...); err != nil {
-			return err
-		}
-	}
-	for _, p := range pools {
-		c.lending.offered(p)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
@@ -291,21 +292,6 @@ func (k *control) send(build func(dst []byte) []byte) error {
 	return k.post(slot, msg)
 }
 
-// offer lends pools to the peer.
-func (k *control) offer(pools ...protocol.Pool) error {
-	return k.send(func(dst []byte) []byte { return protocol.AppendBufferRecvPool(dst, 0, pools...) })
-}
-
-// flush asks the peer to stop using a pool, or to take it back.
-func (k *control) flush(transaction uint64, pool uint32) error {
-	return k.send(func(dst []byte) []byte { return protocol.AppendBufferPoolFlushRequest(dst, transaction, pool) })
-}
-
-// flushed answers the peer's flush.
-func (k *control) flushed(transaction uint64) error {
-	return k.send(func(dst []byte) []byte { return protocol.AppendBufferPoolFlushReply(dst, transaction) })
-}
-
 // waitForSlot waits until there is a free send slot. The caller holds the lock.
 func (k *control) waitForSlot() error {
 	for len(k.free) == 0 && !k.closed {
@@ -354,10 +340,10 @@ func (k *control) sendUpdateWaiting(r *receiver) error {
 func (k *control) postUpdate(r *receiver) error {
 	all := r.urgent || k.c.cfg.Mode == protocol.ModeIndicate
 	var returns [MaxPools]protocol.PoolReturn
-	var pools [MaxPools]*lentPool
+	var pools [MaxPools]*bufpool.Local
 	n, size := 0, protocol.HeaderSize
-	add := func(p *lentPool) {
-		free := p.loan.Returning()
+	add := func(p *bufpool.Local) {
+		free := p.Loan.Returning()
 		if len(free) == 0 {
 			return
 		}
@@ -370,7 +356,7 @@ func (k *control) postUpdate(r *receiver) error {
 			free = free[:maxReturned]
 		}
 		size += protocol.PoolReturnSize(len(free))
-		returns[n], pools[n] = protocol.PoolReturn{Pool: p.ref, Elements: free}, p
+		returns[n], pools[n] = protocol.PoolReturn{Pool: p.Ref, Elements: free}, p
 		n++
 	}
 	first := r.lastTaken
@@ -383,12 +369,12 @@ func (k *control) postUpdate(r *receiver) error {
 	// The others that are due before those that are not: only updates that
 	// somebody is due for are bounded by what is free.
 	for _, p := range *r.lent.Load() {
-		if p != first && p.loan.Due() {
+		if p != first && p.Loan.Due() {
 			add(p)
 		}
 	}
 	for _, p := range *r.lent.Load() {
-		if all && p != first && !p.loan.Due() {
+		if all && p != first && !p.Loan.Due() {
 			add(p)
 		}
 	}
@@ -402,9 +388,9 @@ func (k *control) postUpdate(r *receiver) error {
 		return err
 	}
 	for i, p := range pools[:n] {
-		p.loan.Returned(len(returns[i].Elements))
+		p.Loan.Returned(len(returns[i].Elements))
 	}
-	if r.lastTaken == nil || len(r.lastTaken.loan.Returning()) == 0 {
+	if r.lastTaken == nil || len(r.lastTaken.Loan.Returning()) == 0 {
 		r.urgent, r.messages = false, 0
 	}
 	return nil

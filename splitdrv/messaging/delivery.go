@@ -140,7 +140,7 @@ func (r *receiver) flush() error {
 	r.count.frames.Add(r.frames)
 	r.frames, r.bytes = 0, 0
 	for i := range r.consumed {
-		r.consumed[i].pool.loan.Release(r.consumed[i].elem)
+		r.consumed[i].pool.Loan.Release(r.consumed[i].elem)
 	}
 	r.consumed = r.consumed[:0]
 	return nil

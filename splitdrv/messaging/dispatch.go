@@ -2,11 +2,10 @@ package messaging
 
 import (
 	"cmp"
-	"errors"
-	"net"
+	"fmt"
 	"slices"
-	"time"
 
+	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -63,9 +62,29 @@ func (c *Conn) onPools(msg []byte) error {
 	// seem to fit nowhere.
 	slices.SortStableFunc(pools, func(a, b protocol.Pool) int { return cmp.Compare(b.ElementSize, a.ElementSize) })
 	for _, p := range pools {
-		if err := c.borrowed.add(p); err != nil {
+		if err := c.borrow(p); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// borrow takes a pool that the peer lends.
+func (c *Conn) borrow(p protocol.Pool) error {
+	err, order := p.Valid(), bufpool.LatestFirst
+	if c.cfg.Mode.Sends() {
+		err, order = p.ValidSend(), bufpool.InOrder
+	}
+	if err == nil && int(p.Channel()) > len(c.channels) {
+		err = fmt.Errorf("%w: pool %d for data channel %d of %d", ErrNoChannel, p.Ref, p.Channel(), len(c.channels))
+	}
+	if err == nil {
+		r := bufpool.NewRemote(p, order)
+		r.Invalidate = c.cfg.Invalidation && p.Invalidate()
+		err = c.pools.step(bufpool.Event{Kind: bufpool.Lent, Remote: r})
+	}
+	if err != nil {
+		return controlViolation(err, "BufferRecvPool")
 	}
 	return nil
 }
@@ -77,18 +96,19 @@ func (c *Conn) onUpdate(msg []byte) error {
 		return controlViolation(err, "BufferRecvPoolUpdate")
 	}
 	for r := m.Returns(); r.Next(); {
-		g := c.borrowed.find(r.Pool())
+		g := c.pools.remote(r.Pool())
 		if g == nil {
 			return controlViolation(ErrPool, "update of pool %d", r.Pool())
 		}
+		tx := c.channels[g.Channel-1].tx
 		for i := range r.Len() {
 			elem := r.Element(i)
 			if err := g.Return(uint32(elem)); err != nil {
 				return controlViolation(err, "update of pool %d", r.Pool())
 			}
-			g.sender.acknowledge(g, elem)
+			tx.acknowledge(g, elem)
 		}
-		g.sender.credited()
+		tx.credited()
 	}
 	return nil
 }
@@ -117,8 +137,7 @@ func (c *Conn) onIndicate(msg []byte) error {
 	return c.channels[channel].rx.indicated(letters)
 }
 
-// onGet passes a request for another pool to the keeper. One that comes while
-// others wait is ignored, as one that cannot be granted is.
+// onGet hears that the peer asks for another pool.
 func (c *Conn) onGet(msg []byte) error {
 	m, err := protocol.DecodeBufferRecvPoolGet(msg)
 	if err != nil {
@@ -127,12 +146,8 @@ func (c *Conn) onGet(msg []byte) error {
 	if int(m.Channel) > len(c.channels) {
 		return controlViolation(ErrNoChannel, "BufferRecvPoolGet for data channel %d of %d", m.Channel, len(c.channels))
 	}
-	select {
-	case c.keeper.gets <- m:
-	default:
-		c.keeper.refused.Add(1)
-	}
-	return nil
+	size := int(min(m.ElementSize, MaxElementSize+1)) // no more is lent
+	return c.pools.step(bufpool.Event{Kind: bufpool.Get, Channel: int(m.Channel), Size: size, Elements: int(m.Elements)})
 }
 
 // onFlush stops the use of pools: the peer takes back some of its own, or gives
@@ -142,69 +157,25 @@ func (c *Conn) onFlush(msg []byte) error {
 	if err != nil {
 		return controlViolation(err, "BufferPoolFlushRequest")
 	}
-	if !c.keeper.owesReply.CompareAndSwap(false, true) {
-		return controlViolation(ErrTooManyFlushes, "transaction %#x", m.TransactionContext)
+	refs := make([]uint32, m.Len())
+	for i := range refs {
+		refs[i] = m.Pool(i)
 	}
-	var theirs, ours []uint32
-	for i := range m.Len() {
-		if ref := m.Pool(i); ref&protocol.FlushGiveBack != 0 {
-			ours = append(ours, ref&^protocol.FlushGiveBack)
-		} else {
-			theirs = append(theirs, ref)
-		}
-	}
-	pools, err := c.lending.find(ours)
+	err = c.pools.step(bufpool.Event{Kind: bufpool.Flush, Transaction: m.TransactionContext, Refs: refs})
 	if err != nil {
-		return err
+		return controlViolation(err, "BufferPoolFlushRequest")
 	}
-	now := time.Now()
-	var wait time.Duration
-	// One more than there are pools of theirs: for ours, all together.
-	reply := &retirement{then: func() error {
-		return c.later(wait-time.Since(now), func() error {
-			c.keeper.owesReply.Store(false) // before the reply, upon which the peer may ask again
-			return c.control.flushed(m.TransactionContext)
-		})
-	}}
-	reply.left.Store(int32(len(theirs) + 1))
-	closed, err := c.borrowed.close(theirs, reply)
-	if err != nil {
-		return err
-	}
-	if wait = c.borrowed.cost(closed, now); wait > 0 {
-		c.borrowed.held.Add(1)
-	}
-	c.lending.retire(pools, reply.done)
-	return nil
-}
-
-// later does something after a while, unless the session ends before that.
-func (c *Conn) later(wait time.Duration, do func() error) error {
-	if wait <= 0 {
-		return do()
-	}
-	c.background.Go(func() {
-		if !c.sleep(wait) {
-			return
-		}
-		if err := do(); err != nil && !errors.Is(err, net.ErrClosed) {
-			c.end(err)
-		}
-	})
 	return nil
 }
 
 // onFlushed hears that the peer has done what this side's flush asked for.
 func (c *Conn) onFlushed(msg []byte) error {
 	m, err := protocol.DecodeBufferPoolFlushReply(msg)
+	if err == nil {
+		err = c.pools.step(bufpool.Event{Kind: bufpool.FlushReply, Transaction: m.TransactionContext})
+	}
 	if err != nil {
 		return controlViolation(err, "BufferPoolFlushReply")
 	}
-	// Transactions count from 1.
-	if m.TransactionContext == 0 || !c.keeper.awaits.CompareAndSwap(m.TransactionContext, 0) {
-		return controlViolation(ErrReply, "BufferPoolFlushReply, transaction %#x", m.TransactionContext)
-	}
-	c.borrowed.taken()
-	c.keeper.replied <- struct{}{} // never full: one flush is out at a time
 	return nil
 }

@@ -28,7 +28,7 @@
 // # Workers
 //
 // Each data channel has a sender and a receiver, the session has one control
-// handler and one keeper, which looks after the number of pools; each is a
+// handler and one pool manager, which looks after the number of pools; each is a
 // goroutine that runs until it has nothing to do and then sleeps, the first
 // three in Go's poller on an epoll set of what they have to react to. GOMAXPROCS
 // should exceed the number of processors by the number of busy workers: with
@@ -36,32 +36,26 @@
 // milliseconds.
 //
 // Who waits for whom: the control handler waits for nobody. What it has for a
-// sender or a receiver goes into their mailboxes, what it has for the keeper
-// into queues that are never full. All others may wait for the handler to free
+// sender or a receiver goes into their mailboxes, what it has for the pool manager
+// into a queue. All others may wait for the handler to free
 // a slot of the control send queue.
 //
 // A sender shares a grant's list of returned elements with the control handler;
 // whoever sends a control message holds the lock of the control send queue for
 // that message. In mode imm nothing is locked per frame.
 //
-// Each of them but the keeper follows a completion-queue [Handler], which its
+// Each of them but the pool manager follows a completion-queue [Handler], which its
 // channel is assigned to: it says on which processors, with which priority, and
 // for how long at a time the worker works. Handlers and assignments can change
 // while the session lasts; see [Conn.SetHandling].
 //
 // # Pools
 //
-// Each pool has memory and a region of its own. The target makes it (lending),
-// the receiver of its channel adopts it and posts the receives that its elements
-// stand for, the sender of its channel binds the windows that protect it, if any
-// (see [Protection]), and only then is it offered. The initiator (borrowing) hands it to
-// the sender of that channel.
-//
-// To go, a pool passes both again: the sender stops using it and waits until
-// its transfers have completed and are indicated, the flush exchange tells the
-// target, the receiver takes what has come, its windows are invalidated, by the
-// sender or the peer, and the keeper deregisters it. The
-// target begins that with a BufferPoolFlushRequest, the initiator with its sender.
+// Each pool has memory and a region of its own. The receiver of its channel adopts it
+// and posts the receives that its elements stand for, the sender of its channel binds
+// the windows that protect it, if any (see [Protection]), and only then is it offered.
+// The initiator hands it to the sender of that channel. What comes after what, from
+// there to the end of the pool, is in bufpool.Pools; poolManager hands it on.
 //
 // # Bounds
 //

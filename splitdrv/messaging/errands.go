@@ -3,6 +3,7 @@ package messaging
 import (
 	"fmt"
 
+	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
@@ -12,7 +13,7 @@ import (
 // most.
 func (s *sender) sort(mail []errand) {
 	for _, e := range mail {
-		if e.kind == errandRelease || e.kind == errandLast {
+		if e.kind == errandRelease {
 			s.releasing = append(s.releasing, e)
 		} else {
 			s.errands = append(s.errands, e)
@@ -48,28 +49,31 @@ func (s *sender) performOne(e *errand) (bool, error) {
 		return s.sealOrRenew(e)
 	default:
 	}
-	for ; e.next < len(e.lent.windows); e.next++ {
+	for ; e.next < len(e.lent.Windows); e.next++ {
 		room := s.room()
 		if room <= 0 {
 			return false, nil
 		}
-		last := e.next == len(e.lent.windows)-1
+		last := e.next == len(e.lent.Windows)-1
 		post := s.bindWindow
 		if e.kind == errandUnbind {
 			post = s.unbindWindow
 		}
 		if err := post(e.lent, e.next, last || room == 1); err != nil {
-			return false, fmt.Errorf("pool %d on data channel %d: %w", e.lent.ref, s.ch.number, err)
+			return false, fmt.Errorf("pool %d on data channel %d: %w", e.lent.Ref, s.ch.number, err)
 		}
 	}
-	s.land(landing{job: e.job})
+	s.land(landing{event: bufpool.Event{Kind: bound[e.kind], Local: e.lent}})
 	return true, nil
 }
 
-// landing is what follows when work requests have completed: a job, or a letter
-// to the channel's receiver.
+// bound is what the pools hear when windows are.
+var bound = [...]bufpool.Kind{errandBind: bufpool.Bound, errandUnbind: bufpool.Unbound}
+
+// landing is what follows when work requests have completed: a letter to the
+// channel's receiver about a batch, or else an event for the pools.
 type landing struct {
-	job    *retirement
+	event  bufpool.Event
 	letter letter
 }
 
@@ -86,8 +90,8 @@ func (s *sender) follow() error {
 	rest := copy(s.landing, s.landing[1:])
 	s.landing[rest] = landing{}
 	s.landing = s.landing[:rest]
-	if l.job != nil {
-		return l.job.done()
+	if l.letter.touch == nil {
+		return s.c.pools.step(l.event)
 	}
 	s.ch.rx.mail.put(l.letter)
 	return nil
@@ -106,50 +110,36 @@ func (s *sender) number(signaled bool) (id uint64, flags fabric.Flags) {
 }
 
 // bindWindow binds window i of a pool, under its next key.
-func (s *sender) bindWindow(p *lentPool, i int, signaled bool) (err error) {
+func (s *sender) bindWindow(l *bufpool.Local, i int, signaled bool) (err error) {
 	id, flags := s.number(signaled)
 	s.count.bound.Add(1)
-	r, addr, n := p.span(i)
-	p.keys[i], err = s.ch.qp.Bind(p.windows[i], r, addr, n, id, flags)
+	r, addr, n := l.Span(i)
+	l.Keys[i], err = s.ch.qp.Bind(l.Windows[i], r, addr, n, id, flags)
 	return err
 }
 
 // unbindWindow invalidates window i of a pool.
-func (s *sender) unbindWindow(p *lentPool, i int, signaled bool) error {
+func (s *sender) unbindWindow(l *bufpool.Local, i int, signaled bool) error {
 	id, flags := s.number(signaled)
 	s.count.invalidated.Add(1)
-	return s.ch.qp.Unbind(p.windows[i], id, flags)
-}
-
-// span is what window i of a pool is around.
-func (p *lentPool) span(i int) (r fabric.Region, addr uint64, length int) {
-	r = p.regions[0]
-	switch n := p.loan.ElementSize(); {
-	case len(p.windows) == 1 && !p.touch:
-		return r, r.Addr(), r.Len()
-	case len(p.regions) == 1:
-		return r, r.Addr() + uint64(i*n), n
-	default:
-		r = p.regions[i]
-		return r, r.Addr(), n
-	}
+	return s.ch.qp.Unbind(l.Windows[i], id, flags)
 }
 
 // invalidate sends the peer the last message about a pool of its that is out
 // of use, which invalidates its window, if it is one that has to be; and reports
 // whether there was room for it.
-func (s *sender) invalidate(g *grantedPool) (bool, error) {
-	if !g.invalidate || g.invalidated {
+func (s *sender) invalidate(r *bufpool.Remote) (bool, error) {
+	if !r.Invalidate || r.Invalidated {
 		return true, nil
 	}
 	if s.room() <= 0 {
 		return false, nil
 	}
-	g.invalidated = true // once: there is nothing left to invalidate
+	r.Invalidated = true // once: there is nothing left to invalidate
 	id, flags := s.number(true)
-	wr := [1]fabric.SendWR{{ID: id, Op: fabric.OpSendInv, Flags: flags | fabric.Solicited, RKey: g.RKey()}}
+	wr := [1]fabric.SendWR{{ID: id, Op: fabric.OpSendInv, Flags: flags | fabric.Solicited, RKey: r.RKey()}}
 	if _, err := s.ch.qp.PostSend(wr[:]); err != nil {
-		return false, fmt.Errorf("invalidate the window of pool %d on data channel %d: %w", g.ref, s.ch.number, err)
+		return false, fmt.Errorf("invalidate the window of pool %d on data channel %d: %w", r.Ref, s.ch.number, err)
 	}
 	return true, nil
 }

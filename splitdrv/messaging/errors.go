@@ -12,24 +12,24 @@ import (
 // the decoders' errors of package protocol and the states' of package bufpool.
 var (
 	ErrDataSend        = errors.New("message on a data channel that is not an RDMA write with immediate data")
-	ErrPool            = errors.New("pool that was not lent on this channel")
+	ErrPool            = bufpool.ErrPool
 	ErrIndicatedLength = errors.New("indicated length is not the written one")
 	ErrFrame           = errors.New("malformed frame")
-	ErrPoolTwice       = errors.New("pool reference is in use")
-	ErrTooManyPools    = errors.New("more pools than a channel can have")
-	ErrTooManyElements = errors.New("more elements than a channel can have")
+	ErrPoolTwice       = bufpool.ErrPoolTwice
+	ErrTooManyPools    = bufpool.ErrTooManyPools
+	ErrTooManyElements = bufpool.ErrTooManyElements
 	ErrNoChannel       = errors.New("data channel that the session does not have")
 	ErrTooManyRequests = errors.New("more unanswered requests than agreed")
-	ErrReply           = errors.New("reply to no request")
+	ErrReply           = bufpool.ErrReply
 	ErrUnexpected      = errors.New("message that has no place here")
 	ErrImmediate       = errors.New("immediate data in a mode without")
 	ErrIndications     = errors.New("more indications than elements")
 	ErrSequence        = errors.New("message out of sequence")
-	ErrTooManyFlushes  = errors.New("more unanswered flushes than agreed")
+	ErrTooManyFlushes  = bufpool.ErrTooManyFlushes
 	ErrProofMissing    = errors.New("no proof that the queue pairs are those of the authenticated connection")
 	ErrProofWrong      = errors.New("wrong proof that the queue pairs are those of the authenticated connection")
-	ErrKeys            = errors.New("pool without the keys of its elements")
-	ErrInvalidated     = errors.New("message that invalidates a key which is not to be invalidated")
+	ErrKeys            = bufpool.ErrKeys
+	ErrInvalidated     = bufpool.ErrInvalidated
 )
 
 // ErrPeerSilent ends a session whose peer showed no sign of life for

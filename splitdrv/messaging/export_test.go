@@ -13,13 +13,9 @@ func (c *Conn) StartAt(writes uint32) {
 // Remembered is how many elements there are of the pools of the peer's that the
 // Conn knows of.
 func (c *Conn) Remembered() int {
-	c.borrowed.mu.Lock()
-	defer c.borrowed.mu.Unlock()
-	n := 0
-	for _, g := range c.borrowed.pools {
-		n += g.Len()
-	}
-	return n
+	c.pools.mu.Lock()
+	defer c.pools.mu.Unlock()
+	return c.pools.pools.Remembered()
 }
 
 // SetClock gives a configuration another clock for what is lent on request.

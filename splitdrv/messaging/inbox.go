@@ -3,6 +3,7 @@ package messaging
 import (
 	"slices"
 
+	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -11,7 +12,7 @@ import (
 // have twice as many unacknowledged, does not have to stop.
 const indicatesPerUpdate = protocol.IndicatesPerChannel / 2
 
-// readMail does what the control handler and the keeper have for the receiver.
+// readMail does what the control handler and the pool manager have for the receiver.
 func (r *receiver) readMail() error {
 	letters := r.mail.take()
 	r.mailed.Store(false)
@@ -53,32 +54,34 @@ func (r *receiver) read(l *letter, sent uint64) error {
 		if err := r.adopt(l.pool); err != nil {
 			return err
 		}
-		return l.job.done()
+		return r.c.pools.step(bufpool.Event{Kind: bufpool.Adopted, Local: l.pool})
 	case letterRetire:
 		if err := r.flush(); err != nil {
 			return err
 		}
-		if l.pool.touch && l.pool.loan.Ledger().Consumed > 0 {
+		r.pools[l.pool.Ref-r.c.firstRef(r.ch.number)] = nil
+		if l.pool.OneTouch && l.pool.Loan.Ledger().Consumed > 0 {
 			// Not before its windows are bound again, which is when they all can be
 			// invalidated.
-			l.pool.retiring = l.job
-			r.pools[l.pool.ref-r.c.firstRef(r.ch.number)] = nil
 			return nil
 		}
-		return r.retire(l.pool, l.job)
+		return r.retire(l.pool)
 	case letterSealed:
 		return r.sealed(l.touch)
 	case letterRenewed:
 		return r.renewed(l.touch)
-	case letterAwait:
-		return r.await(l.pool, l.job)
 	default:
 		return r.sentSoFar(sent)
 	}
 }
 
+// retired reports whether the peer has stopped using a pool.
+func (r *receiver) retired(p *bufpool.Local) bool {
+	return r.pools[p.Ref-r.c.firstRef(r.ch.number)] != p
+}
+
 // retire ends the use of a pool of which nothing is consumed.
-func (r *receiver) retire(p *lentPool, job *retirement) error {
+func (r *receiver) retire(p *bufpool.Local) error {
 	// The peer may wait for what it indicated there.
 	if r.urgent || r.messages > 0 {
 		if err := r.acknowledge(); err != nil {
@@ -86,7 +89,7 @@ func (r *receiver) retire(p *lentPool, job *retirement) error {
 		}
 	}
 	r.forget(p)
-	return job.done()
+	return r.c.pools.step(bufpool.Event{Kind: bufpool.Drained, Local: p})
 }
 
 // takeIndicated handles a transfer that was indicated on the control channel.
@@ -96,7 +99,7 @@ func (r *receiver) takeIndicated(l *letter) error {
 		return err
 	}
 	r.count.indicated.Add(1)
-	if p.touch {
+	if p.OneTouch {
 		r.touchIndicated(l.last)
 		return nil
 	}
@@ -107,7 +110,7 @@ func (r *receiver) takeIndicated(l *letter) error {
 // answerIndicated sees to it that an update acknowledges a transfer that was
 // indicated on the control channel, the last one of its message or not, and
 // returns its element, which is free by then.
-func (r *receiver) answerIndicated(p *lentPool, last bool) {
+func (r *receiver) answerIndicated(p *bufpool.Local, last bool) {
 	r.lastTaken = p
 	if last {
 		r.messages++
@@ -118,12 +121,12 @@ func (r *receiver) answerIndicated(p *lentPool, last bool) {
 
 // adopt takes a pool into service and posts the receives that its elements
 // stand for.
-func (r *receiver) adopt(p *lentPool) error {
-	r.pools[p.ref-r.c.firstRef(r.ch.number)] = p
+func (r *receiver) adopt(p *bufpool.Local) error {
+	r.pools[p.Ref-r.c.firstRef(r.ch.number)] = p
 	lent := append(slices.Clone(*r.lent.Load()), p)
 	r.lent.Store(&lent)
-	r.elements.Add(int64(p.loan.Len()))
-	if len(p.windows) > 0 {
+	r.elements.Add(int64(p.Loan.Len()))
+	if len(p.Windows) > 0 {
 		r.windowed = append(r.windowed, p)
 	}
 	switch r.c.cfg.Mode {
@@ -132,7 +135,7 @@ func (r *receiver) adopt(p *lentPool) error {
 	case protocol.ModeSend, protocol.ModeSendUC:
 		return r.postBuffers(p)
 	default:
-		n := p.loan.Len() - r.spare
+		n := p.Loan.Len() - r.spare
 		r.spare = max(-n, 0)
 		return r.post(n)
 	}
@@ -150,15 +153,16 @@ func (r *receiver) acknowledge() error {
 }
 
 // forget takes a pool out of service.
-func (r *receiver) forget(p *lentPool) {
-	r.pools[p.ref-r.c.firstRef(r.ch.number)] = nil
-	lent := slices.DeleteFunc(slices.Clone(*r.lent.Load()), func(o *lentPool) bool { return o == p })
+func (r *receiver) forget(p *bufpool.Local) {
+	lent := slices.DeleteFunc(slices.Clone(*r.lent.Load()), func(o *bufpool.Local) bool { return o == p })
 	r.lent.Store(&lent)
-	r.elements.Add(-int64(p.loan.Len()))
+	r.elements.Add(-int64(p.Loan.Len()))
 	if r.c.cfg.Mode == protocol.ModeImm {
-		r.spare += p.loan.Len()
+		r.spare += p.Loan.Len()
 	}
-	r.release(p)
+	if len(p.Windows) > 0 && !(r.c.cfg.invalidates() && p.Windows[0].Bound()) {
+		r.dropWindows(p)
+	}
 	if r.lastTaken == p {
 		r.lastTaken = nil
 	}

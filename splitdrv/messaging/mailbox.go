@@ -3,6 +3,8 @@ package messaging
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/splitnic/splitnic/bufpool"
 )
 
 // mailbox holds what others have for a worker to do. Anybody may put, without
@@ -48,9 +50,8 @@ func (m *mailbox[T]) len() int {
 // letter is something for a receiver to do.
 type letter struct {
 	kind   letterKind
-	pool   *lentPool   // letterAdopt, letterRetire, letterAwait
-	job    *retirement // of these: what follows
-	class  uint32      // letterIndicated: the pool, counted from the channel's first
+	pool   *bufpool.Local // letterAdopt, letterRetire
+	class  uint32         // letterIndicated: the pool, counted from the channel's first
 	elem   uint32
 	length uint32
 	last   bool   // letterIndicated: of its message
@@ -66,25 +67,24 @@ const (
 	letterSent                        // in mode send-uc: what the peer has sent so far
 	letterSealed                      // elements whose windows are invalid
 	letterRenewed                     // elements whose windows are bound again
-	letterAwait                       // a pool that it has retired, whose window the peer is to invalidate
 )
 
 // errand is something for a sender to do besides frames: it alone posts to the
 // send queue of its data channel.
 type errand struct {
 	kind  errandKind
-	pool  *grantedPool // errandRelease: nil for everything that was sent; errandLast, errandInvalidate
-	lent  *lentPool    // errandBind, errandUnbind
-	touch *touch       // errandSeal, errandRenew
-	next  int          // of these four: the first of its windows that is not posted yet
-	job   *retirement  // what follows, but for touches
+	pool  *bufpool.Remote // errandRelease: nil for everything that was sent; errandInvalidate
+	last  bool            // errandRelease: then invalidate its window, if it has one for that
+	lent  *bufpool.Local  // errandBind, errandUnbind
+	touch *touch          // errandSeal, errandRenew
+	next  int             // of these four: the first of its windows that is not posted yet
+	done  chan<- struct{} // errandRelease of everything: has room; may be nil
 }
 
 type errandKind uint8
 
 const (
 	errandRelease    errandKind = iota // stop using a pool of the peer's
-	errandLast                         // the same, and then invalidate its window, if it has one for that
 	errandInvalidate                   // invalidate the window of a pool that is out of use
 	errandBind                         // bind the windows of a pool of this side's
 	errandUnbind                       // invalidate them

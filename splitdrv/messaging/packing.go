@@ -91,7 +91,7 @@ func (s *sender) seal() {
 		return
 	}
 	wr, f := &s.wrs[s.last], &s.batch[s.last]
-	f.pool.frames[f.elem] = uint8(t.frames)
+	f.pool.Frames[f.elem] = uint8(t.frames)
 	lead := 0
 	if t.frames > 1 {
 		lead = protocol.PackHeaderSize + protocol.PackRecordSize
@@ -110,7 +110,7 @@ func (s *sender) seal() {
 		s.sequence.Store(seq + 1)
 		protocol.PutSendData(s.before(f.slot, t.first, lead), seq, t.size)
 	case fabric.OpWriteImm:
-		wr.Imm = uint32(protocol.PackImm(uint8(f.pool.ref), uint8(f.elem), uint16(t.size)))
+		wr.Imm = uint32(protocol.PackImm(uint8(f.pool.Ref), uint8(f.elem), uint16(t.size)))
 	default:
 		f.length = uint32(t.size)
 	}

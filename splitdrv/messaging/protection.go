@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
@@ -106,22 +107,22 @@ func (c *Config) protecting() (Protecting, error) {
 func (c *Config) invalidates() bool { return c.Protection == ProtectWindow && c.Invalidation }
 
 // exposed is what the peer is told of a pool of this side's.
-func (c *Config) exposed(p *lentPool) protocol.Pool {
+func (c *Config) exposed(l *bufpool.Local) protocol.Pool {
 	o := protocol.Pool{
-		Ref: p.ref, Elements: uint32(p.loan.Len()), ElementSize: uint32(p.loan.ElementSize()),
-		Context: protocol.PoolContext(uint16(p.ch.number), 0),
+		Ref: l.Ref, Elements: uint32(l.Loan.Len()), ElementSize: uint32(l.Loan.ElementSize()),
+		Context: protocol.PoolContext(uint16(l.Channel), 0),
 	}
 	switch {
 	case c.Mode.Sends():
 	case c.Protection == ProtectOneTouch:
-		o.Addr = p.regions[0].Addr() // its keys were told before
+		o.Addr = l.Regions[0].Addr() // its keys were told before
 	case c.Protection == ProtectWindow:
-		o.RKey, o.Addr = p.keys[0], p.regions[0].Addr()
+		o.RKey, o.Addr = l.Keys[0], l.Regions[0].Addr()
 		if c.Invalidation {
-			o.Context = protocol.PoolContext(uint16(p.ch.number), protocol.PoolInvalidate)
+			o.Context = protocol.PoolContext(uint16(l.Channel), protocol.PoolInvalidate)
 		}
 	default:
-		o.RKey, o.Addr = p.regions[0].RKey(), p.regions[0].Addr()
+		o.RKey, o.Addr = l.Regions[0].RKey(), l.Regions[0].Addr()
 	}
 	return o
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/vnet"
@@ -16,7 +17,7 @@ import (
 
 // consumed is an element that the peer has written.
 type consumed struct {
-	pool *lentPool
+	pool *bufpool.Local
 	elem int
 }
 
@@ -30,17 +31,17 @@ type receiver struct {
 	paced   PacedPort // port, if it is one
 	mail    mailbox[letter]
 
-	pools    []*lentPool                 // by reference, from the channel's first; nil where none is lent
-	lent     atomic.Pointer[[]*lentPool] // those that there are, for others to read; replaced as a whole
-	elements atomic.Int64                // of those
-	spare    int                         // posted receives that stand for no element
-	windowed []*lentPool                 // those with windows that may be bound
+	pools    []*bufpool.Local                 // by reference, from the channel's first; nil where none is lent
+	lent     atomic.Pointer[[]*bufpool.Local] // those that there are, for others to read; replaced as a whole
+	elements atomic.Int64                     // of those
+	spare    int                              // posted receives that stand for no element
+	windowed []*bufpool.Local                 // those with windows that may be bound
 	touches  touching
 
 	// What asks for an update before a quarter of a pool is free.
 	urgent    bool
-	messages  int       // BufferRDMAIndicates since the last update
-	lastTaken *lentPool // of the last indicated element: an update with it acknowledges all
+	messages  int            // BufferRDMAIndicates since the last update
+	lastTaken *bufpool.Local // of the last indicated element: an update with it acknowledges all
 
 	expected uint64 // send modes: the sequence number of the next message
 
@@ -72,13 +73,13 @@ type receiver struct {
 }
 
 func newReceiver(c *Conn, ch *channel) (*receiver, error) {
-	r := &receiver{c: c, ch: ch, pools: make([]*lentPool, c.cfg.MaxPools)}
+	r := &receiver{c: c, ch: ch, pools: make([]*bufpool.Local, c.cfg.MaxPools)}
 	r.writes = make([]vnet.WriteOp, 0, protocol.MaxPackFrames)
 	r.consumed = make([]consumed, 0, len(r.comps))
 	for i := range r.recvs {
 		r.recvs[i].ID = uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(ch.number), 0, 0))
 	}
-	r.lent.Store(new([]*lentPool))
+	r.lent.Store(new([]*bufpool.Local))
 	var err error
 	if r.mail.wake, err = c.newEvent(); err != nil {
 		return nil, err
@@ -239,17 +240,17 @@ func (r *receiver) takeWritten(comps []fabric.Completion) error {
 
 // consume takes what the peer has written to an element. It is delivered, and
 // the element free, after the next flush.
-func (r *receiver) consume(class, elem, length uint32) (*lentPool, error) {
+func (r *receiver) consume(class, elem, length uint32) (*bufpool.Local, error) {
 	if class >= uint32(len(r.pools)) || r.pools[class] == nil {
 		return nil, r.violation(ErrPool, "pool %d", class+r.c.firstRef(r.ch.number))
 	}
 	p := r.pools[class]
 	// borrowed: the element is ours to read until Release.
-	data, err := p.loan.Consume(int(elem), int(length))
+	data, err := p.Loan.Consume(int(elem), int(length))
 	if err != nil {
-		return nil, r.violation(err, "pool %d", p.ref)
+		return nil, r.violation(err, "pool %d", p.Ref)
 	}
-	if p.touch {
+	if p.OneTouch {
 		return p, r.touch(p, int(elem), data)
 	}
 	r.consumed = append(r.consumed, consumed{pool: p, elem: int(elem)})
@@ -274,7 +275,7 @@ func (r *receiver) giveBack() error {
 	for {
 		due := r.urgent
 		for _, p := range *r.lent.Load() {
-			due = due || p.loan.Due()
+			due = due || p.Loan.Due()
 		}
 		if !due {
 			return nil

@@ -3,6 +3,7 @@ package messaging
 import (
 	"fmt"
 
+	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
@@ -23,7 +24,7 @@ func (r *receiver) takeSent(comps []fabric.Completion) error {
 			return r.violation(ErrImmediate, "immediate data %#x", c.Imm)
 		}
 		_, _, buffer, _ := protocol.WRID(c.ID).Unpack()
-		msg := pool.buffer(buffer)[:c.Len]
+		msg := pool.Element(buffer)[:c.Len]
 		m, err := protocol.DecodeSendData(msg)
 		if err != nil {
 			return r.violation(err, "SendData")
@@ -43,12 +44,6 @@ func (r *receiver) takeSent(comps []fabric.Completion) error {
 		r.recvs[i] = r.bufferWR(pool, buffer)
 	}
 	return r.flush()
-}
-
-// buffer is the memory of a receive.
-func (p *lentPool) buffer(i uint16) []byte {
-	size := p.loan.ElementSize()
-	return p.arena.Bytes()[int(i)*size:][:size]
 }
 
 // sequence compares a message's number with the expected one. Messages that an
@@ -75,7 +70,7 @@ func (r *receiver) sequence(seq uint64) (late bool, err error) {
 // lose frees the elements of n messages that will not come.
 func (r *receiver) lose(n uint64) error {
 	pool := (*r.lent.Load())[0]
-	if n > uint64(pool.loan.Len()) {
+	if n > uint64(pool.Loan.Len()) {
 		return r.violationOfSequence(r.expected + n)
 	}
 	for i := range n {
@@ -89,12 +84,12 @@ func (r *receiver) lose(n uint64) error {
 }
 
 // used marks the element of a message as free to return.
-func (r *receiver) used(pool *lentPool, seq uint64, length int) error {
-	elem := int(seq % uint64(pool.loan.Len()))
-	if _, err := pool.loan.Consume(elem, length); err != nil {
+func (r *receiver) used(pool *bufpool.Local, seq uint64, length int) error {
+	elem := int(seq % uint64(pool.Loan.Len()))
+	if _, err := pool.Loan.Consume(elem, length); err != nil {
 		return r.violation(err, "message %d", seq)
 	}
-	pool.loan.Release(elem)
+	pool.Loan.Release(elem)
 	return nil
 }
 
@@ -110,10 +105,10 @@ func (r *receiver) sentSoFar(seq uint64) error {
 }
 
 // postBuffers posts the receives of a pool.
-func (r *receiver) postBuffers(p *lentPool) error {
-	for i := 0; i < p.loan.Len(); {
+func (r *receiver) postBuffers(p *bufpool.Local) error {
+	for i := 0; i < p.Loan.Len(); {
 		n := 0
-		for ; n < len(r.recvs) && i < p.loan.Len(); n++ {
+		for ; n < len(r.recvs) && i < p.Loan.Len(); n++ {
 			r.recvs[n] = r.bufferWR(p, uint16(i))
 			i++
 		}
@@ -125,9 +120,9 @@ func (r *receiver) postBuffers(p *lentPool) error {
 }
 
 // bufferWR is the receive with number i of a pool.
-func (r *receiver) bufferWR(p *lentPool, i uint16) fabric.RecvWR {
+func (r *receiver) bufferWR(p *bufpool.Local, i uint16) fabric.RecvWR {
 	return fabric.RecvWR{
 		ID:   uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(r.ch.number), i, 0)),
-		Addr: address(p.buffer(i)), Len: uint32(p.loan.ElementSize()), LKey: p.regions[0].LKey(),
+		Addr: address(p.Element(i)), Len: uint32(p.Loan.ElementSize()), LKey: p.Regions[0].LKey(),
 	}
 }

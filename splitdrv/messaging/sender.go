@@ -1,9 +1,10 @@
 package messaging
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -27,8 +28,7 @@ type sender struct {
 	mail    mailbox[errand]
 	hungry  atomic.Bool // sleeps for credits, or for the acknowledgement of an indication
 
-	granting sync.Mutex                     // held to change grants
-	grants   atomic.Pointer[[]*grantedPool] // smallest elements first; replaced as a whole
+	grants atomic.Pointer[[]*bufpool.Remote] // smallest elements first; replaced as a whole
 
 	// Frames that were read and are not in the batch yet: reads[next:have], and
 	// the slots they lie in.
@@ -55,7 +55,7 @@ type sender struct {
 
 	// Of transfers that are indicated on the control channel.
 	owed      []protocol.Indication // completed and not indicated yet, oldest first
-	owedPools []*grantedPool        // theirs
+	owedPools []*bufpool.Remote     // theirs
 	indicated uint64                // messages, cumulative
 	acked     atomic.Uint64         // of those; the control handler's
 	alone     bool                  // in mode imm: one is on its way, and nothing may overtake it
@@ -72,29 +72,7 @@ type sender struct {
 	notice  notice     // of the send queue's completions
 	dream   dream
 	short   atomic.Int64
-	asked   atomic.Int64 // bytes of the elements of the pool that the peer was asked for last; 0 none
 	count   txCounters
-}
-
-// grantedPool is one of the peer's pools.
-type grantedPool struct {
-	*bufpool.Grant
-	ref    uint32
-	sender *sender
-	extra  bool // this side had asked for it
-
-	invalidate  bool // its key is that of a window, which this side is to invalidate
-	invalidated bool // the sender's: it has
-
-	pending int    // the sender's: transfers that have not completed, or are not indicated yet
-	last    uint32 // the sender's: sequence number of the last work request
-	used    atomic.Bool
-	idle    int             // the keeper's: looks without use
-	closed  uint64          // when it was closed: its number among those
-	namedIn []atomic.Uint64 // by element: the message that indicated it last
-	frames  []uint8         // by element, the sender's: how many it carried last
-	state   grantState      // guarded by Conn.borrowing
-	left    atomic.Bool     // the sender has stopped using it, for good
 }
 
 func newSender(c *Conn, ch *channel, slots *bufpool.Slots, region fabric.Region) (*sender, error) {
@@ -110,9 +88,9 @@ func newSender(c *Conn, ch *channel, slots *bufpool.Slots, region fabric.Region)
 	}
 	if !c.cfg.Mode.Sends() {
 		s.owed = make([]protocol.Indication, 0, sqDepth(&c.cfg))
-		s.owedPools = make([]*grantedPool, 0, sqDepth(&c.cfg))
+		s.owedPools = make([]*bufpool.Remote, 0, sqDepth(&c.cfg))
 	}
-	s.grants.Store(new([]*grantedPool))
+	s.grants.Store(new([]*bufpool.Remote))
 	var err error
 	if s.mail.wake, err = c.newEvent(); err != nil {
 		return nil, err
@@ -377,8 +355,8 @@ func (s *sender) credits() int {
 
 // credit takes an element for a transfer of at least n bytes: of the smallest
 // pool that holds those wanted, or of the largest that has one.
-func (s *sender) credit(n, wanted int) (*grantedPool, uint16, bool) {
-	var best *grantedPool
+func (s *sender) credit(n, wanted int) (*bufpool.Remote, uint16, bool) {
+	var best *bufpool.Remote
 	for _, g := range *s.grants.Load() {
 		if g.ElementSize() < n || g.Empty() {
 			continue
@@ -392,9 +370,6 @@ func (s *sender) credit(n, wanted int) (*grantedPool, uint16, bool) {
 		return nil, 0, false
 	}
 	elem, ok := best.Take()
-	if !best.used.Load() {
-		best.used.Store(true)
-	}
 	return best, elem, ok
 }
 
@@ -404,12 +379,12 @@ func (s *sender) fitsNowhere(n int) bool {
 	return len(grants) > 0 && grants[len(grants)-1].ElementSize() < n
 }
 
-// lack records that an element of n bytes, or any, is not to be had. The keeper
+// lack records that an element of n bytes, or any, is not to be had. The pool manager
 // asks the peer for more if that goes on, or if no element fits.
 func (s *sender) lack(n int) {
 	if s.fitsNowhere(n) {
 		s.short.Store(int64(n))
-		s.c.keeper.nudge()
+		s.c.pools.nudge()
 		return
 	}
 	s.count.noCredit.Add(1)
@@ -553,4 +528,19 @@ func (s *sender) credited() {
 	if s.hungry.Load() {
 		s.mail.wake.set()
 	}
+}
+
+// grant adds a pool to those that the sender uses. Called with the pools' lock held.
+func (s *sender) grant(r *bufpool.Remote) {
+	grants := append(slices.Clone(*s.grants.Load()), r)
+	slices.SortStableFunc(grants, func(a, b *bufpool.Remote) int { return cmp.Compare(a.ElementSize(), b.ElementSize()) })
+	s.grants.Store(&grants)
+	s.credited()
+}
+
+// revoke takes a pool from those that the sender uses. It may be using it at
+// this very moment. Called with the pools' lock held.
+func (s *sender) revoke(r *bufpool.Remote) {
+	grants := slices.DeleteFunc(slices.Clone(*s.grants.Load()), func(o *bufpool.Remote) bool { return o == r })
+	s.grants.Store(&grants)
 }

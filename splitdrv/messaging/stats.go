@@ -104,15 +104,16 @@ type rxCounters struct {
 
 // Stats reads the counters. It may be called at any time before Close.
 func (c *Conn) Stats() Stats {
+	pools := c.pools.count()
 	s := Stats{
 		Mode:        c.cfg.Mode,
 		Protection:  c.protecting,
 		Bound:       c.binding.bound.Load(),
 		ControlSent: c.control.sent.Load(), ControlReceived: c.control.received.Load(),
 		MemoryPinned: c.memory.pinned(),
-		PoolsAsked:   c.borrowed.asked.Load(), PoolsGiven: c.borrowed.given.Load(),
-		PoolsGranted: c.keeper.granted.Load(), PoolsRefused: c.keeper.refused.Load(), PoolsReturned: c.lending.taken.Load(),
-		RequestsHeld: c.requests.held.Load(), FlushesHeld: c.borrowed.held.Load(),
+		PoolsAsked:   pools.Asked, PoolsGiven: pools.Given,
+		PoolsGranted: pools.Granted, PoolsRefused: pools.Refused, PoolsReturned: pools.Returned,
+		RequestsHeld: c.requests.held.Load(), FlushesHeld: c.pools.held.Load(),
 	}
 	s.CompVectors, s.Handlers = c.handlers.vectors, c.handlers.stats()
 	for _, ch := range c.channels {
@@ -148,15 +149,15 @@ func (ch *channel) stats() ChannelStats {
 		QPN:       ch.qp.Num(), PeerQPN: ch.peerQPN, Latency: ch.latency,
 	}
 	for _, p := range *ch.rx.lent.Load() {
-		l := p.loan.Ledger()
+		l := p.Loan.Ledger()
 		s.Lent = addLedger(s.Lent, l)
-		s.LentPools = append(s.LentPools, Pool{Ref: p.ref, ElementSize: p.loan.ElementSize(), Extra: p.extra, Ledger: l})
-		s.MemoryPinned += len(p.arena.Bytes())
+		s.LentPools = append(s.LentPools, Pool{Ref: p.Ref, ElementSize: p.Loan.ElementSize(), Extra: p.Extra, Ledger: l})
+		s.MemoryPinned += len(p.Arena.Bytes())
 	}
 	for _, g := range *ch.tx.grants.Load() {
 		l := g.Ledger()
 		s.Granted = addLedger(s.Granted, l)
-		s.GrantedPools = append(s.GrantedPools, Pool{Ref: g.ref, ElementSize: g.ElementSize(), Extra: g.extra, Ledger: l})
+		s.GrantedPools = append(s.GrantedPools, Pool{Ref: g.Ref, ElementSize: g.ElementSize(), Extra: g.Extra(), Ledger: l})
 	}
 	return s
 }

@@ -40,23 +40,20 @@ func (r *Remains) Count() (n uint64) {
 // until all that were taken and sent have arrived in the peer's memory. Frames
 // from the peer go on coming. A pause ends with Resume or Stop.
 func (c *Conn) Pause(ctx context.Context) error {
-	paused := make(chan struct{})
-	job := &retirement{then: func() error {
-		close(paused)
-		return nil
-	}}
-	job.left.Store(int32(len(c.channels)))
+	paused := make(chan struct{}, len(c.channels))
 	for _, ch := range c.channels {
 		ch.tx.paused.Store(true)
-		ch.tx.mail.put(errand{kind: errandRelease, job: job})
+		ch.tx.mail.put(errand{kind: errandRelease, done: paused})
 	}
 	fail := func(err error) error { return fmt.Errorf("messaging: wait for what was sent: %w", err) }
-	select {
-	case <-paused:
-	case <-ctx.Done():
-		return fail(context.Cause(ctx))
-	case <-c.done:
-		return fail(net.ErrClosed)
+	for range c.channels {
+		select {
+		case <-paused:
+		case <-ctx.Done():
+			return fail(context.Cause(ctx))
+		case <-c.done:
+			return fail(net.ErrClosed)
+		}
 	}
 	// The reply says that the peer has handled all indications, too.
 	var status *StatusError
@@ -68,11 +65,9 @@ func (c *Conn) Pause(ctx context.Context) error {
 
 // Resume ends a pause.
 func (c *Conn) Resume() {
-	nothing := &retirement{then: func() error { return nil }}
-	nothing.left.Store(int32(len(c.channels)))
 	for _, ch := range c.channels {
 		ch.tx.paused.Store(false)
-		ch.tx.mail.put(errand{kind: errandRelease, job: nothing})
+		ch.tx.mail.put(errand{kind: errandRelease})
 	}
 }
 
@@ -110,7 +105,7 @@ func (s *sender) remains(r *Remains, channel int) {
 	r.Lost += uint64(len(s.batch))
 	for _, g := range *s.grants.Load() {
 		for elem := range g.Outstanding() {
-			r.Uncertain += uint64(g.frames[elem])
+			r.Uncertain += uint64(g.Frames[elem])
 		}
 	}
 }

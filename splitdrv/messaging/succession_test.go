@@ -21,7 +21,7 @@ func TestRemains(t *testing.T) {
 	// A frame that is short has somewhere to go when there is no room for another
 	// long one, which is read all the same.
 	scarce.Pools = []messaging.PoolConfig{{ElementSize: 2048, Elements: 16}, {ElementSize: 10240, Elements: 2}}
-	scarce.Protection = messaging.ProtectRegion // so that it has lent when StartData returns
+	scarce.Protection = messaging.ProtectRegion // so that nobody has to bind windows
 	a, b := newHalf(t, n, "a", cfg), newHalf(t, n, "b", scarce)
 	connect(t, a, b)
 	if err := a.conn.StartControl(); err != nil {
@@ -34,6 +34,12 @@ func TestRemains(t *testing.T) {
 	if err := b.conn.StartData(b.ports, nil); err != nil {
 		t.Fatal(err)
 	}
+	until(t, func() error {
+		if a.conn.Stats().Channels[0].Granted.Elements != 18 {
+			return errors.New("nothing is lent")
+		}
+		return nil
+	})
 	b.conn.Stop() // what it has lent stays written to
 	if err := a.conn.StartData(a.ports, nil); err != nil {
 		t.Fatal(err)

@@ -1,10 +1,10 @@
 package messaging
 
 import (
-	"context"
-	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
@@ -49,7 +49,7 @@ type touching struct {
 
 // touch puts an element that was consumed among those whose windows are to be
 // invalidated.
-func (r *receiver) touch(p *lentPool, elem int, data []byte) error {
+func (r *receiver) touch(p *bufpool.Local, elem int, data []byte) error {
 	t := r.touches.gathered
 	if t != nil && len(t.elems) == maxTouch {
 		r.seal()
@@ -118,17 +118,15 @@ func (r *receiver) abandon() {
 func (r *receiver) renewed(t *touch) error {
 	for i := range t.elems {
 		e := &t.elems[i]
-		e.pool.loan.Release(e.elem)
+		e.pool.Loan.Release(e.elem)
 		if e.indicated {
 			r.answerIndicated(e.pool, e.last)
 		}
 	}
 	for i := range t.elems {
 		// A pool that the peer has stopped using goes with its last element.
-		if p := t.elems[i].pool; p.retiring != nil && p.loan.Ledger().Consumed == 0 {
-			job := p.retiring
-			p.retiring = nil
-			if err := r.retire(p, job); err != nil {
+		if p := t.elems[i].pool; r.retired(p) && p.Loan.Ledger().Consumed == 0 && slices.Contains(*r.lent.Load(), p) {
+			if err := r.retire(p); err != nil {
 				return err
 			}
 		}
@@ -175,7 +173,7 @@ func (s *sender) invalidateElements(t *touch, elems []touched) error {
 	t.wrs = t.wrs[:0]
 	for i := range elems {
 		id, flags := s.number(i == len(elems)-1)
-		t.wrs = append(t.wrs, fabric.SendWR{ID: id, Op: fabric.OpLocalInv, Flags: flags, RKey: elems[i].pool.keys[elems[i].elem]})
+		t.wrs = append(t.wrs, fabric.SendWR{ID: id, Op: fabric.OpLocalInv, Flags: flags, RKey: elems[i].pool.Keys[elems[i].elem]})
 	}
 	s.count.invalidated.Add(uint64(len(elems)))
 	_, err := s.ch.qp.PostSend(t.wrs)
@@ -186,62 +184,15 @@ func (s *sender) invalidateElements(t *touch, elems []touched) error {
 func (s *sender) bindElements(elems []touched) error {
 	for i := range elems {
 		p, elem := elems[i].pool, elems[i].elem
-		want := protocol.NextKey(p.keys[elem])
+		want := protocol.NextKey(p.Keys[elem])
 		if err := s.bindWindow(p, elem, i == len(elems)-1); err != nil {
 			return err
 		}
-		if got := p.keys[elem]; got != want {
+		if got := p.Keys[elem]; got != want {
 			return fmt.Errorf("the device has bound a window with key %#x, not %#x, which the peer will use: %w", got, want, fabric.ErrUnsupported)
 		}
 	}
 	return nil
-}
-
-// tell tells the peer the keys of a one-touch pool's elements, before it is
-// lent.
-func (l *lending) tell(p *lentPool) error {
-	for first := 0; first < len(p.keys); first += protocol.MaxPoolKeys {
-		some := p.keys[first:min(first+protocol.MaxPoolKeys, len(p.keys))]
-		data := protocol.AppendPoolKeys(nil, p.ref, uint32(first), some)
-		if _, err := l.c.Request(context.Background(), protocol.CfgPoolKeys, data); err != nil {
-			return fmt.Errorf("tell the keys of pool %d: %w", p.ref, err)
-		}
-	}
-	return nil
-}
-
-// told are keys that the peer has told of a pool that it is about to lend. There
-// is one such pool at a time, so that a peer that never lends it does not make
-// us keep more and more.
-type told struct {
-	ref  uint32
-	keys []uint32
-}
-
-var errKeys = errors.New("keys out of order")
-
-// add takes keys, in order; from element 0 on they are another pool's.
-func (t *told) add(k protocol.PoolKeys) error {
-	switch {
-	case k.First == 0:
-		t.ref, t.keys = k.Pool, make([]uint32, 0, k.Len())
-	case t.ref != k.Pool || uint32(len(t.keys)) != k.First:
-		return errKeys
-	}
-	for i := range k.Len() {
-		t.keys = append(t.keys, k.At(i))
-	}
-	return nil
-}
-
-// take returns the keys of a pool that is lent, nil if they have not all come.
-func (t *told) take(p *protocol.Pool) []uint32 {
-	keys := t.keys
-	if t.ref != p.Ref || uint64(len(keys)) != uint64(p.Elements) {
-		return nil
-	}
-	*t = told{}
-	return keys
 }
 
 // onPoolKeys hears the keys of a pool that the peer is about to lend.
@@ -253,9 +204,9 @@ func (c *Conn) onPoolKeys(data []byte) protocol.CfgStatus {
 	if err != nil {
 		return protocol.CfgInvalid
 	}
-	c.borrowed.mu.Lock()
-	defer c.borrowed.mu.Unlock()
-	if c.borrowed.told.add(k) != nil {
+	c.pools.mu.Lock()
+	defer c.pools.mu.Unlock()
+	if c.pools.pools.HearKeys(k) != nil {
 		return protocol.CfgInvalid
 	}
 	return protocol.CfgOK

@@ -3,15 +3,16 @@ package messaging
 import (
 	"fmt"
 
+	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
 
 // flight is a frame on its way, or a work request that is none.
 type flight struct {
-	seq    uint32       // of the work request
-	slot   uint32       // noSlot if it holds none
-	pool   *grantedPool // nil for a frame that is not the first of its transfer
+	seq    uint32          // of the work request
+	slot   uint32          // noSlot if it holds none
+	pool   *bufpool.Remote // nil for a frame that is not the first of its transfer
 	elem   uint16
 	length uint32 // of the transfer
 	owes   bool   // is to be indicated on the control channel when it has completed
@@ -61,7 +62,7 @@ func (f *flights) pop() {
 
 // add puts a frame, the first of those that were read, into the batch as a
 // transfer of its own.
-func (s *sender) add(g *grantedPool, elem uint16, frame []byte) {
+func (s *sender) add(g *bufpool.Remote, elem uint16, frame []byte) {
 	s.seal()
 	n := len(frame)
 	mode := s.c.cfg.Mode
@@ -76,15 +77,15 @@ func (s *sender) add(g *grantedPool, elem uint16, frame []byte) {
 	switch {
 	case mode.Sends():
 		wr.Op = fabric.OpSend
-	case mode == protocol.ModeImm && protocol.CanImm(g.ref, uint32(elem), n):
+	case mode == protocol.ModeImm && protocol.CanImm(g.Ref, uint32(elem), n):
 		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWriteImm, g.Address(elem), g.Key(elem)
 	default:
 		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWrite, g.Address(elem), g.Key(elem)
 		f.owes = true
 		s.alone = mode == protocol.ModeImm
 	}
-	g.pending++
-	g.last = s.posted
+	g.Pending++
+	g.Last = s.posted
 	s.last = len(s.wrs)
 	s.open = transfer{first: frame, frames: 1, size: n}
 	s.append(wr, f, n)
@@ -193,10 +194,10 @@ func (s *sender) landed(f *flight) error {
 		return s.follow()
 	case f.pool == nil:
 	case f.owes:
-		s.owed = append(s.owed, protocol.Indication{Pool: f.pool.ref, Element: uint32(f.elem), Length: f.length})
+		s.owed = append(s.owed, protocol.Indication{Pool: f.pool.Ref, Element: uint32(f.elem), Length: f.length})
 		s.owedPools = append(s.owedPools, f.pool)
 	default:
-		f.pool.pending--
+		f.pool.Pending--
 	}
 	return nil
 }
@@ -223,7 +224,7 @@ func (s *sender) settle() error {
 			return err
 		}
 		for _, g := range s.owedPools[:n] {
-			g.pending--
+			g.Pending--
 		}
 		s.owed = s.owed[:copy(s.owed, s.owed[n:])]
 		s.owedPools = s.owedPools[:copy(s.owedPools, s.owedPools[n:])]
@@ -244,15 +245,15 @@ func (s *sender) settle() error {
 func (s *sender) name(n int) {
 	s.indicated++
 	for i := range s.owed[:n] {
-		s.owedPools[i].namedIn[s.owed[i].Element].Store(s.indicated)
+		s.owedPools[i].Name(s.owed[i].Element, s.indicated)
 	}
 }
 
 // acknowledge hears that the peer has returned an element. Called by the
 // control handler.
-func (s *sender) acknowledge(g *grantedPool, elem uint16) {
+func (s *sender) acknowledge(g *bufpool.Remote, elem uint16) {
 	// Not of an earlier use of the element, which was not indicated so since.
-	if n := g.namedIn[elem].Load(); n > s.acked.Load() {
+	if n := g.NamedIn(elem); n > s.acked.Load() {
 		s.acked.Store(n)
 	}
 }
@@ -270,8 +271,8 @@ func (s *sender) letGo() error {
 			i++
 			continue
 		}
-		if r.pool != nil && r.pool.pending > 0 {
-			if int32(r.pool.last-s.signaled) > 0 {
+		if r.pool != nil && r.pool.Pending > 0 {
+			if int32(r.pool.Last-s.signaled) > 0 {
 				if err := s.fence(); err != nil {
 					return err
 				}
@@ -279,17 +280,19 @@ func (s *sender) letGo() error {
 			i++
 			continue
 		}
-		if r.kind == errandLast {
+		if r.last {
 			if done, err := s.invalidate(r.pool); !done || err != nil {
 				return err
 			}
 		}
 		s.releasing = append(s.releasing[:i], s.releasing[i+1:]...)
-		if r.pool != nil {
-			r.pool.left.Store(true)
-		}
-		if err := r.job.done(); err != nil {
-			return err
+		switch {
+		case r.pool != nil:
+			if err := s.c.pools.step(bufpool.Event{Kind: bufpool.Stopped, Remote: r.pool, Last: r.last}); err != nil {
+				return err
+			}
+		case r.done != nil:
+			r.done <- struct{}{}
 		}
 	}
 	return nil

@@ -1,0 +1,669 @@
+package bufpool
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// What a peer can do wrong with pools.
+var (
+	// ErrPool is wrapped when the peer names a pool that is not lent, or not any
+	// more.
+	ErrPool = errors.New("pool that was not lent on this channel")
+	// ErrPoolTwice is wrapped when the peer lends a pool under a reference that is
+	// in use.
+	ErrPoolTwice = errors.New("pool reference is in use")
+	// ErrTooManyPools and ErrTooManyElements are wrapped when the peer lends more
+	// on a data channel than was agreed.
+	ErrTooManyPools    = errors.New("more pools than a channel can have")
+	ErrTooManyElements = errors.New("more elements than a channel can have")
+	// ErrTooManyFlushes is wrapped when the peer flushes again before it has the
+	// reply to its last flush.
+	ErrTooManyFlushes = errors.New("more unanswered flushes than agreed")
+	// ErrReply is wrapped when the peer answers what nobody has asked.
+	ErrReply = errors.New("reply to no request")
+	// ErrInvalidated is wrapped when the peer invalidates a window whose pool is
+	// not being flushed, or that is not its to invalidate.
+	ErrInvalidated = errors.New("message that invalidates a key which is not to be invalidated")
+)
+
+// Config is what the pools of a session have to keep to.
+type Config struct {
+	Channels    int  // data channels
+	MaxPools    int  // that this side lends on each
+	PeerPools   int  // that the peer lends on each
+	MaxElements int  // of the pools that the peer lends on a channel, in all
+	KeptPools   int  // of those that the peer has taken back: remembered on a channel
+	OneTouch    bool // keys are told before a local pool is offered
+	Invalidates bool // the peer invalidates the windows of local pools
+	// PeerOneTouch says that the peer tells the keys of a pool that it lends without one.
+	PeerOneTouch bool
+	// IdleTicks is after how many ticks without use a remote pool is given back
+	// that came on request. A local one is taken back after twice as many.
+	IdleTicks int
+	// Pauses between requests for more pools: the shorter one while they are
+	// granted, and otherwise longer and longer ones.
+	PatienceMin, PatienceMax time.Duration
+}
+
+// Kind is what has happened.
+type Kind uint8
+
+// The events. Behind each is what it is about.
+const (
+	// Of local pools.
+	Registered   Kind = iota // Local: it has memory and windows, which are not bound
+	Failed                   // Local: it could not be made
+	Adopted                  // Local: its receives are posted
+	Bound                    // Local: its windows are bound
+	Told                     // Local: the peer knows its keys
+	Drained                  // Local: what had come is taken, and the peer is told so
+	Unbound                  // Local: its windows are invalid, by this side's own request
+	Invalidated              // Local: its window is invalid, by a message of the peer's
+	Deregistered             // Local
+	// Of remote pools.
+	Lent     // Remote: the peer lends it
+	Stopped  // Remote, Last: nothing of this side's is on its way to it
+	Answered // the peer has handled the last Ask
+	Needed   // Channel, Size, Now: a sender has no element for that many bytes
+	// Of both.
+	Get        // Channel, Size, Elements: the peer asks for a pool
+	Flush      // Transaction, Refs: the peer asks for a flush
+	Replying   // the reply to that is about to leave
+	FlushReply // Transaction: the peer has answered
+	Tick       // Tight: it is time to look for pools that are idle
+)
+
+// Event is something that has happened, and what to.
+type Event struct {
+	Kind        Kind
+	Local       *Local
+	Remote      *Remote
+	Last        bool   // of Stopped: as in the action
+	Tight       bool   // pools that were lent on request are to go, whether used or not
+	Channel     int    // 1 to Config.Channels
+	Size        int    // bytes
+	Elements    int    // that the peer would like
+	Transaction uint64 // of a flush
+	Refs        []uint32
+	Now         time.Time
+}
+
+// Do is what is to be done, and by whom.
+type Do uint8
+
+// The actions.
+const (
+	// By the receiver of the pool's channel.
+	Adopt Do = iota // Local: post its receives; then Adopted
+	Drain           // Local: take what has come, tell the peer, forget it; then Drained
+	// By the sender of the pool's channel, which alone posts to its send queue.
+	Bind       // Local: bind its windows; when they are, Bound
+	Unbind     // Local: invalidate them; when they are, Unbound
+	Use        // Remote: it has credits
+	Stop       // Remote, Last: stop using it; when nothing is on its way, Stopped. Last: then invalidate its window
+	Invalidate // Remote: send the message that invalidates its window
+	// By the pool manager, in their order.
+	Make       // Local, Size, Elements: give it memory; then Registered, or Failed
+	Tell       // Local: tell the peer its keys; then Told
+	Offer      // Local
+	Ask        // Channel, Size, Elements: ask for a pool; when the peer has handled that, Answered
+	Request    // Ref, Transaction: ask for a flush
+	Reply      // Transaction, Pools, Elements: answer the peer's flush, of remote pools that large; before, Replying
+	Deregister // Local; then Deregistered
+)
+
+// Action is something to be done, and what to.
+type Action struct {
+	Do          Do
+	Local       *Local
+	Remote      *Remote
+	Last        bool
+	Channel     int
+	Size        int // of the elements
+	Elements    int
+	Pools       int
+	Ref         uint32 // with protocol.FlushGiveBack
+	Transaction uint64
+}
+
+// Pools are the receive pools of a session: those that this side lends and those
+// that it borrows. They hear what happens and say what is to be done, and do
+// nothing themselves: they have no goroutine, lock or clock. Whoever calls Step
+// sees to it that there is one call at a time, and that the actions of one call are
+// handed on before those of the next.
+//
+// # The life of a local pool
+//
+//	Get ─▶ made ──▶ adopted ──▶ bound ──▶ told ──▶ offered
+//	       Make     Adopt       Bind      Tell     Offer
+//
+// Pools without windows are not bound, and only those of one-touch windows are
+// told. The first pools of a session are offered together: to a peer that knew the
+// small ones alone, a large frame would seem to fit nowhere.
+//
+//	offered ──▶ flushing ──▶ draining ──▶ revoking ──▶ gone
+//	            Request      Drain        Unbind       Deregister
+//
+// The peer gives a pool back by a flush of its own: then it is not flushing. A pool
+// without windows is not revoking. If the peer invalidates its windows there is no
+// Unbind: the peer's message is awaited, which may have come while it was flushing.
+// The reply to the peer's flush comes when the pools without windows are
+// deregistered, and before windows end: the peer invalidates a window when it has
+// the reply.
+//
+// # The life of a remote pool
+//
+//	in use ──▶ stopping ──▶ given ──▶ closed
+//	           Stop         Request
+//
+// The peer takes a pool back by a flush of its own, in any of these states: the pool
+// is closed at once, and the reply leaves when it has stopped.
+//
+// # Flushes
+//
+// One flush of each side's is out at a time. A local pool is taken back when the one
+// before has been drained: the update that acknowledges what was indicated there has
+// to be on its way before the next flush, whose reply says that it has been received.
+type Pools struct {
+	cfg    Config
+	local  []*Local           // by reference
+	remote map[uint32]*Remote // by reference, also when they are closed: see forget
+	closed uint64             // remote pools that were closed
+
+	unready int      // first pools that are not ready to be offered
+	untold  []*Local // to be told one after the other, and offered then: the first one is being told
+
+	flushed   uint64   // transaction of this side's latest flush
+	taking    *Local   // it is about this pool, or this pool is draining still
+	giving    *Remote  // to be given back when it has stopped, and no flush is out
+	given     *Remote  // the flush is about it
+	awaited   bool     // the flush is not answered
+	owed      peersAsk // the peer's
+	asking    bool     // an Ask may not be handled yet
+	asked     time.Time
+	patience  time.Duration
+	told      told
+	lentThen  uint64 // pools that the peer had lent when it was asked last
+	askedSize []int  // by channel: of the elements that were asked for last
+
+	count Counts
+}
+
+// peersAsk is a flush of the peer's.
+type peersAsk struct {
+	out         bool
+	transaction uint64
+	left        int // pools that are not done with
+	pools       int // remote ones
+	elements    int // of these
+}
+
+// Counts count pools.
+type Counts struct {
+	Asked    uint64 // requests for more
+	Granted  uint64 // lent on the peer's request
+	Refused  uint64 // requests of the peer's without success
+	Returned uint64 // local ones that came back, and are deregistered
+	Given    uint64 // remote ones that were given back
+	Lent     uint64 // by the peer
+}
+
+// NewPools makes those of a session that has none yet.
+func NewPools(cfg Config) *Pools {
+	return &Pools{
+		cfg: cfg, local: make([]*Local, cfg.Channels*cfg.MaxPools), remote: make(map[uint32]*Remote),
+		patience: cfg.PatienceMin, askedSize: make([]int, cfg.Channels),
+	}
+}
+
+// Count returns the counters.
+func (p *Pools) Count() Counts { return p.count }
+
+// Remote is the remote pool with a reference, or the latest that had it, which may
+// be closed; nil if there is none.
+func (p *Pools) Remote(ref uint32) *Remote { return p.remote[ref] }
+
+// Remembered is how many elements the remote pools have that are known, closed or
+// not.
+func (p *Pools) Remembered() (elements int) {
+	for _, r := range p.remote {
+		elements += r.Len()
+	}
+	return elements
+}
+
+// First makes a place for one of the first pools of a channel, or returns nil if
+// there is none.
+func (p *Pools) First(channel int) *Local {
+	l := p.place(channel)
+	if l != nil {
+		p.unready++
+	}
+	return l
+}
+
+// place makes one for another pool of a channel. A receiver finds the pool of an
+// indication by its difference to the channel's first reference.
+func (p *Pools) place(channel int) *Local {
+	first := (channel - 1) * p.cfg.MaxPools
+	for ref := first; ref < first+p.cfg.MaxPools; ref++ {
+		if p.local[ref] == nil {
+			p.local[ref] = &Local{Ref: uint32(ref), Channel: channel}
+			return p.local[ref]
+		}
+	}
+	return nil
+}
+
+// Step hears of an event and appends what is to be done to out. An error is the
+// peer's fault.
+func (p *Pools) Step(e *Event, out []Action) ([]Action, error) {
+	l, r := e.Local, e.Remote
+	switch e.Kind {
+	case Get:
+		return p.lend(e, out), nil
+	case Registered:
+		p.count.Granted++
+		return append(out, Action{Do: Adopt, Local: l}), nil
+	case Failed:
+		p.count.Refused++
+		p.local[l.Ref] = nil
+	case Adopted:
+		if len(l.Windows) > 0 {
+			return append(out, Action{Do: Bind, Local: l}), nil
+		}
+		return p.ready(l, out), nil
+	case Bound:
+		return p.ready(l, out), nil
+	case Told:
+		p.untold = slices.Delete(p.untold, 0, 1)
+		return p.tell(p.offer(l, out)), nil
+	case Drained:
+		return p.drained(l, out), nil
+	case Unbound:
+		return append(out, Action{Do: Deregister, Local: l}), nil
+	case Invalidated:
+		return p.invalidated(l, out)
+	case Deregistered:
+		p.count.Returned++
+		p.local[l.Ref] = nil
+
+	case Lent:
+		return p.borrow(r, out)
+	case Stopped:
+		return p.stopped(r, e.Last, out), nil
+	case Needed:
+		return p.ask(e, out), nil
+	case Answered:
+		p.asking = false
+
+	case Flush:
+		return p.flush(e, out)
+	case Replying:
+		p.owed.out = false // before it leaves: upon the reply the peer may ask again
+	case FlushReply:
+		return p.replied(e.Transaction, out)
+	case Tick:
+		return p.giveBack(p.takeBack(e.Tight, out)), nil
+	}
+	return out, nil
+}
+
+// lend begins a pool that the peer asks for, if there is a place for it.
+func (p *Pools) lend(e *Event, out []Action) []Action {
+	l := p.place(e.Channel)
+	if l == nil {
+		p.count.Refused++
+		return out
+	}
+	l.Extra = true
+	return append(out, Action{Do: Make, Local: l, Channel: e.Channel, Size: e.Size, Elements: e.Elements})
+}
+
+// ready goes on with a pool that the peer can write to, if it knows how to.
+func (p *Pools) ready(l *Local, out []Action) []Action {
+	ready := []*Local{l}
+	if !l.Extra {
+		if p.unready--; p.unready > 0 {
+			return out
+		}
+		ready = slices.DeleteFunc(slices.Clone(p.local), func(o *Local) bool { return o == nil || o.Extra })
+	}
+	if !p.cfg.OneTouch {
+		for _, l := range ready {
+			out = p.offer(l, out)
+		}
+		return out
+	}
+	// They are offered one by one.
+	slices.SortStableFunc(ready, func(a, b *Local) int {
+		return cmp.Compare(b.Loan.ElementSize(), a.Loan.ElementSize())
+	})
+	telling := len(p.untold) > 0
+	p.untold = append(p.untold, ready...)
+	if telling {
+		return out
+	}
+	return p.tell(out)
+}
+
+func (p *Pools) tell(out []Action) []Action {
+	if len(p.untold) == 0 {
+		return out
+	}
+	return append(out, Action{Do: Tell, Local: p.untold[0]})
+}
+
+func (p *Pools) offer(l *Local, out []Action) []Action {
+	l.state = localOffered
+	return append(out, Action{Do: Offer, Local: l})
+}
+
+// takeBack takes back a pool that was lent on request and is not used any more, or
+// whose memory somebody else needs.
+func (p *Pools) takeBack(tight bool, out []Action) []Action {
+	for _, l := range p.local {
+		if l == nil || !l.Extra || l.state != localOffered {
+			continue
+		}
+		if l.idle++; l.Loan.Used() {
+			l.idle = 0
+		}
+		if (l.idle >= 2*p.cfg.IdleTicks || tight) && !p.awaited && p.taking == nil {
+			l.state, p.taking = localFlushing, l
+			out = p.request(l.Ref, out)
+		}
+	}
+	return out
+}
+
+// drain begins the end of a pool that the peer has stopped using.
+func (p *Pools) drain(l *Local, out []Action) []Action {
+	l.state = localDraining
+	return append(out, Action{Do: Drain, Local: l})
+}
+
+// drained goes on when nothing uses the pool any more but its windows.
+func (p *Pools) drained(l *Local, out []Action) []Action {
+	l.state = localRevoking
+	if len(l.Windows) == 0 {
+		out = append(out, Action{Do: Deregister, Local: l})
+	}
+	if l.answers {
+		out = p.done(out)
+	}
+	p.took()
+	switch {
+	case len(l.Windows) == 0:
+	case !p.cfg.Invalidates:
+		out = append(out, Action{Do: Unbind, Local: l})
+	case l.invalidated:
+		out = append(out, Action{Do: Deregister, Local: l})
+	}
+	return out
+}
+
+// took lets the next pool be taken back, if the last one is drained and the peer's
+// reply has come, in either order.
+func (p *Pools) took() {
+	if l := p.taking; l != nil && l.state == localRevoking && !(p.awaited && p.given == nil) {
+		p.taking = nil
+	}
+}
+
+// invalidated hears that the peer has invalidated a pool's window. The device has
+// done it already: it must not be invalidated again.
+func (p *Pools) invalidated(l *Local, out []Action) ([]Action, error) {
+	if !p.cfg.Invalidates || l.invalidated || l.state < localFlushing {
+		return out, fmt.Errorf("%w: that of pool %d", ErrInvalidated, l.Ref)
+	}
+	l.invalidated = true
+	if l.state != localRevoking {
+		return out, nil
+	}
+	return append(out, Action{Do: Deregister, Local: l}), nil
+}
+
+// request asks the peer to stop using a local pool, or to take back one of its own.
+func (p *Pools) request(ref uint32, out []Action) []Action {
+	p.flushed++
+	p.awaited = true
+	return append(out, Action{Do: Request, Ref: ref, Transaction: p.flushed})
+}
+
+// replied goes on when the peer has done what this side has asked for. The peer may
+// use the reference of a pool that was given back with its very next message.
+func (p *Pools) replied(transaction uint64, out []Action) ([]Action, error) {
+	if !p.awaited || transaction != p.flushed {
+		return out, fmt.Errorf("%w: flush %#x", ErrReply, transaction)
+	}
+	p.awaited = false
+	if r := p.given; r != nil {
+		p.given = nil
+		p.close(r)
+		if r.Invalidate {
+			// Only now, so that the peer knows what it is about when it comes.
+			out = append(out, Action{Do: Invalidate, Remote: r})
+		}
+	} else if p.taking.state == localFlushing { // the peer may have given it back meanwhile
+		out = p.drain(p.taking, out)
+	}
+	p.took()
+	return p.give(out), nil
+}
+
+// flush hears which pools the peer has stopped using, or wants to have back.
+func (p *Pools) flush(e *Event, out []Action) ([]Action, error) {
+	if p.owed.out {
+		return out, fmt.Errorf("%w: %#x", ErrTooManyFlushes, e.Transaction)
+	}
+	p.owed = peersAsk{out: true, transaction: e.Transaction, left: len(e.Refs)}
+	for _, ref := range e.Refs {
+		if ref&protocol.FlushGiveBack == 0 {
+			r := p.remote[ref]
+			if r == nil || r.state == remoteClosed {
+				return out, fmt.Errorf("%w: flush of pool %d", ErrPool, ref)
+			}
+			p.close(r)
+			p.owed.pools++
+			p.owed.elements += r.Len()
+			out = append(out, Action{Do: Stop, Remote: r, Last: true})
+			continue
+		}
+		ref &^= protocol.FlushGiveBack
+		var l *Local
+		if int(ref) < len(p.local) {
+			l = p.local[ref]
+		}
+		if l == nil || l.state != localOffered && l.state != localFlushing {
+			return out, fmt.Errorf("%w: flush of pool %d", ErrPool, ref)
+		}
+		l.answers = true
+		out = p.drain(l, out)
+	}
+	return out, nil
+}
+
+// done is when another pool of the peer's flush is done with.
+func (p *Pools) done(out []Action) []Action {
+	if p.owed.left--; p.owed.left > 0 {
+		return out
+	}
+	o := &p.owed
+	return append(out, Action{Do: Reply, Transaction: o.transaction, Pools: o.pools, Elements: o.elements})
+}
+
+// borrow takes a pool that the peer lends.
+func (p *Pools) borrow(r *Remote, out []Action) ([]Action, error) {
+	if old := p.remote[r.Ref]; old != nil && old.state != remoteClosed {
+		return out, fmt.Errorf("%w: pool %d", ErrPoolTwice, r.Ref)
+	}
+	pools, elements := 1, int(r.lent.Elements)
+	for _, o := range p.remote {
+		if o.Channel == r.Channel && o.state != remoteClosed {
+			pools++
+			elements += o.Len()
+		}
+	}
+	switch {
+	case pools > p.cfg.PeerPools:
+		return out, fmt.Errorf("%w: pool %d is number %d of data channel %d, %d are agreed",
+			ErrTooManyPools, r.Ref, pools, r.Channel, p.cfg.PeerPools)
+	case elements > p.cfg.MaxElements:
+		return out, fmt.Errorf("%w: pool %d brings data channel %d to %d elements",
+			ErrTooManyElements, r.Ref, r.Channel, elements)
+	}
+	var keys []uint32
+	if p.cfg.PeerOneTouch && r.lent.RKey == 0 {
+		if keys = p.told.take(&r.lent); keys == nil {
+			return out, fmt.Errorf("%w: pool %d of %d elements", ErrKeys, r.Ref, r.lent.Elements)
+		}
+	}
+	unused := p.forget(r.Channel)
+	if old := p.remote[r.Ref]; unused == nil && old != nil && old.stopped {
+		unused = old
+	}
+	r.keep(unused, keys)
+	r.extra = p.askedSize[r.Channel-1] == r.ElementSize()
+	p.remote[r.Ref] = r
+	p.count.Lent++
+	return append(out, Action{Do: Use, Remote: r}), nil
+}
+
+// forget forgets remote pools of a channel that were closed long ago. They are kept
+// at all because updates of them may still be on their way; a peer that never uses a
+// reference again must not make us keep more and more. One of them that nobody uses
+// any more is returned, nil if there is none.
+func (p *Pools) forget(channel int) (unused *Remote) {
+	for {
+		var oldest *Remote
+		pools, elements := 0, 0
+		for _, r := range p.remote {
+			if r.Channel != channel || r.state != remoteClosed {
+				continue
+			}
+			pools++
+			elements += r.Len()
+			if oldest == nil || r.closed < oldest.closed {
+				oldest = r
+			}
+		}
+		if pools <= p.cfg.KeptPools && elements <= p.cfg.MaxElements {
+			return unused
+		}
+		delete(p.remote, oldest.Ref)
+		if oldest.stopped {
+			unused = oldest
+		}
+	}
+}
+
+// close marks a pool as one of the peer's own again.
+func (p *Pools) close(r *Remote) {
+	if r.state != remoteClosed {
+		r.state = remoteClosed
+		p.closed++
+		r.closed = p.closed
+	}
+}
+
+// giveBack begins to give back a pool that came on request and is not used any more.
+func (p *Pools) giveBack(out []Action) []Action {
+	for _, ref := range slices.Sorted(maps.Keys(p.remote)) {
+		r := p.remote[ref]
+		if r.state != remoteInUse {
+			continue
+		}
+		if r.idle++; r.Used() {
+			r.idle = 0
+		}
+		if r.extra && r.idle >= p.cfg.IdleTicks && p.giving == nil {
+			r.state, p.giving = remoteStopping, r
+			out = append(out, Action{Do: Stop, Remote: r})
+		}
+	}
+	return out
+}
+
+// stopped goes on when nothing is on its way to a pool.
+func (p *Pools) stopped(r *Remote, last bool, out []Action) []Action {
+	r.stopped = true
+	if last {
+		return p.done(out)
+	}
+	return p.give(out)
+}
+
+// give gives back the pool that is to be given, if it has stopped and no flush is
+// out, unless the peer has taken it back itself.
+func (p *Pools) give(out []Action) []Action {
+	r := p.giving
+	if r == nil || !r.stopped || p.awaited {
+		return out
+	}
+	p.giving = nil
+	if r.state != remoteStopping {
+		return out
+	}
+	r.state, p.given = remoteGiven, r
+	p.count.Given++
+	return p.request(r.Ref|protocol.FlushGiveBack, out)
+}
+
+// ask asks for another pool for a sender that lacks an element, one like the
+// smallest that fits, or like the largest if none does; unless the peer has been
+// asked a moment ago.
+func (p *Pools) ask(e *Event, out []Action) []Action {
+	if p.asking || e.Size == 0 {
+		return out
+	}
+	if p.count.Lent != p.lentThen {
+		p.lentThen, p.patience = p.count.Lent, p.cfg.PatienceMin // the last one was granted
+	}
+	if e.Now.Sub(p.asked) < p.patience {
+		return out
+	}
+	var like *Remote
+	pools := 0
+	for _, ref := range slices.Sorted(maps.Keys(p.remote)) {
+		r := p.remote[ref]
+		if r.Channel != e.Channel || r.state != remoteInUse {
+			continue
+		}
+		pools++
+		if like == nil || closer(r.ElementSize(), like.ElementSize(), e.Size) {
+			like = r
+		}
+	}
+	if pools == 0 || pools >= p.cfg.PeerPools {
+		return out
+	}
+	p.asking, p.asked, p.patience = true, e.Now, min(2*p.patience, p.cfg.PatienceMax)
+	p.count.Asked++
+	size := max(like.ElementSize(), e.Size)
+	// What comes with other elements is one of the first pools: those with a key for
+	// each element take their time. The one that was asked for may come after another
+	// one has been; then it goes back when the peer wants it to.
+	p.askedSize[e.Channel-1] = LentSize(size)
+	return append(out, Action{Do: Ask, Channel: e.Channel, Size: size, Elements: like.Len()})
+}
+
+// closer reports whether elements of a bytes are more like what size bytes need than
+// those of b are.
+func closer(a, b, size int) bool {
+	if a >= size && b >= size {
+		return a < b
+	}
+	return a > b
+}
+
+// LentSize is the size of the elements that are lent where some of that size are
+// asked for.
+func LentSize(asked int) int { return roundUp(asked, 64) }

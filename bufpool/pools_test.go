@@ -1,0 +1,431 @@
+package bufpool
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+var doing = [...]string{
+	Adopt: "adopt", Drain: "drain", Bind: "bind", Unbind: "unbind", Use: "use", Stop: "stop", Invalidate: "invalidate",
+	Make: "make", Tell: "tell", Offer: "offer", Ask: "ask", Request: "request", Reply: "reply", Deregister: "deregister",
+}
+
+// said is what actions are, in words.
+func said(actions []Action) string {
+	var words []string
+	for _, a := range actions {
+		w := doing[a.Do]
+		switch {
+		case a.Local != nil:
+			w += fmt.Sprintf(" %d", a.Local.Ref)
+		case a.Remote != nil:
+			w += fmt.Sprintf(" %d", a.Remote.Ref)
+		}
+		switch a.Do {
+		case Make, Ask:
+			w += fmt.Sprintf(" of %d × %d on %d", a.Elements, a.Size, a.Channel)
+		case Request:
+			w += fmt.Sprintf(" %#x as %d", a.Ref, a.Transaction)
+		case Reply:
+			w += fmt.Sprintf(" to %d, %d of %d", a.Transaction, a.Pools, a.Elements)
+		default:
+		}
+		if a.Last {
+			w += " for good"
+		}
+		words = append(words, w)
+	}
+	return strings.Join(words, "; ")
+}
+
+// walk is a session's pools in a test.
+type walk struct {
+	t      *testing.T
+	pools  *Pools
+	guards int // windows of each local pool
+	now    time.Time
+}
+
+// step has the pools hear of an event, which leads to what is wanted: actions in
+// words, or an error.
+func (w *walk) step(e Event, want any) []Action {
+	w.t.Helper()
+	e.Now = w.now
+	out, err := w.pools.Step(&e, nil)
+	if wrong, ok := want.(error); ok {
+		if !errors.Is(err, wrong) {
+			w.t.Fatalf("event %d: %q, %v; want %v", e.Kind, said(out), err, wrong)
+		}
+		return nil
+	}
+	if got := said(out); got != want || err != nil {
+		w.t.Fatalf("event %d: %q, %v; want %q", e.Kind, got, err, want)
+	}
+	return out
+}
+
+// fill gives a local pool what it is made of.
+func (w *walk) fill(l *Local) *Local {
+	l.Loan, l.Windows = NewLoan(nil, 2048, 4), make([]fabric.Window, w.guards)
+	return l
+}
+
+// lent has n first pools offered.
+func (w *walk) lent(n int) (locals []*Local) {
+	for range n {
+		locals = append(locals, w.fill(w.pools.First(1)))
+	}
+	for _, l := range locals {
+		for _, kind := range []Kind{Adopted, Bound}[min(w.guards, 1):] {
+			if _, err := w.pools.Step(&Event{Kind: kind, Local: l}, nil); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	return locals
+}
+
+// asked has a pool lent that the peer has asked for.
+func (w *walk) asked() *Local {
+	out, _ := w.pools.Step(&Event{Kind: Get, Channel: 1, Size: 100, Elements: 4}, nil)
+	l := w.fill(out[0].Local)
+	for _, kind := range []Kind{Registered, Adopted, Bound} {
+		if kind == Bound && w.guards == 0 {
+			continue
+		}
+		if _, err := w.pools.Step(&Event{Kind: kind, Local: l}, nil); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return l
+}
+
+// borrowed is a pool that the peer lends.
+func (w *walk) borrowed(ref uint32, size int, invalidate bool) *Remote {
+	lent := protocol.Pool{Ref: ref, Elements: 4, ElementSize: uint32(size), RKey: 1, Context: protocol.PoolContext(1, 0)}
+	r := NewRemote(lent, LatestFirst)
+	r.Invalidate = invalidate
+	w.step(Event{Kind: Lent, Remote: r}, fmt.Sprintf("use %d", ref))
+	return r
+}
+
+const giveBack = protocol.FlushGiveBack
+
+func config() Config {
+	return Config{
+		Channels: 1, MaxPools: 4, PeerPools: 3, MaxElements: 100, KeptPools: 2, IdleTicks: 2,
+		PatienceMin: time.Second, PatienceMax: 4 * time.Second,
+	}
+}
+
+// TestPools has the pools hear what happens in their lives, and looks at what they
+// want to be done about it.
+func TestPools(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		guards int
+		change func(*Config)
+		walk   func(w *walk)
+	}{
+		{"the first pools are offered together", 1, nil, func(w *walk) {
+			a, b := w.fill(w.pools.First(1)), w.fill(w.pools.First(1))
+			w.step(Event{Kind: Adopted, Local: a}, "bind 0")
+			w.step(Event{Kind: Bound, Local: a}, "")
+			w.step(Event{Kind: Adopted, Local: b}, "bind 1")
+			w.step(Event{Kind: Bound, Local: b}, "offer 0; offer 1")
+		}},
+		{"keys are told of the largest elements first", 1, func(c *Config) { c.OneTouch = true }, func(w *walk) {
+			a, b := w.fill(w.pools.First(1)), w.fill(w.pools.First(1))
+			b.Loan = NewLoan(nil, 4096, 4)
+			w.step(Event{Kind: Bound, Local: a}, "")
+			w.step(Event{Kind: Bound, Local: b}, "tell 1")
+			w.step(Event{Kind: Told, Local: b}, "offer 1; tell 0")
+			w.step(Event{Kind: Told, Local: a}, "offer 0")
+		}},
+		{"a pool that is asked for", 1, nil, func(w *walk) {
+			w.lent(1)
+			out := w.step(Event{Kind: Get, Channel: 1, Size: 100, Elements: 8}, "make 1 of 8 × 100 on 1")
+			l := w.fill(out[0].Local)
+			w.step(Event{Kind: Registered, Local: l}, "adopt 1")
+			w.step(Event{Kind: Adopted, Local: l}, "bind 1")
+			w.step(Event{Kind: Bound, Local: l}, "offer 1")
+			if c := w.pools.Count(); c.Granted != 1 || c.Refused != 0 {
+				w.t.Errorf("%+v", c)
+			}
+		}},
+		{"more pools than there may be", 0, nil, func(w *walk) {
+			w.lent(3)
+			w.step(Event{Kind: Get, Channel: 1, Size: 100, Elements: 1}, "make 3 of 1 × 100 on 1")
+			out := w.step(Event{Kind: Get, Channel: 1, Size: 100, Elements: 1}, "")
+			if c := w.pools.Count(); len(out) != 0 || c.Refused != 1 {
+				w.t.Errorf("%+v", c)
+			}
+		}},
+		{"a pool that cannot be made leaves its place", 0, nil, func(w *walk) {
+			w.lent(3)
+			out := w.step(Event{Kind: Get, Channel: 1, Size: 100, Elements: 1}, "make 3 of 1 × 100 on 1")
+			w.step(Event{Kind: Failed, Local: out[0].Local}, "")
+			w.step(Event{Kind: Get, Channel: 1, Size: 100, Elements: 1}, "make 3 of 1 × 100 on 1")
+		}},
+		{"the peer gives pools back", 0, nil, func(w *walk) {
+			l := w.lent(2)
+			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{1 | giveBack, 0 | giveBack}}, "drain 1; drain 0")
+			w.step(Event{Kind: Drained, Local: l[0]}, "deregister 0")
+			w.step(Event{Kind: Deregistered, Local: l[0]}, "")
+			w.step(Event{Kind: Drained, Local: l[1]}, "deregister 1; reply to 7, 0 of 0")
+			w.step(Event{Kind: Flush, Transaction: 8, Refs: []uint32{1 | giveBack}}, ErrTooManyFlushes)
+		}},
+		{"this side invalidates windows after the reply", 1, nil, func(w *walk) {
+			l := w.lent(1)
+			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{0 | giveBack}}, "drain 0")
+			w.step(Event{Kind: Drained, Local: l[0]}, "reply to 7, 0 of 0; unbind 0")
+			w.step(Event{Kind: Unbound, Local: l[0]}, "deregister 0")
+		}},
+		{"the peer invalidates windows after the reply", 1, func(c *Config) { c.Invalidates = true }, func(w *walk) {
+			l := w.lent(1)
+			w.step(Event{Kind: Invalidated, Local: l[0]}, ErrInvalidated)
+			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{0 | giveBack}}, "drain 0")
+			w.step(Event{Kind: Drained, Local: l[0]}, "reply to 7, 0 of 0")
+			w.step(Event{Kind: Invalidated, Local: l[0]}, "deregister 0")
+			w.step(Event{Kind: Invalidated, Local: l[0]}, ErrInvalidated)
+		}},
+		{"the peer invalidates when it is asked to", 1, func(c *Config) { c.Invalidates = true }, func(w *walk) {
+			l := w.asked()
+			w.step(Event{Kind: Tick, Tight: true}, "request 0x0 as 1")
+			w.step(Event{Kind: Invalidated, Local: l}, "")
+			w.step(Event{Kind: FlushReply, Transaction: 1}, "drain 0")
+			w.step(Event{Kind: Drained, Local: l}, "deregister 0")
+		}},
+		{"nobody invalidates where the target does", 1, nil, func(w *walk) {
+			l := w.lent(1)
+			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{0 | giveBack}}, "drain 0")
+			w.step(Event{Kind: Invalidated, Local: l[0]}, ErrInvalidated)
+		}},
+		{"idle pools are taken back, one after the other", 0, nil, func(w *walk) {
+			w.lent(1)
+			a, b := w.asked(), w.asked()
+			for range 3 {
+				w.step(Event{Kind: Tick}, "")
+			}
+			w.step(Event{Kind: Tick}, "request 0x1 as 1")
+			w.step(Event{Kind: Tick}, "")
+			w.step(Event{Kind: FlushReply, Transaction: 1}, "drain 1")
+			w.step(Event{Kind: Tick}, "") // what was indicated there is not acknowledged
+			w.step(Event{Kind: Drained, Local: a}, "deregister 1")
+			w.step(Event{Kind: Tick}, "request 0x2 as 2")
+			w.step(Event{Kind: FlushReply, Transaction: 2}, "drain 2")
+			w.step(Event{Kind: Drained, Local: b}, "deregister 2")
+		}},
+		{"a pool that is used stays", 0, nil, func(w *walk) {
+			l := w.asked()
+			for range 20 {
+				if _, err := l.Loan.Consume(0, 1); err != nil {
+					w.t.Fatal(err)
+				}
+				l.Loan.Release(0)
+				l.Loan.Returned(1)
+				w.step(Event{Kind: Tick}, "")
+			}
+			w.step(Event{Kind: Tick, Tight: true}, "request 0x0 as 1")
+		}},
+		{"a pool is taken back and given back", 0, nil, func(w *walk) {
+			l := w.asked()
+			w.step(Event{Kind: Tick, Tight: true}, "request 0x0 as 1")
+			w.step(Event{Kind: Flush, Transaction: 5, Refs: []uint32{0 | giveBack}}, "drain 0")
+			w.step(Event{Kind: Drained, Local: l}, "deregister 0; reply to 5, 0 of 0")
+			w.step(Event{Kind: Replying}, "")
+			w.step(Event{Kind: Deregistered, Local: l}, "")
+			w.asked()
+			w.step(Event{Kind: Tick, Tight: true}, "") // the flush is not answered
+			w.step(Event{Kind: FlushReply, Transaction: 1}, "")
+			w.step(Event{Kind: Tick, Tight: true}, "request 0x0 as 2")
+		}},
+		{"a pool that is not offered yet", 1, nil, func(w *walk) {
+			out := w.step(Event{Kind: Get, Channel: 1, Size: 100, Elements: 1}, "make 0 of 1 × 100 on 1")
+			w.step(Event{Kind: Registered, Local: w.fill(out[0].Local)}, "adopt 0")
+			w.step(Event{Kind: Tick, Tight: true}, "")
+			w.step(Event{Kind: Flush, Refs: []uint32{0 | giveBack}}, ErrPool)
+		}},
+		{"pools that cannot be given back", 0, nil, func(w *walk) {
+			w.lent(1)
+			w.step(Event{Kind: Flush, Refs: []uint32{1 | giveBack}}, ErrPool)
+			w.pools.owed.out = false
+			w.step(Event{Kind: Flush, Refs: []uint32{4 | giveBack}}, ErrPool)
+			w.pools.owed.out = false
+			w.step(Event{Kind: Flush, Refs: []uint32{0 | giveBack, 0 | giveBack}}, ErrPool)
+		}},
+
+		{"the peer takes pools back", 0, nil, func(w *walk) {
+			a, b := w.borrowed(9, 2048, true), w.borrowed(5, 4096, false)
+			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{9, 5}}, "stop 9 for good; stop 5 for good")
+			w.step(Event{Kind: Stopped, Remote: b, Last: true}, "")
+			w.step(Event{Kind: Stopped, Remote: a, Last: true}, "reply to 7, 2 of 8")
+			w.step(Event{Kind: Replying}, "")
+			w.step(Event{Kind: Flush, Transaction: 8, Refs: []uint32{9}}, ErrPool)
+			w.borrowed(9, 2048, true)
+		}},
+		{"the peer takes back what it does not lend", 0, nil, func(w *walk) {
+			w.borrowed(9, 2048, false)
+			w.step(Event{Kind: Flush, Refs: []uint32{9, 9}}, ErrPool)
+			w.pools.owed.out = false
+			w.step(Event{Kind: Flush, Refs: []uint32{8}}, ErrPool)
+		}},
+		{"a pool that came on request is given back", 0, nil, func(w *walk) {
+			w.borrowed(1, 2048, true)
+			w.now = w.now.Add(time.Hour)
+			w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "ask of 4 × 2048 on 1")
+			w.step(Event{Kind: Answered}, "")
+			extra := w.borrowed(2, 2048, true)
+			w.step(Event{Kind: Tick}, "")
+			w.step(Event{Kind: Tick}, "stop 2")
+			w.step(Event{Kind: Tick}, "")
+			w.step(Event{Kind: Stopped, Remote: extra}, fmt.Sprintf("request %#x as 1", 2|uint32(giveBack)))
+			w.step(Event{Kind: FlushReply, Transaction: 2}, ErrReply)
+			w.step(Event{Kind: FlushReply, Transaction: 1}, "invalidate 2")
+			w.step(Event{Kind: FlushReply, Transaction: 1}, ErrReply)
+			w.borrowed(2, 2048, true)
+		}},
+		{"a pool waits to be given back for the flush that is out", 0, nil, func(w *walk) {
+			w.now = w.now.Add(time.Hour)
+			w.borrowed(1, 2048, false)
+			w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "ask of 4 × 2048 on 1")
+			extra := w.borrowed(2, 2048, false)
+			w.asked()
+			w.step(Event{Kind: Tick}, "")
+			w.step(Event{Kind: Tick, Tight: true}, "request 0x0 as 1; stop 2")
+			w.step(Event{Kind: Stopped, Remote: extra}, "")
+			w.step(Event{Kind: FlushReply, Transaction: 1}, fmt.Sprintf("drain 0; request %#x as 2", 2|uint32(giveBack)))
+		}},
+		{"the peer takes back a pool that is stopping", 0, nil, func(w *walk) {
+			w.now = w.now.Add(time.Hour)
+			w.borrowed(1, 2048, false)
+			w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "ask of 4 × 2048 on 1")
+			extra := w.borrowed(2, 2048, false)
+			w.step(Event{Kind: Tick}, "")
+			w.step(Event{Kind: Tick}, "stop 2")
+			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{2}}, "stop 2 for good")
+			w.step(Event{Kind: Stopped, Remote: extra}, "")
+			w.step(Event{Kind: Stopped, Remote: extra, Last: true}, "reply to 7, 1 of 4")
+		}},
+		{"the peer takes back a pool that is given", 0, nil, func(w *walk) {
+			w.now = w.now.Add(time.Hour)
+			w.borrowed(1, 2048, false)
+			w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "ask of 4 × 2048 on 1")
+			extra := w.borrowed(2, 2048, true)
+			w.step(Event{Kind: Tick}, "")
+			w.step(Event{Kind: Tick}, "stop 2")
+			w.step(Event{Kind: Stopped, Remote: extra}, fmt.Sprintf("request %#x as 1", 2|uint32(giveBack)))
+			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{2}}, "stop 2 for good")
+			w.step(Event{Kind: FlushReply, Transaction: 1}, "invalidate 2") // the sender does it once
+			w.step(Event{Kind: Stopped, Remote: extra, Last: true}, "reply to 7, 1 of 4")
+		}},
+		{"more is asked for with pauses", 0, nil, func(w *walk) {
+			ask := func(want string) { w.t.Helper(); w.step(Event{Kind: Needed, Channel: 1, Size: 3000}, want) }
+			w.now = w.now.Add(time.Hour)
+			ask("") // there is nothing like it
+			w.borrowed(1, 2048, false)
+			w.borrowed(2, 9000, false)
+			w.step(Event{Kind: Needed, Channel: 1}, "") // nothing is lacked
+			ask("ask of 4 × 9000 on 1")
+			ask("")
+			w.now = w.now.Add(time.Hour)
+			ask("") // one at a time
+			w.step(Event{Kind: Answered}, "")
+			ask("ask of 4 × 9000 on 1")
+			w.step(Event{Kind: Answered}, "")
+			for _, pause := range []time.Duration{4 * time.Second, 4 * time.Second} {
+				w.now = w.now.Add(pause - 1)
+				ask("")
+				w.now = w.now.Add(1)
+				ask("ask of 4 × 9000 on 1")
+				w.step(Event{Kind: Answered}, "")
+			}
+			w.borrowed(3, 2048, false)
+			w.now = w.now.Add(time.Hour)
+			ask("") // no more are agreed
+		}},
+		{"larger elements than there are", 0, nil, func(w *walk) {
+			w.now = w.now.Add(time.Hour)
+			w.borrowed(1, 2048, false)
+			w.borrowed(2, 4096, false)
+			w.step(Event{Kind: Needed, Channel: 1, Size: 5000}, "ask of 4 × 5000 on 1")
+		}},
+		{"more than the peer may lend", 0, func(c *Config) { c.MaxElements = 10 }, func(w *walk) {
+			w.borrowed(1, 2048, false)
+			w.borrowed(2, 2048, false)
+			lend := func(ref, elements uint32) Event {
+				lent := protocol.Pool{Ref: ref, Elements: elements, Context: protocol.PoolContext(1, 0)}
+				return Event{Kind: Lent, Remote: NewRemote(lent, InOrder)}
+			}
+			w.step(lend(2, 1), ErrPoolTwice)
+			w.step(lend(3, 3), ErrTooManyElements)
+			w.step(lend(3, 2), "use 3")
+			w.step(lend(4, 1), ErrTooManyPools)
+		}},
+		{"pools that went long ago are forgotten", 0, nil, func(w *walk) {
+			for ref := range uint32(10) {
+				r := w.borrowed(ref, 2048, false)
+				w.step(Event{Kind: Flush, Refs: []uint32{ref}}, fmt.Sprintf("stop %d for good", ref))
+				w.step(Event{Kind: Stopped, Remote: r, Last: true}, "reply to 0, 1 of 4")
+				w.step(Event{Kind: Replying}, "")
+			}
+			if n := w.pools.Remembered(); n != 12 || w.pools.Remote(6) != nil || w.pools.Remote(7) == nil {
+				w.t.Errorf("%d elements are remembered", n)
+			}
+		}},
+		{"one-touch pools without keys", 0, func(c *Config) { c.PeerOneTouch = true }, func(w *walk) {
+			lent := protocol.Pool{Ref: 1, Elements: 2, Context: protocol.PoolContext(1, 0)}
+			w.step(Event{Kind: Lent, Remote: NewRemote(lent, LatestFirst)}, ErrKeys)
+			keys, err := protocol.DecodePoolKeys(protocol.AppendPoolKeys(nil, 1, 0, []uint32{5, 6}))
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			if err := w.pools.HearKeys(keys); err != nil {
+				w.t.Fatal(err)
+			}
+			r := NewRemote(lent, LatestFirst)
+			w.step(Event{Kind: Lent, Remote: r}, "use 1")
+			if e, _ := r.Take(); r.Key(e) != 5+uint32(e) {
+				w.t.Errorf("element %d has key %d", e, r.Key(e))
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := config()
+			if tt.change != nil {
+				tt.change(&cfg)
+			}
+			tt.walk(&walk{t: t, pools: NewPools(cfg), guards: tt.guards})
+		})
+	}
+}
+
+// TestStepDoesNotAllocate takes a pool through its end: actions go where the caller
+// says.
+func TestStepDoesNotAllocate(t *testing.T) {
+	w := &walk{t: t, pools: NewPools(config())}
+	l := w.asked()
+	out := make([]Action, 0, 4)
+	refs := []uint32{l.Ref | giveBack}
+	step := func(e Event) {
+		var err error
+		if out, err = w.pools.Step(&e, out[:0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		w.pools.local[l.Ref], l.state = l, localOffered
+		step(Event{Kind: Flush, Refs: refs})
+		step(Event{Kind: Drained, Local: l})
+		step(Event{Kind: Deregistered, Local: l})
+		step(Event{Kind: Replying})
+	}); n != 0 {
+		t.Errorf("%v allocations for the end of a pool", n)
+	}
+}
