@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/bench"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -18,13 +20,10 @@ import (
 )
 
 func benchCommand() *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "bench",
 		Short: "Measure the messaging layer",
-	}
-	group(c)
-	c.AddCommand(benchKindCommand(bench.BW), benchKindCommand(bench.Lat), benchKindCommand(bench.PPS))
-	return c
+	}, benchKindCommand(bench.BW), benchKindCommand(bench.Lat), benchKindCommand(bench.PPS))
 }
 
 // benchShort says what each kind measures.
@@ -53,7 +52,7 @@ With --json each measurement is one line with one JSON object.`
 const secretVariable = "SPLITNIC_BENCH_SECRET"
 
 func benchKindCommand(kind bench.Kind) *cobra.Command {
-	f := benchFlags{kind: kind}
+	f := benchFlags{benchConfig: benchConfig{kind: kind}}
 	name := "splitnic bench " + string(kind)
 	c := &cobra.Command{
 		Use:   string(kind) + " [--device DEVICE] [--peer-device DEVICE | --listen ADDR | ADDR[:PORT]]",
@@ -64,7 +63,7 @@ func benchKindCommand(kind bench.Kind) *cobra.Command {
 			"  " + name + " --device rxe0 --peer-device rxe1",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usageError{fmt.Errorf("%q: one address of the other node is enough; see `%s --help`", args, name)}
+				return exit.Usagef("%q: one address of the other node is enough; see `%s --help`", args, name)
 			}
 			return nil
 		},
@@ -72,34 +71,34 @@ func benchKindCommand(kind bench.Kind) *cobra.Command {
 			if len(args) == 1 {
 				f.addr = args[0]
 			}
-			if err := f.check(cmd); err != nil {
+			b, err := f.config(cmd.Flags())
+			if err != nil {
 				return err
 			}
-			err := f.run(cmd)
+			err = b.run(cmd)
 			if err != nil && cmd.Context().Err() != nil {
 				return errors.New("interrupted")
 			}
 			return err
 		},
 	}
-	f.add(c)
+	f.add(c.Flags())
 	return c
 }
 
-func (f *benchFlags) run(cmd *cobra.Command) error {
-	if f.listen != "" {
-		return f.serve(cmd)
+func (b *benchConfig) run(cmd *cobra.Command) error {
+	if b.listen != "" {
+		return b.serve(cmd)
 	}
-	if f.addr != "" {
-		return f.connect(cmd)
+	if b.addr != "" {
+		return b.connect(cmd)
 	}
-	return f.both(cmd)
+	return b.both(cmd)
 }
 
 // open opens an RDMA device, and returns what its channels are made with.
-func (f *benchFlags) open(name string) (*verbs.Context, messaging.Config, error) {
-	d := daemonFlags{device: name, gidIndex: f.gidIndex}
-	dev, err := d.openDevice()
+func (b *benchConfig) open(name string) (*verbs.Context, messaging.Config, error) {
+	dev, err := daemon.OpenDevice(name, b.gidIndex)
 	if err != nil {
 		return nil, messaging.Config{}, err
 	}
@@ -107,73 +106,72 @@ func (f *benchFlags) open(name string) (*verbs.Context, messaging.Config, error)
 		// The other end's process, or machine, is found to be gone otherwise; this
 		// is for one that is only slow.
 		PeerTimeout: time.Minute,
-		Timing:      fabric.Timing{Timeout: d.qpTimeout(dev)},
+		Timing:      fabric.Timing{Timeout: daemon.QPTimeout(dev, 0)},
 	}, nil
 }
 
 // both measures with both ends in this process.
-func (f *benchFlags) both(cmd *cobra.Command) (err error) {
-	from, mcfg, err := f.open(f.device)
+func (b *benchConfig) both(cmd *cobra.Command) (err error) {
+	from, mcfg, err := b.open(b.device)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
 	to := from
-	if f.peerDevice != "" {
-		if to, _, err = f.open(f.peerDevice); err != nil {
+	if b.peerDevice != "" {
+		if to, _, err = b.open(b.peerDevice); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, to.Close()) }()
 	}
-	p := f.printer(cmd, from, "to "+to.Name()+", both ends in this process")
+	p := b.printer(cmd, from, "to "+to.Name()+", both ends in this process")
 	l := &bench.Local{From: from, To: to, Messaging: mcfg, Watch: p.watch()}
-	return f.measure(cmd.Context(), p, func(ctx context.Context, s bench.Spec, _ bool) (bench.Result, error) {
+	return b.measure(cmd.Context(), p, func(ctx context.Context, s bench.Spec, _ bool) (bench.Result, error) {
 		return l.Measure(ctx, s)
 	})
 }
 
 // connect measures with the other end on another node.
-func (f *benchFlags) connect(cmd *cobra.Command) (err error) {
-	secret, given, err := f.readSecret()
+func (b *benchConfig) connect(cmd *cobra.Command) (err error) {
+	secret, given, err := b.readSecret()
 	if err != nil {
 		return err
 	}
 	if !given {
-		return usageError{fmt.Errorf("the secret is missing that the other end shows: give it in %s, or by --secret-file", secretVariable)}
+		return exit.Usagef("the secret is missing that the other end shows: give it in %s, or by --secret-file", secretVariable)
 	}
 	security, err := secret.ClientSecurity()
 	if err != nil {
 		return err
 	}
-	dev, mcfg, err := f.open(f.device)
+	dev, mcfg, err := b.open(b.device)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	p := f.printer(cmd, dev, "to "+bench.WithPort(f.addr))
+	p := b.printer(cmd, dev, "to "+bench.WithPort(b.addr))
 	client := bench.NewClient(bench.ClientConfig{
-		Device: dev, Addr: f.addr, Security: security, Messaging: mcfg, Name: benchName(), Software: version, Watch: p.watch(),
+		Device: dev, Addr: b.addr, Security: security, Messaging: mcfg, Name: benchName(), Software: version, Watch: p.watch(),
 		OtherSoftware: func(other string) { p.note("the other end is splitnic " + other + ", this one " + version) },
 	})
-	return f.measure(cmd.Context(), p, client.Measure)
+	return b.measure(cmd.Context(), p, client.Measure)
 }
 
 // benchName is what this node is called in the hello.
 func benchName() string {
-	if name := hostname(); session.ValidName(name) {
+	if name := daemon.Hostname(); session.ValidName(name) {
 		return name
 	}
 	return "unnamed"
 }
 
 // measure carries out all measurements that were asked for.
-func (f *benchFlags) measure(ctx context.Context, p *benchPrinter, measure func(context.Context, bench.Spec, bool) (bench.Result, error)) error {
-	specs := f.specs()
-	for i, s := range specs {
+func (b *benchConfig) measure(ctx context.Context, p *benchPrinter, measure func(context.Context, bench.Spec, bool) (bench.Result, error)) error {
+	for i, s := range b.specs {
 		prepareBench(s)
-		limit := f.timeout + s.Duration
+		limit := b.timeout + s.Duration
 		bounded, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done after %v; give a longer --timeout", limit))
-		r, err := measure(bounded, s, i == len(specs)-1)
+		r, err := measure(bounded, s, i == len(b.specs)-1)
 		cancel()
 		p.clear()
 		if err != nil {
@@ -187,7 +185,7 @@ func (f *benchFlags) measure(ctx context.Context, p *benchPrinter, measure func(
 }
 
 // prepareBench makes room for the threads of both ends of a measurement.
-func prepareBench(s bench.Spec) { moreProcs(4*s.Queues + 2) }
+func prepareBench(s bench.Spec) { daemon.MoreProcs(4*s.Queues + 2) }
 
 // result prints a measurement, the first one of a mode below a header.
 func (p *benchPrinter) result(s bench.Spec, r bench.Result) error {
@@ -200,22 +198,22 @@ func (p *benchPrinter) result(s bench.Spec, r bench.Result) error {
 }
 
 // readSecret finds the secret, if one is given.
-func (f *benchFlags) readSecret() (s bench.Secret, given bool, err error) {
-	text, from := f.secret, "--secret"
+func (b *benchConfig) readSecret() (s bench.Secret, given bool, err error) {
+	text, from := b.secret, "--secret"
 	switch env := os.Getenv(secretVariable); {
-	case f.secretFile != "":
-		b, err := os.ReadFile(f.secretFile)
+	case b.secretFile != "":
+		raw, err := os.ReadFile(b.secretFile)
 		if err != nil {
 			return s, false, fmt.Errorf("--secret-file: %w", err)
 		}
-		text, from = string(b), "--secret-file "+f.secretFile
-	case f.secret == "" && env != "":
+		text, from = string(raw), "--secret-file "+b.secretFile
+	case b.secret == "" && env != "":
 		text, from = env, secretVariable
-	case f.secret == "":
+	case b.secret == "":
 		return s, false, nil
 	}
 	if s, err = bench.ParseSecret(text); err != nil {
-		return s, false, usageError{fmt.Errorf("%s: %w", from, err)}
+		return s, false, exit.Usagef("%s: %w", from, err)
 	}
 	return s, true, nil
 }

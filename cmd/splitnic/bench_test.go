@@ -10,23 +10,24 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/bench"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
 // benchParse parses a command line as benchKindCommand does.
-func benchParse(kind bench.Kind, line string) (*benchFlags, error) {
-	f := &benchFlags{kind: kind}
-	c := &cobra.Command{Use: string(kind)}
-	f.add(c)
-	if err := c.ParseFlags(strings.Fields(line)); err != nil {
-		return nil, err
+func benchParse(kind bench.Kind, line string) (benchConfig, error) {
+	f := &benchFlags{benchConfig: benchConfig{kind: kind}}
+	flags := pflag.NewFlagSet("bench", pflag.ContinueOnError)
+	f.add(flags)
+	if err := flags.Parse(strings.Fields(line)); err != nil {
+		return benchConfig{}, err
 	}
-	f.addr = strings.Join(c.Flags().Args(), " ")
-	return f, f.check(c)
+	f.addr = strings.Join(flags.Args(), " ")
+	return f.config(flags)
 }
 
 func TestBenchSpecs(t *testing.T) {
@@ -61,17 +62,17 @@ func TestBenchSpecs(t *testing.T) {
 			t.Errorf("%s %s: %v", c.kind, c.line, err)
 			continue
 		}
-		if diff := cmp.Diff(c.want, f.specs()); diff != "" {
+		if diff := cmp.Diff(c.want, f.specs); diff != "" {
 			t.Errorf("%s %s: %s", c.kind, c.line, diff)
 		}
 	}
 	f, err := benchParse(bench.BW, "--all")
-	if err != nil || len(f.specs()) != 12 || f.specs()[0].Size != 32 || f.specs()[11].Size != bench.MaxSize {
-		t.Errorf("--all: %+v, %v", f.specs(), err)
+	if err != nil || len(f.specs) != 12 || f.specs[0].Size != 32 || f.specs[11].Size != bench.MaxSize {
+		t.Errorf("--all: %+v, %v", f.specs, err)
 	}
 	for line, want := range map[string]int{"--listen :1": 4, "--listen :1 --mode send,imm": 2} {
-		if f, err := benchParse(bench.BW, line); err != nil || len(f.parsedModes) != want {
-			t.Errorf("%s: modes %v, %v", line, f.parsedModes, err)
+		if f, err := benchParse(bench.BW, line); err != nil || len(f.modes) != want {
+			t.Errorf("%s: modes %v, %v", line, f.modes, err)
 		}
 	}
 }
@@ -104,8 +105,7 @@ func TestBenchMistakes(t *testing.T) {
 		{"-l 20 -t 21", "--tx-depth 21"},
 	} {
 		_, err := benchParse(bench.BW, c.line)
-		var usage usageError
-		if !errors.As(err, &usage) || !strings.Contains(err.Error(), c.words) {
+		if exit.Status(err) != exit.Usage || !strings.Contains(err.Error(), c.words) {
 			t.Errorf("%s: %v, want %q", c.line, err, c.words)
 		}
 	}
@@ -113,8 +113,8 @@ func TestBenchMistakes(t *testing.T) {
 		root := rootCommand()
 		root.SetArgs(strings.Fields(line))
 		root.SetOut(t.Output())
-		if err := root.ExecuteContext(t.Context()); exitStatus(err) != exitUsage {
-			t.Errorf("%s: status %d, %v", line, exitStatus(err), err)
+		if err := root.ExecuteContext(t.Context()); exit.Status(err) != exit.Usage {
+			t.Errorf("%s: status %d, %v", line, exit.Status(err), err)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func TestBenchDeviceAt(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", listen, got, err, want)
 		}
 	}
-	if got, err := deviceAt("10.0.0.2", at); exitStatus(err) != exitUsage {
+	if got, err := deviceAt("10.0.0.2", at); exit.Status(err) != exit.Usage {
 		t.Errorf("an address of two devices: %q, %v", got, err)
 	}
 }
@@ -152,12 +152,12 @@ func TestBenchSecret(t *testing.T) {
 	}
 	t.Setenv(secretVariable, "from-the-variable-0123456789")
 	for _, c := range []struct {
-		f    benchFlags
+		f    benchConfig
 		want string
 	}{
-		{benchFlags{}, "from-the-variable-0123456789"},
-		{benchFlags{secret: "from-the-flag-0123456789"}, "from-the-flag-0123456789"},
-		{benchFlags{secretFile: file}, "from-the-file-0123456789"},
+		{benchConfig{}, "from-the-variable-0123456789"},
+		{benchConfig{secret: "from-the-flag-0123456789"}, "from-the-flag-0123456789"},
+		{benchConfig{secretFile: file}, "from-the-file-0123456789"},
 	} {
 		s, given, err := c.f.readSecret()
 		if err != nil || !given || s.Reveal() != c.want {
@@ -165,14 +165,14 @@ func TestBenchSecret(t *testing.T) {
 		}
 	}
 	t.Setenv(secretVariable, "short")
-	if _, _, err := (&benchFlags{}).readSecret(); exitStatus(err) != exitUsage || !strings.Contains(err.Error(), secretVariable) {
+	if _, _, err := (&benchConfig{}).readSecret(); exit.Status(err) != exit.Usage || !strings.Contains(err.Error(), secretVariable) {
 		t.Errorf("a short one: %v", err)
 	}
-	if _, _, err := (&benchFlags{secretFile: file + "x"}).readSecret(); exitStatus(err) != exitMissing {
+	if _, _, err := (&benchConfig{secretFile: file + "x"}).readSecret(); exit.Status(err) != exit.Missing {
 		t.Errorf("no file: %v", err)
 	}
 	t.Setenv(secretVariable, "")
-	if _, given, err := (&benchFlags{}).readSecret(); given || err != nil {
+	if _, given, err := (&benchConfig{}).readSecret(); given || err != nil {
 		t.Errorf("none: %t, %v", given, err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/splitnic/splitnic/internal/bench"
 	"github.com/splitnic/splitnic/protocol"
@@ -26,15 +26,14 @@ type benchPrinter struct {
 	mode          protocol.Mode // of the header that was printed last
 }
 
-func (f *benchFlags) printer(c *cobra.Command, dev *verbs.Context, where string) *benchPrinter {
+func (b *benchConfig) printer(c *cobra.Command, dev *verbs.Context, where string) *benchPrinter {
 	p := &benchPrinter{
-		out: c.OutOrStdout(), err: c.ErrOrStderr(), json: f.json, device: dev.Name(), where: where, link: "unknown",
+		out: c.OutOrStdout(), err: c.ErrOrStderr(), json: b.json, device: dev.Name(), where: where, link: "unknown",
 	}
 	if file, ok := p.err.(interface{ Fd() uintptr }); ok {
-		_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
-		p.terminal = err == nil
+		p.terminal = term.IsTerminal(int(file.Fd()))
 	}
-	p.progress = f.progress || p.terminal
+	p.progress = b.progress || p.terminal
 	ports, err := dev.Ports()
 	if err != nil {
 		return p // whatever it is, opening a queue pair will say so

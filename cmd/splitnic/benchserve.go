@@ -9,13 +9,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/bench"
 	"github.com/splitnic/splitnic/verbs"
 )
 
 // serve waits for the other node.
-func (f *benchFlags) serve(cmd *cobra.Command) (err error) {
-	secret, given, err := f.readSecret()
+func (b *benchConfig) serve(cmd *cobra.Command) (err error) {
+	secret, given, err := b.readSecret()
 	if err != nil {
 		return err
 	}
@@ -26,35 +28,35 @@ func (f *benchFlags) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	if f.device == "" {
-		if f.device, err = deviceAt(f.listen, verbs.DevicesAt); err != nil {
+	if b.device == "" {
+		if b.device, err = deviceAt(b.listen, verbs.DevicesAt); err != nil {
 			return err
 		}
 	}
-	dev, mcfg, err := f.open(f.device)
+	dev, mcfg, err := b.open(b.device)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	out := cmd.OutOrStdout()
-	server, err := bench.Listen(f.listen, bench.ServerConfig{
-		Device: dev, Security: security, Kind: f.kind, Modes: f.parsedModes, Forever: f.forever,
+	server, err := bench.Listen(b.listen, bench.ServerConfig{
+		Device: dev, Security: security, Kind: b.kind, Modes: b.modes, Forever: b.forever,
 		Messaging: mcfg, Name: benchName(), Software: version,
 		Prepare: prepareBench,
 		Served:  func(s bench.Served) { fmt.Fprint(out, servedLine(s)) },
 		Failed:  func(err error) { fmt.Fprintln(cmd.ErrOrStderr(), "splitnic:", err) },
 	})
 	if err != nil {
-		return explainListen("--listen", err)
+		return daemon.ExplainListen("--listen", err)
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
 	shown := ""
 	if !given {
 		shown = secret.Reveal()
 	}
-	fmt.Fprint(out, invitation(f.kind, dev.Name(), reachable(dev, server.Addr()), shown))
+	fmt.Fprint(out, invitation(b.kind, dev.Name(), reachable(dev, server.Addr()), shown))
 	err = server.Run(cmd.Context())
-	if f.forever && cmd.Context().Err() != nil {
+	if b.forever && cmd.Context().Err() != nil {
 		return nil // there is no other end to it
 	}
 	return err
@@ -75,9 +77,9 @@ func deviceAt(listen string, at func(netip.Addr) ([]string, error)) (string, err
 	names, err := at(addr)
 	switch {
 	case err != nil:
-		return "", exitError{code: exitMissing, err: err}
+		return "", exit.With(exit.Missing, err)
 	case len(names) > 1:
-		return chooseDevice("", names)
+		return daemon.ChooseDevice("", names)
 	case len(names) == 1:
 		return names[0], nil
 	}
@@ -103,7 +105,7 @@ func reachable(dev *verbs.Context, listening net.Addr) string {
 	}
 	name := at.IP.String()
 	if at.IP.IsUnspecified() {
-		name = hostname()
+		name = daemon.Hostname()
 		if gid, _, err := dev.ChooseGID(); err == nil && isHostAddr(gid.GID.Addr()) {
 			name = gid.GID.Addr().Unmap().String()
 		}

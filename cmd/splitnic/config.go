@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"reflect"
 	"slices"
-	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/settings"
 )
 
 // origin is where the values of a command's flags came from.
@@ -18,7 +19,14 @@ type origin struct {
 	command *cobra.Command
 	given   map[string][]string // on the command line
 	path    string              // of the YAML file, empty if there is none
-	values  map[string]any      // that it had
+	values  []setting           // that it had
+}
+
+// setting is an entry of the configuration file.
+type setting struct {
+	key   string
+	at    settings.Node
+	words []string
 }
 
 // readConfig sets the flags that a YAML file names and the command line does
@@ -38,8 +46,8 @@ func readConfig(c *cobra.Command, path string) (origin, error) {
 	return o, o.set(c.Flags(), o.values)
 }
 
-// read reads the file.
-func (o *origin) read() (map[string]any, error) {
+// read reads the file, and refuses what no command line could have.
+func (o *origin) read() ([]setting, error) {
 	if o.path == "" {
 		return nil, nil
 	}
@@ -48,49 +56,52 @@ func (o *origin) read() (map[string]any, error) {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
 		return nil, fmt.Errorf("--config: %w", err) // no mistake in it
 	case err != nil:
-		return nil, usageError{fmt.Errorf("--config: %w", err)}
+		return nil, exit.Usagef("--config: %w", err)
 	}
-	var values map[string]any
-	if err := yaml.Unmarshal(text, &values); err != nil {
-		// The first line tells line and column; the others draw a picture.
-		what, _, _ := strings.Cut(err.Error(), "\n")
-		return nil, usageError{fmt.Errorf("--config %s: not a YAML map of flags and values: %s", o.path, what)}
+	body, err := settings.Parse(o.path, text)
+	if err != nil {
+		return nil, exit.Usagef("--config %w", err)
 	}
-	return values, nil
+	entries, ok := settings.Map(body)
+	if !ok {
+		return nil, o.mistake(body, "must be a map, lines of the form `flag: value`")
+	}
+	var values []setting
+	var errs []error
+	for _, e := range entries {
+		words, err := settings.Words(e.Value)
+		switch {
+		case o.command.Flags().Lookup(e.Key) == nil, e.Key == "config", e.Key == "help":
+			errs = append(errs, o.mistake(e.At, "unknown key %q; keys are the flags of `%s --help`", e.Key, o.command.CommandPath()))
+		case err != nil:
+			errs = append(errs, o.mistake(e.At, "%s: %w", e.Key, err))
+		}
+		values = append(values, setting{e.Key, e.At, words})
+	}
+	return values, errors.Join(errs...)
+}
+
+// mistake is an error about what is at n in the file.
+func (o *origin) mistake(n settings.Node, format string, args ...any) error {
+	return exit.Usagef("--config %w", settings.Errorf(o.path, n, format, args...))
 }
 
 // set gives those of the command's flags that are in flags the file's values,
 // but for what was given on the command line.
-func (o *origin) set(flags *pflag.FlagSet, values map[string]any) error {
+func (o *origin) set(flags *pflag.FlagSet, values []setting) error {
 	var errs []error
-	for key, value := range values {
-		if o.command.Flags().Lookup(key) == nil || key == "config" || key == "help" {
-			errs = append(errs, fmt.Errorf("unknown key %q; keys are the flags of `%s --help`", key, o.command.CommandPath()))
+	for _, v := range values {
+		if _, given := o.given[v.key]; given || flags.Lookup(v.key) == nil {
 			continue
 		}
-		if _, given := o.given[key]; given || flags.Lookup(key) == nil {
-			continue
-		}
-		list, ok := value.([]any)
-		if !ok {
-			list = []any{value}
-		}
-		for _, v := range list {
-			switch v.(type) {
-			case nil, []any, map[string]any:
-				errs = append(errs, fmt.Errorf("%s: must have a value, or a list of values", key))
-				continue
-			}
-			if err := flags.Set(key, fmt.Sprint(v)); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", key, err))
+		for _, word := range v.words {
+			if err := flags.Set(v.key, word); err != nil {
+				errs = append(errs, o.mistake(v.at, "%s: %w", v.key, err))
+				break
 			}
 		}
 	}
-	if len(errs) > 0 {
-		slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-		return usageError{fmt.Errorf("--config %s: %w", o.path, errors.Join(errs...))}
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // again gives flags, some of the command's, the values that they would have if
@@ -110,14 +121,33 @@ func (o *origin) again(flags *pflag.FlagSet) (late []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, in := range []map[string]any{values, o.values} {
-		for key := range in {
-			_, given := o.given[key]
-			if !given && flags.Lookup(key) == nil && !slices.Contains(late, key) && !reflect.DeepEqual(values[key], o.values[key]) {
-				late = append(late, key)
-			}
+	for _, v := range slices.Concat(values, o.values) {
+		_, given := o.given[v.key]
+		if !given && flags.Lookup(v.key) == nil && !slices.Contains(late, v.key) && !slices.Equal(words(values, v.key), words(o.values, v.key)) {
+			late = append(late, v.key)
 		}
 	}
 	slices.Sort(late)
 	return late, o.set(flags, values)
+}
+
+// words are those of a key, if it is among the values.
+func words(values []setting, key string) []string {
+	for _, v := range values {
+		if v.key == key {
+			return v.words
+		}
+	}
+	return nil
+}
+
+// reread reads again the flags that a reload is about: those that add adds, for
+// the sources.
+func (o *origin) reread(add func(*pflag.FlagSet, *daemon.Sources)) func() (daemon.Sources, []string, error) {
+	return func() (s daemon.Sources, late []string, err error) {
+		flags := pflag.NewFlagSet("reload", pflag.ContinueOnError)
+		add(flags, &s)
+		late, err = o.again(flags)
+		return s, late, err
+	}
 }

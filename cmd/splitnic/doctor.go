@@ -1,22 +1,23 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
-	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/tap/discard"
+	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/verbs"
 )
 
@@ -43,11 +44,11 @@ func (r *report) warn(check, found, cure string) {
 // missing reports something that has to be there, and forbidden something that
 // this process may not do.
 func (r *report) missing(check, found, cure string) {
-	*r = append(*r, finding{Check: check, Status: "error", Found: found, Cure: cure, status: exitMissing})
+	*r = append(*r, finding{Check: check, Status: "error", Found: found, Cure: cure, status: exit.Missing})
 }
 
 func (r *report) forbidden(check, found, cure string) {
-	*r = append(*r, finding{Check: check, Status: "error", Found: found, Cure: cure, status: exitPermission})
+	*r = append(*r, finding{Check: check, Status: "error", Found: found, Cure: cure, status: exit.Permission})
 }
 
 // err says how many checks failed, with the exit status of the first.
@@ -65,7 +66,7 @@ func (r report) err() error {
 	if failed == 0 {
 		return nil
 	}
-	return exitError{code: status, err: fmt.Errorf("doctor: %d of %d checks failed", failed, len(r))}
+	return exit.With(status, fmt.Errorf("doctor: %d of %d checks failed", failed, len(r)))
 }
 
 func (r report) print(w io.Writer) {
@@ -78,38 +79,45 @@ func (r report) print(w io.Writer) {
 	}
 }
 
+// doctorFlags are the flags of `splitnic doctor`.
+type doctorFlags struct {
+	device, peer string
+	json         bool
+}
+
+// config is which device to examine, empty for all, and for which peer.
+func (f *doctorFlags) config() (device string, hint verbs.GIDHint, err error) {
+	if f.peer != "" {
+		if hint.Peer, err = netip.ParseAddr(f.peer); err != nil {
+			return "", hint, exit.Usagef("--peer %q: not an IP address", f.peer)
+		}
+	}
+	return f.device, hint, nil
+}
+
 func doctorCommand() *cobra.Command {
-	var device, peer string
-	var asJSON bool
+	var f doctorFlags
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this machine: modules, devices, GIDs, MTUs, limits, capabilities",
-		Args:  noArgs,
+		Args:  atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			hint := verbs.GIDHint{}
-			if peer != "" {
-				addr, err := netip.ParseAddr(peer)
-				if err != nil {
-					return usageError{fmt.Errorf("--peer %q: not an IP address", peer)}
-				}
-				hint.Peer = addr
+			device, hint, err := f.config()
+			if err != nil {
+				return err
 			}
 			r := examine(device, hint)
-			if asJSON {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				if err := enc.Encode(r); err != nil {
-					return err
-				}
+			if f.json {
+				err = printJSON(cmd.OutOrStdout(), r)
 			} else {
 				r.print(cmd.OutOrStdout())
 			}
-			return r.err()
+			return errors.Join(err, r.err())
 		},
 	}
-	c.Flags().StringVar(&device, "device", "", "RDMA device to examine (default: all)")
-	c.Flags().StringVar(&peer, "peer", "", "IP address of the other half, which the GID is chosen for")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().StringVar(&f.device, "device", "", "RDMA device to examine (default: all)")
+	c.Flags().StringVar(&f.peer, "peer", "", "IP address of the other half, which the GID is chosen for")
+	boolVar(c.Flags(), &f.json, "json", false, "print JSON")
 	return c
 }
 
@@ -172,16 +180,13 @@ func checkTUN(r *report) {
 	r.ok("tun", "/dev/net/tun, with IFF_VNET_HDR%s", map[bool]string{true: " and several queues"}[features&unix.IFF_MULTI_QUEUE != 0])
 }
 
-// capabilities returns a function that tells whether this process has a
-// capability.
-func capabilities() (has func(bit uint) bool, err error) {
-	var hdr unix.CapUserHeader
-	var data [2]unix.CapUserData
-	hdr.Version = unix.LINUX_CAPABILITY_VERSION_3
-	if err := unix.Capget(&hdr, &data[0]); err != nil {
-		return nil, err
+// checkSteering reports whether the kernel can steer frames to the latency queue.
+func checkSteering(r *report) {
+	if err := daemon.CanSteer(steer.DefaultClasses()); err != nil {
+		r.warn("steering", err.Error(), "leave --latency-queue out, or give the service AmbientCapabilities=CAP_BPF CAP_NET_ADMIN")
+		return
 	}
-	return func(bit uint) bool { return data[bit/32].Effective&(1<<(bit%32)) != 0 }, nil
+	r.ok("steering", "latency-sensitive frames can have a queue of their own (--latency-queue)")
 }
 
 // checkPriority tells whether threads can have priorities before others.
@@ -195,7 +200,7 @@ func checkPriority(r *report) {
 }
 
 func checkCapabilities(r *report) (ipcLock bool) {
-	has, err := capabilities()
+	has, err := daemon.Capabilities()
 	if err != nil {
 		r.warn("capabilities", err.Error(), "")
 		return false
@@ -311,7 +316,7 @@ func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
 	} else {
 		r.ok(name, "moderation: none; --cq-moderation would have no effect")
 	}
-	queues := defaultQueues(limits.CompVectors)
+	queues := daemon.DefaultQueues(limits.CompVectors)
 	r.ok(name, "queues: %d would be used by default", queues)
 	r.ok(name, "handlers: %d of data would be used by default, one for each of %d completion vectors as far as there are queues, and that of the control channel; --handlers for others",
 		min(max(limits.CompVectors, 1), queues), limits.CompVectors)
@@ -322,10 +327,4 @@ func orNone(s string) string {
 		return "none"
 	}
 	return s
-}
-
-// defaultQueues is how many data channels a half uses if it is not told: one
-// for each completion vector, as long as its two threads find a processor.
-func defaultQueues(vectors int) int {
-	return max(1, min(vectors, runtime.NumCPU()/4, messaging.MaxQueues))
 }

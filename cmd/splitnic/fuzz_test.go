@@ -1,12 +1,13 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 )
 
 // FuzzConfig is about configuration files: what is in one is set, or refused as
@@ -32,8 +33,7 @@ func FuzzConfig(f *testing.F) {
 			t.Fatal(err)
 		}
 		_, err := readConfig(c, path)
-		var usage usageError
-		if err != nil && !errors.As(err, &usage) {
+		if err != nil && exit.Status(err) != exit.Usage {
 			t.Errorf("%q: %v", text, err)
 		}
 		if got := c.Flags().Lookup("name").Value.String(); got != "mine" {

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 )
 
 // version is set by the linker.
@@ -20,8 +22,7 @@ var version = "devel"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
-	root := rootCommand()
-	err := root.ExecuteContext(context.WithValue(ctx, processKey{}, true))
+	err := rootCommand().ExecuteContext(daemon.OwnProcess(ctx))
 	stop()
 	if err != nil {
 		// One line for each error, however many were joined.
@@ -29,62 +30,67 @@ func main() {
 			fmt.Fprintln(os.Stderr, "splitnic:", line)
 		}
 	}
-	os.Exit(exitStatus(err))
+	os.Exit(exit.Status(err))
 }
 
 func rootCommand() *cobra.Command {
-	root := &cobra.Command{
+	root := group(&cobra.Command{
 		Use:           "splitnic",
 		Short:         "A virtual network card split across an RDMA fabric",
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-	}
+	}, hostCommand(), iounitCommand(), keygenCommand(), doctorCommand(), statusCommand(), statsCommand(), resetCommand(),
+		reloadCommand(), benchCommand(), versionCommand(), manCommand())
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w; see `%s --help`", err, c.CommandPath())}
+		return exit.Usagef("%w; see `%s --help`", err, c.CommandPath())
 	})
-	group(root)
-	root.AddCommand(hostCommand(), iounitCommand(), keygenCommand(), doctorCommand(), statusCommand(), statsCommand(), resetCommand(), reloadCommand(), benchCommand(), manCommand())
-	for _, c := range root.Commands() {
-		if c.Args == nil {
-			continue
-		}
-		check := c.Args
-		c.Args = func(c *cobra.Command, args []string) error {
-			if err := check(c, args); err != nil {
-				return usageError{fmt.Errorf("%w; see `%s --help`", err, c.CommandPath())}
-			}
-			return nil
-		}
-	}
+	root.SetHelpFunc(help)
 	return root
 }
 
-// noArgs is for commands without arguments.
-func noArgs(c *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("%q: there is nothing but flags after `%s`", args[0], c.CommandPath())
+// atMost is for commands with so many arguments or fewer.
+func atMost(n int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) > n {
+			return exit.Usagef("unexpected argument %q%s; see `%s --help`", args[n], meant(c, args[n]), c.CommandPath())
+		}
+		return nil
 	}
-	return nil
 }
 
 // group makes c a command that is only there for its subcommands: alone it
-// shows its help, and a subcommand that there is not is a mistake.
-func group(c *cobra.Command) {
+// shows its help.
+func group(c *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
+	c.AddCommand(subcommands...)
 	c.Args = cobra.ArbitraryArgs
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return c.Help()
 		}
-		return usageError{fmt.Errorf("unknown command %q; see `%s --help`", args[0], c.CommandPath())}
+		return exit.Usagef("unknown command %q%s; see `%s --help`", args[0], meant(c, args[0]), c.CommandPath())
 	}
+	return c
 }
 
-// moreProcs gives the Go scheduler a P for each of n threads that move frames
-// on top of those for the rest: a thread that wakes while every P is taken
-// waits for milliseconds. There are never fewer than before.
-func moreProcs(n int) {
-	if n += runtime.NumCPU(); n > runtime.GOMAXPROCS(0) {
-		runtime.GOMAXPROCS(n)
+// meant names the subcommands that a mistyped word may stand for.
+func meant(c *cobra.Command, word string) string {
+	c.SuggestionsMinimumDistance = 2
+	names := c.SuggestionsFor(word)
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %s?)", strings.Join(names, " or "))
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of this program",
+		Args:  atMost(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(c.OutOrStdout(), "splitnic version", version)
+			return err
+		},
 	}
 }

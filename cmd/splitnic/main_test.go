@@ -1,11 +1,16 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 )
 
 // TestHelpNamesValues finds a command that pflag takes for the name of a flag's
@@ -27,5 +32,118 @@ func TestHelpNamesValues(t *testing.T) {
 	visit(rootCommand())
 	if flags == 0 {
 		t.Error("no flag was looked at")
+	}
+}
+
+// TestHelpIsGrouped shows the help of each command in 80 columns, and has each
+// flag in a group where a command has many.
+func TestHelpIsGrouped(t *testing.T) {
+	root := rootCommand()
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		var out strings.Builder
+		c.SetOut(&out)
+		c.InitDefaultHelpFlag()
+		if err := c.Help(); err != nil {
+			t.Error(err)
+		}
+		for line := range strings.Lines(out.String()) {
+			// Lines of examples and of usage are for copying.
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 && !strings.HasPrefix(line, "  splitnic") && !strings.Contains(line, "=… splitnic") {
+				t.Errorf("%s: %d columns: %s", c.CommandPath(), n, line)
+			}
+		}
+		list := sections(c)
+		for _, s := range list {
+			if !strings.Contains(out.String(), "\n"+s.title+":\n") {
+				t.Errorf("%s: no group %s in\n%s", c.CommandPath(), s.title, &out)
+			}
+		}
+		n := 0
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			n++
+			if !strings.Contains(out.String(), "--"+f.Name) {
+				t.Errorf("%s: no --%s in\n%s", c.CommandPath(), f.Name, &out)
+			}
+		})
+		if n > 10 && (len(list) < 5 || list[0].flags.HasAvailableFlags() && strings.Count(list[0].flags.FlagUsages(), "\n") > 2) {
+			t.Errorf("%s has %d flags in %d groups:\n%s", c.CommandPath(), n, len(list), &out)
+		}
+		for _, sub := range c.Commands() {
+			visit(sub)
+		}
+	}
+	visit(root)
+}
+
+func TestWrap(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                  "",
+		"one two three":     "one two\nthree",
+		"one\ntwo\n\nthree": "one two\n\nthree",
+		"unbreakable words": "unbreakable\nwords",
+		"äöü äöü äöü":       "äöü äöü\näöü",
+	} {
+		if got := wrap(text, 8); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestManualPages writes the pages of all commands, with the groups of the help.
+func TestManualPages(t *testing.T) {
+	dir := t.TempDir()
+	if err := execute(t, "man", dir); err != nil {
+		t.Fatal(err)
+	}
+	for page, want := range map[string][]string{
+		"splitnic.8":                 {".SH NAME\nsplitnic \\- A virtual", `splitnic-host\fP(8)`},
+		"splitnic-host.8":            {".SS Netdevice", ".SS Observability", `\fB--max-mtu\fP`, "(default 9000)", "EXAMPLES", `splitnic-host-failover\fP(8)`},
+		"splitnic-host-handlers.8":   {"handlers"},
+		"splitnic-bench-bw.8":        {".SS Performance", `\fB-D\fP, \fB--duration\fP`},
+		"splitnic-iounit-handlers.8": {`\fBsplitnic-iounit\fP(8)`},
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, page))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, w := range want {
+			if !strings.Contains(string(text), w) {
+				t.Errorf("%s: no %q in\n%s", page, w, text)
+			}
+		}
+	}
+}
+
+// execute runs a command line; what it prints goes to the test's log.
+func execute(t *testing.T, args ...string) error {
+	t.Helper()
+	root := rootCommand()
+	root.SetArgs(args)
+	root.SetOut(t.Output())
+	return root.ExecuteContext(t.Context())
+}
+
+func TestMistypedCommands(t *testing.T) {
+	for line, want := range map[string]string{
+		"hots":              `unknown command "hots" (did you mean host?); see ` + "`splitnic --help`",
+		"stat":              "(did you mean status or stats?)",
+		"bench bww":         "(did you mean bw?); see `splitnic bench --help`",
+		"bench bandwidth":   `unknown command "bandwidth"; see`,
+		"host failovr":      `unexpected argument "failovr" (did you mean failover?)`,
+		"iounit sn0":        `unexpected argument "sn0"; see ` + "`splitnic iounit --help`",
+		"version 1":         `unexpected argument "1"`,
+		"reset a b":         `unexpected argument "b"`,
+		"man":               "the directory is missing",
+		"iounit handlers":   "--host is missing",
+		"doctor --peer gw":  `--peer "gw": not an IP address`,
+		"status --json=odd": `"odd" must be yes or no`,
+	} {
+		if err := execute(t, strings.Fields(line)...); exit.Status(err) != exit.Usage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", line, err, want)
+		}
+	}
+	if err := execute(t, "version"); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,26 +1,98 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 
+	"github.com/cpuguy83/go-md2man/v2/md2man"
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 )
 
 func manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIRECTORY",
 		Short:  "Write the manual pages",
-		Args:   cobra.ExactArgs(1),
+		Args:   atMost(1),
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return exit.Usagef("the directory is missing; see `splitnic man --help`")
+			}
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return fmt.Errorf("man: %w", err)
 			}
-			root := cmd.Root()
-			root.DisableAutoGenTag = true
-			return doc.GenManTree(root, &doc.GenManHeader{Section: "8", Source: "splitnic", Manual: "splitnic"}, args[0])
+			return writePages(cmd.Root(), args[0])
 		},
 	}
+}
+
+// writePages writes the manual pages of a command and its subcommands.
+func writePages(c *cobra.Command, dir string) error {
+	c.InitDefaultHelpFlag()
+	errs := []error{os.WriteFile(filepath.Join(dir, pageName(c)+".8"), md2man.Render([]byte(manPage(c))), 0o644)}
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			errs = append(errs, writePages(sub, dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
+
+// manPage is a command's manual page, in md2man's Markdown.
+func manPage(c *cobra.Command) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%% %q \"8\" \"\" \"splitnic\" \"splitnic\"\n# NAME\n%s - %s\n", strings.ToUpper(pageName(c)), pageName(c), c.Short)
+	fmt.Fprintf(&b, "# SYNOPSIS\n**%s**\n# DESCRIPTION\n%s\n", c.UseLine(), description(c))
+	if list := sections(c); len(list) > 0 {
+		fmt.Fprintln(&b, "# OPTIONS")
+		for _, s := range list {
+			fmt.Fprintf(&b, "### %s\n", s.title)
+			s.flags.VisitAll(func(f *pflag.Flag) { option(&b, f) })
+		}
+	}
+	if c.HasExample() {
+		fmt.Fprintf(&b, "# EXAMPLES\n```\n%s\n```\n", c.Example)
+	}
+	var also []string
+	if c.HasParent() {
+		also = append(also, pageName(c.Parent()))
+	}
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			also = append(also, pageName(sub))
+		}
+	}
+	for i, name := range also {
+		also[i] = "**" + name + "**(8)"
+	}
+	fmt.Fprintf(&b, "# SEE ALSO\n%s\n", strings.Join(also, ", "))
+	return b.String()
+}
+
+// option is a flag of a manual page.
+func option(b *strings.Builder, f *pflag.Flag) {
+	value, usage := pflag.UnquoteUsage(f)
+	fmt.Fprint(b, "\n")
+	if f.Shorthand != "" {
+		fmt.Fprintf(b, "**-%s**, ", f.Shorthand)
+	}
+	fmt.Fprintf(b, "**--%s**", f.Name)
+	if value != "" {
+		fmt.Fprintf(b, " _%s_", value)
+	}
+	fmt.Fprintf(b, "\n: %s", usage)
+	switch f.DefValue {
+	case "", "0", "0s", "false", "[]":
+	default:
+		fmt.Fprintf(b, " (default %s)", f.DefValue)
+	}
+	fmt.Fprint(b, "\n")
 }

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/internal/trouble"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
@@ -27,7 +29,7 @@ func TestTroubleIsComplete(t *testing.T) {
 			explained[m] = true
 		}
 	}
-	for status := range exitVersion + 1 {
+	for status := range exit.Version + 1 {
 		if !statuses[strconv.Itoa(status)] {
 			t.Errorf("exit status %d is not in %s", status, trouble.File)
 		}
@@ -72,22 +74,22 @@ func TestTroubleOfDevices(t *testing.T) {
 		have         []string
 		status       int
 	}{
-		{"none", "", nil, exitMissing},
-		{"several", "", []string{"rxe0", "rxe1"}, exitUsage},
-		{"another", "mlx5_0", []string{"rxe0"}, exitMissing},
+		{"none", "", nil, exit.Missing},
+		{"several", "", []string{"rxe0", "rxe1"}, exit.Usage},
+		{"another", "mlx5_0", []string{"rxe0"}, exit.Missing},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := chooseDevice(tc.device, tc.have)
+			_, err := daemon.ChooseDevice(tc.device, tc.have)
 			if err == nil {
 				t.Fatal("no error")
 			}
-			testenv.Ended(t, exitStatus(err), err.Error())
-			if exitStatus(err) != tc.status {
-				t.Errorf("status %d, want %d", exitStatus(err), tc.status)
+			testenv.Ended(t, exit.Status(err), err.Error())
+			if exit.Status(err) != tc.status {
+				t.Errorf("status %d, want %d", exit.Status(err), tc.status)
 			}
 		})
 	}
-	if name, err := chooseDevice("", []string{"rxe0"}); name != "rxe0" || err != nil {
+	if name, err := daemon.ChooseDevice("", []string{"rxe0"}); name != "rxe0" || err != nil {
 		t.Errorf("the only one: %q, %v", name, err)
 	}
 }
@@ -103,7 +105,7 @@ func TestTroubleOfNames(t *testing.T) {
 			if err == nil {
 				t.Fatal("no error")
 			}
-			testenv.Ended(t, exitStatus(err), err.Error())
+			testenv.Ended(t, exit.Status(err), err.Error())
 		})
 	}
 }

@@ -77,7 +77,7 @@ func (c Command) serve(w http.ResponseWriter, r *http.Request) {
 		answer = failure{err.Error()}
 	}
 	// An error here is the client's, which went away.
-	_ = json.NewEncoder(w).Encode(answer)
+	_ = json.NewEncoder(w).Encode(filled(answer))
 }
 
 func (c Command) run(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -122,7 +122,7 @@ func Serve(path string, status func() any, commands ...Command) (*Server, error)
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		// An error here is the client's, which went away.
-		_ = json.NewEncoder(w).Encode(status())
+		_ = json.NewEncoder(w).Encode(filled(status()))
 	})
 	for _, c := range commands {
 		mux.HandleFunc("POST /command/"+c.Name, c.serve)

@@ -132,8 +132,8 @@ func checkThreads(t testing.TB, what string, h *handlerStatus, cpu string, prior
 // last one was.
 func TestRDMAHandlerCommands(t *testing.T) {
 	cpu := firstCPU(t)
-	r := newRig(t, "macvtap", "--queues", "2", "--handlers", "2", "--handler-cpus", "1:"+cpu, "--poll-budget", "17")
-	config := write(t, t.TempDir(), "host.yaml", "handlers: 2\nhandler-priority: 1:5\nspin: 10us\n")
+	r := newRig(t, "macvtap", "--queues", "2", "--handlers", "2", "--handler-cpus", "1="+cpu, "--poll-budget", "17")
+	config := write(t, t.TempDir(), "host.yaml", "handlers: 2\nhandler-priority: 1=5\nspin: 10us\n")
 	h := r.host(t, "--queues", "2", "--config", config)
 	ping(t, h.ns, addr(0), 20, 56)
 
@@ -284,8 +284,9 @@ func TestHandlerMistakes(t *testing.T) {
 		{"polling for too long", host("--spin", "1m"), exitUsage, []string{"--spin 1m"}},
 		{"no processor", host("--handler-cpus", "all"), exitUsage, []string{"--handler-cpus", "all", "0-3,8"}},
 		{"a processor that is not there", iounit("--handler-cpus", "1023"), exitUsage, []string{"1023", "this machine has"}},
-		{"a handler that is not there", host("--handlers", "1", "--handler-cpus", "2:0"), exitUsage, []string{"handler 2", "--handlers"}},
+		{"a handler that is not there", host("--handlers", "1", "--handler-cpus", "2=0"), exitUsage, []string{"handler 2", "--handlers"}},
 		{"no priority", host("--handler-priority", "high"), exitUsage, []string{"--handler-priority", "latency"}},
+		{"no number of a handler", host("--handler-priority", "first=5"), exitUsage, []string{"--handler-priority", "first"}},
 		{"beyond all priorities", iounit("--handler-priority", "-21"), exitUsage, []string{"--handler-priority", "-20"}},
 	} {
 		t.Run(m.name, func(t *testing.T) { m.fails(t, bin) })

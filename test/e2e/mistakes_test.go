@@ -91,6 +91,7 @@ func TestMistakes(t *testing.T) {
 		{"unknown flag", host("--speed"), exitUsage, []string{"--speed"}},
 		{"unknown flag of the I/O unit", iounit("--speed"), exitUsage, []string{"--speed"}},
 		{"argument", host("sn0"), exitUsage, []string{"sn0"}},
+		{"mistyped subcommand", []string{"host", "failovr"}, exitUsage, []string{"failovr", "failover"}},
 		{"no I/O unit", []string{"host"}, exitUsage, []string{"--iounit"}},
 		{"empty I/O unit", []string{"host", "--iounit", ""}, exitUsage, []string{"--iounit"}},
 		{"no LAN", iounit(), exitUsage, []string{"--lan"}},

@@ -68,6 +68,8 @@ func TestTrouble(t *testing.T) {
 		{"configuration is a directory", []string{"host", "--config", dir}, exitUsage, nil},
 		{"configuration is a program", []string{"host", "--config", bin}, exitUsage, nil},
 		{"configuration is empty", []string{"host", "--config", empty}, exitUsage, nil},
+		{"configuration is a list", config("list.yaml", "- iounit\n"), exitUsage, nil},
+		{"configuration of two documents", config("two.yaml", "iounit: 192.0.2.1\n---\nname: sn1\n"), exitUsage, nil},
 		{"configuration without a value", config("novalue.yaml", "iounit: 192.0.2.1\nmetrics:\n"), exitUsage, nil},
 
 		{"policy is missing", iounit("--policy", missing), exitMissing, nil},

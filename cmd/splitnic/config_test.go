@@ -1,0 +1,95 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+)
+
+// configured has `splitnic host` read a command line and a file with that text.
+func configured(t *testing.T, text string, args ...string) (daemon.Host, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var f hostFlags
+	c := &cobra.Command{Use: "x"}
+	f.add(c.Flags())
+	if err := c.ParseFlags(append(args, "--config", path)); err != nil {
+		t.Fatal(err)
+	}
+	return f.read(c)
+}
+
+func TestReadConfig(t *testing.T) {
+	h, err := configured(t, "queues: 3\nspin: 20us\niounit: [a, b]\nmetrics: \":1\"\nstandby: yes\nlatency-queue: off\nname: file\n", "--name", "line")
+	if err != nil || h.Queues != 3 || len(h.IOUnits) != 2 || h.Metrics != ":1" || !h.Standby || h.Latency != nil || h.Netdevice != "line" {
+		t.Errorf("%+v, %v", h, err)
+	}
+	for text, want := range map[string]string{
+		"iounit: a\nmetrics:\n":           "x.yaml:2: metrics: must be a word or a list of words",
+		"iounit: [a, ~]\n":                "x.yaml:1: iounit: must be",
+		"iounit: [[a]]\n":                 "x.yaml:1: iounit: must be",
+		"iounit: {a: 1}\n":                "x.yaml:1: iounit: must be",
+		"iounit: a\nqueues: many\n":       "x.yaml:2: queues: ",
+		"iounit: a\n\nstandby: perhaps\n": "x.yaml:3: standby: ",
+		"config: other\n":                 `x.yaml:1: unknown key "config"`,
+		"iounit: a\nunit-address: b\n":    `x.yaml:2: unknown key "unit-address"`,
+		"- a\n":                           "x.yaml:1: must be a map",
+		"iounit: a\nname: \"b\n":          "x.yaml:2: not YAML",
+		"iounit: a\n---\nname: b\n":       "x.yaml: more than one YAML document",
+		"queues: many\nmax-mtu: plenty\n": "x.yaml:2: max-mtu: ", // both are told
+		"iounit: a\niounit: b\n":          "x.yaml:2: not YAML",
+		"":                                "--iounit is missing",
+		"iounit: a\nmax-mtu: 20\n":        "--max-mtu 20",
+		"iounit: a\nkey: k\ninsecure: on\ntrust: [a]\n": "--insecure does without",
+	} {
+		if _, err := configured(t, text); exit.Status(err) != exit.Usage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestReread reads the configuration again, as a reload does.
+func TestReread(t *testing.T) {
+	write := func(path, text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h, err := configured(t, "iounit: a\nkey: k\ntrust-file: t\nqp-retries: 5\n", "--trust", "a=sha256:"+strings.Repeat("A", 43), "--insecure=no")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		text string
+		want daemon.Keys
+		late string
+	}{
+		{"iounit: a\nkey: k2\nqp-retries: 5\ntrust: [x]\n", daemon.Keys{Key: "k2", Trust: h.Keys.Trust}, ""},
+		{"iounit: a\nca: c\niounit-name: [gw1, gw2]\nqp-retries: 2\nmax-pools: 5\n",
+			daemon.Keys{Key: defaultKey, CA: "c", IOUnitNames: []string{"gw1", "gw2"}, Trust: h.Keys.Trust}, "max-pools qp-retries"},
+		{"iounit: b\ninsecure: yes\n", daemon.Keys{Key: defaultKey, Trust: h.Keys.Trust}, "iounit qp-retries"},
+	} {
+		write(h.ConfigFile, c.text)
+		s, late, err := h.Reread()
+		if err != nil || !reflect.DeepEqual(s.Keys, c.want) || !slices.Equal(late, strings.Fields(c.late)) {
+			t.Errorf("%q: %+v, late %q, %v", c.text, s, late, err)
+		}
+	}
+	for _, text := range []string{"key: [\n", "keys: a\n", "policy: p\n", "ca:\n"} {
+		write(h.ConfigFile, text)
+		if _, _, err := h.Reread(); err == nil {
+			t.Errorf("%q is read", text)
+		}
+	}
+}

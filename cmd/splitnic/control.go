@@ -1,0 +1,207 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host"
+)
+
+func statusCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "status [NAME…]",
+		Short: "Show what the hosts and I/O units on this machine are doing",
+		Long: `Show what the hosts and I/O units on this machine are doing.
+
+Without arguments it asks every one that has its socket in ` + statussock.Dir + `. ` + whichNames + `
+With --json it prints one JSON document, a list.`,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return showStatus(cmd, names, statussock.List, asJSON)
+		},
+	}
+	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
+	return c
+}
+
+// showStatus shows the status of those that are named, or of all that list
+// finds. Programs get a list also when nobody is there.
+func showStatus(cmd *cobra.Command, names []string, list func() ([]string, error), asJSON bool) error {
+	sockets, err := socketsOr(names, "status", list)
+	errs, all := []error{err}, []json.RawMessage{}
+	for _, path := range sockets {
+		raw, err := statussock.Read(cmd.Context(), path)
+		if err == nil {
+			all = append(all, raw)
+		}
+		errs = append(errs, err)
+	}
+	if asJSON {
+		return errors.Join(append(errs, printJSON(cmd.OutOrStdout(), all))...)
+	}
+	for _, raw := range all {
+		errs = append(errs, render.Status(cmd.OutOrStdout(), raw))
+	}
+	return errors.Join(errs...)
+}
+
+func statsCommand() *cobra.Command {
+	var clear, asJSON bool
+	c := &cobra.Command{
+		Use:   "stats [NAME]",
+		Short: "Show the I/O unit's counters of a host on this machine",
+		Long: `Show the I/O unit's counters of a host on this machine: what crossed the network card
+for it, and what was dropped there, since the session began or they were cleared.
+
+` + whichHost,
+		Args: atMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			what := daemon.CommandStats
+			if clear {
+				what = daemon.CommandClearStats
+			}
+			raw, err := tellHost(cmd.Context(), args, what)
+			if err != nil {
+				return err
+			}
+			var s protocol.Statistics
+			if err := json.Unmarshal(raw, &s); err != nil {
+				return fmt.Errorf("stats: %w", err)
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), s)
+			}
+			return render.Statistics(cmd.OutOrStdout(), &s)
+		},
+	}
+	boolVar(c.Flags(), &clear, "clear", false, "set them to zero in the same moment")
+	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
+	return c
+}
+
+func resetCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "reset [NAME]",
+		Short: "Take back what was set on a host's netdevice since its session began",
+		Long: `Take back what was set on a host's netdevice since its session began: the MAC address,
+the MTU, and its own promiscuous and allmulticast flags. What programs and devices
+stacked on it need stays.
+
+` + whichHost,
+		Args: atMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, err := tellHost(cmd.Context(), args, daemon.CommandReset)
+			return err
+		},
+	}
+}
+
+// failoverCommand is `splitnic host failover`.
+func failoverCommand() *cobra.Command {
+	var name string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "failover [ADDRESS]",
+		Short: "Have a host on this machine go over to another I/O unit",
+		Long: `Have a host on this machine go over to the I/O unit at ADDRESS, which is one of its
+--iounit, or without ADDRESS to the next one of these. The session with the new one is
+made first, so that the netdevice keeps its carrier and no frame is lost; with an I/O
+unit too old for that the carrier is gone for as long as it takes. If the new one
+cannot be had, nothing changes.
+
+It prints the addresses, how long it took in all, and for how long no frame could move.`,
+		Example: `  splitnic host failover
+  splitnic host failover 10.0.0.2 --name sn0`,
+		Args: atMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var of []string
+			if name != "" {
+				of = []string{name}
+			}
+			addr := ""
+			if len(args) == 1 {
+				addr = args[0]
+			}
+			raw, err := tellHostWith(cmd.Context(), of, daemon.CommandFailover, addr)
+			if err != nil {
+				return err
+			}
+			var f host.Failover
+			if err := json.Unmarshal(raw, &f); err != nil {
+				return fmt.Errorf("failover: %w", err)
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), f)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), render.Failover(&f))
+			return err
+		},
+	}
+	c.Flags().StringVar(&name, "name", "", "name that the netdevice was made with, or path of the host's status socket (default: the only host)")
+	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
+	return c
+}
+
+func reloadCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "reload [NAME…]",
+		Short: "Have the hosts and I/O units on this machine read keys, trust and policy again",
+		Long: `Have the hosts and I/O units on this machine read again who they are, whom they trust
+and what hosts may do: the files of --key, --cert, --ca, --trust-file, --revoked and
+--policy, and these flags and --trust where they are in the file of --config. Flags on
+the command line stay. With a mistake in one of the files everything stays as it was.
+
+Sessions go on, but for those whose peer is trusted no longer, or has what the policy
+does not give it any more. SIGHUP does the same.
+
+Without arguments it tells every one that has its socket in ` + statussock.Dir + `. ` + whichNames,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, sockets []string) error {
+			sockets, err := socketsOr(sockets, "reload", statussock.List)
+			if err != nil {
+				return err
+			}
+			var errs []error
+			for _, path := range sockets {
+				raw, err := statussock.Do(cmd.Context(), path, daemon.CommandReload)
+				var done daemon.Reloaded
+				if err == nil {
+					err = json.Unmarshal(raw, &done)
+				}
+				if err != nil {
+					errs = append(errs, err)
+					continue
+				}
+				name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+				fmt.Fprint(cmd.OutOrStdout(), reloadedLine(name, done))
+			}
+			return errors.Join(errs...)
+		},
+	}
+}
+
+// reloadedLine is what a user sees of a reload.
+func reloadedLine(name string, done daemon.Reloaded) string {
+	line := fmt.Sprintf("%s: reloaded, key %s, %d sessions ended\n", name, done.Fingerprint, done.Ended)
+	if len(done.Late) > 0 {
+		line += fmt.Sprintf("%s: changed in the configuration file, and not in force before a restart: %s\n", name, strings.Join(done.Late, ", "))
+	}
+	return line
+}
+
+// printJSON prints v for programs.
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/cpus"
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/tap/steer"
+)
+
+const defaultKey = "/etc/splitnic/key.pem"
+
+// daemonFlags are the flags that both halves have and that have to be read
+// first. Others set the configuration at once.
+type daemonFlags struct {
+	logLevel, logFormat   string
+	moderation            moderationValue
+	protection            string
+	handlerCPUs, priority string
+	latency               bool
+	latencyDSCP           []string
+	latencySize           int
+}
+
+// add adds the flags, which set c. latency says what --latency-queue does, which
+// is on by default or not.
+func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool, latency string) {
+	m := &c.Messaging
+	flags.StringVar(&c.ConfigFile, "config", "", "YAML file with these flags as keys; flags on the command line win")
+	inGroup(flags, deviceFlags, func(f *pflag.FlagSet) {
+		f.StringVar(&c.Device, "device", "", "RDMA device, such as mlx5_0 or rxe0 (default: the only one)")
+		f.IntVar(&c.GIDIndex, "gid-index", -1, "entry of the device's GID table (default: chosen as splitnic doctor explains)")
+		f.Uint8Var(&m.TrafficClass, "traffic-class", 0, "traffic class of all packets on the fabric, DSCP in its upper six bits, such as 0x68")
+		f.Uint8Var(&m.ServiceLevel, "service-level", 0, "InfiniBand service level of all packets on the fabric, 0 to 15")
+		f.Uint8Var(&m.LatencyTrafficClass, "latency-traffic-class", 0,
+			"traffic class of the latency channel's packets on the fabric, such as 0xb8 for EF (default: that of --traffic-class)")
+		f.Uint8Var(&m.LatencyServiceLevel, "latency-service-level", 0,
+			"InfiniBand service level of the latency channel's packets, 1 to 15 (default: that of --service-level)")
+	})
+	inGroup(flags, performanceFlags, func(f *pflag.FlagSet) {
+		boolVar(f, &d.latency, "latency-queue", latencyOn, latency)
+		f.StringSliceVar(&d.latencyDSCP, "latency-dscp", steer.DefaultClasses().DSCP.Words(),
+			"DSCPs of latency-sensitive frames, by name or number, or none; ARP, neighbour discovery and ICMP echo always are")
+		f.IntVar(&d.latencySize, "latency-size", 0, "IP packets of up to so many bytes are latency-sensitive too (default: none)")
+		f.IntVar(&c.Handlers.Number, "handlers", 0, fmt.Sprintf("completion-queue handlers for data, up to %d; queues are dealt out to them in turn "+
+			"(default: one for each completion vector of the device, and no more than queues)", messaging.MaxHandlers))
+		f.StringVar(&d.handlerCPUs, "handler-cpus", "", "processors for the handlers: a list such as 0-3,8, spread over them, or HANDLER=LIST for each, "+
+			"such as 1=0,2=2-3; handler 0 is the control channel's (default: any)")
+		f.StringVar(&d.priority, "handler-priority", "", "priority of the handlers' threads, -20 (first) to 19 (last), or latency or normal, for -10 and 0; "+
+			"or HANDLER=PRIORITY for each, such as 1=latency,2=5 (default: normal)")
+		f.IntVar(&c.Handlers.Budget, "poll-budget", messaging.DefaultBudget, "completions that are handled in a row before others get their turn")
+		f.DurationVar(&c.Handlers.Spin, "spin", 0, "time to poll before sleeping; costs a processor, saves some microseconds")
+		f.Var(&d.moderation, "cq-moderation", "wake up for so many completions at once, or so long after the first of them, such as 16,50us, "+
+			"where the device can (default: for each)")
+		f.IntVar(&m.MaxPools, "max-pools", 0, "pools to lend on each data channel at most, when the other half asks for more "+
+			"(default: two more than at the beginning)")
+		f.DurationVar(&m.PoolIdle, "pool-idle", 10*time.Second, "time after which a pool that was asked for, and is not used, goes back")
+	})
+	inGroup(flags, reliabilityFlags, func(f *pflag.FlagSet) {
+		f.DurationVar(&m.KeepAlive, "keep-alive", 250*time.Millisecond, "interval of keep-alives on an idle session")
+		f.DurationVar(&m.PeerTimeout, "peer-timeout", time.Second, "declare the other half dead after this long without traffic")
+		f.DurationVar(&c.HandshakeTimeout, "handshake-timeout", 10*time.Second, "time to open a session, the making of queue pairs included")
+		f.Uint8Var(&m.Timing.Timeout, "qp-timeout", 0, "queue-pair timeout, 4.096 µs × 2^N (default: 14, which is 67 ms; 18 on Soft-RoCE)")
+		f.Uint8Var(&m.Timing.RetryCount, "qp-retries", 6, "queue-pair retries, 1 to 6")
+	})
+	addKeys(flags, &c.Keys)
+	inGroup(flags, securityFlags, func(f *pflag.FlagSet) { addProtection(f, &d.protection) })
+	inGroup(flags, observabilityFlags, func(f *pflag.FlagSet) {
+		f.StringVar(&c.StatusSocket, "status-socket", "", "unix socket for splitnic status (default: in "+statussock.Dir+")")
+		f.StringVar(&c.Metrics, "metrics", "", "serve Prometheus metrics on this address, such as :9580")
+		f.StringVar(&d.logLevel, "log-level", "info", "debug, info, warn or error")
+		f.StringVar(&d.logFormat, "log-format", "text", "text or json")
+	})
+}
+
+// addKeys adds the flags about keys of both halves.
+func addKeys(flags *pflag.FlagSet, k *daemon.Keys) {
+	inGroup(flags, securityFlags, func(f *pflag.FlagSet) {
+		f.StringVar(&k.Key, "key", defaultKey, "private key of this side, made by splitnic keygen")
+		f.StringArrayVar(&k.Trust, "trust", nil, "fingerprint of a trusted peer's key, as [name=]sha256:…; may be repeated")
+		f.StringVar(&k.TrustFile, "trust-file", "", "file of trusted fingerprints, one [name=]sha256:… on each line")
+		f.StringVar(&k.CA, "ca", "", "trust peers with a certificate from the authorities in this PEM file")
+		f.StringVar(&k.Cert, "cert", "", "certificate for --key, for peers that use --ca")
+		f.StringVar(&k.Revoked, "revoked", "", "file of revoked fingerprints, one [name=]sha256:… on each line: "+
+			"keys that are trusted no longer, whoever lists them or has issued a certificate")
+		boolVar(f, &k.Insecure, "insecure", false, "no keys: talk to anybody who is insecure as well. For trials only")
+	})
+}
+
+// addNames adds the flag about keys that only hosts have.
+func addNames(flags *pflag.FlagSet, k *daemon.Keys) {
+	inGroup(flags, securityFlags, func(f *pflag.FlagSet) {
+		f.StringSliceVar(&k.IOUnitNames, "iounit-name", nil, "name of the I/O unit in its certificate, for --ca; "+
+			"several where there are several I/O units (default: any I/O unit of the authority)")
+	})
+}
+
+// complete completes the configuration with what the flags say, and checks all
+// of it that both halves have.
+func (d *daemonFlags) complete(c *daemon.Common) error {
+	c.Version = version
+	m := &c.Messaging
+	m.Spin, m.Moderation = c.Handlers.Spin, messaging.Moderation(d.moderation)
+	var err error
+	if m.Protection, err = parseProtection(d.protection); err != nil {
+		return err
+	}
+	return first(d.logging(c), timing(c), pools(m), d.handlers(&c.Handlers), d.latencyQueue(c), c.Keys.Check(),
+		between("--service-level", int(m.ServiceLevel), 0, 15, ""),
+		between("--latency-service-level", int(m.LatencyServiceLevel), 0, 15, ""))
+}
+
+func (d *daemonFlags) logging(c *daemon.Common) error {
+	c.LogJSON = d.logFormat == "json"
+	switch {
+	case c.LogLevel.UnmarshalText([]byte(d.logLevel)) != nil:
+		return exit.Usagef("--log-level %q: must be debug, info, warn or error", d.logLevel)
+	case !c.LogJSON && d.logFormat != "text":
+		return exit.Usagef("--log-format %q: must be text or json", d.logFormat)
+	}
+	return nil
+}
+
+func timing(c *daemon.Common) error {
+	m := &c.Messaging
+	switch {
+	case m.KeepAlive <= 0 || m.PeerTimeout <= m.KeepAlive:
+		return exit.Usagef("--peer-timeout %v must exceed --keep-alive %v, which must be above 0", m.PeerTimeout, m.KeepAlive)
+	case c.HandshakeTimeout <= 0:
+		return exit.Usagef("--handshake-timeout %v: must be above 0", c.HandshakeTimeout)
+	case m.Timing.RetryCount < 1 || m.Timing.RetryCount > 6:
+		return exit.Usagef("--qp-retries %d: must be 1 to 6; 7 would mean for ever on some devices", m.Timing.RetryCount)
+	case m.Timing.Timeout > 31:
+		return exit.Usagef("--qp-timeout %d: must be 1 to 31, or 0 for the default", m.Timing.Timeout)
+	}
+	return nil
+}
+
+// minPools is the largest number of pools that a session begins with.
+const minPools = 3
+
+func pools(m *messaging.Config) error {
+	switch {
+	case m.PoolIdle <= 0:
+		return exit.Usagef("--pool-idle %v: must be above 0", m.PoolIdle)
+	case m.MaxPools == 0:
+		return nil
+	}
+	return between("--max-pools", m.MaxPools, minPools, messaging.MaxPools, ", or 0 for the default")
+}
+
+// handlers reads what is wanted of handlers. Whether this machine can have that
+// turns out later.
+func (d *daemonFlags) handlers(h *daemon.Handlers) error {
+	if h.Spin < 0 || h.Spin > messaging.MaxSpin {
+		return exit.Usagef("--spin %v: must be 0 to %v", h.Spin, messaging.MaxSpin)
+	}
+	if h.Number < 0 || h.Number > messaging.MaxHandlers {
+		return exit.Usagef("--handlers %d: must be 1 to %d, or 0 for the default", h.Number, messaging.MaxHandlers)
+	}
+	if err := between("--poll-budget", h.Budget, 1, messaging.MaxBudget, ""); err != nil {
+		return err
+	}
+	if err := eachHandler("--handler-cpus", d.handlerCPUs, h.Number, cpus.Parse, &h.Spread, &h.CPUs); err != nil {
+		return err
+	}
+	return eachHandler("--handler-priority", d.priority, h.Number, parsePriority, &h.Priority, &h.Priorities)
+}
+
+// eachHandler reads the value of a flag, which is for all handlers or for each
+// of some, of so many; 0 if it is not known how many there will be.
+func eachHandler[T any](flag, text string, handlers int, parse func(string) (T, error), all *T, each *map[int]T) error {
+	values, err := parseNumbered(text)
+	if values == nil && err == nil && text != "" {
+		*all, err = parse(text)
+	}
+	if err != nil {
+		return exit.Usagef("%s: %w", flag, err)
+	}
+	for _, v := range values {
+		if most := cmp.Or(handlers, messaging.MaxHandlers); v.number > most {
+			return daemon.UnknownHandler(flag, v.number, most)
+		}
+		value, err := parse(v.value)
+		if err != nil {
+			return exit.Usagef("%s: handler %d: %w", flag, v.number, err)
+		}
+		if *each == nil {
+			*each = map[int]T{}
+		}
+		(*each)[v.number] = value
+	}
+	return nil
+}
+
+// latencyQueue reads which frames are latency-sensitive.
+func (d *daemonFlags) latencyQueue(c *daemon.Common) error {
+	set, err := steer.ParseDSCP(d.latencyDSCP)
+	if err != nil {
+		return exit.Usagef("--latency-dscp: %w", err)
+	}
+	classes := &steer.Classes{DSCP: set, Size: d.latencySize}
+	if err := classes.Check(); err != nil {
+		return exit.Usagef("--latency-size %d: must be 0 to %d", d.latencySize, steer.MaxSize)
+	}
+	if d.latency {
+		c.Latency = classes
+	}
+	return nil
+}

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
+	"github.com/splitnic/splitnic/internal/cpus"
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// changeFlags are the flags that say what to change.
+type changeFlags struct {
+	assign, cpus, budget, spin, priority []string
+}
+
+func (f *changeFlags) add(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&f.assign, "assign", nil, "QUEUE=HANDLER: assign a queue, from 1, to another handler")
+	flags.StringArrayVar(&f.cpus, "cpus", nil, "HANDLER=LIST: processors of a handler, such as 1=0-3,8,2=any")
+	flags.StringArrayVar(&f.budget, "budget", nil, "HANDLER=N: completions that it handles in a row")
+	flags.StringArrayVar(&f.spin, "spin", nil, "HANDLER=DURATION: how long it polls before it sleeps")
+	flags.StringArrayVar(&f.priority, "priority", nil, "HANDLER=PRIORITY: -20 (first) to 19 (last), latency or normal")
+}
+
+// config is what the flags say.
+func (f *changeFlags) config() (messaging.HandlerChange, error) {
+	var ch messaging.HandlerChange
+	patch := func(number int) *messaging.HandlerPatch {
+		for i := range ch.Handlers {
+			if ch.Handlers[i].Number == number {
+				return &ch.Handlers[i]
+			}
+		}
+		ch.Handlers = append(ch.Handlers, messaging.HandlerPatch{Number: number})
+		return &ch.Handlers[len(ch.Handlers)-1]
+	}
+	return ch, first(
+		eachNumber("assign", f.assign, func(queue int, value string) error {
+			handler, err := strconv.Atoi(value)
+			if err != nil {
+				return fmt.Errorf("%q is no handler", value)
+			}
+			if ch.Assign == nil {
+				ch.Assign = map[int]int{}
+			}
+			ch.Assign[queue] = handler
+			return nil
+		}),
+		eachNumber("cpus", f.cpus, func(number int, value string) error {
+			if value == "any" {
+				value = ""
+			}
+			list, err := cpus.Parse(value)
+			patch(number).CPUs = &list
+			return err
+		}),
+		eachNumber("budget", f.budget, func(number int, value string) error {
+			n, err := strconv.Atoi(value)
+			if err != nil {
+				return errors.New("must be a number of completions")
+			}
+			patch(number).Budget = &n
+			return nil
+		}),
+		eachNumber("spin", f.spin, func(number int, value string) error {
+			d, err := time.ParseDuration(value)
+			patch(number).Spin = &d
+			return err
+		}),
+		eachNumber("priority", f.priority, func(number int, value string) error {
+			n, err := parsePriority(value)
+			patch(number).Priority = &n
+			return err
+		}))
+}
+
+// eachNumber has set called for each NUMBER=VALUE of a flag, which may be given
+// several times.
+func eachNumber(flag string, texts []string, set func(number int, value string) error) error {
+	text := strings.Join(texts, ",")
+	values, err := parseNumbered(text)
+	if err == nil && values == nil && text != "" {
+		err = fmt.Errorf("must be NUMBER=VALUE, such as --%s 1=…", flag)
+	}
+	for _, v := range values {
+		if err == nil {
+			err = set(v.number, v.value)
+		}
+	}
+	if err != nil {
+		return exit.Usagef("--%s %s: %w", flag, text, err)
+	}
+	return nil
+}
+
+// emptyChange reports whether nothing is to change.
+func emptyChange(ch *messaging.HandlerChange) bool { return len(ch.Assign)+len(ch.Handlers) == 0 }
+
+const handlersLong = `
+A completion-queue handler has processors, a priority, a budget and a time to poll; all
+queues that are assigned to it have them. Handler 0 is the control channel's. What is
+changed takes effect at once and in further sessions, but for the completion vector of
+a queue that gets another handler, which it keeps until the next session.`
+
+func hostHandlersCommand() *cobra.Command {
+	var f changeFlags
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "handlers [NAME]",
+		Short: "Show and change the completion-queue handlers of a host on this machine",
+		Long:  "Show, and with flags change, the completion-queue handlers of a host on this machine.\n" + handlersLong + "\n\n" + whichHost,
+		Example: `  splitnic host handlers sn0
+  splitnic host handlers --assign 2=1 --cpus 1=0-3 --priority 1=latency`,
+		Args: atMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ch, err := f.config()
+			if err != nil {
+				return err
+			}
+			path, err := daemonSocket("host", args, statussock.List)
+			if err != nil {
+				return err
+			}
+			return tellHandlers(cmd, path, daemon.HandlersRequest{Change: ch}, asJSON)
+		},
+	}
+	f.add(c.Flags())
+	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
+	return c
+}
+
+func iounitHandlersCommand() *cobra.Command {
+	var f changeFlags
+	var asJSON bool
+	var name string
+	c := &cobra.Command{
+		Use:   "handlers --host NAME [PORT]",
+		Short: "Show and change the completion-queue handlers for a host of an I/O unit on this machine",
+		Long: "Show, and with flags change, the completion-queue handlers that an I/O unit on this\nmachine has for a host.\n" + handlersLong + `
+
+PORT is the one that the I/O unit listens on, or the path of its status socket. It can
+be left out where there is one I/O unit only.`,
+		Example: `  splitnic iounit handlers --host alpha.sn0 --cpus 1=2,2=3`,
+		Args:    atMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if name == "" {
+				return exit.Usagef("--host is missing: the name of a host, which `splitnic status` shows")
+			}
+			ch, err := f.config()
+			if err != nil {
+				return err
+			}
+			path, err := daemonSocket("iounit", args, statussock.List)
+			if err != nil {
+				return err
+			}
+			return tellHandlers(cmd, path, daemon.HandlersRequest{Host: name, Change: ch}, asJSON)
+		},
+	}
+	f.add(c.Flags())
+	c.Flags().StringVar(&name, "host", "", "name of the host, or the fingerprint of its key")
+	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
+	return c
+}
+
+// followTime is how long to wait for the workers to follow: one that waits for
+// its netdevice follows when that is over.
+const followTime = time.Second
+
+// tellHandlers has a daemon change its handlers and shows what they are then.
+func tellHandlers(cmd *cobra.Command, path string, request daemon.HandlersRequest, asJSON bool) error {
+	ctx := cmd.Context()
+	if !emptyChange(&request.Change) {
+		if _, err := statussock.DoWith(ctx, path, daemon.CommandHandlers, request); err != nil {
+			return explainSocket(err)
+		}
+	}
+	view, err := readHandlers(ctx, path, request.Host)
+	for end := time.Now().Add(followTime); err == nil && view.Pending() && time.Now().Before(end); {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+		view, err = readHandlers(ctx, path, request.Host)
+	}
+	if err != nil {
+		return explainSocket(err)
+	}
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), view)
+	}
+	tw := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	view.Print(tw, "")
+	return tw.Flush()
+}
+
+// explainSocket adds the cure to an error about a daemon's socket.
+func explainSocket(err error) error {
+	switch {
+	case errors.Is(err, statussock.ErrUnknown):
+		return exit.Usagef("%w; is it a host, or an I/O unit, that is meant?", err)
+	case errors.Is(err, statussock.ErrNobody):
+		return fmt.Errorf("%w (`splitnic status` lists who is there)", err)
+	}
+	return err
+}
+
+// readHandlers reads the handlers from a daemon's status; name is a host's, at an
+// I/O unit.
+func readHandlers(ctx context.Context, path, name string) (*render.Handlers, error) {
+	raw, err := statussock.Read(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	if name == "" {
+		var s host.Status
+		if err := json.Unmarshal(raw, &s); err != nil || s.Role != "host" {
+			return nil, exit.Usagef("%s: no host is there: %w", path, errors.Join(err, errors.New("it is an "+s.Role)))
+		}
+		return render.NewHandlers(s.CompVectors, s.Handling, s.Traffic), nil
+	}
+	var s iounit.Status
+	if err := json.Unmarshal(raw, &s); err != nil || s.Role != "iounit" {
+		return nil, exit.Usagef("%s: no I/O unit is there: %w", path, errors.Join(err, errors.New("it is a "+s.Role)))
+	}
+	for i := range s.Hosts {
+		if h := &s.Hosts[i]; (h.Name == name || h.Fingerprint == name) && h.Traffic != nil {
+			return render.NewHandlers(s.CompVectors, messaging.HandlingOf(h.Traffic), h.Traffic), nil
+		}
+	}
+	return nil, exit.With(exit.Missing, fmt.Errorf("%s: host %s is not connected", path, name))
+}

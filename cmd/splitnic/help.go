@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+)
+
+// The groups of flags, in the order in which help and manual pages have them.
+// What is in no group comes before.
+const (
+	identityFlags      = "Identity"
+	deviceFlags        = "Device and fabric"
+	netdeviceFlags     = "Netdevice"
+	performanceFlags   = "Performance"
+	reliabilityFlags   = "Reliability"
+	securityFlags      = "Security"
+	observabilityFlags = "Observability"
+)
+
+var flagGroups = []string{
+	"", identityFlags, deviceFlags, netdeviceFlags, performanceFlags, reliabilityFlags, securityFlags, observabilityFlags,
+}
+
+// groupKey is the annotation of a flag that names its group.
+const groupKey = "splitnic-group"
+
+// inGroup adds the flags that add makes to flags, as a group's.
+func inGroup(flags *pflag.FlagSet, group string, add func(*pflag.FlagSet)) {
+	part := pflag.NewFlagSet(group, pflag.ContinueOnError)
+	add(part)
+	part.VisitAll(func(f *pflag.Flag) {
+		f.Annotations = map[string][]string{groupKey: {group}}
+		if f.DefValue == "-1" {
+			f.DefValue = "0" // which help leaves out: the text says what the default is
+		}
+	})
+	flags.SortFlags, part.SortFlags = false, false
+	flags.AddFlagSet(part)
+}
+
+// section is a group of a command's flags.
+type section struct {
+	title string
+	flags *pflag.FlagSet
+}
+
+// sections are the groups that a command has flags of.
+func sections(c *cobra.Command) []section {
+	var all []section
+	for _, group := range flagGroups {
+		part := pflag.NewFlagSet(group, pflag.ContinueOnError)
+		part.SortFlags = false
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if strings.Join(f.Annotations[groupKey], "") == group {
+				part.AddFlag(f)
+			}
+		})
+		if !part.HasAvailableFlags() {
+			continue
+		}
+		title := group
+		if title == "" {
+			title = "Flags"
+		}
+		all = append(all, section{title, part})
+	}
+	return all
+}
+
+// help shows what a command does, and how, as wide as the terminal.
+func help(c *cobra.Command, _ []string) {
+	w := c.OutOrStdout()
+	width := terminalWidth(w)
+	fmt.Fprintf(w, "%s\n\nUsage:\n", wrap(description(c), width))
+	if c.Runnable() {
+		fmt.Fprintf(w, "  %s\n", c.UseLine())
+	}
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "  %s COMMAND\n", c.CommandPath())
+	}
+	if c.HasExample() {
+		fmt.Fprintf(w, "\nExamples:\n%s\n", c.Example)
+	}
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintln(w, "\nCommands:")
+		for _, sub := range c.Commands() {
+			if sub.IsAvailableCommand() || sub.Name() == "help" {
+				text := wrap(sub.Short, width-4-sub.NamePadding())
+				fmt.Fprintf(w, "  %-*s  %s\n", sub.NamePadding(), sub.Name(), strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", 4+sub.NamePadding())))
+			}
+		}
+	}
+	for _, s := range sections(c) {
+		fmt.Fprintf(w, "\n%s:\n%s", s.title, s.flags.FlagUsagesWrapped(width))
+	}
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "\n`%s COMMAND --help` says more about a command.\n", c.CommandPath())
+	}
+}
+
+// description is the long text about a command, or else the short one.
+func description(c *cobra.Command) string {
+	if c.Long != "" {
+		return c.Long
+	}
+	return c.Short
+}
+
+// terminalWidth is how many columns w has: 80 if it is no terminal.
+func terminalWidth(w io.Writer) int {
+	if file, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
+			return width
+		}
+	}
+	return 80
+}
+
+// wrap breaks the paragraphs of text, which empty lines separate, into lines of
+// that width.
+func wrap(text string, width int) string {
+	paragraphs := strings.Split(text, "\n\n")
+	for i, p := range paragraphs {
+		var b strings.Builder
+		column := 0
+		for word := range strings.FieldsSeq(p) {
+			n := utf8.RuneCountInString(word)
+			switch {
+			case column == 0:
+			case column+1+n > width:
+				b.WriteByte('\n')
+				column = 0
+			default:
+				b.WriteByte(' ')
+				column++
+			}
+			b.WriteString(word)
+			column += n
+		}
+		paragraphs[i] = b.String()
+	}
+	return strings.Join(paragraphs, "\n\n")
+}

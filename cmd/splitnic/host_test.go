@@ -1,0 +1,235 @@
+package main
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/cpus"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/tap/steer"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// parse has flags read a command line, and returns what config makes of it.
+func parse[T any](add func(*pflag.FlagSet), config func() (T, error), args ...string) (T, error) {
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	add(flags)
+	if err := flags.Parse(args); err != nil {
+		var none T
+		return none, exit.Usagef("%w", err)
+	}
+	return config()
+}
+
+// flagCase is a command line, and what it is to change in the configuration, or
+// what the error about it says.
+type flagCase[T any] struct {
+	line   string
+	change func(*T)
+	err    string
+}
+
+// checkFlags parses each case's line.
+func checkFlags[T any](t *testing.T, parse func(args ...string) (T, error), base T, cases []flagCase[T]) {
+	t.Helper()
+	for _, c := range cases {
+		got, err := parse(strings.Fields(c.line)...)
+		if c.err != "" {
+			if err == nil || exit.Status(err) != exit.Usage || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: %v, want %q", c.line, err, c.err)
+			}
+			continue
+		}
+		want := base
+		if c.change != nil {
+			c.change(&want)
+		}
+		if diff := cmp.Diff(want, got, cmp.Exporter(func(reflect.Type) bool { return true })); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", c.line, err, diff)
+		}
+	}
+}
+
+// commonDefaults is the configuration that both halves have without flags.
+func commonDefaults() daemon.Common {
+	return daemon.Common{
+		Version: version, GIDIndex: -1, Keys: daemon.Keys{Key: defaultKey},
+		Handlers: daemon.Handlers{Budget: messaging.DefaultBudget}, HandshakeTimeout: 10 * time.Second,
+		Messaging: messaging.Config{
+			KeepAlive: 250 * time.Millisecond, PeerTimeout: time.Second, PoolIdle: 10 * time.Second,
+			Timing: messaging.Config{}.Timing,
+		},
+	}
+}
+
+// commonCases are the flags that both halves have; of returns where a
+// configuration has what is common.
+func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
+	set := func(change func(c *daemon.Common)) func(*T) { return func(v *T) { change(of(v)) } }
+	handlers := func(change func(h *daemon.Handlers)) func(*T) {
+		return set(func(c *daemon.Common) { change(&c.Handlers) })
+	}
+	m := func(change func(m *messaging.Config)) func(*T) {
+		return set(func(c *daemon.Common) { change(&c.Messaging) })
+	}
+	classes := func(change func(c *steer.Classes)) func(*T) {
+		return set(func(c *daemon.Common) {
+			x := steer.DefaultClasses()
+			change(&x)
+			c.Latency = &x
+		})
+	}
+	return []flagCase[T]{
+		{"", nil, ""},
+		{"--config x --device rxe0 --gid-index 3", set(func(c *daemon.Common) { c.ConfigFile, c.Device, c.GIDIndex = "x", "rxe0", 3 }), ""},
+		{"--status-socket /s --metrics :1", set(func(c *daemon.Common) { c.StatusSocket, c.Metrics = "/s", ":1" }), ""},
+		{"--log-level debug --log-format json", set(func(c *daemon.Common) { c.LogLevel, c.LogJSON = -4, true }), ""},
+		{"--log-level loud", nil, `--log-level "loud": must be debug`},
+		{"--log-format xml", nil, `--log-format "xml": must be text or json`},
+
+		{"--keep-alive 1s --peer-timeout 4s", m(func(m *messaging.Config) { m.KeepAlive, m.PeerTimeout = time.Second, 4*time.Second }), ""},
+		{"--handshake-timeout 3s", set(func(c *daemon.Common) { c.HandshakeTimeout = 3 * time.Second }), ""},
+		{"--qp-timeout 20 --qp-retries 1", m(func(m *messaging.Config) { m.Timing.Timeout, m.Timing.RetryCount = 20, 1 }), ""},
+		{"--peer-timeout 100ms", nil, "--peer-timeout 100ms must exceed --keep-alive 250ms"},
+		{"--keep-alive 0", nil, "which must be above 0"},
+		{"--handshake-timeout 0", nil, "--handshake-timeout 0s: must be above 0"},
+		{"--qp-retries 7", nil, "--qp-retries 7: must be 1 to 6"},
+		{"--qp-timeout 32", nil, "--qp-timeout 32: must be 1 to 31"},
+
+		{"--max-pools 5 --pool-idle 1m", m(func(m *messaging.Config) { m.MaxPools, m.PoolIdle = 5, time.Minute }), ""},
+		{"--max-pools 1", nil, "--max-pools 1: must be 3 to"},
+		{"--pool-idle 0", nil, "--pool-idle 0s: must be above 0"},
+		{"--protection one-touch", m(func(m *messaging.Config) { m.Protection = messaging.ProtectOneTouch }), ""},
+		{"--protection glass", nil, `--protection "glass": must be region, window or one-touch`},
+
+		{"--cq-moderation 16,50us", m(func(m *messaging.Config) {
+			m.Moderation = messaging.Moderation{Count: 16, Period: 50 * time.Microsecond}
+		}), ""},
+		{"--cq-moderation 1,0", m(func(m *messaging.Config) { m.Moderation.Count = 1 }), ""},
+		{"--cq-moderation 0,0", nil, ""},
+		{"--traffic-class 0x68 --service-level 3", m(func(m *messaging.Config) { m.TrafficClass, m.ServiceLevel = 0x68, 3 }), ""},
+		{"--traffic-class 256", nil, "--traffic-class"},
+		{"--service-level 16", nil, "--service-level 16: must be 0 to 15"},
+		{"--cq-moderation 16", nil, "--cq-moderation"},
+		{"--cq-moderation many,50us", nil, "--cq-moderation"},
+		{"--cq-moderation 16,soon", nil, "--cq-moderation"},
+		{"--cq-moderation 16,0", nil, "--cq-moderation"},
+		{"--cq-moderation 65536,50us", nil, "--cq-moderation"},
+
+		{"--latency-queue", classes(func(*steer.Classes) {}), ""},
+		{"--latency-queue=no", set(func(c *daemon.Common) { c.Latency = nil }), ""},
+		{"--latency-queue=perhaps", nil, `"perhaps" must be yes or no`},
+		{"--latency-queue --latency-dscp af41,10,EF", classes(func(c *steer.Classes) { c.DSCP = 1<<34 | 1<<10 | 1<<46 }), ""},
+		{"--latency-queue --latency-dscp none --latency-size 128", classes(func(c *steer.Classes) { c.DSCP, c.Size = 0, 128 }), ""},
+		{
+			"--latency-traffic-class 0xb8 --latency-service-level 4",
+			m(func(m *messaging.Config) { m.LatencyTrafficClass, m.LatencyServiceLevel = 0xb8, 4 }), "",
+		},
+		{"--latency-dscp 64", nil, "--latency-dscp"},
+		{"--latency-dscp fast", nil, "--latency-dscp"},
+		{"--latency-size -1", nil, "--latency-size -1: must be 0 to"},
+		{"--latency-size 65536", nil, "--latency-size 65536"},
+		{"--latency-service-level 16", nil, "--latency-service-level 16: must be 0 to 15"},
+		{"--latency-traffic-class 256", nil, "--latency-traffic-class"},
+
+		{"--handlers 2 --poll-budget 9", handlers(func(h *daemon.Handlers) { h.Number, h.Budget = 2, 9 }), ""},
+		{"--spin 20us", set(func(c *daemon.Common) { c.Handlers.Spin, c.Messaging.Spin = 20*time.Microsecond, 20*time.Microsecond }), ""},
+		{"--handler-cpus 0-2,8", handlers(func(h *daemon.Handlers) { h.Spread = cpus.List{0, 1, 2, 8} }), ""},
+		{"--handler-cpus 0=1,2=0-1,3", handlers(func(h *daemon.Handlers) { h.CPUs = map[int]cpus.List{0: {1}, 2: {0, 1, 3}} }), ""},
+		{"--handler-priority latency", handlers(func(h *daemon.Handlers) { h.Priority = -10 }), ""},
+		{"--handler-priority 0=3,2=normal", handlers(func(h *daemon.Handlers) { h.Priorities = map[int]int{0: 3, 2: 0} }), ""},
+		{"--handlers -1", nil, "--handlers -1"},
+		{"--handlers 33", nil, "must be 1 to 32"},
+		{"--poll-budget 0", nil, "--poll-budget 0"},
+		{"--spin -1s", nil, "--spin -1s"},
+		{"--spin 1h", nil, "0 to 1s"},
+		{"--handler-cpus first", nil, `--handler-cpus: "first" is no processor`},
+		{"--handler-cpus 1=first", nil, "handler 1"},
+		{"--handler-cpus x=1", nil, `"x" is no number`},
+		{"--handler-cpus 1,1=1", nil, "has no number"},
+		{"--handler-cpus 1=0,1=0", nil, "1 is there twice"},
+		{"--handler-cpus 1:0", nil, `"1:0" is no processor`},
+		{"--handlers 2 --handler-cpus 3=0", nil, "--handlers makes more"},
+		{"--handler-cpus 33=0", nil, "there is no handler 33"},
+		{"--handler-priority first", nil, "latency or normal"},
+		{"--handlers 2 --handler-priority 9=1", nil, "there is no handler 9"},
+		{"--handler-priority 1=1=1", nil, "is no priority"},
+
+		{"--trust-file t --ca c --cert d --revoked r --key k", set(func(c *daemon.Common) {
+			c.Keys = daemon.Keys{Key: "k", TrustFile: "t", CA: "c", Cert: "d", Revoked: "r"}
+		}), ""},
+		{"--insecure", set(func(c *daemon.Common) { c.Keys.Insecure = true }), ""},
+		{"--insecure --ca c", nil, "--insecure does without keys"},
+		{"--trust sha256:short", nil, "--trust: "},
+	}
+}
+
+func TestHostFlags(t *testing.T) {
+	of := func(args ...string) (daemon.Host, error) {
+		var f hostFlags
+		return parse(f.add, f.config, append([]string{"--iounit", "a"}, args...)...)
+	}
+	base := daemon.Host{
+		Common: commonDefaults(), IOUnits: []string{"a"}, Netdevice: "sn0", MaxMTU: 9000, Offloads: vnet.AllOffloads,
+		Modes: []protocol.Mode{protocol.ModeImm}, TxQueueLen: 512,
+	}
+	base.Queues, base.Messaging.Timing.RetryCount = 1, 6
+	checkFlags(t, of, base, append(commonCases(func(h *daemon.Host) *daemon.Common { return &h.Common }), []flagCase[daemon.Host]{
+		{"--iounit b,c --standby --fail-back 30s", func(h *daemon.Host) {
+			h.IOUnits, h.Standby, h.FailBack = []string{"a", "b", "c"}, true, 30*time.Second
+		}, ""},
+		{"--standby", nil, "--standby: there is one I/O unit only"},
+		{"--fail-back -1s", nil, "--fail-back -1s"},
+		{"--name sn%d --host-name beta --netns ns1 --movable --persist=on", func(h *daemon.Host) {
+			h.Netdevice, h.Name, h.NetNS, h.Movable, h.Persist = "sn%d", "beta", "ns1", true, true
+		}, ""},
+		{"--name a-name-too-long-for-linux", nil, "at most 15 characters"},
+		{"--host-name a/b", nil, `--host-name: "a/b" is not possible`},
+		{"--mac 02:00:00:00:00:01 --max-mtu 1500 --txqueuelen 9", func(h *daemon.Host) {
+			h.MAC, h.MaxMTU, h.TxQueueLen = protocol.MAC{2, 0, 0, 0, 0, 1}, 1500, 9
+		}, ""},
+		{"--mac 02:00:5e", nil, "--mac: "},
+		{"--max-mtu 20", nil, "--max-mtu 20: must be 68 to"},
+		{"--offloads none", func(h *daemon.Host) { h.Offloads = 0 }, ""},
+		{"--plain", func(h *daemon.Host) { h.Plain, h.Offloads = true, 0 }, ""},
+		{"--offloads csum,tso4", func(h *daemon.Host) { h.Offloads = vnet.CSUM | vnet.TSO4 }, ""},
+		{"--offloads tso4", nil, "--offloads: "},
+		{"--queues 16 --mode send,imm", func(h *daemon.Host) {
+			h.Queues, h.Modes = 16, []protocol.Mode{protocol.ModeSend, protocol.ModeImm}
+		}, ""},
+		{"--queues 0", nil, "--queues 0: must be 1 to 16"},
+		{"--queues 17", nil, "--queues 17: must be 1 to 16"},
+		{"--queues 16 --latency-queue", nil, "with --latency-queue there can be one less"},
+		{"--mode imm,imm", nil, "--mode: imm is there twice"},
+		{"--ca c --iounit-name gw1", func(h *daemon.Host) { h.Keys.CA, h.Keys.IOUnitNames = "c", []string{"gw1"} }, ""},
+		{"--iounit-name gw1", nil, "name their authority with --ca"},
+	}...))
+	var f hostFlags
+	if _, err := parse(f.add, f.config); err == nil || !strings.Contains(err.Error(), "--iounit is missing") {
+		t.Errorf("no I/O unit: %v", err)
+	}
+}
+
+func TestParseModes(t *testing.T) {
+	for _, names := range [][]string{nil, {"imm", "later"}, {"imm", "imm"}, {""}} {
+		if _, err := parseModes("--mode", names); exit.Status(err) != exit.Usage || !strings.Contains(err.Error(), "--mode") {
+			t.Errorf("%q: %v", names, err)
+		}
+	}
+}
+
+func TestModerationIsReadAgain(t *testing.T) {
+	v := moderationValue{Count: 16, Period: 50 * time.Microsecond}
+	var again moderationValue
+	if err := again.Set(v.String()); err != nil || again != v {
+		t.Errorf("%q is read as %+v: %v", v.String(), again, err)
+	}
+}

@@ -1,0 +1,79 @@
+// Package daemon runs a half of splitnic, by a configuration that says
+// everything: it opens what the half works with, puts it together, serves its
+// status and metrics, and reloads.
+package daemon
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/tap/steer"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// Common is the configuration that both halves have.
+type Common struct {
+	Version string // of this program
+	Name    string // that the other half knows this one by; empty for the default
+
+	LogLevel slog.Level
+	LogJSON  bool
+
+	Keys       Keys
+	ConfigFile string
+	// Reread reads again what a reload may change. late are the other settings
+	// that have changed meanwhile.
+	Reread func() (s Sources, late []string, err error)
+
+	Device   string // the RDMA device, empty for the only one
+	GIDIndex int    // -1 for the default
+	NetNS    string // of the netdevice or network card
+
+	Queues           int // 0 for the default
+	Handlers         Handlers
+	Latency          *steer.Classes // nil without a latency queue
+	Messaging        messaging.Config
+	HandshakeTimeout time.Duration
+
+	StatusSocket string // empty for the default
+	Metrics      string // address to serve metrics on, empty for none
+}
+
+// Sources is what a reload reads again.
+type Sources struct {
+	Keys   Keys
+	Policy string // file, empty for none
+}
+
+// Host is the configuration of a host.
+type Host struct {
+	Common
+	IOUnits    []string
+	Netdevice  string
+	MAC        protocol.MAC // zero for the I/O unit's choice
+	MaxMTU     int
+	Offloads   vnet.Offloads
+	Modes      []protocol.Mode
+	Plain      bool
+	TxQueueLen int
+	FailBack   time.Duration
+	Standby    bool
+	Persist    bool
+	Movable    bool
+}
+
+// IOUnit is the configuration of an I/O unit.
+type IOUnit struct {
+	Common
+	Listen    string
+	LAN       string // as lan.ParseSpec has it
+	Kind      lan.Kind
+	NIC       string
+	Policy    string // file, empty for none
+	Modes     []protocol.Mode
+	MaxHosts  int
+	MaxMemory int64 // 0 for no limit
+}

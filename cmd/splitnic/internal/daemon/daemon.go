@@ -1,0 +1,134 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/verbs"
+)
+
+// logger is loud about a mode without keys.
+func (c *Common) logger() *slog.Logger {
+	options := &slog.HandlerOptions{Level: c.LogLevel}
+	log := slog.New(slog.NewTextHandler(os.Stderr, options))
+	if c.LogJSON {
+		log = slog.New(slog.NewJSONHandler(os.Stderr, options))
+	}
+	if c.Keys.Insecure {
+		log.Warn("INSECURE: nobody is authenticated; whoever reaches this machine can take part. " +
+			"Make keys with `splitnic keygen` and use --trust")
+	}
+	return log
+}
+
+// security loads the keys, which are this process's alone. What this machine
+// has against the handlers is found before.
+func (c *Common) security() (*session.Security, error) {
+	if _, err := c.Handlers.Make(messaging.MaxHandlers, messaging.MaxHandlers); err != nil {
+		return nil, err
+	}
+	if err := notDumpable(); err != nil {
+		return nil, err
+	}
+	return c.Keys.load()
+}
+
+// open opens the RDMA device, and makes the default queue-pair timeout that of
+// the device.
+func (c *Common) open() (*verbs.Context, error) {
+	device, err := OpenDevice(c.Device, c.GIDIndex)
+	if err == nil {
+		c.Messaging.Timing.Timeout = QPTimeout(device, c.Messaging.Timing.Timeout)
+	}
+	return device, err
+}
+
+// CheckName refuses a name that the other half would refuse.
+func CheckName(flag, name string) error {
+	if !session.ValidName(name) {
+		return exit.Usagef("%s: %q is not possible: must be 1 to 253 letters, digits, '.', '_' or '-'", flag, name)
+	}
+	return nil
+}
+
+// Hostname is this machine's name.
+func Hostname() string {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "unnamed"
+	}
+	return name
+}
+
+// serve serves the status, and commands, on the unix socket, and metrics where
+// wanted.
+func (c *Common) serve(name string, status func() any, metrics http.Handler, log *slog.Logger, commands ...statussock.Command) (stop func(), err error) {
+	path := c.StatusSocket
+	if path == "" {
+		path = statussock.Path(name)
+	}
+	sock, err := statussock.Serve(path, status, commands...)
+	if err != nil {
+		return nil, err
+	}
+	closeSocket := func() {
+		if err := sock.Close(); err != nil {
+			log.Warn("status socket", "error", err)
+		}
+	}
+	if c.Metrics == "" {
+		return closeSocket, nil
+	}
+	ln, err := net.Listen("tcp", c.Metrics)
+	if err != nil {
+		closeSocket()
+		return nil, ExplainListen("--metrics", err)
+	}
+	server := metricsServer(metrics)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("metrics", "error", err)
+		}
+	}()
+	return func() {
+		server.Close()
+		<-done
+		closeSocket()
+	}, nil
+}
+
+// ExplainListen adds the flag, and what to do, to an error of listening on the
+// address that the flag names.
+func ExplainListen(flag string, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%s: %w; another process has it: stop that one, or choose another address or port", flag, err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%s: %w; this machine has no such address", flag, err)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%s: %w; ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one, or run as root", flag, err)
+	}
+	return fmt.Errorf("%s: %w", flag, err)
+}
+
+// notify tells systemd, if it started us, what goes on.
+func notify(state string) {
+	_, _ = sd.SdNotify(false, state) // without systemd there is nobody to tell
+}
+
+// stopping is the last notification. systemd goes on showing the last status of
+// a service that has ended.
+const stopping = "STOPPING=1\nSTATUS="

@@ -1,0 +1,30 @@
+package daemon
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/splitnic/splitnic/splitdrv/host"
+)
+
+var (
+	descFailovers      = prometheus.NewDesc("splitnic_failovers_total", "Changes to another I/O unit since the start, by reason.", []string{"reason"}, nil)
+	descReconnects     = prometheus.NewDesc("splitnic_reconnects_total", "Sessions that followed another one with the same I/O unit.", nil, nil)
+	descFailoverFrames = prometheus.NewDesc("splitnic_failover_frames_total", "Frames of the host's that were on their way when a session ended: carried over to the next one, lost, or uncertain, which is a bound.", []string{"outcome"}, nil)
+	descFailoverTook   = prometheus.NewDesc("splitnic_failover_last_seconds", "From the detection, or the beginning, of the last fail-over to the moment when frames could move again (part all), and for how long they could not (part gap).", []string{"part"}, nil)
+	descStandby        = prometheus.NewDesc("splitnic_standby", "1 while a session is ready with another I/O unit.", nil, nil)
+)
+
+func failoverMetrics(emit emit, s *host.FailoverStatus) {
+	for _, r := range host.Reasons() { // those that did not happen too
+		emit(descFailovers, prometheus.CounterValue, float64(s.Count[r]), string(r))
+	}
+	emit(descReconnects, prometheus.CounterValue, float64(s.Reconnects))
+	emit(descFailoverFrames, prometheus.CounterValue, float64(s.Carried), "carried")
+	emit(descFailoverFrames, prometheus.CounterValue, float64(s.Uncertain), "uncertain")
+	emit(descFailoverFrames, prometheus.CounterValue, float64(s.Lost), "lost")
+	if s.Last != nil {
+		emit(descFailoverTook, prometheus.GaugeValue, s.Last.Took.Seconds(), "all")
+		emit(descFailoverTook, prometheus.GaugeValue, s.Last.Gap.Seconds(), "gap")
+	}
+	emit(descStandby, prometheus.GaugeValue, map[bool]float64{true: 1}[s.Standby != ""])
+}

@@ -1,0 +1,143 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/tap"
+)
+
+// fdStore is the service manager's store of file descriptors (sd_notify(3),
+// FDSTORE=1): it keeps copies of what a service puts there, and hands them to
+// the service's next process.
+type fdStore struct {
+	socket string         // the manager's, for notifications; empty for none
+	held   map[string]int // what the last process has left, by name
+}
+
+// firstFD is SD_LISTEN_FDS_START: where the descriptors begin that a process is
+// started with.
+const firstFD = 3
+
+// openStore takes what the service manager has handed to this process. The
+// store is empty, and takes nothing, where there is no service manager. It may
+// be called once: the environment of child processes does not tell of it.
+func openStore() (*fdStore, error) {
+	s := &fdStore{socket: os.Getenv("NOTIFY_SOCKET"), held: map[string]int{}}
+	pid, number, names := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS"), os.Getenv("LISTEN_FDNAMES")
+	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
+		if err := os.Unsetenv(name); err != nil {
+			return s, err
+		}
+	}
+	if pid != strconv.Itoa(os.Getpid()) || number == "" {
+		return s, nil // for another process, or for none
+	}
+	return s, s.receive(number, names)
+}
+
+// receive takes the descriptors that the variables LISTEN_FDS and
+// LISTEN_FDNAMES tell of.
+func (s *fdStore) receive(number, names string) error {
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 {
+		return fmt.Errorf("the service manager's LISTEN_FDS=%q is no number of descriptors", number)
+	}
+	list := strings.Split(names, ":")
+	if n > 0 && len(list) != n {
+		return fmt.Errorf("the service manager's LISTEN_FDNAMES has %d names for %d descriptors", len(list), n)
+	}
+	for i := range n {
+		fd := firstFD + i
+		unix.CloseOnExec(fd)
+		if old, twice := s.held[list[i]]; twice {
+			_ = unix.Close(old) // one name has one descriptor: the last
+		}
+		s.held[list[i]] = fd
+	}
+	return nil
+}
+
+// there reports whether there is a service manager that may have a store.
+func (s *fdStore) there() bool { return s.socket != "" }
+
+// takeQueues returns the descriptors of a netdevice's queues, which are the
+// caller's from then on.
+func (s *fdStore) takeQueues(netdevice string) []int {
+	var fds []int
+	for {
+		name := queueName(netdevice, len(fds))
+		fd, ok := s.held[name]
+		if !ok {
+			return fds
+		}
+		delete(s.held, name)
+		fds = append(fds, fd)
+	}
+}
+
+// queueName is the name of a queue's descriptor in the store. No netdevice has
+// a slash in its name.
+func queueName(netdevice string, queue int) string { return fmt.Sprintf("%s/%d", netdevice, queue) }
+
+// putQueue gives a copy of the descriptor of a queue to the store.
+func (s *fdStore) putQueue(netdevice string, queue, fd int) error {
+	name := queueName(netdevice, queue)
+	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' || r == ':' }) {
+		return fmt.Errorf("a netdevice with the name %q cannot be kept over a restart: names in the service manager's store have letters of ASCII only", netdevice)
+	}
+	// Without FDPOLL=0 the manager would drop queues that are not in use: poll(2)
+	// reports an error of them.
+	return s.send("FDSTORE=1\nFDNAME="+name+"\nFDPOLL=0", fd)
+}
+
+// removeQueue takes the descriptor of a queue out of the store.
+func (s *fdStore) removeQueue(netdevice string, queue int) error {
+	return s.remove(queueName(netdevice, queue))
+}
+
+func (s *fdStore) remove(name string) error { return s.send("FDSTOREREMOVE=1\nFDNAME=" + name) }
+
+// removeRest closes what nobody has taken, and takes it out of the store.
+func (s *fdStore) removeRest() (names []string, err error) {
+	var errs []error
+	for name, fd := range s.held {
+		names = append(names, name)
+		errs = append(errs, s.remove(name), unix.Close(fd))
+	}
+	clear(s.held)
+	return names, errors.Join(errs...)
+}
+
+// forsake takes the carrier of what nobody has taken, and leaves it in the store
+// for a process that may do better.
+func (s *fdStore) forsake() {
+	for _, fd := range s.held {
+		_ = tap.SetCarrier(fd, false) // of a queue that is of use, this works
+	}
+}
+
+// send sends a notification with descriptors.
+func (s *fdStore) send(state string, fds ...int) error {
+	fail := func(call string, err error) error {
+		return fmt.Errorf("service manager: %w", os.NewSyscallError(call, err))
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fail("socket", err)
+	}
+	defer unix.Close(fd)
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	if err := unix.Sendmsg(fd, []byte(state), rights, &unix.SockaddrUnix{Name: s.socket}, 0); err != nil {
+		return fail("sendmsg", err)
+	}
+	return nil
+}

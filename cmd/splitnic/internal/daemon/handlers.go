@@ -1,0 +1,118 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/cpus"
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// Handlers are the completion-queue handlers that are wanted.
+type Handlers struct {
+	Number     int               // of data; 0 for the default
+	Budget     int               // completions in a row
+	Spin       time.Duration     // before sleeping
+	Spread     cpus.List         // processors for those of data, spread over them
+	CPUs       map[int]cpus.List // processors of one
+	Priority   int               // of those of data
+	Priorities map[int]int       // of one
+}
+
+// bound reports whether any handler is bound to processors or has a priority.
+func (h *Handlers) bound() bool {
+	return h.Spread != nil || h.CPUs != nil || h.Priority != 0 || h.Priorities != nil
+}
+
+// Make makes the handlers for as many queues and completion vectors; nil are
+// the default ones. This machine has to allow what is wanted.
+func (h *Handlers) Make(queues, vectors int) ([]messaging.Handler, error) {
+	if h.Number == 0 && h.Budget == messaging.DefaultBudget && !h.bound() {
+		return nil, nil
+	}
+	n := h.Number
+	if n == 0 {
+		n = max(1, min(vectors, queues))
+	}
+	all := make([]messaging.Handler, 1+n)
+	for i := range all {
+		all[i] = messaging.Handler{Number: i, Budget: h.Budget}
+		if i != messaging.ControlHandler {
+			all[i].Spin, all[i].Priority = h.Spin, h.Priority
+		}
+	}
+	if h.Spread != nil {
+		for i, share := range h.Spread.Spread(n) {
+			all[1+i].CPUs = share
+		}
+	}
+	for number, list := range h.CPUs {
+		if number > n {
+			return nil, UnknownHandler("--handler-cpus", number, n)
+		}
+		all[number].CPUs = list
+	}
+	for number, priority := range h.Priorities {
+		if number > n {
+			return nil, UnknownHandler("--handler-priority", number, n)
+		}
+		all[number].Priority = priority
+	}
+	for _, x := range all {
+		if err := allowed(x); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// allowed reports what this machine has against a handler.
+func allowed(h messaging.Handler) error {
+	err := messaging.Config{Handlers: []messaging.Handler{h}}.Check()
+	switch {
+	case errors.Is(err, messaging.ErrPriority) && h.Priority >= -20 && h.Priority <= 19:
+		return exit.With(exit.Permission, fmt.Errorf("--handler-priority: %w", err))
+	case errors.Is(err, messaging.ErrPriority):
+		return exit.Usagef("--handler-priority: %w", err)
+	case err != nil:
+		return exit.Usagef("--handler-cpus: %w", err)
+	}
+	return nil
+}
+
+// UnknownHandler is the error about a handler beyond the last one.
+func UnknownHandler(flag string, number, last int) error {
+	return exit.Usagef("%s: there is no handler %d, only 0, of the control channel, and 1 to %d; --handlers makes more", flag, number, last)
+}
+
+// boundProcs is how many Ps to add for queues of up to so many sessions whose
+// workers may be bound to threads: one of them keeps its P while another thread
+// has its processor.
+func boundProcs(queues, sessions int) int { return min(2*queues*sessions, 256) }
+
+// HandlersRequest is the argument of CommandHandlers.
+type HandlersRequest struct {
+	Host   string                  `json:"host,omitempty"` // at an I/O unit
+	Change messaging.HandlerChange `json:"change"`
+}
+
+// handlersCommand is the command in a daemon, whose workers may need more Ps then.
+func handlersCommand(change func(HandlersRequest) error, procs int) statussock.Command {
+	return statussock.Command{Name: CommandHandlers, RunWith: func(_ context.Context, argument json.RawMessage) (any, error) {
+		var request HandlersRequest
+		if err := json.Unmarshal(argument, &request); err != nil {
+			return nil, fmt.Errorf("what is to change: %w", err)
+		}
+		for _, h := range request.Change.Handlers {
+			if h.CPUs != nil || h.Priority != nil {
+				MoreProcs(procs)
+			}
+		}
+		return struct{}{}, change(request)
+	}}
+}

@@ -1,0 +1,118 @@
+package daemon
+
+import (
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/tap"
+)
+
+// openNetdevice makes the netdevice, or takes over the one that the last
+// process of this service has left with the service manager, and sees to it
+// that the next process finds it there.
+func (c *Host) openNetdevice(queues int, store *fdStore, log *slog.Logger) (*tap.Device, error) {
+	cfg := tap.Config{
+		Name: c.Netdevice, NetNS: c.NetNS, Queues: queues, Offloads: c.Offloads, TxQueueLen: c.TxQueueLen, Persist: c.Persist,
+	}
+	open, adopt := tap.Open, tap.Adopt
+	if c.Plain {
+		open, adopt = tap.OpenPlain, tap.AdoptPlain
+	}
+	var d *tap.Device
+	left := store.takeQueues(cfg.Name)
+	if len(left) > 0 {
+		var err error
+		if d, err = adopt(cfg, left); err != nil {
+			log.Warn("the last process's netdevice is of no use; a new one is made", "name", cfg.Name, "reason", err)
+		}
+	}
+	if rest, err := store.removeRest(); err != nil {
+		return nil, closed(d, err)
+	} else if len(rest) > 0 {
+		log.Warn("removed from the service manager's store, where they are of no use", "names", rest)
+	}
+	kept := 0
+	if d != nil {
+		kept = min(len(left), len(d.Queues()))
+	}
+	for i := kept; i < len(left); i++ {
+		if err := store.removeQueue(cfg.Name, i); err != nil {
+			return nil, closed(d, err)
+		}
+	}
+	if d == nil {
+		var err error
+		if d, err = open(cfg); err != nil {
+			return nil, err
+		}
+	}
+	keep(store, cfg.Name, d, kept, log)
+	return d, nil
+}
+
+// closed closes d, if there is one, because of err.
+func closed(d *tap.Device, err error) error {
+	if d != nil {
+		d.Close()
+	}
+	return err
+}
+
+// keep gives the queues from the first one on to the service manager. When it
+// does not take them, there is a netdevice all the same.
+func keep(store *fdStore, name string, d *tap.Device, first int, log *slog.Logger) {
+	if !store.there() {
+		return
+	}
+	// Service managers of before version 254 do not tell the size.
+	if room, err := strconv.Atoi(os.Getenv("FDSTORE")); err == nil && room < len(d.Queues()) {
+		log.Warn("the netdevice ends with this process; FileDescriptorStoreMax= of the service is smaller than its number of queues", "store", room, "queues", len(d.Queues()))
+	}
+	for i := first; i < len(d.Queues()); i++ {
+		if err := store.putQueue(name, i, d.Queues()[i].FD()); err != nil {
+			log.Warn("the netdevice ends with this process", "reason", err)
+			return
+		}
+	}
+}
+
+// past is what the netdevice brings with it.
+func past(d *tap.Device) (host.Past, error) {
+	label := d.Label()
+	p := host.Past{Since: label.Since, Adopted: label.Adopted}
+	if !d.Taken() {
+		return p, nil
+	}
+	var err error
+	if p.Carrier, err = d.Carrier(); err != nil {
+		return host.Past{}, err
+	}
+	if m := label.Memory; m.MTU != 0 {
+		p.Agreement = &host.Agreement{MAC: macOf(m.MAC), MTU: m.MTU, Granted: m.Granted, WantMAC: macOf(m.WantMAC), WantMTU: m.WantMTU}
+	}
+	return p, nil
+}
+
+// memory is what the next process has to know.
+func memory(a host.Agreement) tap.Memory {
+	m := tap.Memory{MTU: a.MTU, Granted: a.Granted, WantMTU: a.WantMTU}
+	if a.MAC.Valid() {
+		m.MAC = net.HardwareAddr(a.MAC[:])
+	}
+	if a.WantMAC.Valid() {
+		m.WantMAC = net.HardwareAddr(a.WantMAC[:])
+	}
+	return m
+}
+
+// macOf is the zero address for none.
+func macOf(a net.HardwareAddr) protocol.MAC {
+	if len(a) != len(protocol.MAC{}) {
+		return protocol.MAC{}
+	}
+	return protocol.MAC(a)
+}

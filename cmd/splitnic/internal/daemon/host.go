@@ -1,0 +1,129 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/verbs"
+)
+
+// HostStatus is the status of a host's process.
+type HostStatus struct {
+	host.Status
+	Security SecurityStatus `json:"security"`
+}
+
+// RunHost runs a host until ctx is done. A netdevice that the last process has
+// left keeps its carrier only if this process does not fail, also not in reading
+// its configuration.
+func RunHost(ctx context.Context, read func() (Host, error)) error {
+	c, err := read()
+	if err == nil {
+		err = limit(ctx, c.privileges())
+	}
+	store, storeErr := openStore()
+	if err = errors.Join(err, storeErr); err == nil {
+		err = c.run(ctx, store)
+	}
+	if err != nil {
+		store.forsake()
+	}
+	return err
+}
+
+func (c *Host) run(ctx context.Context, store *fdStore) (err error) {
+	log := c.logger()
+	security, err := c.security()
+	if err != nil {
+		return err
+	}
+	reloads := newReloader(c.Reread, c.ConfigFile, security, nil, log)
+	defer reloads.start(ctx)()
+	device, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, device.Close()) }()
+	noLatency := probe(c.Latency, log)
+	if noLatency != nil {
+		c.Latency = nil
+	}
+	queues := c.Queues + extra(c.Latency)
+	if c.Messaging.Handlers, err = c.Handlers.Make(queues, device.Limits().CompVectors+extra(c.Latency)); err != nil {
+		return err
+	}
+
+	netdev, err := c.openNetdevice(queues, store, log)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = netdev.SetCarrier(false) // a netdevice that was deleted has none
+		}
+		err = errors.Join(err, netdev.Close())
+	}()
+	h, err := c.assemble(device, netdev, security, log, noLatency, store.there())
+	if err != nil {
+		return err
+	}
+	stop, err := c.serve("host-"+netdev.Name(), func() any { return HostStatus{h.Status(), reloads.status()} },
+		hostMetrics(h, reloads), log, append(hostCommands(h, queues), reloads.command())...)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if !netdev.Taken() {
+		if err := netdev.Up(); err != nil {
+			return err
+		}
+	}
+	MoreProcs(2*queues + 1)
+	log.Info("host", "netdevice", netdev.Name(), "adopted", netdev.Label().Adopted, "device", device.Name(),
+		"key", security.Fingerprint(), "iounits", c.IOUnits, "version", c.Version)
+	notify("READY=1")
+	defer notify(stopping)
+	return h.Run(ctx)
+}
+
+// assemble puts the host together. noLatency is why there is no latency queue
+// although one is wanted; keepCarrier is set where a service manager keeps the
+// netdevice.
+func (c *Host) assemble(
+	device *verbs.Context, netdev *tap.Device, security *session.Security, log *slog.Logger, noLatency error, keepCarrier bool,
+) (*host.Host, error) {
+	name := c.Name
+	if name == "" {
+		name = Hostname() + "." + netdev.Name()
+	}
+	if err := CheckName("--host-name", name); err != nil {
+		return nil, err
+	}
+	before, err := past(netdev)
+	if err != nil {
+		return nil, err
+	}
+	h, err := host.New(host.Config{
+		Name: name, Software: c.Version, IOUnits: c.IOUnits, Security: security,
+		Device: device, Netdev: host.TAP(netdev), MAC: c.MAC, MaxMTU: c.MaxMTU,
+		Offloads: c.Offloads.Intersect(netdev.Offloads()), // what the kernel does not have cannot be asked for
+		Latency:  c.Latency, NoLatency: noLatency, FailBack: c.FailBack, Standby: c.Standby,
+		Modes: c.Modes, Messaging: c.Messaging, HandshakeTimeout: c.HandshakeTimeout, Log: log,
+		OnState: func(s host.State) { notify("STATUS=" + string(s)) },
+		Past:    before, KeepCarrier: keepCarrier,
+		OnAgreement: func(a host.Agreement) {
+			if err := netdev.SetMemory(memory(a)); err != nil {
+				log.Warn("the next process will not know what was set by hand", "reason", err)
+			}
+		},
+	})
+	if err != nil {
+		return nil, exit.With(exit.Usage, err)
+	}
+	return h, nil
+}

@@ -1,0 +1,213 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/tap/steer"
+	"github.com/splitnic/splitnic/verbs"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// UnitStatus is the status of an I/O unit's process.
+type UnitStatus struct {
+	iounit.Status
+	Security SecurityStatus `json:"security"`
+}
+
+// RunIOUnit runs an I/O unit until ctx is done.
+func RunIOUnit(ctx context.Context, c IOUnit) error {
+	if err := limit(ctx, c.privileges()); err != nil {
+		return err
+	}
+	return c.run(ctx)
+}
+
+func (c *IOUnit) run(ctx context.Context) (err error) {
+	log := c.logger()
+	rules, err := loadPolicy(c.Policy)
+	if err != nil {
+		return err
+	}
+	security, err := c.security()
+	if err != nil {
+		return err
+	}
+	card, claim, err := c.openCard()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, claim.Close()) }()
+	device, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, device.Close()) }()
+	vectors := device.Limits().CompVectors
+	if c.Queues == 0 {
+		c.Queues = DefaultQueues(vectors)
+	}
+	queues := min(c.Queues+extra(c.Latency), messaging.MaxQueues)
+	if c.Messaging.Handlers, err = c.Handlers.Make(c.Queues, vectors); err != nil {
+		return err
+	}
+	restore, err := c.prepareCard(log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, restore()) }()
+
+	unit, err := c.assemble(device, card, rules, log)
+	if err != nil {
+		return err
+	}
+	ln, err := session.Listen(c.Listen, session.ServerConfig{
+		Security: security, PeerTimeout: c.Messaging.PeerTimeout, HandshakeTimeout: c.HandshakeTimeout,
+		Burst: unit.Burst, Rejected: unit.Rejected,
+		// All hosts may come at once, as after a restart of this process.
+		MaxHandshakes: max(session.DefaultMaxHandshakes, c.MaxHosts),
+	})
+	if err != nil {
+		return ExplainListen("--listen", err)
+	}
+	defer func() { err = errors.Join(err, ln.Close()) }()
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	reloads := newReloader(c.Reread, c.ConfigFile, security, unit.SetPolicy, log)
+	defer reloads.start(ctx)()
+	bound := boundProcs(queues, c.MaxHosts)
+	handlers := handlersCommand(func(r HandlersRequest) error { return unit.ChangeHandlers(r.Host, r.Change) }, bound)
+	stop, err := c.serve("iounit-"+port, func() any { return UnitStatus{unit.Status(), reloads.status()} },
+		iounitMetrics(unit, reloads), log, reloads.command(), handlers)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	MoreProcs(2*queues + 2)
+	if c.Handlers.bound() {
+		MoreProcs(bound)
+	}
+	log.Info("I/O unit", "listen", ln.Addr(), "lan", c.LAN, "device", device.Name(), "key", security.Fingerprint(),
+		"queues", c.Queues, "version", c.Version)
+	notify(fmt.Sprintf("READY=1\nSTATUS=serving %s at %v", c.LAN, ln.Addr()))
+	defer notify(stopping)
+	return unit.Run(ctx, ln)
+}
+
+// openCard finds the network card and makes it this process's, until claim is
+// closed.
+func (c *IOUnit) openCard() (card *lan.Card, claim io.Closer, err error) {
+	if card, err = lan.NewCard(c.LAN, c.NetNS); err != nil {
+		return nil, nil, err
+	}
+	info, err := card.Info()
+	if err != nil {
+		return nil, nil, exit.With(exit.Missing, fmt.Errorf("--lan %s: %w", c.LAN, err))
+	}
+	if err := info.Suits(c.Kind); err != nil {
+		status := exit.Usage
+		if errors.Is(err, syscall.EBUSY) {
+			status = exit.AddressInUse
+		}
+		return nil, nil, exit.With(status, fmt.Errorf("--lan %s: %w", c.LAN, err))
+	}
+	if err := c.checkCapability(); err != nil {
+		return nil, nil, err
+	}
+	claim, err = claimCard(statussock.Dir, c.NIC, c.NetNS)
+	return card, claim, err
+}
+
+// checkCapability reports at once a missing capability that is needed only when
+// the first host comes.
+func (c *IOUnit) checkCapability() error {
+	name, bit := "CAP_NET_ADMIN", uint(unix.CAP_NET_ADMIN)
+	if c.Kind == lan.Packet {
+		name, bit = "CAP_NET_RAW", unix.CAP_NET_RAW
+	}
+	has, err := Capabilities()
+	if err != nil || has(bit) {
+		return nil // what cannot be told now, the kernel will tell
+	}
+	return exit.With(exit.Permission,
+		fmt.Errorf("--lan %s: %s is missing; run as root, or give the service AmbientCapabilities=%s", c.LAN, name, name))
+}
+
+// prepareCard prepares the claimed card, and removes what a killed I/O unit has
+// left, perhaps with another kind of interface.
+func (c *IOUnit) prepareCard(log *slog.Logger) (restore func() error, err error) {
+	removed, err := lan.CleanStale(c.NIC, c.NetNS)
+	if err != nil {
+		return nil, err
+	}
+	if len(removed) > 0 {
+		log.Warn("removed what a killed process left", "devices", removed)
+	}
+	return lan.Prepare(c.NIC, c.NetNS)
+}
+
+// assemble puts the I/O unit together.
+func (c *IOUnit) assemble(device *verbs.Context, card *lan.Card, rules *policy.Policy, log *slog.Logger) (*iounit.Unit, error) {
+	name := c.Name
+	if name == "" {
+		name = Hostname()
+	}
+	if err := CheckName("--name", name); err != nil {
+		return nil, err
+	}
+	if c.MaxMemory > 0 {
+		c.Messaging.Budget = messaging.NewBudget(c.MaxMemory)
+	}
+	return iounit.New(iounit.Config{
+		Name: name, Software: c.Version, Device: device,
+		OpenLAN: func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
+			return card.Open(lan.Config{MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
+		},
+		Latency: c.Latency,
+		OpenLatencyLAN: func(mac net.HardwareAddr, rule steer.Rule) (lan.Interface, error) {
+			return card.Open(lan.Config{MAC: mac, Queues: rule.Queues, Offloads: vnet.AllOffloads, Latency: &rule})
+		},
+		LinkState: func() (lan.LinkState, error) {
+			info, err := card.Info()
+			return info.LinkState, err
+		},
+		CardMAC: func() protocol.MAC {
+			info, err := card.Info()
+			if err != nil {
+				return protocol.MAC{} // a card that is gone has no address
+			}
+			return macOf(info.MAC)
+		},
+		MaxQueues: c.Queues, MaxHosts: c.MaxHosts, Modes: c.Modes, Policy: rules, Messaging: c.Messaging, Log: log,
+	})
+}
+
+// loadPolicy reads the file of --policy, or does without.
+func loadPolicy(path string) (*policy.Policy, error) {
+	if path == "" {
+		return policy.Default(), nil
+	}
+	p, err := policy.Load(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
+		return nil, fmt.Errorf("--policy: %w", err) // no mistake in it
+	case err != nil:
+		return nil, exit.Usagef("--policy: %w", err)
+	}
+	return p, nil
+}

@@ -1,0 +1,85 @@
+package daemon
+
+import (
+	"errors"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// Keys say who this side is and whom it trusts.
+type Keys struct {
+	Key, Cert, CA, TrustFile, Revoked string   // files
+	Trust                             []string // entries
+	IOUnitNames                       []string
+	Insecure                          bool
+}
+
+// Check refuses what cannot be, whatever is in the files.
+func (k *Keys) Check() error {
+	if !k.Insecure {
+		_, err := k.entries()
+		return err
+	}
+	if len(k.Trust) > 0 || k.TrustFile != "" || k.CA != "" || k.Cert != "" || k.Revoked != "" || len(k.IOUnitNames) > 0 {
+		return exit.Usagef("--insecure does without keys: leave out --trust, --trust-file, --ca, --cert, --revoked and " +
+			"--iounit-name, or leave out --insecure")
+	}
+	return nil
+}
+
+// entries is the trust that takes no file.
+func (k *Keys) entries() (*session.Trust, error) {
+	trust := &session.Trust{}
+	for _, entry := range k.Trust {
+		if err := trust.Add(entry); err != nil {
+			return nil, exit.Usagef("--trust: %w", err)
+		}
+	}
+	if len(k.IOUnitNames) > 0 && k.CA == "" {
+		return nil, exit.Usagef("--iounit-name is about certificates: name their authority with --ca")
+	}
+	if err := trust.Expect(k.IOUnitNames...); err != nil {
+		return nil, exit.Usagef("--iounit-name: %w", err)
+	}
+	return trust, nil
+}
+
+// load reads the files, or does without if it was told to.
+func (k *Keys) load() (*session.Security, error) {
+	if err := k.Check(); err != nil {
+		return nil, err
+	}
+	if k.Insecure {
+		return session.Insecure()
+	}
+	security, err := k.read()
+	var usage exit.Error
+	if err != nil && !errors.As(err, &usage) {
+		err = exit.With(exit.Keys, err)
+	}
+	return security, err
+}
+
+func (k *Keys) read() (*session.Security, error) {
+	key, err := session.LoadKey(k.Key)
+	if err != nil {
+		return nil, err
+	}
+	trust, err := k.entries()
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range []struct {
+		path string
+		add  func(string) error
+	}{{k.TrustFile, trust.AddFile}, {k.CA, trust.AddCA}, {k.Revoked, trust.AddRevoked}} {
+		if file.path == "" {
+			continue
+		}
+		if err := file.add(file.path); err != nil {
+			return nil, err
+		}
+	}
+	return session.NewSecurity(key, k.Cert, trust)
+}

@@ -1,0 +1,175 @@
+package daemon
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+var (
+	trafficLabels = []string{"peer", "queue", "direction"}
+
+	descFrames    = prometheus.NewDesc("splitnic_frames_total", "Frames moved in the present session; tx is towards the peer.", trafficLabels, nil)
+	descBytes     = prometheus.NewDesc("splitnic_bytes_total", "Bytes of these frames, with the virtio_net_hdr.", trafficLabels, nil)
+	descDropped   = prometheus.NewDesc("splitnic_dropped_frames_total", "Frames dropped in the present session, by reason.", append([]string{"reason"}, trafficLabels...), nil)
+	descWaits     = prometheus.NewDesc("splitnic_waits_total", "Times a worker had to wait, by what for.", append([]string{"for"}, trafficLabels...), nil)
+	descDoorbells = prometheus.NewDesc("splitnic_doorbells_total", "Batches posted to the data queue pair.", []string{"peer", "queue"}, nil)
+	descElements  = prometheus.NewDesc("splitnic_pool_elements", "Pool elements by state.", []string{"peer", "queue", "state"}, nil)
+	descPinned    = prometheus.NewDesc("splitnic_registered_bytes", "Memory registered for the session.", []string{"peer"}, nil)
+	descControl   = prometheus.NewDesc("splitnic_control_messages_total", "Messages on the control channel.", []string{"peer", "direction"}, nil)
+	descPools     = prometheus.NewDesc("splitnic_pools", "Pools in use, by whose they are.", []string{"peer", "queue", "whose"}, nil)
+	descRequests  = prometheus.NewDesc("splitnic_pool_requests_total", "What became of pools beyond those at the beginning, in the present session.", []string{"peer", "event"}, nil)
+	descHeld      = prometheus.NewDesc("splitnic_requests_held_total", "Requests of the peer's that came too fast and had to wait, in the present session.", []string{"peer"}, nil)
+	descHandlers  = prometheus.NewDesc("splitnic_handler_events_total", "What the workers of a completion-queue handler have done in the present session: completions, wakeups, and budget_exhausted.", []string{"peer", "handler", "event"}, nil)
+	descLatency   = prometheus.NewDesc("splitnic_queue_latency", "1 for the queue of latency-sensitive frames, 0 for others.", []string{"peer", "queue"}, nil)
+	descAssigned  = prometheus.NewDesc("splitnic_queue_handler", "Completion-queue handler of a queue.", []string{"peer", "queue"}, nil)
+	descProtect   = prometheus.NewDesc("splitnic_protection", "1 for the protection of the memory lent to the peer in the present session.", []string{"peer", "protection"}, nil)
+	descWindows   = prometheus.NewDesc("splitnic_windows_total", "Memory windows around what is lent to the peer that were bound, invalidated, or given_up: invalidated by the peer, as agreed.", []string{"peer", "queue", "event"}, nil)
+	descSessions  = prometheus.NewDesc("splitnic_sessions_total", "Sessions established since the start.", nil, nil)
+	descRefused   = prometheus.NewDesc("splitnic_refused_total", "Connections and hosts refused since the start.", nil, nil)
+	descAttempts  = prometheus.NewDesc("splitnic_failed_attempts_total", "Sessions that ended or did not come about since the start.", nil, nil)
+	descCarrier   = prometheus.NewDesc("splitnic_carrier", "1 while the netdevice has carrier.", []string{"netdevice"}, nil)
+	descHostEnded = prometheus.NewDesc("splitnic_host_sessions_ended_total", "Sessions that ended because the I/O unit's key was trusted no longer, by reason.", []string{"reason"}, nil)
+	descAdopted   = prometheus.NewDesc("splitnic_netdevice_taken_over_total", "How many processes have taken the netdevice over from another since it was made.", []string{"netdevice"}, nil)
+	descHosts     = prometheus.NewDesc("splitnic_hosts", "Hosts connected.", nil, nil)
+)
+
+// collector turns a status into metrics when they are asked for.
+type collector struct {
+	collect func(emit)
+}
+
+// emit is how a collector hands over one sample.
+type emit func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string)
+
+// Describe implements prometheus.Collector: an unchecked one, because which
+// metrics there are depends on the sessions.
+func (collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	c.collect(func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, t, v, labels...)
+	})
+}
+
+// handler answers with what collect emits. One request at a time has it collected;
+// what is collected is sent without waiting for other scrapers.
+func handler(collect func(emit)) http.Handler {
+	r := prometheus.NewRegistry()
+	var one sync.Mutex
+	r.MustRegister(collector{func(emit emit) {
+		one.Lock()
+		defer one.Unlock()
+		collect(emit)
+	}})
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
+}
+
+func hostMetrics(h *host.Host, r *reloader) http.Handler {
+	return handler(func(emit emit) {
+		s := h.Status()
+		r.metrics(emit)
+		for _, reason := range host.Endings() {
+			emit(descHostEnded, prometheus.CounterValue, float64(s.Ended[reason]), reason)
+		}
+		carrier := 0.0
+		if s.Netdevice.Carrier {
+			carrier = 1
+		}
+		emit(descCarrier, prometheus.GaugeValue, carrier, s.Netdevice.Name)
+		emit(descAdopted, prometheus.CounterValue, float64(s.Netdevice.Adopted), s.Netdevice.Name)
+		emit(descSessions, prometheus.CounterValue, float64(s.Sessions))
+		emit(descAttempts, prometheus.CounterValue, float64(s.Attempts))
+		failoverMetrics(emit, &s.Failovers)
+		if s.Traffic != nil {
+			trafficMetrics(emit, s.IOUnit.Name, s.Traffic)
+		}
+	})
+}
+
+func iounitMetrics(u *iounit.Unit, r *reloader) http.Handler {
+	return handler(func(emit emit) {
+		s := u.Status()
+		r.metrics(emit)
+		emit(descHosts, prometheus.GaugeValue, float64(len(s.Hosts)))
+		emit(descSessions, prometheus.CounterValue, float64(s.Sessions))
+		emit(descRefused, prometheus.CounterValue, float64(s.Refused))
+		unitMetrics(emit, &s)
+		for i := range s.Hosts {
+			h := &s.Hosts[i]
+			// Names are not unique among keys; the key's fingerprint is.
+			peer := h.Name
+			if !h.Insecure {
+				peer += " " + h.Fingerprint
+			}
+			portMetrics(emit, peer, h)
+			if h.Traffic != nil {
+				trafficMetrics(emit, peer, h.Traffic)
+			}
+		}
+	})
+}
+
+func trafficMetrics(emit emit, peer string, s *messaging.Stats) {
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		emit(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	emit(descProtect, prometheus.GaugeValue, 1, peer, string(s.Protection.Name))
+	emit(descPinned, prometheus.GaugeValue, float64(s.MemoryPinned), peer)
+	count(descControl, s.ControlSent, peer, "tx")
+	count(descControl, s.ControlReceived, peer, "rx")
+	for event, n := range map[string]uint64{
+		"asked": s.PoolsAsked, "given_back": s.PoolsGiven, "lent": s.PoolsGranted, "refused": s.PoolsRefused, "taken_back": s.PoolsReturned,
+	} {
+		count(descRequests, n, peer, event)
+	}
+	count(descHeld, s.RequestsHeld, peer)
+	for _, h := range s.Handlers {
+		n := strconv.Itoa(h.Number)
+		count(descHandlers, h.Completions, peer, n, "completions")
+		count(descHandlers, h.Wakeups, peer, n, "wakeups")
+		count(descHandlers, h.BudgetExhausted, peer, n, "budget_exhausted")
+	}
+	for i, c := range s.Channels {
+		q := strconv.Itoa(i + 1)
+		emit(descAssigned, prometheus.GaugeValue, float64(c.Handler), peer, q)
+		emit(descLatency, prometheus.GaugeValue, map[bool]float64{true: 1}[c.Latency], peer, q)
+		count(descFrames, c.TxFrames, peer, q, "tx")
+		count(descFrames, c.RxFrames, peer, q, "rx")
+		count(descBytes, c.TxBytes, peer, q, "tx")
+		count(descBytes, c.RxBytes, peer, q, "rx")
+		count(descDropped, c.TxTooLong, "too_long", peer, q, "tx")
+		count(descDropped, c.TxInvalid, "invalid", peer, q, "tx")
+		count(descDropped, c.TxMalformed, "malformed", peer, q, "tx")
+		count(descDropped, c.RxMalformed, "malformed", peer, q, "rx")
+		count(descDropped, c.RxDropped, "port", peer, q, "rx")
+		count(descDropped, c.RxOverMTU, "over_mtu", peer, q, "rx")
+		count(descDropped, c.RxLost, "lost", peer, q, "rx")
+		count(descDropped, c.RxLate, "late", peer, q, "rx")
+		emit(descPools, prometheus.GaugeValue, float64(len(c.GrantedPools)), peer, q, "peer")
+		emit(descPools, prometheus.GaugeValue, float64(len(c.LentPools)), peer, q, "own")
+		count(descWaits, c.TxNoCredit, "credit", peer, q, "tx")
+		count(descWaits, c.TxNoSlot, "slot", peer, q, "tx")
+		count(descWaits, c.RxPortBusy, "port", peer, q, "rx")
+		count(descWaits, c.TxHeld, "rate", peer, q, "tx")
+		count(descWaits, c.RxHeld, "rate", peer, q, "rx")
+		count(descDoorbells, c.TxPosts, peer, q)
+		count(descWindows, c.WindowsBound, peer, q, "bound")
+		count(descWindows, c.WindowsInvalidated, peer, q, "invalidated")
+		count(descWindows, c.WindowsGivenUp, peer, q, "given_up")
+		for state, n := range map[string]int{
+			"available": c.Granted.Available, "out": c.Granted.Out,
+			"lent": c.Lent.Lent, "consumed": c.Lent.Consumed, "returning": c.Lent.Returning,
+		} {
+			emit(descElements, prometheus.GaugeValue, float64(n), peer, q, state)
+		}
+	}
+}

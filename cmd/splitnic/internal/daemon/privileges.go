@@ -1,0 +1,258 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/lan"
+)
+
+// capSet is a set of capabilities(7), by number.
+type capSet uint64
+
+// caps makes a set.
+func caps(numbers ...int) capSet {
+	var s capSet
+	for _, n := range numbers {
+		s |= 1 << n
+	}
+	return s
+}
+
+// privileges are what a half needs for as long as it runs: every session makes
+// queue pairs and registers memory, and on an I/O unit a LAN interface as well.
+type privileges struct {
+	caps capSet
+	// files are read, and dirs written, without privileges over others' files if
+	// their owners let us.
+	files, dirs []string
+}
+
+// privileges of both halves.
+func (c *Common) privileges() privileges {
+	p := privileges{
+		caps:  caps(unix.CAP_NET_ADMIN, unix.CAP_IPC_LOCK, unix.CAP_SYS_NICE),
+		files: []string{c.ConfigFile, c.Keys.Key, c.Keys.Cert, c.Keys.CA, c.Keys.TrustFile, c.Keys.Revoked},
+		dirs:  []string{statussock.Dir},
+	}
+	if c.StatusSocket != "" {
+		p.dirs = []string{filepath.Dir(c.StatusSocket)}
+	}
+	if c.Latency != nil {
+		p.caps |= caps(unix.CAP_BPF) // for the programs that steer frames
+	}
+	if c.NetNS != "" {
+		p.caps |= caps(unix.CAP_SYS_ADMIN) // setns(2)
+	}
+	if lowPort(c.Metrics) {
+		p.caps |= caps(unix.CAP_NET_BIND_SERVICE)
+	}
+	return p
+}
+
+// privileges of a host. Without CAP_NET_BROADCAST it would learn only after
+// seconds of VLAN devices that are moved to containers.
+func (c *Host) privileges() privileges {
+	p := c.Common.privileges()
+	p.caps |= caps(unix.CAP_NET_BROADCAST)
+	if c.Movable {
+		p.caps |= caps(unix.CAP_SYS_ADMIN) // setns(2)
+	}
+	return p
+}
+
+// privileges of an I/O unit: packet sockets besides. A macvtap whose character
+// device is in no directory needs a mount namespace to make it in.
+func (c *IOUnit) privileges() privileges {
+	p := c.Common.privileges()
+	p.caps |= caps(unix.CAP_NET_RAW)
+	p.files = append(p.files, c.Policy)
+	p.dirs = append(p.dirs, statussock.Dir) // the lock of the card
+	if lowPort(c.Listen) {
+		p.caps |= caps(unix.CAP_NET_BIND_SERVICE)
+	}
+	if c.Kind == lan.Macvtap && (c.NetNS != "" || !initialNetNS()) {
+		p.caps |= caps(unix.CAP_SYS_ADMIN, unix.CAP_MKNOD)
+	}
+	return p
+}
+
+// lowPort reports whether a listening address has a port that not everybody may
+// listen on.
+func lowPort(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	n, err := strconv.Atoi(port)
+	return err == nil && n > 0 && n < 1024
+}
+
+// initialNetNS reports whether this process is in the machine's first network
+// namespace, the only one whose devices are in /dev: it alone has this file.
+func initialNetNS() bool {
+	_, err := os.Stat("/proc/sys/net/core/netdev_max_backlog")
+	return err == nil
+}
+
+// processKey marks, in a context, that the process is the command's alone: tests
+// run commands in theirs.
+type processKey struct{}
+
+// OwnProcess marks that in ctx.
+func OwnProcess(ctx context.Context) context.Context {
+	return context.WithValue(ctx, processKey{}, true)
+}
+
+// limit drops the privileges of a command's process that it does not need.
+func limit(ctx context.Context, p privileges) error {
+	if ctx.Value(processKey{}) == nil {
+		return nil
+	}
+	return dropPrivileges(p)
+}
+
+// dropPrivileges gives up, for good, all capabilities but those needed, and the
+// right to gain any. A thread of a Go process with cgo can do that for itself
+// alone. So it is done on one thread, which then starts this program again: a
+// process has the capabilities of the thread that starts it (execve(2)), and
+// keeps its number, its environment and its descriptors. If there is nothing to
+// give up it just returns.
+func dropPrivileges(p privileges) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	have, err := threadPrivileges()
+	if err != nil {
+		return fmt.Errorf("reading capabilities: %w", err)
+	}
+	// A sealed process has been here before, or somebody else has seen to it: what
+	// it has for other users' files, it has for a reason.
+	if have.permitted&^(p.caps|caps(unix.CAP_DAC_OVERRIDE)) == 0 && have.sealed {
+		return nil
+	}
+	if err := have.keep(p); err != nil {
+		return fmt.Errorf("giving up capabilities: %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	err = unix.Exec(self, os.Args, os.Environ())
+	return fmt.Errorf("starting again with fewer capabilities: %w", &os.PathError{Op: "execve", Path: self, Err: err})
+}
+
+// thread is what the calling thread may do.
+type thread struct {
+	permitted capSet
+	sealed    bool // no_new_privs: it can gain nothing
+}
+
+func threadPrivileges() (thread, error) {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		return thread{}, os.NewSyscallError("capget", err)
+	}
+	sealed, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	if err != nil {
+		return thread{}, os.NewSyscallError("prctl PR_GET_NO_NEW_PRIVS", err)
+	}
+	return thread{
+		permitted: capSet(data[0].Permitted) | capSet(data[1].Permitted)<<32,
+		sealed:    sealed == 1,
+	}, nil
+}
+
+// keep leaves the calling thread, and what it executes, with what p needs.
+func (t thread) keep(p privileges) error {
+	kept := t.permitted & p.caps
+	if t.permitted&caps(unix.CAP_DAC_OVERRIDE) != 0 {
+		// What was started by hand may be told to use another user's files.
+		if err := setCaps(t.permitted, kept); err != nil {
+			return err
+		}
+		denied := p.denied()
+		if err := setCaps(t.permitted, t.permitted); err != nil {
+			return err
+		}
+		if denied {
+			kept |= caps(unix.CAP_DAC_OVERRIDE)
+		}
+	}
+	// root gets what is in the bounding set when it executes a program, others
+	// get what is ambient.
+	if t.permitted&caps(unix.CAP_SETPCAP) != 0 {
+		for c := 0; ; c++ {
+			in, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(c), 0, 0, 0)
+			if errors.Is(err, unix.EINVAL) {
+				break // the kernel has no more
+			}
+			if err == nil && in == 1 && kept&caps(c) == 0 {
+				err = unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
+			}
+			if err != nil {
+				return fmt.Errorf("capability %d: %w", c, os.NewSyscallError("prctl PR_CAPBSET_DROP", err))
+			}
+		}
+	}
+	if err := setCaps(kept, kept); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return os.NewSyscallError("prctl PR_CAP_AMBIENT_CLEAR_ALL", err)
+	}
+	if os.Geteuid() != 0 {
+		for c := range 64 {
+			if kept&caps(c) == 0 {
+				continue
+			}
+			if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, uintptr(c), 0, 0); err != nil {
+				return fmt.Errorf("capability %d: %w", c, os.NewSyscallError("prctl PR_CAP_AMBIENT_RAISE", err))
+			}
+		}
+	}
+	return os.NewSyscallError("prctl PR_SET_NO_NEW_PRIVS", unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+}
+
+// setCaps sets the calling thread's capabilities; the inheritable ones, which
+// ambient ones have to be among, are the effective ones.
+func setCaps(permitted, effective capSet) error {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	for i := range data {
+		data[i] = unix.CapUserData{
+			Effective:   uint32(effective >> (32 * i)),
+			Permitted:   uint32(permitted >> (32 * i)),
+			Inheritable: uint32(effective >> (32 * i)),
+		}
+	}
+	return os.NewSyscallError("capset", unix.Capset(&hdr, &data[0]))
+}
+
+// denied reports whether the calling thread's effective capabilities do not
+// suffice for a file or a directory.
+func (p *privileges) denied() bool {
+	no := func(path string, mode uint32) bool {
+		return path != "" && errors.Is(unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS), unix.EACCES)
+	}
+	for _, path := range p.files {
+		if no(path, unix.R_OK) {
+			return true
+		}
+	}
+	for _, path := range p.dirs {
+		if no(path, unix.W_OK|unix.X_OK) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,210 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// reloader reads again, while a half runs, what says who it is, whom it trusts,
+// and what hosts may do: the files that Sources name, and these names where they
+// are in the configuration file. Everything is read before anything changes;
+// with a mistake in one of them nothing does.
+type reloader struct {
+	reread   func() (Sources, []string, error)
+	file     string // of the configuration
+	security *session.Security
+	policy   func(*policy.Policy) int // puts one in force; nil for a host
+	log      *slog.Logger
+
+	hup chan os.Signal
+
+	doing sync.Mutex   // one at a time
+	mu    sync.Mutex   // guards what follows
+	last  ReloadStatus // of all so far
+}
+
+// ReloadStatus is what `splitnic status` says of reloads.
+type ReloadStatus struct {
+	Done   uint64    `json:"done"`
+	Failed uint64    `json:"failed"`
+	Last   time.Time `json:"last,omitzero"`
+	Error  string    `json:"error,omitempty"` // of the last one
+}
+
+// SecurityStatus is what `splitnic status` says of keys.
+type SecurityStatus struct {
+	Fingerprint string `json:"fingerprint"` // of this side's key
+	session.Standing
+	Reload ReloadStatus `json:"reload"`
+}
+
+// newReloader makes a reloader, which takes the signals from now on that Run
+// answers.
+func newReloader(
+	reread func() (Sources, []string, error), file string, s *session.Security, setPolicy func(*policy.Policy) int, log *slog.Logger,
+) *reloader {
+	r := &reloader{reread: reread, file: file, security: s, policy: setPolicy, log: log, hup: make(chan os.Signal, 1)}
+	signal.Notify(r.hup, unix.SIGHUP)
+	r.complain()
+	return r
+}
+
+// run reloads at each SIGHUP until ctx is done.
+func (r *reloader) run(ctx context.Context) {
+	for {
+		select {
+		case <-r.hup:
+			_, _ = r.reload() // it is logged, and in the status
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// start starts run; stop ends it, and reloads by signal with it.
+func (r *reloader) start(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var worker sync.WaitGroup
+	worker.Go(func() { r.run(ctx) })
+	return func() {
+		signal.Stop(r.hup)
+		cancel()
+		worker.Wait()
+	}
+}
+
+// Reloaded is the answer to the command.
+type Reloaded struct {
+	Fingerprint string `json:"fingerprint"`
+	Ended       int    `json:"ended"` // sessions
+	// Late are other keys of the configuration file whose values have changed.
+	// They take a restart.
+	Late []string `json:"late,omitempty"`
+}
+
+// reload reloads, and tells systemd, the log and the status.
+func (r *reloader) reload() (Reloaded, error) {
+	r.doing.Lock()
+	defer r.doing.Unlock()
+	// Type=notify-reload wants to know when it began (sd_notify(3)).
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	notify(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/1000))
+	defer notify("READY=1")
+	done, err := r.apply()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last.Last, r.last.Error = time.Now(), ""
+	if err != nil {
+		r.last.Failed++
+		r.last.Error = err.Error()
+		r.log.Error("reload failed; everything stays as it was", "error", err)
+		return done, err
+	}
+	r.last.Done++
+	r.log.Info("reloaded", "key", done.Fingerprint, "sessions_ended", done.Ended)
+	r.complain()
+	return done, nil
+}
+
+// complain says what is in force and probably not meant.
+func (r *reloader) complain() {
+	s := r.security.Standing()
+	if s.OwnRevoked {
+		r.log.Warn("this side's own key is among the revoked ones; make another one with `splitnic keygen`", "key", r.security.Fingerprint())
+	}
+	if now := time.Now(); Untimely(&s, now) {
+		r.log.Warn("this side's certificate is not valid now; set the clock, or have it issued again", "from", s.Begins, "to", s.Expires, "now", now)
+	}
+}
+
+// Untimely reports whether this side has a certificate that is not valid then.
+func Untimely(s *session.Standing, now time.Time) bool {
+	return !s.Expires.IsZero() && (now.Before(s.Begins) || now.After(s.Expires))
+}
+
+// apply is reload without telling anybody.
+func (r *reloader) apply() (Reloaded, error) {
+	sources, late, err := r.reread()
+	if err != nil {
+		return Reloaded{}, err
+	}
+	security, err := sources.Keys.load()
+	if err != nil {
+		return Reloaded{}, err
+	}
+	rules, err := loadPolicy(sources.Policy)
+	if err != nil {
+		return Reloaded{}, err
+	}
+	done := Reloaded{Late: late}
+	if !r.security.Standing().Insecure || !sources.Keys.Insecure { // otherwise there is nothing to change
+		if done.Ended, err = r.security.Update(security); err != nil {
+			return Reloaded{}, err
+		}
+	}
+	if r.policy != nil {
+		done.Ended += r.policy(rules)
+	}
+	done.Fingerprint = r.security.Fingerprint().String()
+	if len(late) > 0 {
+		r.log.Warn("these have changed in the configuration file and need a restart", "keys", strings.Join(late, ", "), "file", r.file)
+	}
+	return done, nil
+}
+
+// status is for `splitnic status`.
+func (r *reloader) status() SecurityStatus {
+	s := SecurityStatus{Standing: r.security.Standing()}
+	s.Fingerprint = s.Standing.Fingerprint.String()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.Reload = r.last
+	return s
+}
+
+var (
+	descReloads = prometheus.NewDesc("splitnic_reloads_total", "Reloads of keys, trust and policy, by result.", []string{"result"}, nil)
+	descExpires = prometheus.NewDesc("splitnic_certificate_expiry_seconds", "When this side's certificate expires, in seconds since 1970; missing if no authority has issued it.", nil, nil)
+	descTrusted = prometheus.NewDesc("splitnic_keys", "Keys that are listed, as trusted or as revoked.", []string{"as"}, nil)
+)
+
+// metrics are those of the status.
+func (r *reloader) metrics(emit emit) {
+	s := r.status()
+	emit(descReloads, prometheus.CounterValue, float64(s.Reload.Done), "done")
+	emit(descReloads, prometheus.CounterValue, float64(s.Reload.Failed), "failed")
+	emit(descTrusted, prometheus.GaugeValue, float64(s.Keys), "trusted")
+	emit(descTrusted, prometheus.GaugeValue, float64(s.Revoked), "revoked")
+	if !s.Expires.IsZero() {
+		emit(descExpires, prometheus.GaugeValue, float64(s.Expires.Unix()))
+	}
+}
+
+// command lets the status socket reload.
+func (r *reloader) command() statussock.Command {
+	return statussock.Command{Name: CommandReload, Run: func(context.Context) (any, error) { return r.reload() }}
+}
+
+// notDumpable keeps the kernel from writing this process's memory, which has its
+// key, to a file when it crashes, and other processes of its user from looking
+// into it (PR_SET_DUMPABLE(2const)).
+func notDumpable() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("keep the key out of core dumps: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package daemon
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+)
+
+var (
+	descViolations = prometheus.NewDesc("splitnic_iounit_protocol_violations_total", "Sessions ended because a host broke the protocol, by rule.", []string{"rule"}, nil)
+	descRefusals   = prometheus.NewDesc("splitnic_iounit_refused_total", "Connections and hosts that got no session, by reason.", []string{"reason"}, nil)
+	descEnded      = prometheus.NewDesc("splitnic_iounit_sessions_ended_total", "Sessions that were established and have ended, by reason; queue-pair is also what the device refused.", []string{"reason"}, nil)
+	descUnsealed   = prometheus.NewDesc("splitnic_iounit_frames_unsealed_total", "Frames of hosts that had come and were not delivered, because the session ended before their one-touch windows were invalid.", nil, nil)
+	descCame       = prometheus.NewDesc("splitnic_iounit_connections_total", "Connections to the I/O unit.", nil, nil)
+	descMeeting    = prometheus.NewDesc("splitnic_iounit_connections_in_handshake", "Connections on their way to a session.", nil, nil)
+	descHandshakes = prometheus.NewDesc("splitnic_iounit_handshakes_total", "TLS handshakes begun.", nil, nil)
+	descDelayed    = prometheus.NewDesc("splitnic_iounit_handshakes_delayed_total", "TLS handshakes that had to wait for their turn, because others were at it or have taken too much of the processor.", nil, nil)
+	descHeartbeats = prometheus.NewDesc("splitnic_iounit_host_heartbeats_held_total", "Times that a host sent heartbeats so fast that they were left waiting, in the present session.", []string{"peer"}, nil)
+	descMemory     = prometheus.NewDesc("splitnic_iounit_registered_bytes", "Memory registered for all sessions.", nil, nil)
+	descMemoryMax  = prometheus.NewDesc("splitnic_iounit_registered_bytes_limit", "The most memory that may be registered (--max-memory); missing where there is no limit.", nil, nil)
+	descPort       = prometheus.NewDesc("splitnic_iounit_host_frames_total", "Frames of a host's present session by what became of them; rx is from the LAN to the host.", []string{"peer", "direction", "outcome"}, nil)
+	descPortBytes  = prometheus.NewDesc("splitnic_iounit_host_bytes_total", "Bytes of the Ethernet frames that were passed on.", []string{"peer", "direction"}, nil)
+	descOversize   = prometheus.NewDesc("splitnic_iounit_host_oversize_frames_total", "Frames passed to the LAN in a host's present session that are longer than the card's MTU and one VLAN tag, which cards may drop.", []string{"peer"}, nil)
+	descLimited    = prometheus.NewDesc("splitnic_iounit_host_limited_total", "Times that a channel of a host's present session had to wait because of its rate; rx is from the LAN to the host.", []string{"peer", "direction"}, nil)
+	descRate       = prometheus.NewDesc("splitnic_iounit_host_rate_limit_bits_per_second", "The most that the policy lets a host send (tx) or receive; missing where there is no bound.", []string{"peer", "direction"}, nil)
+	descPPS        = prometheus.NewDesc("splitnic_iounit_host_rate_limit_packets_per_second", "The most packets that the policy lets a host send (tx) or receive; missing where there is no bound.", []string{"peer", "direction"}, nil)
+	descGroupPPS   = prometheus.NewDesc(
+		"splitnic_iounit_host_group_rate_limit_packets_per_second",
+		"The most packets that the policy lets a host send to groups of the LAN, all of them together; "+
+			"missing where there is no bound.", []string{"peer"}, nil)
+	descPortUp    = prometheus.NewDesc("splitnic_iounit_host_up", "1 while the host wants its port on the LAN up.", []string{"peer"}, nil)
+	descPromisc   = prometheus.NewDesc("splitnic_iounit_host_promiscuous", "1 while the host gets frames that are not for it.", []string{"peer"}, nil)
+	descAnnounced = prometheus.NewDesc("splitnic_iounit_host_announcements_total", "Frames that told the LAN where the host is, in its present session.", []string{"peer"}, nil)
+	descGroups    = prometheus.NewDesc("splitnic_iounit_host_groups", "Groups that the host receives for; -1 for all.", []string{"peer"}, nil)
+	descVLANs     = prometheus.NewDesc("splitnic_iounit_host_vlans", "VLANs that the host receives.", []string{"peer"}, nil)
+)
+
+// unitMetrics are those of the I/O unit as a whole.
+func unitMetrics(emit emit, s *iounit.Status) {
+	for _, rule := range iounit.Rules() { // those that nobody broke too
+		emit(descViolations, prometheus.CounterValue, float64(s.Violations[rule]), rule)
+	}
+	for _, reason := range iounit.Refusals() {
+		emit(descRefusals, prometheus.CounterValue, float64(s.Refusals[reason]), reason)
+	}
+	for _, reason := range iounit.Endings() {
+		emit(descEnded, prometheus.CounterValue, float64(s.Ended[reason]), reason)
+	}
+	emit(descUnsealed, prometheus.CounterValue, float64(s.Unsealed))
+	emit(descCame, prometheus.CounterValue, float64(s.Bootstrap.Connections))
+	emit(descMeeting, prometheus.GaugeValue, float64(s.Bootstrap.Meeting))
+	emit(descHandshakes, prometheus.CounterValue, float64(s.Bootstrap.Handshakes))
+	emit(descDelayed, prometheus.CounterValue, float64(s.Bootstrap.Delayed))
+	emit(descMemory, prometheus.GaugeValue, float64(s.Memory.Used))
+	if s.Memory.Limit > 0 {
+		emit(descMemoryMax, prometheus.GaugeValue, float64(s.Memory.Limit))
+	}
+}
+
+// portMetrics are those of a host's port on the LAN.
+func portMetrics(emit emit, peer string, h *iounit.HostStatus) {
+	st := &h.Statistics
+	for _, c := range []struct {
+		direction, outcome string
+		n                  uint64
+	}{
+		{"rx", "passed", st.RxFrames}, {"rx", "no_room", st.RxDropped}, {"rx", "too_long", st.RxTooLong},
+		{"rx", "invalid", st.RxInvalid}, {"rx", "filtered", st.RxFiltered},
+		{"tx", "passed", st.TxFrames}, {"tx", "dropped", st.TxDropped},
+		{"tx", "source", st.TxSource}, {"tx", "vlan", st.TxVLAN},
+		{"tx", "nested_tags", h.Dropped.NestedTags}, {"tx", "link_control", h.Dropped.LinkControl},
+		{"tx", "ip_source", h.Dropped.IPSource}, {"tx", "tiny_segments", h.Dropped.TinySegments},
+		{"tx", "group_rate", h.Dropped.GroupRate},
+	} {
+		emit(descPort, prometheus.CounterValue, float64(c.n), peer, c.direction, c.outcome)
+	}
+	emit(descPortBytes, prometheus.CounterValue, float64(st.RxBytes), peer, "rx")
+	emit(descPortBytes, prometheus.CounterValue, float64(st.TxBytes), peer, "tx")
+	for direction, rate := range map[string]int64{"rx": h.MaxRxRate, "tx": h.MaxTxRate} {
+		if rate > 0 {
+			emit(descRate, prometheus.GaugeValue, float64(rate), peer, direction)
+		}
+	}
+	for direction, packets := range map[string]int64{"rx": h.MaxRxPPS, "tx": h.MaxTxPPS} {
+		if packets > 0 {
+			emit(descPPS, prometheus.GaugeValue, float64(packets), peer, direction)
+		}
+	}
+	if h.MaxTxGroupPPS > 0 {
+		emit(descGroupPPS, prometheus.GaugeValue, float64(h.MaxTxGroupPPS), peer)
+	}
+	emit(descLimited, prometheus.CounterValue, float64(h.RxLimited), peer, "rx")
+	emit(descLimited, prometheus.CounterValue, float64(h.TxLimited), peer, "tx")
+	emit(descOversize, prometheus.CounterValue, float64(h.TxOversize), peer)
+	emit(descHeartbeats, prometheus.CounterValue, float64(h.Heartbeats), peer)
+	gauge := func(d *prometheus.Desc, v float64) { emit(d, prometheus.GaugeValue, v, peer) }
+	emit(descAnnounced, prometheus.CounterValue, float64(h.Announced), peer)
+	flag := map[bool]float64{true: 1}
+	gauge(descPortUp, flag[h.Up])
+	gauge(descPromisc, flag[h.Filter.Promisc])
+	groups := float64(len(h.Filter.Multicast))
+	if h.Filter.AllMulti || h.Filter.Promisc {
+		groups = -1
+	}
+	gauge(descGroups, groups)
+	gauge(descVLANs, float64(h.VLANs.Len()))
+}

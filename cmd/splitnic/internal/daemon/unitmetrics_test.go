@@ -1,0 +1,103 @@
+package daemon
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/tap/discard"
+)
+
+func unitStatus(t *testing.T) *iounit.Status {
+	t.Helper()
+	vlans, err := protocol.ParseVLANs("5,10-19")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &iounit.Status{
+		Violations: map[string]uint64{"frame": 3, "size": 1},
+		Ended:      map[string]uint64{"queue-pair": 5},
+		Unsealed:   17,
+		Bootstrap:  session.ListenerStats{Connections: 70, Meeting: 6, Handshakes: 50, Delayed: 4},
+		Memory:     iounit.MemoryStatus{Used: 3 << 20, Limit: 64 << 20},
+		Hosts: []iounit.HostStatus{{
+			Dropped: iounit.Dropped{NestedTags: 51, LinkControl: 52, IPSource: 53, TinySegments: 54, GroupRate: 55}, DropReasons: []string{"the first of its kind"},
+			EarlyDiscard:  discard.Status{Reason: "for no reason"},
+			MaxTxGroupPPS: 1234,
+			Heartbeats:    8, TxOversize: 21, MaxRxPPS: 70_000, MaxTxRate: 2_500_000_000, TxLimited: 12, RxLimited: 3,
+			Name: "alpha", Mode: protocol.ModeSend, MAC: "02:00:00:00:00:01", Up: true, VLANs: vlans,
+			Filter:     protocol.ReceiveFilter{Multicast: make([]protocol.Group, 7), Unicast: make([]protocol.MAC, 2)},
+			Statistics: protocol.Statistics{RxFrames: 1, RxFiltered: 22, TxSource: 333, TxVLAN: 4444, TxBytes: 99},
+		}},
+	}
+}
+
+func TestUnitMetrics(t *testing.T) {
+	s := unitStatus(t)
+	h := handler(func(emit emit) {
+		unitMetrics(emit, s)
+		portMetrics(emit, "alpha", &s.Hosts[0])
+	})
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	text := w.Body.String()
+	for _, want := range []string{
+		`splitnic_iounit_protocol_violations_total{rule="frame"} 3`,
+		`splitnic_iounit_protocol_violations_total{rule="sequence"} 0`,
+		`splitnic_iounit_sessions_ended_total{reason="queue-pair"} 5`,
+		`splitnic_iounit_sessions_ended_total{reason="protocol"} 0`,
+		`splitnic_iounit_frames_unsealed_total 17`,
+		`splitnic_iounit_connections_total 70`,
+		`splitnic_iounit_connections_in_handshake 6`,
+		`splitnic_iounit_handshakes_total 50`,
+		`splitnic_iounit_handshakes_delayed_total 4`,
+		`splitnic_iounit_host_heartbeats_held_total{peer="alpha"} 8`,
+		`splitnic_iounit_host_oversize_frames_total{peer="alpha"} 21`,
+		`splitnic_iounit_host_rate_limit_bits_per_second{direction="tx",peer="alpha"} 2.5e+09`,
+		`splitnic_iounit_host_limited_total{direction="tx",peer="alpha"} 12`,
+		`splitnic_iounit_host_limited_total{direction="rx",peer="alpha"} 3`,
+		`splitnic_iounit_registered_bytes_limit 6.7108864e+07`,
+		`splitnic_iounit_host_frames_total{direction="tx",outcome="source",peer="alpha"} 333`,
+		`splitnic_iounit_host_frames_total{direction="tx",outcome="vlan",peer="alpha"} 4444`,
+		`splitnic_iounit_host_frames_total{direction="rx",outcome="filtered",peer="alpha"} 22`,
+		`splitnic_iounit_host_frames_total{direction="tx",outcome="nested_tags",peer="alpha"} 51`,
+		`splitnic_iounit_host_frames_total{direction="tx",outcome="link_control",peer="alpha"} 52`,
+		`splitnic_iounit_host_frames_total{direction="tx",outcome="ip_source",peer="alpha"} 53`,
+		`splitnic_iounit_host_frames_total{direction="tx",outcome="tiny_segments",peer="alpha"} 54`,
+		`splitnic_iounit_host_frames_total{direction="tx",outcome="group_rate",peer="alpha"} 55`,
+		`splitnic_iounit_host_group_rate_limit_packets_per_second{peer="alpha"} 1234`,
+		`splitnic_iounit_host_rate_limit_packets_per_second{direction="rx",peer="alpha"} 70000`,
+		`splitnic_iounit_host_bytes_total{direction="tx",peer="alpha"} 99`,
+		`splitnic_iounit_host_groups{peer="alpha"} 7`,
+		`splitnic_iounit_host_vlans{peer="alpha"} 11`,
+		`splitnic_iounit_host_up{peer="alpha"} 1`,
+		`splitnic_iounit_host_promiscuous{peer="alpha"} 0`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("there is no %s in\n%s", want, text)
+		}
+	}
+}
+
+func TestHandlerMetrics(t *testing.T) {
+	s := &messaging.Stats{
+		Channels: []messaging.ChannelStats{{Handler: 2}},
+		Handlers: []messaging.HandlerStats{{}, {Handler: messaging.Handler{Number: 1}, Completions: 7, Wakeups: 5, BudgetExhausted: 3}},
+	}
+	w := httptest.NewRecorder()
+	handler(func(emit emit) { trafficMetrics(emit, "unit", s) }).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{
+		`splitnic_handler_events_total{event="completions",handler="1",peer="unit"} 7`,
+		`splitnic_handler_events_total{event="wakeups",handler="1",peer="unit"} 5`,
+		`splitnic_handler_events_total{event="budget_exhausted",handler="1",peer="unit"} 3`,
+		`splitnic_queue_handler{peer="unit",queue="1"} 2`,
+	} {
+		if !strings.Contains(w.Body.String(), want+"\n") {
+			t.Errorf("there is no %s in\n%s", want, w.Body)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+// Package exit has the statuses that splitnic ends with, for scripts and
+// service managers, and which error means which of them.
+package exit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/tap"
+)
+
+// The statuses.
+const (
+	Failure      = 1 // anything else
+	Usage        = 2 // flags, arguments or the configuration file
+	Missing      = 3 // a device, module, file or netdevice is missing
+	Permission   = 4 // a capability or a limit
+	Keys         = 5 // no key, or a peer that is not trusted
+	AddressInUse = 6 // the port or the name is taken
+	Version      = 7 // the other half speaks another version
+)
+
+// Error is an error with the status to end with.
+type Error struct {
+	Status int
+	Err    error
+}
+
+func (e Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error without its status.
+func (e Error) Unwrap() error { return e.Err }
+
+// With gives err a status.
+func With(status int, err error) error { return Error{status, err} }
+
+// Usagef is a mistake in flags, arguments or the configuration file.
+func Usagef(format string, args ...any) error {
+	return Error{Usage, fmt.Errorf(format, args...)}
+}
+
+// Status is the status that the process ends with after err.
+func Status(err error) int {
+	var exit Error
+	var untrusted *session.UntrustedError
+	var version *session.VersionError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.Status
+	case errors.As(err, &untrusted), errors.Is(err, session.ErrSecurityMode):
+		return Keys
+	case errors.As(err, &version):
+		return Version
+	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, syscall.EBUSY), errors.Is(err, tap.ErrExists):
+		return AddressInUse
+	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.ENOMEM):
+		return Permission // memory is first of all RLIMIT_MEMLOCK
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ENXIO),
+		errors.Is(err, host.ErrNetdeviceGone), errors.Is(err, statussock.ErrNobody):
+		return Missing
+	default:
+		return Failure
+	}
+}

@@ -1,0 +1,105 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// Handlers is what is shown of handlers.
+type Handlers struct {
+	CompVectors int                       `json:"comp_vectors"`
+	Handling    messaging.Handling        `json:"handling"`           // in force, and for the next session
+	Handlers    []messaging.HandlerStats  `json:"handlers,omitempty"` // of the present session
+	Channels    []messaging.ChannelVector `json:"channels,omitempty"` // of the present session
+}
+
+// NewHandlers is about the present session, whose counters are s, if there is one.
+func NewHandlers(vectors int, g messaging.Handling, s *messaging.Stats) *Handlers {
+	v := &Handlers{CompVectors: vectors, Handling: g}
+	if s != nil {
+		v.Handlers, v.Channels = s.Handlers, s.Vectors()
+	}
+	return v
+}
+
+// Pending reports whether a worker has still to follow.
+func (v *Handlers) Pending() bool {
+	for _, h := range v.Handlers {
+		for _, w := range h.Workers {
+			if w.Pending {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Print prints them.
+func (v *Handlers) Print(w io.Writer, indent string) {
+	fmt.Fprintf(w, "%scompletion vectors\t%d, of the device\n", indent, v.CompVectors)
+	if v.Handlers == nil {
+		for _, h := range v.Handling.Handlers {
+			fmt.Fprintf(w, "%shandler %d\t%s\n", indent, h.Number, handlerText(&h))
+		}
+		return
+	}
+	for i := range v.Handlers {
+		h := &v.Handlers[i]
+		fmt.Fprintf(w, "%shandler %d\t%s, completion vector %d: %s\n", indent, h.Number, channelsText(h.Channels), h.Vector, handlerText(&h.Handler))
+		fmt.Fprintf(w, "%s\t%d completions, %d wake-ups, budget exhausted %d times\n", indent, h.Completions, h.Wakeups, h.BudgetExhausted)
+		for _, x := range h.Workers {
+			if text := workerText(&x); text != "" {
+				fmt.Fprintf(w, "%s\t%s of %s: %s\n", indent, x.Role, channelsText([]int{x.Channel}), text)
+			}
+		}
+	}
+	for _, c := range v.Channels {
+		if c.Vector != c.HandlerVector {
+			fmt.Fprintf(w, "%squeue %d\tcompletion vector %d, and %d from the next session on\n", indent, c.Channel, c.Vector, c.HandlerVector)
+		}
+	}
+}
+
+func handlerText(h *messaging.Handler) string {
+	where := "any processor"
+	if len(h.CPUs) > 0 {
+		where = "processors " + h.CPUs.String()
+	}
+	return fmt.Sprintf("%s, priority %d, budget %d, polls for %v", where, h.Priority, h.Budget, h.Spin)
+}
+
+// channelsText names channels, such as queues 1, 3.
+func channelsText(channels []int) string {
+	switch {
+	case len(channels) == 0:
+		return "no queue"
+	case channels[0] == 0:
+		return "control channel"
+	case len(channels) == 1:
+		return fmt.Sprintf("queue %d", channels[0])
+	}
+	var names []string
+	for _, c := range channels {
+		names = append(names, strconv.Itoa(c))
+	}
+	return "queues " + strings.Join(names, ", ")
+}
+
+// workerText says where a worker is, if that is not anywhere.
+func workerText(x *messaging.WorkerStats) string {
+	var text []string
+	if x.Thread != 0 {
+		text = append(text, fmt.Sprintf("thread %d on %v, priority %d", x.Thread, x.CPUs, x.Priority))
+	}
+	if x.Pending {
+		text = append(text, "has not followed yet")
+	}
+	if x.Error != "" {
+		text = append(text, "refused: "+x.Error)
+	}
+	return strings.Join(text, "; ")
+}

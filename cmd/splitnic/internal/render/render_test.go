@@ -1,0 +1,215 @@
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/internal/cpus"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/tap/discard"
+	"github.com/splitnic/splitnic/tap/steer"
+)
+
+// TestPrintHandlers shows all that there can be to say about handlers.
+func TestPrintHandlers(t *testing.T) {
+	s := host.Status{
+		Role: "host", CompVectors: 2,
+		Handling: messaging.Handling{Handlers: []messaging.Handler{{}, {Number: 1, CPUs: cpus.List{0, 1, 2}, Spin: 20 * time.Microsecond}}},
+	}
+	show := func() string {
+		raw, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := Status(&out, raw); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	expect := func(words ...string) {
+		t.Helper()
+		text := show()
+		for _, w := range words {
+			if !strings.Contains(text, w) {
+				t.Errorf("the status does not say %q:\n%s", w, text)
+			}
+		}
+	}
+	expect("completion vectors  2, of the device", "handler 1", "processors 0-2", "polls for 20µs")
+	s.Traffic = &messaging.Stats{
+		Channels: []messaging.ChannelStats{{Handler: 2, CompVector: 1}, {Handler: 2, CompVector: 0}},
+		Handlers: []messaging.HandlerStats{
+			{Channels: []int{0}},
+			{Handler: messaging.Handler{Number: 1}, Vector: 1, Channels: []int{}},
+			{
+				Handler: messaging.Handler{Number: 2, Priority: -5, Budget: 77}, Channels: []int{1, 2},
+				Completions: 4711, Wakeups: 42, BudgetExhausted: 13,
+				Workers: []messaging.WorkerStats{
+					{Channel: 2, Role: messaging.RoleSender, Thread: 1234, CPUs: cpus.List{3}, Priority: -4},
+					{Channel: 1, Role: messaging.RoleReceiver, Pending: true, Error: "out of paper"},
+				},
+			},
+		},
+	}
+	expect("control channel, completion vector 0", "no queue, completion vector 1", "queues 1, 2, completion vector 0", "priority -5", "budget 77",
+		"4711 completions, 42 wake-ups, budget exhausted 13 times", "sender of queue 2: thread 1234 on 3, priority -4",
+		"receiver of queue 1: has not followed yet; refused: out of paper",
+		"completion vector 1, and 0 from the next session on", "handler 2, completion vector 1")
+}
+
+func TestPrintLatency(t *testing.T) {
+	for _, c := range []struct {
+		s    *steer.Status
+		want []string
+	}{
+		{nil, nil},
+		{&steer.Status{On: true, Classes: steer.DefaultClasses(), Limit: 1518}, []string{"va,ef,cs6,cs7", "1518"}},
+		{&steer.Status{On: true, Classes: steer.Classes{Size: 99}, Limit: 1518}, []string{"none", "99"}},
+		{&steer.Status{Reason: "for a reason"}, []string{"none", "for a reason"}},
+	} {
+		var b bytes.Buffer
+		printLatency(&b, "", c.s)
+		if c.want == nil && b.Len() > 0 {
+			t.Errorf("without any: %q", b.String())
+		}
+		for _, w := range c.want {
+			if !strings.Contains(b.String(), w) {
+				t.Errorf("%+v: %q", c.s, b.String())
+			}
+		}
+	}
+}
+
+// TestPrintHost shows all that a host can have to say.
+func TestPrintHost(t *testing.T) {
+	vlans := protocol.AllVLANs()
+	raw, err := json.Marshal(host.Status{
+		Role: "host", Name: "alpha", State: host.Connected,
+		IOUnit: host.IOUnitStatus{Mode: protocol.ModeIndicate},
+		Filter: &protocol.ReceiveFilter{AllMulti: true, Unicast: []protocol.MAC{{2}}}, VLANs: &vlans,
+		LastRefusal: &host.Refusal{What: "promiscuous mode", Wanted: "on", Reason: "the I/O unit: denied", At: time.Now()},
+		Traffic: &messaging.Stats{PoolsAsked: 4711, Channels: []messaging.ChannelStats{{
+			LentPools:    []messaging.Pool{{ElementSize: 2048, Ledger: messaging.Ledger{Elements: 256}}, {ElementSize: 65535, Extra: true, Ledger: messaging.Ledger{Elements: 32}}},
+			RxLost:       23,
+			MemoryPinned: 3 << 20,
+		}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Status(&out, raw); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"indicate", "all multicast, 1 further", "VLANs", "promiscuous mode on", "denied",
+		"4711 asked for", "256×2048, 32×65535 (asked for) lent", "3.0 MiB", "23 frames",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the status does not say %q:\n%s", want, &out)
+		}
+	}
+}
+
+func unitStatus(t *testing.T) *iounit.Status {
+	t.Helper()
+	vlans, err := protocol.ParseVLANs("5,10-19")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &iounit.Status{
+		Violations: map[string]uint64{"frame": 3, "size": 1},
+		Ended:      map[string]uint64{"queue-pair": 5},
+		Unsealed:   17,
+		Bootstrap:  session.ListenerStats{Connections: 70, Meeting: 6, Handshakes: 50, Delayed: 4},
+		Memory:     iounit.MemoryStatus{Used: 3 << 20, Limit: 64 << 20},
+		Hosts: []iounit.HostStatus{{
+			Dropped: iounit.Dropped{NestedTags: 51, LinkControl: 52, IPSource: 53, TinySegments: 54, GroupRate: 55}, DropReasons: []string{"the first of its kind"},
+			EarlyDiscard:  discard.Status{Reason: "for no reason"},
+			MaxTxGroupPPS: 1234,
+			Heartbeats:    8, TxOversize: 21, MaxRxPPS: 70_000, MaxTxRate: 2_500_000_000, TxLimited: 12, RxLimited: 3,
+			Name: "alpha", Mode: protocol.ModeSend, MAC: "02:00:00:00:00:01", Up: true, VLANs: vlans,
+			Filter:     protocol.ReceiveFilter{Multicast: make([]protocol.Group, 7), Unicast: make([]protocol.MAC, 2)},
+			Statistics: protocol.Statistics{RxFrames: 1, RxFiltered: 22, TxSource: 333, TxVLAN: 4444, TxBytes: 99},
+		}},
+	}
+}
+
+func TestUnitStatusText(t *testing.T) {
+	s := unitStatus(t)
+	show := func() string {
+		var b strings.Builder
+		w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
+		printTotals(w, s)
+		printPort(w, "", &s.Hosts[0])
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	for _, step := range []struct {
+		change func()
+		want   []string
+	}{
+		{func() {}, []string{
+			"3.0 MiB registered, of 64.0 MiB", "frame 3, size 1", "queue-pair 5", "70, 6 of them in their handshake; 50 handshakes, 4 delayed", "up, mode send, VLANs 5,10-19",
+			"02:00:00:00:00:01 and 2 more addresses, 7 groups", "2.5Gbit to the LAN, limited 12 times; unlimited and 70000 packets/s from it, limited 3 times", "22 filtered", "333 source address, 4444 VLAN",
+			"51 nested tags, 52 link control, 53 IP address, 54 tiny segments, 55 to groups", "1234 packets/s to the LAN, more are dropped", "the first of its kind",
+			"off: for no reason",
+		}},
+		{func() { s.Hosts[0].EarlyDiscard.On = true }, []string{"early discard", "on\n"}},
+		{func() { s.Hosts[0].Filter = protocol.ReceiveFilter{AllMulti: true} }, []string{"02:00:00:00:00:01, all groups"}},
+		{func() { s.Hosts[0].MaxTxRate, s.Hosts[0].MaxRxRate = 500_000, 33_333_333 }, []string{"500kbit to", "33.333333Mbit and 70000 packets/s from"}},
+		{func() { s.Hosts[0].Filter = protocol.ReceiveFilter{Promisc: true} }, []string{"everything (promiscuous)"}},
+		{func() { s.Hosts[0].Up, s.Memory.Limit = false, 0 }, []string{"down, mode", "no limit"}},
+	} {
+		step.change()
+		got := show()
+		for _, want := range step.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("there is no %q in\n%s", want, got)
+			}
+		}
+	}
+	h := &s.Hosts[0]
+	h.MaxTxRate, h.MaxRxRate, h.MaxRxPPS, h.TxLimited, h.RxLimited = 0, 0, 0, 0, 0
+	if got := show(); strings.Contains(got, "limited") {
+		t.Errorf("a host without a bound has rates:\n%s", got)
+	}
+}
+
+// TestPrintSecurity shows keys, trust and reloads.
+func TestPrintSecurity(t *testing.T) {
+	s := daemon.SecurityStatus{
+		Fingerprint: "sha256:own", Standing: session.Standing{Keys: 1},
+		Reload: daemon.ReloadStatus{Failed: 1, Last: time.Now(), Error: "policy.yaml:1: nonsense"},
+	}
+	var text strings.Builder
+	printSecurity(&text, &s)
+	for _, want := range []string{s.Fingerprint, "1 keys; 0 keys revoked", "FAILED", "policy.yaml:1"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is not in\n%s", want, text.String())
+		}
+	}
+	for _, not := range []bool{false, true} {
+		s.Begins, s.Expires = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+		if not {
+			s.Begins = time.Now().Add(time.Minute)
+		}
+		text.Reset()
+		printSecurity(&text, &s)
+		if strings.Contains(text.String(), "NOT VALID NOW") != not {
+			t.Errorf("of a certificate that is valid from %v on:\n%s", s.Begins, text.String())
+		}
+	}
+}

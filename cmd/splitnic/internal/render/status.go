@@ -1,0 +1,245 @@
+// Package render shows people what the halves answer.
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/tap/steer"
+)
+
+// Status prints the status of one daemon.
+func Status(w io.Writer, raw json.RawMessage) error {
+	var head struct {
+		Role string `json:"role"`
+	}
+	if err := json.Unmarshal(raw, &head); err != nil {
+		return fmt.Errorf("status: %w", err)
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	defer tw.Flush()
+	if head.Role == "host" {
+		var s daemon.HostStatus
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return fmt.Errorf("status: %w", err)
+		}
+		printHost(tw, &s)
+		return nil
+	}
+	var s daemon.UnitStatus
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return fmt.Errorf("status: %w", err)
+	}
+	printUnit(tw, &s)
+	return nil
+}
+
+// ago is how long ago t was. The clock may have been set since.
+func ago(t time.Time) time.Duration { return max(time.Since(t), 0).Round(time.Second) }
+
+func printHost(w io.Writer, s *daemon.HostStatus) {
+	carrier := "no carrier"
+	if s.Netdevice.Carrier {
+		carrier = "carrier"
+	}
+	fmt.Fprintf(w, "host %s\t%s for %v\n", s.Name, s.State, ago(s.Since))
+	fmt.Fprintf(w, "  netdevice\t%s, %s, mtu %d, %s%s\n", s.Netdevice.Name, s.Netdevice.MAC, s.Netdevice.MTU, carrier, historyText(&s.Netdevice))
+	fmt.Fprintf(w, "  offloads\t%s\n", s.Netdevice.Offloads)
+	fmt.Fprintf(w, "  early discard\t%v\n", s.Netdevice.EarlyDiscard)
+	printLatency(w, "  ", s.Latency)
+	fmt.Fprintf(w, "  I/O unit\t%s %s %s\n", s.IOUnit.Address, s.IOUnit.Name, s.IOUnit.Fingerprint)
+	printFailovers(w, "  ", &s.Failovers)
+	if s.IOUnit.Mode != "" {
+		fmt.Fprintf(w, "  mode\t%s\n", s.IOUnit.Mode)
+	}
+	if s.Filter != nil {
+		fmt.Fprintf(w, "  receives\t%s\n", filterText(s.Filter))
+	}
+	if s.VLANs != nil {
+		fmt.Fprintf(w, "  VLANs\t%v\n", s.VLANs)
+	}
+	if r := s.LastRefusal; r != nil {
+		fmt.Fprintf(w, "  last refusal\t%s %s, %v ago: %s\n", r.What, r.Wanted, ago(r.At), r.Reason)
+	}
+	if s.IOUnit.Insecure {
+		fmt.Fprintf(w, "  security\tINSECURE: nobody is authenticated\n")
+	}
+	fmt.Fprintf(w, "  device\t%s\n", s.Device)
+	printProtection(w, "  ", s.Protection)
+	printSecurity(w, &s.Security)
+	printCounts(w, "sessions ended here", s.Ended)
+	if s.LastError != "" {
+		fmt.Fprintf(w, "  last error\t%s\n", s.LastError)
+	}
+	if s.Traffic != nil {
+		printTraffic(w, "  ", s.Traffic)
+	}
+	NewHandlers(s.CompVectors, s.Handling, s.Traffic).Print(w, "  ")
+}
+
+// historyText says how long the netdevice has been there, if that is known, and
+// in how many processes.
+func historyText(n *host.NetdeviceStatus) string {
+	text := ""
+	if !n.Since.IsZero() {
+		text = fmt.Sprintf("; there for %v", ago(n.Since))
+	}
+	if n.Adopted > 0 {
+		text += fmt.Sprintf(", taken over %d times", n.Adopted)
+	}
+	return text
+}
+
+// filterText says what a host receives besides what is for it and for all.
+func filterText(f *protocol.ReceiveFilter) string {
+	switch {
+	case f.Promisc:
+		return "everything on the LAN"
+	case f.AllMulti:
+		return fmt.Sprintf("all multicast, %d further addresses", len(f.Unicast))
+	default:
+		return fmt.Sprintf("%d groups, %d further addresses", len(f.Multicast), len(f.Unicast))
+	}
+}
+
+// poolsText lists pools, such as 256×2048, 32×65535.
+func poolsText(pools []messaging.Pool) string {
+	var text []string
+	for _, p := range pools {
+		t := fmt.Sprintf("%d×%d", p.Elements, p.ElementSize)
+		if p.Extra {
+			t += " (asked for)"
+		}
+		text = append(text, t)
+	}
+	if text == nil {
+		return "none"
+	}
+	return strings.Join(text, ", ")
+}
+
+// printProtection says what bounds the other half to the memory that it is
+// lent.
+func printProtection(w io.Writer, indent string, p messaging.Protecting) {
+	fmt.Fprintf(w, "%sprotection\t%s: %s; %s\n", indent, p.Name, p.Name.Description(), p.Why)
+}
+
+func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
+	if s.Bound {
+		fmt.Fprintf(w, "%sbinding\tboth sides have proved that the queue pairs are theirs\n", indent)
+	} else {
+		fmt.Fprintf(w, "%sbinding\tnone: the peer has not proved that the queue pairs are its own\n", indent)
+	}
+	fmt.Fprintf(w, "%spools protected by\t%s: %s\n", indent, s.Protection.Name, s.Protection.Why)
+	fmt.Fprintf(w, "%smemory\t%.1f MiB registered\n", indent, float64(s.MemoryPinned)/(1<<20))
+	fmt.Fprintf(w, "%spools on request\t%d asked for, %d given back; %d lent, %d refused, %d taken back\n",
+		indent, s.PoolsAsked, s.PoolsGiven, s.PoolsGranted, s.PoolsRefused, s.PoolsReturned)
+	for i, c := range s.Channels {
+		moderated := ""
+		if c.Moderated {
+			moderated = ", moderated"
+		}
+		fmt.Fprintf(w, "%squeue %d%s\tQP %#x ↔ %#x, handler %d, completion vector %d%s\n", indent, i+1, class(&c), c.QPN, c.PeerQPN, c.Handler, c.CompVector, moderated)
+		fmt.Fprintf(w, "%s  to the peer\t%d frames, %d bytes, %d doorbells, %d too long, %d malformed, %d waits for credit\n",
+			indent, c.TxFrames, c.TxBytes, c.TxPosts, c.TxTooLong, c.TxMalformed, c.TxNoCredit)
+		fmt.Fprintf(w, "%s  from the peer\t%d frames, %d bytes, %d dropped, %d malformed, %d over the MTU\n",
+			indent, c.RxFrames, c.RxBytes, c.RxDropped, c.RxMalformed, c.RxOverMTU)
+		fmt.Fprintf(w, "%s  credits\t%d of %d available here, %d of %d lent to the peer\n",
+			indent, c.Granted.Available, c.Granted.Elements, c.Lent.Lent, c.Lent.Elements)
+		fmt.Fprintf(w, "%s  pools\t%s here; %s lent to the peer, %.1f MiB with the send buffers\n",
+			indent, poolsText(c.GrantedPools), poolsText(c.LentPools), float64(c.MemoryPinned)/(1<<20))
+		if c.WindowsBound > 0 {
+			fmt.Fprintf(w, "%s  windows\t%d bound, %d invalidated here, %d by the peer\n", indent, c.WindowsBound, c.WindowsInvalidated, c.WindowsGivenUp)
+		}
+		if c.RxLost+c.RxLate > 0 {
+			fmt.Fprintf(w, "%s  lost on the fabric\t%d frames, %d late\n", indent, c.RxLost, c.RxLate)
+		}
+	}
+}
+
+// printLatency prints what has become of the wish for a latency queue.
+func printLatency(w io.Writer, indent string, s *steer.Status) {
+	switch {
+	case s == nil:
+	case s.On:
+		small := ""
+		if s.Size > 0 {
+			small = fmt.Sprintf(", packets up to %d bytes", s.Size)
+		}
+		fmt.Fprintf(w, "%slatency queue\tDSCP %v, ARP, ND, echo%s; frames up to %d bytes\n", indent, s.DSCP, small, s.Limit)
+	default:
+		fmt.Fprintf(w, "%slatency queue\tnone: %s\n", indent, s.Reason)
+	}
+}
+
+// class says what a data channel is for, if not for all frames.
+func class(c *messaging.ChannelStats) string {
+	if c.Latency {
+		return " (latency)"
+	}
+	return ""
+}
+
+// printFailovers prints fail-overs if there were any.
+func printFailovers(w io.Writer, indent string, s *host.FailoverStatus) {
+	if s.Standby != "" {
+		fmt.Fprintf(w, "%son standby\t%s\n", indent, s.Standby)
+	}
+	if s.NoStandby != "" {
+		fmt.Fprintf(w, "%sno standby\t%s\n", indent, s.NoStandby)
+	}
+	if s.Last == nil {
+		return
+	}
+	counts := map[string]uint64{}
+	for r, n := range s.Count {
+		counts[string(r)] = n
+	}
+	printCounts(w, "fail-overs", counts)
+	fmt.Fprintf(w, "%sreconnected\t%d times with the same I/O unit\n", indent, s.Reconnects)
+	fmt.Fprintf(w, "%sframes then\t%d carried over, %d uncertain, %d lost\n", indent, s.Carried, s.Uncertain, s.Lost)
+	fmt.Fprintf(w, "%slast fail-over\t%v ago, %s\n", indent, ago(s.Last.At), Failover(s.Last))
+}
+
+// printSecurity prints the status.
+func printSecurity(w io.Writer, s *daemon.SecurityStatus) {
+	if s.Fingerprint != "" && !s.Insecure {
+		fmt.Fprintf(w, "  key\t%s\n", s.Fingerprint)
+		authorities := ""
+		if s.Authorities {
+			authorities = ", and whom the authorities trust"
+		}
+		fmt.Fprintf(w, "  trust\t%d keys%s; %d keys revoked\n", s.Keys, authorities, s.Revoked)
+		if !s.Expires.IsZero() {
+			not := ""
+			if daemon.Untimely(&s.Standing, time.Now()) {
+				not = ", NOT VALID NOW"
+			}
+			fmt.Fprintf(w, "  certificate\tfrom %s to %s%s\n", s.Begins.Local().Format(time.DateTime), s.Expires.Local().Format(time.DateTime), not)
+		}
+		if s.OwnRevoked {
+			fmt.Fprintf(w, "  REVOKED\tthis side's own key is in its list of revoked keys\n")
+		}
+	}
+	if r := s.Reload; !r.Last.IsZero() {
+		result := "done"
+		if r.Error != "" {
+			result = "FAILED, everything stayed as it was: " + r.Error
+		}
+		fmt.Fprintf(w, "  last reload\t%v ago, %s\n", ago(r.Last), result)
+	}
+}
+
+// Failover is a fail-over in one line.
+func Failover(f *host.Failover) string {
+	return fmt.Sprintf("%s → %s (%s): took %v, no frames for %v; %d frames carried over, %d uncertain, %d lost",
+		f.From, f.To, f.Reason, f.Took.Round(100*time.Microsecond), f.Gap.Round(100*time.Microsecond), f.Carried, f.Uncertain, f.Lost)
+}

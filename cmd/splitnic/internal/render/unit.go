@@ -1,0 +1,156 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+func printUnit(w io.Writer, s *daemon.UnitStatus) {
+	link := "down"
+	if s.LAN.Up {
+		link = "up"
+	}
+	fmt.Fprintf(w, "iounit %s\tfor %v, %d hosts\n", s.Name, ago(s.Since), len(s.Hosts))
+	fmt.Fprintf(w, "  LAN\t%s, mtu %d, %d Mbit/s %s\n", link, s.LAN.MTU, s.LAN.SpeedMbps, s.LAN.Error)
+	fmt.Fprintf(w, "  device\t%s\n", s.Device)
+	printProtection(w, "  ", s.Protection)
+	printSecurity(w, &s.Security)
+	printTotals(w, &s.Status)
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		fmt.Fprintf(w, "  host %s\t%s, %s on %s, mtu %d, for %v\n", h.Name, h.Address, h.MAC, h.Interface, h.MTU, ago(h.Since))
+		if h.Insecure {
+			fmt.Fprintf(w, "    security\tINSECURE: not authenticated\n")
+		} else {
+			fmt.Fprintf(w, "    key\t%s\n", h.Fingerprint)
+		}
+		printPort(w, "    ", h)
+		printLatency(w, "    ", h.Latency)
+		if h.Traffic != nil {
+			printTraffic(w, "    ", h.Traffic)
+			NewHandlers(s.CompVectors, messaging.HandlingOf(h.Traffic), h.Traffic).Print(w, "    ")
+		}
+	}
+}
+
+// printTotals prints what is so of the I/O unit as a whole.
+func printTotals(w io.Writer, s *iounit.Status) {
+	limit := "no limit"
+	if s.Memory.Limit > 0 {
+		limit = fmt.Sprintf("of %.1f MiB", mebibytes(s.Memory.Limit))
+	}
+	fmt.Fprintf(w, "  memory\t%.1f MiB registered, %s\n", mebibytes(s.Memory.Used), limit)
+	b := &s.Bootstrap
+	fmt.Fprintf(w, "  connections\t%d, %d of them in their handshake; %d handshakes, %d delayed\n", b.Connections, b.Meeting, b.Handshakes, b.Delayed)
+	printCounts(w, "refused", s.Refusals)
+	printCounts(w, "protocol violations", s.Violations)
+	printCounts(w, "sessions ended", s.Ended)
+	if s.Unsealed > 0 {
+		fmt.Fprintf(w, "  lost then\t%d frames in one-touch elements that were not sealed yet\n", s.Unsealed)
+	}
+}
+
+// printCounts prints what was counted by names, if there is anything.
+func printCounts(w io.Writer, what string, counts map[string]uint64) {
+	if len(counts) == 0 {
+		return
+	}
+	var list []string
+	for name, n := range counts {
+		list = append(list, fmt.Sprintf("%s %d", name, n))
+	}
+	slices.Sort(list)
+	fmt.Fprintf(w, "  %s\t%s\n", what, strings.Join(list, ", "))
+}
+
+func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
+
+// printPort prints what a host has of the LAN.
+func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
+	state := "up"
+	if !h.Up {
+		state = "down"
+	}
+	fmt.Fprintf(w, "%sport\t%s, mode %s, VLANs %s, receives %s\n", indent, state, h.Mode, h.VLANs, receives(h))
+	if h.MaxTxRate+h.MaxRxRate+h.MaxTxPPS+h.MaxRxPPS > 0 || h.TxLimited+h.RxLimited > 0 { // there is a bound, or was
+		fmt.Fprintf(w, "%srates\t%s to the LAN, limited %d times; %s from it, limited %d times\n",
+			indent, rates(h.MaxTxRate, h.MaxTxPPS), h.TxLimited, rates(h.MaxRxRate, h.MaxRxPPS), h.RxLimited)
+	}
+	if h.MaxTxGroupPPS > 0 {
+		fmt.Fprintf(w, "%sto groups\t%d packets/s to the LAN, more are dropped\n", indent, h.MaxTxGroupPPS)
+	}
+	fmt.Fprintf(w, "%searly discard\t%v\n", indent, h.EarlyDiscard)
+	fmt.Fprintf(w, "%sannounced\tby %d frames to the LAN\n", indent, h.Announced)
+	st := &h.Statistics
+	fmt.Fprintf(w, "%sdropped on the way to the host\t%d no room, %d too long, %d invalid, %d filtered\n",
+		indent, st.RxDropped, st.RxTooLong, st.RxInvalid, st.RxFiltered)
+	fmt.Fprintf(w, "%sdropped on the way to the LAN\t%d source address, %d VLAN, %d otherwise\n",
+		indent, st.TxSource, st.TxVLAN, st.TxDropped)
+	if h.TxOversize > 0 {
+		fmt.Fprintf(w, "%soversize on the LAN\t%d frames, longer than the card's MTU and one VLAN tag: raise the card's MTU\n", indent, h.TxOversize)
+	}
+	if d := &h.Dropped; *d != (iounit.Dropped{}) {
+		fmt.Fprintf(w, "%s\t%d nested tags, %d link control, %d IP address, %d tiny segments, %d to groups\n",
+			indent, d.NestedTags, d.LinkControl, d.IPSource, d.TinySegments, d.GroupRate)
+	}
+	for _, reason := range h.DropReasons {
+		fmt.Fprintf(w, "%s  dropped for\t%s\n", indent, reason)
+	}
+}
+
+// rates are the bounds of one direction.
+func rates(bits, packets int64) string {
+	if packets == 0 {
+		return rate(bits)
+	}
+	return fmt.Sprintf("%s and %d packets/s", rate(bits), packets)
+}
+
+// rate is a bound in bits per second, of which a policy has 100,000 at least.
+func rate(bits int64) string {
+	n, unit := float64(bits)/1e3, "kbit"
+	switch {
+	case bits == 0:
+		return "unlimited"
+	case bits >= 1e9:
+		n, unit = float64(bits)/1e9, "Gbit"
+	case bits >= 1e6:
+		n, unit = float64(bits)/1e6, "Mbit"
+	}
+	return strconv.FormatFloat(n, 'f', -1, 64) + unit
+}
+
+// receives says in words what a host's filter lets through.
+func receives(h *iounit.HostStatus) string {
+	f := &h.Filter
+	if f.Promisc {
+		return "everything (promiscuous)"
+	}
+	words := h.MAC
+	if n := len(f.Unicast); n > 0 {
+		words += fmt.Sprintf(" and %d more addresses", n)
+	}
+	if f.AllMulti {
+		return words + ", all groups"
+	}
+	return fmt.Sprintf("%s, %d groups", words, len(f.Multicast))
+}
+
+// Statistics prints the I/O unit's counters of a host.
+func Statistics(w io.Writer, s *protocol.Statistics) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(tw, "from the LAN\t%d frames, %d bytes\n", s.RxFrames, s.RxBytes)
+	fmt.Fprintf(tw, "  dropped\t%d without room, %d too long, %d invalid, %d not wanted\n", s.RxDropped, s.RxTooLong, s.RxInvalid, s.RxFiltered)
+	fmt.Fprintf(tw, "to the LAN\t%d frames, %d bytes\n", s.TxFrames, s.TxBytes)
+	fmt.Fprintf(tw, "  dropped\t%d without room, %d with another's source address (`macs`, `ips` in the I/O unit's policy), %d of a VLAN that is not allowed (`vlans`, `nested-tags`)\n", s.TxDropped, s.TxSource, s.TxVLAN)
+	return tw.Flush()
+}

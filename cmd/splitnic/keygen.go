@@ -1,0 +1,44 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+func keygenCommand() *cobra.Command {
+	var out string
+	c := &cobra.Command{
+		Use:   "keygen",
+		Short: "Make a private key, and print the fingerprint that the other side has to trust",
+		Long: `Make a private key, and print the fingerprint that the other side has to trust.
+
+Run it on both machines, then start each half with --trust and the fingerprint
+of the other one. If the key exists already, its fingerprint is printed.`,
+		Args: atMost(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			key, err := session.LoadKey(out)
+			if errors.Is(err, os.ErrNotExist) {
+				if key, err = session.GenerateKey(); err != nil {
+					return err
+				}
+				if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+					return fmt.Errorf("keygen: %w", err)
+				}
+				err = session.SaveKey(out, key)
+			}
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), key.Fingerprint())
+			return nil
+		},
+	}
+	c.Flags().StringVar(&out, "out", defaultKey, "file for the key")
+	return c
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/statussock"
+)
+
+// whichNames is about the names that socketPath knows.
+const whichNames = `NAME
+is that of a host's netdevice, such as sn0, that of a socket there, such as iounit-7580,
+or a path.`
+
+const whichHost = `NAME is the name that the netdevice was made with, or the path of the host's status
+socket. It can be left out where there is one host only.`
+
+// socketsOr returns the sockets that were named for a command, or else those of
+// every host and I/O unit on this machine.
+func socketsOr(named []string, command string, list func() ([]string, error)) ([]string, error) {
+	if len(named) > 0 {
+		paths := make([]string, 0, len(named))
+		for _, name := range named {
+			paths = append(paths, socketPath(name))
+		}
+		return paths, nil
+	}
+	sockets, err := list()
+	if err == nil && len(sockets) == 0 {
+		err = exit.With(exit.Missing, fmt.Errorf("no host or I/O unit runs on this machine, or it has its socket elsewhere: splitnic %s SOCKET", command))
+	}
+	return sockets, err
+}
+
+// socketPath is the socket that a user means: its path, the name of a host's
+// netdevice, or what it is called in /run/splitnic, such as iounit-7580.
+func socketPath(name string) string {
+	switch {
+	case strings.ContainsRune(name, '/'), strings.HasSuffix(name, ".sock"):
+		return name
+	case strings.HasPrefix(name, "iounit-"), strings.HasPrefix(name, "host-"):
+		return statussock.Path(name)
+	}
+	return statussock.Path("host-" + name)
+}
+
+// tellHost has a host on this machine carry out a command.
+func tellHost(ctx context.Context, args []string, command string) (json.RawMessage, error) {
+	return tellHostWith(ctx, args, command, nil)
+}
+
+// tellHostWith is tellHost with an argument for the command.
+func tellHostWith(ctx context.Context, args []string, command string, argument any) (json.RawMessage, error) {
+	path, err := daemonSocket("host", args, statussock.List)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := statussock.DoWith(ctx, path, command, argument)
+	switch {
+	case errors.Is(err, statussock.ErrUnknown):
+		err = exit.Usagef("%w; it is for hosts", err)
+	case errors.Is(err, statussock.ErrNobody):
+		err = fmt.Errorf("%w; name the host's netdevice as its --name does, or the path of its --status-socket (`splitnic status` lists who is there)", err)
+	}
+	return raw, err
+}
+
+// daemonSocket finds the status socket of the host, or iounit, that is meant.
+func daemonSocket(role string, args []string, list func() ([]string, error)) (string, error) {
+	prefix := role + "-"
+	if len(args) == 1 {
+		if strings.ContainsRune(args[0], '/') {
+			return args[0], nil
+		}
+		return statussock.Path(prefix + args[0]), nil
+	}
+	all, err := list()
+	if err != nil {
+		return "", err
+	}
+	var hosts, names []string
+	for _, path := range all {
+		if name, ok := strings.CutPrefix(filepath.Base(path), prefix); ok {
+			hosts = append(hosts, path)
+			names = append(names, strings.TrimSuffix(name, filepath.Ext(name)))
+		}
+	}
+	switch len(hosts) {
+	case 0:
+		return "", exit.With(exit.Missing, fmt.Errorf("no %s runs on this machine, or it has its socket elsewhere: name the socket", role))
+	case 1:
+		return hosts[0], nil
+	default:
+		return "", exit.Usagef("which %s? There are: %s", role, strings.Join(names, ", "))
+	}
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/settings"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// boolValue is the value of a flag that is on or off, in the words of all files.
+type boolValue bool
+
+// boolVar adds such a flag.
+func boolVar(f *pflag.FlagSet, p *bool, name string, value bool, usage string) {
+	boolVarP(f, p, name, "", value, usage)
+}
+
+// boolVarP adds one that has a letter, too.
+func boolVarP(f *pflag.FlagSet, p *bool, name, letter string, value bool, usage string) {
+	*p = value
+	f.VarPF((*boolValue)(p), name, letter, usage).NoOptDefVal = "true"
+}
+
+// Set implements pflag.Value.
+func (v *boolValue) Set(s string) error {
+	yes, err := settings.Bool(s)
+	*v = boolValue(yes)
+	return err
+}
+
+// String implements pflag.Value.
+func (v *boolValue) String() string { return strconv.FormatBool(bool(*v)) }
+
+// Type implements pflag.Value.
+func (v *boolValue) Type() string { return "bool" }
+
+// IsBoolFlag lets help leave out that it is off.
+func (v *boolValue) IsBoolFlag() bool { return true }
+
+// moderationValue is the value of --cq-moderation.
+type moderationValue messaging.Moderation
+
+// Set implements pflag.Value.
+func (v *moderationValue) Set(s string) error {
+	count, period, ok := strings.Cut(s, ",")
+	if !ok {
+		return fmt.Errorf("%q: must be a number of completions and a time, such as 16,50us", s)
+	}
+	var m messaging.Moderation
+	var err error
+	if m.Count, err = strconv.Atoi(strings.TrimSpace(count)); err != nil {
+		return fmt.Errorf("%q is no number of completions", count)
+	}
+	if m.Period, err = time.ParseDuration(strings.TrimSpace(period)); err != nil {
+		return err
+	}
+	if err := m.Check(); err != nil {
+		return err
+	}
+	*v = moderationValue(m)
+	return nil
+}
+
+// String implements pflag.Value.
+func (v *moderationValue) String() string {
+	if *v == (moderationValue{}) {
+		return ""
+	}
+	return fmt.Sprintf("%d,%v", v.Count, v.Period)
+}
+
+// Type implements pflag.Value.
+func (v *moderationValue) Type() string { return "COUNT,PERIOD" }
+
+// modeNames are the transfer modes as flags name them.
+func modeNames() []string {
+	var names []string
+	for _, m := range protocol.Modes() {
+		names = append(names, string(m))
+	}
+	return names
+}
+
+// parseModes parses the value of the flag, a list of transfer modes.
+func parseModes(flag string, names []string) ([]protocol.Mode, error) {
+	var modes []protocol.Mode
+	for _, name := range names {
+		m, err := protocol.ParseMode(name)
+		if err == nil && slices.Contains(modes, m) {
+			err = fmt.Errorf("%s is there twice", m)
+		}
+		if err != nil {
+			return nil, exit.Usagef("%s: %w", flag, err)
+		}
+		modes = append(modes, m)
+	}
+	if len(modes) == 0 {
+		return nil, exit.Usagef("%s: no mode is left; leave the flag out for the default", flag)
+	}
+	return modes, nil
+}
+
+// addProtection adds the flag of that name.
+func addProtection(f *pflag.FlagSet, p *string) {
+	f.StringVar(p, "protection", "", "what bounds the other half to the memory that it is lent: "+protectionNames()+
+		" (default: window where the device enforces the bounds of memory windows, else region)")
+}
+
+// parseProtection is the value of --protection, empty for the default.
+func parseProtection(name string) (messaging.Protection, error) {
+	if name == "" {
+		return "", nil
+	}
+	p, err := messaging.ParseProtection(name)
+	if err != nil {
+		return "", exit.Usagef("--protection %q: must be %s", name, protectionNames())
+	}
+	return p, nil
+}
+
+// protectionNames lists them for people.
+func protectionNames() string {
+	var names []string
+	for _, p := range messaging.Protections() {
+		names = append(names, string(p))
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}
+
+// numbered is a value for something that has a number, such as a handler.
+type numbered struct {
+	number int
+	value  string
+}
+
+// parseNumbered reads NUMBER=VALUE,NUMBER=VALUE…, where a value may have commas
+// of its own. It returns nil if text is no such thing.
+func parseNumbered(text string) ([]numbered, error) {
+	if !strings.Contains(text, "=") {
+		return nil, nil
+	}
+	var all []numbered
+	for part := range strings.SplitSeq(text, ",") {
+		number, value, isNew := strings.Cut(part, "=")
+		switch {
+		case !isNew && len(all) == 0:
+			return nil, fmt.Errorf("%q has no number: must be NUMBER=%s", part, part)
+		case !isNew:
+			all[len(all)-1].value += "," + part
+			continue
+		}
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 0 {
+			return nil, fmt.Errorf("%q is no number: must be NUMBER=VALUE, such as 1=%s", number, value)
+		}
+		if slices.ContainsFunc(all, func(x numbered) bool { return x.number == n }) {
+			return nil, fmt.Errorf("number %d is there twice", n)
+		}
+		all = append(all, numbered{n, value})
+	}
+	return all, nil
+}
+
+// priorityClasses are priorities that have a name.
+var priorityClasses = map[string]int{"normal": 0, "latency": -10}
+
+func parsePriority(text string) (int, error) {
+	if n, ok := priorityClasses[text]; ok {
+		return n, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no priority: must be -20 (first) to 19 (last), latency or normal", text)
+	}
+	return n, nil
+}
+
+// between refuses a number that is out of range.
+func between(flag string, n, least, most int, otherwise string) error {
+	if n < least || n > most {
+		return exit.Usagef("%s %d: must be %d to %d%s", flag, n, least, most, otherwise)
+	}
+	return nil
+}
+
+// first is the first error.
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

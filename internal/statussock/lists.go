@@ -1,0 +1,51 @@
+package statussock
+
+import "reflect"
+
+// filled is v with empty lists in place of nil ones, for JSON in which no list is
+// null. What v points to may be in use elsewhere: it is copied.
+func filled(v any) any {
+	if v == nil {
+		return nil
+	}
+	return fill(reflect.ValueOf(v)).Interface()
+}
+
+func fill(v reflect.Value) reflect.Value {
+	c := reflect.New(v.Type()).Elem()
+	c.Set(v)
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if c.Field(i).CanSet() {
+				c.Field(i).Set(fill(v.Field(i)))
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			break // bytes are no list
+		}
+		c.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
+		for i := range v.Len() {
+			c.Index(i).Set(fill(v.Index(i)))
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			c.Set(reflect.New(v.Type().Elem()))
+			c.Elem().Set(fill(v.Elem()))
+		}
+	case reflect.Interface:
+		if !v.IsNil() {
+			c.Set(fill(v.Elem()))
+		}
+	case reflect.Map:
+		if !v.IsNil() {
+			c.Set(reflect.MakeMapWithSize(v.Type(), v.Len()))
+		}
+		for it := v.MapRange(); it.Next(); {
+			c.SetMapIndex(it.Key(), fill(it.Value()))
+		}
+	default:
+	}
+	return c
+}
