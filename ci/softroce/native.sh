@@ -45,9 +45,12 @@ native_clean() {
 	rm -f "$run_dir/before"
 }
 
-# run_native ARGS... runs script on this kernel and returns its status.
+# run_native ARGS... runs script on this kernel, which has one fabric, and returns
+# its status. A second run waits for the first one.
 run_native() {
 	local rc timer tailer ctl=$run_dir/ctl
+	exec 7>/run/splitnic-softroce.lock
+	flock 7
 	native_objects | sort >"$run_dir/before"
 	mkdir -p /run/splitnic
 	printf 'splitnic: script starts %s\n' "${run_dir##*.}" >/dev/kmsg
@@ -56,7 +59,7 @@ run_native() {
 		ulimit -l unlimited
 		export SPLITNIC_WORK=$work SPLITNIC_SOFTROCE_MODE=native SPLITNIC_RUN=$run_dir
 		exec setsid bash "$script" "$@"
-	) </dev/null >>"$ctl/output.log" 2>&1 &
+	) </dev/null >>"$ctl/output.log" 2>&1 7>&- &
 	native_script=$!
 	tail -n +1 -s 0.1 -f --pid="$native_script" "$ctl/output.log" &
 	tailer=$!

@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"os/signal"
 	"regexp"
 	"slices"
@@ -30,23 +29,6 @@ import (
 
 // buildDir is where everything goes, relative to the top of the checkout.
 const buildDir = "build"
-
-// layer is one set of tests and the place they run.
-type layer struct {
-	name  string
-	what  string
-	run   func(context.Context, *runner) error
-	extra bool // runs only when it is named
-}
-
-// layers are all there are, in the order they run.
-var layers = []layer{
-	{name: "unit", what: "without privileges", run: runUnit},
-	{name: "netns", what: "as root, in network namespaces of their own", run: runNetns},
-	{name: "softroce", what: "on RDMA devices, and of the harness that has them", run: runSoftRoCE},
-	{name: "machines", what: "with two guests that a cable joins", run: runMachines},
-	{name: "faults", what: "with two guests, which take longer", run: runFaults, extra: true},
-}
 
 // runner is what every layer is given.
 type runner struct {
@@ -171,14 +153,4 @@ func layerNames() string {
 func strict(getenv func(string) string) bool {
 	ci := getenv("CI")
 	return getenv("SPLITNIC_STRICT") != "" || (ci != "" && ci != "false")
-}
-
-// command returns a command that an interrupt ends as Ctrl-C would, with 10
-// seconds to clean up. Its standard error is ours.
-func command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	cmd.Stderr = os.Stderr
-	return cmd
 }

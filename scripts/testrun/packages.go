@@ -32,7 +32,6 @@ const notUnit = "^(" + netnsPrefix + "|" + rdmaPrefix + "|" + guestPrefix + "|" 
 // testPackage is a package of this module that has tests.
 type testPackage struct {
 	path   string   // import path
-	dir    string   // where go test would run its tests
 	tests  []string // names of its top-level tests
 	noRace []string // those of them that the race detector excludes
 }
@@ -70,7 +69,7 @@ func listPackages(ctx context.Context) ([]testPackage, error) {
 	}
 	var packages []testPackage
 	for _, g := range all {
-		p := testPackage{path: g.ImportPath, dir: g.Dir}
+		p := testPackage{path: g.ImportPath}
 		for _, f := range g.testFiles() {
 			src, err := os.ReadFile(f)
 			if err != nil {
@@ -130,13 +129,14 @@ func testNames(src []byte) []string {
 	return names
 }
 
-// pick returns the packages that have tests with this prefix that the user
-// wants, reduced to them.
-func (r *runner) pick(prefix string) []testPackage {
+// pick returns the packages that have tests with one of these prefixes that the
+// user wants, reduced to them.
+func (r *runner) pick(prefixes ...string) []testPackage {
 	var picked []testPackage
 	for _, p := range r.packages {
 		p.tests = slices.DeleteFunc(slices.Clone(p.tests), func(name string) bool {
-			return !strings.HasPrefix(name, prefix) || !r.wants(name)
+			has := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
+			return !slices.ContainsFunc(prefixes, has) || !r.wants(name)
 		})
 		if len(p.tests) > 0 {
 			picked = append(picked, p)

@@ -101,7 +101,7 @@ func TestAttributes(t *testing.T) {
 		`{"Action":"pass","Package":"p","Test":"TestA/x"}`,
 		`{"Action":"pass","Package":"p","Test":"TestA"}`,
 		`{"Action":"pass","Package":"p"}`,
-	}, "\n")), c.end)
+	}, "\n")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,9 @@
 package main
 
 import (
-	"context"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,7 +16,7 @@ func replay(t *testing.T, lines ...string) ([]string, string) {
 	t.Helper()
 	var out strings.Builder
 	c := newCollector(&out, "unit")
-	if err := c.read(strings.NewReader(strings.Join(lines, "\n")), c.end); err != nil {
+	if err := c.read(strings.NewReader(strings.Join(lines, "\n"))); err != nil {
 		t.Fatal(err)
 	}
 	return summary(c.results), out.String()
@@ -135,31 +136,33 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// The output of several packages comes as one text, from where no go command
-// adds the package's status.
-func TestSplit(t *testing.T) {
-	ran := "\x16=== RUN   TestRDMAOne\n\x16--- PASS: TestRDMAOne (0.10s)\n\x16PASS\n"
+// A program that runs a package's tests adds to what they found.
+func TestProgramFails(t *testing.T) {
 	for _, tc := range []struct {
-		name string
-		text string
-		want []string
+		name, then string
+		want       string // the last result
 	}{
-		{"passed", "### package m/a\n" + ran + "\n### status 0\n### package m/b\n" + ran + "\n### status 0\n",
-			[]string{"pass TestRDMAOne", "pass TestRDMAOne"}},
-		{"leaves something behind", "### package m/a\n" + ran + "left behind: netns x\n\n### status 1\n",
-			[]string{"pass TestRDMAOne", "fail (package)"}},
-		{"the guest dies", "### package m/a\n" + strings.TrimSuffix(ran, "\x16PASS\n") + "\x16=== RUN   TestRDMATwo\n",
-			[]string{"pass TestRDMAOne", "fail TestRDMATwo"}},
-		{"dies before a test begins", "### package m/a\n", []string{"fail (package)"}},
-		{"nothing", "modprobe failed\n", nil},
+		{"passes", "exit 0", "pass TestTestNames"},
+		{"leaves something behind", "echo left behind: netns x; exit 1", "fail (package)"},
+		{"dies before it can say", "kill -9 $$", "fail (package)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := &runner{collector: newCollector(io.Discard, "softroce")}
-			if _, err := r.split(context.Background(), strings.NewReader(tc.text)); err != nil {
+			var out strings.Builder
+			r := &runner{collector: newCollector(&out, "softroce")}
+			program := filepath.Join(t.TempDir(), "program")
+			if err := os.WriteFile(program, []byte("#!/bin/bash\n\"$@\"\n"+tc.then+"\n"), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if d := cmp.Diff(tc.want, summary(r.results)); d != "" {
-				t.Error(d)
+			err := r.goTest(t.Context(), "", "-exec", "'"+program+"'", "-run", "^TestTestNames$", ".")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := summary(r.results)
+			if len(got) == 0 || got[0] != "pass TestTestNames" || got[len(got)-1] != tc.want {
+				t.Errorf("%q, want %q at the end", got, tc.want)
+			}
+			if said := strings.Contains(out.String(), "left behind: netns x"); said != strings.Contains(tc.then, "netns x") {
+				t.Errorf("what the program said:\n%s", &out)
 			}
 		})
 	}

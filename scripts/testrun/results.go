@@ -1,0 +1,191 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"gotest.tools/gotestsum/testjson"
+
+	"github.com/splitnic/splitnic/internal/trouble"
+)
+
+// outcome is how a test ended.
+type outcome string
+
+// The outcomes.
+const (
+	passed  outcome = "pass"
+	failed  outcome = "fail"
+	skipped outcome = "skip"
+)
+
+// result is one test that counts. A test with subtests does not, unless it
+// ended worse than they did.
+type result struct {
+	Layer   string  `json:"layer"`
+	Package string  `json:"package"`
+	Test    string  `json:"test"`
+	Outcome outcome `json:"outcome"`
+	Seconds float64 `json:"seconds"`
+	Reason  string  `json:"reason,omitempty"` // why it was skipped
+}
+
+// collector turns the events of one layer into results, and prints a line for
+// each package and all a failed test wrote. Not for concurrent use.
+type collector struct {
+	w        io.Writer
+	layer    string
+	results  []result
+	explains map[string][]string // messages of trouble.File that each test produced
+}
+
+func newCollector(w io.Writer, layer string) *collector {
+	return &collector{w: w, layer: layer, explains: make(map[string][]string)}
+}
+
+// read adds the results of all packages of which go test -json writes to in.
+func (c *collector) read(in io.Reader) error {
+	run, err := testjson.ScanTestOutput(testjson.ScanConfig{Stdout: in, Handler: c, IgnoreNonJSONOutputLines: true})
+	for _, name := range run.Packages() {
+		// Only now are tests known that a dead process has not ended.
+		if p := run.Package(name); p.Result() != testjson.ActionPass {
+			c.end(name, p)
+		}
+	}
+	return err
+}
+
+// Event prints failures and the end of packages as they come. It and Err are
+// the interface testjson.EventHandler.
+func (c *collector) Event(e testjson.TestEvent, run *testjson.Execution) error {
+	p := run.Package(e.Package)
+	switch {
+	case e.Action == testjson.ActionBuild:
+		fmt.Fprint(c.w, e.Output)
+	case e.Action == testjson.ActionAttr && e.Key == trouble.Attribute:
+		c.explains[e.Test] = append(c.explains[e.Test], e.Value)
+	case e.Action == testjson.ActionFail && e.Test != "":
+		fmt.Fprintf(c.w, "FAIL  %s %s\n", short(e.Package), e.Test)
+		c.print(p.OutputLines(p.LastFailedByName(e.Test)))
+	case e.Action == testjson.ActionPass && e.Test == "":
+		c.end(e.Package, p)
+	}
+	return nil
+}
+
+// Err prints a line that is no event.
+func (c *collector) Err(text string) error {
+	_, err := fmt.Fprintln(c.w, text)
+	return err
+}
+
+func (c *collector) print(lines []string) {
+	for _, l := range lines {
+		fmt.Fprint(c.w, "      ", l)
+	}
+}
+
+// end counts a package's tests. A package that fails though none of its tests
+// did counts as a failed test.
+func (c *collector) end(pkg string, p *testjson.Package) {
+	parents := make(map[string]bool)
+	for _, tc := range p.TestCases() {
+		parents[tc.Test.Parent()] = true
+	}
+	good := slices.DeleteFunc(slices.Clone(p.Passed), func(tc testjson.TestCase) bool { return parents[tc.Test.Name()] })
+	bad := testjson.FilterFailedUnique(slices.Clone(p.Failed))
+	outcomes := make(map[int]outcome)
+	for o, tests := range map[outcome][]testjson.TestCase{passed: good, failed: bad, skipped: p.Skipped} {
+		for _, tc := range tests {
+			outcomes[tc.ID] = o
+		}
+	}
+	all := slices.Concat(good, bad, p.Skipped)
+	slices.SortFunc(all, func(a, b testjson.TestCase) int { return a.ID - b.ID })
+	n := make(map[outcome]int)
+	add := func(test string, o outcome, took time.Duration, reason string) {
+		n[o]++
+		c.results = append(c.results, result{
+			Layer: c.layer, Package: pkg, Test: test, Outcome: o, Seconds: max(0, took).Seconds(), Reason: reason,
+		})
+	}
+	for _, tc := range all {
+		why := ""
+		if outcomes[tc.ID] == skipped {
+			why = reason(p.OutputLines(tc))
+		}
+		add(tc.Test.Name(), outcomes[tc.ID], tc.Elapsed, why)
+	}
+	if p.Result() == testjson.ActionFail {
+		if len(bad) == 0 {
+			add("(package)", failed, p.Elapsed(), "")
+		}
+		c.print(p.OutputLines(testjson.TestCase{})) // of no test
+	}
+	c.line(pkg, n, p.Elapsed())
+}
+
+// line prints the line of a package in which so many tests ended so.
+func (c *collector) line(pkg string, n map[outcome]int, took time.Duration) {
+	if len(n) == 0 {
+		return
+	}
+	word, counts := "ok  ", fmt.Sprintf("%4d passed", n[passed])
+	if n[failed] > 0 {
+		word = "FAIL"
+		counts += fmt.Sprintf(", %d failed", n[failed])
+	}
+	if n[skipped] > 0 {
+		counts += fmt.Sprintf(", %d skipped", n[skipped])
+	}
+	fmt.Fprintf(c.w, "%s  %-36s %s %8.1f s\n", word, short(pkg), counts, took.Seconds())
+}
+
+// unseen counts each test of p that was to run and did not as a failed one: it
+// is in a file that this layer does not build. Of a package that has failed
+// anyway nobody knows.
+func (c *collector) unseen(p testPackage) {
+	ran := make(map[string]bool)
+	for _, r := range c.results {
+		if r.Package != p.path {
+			continue
+		}
+		if r.Outcome == failed {
+			return
+		}
+		ran[topLevel(r.Test)] = true
+	}
+	for _, name := range p.tests {
+		if !ran[name] {
+			fmt.Fprintf(c.w, "FAIL  %s %s: it was not run\n", short(p.path), name)
+			c.results = append(c.results, result{Layer: c.layer, Package: p.path, Test: name, Outcome: failed})
+		}
+	}
+}
+
+// failedSince reports whether a test failed after the first n results.
+func (c *collector) failedSince(n int) bool {
+	return slices.ContainsFunc(c.results[n:], func(r result) bool { return r.Outcome == failed })
+}
+
+// broken counts a failure that belongs to no test.
+func (c *collector) broken(what string, err error) {
+	fmt.Fprintf(c.w, "FAIL  %s: %v\n", what, err)
+	c.results = append(c.results, result{Layer: c.layer, Package: what, Test: "(run)", Outcome: failed})
+}
+
+// reason returns what a skipped test said.
+func reason(output []string) string {
+	var said []string
+	for _, o := range output {
+		o = strings.TrimSpace(o)
+		if o == "" || strings.HasPrefix(o, "=== ") || strings.HasPrefix(o, "--- ") {
+			continue
+		}
+		said = append(said, o)
+	}
+	return strings.Join(said, " ")
+}
