@@ -11,6 +11,7 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -69,7 +70,7 @@ func (h *Host) open(ctx context.Context, d dialled, standby bool) (a *attachment
 		}
 		c.Close()
 		if !standby {
-			h.setPhase(idle)
+			h.dev.setPhase(mirror.NoSession)
 		}
 		a = nil
 	}()
@@ -77,9 +78,9 @@ func (h *Host) open(ctx context.Context, d dialled, standby bool) (a *attachment
 	var mac protocol.MAC
 	if standby {
 		features = append(features, protocol.FeatureStandby)
-		mac = h.presentMAC()
-	} else if mac, err = h.begin(); err != nil {
-		return a, h.netdevice(err)
+		mac = h.dev.shown.Load().agreed.MAC
+	} else if mac, err = h.dev.open(); err != nil {
+		return a, err
 	}
 	watch := stopwatch{last: time.Now(), stages: []Stage{{"connect and authenticate", d.took}}, told: d.heard}
 	w, err := c.Hello(ctx, session.Hello{
@@ -173,13 +174,6 @@ func (h *Host) channels(a *attachment) (*messaging.Conn, error) {
 	return conn, err
 }
 
-// presentMAC is the MAC address that the present session has.
-func (h *Host) presentMAC() protocol.MAC {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.set.mac
-}
-
 // lives reports whether a session that is open has not ended.
 func (a *attachment) lives() bool { return a.client.Err() == nil && a.conn.Err() == nil }
 
@@ -189,14 +183,14 @@ func (a *attachment) lives() bool { return a.client.Err() == nil && a.conn.Err()
 func (h *Host) activate(a *attachment, remains *messaging.Remains) error {
 	watch := stopwatch{last: time.Now()}
 	// As one: what the I/O unit tells is in what it has granted, or comes after.
-	h.changing.Lock()
+	h.dev.mu.Lock()
 	err := h.configure(a)
 	if err == nil {
 		watch.lap("configure the netdevice")
 		remains = h.inherit(remains)
 		err = h.connected(a)
 	}
-	h.changing.Unlock()
+	h.dev.unlock()
 	if err != nil {
 		return err
 	}
@@ -207,7 +201,7 @@ func (h *Host) activate(a *attachment, remains *messaging.Remains) error {
 	watch.lap("start")
 	a.stages = append(a.stages, watch.stages...)
 	h.settled(a)
-	h.setPhase(established)
+	h.dev.setPhase(mirror.Established)
 	w := &a.welcome
 	h.cfg.Log.Info("session established", "iounit", a.addr, "name", w.Name, "session", w.Session,
 		"mode", w.Mode, "mac", w.MAC, "mtu", w.MTU, "queues", w.Queues, "link", w.Link.Up)
@@ -215,32 +209,33 @@ func (h *Host) activate(a *attachment, remains *messaging.Remains) error {
 }
 
 // connected makes a the session in use and gives the netdevice its carrier. The
-// caller holds changing.
+// caller holds dev.mu.
 func (h *Host) connected(a *attachment) error {
 	h.mu.Lock()
 	h.catchUp(a.conn, a.change)
 	a.since = time.Now()
-	h.state, h.since, h.unit, h.peer, h.welcome, h.conn = Connected, a.since, a.addr, a.client.Peer(), a.welcome, a.conn
+	h.state, h.since, h.unit, h.peer, h.welcome, h.inUse = Connected, a.since, a.addr, a.client.Peer(), a.welcome, a.conn
 	h.lastErr = nil
 	clear(h.reasons)
 	h.sessions++
 	link := h.welcome.Link
 	h.mu.Unlock()
-	return h.setLink(link)
+	return h.dev.setLink(link)
 }
 
 // disconnected forgets the session and takes the carrier, unless another process
 // follows.
 func (h *Host) disconnected(ctx context.Context) error {
 	h.mu.Lock()
-	h.state, h.since, h.conn, h.phase = Connecting, time.Now(), nil, idle
+	h.state, h.since, h.inUse = Connecting, time.Now(), nil
 	h.mu.Unlock()
 	var err error
+	h.dev.mu.Lock()
+	h.dev.mirror.SetPhase(mirror.NoSession)
 	if !h.handsOver(ctx) {
-		h.changing.Lock()
-		err = h.setLink(session.Link{})
-		h.changing.Unlock()
+		err = h.dev.setLink(session.Link{})
 	}
+	h.dev.unlock()
 	h.cfg.OnState(Connecting)
 	return err
 }

@@ -22,7 +22,8 @@
 //     macvlan or a capture may use any VLAN, all are wanted. Where promiscuous
 //     mode is wanted and refused, all multicast frames are wanted instead.
 //
-// Reset takes back what the administrator has set.
+// Reset takes back what the administrator has set. Package mirror decides all that;
+// this one reads the netdevice, changes it and asks the I/O unit.
 //
 // # A session, in order
 //

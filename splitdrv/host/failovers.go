@@ -112,7 +112,7 @@ func (h *Host) switched(a *attachment, o *order) {
 
 // inherit returns what of the last session's frames the one that the netdevice has
 // been configured for can send: those that were read when the operating system
-// left more to the I/O unit are lost.
+// left more to the I/O unit are lost. The caller holds dev.mu.
 func (h *Host) inherit(r *messaging.Remains) *messaging.Remains {
 	if r == nil {
 		return nil
@@ -120,7 +120,7 @@ func (h *Host) inherit(r *messaging.Remains) *messaging.Remains {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f := h.failovers.open
-	if before := h.failovers.offloads; f != nil && h.offloads.Intersect(before) != before {
+	if before := h.failovers.offloads; f != nil && h.dev.is.offloads.Intersect(before) != before {
 		f.Lost += r.Count()
 		return nil
 	}
@@ -132,10 +132,11 @@ func (h *Host) inherit(r *messaging.Remains) *messaging.Remains {
 
 // settled ends the fail-over that is open, if one is, and tells who wanted it.
 func (h *Host) settled(a *attachment) {
+	offloads := h.dev.shown.Load().offloads
 	h.mu.Lock()
 	f := &h.failovers
 	done, o := f.open, f.order
-	f.open, f.order, f.offloads, h.present = nil, nil, h.offloads, a.unit
+	f.open, f.order, f.offloads, h.present = nil, nil, offloads, a.unit
 	if done != nil {
 		now := time.Now()
 		done.To, done.Stages = a.addr, a.stages
@@ -174,7 +175,7 @@ func (h *Host) failoverStatus() FailoverStatus {
 	}
 	if b := h.reserve; b != nil && b.lives() {
 		s.Standby = b.addr
-	} else if h.cfg.Standby && h.conn != nil && h.noReserve != nil {
+	} else if h.cfg.Standby && h.inUse != nil && h.noReserve != nil {
 		s.NoStandby = h.noReserve.Error()
 	}
 	return s

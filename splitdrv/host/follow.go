@@ -3,222 +3,154 @@ package host
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"net"
-	"strconv"
+	"fmt"
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
-	"github.com/splitnic/splitnic/tap"
 )
-
-// watchRetry is the pause after the netdevice could not be watched.
-const watchRetry = time.Second
-
-// watch tells the follower of changes to the netdevice until ctx is done, or
-// somebody deletes it, which is the error.
-func (h *Host) watch(ctx context.Context) error {
-	deaf := "" // why, as logged
-	for {
-		err := h.cfg.Netdev.Watch(ctx, func(tap.State) {
-			if deaf != "" {
-				h.cfg.Log.Info("the netdevice's settings are followed again")
-				deaf = ""
-			}
-			h.changed()
-		})
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err := h.netdevice(err); errors.Is(err, ErrNetdeviceGone) {
-			return err
-		}
-		level := slog.LevelDebug
-		if why := err.Error(); why != deaf {
-			level, deaf = slog.LevelWarn, why // once: it may last
-		}
-		h.cfg.Log.Log(ctx, level, "the netdevice's settings are not followed", "reason", err)
-		select {
-		case <-time.After(watchRetry):
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// changed wakes the follower.
-func (h *Host) changed() {
-	select {
-	case h.wake <- struct{}{}:
-	default:
-	}
-}
 
 // follow makes the I/O unit follow what the administrator and the operating
 // system do with the netdevice, in each session anew, until ctx is done.
 func (h *Host) follow(ctx context.Context) {
 	for {
 		select {
-		case <-h.wake:
+		case <-h.dev.wake:
 		case <-ctx.Done():
 			return
 		}
 		for h.followOnce(ctx) && ctx.Err() == nil {
 		}
-		h.remember()
+		h.saveAgreement()
 	}
 }
 
 // followOnce carries out one request and reports whether there may be more.
 func (h *Host) followOnce(ctx context.Context) bool {
-	conn, r, err := h.pending()
+	conn, r, again, err := h.nextRequest()
 	if err != nil {
 		h.cfg.Log.Warn("the netdevice cannot be followed", "reason", err)
 		return false
 	}
 	if r == nil {
-		return false
+		return again
 	}
-	var data []byte
-	if r.mtu > h.cfg.MaxMTU {
-		err = &messaging.StatusError{Type: r.t, Status: protocol.CfgDenied}
-	} else {
-		data, err = conn.Request(ctx, r.t, r.data)
-	}
-	var status *messaging.StatusError
-	if err != nil && !errors.As(err, &status) {
+	data, err := conn.Request(ctx, r.Type, r.Data)
+	status := protocol.CfgOK
+	if refused := (*messaging.StatusError)(nil); errors.As(err, &refused) {
+		status = refused.Status
+	} else if err != nil {
 		return false // the session has ended
 	}
-	if err := h.settle(conn, r, data, status); err != nil {
-		h.cfg.Log.Warn("the netdevice cannot be set back", "what", r.t, "reason", err)
+	if err := h.enterReply(conn, r, status, data); err != nil {
+		h.cfg.Log.Warn("the netdevice cannot be set back", "what", r.Type, "reason", err)
 		return false
 	}
 	return true
 }
 
-// pending looks at the netdevice. In a session it returns the next request that
-// is due, otherwise it remembers what the administrator wants.
-func (h *Host) pending() (*messaging.Conn, *request, error) {
-	h.changing.Lock()
-	defer h.changing.Unlock()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.phase == idle {
-		return nil, nil, h.adopt()
-	}
-	if h.phase == opening {
-		return nil, nil, nil // its end wakes the follower, whichever it is
-	}
-	state, err := h.cfg.Netdev.State()
+// nextRequest looks at the netdevice. It returns the request that is due in the
+// present session, if one is, or whether something was set back.
+func (h *Host) nextRequest() (conn *messaging.Conn, r *mirror.Request, again bool, err error) {
+	d := h.dev
+	d.mu.Lock()
+	defer d.unlock()
+	state, err := d.State()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
-	return h.conn, h.set.next(&state), nil
+	r, changes := d.mirror.Next(&state, time.Now())
+	if conn = h.conn(); conn == nil {
+		r = nil
+	}
+	return conn, r, changes != mirror.Changes{}, d.apply(changes)
 }
 
-// adopt makes what the administrator has changed a wish for the next session.
-func (h *Host) adopt() error {
-	state, err := h.cfg.Netdev.State()
-	if err != nil {
-		return err
-	}
-	if mtu := h.set.adopt(&state, h.cfg.MaxMTU); mtu != 0 {
-		h.tell(h.set.refuse(&request{t: protocol.CfgMTU, wanted: strconv.Itoa(mtu), mtu: mtu}, overMaxMTU))
-		return h.cfg.Netdev.SetMTU(h.set.mtu)
-	}
-	return nil
-}
-
-const overMaxMTU = "more than --max-mtu of this host"
-
-// settle enters the I/O unit's answer and, when it refused, sets the netdevice
-// back. A status is that of a refusal.
-func (h *Host) settle(conn *messaging.Conn, r *request, data []byte, status *messaging.StatusError) error {
-	h.changing.Lock()
-	defer h.changing.Unlock()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.phase != established || h.conn != conn {
+// enterReply enters the I/O unit's answer and sets the netdevice back when it
+// refused.
+func (h *Host) enterReply(conn *messaging.Conn, r *mirror.Request, status protocol.CfgStatus, data []byte) error {
+	d := h.dev
+	d.mu.Lock()
+	defer d.unlock()
+	if h.conn() != conn {
 		return nil
 	}
-	if status == nil {
-		return h.agreed(conn, r, data)
-	}
-	if status.Status == protocol.CfgUnsupported && r.dispensable() {
-		h.cfg.Log.Info("the I/O unit does not follow the netdevice", "what", r.t, "reason", status.Status)
-		h.set.told.deaf = append(h.set.told.deaf, r.t)
-		if r.t == protocol.CfgMTU {
-			h.set.accept(r)
-		}
-		return nil
-	}
-	reason := "the I/O unit: " + status.Status.String()
-	if r.mtu > h.cfg.MaxMTU {
-		reason = overMaxMTU
-	}
-	refusal := h.set.refuse(r, reason)
-	if key := policyKeys[refusal.what()]; key != "" && status.Status == protocol.CfgDenied {
-		refusal.Reason += "; `" + key + "` in its policy says what this host may have"
-	}
-	h.tell(refusal)
-	return h.setBack(r)
-}
-
-// policyKeys are the keys of an I/O unit's policy that settings depend on.
-var policyKeys = map[string]string{
-	protocol.CfgMAC.String():  "macs",
-	protocol.CfgVLAN.String(): "vlans",
-	unicastAddresses:          "macs",
-	promiscuousMode:           "promiscuous",
-}
-
-// agreed enters that the I/O unit does what it was asked to, or something
-// else, which it says in its answer.
-func (h *Host) agreed(conn *messaging.Conn, r *request, data []byte) error {
-	asked := *r
-	if r.t == protocol.CfgMAC {
-		if mac, err := protocol.DecodeMAC(data); err == nil {
-			r.mac = mac
-		}
-	}
-	if r.t == protocol.CfgMTU {
-		if mtu, err := protocol.DecodeMTU(data); err == nil {
-			r.mtu = min(r.mtu, mtu)
-		}
-	}
-	h.set.accept(r)
-	h.set.force.enter(r, data)
-	if r.t == protocol.CfgMTU {
-		conn.SetMTU(h.set.limit)
-	}
-	return h.setBack(&asked)
-}
-
-// setBack gives the netdevice what is in force if that is not what was asked
-// for, unless it has been changed again since.
-func (h *Host) setBack(r *request) error {
-	d := h.cfg.Netdev
 	state, err := d.State()
 	if err != nil {
 		return err
 	}
-	switch {
-	case r.t == protocol.CfgMAC && macOf(state.MAC) == r.mac && r.mac != h.set.mac:
-		return d.SetMAC(net.HardwareAddr(h.set.mac[:]))
-	case r.t == protocol.CfgMTU && state.MTU == r.mtu && r.mtu != h.set.mtu:
-		return d.SetMTU(h.set.mtu)
-	case r.t == protocol.CfgFilter && h.set.refused.promisc && state.PromiscSet:
-		return d.SetPromisc(false)
-	case r.t == protocol.CfgFilter && h.set.refused.allMulti && state.AllMultiSet:
-		return d.SetAllMulti(false)
+	changes := d.mirror.Reply(r, status, data, &state, time.Now())
+	if changes.Unsupported {
+		h.cfg.Log.Info("the I/O unit does not follow the netdevice", "what", r.Type, "reason", status)
 	}
+	if changes.SessionMTU != 0 {
+		conn.SetMTU(changes.SessionMTU)
+	}
+	return d.apply(changes)
+}
+
+// configure gives the netdevice what the I/O unit granted. The caller holds dev.mu.
+func (h *Host) configure(a *attachment) error {
+	d, w := h.dev, &a.welcome
+	state, err := d.State()
+	if err != nil {
+		return d.gone(err)
+	}
+	if err := d.apply(d.mirror.Grant(&state, w.MAC, w.MTU, time.Now())); err != nil {
+		return err
+	}
+	if d.is.offloads, err = d.SetOffloads(w.Offloads); err != nil {
+		return d.gone(err)
+	}
+	if err := d.SetActive(w.Queues); err != nil {
+		return d.gone(err)
+	}
+	err = h.steer(w)
+	d.show()
+	return d.gone(err)
+}
+
+// saveAgreement tells the next process what is agreed, when that has changed. One
+// goroutine at a time may call it.
+func (h *Host) saveAgreement() {
+	if now := h.dev.shown.Load().agreed; now != h.dev.saved {
+		h.dev.saved = now
+		h.cfg.OnAgreement(now)
+	}
+}
+
+// handsOver reports whether the netdevice goes to another process as it is.
+func (h *Host) handsOver(ctx context.Context) bool {
+	return h.cfg.KeepCarrier && ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrNetdeviceGone)
+}
+
+// Reset takes back what the administrator has set since the session began: the
+// MAC address, the MTU, and the netdevice's own promiscuous and all-multicast
+// settings. What programs and stacked devices need stays. Without a session the
+// error wraps ErrNoSession. It may be called from any goroutine.
+func (h *Host) Reset(ctx context.Context) error {
+	conn, _, err := h.ask(ctx, protocol.CfgReset)
+	if err == nil {
+		err = h.reset(conn)
+	}
+	if err != nil {
+		return fmt.Errorf("reset: %w", err)
+	}
+	h.dev.changed()
 	return nil
 }
 
-// tell logs a refusal, if there is one.
-func (h *Host) tell(r *Refusal) {
-	if r != nil {
-		h.cfg.Log.Warn("the netdevice cannot have what it was set to", "what", r.What, "wanted", r.Wanted, "reason", r.Reason)
+func (h *Host) reset(conn *messaging.Conn) error {
+	d := h.dev
+	d.mu.Lock()
+	defer d.unlock()
+	if h.conn() != conn {
+		return ErrNoSession
 	}
+	state, err := d.State()
+	if err != nil {
+		return err
+	}
+	return d.apply(d.mirror.Reset(&state))
 }

@@ -22,16 +22,16 @@ func (h *Host) ChangeHandlers(ch messaging.HandlerChange) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.handling
-	if h.conn != nil && h.rehandled == 0 {
-		now = h.conn.Handling() // which may have fewer queues than were wanted
+	if h.inUse != nil && h.rehandled == 0 {
+		now = h.inUse.Handling() // which may have fewer queues than were wanted
 	}
 	g, err := now.Change(ch)
 	if err != nil {
 		return err
 	}
-	if h.conn != nil {
+	if h.inUse != nil {
 		// A session that has just ended does not matter.
-		if err := h.conn.SetHandling(g); err != nil && !errors.Is(err, net.ErrClosed) {
+		if err := h.inUse.SetHandling(g); err != nil && !errors.Is(err, net.ErrClosed) {
 			return err
 		}
 	}

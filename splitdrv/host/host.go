@@ -10,11 +10,10 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/pace"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap/steer"
@@ -61,12 +60,12 @@ type Config struct {
 	FailBack time.Duration
 	// Standby keeps a second session ready, with the I/O unit that would be next.
 	Standby bool
-	// Past is what was with the netdevice before. With KeepCarrier it goes to
+	// History is what was with the netdevice before. With KeepCarrier it goes to
 	// another process when Run's context is done, and keeps its carrier.
 	// OnAgreement is told what that process has to know; may be nil.
-	Past        Past
+	History     History
 	KeepCarrier bool
-	OnAgreement func(Agreement)
+	OnAgreement func(mirror.Agreement)
 	Log         *slog.Logger
 	// OnState is told about every change of the connection; may be nil.
 	OnState func(State)
@@ -105,21 +104,12 @@ type Host struct {
 	cfg        Config
 	protecting messaging.Protecting // in modes that lend memory
 
-	// speed is what the netdevice shows, in Mbit/s; nil is what nobody knows.
-	// Guarded by changing.
-	speed *uint32
-	// changing is held while an established session changes the netdevice, so
-	// that no request that is still being answered when the session ends can
-	// give the carrier back.
-	changing sync.Mutex
-
+	dev  *netdev
 	pace pace.Pace // of lines that the I/O unit causes
 	// requests are what I/O units have asked for, by their keys, or by address
 	// where there are none.
 	requests *pace.Keyed[string]
-	wake     chan struct{} // of the follower; of capacity one
-	raised   chan struct{} // the carrier was given; of capacity one
-	orders   chan *order   // to go over to another I/O unit
+	orders   chan *order // to go over to another I/O unit
 	past     retirees
 	over     chan struct{} // closed when nobody carries out orders any more
 	// keepers are those of reserves. preparing has a token for each I/O unit, which
@@ -129,23 +119,13 @@ type Host struct {
 	preparing []chan struct{}
 	commanded sync.Mutex
 
-	remembered Agreement // what OnAgreement was told last
-
-	mu       sync.Mutex // guards what follows; taken after changing
-	state    State
-	phase    phase
-	set      settings
-	unit     string // address of the I/O unit in use, or tried last
-	peer     session.Identity
-	welcome  session.Welcome
-	carrier  bool
-	offloads vnet.Offloads
-	conn     *messaging.Conn
-	handling messaging.Handling // of sessions, the present one included
-	latency  steer.Status       // of the present session
-	// noLatency is why the kernel refused to steer, and sessions do without a
-	// latency queue.
-	noLatency error
+	mu        sync.Mutex // guards what follows; taken after dev.mu
+	state     State
+	unit      string // address of the I/O unit in use, or tried last
+	peer      session.Identity
+	welcome   session.Welcome
+	inUse     *messaging.Conn
+	handling  messaging.Handling // of sessions, the present one included
 	since     time.Time
 	sessions  int
 	attempts  int
@@ -183,7 +163,7 @@ func New(cfg Config) (*Host, error) {
 		cfg.OnState = func(State) {}
 	}
 	if cfg.OnAgreement == nil {
-		cfg.OnAgreement = func(Agreement) {}
+		cfg.OnAgreement = func(mirror.Agreement) {}
 	}
 	if err := cfg.checkLatency(); err != nil {
 		return nil, err
@@ -192,7 +172,7 @@ func New(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("host: device %s: %w", cfg.Device.Name(), err)
 	}
-	h := &Host{cfg: cfg, reasons: map[int]string{}, protecting: protecting, requests: pace.NewKeyed[string](requestRate), state: Connecting, carrier: cfg.Past.Carrier, since: time.Now(), wake: make(chan struct{}, 1), raised: make(chan struct{}, 1), orders: make(chan *order), over: make(chan struct{})}
+	h := &Host{cfg: cfg, reasons: map[int]string{}, protecting: protecting, requests: pace.NewKeyed[string](requestRate), state: Connecting, dev: newNetdev(&cfg), since: time.Now(), orders: make(chan *order), over: make(chan struct{})}
 	for range cfg.IOUnits {
 		h.preparing = append(h.preparing, make(chan struct{}, 1))
 	}
@@ -211,18 +191,18 @@ func New(cfg Config) (*Host, error) {
 // does not cure, such as a key that is not trusted, or this process may not
 // lock the memory that it takes.
 func (h *Host) Run(ctx context.Context) error {
-	if err := h.baseline(); err != nil {
+	if err := h.dev.begin(mirror.Config{MAC: h.cfg.MAC, MaxMTU: h.cfg.MaxMTU}, h.cfg.History.Agreement); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var workers sync.WaitGroup
 	workers.Go(func() {
-		if err := h.watch(ctx); err != nil {
+		if err := h.dev.watch(ctx); err != nil {
 			cancel(err)
 		}
 	})
 	workers.Go(func() { h.follow(ctx) })
-	workers.Go(func() { h.solicit(ctx) })
+	workers.Go(func() { h.dev.solicit(ctx) })
 	err := h.connect(ctx)
 	h.keepers.Wait()
 	h.past.wait()
@@ -231,25 +211,8 @@ func (h *Host) Run(ctx context.Context) error {
 	}
 	cancel(nil)
 	workers.Wait()
-	h.remember()
+	h.saveAgreement()
 	return err
-}
-
-// baseline notes what the netdevice has before anybody changes it.
-func (h *Host) baseline() error {
-	h.changing.Lock()
-	defer h.changing.Unlock()
-	state, err := h.cfg.Netdev.State()
-	if err != nil {
-		return h.netdevice(err)
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.set.mac, h.set.mtu = macOf(state.MAC), state.MTU
-	if a := h.cfg.Past.Agreement; a != nil {
-		h.set.resume(a)
-	}
-	return nil
 }
 
 // isPermanent reports whether trying again will not help.
@@ -291,19 +254,9 @@ func (h *Host) lends() int {
 	return most
 }
 
-// netdevice says so if err, of a change to the netdevice, means that there is
-// none any more.
-func (h *Host) netdevice(err error) error {
-	// By netlink and by ioctl.
-	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EBADFD) {
-		return fmt.Errorf("%s: %w: %w", h.cfg.Netdev.Name(), ErrNetdeviceGone, err)
-	}
-	return err
-}
-
-// current reports whether conn is that of the established session.
-func (h *Host) current(conn *messaging.Conn) bool {
+// conn is that of the established session; nil if there is none.
+func (h *Host) conn() *messaging.Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.conn == conn
+	return h.inUse
 }

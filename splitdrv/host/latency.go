@@ -32,22 +32,22 @@ func (c *Config) checkLatency() error {
 
 // wantsLatency reports whether to ask for a latency channel.
 func (h *Host) wantsLatency() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.cfg.Latency != nil && h.noLatency == nil
+	return h.cfg.Latency != nil && h.dev.shown.Load().noLatency == nil
 }
 
 // steer puts latency-sensitive frames where the session has a channel for them.
-// When the kernel refuses, the next session does without. The caller holds h.mu.
+// When the kernel refuses, the next session does without. The caller holds dev.mu.
 func (h *Host) steer(w *session.Welcome) error {
 	if h.cfg.Latency == nil {
 		return nil
 	}
-	h.latency = steer.Status{Classes: *h.cfg.Latency}
+	is := &h.dev.is
+	s := &is.latency
+	*s = steer.Status{Classes: *h.cfg.Latency}
 	d := h.cfg.Netdev.(Steerer) // checkLatency has seen it
 	if !w.Grants(protocol.FeatureLatencyQueue) {
-		if h.latency.Reason = "the I/O unit has no channel for it"; h.noLatency != nil {
-			h.latency.Reason = h.noLatency.Error()
+		if s.Reason = "the I/O unit has no channel for it"; is.noLatency != nil {
+			s.Reason = is.noLatency.Error()
 		}
 		return d.Steer(nil)
 	}
@@ -55,13 +55,13 @@ func (h *Host) steer(w *session.Welcome) error {
 	err := d.Steer(&rule)
 	if errors.Is(err, steer.ErrUnavailable) {
 		h.cfg.Log.Warn("no latency queue from now on", "reason", err)
-		h.noLatency, h.latency.Reason = err, err.Error()
+		is.noLatency, s.Reason = err, err.Error()
 	}
-	h.latency.On, h.latency.Limit = err == nil, rule.Limit
+	s.On, s.Limit = err == nil, rule.Limit
 	return err
 }
 
-// latencyStatus is nil if no latency queue is wanted. The caller holds h.mu.
+// latencyStatus is nil if no latency queue is wanted. The caller holds mu.
 func (h *Host) latencyStatus() *steer.Status {
 	switch {
 	case h.cfg.NoLatency != nil:
@@ -69,8 +69,8 @@ func (h *Host) latencyStatus() *steer.Status {
 	case h.cfg.Latency == nil:
 		return nil
 	}
-	s := h.latency
-	if h.conn == nil {
+	s := h.dev.shown.Load().latency
+	if h.inUse == nil {
 		s = steer.Status{Classes: *h.cfg.Latency, Reason: "there is no session"}
 	}
 	return &s

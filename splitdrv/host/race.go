@@ -82,7 +82,7 @@ func (h *Host) reach(ctx context.Context, order []int, retry *backoff) (a *attac
 	if a != nil || err != nil || ctx.Err() != nil {
 		return a, false, err
 	}
-	if err := h.forsake(); errors.Is(err, ErrNetdeviceGone) {
+	if err := h.dev.dropOldCarrier(); errors.Is(err, ErrNetdeviceGone) {
 		return nil, false, err
 	}
 	if h.ever() == 0 && len(r.permanent) == len(h.cfg.IOUnits) {
@@ -285,7 +285,7 @@ func (r *race) dismiss() {
 // the I/O unit refuses is given up if it can be.
 func (h *Host) attach(ctx context.Context, d dialled) (*attachment, error) {
 	a, err := h.open(ctx, d, false)
-	if err != nil && h.giveUpMAC(err) {
+	if err != nil && h.dev.giveUpMAC(err) {
 		heard := d.heard
 		if d = h.dial(ctx, d.unit, nil); d.err != nil {
 			return nil, d.err

@@ -80,7 +80,7 @@ func (h *Host) keepRenewed(ctx context.Context, a *attachment) {
 func (h *Host) renamed(a *attachment) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.conn == a.conn {
+	if h.inUse == a.conn {
 		h.peer = a.client.Peer()
 	}
 }

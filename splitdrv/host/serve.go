@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -167,10 +168,10 @@ func (h *Host) setPort(ctx context.Context, b *attachment) error {
 	}
 	state, err := h.cfg.Netdev.State()
 	if err != nil {
-		return h.netdevice(err)
+		return h.dev.gone(err)
 	}
-	if mac := macOf(state.MAC); mac != h.welcomed(b).MAC {
-		return fmt.Errorf("it has MAC address %v, the netdevice %v", h.welcomed(b).MAC, mac)
+	if mac := h.welcomed(b).MAC; !bytes.Equal(state.MAC, mac[:]) {
+		return fmt.Errorf("it has MAC address %v, the netdevice %v", mac, state.MAC)
 	}
 	_, err = b.conn.Request(ctx, protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: state.Up}))
 	return err

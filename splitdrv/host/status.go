@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/tap/steer"
@@ -44,7 +45,7 @@ type Status struct {
 	VLANs  *protocol.VLANSet       `json:"vlans,omitempty"`
 	// LastRefusal is the last setting of the netdevice that was refused since
 	// the start.
-	LastRefusal *Refusal `json:"last_refusal,omitempty"`
+	LastRefusal *mirror.Rejection `json:"last_refusal,omitempty"`
 }
 
 // NetdeviceStatus describes the netdevice.
@@ -80,29 +81,30 @@ type IOUnitStatus struct {
 func (h *Host) Status() Status {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	d := h.dev.shown.Load()
 	s := Status{
 		Role: "host", Name: h.cfg.Name, Software: h.cfg.Software, State: h.state, Since: h.since,
 		Netdevice: NetdeviceStatus{
-			Name: h.cfg.Netdev.Name(), MAC: h.set.mac.String(), MTU: h.set.mtu, Carrier: h.carrier,
-			Offloads: h.offloads.String(), Queues: len(h.cfg.Netdev.Ports()),
+			Name: h.cfg.Netdev.Name(), MAC: d.agreed.MAC.String(), MTU: d.agreed.MTU, Carrier: d.carrier,
+			Offloads: d.offloads.String(), Queues: len(h.cfg.Netdev.Ports()),
 			EarlyDiscard: h.cfg.Netdev.EarlyDiscard(),
-			Since:        h.cfg.Past.Since, Adopted: h.cfg.Past.Adopted,
+			Since:        h.cfg.History.Since, Adopted: h.cfg.History.Adopted,
 		},
 		IOUnit:      IOUnitStatus{Address: h.unit, Configured: h.cfg.IOUnits},
 		Device:      h.cfg.Device.Name(),
 		Protection:  h.protecting,
 		CompVectors: h.cfg.Device.Limits().CompVectors, Handling: h.handling,
 		Sessions: h.sessions, Attempts: h.attempts, Failovers: h.failoverStatus(),
-		Ended: maps.Clone(h.ended), LastRefusal: h.set.last, Latency: h.latencyStatus(),
+		Ended: maps.Clone(h.ended), LastRefusal: d.rejection, Latency: h.latencyStatus(),
 	}
 	if h.lastErr != nil {
 		s.LastError = h.lastErr.Error()
 	}
-	if h.conn != nil {
+	if h.inUse != nil {
 		// The connection is closed only after disconnected has taken the lock.
-		stats := h.conn.Stats()
+		stats := h.inUse.Stats()
 		s.Traffic = &stats
-		s.Filter, s.VLANs = h.set.force.filter, h.set.force.vlans
+		s.Filter, s.VLANs = d.applied.Filter, d.applied.VLANs
 		s.Netdevice.Queues = h.welcome.Queues
 		s.IOUnit.Name, s.IOUnit.Session, s.IOUnit.SpeedMbps = h.welcome.Name, h.welcome.Session, h.welcome.Link.SpeedMbps
 		s.IOUnit.Mode = h.welcome.Mode

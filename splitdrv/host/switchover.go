@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -57,7 +58,7 @@ func (h *Host) order(ctx context.Context, addr string, o *order) (err error) {
 	}
 	defer h.commanded.Unlock()
 	h.mu.Lock()
-	connected, present := h.conn != nil, h.present
+	connected, present := h.inUse != nil, h.present
 	h.mu.Unlock()
 	if o.unit, err = h.another(addr, present); err != nil {
 		return err
@@ -132,7 +133,7 @@ func (h *Host) obey(ctx context.Context, a *attachment, o *order, e *ending) boo
 	e.code, e.text = session.CodeShuttingDown, "the host goes over to another I/O unit"
 	ctx, cancel := context.WithTimeout(ctx, h.handover())
 	defer cancel()
-	h.setPhase(opening)
+	h.dev.setPhase(mirror.Changing)
 	o.paused = time.Now()
 	err := a.conn.Pause(ctx)
 	if o.to == nil {
@@ -146,7 +147,7 @@ func (h *Host) obey(ctx context.Context, a *attachment, o *order, e *ending) boo
 	}
 	if err != nil {
 		a.conn.Resume()
-		h.setPhase(established)
+		h.dev.setPhase(mirror.Established)
 		h.retire(o.to, session.CodeFailed, err.Error())
 		o.done <- err
 		return false

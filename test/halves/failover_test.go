@@ -16,6 +16,7 @@ import (
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
 
@@ -483,10 +484,10 @@ func TestKeepsMAC(t *testing.T) {
 func TestKeepsMACOverRestart(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.gateway("one", ruled(t, "default:\n  macs: [\"02:aa:*\"]\n")), w.gateway("two", ruled(t, "default: {macs: any}"))
-	var agreed host.Agreement // of one Run at a time
+	var agreed mirror.Agreement // of one Run at a time
 	change := func(c *host.Config) {
 		c.IOUnits, c.KeepCarrier = addrs(one, two), true
-		c.OnAgreement = func(a host.Agreement) { agreed = a }
+		c.OnAgreement = func(a mirror.Agreement) { agreed = a }
 	}
 	d, _, run := w.host("alpha", change)
 	d.up(t)
@@ -498,7 +499,7 @@ func TestKeepsMACOverRestart(t *testing.T) {
 		one.cut()
 		last := agreed
 		var h *host.Host
-		_, h, run = w.host("alpha", change, func(c *host.Config) { c.Netdev, c.Past = d, host.Past{Agreement: &last} })
+		_, h, run = w.host("alpha", change, func(c *host.Config) { c.Netdev, c.History = d, host.History{Agreement: &last} })
 		with(t, h, two)
 		if d.mac != mac || !strings.HasPrefix(mac, "02:aa:") {
 			t.Errorf("%s became %s", mac, d.mac)

@@ -9,6 +9,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -27,16 +28,16 @@ func TestNetnsHandover(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { dev.Close() }()
-	var agreed host.Agreement // of one Run at a time
-	run := func(p host.Past) (*host.Host, *running) {
+	var agreed mirror.Agreement // of one Run at a time
+	run := func(p host.History) (*host.Host, *running) {
 		_, h, r := s.world.host("alpha", func(c *host.Config) {
-			c.Netdev, c.KeepCarrier, c.Past = host.TAP(dev), true, p
-			c.OnAgreement = func(a host.Agreement) { agreed = a }
+			c.Netdev, c.KeepCarrier, c.History = host.TAP(dev), true, p
+			c.OnAgreement = func(a mirror.Agreement) { agreed = a }
 		})
 		testenv.Eventually(t, func() bool { return h.Status().State == host.Connected }, "the host being connected")
 		return h, r
 	}
-	h, r := run(host.Past{})
+	h, r := run(host.History{})
 	if err := dev.Up(); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestNetnsHandover(t *testing.T) {
 			t.Fatalf("restart %d: carrier %t, %v", n, on, err)
 		}
 		last := agreed
-		h, r = run(host.Past{Adopted: dev.Label().Adopted, Carrier: on, Agreement: &last})
+		h, r = run(host.History{Adopted: dev.Label().Adopted, Carrier: on, Agreement: &last})
 		testenv.Eventually(t, asWanted, "the settings being as they were before restart %d", n)
 		if got := h.Status().Netdevice.Adopted; got != n+1 {
 			t.Errorf("the status says that the netdevice was taken over %d times after %d", got, n+1)
@@ -120,7 +121,7 @@ func TestNetnsForsaken(t *testing.T) {
 	w := newWorld(t)
 	w.addr = "127.0.0.1:1" // nobody listens
 	_, h, _ := w.host("alpha", func(c *host.Config) {
-		c.Netdev, c.KeepCarrier, c.Past = host.TAP(dev), true, host.Past{Carrier: true}
+		c.Netdev, c.KeepCarrier, c.History = host.TAP(dev), true, host.History{Carrier: true}
 	})
 	testenv.Eventually(t, func() bool {
 		on, err := dev.Carrier()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/tap"
 )
 
@@ -80,25 +81,25 @@ func keep(store *fdStore, name string, d *tap.Device, first int, log *slog.Logge
 	}
 }
 
-// past is what the netdevice brings with it.
-func past(d *tap.Device) (host.Past, error) {
+// history is what the netdevice brings with it.
+func history(d *tap.Device) (host.History, error) {
 	label := d.Label()
-	p := host.Past{Since: label.Since, Adopted: label.Adopted}
+	p := host.History{Since: label.Since, Adopted: label.Adopted}
 	if !d.Taken() {
 		return p, nil
 	}
 	var err error
 	if p.Carrier, err = d.Carrier(); err != nil {
-		return host.Past{}, err
+		return host.History{}, err
 	}
 	if m := label.Memory; m.MTU != 0 {
-		p.Agreement = &host.Agreement{MAC: macOf(m.MAC), MTU: m.MTU, Granted: m.Granted, WantMAC: macOf(m.WantMAC), WantMTU: m.WantMTU}
+		p.Agreement = &mirror.Agreement{MAC: macOf(m.MAC), MTU: m.MTU, Granted: m.Granted, WantMAC: macOf(m.WantMAC), WantMTU: m.WantMTU}
 	}
 	return p, nil
 }
 
 // memory is what the next process has to know.
-func memory(a host.Agreement) tap.Memory {
+func memory(a mirror.Agreement) tap.Memory {
 	m := tap.Memory{MTU: a.MTU, Granted: a.Granted, WantMTU: a.WantMTU}
 	if a.MAC.Valid() {
 		m.MAC = net.HardwareAddr(a.MAC[:])

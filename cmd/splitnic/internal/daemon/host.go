@@ -7,6 +7,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/verbs"
@@ -104,7 +105,7 @@ func (c *Host) assemble(
 	if err := CheckName("--host-name", name); err != nil {
 		return nil, err
 	}
-	before, err := past(netdev)
+	before, err := history(netdev)
 	if err != nil {
 		return nil, err
 	}
@@ -115,8 +116,8 @@ func (c *Host) assemble(
 		Latency:  c.Latency, NoLatency: noLatency, FailBack: c.FailBack, Standby: c.Standby,
 		Modes: c.Modes, Messaging: c.Messaging, HandshakeTimeout: c.HandshakeTimeout, Log: log,
 		OnState: func(s host.State) { notify("STATUS=" + string(s)) },
-		Past:    before, KeepCarrier: keepCarrier,
-		OnAgreement: func(a host.Agreement) {
+		History: before, KeepCarrier: keepCarrier,
+		OnAgreement: func(a mirror.Agreement) {
 			if err := netdev.SetMemory(memory(a)); err != nil {
 				log.Warn("the next process will not know what was set by hand", "reason", err)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -97,7 +98,7 @@ func TestPrintHost(t *testing.T) {
 		Role: "host", Name: "alpha", State: host.Connected,
 		IOUnit: host.IOUnitStatus{Mode: protocol.ModeIndicate},
 		Filter: &protocol.ReceiveFilter{AllMulti: true, Unicast: []protocol.MAC{{2}}}, VLANs: &vlans,
-		LastRefusal: &host.Refusal{What: "promiscuous mode", Wanted: "on", Reason: "the I/O unit: denied", At: time.Now()},
+		LastRefusal: &mirror.Rejection{What: "promiscuous mode", Wanted: "on", Reason: "the I/O unit: denied", At: time.Now()},
 		Traffic: &messaging.Stats{PoolsAsked: 4711, Channels: []messaging.ChannelStats{{
 			LentPools:    []messaging.Pool{{ElementSize: 2048, Ledger: messaging.Ledger{Elements: 256}}, {ElementSize: 65535, Extra: true, Ledger: messaging.Ledger{Elements: 32}}},
 			RxLost:       23,

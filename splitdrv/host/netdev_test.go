@@ -64,8 +64,8 @@ func TestWatchWarnsOnce(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 100*watchRetry)
 				defer cancel()
 				log := &warnings{}
-				h := &Host{cfg: Config{Netdev: &watched{steps: c.steps}, Log: slog.New(log)}, wake: make(chan struct{}, 1)}
-				if err := h.watch(ctx); err != nil {
+				d := newNetdev(&Config{Netdev: &watched{steps: c.steps}, Log: slog.New(log)})
+				if err := d.watch(ctx); err != nil {
 					t.Fatal(err)
 				}
 				if log.n != c.want {

@@ -3,7 +3,6 @@ package host
 import (
 	"errors"
 	"log/slog"
-	"net"
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -38,11 +37,11 @@ func (h *Host) onRequest(a *attachment, t protocol.CfgType, data []byte) (protoc
 		if decodeErr != nil {
 			return protocol.CfgInvalid, nil
 		}
-		h.changing.Lock()
-		defer h.changing.Unlock()
+		h.dev.mu.Lock()
+		defer h.dev.unlock()
 		err := errEnded
 		switch {
-		case h.current(a.conn):
+		case h.conn() == a.conn:
 			err = apply()
 		case h.noted(a, t, data):
 			return protocol.CfgOK, data
@@ -65,24 +64,34 @@ func (h *Host) onRequest(a *attachment, t protocol.CfgType, data []byte) (protoc
 			if now != before {
 				h.pace.Log(h.cfg.Log, slog.LevelInfo, "link state", "up", l.Up, "mbit_s", l.Speed)
 			}
-			return h.setLink(now)
+			return h.dev.setLink(now)
 		})
 	case protocol.CfgMTU:
 		mtu, err := protocol.DecodeMTU(data)
 		return apply("MTU", err, func() error {
-			mtu = min(mtu, h.cfg.MaxMTU)
-			a.conn.SetMTU(mtu)
-			if mtu, err = h.followMTU(mtu); err != nil {
+			state, err := h.dev.State()
+			if err != nil {
 				return err
 			}
-			data = protocol.AppendMTU(nil, mtu)
-			h.pace.Log(h.cfg.Log, slog.LevelInfo, "MTU", "mtu", mtu)
+			have, changes := h.dev.mirror.PeerMTU(&state, mtu)
+			a.conn.SetMTU(changes.SessionMTU)
+			h.dev.changed() // the administrator may want more
+			if err := h.dev.apply(changes); err != nil {
+				return err
+			}
+			data = protocol.AppendMTU(nil, have)
+			h.pace.Log(h.cfg.Log, slog.LevelInfo, "MTU", "mtu", have)
 			return nil
 		})
 	case protocol.CfgMAC:
 		mac, err := protocol.DecodeMAC(data)
 		return apply("MAC address", err, func() error {
-			return h.followMAC(mac)
+			state, err := h.dev.State()
+			if err != nil {
+				return err
+			}
+			h.dev.changed() // the administrator may want another one
+			return h.dev.apply(h.dev.mirror.PeerMAC(&state, mac))
 		})
 	default:
 		return protocol.CfgUnsupported, nil
@@ -113,46 +122,4 @@ func (h *Host) noted(a *attachment, t protocol.CfgType, data []byte) bool {
 		}
 	}
 	return true
-}
-
-// followMTU makes mtu the I/O unit's, and returns what the netdevice has then:
-// less where the administrator wants less. Of more, which he has just set, the
-// follower asks the I/O unit.
-func (h *Host) followMTU(mtu int) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	state, err := h.cfg.Netdev.State()
-	if err != nil {
-		return 0, err
-	}
-	before := h.set.mtu
-	h.set.limit, h.set.told.mtu = mtu, mtu
-	if state.MTU != before && state.MTU < mtu {
-		h.set.wantMTU = state.MTU // he need not ask
-	}
-	h.set.mtu = h.set.nextMTU()
-	if state.MTU == before || state.MTU == h.set.mtu {
-		err = h.cfg.Netdev.SetMTU(h.set.mtu)
-	}
-	h.changed()
-	return h.set.mtu, err
-}
-
-// followMAC makes mac the netdevice's, unless an administrator has just changed
-// it, for which the follower asks. The I/O unit's word counts more than what he
-// wanted before.
-func (h *Host) followMAC(mac protocol.MAC) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	state, err := h.cfg.Netdev.State()
-	if err != nil {
-		return err
-	}
-	before := h.set.mac
-	h.set.mac, h.set.wantMAC = mac, protocol.MAC{}
-	h.changed()
-	if macOf(state.MAC) != before {
-		return nil
-	}
-	return h.cfg.Netdev.SetMAC(net.HardwareAddr(mac[:]))
 }

@@ -19,7 +19,8 @@ func (carried) SetSpeed(int) error    { return nil }
 func TestUnitDoesNotFloodTheLog(t *testing.T) {
 	const tries = 500
 	var log bytes.Buffer
-	h := &Host{cfg: Config{Netdev: carried{}, Log: slog.New(slog.NewTextHandler(&log, nil))}, raised: make(chan struct{}, 1)}
+	cfg := Config{Netdev: carried{}, Log: slog.New(slog.NewTextHandler(&log, nil))}
+	h := &Host{cfg: cfg, dev: newNetdev(&cfg)}
 	for i := range tries {
 		if status, _ := h.onRequest(&attachment{}, protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: i%2 == 0})); status != protocol.CfgOK {
 			t.Fatal(status)

@@ -1,0 +1,193 @@
+package mirror
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/tap"
+)
+
+// What a receive filter is rejected for.
+const (
+	promiscuousMode  = "promiscuous mode"
+	unicastAddresses = "unicast addresses"
+	allMulticast     = "all multicast"
+)
+
+// policyKeys are the keys of an I/O unit's policy that settings depend on.
+var policyKeys = map[string]string{
+	protocol.CfgMAC.String():  "macs",
+	protocol.CfgVLAN.String(): "vlans",
+	unicastAddresses:          "macs",
+	promiscuousMode:           "promiscuous",
+}
+
+// Reply enters the I/O unit's answer to a request. The netdevice is set back where
+// that is not what was asked for, unless it has been changed again since.
+func (m *Mirror) Reply(
+	r *Request, status protocol.CfgStatus, data []byte, state *tap.State, now time.Time,
+) (c Changes) {
+	switch {
+	case m.phase != Established:
+		return c
+	case status == protocol.CfgOK:
+		m.accept(r, data)
+		if r.Type == protocol.CfgMTU {
+			c.SessionMTU = m.limit
+		}
+	case status == protocol.CfgUnsupported && r.dispensable():
+		m.reported.unsupported = append(m.reported.unsupported, r.Type)
+		if r.Type == protocol.CfgMTU {
+			m.acceptMTU(r.mtu, r.mtu.mtu)
+		}
+		return Changes{Unsupported: true}
+	default:
+		c.Rejected = m.refuse(r, status, now)
+	}
+	m.setBack(r, state, &c)
+	return c
+}
+
+// dispensable reports whether one can do without what is asked for: not without an
+// address that nobody else knows, nor without frames that somebody waits for.
+func (r *Request) dispensable() bool {
+	return r.Type != protocol.CfgMAC && !r.filter.Promisc && !r.filter.AllMulti && len(r.filter.Unicast) == 0
+}
+
+// setBack has the netdevice set to what is agreed.
+func (m *Mirror) setBack(r *Request, state *tap.State, c *Changes) {
+	switch r.Type {
+	case protocol.CfgMAC:
+		if macOf(state.MAC) == r.mac && r.mac != m.agreed.mac {
+			c.MAC = m.agreed.mac
+		}
+	case protocol.CfgMTU:
+		if state.MTU == r.mtu.mtu && r.mtu.mtu != m.agreed.mtu {
+			c.MTU = m.agreed.mtu
+		}
+	case protocol.CfgFilter:
+		c.PromiscOff = m.rejected.promisc && state.PromiscSet
+		c.AllMultiOff = !c.PromiscOff && m.rejected.allMulti && state.AllMultiSet
+	default: // what others ask for is not the netdevice's own setting
+	}
+}
+
+// accept enters what the I/O unit has agreed to: what it was asked for, or what it
+// says in its answer.
+func (m *Mirror) accept(r *Request, data []byte) {
+	switch r.Type {
+	case protocol.CfgLinkState:
+		m.reported.up = &r.up
+	case protocol.CfgMAC:
+		mac := r.mac
+		if got, err := protocol.DecodeMAC(data); err == nil {
+			mac = got
+		}
+		m.agreed.mac, m.desired.mac = mac, mac
+	case protocol.CfgMTU:
+		mtu := r.mtu.mtu
+		if got, err := protocol.DecodeMTU(data); err == nil {
+			mtu = min(mtu, got)
+		}
+		m.acceptMTU(r.mtu, mtu)
+	case protocol.CfgFilter:
+		m.reported.filter, m.rejected.filter, m.applied.Filter = &r.filter, nil, &r.filter
+		if got, err := protocol.DecodeReceiveFilter(data); err == nil {
+			m.applied.Filter = &got
+		}
+	case protocol.CfgVLAN:
+		m.reported.vlans, m.applied.VLANs = &r.vlans, &r.vlans
+		if got, err := protocol.DecodeVLANSet(data); err == nil {
+			m.applied.VLANs = &got
+		}
+	default: // there are no other requests
+	}
+}
+
+// acceptMTU enters an MTU that the I/O unit takes. Its own may have changed since it
+// was asked.
+func (m *Mirror) acceptMTU(asked requestMTU, mtu int) {
+	if asked.reported == m.reported.mtu {
+		m.reported.mtu = mtu
+	}
+	if asked.agreed {
+		return
+	}
+	if asked.limit == m.limit {
+		m.limit = max(m.limit, mtu)
+	}
+	m.desired.mtu = mtu
+	m.agreed.mtu = m.allowedMTU()
+}
+
+// refuse enters that the I/O unit has refused a request. It returns the rejection
+// for people: none while the rejected VLAN is still to be found.
+func (m *Mirror) refuse(r *Request, status protocol.CfgStatus, now time.Time) *Rejection {
+	what, wanted := r.Type.String(), r.wanted
+	switch r.Type {
+	case protocol.CfgLinkState:
+		m.reported.up = &r.up // it is not asked again
+	case protocol.CfgMTU:
+		if r.mtu.agreed && r.mtu.reported == m.reported.mtu {
+			m.reported.mtu = r.mtu.mtu // that is no news to it
+		}
+	case protocol.CfgFilter:
+		what, wanted = m.refuseFilter(r)
+	case protocol.CfgVLAN:
+		var more bool
+		if wanted, more = m.refuseVLANs(r); more {
+			return nil
+		}
+	default: // there is nothing to remember
+	}
+	reason := "the I/O unit: " + status.String()
+	if key := policyKeys[what]; key != "" && status == protocol.CfgDenied {
+		reason += "; `" + key + "` in its policy says what this host may have"
+	}
+	return m.reject(what, wanted, reason, now)
+}
+
+// refuseFilter takes out of the filter what is likeliest to be forbidden. The rest is
+// asked for again without it.
+func (m *Mirror) refuseFilter(r *Request) (what, wanted string) {
+	switch {
+	case r.filter.Promisc && !m.rejected.promisc:
+		m.rejected.promisc = true
+		return promiscuousMode, "on"
+	case len(r.filter.Unicast) > 0:
+		m.rejected.unicast = r.filter.Unicast
+		return unicastAddresses, fmt.Sprint(r.filter.Unicast)
+	case r.filter.AllMulti && !m.rejected.allMulti:
+		m.rejected.allMulti = true
+		return allMulticast, "on"
+	default:
+		m.rejected.filter = &r.filter
+		return r.Type.String(), r.wanted
+	}
+}
+
+// refuseVLANs finds out which VLAN was refused, or reports that more requests are
+// needed for that.
+func (m *Mirror) refuseVLANs(r *Request) (wanted string, more bool) {
+	have := m.reportedVLANs()
+	var fresh []uint16
+	for v := range r.vlans.All() {
+		if !have.Has(v) {
+			fresh = append(fresh, v)
+		}
+	}
+	switch {
+	case r.vlans == protocol.AllVLANs():
+		m.rejected.allVLANs = true
+	case len(fresh) > 1:
+		m.rejected.oneByOne = true
+		return "", true
+	case len(fresh) == 1:
+		m.rejected.vlans.Add(fresh[0])
+		return fmt.Sprint(fresh[0]), false
+	default:
+		m.reported.vlans = &r.vlans // fewer than before: it goes on sending them
+	}
+	return r.wanted, false
+}

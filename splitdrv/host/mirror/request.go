@@ -1,0 +1,168 @@
+package mirror
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/tap"
+)
+
+// Request is a configuration request that the I/O unit is to get.
+type Request struct {
+	Type protocol.CfgType
+	Data []byte
+
+	wanted string // for people
+	up     bool
+	mac    protocol.MAC
+	mtu    requestMTU
+	filter protocol.ReceiveFilter
+	vlans  protocol.VLANSet
+}
+
+type requestMTU struct {
+	mtu      int
+	agreed   bool // before
+	reported int  // before
+	limit    int  // of the I/O unit at that time
+}
+
+// Next returns the first request that makes the I/O unit follow the state, nil if
+// none is due. While there is no session the administrator's changes become wishes
+// for the next one.
+func (m *Mirror) Next(state *tap.State, now time.Time) (*Request, Changes) {
+	switch m.phase {
+	case NoSession:
+		return nil, m.adopt(state, now)
+	case Changing:
+		return nil, Changes{}
+	case Established:
+	}
+	m.rejected.forget(state)
+	if m.supports(protocol.CfgLinkState) && (m.reported.up == nil || *m.reported.up != state.Up) {
+		wanted := "down"
+		if state.Up {
+			wanted = "up"
+		}
+		data := protocol.AppendLinkState(nil, protocol.LinkState{Up: state.Up})
+		return &Request{Type: protocol.CfgLinkState, Data: data, wanted: wanted, up: state.Up}, Changes{}
+	}
+	if mac := macOf(state.MAC); mac != m.agreed.mac && mac.Valid() {
+		return &Request{Type: protocol.CfgMAC, Data: protocol.AppendMAC(nil, mac), wanted: mac.String(), mac: mac}, Changes{}
+	}
+	switch mtu := state.MTU; {
+	case mtu != m.agreed.mtu && mtu > m.cfg.MaxMTU:
+		return nil, m.rejectMTU(mtu, now)
+	case mtu != m.agreed.mtu, mtu != m.reported.mtu && m.supports(protocol.CfgMTU):
+		return &Request{
+			Type: protocol.CfgMTU, Data: protocol.AppendMTU(nil, mtu), wanted: strconv.Itoa(mtu),
+			mtu: requestMTU{mtu: mtu, agreed: mtu == m.agreed.mtu, reported: m.reported.mtu, limit: m.limit},
+		}, Changes{}
+	}
+	f := m.wantFilter(state)
+	if m.supports(protocol.CfgFilter) && !same(m.reported.filter, f) && !same(m.rejected.filter, f) {
+		data := protocol.AppendReceiveFilter(nil, f)
+		return &Request{Type: protocol.CfgFilter, Data: data, wanted: describe(f), filter: f}, Changes{}
+	}
+	if v := m.wantVLANs(state); m.supports(protocol.CfgVLAN) && (m.reported.vlans == nil || *m.reported.vlans != v) {
+		return &Request{Type: protocol.CfgVLAN, Data: protocol.AppendVLANSet(nil, v), wanted: v.String(), vlans: v}, Changes{}
+	}
+	return nil, Changes{}
+}
+
+func same(a *protocol.ReceiveFilter, b protocol.ReceiveFilter) bool { return a != nil && a.Equal(b) }
+
+// forget forgets rejections of what is no longer wanted.
+func (r *rejected) forget(state *tap.State) {
+	r.promisc = r.promisc && state.Promisc
+	r.allMulti = r.allMulti && (state.AllMulti || state.Promisc)
+	r.allVLANs = r.allVLANs && (state.Trunk || state.Promisc)
+	var kept protocol.VLANSet
+	for _, v := range state.VLANs {
+		if r.vlans.Has(uint16(v)) {
+			kept.Add(uint16(v))
+		}
+	}
+	r.vlans = kept
+}
+
+// wantFilter is the receive filter that the state needs, without what was
+// rejected: all multicast frames at least where it does not get all frames. With
+// more groups than a message holds it wants all of them.
+func (m *Mirror) wantFilter(state *tap.State) protocol.ReceiveFilter {
+	f := protocol.ReceiveFilter{
+		Promisc:  state.Promisc && !m.rejected.promisc,
+		AllMulti: (state.AllMulti || (state.Promisc && m.rejected.promisc)) && !m.rejected.allMulti,
+	}
+	for _, a := range state.Unicast {
+		if mac := macOf(a); mac.Valid() {
+			f.Unicast = append(f.Unicast, mac)
+		}
+	}
+	if slices.Equal(f.Unicast, m.rejected.unicast) {
+		f.Unicast = nil
+	}
+	for _, a := range state.Multicast {
+		if len(a) == len(protocol.Group{}) {
+			f.Multicast = append(f.Multicast, protocol.Group(a))
+		}
+	}
+	if len(f.Unicast)+len(f.Multicast) > protocol.MaxFilterAddresses {
+		f.AllMulti, f.Multicast = true, nil
+	}
+	if len(f.Unicast) > protocol.MaxFilterAddresses {
+		f.Promisc, f.Unicast = true, nil
+	}
+	return f
+}
+
+// wantVLANs are the VLANs that the state needs, without those rejected.
+func (m *Mirror) wantVLANs(state *tap.State) protocol.VLANSet {
+	if (state.Trunk || (state.Promisc && !m.rejected.promisc)) && !m.rejected.allVLANs {
+		return protocol.AllVLANs()
+	}
+	var want protocol.VLANSet
+	have := m.reportedVLANs()
+	asked := false
+	for _, id := range state.VLANs {
+		v := uint16(id)
+		switch {
+		case m.rejected.vlans.Has(v):
+		case m.rejected.oneByOne && !have.Has(v):
+			if !asked {
+				asked = true
+				want.Add(v)
+			}
+		default:
+			want.Add(v)
+		}
+	}
+	m.rejected.oneByOne = m.rejected.oneByOne && asked
+	return want
+}
+
+// reportedVLANs are those that the I/O unit sends.
+func (m *Mirror) reportedVLANs() (have protocol.VLANSet) {
+	if m.reported.vlans != nil {
+		have = *m.reported.vlans
+	}
+	return have
+}
+
+// describe is a filter for people.
+func describe(f protocol.ReceiveFilter) string {
+	text := fmt.Sprintf("%d groups", len(f.Multicast))
+	if len(f.Unicast) > 0 {
+		text += fmt.Sprintf(", %d more addresses", len(f.Unicast))
+	}
+	if f.AllMulti {
+		text += ", all multicast"
+	}
+	if f.Promisc {
+		text += ", promiscuous"
+	}
+	return text
+}
