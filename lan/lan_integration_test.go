@@ -570,3 +570,22 @@ func TestNetnsPortAllocs(t *testing.T) {
 		})
 	}
 }
+
+// TestNetnsQuiet makes ports where the unit speaks IPv6, and where it is a router: it
+// has no address there, and does not report groups.
+func TestNetnsQuiet(t *testing.T) {
+	testenv.NeedTUN(t)
+	for _, forwarding := range []string{"0", "1"} {
+		s := newSite(t)
+		testenv.Run(t, s.unit, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=0",
+			"net.ipv6.conf.all.disable_ipv6=0", "net.ipv6.conf.all.forwarding="+forwarding)
+		p := s.open(t, s.spec(t, "macvtap"), lan.Config{MAC: macA, Offloads: vnet.AllOffloads})
+		if got := testenv.Run(t, s.unit, "ip", "-6", "address", "show", "dev", p.Name()); got != "" {
+			t.Errorf("forwarding %s: %s", forwarding, got)
+		}
+		off := "/proc/sys/net/ipv6/conf/" + p.Name() + "/disable_ipv6"
+		if got := testenv.Run(t, s.unit, "cat", off); forwarding == "1" && got != "1\n" {
+			t.Errorf("a router reports its groups: disable_ipv6 is %s", got)
+		}
+	}
+}

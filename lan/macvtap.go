@@ -69,15 +69,13 @@ func (m *macvtap) create(below netlink.Link, cfg Config) error {
 	attrs.MTU = below.Attrs().MTU
 	attrs.TxQLen = txQueueLen
 	attrs.NumTxQueues = cfg.Queues
-	add := func() error {
-		return m.handle.LinkAdd(&netlink.Macvtap{Macvlan: netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}})
-	}
-	err := add()
+	link := &netlink.Macvtap{Macvlan: netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}}
+	err := m.handle.LinkAdd(link)
 	if errors.Is(err, unix.EEXIST) && cfg.Name == "" {
 		// The device of a host that has another address by now has the name.
 		m.name = deriveName(randomMAC())
-		attrs.Name = m.name
-		err = add()
+		link.Name = m.name
+		err = m.handle.LinkAdd(link)
 	}
 	switch {
 	case errors.Is(err, unix.EEXIST):
@@ -91,11 +89,10 @@ func (m *macvtap) create(below netlink.Link, cfg Config) error {
 	case err != nil:
 		return fmt.Errorf("making macvtap %s: %w", m.name, err)
 	}
-	link, err := m.handle.LinkByName(m.name)
-	if err != nil {
-		return fmt.Errorf("finding macvtap %s: %w", m.name, err)
+	m.own = link.Index // LinkAdd has looked it up
+	if m.own == 0 {
+		return fmt.Errorf("finding macvtap %s: %w", m.name, ErrGone)
 	}
-	m.own = link.Attrs().Index
 	if err := m.handle.LinkAddAltName(link, markPrefix+m.name); err != nil {
 		return fmt.Errorf("marking %s: %w", m.name, err)
 	}
@@ -114,12 +111,20 @@ func (m *macvtap) create(below netlink.Link, cfg Config) error {
 
 // silence keeps the unit's own IPv6 away from the device. It would make up the
 // same link-local address from the same MAC as the host does, and the host's
-// duplicate address detection would find it. Kernels without IPv6 refuse both
-// ways, and one of them is enough.
+// duplicate address detection would find it. It receives nothing there, so without
+// an address it has nothing to say, unless the unit is a router: that reports
+// which groups it is in. Kernels without IPv6 refuse all of this.
 func (m *macvtap) silence(link netlink.Link) {
-	_ = m.handle.LinkSetIP6AddrGenMode(link, 1) // IN6_ADDR_GEN_MODE_NONE
+	const conf = "/proc/sys/net/ipv6/conf/"
+	err := m.handle.LinkSetIP6AddrGenMode(link, 1) // IN6_ADDR_GEN_MODE_NONE
 	_ = netns.Do(m.ns, func() error {
-		return os.WriteFile("/proc/sys/net/ipv6/conf/"+m.name+"/disable_ipv6", []byte("1"), 0o644)
+		routes, e := os.ReadFile(conf + m.name + "/forwarding")
+		if err == nil && e == nil && string(routes) == "0\n" {
+			return nil
+		}
+		// Whoever writes this tries again and again while anybody else changes any
+		// netdevice of the machine.
+		return os.WriteFile(conf+m.name+"/disable_ipv6", []byte("1"), 0o644)
 	})
 }
 
@@ -272,7 +277,7 @@ func tapStats(c *card, index int, queues []*tap.Queue, dir direction) Stats {
 		s.TooLong += q.TooLong()
 	}
 	_ = c.do("reading statistics", func() error {
-		link, err := c.handle.LinkByIndex(index)
+		link, err := c.looks.LinkByIndex(index)
 		if err != nil || link.Attrs().Statistics == nil {
 			return err
 		}
@@ -301,7 +306,7 @@ func (m *macvtap) Close() error {
 	}
 	if m.own != 0 {
 		// It may be gone already, with its card.
-		if err := m.handle.LinkDel(m.self()); err != nil && !errors.Is(err, unix.ENODEV) {
+		if err := m.remove(m.self()); err != nil && !errors.Is(err, unix.ENODEV) {
 			errs = append(errs, fmt.Errorf("removing %s: %w", m.name, err))
 		}
 	}

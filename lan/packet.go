@@ -52,7 +52,7 @@ func openPacket(c *card, below netlink.Link, cfg Config) (Interface, error) {
 // checkOwn refuses the card's own address: the host would get, and could answer,
 // what is meant for the I/O unit itself. The kernel does the same for macvtaps.
 func (p *packetPort) checkOwn(mac net.HardwareAddr) error {
-	link, err := p.handle.LinkByIndex(p.index)
+	link, err := p.looks.LinkByIndex(p.index)
 	if err != nil {
 		return fmt.Errorf("looking up %s: %w", p.nic, err)
 	}

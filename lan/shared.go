@@ -13,13 +13,14 @@ import (
 )
 
 // shared is what all ports of one Card use together, so that one port more
-// costs what the first one does: a netlink socket, one watch of the card, and a
+// costs what the first one does: netlink sockets, one watch of the card, and a
 // socket to announce hosts by. It closes with its last user.
 type shared struct {
 	nic    string
 	ns     string
 	index  int
 	handle *netlink.Handle // works in the card's namespace, from any goroutine
+	looks  *netlink.Handle // the same, for what changes nothing: it waits for no change
 	speeds *ethtool.Client // works there too
 
 	mu    sync.Mutex
@@ -36,20 +37,25 @@ func findShared(nic, ns string) (*shared, netlink.Link, error) {
 		if s.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 			return err
 		}
+		if s.looks, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+			return err
+		}
 		s.speeds, err = ethtool.New()
 		return err
 	})
 	if err != nil {
-		if s.handle != nil {
-			s.handle.Close()
+		for _, h := range []*netlink.Handle{s.handle, s.looks} {
+			if h != nil {
+				h.Close()
+			}
 		}
 		return nil, nil, fmt.Errorf("opening netlink: %w", err)
 	}
-	link, err := s.handle.LinkByName(nic)
+	link, err := s.looks.LinkByName(nic)
 	if err != nil {
 		defer s.release()
 		if errors.As(err, &netlink.LinkNotFoundError{}) {
-			return nil, nil, missing(s.handle, nic, ns)
+			return nil, nil, missing(s.looks, nic, ns)
 		}
 		return nil, nil, fmt.Errorf("looking up network card %s: %w", nic, err)
 	}
@@ -76,6 +82,7 @@ func (s *shared) release() {
 		return
 	}
 	s.handle.Close()
+	s.looks.Close()
 	_ = s.speeds.Close() // nothing was written
 	if s.out != nil {
 		s.out.close()
@@ -84,7 +91,7 @@ func (s *shared) release() {
 
 // read reads the state of the card.
 func (s *shared) read() (LinkState, error) {
-	link, err := s.handle.LinkByIndex(s.index)
+	link, err := s.looks.LinkByIndex(s.index)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
 		return LinkState{}, ErrGone
 	}
@@ -92,6 +99,18 @@ func (s *shared) read() (LinkState, error) {
 		return LinkState{}, err
 	}
 	return s.stateOf(link), nil
+}
+
+// remove deletes a netdevice. The kernel takes some ten milliseconds for it, most of
+// them to wait until no processor can be at it any more, which many can wait for at
+// once: each by a socket of its own.
+func (s *shared) remove(link netlink.Link) error {
+	h, err := netns.Handle(s.ns)
+	if err != nil { // the namespace has no name any more
+		return s.handle.LinkDel(link)
+	}
+	defer h.Close()
+	return h.LinkDel(link)
 }
 
 // stateOf extracts the state from what netlink says about the card.
@@ -134,7 +153,7 @@ func (c *Card) use() (*shared, netlink.Link, error) {
 	s := c.now
 	c.mu.Unlock()
 	if s != nil && s.hold() {
-		link, err := s.handle.LinkByName(c.nic)
+		link, err := s.looks.LinkByName(c.nic)
 		if err == nil && link.Attrs().Index == s.index {
 			return s, link, nil
 		}
@@ -166,7 +185,7 @@ func (c *Card) Info() (Info, error) {
 		Name: c.nic, Index: s.index, Type: link.Type(), MAC: link.Attrs().HardwareAddr, LinkState: s.stateOf(link),
 	}
 	if up := link.Attrs().MasterIndex; up != 0 {
-		if master, err := s.handle.LinkByIndex(up); err == nil { // it may be gone by now
+		if master, err := s.looks.LinkByIndex(up); err == nil { // it may be gone by now
 			info.Master, info.MasterType = master.Attrs().Name, master.Type()
 		}
 	}

@@ -230,7 +230,7 @@ func (c *card) watch(ctx context.Context, own int, adapt func(LinkState) error, 
 // there any more: an administrator, or another process, has deleted it.
 func (c *card) exists(own int) error {
 	return c.do("looking for the netdevice", func() error {
-		_, err := c.handle.LinkByIndex(own)
+		_, err := c.looks.LinkByIndex(own)
 		if errors.As(err, &netlink.LinkNotFoundError{}) {
 			return ErrGone
 		}
