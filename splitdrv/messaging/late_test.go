@@ -111,7 +111,7 @@ func TestSilentPeerOwesReplies(t *testing.T) {
 	ctx, replies := deadline(t), make(chan error, messaging.MaxRequests)
 	for range messaging.MaxRequests {
 		go func() {
-			_, err := a.conn.Request(ctx, protocol.CfgStatsRead, nil)
+			_, err := a.conn.Request(ctx, protocol.CfgKeepAlive, nil)
 			replies <- err
 		}()
 	}

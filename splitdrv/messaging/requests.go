@@ -29,9 +29,12 @@ func (e *StatusError) Error() string {
 // that we have not.
 type requests struct {
 	slots chan struct{} // one token per unanswered request of ours
-	inbox chan request  // the peer's, for the configuration goroutine
-	owed  atomic.Int32  // the peer's that are not answered
-	held  atomic.Uint64 // of these: had to wait because there were too many
+	// configuring has one for each of them that the peer's Config.Pace may hold
+	// back: there is a slot left for what cannot wait for those.
+	configuring chan struct{}
+	inbox       chan request  // the peer's, for the configuration goroutine
+	owed        atomic.Int32  // the peer's that are not answered
+	held        atomic.Uint64 // of these: had to wait because there were too many
 
 	mu      sync.Mutex
 	next    uint64
@@ -52,15 +55,16 @@ type request struct {
 
 func newRequests() *requests {
 	return &requests{
-		slots:   make(chan struct{}, MaxRequests),
-		inbox:   make(chan request, MaxRequests),
-		waiting: make(map[uint64]pending, MaxRequests),
+		slots:       make(chan struct{}, MaxRequests),
+		configuring: make(chan struct{}, MaxRequests-1),
+		inbox:       make(chan request, MaxRequests),
+		waiting:     make(map[uint64]pending, MaxRequests),
 	}
 }
 
 // Request sends a configuration request and waits for the reply, whose data it
-// returns. At most MaxRequests are out at a time; more wait for their turn. A
-// status other than protocol.CfgOK is returned as a *StatusError. It fails
+// returns. At most MaxRequests are out at a time, one fewer of those that the
+// peer may hold back; more wait for their turn. A status other than protocol.CfgOK is returned as a *StatusError. It fails
 // with net.ErrClosed, wrapped, when the session ends first.
 //
 // When ctx ends first the request stays counted until its reply comes, because
@@ -95,12 +99,16 @@ func (c *Conn) await(ctx context.Context, p pending) ([]byte, error) {
 // ask sends a request, of which the reply is pending then.
 func (c *Conn) ask(ctx context.Context, t protocol.CfgType, data []byte) (pending, error) {
 	q := c.requests
-	select {
-	case q.slots <- struct{}{}:
-	case <-ctx.Done():
-		return pending{}, context.Cause(ctx)
-	case <-c.done:
-		return pending{}, net.ErrClosed
+	if configures(t) {
+		if err := c.acquire(ctx, q.configuring); err != nil {
+			return pending{}, err
+		}
+	}
+	if err := c.acquire(ctx, q.slots); err != nil {
+		if configures(t) {
+			<-q.configuring
+		}
+		return pending{}, err
 	}
 	p := pending{t: t, reply: make(chan protocol.CfgUtilReply, 1)}
 	q.mu.Lock()
@@ -111,6 +119,18 @@ func (c *Conn) ask(ctx context.Context, t protocol.CfgType, data []byte) (pendin
 	return p, c.control.send(func(dst []byte) []byte {
 		return protocol.AppendCfgUtilRequest(dst, protocol.CfgUtilRequest{TransactionContext: id, Type: t, Data: data})
 	})
+}
+
+// acquire takes a token, when there is one.
+func (c *Conn) acquire(ctx context.Context, tokens chan<- struct{}) error {
+	select {
+	case tokens <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.done:
+		return net.ErrClosed
+	}
 }
 
 // onReply hands a reply to the one who waits for it.
@@ -130,6 +150,9 @@ func (c *Conn) onReply(msg []byte) error {
 	m.Data = append([]byte(nil), m.Data...)
 	p.reply <- m
 	<-q.slots
+	if configures(p.t) {
+		<-q.configuring
+	}
 	return nil
 }
 
@@ -172,7 +195,7 @@ func (c *Conn) answer() error {
 			if c.stopped.Load() {
 				return nil // the session ended with requests in the inbox
 			}
-			if r.configures() {
+			if configures(r.t) {
 				held = append(held, r)
 				break
 			}
@@ -205,9 +228,9 @@ func (c *Conn) answer() error {
 	}
 }
 
-// configures reports whether the request is one for Config.OnRequest.
-func (r *request) configures() bool {
-	switch r.t {
+// configures reports whether such a request is one for Config.OnRequest.
+func configures(t protocol.CfgType) bool {
+	switch t {
 	case protocol.CfgKeepAlive, protocol.CfgSent, protocol.CfgBind, protocol.CfgPoolKeys:
 		return false
 	default:

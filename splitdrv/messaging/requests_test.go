@@ -1,12 +1,14 @@
 package messaging_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
@@ -67,6 +69,40 @@ func TestHeldRequests(t *testing.T) {
 	if err := h.conn.Err(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestPauseBesideHeldRequests pauses while the peer holds back as many
+// configuration requests as it can be sent: the pause does not wait for them.
+func TestPauseBesideHeldRequests(t *testing.T) {
+	n := fabrictest.New()
+	a := newHalf(t, n, "a", patient(messaging.Config{}))
+	b := newHalf(t, n, "b", patient(messaging.Config{
+		Pace: func(protocol.CfgType, []byte) time.Duration { return time.Hour },
+	}))
+	connect(t, a, b)
+	for _, h := range []*half{a, b} {
+		if err := h.conn.Start(h.ports); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(deadline(t))
+	var asking sync.WaitGroup
+	before := b.conn.Stats().ControlReceived
+	for range 2 * messaging.MaxRequests {
+		asking.Go(func() { _, _ = a.conn.Request(ctx, protocol.CfgStatsRead, nil) })
+	}
+	until(t, func() error {
+		if got := b.conn.Stats().ControlReceived - before; got < messaging.MaxRequests-1 {
+			return fmt.Errorf("%d messages have come", got)
+		}
+		return nil
+	})
+	if err := a.conn.Pause(deadline(t)); err != nil {
+		t.Error(err)
+	}
+	a.conn.Resume()
+	cancel()
+	asking.Wait()
 }
 
 // TestHeldRequestsKeepTheirOrder holds some requests back for a moment: the pace
