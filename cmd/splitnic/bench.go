@@ -138,7 +138,7 @@ func (b *benchConfig) connect(cmd *cobra.Command) (err error) {
 		return err
 	}
 	if !given {
-		return exit.Usagef("the secret is missing that the other end shows: give it in %s, or by --secret-file", secretVariable)
+		return exit.Usagef("missing secret: use the one printed by the --listen end, in %s or by --secret-file", secretVariable)
 	}
 	security, err := secret.ClientSecurity()
 	if err != nil {

@@ -94,7 +94,7 @@ func TestBenchMistakes(t *testing.T) {
 		{"--listen :1 --json", "--json is for the other node"},
 		{"--listen a:b:c", "--listen: address a:b:c"},
 		{"a:b:c", "the other node: address a:b:c"},
-		{"--mode imm,imm", "twice"},
+		{"--mode imm,imm", "duplicate"},
 		{"--mode x", "--mode"},
 		{"-s 23", "--size 23"},
 		{"-s 64,70000", "--size 70000"},

@@ -96,14 +96,14 @@ func (f *benchFlags) addSpec(g *pflag.FlagSet, size int, iters uint64) {
 	f.spec.Queues = 1
 	if f.kind != bench.Lat {
 		g.IntVarP(&f.spec.Queues, "qp", "q", 1, "data channels")
-		boolVarP(g, &f.spec.Bidirectional, "bidirectional", "b", false, "both ends send; the figures are of both together")
-		g.IntVarP(&f.spec.PostList, "post-list", "l", 0, "frames for each doorbell at most (default: as the driver does)")
+		boolVarP(g, &f.spec.Bidirectional, "bidirectional", "b", false, "have both ends send; figures are sums of both")
+		g.IntVarP(&f.spec.PostList, "post-list", "l", 0, "most frames for each doorbell (default: the driver's)")
 	}
-	g.IntVarP(&f.spec.TxDepth, "tx-depth", "t", 0, "send buffers of each data channel (default: as the driver has)")
-	boolVar(g, &f.spec.Poll, "poll", f.kind == bench.Lat, "poll on both ends: the least latency, for a processor each")
-	boolVarP(g, &f.event, "event", "e", f.kind != bench.Lat, "sleep until something comes, on both ends")
-	boolVar(g, &f.spec.NoPack, "no-pack", false, "a transfer for each frame, however small")
-	g.DurationVar(&f.timeout, "timeout", time.Minute, "give up a measurement after this, and its --duration")
+	g.IntVarP(&f.spec.TxDepth, "tx-depth", "t", 0, "send buffers of each data channel (default: the driver's)")
+	boolVar(g, &f.spec.Poll, "poll", f.kind == bench.Lat, "poll on both ends: least latency, takes a processor each")
+	boolVarP(g, &f.event, "event", "e", f.kind != bench.Lat, "sleep until a completion event, on both ends")
+	boolVar(g, &f.spec.NoPack, "no-pack", false, "make a transfer for each frame, however small")
+	g.DurationVar(&f.timeout, "timeout", time.Minute, "give up a measurement after this and its --duration")
 }
 
 // config is what the flags, and the argument, say.
@@ -134,7 +134,7 @@ func (f *benchFlags) config(flags *pflag.FlagSet) (benchConfig, error) {
 		return c, err
 	}
 	if len(sizes) == 0 {
-		return bad(errors.New("--size: no size is left; leave the flag out for the default"))
+		return bad(errors.New("--size: empty list of sizes; omit the flag for the default"))
 	}
 	for _, mode := range c.modes {
 		for _, size := range sizes {

@@ -70,7 +70,7 @@ for it, and what was dropped there, since the session began or they were cleared
 			if clear {
 				what = daemon.CommandClearStats
 			}
-			raw, err := tellHost(cmd.Context(), args, what)
+			raw, err := tellHost(cmd.Context(), args, what, nil)
 			if err != nil {
 				return err
 			}
@@ -84,7 +84,7 @@ for it, and what was dropped there, since the session began or they were cleared
 			return render.Statistics(cmd.OutOrStdout(), &s)
 		},
 	}
-	boolVar(c.Flags(), &clear, "clear", false, "set them to zero in the same moment")
+	boolVar(c.Flags(), &clear, "clear", false, "set them to zero at the same time")
 	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
 	return c
 }
@@ -92,15 +92,15 @@ for it, and what was dropped there, since the session began or they were cleared
 func resetCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "reset [NAME]",
-		Short: "Take back what was set on a host's netdevice since its session began",
-		Long: `Take back what was set on a host's netdevice since its session began: the MAC address,
+		Short: "Undo settings of a host's netdevice since its session began",
+		Long: `Undo settings of a host's netdevice since its session began: the MAC address,
 the MTU, and its own promiscuous and allmulticast flags. What programs and devices
 stacked on it need stays.
 
 ` + whichHost,
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, err := tellHost(cmd.Context(), args, daemon.CommandReset)
+			_, err := tellHost(cmd.Context(), args, daemon.CommandReset, nil)
 			return err
 		},
 	}
@@ -112,12 +112,12 @@ func failoverCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "failover [ADDRESS]",
-		Short: "Have a host on this machine go over to another I/O unit",
-		Long: `Have a host on this machine go over to the I/O unit at ADDRESS, which is one of its
+		Short: "Switch a host on this machine to another I/O unit",
+		Long: `Switch a host on this machine to the I/O unit at ADDRESS, which is one of its
 --iounit, or without ADDRESS to the next one of these. The session with the new one is
 made first, so that the netdevice keeps its carrier and no frame is lost; with an I/O
-unit too old for that the carrier is gone for as long as it takes. If the new one
-cannot be had, nothing changes.
+unit too old for that the carrier is gone for as long as it takes. If the new session
+fails, nothing changes.
 
 It prints the addresses, how long it took in all, and for how long no frame could move.`,
 		Example: `  splitnic host failover
@@ -132,7 +132,7 @@ It prints the addresses, how long it took in all, and for how long no frame coul
 			if len(args) == 1 {
 				addr = args[0]
 			}
-			raw, err := tellHostWith(cmd.Context(), of, daemon.CommandFailover, addr)
+			raw, err := tellHost(cmd.Context(), of, daemon.CommandFailover, addr)
 			if err != nil {
 				return err
 			}
@@ -155,16 +155,16 @@ It prints the addresses, how long it took in all, and for how long no frame coul
 func reloadCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload [NAME…]",
-		Short: "Have the hosts and I/O units on this machine read keys, trust and policy again",
-		Long: `Have the hosts and I/O units on this machine read again who they are, whom they trust
-and what hosts may do: the files of --key, --cert, --ca, --trust-file, --revoked and
---policy, and these flags and --trust where they are in the file of --config. Flags on
-the command line stay. With a mistake in one of the files everything stays as it was.
+		Short: "Reload keys, trust and policy of the hosts and I/O units on this machine",
+		Long: `Reload keys, trust and policy of the hosts and I/O units on this machine: the files of
+--key, --cert, --ca, --trust-file, --revoked and --policy, and these flags and --trust
+where they are in the file of --config. Flags on the command line stay. If one of the
+files has a mistake, nothing changes.
 
-Sessions go on, but for those whose peer is trusted no longer, or has what the policy
-does not give it any more. SIGHUP does the same.
+Sessions go on, except those whose peer is no longer trusted or uses what the policy no
+longer permits. SIGHUP does the same.
 
-Without arguments it tells every one that has its socket in ` + statussock.Dir + `. ` + whichNames,
+Without arguments it reloads every one that has its socket in ` + statussock.Dir + `. ` + whichNames,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, sockets []string) error {
 			sockets, err := socketsOr(sockets, "reload", statussock.List)

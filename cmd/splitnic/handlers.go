@@ -48,7 +48,7 @@ func (f *changeFlags) config() (messaging.HandlerChange, error) {
 		ch.Handlers = append(ch.Handlers, messaging.HandlerPatch{Number: number})
 		return &ch.Handlers[len(ch.Handlers)-1]
 	}
-	return ch, first(
+	err := first(
 		eachNumber("assign", f.assign, func(queue int, value string) error {
 			handler, err := strconv.Atoi(value)
 			if err != nil {
@@ -86,6 +86,7 @@ func (f *changeFlags) config() (messaging.HandlerChange, error) {
 			patch(number).Priority = &n
 			return err
 		}))
+	return ch, err
 }
 
 // eachNumber has set called for each NUMBER=VALUE of a flag, which may be given
@@ -110,69 +111,63 @@ func eachNumber(flag string, texts []string, set func(number int, value string) 
 // emptyChange reports whether nothing is to change.
 func emptyChange(ch *messaging.HandlerChange) bool { return len(ch.Assign)+len(ch.Handlers) == 0 }
 
-const handlersLong = `
-A completion-queue handler has processors, a priority, a budget and a time to poll; all
+const handlersLong = `A completion-queue handler has processors, a priority, a budget and a time to poll; all
 queues that are assigned to it have them. Handler 0 is the control channel's. What is
 changed takes effect at once and in further sessions, but for the completion vector of
-a queue that gets another handler, which it keeps until the next session.`
+a queue that gets another handler, which it keeps until the next session.
+
+`
 
 func hostHandlersCommand() *cobra.Command {
-	var f changeFlags
-	var asJSON bool
-	c := &cobra.Command{
+	return handlersCommand("host", func() (string, error) { return "", nil }, &cobra.Command{
 		Use:   "handlers [NAME]",
 		Short: "Show and change the completion-queue handlers of a host on this machine",
-		Long:  "Show, and with flags change, the completion-queue handlers of a host on this machine.\n" + handlersLong + "\n\n" + whichHost,
+		Long:  "Show, and with flags change, the completion-queue handlers of a host on this machine.\n\n" + handlersLong + whichHost,
 		Example: `  splitnic host handlers sn0
   splitnic host handlers --assign 2=1 --cpus 1=0-3 --priority 1=latency`,
-		Args: atMost(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ch, err := f.config()
-			if err != nil {
-				return err
-			}
-			path, err := daemonSocket("host", args, statussock.List)
-			if err != nil {
-				return err
-			}
-			return tellHandlers(cmd, path, daemon.HandlersRequest{Change: ch}, asJSON)
-		},
-	}
-	f.add(c.Flags())
-	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
-	return c
+	})
 }
 
 func iounitHandlersCommand() *cobra.Command {
-	var f changeFlags
-	var asJSON bool
 	var name string
 	c := &cobra.Command{
 		Use:   "handlers --host NAME [PORT]",
 		Short: "Show and change the completion-queue handlers for a host of an I/O unit on this machine",
-		Long: "Show, and with flags change, the completion-queue handlers that an I/O unit on this\nmachine has for a host.\n" + handlersLong + `
-
-PORT is the one that the I/O unit listens on, or the path of its status socket. It can
-be left out where there is one I/O unit only.`,
+		Long: "Show, and with flags change, the completion-queue handlers that an I/O unit on this machine has for a host.\n\n" + handlersLong +
+			"PORT is the one that the I/O unit listens on, or the path of its status socket. It can be left out where there is one I/O unit only.",
 		Example: `  splitnic iounit handlers --host alpha.sn0 --cpus 1=2,2=3`,
-		Args:    atMost(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if name == "" {
-				return exit.Usagef("--host is missing: the name of a host, which `splitnic status` shows")
-			}
-			ch, err := f.config()
-			if err != nil {
-				return err
-			}
-			path, err := daemonSocket("iounit", args, statussock.List)
-			if err != nil {
-				return err
-			}
-			return tellHandlers(cmd, path, daemon.HandlersRequest{Host: name, Change: ch}, asJSON)
-		},
+	}
+	c.Flags().StringVar(&name, "host", "", "name of the host, or the fingerprint of its key")
+	return handlersCommand("iounit", func() (string, error) {
+		if name == "" {
+			return "", exit.Usagef("--host is missing: the name of a host, which `splitnic status` shows")
+		}
+		return name, nil
+	}, c)
+}
+
+// handlersCommand completes the command of that name of a half. host is the name
+// of the host that an I/O unit is asked about.
+func handlersCommand(role string, host func() (string, error), c *cobra.Command) *cobra.Command {
+	var f changeFlags
+	var asJSON bool
+	c.Args = atMost(1)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		name, err := host()
+		if err != nil {
+			return err
+		}
+		ch, err := f.config()
+		if err != nil {
+			return err
+		}
+		path, err := daemonSocket(role, args, statussock.List)
+		if err != nil {
+			return err
+		}
+		return tellHandlers(cmd, path, daemon.HandlersRequest{Host: name, Change: ch}, asJSON)
 	}
 	f.add(c.Flags())
-	c.Flags().StringVar(&name, "host", "", "name of the host, or the fingerprint of its key")
 	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
 	return c
 }

@@ -50,14 +50,14 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 		g.StringVar(&h.Netdevice, "name", "sn0", "name of the netdevice to make")
 		g.StringVar(&f.mac, "mac", "", "MAC address to ask for (default: one that the I/O unit derives from the key)")
 		g.IntVar(&h.MaxMTU, "max-mtu", 9000, "largest MTU to accept; the netdevice follows the I/O unit's network card up to it")
-		g.StringVar(&f.offloads, "offloads", "all", "what to leave to the I/O unit: all, none, or some of "+vnet.AllOffloads.String())
-		boolVar(g, &h.Plain, "plain", false, "a plain TAP device without offloads, for kernels without IFF_VNET_HDR")
+		g.StringVar(&f.offloads, "offloads", "all", "offloads to leave to the I/O unit: all, none, or some of "+vnet.AllOffloads.String())
+		boolVar(g, &h.Plain, "plain", false, "make a plain TAP device without offloads, for kernels without IFF_VNET_HDR")
 		g.IntVar(&h.TxQueueLen, "txqueuelen", 512, "length of the netdevice's transmit queue in frames")
 		g.StringVar(&h.NetNS, "netns", "", "network namespace for the netdevice, by name or path (default: this process's)")
-		boolVar(g, &h.Movable, "movable", false, "the netdevice may be moved to other network namespaces, as into a container: "+
-			"keep CAP_SYS_ADMIN, which that takes; --netns does so too")
-		boolVar(g, &h.Persist, "persist", false, "the netdevice outlives this process, and the next one with this flag takes it over "+
-			"(a service of systemd needs no flag for that)")
+		boolVar(g, &h.Movable, "movable", false, "follow the netdevice into other network namespaces, as of a container: "+
+			"keeps CAP_SYS_ADMIN, as --netns does")
+		boolVar(g, &h.Persist, "persist", false, "keep the netdevice after this process ends, for the next one with this flag "+
+			"(not needed for services of systemd)")
 	})
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
 		g.IntVar(&h.Queues, "queues", 1, "queues to ask for, each with a data channel of its own")
@@ -65,11 +65,11 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 			strings.Join(modeNames(), ", ")+"; the I/O unit takes the first that it allows")
 	})
 	inGroup(flags, reliabilityFlags, func(g *pflag.FlagSet) {
-		boolVar(g, &h.Standby, "standby", false, "keep a second session ready with the next I/O unit: fail-over takes less time, and the sessions twice the memory")
-		g.DurationVar(&h.FailBack, "fail-back", 0, "time for which a preferred I/O unit has to be reachable until the host goes back to it (default: never)")
+		boolVar(g, &h.Standby, "standby", false, "keep a second session ready with the next I/O unit: faster fail-over, twice the memory")
+		g.DurationVar(&h.FailBack, "fail-back", 0, "return to a preferred I/O unit after it has been reachable for this long (default: never)")
 	})
 	addNames(flags, &h.Keys)
-	f.daemonFlags.add(flags, &h.Common, false, "one queue and data channel more, for latency-sensitive frames, if the I/O unit has one too")
+	f.daemonFlags.add(flags, &h.Common, false, "add a queue and data channel for latency-sensitive frames, if the I/O unit has one, too")
 }
 
 // read reads the configuration file, and the flags.
@@ -117,12 +117,12 @@ func (f *hostFlags) config() (daemon.Host, error) {
 		between("--max-mtu", h.MaxMTU, protocol.MinMTU, protocol.MaxMTU, "")); err != nil {
 		return h, err
 	}
-	return h, first(f.netdevice(&h), f.transferModes(&h))
-}
-
-func (f *hostFlags) transferModes(h *daemon.Host) (err error) {
-	h.Modes, err = parseModes("--mode", f.modes)
-	return err
+	var err error
+	if h.Modes, err = parseModes("--mode", f.modes); err != nil {
+		return h, err
+	}
+	err = f.netdevice(&h)
+	return h, err
 }
 
 func (f *hostFlags) netdevice(h *daemon.Host) (err error) {

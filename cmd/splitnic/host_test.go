@@ -155,7 +155,7 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 		{"--handler-cpus 1=first", nil, "handler 1"},
 		{"--handler-cpus x=1", nil, `"x" is no number`},
 		{"--handler-cpus 1,1=1", nil, "has no number"},
-		{"--handler-cpus 1=0,1=0", nil, "1 is there twice"},
+		{"--handler-cpus 1=0,1=0", nil, "duplicate number 1"},
 		{"--handler-cpus 1:0", nil, `"1:0" is no processor`},
 		{"--handlers 2 --handler-cpus 3=0", nil, "--handlers makes more"},
 		{"--handler-cpus 33=0", nil, "there is no handler 33"},
@@ -208,7 +208,7 @@ func TestHostFlags(t *testing.T) {
 		{"--queues 0", nil, "--queues 0: must be 1 to 16"},
 		{"--queues 17", nil, "--queues 17: must be 1 to 16"},
 		{"--queues 16 --latency-queue", nil, "with --latency-queue there can be one less"},
-		{"--mode imm,imm", nil, "--mode: imm is there twice"},
+		{"--mode imm,imm", nil, "--mode: duplicate mode imm"},
 		{"--ca c --iounit-name gw1", func(h *daemon.Host) { h.Keys.CA, h.Keys.IOUnitNames = "c", []string{"gw1"} }, ""},
 		{"--iounit-name gw1", nil, "name their authority with --ca"},
 	}...))

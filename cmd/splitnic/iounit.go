@@ -58,20 +58,20 @@ func (f *iounitFlags) add(flags *pflag.FlagSet) {
 		g.StringVar(&u.NetNS, "netns", "", "network namespace of the network card, by name or path (default: this process's)")
 	})
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
-		g.IntVar(&u.Queues, "queues", 0, "queues that a host can have (default: see splitnic doctor)")
-		g.StringSliceVar(&f.modes, "modes", modeNames(), "transfer modes that hosts can choose")
+		g.IntVar(&u.Queues, "queues", 0, "most queues of a host (default: see splitnic doctor)")
+		g.StringSliceVar(&f.modes, "modes", modeNames(), "transfer modes to allow")
 	})
 	inGroup(flags, reliabilityFlags, func(g *pflag.FlagSet) {
-		g.IntVar(&u.MaxHosts, "max-hosts", 64, "hosts at a time")
+		g.IntVar(&u.MaxHosts, "max-hosts", 64, "most hosts at a time")
 		g.StringVar(&f.maxMemory, "max-memory", "", "memory to register for all hosts together, such as 2G or 2Gi, in powers of 1024 (default: no limit)")
 	})
 	addPolicy(flags, &u.Policy)
-	f.daemonFlags.add(flags, &u.Common, true, "let hosts that want one have a data channel more, for latency-sensitive frames")
+	f.daemonFlags.add(flags, &u.Common, true, "allow hosts an additional data channel for latency-sensitive frames")
 }
 
 func addPolicy(flags *pflag.FlagSet, path *string) {
 	inGroup(flags, securityFlags, func(g *pflag.FlagSet) {
-		g.StringVar(path, "policy", "", "YAML file that says what each host may do")
+		g.StringVar(path, "policy", "", "YAML file with the permissions of each host")
 	})
 }
 

@@ -26,7 +26,7 @@ func socketsOr(named []string, command string, list func() ([]string, error)) ([
 	if len(named) > 0 {
 		paths := make([]string, 0, len(named))
 		for _, name := range named {
-			paths = append(paths, socketPath(name))
+			paths = append(paths, socketPath("host", name))
 		}
 		return paths, nil
 	}
@@ -37,25 +37,22 @@ func socketsOr(named []string, command string, list func() ([]string, error)) ([
 	return sockets, err
 }
 
-// socketPath is the socket that a user means: its path, the name of a host's
-// netdevice, or what it is called in /run/splitnic, such as iounit-7580.
-func socketPath(name string) string {
+// socketPath is the socket that a user means: its path, what it is called in
+// /run/splitnic, such as iounit-7580, or what follows the role there: the name of
+// a host's netdevice, or an I/O unit's port.
+func socketPath(role, name string) string {
 	switch {
 	case strings.ContainsRune(name, '/'), strings.HasSuffix(name, ".sock"):
 		return name
 	case strings.HasPrefix(name, "iounit-"), strings.HasPrefix(name, "host-"):
 		return statussock.Path(name)
 	}
-	return statussock.Path("host-" + name)
+	return statussock.Path(role + "-" + name)
 }
 
-// tellHost has a host on this machine carry out a command.
-func tellHost(ctx context.Context, args []string, command string) (json.RawMessage, error) {
-	return tellHostWith(ctx, args, command, nil)
-}
-
-// tellHostWith is tellHost with an argument for the command.
-func tellHostWith(ctx context.Context, args []string, command string, argument any) (json.RawMessage, error) {
+// tellHost has a host on this machine carry out a command, which may have an
+// argument.
+func tellHost(ctx context.Context, args []string, command string, argument any) (json.RawMessage, error) {
 	path, err := daemonSocket("host", args, statussock.List)
 	if err != nil {
 		return nil, err
@@ -74,10 +71,7 @@ func tellHostWith(ctx context.Context, args []string, command string, argument a
 func daemonSocket(role string, args []string, list func() ([]string, error)) (string, error) {
 	prefix := role + "-"
 	if len(args) == 1 {
-		if strings.ContainsRune(args[0], '/') {
-			return args[0], nil
-		}
-		return statussock.Path(prefix + args[0]), nil
+		return socketPath(role, args[0]), nil
 	}
 	all, err := list()
 	if err != nil {

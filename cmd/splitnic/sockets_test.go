@@ -19,6 +19,7 @@ func TestHostSocket(t *testing.T) {
 	}{
 		{[]string{"sn1"}, nil, "/run/splitnic/host-sn1.sock", 0},
 		{[]string{"./x.sock"}, nil, "./x.sock", 0},
+		{[]string{"host-sn1"}, nil, "/run/splitnic/host-sn1.sock", 0},
 		{nil, []string{"/run/splitnic/host-sn0.sock", "/run/splitnic/iounit-7580.sock"}, "/run/splitnic/host-sn0.sock", 0},
 		{nil, []string{"/run/splitnic/iounit-7580.sock"}, "", exit.Missing},
 		{nil, []string{"/run/splitnic/host-a.sock", "/run/splitnic/host-b.sock"}, "", exit.Usage},
@@ -35,7 +36,7 @@ func TestSocketPath(t *testing.T) {
 		"sn0": statussock.Path("host-sn0"), "host-sn0": statussock.Path("host-sn0"), "iounit-7580": statussock.Path("iounit-7580"),
 		"/tmp/x": "/tmp/x", "./x": "./x", "x.sock": "x.sock",
 	} {
-		if got := socketPath(name); got != want {
+		if got := socketPath("host", name); got != want {
 			t.Errorf("%s is %s, want %s", name, got, want)
 		}
 	}

@@ -95,7 +95,7 @@ func parseModes(flag string, names []string) ([]protocol.Mode, error) {
 	for _, name := range names {
 		m, err := protocol.ParseMode(name)
 		if err == nil && slices.Contains(modes, m) {
-			err = fmt.Errorf("%s is there twice", m)
+			err = fmt.Errorf("duplicate mode %s", m)
 		}
 		if err != nil {
 			return nil, exit.Usagef("%s: %w", flag, err)
@@ -103,14 +103,14 @@ func parseModes(flag string, names []string) ([]protocol.Mode, error) {
 		modes = append(modes, m)
 	}
 	if len(modes) == 0 {
-		return nil, exit.Usagef("%s: no mode is left; leave the flag out for the default", flag)
+		return nil, exit.Usagef("%s: empty list of modes; omit the flag for the default", flag)
 	}
 	return modes, nil
 }
 
 // addProtection adds the flag of that name.
 func addProtection(f *pflag.FlagSet, p *string) {
-	f.StringVar(p, "protection", "", "what bounds the other half to the memory that it is lent: "+protectionNames()+
+	f.StringVar(p, "protection", "", "how the other half is kept to the memory that it is lent: "+protectionNames()+
 		" (default: window where the device enforces the bounds of memory windows, else region)")
 }
 
@@ -163,7 +163,7 @@ func parseNumbered(text string) ([]numbered, error) {
 			return nil, fmt.Errorf("%q is no number: must be NUMBER=VALUE, such as 1=%s", number, value)
 		}
 		if slices.ContainsFunc(all, func(x numbered) bool { return x.number == n }) {
-			return nil, fmt.Errorf("number %d is there twice", n)
+			return nil, fmt.Errorf("duplicate number %d", n)
 		}
 		all = append(all, numbered{n, value})
 	}

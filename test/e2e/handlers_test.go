@@ -287,6 +287,8 @@ func TestHandlerMistakes(t *testing.T) {
 		{"a handler that is not there", host("--handlers", "1", "--handler-cpus", "2=0"), exitUsage, []string{"handler 2", "--handlers"}},
 		{"no priority", host("--handler-priority", "high"), exitUsage, []string{"--handler-priority", "latency"}},
 		{"no number of a handler", host("--handler-priority", "first=5"), exitUsage, []string{"--handler-priority", "first"}},
+		{"a processor of no handler", host("--handler-cpus", "0,1=1"), exitUsage, []string{"--handler-cpus", "NUMBER=0"}},
+		{"a handler twice", iounit("--handler-priority", "1=5,1=6"), exitUsage, []string{"--handler-priority", "duplicate"}},
 		{"beyond all priorities", iounit("--handler-priority", "-21"), exitUsage, []string{"--handler-priority", "-20"}},
 	} {
 		t.Run(m.name, func(t *testing.T) { m.fails(t, bin) })

@@ -24,7 +24,7 @@ var (
 	descElements  = prometheus.NewDesc("splitnic_pool_elements", "Pool elements by state.", []string{"peer", "queue", "state"}, nil)
 	descPinned    = prometheus.NewDesc("splitnic_registered_bytes", "Memory registered for the session.", []string{"peer"}, nil)
 	descControl   = prometheus.NewDesc("splitnic_control_messages_total", "Messages on the control channel.", []string{"peer", "direction"}, nil)
-	descPools     = prometheus.NewDesc("splitnic_pools", "Pools in use, by whose they are.", []string{"peer", "queue", "whose"}, nil)
+	descPools     = prometheus.NewDesc("splitnic_pools", "Pools in use, by owner.", []string{"peer", "queue", "whose"}, nil)
 	descRequests  = prometheus.NewDesc("splitnic_pool_requests_total", "What became of pools beyond those at the beginning, in the present session.", []string{"peer", "event"}, nil)
 	descHeld      = prometheus.NewDesc("splitnic_requests_held_total", "Requests of the peer's that came too fast and had to wait, in the present session.", []string{"peer"}, nil)
 	descHandlers  = prometheus.NewDesc("splitnic_handler_events_total", "What the workers of a completion-queue handler have done in the present session: completions, wakeups, and budget_exhausted.", []string{"peer", "handler", "event"}, nil)

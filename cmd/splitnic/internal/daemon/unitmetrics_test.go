@@ -9,7 +9,6 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
-	"github.com/splitnic/splitnic/tap/discard"
 )
 
 func unitStatus(t *testing.T) *iounit.Status {
@@ -26,7 +25,6 @@ func unitStatus(t *testing.T) *iounit.Status {
 		Memory:     iounit.MemoryStatus{Used: 3 << 20, Limit: 64 << 20},
 		Hosts: []iounit.HostStatus{{
 			Dropped: iounit.Dropped{NestedTags: 51, LinkControl: 52, IPSource: 53, TinySegments: 54, GroupRate: 55}, DropReasons: []string{"the first of its kind"},
-			EarlyDiscard:  discard.Status{Reason: "for no reason"},
 			MaxTxGroupPPS: 1234,
 			Heartbeats:    8, TxOversize: 21, MaxRxPPS: 70_000, MaxTxRate: 2_500_000_000, TxLimited: 12, RxLimited: 3,
 			Name: "alpha", Mode: protocol.ModeSend, MAC: "02:00:00:00:00:01", Up: true, VLANs: vlans,
