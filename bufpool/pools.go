@@ -239,6 +239,25 @@ func (p *Pools) Remembered() (elements int) {
 	return elements
 }
 
+// AtRest reports what is under way, an error if anything is.
+func (p *Pools) AtRest() error {
+	for _, l := range p.local {
+		if l != nil && l.state != localOffered {
+			return fmt.Errorf("bufpool: local pool %d is in state %d", l.Ref, l.state)
+		}
+	}
+	for _, r := range p.remote {
+		if r.state != remoteInUse && r.state != remoteClosed {
+			return fmt.Errorf("bufpool: remote pool %d is in state %d", r.Ref, r.state)
+		}
+	}
+	if p.unready > 0 || len(p.untold) > 0 || p.taking != nil || p.giving != nil || p.awaited || p.owed.out || p.asking {
+		return fmt.Errorf("bufpool: pools are under way: %d to be told, flush awaited %t, owed %t, asking %t",
+			len(p.untold), p.awaited, p.owed.out, p.asking)
+	}
+	return nil
+}
+
 // First makes a place for one of the first pools of a channel, or returns nil if
 // there is none.
 func (p *Pools) First(channel int) *Local {

@@ -3,6 +3,7 @@ package flowmodel
 import (
 	"slices"
 
+	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -90,7 +91,6 @@ type transfer struct {
 
 type release struct {
 	pool *pool
-	job  *job
 	last bool // the peer takes the pool back: its window ends as well
 }
 
@@ -103,13 +103,11 @@ const (
 	letterSent
 	letterSealed
 	letterRenewed
-	letterAwait
 )
 
 type letter struct {
 	kind  letterKind
 	pool  *pool
-	job   *job
 	elem  int
 	last  bool
 	touch []touched
@@ -200,6 +198,7 @@ func (c *channel) dry() bool {
 
 // revoke takes a pool from the sender, and tells it.
 func (c *channel) revoke(r release) {
+	r.pool.stopping = true
 	c.grants = slices.DeleteFunc(c.grants, func(o *pool) bool { return o == r.pool })
 	c.notes = append(c.notes, r)
 }
@@ -249,7 +248,7 @@ func (c *channel) add() bool {
 			continue
 		}
 		fitting = true
-		e, ok := p.grant.Take()
+		e, ok := p.remote.Take()
 		if !ok {
 			continue
 		}
@@ -274,8 +273,8 @@ func (c *channel) add() bool {
 			t.signal = true
 			c.signaled = c.posted
 		}
-		p.pending++
-		p.last = c.posted
+		p.remote.Pending++
+		p.remote.Last = uint32(c.posted)
 		c.held = 0
 		c.net = append(c.net, t)
 		if c.m.rules.earlyIndicate && t.op == opWrite {
@@ -310,7 +309,7 @@ func (c *channel) settle() bool {
 			case t.op == opWrite:
 				c.owed = append(c.owed, t)
 			default:
-				t.pool.pending--
+				t.pool.remote.Pending--
 			}
 		}
 		c.flights = c.flights[i+1:]
@@ -320,9 +319,9 @@ func (c *channel) settle() bool {
 		c.indicated++
 		msg := message{kind: msgIndicate, channel: c.number}
 		for _, t := range c.owed[:n] {
-			t.pool.namedIn[t.elem] = c.indicated
+			t.pool.remote.Name(uint32(t.elem), c.indicated)
 			if !c.m.rules.earlyIndicate {
-				t.pool.pending--
+				t.pool.remote.Pending--
 			}
 			msg.inds = append(msg.inds, indication{pool: t.pool, elem: t.elem})
 		}
@@ -352,8 +351,8 @@ func (c *channel) letGo() bool {
 	did := false
 	for i := 0; i < len(c.releasing); {
 		r := c.releasing[i]
-		if r.pool.pending > 0 && !c.m.rules.earlyRelease {
-			if r.pool.last > c.signaled && !c.m.rules.noFence {
+		if r.pool.remote.Pending > 0 && !c.m.rules.earlyRelease {
+			if int(r.pool.remote.Last) > c.signaled && !c.m.rules.noFence {
 				c.posted++
 				c.signaled = c.posted
 				t := transfer{op: opFence, seq: c.posted, signal: true}
@@ -368,7 +367,7 @@ func (c *channel) letGo() bool {
 			return did
 		}
 		c.releasing = slices.Delete(c.releasing, i, i+1)
-		r.job.done()
+		c.s.step(bufpool.Event{Kind: bufpool.Stopped, Remote: r.pool.remote, Last: r.last})
 		did = true
 	}
 	return did

@@ -1,8 +1,11 @@
 // Package flowmodel is a model of the flow control of the push-push messaging
 // layer, for its test: two sides with pools, credits, flushes and transfers in
-// every mode, over a network that delays everything as it likes. It has the
-// rules of package messaging without its threads and its memory, and the real
-// ledgers of package bufpool.
+// every mode, over a network that delays everything as it likes.
+//
+// What it walks is package bufpool: the books of the elements, and the state machine
+// of the pools, from their offer to their end. What carries that out, the senders,
+// receivers, handlers and pool managers of package messaging, it has without their
+// threads and their memory.
 //
 // Each side's pools are behind nothing, behind a window each, or behind a window
 // around each element; a device refuses what it should, and the model looks that
@@ -16,7 +19,9 @@
 // protocol promises. In the end everything is delivered, and each initiator
 // must be able to send again.
 //
-// The tests also break the rules, one at a time, and expect the model to notice.
+// The tests also break the rules, one at a time, and expect the model to notice. A
+// rule of the state machine is broken on the way from or to it: an action is left out
+// or comes at another time, an event comes too early.
 //
 // SPLITNIC_SEED replays one run, SPLITNIC_SOAK (a duration) makes many more.
 package flowmodel

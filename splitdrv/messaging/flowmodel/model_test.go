@@ -53,7 +53,7 @@ type model struct {
 	sides   [2]*side
 	shape   shape
 	failure error
-	flowing bool // ports have frames, keepers want pools
+	flowing bool // ports have frames, senders lack elements
 	steps   int
 	agreed  bool // whose pools are behind windows has the peer invalidate them
 	keys    int  // the latest that no window has yet
@@ -64,6 +64,7 @@ type shape struct {
 	channels, maxPools, firstPools int
 	lengths                        []int // of pools
 	depth, signalEvery             int   // of send queues
+	idle                           int   // looks without use after which a pool goes
 }
 
 const (
@@ -84,6 +85,7 @@ var frameLengths = [...]int{100, 1500, 1500, 60000, protocol.MaxImmLength + 9}
 func newModel(seed uint64, mode protocol.Mode, windows bool, broken rules) *model {
 	m := &model{mode: mode, rules: broken, r: rand.New(rand.NewPCG(seed, 0x5eed)), flowing: true}
 	m.shape = shape{channels: 1 + m.r.IntN(2), maxPools: 1 + m.r.IntN(5), signalEvery: 1 + m.r.IntN(4)}
+	m.shape.idle = 1 + 7*m.r.IntN(2)
 	m.shape.lengths = poolLengths
 	if m.one(4) {
 		m.shape.lengths = poolLengths[len(poolLengths)-2:]
@@ -182,7 +184,7 @@ const (
 	sender
 	receiver
 	answerer
-	keeper
+	manager
 	whim // what happens for no reason
 	workers
 )
@@ -203,26 +205,26 @@ var actions = []struct {
 	{receiver, func(s *side, c int) bool { return s.channels[c].receive() }},
 	{receiver, func(s *side, c int) bool { return s.channels[c].receive() }},
 	{answerer, func(s *side, _ int) bool { return s.answer() || s.tell() }},
-	{keeper, func(s *side, _ int) bool { return s.keep() }},
+	{manager, func(s *side, _ int) bool { return s.manage() }},
+	{manager, func(s *side, _ int) bool { return s.manage() }},
 	{whim, func(s *side, _ int) bool { return s.request(requestOther, 0) }},
 	{whim, func(s *side, c int) bool { return s.rescue(c) }},
-	{whim, func(s *side, c int) bool { return s.ask(c) }},
-	{whim, func(s *side, c int) bool { return s.takeBack(c) }},
-	{whim, func(s *side, c int) bool { return s.giveBack(c) }},
+	{whim, func(s *side, c int) bool { return s.need(c) }},
+	{whim, func(s *side, c int) bool { return s.tick(c) }},
 }
 
 // check compares the ledgers with where the elements are.
 func (m *model) check() {
 	for _, s := range m.sides {
-		for _, p := range s.pools {
+		for _, p := range s.lent {
 			l := p.loan.Ledger()
 			if l.Check() != nil || l.Consumed != p.at[consumed] || l.Returning != p.at[returning] {
 				m.fail("%s: pool %d: the target's ledger is %+v, elements are %v", s.name, p.ref, l, p.at)
 			}
-			if p.grant == nil {
+			if p.remote == nil || p.remote.Grant == nil { // it was refused
 				continue
 			}
-			if g := p.grant.Ledger(); g.Check() != nil || g.Available != p.at[available] {
+			if g := p.remote.Ledger(); g.Check() != nil || g.Available != p.at[available] {
 				m.fail("%s: pool %d: the initiator's ledger is %+v, elements are %v", s.name, p.ref, g, p.at)
 			}
 		}
@@ -238,14 +240,13 @@ func (m *model) check() {
 // and everybody can send again.
 func (m *model) rested() {
 	for _, s := range m.sides {
-		if s.unprocessed != 0 || s.mine != 0 || s.awaits != 0 || s.owesReply || s.giving || s.taking || s.asking || s.away != nil {
-			m.fail("%s: at rest with %d messages unprocessed, %d requests, flush %d awaited, flush owed %t, giving %t, asking %t",
-				s.name, s.unprocessed, s.mine, s.awaits, s.owesReply, s.giving, s.asking)
+		if s.unprocessed != 0 || s.mine != 0 || len(s.queue) != 0 {
+			m.fail("%s: at rest with %d messages unprocessed, %d requests, %d actions", s.name, s.unprocessed, s.mine, len(s.queue))
 		}
-		for _, p := range s.pools {
-			if p.state != poolLent {
-				m.fail("%s: at rest with pool %d in state %d", s.name, p.ref, p.state)
-			}
+		if err := s.pools.AtRest(); err != nil {
+			m.fail("%s: at rest, %v", s.name, err)
+		}
+		for _, p := range s.lent {
 			for i := range p.windows {
 				if !p.windows[i].bound {
 					m.fail("%s: at rest, window %d of pool %d is not bound", s.name, i, p.ref)

@@ -15,57 +15,30 @@ const (
 	places
 )
 
-type poolState uint8
-
-const (
-	poolMade poolState = iota
-	poolLent
-	poolFlushing
-	poolRetiring
-)
-
-type grantState uint8
-
-const (
-	grantInUse grantState = iota
-	grantIdle
-	grantGiven
-	grantClosed
-)
-
 // pool is a pool with both ends of it.
 type pool struct {
 	m     *model
 	ref   uint32
 	ch    int
 	size  int
-	extra bool
 	where []place
 	at    [places]int // how many are where
 
 	// The target's.
-	loan    *bufpool.Loan
-	state   poolState
-	gone    bool     // deregistered
-	written []uint64 // by element: the frame that is there and not consumed; 0 none
-	due     int      // updates that were due for this pool, and its offer, unprocessed
-
+	local    *bufpool.Local
+	loan     *bufpool.Loan // its
+	gone     bool          // deregistered
+	written  []uint64      // by element: the frame that is there and not consumed; 0 none
+	due      int           // updates that were due for this pool, and its offer, unprocessed
 	guard    guard
 	windows  []window
-	retiring *job // when nothing of it is consumed any more
-	invalid  bool // the peer has invalidated its window
-	awaited  *job // that it does
+	retiring bool // it is forgotten when nothing of it is consumed any more
 
 	// The initiator's.
-	grant   *bufpool.Grant
-	granted grantState
-	pending int
-	last    int
-	namedIn []uint64
-	late    bool  // it came after this side had asked for one
-	told    bool  // its keys have come
-	keys    []int // by window
-	sentInv bool  // its window is invalidated, or about to be
+	remote   *bufpool.Remote
+	stopping bool  // its sender has been told to stop using it
+	told     bool  // its keys have come
+	keys     []int // by window
 }
 
 // move takes an element from one place to another.
@@ -76,16 +49,4 @@ func (p *pool) move(elem int, from, to place) {
 	p.at[p.where[elem]]--
 	p.where[elem] = to
 	p.at[to]++
-}
-
-// job is what follows when several workers are done.
-type job struct {
-	left int
-	then func()
-}
-
-func (j *job) done() {
-	if j.left--; j.left == 0 {
-		j.then()
-	}
 }

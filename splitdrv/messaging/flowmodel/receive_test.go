@@ -3,6 +3,7 @@ package flowmodel
 import (
 	"slices"
 
+	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -148,22 +149,22 @@ func (c *channel) read(l letter) {
 		}
 	case letterAdopt:
 		c.adopt(l.pool)
-		l.job.done()
+		if !c.s.release(l.pool.local) {
+			c.s.step(bufpool.Event{Kind: bufpool.Adopted, Local: l.pool.local})
+		}
 	case letterRetire:
 		c.seal()
 		if l.pool.guard == oneTouch && l.pool.at[consumed] > 0 && !c.m.rules.hastyRetire {
 			// Not before its windows are bound again.
-			l.pool.retiring = l.job
+			l.pool.retiring = true
 			c.pools[int(l.pool.ref)-c.number*c.m.shape.maxPools] = nil
 			return
 		}
-		c.forget(l.pool, l.job)
+		c.forget(l.pool)
 	case letterSealed:
 		c.sealed(l.touch)
 	case letterRenewed:
 		c.renewed(l.touch)
-	case letterAwait:
-		c.await(l.pool, l.job)
 	case letterSent:
 		if ahead := int64(c.sent - c.expected); ahead > 0 {
 			c.lose(ahead)
@@ -184,7 +185,7 @@ func (c *channel) answerIndicated(p *pool, last bool) {
 }
 
 // forget ends the use of a pool.
-func (c *channel) forget(p *pool, j *job) {
+func (c *channel) forget(p *pool) {
 	if c.urgent || c.messages > 0 {
 		for c.urgent = true; c.urgent; {
 			c.update(true)
@@ -198,7 +199,17 @@ func (c *channel) forget(p *pool, j *job) {
 	if c.lastTaken == p {
 		c.lastTaken = nil
 	}
-	j.done()
+	if c.s.release(p.local) {
+		return
+	}
+	drained := bufpool.Event{Kind: bufpool.Drained, Local: p.local}
+	if c.s.invalidates() && c.m.rules.bothInvalidate {
+		c.errands = append(c.errands, errand{kind: errandUnbind, pool: p})
+	}
+	if c.s.invalidates() && c.m.rules.earlyDispose {
+		c.s.step(bufpool.Event{Kind: bufpool.Invalidated, Local: p.local})
+	}
+	c.s.step(drained)
 }
 
 // adopt takes a pool into service.

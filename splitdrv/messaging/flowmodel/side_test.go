@@ -1,9 +1,8 @@
 package flowmodel
 
 import (
-	"slices"
-
 	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -34,6 +33,7 @@ type message struct {
 	ref     uint32 // msgFlush
 	number  uint64 // transaction of a flush
 	request requestKind
+	size    int // msgGet: of the elements
 	sent    uint64
 }
 
@@ -70,23 +70,17 @@ type side struct {
 	count       [kinds]int
 	retires     int // updates before a pool goes, unprocessed
 
-	pools    []*pool          // lent, until they are deregistered
-	borrowed map[uint32]*pool // the peer's, by reference
-	away     *pool
+	pools    *bufpool.Pools
+	lent     map[*bufpool.Local]*pool  // until they are deregistered
+	borrowed map[*bufpool.Remote]*pool // the peer's
+	queue    []bufpool.Action          // the pool manager's
+	behind   bool                      // a keep-alive has to be sent behind a BufferRecvPoolGet
 
-	gets      []message
-	replied   bool
-	flushing  func()
-	giving    bool
-	taking    bool
-	quiet     *pool
-	chores    []func()
-	asking    bool
-	asked     bool // ever
-	behind    bool // a keep-alive has to be sent behind a BufferRecvPoolGet
-	awaits    uint64
-	number    uint64
-	owesReply bool
+	// Of broken rules: what the pools want to be done and is put off, by what it waits
+	// for; replies that are put off.
+	withheld map[*bufpool.Local][]bufpool.Action
+	early    map[uint64][]bufpool.Action
+	late     []uint64
 
 	mine  int // requests unanswered
 	inbox []message
@@ -98,7 +92,11 @@ type side struct {
 }
 
 func newSide(m *model, i int) *side {
-	s := &side{m: m, name: string(rune('a' + i)), borrowed: make(map[uint32]*pool)}
+	s := &side{
+		m: m, name: string(rune('a' + i)),
+		lent: make(map[*bufpool.Local]*pool), borrowed: make(map[*bufpool.Remote]*pool),
+		withheld: make(map[*bufpool.Local][]bufpool.Action), early: make(map[uint64][]bufpool.Action),
+	}
 	for c := range m.shape.channels {
 		s.channels = append(s.channels, &channel{m: m, s: s, number: c, pools: make([]*pool, m.shape.maxPools)})
 	}
@@ -126,42 +124,48 @@ func (s *side) furtherReceives() int {
 
 func (s *side) poolLength() int { return s.m.shape.lengths[s.m.r.IntN(len(s.m.shape.lengths))] }
 
-func (s *side) makePool(ch, size, n int, extra bool) *pool {
-	first := uint32(ch * s.m.shape.maxPools)
-	for ref := first; ref < first+uint32(s.m.shape.maxPools); ref++ {
-		if slices.ContainsFunc(s.pools, func(p *pool) bool { return p.ref == ref }) {
-			continue
-		}
-		p := &pool{
-			m: s.m, ref: ref, ch: ch, size: size, extra: extra, where: make([]place, n),
-			loan: bufpool.NewLoan(nil, size, n), written: make([]uint64, n), namedIn: make([]uint64, n),
-		}
-		p.at[offered] = n
-		p.makeWindows(s.guard)
-		s.pools = append(s.pools, p)
-		return p
+// fill makes a pool of a place for one.
+func (s *side) fill(l *bufpool.Local, size int) *pool {
+	n := s.poolLength()
+	p := &pool{
+		m: s.m, ref: l.Ref, ch: l.Channel - 1, size: size, where: make([]place, n),
+		local: l, loan: bufpool.NewLoan(nil, size, n), written: make([]uint64, n),
 	}
-	return nil
+	p.at[offered] = n
+	p.makeWindows(s.guard)
+	l.Loan, l.Windows = p.loan, make([]fabric.Window, len(p.windows))
+	s.lent[l] = p
+	return p
 }
 
+// offerFirst makes the first pools. Which of them come on request, a peer that does
+// not know them all yet can tell by their size.
 func (s *side) offerFirst() {
-	var all []*pool
+	m := s.m
+	s.pools = bufpool.NewPools(bufpool.Config{
+		Channels: m.shape.channels, MaxPools: m.shape.maxPools, PeerPools: m.shape.maxPools,
+		MaxElements: protocol.MaxPoolElements, KeptPools: m.shape.maxPools,
+		OneTouch: s.guard == oneTouch, Invalidates: s.invalidates(), IdleTicks: m.shape.idle,
+	})
+	var first []*pool
 	for _, c := range s.channels {
-		for i := range s.m.shape.firstPools {
+		for i := range m.shape.firstPools {
 			size := smallElement
-			if i > 0 || s.m.mode.Sends() || s.m.one(2) {
+			if i > 0 || m.mode.Sends() || m.one(2) {
 				size = largeElement
 			}
-			p := s.makePool(c.number, size, s.poolLength(), false)
-			p.state = poolLent
+			if !m.rules.lateExtra {
+				size += 64 * i
+			}
+			p := s.fill(s.pools.First(c.number+1), size)
 			c.adopt(p)
-			all = append(all, p)
+			first = append(first, p)
 		}
 	}
-	s.expose(all, func() { s.lend(all...) })
+	for _, p := range first {
+		s.step(bufpool.Event{Kind: bufpool.Adopted, Local: p.local})
+	}
 }
-
-func (s *side) offer(pools ...*pool) { s.send(message{kind: msgPools, pools: pools, due: pools}) }
 
 // send sends a control message and compares what is unprocessed with the bounds.
 func (s *side) send(msg message) {
@@ -267,20 +271,20 @@ func (s *side) dispatch(msg message) {
 		}
 	case msgUpdate:
 		for _, r := range msg.returns {
-			g := s.borrowed[r.pool.ref]
+			g := s.borrowed[s.pools.Remote(r.pool.ref)]
 			if g != r.pool {
 				m.fail("%s: an update of pool %d, which is another one now", s.name, r.pool.ref)
 				return
 			}
 			for _, e := range r.elems {
-				if err := g.grant.Return(uint32(e)); err != nil {
+				if err := g.remote.Return(uint32(e)); err != nil {
 					m.fail("%s: pool %d: %v", s.name, g.ref, err)
 					return
 				}
 				g.move(int(e), inUpdate, available)
 				g.relend(int(e))
 				c := s.channels[g.ch]
-				c.acked = max(c.acked, g.namedIn[e])
+				c.acked = max(c.acked, g.remote.NamedIn(e))
 			}
 		}
 	case msgIndicate:
@@ -289,21 +293,25 @@ func (s *side) dispatch(msg message) {
 			c.mail = append(c.mail, letter{kind: letterIndicated, pool: x.pool, elem: x.elem, last: i == len(msg.inds)-1})
 		}
 	case msgGet:
-		if len(s.gets) < 2 {
-			s.gets = append(s.gets, msg)
-		}
+		s.step(bufpool.Event{Kind: bufpool.Get, Channel: msg.channel + 1, Size: msg.size})
 	case msgFlush:
-		s.onFlush(msg)
+		if ref := msg.ref &^ protocol.FlushGiveBack; ref != msg.ref {
+			if l := s.local(ref); l != nil && !l.Extra {
+				m.fail("%s: the peer gives back pool %d, which it has not asked for", s.name, ref)
+			}
+		}
+		s.step(bufpool.Event{Kind: bufpool.Flush, Transaction: msg.number, Refs: []uint32{msg.ref}})
 	case msgFlushed:
-		if s.awaits == 0 || s.awaits != msg.number {
-			m.fail("%s: a reply to flush %d, while %d is awaited", s.name, msg.number, s.awaits)
-			return
+		switch {
+		case m.rules.lateTaken:
+			s.late = append(s.late, msg.number)
+		case m.rules.flushTwice:
+			for _, a := range s.early[msg.number] {
+				s.hand(a)
+			}
+		default:
+			s.step(bufpool.Event{Kind: bufpool.FlushReply, Transaction: msg.number})
 		}
-		s.awaits = 0
-		if !m.rules.lateTaken {
-			s.tookAway()
-		}
-		s.replied = true
 	case msgRequest:
 		if s.inbox = append(s.inbox, msg); len(s.inbox) > 4 {
 			m.fail("%s: %d requests are unanswered", s.name, len(s.inbox))
@@ -312,7 +320,9 @@ func (s *side) dispatch(msg message) {
 		s.mine--
 		switch msg.request {
 		case requestBehind:
-			s.asking = false
+			if !m.rules.askTwice {
+				s.step(bufpool.Event{Kind: bufpool.Answered})
+			}
 		case requestKeys:
 			s.heard = true
 		default:
@@ -321,115 +331,37 @@ func (s *side) dispatch(msg message) {
 	}
 }
 
-// borrow takes a pool that the peer lends.
-func (s *side) borrow(p *pool) {
-	if old := s.borrowed[p.ref]; old != nil && old.granted != grantClosed {
-		s.m.fail("%s: pool %d is lent twice", s.name, p.ref)
-	}
-	n := 1
-	for _, o := range s.borrowed {
-		if o.ch == p.ch && o.granted != grantClosed {
-			n++
+// local is the pool with a reference that this side lends, nil if there is none.
+func (s *side) local(ref uint32) *bufpool.Local {
+	for l := range s.lent {
+		if l.Ref == ref {
+			return l
 		}
 	}
-	if n > s.m.shape.maxPools {
-		s.m.fail("%s: %d pools on channel %d", s.name, n, p.ch)
-	}
+	return nil
+}
+
+// borrow takes a pool that the peer lends.
+func (s *side) borrow(p *pool) {
 	switch {
 	case p.guard == around:
 		p.learn()
 	case p.guard == oneTouch && !p.told:
 		s.m.fail("%s: pool %d is lent, and its keys have not come", s.name, p.ref)
 	}
-	p.late = s.asked
 	order := bufpool.LatestFirst
 	if s.m.mode.Sends() {
 		order = bufpool.InOrder
 	}
-	p.grant = bufpool.NewGrant(0, 0, p.size, len(p.where), order)
+	p.remote = bufpool.NewRemote(protocol.Pool{
+		Ref: p.ref, Elements: uint32(len(p.where)), ElementSize: uint32(p.size), Context: protocol.PoolContext(uint16(p.ch+1), 0),
+	}, order)
+	p.remote.Invalidate = s.peer.invalidates()
 	for e := range p.where {
 		p.move(e, offered, available)
 	}
-	s.borrowed[p.ref] = p
-	c := s.channels[p.ch]
-	c.grants = append(c.grants, p)
-	slices.SortStableFunc(c.grants, func(a, b *pool) int { return a.size - b.size })
-}
-
-func (s *side) onFlush(msg message) {
-	if s.owesReply {
-		s.m.fail("%s: a flush while another one is not answered", s.name)
-		return
-	}
-	s.owesReply = true
-	reply := &job{left: 1, then: func() {
-		s.owesReply = false
-		s.send(message{kind: msgFlushed, number: msg.number})
-	}}
-	ref := msg.ref &^ protocol.FlushGiveBack
-	if msg.ref&protocol.FlushGiveBack == 0 {
-		g := s.borrowed[ref]
-		if g == nil || g.granted == grantClosed {
-			s.m.fail("%s: the peer takes back pool %d, which this side does not have", s.name, ref)
-			return
-		}
-		g.granted = grantClosed
-		s.channels[g.ch].revoke(release{pool: g, job: reply, last: true})
-		return
-	}
-	i := slices.IndexFunc(s.pools, func(p *pool) bool { return p.ref == ref })
-	if i < 0 || s.pools[i].state == poolRetiring {
-		s.m.fail("%s: the peer gives back pool %d, which is not lent", s.name, ref)
-		return
-	}
-	if !s.pools[i].extra {
-		s.m.fail("%s: the peer gives back pool %d, which it has not asked for", s.name, ref)
-	}
-	s.retire(s.pools[i], reply.done)
-}
-
-// retire begins the end of a pool that the peer has stopped using.
-func (s *side) retire(p *pool, then func()) {
-	if p.state == poolRetiring {
-		s.chores = append(s.chores, then)
-		return
-	}
-	p.state = poolRetiring
-	end := &job{left: 1, then: func() {
-		s.chores = append(s.chores, func() {
-			switch {
-			case s.m.rules.earlyReuse:
-				s.dispose(p)
-				s.chores = append(s.chores, then)
-			case len(p.windows) == 0:
-				s.dispose(p)
-				then()
-			default:
-				then()
-				s.withdraw(p)
-			}
-		})
-	}}
-	c := s.channels[p.ch]
-	c.mail = append(c.mail, letter{kind: letterRetire, pool: p, job: end})
-}
-
-func (s *side) dispose(p *pool) {
-	p.gone = true
-	for i := range p.windows {
-		if p.windows[i].bound {
-			s.m.fail("%s: pool %d is deregistered, and can be written through window %d", s.name, p.ref, i)
-		}
-	}
-	s.pools = slices.DeleteFunc(s.pools, func(o *pool) bool { return o == p })
-}
-
-func (s *side) tookAway() {
-	if s.away != nil {
-		s.away.granted = grantClosed
-		s.endWindow(s.away)
-		s.away = nil
-	}
+	s.borrowed[p.remote] = p
+	s.step(bufpool.Event{Kind: bufpool.Lent, Remote: p.remote})
 }
 
 // answer answers a request.

@@ -1,6 +1,10 @@
 package flowmodel
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/splitnic/splitnic/bufpool"
+)
 
 // guard is how a side protects the pools that it lends, on top of their
 // registration.
@@ -106,7 +110,7 @@ func (p *pool) relend(elem int) {
 		return
 	}
 	p.keys[elem]++
-	if p.granted == grantInUse && !p.takes(elem, p.keys[elem]) {
+	if !p.stopping && !p.takes(elem, p.keys[elem]) {
 		p.m.fail("element %d of pool %d goes back, and cannot be written", elem, p.ref)
 	}
 }
@@ -114,45 +118,6 @@ func (p *pool) relend(elem int) {
 // invalidates reports whether the peer invalidates the window around a pool of
 // this side's.
 func (s *side) invalidates() bool { return s.guard == around && s.m.agreed }
-
-// expose has the windows of pools bound, and then something else done.
-func (s *side) expose(pools []*pool, then func()) {
-	j := &job{left: 1, then: then}
-	for _, p := range pools {
-		if len(p.windows) == 0 {
-			continue
-		}
-		e := errand{kind: errandBind, pool: p, job: &job{left: 1, then: func() {}}}
-		if !s.m.rules.unboundOffer {
-			j.left++
-			e.job = j
-		}
-		c := s.channels[p.ch]
-		c.errands = append(c.errands, e)
-	}
-	j.done()
-}
-
-// lend offers pools, or has their keys told first.
-func (s *side) lend(pools ...*pool) {
-	if s.guard == oneTouch && !s.m.rules.untoldOffer {
-		// The largest first, of all channels.
-		pools = slices.Clone(pools)
-		slices.SortStableFunc(pools, func(a, b *pool) int { return b.size - a.size })
-		s.untold = append(s.untold, pools...)
-		return
-	}
-	s.offerAll(pools...)
-}
-
-func (s *side) offerAll(pools ...*pool) {
-	s.offer(pools...)
-	for _, p := range pools {
-		if p.state == poolMade {
-			p.state = poolLent
-		}
-	}
-}
 
 // tell is the part of who tells keys, pool by pool.
 func (s *side) tell() bool {
@@ -163,7 +128,7 @@ func (s *side) tell() bool {
 		p := s.untold[0]
 		s.untold = s.untold[1:]
 		s.telling, s.heard = false, false
-		s.offerAll(p)
+		s.step(bufpool.Event{Kind: bufpool.Told, Local: p.local})
 		return true
 	case s.telling || s.mine == 4:
 		return false
@@ -174,28 +139,12 @@ func (s *side) tell() bool {
 	return true
 }
 
-// withdraw ends what expose began, for a pool that the peer has stopped using.
-func (s *side) withdraw(p *pool) {
-	if s.m.rules.earlyDispose {
-		s.dispose(p)
-		return
-	}
-	end := &job{left: 1, then: func() { s.chores = append(s.chores, func() { s.dispose(p) }) }}
-	c := s.channels[p.ch]
-	if !s.invalidates() || s.m.rules.bothInvalidate {
-		c.errands = append(c.errands, errand{kind: errandUnbind, pool: p, job: end})
-		return
-	}
-	c.mail = append(c.mail, letter{kind: letterAwait, pool: p, job: end})
-}
-
 // errand is something for a sender to do besides frames.
 type errand struct {
 	kind  errandKind
 	pool  *pool
 	touch []touched
 	next  int
-	job   *job
 }
 
 type errandKind uint8
@@ -254,8 +203,16 @@ func (c *channel) follows(e errand) func() {
 		return func() { c.mail = append(c.mail, letter{kind: letterSealed, touch: e.touch}) }
 	case errandRenew:
 		return func() { c.mail = append(c.mail, letter{kind: letterRenewed, touch: e.touch}) }
+	case errandUnbind:
+		if c.s.invalidates() { // a broken rule: nobody waits for it
+			return func() {}
+		}
+		return func() { c.s.step(bufpool.Event{Kind: bufpool.Unbound, Local: e.pool.local}) }
 	default:
-		return e.job.done
+		if c.m.rules.unboundOffer {
+			return func() {}
+		}
+		return func() { c.s.step(bufpool.Event{Kind: bufpool.Bound, Local: e.pool.local}) }
 	}
 }
 
@@ -273,22 +230,15 @@ func (c *channel) post(t transfer) {
 // invalidate sends the peer the message that invalidates the window around a
 // pool of its, once, and reports whether there was room for it.
 func (c *channel) invalidate(p *pool) bool {
-	if !c.s.peer.invalidates() || p.sentInv {
+	if !p.remote.Invalidate || p.remote.Invalidated {
 		return true
 	}
 	if c.room() <= 0 {
 		return false
 	}
-	p.sentInv = true
+	p.remote.Invalidated = true
 	c.post(transfer{op: opSendInv, pool: p, signal: true})
 	return true
-}
-
-// endWindow has the sender invalidate the window around a pool that the peer has
-// taken back.
-func (s *side) endWindow(g *pool) {
-	c := s.channels[g.ch]
-	c.errands = append(c.errands, errand{kind: errandInvalidate, pool: g})
 }
 
 // touched is an element in a touch: on its way from being written to being lent
@@ -367,33 +317,16 @@ func (c *channel) renewed(t []touched) {
 		}
 	}
 	for _, e := range t {
-		if p := e.pool; p.retiring != nil && p.at[consumed] == 0 {
-			j := p.retiring
-			p.retiring = nil
-			c.forget(p, j)
+		if p := e.pool; p.retiring && p.at[consumed] == 0 {
+			p.retiring = false
+			c.forget(p)
 		}
 	}
 }
 
 // invalidated hears that a message of the peer's has invalidated a window.
 func (c *channel) invalidated(p *pool) {
-	if p.invalid || p.state != poolFlushing && p.state != poolRetiring {
-		c.m.fail("%s: the peer invalidates the window of pool %d, which is in state %d", c.s.name, p.ref, p.state)
-		return
-	}
-	p.invalid = true
-	if p.awaited != nil {
-		p.awaited.done()
-	}
-}
-
-// await has something follow when the peer has invalidated a pool's window.
-func (c *channel) await(p *pool, j *job) {
-	if p.invalid {
-		j.done()
-		return
-	}
-	p.awaited = j
+	c.s.step(bufpool.Event{Kind: bufpool.Invalidated, Local: p.local})
 }
 
 // abandoned checks what a session leaves that ends here and now: the frames that

@@ -1,0 +1,192 @@
+package flowmodel
+
+import (
+	"slices"
+	"time"
+
+	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// step has the pools hear of an event, and hands on what is to be done.
+func (s *side) step(e bufpool.Event) {
+	for _, a := range s.hear(e) {
+		s.hand(a)
+	}
+}
+
+func (s *side) hear(e bufpool.Event) []bufpool.Action {
+	out, err := s.pools.Step(&e, nil)
+	if err != nil {
+		s.m.fail("%s: %v", s.name, err)
+	}
+	return out
+}
+
+// hand hands an action to who has to carry it out. A broken rule is an action that
+// is left out or comes at another time, or an event that comes too early.
+func (s *side) hand(a bufpool.Action) {
+	broken := &s.m.rules
+	var c *channel
+	switch {
+	case a.Local != nil:
+		c = s.channels[a.Local.Channel-1]
+	case a.Remote != nil:
+		c = s.channels[a.Remote.Channel-1]
+	}
+	switch a.Do {
+	case bufpool.Adopt:
+		c.mail = append(c.mail, letter{kind: letterAdopt, pool: s.lent[a.Local]})
+		if broken.earlyTakeBack {
+			s.withheld[a.Local] = s.hear(bufpool.Event{Kind: bufpool.Bound, Local: a.Local})
+		}
+	case bufpool.Drain:
+		c.mail = append(c.mail, letter{kind: letterRetire, pool: s.lent[a.Local]})
+		if broken.hastyTakeBack {
+			s.withheld[a.Local] = s.hear(bufpool.Event{Kind: bufpool.Drained, Local: a.Local})
+		}
+	case bufpool.Bind:
+		c.errands = append(c.errands, errand{kind: errandBind, pool: s.lent[a.Local]})
+		if broken.unboundOffer {
+			s.step(bufpool.Event{Kind: bufpool.Bound, Local: a.Local})
+		}
+	case bufpool.Unbind:
+		if broken.earlyDispose {
+			s.step(bufpool.Event{Kind: bufpool.Unbound, Local: a.Local})
+			return
+		}
+		c.errands = append(c.errands, errand{kind: errandUnbind, pool: s.lent[a.Local]})
+	case bufpool.Use:
+		c.grants = append(c.grants, s.borrowed[a.Remote])
+		slices.SortStableFunc(c.grants, func(a, b *pool) int { return a.size - b.size })
+	case bufpool.Stop:
+		c.revoke(release{pool: s.borrowed[a.Remote], last: a.Last})
+	case bufpool.Invalidate:
+		c.errands = append(c.errands, errand{kind: errandInvalidate, pool: s.borrowed[a.Remote]})
+	case bufpool.Tell:
+		if broken.untoldOffer {
+			s.step(bufpool.Event{Kind: bufpool.Told, Local: a.Local})
+			return
+		}
+		s.untold = append(s.untold, s.lent[a.Local])
+	case bufpool.Request:
+		s.queue = append(s.queue, a)
+		if broken.flushTwice {
+			s.early[a.Transaction] = s.hear(bufpool.Event{Kind: bufpool.FlushReply, Transaction: a.Transaction})
+		}
+	default:
+		s.queue = append(s.queue, a)
+	}
+}
+
+// release hands on what was withheld, and reports whether there was anything.
+func (s *side) release(l *bufpool.Local) bool {
+	withheld, ok := s.withheld[l]
+	delete(s.withheld, l)
+	for _, a := range withheld {
+		s.hand(a)
+	}
+	return ok
+}
+
+// manage is the pool manager's part: the first thing that it has to do.
+func (s *side) manage() bool {
+	switch {
+	case s.behind && s.mine < 4:
+		s.behind = false
+		s.request(requestBehind, 0)
+	case len(s.late) > 0:
+		number := s.late[0]
+		s.late = s.late[1:]
+		s.step(bufpool.Event{Kind: bufpool.FlushReply, Transaction: number})
+	case len(s.queue) > 0:
+		a := s.queue[0]
+		s.queue = s.queue[1:]
+		if s.m.rules.earlyReuse && a.Do == bufpool.Reply && len(s.queue) > 0 {
+			s.queue = append(s.queue, a) // later
+			return true
+		}
+		s.do(a)
+	default:
+		return false
+	}
+	return true
+}
+
+// do carries out an action of the pool manager's.
+func (s *side) do(a bufpool.Action) {
+	switch a.Do {
+	case bufpool.Make:
+		if s.m.one(8) {
+			s.step(bufpool.Event{Kind: bufpool.Failed, Local: a.Local})
+			return
+		}
+		s.fill(a.Local, bufpool.LentSize(a.Size))
+		s.step(bufpool.Event{Kind: bufpool.Registered, Local: a.Local})
+	case bufpool.Offer:
+		pools := []*pool{s.lent[a.Local]}
+		for len(s.queue) > 0 && s.queue[0].Do == bufpool.Offer {
+			pools = append(pools, s.lent[s.queue[0].Local])
+			s.queue = s.queue[1:]
+		}
+		s.send(message{kind: msgPools, pools: pools, due: pools})
+	case bufpool.Ask:
+		s.behind = true
+		s.send(message{kind: msgGet, channel: a.Channel - 1, size: a.Size})
+		if s.m.rules.askTwice {
+			s.step(bufpool.Event{Kind: bufpool.Answered})
+		}
+	case bufpool.Request:
+		s.send(message{kind: msgFlush, ref: a.Ref, number: a.Transaction})
+		if ref := a.Ref &^ protocol.FlushGiveBack; ref != a.Ref && s.m.rules.earlyInvalidate {
+			s.hand(bufpool.Action{Do: bufpool.Invalidate, Remote: s.pools.Remote(ref)})
+		}
+	case bufpool.Reply:
+		s.step(bufpool.Event{Kind: bufpool.Replying})
+		s.send(message{kind: msgFlushed, number: a.Transaction})
+	case bufpool.Deregister:
+		p := s.lent[a.Local]
+		p.gone = true
+		for i := range p.windows {
+			if p.windows[i].bound {
+				s.m.fail("%s: pool %d is deregistered, and can be written through window %d", s.name, p.ref, i)
+			}
+		}
+		delete(s.lent, a.Local)
+		s.step(bufpool.Event{Kind: bufpool.Deregistered, Local: a.Local})
+	default:
+		s.m.fail("%s: nobody carries out action %d", s.name, a.Do)
+	}
+}
+
+// tick has the pools look for some that are not used.
+func (s *side) tick(int) bool {
+	if s.m.mode.Sends() || !s.m.flowing {
+		return false
+	}
+	s.step(bufpool.Event{Kind: bufpool.Tick, Tight: s.m.one(2)})
+	return true
+}
+
+// need is when a sender lacks an element.
+func (s *side) need(c int) bool {
+	if s.m.mode.Sends() || !s.m.flowing {
+		return false
+	}
+	size := frameLengths[s.m.r.IntN(len(frameLengths))]
+	s.step(bufpool.Event{Kind: bufpool.Needed, Channel: c + 1, Size: size, Now: time.Unix(int64(s.m.steps), 0)})
+	return true
+}
+
+// rescue says what was sent on a channel without a credit.
+func (s *side) rescue(c int) bool {
+	ch := s.channels[c]
+	if s.m.mode != protocol.ModeSendUC || s.m.rules.noSent || !ch.dry() {
+		return false
+	}
+	// At rest only if something is missing, or there would be no rest.
+	if !s.m.flowing && (s.peer.channels[c].expected == ch.next || s.mine > 0 || len(ch.net) > 0) {
+		return false
+	}
+	return s.request(requestSent, c)
+}
