@@ -1,7 +1,7 @@
 // Package softroce_test checks the harness itself: that it tells a script that
 // passed from one that failed, hung, or took the kernel down with it.
 //
-// It boots about two dozen guests, so it only runs when SPLITNIC_REQUIRE lists
+// It boots some twenty guests, so it only runs when SPLITNIC_REQUIRE lists
 // softroce (or all), and needs more than the usual time: go test -timeout 30m.
 package softroce_test
 
@@ -98,15 +98,13 @@ func TestGuestStatus(t *testing.T) {
 		status  int
 		stdout  string // must be contained
 	}{
-		{"success", nil, []string{"exit", "0"}, 0, ""},
 		{"failure", nil, []string{"exit", "5"}, 5, ""},
 		{"panic", nil, []string{"panic"}, 125, "before\n"},
 		{"hang", []string{"--timeout", "15"}, []string{"hang"}, 124, "before\n"},
 		// What it wrote may be stopped on its way, together with all else.
-		{"guest deaf", []string{"--timeout", "15"}, []string{"deaf"}, 124, ""},
+		{"guest deaf", []string{"--timeout", "8"}, []string{"deaf"}, 124, ""},
 		{"complaint", nil, []string{"complain"}, 126, ""},
 		{"known complaint", nil, []string{"defect", "2"}, 0, ""},
-		{"known complaint too often", nil, []string{"defect", "3"}, 126, ""},
 		{"complaint allowed", []string{"--allow-dmesg"}, []string{"complain"}, 0, ""},
 		{"process left behind", nil, []string{"background"}, 0, "finished\n"},
 		{"environment", nil, []string{"environment"}, 0, ""},
@@ -117,6 +115,7 @@ func TestGuestStatus(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			args := append([]string{"--mode", mode}, tt.options...)
 			r := run(t, append(append(args, "selftest.sh"), tt.script...)...)
 			if r.status != tt.status || !strings.Contains(r.stdout, tt.stdout) {

@@ -45,7 +45,7 @@ func TestRDMAPolicyRate(t *testing.T) {
 	first := r.unit.rates().Hosts[0]
 	const (
 		rate = 200_000   // so that it is a bound on an emulated machine
-		n    = 320 << 10 // of data, in each direction
+		n    = 192 << 10 // of data, in each direction
 		// What the host may have saved, and the rest of the last frame.
 		overdraft = 2<<16 + 1<<16
 	)

@@ -196,11 +196,11 @@ func testCredits(t *testing.T, r *rig) {
 	done := make(chan struct{}, 2)
 	go func() {
 		defer func() { done <- struct{}{} }()
-		manyConnections(t, h.ns, echoTCP(t, r.lan, addr(0)), 8, 300_000)
+		manyConnections(t, h.ns, echoTCP(t, r.lan, addr(0)), 8, 100_000)
 	}()
 	go func() {
 		defer func() { done <- struct{}{} }()
-		manyConnections(t, r.lan, echoTCP(t, h.ns, h.addr()), 8, 300_000)
+		manyConnections(t, r.lan, echoTCP(t, h.ns, h.addr()), 8, 100_000)
 	}()
 	testenv.Run(t, h.ns, "ping", "-f", "-q", "-c", "1000", "-s", "100", addr(0))
 	<-done

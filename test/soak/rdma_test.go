@@ -11,7 +11,7 @@ import (
 // How much there is to do on RDMA devices unless the environment says
 // otherwise.
 const (
-	rdmaCycles = 40
+	rdmaCycles = 24
 	rdmaFrames = 200
 )
 
