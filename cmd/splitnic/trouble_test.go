@@ -7,8 +7,8 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/errdoc"
 	"github.com/splitnic/splitnic/internal/testenv"
-	"github.com/splitnic/splitnic/internal/trouble"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -18,20 +18,17 @@ import (
 // TestTroubleIsComplete looks for everything that has a list in the code in the
 // page that explains it.
 func TestTroubleIsComplete(t *testing.T) {
-	page, err := os.ReadFile("../../" + trouble.File)
+	page, err := os.ReadFile("../../" + errdoc.Page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	explained, statuses := map[string]bool{}, map[string]bool{}
-	for _, r := range trouble.Parse(string(page)) {
-		statuses[r.Name] = true
-		for _, m := range r.Messages {
-			explained[m] = true
-		}
+	keys, messages := map[string]bool{}, map[string]bool{}
+	for _, e := range errdoc.Parse(string(page)) {
+		keys[e.Key], messages[e.Message] = true, true
 	}
 	for status := range exit.Version + 1 {
-		if !statuses[strconv.Itoa(status)] {
-			t.Errorf("exit status %d is not in %s", status, trouble.File)
+		if !keys["exit status "+strconv.Itoa(status)] {
+			t.Errorf("exit status %d is not in %s", status, errdoc.Page)
 		}
 	}
 	var names []string
@@ -40,8 +37,8 @@ func TestTroubleIsComplete(t *testing.T) {
 	}
 	for _, list := range [][]string{names, session.Reasons(), messaging.Codes(), iounit.Refusals(), iounit.Rules(), iounit.Endings()} {
 		for _, name := range list {
-			if !explained[name] {
-				t.Errorf("%q is not in %s", name, trouble.File)
+			if !messages[name] {
+				t.Errorf("%q is not in %s", name, errdoc.Page)
 			}
 		}
 	}

@@ -24,7 +24,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/splitnic/splitnic/internal/trouble"
+	"github.com/splitnic/splitnic/internal/errdoc"
 )
 
 // buildDir is where everything goes, relative to the top of the checkout.
@@ -114,10 +114,10 @@ func run(ctx context.Context, args []string) (bool, error) {
 		}
 		rep.claims = append(rep.claims, r.defended(file, string(doc), rep.names, rep.results)...)
 	}
-	if doc, err = os.ReadFile(trouble.File); err != nil {
+	if doc, err = os.ReadFile(errdoc.Page); err != nil {
 		return false, fmt.Errorf("reading which tests produce which message: %w", err)
 	}
-	rep.claims = append(rep.claims, r.troubles(string(doc), rep.names, rep.results, explained)...)
+	rep.claims = append(rep.claims, r.troubles(string(doc), errdoc.Tests, rep.names, rep.results, explained)...)
 	return rep.finish(os.Stdout, buildDir)
 }
 

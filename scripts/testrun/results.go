@@ -9,7 +9,7 @@ import (
 
 	"gotest.tools/gotestsum/testjson"
 
-	"github.com/splitnic/splitnic/internal/trouble"
+	"github.com/splitnic/splitnic/internal/errdoc"
 )
 
 // outcome is how a test ended.
@@ -39,7 +39,7 @@ type collector struct {
 	w        io.Writer
 	layer    string
 	results  []result
-	explains map[string][]string // messages of trouble.File that each test produced
+	explains map[string][]string // keys of errdoc.Page that each test produced
 }
 
 func newCollector(w io.Writer, layer string) *collector {
@@ -65,7 +65,7 @@ func (c *collector) Event(e testjson.TestEvent, run *testjson.Execution) error {
 	switch {
 	case e.Action == testjson.ActionBuild:
 		fmt.Fprint(c.w, e.Output)
-	case e.Action == testjson.ActionAttr && e.Key == trouble.Attribute:
+	case e.Action == testjson.ActionAttr && e.Key == errdoc.Attribute:
 		c.explains[e.Test] = append(c.explains[e.Test], e.Value)
 	case e.Action == testjson.ActionFail && e.Test != "":
 		fmt.Fprintf(c.w, "FAIL  %s %s\n", short(e.Package), e.Test)

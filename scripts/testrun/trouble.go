@@ -4,41 +4,47 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/splitnic/splitnic/internal/trouble"
+	"github.com/splitnic/splitnic/internal/errdoc"
 )
 
-// troubles is claims for page, the text of trouble.File, and also returns what
-// the tests in explained, by their names, have not produced: nothing of a row
-// that names them, or one of its messages.
-func (r *runner) troubles(page string, layers []string, results []result, explained map[string][]string) []string {
-	produced := func(test, message string) bool {
-		for name, messages := range explained {
-			if (name == test || strings.HasPrefix(name, test+"/")) && slices.Contains(messages, message) {
+// troubles is claims for page, the text of errdoc.Page, and tests, that of
+// errdoc.TestsFile. It also returns where the two do not fit together, and what
+// the tests in explained, by their names, have not produced: nothing of a group
+// that has them, or one of its messages.
+func (r *runner) troubles(page, tests string, layers []string, results []result, explained map[string][]string) []string {
+	produced := func(test, key string) bool {
+		for name, keys := range explained {
+			if (name == test || strings.HasPrefix(name, test+"/")) && slices.Contains(keys, key) {
 				return true
 			}
 		}
 		return false
 	}
-	var wrong []string
+	entries, groups := errdoc.Parse(page), errdoc.ParseTests(tests)
+	silent := make(map[string]bool) // keys of what has no message
+	for _, e := range entries {
+		silent[e.Key] = e.Message == ""
+	}
+	wrong := errdoc.Check(entries, groups)
 	var rows []claimRow
-	for _, row := range trouble.Parse(page) {
-		c := claimRow{file: trouble.File, name: row.Name, line: row.Line, tests: row.Tests}
+	for _, g := range groups {
+		c := claimRow{file: errdoc.TestsFile, name: g.Keys[0], line: g.Line, tests: g.Tests}
 		rows = append(rows, c)
 		all := true // of its tests were to run
-		for _, t := range row.Tests {
+		for _, t := range g.Tests {
 			if !slices.Contains(layers, layerOf(t)) || !r.wants(topLevel(t)) {
 				all = false
 				continue
 			}
-			if len(row.Messages) > 0 && !slices.ContainsFunc(row.Messages, func(m string) bool { return produced(t, m) }) {
-				wrong = append(wrong, c.complaint("%s produced nothing of %s", t, row.Name))
+			if !silent[g.Keys[0]] && !slices.ContainsFunc(g.Keys, func(k string) bool { return produced(t, k) }) {
+				wrong = append(wrong, c.complaint("%s produced nothing of %q", t, g.Keys))
 			}
 		}
-		for _, m := range row.Messages {
-			if all && !slices.ContainsFunc(row.Tests, func(t string) bool { return produced(t, m) }) {
-				wrong = append(wrong, c.complaint("no test of the row produced %q", m))
+		for _, k := range g.Keys {
+			if len(g.Tests) > 0 && all && !silent[k] && !slices.ContainsFunc(g.Tests, func(t string) bool { return produced(t, k) }) {
+				wrong = append(wrong, c.complaint("no test of the group produced %q", k))
 			}
 		}
 	}
-	return slices.Concat(checkNamed(rows), wrong, r.shown(rows, layers, results))
+	return slices.Concat(wrong, r.shown(rows, layers, results))
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 	"testing"
@@ -9,50 +10,64 @@ import (
 )
 
 const troublePage = `
-| message | status | cause | test |
-|---|---|---|---|
-| ` + "`no card <name>`" + ` | 3 | gone | ` + "`TestMistakes/no_card`" + ` |
-| ` + "`busy` or `full`" + ` | | others | ` + "`TestRDMABusy`, `TestFull`" + ` |
+| message | status | fix |
+|---|---|---|
+| ` + "`no card <name>`" + ` | 3 | |
 
-| symptom | test |
+` + "```messages\nbusy\nfull\n```" + `
+
+| symptom | fix |
 |---|---|
-| slow | ` + "`TestRDMASlow`" + ` |
+| slow | |
+`
+
+const troubleTests = `# tests
+3 no card <name>
+	TestMistakes/no_card
+- busy
+- full
+	TestRDMABusy
+	TestFull
+symptom slow
+	TestRDMASlow
 `
 
 func TestTroubles(t *testing.T) {
 	tests := []string{"TestMistakes", "TestRDMABusy", "TestFull", "TestRDMASlow"}
+	const card = "3 no card <name>"
 	for _, tc := range []struct {
-		name   string
-		page   string              // in place of troublePage
-		change func([]result)      // of what ran
-		said   map[string][]string // in place of what is right
-		layers []string            // that ran, all if nil
-		filter string
-		want   []string // a part of each complaint
+		name        string
+		page, tests string              // in place of troublePage, of troubleTests
+		change      func([]result)      // of what ran
+		said        map[string][]string // in place of what is right
+		layers      []string            // that ran, all if nil
+		filter      string
+		want        []string // a part of each complaint
 	}{
 		{name: "all is well"},
-		{name: "no test", page: "| message | test |\n|---|---|\n| `x` | by hand |\n", want: []string{"names no test", "no test of the row produced"}},
-		{name: "no such test", page: "| message | test |\n|---|---|\n| `x` | `TestNone` |\n",
-			want: []string{"TestNone produced nothing", "no test of the row produced \"x\"", "which does not exist", "did not run"}},
+		{name: "a message without tests", page: troublePage + "\n| message |\n|---|\n| `x` |\n", want: []string{`"- x" is not in internal/errdoc/tests.txt`}},
+		{name: "tests without a message", tests: troubleTests + "- x\n\tTestFull\n",
+			want: []string{`"- x" is not in docs/troubleshooting.md`, "TestFull produced nothing", "no test of the group produced \"- x\""}},
+		{name: "no test", tests: strings.Replace(troubleTests, "\tTestRDMASlow\n", "", 1), want: []string{`"symptom slow" has no test`}},
+		{name: "no such test", tests: strings.Replace(troubleTests, "TestRDMASlow", "TestNone", 1), want: []string{"which does not exist", "did not run"}},
 		{name: "a test failed", change: func(r []result) { r[0].Outcome = failed }, want: []string{"failed"}},
 		{name: "a test of a symptom failed", change: func(r []result) { r[3].Outcome = failed }, want: []string{"TestRDMASlow"}},
-		{name: "another message", said: map[string][]string{"TestMistakes/no_card": {"busy"}, "TestRDMABusy": {"busy"}, "TestFull": {"full"}},
-			want: []string{"TestMistakes/no_card produced nothing", `produced "no card <name>"`}},
-		{name: "one test has both", said: map[string][]string{"TestMistakes/no_card": {"no card <name>"}, "TestRDMABusy/all": {"busy", "full"}},
+		{name: "another message", said: map[string][]string{"TestMistakes/no_card": {"- busy"}, "TestRDMABusy": {"- busy"}, "TestFull": {"- full"}},
+			want: []string{"TestMistakes/no_card produced nothing", `produced "3 no card <name>"`}},
+		{name: "another status", said: map[string][]string{"TestMistakes/no_card": {"2 no card <name>"}, "TestRDMABusy": {"- busy"}, "TestFull": {"- full"}},
+			want: []string{"TestMistakes/no_card produced nothing", `produced "3 no card <name>"`}},
+		{name: "one test has both", said: map[string][]string{"TestMistakes/no_card": {card}, "TestRDMABusy/all": {"- busy", "- full"}},
 			want: []string{"TestFull produced nothing"}},
-		{name: "one message is left", said: map[string][]string{"TestMistakes/no_card": {"no card <name>"}, "TestRDMABusy": {"busy"}, "TestFull": {"busy"}},
-			want: []string{`produced "full"`}},
-		{name: "a layer was not to run", said: map[string][]string{"TestMistakes/no_card": {"no card <name>"}, "TestFull": {"full"}},
+		{name: "one message is left", said: map[string][]string{"TestMistakes/no_card": {card}, "TestRDMABusy": {"- busy"}, "TestFull": {"- busy"}},
+			want: []string{`produced "- full"`}},
+		{name: "a layer was not to run", said: map[string][]string{"TestMistakes/no_card": {card}, "TestFull": {"- full"}},
 			layers: []string{"unit", "netns"}},
-		{name: "some tests were not to run", said: map[string][]string{"TestRDMABusy": {"busy"}}, filter: "Busy"},
+		{name: "some tests were not to run", said: map[string][]string{"TestRDMABusy": {"- busy"}}, filter: "Busy"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			page, said, layers := troublePage, tc.said, tc.layers
-			if tc.page != "" {
-				page = tc.page
-			}
+			page, named, said, layers := cmp.Or(tc.page, troublePage), cmp.Or(tc.tests, troubleTests), tc.said, tc.layers
 			if said == nil {
-				said = map[string][]string{"TestMistakes/no_card": {"no card <name>"}, "TestRDMABusy": {"busy"}, "TestFull": {"full"}}
+				said = map[string][]string{"TestMistakes/no_card": {card}, "TestRDMABusy": {"- busy"}, "TestFull": {"- full"}}
 			}
 			if layers == nil {
 				layers = []string{"unit", "netns", "softroce"}
@@ -68,7 +83,7 @@ func TestTroubles(t *testing.T) {
 			if tc.filter != "" {
 				r.filter = regexp.MustCompile(tc.filter)
 			}
-			got := r.troubles(page, layers, results, said)
+			got := r.troubles(page, named, layers, results, said)
 			if len(got) != len(tc.want) {
 				t.Fatalf("want %q, got %q", tc.want, got)
 			}
@@ -96,7 +111,7 @@ func TestAttributes(t *testing.T) {
 	err := c.read(strings.NewReader(strings.Join([]string{
 		`{"Action":"run","Package":"p","Test":"TestA"}`,
 		`{"Action":"run","Package":"p","Test":"TestA/x"}`,
-		`{"Action":"attr","Package":"p","Test":"TestA/x","Key":"trouble","Value":"no card <name>"}`,
+		`{"Action":"attr","Package":"p","Test":"TestA/x","Key":"errdoc","Value":"3 no card <name>"}`,
 		`{"Action":"attr","Package":"p","Test":"TestA/x","Key":"other","Value":"busy"}`,
 		`{"Action":"pass","Package":"p","Test":"TestA/x"}`,
 		`{"Action":"pass","Package":"p","Test":"TestA"}`,
@@ -105,7 +120,7 @@ func TestAttributes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.explains["TestA/x"]; len(c.explains) != 1 || len(got) != 1 || got[0] != "no card <name>" {
+	if got := c.explains["TestA/x"]; len(c.explains) != 1 || len(got) != 1 || got[0] != "3 no card <name>" {
 		t.Errorf("%q", c.explains)
 	}
 }

@@ -8,52 +8,52 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/splitnic/splitnic/internal/trouble"
+	"github.com/splitnic/splitnic/internal/errdoc"
 )
 
 // Explained checks that docs/troubleshooting.md explains text, an error as a
 // user reads it in a status, a reply or a report, and notes for the checker of
-// that page that this test has produced it.
+// that page (scripts/testrun) that this test has produced it.
 func Explained(t testing.TB, text string) {
 	t.Helper()
-	Ended(t, trouble.NoStatus, text)
+	Ended(t, errdoc.NoStatus, text)
 }
 
 // Ended is Explained for the line with which a process explained why it ended
 // with that status, without the name of the program before it.
 func Ended(t testing.TB, status int, text string) {
 	t.Helper()
-	rows, err := troubles()
+	entries, err := documented()
 	if err != nil {
 		t.Fatal(err)
 	}
-	messages := trouble.Explain(rows, status, text)
-	if len(messages) == 0 {
+	keys := errdoc.Explain(entries, status, text)
+	if len(keys) == 0 {
 		what := ""
-		if status != trouble.NoStatus {
+		if status != errdoc.NoStatus {
 			what = fmt.Sprintf(", with status %d", status)
 		}
-		t.Errorf("%s does not explain this message%s:\n%s", trouble.File, what, text)
+		t.Errorf("%s does not explain this message%s:\n%s", errdoc.Page, what, text)
 		return
 	}
-	for _, m := range messages {
-		t.Attr(trouble.Attribute, m)
+	for _, k := range keys {
+		t.Attr(errdoc.Attribute, k)
 	}
 }
 
-// troubles reads the page of the checkout that the tests run in, once.
-var troubles = sync.OnceValues(func() ([]trouble.Row, error) {
+// documented reads the page of the checkout that the tests run in, once.
+var documented = sync.OnceValues(func() ([]errdoc.Entry, error) {
 	dir, err := os.Getwd()
 	if err != nil {
-		return nil, fmt.Errorf("finding %s: %w", trouble.File, err)
+		return nil, fmt.Errorf("finding %s: %w", errdoc.Page, err)
 	}
 	for ; ; dir = filepath.Dir(dir) {
-		page, err := os.ReadFile(filepath.Join(dir, trouble.File))
+		page, err := os.ReadFile(filepath.Join(dir, errdoc.Page))
 		switch {
 		case err == nil:
-			return trouble.Parse(string(page)), nil
+			return errdoc.Parse(string(page)), nil
 		case !errors.Is(err, os.ErrNotExist) || dir == filepath.Dir(dir):
-			return nil, fmt.Errorf("finding %s above the test's directory: %w", trouble.File, err)
+			return nil, fmt.Errorf("finding %s above the test's directory: %w", errdoc.Page, err)
 		}
 	}
 })
