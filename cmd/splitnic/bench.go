@@ -138,7 +138,8 @@ func (b *benchConfig) connect(cmd *cobra.Command) (err error) {
 		return err
 	}
 	if !given {
-		return exit.Usagef("missing secret: use the one printed by the --listen end, in %s or by --secret-file", secretVariable)
+		return exit.Usagef("missing secret: use the one printed by the --listen end, in %s or by --secret-file",
+			secretVariable)
 	}
 	security, err := secret.ClientSecurity()
 	if err != nil {
@@ -151,7 +152,8 @@ func (b *benchConfig) connect(cmd *cobra.Command) (err error) {
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	p := b.printer(cmd, dev, "to "+bench.WithPort(b.addr))
 	client := bench.NewClient(bench.ClientConfig{
-		Device: dev, Addr: b.addr, Security: security, Messaging: mcfg, Name: benchName(), Software: version, Watch: p.watch(),
+		Device: dev, Addr: b.addr, Security: security, Messaging: mcfg, Name: benchName(),
+		Software: version, Watch: p.watch(),
 		OtherSoftware: func(other string) { p.note("the other end is splitnic " + other + ", this one " + version) },
 	})
 	return b.measure(cmd.Context(), p, client.Measure)
@@ -166,11 +168,14 @@ func benchName() string {
 }
 
 // measure carries out all measurements that were asked for.
-func (b *benchConfig) measure(ctx context.Context, p *benchPrinter, measure func(context.Context, bench.Spec, bool) (bench.Result, error)) error {
+func (b *benchConfig) measure(
+	ctx context.Context, p *benchPrinter, measure func(context.Context, bench.Spec, bool) (bench.Result, error),
+) error {
 	for i, s := range b.specs {
 		prepareBench(s)
 		limit := b.timeout + s.Duration
-		bounded, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done after %v; give a longer --timeout", limit))
+		late := fmt.Errorf("not done after %v; give a longer --timeout", limit)
+		bounded, cancel := context.WithTimeoutCause(ctx, limit, late)
 		r, err := measure(bounded, s, i == len(b.specs)-1)
 		cancel()
 		p.clear()

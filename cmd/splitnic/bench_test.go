@@ -32,7 +32,8 @@ func benchParse(kind bench.Kind, line string) (benchConfig, error) {
 
 func TestBenchSpecs(t *testing.T) {
 	bw := bench.Spec{Kind: bench.BW, Mode: protocol.ModeImm, Size: bench.MaxSize, Queues: 1, Iterations: 1000, WarmUp: 100}
-	lat := bench.Spec{Kind: bench.Lat, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 1000, WarmUp: 100, Poll: true}
+	lat := bench.Spec{Kind: bench.Lat, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 1000, WarmUp: 100,
+		Poll: true}
 	with := func(s bench.Spec, change func(*bench.Spec)) bench.Spec {
 		change(&s)
 		return s
@@ -55,7 +56,9 @@ func TestBenchSpecs(t *testing.T) {
 		}},
 		{bench.Lat, "", []bench.Spec{lat}},
 		{bench.Lat, "--event 10.0.0.1", []bench.Spec{with(lat, func(s *bench.Spec) { s.Poll = false })}},
-		{bench.PPS, "-s 100", []bench.Spec{with(bw, func(s *bench.Spec) { s.Kind, s.Size, s.Iterations, s.WarmUp = bench.PPS, 100, 100000, 10000 })}},
+		{bench.PPS, "-s 100", []bench.Spec{with(bw, func(s *bench.Spec) {
+			s.Kind, s.Size, s.Iterations, s.WarmUp = bench.PPS, 100, 100000, 10000
+		})}},
 	} {
 		f, err := benchParse(c.kind, c.line)
 		if err != nil {
@@ -165,7 +168,8 @@ func TestBenchSecret(t *testing.T) {
 		}
 	}
 	t.Setenv(secretVariable, "short")
-	if _, _, err := (&benchConfig{}).readSecret(); exit.Status(err) != exit.Usage || !strings.Contains(err.Error(), secretVariable) {
+	if _, _, err := (&benchConfig{}).readSecret(); exit.Status(err) != exit.Usage ||
+		!strings.Contains(err.Error(), secretVariable) {
 		t.Errorf("a short one: %v", err)
 	}
 	if _, _, err := (&benchConfig{secretFile: file + "x"}).readSecret(); exit.Status(err) != exit.Missing {
@@ -179,15 +183,18 @@ func TestBenchSecret(t *testing.T) {
 
 func TestBenchPrint(t *testing.T) {
 	// Scripts find bandwidth and rate in the columns that perftest has them in.
-	fields := strings.Fields(benchRow(bench.Result{Name: bench.BW, Size: 64, Iterations: 10, PeakMiBPerSecond: 3.5, MiBPerSecond: 2.5, Mpps: 0.125}))
+	fields := strings.Fields(benchRow(bench.Result{Name: bench.BW, Size: 64, Iterations: 10, PeakMiBPerSecond: 3.5,
+		MiBPerSecond: 2.5, Mpps: 0.125}))
 	if diff := cmp.Diff([]string{"64", "10", "3.50", "2.50", "0.125000"}, fields); diff != "" {
 		t.Error(diff)
 	}
-	fields = strings.Fields(benchRow(bench.Result{Name: bench.Lat, Size: 64, Iterations: 10, Latency: &bench.Latency{Min: 1, Max: 2, Typical: 3, Average: 4, Stdev: 5, P99: 6, P999: 7}}))
+	fields = strings.Fields(benchRow(bench.Result{Name: bench.Lat, Size: 64, Iterations: 10,
+		Latency: &bench.Latency{Min: 1, Max: 2, Typical: 3, Average: 4, Stdev: 5, P99: 6, P999: 7}}))
 	if diff := cmp.Diff([]string{"64", "10", "1.00", "2.00", "3.00", "4.00", "5.00", "6.00", "7.00"}, fields); diff != "" {
 		t.Error(diff)
 	}
-	fields = strings.Fields(benchRow(bench.Result{Name: bench.PPS, Size: 64, Iterations: 10, Mpps: 1, TransfersPerSecond: 5e5, PostsPerSecond: 25e4, MiBPerSecond: 9}))
+	fields = strings.Fields(benchRow(bench.Result{Name: bench.PPS, Size: 64, Iterations: 10, Mpps: 1,
+		TransfersPerSecond: 5e5, PostsPerSecond: 25e4, MiBPerSecond: 9}))
 	if diff := cmp.Diff([]string{"64", "10", "1.000000", "0.500000", "0.250000", "9.00"}, fields); diff != "" {
 		t.Error(diff)
 	}
@@ -201,7 +208,8 @@ func TestBenchPrint(t *testing.T) {
 		p.begin(s, bench.Result{Protection: messaging.ProtectWindow})
 	}
 	for words, times := range map[string]int{
-		"rxe0 to 10.0.0.1:7590": 2, "imm": 1, "1024[B]": 2, "#bytes": 2, "Ethernet": 2, ": window\n": 1, ": window, the device's default\n": 1,
+		"rxe0 to 10.0.0.1:7590": 2, "imm": 1, "1024[B]": 2, "#bytes": 2, "Ethernet": 2, ": window\n": 1,
+		": window, the device's default\n": 1,
 	} {
 		if got := strings.Count(out.String(), words); got != times {
 			t.Errorf("%q is there %d times, want %d:\n%s", words, got, times, &out)
@@ -214,7 +222,8 @@ func TestInvitation(t *testing.T) {
 	if !strings.Contains(text, "  "+secretVariable+"=abc splitnic bench lat 10.0.0.1\n") {
 		t.Error(text)
 	}
-	if text := invitation(bench.BW, "rxe0", shortAddr("fe80::1", 5), ""); strings.Contains(text, secretVariable) || !strings.Contains(text, "  splitnic bench bw [fe80::1]:5\n") {
+	if text := invitation(bench.BW, "rxe0", shortAddr("fe80::1", 5), ""); strings.Contains(text, secretVariable) ||
+		!strings.Contains(text, "  splitnic bench bw [fe80::1]:5\n") {
 		t.Error(text)
 	}
 }

@@ -58,18 +58,23 @@ func (f *benchFlags) add(flags *pflag.FlagSet) {
 	f.spec.Kind = f.kind
 	def := benchDefaults[f.kind]
 	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&f.listen, "listen", "", fmt.Sprintf("wait at this address for the other node, on port %d unless it says otherwise", bench.DefaultPort))
+		g.StringVar(&f.listen, "listen", "",
+			fmt.Sprintf("wait at this address for the other node, on port %d unless it says otherwise", bench.DefaultPort))
 		boolVar(g, &f.forever, "serve-forever", false, "with --listen: serve run after run, not one")
 	})
 	inGroup(flags, deviceFlags, func(g *pflag.FlagSet) {
-		g.StringVarP(&f.device, "device", "d", "", "RDMA device (default: the one with the address of --listen, or the only one)")
-		g.StringVar(&f.peerDevice, "peer-device", "", "RDMA device of the receiving end, if both are in this process (default: the same)")
-		g.IntVarP(&f.gidIndex, "gid-index", "x", -1, "entry of the device's GID table (default: chosen as splitnic doctor explains)")
+		g.StringVarP(&f.device, "device", "d", "",
+			"RDMA device (default: the one with the address of --listen, or the only one)")
+		g.StringVar(&f.peerDevice, "peer-device", "",
+			"RDMA device of the receiving end, if both are in this process (default: the same)")
+		g.IntVarP(&f.gidIndex, "gid-index", "x", -1,
+			"entry of the device's GID table (default: chosen as splitnic doctor explains)")
 	})
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) { f.addSpec(g, def.size, def.iters) })
 	inGroup(flags, securityFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&f.secret, "secret", "", "secret of both ends; everyone on this machine can read arguments, so prefer "+secretVariable+
-			" or --secret-file (default with --listen: a random one)")
+		g.StringVar(&f.secret, "secret", "",
+			"secret of both ends; everyone on this machine can read arguments, so prefer "+secretVariable+
+				" or --secret-file (default with --listen: a random one)")
 		g.StringVar(&f.secretFile, "secret-file", "", "file with the secret")
 		addProtection(g, &f.protection)
 	})
@@ -88,7 +93,8 @@ func (f *benchFlags) addSpec(g *pflag.FlagSet, size int, iters uint64) {
 	g.StringSliceVar(&f.modeNames, "mode", nil, "transfer modes to measure, or with --listen to allow: some of "+
 		strings.Join(modeNames(), ", ")+" (default: imm, and with --listen all)")
 	g.IntSliceVarP(&f.sizes, "size", "s", []int{size},
-		fmt.Sprintf("sizes to measure: bytes in each message, with the virtio_net_hdr, %d to %d", bench.MinSize, bench.MaxSize))
+		fmt.Sprintf("sizes to measure: bytes in each message, with the virtio_net_hdr, %d to %d", bench.MinSize,
+			bench.MaxSize))
 	boolVarP(g, &f.all, "all", "a", false, "measure sizes from 32 bytes to the largest")
 	g.Uint64VarP(&f.spec.Iterations, "iters", "n", iters, messages)
 	g.DurationVarP(&f.spec.Duration, "duration", "D", 0, "time to measure, such as 10s, instead of --iters")
@@ -152,7 +158,8 @@ func (f *benchFlags) config(flags *pflag.FlagSet) (benchConfig, error) {
 func (f *benchFlags) conflict(given func(string) bool) error {
 	switch {
 	case given("listen") && f.listen == "":
-		return fmt.Errorf("--listen: the address to listen on is missing; :%d is every address of this node", bench.DefaultPort)
+		return fmt.Errorf("--listen: the address to listen on is missing; :%d is every address of this node",
+			bench.DefaultPort)
 	case f.listen != "" && f.addr != "":
 		return fmt.Errorf("--listen and %s: this node waits for the other one, or goes there; give one of them", f.addr)
 	case f.peerDevice != "" && (f.listen != "" || f.addr != ""):
@@ -178,7 +185,8 @@ func checkListen(flags *pflag.FlagSet) error {
 	var errs []error
 	flags.Visit(func(flag *pflag.Flag) {
 		if !slices.Contains(listenFlags, flag.Name) {
-			errs = append(errs, fmt.Errorf("--%s is for the other node, which says what is measured; leave it out where --listen is", flag.Name))
+			errs = append(errs,
+				fmt.Errorf("--%s is for the other node, which says what is measured; leave it out where --listen is", flag.Name))
 		}
 	})
 	if len(errs) > 0 {

@@ -107,7 +107,8 @@ func benchRow(r bench.Result) string {
 		return fmt.Sprintf(" %-10d %-14d %-16.6f %-19.6f %-19.6f %.2f\n",
 			r.Size, r.Iterations, r.Mpps, r.TransfersPerSecond/1e6, r.PostsPerSecond/1e6, r.MiBPerSecond)
 	default:
-		return fmt.Sprintf(" %-10d %-14d %-19.2f %-21.2f %.6f\n", r.Size, r.Iterations, r.PeakMiBPerSecond, r.MiBPerSecond, r.Mpps)
+		return fmt.Sprintf(" %-10d %-14d %-19.2f %-21.2f %.6f\n", r.Size, r.Iterations, r.PeakMiBPerSecond, r.MiBPerSecond,
+			r.Mpps)
 	}
 }
 
@@ -117,7 +118,8 @@ func (p *benchPrinter) watch() func(bench.Progress) {
 		return nil
 	}
 	return func(now bench.Progress) {
-		text := fmt.Sprintf("%s, %d bytes: %d messages in %v, now %.3f Mpps, %.1f MiB/s", now.Spec.Mode, now.Spec.Size, now.Messages,
+		text := fmt.Sprintf("%s, %d bytes: %d messages in %v, now %.3f Mpps, %.1f MiB/s", now.Spec.Mode, now.Spec.Size,
+			now.Messages,
 			now.Time.Round(100*time.Millisecond), now.Rate/1e6, now.Rate*float64(now.Spec.Size)/(1<<20))
 		if p.terminal {
 			fmt.Fprintf(p.err, "\r%s\x1b[K", text)

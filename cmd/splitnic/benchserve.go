@@ -93,7 +93,8 @@ func invitation(kind bench.Kind, device, addr, secret string) string {
 	if secret == "" {
 		return fmt.Sprintf("Device %s is waiting. On the other node, with the same secret, run\n\n  %s\n\n", device, command)
 	}
-	return fmt.Sprintf("Device %s is waiting. On the other node, run\n\n  %s=%s %s\n\n", device, secretVariable, secret, command)
+	return fmt.Sprintf("Device %s is waiting. On the other node, run\n\n  %s=%s %s\n\n", device, secretVariable, secret,
+		command)
 }
 
 // reachable is the address to name on the other node: the one that is listened
@@ -129,7 +130,8 @@ func servedLine(s bench.Served) string {
 	text := fmt.Sprintf("%v measured %s, mode %s, %d bytes", s.Peer, s.Spec.Kind, s.Spec.Mode, s.Spec.Size)
 	if s.Time > 0 {
 		rate := float64(s.Messages) / s.Time.Seconds()
-		return fmt.Sprintf("%s: %d messages received, %.2f MiB/s, %.6f Mpps\n", text, s.Messages, rate*float64(s.Spec.Size)/(1<<20), rate/1e6)
+		return fmt.Sprintf("%s: %d messages received, %.2f MiB/s, %.6f Mpps\n", text, s.Messages,
+			rate*float64(s.Spec.Size)/(1<<20), rate/1e6)
 	}
 	return fmt.Sprintf("%s: %d messages echoed\n", text, s.Messages)
 }

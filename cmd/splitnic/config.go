@@ -72,7 +72,8 @@ func (o *origin) read() ([]setting, error) {
 		words, err := settings.Words(e.Value)
 		switch {
 		case o.command.Flags().Lookup(e.Key) == nil, e.Key == "config", e.Key == "help":
-			errs = append(errs, o.mistake(e.At, "unknown key %q; keys are the flags of `%s --help`", e.Key, o.command.CommandPath()))
+			errs = append(errs, o.mistake(e.At,
+				"unknown key %q; keys are the flags of `%s --help`", e.Key, o.command.CommandPath()))
 		case err != nil:
 			errs = append(errs, o.mistake(e.At, "%s: %w", e.Key, err))
 		}
@@ -123,7 +124,8 @@ func (o *origin) again(flags *pflag.FlagSet) (late []string, err error) {
 	}
 	for _, v := range slices.Concat(values, o.values) {
 		_, given := o.given[v.key]
-		if !given && flags.Lookup(v.key) == nil && !slices.Contains(late, v.key) && !slices.Equal(words(values, v.key), words(o.values, v.key)) {
+		if !given && flags.Lookup(v.key) == nil && !slices.Contains(late, v.key) &&
+			!slices.Equal(words(values, v.key), words(o.values, v.key)) {
 			late = append(late, v.key)
 		}
 	}

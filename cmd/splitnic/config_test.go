@@ -31,8 +31,11 @@ func configured(t *testing.T, text string, args ...string) (daemon.Host, error) 
 }
 
 func TestReadConfig(t *testing.T) {
-	h, err := configured(t, "queues: 3\nspin: 20us\niounit: [a, b]\nmetrics: \":1\"\nstandby: yes\nlatency-queue: off\nname: file\n", "--name", "line")
-	if err != nil || h.Queues != 3 || len(h.IOUnits) != 2 || h.Metrics != ":1" || !h.Standby || h.Latency != nil || h.Netdevice != "line" {
+	h, err := configured(t,
+		"queues: 3\nspin: 20us\niounit: [a, b]\nmetrics: \":1\"\nstandby: yes\nlatency-queue: off\nname: file\n", "--name",
+		"line")
+	if err != nil || h.Queues != 3 || len(h.IOUnits) != 2 || h.Metrics != ":1" || !h.Standby || h.Latency != nil ||
+		h.Netdevice != "line" {
 		t.Errorf("%+v, %v", h, err)
 	}
 	for text, want := range map[string]string{
@@ -66,7 +69,8 @@ func TestReread(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h, err := configured(t, "iounit: a\nkey: k\ntrust-file: t\nqp-retries: 5\n", "--trust", "a=sha256:"+strings.Repeat("A", 43), "--insecure=no")
+	h, err := configured(t, "iounit: a\nkey: k\ntrust-file: t\nqp-retries: 5\n", "--trust",
+		"a=sha256:"+strings.Repeat("A", 43), "--insecure=no")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +81,8 @@ func TestReread(t *testing.T) {
 	}{
 		{"iounit: a\nkey: k2\nqp-retries: 5\ntrust: [x]\n", daemon.Keys{Key: "k2", Trust: h.Keys.Trust}, ""},
 		{"iounit: a\nca: c\niounit-name: [gw1, gw2]\nqp-retries: 2\nmax-pools: 5\n",
-			daemon.Keys{Key: defaultKey, CA: "c", IOUnitNames: []string{"gw1", "gw2"}, Trust: h.Keys.Trust}, "max-pools qp-retries"},
+			daemon.Keys{Key: defaultKey, CA: "c", IOUnitNames: []string{"gw1", "gw2"}, Trust: h.Keys.Trust},
+			"max-pools qp-retries"},
 		{"iounit: b\ninsecure: yes\n", daemon.Keys{Key: defaultKey, Trust: h.Keys.Trust}, "iounit qp-retries"},
 	} {
 		write(h.ConfigFile, c.text)

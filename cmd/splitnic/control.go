@@ -147,7 +147,8 @@ It prints the addresses, how long it took in all, and for how long no frame coul
 			return err
 		},
 	}
-	c.Flags().StringVar(&name, "name", "", "name that the netdevice was made with, or path of the host's status socket (default: the only host)")
+	c.Flags().StringVar(&name, "name", "",
+		"name that the netdevice was made with, or path of the host's status socket (default: the only host)")
 	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
 	return c
 }
@@ -194,7 +195,8 @@ Without arguments it reloads every one that has its socket in ` + statussock.Dir
 func reloadedLine(name string, done daemon.Reloaded) string {
 	line := fmt.Sprintf("%s: reloaded, key %s, %d sessions ended\n", name, done.Fingerprint, done.Ended)
 	if len(done.Late) > 0 {
-		line += fmt.Sprintf("%s: changed in the configuration file, and not in force before a restart: %s\n", name, strings.Join(done.Late, ", "))
+		line += fmt.Sprintf("%s: changed in the configuration file, and not in force before a restart: %s\n", name,
+			strings.Join(done.Late, ", "))
 	}
 	return line
 }

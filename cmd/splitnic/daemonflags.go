@@ -36,11 +36,14 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 	flags.StringVar(&c.ConfigFile, "config", "", "YAML file with these flags as keys; flags on the command line win")
 	inGroup(flags, deviceFlags, func(f *pflag.FlagSet) {
 		f.StringVar(&c.Device, "device", "", "RDMA device, such as mlx5_0 or rxe0 (default: the only one)")
-		f.IntVar(&c.GIDIndex, "gid-index", -1, "entry of the device's GID table (default: chosen as splitnic doctor explains)")
-		f.Uint8Var(&m.TrafficClass, "traffic-class", 0, "traffic class of all packets on the fabric, DSCP in its upper six bits, such as 0x68")
+		f.IntVar(&c.GIDIndex, "gid-index", -1,
+			"entry of the device's GID table (default: chosen as splitnic doctor explains)")
+		f.Uint8Var(&m.TrafficClass, "traffic-class", 0,
+			"traffic class of all packets on the fabric, DSCP in its upper six bits, such as 0x68")
 		f.Uint8Var(&m.ServiceLevel, "service-level", 0, "InfiniBand service level of all packets on the fabric, 0 to 15")
 		f.Uint8Var(&m.LatencyTrafficClass, "latency-traffic-class", 0,
-			"traffic class of the latency channel's packets on the fabric, such as 0xb8 for EF (default: that of --traffic-class)")
+			"traffic class of the latency channel's packets on the fabric, such as 0xb8 for EF (default: that of "+
+				"--traffic-class)")
 		f.Uint8Var(&m.LatencyServiceLevel, "latency-service-level", 0,
 			"InfiniBand service level of the latency channel's packets, 1 to 15 (default: that of --service-level)")
 	})
@@ -48,25 +51,36 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 		boolVar(f, &d.latency, "latency-queue", latencyOn, latency)
 		f.StringSliceVar(&d.latencyDSCP, "latency-dscp", steer.DefaultClasses().DSCP.Words(),
 			"DSCPs of latency-sensitive frames, by name or number, or none; ARP, neighbour discovery and ICMP echo always are")
-		f.IntVar(&d.latencySize, "latency-size", 0, "treat IP packets of up to this many bytes as latency-sensitive, too (default: none)")
-		f.IntVar(&c.Handlers.Number, "handlers", 0, fmt.Sprintf("completion-queue handlers for data, up to %d; queues are assigned to them in turn "+
-			"(default: one for each completion vector of the device, and no more than queues)", messaging.MaxHandlers))
-		f.StringVar(&d.handlerCPUs, "handler-cpus", "", "processors for the handlers: a list such as 0-3,8, spread over them, or HANDLER=LIST for each, "+
-			"such as 1=0,2=2-3; handler 0 is the control channel's (default: any)")
-		f.StringVar(&d.priority, "handler-priority", "", "priority of the handlers' threads, -20 (first) to 19 (last), or latency or normal, for -10 and 0; "+
-			"or HANDLER=PRIORITY for each, such as 1=latency,2=5 (default: normal)")
-		f.IntVar(&c.Handlers.Budget, "poll-budget", messaging.DefaultBudget, "completions to handle in a row before other work of the thread")
+		f.IntVar(&d.latencySize, "latency-size", 0,
+			"treat IP packets of up to this many bytes as latency-sensitive, too (default: none)")
+		f.IntVar(&c.Handlers.Number, "handlers", 0,
+			fmt.Sprintf("completion-queue handlers for data, up to %d; queues are assigned to them in turn "+
+				"(default: one for each completion vector of the device, and no more than queues)", messaging.MaxHandlers))
+		f.StringVar(&d.handlerCPUs, "handler-cpus", "",
+			"processors for the handlers: a list such as 0-3,8, spread over them, or HANDLER=LIST for each, "+
+				"such as 1=0,2=2-3; handler 0 is the control channel's (default: any)")
+		f.StringVar(&d.priority, "handler-priority", "",
+			"priority of the handlers' threads, -20 (first) to 19 (last), or latency or normal, for -10 and 0; "+
+				"or HANDLER=PRIORITY for each, such as 1=latency,2=5 (default: normal)")
+		f.IntVar(&c.Handlers.Budget, "poll-budget", messaging.DefaultBudget,
+			"completions to handle in a row before other work of the thread")
 		f.DurationVar(&c.Handlers.Spin, "spin", 0, "time to poll before sleeping: takes a processor, saves some microseconds")
-		f.Var(&d.moderation, "cq-moderation", "wake up once for this many completions, or this long after the first of them, such as 16,50us, "+
-			"where the device can (default: for each)")
-		f.IntVar(&m.MaxPools, "max-pools", 0, "most pools to lend on each data channel, on request of the other half (default: two more than at the beginning)")
-		f.DurationVar(&m.PoolIdle, "pool-idle", 10*time.Second, "return a pool that was lent on request after it has been unused for this long")
+		f.Var(&d.moderation, "cq-moderation",
+			"wake up once for this many completions, or this long after the first of them, such as 16,50us, "+
+				"where the device can (default: for each)")
+		f.IntVar(&m.MaxPools, "max-pools", 0,
+			"most pools to lend on each data channel, on request of the other half (default: two more than at the beginning)")
+		f.DurationVar(&m.PoolIdle, "pool-idle", 10*time.Second,
+			"return a pool that was lent on request after it has been unused for this long")
 	})
 	inGroup(flags, reliabilityFlags, func(f *pflag.FlagSet) {
 		f.DurationVar(&m.KeepAlive, "keep-alive", 250*time.Millisecond, "interval of keep-alives on an idle session")
-		f.DurationVar(&m.PeerTimeout, "peer-timeout", time.Second, "declare the other half dead after this long without traffic")
-		f.DurationVar(&c.HandshakeTimeout, "handshake-timeout", 10*time.Second, "time limit for opening a session, with its queue pairs")
-		f.Uint8Var(&m.Timing.Timeout, "qp-timeout", 0, "queue-pair timeout, 4.096 µs × 2^N (default: 14, which is 67 ms; 18 on Soft-RoCE)")
+		f.DurationVar(&m.PeerTimeout, "peer-timeout", time.Second,
+			"declare the other half dead after this long without traffic")
+		f.DurationVar(&c.HandshakeTimeout, "handshake-timeout", 10*time.Second,
+			"time limit for opening a session, with its queue pairs")
+		f.Uint8Var(&m.Timing.Timeout, "qp-timeout", 0,
+			"queue-pair timeout, 4.096 µs × 2^N (default: 14, which is 67 ms; 18 on Soft-RoCE)")
 		f.Uint8Var(&m.Timing.RetryCount, "qp-retries", 6, "queue-pair retries, 1 to 6")
 	})
 	addKeys(flags, &c.Keys)

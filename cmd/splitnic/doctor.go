@@ -174,16 +174,19 @@ func checkTUN(r *report) {
 	defer f.Close()
 	features, err := unix.IoctlGetInt(int(f.Fd()), unix.TUNGETFEATURES)
 	if err != nil || features&unix.IFF_VNET_HDR == 0 {
-		r.warn("tun", "/dev/net/tun has no IFF_VNET_HDR", "use `splitnic host --plain`; without offloads it is several times slower")
+		r.warn("tun", "/dev/net/tun has no IFF_VNET_HDR",
+			"use `splitnic host --plain`; without offloads it is several times slower")
 		return
 	}
-	r.ok("tun", "/dev/net/tun, with IFF_VNET_HDR%s", map[bool]string{true: " and several queues"}[features&unix.IFF_MULTI_QUEUE != 0])
+	r.ok("tun", "/dev/net/tun, with IFF_VNET_HDR%s",
+		map[bool]string{true: " and several queues"}[features&unix.IFF_MULTI_QUEUE != 0])
 }
 
 // checkSteering reports whether the kernel can steer frames to the latency queue.
 func checkSteering(r *report) {
 	if err := daemon.CanSteer(steer.DefaultClasses()); err != nil {
-		r.warn("steering", err.Error(), "leave --latency-queue out, or give the service AmbientCapabilities=CAP_BPF CAP_NET_ADMIN")
+		r.warn("steering", err.Error(),
+			"leave --latency-queue out, or give the service AmbientCapabilities=CAP_BPF CAP_NET_ADMIN")
 		return
 	}
 	r.ok("steering", "latency-sensitive frames can have a queue of their own (--latency-queue)")
@@ -193,7 +196,8 @@ func checkSteering(r *report) {
 func checkPriority(r *report) {
 	err := messaging.Config{Handlers: []messaging.Handler{{Number: 1, Priority: priorityClasses["latency"]}}}.Check()
 	if err != nil {
-		r.warn("priorities", "handlers cannot have priorities before others: CAP_SYS_NICE is missing", "give the service AmbientCapabilities=CAP_SYS_NICE if --handler-priority is wanted")
+		r.warn("priorities", "handlers cannot have priorities before others: CAP_SYS_NICE is missing",
+			"give the service AmbientCapabilities=CAP_SYS_NICE if --handler-priority is wanted")
 		return
 	}
 	r.ok("priorities", "-20 (first) to 19 (last) can be given to handlers")
@@ -215,7 +219,8 @@ func checkCapabilities(r *report) (ipcLock bool) {
 		}
 	}
 	if len(missing) > 0 {
-		r.forbidden("capabilities", "missing "+strings.Join(missing, ", "), "run as root, or give the service AmbientCapabilities="+strings.Join(missing, " "))
+		r.forbidden("capabilities", "missing "+strings.Join(missing, ", "),
+			"run as root, or give the service AmbientCapabilities="+strings.Join(missing, " "))
 		return has(unix.CAP_IPC_LOCK)
 	}
 	r.ok("capabilities", "CAP_NET_ADMIN, CAP_NET_RAW, CAP_IPC_LOCK")
@@ -234,7 +239,8 @@ func checkMemlock(r *report, ipcLock bool) {
 	case ipcLock:
 		r.ok("locked memory", "the limit of %d KiB does not bind a process with CAP_IPC_LOCK", limit>>10)
 	case limit < sessionMemory:
-		r.forbidden("locked memory", fmt.Sprintf("the limit is %d KiB; a session registers about %d MiB for each queue", limit>>10, sessionMemory>>20),
+		r.forbidden("locked memory", fmt.Sprintf("the limit is %d KiB; a session registers about %d MiB for each queue",
+			limit>>10, sessionMemory>>20),
 			"LimitMEMLOCK=infinity in the service, `ulimit -l unlimited`, or CAP_IPC_LOCK")
 	default:
 		r.ok("locked memory", "%d MiB, enough for about %d queues", limit>>20, limit/sessionMemory)
@@ -262,7 +268,8 @@ func checkDevices(r *report, only string, hint verbs.GIDHint) {
 // noDevice reports that the device to examine is not among those that there are.
 func noDevice(r *report, only string, devices []verbs.DeviceInfo) {
 	if len(devices) == 0 {
-		r.missing("devices", "no RDMA device", "load the adapter's driver, or for Soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0")
+		r.missing("devices", "no RDMA device",
+			"load the adapter's driver, or for Soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0")
 		return
 	}
 	names := make([]string, len(devices))
@@ -294,7 +301,8 @@ func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
 		case p.State != verbs.PortActive:
 			r.missing(name, p.String(), "set the netdevice or the cable up")
 		case p.ActiveMTU < 4096 && info.Driver == "rdma_rxe":
-			r.warn(name, p.String(), "Soft-RoCE halves its throughput with small packets: give the netdevice an MTU of 4200 or more")
+			r.warn(name, p.String(),
+				"Soft-RoCE halves its throughput with small packets: give the netdevice an MTU of 4200 or more")
 		case p.ActiveMTU < p.MaxMTU:
 			r.warn(name, p.String(), fmt.Sprintf("raise the netdevice's MTU to use the full %d bytes", p.MaxMTU))
 		default:
@@ -312,13 +320,15 @@ func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
 		r.ok(name, "protection: %s by default: %s; %s; --protection for another one", p.Name, p.Name.Description(), p.Why)
 	}
 	if limits.Moderation {
-		r.ok(name, "moderation: one event for up to %d completions or %v (--cq-moderation)", a.ModerationCount, a.ModerationPeriod)
+		r.ok(name, "moderation: one event for up to %d completions or %v (--cq-moderation)", a.ModerationCount,
+			a.ModerationPeriod)
 	} else {
 		r.ok(name, "moderation: none; --cq-moderation would have no effect")
 	}
 	queues := daemon.DefaultQueues(limits.CompVectors)
 	r.ok(name, "queues: %d would be used by default", queues)
-	r.ok(name, "handlers: %d of data would be used by default, one for each of %d completion vectors as far as there are queues, and that of the control channel; --handlers for others",
+	r.ok(name, "handlers: %d of data would be used by default, one for each of %d completion vectors as far as there are "+
+		"queues, and that of the control channel; --handlers for others",
 		min(max(limits.CompVectors, 1), queues), limits.CompVectors)
 }
 

@@ -14,7 +14,8 @@ import (
 // a mistake of the user's; what the command line says stays.
 func FuzzConfig(f *testing.F) {
 	for _, s := range []string{
-		"iounit: [10.0.0.1, 10.0.0.2]\nname: sn0\n", "name: other\nqueues: 2\n", "listen: 0.0.0.0\nlan: macvtap:eth1\n", "name:\n", "help: true\n",
+		"iounit: [10.0.0.1, 10.0.0.2]\nname: sn0\n", "name: other\nqueues: 2\n", "listen: 0.0.0.0\nlan: macvtap:eth1\n",
+		"name:\n", "help: true\n",
 		"nothing: 1\n", "- a\n", "a: b: c\n", "queues: many\n", "name: {a: b}\n", "&a [*a]\n", "",
 	} {
 		f.Add(false, s)

@@ -122,7 +122,8 @@ func hostHandlersCommand() *cobra.Command {
 	return handlersCommand("host", func() (string, error) { return "", nil }, &cobra.Command{
 		Use:   "handlers [NAME]",
 		Short: "Show and change the completion-queue handlers of a host on this machine",
-		Long:  "Show, and with flags change, the completion-queue handlers of a host on this machine.\n\n" + handlersLong + whichHost,
+		Long: "Show, and with flags change, the completion-queue handlers of a host on this machine.\n\n" +
+			handlersLong + whichHost,
 		Example: `  splitnic host handlers sn0
   splitnic host handlers --assign 2=1 --cpus 1=0-3 --priority 1=latency`,
 	})
@@ -133,8 +134,9 @@ func iounitHandlersCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "handlers --host NAME [PORT]",
 		Short: "Show and change the completion-queue handlers for a host of an I/O unit on this machine",
-		Long: "Show, and with flags change, the completion-queue handlers that an I/O unit on this machine has for a host.\n\n" + handlersLong +
-			"PORT is the one that the I/O unit listens on, or the path of its status socket. It can be left out where there is one I/O unit only.",
+		Long: "Show, and with flags change, the completion-queue handlers that an I/O unit on this machine has for a " +
+			"host.\n\n" + handlersLong + "PORT is the one that the I/O unit listens on, or the path of its status socket. " +
+			"It can be left out where there is one I/O unit only.",
 		Example: `  splitnic iounit handlers --host alpha.sn0 --cpus 1=2,2=3`,
 	}
 	c.Flags().StringVar(&name, "host", "", "name of the host, or the fingerprint of its key")

@@ -18,9 +18,11 @@ func TestChangeFlags(t *testing.T) {
 		{nil, `{}`, true},
 		{[]string{"--assign", "2=1", "--assign", "1=3"}, `{"assign":{"1":3,"2":1}}`, true},
 		{[]string{"--cpus", "1=2,2=3"}, `{"handlers":[{"number":1,"processors":"2"},{"number":2,"processors":"3"}]}`, true},
-		{[]string{"--assign", "2=1,1=3", "--cpus", "1=0-1,3,2=any"}, `{"assign":{"1":3,"2":1},"handlers":[{"number":1,"processors":"0-1,3"},{"number":2,"processors":""}]}`, true},
+		{[]string{"--assign", "2=1,1=3", "--cpus", "1=0-1,3,2=any"},
+			`{"assign":{"1":3,"2":1},"handlers":[{"number":1,"processors":"0-1,3"},{"number":2,"processors":""}]}`, true},
 		{[]string{"--cpus", "1=0-3,8", "--budget", "1=7", "--cpus", "2=any", "--spin", "0=5us", "--priority", "1=latency"},
-			`{"handlers":[{"number":1,"processors":"0-3,8","priority":-10,"budget":7},{"number":2,"processors":""},{"number":0,"spin_ns":5000}]}`, true},
+			`{"handlers":[{"number":1,"processors":"0-3,8","priority":-10,"budget":7},{"number":2,"processors":""},` +
+				`{"number":0,"spin_ns":5000}]}`, true},
 		{[]string{"--assign", "2"}, "", false},
 		{[]string{"--assign", "2=x"}, "", false},
 		{[]string{"--assign", "x=2"}, "", false},

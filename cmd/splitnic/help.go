@@ -93,7 +93,8 @@ func help(c *cobra.Command, _ []string) {
 		for _, sub := range c.Commands() {
 			if sub.IsAvailableCommand() || sub.Name() == "help" {
 				text := wrap(sub.Short, width-4-sub.NamePadding())
-				fmt.Fprintf(w, "  %-*s  %s\n", sub.NamePadding(), sub.Name(), strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", 4+sub.NamePadding())))
+				fmt.Fprintf(w, "  %-*s  %s\n", sub.NamePadding(), sub.Name(),
+					strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", 4+sub.NamePadding())))
 			}
 		}
 	}

@@ -43,33 +43,41 @@ func hostCommand() *cobra.Command {
 func (f *hostFlags) add(flags *pflag.FlagSet) {
 	h := &f.set
 	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
-		g.StringSliceVar(&h.IOUnits, "iounit", nil, "address of an I/O unit, as host or host:port; several in order of preference")
+		g.StringSliceVar(&h.IOUnits, "iounit", nil,
+			"address of an I/O unit, as host or host:port; several in order of preference")
 		g.StringVar(&h.Name, "host-name", "", "name that the I/O unit knows this host by (default: HOSTNAME.NAME)")
 	})
 	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
 		g.StringVar(&h.Netdevice, "name", "sn0", "name of the netdevice to make")
 		g.StringVar(&f.mac, "mac", "", "MAC address to ask for (default: one that the I/O unit derives from the key)")
-		g.IntVar(&h.MaxMTU, "max-mtu", 9000, "largest MTU to accept; the netdevice follows the I/O unit's network card up to it")
-		g.StringVar(&f.offloads, "offloads", "all", "offloads to leave to the I/O unit: all, none, or some of "+vnet.AllOffloads.String())
+		g.IntVar(&h.MaxMTU, "max-mtu", 9000,
+			"largest MTU to accept; the netdevice follows the I/O unit's network card up to it")
+		g.StringVar(&f.offloads, "offloads", "all",
+			"offloads to leave to the I/O unit: all, none, or some of "+vnet.AllOffloads.String())
 		boolVar(g, &h.Plain, "plain", false, "make a plain TAP device without offloads, for kernels without IFF_VNET_HDR")
 		g.IntVar(&h.TxQueueLen, "txqueuelen", 512, "length of the netdevice's transmit queue in frames")
 		g.StringVar(&h.NetNS, "netns", "", "network namespace for the netdevice, by name or path (default: this process's)")
 		boolVar(g, &h.Movable, "movable", false, "follow the netdevice into other network namespaces, as of a container: "+
 			"keeps CAP_SYS_ADMIN, as --netns does")
-		boolVar(g, &h.Persist, "persist", false, "keep the netdevice after this process ends, for the next one with this flag "+
-			"(not needed for services of systemd)")
+		boolVar(g, &h.Persist, "persist", false,
+			"keep the netdevice after this process ends, for the next one with this flag "+
+				"(not needed for services of systemd)")
 	})
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
 		g.IntVar(&h.Queues, "queues", 1, "queues to ask for, each with a data channel of its own")
-		g.StringSliceVar(&f.modes, "mode", []string{string(protocol.ModeImm)}, "transfer modes wanted, in order of preference: some of "+
-			strings.Join(modeNames(), ", ")+"; the I/O unit takes the first that it allows")
+		g.StringSliceVar(&f.modes, "mode", []string{string(protocol.ModeImm)},
+			"transfer modes wanted, in order of preference: some of "+
+				strings.Join(modeNames(), ", ")+"; the I/O unit takes the first that it allows")
 	})
 	inGroup(flags, reliabilityFlags, func(g *pflag.FlagSet) {
-		boolVar(g, &h.Standby, "standby", false, "keep a second session ready with the next I/O unit: faster fail-over, twice the memory")
-		g.DurationVar(&h.FailBack, "fail-back", 0, "return to a preferred I/O unit after it has been reachable for this long (default: never)")
+		boolVar(g, &h.Standby, "standby", false,
+			"keep a second session ready with the next I/O unit: faster fail-over, twice the memory")
+		g.DurationVar(&h.FailBack, "fail-back", 0,
+			"return to a preferred I/O unit after it has been reachable for this long (default: never)")
 	})
 	addNames(flags, &h.Keys)
-	f.daemonFlags.add(flags, &h.Common, false, "add a queue and data channel for latency-sensitive frames, if the I/O unit has one, too")
+	f.daemonFlags.add(flags, &h.Common, false,
+		"add a queue and data channel for latency-sensitive frames, if the I/O unit has one, too")
 }
 
 // read reads the configuration file, and the flags.
@@ -111,7 +119,8 @@ func (f *hostFlags) config() (daemon.Host, error) {
 	case len(h.Netdevice) >= unix.IFNAMSIZ:
 		return h, exit.Usagef("--name %s: must have at most %d characters", h.Netdevice, unix.IFNAMSIZ-1)
 	case h.Latency != nil && h.Queues == messaging.MaxQueues:
-		return h, exit.Usagef("--queues %d: must be 1 to %d: with --latency-queue there can be one less", h.Queues, messaging.MaxQueues)
+		return h, exit.Usagef("--queues %d: must be 1 to %d: with --latency-queue there can be one less", h.Queues,
+			messaging.MaxQueues)
 	}
 	if err := first(between("--queues", h.Queues, 1, messaging.MaxQueues, ""),
 		between("--max-mtu", h.MaxMTU, protocol.MinMTU, protocol.MaxMTU, "")); err != nil {

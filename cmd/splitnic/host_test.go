@@ -89,15 +89,18 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 	}
 	return []flagCase[T]{
 		{"", nil, ""},
-		{"--config x --device rxe0 --gid-index 3", set(func(c *daemon.Common) { c.ConfigFile, c.Device, c.GIDIndex = "x", "rxe0", 3 }), ""},
+		{"--config x --device rxe0 --gid-index 3",
+			set(func(c *daemon.Common) { c.ConfigFile, c.Device, c.GIDIndex = "x", "rxe0", 3 }), ""},
 		{"--status-socket /s --metrics :1", set(func(c *daemon.Common) { c.StatusSocket, c.Metrics = "/s", ":1" }), ""},
 		{"--log-level debug --log-format json", set(func(c *daemon.Common) { c.LogLevel, c.LogJSON = -4, true }), ""},
 		{"--log-level loud", nil, `--log-level "loud": must be debug`},
 		{"--log-format xml", nil, `--log-format "xml": must be text or json`},
 
-		{"--keep-alive 1s --peer-timeout 4s", m(func(m *messaging.Config) { m.KeepAlive, m.PeerTimeout = time.Second, 4*time.Second }), ""},
+		{"--keep-alive 1s --peer-timeout 4s",
+			m(func(m *messaging.Config) { m.KeepAlive, m.PeerTimeout = time.Second, 4*time.Second }), ""},
 		{"--handshake-timeout 3s", set(func(c *daemon.Common) { c.HandshakeTimeout = 3 * time.Second }), ""},
-		{"--qp-timeout 20 --qp-retries 1", m(func(m *messaging.Config) { m.Timing.Timeout, m.Timing.RetryCount = 20, 1 }), ""},
+		{"--qp-timeout 20 --qp-retries 1",
+			m(func(m *messaging.Config) { m.Timing.Timeout, m.Timing.RetryCount = 20, 1 }), ""},
 		{"--peer-timeout 100ms", nil, "--peer-timeout 100ms must exceed --keep-alive 250ms"},
 		{"--keep-alive 0", nil, "which must be above 0"},
 		{"--handshake-timeout 0", nil, "--handshake-timeout 0s: must be above 0"},
@@ -115,7 +118,8 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 		}), ""},
 		{"--cq-moderation 1,0", m(func(m *messaging.Config) { m.Moderation.Count = 1 }), ""},
 		{"--cq-moderation 0,0", nil, ""},
-		{"--traffic-class 0x68 --service-level 3", m(func(m *messaging.Config) { m.TrafficClass, m.ServiceLevel = 0x68, 3 }), ""},
+		{"--traffic-class 0x68 --service-level 3",
+			m(func(m *messaging.Config) { m.TrafficClass, m.ServiceLevel = 0x68, 3 }), ""},
 		{"--traffic-class 256", nil, "--traffic-class"},
 		{"--service-level 16", nil, "--service-level 16: must be 0 to 15"},
 		{"--cq-moderation 16", nil, "--cq-moderation"},
@@ -128,7 +132,8 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 		{"--latency-queue=no", set(func(c *daemon.Common) { c.Latency = nil }), ""},
 		{"--latency-queue=perhaps", nil, `"perhaps" must be yes or no`},
 		{"--latency-queue --latency-dscp af41,10,EF", classes(func(c *steer.Classes) { c.DSCP = 1<<34 | 1<<10 | 1<<46 }), ""},
-		{"--latency-queue --latency-dscp none --latency-size 128", classes(func(c *steer.Classes) { c.DSCP, c.Size = 0, 128 }), ""},
+		{"--latency-queue --latency-dscp none --latency-size 128",
+			classes(func(c *steer.Classes) { c.DSCP, c.Size = 0, 128 }), ""},
 		{
 			"--latency-traffic-class 0xb8 --latency-service-level 4",
 			m(func(m *messaging.Config) { m.LatencyTrafficClass, m.LatencyServiceLevel = 0xb8, 4 }), "",
@@ -141,11 +146,14 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 		{"--latency-traffic-class 256", nil, "--latency-traffic-class"},
 
 		{"--handlers 2 --poll-budget 9", handlers(func(h *daemon.Handlers) { h.Number, h.Budget = 2, 9 }), ""},
-		{"--spin 20us", set(func(c *daemon.Common) { c.Handlers.Spin, c.Messaging.Spin = 20*time.Microsecond, 20*time.Microsecond }), ""},
+		{"--spin 20us",
+			set(func(c *daemon.Common) { c.Handlers.Spin, c.Messaging.Spin = 20*time.Microsecond, 20*time.Microsecond }), ""},
 		{"--handler-cpus 0-2,8", handlers(func(h *daemon.Handlers) { h.Spread = cpus.List{0, 1, 2, 8} }), ""},
-		{"--handler-cpus 0=1,2=0-1,3", handlers(func(h *daemon.Handlers) { h.CPUs = map[int]cpus.List{0: {1}, 2: {0, 1, 3}} }), ""},
+		{"--handler-cpus 0=1,2=0-1,3",
+			handlers(func(h *daemon.Handlers) { h.CPUs = map[int]cpus.List{0: {1}, 2: {0, 1, 3}} }), ""},
 		{"--handler-priority latency", handlers(func(h *daemon.Handlers) { h.Priority = -10 }), ""},
-		{"--handler-priority 0=3,2=normal", handlers(func(h *daemon.Handlers) { h.Priorities = map[int]int{0: 3, 2: 0} }), ""},
+		{"--handler-priority 0=3,2=normal",
+			handlers(func(h *daemon.Handlers) { h.Priorities = map[int]int{0: 3, 2: 0} }), ""},
 		{"--handlers -1", nil, "--handlers -1"},
 		{"--handlers 33", nil, "must be 1 to 32"},
 		{"--poll-budget 0", nil, "--poll-budget 0"},
@@ -182,36 +190,37 @@ func TestHostFlags(t *testing.T) {
 		Modes: []protocol.Mode{protocol.ModeImm}, TxQueueLen: 512,
 	}
 	base.Queues, base.Messaging.Timing.RetryCount = 1, 6
-	checkFlags(t, of, base, append(commonCases(func(h *daemon.Host) *daemon.Common { return &h.Common }), []flagCase[daemon.Host]{
-		{"--iounit b,c --standby --fail-back 30s", func(h *daemon.Host) {
-			h.IOUnits, h.Standby, h.FailBack = []string{"a", "b", "c"}, true, 30*time.Second
-		}, ""},
-		{"--standby", nil, "--standby: there is one I/O unit only"},
-		{"--fail-back -1s", nil, "--fail-back -1s"},
-		{"--name sn%d --host-name beta --netns ns1 --movable --persist=on", func(h *daemon.Host) {
-			h.Netdevice, h.Name, h.NetNS, h.Movable, h.Persist = "sn%d", "beta", "ns1", true, true
-		}, ""},
-		{"--name a-name-too-long-for-linux", nil, "at most 15 characters"},
-		{"--host-name a/b", nil, `--host-name: "a/b" is not possible`},
-		{"--mac 02:00:00:00:00:01 --max-mtu 1500 --txqueuelen 9", func(h *daemon.Host) {
-			h.MAC, h.MaxMTU, h.TxQueueLen = protocol.MAC{2, 0, 0, 0, 0, 1}, 1500, 9
-		}, ""},
-		{"--mac 02:00:5e", nil, "--mac: "},
-		{"--max-mtu 20", nil, "--max-mtu 20: must be 68 to"},
-		{"--offloads none", func(h *daemon.Host) { h.Offloads = 0 }, ""},
-		{"--plain", func(h *daemon.Host) { h.Plain, h.Offloads = true, 0 }, ""},
-		{"--offloads csum,tso4", func(h *daemon.Host) { h.Offloads = vnet.CSUM | vnet.TSO4 }, ""},
-		{"--offloads tso4", nil, "--offloads: "},
-		{"--queues 16 --mode send,imm", func(h *daemon.Host) {
-			h.Queues, h.Modes = 16, []protocol.Mode{protocol.ModeSend, protocol.ModeImm}
-		}, ""},
-		{"--queues 0", nil, "--queues 0: must be 1 to 16"},
-		{"--queues 17", nil, "--queues 17: must be 1 to 16"},
-		{"--queues 16 --latency-queue", nil, "with --latency-queue there can be one less"},
-		{"--mode imm,imm", nil, "--mode: duplicate mode imm"},
-		{"--ca c --iounit-name gw1", func(h *daemon.Host) { h.Keys.CA, h.Keys.IOUnitNames = "c", []string{"gw1"} }, ""},
-		{"--iounit-name gw1", nil, "name their authority with --ca"},
-	}...))
+	checkFlags(t, of, base, append(commonCases(func(h *daemon.Host) *daemon.Common { return &h.Common }),
+		[]flagCase[daemon.Host]{
+			{"--iounit b,c --standby --fail-back 30s", func(h *daemon.Host) {
+				h.IOUnits, h.Standby, h.FailBack = []string{"a", "b", "c"}, true, 30*time.Second
+			}, ""},
+			{"--standby", nil, "--standby: there is one I/O unit only"},
+			{"--fail-back -1s", nil, "--fail-back -1s"},
+			{"--name sn%d --host-name beta --netns ns1 --movable --persist=on", func(h *daemon.Host) {
+				h.Netdevice, h.Name, h.NetNS, h.Movable, h.Persist = "sn%d", "beta", "ns1", true, true
+			}, ""},
+			{"--name a-name-too-long-for-linux", nil, "at most 15 characters"},
+			{"--host-name a/b", nil, `--host-name: "a/b" is not possible`},
+			{"--mac 02:00:00:00:00:01 --max-mtu 1500 --txqueuelen 9", func(h *daemon.Host) {
+				h.MAC, h.MaxMTU, h.TxQueueLen = protocol.MAC{2, 0, 0, 0, 0, 1}, 1500, 9
+			}, ""},
+			{"--mac 02:00:5e", nil, "--mac: "},
+			{"--max-mtu 20", nil, "--max-mtu 20: must be 68 to"},
+			{"--offloads none", func(h *daemon.Host) { h.Offloads = 0 }, ""},
+			{"--plain", func(h *daemon.Host) { h.Plain, h.Offloads = true, 0 }, ""},
+			{"--offloads csum,tso4", func(h *daemon.Host) { h.Offloads = vnet.CSUM | vnet.TSO4 }, ""},
+			{"--offloads tso4", nil, "--offloads: "},
+			{"--queues 16 --mode send,imm", func(h *daemon.Host) {
+				h.Queues, h.Modes = 16, []protocol.Mode{protocol.ModeSend, protocol.ModeImm}
+			}, ""},
+			{"--queues 0", nil, "--queues 0: must be 1 to 16"},
+			{"--queues 17", nil, "--queues 17: must be 1 to 16"},
+			{"--queues 16 --latency-queue", nil, "with --latency-queue there can be one less"},
+			{"--mode imm,imm", nil, "--mode: duplicate mode imm"},
+			{"--ca c --iounit-name gw1", func(h *daemon.Host) { h.Keys.CA, h.Keys.IOUnitNames = "c", []string{"gw1"} }, ""},
+			{"--iounit-name gw1", nil, "name their authority with --ca"},
+		}...))
 	var f hostFlags
 	if _, err := parse(f.add, f.config); err == nil || !strings.Contains(err.Error(), "--iounit is missing") {
 		t.Errorf("no I/O unit: %v", err)

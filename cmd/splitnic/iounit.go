@@ -63,7 +63,8 @@ func (f *iounitFlags) add(flags *pflag.FlagSet) {
 	})
 	inGroup(flags, reliabilityFlags, func(g *pflag.FlagSet) {
 		g.IntVar(&u.MaxHosts, "max-hosts", 64, "most hosts at a time")
-		g.StringVar(&f.maxMemory, "max-memory", "", "memory to register for all hosts together, such as 2G or 2Gi, in powers of 1024 (default: no limit)")
+		g.StringVar(&f.maxMemory, "max-memory", "",
+			"memory to register for all hosts together, such as 2G or 2Gi, in powers of 1024 (default: no limit)")
 	})
 	addPolicy(flags, &u.Policy)
 	f.daemonFlags.add(flags, &u.Common, true, "allow hosts an additional data channel for latency-sensitive frames")
@@ -136,7 +137,8 @@ func (f *iounitFlags) memory(u *daemon.IOUnit) (int64, error) {
 	case limit == 0:
 		err = errors.New("must be above 0; leave the flag out for no limit")
 	case limit < least:
-		err = fmt.Errorf("%d bytes are not enough for one session, which takes %d or more; a size has a unit, such as 2G", limit, least)
+		err = fmt.Errorf("%d bytes are not enough for one session, which takes %d or more; a size has a unit, such as 2G",
+			limit, least)
 	}
 	if err != nil {
 		return 0, exit.Usagef("--max-memory: %w", err)

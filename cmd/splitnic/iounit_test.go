@@ -17,26 +17,30 @@ func TestIOUnitFlags(t *testing.T) {
 	}
 	classes := steer.DefaultClasses()
 	base := daemon.IOUnit{
-		Common: commonDefaults(), Listen: ":7580", LAN: "eth1", Kind: lan.Macvtap, NIC: "eth1", Modes: protocol.Modes(), MaxHosts: 64,
+		Common: commonDefaults(), Listen: ":7580", LAN: "eth1", Kind: lan.Macvtap, NIC: "eth1", Modes: protocol.Modes(),
+		MaxHosts: 64,
 	}
 	base.Latency, base.Messaging.Timing.RetryCount = &classes, 6
-	checkFlags(t, of, base, append(commonCases(func(u *daemon.IOUnit) *daemon.Common { return &u.Common }), []flagCase[daemon.IOUnit]{
-		{"--name gw1 --listen 10.0.0.1 --netns ns1", func(u *daemon.IOUnit) { u.Name, u.Listen, u.NetNS = "gw1", "10.0.0.1", "ns1" }, ""},
-		{"--name a/b", nil, `--name: "a/b" is not possible`},
-		{"--lan tap:br0", func(u *daemon.IOUnit) { u.LAN, u.Kind, u.NIC = "tap:br0", lan.TAP, "br0" }, ""},
-		{"--lan bridge:eth1", nil, "--lan: "},
-		{"--queues 16 --max-hosts 3", func(u *daemon.IOUnit) { u.Queues, u.MaxHosts = 16, 3 }, ""},
-		{"--queues 17", nil, "--queues 17: must be 1 to 16, or 0 for the default"},
-		{"--max-hosts 0", nil, "--max-hosts 0: must be at least 1"},
-		{"--modes send-uc,imm", func(u *daemon.IOUnit) { u.Modes = []protocol.Mode{protocol.ModeSendUC, protocol.ModeImm} }, ""},
-		{"--modes imm,fast", nil, "--modes: "},
-		{"--policy /p", func(u *daemon.IOUnit) { u.Policy = "/p" }, ""}, // it is read later
-		{"--max-memory 1.5G", func(u *daemon.IOUnit) { u.MaxMemory = 3 << 29 }, ""},
-		{"--max-memory 2Gi", func(u *daemon.IOUnit) { u.MaxMemory = 2 << 30 }, ""},
-		{"--max-memory lots", nil, `--max-memory: "lots" is no size`},
-		{"--max-memory 2", nil, "such as 2G"},
-		{"--max-memory 0", nil, "leave the flag out"},
-	}...))
+	checkFlags(t, of, base, append(commonCases(func(u *daemon.IOUnit) *daemon.Common { return &u.Common }),
+		[]flagCase[daemon.IOUnit]{
+			{"--name gw1 --listen 10.0.0.1 --netns ns1",
+				func(u *daemon.IOUnit) { u.Name, u.Listen, u.NetNS = "gw1", "10.0.0.1", "ns1" }, ""},
+			{"--name a/b", nil, `--name: "a/b" is not possible`},
+			{"--lan tap:br0", func(u *daemon.IOUnit) { u.LAN, u.Kind, u.NIC = "tap:br0", lan.TAP, "br0" }, ""},
+			{"--lan bridge:eth1", nil, "--lan: "},
+			{"--queues 16 --max-hosts 3", func(u *daemon.IOUnit) { u.Queues, u.MaxHosts = 16, 3 }, ""},
+			{"--queues 17", nil, "--queues 17: must be 1 to 16, or 0 for the default"},
+			{"--max-hosts 0", nil, "--max-hosts 0: must be at least 1"},
+			{"--modes send-uc,imm",
+				func(u *daemon.IOUnit) { u.Modes = []protocol.Mode{protocol.ModeSendUC, protocol.ModeImm} }, ""},
+			{"--modes imm,fast", nil, "--modes: "},
+			{"--policy /p", func(u *daemon.IOUnit) { u.Policy = "/p" }, ""}, // it is read later
+			{"--max-memory 1.5G", func(u *daemon.IOUnit) { u.MaxMemory = 3 << 29 }, ""},
+			{"--max-memory 2Gi", func(u *daemon.IOUnit) { u.MaxMemory = 2 << 30 }, ""},
+			{"--max-memory lots", nil, `--max-memory: "lots" is no size`},
+			{"--max-memory 2", nil, "such as 2G"},
+			{"--max-memory 0", nil, "leave the flag out"},
+		}...))
 	var f iounitFlags
 	if _, err := parse(f.add, f.config); err == nil || !strings.Contains(err.Error(), "--lan is missing") {
 		t.Errorf("no LAN: %v", err)

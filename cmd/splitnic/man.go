@@ -49,7 +49,8 @@ func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath
 // manPage is a command's manual page, in md2man's Markdown.
 func manPage(c *cobra.Command) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%% %q \"8\" \"\" \"splitnic\" \"splitnic\"\n# NAME\n%s - %s\n", strings.ToUpper(pageName(c)), pageName(c), c.Short)
+	fmt.Fprintf(&b, "%% %q \"8\" \"\" \"splitnic\" \"splitnic\"\n# NAME\n%s - %s\n", strings.ToUpper(pageName(c)),
+		pageName(c), c.Short)
 	fmt.Fprintf(&b, "# SYNOPSIS\n**%s**\n# DESCRIPTION\n%s\n", c.UseLine(), description(c))
 	if list := sections(c); len(list) > 0 {
 		fmt.Fprintln(&b, "# OPTIONS")

@@ -32,7 +32,8 @@ func socketsOr(named []string, command string, list func() ([]string, error)) ([
 	}
 	sockets, err := list()
 	if err == nil && len(sockets) == 0 {
-		err = exit.With(exit.Missing, fmt.Errorf("no host or I/O unit runs on this machine, or it has its socket elsewhere: splitnic %s SOCKET", command))
+		err = exit.With(exit.Missing,
+			fmt.Errorf("no host or I/O unit runs on this machine, or it has its socket elsewhere: splitnic %s SOCKET", command))
 	}
 	return sockets, err
 }
@@ -62,7 +63,8 @@ func tellHost(ctx context.Context, args []string, command string, argument any) 
 	case errors.Is(err, statussock.ErrUnknown):
 		err = exit.Usagef("%w; it is for hosts", err)
 	case errors.Is(err, statussock.ErrNobody):
-		err = fmt.Errorf("%w; name the host's netdevice as its --name does, or the path of its --status-socket (`splitnic status` lists who is there)", err)
+		err = fmt.Errorf("%w; name the host's netdevice as its --name does, or the path of its --status-socket "+
+			"(`splitnic status` lists who is there)", err)
 	}
 	return raw, err
 }
@@ -86,7 +88,8 @@ func daemonSocket(role string, args []string, list func() ([]string, error)) (st
 	}
 	switch len(hosts) {
 	case 0:
-		return "", exit.With(exit.Missing, fmt.Errorf("no %s runs on this machine, or it has its socket elsewhere: name the socket", role))
+		return "", exit.With(exit.Missing,
+			fmt.Errorf("no %s runs on this machine, or it has its socket elsewhere: name the socket", role))
 	case 1:
 		return hosts[0], nil
 	default:

@@ -33,8 +33,9 @@ func TestHostSocket(t *testing.T) {
 
 func TestSocketPath(t *testing.T) {
 	for name, want := range map[string]string{
-		"sn0": statussock.Path("host-sn0"), "host-sn0": statussock.Path("host-sn0"), "iounit-7580": statussock.Path("iounit-7580"),
-		"/tmp/x": "/tmp/x", "./x": "./x", "x.sock": "x.sock",
+		"sn0": statussock.Path("host-sn0"), "host-sn0": statussock.Path("host-sn0"),
+		"iounit-7580": statussock.Path("iounit-7580"),
+		"/tmp/x":      "/tmp/x", "./x": "./x", "x.sock": "x.sock",
 	} {
 		if got := socketPath("host", name); got != want {
 			t.Errorf("%s is %s, want %s", name, got, want)

@@ -35,7 +35,8 @@ func TestTroubleIsComplete(t *testing.T) {
 	for _, c := range session.Codes() {
 		names = append(names, string(c))
 	}
-	for _, list := range [][]string{names, session.Reasons(), messaging.Codes(), iounit.Refusals(), iounit.Rules(), iounit.Endings()} {
+	for _, list := range [][]string{names, session.Reasons(), messaging.Codes(), iounit.Refusals(), iounit.Rules(),
+		iounit.Endings()} {
 		for _, name := range list {
 			if !messages[name] {
 				t.Errorf("%q is not in %s", name, errdoc.Page)

@@ -57,7 +57,8 @@ func words(text string) (string, error) {
 }
 
 func TestBool(t *testing.T) {
-	for word, want := range map[string]bool{"yes": true, "true": true, "on": true, "no": false, "false": false, "off": false} {
+	for word, want := range map[string]bool{"yes": true, "true": true, "on": true, "no": false, "false": false,
+		"off": false} {
 		if got, err := Bool(word); got != want || err != nil {
 			t.Errorf("%s: %t, %v", word, got, err)
 		}
@@ -71,7 +72,8 @@ func TestBool(t *testing.T) {
 
 // FuzzWords has whatever is in a file read, or refused with the file's name.
 func FuzzWords(f *testing.F) {
-	for _, s := range []string{"a: b\nc: [d, e]\n", "a:\n", "- a\n", "a: b: c\n", "a: {b: c}\n", "&a [*a]\n", "a: |\n  b\n", "---\n---\n", "!!map {a: !!str b}", "a: *b", ""} {
+	for _, s := range []string{"a: b\nc: [d, e]\n", "a:\n", "- a\n", "a: b: c\n", "a: {b: c}\n", "&a [*a]\n",
+		"a: |\n  b\n", "---\n---\n", "!!map {a: !!str b}", "a: *b", ""} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -50,8 +50,10 @@ func FuzzArgument(f *testing.F) {
 // that is not a daemon: what Read returns is JSON, or there is an error.
 func FuzzAnswer(f *testing.F) {
 	for _, s := range []string{
-		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "HTTP/1.1 409 Conflict\r\n\r\n{\"error\":\"no\"}", "HTTP/1.1 404 Not Found\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "HTTP/1.1 409 Conflict\r\n\r\n[]", "SSH-2.0-x\r\n", "",
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "HTTP/1.1 409 Conflict\r\n\r\n{\"error\":\"no\"}",
+		"HTTP/1.1 404 Not Found\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "HTTP/1.1 409 Conflict\r\n\r\n[]",
+		"SSH-2.0-x\r\n", "",
 	} {
 		f.Add(s)
 	}

@@ -32,7 +32,8 @@ func TestListsAreNeverNull(t *testing.T) {
 	defer s.Close()
 	const empty = `{"list":[],"map":null}`
 	got, err := Read(t.Context(), path)
-	if want := `{"list":[],"map":null,"next":{"list":[],"map":{"a":[]}},"any":` + empty + `,"many":[` + empty + `]}`; err != nil || string(got) != want {
+	want := `{"list":[],"map":null,"next":{"list":[],"map":{"a":[]}},"any":` + empty + `,"many":[` + empty + `]}`
+	if err != nil || string(got) != want {
 		t.Errorf("%s, %v, want %s", got, err, want)
 	}
 	for command, want := range map[string]string{"list": "[]", "nothing": "null"} {

@@ -99,7 +99,8 @@ const elsewhere = "put it elsewhere with --status-socket"
 // is replaced; one that somebody listens on is not.
 func Serve(path string, status func() any, commands ...Command) (*Server, error) {
 	if len(path) > maxPath {
-		return nil, fmt.Errorf("status socket %s: the path has %d bytes, at most %d are possible; %s", path, len(path), maxPath, elsewhere)
+		return nil, fmt.Errorf("status socket %s: the path has %d bytes, at most %d are possible; %s", path, len(path),
+			maxPath, elsewhere)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("status socket: %w; %s", err, elsewhere)
@@ -108,7 +109,8 @@ func Serve(path string, status func() any, commands ...Command) (*Server, error)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		if c, dialErr := net.Dial("unix", path); dialErr == nil {
 			c.Close()
-			return nil, fmt.Errorf("status socket %s: another process serves it; end that one, or give this one another --status-socket: %w", path, err)
+			return nil, fmt.Errorf("status socket %s: another process serves it; end that one, or give this one another "+
+				"--status-socket: %w", path, err)
 		}
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("status socket: remove what a killed process left: %w", err)
@@ -174,7 +176,8 @@ func read(ctx context.Context, path string, patience time.Duration) (json.RawMes
 	defer cancel()
 	raw, err := ask(ctx, path, http.MethodGet, "/status", nil)
 	if err != nil && errors.Is(context.Cause(ctx), ErrSilent) {
-		err = fmt.Errorf("%s: %w; the process there is stopped or hangs (`ss -xlp` shows which it is)", path, context.Cause(ctx))
+		err = fmt.Errorf("%s: %w; the process there is stopped or hangs (`ss -xlp` shows which it is)",
+			path, context.Cause(ctx))
 	}
 	return raw, err
 }

@@ -109,7 +109,9 @@ func silent(t *testing.T) string {
 func TestArguments(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.sock")
 	s, err := Serve(path, func() any { return 1 },
-		Command{Name: "echo", RunWith: func(_ context.Context, argument json.RawMessage) (any, error) { return len(argument), nil }})
+		Command{Name: "echo", RunWith: func(_ context.Context, argument json.RawMessage) (any, error) {
+			return len(argument), nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,8 @@ func Memory(s string) (int64, error) {
 	}
 	n, ok := amount(text, units.RAMInBytes)
 	if !ok {
-		return 0, fmt.Errorf("%q is no size; use bytes, or a number with k, M or G such as 512M or 512Mi, in powers of 1024", s)
+		return 0, fmt.Errorf("%q is no size; use bytes, or a number with k, M or G such as 512M or 512Mi, in powers of 1024",
+			s)
 	}
 	return n, nil
 }

@@ -26,7 +26,8 @@ import (
 // of a process that was killed; its file does not matter.
 func claimCard(dir, nic, ns string) (io.Closer, error) {
 	fail := func(err error) (io.Closer, error) {
-		return nil, fmt.Errorf("lock network card %s: %w; only I/O units may write to %s: install -d -m 755 %s", nic, err, dir, dir)
+		return nil, fmt.Errorf("lock network card %s: %w; only I/O units may write to %s: install -d -m 755 %s",
+			nic, err, dir, dir)
 	}
 	number, err := namespaceNumber(ns)
 	if err != nil {
@@ -64,8 +65,10 @@ func lockFile(f *os.File, path string) (current bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if st, ok := mine.Sys().(*syscall.Stat_t); ok && (mine.Mode().Perm()&0o077 != 0 || st.Uid != 0 && st.Uid != uint32(os.Geteuid())) {
-		return false, fmt.Errorf("%s belongs to user %d (mode %#o), who can hold the lock: remove it", path, st.Uid, mine.Mode().Perm())
+	mode := mine.Mode().Perm()
+	st, ok := mine.Sys().(*syscall.Stat_t)
+	if ok && (mode&0o077 != 0 || st.Uid != 0 && st.Uid != uint32(os.Geteuid())) {
+		return false, fmt.Errorf("%s belongs to user %d (mode %#o), who can hold the lock: remove it", path, st.Uid, mode)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return false, err

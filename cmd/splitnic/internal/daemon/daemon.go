@@ -73,7 +73,9 @@ func Hostname() string {
 
 // serve serves the status, and commands, on the unix socket, and metrics where
 // wanted.
-func (c *Common) serve(name string, status func() any, metrics http.Handler, log *slog.Logger, commands ...statussock.Command) (stop func(), err error) {
+func (c *Common) serve(
+	name string, status func() any, metrics http.Handler, log *slog.Logger, commands ...statussock.Command,
+) (stop func(), err error) {
 	path := c.StatusSocket
 	if path == "" {
 		path = statussock.Path(name)
@@ -119,7 +121,8 @@ func ExplainListen(flag string, err error) error {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fmt.Errorf("%s: %w; this machine has no such address", flag, err)
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("%s: %w; ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one, or run as root", flag, err)
+		return fmt.Errorf("%s: %w; ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one, or run as root",
+			flag, err)
 	}
 	return fmt.Errorf("%s: %w", flag, err)
 }

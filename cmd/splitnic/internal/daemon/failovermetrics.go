@@ -7,11 +7,16 @@ import (
 )
 
 var (
-	descFailovers      = prometheus.NewDesc("splitnic_failovers_total", "Changes to another I/O unit since the start, by reason.", []string{"reason"}, nil)
-	descReconnects     = prometheus.NewDesc("splitnic_reconnects_total", "Sessions that followed another one with the same I/O unit.", nil, nil)
-	descFailoverFrames = prometheus.NewDesc("splitnic_failover_frames_total", "Frames of the host's that were on their way when a session ended: carried over to the next one, lost, or uncertain, which is a bound.", []string{"outcome"}, nil)
-	descFailoverTook   = prometheus.NewDesc("splitnic_failover_last_seconds", "From the detection, or the beginning, of the last fail-over to the moment when frames could move again (part all), and for how long they could not (part gap).", []string{"part"}, nil)
-	descStandby        = prometheus.NewDesc("splitnic_standby", "1 while a session is ready with another I/O unit.", nil, nil)
+	descFailovers = desc("splitnic_failovers_total",
+		"Changes to another I/O unit since the start, by reason.", "reason")
+	descReconnects     = desc("splitnic_reconnects_total", "Sessions that followed another one with the same I/O unit.")
+	descFailoverFrames = desc("splitnic_failover_frames_total",
+		"Frames of the host's that were on their way when a session ended: carried over to the next one, lost, or "+
+			"uncertain, which is a bound.", "outcome")
+	descFailoverTook = desc("splitnic_failover_last_seconds",
+		"From the detection, or the beginning, of the last fail-over to the moment when frames could move again (part all), "+
+			"and for how long they could not (part gap).", "part")
+	descStandby = desc("splitnic_standby", "1 while a session is ready with another I/O unit.")
 )
 
 func failoverMetrics(emit emit, s *host.FailoverStatus) {

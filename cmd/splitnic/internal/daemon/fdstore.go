@@ -89,7 +89,8 @@ func queueName(netdevice string, queue int) string { return fmt.Sprintf("%s/%d",
 func (s *fdStore) putQueue(netdevice string, queue, fd int) error {
 	name := queueName(netdevice, queue)
 	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' || r == ':' }) {
-		return fmt.Errorf("a netdevice with the name %q cannot be kept over a restart: names in the service manager's store have letters of ASCII only", netdevice)
+		return fmt.Errorf("a netdevice with the name %q cannot be kept over a restart: names in the service manager's store "+
+			"have letters of ASCII only", netdevice)
 	}
 	// Without FDPOLL=0 the manager would drop queues that are not in use: poll(2)
 	// reports an error of them.

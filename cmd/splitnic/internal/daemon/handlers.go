@@ -87,7 +87,8 @@ func allowed(h messaging.Handler) error {
 
 // UnknownHandler is the error about a handler beyond the last one.
 func UnknownHandler(flag string, number, last int) error {
-	return exit.Usagef("%s: there is no handler %d, only 0, of the control channel, and 1 to %d; --handlers makes more", flag, number, last)
+	return exit.Usagef("%s: there is no handler %d, only 0, of the control channel, and 1 to %d; --handlers makes more",
+		flag, number, last)
 }
 
 // boundProcs is how many Ps to add for queues of up to so many sessions whose
@@ -103,7 +104,7 @@ type HandlersRequest struct {
 
 // handlersCommand is the command in a daemon, whose workers may need more Ps then.
 func handlersCommand(change func(HandlersRequest) error, procs int) statussock.Command {
-	return statussock.Command{Name: CommandHandlers, RunWith: func(_ context.Context, argument json.RawMessage) (any, error) {
+	run := func(_ context.Context, argument json.RawMessage) (any, error) {
 		var request HandlersRequest
 		if err := json.Unmarshal(argument, &request); err != nil {
 			return nil, fmt.Errorf("what is to change: %w", err)
@@ -114,5 +115,6 @@ func handlersCommand(change func(HandlersRequest) error, procs int) statussock.C
 			}
 		}
 		return struct{}{}, change(request)
-	}}
+	}
+	return statussock.Command{Name: CommandHandlers, RunWith: run}
 }

@@ -71,7 +71,8 @@ func keep(store *fdStore, name string, d *tap.Device, first int, log *slog.Logge
 	}
 	// Service managers of before version 254 do not tell the size.
 	if room, err := strconv.Atoi(os.Getenv("FDSTORE")); err == nil && room < len(d.Queues()) {
-		log.Warn("the netdevice ends with this process; FileDescriptorStoreMax= of the service is smaller than its number of queues", "store", room, "queues", len(d.Queues()))
+		log.Warn("the netdevice ends with this process; FileDescriptorStoreMax= of the service is smaller than its number "+
+			"of queues", "store", room, "queues", len(d.Queues()))
 	}
 	for i := first; i < len(d.Queues()); i++ {
 		if err := store.putQueue(name, i, d.Queues()[i].FD()); err != nil {
@@ -93,7 +94,9 @@ func history(d *tap.Device) (host.History, error) {
 		return host.History{}, err
 	}
 	if m := label.Memory; m.MTU != 0 {
-		p.Agreement = &mirror.Agreement{MAC: macOf(m.MAC), MTU: m.MTU, Granted: m.Granted, WantMAC: macOf(m.WantMAC), WantMTU: m.WantMTU}
+		p.Agreement = &mirror.Agreement{
+			MAC: macOf(m.MAC), MTU: m.MTU, Granted: m.Granted, WantMAC: macOf(m.WantMAC), WantMTU: m.WantMTU,
+		}
 	}
 	return p, nil
 }

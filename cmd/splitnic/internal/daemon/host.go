@@ -96,7 +96,8 @@ func (c *Host) run(ctx context.Context, store *fdStore) (err error) {
 // although one is wanted; keepCarrier is set where a service manager keeps the
 // netdevice.
 func (c *Host) assemble(
-	device *verbs.Context, netdev *tap.Device, security *session.Security, log *slog.Logger, noLatency error, keepCarrier bool,
+	device *verbs.Context, netdev *tap.Device, security *session.Security, log *slog.Logger,
+	noLatency error, keepCarrier bool,
 ) (*host.Host, error) {
 	name := c.Name
 	if name == "" {

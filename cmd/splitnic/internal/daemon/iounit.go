@@ -162,7 +162,9 @@ func (c *IOUnit) prepareCard(log *slog.Logger) (restore func() error, err error)
 }
 
 // assemble puts the I/O unit together.
-func (c *IOUnit) assemble(device *verbs.Context, card *lan.Card, rules *policy.Policy, log *slog.Logger) (*iounit.Unit, error) {
+func (c *IOUnit) assemble(
+	device *verbs.Context, card *lan.Card, rules *policy.Policy, log *slog.Logger,
+) (*iounit.Unit, error) {
 	name := c.Name
 	if name == "" {
 		name = Hostname()

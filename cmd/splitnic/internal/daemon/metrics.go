@@ -14,32 +14,49 @@ import (
 )
 
 var (
-	trafficLabels = []string{"peer", "queue", "direction"}
-
-	descFrames    = prometheus.NewDesc("splitnic_frames_total", "Frames moved in the present session; tx is towards the peer.", trafficLabels, nil)
-	descBytes     = prometheus.NewDesc("splitnic_bytes_total", "Bytes of these frames, with the virtio_net_hdr.", trafficLabels, nil)
-	descDropped   = prometheus.NewDesc("splitnic_dropped_frames_total", "Frames dropped in the present session, by reason.", append([]string{"reason"}, trafficLabels...), nil)
-	descWaits     = prometheus.NewDesc("splitnic_waits_total", "Times a worker had to wait, by what for.", append([]string{"for"}, trafficLabels...), nil)
-	descDoorbells = prometheus.NewDesc("splitnic_doorbells_total", "Batches posted to the data queue pair.", []string{"peer", "queue"}, nil)
-	descElements  = prometheus.NewDesc("splitnic_pool_elements", "Pool elements by state.", []string{"peer", "queue", "state"}, nil)
-	descPinned    = prometheus.NewDesc("splitnic_registered_bytes", "Memory registered for the session.", []string{"peer"}, nil)
-	descControl   = prometheus.NewDesc("splitnic_control_messages_total", "Messages on the control channel.", []string{"peer", "direction"}, nil)
-	descPools     = prometheus.NewDesc("splitnic_pools", "Pools in use, by owner.", []string{"peer", "queue", "whose"}, nil)
-	descRequests  = prometheus.NewDesc("splitnic_pool_requests_total", "What became of pools beyond those at the beginning, in the present session.", []string{"peer", "event"}, nil)
-	descHeld      = prometheus.NewDesc("splitnic_requests_held_total", "Requests of the peer's that came too fast and had to wait, in the present session.", []string{"peer"}, nil)
-	descHandlers  = prometheus.NewDesc("splitnic_handler_events_total", "What the workers of a completion-queue handler have done in the present session: completions, wakeups, and budget_exhausted.", []string{"peer", "handler", "event"}, nil)
-	descLatency   = prometheus.NewDesc("splitnic_queue_latency", "1 for the queue of latency-sensitive frames, 0 for others.", []string{"peer", "queue"}, nil)
-	descAssigned  = prometheus.NewDesc("splitnic_queue_handler", "Completion-queue handler of a queue.", []string{"peer", "queue"}, nil)
-	descProtect   = prometheus.NewDesc("splitnic_protection", "1 for the protection of the memory lent to the peer in the present session.", []string{"peer", "protection"}, nil)
-	descWindows   = prometheus.NewDesc("splitnic_windows_total", "Memory windows around what is lent to the peer that were bound, invalidated, or given_up: invalidated by the peer, as agreed.", []string{"peer", "queue", "event"}, nil)
-	descSessions  = prometheus.NewDesc("splitnic_sessions_total", "Sessions established since the start.", nil, nil)
-	descRefused   = prometheus.NewDesc("splitnic_refused_total", "Connections and hosts refused since the start.", nil, nil)
-	descAttempts  = prometheus.NewDesc("splitnic_failed_attempts_total", "Sessions that ended or did not come about since the start.", nil, nil)
-	descCarrier   = prometheus.NewDesc("splitnic_carrier", "1 while the netdevice has carrier.", []string{"netdevice"}, nil)
-	descHostEnded = prometheus.NewDesc("splitnic_host_sessions_ended_total", "Sessions that ended because the I/O unit's key was trusted no longer, by reason.", []string{"reason"}, nil)
-	descAdopted   = prometheus.NewDesc("splitnic_netdevice_taken_over_total", "How many processes have taken the netdevice over from another since it was made.", []string{"netdevice"}, nil)
-	descHosts     = prometheus.NewDesc("splitnic_hosts", "Hosts connected.", nil, nil)
+	descFrames = desc("splitnic_frames_total",
+		"Frames moved in the present session; tx is towards the peer.", "peer", "queue", "direction")
+	descBytes = desc("splitnic_bytes_total",
+		"Bytes of these frames, with the virtio_net_hdr.", "peer", "queue", "direction")
+	descDropped = desc("splitnic_dropped_frames_total",
+		"Frames dropped in the present session, by reason.", "reason", "peer", "queue", "direction")
+	descWaits = desc("splitnic_waits_total",
+		"Times a worker had to wait, by what for.", "for", "peer", "queue", "direction")
+	descDoorbells = desc("splitnic_doorbells_total", "Batches posted to the data queue pair.", "peer", "queue")
+	descElements  = desc("splitnic_pool_elements", "Pool elements by state.", "peer", "queue", "state")
+	descPinned    = desc("splitnic_registered_bytes", "Memory registered for the session.", "peer")
+	descControl   = desc("splitnic_control_messages_total", "Messages on the control channel.", "peer", "direction")
+	descPools     = desc("splitnic_pools", "Pools in use, by owner.", "peer", "queue", "whose")
+	descRequests  = desc("splitnic_pool_requests_total",
+		"What became of pools beyond those at the beginning, in the present session.", "peer", "event")
+	descHeld = desc("splitnic_requests_held_total",
+		"Requests of the peer's that came too fast and had to wait, in the present session.", "peer")
+	descHandlers = desc("splitnic_handler_events_total",
+		"What the workers of a completion-queue handler have done in the present session: completions, wakeups, and "+
+			"budget_exhausted.", "peer", "handler", "event")
+	descLatency = desc("splitnic_queue_latency",
+		"1 for the queue of latency-sensitive frames, 0 for others.", "peer", "queue")
+	descAssigned = desc("splitnic_queue_handler", "Completion-queue handler of a queue.", "peer", "queue")
+	descProtect  = desc("splitnic_protection",
+		"1 for the protection of the memory lent to the peer in the present session.", "peer", "protection")
+	descWindows = desc("splitnic_windows_total",
+		"Memory windows around what is lent to the peer that were bound, invalidated, or given_up: invalidated by the peer, "+
+			"as agreed.", "peer", "queue", "event")
+	descSessions  = desc("splitnic_sessions_total", "Sessions established since the start.")
+	descRefused   = desc("splitnic_refused_total", "Connections and hosts refused since the start.")
+	descAttempts  = desc("splitnic_failed_attempts_total", "Sessions that ended or did not come about since the start.")
+	descCarrier   = desc("splitnic_carrier", "1 while the netdevice has carrier.", "netdevice")
+	descHostEnded = desc("splitnic_host_sessions_ended_total",
+		"Sessions that ended because the I/O unit's key was trusted no longer, by reason.", "reason")
+	descAdopted = desc("splitnic_netdevice_taken_over_total",
+		"How many processes have taken the netdevice over from another since it was made.", "netdevice")
+	descHosts = desc("splitnic_hosts", "Hosts connected.")
 )
+
+// desc is what a metric is.
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
 
 // collector turns a status into metrics when they are asked for.
 type collector struct {
@@ -127,7 +144,8 @@ func trafficMetrics(emit emit, peer string, s *messaging.Stats) {
 	count(descControl, s.ControlSent, peer, "tx")
 	count(descControl, s.ControlReceived, peer, "rx")
 	for event, n := range map[string]uint64{
-		"asked": s.PoolsAsked, "given_back": s.PoolsGiven, "lent": s.PoolsGranted, "refused": s.PoolsRefused, "taken_back": s.PoolsReturned,
+		"asked": s.PoolsAsked, "given_back": s.PoolsGiven, "lent": s.PoolsGranted,
+		"refused": s.PoolsRefused, "taken_back": s.PoolsReturned,
 	} {
 		count(descRequests, n, peer, event)
 	}

@@ -54,7 +54,8 @@ type SecurityStatus struct {
 // newReloader makes a reloader, which takes the signals from now on that Run
 // answers.
 func newReloader(
-	reread func() (Sources, []string, error), file string, s *session.Security, setPolicy func(*policy.Policy) int, log *slog.Logger,
+	reread func() (Sources, []string, error), file string, s *session.Security, setPolicy func(*policy.Policy) int,
+	log *slog.Logger,
 ) *reloader {
 	r := &reloader{reread: reread, file: file, security: s, policy: setPolicy, log: log, hup: make(chan os.Signal, 1)}
 	signal.Notify(r.hup, unix.SIGHUP)
@@ -124,10 +125,12 @@ func (r *reloader) reload() (Reloaded, error) {
 func (r *reloader) complain() {
 	s := r.security.Standing()
 	if s.OwnRevoked {
-		r.log.Warn("this side's own key is among the revoked ones; make another one with `splitnic keygen`", "key", r.security.Fingerprint())
+		r.log.Warn("this side's own key is among the revoked ones; make another one with `splitnic keygen`",
+			"key", r.security.Fingerprint())
 	}
 	if now := time.Now(); Untimely(&s, now) {
-		r.log.Warn("this side's certificate is not valid now; set the clock, or have it issued again", "from", s.Begins, "to", s.Expires, "now", now)
+		r.log.Warn("this side's certificate is not valid now; set the clock, or have it issued again",
+			"from", s.Begins, "to", s.Expires, "now", now)
 	}
 }
 
@@ -161,7 +164,8 @@ func (r *reloader) apply() (Reloaded, error) {
 	}
 	done.Fingerprint = r.security.Fingerprint().String()
 	if len(late) > 0 {
-		r.log.Warn("these have changed in the configuration file and need a restart", "keys", strings.Join(late, ", "), "file", r.file)
+		r.log.Warn("these have changed in the configuration file and need a restart", "keys", strings.Join(late, ", "),
+			"file", r.file)
 	}
 	return done, nil
 }
@@ -177,9 +181,10 @@ func (r *reloader) status() SecurityStatus {
 }
 
 var (
-	descReloads = prometheus.NewDesc("splitnic_reloads_total", "Reloads of keys, trust and policy, by result.", []string{"result"}, nil)
-	descExpires = prometheus.NewDesc("splitnic_certificate_expiry_seconds", "When this side's certificate expires, in seconds since 1970; missing if no authority has issued it.", nil, nil)
-	descTrusted = prometheus.NewDesc("splitnic_keys", "Keys that are listed, as trusted or as revoked.", []string{"as"}, nil)
+	descReloads = desc("splitnic_reloads_total", "Reloads of keys, trust and policy, by result.", "result")
+	descExpires = desc("splitnic_certificate_expiry_seconds",
+		"When this side's certificate expires, in seconds since 1970; missing if no authority has issued it.")
+	descTrusted = desc("splitnic_keys", "Keys that are listed, as trusted or as revoked.", "as")
 )
 
 // metrics are those of the status.

@@ -119,7 +119,8 @@ func TestReload(t *testing.T) {
 	if err != nil || done.Fingerprint != next.String() || done.Ended != 3 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if s := r.status(); s.Fingerprint != next.String() || s.Keys != 2 || s.Revoked != 1 || s.Reload.Done != 1 || s.Reload.Failed != 0 || s.Reload.Error != "" || s.Reload.Last.IsZero() {
+	if s := r.status(); s.Fingerprint != next.String() || s.Keys != 2 || s.Revoked != 1 || s.Reload.Done != 1 ||
+		s.Reload.Failed != 0 || s.Reload.Error != "" || s.Reload.Last.IsZero() {
 		t.Errorf("%+v", s)
 	}
 	if r.vlans() != "7" {

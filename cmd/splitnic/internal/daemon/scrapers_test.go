@@ -25,7 +25,9 @@ func TestScrapers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := metricsServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }))
+	s := metricsServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "up 1\n")
+	}))
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
 	defer func() {
@@ -49,7 +51,8 @@ func TestScrapers(t *testing.T) {
 	closed := make(chan int, len(conns))
 	for i, c := range conns {
 		go func() {
-			if _, err := c.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed) {
+			if _, err := c.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) &&
+				!errors.Is(err, net.ErrClosed) {
 				closed <- i
 			}
 		}()
@@ -68,7 +71,8 @@ func TestScrapers(t *testing.T) {
 		c.Close()
 	}
 	testenv.Eventually(t, func() bool {
-		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://" + ln.Addr().String() + "/metrics")
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		resp, err := client.Get("http://" + ln.Addr().String() + "/metrics")
 		if err != nil {
 			return false
 		}

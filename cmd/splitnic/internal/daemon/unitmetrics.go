@@ -7,32 +7,50 @@ import (
 )
 
 var (
-	descViolations = prometheus.NewDesc("splitnic_iounit_protocol_violations_total", "Sessions ended because a host broke the protocol, by rule.", []string{"rule"}, nil)
-	descRefusals   = prometheus.NewDesc("splitnic_iounit_refused_total", "Connections and hosts that got no session, by reason.", []string{"reason"}, nil)
-	descEnded      = prometheus.NewDesc("splitnic_iounit_sessions_ended_total", "Sessions that were established and have ended, by reason; queue-pair is also what the device refused.", []string{"reason"}, nil)
-	descUnsealed   = prometheus.NewDesc("splitnic_iounit_frames_unsealed_total", "Frames of hosts that had come and were not delivered, because the session ended before their one-touch windows were invalid.", nil, nil)
-	descCame       = prometheus.NewDesc("splitnic_iounit_connections_total", "Connections to the I/O unit.", nil, nil)
-	descMeeting    = prometheus.NewDesc("splitnic_iounit_connections_in_handshake", "Connections on their way to a session.", nil, nil)
-	descHandshakes = prometheus.NewDesc("splitnic_iounit_handshakes_total", "TLS handshakes begun.", nil, nil)
-	descDelayed    = prometheus.NewDesc("splitnic_iounit_handshakes_delayed_total", "TLS handshakes that had to wait for their turn, because others were at it or have taken too much of the processor.", nil, nil)
-	descHeartbeats = prometheus.NewDesc("splitnic_iounit_host_heartbeats_held_total", "Times that a host sent heartbeats so fast that they were left waiting, in the present session.", []string{"peer"}, nil)
-	descMemory     = prometheus.NewDesc("splitnic_iounit_registered_bytes", "Memory registered for all sessions.", nil, nil)
-	descMemoryMax  = prometheus.NewDesc("splitnic_iounit_registered_bytes_limit", "The most memory that may be registered (--max-memory); missing where there is no limit.", nil, nil)
-	descPort       = prometheus.NewDesc("splitnic_iounit_host_frames_total", "Frames of a host's present session by what became of them; rx is from the LAN to the host.", []string{"peer", "direction", "outcome"}, nil)
-	descPortBytes  = prometheus.NewDesc("splitnic_iounit_host_bytes_total", "Bytes of the Ethernet frames that were passed on.", []string{"peer", "direction"}, nil)
-	descOversize   = prometheus.NewDesc("splitnic_iounit_host_oversize_frames_total", "Frames passed to the LAN in a host's present session that are longer than the card's MTU and one VLAN tag, which cards may drop.", []string{"peer"}, nil)
-	descLimited    = prometheus.NewDesc("splitnic_iounit_host_limited_total", "Times that a channel of a host's present session had to wait because of its rate; rx is from the LAN to the host.", []string{"peer", "direction"}, nil)
-	descRate       = prometheus.NewDesc("splitnic_iounit_host_rate_limit_bits_per_second", "The most that the policy lets a host send (tx) or receive; missing where there is no bound.", []string{"peer", "direction"}, nil)
-	descPPS        = prometheus.NewDesc("splitnic_iounit_host_rate_limit_packets_per_second", "The most packets that the policy lets a host send (tx) or receive; missing where there is no bound.", []string{"peer", "direction"}, nil)
-	descGroupPPS   = prometheus.NewDesc(
-		"splitnic_iounit_host_group_rate_limit_packets_per_second",
+	descViolations = desc("splitnic_iounit_protocol_violations_total",
+		"Sessions ended because a host broke the protocol, by rule.", "rule")
+	descRefusals = desc("splitnic_iounit_refused_total",
+		"Connections and hosts that got no session, by reason.", "reason")
+	descEnded = desc("splitnic_iounit_sessions_ended_total",
+		"Sessions that were established and have ended, by reason; queue-pair is also what the device refused.", "reason")
+	descUnsealed = desc("splitnic_iounit_frames_unsealed_total",
+		"Frames of hosts that had come and were not delivered, because the session ended before their one-touch windows "+
+			"were invalid.")
+	descCame       = desc("splitnic_iounit_connections_total", "Connections to the I/O unit.")
+	descMeeting    = desc("splitnic_iounit_connections_in_handshake", "Connections on their way to a session.")
+	descHandshakes = desc("splitnic_iounit_handshakes_total", "TLS handshakes begun.")
+	descDelayed    = desc("splitnic_iounit_handshakes_delayed_total",
+		"TLS handshakes that had to wait for their turn, because others were at it or have taken too much of the processor.")
+	descHeartbeats = desc("splitnic_iounit_host_heartbeats_held_total",
+		"Times that a host sent heartbeats so fast that they were left waiting, in the present session.", "peer")
+	descMemory    = desc("splitnic_iounit_registered_bytes", "Memory registered for all sessions.")
+	descMemoryMax = desc("splitnic_iounit_registered_bytes_limit",
+		"The most memory that may be registered (--max-memory); missing where there is no limit.")
+	descPort = desc("splitnic_iounit_host_frames_total",
+		"Frames of a host's present session by what became of them; rx is from the LAN to the "+
+			"host.", "peer", "direction", "outcome")
+	descPortBytes = desc("splitnic_iounit_host_bytes_total",
+		"Bytes of the Ethernet frames that were passed on.", "peer", "direction")
+	descOversize = desc("splitnic_iounit_host_oversize_frames_total",
+		"Frames passed to the LAN in a host's present session that are longer than the card's MTU and one VLAN tag, which "+
+			"cards may drop.", "peer")
+	descLimited = desc("splitnic_iounit_host_limited_total",
+		"Times that a channel of a host's present session had to wait because of its rate; rx is from the LAN to the "+
+			"host.", "peer", "direction")
+	descRate = desc("splitnic_iounit_host_rate_limit_bits_per_second",
+		"The most that the policy lets a host send (tx) or receive; missing where there is no bound.", "peer", "direction")
+	descPPS = desc("splitnic_iounit_host_rate_limit_packets_per_second",
+		"The most packets that the policy lets a host send (tx) or receive; missing where there is no "+
+			"bound.", "peer", "direction")
+	descGroupPPS = desc("splitnic_iounit_host_group_rate_limit_packets_per_second",
 		"The most packets that the policy lets a host send to groups of the LAN, all of them together; "+
-			"missing where there is no bound.", []string{"peer"}, nil)
-	descPortUp    = prometheus.NewDesc("splitnic_iounit_host_up", "1 while the host wants its port on the LAN up.", []string{"peer"}, nil)
-	descPromisc   = prometheus.NewDesc("splitnic_iounit_host_promiscuous", "1 while the host gets frames that are not for it.", []string{"peer"}, nil)
-	descAnnounced = prometheus.NewDesc("splitnic_iounit_host_announcements_total", "Frames that told the LAN where the host is, in its present session.", []string{"peer"}, nil)
-	descGroups    = prometheus.NewDesc("splitnic_iounit_host_groups", "Groups that the host receives for; -1 for all.", []string{"peer"}, nil)
-	descVLANs     = prometheus.NewDesc("splitnic_iounit_host_vlans", "VLANs that the host receives.", []string{"peer"}, nil)
+			"missing where there is no bound.", "peer")
+	descPortUp    = desc("splitnic_iounit_host_up", "1 while the host wants its port on the LAN up.", "peer")
+	descPromisc   = desc("splitnic_iounit_host_promiscuous", "1 while the host gets frames that are not for it.", "peer")
+	descAnnounced = desc("splitnic_iounit_host_announcements_total",
+		"Frames that told the LAN where the host is, in its present session.", "peer")
+	descGroups = desc("splitnic_iounit_host_groups", "Groups that the host receives for; -1 for all.", "peer")
+	descVLANs  = desc("splitnic_iounit_host_vlans", "VLANs that the host receives.", "peer")
 )
 
 // unitMetrics are those of the I/O unit as a whole.

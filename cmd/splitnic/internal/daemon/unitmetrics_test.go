@@ -24,7 +24,8 @@ func unitStatus(t *testing.T) *iounit.Status {
 		Bootstrap:  session.ListenerStats{Connections: 70, Meeting: 6, Handshakes: 50, Delayed: 4},
 		Memory:     iounit.MemoryStatus{Used: 3 << 20, Limit: 64 << 20},
 		Hosts: []iounit.HostStatus{{
-			Dropped: iounit.Dropped{NestedTags: 51, LinkControl: 52, IPSource: 53, TinySegments: 54, GroupRate: 55}, DropReasons: []string{"the first of its kind"},
+			Dropped:       iounit.Dropped{NestedTags: 51, LinkControl: 52, IPSource: 53, TinySegments: 54, GroupRate: 55},
+			DropReasons:   []string{"the first of its kind"},
 			MaxTxGroupPPS: 1234,
 			Heartbeats:    8, TxOversize: 21, MaxRxPPS: 70_000, MaxTxRate: 2_500_000_000, TxLimited: 12, RxLimited: 3,
 			Name: "alpha", Mode: protocol.ModeSend, MAC: "02:00:00:00:00:01", Up: true, VLANs: vlans,
@@ -84,7 +85,8 @@ func TestUnitMetrics(t *testing.T) {
 func TestHandlerMetrics(t *testing.T) {
 	s := &messaging.Stats{
 		Channels: []messaging.ChannelStats{{Handler: 2}},
-		Handlers: []messaging.HandlerStats{{}, {Handler: messaging.Handler{Number: 1}, Completions: 7, Wakeups: 5, BudgetExhausted: 3}},
+		Handlers: []messaging.HandlerStats{{}, {Handler: messaging.Handler{Number: 1}, Completions: 7, Wakeups: 5,
+			BudgetExhausted: 3}},
 	}
 	w := httptest.NewRecorder()
 	handler(func(emit emit) { trafficMetrics(emit, "unit", s) }).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

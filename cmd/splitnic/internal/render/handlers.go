@@ -49,8 +49,10 @@ func (v *Handlers) Print(w io.Writer, indent string) {
 	}
 	for i := range v.Handlers {
 		h := &v.Handlers[i]
-		fmt.Fprintf(w, "%shandler %d\t%s, completion vector %d: %s\n", indent, h.Number, channelsText(h.Channels), h.Vector, handlerText(&h.Handler))
-		fmt.Fprintf(w, "%s\t%d completions, %d wake-ups, budget exhausted %d times\n", indent, h.Completions, h.Wakeups, h.BudgetExhausted)
+		fmt.Fprintf(w, "%shandler %d\t%s, completion vector %d: %s\n", indent, h.Number, channelsText(h.Channels), h.Vector,
+			handlerText(&h.Handler))
+		fmt.Fprintf(w, "%s\t%d completions, %d wake-ups, budget exhausted %d times\n", indent, h.Completions, h.Wakeups,
+			h.BudgetExhausted)
 		for _, x := range h.Workers {
 			if text := workerText(&x); text != "" {
 				fmt.Fprintf(w, "%s\t%s of %s: %s\n", indent, x.Role, channelsText([]int{x.Channel}), text)
@@ -59,7 +61,8 @@ func (v *Handlers) Print(w io.Writer, indent string) {
 	}
 	for _, c := range v.Channels {
 		if c.Vector != c.HandlerVector {
-			fmt.Fprintf(w, "%squeue %d\tcompletion vector %d, and %d from the next session on\n", indent, c.Channel, c.Vector, c.HandlerVector)
+			fmt.Fprintf(w, "%squeue %d\tcompletion vector %d, and %d from the next session on\n", indent, c.Channel, c.Vector,
+				c.HandlerVector)
 		}
 	}
 }

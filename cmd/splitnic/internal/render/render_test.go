@@ -24,7 +24,8 @@ import (
 func TestPrintHandlers(t *testing.T) {
 	s := host.Status{
 		Role: "host", CompVectors: 2,
-		Handling: messaging.Handling{Handlers: []messaging.Handler{{}, {Number: 1, CPUs: cpus.List{0, 1, 2}, Spin: 20 * time.Microsecond}}},
+		Handling: messaging.Handling{Handlers: []messaging.Handler{{},
+			{Number: 1, CPUs: cpus.List{0, 1, 2}, Spin: 20 * time.Microsecond}}},
 	}
 	show := func() string {
 		raw, err := json.Marshal(s)
@@ -62,7 +63,8 @@ func TestPrintHandlers(t *testing.T) {
 			},
 		},
 	}
-	expect("control channel, completion vector 0", "no queue, completion vector 1", "queues 1, 2, completion vector 0", "priority -5", "budget 77",
+	expect("control channel, completion vector 0", "no queue, completion vector 1", "queues 1, 2, completion vector 0",
+		"priority -5", "budget 77",
 		"4711 completions, 42 wake-ups, budget exhausted 13 times", "sender of queue 2: thread 1234 on 3, priority -4",
 		"receiver of queue 1: has not followed yet; refused: out of paper",
 		"completion vector 1, and 0 from the next session on", "handler 2, completion vector 1")
@@ -98,9 +100,11 @@ func TestPrintHost(t *testing.T) {
 		Role: "host", Name: "alpha", State: host.Connected,
 		IOUnit: host.IOUnitStatus{Mode: protocol.ModeIndicate},
 		Filter: &protocol.ReceiveFilter{AllMulti: true, Unicast: []protocol.MAC{{2}}}, VLANs: &vlans,
-		LastRefusal: &mirror.Rejection{What: "promiscuous mode", Wanted: "on", Reason: "the I/O unit: denied", At: time.Now()},
+		LastRefusal: &mirror.Rejection{What: "promiscuous mode", Wanted: "on", Reason: "the I/O unit: denied",
+			At: time.Now()},
 		Traffic: &messaging.Stats{PoolsAsked: 4711, Channels: []messaging.ChannelStats{{
-			LentPools:    []messaging.Pool{{ElementSize: 2048, Ledger: messaging.Ledger{Elements: 256}}, {ElementSize: 65535, Extra: true, Ledger: messaging.Ledger{Elements: 32}}},
+			LentPools: []messaging.Pool{{ElementSize: 2048, Ledger: messaging.Ledger{Elements: 256}},
+				{ElementSize: 65535, Extra: true, Ledger: messaging.Ledger{Elements: 32}}},
 			RxLost:       23,
 			MemoryPinned: 3 << 20,
 		}}},
@@ -135,7 +139,8 @@ func unitStatus(t *testing.T) *iounit.Status {
 		Bootstrap:  session.ListenerStats{Connections: 70, Meeting: 6, Handshakes: 50, Delayed: 4},
 		Memory:     iounit.MemoryStatus{Used: 3 << 20, Limit: 64 << 20},
 		Hosts: []iounit.HostStatus{{
-			Dropped: iounit.Dropped{NestedTags: 51, LinkControl: 52, IPSource: 53, TinySegments: 54, GroupRate: 55}, DropReasons: []string{"the first of its kind"},
+			Dropped:       iounit.Dropped{NestedTags: 51, LinkControl: 52, IPSource: 53, TinySegments: 54, GroupRate: 55},
+			DropReasons:   []string{"the first of its kind"},
 			EarlyDiscard:  discard.Status{Reason: "for no reason"},
 			MaxTxGroupPPS: 1234,
 			Heartbeats:    8, TxOversize: 21, MaxRxPPS: 70_000, MaxTxRate: 2_500_000_000, TxLimited: 12, RxLimited: 3,
@@ -163,14 +168,19 @@ func TestUnitStatusText(t *testing.T) {
 		want   []string
 	}{
 		{func() {}, []string{
-			"3.0 MiB registered, of 64.0 MiB", "frame 3, size 1", "queue-pair 5", "70, 6 of them in their handshake; 50 handshakes, 4 delayed", "up, mode send, VLANs 5,10-19",
-			"02:00:00:00:00:01 and 2 more addresses, 7 groups", "2.5Gbit to the LAN, limited 12 times; unlimited and 70000 packets/s from it, limited 3 times", "22 filtered", "333 source address, 4444 VLAN",
-			"51 nested tags, 52 link control, 53 IP address, 54 tiny segments, 55 to groups", "1234 packets/s to the LAN, more are dropped", "the first of its kind",
+			"3.0 MiB registered, of 64.0 MiB", "frame 3, size 1", "queue-pair 5",
+			"70, 6 of them in their handshake; 50 handshakes, 4 delayed", "up, mode send, VLANs 5,10-19",
+			"02:00:00:00:00:01 and 2 more addresses, 7 groups",
+			"2.5Gbit to the LAN, limited 12 times; unlimited and 70000 packets/s from it, limited 3 times", "22 filtered",
+			"333 source address, 4444 VLAN",
+			"51 nested tags, 52 link control, 53 IP address, 54 tiny segments, 55 to groups",
+			"1234 packets/s to the LAN, more are dropped", "the first of its kind",
 			"off: for no reason",
 		}},
 		{func() { s.Hosts[0].EarlyDiscard.On = true }, []string{"early discard", "on\n"}},
 		{func() { s.Hosts[0].Filter = protocol.ReceiveFilter{AllMulti: true} }, []string{"02:00:00:00:00:01, all groups"}},
-		{func() { s.Hosts[0].MaxTxRate, s.Hosts[0].MaxRxRate = 500_000, 33_333_333 }, []string{"500kbit to", "33.333333Mbit and 70000 packets/s from"}},
+		{func() { s.Hosts[0].MaxTxRate, s.Hosts[0].MaxRxRate = 500_000, 33_333_333 },
+			[]string{"500kbit to", "33.333333Mbit and 70000 packets/s from"}},
 		{func() { s.Hosts[0].Filter = protocol.ReceiveFilter{Promisc: true} }, []string{"everything (promiscuous)"}},
 		{func() { s.Hosts[0].Up, s.Memory.Limit = false, 0 }, []string{"down, mode", "no limit"}},
 	} {

@@ -51,7 +51,8 @@ func printHost(w io.Writer, s *daemon.HostStatus) {
 		carrier = "carrier"
 	}
 	fmt.Fprintf(w, "host %s\t%s for %v\n", s.Name, s.State, ago(s.Since))
-	fmt.Fprintf(w, "  netdevice\t%s, %s, mtu %d, %s%s\n", s.Netdevice.Name, s.Netdevice.MAC, s.Netdevice.MTU, carrier, historyText(&s.Netdevice))
+	fmt.Fprintf(w, "  netdevice\t%s, %s, mtu %d, %s%s\n", s.Netdevice.Name, s.Netdevice.MAC, s.Netdevice.MTU, carrier,
+		historyText(&s.Netdevice))
 	fmt.Fprintf(w, "  offloads\t%s\n", s.Netdevice.Offloads)
 	fmt.Fprintf(w, "  early discard\t%v\n", s.Netdevice.EarlyDiscard)
 	printLatency(w, "  ", s.Latency)
@@ -147,7 +148,8 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 		if c.Moderated {
 			moderated = ", moderated"
 		}
-		fmt.Fprintf(w, "%squeue %d%s\tQP %#x ↔ %#x, handler %d, completion vector %d%s\n", indent, i+1, class(&c), c.QPN, c.PeerQPN, c.Handler, c.CompVector, moderated)
+		fmt.Fprintf(w, "%squeue %d%s\tQP %#x ↔ %#x, handler %d, completion vector %d%s\n", indent, i+1, class(&c), c.QPN,
+			c.PeerQPN, c.Handler, c.CompVector, moderated)
 		fmt.Fprintf(w, "%s  to the peer\t%d frames, %d bytes, %d doorbells, %d too long, %d malformed, %d waits for credit\n",
 			indent, c.TxFrames, c.TxBytes, c.TxPosts, c.TxTooLong, c.TxMalformed, c.TxNoCredit)
 		fmt.Fprintf(w, "%s  from the peer\t%d frames, %d bytes, %d dropped, %d malformed, %d over the MTU\n",
@@ -157,7 +159,8 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 		fmt.Fprintf(w, "%s  pools\t%s here; %s lent to the peer, %.1f MiB with the send buffers\n",
 			indent, poolsText(c.GrantedPools), poolsText(c.LentPools), float64(c.MemoryPinned)/(1<<20))
 		if c.WindowsBound > 0 {
-			fmt.Fprintf(w, "%s  windows\t%d bound, %d invalidated here, %d by the peer\n", indent, c.WindowsBound, c.WindowsInvalidated, c.WindowsGivenUp)
+			fmt.Fprintf(w, "%s  windows\t%d bound, %d invalidated here, %d by the peer\n", indent, c.WindowsBound,
+				c.WindowsInvalidated, c.WindowsGivenUp)
 		}
 		if c.RxLost+c.RxLate > 0 {
 			fmt.Fprintf(w, "%s  lost on the fabric\t%d frames, %d late\n", indent, c.RxLost, c.RxLate)
@@ -223,7 +226,8 @@ func printSecurity(w io.Writer, s *daemon.SecurityStatus) {
 			if daemon.Untimely(&s.Standing, time.Now()) {
 				not = ", NOT VALID NOW"
 			}
-			fmt.Fprintf(w, "  certificate\tfrom %s to %s%s\n", s.Begins.Local().Format(time.DateTime), s.Expires.Local().Format(time.DateTime), not)
+			fmt.Fprintf(w, "  certificate\tfrom %s to %s%s\n", s.Begins.Local().Format(time.DateTime),
+				s.Expires.Local().Format(time.DateTime), not)
 		}
 		if s.OwnRevoked {
 			fmt.Fprintf(w, "  REVOKED\tthis side's own key is in its list of revoked keys\n")
@@ -241,5 +245,6 @@ func printSecurity(w io.Writer, s *daemon.SecurityStatus) {
 // Failover is a fail-over in one line.
 func Failover(f *host.Failover) string {
 	return fmt.Sprintf("%s → %s (%s): took %v, no frames for %v; %d frames carried over, %d uncertain, %d lost",
-		f.From, f.To, f.Reason, f.Took.Round(100*time.Microsecond), f.Gap.Round(100*time.Microsecond), f.Carried, f.Uncertain, f.Lost)
+		f.From, f.To, f.Reason, f.Took.Round(100*time.Microsecond), f.Gap.Round(100*time.Microsecond),
+		f.Carried, f.Uncertain, f.Lost)
 }

@@ -27,7 +27,8 @@ func printUnit(w io.Writer, s *daemon.UnitStatus) {
 	printTotals(w, &s.Status)
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
-		fmt.Fprintf(w, "  host %s\t%s, %s on %s, mtu %d, for %v\n", h.Name, h.Address, h.MAC, h.Interface, h.MTU, ago(h.Since))
+		fmt.Fprintf(w, "  host %s\t%s, %s on %s, mtu %d, for %v\n", h.Name, h.Address, h.MAC, h.Interface, h.MTU,
+			ago(h.Since))
 		if h.Insecure {
 			fmt.Fprintf(w, "    security\tINSECURE: not authenticated\n")
 		} else {
@@ -50,7 +51,8 @@ func printTotals(w io.Writer, s *iounit.Status) {
 	}
 	fmt.Fprintf(w, "  memory\t%.1f MiB registered, %s\n", mebibytes(s.Memory.Used), limit)
 	b := &s.Bootstrap
-	fmt.Fprintf(w, "  connections\t%d, %d of them in their handshake; %d handshakes, %d delayed\n", b.Connections, b.Meeting, b.Handshakes, b.Delayed)
+	fmt.Fprintf(w, "  connections\t%d, %d of them in their handshake; %d handshakes, %d delayed\n", b.Connections,
+		b.Meeting, b.Handshakes, b.Delayed)
 	printCounts(w, "refused", s.Refusals)
 	printCounts(w, "protocol violations", s.Violations)
 	printCounts(w, "sessions ended", s.Ended)
@@ -96,7 +98,8 @@ func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 	fmt.Fprintf(w, "%sdropped on the way to the LAN\t%d source address, %d VLAN, %d otherwise\n",
 		indent, st.TxSource, st.TxVLAN, st.TxDropped)
 	if h.TxOversize > 0 {
-		fmt.Fprintf(w, "%soversize on the LAN\t%d frames, longer than the card's MTU and one VLAN tag: raise the card's MTU\n", indent, h.TxOversize)
+		fmt.Fprintf(w, "%soversize on the LAN\t%d frames, longer than the card's MTU and one VLAN tag: "+
+			"raise the card's MTU\n", indent, h.TxOversize)
 	}
 	if d := &h.Dropped; *d != (iounit.Dropped{}) {
 		fmt.Fprintf(w, "%s\t%d nested tags, %d link control, %d IP address, %d tiny segments, %d to groups\n",
@@ -149,8 +152,10 @@ func receives(h *iounit.HostStatus) string {
 func Statistics(w io.Writer, s *protocol.Statistics) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "from the LAN\t%d frames, %d bytes\n", s.RxFrames, s.RxBytes)
-	fmt.Fprintf(tw, "  dropped\t%d without room, %d too long, %d invalid, %d not wanted\n", s.RxDropped, s.RxTooLong, s.RxInvalid, s.RxFiltered)
+	fmt.Fprintf(tw, "  dropped\t%d without room, %d too long, %d invalid, %d not wanted\n", s.RxDropped, s.RxTooLong,
+		s.RxInvalid, s.RxFiltered)
 	fmt.Fprintf(tw, "to the LAN\t%d frames, %d bytes\n", s.TxFrames, s.TxBytes)
-	fmt.Fprintf(tw, "  dropped\t%d without room, %d with another's source address (`macs`, `ips` in the I/O unit's policy), %d of a VLAN that is not allowed (`vlans`, `nested-tags`)\n", s.TxDropped, s.TxSource, s.TxVLAN)
+	fmt.Fprintf(tw, "  dropped\t%d without room, %d with another's source address (`macs`, `ips` in the I/O unit's "+
+		"policy), %d of a VLAN that is not allowed (`vlans`, `nested-tags`)\n", s.TxDropped, s.TxSource, s.TxVLAN)
 	return tw.Flush()
 }
