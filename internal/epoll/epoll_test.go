@@ -1,0 +1,168 @@
+package epoll_test
+
+import (
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/epoll"
+)
+
+func newEvent(t *testing.T) *epoll.Event {
+	t.Helper()
+	e, err := epoll.NewEvent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+func newSet(t *testing.T, interests ...epoll.Interest) *epoll.Set {
+	t.Helper()
+	s, err := epoll.NewSet(interests...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// TestReadyBefore waits for what has happened before, of which Go's poller does
+// not tell: again and again, until the flag is lowered.
+func TestReadyBefore(t *testing.T) {
+	first, second := newEvent(t), newEvent(t)
+	s := newSet(t, epoll.Readable(first.FD()), epoll.Readable(second.FD()))
+	second.Set()
+	for range 3 {
+		if slept, err := s.Wait(); slept || err != nil {
+			t.Fatalf("slept %t: %v", slept, err)
+		}
+	}
+	second.Clear()
+	if slept, err := s.WaitFor(time.Millisecond); !slept || err != nil {
+		t.Errorf("nothing is ready, but slept %t: %v", slept, err)
+	}
+	first.Set()
+	if slept, err := s.Wait(); slept || err != nil { // the deadline is over and done with
+		t.Errorf("slept %t: %v", slept, err)
+	}
+}
+
+// TestWaitFailsWhenClosed is about a wait that nobody else can end.
+func TestWaitFailsWhenClosed(t *testing.T) {
+	s := newSet(t)
+	s.Close()
+	if _, err := s.Wait(); err == nil {
+		t.Error("a closed set waits")
+	}
+	if _, err := s.WaitFor(time.Hour); err == nil {
+		t.Error("a closed set waits for a while")
+	}
+}
+
+// TestEventIsNotLost has one goroutine tell another of something by an event, as
+// fast as both can; every time it is seen, and the event is down in the end.
+func TestEventIsNotLost(t *testing.T) {
+	const rounds = 20000
+	there, back := newEvent(t), newEvent(t)
+	var mu sync.Mutex
+	told, heard := 0, 0
+	get := func(n *int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return *n
+	}
+	wait := func(s *epoll.Set, e *epoll.Event, until func() bool) {
+		for {
+			e.Clear()
+			if until() {
+				return
+			}
+			if _, err := s.Wait(); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}
+	add := func(n *int) {
+		mu.Lock()
+		*n++
+		mu.Unlock()
+	}
+	var listener sync.WaitGroup
+	listening := newSet(t, epoll.Readable(there.FD()))
+	listener.Go(func() {
+		for i := range rounds {
+			wait(listening, there, func() bool { return get(&told) > i })
+			add(&heard)
+			back.Set()
+		}
+	})
+	telling := newSet(t, epoll.Readable(back.FD()))
+	for i := range rounds {
+		add(&told)
+		there.Set()
+		wait(telling, back, func() bool { return get(&heard) > i })
+	}
+	listener.Wait()
+	for _, e := range []*epoll.Event{there, back} {
+		e.Clear()
+		fds := []unix.PollFd{{Fd: int32(e.FD()), Events: unix.POLLIN}}
+		if n, err := unix.Poll(fds, 0); n != 0 || err != nil {
+			t.Errorf("the event is up: %d, %v", n, err)
+		}
+	}
+}
+
+// TestRoomIsTold waits for room in a pipe that was full.
+func TestRoomIsTold(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	fd := int(w.Fd())
+	if err := unix.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	chunk := make([]byte, 1<<16)
+	for err = nil; err == nil; {
+		_, err = unix.Write(fd, chunk)
+	}
+	s := newSet(t, epoll.Writable(fd))
+	emptied := make(chan error, 1)
+	go func() {
+		_, err := r.Read(chunk)
+		emptied <- err
+	}()
+	if _, err := s.Wait(); err != nil {
+		t.Error(err)
+	}
+	if err := <-emptied; err != nil {
+		t.Error(err)
+	}
+	if n, err := unix.Write(fd, chunk[:1]); n != 1 || err != nil {
+		t.Errorf("there is no room: %v", err)
+	}
+}
+
+// TestWaitDoesNotAllocate is about what every worker does between frames.
+func TestWaitDoesNotAllocate(t *testing.T) {
+	e := newEvent(t)
+	s := newSet(t, epoll.Readable(e.FD()))
+	got := testing.AllocsPerRun(100, func() {
+		e.Set()
+		if _, err := s.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		e.Clear()
+	})
+	if got != 0 {
+		t.Errorf("%v allocations", got)
+	}
+}

@@ -1,0 +1,55 @@
+// Package epoll lets a goroutine sleep until one of several descriptors is
+// ready.
+package epoll
+
+import (
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// Event is a flag that a goroutine can wait for: an eventfd(2).
+type Event struct {
+	fd     int
+	raised atomic.Bool // or about to be
+	got    [8]byte     // of Clear: one on its stack would be allocated
+}
+
+// NewEvent makes an Event that is not raised.
+func NewEvent() (*Event, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	return &Event{fd: fd}, nil
+}
+
+var one = [8]byte{0: 1, 7: 1} // not zero in either byte order
+
+// FD is readable while the flag is up.
+func (e *Event) FD() int { return e.fd }
+
+// Set raises the flag, from any goroutine. It never waits, and makes no system
+// call for a flag that is up.
+func (e *Event) Set() {
+	if !e.raised.Swap(true) {
+		_, _ = unix.Write(e.fd, one[:]) // the counter never overflows
+	}
+}
+
+// Clear lowers the flag. It is for the one goroutine that waits, before it looks
+// at what the flag is raised for: then nothing is missed. A flag that is just
+// being raised stays up: there is one write for each read, and none is left over
+// that would keep the descriptor readable.
+func (e *Event) Clear() {
+	if !e.raised.Load() {
+		return
+	}
+	if _, err := unix.Read(e.fd, e.got[:]); err == nil {
+		e.raised.Store(false)
+	}
+}
+
+// Close closes the descriptor.
+func (e *Event) Close() error { return unix.Close(e.fd) }

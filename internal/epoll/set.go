@@ -1,0 +1,102 @@
+package epoll
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Set is a set of descriptors that one goroutine waits for: an epoll(7)
+// instance, itself waited for in Go's poller. So a goroutine that sleeps holds
+// neither a thread nor a P. One that sleeps in poll(2) holds both, and keeps the
+// runtime's monitor awake, which looks after Ps in system calls every 20
+// microseconds.
+type Set struct {
+	file *os.File
+	raw  syscall.RawConn
+	look func(uintptr) bool // made once: a closure for each wait would be allocated
+
+	ready  [1]unix.EpollEvent
+	looked bool // by this wait
+	slept  bool
+}
+
+// Interest is a descriptor and what to wait for there.
+type Interest struct {
+	fd     int
+	events uint32
+}
+
+// Readable waits until fd can be read.
+func Readable(fd int) Interest { return Interest{fd, unix.EPOLLIN} }
+
+// Writable waits until fd can be written.
+func Writable(fd int) Interest { return Interest{fd, unix.EPOLLOUT} }
+
+// NewSet makes a Set of descriptors, which it does not own.
+func NewSet(interests ...Interest) (*Set, error) {
+	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	for _, i := range interests {
+		ev := unix.EpollEvent{Events: i.events, Fd: int32(i.fd)}
+		if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, i.fd, &ev); err != nil {
+			return nil, errors.Join(fmt.Errorf("wait for descriptor %d: %w", i.fd, os.NewSyscallError("epoll_ctl", err)), unix.Close(ep))
+		}
+	}
+	// Only a non-blocking descriptor goes into Go's poller.
+	if err := unix.SetNonblock(ep, true); err != nil {
+		return nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(ep))
+	}
+	s := &Set{file: os.NewFile(uintptr(ep), "epoll")}
+	if s.raw, err = s.file.SyscallConn(); err != nil {
+		return nil, errors.Join(err, s.file.Close())
+	}
+	s.look = s.isReady
+	return s, nil
+}
+
+// isReady reports whether a descriptor is ready. Go's poller tells of changes
+// only, and forgets those before the wait; so it is asked first, and what wakes
+// it is taken at its word. The question has another use: a TAP or macvtap that is
+// full tells that it has room only to those who have asked whether it has
+// (tun_chr_poll and tap_poll set SOCKWQ_ASYNC_NOSPACE).
+func (s *Set) isReady(fd uintptr) bool {
+	if s.looked {
+		s.slept = true
+		return true
+	}
+	s.looked = true
+	n, _ := unix.EpollWait(int(fd), s.ready[:], 0)
+	return n != 0 // an error is met again by who looks what is ready
+}
+
+// Wait sleeps until a descriptor is ready, and reports whether it had to. Once
+// in a while it wakes in vain.
+func (s *Set) Wait() (slept bool, err error) {
+	s.looked, s.slept = false, false
+	if err = s.raw.Read(s.look); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return s.slept, fmt.Errorf("wait: %w", err)
+	}
+	return s.slept || err != nil, nil
+}
+
+// WaitFor is Wait, for d at most.
+func (s *Set) WaitFor(d time.Duration) (slept bool, err error) {
+	if err := s.file.SetReadDeadline(time.Now().Add(d)); err != nil {
+		return false, fmt.Errorf("wait for %v: %w", d, err)
+	}
+	slept, err = s.Wait()
+	if end := s.file.SetReadDeadline(time.Time{}); err == nil && end != nil {
+		err = fmt.Errorf("wait for %v: %w", d, end)
+	}
+	return slept, err
+}
+
+// Close closes the epoll instance. Nobody may be waiting.
+func (s *Set) Close() error { return s.file.Close() }
