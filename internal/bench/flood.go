@@ -48,7 +48,7 @@ type flood struct {
 	got     atomic.Uint64 // timed ones; others read it
 }
 
-var _ messaging.BatchPort = (*flood)(nil)
+var _ messaging.Port = (*flood)(nil)
 
 func newFlood(s *Spec, tx *sending, rx *receiving) (*flood, error) {
 	g, err := newGate(s.Poll)
@@ -76,7 +76,7 @@ func (p *flood) release() {
 // FD implements messaging.Port.
 func (p *flood) FD() int { return p.gate.fd }
 
-// ReadFrame implements messaging.Port.
+// ReadFrame reads one frame, if there is one.
 func (p *flood) ReadFrame(slot []byte) ([]byte, error) {
 	k := p.next()
 	if k == kindNone {
@@ -89,7 +89,7 @@ func (p *flood) ReadFrame(slot []byte) ([]byte, error) {
 	return slot[:p.size], nil
 }
 
-// ReadFrames implements messaging.BatchPort.
+// ReadFrames implements messaging.Port.
 func (p *flood) ReadFrames(ops []vnet.ReadOp) int { return readEach(p, ops) }
 
 // next is what the next frame is for.
@@ -164,10 +164,7 @@ func (p *flood) writeReport(slot []byte) []byte {
 	return append(slot[:vnet.MinFrame], p.rx.text...)
 }
 
-// WriteFrame implements messaging.Port.
-func (p *flood) WriteFrame(frame []byte) error { return p.write(frame, nil) }
-
-// WriteFrames implements messaging.BatchPort.
+// WriteFrames implements messaging.Port.
 func (p *flood) WriteFrames(ops []vnet.WriteOp) int {
 	for i := range ops {
 		ops[i].Err = p.write(ops[i].Head, ops[i].Rest)

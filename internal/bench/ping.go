@@ -39,7 +39,7 @@ func (p *single) send(number uint32) {
 // FD implements messaging.Port.
 func (p *single) FD() int { return p.gate.fd }
 
-// ReadFrame implements messaging.Port.
+// ReadFrame reads the frame that is due, if there is one.
 func (p *single) ReadFrame(slot []byte) ([]byte, error) {
 	if !p.waits() {
 		// One that becomes due meanwhile is not to be lost.
@@ -52,7 +52,7 @@ func (p *single) ReadFrame(slot []byte) ([]byte, error) {
 	return slot[:p.size], nil
 }
 
-// ReadFrames implements messaging.BatchPort.
+// ReadFrames implements messaging.Port.
 func (p *single) ReadFrames(ops []vnet.ReadOp) int { return readEach(p, ops) }
 
 func (p *single) close() { p.gate.close() }
@@ -63,14 +63,14 @@ type ponger struct {
 	echoed atomic.Uint64
 }
 
-var _ messaging.BatchPort = (*ponger)(nil)
+var _ messaging.Port = (*ponger)(nil)
 
 func newPonger(s *Spec) (*ponger, error) {
 	g, err := newGate(s.Poll)
 	return &ponger{single: single{gate: g, kind: kindPong, size: s.Size}}, err
 }
 
-// WriteFrame implements messaging.Port.
+// WriteFrame takes a frame to send back.
 func (p *ponger) WriteFrame(frame []byte) error {
 	if len(frame) != p.size || kindOf(frame) != kindPing {
 		return unix.EINVAL
@@ -80,7 +80,7 @@ func (p *ponger) WriteFrame(frame []byte) error {
 	return nil
 }
 
-// WriteFrames implements messaging.BatchPort.
+// WriteFrames implements messaging.Port.
 func (p *ponger) WriteFrames(ops []vnet.WriteOp) int { return writeEach(p, ops) }
 
 // maxRound is the longest round trip that is told apart from longer ones.
@@ -111,7 +111,7 @@ type pinger struct {
 	done   chan struct{}
 }
 
-var _ messaging.BatchPort = (*pinger)(nil)
+var _ messaging.Port = (*pinger)(nil)
 
 func newPinger(s *Spec) (*pinger, error) {
 	g, err := newGate(s.Poll)
@@ -130,7 +130,7 @@ func newPinger(s *Spec) (*pinger, error) {
 	return p, nil
 }
 
-// WriteFrame implements messaging.Port. It ends a round and begins the next
+// WriteFrame takes an echo. It ends a round and begins the next
 // one.
 func (p *pinger) WriteFrame(frame []byte) error {
 	if len(frame) != p.size || kindOf(frame) != kindPong {
@@ -178,7 +178,7 @@ func (p *pinger) enough(now int64) bool {
 	return p.count == p.rounds
 }
 
-// WriteFrames implements messaging.BatchPort.
+// WriteFrames implements messaging.Port.
 func (p *pinger) WriteFrames(ops []vnet.WriteOp) int { return writeEach(p, ops) }
 
 // nudge sends the frame of round number again, which seems lost.
@@ -187,10 +187,13 @@ func (p *pinger) nudge(number uint32) {
 	p.send(number)
 }
 
-// reader is the half of a port that readEach needs.
-type reader interface {
-	ReadFrame(slot []byte) ([]byte, error)
-}
+// reader is what readEach needs, and writer what writeEach does.
+type (
+	reader interface {
+		ReadFrame(slot []byte) ([]byte, error)
+	}
+	writer interface{ WriteFrame(frame []byte) error }
+)
 
 // readEach reads frames until there are none.
 func readEach(p reader, ops []vnet.ReadOp) int {
@@ -205,7 +208,7 @@ func readEach(p reader, ops []vnet.ReadOp) int {
 
 // writeEach writes frames that lie in one place each: a frame for latency is
 // alone.
-func writeEach(p messaging.Port, ops []vnet.WriteOp) int {
+func writeEach(p writer, ops []vnet.WriteOp) int {
 	for i := range ops {
 		if len(ops[i].Rest) == 0 {
 			ops[i].Err = p.WriteFrame(ops[i].Head)

@@ -22,7 +22,7 @@ func TestPortsDoNotAllocate(t *testing.T) {
 		from, to := newTestFlood(t, &s, true), newTestFlood(t, &s, false)
 		flood := func() {
 			f, err := from.ReadFrame(slot)
-			if err != nil || to.WriteFrame(f) != nil {
+			if err != nil || to.write(f, nil) != nil {
 				t.Fatal(err)
 			}
 			if from.ReadFrames(reads) != 2 {

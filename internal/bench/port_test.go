@@ -44,34 +44,32 @@ func readable(t *testing.T, p messaging.Port) bool {
 }
 
 // pass moves a frame from one port to another, by either kind of call.
-func pass(t *testing.T, from, to messaging.BatchPort, batch bool) kind {
+func pass(t *testing.T, from, to messaging.Port, parted bool) kind {
 	t.Helper()
-	slot := make([]byte, 1<<16)
-	if !batch {
-		f, err := from.ReadFrame(slot)
-		if err == nil {
-			err = to.WriteFrame(f)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return kindOf(f)
+	f, err := read(from)
+	if err != nil {
+		t.Fatal(err)
 	}
-	ops := []vnet.ReadOp{{Slot: slot}}
-	if from.ReadFrames(ops) != 1 || ops[0].Err != nil {
-		t.Fatalf("%+v", ops[0].Err)
+	w := []vnet.WriteOp{{Head: f}}
+	if parted {
+		w[0].Head, w[0].Rest = f[:vnet.MinFrame], f[vnet.MinFrame:]
 	}
-	f := ops[0].Frame
-	w := []vnet.WriteOp{{Head: f[:vnet.MinFrame], Rest: f[vnet.MinFrame:]}}
 	if to.WriteFrames(w) != 1 || w[0].Err != nil {
 		t.Fatalf("%+v", w[0].Err)
 	}
 	return kindOf(f)
 }
 
-func dry(t *testing.T, p messaging.BatchPort) {
+// read reads one frame.
+func read(p messaging.Port) ([]byte, error) {
+	ops := []vnet.ReadOp{{Slot: make([]byte, 1<<16)}}
+	p.ReadFrames(ops)
+	return ops[0].Frame, ops[0].Err
+}
+
+func dry(t *testing.T, p messaging.Port) {
 	t.Helper()
-	if _, err := p.ReadFrame(make([]byte, 1<<16)); !errors.Is(err, errAgain) {
+	if _, err := read(p); !errors.Is(err, errAgain) {
 		t.Errorf("a frame, or %v", err)
 	}
 	if readable(t, p) {
@@ -80,7 +78,7 @@ func dry(t *testing.T, p messaging.BatchPort) {
 }
 
 func TestFlood(t *testing.T) {
-	for _, batch := range []bool{false, true} {
+	for _, parted := range []bool{false, true} {
 		s := Spec{Kind: BW, Mode: protocol.ModeImm, Size: 100, Queues: 1, Iterations: 3, WarmUp: 2}
 		from, to := newTestFlood(t, &s, true), newTestFlood(t, &s, false)
 		dry(t, to)
@@ -88,7 +86,7 @@ func TestFlood(t *testing.T) {
 			if !readable(t, from) {
 				t.Fatalf("frame %d: not readable", i)
 			}
-			if got := pass(t, from, to, batch); got != want {
+			if got := pass(t, from, to, parted); got != want {
 				t.Fatalf("frame %d is of kind %d, want %d", i, got, want)
 			}
 		}
@@ -96,13 +94,13 @@ func TestFlood(t *testing.T) {
 			t.Fatalf("%d of %d, report %+v", to.got.Load(), from.sent.Load(), to.rx.report)
 		}
 		dry(t, from)
-		if !readable(t, to) || pass(t, to, from, batch) != kindReport || !isDone(from.tx.reported) || from.tx.report != to.rx.report {
+		if !readable(t, to) || pass(t, to, from, parted) != kindReport || !isDone(from.tx.reported) || from.tx.report != to.rx.report {
 			t.Fatalf("report %+v, want %+v", from.tx.report, to.rx.report)
 		}
 		dry(t, to)
 		// As if the report had been lost.
 		from.ask(todoEnd)
-		if pass(t, from, to, batch) != kindEnd || pass(t, to, from, batch) != kindReport || to.got.Load() != 3 {
+		if pass(t, from, to, parted) != kindEnd || pass(t, to, from, parted) != kindReport || to.got.Load() != 3 {
 			t.Error("the second end")
 		}
 	}
@@ -124,7 +122,7 @@ func TestFloodRefuses(t *testing.T) {
 		{from, frame(kindTimed, 100, "")}, {from, frame(kindEnd, 100, "")}, {from, frame(kindWarm, 100, "")},
 		{from, frame(kindReport, 24, "no")}, {from, frame(kindReport, 24, `{"nanoseconds":-4}`)}, {from, frame(kindReport, 24+maxReport+1, "")},
 	} {
-		if c.p.WriteFrame(c.f) == nil {
+		if c.p.write(c.f, nil) == nil {
 			t.Errorf("a frame of kind %d and %d bytes is taken", kindOf(append(c.f, 0)), len(c.f))
 		}
 	}
@@ -134,7 +132,7 @@ func TestFloodRefuses(t *testing.T) {
 }
 
 func TestPingPong(t *testing.T) {
-	for _, batch := range []bool{false, true} {
+	for _, parted := range []bool{false, true} {
 		s := Spec{Kind: Lat, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 3, WarmUp: 2}
 		ping, err := newPinger(&s)
 		if err != nil {
@@ -151,18 +149,18 @@ func TestPingPong(t *testing.T) {
 		pong.release()
 		dry(t, pong)
 		for i := range 5 {
-			if !readable(t, ping) || pass(t, ping, pong, batch) != kindPing {
+			if !readable(t, ping) || pass(t, ping, pong, parted) != kindPing {
 				t.Fatalf("round %d: no ping", i)
 			}
 			dry(t, ping)
 			if i == 3 { // sent again, and echoed twice
 				ping.nudge(3)
-				if !readable(t, pong) || pass(t, pong, ping, batch) != kindPong || ping.number.Load() != 4 {
+				if !readable(t, pong) || pass(t, pong, ping, parted) != kindPong || ping.number.Load() != 4 {
 					t.Fatal("the echo")
 				}
 				continue
 			}
-			if !readable(t, pong) || pass(t, pong, ping, batch) != kindPong {
+			if !readable(t, pong) || pass(t, pong, ping, parted) != kindPong {
 				t.Fatalf("round %d: no pong", i)
 			}
 			dry(t, pong)
@@ -190,7 +188,7 @@ func TestPolledPortsMakeNoCalls(t *testing.T) {
 		if readable(t, p) {
 			t.Error("the descriptor of a port that is polled was touched")
 		}
-		if _, err := p.ReadFrame(make([]byte, 1<<16)); err != nil {
+		if _, err := read(p); err != nil {
 			t.Error(err)
 		}
 	}

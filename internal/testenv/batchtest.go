@@ -14,7 +14,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestBatches checks what messaging.BatchPort promises. Each test has a rig of
+// TestBatches checks what messaging.Port promises. Each test has a rig of
 // its own.
 func TestBatches(t *testing.T, open func(t *testing.T) *BatchRig) {
 	t.Run("read", func(t *testing.T) { testReads(t, open(t)) })

@@ -48,12 +48,12 @@ const headSize = 256
 // burst is how many frames are judged before they are written together.
 const burst = 64
 
-// skips bounds the frames that one ReadFrame passes over, so that a run of them
+// skips bounds the frames that one ReadFrames passes over, so that a run of them
 // does not keep the caller from seeing that the session has ended.
 const skips = 64
 
 var (
-	_ messaging.BatchPort = (*policed)(nil)
+	_ messaging.Port      = (*policed)(nil)
 	_ messaging.WriteFDer = (*policed)(nil)
 	_ messaging.PacedPort = (*policed)(nil)
 )
@@ -94,31 +94,7 @@ func (p *policed) hold(b *bucket) time.Duration {
 	return max(b.wait(p.urgent), minHold)
 }
 
-// ReadFrame implements messaging.Port.
-//
-// borrowed: slot, for the call.
-func (p *policed) ReadFrame(slot []byte) ([]byte, error) {
-	rate := p.rules.Load().rx
-	if p.rxHeld = rate != nil && rate.room(p.urgent) == 0; p.rxHeld {
-		return nil, errAgain
-	}
-	for range skips {
-		frame, err := p.queue.ReadFrame(slot)
-		if err != nil {
-			return frame, err
-		}
-		if p.rules.Load().fromLAN(frame) == pass {
-			if rate != nil {
-				rate.took(frameCost(frame, len(frame)))
-			}
-			return frame, nil
-		}
-		p.filtered.Add(1)
-	}
-	return nil, errAgain
-}
-
-// ReadFrames implements messaging.BatchPort.
+// ReadFrames implements messaging.Port.
 //
 // borrowed: ops and their slots, for the call.
 func (p *policed) ReadFrames(ops []vnet.ReadOp) int {
@@ -172,16 +148,7 @@ func frameCosts(ops []vnet.ReadOp) (sum cost) {
 	return sum
 }
 
-// WriteFrame implements messaging.Port.
-//
-// borrowed: frame, for the call.
-func (p *policed) WriteFrame(frame []byte) error {
-	op := [1]vnet.WriteOp{{Head: frame}}
-	p.WriteFrames(op[:])
-	return op[0].Err
-}
-
-// WriteFrames implements messaging.BatchPort. A Head that is followed by a Rest
+// WriteFrames implements messaging.Port. A Head that is followed by a Rest
 // has at most headSize bytes.
 //
 // borrowed: ops and their frames, for the call.

@@ -14,6 +14,20 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
+// ReadFrame is ReadFrames for one frame.
+func (p *policed) ReadFrame(slot []byte) ([]byte, error) {
+	ops := [1]vnet.ReadOp{{Slot: slot}}
+	p.ReadFrames(ops[:])
+	return ops[0].Frame, ops[0].Err
+}
+
+// WriteFrame is WriteFrames for one frame.
+func (p *policed) WriteFrame(frame []byte) error {
+	ops := [1]vnet.WriteOp{{Head: frame}}
+	p.WriteFrames(ops[:])
+	return ops[0].Err
+}
+
 // queue is a LAN queue of frames in memory.
 type queue struct {
 	in    [][]byte // to be read
@@ -355,14 +369,15 @@ func TestPolicedAllocs(t *testing.T) {
 	q.quiet = true
 	out := [][]byte{frame(other, own, 1500, 5), frame(other, machine, 60), frame(other, card, 60), frame(other, own, 60, 6)}
 	in := [][]byte{frame(own, other, 60), frame([6]byte{1, 0, 0, 0, 0, 77}, other, 60), frame([6]byte{1, 0, 0, 0, 0, 177}, other, 60), frame(own, other, 60, 9)}
-	slot := make([]byte, 2000)
+	reads, writes := []vnet.ReadOp{{Slot: make([]byte, 2000)}}, make([]vnet.WriteOp, 1)
 	if n := testing.AllocsPerRun(50, func() {
 		for _, f := range out {
-			_ = p.WriteFrame(f)
+			writes[0].Head = f
+			p.WriteFrames(writes)
 		}
 		q.in = in
 		for range in {
-			_, _ = p.ReadFrame(slot)
+			p.ReadFrames(reads)
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

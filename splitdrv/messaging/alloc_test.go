@@ -13,6 +13,7 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -46,7 +47,7 @@ func newRawPort(t *testing.T) (messaging.Port, int) {
 	if err := unix.SetNonblock(fds[0], true); err != nil {
 		t.Fatal(err)
 	}
-	return rawPort{fds[0]}, fds[1]
+	return porttest.Batched{Single: rawPort{fds[0]}}, fds[1]
 }
 
 // TestFramesDoNotAllocate counts the allocations of both halves, all threads
@@ -99,6 +100,14 @@ type slowPort struct {
 	read, wrote bool // the latest one was held back
 }
 
+func (p *slowPort) ReadFrames(ops []vnet.ReadOp) int {
+	return porttest.Batched{Single: p}.ReadFrames(ops)
+}
+
+func (p *slowPort) WriteFrames(ops []vnet.WriteOp) int {
+	return porttest.Batched{Single: p}.WriteFrames(ops)
+}
+
 func (p *slowPort) ReadFrame(slot []byte) ([]byte, error) {
 	if p.read = !p.read; p.read {
 		return nil, errAgain
@@ -130,7 +139,7 @@ func TestHeldFramesDoNotAllocate(t *testing.T) {
 	cfg := patient(messaging.Config{KeepAlive: 50 * time.Second})
 	_, a, b := startedPair(t, cfg, func(t *testing.T) (messaging.Port, int) {
 		p, fd := newRawPort(t)
-		return &slowPort{rawPort: p.(rawPort)}, fd
+		return &slowPort{rawPort: p.(porttest.Batched).Single.(rawPort)}, fd
 	})
 	f := frame(1, 1500, 1500)
 	buf := make([]byte, 1<<16)

@@ -7,7 +7,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// ReadFrames implements messaging.BatchPort.
+// ReadFrames implements messaging.Port.
 func (p *benchPort) ReadFrames(ops []vnet.ReadOp) int {
 	for i := range ops {
 		ops[i].Frame, ops[i].Err = p.ReadFrame(ops[i].Slot)
@@ -18,7 +18,7 @@ func (p *benchPort) ReadFrames(ops []vnet.ReadOp) int {
 	return len(ops)
 }
 
-// WriteFrames implements messaging.BatchPort.
+// WriteFrames implements messaging.Port.
 func (p *benchPort) WriteFrames(ops []vnet.WriteOp) int {
 	for i := range ops {
 		ops[i].Err = nil
@@ -31,4 +31,4 @@ func (p *benchPort) WriteFrames(ops []vnet.WriteOp) int {
 	return len(ops)
 }
 
-var _ messaging.BatchPort = (*benchPort)(nil)
+var _ messaging.Port = (*benchPort)(nil)

@@ -8,10 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/epoll"
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -36,8 +35,8 @@ type Conn struct {
 	mtu        atomic.Int64
 	heard      atomic.Uint64 // messages and batches of frames from the peer
 
-	stop       *event      // raised when the session ends; never lowered
-	stopped    atomic.Bool // the same, for those who are awake
+	stop       *epoll.Event // raised when the session ends; never lowered
+	stopped    atomic.Bool  // the same, for those who are awake
 	done       chan struct{}
 	failure    error // why the session ended; written before done is closed
 	ended      sync.Once
@@ -46,8 +45,8 @@ type Conn struct {
 	closing    sync.Once
 	closeErr   error
 
-	events  []*event
-	waiters []*waiter
+	events  []*epoll.Event
+	waiters []*epoll.Set
 }
 
 // New makes the channels of a session, posts all receives, and leaves the
@@ -155,7 +154,7 @@ func (c *Conn) StartControl() (err error) {
 			return fmt.Errorf("messaging: begin on the control channel: %w", err)
 		}
 	}
-	c.control.idle, err = c.newWaiter(c.control.awake, interest{c.control.cq.FD(), unix.EPOLLIN}, interest{c.control.w.wake.fd, unix.EPOLLIN})
+	c.control.idle, err = c.newWaiter(epoll.Readable(c.control.cq.FD()), epoll.Readable(c.control.w.wake.FD()))
 	if err != nil {
 		return fmt.Errorf("messaging: %w", err)
 	}
@@ -232,8 +231,8 @@ func (c *Conn) lendFirst() error {
 }
 
 // newEvent makes an event that lives as long as the Conn.
-func (c *Conn) newEvent() (*event, error) {
-	e, err := newEvent()
+func (c *Conn) newEvent() (*epoll.Event, error) {
+	e, err := epoll.NewEvent()
 	if err == nil {
 		c.events = append(c.events, e)
 	}
@@ -241,8 +240,8 @@ func (c *Conn) newEvent() (*event, error) {
 }
 
 // newWaiter makes a waiter for the descriptors and the end of the session.
-func (c *Conn) newWaiter(awake func() bool, interests ...interest) (*waiter, error) {
-	w, err := newWaiter(awake, append(interests, interest{c.stop.fd, unix.EPOLLIN})...)
+func (c *Conn) newWaiter(interests ...epoll.Interest) (*epoll.Set, error) {
+	w, err := epoll.NewSet(append(interests, epoll.Readable(c.stop.FD()))...)
 	if err == nil {
 		c.waiters = append(c.waiters, w)
 	}
@@ -261,6 +260,7 @@ func (c *Conn) spawn(run func() error) {
 // work is spawn for a goroutine with a worker.
 func (c *Conn) work(w *worker, run func() error) {
 	c.spawn(func() error {
+		w.place()
 		defer w.release()
 		return run()
 	})
@@ -272,7 +272,7 @@ func (c *Conn) end(err error) {
 		c.failure = err
 		c.stopped.Store(true)
 		if c.stop != nil {
-			c.stop.set()
+			c.stop.Set()
 		}
 		close(c.done)
 		if c.control != nil {
@@ -310,7 +310,7 @@ func (c *Conn) Close() error {
 		var errs []error
 		// Before the descriptors that they wait for.
 		for _, w := range c.waiters {
-			errs = append(errs, w.close())
+			errs = append(errs, w.Close())
 		}
 		if c.domain != nil {
 			c.quiesce()
@@ -318,7 +318,7 @@ func (c *Conn) Close() error {
 		}
 		errs = append(errs, c.memory.close())
 		for _, e := range c.events {
-			errs = append(errs, e.close())
+			errs = append(errs, e.Close())
 		}
 		c.closeErr = errors.Join(errs...)
 	})

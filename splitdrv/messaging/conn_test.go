@@ -46,11 +46,7 @@ func newHalfOn(t *testing.T, dev fabric.Device, name string, cfg messaging.Confi
 	})
 	for range max(cfg.Queues, 1) {
 		p, w := porttest.New(t, 1<<20)
-		var port messaging.Port = p
-		if (len(h.ports)%2 == 0) == (name == "b") {
-			port = porttest.Batched{Port: p} // half of the ports of every test
-		}
-		h.ports = append(h.ports, port)
+		h.ports = append(h.ports, porttest.Batched{Single: p})
 		h.wires = append(h.wires, w)
 	}
 	if d, ok := cfg.Device.(*hooked); ok {

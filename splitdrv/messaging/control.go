@@ -11,6 +11,7 @@ import (
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/epoll"
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -47,10 +48,8 @@ type control struct {
 	wanted   atomic.Uint64 // looks at the completion queue: see look
 	looked   atomic.Uint64 // the latest of them that there was
 	told     chan struct{} // that there was one; of capacity one
-	idle     *waiter
+	idle     *epoll.Set
 	notice   notice
-	looks    int   // of awake, since it went to sleep
-	failure  error // of the last one
 }
 
 // newControl makes the control channel with room for sends messages out and
@@ -62,7 +61,7 @@ func (c *Conn) newControl(sends, receives int) (k *control, err error) {
 	if err != nil {
 		return nil, err
 	}
-	k.w = c.handlers.employ(0, RoleControl, wake)
+	k.w = c.handlers.newWorker(0, RoleControl, wake)
 	arena, err := c.memory.get((sends+receives)*protocol.MaxControlSize, true)
 	if err != nil {
 		return nil, err
@@ -124,7 +123,6 @@ func (k *control) postRecv(i uint16) error {
 // run is the control handler's goroutine.
 func (k *control) run() error {
 	for !k.c.stopped.Load() {
-		k.w.turn()
 		n, err := k.poll()
 		if n == 0 && err == nil {
 			n, err = k.spin()
@@ -136,39 +134,38 @@ func (k *control) run() error {
 			k.w.spend(n)
 			continue
 		}
-		if err := k.notice.arm(); err != nil {
+		if err := k.sleep(); err != nil {
 			return err
 		}
-		k.looks = 0
-		if err := k.idle.wait(); err != nil {
-			return err
-		}
-		if k.failure != nil {
-			return k.failure
-		}
-		k.w.woke()
 	}
 	return nil
 }
 
-// awake looks whether the handler has something to do, and does it.
-func (k *control) awake() bool {
-	k.looks++
-	k.w.wake.clear()
-	if k.c.stopped.Load() || k.w.called() {
-		return true
+// sleep arms the completion queue, polls once more, because what had completed
+// before raises no event, and waits.
+func (k *control) sleep() error {
+	k.w.wake.Clear() // before the look at what it is raised for
+	k.w.place()
+	if err := k.notice.arm(); err != nil {
+		return err
 	}
-	n, err := k.poll()
-	k.failure = err
-	return n > 0 || err != nil || k.looks > 1 // see notice
+	if n, err := k.poll(); n > 0 || err != nil || k.c.stopped.Load() {
+		return err
+	}
+	slept, err := k.idle.Wait()
+	if slept {
+		k.w.woke()
+	}
+	return err
 }
 
 // spin polls for as long as the handler says.
 func (k *control) spin() (int, error) {
-	if k.w.duty.Spin == 0 {
+	spin := time.Duration(k.w.spin.Load())
+	if spin == 0 {
 		return 0, nil
 	}
-	for end := time.Now().Add(k.w.duty.Spin); time.Now().Before(end); {
+	for end := time.Now().Add(spin); time.Now().Before(end) && !k.c.stopped.Load(); {
 		if n, err := k.poll(); n > 0 || err != nil {
 			return n, err
 		}
@@ -216,7 +213,7 @@ func (k *control) poll() (int, error) {
 // come before.
 func (k *control) look() uint64 {
 	n := k.wanted.Add(1)
-	k.w.wake.set()
+	k.w.wake.Set()
 	return n
 }
 
@@ -260,7 +257,7 @@ func (k *control) release(slot uint16) {
 	k.room.Signal()
 	for _, r := range blocked {
 		r.unblocked.Store(true)
-		r.mail.wake.set()
+		r.mail.wake.Set()
 	}
 }
 
@@ -405,9 +402,8 @@ func (k *control) sendIndicate(s *sender, n int) error {
 	if err := k.waitForSlot(); err != nil {
 		return err
 	}
-	s.name(n)
 	slot := k.take()
-	return k.post(slot, protocol.AppendBufferRDMAIndicate(k.sendSlot(slot)[:0], 0, s.owed[:n]...))
+	return k.post(slot, protocol.AppendBufferRDMAIndicate(k.sendSlot(slot)[:0], 0, s.indications.number(n)...))
 }
 
 // take takes a free send slot. The caller holds the lock and has seen one.

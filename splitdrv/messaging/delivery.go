@@ -2,8 +2,7 @@ package messaging
 
 import (
 	"net"
-
-	"golang.org/x/sys/unix"
+	"time"
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/vnet"
@@ -76,52 +75,59 @@ func (r *receiver) accept(frame []byte) error {
 // session ends meanwhile nothing more is written: later frames without those
 // that the port had no room for would be a hole in the stream.
 func (r *receiver) write() (err error) {
-	r.unwritten = r.writes
-	if !r.writeMore() {
-		err = r.outwait()
-		if n := len(r.unwritten); n > 0 && err == nil {
-			r.count.dropped.Add(uint64(n))
-			err = net.ErrClosed
+	rest := r.writeSome(r.writes)
+	for len(rest) > 0 && err == nil && !r.c.stopped.Load() {
+		if err = r.waitForPort(); err == nil && !r.c.stopped.Load() {
+			rest = r.writeSome(rest)
 		}
+	}
+	if n := len(rest); n > 0 && err == nil {
+		r.count.dropped.Add(uint64(n))
+		err = net.ErrClosed
 	}
 	clear(r.writes)
 	r.writes = r.writes[:0]
 	return err
 }
 
-// writeMore hands over what the port takes, and reports whether it has taken
-// everything.
-func (r *receiver) writeMore() bool {
-	n := r.writeFrames(r.unwritten)
-	for i := range r.unwritten[:n] {
-		if r.unwritten[i].Err != nil {
+// writeSome hands over what the port takes, and returns the rest.
+func (r *receiver) writeSome(ops []vnet.WriteOp) []vnet.WriteOp {
+	n := r.port.WriteFrames(ops)
+	for i := range ops[:n] {
+		if ops[i].Err != nil {
 			// The device is down (EIO), its queue overflowed (ENOBUFS), or the
 			// kernel does not like the frame (EINVAL): this frame is lost, as it
 			// would be on a real card.
 			r.count.dropped.Add(1)
 		}
 	}
-	r.unwritten = r.unwritten[n:]
-	return len(r.unwritten) == 0
+	return ops[n:]
 }
 
-// writable is writeMore for one who waits for room, and not for the end of a
-// hold.
-func (r *receiver) writable() bool {
-	return r.c.stopped.Load() || r.writeMore() || (r.paced != nil && r.paced.WriteHold() > 0)
+// waitForPort waits until the port has room, or its hold may be over.
+func (r *receiver) waitForPort() error {
+	d := r.hold()
+	if d <= 0 {
+		r.count.portBusy.Add(1)
+		_, err := r.full.Wait()
+		return err
+	}
+	r.count.held.Add(1)
+	_, err := r.held.WaitFor(d)
+	r.w.woke()
+	r.w.place() // it may take long
+	return err
 }
 
-// writeFrames is WriteFrames of the port, which may not have it.
-func (r *receiver) writeFrames(ops []vnet.WriteOp) int {
-	if r.batches != nil {
-		return r.batches.WriteFrames(ops)
+// hold is how long the port holds frames back, 0 if it is full. What the mail's
+// event is raised for from now on may be about that; what it was raised for before
+// is seen when there is nothing more to write.
+func (r *receiver) hold() time.Duration {
+	if r.paced == nil {
+		return 0
 	}
-	for i := range ops {
-		if ops[i].Err = r.port.WriteFrame(ops[i].Head); ops[i].Err == unix.EAGAIN {
-			return i
-		}
-	}
-	return len(ops)
+	r.mail.wake.Clear()
+	return r.paced.WriteHold()
 }
 
 // flush writes what was consumed and frees the elements; of one-touch pools it

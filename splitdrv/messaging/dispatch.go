@@ -106,7 +106,7 @@ func (c *Conn) onUpdate(msg []byte) error {
 			if err := g.Return(uint32(elem)); err != nil {
 				return controlViolation(err, "update of pool %d", r.Pool())
 			}
-			tx.acknowledge(g, elem)
+			tx.indications.acknowledge(g, elem)
 		}
 		tx.credited()
 	}

@@ -9,12 +9,12 @@
 //
 // # The life of a frame
 //
-//	1 sender      waits until it has a credit, a free send slot and a frame
-//	2             reads the frame from the port into the registered slot
-//	3             takes the smallest element that fits from the peer's pools
-//	4             posts an RDMA_WRITE_WITH_IMM, a batch of them per doorbell
-//	5 receiver    polls the completion: pool, element and length
-//	6             checks them, hands the frame to its port from the element itself
+//	1 sender      waits until it has a credit, a free send slot and a frame (sender.go)
+//	2             reads the frame from the port into the registered slot (input.go)
+//	3             takes the smallest element that fits from the peer's pools (credits.go)
+//	4             makes an RDMA_WRITE_WITH_IMM (transfer.go), and posts a batch of them per doorbell
+//	5 receiver    polls the completion: pool, element and length (receiver.go)
+//	6             checks them, hands the frame to its port from the element itself (delivery.go)
 //	7             posts the receive again, a batch of them per doorbell
 //	8             returns elements in a BufferRecvPoolUpdate when a quarter of a pool is free
 //	9 control     (at the sender) posts the update's receive again, then makes the credits usable

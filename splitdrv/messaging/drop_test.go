@@ -34,7 +34,7 @@ func TestEndlessDrops(t *testing.T) {
 	if err := b.conn.Start(b.ports); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.conn.Start([]messaging.Port{&endlessPort{Port: p}}); err != nil {
+	if err := a.conn.Start([]messaging.Port{porttest.Batched{Single: &endlessPort{Port: p}}}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := b.wires[0].Receive(deadline(t), make([]byte, 1<<16)); err != nil || len(got) != 100 {

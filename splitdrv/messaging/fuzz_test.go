@@ -17,6 +17,7 @@ import (
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -373,7 +374,7 @@ func (s *script) run() error {
 	remote := s.conn.Addresses()
 	s.must(s.ctrl.Connect(remote[0], fabric.Timing{}))
 	s.must(s.data.Connect(remote[1], fabric.Timing{}))
-	s.must(s.conn.Start([]messaging.Port{sinkPort{fds[0]}}))
+	s.must(s.conn.Start([]messaging.Port{porttest.Batched{Single: sinkPort{fds[0]}}}))
 
 	alive := true
 	for alive && len(s.input) > 0 {

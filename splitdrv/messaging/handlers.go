@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/internal/cpus"
+	"github.com/splitnic/splitnic/internal/epoll"
 )
 
 const (
@@ -282,7 +283,7 @@ func (g *Handling) permitted(before *Handling) error {
 type handlers struct {
 	vectors int
 
-	mu      sync.Mutex // guards what follows, and the workers' posts
+	mu      sync.Mutex // guards what follows, and the workers' placements
 	now     Handling
 	workers []*worker
 	past    []tally // by handler, of workers that have gone to another
@@ -303,30 +304,25 @@ func (h *handlers) vector(channel int) int {
 	return h.now.of(channel).Number % h.vectors
 }
 
-// employ makes a worker for a channel, which follows its handler. wake is raised
-// when there is something new to follow, which the worker may sleep through.
-func (h *handlers) employ(channel int, role Role, wake *event) *worker {
+// newWorker makes a worker for a channel. wake is raised when there is something
+// for it to do that it may sleep through.
+func (h *handlers) newWorker(channel int, role Role, wake *epoll.Event) *worker {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := &worker{
-		handlers: h, channel: channel, role: role, wake: wake,
-		duty: &duty{Handler: Handler{Number: -1, Budget: DefaultBudget}},
-	}
-	w.post = post{duty: w.duty}
-	w.wanted.Store(h.duty(channel))
+	w := &worker{handlers: h, channel: channel, role: role, wake: wake}
+	w.configure(h.effective(channel))
 	h.workers = append(h.workers, w)
 	return w
 }
 
-// duty is what the workers of a channel have to follow. The caller holds the
+// effective is what the workers of a channel have to follow. The caller holds the
 // lock.
-func (h *handlers) duty(channel int) *duty {
-	d := &duty{Handler: *h.now.of(channel)}
-	d.mask = d.CPUs.Set()
+func (h *handlers) effective(channel int) effective {
+	e := effective{Handler: *h.now.of(channel)}
 	for i, number := range h.now.Assigned {
-		d.shared = d.shared || (number == d.Number && i+1 != channel)
+		e.shared = e.shared || (number == e.Number && i+1 != channel)
 	}
-	return d
+	return e
 }
 
 // set puts other handlers in force.
@@ -349,12 +345,24 @@ func (h *handlers) set(g Handling) error {
 	}
 	h.now = g
 	for _, w := range h.workers {
-		if d := h.duty(w.channel); !d.equal(w.wanted.Load()) {
-			w.wanted.Store(d)
-			w.wake.set()
-		}
+		h.reconfigure(w, h.effective(w.channel))
 	}
 	return nil
+}
+
+// reconfigure has a worker follow another configuration, and counts what it has
+// done for the handler that it had before. The caller holds the lock.
+func (h *handlers) reconfigure(w *worker, e effective) {
+	p := &w.placed
+	if e.equal(&p.effective) {
+		return
+	}
+	if e.Number != p.Number {
+		now := w.tally()
+		h.past[p.Number] = h.past[p.Number].plus(now.minus(p.from))
+		p.from = now
+	}
+	w.configure(e)
 }
 
 // close ends all change. The workers are gone, and soon their events are.
@@ -374,8 +382,10 @@ func (c *Conn) Handling() Handling {
 
 // SetHandling changes handlers and assignments, all at once or, with an error,
 // nothing. It may be called at any time, from any goroutine; what concerns a
-// channel that the session does not have is left out. The workers follow when they next look, for which
-// they are woken; one that waits for its port looks after that.
+// channel that the session does not have is left out. All of it is in force at once, but
+// for a worker that is to have a thread of its own, or none any more: it sees to that
+// when it next looks, for which it is woken; one that waits for its port looks
+// after that.
 func (c *Conn) SetHandling(g Handling) error {
 	if len(g.Handlers) < 2 {
 		return fmt.Errorf("messaging: %w: there must be one for the control channel, and one for data", ErrHandler)

@@ -22,17 +22,7 @@ func TestHandlersDoNotAllocate(t *testing.T) {
 	cfg := patient(messaging.Config{KeepAlive: 50 * time.Second, Handlers: []messaging.Handler{
 		{Number: 0, CPUs: cpu, Budget: 1}, {Number: 1, CPUs: cpu, Priority: 1, Budget: 1, Spin: time.Microsecond},
 	}})
-	_, a, b := startedPair(t, cfg, func(t *testing.T) (messaging.Port, int) {
-		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { unix.Close(fds[0]); unix.Close(fds[1]) })
-		if err := unix.SetNonblock(fds[0], true); err != nil {
-			t.Fatal(err)
-		}
-		return rawPort{fds[0]}, fds[1]
-	})
+	_, a, b := startedPair(t, cfg, newRawPort)
 	f := frame(1, 1500, 1500)
 	buf := make([]byte, 1<<16)
 	got := testing.AllocsPerRun(500, func() {

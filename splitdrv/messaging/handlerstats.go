@@ -31,7 +31,8 @@ type WorkerStats struct {
 	Completions     uint64    `json:"completions"`
 	Wakeups         uint64    `json:"wakeups"`
 	BudgetExhausted uint64    `json:"budget_exhausted"`
-	// Pending is true while the worker has not yet followed the latest change.
+	// Pending is true while the worker is to have a thread of its own, or to give
+	// that back, and has not come to it.
 	Pending bool   `json:"pending"`
 	Error   string `json:"error,omitempty"` // what the kernel refused
 }
@@ -56,10 +57,8 @@ func (h *handlers) stats() []HandlerStats {
 	}
 	for _, w := range h.workers {
 		now := w.tally()
-		if n := w.post.duty.Number; n >= 0 && n < len(all) {
-			all[n].count(now.minus(w.post.from))
-		}
-		s := &all[h.now.of(w.channel).Number]
+		s := &all[w.placed.Number]
+		s.count(now.minus(w.placed.from))
 		s.Workers = append(s.Workers, w.stats(now))
 	}
 	return all
@@ -73,19 +72,20 @@ func (s *HandlerStats) count(t tally) {
 
 // stats describe the worker. The caller holds the handlers' lock.
 func (w *worker) stats(now tally) WorkerStats {
+	p := &w.placed
 	s := WorkerStats{
-		Channel: w.channel, Role: w.role, Thread: w.post.tid, CPUs: cpus.Allowed(), Priority: ownPriority(),
+		Channel: w.channel, Role: w.role, Thread: p.tid, CPUs: cpus.Allowed(), Priority: ownPriority(),
 		Completions: now.completions, Wakeups: now.wakeups, BudgetExhausted: now.exhausted,
-		Pending: w.post.duty != w.wanted.Load(),
+		Pending: w.ownThread.Load() != (p.tid != 0),
 	}
-	if s.Thread != 0 {
+	if p.tid != 0 {
 		var mask unix.CPUSet
 		// A thread that has ended meanwhile shows as one that may run nowhere.
-		_ = unix.SchedGetaffinity(s.Thread, &mask)
-		s.CPUs, s.Priority = cpus.Of(&mask), niceOf(s.Thread)
+		_ = unix.SchedGetaffinity(p.tid, &mask)
+		s.CPUs, s.Priority = cpus.Of(&mask), niceOf(p.tid)
 	}
-	if w.post.err != nil {
-		s.Error = w.post.err.Error()
+	if p.err != nil {
+		s.Error = p.err.Error()
 	}
 	return s
 }

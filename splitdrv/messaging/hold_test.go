@@ -11,11 +11,13 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // pacedPort is a port that holds frames back for as long as the test wants.
 type pacedPort struct {
-	messaging.Port
+	porttest.Single
 	rxHold, txHold atomic.Int64 // from the port, and to it
 	trickle        atomic.Bool  // a frame to the port passes when it is tried again
 	rxHeld, txHeld bool         // the latest read, and the latest write
@@ -31,18 +33,26 @@ func span(held bool, d *atomic.Int64) time.Duration {
 	return time.Duration(max(d.Load(), 1))
 }
 
+func (p *pacedPort) ReadFrames(ops []vnet.ReadOp) int {
+	return porttest.Batched{Single: p}.ReadFrames(ops)
+}
+
+func (p *pacedPort) WriteFrames(ops []vnet.WriteOp) int {
+	return porttest.Batched{Single: p}.WriteFrames(ops)
+}
+
 func (p *pacedPort) ReadFrame(slot []byte) ([]byte, error) {
 	if p.rxHeld = p.rxHold.Load() > 0; p.rxHeld {
 		return nil, unix.EAGAIN
 	}
-	return p.Port.ReadFrame(slot)
+	return p.Single.ReadFrame(slot)
 }
 
 func (p *pacedPort) WriteFrame(f []byte) error {
 	if p.txHeld = p.txHold.Load() > 0 || (p.trickle.Load() && !p.txHeld); p.txHeld {
 		return unix.EAGAIN
 	}
-	return p.Port.WriteFrame(f)
+	return p.Single.WriteFrame(f)
 }
 
 func (p *pacedPort) hold(d time.Duration) {
@@ -55,7 +65,7 @@ func pacedPair(t *testing.T, cfg messaging.Config) (a, b *half, p *pacedPort) {
 	t.Helper()
 	cfg = patient(cfg)
 	_, a, b = newStopped(t, cfg, cfg)
-	p = &pacedPort{Port: b.ports[0]}
+	p = &pacedPort{Single: b.ports[0].(porttest.Batched).Single}
 	b.ports = []messaging.Port{p}
 	for _, h := range []*half{a, b} {
 		if err := h.conn.Start(h.ports); err != nil {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/internal/epoll"
 )
 
 // mailbox holds what others have for a worker to do. Anybody may put, without
@@ -14,8 +15,8 @@ type mailbox[T any] struct {
 	letters []T
 	spare   []T // changes places with letters: nothing is allocated in the long run
 	pending atomic.Bool
-	asleep  atomic.Bool // the worker's: it sleeps, or is about to
-	wake    *event      // raised for a worker that sleeps
+	asleep  atomic.Bool  // the worker's: it sleeps, or is about to
+	wake    *epoll.Event // raised for a worker that sleeps
 }
 
 // put adds letters, which it copies, and wakes the worker.
@@ -25,7 +26,7 @@ func (m *mailbox[T]) put(letters ...T) {
 	m.pending.Store(true)
 	m.mu.Unlock()
 	if m.asleep.Load() {
-		m.wake.set()
+		m.wake.Set()
 	}
 }
 

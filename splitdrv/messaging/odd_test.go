@@ -18,6 +18,7 @@ import (
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 	"github.com/splitnic/splitnic/vnet"
 	"github.com/splitnic/splitnic/vnet/frametest"
 )
@@ -42,10 +43,10 @@ func newOddPort(t testing.TB) *oddPort {
 	return &oddPort{fd: fd, arrived: make(chan struct{}, 1)}
 }
 
-// FD implements messaging.Port.
+// FD implements porttest.Single.
 func (p *oddPort) FD() int { return p.fd }
 
-// ReadFrame implements messaging.Port.
+// ReadFrame implements porttest.Single.
 func (p *oddPort) ReadFrame(slot []byte) ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +67,7 @@ func (p *oddPort) ReadFrame(slot []byte) ([]byte, error) {
 	return slot[:n], nil
 }
 
-// WriteFrame implements messaging.Port.
+// WriteFrame implements porttest.Single.
 func (p *oddPort) WriteFrame(frame []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +146,7 @@ func newOddRig(t testing.TB, cfg messaging.Config) *oddRig {
 		}
 	}
 	for i, conn := range g.conns {
-		if err := conn.Start([]messaging.Port{g.ports[i]}); err != nil {
+		if err := conn.Start([]messaging.Port{porttest.Batched{Single: g.ports[i]}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -16,7 +16,6 @@ func (ch *channel) poll() error {
 	tx, rx := ch.tx, ch.rx
 	defer rx.abandon()
 	for idle := 0; !tx.c.stopped.Load(); idle++ {
-		tx.w.turn()
 		n, err := rx.poll()
 		if err != nil {
 			return err
@@ -27,7 +26,7 @@ func (ch *channel) poll() error {
 				return rx.failed(err)
 			}
 		}
-		tx.drained = false
+		tx.in.drained = false
 		posted := tx.posted
 		if _, err := tx.step(); err != nil {
 			return err
@@ -64,6 +63,7 @@ func (ch *channel) poll() error {
 // chores frees slots, and returns elements for which there was no message
 // before. Neither costs anything while there is nothing else to do.
 func (ch *channel) chores() error {
+	ch.tx.w.place()
 	if err := ch.tx.reclaim(); err != nil {
 		return err
 	}

@@ -114,10 +114,12 @@ func (m *poolManager) hand(a *bufpool.Action) {
 	case bufpool.Unbind:
 		m.c.channels[l.Channel-1].tx.mail.put(errand{kind: errandUnbind, lent: l})
 	case bufpool.Use:
-		m.c.channels[r.Channel-1].tx.grant(r)
+		tx := m.c.channels[r.Channel-1].tx
+		tx.credits.add(r)
+		tx.credited()
 	case bufpool.Stop:
 		tx := m.c.channels[r.Channel-1].tx
-		tx.revoke(r)
+		tx.credits.remove(r)
 		tx.mail.put(errand{kind: errandRelease, pool: r, last: a.Last})
 	case bufpool.Invalidate:
 		m.c.channels[r.Channel-1].tx.mail.put(errand{kind: errandInvalidate, pool: r})

@@ -9,32 +9,19 @@ import (
 // Port is one queue of a netdevice: where frames come from and go to. A frame
 // is a virtio_net_hdr of vnet.HdrLen bytes followed by one Ethernet frame.
 //
-// ReadFrame and WriteFrame may run in two goroutines at once, one each. Neither
-// blocks: both return unix.EAGAIN, bare, when the device is not ready. Package
-// tap and package lan provide ports.
+// ReadFrames and WriteFrames may run in two goroutines at once, one each. Neither
+// blocks. Package tap and package lan provide ports.
 type Port interface {
-	// FD is for poll(2): readable when ReadFrame may succeed, writable when
-	// WriteFrame may. An error condition of it makes ReadFrame return an error,
-	// or is over once ReadFrame has returned: a packet socket reports a card
+	// FD is for poll(2): readable when ReadFrames may succeed, writable when
+	// WriteFrames may. An error condition of it makes ReadFrames return an error,
+	// or is over once ReadFrames has returned: a packet socket reports a card
 	// that goes down like that, which is no end.
 	FD() int
-	// ReadFrame reads one frame into slot and returns the part of slot that
-	// holds it. A frame that is too long is dropped with vnet.ErrTooLong,
-	// one that the header cannot describe with vnet.ErrInvalid.
-	ReadFrame(slot []byte) ([]byte, error)
-	// WriteFrame writes one frame. It keeps nothing of it.
-	WriteFrame(frame []byte) error
-}
-
-// BatchPort is a Port that moves several frames with fewer system calls than
-// one for each. The frames of one call are in order, and so are calls of either
-// kind, single or batched.
-type BatchPort interface {
-	Port
 	// ReadFrames reads into the slots of ops from the first on, and returns how
 	// many of ops it has filled: 1 at least. Only the last of these can have
-	// unix.EAGAIN; those with vnet.ErrTooLong or vnet.ErrInvalid are frames that
-	// are dropped, and frames may follow them.
+	// unix.EAGAIN, bare, when there is no frame. A frame that is too long is
+	// dropped with vnet.ErrTooLong, one that the header cannot describe with
+	// vnet.ErrInvalid, and frames may follow them.
 	ReadFrames(ops []vnet.ReadOp) int
 	// WriteFrames writes frames from the first on, and returns how many of ops
 	// are done with: all, or those before the first one for which the device is
@@ -44,23 +31,32 @@ type BatchPort interface {
 }
 
 // PacedPort is a Port that bounds how much passes in some time. While it holds
-// frames back ReadFrame, or WriteFrame, returns unix.EAGAIN although FD is
+// frames back ReadFrames, or WriteFrames, has unix.EAGAIN although FD is
 // ready. Each method is for the goroutine that reads, or writes.
 type PacedPort interface {
 	Port
-	// ReadHold is about the latest ReadFrame. If that returned unix.EAGAIN because
+	// ReadHold is about the latest ReadFrames. If that had unix.EAGAIN because
 	// frames are held back it is how long from now, as things are, it is of no use
 	// to call it again: above 0, even if that is over already. Otherwise it is 0.
 	ReadHold() time.Duration
-	// WriteHold is the same for WriteFrame.
+	// WriteHold is the same for WriteFrames.
 	WriteHold() time.Duration
+}
+
+// Unhold has every worker that waits for the end of a hold look again how long
+// that is: see PacedPort. It never waits. It must not be called after Close.
+func (c *Conn) Unhold() {
+	for _, ch := range c.channels {
+		ch.tx.mail.wake.Set()
+		ch.rx.mail.wake.Set()
+	}
 }
 
 // WriteFDer is a Port with a descriptor of its own for writing: one that reads
 // from several sources and has an epoll(7) descriptor for FD, which is never
 // writable.
 type WriteFDer interface {
-	// WriteFD is for poll(2): writable when WriteFrame may succeed.
+	// WriteFD is for poll(2): writable when WriteFrames may succeed.
 	WriteFD() int
 }
 

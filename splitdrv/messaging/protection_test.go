@@ -14,6 +14,7 @@ import (
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // TestProtectionOn is about which protection is in force on which device.
@@ -148,10 +149,10 @@ type busyPort struct {
 	wait func()
 }
 
-// ReadFrame implements messaging.Port.
-func (p busyPort) ReadFrame(slot []byte) ([]byte, error) {
+// ReadFrames implements messaging.Port.
+func (p busyPort) ReadFrames(ops []vnet.ReadOp) int {
 	p.wait()
-	return p.Port.ReadFrame(slot)
+	return p.Port.ReadFrames(ops)
 }
 
 // TestBindBesideFrames lends a pool with more windows than there is room for in

@@ -7,10 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/epoll"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -23,13 +22,12 @@ type consumed struct {
 
 // receiver moves frames from the peer to a port, in a goroutine of its own.
 type receiver struct {
-	c       *Conn
-	ch      *channel
-	w       *worker
-	port    Port
-	batches BatchPort // port, if it is one
-	paced   PacedPort // port, if it is one
-	mail    mailbox[letter]
+	c     *Conn
+	ch    *channel
+	w     *worker
+	port  Port
+	paced PacedPort // port, if it is one
+	mail  mailbox[letter]
 
 	pools    []*bufpool.Local                 // by reference, from the channel's first; nil where none is lent
 	lent     atomic.Pointer[[]*bufpool.Local] // those that there are, for others to read; replaced as a whole
@@ -55,18 +53,14 @@ type receiver struct {
 
 	// Frames that go to the port together, and the elements that they lie in,
 	// which are free again afterwards.
-	writes    []vnet.WriteOp
-	unwritten []vnet.WriteOp // the end of these
-	consumed  []consumed
-	frames    uint64 // in these, and not counted yet
-	bytes     uint64
-	idle      *waiter // for completions, or mail
-	full      *waiter // for a port that takes frames again
-	held      *waiter // for the end of a port's hold, or a change of it; nil if the port has none
-	notice    notice
-	looks     int   // of awake, since it went to sleep
-	polled    int   // by the last one
-	failure   error // of that
+	writes   []vnet.WriteOp
+	consumed []consumed
+	frames   uint64 // in these, and not counted yet
+	bytes    uint64
+	idle     *epoll.Set // waits for completions, or mail
+	full     *epoll.Set // for a port that takes frames again
+	held     *epoll.Set // for the end of a port's hold, or a change of it; nil if the port has none
+	notice   notice
 
 	unblocked atomic.Bool // a slot is free for the update that found none
 	count     rxCounters
@@ -87,7 +81,7 @@ func newReceiver(c *Conn, ch *channel) (*receiver, error) {
 	if c.cfg.Poll {
 		r.w = ch.tx.w
 	} else {
-		r.w = c.handlers.employ(ch.number, RoleReceiver, r.mail.wake)
+		r.w = c.handlers.newWorker(ch.number, RoleReceiver, r.mail.wake)
 	}
 	return r, nil
 }
@@ -96,7 +90,6 @@ func newReceiver(c *Conn, ch *channel) (*receiver, error) {
 func (r *receiver) run() error {
 	defer r.abandon()
 	for !r.c.stopped.Load() {
-		r.w.turn()
 		worked, err := r.step()
 		if err == nil && !worked {
 			worked, err = r.spin()
@@ -155,6 +148,8 @@ func (r *receiver) step() (bool, error) {
 		return true, r.readMail()
 	case r.mail.pending.Load():
 		return true, r.readMail()
+	case r.unblocked.Swap(false):
+		return true, r.giveBack() // which had found no slot to send from
 	default:
 		return false, nil
 	}
@@ -171,10 +166,11 @@ func (r *receiver) poll() (int, error) {
 
 // spin polls for as long as the handler says.
 func (r *receiver) spin() (bool, error) {
-	if r.w.duty.Spin == 0 {
+	spin := time.Duration(r.w.spin.Load())
+	if spin == 0 {
 		return false, nil
 	}
-	for end := time.Now().Add(r.w.duty.Spin); time.Now().Before(end); {
+	for end := time.Now().Add(spin); time.Now().Before(end) && !r.c.stopped.Load(); {
 		if worked, err := r.step(); worked || err != nil {
 			return worked, err
 		}
@@ -288,57 +284,44 @@ func (r *receiver) giveBack() error {
 	}
 }
 
-// sleep arms the completion queue, polls once more and waits.
+// sleep arms the completion queue, polls once more, because what had completed
+// before raises no event, and waits.
 func (r *receiver) sleep() error {
 	r.mail.asleep.Store(true)
 	defer r.mail.asleep.Store(false)
+	r.mail.wake.Clear() // before the look at what it is raised for
+	r.w.place()
 	if err := r.notice.arm(); err != nil {
 		return err
 	}
-	r.looks = 0
-	if err := r.idle.wait(); err != nil {
+	n, err := r.poll()
+	switch {
+	case err != nil:
 		return err
+	case n > 0:
+		return r.take(r.comps[:n])
+	case r.mail.pending.Load() || r.unblocked.Load() || r.c.stopped.Load():
+		return nil
 	}
-	if r.looks > 1 {
+	slept, err := r.idle.Wait()
+	if slept {
 		r.count.wakeups.Add(1)
 		r.w.woke()
 	}
-	switch {
-	case r.failure != nil:
-		return r.failure
-	case r.polled > 0:
-		return r.take(r.comps[:r.polled])
-	case r.unblocked.Swap(false):
-		return r.giveBack() // which had found no slot to send from
-	default:
-		return nil
-	}
-}
-
-// awake looks whether the receiver has something to do.
-func (r *receiver) awake() bool {
-	r.looks++
-	r.mail.wake.clear()
-	if r.polled, r.failure = r.poll(); r.polled > 0 || r.failure != nil || r.looks > 1 { // see notice
-		return true
-	}
-	return r.mail.pending.Load() || r.unblocked.Load() || r.c.stopped.Load() || r.w.called()
+	return err
 }
 
 // begin makes the waiters, now that the port is known.
 func (r *receiver) begin(port Port) (err error) {
 	r.port = port
-	r.batches, _ = port.(BatchPort)
 	r.paced, _ = port.(PacedPort)
 	r.notice = notice{cq: r.ch.recvCQ, solicited: true}
-	r.idle, err = r.c.newWaiter(r.awake, interest{r.ch.recvCQ.FD(), unix.EPOLLIN}, interest{r.mail.wake.fd, unix.EPOLLIN})
-	if err != nil {
+	if r.idle, err = r.c.newWaiter(epoll.Readable(r.ch.recvCQ.FD()), epoll.Readable(r.mail.wake.FD())); err != nil {
 		return err
 	}
-	r.full, err = r.c.newWaiter(r.writable, interest{writeFD(r.port), unix.EPOLLOUT})
-	if err != nil || r.paced == nil {
+	if r.full, err = r.c.newWaiter(epoll.Writable(writeFD(r.port))); err != nil || r.paced == nil {
 		return err
 	}
-	r.held, err = r.c.newWaiter(r.unheld, interest{r.mail.wake.fd, unix.EPOLLIN})
+	r.held, err = r.c.newWaiter(epoll.Readable(r.mail.wake.FD()))
 	return err
 }

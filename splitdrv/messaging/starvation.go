@@ -84,7 +84,7 @@ func (m *poolManager) need(ch *channel) error {
 func (m *poolManager) rescue() {
 	for i, ch := range m.c.channels {
 		// Before it is seen asleep, when nothing that has a number is not posted.
-		next := ch.tx.sequence.Load()
+		next := ch.tx.out.sequence.Load()
 		s, n := &m.channels[i], ch.tx.count.noCredit.Load()
 		if !ch.tx.hungry.Load() || n != s.noCredit {
 			s.noCredit, s.looks = n, 0

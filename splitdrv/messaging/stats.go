@@ -144,7 +144,7 @@ func (ch *channel) stats() ChannelStats {
 		TxHeld: t.held.Load(), RxHeld: r.held.Load(),
 		UpdatesSent:  r.updates.Load(),
 		WindowsBound: t.bound.Load(), WindowsInvalidated: t.invalidated.Load(), WindowsGivenUp: r.invalidated.Load(),
-		MemoryPinned: ch.tx.slots.Len() * ch.slotSize, CompVector: ch.vector,
+		MemoryPinned: ch.tx.in.slots.Len() * ch.slotSize, CompVector: ch.vector,
 		Moderated: ch.moderated,
 		QPN:       ch.qp.Num(), PeerQPN: ch.peerQPN, Latency: ch.latency,
 	}

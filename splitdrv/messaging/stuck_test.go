@@ -10,13 +10,14 @@ import (
 
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 	"github.com/splitnic/splitnic/vnet"
 )
 
 // stuckPort is full from a frame on, and counts what it is given when the
 // session has ended.
 type stuckPort struct {
-	messaging.Port
+	porttest.Single
 	room  int
 	conn  *messaging.Conn
 	stuck chan struct{} // closed when it is full
@@ -45,11 +46,11 @@ func TestStuckPortAtTheEnd(t *testing.T) {
 	a, b := newHalf(t, n, "a", patient(messaging.Config{SendSlots: 400})), newHalf(t, n, "b", patient(messaging.Config{}))
 	connect(t, a, b)
 	// A full queue does not become writable by itself.
-	queue := b.ports[0]
+	queue := b.ports[0].(porttest.Batched).Single
 	for full := queue.WriteFrame(frame(0, vnet.MaxFrame-4, 1500)); full == nil; full = queue.WriteFrame(frame(0, vnet.MaxFrame-4, 1500)) {
 	}
-	port := &stuckPort{Port: queue, room: 10, conn: b.conn, stuck: make(chan struct{})}
-	if err := b.conn.Start([]messaging.Port{port}); err != nil {
+	port := &stuckPort{Single: queue, room: 10, conn: b.conn, stuck: make(chan struct{})}
+	if err := b.conn.Start([]messaging.Port{porttest.Batched{Single: port}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.conn.Start(a.ports); err != nil {

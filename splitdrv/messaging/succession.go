@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 
 	"github.com/splitnic/splitnic/protocol"
-	"github.com/splitnic/splitnic/vnet"
 )
 
 // Remains is what the end of a Conn leaves of the frames that it had taken from
@@ -90,37 +88,17 @@ func (c *Conn) Stop() *Remains {
 func (c *Conn) takeOver(r *Remains) {
 	for i, frames := range r.Frames {
 		tx := c.channels[min(i, len(c.channels)-1)].tx
-		tx.inherited = append(tx.inherited, frames...)
+		tx.in.unsent = append(tx.in.unsent, frames...)
 	}
 }
 
 // remains adds what the sender, which has ended, leaves.
 func (s *sender) remains(r *Remains, channel int) {
-	for i := s.next; i < s.have; i++ {
-		if s.reads[i].Err == nil {
-			r.Frames[channel] = append(r.Frames[channel], slices.Clone(s.reads[i].Frame))
-		}
-	}
-	r.Frames[channel] = append(r.Frames[channel], s.inherited...)
-	r.Lost += uint64(len(s.batch))
+	r.Frames[channel] = s.in.left()
+	r.Lost += uint64(len(s.out.frames))
 	for _, g := range *s.grants.Load() {
 		for elem := range g.Outstanding() {
 			r.Uncertain += uint64(g.Frames[elem])
 		}
 	}
-}
-
-// inherit is read for frames that remain of an earlier Conn.
-func (s *sender) inherit(n int) want {
-	for i := range n {
-		slot, _ := s.slots.Take() // as many as are free
-		s.readSlots[i] = slot
-		s.reads[i].Frame, s.reads[i].Err = nil, vnet.ErrTooLong
-		if room := s.slots.Bytes(slot)[slotHeadroom:]; len(s.inherited[i]) <= len(room) {
-			s.reads[i].Frame, s.reads[i].Err = room[:copy(room, s.inherited[i])], nil
-		}
-	}
-	s.inherited = s.inherited[n:]
-	s.next, s.have = 0, n
-	return wantNothing
 }

@@ -1,79 +1,126 @@
 package messaging
 
 import (
-	"fmt"
+	"sync/atomic"
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// flight is a frame on its way, or a work request that is none.
-type flight struct {
-	seq    uint32          // of the work request
-	slot   uint32          // noSlot if it holds none
-	pool   *bufpool.Remote // nil for a frame that is not the first of its transfer
-	elem   uint16
-	length uint32 // of the transfer
-	owes   bool   // is to be indicated on the control channel when it has completed
-	lands  bool   // of a work request that is no transfer: something follows when it has completed
+// batch is what goes out with the next doorbell: transfers of one frame each, or
+// of several, a pack. The last transfer is open: frames that are there already
+// join it if its element has room, so that nothing waits for company. It is the
+// sender's goroutine's.
+type batch struct {
+	cfg      *Config
+	channel  uint8
+	slots    *bufpool.Slots
+	lkey     uint32 // of the slots
+	pieces   int    // frames in a transfer at most
+	requests *inFlight
+	count    *txCounters
+	sequence atomic.Uint64 // send modes: the sequence number of the next message; others read it
+
+	wrs    []fabric.SendWR // one record for each frame
+	frames []flight        // what they are
+	bytes  int
+
+	last   int    // where the last transfer begins
+	first  []byte // its first frame, in its slot
+	joined int    // how many frames it has; 0: it is sealed
+	size   int    // bytes in the element, but for what a SendData has besides
 }
 
-const noSlot = ^uint32(0)
-
-// flights are what is on its way, in the order of posting.
-type flights struct {
-	ring  []flight
-	first int
-	n     int
-}
-
-func newFlights(n int) flights { return flights{ring: make([]flight, n)} }
-
-func (f *flights) len() int { return f.n }
-
-func (f *flights) push(x flight) {
-	i := f.first + f.n
-	if i >= len(f.ring) {
-		i -= len(f.ring)
+// maxPieces is how many frames a transfer may carry.
+func maxPieces(cfg *Config) int {
+	if cfg.NoPack {
+		return 1
 	}
-	f.ring[i] = x
-	f.n++
+	return max(1, min(cfg.Device.Limits().MaxSGE, packFrames))
 }
 
-// oldest is the one posted first; there must be one.
-func (f *flights) oldest() *flight { return &f.ring[f.first] }
+// packFrames is how many frames a sender packs at most. Each is a piece of its
+// own of the work request, whose size in the send queue grows by as much.
+const packFrames = 16
 
-// newest is the one posted last; there must be one.
-func (f *flights) newest() *flight {
-	i := f.first + f.n - 1
-	if i >= len(f.ring) {
-		i -= len(f.ring)
+// headroom is what a transfer needs in the element besides its frames.
+func (c *Config) headroom() int {
+	if c.Mode.Sends() {
+		return protocol.SendDataOverhead
 	}
-	return &f.ring[i]
+	return 0
 }
 
-func (f *flights) pop() {
-	if f.first++; f.first == len(f.ring) {
-		f.first = 0
+// room is how many more frames the batch takes.
+func (b *batch) room() int {
+	if b.bytes >= b.cfg.BatchBytes {
+		return 0
 	}
-	f.n--
+	return cap(b.wrs) - len(b.wrs)
 }
 
-// add puts a frame, the first of those that were read, into the batch as a
-// transfer of its own.
-func (s *sender) add(g *bufpool.Remote, elem uint16, frame []byte) {
-	s.seal()
-	n := len(frame)
-	mode := s.c.cfg.Mode
-	s.posted++
+// together is how many bytes the frames take in an element of at most largest
+// bytes that were read and can be one transfer, of which the first one takes n by
+// itself.
+func (b *batch) together(in *input, n, largest int) int {
+	if b.pieces == 1 || in.next+1 >= in.have {
+		return n
+	}
+	most := min(largest, protocol.MaxImmLength)
+	total := b.cfg.headroom() + protocol.PackHeaderSize
+	end := min(in.have, in.next+b.pieces)
+	at := in.next
+	for ; at < end; at++ {
+		size := total + protocol.PackRecordSize + len(in.ops[at].Frame)
+		if in.ops[at].Err != nil || size > most {
+			break
+		}
+		total = size
+	}
+	if at-in.next < 2 {
+		return n
+	}
+	return total
+}
+
+// join adds a frame to the open transfer, if there is one with room in its
+// element.
+func (b *batch) join(frame []byte, slot uint32) bool {
+	if b.joined == 0 || b.joined >= b.pieces {
+		return false
+	}
+	size := b.size + protocol.PackRecordSize + len(frame)
+	if b.joined == 1 {
+		size += protocol.PackHeaderSize + protocol.PackRecordSize
+	}
+	if size+b.cfg.headroom() > min(b.frames[b.last].pool.ElementSize(), protocol.MaxImmLength) {
+		return false
+	}
+	b.size = size
+	b.joined++
+	protocol.PutPackRecord(b.before(slot, frame, protocol.PackRecordSize), len(frame))
+	b.wrs[len(b.wrs)-1].Flags |= fabric.More
+	b.append(fabric.SendWR{
+		Addr: address(frame) - protocol.PackRecordSize, Len: uint32(len(frame) + protocol.PackRecordSize), LKey: b.lkey,
+	}, flight{seq: b.requests.posted, slot: slot}, len(frame))
+	return true
+}
+
+// add seals the open transfer and opens one for a frame, to an element of the
+// peer's. It reports whether that is one that nothing may overtake.
+func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32) (serialised bool) {
+	b.seal()
+	n, mode := len(frame), b.cfg.Mode
+	b.requests.posted++
+	seq := b.requests.posted
 	wr := fabric.SendWR{
-		ID:   uint64(protocol.PackWRID(protocol.WRDataWrite, uint8(s.ch.number), 0, s.posted)),
+		ID:   uint64(protocol.PackWRID(protocol.WRDataWrite, b.channel, 0, seq)),
 		Addr: address(frame),
 		Len:  uint32(n),
-		LKey: s.region.LKey(),
+		LKey: b.lkey,
 	}
-	f := flight{seq: s.posted, slot: s.readSlots[s.next], pool: g, elem: elem}
+	f := flight{seq: seq, slot: slot, pool: g, elem: elem}
 	switch {
 	case mode.Sends():
 		wr.Op = fabric.OpSend
@@ -82,235 +129,116 @@ func (s *sender) add(g *bufpool.Remote, elem uint16, frame []byte) {
 	default:
 		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWrite, g.Address(elem), g.Key(elem)
 		f.owes = true
-		s.alone = mode == protocol.ModeImm
 	}
 	g.Pending++
-	g.Last = s.posted
-	s.last = len(s.wrs)
-	s.open = transfer{first: frame, frames: 1, size: n}
-	s.append(wr, f, n)
+	g.Last = seq
+	b.last, b.first, b.joined, b.size = len(b.wrs), frame, 1, n
+	b.append(wr, f, n)
+	return f.owes && mode == protocol.ModeImm
 }
 
 // append puts a record, a frame of n bytes, into the batch. Its transfer asks
 // for a completion if so many frames before it did not.
-func (s *sender) append(wr fabric.SendWR, f flight, n int) {
-	s.wrs = append(s.wrs, wr)
-	s.batch = append(s.batch, f)
-	s.bytes += n
-	s.next++
-	if s.silent++; s.silent >= s.c.cfg.SignalEvery {
-		s.signal(&s.wrs[s.last])
+func (b *batch) append(wr fabric.SendWR, f flight, n int) {
+	b.wrs = append(b.wrs, wr)
+	b.frames = append(b.frames, f)
+	b.bytes += n
+	if b.requests.silent++; b.requests.silent >= b.cfg.SignalEvery {
+		b.signal()
 	}
 }
 
-// signal makes the latest work request one that asks for a completion.
-func (s *sender) signal(wr *fabric.SendWR) {
+// signal makes the last transfer one that asks for a completion.
+func (b *batch) signal() {
+	wr := &b.wrs[b.last]
 	if wr.Flags&fabric.Signaled == 0 {
-		s.count.signaled.Add(1)
+		b.count.signaled.Add(1)
 	}
-	wr.Flags |= fabric.Signaled
-	s.signaled, s.silent = s.posted, 0
+	b.requests.signal(wr)
 }
 
-// post rings the doorbell for the batch. Only its last work request asks for
-// the peer's attention; or, when that has to be got by an indication, for a
+// before is the n bytes in front of a frame in its slot, where nobody else
+// writes.
+func (b *batch) before(slot uint32, frame []byte, n int) []byte {
+	mem := b.slots.Bytes(slot)
+	at := int(address(frame) - address(mem))
+	return mem[at-n : at]
+}
+
+// seal puts in front of the open transfer what it needs, now that nothing joins
+// it any more.
+func (b *batch) seal() {
+	if b.joined == 0 {
+		return
+	}
+	wr, f := &b.wrs[b.last], &b.frames[b.last]
+	f.pool.Frames[f.elem] = uint8(b.joined)
+	lead := 0
+	if b.joined > 1 {
+		lead = protocol.PackHeaderSize + protocol.PackRecordSize
+		head := b.before(f.slot, b.first, lead)
+		protocol.PutPackHeader(head, b.joined)
+		protocol.PutPackRecord(head[protocol.PackHeaderSize:], len(b.first))
+		b.count.packs.Add(1)
+		b.count.packed.Add(uint64(b.joined))
+	}
+	size := b.size
+	switch wr.Op {
+	case fabric.OpSend:
+		lead += protocol.SendDataOverhead
+		size += protocol.SendDataOverhead
+		seq := b.sequence.Load()
+		b.sequence.Store(seq + 1)
+		protocol.PutSendData(b.before(f.slot, b.first, lead), seq, b.size)
+	case fabric.OpWriteImm:
+		wr.Imm = uint32(protocol.PackImm(uint8(f.pool.Ref), uint8(f.elem), uint16(b.size)))
+	default:
+		f.length = uint32(b.size)
+	}
+	wr.Addr -= uint64(lead)
+	wr.Len += uint32(lead)
+	if size <= b.cfg.MaxInline {
+		wr.Flags |= fabric.Inline
+		b.count.inline.Add(1)
+	}
+	b.joined = 0
+}
+
+// close seals the batch before it is posted. Only its last transfer asks for the
+// peer's attention; or, when that has to be got by an indication, for a
 // completion.
-func (s *sender) post() error {
-	s.seal()
-	last := &s.wrs[s.last]
-	if s.batch[s.last].owes {
-		s.signal(last)
-	} else {
-		last.Flags |= fabric.Solicited
-		s.count.solicited.Add(1)
+func (b *batch) close() {
+	b.seal()
+	if b.frames[b.last].owes {
+		b.signal()
+		return
 	}
-	if n, err := s.ch.qp.PostSend(s.wrs); err != nil {
-		return fmt.Errorf("post piece %d of a batch of %d on data channel %d: %w", n, len(s.wrs), s.ch.number, err)
-	}
+	b.wrs[b.last].Flags |= fabric.Solicited
+	b.count.solicited.Add(1)
+}
+
+// posted makes the batch, which was posted, empty: its frames are in flight, but
+// for the slots of inline ones, whose data the device has.
+func (b *batch) posted() {
 	inline := false
-	for i := range s.batch {
-		f := &s.batch[i]
+	for i := range b.frames {
+		f := &b.frames[i]
 		first := f.pool != nil
 		if first {
-			inline = s.wrs[i].Flags&fabric.Inline != 0
+			inline = b.wrs[i].Flags&fabric.Inline != 0
 		}
 		if inline {
-			s.slots.Put(f.slot)
+			b.slots.Put(f.slot)
 			f.slot = noSlot
 		}
 		if first || !inline {
-			s.flights.push(*f)
+			b.requests.flights.push(*f)
 		}
 	}
 	// The bytes first, as they are read last: who subtracts the headers of the
 	// frames from them gets no less than nothing.
-	s.count.bytes.Add(uint64(s.bytes))
-	s.count.frames.Add(uint64(len(s.wrs)))
-	s.count.posts.Add(1)
-	s.wrs, s.batch, s.bytes = s.wrs[:0], s.batch[:0], 0
-	return nil
-}
-
-// reclaim polls for completions and frees what they held. The completion of a
-// work request completes all that were posted before it.
-func (s *sender) reclaim() error {
-	for {
-		n, err := s.ch.sendCQ.Poll(s.comps[:])
-		if err != nil {
-			return fmt.Errorf("poll the send queue of data channel %d: %w", s.ch.number, err)
-		}
-		s.w.took(n)
-		for i := range s.comps[:n] {
-			c := &s.comps[i]
-			if err := c.Err(); err != nil {
-				return fmt.Errorf("transfer on data channel %d: %w", s.ch.number, err)
-			}
-			kind, _, _, seq := protocol.WRID(c.ID).Unpack()
-			if kind != protocol.WRDataWrite {
-				return fmt.Errorf("data channel %d completed a %v", s.ch.number, protocol.WRID(c.ID))
-			}
-			s.completed = seq
-		}
-		for s.flights.len() > 0 && int32(s.completed-s.flights.oldest().seq) >= 0 {
-			f := *s.flights.oldest()
-			s.flights.pop()
-			if err := s.landed(&f); err != nil {
-				return err
-			}
-		}
-		if n < len(s.comps) {
-			return nil
-		}
-	}
-}
-
-// landed frees what a completed work request held.
-func (s *sender) landed(f *flight) error {
-	if f.slot != noSlot {
-		s.slots.Put(f.slot)
-	}
-	switch {
-	case f.lands:
-		return s.follow()
-	case f.pool == nil:
-	case f.owes:
-		s.owed = append(s.owed, protocol.Indication{Pool: f.pool.Ref, Element: uint32(f.elem), Length: f.length})
-		s.owedPools = append(s.owedPools, f.pool)
-	default:
-		f.pool.Pending--
-	}
-	return nil
-}
-
-// window is how many BufferRDMAIndicates may be unacknowledged.
-func (s *sender) window() int {
-	if s.c.cfg.Mode == protocol.ModeIndicate {
-		return protocol.IndicatesPerChannel
-	}
-	return 1
-}
-
-func (s *sender) unacknowledged() int { return int(s.indicated - s.acked.Load()) }
-
-// settle does what completions ask for: it indicates transfers, and lets go of
-// pools that are to be put out of use.
-func (s *sender) settle() error {
-	if err := s.reclaim(); err != nil {
-		return err
-	}
-	for len(s.owed) > 0 && s.unacknowledged() < s.window() {
-		n := min(len(s.owed), protocol.MaxIndications)
-		if err := s.c.control.sendIndicate(s, n); err != nil {
-			return err
-		}
-		for _, g := range s.owedPools[:n] {
-			g.Pending--
-		}
-		s.owed = s.owed[:copy(s.owed, s.owed[n:])]
-		s.owedPools = s.owedPools[:copy(s.owedPools, s.owedPools[n:])]
-		s.count.indicates.Add(1)
-		s.count.indicated.Add(uint64(n))
-	}
-	if s.alone && s.flights.len() == 0 && len(s.owed) == 0 && s.unacknowledged() == 0 {
-		s.alone = false
-	}
-	if err := s.letGo(); err != nil {
-		return err
-	}
-	return s.perform()
-}
-
-// name numbers the message that is about to indicate the first n transfers, so
-// that the return of any of their elements acknowledges it.
-func (s *sender) name(n int) {
-	s.indicated++
-	for i := range s.owed[:n] {
-		s.owedPools[i].Name(s.owed[i].Element, s.indicated)
-	}
-}
-
-// acknowledge hears that the peer has returned an element. Called by the
-// control handler.
-func (s *sender) acknowledge(g *bufpool.Remote, elem uint16) {
-	// Not of an earlier use of the element, which was not indicated so since.
-	if n := g.NamedIn(elem); n > s.acked.Load() {
-		s.acked.Store(n)
-	}
-}
-
-// letGo finishes what is to be released and is out of use.
-func (s *sender) letGo() error {
-	for i := 0; i < len(s.releasing); {
-		r := s.releasing[i]
-		if r.pool == nil && (s.flights.len() > 0 || len(s.owed) > 0) {
-			if int32(s.posted-s.signaled) > 0 {
-				if err := s.fence(); err != nil {
-					return err
-				}
-			}
-			i++
-			continue
-		}
-		if r.pool != nil && r.pool.Pending > 0 {
-			if int32(r.pool.Last-s.signaled) > 0 {
-				if err := s.fence(); err != nil {
-					return err
-				}
-			}
-			i++
-			continue
-		}
-		if r.last {
-			if done, err := s.invalidate(r.pool); !done || err != nil {
-				return err
-			}
-		}
-		s.releasing = append(s.releasing[:i], s.releasing[i+1:]...)
-		switch {
-		case r.pool != nil:
-			if err := s.c.pools.step(bufpool.Event{Kind: bufpool.Stopped, Remote: r.pool, Last: r.last}); err != nil {
-				return err
-			}
-		case r.done != nil:
-			r.done <- struct{}{}
-		}
-	}
-	return nil
-}
-
-// fence posts a write of nothing that asks for a completion, and so completes
-// what was posted before. A write of no bytes needs neither address nor key
-// (InfiniBand Architecture Specification, volume 1, C9-88).
-func (s *sender) fence() error {
-	s.posted++
-	wr := [1]fabric.SendWR{{
-		ID: uint64(protocol.PackWRID(protocol.WRDataWrite, uint8(s.ch.number), 0, s.posted)),
-		Op: fabric.OpWrite,
-	}}
-	s.signal(&wr[0])
-	if _, err := s.ch.qp.PostSend(wr[:]); err != nil {
-		return fmt.Errorf("post a fence on data channel %d: %w", s.ch.number, err)
-	}
-	s.flights.push(flight{seq: s.posted, slot: noSlot})
-	return nil
+	b.count.bytes.Add(uint64(b.bytes))
+	b.count.frames.Add(uint64(len(b.wrs)))
+	b.count.posts.Add(1)
+	b.wrs, b.frames, b.bytes = b.wrs[:0], b.frames[:0], 0
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/cpus"
+	"github.com/splitnic/splitnic/internal/epoll"
 )
 
 // Role is what a worker does for its channel.
@@ -24,46 +25,67 @@ const (
 	RoleBoth     Role = "sender and receiver"
 )
 
-// duty is a handler as it is for the workers of one channel. It does not change.
-type duty struct {
+// effective is a handler's configuration as it is for the workers of one channel.
+type effective struct {
 	Handler
-	mask   unix.CPUSet
-	shared bool // there are other channels with the handler
+	shared bool // other channels are assigned to the handler, too
 }
 
-// bound reports whether the duty takes a thread of the worker's own.
-func (d *duty) bound() bool { return len(d.CPUs) > 0 || d.Priority != 0 }
-
-func (d *duty) equal(o *duty) bool {
-	return d.Number == o.Number && d.shared == o.shared && slices.Equal(d.CPUs, o.CPUs) &&
-		d.Priority == o.Priority && d.Budget == o.Budget && d.Spin == o.Spin
+func (e *effective) equal(o *effective) bool {
+	return e.Number == o.Number && e.shared == o.shared && slices.Equal(e.CPUs, o.CPUs) &&
+		e.Priority == o.Priority && e.Budget == o.Budget && e.Spin == o.Spin
 }
 
-// worker is what makes a goroutine of a channel follow the channel's handler:
-// that of a sender, of a receiver, of both, or the control channel's. All but
-// wanted, the counters and post is the goroutine's own.
+// ownThread reports whether the workers have threads of their own.
+func (e *effective) ownThread() bool { return len(e.CPUs) > 0 || e.Priority != 0 }
+
+// bind puts a thread on the processors and gives it the priority. What is not
+// configured becomes as it was when the process began.
+func (e *effective) bind(tid int) error {
+	list, nice := e.CPUs, e.Priority
+	if len(list) == 0 {
+		list = cpus.Allowed()
+	}
+	if nice == 0 {
+		nice = ownPriority()
+	}
+	mask := list.Set()
+	return errors.Join(
+		os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(tid, &mask)),
+		os.NewSyscallError("setpriority", unix.Setpriority(unix.PRIO_PROCESS, tid, nice)))
+}
+
+// worker is what a goroutine of a channel has of the channel's handler: that of a
+// sender, of a receiver, of both, or the control channel's. Who changes the
+// handler binds the worker's thread from outside. The goroutine itself does only
+// what nobody else can: it locks its thread, and lets it go (place).
 type worker struct {
 	handlers *handlers
 	channel  int
 	role     Role
-	wake     *event
-	wanted   atomic.Pointer[duty] // to be followed at the next turn
+	wake     *epoll.Event
 
-	duty  *duty // in force
-	used  int   // of the budget
-	bound bool  // to a thread
+	// Of the handler, written by who changes it.
+	budget    atomic.Int64
+	spin      atomic.Int64 // nanoseconds
+	shared    atomic.Bool
+	ownThread atomic.Bool
+
+	// The goroutine's own.
+	used   int  // of the budget
+	locked bool // to its thread
 
 	completions, wakeups, exhausted atomic.Uint64
 
-	post post // guarded by handlers.mu
+	placed placement // guarded by handlers.mu
 }
 
-// post is what others know about where a worker is.
-type post struct {
-	duty *duty
-	tid  int // of its own thread, 0 if it has none
-	err  error
-	from tally // what it had counted when it came
+// placement is where a worker is.
+type placement struct {
+	effective
+	from tally // what it had counted when it came to the handler
+	tid  int   // of the thread that it is locked to, 0 if there is none
+	err  error // of binding that
 }
 
 // tally is what workers count.
@@ -81,65 +103,61 @@ func (w *worker) tally() tally {
 	return tally{w.completions.Load(), w.wakeups.Load(), w.exhausted.Load()}
 }
 
-// turn is called at the beginning of each round of a worker: it follows what
-// has changed.
-func (w *worker) turn() {
-	if d := w.wanted.Load(); d != w.duty {
-		w.follow(d)
+// configure puts a configuration in force. What the kernel refuses is shown in
+// the stats: frames matter more. The caller holds the handlers' lock.
+func (w *worker) configure(e effective) {
+	p := &w.placed
+	p.effective = e
+	w.budget.Store(int64(e.Budget))
+	w.spin.Store(int64(e.Spin))
+	w.shared.Store(e.shared)
+	own := e.ownThread()
+	if p.tid != 0 {
+		p.err = e.bind(p.tid)
+		own = own || p.err != nil // one that is not as it was stays the worker's, and ends with it
+	}
+	if w.ownThread.Swap(own) != own {
+		w.wake.Set()
 	}
 }
 
-// called reports whether turn has something to do.
-func (w *worker) called() bool { return w.wanted.Load() != w.duty }
-
-// follow puts a duty in force. What the kernel refuses is shown in the stats:
-// frames matter more.
-func (w *worker) follow(d *duty) {
-	w.duty, w.used = d, 0
-	tid, err := w.bind(d)
-	h := w.handlers
+// place gives the worker a thread of its own, or gives that back, if its handler
+// has come to want that. It is called before the worker sleeps, and when its
+// budget is exhausted.
+func (w *worker) place() {
+	if w.ownThread.Load() == w.locked {
+		return
+	}
+	h, p := w.handlers, &w.placed
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := w.tally()
-	if n := w.post.duty.Number; n >= 0 {
-		h.past[n] = h.past[n].plus(now.minus(w.post.from))
-	}
-	w.post = post{duty: d, tid: tid, err: err, from: now}
-}
-
-// bind gives the worker a thread of its own, on the duty's processors and with
-// its priority; or, if the duty does not ask for that, gives the thread back as
-// it was. One that cannot be given back so stays the worker's, and ends with it.
-func (w *worker) bind(d *duty) (tid int, err error) {
-	if !d.bound() && !w.bound {
-		return 0, nil
-	}
-	if !w.bound {
+	switch own := w.ownThread.Load(); {
+	case own == w.locked:
+	case own:
 		runtime.LockOSThread()
-		w.bound = true
-	}
-	own := cpus.Allowed().Set()
-	mask, nice := &own, ownPriority()
-	if len(d.CPUs) > 0 {
-		mask = &d.mask
-	}
-	if d.Priority != 0 {
-		nice = d.Priority
-	}
-	tid = unix.Gettid()
-	err = errors.Join(
-		os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, mask)),
-		os.NewSyscallError("setpriority", unix.Setpriority(unix.PRIO_PROCESS, 0, nice)))
-	if !d.bound() && err == nil {
-		w.bound = false
+		w.locked = true
+		p.tid = unix.Gettid()
+		p.err = p.bind(p.tid)
+	default: // it is as it was
+		p.tid = 0
+		w.locked = false
 		runtime.UnlockOSThread()
-		return 0, nil
 	}
-	return tid, err
 }
 
 // release gives back the worker's thread, at its end.
-func (w *worker) release() { w.follow(&duty{Handler: Handler{Number: w.duty.Number, Budget: 1}}) }
+func (w *worker) release() {
+	w.handlers.mu.Lock()
+	defer w.handlers.mu.Unlock()
+	w.ownThread.Store(false)
+	if !w.locked {
+		return
+	}
+	if (&effective{}).bind(w.placed.tid) == nil {
+		runtime.UnlockOSThread()
+	}
+	w.locked, w.placed.tid, w.placed.err = false, 0, nil
+}
 
 // ownPriority is the nice value that this process had when it was first asked
 // for. Later its main thread may be a worker's.
@@ -180,8 +198,8 @@ func tryPriority(from, to int) error {
 }
 
 // allowance is how many completions, of n at most, the worker may take from its
-// queue at a time.
-func (w *worker) allowance(n int) int { return min(n, w.duty.Budget-w.used) }
+// queue at a time. The budget may have become smaller than what is used of it.
+func (w *worker) allowance(n int) int { return min(n, max(int(w.budget.Load())-w.used, 1)) }
 
 // took counts completions that came from the worker's queue.
 func (w *worker) took(n int) {
@@ -200,17 +218,18 @@ func (w *worker) woke() {
 // handler get their turn, it is whole again, and spend returns true: the worker
 // is to look at what else it has to do.
 func (w *worker) spend(n int) bool {
-	if w.used += n; w.used < w.duty.Budget {
+	if w.used += n; w.used < int(w.budget.Load()) {
 		return false
 	}
 	w.used = 0
 	w.exhausted.Add(1)
+	w.place()
 	switch {
-	case w.bound:
+	case w.locked:
 		// To threads on the same processor. Gosched would have this thread sleep,
 		// and another one wake it.
 		_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-	case w.duty.shared:
+	case w.shared.Load():
 		runtime.Gosched()
 	}
 	return true

@@ -121,9 +121,9 @@ func newPacking(t *testing.T, on fabricOf, cfg map[string]messaging.Config) *pai
 		h, c := &half{name: side}, cfg[side]
 		for range max(c.Queues, 1) {
 			port, wire := porttest.New(t, 1<<20)
-			h.ports, h.wires = append(h.ports, port), append(h.wires, wire)
+			h.ports, h.wires = append(h.ports, porttest.Batched{Single: port}), append(h.wires, wire)
 		}
-		c.Device, c.PeerTimeout = devs[side], time.Minute
+		c.Device, c.PeerTimeout = devs[side], max(c.PeerTimeout, time.Minute)
 		if c.Protection == "" { // the same on every device
 			c.Protection = messaging.ProtectRegion
 		}

@@ -142,7 +142,7 @@ func (s *script) serve(ctx context.Context, dev fabric.Device, c *session.Server
 	for _, ch := range accept.Channels {
 		remote = append(remote, ch.Address())
 	}
-	if err := errors.Join(conn.Connect(remote, accept.ControlReceives), c.Ready(ctx), conn.Start([]messaging.Port{p})); err != nil {
+	if err := errors.Join(conn.Connect(remote, accept.ControlReceives), c.Ready(ctx), conn.Start([]messaging.Port{porttest.Batched{Single: p}})); err != nil {
 		return err
 	}
 	ctx, end := context.WithCancel(ctx)

@@ -27,7 +27,7 @@ func newSteered(t *testing.T, queues int) *steered {
 	d := &steered{netdev: newNetdev(t)}
 	for range queues {
 		p, w := porttest.New(t, 1<<20)
-		d.ports, d.wires = append(d.ports, p), append(d.wires, w)
+		d.ports, d.wires = append(d.ports, porttest.Batched{Single: p}), append(d.wires, w)
 	}
 	return d
 }

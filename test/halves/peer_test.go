@@ -80,7 +80,7 @@ func (s *shared) tryPeer(name string, change ...func(*session.Hello)) (*peer, er
 	}
 	port, wire := porttest.New(t, 1<<20)
 	p.wire = wire
-	return p, p.conn.Start([]messaging.Port{port})
+	return p, p.conn.Start([]messaging.Port{porttest.Batched{Single: port}})
 }
 
 // close ends the session as a host that is told to end does.

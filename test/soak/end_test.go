@@ -209,12 +209,8 @@ func (e *end) serve(ctx context.Context, ln *session.Listener) error {
 // start moves frames.
 func (e *end) start() error {
 	var ports []messaging.Port
-	for i, p := range e.ports {
-		var mp messaging.Port = p
-		if (i%2 == int(e.side)) == e.plan.batch {
-			mp = batched{p}
-		}
-		ports = append(ports, mp)
+	for _, p := range e.ports {
+		ports = append(ports, p)
 	}
 	return e.conn.Start(ports)
 }

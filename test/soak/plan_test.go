@@ -89,7 +89,6 @@ type plan struct {
 	key    uint64
 	frames [2][]int // that each side sends, by queue
 	limit  []int    // bytes of the longest frame, by queue
-	batch  bool     // half of the ports are batched ones, the first or the second
 
 	fault  fault
 	at     side // whom it happens to, or who makes it
@@ -147,7 +146,7 @@ func newPlan(seed, number uint64, sc scale) *plan {
 	modes := protocol.Modes()
 	r := rand.New(rand.NewPCG(seed, number))
 	one := func(n int) bool { return r.IntN(n) == 0 }
-	p := &plan{number: number, key: r.Uint64(), mode: modes[r.IntN(len(modes))], queues: 1 + r.IntN(3), mtu: 1500, batch: one(2)}
+	p := &plan{number: number, key: r.Uint64(), mode: modes[r.IntN(len(modes))], queues: 1 + r.IntN(3), mtu: 1500}
 	if one(4) {
 		p.mtu = protocol.MaxMTU
 	}

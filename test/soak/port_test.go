@@ -61,7 +61,7 @@ func newPort(out, in stream, frames, expect uint64) (*port, error) {
 // FD implements messaging.Port.
 func (p *port) FD() int { return p.fd }
 
-// ReadFrame implements messaging.Port.
+// ReadFrame is ReadFrames for one frame.
 func (p *port) ReadFrame(slot []byte) ([]byte, error) {
 	n := p.sent
 	switch {
@@ -88,7 +88,7 @@ func (p *port) wake() error {
 	return unix.EAGAIN
 }
 
-// WriteFrame implements messaging.Port.
+// WriteFrame is WriteFrames for one frame.
 func (p *port) WriteFrame(f []byte) error {
 	n := p.got.frames
 	if mix(p.in.key, ^n)%67 == 0 && p.refused != n {
@@ -113,13 +113,10 @@ func (p *port) Close() error {
 	return err
 }
 
-// batched is a port that moves several frames in one call.
-type batched struct{ *port }
+var _ messaging.Port = (*port)(nil)
 
-var _ messaging.BatchPort = batched{}
-
-// ReadFrames implements messaging.BatchPort.
-func (p batched) ReadFrames(ops []vnet.ReadOp) int {
+// ReadFrames implements messaging.Port.
+func (p *port) ReadFrames(ops []vnet.ReadOp) int {
 	for i := range ops {
 		ops[i].Frame, ops[i].Err = p.ReadFrame(ops[i].Slot)
 		if ops[i].Err != nil {
@@ -129,8 +126,8 @@ func (p batched) ReadFrames(ops []vnet.ReadOp) int {
 	return len(ops)
 }
 
-// WriteFrames implements messaging.BatchPort.
-func (p batched) WriteFrames(ops []vnet.WriteOp) int {
+// WriteFrames implements messaging.Port.
+func (p *port) WriteFrames(ops []vnet.WriteOp) int {
 	for i := range ops {
 		f := ops[i].Head
 		if len(ops[i].Rest) > 0 {

@@ -62,7 +62,7 @@ func TestRDMAReads(t *testing.T) {
 			}
 			p.Connect(conn.Addresses())
 			port, _ := porttest.New(t, 1<<16)
-			if err := conn.Start([]messaging.Port{port}); err != nil {
+			if err := conn.Start([]messaging.Port{porttest.Batched{Single: port}}); err != nil {
 				t.Fatal(err)
 			}
 			p.Started()

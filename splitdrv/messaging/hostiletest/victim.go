@@ -82,10 +82,10 @@ func (v *victim) meet(p *Peer, queues int) {
 	v.t.Helper()
 	p.ok(v.conn.Connect(p.Addresses(), 1<<14))
 	p.Connect(v.conn.Addresses())
-	ports := []messaging.Port{v.port}
+	ports := []messaging.Port{porttest.Batched{Single: v.port}}
 	for len(ports) < queues {
 		more, _ := porttest.New(v.t, 1<<16)
-		ports = append(ports, more)
+		ports = append(ports, porttest.Batched{Single: more})
 	}
 	p.ok(v.conn.Start(ports))
 }
@@ -139,7 +139,7 @@ type port struct {
 
 func (p *port) hold() { p.holds = true }
 
-// WriteFrame implements messaging.Port.
+// WriteFrame implements porttest.Single.
 func (p *port) WriteFrame(frame []byte) error {
 	p.delivered.Add(1)
 	if p.holds {
@@ -159,7 +159,8 @@ func newHealthy(t testing.TB, a, b fabric.Device, mode protocol.Mode, timing fab
 	h := &healthy{}
 	var ports [2]messaging.Port
 	for i, dev := range []fabric.Device{a, b} {
-		ports[i], h.wires[i] = porttest.New(t, 1<<18)
+		port, wire := porttest.New(t, 1<<18)
+		ports[i], h.wires[i] = porttest.Batched{Single: port}, wire
 		conn, err := messaging.New(small(dev, mode, timing))
 		if err != nil {
 			t.Fatal(err)

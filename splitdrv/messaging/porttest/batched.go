@@ -6,10 +6,18 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Batched is a Port that moves several frames in one call.
-type Batched struct{ *Port }
+// Single is a port that moves one frame at a time. Its errors are those of
+// messaging.Port.
+type Single interface {
+	FD() int
+	ReadFrame(slot []byte) ([]byte, error)
+	WriteFrame(frame []byte) error
+}
 
-// ReadFrames implements messaging.BatchPort.
+// Batched makes a messaging.Port of a Single.
+type Batched struct{ Single }
+
+// ReadFrames implements messaging.Port.
 func (p Batched) ReadFrames(ops []vnet.ReadOp) int {
 	for i := range ops {
 		ops[i].Frame, ops[i].Err = p.ReadFrame(ops[i].Slot)
@@ -20,7 +28,7 @@ func (p Batched) ReadFrames(ops []vnet.ReadOp) int {
 	return len(ops)
 }
 
-// WriteFrames implements messaging.BatchPort.
+// WriteFrames implements messaging.Port.
 func (p Batched) WriteFrames(ops []vnet.WriteOp) int {
 	var buf []byte
 	for i := range ops {

@@ -18,7 +18,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Port implements the port of a data channel over a SOCK_SEQPACKET socket.
+// Port is a Single over a SOCK_SEQPACKET socket.
 type Port struct {
 	fd    int
 	close sync.Once
@@ -63,10 +63,10 @@ func Open(buffer int) (*Port, *Wire, error) {
 	return p, w, nil
 }
 
-// FD implements messaging.Port.
+// FD implements Single.
 func (p *Port) FD() int { return p.fd }
 
-// ReadFrame implements messaging.Port.
+// ReadFrame implements Single.
 func (p *Port) ReadFrame(slot []byte) ([]byte, error) {
 	n, err := unix.Read(p.fd, slot)
 	if err != nil {
@@ -81,7 +81,7 @@ func (p *Port) ReadFrame(slot []byte) ([]byte, error) {
 	return slot[:n], nil
 }
 
-// WriteFrame implements messaging.Port.
+// WriteFrame implements Single.
 func (p *Port) WriteFrame(frame []byte) error {
 	_, err := unix.Write(p.fd, frame)
 	return err

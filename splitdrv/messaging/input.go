@@ -1,0 +1,147 @@
+package messaging
+
+import (
+	"errors"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// input is what a sender has read from its port and not put into its batch yet,
+// in slots of registered memory. It is the sender's goroutine's.
+type input struct {
+	port  Port
+	paced PacedPort // port, if it is one
+	slots *bufpool.Slots
+	count *txCounters
+
+	ops     []vnet.ReadOp // the frames: ops[next:have]
+	in      []uint32      // the slots that they lie in
+	next    int
+	have    int
+	ahead   int      // how many to read in one go: twice as many as last time
+	drained bool     // the port had no more when it was asked last
+	unsent  [][]byte // of an earlier session: they come before those of the port
+}
+
+func newInput(slots *bufpool.Slots, batch int, count *txCounters) input {
+	return input{slots: slots, count: count, ops: make([]vnet.ReadOp, batch), in: make([]uint32, batch), ahead: 1}
+}
+
+// slotHeadroom is what is left free before a frame in a slot: for a SendData
+// and for a pack of which the frame is the first one.
+const slotHeadroom = protocol.SendDataOverhead + protocol.PackHeaderSize + protocol.PackRecordSize
+
+// errMalformed stands for a frame that the netdevice had and no peer would take.
+var errMalformed = errors.New("malformed frame")
+
+// empty reports whether there is no frame that was read.
+func (in *input) empty() bool { return in.next == in.have }
+
+// first is the frame that was read first, or why it is dropped. There must be
+// one.
+func (in *input) first() (frame []byte, slot uint32, err error) {
+	op := &in.ops[in.next]
+	return op.Frame, in.in[in.next], op.Err
+}
+
+// read takes most frames, or fewer, from the port. There must be so many free
+// slots.
+func (in *input) read(most int) {
+	if most == 0 {
+		return
+	}
+	if len(in.unsent) > 0 {
+		in.readUnsent(min(most, len(in.unsent)))
+		return
+	}
+	ops := in.ops[:min(most, in.ahead)]
+	for i := range ops {
+		slot, _ := in.slots.Take()
+		in.in[i] = slot
+		ops[i].Slot = in.slots.Bytes(slot)[slotHeadroom:]
+	}
+	n := in.port.ReadFrames(ops)
+	in.ahead = 2 * n
+	if in.drained = ops[n-1].Err == unix.EAGAIN; in.drained {
+		n--
+	}
+	in.judge(ops[:n])
+	for i := len(ops) - 1; i >= n; i-- { // so that the next one is the same again
+		in.slots.Put(in.in[i])
+	}
+	in.next, in.have = 0, n
+}
+
+// judge finds the frames of the netdevice's that the peer would not take. Whoever
+// is behind the netdevice can make it have any bytes with any header; the peer
+// may end the session for some of them.
+func (in *input) judge(ops []vnet.ReadOp) {
+	for i := range ops {
+		op := &ops[i]
+		if op.Err != nil {
+			continue
+		}
+		n := len(op.Frame)
+		if op.Frame, op.Err = vnet.Outgoing(op.Frame); op.Err != nil {
+			op.Frame = nil
+			if op.Err != vnet.ErrTooLong {
+				op.Err = errMalformed
+			}
+		} else if len(op.Frame) != n {
+			in.count.padded.Add(1)
+		}
+	}
+}
+
+// refuse counts what the port has instead of the first frame, if it is a frame that
+// it has dropped, and returns any other error.
+func (in *input) refuse(err error) error {
+	in.drop()
+	switch err {
+	case vnet.ErrTooLong:
+		in.count.tooLong.Add(1)
+	case vnet.ErrInvalid:
+		in.count.invalid.Add(1)
+	case errMalformed:
+		in.count.malformed.Add(1)
+	default:
+		return err
+	}
+	return nil
+}
+
+// drop forgets the first frame.
+func (in *input) drop() {
+	in.slots.Put(in.in[in.next])
+	in.next++
+}
+
+// readUnsent is read for frames of an earlier session.
+func (in *input) readUnsent(n int) {
+	for i := range n {
+		slot, _ := in.slots.Take()
+		in.in[i] = slot
+		in.ops[i].Frame, in.ops[i].Err = nil, vnet.ErrTooLong
+		if room := in.slots.Bytes(slot)[slotHeadroom:]; len(in.unsent[i]) <= len(room) {
+			in.ops[i].Frame, in.ops[i].Err = room[:copy(room, in.unsent[i])], nil
+		}
+	}
+	in.unsent = in.unsent[n:]
+	in.next, in.have = 0, n
+}
+
+// left copies the frames that were read and not sent, in order.
+func (in *input) left() [][]byte {
+	var frames [][]byte
+	for i := in.next; i < in.have; i++ {
+		if in.ops[i].Err == nil {
+			frames = append(frames, slices.Clone(in.ops[i].Frame))
+		}
+	}
+	return append(frames, in.unsent...)
+}
