@@ -255,3 +255,27 @@ func TestLostMessages(t *testing.T) {
 		t.Errorf("%d messages lost, %d late", s.RxLost, s.RxLate)
 	}
 }
+
+// TestIndicationsAreAcknowledgedEarly sends frames one by one in mode indicate,
+// fewer than make an update due. Their elements go back all the same, after each
+// eighth message, or the sender would have to stop after the sixteenth.
+func TestIndicationsAreAcknowledgedEarly(t *testing.T) {
+	const frames = 8 * protocol.IndicatesPerChannel
+	cfg := patient(messaging.Config{Mode: protocol.ModeIndicate, Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4096}}})
+	_, a, b := newPair(t, cfg, cfg)
+	buf := make([]byte, 2048)
+	for i := range uint64(frames) {
+		if err := a.wires[0].Send(deadline(t), frame(i, 100, 1500)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.wires[0].Receive(deadline(t), buf); err != nil {
+			t.Fatalf("frame %d: %v", i, err)
+		}
+	}
+	until(t, func() error {
+		if n := b.conn.Stats().Channels[0].UpdatesSent; n != frames/8 {
+			return fmt.Errorf("%d updates for %d messages", n, frames)
+		}
+		return nil
+	})
+}

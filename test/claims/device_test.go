@@ -1,6 +1,8 @@
 package claims
 
 import (
+	"context"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -13,6 +15,7 @@ type recorder struct {
 	fabric.Device
 	tape *tape
 	side string
+	last *domain // that was made of it
 }
 
 var _ fabric.Device = (*recorder)(nil)
@@ -24,7 +27,8 @@ func (d *recorder) NewDomain() (fabric.Domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &domain{Domain: dom, dev: d, number: d.tape.number()}, nil
+	d.last = &domain{Domain: dom, dev: d, number: d.tape.number()}
+	return d.last, nil
 }
 
 type domain struct {
@@ -34,6 +38,7 @@ type domain struct {
 
 	mu   sync.Mutex
 	mems []*region // registered now
+	cqs  []*cq     // in the order in which they were made
 }
 
 func (d *domain) entry(w what) entry {
@@ -76,6 +81,9 @@ func (d *domain) NewCQ(depth, vector int) (fabric.CQ, error) {
 	e := out.entry(cqMade)
 	e.vector = vector
 	d.dev.tape.add(e)
+	d.mu.Lock()
+	d.cqs = append(d.cqs, out)
+	d.mu.Unlock()
 	return out, nil
 }
 
@@ -131,8 +139,11 @@ type cq struct {
 	dom    *domain
 	number int
 
-	mu  sync.Mutex
-	qps []*qp // whose receives report here
+	mu     sync.Mutex
+	qps    []*qp        // whose receives report here
+	before func() error // what happens before it is armed the next time
+
+	late []fabric.Completion // come before it was armed, and not polled
 }
 
 func (c *cq) entry(w what) entry {
@@ -142,7 +153,12 @@ func (c *cq) entry(w what) entry {
 }
 
 func (c *cq) Poll(out []fabric.Completion) (int, error) {
-	n, err := c.CQ.Poll(out)
+	n := copy(out, c.late)
+	c.late = c.late[n:]
+	var err error
+	if n == 0 {
+		n, err = c.CQ.Poll(out)
+	}
 	if n == 0 && err == nil {
 		c.dom.dev.tape.add(c.entry(polledEmpty))
 	}
@@ -170,7 +186,37 @@ func (c *cq) Arm(solicitedOnly bool) error {
 	e := c.entry(armed)
 	e.only = solicitedOnly
 	c.dom.dev.tape.add(e)
+	c.mu.Lock()
+	before := c.before
+	c.before = nil
+	c.mu.Unlock()
+	if before != nil {
+		if err := before(); err != nil {
+			return err
+		}
+	}
 	return c.CQ.Arm(solicitedOnly)
+}
+
+// beforeArm has something happen the next time that the queue is armed, and waits
+// there until a completion of it has come: no event will tell of that, as those
+// are for what comes afterwards.
+func (c *cq) beforeArm(ctx context.Context, do func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.before = func() error {
+		do()
+		for ctx.Err() == nil {
+			var some [16]fabric.Completion
+			n, err := c.CQ.Poll(some[:])
+			if n > 0 || err != nil {
+				c.late = slices.Clone(some[:n])
+				return err
+			}
+			runtime.Gosched()
+		}
+		return context.Cause(ctx)
+	}
 }
 
 func (c *cq) ReadEvent() (bool, error) {

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 func TestMessageBufferRecvPool(t *testing.T)     { messageBufferRecvPool(t, inMemory) }
@@ -213,6 +215,22 @@ func (o *observed) credits(side string) error {
 	return nil
 }
 
+// readPort counts the frames that are read from a port.
+type readPort struct {
+	messaging.Port
+	frames atomic.Uint64
+}
+
+func (p *readPort) ReadFrames(ops []vnet.ReadOp) int {
+	n := p.Port.ReadFrames(ops)
+	for i := range ops[:n] {
+		if ops[i].Err == nil {
+			p.frames.Add(1)
+		}
+	}
+	return n
+}
+
 func TestFlowControl(t *testing.T)     { flowControl(t, inMemory) }
 func TestRDMAFlowControl(t *testing.T) { flowControl(t, onSoftRoCE) }
 
@@ -222,7 +240,16 @@ func TestRDMAFlowControl(t *testing.T) { flowControl(t, onSoftRoCE) }
 // receive posted for it before.
 func flowControl(t *testing.T, on fabricOf) {
 	const elements = 8
-	p := newPair(t, on, messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: elements}}})
+	cfg := messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: elements}}}
+	p := newHalves(t, on, map[string]messaging.Config{hostSide: cfg, unitSide: cfg})
+	ports := map[string]*readPort{}
+	for _, side := range sides {
+		h := p.halfs[side]
+		ports[side] = &readPort{Port: h.ports[0]}
+		h.ports[0] = ports[side]
+	}
+	p.connect()
+	p.start()
 	for _, side := range sides {
 		frames := make([][]byte, 4000)
 		for i := range frames {
@@ -233,6 +260,9 @@ func flowControl(t *testing.T, on fabricOf) {
 			s, peer := p.halfs[side].conn.Stats().Channels[0], p.halfs[other(side)].conn.Stats().Channels[0]
 			if s.TxNoCredit == 0 || s.Granted.Available != 0 || peer.RxPortBusy == 0 {
 				return fmt.Errorf("the %s has not run out of credit: %+v", side, s)
+			}
+			if n := ports[side].frames.Load(); n != s.TxFrames {
+				return fmt.Errorf("the %s has sent %d frames, and read %d", side, s.TxFrames, n)
 			}
 			return nil
 		})

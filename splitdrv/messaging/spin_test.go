@@ -1,0 +1,131 @@
+package messaging
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// slowCQ is found empty many times before it has a completion, and must not be
+// armed until then.
+type slowCQ struct {
+	endlessCQ
+	t     *testing.T
+	looks int // that find it empty
+	found chan struct{}
+}
+
+func (c *slowCQ) Poll(out []fabric.Completion) (int, error) {
+	if c.looks--; c.looks > 0 {
+		return 0, nil
+	}
+	if c.looks == 0 {
+		close(c.found)
+	}
+	return c.endlessCQ.Poll(out)
+}
+
+func (c *slowCQ) Arm(solicitedOnly bool) error {
+	if c.looks > 0 {
+		c.t.Errorf("armed with %d looks to come", c.looks)
+	}
+	return c.CQ.Arm(solicitedOnly)
+}
+
+// TestSpin has a receiver poll a queue that is empty for long, as its handler
+// says, and not arm it meanwhile. It ends with the session even so.
+func TestSpin(t *testing.T) {
+	c := floodedConn(t)
+	ch := c.channels[0]
+	if err := c.SetHandler(Handler{Number: 1, Spin: MaxSpin}); err != nil {
+		t.Fatal(err)
+	}
+	if got := time.Duration(ch.rx.w.spin.Load()); got != MaxSpin {
+		t.Fatalf("the receiver polls for %v", got)
+	}
+	ch.rx.w.spin.Store(int64(time.Hour)) // more than this test may take
+	cq := &slowCQ{endlessCQ: endlessCQ{ch.recvCQ}, t: t, looks: 5000, found: make(chan struct{})}
+	ch.recvCQ, ch.qp = cq, bottomlessQP{ch.qp}
+	canSleep(t, c)
+	// A message that comes late costs the peer no credit.
+	protocol.PutSendData((*ch.rx.lent.Load())[0].Element(0), 1<<63, 1)
+	ended := make(chan error, 1)
+	go func() {
+		defer ch.rx.w.release()
+		ended <- ch.rx.run()
+	}()
+	await(t, cq.found)
+	c.end(net.ErrClosed)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// canSleep gives the receiver and the control handler what they sleep with.
+func canSleep(t *testing.T, c *Conn) {
+	t.Helper()
+	rx := c.channels[0].rx
+	rx.notice, c.control.notice = notice{cq: rx.ch.recvCQ}, notice{cq: c.control.cq}
+	var err1, err2 error
+	rx.idle, err1 = c.newWaiter()
+	c.control.idle, err2 = c.newWaiter()
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func await(t *testing.T, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(time.Minute):
+		t.Fatal("waited for a minute in vain")
+	}
+}
+
+// polledCQ tells that it was polled a second time, which is by who polls it although
+// it was empty.
+type polledCQ struct {
+	fabric.CQ
+	polls int
+	again chan struct{}
+}
+
+func (c *polledCQ) Poll([]fabric.Completion) (int, error) {
+	if c.polls++; c.polls == 2 {
+		close(c.again)
+	}
+	return 0, nil
+}
+
+// TestSpinEnds ends a session whose workers poll empty queues.
+func TestSpinEnds(t *testing.T) {
+	dev := fabrictest.New().Device("a")
+	t.Cleanup(func() { dev.Close() })
+	c, err := New(Config{Device: dev})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	rx := c.channels[0].rx
+	data, control := &polledCQ{CQ: rx.ch.recvCQ, again: make(chan struct{})}, &polledCQ{CQ: c.control.cq, again: make(chan struct{})}
+	rx.ch.recvCQ, c.control.cq = data, control
+	rx.w.spin.Store(int64(time.Hour))
+	c.control.w.spin.Store(int64(time.Hour))
+	canSleep(t, c)
+	c.work(rx.w, rx.run)
+	c.work(c.control.w, c.control.run)
+	await(t, data.again)
+	await(t, control.again)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.halt() // waits for them
+	}()
+	await(t, ended)
+}
