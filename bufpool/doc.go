@@ -9,6 +9,8 @@
 //     the peer.
 //   - [Grant] is the initiator's side of them: the peer's elements that we may
 //     write, each one a credit.
+//   - [Returns] says which elements go back when, and [Batch] is how those of
+//     one-touch pools get there.
 //   - [Local] and [Remote] are pools, of which they are the elements, and [Pools] is
 //     the state machine that takes them from one state to the next: how a pool comes,
 //     and how it goes.

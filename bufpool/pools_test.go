@@ -287,6 +287,8 @@ func TestPools(t *testing.T) {
 			w.step(Event{Kind: Tick}, "")
 			w.step(Event{Kind: Stopped, Remote: extra}, fmt.Sprintf("request %#x as 1", 2|uint32(giveBack)))
 			w.step(Event{Kind: FlushReply, Transaction: 2}, ErrReply)
+			w.asked()
+			w.step(Event{Kind: Tick, Tight: true}, "") // one flush at a time
 			w.step(Event{Kind: FlushReply, Transaction: 1}, "invalidate 2")
 			w.step(Event{Kind: FlushReply, Transaction: 1}, ErrReply)
 			w.borrowed(2, 2048, true)

@@ -32,7 +32,7 @@ type channel struct {
 func sqDepth(cfg *Config) int {
 	n := 2 * cfg.SendSlots
 	if cfg.Protection == ProtectOneTouch {
-		n += 2 * maxTouch
+		n += 2 * bufpool.MaxBatch
 	}
 	return n
 }

@@ -30,8 +30,6 @@ const (
 	// slotSize holds the largest frame, and the headroom that a port and
 	// SendData use before it.
 	slotSize = 1<<16 + 128
-	// maxReturned is how many elements of one pool fit a BufferRecvPoolUpdate.
-	maxReturned = (protocol.MaxControlSize - protocol.HeaderSize - 8) / 4 * 2
 	// extraElements bounds the pools that are lent on request: immediate data
 	// can name all their elements.
 	extraElements = protocol.MaxImmElements

@@ -9,7 +9,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/epoll"
 	"github.com/splitnic/splitnic/protocol"
@@ -329,67 +328,20 @@ func (k *control) sendUpdateWaiting(r *receiver) error {
 	return k.postUpdate(r)
 }
 
-// postUpdate builds and posts an update of the pools that are due, or of all, as
-// far as they fit. If it names the element that was indicated last on the
-// control channel it acknowledges all that was, and nothing is urgent any more;
-// an urgent one begins with that element's pool. The caller holds the lock and has
-// seen a free slot.
+// postUpdate builds and posts the next update, if there is anything to return. The
+// caller holds the lock and has seen a free slot.
 func (k *control) postUpdate(r *receiver) error {
-	all := r.urgent || k.c.cfg.Mode == protocol.ModeIndicate
-	var returns [MaxPools]protocol.PoolReturn
-	var pools [MaxPools]*bufpool.Local
-	n, size := 0, protocol.HeaderSize
-	add := func(p *bufpool.Local) {
-		free := p.Loan.Returning()
-		if len(free) == 0 {
-			return
-		}
-		if size+protocol.PoolReturnSize(len(free)) > protocol.MaxControlSize {
-			// Left to the next update, but for the first pool, of which so many
-			// elements fit that they are a quarter at least.
-			if n > 0 {
-				return
-			}
-			free = free[:maxReturned]
-		}
-		size += protocol.PoolReturnSize(len(free))
-		returns[n], pools[n] = protocol.PoolReturn{Pool: p.Ref, Elements: free}, p
-		n++
-	}
-	first := r.lastTaken
-	if !r.urgent {
-		first = nil
-	}
-	if first != nil {
-		add(first)
-	}
-	// The others that are due before those that are not: only updates that
-	// somebody is due for are bounded by what is free.
-	for _, p := range *r.lent.Load() {
-		if p != first && p.Loan.Due() {
-			add(p)
-		}
-	}
-	for _, p := range *r.lent.Load() {
-		if all && p != first && !p.Loan.Due() {
-			add(p)
-		}
-	}
-	if n == 0 {
-		r.urgent, r.messages = false, 0
+	var some [MaxPools]protocol.PoolReturn
+	pools := *r.lent.Load()
+	returns := r.returns.Next(pools, some[:0])
+	if len(returns) == 0 {
 		return nil
 	}
 	slot := k.take()
-	msg := protocol.AppendBufferRecvPoolUpdate(k.sendSlot(slot)[:0], 0, returns[:n]...)
-	if err := k.post(slot, msg); err != nil {
+	if err := k.post(slot, protocol.AppendBufferRecvPoolUpdate(k.sendSlot(slot)[:0], 0, returns...)); err != nil {
 		return err
 	}
-	for i, p := range pools[:n] {
-		p.Loan.Returned(len(returns[i].Elements))
-	}
-	if r.lastTaken == nil || len(r.lastTaken.Loan.Returning()) == 0 {
-		r.urgent, r.messages = false, 0
-	}
+	r.returns.Sent(pools, returns)
 	return nil
 }
 

@@ -133,9 +133,7 @@ func (r *receiver) hold() time.Duration {
 // flush writes what was consumed and frees the elements; of one-touch pools it
 // has those sealed that were gathered.
 func (r *receiver) flush() error {
-	if r.touches.gathered != nil {
-		r.seal()
-	}
+	r.revoke()
 	if len(r.writes) > 0 {
 		if err := r.write(); err != nil {
 			return err

@@ -45,8 +45,8 @@ func (s *sender) performOne(e *errand) (bool, error) {
 	switch e.kind {
 	case errandInvalidate:
 		return s.invalidate(e.pool)
-	case errandSeal, errandRenew:
-		return s.sealOrRenew(e)
+	case errandRevoke, errandRebind:
+		return s.revokeOrRebind(e)
 	default:
 	}
 	for ; e.next < len(e.lent.Windows); e.next++ {
@@ -90,7 +90,7 @@ func (s *sender) follow() error {
 	rest := copy(s.landing, s.landing[1:])
 	s.landing[rest] = landing{}
 	s.landing = s.landing[:rest]
-	if l.letter.touch == nil {
+	if l.letter.batch == nil {
 		return s.c.pools.step(l.event)
 	}
 	s.ch.rx.mail.put(l.letter)

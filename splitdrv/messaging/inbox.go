@@ -7,11 +7,6 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// indicatesPerUpdate is after how many BufferRDMAIndicates the target returns
-// what is free in any case: it acknowledges them, and the initiator, which may
-// have twice as many unacknowledged, does not have to stop.
-const indicatesPerUpdate = protocol.IndicatesPerChannel / 2
-
 // readMail does what the control handler and the pool manager have for the receiver.
 func (r *receiver) readMail() error {
 	letters := r.mail.take()
@@ -66,10 +61,10 @@ func (r *receiver) read(l *letter, sent uint64) error {
 			return nil
 		}
 		return r.retire(l.pool)
-	case letterSealed:
-		return r.sealed(l.touch)
-	case letterRenewed:
-		return r.renewed(l.touch)
+	case letterRevoked:
+		return r.revoked(l.batch)
+	case letterRebound:
+		return r.rebound(l.batch)
 	default:
 		return r.sentSoFar(sent)
 	}
@@ -82,11 +77,11 @@ func (r *receiver) retired(p *bufpool.Local) bool {
 
 // retire ends the use of a pool of which nothing is consumed.
 func (r *receiver) retire(p *bufpool.Local) error {
-	// The peer may wait for what it indicated there.
-	if r.urgent || r.messages > 0 {
-		if err := r.acknowledge(); err != nil {
+	for r.returns.Retire() {
+		if err := r.c.control.sendUpdateWaiting(r); err != nil {
 			return err
 		}
+		r.count.updates.Add(1)
 	}
 	r.forget(p)
 	return r.c.pools.step(bufpool.Event{Kind: bufpool.Drained, Local: p})
@@ -100,23 +95,11 @@ func (r *receiver) takeIndicated(l *letter) error {
 	}
 	r.count.indicated.Add(1)
 	if p.OneTouch {
-		r.touchIndicated(l.last)
+		r.gatheredIndicated(l.last)
 		return nil
 	}
-	r.answerIndicated(p, l.last)
+	r.returns.Indicated(p, l.last)
 	return nil
-}
-
-// answerIndicated sees to it that an update acknowledges a transfer that was
-// indicated on the control channel, the last one of its message or not, and
-// returns its element, which is free by then.
-func (r *receiver) answerIndicated(p *bufpool.Local, last bool) {
-	r.lastTaken = p
-	if last {
-		r.messages++
-	}
-	// In mode imm the peer waits for this very element.
-	r.urgent = r.urgent || r.c.cfg.Mode == protocol.ModeImm || r.messages >= indicatesPerUpdate
 }
 
 // adopt takes a pool into service and posts the receives that its elements
@@ -141,17 +124,6 @@ func (r *receiver) adopt(p *bufpool.Local) error {
 	}
 }
 
-// acknowledge returns what is free, whether much or little.
-func (r *receiver) acknowledge() error {
-	for r.urgent = true; r.urgent; {
-		if err := r.c.control.sendUpdateWaiting(r); err != nil {
-			return err
-		}
-		r.count.updates.Add(1)
-	}
-	return nil
-}
-
 // forget takes a pool out of service.
 func (r *receiver) forget(p *bufpool.Local) {
 	lent := slices.DeleteFunc(slices.Clone(*r.lent.Load()), func(o *bufpool.Local) bool { return o == p })
@@ -163,9 +135,7 @@ func (r *receiver) forget(p *bufpool.Local) {
 	if len(p.Windows) > 0 && !(r.c.cfg.invalidates() && p.Windows[0].Bound()) {
 		r.dropWindows(p)
 	}
-	if r.lastTaken == p {
-		r.lastTaken = nil
-	}
+	r.returns.Forget(p)
 }
 
 // indicated passes on a BufferRDMAIndicate of which the letters are made. More

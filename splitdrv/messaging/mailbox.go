@@ -55,8 +55,8 @@ type letter struct {
 	class  uint32         // letterIndicated: the pool, counted from the channel's first
 	elem   uint32
 	length uint32
-	last   bool   // letterIndicated: of its message
-	touch  *touch // letterSealed, letterRenewed
+	last   bool           // letterIndicated: of its message
+	batch  *bufpool.Batch // letterRevoked, letterRebound
 }
 
 type letterKind uint8
@@ -66,8 +66,8 @@ const (
 	letterAdopt                       // a pool that is about to be lent
 	letterRetire                      // a pool that the peer has stopped using
 	letterSent                        // in mode send-uc: what the peer has sent so far
-	letterSealed                      // elements whose windows are invalid
-	letterRenewed                     // elements whose windows are bound again
+	letterRevoked                     // elements whose windows are invalid
+	letterRebound                     // elements whose windows are bound again
 )
 
 // errand is something for a sender to do besides frames: it alone posts to the
@@ -77,7 +77,7 @@ type errand struct {
 	pool  *bufpool.Remote // errandRelease: nil for everything that was sent; errandInvalidate
 	last  bool            // errandRelease: then invalidate its window, if it has one for that
 	lent  *bufpool.Local  // errandBind, errandUnbind
-	touch *touch          // errandSeal, errandRenew
+	batch *bufpool.Batch  // errandRevoke, errandRebind
 	next  int             // of these four: the first of its windows that is not posted yet
 	done  chan<- struct{} // errandRelease of everything: has room; may be nil
 }
@@ -89,6 +89,6 @@ const (
 	errandInvalidate                   // invalidate the window of a pool that is out of use
 	errandBind                         // bind the windows of a pool of this side's
 	errandUnbind                       // invalidate them
-	errandSeal                         // invalidate the windows of elements
-	errandRenew                        // bind them again
+	errandRevoke                       // invalidate the windows of elements
+	errandRebind                       // bind them again
 )

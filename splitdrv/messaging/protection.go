@@ -22,8 +22,8 @@ const (
 	// on the pool's data channel alone, and void when the pool's flush is over.
 	ProtectWindow Protection = "window"
 	// ProtectOneTouch is such a window around each element, invalidated before
-	// anybody looks at what the peer has written there: an element can be
-	// written once between two lendings.
+	// anybody looks at what the peer has written there, and bound again before the
+	// element is lent again.
 	ProtectOneTouch Protection = "one-touch"
 )
 
@@ -50,7 +50,7 @@ func (p Protection) Description() string {
 	case ProtectWindow:
 		return "a protection domain per peer and a memory region per pool, each behind a memory window on the one data channel that may use it, remote write only"
 	case ProtectOneTouch:
-		return "a protection domain per peer and a memory window per element, which can be written once until it is lent again, remote write only"
+		return "a protection domain per peer and a memory window per element, invalidated before what was written is looked at, remote write only"
 	default:
 		return "a protection domain per peer and a memory region per pool, remote write only"
 	}

@@ -34,12 +34,8 @@ type receiver struct {
 	elements atomic.Int64                     // of those
 	spare    int                              // posted receives that stand for no element
 	windowed []*bufpool.Local                 // those with windows that may be bound
-	touches  touching
-
-	// What asks for an update before a quarter of a pool is free.
-	urgent    bool
-	messages  int            // BufferRDMAIndicates since the last update
-	lastTaken *bufpool.Local // of the last indicated element: an update with it acknowledges all
+	touched  bufpool.Batches                  // of one-touch pools
+	returns  bufpool.Returns
 
 	expected uint64 // send modes: the sequence number of the next message
 
@@ -68,6 +64,7 @@ type receiver struct {
 
 func newReceiver(c *Conn, ch *channel) (*receiver, error) {
 	r := &receiver{c: c, ch: ch, pools: make([]*bufpool.Local, c.cfg.MaxPools)}
+	r.returns = bufpool.Returns{Mode: c.cfg.Mode, Room: protocol.MaxControlSize - protocol.HeaderSize}
 	r.writes = make([]vnet.WriteOp, 0, protocol.MaxPackFrames)
 	r.consumed = make([]consumed, 0, len(r.comps))
 	for i := range r.recvs {
@@ -247,7 +244,8 @@ func (r *receiver) consume(class, elem, length uint32) (*bufpool.Local, error) {
 		return nil, r.violation(err, "pool %d", p.Ref)
 	}
 	if p.OneTouch {
-		return p, r.touch(p, int(elem), data)
+		r.gather(p, int(elem), data)
+		return p, nil
 	}
 	r.consumed = append(r.consumed, consumed{pool: p, elem: int(elem)})
 	return p, r.unpack(data)
@@ -268,20 +266,14 @@ func (r *receiver) post(n int) error {
 // giveBack returns elements to the peer when a pool is due, or the peer waits
 // for them.
 func (r *receiver) giveBack() error {
-	for {
-		due := r.urgent
-		for _, p := range *r.lent.Load() {
-			due = due || p.Loan.Due()
-		}
-		if !due {
-			return nil
-		}
+	for r.returns.Due(*r.lent.Load()) {
 		sent, err := r.c.control.sendUpdate(r)
 		if err != nil || !sent {
 			return err
 		}
 		r.count.updates.Add(1)
 	}
+	return nil
 }
 
 // sleep arms the completion queue, polls once more, because what had completed

@@ -41,11 +41,8 @@ type channel struct {
 	reading    []letter
 	drained    bool
 	pools      []*pool // by reference
-	lent       []*pool
+	lent       []*bufpool.Local
 	spare      int
-	urgent     bool
-	messages   int
-	lastTaken  *pool
 	expected   uint64
 	sentByPeer uint64
 	sent       uint64 // as it was when the mail was taken
@@ -55,9 +52,9 @@ type channel struct {
 	blocked    bool // there was no slot to send an update from
 	arrived    uint64
 	latest     uint64
-	gathered   []touched   // not with the sender yet
-	sealing    [][]touched // with the sender, and not looked at
-	taken      uint64      // transfers that were touched
+	elements   bufpool.Returns // that go back
+	touched    bufpool.Batches // of one-touch pools
+	taken      uint64          // transfers that were touched
 
 	// Unprocessed at the peer.
 	forced    int
@@ -101,8 +98,8 @@ const (
 	letterAdopt
 	letterRetire
 	letterSent
-	letterSealed
-	letterRenewed
+	letterRevoked
+	letterRebound
 )
 
 type letter struct {
@@ -110,7 +107,7 @@ type letter struct {
 	pool  *pool
 	elem  int
 	last  bool
-	touch []touched
+	batch *bufpool.Batch
 }
 
 // deliver carries out the oldest work request of the sender's at the peer.

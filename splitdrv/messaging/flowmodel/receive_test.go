@@ -30,7 +30,7 @@ func (c *channel) receive() bool {
 		c.reading = c.reading[1:]
 		c.read(l)
 		if c.returns = len(c.reading) == 0; c.returns {
-			c.seal()
+			c.revokeGathered()
 		}
 	case len(c.mail) > 0 && (len(c.cq) == 0 || c.m.one(2)):
 		c.reading, c.mail, c.drained = c.mail, nil, false
@@ -66,7 +66,7 @@ func (c *channel) take() {
 			c.consume(t.pool, t.elem)
 		}
 	}
-	c.seal()
+	c.revokeGathered()
 	c.cq = slices.Clone(c.cq[n:])
 	c.repost, c.returns = n, true
 }
@@ -99,6 +99,9 @@ func (c *channel) use(p *pool, elem int) {
 	p.move(elem, inFlight, consumed)
 	p.loan.Release(elem)
 	p.move(elem, consumed, returning)
+	if c.m.rules.eager {
+		c.elements.Indicated(p.local, true)
+	}
 }
 
 // arrive is the port.
@@ -121,13 +124,16 @@ func (c *channel) message(t transfer) {
 		return // late
 	}
 	c.lose(ahead)
-	c.use(c.lent[0], int(t.number)%c.lent[0].loan.Len())
+	c.use(c.only(), int(t.number)%c.only().loan.Len())
 	c.expected++
 	c.arrive(t.frame)
 }
 
+// only is the pool of a channel in the send modes.
+func (c *channel) only() *pool { return c.s.made[c.lent[0]] }
+
 func (c *channel) lose(n int64) {
-	p := c.lent[0]
+	p := c.only()
 	if n > int64(p.loan.Len()) {
 		c.m.fail("%s: %d messages are lost, of %d", c.s.name, n, p.loan.Len())
 		return
@@ -142,10 +148,13 @@ func (c *channel) read(l letter) {
 	switch l.kind {
 	case letterIndicated:
 		c.consume(l.pool, l.elem)
-		if n := len(c.gathered); l.pool.guard != oneTouch {
-			c.answerIndicated(l.pool, l.last)
-		} else if n > 0 {
-			c.gathered[n-1].indicated, c.gathered[n-1].last = true, l.last
+		gathered := c.touched.Gathered()
+		switch n := len(gathered); {
+		case c.m.rules.noAcknowledge:
+		case l.pool.guard != oneTouch:
+			c.elements.Indicated(l.pool.local, l.last)
+		case n > 0:
+			gathered[n-1].Indicated, gathered[n-1].Last = true, l.last
 		}
 	case letterAdopt:
 		c.adopt(l.pool)
@@ -153,7 +162,7 @@ func (c *channel) read(l letter) {
 			c.s.step(bufpool.Event{Kind: bufpool.Adopted, Local: l.pool.local})
 		}
 	case letterRetire:
-		c.seal()
+		c.revokeGathered()
 		if l.pool.guard == oneTouch && l.pool.at[consumed] > 0 && !c.m.rules.hastyRetire {
 			// Not before its windows are bound again.
 			l.pool.retiring = true
@@ -161,44 +170,31 @@ func (c *channel) read(l letter) {
 			return
 		}
 		c.forget(l.pool)
-	case letterSealed:
-		c.sealed(l.touch)
-	case letterRenewed:
-		c.renewed(l.touch)
+	case letterRevoked:
+		c.revoked(l.batch)
+	case letterRebound:
+		c.rebound(l.batch)
 	case letterSent:
 		if ahead := int64(c.sent - c.expected); ahead > 0 {
 			c.lose(ahead)
-			c.urgent = c.m.rules.hastyReturn
+			if c.m.rules.hastyReturn {
+				c.elements.Indicated(c.only().local, true)
+			}
 		}
-	}
-}
-
-// answerIndicated counts what was indicated, which the peer waits for.
-func (c *channel) answerIndicated(p *pool, last bool) {
-	c.lastTaken = p
-	if last {
-		c.messages++
-	}
-	if !c.m.rules.noAcknowledge {
-		c.urgent = c.urgent || c.m.mode == protocol.ModeImm || c.messages >= protocol.IndicatesPerChannel/2
 	}
 }
 
 // forget ends the use of a pool.
 func (c *channel) forget(p *pool) {
-	if c.urgent || c.messages > 0 {
-		for c.urgent = true; c.urgent; {
-			c.update(true)
-		}
+	for c.elements.Retire() {
+		c.update(true)
 	}
 	c.pools[int(p.ref)-c.number*c.m.shape.maxPools] = nil
-	c.lent = slices.DeleteFunc(c.lent, func(o *pool) bool { return o == p })
+	c.lent = slices.DeleteFunc(c.lent, func(o *bufpool.Local) bool { return o == p.local })
 	if c.m.mode == protocol.ModeImm {
 		c.spare += len(p.where)
 	}
-	if c.lastTaken == p {
-		c.lastTaken = nil
-	}
+	c.elements.Forget(p.local)
 	if c.s.release(p.local) {
 		return
 	}
@@ -215,7 +211,7 @@ func (c *channel) forget(p *pool) {
 // adopt takes a pool into service.
 func (c *channel) adopt(p *pool) {
 	c.pools[int(p.ref)-c.number*c.m.shape.maxPools] = p
-	c.lent = append(c.lent, p)
+	c.lent = append(c.lent, p.local)
 	switch {
 	case c.m.mode == protocol.ModeIndicate:
 	case c.m.mode.Sends():
@@ -227,17 +223,13 @@ func (c *channel) adopt(p *pool) {
 	}
 }
 
-func (c *channel) due(p *pool) bool {
-	return p.loan.Due() || (c.m.rules.eager && len(p.loan.Returning()) > 0)
-}
-
 // giveBack returns elements if there is reason to. Now and then there is no
 // slot to do it from.
 func (c *channel) giveBack() bool {
 	if !c.returns {
 		return false
 	}
-	if !c.urgent && !slices.ContainsFunc(c.lent, c.due) {
+	if !c.elements.Due(c.lent) {
 		c.returns = false
 		return true
 	}
@@ -253,56 +245,27 @@ func (c *channel) giveBack() bool {
 
 // update sends an update, if there is something to return.
 func (c *channel) update(retire bool) bool {
-	all := c.urgent || c.m.mode == protocol.ModeIndicate
 	msg := message{kind: msgUpdate, channel: c.number}
-	size := 0
-	add := func(p *pool) {
-		free := p.loan.Returning()
-		if len(free) == 0 {
-			return
+	returns := c.elements.Next(c.lent, nil)
+	for _, r := range returns {
+		p := c.s.made[c.s.local(r.Pool)]
+		if c.m.rules.partialUpdates && len(r.Elements) < len(p.loan.Returning()) {
+			return false
 		}
-		if size+len(free) > fits {
-			if len(msg.returns) > 0 || c.m.rules.partialUpdates {
-				return
-			}
-			free = free[:fits]
-		}
-		if c.due(p) {
+		if p.loan.Due() {
 			msg.due = append(msg.due, p)
 		}
-		size += len(free)
-		msg.returns = append(msg.returns, returned{p, slices.Clone(free)})
+		msg.returns = append(msg.returns, returned{p, slices.Clone(r.Elements)})
 	}
-	var first *pool
-	if c.urgent {
-		first = c.lastTaken
-	}
-	if first != nil {
-		add(first)
-	}
-	for _, p := range c.lent {
-		if p != first && c.due(p) {
-			add(p)
-		}
-	}
-	for _, p := range c.lent {
-		if all && p != first && !c.due(p) {
-			add(p)
-		}
-	}
-	if len(msg.returns) == 0 {
-		c.urgent, c.messages = false, 0
+	if len(returns) == 0 {
 		return false
 	}
 	for _, r := range msg.returns {
 		for _, e := range r.elems {
 			r.pool.move(int(e), returning, inUpdate)
 		}
-		r.pool.loan.Returned(len(r.elems))
 	}
-	if c.lastTaken == nil || len(c.lastTaken.loan.Returning()) == 0 {
-		c.urgent, c.messages = false, 0
-	}
+	c.elements.Sent(c.lent, returns)
 	msg.forced, msg.retire = len(msg.due) == 0 && !retire, len(msg.due) == 0 && retire
 	c.s.send(msg)
 	return true

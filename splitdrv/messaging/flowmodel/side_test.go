@@ -72,6 +72,7 @@ type side struct {
 
 	pools    *bufpool.Pools
 	lent     map[*bufpool.Local]*pool  // until they are deregistered
+	made     map[*bufpool.Local]*pool  // ever
 	borrowed map[*bufpool.Remote]*pool // the peer's
 	queue    []bufpool.Action          // the pool manager's
 	behind   bool                      // a keep-alive has to be sent behind a BufferRecvPoolGet
@@ -94,13 +95,25 @@ type side struct {
 func newSide(m *model, i int) *side {
 	s := &side{
 		m: m, name: string(rune('a' + i)),
-		lent: make(map[*bufpool.Local]*pool), borrowed: make(map[*bufpool.Remote]*pool),
+		lent: make(map[*bufpool.Local]*pool), made: make(map[*bufpool.Local]*pool), borrowed: make(map[*bufpool.Remote]*pool),
 		withheld: make(map[*bufpool.Local][]bufpool.Action), early: make(map[uint64][]bufpool.Action),
 	}
 	for c := range m.shape.channels {
-		s.channels = append(s.channels, &channel{m: m, s: s, number: c, pools: make([]*pool, m.shape.maxPools)})
+		s.channels = append(s.channels, &channel{
+			m: m, s: s, number: c, pools: make([]*pool, m.shape.maxPools),
+			elements: bufpool.Returns{Mode: m.returns(), Room: protocol.PoolReturnSize(fits)},
+		})
 	}
 	return s
+}
+
+// returns is the mode by which elements go back: as in mode imm, where one that is
+// indicated is urgent, if that is a broken rule.
+func (m *model) returns() protocol.Mode {
+	if m.rules.eager || m.rules.hastyReturn {
+		return protocol.ModeImm
+	}
+	return m.mode
 }
 
 // receives is how many receives a data channel has at most.
@@ -134,7 +147,7 @@ func (s *side) fill(l *bufpool.Local, size int) *pool {
 	p.at[offered] = n
 	p.makeWindows(s.guard)
 	l.Loan, l.Windows = p.loan, make([]fabric.Window, len(p.windows))
-	s.lent[l] = p
+	s.lent[l], s.made[l] = p, p
 	return p
 }
 

@@ -17,7 +17,7 @@ const (
 	guards
 )
 
-// touchLength is how many elements travel in one touch at most.
+// touchLength is how many elements travel in one batch at most.
 const touchLength = 4
 
 // window is a memory window as the device sees it.
@@ -143,7 +143,7 @@ func (s *side) tell() bool {
 type errand struct {
 	kind  errandKind
 	pool  *pool
-	touch []touched
+	batch *bufpool.Batch
 	next  int
 }
 
@@ -153,8 +153,8 @@ const (
 	errandBind errandKind = iota
 	errandUnbind
 	errandInvalidate
-	errandSeal
-	errandRenew
+	errandRevoke
+	errandRebind
 )
 
 // perform posts errands as far as there is room, and reports whether it has
@@ -171,8 +171,11 @@ func (c *channel) performOne(e *errand) bool {
 	if e.kind == errandInvalidate {
 		return c.invalidate(e.pool)
 	}
-	o, n := opBind, len(e.touch)
-	if e.kind == errandUnbind || e.kind == errandSeal {
+	o, n := opBind, 0
+	if e.batch != nil {
+		n = len(e.batch.Written)
+	}
+	if e.kind == errandUnbind || e.kind == errandRevoke {
 		o = opInvalidate
 	}
 	if e.pool != nil {
@@ -185,7 +188,8 @@ func (c *channel) performOne(e *errand) bool {
 		}
 		t := transfer{op: o, pool: e.pool, elem: e.next}
 		if e.pool == nil {
-			t.pool, t.elem = e.touch[e.next].pool, e.touch[e.next].elem
+			w := &e.batch.Written[e.next]
+			t.pool, t.elem = c.s.made[w.Local], w.Element
 		}
 		if e.next == n-1 {
 			t.land = c.follows(*e)
@@ -199,10 +203,10 @@ func (c *channel) performOne(e *errand) bool {
 // follows is what follows when an errand's work requests have completed.
 func (c *channel) follows(e errand) func() {
 	switch e.kind {
-	case errandSeal:
-		return func() { c.mail = append(c.mail, letter{kind: letterSealed, touch: e.touch}) }
-	case errandRenew:
-		return func() { c.mail = append(c.mail, letter{kind: letterRenewed, touch: e.touch}) }
+	case errandRevoke:
+		return func() { c.mail = append(c.mail, letter{kind: letterRevoked, batch: e.batch}) }
+	case errandRebind:
+		return func() { c.mail = append(c.mail, letter{kind: letterRebound, batch: e.batch}) }
 	case errandUnbind:
 		if c.s.invalidates() { // a broken rule: nobody waits for it
 			return func() {}
@@ -241,16 +245,6 @@ func (c *channel) invalidate(p *pool) bool {
 	return true
 }
 
-// touched is an element in a touch: on its way from being written to being lent
-// again.
-type touched struct {
-	pool      *pool
-	elem      int
-	frame     uint64
-	indicated bool
-	last      bool
-}
-
 // touch takes an element without looking at it.
 func (c *channel) touch(p *pool, elem int) {
 	if _, err := p.loan.Consume(elem, 1); err != nil {
@@ -259,69 +253,65 @@ func (c *channel) touch(p *pool, elem int) {
 	}
 	p.move(elem, inFlight, consumed)
 	c.taken++
-	if len(c.gathered) == touchLength {
-		c.seal()
+	if len(c.touched.Gathered()) == touchLength {
+		c.revokeGathered()
 	}
-	c.gathered = append(c.gathered, touched{pool: p, elem: elem, frame: p.written[elem]})
-	p.written[elem] = 0
+	c.touched.Gather(bufpool.Written{Local: p.local, Element: elem})
 }
 
-// seal has the windows invalidated of what was gathered.
-func (c *channel) seal() {
-	if len(c.gathered) == 0 {
-		return
+// revokeGathered has the windows invalidated of what was gathered.
+func (c *channel) revokeGathered() {
+	b := c.touched.Seal()
+	switch {
+	case b == nil:
+	case c.m.rules.noSeal:
+		c.mail = append(c.mail, letter{kind: letterRevoked, batch: b})
+	default:
+		c.errands = append(c.errands, errand{kind: errandRevoke, batch: b})
 	}
-	t := c.gathered
-	c.gathered = nil
-	c.sealing = append(c.sealing, t)
-	if c.m.rules.noSeal {
-		c.mail = append(c.mail, letter{kind: letterSealed, touch: t})
-		return
-	}
-	c.errands = append(c.errands, errand{kind: errandSeal, touch: t})
 }
 
 // look delivers what lies in elements that nobody can write any more.
-func (c *channel) look(t []touched) {
-	c.sealing = c.sealing[1:]
-	for _, e := range t {
-		if w := e.pool.window(e.elem); w.bound {
-			c.m.fail("%s: element %d of pool %d is looked at while the peer can write to it", c.s.name, e.elem, e.pool.ref)
+func (c *channel) look(b *bufpool.Batch) {
+	c.touched.Revoked()
+	for _, w := range b.Written {
+		p := c.s.made[w.Local]
+		if p.window(w.Element).bound {
+			c.m.fail("%s: element %d of pool %d is looked at while the peer can write to it", c.s.name, w.Element, p.ref)
 		}
-		c.arrive(e.frame)
+		c.arrive(p.written[w.Element])
+		p.written[w.Element] = 0
 	}
 }
 
-// sealed hears that windows are invalid.
-func (c *channel) sealed(t []touched) {
+// revoked hears that windows are invalid.
+func (c *channel) revoked(b *bufpool.Batch) {
 	if !c.m.rules.lateLook {
-		c.look(t)
+		c.look(b)
 	}
 	if c.m.rules.unboundReturn {
-		c.renewed(t)
+		c.rebound(b)
 		return
 	}
-	c.errands = append(c.errands, errand{kind: errandRenew, touch: t})
+	c.errands = append(c.errands, errand{kind: errandRebind, batch: b})
 }
 
-// renewed hears that windows are bound again.
-func (c *channel) renewed(t []touched) {
+// rebound hears that windows are bound again.
+func (c *channel) rebound(b *bufpool.Batch) {
 	if c.m.rules.lateLook {
-		c.look(t)
+		c.look(b)
 	}
-	for _, e := range t {
-		e.pool.loan.Release(e.elem)
-		e.pool.move(e.elem, consumed, returning)
-		if e.indicated {
-			c.answerIndicated(e.pool, e.last)
-		}
+	b.Rebound(&c.elements)
+	for _, w := range b.Written {
+		c.s.made[w.Local].move(w.Element, consumed, returning)
 	}
-	for _, e := range t {
-		if p := e.pool; p.retiring && p.at[consumed] == 0 {
+	for _, w := range b.Written {
+		if p := c.s.made[w.Local]; p.retiring && p.at[consumed] == 0 {
 			p.retiring = false
 			c.forget(p)
 		}
 	}
+	c.touched.Put(b)
 }
 
 // invalidated hears that a message of the peer's has invalidated a window.
@@ -333,21 +323,20 @@ func (c *channel) invalidated(p *pool) {
 // were taken and not delivered lie in touches, and come after all others.
 func (c *channel) abandoned() {
 	unsealed, next := 0, c.latest
-	count := func(t []touched) {
-		for _, e := range t {
-			if e.frame <= next {
-				c.m.fail("%s: at the end, frame %d is not delivered, and frame %d is", c.s.name, e.frame, next)
+	gathered := len(c.touched.Gathered())
+	for i, b := range c.touched.Abandoned() {
+		if c.m.rules.forgetful && i < len(c.touched.Abandoned())-min(gathered, 1) {
+			continue
+		}
+		for _, w := range b.Written {
+			frame := c.s.made[w.Local].written[w.Element]
+			if frame <= next {
+				c.m.fail("%s: at the end, frame %d is not delivered, and frame %d is", c.s.name, frame, next)
 			}
-			next = e.frame
+			next = frame
 		}
-		unsealed += len(t)
+		unsealed += len(b.Written)
 	}
-	if !c.m.rules.forgetful {
-		for _, t := range c.sealing {
-			count(t)
-		}
-	}
-	count(c.gathered)
 	if c.s.guard == oneTouch && c.taken != c.arrived+uint64(unsealed) {
 		c.m.fail("%s: at the end, %d frames were taken, %d delivered, %d not sealed", c.s.name, c.taken, c.arrived, unsealed)
 	}
