@@ -44,3 +44,28 @@ func TestOversize(t *testing.T) {
 		}
 	}
 }
+
+// TestOversizeOfAll counts frames of all queues, by the MTU that the card has then.
+func TestOversizeOfAll(t *testing.T) {
+	c := newClient(t, hostWith("all"))
+	c.port.queues = 2
+	s := newServices(c.s.a, c.s.host, c.port, own, 1500, 1500)
+	s.conn = c.s.conn
+	want := uint64(0)
+	for _, step := range []struct {
+		card  int
+		bytes int
+		count uint64 // for each queue
+	}{{1500, 1522, 1}, {1504, 1522, 0}, {1504, 1523, 1}, {1400, 1419, 1}} {
+		s.follow(step.card)
+		for _, p := range s.ports {
+			if err := p.WriteFrame(frame(broadcast, own, step.bytes, 5, 6)); err != nil {
+				t.Fatal(err)
+			}
+			want += step.count
+		}
+		if got := s.oversize(); got != want {
+			t.Errorf("%d bytes with a card MTU of %d: %d are counted, want %d", step.bytes, step.card, got, want)
+		}
+	}
+}

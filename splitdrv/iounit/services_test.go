@@ -25,6 +25,7 @@ import (
 // port is a LAN interface that remembers what was set.
 type port struct {
 	queue                 *queue
+	queues                int // 0 means 1
 	mac                   protocol.MAC
 	up, promisc, allMulti bool
 	floods                bool
@@ -56,7 +57,7 @@ func (p *port) set(method string, do func()) error {
 }
 
 func (p *port) Name() string                  { return "test" }
-func (p *port) Queues() []lan.Queue           { return []lan.Queue{p.queue} }
+func (p *port) Queues() []lan.Queue           { return slices.Repeat([]lan.Queue{p.queue}, max(p.queues, 1)) }
 func (p *port) MAC() net.HardwareAddr         { return p.mac[:] }
 func (p *port) State() (lan.LinkState, error) { return p.link, p.fail["State"] }
 func (p *port) Offloads() vnet.Offloads       { return p.offloads }
