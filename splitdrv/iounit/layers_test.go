@@ -217,6 +217,7 @@ func TestIPSource(t *testing.T) {
 		{"router advertisement", v6("3a", ll, icmp("86", "")), ipSource},
 		{"redirect", v6("3a", ll, icmp("89", gw+gw)), ipSource},
 		{"MLD", v6("00", none, "3a00 050200000000 8f00"), pass},
+		{"ICMPv6 in the next fragment", v6("2c", a, "3a00 0001 00000001"), ipSource},
 		{"options that do not end", v6("3c", a, "3aff 00"), ipSource},
 		{"nothing but options", v6("3c", a, strings.Repeat("3c00 000000000000", 9)+"3a00 000000000000"), ipSource},
 	} {
