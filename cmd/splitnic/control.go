@@ -14,7 +14,7 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/protocol"
-	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
 
 func statusCommand() *cobra.Command {
@@ -136,7 +136,7 @@ It prints the addresses, how long it took in all, and for how long no frame coul
 			if err != nil {
 				return err
 			}
-			var f host.Failover
+			var f uplink.Failover
 			if err := json.Unmarshal(raw, &f); err != nil {
 				return fmt.Errorf("failover: %w", err)
 			}

@@ -12,12 +12,10 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
-
-// errNoStandby is why a session cannot wait for its turn.
-var errNoStandby = errors.New("the I/O unit has no standby sessions")
 
 // attachment is one session with an I/O unit and everything it holds. It is open
 // first, then in use, then retired. One on standby stays open for as long as it
@@ -31,25 +29,19 @@ type attachment struct {
 	change  int             // of handling, that it was made with
 	welcome session.Welcome // guarded by Host.mu
 	since   time.Time       // in use; guarded by Host.mu
-	stages  []Stage
-}
-
-// Stage is how long one part of making a session took.
-type Stage struct {
-	Name string        `json:"name"`
-	Took time.Duration `json:"took_ns"`
+	stages  []uplink.Stage
 }
 
 // stopwatch measures stages, one after the other.
 type stopwatch struct {
 	last   time.Time
-	stages []Stage
+	stages []uplink.Stage
 	told   func() // of each lap; may be nil
 }
 
 func (w *stopwatch) lap(name string) {
 	now := time.Now()
-	w.stages = append(w.stages, Stage{name, now.Sub(w.last)})
+	w.stages = append(w.stages, uplink.Stage{Name: name, Took: now.Sub(w.last)})
 	w.last = now
 	if w.told != nil {
 		w.told()
@@ -60,7 +52,7 @@ func (w *stopwatch) lap(name string) {
 // where both sides are ready.
 func (h *Host) open(ctx context.Context, d dialled, standby bool) (a *attachment, err error) {
 	c := d.client
-	a = &attachment{unit: d.unit, addr: h.cfg.IOUnits[d.unit], standby: standby, client: c}
+	a = &attachment{unit: d.unit, addr: h.units[d.unit], standby: standby, client: c}
 	defer func() {
 		if err == nil {
 			return
@@ -82,7 +74,7 @@ func (h *Host) open(ctx context.Context, d dialled, standby bool) (a *attachment
 	} else if mac, err = h.dev.open(); err != nil {
 		return a, err
 	}
-	watch := stopwatch{last: time.Now(), stages: []Stage{{"connect and authenticate", d.took}}, told: d.heard}
+	watch := stopwatch{last: time.Now(), stages: []uplink.Stage{{Name: "connect and authenticate", Took: d.took}}, told: d.heard}
 	w, err := c.Hello(ctx, session.Hello{
 		Features: features,
 		Name:     h.cfg.Name, Software: h.cfg.Software, Modes: h.cfg.Modes,
@@ -95,7 +87,7 @@ func (h *Host) open(ctx context.Context, d dialled, standby bool) (a *attachment
 	watch.lap("hello")
 	fail := func(err error) error { return errors.Join(err, c.Bye(session.CodeFailed, err.Error())) }
 	if standby && !w.Grants(protocol.FeatureStandby) {
-		return a, fail(errNoStandby)
+		return a, fail(uplink.ErrNoStandby)
 	}
 	a.welcome = w
 	if a.conn, err = h.channels(a); err != nil {
@@ -165,9 +157,9 @@ func (h *Host) channels(a *attachment) (*messaging.Conn, error) {
 		return h.onRequest(a, t, data)
 	}
 	cfg.Pace = func(protocol.CfgType, []byte) time.Duration { return h.paced(a) }
-	a.change = h.handle(&cfg)
+	a.change = h.configureHandlers(&cfg)
 	conn, err := messaging.New(cfg)
-	if errors.Is(err, syscall.ENOMEM) && h.past.wait() {
+	if errors.Is(err, syscall.ENOMEM) && h.retired.wait() {
 		// What the last session had registered is free now.
 		conn, err = messaging.New(cfg)
 	}
@@ -180,14 +172,15 @@ func (a *attachment) lives() bool { return a.client.Err() == nil && a.conn.Err()
 // activate makes an open session the one in use: the netdevice gets what was
 // granted, the carrier follows the I/O unit, and frames move, those first that
 // remain of the session before, if any.
-func (h *Host) activate(a *attachment, remains *messaging.Remains) error {
+func (h *Host) activate(a *attachment, unsent *messaging.Remains) error {
 	watch := stopwatch{last: time.Now()}
 	// As one: what the I/O unit tells is in what it has granted, or comes after.
 	h.dev.mu.Lock()
 	err := h.configure(a)
+	offloads := h.dev.is.offloads
 	if err == nil {
 		watch.lap("configure the netdevice")
-		remains = h.inherit(remains)
+		unsent = h.sendable(unsent, offloads)
 		err = h.connected(a)
 	}
 	h.dev.unlock()
@@ -195,12 +188,12 @@ func (h *Host) activate(a *attachment, remains *messaging.Remains) error {
 		return err
 	}
 	h.cfg.OnState(Connected)
-	if err := a.conn.StartData(h.cfg.Netdev.Ports()[:a.welcome.Queues], remains); err != nil {
+	if err := a.conn.StartData(h.cfg.Netdev.Ports()[:a.welcome.Queues], unsent); err != nil {
 		return err
 	}
 	watch.lap("start")
 	a.stages = append(a.stages, watch.stages...)
-	h.settled(a)
+	h.endFailover(a, offloads)
 	h.dev.setPhase(mirror.Established)
 	w := &a.welcome
 	h.cfg.Log.Info("session established", "iounit", a.addr, "name", w.Name, "session", w.Session,
@@ -214,11 +207,13 @@ func (h *Host) connected(a *attachment) error {
 	h.mu.Lock()
 	h.catchUp(a.conn, a.change)
 	a.since = time.Now()
-	h.state, h.since, h.unit, h.peer, h.welcome, h.inUse = Connected, a.since, a.addr, a.client.Peer(), a.welcome, a.conn
-	h.lastErr = nil
-	clear(h.reasons)
-	h.sessions++
-	link := h.welcome.Link
+	s := &h.session
+	s.state, s.since, s.addr, s.peer = Connected, a.since, a.addr, a.client.Peer()
+	s.welcome, s.conn = a.welcome, a.conn
+	h.tally.lastErr = nil
+	clear(h.tally.warned)
+	h.tally.sessions++
+	link := a.welcome.Link
 	h.mu.Unlock()
 	return h.dev.setLink(link)
 }
@@ -227,7 +222,7 @@ func (h *Host) connected(a *attachment) error {
 // follows.
 func (h *Host) disconnected(ctx context.Context) error {
 	h.mu.Lock()
-	h.state, h.since, h.inUse = Connecting, time.Now(), nil
+	h.session.state, h.session.since, h.session.conn = Connecting, time.Now(), nil
 	h.mu.Unlock()
 	var err error
 	h.dev.mu.Lock()
@@ -243,7 +238,7 @@ func (h *Host) disconnected(ctx context.Context) error {
 // retire ends a session that is not in use any more, in the background: neither
 // a dead I/O unit nor the deregistration of memory holds up the next session.
 func (h *Host) retire(a *attachment, code session.Code, reason string) {
-	h.past.add(func() {
+	h.retired.add(func() {
 		if err := errors.Join(a.client.Bye(code, reason), a.conn.Close()); err != nil {
 			h.cfg.Log.Debug("end of a session", "iounit", a.addr, "error", err)
 		}

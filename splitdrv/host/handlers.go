@@ -21,44 +21,44 @@ func (h *Host) initialHandling() messaging.Handling {
 func (h *Host) ChangeHandlers(ch messaging.HandlerChange) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.handling
-	if h.inUse != nil && h.rehandled == 0 {
-		now = h.inUse.Handling() // which may have fewer queues than were wanted
+	now := h.handling.Handling
+	if h.session.conn != nil && h.handling.changes == 0 {
+		now = h.session.conn.Handling() // which may have fewer queues than were wanted
 	}
 	g, err := now.Change(ch)
 	if err != nil {
 		return err
 	}
-	if h.inUse != nil {
+	if h.session.conn != nil {
 		// A session that has just ended does not matter.
-		if err := h.inUse.SetHandling(g); err != nil && !errors.Is(err, net.ErrClosed) {
+		if err := h.session.conn.SetHandling(g); err != nil && !errors.Is(err, net.ErrClosed) {
 			return err
 		}
 	}
-	h.handling = g
-	h.rehandled++
+	h.handling.Handling = g
+	h.handling.changes++
 	h.cfg.Log.Info("completion-queue handlers changed", "handlers", g.Handlers, "assigned", g.Assigned)
 	return nil
 }
 
-// handle puts the handlers into the configuration of a session, and returns
+// configureHandlers puts the handlers into the configuration of a session, and returns
 // which change they are of.
-func (h *Host) handle(c *messaging.Config) (change int) {
+func (h *Host) configureHandlers(c *messaging.Config) (change int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.rehandled > 0 {
+	if h.handling.changes > 0 {
 		h.handling.Configure(c)
 	}
-	return h.rehandled
+	return h.handling.changes
 }
 
 // catchUp puts in force what was changed while the session came about. The
 // caller holds h.mu.
 func (h *Host) catchUp(conn *messaging.Conn, change int) {
-	if h.rehandled == change {
+	if h.handling.changes == change {
 		return
 	}
-	if err := conn.SetHandling(h.handling); err != nil {
+	if err := conn.SetHandling(h.handling.Handling); err != nil {
 		h.cfg.Log.Warn("completion-queue handlers", "reason", err)
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/pace"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap/steer"
@@ -102,41 +102,49 @@ var ErrNetdeviceGone = errors.New("the netdevice was deleted; start this again t
 // Host is a running host.
 type Host struct {
 	cfg        Config
-	protecting messaging.Protecting // in modes that lend memory
-
-	dev  *netdev
-	pace pace.Pace // of lines that the I/O unit causes
-	// requests are what I/O units have asked for, by their keys, or by address
-	// where there are none.
-	requests *pace.Keyed[string]
-	orders   chan *order // to go over to another I/O unit
-	past     retirees
-	over     chan struct{} // closed when nobody carries out orders any more
-	// keepers are those of reserves. preparing has a token for each I/O unit, which
-	// is with whoever makes a session on standby there: it has one of a host at
-	// most. commanded is held while a command is carried out.
-	keepers   sync.WaitGroup
-	preparing []chan struct{}
-	commanded sync.Mutex
+	units      uplink.Candidates
+	protection messaging.Protecting // of the memory that it lends, in modes that do
+	dev        *netdev
+	switching  switching
+	retired    retirees
+	keepers    sync.WaitGroup // of what goes on beside a session in use
+	// What I/O units cause: lines in the log, and changes by their requests, which
+	// are counted by their keys, or by address where there are none.
+	lines        pace.Pace
+	peerRequests *pace.Keyed[string]
 
 	mu        sync.Mutex // guards what follows; taken after dev.mu
-	state     State
-	unit      string // address of the I/O unit in use, or tried last
-	peer      session.Identity
-	welcome   session.Welcome
-	inUse     *messaging.Conn
-	handling  messaging.Handling // of sessions, the present one included
-	since     time.Time
-	sessions  int
-	attempts  int
-	lastErr   error
-	reasons   map[int]string // why there is no session with an I/O unit, as logged, without its numbers
-	rehandled int            // changes of handling
-	reserve   *attachment    // on standby
-	noReserve error          // why not; nil if that is not known, or not wanted
-	present   int            // index of the I/O unit in use, or used last
+	session   current
+	handling  handling
+	standby   standby
 	failovers failovers
-	ended     map[string]uint64 // sessions that might not go on, by reason
+	tally     tally
+}
+
+// current is the session in use.
+type current struct {
+	state   State
+	since   time.Time
+	unit    int    // index of the I/O unit in use, or used last
+	addr    string // of the I/O unit in use, or tried last
+	peer    session.Identity
+	welcome session.Welcome
+	conn    *messaging.Conn // nil: there is none
+}
+
+// handling is which handlers sessions have, the one in use included.
+type handling struct {
+	messaging.Handling
+	changes int
+}
+
+// tally is what has happened since the start.
+type tally struct {
+	sessions int
+	attempts int // failed or ended
+	lastErr  error
+	warned   map[int]failure   // why there is no session with an I/O unit, as logged
+	ended    map[string]uint64 // sessions that might not go on, by reason
 }
 
 // New makes a host. Nothing happens before Run.
@@ -168,20 +176,26 @@ func New(cfg Config) (*Host, error) {
 	if err := cfg.checkLatency(); err != nil {
 		return nil, err
 	}
-	protecting, err := messaging.ProtectionOn(cfg.Messaging.Protection, cfg.Device.Limits())
+	protection, err := messaging.ProtectionOn(cfg.Messaging.Protection, cfg.Device.Limits())
 	if err != nil {
 		return nil, fmt.Errorf("host: device %s: %w", cfg.Device.Name(), err)
 	}
-	h := &Host{cfg: cfg, reasons: map[int]string{}, protecting: protecting, requests: pace.NewKeyed[string](requestRate), state: Connecting, dev: newNetdev(&cfg), since: time.Now(), orders: make(chan *order), over: make(chan struct{})}
+	h := &Host{
+		cfg: cfg, units: cfg.IOUnits, protection: protection, dev: newNetdev(&cfg),
+		peerRequests: pace.NewKeyed[string](requestRate),
+		switching:    switching{requests: make(chan *switchRequest), over: make(chan struct{})},
+		session:      current{state: Connecting, since: time.Now()},
+		tally:        tally{warned: make(map[int]failure)},
+	}
 	for range cfg.IOUnits {
-		h.preparing = append(h.preparing, make(chan struct{}, 1))
+		h.switching.preparing = append(h.switching.preparing, make(chan struct{}, 1))
 	}
 	for _, m := range cfg.Modes {
 		if err := h.messaging(m).Check(); err != nil {
 			return nil, fmt.Errorf("host: %w", err)
 		}
 	}
-	h.handling = h.initialHandling()
+	h.handling.Handling = h.initialHandling()
 	return h, nil
 }
 
@@ -205,7 +219,7 @@ func (h *Host) Run(ctx context.Context) error {
 	workers.Go(func() { h.dev.solicit(ctx) })
 	err := h.connect(ctx)
 	h.keepers.Wait()
-	h.past.wait()
+	h.retired.wait()
 	if gone := context.Cause(ctx); errors.Is(gone, ErrNetdeviceGone) {
 		err = gone
 	}
@@ -213,22 +227,6 @@ func (h *Host) Run(ctx context.Context) error {
 	workers.Wait()
 	h.saveAgreement()
 	return err
-}
-
-// isPermanent reports whether trying again will not help.
-func isPermanent(err error) bool {
-	var untrusted *session.UntrustedError
-	var version *session.VersionError
-	var refused *session.RefusedError
-	switch {
-	case errors.As(err, &untrusted), errors.As(err, &version),
-		errors.Is(err, session.ErrNotSplitnic), errors.Is(err, session.ErrSecurityMode),
-		errors.Is(err, syscall.ENOMEM): // of this process: RLIMIT_MEMLOCK, if not the machine's
-		return true
-	case errors.As(err, &refused):
-		return !refused.Retry
-	}
-	return false
 }
 
 // messaging is the configuration of a session's channels in that mode.
@@ -258,5 +256,5 @@ func (h *Host) lends() int {
 func (h *Host) conn() *messaging.Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.inUse
+	return h.session.conn
 }

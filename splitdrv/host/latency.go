@@ -70,7 +70,7 @@ func (h *Host) latencyStatus() *steer.Status {
 		return nil
 	}
 	s := h.dev.shown.Load().latency
-	if h.inUse == nil {
+	if h.session.conn == nil {
 		s = steer.Status{Classes: *h.cfg.Latency, Reason: "there is no session"}
 	}
 	return &s

@@ -28,7 +28,7 @@ func (h *Host) paced(a *attachment) time.Duration {
 	if id := a.client.Peer(); !id.Insecure {
 		who = id.Fingerprint.String()
 	}
-	return h.requests.Spend(time.Now(), who, 1, requestBurst)
+	return h.peerRequests.Spend(time.Now(), who, 1, requestBurst)
 }
 
 // onRequest answers the I/O unit's configuration requests.
@@ -47,7 +47,7 @@ func (h *Host) onRequest(a *attachment, t protocol.CfgType, data []byte) (protoc
 			return protocol.CfgOK, data
 		}
 		if err != nil {
-			h.pace.Log(h.cfg.Log, slog.LevelError, "the I/O unit's configuration could not be applied", "what", what, "error", err)
+			h.lines.Log(h.cfg.Log, slog.LevelError, "the I/O unit's configuration could not be applied", "what", what, "error", err)
 			return protocol.CfgFailed, nil
 		}
 		return protocol.CfgOK, data
@@ -58,11 +58,11 @@ func (h *Host) onRequest(a *attachment, t protocol.CfgType, data []byte) (protoc
 		return apply("link state", err, func() error {
 			now := session.Link{Up: l.Up, SpeedMbps: l.Speed}
 			h.mu.Lock()
-			before := h.welcome.Link
-			h.welcome.Link = now
+			before := h.session.welcome.Link
+			h.session.welcome.Link = now
 			h.mu.Unlock()
 			if now != before {
-				h.pace.Log(h.cfg.Log, slog.LevelInfo, "link state", "up", l.Up, "mbit_s", l.Speed)
+				h.lines.Log(h.cfg.Log, slog.LevelInfo, "link state", "up", l.Up, "mbit_s", l.Speed)
 			}
 			return h.dev.setLink(now)
 		})
@@ -80,7 +80,7 @@ func (h *Host) onRequest(a *attachment, t protocol.CfgType, data []byte) (protoc
 				return err
 			}
 			data = protocol.AppendMTU(nil, have)
-			h.pace.Log(h.cfg.Log, slog.LevelInfo, "MTU", "mtu", have)
+			h.lines.Log(h.cfg.Log, slog.LevelInfo, "MTU", "mtu", have)
 			return nil
 		})
 	case protocol.CfgMAC:

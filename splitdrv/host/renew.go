@@ -80,8 +80,8 @@ func (h *Host) keepRenewed(ctx context.Context, a *attachment) {
 func (h *Host) renamed(a *attachment) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.inUse == a.conn {
-		h.peer = a.client.Peer()
+	if h.session.conn == a.conn {
+		h.session.peer = a.client.Peer()
 	}
 }
 

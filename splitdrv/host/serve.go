@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -21,23 +19,23 @@ type ending struct {
 	err    error
 	code   session.Code // for the I/O unit
 	text   string       // for the I/O unit
-	reason Reason
+	reason uplink.Reason
 	lasted time.Duration
-	next   int         // the I/O unit to go over to, or none
-	order  *order      // by which it goes there
-	spare  *attachment // was on standby
+	// request is by which the host goes over to another session, and next the I/O
+	// unit to make that with; nil and uplink.None for none.
+	request *switchRequest
+	next    int
+	spare   *attachment // was on standby
 }
 
 // serve uses an open session, and those that take over from it at once, to the
 // end.
 func (h *Host) serve(ctx context.Context, a *attachment) *ending {
-	h.mu.Lock()
-	remains := h.failovers.takeRemains()
-	h.mu.Unlock()
+	unsent := h.takeUnsent()
 	for {
-		e := h.use(ctx, a, remains)
+		e := h.use(ctx, a, unsent)
 		if e.err == nil {
-			a, remains = e.order.to, e.order.remains // it has taken over
+			a, unsent = e.request.to, e.request.unsent // it has taken over
 			continue
 		}
 		detected := time.Now()
@@ -46,19 +44,20 @@ func (h *Host) serve(ctx context.Context, a *attachment) *ending {
 		if !a.since.IsZero() {
 			e.lasted = detected.Sub(a.since)
 		}
-		remains = a.conn.Stop()
+		unsent = a.conn.Stop()
 		h.retire(a, e.code, e.text)
 		over := ctx.Err() != nil || errors.Is(e.err, ErrNetdeviceGone)
-		if b := e.spare; b != nil && (over || e.next != none) {
-			h.retire(b, session.CodeShuttingDown, "it is not needed")
+		if b := e.spare; b != nil && (over || e.next != uplink.None) {
+			h.retire(b, session.CodeShuttingDown, notNeeded)
 			e.spare = nil
 		}
 		if over {
 			return e
 		}
-		h.note(a.unit, e.err)
+		h.tried(a.unit, e.err)
 		h.cfg.Log.Warn("session ended", "iounit", a.addr, "reason", e.err, "lasted", e.lasted.Round(time.Millisecond))
-		h.lost(a, e, detected, remains)
+		h.beginFailover(a, e, detected, unsent)
+		h.keepUnsent(unsent)
 		b := e.spare
 		if b == nil {
 			return e
@@ -67,27 +66,24 @@ func (h *Host) serve(ctx context.Context, a *attachment) *ending {
 			h.retire(b, session.CodeFailed, "it cannot be used")
 			return e
 		}
-		h.mu.Lock()
-		remains = h.failovers.takeRemains()
-		h.mu.Unlock()
-		a = b
+		a, unsent = b, h.takeUnsent()
 	}
 }
 
 // use activates a session and waits for its end, or for another to take over,
 // when the ending has no error.
-func (h *Host) use(ctx context.Context, a *attachment, remains *messaging.Remains) *ending {
-	e := &ending{unit: a.unit, next: none, code: session.CodeFailed}
-	if e.err = h.activate(a, remains); e.err != nil {
-		e.text, e.reason = e.err.Error(), ReasonStart
+func (h *Host) use(ctx context.Context, a *attachment, unsent *messaging.Remains) *ending {
+	e := &ending{unit: a.unit, next: uplink.None, code: session.CodeFailed}
+	if e.err = h.activate(a, unsent); e.err != nil {
+		e.text, e.reason = e.err.Error(), uplink.ReasonStart
 		return e
 	}
 	rctx, cancel := context.WithCancel(ctx)
-	h.keepers.Go(func() { h.keepReserve(rctx, a.unit) })
+	h.keepers.Go(func() { h.keepStandby(rctx, a.unit) })
 	h.keepers.Go(func() { h.keepRenewed(rctx, a) })
 	defer func() {
 		if e.err != nil {
-			e.spare = h.take() // before its keeper lets it go
+			e.spare = h.take(uplink.None) // before its keeper lets it go
 		}
 		cancel()
 	}()
@@ -101,7 +97,7 @@ func (h *Host) use(ctx context.Context, a *attachment, remains *messaging.Remain
 			return e
 		case <-a.client.Done():
 			e.err, e.text = a.client.Err(), "the connection broke"
-			if e.reason = reasonOf(e.err); e.reason != ReasonGoodbye {
+			if e.reason = reasonOf(e.err); e.reason != uplink.ReasonGoodbye {
 				a.conn.Abort(e.err)
 			}
 			return e
@@ -112,33 +108,11 @@ func (h *Host) use(ctx context.Context, a *attachment, remains *messaging.Remain
 				e.code = session.CodeProtocol
 			}
 			return e
-		case o := <-h.orders:
-			if h.obey(ctx, a, o, e) {
+		case o := <-h.switching.requests:
+			if h.switchOver(ctx, a, o, e) {
 				return e
 			}
 		}
-	}
-}
-
-// reasonOf says in a word why a session ended.
-func reasonOf(err error) Reason {
-	var bye *session.ByeError
-	var broken *messaging.ProtocolError
-	switch {
-	case errors.As(err, &bye) && bye.Code == session.CodeShuttingDown:
-		return ReasonGoodbye
-	case errors.As(err, &bye):
-		return ReasonEnded
-	case errors.As(err, &broken):
-		return ReasonProtocol
-	case errors.As(err, new(*session.RevokedError)):
-		return ReasonTrust
-	case errors.Is(err, messaging.ErrPeerSilent), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, unix.ETIMEDOUT), errors.Is(err, unix.EHOSTUNREACH):
-		return ReasonSilent
-	case errors.Is(err, session.ErrPeerGone):
-		return ReasonDied
-	default:
-		return ReasonFabric
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/tap/steer"
@@ -33,9 +34,9 @@ type Status struct {
 	LastError   string             `json:"last_error,omitempty"`
 	// Ended counts sessions that ended because the I/O unit's key was trusted no
 	// longer, by reason: some of Endings.
-	Ended     map[string]uint64 `json:"sessions_ended_by,omitempty"`
-	Traffic   *messaging.Stats  `json:"traffic,omitempty"` // of the present session
-	Failovers FailoverStatus    `json:"failovers"`
+	Ended     map[string]uint64     `json:"sessions_ended_by,omitempty"`
+	Traffic   *messaging.Stats      `json:"traffic,omitempty"` // of the present session
+	Failovers uplink.FailoverStatus `json:"failovers"`
 
 	// Latency is of the latency queue, nil if none is wanted.
 	Latency *steer.Status `json:"latency,omitempty"`
@@ -83,33 +84,33 @@ func (h *Host) Status() Status {
 	defer h.mu.Unlock()
 	d := h.dev.shown.Load()
 	s := Status{
-		Role: "host", Name: h.cfg.Name, Software: h.cfg.Software, State: h.state, Since: h.since,
+		Role: "host", Name: h.cfg.Name, Software: h.cfg.Software, State: h.session.state, Since: h.session.since,
 		Netdevice: NetdeviceStatus{
 			Name: h.cfg.Netdev.Name(), MAC: d.agreed.MAC.String(), MTU: d.agreed.MTU, Carrier: d.carrier,
 			Offloads: d.offloads.String(), Queues: len(h.cfg.Netdev.Ports()),
 			EarlyDiscard: h.cfg.Netdev.EarlyDiscard(),
 			Since:        h.cfg.History.Since, Adopted: h.cfg.History.Adopted,
 		},
-		IOUnit:      IOUnitStatus{Address: h.unit, Configured: h.cfg.IOUnits},
+		IOUnit:      IOUnitStatus{Address: h.session.addr, Configured: h.cfg.IOUnits},
 		Device:      h.cfg.Device.Name(),
-		Protection:  h.protecting,
-		CompVectors: h.cfg.Device.Limits().CompVectors, Handling: h.handling,
-		Sessions: h.sessions, Attempts: h.attempts, Failovers: h.failoverStatus(),
-		Ended: maps.Clone(h.ended), LastRefusal: d.rejection, Latency: h.latencyStatus(),
+		Protection:  h.protection,
+		CompVectors: h.cfg.Device.Limits().CompVectors, Handling: h.handling.Handling,
+		Sessions: h.tally.sessions, Attempts: h.tally.attempts, Failovers: h.failoverStatus(),
+		Ended: maps.Clone(h.tally.ended), LastRefusal: d.rejection, Latency: h.latencyStatus(),
 	}
-	if h.lastErr != nil {
-		s.LastError = h.lastErr.Error()
+	if h.tally.lastErr != nil {
+		s.LastError = h.tally.lastErr.Error()
 	}
-	if h.inUse != nil {
+	if c := &h.session; c.conn != nil {
 		// The connection is closed only after disconnected has taken the lock.
-		stats := h.inUse.Stats()
+		stats := c.conn.Stats()
 		s.Traffic = &stats
 		s.Filter, s.VLANs = d.applied.Filter, d.applied.VLANs
-		s.Netdevice.Queues = h.welcome.Queues
-		s.IOUnit.Name, s.IOUnit.Session, s.IOUnit.SpeedMbps = h.welcome.Name, h.welcome.Session, h.welcome.Link.SpeedMbps
-		s.IOUnit.Mode = h.welcome.Mode
-		s.IOUnit.Insecure = h.peer.Insecure
-		s.IOUnit.Fingerprint = h.peer.Fingerprint.String()
+		s.Netdevice.Queues = c.welcome.Queues
+		s.IOUnit.Name, s.IOUnit.Session, s.IOUnit.SpeedMbps = c.welcome.Name, c.welcome.Session, c.welcome.Link.SpeedMbps
+		s.IOUnit.Mode = c.welcome.Mode
+		s.IOUnit.Insecure = c.peer.Insecure
+		s.IOUnit.Fingerprint = c.peer.Fingerprint.String()
 	}
 	return s
 }

@@ -4,32 +4,42 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
 var (
-	errNoOther  = errors.New("there is no other I/O unit")
 	errBusy     = errors.New("another switch-over is under way")
 	errStopping = errors.New("the host is shutting down")
 )
 
-// order is to go over to another I/O unit.
-type order struct {
-	unit    int
-	to      *attachment // on standby; nil: make it afterwards
-	reason  Reason
-	started time.Time
-	paused  time.Time  // when frames stopped
-	done    chan error // of capacity one
-	remains *messaging.Remains
+// switching is how requests to go over to another I/O unit get to serve.
+type switching struct {
+	requests  chan *switchRequest
+	over      chan struct{} // closed when nobody handles requests any more
+	commanded sync.Mutex    // held while a command is carried out
+	// preparing has a token for each I/O unit, which is with whoever makes a session
+	// on standby there: it has one of a host at most.
+	preparing []chan struct{}
 }
 
-// result is what became of the order when a is in use.
-func (o *order) result(a *attachment) error {
+// switchRequest is to go over to another I/O unit.
+type switchRequest struct {
+	unit    int
+	to      *attachment // on standby; nil: make it afterwards
+	reason  uplink.Reason
+	started time.Time
+	done    chan error // of capacity one
+	unsent  *messaging.Remains
+}
+
+// result is what became of the request when a is in use.
+func (o *switchRequest) result(a *attachment) error {
 	if a.unit == o.unit {
 		return nil
 	}
@@ -41,56 +51,55 @@ func (o *order) result(a *attachment) error {
 // second session is made before the first one ends, if the I/O unit has standby
 // sessions; otherwise afterwards. With an error the first one stays in use, or
 // has been lost meanwhile. It may be called from any goroutine.
-func (h *Host) Failover(ctx context.Context, addr string) (Failover, error) {
-	o := &order{reason: ReasonCommand, started: time.Now(), done: make(chan error, 1)}
-	err := h.order(ctx, addr, o)
-	if err != nil {
-		return Failover{}, fmt.Errorf("fail over: %w", err)
+func (h *Host) Failover(ctx context.Context, addr string) (uplink.Failover, error) {
+	if err := h.command(ctx, addr); err != nil {
+		return uplink.Failover{}, fmt.Errorf("fail over: %w", err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return *h.failovers.last, nil
+	return *h.failovers.Status().Last, nil
 }
 
-func (h *Host) order(ctx context.Context, addr string, o *order) (err error) {
-	if !h.commanded.TryLock() {
+func (h *Host) command(ctx context.Context, addr string) (err error) {
+	o := &switchRequest{reason: uplink.ReasonCommand, started: time.Now(), done: make(chan error, 1)}
+	if !h.switching.commanded.TryLock() {
 		return errBusy
 	}
-	defer h.commanded.Unlock()
+	defer h.switching.commanded.Unlock()
 	h.mu.Lock()
-	connected, present := h.inUse != nil, h.present
+	connected, inUse := h.session.conn != nil, h.session.unit
 	h.mu.Unlock()
-	if o.unit, err = h.another(addr, present); err != nil {
+	if o.unit, err = h.units.Choose(addr, inUse); err != nil {
 		return err
 	}
 	if !connected {
 		return ErrNoSession
 	}
 	o.to, err = h.prepare(ctx, o.unit)
-	if err != nil && !errors.Is(err, errNoStandby) {
-		return fmt.Errorf("the I/O unit at %s: %w", h.cfg.IOUnits[o.unit], err)
+	if err != nil && !errors.Is(err, uplink.ErrNoStandby) {
+		return fmt.Errorf("the I/O unit at %s: %w", h.units[o.unit], err)
 	}
 	return h.submit(ctx, o)
 }
 
-// submit has serve carry out an order.
-func (h *Host) submit(ctx context.Context, o *order) error {
+// submit has serve handle a request.
+func (h *Host) submit(ctx context.Context, o *switchRequest) error {
 	var err error
 	select {
-	case h.orders <- o:
+	case h.switching.requests <- o:
 		select { // from here on it ends soon
 		case err := <-o.done:
 			return err
-		case <-h.over:
+		case <-h.switching.over:
 			return errStopping
 		}
 	case <-ctx.Done():
 		err = context.Cause(ctx)
-	case <-h.over:
+	case <-h.switching.over:
 		err = errStopping
 	}
 	if o.to != nil {
-		h.retire(o.to, session.CodeShuttingDown, "it is not needed")
+		h.retire(o.to, session.CodeShuttingDown, notNeeded)
 	}
 	return err
 }
@@ -99,19 +108,14 @@ func (h *Host) submit(ctx context.Context, o *order) error {
 // there is.
 func (h *Host) prepare(ctx context.Context, unit int) (*attachment, error) {
 	select {
-	case h.preparing[unit] <- struct{}{}:
-		defer func() { <-h.preparing[unit] }()
+	case h.switching.preparing[unit] <- struct{}{}:
+		defer func() { <-h.switching.preparing[unit] }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	h.mu.Lock()
-	b := h.reserve
-	if b != nil && b.unit == unit && b.lives() {
-		h.reserve = nil
-		h.mu.Unlock()
+	if b := h.take(unit); b != nil {
 		return b, nil
 	}
-	h.mu.Unlock()
 	d := h.dial(ctx, unit, nil)
 	if d.err != nil {
 		return nil, d.err
@@ -119,47 +123,47 @@ func (h *Host) prepare(ctx context.Context, unit int) (*attachment, error) {
 	return h.open(ctx, d, true)
 }
 
-// obey carries out an order and reports whether the session in use is to end, as
-// e says, which has no error if the other one has taken over.
-func (h *Host) obey(ctx context.Context, a *attachment, o *order, e *ending) bool {
+// switchOver handles a request and reports whether the session in use is to end, as
+// e says, which has no error if the other one takes over at once.
+func (h *Host) switchOver(ctx context.Context, a *attachment, o *switchRequest, e *ending) bool {
 	if o.unit == a.unit {
 		if o.to != nil {
-			h.retire(o.to, session.CodeShuttingDown, "it is not needed")
+			h.retire(o.to, session.CodeShuttingDown, notNeeded)
 		}
 		o.done <- fmt.Errorf("%s is the I/O unit in use", a.addr)
 		return false
 	}
-	e.order, e.reason = o, o.reason
-	e.code, e.text = session.CodeShuttingDown, "the host goes over to another I/O unit"
 	ctx, cancel := context.WithTimeout(ctx, h.handover())
 	defer cancel()
 	h.dev.setPhase(mirror.Changing)
-	o.paused = time.Now()
+	paused := time.Now()
 	err := a.conn.Pause(ctx)
-	if o.to == nil {
-		// Whether or not everything has arrived: it has had its time.
-		e.next = o.unit
-		e.err = fmt.Errorf("switched over to the I/O unit at %s", h.cfg.IOUnits[o.unit])
-		return true
-	}
-	if err == nil {
+	if err == nil && o.to != nil {
 		err = h.setPort(ctx, o.to)
 	}
-	if err != nil {
+	if err != nil && o.to != nil {
 		a.conn.Resume()
 		h.dev.setPhase(mirror.Established)
 		h.retire(o.to, session.CodeFailed, err.Error())
 		o.done <- err
 		return false
 	}
+	e.request, e.reason = o, o.reason
+	e.code, e.text = session.CodeShuttingDown, "the host goes over to another I/O unit"
+	if o.to == nil {
+		// Whether or not everything has arrived: it has had its time.
+		e.next = o.unit
+		e.err = fmt.Errorf("switched over to the I/O unit at %s", h.units[o.unit])
+		return true
+	}
 	// The LAN sends to the other I/O unit by now, where frames wait. What is still
 	// on its way through this one comes soon.
 	runDry(ctx, a.conn)
-	o.remains = a.conn.Stop()
-	o.remains.Uncertain = 0 // Pause has waited for them
+	o.unsent = a.conn.Stop()
+	o.unsent.Uncertain = 0 // Pause has waited for them
 	h.retire(a, e.code, e.text)
 	h.cfg.Log.Info("switched over", "iounit", a.addr, "to", o.to.addr, "reason", o.reason)
-	h.switched(a, o)
+	h.beginFailover(a, e, paused, o.unsent)
 	return true
 }
 

@@ -28,10 +28,10 @@ func (h *Host) countEnd(err error) {
 	if !errors.As(err, new(*session.RevokedError)) {
 		return
 	}
-	if h.ended == nil {
-		h.ended = make(map[string]uint64)
+	if h.tally.ended == nil {
+		h.tally.ended = make(map[string]uint64)
 	}
-	h.ended[session.Reason(err)]++
+	h.tally.ended[session.Reason(err)]++
 }
 
 // Endings are all reasons by which sessions are counted that the host ended

@@ -22,6 +22,7 @@ import (
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
 
 // secondAddress is where the other I/O unit listens.
@@ -96,7 +97,7 @@ func (p *pair) status() (s host.Status) {
 
 // arrive waits until the host uses that I/O unit, or, on standby, has a session
 // ready with it.
-func (p *pair) arrive(t testing.TB, i int, standby bool) host.FailoverStatus {
+func (p *pair) arrive(t testing.TB, i int, standby bool) uplink.FailoverStatus {
 	t.Helper()
 	want := []string{unitAddress, secondAddress}[i]
 	var s host.Status
@@ -130,7 +131,7 @@ func TestRDMAFailover(t *testing.T) {
 				k.send(t)
 			}()
 			f := p.arrive(t, 1, false)
-			if f.Count[host.ReasonDied] != 1 || f.Last == nil || f.Last.From != unitAddress || f.Last.To != secondAddress {
+			if f.Count[uplink.ReasonDied] != 1 || f.Last == nil || f.Last.From != unitAddress || f.Last.To != secondAddress {
 				t.Errorf("the status counts %+v", f)
 			}
 			p.host.waitCarrier(true)

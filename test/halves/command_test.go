@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -32,7 +33,7 @@ func TestFailoverCommand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.To != to.cable.addr || f.Reason != host.ReasonCommand || f.Lost+f.Uncertain != 0 || f.Gap > f.Took {
+		if f.To != to.cable.addr || f.Reason != uplink.ReasonCommand || f.Lost+f.Uncertain != 0 || f.Gap > f.Took {
 			t.Errorf("%+v", f)
 		}
 		to.both(d)

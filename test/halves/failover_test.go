@@ -17,6 +17,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
 
@@ -161,7 +162,7 @@ func testFailover(t *testing.T, standby bool) {
 	if !two.card.isUp(mac) {
 		t.Error("the port is down")
 	}
-	failedOver(t, h, host.ReasonDied, 1)
+	failedOver(t, h, uplink.ReasonDied, 1)
 	s := h.Status().Failovers
 	if s.Last == nil || s.Last.From != one.cable.addr || s.Last.To != two.cable.addr || s.Last.Took <= 0 || len(s.Last.Stages) == 0 {
 		t.Errorf("standby %t: %+v", standby, s)
@@ -171,7 +172,7 @@ func testFailover(t *testing.T, standby bool) {
 	with(t, h, one)
 	d.up(t)
 	one.both(d)
-	failedOver(t, h, host.ReasonDied, 2)
+	failedOver(t, h, uplink.ReasonDied, 2)
 }
 
 // TestNoStandby has the status say why there is no session on standby, for as long
@@ -211,7 +212,7 @@ func TestStandbyEnds(t *testing.T) {
 
 // failedOver waits until so many fail-overs for that reason are counted, which is
 // a moment after the session has begun.
-func failedOver(t *testing.T, h *host.Host, why host.Reason, n uint64) {
+func failedOver(t *testing.T, h *host.Host, why uplink.Reason, n uint64) {
 	t.Helper()
 	testenv.Eventually(t, func() bool { return h.Status().Failovers.Count[why] == n }, "not %d fail-overs because of %s", n, why)
 }
@@ -232,7 +233,7 @@ func TestFailoverOrder(t *testing.T) {
 	with(t, h, three)
 	d.up(t)
 	three.both(d)
-	failedOver(t, h, host.ReasonGoodbye, 1)
+	failedOver(t, h, uplink.ReasonGoodbye, 1)
 	three.cut() // and round the corner
 	with(t, h, one)
 }
@@ -454,7 +455,7 @@ func TestFailBack(t *testing.T) {
 	with(t, h, one)
 	d.up(t)
 	one.both(d)
-	failedOver(t, h, host.ReasonFailBack, 1)
+	failedOver(t, h, uplink.ReasonFailBack, 1)
 }
 
 // TestKeepsMAC insists on the MAC address that the first I/O unit granted, and

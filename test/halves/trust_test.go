@@ -5,6 +5,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/vnet"
@@ -103,7 +104,7 @@ func TestRevokedUnit(t *testing.T) {
 	w.both(d)
 	testenv.Eventually(t, func() bool {
 		last := h.Status().Failovers.Last
-		return last != nil && last.Reason == host.ReasonTrust
+		return last != nil && last.Reason == uplink.ReasonTrust
 	}, "the reason is not the trust: %+v", h.Status().Failovers.Last)
 }
 

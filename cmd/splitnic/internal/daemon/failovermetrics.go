@@ -3,7 +3,7 @@ package daemon
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
 
 var (
@@ -19,8 +19,8 @@ var (
 	descStandby = desc("splitnic_standby", "1 while a session is ready with another I/O unit.")
 )
 
-func failoverMetrics(emit emit, s *host.FailoverStatus) {
-	for _, r := range host.Reasons() { // those that did not happen too
+func failoverMetrics(emit emit, s *uplink.FailoverStatus) {
+	for _, r := range uplink.Reasons() { // those that did not happen too
 		emit(descFailovers, prometheus.CounterValue, float64(s.Count[r]), string(r))
 	}
 	emit(descReconnects, prometheus.CounterValue, float64(s.Reconnects))

@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/tap/steer"
 )
@@ -192,7 +193,7 @@ func class(c *messaging.ChannelStats) string {
 }
 
 // printFailovers prints fail-overs if there were any.
-func printFailovers(w io.Writer, indent string, s *host.FailoverStatus) {
+func printFailovers(w io.Writer, indent string, s *uplink.FailoverStatus) {
 	if s.Standby != "" {
 		fmt.Fprintf(w, "%son standby\t%s\n", indent, s.Standby)
 	}
@@ -243,7 +244,7 @@ func printSecurity(w io.Writer, s *daemon.SecurityStatus) {
 }
 
 // Failover is a fail-over in one line.
-func Failover(f *host.Failover) string {
+func Failover(f *uplink.Failover) string {
 	return fmt.Sprintf("%s → %s (%s): took %v, no frames for %v; %d frames carried over, %d uncertain, %d lost",
 		f.From, f.To, f.Reason, f.Took.Round(100*time.Microsecond), f.Gap.Round(100*time.Microsecond),
 		f.Carried, f.Uncertain, f.Lost)

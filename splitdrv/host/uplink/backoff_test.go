@@ -1,14 +1,8 @@
-package host
+package uplink
 
 import (
-	"errors"
-	"fmt"
-	"net"
-	"syscall"
 	"testing"
 	"time"
-
-	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
 // TestBackoff looks at the bounds of the jitter, which the source of numbers
@@ -16,7 +10,7 @@ import (
 func TestBackoff(t *testing.T) {
 	const s = time.Second
 	for _, most := range []bool{false, true} {
-		b := backoff{min: s, max: 5 * s, rand: func(n int64) int64 {
+		b := Backoff{Min: s, Max: 5 * s, Rand: func(n int64) int64 {
 			if most {
 				return n - 1
 			}
@@ -38,9 +32,9 @@ func TestBackoff(t *testing.T) {
 				want = step.due
 			}
 			if step.lasted < 0 {
-				got = b.failed()
+				got = b.Failed()
 			} else {
-				got = b.ended(step.lasted)
+				got = b.Ended(step.lasted)
 				want = max(0, want-step.lasted)
 			}
 			if got != want {
@@ -54,19 +48,19 @@ func TestBackoff(t *testing.T) {
 // have been restarted, and then as always.
 func TestBackoffRestarting(t *testing.T) {
 	const pause = 100 * time.Millisecond
-	b := backoff{min: pause, max: time.Hour, rand: func(n int64) int64 { return n - 1 }}
+	b := Backoff{Min: pause, Max: time.Hour, Rand: func(n int64) int64 { return n - 1 }}
 	for range 2 {
 		for sum := time.Duration(0); sum < restartTime; sum += pause {
-			if got := b.restarting(); got != pause {
+			if got := b.Restarting(); got != pause {
 				t.Fatalf("%v after %v, want %v", got, sum, pause)
 			}
 		}
 		for want := pause; want < time.Minute; want *= 2 {
-			if got := b.restarting(); got != want {
+			if got := b.Restarting(); got != want {
 				t.Fatalf("%v after the time to restart, want %v", got, want)
 			}
 		}
-		b.ended(time.Hour)
+		b.Ended(time.Hour)
 	}
 }
 
@@ -74,34 +68,17 @@ func TestBackoffRestarting(t *testing.T) {
 // session has begun: the host does not wait longer for one than for the other.
 func TestBackoffRestartsAgain(t *testing.T) {
 	const pause, session = 100 * time.Millisecond, 3 * time.Second
-	b := backoff{min: pause, max: 5 * time.Second, rand: func(n int64) int64 { return n - 1 }}
-	b.failed() // as before the first session
-	b.failed()
+	b := Backoff{Min: pause, Max: 5 * time.Second, Rand: func(n int64) int64 { return n - 1 }}
+	b.Failed() // as before the first session
+	b.Failed()
 	for restart := range 20 {
 		for away := time.Duration(0); away < time.Second; away += pause {
-			if got := b.restarting(); got != pause {
+			if got := b.Restarting(); got != pause {
 				t.Fatalf("restart %d: %v after %v, want %v", restart, got, away, pause)
 			}
 		}
-		if got := b.ended(session); got != 0 {
+		if got := b.Ended(session); got != 0 {
 			t.Fatalf("restart %d: %v after a session of %v", restart, got, session)
-		}
-	}
-}
-
-func TestRestarts(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want bool
-	}{
-		{fmt.Errorf("connect: %w", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), true},
-		{fmt.Errorf("open: %w", &session.RefusedError{Code: session.CodeShuttingDown}), true},
-		{fmt.Errorf("open: %w", &session.RefusedError{Code: session.CodeBusy, Retry: true}), false},
-		{&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, false},
-		{errors.New("another"), false},
-	} {
-		if got := restarts(c.err); got != c.want {
-			t.Errorf("%v: %t", c.err, got)
 		}
 	}
 }

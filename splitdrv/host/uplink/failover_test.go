@@ -1,0 +1,48 @@
+package uplink
+
+import (
+	"testing"
+	"time"
+)
+
+// TestFailovers goes from one I/O unit to another by command, back because that dies,
+// with an attempt between that is never put to use, and then to the same one again.
+func TestFailovers(t *testing.T) {
+	const s = time.Second
+	at := func(d time.Duration) time.Time { return time.Unix(1000, 0).Add(d) }
+	var f Failovers
+	if f.Frames(1, 1, 1); f.End("a", nil, at(0)) != nil || f.Open() {
+		t.Error("a fail-over before the first session")
+	}
+	f.Begin("a", ReasonCommand, at(10*s), at(12*s))
+	f.Frames(0, 0, 1)
+	f.Frames(5, 0, 0)
+	stages := []Stage{{"hello", s}}
+	done := f.End("b", stages, at(13*s))
+	if done == nil || done.From != "a" || done.To != "b" || done.Reason != ReasonCommand || done.At != at(10*s) ||
+		done.Took != 3*s || done.Gap != s || len(done.Stages) != 1 || done.Carried != 5 || done.Lost != 1 {
+		t.Errorf("%+v", done)
+	}
+	f.Begin("b", ReasonDied, at(20*s), at(20*s))
+	f.Frames(0, 7, 2)
+	f.Begin("c", ReasonStart, at(22*s), at(22*s)) // frames have not moved since
+	f.Frames(0, 0, 3)
+	if !f.Open() {
+		t.Error("it is not open")
+	}
+	done = f.End("a", nil, at(25*s))
+	if done.From != "b" || done.Reason != ReasonDied || done.Took != 5*s || done.Gap != 3*s || done.Uncertain != 7 || done.Lost != 5 {
+		t.Errorf("%+v", done)
+	}
+	f.Begin("a", ReasonSilent, at(30*s), at(30*s))
+	f.End("a", nil, at(31*s))
+	got := f.Status()
+	if got.Reconnects != 1 || len(got.Count) != 2 || got.Count[ReasonCommand] != 1 || got.Count[ReasonDied] != 1 ||
+		got.Carried != 5 || got.Uncertain != 7 || got.Lost != 6 || got.Last.To != "a" {
+		t.Errorf("%+v", got)
+	}
+	got.Count[ReasonDied], got.Last.To = 9, "changed"
+	if again := f.Status(); again.Count[ReasonDied] != 1 || again.Last.To != "a" {
+		t.Error("the status is not a copy")
+	}
+}

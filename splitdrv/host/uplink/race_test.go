@@ -1,0 +1,182 @@
+package uplink
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// verbs are actions for people.
+var verbs = map[Verb]string{
+	Dial: "dial", Open: "open", Abandon: "abandon", Prepare: "prepare", AbandonAll: "abandon all",
+	Hold: "hold", Retire: "retire", Drop: "drop", FailBack: "fail back", Report: "report",
+}
+
+func text(actions []Action) string {
+	var out []string
+	for _, a := range actions {
+		s := verbs[a.Do]
+		if a.Unit != None {
+			s = fmt.Sprintf("%s %d", s, a.Unit)
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, ", ")
+}
+
+// longest has no pause shortened.
+func longest(lowest, highest time.Duration) *Backoff {
+	return &Backoff{Min: lowest, Max: highest, Rand: func(n int64) int64 { return n - 1 }}
+}
+
+// move is an event at a time, and what is to be done about it.
+type move[M any] struct {
+	at    time.Duration // since the beginning
+	event func(M, time.Time) []Action
+	want  string
+}
+
+type raceMove = move[*Race]
+
+func start(r *Race, now time.Time) []Action    { return r.Start(now) }
+func tick(r *Race, now time.Time) []Action     { return r.Tick(now) }
+func answered(r *Race, now time.Time) []Action { return r.Answered(now) }
+func heard(r *Race, now time.Time) []Action    { return r.Heard(now) }
+
+func dialledIn(unit int, took time.Duration) func(*Race, time.Time) []Action {
+	return func(r *Race, now time.Time) []Action { return r.Dialled(now, unit, took) }
+}
+
+func refusedBy(unit int) func(*Race, time.Time) []Action {
+	return func(r *Race, now time.Time) []Action { return r.DialFailed(now, unit, false) }
+}
+
+func away(unit int) func(*Race, time.Time) []Action {
+	return func(r *Race, now time.Time) []Action { return r.DialFailed(now, unit, true) }
+}
+
+func openFailed(r *Race, now time.Time) []Action { return r.OpenFailed(now, false) }
+
+// TestRace says what is done about what happens when I/O units are tried. Each row
+// checks that a Tick is due at the time of the next one, too.
+func TestRace(t *testing.T) {
+	const ms, s = time.Millisecond, time.Second
+	for _, c := range []struct {
+		name       string
+		units      int
+		patience   time.Duration
+		moves      []raceMove
+		over       bool
+		restarting bool
+	}{
+		{"the first one answers", 2, 0, []raceMove{
+			{0, start, "dial 0"}, {ms, answered, ""}, {2 * ms, dialledIn(0, ms), "open 0"},
+		}, false, true},
+		{"one that refuses holds up nobody", 3, 0, []raceMove{
+			{0, start, "dial 0"}, {ms, refusedBy(0), "dial 1"}, {2 * ms, refusedBy(1), "dial 2"}, {3 * ms, refusedBy(2), ""},
+		}, true, false},
+		{"one that says nothing does for 200 ms", 3, 0, []raceMove{
+			{0, start, "dial 0"}, {headStart, tick, "dial 1"}, {2 * headStart, tick, "dial 2"},
+			{3 * headStart, dialledIn(1, headStart), "open 1"},
+		}, false, true},
+		{"or for as long as the configuration says", 2, 3 * s, []raceMove{
+			{0, start, "dial 0"}, {3 * s, tick, "dial 1"},
+		}, false, true},
+		{"one whose machine answers has a second", 2, 0, []raceMove{
+			{0, start, "dial 0"}, {100 * ms, answered, ""}, {1100 * ms, tick, "dial 1"},
+		}, false, true},
+		{"nobody else is dialled while a session is opened", 2, 0, []raceMove{
+			{0, start, "dial 0"}, {100 * ms, dialledIn(0, ms), "open 0"}, {100*ms + longestSilence, tick, "dial 1"},
+		}, false, true},
+		{"one that hangs loses to another that can be had", 2, 0, []raceMove{
+			{0, start, "dial 0"}, {0, dialledIn(0, ms), "open 0"},
+			{s, heard, ""}, {s + longestSilence, tick, "dial 1"},
+			{s + longestSilence + ms, dialledIn(1, ms), "abandon 0"},
+			{s + longestSilence + 2*ms, openFailed, "open 1"},
+		}, false, false},
+		{"a slow one has ten times as long as it took", 2, 0, []raceMove{
+			{0, start, "dial 0"}, {ms, dialledIn(0, s), "open 0"}, {ms + silences*s, tick, "dial 1"},
+		}, false, true},
+		{"one that answers after all keeps it", 2, 0, []raceMove{
+			{0, start, "dial 0"}, {0, dialledIn(0, ms), "open 0"}, {longestSilence, tick, "dial 1"},
+			{longestSilence + ms, heard, ""}, {longestSilence + 2*ms, dialledIn(1, ms), ""},
+			{longestSilence + 3*ms, openFailed, "open 1"},
+		}, false, false},
+		{"an open that fails goes on to the next", 2, 0, []raceMove{
+			{0, start, "dial 0"}, {0, dialledIn(0, ms), "open 0"}, {ms, openFailed, "dial 1"}, {2 * ms, refusedBy(1), ""},
+		}, true, false},
+		{"those that restart are dialled again beside one that says nothing", 2, 0, []raceMove{
+			{0, start, "dial 0"}, {headStart, tick, "dial 1"}, {201 * ms, away(1), ""},
+			{301 * ms, tick, "dial 1"}, {302 * ms, away(1), ""}, {402 * ms, tick, "dial 1"},
+			{403 * ms, dialledIn(1, ms), "open 1"},
+		}, false, true},
+		{"an answer while a session is opened hurries nobody", 2, 0, []raceMove{
+			{0, start, "dial 0"}, {0, dialledIn(0, ms), "open 0"}, {ms, answered, ""}, {longestSilence, tick, "dial 1"},
+		}, false, true},
+		{"those that restart wait while a session is opened", 2, 0, []raceMove{
+			{0, start, "dial 0"}, {headStart, tick, "dial 1"}, {201 * ms, away(1), ""}, {250 * ms, dialledIn(0, ms), "open 0"},
+			{301 * ms, tick, ""}, {400 * ms, openFailed, ""},
+		}, true, false},
+		{"they have no head start again", 4, 0, []raceMove{
+			{0, start, "dial 0"}, {headStart, tick, "dial 1"}, {201 * ms, away(1), "dial 2"},
+			{301 * ms, tick, "dial 1"}, {302 * ms, away(1), ""}, {401 * ms, tick, "dial 3"},
+		}, false, true},
+		{"one that is ready is enough", 3, 0, []raceMove{
+			{0, start, "dial 0"}, {0, dialledIn(0, ms), "open 0"}, {longestSilence, tick, "dial 1"},
+			{longestSilence + ms, dialledIn(1, ms), "abandon 0"}, {longestSilence + 2*ms, openFailed, "open 1"},
+		}, false, false},
+		{"all restart", 2, 0, []raceMove{
+			{0, start, "dial 0"}, {ms, away(0), "dial 1"}, {2 * ms, away(1), ""},
+		}, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := NewRace(make(Candidates, c.units).After(None), c.patience, longest(100*ms, 5*s))
+			begin := time.Unix(1000, 0)
+			for i, m := range c.moves {
+				now := begin.Add(m.at)
+				if isTick := m.want != "" && fmt.Sprintf("%p", m.event) == fmt.Sprintf("%p", tick); isTick && !r.Wake().Equal(now) {
+					t.Errorf("move %d: a tick is due after %v, want %v", i, r.Wake().Sub(begin), m.at)
+				}
+				if got := text(m.event(r, now)); got != m.want {
+					t.Fatalf("move %d: %q, want %q", i, got, m.want)
+				}
+			}
+			if r.Over() != c.over || r.Restarting() != c.restarting {
+				t.Errorf("over %t, restarting %t", r.Over(), r.Restarting())
+			}
+		})
+	}
+}
+
+// TestRaceSparesPauses has the only I/O unit restart: the pause after that is not the
+// race's, and is not asked for.
+func TestRaceSparesPauses(t *testing.T) {
+	retry, now := longest(time.Second, time.Second), time.Unix(1000, 0)
+	r := NewRace([]int{0}, 0, retry)
+	r.Start(now)
+	if r.DialFailed(now, 0, true); !r.Over() || retry.restart != 0 {
+		t.Errorf("over %t, after pauses of %v", r.Over(), retry.restart)
+	}
+}
+
+// TestRaceEnds has everybody fail at once, in all orders of three: each is dialled
+// once, and then it is over.
+func TestRaceEnds(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		r := NewRace(order, 0, longest(time.Second, time.Second))
+		now := time.Unix(1000, 0)
+		var got []int
+		for actions := r.Start(now); len(actions) > 0; {
+			if r.Over() || len(actions) != 1 || actions[0].Do != Dial {
+				t.Fatalf("%v: %s", order, text(actions))
+			}
+			got = append(got, actions[0].Unit)
+			actions = r.DialFailed(now, actions[0].Unit, false)
+		}
+		if !r.Over() || !slices.Equal(got, order) {
+			t.Errorf("%v: over %t after %v", order, r.Over(), got)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package uplink
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+type standbyMove = move[*Standby]
+
+func prepared(unit int) func(*Standby, time.Time) []Action {
+	return func(s *Standby, now time.Time) []Action { return s.Prepared(now, unit) }
+}
+
+func failed(unit int) func(*Standby, time.Time) []Action {
+	return func(s *Standby, now time.Time) []Action { return s.PrepareFailed(now, unit, errors.New("gone")) }
+}
+
+func useless(unit int) func(*Standby, time.Time) []Action {
+	return func(s *Standby, now time.Time) []Action {
+		return s.PrepareFailed(now, unit, fmt.Errorf("wrapped: %w", ErrNoStandby))
+	}
+}
+
+// TestStandby says what is done about what happens to sessions on standby, while one
+// is in use.
+func TestStandby(t *testing.T) {
+	const ms, s, hour = time.Millisecond, time.Second, time.Hour
+	begin, wake, lost := (*Standby).Start, (*Standby).Tick, (*Standby).Ended
+	never := time.Duration(-1)
+	for _, c := range []struct {
+		name     string
+		inUse    int
+		failBack time.Duration
+		list     []int
+		moves    []standbyMove
+		next     time.Duration // when a Tick is due at the end, or never
+	}{
+		{"the first one that can be had", 0, 0, []int{1, 2}, []standbyMove{
+			{0, begin, "prepare 1"}, {ms, failed(1), "prepare 2"}, {2 * ms, prepared(2), "abandon all, hold 2"},
+		}, never},
+		{"none can be had: again, later each time", 0, 0, []int{1, 2}, []standbyMove{
+			{0, begin, "prepare 1"}, {0, failed(1), "prepare 2"}, {0, failed(2), "report"},
+			{100 * ms, wake, "prepare 1"}, {100 * ms, failed(1), "prepare 2"}, {100 * ms, failed(2), "report"},
+		}, 300 * ms},
+		{"one that says nothing has another one tried as well", 0, 0, []int{1, 2}, []standbyMove{
+			{0, begin, "prepare 1"}, {longestSilence, wake, "prepare 2"}, {3 * s, prepared(2), "abandon all"},
+			{4 * s, failed(1), "hold 2"},
+		}, never},
+		{"nobody else is tried then", 0, 0, []int{1, 2, 3}, []standbyMove{
+			{0, begin, "prepare 1"}, {longestSilence, wake, "prepare 2"}, {3 * s, prepared(2), "abandon all"},
+			{4 * s, failed(1), "hold 2"},
+		}, never},
+		{"not to one that is not preferred", 1, 3 * s, []int{0, 2}, []standbyMove{
+			{0, begin, "prepare 0"}, {0, failed(0), "prepare 2"}, {0, prepared(2), "abandon all, hold 2"},
+		}, 5 * s},
+		{"nobody is preferred to the one in use", 0, 3 * s, []int{1, 2}, []standbyMove{
+			{0, begin, "prepare 1"}, {0, failed(1), "prepare 2"}, {0, prepared(2), "abandon all, hold 2"},
+		}, never},
+		{"both come", 0, 0, []int{1, 2}, []standbyMove{
+			{0, begin, "prepare 1"}, {longestSilence, wake, "prepare 2"}, {3 * s, prepared(1), "abandon all"},
+			{4 * s, prepared(2), "retire 2, hold 1"},
+		}, never},
+		{"those that know no standby are not asked again", 0, 0, []int{1, 2}, []standbyMove{
+			{0, begin, "prepare 1"}, {0, useless(1), "prepare 2"}, {0, failed(2), "report"}, {100 * ms, wake, "prepare 2"},
+			{100 * ms, useless(2), "report"},
+		}, never},
+		{"one that has lasted ends: at once again", 0, 0, []int{1}, []standbyMove{
+			{0, begin, "prepare 1"}, {0, prepared(1), "abandon all, hold 1"}, {hour, lost, "drop 1"}, {hour, wake, "prepare 1"},
+		}, hour + longestSilence},
+		{"one that has not: after a pause", 0, 0, []int{1}, []standbyMove{
+			{0, begin, "prepare 1"}, {0, prepared(1), "abandon all, hold 1"}, {ms, lost, "drop 1"},
+		}, 100 * ms},
+		{"back to a preferred one", 1, 10 * s, []int{0}, []standbyMove{
+			{0, begin, "prepare 0"}, {ms, prepared(0), "abandon all, hold 0"}, {10*s + ms, wake, "fail back 0"},
+			{10*s + 2*ms, lost, "drop 0"}, // in vain
+		}, 10*s + 2*ms},
+		{"a still better one meanwhile", 2, 20 * s, []int{0, 1}, []standbyMove{
+			{0, begin, "prepare 0"}, {0, failed(0), "prepare 1"}, {0, prepared(1), "abandon all, hold 1"},
+			{5 * s, wake, "prepare 0"}, {6 * s, failed(0), ""},
+			{11 * s, wake, "prepare 0"}, {12 * s, prepared(0), "abandon all, drop 1, hold 0"},
+			{32 * s, wake, "fail back 0"},
+		}, never},
+		{"one that is not preferred waits for those that are", 1, 20 * s, []int{0, 2}, []standbyMove{
+			{0, begin, "prepare 0"}, {0, failed(0), "prepare 2"}, {0, prepared(2), "abandon all, hold 2"},
+			{5 * s, wake, "prepare 0"}, {6 * s, lost, "abandon all"}, {6 * s, failed(0), "drop 2"},
+		}, 6 * s},
+		{"it ends while the better one comes", 1, 20 * s, []int{0, 2}, []standbyMove{
+			{0, begin, "prepare 0"}, {0, failed(0), "prepare 2"}, {0, prepared(2), "abandon all, hold 2"},
+			{5 * s, wake, "prepare 0"}, {6 * s, lost, "abandon all"}, {6 * s, prepared(0), "abandon all, drop 2, hold 0"},
+		}, 26 * s},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := NewStandby(c.list, c.inUse, c.failBack, 0, longest(100*ms, 5*s))
+			zero := time.Unix(1000, 0)
+			for i, m := range c.moves {
+				if got := text(m.event(k, zero.Add(m.at))); got != m.want {
+					t.Fatalf("move %d: %q, want %q", i, got, m.want)
+				}
+			}
+			next := never
+			if w := k.Wake(); !w.IsZero() {
+				next = w.Sub(zero)
+			}
+			if next != c.next {
+				t.Errorf("a tick is due after %v, want %v", next, c.next)
+			}
+		})
+	}
+}
+
+// TestWhy names the first of those that could not be had.
+func TestWhy(t *testing.T) {
+	k := NewStandby([]int{2, 1}, 0, 0, 0, longest(time.Second, time.Second))
+	now := time.Unix(1000, 0)
+	if unit, err := k.Why(); unit != None || err != nil {
+		t.Errorf("%d, %v before anything", unit, err)
+	}
+	k.Start(now)
+	k.PrepareFailed(now, 2, ErrNoStandby)
+	k.PrepareFailed(now, 1, errors.New("gone"))
+	if unit, err := k.Why(); unit != 2 || !errors.Is(err, ErrNoStandby) {
+		t.Errorf("%d, %v", unit, err)
+	}
+}
