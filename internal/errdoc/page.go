@@ -36,45 +36,50 @@ var (
 	rule        = regexp.MustCompile(`^\|[ :|-]+\|$`)
 	placeholder = regexp.MustCompile(`<[a-z][^<>]*>`)
 	blockStatus = regexp.MustCompile(`\b[Ee]xit status (\d+)\b.*:$`)
+	begins      = regexp.MustCompile("\\bbegins? with (`.*`).*:$")
 )
 
 // listOpens begins a block of code with a message in each line.
 const listOpens, listCloses = "```messages", "```"
 
 // Parse returns what page documents. Messages are the lines of blocks of code
-// marked "messages", whose exit status is in the line of text before the block,
-// and the code in the first column of tables, whose exit status is in the column
-// with the heading "status". Code in the column "symptom" is no message.
+// marked "messages", and the code in the first column of tables. The exit status
+// is in the column with the heading "status", or at the end of the line of text
+// before a block. That line can also say how all messages begin. Code in the
+// column "symptom" is no message.
 func Parse(page string) []Entry {
 	var entries []Entry
 	var heading []string
 	lines := strings.Split(page, "\n")
-	inList, status := false, NoStatus
+	inList, prefix, status := false, "", NoStatus
 	for i, line := range lines {
 		switch {
 		case inList:
 			if inList = line != listCloses; inList && line != "" {
-				entries = append(entries, message(line, status, i+1))
+				entries = append(entries, message(prefix+line, status, i+1))
 			}
 		case line == listOpens:
 			inList = true
 		case !strings.HasPrefix(line, "|"):
 			heading = nil
 			if line != "" {
-				status = statusOf(blockStatus.FindStringSubmatch(line))
+				prefix, status = "", statusOf(blockStatus.FindStringSubmatch(line))
+				if m := begins.FindStringSubmatch(line); m != nil {
+					prefix = strings.Join(code(m[1]), "")
+				}
 			}
 		case rule.MatchString(line):
 		case i+1 < len(lines) && rule.MatchString(lines[i+1]):
 			heading = cells(line)
 		default:
-			entries = append(entries, row(heading, cells(line), i+1)...)
+			entries = append(entries, row(heading, cells(line), prefix, i+1)...)
 		}
 	}
 	return entries
 }
 
 // row returns the entries of a table's row.
-func row(heading, columns []string, line int) []Entry {
+func row(heading, columns []string, prefix string, line int) []Entry {
 	first := ""
 	if len(heading) > 0 {
 		first = heading[0]
@@ -86,7 +91,7 @@ func row(heading, columns []string, line int) []Entry {
 	var entries []Entry
 	if first != "symptom" {
 		for _, m := range code(columns[0]) {
-			entries = append(entries, message(m, status, line))
+			entries = append(entries, message(prefix+m, status, line))
 		}
 	}
 	if len(entries) == 0 {

@@ -15,6 +15,8 @@ const page = "# A page\n\ntext with `code`\n\n" +
 	"| symptom | fix |\n|:---|---|\n| `ping` works | x |\n\n" +
 	"| name | fix |\n|---|---|\n| `busy` | |\n\n" +
 	"These end with exit status 3:\n\n```messages\nno `card` | <name>\n\ngone\n```\n\n" +
+	"Exit status 4. All begin with `LAN <kind>: `:\n\n```messages\nin use\n```\n\n" +
+	"| message | status |\n|---|---|\n| `no card` | 3 |\n\n" +
 	"And others:\n\n```messages\nfull\n```\n\n```\nno message\n```\n\n" +
 	"| exit status | meaning |\n|---|---|\n| 0 | done |\n"
 
@@ -27,8 +29,10 @@ func TestParse(t *testing.T) {
 		{Key: "- busy", Line: 16, Message: "busy", Status: NoStatus},
 		{Key: "3 no `card` | <name>", Line: 21, Message: "no `card` | <name>", Status: 3},
 		{Key: "3 gone", Line: 23, Message: "gone", Status: 3},
-		{Key: "- full", Line: 29, Message: "full", Status: NoStatus},
-		{Key: "exit status 0", Line: 38, Status: NoStatus},
+		{Key: "4 LAN <kind>: in use", Line: 29, Message: "LAN <kind>: in use", Status: 4},
+		{Key: "3 LAN <kind>: no card", Line: 34, Message: "LAN <kind>: no card", Status: 3},
+		{Key: "- full", Line: 39, Message: "full", Status: NoStatus},
+		{Key: "exit status 0", Line: 48, Status: NoStatus},
 	}
 	if d := cmp.Diff(want, Parse(page)); d != "" {
 		t.Error(d)
