@@ -79,7 +79,7 @@ native)
 	nested() {
 		local want=$1 rc
 		shift
-		ci/softroce/run --mode native "$@" >/tmp/nested.out 2>/tmp/nested.err
+		SPLITNIC_KERNEL='' ci/softroce/run --mode native "$@" >/tmp/nested.out 2>/tmp/nested.err
 		rc=$?
 		[ "$rc" = "$want" ] || fail "native $*: status $rc, not $want: $(cat /tmp/nested.out /tmp/nested.err)"
 	}
