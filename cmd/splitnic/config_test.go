@@ -70,7 +70,7 @@ func TestReread(t *testing.T) {
 		}
 	}
 	h, err := configured(t, "iounit: a\nkey: k\ntrust-file: t\nqp-retries: 5\n", "--trust",
-		"a=sha256:"+strings.Repeat("A", 43), "--insecure=no")
+		"a=sha256:"+strings.Repeat("A", 43), "--insecure=no", "--peer-timeout", "5s")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,8 @@ func TestReread(t *testing.T) {
 		{"iounit: a\nca: c\niounit-name: [gw1, gw2]\nqp-retries: 2\nmax-pools: 5\n",
 			daemon.Keys{Key: defaultKey, CA: "c", IOUnitNames: []string{"gw1", "gw2"}, Trust: h.Keys.Trust},
 			"max-pools qp-retries"},
-		{"iounit: b\ninsecure: yes\n", daemon.Keys{Key: defaultKey, Trust: h.Keys.Trust}, "iounit qp-retries"},
+		{"iounit: b\ninsecure: yes\npeer-timeout: 7s\n",
+			daemon.Keys{Key: defaultKey, Trust: h.Keys.Trust}, "iounit qp-retries"},
 	} {
 		write(h.ConfigFile, c.text)
 		s, late, err := h.Reread()

@@ -100,7 +100,7 @@ func TestManualPages(t *testing.T) {
 	}
 	for page, want := range map[string][]string{
 		"splitnic.8":                 {".SH NAME\nsplitnic \\- A virtual", `splitnic-host\fP(8)`},
-		"splitnic-host.8":            {".SS Netdevice", ".SS Observability", `\fB--max-mtu\fP`, "(default 9000)", "host-failover"},
+		"splitnic-host.8":            {".SS Netdevice", ".SS Observability", `\fB--max-mtu\fP`, "(default 9000)", "failover"},
 		"splitnic-host-handlers.8":   {"handlers"},
 		"splitnic-bench-bw.8":        {".SS Performance", `\fB-D\fP, \fB--duration\fP`},
 		"splitnic-iounit-handlers.8": {`\fBsplitnic-iounit\fP(8)`},

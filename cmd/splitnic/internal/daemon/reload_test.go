@@ -186,6 +186,10 @@ func TestReloadInsecure(t *testing.T) {
 	if _, err := h.reload(); err != nil || security.Fingerprint() != before {
 		t.Errorf("%v", err)
 	}
+	r.sources.Keys.Trust = []string{r.print()}
+	if _, err := h.reload(); err == nil {
+		t.Error("keys without a use are accepted")
+	}
 }
 
 // TestReloadBySignal plays systemd with a service of Type=notify-reload.
