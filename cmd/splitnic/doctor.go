@@ -26,7 +26,7 @@ type finding struct {
 	Check  string `json:"check"`
 	Status string `json:"status"` // ok, warning or error
 	Found  string `json:"found"`
-	Cure   string `json:"cure,omitempty"`
+	Fix    string `json:"cure,omitempty"`
 
 	status int // that the process ends with, of an error
 }
@@ -37,18 +37,18 @@ func (r *report) ok(check, format string, args ...any) {
 	*r = append(*r, finding{Check: check, Status: "ok", Found: fmt.Sprintf(format, args...)})
 }
 
-func (r *report) warn(check, found, cure string) {
-	*r = append(*r, finding{Check: check, Status: "warning", Found: found, Cure: cure})
+func (r *report) warn(check, found, fix string) {
+	*r = append(*r, finding{Check: check, Status: "warning", Found: found, Fix: fix})
 }
 
 // missing reports something that has to be there, and forbidden something that
 // this process may not do.
-func (r *report) missing(check, found, cure string) {
-	*r = append(*r, finding{Check: check, Status: "error", Found: found, Cure: cure, status: exit.Missing})
+func (r *report) missing(check, found, fix string) {
+	*r = append(*r, finding{Check: check, Status: "error", Found: found, Fix: fix, status: exit.Missing})
 }
 
-func (r *report) forbidden(check, found, cure string) {
-	*r = append(*r, finding{Check: check, Status: "error", Found: found, Cure: cure, status: exit.Permission})
+func (r *report) forbidden(check, found, fix string) {
+	*r = append(*r, finding{Check: check, Status: "error", Found: found, Fix: fix, status: exit.Permission})
 }
 
 // err says how many checks failed, with the exit status of the first.
@@ -73,8 +73,8 @@ func (r report) print(w io.Writer) {
 	marks := map[string]string{"ok": "ok  ", "warning": "warn", "error": "FAIL"}
 	for _, f := range r {
 		fmt.Fprintf(w, "%s  %-14s %s\n", marks[f.Status], f.Check, f.Found)
-		if f.Cure != "" {
-			fmt.Fprintf(w, "      %-14s → %s\n", "", f.Cure)
+		if f.Fix != "" {
+			fmt.Fprintf(w, "      %-14s → %s\n", "", f.Fix)
 		}
 	}
 }

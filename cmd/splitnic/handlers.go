@@ -206,7 +206,7 @@ func tellHandlers(cmd *cobra.Command, path string, request daemon.HandlersReques
 	return tw.Flush()
 }
 
-// explainSocket adds the cure to an error about a daemon's socket.
+// explainSocket adds what to do to an error about a daemon's socket.
 func explainSocket(err error) error {
 	switch {
 	case errors.Is(err, statussock.ErrUnknown):

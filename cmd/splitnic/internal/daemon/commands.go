@@ -9,7 +9,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host"
 )
 
-// What a daemon does when it is told to through its status socket.
+// What a daemon does on request through its status socket.
 const (
 	CommandStats      = "stats"
 	CommandClearStats = "clear-stats"

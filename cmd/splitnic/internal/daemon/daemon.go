@@ -44,11 +44,12 @@ func (c *Common) security() (*session.Security, error) {
 	return c.Keys.load()
 }
 
-// open opens the RDMA device, and makes the default queue-pair timeout that of
-// the device.
+// open opens the RDMA device, and completes the configuration by its name and by
+// the queue-pair timeout that it needs by default.
 func (c *Common) open() (*verbs.Context, error) {
 	device, err := OpenDevice(c.Device, c.GIDIndex)
 	if err == nil {
+		c.Device = device.Name()
 		c.Messaging.Timing.Timeout = QPTimeout(device, c.Messaging.Timing.Timeout)
 	}
 	return device, err

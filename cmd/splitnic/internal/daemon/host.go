@@ -73,6 +73,14 @@ func (c *Host) run(ctx context.Context, store *fdStore) (err error) {
 	if err != nil {
 		return err
 	}
+	return c.serveNetdevice(ctx, h, netdev, reloads, log)
+}
+
+// serveNetdevice serves the netdevice, status and metrics until ctx is done.
+func (c *Host) serveNetdevice(
+	ctx context.Context, h *host.Host, netdev *tap.Device, reloads *reloader, log *slog.Logger,
+) error {
+	queues := len(netdev.Queues())
 	stop, err := c.serve("host-"+netdev.Name(), func() any { return HostStatus{h.Status(), reloads.status()} },
 		hostMetrics(h, reloads), log, append(hostCommands(h, queues), reloads.command())...)
 	if err != nil {
@@ -85,8 +93,8 @@ func (c *Host) run(ctx context.Context, store *fdStore) (err error) {
 		}
 	}
 	MoreProcs(2*queues + 1)
-	log.Info("host", "netdevice", netdev.Name(), "adopted", netdev.Label().Adopted, "device", device.Name(),
-		"key", security.Fingerprint(), "iounits", c.IOUnits, "version", c.Version)
+	log.Info("host", "netdevice", netdev.Name(), "adopted", netdev.Label().Adopted, "device", c.Device,
+		"key", reloads.security.Fingerprint(), "iounits", c.IOUnits, "version", c.Version)
 	notify("READY=1")
 	defer notify(stopping)
 	return h.Run(ctx)

@@ -77,6 +77,13 @@ func (c *IOUnit) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	return c.serveHosts(ctx, unit, security, queues, log)
+}
+
+// serveHosts serves the unit's hosts, status and metrics until ctx is done.
+func (c *IOUnit) serveHosts(
+	ctx context.Context, unit *iounit.Unit, security *session.Security, queues int, log *slog.Logger,
+) (err error) {
 	ln, err := session.Listen(c.Listen, session.ServerConfig{
 		Security: security, PeerTimeout: c.Messaging.PeerTimeout, HandshakeTimeout: c.HandshakeTimeout,
 		Burst: unit.Burst, Rejected: unit.Rejected,
@@ -102,7 +109,7 @@ func (c *IOUnit) run(ctx context.Context) (err error) {
 	if c.Handlers.bound() {
 		MoreProcs(bound)
 	}
-	log.Info("I/O unit", "listen", ln.Addr(), "lan", c.LAN, "device", device.Name(), "key", security.Fingerprint(),
+	log.Info("I/O unit", "listen", ln.Addr(), "lan", c.LAN, "device", c.Device, "key", security.Fingerprint(),
 		"queues", c.Queues, "version", c.Version)
 	notify(fmt.Sprintf("READY=1\nSTATUS=serving %s at %v", c.LAN, ln.Addr()))
 	defer notify(stopping)

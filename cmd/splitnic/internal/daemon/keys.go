@@ -45,7 +45,7 @@ func (k *Keys) entries() (*session.Trust, error) {
 	return trust, nil
 }
 
-// load reads the files, or does without if it was told to.
+// load reads the files, or does without them with Insecure.
 func (k *Keys) load() (*session.Security, error) {
 	if err := k.Check(); err != nil {
 		return nil, err
