@@ -108,9 +108,9 @@ func TestBudgetInAFlood(t *testing.T) {
 			if err := c.Assign(1, 2); err != nil {
 				t.Error(err)
 			}
-			r.mail.put(letter{kind: letterSent})
+			r.queue.put(rxEvent{kind: rxSent})
 		}
-		return !r.mail.pending.Load() && runs[0].completions > 10000
+		return !r.queue.pending.Load() && runs[0].completions > 10000
 	})
 	s := c.Handlers()
 	if s[2].BudgetExhausted < 1000 || s[2].Completions < 3000 {

@@ -41,7 +41,7 @@ type control struct {
 	comps    [16]fabric.Completion
 	recvWR   [1]fabric.RecvWR
 	scratch  [protocol.MaxControlSize]byte // the handler's copy of the message in hand
-	letters  []letter                      // the handler's, made of an indication
+	events   []rxEvent                     // the handler's, made of an indication
 	sent     atomic.Uint64
 	received atomic.Uint64
 	wanted   atomic.Uint64 // looks at the completion queue: see look
@@ -256,7 +256,7 @@ func (k *control) release(slot uint16) {
 	k.room.Signal()
 	for _, r := range blocked {
 		r.unblocked.Store(true)
-		r.mail.wake.Set()
+		r.queue.wake.Set()
 	}
 }
 

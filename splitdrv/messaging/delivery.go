@@ -119,14 +119,14 @@ func (r *receiver) waitForPort() error {
 	return err
 }
 
-// hold is how long the port holds frames back, 0 if it is full. What the mail's
+// hold is how long the port holds frames back, 0 if it is full. What the queue's
 // event is raised for from now on may be about that; what it was raised for before
 // is seen when there is nothing more to write.
 func (r *receiver) hold() time.Duration {
 	if r.paced == nil {
 		return 0
 	}
-	r.mail.wake.Clear()
+	r.queue.wake.Clear()
 	return r.paced.WriteHold()
 }
 

@@ -124,17 +124,17 @@ func (c *Conn) onIndicate(msg []byte) error {
 		return controlViolation(ErrPool, "indication of pool %d", m.At(0).Pool)
 	}
 	first := c.firstRef(channel + 1)
-	letters := c.control.letters[:0]
+	events := c.control.events[:0]
 	for i := range m.Len() {
 		x := m.At(i)
 		class := x.Pool - first
 		if class >= uint32(c.cfg.MaxPools) {
 			return controlViolation(ErrPool, "indication of pool %d in a message about data channel %d", x.Pool, channel+1)
 		}
-		letters = append(letters, letter{kind: letterIndicated, class: class, elem: x.Element, length: x.Length, last: i == m.Len()-1})
+		events = append(events, rxEvent{kind: rxIndicated, class: class, elem: x.Element, length: x.Length, last: i == m.Len()-1})
 	}
-	c.control.letters = letters
-	return c.channels[channel].rx.indicated(letters)
+	c.control.events = events
+	return c.channels[channel].rx.indicated(events)
 }
 
 // onGet hears that the peer asks for another pool.

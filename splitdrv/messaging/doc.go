@@ -36,7 +36,7 @@
 // milliseconds.
 //
 // Who waits for whom: the control handler waits for nobody. What it has for a
-// sender or a receiver goes into their mailboxes, what it has for the pool manager
+// sender or a receiver goes into their queues, what it has for the pool manager
 // into a queue. All others may wait for the handler to free
 // a slot of the control send queue.
 //

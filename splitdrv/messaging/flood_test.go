@@ -36,7 +36,7 @@ func floodedConn(t *testing.T) *Conn {
 	return c
 }
 
-// TestMailInAFlood reads mail while the peer never stops to send messages, which
+// TestMailInAFlood reads the queue while the peer never stops to send messages, which
 // come late and cost it no credit.
 func TestMailInAFlood(t *testing.T) {
 	c := floodedConn(t)
@@ -45,11 +45,11 @@ func TestMailInAFlood(t *testing.T) {
 	late := (*ch.rx.lent.Load())[0].Element(0)
 	protocol.PutSendData(late, math.MaxUint64, 1)
 	// Returns, or the test ends with its time.
-	if err := ch.rx.readMail(); err != nil {
+	if err := ch.rx.readQueue(); err != nil {
 		t.Error(err)
 	}
 	if n := ch.rx.count.late.Load(); n < uint64(c.cfg.receives()) {
-		t.Errorf("%d messages were taken, fewer than can have come before the mail", n)
+		t.Errorf("%d messages were taken, fewer than can have come before the event", n)
 	}
 }
 

@@ -7,12 +7,12 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// readMail does what the control handler and the pool manager have for the receiver.
-func (r *receiver) readMail() error {
-	letters := r.mail.take()
+// readQueue does what the control handler and the pool manager have for the receiver.
+func (r *receiver) readQueue() error {
+	events := r.queue.take()
 	r.mailed.Store(false)
 	sent := r.sent.Load()
-	// What has arrived on the data channel is older than what the letters are
+	// What has arrived on the data channel is older than what the events are
 	// about: a transfer is indicated, and a pool flushed, after everything
 	// written before has completed at the peer. There is no more of it than
 	// receives, and a peer that never stops sending is not waited for.
@@ -29,8 +29,8 @@ func (r *receiver) readMail() error {
 		}
 		taken += n
 	}
-	for i := range letters {
-		if err := r.read(&letters[i], sent); err != nil {
+	for i := range events {
+		if err := r.read(&events[i], sent); err != nil {
 			return err
 		}
 	}
@@ -40,17 +40,17 @@ func (r *receiver) readMail() error {
 	return r.giveBack()
 }
 
-// read does what a letter says. sent is what letterSent is about.
-func (r *receiver) read(l *letter, sent uint64) error {
+// read does what an event asks for. sent is what rxSent is about.
+func (r *receiver) read(l *rxEvent, sent uint64) error {
 	switch l.kind {
-	case letterIndicated:
+	case rxIndicated:
 		return r.takeIndicated(l)
-	case letterAdopt:
+	case rxAdopt:
 		if err := r.adopt(l.pool); err != nil {
 			return err
 		}
 		return r.c.pools.step(bufpool.Event{Kind: bufpool.Adopted, Local: l.pool})
-	case letterRetire:
+	case rxDrain:
 		if err := r.flush(); err != nil {
 			return err
 		}
@@ -61,9 +61,9 @@ func (r *receiver) read(l *letter, sent uint64) error {
 			return nil
 		}
 		return r.retire(l.pool)
-	case letterRevoked:
+	case rxRevoked:
 		return r.revoked(l.batch)
-	case letterRebound:
+	case rxRebound:
 		return r.rebound(l.batch)
 	default:
 		return r.sentSoFar(sent)
@@ -88,7 +88,7 @@ func (r *receiver) retire(p *bufpool.Local) error {
 }
 
 // takeIndicated handles a transfer that was indicated on the control channel.
-func (r *receiver) takeIndicated(l *letter) error {
+func (r *receiver) takeIndicated(l *rxEvent) error {
 	p, err := r.consume(l.class, l.elem, l.length)
 	if err != nil {
 		return err
@@ -138,13 +138,13 @@ func (r *receiver) forget(p *bufpool.Local) {
 	r.returns.Forget(p)
 }
 
-// indicated passes on a BufferRDMAIndicate of which the letters are made. More
+// indicated passes on a BufferRDMAIndicate of which the events are made. More
 // than there are elements cannot be meant.
-func (r *receiver) indicated(letters []letter) error {
-	if r.mail.len()+len(letters) > int(r.elements.Load())+r.c.cfg.MaxPools+protocol.IndicatesPerChannel {
-		return r.violation(ErrIndications, "%d more, with %d elements in all", len(letters), r.elements.Load())
+func (r *receiver) indicated(events []rxEvent) error {
+	if r.queue.len()+len(events) > int(r.elements.Load())+r.c.cfg.MaxPools+protocol.IndicatesPerChannel {
+		return r.violation(ErrIndications, "%d more, with %d elements in all", len(events), r.elements.Load())
 	}
-	r.mail.put(letters...)
+	r.queue.put(events...)
 	return nil
 }
 

@@ -26,13 +26,13 @@ func (q *inFlight) signal(wr *fabric.SendWR) {
 
 // flight is a frame on its way, or a work request that is none.
 type flight struct {
-	seq    uint32          // of the work request
-	slot   uint32          // noSlot if it holds none
-	pool   *bufpool.Remote // nil for a frame that is not the first of its transfer
-	elem   uint16
-	length uint32 // of the transfer
-	owes   bool   // is to be indicated on the control channel when it has completed
-	lands  bool   // of a work request that is no transfer: something follows when it has completed
+	seq      uint32          // of the work request
+	slot     uint32          // noSlot if it holds none
+	pool     *bufpool.Remote // nil for a frame that is not the first of its transfer
+	elem     uint16
+	length   uint32 // of the transfer
+	owes     bool   // is to be indicated on the control channel when it has completed
+	callback bool   // of a work request that is no transfer: somebody hears when it has completed
 }
 
 const noSlot = ^uint32(0)

@@ -31,7 +31,7 @@ func (r *receiver) gatheredIndicated(last bool) {
 // revoke has the sender invalidate the windows of what was gathered.
 func (r *receiver) revoke() {
 	if b := r.touched.Seal(); b != nil {
-		r.ch.tx.mail.put(errand{kind: errandRevoke, batch: b})
+		r.ch.tx.queue.put(sqRequest{kind: sqRevoke, batch: b})
 	}
 }
 
@@ -47,7 +47,7 @@ func (r *receiver) revoked(b *bufpool.Batch) error {
 	if err := r.flush(); err != nil {
 		return err
 	}
-	r.ch.tx.mail.put(errand{kind: errandRebind, batch: b})
+	r.ch.tx.queue.put(sqRequest{kind: sqRebind, batch: b})
 	return nil
 }
 
@@ -78,20 +78,20 @@ func (r *receiver) abandon() {
 	}
 }
 
-// revokeOrRebind posts what an errand about a batch is about, as far as there is
+// revokeOrRebind posts what a request about a batch is about, as far as there is
 // room, and reports whether that was all.
-func (s *sender) revokeOrRebind(e *errand) (bool, error) {
-	b := e.batch
-	for e.next < len(b.Written) {
+func (s *sender) revokeOrRebind(q *sqRequest) (bool, error) {
+	b := q.batch
+	for q.next < len(b.Written) {
 		room := s.room()
 		if room <= 0 {
 			return false, nil
 		}
-		n := min(room, len(b.Written)-e.next)
-		some := b.Written[e.next : e.next+n]
-		e.next += n
+		n := min(room, len(b.Written)-q.next)
+		some := b.Written[q.next : q.next+n]
+		q.next += n
 		var err error
-		if e.kind == errandRevoke {
+		if q.kind == sqRevoke {
 			err = s.invalidateElements(b, some)
 		} else {
 			err = s.bindElements(some)
@@ -100,11 +100,11 @@ func (s *sender) revokeOrRebind(e *errand) (bool, error) {
 			return false, fmt.Errorf("windows of %d elements on data channel %d: %w", n, s.ch.number, err)
 		}
 	}
-	letter := letter{kind: letterRevoked, batch: b}
-	if e.kind == errandRebind {
-		letter.kind = letterRebound
+	done := rxEvent{kind: rxRevoked, batch: b}
+	if q.kind == sqRebind {
+		done.kind = rxRebound
 	}
-	s.land(landing{letter: letter})
+	s.whenCompleted(callback{rx: done})
 	return true, nil
 }
 

@@ -40,8 +40,8 @@ func (ch *channel) poll() error {
 			}
 			rx.w.spend(n)
 		}
-		if rx.mail.pending.Load() {
-			if err := rx.readMail(); err != nil {
+		if rx.queue.pending.Load() {
+			if err := rx.readQueue(); err != nil {
 				return rx.failed(err)
 			}
 			idle = 0

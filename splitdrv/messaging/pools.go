@@ -106,13 +106,13 @@ func raise(c chan struct{}) {
 func (m *poolManager) hand(a *bufpool.Action) {
 	switch l, r := a.Local, a.Remote; a.Do {
 	case bufpool.Adopt:
-		m.c.channels[l.Channel-1].rx.mail.put(letter{kind: letterAdopt, pool: l})
+		m.c.channels[l.Channel-1].rx.queue.put(rxEvent{kind: rxAdopt, pool: l})
 	case bufpool.Drain:
-		m.c.channels[l.Channel-1].rx.mail.put(letter{kind: letterRetire, pool: l})
+		m.c.channels[l.Channel-1].rx.queue.put(rxEvent{kind: rxDrain, pool: l})
 	case bufpool.Bind:
-		m.c.channels[l.Channel-1].tx.mail.put(errand{kind: errandBind, lent: l})
+		m.c.channels[l.Channel-1].tx.queue.put(sqRequest{kind: sqBind, lent: l})
 	case bufpool.Unbind:
-		m.c.channels[l.Channel-1].tx.mail.put(errand{kind: errandUnbind, lent: l})
+		m.c.channels[l.Channel-1].tx.queue.put(sqRequest{kind: sqUnbind, lent: l})
 	case bufpool.Use:
 		tx := m.c.channels[r.Channel-1].tx
 		tx.credits.add(r)
@@ -120,9 +120,9 @@ func (m *poolManager) hand(a *bufpool.Action) {
 	case bufpool.Stop:
 		tx := m.c.channels[r.Channel-1].tx
 		tx.credits.remove(r)
-		tx.mail.put(errand{kind: errandRelease, pool: r, last: a.Last})
+		tx.queue.put(sqRequest{kind: sqDrain, pool: r, last: a.Last})
 	case bufpool.Invalidate:
-		m.c.channels[r.Channel-1].tx.mail.put(errand{kind: errandInvalidate, pool: r})
+		m.c.channels[r.Channel-1].tx.queue.put(sqRequest{kind: sqInvalidate, pool: r})
 	default:
 		m.queue = append(m.queue, *a)
 	}

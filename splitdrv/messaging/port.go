@@ -47,8 +47,8 @@ type PacedPort interface {
 // that is: see PacedPort. It never waits. It must not be called after Close.
 func (c *Conn) Unhold() {
 	for _, ch := range c.channels {
-		ch.tx.mail.wake.Set()
-		ch.rx.mail.wake.Set()
+		ch.tx.queue.wake.Set()
+		ch.rx.queue.wake.Set()
 	}
 }
 

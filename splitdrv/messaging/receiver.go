@@ -27,7 +27,7 @@ type receiver struct {
 	w     *worker
 	port  Port
 	paced PacedPort // port, if it is one
-	mail  mailbox[letter]
+	queue queue[rxEvent]
 
 	pools    []*bufpool.Local                 // by reference, from the channel's first; nil where none is lent
 	lent     atomic.Pointer[[]*bufpool.Local] // those that there are, for others to read; replaced as a whole
@@ -39,7 +39,7 @@ type receiver struct {
 
 	expected uint64 // send modes: the sequence number of the next message
 
-	// Mode send-uc: what the peer says that it has sent. One letter is enough,
+	// Mode send-uc: what the peer says that it has sent. One event is enough,
 	// however often it says so.
 	sent   atomic.Uint64
 	mailed atomic.Bool
@@ -53,7 +53,7 @@ type receiver struct {
 	consumed []consumed
 	frames   uint64 // in these, and not counted yet
 	bytes    uint64
-	idle     *epoll.Set // waits for completions, or mail
+	idle     *epoll.Set // waits for completions, or events
 	full     *epoll.Set // for a port that takes frames again
 	held     *epoll.Set // for the end of a port's hold, or a change of it; nil if the port has none
 	notice   notice
@@ -72,13 +72,13 @@ func newReceiver(c *Conn, ch *channel) (*receiver, error) {
 	}
 	r.lent.Store(new([]*bufpool.Local))
 	var err error
-	if r.mail.wake, err = c.newEvent(); err != nil {
+	if r.queue.wake, err = c.newEvent(); err != nil {
 		return nil, err
 	}
 	if c.cfg.Poll {
 		r.w = ch.tx.w
 	} else {
-		r.w = c.handlers.newWorker(ch.number, RoleReceiver, r.mail.wake)
+		r.w = c.handlers.newWorker(ch.number, RoleReceiver, r.queue.wake)
 	}
 	return r, nil
 }
@@ -109,7 +109,7 @@ func (r *receiver) drain() {
 	if !errors.Is(r.c.failure, net.ErrClosed) {
 		return
 	}
-	if r.mail.pending.Load() && r.readMail() != nil {
+	if r.queue.pending.Load() && r.readQueue() != nil {
 		return
 	}
 	for taken := 0; taken < r.c.cfg.receives(); {
@@ -139,12 +139,12 @@ func (r *receiver) step() (bool, error) {
 	case err != nil:
 		return false, err
 	case n > 0:
-		if err := r.take(r.comps[:n]); err != nil || !r.w.spend(n) || !r.mail.pending.Load() {
+		if err := r.take(r.comps[:n]); err != nil || !r.w.spend(n) || !r.queue.pending.Load() {
 			return true, err
 		}
-		return true, r.readMail()
-	case r.mail.pending.Load():
-		return true, r.readMail()
+		return true, r.readQueue()
+	case r.queue.pending.Load():
+		return true, r.readQueue()
 	case r.unblocked.Swap(false):
 		return true, r.giveBack() // which had found no slot to send from
 	default:
@@ -279,9 +279,9 @@ func (r *receiver) giveBack() error {
 // sleep arms the completion queue, polls once more, because what had completed
 // before raises no event, and waits.
 func (r *receiver) sleep() error {
-	r.mail.asleep.Store(true)
-	defer r.mail.asleep.Store(false)
-	r.mail.wake.Clear() // before the look at what it is raised for
+	r.queue.asleep.Store(true)
+	defer r.queue.asleep.Store(false)
+	r.queue.wake.Clear() // before the look at what it is raised for
 	r.w.place()
 	if err := r.notice.arm(); err != nil {
 		return err
@@ -292,7 +292,7 @@ func (r *receiver) sleep() error {
 		return err
 	case n > 0:
 		return r.take(r.comps[:n])
-	case r.mail.pending.Load() || r.unblocked.Load() || r.c.stopped.Load():
+	case r.queue.pending.Load() || r.unblocked.Load() || r.c.stopped.Load():
 		return nil
 	}
 	slept, err := r.idle.Wait()
@@ -308,12 +308,12 @@ func (r *receiver) begin(port Port) (err error) {
 	r.port = port
 	r.paced, _ = port.(PacedPort)
 	r.notice = notice{cq: r.ch.recvCQ, solicited: true}
-	if r.idle, err = r.c.newWaiter(epoll.Readable(r.ch.recvCQ.FD()), epoll.Readable(r.mail.wake.FD())); err != nil {
+	if r.idle, err = r.c.newWaiter(epoll.Readable(r.ch.recvCQ.FD()), epoll.Readable(r.queue.wake.FD())); err != nil {
 		return err
 	}
 	if r.full, err = r.c.newWaiter(epoll.Writable(writeFD(r.port))); err != nil || r.paced == nil {
 		return err
 	}
-	r.held, err = r.c.newWaiter(epoll.Readable(r.mail.wake.FD()))
+	r.held, err = r.c.newWaiter(epoll.Readable(r.queue.wake.FD()))
 	return err
 }

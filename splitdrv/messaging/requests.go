@@ -288,7 +288,7 @@ func (c *Conn) onSent(data []byte) protocol.CfgStatus {
 	r := c.channels[sent.Channel-1].rx
 	r.sent.Store(sent.Next)
 	if !r.mailed.Swap(true) {
-		r.mail.put(letter{kind: letterSent})
+		r.queue.put(rxEvent{kind: rxSent})
 	}
 	return protocol.CfgOK
 }

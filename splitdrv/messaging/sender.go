@@ -24,11 +24,11 @@ import (
 //	post     rings the doorbell for the batch: its work requests are in flight (inflight.go)
 //	reclaim  polls completions: slots are free again, or an indication is due
 //	settle   sends indications (indications.go), lets pools go that are out of use, and
-//	         posts what is to be done about windows (errands.go)
+//	         posts what is to be done about windows (sqrequests.go)
 //	sleep    arms, looks once more, and waits for what is missing
 
 // sender moves frames from a port to the peer. All it has is its goroutine's, but
-// for what others leave in its mailbox, the credits, and atomic counters.
+// for what others leave in its queue, the credits, and atomic counters.
 type sender struct {
 	c  *Conn
 	ch *channel
@@ -51,10 +51,10 @@ type sender struct {
 // workRequests are what is to be done besides frames: by the sender, who alone
 // posts to the send queue of its data channel.
 type workRequests struct {
-	mail      mailbox[errand]
-	releasing []errand  // pools that are being put out of use, and a pause
-	errands   []errand  // what is to be posted about windows
-	landing   []landing // what follows when that has completed, in order
+	queue     queue[sqRequest]
+	draining  []sqRequest // pools that are being put out of use, and a pause
+	requests  []sqRequest // what is to be posted about windows
+	callbacks []callback  // who hears when that has completed, in order
 }
 
 func newSender(c *Conn, ch *channel, slots *bufpool.Slots, region fabric.Region) (*sender, error) {
@@ -68,14 +68,14 @@ func newSender(c *Conn, ch *channel, slots *bufpool.Slots, region fabric.Region)
 	}
 	s.grants.Store(new([]*bufpool.Remote))
 	var err error
-	if s.mail.wake, err = c.newEvent(); err != nil {
+	if s.queue.wake, err = c.newEvent(); err != nil {
 		return nil, err
 	}
 	role := RoleSender
 	if c.cfg.Poll {
 		role = RoleBoth
 	}
-	s.w = c.handlers.newWorker(ch.number, role, s.mail.wake)
+	s.w = c.handlers.newWorker(ch.number, role, s.queue.wake)
 	return s, nil
 }
 
@@ -85,7 +85,7 @@ func (s *sender) begin(port Port) (err error) {
 	s.in.paced, _ = port.(PacedPort)
 	s.notice = notice{cq: s.ch.sendCQ}
 	for w := range s.waiters {
-		interests := []epoll.Interest{epoll.Readable(s.mail.wake.FD())}
+		interests := []epoll.Interest{epoll.Readable(s.queue.wake.FD())}
 		if w&waitPort != 0 {
 			interests = append(interests, epoll.Readable(port.FD()))
 		}
@@ -99,7 +99,7 @@ func (s *sender) begin(port Port) (err error) {
 	return nil
 }
 
-// What a sender's waiter waits for, besides mail.
+// What a sender's waiter waits for, besides its queue.
 const (
 	waitPort = 1 << iota
 	waitCompletion
@@ -122,8 +122,8 @@ func (s *sender) run() error {
 // step does what there is to do, and says what is missing if there is nothing
 // more. It never waits.
 func (s *sender) step() (shortage, error) {
-	if s.mail.pending.Load() {
-		s.sort(s.mail.take())
+	if s.queue.pending.Load() {
+		s.sort(s.queue.take())
 	}
 	if s.attentive() {
 		if err := s.settle(); err != nil {
@@ -153,7 +153,7 @@ func (s *sender) step() (shortage, error) {
 // attentive reports whether completions are more to the sender than free slots.
 func (s *sender) attentive() bool {
 	return s.indications.serialised || s.c.cfg.Mode == protocol.ModeIndicate ||
-		len(s.releasing) > 0 || len(s.errands)+len(s.landing) > 0
+		len(s.draining) > 0 || len(s.requests)+len(s.callbacks) > 0
 }
 
 // gather makes a batch of frames and says what stopped it. It returns after each
@@ -328,8 +328,8 @@ func (s *sender) complete(f *flight) error {
 		s.in.slots.Put(f.slot)
 	}
 	switch {
-	case f.lands:
-		return s.follow()
+	case f.callback:
+		return s.callBack()
 	case f.pool == nil:
 	case f.owes:
 		s.indications.add(f)
@@ -365,8 +365,8 @@ func (s *sender) settle() error {
 
 // letGo finishes what is to be released and is out of use.
 func (s *sender) letGo() error {
-	for i := 0; i < len(s.releasing); {
-		r := s.releasing[i]
+	for i := 0; i < len(s.draining); {
+		r := s.draining[i]
 		last, busy := s.posted, s.flights.len() > 0 || len(s.indications.pending) > 0
 		if r.pool != nil {
 			last, busy = r.pool.Last, r.pool.Pending > 0
@@ -385,7 +385,7 @@ func (s *sender) letGo() error {
 				return err
 			}
 		}
-		s.releasing = append(s.releasing[:i], s.releasing[i+1:]...)
+		s.draining = append(s.draining[:i], s.draining[i+1:]...)
 		switch {
 		case r.pool != nil:
 			if err := s.c.pools.step(bufpool.Event{Kind: bufpool.Stopped, Remote: r.pool, Last: r.last}); err != nil {
@@ -420,13 +420,13 @@ func (s *sender) sleep(short shortage) error {
 	if short == shortOfSlot || (s.attentive() && s.flights.len() > 0) {
 		mask |= waitCompletion
 	}
-	s.mail.asleep.Store(true)
-	defer s.mail.asleep.Store(false)
+	s.queue.asleep.Store(true)
+	defer s.queue.asleep.Store(false)
 	if short == shortOfCredit || short == shortOfAcknowledgement || len(s.indications.pending) > 0 {
 		s.hungry.Store(true)
 		defer s.hungry.Store(false)
 	}
-	s.mail.wake.Clear() // before the look at what it is raised for
+	s.queue.wake.Clear() // before the look at what it is raised for
 	s.w.place()
 	if mask&waitCompletion != 0 {
 		if err := s.notice.arm(); err != nil {
@@ -464,7 +464,7 @@ func (s *sender) wait(mask int) (slept bool, err error) {
 // ready reports whether there is something to do for a sender that lacks
 // something. It changes nothing. Of frames and completions the waiters know.
 func (s *sender) ready(short shortage) bool {
-	if s.c.stopped.Load() || s.mail.pending.Load() || s.indications.due() {
+	if s.c.stopped.Load() || s.queue.pending.Load() || s.indications.due() {
 		return true
 	}
 	size := 0
@@ -479,6 +479,6 @@ func (s *sender) ready(short shortage) bool {
 // Called by the control handler.
 func (s *sender) credited() {
 	if s.hungry.Load() {
-		s.mail.wake.Set()
+		s.queue.wake.Set()
 	}
 }

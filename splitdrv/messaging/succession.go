@@ -41,7 +41,7 @@ func (c *Conn) Pause(ctx context.Context) error {
 	paused := make(chan struct{}, len(c.channels))
 	for _, ch := range c.channels {
 		ch.tx.paused.Store(true)
-		ch.tx.mail.put(errand{kind: errandRelease, done: paused})
+		ch.tx.queue.put(sqRequest{kind: sqDrain, done: paused})
 	}
 	fail := func(err error) error { return fmt.Errorf("messaging: wait for what was sent: %w", err) }
 	for range c.channels {
@@ -65,7 +65,7 @@ func (c *Conn) Pause(ctx context.Context) error {
 func (c *Conn) Resume() {
 	for _, ch := range c.channels {
 		ch.tx.paused.Store(false)
-		ch.tx.mail.put(errand{kind: errandRelease})
+		ch.tx.queue.put(sqRequest{kind: sqDrain})
 	}
 }
 

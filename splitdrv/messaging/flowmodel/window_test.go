@@ -139,7 +139,7 @@ func (s *side) tell() bool {
 	return true
 }
 
-// errand is something for a sender to do besides frames.
+// sqRequest is something for a sender to do besides frames.
 type errand struct {
 	kind  errandKind
 	pool  *pool
@@ -157,7 +157,7 @@ const (
 	errandRebind
 )
 
-// perform posts errands as far as there is room, and reports whether it has
+// perform posts requests as far as there is room, and reports whether it has
 // posted any.
 func (c *channel) perform() bool {
 	posted, n := c.posted, len(c.errands)

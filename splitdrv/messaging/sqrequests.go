@@ -8,15 +8,14 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// sort puts what has come by mail where it belongs: some pools can go only when
-// their transfers have completed, the rest waits for room in the send queue at
-// most.
-func (s *sender) sort(mail []errand) {
-	for _, e := range mail {
-		if e.kind == errandRelease {
-			s.releasing = append(s.releasing, e)
+// sort puts what others want of the send queue where it belongs: some has to wait
+// until transfers have completed, the rest for room in the send queue at most.
+func (s *sender) sort(requests []sqRequest) {
+	for _, q := range requests {
+		if q.kind == sqDrain {
+			s.draining = append(s.draining, q)
 		} else {
-			s.errands = append(s.errands, e)
+			s.requests = append(s.requests, q)
 		}
 	}
 }
@@ -24,8 +23,8 @@ func (s *sender) sort(mail []errand) {
 // perform posts what is to be posted about windows, as far as there is room.
 func (s *sender) perform() error {
 	n := 0
-	for n < len(s.errands) {
-		done, err := s.performOne(&s.errands[n])
+	for n < len(s.requests) {
+		done, err := s.performOne(&s.requests[n])
 		if err != nil {
 			return err
 		}
@@ -34,66 +33,66 @@ func (s *sender) perform() error {
 		}
 		n++
 	}
-	rest := copy(s.errands, s.errands[n:])
-	clear(s.errands[rest:])
-	s.errands = s.errands[:rest]
+	rest := copy(s.requests, s.requests[n:])
+	clear(s.requests[rest:])
+	s.requests = s.requests[:rest]
 	return nil
 }
 
-// performOne posts an errand, and reports whether there was room for all of it.
-func (s *sender) performOne(e *errand) (bool, error) {
-	switch e.kind {
-	case errandInvalidate:
-		return s.invalidate(e.pool)
-	case errandRevoke, errandRebind:
-		return s.revokeOrRebind(e)
+// performOne posts a request, and reports whether there was room for all of it.
+func (s *sender) performOne(q *sqRequest) (bool, error) {
+	switch q.kind {
+	case sqInvalidate:
+		return s.invalidate(q.pool)
+	case sqRevoke, sqRebind:
+		return s.revokeOrRebind(q)
 	default:
 	}
-	for ; e.next < len(e.lent.Windows); e.next++ {
+	for ; q.next < len(q.lent.Windows); q.next++ {
 		room := s.room()
 		if room <= 0 {
 			return false, nil
 		}
-		last := e.next == len(e.lent.Windows)-1
+		last := q.next == len(q.lent.Windows)-1
 		post := s.bindWindow
-		if e.kind == errandUnbind {
+		if q.kind == sqUnbind {
 			post = s.unbindWindow
 		}
-		if err := post(e.lent, e.next, last || room == 1); err != nil {
-			return false, fmt.Errorf("pool %d on data channel %d: %w", e.lent.Ref, s.ch.number, err)
+		if err := post(q.lent, q.next, last || room == 1); err != nil {
+			return false, fmt.Errorf("pool %d on data channel %d: %w", q.lent.Ref, s.ch.number, err)
 		}
 	}
-	s.land(landing{event: bufpool.Event{Kind: bound[e.kind], Local: e.lent}})
+	s.whenCompleted(callback{event: bufpool.Event{Kind: bound[q.kind], Local: q.lent}})
 	return true, nil
 }
 
 // bound is what the pools hear when windows are.
-var bound = [...]bufpool.Kind{errandBind: bufpool.Bound, errandUnbind: bufpool.Unbound}
+var bound = [...]bufpool.Kind{sqBind: bufpool.Bound, sqUnbind: bufpool.Unbound}
 
-// landing is what follows when work requests have completed: a letter to the
-// channel's receiver about a batch, or else an event for the pools.
-type landing struct {
-	event  bufpool.Event
-	letter letter
+// callback is who hears that work requests have completed: the channel's receiver,
+// about a batch, or else the pools.
+type callback struct {
+	rx    rxEvent
+	event bufpool.Event
 }
 
-// land has something follow when what was posted last, which asks for a
+// whenCompleted has somebody hear when what was posted last, which asks for a
 // completion, has completed.
-func (s *sender) land(l landing) {
-	s.landing = append(s.landing, l)
-	s.flights.newest().lands = true
+func (s *sender) whenCompleted(c callback) {
+	s.callbacks = append(s.callbacks, c)
+	s.flights.newest().callback = true
 }
 
-// follow does what follows next.
-func (s *sender) follow() error {
-	l := s.landing[0]
-	rest := copy(s.landing, s.landing[1:])
-	s.landing[rest] = landing{}
-	s.landing = s.landing[:rest]
-	if l.letter.batch == nil {
-		return s.c.pools.step(l.event)
+// callBack is the next callback.
+func (s *sender) callBack() error {
+	c := s.callbacks[0]
+	rest := copy(s.callbacks, s.callbacks[1:])
+	s.callbacks[rest] = callback{}
+	s.callbacks = s.callbacks[:rest]
+	if c.rx.batch == nil {
+		return s.c.pools.step(c.event)
 	}
-	s.ch.rx.mail.put(l.letter)
+	s.ch.rx.queue.put(c.rx)
 	return nil
 }
 
