@@ -103,7 +103,7 @@ func TestRDMAPeerFromTheDocument(t *testing.T) {
 		case "send-uc":
 			t.Run("lossy", func(t *testing.T) {
 				lossy(t, 3)
-				r.peerHost(t)
+				r.peerHost(t, "--count", "100")
 			})
 		}
 	}, "--pool-idle", "1s")
@@ -123,7 +123,7 @@ func TestRDMAPeerServes(t *testing.T) {
 			h := r.host(t, "--cert", cert)
 			ping(t, h.ns, addr(0), 3, 0)
 			ping(t, h.ns, addr(0), 3, 56)
-			ping(t, h.ns, addr(0), 100, 1400)
+			ping(t, h.ns, addr(0), 30, 1400)
 			h.stop()
 			unit.succeeds()
 		})
