@@ -23,8 +23,10 @@ func (r *rig) put(rules string) {
 // policedStatus is what the I/O unit's status has of frames that a policy drops.
 type policedStatus struct {
 	Hosts []struct {
-		Dropped struct {
+		TxLimited uint64 `json:"tx_limited"`
+		Dropped   struct {
 			LinkControl uint64 `json:"link_control"`
+			GroupRate   uint64 `json:"group_rate"`
 		} `json:"dropped_by_policy"`
 		Statistics struct {
 			TxSource uint64 `json:"tx_source"`
@@ -116,4 +118,59 @@ func TestRDMABond(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRDMAPolicyDefault has two hosts without a policy of their own. Each works with
+// the address that is made for it, and gets neither the other's nor a station's.
+func TestRDMAPolicyDefault(t *testing.T) {
+	r := newRig(t, "macvtap")
+	r.put("default: {max-sessions: 64}\n")
+	h, other := settings{r.host(t)}, r.host(t)
+	own := h.mac()
+	ping(t, h.ns, addr(0), 2, 56)
+	ping(t, h.ns, other.addr(), 2, 56)
+	station := testenv.Link(t, r.lan, "lan0").Attrs().HardwareAddr.String()
+	for _, mac := range []string{other.mac(), station, foreign} {
+		h.ip("link set sn0 address " + mac)
+		h.until("MAC address "+mac+" refused", func(s *settingsStatus) bool {
+			return s.Refusal != nil && s.Refusal.What == "MAC" && s.Refusal.Wanted == mac && h.mac() == own
+		})
+	}
+	ping(t, h.ns, addr(0), 2, 56)
+	ping(t, other.ns, addr(0), 2, 56)
+}
+
+// TestRDMAPolicyPackets bounds the packets of a host, and its broadcasts: the first
+// wait, more of the second are dropped.
+func TestRDMAPolicyPackets(t *testing.T) {
+	r := newRig(t, "macvtap")
+	h := r.host(t)
+	own := testenv.Link(t, h.ns, "sn0").Attrs().HardwareAddr
+	burst := func(to string) {
+		t.Helper()
+		var frames [][]byte
+		for range 400 {
+			f := etherFrame(to, 0x88b5)
+			copy(f[16:], own)
+			frames = append(frames, f)
+		}
+		testenv.SendRaw(t, h.ns, "sn0", frames...)
+	}
+	status := func(what string, cond func(limited, dropped uint64) bool) {
+		t.Helper()
+		var s policedStatus
+		eventually(t, func() bool {
+			s = policedStatus{}
+			return r.unit.statusInto(&s) && len(s.Hosts) == 1 && cond(s.Hosts[0].TxLimited, s.Hosts[0].Dropped.GroupRate)
+		}, "%s: %+v", what, &s)
+	}
+	r.put("default: {max-tx-group-pps: 100}\n")
+	burst("ff:ff:ff:ff:ff:ff")
+	status("broadcasts dropped, and nothing waiting", func(limited, dropped uint64) bool { return dropped > 0 && limited == 0 })
+	ping(t, h.ns, addr(0), 2, 56)
+	r.put("default: {max-tx-pps: 100}\n")
+	burst(foreign)
+	status("packets waiting", func(limited, _ uint64) bool { return limited > 0 })
+	r.put("default: {max-tx-pps: unlimited}\n")
+	ping(t, h.ns, addr(0), 2, 56)
 }
