@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/testenv"
@@ -24,10 +25,11 @@ type Fabric struct {
 const besides = 8
 
 // Run attacks a session in every way there is, in every mode. newFabric is
-// called once for each mode.
+// called once for each mode. After an attack that has run out of patience there are
+// no others: they would most likely wait as long, for the same reason.
 func Run(t *testing.T, newFabric func(t *testing.T) Fabric) {
 	for _, mode := range protocol.Modes() {
-		t.Run(string(mode), func(t *testing.T) {
+		timely(t, string(mode), func(t *testing.T) {
 			f := newFabric(t)
 			beside := newHealthy(t, f.Victim, f.Attacker, mode, f.Timing)
 			other := newVictim(t, small(f.Victim, mode, f.Timing), nil)
@@ -37,7 +39,7 @@ func Run(t *testing.T, newFabric func(t *testing.T) Fabric) {
 			otherPeer.Alive()                                       // what it opens to wait is there before the attacks
 			for _, a := range Attacks() {
 				if a.In(mode) {
-					t.Run(a.Name, func(t *testing.T) {
+					timely(t, a.Name, func(t *testing.T) {
 						a.run(t, f, mode, beside, otherPeer.Pools)
 						otherPeer.renew(t)
 						otherPeer.Alive()
@@ -48,6 +50,15 @@ func Run(t *testing.T, newFabric func(t *testing.T) Fabric) {
 				t.Errorf("%d frames reached a session that nobody attacked", n)
 			}
 		})
+	}
+}
+
+// timely runs a part of a test, and ends the test if that has failed by waiting.
+func timely(t *testing.T, name string, part func(t *testing.T)) {
+	t.Helper()
+	begun := time.Now()
+	if !t.Run(name, part) && time.Since(begun) >= patience {
+		t.Fatalf("%s has waited too long: what comes after it is left out", name)
 	}
 }
 
