@@ -153,9 +153,10 @@ func (d *netdev) giveUpMAC(err error) bool {
 	return again
 }
 
-// apply carries out changes, those too that come after one that fails. The caller
-// holds mu.
+// apply carries out changes, those too that come after one that fails. Why is known
+// before the netdevice is seen to change. The caller holds mu.
 func (d *netdev) apply(c mirror.Changes) (failed error) {
+	d.show()
 	if r := c.Rejected; r != nil {
 		d.log.Warn("the netdevice cannot have what it was set to", "what", r.What, "wanted", r.Wanted, "reason", r.Reason)
 	}

@@ -17,6 +17,34 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
+// TestFailoverAfterCommandInVain commands a switch to a session on standby that has
+// another MAC address than the netdevice has got since, and then loses the I/O unit: that
+// fail-over begins when the I/O unit is lost.
+func TestFailoverAfterCommandInVain(t *testing.T) {
+	w := newWorld(t)
+	anyMAC := ruled(t, "default: {macs: any}")
+	one, two := w.gateway("one", anyMAC), w.gateway("two", anyMAC)
+	d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits, c.Standby = addrs(one, two), true })
+	d.up(t)
+	ready := func() bool { return h.Status().Failovers.Standby == two.cable.addr }
+	testenv.Eventually(t, ready, "nothing on standby")
+	const changed = "06:00:00:00:00:77"
+	_ = d.set(func() { d.mac = changed })
+	testenv.Eventually(t, func() bool { return h.Status().Netdevice.MAC == changed }, "the I/O unit does not follow")
+	if _, err := h.Failover(t.Context(), two.cable.addr); err == nil || !strings.Contains(err.Error(), changed) {
+		t.Fatalf("to a session with another MAC address: %v", err)
+	}
+	one.both(d) // it is in use as before
+	testenv.Eventually(t, ready, "nothing on standby again")
+	begin := time.Now()
+	one.cut()
+	failedOver(t, h, uplink.ReasonDied, 1)
+	if last := h.Status().Failovers.Last; last.At.Before(begin) {
+		t.Errorf("it began %v before the I/O unit was lost", begin.Sub(last.At))
+	}
+	two.both(d)
+}
+
 // TestFailoverCommand goes to and fro while the carrier stays.
 func TestFailoverCommand(t *testing.T) {
 	w := newWorld(t)
