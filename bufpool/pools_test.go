@@ -304,6 +304,17 @@ func TestPools(t *testing.T) {
 			w.step(Event{Kind: Stopped, Remote: extra}, "")
 			w.step(Event{Kind: FlushReply, Transaction: 1}, fmt.Sprintf("drain 0; request %#x as 2", 2|uint32(giveBack)))
 		}},
+		{"a pool is not given back before it has stopped", 0, nil, func(w *walk) {
+			w.now = w.now.Add(time.Hour)
+			w.borrowed(1, 2048, false)
+			w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "ask of 4 × 2048 on 1")
+			extra := w.borrowed(2, 2048, false)
+			w.asked()
+			w.step(Event{Kind: Tick}, "")
+			w.step(Event{Kind: Tick, Tight: true}, "request 0x0 as 1; stop 2")
+			w.step(Event{Kind: FlushReply, Transaction: 1}, "drain 0")
+			w.step(Event{Kind: Stopped, Remote: extra}, fmt.Sprintf("request %#x as 2", 2|uint32(giveBack)))
+		}},
 		{"the peer takes back a pool that is stopping", 0, nil, func(w *walk) {
 			w.now = w.now.Add(time.Hour)
 			w.borrowed(1, 2048, false)
@@ -379,6 +390,20 @@ func TestPools(t *testing.T) {
 			}
 			if n := w.pools.Remembered(); n != 12 || w.pools.Remote(6) != nil || w.pools.Remote(7) == nil {
 				w.t.Errorf("%d elements are remembered", n)
+			}
+		}},
+		{"the books of a pool that has not stopped are its own", 0, nil, func(w *walk) {
+			var closed []*Remote
+			for ref := range uint32(6) {
+				r := w.borrowed([]uint32{0, 0, 1, 2, 3, 4}[ref], 2048, false)
+				for _, old := range closed {
+					if &r.Frames[0] == &old.Frames[0] {
+						w.t.Errorf("pool %d has the books of pool %d, which is in use", r.Ref, old.Ref)
+					}
+				}
+				w.step(Event{Kind: Flush, Refs: []uint32{r.Ref}}, fmt.Sprintf("stop %d for good", r.Ref))
+				w.pools.owed.out = false // a peer that does not wait for the reply
+				closed = append(closed, r)
 			}
 		}},
 		{"one-touch pools without keys", 0, func(c *Config) { c.PeerOneTouch = true }, func(w *walk) {

@@ -49,7 +49,8 @@ func TestReturns(t *testing.T) {
 		want []string // updates, as long as they are due
 	}{
 		{"a quarter is free", protocol.ModeImm, func(*Returns, []*Local) {}, []string{"1:2", "2:50"}},
-		{"a quarter is free, of what is indicated", protocol.ModeIndicate, func(*Returns, []*Local) {}, []string{"1:2 0:1", "2:50"}},
+		{"a quarter is free, and others go with it", protocol.ModeIndicate, func(*Returns, []*Local) {
+		}, []string{"1:2 0:1", "2:50"}},
 		{"one that the peer waits for comes first", protocol.ModeImm, func(r *Returns, l []*Local) {
 			r.Indicated(l[0], true)
 		}, []string{"0:1 1:2", "2:50"}},
@@ -73,10 +74,6 @@ func TestReturns(t *testing.T) {
 				t.Error("nothing has to be acknowledged")
 			}
 		}, []string{"0:1 1:2", "2:50"}},
-		{"a pool that goes is not named", protocol.ModeImm, func(r *Returns, l []*Local) {
-			r.Indicated(l[3], true)
-			r.Forget(l[3])
-		}, []string{"1:2 0:1", "2:50"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r, l := &Returns{Mode: tt.mode, Room: room}, pools(t)
@@ -92,6 +89,17 @@ func TestReturns(t *testing.T) {
 				t.Error("there is something to acknowledge")
 			}
 		})
+	}
+}
+
+// TestReturnsForget looks for the elements of a pool that has gone.
+func TestReturnsForget(t *testing.T) {
+	r := &Returns{Mode: protocol.ModeImm, Room: protocol.PoolReturnSize(50)}
+	gone, l := freed(t, 0, 8, 1), freed(t, 1, 8, 1)
+	r.Indicated(gone, true)
+	r.Forget(gone)
+	if got := update(r, []*Local{l}); got != "1:1" {
+		t.Errorf("an update of %q", got)
 	}
 }
 

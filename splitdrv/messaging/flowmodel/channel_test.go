@@ -32,21 +32,21 @@ type channel struct {
 	framesSent uint64
 	notes      []release
 	releasing  []release
-	errands    []errand
+	requests   []sqRequest
 
 	// The receiver's.
 	cq         []transfer
 	receives   int // posted
-	mail       []letter
-	reading    []letter
+	queue      []rxEvent
+	reading    []rxEvent
 	drained    bool
 	pools      []*pool // by reference
 	lent       []*bufpool.Local
 	spare      int
 	expected   uint64
 	sentByPeer uint64
-	sent       uint64 // as it was when the mail was taken
-	mailed     bool
+	sent       uint64 // as it was when the queue was taken
+	queued     bool
 	repost     int
 	returns    bool // elements may have to go back
 	blocked    bool // there was no slot to send an update from
@@ -91,19 +91,19 @@ type release struct {
 	last bool // the peer takes the pool back: its window ends as well
 }
 
-type letterKind uint8
+type rxKind uint8
 
 const (
-	letterIndicated letterKind = iota
-	letterAdopt
-	letterRetire
-	letterSent
-	letterRevoked
-	letterRebound
+	rxIndicated rxKind = iota
+	rxAdopt
+	rxDrain
+	rxSent
+	rxRevoked
+	rxRebound
 )
 
-type letter struct {
-	kind  letterKind
+type rxEvent struct {
+	kind  rxKind
 	pool  *pool
 	elem  int
 	last  bool

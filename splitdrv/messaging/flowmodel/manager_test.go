@@ -36,17 +36,17 @@ func (s *side) hand(a bufpool.Action) {
 	}
 	switch a.Do {
 	case bufpool.Adopt:
-		c.mail = append(c.mail, letter{kind: letterAdopt, pool: s.lent[a.Local]})
+		c.queue = append(c.queue, rxEvent{kind: rxAdopt, pool: s.lent[a.Local]})
 		if broken.earlyTakeBack {
 			s.withheld[a.Local] = s.hear(bufpool.Event{Kind: bufpool.Bound, Local: a.Local})
 		}
 	case bufpool.Drain:
-		c.mail = append(c.mail, letter{kind: letterRetire, pool: s.lent[a.Local]})
+		c.queue = append(c.queue, rxEvent{kind: rxDrain, pool: s.lent[a.Local]})
 		if broken.hastyTakeBack {
 			s.withheld[a.Local] = s.hear(bufpool.Event{Kind: bufpool.Drained, Local: a.Local})
 		}
 	case bufpool.Bind:
-		c.errands = append(c.errands, errand{kind: errandBind, pool: s.lent[a.Local]})
+		c.requests = append(c.requests, sqRequest{kind: sqBind, pool: s.lent[a.Local]})
 		if broken.unboundOffer {
 			s.step(bufpool.Event{Kind: bufpool.Bound, Local: a.Local})
 		}
@@ -55,14 +55,14 @@ func (s *side) hand(a bufpool.Action) {
 			s.step(bufpool.Event{Kind: bufpool.Unbound, Local: a.Local})
 			return
 		}
-		c.errands = append(c.errands, errand{kind: errandUnbind, pool: s.lent[a.Local]})
+		c.requests = append(c.requests, sqRequest{kind: sqUnbind, pool: s.lent[a.Local]})
 	case bufpool.Use:
 		c.grants = append(c.grants, s.borrowed[a.Remote])
 		slices.SortStableFunc(c.grants, func(a, b *pool) int { return a.size - b.size })
 	case bufpool.Stop:
 		c.revoke(release{pool: s.borrowed[a.Remote], last: a.Last})
 	case bufpool.Invalidate:
-		c.errands = append(c.errands, errand{kind: errandInvalidate, pool: s.borrowed[a.Remote]})
+		c.requests = append(c.requests, sqRequest{kind: sqInvalidate, pool: s.borrowed[a.Remote]})
 	case bufpool.Tell:
 		if broken.untoldOffer {
 			s.step(bufpool.Event{Kind: bufpool.Told, Local: a.Local})

@@ -257,8 +257,8 @@ func (m *model) rested() {
 			if c.alone || c.room() <= 0 || len(c.owed) != 0 || len(c.releasing) != 0 {
 				m.fail("%s: at rest, channel %d cannot send: alone %t, room %d, %d owed, %d releasing", s.name, i, c.alone, c.room(), len(c.owed), len(c.releasing))
 			}
-			if n := len(c.touched.Abandoned()); len(c.errands)+n+len(s.untold) != 0 {
-				m.fail("%s: at rest, channel %d has %d errands, %d batches; %d pools are not offered", s.name, i, len(c.errands), n, len(s.untold))
+			if n := len(c.touched.Abandoned()); len(c.requests)+n+len(s.untold) != 0 {
+				m.fail("%s: at rest, channel %d has %d requests, %d batches; %d pools are not offered", s.name, i, len(c.requests), n, len(s.untold))
 			}
 			if m.mode == protocol.ModeIndicate && c.indicated-c.acked >= protocol.IndicatesPerChannel {
 				m.fail("%s: at rest, channel %d has %d indications unacknowledged", s.name, i, c.indicated-c.acked)

@@ -32,9 +32,9 @@ func (c *channel) receive() bool {
 		if c.returns = len(c.reading) == 0; c.returns {
 			c.revokeGathered()
 		}
-	case len(c.mail) > 0 && (len(c.cq) == 0 || c.m.one(2)):
-		c.reading, c.mail, c.drained = c.mail, nil, false
-		c.mailed, c.sent = false, c.sentByPeer
+	case len(c.queue) > 0 && (len(c.cq) == 0 || c.m.one(2)):
+		c.reading, c.queue, c.drained = c.queue, nil, false
+		c.queued, c.sent = false, c.sentByPeer
 	case len(c.cq) > 0:
 		c.take()
 	default:
@@ -144,9 +144,9 @@ func (c *channel) lose(n int64) {
 	}
 }
 
-func (c *channel) read(l letter) {
+func (c *channel) read(l rxEvent) {
 	switch l.kind {
-	case letterIndicated:
+	case rxIndicated:
 		c.consume(l.pool, l.elem)
 		gathered := c.touched.Gathered()
 		switch n := len(gathered); {
@@ -156,12 +156,12 @@ func (c *channel) read(l letter) {
 		case n > 0:
 			gathered[n-1].Indicated, gathered[n-1].Last = true, l.last
 		}
-	case letterAdopt:
+	case rxAdopt:
 		c.adopt(l.pool)
 		if !c.s.release(l.pool.local) {
 			c.s.step(bufpool.Event{Kind: bufpool.Adopted, Local: l.pool.local})
 		}
-	case letterRetire:
+	case rxDrain:
 		c.revokeGathered()
 		if l.pool.guard == oneTouch && l.pool.at[consumed] > 0 && !c.m.rules.hastyRetire {
 			// Not before its windows are bound again.
@@ -170,11 +170,11 @@ func (c *channel) read(l letter) {
 			return
 		}
 		c.forget(l.pool)
-	case letterRevoked:
+	case rxRevoked:
 		c.revoked(l.batch)
-	case letterRebound:
+	case rxRebound:
 		c.rebound(l.batch)
-	case letterSent:
+	case rxSent:
 		if ahead := int64(c.sent - c.expected); ahead > 0 {
 			c.lose(ahead)
 			if c.m.rules.hastyReturn {
@@ -200,7 +200,7 @@ func (c *channel) forget(p *pool) {
 	}
 	drained := bufpool.Event{Kind: bufpool.Drained, Local: p.local}
 	if c.s.invalidates() && c.m.rules.bothInvalidate {
-		c.errands = append(c.errands, errand{kind: errandUnbind, pool: p})
+		c.requests = append(c.requests, sqRequest{kind: sqUnbind, pool: p})
 	}
 	if c.s.invalidates() && c.m.rules.earlyDispose {
 		c.s.step(bufpool.Event{Kind: bufpool.Invalidated, Local: p.local})

@@ -303,7 +303,7 @@ func (s *side) dispatch(msg message) {
 	case msgIndicate:
 		c := s.channels[msg.channel]
 		for i, x := range msg.inds {
-			c.mail = append(c.mail, letter{kind: letterIndicated, pool: x.pool, elem: x.elem, last: i == len(msg.inds)-1})
+			c.queue = append(c.queue, rxEvent{kind: rxIndicated, pool: x.pool, elem: x.elem, last: i == len(msg.inds)-1})
 		}
 	case msgGet:
 		s.step(bufpool.Event{Kind: bufpool.Get, Channel: msg.channel + 1, Size: msg.size})
@@ -393,9 +393,9 @@ func (s *side) answer() bool {
 	if msg.request == requestSent {
 		c := s.channels[msg.channel]
 		c.sentByPeer = msg.sent
-		if !c.mailed {
-			c.mailed = true
-			c.mail = append(c.mail, letter{kind: letterSent})
+		if !c.queued {
+			c.queued = true
+			c.queue = append(c.queue, rxEvent{kind: rxSent})
 		}
 	}
 	s.send(message{kind: msgReply, request: msg.request})

@@ -140,42 +140,42 @@ func (s *side) tell() bool {
 }
 
 // sqRequest is something for a sender to do besides frames.
-type errand struct {
-	kind  errandKind
+type sqRequest struct {
+	kind  sqKind
 	pool  *pool
 	batch *bufpool.Batch
 	next  int
 }
 
-type errandKind uint8
+type sqKind uint8
 
 const (
-	errandBind errandKind = iota
-	errandUnbind
-	errandInvalidate
-	errandRevoke
-	errandRebind
+	sqBind sqKind = iota
+	sqUnbind
+	sqInvalidate
+	sqRevoke
+	sqRebind
 )
 
 // perform posts requests as far as there is room, and reports whether it has
 // posted any.
 func (c *channel) perform() bool {
-	posted, n := c.posted, len(c.errands)
-	for len(c.errands) > 0 && c.performOne(&c.errands[0]) {
-		c.errands = slices.Clone(c.errands[1:])
+	posted, n := c.posted, len(c.requests)
+	for len(c.requests) > 0 && c.performOne(&c.requests[0]) {
+		c.requests = slices.Clone(c.requests[1:])
 	}
-	return c.posted != posted || len(c.errands) != n
+	return c.posted != posted || len(c.requests) != n
 }
 
-func (c *channel) performOne(e *errand) bool {
-	if e.kind == errandInvalidate {
+func (c *channel) performOne(e *sqRequest) bool {
+	if e.kind == sqInvalidate {
 		return c.invalidate(e.pool)
 	}
 	o, n := opBind, 0
 	if e.batch != nil {
 		n = len(e.batch.Written)
 	}
-	if e.kind == errandUnbind || e.kind == errandRevoke {
+	if e.kind == sqUnbind || e.kind == sqRevoke {
 		o = opInvalidate
 	}
 	if e.pool != nil {
@@ -200,14 +200,14 @@ func (c *channel) performOne(e *errand) bool {
 	return true
 }
 
-// follows is what follows when an errand's work requests have completed.
-func (c *channel) follows(e errand) func() {
+// follows is what follows when a request's work requests have completed.
+func (c *channel) follows(e sqRequest) func() {
 	switch e.kind {
-	case errandRevoke:
-		return func() { c.mail = append(c.mail, letter{kind: letterRevoked, batch: e.batch}) }
-	case errandRebind:
-		return func() { c.mail = append(c.mail, letter{kind: letterRebound, batch: e.batch}) }
-	case errandUnbind:
+	case sqRevoke:
+		return func() { c.queue = append(c.queue, rxEvent{kind: rxRevoked, batch: e.batch}) }
+	case sqRebind:
+		return func() { c.queue = append(c.queue, rxEvent{kind: rxRebound, batch: e.batch}) }
+	case sqUnbind:
 		if c.s.invalidates() { // a broken rule: nobody waits for it
 			return func() {}
 		}
@@ -265,9 +265,9 @@ func (c *channel) revokeGathered() {
 	switch {
 	case b == nil:
 	case c.m.rules.noSeal:
-		c.mail = append(c.mail, letter{kind: letterRevoked, batch: b})
+		c.queue = append(c.queue, rxEvent{kind: rxRevoked, batch: b})
 	default:
-		c.errands = append(c.errands, errand{kind: errandRevoke, batch: b})
+		c.requests = append(c.requests, sqRequest{kind: sqRevoke, batch: b})
 	}
 }
 
@@ -293,7 +293,7 @@ func (c *channel) revoked(b *bufpool.Batch) {
 		c.rebound(b)
 		return
 	}
-	c.errands = append(c.errands, errand{kind: errandRebind, batch: b})
+	c.requests = append(c.requests, sqRequest{kind: sqRebind, batch: b})
 }
 
 // rebound hears that windows are bound again.
