@@ -11,6 +11,7 @@ var (
 	ErrShort      = errors.New("frame is shorter than its virtio and Ethernet headers")
 	ErrTooLong    = errors.New("frame is longer than 65535 bytes or than the buffer")
 	ErrInvalid    = errors.New("frame cannot be described by a virtio header")
+	ErrFiltered   = errors.New("frame is for somebody else")
 	ErrTag        = errors.New("frame ends within its VLAN tags")
 	ErrFlags      = errors.New("virtio header has unknown flags")
 	ErrCsum       = errors.New("virtio header places the checksum outside the frame")

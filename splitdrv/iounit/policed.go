@@ -134,7 +134,7 @@ func (p *policed) ReadFrames(ops []vnet.ReadOp) int {
 		}
 		skipped += n
 	}
-	ops[0].Frame, ops[0].Err = nil, errAgain
+	ops[0].Frame, ops[0].Err = nil, vnet.ErrFiltered
 	return 1
 }
 

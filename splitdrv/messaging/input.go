@@ -109,6 +109,7 @@ func (in *input) refuse(err error) error {
 		in.count.invalid.Add(1)
 	case errMalformed:
 		in.count.malformed.Add(1)
+	case vnet.ErrFiltered: // counted by the port
 	default:
 		return err
 	}

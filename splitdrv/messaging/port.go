@@ -21,7 +21,8 @@ type Port interface {
 	// many of ops it has filled: 1 at least. Only the last of these can have
 	// unix.EAGAIN, bare, when there is no frame. A frame that is too long is
 	// dropped with vnet.ErrTooLong, one that the header cannot describe with
-	// vnet.ErrInvalid, and frames may follow them.
+	// vnet.ErrInvalid, one that the port keeps to itself with vnet.ErrFiltered,
+	// and frames may follow them.
 	ReadFrames(ops []vnet.ReadOp) int
 	// WriteFrames writes frames from the first on, and returns how many of ops
 	// are done with: all, or those before the first one for which the device is
