@@ -18,11 +18,13 @@ import (
 type Set struct {
 	file *os.File
 	raw  syscall.RawConn
-	look func(uintptr) bool // made once: a closure for each wait would be allocated
+	// Made once: a closure for each wait would be allocated.
+	look func(uintptr) bool
+	call func(uintptr) bool
 
+	work   func() bool // of Run
 	ready  [1]unix.EpollEvent
 	looked bool // by this wait
-	slept  bool
 }
 
 // Interest is a descriptor and what to wait for there.
@@ -57,8 +59,19 @@ func NewSet(interests ...Interest) (*Set, error) {
 	if s.raw, err = s.file.SyscallConn(); err != nil {
 		return nil, errors.Join(err, s.file.Close())
 	}
-	s.look = s.isReady
+	s.look, s.call = s.isReady, func(uintptr) bool { return s.work() }
 	return s, nil
+}
+
+// Run calls work, and again when something has happened to a descriptor since it
+// was called, until it returns true. Between the calls it sleeps. Each descriptor is
+// one for work to try: what it was that happened is not told.
+func (s *Set) Run(work func() bool) error {
+	s.work = work
+	if err := s.raw.Read(s.call); err != nil {
+		return fmt.Errorf("wait: %w", err)
+	}
+	return nil
 }
 
 // isReady reports whether a descriptor is ready. Go's poller tells of changes
@@ -68,7 +81,6 @@ func NewSet(interests ...Interest) (*Set, error) {
 // (tun_chr_poll and tap_poll set SOCKWQ_ASYNC_NOSPACE).
 func (s *Set) isReady(fd uintptr) bool {
 	if s.looked {
-		s.slept = true
 		return true
 	}
 	s.looked = true
@@ -76,26 +88,25 @@ func (s *Set) isReady(fd uintptr) bool {
 	return n != 0 // an error is met again by who looks what is ready
 }
 
-// Wait sleeps until a descriptor is ready, and reports whether it had to. Once
-// in a while it wakes in vain.
-func (s *Set) Wait() (slept bool, err error) {
-	s.looked, s.slept = false, false
-	if err = s.raw.Read(s.look); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		return s.slept, fmt.Errorf("wait: %w", err)
+// Wait sleeps until a descriptor is ready. Once in a while it wakes in vain.
+func (s *Set) Wait() error {
+	s.looked = false
+	if err := s.raw.Read(s.look); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("wait: %w", err)
 	}
-	return s.slept || err != nil, nil
+	return nil
 }
 
 // WaitFor is Wait, for d at most.
-func (s *Set) WaitFor(d time.Duration) (slept bool, err error) {
+func (s *Set) WaitFor(d time.Duration) error {
 	if err := s.file.SetReadDeadline(time.Now().Add(d)); err != nil {
-		return false, fmt.Errorf("wait for %v: %w", d, err)
+		return fmt.Errorf("wait for %v: %w", d, err)
 	}
-	slept, err = s.Wait()
+	err := s.Wait()
 	if end := s.file.SetReadDeadline(time.Time{}); err == nil && end != nil {
 		err = fmt.Errorf("wait for %v: %w", d, end)
 	}
-	return slept, err
+	return err
 }
 
 // Close closes the epoll instance. Nobody may be waiting.

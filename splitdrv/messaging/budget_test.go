@@ -61,6 +61,7 @@ func flood(t *testing.T, cfg Config, enough func(*Conn, []taking) bool) (*Conn, 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
+	canSleep(t, c)
 	k := &takings{enough: func(runs []taking) bool { return enough(c, runs) }, done: make(chan struct{})}
 	var running sync.WaitGroup
 	for _, ch := range c.channels {

@@ -120,42 +120,44 @@ func (k *control) postRecv(i uint16) error {
 }
 
 // run is the control handler's goroutine.
-func (k *control) run() error {
-	for !k.c.stopped.Load() {
+func (k *control) run() (err error) {
+	if end := k.idle.Run(func() (ended bool) {
+		ended, err = k.work()
+		return ended
+	}); err == nil {
+		err = end
+	}
+	return err
+}
+
+// work goes on until there is nothing to do, or the session has ended. It is called
+// again when something has happened meanwhile.
+func (k *control) work() (ended bool, err error) {
+	k.w.woke()
+	for armed := false; !k.c.stopped.Load(); {
 		n, err := k.poll()
 		if n == 0 && err == nil {
 			n, err = k.spin()
 		}
-		if err != nil {
-			return err
-		}
-		if n > 0 {
+		switch {
+		case err != nil:
+			return true, err
+		case n > 0:
 			k.w.spend(n)
-			continue
+			armed = false
+		case armed:
+			return false, nil
+		default:
+			// And then once more: what had completed before raises no event.
+			k.w.wake.Clear() // before the look at what it is raised for
+			k.w.place()
+			if err := k.notice.arm(); err != nil {
+				return true, err
+			}
+			armed = true
 		}
-		if err := k.sleep(); err != nil {
-			return err
-		}
 	}
-	return nil
-}
-
-// sleep arms the completion queue, polls once more, because what had completed
-// before raises no event, and waits.
-func (k *control) sleep() error {
-	k.w.wake.Clear() // before the look at what it is raised for
-	k.w.place()
-	if err := k.notice.arm(); err != nil {
-		return err
-	}
-	if n, err := k.poll(); n > 0 || err != nil || k.c.stopped.Load() {
-		return err
-	}
-	slept, err := k.idle.Wait()
-	if slept {
-		k.w.woke()
-	}
-	return err
+	return true, nil
 }
 
 // spin polls for as long as the handler says.

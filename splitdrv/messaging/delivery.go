@@ -4,27 +4,58 @@ import (
 	"net"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/epoll"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/vnet"
 )
 
+// delivery is what a receiver has of its port: frames on their way there, in the
+// elements that they were written to. It is the receiver's goroutine's.
+type delivery struct {
+	c       *Conn
+	w       *worker
+	channel int
+	wake    *epoll.Event // the queue's, which is raised when a hold changes
+	count   *rxCounters
+
+	port  Port
+	paced PacedPort  // port, if it is one
+	full  *epoll.Set // waits for a port that takes frames again
+	held  *epoll.Set // for the end of a port's hold, or a change of it; nil if the port has none
+
+	writes []vnet.WriteOp // frames that go to the port together
+	frames uint64         // taken and not counted yet
+	bytes  uint64
+}
+
+// begin makes the waiters.
+func (d *delivery) begin(port Port) (err error) {
+	d.port = port
+	d.paced, _ = port.(PacedPort)
+	if d.full, err = d.c.newWaiter(epoll.Writable(writeFD(port))); err != nil || d.paced == nil {
+		return err
+	}
+	d.held, err = d.c.newWaiter(epoll.Readable(d.wake.FD()))
+	return err
+}
+
 // unpack accepts what one transfer has carried: a frame, or a pack of them.
-func (r *receiver) unpack(data []byte) error {
-	if r.c.cfg.NoPack || !protocol.IsPack(data) {
-		return r.accept(data)
+func (d *delivery) unpack(data []byte) error {
+	if d.c.cfg.NoPack || !protocol.IsPack(data) {
+		return d.accept(data)
 	}
 	p, err := protocol.DecodePack(data)
 	if err != nil {
-		return r.violation(err, "a pack")
+		return channelViolation(d.channel, err, "a pack")
 	}
-	r.count.packs.Add(1)
-	r.count.packed.Add(uint64(p.Left()))
+	d.count.packs.Add(1)
+	d.count.packed.Add(uint64(p.Left()))
 	for p.Left() > 0 {
 		frame, err := p.Next()
 		if err != nil {
-			return r.violation(err, "a pack")
+			return channelViolation(d.channel, err, "a pack")
 		}
-		if err := r.accept(frame); err != nil {
+		if err := d.accept(frame); err != nil {
 			return err
 		}
 	}
@@ -32,8 +63,8 @@ func (r *receiver) unpack(data []byte) error {
 }
 
 // framesIn is how many frames one transfer says that it has carried.
-func (r *receiver) framesIn(data []byte) int {
-	if r.c.cfg.NoPack || !protocol.IsPack(data) {
+func (d *delivery) framesIn(data []byte) int {
+	if d.c.cfg.NoPack || !protocol.IsPack(data) {
 		return 1
 	}
 	p, err := protocol.DecodePack(data)
@@ -47,105 +78,99 @@ func (r *receiver) framesIn(data []byte) int {
 // from the element itself, which the peer can still change unless the pool is a
 // one-touch pool, so that the check here is for the peer's sake; the kernel
 // checks what it copied.
-func (r *receiver) accept(frame []byte) error {
-	r.frames++
-	r.bytes += uint64(len(frame))
-	if err := vnet.Check(frame, int(r.c.mtu.Load())); err != nil {
+func (d *delivery) accept(frame []byte) error {
+	d.frames++
+	d.bytes += uint64(len(frame))
+	if err := vnet.Check(frame, int(d.c.mtu.Load())); err != nil {
 		switch {
 		case err == vnet.ErrMTU:
 			// No violation: the MTU may have changed while the frame was on its way.
-			r.count.overMTU.Add(1)
+			d.count.overMTU.Add(1)
 		case vnet.Breach(err):
-			return r.violation(ErrFrame, "%v", err)
+			return channelViolation(d.channel, ErrFrame, "%v", err)
 		default:
 			// What netdevices can produce without anybody meaning harm, and a
 			// sender should have dropped.
-			r.count.malformed.Add(1)
+			d.count.malformed.Add(1)
 		}
 		return nil
 	}
-	r.writes = append(r.writes, vnet.WriteOp{Head: frame})
-	if len(r.writes) < cap(r.writes) {
+	d.writes = append(d.writes, vnet.WriteOp{Head: frame})
+	if len(d.writes) < cap(d.writes) {
 		return nil
 	}
-	return r.write()
+	return d.write()
 }
 
 // write hands the frames to the port, and waits while that is full. If the
 // session ends meanwhile nothing more is written: later frames without those
 // that the port had no room for would be a hole in the stream.
-func (r *receiver) write() (err error) {
-	rest := r.writeSome(r.writes)
-	for len(rest) > 0 && err == nil && !r.c.stopped.Load() {
-		if err = r.waitForPort(); err == nil && !r.c.stopped.Load() {
-			rest = r.writeSome(rest)
+func (d *delivery) write() error {
+	if len(d.writes) > 0 {
+		err := d.writeAll(d.writes)
+		clear(d.writes)
+		d.writes = d.writes[:0]
+		if err != nil {
+			return err
 		}
 	}
-	if n := len(rest); n > 0 && err == nil {
-		r.count.dropped.Add(uint64(n))
-		err = net.ErrClosed
+	// Before the elements are free: where nothing is consumed, everything is counted.
+	d.count.bytes.Add(d.bytes)
+	d.count.frames.Add(d.frames)
+	d.frames, d.bytes = 0, 0
+	return nil
+}
+
+func (d *delivery) writeAll(ops []vnet.WriteOp) error {
+	for {
+		if ops = d.writeSome(ops); len(ops) == 0 {
+			return nil
+		}
+		if err := d.waitForPort(); err != nil {
+			return err
+		}
+		if d.c.stopped.Load() {
+			d.count.dropped.Add(uint64(len(ops)))
+			return net.ErrClosed
+		}
 	}
-	clear(r.writes)
-	r.writes = r.writes[:0]
-	return err
 }
 
 // writeSome hands over what the port takes, and returns the rest.
-func (r *receiver) writeSome(ops []vnet.WriteOp) []vnet.WriteOp {
-	n := r.port.WriteFrames(ops)
+func (d *delivery) writeSome(ops []vnet.WriteOp) []vnet.WriteOp {
+	n := d.port.WriteFrames(ops)
 	for i := range ops[:n] {
 		if ops[i].Err != nil {
 			// The device is down (EIO), its queue overflowed (ENOBUFS), or the
 			// kernel does not like the frame (EINVAL): this frame is lost, as it
 			// would be on a real card.
-			r.count.dropped.Add(1)
+			d.count.dropped.Add(1)
 		}
 	}
 	return ops[n:]
 }
 
 // waitForPort waits until the port has room, or its hold may be over.
-func (r *receiver) waitForPort() error {
-	d := r.hold()
-	if d <= 0 {
-		r.count.portBusy.Add(1)
-		_, err := r.full.Wait()
-		return err
+func (d *delivery) waitForPort() error {
+	hold := d.hold()
+	if hold <= 0 {
+		d.count.portBusy.Add(1)
+		return d.full.Wait()
 	}
-	r.count.held.Add(1)
-	_, err := r.held.WaitFor(d)
-	r.w.woke()
-	r.w.place() // it may take long
+	d.count.held.Add(1)
+	err := d.held.WaitFor(hold)
+	d.w.woke()
+	d.w.place() // it may take long
 	return err
 }
 
 // hold is how long the port holds frames back, 0 if it is full. What the queue's
 // event is raised for from now on may be about that; what it was raised for before
 // is seen when there is nothing more to write.
-func (r *receiver) hold() time.Duration {
-	if r.paced == nil {
+func (d *delivery) hold() time.Duration {
+	if d.paced == nil {
 		return 0
 	}
-	r.queue.wake.Clear()
-	return r.paced.WriteHold()
-}
-
-// flush writes what was consumed and frees the elements; of one-touch pools it
-// has those sealed that were gathered.
-func (r *receiver) flush() error {
-	r.revoke()
-	if len(r.writes) > 0 {
-		if err := r.write(); err != nil {
-			return err
-		}
-	}
-	// Counted first: where nothing is consumed, everything is counted.
-	r.count.bytes.Add(r.bytes)
-	r.count.frames.Add(r.frames)
-	r.frames, r.bytes = 0, 0
-	for i := range r.consumed {
-		r.consumed[i].pool.Loan.Release(r.consumed[i].elem)
-	}
-	r.consumed = r.consumed[:0]
-	return nil
+	d.wake.Clear()
+	return d.paced.WriteHold()
 }

@@ -120,10 +120,14 @@ func (e *ProtocolError) Code() string {
 	return "unexpected"
 }
 
+func channelViolation(channel int, rule error, format string, args ...any) error {
+	return &ProtocolError{Channel: channel, Value: fmt.Sprintf(format, args...), Rule: rule}
+}
+
 func (r *receiver) violation(rule error, format string, args ...any) error {
-	return &ProtocolError{Channel: r.ch.number, Value: fmt.Sprintf(format, args...), Rule: rule}
+	return channelViolation(r.ch.number, rule, format, args...)
 }
 
 func controlViolation(rule error, format string, args ...any) error {
-	return &ProtocolError{Value: fmt.Sprintf(format, args...), Rule: rule}
+	return channelViolation(0, rule, format, args...)
 }

@@ -147,8 +147,3 @@ func (r *receiver) indicated(events []rxEvent) error {
 	r.queue.put(events...)
 	return nil
 }
-
-// violationOfSequence is about a message of one of the send modes.
-func (r *receiver) violationOfSequence(seq uint64) error {
-	return r.violation(ErrSequence, "message %d where %d was expected", seq, r.expected)
-}

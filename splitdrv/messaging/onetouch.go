@@ -40,7 +40,7 @@ func (r *receiver) revoke() {
 func (r *receiver) revoked(b *bufpool.Batch) error {
 	r.touched.Revoked()
 	for i := range b.Written {
-		if err := r.unpack(b.Written[i].Data); err != nil {
+		if err := r.out.unpack(b.Written[i].Data); err != nil {
 			return err
 		}
 	}
@@ -73,7 +73,7 @@ func (r *receiver) abandon() {
 	for _, b := range r.touched.Abandoned() {
 		for i := range b.Written {
 			// As many as the peer says; nothing follows from it but the count.
-			r.count.unsealed.Add(uint64(r.framesIn(b.Written[i].Data)))
+			r.count.unsealed.Add(uint64(r.out.framesIn(b.Written[i].Data)))
 		}
 	}
 }

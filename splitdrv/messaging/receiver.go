@@ -14,63 +14,68 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
+// The receive path: from the peer to a port. One goroutine for each data channel
+// goes through these stages, of which the functions follow here and in delivery.go
+// in this order.
+//
+//	run       works, until the session ends, asleep while there is nothing to do
+//	work      step after step; when there is nothing to do, arm, and one step more
+//	step      takes one batch of completions, or reads what others have for it (inbox.go)
+//	poll      polls them
+//	hand      finds out pool, element and length, as the mode has it (senddata.go)
+//	consume   checks that the element was lent and is written once; with one-touch pools
+//	          it waits here until its window is invalid (onetouch.go)
+//	unpack    checks the frames (delivery.go)
+//	flush     writes them to the port and frees the elements
+//	renew     posts the receives again
+//	giveBack  returns elements when enough are free
+
+// receiver moves frames from the peer to a port. All it has is its goroutine's, but
+// for what others leave in its queue, and atomic values.
+type receiver struct {
+	c      *Conn
+	ch     *channel
+	w      *worker
+	queue  queue[rxEvent]
+	idle   *epoll.Set // waits for completions, or events
+	notice notice
+	comps  [64]fabric.Completion
+	recvs  [64]fabric.RecvWR
+
+	adopted
+	numbering
+	consumed  []consumed      // free again after the next flush
+	touched   bufpool.Batches // of one-touch pools
+	returns   bufpool.Returns
+	unblocked atomic.Bool // a slot is free for the update that found none
+	out       delivery
+	count     rxCounters
+}
+
+// adopted are the pools of the channel that are lent.
+type adopted struct {
+	pools    []*bufpool.Local                 // by reference, from the channel's first; nil where none is lent
+	lent     atomic.Pointer[[]*bufpool.Local] // those that there are, for others to read; replaced as a whole
+	elements atomic.Int64                     // of those
+	spare    int                              // posted receives that stand for no element
+	windowed []*bufpool.Local                 // those with windows that may be bound
+}
+
 // consumed is an element that the peer has written.
 type consumed struct {
 	pool *bufpool.Local
 	elem int
 }
 
-// receiver moves frames from the peer to a port, in a goroutine of its own.
-type receiver struct {
-	c     *Conn
-	ch    *channel
-	w     *worker
-	port  Port
-	paced PacedPort // port, if it is one
-	queue queue[rxEvent]
-
-	pools    []*bufpool.Local                 // by reference, from the channel's first; nil where none is lent
-	lent     atomic.Pointer[[]*bufpool.Local] // those that there are, for others to read; replaced as a whole
-	elements atomic.Int64                     // of those
-	spare    int                              // posted receives that stand for no element
-	windowed []*bufpool.Local                 // those with windows that may be bound
-	touched  bufpool.Batches                  // of one-touch pools
-	returns  bufpool.Returns
-
-	expected uint64 // send modes: the sequence number of the next message
-
-	// Mode send-uc: what the peer says that it has sent. One event is enough,
-	// however often it says so.
-	sent   atomic.Uint64
-	mailed atomic.Bool
-
-	comps [64]fabric.Completion
-	recvs [64]fabric.RecvWR
-
-	// Frames that go to the port together, and the elements that they lie in,
-	// which are free again afterwards.
-	writes   []vnet.WriteOp
-	consumed []consumed
-	frames   uint64 // in these, and not counted yet
-	bytes    uint64
-	idle     *epoll.Set // waits for completions, or events
-	full     *epoll.Set // for a port that takes frames again
-	held     *epoll.Set // for the end of a port's hold, or a change of it; nil if the port has none
-	notice   notice
-
-	unblocked atomic.Bool // a slot is free for the update that found none
-	count     rxCounters
-}
-
 func newReceiver(c *Conn, ch *channel) (*receiver, error) {
-	r := &receiver{c: c, ch: ch, pools: make([]*bufpool.Local, c.cfg.MaxPools)}
+	r := &receiver{c: c, ch: ch}
 	r.returns = bufpool.Returns{Mode: c.cfg.Mode, Room: protocol.MaxControlSize - protocol.HeaderSize}
-	r.writes = make([]vnet.WriteOp, 0, protocol.MaxPackFrames)
+	r.pools = make([]*bufpool.Local, c.cfg.MaxPools)
+	r.lent.Store(new([]*bufpool.Local))
 	r.consumed = make([]consumed, 0, len(r.comps))
 	for i := range r.recvs {
 		r.recvs[i].ID = uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(ch.number), 0, 0))
 	}
-	r.lent.Store(new([]*bufpool.Local))
 	var err error
 	if r.queue.wake, err = c.newEvent(); err != nil {
 		return nil, err
@@ -80,55 +85,67 @@ func newReceiver(c *Conn, ch *channel) (*receiver, error) {
 	} else {
 		r.w = c.handlers.newWorker(ch.number, RoleReceiver, r.queue.wake)
 	}
+	r.out = delivery{
+		c: c, w: r.w, channel: ch.number, wake: r.queue.wake, count: &r.count,
+		writes: make([]vnet.WriteOp, 0, protocol.MaxPackFrames),
+	}
 	return r, nil
+}
+
+// begin makes the waiters, now that the port is known.
+func (r *receiver) begin(port Port) (err error) {
+	r.notice = notice{cq: r.ch.recvCQ, solicited: true}
+	if r.idle, err = r.c.newWaiter(epoll.Readable(r.ch.recvCQ.FD()), epoll.Readable(r.queue.wake.FD())); err != nil {
+		return err
+	}
+	return r.out.begin(port)
 }
 
 // run is the receiver's goroutine.
 func (r *receiver) run() error {
 	defer r.abandon()
+	var err error
+	if end := r.idle.Run(func() (ended bool) {
+		ended, err = r.work()
+		return ended
+	}); err == nil {
+		err = end
+	}
+	if err != nil {
+		return r.failed(err)
+	}
+	r.drain()
+	return nil
+}
+
+// work goes on until there is nothing to do, or the session has ended. It is called
+// again when something has happened meanwhile.
+func (r *receiver) work() (ended bool, err error) {
+	if r.queue.asleep.Swap(false) {
+		r.count.wakeups.Add(1)
+		r.w.woke()
+	}
 	for !r.c.stopped.Load() {
 		worked, err := r.step()
 		if err == nil && !worked {
 			worked, err = r.spin()
 		}
 		if err == nil && !worked {
-			err = r.sleep()
+			worked, err = r.arm()
 		}
 		if err != nil {
-			return r.failed(err)
+			return true, err
+		}
+		if !worked {
+			r.queue.asleep.Store(true)
+			// Who saw it awake has not raised the event.
+			if !r.queue.pending.Load() {
+				return false, nil
+			}
+			r.queue.asleep.Store(false)
 		}
 	}
-	r.drain()
-	return nil
-}
-
-// drain delivers what the peer had written when this side ended the session in
-// good order. There is no more of it than posted receives. Errors do not matter
-// any more.
-func (r *receiver) drain() {
-	if !errors.Is(r.c.failure, net.ErrClosed) {
-		return
-	}
-	if r.queue.pending.Load() && r.readQueue() != nil {
-		return
-	}
-	for taken := 0; taken < r.c.cfg.receives(); {
-		n, err := r.poll()
-		if n == 0 || err != nil {
-			return
-		}
-		taken += n
-		if r.hand(r.comps[:n]) != nil {
-			_ = r.flush()
-			return
-		}
-	}
-}
-
-// failed delivers the good frames that came before what ends the session.
-func (r *receiver) failed(err error) error {
-	_ = r.flush() // err says more
-	return err
+	return true, nil
 }
 
 // step does what there is to do, and reports whether there was anything. It
@@ -161,20 +178,6 @@ func (r *receiver) poll() (int, error) {
 	return n, nil
 }
 
-// spin polls for as long as the handler says.
-func (r *receiver) spin() (bool, error) {
-	spin := time.Duration(r.w.spin.Load())
-	if spin == 0 {
-		return false, nil
-	}
-	for end := time.Now().Add(spin); time.Now().Before(end) && !r.c.stopped.Load(); {
-		if worked, err := r.step(); worked || err != nil {
-			return worked, err
-		}
-	}
-	return false, nil
-}
-
 // take handles one batch of completions.
 func (r *receiver) take(comps []fabric.Completion) error {
 	if err := r.hand(comps); err != nil {
@@ -190,15 +193,6 @@ func (r *receiver) hand(comps []fabric.Completion) error {
 		return r.takeSent(comps)
 	}
 	return r.takeWritten(comps)
-}
-
-// renew posts as many receives as were used up, and then returns elements, each
-// of which stands for a posted receive.
-func (r *receiver) renew(n int) error {
-	if err := r.post(n); err != nil {
-		return err
-	}
-	return r.giveBack()
 }
 
 // takeWritten handles writes with the indication in their immediate data.
@@ -248,7 +242,30 @@ func (r *receiver) consume(class, elem, length uint32) (*bufpool.Local, error) {
 		return p, nil
 	}
 	r.consumed = append(r.consumed, consumed{pool: p, elem: int(elem)})
-	return p, r.unpack(data)
+	return p, r.out.unpack(data)
+}
+
+// flush writes what was consumed and frees the elements; of one-touch pools it
+// has the windows of those invalidated that were gathered.
+func (r *receiver) flush() error {
+	r.revoke()
+	if err := r.out.write(); err != nil {
+		return err
+	}
+	for i := range r.consumed {
+		r.consumed[i].pool.Loan.Release(r.consumed[i].elem)
+	}
+	r.consumed = r.consumed[:0]
+	return nil
+}
+
+// renew posts as many receives as were used up, and then returns elements, each
+// of which stands for a posted receive.
+func (r *receiver) renew(n int) error {
+	if err := r.post(n); err != nil {
+		return err
+	}
+	return r.giveBack()
 }
 
 // post posts n receives without memory.
@@ -276,44 +293,56 @@ func (r *receiver) giveBack() error {
 	return nil
 }
 
-// sleep arms the completion queue, polls once more, because what had completed
-// before raises no event, and waits.
-func (r *receiver) sleep() error {
-	r.queue.asleep.Store(true)
-	defer r.queue.asleep.Store(false)
+// spin polls for as long as the handler says.
+func (r *receiver) spin() (bool, error) {
+	spin := time.Duration(r.w.spin.Load())
+	if spin == 0 {
+		return false, nil
+	}
+	for end := time.Now().Add(spin); time.Now().Before(end) && !r.c.stopped.Load(); {
+		if worked, err := r.step(); worked || err != nil {
+			return worked, err
+		}
+	}
+	return false, nil
+}
+
+// arm has the next completion raise an event, and looks once more, because what
+// had completed before raises none.
+func (r *receiver) arm() (worked bool, err error) {
 	r.queue.wake.Clear() // before the look at what it is raised for
 	r.w.place()
 	if err := r.notice.arm(); err != nil {
-		return err
+		return false, err
 	}
-	n, err := r.poll()
-	switch {
-	case err != nil:
-		return err
-	case n > 0:
-		return r.take(r.comps[:n])
-	case r.queue.pending.Load() || r.unblocked.Load() || r.c.stopped.Load():
-		return nil
-	}
-	slept, err := r.idle.Wait()
-	if slept {
-		r.count.wakeups.Add(1)
-		r.w.woke()
-	}
-	return err
+	return r.step()
 }
 
-// begin makes the waiters, now that the port is known.
-func (r *receiver) begin(port Port) (err error) {
-	r.port = port
-	r.paced, _ = port.(PacedPort)
-	r.notice = notice{cq: r.ch.recvCQ, solicited: true}
-	if r.idle, err = r.c.newWaiter(epoll.Readable(r.ch.recvCQ.FD()), epoll.Readable(r.queue.wake.FD())); err != nil {
-		return err
+// drain delivers what the peer had written when this side ended the session in
+// good order. There is no more of it than posted receives. Errors do not matter
+// any more.
+func (r *receiver) drain() {
+	if !errors.Is(r.c.failure, net.ErrClosed) {
+		return
 	}
-	if r.full, err = r.c.newWaiter(epoll.Writable(writeFD(r.port))); err != nil || r.paced == nil {
-		return err
+	if r.queue.pending.Load() && r.readQueue() != nil {
+		return
 	}
-	r.held, err = r.c.newWaiter(epoll.Readable(r.queue.wake.FD()))
+	for taken := 0; taken < r.c.cfg.receives(); {
+		n, err := r.poll()
+		if n == 0 || err != nil {
+			return
+		}
+		taken += n
+		if r.hand(r.comps[:n]) != nil {
+			_ = r.flush()
+			return
+		}
+	}
+}
+
+// failed delivers the good frames that came before what ends the session.
+func (r *receiver) failed(err error) error {
+	_ = r.flush() // err says more
 	return err
 }

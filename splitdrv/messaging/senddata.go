@@ -2,6 +2,7 @@ package messaging
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
@@ -11,6 +12,16 @@ import (
 // In the send modes a data channel has one pool, whose elements stand for
 // receives. The message with sequence number s uses up element s modulo their
 // number, whichever receive it is that the message arrives in.
+
+// numbering is how far a receiver has come with the messages of its channel.
+type numbering struct {
+	expected uint64 // the sequence number of the next message
+
+	// Mode send-uc: what the peer says that it has sent. One event is enough,
+	// however often it says so.
+	sent   atomic.Uint64
+	mailed atomic.Bool
+}
 
 // takeSent handles frames that were sent as messages.
 func (r *receiver) takeSent(comps []fabric.Completion) error {
@@ -37,7 +48,7 @@ func (r *receiver) takeSent(comps []fabric.Completion) error {
 			if err := r.used(pool, m.TransactionContext, len(msg)); err != nil {
 				return err
 			}
-			if err := r.unpack(m.Data); err != nil {
+			if err := r.out.unpack(m.Data); err != nil {
 				return err
 			}
 		}
@@ -81,6 +92,11 @@ func (r *receiver) lose(n uint64) error {
 	r.expected += n
 	r.count.lost.Add(n)
 	return nil
+}
+
+// violationOfSequence is about a message of one of the send modes.
+func (r *receiver) violationOfSequence(seq uint64) error {
+	return r.violation(ErrSequence, "message %d where %d was expected", seq, r.expected)
 }
 
 // used marks the element of a message as free to return.

@@ -3,6 +3,7 @@ package messaging
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
@@ -14,7 +15,8 @@ import (
 // goes through these stages, of which the functions follow here in this order;
 // what becomes of a frame within a batch is in transfer.go.
 //
-//	run      step after step, until the session ends, asleep while nothing can be sent
+//	run      works, until the session ends, asleep while nothing can be sent
+//	work     step after step; when something is missing, prepare to sleep until it comes
 //	step     one round through all that follows, without ever waiting
 //	gather   makes a batch:
 //	  shortOf  may another transfer be sent, and what is missing if not?
@@ -25,7 +27,7 @@ import (
 //	reclaim  polls completions: slots are free again, or an indication is due
 //	settle   sends indications (indications.go), lets pools go that are out of use, and
 //	         posts what is to be done about windows (sqrequests.go)
-//	sleep    arms, looks once more, and waits for what is missing
+//	prepare  arms, and looks once more
 
 // sender moves frames from a port to the peer. All it has is its goroutine's, but
 // for what others leave in its queue, the credits, and atomic counters.
@@ -43,6 +45,7 @@ type sender struct {
 
 	paused  atomic.Bool   // takes no more frames
 	waiters [4]*epoll.Set // by what for: see waitPort
+	mask    int           // the one that is waited with
 	notice  notice        // of the send queue's completions
 	comps   [32]fabric.Completion
 	count   txCounters
@@ -106,17 +109,45 @@ const (
 )
 
 // run is the sender's goroutine.
-func (s *sender) run() error {
-	for !s.c.stopped.Load() {
-		short, err := s.step()
-		if err == nil && short != shortOfNothing {
-			err = s.sleep(short)
-		}
-		if err != nil {
-			return err
+func (s *sender) run() (err error) {
+	work := func() (leave bool) {
+		leave, err = s.work()
+		return leave
+	}
+	for err == nil && !s.c.stopped.Load() {
+		if end := s.waiters[s.mask].Run(work); err == nil {
+			err = end
 		}
 	}
-	return nil
+	return err
+}
+
+// work goes on until something is missing. It is called again when something has
+// happened meanwhile, unless it reports that something else is to be waited for
+// than before, or that the session has ended.
+func (s *sender) work() (leave bool, err error) {
+	if s.queue.asleep.Swap(false) {
+		s.hungry.Store(false)
+		s.w.woke()
+	}
+	s.in.drained = false
+	for !s.c.stopped.Load() {
+		short, err := s.step()
+		if err != nil {
+			return true, err
+		}
+		if short == shortOfNothing {
+			continue
+		}
+		if mask := s.missing(short); mask != s.mask {
+			s.mask = mask
+			return true, nil
+		}
+		if sleeps, err := s.prepare(short); sleeps || err != nil {
+			return err != nil, err
+		}
+	}
+	return true, nil
 }
 
 // step does what there is to do, and says what is missing if there is nothing
@@ -410,55 +441,60 @@ func (s *sender) drain() error {
 	return nil
 }
 
-// sleep waits for what is missing, for what else the sender has to react to, or
-// for the end of the session.
-func (s *sender) sleep(short shortage) error {
-	mask := 0
+// missing is what a waiter has to wait for.
+func (s *sender) missing(short shortage) (mask int) {
 	if short == shortOfFrame {
 		mask |= waitPort
 	}
 	if short == shortOfSlot || (s.attentive() && s.flights.len() > 0) {
 		mask |= waitCompletion
 	}
-	s.queue.asleep.Store(true)
-	defer s.queue.asleep.Store(false)
-	if short == shortOfCredit || short == shortOfAcknowledgement || len(s.indications.pending) > 0 {
-		s.hungry.Store(true)
-		defer s.hungry.Store(false)
-	}
+	return mask
+}
+
+// prepare reports whether the sender can sleep until what is missing has come, or
+// what else it has to react to: then nothing of that is missed.
+func (s *sender) prepare(short shortage) (sleeps bool, err error) {
 	s.queue.wake.Clear() // before the look at what it is raised for
 	s.w.place()
-	if mask&waitCompletion != 0 {
+	if s.mask&waitCompletion != 0 {
 		if err := s.notice.arm(); err != nil {
-			return err
+			return false, err
 		}
 	}
 	// What had completed before the queue was armed raises no event.
 	completed := s.completed
 	if err := s.reclaim(); err != nil {
-		return err
+		return false, err
 	}
-	if s.ready(short) || (mask&waitCompletion != 0 && s.completed != completed) {
-		return nil
-	}
-	slept, err := s.wait(mask)
-	if slept {
-		s.w.woke()
-	}
-	s.in.drained = false
-	return err
-}
-
-// wait waits for what a mask says; or for the end of the port's hold, if there is
-// one, and not for frames: each one that came would wake the sender in vain.
-func (s *sender) wait(mask int) (slept bool, err error) {
-	if mask&waitPort != 0 && s.in.paced != nil {
+	if s.mask&waitPort != 0 && s.in.paced != nil {
 		if d := s.in.paced.ReadHold(); d > 0 {
-			s.count.held.Add(1)
-			return s.waiters[mask&^waitPort].WaitFor(d)
+			return false, s.hold(d)
 		}
 	}
-	return s.waiters[mask].Wait()
+	s.queue.asleep.Store(true)
+	s.hungry.Store(short == shortOfCredit || short == shortOfAcknowledgement || len(s.indications.pending) > 0)
+	if s.ready(short) || (s.mask&waitCompletion != 0 && s.completed != completed) {
+		s.queue.asleep.Store(false)
+		s.hungry.Store(false)
+		return false, nil
+	}
+	return true, nil
+}
+
+// hold waits for the end of the port's hold, and not for frames: each one that came
+// would wake the sender in vain.
+func (s *sender) hold(d time.Duration) error {
+	s.count.held.Add(1)
+	s.queue.asleep.Store(true)
+	defer s.queue.asleep.Store(false)
+	if s.ready(shortOfFrame) {
+		return nil
+	}
+	err := s.waiters[s.mask&^waitPort].WaitFor(d)
+	s.w.woke()
+	s.in.drained = false
+	return err
 }
 
 // ready reports whether there is something to do for a sender that lacks

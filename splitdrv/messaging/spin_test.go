@@ -1,7 +1,6 @@
 package messaging
 
 import (
-	"errors"
 	"net"
 	"testing"
 	"time"
@@ -66,15 +65,19 @@ func TestSpin(t *testing.T) {
 	}
 }
 
-// canSleep gives the receiver and the control handler what they sleep with.
+// canSleep gives the receivers and the control handler what they sleep with.
 func canSleep(t *testing.T, c *Conn) {
 	t.Helper()
-	rx := c.channels[0].rx
-	rx.notice, c.control.notice = notice{cq: rx.ch.recvCQ}, notice{cq: c.control.cq}
-	var err1, err2 error
-	rx.idle, err1 = c.newWaiter()
-	c.control.idle, err2 = c.newWaiter()
-	if err := errors.Join(err1, err2); err != nil {
+	var err error
+	c.control.notice = notice{cq: c.control.cq}
+	c.control.idle, err = c.newWaiter()
+	for _, ch := range c.channels {
+		if err == nil {
+			ch.rx.notice = notice{cq: ch.recvCQ}
+			ch.rx.idle, err = c.newWaiter()
+		}
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }
