@@ -78,7 +78,7 @@ func (h *Host) open(ctx context.Context, d dialled, standby bool) (a *attachment
 	w, err := c.Hello(ctx, session.Hello{
 		Features: features,
 		Name:     h.cfg.Name, Software: h.cfg.Software, Modes: h.cfg.Modes,
-		Queues: len(h.cfg.Netdev.Ports()), Pools: h.lends(),
+		Queues: len(h.cfg.Netdev.Ports()), Pools: h.cfg.lends(),
 		MaxMTU: h.cfg.MaxMTU, Offloads: h.cfg.Offloads, MAC: mac,
 	})
 	if err != nil {
@@ -142,7 +142,7 @@ func reaches(ctx context.Context, a *attachment) error {
 // channels makes the channels of a session.
 func (h *Host) channels(a *attachment) (*messaging.Conn, error) {
 	w := &a.welcome
-	cfg := h.messaging(w.Mode)
+	cfg := h.cfg.messaging(w.Mode)
 	cfg.Queues, cfg.MTU, cfg.PeerPools = w.Queues, w.MTU, w.Pools
 	cfg.LatencyQueue = w.Grants(protocol.FeatureLatencyQueue)
 	cfg.NoPack = !slices.Contains(w.Features, protocol.FeaturePack)

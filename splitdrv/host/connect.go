@@ -14,7 +14,7 @@ import (
 // connect is Run without those who follow the netdevice: it finds an I/O unit that
 // can be had, serves the session with it to its end, and begins again.
 func (h *Host) connect(ctx context.Context) error {
-	retry := h.backoff()
+	retry := h.cfg.backoff()
 	order := h.units.After(uplink.None)
 	defer close(h.switching.over)
 	for {
@@ -48,8 +48,8 @@ func (h *Host) connect(ctx context.Context) error {
 	}
 }
 
-func (h *Host) backoff() uplink.Backoff {
-	return uplink.Backoff{Min: h.cfg.RetryMin, Max: h.cfg.RetryMax, Rand: h.cfg.Rand}
+func (c *Config) backoff() uplink.Backoff {
+	return uplink.Backoff{Min: c.RetryMin, Max: c.RetryMax, Rand: c.Rand}
 }
 
 // at is when a decision is due; never if that is zero.

@@ -9,10 +9,10 @@ import (
 
 // initialHandling is which handlers sessions have before anybody changes that,
 // for as many queues as the netdevice has.
-func (h *Host) initialHandling() messaging.Handling {
-	c := h.messaging(h.cfg.Modes[0])
-	c.Queues, c.LatencyQueue = len(h.cfg.Netdev.Ports()), h.cfg.Latency != nil
-	return c.Handling()
+func (c *Config) initialHandling() messaging.Handling {
+	m := c.messaging(c.Modes[0])
+	m.Queues, m.LatencyQueue = len(c.Netdev.Ports()), c.Latency != nil
+	return m.Handling()
 }
 
 // ChangeHandlers changes the completion-queue handlers of the present session,

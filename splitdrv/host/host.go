@@ -99,7 +99,10 @@ func (h *Host) features() []string {
 // netdevice. A new process makes a new one.
 var ErrNetdeviceGone = errors.New("the netdevice was deleted; start this again to make a new one")
 
-// Host is a running host.
+// Host is a running host. It has many methods, because it is what carries out the
+// decisions of mirror and uplink, on several goroutines: connect's, which has the session in
+// use (connect.go, serve.go, switchover.go), the follower's (follow.go), and those of the
+// keepers (standby.go, renew.go). What they share is guarded by dev.mu and mu.
 type Host struct {
 	cfg        Config
 	units      uplink.Candidates
@@ -191,11 +194,11 @@ func New(cfg Config) (*Host, error) {
 		h.switching.preparing = append(h.switching.preparing, make(chan struct{}, 1))
 	}
 	for _, m := range cfg.Modes {
-		if err := h.messaging(m).Check(); err != nil {
+		if err := h.cfg.messaging(m).Check(); err != nil {
 			return nil, fmt.Errorf("host: %w", err)
 		}
 	}
-	h.handling.Handling = h.initialHandling()
+	h.handling.Handling = h.cfg.initialHandling()
 	return h, nil
 }
 
@@ -230,24 +233,24 @@ func (h *Host) Run(ctx context.Context) error {
 }
 
 // messaging is the configuration of a session's channels in that mode.
-func (h *Host) messaging(mode protocol.Mode) messaging.Config {
-	c := h.cfg.Messaging
-	c.Device, c.Mode = h.cfg.Device, mode
-	if c.Pools == nil {
-		c.Pools = messaging.DefaultPools(mode, h.cfg.MaxMTU)
+func (c *Config) messaging(mode protocol.Mode) messaging.Config {
+	m := c.Messaging
+	m.Device, m.Mode = c.Device, mode
+	if m.Pools == nil {
+		m.Pools = messaging.DefaultPools(mode, c.MaxMTU)
 	}
-	c.LatencyPools = messaging.LatencyPools(mode, h.cfg.MaxMTU)
+	m.LatencyPools = messaging.LatencyPools(mode, c.MaxMTU)
 	if mode.Sends() {
-		c.MaxPools = 0 // one: there is no other choice
+		m.MaxPools = 0 // one: there is no other choice
 	}
-	return c
+	return m
 }
 
 // lends is the number of pools for the hello: the most of all modes.
-func (h *Host) lends() int {
+func (c *Config) lends() int {
 	most := 0
-	for _, m := range h.cfg.Modes {
-		most = max(most, h.messaging(m).Lends())
+	for _, m := range c.Modes {
+		most = max(most, c.messaging(m).Lends())
 	}
 	return most
 }

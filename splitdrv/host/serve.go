@@ -119,7 +119,7 @@ func (h *Host) use(ctx context.Context, a *attachment, unsent *messaging.Remains
 // raise has the I/O unit of a session on standby set the host's port up, if the
 // netdevice is up, and tell the LAN.
 func (h *Host) raise(ctx context.Context, b *attachment) bool {
-	ctx, cancel := context.WithTimeout(ctx, h.handover())
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.handover())
 	defer cancel()
 	if err := h.setPort(ctx, b); err != nil {
 		h.cfg.Log.Warn("the session on standby cannot be used", "iounit", b.addr, "reason", err)
@@ -129,8 +129,8 @@ func (h *Host) raise(ctx context.Context, b *attachment) bool {
 }
 
 // handover bounds what has to be asked of I/O units to go from one to another.
-func (h *Host) handover() time.Duration {
-	if t := h.cfg.Messaging.PeerTimeout; t > 0 {
+func (c *Config) handover() time.Duration {
+	if t := c.Messaging.PeerTimeout; t > 0 {
 		return t
 	}
 	return time.Second

@@ -44,7 +44,7 @@ func (h *Host) keepStandby(ctx context.Context, unit int) {
 	if len(list) == 0 {
 		return
 	}
-	retry := h.backoff()
+	retry := h.cfg.backoff()
 	k := &keeper{
 		Standby: uplink.NewStandby(list, unit, h.cfg.FailBack, h.cfg.Patience, &retry),
 		h:       h, ctx: ctx, abandon: func() {}, results: make(chan prepared), ready: make(map[int]*attachment),

@@ -133,7 +133,7 @@ func (h *Host) switchOver(ctx context.Context, a *attachment, o *switchRequest, 
 		o.done <- fmt.Errorf("%s is the I/O unit in use", a.addr)
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, h.handover())
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.handover())
 	defer cancel()
 	h.dev.setPhase(mirror.Changing)
 	paused := time.Now()
