@@ -117,7 +117,7 @@ func run(ctx context.Context, args []string) (bool, error) {
 	if doc, err = os.ReadFile(errdoc.Page); err != nil {
 		return false, fmt.Errorf("reading which tests produce which message: %w", err)
 	}
-	rep.claims = append(rep.claims, r.troubles(string(doc), errdoc.Tests, rep.names, rep.results, explained)...)
+	rep.claims = append(rep.claims, r.documented(string(doc), errdoc.Tests, rep.names, rep.results, explained)...)
 	return rep.finish(os.Stdout, buildDir)
 }
 

@@ -7,11 +7,11 @@ import (
 	"github.com/splitnic/splitnic/internal/errdoc"
 )
 
-// troubles is claims for page, the text of errdoc.Page, and tests, that of
+// documented is claims for page, the text of errdoc.Page, and tests, that of
 // errdoc.TestsFile. It also returns where the two do not fit together, and what
 // the tests in explained, by their names, have not produced: nothing of a group
 // that has them, or one of its messages.
-func (r *runner) troubles(page, tests string, layers []string, results []result, explained map[string][]string) []string {
+func (r *runner) documented(page, tests string, layers []string, results []result, explained map[string][]string) []string {
 	produced := func(test, key string) bool {
 		for name, keys := range explained {
 			if (name == test || strings.HasPrefix(name, test+"/")) && slices.Contains(keys, key) {

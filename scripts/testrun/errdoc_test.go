@@ -9,7 +9,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-const troublePage = `
+const errdocPage = `
 | message | status | fix |
 |---|---|---|
 | ` + "`no card <name>`" + ` | 3 | |
@@ -21,7 +21,7 @@ const troublePage = `
 | slow | |
 `
 
-const troubleTests = `# tests
+const errdocTests = `# tests
 3 no card <name>
 	TestMistakes/no_card
 - busy
@@ -32,12 +32,12 @@ symptom slow
 	TestRDMASlow
 `
 
-func TestTroubles(t *testing.T) {
+func TestErrdoc(t *testing.T) {
 	tests := []string{"TestMistakes", "TestRDMABusy", "TestFull", "TestRDMASlow"}
 	const card = "3 no card <name>"
 	for _, tc := range []struct {
 		name        string
-		page, tests string              // in place of troublePage, of troubleTests
+		page, tests string              // in place of errdocPage, of errdocTests
 		change      func([]result)      // of what ran
 		said        map[string][]string // in place of what is right
 		layers      []string            // that ran, all if nil
@@ -45,11 +45,11 @@ func TestTroubles(t *testing.T) {
 		want        []string // a part of each complaint
 	}{
 		{name: "all is well"},
-		{name: "a message without tests", page: troublePage + "\n| message |\n|---|\n| `x` |\n", want: []string{`"- x" is not in internal/errdoc/tests.txt`}},
-		{name: "tests without a message", tests: troubleTests + "- x\n\tTestFull\n",
+		{name: "a message without tests", page: errdocPage + "\n| message |\n|---|\n| `x` |\n", want: []string{`"- x" is not in internal/errdoc/tests.txt`}},
+		{name: "tests without a message", tests: errdocTests + "- x\n\tTestFull\n",
 			want: []string{`"- x" is not in docs/troubleshooting.md`, "TestFull produced nothing", "no test of the group produced \"- x\""}},
-		{name: "no test", tests: strings.Replace(troubleTests, "\tTestRDMASlow\n", "", 1), want: []string{`"symptom slow" has no test`}},
-		{name: "no such test", tests: strings.Replace(troubleTests, "TestRDMASlow", "TestNone", 1), want: []string{"which does not exist", "did not run"}},
+		{name: "no test", tests: strings.Replace(errdocTests, "\tTestRDMASlow\n", "", 1), want: []string{`"symptom slow" has no test`}},
+		{name: "no such test", tests: strings.Replace(errdocTests, "TestRDMASlow", "TestNone", 1), want: []string{"which does not exist", "did not run"}},
 		{name: "a test failed", change: func(r []result) { r[0].Outcome = failed }, want: []string{"failed"}},
 		{name: "a test of a symptom failed", change: func(r []result) { r[3].Outcome = failed }, want: []string{"TestRDMASlow"}},
 		{name: "another message", said: map[string][]string{"TestMistakes/no_card": {"- busy"}, "TestRDMABusy": {"- busy"}, "TestFull": {"- full"}},
@@ -65,7 +65,7 @@ func TestTroubles(t *testing.T) {
 		{name: "some tests were not to run", said: map[string][]string{"TestRDMABusy": {"- busy"}}, filter: "Busy"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			page, named, said, layers := cmp.Or(tc.page, troublePage), cmp.Or(tc.tests, troubleTests), tc.said, tc.layers
+			page, named, said, layers := cmp.Or(tc.page, errdocPage), cmp.Or(tc.tests, errdocTests), tc.said, tc.layers
 			if said == nil {
 				said = map[string][]string{"TestMistakes/no_card": {card}, "TestRDMABusy": {"- busy"}, "TestFull": {"- full"}}
 			}
@@ -83,7 +83,7 @@ func TestTroubles(t *testing.T) {
 			if tc.filter != "" {
 				r.filter = regexp.MustCompile(tc.filter)
 			}
-			got := r.troubles(page, named, layers, results, said)
+			got := r.documented(page, named, layers, results, said)
 			if len(got) != len(tc.want) {
 				t.Fatalf("want %q, got %q", tc.want, got)
 			}
