@@ -72,7 +72,8 @@ func (f *iounitFlags) add(flags *pflag.FlagSet) {
 
 func addPolicy(flags *pflag.FlagSet, path *string) {
 	inGroup(flags, securityFlags, func(g *pflag.FlagSet) {
-		g.StringVar(path, "policy", "", "YAML file with the permissions of each host")
+		g.StringVar(path, "policy", "", "YAML file with the permissions of each host; "+
+			"its rates are in powers of 1000, its sizes in powers of 1024")
 	})
 }
 
