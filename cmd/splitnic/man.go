@@ -59,6 +59,9 @@ func manPage(c *cobra.Command) string {
 			s.flags.VisitAll(func(f *pflag.Flag) { option(&b, f) })
 		}
 	}
+	if pageName(c) == "splitnic-status" {
+		fmt.Fprint(&b, countersPage())
+	}
 	if c.HasExample() {
 		fmt.Fprintf(&b, "# EXAMPLES\n```\n%s\n```\n", c.Example)
 	}

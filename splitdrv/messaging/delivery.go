@@ -48,8 +48,8 @@ func (d *delivery) unpack(data []byte) error {
 	if err != nil {
 		return channelViolation(d.channel, err, "a pack")
 	}
-	d.count.packs.Add(1)
-	d.count.packed.Add(uint64(p.Left()))
+	d.count.RxPacks.Add(1)
+	d.count.RxPacked.Add(uint64(p.Left()))
 	for p.Left() > 0 {
 		frame, err := p.Next()
 		if err != nil {
@@ -85,13 +85,13 @@ func (d *delivery) accept(frame []byte) error {
 		switch {
 		case err == vnet.ErrMTU:
 			// No violation: the MTU may have changed while the frame was on its way.
-			d.count.overMTU.Add(1)
+			d.count.RxOverMTU.Add(1)
 		case vnet.Breach(err):
 			return channelViolation(d.channel, ErrFrame, "%v", err)
 		default:
 			// What netdevices can produce without anybody meaning harm, and a
 			// sender should have dropped.
-			d.count.malformed.Add(1)
+			d.count.RxMalformed.Add(1)
 		}
 		return nil
 	}
@@ -115,8 +115,8 @@ func (d *delivery) write() error {
 		}
 	}
 	// Before the elements are free: where nothing is consumed, everything is counted.
-	d.count.bytes.Add(d.bytes)
-	d.count.frames.Add(d.frames)
+	d.count.RxBytes.Add(d.bytes)
+	d.count.RxFrames.Add(d.frames)
 	d.frames, d.bytes = 0, 0
 	return nil
 }
@@ -130,7 +130,7 @@ func (d *delivery) writeAll(ops []vnet.WriteOp) error {
 			return err
 		}
 		if d.c.stopped.Load() {
-			d.count.dropped.Add(uint64(len(ops)))
+			d.count.RxDropped.Add(uint64(len(ops)))
 			return net.ErrClosed
 		}
 	}
@@ -144,7 +144,7 @@ func (d *delivery) writeSome(ops []vnet.WriteOp) []vnet.WriteOp {
 			// The device is down (EIO), its queue overflowed (ENOBUFS), or the
 			// kernel does not like the frame (EINVAL): this frame is lost, as it
 			// would be on a real card.
-			d.count.dropped.Add(1)
+			d.count.RxDropped.Add(1)
 		}
 	}
 	return ops[n:]
@@ -154,10 +154,10 @@ func (d *delivery) writeSome(ops []vnet.WriteOp) []vnet.WriteOp {
 func (d *delivery) waitForPort() error {
 	hold := d.hold()
 	if hold <= 0 {
-		d.count.portBusy.Add(1)
+		d.count.RxPortBusy.Add(1)
 		return d.full.Wait()
 	}
-	d.count.held.Add(1)
+	d.count.RxHeld.Add(1)
 	err := d.held.WaitFor(hold)
 	d.w.woke()
 	d.w.place() // it may take long

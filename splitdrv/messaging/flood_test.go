@@ -48,7 +48,7 @@ func TestMailInAFlood(t *testing.T) {
 	if err := ch.rx.readQueue(); err != nil {
 		t.Error(err)
 	}
-	if n := ch.rx.count.late.Load(); n < uint64(c.cfg.receives()) {
+	if n := ch.rx.count.RxLate.Load(); n < uint64(c.cfg.receives()) {
 		t.Errorf("%d messages were taken, fewer than can have come before the event", n)
 	}
 }

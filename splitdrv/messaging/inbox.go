@@ -81,7 +81,7 @@ func (r *receiver) retire(p *bufpool.Local) error {
 		if err := r.c.control.sendUpdateWaiting(r); err != nil {
 			return err
 		}
-		r.count.updates.Add(1)
+		r.count.UpdatesSent.Add(1)
 	}
 	r.forget(p)
 	return r.c.pools.step(bufpool.Event{Kind: bufpool.Drained, Local: p})
@@ -93,7 +93,7 @@ func (r *receiver) takeIndicated(l *rxEvent) error {
 	if err != nil {
 		return err
 	}
-	r.count.indicated.Add(1)
+	r.count.RxIndicated.Add(1)
 	if p.OneTouch {
 		r.gatheredIndicated(l.last)
 		return nil

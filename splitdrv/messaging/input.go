@@ -93,7 +93,7 @@ func (in *input) judge(ops []vnet.ReadOp) {
 				op.Err = errMalformed
 			}
 		} else if len(op.Frame) != n {
-			in.count.padded.Add(1)
+			in.count.TxPadded.Add(1)
 		}
 	}
 }
@@ -104,11 +104,11 @@ func (in *input) refuse(err error) error {
 	in.drop()
 	switch err {
 	case vnet.ErrTooLong:
-		in.count.tooLong.Add(1)
+		in.count.TxTooLong.Add(1)
 	case vnet.ErrInvalid:
-		in.count.invalid.Add(1)
+		in.count.TxInvalid.Add(1)
 	case errMalformed:
-		in.count.malformed.Add(1)
+		in.count.TxMalformed.Add(1)
 	case vnet.ErrFiltered: // counted by the port
 	default:
 		return err

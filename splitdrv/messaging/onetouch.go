@@ -73,7 +73,7 @@ func (r *receiver) abandon() {
 	for _, b := range r.touched.Abandoned() {
 		for i := range b.Written {
 			// As many as the peer says; nothing follows from it but the count.
-			r.count.unsealed.Add(uint64(r.out.framesIn(b.Written[i].Data)))
+			r.count.RxUnsealed.Add(uint64(r.out.framesIn(b.Written[i].Data)))
 		}
 	}
 }
@@ -117,7 +117,7 @@ func (s *sender) invalidateElements(b *bufpool.Batch, some []bufpool.Written) er
 		key := some[i].Local.Keys[some[i].Element]
 		b.Requests = append(b.Requests, fabric.SendWR{ID: id, Op: fabric.OpLocalInv, Flags: flags, RKey: key})
 	}
-	s.count.invalidated.Add(uint64(len(some)))
+	s.count.WindowsInvalidated.Add(uint64(len(some)))
 	_, err := s.ch.qp.PostSend(b.Requests)
 	return err
 }

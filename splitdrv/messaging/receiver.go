@@ -122,7 +122,7 @@ func (r *receiver) run() error {
 // again when something has happened meanwhile.
 func (r *receiver) work() (ended bool, err error) {
 	if r.queue.asleep.Swap(false) {
-		r.count.wakeups.Add(1)
+		r.count.RxWakeups.Add(1)
 		r.w.woke()
 	}
 	for !r.c.stopped.Load() {
@@ -288,7 +288,7 @@ func (r *receiver) giveBack() error {
 		if err != nil || !sent {
 			return err
 		}
-		r.count.updates.Add(1)
+		r.count.UpdatesSent.Add(1)
 	}
 	return nil
 }

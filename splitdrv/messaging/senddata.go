@@ -67,7 +67,7 @@ func (r *receiver) sequence(seq uint64) (late bool, err error) {
 	case r.c.cfg.Mode != protocol.ModeSendUC:
 		return false, r.violationOfSequence(seq)
 	case ahead < 0:
-		r.count.late.Add(1)
+		r.count.RxLate.Add(1)
 		return true, nil
 	default:
 		if err := r.lose(uint64(ahead)); err != nil {
@@ -90,7 +90,7 @@ func (r *receiver) lose(n uint64) error {
 		}
 	}
 	r.expected += n
-	r.count.lost.Add(n)
+	r.count.RxLost.Add(n)
 	return nil
 }
 

@@ -231,12 +231,12 @@ func (s *sender) gather() (shortage, error) {
 		case shortOfCredit:
 			s.lack(size)
 			if s.fitsNowhere(size) {
-				s.count.tooLong.Add(1)
+				s.count.TxTooLong.Add(1)
 				s.in.drop()
 				return shortOfNothing, nil
 			}
 		case shortOfSlot:
-			s.count.noSlot.Add(1)
+			s.count.TxNoSlot.Add(1)
 		default:
 		}
 		return short, nil
@@ -304,7 +304,7 @@ func (s *sender) lack(n int) {
 		s.c.pools.nudge()
 		return
 	}
-	s.count.noCredit.Add(1)
+	s.count.TxNoCredit.Add(1)
 	if n > 0 || s.short.Load() == 0 {
 		s.short.Store(int64(max(n, 1)))
 	}
@@ -382,8 +382,8 @@ func (s *sender) settle() error {
 			return err
 		}
 		s.indications.forget(n)
-		s.count.indicates.Add(1)
-		s.count.indicated.Add(uint64(n))
+		s.count.IndicatesSent.Add(1)
+		s.count.TxIndicated.Add(uint64(n))
 	}
 	if s.idle() {
 		s.indications.serialised = false
@@ -485,7 +485,7 @@ func (s *sender) prepare(short shortage) (sleeps bool, err error) {
 // hold waits for the end of the port's hold, and not for frames: each one that came
 // would wake the sender in vain.
 func (s *sender) hold(d time.Duration) error {
-	s.count.held.Add(1)
+	s.count.TxHeld.Add(1)
 	s.queue.asleep.Store(true)
 	defer s.queue.asleep.Store(false)
 	if s.ready(shortOfFrame) {

@@ -111,7 +111,7 @@ func (s *sender) number(signaled bool) (id uint64, flags fabric.Flags) {
 // bindWindow binds window i of a pool, under its next key.
 func (s *sender) bindWindow(l *bufpool.Local, i int, signaled bool) (err error) {
 	id, flags := s.number(signaled)
-	s.count.bound.Add(1)
+	s.count.WindowsBound.Add(1)
 	r, addr, n := l.Span(i)
 	l.Keys[i], err = s.ch.qp.Bind(l.Windows[i], r, addr, n, id, flags)
 	return err
@@ -120,7 +120,7 @@ func (s *sender) bindWindow(l *bufpool.Local, i int, signaled bool) (err error) 
 // unbindWindow invalidates window i of a pool.
 func (s *sender) unbindWindow(l *bufpool.Local, i int, signaled bool) error {
 	id, flags := s.number(signaled)
-	s.count.invalidated.Add(1)
+	s.count.WindowsInvalidated.Add(1)
 	return s.ch.qp.Unbind(l.Windows[i], id, flags)
 }
 

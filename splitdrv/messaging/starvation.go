@@ -46,7 +46,7 @@ func (m *poolManager) look() error {
 		return err
 	}
 	for i, ch := range m.c.channels {
-		n := ch.tx.count.noCredit.Load()
+		n := ch.tx.count.TxNoCredit.Load()
 		starving := n-m.channels[i].noCredit >= shortages
 		m.channels[i].noCredit = n
 		if starving {
@@ -85,7 +85,7 @@ func (m *poolManager) rescue() {
 	for i, ch := range m.c.channels {
 		// Before it is seen asleep, when nothing that has a number is not posted.
 		next := ch.tx.out.sequence.Load()
-		s, n := &m.channels[i], ch.tx.count.noCredit.Load()
+		s, n := &m.channels[i], ch.tx.count.TxNoCredit.Load()
 		if !ch.tx.hungry.Load() || n != s.noCredit {
 			s.noCredit, s.looks = n, 0
 			continue

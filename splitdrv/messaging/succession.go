@@ -78,7 +78,7 @@ func (c *Conn) Stop() *Remains {
 	r := &Remains{Frames: make([][][]byte, len(c.channels))}
 	for i, ch := range c.channels {
 		ch.tx.remains(r, i)
-		r.Unsealed += ch.rx.count.unsealed.Load()
+		r.Unsealed += ch.rx.count.RxUnsealed.Load()
 	}
 	return r
 }

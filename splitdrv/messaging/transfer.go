@@ -152,7 +152,7 @@ func (b *batch) append(wr fabric.SendWR, f flight, n int) {
 func (b *batch) signal() {
 	wr := &b.wrs[b.last]
 	if wr.Flags&fabric.Signaled == 0 {
-		b.count.signaled.Add(1)
+		b.count.TxSignaled.Add(1)
 	}
 	b.requests.signal(wr)
 }
@@ -179,8 +179,8 @@ func (b *batch) seal() {
 		head := b.before(f.slot, b.first, lead)
 		protocol.PutPackHeader(head, b.joined)
 		protocol.PutPackRecord(head[protocol.PackHeaderSize:], len(b.first))
-		b.count.packs.Add(1)
-		b.count.packed.Add(uint64(b.joined))
+		b.count.TxPacks.Add(1)
+		b.count.TxPacked.Add(uint64(b.joined))
 	}
 	size := b.size
 	switch wr.Op {
@@ -199,7 +199,7 @@ func (b *batch) seal() {
 	wr.Len += uint32(lead)
 	if size <= b.cfg.MaxInline {
 		wr.Flags |= fabric.Inline
-		b.count.inline.Add(1)
+		b.count.TxInline.Add(1)
 	}
 	b.joined = 0
 }
@@ -214,7 +214,7 @@ func (b *batch) close() {
 		return
 	}
 	b.wrs[b.last].Flags |= fabric.Solicited
-	b.count.solicited.Add(1)
+	b.count.TxSolicited.Add(1)
 }
 
 // posted makes the batch, which was posted, empty: its frames are in flight, but
@@ -237,8 +237,8 @@ func (b *batch) posted() {
 	}
 	// The bytes first, as they are read last: who subtracts the headers of the
 	// frames from them gets no less than nothing.
-	b.count.bytes.Add(uint64(b.bytes))
-	b.count.frames.Add(uint64(len(b.wrs)))
-	b.count.posts.Add(1)
+	b.count.TxBytes.Add(uint64(b.bytes))
+	b.count.TxFrames.Add(uint64(len(b.wrs)))
+	b.count.TxPosts.Add(1)
 	b.wrs, b.frames, b.bytes = b.wrs[:0], b.frames[:0], 0
 }

@@ -14,20 +14,11 @@ import (
 )
 
 var (
-	descFrames = desc("splitnic_frames_total",
-		"Frames moved in the present session; tx is towards the peer.", "peer", "queue", "direction")
-	descBytes = desc("splitnic_bytes_total",
-		"Bytes of these frames, with the virtio_net_hdr.", "peer", "queue", "direction")
-	descDropped = desc("splitnic_dropped_frames_total",
-		"Frames dropped in the present session, by reason.", "reason", "peer", "queue", "direction")
-	descWaits = desc("splitnic_waits_total",
-		"Times a worker had to wait, by what for.", "for", "peer", "queue", "direction")
-	descDoorbells = desc("splitnic_doorbells_total", "Batches posted to the data queue pair.", "peer", "queue")
-	descElements  = desc("splitnic_pool_elements", "Pool elements by state.", "peer", "queue", "state")
-	descPinned    = desc("splitnic_registered_bytes", "Memory registered for the session.", "peer")
-	descControl   = desc("splitnic_control_messages_total", "Messages on the control channel.", "peer", "direction")
-	descPools     = desc("splitnic_pools", "Pools in use, by owner.", "peer", "queue", "whose")
-	descRequests  = desc("splitnic_pool_requests_total",
+	descElements = desc("splitnic_pool_elements", "Pool elements by state.", "peer", "queue", "state")
+	descPinned   = desc("splitnic_registered_bytes", "Memory registered for the session.", "peer")
+	descControl  = desc("splitnic_control_messages_total", "Messages on the control channel.", "peer", "direction")
+	descPools    = desc("splitnic_pools", "Pools in use, by owner.", "peer", "queue", "whose")
+	descRequests = desc("splitnic_pool_requests_total",
 		"What became of pools beyond those at the beginning, in the present session.", "peer", "event")
 	descHeld = desc("splitnic_requests_held_total",
 		"Requests of the peer's that came too fast and had to wait, in the present session.", "peer")
@@ -39,9 +30,6 @@ var (
 	descAssigned = desc("splitnic_queue_handler", "Completion-queue handler of a queue.", "peer", "queue")
 	descProtect  = desc("splitnic_protection",
 		"1 for the protection of the memory lent to the peer in the present session.", "peer", "protection")
-	descWindows = desc("splitnic_windows_total",
-		"Memory windows around what is lent to the peer that were bound, invalidated, or given_up: invalidated by the peer, "+
-			"as agreed.", "peer", "queue", "event")
 	descSessions  = desc("splitnic_sessions_total", "Sessions established since the start.")
 	descRefused   = desc("splitnic_refused_total", "Connections and hosts refused since the start.")
 	descAttempts  = desc("splitnic_failed_attempts_total", "Sessions that ended or did not come about since the start.")
@@ -160,29 +148,12 @@ func trafficMetrics(emit emit, peer string, s *messaging.Stats) {
 		q := strconv.Itoa(i + 1)
 		emit(descAssigned, prometheus.GaugeValue, float64(c.Handler), peer, q)
 		emit(descLatency, prometheus.GaugeValue, map[bool]float64{true: 1}[c.Latency], peer, q)
-		count(descFrames, c.TxFrames, peer, q, "tx")
-		count(descFrames, c.RxFrames, peer, q, "rx")
-		count(descBytes, c.TxBytes, peer, q, "tx")
-		count(descBytes, c.RxBytes, peer, q, "rx")
-		count(descDropped, c.TxTooLong, "too_long", peer, q, "tx")
-		count(descDropped, c.TxInvalid, "invalid", peer, q, "tx")
-		count(descDropped, c.TxMalformed, "malformed", peer, q, "tx")
-		count(descDropped, c.RxMalformed, "malformed", peer, q, "rx")
-		count(descDropped, c.RxDropped, "port", peer, q, "rx")
-		count(descDropped, c.RxOverMTU, "over_mtu", peer, q, "rx")
-		count(descDropped, c.RxLost, "lost", peer, q, "rx")
-		count(descDropped, c.RxLate, "late", peer, q, "rx")
+		for j, n := range c.Counts() {
+			m := &channelMetrics[j]
+			count(m.desc, n, m.labels(peer, q)...)
+		}
 		emit(descPools, prometheus.GaugeValue, float64(len(c.GrantedPools)), peer, q, "peer")
 		emit(descPools, prometheus.GaugeValue, float64(len(c.LentPools)), peer, q, "own")
-		count(descWaits, c.TxNoCredit, "credit", peer, q, "tx")
-		count(descWaits, c.TxNoSlot, "slot", peer, q, "tx")
-		count(descWaits, c.RxPortBusy, "port", peer, q, "rx")
-		count(descWaits, c.TxHeld, "rate", peer, q, "tx")
-		count(descWaits, c.RxHeld, "rate", peer, q, "rx")
-		count(descDoorbells, c.TxPosts, peer, q)
-		count(descWindows, c.WindowsBound, peer, q, "bound")
-		count(descWindows, c.WindowsInvalidated, peer, q, "invalidated")
-		count(descWindows, c.WindowsGivenUp, peer, q, "given_up")
 		for state, n := range map[string]int{
 			"available": c.Granted.Available, "out": c.Granted.Out,
 			"lent": c.Lent.Lent, "consumed": c.Lent.Consumed, "returning": c.Lent.Returning,

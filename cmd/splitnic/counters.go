@@ -1,0 +1,39 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// counterList is a table of the counters of a data channel in Markdown, for
+// docs/counters.md.
+func counterList() string {
+	var b strings.Builder
+	fmt.Fprint(&b, "| in the status | in the metrics | counts |\n|---|---|---|\n")
+	for _, c := range messaging.Counters() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", c.Name, metricOf(c), c.Help)
+	}
+	return b.String()
+}
+
+// metricOf is where the metrics have a counter.
+func metricOf(c messaging.Counter) string {
+	family, part := daemon.FamilyOf(c)
+	if part == "" {
+		return "`" + daemon.MetricName(family) + "`"
+	}
+	return fmt.Sprintf("`%s`, `%s`", daemon.MetricName(family), part)
+}
+
+// countersPage is the section of the manual page of the status about them.
+func countersPage() string {
+	var b strings.Builder
+	fmt.Fprint(&b, "# COUNTERS\nOf each data channel, in **--json** and in the metrics:\n")
+	for _, c := range messaging.Counters() {
+		fmt.Fprintf(&b, "\n**%s** (%s)\n: %s\n", c.Name, metricOf(c), c.Help)
+	}
+	return b.String()
+}

@@ -1,0 +1,113 @@
+package messaging
+
+import (
+	"reflect"
+	"strings"
+	"sync/atomic"
+)
+
+// This is the table of the counters of a data channel. Everything that shows them is
+// made from it: the status, the metrics, the manual page and docs/counters.md. A
+// counter is a field with
+//
+//	json    its name in the status
+//	metric  the metric that it is a part of, and what of that it is; without one it is
+//	        an event among others
+//	help    what is counted
+//
+// and somebody who adds to it. T is atomic.Uint64 where that is done, and uint64 in a
+// snapshot.
+
+// TxCounters count what a sender does: tx is from the port to the peer.
+type TxCounters[T any] struct {
+	TxFrames           T `json:"tx_frames" metric:"frames" help:"frames sent"`
+	TxBytes            T `json:"tx_bytes" metric:"bytes" help:"bytes of these, with the virtio_net_hdr"`
+	TxTooLong          T `json:"tx_too_long" metric:"dropped_frames,too_long" help:"dropped: fits no pool, or not the slot"`
+	TxInvalid          T `json:"tx_invalid" metric:"dropped_frames,invalid" help:"dropped: the netdevice could not describe it"`
+	TxMalformed        T `json:"tx_malformed" metric:"dropped_frames,malformed" help:"dropped: no peer would take it"`
+	TxPadded           T `json:"tx_padded" help:"frames that ended within their VLAN tags and were padded"`
+	TxPosts            T `json:"tx_posts" metric:"doorbells" help:"batches posted to the data queue pair"`
+	TxNoCredit         T `json:"tx_no_credit" metric:"waits,credit" help:"waits for an element of the peer's"`
+	TxNoSlot           T `json:"tx_no_slot" metric:"waits,slot" help:"waits for a send slot"`
+	TxHeld             T `json:"tx_held" metric:"waits,rate" help:"waits because of a rate"`
+	TxIndicated        T `json:"tx_indicated" help:"transfers indicated on the control channel"`
+	IndicatesSent      T `json:"indicates_sent" help:"BufferRDMAIndicate messages sent"`
+	TxSolicited        T `json:"tx_solicited" help:"transfers that asked for an event at the peer"`
+	TxSignaled         T `json:"tx_signaled" help:"transfers that asked for a completion"`
+	TxInline           T `json:"tx_inline" help:"transfers that carried their data inline"`
+	TxPacks            T `json:"tx_packs" help:"transfers that carried several frames"`
+	TxPacked           T `json:"tx_packed" help:"frames in these"`
+	WindowsBound       T `json:"windows_bound" metric:"windows,bound" help:"windows around local pools that were bound"`
+	WindowsInvalidated T `json:"windows_invalidated" metric:"windows,invalidated" help:"windows invalidated by this side"`
+}
+
+// RxCounters count what a receiver does: rx is from the peer to the port.
+type RxCounters[T any] struct {
+	RxFrames       T `json:"rx_frames" metric:"frames" help:"frames received"`
+	RxBytes        T `json:"rx_bytes" metric:"bytes" help:"bytes of these, with the virtio_net_hdr"`
+	RxDropped      T `json:"rx_dropped" metric:"dropped_frames,port" help:"dropped: the netdevice refused it"`
+	RxOverMTU      T `json:"rx_over_mtu" metric:"dropped_frames,over_mtu" help:"dropped: larger than this side's MTU allows"`
+	RxMalformed    T `json:"rx_malformed" metric:"dropped_frames,malformed" help:"dropped: no netdevice would take it"`
+	RxUnsealed     T `json:"rx_unsealed" metric:"dropped_frames,unsealed" help:"dropped: the session ended before their windows were invalid"`
+	RxLost         T `json:"rx_lost" metric:"dropped_frames,lost" help:"mode send-uc: messages that did not come"`
+	RxLate         T `json:"rx_late" metric:"dropped_frames,late" help:"mode send-uc: dropped, came after they were counted as lost"`
+	RxPortBusy     T `json:"rx_port_busy" metric:"waits,port" help:"waits for a netdevice that was full"`
+	RxHeld         T `json:"rx_held" metric:"waits,rate" help:"waits because of a rate"`
+	RxWakeups      T `json:"rx_wakeups" help:"sleeps ended by an event"`
+	RxIndicated    T `json:"rx_indicated" help:"transfers indicated on the control channel"`
+	UpdatesSent    T `json:"updates_sent" help:"BufferRecvPoolUpdate messages sent"`
+	RxPacks        T `json:"rx_packs" help:"transfers that carried several frames"`
+	RxPacked       T `json:"rx_packed" help:"frames in these"`
+	WindowsGivenUp T `json:"windows_given_up" metric:"windows,given_up" help:"windows invalidated by the peer, as agreed"`
+}
+
+type (
+	txCounters = TxCounters[atomic.Uint64]
+	rxCounters = RxCounters[atomic.Uint64]
+)
+
+// Counter is one of a data channel's.
+type Counter struct {
+	Name      string // in the status
+	Direction string // tx or rx
+	Metric    string // without its prefix and suffix; "" if it has none of its own
+	Part      string // what of that metric it is, if the metric has parts
+	Help      string
+}
+
+// Counters are all counters of a data channel, in the order of ChannelStats.Counts.
+func Counters() []Counter {
+	var all []Counter
+	for _, side := range []struct {
+		direction string
+		counters  reflect.Type
+	}{{"tx", reflect.TypeFor[TxCounters[uint64]]()}, {"rx", reflect.TypeFor[RxCounters[uint64]]()}} {
+		for i := range side.counters.NumField() {
+			tag := side.counters.Field(i).Tag
+			metric, part, _ := strings.Cut(tag.Get("metric"), ",")
+			all = append(all, Counter{
+				Name: tag.Get("json"), Direction: side.direction, Metric: metric, Part: part, Help: tag.Get("help"),
+			})
+		}
+	}
+	return all
+}
+
+// Counts are the values of Counters.
+func (s *ChannelStats) Counts() []uint64 {
+	var all []uint64
+	for _, v := range []reflect.Value{reflect.ValueOf(&s.TxCounters).Elem(), reflect.ValueOf(&s.RxCounters).Elem()} {
+		for i := range v.NumField() {
+			all = append(all, v.Field(i).Uint())
+		}
+	}
+	return all
+}
+
+// snapshot reads counters, to and from being counters of the same direction.
+func snapshot(to, from any) {
+	v, counters := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
+	for i := range v.NumField() {
+		v.Field(i).SetUint(counters.Field(i).Addr().Interface().(*atomic.Uint64).Load())
+	}
+}

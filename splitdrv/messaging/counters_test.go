@@ -1,0 +1,52 @@
+package messaging
+
+import (
+	"encoding/json"
+	"reflect"
+	"sync/atomic"
+	"testing"
+)
+
+// TestCounters gives each counter a value of its own, and wants it found under the
+// counter's name in the status and in the same place of Counts.
+func TestCounters(t *testing.T) {
+	var tx txCounters
+	var rx rxCounters
+	value := uint64(0)
+	for _, counters := range []reflect.Value{reflect.ValueOf(&tx).Elem(), reflect.ValueOf(&rx).Elem()} {
+		for i := range counters.NumField() {
+			value++
+			counters.Field(i).Addr().Interface().(*atomic.Uint64).Store(value)
+		}
+	}
+	var s ChannelStats
+	snapshot(&s.TxCounters, &tx)
+	snapshot(&s.RxCounters, &rx)
+	raw, err := json.Marshal(&s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status map[string]any
+	if err := json.Unmarshal(raw, &status); err != nil {
+		t.Fatal(err)
+	}
+	all, counts := Counters(), s.Counts()
+	if len(all) != len(counts) || uint64(len(all)) != value {
+		t.Fatalf("%d counters, %d values, %d fields", len(all), len(counts), value)
+	}
+	names, parts := make(map[string]bool), make(map[[3]string]bool)
+	for i, c := range all {
+		if counts[i] != uint64(i+1) || status[c.Name] != float64(i+1) {
+			t.Errorf("%s is %v in the status and %d of the counts, want %d", c.Name, status[c.Name], counts[i], i+1)
+		}
+		if c.Help == "" || names[c.Name] {
+			t.Errorf("%s has no help, or is there twice", c.Name)
+		}
+		names[c.Name] = true
+		if key := [3]string{c.Metric, c.Part, c.Direction}; c.Metric != "" && parts[key] {
+			t.Errorf("%s is the same part of a metric as another one: %q", c.Name, key)
+		} else {
+			parts[key] = true
+		}
+	}
+}
