@@ -27,16 +27,16 @@ type control struct {
 	recvMem  []byte
 	receives int
 
-	mu      sync.Mutex // guards the send queue, the free slots and what follows
-	room    sync.Cond  // a slot came free, or the session ended
-	free    []uint16   // send slots
-	out     []uint16   // those of messages on their way, in order, in the ring behind first
-	first   int
-	nOut    int
-	silent  int              // messages since the last one that asked for a completion
-	sendWR  [1]fabric.SendWR // here, because one on the stack would be allocated
-	blocked []*receiver
-	closed  bool
+	mu         sync.Mutex // guards the send queue, the free slots and what follows
+	room       sync.Cond  // a slot came free, or the session ended
+	free       []uint16   // send slots
+	out        []uint16   // those of messages on their way, in order, in the ring behind first
+	first      int
+	nOut       int
+	unsignaled int              // messages since the last one that asked for a completion
+	sendWR     [1]fabric.SendWR // here, because one on the stack would be allocated
+	blocked    []*receiver
+	closed     bool
 
 	comps    [16]fabric.Completion
 	recvWR   [1]fabric.RecvWR
@@ -374,8 +374,8 @@ func (k *control) post(slot uint16, msg []byte) error {
 		Addr: address(msg), Len: uint32(len(msg)), LKey: k.sendReg.LKey(),
 		Op: fabric.OpSend, Flags: fabric.Solicited,
 	}
-	if k.silent++; k.silent >= signalEvery {
-		k.silent = 0
+	if k.unsignaled++; k.unsignaled >= signalEvery {
+		k.unsignaled = 0
 		k.sendWR[0].Flags |= fabric.Signaled
 	}
 	k.out[(k.first+k.nOut)%len(k.out)] = slot

@@ -9,11 +9,11 @@ import (
 // order of posting, and their sequence numbers, which are cumulative and compared
 // by difference. It is the sender's goroutine's.
 type inFlight struct {
-	posted    uint32 // or gathered to be
-	completed uint32
-	signaled  uint32 // the last one that asked for a completion
-	silent    int    // frames since then: they are unsignaled
-	flights   flights
+	posted     uint32 // or gathered to be
+	completed  uint32
+	signaled   uint32 // the last one that asked for a completion
+	unsignaled int    // frames since then
+	flights    flights
 }
 
 func newInFlight(depth int) inFlight { return inFlight{flights: flights{ring: make([]flight, depth)}} }
@@ -21,7 +21,7 @@ func newInFlight(depth int) inFlight { return inFlight{flights: flights{ring: ma
 // signal makes the latest work request one that asks for a completion.
 func (q *inFlight) signal(wr *fabric.SendWR) {
 	wr.Flags |= fabric.Signaled
-	q.signaled, q.silent = q.posted, 0
+	q.signaled, q.unsignaled = q.posted, 0
 }
 
 // flight is a frame on its way, or a work request that is none.

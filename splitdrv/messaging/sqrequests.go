@@ -102,7 +102,7 @@ func (s *sender) number(signaled bool) (id uint64, flags fabric.Flags) {
 	s.posted++
 	if signaled {
 		flags = fabric.Signaled
-		s.signaled, s.silent = s.posted, 0
+		s.signaled, s.unsignaled = s.posted, 0
 		s.flights.push(flight{seq: s.posted, slot: noSlot}) // something to wait for
 	}
 	return uint64(protocol.PackWRID(protocol.WRDataWrite, uint8(s.ch.number), 0, s.posted)), flags

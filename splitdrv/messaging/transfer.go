@@ -143,7 +143,7 @@ func (b *batch) append(wr fabric.SendWR, f flight, n int) {
 	b.wrs = append(b.wrs, wr)
 	b.frames = append(b.frames, f)
 	b.bytes += n
-	if b.requests.silent++; b.requests.silent >= b.cfg.SignalEvery {
+	if b.requests.unsignaled++; b.requests.unsignaled >= b.cfg.SignalEvery {
 		b.signal()
 	}
 }
