@@ -110,6 +110,7 @@ func TestGuestStatus(t *testing.T) {
 		{"environment", nil, []string{"environment"}, 0, ""},
 		{"arguments", nil, []string{"args", "a b", "it's", "$x", "*", ""}, 0, "<a b>\n<it's>\n<$x>\n<*>\n<>\n"},
 		{"fabric", nil, []string{"fabric"}, 0, "fabric fine\n"},
+		{"package", nil, []string{"package"}, 0, "package fine\n"},
 		{"native", []string{"--allow-dmesg"}, []string{"native"}, 0, "native fine\n"},
 		{"no such case", nil, []string{"nonsense"}, 1, "FAIL"},
 	}

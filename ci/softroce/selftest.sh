@@ -73,6 +73,15 @@ litter)
 	fabric_up 2 || fail "fabric_up"
 	exit 5
 	;;
+leave) ip netns add snlitter ;;
+package)
+	# What the tests of a package leave behind is seen.
+	ci/softroce/package.sh "$PWD/ci/softroce" "$PWD/ci/softroce/selftest.sh" exit 0 || fail "good tests: status $?"
+	ci/softroce/package.sh "$PWD/ci/softroce" "$PWD/ci/softroce/selftest.sh" exit 3 && fail "bad tests pass"
+	ci/softroce/package.sh "$PWD/ci/softroce" "$PWD/ci/softroce/selftest.sh" leave >/tmp/left && fail "tests that leave a namespace behind pass"
+	grep -q 'left behind: netns snlitter' /tmp/left || fail "it is not named: $(cat /tmp/left)"
+	echo package fine
+	;;
 native)
 	# The native mode, on the guest's kernel. Checkouts are read-only here.
 	mount -t tmpfs tmpfs build/softroce || fail "cannot mount build/softroce"

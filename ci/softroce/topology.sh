@@ -199,8 +199,9 @@ snapshot() {
 	} | sort
 }
 
-# snapshot_differs FILE reports whether something is there that FILE lacks.
-snapshot_differs() { snapshot | comm -13 "$1" - | grep -q .; }
+# snapshot_differs FILE reports whether something is there that FILE lacks. Not the
+# status of a pipeline says so: with pipefail it would be that of a grep in snapshot.
+snapshot_differs() { [ -n "$(snapshot | comm -13 "$1" -)" ]; }
 
 # snapshot_same FILE is the opposite of snapshot_differs.
 snapshot_same() { ! snapshot_differs "$1"; }
