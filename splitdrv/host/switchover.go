@@ -75,7 +75,14 @@ func (h *Host) command(ctx context.Context, addr string) (err error) {
 	if !connected {
 		return ErrNoSession
 	}
-	o.to, err = h.prepare(ctx, o.unit)
+	// Held until the session has been gone over to: one on standby with the same I/O
+	// unit, made meanwhile, would take its place there.
+	release, err := h.reservePreparing(ctx, o.unit)
+	if err != nil {
+		return err
+	}
+	defer release()
+	o.to, err = h.prepareAlone(ctx, o.unit)
 	if err != nil && !errors.Is(err, uplink.ErrNoStandby) {
 		return fmt.Errorf("the I/O unit at %s: %w", h.units[o.unit], err)
 	}
@@ -107,12 +114,27 @@ func (h *Host) submit(ctx context.Context, o *switchRequest) error {
 // prepare makes a session on standby with an I/O unit, or takes the one that
 // there is.
 func (h *Host) prepare(ctx context.Context, unit int) (*attachment, error) {
+	release, err := h.reservePreparing(ctx, unit)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return h.prepareAlone(ctx, unit)
+}
+
+// reservePreparing waits until nobody else makes a session on standby with an I/O
+// unit, and keeps others from it until release is called.
+func (h *Host) reservePreparing(ctx context.Context, unit int) (release func(), err error) {
 	select {
 	case h.switching.preparing[unit] <- struct{}{}:
-		defer func() { <-h.switching.preparing[unit] }()
+		return func() { <-h.switching.preparing[unit] }, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// prepareAlone is prepare for who has reserved that.
+func (h *Host) prepareAlone(ctx context.Context, unit int) (*attachment, error) {
 	if b := h.take(unit); b != nil {
 		return b, nil
 	}
