@@ -139,10 +139,15 @@ func messageBufferPoolFlush(t *testing.T, on fabricOf) {
 				for _, e := range p.pick(unitSide, deregistered) {
 					if e.addr == pool.Addr && e.rkey == pool.RKey {
 						gone = e
-						return nil
 					}
 				}
-				return errors.New("the pool is still registered")
+				switch { // the target of a pool replies when it has deregistered the memory
+				case gone.addr == 0:
+					return errors.New("the pool is still registered")
+				case len(of(p.posted(other(c.asks)), protocol.FuncBufferPoolFlushReply)) == 0:
+					return errors.New("there is no reply")
+				}
+				return nil
 			})
 			requests := of(p.posted(c.asks), protocol.FuncBufferPoolFlushRequest)
 			replies := of(p.posted(other(c.asks)), protocol.FuncBufferPoolFlushReply)
