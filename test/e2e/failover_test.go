@@ -46,8 +46,10 @@ func newPair(t testing.TB, hostFlags ...string) *pair {
 	testenv.Bridge(t, p.lan, "br0", "lan0", "lan1")
 	testenv.Address(t, p.lan, "br0", addr(0)+"/24")
 	p.units[0] = p.rig.unit
-	p.startSecond()
 	p.host = p.rig.host(t, append([]string{"--iounit", secondAddress}, hostFlags...)...)
+	// The second one comes when the host has the first one, however slow that was.
+	eventually(t, func() bool { return p.status().State == host.Connected }, "a session with the first I/O unit")
+	p.startSecond()
 	return p
 }
 
