@@ -343,7 +343,8 @@ func TestRenew(t *testing.T) {
 		order Order
 	}{{8, InOrder}, {3, LatestFirst}, {3, InOrder}, {8, LatestFirst}, {20, InOrder}} {
 		g := old.Renew(0x2000, 9, 128, tt.n, tt.order)
-		if g.Len() != tt.n || g.ElementSize() != 128 || g.RKey() != 9 || g.Key(2) != 9 || g.Address(1) != 0x2080 || g.Credits() != tt.n {
+		if g.Len() != tt.n || g.ElementSize() != 128 || g.RKey() != 9 || g.Key(2) != 9 || g.Address(1) != 0x2080 ||
+			g.Credits() != tt.n {
 			t.Errorf("%d elements: %+v", tt.n, g)
 		}
 		if l := g.Ledger(); l.Available != tt.n || l.Check() != nil {

@@ -63,7 +63,8 @@ func (g *Grant) Renew(addr uint64, rkey uint32, size, n int, order Order) *Grant
 	if n > cap(g.out) {
 		return NewGrant(addr, rkey, size, n, order)
 	}
-	r := &Grant{addr: addr, rkey: rkey, size: size, order: order, out: g.out[:n], free: g.free[:n], nFree: n, back: g.back[:0]}
+	r := &Grant{addr: addr, rkey: rkey, size: size, order: order, out: g.out[:n], free: g.free[:n], nFree: n,
+		back: g.back[:0]}
 	for i := range r.out {
 		r.out[i].Store(false)
 	}

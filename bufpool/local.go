@@ -195,7 +195,7 @@ func (p *Pools) drained(l *Local, out []Action) []Action {
 // took lets the next pool be taken back, if the last one is drained and the peer's
 // reply has come, in either order.
 func (p *Pools) took() {
-	if l := p.taking; l != nil && l.state == localRevoking && !(p.awaited && p.given == nil) {
+	if l := p.taking; l != nil && l.state == localRevoking && (!p.awaited || p.given != nil) {
 		p.taking = nil
 	}
 }

@@ -53,9 +53,11 @@ func (i *Info) Suits(kind Kind) error {
 	case kind == TAP && i.Type != "bridge":
 		return notBridge(i.Name, i.Type)
 	case kind == Macvtap && i.MasterType == "bridge":
-		return fmt.Errorf("%s is part of bridge %s, and no macvtap can be on it: %w; use tap:%s", i.Name, i.Master, unix.EBUSY, i.Master)
+		return fmt.Errorf("%s is part of bridge %s, and no macvtap can be on it: %w; use tap:%s", i.Name, i.Master,
+			unix.EBUSY, i.Master)
 	case kind == Macvtap && (i.MasterType == "bond" || i.MasterType == "team"):
-		return fmt.Errorf("%s is part of %s %s, and no macvtap can be on it: %w; use macvtap:%s", i.Name, i.MasterType, i.Master, unix.EBUSY, i.Master)
+		return fmt.Errorf("%s is part of %s %s, and no macvtap can be on it: %w; use macvtap:%s", i.Name, i.MasterType,
+			i.Master, unix.EBUSY, i.Master)
 	}
 	return nil
 }

@@ -6,7 +6,8 @@ import (
 
 // FuzzSpec is about specifications of LAN interfaces.
 func FuzzSpec(f *testing.F) {
-	for _, s := range []string{"eth1", "macvtap:eth1", "packet:eth1", "tap:br0", "tap:", "bridge:br0", "", ":", "packet:a:b"} {
+	for _, s := range []string{"eth1", "macvtap:eth1", "packet:eth1", "tap:br0", "tap:", "bridge:br0", "", ":",
+		"packet:a:b"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -150,8 +150,9 @@ const MaxUnicast = 32
 // get.
 type Stats struct {
 	TooLong uint64 `json:"too_long"` // longer than vnet.MaxFrame or than the slot
-	Invalid uint64 `json:"invalid"`  // could not be described by a virtio_net_hdr, or only by one that the host does not know
-	Dropped uint64 `json:"dropped"`  // no room in the kernel's queue
+	// could not be described by a virtio_net_hdr, or only by one that the host does not know
+	Invalid uint64 `json:"invalid"`
+	Dropped uint64 `json:"dropped"` // no room in the kernel's queue
 }
 
 func (s *Stats) add(o Stats) {

@@ -404,7 +404,8 @@ func TestNetnsVLAN(t *testing.T) {
 // tagged returns a TCP super-frame with a VLAN tag.
 func tagged(dst, src net.HardwareAddr, payload int) []byte {
 	f := make([]byte, vnet.HdrLen, vnet.HdrLen+18+40+payload)
-	(&vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, HdrLen: 58, GSOSize: 1400, CsumStart: 38, CsumOffset: 16}).Encode(f)
+	(&vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, HdrLen: 58, GSOSize: 1400, CsumStart: 38,
+		CsumOffset: 16}).Encode(f)
 	f = append(append(f, dst...), src...)
 	f = append(f, 0x81, 0, 0x61, 0x23, 8, 0)
 	n := 40 + payload
@@ -436,15 +437,18 @@ func TestNetnsOpenErrors(t *testing.T) {
 			t.Errorf("%s: opened in a namespace that does not exist", kind)
 		}
 	}
-	if _, err := lan.Open("tap:"+nic, lan.Config{NetNS: s.unit}); err == nil || !strings.Contains(err.Error(), "not a bridge") {
+	if _, err := lan.Open("tap:"+nic, lan.Config{NetNS: s.unit}); err == nil ||
+		!strings.Contains(err.Error(), "not a bridge") {
 		t.Errorf("TAP in something that is not a bridge: %v", err)
 	}
-	if _, err := lan.Open("packet:"+nic, lan.Config{NetNS: s.unit, Offloads: vnet.CSUM}); !errors.Is(err, lan.ErrUnsupported) {
+	if _, err := lan.Open("packet:"+nic, lan.Config{NetNS: s.unit, Offloads: vnet.CSUM}); !errors.Is(err,
+		lan.ErrUnsupported) {
 		t.Errorf("packet sockets without TSO: %v", err)
 	}
 	own := testenv.Link(t, s.unit, nic).Attrs().HardwareAddr
 	for _, kind := range []string{"macvtap", "packet"} {
-		if _, err := lan.Open(kind+":"+nic, lan.Config{NetNS: s.unit, MAC: own, Offloads: vnet.AllOffloads}); !errors.Is(err, lan.ErrInUse) {
+		if _, err := lan.Open(kind+":"+nic, lan.Config{NetNS: s.unit, MAC: own, Offloads: vnet.AllOffloads}); !errors.Is(err,
+			lan.ErrInUse) {
 			t.Errorf("%s: the card's own address: %v", kind, err)
 		}
 	}

@@ -83,7 +83,8 @@ func (m *macvtap) create(below netlink.Link, cfg Config) error {
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return fmt.Errorf("making macvtap %s: %w (modprobe macvtap, or use packet:%s)", m.name, err, m.nic)
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("making macvtap %s: %w (%s is part of a bridge or bond; use tap:BRIDGE or the bond itself)", m.name, err, m.nic)
+		return fmt.Errorf("making macvtap %s: %w (%s is part of a bridge or bond; use tap:BRIDGE or the bond itself)", m.name,
+			err, m.nic)
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("making macvtap %s: %w (needs CAP_NET_ADMIN)", m.name, err)
 	case err != nil:
@@ -102,7 +103,8 @@ func (m *macvtap) create(below netlink.Link, cfg Config) error {
 	}
 	if err := m.handle.LinkSetUp(link); err != nil {
 		if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EADDRINUSE) {
-			return fmt.Errorf("setting %s up: %w: %w (something else on %s has MAC address %v)", m.name, ErrInUse, err, m.nic, cfg.MAC)
+			return fmt.Errorf("setting %s up: %w: %w (something else on %s has MAC address %v)", m.name, ErrInUse, err, m.nic,
+				cfg.MAC)
 		}
 		return fmt.Errorf("setting %s up: %w", m.name, err)
 	}

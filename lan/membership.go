@@ -47,7 +47,8 @@ func (m *memberships) set(want map[membership]bool) error {
 			continue
 		}
 		if err := m.apply(unix.PACKET_DROP_MEMBERSHIP, s); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
-			return fmt.Errorf("making the card not receive %v: %w", s, os.NewSyscallError("setsockopt PACKET_DROP_MEMBERSHIP", err))
+			return fmt.Errorf("making the card not receive %v: %w", s,
+				os.NewSyscallError("setsockopt PACKET_DROP_MEMBERSHIP", err))
 		}
 		delete(m.have, s)
 	}

@@ -57,7 +57,8 @@ func openNodesHere(name string, index, n int) ([]int, error) {
 	if err := unix.Mkdir(sys, 0o700); err != nil {
 		return nil, os.NewSyscallError("mkdir", err)
 	}
-	if err := unix.Mount("sysfs", sys, "sysfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+	if err := unix.Mount("sysfs", sys, "sysfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		""); err != nil {
 		return nil, os.NewSyscallError("mount sysfs", err)
 	}
 	number, err := deviceNumber(filepath.Join(sys, "class/net", name, fmt.Sprintf("tap%d", index), "dev"))
@@ -97,7 +98,8 @@ func openNode(node, name string, n int) ([]int, error) {
 			if errors.Is(err, unix.EPERM) {
 				hint = " (let the service use it, DeviceAllow=char-macvtap rw, and restart it: the module macvtap has to be loaded before it starts)"
 			}
-			err = fmt.Errorf("opening the character device of %s: %w%s", name, &os.PathError{Op: "open", Path: node, Err: err}, hint)
+			err = fmt.Errorf("opening the character device of %s: %w%s", name, &os.PathError{Op: "open", Path: node, Err: err},
+				hint)
 			for _, fd := range fds {
 				err = errors.Join(err, unix.Close(fd))
 			}

@@ -237,7 +237,8 @@ func (p *packetPort) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 	o = o.Closure()
 	err := p.do("setting offloads", func() error {
 		if lacks := packetRequires &^ o; lacks != 0 {
-			return fmt.Errorf("%w: packet sockets hand out frames that need %v at the host; use macvtap:%s", ErrUnsupported, lacks, p.nic)
+			return fmt.Errorf("%w: packet sockets hand out frames that need %v at the host; use macvtap:%s", ErrUnsupported,
+				lacks, p.nic)
 		}
 		for _, q := range p.queues {
 			q.offloads.Store(uint32(o))

@@ -71,7 +71,9 @@ func collect(t *testing.T, p lan.Interface, last byte) string {
 }
 
 // expect compares what two ports received.
-func expect(t *testing.T, what string, lanSend func([]byte), a lan.Interface, wantA string, b lan.Interface, wantB string) {
+func expect(
+	t *testing.T, what string, lanSend func([]byte), a lan.Interface, wantA string, b lan.Interface, wantB string,
+) {
 	t.Helper()
 	lanSend(probe(broadcast, stranger, 60, '9'))
 	if got := collect(t, a, '9'); got != wantA+"9" {
@@ -193,7 +195,8 @@ func TestNetnsUnicast(t *testing.T) {
 			if err := a.SetUnicast([]net.HardwareAddr{machine, group}); err == nil {
 				t.Error("a group was taken for an address")
 			}
-			if err := a.SetUnicast(slices.Repeat([]net.HardwareAddr{machine}, lan.MaxUnicast+1)); !errors.Is(err, lan.ErrUnsupported) {
+			if err := a.SetUnicast(slices.Repeat([]net.HardwareAddr{machine}, lan.MaxUnicast+1)); !errors.Is(err,
+				lan.ErrUnsupported) {
 				t.Errorf("too many addresses: %v", err)
 			}
 			if err := a.SetUnicast([]net.HardwareAddr{machine, macC}); err != nil {
@@ -244,7 +247,10 @@ func TestNetnsGroups(t *testing.T) {
 				t.Helper()
 				have := groupsOf(t, s.unit, a.Name())
 				for _, g := range []net.HardwareAddr{group, second} {
-					if wanted := slices.ContainsFunc(want, func(w net.HardwareAddr) bool { return slices.Equal(w, g) }); slices.Contains(have, hex.EncodeToString(g)) != wanted {
+					if wanted := slices.ContainsFunc(want, func(w net.HardwareAddr) bool {
+						return slices.Equal(w,
+							g)
+					}); slices.Contains(have, hex.EncodeToString(g)) != wanted {
 						t.Errorf("the kernel lists %v for %s, want %v", have, a.Name(), want)
 					}
 				}
@@ -392,7 +398,10 @@ func TestNetnsParts(t *testing.T) {
 			if err := a.Queues()[0].WriteParts(probe(broadcast, macA, 60, '1'), nil); err != nil {
 				t.Fatal(err)
 			}
-			if got, _ := l.Next(func(f []byte) bool { return bytes.Equal(f[vnet.HdrLen+6:vnet.HdrLen+12], macA) }); got[vnet.HdrLen+14] != '1' {
+			if got, _ := l.Next(func(f []byte) bool {
+				return bytes.Equal(f[vnet.HdrLen+6:vnet.HdrLen+12],
+					macA)
+			}); got[vnet.HdrLen+14] != '1' {
 				t.Errorf("%d bytes arrived", len(got))
 			}
 			if err := a.Queues()[0].WriteParts(make([]byte, vnet.MinFrame-1), make([]byte, 60)); !errors.Is(err, unix.EINVAL) {

@@ -34,7 +34,8 @@ func TestMACs(t *testing.T) {
 			t.Errorf("random address %v", mac)
 		}
 	}
-	for _, bad := range []net.HardwareAddr{nil, {2, 0, 0, 0, 0}, {1, 0, 0, 0, 0, 1}, {0, 0, 0, 0, 0, 0}, {2, 0, 0, 0, 0, 1, 2, 3}} {
+	for _, bad := range []net.HardwareAddr{nil, {2, 0, 0, 0, 0}, {1, 0, 0, 0, 0, 1}, {0, 0, 0, 0, 0, 0},
+		{2, 0, 0, 0, 0, 1, 2, 3}} {
 		if checkMAC(bad) == nil {
 			t.Errorf("%v passed", bad)
 		}

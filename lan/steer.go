@@ -89,8 +89,9 @@ func (m *macvtap) classify(priority uint16, program int) error {
 		return fmt.Errorf("%s of %s: %w%s", what, m.name, err, hint)
 	}
 	err := m.handle.QdiscAdd(&netlink.GenericQdisc{
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: m.own, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT},
-		QdiscType:  "clsact",
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: m.own, Handle: netlink.MakeHandle(0xffff, 0),
+			Parent: netlink.HANDLE_CLSACT},
+		QdiscType: "clsact",
 	})
 	if err != nil && !errors.Is(err, unix.EEXIST) { // for another program
 		return fail("adding the clsact qdisc", err)

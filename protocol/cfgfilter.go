@@ -62,7 +62,8 @@ func (f ReceiveFilter) Equal(g ReceiveFilter) bool {
 // DecodeReceiveFilter decodes the data of CfgFilter. The addresses are copied.
 func DecodeReceiveFilter(data []byte) (ReceiveFilter, error) {
 	if len(data) < filterSize {
-		return ReceiveFilter{}, fmt.Errorf("%v: %d bytes of data, must be at least %d: %w", CfgFilter, len(data), filterSize, ErrShort)
+		return ReceiveFilter{}, fmt.Errorf("%v: %d bytes of data, must be at least %d: %w", CfgFilter, len(data), filterSize,
+			ErrShort)
 	}
 	flags := binary.BigEndian.Uint32(data)
 	if flags&^(filterPromisc|filterAllMulti) != 0 {

@@ -115,7 +115,8 @@ func DecodeCfgUtilRequest(b []byte) (CfgUtilRequest, error) {
 		return CfgUtilRequest{}, err
 	}
 	if len(b) < cfgRequestSize {
-		return CfgUtilRequest{}, fmt.Errorf("CfgUtilRequest of %d bytes, must be at least %d: %w", len(b), cfgRequestSize, ErrShort)
+		return CfgUtilRequest{}, fmt.Errorf("CfgUtilRequest of %d bytes, must be at least %d: %w", len(b), cfgRequestSize,
+			ErrShort)
 	}
 	data, err := cfgData(rest[4:])
 	if err != nil {

@@ -46,7 +46,8 @@ func ParseVLANs(text string) (VLANSet, error) {
 		first, err1 := strconv.ParseUint(low, 10, 16)
 		last, err2 := strconv.ParseUint(high, 10, 16)
 		if err1 != nil || err2 != nil || first < MinVLAN || last > MaxVLAN || last < first {
-			return VLANSet{}, fmt.Errorf("parse VLANs %q: %q must be a number or a range, %d to %d: %w", text, part, MinVLAN, MaxVLAN, ErrVLAN)
+			return VLANSet{}, fmt.Errorf("parse VLANs %q: %q must be a number or a range, %d to %d: %w", text, part, MinVLAN,
+				MaxVLAN, ErrVLAN)
 		}
 		for v := first; v <= last; v++ {
 			s.Add(uint16(v))

@@ -35,7 +35,8 @@ func DecodeBufferPoolFlushRequest(b []byte) (BufferPoolFlushRequest, error) {
 		return BufferPoolFlushRequest{}, fmt.Errorf("BufferPoolFlushRequest without a pool: %w", ErrCount)
 	}
 	if n := len(rest) % 4; n != 0 {
-		return BufferPoolFlushRequest{}, fmt.Errorf("BufferPoolFlushRequest: the last pool reference has %d of 4 bytes: %w", n, ErrShort)
+		return BufferPoolFlushRequest{}, fmt.Errorf("BufferPoolFlushRequest: the last pool reference has %d of 4 bytes: %w",
+			n, ErrShort)
 	}
 	return BufferPoolFlushRequest{TransactionContext: transaction, pools: rest}, nil
 }

@@ -17,11 +17,14 @@ const goldenTransaction = 0x0102030405060708
 var goldenMessages = map[string]func() []byte{
 	"buffer_recv_pool": func() []byte {
 		return AppendBufferRecvPool(nil, goldenTransaction,
-			Pool{Ref: 7, Elements: 256, ElementSize: 2048, RKey: 0xA1B2C3D4, Addr: 0x7F0011223000, Context: PoolContext(1, 0xAB)},
-			Pool{Ref: 8, Elements: 16, ElementSize: 65536, RKey: 0xA1B2C3D5, Addr: 0x7F0022334000, Context: PoolContext(2, 1<<48-1)})
+			Pool{Ref: 7, Elements: 256, ElementSize: 2048, RKey: 0xA1B2C3D4, Addr: 0x7F0011223000,
+				Context: PoolContext(1, 0xAB)},
+			Pool{Ref: 8, Elements: 16, ElementSize: 65536, RKey: 0xA1B2C3D5, Addr: 0x7F0022334000,
+				Context: PoolContext(2, 1<<48-1)})
 	},
 	"buffer_recv_pool_send": func() []byte {
-		return AppendBufferRecvPool(nil, goldenTransaction, Pool{Elements: 1024, ElementSize: 2048, Context: PoolContext(1, 0)})
+		return AppendBufferRecvPool(nil, goldenTransaction,
+			Pool{Elements: 1024, ElementSize: 2048, Context: PoolContext(1, 0)})
 	},
 	"buffer_recv_pool_get": func() []byte {
 		return AppendBufferRecvPoolGet(nil, BufferRecvPoolGet{goldenTransaction, 65536, 32, 3})
@@ -38,13 +41,15 @@ var goldenMessages = map[string]func() []byte{
 		return AppendBufferPoolFlushReply(nil, goldenTransaction)
 	},
 	"send_data": func() []byte {
-		return sendData(goldenTransaction, append(make([]byte, vnet.HdrLen), "\xff\xff\xff\xff\xff\xff\x02\x00\x5e\x10\x00\x01\x08\x06"...))
+		return sendData(goldenTransaction, append(make([]byte, vnet.HdrLen),
+			"\xff\xff\xff\xff\xff\xff\x02\x00\x5e\x10\x00\x01\x08\x06"...))
 	},
 	"buffer_rdma_indicate": func() []byte {
 		return AppendBufferRDMAIndicate(nil, goldenTransaction, Indication{7, 5, 256}, Indication{0x80000008, 65535, 65563})
 	},
 	"cfg_util_request_mac": func() []byte {
-		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgMAC, AppendMAC(nil, MAC{2, 0, 0x5e, 0x10, 0, 1})})
+		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgMAC,
+			AppendMAC(nil, MAC{2, 0, 0x5e, 0x10, 0, 1})})
 	},
 	"cfg_util_request_keep_alive": func() []byte {
 		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgKeepAlive, nil})
@@ -53,7 +58,8 @@ var goldenMessages = map[string]func() []byte{
 		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, CfgMTU, CfgOK, AppendMTU(nil, 9000)})
 	},
 	"cfg_util_reply_link_state": func() []byte {
-		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, CfgLinkState, CfgOK, AppendLinkState(nil, LinkState{Up: true, Speed: 25000})})
+		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, CfgLinkState, CfgOK,
+			AppendLinkState(nil, LinkState{Up: true, Speed: 25000})})
 	},
 	"cfg_util_reply_offloads": func() []byte {
 		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, CfgOffloads, CfgOK,
@@ -72,31 +78,36 @@ var goldenMessages = map[string]func() []byte{
 		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, CfgFilter, CfgDenied, nil})
 	},
 	"cfg_util_request_vlan": func() []byte {
-		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgVLAN, AppendVLANSet(nil, vlans(1, 7, 8, 100, 4094))})
+		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgVLAN,
+			AppendVLANSet(nil, vlans(1, 7, 8, 100, 4094))})
 	},
 	"cfg_util_request_stats_read": func() []byte {
 		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgStatsRead, nil})
 	},
 	"cfg_util_reply_stats_read": func() []byte {
-		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, CfgStatsRead, CfgOK, AppendStatistics(nil, goldenStatistics)})
+		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, CfgStatsRead, CfgOK,
+			AppendStatistics(nil, goldenStatistics)})
 	},
 	"cfg_util_request_stats_clear": func() []byte {
 		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgStatsClear, nil})
 	},
 	"cfg_util_reply_stats_clear": func() []byte {
-		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, CfgStatsClear, CfgOK, AppendStatistics(nil, goldenStatistics)})
+		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, CfgStatsClear, CfgOK,
+			AppendStatistics(nil, goldenStatistics)})
 	},
 	"cfg_util_request_reset": func() []byte {
 		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgReset, nil})
 	},
 	"cfg_util_request_sent": func() []byte {
-		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgSent, AppendSent(nil, Sent{Channel: 2, Next: 0x1122334455})})
+		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgSent,
+			AppendSent(nil, Sent{Channel: 2, Next: 0x1122334455})})
 	},
 	"cfg_util_request_bind": func() []byte {
 		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgBind, AppendProof(nil, goldenProof)})
 	},
 	"cfg_util_request_pool_keys": func() []byte {
-		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgPoolKeys, AppendPoolKeys(nil, 7, 1016, []uint32{0x1a2b3cff, 0x1a2b3d00})})
+		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgPoolKeys,
+			AppendPoolKeys(nil, 7, 1016, []uint32{0x1a2b3cff, 0x1a2b3d00})})
 	},
 	"cfg_util_reply_unsupported": func() []byte {
 		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, 12, CfgUnsupported, nil})
@@ -106,7 +117,8 @@ var goldenMessages = map[string]func() []byte{
 // goldenProof is the host's about one channel. Its bytes were computed with
 // another implementation of HMAC, by what docs/protocol.md says:
 //
-//	import hmac; text = bytes.fromhex("01" + "0001" + "00000011" + "00abcdef" + "0007" + "fe80" + "00"*13 + "01" + "0001" + "00000065" + "0000002a" + "0000" + "fe80" + "00"*13 + "02")
+//	import hmac; text = bytes.fromhex("01" + "0001" + "00000011" + "00abcdef" + "0007" + "fe80" + "00"*13 +
+//		"01" + "0001" + "00000065" + "0000002a" + "0000" + "fe80" + "00"*13 + "02")
 //	hmac.new(bytes(range(32)), text, "sha256").hexdigest()
 var goldenProof = func() Proof {
 	var secret [32]byte

@@ -38,7 +38,8 @@ func DecodeBufferRDMAIndicate(b []byte) (BufferRDMAIndicate, error) {
 		return BufferRDMAIndicate{}, fmt.Errorf("BufferRDMAIndicate without a transfer: %w", ErrCount)
 	}
 	if n := len(rest) % indicationSize; n != 0 {
-		return BufferRDMAIndicate{}, fmt.Errorf("BufferRDMAIndicate: the last transfer has %d of %d bytes: %w", n, indicationSize, ErrShort)
+		return BufferRDMAIndicate{}, fmt.Errorf("BufferRDMAIndicate: the last transfer has %d of %d bytes: %w", n,
+			indicationSize, ErrShort)
 	}
 	return BufferRDMAIndicate{TransactionContext: transaction, indications: rest}, nil
 }

@@ -28,7 +28,8 @@ func DecodeBufferRecvPoolGet(b []byte) (BufferRecvPoolGet, error) {
 	case len(b) < poolGetSize:
 		return BufferRecvPoolGet{}, fmt.Errorf("BufferRecvPoolGet of %d bytes, must be %d: %w", len(b), poolGetSize, ErrShort)
 	case len(b) > poolGetSize:
-		return BufferRecvPoolGet{}, fmt.Errorf("BufferRecvPoolGet of %d bytes, must be %d: %w", len(b), poolGetSize, ErrTrailing)
+		return BufferRecvPoolGet{}, fmt.Errorf("BufferRecvPoolGet of %d bytes, must be %d: %w", len(b), poolGetSize,
+			ErrTrailing)
 	}
 	m := BufferRecvPoolGet{
 		TransactionContext: transaction,

@@ -23,7 +23,8 @@ type PoolKeys struct {
 // the first element in 32 bits each, then 1 to MaxPoolKeys keys.
 func DecodePoolKeys(data []byte) (PoolKeys, error) {
 	if len(data) < poolKeysHead {
-		return PoolKeys{}, fmt.Errorf("%v: %d bytes of data, must be at least %d: %w", CfgPoolKeys, len(data), poolKeysHead+4, ErrShort)
+		return PoolKeys{}, fmt.Errorf("%v: %d bytes of data, must be at least %d: %w", CfgPoolKeys, len(data), poolKeysHead+4,
+			ErrShort)
 	}
 	k := PoolKeys{Pool: binary.BigEndian.Uint32(data), First: binary.BigEndian.Uint32(data[4:]), keys: data[poolKeysHead:]}
 	switch n := len(k.keys); {
@@ -32,9 +33,11 @@ func DecodePoolKeys(data []byte) (PoolKeys, error) {
 	case n == 0 || k.Len() > MaxPoolKeys:
 		return PoolKeys{}, fmt.Errorf("%v: %d keys, must be 1 to %d: %w", CfgPoolKeys, k.Len(), MaxPoolKeys, ErrCount)
 	case k.Pool > MaxPoolRef:
-		return PoolKeys{}, fmt.Errorf("%v: pool %#x: references end at %#x: %w", CfgPoolKeys, k.Pool, uint32(MaxPoolRef), ErrPool)
+		return PoolKeys{}, fmt.Errorf("%v: pool %#x: references end at %#x: %w", CfgPoolKeys, k.Pool, uint32(MaxPoolRef),
+			ErrPool)
 	case k.First > MaxPoolElements || int(k.First)+k.Len() > MaxPoolElements:
-		return PoolKeys{}, fmt.Errorf("%v: %d keys from element %d on, pools have at most %d: %w", CfgPoolKeys, k.Len(), k.First, MaxPoolElements, ErrCount)
+		return PoolKeys{}, fmt.Errorf("%v: %d keys from element %d on, pools have at most %d: %w", CfgPoolKeys, k.Len(),
+			k.First, MaxPoolElements, ErrCount)
 	}
 	return k, nil
 }

@@ -73,10 +73,12 @@ func (p Pool) Valid() error {
 		return fmt.Errorf("pool %d: %d elements, must be 1 to %d: %w", p.Ref, p.Elements, MaxPoolElements, ErrCount)
 	}
 	if p.ElementSize < MinElementSize {
-		return fmt.Errorf("pool %d: elements of %d bytes, must be at least %d: %w", p.Ref, p.ElementSize, MinElementSize, ErrSize)
+		return fmt.Errorf("pool %d: elements of %d bytes, must be at least %d: %w", p.Ref, p.ElementSize, MinElementSize,
+			ErrSize)
 	}
 	if p.Addr > math.MaxUint64-p.Bytes() {
-		return fmt.Errorf("pool %d: %d elements of %d bytes from address %#x: %w", p.Ref, p.Elements, p.ElementSize, p.Addr, ErrOverflow)
+		return fmt.Errorf("pool %d: %d elements of %d bytes from address %#x: %w", p.Ref, p.Elements, p.ElementSize, p.Addr,
+			ErrOverflow)
 	}
 	if p.Channel() == 0 {
 		return fmt.Errorf("pool %d: context %#x: %w", p.Ref, p.Context, ErrChannel)
@@ -92,7 +94,8 @@ func (p Pool) ValidSend() error {
 		return err
 	}
 	if p.RKey != 0 || p.Addr != 0 {
-		return fmt.Errorf("pool %d: memory handle %#x and address %#x for posted receives: %w", p.Ref, p.RKey, p.Addr, ErrMemory)
+		return fmt.Errorf("pool %d: memory handle %#x and address %#x for posted receives: %w", p.Ref, p.RKey, p.Addr,
+			ErrMemory)
 	}
 	return nil
 }

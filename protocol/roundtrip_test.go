@@ -102,7 +102,8 @@ func TestDoesNotAllocate(t *testing.T) {
 		elements[i] = uint16(255 - i)
 	}
 	returns := []PoolReturn{{1, elements}, {2, elements[:7]}, {3, elements}}
-	pools := []Pool{{Ref: 1, Elements: 256, ElementSize: 2048, Context: 1}, {Ref: 2, Elements: 16, ElementSize: 65536, Context: 1}}
+	pools := []Pool{{Ref: 1, Elements: 256, ElementSize: 2048, Context: 1},
+		{Ref: 2, Elements: 16, ElementSize: 65536, Context: 1}}
 	indications := []Indication{{1, 2, 3}, {4, 5, 6}, {7, 8, 9}}
 	get := BufferRecvPoolGet{TransactionContext: 1, ElementSize: 64, Elements: 1, Channel: 1}
 	poolKeys := []uint32{0x100, 0x1ff}

@@ -37,17 +37,20 @@ func DecodeBufferRecvPoolUpdate(b []byte) (BufferRecvPoolUpdate, error) {
 	m := BufferRecvPoolUpdate{TransactionContext: transaction, returns: rest}
 	for len(rest) > 0 {
 		if len(rest) < poolReturnSize {
-			return BufferRecvPoolUpdate{}, fmt.Errorf("BufferRecvPoolUpdate: the last pool has %d of %d bytes: %w", len(rest), poolReturnSize, ErrShort)
+			return BufferRecvPoolUpdate{}, fmt.Errorf("BufferRecvPoolUpdate: the last pool has %d of %d bytes: %w", len(rest),
+				poolReturnSize, ErrShort)
 		}
 		pool := binary.BigEndian.Uint32(rest)
 		count := binary.BigEndian.Uint32(rest[4:])
 		// Compared before it is converted: an int may have 32 bits.
 		if count == 0 || count > MaxPoolElements {
-			return BufferRecvPoolUpdate{}, fmt.Errorf("BufferRecvPoolUpdate: pool %d: %d elements, must be 1 to %d: %w", pool, count, MaxPoolElements, ErrCount)
+			return BufferRecvPoolUpdate{}, fmt.Errorf("BufferRecvPoolUpdate: pool %d: %d elements, must be 1 to %d: %w", pool,
+				count, MaxPoolElements, ErrCount)
 		}
 		size := PoolReturnSize(int(count))
 		if len(rest) < size {
-			return BufferRecvPoolUpdate{}, fmt.Errorf("BufferRecvPoolUpdate: pool %d: %d elements need %d bytes, %d left: %w", pool, count, size, len(rest), ErrShort)
+			return BufferRecvPoolUpdate{}, fmt.Errorf("BufferRecvPoolUpdate: pool %d: %d elements need %d bytes, %d left: %w",
+				pool, count, size, len(rest), ErrShort)
 		}
 		if count%2 == 1 && binary.BigEndian.Uint16(rest[size-2:]) != 0 {
 			return BufferRecvPoolUpdate{}, fmt.Errorf("BufferRecvPoolUpdate: pool %d: %w", pool, ErrPadding)

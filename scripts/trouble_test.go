@@ -51,7 +51,8 @@ func TestTroubleOfScripts(t *testing.T) {
 		status   int
 	}{
 		{"need", "", nil, "", []string{"bash", "-c", `. scripts/lib.sh; need no-such-program no-such-package`, "test"}, 1},
-		{"need for a reason", "", nil, "", []string{"bash", "-c", `. scripts/lib.sh; need no-such-program no-such-package "to test"`, "test"}, 1},
+		{"need for a reason", "", nil, "", []string{"bash", "-c",
+			`. scripts/lib.sh; need no-such-program no-such-package "to test"`, "test"}, 1},
 		{"setup without root", "", user, "", []string{"scripts/setup.sh", "test"}, 1},
 		{"setup --check", "", debian, "", []string{"scripts/setup.sh", "--check", "test"}, 1},
 		{"other distribution", "dpkg", nil, "", []string{"scripts/setup.sh", "test"}, 1},
@@ -61,7 +62,8 @@ func TestTroubleOfScripts(t *testing.T) {
 		{"no script", "", nil, "", []string{"ci/softroce/run", "missing.sh"}, 2},
 		{"script elsewhere", "", nil, "", []string{"ci/softroce/run", "/etc/passwd"}, 2},
 		{"mode", "", nil, "", []string{"ci/softroce/run", "--mode", "xen", "ci/softroce/selftest.sh"}, 2},
-		{"no qemu", "qemu-", nil, "", []string{"ci/softroce/run", "--mode", "tcg", "ci/softroce/selftest.sh", "exit", "0"}, 123},
+		{"no qemu", "qemu-", nil, "", []string{"ci/softroce/run", "--mode", "tcg", "ci/softroce/selftest.sh", "exit", "0"},
+			123},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), tc.command[0], tc.command[1:]...)

@@ -187,9 +187,10 @@ func (d *Device) resume(cfg Config) error {
 		}
 	}
 	if d.label.TxQueueLen != cfg.TxQueueLen && d.label.TxQueueLen != 0 {
-		err := d.netlink(fmt.Sprintf("setting the queue length to %d", cfg.TxQueueLen), func(h *netlink.Handle, l netlink.Link) error {
-			return h.LinkSetTxQLen(l, cfg.TxQueueLen)
-		})
+		err := d.netlink(fmt.Sprintf("setting the queue length to %d", cfg.TxQueueLen),
+			func(h *netlink.Handle, l netlink.Link) error {
+				return h.LinkSetTxQLen(l, cfg.TxQueueLen)
+			})
 		if err != nil {
 			return err
 		}

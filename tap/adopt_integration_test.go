@@ -63,7 +63,8 @@ func TestNetnsAdopt(t *testing.T) {
 				t.Errorf("a new device was taken: %+v", d.Label())
 			}
 			memory := tap.Memory{MAC: testMAC, MTU: 1400, WantMTU: 1400}
-			if err := errors.Join(d.SetMAC(testMAC), d.SetMTU(1400), d.SetMemory(memory), d.SetActive(2), d.Up(), d.SetCarrier(true)); err != nil {
+			if err := errors.Join(d.SetMAC(testMAC), d.SetMTU(1400), d.SetMemory(memory), d.SetActive(2), d.Up(),
+				d.SetCarrier(true)); err != nil {
 				t.Fatal(err)
 			}
 			testenv.Address(t, ns, "sn0", "10.9.0.1/24")
@@ -75,7 +76,8 @@ func TestNetnsAdopt(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if err := h.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: net.IPv4(10, 9, 0, 2), HardwareAddr: peer, State: netlink.NUD_REACHABLE}); err != nil {
+				if err := h.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: net.IPv4(10, 9, 0, 2), HardwareAddr: peer,
+					State: netlink.NUD_REACHABLE}); err != nil {
 					return err
 				}
 				if err := h.LinkSetTxQLen(link, 100); err != nil { // the administrator
@@ -102,14 +104,16 @@ func TestNetnsAdopt(t *testing.T) {
 			if err != nil || !on || !d.Taken() || d.Name() != "sn0" || d.Index() != before.Index {
 				t.Errorf("carrier %t (%v), taken %t, %s, index %d", on, err, d.Taken(), d.Name(), d.Index())
 			}
-			if l := d.Label(); l.Adopted != 1 || !l.Since.Equal(since) || l.Memory.WantMTU != 1400 || !bytes.Equal(l.Memory.MAC, testMAC) {
+			if l := d.Label(); l.Adopted != 1 || !l.Since.Equal(since) || l.Memory.WantMTU != 1400 ||
+				!bytes.Equal(l.Memory.MAC, testMAC) {
 				t.Errorf("label %+v", l)
 			}
 			a := testenv.Link(t, ns, "sn0").Attrs()
 			if a.Alias != "uplink" || len(a.AltNames) != 1 {
 				t.Errorf("alias %q, alternative names %q", a.Alias, a.AltNames)
 			}
-			if a.MTU != 1400 || !bytes.Equal(a.HardwareAddr, testMAC) || a.TxQLen != 100 || a.Flags&net.FlagUp == 0 || a.GSOMaxSize != before.GSOMaxSize {
+			if a.MTU != 1400 || !bytes.Equal(a.HardwareAddr, testMAC) || a.TxQLen != 100 || a.Flags&net.FlagUp == 0 ||
+				a.GSOMaxSize != before.GSOMaxSize {
 				t.Errorf("attributes %+v", a)
 			}
 			testenv.With(t, ns, func(h *netlink.Handle) error {
@@ -311,7 +315,8 @@ func TestNetnsPersist(t *testing.T) {
 			}
 			on, err := d.Carrier()
 			a := testenv.Link(t, ns, "sn0").Attrs()
-			if err != nil || on || !d.Taken() || d.Label().Adopted != 1 || a.Index != index || !bytes.Equal(a.HardwareAddr, testMAC) || a.Flags&net.FlagUp == 0 {
+			if err != nil || on || !d.Taken() || d.Label().Adopted != 1 || a.Index != index ||
+				!bytes.Equal(a.HardwareAddr, testMAC) || a.Flags&net.FlagUp == 0 {
 				t.Errorf("carrier %t (%v), taken %t, %+v, %+v", on, err, d.Taken(), d.Label(), a)
 			}
 			if err := d.SetCarrier(true); err != nil {

@@ -141,7 +141,8 @@ func (q *Queue) WriteFrames(ops []vnet.WriteOp) int {
 // at once.
 func together(ops []vnet.WriteOp) int {
 	n := 0
-	for n < min(len(ops), framefd.MaxBurst) && len(ops[n].Head) >= vnet.MinFrame && framefd.Small(len(ops[n].Head)+len(ops[n].Rest)) {
+	for n < min(len(ops), framefd.MaxBurst) && len(ops[n].Head) >= vnet.MinFrame &&
+		framefd.Small(len(ops[n].Head)+len(ops[n].Rest)) {
 		n++
 	}
 	return n

@@ -49,10 +49,11 @@ func (d *Device) Queues() []*Queue { return d.queues }
 
 // configure gives the fresh device its attributes.
 func (d *Device) configure(cfg Config) error {
-	err := d.netlink(fmt.Sprintf("setting the queue length to %d", cfg.TxQueueLen), func(h *netlink.Handle, l netlink.Link) error {
-		d.index = l.Attrs().Index
-		return h.LinkSetTxQLen(l, cfg.TxQueueLen)
-	})
+	err := d.netlink(fmt.Sprintf("setting the queue length to %d", cfg.TxQueueLen),
+		func(h *netlink.Handle, l netlink.Link) error {
+			d.index = l.Attrs().Index
+			return h.LinkSetTxQLen(l, cfg.TxQueueLen)
+		})
 	if err != nil {
 		return err
 	}
@@ -173,7 +174,8 @@ func (d *Device) SetMAC(mac net.HardwareAddr) error {
 
 // SetMTU sets the MTU in bytes.
 func (d *Device) SetMTU(mtu int) error {
-	return d.netlink(fmt.Sprintf("setting MTU %d", mtu), func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetMTU(l, mtu) })
+	return d.netlink(fmt.Sprintf("setting MTU %d", mtu),
+		func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetMTU(l, mtu) })
 }
 
 // SetGSOMaxSize bounds the super-frames that the network stack hands to the
@@ -248,7 +250,10 @@ func (d *Device) attrs(what string) (*netlink.LinkAttrs, error) {
 // Enslave makes the device a port of the bridge with the given interface index
 // in its network namespace.
 func (d *Device) Enslave(bridge int) error {
-	return d.netlink("enslaving", func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetMasterByIndex(l, bridge) })
+	return d.netlink("enslaving", func(h *netlink.Handle,
+		l netlink.Link) error {
+		return h.LinkSetMasterByIndex(l, bridge)
+	})
 }
 
 // Close closes the queues and with them removes the device, unless it is

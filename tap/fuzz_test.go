@@ -31,9 +31,12 @@ func FuzzLink(f *testing.F) {
 		f.Add(b)
 	}
 	add()
-	add(attribute(unix.IFLA_ADDRESS, 2, 0, 0, 0, 0, 1), attribute(unix.IFLA_MTU, 0xdc, 5, 0, 0), attribute(unix.IFLA_PROMISCUITY, 1, 0, 0, 0))
-	vlan := append(attribute(unix.IFLA_INFO_KIND, []byte("vlan\x00")...), attribute(unix.IFLA_INFO_DATA, attribute(unix.IFLA_VLAN_ID, 5, 0)...)...)
-	add(attribute(unix.IFLA_LINK, 3, 0, 0, 0), attribute(unix.IFLA_LINK_NETNSID, 1, 0, 0, 0), attribute(unix.IFLA_LINKINFO, vlan...))
+	add(attribute(unix.IFLA_ADDRESS, 2, 0, 0, 0, 0, 1), attribute(unix.IFLA_MTU, 0xdc, 5, 0, 0),
+		attribute(unix.IFLA_PROMISCUITY, 1, 0, 0, 0))
+	vlan := append(attribute(unix.IFLA_INFO_KIND, []byte("vlan\x00")...),
+		attribute(unix.IFLA_INFO_DATA, attribute(unix.IFLA_VLAN_ID, 5, 0)...)...)
+	add(attribute(unix.IFLA_LINK, 3, 0, 0, 0), attribute(unix.IFLA_LINK_NETNSID, 1, 0, 0, 0),
+		attribute(unix.IFLA_LINKINFO, vlan...))
 	add([]byte{2, 0, 1, 0}, []byte{255, 255, 1, 0})
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		l, err := parseLink(msg)

@@ -50,7 +50,8 @@ func (l *Label) String() string {
 	if l.Memory.Granted {
 		granted = 1
 	}
-	return fmt.Sprintf("%s%08x-%x-%x-%x-%x-%x-%x-%d-%x-%x-%s", labelPrefix, l.random, l.number, uint64(l.Since.Unix()), l.Adopted, l.TxQueueLen,
+	return fmt.Sprintf("%s%08x-%x-%x-%x-%x-%x-%x-%d-%x-%x-%s", labelPrefix, l.random, l.number, uint64(l.Since.Unix()),
+		l.Adopted, l.TxQueueLen,
 		[]byte(l.Memory.MAC), l.Memory.MTU, granted, []byte(l.Memory.WantMAC), l.Memory.WantMTU, l.Name)
 }
 
@@ -63,7 +64,8 @@ func parseLabel(altName string) (l Label, ok bool) {
 		return Label{}, false
 	}
 	l = Label{
-		random: uint32(parseCount(fields[0])), number: uint32(parseCount(fields[1])), Since: time.Unix(int64(parseCount(fields[2])), 0).UTC(),
+		random: uint32(parseCount(fields[0])), number: uint32(parseCount(fields[1])),
+		Since:   time.Unix(int64(parseCount(fields[2])), 0).UTC(),
 		Adopted: parseCount(fields[3]), TxQueueLen: parseCount(fields[4]),
 		Memory: Memory{
 			MAC: parseMAC(fields[5]), MTU: parseCount(fields[6]), Granted: fields[7] == "1",

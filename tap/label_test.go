@@ -15,8 +15,10 @@ func TestLabel(t *testing.T) {
 	a, b := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	for _, l := range []Label{
 		{Name: "sn0", Since: since, TxQueueLen: 512},
-		{Name: "fifteen-letters", Since: since, Adopted: 1<<32 - 1, TxQueueLen: 1<<32 - 1, Memory: Memory{MAC: a, MTU: 65535, Granted: true, WantMAC: b, WantMTU: 65535}, number: 1<<32 - 1, random: 1},
-		{Name: "a-b", Since: since, Adopted: 3, TxQueueLen: 1, Memory: Memory{MTU: 1500}, number: 1<<32 - 1, random: 1<<32 - 1},
+		{Name: "fifteen-letters", Since: since, Adopted: 1<<32 - 1, TxQueueLen: 1<<32 - 1,
+			Memory: Memory{MAC: a, MTU: 65535, Granted: true, WantMAC: b, WantMTU: 65535}, number: 1<<32 - 1, random: 1},
+		{Name: "a-b", Since: since, Adopted: 3, TxQueueLen: 1, Memory: Memory{MTU: 1500}, number: 1<<32 - 1,
+			random: 1<<32 - 1},
 	} {
 		text := l.String()
 		if len(text) > maxAltName || strings.ContainsAny(text, "/: \t\n") {
@@ -26,7 +28,8 @@ func TestLabel(t *testing.T) {
 			t.Errorf("%s: %t, %+v instead of %+v", text, ok, got, l)
 		}
 	}
-	for _, alias := range []string{"", "uplink-of-the-lab", "splitnic", "splitnic-eth1", labelPrefix + strings.Repeat("-", labelFields-2), labelPrefix + strings.Repeat("-", maxAltName)} {
+	for _, alias := range []string{"", "uplink-of-the-lab", "splitnic", "splitnic-eth1",
+		labelPrefix + strings.Repeat("-", labelFields-2), labelPrefix + strings.Repeat("-", maxAltName)} {
 		if l, ok := parseLabel(alias); ok {
 			t.Errorf("%q is taken for a label: %+v", alias, l)
 		}
@@ -46,7 +49,8 @@ func TestLabelOf(t *testing.T) {
 	if l, ok := labelOf(link); ok {
 		t.Errorf("a device without a label has %+v", l)
 	}
-	for _, names := range [][]string{{"uplink", old.String(), fresh.String()}, {fresh.String(), old.String(), "splitnic-lan-sn0"}} {
+	for _, names := range [][]string{{"uplink", old.String(), fresh.String()},
+		{fresh.String(), old.String(), "splitnic-lan-sn0"}} {
 		link.AltNames = names
 		if l, ok := labelOf(link); !ok || l.Adopted != 2 {
 			t.Errorf("%q: %t, %+v", names, ok, l)

@@ -18,7 +18,8 @@ import (
 // without virtio_net_hdr.
 func TestNetnsParts(t *testing.T) {
 	testenv.NeedTUN(t)
-	for name, open := range map[string]func(tap.Config) (*tap.Device, error){"with header": tap.Open, "plain": tap.OpenPlain} {
+	for name, open := range map[string]func(tap.Config) (*tap.Device, error){"with header": tap.Open,
+		"plain": tap.OpenPlain} {
 		t.Run(name, func(t *testing.T) {
 			ns := testenv.NetNS(t)
 			testenv.DisableIPv6(t, ns)

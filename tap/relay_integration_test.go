@@ -16,7 +16,9 @@ import (
 
 // device opens a device in a namespace of its own, up, with carrier and
 // addresses. Without any, the network stack sends nothing by itself.
-func device(t *testing.T, open func(tap.Config) (*tap.Device, error), addrs []string, cfg tap.Config) (*tap.Device, string) {
+func device(
+	t *testing.T, open func(tap.Config) (*tap.Device, error), addrs []string, cfg tap.Config,
+) (*tap.Device, string) {
 	t.Helper()
 	ns := testenv.NetNS(t)
 	if len(addrs) == 0 {

@@ -89,7 +89,8 @@ func TestNetnsDeviceAttributes(t *testing.T) {
 				t.Errorf("%d queues, name %q", len(d.Queues()), d.Name())
 			}
 			a := testenv.Link(t, ns, "sn0").Attrs()
-			if a.TxQLen != tap.DefaultTxQueueLen || a.MTU != 2000 || !bytes.Equal(a.HardwareAddr, testMAC) || a.Index != d.Index() {
+			if a.TxQLen != tap.DefaultTxQueueLen || a.MTU != 2000 || !bytes.Equal(a.HardwareAddr, testMAC) ||
+				a.Index != d.Index() {
 				t.Errorf("attributes %+v", a)
 			}
 			if a.Flags&net.FlagUp != 0 {

@@ -45,7 +45,8 @@ func watch(t *testing.T, open func(tap.Config) (*tap.Device, error)) *watched {
 		}
 	})
 	w.await("the state at the beginning", func(s tap.State) bool {
-		return s.Up && slices.Equal(s.MAC, testMAC) && s.MTU == 1500 && !s.Promisc && !s.AllMulti && !s.Trunk && len(s.VLANs) == 0
+		return s.Up && slices.Equal(s.MAC, testMAC) && s.MTU == 1500 && !s.Promisc && !s.AllMulti && !s.Trunk &&
+			len(s.VLANs) == 0
 	})
 	return w
 }
@@ -130,7 +131,8 @@ func TestNetnsWatchPacketSocket(t *testing.T) {
 			return err
 		})
 		if err == nil {
-			err = unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &unix.PacketMreq{Ifindex: int32(index), Type: kind})
+			err = unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
+				&unix.PacketMreq{Ifindex: int32(index), Type: kind})
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -34,7 +34,8 @@ func TestRDMADataPathAllocs(t *testing.T) {
 	var gathered []fabric.SendWR
 	for _, w := range sends {
 		w.Len, w.Flags = 3, w.Flags|fabric.More
-		gathered = append(gathered, w, fabric.SendWR{Addr: w.Addr + 10, Len: 3, Flags: fabric.More}, fabric.SendWR{Addr: w.Addr + 20, Len: 2})
+		gathered = append(gathered, w, fabric.SendWR{Addr: w.Addr + 10, Len: 3, Flags: fabric.More},
+			fabric.SendWR{Addr: w.Addr + 20, Len: 2})
 	}
 	poll := func(cq fabric.CQ, want int) {
 		for got := 0; got < want; {

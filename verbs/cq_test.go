@@ -17,7 +17,8 @@ import (
 
 func writeImm(a, b *end, f fabric.Flags) fabric.SendWR {
 	return fabric.SendWR{
-		Op: fabric.OpWriteImm, Flags: f, Addr: a.mr.Addr(), Len: 8, LKey: a.mr.LKey(), RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(),
+		Op: fabric.OpWriteImm, Flags: f, Addr: a.mr.Addr(), Len: 8, LKey: a.mr.LKey(), RemoteAddr: b.mr.Addr(),
+		RKey: b.mr.RKey(),
 	}
 }
 

@@ -260,7 +260,8 @@ func (c *Context) ChooseGID() (GIDEntry, string, error) {
 				return e, e.String() + ", as asked for", nil
 			}
 		}
-		err := fmt.Errorf("port %d: %w: nothing at index %d; %s", c.cfg.port, ErrNoGID, c.cfg.gidIndex, gidCure(table, GIDHint{}))
+		err := fmt.Errorf("port %d: %w: nothing at index %d; %s", c.cfg.port, ErrNoGID, c.cfg.gidIndex,
+			gidCure(table, GIDHint{}))
 		return GIDEntry{}, "", &OpError{Op: "choose GID", Device: c.name, Err: err}
 	}
 	e, why, err := ChooseGID(port, table, c.cfg.hint)

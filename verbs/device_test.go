@@ -157,7 +157,8 @@ func TestRDMAUnreachablePeer(t *testing.T) {
 	remote.GID[15] ^= 0x55
 	err := a.qp.Connect(remote, fabric.Timing{})
 	var op *verbs.OpError
-	if !errors.As(err, &op) || op.QPN != a.qp.Num() || op.Device != a.ctx.Name() || !strings.Contains(op.Hint, verbs.GID(remote.GID).String()) {
+	if !errors.As(err, &op) || op.QPN != a.qp.Num() || op.Device != a.ctx.Name() ||
+		!strings.Contains(op.Hint, verbs.GID(remote.GID).String()) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -177,7 +178,8 @@ func TestRDMAGIDOfPeersSubnet(t *testing.T) {
 	defer near.Close()
 	gid := func(d fabric.Domain) verbs.GIDEntry {
 		cq := must(d.NewCQ(8, 0))(t)
-		return must(d.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: cq, RecvCQ: cq, MaxSend: 1, MaxRecv: 1}))(t).(*verbs.QP).GID()
+		return must(d.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: cq, RecvCQ: cq, MaxSend: 1,
+			MaxRecv: 1}))(t).(*verbs.QP).GID()
 	}
 	old := must(near.NewDomain())(t)
 	first := gid(old)
@@ -199,7 +201,8 @@ func TestRDMAGIDOfPeersSubnet(t *testing.T) {
 		e, why, err = near.ChooseGID()
 		return err == nil && e.GID.Addr() == netip.MustParseAddr("198.51.100.9")
 	}, "the new address is chosen for %v", peer)
-	if !strings.Contains(why, "same subnet") || e.Netdev != netdevs[0] || e.NetdevPrefix != netip.MustParsePrefix("198.51.100.0/24") {
+	if !strings.Contains(why, "same subnet") || e.Netdev != netdevs[0] ||
+		e.NetdevPrefix != netip.MustParsePrefix("198.51.100.0/24") {
 		t.Errorf("chose %+v: %s", e, why)
 	}
 	if other, _, err := c.ChooseGID(); err != nil || other == e {

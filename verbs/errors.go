@@ -138,7 +138,8 @@ func cqHint(no syscall.Errno, depth, vector int, l fabric.Limits) string {
 	if no != syscall.EINVAL {
 		return ""
 	}
-	return fmt.Sprintf("depth must be 1 … %d and the completion vector 0 … %d; asked for %d and %d", l.MaxCQE, l.CompVectors-1, depth, vector)
+	return fmt.Sprintf("depth must be 1 … %d and the completion vector 0 … %d; asked for %d and %d", l.MaxCQE,
+		l.CompVectors-1, depth, vector)
 }
 
 // moderationHint explains why a completion queue could not be moderated.

@@ -20,7 +20,8 @@ func TestOpError(t *testing.T) {
 		want string
 	}{
 		{&OpError{Op: "list RDMA devices", Err: io.EOF}, "list RDMA devices: EOF"},
-		{&OpError{Op: "open device", Device: "rxe0", Err: syscall.ENODEV, Hint: "look"}, "rxe0: open device: no such device (look)"},
+		{&OpError{Op: "open device", Device: "rxe0", Err: syscall.ENODEV, Hint: "look"},
+			"rxe0: open device: no such device (look)"},
 		{&OpError{Op: "post send", Device: "rxe0", QPN: 0x11, Err: io.EOF}, "rxe0: queue pair 0x11: post send: EOF"},
 	} {
 		if got := c.err.Error(); got != c.want {
@@ -31,7 +32,8 @@ func TestOpError(t *testing.T) {
 	if !errors.Is(err, fabric.ErrUnsupported) || !errors.Is(err, syscall.EOPNOTSUPP) {
 		t.Errorf("%v is neither", err)
 	}
-	if err := opErr("rxe0", "x", syscall.EINVAL, ""); errors.Is(err, fabric.ErrUnsupported) || !errors.Is(err, syscall.EINVAL) {
+	if err := opErr("rxe0", "x", syscall.EINVAL, ""); errors.Is(err, fabric.ErrUnsupported) ||
+		!errors.Is(err, syscall.EINVAL) {
 		t.Errorf("%v", err)
 	}
 }
@@ -43,7 +45,8 @@ func TestHints(t *testing.T) {
 		name, got string
 		parts     []string // none: no hint
 	}{
-		{"memlock", regHint(syscall.ENOMEM, 1<<20, 64<<10, true), []string{"RLIMIT_MEMLOCK is 64 KiB", "1024 KiB", "ulimit -l unlimited", "LimitMEMLOCK=infinity", "CAP_IPC_LOCK"}},
+		{"memlock", regHint(syscall.ENOMEM, 1<<20, 64<<10, true),
+			[]string{"RLIMIT_MEMLOCK is 64 KiB", "1024 KiB", "ulimit -l unlimited", "LimitMEMLOCK=infinity", "CAP_IPC_LOCK"}},
 		{"no memory", regHint(syscall.ENOMEM, 1, 0, false), []string{"out of memory"}},
 		{"read-only", regHint(syscall.EFAULT, 1, 0, false), []string{"not writable"}},
 		{"reg other", regHint(syscall.EIO, 1, 0, false), nil},
@@ -58,7 +61,8 @@ func TestHints(t *testing.T) {
 		{"open other", openHint(syscall.EIO), nil},
 		{"cq", cqHint(syscall.EINVAL, 300, 9, l), []string{"1 … 200", "0 … 3", "300", "9"}},
 		{"cq other", cqHint(syscall.EIO, 300, 9, l), nil},
-		{"qp", qpHint(syscall.EINVAL, fabric.QPConfig{MaxSend: 300, MaxInline: 7}, l), []string{"300 sends", "7 bytes inline", "at most 100"}},
+		{"qp", qpHint(syscall.EINVAL, fabric.QPConfig{MaxSend: 300, MaxInline: 7}, l),
+			[]string{"300 sends", "7 bytes inline", "at most 100"}},
 		{"no moderation", moderationHint(syscall.EOPNOTSUPP, 0, 0), []string{"every completion", "poll"}},
 		{"moderation", moderationHint(syscall.EINVAL, 99, 7*time.Microsecond), []string{"99 completions", "7µs"}},
 		{"moderation other", moderationHint(syscall.EIO, 99, 7*time.Microsecond), nil},
@@ -107,10 +111,14 @@ func TestSendHint(t *testing.T) {
 		{"no opcode, in pieces", "opcode 0", []fabric.SendWR{rec(0, more, 1), rec(0, 0, 1)}},
 		{"invalidation in pieces", "More with opcode 5", []fabric.SendWR{rec(fabric.OpLocalInv, more, 1), rec(0, 0, 1)}},
 		{"unfinished", "last record", []fabric.SendWR{rec(fabric.OpSend, more, 1), rec(0, more, 1)}},
-		{"pieces", "4 pieces of data, the queue pair takes 3", []fabric.SendWR{rec(fabric.OpWrite, more, 1), rec(0, more, 1), rec(0, more, 1), rec(0, 0, 1), rec(fabric.OpWrite, 0, 1)}},
-		{"inline", "61 bytes inline, the queue pair takes 60", []fabric.SendWR{rec(fabric.OpWrite, more|inline, 60), rec(0, 0, 1)}},
+		{"pieces", "4 pieces of data, the queue pair takes 3",
+			[]fabric.SendWR{rec(fabric.OpWrite, more, 1), rec(0, more, 1), rec(0, more, 1), rec(0, 0, 1),
+				rec(fabric.OpWrite, 0, 1)}},
+		{"inline", "61 bytes inline, the queue pair takes 60",
+			[]fabric.SendWR{rec(fabric.OpWrite, more|inline, 60), rec(0, 0, 1)}},
 		{"long", "4294967296 bytes", []fabric.SendWR{rec(fabric.OpWrite, more, 1<<31), rec(0, 0, 1<<31)}},
-		{"something else", "", []fabric.SendWR{rec(fabric.OpWrite, more|inline, 30), rec(0, more, 0), rec(0, 0, 30), rec(fabric.OpWrite, inline, 61)}},
+		{"something else", "", []fabric.SendWR{rec(fabric.OpWrite, more|inline, 30), rec(0, more, 0), rec(0, 0, 30),
+			rec(fabric.OpWrite, inline, 61)}},
 	} {
 		got := sendHint(x.wrs, c)
 		if (got == "") != (x.part == "") || !strings.Contains(got, x.part) {

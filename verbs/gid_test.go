@@ -57,7 +57,8 @@ func TestChooseGID(t *testing.T) {
 		{"IPv6 peer far away", eth, full, peer("2001:db8:1::5"), "2001:db8::1", v2, "same address family"},
 		{"link-local peer", eth, full, peer("fe80::99%eth0"), "fe80::1", v2, "same subnet"},
 		{"netdevice", eth, full, GIDHint{Netdev: "eth0.7"}, "192.168.7.1", v2, "netdevice asked for"},
-		{"netdevice before subnet", eth, full, GIDHint{Netdev: "eth0.7", Peer: netip.MustParseAddr("10.0.0.2")}, "192.168.7.1", v2, "same address family"},
+		{"netdevice before subnet", eth, full, GIDHint{Netdev: "eth0.7", Peer: netip.MustParseAddr("10.0.0.2")},
+			"192.168.7.1", v2, "same address family"},
 		{"unknown netdevice", eth, full, GIDHint{Netdev: "eth9"}, "", 0, "nothing of netdevice eth9"},
 		{"global IPv6 before link-local", eth, full[:4], GIDHint{}, "2001:db8::1", v2, "global IPv6"},
 		{"link-local alone", eth, full[:2], GIDHint{}, "fe80::1", v2, "no other address"},
@@ -68,7 +69,8 @@ func TestChooseGID(t *testing.T) {
 		{"index over 8 bits", eth, []GIDEntry{farOff, full[1]}, GIDHint{}, "fe80::1", v2, ""},
 		{"empty slots", eth, []GIDEntry{{Index: 0, Port: 1, Type: v2}}, GIDHint{}, "", 0, "no usable GID"},
 		{"empty table", eth, nil, GIDHint{}, "", 0, "table is empty"},
-		{"InfiniBand", ib, []GIDEntry{{Index: 1, Port: 1, GID: GID{0: 0xfe, 15: 2}}, {Index: 0, Port: 1, GID: GID{0: 0xfe, 15: 1}}}, GIDHint{}, "fe00::1", GIDTypeIB, "LID 0x9"},
+		{"InfiniBand", ib, []GIDEntry{{Index: 1, Port: 1, GID: GID{0: 0xfe, 15: 2}},
+			{Index: 0, Port: 1, GID: GID{0: 0xfe, 15: 1}}}, GIDHint{}, "fe00::1", GIDTypeIB, "LID 0x9"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e, why, err := ChooseGID(c.port, c.table, c.hint)

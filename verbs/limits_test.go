@@ -9,7 +9,8 @@ import (
 
 func TestCheckConfig(t *testing.T) {
 	l := fabric.Limits{MaxSGE: 30}
-	for _, good := range []fabric.QPConfig{{}, {MaxSGE: 1}, {MaxSGE: 30, ServiceLevel: 15, TrafficClass: 255, HopLimit: 255}} {
+	for _, good := range []fabric.QPConfig{{}, {MaxSGE: 1},
+		{MaxSGE: 30, ServiceLevel: 15, TrafficClass: 255, HopLimit: 255}} {
 		if err := checkConfig(good, l); err != nil {
 			t.Errorf("%+v: %v", good, err)
 		}

@@ -84,7 +84,8 @@ func (r *MR) Close() error {
 		return nil
 	}
 	if r.bound > 0 {
-		return opErr(r.pd.ctx.name, op, syscall.EBUSY, fmt.Sprintf("%d windows are bound to it: unbind or close them first", r.bound))
+		return opErr(r.pd.ctx.name, op, syscall.EBUSY,
+			fmt.Sprintf("%d windows are bound to it: unbind or close them first", r.bound))
 	}
 	if no := syscall.Errno(C.ibv_dereg_mr(r.mr)); no != 0 {
 		return opErr(r.pd.ctx.name, op, no, "")

@@ -42,7 +42,8 @@ func (d *PD) NewWindow() (fabric.Window, error) {
 	}
 	defer d.family.leave()
 	if !d.ctx.limits.Windows {
-		return nil, &OpError{Op: op, Device: d.ctx.name, Err: fabric.ErrUnsupported, Hint: "the device has no type-2 memory windows"}
+		return nil, &OpError{Op: op, Device: d.ctx.name, Err: fabric.ErrUnsupported,
+			Hint: "the device has no type-2 memory windows"}
 	}
 	w := &MW{pd: d}
 	if no := w.alloc(); no != 0 {
@@ -173,7 +174,8 @@ func (w *MW) bind(q *QP, r *MR, addr uint64, length int, id uint64, f fabric.Fla
 			return 0, q.opErr(op, no, "")
 		}
 	}
-	if no := syscall.Errno(C.snv_post_bind(q.sq, w.mw, r.mr, C.uint64_t(addr), C.uint64_t(length), C.uint64_t(id), C.int(f))); no != 0 {
+	if no := syscall.Errno(C.snv_post_bind(q.sq, w.mw, r.mr, C.uint64_t(addr), C.uint64_t(length), C.uint64_t(id),
+		C.int(f))); no != 0 {
 		return 0, q.postErr(op, no, nil)
 	}
 	r.bound++

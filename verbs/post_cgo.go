@@ -108,7 +108,8 @@ func (q *QP) localInv(key uint32, id uint64, f fabric.Flags) error {
 		return q.opErr(fmt.Sprintf("invalidate key %#x", key), fabric.ErrUnsupported, noLocalInvHint)
 	}
 	if w == nil {
-		return q.opErr(fmt.Sprintf("invalidate key %#x", key), syscall.EINVAL, "no window of that key is bound to this queue pair")
+		return q.opErr(fmt.Sprintf("invalidate key %#x", key), syscall.EINVAL,
+			"no window of that key is bound to this queue pair")
 	}
 	return w.unbind(q, key, id, f)
 }
@@ -136,7 +137,9 @@ func (q *QP) PostRecv(wrs []fabric.RecvWR) (int, error) {
 // Bind implements fabric.QP.
 //
 // Implements: int ibv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr) with IBV_WR_BIND_MW
-func (q *QP) Bind(w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, f fabric.Flags) (uint32, error) {
+func (q *QP) Bind(
+	w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, f fabric.Flags,
+) (uint32, error) {
 	const op = "bind memory window"
 	mw, ok := w.(*MW)
 	mr, ok2 := r.(*MR)

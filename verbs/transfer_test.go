@@ -59,7 +59,8 @@ func TestRDMASend(t *testing.T) {
 			a, b := newPair(t, tr.t)
 			copy(a.mem, "through the wire")
 			postRecv(t, b.qp, fabric.RecvWR{ID: 7, Addr: b.mr.Addr() + 100, Len: 64, LKey: b.mr.LKey()})
-			postSend(t, a.qp, fabric.SendWR{Op: fabric.OpSend, Flags: fabric.Signaled, Addr: a.mr.Addr(), Len: 16, LKey: a.mr.LKey()})
+			postSend(t, a.qp, fabric.SendWR{Op: fabric.OpSend, Flags: fabric.Signaled, Addr: a.mr.Addr(), Len: 16,
+				LKey: a.mr.LKey()})
 			if s := pollOK(t, a.sendCQ, 1)[0]; s.Op != fabric.OpSend {
 				t.Fatalf("send completion %+v", s)
 			}

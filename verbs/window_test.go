@@ -34,7 +34,8 @@ func bind(t *testing.T, e *end, w fabric.Window) uint32 {
 func write(t *testing.T, a, b *end, key uint32) fabric.Completion {
 	t.Helper()
 	postSend(t, a.qp, fabric.SendWR{
-		Op: fabric.OpWrite, Flags: fabric.Signaled, Addr: a.mr.Addr(), Len: 8, LKey: a.mr.LKey(), RemoteAddr: b.mr.Addr(), RKey: key,
+		Op: fabric.OpWrite, Flags: fabric.Signaled, Addr: a.mr.Addr(), Len: 8, LKey: a.mr.LKey(), RemoteAddr: b.mr.Addr(),
+		RKey: key,
 	})
 	return poll(t, a.sendCQ, 1)[0]
 }
@@ -76,7 +77,8 @@ func TestRDMALocalInvWorkRequest(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	w := newWindow(t, b)
 	key := bind(t, b, w)
-	send := fabric.SendWR{Op: fabric.OpWrite, Addr: b.mr.Addr(), Len: 8, LKey: b.mr.LKey(), RemoteAddr: a.mr.Addr(), RKey: a.mr.RKey()}
+	send := fabric.SendWR{Op: fabric.OpWrite, Addr: b.mr.Addr(), Len: 8, LKey: b.mr.LKey(), RemoteAddr: a.mr.Addr(),
+		RKey: a.mr.RKey()}
 	inv := fabric.SendWR{ID: 5, Op: fabric.OpLocalInv, RKey: key}
 	last := send
 	last.ID, last.Flags = 6, fabric.Signaled
@@ -180,7 +182,8 @@ func TestRDMAWindowOnUC(t *testing.T) {
 		if err := b.qp.Unbind(w, 0, 0); !errors.Is(err, fabric.ErrUnsupported) {
 			t.Errorf("unbind: %v", err)
 		}
-		if _, err := b.qp.PostSend([]fabric.SendWR{{Op: fabric.OpLocalInv, RKey: w.RKey()}}); !errors.Is(err, fabric.ErrUnsupported) {
+		if _, err := b.qp.PostSend([]fabric.SendWR{{Op: fabric.OpLocalInv, RKey: w.RKey()}}); !errors.Is(err,
+			fabric.ErrUnsupported) {
 			t.Errorf("LOCAL_INV: %v", err)
 		}
 	}

@@ -7,7 +7,8 @@ import (
 
 // FuzzOffloads is about lists of offloads, from people and from peers.
 func FuzzOffloads(f *testing.F) {
-	for _, s := range []string{"", "none", "all", "csum,tso", "csum, TSO4,uso", "tso4", `["csum","tso4","later"]`, `null`, `[]`, `["csum",1]`} {
+	for _, s := range []string{"", "none", "all", "csum,tso", "csum, TSO4,uso", "tso4", `["csum","tso4","later"]`, `null`,
+		`[]`, `["csum",1]`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -27,7 +27,8 @@ func TestOnWire(t *testing.T) {
 		{"tiny", frame(etherIPv4, GSOTCPv4, 60000, nil, size(1)), 60000, 60000 * 67},
 		{"no payload", frame(etherIPv4, GSOTCPv4, 0, nil, nil), 1, 66},
 		{"no size", frame(etherIPv4, GSOTCPv4, 60000, nil, size(0)), 1, 66 + 60000},
-		{"checksum far behind", frame(etherIPv4, GSOTCPv4, 6000, nil, func(h *Header, _ []byte) { h.CsumStart = 0xffff }), 1, 6066},
+		{"checksum far behind", frame(etherIPv4, GSOTCPv4, 6000, nil, func(h *Header, _ []byte) { h.CsumStart = 0xffff }), 1,
+			6066},
 	} {
 		frames, bytes := OnWire(tc.frame, len(tc.frame))
 		if frames != tc.frames || bytes != tc.bytes {

@@ -77,16 +77,24 @@ var checkCases = []struct {
 	{"over the MTU with two tags", frame(etherIPv4, GSONone, 1449, tags{etherQinQ, etherVLAN}, nil), ErrMTU},
 	{"unknown flag", frame(etherIPv4, GSONone, 10, nil, func(h *Header, _ []byte) { h.Flags |= 4 }), ErrFlags},
 	{"data valid", frame(etherIPv4, GSONone, 10, nil, func(h *Header, _ []byte) { h.Flags = FlagDataValid }), nil},
-	{"csum at the very end", frame(etherIPv4, GSONone, 0, nil, func(h *Header, eth []byte) { h.CsumOffset = uint16(len(eth)) - h.CsumStart - 2 }), nil},
-	{"csum half outside", frame(etherIPv4, GSONone, 0, nil, func(h *Header, eth []byte) { h.CsumOffset = uint16(len(eth)) - h.CsumStart - 1 }), ErrCsum},
+	{"csum at the very end", frame(etherIPv4, GSONone, 0, nil,
+		func(h *Header, eth []byte) { h.CsumOffset = uint16(len(eth)) - h.CsumStart - 2 }), nil},
+	{"csum half outside", frame(etherIPv4, GSONone, 0, nil,
+		func(h *Header, eth []byte) { h.CsumOffset = uint16(len(eth)) - h.CsumStart - 1 }), ErrCsum},
 	{"csum start outside", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumStart = 0xffff }), ErrCsum},
-	{"csum sum wraps 16 bits", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumOffset = 0xffff }), ErrCsum},
-	{"csum in the Ethernet header", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumStart = 13 }), ErrCsumStart},
-	{"csum in the tag", frame(etherIPv4, GSONone, 0, tags{etherVLAN}, func(h *Header, _ []byte) { h.CsumStart = 17 }), ErrCsumStart},
-	{"csum outside without the flag", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.Flags = 0; h.CsumStart = 0xffff }), nil},
+	{"csum sum wraps 16 bits", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumOffset = 0xffff }),
+		ErrCsum},
+	{"csum in the Ethernet header", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumStart = 13 }),
+		ErrCsumStart},
+	{"csum in the tag", frame(etherIPv4, GSONone, 0, tags{etherVLAN}, func(h *Header, _ []byte) { h.CsumStart = 17 }),
+		ErrCsumStart},
+	{"csum outside without the flag", frame(etherIPv4, GSONone, 0, nil,
+		func(h *Header, _ []byte) { h.Flags = 0; h.CsumStart = 0xffff }), nil},
 	{"hdr_len zero", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.HdrLen = 0 }), nil},
-	{"hdr_len all", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, eth []byte) { h.HdrLen = uint16(len(eth)) }), nil},
-	{"hdr_len beyond", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, eth []byte) { h.HdrLen = uint16(len(eth) + 1) }), ErrHdrLen},
+	{"hdr_len all", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, eth []byte) { h.HdrLen = uint16(len(eth)) }),
+		nil},
+	{"hdr_len beyond", frame(etherIPv4, GSOTCPv4, 9000, nil,
+		func(h *Header, eth []byte) { h.HdrLen = uint16(len(eth) + 1) }), ErrHdrLen},
 	{"TSO4", frame(etherIPv4, GSOTCPv4, 60000, nil, nil), nil},
 	{"TSO4 ECN", frame(etherIPv4, GSOTCPv4|GSOECN, 60000, nil, nil), nil},
 	{"TSO6", frame(etherIPv6, GSOTCPv6, 60000, nil, nil), nil},
@@ -101,21 +109,34 @@ var checkCases = []struct {
 	{"ECN alone", frame(etherIPv4, GSOECN, 100, nil, nil), ErrGSOType},
 	{"TSO4 of IPv6", frame(etherIPv6, GSOTCPv4, 9000, nil, nil), ErrGSOProto},
 	{"TSO6 of IPv4", frame(etherIPv4, GSOTCPv6, 9000, nil, nil), ErrGSOProto},
-	{"TSO4 of UDP", frame(etherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[23] = protoUDP }), ErrGSOProto},
-	{"TSO6 of UDP", frame(etherIPv6, GSOTCPv6, 9000, nil, func(_ *Header, eth []byte) { eth[20] = protoUDP }), ErrGSOProto},
-	{"TSO without checksum", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.Flags = 0 }), ErrGSONoCsum},
-	{"TSO with UDP's checksum", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.CsumOffset = udpCsumOff }), ErrGSOProto},
+	{"TSO4 of UDP", frame(etherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[23] = protoUDP }),
+		ErrGSOProto},
+	{"TSO6 of UDP", frame(etherIPv6, GSOTCPv6, 9000, nil, func(_ *Header, eth []byte) { eth[20] = protoUDP }),
+		ErrGSOProto},
+	{"TSO without checksum", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.Flags = 0 }),
+		ErrGSONoCsum},
+	{"TSO with UDP's checksum", frame(etherIPv4, GSOTCPv4, 9000, nil,
+		func(h *Header, _ []byte) { h.CsumOffset = udpCsumOff }), ErrGSOProto},
 	{"segment size zero", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.GSOSize = 0 }), ErrGSOSize},
 	{"segment fills the MTU", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.GSOSize = 1448 }), nil},
-	{"segment over the MTU", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.GSOSize = 1449 }), ErrMTU},
-	{"segment fills the MTU with tag", frame(etherIPv4, GSOTCPv4, 9000, tags{etherVLAN}, func(h *Header, _ []byte) { h.GSOSize = 1448 }), nil},
-	{"segment over the MTU with tag", frame(etherIPv4, GSOTCPv4, 9000, tags{etherVLAN}, func(h *Header, _ []byte) { h.GSOSize = 1449 }), ErrMTU},
-	{"TCP header too short", frame(etherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[34+12] = 4 << 4 }), ErrGSOHeaders},
-	{"TCP header beyond", frame(etherIPv4, GSOTCPv4, 0, nil, func(_ *Header, eth []byte) { eth[34+12] = 15 << 4 }), ErrGSOHeaders},
-	{"IPv4 header length wrong", frame(etherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[14] = 0x46 }), ErrGSOHeaders},
-	{"IPv4 of version 6", frame(etherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[14] = 0x65 }), ErrGSOHeaders},
-	{"no room for IPv6", frame(etherIPv6, GSOTCPv6, 9000, nil, func(h *Header, _ []byte) { h.CsumStart = 14 + 39 }), ErrGSOHeaders},
-	{"csum start in the IPv4 header", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.CsumStart = 14 }), ErrGSOHeaders},
+	{"segment over the MTU", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.GSOSize = 1449 }),
+		ErrMTU},
+	{"segment fills the MTU with tag", frame(etherIPv4, GSOTCPv4, 9000, tags{etherVLAN},
+		func(h *Header, _ []byte) { h.GSOSize = 1448 }), nil},
+	{"segment over the MTU with tag", frame(etherIPv4, GSOTCPv4, 9000, tags{etherVLAN},
+		func(h *Header, _ []byte) { h.GSOSize = 1449 }), ErrMTU},
+	{"TCP header too short", frame(etherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[34+12] = 4 << 4 }),
+		ErrGSOHeaders},
+	{"TCP header beyond", frame(etherIPv4, GSOTCPv4, 0, nil, func(_ *Header, eth []byte) { eth[34+12] = 15 << 4 }),
+		ErrGSOHeaders},
+	{"IPv4 header length wrong", frame(etherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[14] = 0x46 }),
+		ErrGSOHeaders},
+	{"IPv4 of version 6", frame(etherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[14] = 0x65 }),
+		ErrGSOHeaders},
+	{"no room for IPv6", frame(etherIPv6, GSOTCPv6, 9000, nil, func(h *Header, _ []byte) { h.CsumStart = 14 + 39 }),
+		ErrGSOHeaders},
+	{"csum start in the IPv4 header", frame(etherIPv4, GSOTCPv4, 9000, nil,
+		func(h *Header, _ []byte) { h.CsumStart = 14 }), ErrGSOHeaders},
 }
 
 func TestCheck(t *testing.T) {
@@ -172,7 +193,8 @@ func FuzzCheck(f *testing.F) {
 		buf := append(make([]byte, Headroom), b...)
 		InsertVLAN(buf, etherVLAN, 7)
 		if len(buf) <= MaxFrame && Check(buf, mtu) != nil {
-			if l2, _ := network(eth); l2 < EthLen+2*TagLen && (h.Flags&FlagNeedsCsum == 0 || h.CsumStart < 0xfffc) && len(eth) <= mtu+EthLen {
+			if l2, _ := network(eth); l2 < EthLen+2*TagLen && (h.Flags&FlagNeedsCsum == 0 || h.CsumStart < 0xfffc) &&
+				len(eth) <= mtu+EthLen {
 				t.Fatalf("after InsertVLAN: %v", Check(buf, mtu))
 			}
 		}
@@ -251,7 +273,8 @@ func TestLongest(t *testing.T) {
 func TestBreach(t *testing.T) {
 	for err, want := range map[error]bool{
 		nil: false, ErrShort: true, ErrTooLong: true, ErrFlags: true, ErrCsum: true, ErrHdrLen: true,
-		ErrTag: false, ErrCsumStart: false, ErrMTU: false, ErrGSOType: false, ErrGSONoCsum: false, ErrGSOSize: false, ErrGSOProto: false, ErrGSOHeaders: false,
+		ErrTag: false, ErrCsumStart: false, ErrMTU: false, ErrGSOType: false, ErrGSONoCsum: false, ErrGSOSize: false,
+		ErrGSOProto: false, ErrGSOHeaders: false,
 	} {
 		if Breach(err) != want {
 			t.Errorf("%v: %t", err, !want)
@@ -277,7 +300,8 @@ func TestInsertVLAN(t *testing.T) {
 		}
 	}
 	// Without a checksum to finish, its offsets are not touched.
-	plain := append(make([]byte, Headroom), frame(etherIPv4, GSONone, 10, nil, func(h *Header, _ []byte) { *h = Header{} })...)
+	plain := append(make([]byte, Headroom), frame(etherIPv4, GSONone, 10, nil,
+		func(h *Header, _ []byte) { *h = Header{} })...)
 	InsertVLAN(plain, etherVLAN, 5)
 	if !bytes.Equal(plain[:HdrLen], make([]byte, HdrLen)) {
 		t.Errorf("header % x", plain[:HdrLen])
@@ -305,7 +329,8 @@ func TestRewriteHdrLen(t *testing.T) {
 }
 
 func TestIsPlain(t *testing.T) {
-	if !IsPlain(make([]byte, MinFrame)) || !IsPlain(frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.Flags = FlagDataValid })) {
+	if !IsPlain(make([]byte, MinFrame)) || !IsPlain(frame(etherIPv4, GSONone, 0, nil,
+		func(h *Header, _ []byte) { h.Flags = FlagDataValid })) {
 		t.Error("a finished frame is not plain")
 	}
 	if IsPlain(frame(etherIPv4, GSONone, 0, nil, nil)) || IsPlain([]byte{0, GSOTCPv4, 0, 0, 0, 0, 0, 0, 0, 0}) {

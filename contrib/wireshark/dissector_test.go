@@ -64,7 +64,8 @@ func dissect(t *testing.T, packets [][]byte, options ...string) []shown {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "tshark", append([]string{"-n", "-r", capture, "-X", "lua_script:" + script, "-T", "pdml"}, options...)...)
+	cmd := exec.CommandContext(t.Context(), "tshark",
+		append([]string{"-n", "-r", capture, "-X", "lua_script:" + script, "-T", "pdml"}, options...)...)
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "LC_ALL=C")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -124,11 +125,13 @@ func (s *shown) check(t *testing.T, want map[string]string) {
 const transaction = 0x0102030405060708
 
 func request(t protocol.CfgType, data []byte) []byte {
-	return protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: transaction, Type: t, Data: data})
+	return protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: transaction, Type: t,
+		Data: data})
 }
 
 func reply(t protocol.CfgType, status protocol.CfgStatus, data []byte) []byte {
-	return protocol.AppendCfgUtilReply(nil, protocol.CfgUtilReply{TransactionContext: transaction, Type: t, Status: status, Data: data})
+	return protocol.AppendCfgUtilReply(nil, protocol.CfgUtilReply{TransactionContext: transaction, Type: t, Status: status,
+		Data: data})
 }
 
 func vlans(numbers ...uint16) (s protocol.VLANSet) {
@@ -171,49 +174,64 @@ var messages = []struct {
 	want    map[string]string
 }{
 	{"BufferRecvPool", protocol.AppendBufferRecvPool(nil, transaction,
-		protocol.Pool{Ref: 7, Elements: 256, ElementSize: 2048, RKey: 0xA1B2C3D4, Addr: 0x7F0011223000, Context: protocol.PoolContext(1, 0xAB)},
-		protocol.Pool{Ref: 300, Elements: 16, ElementSize: 65536, RKey: 5, Addr: 4096, Context: protocol.PoolContext(2, 1<<48-1)}),
+		protocol.Pool{Ref: 7, Elements: 256, ElementSize: 2048, RKey: 0xA1B2C3D4, Addr: 0x7F0011223000,
+			Context: protocol.PoolContext(1, 0xAB)},
+		protocol.Pool{Ref: 300, Elements: 16, ElementSize: 65536, RKey: 5, Addr: 4096,
+			Context: protocol.PoolContext(2, 1<<48-1)}),
 		map[string]string{
 			"splitnic.function": "1", "splitnic.version": "1", "splitnic.transaction": strconv.Itoa(transaction),
 			"splitnic.pool": "7 300", "splitnic.elements": "256 16", "splitnic.element_size": "2048 65536",
-			"splitnic.rkey": fmt.Sprint(0xA1B2C3D4, 5), "splitnic.address": fmt.Sprint(0x7F0011223000, 4096), "splitnic.own": fmt.Sprint(0xAB, 1<<48-1),
+			"splitnic.rkey": fmt.Sprint(0xA1B2C3D4, 5), "splitnic.address": fmt.Sprint(0x7F0011223000, 4096),
+			"splitnic.own":     fmt.Sprint(0xAB, 1<<48-1),
 			"splitnic.channel": "1 2",
 		}},
-	{"BufferRecvPoolGet", protocol.AppendBufferRecvPoolGet(nil, protocol.BufferRecvPoolGet{TransactionContext: 1, ElementSize: 9100, Elements: 32, Channel: 3}),
-		map[string]string{"splitnic.function": "2", "splitnic.element_size": "9100", "splitnic.elements": "32", "splitnic.channel": "3"}},
+	{"BufferRecvPoolGet", protocol.AppendBufferRecvPoolGet(nil,
+		protocol.BufferRecvPoolGet{TransactionContext: 1, ElementSize: 9100, Elements: 32, Channel: 3}),
+		map[string]string{"splitnic.function": "2", "splitnic.element_size": "9100", "splitnic.elements": "32",
+			"splitnic.channel": "3"}},
 	{"BufferRecvPoolUpdate", protocol.AppendBufferRecvPoolUpdate(nil, 0,
 		protocol.PoolReturn{Pool: 7, Elements: []uint16{5, 0, 255}}, protocol.PoolReturn{Pool: 8, Elements: []uint16{15, 3}}),
-		map[string]string{"splitnic.function": "3", "splitnic.pool": "7 8", "splitnic.count": "3 2", "splitnic.element": "5 0 255 15 3", "splitnic.padding": "0"}},
+		map[string]string{"splitnic.function": "3", "splitnic.pool": "7 8", "splitnic.count": "3 2",
+			"splitnic.element": "5 0 255 15 3", "splitnic.padding": "0"}},
 	{"BufferPoolFlushRequest", protocol.AppendBufferPoolFlushRequest(nil, 9, 7, 300|protocol.FlushGiveBack),
-		map[string]string{"splitnic.function": "4", "splitnic.transaction": "9", "splitnic.give_back": "0 1", "splitnic.flushed": "7 300"}},
+		map[string]string{"splitnic.function": "4", "splitnic.transaction": "9", "splitnic.give_back": "0 1",
+			"splitnic.flushed": "7 300"}},
 	{"BufferPoolFlushReply", protocol.AppendBufferPoolFlushReply(nil, 9),
 		map[string]string{"splitnic.function": "5", "splitnic.transaction": "9"}},
 	{"SendData", sendData(41, goodFrame(101)),
 		map[string]string{
 			"splitnic.function": "6", "splitnic.seq": "41", "splitnic.size": "101",
-			"splitnic.frame.needs_csum": "1", "splitnic.frame.data_valid": "0", "splitnic.frame.gso_type": "1", "splitnic.frame.ecn": "0",
-			"splitnic.frame.hdr_len": "54", "splitnic.frame.gso_size": "1460", "splitnic.frame.csum_start": "34", "splitnic.frame.csum_offset": "16",
+			"splitnic.frame.needs_csum": "1", "splitnic.frame.data_valid": "0", "splitnic.frame.gso_type": "1",
+			"splitnic.frame.ecn":     "0",
+			"splitnic.frame.hdr_len": "54", "splitnic.frame.gso_size": "1460", "splitnic.frame.csum_start": "34",
+			"splitnic.frame.csum_offset": "16",
 		}},
 	{"SendData of a pack", sendData(42, packOf(goodFrame(101), goodFrame(60))),
 		map[string]string{
-			"splitnic.function": "6", "splitnic.seq": "42", "splitnic.size": "169", "splitnic.pack": "2", "splitnic.pack.length": "101 60",
+			"splitnic.function": "6", "splitnic.seq": "42", "splitnic.size": "169", "splitnic.pack": "2",
+			"splitnic.pack.length":      "101 60",
 			"splitnic.frame.needs_csum": "1 1", "splitnic.frame.gso_size": "1460 1460",
 		}},
 	{"BufferRDMAIndicate", protocol.AppendBufferRDMAIndicate(nil, 0,
 		protocol.Indication{Pool: 7, Element: 5, Length: 256}, protocol.Indication{Pool: 300, Element: 4000, Length: 65563}),
-		map[string]string{"splitnic.function": "7", "splitnic.pool": "7 300", "splitnic.element": "5 4000", "splitnic.length": "256 65563"}},
+		map[string]string{"splitnic.function": "7", "splitnic.pool": "7 300", "splitnic.element": "5 4000",
+			"splitnic.length": "256 65563"}},
 	{"MAC", request(protocol.CfgMAC, protocol.AppendMAC(nil, protocol.MAC{2, 0, 0x5e, 0x10, 0, 1})),
-		map[string]string{"splitnic.function": "8", "splitnic.request": "1", "splitnic.size": "6", "splitnic.mac": "02:00:5e:10:00:01"}},
+		map[string]string{"splitnic.function": "8", "splitnic.request": "1", "splitnic.size": "6",
+			"splitnic.mac": "02:00:5e:10:00:01"}},
 	{"MTU", reply(protocol.CfgMTU, protocol.CfgOK, protocol.AppendMTU(nil, 9000)),
 		map[string]string{"splitnic.function": "9", "splitnic.request": "2", "splitnic.status": "0", "splitnic.mtu": "9000"}},
-	{"link state", reply(protocol.CfgLinkState, protocol.CfgOK, protocol.AppendLinkState(nil, protocol.LinkState{Up: true, Speed: 25000})),
+	{"link state", reply(protocol.CfgLinkState, protocol.CfgOK,
+		protocol.AppendLinkState(nil, protocol.LinkState{Up: true, Speed: 25000})),
 		map[string]string{"splitnic.request": "3", "splitnic.link.up": "1", "splitnic.link.speed": "25000"}},
 	{"keep-alive", request(protocol.CfgKeepAlive, nil),
 		map[string]string{"splitnic.function": "8", "splitnic.request": "4", "splitnic.size": "0"}},
 	{"offloads", request(protocol.CfgOffloads, protocol.AppendOffloads(nil, vnet.CSUM|vnet.TSO6)),
-		map[string]string{"splitnic.request": "5", "splitnic.offload.csum": "1", "splitnic.offload.tso4": "0", "splitnic.offload.tso6": "1", "splitnic.offload.tsoecn": "0", "splitnic.offload.uso": "0"}},
+		map[string]string{"splitnic.request": "5", "splitnic.offload.csum": "1", "splitnic.offload.tso4": "0",
+			"splitnic.offload.tso6": "1", "splitnic.offload.tsoecn": "0", "splitnic.offload.uso": "0"}},
 	{"receive filter", request(protocol.CfgFilter, protocol.AppendReceiveFilter(nil, protocol.ReceiveFilter{
-		AllMulti: true, Unicast: []protocol.MAC{{2, 0, 0, 0, 0, 2}}, Multicast: []protocol.Group{{1, 0, 0x5e, 0, 0, 1}, {0x33, 0x33, 0, 0, 0, 1}},
+		AllMulti: true, Unicast: []protocol.MAC{{2, 0, 0, 0, 0, 2}},
+		Multicast: []protocol.Group{{1, 0, 0x5e, 0, 0, 1}, {0x33, 0x33, 0, 0, 0, 1}},
 	})),
 		map[string]string{
 			"splitnic.request": "6", "splitnic.filter.promisc": "0", "splitnic.filter.allmulti": "1",
@@ -223,15 +241,18 @@ var messages = []struct {
 	{"VLANs", request(protocol.CfgVLAN, protocol.AppendVLANSet(nil, vlans(1, 7, 8, 4094))),
 		map[string]string{"splitnic.request": "7", "splitnic.vlan": "1 7 8 4094"}},
 	{"read statistics", reply(protocol.CfgStatsRead, protocol.CfgOK, protocol.AppendStatistics(nil, protocol.Statistics{
-		RxFrames: 1 << 40, RxBytes: 2, TxFrames: 3, TxBytes: 4, RxDropped: 5, RxTooLong: 6, RxInvalid: 7, RxFiltered: 8, TxDropped: 9, TxSource: 10, TxVLAN: 11,
+		RxFrames: 1 << 40, RxBytes: 2, TxFrames: 3, TxBytes: 4, RxDropped: 5, RxTooLong: 6, RxInvalid: 7, RxFiltered: 8,
+		TxDropped: 9, TxSource: 10, TxVLAN: 11,
 	})),
 		map[string]string{
 			"splitnic.request": "8", "splitnic.stat.rx_frames": "1099511627776", "splitnic.stat.rx_bytes": "2",
-			"splitnic.stat.tx_frames": "3", "splitnic.stat.tx_bytes": "4", "splitnic.stat.rx_dropped": "5", "splitnic.stat.rx_too_long": "6",
-			"splitnic.stat.rx_invalid": "7", "splitnic.stat.rx_filtered": "8", "splitnic.stat.tx_dropped": "9",
+			"splitnic.stat.tx_frames": "3", "splitnic.stat.tx_bytes": "4", "splitnic.stat.rx_dropped": "5",
+			"splitnic.stat.rx_too_long": "6",
+			"splitnic.stat.rx_invalid":  "7", "splitnic.stat.rx_filtered": "8", "splitnic.stat.tx_dropped": "9",
 			"splitnic.stat.tx_source": "10", "splitnic.stat.tx_vlan": "11",
 		}},
-	{"clear statistics", reply(protocol.CfgStatsClear, protocol.CfgOK, protocol.AppendStatistics(nil, protocol.Statistics{TxVLAN: 11})),
+	{"clear statistics", reply(protocol.CfgStatsClear, protocol.CfgOK,
+		protocol.AppendStatistics(nil, protocol.Statistics{TxVLAN: 11})),
 		map[string]string{"splitnic.request": "9", "splitnic.stat.rx_frames": "0", "splitnic.stat.tx_vlan": "11"}},
 	{"reset", request(protocol.CfgReset, nil),
 		map[string]string{"splitnic.request": "10", "splitnic.size": "0"}},
@@ -291,8 +312,10 @@ func TestLargeMessages(t *testing.T) {
 	var packets [][]byte
 	packets = append(packets, segments(roce{opcode: sendFirst, psn: 0xfffffe, qpn: 5, payload: update}, 1024)...)
 	first := len(packets)
-	packets = append(packets, packets[first-2], packets[first-1])                                              // the last two once more
-	packets = append(packets, segments(roce{opcode: sendFirst | uc, psn: 77, qpn: 6, payload: data}, 4096)...) // in mode send-uc
+	// the last two once more
+	packets = append(packets, packets[first-2], packets[first-1])
+	// in mode send-uc
+	packets = append(packets, segments(roce{opcode: sendFirst | uc, psn: 77, qpn: 6, payload: data}, 4096)...)
 	second := len(packets)
 	// A packet in the middle is missing.
 	lost := segments(roce{opcode: sendFirst, psn: 200, qpn: 5, payload: update}, 1024)
@@ -301,9 +324,11 @@ func TestLargeMessages(t *testing.T) {
 	// In a second pass packets come again, after a first one without fields.
 	for _, options := range [][]string{nil, {"-2"}} {
 		all := dissect(t, packets, options...)
-		all[first-1].check(t, map[string]string{"splitnic.function": "3", "splitnic.pool": "1", "splitnic.count": "1500", "splitnic.element": strings.Join(indexes, " ")})
+		all[first-1].check(t, map[string]string{"splitnic.function": "3", "splitnic.pool": "1", "splitnic.count": "1500",
+			"splitnic.element": strings.Join(indexes, " ")})
 		all[first+1].check(t, map[string]string{"splitnic.function": "3", "splitnic.count": "1500"})
-		all[second-1].check(t, map[string]string{"splitnic.function": "6", "splitnic.seq": "4294967296", "splitnic.size": "9014"})
+		all[second-1].check(t, map[string]string{"splitnic.function": "6", "splitnic.seq": "4294967296",
+			"splitnic.size": "9014"})
 		if got := all[second-1].fields["eth.type"]; !slices.Contains(got, strconv.Itoa(0x88b5)) {
 			t.Errorf("Ethernet types %q", got)
 		}
@@ -318,17 +343,20 @@ func TestLargeMessages(t *testing.T) {
 // TestImmediateData is about RDMA writes, of one packet and of several.
 func TestImmediateData(t *testing.T) {
 	one := roce{opcode: writeOnlyImm, psn: 1, imm: uint32(protocol.PackImm(7, 5, 102)), payload: goodFrame(102)}
-	many := segments(roce{opcode: writeFirst, psn: 2, imm: uint32(protocol.PackImm(255, 128, 5000)), payload: goodFrame(5000)}, 1024)
+	many := segments(roce{opcode: writeFirst, psn: 2, imm: uint32(protocol.PackImm(255, 128, 5000)),
+		payload: goodFrame(5000)}, 1024)
 	// The length is another one: somebody else's immediate data.
 	others := one
 	others.imm = 0x07050100
 	packets := append(append([][]byte{one.bytes()}, many...), others.bytes())
 	all := dissect(t, packets)
 	all[0].check(t, map[string]string{
-		"splitnic.imm": strconv.Itoa(0x07050066), "splitnic.imm.pool": "7", "splitnic.imm.element": "5", "splitnic.imm.length": "102",
+		"splitnic.imm": strconv.Itoa(0x07050066), "splitnic.imm.pool": "7", "splitnic.imm.element": "5",
+		"splitnic.imm.length":     "102",
 		"splitnic.frame.gso_size": "1460",
 	})
-	all[len(many)].check(t, map[string]string{"splitnic.imm.pool": "255", "splitnic.imm.element": "128", "splitnic.imm.length": "5000"})
+	all[len(many)].check(t, map[string]string{"splitnic.imm.pool": "255", "splitnic.imm.element": "128",
+		"splitnic.imm.length": "5000"})
 	for _, i := range []int{1, 2, len(many) + 1} {
 		if all[i].splitnic {
 			t.Errorf("packet %d was taken for splitnic's: %q", i, all[i].names)

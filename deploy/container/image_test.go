@@ -92,7 +92,8 @@ func TestTool(t *testing.T) {
 		{"docker without daemon", map[string]string{"docker": client, "buildah": works}, "buildah", nil},
 		{"podman", map[string]string{"podman": works, "buildah": works}, "podman", nil},
 		{"none", nil, "", []string{"docker is not installed", "buildah is not installed", "apt-get install podman"}},
-		{"docker without daemon alone", map[string]string{"docker": client}, "", []string{"docker reaches no daemon", "podman is not installed"}},
+		{"docker without daemon alone", map[string]string{"docker": client}, "",
+			[]string{"docker reaches no daemon", "podman is not installed"}},
 		{"a build that fails", map[string]string{"podman": fails}, "", []string{"podman build failed"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -111,7 +112,8 @@ func TestTool(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			cmd := exec.CommandContext(t.Context(), filepath.Join(checkout, "scripts/image"), "registry.example/splitnic:v1", "v1", "--no-cache")
+			cmd := exec.CommandContext(t.Context(), filepath.Join(checkout, "scripts/image"), "registry.example/splitnic:v1",
+				"v1", "--no-cache")
 			cmd.Env = []string{"PATH=" + path}
 			var stderr strings.Builder
 			cmd.Stderr = &stderr

@@ -29,7 +29,9 @@ var programs = []struct {
 
 // theirs prepares one of rdma-core's programs on a device. They look for the
 // GID at an index that has to be told.
-func theirs(ctx context.Context, t *testing.T, name, device string, tcpPort int, args ...string) (*exec.Cmd, *bytes.Buffer) {
+func theirs(
+	ctx context.Context, t *testing.T, name, device string, tcpPort int, args ...string,
+) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	dev, err := verbs.Open(device)
 	if err != nil {

@@ -114,7 +114,8 @@ func (q *qp) respond(from *qp, w *work) (fabric.Status, outcome) {
 			return fabric.StatusSuccess, done
 		}
 		q.recvd.RecvWriteImms++
-		wc := fabric.Completion{ID: q.receive(q.head).ID, Op: fabric.OpRecvWriteImm, Flags: fabric.WithImm, Imm: w.Imm, Len: w.size}
+		wc := fabric.Completion{ID: q.receive(q.head).ID, Op: fabric.OpRecvWriteImm, Flags: fabric.WithImm, Imm: w.Imm,
+			Len: w.size}
 		q.head++
 		q.pushRecv(&wc, w.Flags&fabric.Solicited != 0)
 		return fabric.StatusSuccess, done

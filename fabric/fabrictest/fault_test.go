@@ -44,7 +44,8 @@ func (l *link) side(name string, tr fabric.Transport) *side {
 	s.dom = must(s.dev.NewDomain())(l)
 	s.region = must(s.dom.Register(s.mem, fabric.LocalWrite|fabric.RemoteWrite))(l)
 	s.send, s.recv = must(s.dom.NewCQ(32, 0))(l), must(s.dom.NewCQ(32, 1))(l)
-	s.qp = must(s.dom.NewQP(fabric.QPConfig{Transport: tr, SendCQ: s.send, RecvCQ: s.recv, MaxSend: 16, MaxRecv: 16, MaxInline: 64}))(l)
+	s.qp = must(s.dom.NewQP(fabric.QPConfig{Transport: tr, SendCQ: s.send, RecvCQ: s.recv, MaxSend: 16, MaxRecv: 16,
+		MaxInline: 64}))(l)
 	return s
 }
 
@@ -52,8 +53,9 @@ func (l *link) side(name string, tr fabric.Transport) *side {
 func (l *link) post(id uint64, n int, f fabric.Flags) {
 	l.Helper()
 	_, err := l.a.qp.PostSend([]fabric.SendWR{{
-		ID: id, Op: fabric.OpWriteImm, Flags: fabric.Signaled | f, Imm: uint32(id), Addr: l.a.region.Addr(), LKey: l.a.region.LKey(),
-		Len: uint32(n), RemoteAddr: l.b.region.Addr(), RKey: l.b.region.RKey(),
+		ID: id, Op: fabric.OpWriteImm, Flags: fabric.Signaled | f, Imm: uint32(id), Addr: l.a.region.Addr(),
+		LKey: l.a.region.LKey(),
+		Len:  uint32(n), RemoteAddr: l.b.region.Addr(), RKey: l.b.region.RKey(),
 	}})
 	check(l, err)
 }
@@ -297,8 +299,10 @@ func TestReceiveSlotsAreFreedByPolling(t *testing.T) {
 func TestCQOverflow(t *testing.T) {
 	l := newLink(t, fabric.RC, fabric.Timing{RetryCount: 1})
 	small := must(l.b.dom.NewCQ(2, 0))(t)
-	q := must(l.b.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: l.b.send, RecvCQ: small, MaxSend: 4, MaxRecv: 8}))(t)
-	p := must(l.a.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: l.a.send, RecvCQ: l.a.recv, MaxSend: 8, MaxRecv: 4}))(t)
+	q := must(l.b.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: l.b.send, RecvCQ: small, MaxSend: 4,
+		MaxRecv: 8}))(t)
+	p := must(l.a.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: l.a.send, RecvCQ: l.a.recv, MaxSend: 8,
+		MaxRecv: 4}))(t)
 	check(t, q.Connect(p.Address(), fabric.Timing{}))
 	check(t, p.Connect(q.Address(), fabric.Timing{RetryCount: 1}))
 	_, err := q.PostRecv(make([]fabric.RecvWR, 8))
@@ -346,8 +350,10 @@ func TestCQOverflow(t *testing.T) {
 
 func TestCounters(t *testing.T) {
 	l := newLink(t, fabric.RC, fabric.Timing{})
-	control := must(l.a.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: l.a.send, RecvCQ: l.a.recv, MaxSend: 4, MaxRecv: 4, MaxSGE: 2}))(t)
-	remote := must(l.b.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: l.b.send, RecvCQ: l.b.recv, MaxSend: 4, MaxRecv: 4}))(t)
+	control := must(l.a.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: l.a.send, RecvCQ: l.a.recv, MaxSend: 4,
+		MaxRecv: 4, MaxSGE: 2}))(t)
+	remote := must(l.b.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: l.b.send, RecvCQ: l.b.recv, MaxSend: 4,
+		MaxRecv: 4}))(t)
 	check(t, control.Connect(remote.Address(), fabric.Timing{}))
 	check(t, remote.Connect(control.Address(), fabric.Timing{}))
 	l.receives(2)
@@ -376,7 +382,8 @@ func TestCounters(t *testing.T) {
 
 func TestConnectToNobody(t *testing.T) {
 	l := newLink(t, fabric.RC, fabric.Timing{})
-	q := must(l.a.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: l.a.send, RecvCQ: l.a.recv, MaxSend: 4, MaxRecv: 4}))(t)
+	q := must(l.a.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: l.a.send, RecvCQ: l.a.recv, MaxSend: 4,
+		MaxRecv: 4}))(t)
 	addr := l.b.qp.Address()
 	addr.GID[0] = 0xfd
 	if err := q.Connect(addr, fabric.Timing{}); err == nil {

@@ -97,7 +97,8 @@ func (q *qp) waitReceiver(w *work, now time.Time) (fabric.Status, time.Duration)
 		}
 		return 0, forever
 	}
-	return q.again(w, now, &w.rnrTries, &q.sent.RNR, int(q.timing.RNRRetry), rnrTime(q.timing.MinRNRTimer), fabric.StatusRNRRetryExcErr)
+	return q.again(w, now, &w.rnrTries, &q.sent.RNR, int(q.timing.RNRRetry), rnrTime(q.timing.MinRNRTimer),
+		fabric.StatusRNRRetryExcErr)
 }
 
 // waitAnswer counts a try that nobody answered.
@@ -108,7 +109,9 @@ func (q *qp) waitAnswer(w *work, now time.Time) (fabric.Status, time.Duration) {
 
 // again counts a try unless the wait after the last one was cut short by a
 // kick, and returns the time to the next one, or last when there is none left.
-func (q *qp) again(w *work, now time.Time, tries *int, count *uint64, retries int, interval time.Duration, last fabric.Status) (fabric.Status, time.Duration) {
+func (q *qp) again(
+	w *work, now time.Time, tries *int, count *uint64, retries int, interval time.Duration, last fabric.Status,
+) (fabric.Status, time.Duration) {
 	if d := w.next.Sub(now); d > 0 {
 		return 0, d
 	}

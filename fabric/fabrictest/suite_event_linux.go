@@ -223,7 +223,8 @@ func testWaitWakes(r *rig) {
 		r.together(
 			func() error { return r.b.recvCQ.Wait(ctx) },
 			func() error {
-				_, err := r.a.qp.PostSend([]fabric.SendWR{{ID: i, Op: fabric.OpWriteImm, Flags: fabric.Signaled | fabric.Solicited}})
+				_, err := r.a.qp.PostSend([]fabric.SendWR{{ID: i, Op: fabric.OpWriteImm,
+					Flags: fabric.Signaled | fabric.Solicited}})
 				return err
 			},
 		)

@@ -193,7 +193,8 @@ func testGatherRefused(r *rig) {
 		{"more than 4 GiB together", huge, false},
 		{"More on the last record", unfinished, true},
 		{"More on the only record", lone, true},
-		{"More with an opcode that has no data", gathered(fabric.SendWR{Op: fabric.OpLocalInv, ID: 3}, r.a, piece, piece), false},
+		{"More with an opcode that has no data", gathered(fabric.SendWR{Op: fabric.OpLocalInv, ID: 3}, r.a, piece, piece),
+			false},
 		{"More with no opcode", gathered(fabric.SendWR{ID: 3}, r.a, piece, piece), false},
 	} {
 		wrs := append(append([]fabric.SendWR(nil), before...), c.wrs...)
@@ -237,7 +238,8 @@ func testGatherAccess(r *rig) {
 		} {
 			r.connect(fabric.RC)
 			r.receive(r.b.qp, fabric.RecvWR{ID: 1})
-			wrs := gathered(write(fabric.OpWriteImm, 5, r.a, r.b, 0), r.a, [2]int{0, 8}, [2]int{100, 8}, [2]int{200, 8}, [2]int{300, 8})
+			wrs := gathered(write(fabric.OpWriteImm, 5, r.a, r.b, 0), r.a, [2]int{0, 8}, [2]int{100, 8}, [2]int{200, 8},
+				[2]int{300, 8})
 			spoil(&wrs[bad])
 			r.send(r.a.qp, wrs...)
 			c := r.take(r.a.sendCQ, 1)[0]

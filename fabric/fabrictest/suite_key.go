@@ -143,7 +143,8 @@ func testSendTooLong(r *rig) {
 		fabric.RecvWR{ID: 1, Addr: r.b.region.Addr(), Len: 64, LKey: r.b.region.LKey()},
 		fabric.RecvWR{ID: 2, Addr: r.b.region.Addr(), Len: 64, LKey: r.b.region.LKey()},
 		fabric.RecvWR{ID: 3})
-	w := fabric.SendWR{ID: 1, Op: fabric.OpSend, Flags: fabric.Signaled, Addr: r.a.region.Addr(), Len: 64, LKey: r.a.region.LKey()}
+	w := fabric.SendWR{ID: 1, Op: fabric.OpSend, Flags: fabric.Signaled, Addr: r.a.region.Addr(), Len: 64,
+		LKey: r.a.region.LKey()}
 	long := w
 	long.ID, long.Len = 2, 65
 	r.send(r.a.qp, w, long)

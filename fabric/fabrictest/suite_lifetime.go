@@ -165,7 +165,8 @@ func testUseAfterClose(r *rig) {
 		{"Domain.NewWindow", func() error { _, err := r.a.dom.NewWindow(); return err }},
 		{"Domain.NewCQ", func() error { _, err := r.a.dom.NewCQ(16, 0); return err }},
 		{"Domain.NewQP", func() error {
-			_, err := r.a.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: r.a.sendCQ, RecvCQ: r.a.recvCQ, MaxSend: 1, MaxRecv: 1})
+			_, err := r.a.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: r.a.sendCQ, RecvCQ: r.a.recvCQ, MaxSend: 1,
+				MaxRecv: 1})
 			return err
 		}},
 		{"QP.Connect", func() error { return r.a.qp.Connect(addr, r.Timing) }},

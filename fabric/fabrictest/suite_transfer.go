@@ -136,7 +136,8 @@ func testSend(r *rig) {
 	const n = 8
 	fill(r.a.mem, 3)
 	for i := range n {
-		r.receive(r.b.qp, fabric.RecvWR{ID: uint64(i), Addr: r.b.region.Addr() + uint64(i*8192), Len: 8000, LKey: r.b.region.LKey()})
+		r.receive(r.b.qp, fabric.RecvWR{ID: uint64(i), Addr: r.b.region.Addr() + uint64(i*8192), Len: 8000,
+			LKey: r.b.region.LKey()})
 	}
 	for i := range n {
 		r.send(r.a.qp, fabric.SendWR{
@@ -161,8 +162,10 @@ func testSend(r *rig) {
 
 func testSendZeroLength(r *rig) {
 	r.connect(fabric.RC)
-	r.receive(r.b.qp, fabric.RecvWR{ID: 1}, fabric.RecvWR{ID: 2, Addr: r.b.region.Addr(), Len: 64, LKey: r.b.region.LKey()})
-	r.send(r.a.qp, fabric.SendWR{ID: 1, Op: fabric.OpSend, Flags: fabric.Signaled}, fabric.SendWR{ID: 2, Op: fabric.OpSend, Flags: fabric.Signaled})
+	r.receive(r.b.qp, fabric.RecvWR{ID: 1}, fabric.RecvWR{ID: 2, Addr: r.b.region.Addr(), Len: 64,
+		LKey: r.b.region.LKey()})
+	r.send(r.a.qp, fabric.SendWR{ID: 1, Op: fabric.OpSend, Flags: fabric.Signaled},
+		fabric.SendWR{ID: 2, Op: fabric.OpSend, Flags: fabric.Signaled})
 	c := r.take(r.b.recvCQ, 2)
 	r.ok(r.b.qp, 1, c...)
 	r.ok(r.a.qp, 1, r.take(r.a.sendCQ, 2)...)
@@ -219,7 +222,8 @@ func testInlineTooLong(r *rig) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, numbered(0, 3)...)
 	wrs := []fabric.SendWR{
-		write(fabric.OpWriteImm, 0, r.a, r.b, 8), write(fabric.OpWriteImm, 1, r.a, r.b, 8192), write(fabric.OpWriteImm, 2, r.a, r.b, 8),
+		write(fabric.OpWriteImm, 0, r.a, r.b, 8), write(fabric.OpWriteImm, 1, r.a, r.b, 8192),
+		write(fabric.OpWriteImm, 2, r.a, r.b, 8),
 	}
 	wrs[1].Flags |= fabric.Inline
 	if n, err := r.a.qp.PostSend(wrs); n != 1 || err == nil {

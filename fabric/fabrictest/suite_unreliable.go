@@ -22,7 +22,8 @@ func testUnreliable(r *rig) {
 
 		clear(r.b.mem)
 		r.receive(r.b.qp, fabric.RecvWR{ID: 3, Addr: r.b.region.Addr(), Len: memSize, LKey: r.b.region.LKey()})
-		r.send(r.a.qp, fabric.SendWR{ID: 4, Op: fabric.OpSend, Flags: fabric.Signaled, Addr: r.a.region.Addr(), Len: uint32(n), LKey: r.a.region.LKey()})
+		r.send(r.a.qp, fabric.SendWR{ID: 4, Op: fabric.OpSend, Flags: fabric.Signaled, Addr: r.a.region.Addr(),
+			Len: uint32(n), LKey: r.a.region.LKey()})
 		c := r.take(r.b.recvCQ, 1)[0]
 		r.ok(r.b.qp, 3, c)
 		r.ok(r.a.qp, 4, r.take(r.a.sendCQ, 1)...)

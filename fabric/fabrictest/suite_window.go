@@ -181,7 +181,8 @@ func testWindowInvalidatedByPeer(r *rig) {
 	r.receive(r.b.qp, fabric.RecvWR{ID: 3, Addr: r.b.region.Addr() + 8192, Len: 64, LKey: r.b.region.LKey()})
 	fill(r.a.mem[:16], 2)
 	r.send(r.a.qp, fabric.SendWR{
-		ID: 4, Op: fabric.OpSendInv, Flags: fabric.Signaled, Addr: r.a.region.Addr(), Len: 16, LKey: r.a.region.LKey(), RKey: key,
+		ID: 4, Op: fabric.OpSendInv, Flags: fabric.Signaled, Addr: r.a.region.Addr(), Len: 16, LKey: r.a.region.LKey(),
+		RKey: key,
 	})
 	c := r.take(r.b.recvCQ, 1)
 	r.ok(r.b.qp, 3, c...)

@@ -155,7 +155,9 @@ func (w *window) detach() {
 }
 
 // Bind implements fabric.QP.
-func (q *qp) Bind(w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, f fabric.Flags) (uint32, error) {
+func (q *qp) Bind(
+	w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, f fabric.Flags,
+) (uint32, error) {
 	const doing = "binding a memory window on"
 	win, ok1 := w.(*window)
 	reg, ok2 := r.(*region)

@@ -54,7 +54,8 @@ func (c *Client) Measure(ctx context.Context, s Spec, last bool) (Result, error)
 }
 
 func (c *Client) measure(ctx context.Context, s Spec, last bool) (r Result, err error) {
-	conn, err := session.Dial(ctx, c.cfg.Addr, session.ClientConfig{Security: c.cfg.Security, HandshakeTimeout: handshakeTime, PeerTimeout: silence})
+	conn, err := session.Dial(ctx, c.cfg.Addr, session.ClientConfig{Security: c.cfg.Security,
+		HandshakeTimeout: handshakeTime, PeerTimeout: silence})
 	if err != nil {
 		return Result{}, err
 	}
@@ -70,7 +71,8 @@ func (c *Client) measure(ctx context.Context, s Spec, last bool) (r Result, err 
 	}
 	if !slices.Contains(welcome.Features, wordVersion) || welcome.Queues != s.Queues {
 		err := errors.New("it shares a network card and measures nothing")
-		return Result{}, errors.Join(fmt.Errorf("%w: %w", err, session.ErrNotSplitnic), conn.Bye(session.CodeFailed, err.Error()))
+		return Result{}, errors.Join(fmt.Errorf("%w: %w", err, session.ErrNotSplitnic),
+			conn.Bye(session.CodeFailed, err.Error()))
 	}
 	if welcome.Software != c.cfg.Software && c.cfg.OtherSoftware != nil {
 		c.cfg.OtherSoftware(welcome.Software)
@@ -88,7 +90,8 @@ func (c *Client) measure(ctx context.Context, s Spec, last bool) (r Result, err 
 		return Result{}, errors.Join(err, conn.Bye(session.CodeFailed, err.Error()))
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
-	if err := conn.Accept(ctx, session.Accept{ControlReceives: e.conn.ControlReceives(), Channels: channelsOf(e.conn.Addresses())}); err != nil {
+	if err := conn.Accept(ctx, session.Accept{ControlReceives: e.conn.ControlReceives(),
+		Channels: channelsOf(e.conn.Addresses())}); err != nil {
 		return Result{}, err
 	}
 	err = e.conn.Connect(addresses(welcome.Channels), welcome.ControlReceives)

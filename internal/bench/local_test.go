@@ -33,7 +33,8 @@ func devices(t testing.TB) (n *fabrictest.Network, a, b fabric.Device) {
 // check looks for what every result must have.
 func check(t *testing.T, s Spec, r Result) {
 	t.Helper()
-	if r.Name != s.Kind || r.Mode != s.Mode || r.Size != s.Size || r.Queues != s.Queues || r.Bidirectional != s.Bidirectional || r.Poll != s.Poll {
+	if r.Name != s.Kind || r.Mode != s.Mode || r.Size != s.Size || r.Queues != s.Queues ||
+		r.Bidirectional != s.Bidirectional || r.Poll != s.Poll {
 		t.Errorf("the result is of something else: %+v", r)
 	}
 	want := s.Iterations
@@ -49,7 +50,8 @@ func check(t *testing.T, s Spec, r Result) {
 	if s.Mode != protocol.ModeSendUC && r.Lost != 0 {
 		t.Errorf("%d lost", r.Lost)
 	}
-	if r.Seconds <= 0 || r.Mpps <= 0 || r.MiBPerSecond <= 0 || r.PeakMiBPerSecond < r.MiBPerSecond || r.PostsPerSecond <= 0 || r.TransfersPerSecond <= 0 {
+	if r.Seconds <= 0 || r.Mpps <= 0 || r.MiBPerSecond <= 0 || r.PeakMiBPerSecond < r.MiBPerSecond ||
+		r.PostsPerSecond <= 0 || r.TransfersPerSecond <= 0 {
 		t.Errorf("rates: %+v", r)
 	}
 	if (s.Kind == Lat) != (r.Latency != nil) {
@@ -77,20 +79,21 @@ func TestLocal(t *testing.T) {
 		"one":           {Kind: BW, Mode: protocol.ModeImm, Size: MinSize, Queues: 1, Iterations: 1},
 		"bidirectional": {Kind: BW, Mode: protocol.ModeImm, Size: 9000, Queues: 2, Iterations: 400, Bidirectional: true},
 		"duration":      {Kind: BW, Mode: protocol.ModeImm, Size: 1500, Queues: 2, Duration: 50 * time.Millisecond},
-		"depth":         {Kind: BW, Mode: protocol.ModeImm, Size: MaxSize, Queues: 1, Iterations: 200, PostList: 4, TxDepth: 8},
-		"indicate":      {Kind: BW, Mode: protocol.ModeIndicate, Size: 1500, Queues: 1, Iterations: 300},
-		"send":          {Kind: BW, Mode: protocol.ModeSend, Size: MaxSize, Queues: 1, Iterations: 300},
-		"send-uc":       {Kind: BW, Mode: protocol.ModeSendUC, Size: 1500, Queues: 1, Iterations: 300},
-		"polled":        {Kind: BW, Mode: protocol.ModeImm, Size: 1500, Queues: 1, Iterations: 200, Poll: true},
-		"pps":           {Kind: PPS, Mode: protocol.ModeImm, Size: 64, Queues: 2, Iterations: 5000, WarmUp: 500},
-		"unpacked":      {Kind: PPS, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 5000, NoPack: true},
-		"lat":           {Kind: Lat, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 500, WarmUp: 10},
-		"lat large":     {Kind: Lat, Mode: protocol.ModeImm, Size: MaxSize, Queues: 1, Iterations: 50},
-		"lat time":      {Kind: Lat, Mode: protocol.ModeImm, Size: MinSize, Queues: 1, Duration: 20 * time.Millisecond},
-		"lat polled":    {Kind: Lat, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 20, Poll: true},
-		"lat send":      {Kind: Lat, Mode: protocol.ModeSend, Size: 64, Queues: 1, Iterations: 100},
-		"lat indicate":  {Kind: Lat, Mode: protocol.ModeIndicate, Size: 64, Queues: 1, Iterations: 100},
-		"lat send-uc":   {Kind: Lat, Mode: protocol.ModeSendUC, Size: 64, Queues: 1, Iterations: 100},
+		"depth": {Kind: BW, Mode: protocol.ModeImm, Size: MaxSize, Queues: 1, Iterations: 200, PostList: 4,
+			TxDepth: 8},
+		"indicate":     {Kind: BW, Mode: protocol.ModeIndicate, Size: 1500, Queues: 1, Iterations: 300},
+		"send":         {Kind: BW, Mode: protocol.ModeSend, Size: MaxSize, Queues: 1, Iterations: 300},
+		"send-uc":      {Kind: BW, Mode: protocol.ModeSendUC, Size: 1500, Queues: 1, Iterations: 300},
+		"polled":       {Kind: BW, Mode: protocol.ModeImm, Size: 1500, Queues: 1, Iterations: 200, Poll: true},
+		"pps":          {Kind: PPS, Mode: protocol.ModeImm, Size: 64, Queues: 2, Iterations: 5000, WarmUp: 500},
+		"unpacked":     {Kind: PPS, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 5000, NoPack: true},
+		"lat":          {Kind: Lat, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 500, WarmUp: 10},
+		"lat large":    {Kind: Lat, Mode: protocol.ModeImm, Size: MaxSize, Queues: 1, Iterations: 50},
+		"lat time":     {Kind: Lat, Mode: protocol.ModeImm, Size: MinSize, Queues: 1, Duration: 20 * time.Millisecond},
+		"lat polled":   {Kind: Lat, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 20, Poll: true},
+		"lat send":     {Kind: Lat, Mode: protocol.ModeSend, Size: 64, Queues: 1, Iterations: 100},
+		"lat indicate": {Kind: Lat, Mode: protocol.ModeIndicate, Size: 64, Queues: 1, Iterations: 100},
+		"lat send-uc":  {Kind: Lat, Mode: protocol.ModeSendUC, Size: 64, Queues: 1, Iterations: 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := l.Measure(t.Context(), s)
@@ -135,9 +138,12 @@ func TestLossy(t *testing.T) {
 		there, back int // messages lost, from the first on
 		lost        uint64
 	}{
-		{Spec{Kind: BW, Mode: protocol.ModeSendUC, Size: 64, Queues: 1, Iterations: 100, NoPack: true}, 11, 0, 11}, // as many, and one that starts the clock
-		{Spec{Kind: BW, Mode: protocol.ModeSendUC, Size: 64, Queues: 1, Iterations: 40, NoPack: true}, 42, 1, 39},  // the last one came later
-		{Spec{Kind: Lat, Mode: protocol.ModeSendUC, Size: 64, Queues: 1, Iterations: 20}, 1, 1, 0},                 // the first ones warm up
+		// as many, and one that starts the clock
+		{Spec{Kind: BW, Mode: protocol.ModeSendUC, Size: 64, Queues: 1, Iterations: 100, NoPack: true}, 11, 0, 11},
+		// the last one came later
+		{Spec{Kind: BW, Mode: protocol.ModeSendUC, Size: 64, Queues: 1, Iterations: 40, NoPack: true}, 42, 1, 39},
+		// the first ones warm up
+		{Spec{Kind: Lat, Mode: protocol.ModeSendUC, Size: 64, Queues: 1, Iterations: 20}, 1, 1, 0},
 	} {
 		n.DropUC("a", c.there)
 		n.DropUC("b", c.back)

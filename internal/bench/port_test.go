@@ -94,7 +94,8 @@ func TestFlood(t *testing.T) {
 			t.Fatalf("%d of %d, report %+v", to.got.Load(), from.sent.Load(), to.rx.report)
 		}
 		dry(t, from)
-		if !readable(t, to) || pass(t, to, from, parted) != kindReport || !isDone(from.tx.reported) || from.tx.report != to.rx.report {
+		if !readable(t, to) || pass(t, to, from, parted) != kindReport || !isDone(from.tx.reported) ||
+			from.tx.report != to.rx.report {
 			t.Fatalf("report %+v, want %+v", from.tx.report, to.rx.report)
 		}
 		dry(t, to)
@@ -118,9 +119,11 @@ func TestFloodRefuses(t *testing.T) {
 		p *flood
 		f []byte
 	}{
-		{to, frame(kindTimed, 101, "")}, {to, frame(kindEnd, 99, "")}, {to, frame(kindReport, 24, "{}")}, {to, frame(kindPing, 100, "")}, {to, make([]byte, 23)},
+		{to, frame(kindTimed, 101, "")}, {to, frame(kindEnd, 99, "")}, {to, frame(kindReport, 24, "{}")},
+		{to, frame(kindPing, 100, "")}, {to, make([]byte, 23)},
 		{from, frame(kindTimed, 100, "")}, {from, frame(kindEnd, 100, "")}, {from, frame(kindWarm, 100, "")},
-		{from, frame(kindReport, 24, "no")}, {from, frame(kindReport, 24, `{"nanoseconds":-4}`)}, {from, frame(kindReport, 24+maxReport+1, "")},
+		{from, frame(kindReport, 24, "no")}, {from, frame(kindReport, 24, `{"nanoseconds":-4}`)},
+		{from, frame(kindReport, 24+maxReport+1, "")},
 	} {
 		if c.p.write(c.f, nil) == nil {
 			t.Errorf("a frame of kind %d and %d bytes is taken", kindOf(append(c.f, 0)), len(c.f))
@@ -165,8 +168,10 @@ func TestPingPong(t *testing.T) {
 			}
 			dry(t, pong)
 		}
-		if !isDone(ping.done) || ping.count != 3 || ping.lost != 1 || ping.times.TotalCount() != 2 || pong.echoed.Load() != 5 {
-			t.Errorf("%d rounds, %d lost, %d recorded, %d echoed", ping.count, ping.lost, ping.times.TotalCount(), pong.echoed.Load())
+		if !isDone(ping.done) || ping.count != 3 || ping.lost != 1 || ping.times.TotalCount() != 2 ||
+			pong.echoed.Load() != 5 {
+			t.Errorf("%d rounds, %d lost, %d recorded, %d echoed", ping.count, ping.lost, ping.times.TotalCount(),
+				pong.echoed.Load())
 		}
 		dry(t, ping)
 		if ping.WriteFrame(make([]byte, 64)) == nil || pong.WriteFrame(make([]byte, 63)) == nil {
@@ -205,8 +210,10 @@ func TestJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	words, numbers := []string{"name", "form", "mode", "device", "protection"}, []string{
-		"size", "queues", "post_list", "tx_depth", "warm_up", "mtu", "iterations", "lost", "seconds", "mib_per_second", "peak_mib_per_second",
-		"mpps", "transfers_per_second", "posts_per_second", "cpu_seconds_per_gb", "peer_cpu_seconds_per_gb", "allocations_per_message", "peer_allocations_per_message",
+		"size", "queues", "post_list", "tx_depth", "warm_up", "mtu", "iterations", "lost", "seconds", "mib_per_second",
+		"peak_mib_per_second",
+		"mpps", "transfers_per_second", "posts_per_second", "cpu_seconds_per_gb", "peer_cpu_seconds_per_gb",
+		"allocations_per_message", "peer_allocations_per_message",
 	}
 	truths := []string{"bidirectional", "poll", "no_pack", "bound"}
 	expect := func(in map[string]any, names []string, is func(any) bool) {

@@ -36,7 +36,8 @@ type serving struct {
 // serve starts a Server, which ends with the test.
 func serve(t *testing.T, d fabric.Device, change func(*ServerConfig)) *serving {
 	t.Helper()
-	s := &serving{secret: NewSecret(), done: make(chan struct{}), failed: make(chan string, 64), served: make(chan Served, 64)}
+	s := &serving{secret: NewSecret(), done: make(chan struct{}), failed: make(chan string, 64),
+		served: make(chan Served, 64)}
 	security, err := s.secret.ServerSecurity()
 	if err != nil {
 		t.Fatal(err)
@@ -102,9 +103,11 @@ func TestTwoNodes(t *testing.T) {
 	_, a, b := devices(t)
 	for _, specs := range [][]Spec{
 		{someSpec, {Kind: BW, Mode: protocol.ModeSend, Size: MaxSize, Queues: 2, Iterations: 100}},
-		{{Kind: BW, Mode: protocol.ModeImm, Size: 9000, Queues: 2, Iterations: 200, Bidirectional: true, PostList: 8, TxDepth: 32}},
+		{{Kind: BW, Mode: protocol.ModeImm, Size: 9000, Queues: 2, Iterations: 200, Bidirectional: true, PostList: 8,
+			TxDepth: 32}},
 		{{Kind: PPS, Mode: protocol.ModeImm, Size: 64, Queues: 1, Duration: 50 * time.Millisecond, NoPack: true}},
-		{{Kind: Lat, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 100, WarmUp: 10}, {Kind: Lat, Mode: protocol.ModeIndicate, Size: 64, Queues: 1, Iterations: 50}},
+		{{Kind: Lat, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 100, WarmUp: 10},
+			{Kind: Lat, Mode: protocol.ModeIndicate, Size: 64, Queues: 1, Iterations: 50}},
 	} {
 		prepared := 0
 		s := serve(t, b, func(c *ServerConfig) {
@@ -184,7 +187,8 @@ func TestRefusals(t *testing.T) {
 
 	other := &serving{secret: NewSecret(), addr: s.addr}
 	s.refused(t, other.client(t, a, nil), someSpec, "another secret", "another secret")
-	if _, err := other.client(t, a, nil).Measure(t.Context(), someSpec, true); !errors.As(err, new(*session.UntrustedError)) {
+	if _, err := other.client(t, a, nil).Measure(t.Context(), someSpec, true); !errors.As(err,
+		new(*session.UntrustedError)) {
 		t.Errorf("the cause is lost: %v", err)
 	}
 	lat := Spec{Kind: Lat, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 1}
@@ -206,12 +210,15 @@ func TestRefusals(t *testing.T) {
 		}
 		defer c.Close()
 		_, err = c.Hello(t.Context(), session.Hello{
-			Features: features, Name: "x", Software: "9.9", Modes: []protocol.Mode{protocol.ModeImm}, Queues: 1, Pools: 4, MaxMTU: 1500,
+			Features: features, Name: "x", Software: "9.9", Modes: []protocol.Mode{protocol.ModeImm},
+			Queues: 1, Pools: 4, MaxMTU: 1500,
 		})
 		return err
 	}
-	for _, features := range [][]string{{}, {"bench.version.2", "bench.run.0011223344556677"}, append(someSpec.words("0011223344556677"), "bench.colour.red")} {
-		if err := hello(features...); err == nil || !strings.Contains(err.Error(), "use the same version of splitnic") || !strings.Contains(err.Error(), "9.9") {
+	for _, features := range [][]string{{}, {"bench.version.2", "bench.run.0011223344556677"},
+		append(someSpec.words("0011223344556677"), "bench.colour.red")} {
+		if err := hello(features...); err == nil || !strings.Contains(err.Error(), "use the same version of splitnic") ||
+			!strings.Contains(err.Error(), "9.9") {
 			t.Errorf("%q: %v", features, err)
 		}
 	}
@@ -308,7 +315,8 @@ func TestNotBench(t *testing.T) {
 		s := &serving{secret: secret, addr: addr}
 		s.refused(t, s.client(t, a, nil), someSpec, words, "")
 	}
-	for answer, words := range map[string]string{"HTTP/1.1 400 Bad Request\r\n": "is no `splitnic bench --listen`", "": "is gone"} {
+	for answer, words := range map[string]string{"HTTP/1.1 400 Bad Request\r\n": "is no `splitnic bench --listen`",
+		"": "is gone"} {
 		ln := listen()
 		var server sync.WaitGroup
 		server.Go(func() {

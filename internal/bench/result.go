@@ -74,7 +74,8 @@ func (e *end) result(form string, device string) Result {
 	s, stats := &e.spec, e.conn.Stats()
 	r := Result{
 		Name: s.Kind, Form: form, Mode: s.Mode, Size: s.Size, Queues: s.Queues, Bidirectional: s.Bidirectional,
-		PostList: s.PostList, TxDepth: s.TxDepth, Poll: s.Poll, NoPack: s.NoPack, Protection: stats.Protection.Name, Bound: stats.Bound, WarmUp: s.WarmUp,
+		PostList: s.PostList, TxDepth: s.TxDepth, Poll: s.Poll, NoPack: s.NoPack, Protection: stats.Protection.Name,
+		Bound: stats.Bound, WarmUp: s.WarmUp,
 		Device: device, MTU: e.conn.Addresses()[0].MTU,
 	}
 	if e.pinger != nil {

@@ -148,7 +148,8 @@ func (s *Server) next(ctx context.Context, requests <-chan request, more bool) (
 	case r := <-requests:
 		return r, nil
 	case <-late:
-		return request{}, fmt.Errorf("the other end did not come back for the next measurement of its run within %v", nextTime)
+		return request{}, fmt.Errorf("the other end did not come back for the next measurement of its run within %v",
+			nextTime)
 	case <-ctx.Done():
 		return request{}, ctx.Err()
 	}
@@ -173,11 +174,13 @@ func (s *Server) admit(ctx context.Context, h session.Hello) (Spec, session.Code
 	spec, run, err := parseWords(h.Features, h.Modes, h.Queues)
 	switch {
 	case errors.Is(err, errWords):
-		return spec, session.CodeBadHello, fmt.Errorf("this end is splitnic %s, the other %s: %w", s.cfg.Software, h.Software, err)
+		return spec, session.CodeBadHello, fmt.Errorf("this end is splitnic %s, the other %s: %w", s.cfg.Software, h.Software,
+			err)
 	case err != nil:
 		return spec, session.CodeBadHello, err
 	case spec.Kind != s.cfg.Kind:
-		return spec, session.CodePolicy, fmt.Errorf("it serves `splitnic bench %s`, not %s; start the same command on both nodes", s.cfg.Kind, spec.Kind)
+		return spec, session.CodePolicy, fmt.Errorf(
+			"it serves `splitnic bench %s`, not %s; start the same command on both nodes", s.cfg.Kind, spec.Kind)
 	case s.cfg.Modes != nil && !slices.Contains(s.cfg.Modes, spec.Mode):
 		return spec, session.CodeMode, fmt.Errorf("it allows --mode %s only, not %s", joinModes(s.cfg.Modes), spec.Mode)
 	case !s.enter(ctx, run):

@@ -70,7 +70,8 @@ func yes(name string, field func(s *Spec) *bool) parameter {
 
 // parameters are all but the mode and the queues, which the hello has anyway.
 var parameters = []parameter{
-	{"kind", func(s *Spec) string { return string(s.Kind) }, func(s *Spec, v string) error { s.Kind = Kind(v); return nil }},
+	{"kind", func(s *Spec) string { return string(s.Kind) },
+		func(s *Spec, v string) error { s.Kind = Kind(v); return nil }},
 	number("size", func(s *Spec) *int { return &s.Size }),
 	number("iterations", func(s *Spec) *uint64 { return &s.Iterations }),
 	number("duration", func(s *Spec) *time.Duration { return &s.Duration }),
@@ -80,7 +81,8 @@ var parameters = []parameter{
 	yes("bidirectional", func(s *Spec) *bool { return &s.Bidirectional }),
 	yes("poll", func(s *Spec) *bool { return &s.Poll }),
 	yes("no-pack", func(s *Spec) *bool { return &s.NoPack }),
-	{"protection", func(s *Spec) string { return string(s.Protection) }, func(s *Spec, v string) error { s.Protection = messaging.Protection(v); return nil }},
+	{"protection", func(s *Spec) string { return string(s.Protection) },
+		func(s *Spec, v string) error { s.Protection = messaging.Protection(v); return nil }},
 }
 
 // words are the parameters of a measurement that belongs to a run.

@@ -16,11 +16,13 @@ const someRun = "0123456789abcdef"
 
 var fullSpec = Spec{
 	Kind: BW, Mode: protocol.ModeSend, Size: MaxSize, Queues: 16, Duration: MaxDuration, WarmUp: maxMessages,
-	Bidirectional: true, PostList: MaxPostList, TxDepth: MaxTxDepth, Poll: true, NoPack: true, Protection: messaging.ProtectOneTouch,
+	Bidirectional: true, PostList: MaxPostList, TxDepth: MaxTxDepth, Poll: true, NoPack: true,
+	Protection: messaging.ProtectOneTouch,
 }
 
 func TestWords(t *testing.T) {
-	for _, s := range []Spec{someSpec, fullSpec, {Kind: Lat, Mode: protocol.ModeImm, Size: MinSize, Queues: 1, Iterations: 1}} {
+	for _, s := range []Spec{someSpec, fullSpec,
+		{Kind: Lat, Mode: protocol.ModeImm, Size: MinSize, Queues: 1, Iterations: 1}} {
 		if err := s.Check(); err != nil {
 			t.Fatal(err)
 		}
@@ -30,7 +32,8 @@ func TestWords(t *testing.T) {
 		}
 	}
 	// By names that only another version may change.
-	want := "bench.version.1 bench.run." + someRun + " bench.kind.bw bench.size.65535 bench.duration.3600000000000 bench.warm-up.2305843009213693951 " +
+	want := "bench.version.1 bench.run." + someRun +
+		" bench.kind.bw bench.size.65535 bench.duration.3600000000000 bench.warm-up.2305843009213693951 " +
 		"bench.post-list.1024 bench.tx-depth.4096 bench.bidirectional.yes bench.poll.yes bench.no-pack.yes bench.protection.one-touch"
 	if got := strings.Join(fullSpec.words(someRun), " "); got != want {
 		t.Errorf("the words are %s", got)
@@ -62,14 +65,17 @@ func TestWordsRefused(t *testing.T) {
 	}
 	for _, features := range [][]string{
 		nil, replaced("version.1", "version.2"), replaced("run."+someRun, "run.xyz"), replaced("run."+someRun, "run.00"),
-		replaced("bench.run", "run"), append(good, "bench.size.1500"), append(good, "bench.new.1"), append(good, "bench.poll.no"),
-		replaced("size.1500", "size.many"), replaced("size.1500", "size.-3"), replaced("size.1500", "size.99999999999999999999"),
+		replaced("bench.run", "run"), append(good, "bench.size.1500"), append(good, "bench.new.1"),
+		append(good, "bench.poll.no"),
+		replaced("size.1500", "size.many"), replaced("size.1500", "size.-3"),
+		replaced("size.1500", "size.99999999999999999999"),
 	} {
 		if _, _, err := parseWords(features, []protocol.Mode{protocol.ModeImm}, 1); !errors.Is(err, errWords) {
 			t.Errorf("%q: %v", features, err)
 		}
 	}
-	for _, features := range [][]string{replaced("size.1500", "size.1"), replaced("kind.bw", "kind.x"), replaced("iterations.200", "iterations.0")} {
+	for _, features := range [][]string{replaced("size.1500", "size.1"), replaced("kind.bw", "kind.x"),
+		replaced("iterations.200", "iterations.0")} {
 		if _, _, err := parseWords(features, []protocol.Mode{protocol.ModeImm}, 1); err == nil || errors.Is(err, errWords) {
 			t.Errorf("%q: %v", features, err)
 		}

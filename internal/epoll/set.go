@@ -48,7 +48,8 @@ func NewSet(interests ...Interest) (*Set, error) {
 	for _, i := range interests {
 		ev := unix.EpollEvent{Events: i.events, Fd: int32(i.fd)}
 		if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, i.fd, &ev); err != nil {
-			return nil, errors.Join(fmt.Errorf("wait for descriptor %d: %w", i.fd, os.NewSyscallError("epoll_ctl", err)), unix.Close(ep))
+			return nil, errors.Join(fmt.Errorf("wait for descriptor %d: %w", i.fd, os.NewSyscallError("epoll_ctl", err)),
+				unix.Close(ep))
 		}
 	}
 	// Only a non-blocking descriptor goes into Go's poller.

@@ -45,5 +45,6 @@ func (c *Client) SetSpeed(name string, mbit int) error {
 	if mbit <= 0 || mbit > math.MaxInt32 {
 		mbit, duplex = math.MaxUint32, ethtool.Unknown
 	}
-	return c.c.UpdateLinkMode(ethtool.Interface{Name: name}, &ethtool.LinkModeUpdate{SpeedMegabits: &mbit, Duplex: &duplex})
+	return c.c.UpdateLinkMode(ethtool.Interface{Name: name},
+		&ethtool.LinkModeUpdate{SpeedMegabits: &mbit, Duplex: &duplex})
 }

@@ -110,7 +110,8 @@ func (f *FD) Room() int {
 	}
 	// Writable is said of a device whose buffer is filled by less than half.
 	poll := unix.PollFd{Fd: int32(f.fd), Events: unix.POLLOUT}
-	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&poll)), 1, uintptr(unsafe.Pointer(&zero)), 0, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&poll)), 1, uintptr(unsafe.Pointer(&zero)), 0,
+		0, 0)
 	if errno != 0 || n != 1 || poll.Revents != unix.POLLOUT {
 		return 0
 	}

@@ -59,8 +59,10 @@ func (r *BatchRig) Probe(toPort bool, seq uint32, n int) []byte {
 		binary.BigEndian.PutUint32(eth[14:], seq)
 		return f
 	}
-	(&vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, HdrLen: 54, GSOSize: 1400, CsumStart: 34, CsumOffset: 16}).Encode(f)
-	copy(eth[12:], []byte{8, 0, 0x45, 0, byte((n - 14) >> 8), byte(n - 14), byte(seq >> 8), byte(seq), 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2})
+	(&vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, HdrLen: 54, GSOSize: 1400, CsumStart: 34,
+		CsumOffset: 16}).Encode(f)
+	copy(eth[12:], []byte{8, 0, 0x45, 0, byte((n - 14) >> 8), byte(n - 14), byte(seq >> 8), byte(seq), 0x40, 0, 64, 6, 0,
+		0, 10, 0, 0, 1, 10, 0, 0, 2})
 	sum := uint32(0) // a bridge may look at it
 	for i := 14; i < 34; i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(eth[i:]))
@@ -77,7 +79,8 @@ func (r *BatchRig) ours(frame []byte, toPort bool) bool {
 		from = r.There
 	}
 	eth := frame[vnet.HdrLen:]
-	return bytes.Equal(eth[6:12], from) && (binary.BigEndian.Uint16(eth[12:]) == etherProbe || bytes.Equal(eth[12:15], []byte{8, 0, 0x45}))
+	return bytes.Equal(eth[6:12], from) && (binary.BigEndian.Uint16(eth[12:]) == etherProbe ||
+		bytes.Equal(eth[12:15], []byte{8, 0, 0x45}))
 }
 
 // Receive fails the test unless the frames behind the port are the next to

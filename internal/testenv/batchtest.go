@@ -193,7 +193,8 @@ func testTooLong(t *testing.T, r *BatchRig) {
 	}
 	r.Send(frames...)
 	for i, got := range r.Read(t, random, ops, len(frames)) {
-		if long := len(frames[i]) > 800; long != (got == nil) || !long && !bytes.Equal(got[vnet.HdrLen:], frames[i][vnet.HdrLen:]) {
+		if long := len(frames[i]) > 800; long != (got == nil) ||
+			!long && !bytes.Equal(got[vnet.HdrLen:], frames[i][vnet.HdrLen:]) {
 			t.Fatalf("frame %d, of %d bytes, was read as %d bytes", i, len(frames[i]), len(got))
 		}
 	}

@@ -35,7 +35,8 @@ func Neighbour(t testing.TB, ns, device string, addr netip.Addr, mac net.Hardwar
 	t.Helper()
 	index := Link(t, ns, device).Attrs().Index
 	With(t, ns, func(h *netlink.Handle) error {
-		return h.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac})
+		return h.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(),
+			HardwareAddr: mac})
 	})
 }
 

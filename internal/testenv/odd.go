@@ -26,7 +26,8 @@ func OddWays(t testing.TB, a, b [2]string) [2]*OddWay {
 	t.Helper()
 	way := func(from, to [2]string) *OddWay {
 		mac := func(p [2]string) [6]byte { return [6]byte(Link(t, p[0], p[1]).Attrs().HardwareAddr) }
-		return &OddWay{to: mac(to), from: mac(from), offer: offerRaw(t, from[0], from[1]), listener: ListenRaw(t, to[0], to[1])}
+		return &OddWay{to: mac(to), from: mac(from), offer: offerRaw(t, from[0], from[1]),
+			listener: ListenRaw(t, to[0], to[1])}
 	}
 	return [2]*OddWay{way(a, b), way(b, a)}
 }

@@ -161,5 +161,6 @@ func (tr *Traffic) count(frame []byte) {
 // String implements fmt.Stringer.
 func (tr *Traffic) String() string {
 	return fmt.Sprintf("%d frames, %d super-frames (%d TCP, %d UDP), %d tagged, longest %d bytes, %d refused",
-		tr.Frames.Load(), tr.Super.Load(), tr.TCP.Load(), tr.UDP.Load(), tr.Tagged.Load(), tr.Longest.Load(), tr.Refused.Load())
+		tr.Frames.Load(), tr.Super.Load(), tr.TCP.Load(), tr.UDP.Load(), tr.Tagged.Load(), tr.Longest.Load(),
+		tr.Refused.Load())
 }

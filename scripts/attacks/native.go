@@ -173,7 +173,8 @@ func (n *site) halves(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		n.targets[state] = attacks.Target{Address: address, From: "127.0.0.2", Key: attacker, Device: hostile, Patience: time.Minute}
+		n.targets[state] = attacks.Target{Address: address, From: "127.0.0.2", Key: attacker, Device: hostile,
+			Patience: time.Minute}
 	}
 	if n.dev, err = tap.Open(tap.Config{Name: "sn0", NetNS: n.ns("host"), Offloads: vnet.AllOffloads}); err != nil {
 		return err
@@ -194,7 +195,9 @@ func (n *site) halves(ctx context.Context) error {
 }
 
 // unit starts an I/O unit and returns its address.
-func (n *site) unit(ctx context.Context, state, card string, security *session.Security, log *slog.Logger) (string, error) {
+func (n *site) unit(
+	ctx context.Context, state, card string, security *session.Security, log *slog.Logger,
+) (string, error) {
 	device := n.network.Device(card)
 	rules, err := policy.Parse("policy", []byte("default: {macs: any}\n"))
 	if err != nil {
@@ -213,7 +216,8 @@ func (n *site) unit(ctx context.Context, state, card string, security *session.S
 	if err != nil {
 		return "", err
 	}
-	ln, err := session.Listen("127.0.0.1:0", session.ServerConfig{Security: security, Burst: unit.Burst, Rejected: unit.Rejected})
+	ln, err := session.Listen("127.0.0.1:0", session.ServerConfig{Security: security, Burst: unit.Burst,
+		Rejected: unit.Rejected})
 	if err != nil {
 		return "", err
 	}
@@ -317,7 +321,8 @@ func (n *site) tcp() (float64, error) {
 // ping is the median of the round trips from the honest host to the LAN, in us,
 // and the one that one in a hundred exceeds.
 func (n *site) ping() (mid, slow float64, err error) {
-	out, err := exec.Command("ip", "netns", "exec", n.ns("host"), "ping", "-n", "-c", "500", "-i", "0.003", "-W", "2", "10.77.0.1").Output()
+	out, err := exec.Command("ip", "netns", "exec", n.ns("host"), "ping", "-n", "-c", "500", "-i", "0.003", "-W", "2",
+		"10.77.0.1").Output()
 	if err != nil {
 		return 0, 0, fmt.Errorf("ping: %w", err)
 	}

@@ -152,7 +152,8 @@ func print(w io.Writer, table []row) {
 			t.None, t.Elsewhere, t.Attack, t.SlowerThanNone, t.SlowerThanElsewhere,
 			p.None, p.Elsewhere, p.Attack, p.SlowerThanNone, p.SlowerThanElsewhere,
 			r.cost("%.0f", tail, "none"), r.cost("%.0f", tail, "elsewhere"), r.cost("%.0f", tail, "attack"), r.worse(tail),
-			r.cost("%.2f", costs[0], "attack"), r.cost("%.2f", costs[1], "attack"), r.cost("%.2f", costs[1], "none"), r.cost("%.0f", costs[2], "attack"))
+			r.cost("%.2f", costs[0], "attack"), r.cost("%.2f", costs[1], "attack"), r.cost("%.2f", costs[1], "none"),
+			r.cost("%.0f", costs[2], "attack"))
 	}
 	tw.Flush()
 }

@@ -66,13 +66,15 @@ func TestReport(t *testing.T) {
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if p := doc.Classes[0].Metrics[latency]; p.SlowerThanNone < 119.9 || p.SlowerThanNone > 120.1 || p.SlowerThanElsewhere < 9.9 || p.SlowerThanElsewhere > 10.1 {
+	if p := doc.Classes[0].Metrics[latency]; p.SlowerThanNone < 119.9 || p.SlowerThanNone > 120.1 ||
+		p.SlowerThanElsewhere < 9.9 || p.SlowerThanElsewhere > 10.1 {
 		t.Errorf("%+v", p)
 	}
 }
 
 func TestReportRefuses(t *testing.T) {
-	for _, line := range []string{"stall none tcp_mbps", "stall never tcp_mbps 1", "stall none tcp_mbps x", "stall none tcp_mbps 1 2"} {
+	for _, line := range []string{"stall none tcp_mbps", "stall never tcp_mbps 1", "stall none tcp_mbps x",
+		"stall none tcp_mbps 1 2"} {
 		if _, _, err := parse(strings.NewReader(line + "\n")); err == nil {
 			t.Errorf("%q is taken", line)
 		}

@@ -60,7 +60,8 @@ func TestObey(t *testing.T) {
 	}
 
 	out.Reset()
-	if err := obey(&still{err: io.ErrUnexpectedEOF}, strings.NewReader("stats\n"), &out); err != nil || !strings.Contains(out.String(), io.ErrUnexpectedEOF.Error()) {
+	if err := obey(&still{err: io.ErrUnexpectedEOF}, strings.NewReader("stats\n"), &out); err != nil ||
+		!strings.Contains(out.String(), io.ErrUnexpectedEOF.Error()) {
 		t.Errorf("counters that cannot be read: %v, %s", err, &out)
 	}
 }

@@ -116,7 +116,8 @@ func tracepoint(name string) (id uint64, err error) {
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			return fmt.Errorf("making mounts private: %w", err)
 		}
-		if err := unix.Mount("tracefs", dir, "tracefs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		if err := unix.Mount("tracefs", dir, "tracefs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+			""); err != nil {
 			return fmt.Errorf("mounting tracefs: %w", err)
 		}
 		text, err := os.ReadFile(dir + "/events/" + name + "/id")
@@ -189,7 +190,8 @@ func threads(pid int) ([]int, error) {
 }
 
 func (e event) open(tid int) (int, error) {
-	attr := unix.PerfEventAttr{Type: e.kind, Config: e.config, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Bits: unix.PerfBitInherit | unix.PerfBitDisabled}
+	attr := unix.PerfEventAttr{Type: e.kind, Config: e.config, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Bits: unix.PerfBitInherit | unix.PerfBitDisabled}
 	fd, err := unix.PerfEventOpen(&attr, tid, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	switch {
 	case errors.Is(err, unix.ESRCH):
@@ -198,7 +200,8 @@ func (e event) open(tid int) (int, error) {
 		return -1, fmt.Errorf("%s: %w: %w", e.name, errUncountable, os.NewSyscallError("perf_event_open", err))
 	}
 	// Not before the filter is there.
-	if err := errors.Join(e.choose(fd), os.NewSyscallError("ioctl PERF_EVENT_IOC_ENABLE", unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0))); err != nil {
+	if err := errors.Join(e.choose(fd), os.NewSyscallError("ioctl PERF_EVENT_IOC_ENABLE",
+		unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0))); err != nil {
 		return -1, errors.Join(fmt.Errorf("%s: %w", e.name, err), unix.Close(fd))
 	}
 	return fd, nil
@@ -213,7 +216,8 @@ func (e event) choose(fd int) error {
 	if err != nil {
 		return err
 	}
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PERF_EVENT_IOC_SET_FILTER, uintptr(unsafe.Pointer(filter)))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PERF_EVENT_IOC_SET_FILTER,
+		uintptr(unsafe.Pointer(filter)))
 	if errno != 0 {
 		return fmt.Errorf("filter %q: %w", e.filter, errno)
 	}

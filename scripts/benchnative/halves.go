@@ -57,7 +57,8 @@ func (h *halves) open(s subject, st *site) error {
 	unit, err := iounit.New(iounit.Config{
 		Name: "unit", Software: "benchnative", Device: card, Log: log,
 		OpenLAN: func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
-			return lan.Open(s.port+":"+st.nic, lan.Config{NetNS: st.middle, MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
+			return lan.Open(s.port+":"+st.nic, lan.Config{NetNS: st.middle, MAC: mac, Queues: queues,
+				Offloads: vnet.AllOffloads})
 		},
 		LinkState: func() (lan.LinkState, error) {
 			info, err := lan.LinkInfo(st.nic, st.middle)
@@ -67,7 +68,8 @@ func (h *halves) open(s subject, st *site) error {
 	if err != nil {
 		return err
 	}
-	ln, err := session.Listen("127.0.0.1:0", session.ServerConfig{Security: security, Burst: unit.Burst, Rejected: unit.Rejected})
+	ln, err := session.Listen("127.0.0.1:0", session.ServerConfig{Security: security, Burst: unit.Burst,
+		Rejected: unit.Rejected})
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,8 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("ROUNDS: %w", err)
 	}
 	flags.IntVar(&o.rounds, "rounds", rounds, "how often everything is measured, in turn")
-	flags.StringVar(&only, "only", os.Getenv("BENCH_ONLY"), "what to measure: parts of names of subjects and measurements, or SUBJECT:MEASUREMENT, separated by commas")
+	flags.StringVar(&only, "only", os.Getenv("BENCH_ONLY"),
+		"what to measure: parts of names of subjects and measurements, or SUBJECT:MEASUREMENT, separated by commas")
 	flags.StringVar(&o.json, "json", "build/bench/native.json", "file for the figures")
 	flags.BoolVar(&o.markdown, "markdown", false, "write the tables in Markdown")
 	flags.StringVar(&o.profiles, "cpuprofile", "", "directory for profiles of splitnic's use of processors")
@@ -246,7 +247,8 @@ func quiet(ctx context.Context, when string) (notes []string, err error) {
 		return nil, err
 	}
 	if used := after - before; used > d/10 {
-		note := fmt.Sprintf("something else used %.0f %% of a processor %s: the figures are worth nothing", 100*used.Seconds()/d.Seconds(), when)
+		note := fmt.Sprintf("something else used %.0f %% of a processor %s: the figures are worth nothing",
+			100*used.Seconds()/d.Seconds(), when)
 		fmt.Fprintln(os.Stderr, "benchnative:", note)
 		notes = append(notes, note)
 	}
@@ -277,7 +279,8 @@ func sweep() error {
 // idle measures what subjects use that have nothing to do.
 func (o *options) idle(ctx context.Context, rigs []*rig, res *results) error {
 	const d = 2 * time.Second
-	rigs = slices.DeleteFunc(slices.Clone(rigs), func(r *rig) bool { return r.child == nil || !o.only.has(r.subject.String(), idle) })
+	rigs = slices.DeleteFunc(slices.Clone(rigs),
+		func(r *rig) bool { return r.child == nil || !o.only.has(r.subject.String(), idle) })
 	if len(rigs) == 0 {
 		return nil
 	}

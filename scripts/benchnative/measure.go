@@ -43,20 +43,22 @@ const (
 // measurements are all there are.
 func measurements() []measurement {
 	tcp := func(name string, rough, toLAN bool, n int) measurement {
-		return measurement{name: name, size: 1500, rough: rough, warm: tcpWarm, time: tcpTime, load: func(st *site) (traffic, error) {
-			if toLAN {
-				return traffic1(newStreams(st.host, st.lan, lanAddr, n))
-			}
-			return traffic1(newStreams(st.lan, st.host, hostAddr, n))
-		}}
+		return measurement{name: name, size: 1500, rough: rough, warm: tcpWarm, time: tcpTime,
+			load: func(st *site) (traffic, error) {
+				if toLAN {
+					return traffic1(newStreams(st.host, st.lan, lanAddr, n))
+				}
+				return traffic1(newStreams(st.lan, st.host, hostAddr, n))
+			}}
 	}
 	udp := func(name string, rough, toLAN bool, flows int, flood bool) measurement {
-		return measurement{name: name, size: udpPayload, rough: rough, flood: flood, warm: udpWarm, time: udpTime, load: func(st *site) (traffic, error) {
-			if toLAN {
-				return traffic1(newBlast(st.host, st.lan, firstOf(lanFlows), flows, flood))
-			}
-			return traffic1(newBlast(st.lan, st.host, firstOf(hostFlows), flows, flood))
-		}}
+		return measurement{name: name, size: udpPayload, rough: rough, flood: flood, warm: udpWarm, time: udpTime,
+			load: func(st *site) (traffic, error) {
+				if toLAN {
+					return traffic1(newBlast(st.host, st.lan, firstOf(lanFlows), flows, flood))
+				}
+				return traffic1(newBlast(st.lan, st.host, firstOf(hostFlows), flows, flood))
+			}}
 	}
 	var over []measurement
 	for _, d := range overloads {

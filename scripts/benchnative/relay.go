@@ -50,14 +50,16 @@ func (b *bare) open(s subject, st *site) error {
 	if b.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return os.NewSyscallError("eventfd", err)
 	}
-	if b.dev, err = tap.Open(tap.Config{Name: st.hostDev, NetNS: st.host, Offloads: vnet.AllOffloads, NoDiscard: true}); err != nil {
+	if b.dev, err = tap.Open(tap.Config{Name: st.hostDev, NetNS: st.host, Offloads: vnet.AllOffloads,
+		NoDiscard: true}); err != nil {
 		return err
 	}
 	mac, err := b.dev.MAC()
 	if err != nil {
 		return err
 	}
-	if b.port, err = lan.Open(s.port+":"+st.nic, lan.Config{NetNS: st.middle, MAC: mac, Offloads: vnet.AllOffloads, NoDiscard: true}); err != nil {
+	if b.port, err = lan.Open(s.port+":"+st.nic,
+		lan.Config{NetNS: st.middle, MAC: mac, Offloads: vnet.AllOffloads, NoDiscard: true}); err != nil {
 		return err
 	}
 	if err := errors.Join(b.dev.Up(), b.dev.SetCarrier(true)); err != nil {

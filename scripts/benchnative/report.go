@@ -36,7 +36,8 @@ type table [][]string
 // tables writes what was measured, what it cost, and what was to be reached.
 func tables(w io.Writer, rows []row, notes []string, markdown bool) error {
 	speed := table{{"", "subject", "median", "min", "max", "unit", "beside the relay"}}
-	cost := table{{"", "subject", "frames/s", "bytes/frame", "process", "machine", "unit", "allocations", "system calls", "of a half", "instructions"}}
+	cost := table{{"", "subject", "frames/s", "bytes/frame", "process", "machine", "unit", "allocations", "system calls",
+		"of a half", "instructions"}}
 	calls := table{{"", "subject", "system calls for each frame"}}
 	over := table{{"", "subject", "best", "unit"}}
 	for _, f := range factors {
@@ -55,7 +56,8 @@ func tables(w io.Writer, rows []row, notes []string, markdown bool) error {
 			continue
 		case strings.HasPrefix(r.Name, "overload."):
 			continue
-		case r.Metric == throughput, r.Metric == rate, r.Metric == offered, r.Metric == median50, r.Metric == median99, r.Metric == average, r.Name == idle:
+		case r.Metric == throughput, r.Metric == rate, r.Metric == offered, r.Metric == median50, r.Metric == median99,
+			r.Metric == average, r.Name == idle:
 			name := r.Name
 			switch r.Metric {
 			case throughput, rate, average:
@@ -124,7 +126,8 @@ func tables(w io.Writer, rows []row, notes []string, markdown bool) error {
 func callsOf(rows []row, name, subject string) string {
 	var list []string
 	for _, r := range rows {
-		if call, ok := strings.CutPrefix(r.Metric, callMetric); ok && r.Name == name && r.Subject == subject && r.Median >= 0.0005 {
+		if call, ok := strings.CutPrefix(r.Metric, callMetric); ok && r.Name == name && r.Subject == subject &&
+			r.Median >= 0.0005 {
 			list = append(list, fmt.Sprintf("%s %.3f", call, r.Median))
 		}
 	}

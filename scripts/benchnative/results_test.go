@@ -27,9 +27,12 @@ func TestRows(t *testing.T) {
 	}
 	r.sink("tcp.tx", ours, 1500).add(throughput, "Gbit/s", 100)
 	want := []row{
-		{Name: "tcp.tx", Subject: "splitnic/macvtap", Size: 1500, Queues: 1, Metric: throughput, Unit: "Gbit/s", Median: 7.5, Min: 3, Max: 100, Runs: 4, Ratio: 7.5 / 8, RatioTo: "relay/macvtap"},
-		{Name: "tcp.tx", Subject: "relay/macvtap", Size: 1500, Queues: 1, Metric: throughput, Unit: "Gbit/s", Median: 8, Min: 4, Max: 12, Runs: 3},
-		{Name: "tcp.rx", Subject: "splitnic/macvtap", Size: 1500, Queues: 1, Metric: throughput, Unit: "Gbit/s", Median: 2, Min: 1, Max: 3, Runs: 3},
+		{Name: "tcp.tx", Subject: "splitnic/macvtap", Size: 1500, Queues: 1, Metric: throughput, Unit: "Gbit/s", Median: 7.5,
+			Min: 3, Max: 100, Runs: 4, Ratio: 7.5 / 8, RatioTo: "relay/macvtap"},
+		{Name: "tcp.tx", Subject: "relay/macvtap", Size: 1500, Queues: 1, Metric: throughput, Unit: "Gbit/s", Median: 8,
+			Min: 4, Max: 12, Runs: 3},
+		{Name: "tcp.rx", Subject: "splitnic/macvtap", Size: 1500, Queues: 1, Metric: throughput, Unit: "Gbit/s", Median: 2,
+			Min: 1, Max: 3, Runs: 3},
 	}
 	var got []row
 	for _, row := range r.rows() {
@@ -73,9 +76,11 @@ func TestGoals(t *testing.T) {
 		return r
 	}
 	names := []string{
-		"tcp.tx beside the relay", "tcp.tx beside none of the offloads", "tcp.tx allocations", "tcp.tx system calls of a half",
+		"tcp.tx beside the relay", "tcp.tx beside none of the offloads", "tcp.tx allocations",
+		"tcp.tx system calls of a half",
 		"overload.tx.full at 5 times the best",
-		"udp.rx beside the relay", "udp.rx of 64 flows beside one", "udp.rx system calls of a half", "idle use of a processor, each half",
+		"udp.rx beside the relay", "udp.rx of 64 flows beside one", "udp.rx system calls of a half",
+		"idle use of a processor, each half",
 	}
 	for share, met := range map[float64]bool{1: true, 0.99: false} {
 		want := map[string]bool{}
@@ -146,7 +151,8 @@ func TestMedian(t *testing.T) {
 }
 
 func TestNumber(t *testing.T) {
-	for want, v := range map[string]float64{"123457": 123456.7, "12.3": 12.34, "1.23": 1.234, "0.123": 0.1234, "0.00": 0, "0.001": 0.0009} {
+	for want, v := range map[string]float64{"123457": 123456.7, "12.3": 12.34, "1.23": 1.234, "0.123": 0.1234, "0.00": 0,
+		"0.001": 0.0009} {
 		if got := number(v); got != want {
 			t.Errorf("%v is written %s, not %s", v, got, want)
 		}
@@ -183,7 +189,8 @@ func TestAskedFor(t *testing.T) {
 		list         string
 		asked, other bool
 	}{
-		{"", false, true}, {"overload", true, false}, {"veth", true, true}, {"veth:overload", true, false}, {"relay", false, false},
+		{"", false, true}, {"overload", true, false}, {"veth", true, true}, {"veth:overload", true, false},
+		{"relay", false, false},
 	} {
 		sel := parseSelection(tc.list)
 		if got := sel.wants("veth", &measurement{name: "overload.tx.full", asked: true}); got != tc.asked {

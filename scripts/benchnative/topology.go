@@ -177,7 +177,8 @@ func pair(ns1, name1, ns2, name2 string) error {
 	}
 	defer fd.Close()
 	err = in(ns1, func(h *netlink.Handle) error {
-		return h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name1}, PeerName: name2, PeerNamespace: netlink.NsFd(fd.Fd())})
+		return h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name1}, PeerName: name2,
+			PeerNamespace: netlink.NsFd(fd.Fd())})
 	})
 	if err != nil {
 		return fmt.Errorf("making the pair %s and %s: %w", name1, name2, err)

@@ -156,7 +156,9 @@ func gather(ctx context.Context, c crowd) (_ result, err error) {
 }
 
 // serve starts the I/O unit and returns the port that it listens on.
-func (m *meeting) serve(ctx context.Context, hosts int, own *session.Key, trust *session.Trust, p ports) (string, error) {
+func (m *meeting) serve(
+	ctx context.Context, hosts int, own *session.Key, trust *session.Trust, p ports,
+) (string, error) {
 	security, err := session.NewSecurity(own, "", trust)
 	if err != nil {
 		return "", err

@@ -29,7 +29,8 @@ func references(r *row) []key {
 	case r.Name == "bw" && r.Subject != writeBW:
 		return of(perftestSize(r.Size), writeBW)
 	case r.Name == "pps":
-		return []key{{"bw", yardstick, r.Size, r.Queues, r.Metric}, {"bw", yardstick + events, r.Size, r.Queues, r.Metric}, {"bw", writeBW, r.Size, r.Queues, r.Metric}}
+		return []key{{"bw", yardstick, r.Size, r.Queues, r.Metric}, {"bw", yardstick + events, r.Size, r.Queues, r.Metric},
+			{"bw", writeBW, r.Size, r.Queues, r.Metric}}
 	case r.Name == "lat" && ours && sleeps:
 		return of(r.Size, yardstick+events)
 	case r.Name == "lat" && ours:
@@ -86,7 +87,8 @@ type goal struct {
 
 var goals = []goal{
 	{"messages of 64 KiB, one queue pair, MiB/s", key{"bw", splitnic, 65535, 1, "bandwidth"}, 0.97, 0},
-	{"messages of 64 bytes in batches of 16, one queue pair, a transfer for each, MiB/s", key{"bw", splitnic + "-no-pack", 64, 1, "bandwidth"}, 0.90, 0},
+	{"messages of 64 bytes in batches of 16, one queue pair, a transfer for each, MiB/s",
+		key{"bw", splitnic + "-no-pack", 64, 1, "bandwidth"}, 0.90, 0},
 	{"the same, packed", key{"bw", splitnic, 64, 1, "bandwidth"}, 0.90, 0},
 	{"half a round trip of 64 bytes, polling, typical", key{"lat", splitnic, 64, 1, "typical"}, 0, 1.15},
 	{"TCP through the card, host to LAN, one stream, MTU 1500", key{"net", splitnic, 1500, 1, "tcp"}, 0.85, 0},

@@ -40,7 +40,8 @@ func TestDemo(t *testing.T) {
 }
 
 func TestDemoSaysWhatDidNotWork(t *testing.T) {
-	if _, err := parseDemo(strings.NewReader(strings.Replace(good, "rnr 0\n", "", 1))); err == nil || !strings.Contains(err.Error(), "rnr") {
+	if _, err := parseDemo(strings.NewReader(strings.Replace(good, "rnr 0\n", "", 1))); err == nil ||
+		!strings.Contains(err.Error(), "rnr") {
 		t.Errorf("without a result: %v", err)
 	}
 	if _, err := parseDemo(strings.NewReader(strings.Replace(good, "seconds 60", "seconds soon", 1))); err == nil {

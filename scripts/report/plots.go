@@ -31,7 +31,8 @@ func (rs rows) plots() []plot {
 			func(r *row) bool { return r.Name == "bw" && r.Metric == "bandwidth" && r.Queues == q }))
 	}
 	list = append(list,
-		rs.curves("latency", "Half a round trip, typical", "us", func(r *row) bool { return r.Name == "lat" && r.Metric == "typical" }),
+		rs.curves("latency", "Half a round trip, typical", "us",
+			func(r *row) bool { return r.Name == "lat" && r.Metric == "typical" }),
 		rs.bars(1500), rs.bars(9000))
 	var full []plot
 	for _, p := range list {
@@ -58,7 +59,8 @@ func (rs rows) curves(name, title, unit string, match func(r *row) bool) plot {
 		}
 		drawn = drawn || n > 1
 		data = append(data, fmt.Sprintf("$d%d << EOD\n%sEOD", i, b.String()))
-		lines = append(lines, fmt.Sprintf("$d%d using 1:2:3:4 with yerrorlines pointtype 7 pointsize 0.5 title %s", i, quote(subject)))
+		lines = append(lines, fmt.Sprintf("$d%d using 1:2:3:4 with yerrorlines pointtype 7 pointsize 0.5 title %s", i,
+			quote(subject)))
 	}
 	if !drawn {
 		return plot{}

@@ -18,9 +18,12 @@ net veth 1500 4 tcp Mbit/s 7
 net veth 1500 4 tcp Mbit/s 8
 `))
 	want := rows{
-		{Name: "bw", Subject: "ib_write_bw", Size: 64, Queues: 1, Metric: "bandwidth", Unit: "MiB/s", Median: 4, Min: 3, Max: 6, Runs: 3},
-		{Name: "bw", Subject: "splitnic", Size: 64, Queues: 1, Metric: "bandwidth", Unit: "MiB/s", Median: 3, Min: 1, Max: 4, Runs: 3, Ratio: 0.75, RatioTo: "ib_write_bw"},
-		{Name: "net", Subject: "veth", Size: 1500, Queues: 4, Metric: "tcp", Unit: "Mbit/s", Median: 7.5, Min: 7, Max: 8, Runs: 2},
+		{Name: "bw", Subject: "ib_write_bw", Size: 64, Queues: 1, Metric: "bandwidth", Unit: "MiB/s", Median: 4, Min: 3,
+			Max: 6, Runs: 3},
+		{Name: "bw", Subject: "splitnic", Size: 64, Queues: 1, Metric: "bandwidth", Unit: "MiB/s", Median: 3, Min: 1, Max: 4,
+			Runs: 3, Ratio: 0.75, RatioTo: "ib_write_bw"},
+		{Name: "net", Subject: "veth", Size: 1500, Queues: 4, Metric: "tcp", Unit: "Mbit/s", Median: 7.5, Min: 7, Max: 8,
+			Runs: 2},
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -56,22 +59,32 @@ func TestCompare(t *testing.T) {
 		to    string
 	}{
 		{"the better one, of another size", r("bw", "splitnic", size, "bandwidth", "MiB/s", 50),
-			rows{r("bw", "ib_write_bw", 65536, "bandwidth", "MiB/s", 100), r("bw", "yardstick", size, "bandwidth", "MiB/s", 80)}, 0.5, "ib_write_bw"},
+			rows{r("bw", "ib_write_bw", 65536, "bandwidth", "MiB/s", 100), r("bw", "yardstick", size, "bandwidth", "MiB/s", 80)},
+			0.5, "ib_write_bw"},
 		{"the better one that sleeps", r("bw", "splitnic-send", size, "bandwidth", "MiB/s", 60),
-			rows{r("bw", "ib_write_bw", 65536, "bandwidth", "MiB/s", 100), r("bw", "yardstick", size, "bandwidth", "MiB/s", 80), r("bw", "yardstick-events", size, "bandwidth", "MiB/s", 120)}, 0.5, "yardstick-events"},
+			rows{r("bw", "ib_write_bw", 65536, "bandwidth", "MiB/s", 100), r("bw", "yardstick", size, "bandwidth", "MiB/s", 80),
+				r("bw", "yardstick-events", size, "bandwidth", "MiB/s", 120)}, 0.5, "yardstick-events"},
 		{"the yardstick itself", r("bw", "yardstick", 64, "rate", "Mpps", 3),
 			rows{r("bw", "ib_write_bw", 64, "rate", "Mpps", 2)}, 1.5, "ib_write_bw"},
-		{"another size", r("bw", "splitnic", 64, "rate", "Mpps", 3), rows{r("bw", "ib_write_bw", 1500, "rate", "Mpps", 2)}, 0, ""},
-		{"another metric", r("bw", "splitnic", 64, "rate", "Mpps", 3), rows{r("bw", "ib_write_bw", 64, "bandwidth", "MiB/s", 2)}, 0, ""},
+		{"another size", r("bw", "splitnic", 64, "rate", "Mpps", 3), rows{r("bw", "ib_write_bw", 1500, "rate", "Mpps", 2)}, 0,
+			""},
+		{"another metric", r("bw", "splitnic", 64, "rate", "Mpps", 3),
+			rows{r("bw", "ib_write_bw", 64, "bandwidth", "MiB/s", 2)}, 0, ""},
 		{"both poll", r("lat", "splitnic", 64, "typical", "us", 30),
-			rows{r("lat", "ib_write_lat", 64, "typical", "us", 10), r("lat", "yardstick", 64, "typical", "us", 20), r("lat", "yardstick-events", 64, "typical", "us", 60)}, 1.5, "yardstick"},
+			rows{r("lat", "ib_write_lat", 64, "typical", "us", 10), r("lat", "yardstick", 64, "typical", "us", 20),
+				r("lat", "yardstick-events", 64, "typical", "us", 60)}, 1.5, "yardstick"},
 		{"both sleep", r("lat", "splitnic-events", 64, "typical", "us", 30),
-			rows{r("lat", "yardstick", 64, "typical", "us", 20), r("lat", "yardstick-events", 64, "typical", "us", 60)}, 0.5, "yardstick-events"},
-		{"a network", r("net", "vxlan", 1500, "tcp", "Mbit/s", 30), rows{r("net", "ib_write_bw", 65536, "bandwidth", "Mbit/s", 60)}, 0.5, "ib_write_bw"},
-		{"a round trip is no throughput", r("net", "vxlan", 1500, "ping", "us", 30), rows{r("net", "ib_write_bw", 65536, "bandwidth", "Mbit/s", 60)}, 0, ""},
+			rows{r("lat", "yardstick", 64, "typical", "us", 20), r("lat", "yardstick-events", 64, "typical", "us", 60)}, 0.5,
+			"yardstick-events"},
+		{"a network", r("net", "vxlan", 1500, "tcp", "Mbit/s", 30),
+			rows{r("net", "ib_write_bw", 65536, "bandwidth", "Mbit/s", 60)}, 0.5, "ib_write_bw"},
+		{"a round trip is no throughput", r("net", "vxlan", 1500, "ping", "us", 30),
+			rows{r("net", "ib_write_bw", 65536, "bandwidth", "Mbit/s", 60)}, 0, ""},
 		{"a busy card", r("rtt", "splitnic-loaded", 1500, "p99", "us", 90),
-			rows{r("rtt", "splitnic-idle", 1500, "p50", "us", 10), r("rtt", "splitnic-idle", 1500, "p99", "us", 30)}, 3, "splitnic-idle"},
-		{"the idle one", r("rtt", "splitnic-idle", 1500, "p99", "us", 30), rows{r("rtt", "splitnic-loaded", 1500, "p99", "us", 90)}, 0, ""},
+			rows{r("rtt", "splitnic-idle", 1500, "p50", "us", 10), r("rtt", "splitnic-idle", 1500, "p99", "us", 30)}, 3,
+			"splitnic-idle"},
+		{"the idle one", r("rtt", "splitnic-idle", 1500, "p99", "us", 30),
+			rows{r("rtt", "splitnic-loaded", 1500, "p99", "us", 90)}, 0, ""},
 		{"what others are compared to", r("net", "ib_write_bw", 65536, "bandwidth", "Mbit/s", 60), nil, 0, ""},
 	} {
 		rs := append(rows{c.row}, c.among...)

@@ -40,7 +40,8 @@ func (t *sheet) markdown(w io.Writer) error {
 // sheets are all tables there are figures for.
 func (rs rows) sheets() []sheet {
 	list := []sheet{rs.goals()}
-	for _, m := range []struct{ metric, title string }{{"bandwidth", "Throughput, MiB/s"}, {"rate", "Messages per second"}} {
+	for _, m := range []struct{ metric, title string }{{"bandwidth", "Throughput, MiB/s"},
+		{"rate", "Messages per second"}} {
 		for _, q := range rs.numbers(func(r *row) int { return r.Queues }, func(r *row) bool { return r.Name == "bw" }) {
 			list = append(list, rs.throughput(m.metric, q, fmt.Sprintf("%s, queue pairs: %d", m.title, q)))
 		}
@@ -249,7 +250,8 @@ func (rs rows) counters() sheet {
 	match := func(r *row) bool { return r.Name == "counters" }
 	t.add("subject", "receiver not ready", "sent again")
 	for _, subject := range rs.subjects(match) {
-		t.add(subject, cell(rs.find(key{"counters", subject, 0, 0, "rnr"})), cell(rs.find(key{"counters", subject, 0, 0, "retry"})))
+		t.add(subject, cell(rs.find(key{"counters", subject, 0, 0, "rnr"})),
+			cell(rs.find(key{"counters", subject, 0, 0, "retry"})))
 	}
 	return t
 }

@@ -97,7 +97,8 @@ func TestPlots(t *testing.T) {
 }
 
 func TestFigure(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 0.00176: "0.0018", 0.0321: "0.0321", 0.3214: "0.321", 3.214: "3.21", 32.14: "32.1", 321.4: "321", 32140: "32140"} {
+	for v, want := range map[float64]string{0: "0", 0.00176: "0.0018", 0.0321: "0.0321", 0.3214: "0.321", 3.214: "3.21",
+		32.14: "32.1", 321.4: "321", 32140: "32140"} {
 		if got := figure(v); got != want {
 			t.Errorf("%v: %q, want %q", v, got, want)
 		}

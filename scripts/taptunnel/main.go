@@ -44,7 +44,8 @@ func run(name, local, remote string) error {
 		return err
 	}
 	defer socket.Close()
-	device, err := water.New(water.Config{DeviceType: water.TAP, PlatformSpecificParams: water.PlatformSpecificParams{Name: name}})
+	device, err := water.New(water.Config{DeviceType: water.TAP,
+		PlatformSpecificParams: water.PlatformSpecificParams{Name: name}})
 	if err != nil {
 		return fmt.Errorf("making the TAP device %s: %w", name, err)
 	}

@@ -22,7 +22,8 @@ func claimsDoc(change map[int]string) string {
 			lines = append(lines, row)
 		}
 	}
-	lines = append(lines, "", "| figure | what | test |", "|---|---|---|", "| figure 2 | two hosts | `TestRDMAHosts/two_of_them` |", "")
+	lines = append(lines, "", "| figure | what | test |", "|---|---|---|",
+		"| figure 2 | two hosts | `TestRDMAHosts/two_of_them` |", "")
 	return strings.Join(lines, "\n")
 }
 
@@ -72,20 +73,34 @@ func TestClaims(t *testing.T) {
 	}{
 		{name: "all is well", layers: all},
 		{name: "a row is missing", change: map[int]string{7: ""}, layers: all, want: "there is no row for claim 7"},
-		{name: "a row is missing in a run of one layer", change: map[int]string{7: ""}, layers: []string{"unit"}, want: "there is no row for claim 7"},
-		{name: "a row twice", change: map[int]string{8: "| 8 | `TestRDMAClaim08` |\n| 8 | `TestRDMAClaim08` |"}, layers: all, want: "docs/claims.md:13: a second row for claim 8"},
-		{name: "a claim too many", change: map[int]string{22: "| 22 | `TestRDMAClaim22` |\n| 23 | `TestRDMAClaim22` |"}, layers: all, want: "there is no claim 23"},
-		{name: "a row without a test", change: map[int]string{3: "| 3 | nobody knows |"}, layers: all, want: `the row "3" names no test on RDMA devices`},
-		{name: "a row with unit tests only", change: map[int]string{3: "| 3 | `TestClaim03` |"}, layers: all, want: `the row "3" names no test on RDMA devices`},
-		{name: "a test that does not exist", change: map[int]string{4: "| 4 | `TestRDMAClaim04`, `TestNetnsClaim44` |"}, layers: []string{"unit"}, want: "names TestNetnsClaim44, which does not exist"},
-		{name: "a test that did not run", run: func(r []result) []result { return drop(r, "TestRDMAClaim05") }, layers: all, want: `TestRDMAClaim05, which shows "5", did not run`},
-		{name: "a subtest that did not run", run: func(r []result) []result { return drop(r, "TestRDMAHosts") }, layers: all, want: `TestRDMAHosts/two_of_them, which shows "figure 2", did not run`},
-		{name: "a test that failed", run: func(r []result) []result { return fail(r, "TestClaim06", failed) }, layers: all, want: `TestClaim06, which shows "6", failed`},
-		{name: "a subtest failed", run: func(r []result) []result { return fail(r, "TestRDMAClaim06/other", failed) }, layers: all, want: `TestRDMAClaim06, which shows "6", failed`},
-		{name: "a test was skipped", run: func(r []result) []result { return fail(r, "TestRDMAClaim06/one", skipped) }, layers: all, want: `TestRDMAClaim06, which shows "6", was skipped`},
-		{name: "a layer was not to run", run: func(r []result) []result { return drop(r, "TestRDMA") }, layers: []string{"unit", "netns"}},
-		{name: "another layer ran only", run: func(r []result) []result { return drop(r, "TestClaim") }, layers: []string{"softroce"}},
-		{name: "some tests were not to run", run: func(r []result) []result { return drop(drop(r, "TestRDMA"), "TestClaim") }, layers: all, filter: "TestOther"},
+		{name: "a row is missing in a run of one layer", change: map[int]string{7: ""}, layers: []string{"unit"},
+			want: "there is no row for claim 7"},
+		{name: "a row twice", change: map[int]string{8: "| 8 | `TestRDMAClaim08` |\n| 8 | `TestRDMAClaim08` |"}, layers: all,
+			want: "docs/claims.md:13: a second row for claim 8"},
+		{name: "a claim too many", change: map[int]string{22: "| 22 | `TestRDMAClaim22` |\n| 23 | `TestRDMAClaim22` |"},
+			layers: all, want: "there is no claim 23"},
+		{name: "a row without a test", change: map[int]string{3: "| 3 | nobody knows |"}, layers: all,
+			want: `the row "3" names no test on RDMA devices`},
+		{name: "a row with unit tests only", change: map[int]string{3: "| 3 | `TestClaim03` |"}, layers: all,
+			want: `the row "3" names no test on RDMA devices`},
+		{name: "a test that does not exist", change: map[int]string{4: "| 4 | `TestRDMAClaim04`, `TestNetnsClaim44` |"},
+			layers: []string{"unit"}, want: "names TestNetnsClaim44, which does not exist"},
+		{name: "a test that did not run", run: func(r []result) []result { return drop(r, "TestRDMAClaim05") }, layers: all,
+			want: `TestRDMAClaim05, which shows "5", did not run`},
+		{name: "a subtest that did not run", run: func(r []result) []result { return drop(r, "TestRDMAHosts") }, layers: all,
+			want: `TestRDMAHosts/two_of_them, which shows "figure 2", did not run`},
+		{name: "a test that failed", run: func(r []result) []result { return fail(r, "TestClaim06", failed) }, layers: all,
+			want: `TestClaim06, which shows "6", failed`},
+		{name: "a subtest failed", run: func(r []result) []result { return fail(r, "TestRDMAClaim06/other", failed) },
+			layers: all, want: `TestRDMAClaim06, which shows "6", failed`},
+		{name: "a test was skipped", run: func(r []result) []result { return fail(r, "TestRDMAClaim06/one", skipped) },
+			layers: all, want: `TestRDMAClaim06, which shows "6", was skipped`},
+		{name: "a layer was not to run", run: func(r []result) []result { return drop(r, "TestRDMA") },
+			layers: []string{"unit", "netns"}},
+		{name: "another layer ran only", run: func(r []result) []result { return drop(r, "TestClaim") },
+			layers: []string{"softroce"}},
+		{name: "some tests were not to run", run: func(r []result) []result { return drop(drop(r, "TestRDMA"), "TestClaim") },
+			layers: all, filter: "TestOther"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			packages, results := claimsRun()
@@ -115,7 +130,8 @@ func TestClaimsWholeNames(t *testing.T) {
 
 func TestSecurityTables(t *testing.T) {
 	doc := func(rows ...string) string {
-		return "| attacker | has |\n|---|---|\n| a station | a cable |\n\n| threat | defence | test |\n|---|---|---|\n" + strings.Join(rows, "\n") + "\n"
+		return "| attacker | has |\n|---|---|\n| a station | a cable |\n\n| threat | defence | test |\n|---|---|---|\n" +
+			strings.Join(rows, "\n") + "\n"
 	}
 	good := "| theft | a lock | `TestClaim01`, `TestRDMAClaim02` |"
 	for _, tc := range []struct {
@@ -124,9 +140,12 @@ func TestSecurityTables(t *testing.T) {
 		want      string
 	}{
 		{name: "all is well", doc: doc(good)},
-		{name: "no test", doc: doc(good, "| noise | ear plugs | |"), want: `docs/security.md:8: the row "noise" names no test`},
-		{name: "no such test", doc: doc("| noise | ear plugs | `TestNetnsPlugs` |"), want: "names TestNetnsPlugs, which does not exist"},
-		{name: "a test that did not run", doc: doc(good), drop: "TestClaim01", want: `TestClaim01, which shows "theft", did not run`},
+		{name: "no test", doc: doc(good, "| noise | ear plugs | |"),
+			want: `docs/security.md:8: the row "noise" names no test`},
+		{name: "no such test", doc: doc("| noise | ear plugs | `TestNetnsPlugs` |"),
+			want: "names TestNetnsPlugs, which does not exist"},
+		{name: "a test that did not run", doc: doc(good), drop: "TestClaim01",
+			want: `TestClaim01, which shows "theft", did not run`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			packages, results := claimsRun()
@@ -159,7 +178,8 @@ func TestReportClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := out.String(); ok || !strings.Contains(s, "there is no row for claim 7\n") || !strings.HasSuffix(s, "\n1 passed, 1 failed, 0 skipped\n") {
+	if s := out.String(); ok || !strings.Contains(s, "there is no row for claim 7\n") ||
+		!strings.HasSuffix(s, "\n1 passed, 1 failed, 0 skipped\n") {
 		t.Errorf("ok is %t:\n%s", ok, s)
 	}
 }

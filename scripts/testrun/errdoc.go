@@ -11,7 +11,9 @@ import (
 // errdoc.TestsFile. It also returns where the two do not fit together, and what
 // the tests in explained, by their names, have not produced: nothing of a group
 // that has them, or one of its messages.
-func (r *runner) documented(page, tests string, layers []string, results []result, explained map[string][]string) []string {
+func (r *runner) documented(
+	page, tests string, layers []string, results []result, explained map[string][]string,
+) []string {
 	produced := func(test, key string) bool {
 		for name, keys := range explained {
 			if (name == test || strings.HasPrefix(name, test+"/")) && slices.Contains(keys, key) {
@@ -41,7 +43,8 @@ func (r *runner) documented(page, tests string, layers []string, results []resul
 			}
 		}
 		for _, k := range g.Keys {
-			if len(g.Tests) > 0 && all && !silent[k] && !slices.ContainsFunc(g.Tests, func(t string) bool { return produced(t, k) }) {
+			if len(g.Tests) > 0 && all && !silent[k] &&
+				!slices.ContainsFunc(g.Tests, func(t string) bool { return produced(t, k) }) {
 				wrong = append(wrong, c.complaint("no test of the group produced %q", k))
 			}
 		}

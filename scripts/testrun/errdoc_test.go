@@ -45,20 +45,29 @@ func TestErrdoc(t *testing.T) {
 		want        []string // a part of each complaint
 	}{
 		{name: "all is well"},
-		{name: "a message without tests", page: errdocPage + "\n| message |\n|---|\n| `x` |\n", want: []string{`"- x" is not in internal/errdoc/tests.txt`}},
+		{name: "a message without tests", page: errdocPage + "\n| message |\n|---|\n| `x` |\n",
+			want: []string{`"- x" is not in internal/errdoc/tests.txt`}},
 		{name: "tests without a message", tests: errdocTests + "- x\n\tTestFull\n",
-			want: []string{`"- x" is not in docs/troubleshooting.md`, "TestFull produced nothing", "no test of the group produced \"- x\""}},
-		{name: "no test", tests: strings.Replace(errdocTests, "\tTestRDMASlow\n", "", 1), want: []string{`"symptom slow" has no test`}},
-		{name: "no such test", tests: strings.Replace(errdocTests, "TestRDMASlow", "TestNone", 1), want: []string{"which does not exist", "did not run"}},
+			want: []string{`"- x" is not in docs/troubleshooting.md`, "TestFull produced nothing",
+				"no test of the group produced \"- x\""}},
+		{name: "no test", tests: strings.Replace(errdocTests, "\tTestRDMASlow\n", "", 1),
+			want: []string{`"symptom slow" has no test`}},
+		{name: "no such test", tests: strings.Replace(errdocTests, "TestRDMASlow", "TestNone", 1),
+			want: []string{"which does not exist", "did not run"}},
 		{name: "a test failed", change: func(r []result) { r[0].Outcome = failed }, want: []string{"failed"}},
-		{name: "a test of a symptom failed", change: func(r []result) { r[3].Outcome = failed }, want: []string{"TestRDMASlow"}},
-		{name: "another message", said: map[string][]string{"TestMistakes/no_card": {"- busy"}, "TestRDMABusy": {"- busy"}, "TestFull": {"- full"}},
+		{name: "a test of a symptom failed", change: func(r []result) { r[3].Outcome = failed },
+			want: []string{"TestRDMASlow"}},
+		{name: "another message", said: map[string][]string{"TestMistakes/no_card": {"- busy"}, "TestRDMABusy": {"- busy"},
+			"TestFull": {"- full"}},
 			want: []string{"TestMistakes/no_card produced nothing", `produced "3 no card <name>"`}},
-		{name: "another status", said: map[string][]string{"TestMistakes/no_card": {"2 no card <name>"}, "TestRDMABusy": {"- busy"}, "TestFull": {"- full"}},
+		{name: "another status", said: map[string][]string{"TestMistakes/no_card": {"2 no card <name>"},
+			"TestRDMABusy": {"- busy"}, "TestFull": {"- full"}},
 			want: []string{"TestMistakes/no_card produced nothing", `produced "3 no card <name>"`}},
-		{name: "one test has both", said: map[string][]string{"TestMistakes/no_card": {card}, "TestRDMABusy/all": {"- busy", "- full"}},
+		{name: "one test has both", said: map[string][]string{"TestMistakes/no_card": {card},
+			"TestRDMABusy/all": {"- busy", "- full"}},
 			want: []string{"TestFull produced nothing"}},
-		{name: "one message is left", said: map[string][]string{"TestMistakes/no_card": {card}, "TestRDMABusy": {"- busy"}, "TestFull": {"- busy"}},
+		{name: "one message is left", said: map[string][]string{"TestMistakes/no_card": {card}, "TestRDMABusy": {"- busy"},
+			"TestFull": {"- busy"}},
 			want: []string{`produced "- full"`}},
 		{name: "a layer was not to run", said: map[string][]string{"TestMistakes/no_card": {card}, "TestFull": {"- full"}},
 			layers: []string{"unit", "netns"}},
@@ -72,7 +81,8 @@ func TestErrdoc(t *testing.T) {
 			if layers == nil {
 				layers = []string{"unit", "netns", "softroce"}
 			}
-			results := []result{{Test: "TestMistakes/no_card"}, {Test: "TestRDMABusy"}, {Test: "TestFull"}, {Test: "TestRDMASlow"}}
+			results := []result{{Test: "TestMistakes/no_card"}, {Test: "TestRDMABusy"}, {Test: "TestFull"},
+				{Test: "TestRDMASlow"}}
 			for i := range results {
 				results[i].Outcome = passed
 			}

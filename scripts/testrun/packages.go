@@ -27,7 +27,8 @@ const (
 )
 
 // notUnit matches the names of tests that are not unit tests.
-const notUnit = "^(" + netnsPrefix + "|" + rdmaPrefix + "|" + guestPrefix + "|" + machinesPrefix + "|" + faultsPrefix + ")"
+const notUnit = "^(" + netnsPrefix + "|" + rdmaPrefix + "|" + guestPrefix + "|" + machinesPrefix + "|" + faultsPrefix +
+	")"
 
 // testPackage is a package of this module that has tests.
 type testPackage struct {

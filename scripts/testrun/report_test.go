@@ -51,7 +51,8 @@ func TestReport(t *testing.T) {
 func TestReportFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "build")
 	r := report{}
-	r.add("unit", []result{{Layer: "unit", Package: "p", Test: "TestA", Outcome: passed, Seconds: 0.5}}, 1500*time.Millisecond)
+	r.add("unit", []result{{Layer: "unit", Package: "p", Test: "TestA", Outcome: passed, Seconds: 0.5}},
+		1500*time.Millisecond)
 	if _, err := r.finish(&strings.Builder{}, dir); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,8 @@ func TestReportFiles(t *testing.T) {
 		t.Error(d)
 	}
 	b, err = os.ReadFile(filepath.Join(dir, "tests.jsonl"))
-	if want := `{"layer":"unit","package":"p","test":"TestA","outcome":"pass","seconds":0.5}` + "\n"; err != nil || string(b) != want {
+	if want := `{"layer":"unit","package":"p","test":"TestA","outcome":"pass","seconds":0.5}` + "\n"; err != nil ||
+		string(b) != want {
 		t.Errorf("tests.jsonl holds %q, %v, want %q", b, err, want)
 	}
 }

@@ -177,8 +177,10 @@ func TestUnseen(t *testing.T) {
 		results []result
 		want    []string // more than these
 	}{
-		{"all have run", []result{of(p.path, "TestA", passed), of(p.path, "TestB/x", passed), of(p.path, "TestC", skipped)}, nil},
-		{"one has not", []result{of(p.path, "TestA", passed), of("q", "TestB", passed), of(p.path, "TestC", passed)}, []string{"fail TestB"}},
+		{"all have run", []result{of(p.path, "TestA", passed), of(p.path, "TestB/x", passed), of(p.path, "TestC", skipped)},
+			nil},
+		{"one has not", []result{of(p.path, "TestA", passed), of("q", "TestB", passed), of(p.path, "TestC", passed)},
+			[]string{"fail TestB"}},
 		{"the package has failed", []result{of(p.path, "TestA", failed)}, nil},
 		{"none has", nil, []string{"fail TestA", "fail TestB", "fail TestC"}},
 	} {

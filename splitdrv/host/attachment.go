@@ -74,7 +74,8 @@ func (h *Host) open(ctx context.Context, d dialled, standby bool) (a *attachment
 	} else if mac, err = h.dev.open(); err != nil {
 		return a, err
 	}
-	watch := stopwatch{last: time.Now(), stages: []uplink.Stage{{Name: "connect and authenticate", Took: d.took}}, told: d.heard}
+	watch := stopwatch{last: time.Now(), stages: []uplink.Stage{{Name: "connect and authenticate", Took: d.took}},
+		told: d.heard}
 	w, err := c.Hello(ctx, session.Hello{
 		Features: features,
 		Name:     h.cfg.Name, Software: h.cfg.Software, Modes: h.cfg.Modes,

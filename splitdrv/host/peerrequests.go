@@ -47,7 +47,8 @@ func (h *Host) onRequest(a *attachment, t protocol.CfgType, data []byte) (protoc
 			return protocol.CfgOK, data
 		}
 		if err != nil {
-			h.lines.Log(h.cfg.Log, slog.LevelError, "the I/O unit's configuration could not be applied", "what", what, "error", err)
+			h.lines.Log(h.cfg.Log, slog.LevelError, "the I/O unit's configuration could not be applied", "what", what, "error",
+				err)
 			return protocol.CfgFailed, nil
 		}
 		return protocol.CfgOK, data

@@ -22,7 +22,8 @@ func TestUnitDoesNotFloodTheLog(t *testing.T) {
 	cfg := Config{Netdev: carried{}, Log: slog.New(slog.NewTextHandler(&log, nil))}
 	h := &Host{cfg: cfg, dev: newNetdev(&cfg)}
 	for i := range tries {
-		if status, _ := h.onRequest(&attachment{}, protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: i%2 == 0})); status != protocol.CfgOK {
+		if status, _ := h.onRequest(&attachment{}, protocol.CfgLinkState,
+			protocol.AppendLinkState(nil, protocol.LinkState{Up: i%2 == 0})); status != protocol.CfgOK {
 			t.Fatal(status)
 		}
 	}

@@ -103,7 +103,8 @@ func (k *keeper) do(a uplink.Action) []uplink.Action {
 		b := k.held
 		k.held = nil
 		if k.h.unhold(b) {
-			o := &switchRequest{unit: b.unit, to: b, reason: uplink.ReasonFailBack, started: time.Now(), done: make(chan error, 1)}
+			o := &switchRequest{unit: b.unit, to: b, reason: uplink.ReasonFailBack, started: time.Now(),
+				done: make(chan error, 1)}
 			if err := k.h.submit(k.ctx, o); err != nil && k.ctx.Err() == nil {
 				k.h.cfg.Log.Warn("not gone back to the preferred I/O unit", "iounit", b.addr, "reason", err)
 			}
@@ -113,6 +114,7 @@ func (k *keeper) do(a uplink.Action) []uplink.Action {
 		if unit, err := k.Why(); err != nil {
 			k.h.noStandby(fmt.Errorf("the I/O unit at %s: %w", k.h.units[unit], err))
 		}
+	default: // a race's
 	}
 	return nil
 }

@@ -16,7 +16,8 @@ import (
 
 func TestAnnouncement(t *testing.T) {
 	mac := protocol.MAC{2, 0xaa, 0xbb, 0xcc, 0xdd, 0xee}
-	const head, body = "ffffffffffff" + "02aabbccddee", "8035" + "00010800" + "0604" + "0003" + "02aabbccddee" + "00000000" + "02aabbccddee" + "00000000"
+	const head, body = "ffffffffffff" + "02aabbccddee", "8035" + "00010800" + "0604" + "0003" + "02aabbccddee" +
+		"00000000" + "02aabbccddee" + "00000000"
 	for _, c := range []struct {
 		vlan uint16
 		want string
@@ -27,10 +28,12 @@ func TestAnnouncement(t *testing.T) {
 			t.Errorf("VLAN %d: %v", c.vlan, err)
 		}
 		eth := f[vnet.HdrLen:]
-		if got := hex.EncodeToString(eth); got[:len(c.want)] != c.want || len(eth) != c.n || bytes.Count(eth[len(c.want)/2:], []byte{0}) != c.n-len(c.want)/2 {
+		if got := hex.EncodeToString(eth); got[:len(c.want)] != c.want || len(eth) != c.n ||
+			bytes.Count(eth[len(c.want)/2:], []byte{0}) != c.n-len(c.want)/2 {
 			t.Errorf("VLAN %d: %s", c.vlan, got)
 		}
-		if r := (rules{mac: mac, host: &policy.Host{VLANs: protocol.AllVLANs()}}); r.toLAN(f, len(f), newAddresses(nil)) != pass {
+		if r := (rules{mac: mac, host: &policy.Host{VLANs: protocol.AllVLANs()}}); r.toLAN(f, len(f),
+			newAddresses(nil)) != pass {
 			t.Errorf("VLAN %d: the host itself may not send this", c.vlan)
 		}
 	}
@@ -106,7 +109,8 @@ func TestAnnouncementsAreBounded(t *testing.T) {
 		}
 		begun := time.Now()
 		for i := range 2000 {
-			c.ask("link state", protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: i%2 == 1}), protocol.CfgOK)
+			c.ask("link state", protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: i%2 == 1}),
+				protocol.CfgOK)
 			time.Sleep(10 * time.Millisecond)
 		}
 		before, most := heard(), pace.Burst+int(time.Since(begun)/pace.Interval)

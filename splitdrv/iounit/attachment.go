@@ -35,8 +35,9 @@ type attachment struct {
 	owner  string       // the fingerprint of the key, "" if there is none
 	policy *policy.Host // what this host may do when the session begins; written before it is one of Unit.hosts
 
-	latency     *steer.Status // of the host's latency queue, nil if it wants none; written before the session is established
-	established bool          // the session, at some time; of the goroutine that serves it
+	// of the host's latency queue, nil if it wants none; written before the session is established
+	latency     *steer.Status
+	established bool // the session, at some time; of the goroutine that serves it
 
 	own   protocol.MAC // made for it; the zero address if it was given another one. Written before it has services.
 	bound bool         // the session has the feature bind; the same
@@ -313,7 +314,8 @@ func (a *attachment) tell(ctx context.Context, s *services, before, now lan.Link
 		}
 	}
 	if now.Up != before.Up || now.Speed != before.Speed {
-		request(protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: now.Up, Speed: uint32(now.Speed)}))
+		request(protocol.CfgLinkState, protocol.AppendLinkState(nil,
+			protocol.LinkState{Up: now.Up, Speed: uint32(now.Speed)}))
 	}
 }
 

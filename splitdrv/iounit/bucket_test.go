@@ -211,10 +211,12 @@ func TestBucketPackets(t *testing.T) {
 		{"small segments", superFrame(48000, 48), 1000, 1000 * 102},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			for _, to := range []bounds{{packets: 10_000}, {packets: 10_000, bits: policy.MaxRate}, {packets: policy.MaxPPS, bits: 8e6}} {
+			for _, to := range []bounds{{packets: 10_000}, {packets: 10_000, bits: policy.MaxRate},
+				{packets: policy.MaxPPS, bits: 8e6}} {
 				h := &hand{at: time.Hour}
 				b, start := newBucket(to, h.now), h.at
-				ops := []vnet.WriteOp{{Head: tc.frame[:min(len(tc.frame), headSize)], Rest: tc.frame[min(len(tc.frame), headSize):]}}
+				ops := []vnet.WriteOp{{Head: tc.frame[:min(len(tc.frame), headSize)],
+					Rest: tc.frame[min(len(tc.frame), headSize):]}}
 				packets, bytes := 0, 0
 				for range 2000 {
 					for b.take(ops, false) == 0 {
@@ -230,7 +232,8 @@ func TestBucketPackets(t *testing.T) {
 				if most := allowed(to.bits, h.at-start) + float64(tc.bytes); to.bits > 0 && float64(bytes) > most {
 					t.Errorf("%+v: %d bytes in %vs, at most %.0f", to, bytes, took, most)
 				}
-				if float64(packets) < 0.9*float64(to.packets)*took && (to.bits == 0 || float64(bytes) < 0.9*allowed(to.bits, h.at-start)) {
+				if float64(packets) < 0.9*float64(to.packets)*took &&
+					(to.bits == 0 || float64(bytes) < 0.9*allowed(to.bits, h.at-start)) {
 					t.Errorf("%+v: %d packets of %d bytes together in %vs", to, packets, bytes, took)
 				}
 				b.giveBack(ops)

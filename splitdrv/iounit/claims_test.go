@@ -81,15 +81,19 @@ hosts:
 		mac  protocol.MAC
 		want string
 	}{
-		{"open", gateway, "keeps MAC address"}, {"open", inFarm, "keeps MAC address"}, {"nobody", inFarm, "keeps MAC address"},
-		{"farm", gateway, "keeps MAC address"}, {"gateway", inFarm, "keeps MAC address"}, {"closed", machine, "not among those"},
+		{"open", gateway, "keeps MAC address"}, {"open", inFarm, "keeps MAC address"},
+		{"nobody", inFarm, "keeps MAC address"},
+		{"farm", gateway, "keeps MAC address"}, {"gateway", inFarm, "keeps MAC address"},
+		{"closed", machine, "not among those"},
 		{"gateway", machine, "`macs`"}, {"open", machine, ""}, {"farm", inFarm, ""}, {"gateway", gateway, ""},
 	} {
-		if _, got, err := comes(u, tc.host, tc.host, tc.mac); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+		if _, got, err := comes(u, tc.host, tc.host, tc.mac); (err == nil) != (tc.want == "") ||
+			err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s asks for %v: %v, %v", tc.host, tc.mac, got, err)
 		}
 	}
-	for host, want := range map[string]protocol.MAC{"gateway": gateway, "farm": macOf("farm/farm"), "open": macOf("open/open"), "closed": macOf("closed/closed")} {
+	for host, want := range map[string]protocol.MAC{"gateway": gateway, "farm": macOf("farm/farm"),
+		"open": macOf("open/open"), "closed": macOf("closed/closed")} {
 		if _, got, err := comes(u, host, host, protocol.MAC{}); err != nil || got != want {
 			t.Errorf("%s asks for none: %v, %v", host, got, err)
 		}
@@ -107,7 +111,8 @@ hosts:
 	judge(inFarm, source)
 	c.mac(gateway, protocol.CfgDenied)
 	c.mac(machine, protocol.CfgOK)
-	if err := c.s.govern(parsed(t, `{default: {macs: any}, hosts: {new: {macs: "02:07:*"}}}`).For("", "open"), protocol.ModeImm); !errors.Is(err, errPolicy) {
+	if err := c.s.govern(parsed(t, `{default: {macs: any}, hosts: {new: {macs: "02:07:*"}}}`).For("", "open"),
+		protocol.ModeImm); !errors.Is(err, errPolicy) {
 		t.Errorf("an address that is kept for another one from now on: %v", err)
 	}
 }
@@ -152,7 +157,8 @@ func TestSharedAddresses(t *testing.T) {
 	if n := u.SetPolicy(parsed(t, text)); n != 0 {
 		t.Errorf("%d sessions end by the same policy: %q", n, gone)
 	}
-	if n := u.SetPolicy(parsed(t, strings.Replace(text, "share: bond", "share: other", 1))); n != 1 || len(gone) != 1 || !strings.Contains(gone[0], "right: the policy has changed: MAC address 02:bb:00:00:00:01 is that of host left") {
+	if n := u.SetPolicy(parsed(t, strings.Replace(text, "share: bond", "share: other", 1))); n != 1 || len(gone) != 1 ||
+		!strings.Contains(gone[0], "right: the policy has changed: MAC address 02:bb:00:00:00:01 is that of host left") {
 		t.Errorf("%d sessions end: %q", n, gone)
 	}
 	if taken := u.addresses(); !slices.Contains(taken, bond) {

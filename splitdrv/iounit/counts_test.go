@@ -18,7 +18,8 @@ import (
 )
 
 func countingUnit() *Unit {
-	return &Unit{cfg: Config{Log: slog.New(slog.DiscardHandler)}, violations: map[string]uint64{}, refused: map[string]uint64{}, ended: map[string]uint64{}}
+	return &Unit{cfg: Config{Log: slog.New(slog.DiscardHandler)}, violations: map[string]uint64{},
+		refused: map[string]uint64{}, ended: map[string]uint64{}}
 }
 
 func TestViolationsAreCountedByRule(t *testing.T) {
@@ -32,7 +33,8 @@ func TestViolationsAreCountedByRule(t *testing.T) {
 	} {
 		u.violation(err)
 	}
-	want := map[string]uint64{"padding": 1, "frame": 1, "bootstrap-frame": 1, "bootstrap-message": 1, "bootstrap-out-of-turn": 2}
+	want := map[string]uint64{"padding": 1, "frame": 1, "bootstrap-frame": 1, "bootstrap-message": 1,
+		"bootstrap-out-of-turn": 2}
 	if !maps.Equal(u.violations, want) {
 		t.Errorf("%v, want %v", u.violations, want)
 	}

@@ -32,7 +32,8 @@ func TestGovernVLANs(t *testing.T) {
 		if err := c.s.govern(may, protocol.ModeImm); err != nil {
 			t.Fatal(err)
 		}
-		if now, _ := c.s.current(); now.vlans.String() != vlans || c.s.rules.Load().receive.String() != vlans || c.s.rules.Load().host != may {
+		if now, _ := c.s.current(); now.vlans.String() != vlans || c.s.rules.Load().receive.String() != vlans ||
+			c.s.rules.Load().host != may {
 			t.Errorf("the host gets VLANs %v, by the rules %v, not %s", now.vlans, c.s.rules.Load().receive, vlans)
 		}
 	}
@@ -102,7 +103,8 @@ func TestGovernRates(t *testing.T) {
 		most := time.Duration(60000 * 8 * int64(time.Second) / rate)
 		return got > 0 && got <= most && (rate > 10e6 || got > most/2)
 	}
-	for _, r := range [][2]int64{{200e3, 0}, {0, 300e3}, {200e3, 200e3}, {100e3, 500e3}, {1e12, 1e12}, {150e3, 150e3}, {0, 0}} {
+	for _, r := range [][2]int64{{200e3, 0}, {0, 300e3}, {200e3, 200e3}, {100e3, 500e3}, {1e12, 1e12}, {150e3, 150e3},
+		{0, 0}} {
 		if err := c.s.govern(rates(r[0], r[1]), protocol.ModeImm); err != nil {
 			t.Fatal(err)
 		}
@@ -141,19 +143,25 @@ func TestGovernConflicts(t *testing.T) {
 		ends   bool
 	}{
 		{"nothing", func(*client) {}, nothing, false},
-		{"its address", func(*client) {}, func(h *policy.Host) { h.AnyMAC, h.OwnMAC, h.MACs = false, false, hostWith("all", "02:55:*").MACs }, true},
+		{"its address", func(*client) {}, func(h *policy.Host) {
+			h.AnyMAC, h.OwnMAC, h.MACs = false, false,
+				hostWith("all", "02:55:*").MACs
+		}, true},
 		{"a further address", func(c *client) {
 			c.filter(protocol.ReceiveFilter{Unicast: []protocol.MAC{machine}}, protocol.CfgOK)
 		}, func(h *policy.Host) { h.AnyMAC, h.OwnMAC, h.MACs = false, false, hostWith("all", own.String()).MACs }, true},
-		{"an address that it does not use", func(*client) {}, func(h *policy.Host) { h.AnyMAC, h.OwnMAC, h.MACs = false, false, hostWith("all", own.String()).MACs }, false},
+		{"an address that it does not use", func(*client) {},
+			func(h *policy.Host) { h.AnyMAC, h.OwnMAC, h.MACs = false, false, hostWith("all", own.String()).MACs }, false},
 		{"its mode", func(*client) {}, func(h *policy.Host) { h.Modes = []protocol.Mode{protocol.ModeSend} }, true},
 		{"another mode", func(*client) {}, func(h *policy.Host) { h.Modes = []protocol.Mode{protocol.ModeImm} }, false},
-		{"a queue", func(c *client) { c.s.ports = append(c.s.ports, c.s.ports[0]) }, func(h *policy.Host) { h.MaxQueues = 1 }, true},
+		{"a queue", func(c *client) { c.s.ports = append(c.s.ports, c.s.ports[0]) }, func(h *policy.Host) { h.MaxQueues = 1 },
+			true},
 		{"a queue that it does not have", func(*client) {}, func(h *policy.Host) { h.MaxQueues = 1 }, false},
 		{"memory", func(*client) {}, func(h *policy.Host) { h.MaxMemory = 32 << 20 }, true},
 		{"the bound on its memory", func(*client) {}, func(h *policy.Host) { h.MaxMemory = 0 }, false},
 		{"its rates", func(*client) {}, func(h *policy.Host) { h.MaxTxRate, h.MaxRxRate = 1e6, 1e6 }, false},
-		{"promiscuous mode", func(c *client) { c.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK) }, func(h *policy.Host) { h.Promiscuous = false }, true},
+		{"promiscuous mode", func(c *client) { c.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK) },
+			func(h *policy.Host) { h.Promiscuous = false }, true},
 		{"promiscuous mode on a port of a bridge", func(c *client) {
 			c.port.floods = true
 			c.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK)

@@ -82,12 +82,14 @@ func TestGroupRate(t *testing.T) {
 				send(max(2, rate/250))
 			}
 			took := (h.at - start).Seconds()
-			if most := float64(burst) + float64(rate)*took + float64(tc.packets); float64(passed) > most || float64(passed) < most-2*float64(tc.packets) {
+			if most := float64(burst) + float64(rate)*took + float64(tc.packets); float64(passed) > most ||
+				float64(passed) < most-2*float64(tc.packets) {
 				t.Errorf("%s, %d/s: %d packets in %vs, want %.0f", tc.name, rate, passed, took, most)
 			}
 			var s protocol.Statistics
 			var d Dropped
-			if p.count(&s, &d); d != (Dropped{GroupRate: uint64(sent - passed/tc.packets)}) || s.TxFrames != uint64(sent+passed/tc.packets) {
+			if p.count(&s, &d); d != (Dropped{GroupRate: uint64(sent - passed/tc.packets)}) ||
+				s.TxFrames != uint64(sent+passed/tc.packets) {
 				t.Errorf("%s, %d/s: counted %+v, %+v", tc.name, rate, s, d)
 			}
 			if why := p.refused.list(); len(why) != 1 || !strings.Contains(why[0], "`max-tx-group-pps`") {
@@ -103,7 +105,8 @@ func TestGroupRate(t *testing.T) {
 func TestGroupRateHeld(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	h := &hand{}
-	p, q := newPoliced(hostWith("all"), groupLimited(1000, h), func(r *rules) { r.tx = newBucket(bounds{packets: 900}, h.now) })
+	p, q := newPoliced(hostWith("all"), groupLimited(1000, h),
+		func(r *rules) { r.tx = newBucket(bounds{packets: 900}, h.now) })
 	// Of a batch only the first two may pass, and the second one has to wait.
 	p.rules.Load().toGroups.takeOne(cost{packets: burstPackets - 2}, false)
 	var frames [][]byte

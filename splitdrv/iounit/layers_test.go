@@ -37,7 +37,8 @@ func judged(t *testing.T, h *policy.Host, f []byte) verdict {
 	var d Dropped
 	p.count(&s, &d)
 	for v, n := range map[verdict]uint64{
-		source: s.TxSource, vlan: s.TxVLAN, nested: d.NestedTags, linkControl: d.LinkControl, ipSource: d.IPSource, tiny: d.TinySegments,
+		source: s.TxSource, vlan: s.TxVLAN, nested: d.NestedTags, linkControl: d.LinkControl, ipSource: d.IPSource,
+		tiny:      d.TinySegments,
 		groupRate: d.GroupRate,
 	} {
 		if n > 0 {
@@ -130,7 +131,8 @@ func superFrame(payload, size int) []byte {
 	f := etherFrame(machine, "0800 4500 0000 0000 0000 4006 0000 c0000201 c0000202")
 	f = append(f[:vnet.HdrLen+14+20], make([]byte, 20+payload)...)
 	f[vnet.HdrLen+14+20+12] = 5 << 4
-	h := vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, GSOSize: uint16(size), CsumStart: 34, CsumOffset: 16}
+	h := vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, GSOSize: uint16(size), CsumStart: 34,
+		CsumOffset: 16}
 	h.Encode(f)
 	return f
 }
@@ -264,7 +266,8 @@ func FuzzLayers(f *testing.F) {
 			return
 		}
 		l := layersOf(b)
-		if l.proto != 0 && (l.at > len(b) || binary.BigEndian.Uint16(b[l.at-2:]) != l.proto) || l.tags > 0 && l.at == typeAt+2 && l.proto < 0x8800 {
+		if l.proto != 0 && (l.at > len(b) || binary.BigEndian.Uint16(b[l.at-2:]) != l.proto) ||
+			l.tags > 0 && l.at == typeAt+2 && l.proto < 0x8800 {
 			t.Errorf("%+v", l)
 		}
 		head := b[:min(len(b), headSize)]
@@ -283,7 +286,8 @@ func FuzzLayers(f *testing.F) {
 // TestStrictAllocs counts the allocations for a host that everything is judged of.
 func TestStrictAllocs(t *testing.T) {
 	h := hostWith("all", "02:*")
-	h.SingleTag, h.IPs = true, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")}
+	h.SingleTag, h.IPs = true, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"),
+		netip.MustParsePrefix("2001:db8::/64")}
 	p, q := newPoliced(h)
 	q.quiet = true
 	clock := &hand{}
@@ -292,7 +296,8 @@ func TestStrictAllocs(t *testing.T) {
 	p.rules.Load().toGroups.save()
 	toGroup := etherFrame(wanted, "0806 0001 0800 0604 0001 020000000001 c000020a 000000000000 c0000201")
 	frames := [][]byte{
-		superFrame(60000, 1448), superFrame(60000, 1), etherFrame(machine, "88cc"), etherFrame(machine, "8100 0005 8100 0006 0800"),
+		superFrame(60000, 1448), superFrame(60000, 1), etherFrame(machine, "88cc"),
+		etherFrame(machine, "8100 0005 8100 0006 0800"),
 		etherFrame(machine, "86dd 60000000 0020 3a ff 20010db8000000000000000000000001 20010db8000000000000000000000002 8800 0000 00000000 20010db8000000000000000000000001"),
 		etherFrame(machine, "0806 0001 0800 0604 0001 020000000001 c000020a 000000000000 c0000201"),
 	}

@@ -90,7 +90,8 @@ func TestLimitedFull(t *testing.T) {
 	b.wait(false) // which fills it
 	q.room = 1
 	f := frame(broadcast, own, 1000)
-	if n := p.WriteFrames(batch(rand.New(rand.NewPCG(1, 2)), slices.Repeat([][]byte{f}, 10)...)); n != 1 || p.WriteHold() != 0 {
+	if n := p.WriteFrames(batch(rand.New(rand.NewPCG(1, 2)), slices.Repeat([][]byte{f}, 10)...)); n != 1 ||
+		p.WriteHold() != 0 {
 		t.Errorf("%d frames written, the rest held back for %v", n, p.WriteHold())
 	}
 	if got := b.bits.burst - b.bits.now; got != frameCost(f, len(f)).bits*perUnit {

@@ -45,7 +45,9 @@ func newMakings() *makings {
 // take waits until a session of that owner can be made: until deadline at most, or
 // until ctx or gone is done. Without an error, end must be called, and does nothing
 // the second time.
-func (m *makings) take(ctx context.Context, gone <-chan struct{}, deadline time.Time, owner string) (end func(), err error) {
+func (m *makings) take(
+	ctx context.Context, gone <-chan struct{}, deadline time.Time, owner string,
+) (end func(), err error) {
 	late := time.NewTimer(time.Until(deadline))
 	defer late.Stop()
 	own := m.enter(owner)

@@ -85,7 +85,8 @@ func TestMakingsGiveUp(t *testing.T) {
 				t.Errorf("%s, at the end of the connection: %v", owner, err)
 			}
 			before := time.Now()
-			if _, err := m.take(t.Context(), nil, before.Add(time.Second), owner); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(before) != time.Second {
+			if _, err := m.take(t.Context(), nil, before.Add(time.Second), owner); !errors.Is(err, os.ErrDeadlineExceeded) ||
+				time.Since(before) != time.Second {
 				t.Errorf("%s, after %v: %v", owner, time.Since(before), err)
 			}
 		}

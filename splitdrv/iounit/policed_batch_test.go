@@ -82,7 +82,8 @@ func TestWriteFramesAtOnce(t *testing.T) {
 	f := frame(broadcast, own, 60)
 	for n, calls := range map[int]int{1: 1, burst: 1, burst + 1: 2, 3 * burst: 3} {
 		q.calls = 0
-		if done := p.WriteFrames(batch(rand.New(rand.NewPCG(1, 2)), slices.Repeat([][]byte{f}, n)...)); done != n || q.calls != calls {
+		if done := p.WriteFrames(batch(rand.New(rand.NewPCG(1, 2)), slices.Repeat([][]byte{f}, n)...)); done != n ||
+			q.calls != calls {
 			t.Errorf("%d frames of %d written in %d batches, want %d", done, n, q.calls, calls)
 		}
 	}
@@ -216,7 +217,8 @@ func TestReadFrames(t *testing.T) {
 func TestPolicedBatchAllocs(t *testing.T) {
 	p, q := newPoliced(hostWith("5"))
 	q.quiet = true
-	out := batch(rand.New(rand.NewPCG(7, 8)), frame(other, own, 1500, 5), frame(other, card, 60), frame(other, own, 60, 6), frame(other, own, 60))
+	out := batch(rand.New(rand.NewPCG(7, 8)), frame(other, own, 1500, 5), frame(other, card, 60), frame(other, own, 60, 6),
+		frame(other, own, 60))
 	in := [][]byte{frame(own, other, 60), frame(own, other, 60, 9), frame(own, other, 100, 5)}
 	ops := make([]vnet.ReadOp, 10)
 	for i := range ops {

@@ -121,7 +121,8 @@ func newPoliced(h *policy.Host, change ...func(*rules)) (*policed, *queue) {
 		c(r)
 	}
 	q := &queue{}
-	p := &policed{queue: q, rules: new(atomic.Pointer[rules]), taken: new(atomic.Pointer[addresses]), refused: newRefusals()}
+	p := &policed{queue: q, rules: new(atomic.Pointer[rules]), taken: new(atomic.Pointer[addresses]),
+		refused: newRefusals()}
 	p.rules.Store(r)
 	p.taken.Store(newAddresses([]protocol.MAC{other, own, card}))
 	return p, q
@@ -367,8 +368,10 @@ func TestPolicedAllocs(t *testing.T) {
 		}
 	})
 	q.quiet = true
-	out := [][]byte{frame(other, own, 1500, 5), frame(other, machine, 60), frame(other, card, 60), frame(other, own, 60, 6)}
-	in := [][]byte{frame(own, other, 60), frame([6]byte{1, 0, 0, 0, 0, 77}, other, 60), frame([6]byte{1, 0, 0, 0, 0, 177}, other, 60), frame(own, other, 60, 9)}
+	out := [][]byte{frame(other, own, 1500, 5), frame(other, machine, 60), frame(other, card, 60),
+		frame(other, own, 60, 6)}
+	in := [][]byte{frame(own, other, 60), frame([6]byte{1, 0, 0, 0, 0, 77}, other, 60),
+		frame([6]byte{1, 0, 0, 0, 0, 177}, other, 60), frame(own, other, 60, 9)}
 	reads, writes := []vnet.ReadOp{{Slot: make([]byte, 2000)}}, make([]vnet.WriteOp, 1)
 	if n := testing.AllocsPerRun(50, func() {
 		for _, f := range out {

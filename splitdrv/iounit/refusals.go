@@ -112,11 +112,13 @@ func why(v verdict, head []byte) string {
 	case nested:
 		return "more than one VLAN tag; `nested-tags: yes` in the policy allows that"
 	case linkControl:
-		return fmt.Sprintf("a link-control frame to %v, EtherType %#04x; `link-control: yes` in the policy allows these", to, layersOf(head).proto)
+		return fmt.Sprintf("a link-control frame to %v, EtherType %#04x; `link-control: yes` in the policy allows these", to,
+			layersOf(head).proto)
 	case ipSource:
 		return fmt.Sprintf("EtherType %#04x from %v, with the IP address of another sender or none to be seen; `ips` in the policy gives this host others", layersOf(head).proto, from)
 	case tiny:
-		return fmt.Sprintf("a super-frame of segments of %d bytes, which no kernel makes", binary.LittleEndian.Uint16(head[4:vnet.HdrLen]))
+		return fmt.Sprintf("a super-frame of segments of %d bytes, which no kernel makes",
+			binary.LittleEndian.Uint16(head[4:vnet.HdrLen]))
 	default:
 		return "it is not a frame"
 	}

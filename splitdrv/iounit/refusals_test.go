@@ -37,7 +37,8 @@ func TestRefusals(t *testing.T) {
 	}
 	send()
 	same()
-	if st, d := c.s.statistics(); d != (Dropped{LinkControl: 3, TinySegments: 3}) || st.TxSource != 3 || st.TxVLAN != 3 || st.TxDropped != 0 {
+	if st, d := c.s.statistics(); d != (Dropped{LinkControl: 3, TinySegments: 3}) || st.TxSource != 3 || st.TxVLAN != 3 ||
+		st.TxDropped != 0 {
 		t.Errorf("%+v, %+v", st, d)
 	}
 	// The host knows fewer reasons.

@@ -13,7 +13,8 @@ import (
 func TestRequestsOfAKey(t *testing.T) {
 	u := newUnit(t, Config{})
 	attach := func(owner, name string) *attachment {
-		return &attachment{unit: u, owner: owner, key: owner + "/" + name, peer: func() session.Identity { return session.Identity{Name: owner} }}
+		return &attachment{unit: u, owner: owner, key: owner + "/" + name,
+			peer: func() session.Identity { return session.Identity{Name: owner} }}
 	}
 	a, b := attach("one", "a"), attach("two", "b")
 	mac := []byte{2, 0, 0, 0, 0, 1}

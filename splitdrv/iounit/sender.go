@@ -77,7 +77,8 @@ func ipv4From(ips []netip.Prefix, p []byte) bool {
 // the frame's sender and has that address, or has none yet (RFC 5227).
 func arpFrom(ips []netip.Prefix, p []byte, mac protocol.MAC) bool {
 	// Ethernet, IPv4, and the lengths of their addresses.
-	if len(p) < arpLen || binary.BigEndian.Uint32(p) != 0x00010800 || p[4] != 6 || p[5] != 4 || protocol.MAC(p[8:14]) != mac {
+	if len(p) < arpLen || binary.BigEndian.Uint32(p) != 0x00010800 || p[4] != 6 || p[5] != 4 ||
+		protocol.MAC(p[8:14]) != mac {
 		return false
 	}
 	from := netip.AddrFrom4([4]byte(p[14:]))

@@ -81,7 +81,8 @@ func newServices(a *attachment, host *policy.Host, port lan.Interface, mac proto
 	queues := port.Queues()
 	for i, q := range queues {
 		urgent := a.hasLatency() && i == len(queues)-1
-		s.ports = append(s.ports, &policed{queue: q, rules: &s.rules, taken: &a.unit.taken, urgent: urgent, refused: s.refuse})
+		s.ports = append(s.ports, &policed{queue: q, rules: &s.rules, taken: &a.unit.taken, urgent: urgent,
+			refused: s.refuse})
 	}
 	return s
 }
@@ -235,7 +236,8 @@ func mayUse(host *policy.Host, mac, own protocol.MAC) error {
 	case host.Reserved(mac):
 		return fmt.Errorf("%w: the policy keeps MAC address %v for another host, whose `macs` name it", errDenied, mac)
 	default:
-		return fmt.Errorf("%w: MAC address %v is not among those that the policy gives this host; `macs` gives it others", errDenied, mac)
+		return fmt.Errorf("%w: MAC address %v is not among those that the policy gives this host; `macs` gives it others",
+			errDenied, mac)
 	}
 }
 
@@ -359,7 +361,8 @@ func (s *services) receive(f protocol.ReceiveFilter) error {
 			groups = append(groups, g[:])
 		}
 	}
-	return errors.Join(s.port.SetUnicast(unicast), s.port.SetMulticast(groups), s.port.SetAllMulti(f.AllMulti), s.port.SetPromisc(f.Promisc))
+	return errors.Join(s.port.SetUnicast(unicast), s.port.SetMulticast(groups), s.port.SetAllMulti(f.AllMulti),
+		s.port.SetPromisc(f.Promisc))
 }
 
 // setVLANs takes "all" for all that the host may have.

@@ -128,7 +128,8 @@ func newClient(t *testing.T, h *policy.Host) *client {
 		queue: &queue{}, mac: own, up: true, allMulti: true, offloads: vnet.AllOffloads,
 		link: lan.LinkState{Up: true, MTU: 9000, Speed: 25000}, fail: map[string]error{},
 	}}
-	a := &attachment{unit: u, key: "a", peer: named("alpha"), log: u.cfg.Log, policy: h, own: own, hello: session.Hello{Name: "alpha", MaxMTU: 9000}}
+	a := &attachment{unit: u, key: "a", peer: named("alpha"), log: u.cfg.Log, policy: h, own: own,
+		hello: session.Hello{Name: "alpha", MaxMTU: 9000}}
 	b := &attachment{unit: u, key: "b", peer: named("beta"), hello: session.Hello{Name: "beta"}}
 	u.hosts["a"], u.hosts["b"] = a, b
 	if err := errors.Join(u.claim(a, own, nil), u.claim(b, other, nil)); err != nil {
@@ -196,7 +197,8 @@ func TestServiceMAC(t *testing.T) {
 		t.Error("refused, and changed something")
 	}
 	c.mac(machine, protocol.CfgOK)
-	if c.port.mac != machine || c.unit.taken.Load().has(own) || !c.unit.taken.Load().has(machine) || c.s.rules.Load().mac != machine {
+	if c.port.mac != machine || c.unit.taken.Load().has(own) || !c.unit.taken.Load().has(machine) ||
+		c.s.rules.Load().mac != machine {
 		t.Error("granted, and not changed everywhere")
 	}
 	if got := c.ask("query", protocol.CfgMAC, nil, protocol.CfgOK); !slices.Equal(got, machine[:]) {
@@ -231,7 +233,8 @@ func TestServiceLinkState(t *testing.T) {
 	c := newClient(t, hostWith("all"))
 	state := func(data []byte, want protocol.LinkState) {
 		t.Helper()
-		if got, err := protocol.DecodeLinkState(c.ask("link state", protocol.CfgLinkState, data, protocol.CfgOK)); got != want || err != nil {
+		if got, err := protocol.DecodeLinkState(c.ask("link state", protocol.CfgLinkState, data,
+			protocol.CfgOK)); got != want || err != nil {
 			t.Errorf("%+v, want %+v, %v", got, want, err)
 		}
 	}
@@ -261,13 +264,16 @@ func TestServiceFilter(t *testing.T) {
 	if !c.port.allMulti || c.port.unicast != nil || !c.s.rules.Load().every || c.unit.taken.Load().has(machine) {
 		t.Error("refused, and changed something")
 	}
-	f := protocol.ReceiveFilter{Unicast: []protocol.MAC{machine}, Multicast: []protocol.Group{wanted, broadcast, {1, 0, 0x5e, 0, 0, 1}}}
+	f := protocol.ReceiveFilter{Unicast: []protocol.MAC{machine},
+		Multicast: []protocol.Group{wanted, broadcast, {1, 0, 0x5e, 0, 0, 1}}}
 	c.filter(f, protocol.CfgOK)
 	r := c.s.rules.Load()
-	if c.port.allMulti || c.port.promisc || !slices.Equal(c.port.groups, []string{wanted.String(), "01:00:5e:00:00:01"}) || !slices.Equal(c.port.unicast, []string{machine.String()}) {
+	if c.port.allMulti || c.port.promisc || !slices.Equal(c.port.groups, []string{wanted.String(), "01:00:5e:00:00:01"}) ||
+		!slices.Equal(c.port.unicast, []string{machine.String()}) {
 		t.Errorf("%+v", c.port)
 	}
-	if r.every || !r.wants(wanted) || !r.wants(protocol.Group{1, 0, 0x5e, 0, 0, 1}) || r.wants(protocol.Group{1, 0, 0x5e, 0, 0, 2}) || !c.unit.taken.Load().has(machine) {
+	if r.every || !r.wants(wanted) || !r.wants(protocol.Group{1, 0, 0x5e, 0, 0, 1}) ||
+		r.wants(protocol.Group{1, 0, 0x5e, 0, 0, 2}) || !c.unit.taken.Load().has(machine) {
 		t.Errorf("rules %+v", r)
 	}
 	if err := c.unit.claim(c.unit.hosts["b"], machine, nil); !errors.Is(err, errDenied) {
@@ -276,7 +282,8 @@ func TestServiceFilter(t *testing.T) {
 	for _, method := range []string{"SetUnicast", "SetMulticast", "SetAllMulti", "SetPromisc"} {
 		c.port.fail[method] = unix.EIO
 		c.filter(protocol.ReceiveFilter{AllMulti: true}, protocol.CfgFailed)
-		if c.port.allMulti || len(c.port.groups) != 2 || len(c.port.unicast) != 1 || c.s.rules.Load().every || !c.unit.taken.Load().has(machine) {
+		if c.port.allMulti || len(c.port.groups) != 2 || len(c.port.unicast) != 1 || c.s.rules.Load().every ||
+			!c.unit.taken.Load().has(machine) {
 			t.Errorf("%s failed, and something changed: %+v", method, c.port)
 		}
 	}
@@ -340,7 +347,8 @@ func TestServiceOffloads(t *testing.T) {
 func TestServiceStatistics(t *testing.T) {
 	c := newClient(t, hostWith("5"))
 	p := c.s.ports[0]
-	for _, f := range [][]byte{frame(other, own, 60), frame(other, own, 100, 5), frame(other, own, 60, 6), frame(other, card, 60)} {
+	for _, f := range [][]byte{frame(other, own, 60), frame(other, own, 100, 5), frame(other, own, 60, 6),
+		frame(other, card, 60)} {
 		if err := p.WriteFrame(f); err != nil {
 			t.Fatal(err)
 		}
@@ -371,7 +379,8 @@ func TestServiceReset(t *testing.T) {
 	h.Promiscuous = true
 	c := newClient(t, h)
 	c.mac(machine, protocol.CfgOK)
-	c.filter(protocol.ReceiveFilter{Promisc: true, Unicast: []protocol.MAC{{2, 8, 0, 0, 0, 1}}, Multicast: []protocol.Group{wanted}}, protocol.CfgOK)
+	c.filter(protocol.ReceiveFilter{Promisc: true, Unicast: []protocol.MAC{{2, 8, 0, 0, 0, 1}},
+		Multicast: []protocol.Group{wanted}}, protocol.CfgOK)
 	c.vlans("5", protocol.CfgOK)
 	c.mtu(1400, protocol.CfgOK)
 	c.ask("down", protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{}), protocol.CfgOK)
@@ -380,7 +389,8 @@ func TestServiceReset(t *testing.T) {
 	if p.mac != own || !p.up || p.promisc || !p.allMulti || len(p.groups) != 0 || len(p.unicast) != 0 {
 		t.Errorf("%+v", p)
 	}
-	if now, mtu := c.s.current(); mtu != 9000 || now.mac != own || !now.filter.Equal(c.s.begun.filter) || now.vlans != h.VLANs {
+	if now, mtu := c.s.current(); mtu != 9000 || now.mac != own || !now.filter.Equal(c.s.begun.filter) ||
+		now.vlans != h.VLANs {
 		t.Errorf("MTU %d, %+v", mtu, now)
 	}
 	if r.mac != own || !r.every || r.receive != h.VLANs || len(r.further) != 0 {
@@ -428,7 +438,8 @@ func TestAddressOfPolicy(t *testing.T) {
 		if _, err := attach(fmt.Sprint("thief", i), theirs, open); err != nil {
 			t.Fatal(err)
 		}
-		if m, err := attach(late, protocol.MAC{}, h); err != nil || m == theirs || !m.Valid() || !h.MayUse(m, u.hosts[late].own) {
+		if m, err := attach(late, protocol.MAC{}, h); err != nil || m == theirs || !m.Valid() ||
+			!h.MayUse(m, u.hosts[late].own) {
 			t.Errorf("in place of one that was taken: %v, %v", m, err)
 		}
 	}

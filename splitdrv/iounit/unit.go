@@ -111,8 +111,9 @@ func New(cfg Config) (*Unit, error) {
 		return nil, fmt.Errorf("device %s: %w", cfg.Device.Name(), err)
 	}
 	u := &Unit{
-		cfg: cfg, protecting: protecting, started: time.Now(), makings: newMakings(), requests: pace.NewKeyed[string](requestRate),
-		policy: cfg.Policy, hosts: make(map[string]*attachment), handling: make(map[string]messaging.Handling),
+		cfg: cfg, protecting: protecting, started: time.Now(), makings: newMakings(),
+		requests: pace.NewKeyed[string](requestRate),
+		policy:   cfg.Policy, hosts: make(map[string]*attachment), handling: make(map[string]messaging.Handling),
 		violations: make(map[string]uint64), refused: make(map[string]uint64), ended: make(map[string]uint64),
 	}
 	u.taken.Store(newAddresses(nil))
@@ -171,7 +172,8 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	a := &attachment{
-		unit: u, s: s, peer: s.Peer, hello: hello, log: log, key: hostKey(s.Peer(), hello.Name), ownKey: ownKey(s.Peer(), hello.Name),
+		unit: u, s: s, peer: s.Peer, hello: hello, log: log, key: hostKey(s.Peer(), hello.Name),
+		ownKey: ownKey(s.Peer(), hello.Name),
 		cancel: cancel, gone: make(chan struct{}), since: time.Now(),
 	}
 	if id := s.Peer(); !id.Insecure {
@@ -193,7 +195,8 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 		default:
 			u.turnedAway(session.Reason(err))
 		}
-		log.Warn("session ended", "session", s.SessionID(), "reason", err, "lasted", time.Since(a.since).Round(time.Millisecond))
+		log.Warn("session ended", "session", s.SessionID(), "reason", err, "lasted",
+			time.Since(a.since).Round(time.Millisecond))
 	}
 }
 
@@ -316,7 +319,8 @@ func (u *Unit) count(in map[string]uint64, what string) {
 // no session: session.Reasons, and the codes with which a host is refused.
 func Refusals() []string {
 	reasons := session.Reasons()
-	for _, c := range []session.Code{session.CodeMode, session.CodePolicy, session.CodeBusy, session.CodeFull, session.CodeShuttingDown, session.CodeFailed} {
+	for _, c := range []session.Code{session.CodeMode, session.CodePolicy, session.CodeBusy, session.CodeFull,
+		session.CodeShuttingDown, session.CodeFailed} {
 		reasons = append(reasons, string(c))
 	}
 	return reasons

@@ -107,7 +107,8 @@ type silence struct {
 }
 
 func (c *Conn) newSilence(interval time.Duration) *silence {
-	s := &silence{interval: interval, look: c.control.look, looked: c.control.looked.Load, owed: c.requests.full, heard: c.heard.Load()}
+	s := &silence{interval: interval, look: c.control.look, looked: c.control.looked.Load, owed: c.requests.full,
+		heard: c.heard.Load()}
 	s.began = s.looked()
 	return s
 }

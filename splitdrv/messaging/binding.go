@@ -127,7 +127,8 @@ func (c *Conn) bind() error {
 				return err
 			}
 			// Somebody else's queue pair would have sent something: it is the fabric.
-			return fmt.Errorf("%w: nothing came over RDMA within %v, although TCP gets through; %s", ErrPeerSilent, c.cfg.PeerTimeout, cureSilence)
+			return fmt.Errorf("%w: nothing came over RDMA within %v, although TCP gets through; %s", ErrPeerSilent,
+				c.cfg.PeerTimeout, cureSilence)
 		}
 	}
 	if err := c.early(); err != nil {
@@ -152,7 +153,8 @@ func (c *Conn) early() error {
 		case err != nil:
 			return fmt.Errorf("poll the receive queue of data channel %d: %w", ch.number, err)
 		case n > 0 && early[0].Status == fabric.StatusSuccess:
-			return &ProtocolError{Channel: ch.number, Value: fmt.Sprintf("%d bytes before any pool was lent", early[0].Len), Rule: ErrProofMissing}
+			return &ProtocolError{Channel: ch.number, Value: fmt.Sprintf("%d bytes before any pool was lent", early[0].Len),
+				Rule: ErrProofMissing}
 		case n > 0:
 			return fmt.Errorf("receive on data channel %d: %w", ch.number, early[0].Err())
 		}

@@ -18,13 +18,15 @@ func FuzzProof(f *testing.F) {
 	}
 	right := message(protocol.CfgBind, theirs[:])
 	for _, seed := range [][]byte{
-		right, message(protocol.CfgBind, ours[:]), message(protocol.CfgBind, nil), message(protocol.CfgKeepAlive, nil), right[:12], nil,
+		right, message(protocol.CfgBind, ours[:]), message(protocol.CfgBind, nil), message(protocol.CfgKeepAlive, nil),
+		right[:12], nil,
 		protocol.AppendBufferPoolFlushReply(nil, 1),
 	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		c := &Conn{cfg: Config{Bind: bind}, requests: newRequests(), binding: binding{ours: ours, theirs: theirs, heard: make(chan struct{})}}
+		c := &Conn{cfg: Config{Bind: bind}, requests: newRequests(),
+			binding: binding{ours: ours, theirs: theirs, heard: make(chan struct{})}}
 		err := c.dispatch(msg)
 		taken := err == nil && !c.unproved()
 		good := false

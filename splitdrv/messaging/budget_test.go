@@ -86,13 +86,15 @@ func flood(t *testing.T, cfg Config, enough func(*Conn, []taking) bool) (*Conn, 
 func TestBudgetIsShared(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const budget = 40
-	_, runs := flood(t, Config{Queues: 2, Handlers: []Handler{{Number: 1, Budget: budget}}}, func(_ *Conn, runs []taking) bool {
-		return len(runs) > 100
-	})
+	_, runs := flood(t, Config{Queues: 2, Handlers: []Handler{{Number: 1, Budget: budget}}},
+		func(_ *Conn, runs []taking) bool {
+			return len(runs) > 100
+		})
 	for i, r := range runs[1:100] { // the first one began alone
 		// Once in a while the runtime lets the same one run again.
 		if r.most > budget || r.completions > 4*budget {
-			t.Fatalf("turn %d: channel %d took %d completions, %d at once, with a budget of %d", i, r.channel, r.completions, r.most, budget)
+			t.Fatalf("turn %d: channel %d took %d completions, %d at once, with a budget of %d", i, r.channel, r.completions,
+				r.most, budget)
 		}
 	}
 }
@@ -102,20 +104,22 @@ func TestBudgetIsShared(t *testing.T) {
 func TestBudgetInAFlood(t *testing.T) {
 	mailed := false
 	const budget = 3
-	c, runs := flood(t, Config{Queues: 1, Handlers: []Handler{{Number: 1, Budget: budget}, {Number: 2, Budget: budget}}}, func(c *Conn, runs []taking) bool {
-		r := c.channels[0].rx
-		if !mailed {
-			mailed = true
-			if err := c.Assign(1, 2); err != nil {
-				t.Error(err)
+	c, runs := flood(t, Config{Queues: 1, Handlers: []Handler{{Number: 1, Budget: budget}, {Number: 2, Budget: budget}}},
+		func(c *Conn, runs []taking) bool {
+			r := c.channels[0].rx
+			if !mailed {
+				mailed = true
+				if err := c.Assign(1, 2); err != nil {
+					t.Error(err)
+				}
+				r.queue.put(rxEvent{kind: rxSent})
 			}
-			r.queue.put(rxEvent{kind: rxSent})
-		}
-		return !r.queue.pending.Load() && runs[0].completions > 10000
-	})
+			return !r.queue.pending.Load() && runs[0].completions > 10000
+		})
 	s := c.Handlers()
 	if s[2].BudgetExhausted < 1000 || s[2].Completions < 3000 {
-		t.Errorf("of the second handler %d completions are counted, and %d times its budget", s[2].Completions, s[2].BudgetExhausted)
+		t.Errorf("of the second handler %d completions are counted, and %d times its budget", s[2].Completions,
+			s[2].BudgetExhausted)
 	}
 	if runs[0].most > budget {
 		t.Errorf("%d completions were taken at once", runs[0].most)

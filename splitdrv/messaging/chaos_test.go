@@ -148,7 +148,8 @@ func (c *chaos) config(queues int) messaging.Config {
 		MaxInline: []int{-1, 100, 300}[c.r.IntN(3)],
 	}
 	cfg.SendSlots = cfg.SignalEvery + cfg.Batch + 1 + c.r.IntN(20)
-	large := messaging.PoolConfig{ElementSize: []int{4096, messaging.MaxElementSize, messaging.MaxElementSize, messaging.MaxElementSize}[c.r.IntN(4)], Elements: min(elements(), 64)}
+	large := messaging.PoolConfig{ElementSize: []int{4096, messaging.MaxElementSize, messaging.MaxElementSize,
+		messaging.MaxElementSize}[c.r.IntN(4)], Elements: min(elements(), 64)}
 	cfg.Pools = []messaging.PoolConfig{large}
 	if !c.mode.Sends() && c.one(2) {
 		cfg.Pools = []messaging.PoolConfig{{ElementSize: 2048, Elements: elements()}, large}
@@ -273,7 +274,9 @@ func (c *chaos) stream(ctx context.Context, from, to *half, queue, frames int, s
 }
 
 // next waits for a frame; none when those that are missing are known as lost.
-func (c *chaos) next(ctx context.Context, way [2]*half, queue int, frames *int, seed uint64, got int, buf []byte) ([]byte, error) {
+func (c *chaos) next(
+	ctx context.Context, way [2]*half, queue int, frames *int, seed uint64, got int, buf []byte,
+) ([]byte, error) {
 	from, to := way[0], way[1]
 	for {
 		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)

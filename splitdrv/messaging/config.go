@@ -241,7 +241,8 @@ func (c Config) check() error {
 		return bad("batch %d and signal-every %d must be at least 1", c.Batch, c.SignalEvery)
 	case c.SendSlots <= c.SignalEvery+c.Batch:
 		// Otherwise all slots could wait for a completion that nobody asked for.
-		return bad("%d send slots, must be more than signal-every %d and batch %d together", c.SendSlots, c.SignalEvery, c.Batch)
+		return bad("%d send slots, must be more than signal-every %d and batch %d together", c.SendSlots, c.SignalEvery,
+			c.Batch)
 	case c.ServiceLevel > 15:
 		return bad("service level %d, must be up to 15", c.ServiceLevel)
 	case c.PeerTimeout <= c.KeepAlive:
@@ -271,7 +272,8 @@ func (c Config) check() error {
 func checkPools(pools []PoolConfig) error {
 	for _, p := range pools {
 		if p.ElementSize < protocol.MinElementSize || p.ElementSize > MaxElementSize {
-			return fmt.Errorf("messaging: pool elements of %d bytes, must be %d to %d", p.ElementSize, protocol.MinElementSize, MaxElementSize)
+			return fmt.Errorf("messaging: pool elements of %d bytes, must be %d to %d", p.ElementSize, protocol.MinElementSize,
+				MaxElementSize)
 		}
 		if p.Elements < 1 || p.Elements > MaxElements {
 			return fmt.Errorf("messaging: pool of %d elements, must be 1 to %d", p.Elements, MaxElements)

@@ -61,7 +61,8 @@ func New(cfg Config) (*Conn, error) {
 		return nil, fmt.Errorf("messaging: device %s: %w", cfg.Device.Name(), err)
 	}
 	cfg.Protection = protecting.Name
-	c := &Conn{protecting: protecting, cfg: cfg, requests: newRequests(), done: make(chan struct{}), binding: binding{heard: make(chan struct{}), trusted: make(chan struct{})}}
+	c := &Conn{protecting: protecting, cfg: cfg, requests: newRequests(), done: make(chan struct{}),
+		binding: binding{heard: make(chan struct{}), trusted: make(chan struct{})}}
 	c.handlers = newHandlers(&c.cfg)
 	c.memory = memory{limit: cfg.MaxMemory, budget: cfg.Budget}
 	c.pools = newPoolManager(c)

@@ -99,7 +99,9 @@ func newStopped(t *testing.T, cfgA, cfgB messaging.Config) (n *fabrictest.Networ
 
 // startedPair makes two started halves of one queue over ports that open makes,
 // and returns what open returned for the far ends.
-func startedPair[W any](t *testing.T, cfg messaging.Config, open func(*testing.T) (messaging.Port, W)) (n *fabrictest.Network, a, b W) {
+func startedPair[W any](
+	t *testing.T, cfg messaging.Config, open func(*testing.T) (messaging.Port, W),
+) (n *fabrictest.Network, a, b W) {
 	t.Helper()
 	n = fabrictest.New()
 	ha, hb := newHalf(t, n, "a", cfg), newHalf(t, n, "b", cfg)
@@ -147,7 +149,8 @@ func settled(t *testing.T, a, b *half) {
 		sa, sb := a.conn.Stats(), b.conn.Stats()
 		var errs []error
 		for i := range sa.Channels {
-			errs = append(errs, check(sa.Channels[i].Granted, sb.Channels[i].Lent), check(sb.Channels[i].Granted, sa.Channels[i].Lent))
+			errs = append(errs, check(sa.Channels[i].Granted, sb.Channels[i].Lent),
+				check(sb.Channels[i].Granted, sa.Channels[i].Lent))
 		}
 		return errors.Join(errs...)
 	})
@@ -224,7 +227,8 @@ func TestScarcePools(t *testing.T) {
 	for _, elements := range [][2]int{{1, 1}, {3, 1}, {1, 5}, {16, 2}} {
 		t.Run(fmt.Sprint(elements), func(t *testing.T) {
 			cfg := patient(messaging.Config{
-				Pools:     []messaging.PoolConfig{{ElementSize: 2048, Elements: elements[0]}, {ElementSize: 65536, Elements: elements[1]}},
+				Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: elements[0]},
+					{ElementSize: 65536, Elements: elements[1]}},
 				SendSlots: 4, Batch: 1, SignalEvery: 2,
 			})
 			squeeze(t, cfg, 1500)
@@ -369,10 +373,12 @@ func TestRequests(t *testing.T) {
 	wg.Wait()
 
 	var status *messaging.StatusError
-	if _, err := b.conn.Request(ctx, protocol.CfgOffloads, nil); !errors.As(err, &status) || status.Status != protocol.CfgDenied {
+	if _, err := b.conn.Request(ctx, protocol.CfgOffloads, nil); !errors.As(err, &status) ||
+		status.Status != protocol.CfgDenied {
 		t.Errorf("a refused request: %v", err)
 	}
-	if _, err := a.conn.Request(ctx, protocol.CfgMTU, nil); !errors.As(err, &status) || status.Status != protocol.CfgUnsupported {
+	if _, err := a.conn.Request(ctx, protocol.CfgMTU, nil); !errors.As(err, &status) ||
+		status.Status != protocol.CfgUnsupported {
 		t.Errorf("a request that nobody answers: %v", err)
 	}
 	if err := a.conn.Close(); err != nil {

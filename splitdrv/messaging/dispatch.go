@@ -21,7 +21,8 @@ func (c *Conn) dispatch(msg []byte) error {
 	}
 	if c.cfg.Mode.Sends() {
 		switch h.Function {
-		case protocol.FuncBufferRecvPoolGet, protocol.FuncBufferPoolFlushRequest, protocol.FuncBufferPoolFlushReply, protocol.FuncBufferRDMAIndicate:
+		case protocol.FuncBufferRecvPoolGet, protocol.FuncBufferPoolFlushRequest, protocol.FuncBufferPoolFlushReply,
+			protocol.FuncBufferRDMAIndicate:
 			return controlViolation(ErrUnexpected, "%v in mode %s", h.Function, c.cfg.Mode)
 		default:
 		}
@@ -131,7 +132,8 @@ func (c *Conn) onIndicate(msg []byte) error {
 		if class >= uint32(c.cfg.MaxPools) {
 			return controlViolation(ErrPool, "indication of pool %d in a message about data channel %d", x.Pool, channel+1)
 		}
-		events = append(events, rxEvent{kind: rxIndicated, class: class, elem: x.Element, length: x.Length, last: i == m.Len()-1})
+		events = append(events, rxEvent{kind: rxIndicated, class: class, elem: x.Element, length: x.Length,
+			last: i == m.Len()-1})
 	}
 	c.control.events = events
 	return c.channels[channel].rx.indicated(events)

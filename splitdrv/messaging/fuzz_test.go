@@ -171,7 +171,8 @@ func (s *script) await() (alive bool) {
 		return s.conn.Err() == nil
 	}
 	s.asked++
-	s.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: ownTransaction + s.asked, Type: protocol.CfgKeepAlive}))
+	s.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: ownTransaction + s.asked,
+		Type: protocol.CfgKeepAlive}))
 	ctx, cancel := context.WithTimeout(context.Background(), scriptPatience)
 	defer cancel()
 	go func() {
@@ -221,7 +222,8 @@ func (s *script) step() (alive bool) {
 		n := int(s.byte())<<8 | int(s.byte())
 		s.send(s.bytes(n % (protocol.MaxControlSize + 2)))
 	case scriptLend:
-		p := protocol.Pool{Ref: uint32(s.byte()), Context: protocol.PoolContext(uint16(s.byte()), 0), Elements: uint32(s.byte()), ElementSize: 64 * uint32(s.byte())}
+		p := protocol.Pool{Ref: uint32(s.byte()), Context: protocol.PoolContext(uint16(s.byte()), 0),
+			Elements: uint32(s.byte()), ElementSize: 64 * uint32(s.byte())}
 		if !s.mode.Sends() {
 			// Behind what this side uses itself.
 			p.RKey, p.Addr = s.region.RKey(), s.region.Addr()+(scriptReceives+1)*protocol.MaxControlSize
@@ -276,11 +278,13 @@ func fuzzMessages(mode protocol.Mode) [][]byte {
 	add(protocol.AppendBufferPoolFlushRequest(nil, 1, 0|protocol.FlushGiveBack))
 	add(protocol.AppendBufferPoolFlushRequest(nil, 1, 1))
 	add(protocol.AppendBufferPoolFlushReply(nil, 1))
-	add(protocol.AppendBufferRDMAIndicate(nil, 0, protocol.Indication{Pool: 0, Element: 0, Length: 60}, protocol.Indication{Pool: 0, Element: 1, Length: 60}))
+	add(protocol.AppendBufferRDMAIndicate(nil, 0, protocol.Indication{Pool: 0, Element: 0, Length: 60},
+		protocol.Indication{Pool: 0, Element: 1, Length: 60}))
 	for _, t := range []protocol.CfgType{protocol.CfgKeepAlive, protocol.CfgMTU, protocol.CfgStatsRead} {
 		add(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: 1, Type: t}))
 	}
-	add(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{Type: protocol.CfgSent, Data: protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: 2})}))
+	add(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{Type: protocol.CfgSent,
+		Data: protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: 2})}))
 	add(protocol.AppendCfgUtilReply(nil, protocol.CfgUtilReply{TransactionContext: 1, Type: protocol.CfgKeepAlive}))
 	return ms
 }
@@ -308,7 +312,8 @@ func FuzzControl(f *testing.F) {
 		f.Add(scriptOf(first, []byte{scriptWrite, 0, 0, 60, scriptWrite, 0, 1, 60, scriptWait, scriptWrite, 1, 0, 100}))
 		f.Add(scriptOf(first, []byte{scriptWriteImm, 60, 0, 0, 0, 60, scriptWriteImm, 60, 1, 1, 0, 60, scriptWait}))
 		f.Add(scriptOf(first, []byte{scriptSend, 0, 60, scriptSend, 1, 60, scriptWait, scriptSend, 3, 60}))
-		f.Add(scriptOf(first, lend, []byte{scriptFlush, 0, 0, scriptWait, scriptLend, 0, 1, 2, 40, scriptFlush, 1, 1, scriptWait, scriptFlush, 0, 0}))
+		f.Add(scriptOf(first, lend, []byte{scriptFlush, 0, 0, scriptWait, scriptLend, 0, 1, 2, 40, scriptFlush, 1, 1,
+			scriptWait, scriptFlush, 0, 0}))
 	}
 	f.Fuzz(fuzzScript)
 }
@@ -326,7 +331,8 @@ func fuzzScript(t *testing.T, input []byte) {
 	case err == nil || errors.As(err, &wc):
 	case !errors.As(err, &pe):
 		t.Errorf("ended without a reason that a peer can give: %v", err)
-	case !slices.Contains(messaging.Codes(), pe.Code()), pe.Code() == "unexpected" && !errors.Is(err, messaging.ErrUnexpected):
+	case !slices.Contains(messaging.Codes(), pe.Code()),
+		pe.Code() == "unexpected" && !errors.Is(err, messaging.ErrUnexpected):
 		t.Errorf("a rule without a name: %v", err)
 	}
 }
@@ -351,7 +357,8 @@ func (s *script) run() error {
 		KeepAlive: time.Minute, PeerTimeout: time.Hour, PoolIdle: time.Minute,
 	})
 	s.must(err)
-	s.mem, err = unix.Mmap(-1, 0, (scriptReceives+1)*protocol.MaxControlSize+1<<16, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	s.mem, err = unix.Mmap(-1, 0, (scriptReceives+1)*protocol.MaxControlSize+1<<16, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON)
 	s.must(err)
 	dom, err := far.NewDomain()
 	s.must(err)
@@ -395,7 +402,8 @@ func (s *script) run() error {
 	if errors.Is(reason, net.ErrClosed) {
 		s.t.Errorf("it closed itself: %v", reason)
 	}
-	s.must(errors.Join(s.conn.Close(), dev.Close(), far.Close(), unix.Munmap(s.mem), unix.Close(fds[0]), unix.Close(fds[1])))
+	s.must(errors.Join(s.conn.Close(), dev.Close(), far.Close(), unix.Munmap(s.mem), unix.Close(fds[0]),
+		unix.Close(fds[1])))
 	if l := n.Live(); l != (fabrictest.Live{}) {
 		s.t.Errorf("left open on the fabric: %+v", l)
 	}

@@ -59,7 +59,8 @@ func (s *script) device() {
 		s.must(qp.Fail())
 		s.mute = true
 	case deviceZero:
-		s.post(s.data, fabric.SendWR{Op: fabric.OpWrite, RKey: s.pool(uint32(how)).RKey, RemoteAddr: s.pool(uint32(how)).Addr}, nil)
+		s.post(s.data, fabric.SendWR{Op: fabric.OpWrite, RKey: s.pool(uint32(how)).RKey,
+			RemoteAddr: s.pool(uint32(how)).Addr}, nil)
 	}
 }
 
@@ -104,7 +105,8 @@ func FuzzData(f *testing.F) {
 	out := []byte{scriptFrame, 8, scriptFrame, 8}
 	for i, mode := range protocol.Modes() {
 		add := func(steps ...[]byte) { f.Add(scriptOf(append([][]byte{{byte(i)}}, steps...)...)) }
-		for _, data := range [][]byte{small, large, spoilt, pack, pack[:len(pack)-1], append(slices.Clone(pack), 0), packOf(), small[:10]} {
+		for _, data := range [][]byte{small, large, spoilt, pack, pack[:len(pack)-1], append(slices.Clone(pack), 0), packOf(),
+			small[:10]} {
 			if mode.Sends() {
 				add(rawStep(sendDataOf(0, data)), wait, rawStep(sendDataOf(1, data)), wait)
 				add(rawStep(sendDataOf(1, data)), wait)
@@ -114,7 +116,8 @@ func FuzzData(f *testing.F) {
 		}
 		add(rawStep(small), wait)
 		add(rawStep(protocol.AppendBufferRDMAIndicate(nil, 0, protocol.Indication{Length: 60})), wait)
-		for _, how := range []byte{0, byte(fabric.StatusRemAccessErr), byte(fabric.StatusRetryExcErr), byte(fabric.StatusWRFlushErr)} {
+		for _, how := range []byte{0, byte(fabric.StatusRemAccessErr), byte(fabric.StatusRetryExcErr),
+			byte(fabric.StatusWRFlushErr)} {
 			add(lend, []byte{scriptDevice, deviceStatus, how}, out, wait)
 		}
 		add(lend, []byte{scriptDevice, deviceStall, 0}, out, wait, out, wait)

@@ -19,7 +19,8 @@ type guard struct {
 var guards = func() []guard {
 	var all []guard
 	for _, mode := range []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate} {
-		all = append(all, guard{mode, messaging.ProtectRegion, true}, guard{mode, messaging.ProtectWindow, false}, guard{mode, messaging.ProtectWindow, true},
+		all = append(all, guard{mode, messaging.ProtectRegion, true}, guard{mode, messaging.ProtectWindow, false},
+			guard{mode, messaging.ProtectWindow, true},
 			guard{mode, messaging.ProtectOneTouch, true})
 	}
 	return all
@@ -55,12 +56,16 @@ func (g guard) check(t *testing.T, s messaging.Stats) {
 	case g.protection == messaging.ProtectOneTouch:
 		// Once for each lending, and all but those that are lent now are invalid.
 		transfers := c.RxFrames - c.RxPacked + c.RxPacks
-		if n := c.WindowsBound - c.WindowsInvalidated; c.WindowsBound < transfers || n != uint64(c.Lent.Elements) || c.WindowsGivenUp != 0 {
-			t.Errorf("%d windows were bound, %d invalidated, %d by the peer, for %d transfers; %d elements are lent", c.WindowsBound, c.WindowsInvalidated, c.WindowsGivenUp, transfers, c.Lent.Elements)
+		if n := c.WindowsBound - c.WindowsInvalidated; c.WindowsBound < transfers || n != uint64(c.Lent.Elements) ||
+			c.WindowsGivenUp != 0 {
+			t.Errorf("%d windows were bound, %d invalidated, %d by the peer, for %d transfers; %d elements are lent",
+				c.WindowsBound, c.WindowsInvalidated, c.WindowsGivenUp, transfers, c.Lent.Elements)
 		}
 	case c.WindowsBound != gone+1:
 		t.Errorf("%d windows were bound for 1 pool and %d more", c.WindowsBound, gone)
-	case g.agreed && (c.WindowsGivenUp != gone || c.WindowsInvalidated != 0), !g.agreed && (c.WindowsInvalidated != gone || c.WindowsGivenUp != 0):
-		t.Errorf("%d windows were invalidated by this side, %d by the peer, for %d pools", c.WindowsInvalidated, c.WindowsGivenUp, gone)
+	case g.agreed && (c.WindowsGivenUp != gone || c.WindowsInvalidated != 0),
+		!g.agreed && (c.WindowsInvalidated != gone || c.WindowsGivenUp != 0):
+		t.Errorf("%d windows were invalidated by this side, %d by the peer, for %d pools", c.WindowsInvalidated,
+			c.WindowsGivenUp, gone)
 	}
 }

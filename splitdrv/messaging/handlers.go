@@ -191,7 +191,8 @@ func (g Handling) Change(ch HandlerChange) (Handling, error) {
 
 // unknown is the error about a handler that there is not.
 func (g *Handling) unknown(number int) error {
-	return fmt.Errorf("handler %d: %w: there are handlers 0, of the control channel, and 1 to %d", number, ErrHandler, len(g.Handlers)-1)
+	return fmt.Errorf("handler %d: %w: there are handlers 0, of the control channel, and 1 to %d", number, ErrHandler,
+		len(g.Handlers)-1)
 }
 
 // check refuses what cannot be.
@@ -223,7 +224,8 @@ func (h *Handler) check() error {
 	}
 	if strange := h.CPUs.Without(cpus.Allowed()); len(strange) > 0 {
 		if online := cpus.Online(); online != nil && len(strange.Without(online)) > 0 {
-			return fmt.Errorf("%w: %v is not there, or offline; this machine has %v", ErrProcessor, strange.Without(online), online)
+			return fmt.Errorf("%w: %v is not there, or offline; this machine has %v", ErrProcessor, strange.Without(online),
+				online)
 		}
 		return fmt.Errorf("%w: %v is outside this process's mask %v; widen that (taskset(1), CPUAffinity= of the service, the container's cpuset)", ErrProcessor, strange, cpus.Allowed())
 	}

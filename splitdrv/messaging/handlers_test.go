@@ -100,9 +100,11 @@ func TestHandlingDefaults(t *testing.T) {
 		{"more channels than vectors", messaging.Config{Queues: 6}, 4, []int{1, 2, 3, 4, 1, 2}},
 		{"fewer handlers", messaging.Config{Queues: 3, Handlers: []messaging.Handler{{Number: 2}}}, 2, []int{1, 2, 1}},
 		{"more handlers", messaging.Config{Queues: 2, Handlers: []messaging.Handler{{Number: 7}}}, 7, []int{1, 2}},
-		{"only that of control", messaging.Config{Queues: 2, Handlers: []messaging.Handler{{Number: 0, Priority: 3}}}, 1, []int{1, 1}},
+		{"only that of control", messaging.Config{Queues: 2, Handlers: []messaging.Handler{{Number: 0, Priority: 3}}}, 1,
+			[]int{1, 1}},
 		{"assigned", messaging.Config{Queues: 4, Assigned: []int{2, 0, 1}}, 4, []int{2, 2, 1, 4}},
-		{"assigned too many", messaging.Config{Queues: 1, Handlers: []messaging.Handler{{Number: 2}}, Assigned: []int{2, 1, 1}}, 2, []int{2}},
+		{"assigned too many", messaging.Config{Queues: 1, Handlers: []messaging.Handler{{Number: 2}},
+			Assigned: []int{2, 1, 1}}, 2, []int{2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.cfg.Device, c.cfg.Spin = dev, time.Microsecond
@@ -179,7 +181,8 @@ func TestHandlerMistakes(t *testing.T) {
 			t.Errorf("%s, before: %v", c.name, err)
 		}
 	}
-	if err := (messaging.Config{Device: a.dev, Handlers: []messaging.Handler{{Number: 1}, {Number: 1}}}).Check(); !errors.Is(err, messaging.ErrHandler) {
+	twice := messaging.Config{Device: a.dev, Handlers: []messaging.Handler{{Number: 1}, {Number: 1}}}
+	if err := twice.Check(); !errors.Is(err, messaging.ErrHandler) {
 		t.Errorf("a handler twice: %v", err)
 	}
 	for _, g := range []messaging.Handling{{}, {Handlers: make([]messaging.Handler, 2)}} {
@@ -374,7 +377,8 @@ func TestReassignUnderTraffic(t *testing.T) {
 			if err := h.conn.Assign(1+i%queues, 1+i%handlers); err != nil {
 				t.Error(err)
 			}
-			x := messaging.Handler{Number: i % (1 + handlers), Budget: 1 + i%50, Spin: time.Duration(i%3) * 10 * time.Microsecond}
+			x := messaging.Handler{Number: i % (1 + handlers), Budget: 1 + i%50,
+				Spin: time.Duration(i%3) * 10 * time.Microsecond}
 			if i%2 == 0 {
 				x.CPUs = allowed[i%len(allowed):][:1]
 			}
@@ -456,7 +460,8 @@ func TestVectorOfTheHandler(t *testing.T) {
 	}
 	s := conn.Stats()
 	if ch := s.Channels[1]; s.CompVectors != 4 || ch.Handler != 6 || ch.CompVector != 1 || s.Handlers[6].Vector != 2 {
-		t.Errorf("of %d vectors channel 2 is on %d, with handler %d, whose vector is %d", s.CompVectors, ch.CompVector, ch.Handler, s.Handlers[6].Vector)
+		t.Errorf("of %d vectors channel 2 is on %d, with handler %d, whose vector is %d", s.CompVectors, ch.CompVector,
+			ch.Handler, s.Handlers[6].Vector)
 	}
 	if got := s.Handlers[6].Channels; !slices.Equal(got, []int{1, 2}) {
 		t.Errorf("handler 6 has channels %d", got)

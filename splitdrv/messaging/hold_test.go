@@ -216,7 +216,8 @@ func TestHeldAtTheEnd(t *testing.T) {
 // TestHeldPools has the peer ask for more memory because its frames are held
 // back: it gets none.
 func TestHeldPools(t *testing.T) {
-	cfg := messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4}}, MaxPools: 3, PeerPools: 3, PoolIdle: 40 * time.Millisecond}
+	cfg := messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4}}, MaxPools: 3, PeerPools: 3,
+		PoolIdle: 40 * time.Millisecond}
 	a, b, p := pacedPair(t, cfg)
 	p.trickle.Store(true)
 	ctx := deadline(t)

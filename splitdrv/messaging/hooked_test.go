@@ -231,7 +231,8 @@ func TestPoolsOnRequestHaveAPace(t *testing.T) {
 	for _, tt := range []struct {
 		passes time.Duration
 		want   int
-	}{{0, most}, {interval, 1}, {interval - time.Millisecond, 0}, {2 * time.Millisecond, 1}, {time.Hour, most}, {3 * interval, most}} {
+	}{{0, most}, {interval, 1}, {interval - time.Millisecond, 0}, {2 * time.Millisecond, 1}, {time.Hour, most},
+		{3 * interval, most}} {
 		clock.Add(int64(tt.passes))
 		got := 0
 		for range most + 2 {

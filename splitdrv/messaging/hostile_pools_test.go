@@ -18,7 +18,8 @@ func (p *rawPeer) answer(msg []byte) {
 	p.t.Helper()
 	m, err := protocol.DecodeCfgUtilRequest(msg)
 	p.ok(err)
-	p.send(protocol.AppendCfgUtilReply(nil, protocol.CfgUtilReply{TransactionContext: m.TransactionContext, Type: m.Type, Status: p.status}))
+	p.send(protocol.AppendCfgUtilReply(nil, protocol.CfgUtilReply{TransactionContext: m.TransactionContext, Type: m.Type,
+		Status: p.status}))
 	p.recycle(msg)
 }
 
@@ -189,7 +190,8 @@ func TestFlushAcknowledgesIndications(t *testing.T) {
 					break
 				}
 			}
-			p.send(protocol.AppendBufferRDMAIndicate(nil, 0, protocol.Indication{Pool: l.Ref, Element: 3, Length: uint32(len(data))}))
+			p.send(protocol.AppendBufferRDMAIndicate(nil, 0,
+				protocol.Indication{Pool: l.Ref, Element: 3, Length: uint32(len(data))}))
 			p.send(protocol.AppendBufferPoolFlushRequest(nil, 7, l.Ref|protocol.FlushGiveBack))
 			acknowledged, replied := false, false
 			for !acknowledged || !replied {
@@ -224,7 +226,8 @@ func TestFlushAcknowledgesIndications(t *testing.T) {
 // asks for that means it.
 func TestPoolsAskedForTooOften(t *testing.T) {
 	const asks, pools, rate = 300, 2, 20
-	h, p := newRawPeer(t, messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4}}, MaxPools: pools})
+	h, p := newRawPeer(t, messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4}},
+		MaxPools: pools})
 	begun := time.Now()
 	granted := uint64(0)
 	for i := range uint64(asks) {

@@ -79,7 +79,8 @@ func (p *rawPeer) ok(err error) {
 func (p *rawPeer) postRecv(i int) {
 	p.t.Helper()
 	_, err := p.ctrl.PostRecv([]fabric.RecvWR{{
-		ID: uint64(i), Addr: p.region.Addr() + uint64(i*protocol.MaxControlSize), Len: protocol.MaxControlSize, LKey: p.region.LKey(),
+		ID: uint64(i), Addr: p.region.Addr() + uint64(i*protocol.MaxControlSize),
+		Len: protocol.MaxControlSize, LKey: p.region.LKey(),
 	}})
 	p.ok(err)
 }
@@ -129,7 +130,8 @@ func (p *rawPeer) write(pool, elem int, imm protocol.ImmData, data []byte) {
 
 func (p *rawPeer) ownPool(ref uint32) protocol.Pool {
 	return protocol.Pool{
-		Ref: ref, Elements: 4, ElementSize: 2048, RKey: p.region.RKey(), Addr: p.region.Addr(), Context: protocol.PoolContext(1, 0),
+		Ref: ref, Elements: 4, ElementSize: 2048, RKey: p.region.RKey(), Addr: p.region.Addr(),
+		Context: protocol.PoolContext(1, 0),
 	}
 }
 

@@ -132,7 +132,7 @@ func (r *receiver) forget(p *bufpool.Local) {
 	if r.c.cfg.Mode == protocol.ModeImm {
 		r.spare += p.Loan.Len()
 	}
-	if len(p.Windows) > 0 && !(r.c.cfg.invalidates() && p.Windows[0].Bound()) {
+	if len(p.Windows) > 0 && (!r.c.cfg.invalidates() || !p.Windows[0].Bound()) {
 		r.dropWindows(p)
 	}
 	r.returns.Forget(p)

@@ -93,7 +93,8 @@ func (c *Config) checkLatency() error {
 	}
 	for _, p := range c.LatencyPools {
 		if p.Elements > extraElements {
-			return fmt.Errorf("messaging: a pool of %d elements of the latency channel, must be at most %d", p.Elements, extraElements)
+			return fmt.Errorf("messaging: a pool of %d elements of the latency channel, must be at most %d", p.Elements,
+				extraElements)
 		}
 	}
 	return checkPools(c.LatencyPools)

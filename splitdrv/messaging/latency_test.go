@@ -55,7 +55,8 @@ func TestLatencyChannel(t *testing.T) {
 						return nil
 					})
 					if latency.MemoryPinned > 1<<20 || 4*latency.MemoryPinned > bulk.MemoryPinned {
-						t.Errorf("%s: %d bytes for the latency channel, %d for the other", h.name, latency.MemoryPinned, bulk.MemoryPinned)
+						t.Errorf("%s: %d bytes for the latency channel, %d for the other", h.name, latency.MemoryPinned,
+							bulk.MemoryPinned)
 					}
 				}
 				settled(t, a, b)
@@ -108,7 +109,8 @@ func TestLatencyConfigErrors(t *testing.T) {
 		{Queues: 2, LatencyQueue: true, LatencyPools: []messaging.PoolConfig{}},
 		{Queues: 2, LatencyQueue: true, LatencyPools: []messaging.PoolConfig{{2048, 257}}},
 		{Queues: 2, LatencyQueue: true, LatencyPools: []messaging.PoolConfig{{63, 8}}},
-		{Queues: 2, LatencyQueue: true, Mode: protocol.ModeSend, LatencyPools: messaging.LatencyPools(protocol.ModeImm, 9000)},
+		{Queues: 2, LatencyQueue: true, Mode: protocol.ModeSend,
+			LatencyPools: messaging.LatencyPools(protocol.ModeImm, 9000)},
 	} {
 		c.Device = dev
 		if conn, err := messaging.New(c); err == nil {
@@ -116,7 +118,8 @@ func TestLatencyConfigErrors(t *testing.T) {
 			t.Errorf("accepted: %+v", c)
 		}
 	}
-	c := messaging.Config{Device: dev, Queues: 2, MTU: 9000, LatencyQueue: true, Pools: []messaging.PoolConfig{{65535, 8}}, MaxPools: 1}
+	c := messaging.Config{Device: dev, Queues: 2, MTU: 9000, LatencyQueue: true, Pools: []messaging.PoolConfig{{65535, 8}},
+		MaxPools: 1}
 	if err := c.Check(); err != nil {
 		t.Errorf("one pool each: %v", err)
 	}
@@ -132,7 +135,8 @@ func TestLatencyHandler(t *testing.T) {
 		c := messaging.Config{Device: dev, Queues: queues, LatencyQueue: true}
 		g := c.Handling()
 		if want := 2 + min(vectors, queues-1); len(g.Handlers) != want {
-			t.Errorf("%d queues, %d vectors: %d handlers with the control channel's, not %d", queues, vectors, len(g.Handlers), want)
+			t.Errorf("%d queues, %d vectors: %d handlers with the control channel's, not %d", queues, vectors, len(g.Handlers),
+				want)
 		}
 		latency := g.Assigned[queues-1]
 		for i, h := range g.Assigned[:queues-1] {

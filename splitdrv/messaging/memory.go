@@ -114,7 +114,8 @@ func (m *memory) get(size int, urgent bool) (*bufpool.Arena, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.limit > 0 && m.bytes+n > m.limit {
-		err = fmt.Errorf("%w: %d bytes are in use by the session, %d more are needed, %d are the most", ErrMemory, m.bytes, n, m.limit)
+		err = fmt.Errorf("%w: %d bytes are in use by the session, %d more are needed, %d are the most", ErrMemory, m.bytes, n,
+			m.limit)
 	} else if m.budget != nil {
 		err = m.budget.take(n, urgent)
 	}

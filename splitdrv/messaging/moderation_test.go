@@ -154,7 +154,8 @@ func TestMarks(t *testing.T) {
 	}
 	for i, c := range d.qps {
 		if c.TrafficClass != 0xb8 || c.ServiceLevel != 5 || c.HopLimit != 0 {
-			t.Errorf("queue pair %d: traffic class %#x, service level %d, hop limit %d", i, c.TrafficClass, c.ServiceLevel, c.HopLimit)
+			t.Errorf("queue pair %d: traffic class %#x, service level %d, hop limit %d", i, c.TrafficClass, c.ServiceLevel,
+				c.HopLimit)
 		}
 	}
 	if err := (messaging.Config{ServiceLevel: 16}).Check(); err == nil {

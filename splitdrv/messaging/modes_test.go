@@ -79,11 +79,13 @@ func TestModes(t *testing.T) {
 						if mode == protocol.ModeIndicate {
 							indicated = transfers(s)
 						}
-						if s.TxFrames != frames || s.RxFrames != frames || s.TxIndicated != indicated || (s.RxIndicated > 0) != (indicated > 0) || s.RxLost != 0 {
+						if s.TxFrames != frames || s.RxFrames != frames || s.TxIndicated != indicated ||
+							(s.RxIndicated > 0) != (indicated > 0) || s.RxLost != 0 {
 							t.Errorf("%s: queue %d: %+v", h.name, i, s)
 						}
 						if s.UpdatesSent >= frames/2 || s.IndicatesSent > frames {
-							t.Errorf("%s: queue %d: %d updates, %d indications for %d frames", h.name, i, s.UpdatesSent, s.IndicatesSent, frames)
+							t.Errorf("%s: queue %d: %d updates, %d indications for %d frames", h.name, i, s.UpdatesSent, s.IndicatesSent,
+								frames)
 						}
 					}
 				}
@@ -125,9 +127,11 @@ func TestWhatImmediateDataCannotSay(t *testing.T) {
 		all  bool // whether some frames at least travel with immediate data
 	}{
 		{"length", messaging.Config{MTU: mtu}, long, true},
-		{"element", messaging.Config{MTU: mtu, NoPack: true, Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 700}}, MaxPools: 1, SendSlots: 512, Batch: 256},
+		{"element", messaging.Config{MTU: mtu, NoPack: true,
+			Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 700}}, MaxPools: 1, SendSlots: 512, Batch: 256},
 			func(*rand.Rand) int { return 1000 }, true},
-		{"pool", messaging.Config{MTU: mtu, Queues: 8, Pools: many, MaxPools: len(many), SendSlots: 4, Batch: 1, SignalEvery: 2},
+		{"pool", messaging.Config{MTU: mtu, Queues: 8, Pools: many, MaxPools: len(many), SendSlots: 4, Batch: 1,
+			SignalEvery: 2},
 			func(*rand.Rand) int { return 1000 }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -155,7 +159,8 @@ func TestWhatImmediateDataCannotSay(t *testing.T) {
 				total += transfers(s)
 			}
 			if data.Writes != indicated || data.Writes+data.WriteImms != total {
-				t.Errorf("%d transfers indicated by messages, %d of %d written without immediate data", indicated, data.Writes, data.Writes+data.WriteImms)
+				t.Errorf("%d transfers indicated by messages, %d of %d written without immediate data", indicated, data.Writes,
+					data.Writes+data.WriteImms)
 			}
 			if indicated == 0 || data.WriteImms == 0 {
 				t.Errorf("%d transfers were indicated by messages, %d by immediate data", indicated, data.WriteImms)
@@ -206,7 +211,8 @@ func TestManyPools(t *testing.T) {
 // order, the lost ones are counted, their credits come back, and the control
 // channel is not troubled. Also when all of them are lost.
 func TestLostMessages(t *testing.T) {
-	cfg := patient(messaging.Config{Mode: protocol.ModeSendUC, NoPack: true, Pools: []messaging.PoolConfig{{ElementSize: 4096, Elements: 16}}})
+	cfg := patient(messaging.Config{Mode: protocol.ModeSendUC, NoPack: true,
+		Pools: []messaging.PoolConfig{{ElementSize: 4096, Elements: 16}}})
 	n, a, b := newPair(t, cfg, cfg)
 	ctx := deadline(t)
 	buf := make([]byte, vnet.MaxFrame+1)
@@ -261,7 +267,8 @@ func TestLostMessages(t *testing.T) {
 // eighth message, or the sender would have to stop after the sixteenth.
 func TestIndicationsAreAcknowledgedEarly(t *testing.T) {
 	const frames = 8 * protocol.IndicatesPerChannel
-	cfg := patient(messaging.Config{Mode: protocol.ModeIndicate, Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4096}}})
+	cfg := patient(messaging.Config{Mode: protocol.ModeIndicate,
+		Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4096}}})
 	_, a, b := newPair(t, cfg, cfg)
 	buf := make([]byte, 2048)
 	for i := range uint64(frames) {

@@ -198,14 +198,16 @@ func (g *oddRig) compare(sent, got [][]byte) error {
 				return fmt.Errorf("% x has arrived: %w", got[0][:min(len(f), 80)], err)
 			}
 			got = got[1:]
-		case len(f) >= vnet.MinFrame && !slices.ContainsFunc(f[:vnet.HdrLen], func(b byte) bool { return b != 0 }) && len(f) <= vnet.HdrLen+g.mtu+18:
+		case len(f) >= vnet.MinFrame && !slices.ContainsFunc(f[:vnet.HdrLen], func(b byte) bool { return b != 0 }) &&
+			len(f) <= vnet.HdrLen+g.mtu+18:
 			return fmt.Errorf("a plain frame is lost or changed: % x", f[:min(len(f), 80)])
 		case vnet.Check(f, g.mtu) == nil:
 			return fmt.Errorf("a good frame is lost or changed: % x", f[:min(len(f), 80)])
 		}
 	}
 	if len(got) > 0 {
-		return fmt.Errorf("%d frames have arrived that nobody has sent, the first one % x", len(got), got[0][:min(len(got[0]), 80)])
+		return fmt.Errorf("%d frames have arrived that nobody has sent, the first one % x", len(got),
+			got[0][:min(len(got[0]), 80)])
 	}
 	return nil
 }
@@ -227,9 +229,11 @@ func (g *oddRig) books() {
 			g.t.Errorf("of %d frames %d were sent and %d dropped", g.sent[i], tx.TxFrames, dropped)
 		}
 		if rx.RxMalformed+rx.RxDropped != 0 {
-			g.t.Errorf("the receiver had to drop %d malformed frames, and the netdevice refused %d", rx.RxMalformed, rx.RxDropped)
+			g.t.Errorf("the receiver had to drop %d malformed frames, and the netdevice refused %d", rx.RxMalformed,
+				rx.RxDropped)
 		}
-		g.t.Logf("%d frames: %d sent, %d malformed, %d padded, %d too long", g.sent[i], tx.TxFrames, tx.TxMalformed, tx.TxPadded, tx.TxTooLong)
+		g.t.Logf("%d frames: %d sent, %d malformed, %d padded, %d too long", g.sent[i], tx.TxFrames, tx.TxMalformed,
+			tx.TxPadded, tx.TxTooLong)
 	}
 }
 

@@ -74,7 +74,8 @@ func TestPack(t *testing.T) {
 // element that holds several, although the smallest one would do for each.
 func TestPackTakesLargerElement(t *testing.T) {
 	const frames = 200
-	cfg := patient(messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 256}, {ElementSize: 32 << 10, Elements: 32}}, SendSlots: 32})
+	cfg := patient(messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 256},
+		{ElementSize: 32 << 10, Elements: 32}}, SendSlots: 32})
 	n, a, b := newPair(t, cfg, cfg)
 	ctx := deadline(t)
 	n.Stall("a")

@@ -106,7 +106,8 @@ func untroubled(t *testing.T, n *fabrictest.Network, halves ...*half) {
 		if err := h.conn.Err(); err != nil {
 			t.Errorf("%s: %v", h.name, err)
 		}
-		if c := n.Counters(h.name); c.RNR != 0 || c.Retries != 0 || c.Errors != 0 || c.AccessErrors != 0 || c.CQOverflows != 0 {
+		if c := n.Counters(h.name); c.RNR != 0 || c.Retries != 0 || c.Errors != 0 || c.AccessErrors != 0 ||
+			c.CQOverflows != 0 {
 			t.Errorf("%s: the fabric was troubled: %+v", h.name, c)
 		}
 	}
@@ -148,7 +149,8 @@ func TestPoolsGrowAndComeBack(t *testing.T) {
 						sa, sb = a.conn.Stats(), b.conn.Stats()
 						s, l := sa.Channels[0], sb.Channels[0]
 						if len(s.GrantedPools) != 1 || len(l.LentPools) != 1 || sb.MemoryPinned != before {
-							return fmt.Errorf("round %d: %d pools granted, %d lent, %d bytes pinned, %d before", round, len(s.GrantedPools), len(l.LentPools), sb.MemoryPinned, before)
+							return fmt.Errorf("round %d: %d pools granted, %d lent, %d bytes pinned, %d before", round, len(s.GrantedPools),
+								len(l.LentPools), sb.MemoryPinned, before)
 						}
 						if sb.PoolsReturned != sb.PoolsGranted { // one may have been asked for at the last moment
 							return fmt.Errorf("round %d: %d pools granted, %d came back", round, sb.PoolsGranted, sb.PoolsReturned)
@@ -293,7 +295,8 @@ func TestPoolForLargerFrames(t *testing.T) {
 			// A pool that comes quickly saves even the first frame.
 			dropped := sa.Channels[0].TxTooLong > 0
 			if large != c.passes || sa.PoolsAsked == 0 || (!dropped && !c.passes) || (sb.PoolsGranted > 0) != c.passes {
-				t.Errorf("large frames passed: %t; asked for %d pools, granted %d, dropped %d frames", large, sa.PoolsAsked, sb.PoolsGranted, sa.Channels[0].TxTooLong)
+				t.Errorf("large frames passed: %t; asked for %d pools, granted %d, dropped %d frames", large, sa.PoolsAsked,
+					sb.PoolsGranted, sa.Channels[0].TxTooLong)
 			}
 		})
 	}
@@ -348,7 +351,8 @@ func TestFirstPoolsStay(t *testing.T) {
 	until(t, func() error {
 		s := b.conn.Stats()
 		if s.PoolsAsked == 0 || s.PoolsGiven == 0 || len(s.Channels[0].GrantedPools) != 1 {
-			return fmt.Errorf("%d pools were asked for, %d are given back, %d granted", s.PoolsAsked, s.PoolsGiven, len(s.Channels[0].GrantedPools))
+			return fmt.Errorf("%d pools were asked for, %d are given back, %d granted", s.PoolsAsked, s.PoolsGiven,
+				len(s.Channels[0].GrantedPools))
 		}
 		return nil
 	})

@@ -71,7 +71,8 @@ func ProtectionOn(asked Protection, l fabric.Limits) (Protecting, error) {
 	case asked == ProtectRegion:
 		return Protecting{ProtectRegion, "as configured"}, nil
 	case asked != "" && !l.Windows:
-		return Protecting{}, fmt.Errorf("protection %s: no type-2 memory windows; use protection %s: %w", asked, ProtectRegion, fabric.ErrUnsupported)
+		return Protecting{}, fmt.Errorf("protection %s: no type-2 memory windows; use protection %s: %w", asked,
+			ProtectRegion, fabric.ErrUnsupported)
 	case asked == ProtectWindow && !l.WindowBounds:
 		return Protecting{ProtectWindow, "as configured; the device does not enforce the bounds of windows, those of the regions behind them count"}, nil
 	case asked == ProtectOneTouch && !l.WindowBounds:

@@ -37,7 +37,8 @@ func TestProtectionOn(t *testing.T) {
 		{"one-touch with both", messaging.ProtectOneTouch, full, messaging.ProtectOneTouch},
 	} {
 		p, err := messaging.ProtectionOn(c.asked, c.limits)
-		if p.Name != c.want || (err == nil) != (c.want != "") || err == nil && p.Why == "" || err != nil && !errors.Is(err, fabric.ErrUnsupported) {
+		if p.Name != c.want || (err == nil) != (c.want != "") || err == nil && p.Why == "" ||
+			err != nil && !errors.Is(err, fabric.ErrUnsupported) {
 			t.Errorf("%s: %+v, %v", c.name, p, err)
 		}
 	}
@@ -59,8 +60,10 @@ func TestProtectionOfSession(t *testing.T) {
 		want messaging.Protection
 		err  error
 	}{
-		{"modes that lend nothing", messaging.Config{Mode: protocol.ModeSend, Protection: messaging.ProtectOneTouch}, messaging.ProtectRegion, nil},
-		{"one-touch pools for a peer that knows them", messaging.Config{Protection: messaging.ProtectOneTouch, OneTouch: true}, messaging.ProtectOneTouch, nil},
+		{"modes that lend nothing", messaging.Config{Mode: protocol.ModeSend, Protection: messaging.ProtectOneTouch},
+			messaging.ProtectRegion, nil},
+		{"one-touch pools for a peer that knows them",
+			messaging.Config{Protection: messaging.ProtectOneTouch, OneTouch: true}, messaging.ProtectOneTouch, nil},
 		{"and for one that does not", messaging.Config{Protection: messaging.ProtectOneTouch}, "", messaging.ErrOneTouch},
 		{"windows for any peer", messaging.Config{Protection: messaging.ProtectWindow}, messaging.ProtectWindow, nil},
 	} {
@@ -219,7 +222,8 @@ func TestUnsealed(t *testing.T) {
 		}
 	}
 	until(t, func() error {
-		if have, lent := a.conn.Stats().Channels[0].GrantedPools, b.conn.Stats().Channels[0].LentPools; len(have) != len(lent) {
+		if have, lent := a.conn.Stats().Channels[0].GrantedPools, b.conn.Stats().Channels[0].LentPools; len(have) != len(
+			lent) {
 			return fmt.Errorf("%d pools are granted, of %d", len(have), len(lent))
 		}
 		return nil
@@ -237,7 +241,8 @@ func TestUnsealed(t *testing.T) {
 	until(t, func() error {
 		sent, came := a.conn.Stats().Channels[0], b.conn.Stats().Channels[0]
 		if sent.TxFrames != frames || came.Lent.Consumed != sent.Granted.Out {
-			return fmt.Errorf("%d frames were sent in %d elements, %d have come", sent.TxFrames, sent.Granted.Out, came.Lent.Consumed)
+			return fmt.Errorf("%d frames were sent in %d elements, %d have come", sent.TxFrames, sent.Granted.Out,
+				came.Lent.Consumed)
 		}
 		return nil
 	})

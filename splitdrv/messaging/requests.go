@@ -64,8 +64,9 @@ func newRequests() *requests {
 
 // Request sends a configuration request and waits for the reply, whose data it
 // returns. At most MaxRequests are out at a time, one fewer of those that the
-// peer may hold back; more wait for their turn. A status other than protocol.CfgOK is returned as a *StatusError. It fails
-// with net.ErrClosed, wrapped, when the session ends first.
+// peer may hold back; more wait for their turn. A status other than
+// protocol.CfgOK is returned as a *StatusError. It fails with net.ErrClosed, wrapped,
+// when the session ends first.
 //
 // When ctx ends first the request stays counted until its reply comes, because
 // it occupies a receive at the peer until then.

@@ -59,7 +59,8 @@ func TestHeldRequests(t *testing.T) {
 		answered(protocol.CfgKeepAlive)
 	}
 	mu.Lock()
-	if !slices.Equal(judged, []protocol.CfgType{protocol.CfgMAC, protocol.CfgMTU}) || !slices.Equal(done, []protocol.CfgType{protocol.CfgMAC}) {
+	if !slices.Equal(judged, []protocol.CfgType{protocol.CfgMAC, protocol.CfgMTU}) ||
+		!slices.Equal(done, []protocol.CfgType{protocol.CfgMAC}) {
 		t.Errorf("the pace was asked about %v; carried out were %v", judged, done)
 	}
 	mu.Unlock()
@@ -125,7 +126,8 @@ func TestHeldRequestsKeepTheirOrder(t *testing.T) {
 	ask := func() {
 		i := len(want)
 		want = append(want, byte(i))
-		p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: uint64(i), Type: protocol.CfgVLAN, Data: want[i:]}))
+		p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: uint64(i),
+			Type: protocol.CfgVLAN, Data: want[i:]}))
 	}
 	for range messaging.MaxRequests {
 		ask()

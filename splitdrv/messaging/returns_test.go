@@ -16,7 +16,8 @@ import (
 // the peer fills the pool and indicates it.
 func TestMoreFreeThanAnUpdateHolds(t *testing.T) {
 	cfg := patient(messaging.Config{
-		Mode: protocol.ModeIndicate, NoPack: true, Pools: []messaging.PoolConfig{{ElementSize: 128, Elements: messaging.MaxElements}},
+		Mode: protocol.ModeIndicate, NoPack: true, Pools: []messaging.PoolConfig{{ElementSize: 128,
+			Elements: messaging.MaxElements}},
 		MaxPools: 1, SendSlots: 512, Batch: 256,
 	})
 	n, a, b := newPair(t, cfg, cfg)

@@ -10,7 +10,8 @@ import (
 func TestSilence(t *testing.T) {
 	var looks, looked uint64
 	owed := false
-	s := silence{interval: time.Second, look: func() uint64 { looks++; return looks }, looked: func() uint64 { return looked }, owed: func() bool { return owed }}
+	s := silence{interval: time.Second, look: func() uint64 { looks++; return looks },
+		looked: func() uint64 { return looked }, owed: func() bool { return owed }}
 	const busy, late = true, 600 * time.Millisecond
 	for i, c := range []struct {
 		heard  uint64
@@ -47,7 +48,8 @@ func TestSilence(t *testing.T) {
 // TestSilenceIsOver reads what has come before it judges.
 func TestSilenceIsOver(t *testing.T) {
 	var looks, looked uint64
-	s := silence{interval: time.Second, look: func() uint64 { looks++; return looks }, looked: func() uint64 { return looked }}
+	s := silence{interval: time.Second, look: func() uint64 { looks++; return looks },
+		looked: func() uint64 { return looked }}
 	quiet := func() {
 		for s.lasted < 2*time.Second {
 			s.tick(0, s.heard)

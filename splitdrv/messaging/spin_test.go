@@ -116,7 +116,8 @@ func TestSpinEnds(t *testing.T) {
 	}
 	t.Cleanup(func() { c.Close() })
 	rx := c.channels[0].rx
-	data, control := &polledCQ{CQ: rx.ch.recvCQ, again: make(chan struct{})}, &polledCQ{CQ: c.control.cq, again: make(chan struct{})}
+	data, control := &polledCQ{CQ: rx.ch.recvCQ, again: make(chan struct{})},
+		&polledCQ{CQ: c.control.cq, again: make(chan struct{})}
 	rx.ch.recvCQ, c.control.cq = data, control
 	rx.w.spin.Store(int64(time.Hour))
 	c.control.w.spin.Store(int64(time.Hour))

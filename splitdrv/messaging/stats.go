@@ -56,7 +56,8 @@ type Stats struct {
 	PoolsReturned   uint64         `json:"pools_returned"` // pools of ours that came back, and were deregistered
 	PoolsGiven      uint64         `json:"pools_given"`    // pools of the peer's that we gave back
 	RequestsHeld    uint64         `json:"requests_held"`  // requests of the peer's that came too fast, and had to wait
-	FlushesHeld     uint64         `json:"flushes_held"`   // pools of the peer's taken back too fast: answers that it had to wait for
+	// pools of the peer's taken back too fast: answers that it had to wait for
+	FlushesHeld uint64 `json:"flushes_held"`
 }
 
 // Stats reads the counters. It may be called at any time before Close.

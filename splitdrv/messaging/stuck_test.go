@@ -47,7 +47,8 @@ func TestStuckPortAtTheEnd(t *testing.T) {
 	connect(t, a, b)
 	// A full queue does not become writable by itself.
 	queue := b.ports[0].(porttest.Batched).Single
-	for full := queue.WriteFrame(frame(0, vnet.MaxFrame-4, 1500)); full == nil; full = queue.WriteFrame(frame(0, vnet.MaxFrame-4, 1500)) {
+	for full := queue.WriteFrame(frame(0, vnet.MaxFrame-4, 1500)); full == nil; full = queue.WriteFrame(frame(0,
+		vnet.MaxFrame-4, 1500)) {
 	}
 	port := &stuckPort{Single: queue, room: 10, conn: b.conn, stuck: make(chan struct{})}
 	if err := b.conn.Start([]messaging.Port{porttest.Batched{Single: port}}); err != nil {

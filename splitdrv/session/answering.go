@@ -10,7 +10,9 @@ import (
 // inTurnBefore is what TLS calls when a ClientHello has come, before it does
 // anything that takes time: it waits for this connection's turn. The turn ends
 // with the answer.
-func (c *Conn) inTurnBefore(next func(*tls.ClientHelloInfo) (*tls.Config, error)) func(*tls.ClientHelloInfo) (*tls.Config, error) {
+func (c *Conn) inTurnBefore(
+	next func(*tls.ClientHelloInfo) (*tls.Config, error),
+) func(*tls.ClientHelloInfo) (*tls.Config, error) {
 	return func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		if c.turns != nil {
 			if err := c.turns.take(hello.Context(), c); err != nil {
@@ -60,7 +62,8 @@ func (a *answering) Read(b []byte) (int, error) {
 	n, err := a.Conn.Read(b)
 	if !a.c.met.Load() {
 		if a.read += n; a.read > maxHandshake {
-			return 0, fmt.Errorf("%v at %v says more than %d bytes before it is authenticated: %w", a.c.peerRole, a.c.RemoteAddr(), maxHandshake, ErrNotSplitnic)
+			return 0, fmt.Errorf("%v at %v says more than %d bytes before it is authenticated: %w", a.c.peerRole,
+				a.c.RemoteAddr(), maxHandshake, ErrNotSplitnic)
 		}
 	}
 	return n, err

@@ -178,8 +178,10 @@ func TestChains(t *testing.T) {
 		{"a stranger's, of the same names", others, 0, x509.UnknownAuthorityError{}},
 		// Whoever connects has these. With them no other signature is checked either.
 		{"a stranger's, with the authority's own", append(others[:4:4], a.cert), 1, x509.UnknownAuthorityError{}},
-		{"a stranger's, with one that the authority has issued", append(others[:4:4], short[1]), 1, x509.UnknownAuthorityError{}},
-		{"a stranger's, behind those of another", []*x509.Certificate{others[0], short[0], short[1]}, 2, x509.UnknownAuthorityError{}},
+		{"a stranger's, with one that the authority has issued", append(others[:4:4], short[1]), 1,
+			x509.UnknownAuthorityError{}},
+		{"a stranger's, behind those of another", []*x509.Certificate{others[0], short[0], short[1]}, 2,
+			x509.UnknownAuthorityError{}},
 	} {
 		_, err := trust.verify(tt.chain, x509.ExtKeyUsageClientAuth, time.Now())
 		var unknown x509.UnknownAuthorityError

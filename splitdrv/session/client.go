@@ -154,7 +154,8 @@ func unreachable(err error) string {
 		return "; nobody listens there: is splitnic iounit running, and is this the address and port of its --listen?"
 	case errors.As(err, &dns):
 		return "; is the name right, and known here (getent hosts NAME)?"
-	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.As(err, &timeout) && timeout.Timeout():
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH),
+		errors.As(err, &timeout) && timeout.Timeout():
 		return "; is the machine up, the address right, and no firewall between (ping, ip route get)?"
 	}
 	return ""

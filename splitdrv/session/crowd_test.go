@@ -70,7 +70,8 @@ func (f from) RemoteAddr() net.Addr { return f.addr }
 
 func connFrom(ip string) *Conn {
 	addr := &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}
-	return &Conn{security: new(Security), raw: from{addr: addr}, deadline: time.Now().Add(time.Minute), done: make(chan struct{})}
+	return &Conn{security: new(Security), raw: from{addr: addr}, deadline: time.Now().Add(time.Minute),
+		done: make(chan struct{})}
 }
 
 func TestCrowd(t *testing.T) {
@@ -98,7 +99,8 @@ func TestCrowd(t *testing.T) {
 		conns = append(conns, c)
 		out, err := w.enter(c)
 		if got := slices.Index(conns, out); got != step.out || !errors.Is(err, step.reason) {
-			t.Errorf("connection %d from %s takes the place of %d: %v; want %d: %v", len(conns)-1, step.ip, got, err, step.out, step.reason)
+			t.Errorf("connection %d from %s takes the place of %d: %v; want %d: %v", len(conns)-1, step.ip, got, err, step.out,
+				step.reason)
 		}
 	}
 	for _, c := range conns {

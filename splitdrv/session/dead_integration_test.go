@@ -35,7 +35,8 @@ func TestNetnsDeadMachine(t *testing.T) {
 func TestNetnsDeadInHandshake(t *testing.T) {
 	m := newMachines(t, ServerConfig{HandshakeTimeout: time.Hour})
 	ctx, cancel := context.WithCancel(testContext(t))
-	greeting, waiting := m.dial(t, ClientConfig{HandshakeTimeout: time.Hour}), m.dial(t, ClientConfig{HandshakeTimeout: time.Hour})
+	greeting, waiting := m.dial(t, ClientConfig{HandshakeTimeout: time.Hour}),
+		m.dial(t, ClientConfig{HandshakeTimeout: time.Hour})
 	greeted := make(chan error, 1)
 	go func() {
 		_, err := greeting.Hello(ctx, testHello())

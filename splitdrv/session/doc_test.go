@@ -46,7 +46,8 @@ func TestDocumentedMessages(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, name := range []string{typeHello, typeWelcome, typeAccept, typeReady, typeRefuse, typeBye, typeRenew, typeRenewed} {
+	for _, name := range []string{typeHello, typeWelcome, typeAccept, typeReady, typeRefuse, typeBye, typeRenew,
+		typeRenewed} {
 		if !seen[name] {
 			t.Errorf("no example of %s", name)
 		}

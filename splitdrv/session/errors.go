@@ -65,7 +65,8 @@ func (e *UntrustedError) Error() string {
 		case e.Reason != nil:
 			return s + untimelyCure(e.Reason)
 		case e.Issued:
-			return s + fmt.Sprintf("the log there says what is wrong with its certificate, or add it there with --trust %v", e.Fingerprint)
+			return s + fmt.Sprintf("the log there says what is wrong with its certificate, or add it there with --trust %v",
+				e.Fingerprint)
 		default:
 			return s + fmt.Sprintf("add it there with --trust %v", e.Fingerprint)
 		}
@@ -127,7 +128,8 @@ const (
 
 // Codes are all codes of this version.
 func Codes() []Code {
-	return []Code{CodeVersion, CodeBadHello, CodeMode, CodeBusy, CodeFull, CodePolicy, CodeRevoked, CodeShuttingDown, CodeProtocol, CodeFailed}
+	return []Code{CodeVersion, CodeBadHello, CodeMode, CodeBusy, CodeFull, CodePolicy, CodeRevoked, CodeShuttingDown,
+		CodeProtocol, CodeFailed}
 }
 
 // retry reports whether another attempt may find it otherwise.

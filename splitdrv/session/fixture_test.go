@@ -160,7 +160,8 @@ func testHello() Hello {
 func testChannels(first uint32, n int) []Channel {
 	channels := make([]Channel, n)
 	for i := range channels {
-		channels[i] = Channel{QPN: first + uint32(i), PSN: 0xabcdef - uint32(i), GID: GID{0xfe, 0x80, 15: byte(i)}, LID: 7, MTU: 1024}
+		channels[i] = Channel{QPN: first + uint32(i), PSN: 0xabcdef - uint32(i), GID: GID{0xfe, 0x80, 15: byte(i)}, LID: 7,
+			MTU: 1024}
 	}
 	return channels
 }

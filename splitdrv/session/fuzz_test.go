@@ -102,7 +102,8 @@ func FuzzEnd(f *testing.F) {
 			t.Errorf("message %q", bye.Message)
 		}
 		var refused *RefusedError
-		if errors.As(decodeRefuse(b), &refused) && (text(refused.Message) != refused.Message || len(refused.Error()) > 3*maxText) {
+		if errors.As(decodeRefuse(b), &refused) && (text(refused.Message) != refused.Message ||
+			len(refused.Error()) > 3*maxText) {
 			t.Errorf("message %q", refused.Message)
 		}
 	})

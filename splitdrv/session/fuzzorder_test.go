@@ -44,7 +44,8 @@ func words(f *testing.F) []string {
 func FuzzOrder(f *testing.F) {
 	words := words(f)
 	security := insecure(f)
-	for _, order := range [][]byte{{1, 3, 4}, {1, 3, 4, 0, 0, 5}, {7, 3, 4}, {2, 4}, {2, 4, 0, 5}, {9, 4}, {6}, {5}, {1, 1}, {2, 2}, {1, 0, 3, 4}, {3, 1, 4}, {4, 3, 1}} {
+	for _, order := range [][]byte{{1, 3, 4}, {1, 3, 4, 0, 0, 5}, {7, 3, 4}, {2, 4}, {2, 4, 0, 5}, {9, 4}, {6}, {5},
+		{1, 1}, {2, 2}, {1, 0, 3, 4}, {3, 1, 4}, {4, 3, 1}} {
 		f.Add(false, order, uint8(3))
 		f.Add(true, order, uint8(0))
 	}
@@ -161,7 +162,8 @@ func TestOrder(t *testing.T) {
 	good.Version, good.Features, good.Offloads = 1, []string{"late"}, hello.Offloads
 	for name, m := range map[string]any{
 		typeHello: helloMessage{typeHello, magic, spoken, hello}, typeWelcome: welcomeMessage{typeWelcome, good},
-		typeAccept: acceptMessage{typeAccept, testAccept()}, typeReady: readyMessage{typeReady}, typeBye: byeMessage{typeBye, CodeFailed, "x"},
+		typeAccept: acceptMessage{typeAccept, testAccept()}, typeReady: readyMessage{typeReady},
+		typeBye: byeMessage{typeBye, CodeFailed, "x"},
 	} {
 		b, err := json.Marshal(m)
 		if err != nil {

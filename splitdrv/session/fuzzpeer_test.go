@@ -73,7 +73,8 @@ func (*scriptedPeer) SetWriteDeadline(time.Time) error { return nil }
 func newScripted(s *Security, peer role, lines string, raw []byte, how uint8) (*Conn, *scriptedPeer) {
 	p := &scriptedPeer{
 		chunk: []int{1, 3, 100, 1 << 20}[how&3],
-		end:   []error{io.EOF, os.ErrDeadlineExceeded, &net.OpError{Op: "read", Err: io.ErrClosedPipe}, io.ErrUnexpectedEOF}[how>>2&3],
+		end: []error{io.EOF, os.ErrDeadlineExceeded, &net.OpError{Op: "read", Err: io.ErrClosedPipe},
+			io.ErrUnexpectedEOF}[how>>2&3],
 	}
 	if lines != "" {
 		for line := range strings.SplitSeq(lines, "\n") {
@@ -194,12 +195,14 @@ func FuzzServer(f *testing.F) {
 	bye := changed(f, byeMessage{typeBye, CodeFailed, "x"}, nil)
 	sends := helloWith(f, map[string]any{"modes": []string{"send-uc", "imm"}, "pools": 64})
 	for i, s := range []string{
-		"", hello, hello + "\n" + accept, hello + "\n" + accept + "\n" + ready, hello + "\n" + accept + "\n" + ready + "\n\n\n" + bye,
+		"", hello, hello + "\n" + accept, hello + "\n" + accept + "\n" + ready, hello + "\n" + accept + "\n" + ready +
+			"\n\n\n" + bye,
 		hello + "\n" + bye, ready, accept, hello + "\n" + hello, hello + "\n" + ready, hello + "\n\n" + accept,
 		hello + "\n" + accept + "\n" + ready + "\n" + ready,
 		sends + "\n" + accept + "\n" + ready,
 		hello + "\n" + changed(f, acceptMessage{typeAccept, testAccept()}, map[string]any{"type": "ready"}) + "\n" + ready,
-		hello + "\n" + changed(f, acceptMessage{typeAccept, testAccept()}, map[string]any{"channels": testChannels(5, 2)}) + "\n" + ready,
+		hello + "\n" + changed(f, acceptMessage{typeAccept, testAccept()}, map[string]any{"channels": testChannels(5, 2)}) +
+			"\n" + ready,
 	} {
 		f.Add(s, []byte{0, 0, 0, 0}, uint8(i))
 		f.Add(s, []byte{}, uint8(3))
@@ -257,7 +260,8 @@ func FuzzClient(f *testing.F) {
 	refuse := changed(f, refuseMessage{typeRefuse, CodeFull, "x", Versions{}, true}, nil)
 	bye := changed(f, byeMessage{typeBye, CodeFailed, "x"}, nil)
 	for i, s := range []string{
-		"", refuse, bye, ready, welcome, welcome + "\n" + ready, welcome + "\n" + ready + "\n\n" + bye, welcome + "\n" + refuse,
+		"", refuse, bye, ready, welcome, welcome + "\n" + ready, welcome + "\n" + ready + "\n\n" + bye, welcome + "\n" +
+			refuse,
 		welcome + "\n" + welcome, welcome + "\n\n" + ready, welcome + "\n" + ready + "\n" + ready, send + "\n" + ready,
 		changed(f, message, map[string]any{"type": "ready"}) + "\n" + ready,
 		changed(f, message, map[string]any{"mode": "send-uc"}) + "\n" + ready,

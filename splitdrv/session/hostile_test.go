@@ -109,7 +109,8 @@ func TestFieldsOfHello(t *testing.T) {
 	for field, values := range map[string][]any{
 		"name":     {"", "has space", "bell\a", strings.Repeat("n", 254)},
 		"software": {"line\nfeed", strings.Repeat("s", 513)},
-		"modes":    {nil, "imm", []string{}, []string{""}, []string{"imm", "a b"}, []string{strings.Repeat("m", 65)}, []string{"imm", "imm"}, strings.Split("a b c d e f g h i", " ")},
+		"modes": {nil, "imm", []string{}, []string{""}, []string{"imm", "a b"}, []string{strings.Repeat("m", 65)},
+			[]string{"imm", "imm"}, strings.Split("a b c d e f g h i", " ")},
 		"queues":   {0, -1, 256, 1 << 40},
 		"pools":    {0, -1, 65},
 		"max_mtu":  {0, 67, 65536},
@@ -126,7 +127,8 @@ func TestFieldsOfHello(t *testing.T) {
 	// What a later version may add is ignored.
 	h, err := decodeHello([]byte(helloWith(t, map[string]any{
 		"later": map[string]int{"x": 1}, "features": []string{"early", "later"},
-		"offloads": []string{"tso4", "later"}, "versions": Versions{1, 9}, "modes": strings.Split("a b c d e f g h", " "), "pools": 64,
+		"offloads": []string{"tso4", "later"}, "versions": Versions{1, 9}, "modes": strings.Split("a b c d e f g h", " "),
+		"pools": 64,
 	})))
 	if err != nil || h.Offloads.String() != "tso4" || len(h.Modes) != 8 {
 		t.Errorf("%+v, %v", h, err)
@@ -175,13 +177,15 @@ func TestFieldsOfWelcome(t *testing.T) {
 		},
 	} {
 		for _, v := range values {
-			if _, err := decodeWelcome([]byte(changed(t, message, map[string]any{field: v})), &hello); !errors.Is(err, ErrMessage) {
+			if _, err := decodeWelcome([]byte(changed(t, message, map[string]any{field: v})), &hello); !errors.Is(err,
+				ErrMessage) {
 				t.Errorf("%s %v: %v", field, v, err)
 			}
 		}
 	}
 	var version *VersionError
-	if _, err := decodeWelcome([]byte(changed(t, message, map[string]any{"version": 2})), &hello); !errors.As(err, &version) {
+	if _, err := decodeWelcome([]byte(changed(t, message, map[string]any{"version": 2})), &hello); !errors.As(err,
+		&version) {
 		t.Errorf("version 2: %v", err)
 	}
 
@@ -204,7 +208,8 @@ func TestFieldsOfWelcome(t *testing.T) {
 		w := good
 		w.Mode, w.Pools, w.ControlReceives = tt.mode, tt.pools, tt.receives
 		err := w.validate(&hello)
-		if tt.field == "" && err != nil || tt.field != "" && (!errors.Is(err, ErrMessage) || !strings.Contains(err.Error(), tt.field+" is")) {
+		if tt.field == "" && err != nil || tt.field != "" &&
+			(!errors.Is(err, ErrMessage) || !strings.Contains(err.Error(), tt.field+" is")) {
 			t.Errorf("%+v: %v", tt, err)
 		}
 		if tt.field != "" {
@@ -232,7 +237,8 @@ func TestFieldsOfAccept(t *testing.T) {
 		"channels":         {nil, testChannels(100, 2), testChannels(0, 3)},
 	} {
 		for _, v := range values {
-			if _, err := decodeAccept([]byte(changed(t, message, map[string]any{field: v})), &welcome); !errors.Is(err, ErrMessage) {
+			if _, err := decodeAccept([]byte(changed(t, message, map[string]any{field: v})), &welcome); !errors.Is(err,
+				ErrMessage) {
 				t.Errorf("%s %v: %v", field, v, err)
 			}
 		}
@@ -259,7 +265,8 @@ func TestVersionMismatch(t *testing.T) {
 	if err := rejected.next(t); !errors.As(err, &version) || *version != (VersionError{Versions{1, 1}, Versions{2, 3}}) {
 		t.Errorf("I/O unit: %v", err)
 	}
-	if err := decodeRefuse([]byte(`{"type":"refuse","code":"version","versions":{"min":2,"max":3}}`)); !errors.As(err, &version) ||
+	if err := decodeRefuse([]byte(`{"type":"refuse","code":"version","versions":{"min":2,"max":3}}`)); !errors.As(err,
+		&version) ||
 		*version != (VersionError{Versions{1, 1}, Versions{2, 3}}) {
 		t.Errorf("host: %v", err)
 	}
@@ -280,7 +287,8 @@ func TestBadHelloIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused *RefusedError
-	if err := decodeRefuse(b); !errors.As(err, &refused) || refused.Code != CodeBadHello || !strings.Contains(refused.Message, "queues") {
+	if err := decodeRefuse(b); !errors.As(err, &refused) || refused.Code != CodeBadHello ||
+		!strings.Contains(refused.Message, "queues") {
 		t.Errorf("refused with %v", err)
 	}
 	if b, err := readFrame(c); err == nil {
@@ -424,7 +432,8 @@ func TestAcceptSurvivesErrors(t *testing.T) {
 // TestLongValue has a host send a value that is none, and as long as a message can
 // be: what is said and logged about it is not.
 func TestLongValue(t *testing.T) {
-	_, err := decodeHello([]byte(`{"magic":"splitnic","versions":{"min":1,"max":1},"queues":` + strings.Repeat("9", maxFrame-100) + `}`))
+	_, err := decodeHello([]byte(`{"magic":"splitnic","versions":{"min":1,"max":1},"queues":` +
+		strings.Repeat("9", maxFrame-100) + `}`))
 	if err == nil || !errors.Is(err, ErrMessage) {
 		t.Fatalf("%v", err)
 	}

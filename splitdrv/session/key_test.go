@@ -126,7 +126,8 @@ func TestKeyAccess(t *testing.T) {
 		{0o660, 0, 1000, false},
 		{0o644, 0, 1000, false},
 	} {
-		if err := checkAccess("/etc/key.pem", tt.mode, tt.owner, tt.user); (err == nil) != tt.ok || err != nil && !strings.Contains(err.Error(), "splitnic keygen") {
+		if err := checkAccess("/etc/key.pem", tt.mode, tt.owner, tt.user); (err == nil) != tt.ok ||
+			err != nil && !strings.Contains(err.Error(), "splitnic keygen") {
 			t.Errorf("mode %#o of user %d, for user %d: %v", tt.mode, tt.owner, tt.user, err)
 		} else if err != nil {
 			testenv.Ended(t, 5, "load key /etc/key.pem: "+err.Error())

@@ -220,9 +220,11 @@ func (l *Listener) deliver(s *Server) error {
 	case <-s.Done():
 		return s.Err() // trusted no longer
 	case <-late.C:
-		return errors.Join(fmt.Errorf("%v: not accepted in time", s.Conn), s.Refuse(CodeBusy, "the I/O unit did not get to it in time"))
+		return errors.Join(fmt.Errorf("%v: not accepted in time", s.Conn),
+			s.Refuse(CodeBusy, "the I/O unit did not get to it in time"))
 	case <-l.ctx.Done():
-		return errors.Join(fmt.Errorf("%v: %w", s.Conn, net.ErrClosed), s.Refuse(CodeShuttingDown, "the I/O unit is shutting down"))
+		return errors.Join(fmt.Errorf("%v: %w", s.Conn, net.ErrClosed),
+			s.Refuse(CodeShuttingDown, "the I/O unit is shutting down"))
 	}
 }
 

@@ -33,15 +33,17 @@ var spoken = Versions{Min: protocol.Version, Max: protocol.Version}
 
 // Hello is what the host asks for.
 type Hello struct {
-	Features []string        `json:"features"`     // optional parts of the protocol that the host can use
-	Name     string          `json:"name"`         // of the host; not authenticated
-	Software string          `json:"software"`     // version, for people
-	Modes    []protocol.Mode `json:"modes"`        // transfer modes in order of preference; the I/O unit may not know them all
-	Queues   int             `json:"queues"`       // data channels wanted, 1 … MaxQueues
-	Pools    int             `json:"pools"`        // most pools that the host lends on a data channel at a time, 1 … MaxPools; see PoolsIn
-	MaxMTU   int             `json:"max_mtu"`      // largest MTU that the host can use
-	Offloads vnet.Offloads   `json:"offloads"`     // that the host can use
-	MAC      protocol.MAC    `json:"mac,omitzero"` // wanted; zero leaves it to the I/O unit
+	Features []string `json:"features"` // optional parts of the protocol that the host can use
+	Name     string   `json:"name"`     // of the host; not authenticated
+	Software string   `json:"software"` // version, for people
+	// transfer modes in order of preference; the I/O unit may not know them all
+	Modes  []protocol.Mode `json:"modes"`
+	Queues int             `json:"queues"` // data channels wanted, 1 … MaxQueues
+	// most pools that the host lends on a data channel at a time, 1 … MaxPools; see PoolsIn
+	Pools    int           `json:"pools"`
+	MaxMTU   int           `json:"max_mtu"`      // largest MTU that the host can use
+	Offloads vnet.Offloads `json:"offloads"`     // that the host can use
+	MAC      protocol.MAC  `json:"mac,omitzero"` // wanted; zero leaves it to the I/O unit
 }
 
 // PoolsIn is the largest number of pools that the host lends on a data channel
@@ -83,14 +85,15 @@ type Link struct {
 
 // Welcome is what the I/O unit grants.
 type Welcome struct {
-	Version         int           `json:"version"`  // of the protocol; set by Server.Welcome
-	Features        []string      `json:"features"` // sent: those that the host has as well
-	Session         string        `json:"session"`  // identifier for logs; Server.Welcome makes one up if it is empty
-	Name            string        `json:"name"`     // of the I/O unit; not authenticated
-	Software        string        `json:"software"`
-	Mode            protocol.Mode `json:"mode"`             // one of the hello's
-	Queues          int           `json:"queues"`           // data channels, 1 … as many as wanted
-	Pools           int           `json:"pools"`            // most pools that the I/O unit lends on a data channel at a time
+	Version  int           `json:"version"`  // of the protocol; set by Server.Welcome
+	Features []string      `json:"features"` // sent: those that the host has as well
+	Session  string        `json:"session"`  // identifier for logs; Server.Welcome makes one up if it is empty
+	Name     string        `json:"name"`     // of the I/O unit; not authenticated
+	Software string        `json:"software"`
+	Mode     protocol.Mode `json:"mode"`   // one of the hello's
+	Queues   int           `json:"queues"` // data channels, 1 … as many as wanted
+	// most pools that the I/O unit lends on a data channel at a time
+	Pools           int           `json:"pools"`
 	MAC             protocol.MAC  `json:"mac"`              // of the host's netdevice
 	MTU             int           `json:"mtu"`              // of the host's netdevice, at most as in the hello
 	Link            Link          `json:"link"`             // of the LAN
@@ -234,7 +237,8 @@ func invalid(field string, value any, format string, args ...any) error {
 // on each data channel.
 func validateControlReceives(n int, mode protocol.Mode, queues, pools int) error {
 	if least := protocol.ControlReceives(mode, queues, pools); n < least || n > MaxControlReceives {
-		return invalid("control_receives", n, "must be %d to %d for %d data channels with %d pools in mode %s", least, MaxControlReceives, queues, pools, mode)
+		return invalid("control_receives", n, "must be %d to %d for %d data channels with %d pools in mode %s", least,
+			MaxControlReceives, queues, pools, mode)
 	}
 	return nil
 }

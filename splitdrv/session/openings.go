@@ -71,7 +71,8 @@ func (o *openings) open(c *Conn) error {
 	}
 	a.most = float64(burst) // which a policy can change
 	if wait := a.until(now, 1); wait > 0 {
-		return fmt.Errorf("%w: %d at once and %d in a second are allowed for %s", ErrTooOften, burst, openingRate, who.cure(wait.Round(time.Millisecond)))
+		return fmt.Errorf("%w: %d at once and %d in a second are allowed for %s", ErrTooOften, burst, openingRate,
+			who.cure(wait.Round(time.Millisecond)))
 	}
 	a.spend(now, 1)
 	return nil

@@ -173,7 +173,8 @@ func TestTooOften(t *testing.T) {
 	host, beside := secured(t, h, trust), secured(t, other, trust)
 	unit := secured(t, u, "host1="+h.Fingerprint().String(), "host2="+other.Fingerprint().String())
 	now := time.Unix(1000, 0)
-	ln, rejected := listen(t, ServerConfig{Security: unit, Burst: func(Identity) int { return 3 }, now: func() time.Time { return now }})
+	ln, rejected := listen(t, ServerConfig{Security: unit, Burst: func(Identity) int { return 3 },
+		now: func() time.Time { return now }})
 	for range 3 {
 		c, s := establish(t, ln, host)
 		c.Close()
@@ -201,7 +202,8 @@ func TestTooOften(t *testing.T) {
 	establish(t, ln, beside)
 
 	// Without keys, those who come from one address are one.
-	ln, _ = listen(t, ServerConfig{Security: insecure(t), Burst: func(Identity) int { return 1 }, now: func() time.Time { return now }})
+	ln, _ = listen(t, ServerConfig{Security: insecure(t), Burst: func(Identity) int { return 1 },
+		now: func() time.Time { return now }})
 	establish(t, ln, insecure(t))
 	err := knock(t, ln, insecure(t))
 	var refused *RefusedError

@@ -58,7 +58,8 @@ func (e nameError) Error() string {
 func (t *Trust) Expect(names ...string) error {
 	for _, name := range names {
 		if !ValidName(name) {
-			return fmt.Errorf("name of an I/O unit: %q is not possible: must be 1 to %d letters, digits, '.', '_' or '-'", name, maxNameLength)
+			return fmt.Errorf("name of an I/O unit: %q is not possible: must be 1 to %d letters, digits, '.', '_' or '-'", name,
+				maxNameLength)
 		}
 	}
 	t.names = append(t.names, names...)

@@ -48,7 +48,8 @@ func TestReason(t *testing.T) {
 			t.Errorf("%v is %q, want %q, which must be one of %q", tt.err, got, tt.want, names)
 		}
 	}
-	if err := invalid("mode", "x", "must be y"); !errors.Is(err, ErrMessage) || err.Error() != `invalid message: mode is "x", must be y` {
+	if err := invalid("mode", "x", "must be y"); !errors.Is(err, ErrMessage) ||
+		err.Error() != `invalid message: mode is "x", must be y` {
 		t.Errorf("%v", err)
 	}
 }

@@ -194,7 +194,8 @@ func (s *Security) renew(session, fresh *Conn) error {
 	for {
 		before, shown := session.verdict.Load(), fresh.verdict.Load()
 		if a, b := before.id, shown.id; a.Fingerprint != b.Fingerprint && (a.Name == "" || a.Name != b.Name) {
-			return fmt.Errorf("%v at %v is %v, the session is with %v: %w", fresh.peerRole, fresh.RemoteAddr(), b, a, ErrUnexpected)
+			return fmt.Errorf("%v at %v is %v, the session is with %v: %w", fresh.peerRole, fresh.RemoteAddr(), b, a,
+				ErrUnexpected)
 		}
 		s.mu.Lock()
 		trust, change := s.made.trust, s.changes

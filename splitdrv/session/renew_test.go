@@ -162,12 +162,16 @@ func TestRenewRefuses(t *testing.T) {
 		session string
 		proof   func(fresh *Conn) proof
 	}{
-		{"no such session", longer("node17"), "another", func(fresh *Conn) proof { h, _, _ := proofs(p.c.Conn, fresh); return h }},
+		{"no such session", longer("node17"), "another",
+			func(fresh *Conn) proof { h, _, _ := proofs(p.c.Conn, fresh); return h }},
 		{"no word", longer("node17"), "an other", func(*Conn) proof { return proof{} }},
 		{"no proof", longer("node17"), id, func(*Conn) proof { return proof{} }},
-		{"the I/O unit's proof", longer("node17"), id, func(fresh *Conn) proof { _, u, _ := proofs(p.c.Conn, fresh); return u }},
-		{"proof of one connection", longer("node17"), id, func(fresh *Conn) proof { h, _, _ := proofs(fresh, fresh); return h }},
-		{"proof the other way round", longer("node17"), id, func(fresh *Conn) proof { h, _, _ := proofs(fresh, p.c.Conn); return h }},
+		{"the I/O unit's proof", longer("node17"), id,
+			func(fresh *Conn) proof { _, u, _ := proofs(p.c.Conn, fresh); return u }},
+		{"proof of one connection", longer("node17"), id,
+			func(fresh *Conn) proof { h, _, _ := proofs(fresh, fresh); return h }},
+		{"proof the other way round", longer("node17"), id,
+			func(fresh *Conn) proof { h, _, _ := proofs(fresh, p.c.Conn); return h }},
 		{"proof for another connection", longer("node17"), id, func(*Conn) proof {
 			other, err := dial(t, p.ln, p.host)
 			if err != nil {

@@ -222,7 +222,8 @@ func (s *Security) explain(err error, peer role, remote net.Addr, offered []stri
 	switch {
 	case alert != nil && alert.Error() == alertBadCertificate.Error():
 		made := s.current()
-		refused := &UntrustedError{Peer: peer.String(), Addr: remote.String(), Fingerprint: made.fingerprint, Ours: true, Issued: made.issued}
+		refused := &UntrustedError{Peer: peer.String(), Addr: remote.String(), Fingerprint: made.fingerprint, Ours: true,
+			Issued: made.issued}
 		if made.issued {
 			refused.Reason = untimely(made.leaf, s.clock())
 			if refused.Reason == nil {

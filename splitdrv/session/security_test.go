@@ -24,7 +24,8 @@ func TestHostDoesNotTrustUnit(t *testing.T) {
 	err := knock(t, ln, secured(t, h, newKey(t).Fingerprint().String()))
 
 	var here, there *UntrustedError
-	want := fmt.Sprintf("the I/O unit at %v has key %v which is not trusted here; add it with --trust %v", ln.Addr(), u.Fingerprint(), u.Fingerprint())
+	want := fmt.Sprintf("the I/O unit at %v has key %v which is not trusted here; add it with --trust %v", ln.Addr(),
+		u.Fingerprint(), u.Fingerprint())
 	if !errors.As(err, &here) || here.Ours || here.Fingerprint != u.Fingerprint() || here.Error() != want {
 		t.Errorf("host: %v", err)
 	}
@@ -43,7 +44,8 @@ func TestUnitDoesNotTrustHost(t *testing.T) {
 	for range 20 {
 		err := knock(t, ln, host)
 		var here, there *UntrustedError
-		want := fmt.Sprintf("the I/O unit at %v does not trust this side's key %v; add it there with --trust %v", ln.Addr(), h.Fingerprint(), h.Fingerprint())
+		want := fmt.Sprintf("the I/O unit at %v does not trust this side's key %v; add it there with --trust %v", ln.Addr(),
+			h.Fingerprint(), h.Fingerprint())
 		if !errors.As(err, &here) || !here.Ours || here.Error() != want {
 			t.Fatalf("host: %v", err)
 		}
@@ -149,7 +151,9 @@ func (a *authority) issue(t *testing.T, key *Key, name string, usage x509.ExtKey
 }
 
 // issueFor is issue of one that is valid from and until then.
-func (a *authority) issueFor(t *testing.T, key *Key, name string, usage x509.ExtKeyUsage, from, until time.Time) string {
+func (a *authority) issueFor(
+	t *testing.T, key *Key, name string, usage x509.ExtKeyUsage, from, until time.Time,
+) string {
 	t.Helper()
 	return a.issueAs(t, key, &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{usage},
@@ -229,7 +233,8 @@ func TestAuthority(t *testing.T) {
 
 	// A host that plays the I/O unit.
 	rogue, _ := listen(t, ServerConfig{Security: a.member(t, "node18.cluster", x509.ExtKeyUsageClientAuth)})
-	if err := knock(t, rogue, a.member(t, "node17.cluster", x509.ExtKeyUsageClientAuth)); !errors.As(err, &untrusted) || untrusted.Ours {
+	if err := knock(t, rogue, a.member(t, "node17.cluster", x509.ExtKeyUsageClientAuth)); !errors.As(err, &untrusted) ||
+		untrusted.Ours {
 		t.Errorf("host with a host's certificate as I/O unit: %v", err)
 	}
 }
@@ -324,7 +329,8 @@ func TestTLSWithoutOurs(t *testing.T) {
 		{"application protocol", &tls.Config{Certificates: []tls.Certificate{host.made.certificate}}, ErrNotSplitnic},
 		{"certificate", &tls.Config{NextProtos: []string{alpnSecure}}, nil},
 		{"TLS 1.3", &tls.Config{
-			Certificates: []tls.Certificate{host.made.certificate}, NextProtos: []string{alpnSecure}, MaxVersion: tls.VersionTLS12}, nil},
+			Certificates: []tls.Certificate{host.made.certificate}, NextProtos: []string{alpnSecure},
+			MaxVersion: tls.VersionTLS12}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ln, rejected := listen(t, ServerConfig{Security: unit})

@@ -157,7 +157,8 @@ func TestPeerGoneDuringHandshake(t *testing.T) {
 func TestRefuse(t *testing.T) {
 	host, unit := friends(t)
 	ln, _ := listen(t, ServerConfig{Security: unit})
-	for code, retry := range map[Code]bool{CodeFull: true, CodeBusy: true, CodeShuttingDown: true, CodePolicy: false, CodeMode: false} {
+	for code, retry := range map[Code]bool{CodeFull: true, CodeBusy: true, CodeShuttingDown: true, CodePolicy: false,
+		CodeMode: false} {
 		refused := make(chan error, 1)
 		go func() {
 			s, err := ln.Accept(testContext(t))
@@ -258,7 +259,8 @@ func TestContextEndsStepCleanly(t *testing.T) {
 func TestDeadlineOfHandshake(t *testing.T) {
 	host, unit := friends(t)
 	ln, _ := listen(t, ServerConfig{Security: unit})
-	c, err := Dial(testContext(t), ln.Addr().String(), ClientConfig{Security: host, HandshakeTimeout: 300 * time.Millisecond})
+	c, err := Dial(testContext(t), ln.Addr().String(),
+		ClientConfig{Security: host, HandshakeTimeout: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +279,8 @@ func TestStepsInOrder(t *testing.T) {
 	c, s := establish(t, ln, host)
 	_, helloErr := c.Hello(ctx, testHello())
 	_, welcomeErr := s.Welcome(ctx, testWelcome())
-	for i, err := range []error{helloErr, c.Accept(ctx, testAccept()), c.Ready(ctx), welcomeErr, s.Ready(ctx), s.Refuse(CodeBusy, "")} {
+	for i, err := range []error{helloErr, c.Accept(ctx, testAccept()), c.Ready(ctx), welcomeErr, s.Ready(ctx),
+		s.Refuse(CodeBusy, "")} {
 		if !errors.Is(err, ErrOrder) {
 			t.Errorf("step %d after the handshake: %v", i, err)
 		}

@@ -95,7 +95,8 @@ func TestTroubleDialing(t *testing.T) {
 	})
 	t.Run("silent in the handshake", func(t *testing.T) {
 		ln, _ := listen(t, ServerConfig{Security: unit})
-		c, err := Dial(testContext(t), ln.Addr().String(), ClientConfig{Security: host, HandshakeTimeout: 300 * time.Millisecond})
+		c, err := Dial(testContext(t), ln.Addr().String(),
+			ClientConfig{Security: host, HandshakeTimeout: 300 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +116,8 @@ func TestTroubleDialing(t *testing.T) {
 			// Two who trust one authority, one of them with such a certificate.
 			a := newAuthorityFor(t, hour(-72), hour(72))
 			key := newKey(t)
-			untimely := a.trusting(t, key, a.issueFor(t, key, "node17.cluster", x509.ExtKeyUsageClientAuth, hour(from), hour(from+1)))
+			untimely := a.trusting(t, key, a.issueFor(t, key, "node17.cluster", x509.ExtKeyUsageClientAuth, hour(from),
+				hour(from+1)))
 			ln, rejected := listen(t, ServerConfig{Security: a.member(t, "gw1.cluster", x509.ExtKeyUsageServerAuth)})
 			explained(t, knock(t, ln, untimely))
 			explained(t, rejected.next(t))

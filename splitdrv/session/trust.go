@@ -48,7 +48,8 @@ func parseEntry(entry string) (name string, f Fingerprint, err error) {
 		name, encoded = "", entry
 	}
 	if named && !ValidName(name) {
-		return "", f, fmt.Errorf("trust entry: the name before %q must be 1 to %d letters, digits, '.', '_' or '-'", "=", maxNameLength)
+		return "", f, fmt.Errorf("trust entry: the name before %q must be 1 to %d letters, digits, '.', '_' or '-'", "=",
+			maxNameLength)
 	}
 	if f, err = ParseFingerprint(encoded); err != nil {
 		return "", f, fmt.Errorf("trust entry: %w", err)

@@ -37,7 +37,8 @@ func (s *Security) admit(c *Conn, chain []*x509.Certificate) error {
 		s.mu.Unlock()
 		v, reason := trust.verify(chain, c.peerRole.usage(), s.clock())
 		if reason != nil {
-			return &UntrustedError{Peer: c.peerRole.String(), Addr: c.RemoteAddr().String(), Fingerprint: v.id.Fingerprint, Reason: reason}
+			return &UntrustedError{Peer: c.peerRole.String(), Addr: c.RemoteAddr().String(), Fingerprint: v.id.Fingerprint,
+				Reason: reason}
 		}
 		if s.enlist(c, v, change) {
 			return nil
@@ -123,7 +124,8 @@ func (s *Security) judge(c *Conn, now time.Time) bool {
 	if reason == nil {
 		return false
 	}
-	return c.expel(&RevokedError{Peer: c.peerRole.String(), Addr: c.RemoteAddr().String(), Fingerprint: v.id.Fingerprint, Reason: reason})
+	return c.expel(&RevokedError{Peer: c.peerRole.String(), Addr: c.RemoteAddr().String(), Fingerprint: v.id.Fingerprint,
+		Reason: reason})
 }
 
 // expire ends the connection when the peer's certificate has come to its end.

@@ -161,8 +161,16 @@ func TestUpdateWithAuthority(t *testing.T) {
 		change func(unit *Security, s *Server) int
 		reason string
 	}{
-		{"the host's key was revoked", func(s *Security, _ *Server) int { n, _ := s.Update(unit(host.Fingerprint())); return n }, "revoked"},
-		{"the authority's key was revoked", func(s *Security, _ *Server) int { n, _ := s.Update(unit(certificateFingerprint(a.cert))); return n }, "revoked"},
+		{"the host's key was revoked", func(s *Security, _ *Server) int {
+			n,
+				_ := s.Update(unit(host.Fingerprint()))
+			return n
+		}, "revoked"},
+		{"the authority's key was revoked", func(s *Security, _ *Server) int {
+			n,
+				_ := s.Update(unit(certificateFingerprint(a.cert)))
+			return n
+		}, "revoked"},
 		{"another authority", func(s *Security, _ *Server) int {
 			n, _ := s.Update(trusting(t, newAuthority(t), newAuthority(t)))
 			return n
@@ -293,11 +301,13 @@ func TestBinding(t *testing.T) {
 func TestStanding(t *testing.T) {
 	a := newAuthority(t)
 	unit := a.member(t, "gw1", x509.ExtKeyUsageServerAuth)
-	if st := unit.Standing(); !st.Authorities || st.Keys != 0 || time.Until(st.Expires) > time.Hour || st.Expires.IsZero() || !st.Begins.Before(time.Now()) {
+	if st := unit.Standing(); !st.Authorities || st.Keys != 0 || time.Until(st.Expires) > time.Hour ||
+		st.Expires.IsZero() || !st.Begins.Before(time.Now()) {
 		t.Errorf("%+v", st)
 	}
 	own, peer := newKey(t), newKey(t)
-	if st := revoking(t, own, own.Fingerprint(), peer.Fingerprint().String()).Standing(); !st.OwnRevoked || st.Revoked != 1 || st.Keys != 1 || st.Authorities || !st.Expires.IsZero() {
+	if st := revoking(t, own, own.Fingerprint(), peer.Fingerprint().String()).Standing(); !st.OwnRevoked ||
+		st.Revoked != 1 || st.Keys != 1 || st.Authorities || !st.Expires.IsZero() {
 		t.Errorf("%+v", st)
 	}
 	if st := insecure(t).Standing(); !st.Insecure || st.OwnRevoked {

@@ -96,7 +96,8 @@ func (p *Program) SkipTags(etherType asm.Register, stack int16, label string) {
 func Explain(what string, err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return fmt.Errorf("%s: %w (needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN, and a seccomp filter that allows bpf)", what, err)
+		return fmt.Errorf("%s: %w (needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN, and a seccomp filter that allows bpf)",
+			what, err)
 	case errors.Is(err, unix.ENOSYS):
 		return fmt.Errorf("%s: %w (the kernel needs CONFIG_BPF_SYSCALL)", what, err)
 	}

@@ -63,7 +63,8 @@ func (m *model) queue(frame []byte, length int) int {
 			return last
 		}
 	case 58:
-		if len(transport) >= 1 && (transport[0] == 128 || transport[0] == 129 || transport[0] >= 133 && transport[0] <= 137) && short {
+		if len(transport) >= 1 && (transport[0] == 128 || transport[0] == 129 ||
+			transport[0] >= 133 && transport[0] <= 137) && short {
 			return last
 		}
 	}

@@ -129,31 +129,48 @@ func TestNetnsProgram(t *testing.T) {
 		{"UDP, EF", with(udp, func(p *packet) { p.tos = ef }).frame(), latency, latency},
 		{"UDP, EF with ECN", with(udp, func(p *packet) { p.tos = ef | 3 }).frame(), latency, latency},
 		{"UDP, DSCP beside EF", with(udp, func(p *packet) { p.tos = ef + 4; p.size = 500 }).frame(), other, other},
-		{"UDP, EF, MTU", with(udp, func(p *packet) { p.tos = ef; p.size = 1500; p.l4 = ports(1, 2) }).frame(), latency, latency},
-		{"UDP, EF, a byte over the limit", with(udp, func(p *packet) { p.tos = ef; p.size = limit - 14 + 1; p.l4 = ports(3, 4) }).frame(), other, other},
-		{"UDP, EF, super-frame", with(udp, func(p *packet) { p.tos = ef; p.size = 3000; p.l4 = ports(5, 6) }).frame(), other, other},
+		{"UDP, EF, MTU", with(udp, func(p *packet) { p.tos = ef; p.size = 1500; p.l4 = ports(1, 2) }).frame(), latency,
+			latency},
+		{"UDP, EF, a byte over the limit", with(udp,
+			func(p *packet) { p.tos = ef; p.size = limit - 14 + 1; p.l4 = ports(3, 4) }).frame(), other, other},
+		{"UDP, EF, super-frame", with(udp, func(p *packet) { p.tos = ef; p.size = 3000; p.l4 = ports(5, 6) }).frame(), other,
+			other},
 		{"UDP, VLAN", with(udp, func(p *packet) { p.tos = ef; p.tags = []uint16{0x8100} }).frame(), latency, latency},
-		{"UDP, two VLANs", with(udp, func(p *packet) { p.tos = ef; p.tags = []uint16{0x88a8, 0x8100} }).frame(), latency, latency},
-		{"UDP, three VLANs", with(udp, func(p *packet) { p.tos = ef; p.tags = []uint16{0x88a8, 0x8100, 0x8100} }).frame(), other, other},
+		{"UDP, two VLANs", with(udp, func(p *packet) { p.tos = ef; p.tags = []uint16{0x88a8, 0x8100} }).frame(), latency,
+			latency},
+		{"UDP, three VLANs", with(udp, func(p *packet) { p.tos = ef; p.tags = []uint16{0x88a8, 0x8100, 0x8100} }).frame(),
+			other, other},
 		{"UDP, IPv4 options", with(udp, func(p *packet) { p.tos = ef; p.options = 10 }).frame(), latency, latency},
 		{"fragment, EF", with(udp, func(p *packet) { p.tos = ef; p.frag = 0x2000 }).frame(), latency, latency},
 		{"last fragment, EF", with(udp, func(p *packet) { p.tos = ef; p.frag = 100 }).frame(), latency, latency},
 		{"UDP6", udp6.frame(), latency, other},
 		{"UDP6, EF", with(udp6, func(p *packet) { p.tos = ef | 1 }).frame(), latency, latency},
 		{"UDP6, CS7", with(udp6, func(p *packet) { p.tos = 56 << 2 }).frame(), latency, latency},
-		{"UDP6, EF, two VLANs", with(udp6, func(p *packet) { p.tos = ef; p.tags = []uint16{0x8100, 0x8100} }).frame(), latency, latency},
+		{"UDP6, EF, two VLANs", with(udp6, func(p *packet) { p.tos = ef; p.tags = []uint16{0x8100, 0x8100} }).frame(),
+			latency, latency},
 		{"UDP6, long", with(udp6, func(p *packet) { p.size = 1000; p.l4 = ports(7, 8) }).frame(), other, other},
 		{"fragment of IPv6, EF", with(udp6, func(p *packet) { p.tos = ef; p.proto = 44 }).frame(), latency, latency},
 		{"echo", with(udp, func(p *packet) { p.proto, p.l4, p.size = 1, []byte{8, 0}, 1500 }).frame(), latency, latency},
 		{"echo reply", with(udp, func(p *packet) { p.proto, p.l4 = 1, []byte{0, 0} }).frame(), latency, latency},
 		{"echo, long", with(udp, func(p *packet) { p.proto, p.l4, p.size = 1, []byte{8, 0}, 3000 }).frame(), other, other},
-		{"fragment of an echo", with(udp, func(p *packet) { p.proto, p.l4, p.frag, p.size = 1, []byte{8, 0}, 0x2000, 1400 }).frame(), other, other},
-		{"ICMP unreachable", with(udp, func(p *packet) { p.proto, p.l4, p.size, p.src = 1, []byte{3, 1}, 400, "10.0.0.9" }).frame(), other, other},
-		{"echo 6", with(udp6, func(p *packet) { p.proto, p.l4, p.size = 58, []byte{128, 0}, 1500 }).frame(), latency, latency},
+		{"fragment of an echo", with(udp, func(p *packet) {
+			p.proto, p.l4, p.frag, p.size = 1, []byte{8, 0}, 0x2000,
+				1400
+		}).frame(), other, other},
+		{"ICMP unreachable", with(udp, func(p *packet) {
+			p.proto, p.l4, p.size, p.src = 1, []byte{3, 1}, 400,
+				"10.0.0.9"
+		}).frame(), other, other},
+		{"echo 6", with(udp6, func(p *packet) { p.proto, p.l4, p.size = 58, []byte{128, 0}, 1500 }).frame(), latency,
+			latency},
 		{"echo reply 6", with(udp6, func(p *packet) { p.proto, p.l4 = 58, []byte{129, 0} }).frame(), latency, latency},
-		{"neighbour solicitation", with(udp6, func(p *packet) { p.proto, p.l4 = 58, []byte{135, 0} }).frame(), latency, latency},
+		{"neighbour solicitation", with(udp6, func(p *packet) { p.proto, p.l4 = 58, []byte{135, 0} }).frame(), latency,
+			latency},
 		{"redirect", with(udp6, func(p *packet) { p.proto, p.l4 = 58, []byte{137, 0} }).frame(), latency, latency},
-		{"multicast listener report", with(udp6, func(p *packet) { p.proto, p.l4, p.size, p.src = 58, []byte{131, 0}, 400, "fd00::9" }).frame(), other, other},
+		{"multicast listener report", with(udp6, func(p *packet) {
+			p.proto, p.l4, p.size, p.src = 58, []byte{131, 0}, 400,
+				"fd00::9"
+		}).frame(), other, other},
 		{"ARP", arp, latency, latency},
 		{"ARP, VLAN", tagged, latency, latency},
 		{"ARP, long", append(arp, make([]byte, limit)...), other, other},
@@ -294,7 +311,8 @@ func TestNetnsProgramIsModel(t *testing.T) {
 						f := random(rnd)
 						want, got := m.queue(f, len(f)), l.queue(f)
 						if want != got {
-							t.Fatalf("hook %d, frame %d, %d bytes, % x…: queue %d, the model says %d", h, i, len(f), f[:min(len(f), 60)], got, want)
+							t.Fatalf("hook %d, frame %d, %d bytes, % x…: queue %d, the model says %d", h, i, len(f), f[:min(len(f), 60)],
+								got, want)
 						}
 						used[got] = true
 						if got == rule.Queues-1 {

@@ -197,7 +197,8 @@ func (r *rig) askAndDrop(t *testing.T, to Target) {
 	result := make(chan error, 1)
 	began := time.Now()
 	go func() { result <- class.Run(ctx, to, &done) }()
-	r.eventually(func() bool { return refused() >= 30 || len(result) > 0 }, "refusals of sessions that are opened too often")
+	r.eventually(func() bool { return refused() >= 30 || len(result) > 0 },
+		"refusals of sessions that are opened too often")
 	r.bystander.goesOn()
 	cancel()
 	if err := <-result; err != nil {

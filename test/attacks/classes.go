@@ -39,7 +39,8 @@ func Classes() []Class {
 		{"sessions", "sessions opened and dropped, as fast as they go", sessions},
 		{"keys", "sessions that each try a key for another memory", keys},
 		{"frames", "frames with somebody else's address, as fast as there are elements", frames},
-		{"segments", "super-frames that are to be cut into segments of 8 bytes, and of 48, as fast as there are elements", segments},
+		{"segments", "super-frames that are to be cut into segments of 8 bytes, and of 48, as fast as there are elements",
+			segments},
 		{"floods", "more control messages than there are receives, each time ending the session", floods},
 	}
 }

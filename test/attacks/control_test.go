@@ -123,7 +123,8 @@ func (r *rig) replay(t *testing.T, to Target) {
 			t.Fatal(err)
 		}
 	}
-	r.eventually(func() bool { return r.hostStatistic("attacker", "tx_source") == n }, "%d frames counted whose source is not the host's", n)
+	r.eventually(func() bool { return r.hostStatistic("attacker", "tx_source") == n },
+		"%d frames counted whose source is not the host's", n)
 	if n := r.hostStatistic("attacker", "tx_frames"); n != 0 {
 		t.Errorf("%d frames that were never written reached the LAN", n)
 	}
@@ -170,7 +171,10 @@ func (r *rig) hoarding(t *testing.T, to Target) {
 		t.Fatal(err)
 	}
 	var optErr error
-	err = raw.Control(func(fd uintptr) { optErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 64<<20) })
+	err = raw.Control(func(fd uintptr) {
+		optErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE,
+			64<<20)
+	})
 	if err != nil || optErr != nil {
 		t.Fatal(err, optErr)
 	}

@@ -39,8 +39,12 @@ func TestRDMAAttackMemory(t *testing.T) {
 		{"behind a pool", func(s *Session) (uint64, uint32) { return end(s.Pools[0]), s.Pools[0].RKey }},
 		{"across the end of a pool", func(s *Session) (uint64, uint32) { return end(s.Pools[0]) - 63, s.Pools[0].RKey }},
 		{"before a pool", func(s *Session) (uint64, uint32) { return s.Pools[0].Addr - 1, s.Pools[0].RKey }},
-		{"to another host's pool with its key", func(*Session) (uint64, uint32) { return other.Pools[0].Addr, other.Pools[0].RKey }},
-		{"to another host's pool with the own key", func(s *Session) (uint64, uint32) { return other.Pools[0].Addr, s.Pools[0].RKey }},
+		{"to another host's pool with its key", func(*Session) (uint64, uint32) {
+			return other.Pools[0].Addr,
+				other.Pools[0].RKey
+		}},
+		{"to another host's pool with the own key",
+			func(s *Session) (uint64, uint32) { return other.Pools[0].Addr, s.Pools[0].RKey }},
 		{"to a pool that was given back", func(s *Session) (uint64, uint32) {
 			if err := s.GiveBack(t.Context(), 0); err != nil {
 				t.Fatal(err)
@@ -48,8 +52,14 @@ func TestRDMAAttackMemory(t *testing.T) {
 			return s.Pools[0].Addr, s.Pools[0].RKey
 		}},
 		{"to a pool of a session that has ended", func(*Session) (uint64, uint32) { return past.Addr, past.RKey }},
-		{"with the key of the region before", func(s *Session) (uint64, uint32) { return s.Pools[0].Addr, s.Pools[0].RKey - 1<<8 }},
-		{"with the key of the region behind", func(s *Session) (uint64, uint32) { return s.Pools[0].Addr, s.Pools[0].RKey + 1<<8 }},
+		{"with the key of the region before", func(s *Session) (uint64, uint32) {
+			return s.Pools[0].Addr,
+				s.Pools[0].RKey - 1<<8
+		}},
+		{"with the key of the region behind", func(s *Session) (uint64, uint32) {
+			return s.Pools[0].Addr,
+				s.Pools[0].RKey + 1<<8
+		}},
 		{"with one bit of the key wrong", func(s *Session) (uint64, uint32) { return s.Pools[0].Addr, s.Pools[0].RKey ^ 1 }},
 	} {
 		r.sub(tt.name, func(t *testing.T) {
@@ -61,7 +71,8 @@ func TestRDMAAttackMemory(t *testing.T) {
 			defer s.Close()
 			addr, key := tt.at(s)
 			var failed *fabric.WCError
-			if err := s.RDMAWrite(t.Context(), fabric.OpWriteImm, addr, key, make([]byte, 64)); !errors.As(err, &failed) || failed.Status != fabric.StatusRemAccessErr {
+			if err := s.RDMAWrite(t.Context(), fabric.OpWriteImm, addr, key, make([]byte, 64)); !errors.As(err, &failed) ||
+				failed.Status != fabric.StatusRemAccessErr {
 				t.Errorf("the device says: %v", err)
 			}
 			if bye, err := s.Ended(); err != nil || bye == nil || bye.Code != "failed" {
@@ -101,7 +112,8 @@ func thirdParty(r *rig, victim *Session) {
 					t.Fatal(err)
 				}
 				defer stranger.Close()
-				if err := stranger.Data.Connect(victim.Welcome.Channels[channel].Address(), fabric.Timing{Timeout: 12, RetryCount: 1}); err != nil {
+				if err := stranger.Data.Connect(victim.Welcome.Channels[channel].Address(),
+					fabric.Timing{Timeout: 12, RetryCount: 1}); err != nil {
 					t.Fatal(err)
 				}
 				pool, frame := victim.Pools[0], broadcast(victim.Welcome.MAC)

@@ -59,7 +59,8 @@ func NewQueues(dev fabric.Device) (q *Queues, err error) {
 			err = errors.Join(err, q.Close())
 		}
 	}()
-	q.mem, err = unix.Mmap(-1, 0, scratchAt+scratchSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	q.mem, err = unix.Mmap(-1, 0, scratchAt+scratchSize, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return q, err
 	}
@@ -73,7 +74,8 @@ func NewQueues(dev fabric.Device) (q *Queues, err error) {
 		return q, err
 	}
 	for _, qp := range []*fabric.QP{&q.Control, &q.Data} {
-		*qp, err = q.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: q.cq, RecvCQ: q.cq, MaxSend: 1024, MaxRecv: controlReceives})
+		*qp, err = q.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: q.cq, RecvCQ: q.cq, MaxSend: 1024,
+			MaxRecv: controlReceives})
 		if err != nil {
 			return q, err
 		}

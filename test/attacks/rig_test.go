@@ -88,7 +88,8 @@ func newRig(t testing.TB, unitFlags ...string) *rig {
 	testenv.Address(t, r.lan, "lan0", lanIP+"/24")
 	idle := onUnitDevice(t)
 	r.unitProcess = r.start("unit", append([]string{
-		"iounit", "--device", unitDevice, "--listen", unitAddress, "--lan", "macvtap:eth1", "--netns", r.card, "--name", "unit",
+		"iounit", "--device", unitDevice, "--listen", unitAddress, "--lan", "macvtap:eth1", "--netns", r.card, "--name",
+		"unit",
 		"--peer-timeout", "1m", "--key", unitKey, "--trust", "hosts=" + hostPrint,
 	}, unitFlags...)...)
 	r.hostProcess = r.start("host",
@@ -120,7 +121,8 @@ func (r *rig) run(args ...string) string {
 func (r *rig) start(name string, args ...string) *process {
 	t := r.t
 	t.Helper()
-	p := &process{t: t, sock: filepath.Join(r.dir, name+".sock"), log: filepath.Join(r.dir, name+".log"), done: make(chan struct{})}
+	p := &process{t: t, sock: filepath.Join(r.dir, name+".sock"), log: filepath.Join(r.dir, name+".log"),
+		done: make(chan struct{})}
 	f, err := os.Create(p.log)
 	if err != nil {
 		t.Fatal(err)
@@ -294,7 +296,8 @@ func (r *rig) attacker() Target {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return Target{Address: unitAddress, From: elsewhere, Key: key, Device: open(r.t, hostDevice), Timing: fabric.Timing{Timeout: 18}, Patience: patience}
+	return Target{Address: unitAddress, From: elsewhere, Key: key, Device: open(r.t, hostDevice),
+		Timing: fabric.Timing{Timeout: 18}, Patience: patience}
 }
 
 func open(t testing.TB, name string) fabric.Device {

@@ -40,7 +40,8 @@ type Session struct {
 // honestHello is one that an honest host could say.
 func honestHello(name string, mode protocol.Mode) session.Hello {
 	return session.Hello{
-		Name: name, Software: "test", Modes: []protocol.Mode{mode}, Queues: 1, Pools: mode.MaxPools(), MaxMTU: 1500, Offloads: vnet.AllOffloads,
+		Name: name, Software: "test", Modes: []protocol.Mode{mode}, Queues: 1, Pools: mode.MaxPools(),
+		MaxMTU: 1500, Offloads: vnet.AllOffloads,
 	}
 }
 
@@ -76,7 +77,8 @@ func Open(ctx context.Context, to Target, name string, mode protocol.Mode) (s *S
 	if err != nil {
 		return s, err
 	}
-	if err = errors.Join(s.Control.Connect(w.Channels[0].Address(), to.Timing), s.Data.Connect(w.Channels[1].Address(), to.Timing)); err != nil {
+	if err = errors.Join(s.Control.Connect(w.Channels[0].Address(), to.Timing),
+		s.Data.Connect(w.Channels[1].Address(), to.Timing)); err != nil {
 		return s, err
 	}
 	if err = s.Ready(); err != nil {
@@ -195,7 +197,8 @@ func (s *Session) Close() error {
 // RDMAWrite writes data to an address in the I/O unit's memory and returns what the
 // device says of it, a *fabric.WCError if it refuses.
 func (s *Session) RDMAWrite(ctx context.Context, op fabric.Opcode, addr uint64, rkey uint32, data []byte) error {
-	wr := fabric.SendWR{Op: op, RemoteAddr: addr, RKey: rkey, Imm: uint32(protocol.PackImm(uint8(s.Pools[0].Ref), 0, uint16(len(data))))}
+	wr := fabric.SendWR{Op: op, RemoteAddr: addr, RKey: rkey,
+		Imm: uint32(protocol.PackImm(uint8(s.Pools[0].Ref), 0, uint16(len(data))))}
 	if err := s.Post(s.Data, wr, data); err != nil {
 		return err
 	}
@@ -218,7 +221,8 @@ func (s *Session) GiveBack(ctx context.Context, pool int) error {
 
 // Request asks for something and waits for the answer.
 func (s *Session) Request(ctx context.Context, t protocol.CfgType, data []byte) (protocol.CfgStatus, error) {
-	if err := s.Send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: 99, Type: t, Data: data})); err != nil {
+	if err := s.Send(protocol.AppendCfgUtilRequest(nil,
+		protocol.CfgUtilRequest{TransactionContext: 99, Type: t, Data: data})); err != nil {
 		return 0, err
 	}
 	msg, err := s.Message(ctx, protocol.FuncCfgUtilReply)

@@ -31,7 +31,8 @@ const (
 
 // String names the stage.
 func (s Stage) String() string {
-	return [...]string{"after TCP", "within TLS", "after the ClientHello", "after TLS", "within the hello", "after the welcome", "after the accept"}[s]
+	return [...]string{"after TCP", "within TLS", "after the ClientHello", "after TLS", "within the hello",
+		"after the welcome", "after the accept"}[s]
 }
 
 // ClientHello is the first message of TLS, as a host sends it.

@@ -146,7 +146,8 @@ func secondConnectedChannel(t *testing.T, on fabricOf) {
 			kinds[m.function]++
 		}
 		for _, f := range []protocol.Function{
-			protocol.FuncBufferRecvPool, protocol.FuncBufferRecvPoolUpdate, protocol.FuncCfgUtilRequest, protocol.FuncCfgUtilReply,
+			protocol.FuncBufferRecvPool, protocol.FuncBufferRecvPoolUpdate, protocol.FuncCfgUtilRequest,
+			protocol.FuncCfgUtilReply,
 		} {
 			if kinds[f] == 0 {
 				t.Errorf("%s: no %v on the second channel: %v", side, f, kinds)

@@ -289,7 +289,9 @@ func (q *qp) PostRecv(wrs []fabric.RecvWR) (int, error) {
 	return q.QP.PostRecv(wrs)
 }
 
-func (q *qp) Bind(w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, f fabric.Flags) (uint32, error) {
+func (q *qp) Bind(
+	w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, f fabric.Flags,
+) (uint32, error) {
 	key, err := q.QP.Bind(w, r.(*region).Region, addr, length, id, f)
 	if err == nil {
 		e := q.entry(bound)

@@ -177,7 +177,8 @@ func nicConfiguration(t *testing.T, on fabricOf) {
 		poll(t, func() error {
 			for _, m := range of(s.arrived(hostSide), protocol.FuncCfgUtilReply) {
 				r, err := protocol.DecodeCfgUtilReply(m.data)
-				if err == nil && m.at > from && r.Type == c && r.TransactionContext == request.TransactionContext && r.Status == protocol.CfgOK {
+				if err == nil && m.at > from && r.Type == c && r.TransactionContext == request.TransactionContext &&
+					r.Status == protocol.CfgOK {
 					return nil
 				}
 			}
@@ -189,7 +190,8 @@ func nicConfiguration(t *testing.T, on fabricOf) {
 	if card().Attrs().HardwareAddr.String() == mac {
 		t.Fatal("the card's interface has the address already")
 	}
-	data := configure("MAC address", protocol.CfgMAC, func() bool { return card().Attrs().HardwareAddr.String() == mac }, "address", mac)
+	data := configure("MAC address", protocol.CfgMAC, func() bool { return card().Attrs().HardwareAddr.String() == mac },
+		"address", mac)
 	if m, err := protocol.DecodeMAC(data); err != nil || m.String() != mac {
 		t.Errorf("the message says %v, %v", m, err)
 	}

@@ -29,7 +29,8 @@ func figure2Topology(t *testing.T, on fabricOf) {
 		hosts[h] = testenv.NetNS(t)
 		for u, addr := range units {
 			// A host is known to an I/O unit by its name.
-			startHost(t, devs[hostSide], fmt.Sprintf("host%d", h), fmt.Sprintf("sn%d", u), hosts[h], addr, security(t, hostKey, unitKey))
+			startHost(t, devs[hostSide], fmt.Sprintf("host%d", h), fmt.Sprintf("sn%d", u), hosts[h], addr,
+				security(t, hostKey, unitKey))
 		}
 	}
 	for h, ns := range hosts {

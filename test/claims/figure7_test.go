@@ -18,7 +18,8 @@ func TestRDMAFigure7Example(t *testing.T) { figure7Example(t, onSoftRoCE) }
 func figure7Example(t *testing.T, on fabricOf) {
 	// Pools are numbered from 0 on: the last of eight is pool 7.
 	p := newPair(t, on, messaging.Config{Queues: 2, MaxPools: 4, Pools: []messaging.PoolConfig{
-		{ElementSize: 2048, Elements: 64}, {ElementSize: 1024, Elements: 64}, {ElementSize: 512, Elements: 64}, {ElementSize: 256, Elements: 64},
+		{ElementSize: 2048, Elements: 64}, {ElementSize: 1024, Elements: 64}, {ElementSize: 512, Elements: 64},
+		{ElementSize: 256, Elements: 64},
 	}})
 	var pool7 lentPool
 	for _, l := range p.lent(hostSide) {

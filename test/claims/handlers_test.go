@@ -65,7 +65,8 @@ func handlersQueried(t *testing.T, on fabricOf) {
 		}
 		s := p.halfs[side].conn.Stats()
 		if want := 1 + min(vectors, cfg.Queues); s.CompVectors != vectors || len(s.Handlers) != want {
-			t.Errorf("%s: %d handlers for %d completion vectors of %d, want %d", side, len(s.Handlers), s.CompVectors, vectors, want)
+			t.Errorf("%s: %d handlers for %d completion vectors of %d, want %d", side, len(s.Handlers), s.CompVectors, vectors,
+				want)
 		}
 		for i, h := range s.Handlers {
 			if h.Number != i || h.Vector != i%vectors || (i == 0) != slices.Equal(h.Channels, []int{0}) || len(h.Channels) == 0 {
@@ -98,7 +99,8 @@ func handlersChosen(t *testing.T, on fabricOf) {
 				workers = 1
 			}
 			if h := handlers[i]; !slices.Equal(h.Channels, want) || h.Completions == 0 || len(h.Workers) != workers {
-				t.Errorf("%s: handler %d has channels %d, %d workers, %d completions", side, i, h.Channels, len(h.Workers), h.Completions)
+				t.Errorf("%s: handler %d has channels %d, %d workers, %d completions", side, i, h.Channels, len(h.Workers),
+					h.Completions)
 			}
 		}
 	}
@@ -116,7 +118,8 @@ func handlerReassigned(t *testing.T, on fabricOf) {
 	allowed := cpus.Allowed()
 	cfg := answering
 	cfg.Queues = 2
-	cfg.Handlers = []messaging.Handler{{Number: 1, CPUs: allowed[:1]}, {Number: 2, CPUs: allowed[len(allowed)-1:], Budget: 8, Spin: 20 * time.Microsecond}}
+	cfg.Handlers = []messaging.Handler{{Number: 1, CPUs: allowed[:1]},
+		{Number: 2, CPUs: allowed[len(allowed)-1:], Budget: 8, Spin: 20 * time.Microsecond}}
 	p := newPair(t, on, cfg)
 	before := p.vectorsOf(hostSide)
 	done := make(chan struct{})
@@ -209,7 +212,8 @@ func handlerPriorities(t *testing.T, on fabricOf) {
 	for _, priorities := range [][]int{{12, 15}, {18, 15}} {
 		for _, side := range sides {
 			for i, priority := range priorities {
-				if err := p.halfs[side].conn.SetHandler(messaging.Handler{Number: 1 + i, CPUs: cpu, Priority: priority}); err != nil {
+				if err := p.halfs[side].conn.SetHandler(messaging.Handler{Number: 1 + i, CPUs: cpu,
+					Priority: priority}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -220,7 +224,8 @@ func handlerPriorities(t *testing.T, on fabricOf) {
 						t.Fatal(err)
 					}
 					if nice := 20 - n; nice != priorities[w.Channel-1] || w.Priority != nice {
-						t.Errorf("%s: the %s of channel %d has priority %d, %d in the status, want %d", side, w.Role, w.Channel, nice, w.Priority, priorities[w.Channel-1])
+						t.Errorf("%s: the %s of channel %d has priority %d, %d in the status, want %d", side, w.Role, w.Channel, nice,
+							w.Priority, priorities[w.Channel-1])
 					}
 				}
 			}

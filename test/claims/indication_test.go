@@ -101,7 +101,8 @@ func immediateDataOfEachSize(t *testing.T, on fabricOf) {
 					t.Errorf("write %d is opcode %d of %d bytes, for a frame of %d", i, w.send.Op, w.send.Len, sizes[i])
 				}
 			}
-			if w := p.pick(other(side), sendPosted); slices.ContainsFunc(w, func(e entry) bool { return e.send.Op != fabric.OpSend }) {
+			if w := p.pick(other(side), sendPosted); slices.ContainsFunc(w,
+				func(e entry) bool { return e.send.Op != fabric.OpSend }) {
 				t.Error("the side that had nothing to send wrote")
 			}
 		})

@@ -52,7 +52,8 @@ func (p *pair) flood(queue int, cond func() bool) {
 			break
 		}
 		if err != nil || !bytes.Equal(f, numbered(fmt.Sprintf("%08d", n))) {
-			p.t.Fatalf("frame %d: %d bytes, %v (sessions: %v, %v)", n, len(f), err, p.halfs[hostSide].conn.Err(), p.halfs[unitSide].conn.Err())
+			p.t.Fatalf("frame %d: %d bytes, %v (sessions: %v, %v)", n, len(f), err, p.halfs[hostSide].conn.Err(),
+				p.halfs[unitSide].conn.Err())
 		}
 		if !stopped && n%64 == 0 && cond() {
 			stopped = true
@@ -86,7 +87,8 @@ func messageBufferRecvPoolGet(t *testing.T, on fabricOf) {
 	p := newPair(t, on, cfg)
 	used := func() bool {
 		pool, ok := p.extra()
-		return ok && slices.ContainsFunc(p.pick(hostSide, sendPosted), func(e entry) bool { return e.send.RKey == pool.RKey && e.at > pool.at })
+		return ok && slices.ContainsFunc(p.pick(hostSide, sendPosted),
+			func(e entry) bool { return e.send.RKey == pool.RKey && e.at > pool.at })
 	}
 	p.flood(1, used)
 	gets := of(p.posted(hostSide), protocol.FuncBufferRecvPoolGet)
@@ -244,9 +246,11 @@ func bufferLifeCycle(t *testing.T, on fabricOf) {
 			step("registered")
 		case e.at == pool.at:
 			step("lent")
-		case e.side == hostSide && e.what == sendPosted && e.send.Op == fabric.OpWriteImm && e.send.Imm>>16 == pool.Ref<<8|element:
+		case e.side == hostSide && e.what == sendPosted && e.send.Op == fabric.OpWriteImm &&
+			e.send.Imm>>16 == pool.Ref<<8|element:
 			step("written")
-		case e.side == unitSide && e.what == recvDone && e.done.Op == fabric.OpRecvWriteImm && e.done.Imm>>16 == pool.Ref<<8|element:
+		case e.side == unitSide && e.what == recvDone && e.done.Op == fabric.OpRecvWriteImm &&
+			e.done.Imm>>16 == pool.Ref<<8|element:
 			step("indicated")
 		case e.side == unitSide && e.what == sendPosted && returns(m.data, pool.Ref, element):
 			step("returned")

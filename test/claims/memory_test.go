@@ -103,7 +103,8 @@ func domainForEachPeer(t *testing.T, on fabricOf) {
 		t.Fatal(err)
 	}
 	wr := fabric.SendWR{
-		Op: fabric.OpWrite, Flags: fabric.Signaled, Addr: r.Addr(), LKey: r.LKey(), Len: 100, RemoteAddr: stolen.Addr, RKey: stolen.RKey,
+		Op: fabric.OpWrite, Flags: fabric.Signaled, Addr: r.Addr(), LKey: r.LKey(),
+		Len: 100, RemoteAddr: stolen.Addr, RKey: stolen.RKey,
 	}
 	if _, err := data.PostSend([]fabric.SendWR{wr}); err != nil {
 		t.Fatal(err)

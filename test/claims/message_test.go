@@ -21,7 +21,8 @@ func TestRDMAMessageBufferRecvPool(t *testing.T) { messageBufferRecvPool(t, onSo
 // own, number and size of the elements, address and handle of the registered
 // memory, and a context, which says which channel it is for.
 func messageBufferRecvPool(t *testing.T, on fabricOf) {
-	pools := []messaging.PoolConfig{{ElementSize: 256, Elements: 10}, {ElementSize: 4096, Elements: 20}, {ElementSize: 65536, Elements: 3}}
+	pools := []messaging.PoolConfig{{ElementSize: 256, Elements: 10}, {ElementSize: 4096, Elements: 20},
+		{ElementSize: 65536, Elements: 3}}
 	p := newPair(t, on, messaging.Config{Queues: 2, Pools: pools})
 	for _, side := range sides {
 		several := false

@@ -98,7 +98,8 @@ func separateIndication(t *testing.T, on fabricOf) {
 			if got := ofQP(p.qpns[other(side)][1], p.pick(other(side), recvDone)); len(got) != 0 {
 				t.Errorf("%d receives of the data channel completed", len(got))
 			}
-			if err := p.apart(side, protocol.FuncBufferRecvPool, protocol.FuncCfgUtilRequest, protocol.FuncCfgUtilReply, protocol.FuncBufferRDMAIndicate); err != nil {
+			if err := p.apart(side, protocol.FuncBufferRecvPool, protocol.FuncCfgUtilRequest, protocol.FuncCfgUtilReply,
+				protocol.FuncBufferRDMAIndicate); err != nil {
 				t.Error(err)
 			}
 			for _, m := range of(p.posted(other(side)), protocol.FuncBufferRecvPoolUpdate) {
@@ -117,7 +118,8 @@ func TestRDMAMessageBufferRDMAIndicate(t *testing.T) { messageBufferRDMAIndicate
 // length of 32 bits: elements beyond what immediate data can name.
 func messageBufferRDMAIndicate(t *testing.T, on fabricOf) {
 	p := newPair(t, on, messaging.Config{
-		Mode: protocol.ModeIndicate, Pools: []messaging.PoolConfig{{ElementSize: 1024, Elements: 2000}}, Batch: 64, SendSlots: 512,
+		Mode: protocol.ModeIndicate, Pools: []messaging.PoolConfig{{ElementSize: 1024, Elements: 2000}},
+		Batch: 64, SendSlots: 512,
 	})
 	beyond := func() bool {
 		all, _ := p.indications(hostSide)
@@ -188,7 +190,8 @@ func TestRDMAFigure6SendOperation(t *testing.T) { figure6SendOperation(t, onSoft
 // end before; configuration messages travel over the control channel. Nothing is
 // written by RDMA. The data channel is acknowledged or, as in the figure, not.
 func figure6SendOperation(t *testing.T, on fabricOf) {
-	for mode, transport := range map[protocol.Mode]fabric.Transport{protocol.ModeSend: fabric.RC, protocol.ModeSendUC: fabric.UC} {
+	for mode, transport := range map[protocol.Mode]fabric.Transport{protocol.ModeSend: fabric.RC,
+		protocol.ModeSendUC: fabric.UC} {
 		t.Run(string(mode), func(t *testing.T) {
 			p := newPair(t, on, withMode(answering, mode, 1))
 			for _, side := range sides {

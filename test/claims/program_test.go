@@ -27,7 +27,8 @@ func program(t *testing.T, half string, args ...string) {
 	if _, err := os.Stat(bin); err != nil {
 		testenv.Missing(t, "splitnic", "the binary is missing: %v; build it, or name it with SPLITNIC_BIN", err)
 	}
-	args = append([]string{half, "--insecure", "--peer-timeout", "10s", "--status-socket", filepath.Join(t.TempDir(), "status")}, args...)
+	args = append([]string{half, "--insecure", "--peer-timeout", "10s", "--status-socket",
+		filepath.Join(t.TempDir(), "status")}, args...)
 	cmd := exec.Command(bin, args...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -126,7 +127,8 @@ func indicatedWrites(here, there *wiretap) (marked int, err error) {
 			}
 		}
 		if !found || int(length) != len(data) || first.length != uint32(length) {
-			return 0, fmt.Errorf("%d bytes written to %#x say pool %d, element %d, %d bytes; lent: %+v", len(data), first.va, pool, element, length, pools)
+			return 0, fmt.Errorf("%d bytes written to %#x say pool %d, element %d, %d bytes; lent: %+v", len(data), first.va,
+				pool, element, length, pools)
 		}
 		n, err := markedFrames(data)
 		if err != nil {

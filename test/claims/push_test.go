@@ -88,7 +88,8 @@ func pushToPreRegisteredBuffer(t *testing.T, on fabricOf) {
 					w.send.RemoteAddr >= r.addr && w.send.RemoteAddr+uint64(w.send.Len) <= r.addr+uint64(r.length)
 			})
 			if !ok {
-				t.Errorf("%s: a write of %d bytes to %#x, which the %s had not registered before it was lent", side, w.send.Len, w.send.RemoteAddr, peer)
+				t.Errorf("%s: a write of %d bytes to %#x, which the %s had not registered before it was lent", side, w.send.Len,
+					w.send.RemoteAddr, peer)
 			}
 		}
 		if gone := p.pick(peer, deregistered); len(gone) != 0 {

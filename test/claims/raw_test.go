@@ -62,7 +62,8 @@ func newRawEnd(t *testing.T, dev fabric.Device, tr fabric.Transport) *rawEnd {
 // send posts a SEND of the first n bytes of the end's memory.
 func (e *rawEnd) send(t *testing.T, id uint64, n int) {
 	t.Helper()
-	wr := fabric.SendWR{ID: id, Op: fabric.OpSend, Flags: fabric.Signaled, Addr: e.reg.Addr(), Len: uint32(n), LKey: e.reg.LKey()}
+	wr := fabric.SendWR{ID: id, Op: fabric.OpSend, Flags: fabric.Signaled, Addr: e.reg.Addr(), Len: uint32(n),
+		LKey: e.reg.LKey()}
 	if _, err := e.qp.PostSend([]fabric.SendWR{wr}); err != nil {
 		t.Fatal(err)
 	}

@@ -316,10 +316,12 @@ func (p *pair) expect(at string, queue int, frames ...[]byte) {
 	for i, f := range frames {
 		got, err := p.halfs[at].wires[queue].Receive(ctx, buf)
 		if err != nil {
-			p.t.Fatalf("%s: frame %d of %d: %v\n%+v\n%+v", at, i, len(frames), err, p.halfs[other(at)].conn.Stats(), p.halfs[at].conn.Stats())
+			p.t.Fatalf("%s: frame %d of %d: %v\n%+v\n%+v", at, i, len(frames), err, p.halfs[other(at)].conn.Stats(),
+				p.halfs[at].conn.Stats())
 		}
 		if !bytes.Equal(got, f) {
-			p.t.Fatalf("%s: frame %d of %d: %d bytes arrived, differing from the %d sent\n%+v\n%+v", at, i, len(frames), len(got), len(f),
+			p.t.Fatalf("%s: frame %d of %d: %d bytes arrived, differing from the %d sent\n%+v\n%+v", at, i, len(frames),
+				len(got), len(f),
 				p.halfs[other(at)].conn.Stats(), p.halfs[at].conn.Stats())
 		}
 	}

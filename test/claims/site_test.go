@@ -73,7 +73,8 @@ func newLAN(t *testing.T, addr string) (cardNS, lanNS string) {
 // carrier waits until a host's netdevice works, and gives it an address.
 func carrier(t *testing.T, ns, dev, addr string) {
 	t.Helper()
-	testenv.Eventually(t, func() bool { return testenv.Link(t, ns, dev).Attrs().OperState == netlink.OperUp }, "%s has no carrier", dev)
+	testenv.Eventually(t, func() bool { return testenv.Link(t, ns, dev).Attrs().OperState == netlink.OperUp },
+		"%s has no carrier", dev)
 	testenv.Address(t, ns, dev, addr+"/24")
 }
 
@@ -147,7 +148,8 @@ func startHost(t *testing.T, dev fabric.Device, name, netdev, ns, unit string, s
 	h := must(host.New(host.Config{
 		Name: name, Software: "test", IOUnits: []string{unit}, Security: sec, Device: dev,
 		Netdev: host.TAP(sn), Offloads: vnet.AllOffloads,
-		Messaging: messaging.Config{PeerTimeout: time.Minute, NoPack: true}, RetryMin: time.Millisecond, RetryMax: 10 * time.Millisecond,
+		Messaging: messaging.Config{PeerTimeout: time.Minute, NoPack: true},
+		RetryMin:  time.Millisecond, RetryMax: 10 * time.Millisecond,
 		Log: slog.New(slog.DiscardHandler),
 	}))(t)
 	run(t, name, h.Run)
@@ -162,5 +164,6 @@ const mark = "splitnic"
 func ping(t *testing.T, ns, addr string, count, n int) {
 	t.Helper()
 	testenv.NeedTools(t, "ping")
-	testenv.Run(t, ns, "ping", "-q", "-c", fmt.Sprint(count), "-i", "0.01", "-W", "10", "-s", fmt.Sprint(n), "-p", fmt.Sprintf("%x", mark), addr)
+	testenv.Run(t, ns, "ping", "-q", "-c", fmt.Sprint(count), "-i", "0.01", "-W", "10", "-s", fmt.Sprint(n), "-p",
+		fmt.Sprintf("%x", mark), addr)
 }

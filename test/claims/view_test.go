@@ -44,7 +44,8 @@ func (o *observed) messages(side string, w what) []message {
 	o.t.Helper()
 	var out []message
 	for _, e := range o.pick(side, w) {
-		if w == sendPosted && e.send.Op != fabric.OpSend || w == recvDone && (e.done.Err() != nil || e.done.Op != fabric.OpRecv) {
+		if w == sendPosted && e.send.Op != fabric.OpSend ||
+			w == recvDone && (e.done.Err() != nil || e.done.Op != fabric.OpRecv) {
 			continue
 		}
 		if w == recvDone && e.done.Flags&fabric.WithInv != 0 && e.done.Len == 0 {
@@ -147,7 +148,8 @@ func (o *observed) indicated(from string, channel int) error {
 	}
 	var got []entry
 	o.until(func() error {
-		got = filter(ofQP(o.qpns[other(from)][channel], o.pick(other(from), recvDone)), func(e entry) bool { return e.done.Err() == nil })
+		got = filter(ofQP(o.qpns[other(from)][channel], o.pick(other(from), recvDone)),
+			func(e entry) bool { return e.done.Err() == nil })
 		if len(got) < len(writes) {
 			return fmt.Errorf("%d receives completed for %d writes", len(got), len(writes))
 		}

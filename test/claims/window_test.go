@@ -94,7 +94,8 @@ func poolsBehindWindows(t *testing.T, on fabricOf) {
 				binds := p.pick(side, bound)
 				for _, l := range p.lent(side) {
 					if !slices.ContainsFunc(binds, func(b entry) bool {
-						return b.rkey == l.RKey && b.addr == l.Addr && uint64(b.length) == l.Bytes() && b.at < l.at && p.channel(side, b.qpn) == int(l.Channel())
+						return b.rkey == l.RKey && b.addr == l.Addr && uint64(b.length) == l.Bytes() && b.at < l.at &&
+							p.channel(side, b.qpn) == int(l.Channel())
 					}) {
 						t.Errorf("%s: pool %+v is lent without a window of its own", side, l)
 					}
@@ -107,9 +108,10 @@ func poolsBehindWindows(t *testing.T, on fabricOf) {
 						t.Errorf("%s: a message of %d bytes on data channel %d", side, e.send.Len, ch)
 					case ch == 0 && e.send.Op != fabric.OpSend:
 						t.Errorf("%s: something else than a message on the control channel", side)
-					case ch > 0 && e.send.Op != fabric.OpSendInv && e.send.Len > 0 && !slices.ContainsFunc(p.lent(other(side)), func(l lentPool) bool {
-						return l.at < e.at && l.RKey == e.send.RKey && int(l.Channel()) == ch
-					}):
+					case ch > 0 && e.send.Op != fabric.OpSendInv && e.send.Len > 0 &&
+						!slices.ContainsFunc(p.lent(other(side)), func(l lentPool) bool {
+							return l.at < e.at && l.RKey == e.send.RKey && int(l.Channel()) == ch
+						}):
 						t.Errorf("%s: a write on channel %d with key %#x, which was not lent there", side, ch, e.send.RKey)
 					}
 				}
@@ -162,7 +164,8 @@ func TestRDMAOneTouch(t *testing.T) { oneTouch(t, onSoftRoCE) }
 func oneTouch(t *testing.T, on fabricOf) {
 	const elements, size = 4, 2048
 	p := newPair(t, on, messaging.Config{
-		Pools: []messaging.PoolConfig{{ElementSize: size, Elements: elements}}, MaxPools: 1, Protection: messaging.ProtectOneTouch, OneTouch: true,
+		Pools:    []messaging.PoolConfig{{ElementSize: size, Elements: elements}},
+		MaxPools: 1, Protection: messaging.ProtectOneTouch, OneTouch: true,
 	})
 	var delivered []int // places on the tape by which frames had been passed on
 	for range 4 * elements {
@@ -186,7 +189,8 @@ func oneTouch(t *testing.T, on fabricOf) {
 			switch {
 			case e.side == unitSide && e.what == bound && e.addr == addr:
 				if key != 0 || e.length != size || next != 0 && e.rkey != next {
-					t.Fatalf("element %d: %d bytes bound with key %#x after %#x, want the next key %#x", elem, e.length, e.rkey, key, next)
+					t.Fatalf("element %d: %d bytes bound with key %#x after %#x, want the next key %#x", elem, e.length, e.rkey, key,
+						next)
 				}
 				key, next, written = e.rkey, protocol.NextKey(e.rkey), false
 			case e.side == hostSide && e.send.RemoteAddr == addr && e.send.Op == fabric.OpWriteImm:

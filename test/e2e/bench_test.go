@@ -64,7 +64,8 @@ func listenBench(t *testing.T, bin, kind string, args ...string) *benchServer {
 // other runs the command that the server shows, with more flags, on the other
 // device.
 func (s *benchServer) other(args ...string) *exec.Cmd {
-	command := strings.Replace(s.command, " splitnic ", " exec "+s.bin+" ", 1) + " --device " + hostDevice + " " + strings.Join(args, " ")
+	command := strings.Replace(s.command, " splitnic ", " exec "+s.bin+" ", 1) + " --device " + hostDevice + " " +
+		strings.Join(args, " ")
 	ctx, cancel := context.WithTimeout(s.t.Context(), 4*patience)
 	s.t.Cleanup(cancel)
 	return exec.CommandContext(ctx, "sh", "-c", command)
@@ -128,7 +129,8 @@ func TestRDMABench(t *testing.T) {
 			t.Fatalf("want four rows of two modes:\n%s", out)
 		}
 		for i, row := range got {
-			if len(row) != 5 || row[0] != []float64{64, 65535}[i%2] || row[1] != 100 || row[2] < row[3] || row[3] <= 0 || row[4] <= 0 {
+			if len(row) != 5 || row[0] != []float64{64, 65535}[i%2] || row[1] != 100 || row[2] < row[3] || row[3] <= 0 ||
+				row[4] <= 0 {
 				t.Errorf("row %v", row)
 			}
 		}
@@ -148,7 +150,8 @@ func TestRDMABench(t *testing.T) {
 		if err := json.Unmarshal([]byte(s.measure("-b -s 9000 -n 60 --mode indicate --json")), &r); err != nil {
 			t.Fatal(err)
 		}
-		if r.Iterations != 120 || !r.Bidirectional || r.Form != "two-node" || r.Device != hostDevice || r.MTU < 256 || r.Mib <= 0 {
+		if r.Iterations != 120 || !r.Bidirectional || r.Form != "two-node" || r.Device != hostDevice || r.MTU < 256 ||
+			r.Mib <= 0 {
 			t.Errorf("%+v", r)
 		}
 		if status, _ := s.ends(); status != 0 {
@@ -164,7 +167,8 @@ func TestRDMABench(t *testing.T) {
 			}
 			row := got[0]
 			low, high, typical, average := row[2], row[3], row[4], row[5]
-			if row[0] != 64 || row[1] != 50 || low <= 0 || low > typical || typical > row[7]+0.01 || average < low || average > high {
+			if row[0] != 64 || row[1] != 50 || low <= 0 || low > typical || typical > row[7]+0.01 || average < low ||
+				average > high {
 				t.Errorf("%v", row)
 			}
 			if status, said := s.ends(); status != 0 || !strings.Contains(said, "55 messages echoed") {
@@ -175,7 +179,8 @@ func TestRDMABench(t *testing.T) {
 	t.Run("pps", func(t *testing.T) {
 		s := listenBench(t, bin, "pps")
 		got := rows(t, s.measure("--duration 1s"))
-		if len(got) != 1 || len(got[0]) != 6 || got[0][0] != 64 || got[0][2] <= 0 || got[0][3] > got[0][2] || got[0][4] > got[0][3] {
+		if len(got) != 1 || len(got[0]) != 6 || got[0][0] != 64 || got[0][2] <= 0 || got[0][3] > got[0][2] ||
+			got[0][4] > got[0][3] {
 			t.Errorf("%v", got)
 		}
 		if status, _ := s.ends(); status != 0 {
@@ -184,7 +189,8 @@ func TestRDMABench(t *testing.T) {
 	})
 	t.Run("one process", func(t *testing.T) {
 		for _, kind := range []string{"bw", "lat", "pps"} {
-			out := run(t, bin, "bench", kind, "--device", hostDevice, "--peer-device", unitDevice, "--iters", "100", "--mode", "imm,indicate,send,send-uc")
+			out := run(t, bin, "bench", kind, "--device", hostDevice, "--peer-device", unitDevice, "--iters", "100", "--mode",
+				"imm,indicate,send,send-uc")
 			if got := rows(t, out); len(got) != 4 {
 				t.Errorf("%s:\n%s", kind, out)
 			}
@@ -205,7 +211,8 @@ func TestRDMABenchFails(t *testing.T) {
 	s := listenBench(t, bin, "bw", "--serve-forever")
 	_, address, _ := strings.Cut(s.command, "bench bw ")
 	t.Run("stranger", func(t *testing.T) {
-		fails(t, exec.Command(bin, "bench", "bw", "--device", hostDevice, "--secret", "the-secret-of-somebody-else", address), exitKeys, "secret")
+		fails(t, exec.Command(bin, "bench", "bw", "--device", hostDevice, "--secret", "the-secret-of-somebody-else", address),
+			exitKeys, "secret")
 	})
 	t.Run("other kind", func(t *testing.T) {
 		cmd := s.other("--iters 5")

@@ -25,7 +25,8 @@ func TestRDMABinding(t *testing.T) {
 			secret[0] ^= 1
 			p.Prove(secret)
 		}, "proof-wrong"},
-		"message before the proof": {func(p *hostiletest.Peer, _ [session.BindingSize]byte) { p.Ask(protocol.CfgKeepAlive) }, "proof-missing"},
+		"message before the proof": {func(p *hostiletest.Peer, _ [session.BindingSize]byte) { p.Ask(protocol.CfgKeepAlive) },
+			"proof-missing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := r.violations()[tt.code]

@@ -135,7 +135,8 @@ func (f *frameCheck) see(c captured) {
 	}
 	if err != nil {
 		if f.bad++; f.bad <= 3 {
-			f.errs = append(f.errs, fmt.Errorf("frame of %d bytes, % x…: %w", len(c.frame), c.frame[:min(54, len(c.frame))], err))
+			f.errs = append(f.errs, fmt.Errorf("frame of %d bytes, % x…: %w", len(c.frame), c.frame[:min(54, len(c.frame))],
+				err))
 		}
 	}
 }

@@ -88,7 +88,8 @@ func needFabric(t testing.TB) string {
 		have[name] = true
 	}
 	if !have[unitDevice] || !have[hostDevice] {
-		testenv.Missing(t, "rdma", "the RDMA devices %s and %s of ci/softroce/topology.sh are missing", unitDevice, hostDevice)
+		testenv.Missing(t, "rdma", "the RDMA devices %s and %s of ci/softroce/topology.sh are missing", unitDevice,
+			hostDevice)
 	}
 	return needBinary(t)
 }
@@ -128,8 +129,8 @@ type daemon struct {
 	done chan struct{} // closed when the process has ended
 }
 
-// start starts a half, which is told to use sock unless it is in socketDir. At the end of the test it is ended as a service manager
-// does, and has to end with status 0.
+// start starts a half, which is told to use sock unless it is in socketDir. At the
+// end of the test it is ended as a service manager does, and has to end with status 0.
 func start(t testing.TB, bin, sock, log string, args ...string) *daemon {
 	t.Helper()
 	return startAs(t, nil, bin, sock, log, args...)

@@ -36,8 +36,10 @@ func testDissector(t *testing.T, r *rig) {
 	if err := os.WriteFile(capture, pcap(packets), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "tshark", "-n", "-r", capture, "-X", "lua_script:../../contrib/wireshark/splitnic.lua",
-		"-Y", "splitnic", "-T", "fields", "-E", "occurrence=a", "-e", "splitnic.function", "-e", "splitnic.imm", "-e", "splitnic.malformed", "-e", "icmp.type")
+	cmd := exec.CommandContext(t.Context(), "tshark", "-n", "-r", capture, "-X",
+		"lua_script:../../contrib/wireshark/splitnic.lua",
+		"-Y", "splitnic", "-T", "fields", "-E", "occurrence=a", "-e", "splitnic.function", "-e", "splitnic.imm", "-e",
+		"splitnic.malformed", "-e", "icmp.type")
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -60,7 +62,8 @@ func testDissector(t *testing.T, r *rig) {
 			icmp++
 		}
 	}
-	t.Logf("of %d packets, by function: %v, %d with immediate data, %d with ICMP", len(packets), functions, immediate, icmp)
+	t.Logf("of %d packets, by function: %v, %d with immediate data, %d with ICMP", len(packets), functions, immediate,
+		icmp)
 	atLeast := func(what string, got, want int) {
 		if got < want {
 			t.Errorf("%d %s, want %d at least", got, what, want)

@@ -427,7 +427,8 @@ func BenchmarkRDMAFailover(b *testing.B) {
 // table is m for people.
 func (m *measured) table() string {
 	var w bytes.Buffer
-	fmt.Fprintf(&w, "\n%s: %d times kill -9 of the I/O unit in use\n%-44s %10s %10s\n", m.Way, len(m.Packet), "ms", "median", "max")
+	fmt.Fprintf(&w, "\n%s: %d times kill -9 of the I/O unit in use\n%-44s %10s %10s\n", m.Way, len(m.Packet), "ms",
+		"median", "max")
 	row := func(name string, values []float64) {
 		if len(values) > 0 {
 			v := slices.Sorted(slices.Values(values))
@@ -437,9 +438,11 @@ func (m *measured) table() string {
 	row("carrier lost after the kill", m.Carrier)
 	row("first answer through the other I/O unit", m.Packet)
 	row("detected to established", m.Took)
-	for _, name := range []string{"connect and authenticate", "hello", "make queue pairs", "accept", "connect queue pairs", "ready", "configure the netdevice", "start"} {
+	for _, name := range []string{"connect and authenticate", "hello", "make queue pairs", "accept", "connect queue pairs",
+		"ready", "configure the netdevice", "start"} {
 		row("  "+name, m.Stages[name])
 	}
-	fmt.Fprintf(&w, "TCP with content check: %d bytes echoed, %d connections broken, %d blocks wrong\n", m.Bytes, m.Broken, m.Wrong)
+	fmt.Fprintf(&w, "TCP with content check: %d bytes echoed, %d connections broken, %d blocks wrong\n", m.Bytes, m.Broken,
+		m.Wrong)
 	return w.String()
 }

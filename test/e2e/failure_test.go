@@ -194,11 +194,13 @@ func checkStatus(t testing.TB, r *rig) {
 		t.Fatal(err)
 	}
 	last := r.hosts[len(r.hosts)-1]
-	if len(all) != 2 || all[0].Role != "host" || all[0].Name != last.name || all[1].Role != "iounit" || all[1].Name != "unit" {
+	if len(all) != 2 || all[0].Role != "host" || all[0].Name != last.name || all[1].Role != "iounit" ||
+		all[1].Name != "unit" {
 		t.Errorf("the status is about %+v", all)
 	}
 	text := run(t, r.bin, "status")
-	for _, want := range []string{last.name, last.mac(), "sn0", "mtu 1500", unitDevice, hostDevice, r.keys.hostPrint, r.keys.unitPrint} {
+	for _, want := range []string{last.name, last.mac(), "sn0", "mtu 1500", unitDevice, hostDevice, r.keys.hostPrint,
+		r.keys.unitPrint} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the status for people lacks %q:\n%s", want, text)
 		}

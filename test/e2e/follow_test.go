@@ -24,7 +24,8 @@ func TestRDMAFollow(t *testing.T) {
 	t.Run("MTU", func(t *testing.T) {
 		for _, mtu := range []int{1400, 9000, 1500} {
 			r.setMTU(mtu)
-			eventually(t, func() bool { return h.hostStatus().Netdevice.MTU == mtu && r.unit.unitStatus().LAN.MTU == mtu }, "a status with MTU %d", mtu)
+			eventually(t, func() bool { return h.hostStatus().Netdevice.MTU == mtu && r.unit.unitStatus().LAN.MTU == mtu },
+				"a status with MTU %d", mtu)
 			ping(t, h.ns, addr(0), 2, mtu-28)
 		}
 	})

@@ -180,17 +180,20 @@ func TestRDMAHandlerCommands(t *testing.T) {
 		pings <- nil
 	}()
 	for i := range 10 {
-		run(t, r.bin, "host", "handlers", h.sock, "--assign", fmt.Sprintf("1=%d", 1+i%2), "--assign", fmt.Sprintf("2=%d", 2-i%2))
+		run(t, r.bin, "host", "handlers", h.sock, "--assign", fmt.Sprintf("1=%d", 1+i%2), "--assign",
+			fmt.Sprintf("2=%d", 2-i%2))
 		run(t, r.bin, "iounit", "handlers", r.unit.sock, "--host", h.name, "--assign", fmt.Sprintf("1=%d", 2-i%2))
 	}
 	out := run(t, r.bin, "host", "handlers", h.sock, "--assign", "1=2", "--assign", "2=2",
 		"--cpus", "2="+cpu, "--priority", "2=3", "--budget", "2=5", "--spin", "2=7us")
-	for _, word := range []string{"queues 1, 2", "processors " + cpu, "priority 3", "budget 5", "polls for 7µs", "completion vectors"} {
+	for _, word := range []string{"queues 1, 2", "processors " + cpu, "priority 3", "budget 5", "polls for 7µs",
+		"completion vectors"} {
 		if !strings.Contains(out, word) {
 			t.Errorf("the command does not say %q:\n%s", word, out)
 		}
 	}
-	out = run(t, r.bin, "iounit", "handlers", r.unit.sock, "--host", h.name, "--cpus", "1=any", "--cpus", "2="+cpu, "--assign", "1=2", "--json")
+	out = run(t, r.bin, "iounit", "handlers", r.unit.sock, "--host", h.name, "--cpus", "1=any", "--cpus", "2="+cpu,
+		"--assign", "1=2", "--json")
 	var view struct {
 		CompVectors int             `json:"comp_vectors"`
 		Handlers    []handlerStatus `json:"handlers"`
@@ -207,7 +210,8 @@ func TestRDMAHandlerCommands(t *testing.T) {
 		t.Helper()
 		_, tr := h.handlers()
 		two := &tr.Handlers[2]
-		if two.Processors != cpu || two.Priority != 3 || two.Budget != 5 || two.Spin != 7000 || fmt.Sprint(two.Channels) != "[1 2]" || len(two.Workers) != 4 {
+		if two.Processors != cpu || two.Priority != 3 || two.Budget != 5 || two.Spin != 7000 ||
+			fmt.Sprint(two.Channels) != "[1 2]" || len(two.Workers) != 4 {
 			t.Errorf("%s: the host's second handler: %+v", what, two)
 		}
 		checkThreads(t, what, two, cpu, 3)
@@ -229,15 +233,21 @@ func TestRDMAHandlerCommands(t *testing.T) {
 
 	// Refused, each with a word about the cure, and nothing has changed.
 	for _, m := range []mistake{
-		{"a handler that is not there", []string{"host", "handlers", h.sock, "--budget", "9=5"}, exitFailure, []string{"handler 9", "1 to 2"}},
-		{"a queue that is not there", []string{"host", "handlers", h.sock, "--assign", "3=1"}, exitFailure, []string{"channel 3", "1 to 2"}},
-		{"the control channel's handler", []string{"host", "handlers", h.sock, "--assign", "1=0"}, exitFailure, []string{"control channel"}},
-		{"a processor that is not there", []string{"host", "handlers", h.sock, "--cpus", "1=1023"}, exitFailure, []string{"1023", "this machine has"}},
+		{"a handler that is not there", []string{"host", "handlers", h.sock, "--budget", "9=5"}, exitFailure,
+			[]string{"handler 9", "1 to 2"}},
+		{"a queue that is not there", []string{"host", "handlers", h.sock, "--assign", "3=1"}, exitFailure,
+			[]string{"channel 3", "1 to 2"}},
+		{"the control channel's handler", []string{"host", "handlers", h.sock, "--assign", "1=0"}, exitFailure,
+			[]string{"control channel"}},
+		{"a processor that is not there", []string{"host", "handlers", h.sock, "--cpus", "1=1023"}, exitFailure,
+			[]string{"1023", "this machine has"}},
 		{"no number", []string{"host", "handlers", h.sock, "--budget", "1=many"}, exitUsage, []string{"--budget 1=many"}},
-		{"a host that is not there", []string{"iounit", "handlers", r.unit.sock, "--host", "nobody", "--budget", "1=5"}, exitFailure, []string{"nobody", h.name}},
+		{"a host that is not there", []string{"iounit", "handlers", r.unit.sock, "--host", "nobody", "--budget", "1=5"},
+			exitFailure, []string{"nobody", h.name}},
 		{"no host", []string{"iounit", "handlers", r.unit.sock}, exitUsage, []string{"--host"}},
 		{"the other half", []string{"host", "handlers", r.unit.sock}, exitUsage, []string{"iounit"}},
-		{"nobody", []string{"host", "handlers", filepath.Join(t.TempDir(), "none.sock")}, exitMissing, []string{"none.sock", "splitnic status"}},
+		{"nobody", []string{"host", "handlers", filepath.Join(t.TempDir(), "none.sock")}, exitMissing,
+			[]string{"none.sock", "splitnic status"}},
 	} {
 		t.Run(m.name, func(t *testing.T) { m.fails(t, r.bin) })
 	}
@@ -284,7 +294,8 @@ func TestHandlerMistakes(t *testing.T) {
 		{"polling for too long", host("--spin", "1m"), exitUsage, []string{"--spin 1m"}},
 		{"no processor", host("--handler-cpus", "all"), exitUsage, []string{"--handler-cpus", "all", "0-3,8"}},
 		{"a processor that is not there", iounit("--handler-cpus", "1023"), exitUsage, []string{"1023", "this machine has"}},
-		{"a handler that is not there", host("--handlers", "1", "--handler-cpus", "2=0"), exitUsage, []string{"handler 2", "--handlers"}},
+		{"a handler that is not there", host("--handlers", "1", "--handler-cpus", "2=0"), exitUsage,
+			[]string{"handler 2", "--handlers"}},
 		{"no priority", host("--handler-priority", "high"), exitUsage, []string{"--handler-priority", "latency"}},
 		{"no number of a handler", host("--handler-priority", "first=5"), exitUsage, []string{"--handler-priority", "first"}},
 		{"a processor of no handler", host("--handler-cpus", "0,1=1"), exitUsage, []string{"--handler-cpus", "NUMBER=0"}},
@@ -309,12 +320,14 @@ func TestHandlerMistakes(t *testing.T) {
 			mistake{"", host("--handler-cpus", first+",1022"), exitUsage, []string{"1022"}}.fails(t, bin)
 			return
 		}
-		mistake{"", host("--handler-cpus", strconv.Itoa(other)), exitUsage, []string{"mask", "taskset"}}.fails(t, "taskset", "-c", first, bin)
+		mistake{"", host("--handler-cpus", strconv.Itoa(other)), exitUsage, []string{"mask", "taskset"}}.fails(t, "taskset",
+			"-c", first, bin)
 	})
 	t.Run("without CAP_SYS_NICE", func(t *testing.T) {
 		testenv.NeedRoot(t)
 		testenv.NeedTools(t, "setpriv")
-		mistake{"", host("--handler-priority", "latency"), exitPermission, []string{"--handler-priority", "CAP_SYS_NICE"}}.fails(t,
+		mistake{"", host("--handler-priority", "latency"), exitPermission,
+			[]string{"--handler-priority", "CAP_SYS_NICE"}}.fails(t,
 			"setpriv", "--bounding-set", "-sys_nice", bin)
 	})
 }

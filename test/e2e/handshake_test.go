@@ -35,7 +35,8 @@ func (f fields) with(name string, v any) fields {
 
 func goodHello() fields {
 	return fields{
-		"type": "hello", "magic": "splitnic", "versions": map[string]int{"min": 1, "max": 1}, "name": "newcomer", "software": "test",
+		"type": "hello", "magic": "splitnic", "versions": map[string]int{"min": 1, "max": 1},
+		"name": "newcomer", "software": "test",
 		"modes": []string{"imm"}, "queues": 1, "pools": 2, "max_mtu": 1500, "features": []string{}, "offloads": []string{},
 	}
 }
@@ -148,7 +149,8 @@ func TestRDMAHostileHandshake(t *testing.T) {
 		{"end", func(n *newcomer) { n.c.CloseWrite() }, "", "gone"},
 		{"silence", func(*newcomer) {}, "", "late"},
 		{"magic", badHello("magic", "other"), "refuse bad-hello", "field-magic"},
-		{"versions backwards", badHello("versions", map[string]int{"min": 2, "max": 1}), "refuse bad-hello", "field-versions"},
+		{"versions backwards", badHello("versions", map[string]int{"min": 2, "max": 1}), "refuse bad-hello",
+			"field-versions"},
 		{"another version", badHello("versions", map[string]int{"min": 8, "max": 9}), "refuse version", "version"},
 		{"a name that is none", badHello("name", "a b"), "refuse bad-hello", "field-name"},
 		{"control characters", badHello("software", "\x1b[31m"), "refuse bad-hello", "field-software"},
@@ -167,14 +169,16 @@ func TestRDMAHostileHandshake(t *testing.T) {
 
 		{"too few control receives", badAccept("control_receives", value(1)), "bye protocol", "field-control_receives"},
 		{"too many control receives", badAccept("control_receives", value(1<<20)), "bye protocol", "field-control_receives"},
-		{"too many channels", badAccept("channels", func(n *newcomer) any { return n.channels(3) }), "bye protocol", "field-channels"},
+		{"too many channels", badAccept("channels", func(n *newcomer) any { return n.channels(3) }), "bye protocol",
+			"field-channels"},
 		{"no channels", badAccept("channels", value([]any{})), "bye protocol", "field-channels"},
 		{"queue pair 0", badChannel("qpn", 0), "bye protocol", "field-qpn"},
 		{"one queue pair twice", badChannel("qpn", 0x7f0000), "bye protocol", "field-qpn"},
 		{"sequence number of 25 bits", badChannel("psn", 1<<24), "bye protocol", "field-psn"},
 		{"path MTU 1500", badChannel("mtu", 1500), "bye protocol", "field-mtu"},
 		{"GID that is none", badChannel("gid", "fe80"), "bye protocol", "message"},
-		{"ready before the accept", func(n *newcomer) { n.meet(); n.say(fields{"type": "ready"}) }, "bye protocol", "out-of-turn"},
+		{"ready before the accept", func(n *newcomer) { n.meet(); n.say(fields{"type": "ready"}) }, "bye protocol",
+			"out-of-turn"},
 		{"giant frame for an accept", func(n *newcomer) { n.meet(); n.bytes(giant) }, "bye protocol", "frame"},
 		{"second thoughts", func(n *newcomer) { n.meet(); n.say(fields{"type": "bye", "code": "failed"}) }, "", "bye"},
 		{"silence for an accept", func(n *newcomer) { n.meet() }, "", "late"},
@@ -183,7 +187,8 @@ func TestRDMAHostileHandshake(t *testing.T) {
 
 		{"giant frame in a session", established(func(n *newcomer) { n.bytes(giant) }), "bye protocol", "bootstrap-frame"},
 		{"garbage in a session", established(func(n *newcomer) { n.raw("garbage") }), "bye protocol", "bootstrap-message"},
-		{"hello in a session", established(func(n *newcomer) { n.say(goodHello()) }), "bye protocol", "bootstrap-out-of-turn"},
+		{"hello in a session", established(func(n *newcomer) { n.say(goodHello()) }), "bye protocol",
+			"bootstrap-out-of-turn"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, err := tls.Dial("tcp", unitAddress+":7580", config)

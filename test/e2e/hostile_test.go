@@ -88,17 +88,21 @@ func newAttacker(t testing.TB, r *rig) *attacker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &attacker{r, device, session.ClientConfig{Security: security, HandshakeTimeout: patience, PeerTimeout: patience}, []string{protocol.FeaturePack}}
+	return &attacker{r, device, session.ClientConfig{Security: security, HandshakeTimeout: patience,
+		PeerTimeout: patience}, []string{protocol.FeaturePack}}
 }
 
 // hello is one that an honest host could say.
 func (a *attacker) hello(mode protocol.Mode) session.Hello {
-	return session.Hello{Name: "attacker", Software: "test", Modes: []protocol.Mode{mode}, Queues: 1, Pools: mode.MaxPools(), MaxMTU: 1500, Features: a.features}
+	return session.Hello{Name: "attacker", Software: "test", Modes: []protocol.Mode{mode}, Queues: 1,
+		Pools: mode.MaxPools(), MaxMTU: 1500, Features: a.features}
 }
 
 // attack opens a session as it should be, misbehaves, and returns the session's
 // identifier and how the I/O unit ended it.
-func (a *attacker) attack(t *testing.T, mode protocol.Mode, attack hostiletest.Attack) (id string, bye *session.ByeError) {
+func (a *attacker) attack(
+	t *testing.T, mode protocol.Mode, attack hostiletest.Attack,
+) (id string, bye *session.ByeError) {
 	t.Helper()
 	return a.begin(t, mode, func(p *hostiletest.Peer, _ [session.BindingSize]byte) {
 		p.Started()
@@ -108,7 +112,9 @@ func (a *attacker) attack(t *testing.T, mode protocol.Mode, attack hostiletest.A
 
 // begin is attack from when the queue pairs are connected. do is told the secret
 // of the connection.
-func (a *attacker) begin(t *testing.T, mode protocol.Mode, do func(p *hostiletest.Peer, secret [session.BindingSize]byte)) (id string, bye *session.ByeError) {
+func (a *attacker) begin(
+	t *testing.T, mode protocol.Mode, do func(p *hostiletest.Peer, secret [session.BindingSize]byte),
+) (id string, bye *session.ByeError) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

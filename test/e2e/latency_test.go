@@ -119,7 +119,8 @@ func TestRDMALatencyQueue(t *testing.T) {
 				}
 				ordinary, c := got.Channels[0], got.Channels[1]
 				if c.TxFrames < datagrams || c.RxFrames < datagrams || c.TxFrames > 2*datagrams || c.TxTooLong != 0 {
-					t.Errorf("%s: latency channel: %d frames sent, %d received, %d too long", name, c.TxFrames, c.RxFrames, c.TxTooLong)
+					t.Errorf("%s: latency channel: %d frames sent, %d received, %d too long", name, c.TxFrames, c.RxFrames,
+						c.TxTooLong)
 				}
 				if c.TxBytes > c.TxFrames*400 || ordinary.TxBytes < 2<<20 {
 					t.Errorf("%s: %d bytes on the latency channel, %d on the other", name, c.TxBytes, ordinary.TxBytes)

@@ -31,14 +31,17 @@ const systemd = "/lib/systemd/systemd"
 // newMachine boots one, which is switched off when the test ends.
 func newMachine(t testing.TB) *machine {
 	t.Helper()
-	testenv.NeedTools(t, systemd, "systemctl", "journalctl", "systemd-analyze", "bash", "make", "nsenter", "pivot_root", "unshare")
+	testenv.NeedTools(t, systemd, "systemctl", "journalctl", "systemd-analyze", "bash", "make", "nsenter", "pivot_root",
+		"unshare")
 	checkout, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	group := newControlGroup(t)
 	cmd := exec.Command("./machine.sh", t.TempDir(), checkout, group)
-	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC}
+	cmd.SysProcAttr = &unix.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+	}
 	said, err := os.Create(filepath.Join(t.TempDir(), "console"))
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +120,8 @@ func newControlGroup(t testing.TB) string {
 
 // try runs a program on the machine to its end.
 func (m *machine) try(args ...string) (string, error) {
-	inside := []string{"--target", strconv.Itoa(m.pid), "--mount", "--uts", "--ipc", "--pid", "--cgroup", "--root", "--wd", "--"}
+	inside := []string{"--target", strconv.Itoa(m.pid), "--mount", "--uts", "--ipc", "--pid", "--cgroup", "--root", "--wd",
+		"--"}
 	cmd := exec.Command("nsenter", append(inside, args...)...)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8"}
 	out, err := cmd.CombinedOutput()
@@ -188,7 +192,8 @@ func (s *service) show(property string) string {
 func (s *service) is(property, value string) {
 	s.t.Helper()
 	var last string
-	eventually(s.t, func() bool { last = s.show(property); return last == value }, "%s of %s %q, it was %q", property, s.unit, value, last)
+	eventually(s.t, func() bool { last = s.show(property); return last == value }, "%s of %s %q, it was %q", property,
+		s.unit, value, last)
 }
 
 // process returns the directory below /proc of the service's main process.

@@ -115,11 +115,15 @@ func TestMistakes(t *testing.T) {
 		{"no queues of a host", host("--queues", "0"), exitUsage, []string{"--queues", "0"}},
 		{"insecure with keys", host("--insecure"), exitUsage, []string{"--insecure", "--trust"}},
 		{"name without authority", host("--iounit-name", "gw1"), exitUsage, []string{"--iounit-name", "--ca"}},
-		{"name that cannot be", host("--iounit-name", "gw 1", "--ca", authority), exitUsage, []string{"--iounit-name", "gw 1"}},
+		{"name that cannot be", host("--iounit-name", "gw 1", "--ca", authority), exitUsage,
+			[]string{"--iounit-name", "gw 1"}},
 		{"not a fingerprint", host("--trust", "sha256:short"), exitUsage, []string{"--trust", "splitnic keygen"}},
-		{"no key", []string{"host", "--iounit", "192.0.2.1", "--trust", k.unitPrint, "--key", missing}, exitKeys, []string{missing, "splitnic keygen --out"}},
-		{"not a key", []string{"iounit", "--lan", "eth1", "--trust", k.hostPrint, "--key", notKey}, exitKeys, []string{notKey}},
-		{"key that others read", []string{"iounit", "--lan", "eth1", "--trust", k.hostPrint, "--key", openKey}, exitKeys, []string{openKey, "chmod 600"}},
+		{"no key", []string{"host", "--iounit", "192.0.2.1", "--trust", k.unitPrint, "--key", missing}, exitKeys,
+			[]string{missing, "splitnic keygen --out"}},
+		{"not a key", []string{"iounit", "--lan", "eth1", "--trust", k.hostPrint, "--key", notKey}, exitKeys,
+			[]string{notKey}},
+		{"key that others read", []string{"iounit", "--lan", "eth1", "--trust", k.hostPrint, "--key", openKey}, exitKeys,
+			[]string{openKey, "chmod 600"}},
 		{"no list of revoked keys", host("--revoked", missing), exitKeys, []string{missing}},
 		{"a list of revoked keys that is none", host("--revoked", notKey), exitKeys, []string{notKey + ":1"}},
 		{"nobody to reload", []string{"reload", missing}, exitMissing, []string{missing}},
@@ -128,14 +132,20 @@ func TestMistakes(t *testing.T) {
 		{"no trust file", host("--trust-file", missing), exitKeys, []string{missing}},
 		{"no authority", host("--ca", missing), exitKeys, []string{missing}},
 		{"no configuration", []string{"host", "--config", missing}, exitMissing, []string{missing}},
-		{"unknown key in the configuration", []string{"host", "--config", badKey}, exitUsage, []string{badKey, "unit-address"}},
-		{"value in the configuration", []string{"host", "--config", badValue}, exitUsage, []string{badValue, "max-mtu", "plenty"}},
+		{"unknown key in the configuration", []string{"host", "--config", badKey}, exitUsage,
+			[]string{badKey, "unit-address"}},
+		{"value in the configuration", []string{"host", "--config", badValue}, exitUsage,
+			[]string{badValue, "max-mtu", "plenty"}},
 		{"broken configuration", []string{"iounit", "--config", badYAML}, exitUsage, []string{badYAML, "2:"}},
 		{"nobody to ask for a status", []string{"status", missing}, exitMissing, []string{missing}},
-		{"bench that serves nobody", []string{"bench", "bw", "--serve-forever"}, exitUsage, []string{"--serve-forever", "--listen"}},
-		{"bench of the other end", []string{"bench", "lat", "--listen", ":0", "--size", "64"}, exitUsage, []string{"--size", "other node"}},
-		{"bench without a secret", []string{"bench", "pps", "192.0.2.1"}, exitUsage, []string{"SPLITNIC_BENCH_SECRET", "--secret-file"}},
-		{"bench of a bad secret", []string{"bench", "bw", "--secret", "guess", "192.0.2.1"}, exitUsage, []string{"--secret", "20"}},
+		{"bench that serves nobody", []string{"bench", "bw", "--serve-forever"}, exitUsage,
+			[]string{"--serve-forever", "--listen"}},
+		{"bench of the other end", []string{"bench", "lat", "--listen", ":0", "--size", "64"}, exitUsage,
+			[]string{"--size", "other node"}},
+		{"bench without a secret", []string{"bench", "pps", "192.0.2.1"}, exitUsage,
+			[]string{"SPLITNIC_BENCH_SECRET", "--secret-file"}},
+		{"bench of a bad secret", []string{"bench", "bw", "--secret", "guess", "192.0.2.1"}, exitUsage,
+			[]string{"--secret", "20"}},
 		{"doctor's peer", []string{"doctor", "--peer", "gateway"}, exitUsage, []string{"gateway"}},
 	} {
 		t.Run(m.name, func(t *testing.T) { m.fails(t, bin) })
@@ -148,7 +158,8 @@ func TestConfigurationFile(t *testing.T) {
 	bin, dir := needBinary(t), t.TempDir()
 	file := write(t, dir, "host.yaml", "iounit: [192.0.2.1, 192.0.2.2]\nmax-mtu: 21\n")
 	mistake{"file", []string{"host", "--config", file}, exitUsage, []string{"--max-mtu 21"}}.fails(t, bin)
-	mistake{"flag", []string{"host", "--config", file, "--max-mtu", "22"}, exitUsage, []string{"--max-mtu 22"}}.fails(t, bin)
+	mistake{"flag", []string{"host", "--config", file, "--max-mtu", "22"}, exitUsage, []string{"--max-mtu 22"}}.fails(t,
+		bin)
 }
 
 // TestRDMAMistakes makes mistakes on a machine that has what it takes.
@@ -184,16 +195,19 @@ func TestRDMAMistakes(t *testing.T) {
 		{"port in use", iounit("--lan", "eth2", "--listen", unitAddress), exitInUse, []string{unitAddress + ":7580"}},
 		{"card in use", iounit(), exitInUse, []string{"eth1"}},
 		{"card in use another way", iounit("--lan", "packet:eth1"), exitInUse, []string{"eth1"}},
-		{"address of another machine", iounit("--lan", "eth2", "--listen", "192.0.2.1:7580"), exitFailure, []string{"192.0.2.1:7580"}},
+		{"address of another machine", iounit("--lan", "eth2", "--listen", "192.0.2.1:7580"), exitFailure,
+			[]string{"192.0.2.1:7580"}},
 		{"status socket in use", host("--status-socket", h.sock), exitInUse, []string{h.sock}},
 		{"metrics port in use", host("--metrics", unitAddress+":7580"), exitInUse, []string{unitAddress + ":7580"}},
 		{"I/O unit's key is not trusted", []string{
-			"host", "--iounit", unitAddress, "--device", hostDevice, "--netns", free, "--status-socket", filepath.Join(t.TempDir(), "status"),
+			"host", "--iounit", unitAddress, "--device", hostDevice, "--netns", free, "--status-socket", filepath.Join(
+				t.TempDir(), "status"),
 			"--key", r.keys.host, "--trust", stranger.unitPrint,
 		}, exitKeys, []string{unitAddress, r.keys.unitPrint}},
 		{"host's key is not trusted", host("--key", stranger.host), exitKeys, []string{unitAddress, stranger.hostPrint}},
 		{"only the host is insecure", []string{
-			"host", "--iounit", unitAddress, "--device", hostDevice, "--netns", free, "--status-socket", filepath.Join(t.TempDir(), "status"),
+			"host", "--iounit", unitAddress, "--device", hostDevice, "--netns", free, "--status-socket", filepath.Join(
+				t.TempDir(), "status"),
 			"--insecure",
 		}, exitKeys, []string{unitAddress, "--insecure"}},
 	} {
@@ -204,11 +218,15 @@ func TestRDMAMistakes(t *testing.T) {
 		mistake
 		capability string
 	}{
-		{mistake{"host without CAP_NET_ADMIN", host("--name", "sn9"), exitPermission, []string{"CAP_NET_ADMIN"}}, "net_admin"},
-		{mistake{"host without CAP_SYS_ADMIN", host("--name", "sn9"), exitPermission, []string{"CAP_SYS_ADMIN"}}, "sys_admin"},
+		{mistake{"host without CAP_NET_ADMIN", host("--name", "sn9"), exitPermission, []string{"CAP_NET_ADMIN"}},
+			"net_admin"},
+		{mistake{"host without CAP_SYS_ADMIN", host("--name", "sn9"), exitPermission, []string{"CAP_SYS_ADMIN"}},
+			"sys_admin"},
 		// The I/O unit needs it when a host comes, but ought to say so at once.
-		{mistake{"I/O unit without CAP_NET_ADMIN", iounit("--lan", "eth2"), exitPermission, []string{"CAP_NET_ADMIN", "eth2"}}, "net_admin"},
-		{mistake{"I/O unit without CAP_NET_RAW", iounit("--lan", "packet:eth2"), exitPermission, []string{"CAP_NET_RAW", "eth2"}}, "net_raw"},
+		{mistake{"I/O unit without CAP_NET_ADMIN", iounit("--lan", "eth2"), exitPermission,
+			[]string{"CAP_NET_ADMIN", "eth2"}}, "net_admin"},
+		{mistake{"I/O unit without CAP_NET_RAW", iounit("--lan", "packet:eth2"), exitPermission,
+			[]string{"CAP_NET_RAW", "eth2"}}, "net_raw"},
 	} {
 		t.Run(m.name, func(t *testing.T) { m.fails(t, without(m.capability)...) })
 	}

@@ -76,7 +76,8 @@ func TestRDMANeighbours(t *testing.T) {
 		round := byte(2 * i)
 		talking(round)
 		half.kill()
-		eventually(t, func() bool { return !testenv.Running(t, h.ns, "sn0") }, "the stack noticing that sn0 has lost its carrier")
+		eventually(t, func() bool { return !testenv.Running(t, h.ns, "sn0") },
+			"the stack noticing that sn0 has lost its carrier")
 		say(round + 1)
 		for _, k := range talks {
 			eventually(t, func() bool {

@@ -22,7 +22,8 @@ func TestRDMAOddFrames(t *testing.T) {
 				t.Fatalf("%d and %d sessions, the last error %q", host.Sessions, unit.Sessions, host.LastError)
 			}
 			a, b := host.Traffic.Channels[0], unit.Hosts[0].Traffic.Channels[0]
-			t.Logf("at the host %d malformed, %d padded; at the I/O unit %d and %d", a.TxMalformed, a.TxPadded, b.TxMalformed, b.TxPadded)
+			t.Logf("at the host %d malformed, %d padded; at the I/O unit %d and %d", a.TxMalformed, a.TxPadded, b.TxMalformed,
+				b.TxPadded)
 			if a.TxMalformed == 0 || a.TxPadded == 0 {
 				t.Error("the host had nothing to find")
 			}

@@ -167,7 +167,8 @@ func newPod(t testing.TB, r *rig, edit func(string) string) *pod {
 	p := &pod{container: spec.Containers[0]}
 	// pod.sh does as it says here.
 	if s := p.container.SecurityContext; !s.Privileged || !s.ReadOnly || !spec.HostNetwork {
-		t.Errorf("the manifest's pods are privileged: %t, have the node's network: %t, a read-only root: %t", s.Privileged, spec.HostNetwork, s.ReadOnly)
+		t.Errorf("the manifest's pods are privileged: %t, have the node's network: %t, a read-only root: %t", s.Privileged,
+			spec.HostNetwork, s.ReadOnly)
 	}
 	volumes := map[string]string{}
 	for _, v := range spec.Volumes {
@@ -228,9 +229,11 @@ func (p *pod) start(t testing.TB, log string) {
 	prepare := func(cmd *exec.Cmd) {
 		cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC}
 	}
-	p.daemon = startAs(t, prepare, "./pod.sh", filepath.Join(socketDir, "host-sn0.sock"), log, append([]string{t.TempDir()}, p.args...)...)
+	p.daemon = startAs(t, prepare, "./pod.sh", filepath.Join(socketDir, "host-sn0.sock"), log,
+		append([]string{t.TempDir()}, p.args...)...)
 	p.bin = p.args[0] // a user of the node asks for the status
-	probe := append([]string{"--target", strconv.Itoa(p.cmd.Process.Pid), "--mount", "--pid", "--ipc", "--root", "--wd", "--"}, p.container.ReadinessProbe.Exec.Command...)
+	probe := append([]string{"--target", strconv.Itoa(p.cmd.Process.Pid), "--mount", "--pid", "--ipc", "--root", "--wd",
+		"--"}, p.container.ReadinessProbe.Exec.Command...)
 	eventually(t, func() bool {
 		if !p.running() {
 			t.Fatalf("the pod ended with status %d", p.cmd.ProcessState.ExitCode())

@@ -40,7 +40,8 @@ func TestRDMAPolicyLinkControl(t *testing.T) {
 	r := newRig(t, "macvtap")
 	r.put("default: {max-sessions: 64}\n")
 	h := r.host(t)
-	frames := [][]byte{etherFrame("01:80:c2:00:00:01", 0x8808), etherFrame("01:80:c2:00:00:03", 0x888e), etherFrame(foreign, 0x8809)}
+	frames := [][]byte{etherFrame("01:80:c2:00:00:01", 0x8808), etherFrame("01:80:c2:00:00:03", 0x888e),
+		etherFrame(foreign, 0x8809)}
 	own := testenv.Link(t, h.ns, "sn0").Attrs().HardwareAddr
 	for _, f := range frames {
 		copy(f[16:], own)
@@ -52,7 +53,8 @@ func TestRDMAPolicyLinkControl(t *testing.T) {
 	var s policedStatus
 	eventually(t, func() bool {
 		s = policedStatus{}
-		return r.unit.statusInto(&s) && len(s.Hosts) == 1 && s.Hosts[0].Dropped.LinkControl >= 3 && s.Hosts[0].Statistics.TxSource >= 1
+		return r.unit.statusInto(&s) && len(s.Hosts) == 1 && s.Hosts[0].Dropped.LinkControl >= 3 &&
+			s.Hosts[0].Statistics.TxSource >= 1
 	}, "all of it dropped: %+v", &s)
 	ping(t, h.ns, addr(0), 2, 56)
 }
@@ -100,9 +102,11 @@ func TestRDMABond(t *testing.T) {
 				var wg sync.WaitGroup
 				var out []byte
 				wg.Go(func() {
-					out, _ = exec.Command("ip", "netns", "exec", one.ns, "ping", "-c", strconv.Itoa(count), "-i", "0.1", "-W", "2", addr(0)).CombinedOutput()
+					out, _ = exec.Command("ip", "netns", "exec", one.ns, "ping", "-c", strconv.Itoa(count), "-i", "0.1", "-W", "2",
+						addr(0)).CombinedOutput()
 				})
-				eventually(t, func() bool { return testenv.Link(t, one.ns, "bond0").Attrs().Statistics.RxPackets >= before+10 }, "pings in the bond")
+				eventually(t, func() bool { return testenv.Link(t, one.ns, "bond0").Attrs().Statistics.RxPackets >= before+10 },
+					"pings in the bond")
 				ip("link", "set", down, "down")
 				wg.Wait()
 				m := received.FindSubmatch(out)
@@ -166,7 +170,8 @@ func TestRDMAPolicyPackets(t *testing.T) {
 	}
 	r.put("default: {max-tx-group-pps: 100}\n")
 	burst("ff:ff:ff:ff:ff:ff")
-	status("broadcasts dropped, and nothing waiting", func(limited, dropped uint64) bool { return dropped > 0 && limited == 0 })
+	status("broadcasts dropped, and nothing waiting",
+		func(limited, dropped uint64) bool { return dropped > 0 && limited == 0 })
 	ping(t, h.ns, addr(0), 2, 56)
 	r.put("default: {max-tx-pps: 100}\n")
 	burst(foreign)

@@ -58,14 +58,16 @@ func TestRDMAPolicyRate(t *testing.T) {
 		took := time.Since(begun)
 		most := rate/8*took.Seconds() + overdraft
 		for way, bytes := range map[string]uint64{
-			"to": after.Statistics.TxBytes - before.Statistics.TxBytes, "from": after.Statistics.RxBytes - before.Statistics.RxBytes,
+			"to":   after.Statistics.TxBytes - before.Statistics.TxBytes,
+			"from": after.Statistics.RxBytes - before.Statistics.RxBytes,
 		} {
 			t.Logf("%d bytes %s the LAN in %v; %d bit/s allow %.0f", bytes, way, took, rate, most)
 			if bounded && float64(bytes) > most {
 				t.Errorf("%d bytes %s the LAN in %v; %d bit/s allow %.0f", bytes, way, took, rate, most)
 			}
 		}
-		if tx, rx := after.TxLimited-before.TxLimited, after.RxLimited-before.RxLimited; (tx > 0) != bounded || (rx > 0) != bounded {
+		if tx, rx := after.TxLimited-before.TxLimited, after.RxLimited-before.RxLimited; (tx > 0) != bounded ||
+			(rx > 0) != bounded {
 			t.Errorf("limited %d times on the way to the LAN, %d times on the way from it", tx, rx)
 		}
 	}
@@ -81,7 +83,8 @@ func TestRDMAPolicyRate(t *testing.T) {
 	if s := r.unit.rates().Hosts[0]; s.MaxTx != rate || s.MaxRx != rate {
 		t.Errorf("the status has rates %d and %d", s.MaxTx, s.MaxRx)
 	}
-	if text := run(t, r.bin, "status", r.unit.sock); !strings.Contains(text, "200kbit to the LAN") || !strings.Contains(text, "200kbit from it") {
+	if text := run(t, r.bin, "status", r.unit.sock); !strings.Contains(text, "200kbit to the LAN") ||
+		!strings.Contains(text, "200kbit from it") {
 		t.Errorf("the status does not show the rates:\n%s", text)
 	}
 	load(true)

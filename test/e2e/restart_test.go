@@ -140,7 +140,8 @@ func TestRDMARestart(t *testing.T) {
 				t.Fatalf("%s: sn0 was\n%sand is\n%s", c.what, setting, got)
 			}
 			if at, times := h.restarted(); !at.Equal(since) || times != adopted {
-				t.Errorf("%s: the status says made %v, adopted %d times, instead of %v, %d times", c.what, at, times, since, adopted)
+				t.Errorf("%s: the status says made %v, adopted %d times, instead of %v, %d times", c.what, at, times, since,
+					adopted)
 			}
 		}
 		t.Logf("%s: without an answer: %v", c.what, gaps)
@@ -186,7 +187,8 @@ func TestRDMARestartChanged(t *testing.T) {
 		if got := index(); got != first {
 			t.Errorf("sn0 is another netdevice: its index was %d and is %d", first, got)
 		}
-		eventually(t, func() bool { return slices.Equal(h.manager.names(), []string{"sn0/0", "sn0/1"}) }, "both queues in the store")
+		eventually(t, func() bool { return slices.Equal(h.manager.names(), []string{"sn0/0", "sn0/1"}) },
+			"both queues in the store")
 		ping(t, h.ns, addr(0), 2, 56)
 	})
 	t.Run("renamed", func(t *testing.T) {
@@ -302,7 +304,8 @@ func TestRDMAPrivileges(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got&^c.most != 0 || set == "CapEff" && got == 0 {
-					t.Errorf("%s of thread %s of %s is %#x, which should be some of %#x", set, task["Pid"], c.d.cmd.Args[1], got, c.most)
+					t.Errorf("%s of thread %s of %s is %#x, which should be some of %#x", set, task["Pid"], c.d.cmd.Args[1], got,
+						c.most)
 				}
 			}
 			if task["NoNewPrivs"] != "1" {

@@ -59,7 +59,8 @@ func newRig(t testing.TB, kind string, unitFlags ...string) *rig {
 	// All hosts have one key, which by default has four sessions at most, and their
 	// own addresses only.
 	r.policy = filepath.Join(r.dir, "policy.yaml")
-	if err := os.WriteFile(r.policy, []byte("default:\n  macs: any\nhosts:\n  hosts:\n    max-sessions: 64\n"), 0o600); err != nil {
+	if err := os.WriteFile(r.policy, []byte("default:\n  macs: any\nhosts:\n  hosts:\n    max-sessions: 64\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	r.card, r.lan = testenv.NetNS(t), testenv.NetNS(t)
@@ -92,7 +93,8 @@ func (r *rig) startUnit() {
 		"--name", "unit", "--peer-timeout", "10s", "--policy", r.policy,
 	}
 	args = append(args, security(r.insecure, r.keys.unit, "hosts="+r.keys.hostPrint)...)
-	r.unit = start(r.t, r.bin, r.socket("unit", "iounit-7580"), filepath.Join(r.dir, "unit.log"), append(args, r.unitFlags...)...)
+	r.unit = start(r.t, r.bin, r.socket("unit", "iounit-7580"), filepath.Join(r.dir, "unit.log"),
+		append(args, r.unitFlags...)...)
 	if s := r.unit.unitStatus(); s.Role != "iounit" || s.Name != "unit" {
 		r.t.Fatalf("the I/O unit's status says that it is %s %q", s.Role, s.Name)
 	}
@@ -149,7 +151,8 @@ func (n *node) start() {
 	if n.manager != nil {
 		prepare = n.manager.prepare
 	}
-	n.daemon = startAs(n.t, prepare, r.bin, r.socket(n.name, "host-sn0"), filepath.Join(r.dir, n.name+".log"), append(args, n.flags...)...)
+	n.daemon = startAs(n.t, prepare, r.bin, r.socket(n.name, "host-sn0"), filepath.Join(r.dir, n.name+".log"),
+		append(args, n.flags...)...)
 }
 
 // ready waits for the carrier and gives the netdevice its addresses.

@@ -66,7 +66,8 @@ func testAutoconfiguration(t *testing.T, r *rig) {
 	h := r.newHost(t)
 	h.waitCarrier(true)
 	background(t, r.lan, "dnsmasq", "--no-daemon", "--conf-file=/dev/null", "--port=0", "--user=root", "--log-dhcp",
-		"--interface=lan0", "--bind-interfaces", "--no-ping", "--dhcp-authoritative", "--dhcp-leasefile="+filepath.Join(t.TempDir(), "leases"),
+		"--interface=lan0", "--bind-interfaces", "--no-ping", "--dhcp-authoritative", "--dhcp-leasefile="+
+			filepath.Join(t.TempDir(), "leases"),
 		"--dhcp-range=10.77.0.100,10.77.0.199,1h", "--dhcp-range=fd77::,ra-only", "--enable-ra", "--ra-param=lan0,4")
 	script := filepath.Join(t.TempDir(), "udhcpc")
 	text := "#!/bin/sh\n" + `if [ "$1" = bound ]; then ip addr add "$ip/$mask" dev "$interface" && ip route add default via "$router"; fi` + "\n"

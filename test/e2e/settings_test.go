@@ -115,7 +115,8 @@ hosts:
 		ping(t, h.ns, addr(0), 2, 56)
 		h.ip("link set sn0 address 06:00:00:00:00:99")
 		h.until("the refusal", func(s *settingsStatus) bool {
-			return s.Refusal != nil && s.Refusal.What == "MAC" && s.Refusal.Wanted == "06:00:00:00:00:99" && h.mac() == "02:00:00:00:00:99"
+			return s.Refusal != nil && s.Refusal.What == "MAC" && s.Refusal.Wanted == "06:00:00:00:00:99" &&
+				h.mac() == "02:00:00:00:00:99"
 		})
 		ping(t, h.ns, addr(0), 2, 56)
 	})
@@ -147,7 +148,8 @@ hosts:
 		h.statistics("--clear")
 		ping(t, h.ns, addr(0), 3, 100)
 		for _, flag := range [][]string{nil, {"--clear"}} {
-			if s := h.statistics(flag...); s["rx_frames"] < 3 || s["tx_frames"] < 3 || s["tx_bytes"] < 3*142 || s["tx_frames"] > 50 {
+			if s := h.statistics(flag...); s["rx_frames"] < 3 || s["tx_frames"] < 3 || s["tx_bytes"] < 3*142 ||
+				s["tx_frames"] > 50 {
 				t.Errorf("%q: %v", flag, s)
 			}
 		}
@@ -162,13 +164,15 @@ hosts:
 		h.ip("maddr add 01:00:5e:01:02:03 dev sn0")
 		r.unit.stop()
 		h.waitCarrier(false)
-		if out, err := exec.Command(h.bin, "stats", h.sock).CombinedOutput(); err == nil || !strings.Contains(string(out), "no session") {
+		if out, err := exec.Command(h.bin, "stats", h.sock).CombinedOutput(); err == nil ||
+			!strings.Contains(string(out), "no session") {
 			t.Errorf("without a session: %v\n%s", err, out)
 		}
 		r.startUnit()
 		h.waitCarrier(true)
 		h.until("the group", func(s *settingsStatus) bool {
-			return s.Filter != nil && slices.Contains(s.Filter.Multicast, "01:00:5e:01:02:03") && s.Netdevice.MAC == "02:00:00:00:00:99"
+			return s.Filter != nil && slices.Contains(s.Filter.Multicast, "01:00:5e:01:02:03") &&
+				s.Netdevice.MAC == "02:00:00:00:00:99"
 		})
 		h.onCard("the MAC address", func(_ net.Flags, mac string) bool { return mac == "02:00:00:00:00:99" })
 		ping(t, h.ns, addr(0), 2, 56)
@@ -306,7 +310,8 @@ func testPromisc(t *testing.T, r *rig, h settings) {
 		}
 	}, "a capture of what is for others")
 	h.until("not promiscuous", func(s *settingsStatus) bool { return s.Filter != nil && !s.Filter.Promisc })
-	eventually(t, func() bool { return testenv.Link(t, r.card, "eth1").Attrs().Promisc == card }, "the card as promiscuous as before")
+	eventually(t, func() bool { return testenv.Link(t, r.card, "eth1").Attrs().Promisc == card },
+		"the card as promiscuous as before")
 	before := h.statistics()["rx_frames"]
 	for range 50 {
 		testenv.SendRaw(t, r.lan, "lan0", etherFrame(foreign, 0x88b5))
@@ -316,7 +321,13 @@ func testPromisc(t *testing.T, r *rig, h settings) {
 		t.Errorf("%d frames came, of which 50 are for others", n)
 	}
 	h.ip("link set sn0 promisc on")
-	h.until("promiscuous by hand", func(s *settingsStatus) bool { return s.Filter != nil && s.Filter.Promisc && s.VLANs == "1-100" })
+	h.until("promiscuous by hand", func(s *settingsStatus) bool {
+		return s.Filter != nil && s.Filter.Promisc &&
+			s.VLANs == "1-100"
+	})
 	h.ip("link set sn0 promisc off")
-	h.until("not promiscuous", func(s *settingsStatus) bool { return s.Filter != nil && !s.Filter.Promisc && s.VLANs == "none" })
+	h.until("not promiscuous", func(s *settingsStatus) bool {
+		return s.Filter != nil && !s.Filter.Promisc &&
+			s.VLANs == "none"
+	})
 }

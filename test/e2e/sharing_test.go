@@ -68,7 +68,8 @@ func TestRDMASharing(t *testing.T) {
 			hears(t, &wg, h, sharedGroup)
 		}
 		// Who is not in the group does not get its frames.
-		eventually(t, func() bool { return inGroup(r) == sharers/2 }, "the I/O unit knowing %d hosts in the group, not %d", sharers/2, inGroup(r))
+		eventually(t, func() bool { return inGroup(r) == sharers/2 }, "the I/O unit knowing %d hosts in the group, not %d",
+			sharers/2, inGroup(r))
 		tell(t, r.lan, sharedGroup)
 		wg.Wait()
 	})
@@ -207,7 +208,8 @@ func oneStopped(t *testing.T, r *rig, hosts []*node) {
 		t.Errorf("only %d datagrams could be sent to the host that is stopped", n)
 	}
 	during := round()
-	t.Logf("4 × 2 MiB and %d pings took the others %v before and %v while one was stopped", 3*len(others), before.Round(time.Millisecond), during.Round(time.Millisecond))
+	t.Logf("4 × 2 MiB and %d pings took the others %v before and %v while one was stopped", 3*len(others),
+		before.Round(time.Millisecond), during.Round(time.Millisecond))
 	if during > 3*before+within(time.Second) {
 		t.Errorf("a stopped host slows the others down: %v instead of %v", during, before)
 	}

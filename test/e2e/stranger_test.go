@@ -100,7 +100,8 @@ func TestRDMAOtherVersion(t *testing.T) {
 	bin := needFabric(t)
 	ns := testenv.NetNS(t)
 	host := func(unit string) []string {
-		return []string{"host", "--iounit", unit, "--device", hostDevice, "--netns", ns, "--insecure", "--status-socket", filepath.Join(t.TempDir(), "status")}
+		return []string{"host", "--iounit", unit, "--device", hostDevice, "--netns", ns, "--insecure", "--status-socket",
+			filepath.Join(t.TempDir(), "status")}
 	}
 	t.Run("I/O unit of another version", func(t *testing.T) {
 		config := strangerTLS(t)
@@ -116,7 +117,8 @@ func TestRDMAOtherVersion(t *testing.T) {
 				return fmt.Errorf("not a hello: %v", hello)
 			}
 			return writeMessage(c, map[string]any{
-				"type": "refuse", "code": "version", "message": "too old", "retry": false, "versions": map[string]int{"min": 8, "max": 9},
+				"type": "refuse", "code": "version", "message": "too old", "retry": false, "versions": map[string]int{"min": 8,
+					"max": 9},
 			})
 		})
 		mistake{"", host(at), exitVersion, []string{at, "8 to 9"}}.fails(t, bin)
@@ -153,7 +155,8 @@ func TestRDMAOtherVersion(t *testing.T) {
 		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
-		if err := writeMessage(c, map[string]any{"type": "hello", "magic": "splitnic", "versions": map[string]int{"min": 8, "max": 9}}); err != nil {
+		if err := writeMessage(c, map[string]any{"type": "hello", "magic": "splitnic",
+			"versions": map[string]int{"min": 8, "max": 9}}); err != nil {
 			t.Fatal(err)
 		}
 		answer, err := readMessage(c)

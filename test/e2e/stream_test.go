@@ -103,7 +103,8 @@ func (e *streamEnd) receive(seed byte) error {
 		n, err := e.c.Read(b)
 		_, _ = random.Read(want[:n]) // never fails
 		if !bytes.Equal(b[:n], want[:n]) {
-			return fmt.Errorf("between bytes %d and %d is something else than was sent", e.received.Load(), e.received.Load()+int64(n))
+			return fmt.Errorf("between bytes %d and %d is something else than was sent", e.received.Load(),
+				e.received.Load()+int64(n))
 		}
 		e.received.Add(int64(n))
 		if errors.Is(err, io.EOF) {

@@ -23,8 +23,10 @@ type services struct {
 }
 
 const (
-	hostConfig = "device: " + hostDevice + "\niounit: " + unitAddress + "\ntrust-file: /etc/splitnic/iounits\nqueues: 2\npeer-timeout: 10s\nhost-name: sn0.machine\n"
-	unitConfig = "device: " + unitDevice + "\nlisten: " + unitAddress + "\nlan: macvtap:sneth1\ntrust-file: /etc/splitnic/hosts\npeer-timeout: 10s\n"
+	hostConfig = "device: " + hostDevice + "\niounit: " + unitAddress +
+		"\ntrust-file: /etc/splitnic/iounits\nqueues: 2\npeer-timeout: 10s\nhost-name: sn0.machine\n"
+	unitConfig = "device: " + unitDevice + "\nlisten: " + unitAddress +
+		"\nlan: macvtap:sneth1\ntrust-file: /etc/splitnic/hosts\npeer-timeout: 10s\n"
 	// credential is what docs/deploy.md says of keys in other places.
 	credential = "[Service]\nLoadCredential=key:/etc/keys/sn0.pem\nExecStart=\n" +
 		"ExecStart=/usr/local/bin/splitnic host --config /etc/splitnic/%i.yaml --name %i --key %d/key\n"
@@ -323,7 +325,8 @@ func (s *services) stop(t *testing.T, before []string) {
 			}
 		}
 	}
-	eventually(t, func() bool { return slices.Equal(testenv.Links(t, ""), before) }, "the netdevices %q; there are %q", before, testenv.Links(t, ""))
+	eventually(t, func() bool { return slices.Equal(testenv.Links(t, ""), before) }, "the netdevices %q; there are %q",
+		before, testenv.Links(t, ""))
 	if left := s.run("ls", "/run/splitnic"); left != "" {
 		t.Errorf("left in /run/splitnic: %s", left)
 	}

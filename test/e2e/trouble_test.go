@@ -56,8 +56,10 @@ func TestTrouble(t *testing.T) {
 
 		{"certificate is missing", host("--cert", missing), exitKeys, nil},
 		{"certificate is none", host("--cert", empty), exitKeys, nil},
-		{"certificate is damaged", host("--cert", write(t, dir, "damaged.crt", block("CERTIFICATE", []byte{1}))), exitKeys, nil},
-		{"certificate of another key", host("--cert", write(t, dir, "other.crt", block("CERTIFICATE", certificate))), exitKeys, nil},
+		{"certificate is damaged", host("--cert", write(t, dir, "damaged.crt", block("CERTIFICATE", []byte{1}))), exitKeys,
+			nil},
+		{"certificate of another key", host("--cert", write(t, dir, "other.crt", block("CERTIFICATE", certificate))),
+			exitKeys, nil},
 		{"authority is none", host("--ca", empty), exitKeys, nil},
 		{"trust file is a directory", host("--trust-file", dir), exitKeys, nil},
 		{"trust file with rubbish", host("--trust-file", write(t, dir, "trust", "# hosts\nalpha\n")), exitKeys, nil},
@@ -80,7 +82,8 @@ func TestTrouble(t *testing.T) {
 		{"policy with an unknown key", policy("key.yaml", "guests:\n  a: {}\n"), exitUsage, nil},
 		{"policy with an unknown word", policy("word.yaml", "default:\n  mtu: 1500\n"), exitUsage, nil},
 		{"policy of two documents", policy("two.yaml", "default: {}\n---\ndefault: {}\n"), exitUsage, nil},
-		{"policy with a host twice", policy("twice.yaml", "hosts:\n  a: {}\n  A: {}\n  "+k.hostPrint+": {}\n  a b: {}\n"), exitUsage, nil},
+		{"policy with a host twice", policy("twice.yaml", "hosts:\n  a: {}\n  A: {}\n  "+k.hostPrint+": {}\n  a b: {}\n"),
+			exitUsage, nil},
 		{"policy with a bad address", policy("mac.yaml", "default:\n  macs: 02:aa\n"), exitUsage, nil},
 		{"policy with a bad prefix", policy("prefix.yaml", "default:\n  macs: 01:aa:*\n"), exitUsage, nil},
 		{"policy with a bad VLAN", policy("vlan.yaml", "default:\n  vlans: [5, 5000]\n"), exitUsage, nil},
@@ -187,7 +190,8 @@ func TestRDMATrouble(t *testing.T) {
 	testenv.Veth(t, card, "eth1", free, "lan0")
 	host := func(args ...string) []string {
 		return append([]string{
-			"host", "--iounit", unitAddress + ":1", "--device", hostDevice, "--netns", free, "--key", k.host, "--trust", k.unitPrint,
+			"host", "--iounit", unitAddress + ":1", "--device", hostDevice, "--netns", free, "--key", k.host, "--trust",
+			k.unitPrint,
 			"--status-socket", filepath.Join(dir, "host.sock"),
 		}, args...)
 	}
@@ -229,7 +233,8 @@ func TestRDMATrouble(t *testing.T) {
 		mistake
 		script string
 	}{
-		{mistake{"nowhere to put the socket", host("--status-socket", filepath.Join(readOnly, "a", "host.sock")), exitFailure, nil},
+		{mistake{"nowhere to put the socket", host("--status-socket", filepath.Join(readOnly, "a", "host.sock")), exitFailure,
+			nil},
 			"mount -t tmpfs -o ro none " + readOnly},
 		{mistake{"no space for the socket", host("--status-socket", filepath.Join(readOnly, "host.sock")), exitFailure, nil},
 			"mount -t tmpfs -o nr_inodes=1 none " + readOnly},
@@ -257,7 +262,8 @@ func TestRDMATrouble(t *testing.T) {
 		mistake{"", iounit("--listen", unitAddress+":80"), exitPermission, nil}.fails(t, without("-net_bind_service")...)
 	})
 	t.Run("doctor without rights", func(t *testing.T) {
-		command := append([]string{"prlimit", "--memlock=65536"}, without("-net_admin,-net_raw,-ipc_lock,-sys_nice,-bpf,-sys_admin")...)
+		command := append([]string{"prlimit", "--memlock=65536"},
+			without("-net_admin,-net_raw,-ipc_lock,-sys_nice,-bpf,-sys_admin")...)
 		doctorSays(t, exitPermission, append(command, "doctor"))
 	})
 	t.Run("doctor on one processor", func(t *testing.T) {

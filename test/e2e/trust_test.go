@@ -72,7 +72,8 @@ func changeKey(t testing.TB, bin, file string) string {
 // TestRDMATrust changes and revokes keys while hosts are at work.
 func TestRDMATrust(t *testing.T) {
 	files := t.TempDir()
-	trusted, revoked, hostTrust := filepath.Join(files, "trusted"), filepath.Join(files, "revoked"), filepath.Join(files, "trusted-units")
+	trusted, revoked, hostTrust := filepath.Join(files, "trusted"), filepath.Join(files, "revoked"),
+		filepath.Join(files, "trusted-units")
 	put := func(file string, lines ...string) {
 		t.Helper()
 		if err := os.WriteFile(file, []byte(strings.Join(append(lines, ""), "\n")), 0o600); err != nil {
@@ -129,7 +130,10 @@ func TestRDMATrust(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.unit.hangUp(3)
-	r.unit.trust("the new key", func(s *trustStatus) bool { return s.Security.Fingerprint == nextUnit && len(s.Hosts) == 2 })
+	r.unit.trust("the new key", func(s *trustStatus) bool {
+		return s.Security.Fingerprint == nextUnit &&
+			len(s.Hosts) == 2
+	})
 	connection.send(t)
 
 	// A host gets another key, of which the I/O unit learns first. When the old
@@ -183,7 +187,8 @@ func TestRDMAPolicyReload(t *testing.T) {
 	put("default: {modes: [send]}\n") // which the host does not offer
 	r.unit.hangUp(2)
 	h.waitCarrier(false)
-	r.unit.trust("a session that the policy ended", func(s *trustStatus) bool { return s.Ended["policy"] == 1 && s.Refusals["mode"] > 0 })
+	r.unit.trust("a session that the policy ended",
+		func(s *trustStatus) bool { return s.Ended["policy"] == 1 && s.Refusals["mode"] > 0 })
 	put("default: {modes: [imm]}\n")
 	r.unit.hangUp(3)
 	h.waitCarrier(true)

@@ -152,7 +152,8 @@ func testWire(t *testing.T, r *rig) {
 		delete(data, to)
 	}
 	if len(data) > 0 || control != 2 {
-		t.Errorf("traffic to 2 data and 2 control queue pairs expected; seen: %d, without the data queue pairs %v", len(flows), data)
+		t.Errorf("traffic to 2 data and 2 control queue pairs expected; seen: %d, without the data queue pairs %v",
+			len(flows), data)
 	}
 	if rnr > 0 {
 		t.Errorf("%d packets say that a receiver was not ready", rnr)
@@ -249,7 +250,8 @@ func testCredits(t *testing.T, r *rig) {
 	if host.RxLost+unit.RxLost == 0 && (host.TxBytes != unit.RxBytes || host.RxBytes != unit.TxBytes) {
 		t.Errorf("bytes sent and received differ: %+v, %+v", host, unit)
 	}
-	if bad := host.RxDropped + host.RxOverMTU + host.TxTooLong + unit.RxDropped + unit.RxOverMTU + unit.TxTooLong; bad != 0 {
+	if bad := host.RxDropped + host.RxOverMTU + host.TxTooLong + unit.RxDropped + unit.RxOverMTU +
+		unit.TxTooLong; bad != 0 {
 		t.Errorf("frames were dropped: %+v, %+v", host, unit)
 	}
 }

@@ -230,7 +230,8 @@ func (a *agent) WaitCarrier(d Device, took *time.Duration) error {
 			return nil
 		}
 		if <-tick.C; time.Since(started) > patience {
-			return fmt.Errorf("carrier of %s in %q is not %t after %v (there: %t)", d.Name, d.NS, d.Carrier, patience, err == nil)
+			return fmt.Errorf("carrier of %s in %q is not %t after %v (there: %t)", d.Name, d.NS, d.Carrier, patience,
+				err == nil)
 		}
 	}
 }

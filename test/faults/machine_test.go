@@ -118,7 +118,8 @@ func (m *machine) boot() (err error) {
 		mode = "guest" // one machine's own kernel would not do
 	}
 	m.run = exec.Command("ci/softroce/run", "--mode", mode, "--smp", "1", "--mem", "1G", "--timeout", lifetime,
-		"--cable", fmt.Sprintf("%s,%c", m.cable, m.letter), "--agent", agentSocket.Addr().String(), "--qmp", qmpSocket.Addr().String(),
+		"--cable", fmt.Sprintf("%s,%c", m.cable, m.letter), "--agent", agentSocket.Addr().String(),
+		"--qmp", qmpSocket.Addr().String(),
 		"ci/softroce/node.sh", nodeProgram)
 	m.run.Dir = checkout
 	// Its own copy must not be told that it is a node.
@@ -404,7 +405,8 @@ func TestAgent(t *testing.T) {
 			t.Fatal(err)
 		}
 		var theirs Ends
-		if err := call("Finish", accepted.ID, &theirs); err != nil || !strings.Contains(theirs.Error, "is not what was sent") {
+		if err := call("Finish", accepted.ID, &theirs); err != nil ||
+			!strings.Contains(theirs.Error, "is not what was sent") {
 			t.Errorf("%+v, %v", theirs, err)
 		}
 	})

@@ -135,7 +135,8 @@ func (s *site) up(t testing.TB) {
 		started := time.Now()
 		s.install(t, m)
 		m.ready = true
-		t.Logf("%s: %s, booted in %v, set up in %v", m.name, m.mode, m.booted.Round(10*time.Millisecond), time.Since(started).Round(10*time.Millisecond))
+		t.Logf("%s: %s, booted in %v, set up in %v", m.name, m.mode, m.booted.Round(10*time.Millisecond),
+			time.Since(started).Round(10*time.Millisecond))
 	}
 }
 

@@ -60,7 +60,8 @@ func (x *transfer) finish() {
 	x.t.Helper()
 	o := must[Ends](x.t, x.host, "Finish", x.opened)
 	a := must[Ends](x.t, x.lan, "Finish", x.accepted)
-	if !o.Ended || !a.Ended || o.Error != "" || a.Error != "" || o.Sent != a.Received || a.Sent != o.Received || o.Sent == 0 {
+	if !o.Ended || !a.Ended || o.Error != "" || a.Error != "" || o.Sent != a.Received || a.Sent != o.Received ||
+		o.Sent == 0 {
 		x.t.Errorf("the connection did not arrive as it was sent: at the host %+v, on the LAN %+v", o, a)
 	}
 }
@@ -118,7 +119,8 @@ func (c Counts) lost() uint64 { return c.Sent - c.Received }
 // sound fails the test if a datagram came twice, or changed.
 func (c Counts) sound(t testing.TB, way string) {
 	t.Helper()
-	if t.Logf("datagrams %s: %d sent, %d lost, %d late", way, c.Sent, c.lost(), c.Late); c.Doubled != 0 || c.Wrong != 0 || c.Received == 0 {
+	if t.Logf("datagrams %s: %d sent, %d lost, %d late", way, c.Sent, c.lost(), c.Late); c.Doubled != 0 || c.Wrong != 0 ||
+		c.Received == 0 {
 		t.Errorf("datagrams %s: %d came twice, %d were changed, %d were right", way, c.Doubled, c.Wrong, c.Received)
 	}
 }

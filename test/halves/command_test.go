@@ -128,7 +128,8 @@ func TestFailoverBesideStandby(t *testing.T) {
 	t.Cleanup(func() { deaf.Close() })
 	one, three := w.gateway("one"), w.gateway("three")
 	d, h, _ := w.host("alpha", func(c *host.Config) {
-		c.IOUnits, c.Standby, c.HandshakeTimeout, c.Patience = []string{one.cable.addr, deaf.Addr().String(), three.cable.addr}, true, time.Hour, 0
+		c.IOUnits, c.Standby, c.HandshakeTimeout, c.Patience = []string{one.cable.addr, deaf.Addr().String(),
+			three.cable.addr}, true, time.Hour, 0
 	})
 	d.up(t)
 	c, err := deaf.Accept()

@@ -56,7 +56,10 @@ func TestNetnsFailover(t *testing.T) {
 			if err := dev.Up(); err != nil {
 				t.Fatal(err)
 			}
-			_, h, _ := w.host("alpha", func(c *host.Config) { c.Netdev, c.IOUnits = host.TAP(dev), addrs(gateways[0], gateways[1]) })
+			_, h, _ := w.host("alpha", func(c *host.Config) {
+				c.Netdev, c.IOUnits = host.TAP(dev),
+					addrs(gateways[0], gateways[1])
+			})
 			with(t, h, gateways[0])
 			testenv.Address(t, hostNS, "sn0", "10.78.0.2/24")
 			mac, err := dev.MAC()
@@ -88,7 +91,8 @@ func TestNetnsFailover(t *testing.T) {
 					t.Fatal(err)
 				}
 				with(t, h, to)
-				testenv.Eventually(t, func() bool { return testenv.Learned(t, lanNS, ports[(i+1)%2], mac) }, "the bridge does not learn the way to %s", to.cable.addr)
+				testenv.Eventually(t, func() bool { return testenv.Learned(t, lanNS, ports[(i+1)%2], mac) },
+					"the bridge does not learn the way to %s", to.cable.addr)
 				if i < 4 {
 					from.plug()
 				}

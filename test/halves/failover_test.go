@@ -111,7 +111,8 @@ type gateway struct {
 // gateway makes another I/O unit of the world's fabric.
 func (w *world) gateway(name string, change ...func(*iounit.Config)) *gateway {
 	w.t.Helper()
-	s := &gateway{world: &world{t: w.t, fabric: w.fabric, card: newCard(w.t), device: name, unitKey: w.unitKey, hostKey: w.hostKey}}
+	s := &gateway{world: &world{t: w.t, fabric: w.fabric, card: newCard(w.t), device: name, unitKey: w.unitKey,
+		hostKey: w.hostKey}}
 	s.unit, s.run = s.world.unit(change...)
 	s.cable = newCable(w.t, s.world.addr)
 	return s
@@ -164,7 +165,8 @@ func testFailover(t *testing.T, standby bool) {
 	}
 	failedOver(t, h, uplink.ReasonDied, 1)
 	s := h.Status().Failovers
-	if s.Last == nil || s.Last.From != one.cable.addr || s.Last.To != two.cable.addr || s.Last.Took <= 0 || len(s.Last.Stages) == 0 {
+	if s.Last == nil || s.Last.From != one.cable.addr || s.Last.To != two.cable.addr || s.Last.Took <= 0 ||
+		len(s.Last.Stages) == 0 {
 		t.Errorf("standby %t: %+v", standby, s)
 	}
 	one.plug()
@@ -187,9 +189,11 @@ func TestNoStandby(t *testing.T) {
 		s := h.Status().Failovers
 		return s.Standby, s.NoStandby
 	}
-	testenv.Eventually(t, func() bool { s, why := status(); return s == "" && strings.Contains(why, two.cable.addr) }, "no reason why there is no standby")
+	testenv.Eventually(t, func() bool { s, why := status(); return s == "" && strings.Contains(why, two.cable.addr) },
+		"no reason why there is no standby")
 	two.plug()
-	testenv.Eventually(t, func() bool { s, why := status(); return s == two.cable.addr && why == "" }, "nothing on standby")
+	testenv.Eventually(t, func() bool { s, why := status(); return s == two.cable.addr && why == "" },
+		"nothing on standby")
 }
 
 // TestStandbyEnds has the status say why a session on standby has ended, also
@@ -214,7 +218,8 @@ func TestStandbyEnds(t *testing.T) {
 // a moment after the session has begun.
 func failedOver(t *testing.T, h *host.Host, why uplink.Reason, n uint64) {
 	t.Helper()
-	testenv.Eventually(t, func() bool { return h.Status().Failovers.Count[why] == n }, "not %d fail-overs because of %s", n, why)
+	testenv.Eventually(t, func() bool { return h.Status().Failovers.Count[why] == n }, "not %d fail-overs because of %s",
+		n, why)
 }
 
 // TestFailoverOrder says goodbye in the middle of three.
@@ -226,7 +231,8 @@ func TestFailoverOrder(t *testing.T) {
 	d.up(t)
 	with(t, h, two)
 	one.plug()
-	testenv.Eventually(t, func() bool { return len(two.unit.Status().Hosts) == 1 }, "the I/O unit has no host") // which is ready first
+	// which is ready first
+	testenv.Eventually(t, func() bool { return len(two.unit.Status().Hosts) == 1 }, "the I/O unit has no host")
 	if err := two.run.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -463,7 +469,8 @@ func TestFailBack(t *testing.T) {
 func TestKeepsMAC(t *testing.T) {
 	w := newWorld(t)
 	only := func(mac string) func(*iounit.Config) { return ruled(t, "default:\n  macs: [\""+mac+"\"]\n") }
-	one, two, three := w.gateway("one", only("02:aa:*")), w.gateway("two", ruled(t, "default: {macs: any}")), w.gateway("three", only("02:bb:*"))
+	one, two, three := w.gateway("one", only("02:aa:*")), w.gateway("two", ruled(t, "default: {macs: any}")),
+		w.gateway("three", only("02:bb:*"))
 	d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits = addrs(one, two, three) })
 	d.up(t)
 	mac := d.mac
@@ -484,7 +491,8 @@ func TestKeepsMAC(t *testing.T) {
 // would give it another.
 func TestKeepsMACOverRestart(t *testing.T) {
 	w := newWorld(t)
-	one, two := w.gateway("one", ruled(t, "default:\n  macs: [\"02:aa:*\"]\n")), w.gateway("two", ruled(t, "default: {macs: any}"))
+	one, two := w.gateway("one", ruled(t, "default:\n  macs: [\"02:aa:*\"]\n")),
+		w.gateway("two", ruled(t, "default: {macs: any}"))
 	var agreed mirror.Agreement // of one Run at a time
 	change := func(c *host.Config) {
 		c.IOUnits, c.KeepCarrier = addrs(one, two), true

@@ -66,10 +66,13 @@ func (d *netdev) change(f func()) error {
 	})
 }
 
-func (d *netdev) Name() string                                       { return "test0" }
-func (d *netdev) Ports() []messaging.Port                            { return []messaging.Port{porttest.Batched{Single: d.port}} }
-func (d *netdev) SetActive(n int) error                              { return d.set(func() { d.active = n }) }
-func (d *netdev) SetMAC(mac net.HardwareAddr) error                  { return d.change(func() { d.mac = mac.String() }) }
+func (d *netdev) Name() string            { return "test0" }
+func (d *netdev) Ports() []messaging.Port { return []messaging.Port{porttest.Batched{Single: d.port}} }
+func (d *netdev) SetActive(n int) error   { return d.set(func() { d.active = n }) }
+func (d *netdev) SetMAC(mac net.HardwareAddr) error {
+	return d.change(
+		func() { d.mac = mac.String() })
+}
 func (d *netdev) SetMTU(mtu int) error                               { return d.change(func() { d.mtu = mtu }) }
 func (d *netdev) SetSpeed(mbit int) error                            { return d.set(func() { d.speed = mbit }) }
 func (d *netdev) EarlyDiscard() discard.Status                       { return discard.Status{On: true} }

@@ -98,11 +98,15 @@ func (f *follower) refusal() string {
 func TestNetnsFollow(t *testing.T) {
 	f := newFollower(t, "default: {promiscuous: yes, macs: any}")
 	f.ip("link set sn0 address 02:00:00:00:00:99")
-	f.eventually("the MAC address of the macvtap", func() bool { return f.port().HardwareAddr.String() == "02:00:00:00:00:99" })
+	f.eventually("the MAC address of the macvtap",
+		func() bool { return f.port().HardwareAddr.String() == "02:00:00:00:00:99" })
 	f.ip("link set sn0 down")
 	f.eventually("the macvtap down", func() bool { return f.port().Flags&net.FlagUp == 0 })
 	f.ip("link set sn0 up")
-	f.eventually("the macvtap up", func() bool { return f.port().Flags&net.FlagUp != 0 && f.host.Status().Netdevice.Carrier })
+	f.eventually("the macvtap up", func() bool {
+		return f.port().Flags&net.FlagUp != 0 &&
+			f.host.Status().Netdevice.Carrier
+	})
 	f.ip("maddr add 01:00:5e:01:02:03 dev sn0")
 	f.eventually("the group on the macvtap", func() bool { return f.joined("01:00:5e:01:02:03") })
 	f.ip("maddr del 01:00:5e:01:02:03 dev sn0")
@@ -215,7 +219,8 @@ func TestNetnsReset(t *testing.T) {
 	}
 	f.eventually("nothing of it", func() bool {
 		st, a := f.host.Status(), f.sn0()
-		return st.Filter != nil && !st.Filter.Promisc && !st.Filter.AllMulti && a.MTU == 1500 && slices.Equal(a.HardwareAddr, before.HardwareAddr) &&
+		return st.Filter != nil && !st.Filter.Promisc && !st.Filter.AllMulti && a.MTU == 1500 &&
+			slices.Equal(a.HardwareAddr, before.HardwareAddr) &&
 			slices.Equal(f.port().HardwareAddr, before.HardwareAddr) && a.RawFlags&(unix.IFF_PROMISC|unix.IFF_ALLMULTI) == 0
 	})
 

@@ -142,7 +142,8 @@ func (s *script) serve(ctx context.Context, dev fabric.Device, c *session.Server
 	for _, ch := range accept.Channels {
 		remote = append(remote, ch.Address())
 	}
-	if err := errors.Join(conn.Connect(remote, accept.ControlReceives), c.Ready(ctx), conn.Start([]messaging.Port{porttest.Batched{Single: p}})); err != nil {
+	if err := errors.Join(conn.Connect(remote, accept.ControlReceives), c.Ready(ctx),
+		conn.Start([]messaging.Port{porttest.Batched{Single: p}})); err != nil {
 		return err
 	}
 	ctx, end := context.WithCancel(ctx)
@@ -320,7 +321,10 @@ func TestFollowNoEcho(t *testing.T) {
 	s.push(protocol.CfgMAC, protocol.AppendMAC(nil, protocol.MAC{2, 0, 0, 0, 0, 5}))
 	s.push(protocol.CfgMTU, protocol.AppendMTU(nil, 1300))
 	s.push(protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: false}))
-	d.await(t, "the I/O unit's settings", func() bool { return d.mac == "02:00:00:00:00:05" && d.mtu == 1300 && !d.carrier })
+	d.await(t, "the I/O unit's settings", func() bool {
+		return d.mac == "02:00:00:00:00:05" && d.mtu == 1300 &&
+			!d.carrier
+	})
 	// Something that it does hear of, behind all else.
 	_ = d.set(func() { d.want.VLANs = []int{3} })
 	s.gets("vlans 3")
@@ -399,7 +403,8 @@ func TestFollowRefused(t *testing.T) {
 			d, h := s.followed()
 			refusal := func(what, wanted string) {
 				t.Helper()
-				if r := h.Status().LastRefusal; r == nil || r.What != what || r.Wanted != wanted || r.Reason == "" || r.At.IsZero() {
+				if r := h.Status().LastRefusal; r == nil || r.What != what || r.Wanted != wanted || r.Reason == "" ||
+					r.At.IsZero() {
 					t.Errorf("last refusal: %+v, expected %s %s", r, what, wanted)
 				}
 			}
@@ -462,7 +467,10 @@ func TestFollowOverMaxMTU(t *testing.T) {
 // TestFollowUnsupported asks an I/O unit that knows none of it once.
 func TestFollowUnsupported(t *testing.T) {
 	s := newScript(t)
-	s.refuses(protocol.CfgUnsupported, func(a asked) bool { return a.t != protocol.CfgMAC || a.data == "\x02\x00\x00\x00\x00\x09" })
+	s.refuses(protocol.CfgUnsupported, func(a asked) bool {
+		return a.t != protocol.CfgMAC ||
+			a.data == "\x02\x00\x00\x00\x00\x09"
+	})
 	d, h := s.followed()
 	_ = d.set(func() { d.want.VLANs, d.want.AllMulti, d.want.Up = []int{3}, true, false })
 	_ = d.SetMAC(net.HardwareAddr{2, 0, 0, 0, 0, 9})
@@ -498,7 +506,9 @@ func TestFollowWhileAway(t *testing.T) {
 	d.down(t)
 	_ = d.SetMAC(net.HardwareAddr{2, 0, 0, 0, 0, 9})
 	_ = d.SetMTU(1400)
-	s.await("a hello with the address", func() bool { return s.hellos[len(s.hellos)-1].MAC.String() == "02:00:00:00:00:09" })
+	s.await("a hello with the address", func() bool {
+		return s.hellos[len(s.hellos)-1].MAC.String() == "02:00:00:00:00:09"
+	})
 	d.await(t, "the old address", func() bool { return d.mac == "02:00:00:00:00:01" })
 	if r := h.Status().LastRefusal; r == nil || r.What != "MAC" {
 		t.Errorf("last refusal: %+v", r)

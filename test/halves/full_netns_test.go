@@ -17,8 +17,9 @@ func throttle(t *testing.T, ns, name string, rate uint64) {
 	t.Helper()
 	testenv.With(t, ns, func(h *netlink.Handle) error {
 		return h.QdiscAdd(&netlink.Tbf{
-			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: testenv.Link(t, ns, name).Attrs().Index, Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(1, 0)},
-			Rate:       rate, Buffer: 256 << 10, Limit: 64 << 20,
+			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: testenv.Link(t, ns, name).Attrs().Index, Parent: netlink.HANDLE_ROOT,
+				Handle: netlink.MakeHandle(1, 0)},
+			Rate: rate, Buffer: 256 << 10, Limit: 64 << 20,
 		})
 	})
 }

@@ -160,7 +160,8 @@ func (w *world) host(name string, change ...func(*host.Config)) (*netdev, *host.
 	cfg := host.Config{
 		Name: name, Software: "test", IOUnits: []string{w.addr}, Security: w.security(w.hostKey, w.unitKey),
 		Device: dev, Netdev: d, Offloads: vnet.AllOffloads,
-		Messaging: messaging.Config{PeerTimeout: time.Minute}, RetryMin: time.Millisecond, RetryMax: 10 * time.Millisecond, Log: quiet(),
+		Messaging: messaging.Config{PeerTimeout: time.Minute},
+		RetryMin:  time.Millisecond, RetryMax: 10 * time.Millisecond, Log: quiet(),
 		// However busy the machine is, the first I/O unit of several is tried first.
 		Patience: time.Minute,
 	}

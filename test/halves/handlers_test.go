@@ -58,7 +58,8 @@ func handled(t *testing.T, what string, traffic func() *messaging.Stats, want me
 			return false
 		}
 		for _, w := range h.Workers {
-			if w.Pending || w.Error != "" || (w.Thread != 0) != (len(want.CPUs) > 0) || (w.Thread != 0 && !slices.Equal(w.CPUs, want.CPUs)) {
+			if w.Pending || w.Error != "" || (w.Thread != 0) != (len(want.CPUs) > 0) ||
+				(w.Thread != 0 && !slices.Equal(w.CPUs, want.CPUs)) {
 				return false
 			}
 		}
@@ -135,7 +136,8 @@ func TestHandlersOutliveSessions(t *testing.T) {
 		t.Errorf("a host that is gone: %v", err)
 	}
 	list = nil
-	if err := h.ChangeHandlers(messaging.HandlerChange{Handlers: []messaging.HandlerPatch{{Number: 2, CPUs: &list}}}); err != nil {
+	if err := h.ChangeHandlers(messaging.HandlerChange{Handlers: []messaging.HandlerPatch{{Number: 2,
+		CPUs: &list}}}); err != nil {
 		t.Fatal(err)
 	}
 	second.CPUs = nil
@@ -156,7 +158,8 @@ func TestHandlersRefused(t *testing.T) {
 	before := h.Status().Handling
 	for _, ch := range []messaging.HandlerChange{
 		{Assign: map[int]int{1: 9}}, {Assign: map[int]int{1: 0}}, {Assign: map[int]int{2: 1}},
-		{Handlers: []messaging.HandlerPatch{{Number: 9}}}, {Handlers: []messaging.HandlerPatch{{Number: 1, Budget: new(int)}}},
+		{Handlers: []messaging.HandlerPatch{{Number: 9}}},
+		{Handlers: []messaging.HandlerPatch{{Number: 1, Budget: new(int)}}},
 	} {
 		if err := h.ChangeHandlers(ch); !errors.Is(err, messaging.ErrHandler) {
 			t.Errorf("the host takes %+v: %v", ch, err)

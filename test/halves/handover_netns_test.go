@@ -52,7 +52,8 @@ func TestNetnsHandover(t *testing.T) {
 	testenv.Address(t, ns, "sn0", "10.78.0.2/24")
 	asWanted := func() bool {
 		n, hosts := h.Status().Netdevice, s.unit.Status().Hosts
-		return n.MTU == 1300 && n.MAC == mac.String() && n.Carrier && len(hosts) == 1 && hosts[0].MAC == mac.String() && hosts[0].MTU == 1300
+		return n.MTU == 1300 && n.MAC == mac.String() && n.Carrier && len(hosts) == 1 && hosts[0].MAC == mac.String() &&
+			hosts[0].MTU == 1300
 	}
 	testenv.Eventually(t, asWanted, "the I/O unit knowing what the administrator has set")
 

@@ -131,13 +131,15 @@ func TestNetnsLatencyChannel(t *testing.T) {
 				wg.Wait()
 				host, unit := s.channels(t)
 				last := queues - 1
-				for name, c := range map[string][2]messaging.ChannelStats{"host": {beforeHost[last], host[last]}, "I/O unit": {beforeUnit[last], unit[last]}} {
+				for name, c := range map[string][2]messaging.ChannelStats{"host": {beforeHost[last], host[last]},
+					"I/O unit": {beforeUnit[last], unit[last]}} {
 					tx, rx := c[1].TxFrames-c[0].TxFrames, c[1].RxFrames-c[0].RxFrames
 					if tx < echoes || rx < echoes || tx > 2*echoes || rx > 2*echoes {
 						t.Errorf("%s: %d frames sent and %d received on the latency channel, for %d datagrams", name, tx, rx, echoes)
 					}
 					if c[1].TxTooLong != 0 || c[1].TxBytes > c[1].TxFrames*(1500+vnet.HdrLen+vnet.EthLen) {
-						t.Errorf("%s: %d bytes in %d frames, and %d that were too long", name, c[1].TxBytes, c[1].TxFrames, c[1].TxTooLong)
+						t.Errorf("%s: %d bytes in %d frames, and %d that were too long", name, c[1].TxBytes, c[1].TxFrames,
+							c[1].TxTooLong)
 					}
 				}
 				for i := range last {

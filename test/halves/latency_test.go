@@ -104,7 +104,8 @@ func TestLatencyChannel(t *testing.T) {
 		{"the host's kernel refuses", true, true, refused, nil, 3, 4, 3, false},
 		{"the I/O unit's kernel refuses", true, true, nil, refused, 3, 4, 3, false},
 		{"the I/O unit's kernel refuses, fewer queues", true, true, nil, refused, 3, 2, 2, false},
-		{"as many as there can be", true, true, nil, nil, messaging.MaxQueues, messaging.MaxQueues, messaging.MaxQueues, true},
+		{"as many as there can be", true, true, nil, nil, messaging.MaxQueues, messaging.MaxQueues, messaging.MaxQueues,
+			true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -165,7 +166,8 @@ func TestLatencyChannel(t *testing.T) {
 				}
 			}
 			for i := range tc.queues {
-				crosses(t, d.wires[i], c.port.wires[i], from(t, d.mac, frame(300+2*i, byte(300+2*i)))) // the size makes the other address
+				// the size makes the other address
+				crosses(t, d.wires[i], c.port.wires[i], from(t, d.mac, frame(300+2*i, byte(300+2*i))))
 				crosses(t, c.port.wires[i], d.wires[i], frame(100+2*i, byte(100+2*i)))
 			}
 		})

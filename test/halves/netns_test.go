@@ -82,7 +82,8 @@ func newSteeredSite(t *testing.T, kind string, mtu, wanted, granted int, classes
 		}
 		c.Latency = classes
 		c.OpenLatencyLAN = func(mac net.HardwareAddr, rule steer.Rule) (lan.Interface, error) {
-			return lan.Open(kind+":"+nic, lan.Config{NetNS: s.unitNS, MAC: mac, Queues: rule.Queues, Offloads: vnet.AllOffloads, Latency: &rule})
+			return lan.Open(kind+":"+nic, lan.Config{NetNS: s.unitNS, MAC: mac, Queues: rule.Queues, Offloads: vnet.AllOffloads,
+				Latency: &rule})
 		}
 		c.LinkState = func() (lan.LinkState, error) {
 			info, err := lan.LinkInfo(nic, s.unitNS)
@@ -296,7 +297,8 @@ func TestNetnsCarrier(t *testing.T) {
 		testenv.With(t, s.unitNS, func(h *netlink.Handle) error {
 			return h.LinkSetMTU(testenv.Link(t, s.unitNS, "eth1"), mtu)
 		})
-		testenv.Eventually(t, func() bool { return testenv.Link(t, s.hostNS, "sn0").Attrs().MTU == mtu }, "sn0 does not follow to MTU %d", mtu)
+		testenv.Eventually(t, func() bool { return testenv.Link(t, s.hostNS, "sn0").Attrs().MTU == mtu },
+			"sn0 does not follow to MTU %d", mtu)
 	}
 	testenv.Run(t, s.hostNS, "ping", "-c", "2", "-i", "0.01", "-W", "10", lanAddr)
 }
@@ -364,7 +366,8 @@ func TestNetnsBridged(t *testing.T) {
 	testenv.Up(t, machine, "eth0")
 	testenv.Address(t, machine, "eth0", "10.78.0.3/24")
 	testenv.Eventually(t, func() bool { // its own frames come from an address that is not the host's
-		return slices.ContainsFunc(s.unit.Status().Hosts[0].DropReasons, func(why string) bool { return strings.Contains(why, "`macs` in the policy") })
+		return slices.ContainsFunc(s.unit.Status().Hosts[0].DropReasons,
+			func(why string) bool { return strings.Contains(why, "`macs` in the policy") })
 	}, "the status saying which key of the policy lets machines be bridged")
 	put(t, s.unit, "default: {macs: any}")
 	testenv.Run(t, machine, "ping", "-c", "3", "-i", "0.01", "-W", "10", lanAddr)
@@ -402,7 +405,8 @@ func TestNetnsMoved(t *testing.T) {
 		testenv.With(t, s.unitNS, func(h *netlink.Handle) error {
 			return h.LinkSetMTU(testenv.Link(t, s.unitNS, "eth1"), mtu)
 		})
-		testenv.Eventually(t, func() bool { return testenv.Link(t, elsewhere, "lan7").Attrs().MTU == mtu }, "lan7 does not follow to MTU %d", mtu)
+		testenv.Eventually(t, func() bool { return testenv.Link(t, elsewhere, "lan7").Attrs().MTU == mtu },
+			"lan7 does not follow to MTU %d", mtu)
 	}
 	mtu(1400)
 	testenv.Run(t, elsewhere, "ping", "-c", "2", "-i", "0.01", "-W", "10", lanAddr)

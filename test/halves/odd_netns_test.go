@@ -29,7 +29,8 @@ func TestNetnsOddFrames(t *testing.T) {
 				t.Fatalf("%d and %d sessions, the last error %q, violations %v", h.Sessions, u.Sessions, h.LastError, u.Violations)
 			}
 			host, unit := h.Traffic.Channels[0], u.Hosts[0].Traffic.Channels[0]
-			t.Logf("at the host %d malformed, %d padded; at the I/O unit %d and %d", host.TxMalformed, host.TxPadded, unit.TxMalformed, unit.TxPadded)
+			t.Logf("at the host %d malformed, %d padded; at the I/O unit %d and %d", host.TxMalformed, host.TxPadded,
+				unit.TxMalformed, unit.TxPadded)
 			if host.TxMalformed == 0 || host.TxPadded == 0 || unit.TxMalformed == 0 || unit.TxPadded == 0 {
 				t.Error("not all of them had anything to find")
 			}

@@ -60,7 +60,8 @@ func TestNetnsPolicyLinkControl(t *testing.T) {
 					for name, f := range frames {
 						// A veth carries the outer tag beside the frame.
 						if len(got) >= vnet.HdrLen+12 && slices.Equal(got[vnet.HdrLen:vnet.HdrLen+12], f[vnet.HdrLen:vnet.HdrLen+12]) &&
-							(slices.Equal(got[vnet.HdrLen+12:vnet.HdrLen+16], f[vnet.HdrLen+12:vnet.HdrLen+16]) || strings.Contains(name, "VLAN")) {
+							(slices.Equal(got[vnet.HdrLen+12:vnet.HdrLen+16], f[vnet.HdrLen+12:vnet.HdrLen+16]) ||
+								strings.Contains(name, "VLAN")) {
 							names = append(names, name)
 						}
 					}
@@ -75,7 +76,8 @@ func TestNetnsPolicyLinkControl(t *testing.T) {
 			// A frame is counted when it has been written.
 			testenv.Eventually(t, func() bool { return find(s.unit, "a").Statistics.TxFrames == 1 }, "one frame being counted")
 			h := find(s.unit, "a")
-			if h.Dropped != (iounit.Dropped{LinkControl: uint64(len(frames))}) || len(h.DropReasons) != 1 || !strings.Contains(h.DropReasons[0], "`link-control: yes`") {
+			if h.Dropped != (iounit.Dropped{LinkControl: uint64(len(frames))}) || len(h.DropReasons) != 1 ||
+				!strings.Contains(h.DropReasons[0], "`link-control: yes`") {
 				t.Errorf("%+v, %+v, %q", h.Dropped, h.Statistics, h.DropReasons)
 			}
 			put(t, s.unit, "default: {link-control: yes}")
@@ -100,7 +102,8 @@ func superFrame(src protocol.MAC, payload, size int) []byte {
 	copy(eth[14:], []byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 78, 0, 2, 10, 78, 0, 1})
 	binary.BigEndian.PutUint16(eth[16:], uint16(40+payload))
 	eth[34+12] = 5 << 4
-	h := vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, HdrLen: 54, GSOSize: uint16(size), CsumStart: 34, CsumOffset: 16}
+	h := vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, HdrLen: 54, GSOSize: uint16(size), CsumStart: 34,
+		CsumOffset: 16}
 	h.Encode(f)
 	return f
 }
@@ -139,7 +142,8 @@ func TestNetnsPolicySegments(t *testing.T) {
 	if took, least := time.Since(begun), time.Duration(frames*each-128-each)*time.Second/pps; took < least {
 		t.Errorf("%d packets passed in %v, which should take %v", frames*each, took, least)
 	}
-	testenv.Eventually(t, func() bool { return find(s.unit, "a").Statistics.TxFrames == frames+2 }, "all frames being counted")
+	testenv.Eventually(t, func() bool { return find(s.unit, "a").Statistics.TxFrames == frames+2 },
+		"all frames being counted")
 	if h := find(s.unit, "a"); h.TxLimited == 0 || h.MaxTxPPS != pps {
 		t.Errorf("limited %d times by %d packets/s, %+v", h.TxLimited, h.MaxTxPPS, h.Statistics)
 	}

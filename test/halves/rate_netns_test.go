@@ -129,8 +129,10 @@ func TestNetnsPolicyRate(t *testing.T) {
 				wg.Wait()
 			}
 			put(t, s.unit, fmt.Sprintf("hosts: {alpha: {max-tx-rate: %d, max-rx-rate: %d}}", rate, 2*rate))
-			if st := find(s.unit, "alpha"); st.TxLimited == 0 || st.RxLimited == 0 || st.MaxTxRate != rate || st.MaxRxRate != 2*rate {
-				t.Errorf("the status: %d and %d bit/s, limited %d times and %d times", st.MaxTxRate, st.MaxRxRate, st.TxLimited, st.RxLimited)
+			if st := find(s.unit, "alpha"); st.TxLimited == 0 || st.RxLimited == 0 || st.MaxTxRate != rate ||
+				st.MaxRxRate != 2*rate {
+				t.Errorf("the status: %d and %d bit/s, limited %d times and %d times", st.MaxTxRate, st.MaxRxRate, st.TxLimited,
+					st.RxLimited)
 			}
 			if st := find(s.unit, "beta"); st.TxLimited+st.RxLimited != 0 || st.MaxTxRate+st.MaxRxRate != 0 {
 				t.Errorf("the status of the other host: %+v", st)

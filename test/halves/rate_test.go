@@ -27,7 +27,8 @@ func TestRateOutlastsSession(t *testing.T) {
 		d.up(t)
 		crosses(t, d.wire, one.card.wire(d.mac), from(t, d.mac, frame(n, 2)))
 	}
-	if took, least := time.Since(begun), time.Duration(float64((sessions-1)*8*(n-100))/rate*float64(time.Second)); took < least {
+	if took, least := time.Since(begun), time.Duration(
+		float64((sessions-1)*8*(n-100))/rate*float64(time.Second)); took < least {
 		t.Errorf("%d frames of %d bytes passed in %v, which should take %v", sessions, n, took, least)
 	}
 }

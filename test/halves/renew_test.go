@@ -123,7 +123,8 @@ func TestCertificatesComeAndGo(t *testing.T) {
 		}
 		w.both(d)
 		if s := u.Status(); len(s.Hosts) != 1 || s.Sessions != 1 || h.Status().Sessions != 1 || h.Status().Attempts != 0 {
-			t.Fatalf("after %v: %d sessions at the I/O unit, %d at the host: %s", time.Since(began), s.Sessions, h.Status().Sessions, h.Status().LastError)
+			t.Fatalf("after %v: %d sessions at the I/O unit, %d at the host: %s", time.Since(began), s.Sessions,
+				h.Status().Sessions, h.Status().LastError)
 		}
 		time.Sleep(20 * time.Millisecond) // or frames take all of the processor
 	}

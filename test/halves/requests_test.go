@@ -51,7 +51,8 @@ func TestRequestsTooOften(t *testing.T) {
 			_ = d.set(func() { d.want.Up = false })
 			testenv.Eventually(t, func() bool { return !w.card.isUp(d.mac) }, "the port of the host beside set down")
 			_ = d.set(func() { d.want.Up = true; d.mac = "06:00:00:00:00:77" })
-			testenv.Eventually(t, func() bool { return w.card.isUp("06:00:00:00:00:77") }, "its port set up, with another address")
+			testenv.Eventually(t, func() bool { return w.card.isUp("06:00:00:00:00:77") },
+				"its port set up, with another address")
 			w.both(d)
 		}
 		cancel()

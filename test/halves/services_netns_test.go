@@ -141,7 +141,8 @@ func TestNetnsServiceMAC(t *testing.T) {
 				t.Errorf("with a new address: %q", got)
 			}
 			if kind == "macvtap" {
-				if got := protocol.MAC(testenv.Link(t, s.unitNS, s.unit.Status().Hosts[0].Interface).Attrs().HardwareAddr); got != somebody {
+				if got := protocol.MAC(testenv.Link(t, s.unitNS,
+					s.unit.Status().Hosts[0].Interface).Attrs().HardwareAddr); got != somebody {
 					t.Errorf("the macvtap has %v", got)
 				}
 			}
@@ -185,7 +186,8 @@ func TestNetnsServiceFilter(t *testing.T) {
 			p.filter(protocol.ReceiveFilter{Multicast: []protocol.Group{group2}}, protocol.CfgOK)
 			round("one group", "2")
 			if kind == "macvtap" {
-				if got := groupsOf(t, s.unitNS, s.unit.Status().Hosts[0].Interface); !slices.Contains(got, hex.EncodeToString(group2[:])) {
+				if got := groupsOf(t, s.unitNS, s.unit.Status().Hosts[0].Interface); !slices.Contains(got,
+					hex.EncodeToString(group2[:])) {
 					t.Errorf("the kernel lists %v", got)
 				}
 			}
@@ -301,7 +303,8 @@ func TestNetnsPolicySource(t *testing.T) {
 			if err != nil || st.TxSource != 4 || st.TxFrames != 2 || st.TxVLAN != 0 {
 				t.Errorf("%+v, %v", st, err)
 			}
-			if st, err = protocol.DecodeStatistics(a.ask("statistics", protocol.CfgStatsRead, nil, protocol.CfgOK)); err != nil || st.TxSource != 0 || st.TxFrames != 0 {
+			if st, err = protocol.DecodeStatistics(a.ask("statistics", protocol.CfgStatsRead, nil,
+				protocol.CfgOK)); err != nil || st.TxSource != 0 || st.TxFrames != 0 {
 				t.Errorf("cleared: %+v, %v", st, err)
 			}
 		})
@@ -373,7 +376,8 @@ func TestNetnsServiceDown(t *testing.T) {
 			a.up(true)
 			if kind == "tap" {
 				dev := s.unit.Status().Hosts[0].Interface
-				testenv.Eventually(t, func() bool { return testenv.Link(t, s.unitNS, dev).Attrs().OperState == netlink.OperUp }, "%s being up", dev)
+				testenv.Eventually(t, func() bool { return testenv.Link(t, s.unitNS, dev).Attrs().OperState == netlink.OperUp },
+					"%s being up", dev)
 			}
 			a.send(marked(toAll, a.welcome.MAC, '3', 0))
 			if got := strings.TrimPrefix(l.marks('3'), "1"); got != "3" {
@@ -453,7 +457,8 @@ func TestPolicyRefuses(t *testing.T) {
 	}{
 		{"address", "default:\n  macs: 02:aa:*\n", func(h *session.Hello) { h.MAC = machine }, 0, session.CodePolicy, false},
 		{"address without a policy", "", func(h *session.Hello) { h.MAC = machine }, 0, session.CodePolicy, false},
-		{"address kept for another", "default: {macs: any}\nhosts: {gateway: {macs: \"02:33:*\"}}\n", func(h *session.Hello) { h.MAC = machine }, 0, session.CodePolicy, false},
+		{"address kept for another", "default: {macs: any}\nhosts: {gateway: {macs: \"02:33:*\"}}\n",
+			func(h *session.Hello) { h.MAC = machine }, 0, session.CodePolicy, false},
 		{"unbound", "default: {require-bind: yes}\n", func(h *session.Hello) {
 			h.Features = slices.DeleteFunc(h.Features, func(f string) bool { return f == protocol.FeatureBind })
 		}, 0, session.CodePolicy, false},
@@ -498,8 +503,13 @@ func TestPolicyRefuses(t *testing.T) {
 		}, "a session in the place of one that has ended")
 	})
 	t.Run("granted", func(t *testing.T) {
-		s := newShared(t, "macvtap", "default:\n  macs: 02:aa:*\n  modes: [indicate, imm]\n  max-queues: 1\n", func(c *iounit.Config) { c.MaxQueues = 4 })
-		p := s.peer("a", func(h *session.Hello) { h.Queues = 2; h.Modes = []protocol.Mode{protocol.ModeSend, protocol.ModeImm} })
+		s := newShared(t, "macvtap", "default:\n  macs: 02:aa:*\n  modes: [indicate, imm]\n  max-queues: 1\n",
+			func(c *iounit.Config) { c.MaxQueues = 4 })
+		p := s.peer("a", func(h *session.Hello) {
+			h.Queues = 2
+			h.Modes = []protocol.Mode{protocol.ModeSend,
+				protocol.ModeImm}
+		})
 		if w := p.welcome; !strings.HasPrefix(w.MAC.String(), "02:aa:") || w.Mode != protocol.ModeImm || w.Queues != 1 {
 			t.Errorf("%+v", w)
 		}

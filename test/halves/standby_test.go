@@ -50,7 +50,8 @@ func TestCommandBesideHungUnit(t *testing.T) {
 	})
 	with(t, h, two)
 	d.up(t)
-	testenv.Eventually(t, func() bool { return hung.unit.Status().Bootstrap.Connections > 0 }, "nobody asks the I/O unit that hangs")
+	testenv.Eventually(t, func() bool { return hung.unit.Status().Bootstrap.Connections > 0 },
+		"nobody asks the I/O unit that hangs")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if f, err := h.Failover(ctx, three.cable.addr); err != nil || f.To != three.cable.addr {

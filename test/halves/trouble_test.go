@@ -51,7 +51,8 @@ func TestTroubleRefused(t *testing.T) {
 	}{
 		{"max hosts", func(c *iounit.Config) { c.MaxHosts = 1 }, 1, func(*host.Config) {}},
 		{"max sessions", ruled(t, "default:\n  max-sessions: 1\n"), 1, func(*host.Config) {}},
-		{"address of another host", ruled(t, "default: {macs: any}"), 1, func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
+		{"address of another host", ruled(t, "default: {macs: any}"), 1,
+			func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
 		{"address of the card", func(c *iounit.Config) {
 			c.Policy = rules(t, "default: {macs: any}")
 			c.CardMAC = func() protocol.MAC { return protocol.MAC{2, 0, 0, 0, 0, 9} }
@@ -59,13 +60,15 @@ func TestTroubleRefused(t *testing.T) {
 			func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
 		{"address that the policy does not give", ruled(t, "default:\n  macs: 02:aa:*\n"), 0,
 			func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
-		{"address without a policy", func(*iounit.Config) {}, 0, func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
+		{"address without a policy", func(*iounit.Config) {}, 0,
+			func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
 		{"address that is kept", ruled(t, "default: {macs: any}\nhosts: {gateway: {macs: \"02:00:00:00:00:09\"}}\n"), 0,
 			func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
 		{"no address is free", ruled(t, "default:\n  macs: 02:00:00:00:00:09\n"), 1, func(*host.Config) {}},
 		{"mode", func(c *iounit.Config) { c.Modes = []protocol.Mode{protocol.ModeSend} }, 0, func(*host.Config) {}},
 		{"memory of a host", ruled(t, "default:\n  max-memory: 4k\n"), 0, func(*host.Config) {}},
-		{"memory of all", func(c *iounit.Config) { c.Messaging.Budget = messaging.NewBudget(4096) }, 0, func(*host.Config) {}},
+		{"memory of all", func(c *iounit.Config) { c.Messaging.Budget = messaging.NewBudget(4096) }, 0,
+			func(*host.Config) {}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -152,7 +155,8 @@ func TestTroubleEnds(t *testing.T) {
 		u, _ := w.unit(func(c *iounit.Config) { hasty(&c.Messaging) })
 		w.fabric.Stall("unit")
 		w.host("alpha", once)
-		testenv.Eventually(t, func() bool { return u.Status().Ended["silent"] == 1 }, "the end of the session at the I/O unit")
+		testenv.Eventually(t, func() bool { return u.Status().Ended["silent"] == 1 },
+			"the end of the session at the I/O unit")
 		if n := u.Status().Violations; len(n) != 0 {
 			t.Errorf("the I/O unit counts %v", n)
 		}

@@ -61,7 +61,8 @@ func TestRevokedHost(t *testing.T) {
 	mac := a.mac
 	w.both(a)
 	w.both(b)
-	if s := u.Status(); len(s.Hosts) != 2 || !s.Hosts[0].Traffic.Bound || !s.Hosts[1].Traffic.Bound || !bh.Status().Traffic.Bound {
+	if s := u.Status(); len(s.Hosts) != 2 || !s.Hosts[0].Traffic.Bound || !s.Hosts[1].Traffic.Bound ||
+		!bh.Status().Traffic.Bound {
 		t.Error("a session is not bound to its connection")
 	}
 	if n := w.trusts(beta); n != 1 {
@@ -96,7 +97,8 @@ func TestRevokedUnit(t *testing.T) {
 		t.Errorf("%d sessions end, %v", n, err)
 	}
 	d.down(t)
-	testenv.Eventually(t, func() bool { return h.Status().Ended["untrusted"] == 1 && u.Status().Ended["bye"] == 1 }, "an end that is counted")
+	testenv.Eventually(t, func() bool { return h.Status().Ended["untrusted"] == 1 && u.Status().Ended["bye"] == 1 },
+		"an end that is counted")
 	if _, err := trust.Update(w.security(w.hostKey, w.unitKey)); err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,8 @@ func (g *ground) count() (census, error) {
 	if g.net != nil {
 		l := g.net.Live()
 		for name, n := range map[string]int{
-			"devices": l.Devices, "domains": l.Domains, "regions": l.Regions, "windows": l.Windows, "completion queues": l.CQs, "queue pairs": l.QPs,
+			"devices": l.Devices, "domains": l.Domains, "regions": l.Regions, "windows": l.Windows, "completion queues": l.CQs,
+			"queue pairs": l.QPs,
 		} {
 			c.exact[name] = n
 		}
@@ -117,7 +118,8 @@ func (c *census) grown(before *census) error {
 	}
 	for _, name := range sorted(c.memory) {
 		if n, was := c.memory[name], before.memory[name]; n > was+growth[name] {
-			errs = append(errs, fmt.Errorf("%s: %d KiB, %d KiB before and %d KiB more are allowed", name, n>>10, was>>10, growth[name]>>10))
+			errs = append(errs, fmt.Errorf("%s: %d KiB, %d KiB before and %d KiB more are allowed", name, n>>10, was>>10,
+				growth[name]>>10))
 		}
 	}
 	return errors.Join(errs...)

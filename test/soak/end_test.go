@@ -36,7 +36,8 @@ type end struct {
 }
 
 func newEnd(s side, p *plan, d *device) *end {
-	return &end{side: s, plan: p, device: d, started: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
+	return &end{side: s, plan: p, device: d, started: make(chan struct{}), stop: make(chan struct{}),
+		done: make(chan struct{})}
 }
 
 // end has e end, with a word to the peer or without.
@@ -143,7 +144,8 @@ func (e *end) dial(ctx context.Context, addr string, s *session.Security) error 
 	if err := e.leave(phaseBuilt); err != nil {
 		return err
 	}
-	if err := c.Accept(ctx, session.Accept{ControlReceives: e.conn.ControlReceives(), Channels: e.channels()}); err != nil {
+	if err := c.Accept(ctx, session.Accept{ControlReceives: e.conn.ControlReceives(),
+		Channels: e.channels()}); err != nil {
 		return err
 	}
 	if err := e.leave(phaseExchanged); err != nil {

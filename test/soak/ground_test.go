@@ -211,7 +211,9 @@ func (q *queuePair) PostSend(wrs []fabric.SendWR) (int, error) {
 }
 
 // Bind implements fabric.QP.
-func (q *queuePair) Bind(w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, flags fabric.Flags) (uint32, error) {
+func (q *queuePair) Bind(
+	w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, flags fabric.Flags,
+) (uint32, error) {
 	return q.QP.Bind(w.(*window).Window, r, addr, length, id, flags)
 }
 

@@ -50,8 +50,9 @@ const (
 // everywhere are the faults that can be made on any fabric, and inMemory those
 // that need one in memory.
 var (
-	everywhere = []fault{faultStranger, faultRefuse, faultLeave, faultLeave, faultClose, faultLink, faultQP, faultFrame, faultNetdev, faultPost}
-	inMemory   = []fault{faultKill, faultCut, faultRequest, faultLoss, faultStall}
+	everywhere = []fault{faultStranger, faultRefuse, faultLeave, faultLeave, faultClose, faultLink, faultQP, faultFrame,
+		faultNetdev, faultPost}
+	inMemory = []fault{faultKill, faultCut, faultRequest, faultLoss, faultStall}
 )
 
 // traffic reports whether f happens to an established session.
@@ -219,7 +220,8 @@ func newConfig(r *rand.Rand, p *plan, sc scale) messaging.Config {
 	}
 	c.SendSlots = c.SignalEvery + c.Batch + 1 + r.IntN(sc.slots)
 	elements := []int{1, 2, 3, 5, 16, 64, 300}[r.IntN(7)]
-	large := messaging.PoolConfig{ElementSize: []int{4096, messaging.MaxElementSize}[r.IntN(2)], Elements: min(elements, sc.slots)}
+	large := messaging.PoolConfig{ElementSize: []int{4096, messaging.MaxElementSize}[r.IntN(2)],
+		Elements: min(elements, sc.slots)}
 	c.Pools = []messaging.PoolConfig{large}
 	if !p.mode.Sends() {
 		if r.IntN(2) == 0 {

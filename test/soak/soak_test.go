@@ -80,7 +80,8 @@ type soak struct {
 
 func newSoak(t *testing.T, g *ground, seed uint64, sc scale) *soak {
 	s := &soak{
-		t: t, g: g, seed: seed, scale: sc, rows: make(map[kind]*row), faults: make(map[fault]int), since: time.Now(), said: time.Now(),
+		t: t, g: g, seed: seed, scale: sc, rows: make(map[kind]*row), faults: make(map[fault]int), since: time.Now(),
+		said: time.Now(),
 	}
 	for _, k := range kinds() {
 		s.rows[k] = new(row)
@@ -157,7 +158,8 @@ func (s *soak) say(progress string) {
 		frames += r.frames
 	}
 	d := time.Since(s.since)
-	s.t.Logf("%s after %v: %.1f cycles/s, %.0f frames/s", progress, d.Round(time.Second), float64(s.done)/d.Seconds(), float64(frames)/d.Seconds())
+	s.t.Logf("%s after %v: %.1f cycles/s, %.0f frames/s", progress, d.Round(time.Second), float64(s.done)/d.Seconds(),
+		float64(frames)/d.Seconds())
 	s.said = time.Now()
 }
 

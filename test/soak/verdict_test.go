@@ -22,7 +22,8 @@ func (c *cycle) verdict() error {
 			errs = append(errs, fmt.Errorf("the %v blames its peer: %w", e.side, e.err))
 		case c.struck(e):
 			if !c.caused(e.err, e.side) {
-				errs = append(errs, fmt.Errorf("the %v ended for another reason than the planned end: %w", e.side, orNothing(e.err)))
+				errs = append(errs, fmt.Errorf("the %v ended for another reason than the planned end: %w", e.side,
+					orNothing(e.err)))
 			}
 		case !c.caused(e.err, e.side) && !deserted(e.err):
 			errs = append(errs, fmt.Errorf("the %v ended though nothing happened to it, and not because the other side had gone: %w", e.side, orNothing(e.err)))

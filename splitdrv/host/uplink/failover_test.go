@@ -31,7 +31,8 @@ func TestFailovers(t *testing.T) {
 		t.Error("it is not open")
 	}
 	done = f.End("a", nil, at(25*s))
-	if done.From != "b" || done.Reason != ReasonDied || done.Took != 5*s || done.Gap != 3*s || done.Uncertain != 7 || done.Lost != 5 {
+	if done.From != "b" || done.Reason != ReasonDied || done.Took != 5*s || done.Gap != 3*s || done.Uncertain != 7 ||
+		done.Lost != 5 {
 		t.Errorf("%+v", done)
 	}
 	f.Begin("a", ReasonSilent, at(30*s), at(30*s))

@@ -22,10 +22,13 @@ func TestDocumentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h := p.For("", "alpha"); len(h.MACs) != 2 || h.VLANs.Len() != 11 || h.MaxMemory != 64<<20 || h.MaxSessions != 1 || h.MaxTxRate != 500e6 || h.MaxTxPPS != 100_000 || h.MaxTxGroupPPS != 1000 || len(h.IPs) != 2 || !h.SingleTag || h.MaxRxRate != 1e9 {
+	if h := p.For("", "alpha"); len(h.MACs) != 2 || h.VLANs.Len() != 11 || h.MaxMemory != 64<<20 || h.MaxSessions != 1 ||
+		h.MaxTxRate != 500e6 || h.MaxTxPPS != 100_000 || h.MaxTxGroupPPS != 1000 || len(h.IPs) != 2 || !h.SingleTag ||
+		h.MaxRxRate != 1e9 {
 		t.Errorf("alpha: %+v", h)
 	}
-	if h := p.For("", "hypervisor3"); !h.Promiscuous || !h.AnyMAC || h.VLANs.String() != "none" || h.MaxTxRate != 0 || h.MaxRxRate != 10e9 {
+	if h := p.For("", "hypervisor3"); !h.Promiscuous || !h.AnyMAC || h.VLANs.String() != "none" || h.MaxTxRate != 0 ||
+		h.MaxRxRate != 10e9 {
 		t.Errorf("hypervisor3: %+v", h)
 	}
 	for _, key := range Keys() {

@@ -9,7 +9,8 @@ import (
 // FuzzWords is about the words of a policy that are more than words: numbers
 // of packets, and patterns of addresses.
 func FuzzWords(f *testing.F) {
-	for _, s := range []string{"0", "64M", "02:aa:*", "*", "02:aa:bb:cc:dd:ee", "02:*:00:00:00:00", "02:aa*", "", "50k", "192.0.2.1", "192.0.2.0/24", "2001:db8::/64"} {
+	for _, s := range []string{"0", "64M", "02:aa:*", "*", "02:aa:bb:cc:dd:ee", "02:*:00:00:00:00", "02:aa*", "", "50k",
+		"192.0.2.1", "192.0.2.0/24", "2001:db8::/64"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

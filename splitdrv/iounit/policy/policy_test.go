@@ -55,7 +55,8 @@ default:
 		t.Fatal(err)
 	}
 	own := mac(t, "02:aa:77:00:00:01")
-	alpha, keyed, gamma, other := p.For("sha256:xx", "alpha"), p.For(key, "alpha"), p.For("sha256:xx", "gamma"), p.For("sha256:xx", "")
+	alpha, keyed, gamma, other := p.For("sha256:xx", "alpha"), p.For(key, "alpha"), p.For("sha256:xx", "gamma"),
+		p.For("sha256:xx", "")
 	for _, tc := range []struct {
 		mac          string
 		alpha, keyed bool
@@ -67,8 +68,10 @@ default:
 		{"02:bb:00:00:00:01", false, true},
 	} {
 		m := mac(t, tc.mac)
-		if alpha.MayUse(m, own) != tc.alpha || keyed.MayUse(m, own) != tc.keyed || gamma.MayUse(m, own) || other.MayUse(m, own) {
-			t.Errorf("%s: alpha %t, the key %t, gamma %t, others %t", m, alpha.MayUse(m, own), keyed.MayUse(m, own), gamma.MayUse(m, own), other.MayUse(m, own))
+		if alpha.MayUse(m, own) != tc.alpha || keyed.MayUse(m, own) != tc.keyed || gamma.MayUse(m, own) ||
+			other.MayUse(m, own) {
+			t.Errorf("%s: alpha %t, the key %t, gamma %t, others %t", m, alpha.MayUse(m, own), keyed.MayUse(m, own),
+				gamma.MayUse(m, own), other.MayUse(m, own))
 		}
 	}
 	for h, want := range map[*Host]string{alpha: "5,10-12", keyed: "7", gamma: "none", other: "none"} {
@@ -82,7 +85,8 @@ default:
 			t.Errorf("promiscuous: %t", h.Promiscuous)
 		}
 	}
-	if alpha.MaxSessions != 40 || keyed.MaxSessions != DefaultSessions || keyed.MaxMemory != 64<<20 || keyed.MaxQueues != 2 || alpha.MaxMemory != 0 || alpha.MaxQueues != 0 {
+	if alpha.MaxSessions != 40 || keyed.MaxSessions != DefaultSessions || keyed.MaxMemory != 64<<20 ||
+		keyed.MaxQueues != 2 || alpha.MaxMemory != 0 || alpha.MaxQueues != 0 {
 		t.Errorf("%+v, %+v", alpha, keyed)
 	}
 	for h, want := range map[*Host][2]int64{alpha: {5e8, 1e8}, keyed: {25e8, 0}, gamma: {0, 1e8}, other: {0, 1e8}} {
@@ -110,9 +114,13 @@ func TestNothingInIt(t *testing.T) {
 }
 
 func TestDefault(t *testing.T) {
-	for name, p := range map[string]*Policy{"none": Default(), "an empty file": parse(t, ""), "no entries": parse(t, "hosts:\ndefault:\n"), "only a comment": parse(t, "# nothing\n")} {
+	for name, p := range map[string]*Policy{"none": Default(), "an empty file": parse(t, ""),
+		"no entries": parse(t, "hosts:\ndefault:\n"), "only a comment": parse(t, "# nothing\n")} {
 		h := p.For(key, "")
-		if h.MACs != nil || !h.OwnMAC || h.AnyMAC || h.SingleTag || h.LinkControl || h.RequireBind || h.IPs != nil || h.Share != "" || h.MaxTxPPS != 0 || h.MaxRxPPS != 0 || h.MaxTxGroupPPS != 0 || h.VLANs != protocol.AllVLANs() || h.Promiscuous || h.MaxQueues != 0 || h.MaxMemory != 0 || h.MaxTxRate != 0 || h.MaxRxRate != 0 || h.MaxSessions != DefaultSessions || !slices.Equal(h.Modes, protocol.Modes()) {
+		if h.MACs != nil || !h.OwnMAC || h.AnyMAC || h.SingleTag || h.LinkControl || h.RequireBind || h.IPs != nil ||
+			h.Share != "" || h.MaxTxPPS != 0 || h.MaxRxPPS != 0 || h.MaxTxGroupPPS != 0 || h.VLANs != protocol.AllVLANs() ||
+			h.Promiscuous || h.MaxQueues != 0 || h.MaxMemory != 0 || h.MaxTxRate != 0 || h.MaxRxRate != 0 ||
+			h.MaxSessions != DefaultSessions || !slices.Equal(h.Modes, protocol.Modes()) {
 			t.Errorf("%s: %+v", name, h)
 		}
 	}
@@ -137,23 +145,28 @@ func TestErrors(t *testing.T) {
 		{"hosts:\n  alpha:\n    macs: mine", "p.yaml:3: host alpha: macs: parse MAC address"},
 		{"hosts:\n  alpha:\n    macs: [own, any]", "use own, any, addresses such as"},
 		{"hosts:\n  alpha:\n    share: [a, b]", "p.yaml:3: host alpha: share: \"\" must be a word such as bond1"},
-		{"hosts:\n  alpha:\n    ips: [192.0.2.1, 192.0.2]", "p.yaml:3: host alpha: ips: \"192.0.2\" is no IP address; use any, addresses such as"},
-		{"default:\n  ips: 192.0.2.1/24", "p.yaml:2: default: ips: \"192.0.2.1/24\" has bits behind its prefix; use 192.0.2.0/24 or 192.0.2.1"},
+		{"hosts:\n  alpha:\n    ips: [192.0.2.1, 192.0.2]",
+			"p.yaml:3: host alpha: ips: \"192.0.2\" is no IP address; use any, addresses such as"},
+		{"default:\n  ips: 192.0.2.1/24",
+			"p.yaml:2: default: ips: \"192.0.2.1/24\" has bits behind its prefix; use 192.0.2.0/24 or 192.0.2.1"},
 		{"default:\n  ips: []", "the list is empty"},
 		{"default:\n  nested-tags: 2", "p.yaml:2: default: nested-tags: \"2\" must be yes or no"},
 		{"default:\n  link-control: lldp", "link-control: \"lldp\" must be yes or no"},
 		{"default:\n  require-bind: [yes]", "require-bind: \"\" must be yes or no"},
 		{"default:\n  max-tx-pps: 10M/s", "p.yaml:2: default: max-tx-pps: \"10M/s\" is no number of packets per second from 100 to 1G; use k or M such as 50k or 1.5M, or unlimited"},
 		{"default:\n  max-rx-pps: 0", "max-rx-pps: \"0\" is no number"},
-		{"default:\n  vlans: all\n  max-tx-group-pps: 99", "p.yaml:3: default: max-tx-group-pps: \"99\" is no number of packets per second from 100"},
+		{"default:\n  vlans: all\n  max-tx-group-pps: 99",
+			"p.yaml:3: default: max-tx-group-pps: \"99\" is no number of packets per second from 100"},
 		{"hosts:\n  alpha:\n    vlans: 5000", "p.yaml:3: host alpha: vlans:"},
 		{"hosts:\n  alpha:\n    vlans: {a: b}", "use all, none, or numbers"},
 		{"hosts:\n  alpha:\n    promiscuous: maybe", "must be yes or no"},
 		{"hosts:\n  alpha:\n    max-queues: 0", "must be a number above 0"},
 		{"hosts:\n  alpha:\n    max-memory: 64X", "p.yaml:3: host alpha: max-memory: \"64X\" is no size"},
 		{"hosts:\n  alpha:\n    max-memory: 0", "must be above 0"},
-		{"hosts:\n  alpha:\n    max-tx-rate: 10MBps", "p.yaml:3: host alpha: max-tx-rate: \"10MBps\" is no rate; use bits per second with k, M or G such as 500M"},
-		{"hosts:\n  alpha:\n    vlans: 5\n    max-rx-rate: 500", "p.yaml:4: host alpha: max-rx-rate: \"500\" is no rate from 100k to 1T"},
+		{"hosts:\n  alpha:\n    max-tx-rate: 10MBps",
+			"p.yaml:3: host alpha: max-tx-rate: \"10MBps\" is no rate; use bits per second with k, M or G such as 500M"},
+		{"hosts:\n  alpha:\n    vlans: 5\n    max-rx-rate: 500",
+			"p.yaml:4: host alpha: max-rx-rate: \"500\" is no rate from 100k to 1T"},
 		{"default:\n  max-rx-rate: 0", "p.yaml:2: default: max-rx-rate: \"0\" is no rate from 100k to 1T bits per second; use k, M or G such as 500M or 2.5G, or unlimited"},
 		{"default:\n  max-tx-rate: [1G]", "p.yaml:2: default: max-tx-rate: \"\" is no rate"},
 		{"hosts:\n  alpha:\n    modes: [imm, fast]", "p.yaml:3: host alpha: modes:"},
@@ -184,20 +197,25 @@ func TestErrors(t *testing.T) {
 // TestLoadMore reads what an entry may say of addresses, tags and packets.
 func TestLoadMore(t *testing.T) {
 	p := parse(t, `
-default: {macs: any, ips: [192.0.2.0/24], share: rack, nested-tags: no, link-control: yes, require-bind: yes, max-tx-pps: 50k, max-rx-pps: 1.5M, max-tx-group-pps: 2k}
+default: {macs: any, ips: [192.0.2.0/24], share: rack, nested-tags: no, link-control: yes,
+  require-bind: yes, max-tx-pps: 50k, max-rx-pps: 1.5M, max-tx-group-pps: 2k}
 hosts:
-  alpha: {macs: [own, "02:aa:*"], ips: any, share: none, nested-tags: yes, link-control: no, require-bind: no, max-tx-pps: unlimited, max-rx-pps: unlimited, max-tx-group-pps: unlimited}
+  alpha: {macs: [own, "02:aa:*"], ips: any, share: none, nested-tags: yes, link-control: no,
+    require-bind: no, max-tx-pps: unlimited, max-rx-pps: unlimited, max-tx-group-pps: unlimited}
   beta: {macs: own, ips: [192.0.2.7, "2001:db8::/64"]}
   gamma: {macs: "02:aa:00:00:00:01"}
 `)
 	def, alpha, beta := p.For("", ""), p.For("", "alpha"), p.For("", "beta")
-	if !def.AnyMAC || !def.OwnMAC || !def.SingleTag || !def.LinkControl || !def.RequireBind || def.Share != "rack" || def.MaxTxPPS != 50_000 || def.MaxRxPPS != 1_500_000 || def.MaxTxGroupPPS != 2000 || len(def.IPs) != 1 {
+	if !def.AnyMAC || !def.OwnMAC || !def.SingleTag || !def.LinkControl || !def.RequireBind || def.Share != "rack" ||
+		def.MaxTxPPS != 50_000 || def.MaxRxPPS != 1_500_000 || def.MaxTxGroupPPS != 2000 || len(def.IPs) != 1 {
 		t.Errorf("%+v", def)
 	}
-	if alpha.AnyMAC || !alpha.OwnMAC || alpha.SingleTag || alpha.LinkControl || alpha.RequireBind || alpha.Share != "" || alpha.MaxTxPPS != 0 || alpha.MaxRxPPS != 0 || alpha.MaxTxGroupPPS != 0 || alpha.IPs != nil {
+	if alpha.AnyMAC || !alpha.OwnMAC || alpha.SingleTag || alpha.LinkControl || alpha.RequireBind || alpha.Share != "" ||
+		alpha.MaxTxPPS != 0 || alpha.MaxRxPPS != 0 || alpha.MaxTxGroupPPS != 0 || alpha.IPs != nil {
 		t.Errorf("%+v", alpha)
 	}
-	if beta.AnyMAC || !beta.OwnMAC || beta.MACs != nil || !beta.SingleTag || beta.Share != "rack" || beta.MaxTxGroupPPS != 2000 || len(beta.IPs) != 2 {
+	if beta.AnyMAC || !beta.OwnMAC || beta.MACs != nil || !beta.SingleTag || beta.Share != "rack" ||
+		beta.MaxTxGroupPPS != 2000 || len(beta.IPs) != 2 {
 		t.Errorf("%+v", beta)
 	}
 	own := mac(t, "02:77:00:00:00:01")
@@ -214,7 +232,8 @@ hosts:
 		{"gamma", "02:77:00:00:00:01", false, false},
 	} {
 		h := p.For("", tc.host)
-		if may, reserved := h.MayUse(mac(t, tc.mac), own), h.Reserved(mac(t, tc.mac)); may != tc.may || reserved != tc.reserved {
+		if may, reserved := h.MayUse(mac(t, tc.mac), own), h.Reserved(mac(t, tc.mac)); may != tc.may ||
+			reserved != tc.reserved {
 			t.Errorf("host %q, %s: may use it %t, kept for others %t", tc.host, tc.mac, may, reserved)
 		}
 	}
@@ -264,8 +283,10 @@ func TestReserved(t *testing.T) {
 
 func TestParseIPs(t *testing.T) {
 	for s, want := range map[string]string{
-		"192.0.2.1": "192.0.2.1/32", "192.0.2.0/24": "192.0.2.0/24", "2001:db8::1": "2001:db8::1/128", "2001:db8::/32": "2001:db8::/32", "fe80::/64": "fe80::/64",
-		"": "", "192.0.2": "", "192.0.2.1/24": "", "192.0.2.0/33": "", "fe80::1%eth0": "", "::ffff:192.0.2.1": "", "ff02::1": "", "224.0.0.0/4": "", "host": "",
+		"192.0.2.1": "192.0.2.1/32", "192.0.2.0/24": "192.0.2.0/24", "2001:db8::1": "2001:db8::1/128",
+		"2001:db8::/32": "2001:db8::/32", "fe80::/64": "fe80::/64",
+		"": "", "192.0.2": "", "192.0.2.1/24": "", "192.0.2.0/33": "", "fe80::1%eth0": "", "::ffff:192.0.2.1": "",
+		"ff02::1": "", "224.0.0.0/4": "", "host": "",
 	} {
 		p, err := ParseIPs(s)
 		if want == "" && err == nil || want != "" && (err != nil || p.String() != want) {
@@ -276,7 +297,8 @@ func TestParseIPs(t *testing.T) {
 
 func TestPattern(t *testing.T) {
 	m := mac(t, "06:05:04:03:02:01")
-	for s, want := range map[string]string{"02:aa:*": "02:aa:04:03:02:01", "02:00:00:00:00:01": "02:00:00:00:00:01", "02:*": "02:05:04:03:02:01"} {
+	for s, want := range map[string]string{"02:aa:*": "02:aa:04:03:02:01", "02:00:00:00:00:01": "02:00:00:00:00:01",
+		"02:*": "02:05:04:03:02:01"} {
 		p, err := ParsePattern(s)
 		if err != nil || p.String() != s || p.Fit(m).String() != want || !p.Matches(p.Fit(m)) || p.Matches(m) {
 			t.Errorf("%s: %v, fitted %v, %v", s, p, p.Fit(m), err)
@@ -286,9 +308,11 @@ func TestPattern(t *testing.T) {
 
 func TestParseRate(t *testing.T) {
 	for s, want := range map[string]int64{
-		"100000": 1e5, "100k": 1e5, "100K": 1e5, "500M": 5e8, "500m": 5e8, "1G": 1e9, "1Gbit": 1e9, "100mbit": 1e8, "1T": 1e12, "2.5G": 25e8, "0.1M": 1e5, "100000bit": 1e5,
+		"100000": 1e5, "100k": 1e5, "100K": 1e5, "500M": 5e8, "500m": 5e8, "1G": 1e9, "1Gbit": 1e9, "100mbit": 1e8,
+		"1T": 1e12, "2.5G": 25e8, "0.1M": 1e5, "100000bit": 1e5,
 		"33.333333M": 33_333_333, ".5M": 5e5, "1.G": 1e9,
-		"": -1, "M": -1, "99999": -1, "99k": -1, "0": -1, "-1G": -1, "1.1T": -1, "1e9": -1, "1Gi": -1, "1Gibit": -1, "1Gbps": -1, "1 G": -1, "1.2.3G": -1, "1GG": -1,
+		"": -1, "M": -1, "99999": -1, "99k": -1, "0": -1, "-1G": -1, "1.1T": -1, "1e9": -1, "1Gi": -1, "1Gibit": -1,
+		"1Gbps": -1, "1 G": -1, "1.2.3G": -1, "1GG": -1,
 		"99999999999999999999999999G": -1, "0x10M": -1, "NaN": -1, "Inf": -1, "1_000k": -1, "unlimited": -1, ".G": -1,
 	} {
 		got, err := ParseRate(s)
@@ -312,7 +336,8 @@ func TestParsePPS(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add("default: {macs: any, ips: [192.0.2.0/24, \"2001:db8::1\"], share: rack, nested-tags: no, link-control: yes, require-bind: yes, max-tx-pps: 50k}")
-	f.Add("hosts: {a: {macs: [own, \"02:aa:*\"], share: none}, b: {macs: \"02:aa:00:00:00:01\", ips: any, max-rx-pps: unlimited}}")
+	f.Add("hosts: {a: {macs: [own, \"02:aa:*\"], share: none}, " +
+		"b: {macs: \"02:aa:00:00:00:01\", ips: any, max-rx-pps: unlimited}}")
 	f.Add("default: {max-tx-group-pps: 1k}\nhosts: {a: {max-tx-group-pps: unlimited}, b: {max-tx-group-pps: 0.2M}}")
 	f.Add("hosts:\n  alpha:\n    macs: [02:aa:*]\n    vlans: [5, 10-12]\n")
 	f.Add("default:\n  modes: imm\n  max-memory: 64M\n  promiscuous: on\n")
@@ -324,7 +349,8 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, h := range append([]*Host{&p.def}, slices.Collect(maps.Values(p.hosts))...) {
-			if len(h.Modes) == 0 || h.MaxSessions < 1 || h.MaxMemory < 0 || h.MaxQueues < 0 || h.VLANs.Has(0) || h.VLANs.Has(4095) {
+			if len(h.Modes) == 0 || h.MaxSessions < 1 || h.MaxMemory < 0 || h.MaxQueues < 0 || h.VLANs.Has(0) ||
+				h.VLANs.Has(4095) {
 				t.Errorf("%q: %+v", text, h)
 			}
 			if h.AnyMAC && !h.OwnMAC || !h.AnyMAC && !h.OwnMAC && len(h.MACs) == 0 || h.IPs != nil && len(h.IPs) == 0 {

@@ -41,7 +41,8 @@ func newReserved(hosts map[string]*Host) *reserved {
 
 func (r *reserved) add(p Pattern, key string) {
 	claims := &r.bySize[p.n-1]
-	at, found := slices.BinarySearchFunc(*claims, prefixOf(p.addr, p.n), func(c claim, prefix uint64) int { return cmp.Compare(c.prefix, prefix) })
+	at, found := slices.BinarySearchFunc(*claims, prefixOf(p.addr, p.n),
+		func(c claim, prefix uint64) int { return cmp.Compare(c.prefix, prefix) })
 	if !found {
 		*claims = slices.Insert(*claims, at, claim{prefix: prefixOf(p.addr, p.n)})
 	}

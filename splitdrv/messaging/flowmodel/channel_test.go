@@ -141,7 +141,8 @@ func (c *channel) deliver() bool {
 		case p.gone:
 			c.m.fail("%s: a write to pool %d, which is deregistered", c.s.name, p.ref)
 		case !p.takes(t.elem, t.key):
-			c.m.fail("%s: the device refuses a write to element %d of pool %d with key %#x: %+v", c.s.name, t.elem, p.ref, t.key, *p.window(t.elem))
+			c.m.fail("%s: the device refuses a write to element %d of pool %d with key %#x: %+v", c.s.name, t.elem, p.ref, t.key,
+				*p.window(t.elem))
 		case p.where[t.elem] != inFlight || p.written[t.elem] != 0:
 			c.m.fail("%s: a write to element %d of pool %d, which is at %d", c.s.name, t.elem, p.ref, p.where[t.elem])
 		default:
@@ -311,7 +312,8 @@ func (c *channel) settle() bool {
 		}
 		c.flights = c.flights[i+1:]
 	}
-	for len(c.owed) > 0 && (c.unacknowledged() < c.window() || c.m.rules.noWindow || c.m.rules.noAlone && c.m.mode == protocol.ModeImm && c.unacknowledged() < 1) {
+	for len(c.owed) > 0 && (c.unacknowledged() < c.window() || c.m.rules.noWindow ||
+		c.m.rules.noAlone && c.m.mode == protocol.ModeImm && c.unacknowledged() < 1) {
 		n := min(len(c.owed), 5)
 		c.indicated++
 		msg := message{kind: msgIndicate, channel: c.number}

@@ -241,7 +241,8 @@ func (m *model) check() {
 func (m *model) rested() {
 	for _, s := range m.sides {
 		if s.unprocessed != 0 || s.mine != 0 || len(s.queue) != 0 {
-			m.fail("%s: at rest with %d messages unprocessed, %d requests, %d actions", s.name, s.unprocessed, s.mine, len(s.queue))
+			m.fail("%s: at rest with %d messages unprocessed, %d requests, %d actions", s.name, s.unprocessed, s.mine,
+				len(s.queue))
 		}
 		if err := s.pools.AtRest(); err != nil {
 			m.fail("%s: at rest, %v", s.name, err)
@@ -255,10 +256,12 @@ func (m *model) rested() {
 		}
 		for i, c := range s.channels {
 			if c.alone || c.room() <= 0 || len(c.owed) != 0 || len(c.releasing) != 0 {
-				m.fail("%s: at rest, channel %d cannot send: alone %t, room %d, %d owed, %d releasing", s.name, i, c.alone, c.room(), len(c.owed), len(c.releasing))
+				m.fail("%s: at rest, channel %d cannot send: alone %t, room %d, %d owed, %d releasing", s.name, i, c.alone,
+					c.room(), len(c.owed), len(c.releasing))
 			}
 			if n := len(c.touched.Abandoned()); len(c.requests)+n+len(s.untold) != 0 {
-				m.fail("%s: at rest, channel %d has %d requests, %d batches; %d pools are not offered", s.name, i, len(c.requests), n, len(s.untold))
+				m.fail("%s: at rest, channel %d has %d requests, %d batches; %d pools are not offered", s.name, i, len(c.requests),
+					n, len(s.untold))
 			}
 			if m.mode == protocol.ModeIndicate && c.indicated-c.acked >= protocol.IndicatesPerChannel {
 				m.fail("%s: at rest, channel %d has %d indications unacknowledged", s.name, i, c.indicated-c.acked)

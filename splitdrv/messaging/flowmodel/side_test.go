@@ -367,7 +367,8 @@ func (s *side) borrow(p *pool) {
 		order = bufpool.InOrder
 	}
 	p.remote = bufpool.NewRemote(protocol.Pool{
-		Ref: p.ref, Elements: uint32(len(p.where)), ElementSize: uint32(p.size), Context: protocol.PoolContext(uint16(p.ch+1), 0),
+		Ref: p.ref, Elements: uint32(len(p.where)), ElementSize: uint32(p.size),
+		Context: protocol.PoolContext(uint16(p.ch+1), 0),
 	}, order)
 	p.remote.Invalidate = s.peer.invalidates()
 	for e := range p.where {

@@ -60,7 +60,8 @@ var (
 
 // Attacks are all of them.
 func Attacks() []Attack {
-	return slices.Concat(formOfControl(), formOfData(), poolsAndUpdates(), flushes(), requests(), writes(), indications(), sequences(), packs(), devices(), windows(), proofs(), tolerated())
+	return slices.Concat(formOfControl(), formOfData(), poolsAndUpdates(), flushes(), requests(), writes(), indications(),
+		sequences(), packs(), devices(), windows(), proofs(), tolerated())
 }
 
 // rules are what stands behind the codes.

@@ -40,11 +40,16 @@ func poolsAndUpdates() []Attack {
 		{Name: "address for receives", Modes: sending, Code: "pool-memory", do: func(p *Peer) {
 			p.send(p.lend(func(l *protocol.Pool) { l.Addr = p.at(p.own()) }))
 		}},
-		{Name: "update of a pool that was not lent", Modes: everywhere, Code: "pool-unknown", do: func(p *Peer) { p.send(update(3, 0)) }},
-		{Name: "update of a pool of the receiver's", Modes: everywhere, Code: "pool-unknown", do: func(p *Peer) { p.send(update(p.Pools[0].Ref, 0)) }},
-		{Name: "update of a pool with a reference of 32 bits", Modes: everywhere, Code: "pool-unknown", do: func(p *Peer) { p.send(update(1<<31, 0)) }},
-		{Name: "update of an element that is not out", Modes: everywhere, Code: "not-out", do: func(p *Peer) { lent(p); p.send(update(3, 1)) }},
-		{Name: "update of an element beyond the pool", Modes: everywhere, Code: "not-out", do: func(p *Peer) { lent(p); p.send(update(3, ownElements)) }},
+		{Name: "update of a pool that was not lent", Modes: everywhere, Code: "pool-unknown",
+			do: func(p *Peer) { p.send(update(3, 0)) }},
+		{Name: "update of a pool of the receiver's", Modes: everywhere, Code: "pool-unknown",
+			do: func(p *Peer) { p.send(update(p.Pools[0].Ref, 0)) }},
+		{Name: "update of a pool with a reference of 32 bits", Modes: everywhere, Code: "pool-unknown",
+			do: func(p *Peer) { p.send(update(1<<31, 0)) }},
+		{Name: "update of an element that is not out", Modes: everywhere, Code: "not-out",
+			do: func(p *Peer) { lent(p); p.send(update(3, 1)) }},
+		{Name: "update of an element beyond the pool", Modes: everywhere, Code: "not-out",
+			do: func(p *Peer) { lent(p); p.send(update(3, ownElements)) }},
 		{Name: "element returned twice", Modes: everywhere, Code: "not-out", Local: true, do: func(p *Peer) {
 			lent(p)
 			p.victim.sendFrame(p.ctx, frame(100))
@@ -56,7 +61,8 @@ func poolsAndUpdates() []Attack {
 			p.send(update(3, 0, 0))
 		}},
 		{Name: "get for a channel that is not there", Modes: writing, Code: "no-channel", do: func(p *Peer) {
-			p.send(protocol.AppendBufferRecvPoolGet(nil, protocol.BufferRecvPoolGet{ElementSize: 2048, Elements: 4, Channel: uint32(len(p.data) + 1)}))
+			p.send(protocol.AppendBufferRecvPoolGet(nil,
+				protocol.BufferRecvPoolGet{ElementSize: 2048, Elements: 4, Channel: uint32(len(p.data) + 1)}))
 		}},
 	}
 }
@@ -75,7 +81,8 @@ func flushes() []Attack {
 			p.message(protocol.FuncBufferPoolFlushReply)
 			p.flush(3)
 		}},
-		{Name: "return of a pool that was not lent", Modes: writing, Code: "pool-unknown", do: func(p *Peer) { p.flush(giveBack(1000)) }},
+		{Name: "return of a pool that was not lent", Modes: writing, Code: "pool-unknown",
+			do: func(p *Peer) { p.flush(giveBack(1000)) }},
 		{Name: "return of one pool twice", Modes: writing, Code: "pool-unknown", do: func(p *Peer) {
 			ref := giveBack(p.Pools[0].Ref)
 			p.flush(ref, ref)
@@ -93,8 +100,10 @@ func flushes() []Attack {
 				p.flush(giveBack(p.Pools[0].Ref))
 				p.flush(giveBack(p.Pools[1].Ref))
 			}},
-		{Name: "reply to no flush", Modes: writing, Code: "reply", do: func(p *Peer) { p.send(protocol.AppendBufferPoolFlushReply(nil, 1)) }},
-		{Name: "reply to no flush, transaction 0", Modes: writing, Code: "reply", do: func(p *Peer) { p.send(protocol.AppendBufferPoolFlushReply(nil, 0)) }},
+		{Name: "reply to no flush", Modes: writing, Code: "reply",
+			do: func(p *Peer) { p.send(protocol.AppendBufferPoolFlushReply(nil, 1)) }},
+		{Name: "reply to no flush, transaction 0", Modes: writing, Code: "reply",
+			do: func(p *Peer) { p.send(protocol.AppendBufferPoolFlushReply(nil, 0)) }},
 		{Name: "reply to another flush", Modes: writing, Code: "reply", Local: true, prepare: quick, do: func(p *Peer) {
 			p.another()
 			m, err := protocol.DecodeBufferPoolFlushRequest(p.message(protocol.FuncBufferPoolFlushRequest))
@@ -136,7 +145,8 @@ func requests() []Attack {
 					p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{Type: protocol.CfgMTU}))
 				}
 			}},
-		{Name: "SendData on the control channel", Modes: everywhere, Code: "unexpected", do: func(p *Peer) { p.send(sendData(0, frame(100))) }},
+		{Name: "SendData on the control channel", Modes: everywhere, Code: "unexpected",
+			do: func(p *Peer) { p.send(sendData(0, frame(100))) }},
 		{Name: "immediate data on the control channel", Modes: everywhere, Code: "unexpected", do: func(p *Peer) {
 			p.post(p.control, fabric.SendWR{Op: fabric.OpWriteImm, Imm: 1}, nil)
 		}},

@@ -32,30 +32,35 @@ func (p *Peer) ofChannel(ch uint16) int {
 func writes() []Attack {
 	imm := protocol.PackImm
 	return []Attack{
-		{Name: "immediate data about a pool that was not lent", Modes: onlyImm, Code: "pool-unknown", Channel: 1, do: func(p *Peer) {
-			p.imm(0, 0, imm(200, 0, 100), frame(100))
-		}},
-		{Name: "immediate data about another channel's pool", Modes: onlyImm, Code: "pool-unknown", Channel: 1, Local: true, prepare: regions, do: func(p *Peer) {
-			// To write there is within what the keys allow.
-			other := p.ofChannel(2)
-			p.imm(other, 0, imm(uint8(p.Pools[other].Ref), 0, 100), frame(100))
-		}},
-		{Name: "immediate data about a pool that was returned", Modes: onlyImm, Code: "pool-unknown", Channel: 1, do: func(p *Peer) {
-			p.giveBack(p.Pools[0].Ref)
-			p.imm(0, 0, imm(uint8(p.Pools[0].Ref), 0, 0), nil)
-		}},
-		{Name: "immediate data about an element beyond the pool", Modes: onlyImm, Code: "not-lent", Channel: 1, do: func(p *Peer) {
-			p.imm(1, 0, imm(uint8(p.Pools[1].Ref), 255, 100), frame(100))
-		}},
+		{Name: "immediate data about a pool that was not lent", Modes: onlyImm, Code: "pool-unknown", Channel: 1,
+			do: func(p *Peer) {
+				p.imm(0, 0, imm(200, 0, 100), frame(100))
+			}},
+		{Name: "immediate data about another channel's pool", Modes: onlyImm, Code: "pool-unknown", Channel: 1, Local: true,
+			prepare: regions, do: func(p *Peer) {
+				// To write there is within what the keys allow.
+				other := p.ofChannel(2)
+				p.imm(other, 0, imm(uint8(p.Pools[other].Ref), 0, 100), frame(100))
+			}},
+		{Name: "immediate data about a pool that was returned", Modes: onlyImm, Code: "pool-unknown", Channel: 1,
+			do: func(p *Peer) {
+				p.giveBack(p.Pools[0].Ref)
+				p.imm(0, 0, imm(uint8(p.Pools[0].Ref), 0, 0), nil)
+			}},
+		{Name: "immediate data about an element beyond the pool", Modes: onlyImm, Code: "not-lent", Channel: 1,
+			do: func(p *Peer) {
+				p.imm(1, 0, imm(uint8(p.Pools[1].Ref), 255, 100), frame(100))
+			}},
 		{Name: "element written twice", Modes: onlyImm, Code: "not-lent", Channel: 1, Delivered: 1, do: func(p *Peer) {
 			for range 2 {
 				p.imm(0, 3, imm(uint8(p.Pools[0].Ref), 3, 100), frame(100))
 			}
 		}},
-		{Name: "immediate data with a length over the element's", Modes: onlyImm, Code: "length", Channel: 1, do: func(p *Peer) {
-			n := int(p.Pools[0].ElementSize) + 1
-			p.imm(0, 0, imm(uint8(p.Pools[0].Ref), 0, uint16(n)), frame(n))
-		}},
+		{Name: "immediate data with a length over the element's", Modes: onlyImm, Code: "length", Channel: 1,
+			do: func(p *Peer) {
+				n := int(p.Pools[0].ElementSize) + 1
+				p.imm(0, 0, imm(uint8(p.Pools[0].Ref), 0, uint16(n)), frame(n))
+			}},
 		{Name: "immediate data about nothing", Modes: onlyImm, Code: "length", Channel: 1, do: func(p *Peer) {
 			p.imm(0, 0, imm(uint8(p.Pools[0].Ref), 0, 0), nil)
 		}},
@@ -86,7 +91,8 @@ func indications() []Attack {
 		return protocol.Indication{Pool: p.Pools[pool].Ref, Element: elem, Length: length}
 	}
 	return []Attack{
-		says("indication of a channel that is not there", "pool-unknown", 0, func(*Peer) protocol.Indication { return protocol.Indication{Pool: 1000, Length: 100} }),
+		says("indication of a channel that is not there", "pool-unknown", 0,
+			func(*Peer) protocol.Indication { return protocol.Indication{Pool: 1000, Length: 100} }),
 		says("indication of a pool with a reference of 32 bits", "pool-unknown", 0, func(*Peer) protocol.Indication {
 			return protocol.Indication{Pool: math.MaxUint32, Length: 100}
 		}),
@@ -97,19 +103,24 @@ func indications() []Attack {
 			p.giveBack(p.Pools[0].Ref)
 			p.indicate(of(p, 0, 0, 100))
 		}},
-		says("indication of an element beyond the pool", "not-lent", 1, func(p *Peer) protocol.Indication { return of(p, 0, p.Pools[0].Elements, 100) }),
-		says("indication of element 2^32-1", "not-lent", 1, func(p *Peer) protocol.Indication { return of(p, 0, math.MaxUint32, 100) }),
-		says("indication with a length over the element's", "length", 1, func(p *Peer) protocol.Indication { return of(p, 0, 0, p.Pools[0].ElementSize+1) }),
-		says("indication of 2^32-1 bytes", "length", 1, func(p *Peer) protocol.Indication { return of(p, 0, 0, math.MaxUint32) }),
+		says("indication of an element beyond the pool", "not-lent", 1,
+			func(p *Peer) protocol.Indication { return of(p, 0, p.Pools[0].Elements, 100) }),
+		says("indication of element 2^32-1", "not-lent", 1,
+			func(p *Peer) protocol.Indication { return of(p, 0, math.MaxUint32, 100) }),
+		says("indication with a length over the element's", "length", 1,
+			func(p *Peer) protocol.Indication { return of(p, 0, 0, p.Pools[0].ElementSize+1) }),
+		says("indication of 2^32-1 bytes", "length", 1,
+			func(p *Peer) protocol.Indication { return of(p, 0, 0, math.MaxUint32) }),
 		says("indication of no bytes", "length", 1, func(p *Peer) protocol.Indication { return of(p, 0, 0, 0) }),
 		{Name: "element indicated twice", Modes: writing, Code: "not-lent", Channel: 1, Delivered: 1, do: func(p *Peer) {
 			p.write(fabric.OpWrite, 0, 3, 0, frame(100))
 			p.completed()
 			p.indicate(of(p, 0, 3, 100), of(p, 0, 3, 100))
 		}},
-		{Name: "two channels in one indication", Modes: writing, Code: "pool-unknown", Local: true, prepare: twoChannels, do: func(p *Peer) {
-			p.indicate(of(p, p.ofChannel(1), 0, 100), of(p, p.ofChannel(2), 0, 100))
-		}},
+		{Name: "two channels in one indication", Modes: writing, Code: "pool-unknown", Local: true, prepare: twoChannels,
+			do: func(p *Peer) {
+				p.indicate(of(p, p.ofChannel(1), 0, 100), of(p, p.ofChannel(2), 0, 100))
+			}},
 		{Name: "more indications than elements", Modes: writing, Code: "indications", Channel: 1, do: func(p *Peer) {
 			p.indicate(make([]protocol.Indication, protocol.MaxIndications)...)
 		}},
@@ -133,19 +144,26 @@ func sequences() []Attack {
 			p.sendData(0, frame(100))
 			p.sendData(0, frame(100))
 		}},
-		{Name: "first message with number 2^64-1", Modes: onlyRC, Code: "sequence", Channel: 1, do: func(p *Peer) { p.sendData(math.MaxUint64, frame(100)) }},
-		{Name: "message without credit", Modes: onlyRC, Code: "not-lent", Channel: 1, Delivered: -1, Local: true, deaf: true, do: func(p *Peer) {
-			// One that takes no updates runs out of elements, though not of
-			// receives.
-			for i := uint64(0); p.victim.conn.Err() == nil; i++ {
-				p.sendData(i, frame(100))
-				p.victim.until(p.ctx, func() bool { return p.stats().Channels[0].RxFrames > i || p.victim.conn.Err() != nil })
-			}
-		}},
-		{Name: "message of the next round", Modes: onlyUC, Code: "not-lent", Channel: 1, do: func(p *Peer) { p.sendData(elements(p), frame(100)) }},
-		{Name: "message far ahead", Modes: onlyUC, Code: "sequence", Channel: 1, do: func(p *Peer) { p.sendData(elements(p)+1, frame(100)) }},
-		{Name: "message ahead by 2^63-1", Modes: onlyUC, Code: "sequence", Channel: 1, do: func(p *Peer) { p.sendData(math.MaxInt64, frame(100)) }},
-		{Name: "more sent than there are elements", Modes: onlyUC, Code: "sequence", Channel: 1, do: func(p *Peer) { sent(p, elements(p)+1) }},
-		{Name: "2^63-1 messages sent", Modes: onlyUC, Code: "sequence", Channel: 1, do: func(p *Peer) { sent(p, math.MaxInt64) }},
+		{Name: "first message with number 2^64-1", Modes: onlyRC, Code: "sequence", Channel: 1,
+			do: func(p *Peer) { p.sendData(math.MaxUint64, frame(100)) }},
+		{Name: "message without credit", Modes: onlyRC, Code: "not-lent", Channel: 1, Delivered: -1, Local: true, deaf: true,
+			do: func(p *Peer) {
+				// One that takes no updates runs out of elements, though not of
+				// receives.
+				for i := uint64(0); p.victim.conn.Err() == nil; i++ {
+					p.sendData(i, frame(100))
+					p.victim.until(p.ctx, func() bool { return p.stats().Channels[0].RxFrames > i || p.victim.conn.Err() != nil })
+				}
+			}},
+		{Name: "message of the next round", Modes: onlyUC, Code: "not-lent", Channel: 1,
+			do: func(p *Peer) { p.sendData(elements(p), frame(100)) }},
+		{Name: "message far ahead", Modes: onlyUC, Code: "sequence", Channel: 1,
+			do: func(p *Peer) { p.sendData(elements(p)+1, frame(100)) }},
+		{Name: "message ahead by 2^63-1", Modes: onlyUC, Code: "sequence", Channel: 1,
+			do: func(p *Peer) { p.sendData(math.MaxInt64, frame(100)) }},
+		{Name: "more sent than there are elements", Modes: onlyUC, Code: "sequence", Channel: 1,
+			do: func(p *Peer) { sent(p, elements(p)+1) }},
+		{Name: "2^63-1 messages sent", Modes: onlyUC, Code: "sequence", Channel: 1,
+			do: func(p *Peer) { sent(p, math.MaxInt64) }},
 	}
 }

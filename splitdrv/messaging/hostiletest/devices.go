@@ -20,7 +20,8 @@ var (
 func devices() []Attack {
 	// at writes to an address of the session's memory.
 	at := func(p *Peer, op fabric.Opcode, addr uint64, key uint32) {
-		p.post(p.data[0], fabric.SendWR{Op: op, RemoteAddr: addr, RKey: key, Imm: uint32(protocol.PackImm(0, 0, 100))}, frame(100))
+		p.post(p.data[0], fabric.SendWR{Op: op, RemoteAddr: addr, RKey: key, Imm: uint32(protocol.PackImm(0, 0, 100))},
+			frame(100))
 	}
 	end := func(l protocol.Pool) uint64 { return l.Addr + l.Bytes() }
 	var attacks []Attack
@@ -36,15 +37,18 @@ func devices() []Attack {
 		refused("with a key that is none", func(p *Peer) { at(p, op, p.Pools[0].Addr, ^p.Pools[0].RKey) })
 		refused("to address 0", func(p *Peer) { at(p, op, 0, p.Pools[0].RKey) })
 		attacks = append(attacks,
-			Attack{Name: name + "to another session's pool", Modes: writing, Refused: accessError, Local: true, do: func(p *Peer) {
-				at(p, op, p.foreign[0].Addr, p.foreign[0].RKey)
-			}},
-			Attack{Name: name + "with the key of a pool that was returned", Modes: writing, Refused: accessError, Local: true, do: func(p *Peer) {
-				p.giveBack(p.Pools[0].Ref)
-				p.victim.until(p.ctx, func() bool { return p.stats().PoolsReturned == 1 })
-				at(p, op, p.Pools[0].Addr, p.Pools[0].RKey)
-			}},
-			Attack{Name: name + "where frames are sent", Modes: onlyRC, Refused: accessError, do: func(p *Peer) { at(p, op, 4096, 1) }},
+			Attack{Name: name + "to another session's pool", Modes: writing, Refused: accessError, Local: true,
+				do: func(p *Peer) {
+					at(p, op, p.foreign[0].Addr, p.foreign[0].RKey)
+				}},
+			Attack{Name: name + "with the key of a pool that was returned", Modes: writing, Refused: accessError, Local: true,
+				do: func(p *Peer) {
+					p.giveBack(p.Pools[0].Ref)
+					p.victim.until(p.ctx, func() bool { return p.stats().PoolsReturned == 1 })
+					at(p, op, p.Pools[0].Addr, p.Pools[0].RKey)
+				}},
+			Attack{Name: name + "where frames are sent", Modes: onlyRC, Refused: accessError,
+				do: func(p *Peer) { at(p, op, 4096, 1) }},
 		)
 	}
 	return append(attacks,
@@ -73,7 +77,8 @@ func devices() []Attack {
 func tolerated() []Attack {
 	return []Attack{
 		{Name: "nothing", Modes: everywhere, do: func(*Peer) {}},
-		{Name: "write that is not indicated", Modes: writing, do: func(p *Peer) { p.write(fabric.OpWrite, 0, 0, 0, frame(100)); p.completed() }},
+		{Name: "write that is not indicated", Modes: writing,
+			do: func(p *Peer) { p.write(fabric.OpWrite, 0, 0, 0, frame(100)); p.completed() }},
 		{Name: "write to another channel's pool", Modes: writing, Local: true, prepare: regions, do: func(p *Peer) {
 			// One protection domain is what a peer has, and all its pools.
 			p.write(fabric.OpWrite, p.ofChannel(2), 0, 0, frame(100))
@@ -89,7 +94,8 @@ func tolerated() []Attack {
 			p.transfer(0, 0, f)
 		}},
 		{Name: "super-frame that cannot be segmented", Modes: everywhere, do: func(p *Peer) {
-			p.transfer(0, 0, framed(vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, GSOSize: 10, CsumStart: 34, CsumOffset: 16}))
+			p.transfer(0, 0, framed(vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, GSOSize: 10, CsumStart: 34,
+				CsumOffset: 16}))
 		}},
 		{Name: "late message", Modes: onlyUC, Delivered: 1, do: func(p *Peer) {
 			p.sendData(3, frame(100))
@@ -97,27 +103,35 @@ func tolerated() []Attack {
 			p.sendData(math.MaxUint64, frame(100))
 			p.completed()
 		}},
-		{Name: "request of unknown type", Modes: everywhere, do: func(p *Peer) { p.answered(999, nil, protocol.CfgUnsupported) }},
-		{Name: "keep-alive with data", Modes: everywhere, do: func(p *Peer) { p.answered(protocol.CfgKeepAlive, []byte{1}, protocol.CfgInvalid) }},
+		{Name: "request of unknown type", Modes: everywhere,
+			do: func(p *Peer) { p.answered(999, nil, protocol.CfgUnsupported) }},
+		{Name: "keep-alive with data", Modes: everywhere,
+			do: func(p *Peer) { p.answered(protocol.CfgKeepAlive, []byte{1}, protocol.CfgInvalid) }},
 		{Name: "sent where nothing is lost", Modes: reliable, do: func(p *Peer) {
 			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: 5}), protocol.CfgUnsupported)
 		}},
 		{Name: "sent on a channel that is not there", Modes: onlyUC, do: func(p *Peer) {
-			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: uint32(len(p.data) + 1), Next: 1}), protocol.CfgInvalid)
+			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: uint32(len(p.data) + 1), Next: 1}),
+				protocol.CfgInvalid)
 		}},
 		{Name: "sent on the control channel", Modes: onlyUC, do: func(p *Peer) {
 			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Next: 1}), protocol.CfgInvalid)
 		}},
-		{Name: "sent cut short", Modes: onlyUC, do: func(p *Peer) { p.answered(protocol.CfgSent, make([]byte, 11), protocol.CfgInvalid) }},
+		{Name: "sent cut short", Modes: onlyUC, do: func(p *Peer) {
+			p.answered(protocol.CfgSent, make([]byte, 11),
+				protocol.CfgInvalid)
+		}},
 		{Name: "less sent than before", Modes: onlyUC, Delivered: 1, do: func(p *Peer) {
 			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: 4}), protocol.CfgOK)
 			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: 1}), protocol.CfgOK)
-			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: math.MaxUint64}), protocol.CfgOK)
+			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: math.MaxUint64}),
+				protocol.CfgOK)
 			p.sendData(4, frame(100))
 			p.completed()
 		}},
 		{Name: "get of giant elements", Modes: writing, Local: true, do: func(p *Peer) {
-			p.send(protocol.AppendBufferRecvPoolGet(nil, protocol.BufferRecvPoolGet{ElementSize: 1<<32 - 1, Elements: protocol.MaxPoolElements, Channel: 1}))
+			p.send(protocol.AppendBufferRecvPoolGet(nil,
+				protocol.BufferRecvPoolGet{ElementSize: 1<<32 - 1, Elements: protocol.MaxPoolElements, Channel: 1}))
 			p.victim.until(p.ctx, func() bool { return p.stats().PoolsRefused == 1 })
 		}},
 		{Name: "gets without end", Modes: writing, Local: true, do: func(p *Peer) {
@@ -130,22 +144,24 @@ func tolerated() []Attack {
 				p.t.Errorf("%d pools were granted", s.PoolsGranted)
 			}
 		}},
-		{Name: "everything returned, and as much as possible got", Modes: writing, Local: true, Delivered: 1, do: func(p *Peer) {
-			var refs []uint32
-			for _, l := range p.Pools {
-				refs = append(refs, l.Ref)
-			}
-			p.giveBack(refs...)
-			p.victim.until(p.ctx, func() bool { return p.stats().PoolsReturned == uint64(len(refs)) })
-			p.Pools = nil
-			for range len(refs) + 2 {
-				p.send(protocol.AppendBufferRecvPoolGet(nil, protocol.BufferRecvPoolGet{ElementSize: 64, Elements: protocol.MaxPoolElements, Channel: 1}))
-				m, err := protocol.DecodeBufferRecvPool(p.message(protocol.FuncBufferRecvPool))
-				p.ok(err)
-				p.Pools = append(p.Pools, m.At(0))
-			}
-			p.transfer(len(p.Pools)-1, int(p.Pools[0].Elements)-1, frame(60))
-		}},
+		{Name: "everything returned, and as much as possible got", Modes: writing, Local: true, Delivered: 1,
+			do: func(p *Peer) {
+				var refs []uint32
+				for _, l := range p.Pools {
+					refs = append(refs, l.Ref)
+				}
+				p.giveBack(refs...)
+				p.victim.until(p.ctx, func() bool { return p.stats().PoolsReturned == uint64(len(refs)) })
+				p.Pools = nil
+				for range len(refs) + 2 {
+					p.send(protocol.AppendBufferRecvPoolGet(nil,
+						protocol.BufferRecvPoolGet{ElementSize: 64, Elements: protocol.MaxPoolElements, Channel: 1}))
+					m, err := protocol.DecodeBufferRecvPool(p.message(protocol.FuncBufferRecvPool))
+					p.ok(err)
+					p.Pools = append(p.Pools, m.At(0))
+				}
+				p.transfer(len(p.Pools)-1, int(p.Pools[0].Elements)-1, frame(60))
+			}},
 		{Name: "pools lent and taken back again and again", Modes: writing, do: func(p *Peer) {
 			for ref := range uint32(4) { // each takes a second
 				p.send(p.lend(func(l *protocol.Pool) { l.Ref = 1000 + ref; l.Elements = protocol.MaxPoolElements }))

@@ -34,9 +34,12 @@ func formOfControl() []Attack {
 	badPool("pool without elements", "count", func(l *protocol.Pool) { l.Elements = 0 })
 	badPool("pool of too many elements", "count", func(l *protocol.Pool) { l.Elements = protocol.MaxPoolElements + 1 })
 	badPool("pool of tiny elements", "size", func(l *protocol.Pool) { l.ElementSize = protocol.MinElementSize - 1 })
-	badPool("pool that wraps around the address space", "address-overflow", func(l *protocol.Pool) { l.Addr = math.MaxUint64 - 2048 })
-	badPool("pool of the control channel", "pool-channel", func(l *protocol.Pool) { l.Context = protocol.PoolContext(0, 7) })
-	badPool("pool with a reference of 32 bits", "pool-reference", func(l *protocol.Pool) { l.Ref = protocol.MaxPoolRef + 1 })
+	badPool("pool that wraps around the address space", "address-overflow",
+		func(l *protocol.Pool) { l.Addr = math.MaxUint64 - 2048 })
+	badPool("pool of the control channel", "pool-channel",
+		func(l *protocol.Pool) { l.Context = protocol.PoolContext(0, 7) })
+	badPool("pool with a reference of 32 bits", "pool-reference",
+		func(l *protocol.Pool) { l.Ref = protocol.MaxPoolRef + 1 })
 	bad("second of two pools wraps around", "address-overflow", func(p *Peer) []byte {
 		l := p.pool(4)
 		l.Addr = math.MaxUint64
@@ -47,7 +50,10 @@ func formOfControl() []Attack {
 	bad("update cut in its head", "short-message", func(*Peer) []byte { return update(3, 1)[:first+7] })
 	bad("update cut in its elements", "short-message", func(*Peer) []byte { return cut(update(3, 1, 2, 3, 4), 4) })
 	bad("update of no elements", "count", func(*Peer) []byte { return update(3) })
-	bad("update of 2^32-1 elements", "count", func(*Peer) []byte { return with(update(3, 1), first+4, uint32(math.MaxUint32)) })
+	bad("update of 2^32-1 elements", "count", func(*Peer) []byte {
+		return with(update(3, 1), first+4,
+			uint32(math.MaxUint32))
+	})
 	bad("update with padding", "padding", func(*Peer) []byte { return with(update(3, 1), first+10, uint16(1)) })
 
 	get := func() []byte {
@@ -57,14 +63,18 @@ func formOfControl() []Attack {
 	only("get with more behind", "trailing-bytes", func() []byte { return longer(get()) })
 	only("get of tiny elements", "size", func() []byte { return with(get(), first, uint32(63)) })
 	only("get of no elements", "count", func() []byte { return with(get(), first+4, uint32(0)) })
-	only("get of too many elements", "count", func() []byte { return with(get(), first+4, uint32(protocol.MaxPoolElements+1)) })
+	only("get of too many elements", "count", func() []byte {
+		return with(get(), first+4,
+			uint32(protocol.MaxPoolElements+1))
+	})
 	only("get for the control channel", "pool-channel", func() []byte { return with(get(), first+8, uint32(0)) })
 	only("get for channel 2^32-1", "pool-channel", func() []byte { return with(get(), first+8, uint32(math.MaxUint32)) })
 
 	flush := func() []byte { return protocol.AppendBufferPoolFlushRequest(nil, 1, 3) }
 	only("flush of nothing", "count", func() []byte { return header(protocol.FuncBufferPoolFlushRequest) })
 	only("flush cut short", "short-message", func() []byte { return cut(flush(), 1) })
-	only("flush reply with a body", "trailing-bytes", func() []byte { return longer(protocol.AppendBufferPoolFlushReply(nil, 1)) })
+	only("flush reply with a body", "trailing-bytes",
+		func() []byte { return longer(protocol.AppendBufferPoolFlushReply(nil, 1)) })
 
 	indicate := func() []byte { return protocol.AppendBufferRDMAIndicate(nil, 0, protocol.Indication{Length: 100}) }
 	only("indication of nothing", "count", func() []byte { return header(protocol.FuncBufferRDMAIndicate) })
@@ -103,7 +113,8 @@ func formOfData() []Attack {
 	bad("SendData cut short", "short-message", func() []byte { return cut(good(), 1) })
 	bad("SendData with more behind", "trailing-bytes", func() []byte { return longer(good()) })
 	bad("SendData of another version", "version", func() []byte { return with(good(), 2, uint16(2)) })
-	bad("another function on a data channel", "function", func() []byte { return with(good(), 0, uint16(protocol.FuncBufferRDMAIndicate)) })
+	bad("another function on a data channel", "function",
+		func() []byte { return with(good(), 0, uint16(protocol.FuncBufferRDMAIndicate)) })
 	bad("unknown function on a data channel", "function", func() []byte { return with(good(), 0, uint16(10)) })
 	bad("SendData without data", "size", func() []byte { return sendData(0, nil) })
 	bad("SendData of more than any frame", "size", func() []byte { return with(good(), 12, uint32(vnet.MaxFrame+1)) })
@@ -111,7 +122,8 @@ func formOfData() []Attack {
 	bad("SendData over the longest", "long-message", func() []byte { return sendData(0, frame(vnet.MaxFrame+1)) })
 
 	badFrame := func(name string, f func() []byte) {
-		attacks = append(attacks, Attack{Name: name, Modes: everywhere, Code: "frame", Channel: 1, do: func(p *Peer) { p.transfer(0, 0, f()) }})
+		attacks = append(attacks, Attack{Name: name, Modes: everywhere, Code: "frame", Channel: 1,
+			do: func(p *Peer) { p.transfer(0, 0, f()) }})
 	}
 	badFrame("frame without Ethernet header", func() []byte { return frame(100)[:vnet.MinFrame-1] })
 	badFrame("frame of one byte", func() []byte { return frame(100)[:1] })

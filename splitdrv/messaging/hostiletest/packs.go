@@ -20,7 +20,8 @@ func packOf(count int, frames ...[]byte) []byte {
 // them.
 func packs() []Attack {
 	says := func(name, code string, delivered int, pack []byte) Attack {
-		return Attack{Name: name, Modes: everywhere, Code: code, Channel: 1, Delivered: delivered, do: func(p *Peer) { p.transfer(0, 0, pack) }}
+		return Attack{Name: name, Modes: everywhere, Code: code, Channel: 1, Delivered: delivered,
+			do: func(p *Peer) { p.transfer(0, 0, pack) }}
 	}
 	good := packOf(2, frame(100), frame(60))
 	odd := append([]byte(nil), good...)

@@ -83,7 +83,8 @@ type PeerConfig struct {
 // NewPeer makes a peer that goes with the test.
 func NewPeer(t testing.TB, cfg PeerConfig) *Peer {
 	t.Helper()
-	p := &Peer{keys: make(map[element]uint32), mode: cfg.Mode, timing: cfg.Timing, deaf: cfg.Deaf, refused: make(map[uint32]fabric.Status)}
+	p := &Peer{keys: make(map[element]uint32), mode: cfg.Mode, timing: cfg.Timing, deaf: cfg.Deaf,
+		refused: make(map[uint32]fabric.Status)}
 	p.renew(t)
 	receives := controlReceives*protocol.MaxControlSize + cfg.Channels*dataReceives*dataReceiveSize
 	p.mem = fabrictest.Alloc(t, receives+ownSize+scratchSize)
@@ -172,7 +173,8 @@ func (p *Peer) at(offset int) uint64 { return p.region.Addr() + uint64(offset) }
 
 func (p *Peer) receiveControl(i int) {
 	p.receive(p.control, fabric.RecvWR{
-		ID: forControl<<32 | uint64(i), Addr: p.at(i * protocol.MaxControlSize), Len: protocol.MaxControlSize, LKey: p.region.LKey(),
+		ID: forControl<<32 | uint64(i), Addr: p.at(i * protocol.MaxControlSize),
+		Len: protocol.MaxControlSize, LKey: p.region.LKey(),
 	})
 }
 
@@ -295,7 +297,8 @@ func (p *Peer) handle(c *fabric.Completion) {
 	p.receiveControl(i)
 	if r, err := protocol.DecodeCfgUtilRequest(msg); err == nil && !p.surly {
 		// A sign of life, so that the session does not end for the lack of one.
-		reply := protocol.CfgUtilReply{TransactionContext: r.TransactionContext, Type: r.Type, Status: protocol.CfgUnsupported}
+		reply := protocol.CfgUtilReply{TransactionContext: r.TransactionContext, Type: r.Type,
+			Status: protocol.CfgUnsupported}
 		if r.Type == protocol.CfgPoolKeys {
 			k, err := protocol.DecodePoolKeys(r.Data)
 			p.ok(err)

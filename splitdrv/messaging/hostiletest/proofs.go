@@ -23,7 +23,8 @@ func (p *Peer) proof(secret [32]byte) protocol.Proof {
 // prove sends data where the session expects a proof.
 func (p *Peer) prove(data []byte) {
 	p.t.Helper()
-	p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: 5, Type: protocol.CfgBind, Data: data}))
+	p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: 5, Type: protocol.CfgBind,
+		Data: data}))
 }
 
 // Prove sends the proof that the session expects of a host with that secret.
@@ -55,7 +56,8 @@ func (p *Peer) proofAnswered(want protocol.CfgStatus) {
 func proofs() []Attack {
 	var attacks []Attack
 	before := func(name, code string, do func(p *Peer)) {
-		attacks = append(attacks, Attack{Name: name, Modes: everywhere, Code: code, Local: true, unbound: true, prepare: bound, do: do})
+		attacks = append(attacks, Attack{Name: name, Modes: everywhere, Code: code, Local: true, unbound: true,
+			prepare: bound, do: do})
 	}
 	before("keep-alive before the proof", "proof-missing", func(p *Peer) {
 		p.Ask(protocol.CfgKeepAlive)
@@ -64,7 +66,8 @@ func proofs() []Attack {
 	before("reply before the proof", "proof-missing", func(p *Peer) {
 		m, err := protocol.DecodeCfgUtilRequest(p.message(protocol.FuncCfgUtilRequest))
 		p.ok(err)
-		p.send(protocol.AppendCfgUtilReply(nil, protocol.CfgUtilReply{TransactionContext: m.TransactionContext, Type: m.Type}))
+		p.send(protocol.AppendCfgUtilReply(nil, protocol.CfgUtilReply{TransactionContext: m.TransactionContext,
+			Type: m.Type}))
 	})
 	before("nonsense before the proof", "function", func(p *Peer) { p.send(header(0)) })
 	before("proof of another connection", "proof-wrong", func(p *Peer) { p.Prove([32]byte{2, 31: 1}) })
@@ -95,7 +98,8 @@ func proofs() []Attack {
 		})
 	}
 	before("proof cut short", "short-message", func(p *Peer) { proof := p.proof(bindingSecret); p.prove(proof[:31]) })
-	before("proof with more behind", "trailing-bytes", func(p *Peer) { proof := p.proof(bindingSecret); p.prove(append(proof[:], 0)) })
+	before("proof with more behind", "trailing-bytes",
+		func(p *Peer) { proof := p.proof(bindingSecret); p.prove(append(proof[:], 0)) })
 	impatient := func(timeout time.Duration) func(v *victim, cfg *messaging.Config) {
 		return func(v *victim, cfg *messaging.Config) {
 			bound(v, cfg)
@@ -103,31 +107,35 @@ func proofs() []Attack {
 		}
 	}
 	return append(attacks,
-		Attack{Name: "nothing at all", Modes: everywhere, Silent: true, Local: true, unbound: true, prepare: impatient(50 * time.Millisecond), do: func(*Peer) {}},
-		Attack{Name: "transfer and no proof", Modes: reliable, Code: "proof-missing", Channel: 1, Local: true, unbound: true, prepare: impatient(time.Second), do: func(p *Peer) {
-			var data []byte
-			if p.mode.Sends() {
-				data = sendData(0, frame(100))
-			}
-			p.post(p.data[0], fabric.SendWR{Op: fabric.OpSend}, data)
-		}},
-		Attack{Name: "transfer before the proof", Modes: reliable, Code: "proof-missing", Channel: 1, Local: true, unbound: true, prepare: bound, do: func(p *Peer) {
-			var data []byte // without a key nothing else gets there
-			if p.mode.Sends() {
-				data = sendData(0, frame(100))
-			}
-			p.post(p.data[0], fabric.SendWR{Op: fabric.OpSend}, data)
-			p.completed()
-			p.Prove(bindingSecret)
-		}},
-		Attack{Name: "second proof", Modes: everywhere, Delivered: 1, Local: true, unbound: true, prepare: bound, do: func(p *Peer) {
-			p.Prove(bindingSecret)
-			p.surly = false
-			p.Started()
-			p.transfer(0, 0, frame(100))
-			p.Prove(bindingSecret)
-			p.proofAnswered(protocol.CfgInvalid)
-		}},
+		Attack{Name: "nothing at all", Modes: everywhere, Silent: true, Local: true, unbound: true,
+			prepare: impatient(50 * time.Millisecond), do: func(*Peer) {}},
+		Attack{Name: "transfer and no proof", Modes: reliable, Code: "proof-missing", Channel: 1, Local: true, unbound: true,
+			prepare: impatient(time.Second), do: func(p *Peer) {
+				var data []byte
+				if p.mode.Sends() {
+					data = sendData(0, frame(100))
+				}
+				p.post(p.data[0], fabric.SendWR{Op: fabric.OpSend}, data)
+			}},
+		Attack{Name: "transfer before the proof", Modes: reliable, Code: "proof-missing", Channel: 1, Local: true,
+			unbound: true, prepare: bound, do: func(p *Peer) {
+				var data []byte // without a key nothing else gets there
+				if p.mode.Sends() {
+					data = sendData(0, frame(100))
+				}
+				p.post(p.data[0], fabric.SendWR{Op: fabric.OpSend}, data)
+				p.completed()
+				p.Prove(bindingSecret)
+			}},
+		Attack{Name: "second proof", Modes: everywhere, Delivered: 1, Local: true, unbound: true, prepare: bound,
+			do: func(p *Peer) {
+				p.Prove(bindingSecret)
+				p.surly = false
+				p.Started()
+				p.transfer(0, 0, frame(100))
+				p.Prove(bindingSecret)
+				p.proofAnswered(protocol.CfgInvalid)
+			}},
 		Attack{Name: "proof that nobody asked for", Modes: everywhere, do: func(p *Peer) {
 			proof := p.proof(bindingSecret)
 			if s := p.request(protocol.CfgBind, proof[:]); s != protocol.CfgUnsupported {

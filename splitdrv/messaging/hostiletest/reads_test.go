@@ -28,7 +28,8 @@ func TestRDMAReads(t *testing.T) {
 	names := testenv.NeedRDMA(t, 2)
 	testenv.NeedTools(t, "cc")
 	program := filepath.Join(t.TempDir(), "reader")
-	if out, err := exec.CommandContext(t.Context(), "cc", "-o", program, "testdata/reader.c", "-libverbs").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "cc", "-o", program, "testdata/reader.c",
+		"-libverbs").CombinedOutput(); err != nil {
 		t.Fatalf("cc: %v\n%s", err, out)
 	}
 	open := func(name string) fabric.Device {
@@ -49,7 +50,8 @@ func TestRDMAReads(t *testing.T) {
 			}
 			t.Cleanup(func() { conn.Close() })
 			// The peer has the control channel, the program the data channel.
-			p := hostiletest.NewPeer(t, hostiletest.PeerConfig{Device: attacker, Mode: protocol.ModeImm, Channels: 1, Timing: cfg.Timing})
+			p := hostiletest.NewPeer(t, hostiletest.PeerConfig{Device: attacker, Mode: protocol.ModeImm, Channels: 1,
+				Timing: cfg.Timing})
 			own := p.Addresses()[0]
 			reader := exec.CommandContext(t.Context(), program, names[1], hex.EncodeToString(own.GID[:]))
 			in, out := pipes(t, reader)
@@ -57,7 +59,8 @@ func TestRDMAReads(t *testing.T) {
 			if _, err := fmt.Fscan(out, &data.QPN, &data.PSN); err != nil {
 				t.Fatal(err)
 			}
-			if err := conn.Connect([]fabric.Address{own, data}, protocol.ControlReceives(protocol.ModeImm, 1, cfg.Lends())); err != nil {
+			if err := conn.Connect([]fabric.Address{own, data},
+				protocol.ControlReceives(protocol.ModeImm, 1, cfg.Lends())); err != nil {
 				t.Fatal(err)
 			}
 			p.Connect(conn.Addresses())
@@ -67,7 +70,8 @@ func TestRDMAReads(t *testing.T) {
 			}
 			p.Started()
 			to := conn.Addresses()[1]
-			if _, err := fmt.Fprintln(in, operation, to.QPN, to.PSN, hex.EncodeToString(to.GID[:]), p.Pools[0].Addr, p.Pools[0].RKey); err != nil {
+			if _, err := fmt.Fprintln(in, operation, to.QPN, to.PSN, hex.EncodeToString(to.GID[:]), p.Pools[0].Addr,
+				p.Pools[0].RKey); err != nil {
 				t.Fatal(err)
 			}
 			var status fabric.Status

@@ -105,7 +105,8 @@ func (a *Attack) check(p *Peer) {
 	case a.Code != "":
 		err := p.victim.ended(p.ctx)
 		var broken *messaging.ProtocolError
-		if !errors.As(err, &broken) || !errors.Is(err, rules[a.Code]) || broken.Code() != a.Code || broken.Channel != a.Channel {
+		if !errors.As(err, &broken) || !errors.Is(err, rules[a.Code]) || broken.Code() != a.Code ||
+			broken.Channel != a.Channel {
 			p.t.Errorf("the session ended with %v, want rule %q broken on channel %d", err, a.Code, a.Channel)
 			return
 		}

@@ -56,56 +56,67 @@ func windows() []Attack {
 		p.post(p.data[channel-1], fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: l.Addr, RKey: l.RKey}, frame(100))
 	}
 	return []Attack{
-		{Name: "write through a window over another channel", Modes: writing, Refused: accessError, Local: true, prepare: windowed, do: func(p *Peer) {
-			write(p, 1, first(p))
-			p.completed()
-			if len(p.refused) != 0 {
-				p.t.Errorf("a write over the channel of the window was refused with %v", p.refused)
-			}
-			write(p, 2, first(p))
-		}},
-		{Name: "write through a window that its owner has withdrawn", Modes: writing, Refused: accessError, Local: true, prepare: windowed, do: func(p *Peer) {
-			p.giveBack(first(p).Ref)
-			gone(p)
-			write(p, 1, first(p))
-		}},
-		{Name: "write through a window that the attacker has given up", Modes: writing, Refused: accessError, Local: true, prepare: agreed, do: func(p *Peer) {
-			p.giveBack(first(p).Ref)
-			p.invalidate(first(p).RKey)
-			gone(p)
-			write(p, 1, first(p))
-		}},
-		{Name: "invalidation of a pool that is in use", Modes: writing, Code: "invalidated", Channel: 1, Local: true, prepare: agreed, do: func(p *Peer) {
-			p.invalidate(first(p).RKey)
-		}},
-		{Name: "invalidation that was not agreed on", Modes: writing, Code: "invalidated", Channel: 1, Local: true, prepare: windowed, do: func(p *Peer) {
-			p.invalidate(first(p).RKey)
-		}},
-		{Name: "second write to a one-touch element", Modes: writing, Refused: accessError, Delivered: 1, Local: true, prepare: oneTouch, do: func(p *Peer) {
-			// When it is delivered nobody can change it any more.
-			p.transfer(0, 0, frame(100))
-			p.delivered(1)
-			p.write(fabric.OpWrite, 0, 0, 0, frame(100))
-		}},
-		{Name: "write to a one-touch element with the key of its neighbour", Modes: writing, Refused: accessError, Local: true, prepare: oneTouch, do: func(p *Peer) {
-			p.keys[element{p.Pools[0].Ref, 0}] = p.keys[element{p.Pools[0].Ref, 1}]
-			p.write(fabric.OpWrite, 0, 0, 0, frame(100))
-		}},
-		{Name: "write to a one-touch element with a later key", Modes: writing, Refused: accessError, Local: true, prepare: oneTouch, do: func(p *Peer) {
-			e := element{p.Pools[0].Ref, 0}
-			p.keys[e] = protocol.NextKey(p.keys[e])
-			p.write(fabric.OpWrite, 0, 0, 0, frame(100))
-		}},
-		{Name: "write across the end of a one-touch element", Modes: writing, Refused: accessError, Local: true, prepare: oneTouch, do: func(p *Peer) {
-			p.write(fabric.OpWrite, 0, 0, 0, frame(int(p.Pools[0].ElementSize)+1))
-		}},
-		{Name: "one-touch pool without keys", Modes: writing, Code: "pool-keys", Local: true, prepare: oneTouch, do: func(p *Peer) {
-			p.send(p.lend(func(l *protocol.Pool) { l.RKey = 0 }))
-		}},
-		{Name: "one-touch pool with too few keys", Modes: writing, Code: "pool-keys", Local: true, prepare: oneTouch, do: func(p *Peer) {
-			p.tell(3, 0, ownElements-1)
-			p.send(p.lend(func(l *protocol.Pool) { l.RKey = 0 }))
-		}},
+		{Name: "write through a window over another channel", Modes: writing, Refused: accessError, Local: true,
+			prepare: windowed, do: func(p *Peer) {
+				write(p, 1, first(p))
+				p.completed()
+				if len(p.refused) != 0 {
+					p.t.Errorf("a write over the channel of the window was refused with %v", p.refused)
+				}
+				write(p, 2, first(p))
+			}},
+		{Name: "write through a window that its owner has withdrawn", Modes: writing, Refused: accessError, Local: true,
+			prepare: windowed, do: func(p *Peer) {
+				p.giveBack(first(p).Ref)
+				gone(p)
+				write(p, 1, first(p))
+			}},
+		{Name: "write through a window that the attacker has given up", Modes: writing, Refused: accessError, Local: true,
+			prepare: agreed, do: func(p *Peer) {
+				p.giveBack(first(p).Ref)
+				p.invalidate(first(p).RKey)
+				gone(p)
+				write(p, 1, first(p))
+			}},
+		{Name: "invalidation of a pool that is in use", Modes: writing, Code: "invalidated", Channel: 1, Local: true,
+			prepare: agreed, do: func(p *Peer) {
+				p.invalidate(first(p).RKey)
+			}},
+		{Name: "invalidation that was not agreed on", Modes: writing, Code: "invalidated", Channel: 1, Local: true,
+			prepare: windowed, do: func(p *Peer) {
+				p.invalidate(first(p).RKey)
+			}},
+		{Name: "second write to a one-touch element", Modes: writing, Refused: accessError, Delivered: 1, Local: true,
+			prepare: oneTouch, do: func(p *Peer) {
+				// When it is delivered nobody can change it any more.
+				p.transfer(0, 0, frame(100))
+				p.delivered(1)
+				p.write(fabric.OpWrite, 0, 0, 0, frame(100))
+			}},
+		{Name: "write to a one-touch element with the key of its neighbour", Modes: writing, Refused: accessError,
+			Local: true, prepare: oneTouch, do: func(p *Peer) {
+				p.keys[element{p.Pools[0].Ref, 0}] = p.keys[element{p.Pools[0].Ref, 1}]
+				p.write(fabric.OpWrite, 0, 0, 0, frame(100))
+			}},
+		{Name: "write to a one-touch element with a later key", Modes: writing, Refused: accessError, Local: true,
+			prepare: oneTouch, do: func(p *Peer) {
+				e := element{p.Pools[0].Ref, 0}
+				p.keys[e] = protocol.NextKey(p.keys[e])
+				p.write(fabric.OpWrite, 0, 0, 0, frame(100))
+			}},
+		{Name: "write across the end of a one-touch element", Modes: writing, Refused: accessError, Local: true,
+			prepare: oneTouch, do: func(p *Peer) {
+				p.write(fabric.OpWrite, 0, 0, 0, frame(int(p.Pools[0].ElementSize)+1))
+			}},
+		{Name: "one-touch pool without keys", Modes: writing, Code: "pool-keys", Local: true, prepare: oneTouch,
+			do: func(p *Peer) {
+				p.send(p.lend(func(l *protocol.Pool) { l.RKey = 0 }))
+			}},
+		{Name: "one-touch pool with too few keys", Modes: writing, Code: "pool-keys", Local: true, prepare: oneTouch,
+			do: func(p *Peer) {
+				p.tell(3, 0, ownElements-1)
+				p.send(p.lend(func(l *protocol.Pool) { l.RKey = 0 }))
+			}},
 		{Name: "keys of an element in the middle", Modes: writing, Local: true, prepare: oneTouch, do: func(p *Peer) {
 			if s := p.tell(3, 2, 2); s != protocol.CfgInvalid {
 				p.t.Errorf("they were answered with %v", s)

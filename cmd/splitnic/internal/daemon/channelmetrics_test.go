@@ -15,7 +15,8 @@ import (
 func TestChannelMetrics(t *testing.T) {
 	var c messaging.ChannelStats
 	value := uint64(100)
-	for _, counters := range []reflect.Value{reflect.ValueOf(&c.TxCounters).Elem(), reflect.ValueOf(&c.RxCounters).Elem()} {
+	for _, counters := range []reflect.Value{reflect.ValueOf(&c.TxCounters).Elem(),
+		reflect.ValueOf(&c.RxCounters).Elem()} {
 		for i := range counters.NumField() {
 			value++
 			counters.Field(i).SetUint(value)
@@ -39,7 +40,8 @@ func TestChannelMetrics(t *testing.T) {
 	}
 	for _, want := range []string{
 		fmt.Sprintf(`splitnic_frames_total{direction="tx",peer="unit",queue="1"} %d`, c.TxFrames),
-		fmt.Sprintf(`splitnic_dropped_frames_total{direction="rx",peer="unit",queue="1",reason="malformed"} %d`, c.RxMalformed),
+		fmt.Sprintf(`splitnic_dropped_frames_total{direction="rx",peer="unit",queue="1",reason="malformed"} %d`,
+			c.RxMalformed),
 		fmt.Sprintf(`splitnic_waits_total{direction="tx",for="credit",peer="unit",queue="1"} %d`, c.TxNoCredit),
 		fmt.Sprintf(`splitnic_doorbells_total{peer="unit",queue="1"} %d`, c.TxPosts),
 		fmt.Sprintf(`splitnic_windows_total{event="given_up",peer="unit",queue="1"} %d`, c.WindowsGivenUp),
