@@ -8,17 +8,6 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// counterList is a table of the counters of a data channel in Markdown, for
-// docs/counters.md.
-func counterList() string {
-	var b strings.Builder
-	fmt.Fprint(&b, "| in the status | in the metrics | counts |\n|---|---|---|\n")
-	for _, c := range messaging.Counters() {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", c.Name, metricOf(c), c.Help)
-	}
-	return b.String()
-}
-
 // metricOf is where the metrics have a counter.
 func metricOf(c messaging.Counter) string {
 	family, part := daemon.FamilyOf(c)
