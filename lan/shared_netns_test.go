@@ -147,8 +147,9 @@ func TestNetnsPortsShare(t *testing.T) {
 			for c.ports < 40 {
 				c.join(func(LinkState) {})
 			}
-			// Messages can come together, or not; a look for each port would be forty.
-			if many := joining(); many > few+8 {
+			// Messages come together or not, and others' may come between: the least says
+			// what one port costs.
+			if many := min(joining(), joining(), joining(), joining()); many > few+2 {
 				t.Errorf("%d looks at the card for port %d, %d for the second", many, c.ports, few)
 			}
 			if spec == "tap:br0" {
