@@ -2,11 +2,16 @@ package halves
 
 import (
 	"context"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
 
 // TestStandbyBesideHungUnit has the preferred I/O unit hang for ever while there is
@@ -58,4 +63,59 @@ func TestCommandBesideHungUnit(t *testing.T) {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	three.both(d)
+}
+
+// slowPort is a port that takes its time to go up: until another one is opened, or
+// a second has passed.
+type slowPort struct {
+	lan.Interface
+	another <-chan struct{}
+}
+
+// SetUp implements lan.Interface.
+func (p slowPort) SetUp(up bool) error {
+	if up {
+		select {
+		case <-p.another:
+		case <-time.After(time.Second):
+		}
+	}
+	return p.Interface.SetUp(up)
+}
+
+// TestStandbyAwayFromCommand commands to go over to an I/O unit that was not there
+// for a standby, and is asked again for one while the host goes over to it: a
+// second session with it would take the place of the first one.
+func TestStandbyAwayFromCommand(t *testing.T) {
+	w := newWorld(t)
+	another := make(chan struct{})
+	var ports atomic.Int32
+	one, two := w.gateway("one"), w.gateway("two", func(c *iounit.Config) {
+		open := c.OpenLAN
+		c.OpenLAN = func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
+			if ports.Add(1) == 2 {
+				close(another)
+			}
+			p, err := open(mac, queues)
+			return slowPort{p, another}, err
+		}
+	})
+	two.cut()
+	d, h, _ := w.host("alpha", func(c *host.Config) {
+		c.IOUnits, c.Standby = addrs(one, two), true
+		c.RetryMin, c.RetryMax = 200*time.Millisecond, 200*time.Millisecond
+	})
+	with(t, h, one)
+	d.up(t)
+	testenv.Eventually(t, func() bool { return h.Status().Failovers.NoStandby != "" }, "an I/O unit on standby that is away")
+	two.plug()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if f, err := h.Failover(ctx, two.cable.addr); err != nil || f.To != two.cable.addr {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	two.both(d)
+	if count := h.Status().Failovers.Count; len(count) != 1 || count[uplink.ReasonCommand] != 1 {
+		t.Errorf("fail-overs: %v", count)
+	}
 }
