@@ -107,7 +107,8 @@ func TestStandbyAwayFromCommand(t *testing.T) {
 	})
 	with(t, h, one)
 	d.up(t)
-	testenv.Eventually(t, func() bool { return h.Status().Failovers.NoStandby != "" }, "an I/O unit on standby that is away")
+	away := func() bool { return h.Status().Failovers.NoStandby != "" }
+	testenv.Eventually(t, away, "an I/O unit on standby that is away")
 	two.plug()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
