@@ -219,7 +219,7 @@ func openTun() (int, error) {
 	return fd, nil
 }
 
-// explainTun adds the cure to an error of opening tunDevice.
+// explainTun adds what to do to an error of opening tunDevice.
 func explainTun(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT):
@@ -232,7 +232,7 @@ func explainTun(err error) error {
 	return err
 }
 
-// explain adds the cause and the cure to an error of TUNSETIFF.
+// explain adds the cause and what to do to an error of TUNSETIFF.
 func (d *Device) explain(name string, err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):

@@ -261,7 +261,7 @@ func (c *Context) ChooseGID() (GIDEntry, string, error) {
 			}
 		}
 		err := fmt.Errorf("port %d: %w: nothing at index %d; %s", c.cfg.port, ErrNoGID, c.cfg.gidIndex,
-			gidCure(table, GIDHint{}))
+			gidFix(table, GIDHint{}))
 		return GIDEntry{}, "", &OpError{Op: "choose GID", Device: c.name, Err: err}
 	}
 	e, why, err := ChooseGID(port, table, c.cfg.hint)

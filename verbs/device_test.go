@@ -216,8 +216,8 @@ func TestRDMAGIDOfPeersSubnet(t *testing.T) {
 	}
 }
 
-// A limit that is too low is named, with its value and the cure.
-func TestRDMAMemlockCure(t *testing.T) {
+// A limit that is too low is named, with its value and what to do.
+func TestRDMAMemlockHint(t *testing.T) {
 	mem := dmaMem(t, 1<<20)
 	c := openDevice(t, 0)
 	testenv.NeedRoot(t)

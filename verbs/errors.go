@@ -19,7 +19,7 @@ type OpError struct {
 	Device string // RDMA device; empty when there is none yet
 	QPN    uint32 // queue pair; 0 when the operation is not about one
 	Err    error  // wraps a syscall.Errno, net.ErrClosed or a sentinel of package fabric
-	Hint   string // what may be the cause, or the cure; may be empty
+	Hint   string // what may be the cause, or what to do; may be empty
 }
 
 // Error implements error.

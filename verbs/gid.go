@@ -60,7 +60,7 @@ func ChooseGID(port PortAttr, table []GIDEntry, hint GIDHint) (GIDEntry, string,
 		others = append(others, e.String())
 	}
 	if !found {
-		return GIDEntry{}, "", fmt.Errorf("port %d: %w: %s", port.Port, ErrNoGID, gidCure(table, hint))
+		return GIDEntry{}, "", fmt.Errorf("port %d: %w: %s", port.Port, ErrNoGID, gidFix(table, hint))
 	}
 	if port.LinkLayer == LinkInfiniBand {
 		return best, fmt.Sprintf("%s, InfiniBand: packets are addressed by LID %#x", best, port.LID), nil
@@ -135,7 +135,7 @@ func (r gidRank) reasons(hint GIDHint) []string {
 	return s
 }
 
-func gidCure(table []GIDEntry, hint GIDHint) string {
+func gidFix(table []GIDEntry, hint GIDHint) string {
 	if len(table) == 0 {
 		return "the GID table is empty: give the netdevice an address and set it up"
 	}
@@ -143,9 +143,9 @@ func gidCure(table []GIDEntry, hint GIDHint) string {
 	for i, e := range table {
 		s[i] = e.String()
 	}
-	cure := "the GID table has " + strings.Join(s, ", ")
+	fix := "the GID table has " + strings.Join(s, ", ")
 	if hint.Netdev != "" {
-		cure += "; nothing of netdevice " + hint.Netdev
+		fix += "; nothing of netdevice " + hint.Netdev
 	}
-	return cure
+	return fix
 }

@@ -26,7 +26,7 @@ type finding struct {
 	Check  string `json:"check"`
 	Status string `json:"status"` // ok, warning or error
 	Found  string `json:"found"`
-	Fix    string `json:"cure,omitempty"`
+	Fix    string `json:"fix,omitempty"`
 
 	status int // that the process ends with, of an error
 }

@@ -91,7 +91,7 @@ func (c Command) run(w http.ResponseWriter, r *http.Request) (any, error) {
 	return c.RunWith(r.Context(), argument)
 }
 
-// elsewhere is the cure where a socket cannot be.
+// elsewhere is what to use where a socket cannot be.
 const elsewhere = "put it elsewhere with --status-socket"
 
 // Serve listens on the socket at path and answers each request with what

@@ -205,7 +205,7 @@ func New(cfg Config) (*Host, error) {
 // Run connects to the I/O units in turn and keeps the netdevice working until
 // ctx is done, when it returns nil. It returns an error at once if no session
 // has ever come about and every I/O unit refuses for a reason that waiting
-// does not cure, such as a key that is not trusted, or this process may not
+// does not help, such as a key that is not trusted, or this process may not
 // lock the memory that it takes.
 func (h *Host) Run(ctx context.Context) error {
 	if err := h.dev.begin(mirror.Config{MAC: h.cfg.MAC, MaxMTU: h.cfg.MaxMTU}, h.cfg.History.Agreement); err != nil {

@@ -128,7 +128,7 @@ func (c *Conn) bind() error {
 			}
 			// Somebody else's queue pair would have sent something: it is the fabric.
 			return fmt.Errorf("%w: nothing came over RDMA within %v, although TCP gets through; %s", ErrPeerSilent,
-				c.cfg.PeerTimeout, cureSilence)
+				c.cfg.PeerTimeout, silenceHint)
 		}
 	}
 	if err := c.early(); err != nil {
@@ -140,8 +140,8 @@ func (c *Conn) bind() error {
 	return nil
 }
 
-// cureSilence is where to look when RDMA does not get through.
-const cureSilence = "check the GIDs of both devices and the MTU on the way (splitnic doctor --peer), and that no firewall drops UDP port 4791"
+// silenceHint is where to look when RDMA does not get through.
+const silenceHint = "check the GIDs of both devices and the MTU on the way (splitnic doctor --peer), and that no firewall drops UDP port 4791"
 
 // early looks for what must not be on the data channels before the proof. Nobody
 // has anything to send with before the pools are lent.

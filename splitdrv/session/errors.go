@@ -63,7 +63,7 @@ func (e *UntrustedError) Error() string {
 		case as[purposeError](e.Reason):
 			return s + e.Reason.Error()
 		case e.Reason != nil:
-			return s + untimelyCure(e.Reason)
+			return s + untimelyFix(e.Reason)
 		case e.Issued:
 			return s + fmt.Sprintf("the log there says what is wrong with its certificate, or add it there with --trust %v",
 				e.Fingerprint)
@@ -76,7 +76,7 @@ func (e *UntrustedError) Error() string {
 	case errors.Is(e.Reason, ErrRevoked):
 		s += "it needs a new one, made with `splitnic keygen`"
 	case expired(e.Reason):
-		return s + untimelyCure(e.Reason)
+		return s + untimelyFix(e.Reason)
 	case as[purposeError](e.Reason), as[nameError](e.Reason):
 		return s + e.Reason.Error()
 	default:

@@ -214,7 +214,7 @@ func remoteAlert(err error) error {
 }
 
 // explain turns an error of the TLS connection to remote into one that names
-// the cure, where it can tell. A client learns only from its first read that
+// what to do, where it can tell. A client learns only from its first read that
 // the server did not take its certificate (RFC 8446 §4.4.2).
 func (s *Security) explain(err error, peer role, remote net.Addr, offered []string) error {
 	alert := remoteAlert(err)

@@ -23,9 +23,9 @@ func untimely(cert *x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// untimelyCure says what is to be done about a certificate that is not valid
+// untimelyFix says what is to be done about a certificate that is not valid
 // now, which may be an authority's: the clock is as likely to be wrong.
-func untimelyCure(err error) string {
+func untimelyFix(err error) string {
 	var invalid x509.CertificateInvalidError
 	errors.As(err, &invalid)
 	cert, now := invalid.Cert, time.Now()

@@ -231,7 +231,7 @@ func TestRDMAHandlerCommands(t *testing.T) {
 		t.Errorf("within the session queue 1 has moved to completion vector %d from %d", got, want)
 	}
 
-	// Refused, each with a word about the cure, and nothing has changed.
+	// Refused, each with what to do, and nothing has changed.
 	for _, m := range []mistake{
 		{"a handler that is not there", []string{"host", "handlers", h.sock, "--budget", "9=5"}, exitFailure,
 			[]string{"handler 9", "1 to 2"}},
