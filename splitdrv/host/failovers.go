@@ -36,7 +36,7 @@ func (h *Host) beginFailover(a *attachment, e *ending, stopped time.Time, r *mes
 		f.request, began = e.request, e.request.started
 	}
 	f.Begin(a.addr, e.reason, began, stopped)
-	f.Frames(0, r.Uncertain, r.Lost+r.Unsealed)
+	f.Frames(0, r.Uncertain, r.Lost+r.Unrevoked)
 }
 
 // keepUnsent keeps what a session has left for the next one that is put to use.

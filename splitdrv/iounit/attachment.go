@@ -155,7 +155,7 @@ func (a *attachment) run(ctx context.Context) error {
 	a.log.Info("session established", "session", a.s.SessionID(), "mac", mac, "mtu", mtu,
 		"mode", mode, "queues", queues, "lan", port.Name(), "offloads", offloads)
 	err = a.wait(ctx, services, link)
-	u.unsealed.Add(conn.Stop().Unsealed)
+	u.unrevoked.Add(conn.Stop().Unrevoked)
 	return err
 }
 

@@ -39,9 +39,9 @@ type Status struct {
 	// Ended counts the sessions that were established and have ended, by reason:
 	// some of Endings.
 	Ended map[string]uint64 `json:"ended_by"`
-	// Unsealed counts frames of hosts that had come and were not delivered,
+	// Unrevoked counts frames of hosts that had come and were not delivered,
 	// because their session ended before their one-touch windows were invalid.
-	Unsealed uint64 `json:"frames_unsealed"`
+	Unrevoked uint64 `json:"frames_unrevoked"`
 	// Bootstrap is about those who connect.
 	Bootstrap session.ListenerStats `json:"bootstrap"`
 }
@@ -118,7 +118,7 @@ func (u *Unit) Status() Status {
 		Role: "iounit", Name: u.cfg.Name, Software: u.cfg.Software, Since: u.started,
 		Device: u.cfg.Device.Name(), Protection: u.protecting,
 		CompVectors: u.cfg.Device.Limits().CompVectors,
-		Sessions:    u.served.Load(), Unsealed: u.unsealed.Load(), Hosts: []HostStatus{},
+		Sessions:    u.served.Load(), Unrevoked: u.unrevoked.Load(), Hosts: []HostStatus{},
 	}
 	if ln := u.listener.Load(); ln != nil {
 		s.Bootstrap = ln.Stats()

@@ -59,7 +59,7 @@ type Unit struct {
 	started    time.Time
 	sessions   sync.WaitGroup
 	served     atomic.Uint64
-	unsealed   atomic.Uint64 // frames that had come when their session ended, in one-touch elements not sealed yet
+	unrevoked  atomic.Uint64 // frames that had come when their session ended, in one-touch elements not revoked yet
 	pace       pace.Pace     // of lines about connections
 	accounts   accounts
 	makings    *makings

@@ -48,7 +48,7 @@ type RxCounters[T any] struct {
 	RxDropped      T `json:"rx_dropped" metric:"dropped_frames,port" help:"dropped: the netdevice refused it"`
 	RxOverMTU      T `json:"rx_over_mtu" metric:"dropped_frames,over_mtu" help:"dropped: larger than this side's MTU allows"`
 	RxMalformed    T `json:"rx_malformed" metric:"dropped_frames,malformed" help:"dropped: no netdevice would take it"`
-	RxUnsealed     T `json:"rx_unsealed" metric:"dropped_frames,unsealed" help:"dropped: the session ended before their windows were invalid"`
+	RxUnrevoked    T `json:"rx_unrevoked" metric:"dropped_frames,unrevoked" help:"dropped: the session ended before their windows were revoked"`
 	RxLost         T `json:"rx_lost" metric:"dropped_frames,lost" help:"mode send-uc: messages that did not come"`
 	RxLate         T `json:"rx_late" metric:"dropped_frames,late" help:"mode send-uc: dropped, came after they were counted as lost"`
 	RxPortBusy     T `json:"rx_port_busy" metric:"waits,port" help:"waits for a netdevice that was full"`

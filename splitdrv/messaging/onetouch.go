@@ -73,7 +73,7 @@ func (r *receiver) abandon() {
 	for _, b := range r.touched.Abandoned() {
 		for i := range b.Written {
 			// As many as the peer says; nothing follows from it but the count.
-			r.count.RxUnsealed.Add(uint64(r.out.framesIn(b.Written[i].Data)))
+			r.count.RxUnrevoked.Add(uint64(r.out.framesIn(b.Written[i].Data)))
 		}
 	}
 }

@@ -194,9 +194,9 @@ func TestBindBesideFrames(t *testing.T) {
 	}
 }
 
-// TestUnsealed ends a session while frames lie in one-touch elements whose
+// TestUnrevoked ends a session while frames lie in one-touch elements whose
 // windows are not invalid yet: they are not delivered, and counted.
-func TestUnsealed(t *testing.T) {
+func TestUnrevoked(t *testing.T) {
 	const frames = 5
 	n := fabrictest.New()
 	fabrictest.NoLeaks(t, n)
@@ -250,13 +250,13 @@ func TestUnsealed(t *testing.T) {
 		<-b.conn.Done()
 		release()
 	}()
-	if r := b.conn.Stop(); r.Unsealed != frames {
-		t.Errorf("%d frames were not sealed, of %d", r.Unsealed, frames)
+	if r := b.conn.Stop(); r.Unrevoked != frames {
+		t.Errorf("%d frames were not revoked, of %d", r.Unrevoked, frames)
 	}
-	if s := b.conn.Stats().Channels[0]; s.RxUnsealed != frames || s.RxFrames != 0 {
+	if s := b.conn.Stats().Channels[0]; s.RxUnrevoked != frames || s.RxFrames != 0 {
 		t.Errorf("%+v", s)
 	}
-	if r := a.conn.Stop(); r.Uncertain != frames || r.Unsealed > 1 { // the one that b has read
+	if r := a.conn.Stop(); r.Uncertain != frames || r.Unrevoked > 1 { // the one that b has read
 		t.Errorf("%+v remains with who sent them", r)
 	}
 }

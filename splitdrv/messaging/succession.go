@@ -20,10 +20,10 @@ type Remains struct {
 	Uncertain uint64
 	// Lost counts frames that were about to be sent when it failed.
 	Lost uint64
-	// Unsealed counts frames that had come from the peer and are not delivered:
+	// Unrevoked counts frames that had come from the peer and are not delivered:
 	// they lie in one-touch elements whose windows were not invalid yet. The peer
 	// has them among its uncertain ones.
-	Unsealed uint64
+	Unrevoked uint64
 }
 
 // Count is how many frames there are to be sent.
@@ -78,7 +78,7 @@ func (c *Conn) Stop() *Remains {
 	r := &Remains{Frames: make([][][]byte, len(c.channels))}
 	for i, ch := range c.channels {
 		ch.tx.remains(r, i)
-		r.Unsealed += ch.rx.count.RxUnsealed.Load()
+		r.Unrevoked += ch.rx.count.RxUnrevoked.Load()
 	}
 	return r
 }

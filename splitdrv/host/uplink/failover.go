@@ -49,7 +49,7 @@ type Failover struct {
 	// Stages are what making the second session took.
 	Stages []Stage `json:"stages"`
 	// Frames of the host's: see messaging.Remains. Those that it had and did not
-	// deliver (Unsealed) are among the lost ones.
+	// deliver (Unrevoked) are among the lost ones.
 	Carried   uint64 `json:"frames_carried"`
 	Uncertain uint64 `json:"frames_uncertain"`
 	Lost      uint64 `json:"frames_lost"`

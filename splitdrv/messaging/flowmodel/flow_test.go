@@ -115,7 +115,7 @@ func TestBrokenRules(t *testing.T) {
 			true},
 		{"no receive is there for an invalidation", protocol.ModeIndicate, rules{noFurther: true}, 0, true},
 		{"no receive is there for an invalidation", protocol.ModeImm, rules{noFurther: true}, 421, true},
-		{"what is not sealed at the end is not counted", protocol.ModeImm, rules{forgetful: true}, 0, true},
+		{"what is not revoked at the end is not counted", protocol.ModeImm, rules{forgetful: true}, 0, true},
 	} {
 		t.Run(fmt.Sprintf("%s, %s", c.mode, c.name), func(t *testing.T) {
 			for seed := c.from; seed < c.from+20000; seed++ {

@@ -322,7 +322,7 @@ func (c *channel) invalidated(p *pool) {
 // abandoned checks what a session leaves that ends here and now: the frames that
 // were taken and not delivered lie in touches, and come after all others.
 func (c *channel) abandoned() {
-	unsealed, next := 0, c.latest
+	unrevoked, next := 0, c.latest
 	gathered := len(c.touched.Gathered())
 	for i, b := range c.touched.Abandoned() {
 		if c.m.rules.forgetful && i < len(c.touched.Abandoned())-min(gathered, 1) {
@@ -335,9 +335,9 @@ func (c *channel) abandoned() {
 			}
 			next = frame
 		}
-		unsealed += len(b.Written)
+		unrevoked += len(b.Written)
 	}
-	if c.s.guard == oneTouch && c.taken != c.arrived+uint64(unsealed) {
-		c.m.fail("%s: at the end, %d frames were taken, %d delivered, %d not sealed", c.s.name, c.taken, c.arrived, unsealed)
+	if c.s.guard == oneTouch && c.taken != c.arrived+uint64(unrevoked) {
+		c.m.fail("%s: at the end, %d frames were taken, %d delivered, %d not revoked", c.s.name, c.taken, c.arrived, unrevoked)
 	}
 }

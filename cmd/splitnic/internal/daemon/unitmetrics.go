@@ -13,7 +13,7 @@ var (
 		"Connections and hosts that got no session, by reason.", "reason")
 	descEnded = desc("splitnic_iounit_sessions_ended_total",
 		"Sessions that were established and have ended, by reason; queue-pair is also what the device refused.", "reason")
-	descUnsealed = desc("splitnic_iounit_frames_unsealed_total",
+	descUnrevoked = desc("splitnic_iounit_frames_unrevoked_total",
 		"Frames of hosts that had come and were not delivered, because the session ended before their one-touch windows "+
 			"were invalid.")
 	descCame       = desc("splitnic_iounit_connections_total", "Connections to the I/O unit.")
@@ -64,7 +64,7 @@ func unitMetrics(emit emit, s *iounit.Status) {
 	for _, reason := range iounit.Endings() {
 		emit(descEnded, prometheus.CounterValue, float64(s.Ended[reason]), reason)
 	}
-	emit(descUnsealed, prometheus.CounterValue, float64(s.Unsealed))
+	emit(descUnrevoked, prometheus.CounterValue, float64(s.Unrevoked))
 	emit(descCame, prometheus.CounterValue, float64(s.Bootstrap.Connections))
 	emit(descMeeting, prometheus.GaugeValue, float64(s.Bootstrap.Meeting))
 	emit(descHandshakes, prometheus.CounterValue, float64(s.Bootstrap.Handshakes))

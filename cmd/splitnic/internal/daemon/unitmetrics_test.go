@@ -20,7 +20,7 @@ func unitStatus(t *testing.T) *iounit.Status {
 	return &iounit.Status{
 		Violations: map[string]uint64{"frame": 3, "size": 1},
 		Ended:      map[string]uint64{"queue-pair": 5},
-		Unsealed:   17,
+		Unrevoked:  17,
 		Bootstrap:  session.ListenerStats{Connections: 70, Meeting: 6, Handshakes: 50, Delayed: 4},
 		Memory:     iounit.MemoryStatus{Used: 3 << 20, Limit: 64 << 20},
 		Hosts: []iounit.HostStatus{{
@@ -49,7 +49,7 @@ func TestUnitMetrics(t *testing.T) {
 		`splitnic_iounit_protocol_violations_total{rule="sequence"} 0`,
 		`splitnic_iounit_sessions_ended_total{reason="queue-pair"} 5`,
 		`splitnic_iounit_sessions_ended_total{reason="protocol"} 0`,
-		`splitnic_iounit_frames_unsealed_total 17`,
+		`splitnic_iounit_frames_unrevoked_total 17`,
 		`splitnic_iounit_connections_total 70`,
 		`splitnic_iounit_connections_in_handshake 6`,
 		`splitnic_iounit_handshakes_total 50`,

@@ -56,8 +56,8 @@ func printTotals(w io.Writer, s *iounit.Status) {
 	printCounts(w, "refused", s.Refusals)
 	printCounts(w, "protocol violations", s.Violations)
 	printCounts(w, "sessions ended", s.Ended)
-	if s.Unsealed > 0 {
-		fmt.Fprintf(w, "  lost then\t%d frames in one-touch elements that were not sealed yet\n", s.Unsealed)
+	if s.Unrevoked > 0 {
+		fmt.Fprintf(w, "  lost then\t%d frames in one-touch elements whose windows were not revoked yet\n", s.Unrevoked)
 	}
 }
 
