@@ -76,8 +76,8 @@ func counts(m map[string]uint64) string {
 	return "[" + strings.Join(words, " ") + "]"
 }
 
-// meeting is an I/O unit and the hosts on their way to it.
-type meeting struct {
+// gathering is an I/O unit and the hosts on their way to it.
+type gathering struct {
 	unit    *iounit.Unit
 	network *fabrictest.Network
 	hosts   []*host.Host
@@ -96,7 +96,7 @@ type meeting struct {
 func gather(ctx context.Context, c crowd) (_ result, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	m := &meeting{network: fabrictest.New(), all: make(chan struct{}), log: log}
+	m := &gathering{network: fabrictest.New(), all: make(chan struct{}), log: log}
 	port, free, err := portsOf(c.ports)
 	if err != nil {
 		cancel()
@@ -156,7 +156,7 @@ func gather(ctx context.Context, c crowd) (_ result, err error) {
 }
 
 // serve starts the I/O unit and returns the port that it listens on.
-func (m *meeting) serve(
+func (m *gathering) serve(
 	ctx context.Context, hosts int, own *session.Key, trust *session.Trust, p ports,
 ) (string, error) {
 	security, err := session.NewSecurity(own, "", trust)
@@ -211,7 +211,7 @@ func (c from) RemoteAddr() net.Addr {
 }
 
 // host makes host i, with an address of its own in 127.0.0.0/8.
-func (m *meeting) host(i int, own *session.Key, unit session.Fingerprint, port string) error {
+func (m *gathering) host(i int, own *session.Key, unit session.Fingerprint, port string) error {
 	trust := &session.Trust{}
 	if err := trust.Add(unit.String()); err != nil {
 		return err
@@ -243,7 +243,7 @@ func (m *meeting) host(i int, own *session.Key, unit session.Fingerprint, port s
 }
 
 // changed counts a host that has come or gone.
-func (m *meeting) changed(in bool) {
+func (m *gathering) changed(in bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !in {
@@ -260,7 +260,7 @@ func (m *meeting) changed(in bool) {
 }
 
 // run runs a half until it ends.
-func (m *meeting) run(half func() error) {
+func (m *gathering) run(half func() error) {
 	m.wg.Go(func() {
 		err := half()
 		m.mu.Lock()
@@ -270,7 +270,7 @@ func (m *meeting) run(half func() error) {
 }
 
 // count counts what became of the hosts.
-func (m *meeting) count(r *result) {
+func (m *gathering) count(r *result) {
 	s := m.unit.Status()
 	r.ended, r.refusals = s.Ended, s.Refusals
 	r.silent, r.crowded = int(s.Ended["silent"]), s.Refusals["crowded"]+s.Refusals["crowded-source"]

@@ -248,7 +248,7 @@ func TestThousandStalledConnections(t *testing.T) {
 	}
 	establish(t, ln, host)
 	testenv.Eventually(t, func() bool { return rejected.get("crowded-address") == all-places }, "%d dropped", all-places)
-	testenv.Eventually(t, func() bool { return ln.Stats().Meeting == places }, "%d places taken", places)
+	testenv.Eventually(t, func() bool { return ln.Stats().Handshaking == places }, "%d places taken", places)
 	if s := ln.Stats(); s.Connections != all+5 || s.Handshakes != 5 {
 		t.Errorf("%+v", s)
 	}

@@ -67,7 +67,7 @@ type Listener struct {
 // ListenerStats count what a listener has to do with those who connect.
 type ListenerStats struct {
 	Connections uint64 `json:"connections"` // that came
-	Meeting     int    `json:"meeting"`     // on their way to a hello now
+	Handshaking int    `json:"handshaking"` // on their way to a hello now
 	Handshakes  uint64 `json:"handshakes"`  // of TLS that were begun
 	Delayed     uint64 `json:"delayed"`     // handshakes that had to wait for their turn
 }
@@ -117,7 +117,7 @@ func (l *Listener) Addr() net.Addr { return l.ln.Addr() }
 
 // Stats are the counters so far.
 func (l *Listener) Stats() ListenerStats {
-	s := ListenerStats{Connections: l.came.Load(), Meeting: l.meeting.count()}
+	s := ListenerStats{Connections: l.came.Load(), Handshaking: l.meeting.count()}
 	s.Handshakes, s.Delayed = l.turns.counts()
 	return s
 }

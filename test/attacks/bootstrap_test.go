@@ -62,7 +62,7 @@ func (r *rig) stalls(t *testing.T, to Target) {
 	}
 	r.bystander.goesOn()
 	r.eventually(func() bool { return late() == uint64(Stages) }, "%d counted as late", Stages)
-	if s := r.status(); s.Bootstrap.Meeting != 0 || len(s.Hosts) != 1 {
+	if s := r.status(); s.Bootstrap.Handshaking != 0 || len(s.Hosts) != 1 {
 		t.Errorf("%+v", s)
 	}
 	r.unharmed()

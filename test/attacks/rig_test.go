@@ -222,7 +222,7 @@ type status struct {
 	Violations map[string]uint64 `json:"protocol_violations"`
 	Ended      map[string]uint64 `json:"ended_by"`
 	Bootstrap  struct {
-		Connections, Meeting, Handshakes, Delayed uint64
+		Connections, Handshaking, Handshakes, Delayed uint64
 	} `json:"bootstrap"`
 }
 

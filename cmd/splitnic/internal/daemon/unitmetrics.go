@@ -16,10 +16,10 @@ var (
 	descUnrevoked = desc("splitnic_iounit_frames_unrevoked_total",
 		"Frames of hosts that had come and were not delivered, because the session ended before their one-touch windows "+
 			"were invalid.")
-	descCame       = desc("splitnic_iounit_connections_total", "Connections to the I/O unit.")
-	descMeeting    = desc("splitnic_iounit_connections_in_handshake", "Connections on their way to a session.")
-	descHandshakes = desc("splitnic_iounit_handshakes_total", "TLS handshakes begun.")
-	descDelayed    = desc("splitnic_iounit_handshakes_delayed_total",
+	descCame        = desc("splitnic_iounit_connections_total", "Connections to the I/O unit.")
+	descHandshaking = desc("splitnic_iounit_connections_in_handshake", "Connections on their way to a session.")
+	descHandshakes  = desc("splitnic_iounit_handshakes_total", "TLS handshakes begun.")
+	descDelayed     = desc("splitnic_iounit_handshakes_delayed_total",
 		"TLS handshakes that had to wait for their turn, because others were at it or have taken too much of the processor.")
 	descHeartbeats = desc("splitnic_iounit_host_heartbeats_held_total",
 		"Times that a host sent heartbeats so fast that they were left waiting, in the present session.", "peer")
@@ -66,7 +66,7 @@ func unitMetrics(emit emit, s *iounit.Status) {
 	}
 	emit(descUnrevoked, prometheus.CounterValue, float64(s.Unrevoked))
 	emit(descCame, prometheus.CounterValue, float64(s.Bootstrap.Connections))
-	emit(descMeeting, prometheus.GaugeValue, float64(s.Bootstrap.Meeting))
+	emit(descHandshaking, prometheus.GaugeValue, float64(s.Bootstrap.Handshaking))
 	emit(descHandshakes, prometheus.CounterValue, float64(s.Bootstrap.Handshakes))
 	emit(descDelayed, prometheus.CounterValue, float64(s.Bootstrap.Delayed))
 	emit(descMemory, prometheus.GaugeValue, float64(s.Memory.Used))

@@ -21,7 +21,7 @@ func unitStatus(t *testing.T) *iounit.Status {
 		Violations: map[string]uint64{"frame": 3, "size": 1},
 		Ended:      map[string]uint64{"queue-pair": 5},
 		Unrevoked:  17,
-		Bootstrap:  session.ListenerStats{Connections: 70, Meeting: 6, Handshakes: 50, Delayed: 4},
+		Bootstrap:  session.ListenerStats{Connections: 70, Handshaking: 6, Handshakes: 50, Delayed: 4},
 		Memory:     iounit.MemoryStatus{Used: 3 << 20, Limit: 64 << 20},
 		Hosts: []iounit.HostStatus{{
 			Dropped:       iounit.Dropped{NestedTags: 51, LinkControl: 52, IPSource: 53, TinySegments: 54, GroupRate: 55},

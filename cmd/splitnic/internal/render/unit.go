@@ -52,7 +52,7 @@ func printTotals(w io.Writer, s *iounit.Status) {
 	fmt.Fprintf(w, "  memory\t%.1f MiB registered, %s\n", mebibytes(s.Memory.Used), limit)
 	b := &s.Bootstrap
 	fmt.Fprintf(w, "  connections\t%d, %d of them in their handshake; %d handshakes, %d delayed\n", b.Connections,
-		b.Meeting, b.Handshakes, b.Delayed)
+		b.Handshaking, b.Handshakes, b.Delayed)
 	printCounts(w, "refused", s.Refusals)
 	printCounts(w, "protocol violations", s.Violations)
 	printCounts(w, "sessions ended", s.Ended)
