@@ -107,9 +107,9 @@ type HostStatus struct {
 	// TxOversize counts frames to the LAN that are longer than the card's MTU and
 	// one VLAN tag, as those with two can be. The card may have dropped them.
 	TxOversize uint64 `json:"tx_oversize"`
-	// Heartbeats is how often the host sent heartbeats so fast that they were
+	// HeartbeatsThrottled is how often the host sent heartbeats so fast that they were
 	// left waiting.
-	Heartbeats uint64 `json:"heartbeats_held"`
+	HeartbeatsThrottled uint64 `json:"heartbeats_throttled"`
 }
 
 // Status is a snapshot. It may be called from any goroutine.
@@ -167,8 +167,8 @@ func (a *attachment) status() (HostStatus, bool) {
 	counted, dropped := s.statistics()
 	var txLimited, rxLimited uint64
 	for i := range stats.Channels { // from the host's point of view
-		txLimited += stats.Channels[i].RxHeld
-		rxLimited += stats.Channels[i].TxHeld
+		txLimited += stats.Channels[i].RxThrottled
+		rxLimited += stats.Channels[i].TxThrottled
 	}
 	return HostStatus{
 		Name: a.hello.Name, Address: a.s.RemoteAddr().String(),
@@ -177,7 +177,7 @@ func (a *attachment) status() (HostStatus, bool) {
 		Interface: s.port.Name(), Up: now.up, Memory: int64(stats.MemoryPinned),
 		LANDropped: s.port.Stats(), EarlyDiscard: s.port.EarlyDiscard(), Announced: s.tells.frames.Load(),
 		Traffic: &stats, Latency: a.latency,
-		Filter: now.filter, VLANs: now.vlans, Statistics: counted, Heartbeats: a.s.Rested(),
+		Filter: now.filter, VLANs: now.vlans, Statistics: counted, HeartbeatsThrottled: a.s.Rested(),
 		Dropped: dropped, DropReasons: s.refuse.list(),
 		MaxTxRate: may.MaxTxRate, MaxRxRate: may.MaxRxRate, MaxTxPPS: may.MaxTxPPS, MaxRxPPS: may.MaxRxPPS,
 		MaxTxGroupPPS: may.MaxTxGroupPPS,

@@ -29,7 +29,7 @@ type TxCounters[T any] struct {
 	TxPosts            T `json:"tx_posts" metric:"doorbells" help:"batches posted to the data queue pair"`
 	TxNoCredit         T `json:"tx_no_credit" metric:"waits,credit" help:"waits for an element of the peer's"`
 	TxNoSlot           T `json:"tx_no_slot" metric:"waits,slot" help:"waits for a send slot"`
-	TxHeld             T `json:"tx_held" metric:"waits,rate" help:"waits because of a rate"`
+	TxThrottled        T `json:"tx_throttled" metric:"waits,rate" help:"waits because of a rate"`
 	TxIndicated        T `json:"tx_indicated" help:"transfers indicated on the control channel"`
 	IndicatesSent      T `json:"indicates_sent" help:"BufferRDMAIndicate messages sent"`
 	TxSolicited        T `json:"tx_solicited" help:"transfers that asked for an event at the peer"`
@@ -52,7 +52,7 @@ type RxCounters[T any] struct {
 	RxLost         T `json:"rx_lost" metric:"dropped_frames,lost" help:"mode send-uc: messages that did not come"`
 	RxLate         T `json:"rx_late" metric:"dropped_frames,late" help:"mode send-uc: dropped, came after they were counted as lost"`
 	RxPortBusy     T `json:"rx_port_busy" metric:"waits,port" help:"waits for a netdevice that was full"`
-	RxHeld         T `json:"rx_held" metric:"waits,rate" help:"waits because of a rate"`
+	RxThrottled    T `json:"rx_throttled" metric:"waits,rate" help:"waits because of a rate"`
 	RxWakeups      T `json:"rx_wakeups" help:"sleeps ended by an event"`
 	RxIndicated    T `json:"rx_indicated" help:"transfers indicated on the control channel"`
 	UpdatesSent    T `json:"updates_sent" help:"BufferRecvPoolUpdate messages sent"`

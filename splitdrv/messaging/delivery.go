@@ -157,7 +157,7 @@ func (d *delivery) waitForPort() error {
 		d.count.RxPortBusy.Add(1)
 		return d.full.Wait()
 	}
-	d.count.RxHeld.Add(1)
+	d.count.RxThrottled.Add(1)
 	err := d.held.WaitFor(hold)
 	d.w.woke()
 	d.w.place() // it may take long

@@ -28,7 +28,7 @@ func TestPoolsTakenBackTooOften(t *testing.T) {
 			h, p := newRawPeer(t, messaging.Config{})
 			begun := time.Now()
 			spent := 0.0
-			for ref := uint32(1); h.conn.Stats().FlushesHeld < 2; ref = ref%7 + 1 {
+			for ref := uint32(1); h.conn.Stats().FlushesThrottled < 2; ref = ref%7 + 1 {
 				p.lendAndTakeBack(ref, elements)
 				spent += each + float64(elements)
 				if most := burst + rate*time.Since(begun).Seconds(); spent > most {

@@ -80,8 +80,8 @@ func waits(t *testing.T, b *half, before messaging.ChannelStats) {
 	t.Helper()
 	until(t, func() error {
 		s := b.conn.Stats().Channels[0]
-		if s.TxHeld == before.TxHeld || s.RxHeld == before.RxHeld {
-			return fmt.Errorf("held back %d times and %d times", s.TxHeld, s.RxHeld)
+		if s.TxThrottled == before.TxThrottled || s.RxThrottled == before.RxThrottled {
+			return fmt.Errorf("held back %d times and %d times", s.TxThrottled, s.RxThrottled)
 		}
 		return nil
 	})
@@ -148,7 +148,7 @@ func TestHeldSleeps(t *testing.T) {
 	}
 	come(0)
 	until(t, func() error {
-		if b.conn.Stats().Channels[0].TxHeld == 0 {
+		if b.conn.Stats().Channels[0].TxThrottled == 0 {
 			return errors.New("nothing is held back")
 		}
 		return nil
@@ -160,7 +160,7 @@ func TestHeldSleeps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := b.conn.Stats().Channels[0].TxHeld; n > 5 {
+	if n := b.conn.Stats().Channels[0].TxThrottled; n > 5 {
 		t.Errorf("the sender has gone to sleep %d times", n)
 	}
 }

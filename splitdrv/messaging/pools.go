@@ -232,7 +232,7 @@ func (m *poolManager) lend(a *bufpool.Action) error {
 	failed := bufpool.Event{Kind: bufpool.Failed, Local: a.Local}
 	ch, s := m.c.channels[a.Channel-1], &m.channels[a.Channel-1]
 	before := s.held
-	if s.held = ch.rx.count.RxHeld.Load(); s.held != before {
+	if s.held = ch.rx.count.RxThrottled.Load(); s.held != before {
 		// It has no credit because its frames are held back. With more memory
 		// they would only wait longer.
 		return m.step(failed)

@@ -64,8 +64,8 @@ func TestHeldRequests(t *testing.T) {
 		t.Errorf("the pace was asked about %v; carried out were %v", judged, done)
 	}
 	mu.Unlock()
-	if s := h.conn.Stats(); s.RequestsHeld != 1 {
-		t.Errorf("%d requests are counted as held", s.RequestsHeld)
+	if s := h.conn.Stats(); s.RequestsThrottled != 1 {
+		t.Errorf("%d requests are counted as held", s.RequestsThrottled)
 	}
 	if err := h.conn.Err(); err != nil {
 		t.Error(err)
@@ -163,8 +163,8 @@ func TestSignsOfLifeTooOften(t *testing.T) {
 		}
 	}
 	until(t, func() error {
-		if err := h.conn.Err(); err != nil || h.conn.Stats().RequestsHeld == 0 {
-			return fmt.Errorf("%d were held back; %w", h.conn.Stats().RequestsHeld, err)
+		if err := h.conn.Err(); err != nil || h.conn.Stats().RequestsThrottled == 0 {
+			return fmt.Errorf("%d were held back; %w", h.conn.Stats().RequestsThrottled, err)
 		}
 		return nil
 	})

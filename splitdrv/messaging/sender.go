@@ -485,7 +485,7 @@ func (s *sender) prepare(short shortage) (sleeps bool, err error) {
 // hold waits for the end of the port's hold, and not for frames: each one that came
 // would wake the sender in vain.
 func (s *sender) hold(d time.Duration) error {
-	s.count.TxHeld.Add(1)
+	s.count.TxThrottled.Add(1)
 	s.queue.asleep.Store(true)
 	defer s.queue.asleep.Store(false)
 	if s.ready(shortOfFrame) {

@@ -41,23 +41,23 @@ type Ledger = bufpool.Ledger
 type Stats struct {
 	// Bound is true when both sides have proved, with Config.Bind, that they are
 	// those of the authenticated connection.
-	Bound           bool           `json:"bound"`
-	Mode            protocol.Mode  `json:"mode"`
-	Protection      Protecting     `json:"protection"` // of the pools that are lent
-	Channels        []ChannelStats `json:"channels"`
-	ControlSent     uint64         `json:"control_sent"`
-	ControlReceived uint64         `json:"control_received"`
-	MemoryPinned    int            `json:"memory_pinned"` // bytes registered in all
-	CompVectors     int            `json:"comp_vectors"`  // that the device has
-	Handlers        []HandlerStats `json:"handlers"`
-	PoolsAsked      uint64         `json:"pools_asked"`    // BufferRecvPoolGets sent
-	PoolsGranted    uint64         `json:"pools_granted"`  // pools lent on the peer's request
-	PoolsRefused    uint64         `json:"pools_refused"`  // requests of the peer's that were not granted
-	PoolsReturned   uint64         `json:"pools_returned"` // pools of ours that came back, and were deregistered
-	PoolsGiven      uint64         `json:"pools_given"`    // pools of the peer's that we gave back
-	RequestsHeld    uint64         `json:"requests_held"`  // requests of the peer's that came too fast, and had to wait
-	// pools of the peer's taken back too fast: answers that it had to wait for
-	FlushesHeld uint64 `json:"flushes_held"`
+	Bound             bool           `json:"bound"`
+	Mode              protocol.Mode  `json:"mode"`
+	Protection        Protecting     `json:"protection"` // of the pools that are lent
+	Channels          []ChannelStats `json:"channels"`
+	ControlSent       uint64         `json:"control_sent"`
+	ControlReceived   uint64         `json:"control_received"`
+	MemoryPinned      int            `json:"memory_pinned"` // bytes registered in all
+	CompVectors       int            `json:"comp_vectors"`  // that the device has
+	Handlers          []HandlerStats `json:"handlers"`
+	PoolsAsked        uint64         `json:"pools_asked"`        // BufferRecvPoolGets sent
+	PoolsGranted      uint64         `json:"pools_granted"`      // pools lent on the peer's request
+	PoolsRefused      uint64         `json:"pools_refused"`      // requests of the peer's that were not granted
+	PoolsReturned     uint64         `json:"pools_returned"`     // pools of ours that came back, and were deregistered
+	PoolsGiven        uint64         `json:"pools_given"`        // pools of the peer's that we gave back
+	RequestsThrottled uint64         `json:"requests_throttled"` // requests of the peer that came too fast
+	// pools that the peer took back too fast: answers that it had to wait for
+	FlushesThrottled uint64 `json:"flushes_throttled"`
 }
 
 // Stats reads the counters. It may be called at any time before Close.
@@ -71,7 +71,7 @@ func (c *Conn) Stats() Stats {
 		MemoryPinned: c.memory.pinned(),
 		PoolsAsked:   pools.Asked, PoolsGiven: pools.Given,
 		PoolsGranted: pools.Granted, PoolsRefused: pools.Refused, PoolsReturned: pools.Returned,
-		RequestsHeld: c.requests.held.Load(), FlushesHeld: c.pools.held.Load(),
+		RequestsThrottled: c.requests.held.Load(), FlushesThrottled: c.pools.held.Load(),
 	}
 	s.CompVectors, s.Handlers = c.handlers.vectors, c.handlers.stats()
 	for _, ch := range c.channels {

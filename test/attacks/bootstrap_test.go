@@ -293,7 +293,7 @@ func (r *rig) heartbeats(t *testing.T, to Target) {
 	r.eventually(func() bool {
 		for _, h := range r.status().Hosts {
 			if h.Name == "attacker" {
-				return h.Heartbeats > 0
+				return h.HeartbeatsThrottled > 0
 			}
 		}
 		return false

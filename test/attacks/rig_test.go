@@ -206,11 +206,11 @@ func (r *rig) eventually(cond func() bool, format string, args ...any) {
 // status is what the tests read of `splitnic status --json`.
 type status struct {
 	Hosts []struct {
-		Name       string            `json:"name"`
-		MAC        string            `json:"mac"`
-		Heartbeats uint64            `json:"heartbeats_held"`
-		Statistics map[string]uint64 `json:"statistics"`
-		Traffic    struct {
+		Name                string            `json:"name"`
+		MAC                 string            `json:"mac"`
+		HeartbeatsThrottled uint64            `json:"heartbeats_throttled"`
+		Statistics          map[string]uint64 `json:"statistics"`
+		Traffic             struct {
 			Channels []struct {
 				Granted struct{ Available, Elements int }
 				QPN     uint32 `json:"qpn"`

@@ -206,10 +206,10 @@ func TestNetnsLatencyRate(t *testing.T) {
 	}
 	wg.Wait()
 	_, unit := s.channels(t)
-	if bulk := unit[0]; bulk.TxHeld == 0 || bulk.RxHeld == 0 {
-		t.Errorf("the data channel was held back %d times and %d times", bulk.TxHeld, bulk.RxHeld)
+	if bulk := unit[0]; bulk.TxThrottled == 0 || bulk.RxThrottled == 0 {
+		t.Errorf("the data channel was held back %d times and %d times", bulk.TxThrottled, bulk.RxThrottled)
 	}
-	if l := unit[1]; !l.Latency || l.TxHeld+l.RxHeld != 0 || l.TxFrames < 100 || l.RxFrames < 100 {
+	if l := unit[1]; !l.Latency || l.TxThrottled+l.RxThrottled != 0 || l.TxFrames < 100 || l.RxFrames < 100 {
 		t.Errorf("the latency channel: %+v", l)
 	}
 }

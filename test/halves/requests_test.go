@@ -39,7 +39,7 @@ func TestRequestsTooOften(t *testing.T) {
 		go func() { result <- class.Run(ctx, to, &done) }()
 		held := func() bool {
 			for _, s := range u.Status().Hosts {
-				if s.Name == "flood" && s.Traffic.RequestsHeld >= 3 {
+				if s.Name == "flood" && s.Traffic.RequestsThrottled >= 3 {
 					return true
 				}
 			}
@@ -80,7 +80,7 @@ func TestUnitAsksTooOften(t *testing.T) {
 	begun := time.Now()
 	for session := range 2 {
 		var last protocol.MAC
-		for n := 0; h.Status().Traffic == nil || h.Status().Traffic.RequestsHeld < 3; n++ {
+		for n := 0; h.Status().Traffic == nil || h.Status().Traffic.RequestsThrottled < 3; n++ {
 			if n == 1000 {
 				t.Fatalf("%d changes, and none of them is held back", 3*n)
 			}

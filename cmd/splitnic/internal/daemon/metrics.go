@@ -20,7 +20,7 @@ var (
 	descPools    = desc("splitnic_pools", "Pools in use, by owner.", "peer", "queue", "whose")
 	descRequests = desc("splitnic_pool_requests_total",
 		"What became of pools beyond those at the beginning, in the present session.", "peer", "event")
-	descHeld = desc("splitnic_requests_held_total",
+	descRequestsThrottled = desc("splitnic_requests_throttled_total",
 		"Requests of the peer's that came too fast and had to wait, in the present session.", "peer")
 	descHandlers = desc("splitnic_handler_events_total",
 		"What the workers of a completion-queue handler have done in the present session: completions, wakeups, and "+
@@ -137,7 +137,7 @@ func trafficMetrics(emit emit, peer string, s *messaging.Stats) {
 	} {
 		count(descRequests, n, peer, event)
 	}
-	count(descHeld, s.RequestsHeld, peer)
+	count(descRequestsThrottled, s.RequestsThrottled, peer)
 	for _, h := range s.Handlers {
 		n := strconv.Itoa(h.Number)
 		count(descHandlers, h.Completions, peer, n, "completions")

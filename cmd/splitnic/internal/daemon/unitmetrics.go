@@ -21,7 +21,7 @@ var (
 	descHandshakes  = desc("splitnic_iounit_handshakes_total", "TLS handshakes begun.")
 	descDelayed     = desc("splitnic_iounit_handshakes_delayed_total",
 		"TLS handshakes that had to wait for their turn, because others were at it or have taken too much of the processor.")
-	descHeartbeats = desc("splitnic_iounit_host_heartbeats_held_total",
+	descThrottled = desc("splitnic_iounit_host_heartbeats_throttled_total",
 		"Times that a host sent heartbeats so fast that they were left waiting, in the present session.", "peer")
 	descMemory    = desc("splitnic_iounit_registered_bytes", "Memory registered for all sessions.")
 	descMemoryMax = desc("splitnic_iounit_registered_bytes_limit",
@@ -110,7 +110,7 @@ func portMetrics(emit emit, peer string, h *iounit.HostStatus) {
 	emit(descLimited, prometheus.CounterValue, float64(h.RxLimited), peer, "rx")
 	emit(descLimited, prometheus.CounterValue, float64(h.TxLimited), peer, "tx")
 	emit(descOversize, prometheus.CounterValue, float64(h.TxOversize), peer)
-	emit(descHeartbeats, prometheus.CounterValue, float64(h.Heartbeats), peer)
+	emit(descThrottled, prometheus.CounterValue, float64(h.HeartbeatsThrottled), peer)
 	gauge := func(d *prometheus.Desc, v float64) { emit(d, prometheus.GaugeValue, v, peer) }
 	emit(descAnnounced, prometheus.CounterValue, float64(h.Announced), peer)
 	flag := map[bool]float64{true: 1}
