@@ -63,7 +63,7 @@ func TestChaos(t *testing.T) {
 // tally is what happened in all sessions.
 type tally struct {
 	frames, indicated, lost, late, granted, given, returned uint64
-	bound, invalidated, givenUp                             uint64 // windows
+	bound, invalidated, byPeer                              uint64 // windows
 }
 
 func (y *tally) add(s messaging.Stats) {
@@ -74,7 +74,7 @@ func (y *tally) add(s messaging.Stats) {
 		y.late += c.RxLate
 		y.bound += c.WindowsBound
 		y.invalidated += c.WindowsInvalidated
-		y.givenUp += c.WindowsGivenUp
+		y.byPeer += c.WindowsInvalidatedByPeer
 	}
 	y.granted += s.PoolsGranted
 	y.given += s.PoolsGiven

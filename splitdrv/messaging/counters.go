@@ -43,22 +43,22 @@ type TxCounters[T any] struct {
 
 // RxCounters count what a receiver does: rx is from the peer to the port.
 type RxCounters[T any] struct {
-	RxFrames       T `json:"rx_frames" metric:"frames" help:"frames received"`
-	RxBytes        T `json:"rx_bytes" metric:"bytes" help:"bytes of these, with the virtio_net_hdr"`
-	RxDropped      T `json:"rx_dropped" metric:"dropped_frames,port" help:"dropped: the netdevice refused it"`
-	RxOverMTU      T `json:"rx_over_mtu" metric:"dropped_frames,over_mtu" help:"dropped: larger than this side's MTU allows"`
-	RxMalformed    T `json:"rx_malformed" metric:"dropped_frames,malformed" help:"dropped: no netdevice would take it"`
-	RxUnrevoked    T `json:"rx_unrevoked" metric:"dropped_frames,unrevoked" help:"dropped: the session ended before their windows were revoked"`
-	RxLost         T `json:"rx_lost" metric:"dropped_frames,lost" help:"mode send-uc: messages that did not come"`
-	RxLate         T `json:"rx_late" metric:"dropped_frames,late" help:"mode send-uc: dropped, came after they were counted as lost"`
-	RxPortBusy     T `json:"rx_port_busy" metric:"waits,port" help:"waits for a netdevice that was full"`
-	RxThrottled    T `json:"rx_throttled" metric:"waits,rate" help:"waits because of a rate"`
-	RxWakeups      T `json:"rx_wakeups" help:"sleeps ended by an event"`
-	RxIndicated    T `json:"rx_indicated" help:"transfers indicated on the control channel"`
-	UpdatesSent    T `json:"updates_sent" help:"BufferRecvPoolUpdate messages sent"`
-	RxPacks        T `json:"rx_packs" help:"transfers that carried several frames"`
-	RxPacked       T `json:"rx_packed" help:"frames in these"`
-	WindowsGivenUp T `json:"windows_given_up" metric:"windows,given_up" help:"windows invalidated by the peer, as agreed"`
+	RxFrames                 T `json:"rx_frames" metric:"frames" help:"frames received"`
+	RxBytes                  T `json:"rx_bytes" metric:"bytes" help:"bytes of these, with the virtio_net_hdr"`
+	RxDropped                T `json:"rx_dropped" metric:"dropped_frames,port" help:"dropped: the netdevice refused it"`
+	RxOverMTU                T `json:"rx_over_mtu" metric:"dropped_frames,over_mtu" help:"dropped: larger than this side's MTU allows"`
+	RxMalformed              T `json:"rx_malformed" metric:"dropped_frames,malformed" help:"dropped: no netdevice would take it"`
+	RxUnrevoked              T `json:"rx_unrevoked" metric:"dropped_frames,unrevoked" help:"dropped: the session ended before their windows were revoked"`
+	RxLost                   T `json:"rx_lost" metric:"dropped_frames,lost" help:"mode send-uc: messages that did not come"`
+	RxLate                   T `json:"rx_late" metric:"dropped_frames,late" help:"mode send-uc: dropped, came after they were counted as lost"`
+	RxPortBusy               T `json:"rx_port_busy" metric:"waits,port" help:"waits for a netdevice that was full"`
+	RxThrottled              T `json:"rx_throttled" metric:"waits,rate" help:"waits because of a rate"`
+	RxWakeups                T `json:"rx_wakeups" help:"sleeps ended by an event"`
+	RxIndicated              T `json:"rx_indicated" help:"transfers indicated on the control channel"`
+	UpdatesSent              T `json:"updates_sent" help:"BufferRecvPoolUpdate messages sent"`
+	RxPacks                  T `json:"rx_packs" help:"transfers that carried several frames"`
+	RxPacked                 T `json:"rx_packed" help:"frames in these"`
+	WindowsInvalidatedByPeer T `json:"windows_invalidated_by_peer" metric:"windows,invalidated_by_peer" help:"windows that the peer invalidated, as agreed"`
 }
 
 type (

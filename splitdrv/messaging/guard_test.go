@@ -50,22 +50,22 @@ func (g guard) check(t *testing.T, s messaging.Stats) {
 	case s.Protection.Name != g.protection:
 		t.Errorf("the protection is %v", s.Protection)
 	case g.protection == messaging.ProtectRegion:
-		if c.WindowsBound+c.WindowsInvalidated+c.WindowsGivenUp != 0 {
+		if c.WindowsBound+c.WindowsInvalidated+c.WindowsInvalidatedByPeer != 0 {
 			t.Errorf("windows without need: %+v", c)
 		}
 	case g.protection == messaging.ProtectOneTouch:
 		// Once for each lending, and all but those that are lent now are invalid.
 		transfers := c.RxFrames - c.RxPacked + c.RxPacks
 		if n := c.WindowsBound - c.WindowsInvalidated; c.WindowsBound < transfers || n != uint64(c.Lent.Elements) ||
-			c.WindowsGivenUp != 0 {
+			c.WindowsInvalidatedByPeer != 0 {
 			t.Errorf("%d windows were bound, %d invalidated, %d by the peer, for %d transfers; %d elements are lent",
-				c.WindowsBound, c.WindowsInvalidated, c.WindowsGivenUp, transfers, c.Lent.Elements)
+				c.WindowsBound, c.WindowsInvalidated, c.WindowsInvalidatedByPeer, transfers, c.Lent.Elements)
 		}
 	case c.WindowsBound != gone+1:
 		t.Errorf("%d windows were bound for 1 pool and %d more", c.WindowsBound, gone)
-	case g.agreed && (c.WindowsGivenUp != gone || c.WindowsInvalidated != 0),
-		!g.agreed && (c.WindowsInvalidated != gone || c.WindowsGivenUp != 0):
+	case g.agreed && (c.WindowsInvalidatedByPeer != gone || c.WindowsInvalidated != 0),
+		!g.agreed && (c.WindowsInvalidated != gone || c.WindowsInvalidatedByPeer != 0):
 		t.Errorf("%d windows were invalidated by this side, %d by the peer, for %d pools", c.WindowsInvalidated,
-			c.WindowsGivenUp, gone)
+			c.WindowsInvalidatedByPeer, gone)
 	}
 }

@@ -29,7 +29,7 @@ func (r *receiver) invalidated(key uint32) error {
 	if err := r.c.pools.step(bufpool.Event{Kind: bufpool.Invalidated, Local: l}); err != nil {
 		return r.violation(err, "key %#x", key)
 	}
-	r.count.WindowsGivenUp.Add(1)
+	r.count.WindowsInvalidatedByPeer.Add(1)
 	return nil
 }
 

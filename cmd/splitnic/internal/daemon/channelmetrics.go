@@ -21,7 +21,7 @@ var families = map[string]struct {
 	"waits":          {part: "for", help: "Times a worker had to wait, by what for.", direction: true},
 	"doorbells":      {help: "Batches posted to the data queue pair."},
 	"windows": {part: "event", help: "Memory windows around what is lent to the peer that were bound, invalidated, " +
-		"or given_up: invalidated by the peer, as agreed."},
+		"or invalidated_by_peer: as agreed with it."},
 	otherCounters: {part: "event", help: "What else a data channel counts: the names are those of the status."},
 }
 

@@ -44,7 +44,7 @@ func TestChannelMetrics(t *testing.T) {
 			c.RxMalformed),
 		fmt.Sprintf(`splitnic_waits_total{direction="tx",for="credit",peer="unit",queue="1"} %d`, c.TxNoCredit),
 		fmt.Sprintf(`splitnic_doorbells_total{peer="unit",queue="1"} %d`, c.TxPosts),
-		fmt.Sprintf(`splitnic_windows_total{event="given_up",peer="unit",queue="1"} %d`, c.WindowsGivenUp),
+		fmt.Sprintf(`splitnic_windows_total{event="invalidated_by_peer",peer="unit",queue="1"} %d`, c.WindowsInvalidatedByPeer),
 		fmt.Sprintf(`splitnic_channel_events_total{event="tx_padded",peer="unit",queue="1"} %d`, c.TxPadded),
 	} {
 		if !strings.Contains(w.Body.String(), want+"\n") {

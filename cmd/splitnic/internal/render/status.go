@@ -161,7 +161,7 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 			indent, poolsText(c.GrantedPools), poolsText(c.LentPools), float64(c.MemoryPinned)/(1<<20))
 		if c.WindowsBound > 0 {
 			fmt.Fprintf(w, "%s  windows\t%d bound, %d invalidated here, %d by the peer\n", indent, c.WindowsBound,
-				c.WindowsInvalidated, c.WindowsGivenUp)
+				c.WindowsInvalidated, c.WindowsInvalidatedByPeer)
 		}
 		if c.RxLost+c.RxLate > 0 {
 			fmt.Fprintf(w, "%s  lost on the fabric\t%d frames, %d late\n", indent, c.RxLost, c.RxLate)
