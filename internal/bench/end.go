@@ -139,7 +139,7 @@ func (e *end) lent() bool {
 		size += protocol.SendDataOverhead
 	}
 	for _, c := range e.conn.Stats().Channels {
-		if !slices.ContainsFunc(c.GrantedPools, func(p messaging.Pool) bool { return p.ElementSize >= size }) {
+		if !slices.ContainsFunc(c.RemotePools, func(p messaging.Pool) bool { return p.ElementSize >= size }) {
 			return false
 		}
 	}

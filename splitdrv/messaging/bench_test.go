@@ -106,7 +106,7 @@ func benchFrames(b *testing.B, mode protocol.Mode, size int) {
 		}
 	}
 	// What fits none of the pools that have been lent by now is dropped.
-	for late := time.Now().Add(time.Minute); len(conns[0].Stats().Channels[0].GrantedPools) < len(
+	for late := time.Now().Add(time.Minute); len(conns[0].Stats().Channels[0].RemotePools) < len(
 		messaging.DefaultPools(mode, 1500)); {
 		if time.Now().After(late) {
 			b.Fatal("the peer does not lend its pools")

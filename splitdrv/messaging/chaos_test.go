@@ -209,8 +209,8 @@ func (c *chaos) run() {
 	until(c.t, func() error {
 		for _, h := range []*half{c.a, c.b} {
 			for i, s := range h.conn.Stats().Channels {
-				if len(s.LentPools) != c.first[h.name] {
-					return fmt.Errorf("%s: %d pools are lent on channel %d, not %d", h.name, len(s.LentPools), i+1, c.first[h.name])
+				if len(s.LocalPools) != c.first[h.name] {
+					return fmt.Errorf("%s: %d pools are lent on channel %d, not %d", h.name, len(s.LocalPools), i+1, c.first[h.name])
 				}
 			}
 		}

@@ -149,8 +149,8 @@ func settled(t *testing.T, a, b *half) {
 		sa, sb := a.conn.Stats(), b.conn.Stats()
 		var errs []error
 		for i := range sa.Channels {
-			errs = append(errs, check(sa.Channels[i].Granted, sb.Channels[i].Lent),
-				check(sb.Channels[i].Granted, sa.Channels[i].Lent))
+			errs = append(errs, check(sa.Channels[i].Remote, sb.Channels[i].Local),
+				check(sb.Channels[i].Remote, sa.Channels[i].Local))
 		}
 		return errors.Join(errs...)
 	})

@@ -392,7 +392,7 @@ func (s *script) run() error {
 	}
 	if stats := s.conn.Stats(); alive {
 		for _, c := range stats.Channels {
-			for _, p := range append(c.LentPools, c.GrantedPools...) {
+			for _, p := range append(c.LocalPools, c.RemotePools...) {
 				s.must(p.Check())
 			}
 		}

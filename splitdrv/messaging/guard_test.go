@@ -56,10 +56,10 @@ func (g guard) check(t *testing.T, s messaging.Stats) {
 	case g.protection == messaging.ProtectOneTouch:
 		// Once for each lending, and all but those that are lent now are invalid.
 		transfers := c.RxFrames - c.RxPacked + c.RxPacks
-		if n := c.WindowsBound - c.WindowsInvalidated; c.WindowsBound < transfers || n != uint64(c.Lent.Elements) ||
+		if n := c.WindowsBound - c.WindowsInvalidated; c.WindowsBound < transfers || n != uint64(c.Local.Elements) ||
 			c.WindowsInvalidatedByPeer != 0 {
 			t.Errorf("%d windows were bound, %d invalidated, %d by the peer, for %d transfers; %d elements are lent",
-				c.WindowsBound, c.WindowsInvalidated, c.WindowsInvalidatedByPeer, transfers, c.Lent.Elements)
+				c.WindowsBound, c.WindowsInvalidated, c.WindowsInvalidatedByPeer, transfers, c.Local.Elements)
 		}
 	case c.WindowsBound != gone+1:
 		t.Errorf("%d windows were bound for 1 pool and %d more", c.WindowsBound, gone)

@@ -168,7 +168,7 @@ func TestReceiveIsPostedFirst(t *testing.T) {
 	if err := h.wires[0].Send(deadline(t), frame(1, 100, 1500)); err != nil {
 		t.Fatal(err)
 	}
-	out := func() int { return h.conn.Stats().Channels[0].Granted.Out }
+	out := func() int { return h.conn.Stats().Channels[0].Remote.Out }
 	until(t, func() error {
 		if n := out(); n != 1 {
 			return fmt.Errorf("%d elements are out", n)

@@ -198,7 +198,7 @@ func TestManyPools(t *testing.T) {
 	settled(t, a, b)
 	highest := uint32(0)
 	for _, s := range a.conn.Stats().Channels {
-		for _, p := range s.GrantedPools {
+		for _, p := range s.RemotePools {
 			highest = max(highest, p.Ref)
 		}
 	}

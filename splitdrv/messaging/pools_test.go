@@ -136,8 +136,8 @@ func TestPoolsGrowAndComeBack(t *testing.T) {
 				for round := range 2 {
 					f := newFlow(t, ctx, a.wires[0], b.wires[0], 1000)
 					until(t, func() error {
-						if s := a.conn.Stats().Channels[0]; len(s.GrantedPools) < 2 {
-							return fmt.Errorf("round %d: the initiator has %d pools", round, len(s.GrantedPools))
+						if s := a.conn.Stats().Channels[0]; len(s.RemotePools) < 2 {
+							return fmt.Errorf("round %d: the initiator has %d pools", round, len(s.RemotePools))
 						}
 						return nil
 					})
@@ -148,9 +148,9 @@ func TestPoolsGrowAndComeBack(t *testing.T) {
 					until(t, func() error {
 						sa, sb = a.conn.Stats(), b.conn.Stats()
 						s, l := sa.Channels[0], sb.Channels[0]
-						if len(s.GrantedPools) != 1 || len(l.LentPools) != 1 || sb.MemoryPinned != before {
-							return fmt.Errorf("round %d: %d pools granted, %d lent, %d bytes pinned, %d before", round, len(s.GrantedPools),
-								len(l.LentPools), sb.MemoryPinned, before)
+						if len(s.RemotePools) != 1 || len(l.LocalPools) != 1 || sb.MemoryPinned != before {
+							return fmt.Errorf("round %d: %d pools granted, %d lent, %d bytes pinned, %d before", round, len(s.RemotePools),
+								len(l.LocalPools), sb.MemoryPinned, before)
 						}
 						if sb.PoolsReturned != sb.PoolsGranted { // one may have been asked for at the last moment
 							return fmt.Errorf("round %d: %d pools granted, %d came back", round, sb.PoolsGranted, sb.PoolsReturned)
@@ -188,8 +188,8 @@ func TestTakenBackUnderLoad(t *testing.T) {
 			t.Cleanup(func() { late.Close() })
 			for round := range 3 {
 				until(t, func() error {
-					if s := a.conn.Stats().Channels[0]; len(s.GrantedPools) < 2 {
-						return fmt.Errorf("round %d: the initiator has %d pools", round, len(s.GrantedPools))
+					if s := a.conn.Stats().Channels[0]; len(s.RemotePools) < 2 {
+						return fmt.Errorf("round %d: the initiator has %d pools", round, len(s.RemotePools))
 					}
 					return nil
 				})
@@ -242,14 +242,14 @@ func TestPoolForTheOneThatLacksIt(t *testing.T) {
 	start(b)
 	f := newFlow(t, deadline(t), a.wires[1], b.wires[1], 1000)
 	until(t, func() error {
-		if s := a.conn.Stats(); len(s.Channels[1].GrantedPools) < 3 {
-			return fmt.Errorf("%d pools are granted", len(s.Channels[1].GrantedPools))
+		if s := a.conn.Stats(); len(s.Channels[1].RemotePools) < 3 {
+			return fmt.Errorf("%d pools are granted", len(s.Channels[1].RemotePools))
 		}
 		return nil
 	})
 	f.finish(t)
-	if s := a.conn.Stats(); len(s.Channels[0].GrantedPools) != 1 || s.PoolsAsked != 2 {
-		t.Errorf("asked for %d pools; the channel that is not used has %d", s.PoolsAsked, len(s.Channels[0].GrantedPools))
+	if s := a.conn.Stats(); len(s.Channels[0].RemotePools) != 1 || s.PoolsAsked != 2 {
+		t.Errorf("asked for %d pools; the channel that is not used has %d", s.PoolsAsked, len(s.Channels[0].RemotePools))
 	}
 }
 
@@ -350,18 +350,18 @@ func TestFirstPoolsStay(t *testing.T) {
 	}
 	until(t, func() error {
 		s := b.conn.Stats()
-		if s.PoolsAsked == 0 || s.PoolsGiven == 0 || len(s.Channels[0].GrantedPools) != 1 {
+		if s.PoolsAsked == 0 || s.PoolsGiven == 0 || len(s.Channels[0].RemotePools) != 1 {
 			return fmt.Errorf("%d pools were asked for, %d are given back, %d granted", s.PoolsAsked, s.PoolsGiven,
-				len(s.Channels[0].GrantedPools))
+				len(s.Channels[0].RemotePools))
 		}
 		return nil
 	})
 	if err := stream(ctx, b.wires[1], a.wires[1], []int{100}, 1500); err != nil {
-		t.Errorf("%v; on that channel these pools are granted: %+v", err, b.conn.Stats().Channels[1].GrantedPools)
+		t.Errorf("%v; on that channel these pools are granted: %+v", err, b.conn.Stats().Channels[1].RemotePools)
 	}
 	for i, ch := range b.conn.Stats().Channels {
-		if len(ch.GrantedPools) != 1 || ch.GrantedPools[0].Extra {
-			t.Errorf("on channel %d these pools are granted: %+v", i+1, ch.GrantedPools)
+		if len(ch.RemotePools) != 1 || ch.RemotePools[0].Extra {
+			t.Errorf("on channel %d these pools are granted: %+v", i+1, ch.RemotePools)
 		}
 	}
 }

@@ -222,7 +222,7 @@ func TestUnrevoked(t *testing.T) {
 		}
 	}
 	until(t, func() error {
-		if have, lent := a.conn.Stats().Channels[0].GrantedPools, b.conn.Stats().Channels[0].LentPools; len(have) != len(
+		if have, lent := a.conn.Stats().Channels[0].RemotePools, b.conn.Stats().Channels[0].LocalPools; len(have) != len(
 			lent) {
 			return fmt.Errorf("%d pools are granted, of %d", len(have), len(lent))
 		}
@@ -240,9 +240,9 @@ func TestUnrevoked(t *testing.T) {
 	}
 	until(t, func() error {
 		sent, came := a.conn.Stats().Channels[0], b.conn.Stats().Channels[0]
-		if sent.TxFrames != frames || came.Lent.Consumed != sent.Granted.Out {
-			return fmt.Errorf("%d frames were sent in %d elements, %d have come", sent.TxFrames, sent.Granted.Out,
-				came.Lent.Consumed)
+		if sent.TxFrames != frames || came.Local.Consumed != sent.Remote.Out {
+			return fmt.Errorf("%d frames were sent in %d elements, %d have come", sent.TxFrames, sent.Remote.Out,
+				came.Local.Consumed)
 		}
 		return nil
 	})

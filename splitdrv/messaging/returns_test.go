@@ -35,7 +35,7 @@ func TestMoreFreeThanAnUpdateHolds(t *testing.T) {
 		sent <- nil
 	}()
 	until(t, func() error {
-		if a := a.conn.Stats().Channels[0].Granted.Available; a > messaging.MaxElements/4 {
+		if a := a.conn.Stats().Channels[0].Remote.Available; a > messaging.MaxElements/4 {
 			return fmt.Errorf("the sender has %d credits left", a)
 		}
 		return nil

@@ -11,10 +11,10 @@ type ChannelStats struct {
 	TxCounters[uint64]
 	RxCounters[uint64]
 
-	Lent         Ledger `json:"lent"`          // what the peer may write, all pools of the channel
-	Granted      Ledger `json:"granted"`       // what we may write
-	LentPools    []Pool `json:"lent_pools"`    // one by one
-	GrantedPools []Pool `json:"granted_pools"` // one by one
+	Local        Ledger `json:"local"`         // what the peer may write, all pools of the channel
+	Remote       Ledger `json:"remote"`        // what we may write
+	LocalPools   []Pool `json:"local_pools"`   // one by one
+	RemotePools  []Pool `json:"remote_pools"`  // one by one
 	MemoryPinned int    `json:"memory_pinned"` // bytes registered for this channel: send slots and pools
 	Handler      int    `json:"handler"`       // completion-queue handler of the channel
 	// CompVector is the completion vector of the channel's completion queues: of the
@@ -91,20 +91,20 @@ func (ch *channel) stats() ChannelStats {
 	s := ChannelStats{
 		MemoryPinned: ch.tx.in.slots.Len() * ch.slotSize, CompVector: ch.vector, Moderated: ch.moderated,
 		QPN: ch.qp.Num(), PeerQPN: ch.peerQPN, Latency: ch.latency,
-		LentPools: []Pool{}, GrantedPools: []Pool{},
+		LocalPools: []Pool{}, RemotePools: []Pool{},
 	}
 	snapshot(&s.TxCounters, &ch.tx.count)
 	snapshot(&s.RxCounters, &ch.rx.count)
 	for _, p := range *ch.rx.lent.Load() {
 		l := p.Loan.Ledger()
-		s.Lent = addLedger(s.Lent, l)
-		s.LentPools = append(s.LentPools, Pool{Ref: p.Ref, ElementSize: p.Loan.ElementSize(), Extra: p.Extra, Ledger: l})
+		s.Local = addLedger(s.Local, l)
+		s.LocalPools = append(s.LocalPools, Pool{Ref: p.Ref, ElementSize: p.Loan.ElementSize(), Extra: p.Extra, Ledger: l})
 		s.MemoryPinned += len(p.Arena.Bytes())
 	}
 	for _, g := range *ch.tx.grants.Load() {
 		l := g.Ledger()
-		s.Granted = addLedger(s.Granted, l)
-		s.GrantedPools = append(s.GrantedPools, Pool{Ref: g.Ref, ElementSize: g.ElementSize(), Extra: g.Extra(), Ledger: l})
+		s.Remote = addLedger(s.Remote, l)
+		s.RemotePools = append(s.RemotePools, Pool{Ref: g.Ref, ElementSize: g.ElementSize(), Extra: g.Extra(), Ledger: l})
 	}
 	return s
 }

@@ -58,7 +58,7 @@ func TestStuckPortAtTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, func() error {
-		if a.conn.Stats().Channels[0].Granted.Elements == 0 {
+		if a.conn.Stats().Channels[0].Remote.Elements == 0 {
 			return errors.New("nothing is lent")
 		}
 		return nil

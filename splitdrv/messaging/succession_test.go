@@ -35,7 +35,7 @@ func TestRemains(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, func() error {
-		if a.conn.Stats().Channels[0].Granted.Elements != 18 {
+		if a.conn.Stats().Channels[0].Remote.Elements != 18 {
 			return errors.New("nothing is lent")
 		}
 		return nil

@@ -62,7 +62,7 @@ func TestChannelFailsUnheard(t *testing.T) {
 				}
 			}
 			until(t, func() error {
-				if a.conn.Stats().Channels[0].Granted.Elements == 0 && !mode.Sends() {
+				if a.conn.Stats().Channels[0].Remote.Elements == 0 && !mode.Sends() {
 					return errors.New("nothing is lent")
 				}
 				return nil

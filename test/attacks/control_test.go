@@ -181,7 +181,7 @@ func (r *rig) hoarding(t *testing.T, to Target) {
 	starved := func() bool {
 		for _, h := range r.status().Hosts {
 			if h.Name == "attacker" && len(h.Traffic.Channels) == 1 {
-				g := h.Traffic.Channels[0].Granted
+				g := h.Traffic.Channels[0].Remote
 				return g.Elements == LentElements && g.Available == 0 && h.Statistics["rx_dropped"] > 0
 			}
 		}

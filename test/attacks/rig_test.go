@@ -212,8 +212,8 @@ type status struct {
 		Statistics          map[string]uint64 `json:"statistics"`
 		Traffic             struct {
 			Channels []struct {
-				Granted struct{ Available, Elements int }
-				QPN     uint32 `json:"qpn"`
+				Remote struct{ Available, Elements int }
+				QPN    uint32 `json:"qpn"`
 			}
 		}
 	} `json:"hosts"`

@@ -69,7 +69,7 @@ func handlersAreIndependent(t *testing.T, on fabricOf) {
 	// The port has been full, and the peer has no credit left.
 	p.until(func() error {
 		h, u := p.halfs[hostSide].conn.Stats().Channels[0], p.halfs[unitSide].conn.Stats().Channels[0]
-		if u.RxPortBusy == 0 || h.Granted.Available != 0 {
+		if u.RxPortBusy == 0 || h.Remote.Available != 0 {
 			return fmt.Errorf("channel 1 is not stuck: %+v, %+v", h, u)
 		}
 		return nil

@@ -259,7 +259,7 @@ func flowControl(t *testing.T, on fabricOf) {
 		sent := p.feed(side, 0, frames...)
 		p.until(func() error {
 			s, peer := p.halfs[side].conn.Stats().Channels[0], p.halfs[other(side)].conn.Stats().Channels[0]
-			if s.TxNoCredit == 0 || s.Granted.Available != 0 || peer.RxPortBusy == 0 {
+			if s.TxNoCredit == 0 || s.Remote.Available != 0 || peer.RxPortBusy == 0 {
 				return fmt.Errorf("the %s has not run out of credit: %+v", side, s)
 			}
 			if n := ports[side].frames.Load(); n != s.TxFrames {

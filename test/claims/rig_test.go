@@ -177,7 +177,7 @@ func (p *pair) start() {
 	for _, side := range sides {
 		p.until(func() error {
 			for _, c := range p.halfs[side].conn.Stats().Channels {
-				if c.Granted.Elements == 0 {
+				if c.Remote.Elements == 0 {
 					return fmt.Errorf("nothing is lent to the %s: %+v", side, c)
 				}
 			}

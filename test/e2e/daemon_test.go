@@ -284,8 +284,8 @@ type channel struct {
 	TxPadded    uint64 `json:"tx_padded"`
 	RxMalformed uint64 `json:"rx_malformed"`
 	TxTooLong   uint64 `json:"tx_too_long"`
-	Lent        ledger `json:"lent"`
-	Granted     ledger `json:"granted"`
+	Local       ledger `json:"local"`
+	Remote      ledger `json:"remote"`
 	TxSignaled  uint64 `json:"tx_signaled"`
 	Moderated   bool   `json:"moderated"`
 	Latency     bool   `json:"latency"`

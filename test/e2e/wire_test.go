@@ -230,12 +230,12 @@ func testCredits(t *testing.T, r *rig) {
 		}
 		host = h.hostStatus().Traffic.Channels[0]
 		unit = r.unit.unitStatus().Hosts[0].Traffic.Channels[0]
-		for _, l := range []ledger{host.Granted, host.Lent, unit.Granted, unit.Lent} {
+		for _, l := range []ledger{host.Remote, host.Local, unit.Remote, unit.Local} {
 			if sum := l.Available + l.Out + l.Lent + l.Consumed + l.Returning; sum != l.Elements || sum == 0 {
 				t.Fatalf("%d elements are accounted for as %d: %+v", l.Elements, sum, l)
 			}
 		}
-		return agree(host.Granted, unit.Lent) && agree(unit.Granted, host.Lent) &&
+		return agree(host.Remote, unit.Local) && agree(unit.Remote, host.Local) &&
 			host.TxFrames == unit.RxFrames+unit.RxLost+unit.RxLate && unit.TxFrames == host.RxFrames+host.RxLost+host.RxLate
 	}, "ledgers that agree")
 	if lost := host.RxLost + unit.RxLost; lost > 0 {

@@ -237,7 +237,7 @@ func (c *cycle) books() error {
 	for _, e := range c.ends {
 		s := e.conn.Stats()
 		for q, ch := range s.Channels {
-			for _, p := range append(ch.LentPools, ch.GrantedPools...) {
+			for _, p := range append(ch.LocalPools, ch.RemotePools...) {
 				if err := p.Check(); err != nil {
 					return fmt.Errorf("%v, queue %d, pool %d: %w", e.side, q, p.Ref, err)
 				}

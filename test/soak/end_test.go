@@ -88,7 +88,7 @@ func (e *end) windows() int64 {
 	s := e.conn.Stats()
 	n := 0
 	for _, ch := range s.Channels {
-		for _, p := range ch.LentPools {
+		for _, p := range ch.LocalPools {
 			switch s.Protection.Name {
 			case messaging.ProtectWindow:
 				n++

@@ -17,7 +17,7 @@ var (
 	descElements = desc("splitnic_pool_elements", "Pool elements by state.", "peer", "queue", "state")
 	descPinned   = desc("splitnic_registered_bytes", "Memory registered for the session.", "peer")
 	descControl  = desc("splitnic_control_messages_total", "Messages on the control channel.", "peer", "direction")
-	descPools    = desc("splitnic_pools", "Pools in use, by owner.", "peer", "queue", "whose")
+	descPools    = desc("splitnic_pools", "Pools in use, by owner.", "peer", "queue", "owner")
 	descRequests = desc("splitnic_pool_requests_total",
 		"What became of pools beyond those at the beginning, in the present session.", "peer", "event")
 	descRequestsThrottled = desc("splitnic_requests_throttled_total",
@@ -152,11 +152,11 @@ func trafficMetrics(emit emit, peer string, s *messaging.Stats) {
 			m := &channelMetrics[j]
 			count(m.desc, n, m.labels(peer, q)...)
 		}
-		emit(descPools, prometheus.GaugeValue, float64(len(c.GrantedPools)), peer, q, "peer")
-		emit(descPools, prometheus.GaugeValue, float64(len(c.LentPools)), peer, q, "own")
+		emit(descPools, prometheus.GaugeValue, float64(len(c.RemotePools)), peer, q, "remote")
+		emit(descPools, prometheus.GaugeValue, float64(len(c.LocalPools)), peer, q, "local")
 		for state, n := range map[string]int{
-			"available": c.Granted.Available, "out": c.Granted.Out,
-			"lent": c.Lent.Lent, "consumed": c.Lent.Consumed, "returning": c.Lent.Returning,
+			"available": c.Remote.Available, "out": c.Remote.Out,
+			"lent": c.Local.Lent, "consumed": c.Local.Consumed, "returning": c.Local.Returning,
 		} {
 			emit(descElements, prometheus.GaugeValue, float64(n), peer, q, state)
 		}

@@ -103,7 +103,7 @@ func TestPrintHost(t *testing.T) {
 		LastRefusal: &mirror.Rejection{What: "promiscuous mode", Wanted: "on", Reason: "the I/O unit: denied",
 			At: time.Now()},
 		Traffic: &messaging.Stats{PoolsAsked: 4711, Channels: []messaging.ChannelStats{{
-			LentPools: []messaging.Pool{{ElementSize: 2048, Ledger: messaging.Ledger{Elements: 256}},
+			LocalPools: []messaging.Pool{{ElementSize: 2048, Ledger: messaging.Ledger{Elements: 256}},
 				{ElementSize: 65535, Extra: true, Ledger: messaging.Ledger{Elements: 32}}},
 			RxCounters:   messaging.RxCounters[uint64]{RxLost: 23},
 			MemoryPinned: 3 << 20,

@@ -156,9 +156,9 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 		fmt.Fprintf(w, "%s  from the peer\t%d frames, %d bytes, %d dropped, %d malformed, %d over the MTU\n",
 			indent, c.RxFrames, c.RxBytes, c.RxDropped, c.RxMalformed, c.RxOverMTU)
 		fmt.Fprintf(w, "%s  credits\t%d of %d available here, %d of %d lent to the peer\n",
-			indent, c.Granted.Available, c.Granted.Elements, c.Lent.Lent, c.Lent.Elements)
+			indent, c.Remote.Available, c.Remote.Elements, c.Local.Lent, c.Local.Elements)
 		fmt.Fprintf(w, "%s  pools\t%s here; %s lent to the peer, %.1f MiB with the send buffers\n",
-			indent, poolsText(c.GrantedPools), poolsText(c.LentPools), float64(c.MemoryPinned)/(1<<20))
+			indent, poolsText(c.RemotePools), poolsText(c.LocalPools), float64(c.MemoryPinned)/(1<<20))
 		if c.WindowsBound > 0 {
 			fmt.Fprintf(w, "%s  windows\t%d bound, %d invalidated here, %d by the peer\n", indent, c.WindowsBound,
 				c.WindowsInvalidated, c.WindowsInvalidatedByPeer)
