@@ -13,7 +13,7 @@ const MaxBatch = 64
 // Batch is a number of elements of one-touch pools on their way from being written to
 // being lent again. What the peer says to have written is looked at only when the
 // element's window is invalid, and the element goes back to the peer only when it is
-// bound again. In between it is consumed in the books of its loan:
+// bound again. In between it is consumed in the ledger of its pool:
 //
 //	receiver  consumes elements, and gathers them      Batches.Gather, Seal
 //	sender    invalidates their windows (LOCAL_INV), and awaits the last
@@ -88,7 +88,7 @@ func (b *Batches) Abandoned() []*Batch {
 func (b *Batch) Rebound(r *Returns) {
 	for i := range b.Written {
 		w := &b.Written[i]
-		w.Local.Loan.Release(w.Element)
+		w.Local.Elements.Release(w.Element)
 		if w.Indicated {
 			r.Indicated(w.Local, w.Last)
 		}

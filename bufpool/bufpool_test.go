@@ -12,12 +12,12 @@ import (
 // pair is one pool seen from both sides, with the messages between them: the
 // indications of the writes, and the updates, each a list of elements.
 type pair struct {
-	t       *testing.T
-	loan    *Loan
-	grant   *Grant
-	writes  []uint16
-	holding []uint16
-	updates [][]uint16
+	t        *testing.T
+	elements *Elements
+	credits  *Credits
+	writes   []uint16
+	holding  []uint16
+	updates  [][]uint16
 }
 
 func newPair(t *testing.T, n int) *pair {
@@ -30,12 +30,12 @@ func newPair(t *testing.T, n int) *pair {
 			t.Error(err)
 		}
 	})
-	return &pair{t: t, loan: NewLoan(a.Bytes(), 64, n), grant: NewGrant(0x1000, 7, 64, n, LatestFirst)}
+	return &pair{t: t, elements: NewElements(a.Bytes(), 64, n), credits: NewCredits(0x1000, 7, 64, n, LatestFirst)}
 }
 
 // steps that the two sides and the fabric can take, in any order.
 func (p *pair) write() {
-	if e, ok := p.grant.Take(); ok {
+	if e, ok := p.credits.Take(); ok {
 		p.writes = append(p.writes, e)
 	}
 }
@@ -46,7 +46,7 @@ func (p *pair) indicate() {
 	}
 	e := p.writes[0]
 	p.writes = p.writes[1:]
-	if _, err := p.loan.Consume(int(e), 1+int(e)%64); err != nil {
+	if _, err := p.elements.Consume(int(e), 1+int(e)%64); err != nil {
 		p.t.Fatal(err)
 	}
 	p.holding = append(p.holding, e)
@@ -57,12 +57,12 @@ func (p *pair) release(r *rand.Rand) {
 		return
 	}
 	i := r.IntN(len(p.holding))
-	p.loan.Release(int(p.holding[i]))
+	p.elements.Release(int(p.holding[i]))
 	p.holding = append(p.holding[:i], p.holding[i+1:]...)
-	if p.loan.Due() {
-		back := p.loan.Returning()
+	if p.elements.Due() {
+		back := p.elements.Returning()
 		p.updates = append(p.updates, append([]uint16(nil), back...))
-		p.loan.Returned(len(back))
+		p.elements.Returned(len(back))
 	}
 }
 
@@ -71,7 +71,7 @@ func (p *pair) update() {
 		return
 	}
 	for _, e := range p.updates[0] {
-		if err := p.grant.Return(uint32(e)); err != nil {
+		if err := p.credits.Return(uint32(e)); err != nil {
 			p.t.Fatal(err)
 		}
 	}
@@ -80,7 +80,7 @@ func (p *pair) update() {
 
 func (p *pair) check() {
 	p.t.Helper()
-	l, g := p.loan.Ledger(), p.grant.Ledger()
+	l, g := p.elements.Ledger(), p.credits.Ledger()
 	if err := errors.Join(l.Check(), g.Check()); err != nil {
 		p.t.Fatal(err)
 	}
@@ -127,16 +127,16 @@ func TestPoolModel(t *testing.T) {
 				p.update()
 				p.check()
 			}
-			if a := p.grant.Ledger().Available; a == 0 || n-a >= (n+3)/4 {
+			if a := p.credits.Ledger().Available; a == 0 || n-a >= (n+3)/4 {
 				t.Fatalf("n=%d seed=%d: after draining %d of %d are available", n, seed, a, n)
 			}
 		}
 	}
 }
 
-func TestLoanRefuses(t *testing.T) {
+func TestElementsRefuse(t *testing.T) {
 	p := newPair(t, 4)
-	if _, err := p.loan.Consume(1, 64); err != nil {
+	if _, err := p.elements.Consume(1, 64); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -150,41 +150,41 @@ func TestLoanRefuses(t *testing.T) {
 		{"too long", 2, 65, ErrLength},
 		{"empty", 2, 0, ErrLength},
 	} {
-		if _, err := p.loan.Consume(c.elem, c.len); !errors.Is(err, c.want) {
+		if _, err := p.elements.Consume(c.elem, c.len); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}
-	p.loan.Release(1)
-	if !p.loan.Due() {
+	p.elements.Release(1)
+	if !p.elements.Due() {
 		t.Fatal("a pool of four is due after one")
 	}
-	if _, err := p.loan.Consume(1, 64); !errors.Is(err, ErrNotLent) {
+	if _, err := p.elements.Consume(1, 64); !errors.Is(err, ErrNotLent) {
 		t.Errorf("consumed while returning: %v", err)
 	}
-	if err := p.loan.Ledger().Check(); err != nil {
+	if err := p.elements.Ledger().Check(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestGrantRefuses(t *testing.T) {
+func TestCreditsRefuse(t *testing.T) {
 	p := newPair(t, 4)
-	if err := p.grant.Return(0); !errors.Is(err, ErrNotOut) {
+	if err := p.credits.Return(0); !errors.Is(err, ErrNotOut) {
 		t.Errorf("returned before it was taken: %v", err)
 	}
-	if err := p.grant.Return(4); !errors.Is(err, ErrNotOut) {
+	if err := p.credits.Return(4); !errors.Is(err, ErrNotOut) {
 		t.Errorf("returned beyond the pool: %v", err)
 	}
-	e, _ := p.grant.Take()
-	if err := p.grant.Return(uint32(e)); err != nil {
+	e, _ := p.credits.Take()
+	if err := p.credits.Return(uint32(e)); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.grant.Return(uint32(e)); !errors.Is(err, ErrNotOut) {
+	if err := p.credits.Return(uint32(e)); !errors.Is(err, ErrNotOut) {
 		t.Errorf("returned twice: %v", err)
 	}
-	if next, _ := p.grant.Take(); next != e {
+	if next, _ := p.credits.Take(); next != e {
 		t.Errorf("took element %d, not %d which was returned last", next, e)
 	}
-	if a := p.grant.Address(3); a != 0x1000+3*64 {
+	if a := p.credits.Address(3); a != 0x1000+3*64 {
 		t.Errorf("element 3 at %#x", a)
 	}
 }
@@ -238,21 +238,21 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	s := NewSlots(a.Bytes(), 64)
 	n := testing.AllocsPerRun(1000, func() {
 		slot, _ := s.Take()
-		e, ok := p.grant.Take()
+		e, ok := p.credits.Take()
 		if !ok {
 			t.Fatal("no credit")
 		}
-		if _, err := p.loan.Consume(int(e), 64); err != nil {
+		if _, err := p.elements.Consume(int(e), 64); err != nil {
 			t.Fatal(err)
 		}
-		p.loan.Release(int(e))
-		if p.loan.Due() {
-			for _, e := range p.loan.Returning() {
-				if err := p.grant.Return(uint32(e)); err != nil {
+		p.elements.Release(int(e))
+		if p.elements.Due() {
+			for _, e := range p.elements.Returning() {
+				if err := p.credits.Return(uint32(e)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			p.loan.Returned(len(p.loan.Returning()))
+			p.elements.Returned(len(p.elements.Returning()))
 		}
 		s.Put(slot)
 	})
@@ -265,7 +265,7 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 // element taken is always element n modulo the size of the pool.
 func TestInOrder(t *testing.T) {
 	const n = 5
-	g := NewGrant(0, 0, 64, n, InOrder)
+	g := NewCredits(0, 0, 64, n, InOrder)
 	taken, returned := 0, 0
 	for range 100 {
 		for range 3 {
@@ -291,7 +291,7 @@ func TestInOrder(t *testing.T) {
 // TestKeys has an element keep its key while it is out, and change it with each
 // return.
 func TestKeys(t *testing.T) {
-	g := NewGrant(0, 7, 64, 2, LatestFirst)
+	g := NewCredits(0, 7, 64, 2, LatestFirst)
 	if g.Key(1) != 7 {
 		t.Errorf("key %#x where all have the same", g.Key(1))
 	}
@@ -310,9 +310,9 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestLoanWithoutMemory is a pool whose elements stand for receives.
-func TestLoanWithoutMemory(t *testing.T) {
-	l := NewLoan(nil, 64, 2)
+// TestElementsWithoutMemory is a pool whose elements stand for receives.
+func TestElementsWithoutMemory(t *testing.T) {
+	l := NewElements(nil, 64, 2)
 	if l.Used() {
 		t.Error("used before the first element was consumed")
 	}
@@ -327,10 +327,10 @@ func TestLoanWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestRenew makes a grant of another, of which elements are out and others have
+// TestRenew makes the credits of a pool from those of another, of which elements are out and others have
 // come back: all of its own are available, in its own order.
 func TestRenew(t *testing.T) {
-	old := NewGrant(0x1000, 7, 64, 8, LatestFirst)
+	old := NewCredits(0x1000, 7, 64, 8, LatestFirst)
 	old.SetKeys(make([]uint32, 8))
 	for range 5 {
 		old.Take()
@@ -344,7 +344,7 @@ func TestRenew(t *testing.T) {
 	}{{8, InOrder}, {3, LatestFirst}, {3, InOrder}, {8, LatestFirst}, {20, InOrder}} {
 		g := old.Renew(0x2000, 9, 128, tt.n, tt.order)
 		if g.Len() != tt.n || g.ElementSize() != 128 || g.RKey() != 9 || g.Key(2) != 9 || g.Address(1) != 0x2080 ||
-			g.Credits() != tt.n {
+			g.Available() != tt.n {
 			t.Errorf("%d elements: %+v", tt.n, g)
 		}
 		if l := g.Ledger(); l.Available != tt.n || l.Check() != nil {

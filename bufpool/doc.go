@@ -5,9 +5,9 @@
 //   - [Arena] is memory outside the Go heap, in huge pages where they are to be
 //     had, made for registering once and staying put.
 //   - [Slots] divides an arena into equal send buffers.
-//   - [Loan] is the target's side of a pool's elements: our own memory, lent to
+//   - [Elements] are the target's side of a pool's elements: our own memory, lent to
 //     the peer.
-//   - [Grant] is the initiator's side of them: the peer's elements that we may
+//   - [Credits] are the initiator's side of them: the peer's elements that we may
 //     write, each one a credit.
 //   - [Returns] says which elements go back when, and [Batch] is how those of
 //     one-touch pools get there.
@@ -28,7 +28,7 @@
 //
 // # The bound on updates
 //
-// A loan is due for an update when a quarter of its elements, rounded up, are
+// A pool is due for an update when a quarter of its elements, rounded up, are
 // returning. The peer re-posts the receive of an update before it uses the
 // elements named there, so the updates of one pool that still occupy a receive
 // at the peer name disjoint sets of elements, each a quarter of the pool or

@@ -24,14 +24,14 @@ const (
 // every device bounds the peer to what it was lent. What is exported is written
 // before it is Registered, but for the keys.
 type Local struct {
-	Ref     uint32
-	Channel int
-	Extra   bool  // lent on request, and so to go back when it is not used
-	Loan    *Loan // the receiver's of its channel
-	Arena   *Arena
-	Regions []fabric.Region // one, or one behind each window where only that bounds it
-	Windows []fabric.Window // around it, or with OneTouch around each element; none with protection region
-	Keys    []uint32        // theirs, once they are bound: the sender's of its channel, who binds them
+	Ref      uint32
+	Channel  int
+	Extra    bool      // lent on request, and so to go back when it is not used
+	Elements *Elements // the receiver's of its channel
+	Arena    *Arena
+	Regions  []fabric.Region // one, or one behind each window where only that bounds it
+	Windows  []fabric.Window // around it, or with OneTouch around each element; none with protection region
+	Keys     []uint32        // theirs, once they are bound: the sender's of its channel, who binds them
 
 	OneTouch bool
 
@@ -45,7 +45,7 @@ type Local struct {
 // Register makes the pool's memory known to a device: that many equal regions, and
 // windows, which are not bound yet. What was made before an error is Deregister's.
 func (l *Local) Register(d fabric.Domain, access fabric.Access, regions, windows int) error {
-	size := l.Loan.ElementSize() * l.Loan.Len() / regions
+	size := l.Elements.ElementSize() * l.Elements.Len() / regions
 	for i := range regions {
 		r, err := d.Register(l.Arena.Bytes()[i*size:][:size], access)
 		if err != nil {
@@ -67,7 +67,7 @@ func (l *Local) Register(d fabric.Domain, access fabric.Access, regions, windows
 // Span is what window i is around.
 func (l *Local) Span(i int) (r fabric.Region, addr uint64, length int) {
 	r = l.Regions[0]
-	switch n := l.Loan.ElementSize(); {
+	switch n := l.Elements.ElementSize(); {
 	case !l.OneTouch:
 		return r, r.Addr(), r.Len()
 	case len(l.Regions) == 1:
@@ -80,7 +80,7 @@ func (l *Local) Span(i int) (r fabric.Region, addr uint64, length int) {
 
 // Element is the memory of an element.
 func (l *Local) Element(i uint16) []byte {
-	size := l.Loan.ElementSize()
+	size := l.Elements.ElementSize()
 	return l.Arena.Bytes()[int(i)*size:][:size]
 }
 
@@ -126,7 +126,7 @@ func (p *Pools) ready(l *Local, out []Action) []Action {
 	}
 	// They are offered one by one.
 	slices.SortStableFunc(ready, func(a, b *Local) int {
-		return cmp.Compare(b.Loan.ElementSize(), a.Loan.ElementSize())
+		return cmp.Compare(b.Elements.ElementSize(), a.Elements.ElementSize())
 	})
 	telling := len(p.untold) > 0
 	p.untold = append(p.untold, ready...)
@@ -155,7 +155,7 @@ func (p *Pools) takeBack(tight bool, out []Action) []Action {
 		if l == nil || !l.Extra || l.state != localOffered {
 			continue
 		}
-		if l.idle++; l.Loan.Used() {
+		if l.idle++; l.Elements.Used() {
 			l.idle = 0
 		}
 		if (l.idle >= 2*p.cfg.IdleTicks || tight) && !p.awaited && p.taking == nil {

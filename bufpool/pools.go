@@ -132,7 +132,7 @@ type Action struct {
 }
 
 // Pools are the receive pools of a session: those that this side lends and those
-// that it borrows. They hear what happens and say what is to be done, and do
+// that the peer lends it. They hear what happens and say what is to be done, and do
 // nothing themselves: they have no goroutine, lock or clock. Whoever calls Step
 // sees to it that there is one call at a time, and that the actions of one call are
 // handed on before those of the next.
@@ -313,7 +313,7 @@ func (p *Pools) Step(e *Event, out []Action) ([]Action, error) {
 		p.local[l.Ref] = nil
 
 	case Lent:
-		return p.borrow(r, out)
+		return p.addRemote(r, out)
 	case Stopped:
 		return p.stopped(r, e.Last, out), nil
 	case Needed:

@@ -72,7 +72,7 @@ func (w *walk) step(e Event, want any) []Action {
 
 // fill gives a local pool what it is made of.
 func (w *walk) fill(l *Local) *Local {
-	l.Loan, l.Windows = NewLoan(nil, 2048, 4), make([]fabric.Window, w.guards)
+	l.Elements, l.Windows = NewElements(nil, 2048, 4), make([]fabric.Window, w.guards)
 	return l
 }
 
@@ -106,8 +106,8 @@ func (w *walk) asked() *Local {
 	return l
 }
 
-// borrowed is a pool that the peer lends.
-func (w *walk) borrowed(ref uint32, size int, invalidate bool) *Remote {
+// lend is a pool that the peer lends.
+func (w *walk) lend(ref uint32, size int, invalidate bool) *Remote {
 	lent := protocol.Pool{Ref: ref, Elements: 4, ElementSize: uint32(size), RKey: 1, Context: protocol.PoolContext(1, 0)}
 	r := NewRemote(lent, LatestFirst)
 	r.Invalidate = invalidate
@@ -142,7 +142,7 @@ func TestPools(t *testing.T) {
 		}},
 		{"keys are told of the largest elements first", 1, func(c *Config) { c.OneTouch = true }, func(w *walk) {
 			a, b := w.fill(w.pools.First(1)), w.fill(w.pools.First(1))
-			b.Loan = NewLoan(nil, 4096, 4)
+			b.Elements = NewElements(nil, 4096, 4)
 			w.step(Event{Kind: Bound, Local: a}, "")
 			w.step(Event{Kind: Bound, Local: b}, "tell 1")
 			w.step(Event{Kind: Told, Local: b}, "offer 1; tell 0")
@@ -225,11 +225,11 @@ func TestPools(t *testing.T) {
 		{"a pool that is used stays", 0, nil, func(w *walk) {
 			l := w.asked()
 			for range 20 {
-				if _, err := l.Loan.Consume(0, 1); err != nil {
+				if _, err := l.Elements.Consume(0, 1); err != nil {
 					w.t.Fatal(err)
 				}
-				l.Loan.Release(0)
-				l.Loan.Returned(1)
+				l.Elements.Release(0)
+				l.Elements.Returned(1)
 				w.step(Event{Kind: Tick}, "")
 			}
 			w.step(Event{Kind: Tick, Tight: true}, "request 0x0 as 1")
@@ -262,26 +262,26 @@ func TestPools(t *testing.T) {
 		}},
 
 		{"the peer takes pools back", 0, nil, func(w *walk) {
-			a, b := w.borrowed(9, 2048, true), w.borrowed(5, 4096, false)
+			a, b := w.lend(9, 2048, true), w.lend(5, 4096, false)
 			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{9, 5}}, "stop 9 for good; stop 5 for good")
 			w.step(Event{Kind: Stopped, Remote: b, Last: true}, "")
 			w.step(Event{Kind: Stopped, Remote: a, Last: true}, "reply to 7, 2 of 8")
 			w.step(Event{Kind: Replying}, "")
 			w.step(Event{Kind: Flush, Transaction: 8, Refs: []uint32{9}}, ErrPool)
-			w.borrowed(9, 2048, true)
+			w.lend(9, 2048, true)
 		}},
 		{"the peer takes back what it does not lend", 0, nil, func(w *walk) {
-			w.borrowed(9, 2048, false)
+			w.lend(9, 2048, false)
 			w.step(Event{Kind: Flush, Refs: []uint32{9, 9}}, ErrPool)
 			w.pools.owed.out = false
 			w.step(Event{Kind: Flush, Refs: []uint32{8}}, ErrPool)
 		}},
 		{"a pool that came on request is given back", 0, nil, func(w *walk) {
-			w.borrowed(1, 2048, true)
+			w.lend(1, 2048, true)
 			w.now = w.now.Add(time.Hour)
 			w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "ask of 4 × 2048 on 1")
 			w.step(Event{Kind: Answered}, "")
-			extra := w.borrowed(2, 2048, true)
+			extra := w.lend(2, 2048, true)
 			w.step(Event{Kind: Tick}, "")
 			w.step(Event{Kind: Tick}, "stop 2")
 			w.step(Event{Kind: Tick}, "")
@@ -291,13 +291,13 @@ func TestPools(t *testing.T) {
 			w.step(Event{Kind: Tick, Tight: true}, "") // one flush at a time
 			w.step(Event{Kind: FlushReply, Transaction: 1}, "invalidate 2")
 			w.step(Event{Kind: FlushReply, Transaction: 1}, ErrReply)
-			w.borrowed(2, 2048, true)
+			w.lend(2, 2048, true)
 		}},
 		{"a pool waits to be given back for the flush that is out", 0, nil, func(w *walk) {
 			w.now = w.now.Add(time.Hour)
-			w.borrowed(1, 2048, false)
+			w.lend(1, 2048, false)
 			w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "ask of 4 × 2048 on 1")
-			extra := w.borrowed(2, 2048, false)
+			extra := w.lend(2, 2048, false)
 			w.asked()
 			w.step(Event{Kind: Tick}, "")
 			w.step(Event{Kind: Tick, Tight: true}, "request 0x0 as 1; stop 2")
@@ -306,9 +306,9 @@ func TestPools(t *testing.T) {
 		}},
 		{"a pool is not given back before it has stopped", 0, nil, func(w *walk) {
 			w.now = w.now.Add(time.Hour)
-			w.borrowed(1, 2048, false)
+			w.lend(1, 2048, false)
 			w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "ask of 4 × 2048 on 1")
-			extra := w.borrowed(2, 2048, false)
+			extra := w.lend(2, 2048, false)
 			w.asked()
 			w.step(Event{Kind: Tick}, "")
 			w.step(Event{Kind: Tick, Tight: true}, "request 0x0 as 1; stop 2")
@@ -317,9 +317,9 @@ func TestPools(t *testing.T) {
 		}},
 		{"the peer takes back a pool that is stopping", 0, nil, func(w *walk) {
 			w.now = w.now.Add(time.Hour)
-			w.borrowed(1, 2048, false)
+			w.lend(1, 2048, false)
 			w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "ask of 4 × 2048 on 1")
-			extra := w.borrowed(2, 2048, false)
+			extra := w.lend(2, 2048, false)
 			w.step(Event{Kind: Tick}, "")
 			w.step(Event{Kind: Tick}, "stop 2")
 			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{2}}, "stop 2 for good")
@@ -328,9 +328,9 @@ func TestPools(t *testing.T) {
 		}},
 		{"the peer takes back a pool that is given", 0, nil, func(w *walk) {
 			w.now = w.now.Add(time.Hour)
-			w.borrowed(1, 2048, false)
+			w.lend(1, 2048, false)
 			w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "ask of 4 × 2048 on 1")
-			extra := w.borrowed(2, 2048, true)
+			extra := w.lend(2, 2048, true)
 			w.step(Event{Kind: Tick}, "")
 			w.step(Event{Kind: Tick}, "stop 2")
 			w.step(Event{Kind: Stopped, Remote: extra}, fmt.Sprintf("request %#x as 1", 2|uint32(giveBack)))
@@ -342,8 +342,8 @@ func TestPools(t *testing.T) {
 			ask := func(want string) { w.t.Helper(); w.step(Event{Kind: Needed, Channel: 1, Size: 3000}, want) }
 			w.now = w.now.Add(time.Hour)
 			ask("") // there is nothing like it
-			w.borrowed(1, 2048, false)
-			w.borrowed(2, 9000, false)
+			w.lend(1, 2048, false)
+			w.lend(2, 9000, false)
 			w.step(Event{Kind: Needed, Channel: 1}, "") // nothing is lacked
 			ask("ask of 4 × 9000 on 1")
 			ask("")
@@ -359,19 +359,19 @@ func TestPools(t *testing.T) {
 				ask("ask of 4 × 9000 on 1")
 				w.step(Event{Kind: Answered}, "")
 			}
-			w.borrowed(3, 2048, false)
+			w.lend(3, 2048, false)
 			w.now = w.now.Add(time.Hour)
 			ask("") // no more are agreed
 		}},
 		{"larger elements than there are", 0, nil, func(w *walk) {
 			w.now = w.now.Add(time.Hour)
-			w.borrowed(1, 2048, false)
-			w.borrowed(2, 4096, false)
+			w.lend(1, 2048, false)
+			w.lend(2, 4096, false)
 			w.step(Event{Kind: Needed, Channel: 1, Size: 5000}, "ask of 4 × 5000 on 1")
 		}},
 		{"more than the peer may lend", 0, func(c *Config) { c.MaxElements = 10 }, func(w *walk) {
-			w.borrowed(1, 2048, false)
-			w.borrowed(2, 2048, false)
+			w.lend(1, 2048, false)
+			w.lend(2, 2048, false)
 			lend := func(ref, elements uint32) Event {
 				lent := protocol.Pool{Ref: ref, Elements: elements, Context: protocol.PoolContext(1, 0)}
 				return Event{Kind: Lent, Remote: NewRemote(lent, InOrder)}
@@ -383,7 +383,7 @@ func TestPools(t *testing.T) {
 		}},
 		{"pools that went long ago are forgotten", 0, nil, func(w *walk) {
 			for ref := range uint32(10) {
-				r := w.borrowed(ref, 2048, false)
+				r := w.lend(ref, 2048, false)
 				w.step(Event{Kind: Flush, Refs: []uint32{ref}}, fmt.Sprintf("stop %d for good", ref))
 				w.step(Event{Kind: Stopped, Remote: r, Last: true}, "reply to 0, 1 of 4")
 				w.step(Event{Kind: Replying}, "")
@@ -395,7 +395,7 @@ func TestPools(t *testing.T) {
 		{"the books of a pool that has not stopped are its own", 0, nil, func(w *walk) {
 			var closed []*Remote
 			for ref := range uint32(6) {
-				r := w.borrowed([]uint32{0, 0, 1, 2, 3, 4}[ref], 2048, false)
+				r := w.lend([]uint32{0, 0, 1, 2, 3, 4}[ref], 2048, false)
 				for _, old := range closed {
 					if &r.Frames[0] == &old.Frames[0] {
 						w.t.Errorf("pool %d has the books of pool %d, which is in use", r.Ref, old.Ref)

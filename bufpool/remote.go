@@ -22,7 +22,7 @@ const (
 
 // Remote is a pool of the peer's.
 type Remote struct {
-	*Grant
+	*Credits
 	Ref        uint32
 	Channel    int
 	Invalidate bool // its key is that of a window, which this side is to invalidate
@@ -58,10 +58,10 @@ func (r *Remote) Extra() bool { return r.extra }
 func (r *Remote) keep(books *Remote, keys []uint32) {
 	n := int(r.lent.Elements)
 	if books == nil || n > cap(books.Frames) {
-		r.Grant = NewGrant(r.lent.Addr, r.lent.RKey, int(r.lent.ElementSize), n, r.order)
+		r.Credits = NewCredits(r.lent.Addr, r.lent.RKey, int(r.lent.ElementSize), n, r.order)
 		r.namedIn, r.Frames = make([]atomic.Uint64, n), make([]uint8, n)
 	} else {
-		r.Grant = books.Renew(r.lent.Addr, r.lent.RKey, int(r.lent.ElementSize), n, r.order)
+		r.Credits = books.Renew(r.lent.Addr, r.lent.RKey, int(r.lent.ElementSize), n, r.order)
 		r.namedIn, r.Frames = books.namedIn[:n], books.Frames[:n]
 		for i := range r.namedIn {
 			r.namedIn[i].Store(0)
@@ -77,8 +77,8 @@ func (r *Remote) Name(elem uint32, message uint64) { r.namedIn[elem].Store(messa
 // before the last use of the element.
 func (r *Remote) NamedIn(elem uint16) uint64 { return r.namedIn[elem].Load() }
 
-// borrow takes a pool that the peer lends.
-func (p *Pools) borrow(r *Remote, out []Action) ([]Action, error) {
+// addRemote takes a pool that the peer lends.
+func (p *Pools) addRemote(r *Remote, out []Action) ([]Action, error) {
 	if old := p.remote[r.Ref]; old != nil && old.state != remoteClosed {
 		return out, fmt.Errorf("%w: pool %d", ErrPoolTwice, r.Ref)
 	}

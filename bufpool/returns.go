@@ -51,7 +51,7 @@ func (r *Returns) Forget(l *Local) {
 func (r *Returns) Due(pools []*Local) bool {
 	due := r.urgent
 	for _, l := range pools {
-		due = due || l.Loan.Due()
+		due = due || l.Elements.Due()
 	}
 	return due
 }
@@ -62,7 +62,7 @@ func (r *Returns) Due(pools []*Local) bool {
 func (r *Returns) Next(pools []*Local, out []protocol.PoolReturn) []protocol.PoolReturn {
 	room := r.Room
 	add := func(l *Local) {
-		free := l.Loan.Returning()
+		free := l.Elements.Returning()
 		if len(free) == 0 {
 			return
 		}
@@ -85,13 +85,13 @@ func (r *Returns) Next(pools []*Local, out []protocol.PoolReturn) []protocol.Poo
 	// The others that are due before those that are not: only updates that
 	// somebody is due for are bounded by what is free.
 	for _, l := range pools {
-		if l != first && l.Loan.Due() {
+		if l != first && l.Elements.Due() {
 			add(l)
 		}
 	}
 	if r.urgent || r.Mode == protocol.ModeIndicate {
 		for _, l := range pools {
-			if l != first && !l.Loan.Due() {
+			if l != first && !l.Elements.Due() {
 				add(l)
 			}
 		}
@@ -108,11 +108,11 @@ func (r *Returns) Sent(pools []*Local, returns []protocol.PoolReturn) {
 	for i := range returns {
 		for _, l := range pools {
 			if l.Ref == returns[i].Pool {
-				l.Loan.Returned(len(returns[i].Elements))
+				l.Elements.Returned(len(returns[i].Elements))
 			}
 		}
 	}
-	if r.latest == nil || len(r.latest.Loan.Returning()) == 0 {
+	if r.latest == nil || len(r.latest.Elements.Returning()) == 0 {
 		r.urgent, r.messages = false, 0
 	}
 }

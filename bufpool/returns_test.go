@@ -12,12 +12,12 @@ import (
 // freed makes a local pool of n elements, the first of which are free to return.
 func freed(t *testing.T, ref uint32, n, free int) *Local {
 	t.Helper()
-	l := &Local{Ref: ref, Loan: NewLoan(nil, 64, n)}
+	l := &Local{Ref: ref, Elements: NewElements(nil, 64, n)}
 	for i := range free {
-		if _, err := l.Loan.Consume(i, 1); err != nil {
+		if _, err := l.Elements.Consume(i, 1); err != nil {
 			t.Fatal(err)
 		}
-		l.Loan.Release(i)
+		l.Elements.Release(i)
 	}
 	return l
 }
@@ -113,7 +113,7 @@ func TestBatches(t *testing.T) {
 	}
 	round := func() {
 		for e := range 4 {
-			if _, err := l.Loan.Consume(e, 1); err != nil {
+			if _, err := l.Elements.Consume(e, 1); err != nil {
 				t.Fatal(err)
 			}
 			b.Gather(Written{Local: l, Element: e, Indicated: e == 2, Last: true})
@@ -122,7 +122,7 @@ func TestBatches(t *testing.T) {
 		b.Revoked()
 		batch.Rebound(&r)
 		b.Put(batch)
-		l.Loan.Returned(4)
+		l.Elements.Returned(4)
 	}
 	round()
 	if len(b.Gathered()) != 0 || len(b.Abandoned()) != 0 || !r.Due([]*Local{l}) {

@@ -67,7 +67,7 @@ func flood(t *testing.T, cfg Config, enough func(*Conn, []taking) bool) (*Conn, 
 	for _, ch := range c.channels {
 		ch.recvCQ, ch.qp = notedCQ{endlessCQ{ch.recvCQ}, ch.number, k}, bottomlessQP{ch.qp}
 		// A message that comes late costs the peer no credit.
-		protocol.PutSendData((*ch.rx.lent.Load())[0].Element(0), 1<<63, 1)
+		protocol.PutSendData((*ch.rx.local.Load())[0].Element(0), 1<<63, 1)
 		running.Go(func() {
 			defer ch.rx.w.release()
 			if err := ch.rx.run(); err != nil {

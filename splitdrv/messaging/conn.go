@@ -222,7 +222,7 @@ func (c *Conn) move() error {
 // lendFirst has the first pools offered, which their receivers have adopted.
 func (c *Conn) lendFirst() error {
 	for _, ch := range c.channels {
-		for _, l := range *ch.rx.lent.Load() {
+		for _, l := range *ch.rx.local.Load() {
 			if err := c.pools.step(bufpool.Event{Kind: bufpool.Adopted, Local: l}); err != nil {
 				return err
 			}

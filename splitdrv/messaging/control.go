@@ -334,7 +334,7 @@ func (k *control) sendUpdateWaiting(r *receiver) error {
 // caller holds the lock and has seen a free slot.
 func (k *control) postUpdate(r *receiver) error {
 	var some [MaxPools]protocol.PoolReturn
-	pools := *r.lent.Load()
+	pools := *r.local.Load()
 	returns := r.returns.Next(pools, some[:0])
 	if len(returns) == 0 {
 		return nil

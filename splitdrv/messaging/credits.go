@@ -12,7 +12,7 @@ import (
 // takes elements; the control handler returns them. Pools come and go with the
 // pools' lock held.
 type credits struct {
-	grants atomic.Pointer[[]*bufpool.Remote] // smallest elements first; replaced as a whole
+	remote atomic.Pointer[[]*bufpool.Remote] // smallest elements first; replaced as a whole
 	hungry atomic.Bool                       // the sender sleeps for credits, or for the acknowledgement of an indication
 	short  atomic.Int64                      // bytes of the element that was lacking last, for the pool manager; 0 none
 }
@@ -20,15 +20,15 @@ type credits struct {
 // available is how many elements there are to write to.
 func (c *credits) available() int {
 	n := 0
-	for _, g := range *c.grants.Load() {
-		n += g.Credits()
+	for _, g := range *c.remote.Load() {
+		n += g.Available()
 	}
 	return n
 }
 
 // fit reports whether there is an element of at least n bytes.
 func (c *credits) fit(n int) bool {
-	for _, g := range *c.grants.Load() {
+	for _, g := range *c.remote.Load() {
 		if g.ElementSize() >= n && !g.Empty() {
 			return true
 		}
@@ -41,7 +41,7 @@ func (c *credits) fit(n int) bool {
 // more where there was one: the peer can take pools back at any time.
 func (c *credits) take(n, wanted int) (*bufpool.Remote, uint16, bool) {
 	var best *bufpool.Remote
-	for _, g := range *c.grants.Load() {
+	for _, g := range *c.remote.Load() {
 		if g.ElementSize() < n || g.Empty() {
 			continue
 		}
@@ -59,11 +59,11 @@ func (c *credits) take(n, wanted int) (*bufpool.Remote, uint16, bool) {
 
 // largest is the size of the largest elements, 0 if there are no pools.
 func (c *credits) largest() int {
-	grants := *c.grants.Load()
-	if len(grants) == 0 {
+	pools := *c.remote.Load()
+	if len(pools) == 0 {
 		return 0
 	}
-	return grants[len(grants)-1].ElementSize()
+	return pools[len(pools)-1].ElementSize()
 }
 
 // fitsNowhere reports whether no pool of the peer's has elements of n bytes.
@@ -71,14 +71,14 @@ func (c *credits) fitsNowhere(n int) bool { return c.largest() > 0 && c.largest(
 
 // add adds a pool to those that the sender uses.
 func (c *credits) add(r *bufpool.Remote) {
-	grants := append(slices.Clone(*c.grants.Load()), r)
-	slices.SortStableFunc(grants, func(a, b *bufpool.Remote) int { return cmp.Compare(a.ElementSize(), b.ElementSize()) })
-	c.grants.Store(&grants)
+	pools := append(slices.Clone(*c.remote.Load()), r)
+	slices.SortStableFunc(pools, func(a, b *bufpool.Remote) int { return cmp.Compare(a.ElementSize(), b.ElementSize()) })
+	c.remote.Store(&pools)
 }
 
 // remove takes a pool from those that the sender uses. It may be using it at
 // this very moment.
 func (c *credits) remove(r *bufpool.Remote) {
-	grants := slices.DeleteFunc(slices.Clone(*c.grants.Load()), func(o *bufpool.Remote) bool { return o == r })
-	c.grants.Store(&grants)
+	pools := slices.DeleteFunc(slices.Clone(*c.remote.Load()), func(o *bufpool.Remote) bool { return o == r })
+	c.remote.Store(&pools)
 }

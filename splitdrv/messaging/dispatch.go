@@ -63,15 +63,15 @@ func (c *Conn) onPools(msg []byte) error {
 	// seem to fit nowhere.
 	slices.SortStableFunc(pools, func(a, b protocol.Pool) int { return cmp.Compare(b.ElementSize, a.ElementSize) })
 	for _, p := range pools {
-		if err := c.borrow(p); err != nil {
+		if err := c.addRemote(p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// borrow takes a pool that the peer lends.
-func (c *Conn) borrow(p protocol.Pool) error {
+// addRemote takes a pool that the peer lends.
+func (c *Conn) addRemote(p protocol.Pool) error {
 	err, order := p.Valid(), bufpool.LatestFirst
 	if c.cfg.Mode.Sends() {
 		err, order = p.ValidSend(), bufpool.InOrder

@@ -40,7 +40,7 @@
 // into a queue. All others may wait for the handler to free
 // a slot of the control send queue.
 //
-// A sender shares a grant's list of returned elements with the control handler;
+// A sender shares a remote pool's list of returned elements with the control handler;
 // whoever sends a control message holds the lock of the control send queue for
 // that message. In mode imm nothing is locked per frame.
 //

@@ -42,7 +42,7 @@ func TestMailInAFlood(t *testing.T) {
 	c := floodedConn(t)
 	ch := c.channels[0]
 	ch.recvCQ, ch.qp = endlessCQ{ch.recvCQ}, bottomlessQP{ch.qp}
-	late := (*ch.rx.lent.Load())[0].Element(0)
+	late := (*ch.rx.local.Load())[0].Element(0)
 	protocol.PutSendData(late, math.MaxUint64, 1)
 	// Returns, or the test ends with its time.
 	if err := ch.rx.readQueue(); err != nil {

@@ -55,7 +55,7 @@ func (r *receiver) read(l *rxEvent, sent uint64) error {
 			return err
 		}
 		r.pools[l.pool.Ref-r.c.firstRef(r.ch.number)] = nil
-		if l.pool.OneTouch && l.pool.Loan.Ledger().Consumed > 0 {
+		if l.pool.OneTouch && l.pool.Elements.Ledger().Consumed > 0 {
 			// Not before its windows are bound again, which is when they all can be
 			// invalidated.
 			return nil
@@ -106,9 +106,9 @@ func (r *receiver) takeIndicated(l *rxEvent) error {
 // stand for.
 func (r *receiver) adopt(p *bufpool.Local) error {
 	r.pools[p.Ref-r.c.firstRef(r.ch.number)] = p
-	lent := append(slices.Clone(*r.lent.Load()), p)
-	r.lent.Store(&lent)
-	r.elements.Add(int64(p.Loan.Len()))
+	pools := append(slices.Clone(*r.local.Load()), p)
+	r.local.Store(&pools)
+	r.elements.Add(int64(p.Elements.Len()))
 	if len(p.Windows) > 0 {
 		r.windowed = append(r.windowed, p)
 	}
@@ -118,7 +118,7 @@ func (r *receiver) adopt(p *bufpool.Local) error {
 	case protocol.ModeSend, protocol.ModeSendUC:
 		return r.postBuffers(p)
 	default:
-		n := p.Loan.Len() - r.spare
+		n := p.Elements.Len() - r.spare
 		r.spare = max(-n, 0)
 		return r.post(n)
 	}
@@ -126,11 +126,11 @@ func (r *receiver) adopt(p *bufpool.Local) error {
 
 // forget takes a pool out of service.
 func (r *receiver) forget(p *bufpool.Local) {
-	lent := slices.DeleteFunc(slices.Clone(*r.lent.Load()), func(o *bufpool.Local) bool { return o == p })
-	r.lent.Store(&lent)
-	r.elements.Add(-int64(p.Loan.Len()))
+	pools := slices.DeleteFunc(slices.Clone(*r.local.Load()), func(o *bufpool.Local) bool { return o == p })
+	r.local.Store(&pools)
+	r.elements.Add(-int64(p.Elements.Len()))
 	if r.c.cfg.Mode == protocol.ModeImm {
-		r.spare += p.Loan.Len()
+		r.spare += p.Elements.Len()
 	}
 	if len(p.Windows) > 0 && (!r.c.cfg.invalidates() || !p.Windows[0].Bound()) {
 		r.dropWindows(p)

@@ -57,7 +57,7 @@ func (r *receiver) rebound(b *bufpool.Batch) error {
 	for i := range b.Written {
 		// A pool that the peer has stopped using goes with its last element.
 		l := b.Written[i].Local
-		if r.retired(l) && l.Loan.Ledger().Consumed == 0 && slices.Contains(*r.lent.Load(), l) {
+		if r.retired(l) && l.Elements.Ledger().Consumed == 0 && slices.Contains(*r.local.Load(), l) {
 			if err := r.retire(l); err != nil {
 				return err
 			}

@@ -31,9 +31,9 @@ type poolManager struct {
 	actions []bufpool.Action // of the step in hand
 	queue   []bufpool.Action // the manager's
 
-	lending *rate.Limiter // pools that may be lent on request
-	pace    *rate.Limiter // of what pools of the peer's cost
-	held    atomic.Uint64 // flushes of the peer's that were answered later, because there were too many
+	extraPools *rate.Limiter // pools that may be lent on request
+	pace       *rate.Limiter // of what pools of the peer's cost
+	held       atomic.Uint64 // flushes of the peer's that were answered later, because there were too many
 
 	channels []starvation
 }
@@ -42,10 +42,10 @@ const (
 	// Pauses between requests for more pools.
 	patienceMin = 100 * time.Millisecond
 	patienceMax = 5 * time.Second
-	// lendingRate is how many pools are lent on request in a second in the long run:
+	// extraPoolRate is how many pools are lent on request in a second in the long run:
 	// no peer asks as often that keeps these pauses. Each is memory that the kernel
 	// maps, pins and gives back, while it holds up the other sessions' too.
-	lendingRate = rate.Limit(2 / (float64(patienceMin) / float64(time.Second)))
+	extraPoolRate = rate.Limit(2 / (float64(patienceMin) / float64(time.Second)))
 	// What the peer may have its pools cost, in elements: as many at once as a data
 	// channel has, and that in a second in the long run. Each pool costs poolCost
 	// besides. A peer that lends pools on request, and takes them back when they are
@@ -60,9 +60,9 @@ func newPoolManager(c *Conn) *poolManager {
 	m := &poolManager{
 		c: c, kick: make(chan struct{}, 1), short: make(chan struct{}, 1),
 		// At once at most as many as there can be.
-		lending:  rate.NewLimiter(lendingRate, cfg.Queues*cfg.MaxPools),
-		pace:     rate.NewLimiter(costRate, costBurst),
-		channels: make([]starvation, cfg.Queues),
+		extraPools: rate.NewLimiter(extraPoolRate, cfg.Queues*cfg.MaxPools),
+		pace:       rate.NewLimiter(costRate, costBurst),
+		channels:   make([]starvation, cfg.Queues),
 	}
 	m.pools = bufpool.NewPools(bufpool.Config{
 		Channels: cfg.Queues, MaxPools: cfg.MaxPools, PeerPools: cfg.PeerPools,
@@ -244,7 +244,7 @@ func (m *poolManager) lend(a *bufpool.Action) error {
 	// Not more memory than the largest of the first pools has.
 	p := PoolConfig{ElementSize: bufpool.LentSize(a.Size)}
 	p.Elements = min(a.Elements, extraElements, max(largest/p.ElementSize, 1))
-	if p.ElementSize > MaxElementSize || !m.lending.AllowN(m.c.cfg.now(), 1) || m.register(a.Local, p, false) != nil {
+	if p.ElementSize > MaxElementSize || !m.extraPools.AllowN(m.c.cfg.now(), 1) || m.register(a.Local, p, false) != nil {
 		// No memory, or not allowed: the peer carries on with what it has.
 		return m.step(failed)
 	}
@@ -274,7 +274,7 @@ func (m *poolManager) register(l *bufpool.Local, p PoolConfig, first bool) (err 
 			regions = windows // so that something bounds each window
 		}
 	}
-	l.Loan = bufpool.NewLoan(mem, p.ElementSize, p.Elements)
+	l.Elements = bufpool.NewElements(mem, p.ElementSize, p.Elements)
 	if err = l.Register(m.c.domain, access, regions, windows); err != nil {
 		err = fmt.Errorf("register a pool of %d elements of %d bytes: %w", p.Elements, p.ElementSize, err)
 		if !first {

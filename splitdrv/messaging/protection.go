@@ -110,7 +110,7 @@ func (c *Config) invalidates() bool { return c.Protection == ProtectWindow && c.
 // exposed is what the peer is told of a pool of this side's.
 func (c *Config) exposed(l *bufpool.Local) protocol.Pool {
 	o := protocol.Pool{
-		Ref: l.Ref, Elements: uint32(l.Loan.Len()), ElementSize: uint32(l.Loan.ElementSize()),
+		Ref: l.Ref, Elements: uint32(l.Elements.Len()), ElementSize: uint32(l.Elements.ElementSize()),
 		Context: protocol.PoolContext(uint16(l.Channel), 0),
 	}
 	switch {

@@ -55,7 +55,7 @@ type receiver struct {
 // adopted are the pools of the channel that are lent.
 type adopted struct {
 	pools    []*bufpool.Local                 // by reference, from the channel's first; nil where none is lent
-	lent     atomic.Pointer[[]*bufpool.Local] // those that there are, for others to read; replaced as a whole
+	local    atomic.Pointer[[]*bufpool.Local] // those that there are, for others to read; replaced as a whole
 	elements atomic.Int64                     // of those
 	spare    int                              // posted receives that stand for no element
 	windowed []*bufpool.Local                 // those with windows that may be bound
@@ -71,7 +71,7 @@ func newReceiver(c *Conn, ch *channel) (*receiver, error) {
 	r := &receiver{c: c, ch: ch}
 	r.returns = bufpool.Returns{Mode: c.cfg.Mode, Room: protocol.MaxControlSize - protocol.HeaderSize}
 	r.pools = make([]*bufpool.Local, c.cfg.MaxPools)
-	r.lent.Store(new([]*bufpool.Local))
+	r.local.Store(new([]*bufpool.Local))
 	r.consumed = make([]consumed, 0, len(r.comps))
 	for i := range r.recvs {
 		r.recvs[i].ID = uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(ch.number), 0, 0))
@@ -233,7 +233,7 @@ func (r *receiver) consume(class, elem, length uint32) (*bufpool.Local, error) {
 	}
 	p := r.pools[class]
 	// borrowed: the element is ours to read until Release.
-	data, err := p.Loan.Consume(int(elem), int(length))
+	data, err := p.Elements.Consume(int(elem), int(length))
 	if err != nil {
 		return nil, r.violation(err, "pool %d", p.Ref)
 	}
@@ -253,7 +253,7 @@ func (r *receiver) flush() error {
 		return err
 	}
 	for i := range r.consumed {
-		r.consumed[i].pool.Loan.Release(r.consumed[i].elem)
+		r.consumed[i].pool.Elements.Release(r.consumed[i].elem)
 	}
 	r.consumed = r.consumed[:0]
 	return nil
@@ -283,7 +283,7 @@ func (r *receiver) post(n int) error {
 // giveBack returns elements to the peer when a pool is due, or the peer waits
 // for them.
 func (r *receiver) giveBack() error {
-	for r.returns.Due(*r.lent.Load()) {
+	for r.returns.Due(*r.local.Load()) {
 		sent, err := r.c.control.sendUpdate(r)
 		if err != nil || !sent {
 			return err

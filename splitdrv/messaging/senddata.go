@@ -25,7 +25,7 @@ type numbering struct {
 
 // takeSent handles frames that were sent as messages.
 func (r *receiver) takeSent(comps []fabric.Completion) error {
-	pool := (*r.lent.Load())[0]
+	pool := (*r.local.Load())[0]
 	for i := range comps {
 		c := &comps[i]
 		if err := c.Err(); err != nil {
@@ -80,8 +80,8 @@ func (r *receiver) sequence(seq uint64) (late bool, err error) {
 
 // lose frees the elements of n messages that will not come.
 func (r *receiver) lose(n uint64) error {
-	pool := (*r.lent.Load())[0]
-	if n > uint64(pool.Loan.Len()) {
+	pool := (*r.local.Load())[0]
+	if n > uint64(pool.Elements.Len()) {
 		return r.violationOfSequence(r.expected + n)
 	}
 	for i := range n {
@@ -101,11 +101,11 @@ func (r *receiver) violationOfSequence(seq uint64) error {
 
 // used marks the element of a message as free to return.
 func (r *receiver) used(pool *bufpool.Local, seq uint64, length int) error {
-	elem := int(seq % uint64(pool.Loan.Len()))
-	if _, err := pool.Loan.Consume(elem, length); err != nil {
+	elem := int(seq % uint64(pool.Elements.Len()))
+	if _, err := pool.Elements.Consume(elem, length); err != nil {
 		return r.violation(err, "message %d", seq)
 	}
-	pool.Loan.Release(elem)
+	pool.Elements.Release(elem)
 	return nil
 }
 
@@ -122,9 +122,9 @@ func (r *receiver) sentSoFar(seq uint64) error {
 
 // postBuffers posts the receives of a pool.
 func (r *receiver) postBuffers(p *bufpool.Local) error {
-	for i := 0; i < p.Loan.Len(); {
+	for i := 0; i < p.Elements.Len(); {
 		n := 0
-		for ; n < len(r.recvs) && i < p.Loan.Len(); n++ {
+		for ; n < len(r.recvs) && i < p.Elements.Len(); n++ {
 			r.recvs[n] = r.bufferWR(p, uint16(i))
 			i++
 		}
@@ -139,6 +139,6 @@ func (r *receiver) postBuffers(p *bufpool.Local) error {
 func (r *receiver) bufferWR(p *bufpool.Local, i uint16) fabric.RecvWR {
 	return fabric.RecvWR{
 		ID:   uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(r.ch.number), i, 0)),
-		Addr: address(p.Element(i)), Len: uint32(p.Loan.ElementSize()), LKey: p.Regions[0].LKey(),
+		Addr: address(p.Element(i)), Len: uint32(p.Elements.ElementSize()), LKey: p.Regions[0].LKey(),
 	}
 }

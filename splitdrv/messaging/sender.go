@@ -69,7 +69,7 @@ func newSender(c *Conn, ch *channel, slots *bufpool.Slots, region fabric.Region)
 		pieces: maxPieces(&c.cfg), requests: &s.inFlight, count: &s.count,
 		wrs: make([]fabric.SendWR, 0, c.cfg.Batch), frames: make([]flight, 0, c.cfg.Batch),
 	}
-	s.grants.Store(new([]*bufpool.Remote))
+	s.remote.Store(new([]*bufpool.Remote))
 	var err error
 	if s.queue.wake, err = c.newEvent(); err != nil {
 		return nil, err

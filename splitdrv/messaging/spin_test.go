@@ -52,7 +52,7 @@ func TestSpin(t *testing.T) {
 	ch.recvCQ, ch.qp = cq, bottomlessQP{ch.qp}
 	canSleep(t, c)
 	// A message that comes late costs the peer no credit.
-	protocol.PutSendData((*ch.rx.lent.Load())[0].Element(0), 1<<63, 1)
+	protocol.PutSendData((*ch.rx.local.Load())[0].Element(0), 1<<63, 1)
 	ended := make(chan error, 1)
 	go func() {
 		defer ch.rx.w.release()

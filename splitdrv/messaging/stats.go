@@ -95,13 +95,14 @@ func (ch *channel) stats() ChannelStats {
 	}
 	snapshot(&s.TxCounters, &ch.tx.count)
 	snapshot(&s.RxCounters, &ch.rx.count)
-	for _, p := range *ch.rx.lent.Load() {
-		l := p.Loan.Ledger()
+	for _, p := range *ch.rx.local.Load() {
+		l := p.Elements.Ledger()
 		s.Local = addLedger(s.Local, l)
-		s.LocalPools = append(s.LocalPools, Pool{Ref: p.Ref, ElementSize: p.Loan.ElementSize(), Extra: p.Extra, Ledger: l})
+		s.LocalPools = append(s.LocalPools,
+			Pool{Ref: p.Ref, ElementSize: p.Elements.ElementSize(), Extra: p.Extra, Ledger: l})
 		s.MemoryPinned += len(p.Arena.Bytes())
 	}
-	for _, g := range *ch.tx.grants.Load() {
+	for _, g := range *ch.tx.remote.Load() {
 		l := g.Ledger()
 		s.Remote = addLedger(s.Remote, l)
 		s.RemotePools = append(s.RemotePools, Pool{Ref: g.Ref, ElementSize: g.ElementSize(), Extra: g.Extra(), Ledger: l})

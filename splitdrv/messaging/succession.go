@@ -96,7 +96,7 @@ func (c *Conn) takeOver(r *Remains) {
 func (s *sender) remains(r *Remains, channel int) {
 	r.Frames[channel] = s.in.left()
 	r.Lost += uint64(len(s.out.frames))
-	for _, g := range *s.grants.Load() {
+	for _, g := range *s.remote.Load() {
 		for elem := range g.Outstanding() {
 			r.Uncertain += uint64(g.Frames[elem])
 		}

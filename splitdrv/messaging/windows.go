@@ -23,7 +23,7 @@ func (r *receiver) invalidated(key uint32) error {
 	if l == nil {
 		return r.violation(ErrInvalidated, "key %#x", key)
 	}
-	if !slices.Contains(*r.lent.Load(), l) {
+	if !slices.Contains(*r.local.Load(), l) {
 		r.dropWindows(l)
 	}
 	if err := r.c.pools.step(bufpool.Event{Kind: bufpool.Invalidated, Local: l}); err != nil {

@@ -118,7 +118,7 @@ func messageBufferRecvPoolGet(t *testing.T, on fabricOf) {
 func TestMessageBufferPoolFlush(t *testing.T)     { messageBufferPoolFlush(t, inMemory) }
 func TestRDMAMessageBufferPoolFlush(t *testing.T) { messageBufferPoolFlush(t, onSoftRoCE) }
 
-// Either side ends the loan of a pool by a request that names it: from then on
+// Either side ends the use of a pool by a request that names it: from then on
 // the initiator writes there no more; the other side replies with the request's
 // transaction; and only after the exchange does the target deregister the memory.
 func messageBufferPoolFlush(t *testing.T, on fabricOf) {

@@ -15,24 +15,24 @@ type channel struct {
 	number int
 
 	// The sender's.
-	grants     []*pool
-	held       int // length of the frame that has no credit yet
-	net        []transfer
-	executed   int // sequence numbers of work requests
-	visible    int // those whose completions can be polled
-	completed  int
-	posted     int
-	signaled   int
-	flights    []transfer
-	owed       []transfer
-	indicated  uint64
-	acked      uint64
-	alone      bool
-	next       uint64
-	framesSent uint64
-	notes      []release
-	releasing  []release
-	requests   []sqRequest
+	remotePools []*pool
+	held        int // length of the frame that has no credit yet
+	net         []transfer
+	executed    int // sequence numbers of work requests
+	visible     int // those whose completions can be polled
+	completed   int
+	posted      int
+	signaled    int
+	flights     []transfer
+	owed        []transfer
+	indicated   uint64
+	acked       uint64
+	alone       bool
+	next        uint64
+	framesSent  uint64
+	notes       []release
+	releasing   []release
+	requests    []sqRequest
 
 	// The receiver's.
 	cq         []transfer
@@ -41,7 +41,7 @@ type channel struct {
 	reading    []rxEvent
 	drained    bool
 	pools      []*pool // by reference
-	lent       []*bufpool.Local
+	localPools []*bufpool.Local
 	spare      int
 	expected   uint64
 	sentByPeer uint64
@@ -186,7 +186,7 @@ func (c *channel) unacknowledged() int { return int(c.indicated - c.acked) }
 func (c *channel) room() int { return c.m.shape.depth - (c.posted - c.completed) - len(c.owed) }
 
 func (c *channel) dry() bool {
-	for _, p := range c.grants {
+	for _, p := range c.remotePools {
 		if p.at[available] > 0 {
 			return false
 		}
@@ -197,7 +197,7 @@ func (c *channel) dry() bool {
 // revoke takes a pool from the sender, and tells it.
 func (c *channel) revoke(r release) {
 	r.pool.stopping = true
-	c.grants = slices.DeleteFunc(c.grants, func(o *pool) bool { return o == r.pool })
+	c.remotePools = slices.DeleteFunc(c.remotePools, func(o *pool) bool { return o == r.pool })
 	c.notes = append(c.notes, r)
 }
 
@@ -241,7 +241,7 @@ func (c *channel) add() bool {
 		need += protocol.SendDataOverhead
 	}
 	fitting := false
-	for _, p := range c.grants {
+	for _, p := range c.remotePools {
 		if p.size < need {
 			continue
 		}
@@ -282,7 +282,7 @@ func (c *channel) add() bool {
 		c.flights = append(c.flights, t)
 		return true
 	}
-	if !fitting && len(c.grants) > 0 {
+	if !fitting && len(c.remotePools) > 0 {
 		c.held = 0 // dropped
 	}
 	return false

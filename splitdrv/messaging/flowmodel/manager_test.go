@@ -36,17 +36,17 @@ func (s *side) hand(a bufpool.Action) {
 	}
 	switch a.Do {
 	case bufpool.Adopt:
-		c.queue = append(c.queue, rxEvent{kind: rxAdopt, pool: s.lent[a.Local]})
+		c.queue = append(c.queue, rxEvent{kind: rxAdopt, pool: s.localPools[a.Local]})
 		if broken.earlyTakeBack {
 			s.withheld[a.Local] = s.hear(bufpool.Event{Kind: bufpool.Bound, Local: a.Local})
 		}
 	case bufpool.Drain:
-		c.queue = append(c.queue, rxEvent{kind: rxDrain, pool: s.lent[a.Local]})
+		c.queue = append(c.queue, rxEvent{kind: rxDrain, pool: s.localPools[a.Local]})
 		if broken.hastyTakeBack {
 			s.withheld[a.Local] = s.hear(bufpool.Event{Kind: bufpool.Drained, Local: a.Local})
 		}
 	case bufpool.Bind:
-		c.requests = append(c.requests, sqRequest{kind: sqBind, pool: s.lent[a.Local]})
+		c.requests = append(c.requests, sqRequest{kind: sqBind, pool: s.localPools[a.Local]})
 		if broken.unboundOffer {
 			s.step(bufpool.Event{Kind: bufpool.Bound, Local: a.Local})
 		}
@@ -55,20 +55,20 @@ func (s *side) hand(a bufpool.Action) {
 			s.step(bufpool.Event{Kind: bufpool.Unbound, Local: a.Local})
 			return
 		}
-		c.requests = append(c.requests, sqRequest{kind: sqUnbind, pool: s.lent[a.Local]})
+		c.requests = append(c.requests, sqRequest{kind: sqUnbind, pool: s.localPools[a.Local]})
 	case bufpool.Use:
-		c.grants = append(c.grants, s.borrowed[a.Remote])
-		slices.SortStableFunc(c.grants, func(a, b *pool) int { return a.size - b.size })
+		c.remotePools = append(c.remotePools, s.remotePools[a.Remote])
+		slices.SortStableFunc(c.remotePools, func(a, b *pool) int { return a.size - b.size })
 	case bufpool.Stop:
-		c.revoke(release{pool: s.borrowed[a.Remote], last: a.Last})
+		c.revoke(release{pool: s.remotePools[a.Remote], last: a.Last})
 	case bufpool.Invalidate:
-		c.requests = append(c.requests, sqRequest{kind: sqInvalidate, pool: s.borrowed[a.Remote]})
+		c.requests = append(c.requests, sqRequest{kind: sqInvalidate, pool: s.remotePools[a.Remote]})
 	case bufpool.Tell:
 		if broken.untoldOffer {
 			s.step(bufpool.Event{Kind: bufpool.Told, Local: a.Local})
 			return
 		}
-		s.untold = append(s.untold, s.lent[a.Local])
+		s.untold = append(s.untold, s.localPools[a.Local])
 	case bufpool.Request:
 		s.queue = append(s.queue, a)
 		if broken.flushTwice {
@@ -124,9 +124,9 @@ func (s *side) do(a bufpool.Action) {
 		s.fill(a.Local, bufpool.LentSize(a.Size))
 		s.step(bufpool.Event{Kind: bufpool.Registered, Local: a.Local})
 	case bufpool.Offer:
-		pools := []*pool{s.lent[a.Local]}
+		pools := []*pool{s.localPools[a.Local]}
 		for len(s.queue) > 0 && s.queue[0].Do == bufpool.Offer {
-			pools = append(pools, s.lent[s.queue[0].Local])
+			pools = append(pools, s.localPools[s.queue[0].Local])
 			s.queue = s.queue[1:]
 		}
 		s.send(message{kind: msgPools, pools: pools, due: pools})
@@ -145,14 +145,14 @@ func (s *side) do(a bufpool.Action) {
 		s.step(bufpool.Event{Kind: bufpool.Replying})
 		s.send(message{kind: msgFlushed, number: a.Transaction})
 	case bufpool.Deregister:
-		p := s.lent[a.Local]
+		p := s.localPools[a.Local]
 		p.gone = true
 		for i := range p.windows {
 			if p.windows[i].bound {
 				s.m.fail("%s: pool %d is deregistered, and can be written through window %d", s.name, p.ref, i)
 			}
 		}
-		delete(s.lent, a.Local)
+		delete(s.localPools, a.Local)
 		s.step(bufpool.Event{Kind: bufpool.Deregistered, Local: a.Local})
 	default:
 		s.m.fail("%s: nobody carries out action %d", s.name, a.Do)

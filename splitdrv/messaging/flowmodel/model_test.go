@@ -216,12 +216,12 @@ var actions = []struct {
 // check compares the ledgers with where the elements are.
 func (m *model) check() {
 	for _, s := range m.sides {
-		for _, p := range s.lent {
-			l := p.loan.Ledger()
+		for _, p := range s.localPools {
+			l := p.elements.Ledger()
 			if l.Check() != nil || l.Consumed != p.at[consumed] || l.Returning != p.at[returning] {
 				m.fail("%s: pool %d: the target's ledger is %+v, elements are %v", s.name, p.ref, l, p.at)
 			}
-			if p.remote == nil || p.remote.Grant == nil { // it was refused
+			if p.remote == nil || p.remote.Credits == nil { // it was refused
 				continue
 			}
 			if g := p.remote.Ledger(); g.Check() != nil || g.Available != p.at[available] {
@@ -247,7 +247,7 @@ func (m *model) rested() {
 		if err := s.pools.AtRest(); err != nil {
 			m.fail("%s: at rest, %v", s.name, err)
 		}
-		for _, p := range s.lent {
+		for _, p := range s.localPools {
 			for i := range p.windows {
 				if !p.windows[i].bound {
 					m.fail("%s: at rest, window %d of pool %d is not bound", s.name, i, p.ref)
@@ -269,7 +269,7 @@ func (m *model) rested() {
 			if got := s.peer.channels[i].arrived; got != c.framesSent && m.mode != protocol.ModeSendUC {
 				m.fail("%s: at rest, %d of %d frames have arrived on channel %d", s.name, got, c.framesSent, i)
 			}
-			for _, p := range c.grants {
+			for _, p := range c.remotePools {
 				if p.at[available] == 0 || p.at[returning] >= (len(p.where)+3)/4 {
 					m.fail("%s: at rest, of %d elements of pool %d elements are %v", s.name, len(p.where), p.ref, p.at)
 				}

@@ -26,10 +26,10 @@ type pool struct {
 
 	// The target's.
 	local    *bufpool.Local
-	loan     *bufpool.Loan // its
-	gone     bool          // deregistered
-	written  []uint64      // by element: the frame that is there and not consumed; 0 none
-	due      int           // updates that were due for this pool, and its offer, unprocessed
+	elements *bufpool.Elements // its
+	gone     bool              // deregistered
+	written  []uint64          // by element: the frame that is there and not consumed; 0 none
+	due      int               // updates that were due for this pool, and its offer, unprocessed
 	guard    guard
 	windows  []window
 	retiring bool // it is forgotten when nothing of it is consumed any more

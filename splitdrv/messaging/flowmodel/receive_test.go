@@ -92,12 +92,12 @@ func (c *channel) consume(p *pool, elem int) {
 // use takes an element through the states that it passes while its frame is
 // handed to the port.
 func (c *channel) use(p *pool, elem int) {
-	if _, err := p.loan.Consume(elem, 1); err != nil {
+	if _, err := p.elements.Consume(elem, 1); err != nil {
 		c.m.fail("%s: pool %d: %v", c.s.name, p.ref, err)
 		return
 	}
 	p.move(elem, inFlight, consumed)
-	p.loan.Release(elem)
+	p.elements.Release(elem)
 	p.move(elem, consumed, returning)
 	if c.m.rules.eager {
 		c.elements.Indicated(p.local, true)
@@ -124,22 +124,22 @@ func (c *channel) message(t transfer) {
 		return // late
 	}
 	c.lose(ahead)
-	c.use(c.only(), int(t.number)%c.only().loan.Len())
+	c.use(c.only(), int(t.number)%c.only().elements.Len())
 	c.expected++
 	c.arrive(t.frame)
 }
 
 // only is the pool of a channel in the send modes.
-func (c *channel) only() *pool { return c.s.made[c.lent[0]] }
+func (c *channel) only() *pool { return c.s.made[c.localPools[0]] }
 
 func (c *channel) lose(n int64) {
 	p := c.only()
-	if n > int64(p.loan.Len()) {
-		c.m.fail("%s: %d messages are lost, of %d", c.s.name, n, p.loan.Len())
+	if n > int64(p.elements.Len()) {
+		c.m.fail("%s: %d messages are lost, of %d", c.s.name, n, p.elements.Len())
 		return
 	}
 	for ; n > 0; n-- {
-		c.use(p, int(c.expected)%p.loan.Len())
+		c.use(p, int(c.expected)%p.elements.Len())
 		c.expected++
 	}
 }
@@ -190,7 +190,7 @@ func (c *channel) forget(p *pool) {
 		c.update(true)
 	}
 	c.pools[int(p.ref)-c.number*c.m.shape.maxPools] = nil
-	c.lent = slices.DeleteFunc(c.lent, func(o *bufpool.Local) bool { return o == p.local })
+	c.localPools = slices.DeleteFunc(c.localPools, func(o *bufpool.Local) bool { return o == p.local })
 	if c.m.mode == protocol.ModeImm {
 		c.spare += len(p.where)
 	}
@@ -211,7 +211,7 @@ func (c *channel) forget(p *pool) {
 // adopt takes a pool into service.
 func (c *channel) adopt(p *pool) {
 	c.pools[int(p.ref)-c.number*c.m.shape.maxPools] = p
-	c.lent = append(c.lent, p.local)
+	c.localPools = append(c.localPools, p.local)
 	switch {
 	case c.m.mode == protocol.ModeIndicate:
 	case c.m.mode.Sends():
@@ -229,7 +229,7 @@ func (c *channel) giveBack() bool {
 	if !c.returns {
 		return false
 	}
-	if !c.elements.Due(c.lent) {
+	if !c.elements.Due(c.localPools) {
 		c.returns = false
 		return true
 	}
@@ -246,13 +246,13 @@ func (c *channel) giveBack() bool {
 // update sends an update, if there is something to return.
 func (c *channel) update(retire bool) bool {
 	msg := message{kind: msgUpdate, channel: c.number}
-	returns := c.elements.Next(c.lent, nil)
+	returns := c.elements.Next(c.localPools, nil)
 	for _, r := range returns {
 		p := c.s.made[c.s.local(r.Pool)]
-		if c.m.rules.partialUpdates && len(r.Elements) < len(p.loan.Returning()) {
+		if c.m.rules.partialUpdates && len(r.Elements) < len(p.elements.Returning()) {
 			return false
 		}
-		if p.loan.Due() {
+		if p.elements.Due() {
 			msg.due = append(msg.due, p)
 		}
 		msg.returns = append(msg.returns, returned{p, slices.Clone(r.Elements)})
@@ -265,7 +265,7 @@ func (c *channel) update(retire bool) bool {
 			r.pool.move(int(e), returning, inUpdate)
 		}
 	}
-	c.elements.Sent(c.lent, returns)
+	c.elements.Sent(c.localPools, returns)
 	msg.forced, msg.retire = len(msg.due) == 0 && !retire, len(msg.due) == 0 && retire
 	c.s.send(msg)
 	return true

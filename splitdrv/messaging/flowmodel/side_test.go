@@ -70,12 +70,12 @@ type side struct {
 	count       [kinds]int
 	retires     int // updates before a pool goes, unprocessed
 
-	pools    *bufpool.Pools
-	lent     map[*bufpool.Local]*pool  // until they are deregistered
-	made     map[*bufpool.Local]*pool  // ever
-	borrowed map[*bufpool.Remote]*pool // the peer's
-	queue    []bufpool.Action          // the pool manager's
-	behind   bool                      // a keep-alive has to be sent behind a BufferRecvPoolGet
+	pools       *bufpool.Pools
+	localPools  map[*bufpool.Local]*pool  // until they are deregistered
+	made        map[*bufpool.Local]*pool  // ever
+	remotePools map[*bufpool.Remote]*pool // the peer's
+	queue       []bufpool.Action          // the pool manager's
+	behind      bool                      // a keep-alive has to be sent behind a BufferRecvPoolGet
 
 	// Of broken rules: what the pools want to be done and is put off, by what it waits
 	// for; replies that are put off.
@@ -95,8 +95,9 @@ type side struct {
 func newSide(m *model, i int) *side {
 	s := &side{
 		m: m, name: string(rune('a' + i)),
-		lent: make(map[*bufpool.Local]*pool), made: make(map[*bufpool.Local]*pool), borrowed: make(map[*bufpool.Remote]*pool),
-		withheld: make(map[*bufpool.Local][]bufpool.Action), early: make(map[uint64][]bufpool.Action),
+		localPools: make(map[*bufpool.Local]*pool), made: make(map[*bufpool.Local]*pool),
+		remotePools: make(map[*bufpool.Remote]*pool),
+		withheld:    make(map[*bufpool.Local][]bufpool.Action), early: make(map[uint64][]bufpool.Action),
 	}
 	for c := range m.shape.channels {
 		s.channels = append(s.channels, &channel{
@@ -142,12 +143,12 @@ func (s *side) fill(l *bufpool.Local, size int) *pool {
 	n := s.poolLength()
 	p := &pool{
 		m: s.m, ref: l.Ref, ch: l.Channel - 1, size: size, where: make([]place, n),
-		local: l, loan: bufpool.NewLoan(nil, size, n), written: make([]uint64, n),
+		local: l, elements: bufpool.NewElements(nil, size, n), written: make([]uint64, n),
 	}
 	p.at[offered] = n
 	p.makeWindows(s.guard)
-	l.Loan, l.Windows = p.loan, make([]fabric.Window, len(p.windows))
-	s.lent[l], s.made[l] = p, p
+	l.Elements, l.Windows = p.elements, make([]fabric.Window, len(p.windows))
+	s.localPools[l], s.made[l] = p, p
 	return p
 }
 
@@ -280,11 +281,11 @@ func (s *side) dispatch(msg message) {
 	switch msg.kind {
 	case msgPools:
 		for _, p := range msg.pools {
-			s.borrow(p)
+			s.addRemote(p)
 		}
 	case msgUpdate:
 		for _, r := range msg.returns {
-			g := s.borrowed[s.pools.Remote(r.pool.ref)]
+			g := s.remotePools[s.pools.Remote(r.pool.ref)]
 			if g != r.pool {
 				m.fail("%s: an update of pool %d, which is another one now", s.name, r.pool.ref)
 				return
@@ -346,7 +347,7 @@ func (s *side) dispatch(msg message) {
 
 // local is the pool with a reference that this side lends, nil if there is none.
 func (s *side) local(ref uint32) *bufpool.Local {
-	for l := range s.lent {
+	for l := range s.localPools {
 		if l.Ref == ref {
 			return l
 		}
@@ -354,8 +355,8 @@ func (s *side) local(ref uint32) *bufpool.Local {
 	return nil
 }
 
-// borrow takes a pool that the peer lends.
-func (s *side) borrow(p *pool) {
+// addRemote takes a pool that the peer lends.
+func (s *side) addRemote(p *pool) {
 	switch {
 	case p.guard == around:
 		p.learn()
@@ -374,7 +375,7 @@ func (s *side) borrow(p *pool) {
 	for e := range p.where {
 		p.move(e, offered, available)
 	}
-	s.borrowed[p.remote] = p
+	s.remotePools[p.remote] = p
 	s.step(bufpool.Event{Kind: bufpool.Lent, Remote: p.remote})
 }
 

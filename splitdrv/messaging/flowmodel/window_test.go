@@ -247,7 +247,7 @@ func (c *channel) invalidate(p *pool) bool {
 
 // touch takes an element without looking at it.
 func (c *channel) touch(p *pool, elem int) {
-	if _, err := p.loan.Consume(elem, 1); err != nil {
+	if _, err := p.elements.Consume(elem, 1); err != nil {
 		c.m.fail("%s: pool %d: %v", c.s.name, p.ref, err)
 		return
 	}

@@ -27,9 +27,9 @@ const (
 	returning
 )
 
-// Loan is the target's side of a pool. It belongs to one goroutine, but for
+// Elements are the target's side of a pool. They belong to one goroutine, but for
 // Used and Ledger.
-type Loan struct {
+type Elements struct {
 	mem   []byte
 	size  int
 	due   int
@@ -41,13 +41,13 @@ type Loan struct {
 	nReturning atomic.Int32
 }
 
-// NewLoan makes a pool of n elements of size bytes over mem, all of them lent.
+// NewElements makes a pool of n elements of size bytes over mem, all of them lent.
 // Without mem its elements have none of their own: they stand for receives.
-func NewLoan(mem []byte, size, n int) *Loan {
+func NewElements(mem []byte, size, n int) *Elements {
 	if mem != nil {
 		mem = mem[: size*n : size*n]
 	}
-	return &Loan{
+	return &Elements{
 		mem:   mem,
 		size:  size,
 		due:   (n + protocol.UpdatesPerPool - 1) / protocol.UpdatesPerPool,
@@ -57,74 +57,74 @@ func NewLoan(mem []byte, size, n int) *Loan {
 }
 
 // Len is the number of elements.
-func (l *Loan) Len() int { return len(l.state) }
+func (e *Elements) Len() int { return len(e.state) }
 
 // ElementSize is the size of each element in bytes.
-func (l *Loan) ElementSize() int { return l.size }
+func (e *Elements) ElementSize() int { return e.size }
 
 // Consume takes an element that the peer indicated as written with length
 // bytes, and returns those bytes. They belong to the caller until Release; the
 // peer is able to scribble on them all the same, so that whoever reads them
 // must not read twice what it checks. A pool without memory returns none.
-func (l *Loan) Consume(elem, length int) ([]byte, error) {
-	if elem < 0 || elem >= len(l.state) {
-		return nil, fmt.Errorf("%w: element %d of %d", ErrNotLent, elem, len(l.state))
+func (e *Elements) Consume(elem, length int) ([]byte, error) {
+	if elem < 0 || elem >= len(e.state) {
+		return nil, fmt.Errorf("%w: element %d of %d", ErrNotLent, elem, len(e.state))
 	}
-	if l.state[elem] != lent {
+	if e.state[elem] != lent {
 		return nil, fmt.Errorf("%w: element %d is in use here", ErrNotLent, elem)
 	}
-	if length <= 0 || length > l.size {
-		return nil, fmt.Errorf("%w: %d bytes in element %d of %d bytes", ErrLength, length, elem, l.size)
+	if length <= 0 || length > e.size {
+		return nil, fmt.Errorf("%w: %d bytes in element %d of %d bytes", ErrLength, length, elem, e.size)
 	}
-	l.state[elem] = consumed
-	l.nConsumed.Store(l.nConsumed.Load() + 1)
-	if !l.used.Load() {
-		l.used.Store(true)
+	e.state[elem] = consumed
+	e.nConsumed.Store(e.nConsumed.Load() + 1)
+	if !e.used.Load() {
+		e.used.Store(true)
 	}
-	if l.mem == nil {
+	if e.mem == nil {
 		return nil, nil
 	}
-	off := elem * l.size
-	return l.mem[off : off+length : off+length], nil
+	off := elem * e.size
+	return e.mem[off : off+length : off+length], nil
 }
 
 // Release marks a consumed element as free to return.
-func (l *Loan) Release(elem int) {
-	if l.state[elem] != consumed {
+func (e *Elements) Release(elem int) {
+	if e.state[elem] != consumed {
 		panic("bufpool: release of an element that is not consumed")
 	}
-	l.state[elem] = returning
-	l.back = append(l.back, uint16(elem))
-	l.nReturning.Store(l.nReturning.Load() + 1)
-	l.nConsumed.Store(l.nConsumed.Load() - 1)
+	e.state[elem] = returning
+	e.back = append(e.back, uint16(elem))
+	e.nReturning.Store(e.nReturning.Load() + 1)
+	e.nConsumed.Store(e.nConsumed.Load() - 1)
 }
 
 // Due reports whether so many elements are returning that the peer is to be
 // told.
-func (l *Loan) Due() bool { return len(l.back) >= l.due }
+func (e *Elements) Due() bool { return len(e.back) >= e.due }
 
 // Returning lists the elements that an update would return now, oldest first.
-// The slice is the loan's own and good until the next call.
-func (l *Loan) Returning() []uint16 { return l.back }
+// The slice is the pool's own and good until the next call.
+func (e *Elements) Returning() []uint16 { return e.back }
 
 // Returned records that an update with the first n elements of Returning is on
 // its way: they are lent again.
-func (l *Loan) Returned(n int) {
-	for _, e := range l.back[:n] {
-		l.state[e] = lent
+func (e *Elements) Returned(n int) {
+	for _, elem := range e.back[:n] {
+		e.state[elem] = lent
 	}
-	rest := copy(l.back, l.back[n:])
-	l.back = l.back[:rest]
-	l.nReturning.Store(int32(rest))
+	rest := copy(e.back, e.back[n:])
+	e.back = e.back[:rest]
+	e.nReturning.Store(int32(rest))
 }
 
 // Used reports whether an element was consumed since the last call. It may be
 // called from any one goroutine.
-func (l *Loan) Used() bool { return l.used.Swap(false) }
+func (e *Elements) Used() bool { return e.used.Swap(false) }
 
 // Ledger counts the elements by state. It may be called from any goroutine; an
 // element that changes state meanwhile is counted once, in either state.
-func (l *Loan) Ledger() Ledger {
-	c, r := int(l.nConsumed.Load()), int(l.nReturning.Load())
-	return Ledger{Elements: len(l.state), Lent: len(l.state) - c - r, Consumed: c, Returning: r}
+func (e *Elements) Ledger() Ledger {
+	c, r := int(e.nConsumed.Load()), int(e.nReturning.Load())
+	return Ledger{Elements: len(e.state), Lent: len(e.state) - c - r, Consumed: c, Returning: r}
 }
