@@ -18,8 +18,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// batchRig is a port of that kind and a station on its LAN.
-func batchRig(t testing.TB, kind string, cfg lan.Config) (lan.Interface, *testenv.BatchRig) {
+// portFixture is a port of that kind and a station on its LAN.
+func portFixture(t testing.TB, kind string, cfg lan.Config) (lan.Interface, *testenv.PortFixture) {
 	s := newSite(t)
 	testenv.DisableIPv6(t, s.station)
 	// What one processor sends and then another must not be received by both at
@@ -32,7 +32,7 @@ func batchRig(t testing.TB, kind string, cfg lan.Config) (lan.Interface, *testen
 	if q, ok := p.Queues()[0].(interface{ Rings() bool }); ok && q.Rings() == cfg.NoRing && haveRings(t) {
 		t.Errorf("rings: %t, although NoRing is %t", q.Rings(), cfg.NoRing)
 	}
-	r := &testenv.BatchRig{
+	r := &testenv.PortFixture{
 		Port:   p.Queues()[0],
 		Here:   macA,
 		There:  macC,
@@ -83,24 +83,24 @@ func TestNetnsBatches(t *testing.T) {
 	for _, tc := range []struct {
 		name, kind string
 		cfg        lan.Config
-		change     func(lan.Interface, *testenv.BatchRig) error
+		change     func(lan.Interface, *testenv.PortFixture) error
 	}{
 		{name: "packet", kind: "packet"},
 		{name: "tap", kind: "tap"},
 		{name: "tap without ring", kind: "tap", cfg: lan.Config{NoRing: true}},
 		{name: "macvtap", kind: "macvtap"},
 		{name: "macvtap without ring", kind: "macvtap", cfg: lan.Config{NoRing: true}},
-		{name: "macvtap with a socket beside", kind: "macvtap", change: func(p lan.Interface, _ *testenv.BatchRig) error {
+		{name: "macvtap with a socket beside", kind: "macvtap", change: func(p lan.Interface, _ *testenv.PortFixture) error {
 			return p.SetPromisc(true)
 		}},
-		{name: "the socket beside a macvtap", kind: "macvtap", change: func(p lan.Interface, r *testenv.BatchRig) error {
+		{name: "the socket beside a macvtap", kind: "macvtap", change: func(p lan.Interface, r *testenv.PortFixture) error {
 			r.Here = macB
 			return p.SetUnicast([]net.HardwareAddr{macB})
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			testenv.TestBatches(t, func(t *testing.T) *testenv.BatchRig {
-				p, r := batchRig(t, tc.kind, tc.cfg)
+			testenv.TestBatches(t, func(t *testing.T) *testenv.PortFixture {
+				p, r := portFixture(t, tc.kind, tc.cfg)
 				if tc.change != nil {
 					if err := tc.change(p, r); err != nil {
 						t.Fatal(err)
@@ -116,7 +116,7 @@ func TestNetnsBatches(t *testing.T) {
 // it at the same time: neither may keep the other from being read.
 func TestNetnsMergedBatches(t *testing.T) {
 	testenv.NeedTUN(t)
-	p, r := batchRig(t, "macvtap", lan.Config{})
+	p, r := portFixture(t, "macvtap", lan.Config{})
 	if err := p.SetUnicast([]net.HardwareAddr{macB}); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func BenchmarkNetnsBatches(b *testing.B) {
 	for name, cfg := range map[string]lan.Config{"packet": {}, "macvtap": {}, "macvtap loop": {NoRing: true}} {
 		kind, _, _ := strings.Cut(name, " ")
 		b.Run(name, func(b *testing.B) {
-			_, r := batchRig(b, kind, cfg)
+			_, r := portFixture(b, kind, cfg)
 			testenv.BenchBatches(b, r)
 		})
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// batchRig is a TAP device and the network stack behind it.
-func batchRig(t testing.TB, open func(tap.Config) (*tap.Device, error), cfg tap.Config) *testenv.BatchRig {
+// portFixture is a TAP device and the network stack behind it.
+func portFixture(t testing.TB, open func(tap.Config) (*tap.Device, error), cfg tap.Config) *testenv.PortFixture {
 	ns := testenv.NetNS(t)
 	testenv.DisableIPv6(t, ns)
 	cfg.Name, cfg.NetNS, cfg.Offloads, cfg.MAC = "sn0", ns, vnet.AllOffloads, testMAC
@@ -28,7 +28,7 @@ func batchRig(t testing.TB, open func(tap.Config) (*tap.Device, error), cfg tap.
 	if err := errors.Join(d.Up(), d.SetCarrier(true)); err != nil {
 		t.Fatal(err)
 	}
-	return &testenv.BatchRig{
+	return &testenv.PortFixture{
 		Port:   d.Queues()[0],
 		Here:   net.HardwareAddr{2, 0, 0, 0, 0, 2},
 		There:  testMAC,
@@ -52,8 +52,8 @@ func TestNetnsBatches(t *testing.T) {
 	for kind, open := range openers {
 		for _, noRing := range []bool{false, true} {
 			t.Run(kind+map[bool]string{true: " without ring"}[noRing], func(t *testing.T) {
-				testenv.TestBatches(t, func(t *testing.T) *testenv.BatchRig {
-					return batchRig(t, open, tap.Config{NoRing: noRing})
+				testenv.TestBatches(t, func(t *testing.T) *testenv.PortFixture {
+					return portFixture(t, open, tap.Config{NoRing: noRing})
 				})
 			})
 		}
@@ -63,7 +63,7 @@ func TestNetnsBatches(t *testing.T) {
 // TestNetnsBatchCalls counts the system calls that batches take.
 func TestNetnsBatchCalls(t *testing.T) {
 	testenv.NeedTUN(t)
-	r := batchRig(t, tap.Open, tap.Config{})
+	r := portFixture(t, tap.Open, tap.Config{})
 	q := r.Port.(*tap.Queue)
 	if !q.Rings() {
 		t.Skip("this kernel has no rings for TAP devices: Linux 6.4 has")
@@ -127,7 +127,7 @@ func TestNetnsBatchCalls(t *testing.T) {
 	}
 
 	// Looking for rings takes no frame away.
-	r = batchRig(t, tap.Open, tap.Config{NoRing: true})
+	r = portFixture(t, tap.Open, tap.Config{NoRing: true})
 	q = r.Port.(*tap.Queue)
 	if q.Rings() {
 		t.Error("there are rings although NoRing is set")
@@ -148,7 +148,7 @@ func TestNetnsBatchesAreCounted(t *testing.T) {
 	const sent, asked = 64, 20
 	for _, noRing := range []bool{false, true} {
 		t.Run(map[bool]string{false: "ring", true: "loop"}[noRing], func(t *testing.T) {
-			r := batchRig(t, tap.Open, tap.Config{NoRing: noRing})
+			r := portFixture(t, tap.Open, tap.Config{NoRing: noRing})
 			q := r.Port.(*tap.Queue)
 			var frames [][]byte
 			for i := range uint32(sent) {
@@ -205,7 +205,7 @@ func BenchmarkNetnsBatches(b *testing.B) {
 	testenv.NeedTUN(b)
 	for _, noRing := range []bool{false, true} {
 		b.Run(map[bool]string{false: "ring", true: "loop"}[noRing], func(b *testing.B) {
-			testenv.BenchBatches(b, batchRig(b, tap.Open, tap.Config{NoRing: noRing}))
+			testenv.BenchBatches(b, portFixture(b, tap.Open, tap.Config{NoRing: noRing}))
 		})
 	}
 }

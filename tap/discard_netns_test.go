@@ -38,7 +38,7 @@ func discards(t *testing.T, ns string, open func(tap.Config) (*tap.Device, error
 
 // flooded is Flood, again where something else had the processor for so long
 // that everything had to pass.
-func flooded(t *testing.T, q testenv.Port, send func()) testenv.Pieces {
+func flooded(t *testing.T, q testenv.Single, send func()) testenv.Pieces {
 	t.Helper()
 	for range 100 {
 		if p, longest := testenv.Flood(t, q, send); longest < discard.Patience {

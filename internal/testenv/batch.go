@@ -14,16 +14,16 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// BatchPort is a Port that moves several frames in one call.
-type BatchPort interface {
-	Port
+// Port is a Single that moves several frames in one call, too.
+type Port interface {
+	Single
 	ReadFrames(ops []vnet.ReadOp) int
 	WriteFrames(ops []vnet.WriteOp) int
 }
 
-// BatchRig is a port and what lies behind its device.
-type BatchRig struct {
-	Port  BatchPort
+// PortFixture is a port and what lies behind its device.
+type PortFixture struct {
+	Port  Port
 	Here  net.HardwareAddr       // who uses the port
 	There net.HardwareAddr       // who is behind the device
 	Send  func(frames ...[]byte) // sends frames to the port
@@ -43,7 +43,7 @@ const etherProbe = 0x88b5
 
 // Probe returns frame number seq, of n bytes with its Ethernet header, with
 // content of its own; a TCP super-frame if n is over the MTU.
-func (r *BatchRig) Probe(toPort bool, seq uint32, n int) []byte {
+func (r *PortFixture) Probe(toPort bool, seq uint32, n int) []byte {
 	f := make([]byte, vnet.HdrLen+n)
 	eth := f[vnet.HdrLen:]
 	src := rand.NewChaCha8([32]byte{byte(seq), byte(seq >> 8), byte(n), byte(n >> 8)})
@@ -73,7 +73,7 @@ func (r *BatchRig) Probe(toPort bool, seq uint32, n int) []byte {
 }
 
 // ours reports whether an Ethernet frame is a probe in that direction.
-func (r *BatchRig) ours(frame []byte, toPort bool) bool {
+func (r *PortFixture) ours(frame []byte, toPort bool) bool {
 	from := r.Here
 	if toPort {
 		from = r.There
@@ -85,7 +85,7 @@ func (r *BatchRig) ours(frame []byte, toPort bool) bool {
 
 // Receive fails the test unless the frames behind the port are the next to
 // arrive at the far end.
-func (r *BatchRig) Receive(t testing.TB, frames ...[]byte) {
+func (r *PortFixture) Receive(t testing.TB, frames ...[]byte) {
 	t.Helper()
 	for i, want := range frames {
 		got, _ := r.far.Next(func(f []byte) bool { return r.ours(f, false) })
@@ -107,7 +107,7 @@ func Slots(n, size int) []vnet.ReadOp {
 
 // Read reads, by single and batched calls as random says, until it has n
 // frames, or errors about frames; nil stands for an error.
-func (r *BatchRig) Read(t testing.TB, random *rand.Rand, ops []vnet.ReadOp, n int) (got [][]byte) {
+func (r *PortFixture) Read(t testing.TB, random *rand.Rand, ops []vnet.ReadOp, n int) (got [][]byte) {
 	t.Helper()
 	take := func(op *vnet.ReadOp) (dry bool) {
 		switch {

@@ -10,7 +10,7 @@ import (
 
 // BenchBatches measures what a frame costs that is read, or written, singly and
 // in batches: only the time within the port's calls counts.
-func BenchBatches(b *testing.B, r *BatchRig) {
+func BenchBatches(b *testing.B, r *PortFixture) {
 	const n = 64
 	for _, size := range []int{60, 1514} {
 		frames := make([][]byte, n)

@@ -14,9 +14,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestBatches checks what messaging.Port promises. Each test has a rig of
+// TestBatches checks what messaging.Port promises. Each test has a fixture of
 // its own.
-func TestBatches(t *testing.T, open func(t *testing.T) *BatchRig) {
+func TestBatches(t *testing.T, open func(t *testing.T) *PortFixture) {
 	t.Run("read", func(t *testing.T) { testReads(t, open(t)) })
 	t.Run("write", func(t *testing.T) { testWrites(t, open(t)) })
 	t.Run("too long", func(t *testing.T) { testTooLong(t, open(t)) })
@@ -48,7 +48,7 @@ func TestBatches(t *testing.T, open func(t *testing.T) *BatchRig) {
 
 // testDead moves frames through a port that does not work any more: batches have
 // the errors that single calls have.
-func testDead(t *testing.T, r *BatchRig) {
+func testDead(t *testing.T, r *PortFixture) {
 	reads := Slots(5, 70000)
 	_, want := r.Port.ReadFrame(reads[0].Slot)
 	for want == nil { // what came before
@@ -70,7 +70,7 @@ func testDead(t *testing.T, r *BatchRig) {
 }
 
 // sizes returns n random sizes of frames, some of them super-frames.
-func (r *BatchRig) sizes(random *rand.Rand, n int) []int {
+func (r *PortFixture) sizes(random *rand.Rand, n int) []int {
 	sizes := make([]int, n)
 	for i := range sizes {
 		sizes[i] = 60 + random.IntN(1455)
@@ -81,7 +81,7 @@ func (r *BatchRig) sizes(random *rand.Rand, n int) []int {
 	return sizes
 }
 
-func testReads(t *testing.T, r *BatchRig) {
+func testReads(t *testing.T, r *PortFixture) {
 	random := rand.New(rand.NewPCG(3, 4))
 	if n := r.Port.ReadFrames(nil); n != 0 {
 		t.Errorf("%d of no operations filled", n)
@@ -109,7 +109,7 @@ func testReads(t *testing.T, r *BatchRig) {
 
 // write writes some of ops, by a single or a batched call as random says, and
 // returns how many: none if the device is full.
-func (r *BatchRig) write(t *testing.T, random *rand.Rand, ops []vnet.WriteOp) int {
+func (r *PortFixture) write(t *testing.T, random *rand.Rand, ops []vnet.WriteOp) int {
 	if random.IntN(4) == 0 {
 		err := r.Port.WriteFrame(slices.Concat(ops[0].Head, ops[0].Rest))
 		if errors.Is(err, unix.EAGAIN) {
@@ -133,7 +133,7 @@ func (r *BatchRig) write(t *testing.T, random *rand.Rand, ops []vnet.WriteOp) in
 	return n
 }
 
-func testWrites(t *testing.T, r *BatchRig) {
+func testWrites(t *testing.T, r *PortFixture) {
 	r.far = r.Listen()
 	random := rand.New(rand.NewPCG(5, 6))
 	if n := r.Port.WriteFrames(nil); n != 0 {
@@ -162,7 +162,7 @@ func testWrites(t *testing.T, r *BatchRig) {
 }
 
 // writeAll writes all of ops, waiting where the device is full.
-func (r *BatchRig) writeAll(ops []vnet.WriteOp) error {
+func (r *PortFixture) writeAll(ops []vnet.WriteOp) error {
 	for len(ops) > 0 {
 		n := r.Port.WriteFrames(ops)
 		if ops = ops[n:]; len(ops) == 0 {
@@ -180,7 +180,7 @@ func (r *BatchRig) writeAll(ops []vnet.WriteOp) error {
 }
 
 // testTooLong reads with slots that some frames do not fit.
-func testTooLong(t *testing.T, r *BatchRig) {
+func testTooLong(t *testing.T, r *PortFixture) {
 	random := rand.New(rand.NewPCG(7, 8))
 	ops := Slots(33, 800)
 	var frames [][]byte
@@ -204,7 +204,7 @@ func testTooLong(t *testing.T, r *BatchRig) {
 }
 
 // testBadFrames writes frames that are refused between others.
-func testBadFrames(t *testing.T, r *BatchRig) {
+func testBadFrames(t *testing.T, r *PortFixture) {
 	r.far = r.Listen()
 	random := rand.New(rand.NewPCG(9, 10))
 	for _, n := range []int{2, 3, 10, 64, 65, 200} {
@@ -241,7 +241,7 @@ func testBadFrames(t *testing.T, r *BatchRig) {
 }
 
 // testBoth reads and writes at the same time.
-func testBoth(t *testing.T, r *BatchRig) {
+func testBoth(t *testing.T, r *PortFixture) {
 	const rounds, each = 30, 40
 	done := make(chan struct{})
 	go func() {
@@ -276,7 +276,7 @@ func testBoth(t *testing.T, r *BatchRig) {
 }
 
 // testFull fills a device that takes nothing more for a while.
-func testFull(t *testing.T, r *BatchRig) {
+func testFull(t *testing.T, r *PortFixture) {
 	if r.Slow == nil {
 		return // it drops what it has no room for
 	}
@@ -327,7 +327,7 @@ func testFull(t *testing.T, r *BatchRig) {
 	r.Receive(t, sent...)
 }
 
-func testBatchAllocs(t *testing.T, r *BatchRig) {
+func testBatchAllocs(t *testing.T, r *PortFixture) {
 	const n, runs = 16, 20
 	out := make([]vnet.WriteOp, n)
 	for i := range out {

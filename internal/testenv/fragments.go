@@ -73,7 +73,7 @@ func (p *Pieces) Count() {
 // Flood has send called far more often than a queue has room for what it sends,
 // reads a few frames from the queue each time, and the rest at the end. It
 // returns what it has read, and the longest time without a read.
-func Flood(t testing.TB, q Port, send func()) (p Pieces, longest time.Duration) {
+func Flood(t testing.TB, q Single, send func()) (p Pieces, longest time.Duration) {
 	t.Helper()
 	const datagrams, each = 200, 7
 	slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)

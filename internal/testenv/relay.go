@@ -13,8 +13,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Port is one queue of a TAP device or of a LAN interface.
-type Port interface {
+// Single is one queue of a TAP device or of a LAN interface, frame by frame.
+type Single interface {
 	FD() int
 	ReadFrame(slot []byte) ([]byte, error)
 	WriteFrame(frame []byte) error
@@ -65,12 +65,12 @@ func (r *Relay) Stop() {
 
 // Join relays between a and b, both ways. Every frame has to pass vnet.Check
 // with the MTU. It returns the traffic from a to b, and from b to a.
-func (r *Relay) Join(a, b Port, mtu int) (ab, ba *Traffic) {
+func (r *Relay) Join(a, b Single, mtu int) (ab, ba *Traffic) {
 	return r.Pipe(a, b, mtu), r.Pipe(b, a, mtu)
 }
 
 // Pipe relays from one port to another only.
-func (r *Relay) Pipe(from, to Port, mtu int) *Traffic {
+func (r *Relay) Pipe(from, to Single, mtu int) *Traffic {
 	tr := new(Traffic)
 	r.wg.Add(1)
 	go func() {
@@ -82,7 +82,7 @@ func (r *Relay) Pipe(from, to Port, mtu int) *Traffic {
 	return tr
 }
 
-func (r *Relay) run(from, to Port, mtu int, tr *Traffic) error {
+func (r *Relay) run(from, to Single, mtu int, tr *Traffic) error {
 	slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
 	for {
 		frame, err := from.ReadFrame(slot)
@@ -121,7 +121,7 @@ func (r *Relay) run(from, to Port, mtu int, tr *Traffic) error {
 }
 
 // writeFD is the descriptor to wait at before writing.
-func writeFD(p Port) int {
+func writeFD(p Single) int {
 	if w, ok := p.(interface{ WriteFD() int }); ok {
 		return w.WriteFD()
 	}
