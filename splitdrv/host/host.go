@@ -102,7 +102,7 @@ var ErrNetdeviceGone = errors.New("the netdevice was deleted; start this again t
 // Host is a running host. It has many methods, because it is what carries out the
 // decisions of mirror and uplink, on several goroutines: connect's, which has the session in
 // use (connect.go, serve.go, switchover.go), the follower's (follow.go), and those of the
-// keepers (standby.go, renew.go). What they share is guarded by dev.mu and mu.
+// background goroutines (standby.go, renew.go). What they share is guarded by dev.mu and mu.
 type Host struct {
 	cfg        Config
 	units      uplink.Candidates
@@ -110,7 +110,7 @@ type Host struct {
 	dev        *netdev
 	switching  switching
 	retired    retirees
-	keepers    sync.WaitGroup // of what goes on beside a session in use
+	background sync.WaitGroup // of what goes on beside a session in use
 	// What I/O units cause: lines in the log, and changes by their requests, which
 	// are counted by their keys, or by address where there are none.
 	lines        pace.Pace
@@ -221,7 +221,7 @@ func (h *Host) Run(ctx context.Context) error {
 	workers.Go(func() { h.follow(ctx) })
 	workers.Go(func() { h.dev.solicit(ctx) })
 	err := h.connect(ctx)
-	h.keepers.Wait()
+	h.background.Wait()
 	h.retired.wait()
 	if gone := context.Cause(ctx); errors.Is(gone, ErrNetdeviceGone) {
 		err = gone

@@ -79,11 +79,11 @@ func (h *Host) use(ctx context.Context, a *attachment, unsent *messaging.Remains
 		return e
 	}
 	rctx, cancel := context.WithCancel(ctx)
-	h.keepers.Go(func() { h.keepStandby(rctx, a.unit) })
-	h.keepers.Go(func() { h.keepRenewed(rctx, a) })
+	h.background.Go(func() { h.keepStandby(rctx, a.unit) })
+	h.background.Go(func() { h.keepRenewed(rctx, a) })
 	defer func() {
 		if e.err != nil {
-			e.spare = h.take(uplink.None) // before its keeper lets it go
+			e.spare = h.take(uplink.None) // before its manager lets it go
 		}
 		cancel()
 	}()

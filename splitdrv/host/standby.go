@@ -16,11 +16,11 @@ type standby struct {
 	reason error       // why there is none; nil if that is not known, or it is not wanted
 }
 
-// keeper carries out an uplink.Standby. It belongs to one goroutine.
-type keeper struct {
+// standbyManager carries out an uplink.Standby. It belongs to one goroutine.
+type standbyManager struct {
 	*uplink.Standby
 	h       *Host
-	ctx     context.Context // of the keeper
+	ctx     context.Context // of the manager
 	trial   context.Context // of the sessions that are being prepared
 	abandon context.CancelFunc
 	results chan prepared
@@ -45,74 +45,74 @@ func (h *Host) keepStandby(ctx context.Context, unit int) {
 		return
 	}
 	retry := h.cfg.backoff()
-	k := &keeper{
+	m := &standbyManager{
 		Standby: uplink.NewStandby(list, unit, h.cfg.FailBack, h.cfg.Patience, &retry),
 		h:       h, ctx: ctx, abandon: func() {}, results: make(chan prepared), ready: make(map[int]*attachment),
 	}
-	defer k.end()
-	for actions := k.Start(time.Now()); ; {
+	defer m.end()
+	for actions := m.Start(time.Now()); ; {
 		for len(actions) > 0 {
-			more := k.do(actions[0])
+			more := m.do(actions[0])
 			actions = append(actions[1:], more...)
 		}
 		var hello, conn <-chan struct{}
-		if k.held != nil {
-			hello, conn = k.held.client.Done(), k.held.conn.Done()
+		if m.held != nil {
+			hello, conn = m.held.client.Done(), m.held.conn.Done()
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-at(k.Wake()):
-			actions = k.Tick(time.Now())
+		case <-at(m.Wake()):
+			actions = m.Tick(time.Now())
 		case <-hello:
-			actions = k.lost(k.held.client.Err())
+			actions = m.lost(m.held.client.Err())
 		case <-conn:
-			actions = k.lost(k.held.conn.Err())
-		case r := <-k.results:
-			actions = k.enter(r)
+			actions = m.lost(m.held.conn.Err())
+		case r := <-m.results:
+			actions = m.enter(r)
 		}
 	}
 }
 
 // do carries out what was decided, and returns what follows from it.
-func (k *keeper) do(a uplink.Action) []uplink.Action {
+func (m *standbyManager) do(a uplink.Action) []uplink.Action {
 	switch a.Do {
 	case uplink.Prepare:
-		if k.pending == 0 {
-			k.abandon()
-			k.trial, k.abandon = context.WithCancel(k.ctx)
+		if m.pending == 0 {
+			m.abandon()
+			m.trial, m.abandon = context.WithCancel(m.ctx)
 		}
-		k.pending++
-		trial := k.trial
+		m.pending++
+		trial := m.trial
 		go func() {
-			b, err := k.h.prepare(trial, a.Unit)
-			k.results <- prepared{a.Unit, b, err}
+			b, err := m.h.prepare(trial, a.Unit)
+			m.results <- prepared{a.Unit, b, err}
 		}()
 	case uplink.AbandonAll:
-		k.abandon()
+		m.abandon()
 	case uplink.Hold:
-		k.held = k.ready[a.Unit]
-		delete(k.ready, a.Unit)
-		k.h.hold(k.ctx, k.held)
+		m.held = m.ready[a.Unit]
+		delete(m.ready, a.Unit)
+		m.h.hold(m.ctx, m.held)
 	case uplink.Retire:
-		k.h.retire(k.ready[a.Unit], session.CodeShuttingDown, notNeeded)
-		delete(k.ready, a.Unit)
+		m.h.retire(m.ready[a.Unit], session.CodeShuttingDown, notNeeded)
+		delete(m.ready, a.Unit)
 	case uplink.Drop:
-		k.drop()
+		m.drop()
 	case uplink.FailBack:
-		b := k.held
-		k.held = nil
-		if k.h.unhold(b) {
+		b := m.held
+		m.held = nil
+		if m.h.unhold(b) {
 			o := &switchRequest{unit: b.unit, to: b, reason: uplink.ReasonFailBack, started: time.Now(),
 				done: make(chan error, 1)}
-			if err := k.h.submit(k.ctx, o); err != nil && k.ctx.Err() == nil {
-				k.h.cfg.Log.Warn("not gone back to the preferred I/O unit", "iounit", b.addr, "reason", err)
+			if err := m.h.submit(m.ctx, o); err != nil && m.ctx.Err() == nil {
+				m.h.cfg.Log.Warn("not gone back to the preferred I/O unit", "iounit", b.addr, "reason", err)
 			}
 		}
-		return k.Ended(time.Now())
+		return m.Ended(time.Now())
 	case uplink.Report:
-		if unit, err := k.Why(); err != nil {
-			k.h.noStandby(fmt.Errorf("the I/O unit at %s: %w", k.h.units[unit], err))
+		if unit, err := m.Why(); err != nil {
+			m.h.noStandby(fmt.Errorf("the I/O unit at %s: %w", m.h.units[unit], err))
 		}
 	default: // a race's
 	}
@@ -120,54 +120,54 @@ func (k *keeper) do(a uplink.Action) []uplink.Action {
 }
 
 // enter enters what has become of a session that was prepared.
-func (k *keeper) enter(r prepared) []uplink.Action {
-	k.pending--
+func (m *standbyManager) enter(r prepared) []uplink.Action {
+	m.pending--
 	if r.err != nil {
-		if k.trial.Err() == nil {
+		if m.trial.Err() == nil {
 			level := slog.LevelDebug
-			if k.h.cfg.Standby {
-				level = k.h.level(r.unit, r.err)
+			if m.h.cfg.Standby {
+				level = m.h.level(r.unit, r.err)
 			}
-			k.h.cfg.Log.Log(k.ctx, level, "no session on standby", "iounit", k.h.units[r.unit], "reason", r.err)
+			m.h.cfg.Log.Log(m.ctx, level, "no session on standby", "iounit", m.h.units[r.unit], "reason", r.err)
 		}
-		return k.PrepareFailed(time.Now(), r.unit, r.err)
+		return m.PrepareFailed(time.Now(), r.unit, r.err)
 	}
-	k.ready[r.unit] = r.b
-	return k.Prepared(time.Now(), r.unit)
+	m.ready[r.unit] = r.b
+	return m.Prepared(time.Now(), r.unit)
 }
 
 // lost enters why the session on standby has ended: there is none until the next one
 // has been made, or not.
-func (k *keeper) lost(why error) []uplink.Action {
-	k.h.mu.Lock()
-	if s := &k.h.standby; s.a == k.held {
-		s.reason = fmt.Errorf("the I/O unit at %s: %w", k.held.addr, why)
+func (m *standbyManager) lost(why error) []uplink.Action {
+	m.h.mu.Lock()
+	if s := &m.h.standby; s.a == m.held {
+		s.reason = fmt.Errorf("the I/O unit at %s: %w", m.held.addr, why)
 	}
-	k.h.mu.Unlock()
-	k.drop()
-	return k.Ended(time.Now())
+	m.h.mu.Unlock()
+	m.drop()
+	return m.Ended(time.Now())
 }
 
 // drop retires the session on standby, if nobody has taken it.
-func (k *keeper) drop() {
-	if b := k.held; b != nil && k.h.unhold(b) {
-		k.h.retire(b, session.CodeShuttingDown, notNeeded)
+func (m *standbyManager) drop() {
+	if b := m.held; b != nil && m.h.unhold(b) {
+		m.h.retire(b, session.CodeShuttingDown, notNeeded)
 	}
-	k.held = nil
+	m.held = nil
 }
 
-// end ends what the keeper has begun.
-func (k *keeper) end() {
-	k.abandon()
-	for ; k.pending > 0; k.pending-- {
-		if r := <-k.results; r.err == nil {
-			k.ready[r.unit] = r.b
+// end ends what the manager has begun.
+func (m *standbyManager) end() {
+	m.abandon()
+	for ; m.pending > 0; m.pending-- {
+		if r := <-m.results; r.err == nil {
+			m.ready[r.unit] = r.b
 		}
 	}
-	for _, b := range k.ready {
-		k.h.retire(b, session.CodeShuttingDown, notNeeded)
+	for _, b := range m.ready {
+		m.h.retire(b, session.CodeShuttingDown, notNeeded)
 	}
-	k.drop()
+	m.drop()
 }
 
 const notNeeded = "it is not needed"
