@@ -3,34 +3,38 @@ package host
 import (
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/tap"
 )
+
+// watchRetry is the pause after the netdevice could not be watched.
+const watchRetry = time.Second
 
 // follow makes the I/O unit follow what the administrator and the operating
 // system do with the netdevice, in each session anew, until ctx is done.
-func (h *Host) follow(ctx context.Context) {
+func (d *netdev) follow(ctx context.Context) {
 	for {
 		select {
-		case <-h.dev.wake:
+		case <-d.wake:
 		case <-ctx.Done():
 			return
 		}
-		for h.followOnce(ctx) && ctx.Err() == nil {
+		for d.followOnce(ctx) && ctx.Err() == nil {
 		}
-		h.saveAgreement()
+		d.saveAgreement()
 	}
 }
 
 // followOnce carries out one request and reports whether there may be more.
-func (h *Host) followOnce(ctx context.Context) bool {
-	conn, r, again, err := h.nextRequest()
+func (d *netdev) followOnce(ctx context.Context) bool {
+	conn, r, again, err := d.nextRequest()
 	if err != nil {
-		h.cfg.Log.Warn("the netdevice cannot be followed", "reason", err)
+		d.cfg.Log.Warn("the netdevice cannot be followed", "reason", err)
 		return false
 	}
 	if r == nil {
@@ -43,8 +47,8 @@ func (h *Host) followOnce(ctx context.Context) bool {
 	} else if err != nil {
 		return false // the session has ended
 	}
-	if err := h.enterReply(conn, r, status, data); err != nil {
-		h.cfg.Log.Warn("the netdevice cannot be set back", "what", r.Type, "reason", err)
+	if err := d.enterReply(conn, r, status, data); err != nil {
+		d.cfg.Log.Warn("the netdevice cannot be set back", "what", r.Type, "reason", err)
 		return false
 	}
 	return true
@@ -52,105 +56,116 @@ func (h *Host) followOnce(ctx context.Context) bool {
 
 // nextRequest looks at the netdevice. It returns the request that is due in the
 // present session, if one is, or whether something was set back.
-func (h *Host) nextRequest() (conn *messaging.Conn, r *mirror.Request, again bool, err error) {
-	d := h.dev
+func (d *netdev) nextRequest() (conn *messaging.Conn, r *mirror.Request, again bool, err error) {
 	d.mu.Lock()
 	defer d.unlock()
-	state, err := d.State()
-	if err != nil {
-		return nil, nil, false, err
-	}
-	r, changes := d.mirror.Next(&state, time.Now())
-	if conn = h.conn(); conn == nil {
+	err = d.decide(func(state *tap.State) (c mirror.Changes) {
+		r, c = d.mirror.Next(state, time.Now())
+		again = c != mirror.Changes{}
+		return c
+	})
+	if conn = d.sessions.inUse(); conn == nil {
 		r = nil
 	}
-	return conn, r, changes != mirror.Changes{}, d.apply(changes)
+	return conn, r, again, err
 }
 
 // enterReply enters the I/O unit's answer and sets the netdevice back when it
 // refused.
-func (h *Host) enterReply(conn *messaging.Conn, r *mirror.Request, status protocol.CfgStatus, data []byte) error {
-	d := h.dev
+func (d *netdev) enterReply(conn *messaging.Conn, r *mirror.Request, status protocol.CfgStatus, data []byte) error {
 	d.mu.Lock()
 	defer d.unlock()
-	if h.conn() != conn {
+	if d.sessions.inUse() != conn {
 		return nil
 	}
-	state, err := d.State()
-	if err != nil {
-		return err
-	}
-	changes := d.mirror.Reply(r, status, data, &state, time.Now())
-	if changes.Unsupported {
-		h.cfg.Log.Info("the I/O unit does not follow the netdevice", "what", r.Type, "reason", status)
-	}
-	if changes.SessionMTU != 0 {
-		conn.SetMTU(changes.SessionMTU)
-	}
-	return d.apply(changes)
+	return d.decide(func(state *tap.State) mirror.Changes {
+		c := d.mirror.Reply(r, status, data, state, time.Now())
+		if c.Unsupported {
+			d.cfg.Log.Info("the I/O unit does not follow the netdevice", "what", r.Type, "reason", status)
+		}
+		if c.SessionMTU != 0 {
+			conn.SetMTU(c.SessionMTU)
+		}
+		return c
+	})
 }
 
-// configure gives the netdevice what the I/O unit granted. The caller holds dev.mu.
-func (h *Host) configure(a *attachment) error {
-	d, w := h.dev, &a.welcome
-	state, err := d.State()
-	if err != nil {
-		return d.gone(err)
+// reset takes back what the administrator has set, as the I/O unit has done in the
+// session with it.
+func (d *netdev) reset(conn *messaging.Conn) error {
+	d.mu.Lock()
+	defer d.unlock()
+	if d.sessions.inUse() != conn {
+		return ErrNoSession
 	}
-	if err := d.apply(d.mirror.Grant(&state, w.MAC, w.MTU, time.Now())); err != nil {
-		return err
-	}
-	if d.is.offloads, err = d.SetOffloads(w.Offloads); err != nil {
-		return d.gone(err)
-	}
-	if err := d.SetActive(w.Queues); err != nil {
-		return d.gone(err)
-	}
-	err = h.steer(w)
-	d.show()
-	return d.gone(err)
+	d.changed()
+	return d.decide(d.mirror.Reset)
 }
 
 // saveAgreement tells the next process what is agreed, when that has changed. One
 // goroutine at a time may call it.
-func (h *Host) saveAgreement() {
-	if now := h.dev.shown.Load().agreed; now != h.dev.saved {
-		h.dev.saved = now
-		h.cfg.OnAgreement(now)
+func (d *netdev) saveAgreement() {
+	if now := d.shown.Load().agreed; now != d.saved {
+		d.saved = now
+		d.cfg.OnAgreement(now)
 	}
 }
 
-// handsOver reports whether the netdevice goes to another process as it is.
-func (h *Host) handsOver(ctx context.Context) bool {
-	return h.cfg.KeepCarrier && ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrNetdeviceGone)
+// watch wakes the follower at changes to the netdevice until ctx is done, or
+// somebody deletes it, which is the error.
+func (d *netdev) watch(ctx context.Context) error {
+	failing := "" // why, as logged
+	for {
+		err := d.Watch(ctx, func(tap.State) {
+			if failing != "" {
+				d.cfg.Log.Info("the netdevice's settings are followed again")
+				failing = ""
+			}
+			d.changed()
+		})
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := d.gone(err); errors.Is(err, ErrNetdeviceGone) {
+			return err
+		}
+		level := slog.LevelDebug
+		if why := err.Error(); why != failing {
+			level, failing = slog.LevelWarn, why // once: it may last
+		}
+		d.cfg.Log.Log(ctx, level, "the netdevice's settings are not followed", "reason", err)
+		select {
+		case <-time.After(watchRetry):
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
-// Reset takes back what the administrator has set since the session began: the
-// MAC address, the MTU, and the netdevice's own promiscuous and all-multicast
-// settings. What programs and stacked devices need stays. Without a session the
-// error wraps ErrNoSession. It may be called from any goroutine.
-func (h *Host) Reset(ctx context.Context) error {
-	conn, _, err := h.ask(ctx, protocol.CfgReset)
-	if err == nil {
-		err = h.reset(conn)
+// solicit has the operating system ask for its neighbours each time that the
+// carrier has been given, until ctx is done. A failure costs a second at most, after
+// which the operating system asks by itself.
+func (d *netdev) solicit(ctx context.Context) {
+	for {
+		select {
+		case <-d.raised:
+		case <-ctx.Done():
+			return
+		}
+		once, cancel := context.WithCancel(ctx)
+		done := make(chan error, 1)
+		go func() { done <- d.Solicit(once) }()
+		var err error
+		select {
+		case err = <-done:
+		case <-d.raised:
+			cancel()
+			err = <-done
+			signal(d.raised) // once more, from the beginning
+		}
+		cancel()
+		if err != nil {
+			d.cfg.Log.Debug("the netdevice's neighbours are not asked for at once", "reason", err)
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("reset: %w", err)
-	}
-	h.dev.changed()
-	return nil
-}
-
-func (h *Host) reset(conn *messaging.Conn) error {
-	d := h.dev
-	d.mu.Lock()
-	defer d.unlock()
-	if h.conn() != conn {
-		return ErrNoSession
-	}
-	state, err := d.State()
-	if err != nil {
-		return err
-	}
-	return d.apply(d.mirror.Reset(&state))
 }

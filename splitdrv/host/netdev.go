@@ -1,10 +1,8 @@
 package host
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -12,39 +10,42 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/pace"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// watchRetry is the pause after the netdevice could not be watched.
-const watchRetry = time.Second
+// How often one I/O unit changes the netdevice: at once, and in a second in the
+// long run. Each change holds the kernel's lock of all netdevices for a while; an
+// honest I/O unit says what has changed on its network card, and says it again only
+// when this has been answered.
+const (
+	requestBurst = 32
+	requestRate  = 10
+)
 
-// History is what the netdevice brings with it from before Run: from earlier
-// processes, if there were any.
-type History struct {
-	Since   time.Time // when it was made; zero if nobody knows
-	Adopted int       // how many processes have taken it over, this one included
-	// Carrier says that it has carrier. It keeps it until there is a session, or
-	// every I/O unit has been tried in vain.
-	Carrier   bool
-	Agreement *mirror.Agreement // what the last process told Config.OnAgreement; nil for none
-}
-
-// netdev is the netdevice, and what has been done with it.
+// netdev is the netdevice, and what has been done with it: by its follower (follow.go),
+// by I/O units' requests (peerrequests.go) and by sessions that begin and end.
 type netdev struct {
 	Netdevice
-	log    *slog.Logger
-	wake   chan struct{}    // of the follower; of capacity one
-	raised chan struct{}    // the carrier was given; of capacity one
-	saved  mirror.Agreement // what OnAgreement was told last; the follower's
+	cfg      *Config
+	sessions *sessions
+	wake     chan struct{}    // of the follower; of capacity one
+	raised   chan struct{}    // the carrier was given; of capacity one
+	saved    mirror.Agreement // what OnAgreement was told last; the follower's
+	// What I/O units cause: lines in the log, and changes by their requests, which
+	// are counted by their keys, or by address where there are none.
+	lines        pace.Pace
+	peerRequests *pace.Keyed[string]
 
 	// mu is held while the netdevice is changed, so that no request that is still
 	// being answered when the session ends can give the carrier back. It guards what
-	// follows, and is taken before Host.mu.
+	// follows, and what attachments say that it does.
 	mu     sync.Mutex
 	mirror mirror.Mirror
 	speed  *uint32 // that it shows, in Mbit/s; nil is what nobody knows
@@ -66,8 +67,11 @@ type condition struct {
 	noLatency error
 }
 
-func newNetdev(cfg *Config) *netdev {
-	d := &netdev{Netdevice: cfg.Netdev, log: cfg.Log, wake: make(chan struct{}, 1), raised: make(chan struct{}, 1)}
+func newNetdev(cfg *Config, s *sessions) *netdev {
+	d := &netdev{
+		Netdevice: cfg.Netdev, cfg: cfg, sessions: s,
+		wake: make(chan struct{}, 1), raised: make(chan struct{}, 1), peerRequests: pace.NewKeyed[string](requestRate),
+	}
 	d.is.carrier = cfg.History.Carrier
 	d.show()
 	return d
@@ -86,29 +90,37 @@ func (d *netdev) unlock() {
 	d.mu.Unlock()
 }
 
-// begin notes what the netdevice has before anybody changes it.
-func (d *netdev) begin(cfg mirror.Config, earlier *mirror.Agreement) error {
-	d.mu.Lock()
-	defer d.unlock()
+// decide has changes decided by what the netdevice is now, and carries them out. The
+// caller holds mu.
+func (d *netdev) decide(how func(*tap.State) mirror.Changes) error {
 	state, err := d.State()
 	if err != nil {
 		return d.gone(err)
 	}
-	d.mirror = mirror.New(cfg, &state, earlier)
-	return nil
+	return d.apply(how(&state))
+}
+
+// begin notes what the netdevice has before anybody changes it.
+func (d *netdev) begin() error {
+	d.mu.Lock()
+	defer d.unlock()
+	return d.decide(func(state *tap.State) (none mirror.Changes) {
+		cfg := mirror.Config{MAC: d.cfg.MAC, MaxMTU: d.cfg.MaxMTU}
+		d.mirror = mirror.New(cfg, state, d.cfg.History.Agreement)
+		return none
+	})
 }
 
 // open keeps the follower away until a session is established, or has come to
 // nothing, and returns the MAC address to ask for.
-func (d *netdev) open() (protocol.MAC, error) {
+func (d *netdev) open() (mac protocol.MAC, err error) {
 	d.mu.Lock()
 	defer d.unlock()
-	state, err := d.State()
-	if err != nil {
-		return protocol.MAC{}, d.gone(err)
-	}
-	mac, changes := d.mirror.Open(&state, time.Now())
-	return mac, d.apply(changes)
+	err = d.decide(func(state *tap.State) (c mirror.Changes) {
+		mac, c = d.mirror.Open(state, time.Now())
+		return c
+	})
+	return mac, err
 }
 
 // setPhase says whose the administrator's changes are, and lets the follower go on.
@@ -132,25 +144,42 @@ func signal(c chan<- struct{}) {
 
 // giveUpMAC gives up a MAC address that the I/O unit may have refused, and reports
 // whether it did.
-func (d *netdev) giveUpMAC(err error) bool {
+func (d *netdev) giveUpMAC(err error) (again bool) {
 	var refused *session.RefusedError
 	if !errors.As(err, &refused) || refused.Code != session.CodePolicy {
 		return false
 	}
 	d.mu.Lock()
 	defer d.unlock()
-	state, stateErr := d.State()
-	if stateErr != nil {
-		return false
-	}
-	again, changes := d.mirror.GiveUpMAC(&state, err.Error(), time.Now())
-	if again && changes.Rejected == nil {
-		d.log.Warn("the netdevice cannot keep its MAC address", "mac", d.mirror.Agreement().MAC, "reason", err)
-	}
-	if err := d.apply(changes); err != nil {
-		d.log.Warn("the netdevice cannot be set back", "what", protocol.CfgMAC, "reason", err)
+	failed := d.decide(func(state *tap.State) (c mirror.Changes) {
+		if again, c = d.mirror.GiveUpMAC(state, err.Error(), time.Now()); again && c.Rejected == nil {
+			d.cfg.Log.Warn("the netdevice cannot keep its MAC address", "mac", d.mirror.Agreement().MAC, "reason", err)
+		}
+		return c
+	})
+	if failed != nil {
+		d.cfg.Log.Warn("the netdevice cannot be set back", "what", protocol.CfgMAC, "reason", failed)
 	}
 	return again
+}
+
+// configure gives the netdevice what the I/O unit granted. The caller holds mu.
+func (d *netdev) configure(w *session.Welcome) error {
+	err := d.decide(func(state *tap.State) mirror.Changes {
+		return d.mirror.Grant(state, w.MAC, w.MTU, time.Now())
+	})
+	if err != nil {
+		return err
+	}
+	if d.is.offloads, err = d.SetOffloads(w.Offloads); err != nil {
+		return d.gone(err)
+	}
+	if err := d.SetActive(w.Queues); err != nil {
+		return d.gone(err)
+	}
+	err = d.steer(w)
+	d.show()
+	return d.gone(err)
 }
 
 // apply carries out changes, those too that come after one that fails. Why is known
@@ -158,7 +187,7 @@ func (d *netdev) giveUpMAC(err error) bool {
 func (d *netdev) apply(c mirror.Changes) (failed error) {
 	d.show()
 	if r := c.Rejected; r != nil {
-		d.log.Warn("the netdevice cannot have what it was set to", "what", r.What, "wanted", r.Wanted, "reason", r.Reason)
+		d.cfg.Log.Warn("the netdevice cannot have what it was set to", "what", r.What, "wanted", r.Wanted, "reason", r.Reason)
 	}
 	try := func(due bool, change func() error) {
 		if !due {
@@ -194,7 +223,7 @@ func (d *netdev) setLink(l session.Link) error {
 		d.speed = &l.SpeedMbps
 		if err := d.SetSpeed(int(l.SpeedMbps)); err != nil {
 			d.speed = nil
-			d.log.Debug("the netdevice does not show the link's speed", "reason", err)
+			d.cfg.Log.Debug("the netdevice does not show the link's speed", "reason", err)
 		}
 	}
 	return d.setCarrier(l.Up)
@@ -222,69 +251,44 @@ func (d *netdev) dropOldCarrier() error {
 	return d.setCarrier(false)
 }
 
-// watch wakes the follower at changes to the netdevice until ctx is done, or
-// somebody deletes it, which is the error.
-func (d *netdev) watch(ctx context.Context) error {
-	failing := "" // why, as logged
-	for {
-		err := d.Watch(ctx, func(tap.State) {
-			if failing != "" {
-				d.log.Info("the netdevice's settings are followed again")
-				failing = ""
-			}
-			d.changed()
-		})
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err := d.gone(err); errors.Is(err, ErrNetdeviceGone) {
-			return err
-		}
-		level := slog.LevelDebug
-		if why := err.Error(); why != failing {
-			level, failing = slog.LevelWarn, why // once: it may last
-		}
-		d.log.Log(ctx, level, "the netdevice's settings are not followed", "reason", err)
-		select {
-		case <-time.After(watchRetry):
-		case <-ctx.Done():
-			return nil
-		}
+// disconnected takes the carrier, unless another process goes on with it.
+func (d *netdev) disconnected(handsOver bool) error {
+	d.mu.Lock()
+	defer d.unlock()
+	d.mirror.SetPhase(mirror.NoSession)
+	if handsOver {
+		return nil
 	}
+	return d.setLink(session.Link{})
 }
 
-// solicit has the operating system ask for its neighbours each time that the
-// carrier has been given, until ctx is done.
-func (d *netdev) solicit(ctx context.Context) {
-	for {
-		select {
-		case <-d.raised:
-		case <-ctx.Done():
-			return
-		}
-		for d.solicitOnce(ctx) {
-		}
-	}
+// wantsLatency reports whether to ask for a latency channel.
+func (d *netdev) wantsLatency() bool {
+	return d.cfg.Latency != nil && d.shown.Load().noLatency == nil
 }
 
-// solicitOnce does that for one time, and reports whether the carrier has been
-// given again meanwhile. A failure costs a second at most, after which the
-// operating system asks by itself.
-func (d *netdev) solicitOnce(ctx context.Context) (again bool) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- d.Solicit(ctx) }()
-	var err error
-	select {
-	case err = <-done:
-	case <-d.raised:
-		again = true
-		cancel()
-		err = <-done
+// steer puts latency-sensitive frames where the session has a channel for them.
+// When the kernel refuses, the next session does without. The caller holds mu.
+func (d *netdev) steer(w *session.Welcome) error {
+	if d.cfg.Latency == nil {
+		return nil
 	}
-	if err != nil {
-		d.log.Debug("the netdevice's neighbours are not asked for at once", "reason", err)
+	is := &d.is
+	s := &is.latency
+	*s = steer.Status{Classes: *d.cfg.Latency}
+	steerer := d.cfg.Netdev.(Steerer) // checkLatency has seen it
+	if !w.Grants(protocol.FeatureLatencyQueue) {
+		if s.Reason = "the I/O unit has no channel for it"; is.noLatency != nil {
+			s.Reason = is.noLatency.Error()
+		}
+		return steerer.Steer(nil)
 	}
-	return again
+	rule := steer.Rule{Classes: *d.cfg.Latency, Queues: w.Queues, Limit: messaging.LatencyLimit(d.cfg.MaxMTU)}
+	err := steerer.Steer(&rule)
+	if errors.Is(err, steer.ErrUnavailable) {
+		d.cfg.Log.Warn("no latency queue from now on", "reason", err)
+		is.noLatency, s.Reason = err, err.Error()
+	}
+	s.On, s.Limit = err == nil, rule.Limit
+	return err
 }

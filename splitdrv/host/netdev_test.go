@@ -64,7 +64,7 @@ func TestWatchWarnsOnce(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 100*watchRetry)
 				defer cancel()
 				log := &warnings{}
-				d := newNetdev(&Config{Netdev: &watched{steps: c.steps}, Log: slog.New(log)})
+				d := newNetdev(&Config{Netdev: &watched{steps: c.steps}, Log: slog.New(log)}, nil)
 				if err := d.watch(ctx); err != nil {
 					t.Fatal(err)
 				}

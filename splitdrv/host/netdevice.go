@@ -2,11 +2,13 @@ package host
 
 import (
 	"context"
+	"errors"
 	"net"
 
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/tap/discard"
+	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -45,6 +47,16 @@ type Netdevice interface {
 	SetPromisc(on bool) error
 	SetAllMulti(on bool) error
 }
+
+// Steerer is a Netdevice that can put latency-sensitive frames into the last of
+// the queues in use: see tap.Device.
+type Steerer interface {
+	Steer(*steer.Rule) error
+}
+
+// ErrNetdeviceGone is wrapped by Run's error when somebody has deleted the
+// netdevice. A new process makes a new one.
+var ErrNetdeviceGone = errors.New("the netdevice was deleted; start this again to make a new one")
 
 // TAP makes a Netdevice, and a Steerer, of a TAP device, which stays the
 // caller's.

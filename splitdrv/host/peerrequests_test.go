@@ -19,10 +19,10 @@ func (carried) SetSpeed(int) error    { return nil }
 func TestUnitDoesNotFloodTheLog(t *testing.T) {
 	const tries = 500
 	var log bytes.Buffer
-	cfg := Config{Netdev: carried{}, Log: slog.New(slog.NewTextHandler(&log, nil))}
-	h := &Host{cfg: cfg, dev: newNetdev(&cfg)}
+	cfg := &Config{Netdev: carried{}, Log: slog.New(slog.NewTextHandler(&log, nil))}
+	d := newNetdev(cfg, &sessions{cfg: cfg})
 	for i := range tries {
-		if status, _ := h.onRequest(&attachment{}, protocol.CfgLinkState,
+		if status, _ := d.onRequest(&attachment{}, protocol.CfgLinkState,
 			protocol.AppendLinkState(nil, protocol.LinkState{Up: i%2 == 0})); status != protocol.CfgOK {
 			t.Fatal(status)
 		}

@@ -31,7 +31,7 @@ func TestReasonIsLoggedOnce(t *testing.T) {
 	full := func(used int) error {
 		return &session.RefusedError{Code: session.CodeFull, Message: fmt.Sprintf("%d sessions", used)}
 	}
-	h := &Host{tally: tally{warned: map[int]failure{}}}
+	s := &sessions{}
 	for i, step := range []struct {
 		unit int
 		err  error
@@ -60,7 +60,7 @@ func TestReasonIsLoggedOnce(t *testing.T) {
 		if step.news {
 			want = slog.LevelWarn
 		}
-		if got := h.level(step.unit, step.err); got != want {
+		if got := s.level(step.unit, step.err); got != want {
 			t.Errorf("%d, %v: %v, want %v", i, step.err, got, want)
 		}
 	}

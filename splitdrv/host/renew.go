@@ -39,7 +39,7 @@ func (h *Host) keepRenewed(ctx context.Context, a *attachment) {
 		changed := h.cfg.Security.Changed()
 		due := time.NewTimer(0)
 		before, matters := a.client.Term()
-		if wait, ok := renewIn(before, time.Now(), tried, h.chance()); matters && ok {
+		if wait, ok := renewIn(before, time.Now(), tried, h.cfg.chance()); matters && ok {
 			due.Reset(wait)
 		} else {
 			due.Stop()
@@ -70,23 +70,14 @@ func (h *Host) keepRenewed(ctx context.Context, a *attachment) {
 			}
 			h.cfg.Log.Log(ctx, level, "session not renewed", "iounit", a.addr, "reason", err, "until", before.Expires)
 		case !tried:
-			h.renamed(a)
+			h.sessions.renamed(a)
 			h.cfg.Log.Info("session renewed", "iounit", a.addr, "key", a.client.Peer(), "until", after.Expires)
 		}
 	}
 }
 
-// renamed notes by which key the I/O unit in use goes on.
-func (h *Host) renamed(a *attachment) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.session.conn == a.conn {
-		h.session.peer = a.client.Peer()
-	}
-}
-
 // chance is a random number from 0 up to 1.
-func (h *Host) chance() float64 {
+func (c *Config) chance() float64 {
 	const parts = 1 << 20
-	return float64(h.cfg.Rand(parts)) / parts
+	return float64(c.Rand(parts)) / parts
 }

@@ -8,15 +8,27 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// ending is how a session ended.
+// How sessions follow each other, all on the goroutine of Run:
+//
+//  1. connect gives serve the first session that a race has opened
+//  2. use puts it to use (activate): the netdevice is configured and has its carrier,
+//     frames move, those first that the session before has left
+//  3. it ends by itself: the carrier goes, and the session on standby, if there is
+//     one, has its port set up (raise) and is the next one at once; otherwise serve
+//     returns, and connect goes on with the next I/O unit
+//  4. or by a request (switchOver): the session on standby that came with it is the
+//     next one, and the carrier stays; without one, as if it had ended by itself
+
+// ending is how the use of a session ended.
 type ending struct {
 	unit   int
-	err    error
+	err    error        // nil: the session of the request takes over at once
 	code   session.Code // for the I/O unit
 	text   string       // for the I/O unit
 	reason uplink.Reason
@@ -31,66 +43,61 @@ type ending struct {
 // serve uses an open session, and those that take over from it at once, to the
 // end.
 func (h *Host) serve(ctx context.Context, a *attachment) *ending {
-	unsent := h.takeUnsent()
 	for {
-		e := h.use(ctx, a, unsent)
+		e := h.use(ctx, a)
 		if e.err == nil {
-			a, unsent = e.request.to, e.request.unsent // it has taken over
+			a = e.request.to
 			continue
 		}
 		detected := time.Now()
 		// The carrier first: nothing else is as urgent.
-		e.err = errors.Join(e.err, h.disconnected(ctx))
+		h.sessions.useNone()
+		e.err = errors.Join(e.err, h.dev.disconnected(h.cfg.handsOver(ctx)))
+		h.cfg.OnState(Connecting)
 		if !a.since.IsZero() {
 			e.lasted = detected.Sub(a.since)
 		}
-		unsent = a.conn.Stop()
-		h.retire(a, e.code, e.text)
+		left := a.conn.Stop()
+		h.retired.end(a, e.code, e.text)
 		over := ctx.Err() != nil || errors.Is(e.err, ErrNetdeviceGone)
-		if b := e.spare; b != nil && (over || e.next != uplink.None) {
-			h.retire(b, session.CodeShuttingDown, notNeeded)
+		if over || e.next != uplink.None {
+			h.retired.endUnused(e.spare)
 			e.spare = nil
 		}
 		if over {
 			return e
 		}
-		h.tried(a.unit, e.err)
+		h.sessions.tried(a.unit, e.err)
 		h.cfg.Log.Warn("session ended", "iounit", a.addr, "reason", e.err, "lasted", e.lasted.Round(time.Millisecond))
-		h.beginFailover(a, e, detected, unsent)
-		h.keepUnsent(unsent)
-		b := e.spare
-		if b == nil {
+		h.sessions.failover(a, e.reason, e.request, detected, left)
+		if e.spare == nil || !h.raise(ctx, e.spare) {
 			return e
 		}
-		if !h.raise(ctx, b) {
-			h.retire(b, session.CodeFailed, "it cannot be used")
-			return e
-		}
-		a, unsent = b, h.takeUnsent()
+		a = e.spare
 	}
 }
 
 // use activates a session and waits for its end, or for another to take over,
 // when the ending has no error.
-func (h *Host) use(ctx context.Context, a *attachment, unsent *messaging.Remains) *ending {
+func (h *Host) use(ctx context.Context, a *attachment) *ending {
 	e := &ending{unit: a.unit, next: uplink.None, code: session.CodeFailed}
-	if e.err = h.activate(a, unsent); e.err != nil {
+	if e.err = h.activate(a); e.err != nil {
 		e.text, e.reason = e.err.Error(), uplink.ReasonStart
 		return e
 	}
 	rctx, cancel := context.WithCancel(ctx)
-	h.background.Go(func() { h.keepStandby(rctx, a.unit) })
+	h.background.Go(func() { h.standby.keep(rctx, a.unit, &h.switching) })
 	h.background.Go(func() { h.keepRenewed(rctx, a) })
 	defer func() {
 		if e.err != nil {
-			e.spare = h.take(uplink.None) // before its manager lets it go
+			e.spare = h.standby.take(uplink.None) // before its manager lets it go
 		}
 		cancel()
 	}()
 	for {
 		select {
 		case <-ctx.Done():
-			e.code, e.text, e.err = session.CodeShuttingDown, "the host is shutting down", ctx.Err()
+			e.code, e.text, e.err = session.CodeShuttingDown, errStopping.Error(), ctx.Err()
 			if cause := context.Cause(ctx); errors.Is(cause, ErrNetdeviceGone) {
 				e.code, e.text, e.err = session.CodeFailed, cause.Error(), cause
 			}
@@ -116,44 +123,138 @@ func (h *Host) use(ctx context.Context, a *attachment, unsent *messaging.Remains
 	}
 }
 
+// activate makes an open session the one in use: the netdevice gets what was
+// granted, the carrier follows the I/O unit, and frames move, those first that
+// remain of the session before, if any.
+func (h *Host) activate(a *attachment) error {
+	watch := stopwatch{last: time.Now()}
+	var unsent *messaging.Remains
+	// As one: what the I/O unit tells is in what it has granted, or comes after.
+	h.dev.mu.Lock()
+	err := h.dev.configure(&a.welcome)
+	offloads := h.dev.is.offloads
+	if err == nil {
+		watch.lap("configure the netdevice")
+		unsent = h.sessions.takeUnsent(offloads)
+		a.since = time.Now()
+		h.sessions.use(a)
+		err = h.dev.setLink(a.welcome.Link)
+	}
+	h.dev.unlock()
+	if err != nil {
+		return err
+	}
+	h.cfg.OnState(Connected)
+	w := &a.welcome
+	if err := a.conn.StartData(h.cfg.Netdev.Ports()[:w.Queues], unsent); err != nil {
+		return err
+	}
+	watch.lap("start")
+	a.stages = append(a.stages, watch.stages...)
+	h.sessions.failedOver(a, offloads)
+	h.dev.setPhase(mirror.Established)
+	h.cfg.Log.Info("session established", "iounit", a.addr, "name", w.Name, "session", w.Session,
+		"mode", w.Mode, "mac", w.MAC, "mtu", w.MTU, "queues", w.Queues, "link", w.Link.Up)
+	return nil
+}
+
 // raise has the I/O unit of a session on standby set the host's port up, if the
-// netdevice is up, and tell the LAN.
+// netdevice is up, and tell the LAN. It ends the session if that fails.
 func (h *Host) raise(ctx context.Context, b *attachment) bool {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.handover())
 	defer cancel()
-	if err := h.setPort(ctx, b); err != nil {
+	err := h.setPort(ctx, b)
+	if err != nil {
 		h.cfg.Log.Warn("the session on standby cannot be used", "iounit", b.addr, "reason", err)
-		return false
+		h.retired.end(b, session.CodeFailed, "it cannot be used")
 	}
-	return true
-}
-
-// handover bounds what has to be asked of I/O units to go from one to another.
-func (c *Config) handover() time.Duration {
-	if t := c.Messaging.PeerTimeout; t > 0 {
-		return t
-	}
-	return time.Second
+	return err == nil
 }
 
 func (h *Host) setPort(ctx context.Context, b *attachment) error {
 	if !b.lives() {
 		return errors.New("it has ended")
 	}
-	state, err := h.cfg.Netdev.State()
+	h.dev.mu.Lock()
+	mac := b.welcome.MAC
+	state, err := h.dev.State()
+	h.dev.mu.Unlock()
 	if err != nil {
 		return h.dev.gone(err)
 	}
-	if mac := h.welcomed(b).MAC; !bytes.Equal(state.MAC, mac[:]) {
+	if !bytes.Equal(state.MAC, mac[:]) {
 		return fmt.Errorf("it has MAC address %v, the netdevice %v", mac, state.MAC)
 	}
 	_, err = b.conn.Request(ctx, protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: state.Up}))
 	return err
 }
 
-// welcomed is what the I/O unit has granted.
-func (h *Host) welcomed(a *attachment) session.Welcome {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return a.welcome
+// switchOver handles a request and reports whether the session in use is to end, as
+// e says, which has no error if the other one takes over at once.
+func (h *Host) switchOver(ctx context.Context, a *attachment, o *switchRequest, e *ending) bool {
+	if o.unit == a.unit {
+		h.retired.endUnused(o.to)
+		o.done <- fmt.Errorf("%s is the I/O unit in use", a.addr)
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.handover())
+	defer cancel()
+	h.dev.setPhase(mirror.Changing)
+	paused := time.Now()
+	err := a.conn.Pause(ctx)
+	if err == nil && o.to != nil {
+		err = h.setPort(ctx, o.to)
+	}
+	if err != nil && o.to != nil {
+		a.conn.Resume()
+		h.dev.setPhase(mirror.Established)
+		h.retired.end(o.to, session.CodeFailed, err.Error())
+		o.done <- err
+		return false
+	}
+	e.request, e.reason = o, o.reason
+	e.code, e.text = session.CodeShuttingDown, "the host goes over to another I/O unit"
+	if o.to == nil {
+		// Whether or not everything has arrived: it has had its time.
+		e.next = o.unit
+		e.err = fmt.Errorf("switched over to the I/O unit at %s", h.cfg.IOUnits[o.unit])
+		return true
+	}
+	// The LAN sends to the other I/O unit by now, where frames wait. What is still
+	// on its way through this one comes soon.
+	runDry(ctx, a.conn)
+	left := a.conn.Stop()
+	left.Uncertain = 0 // Pause has waited for them
+	h.retired.end(a, e.code, e.text)
+	h.cfg.Log.Info("switched over", "iounit", a.addr, "to", o.to.addr, "reason", o.reason)
+	h.sessions.failover(a, e.reason, o, paused, left)
+	return true
+}
+
+// runDry waits until nothing has come from the peer for a moment, and not for
+// long if that does not happen.
+func runDry(ctx context.Context, conn *messaging.Conn) {
+	const moment, most = 3 * time.Millisecond, 50 * time.Millisecond
+	tick := time.NewTicker(moment)
+	defer tick.Stop()
+	for seen, end := received(conn), time.Now().Add(most); time.Now().Before(end); {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		now := received(conn)
+		if now == seen {
+			return
+		}
+		seen = now
+	}
+}
+
+// received is how many frames have come from the peer.
+func received(conn *messaging.Conn) (n uint64) {
+	for _, c := range conn.Stats().Channels {
+		n += c.RxFrames
+	}
+	return n
 }

@@ -4,29 +4,116 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
-	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// standby is the session on standby. It is guarded by Host.mu.
+// standby is the session on standby, for several goroutines.
 type standby struct {
-	a      *attachment // nil: none
+	*opener
+
+	// preparing has a token for each I/O unit, which is with whoever makes a session
+	// on standby there: it has one of a host at most.
+	preparing []chan struct{}
+
+	mu     sync.Mutex  // guards what follows
+	held   *attachment // nil: none
 	reason error       // why there is none; nil if that is not known, or it is not wanted
+}
+
+// reserve waits until nobody else makes a session on standby with an I/O unit, and
+// keeps others from it until release is called.
+func (s *standby) reserve(ctx context.Context, unit int) (release func(), err error) {
+	select {
+	case s.preparing[unit] <- struct{}{}:
+		return func() { <-s.preparing[unit] }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// prepare makes a session on standby with an I/O unit, which the caller has reserved,
+// or takes the one that there is.
+func (s *standby) prepare(ctx context.Context, unit int) (*attachment, error) {
+	if b := s.take(unit); b != nil {
+		return b, nil
+	}
+	d := s.dial(ctx, unit, nil)
+	if d.err != nil {
+		return nil, d.err
+	}
+	return s.open(ctx, d, true)
+}
+
+// hold makes b the session on standby, unless ctx is done: then another session has
+// one, or will have.
+func (s *standby) hold(ctx context.Context, b *attachment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() != nil {
+		s.retired.endUnused(b)
+		return
+	}
+	s.retired.endUnused(s.held)
+	s.held, s.reason = b, nil
+}
+
+// take takes the session on standby, if there is one that lives and, unless unit is
+// uplink.None, is with that I/O unit.
+func (s *standby) take(unit int) *attachment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.held
+	if b == nil || !b.lives() || unit != uplink.None && unit != b.unit {
+		return nil
+	}
+	s.held = nil
+	return b
+}
+
+// unhold takes b if it is still on standby, and reports whether it was. why, which may
+// be nil, is why there is none then.
+func (s *standby) unhold(b *attachment, why error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held != b {
+		return false
+	}
+	s.held, s.reason = nil, why
+	return true
+}
+
+// explain notes why there is no session on standby; nil if that is not known.
+func (s *standby) explain(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reason = why
+}
+
+// status is with whom a session is on standby, or why there is none.
+func (s *standby) status() (addr string, reason error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.held; b != nil && b.lives() {
+		return b.addr, nil
+	}
+	return "", s.reason
 }
 
 // standbyManager carries out an uplink.Standby. It belongs to one goroutine.
 type standbyManager struct {
 	*uplink.Standby
-	h       *Host
-	ctx     context.Context // of the manager
-	trial   context.Context // of the sessions that are being prepared
-	abandon context.CancelFunc
-	results chan prepared
-	pending int
-	ready   map[int]*attachment // prepared, by I/O unit
-	held    *attachment         // to be watched; nil: none
+	standby   *standby
+	switching *switching
+	ctx       context.Context // of the manager
+	trial     context.Context // of the sessions that are being prepared
+	abandon   context.CancelFunc
+	results   chan prepared
+	pending   int
+	ready     map[int]*attachment // prepared, by I/O unit
+	held      *attachment         // to be watched; nil: none
 }
 
 // prepared is what has become of a session on standby.
@@ -36,18 +123,18 @@ type prepared struct {
 	err  error
 }
 
-// keepStandby keeps a session on standby while the one with an I/O unit is in use. It
+// keep keeps a session on standby while the one with an I/O unit is in use. It
 // returns when ctx is done.
-func (h *Host) keepStandby(ctx context.Context, unit int) {
-	h.noStandby(nil)
-	list := h.units.ForStandby(unit, h.cfg.FailBack > 0, h.cfg.Standby)
+func (s *standby) keep(ctx context.Context, unit int, w *switching) {
+	s.explain(nil)
+	list := s.cfg.units().ForStandby(unit, s.cfg.FailBack > 0, s.cfg.Standby)
 	if len(list) == 0 {
 		return
 	}
-	retry := h.cfg.backoff()
+	retry := s.cfg.backoff()
 	m := &standbyManager{
-		Standby: uplink.NewStandby(list, unit, h.cfg.FailBack, h.cfg.Patience, &retry),
-		h:       h, ctx: ctx, abandon: func() {}, results: make(chan prepared), ready: make(map[int]*attachment),
+		Standby: uplink.NewStandby(list, unit, s.cfg.FailBack, s.cfg.Patience, &retry), standby: s, switching: w,
+		ctx: ctx, abandon: func() {}, results: make(chan prepared), ready: make(map[int]*attachment),
 	}
 	defer m.end()
 	for actions := m.Start(time.Now()); ; {
@@ -83,75 +170,77 @@ func (m *standbyManager) do(a uplink.Action) []uplink.Action {
 			m.trial, m.abandon = context.WithCancel(m.ctx)
 		}
 		m.pending++
-		trial := m.trial
-		go func() {
-			b, err := m.h.prepare(trial, a.Unit)
-			m.results <- prepared{a.Unit, b, err}
-		}()
+		go m.prepare(m.trial, a.Unit)
 	case uplink.AbandonAll:
 		m.abandon()
 	case uplink.Hold:
 		m.held = m.ready[a.Unit]
 		delete(m.ready, a.Unit)
-		m.h.hold(m.ctx, m.held)
+		m.standby.hold(m.ctx, m.held)
 	case uplink.Retire:
-		m.h.retire(m.ready[a.Unit], session.CodeShuttingDown, notNeeded)
+		m.standby.retired.endUnused(m.ready[a.Unit])
 		delete(m.ready, a.Unit)
 	case uplink.Drop:
-		m.drop()
+		m.drop(nil)
 	case uplink.FailBack:
 		b := m.held
 		m.held = nil
-		if m.h.unhold(b) {
-			o := &switchRequest{unit: b.unit, to: b, reason: uplink.ReasonFailBack, started: time.Now(),
-				done: make(chan error, 1)}
-			if err := m.h.submit(m.ctx, o); err != nil && m.ctx.Err() == nil {
-				m.h.cfg.Log.Warn("not gone back to the preferred I/O unit", "iounit", b.addr, "reason", err)
+		if m.standby.unhold(b, nil) {
+			err := m.switching.submit(m.ctx, newSwitchRequest(b.unit, b, uplink.ReasonFailBack))
+			if err != nil && m.ctx.Err() == nil {
+				m.standby.cfg.Log.Warn("not gone back to the preferred I/O unit", "iounit", b.addr, "reason", err)
 			}
 		}
 		return m.Ended(time.Now())
 	case uplink.Report:
 		if unit, err := m.Why(); err != nil {
-			m.h.noStandby(fmt.Errorf("the I/O unit at %s: %w", m.h.units[unit], err))
+			m.standby.explain(fmt.Errorf("the I/O unit at %s: %w", m.standby.cfg.IOUnits[unit], err))
 		}
 	default: // a race's
 	}
 	return nil
 }
 
+// prepare prepares a session, and sends what has become of that.
+func (m *standbyManager) prepare(ctx context.Context, unit int) {
+	release, err := m.standby.reserve(ctx, unit)
+	if err != nil {
+		m.results <- prepared{unit, nil, err}
+		return
+	}
+	b, err := m.standby.prepare(ctx, unit)
+	release()
+	m.results <- prepared{unit, b, err}
+}
+
 // enter enters what has become of a session that was prepared.
 func (m *standbyManager) enter(r prepared) []uplink.Action {
 	m.pending--
-	if r.err != nil {
-		if m.trial.Err() == nil {
-			level := slog.LevelDebug
-			if m.h.cfg.Standby {
-				level = m.h.level(r.unit, r.err)
-			}
-			m.h.cfg.Log.Log(m.ctx, level, "no session on standby", "iounit", m.h.units[r.unit], "reason", r.err)
-		}
-		return m.PrepareFailed(time.Now(), r.unit, r.err)
+	if r.err == nil {
+		m.ready[r.unit] = r.b
+		return m.Prepared(time.Now(), r.unit)
 	}
-	m.ready[r.unit] = r.b
-	return m.Prepared(time.Now(), r.unit)
+	if m.trial.Err() == nil {
+		cfg, level := m.standby.cfg, slog.LevelDebug
+		if cfg.Standby {
+			level = m.standby.sessions.level(r.unit, r.err)
+		}
+		cfg.Log.Log(m.ctx, level, "no session on standby", "iounit", cfg.IOUnits[r.unit], "reason", r.err)
+	}
+	return m.PrepareFailed(time.Now(), r.unit, r.err)
 }
 
 // lost enters why the session on standby has ended: there is none until the next one
 // has been made, or not.
 func (m *standbyManager) lost(why error) []uplink.Action {
-	m.h.mu.Lock()
-	if s := &m.h.standby; s.a == m.held {
-		s.reason = fmt.Errorf("the I/O unit at %s: %w", m.held.addr, why)
-	}
-	m.h.mu.Unlock()
-	m.drop()
+	m.drop(fmt.Errorf("the I/O unit at %s: %w", m.held.addr, why))
 	return m.Ended(time.Now())
 }
 
-// drop retires the session on standby, if nobody has taken it.
-func (m *standbyManager) drop() {
-	if b := m.held; b != nil && m.h.unhold(b) {
-		m.h.retire(b, session.CodeShuttingDown, notNeeded)
+// drop ends the session on standby, if nobody has taken it. why may be nil.
+func (m *standbyManager) drop(why error) {
+	if b := m.held; b != nil && m.standby.unhold(b, why) {
+		m.standby.retired.endUnused(b)
 	}
 	m.held = nil
 }
@@ -165,57 +254,15 @@ func (m *standbyManager) end() {
 		}
 	}
 	for _, b := range m.ready {
-		m.h.retire(b, session.CodeShuttingDown, notNeeded)
+		m.standby.retired.endUnused(b)
 	}
-	m.drop()
+	m.drop(nil)
 }
 
-const notNeeded = "it is not needed"
-
-// noStandby notes why there is no session on standby, for the status; nil if that is
-// not known.
-func (h *Host) noStandby(why error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.standby.reason = why
-}
-
-// hold makes b the session on standby, unless ctx is done: then another session has
-// one, or will have.
-func (h *Host) hold(ctx context.Context, b *attachment) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	unused := h.standby.a
-	if ctx.Err() != nil {
-		unused = b
-	} else {
-		h.standby = standby{a: b}
-	}
-	if unused != nil {
-		h.retire(unused, session.CodeShuttingDown, notNeeded)
-	}
-}
-
-// take takes the session on standby, if there is one that lives and, unless unit is
-// uplink.None, is with that I/O unit.
-func (h *Host) take(unit int) *attachment {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	b := h.standby.a
-	if b == nil || !b.lives() || unit != uplink.None && unit != b.unit {
+// at is when a decision is due; never if that is zero.
+func at(due time.Time) <-chan time.Time {
+	if due.IsZero() {
 		return nil
 	}
-	h.standby.a = nil
-	return b
-}
-
-// unhold takes b if it is still on standby, and reports whether it was.
-func (h *Host) unhold(b *attachment) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.standby.a != b {
-		return false
-	}
-	h.standby.a = nil
-	return true
+	return time.After(time.Until(due))
 }

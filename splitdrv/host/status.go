@@ -80,29 +80,33 @@ type IOUnitStatus struct {
 
 // Status is a snapshot. It may be called from any goroutine.
 func (h *Host) Status() Status {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	d := h.dev.shown.Load()
+	h.sessions.mu.Lock()
+	defer h.sessions.mu.Unlock()
+	c, t, d := &h.sessions.current, &h.sessions.tally, h.dev.shown.Load()
 	s := Status{
-		Role: "host", Name: h.cfg.Name, Software: h.cfg.Software, State: h.session.state, Since: h.session.since,
+		Role: "host", Name: h.cfg.Name, Software: h.cfg.Software, State: c.state, Since: c.since,
 		Netdevice: NetdeviceStatus{
 			Name: h.cfg.Netdev.Name(), MAC: d.agreed.MAC.String(), MTU: d.agreed.MTU, Carrier: d.carrier,
 			Offloads: d.offloads.String(), Queues: len(h.cfg.Netdev.Ports()),
 			EarlyDiscard: h.cfg.Netdev.EarlyDiscard(),
 			Since:        h.cfg.History.Since, Adopted: h.cfg.History.Adopted,
 		},
-		IOUnit:      IOUnitStatus{Address: h.session.addr, Configured: h.cfg.IOUnits},
+		IOUnit:      IOUnitStatus{Address: c.addr, Configured: h.cfg.IOUnits},
 		Device:      h.cfg.Device.Name(),
 		Protection:  h.protection,
-		CompVectors: h.cfg.Device.Limits().CompVectors, Handling: h.handling.Handling,
-		Sessions: h.tally.sessions, Attempts: h.tally.attempts, Failovers: h.failoverStatus(),
-		Ended: maps.Clone(h.tally.ended), LastRefusal: d.rejection, Latency: h.latencyStatus(),
+		CompVectors: h.cfg.Device.Limits().CompVectors, Handling: h.sessions.handling.Handling,
+		Sessions: t.sessions, Attempts: t.attempts, Ended: maps.Clone(t.ended), LastRefusal: d.rejection,
+		Failovers: h.sessions.failovers.Status(), Latency: h.latencyStatus(d.latency),
 	}
-	if h.tally.lastErr != nil {
-		s.LastError = h.tally.lastErr.Error()
+	if t.lastErr != nil {
+		s.LastError = t.lastErr.Error()
 	}
-	if c := &h.session; c.conn != nil {
-		// The connection is closed only after disconnected has taken the lock.
+	var why error
+	if s.Failovers.Standby, why = h.standby.status(); why != nil && h.cfg.Standby && c.conn != nil {
+		s.Failovers.NoStandby = why.Error()
+	}
+	if c.conn != nil {
+		// The connection is closed only after useNone has taken the lock.
 		stats := c.conn.Stats()
 		s.Traffic = &stats
 		s.Filter, s.VLANs = d.applied.Filter, d.applied.VLANs
@@ -113,4 +117,17 @@ func (h *Host) Status() Status {
 		s.IOUnit.Fingerprint = c.peer.Fingerprint.String()
 	}
 	return s
+}
+
+// latencyStatus is nil if no latency queue is wanted. The caller holds sessions.mu.
+func (h *Host) latencyStatus(s steer.Status) *steer.Status {
+	switch {
+	case h.cfg.NoLatency != nil:
+		return &steer.Status{Reason: h.cfg.NoLatency.Error()}
+	case h.cfg.Latency == nil:
+		return nil
+	case h.sessions.current.conn == nil:
+		s = steer.Status{Classes: *h.cfg.Latency, Reason: "there is no session"}
+	}
+	return &s
 }

@@ -84,9 +84,6 @@ func (f *Failovers) Begin(from string, why Reason, began, stopped time.Time) {
 	}
 }
 
-// Open reports whether one has begun and frames do not move yet.
-func (f *Failovers) Open() bool { return f.open != nil }
-
 // Frames enters what has become of frames, if a fail-over has begun.
 func (f *Failovers) Frames(carried, uncertain, lost uint64) {
 	if o := f.open; o != nil {
