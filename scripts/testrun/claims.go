@@ -2,29 +2,47 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// claimsFile is a document whose tables say which tests show what the seed
-// claims and describes. A row's tests are the words in backquotes, anywhere in
-// it, that are names of tests, of subtests too.
-const claimsFile = "docs/claims.md"
+// claimsDir has a page for each source document, NAME.md. Its tables say which
+// tests show what the document claims and describes: the words in backquotes,
+// anywhere in a row, that are names of tests, of subtests too. The last column of
+// a row can say that something is missing.
+const claimsDir = "docs/claims"
+
+// sourceDocument is one whose claims are shown. The row of a claim begins with
+// its number.
+type sourceDocument struct {
+	name   string
+	claims int
+}
+
+// documents are the ones that have a page.
+var documents = []sourceDocument{{"001", 22}, {"003", 0}, {"004", 24}}
+
+// page is the document's.
+func (d sourceDocument) page() string { return filepath.Join(claimsDir, d.name+".md") }
+
+// How the last column of a row begins that shows nothing, or not all.
+const (
+	notHere = "not here: "
+	inPart  = "in part: "
+)
 
 // defenceFiles are others, which say which tests show what is defended.
 var defenceFiles = []string{"docs/security.md", "docs/attacks.md"}
-
-// seedClaims is how many claims the seed has. The row of a claim begins with
-// its number.
-const seedClaims = 22
 
 // claimRow is a row of a table in such a document.
 type claimRow struct {
 	file  string
 	name  string // what it begins with
 	line  int
+	last  string // its last cell
 	tests []string
 }
 
@@ -50,8 +68,9 @@ func parseClaims(file, doc string, columns ...string) []claimRow {
 		if !shows || !strings.HasPrefix(l, "|") || tableRule.MatchString(l) || heading {
 			continue
 		}
-		first, _, _ := strings.Cut(l[1:], "|")
-		row := claimRow{file: file, name: strings.TrimSpace(first), line: i + 1}
+		cells := strings.Split(strings.TrimSuffix(strings.TrimSpace(l[1:]), "|"), "|")
+		row := claimRow{file: file, name: strings.TrimSpace(cells[0]), line: i + 1,
+			last: strings.TrimSpace(cells[len(cells)-1])}
 		for _, m := range quoted.FindAllStringSubmatch(l, -1) {
 			if namedTest.MatchString(m[1]) {
 				row.tests = append(row.tests, m[1])
@@ -73,28 +92,80 @@ func (r *claimRow) complaint(format string, args ...any) string {
 	return fmt.Sprintf("%s:%d: ", r.file, r.line) + fmt.Sprintf(format, args...)
 }
 
-// checkSeed returns what is wrong with the rows of claimsFile by themselves:
-// every claim of the seed has one, and every row names a test on RDMA devices.
-func checkSeed(rows []claimRow) []string {
+// says reports whether the row's last cell begins with a word, and has something
+// behind it.
+func (r *claimRow) says(word string) bool {
+	return strings.HasPrefix(r.last, word) && len(r.last) > len(word)
+}
+
+// check returns what is wrong with the rows of the document's page by themselves:
+// every claim has one, and every row either names a test on RDMA devices or says
+// why there is none.
+func (d sourceDocument) check(rows []claimRow) []string {
 	var wrong []string
 	seen := make(map[int]bool)
 	for _, r := range rows {
 		if n, err := strconv.Atoi(r.name); err == nil {
 			switch {
-			case n < 1 || n > seedClaims:
+			case n < 1 || n > d.claims:
 				wrong = append(wrong, r.complaint("there is no claim %d", n))
 			case seen[n]:
 				wrong = append(wrong, r.complaint("a second row for claim %d", n))
 			}
 			seen[n] = true
 		}
-		if !slices.ContainsFunc(r.tests, func(t string) bool { return strings.HasPrefix(t, rdmaPrefix) }) {
+		switch {
+		case r.says(notHere) && len(r.tests) > 0:
+			wrong = append(wrong, r.complaint("the row %q begins with %q and names tests", r.name, notHere))
+		case r.says(notHere):
+		case !slices.ContainsFunc(r.tests, func(t string) bool { return strings.HasPrefix(t, rdmaPrefix) }):
 			wrong = append(wrong, r.complaint("the row %q names no test on RDMA devices (%s…)", r.name, rdmaPrefix))
 		}
 	}
-	for n := 1; n <= seedClaims; n++ {
+	for n := 1; n <= d.claims; n++ {
 		if !seen[n] {
-			wrong = append(wrong, fmt.Sprintf("%s: there is no row for claim %d", claimsFile, n))
+			wrong = append(wrong, fmt.Sprintf("%s: there is no row for claim %d", d.page(), n))
+		}
+	}
+	return wrong
+}
+
+// shownClaims is how many claims of a document are shown.
+type shownClaims struct {
+	document          sourceDocument
+	whole, part, none int // in whole, in part, and not
+}
+
+func (s shownClaims) String() string {
+	return fmt.Sprintf("document %s: %d claims, %d shown, %d in part, %d not here",
+		s.document.name, s.document.claims, s.whole, s.part, s.none)
+}
+
+// count counts the claims of the document's page.
+func (d sourceDocument) count(rows []claimRow) shownClaims {
+	n := shownClaims{document: d}
+	for _, r := range rows {
+		if _, err := strconv.Atoi(r.name); err != nil {
+			continue
+		}
+		switch {
+		case r.says(notHere):
+			n.none++
+		case r.says(inPart):
+			n.part++
+		default:
+			n.whole++
+		}
+	}
+	return n
+}
+
+// checkPages returns which of the files in claimsDir are of no document.
+func checkPages(files []string) []string {
+	var wrong []string
+	for _, f := range files {
+		if !slices.ContainsFunc(documents, func(d sourceDocument) bool { return d.page() == f }) {
+			wrong = append(wrong, f+": the page of no document that scripts/testrun knows")
 		}
 	}
 	return wrong
@@ -172,12 +243,12 @@ func layerOf(test string) string {
 	}
 }
 
-// claims returns what is wrong with doc, the text of claimsFile, after the
+// claims returns what is wrong with doc, the text of a document's page, after the
 // layers with these names have run: tests of other layers, and those that the
 // user excluded, are not demanded.
-func (r *runner) claims(doc string, layers []string, results []result) []string {
-	rows := parseClaims(claimsFile, doc)
-	return append(checkSeed(rows), r.shown(rows, layers, results)...)
+func (r *runner) claims(d sourceDocument, doc string, layers []string, results []result) []string {
+	rows := parseClaims(d.page(), doc)
+	return append(d.check(rows), r.shown(rows, layers, results)...)
 }
 
 // defended is claims for the text of one of defenceFiles. Its tables about tests

@@ -9,11 +9,14 @@ import (
 	"time"
 )
 
-// claimsDoc is a document with a row for every claim of the seed; change, by
+// tested is the document of these tests.
+var tested = sourceDocument{"001", 22}
+
+// claimsDoc is a page with a row for every claim of the document; change, by
 // number, replaces rows, the empty string removes them.
 func claimsDoc(change map[int]string) string {
 	lines := []string{"# Claims", "", "| claim | what | test |", "|---|:---|---|"}
-	for n := 1; n <= seedClaims; n++ {
+	for n := 1; n <= tested.claims; n++ {
 		row, changed := change[n]
 		switch {
 		case !changed:
@@ -33,7 +36,7 @@ func claimsRun() (packages []testPackage, results []result) {
 		results = append(results, result{Layer: layer, Package: "p", Test: test, Outcome: passed})
 	}
 	p := testPackage{path: "p", tests: []string{"TestRDMAHosts"}}
-	for n := 1; n <= seedClaims; n++ {
+	for n := 1; n <= tested.claims; n++ {
 		unit, rdma := fmt.Sprintf("TestClaim%02d", n), fmt.Sprintf("TestRDMAClaim%02d", n)
 		p.tests = append(p.tests, unit, rdma)
 		pass("unit", unit)
@@ -76,13 +79,24 @@ func TestClaims(t *testing.T) {
 		{name: "a row is missing in a run of one layer", change: map[int]string{7: ""}, layers: []string{"unit"},
 			want: "there is no row for claim 7"},
 		{name: "a row twice", change: map[int]string{8: "| 8 | `TestRDMAClaim08` |\n| 8 | `TestRDMAClaim08` |"}, layers: all,
-			want: "docs/claims.md:13: a second row for claim 8"},
+			want: "docs/claims/001.md:13: a second row for claim 8"},
 		{name: "a claim too many", change: map[int]string{22: "| 22 | `TestRDMAClaim22` |\n| 23 | `TestRDMAClaim22` |"},
 			layers: all, want: "there is no claim 23"},
 		{name: "a row without a test", change: map[int]string{3: "| 3 | nobody knows |"}, layers: all,
 			want: `the row "3" names no test on RDMA devices`},
 		{name: "a row with unit tests only", change: map[int]string{3: "| 3 | `TestClaim03` |"}, layers: all,
 			want: `the row "3" names no test on RDMA devices`},
+		{name: "a row that is not here", change: map[int]string{3: "| 3 | | not here: nobody knows |"}, layers: all},
+		{name: "a row that is not here, without a reason", change: map[int]string{3: "| 3 | | not here: |"}, layers: all,
+			want: `the row "3" names no test on RDMA devices`},
+		{name: "a row that is not here, with a test", layers: all,
+			change: map[int]string{3: "| 3 | | not here: but `TestRDMAClaim03` |"},
+			want:   `begins with "not here: " and names tests`},
+		{name: "a row that is there in part", layers: all,
+			change: map[int]string{3: "| 3 | | in part: no more: `TestRDMAClaim03` |"}},
+		{name: "a row that is there in part, with unit tests only", layers: all,
+			change: map[int]string{3: "| 3 | | in part: no more: `TestClaim03` |"},
+			want:   `the row "3" names no test on RDMA devices`},
 		{name: "a test that does not exist", change: map[int]string{4: "| 4 | `TestRDMAClaim04`, `TestNetnsClaim44` |"},
 			layers: []string{"unit"}, want: "names TestNetnsClaim44, which does not exist"},
 		{name: "a test that did not run", run: func(r []result) []result { return drop(r, "TestRDMAClaim05") }, layers: all,
@@ -111,7 +125,7 @@ func TestClaims(t *testing.T) {
 			if tc.filter != "" {
 				r.filter = regexp.MustCompile(tc.filter)
 			}
-			got := r.claims(claimsDoc(tc.change), tc.layers, results)
+			got := r.claims(tested, claimsDoc(tc.change), tc.layers, results)
 			if tc.want == "" && len(got) > 0 || tc.want != "" && (len(got) != 1 || !strings.Contains(got[0], tc.want)) {
 				t.Errorf("want %q, got %q", tc.want, got)
 			}
@@ -169,9 +183,41 @@ func TestLayerOf(t *testing.T) {
 	}
 }
 
+// Each document has its own claims, by number: a row of one is none of another.
+func TestClaimsOfEachDocument(t *testing.T) {
+	packages, results := claimsRun()
+	r := &runner{packages: packages}
+	got := r.claims(sourceDocument{"004", 24}, claimsDoc(nil), []string{"unit", "softroce"}, results)
+	if !slices.Equal(got, []string{"docs/claims/004.md: there is no row for claim 23",
+		"docs/claims/004.md: there is no row for claim 24"}) {
+		t.Errorf("%q", got)
+	}
+	if got := checkPages([]string{"docs/claims/001.md", "docs/claims/009.md"}); len(got) != 1 ||
+		!strings.Contains(got[0], "docs/claims/009.md: the page of no document") {
+		t.Errorf("%q", got)
+	}
+}
+
+// The run says how many claims of a document are shown.
+func TestClaimsCounted(t *testing.T) {
+	n := tested.count(parseClaims(tested.page(), claimsDoc(map[int]string{
+		3: "| 3 | | not here: nobody knows |", 5: "| 5 | | not here: nor this |",
+		7: "| 7 | | in part: no more: `TestRDMAClaim07` |",
+	})))
+	const want = "document 001: 22 claims, 19 shown, 1 in part, 2 not here"
+	if n.String() != want {
+		t.Errorf("%s, want %s", n, want)
+	}
+	r := report{shown: []shownClaims{n}}
+	var out strings.Builder
+	if _, err := r.finish(&out, t.TempDir()); err != nil || !strings.Contains(out.String(), want+"\n") {
+		t.Errorf("%v:\n%s", err, out.String())
+	}
+}
+
 // What is wrong with the claims fails the run, and is said.
 func TestReportClaims(t *testing.T) {
-	r := report{claims: []string{"docs/claims.md: there is no row for claim 7"}}
+	r := report{claims: []string{"docs/claims/001.md: there is no row for claim 7"}}
 	r.add("unit", []result{{Layer: "unit", Package: "p", Test: "TestA", Outcome: passed}}, time.Second)
 	var out strings.Builder
 	ok, err := r.finish(&out, t.TempDir())

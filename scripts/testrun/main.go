@@ -4,7 +4,7 @@
 //	testrun [-run REGEXP] [LAYER...]
 //
 // It ends with a table, writes build/test.json and build/tests.jsonl, and
-// exits with 1 if a test failed, if a layer ran none, if docs/claims.md or
+// exits with 1 if a test failed, if a layer ran none, if docs/claims or
 // docs/troubleshooting.md names a test of these layers that did not pass, or did
 // not produce the message, or, when CI or SPLITNIC_STRICT is set, if one was
 // skipped.
@@ -18,6 +18,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -103,18 +104,28 @@ func run(ctx context.Context, args []string) (bool, error) {
 			return false, errors.New("interrupted")
 		}
 	}
-	doc, err := os.ReadFile(claimsFile)
+	pages, err := filepath.Glob(filepath.Join(claimsDir, "*.md"))
 	if err != nil {
-		return false, fmt.Errorf("reading which tests show what the seed claims: %w", err)
+		return false, fmt.Errorf("listing %s: %w", claimsDir, err)
 	}
-	rep.claims = r.claims(string(doc), rep.names, rep.results)
+	rep.claims = checkPages(pages)
+	for _, d := range documents {
+		doc, err := os.ReadFile(d.page())
+		if err != nil {
+			return false, fmt.Errorf("reading which tests show what document %s claims: %w", d.name, err)
+		}
+		rep.shown = append(rep.shown, d.count(parseClaims(d.page(), string(doc))))
+		rep.claims = append(rep.claims, r.claims(d, string(doc), rep.names, rep.results)...)
+	}
 	for _, file := range defenceFiles {
-		if doc, err = os.ReadFile(file); err != nil {
+		doc, err := os.ReadFile(file)
+		if err != nil {
 			return false, fmt.Errorf("reading which tests show what is defended: %w", err)
 		}
 		rep.claims = append(rep.claims, r.defended(file, string(doc), rep.names, rep.results)...)
 	}
-	if doc, err = os.ReadFile(errdoc.Page); err != nil {
+	doc, err := os.ReadFile(errdoc.Page)
+	if err != nil {
 		return false, fmt.Errorf("reading which tests produce which message: %w", err)
 	}
 	rep.claims = append(rep.claims, r.documented(string(doc), errdoc.Tests, rep.names, rep.results, explained)...)

@@ -24,7 +24,8 @@ type report struct {
 	names   []string
 	layers  map[string]counts
 	results []result
-	claims  []string // what is wrong with claimsFile
+	claims  []string // what is wrong with the pages of the documents
+	shown   []shownClaims
 }
 
 // add adds a layer that took so long.
@@ -87,6 +88,9 @@ func (r *report) finish(w io.Writer, dir string) (bool, error) {
 			complain("the layer %s ran no test, which counts as a failure\n", name)
 			total.Failed++
 		}
+	}
+	for _, s := range r.shown {
+		fmt.Fprintln(w, s)
 	}
 	for _, c := range r.claims {
 		complain("%s\n", c)

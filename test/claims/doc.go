@@ -1,6 +1,6 @@
 // Package claims shows, claim by claim and mechanism by mechanism, that the
-// driver does what the seed describes. docs/claims.md lists which test shows
-// what.
+// driver does what the source documents describe. docs/claims lists which test
+// shows what.
 //
 // Each test has one body and runs on two fabrics: TestClaim… in memory, in every
 // run of the unit tests, and TestRDMAClaim… through libibverbs on two Soft-RoCE

@@ -58,6 +58,37 @@ func figure7Example(t *testing.T, on fabricOf) {
 	}
 }
 
+func TestIndicationTellsBytesWritten(t *testing.T)     { indicationTellsBytesWritten(t, inMemory) }
+func TestRDMAIndicationTellsBytesWritten(t *testing.T) { indicationTellsBytesWritten(t, onSoftRoCE) }
+
+// The third field of the figure's example can be read as the size of the element
+// and as the number of bytes that were written to it, which are the same there.
+// Frames that do not fill their elements tell both apart: the field is the
+// number of bytes, both ways, and the element's size is known from its pool.
+func indicationTellsBytesWritten(t *testing.T, on fabricOf) {
+	const size = 2048
+	p := newPair(t, on, messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: size, Elements: 64}}})
+	for _, from := range sides {
+		for _, n := range []int{60, 256, 700, 1500} {
+			p.cross(from, 0, n)
+			ws := p.writes(from)
+			w := ws[len(ws)-1]
+			if _, _, third := protocol.ImmData(w.send.Imm).Unpack(); w.pool.ElementSize != size || int(third) != n {
+				t.Errorf("%s: %d bytes in an element of %d: the immediate data is %s", from, n, w.pool.ElementSize,
+					unpack(w.send.Imm))
+			}
+			p.until(func() error {
+				for _, e := range p.pick(other(from), recvDone) {
+					if e.at > w.at && e.done.Imm == w.send.Imm && int(e.done.Len) == n {
+						return nil
+					}
+				}
+				return fmt.Errorf("the %s has not got %s", other(from), unpack(w.send.Imm))
+			})
+		}
+	}
+}
+
 func unpack(imm uint32) string {
 	pool, element, length := protocol.ImmData(imm).Unpack()
 	return fmt.Sprintf("(%d, %d, %d)", pool, element, length)
