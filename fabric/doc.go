@@ -5,7 +5,8 @@
 // messaging layer needs, with two real implementations: package verbs
 // (libibverbs on an RDMA device) and package fabric/fabrictest (memory, with
 // the semantics of reliable and unreliable connections and fault injection).
-// One conformance suite, fabrictest.Run, passes against both.
+// One conformance suite, the properties of package fabric/conform, passes against
+// both.
 //
 // # Objects
 //

@@ -7,17 +7,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/verbs"
 )
 
 // pairOf opens the i-th and the j-th device for the conformance suite.
-func pairOf(i, j int) func(*testing.T) fabrictest.Pair {
-	return func(t *testing.T) fabrictest.Pair {
+func pairOf(i, j int) func(*testing.T) conform.Pair {
+	return func(t *testing.T) conform.Pair {
 		a, b := openDevice(t, i), openDevice(t, j)
-		p := fabrictest.Pair{A: a, B: b, Traits: fabrictest.Traits{NoWindows: !a.Limits().Windows}}
+		traits := must(conform.TraitsOf(a.Driver(), release(t), a.Limits()))(t)
+		p := conform.Pair{A: a, B: b, Traits: traits}
 		if a.Driver() == "rdma_rxe" {
-			p.Traits = fabrictest.SoftRoCE(kernel(t))
 			p.Scale = 10
 			p.RNR = func() uint64 {
 				var n uint64
@@ -31,14 +32,14 @@ func pairOf(i, j int) func(*testing.T) fabrictest.Pair {
 	}
 }
 
-// kernel is the one that runs.
-func kernel(t *testing.T) fabrictest.Kernel {
+// release is that of the kernel that runs.
+func release(t *testing.T) string {
 	t.Helper()
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		t.Fatal(err)
 	}
-	return must(fabrictest.KernelOf(unix.ByteSliceToString(u.Release[:])))(t)
+	return unix.ByteSliceToString(u.Release[:])
 }
 
 func TestRDMAConformance(t *testing.T) { fabrictest.Run(t, pairOf(0, 1)) }

@@ -6,17 +6,18 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // pair opens two names on a fresh network, which may be the same.
-func pair(a, b string, opts ...fabrictest.Option) func(*testing.T) fabrictest.Pair {
-	return func(t *testing.T) fabrictest.Pair {
+func pair(a, b string, opts ...fabrictest.Option) func(*testing.T) conform.Pair {
+	return func(t *testing.T) conform.Pair {
 		n := fabrictest.New(opts...)
 		fabrictest.NoLeaks(t, n)
-		p := fabrictest.Pair{A: n.Device(a), B: n.Device(b)}
+		p := conform.Pair{A: n.Device(a), B: n.Device(b)}
 		for _, d := range []fabric.Device{p.A, p.B} {
 			t.Cleanup(func() { check(t, d.Close()) })
 		}
@@ -34,9 +35,9 @@ func TestConformanceLoopback(t *testing.T) {
 	l := fabrictest.DefaultLimits()
 	l.WindowBounds = false
 	newPair := pair("a", "a", fabrictest.WithLimits(l), fabrictest.WithMTU(1024), fabrictest.WithQuietFlushes())
-	fabrictest.Run(t, func(t *testing.T) fabrictest.Pair {
+	fabrictest.Run(t, func(t *testing.T) conform.Pair {
 		p := newPair(t)
-		p.Traits = fabrictest.Traits{QuietFailures: true, QuietFlushes: true}
+		p.Traits = conform.Traits{QuietFailures: true, QuietFlushes: true}
 		return p
 	})
 }

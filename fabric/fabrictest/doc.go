@@ -1,4 +1,4 @@
-// Package fabrictest is a fabric in memory, and the conformance suite that
+// Package fabrictest is a fabric in memory, and runs the conformance suite that
 // every implementation of package fabric passes.
 //
 // # The memory fabric

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 )
 
@@ -39,7 +40,7 @@ func newLink(t *testing.T, tr fabric.Transport, timing fabric.Timing, opts ...fa
 }
 
 func (l *link) side(name string, tr fabric.Transport) *side {
-	s := &side{dev: l.net.Device(name), mem: fabrictest.Alloc(l, 65536)}
+	s := &side{dev: l.net.Device(name), mem: conform.Alloc(l, 65536)}
 	l.Cleanup(func() { check(l, s.dev.Close()) })
 	s.dom = must(s.dev.NewDomain())(l)
 	s.region = must(s.dom.Register(s.mem, fabric.LocalWrite|fabric.RemoteWrite))(l)

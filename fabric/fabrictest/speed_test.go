@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 )
 
@@ -26,7 +27,7 @@ func newStream(t testing.TB, size int) *stream {
 		dev := s.net.Device(name)
 		t.Cleanup(func() { check(t, dev.Close()) })
 		dom := must(dev.NewDomain())(t)
-		s.mem[i] = fabrictest.Alloc(t, size)
+		s.mem[i] = conform.Alloc(t, size)
 		s.region[i] = must(dom.Register(s.mem[i], fabric.LocalWrite|fabric.RemoteWrite))(t)
 		s.cq[i] = must(dom.NewCQ(256, 0))(t)
 		s.qp[i] = must(dom.NewQP(fabric.QPConfig{

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -41,7 +42,7 @@ func newRawPeer(t *testing.T, cfg messaging.Config) (*half, *rawPeer) {
 	h := newHalf(t, n, "a", patient(cfg))
 	dev := n.Device("raw")
 	t.Cleanup(func() { dev.Close() })
-	p := &rawPeer{t: t, mem: fabrictest.Alloc(t, (rawReceives+1)*protocol.MaxControlSize)}
+	p := &rawPeer{t: t, mem: conform.Alloc(t, (rawReceives+1)*protocol.MaxControlSize)}
 	dom, err := dev.NewDomain()
 	p.ok(err)
 	p.region, err = dom.Register(p.mem, fabric.LocalWrite|fabric.RemoteWrite)

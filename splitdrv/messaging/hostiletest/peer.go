@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
-	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
@@ -87,7 +87,7 @@ func NewPeer(t testing.TB, cfg PeerConfig) *Peer {
 		refused: make(map[uint32]fabric.Status)}
 	p.renew(t)
 	receives := controlReceives*protocol.MaxControlSize + cfg.Channels*dataReceives*dataReceiveSize
-	p.mem = fabrictest.Alloc(t, receives+ownSize+scratchSize)
+	p.mem = conform.Alloc(t, receives+ownSize+scratchSize)
 	dom, err := cfg.Device.NewDomain()
 	p.ok(err)
 	t.Cleanup(func() {

@@ -1,10 +1,9 @@
-package fabrictest
+package conform
 
 import (
 	"bytes"
 	"context"
 	"runtime"
-	"testing"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -19,7 +18,7 @@ const (
 // rig is a pair of devices with a domain, a region and two completion queues
 // at each end.
 type rig struct {
-	*testing.T
+	T
 	Pair
 	a, b *end
 
@@ -37,7 +36,7 @@ type end struct {
 	qp     fabric.QP
 }
 
-func newRig(t *testing.T, p Pair) *rig {
+func newRig(t T, p Pair) *rig {
 	r := &rig{T: t, Pair: p, pieces: min(p.A.Limits().MaxSGE, p.B.Limits().MaxSGE)}
 	r.a, r.b = r.newEnd(p.A), r.newEnd(p.B)
 	return r
@@ -97,8 +96,8 @@ func (r *rig) check(err error) {
 	}
 }
 
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
+func must[V any](v V, err error) func(T) V {
+	return func(t T) V {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)

@@ -1,10 +1,10 @@
-package fabrictest_test
+package conform_test
 
 import (
 	"testing"
 
 	"github.com/splitnic/splitnic/fabric"
-	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/fabric/conform"
 )
 
 func TestSoftRoCE(t *testing.T) {
@@ -20,17 +20,17 @@ func TestSoftRoCE(t *testing.T) {
 		{"7.2.13+deb14-amd64", false, true, fabric.StatusWRFlushErr},
 		{"7.3-rc1", false, true, fabric.StatusWRFlushErr},
 	} {
-		k, err := fabrictest.KernelOf(c.release)
+		k, err := conform.KernelOf(c.release)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := fabrictest.SoftRoCE(k)
+		got := conform.SoftRoCE(k)
 		if got.NoWindows != c.noWindows || got.QuietFlushes != c.quiet || got.BadLKey != c.badLKey || !got.LateReceives {
 			t.Errorf("%s: %+v", c.release, got)
 		}
 	}
 	for _, release := range []string{"", "linux", "6", "6.x"} {
-		if k, err := fabrictest.KernelOf(release); err == nil {
+		if k, err := conform.KernelOf(release); err == nil {
 			t.Errorf("%q is taken for %v", release, k)
 		}
 	}

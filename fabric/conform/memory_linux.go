@@ -1,16 +1,12 @@
-package fabrictest
+package conform
 
-import (
-	"testing"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // Alloc returns size bytes of zeroed memory outside the Go heap, which a
 // device may be told about. At the end of the test the memory goes back to the
 // system, but its addresses stay reserved: a delivery that comes too late does
 // no harm.
-func Alloc(t testing.TB, size int) []byte {
+func Alloc(t T, size int) []byte {
 	t.Helper()
 	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {

@@ -1,4 +1,4 @@
-package fabrictest
+package conform
 
 import (
 	"fmt"
@@ -83,6 +83,16 @@ func SoftRoCE(k Kernel) (t Traits) {
 		}
 	}
 	return t
+}
+
+// TraitsOf are the traits of a device by its driver's name, in a kernel of that
+// release, with these limits.
+func TraitsOf(driver, release string, l fabric.Limits) (Traits, error) {
+	if driver != "rdma_rxe" {
+		return Traits{NoWindows: !l.Windows}, nil
+	}
+	k, err := KernelOf(release)
+	return SoftRoCE(k), err
 }
 
 func (t Traits) withDefaults() Traits {

@@ -1,10 +1,13 @@
-package fabrictest
+package conform
 
 import "github.com/splitnic/splitnic/fabric"
 
 // A message with a key that does not fit is refused, touches nothing, and ends
 // the connection: both ends flush.
-func testRemoteAccess(r *rig) {
+func testRemoteAccess(r *rig) { r.remoteAccess(fabric.OpWrite, fabric.OpWriteImm) }
+
+func (r *rig) remoteAccess(ops ...fabric.Opcode) {
+	r.Helper()
 	r.connect(fabric.RC)
 	readOnly := must(r.b.dom.Register(Alloc(r, 4096), 0))(r)
 	local := must(r.b.dom.Register(Alloc(r, 4096), fabric.LocalWrite))(r)
@@ -32,7 +35,7 @@ func testRemoteAccess(r *rig) {
 		{"other domain", foreign.Addr(), foreign.RKey()},
 		{"deregistered", gone.Addr(), gone.RKey()},
 	} {
-		for _, op := range []fabric.Opcode{fabric.OpWrite, fabric.OpWriteImm} {
+		for _, op := range ops {
 			fill(r.a.mem[:64], 1)
 			r.receive(r.b.qp, numbered(20, 3)...)
 			r.receive(r.a.qp, numbered(30, 3)...)

@@ -1,4 +1,4 @@
-package fabrictest
+package conform
 
 import (
 	"context"
@@ -100,6 +100,27 @@ func testEventSolicited(r *rig) {
 	r.send(r.a.qp, fabric.SendWR{Op: fabric.OpSend, Flags: fabric.Solicited})
 	r.wait(r.b.recvCQ)
 	r.ok(r.b.qp, 3, r.spin(r.b.recvCQ, 4)...)
+}
+
+// Every completion vector raises the events of its queues.
+func testEventVectors(r *rig) {
+	for v := range max(r.b.dev.Limits().CompVectors, 1) {
+		cq := must(r.b.dom.NewCQ(depth, v))(r)
+		cfg := r.config(r.b, fabric.RC)
+		cfg.RecvCQ = cq
+		r.a.qp, r.b.qp = r.newQP(r.a, fabric.RC), must(r.b.dom.NewQP(cfg))(r)
+		r.check(r.a.qp.Connect(r.b.qp.Address(), r.Timing))
+		r.check(r.b.qp.Connect(r.a.qp.Address(), r.Timing))
+		id := uint64(v)
+		r.receive(r.b.qp, fabric.RecvWR{ID: id})
+		r.check(cq.Arm(false))
+		r.message(id, 0)
+		r.wait(cq)
+		r.ok(r.b.qp, id, r.spin(cq, 1)...)
+		r.check(r.a.qp.Close())
+		r.check(r.b.qp.Close())
+		r.check(cq.Close())
+	}
 }
 
 // A failed completion wakes a CQ that is armed for solicited ones.

@@ -1,6 +1,8 @@
-package fabrictest
+package conform
 
 import (
+	"slices"
+
 	"github.com/splitnic/splitnic/fabric"
 )
 
@@ -151,27 +153,52 @@ func testWindowOfOtherQP(r *rig) {
 	r.refused("through a window of another queue pair", key, 0)
 }
 
-func testWindowBounds(r *rig) {
+// outsideWindow is where, from a window's start, 64 bytes are written that are
+// not all in the window, though all are in its region.
+var outsideWindow = []int{-64, -1, windowSize - 63, windowSize, 2 * windowSize}
+
+// pastWindow writes over the ends of windows and returns from where the device
+// took it. What it refuses touches nothing.
+func (r *rig) pastWindow() (taken []int) {
+	r.Helper()
 	w := r.windows()
-	if !r.b.dev.Limits().WindowBounds {
-		// Then it must not: who reads the limits would do more than needed.
-		key := must(r.b.qp.Bind(w, r.b.region, r.b.region.Addr()+windowSize, windowSize, 0, fabric.Signaled))(r)
-		r.ok(r.b.qp, 0, r.take(r.b.sendCQ, 1)...)
-		if s := r.through(key, 2*windowSize); s != fabric.StatusSuccess {
-			r.Fatalf("a write past the window completed with %q, though the limits say that bounds are not enforced", s)
-		}
-		return
-	}
-	for _, off := range []int{-64, -1, windowSize - 63, windowSize, 2 * windowSize} {
+	for _, off := range outsideWindow {
 		key := must(r.b.qp.Bind(w, r.b.region, r.b.region.Addr()+windowSize, windowSize, 0, fabric.Signaled))(r)
 		r.ok(r.b.qp, 0, r.take(r.b.sendCQ, 1)...)
 		if s := r.through(key, 2*windowSize-64); s != fabric.StatusSuccess {
 			r.Fatalf("a write to the end of the window completed with %q", s)
 		}
-		r.refused("over the window's bounds", key, windowSize+off)
-		r.check(w.Close())
+		clear(r.b.mem)
+		fill(r.a.mem[:64], 5)
+		switch s := r.through(key, windowSize+off); s {
+		case fabric.StatusSuccess:
+			taken = append(taken, off)
+			r.check(w.Close())
+		case fabric.StatusRemAccessErr:
+			r.untouched(r.b.mem)
+			r.dead(r.a, r.b)
+			r.dead(r.b, r.a)
+			r.check(w.Close())
+			r.reconnect(fabric.RC)
+		default:
+			r.Fatalf("a write over the window's bounds, %d bytes from its start, completed with %q", off, s)
+		}
 		w = must(r.b.dom.NewWindow())(r)
-		r.reconnect(fabric.RC)
+	}
+	return taken
+}
+
+// A device that says that it enforces the bounds of windows does so at all of
+// them. One that says that it does not must not: who reads the limits would do
+// more than needed.
+func testWindowBounds(r *rig) {
+	taken, want := r.pastWindow(), outsideWindow
+	if r.b.dev.Limits().WindowBounds {
+		want = nil
+	}
+	if !slices.Equal(taken, want) {
+		r.Fatalf("writes over a window's bounds were taken from %v, want %v: the limits say that bounds are enforced: %v",
+			taken, want, r.b.dev.Limits().WindowBounds)
 	}
 }
 

@@ -1,4 +1,4 @@
-package fabrictest
+package conform
 
 import (
 	"runtime"

@@ -1,0 +1,196 @@
+package conform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// Outcome is how a trial ended.
+type Outcome string
+
+// The outcomes.
+const (
+	// Holds says that the device has the property.
+	Holds Outcome = "holds"
+	// Lacks says that it does not, as it says itself or as is known of it: splitnic
+	// does without.
+	Lacks Outcome = "lacks"
+	// Fails says that it does not, against what is expected of it.
+	Fails Outcome = "fails"
+)
+
+// Finding is what was found out about one property of a device.
+type Finding struct {
+	Property string  `json:"property"`
+	Outcome  Outcome `json:"outcome"`
+	// Means is what is true of the device if the property holds.
+	Means string `json:"means"`
+	// Detail is what was seen where it does not hold, and what follows.
+	Detail string `json:"detail,omitempty"`
+}
+
+// trials are the properties that may be tried on any adapter: they use queue
+// pairs and memory of their own, and ask for nothing that is known to stop a
+// device or a kernel. Without the first one none of the others can be tried.
+var trials = []struct {
+	name, means string
+	without     string // what follows where the device lacks it
+	try         func(r *rig) (lacks string)
+}{
+	{"loopback", "two queue pairs of the device reach each other", "", holds(func(r *rig) {
+		r.connect(fabric.RC)
+		r.works()
+	})},
+	{"memory keys", "a write with a key that is unknown, stale, of another domain, without the right to write or past " +
+		"the end of its region is refused and touches nothing", "",
+		holds(func(r *rig) { r.remoteAccess(fabric.OpWrite) })},
+	{"windows", "a type-2 memory window is bound through the send queue, written through and unbound",
+		withoutWindows, holds(testWindow)},
+	{"window bounds", "a write past a window's ends, in the region behind it, is refused",
+		"--protection is region by default; with one-touch each element has a region of its own", bounds},
+	{"other queue pair", "the key of a window is refused on any other queue pair than its own",
+		withoutWindows, holds(testWindowOfOtherQP)},
+	{"stale key", "the key of an earlier bind is refused, and none comes twice in a row",
+		withoutWindows, holds(testWindowStaleKey)},
+	{"next key", "both sides can tell the key of the next bind (--protection one-touch)",
+		withoutWindows, holds(testWindowNextKey)},
+	{"unbound window", "the key of a window that its owner has unbound or closed is refused",
+		withoutWindows, holds(testWindowUnbound)},
+	{"invalidation by peer", "a message of the peer's makes the key that it names void",
+		withoutWindows, holds(testWindowInvalidatedByPeer)},
+	{"events", "a queue that is armed raises one event, however many completions follow", "", holds(testEventOnce)},
+	{"solicited events", "a queue that is armed for solicited completions sleeps through all others",
+		"", holds(testEventSolicited)},
+	{"vectors", "every completion vector raises the events of its queues", "", holds(testEventVectors)},
+}
+
+const withoutWindows = "--protection is region"
+
+// holds is a trial that is passed or fails.
+func holds(try func(*rig)) func(*rig) string {
+	return func(r *rig) string { try(r); return "" }
+}
+
+// bounds is a trial that devices may fail that do not say otherwise.
+func bounds(r *rig) string {
+	taken, enforced := r.pastWindow(), r.b.dev.Limits().WindowBounds
+	switch {
+	case len(taken) == 0:
+		return ""
+	case enforced || len(taken) < len(outsideWindow):
+		r.Fatalf("64 bytes written %d bytes from a window's start were taken; use --protection region, and report it",
+			taken[0])
+	}
+	return "writes anywhere in the region were taken"
+}
+
+// Examine tries, one after the other, what may be tried on a user's adapter. open
+// makes the pair for each of them, which Examine closes. It ends early with ctx,
+// and after a failure of the first.
+func Examine(ctx context.Context, open func() (Pair, error)) ([]Finding, error) {
+	var found []Finding
+	for i := range trials {
+		if err := ctx.Err(); err != nil {
+			return found, err
+		}
+		pair, err := open()
+		if err != nil {
+			return found, err
+		}
+		f := examine(i, pair)
+		found = append(found, f)
+		if err := errors.Join(pair.A.Close(), pair.B.Close()); err != nil {
+			return found, fmt.Errorf("closing the device after the trial %q: %w", f.Property, err)
+		}
+		if i == 0 && f.Outcome != Holds {
+			break
+		}
+	}
+	return found, nil
+}
+
+// examine makes a trial.
+func examine(i int, pair Pair) Finding {
+	var t trial
+	c := &trials[i]
+	lacks := ""
+	t.run(func() {
+		Property{c.name, func(r *rig) { lacks = c.try(r) }}.Check(&t, pair)
+	})
+	f := Finding{Property: c.name, Means: c.means, Outcome: Holds}
+	switch {
+	case len(t.wrong) > 0:
+		f.Outcome, f.Detail = Fails, strings.Join(t.wrong, "; ")
+	case t.skipped != "":
+		f.Outcome, f.Detail = Lacks, t.skipped
+	case lacks != "":
+		f.Outcome, f.Detail = Lacks, lacks
+	}
+	if f.Outcome == Lacks && c.without != "" {
+		f.Detail += ": " + c.without
+	}
+	return f
+}
+
+// trial is a T that remembers.
+type trial struct {
+	cleanups []func()
+	wrong    []string
+	skipped  string
+}
+
+// run runs f, which can end at any call of the trial's, and cleans up.
+func (t *trial) run(f func()) {
+	t.apart(f)
+	for len(t.cleanups) > 0 {
+		last := len(t.cleanups) - 1
+		c := t.cleanups[last]
+		t.cleanups = t.cleanups[:last]
+		t.apart(c)
+	}
+}
+
+// apart runs f in a goroutine of its own, which Fatal and Skip can end.
+func (t *trial) apart(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
+}
+
+func (t *trial) Helper() {}
+
+func (t *trial) Cleanup(f func()) { t.cleanups = append(t.cleanups, f) }
+
+func (t *trial) Failed() bool { return len(t.wrong) > 0 }
+
+func (t *trial) Errorf(format string, args ...any) {
+	t.wrong = append(t.wrong, fmt.Sprintf(format, args...))
+}
+
+func (t *trial) Fatal(args ...any) {
+	t.wrong = append(t.wrong, fmt.Sprint(args...))
+	runtime.Goexit()
+}
+
+func (t *trial) Fatalf(format string, args ...any) { t.Fatal(fmt.Sprintf(format, args...)) }
+
+func (t *trial) Skip(args ...any) {
+	t.skipped = fmt.Sprint(args...)
+	runtime.Goexit()
+}
+
+func (t *trial) Skipf(format string, args ...any) { t.Skip(fmt.Sprintf(format, args...)) }
+
+func (t *trial) Logf(string, ...any) {}
+
+// ExaminePatience is how long a step of a trial may take on a user's adapter.
+const ExaminePatience = 5 * time.Second

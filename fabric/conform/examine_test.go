@@ -1,0 +1,134 @@
+package conform_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/conform"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// inMemory opens the ends of a loopback on a device with these limits, which
+// claims to have others.
+func inMemory(t *testing.T, has, claims fabric.Limits) func() (conform.Pair, error) {
+	n := fabrictest.New(fabrictest.WithLimits(has))
+	fabrictest.NoLeaks(t, n)
+	return func() (conform.Pair, error) {
+		return conform.Pair{
+			A: boastful{n.Device("a"), claims}, B: boastful{n.Device("a"), claims},
+			Traits: conform.Traits{NoWindows: !claims.Windows}, Patience: conform.ExaminePatience,
+		}, nil
+	}
+}
+
+// boastful is a device that claims to have other limits than it has.
+type boastful struct {
+	fabric.Device
+	claims fabric.Limits
+}
+
+func (b boastful) Limits() fabric.Limits { return b.claims }
+
+func examine(t *testing.T, has, claims fabric.Limits) map[string]conform.Finding {
+	t.Helper()
+	found, err := conform.Examine(t.Context(), inMemory(t, has, claims))
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := map[string]conform.Finding{}
+	for _, f := range found {
+		if f.Means == "" || (f.Outcome == conform.Holds) != (f.Detail == "") {
+			t.Errorf("%+v", f)
+		}
+		by[f.Property] = f
+	}
+	return by
+}
+
+// Only what differs from the specification is said to be missing, and whether
+// that was to be expected.
+func TestExamine(t *testing.T) {
+	full := fabrictest.DefaultLimits()
+	loose, none := full, full
+	loose.WindowBounds = false
+	none.Windows, none.WindowBounds = false, false
+	windows := []string{"windows", "window bounds", "other queue pair", "stale key", "next key", "unbound window",
+		"invalidation by peer"}
+	for _, c := range []struct {
+		name        string
+		has, claims fabric.Limits
+		lacks       []string
+		fails       []string
+	}{
+		{name: "all there is", has: full, claims: full},
+		{name: "without bounds", has: loose, claims: loose, lacks: []string{"window bounds"}},
+		{name: "without bounds, though it says so", has: loose, claims: full, fails: []string{"window bounds"}},
+		{name: "with bounds, though it says not", has: full, claims: loose},
+		{name: "without windows", has: none, claims: none, lacks: windows},
+		{name: "without windows, though it says so", has: none, claims: full, fails: windows},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			found := examine(t, c.has, c.claims)
+			want := map[string]conform.Outcome{}
+			for name := range found {
+				want[name] = conform.Holds
+			}
+			for _, n := range c.lacks {
+				want[n] = conform.Lacks
+			}
+			for _, n := range c.fails {
+				want[n] = conform.Fails
+			}
+			if len(found) != len(want) || len(found) < 12 {
+				t.Errorf("%d findings, want %d", len(found), len(want))
+			}
+			for name, outcome := range want {
+				if found[name].Outcome != outcome {
+					t.Errorf("%s: %+v, want %s", name, found[name], outcome)
+				}
+			}
+		})
+	}
+}
+
+// Where the two ends do not reach each other nothing else is tried.
+func TestExamineUnreachable(t *testing.T) {
+	open := inMemory(t, fabrictest.DefaultLimits(), fabrictest.DefaultLimits())
+	found, err := conform.Examine(t.Context(), func() (conform.Pair, error) {
+		p, err := open()
+		if err == nil {
+			p.A = deaf{p.A}
+		}
+		return p, err
+	})
+	if err != nil || len(found) != 1 || found[0].Outcome != conform.Fails || !strings.Contains(found[0].Detail, "no way") {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+var errNoWay = errors.New("no way")
+
+// deaf is a device that makes no domain.
+type deaf struct{ fabric.Device }
+
+func (deaf) NewDomain() (fabric.Domain, error) { return nil, errNoWay }
+
+// Nothing is opened when the context is over, and what cannot be opened is said.
+func TestExamineEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	refuse := func() (conform.Pair, error) { return conform.Pair{}, errNoWay }
+	if found, err := conform.Examine(ctx, refuse); !errors.Is(err, context.Canceled) || len(found) != 0 {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if found, err := conform.Examine(t.Context(), refuse); !errors.Is(err, errNoWay) || len(found) != 0 {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
