@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/conform"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// claiming is a device that says that it has other limits.
+type claiming struct {
+	fabric.Device
+	limits fabric.Limits
+}
+
+func (c claiming) Limits() fabric.Limits { return c.limits }
+
+// loopback opens a device with these limits, which says that it has others.
+func loopback(t *testing.T, has, says fabric.Limits) opener {
+	n := fabrictest.New(fabrictest.WithLimits(has))
+	fabrictest.NoLeaks(t, n)
+	return func() (conform.Pair, error) {
+		return conform.Pair{
+			A: claiming{n.Device("mem0"), says}, B: claiming{n.Device("mem0"), says},
+			Traits: conform.Traits{NoWindows: !says.Windows}, Patience: conform.ExaminePatience,
+		}, nil
+	}
+}
+
+// The self-test has a line for each property, in the table and as JSON, and its
+// exit status tells a device that lacks something, as it says, from one that
+// does not do what it says.
+func TestSelfTest(t *testing.T) {
+	full, loose := fabrictest.DefaultLimits(), fabrictest.DefaultLimits()
+	loose.WindowBounds = false
+	for _, tc := range []struct {
+		name      string
+		has, says fabric.Limits
+		bounds    string // the line of the table
+		outcome   conform.Outcome
+		status    int
+	}{
+		{"all", full, full, "mem0    window bounds         yes    ", conform.Holds, 0},
+		{"no bounds", loose, loose, "mem0    window bounds         no     ", conform.Lacks, 0},
+		{"bounds in words only", loose, full, "mem0    window bounds         FAIL   ", conform.Fails, exit.Failure},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var s selfTests
+			if err := s.test(t.Context(), "mem0", "memory", loopback(t, tc.has, tc.says)); err != nil {
+				t.Fatal(err)
+			}
+			var table bytes.Buffer
+			if err := s.print(&table); err != nil || !strings.Contains(table.String(), tc.bounds) {
+				t.Errorf("%v, no line %q:\n%s", err, tc.bounds, &table)
+			}
+			var out bytes.Buffer
+			var back selfTests
+			if err := errors.Join(printJSON(&out, s), json.Unmarshal(out.Bytes(), &back)); err != nil || len(back) != 1 {
+				t.Fatalf("%v:\n%s", err, &out)
+			}
+			outcomes := map[string]conform.Outcome{}
+			for _, f := range back[0].Findings {
+				outcomes[f.Property] = f.Outcome
+				if !strings.Contains(table.String(), f.Property) {
+					t.Errorf("%q is not in the table:\n%s", f.Property, &table)
+				}
+			}
+			if len(outcomes) < 12 || outcomes["window bounds"] != tc.outcome || back[0].Device != "mem0" {
+				t.Errorf("%+v", back)
+			}
+			err := s.err()
+			if exit.Status(err) != tc.status {
+				t.Errorf("exit status %d, want %d: %v", exit.Status(err), tc.status, err)
+			}
+			if err != nil {
+				testenv.Ended(t, exit.Status(err), err.Error())
+			}
+		})
+	}
+}
+
+// What ends the self-test is said, and what was found until then is shown.
+func TestSelfTestEnds(t *testing.T) {
+	gone := errors.New("device is gone")
+	open := loopback(t, fabrictest.DefaultLimits(), fabrictest.DefaultLimits())
+	n := 0
+	var s selfTests
+	err := s.test(t.Context(), "mem0", "memory", func() (conform.Pair, error) {
+		if n++; n > 3 {
+			return conform.Pair{}, gone
+		}
+		return open()
+	})
+	if !errors.Is(err, gone) || len(s) != 1 || len(s[0].Findings) != 3 {
+		t.Errorf("%v, %+v", err, s)
+	}
+}

@@ -1,0 +1,48 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestRDMASelfTest has Soft-RoCE show what it holds to: everything that the
+// self-test tries but the bounds of windows. A device that is not there is said.
+func TestRDMASelfTest(t *testing.T) {
+	bin := needFabric(t)
+	out, err := exec.CommandContext(t.Context(), bin, "doctor", "--self-test", "--json", "--device", hostDevice).Output()
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	var all []struct {
+		Device, Driver string
+		Findings       []struct{ Property, Outcome, Means, Detail string }
+	}
+	if err := json.Unmarshal(out, &all); err != nil || len(all) != 1 || all[0].Device != hostDevice ||
+		all[0].Driver != "rdma_rxe" {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	outcomes := map[string]string{}
+	for _, f := range all[0].Findings {
+		outcomes[f.Property] = f.Outcome
+		want := "holds"
+		if f.Property == "window bounds" {
+			want = "lacks"
+		}
+		if f.Outcome != want {
+			t.Errorf("%+v, want %s", f, want)
+		}
+	}
+	for _, p := range []string{"loopback", "memory keys", "window bounds", "other queue pair", "stale key",
+		"invalidation by peer", "solicited events", "vectors"} {
+		if outcomes[p] == "" {
+			t.Errorf("nothing is said of %q:\n%s", p, out)
+		}
+	}
+	table, err := exec.CommandContext(t.Context(), bin, "doctor", "--self-test", "--device", hostDevice).CombinedOutput()
+	if err != nil || strings.Count(string(table), "\n"+hostDevice+" ") != len(outcomes) {
+		t.Errorf("%v, want a line for each of %d properties:\n%s", err, len(outcomes), table)
+	}
+	mistake{"", []string{"doctor", "--self-test", "--device", "nodev0"}, exitMissing, []string{"failed"}}.fails(t, bin)
+}
