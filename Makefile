@@ -13,7 +13,7 @@ DESTDIR ?=
 
 binary := build/splitnic
 yardstick := build/yardstick
-export GO FUZZTIME
+export GO FUZZTIME ROUNDS BENCH_ONLY ATTACKS
 
 # Of scripts/soak, which has the defaults.
 export CYCLES FRAMES RDMA_CYCLES RDMA_FRAMES SEED FIRST
@@ -71,36 +71,38 @@ check: ## check format, vet, lint, shell scripts, module files
 	@scripts/setup.sh build test
 	@scripts/check
 
+.PHONY: build/measure
+build/measure:
+	$(GO) build -ldflags '-X github.com/splitnic/splitnic/scripts/measure/results.version=$(VERSION)' -o $@ ./scripts/measure
+
 .PHONY: bench
-bench: ## measure layer and card beside the device and other networks (ROUNDS=5)
-	scripts/bench
+bench: ## measure layer and card beside the device and other networks (ROUNDS=5, BENCH_ONLY)
+	@scripts/bench bench
 
 .PHONY: bench-native
 bench-native: ## measure the software path beside a bare relay, at full speed (ROUNDS, BENCH_ONLY)
 	@scripts/setup.sh build test
-	$(GO) build -o build/benchnative ./scripts/benchnative
-	build/benchnative $(BENCH_FLAGS)
+	@$(MAKE) --no-print-directory build/measure
+	build/measure native $(BENCH_FLAGS)
 
 .PHONY: bench-attacks
 bench-attacks: ## measure an honest host while another one attacks its I/O unit (ROUNDS=5, ATTACKS)
-	scripts/bench-attacks
+	@scripts/bench bench-attacks
 
 .PHONY: bench-attacks-native
 bench-attacks-native: ## measure the same at full speed, without RDMA devices (ROUNDS=5, ATTACKS)
 	@scripts/setup.sh build bench
-	@mkdir -p build/bench-attacks
-	$(GO) build -o build/attacks ./scripts/attacks
-	build/attacks native $(or $(ROUNDS),5) build/bench-attacks/native $(ATTACKS)
-	build/attacks report build/bench-attacks/native build/bench-attacks/native.json
+	@$(MAKE) --no-print-directory build/measure
+	build/measure attacks-native $(BENCH_FLAGS) $(ATTACKS)
 
 .PHONY: bench-hosts
 bench-hosts: ## have many hosts connect to one I/O unit at once (HOSTS=400, BUSY=0 processes beside, ROUNDS=3)
-	$(GO) build -o build/manyhosts ./scripts/manyhosts
-	build/manyhosts -hosts $(or $(HOSTS),400) -busy $(or $(BUSY),0) -rounds $(or $(ROUNDS),3) -v
+	@$(MAKE) --no-print-directory build/measure
+	build/measure hosts -hosts $(or $(HOSTS),400) -busy $(or $(BUSY),0) -v $(BENCH_FLAGS)
 
 .PHONY: bench-failover
 bench-failover: ## measure fail-overs after kill -9 of the I/O unit, on Soft-RoCE (ROUNDS=50)
-	scripts/failover
+	@scripts/bench bench-failover
 
 .PHONY: bench-compare
 bench-compare: ## compare the Go benchmarks with those of another revision (REF=, BENCH=regexp)
@@ -108,8 +110,7 @@ bench-compare: ## compare the Go benchmarks with those of another revision (REF=
 
 .PHONY: bench-restart
 bench-restart: ## restart both halves 100 times under a connection: gaps, and what broke (RESTARTS=25 each)
-	@scripts/setup.sh build test
-	scripts/restart $(RESTARTS)
+	@ROUNDS=$(or $(RESTARTS),$(ROUNDS)) scripts/bench bench-restart
 
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME (30s)

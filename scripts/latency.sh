@@ -7,8 +7,7 @@
 # round_trips NETNS ADDRESS prints the median and the 99th percentile in us of
 # those that came back; a full queue drops some of the others.
 round_trips() {
-	ip netns exec "$1" ping -n -c 150 -i 0.01 -W 5 -Q 0xb8 "$2" | sed -n 's/.*time=\([0-9.]*\) ms/\1/p' | sort -n |
-		awk '{ v[NR] = $1 * 1000 } END { if (NR < 75) exit 1; print v[int((NR + 1) / 2)], v[int(NR * 0.99)] }'
+	ip netns exec "$1" ping -n -c 150 -i 0.01 -W 5 -Q 0xb8 "$2" | "$MEASURE" ping | awk '$3 >= 75 { print $1, $2 }'
 }
 
 prepare_latency() { keys_make "${private:?}" || die "no keys"; }
@@ -20,12 +19,10 @@ streaming() { [ "$(ip netns exec "$1" ss -Htn state established 'dport = :5201' 
 # latency_of IDLE BUSY [HOST FLAGS…] measures as BUSY, and before the streams as
 # IDLE unless that is empty.
 latency_of() {
-	local idle=$1 busy=$2 load
+	# shellcheck disable=SC2034 # card_up reads UNIT_FLAGS
+	local idle=$1 busy=$2 load UNIT_FLAGS=(--queues 1)
 	shift 2
-	lan_up || die "no LAN"
-	unit_start --queues 1 || die "no I/O unit"
-	host_start snhost --queues 1 "$@" || die "no host"
-	host_up snhost 10.77.0.2/24 || die "the host's netdevice has no carrier"
+	card_up --queues 1 "$@"
 	iperf_start snlan || die "no iperf3 on the LAN"
 	if [ -n "$idle" ]; then
 		measure rtt "$idle" 1500 1 "p50:us p99:us" round_trips snhost 10.77.0.1
@@ -37,7 +34,7 @@ latency_of() {
 	kill -0 "$load" 2>/dev/null || die "the streams ended before the measurement"
 	kill "$load" && wait "$load" 2>/dev/null
 	iperf_stop snlan
-	product_down || die "the host or the I/O unit ended with an error; see $LOGS/unit.log and snhost.log"
+	card_down
 }
 
 latency_round() {

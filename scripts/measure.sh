@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # Sourced, after ci/softroce/topology.sh and product.sh, by scripts that measure
 # between the RDMA devices snrxe0 and snrxe1, or through netdevices. Figures are
-# read from the tools' output by build/report.
+# read from the tools' output by build/measure.
 
-REPORT=build/report
+MEASURE=build/measure
 # A device that is emulated in software may answer late without anything being
 # lost; perftest's own timeout makes it send again (4.096 us * 2^18: one second).
 QP_TIMEOUT=18
@@ -99,5 +99,5 @@ iperf() {
 	local kind=$1 ns=$2 address=$3 seconds=$4 udp=()
 	shift 4
 	if [ "$kind" = udp ]; then udp=(-u -b 0); fi
-	timeout $((seconds + 30)) ip netns exec "$ns" iperf3 -c "$address" -t "$seconds" -J "${udp[@]}" "$@" | "$REPORT" iperf "$kind"
+	timeout $((seconds + 30)) ip netns exec "$ns" iperf3 -c "$address" -t "$seconds" -J "${udp[@]}" "$@" | "$MEASURE" "iperf-$kind"
 }

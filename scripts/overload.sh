@@ -12,7 +12,7 @@ for factor in 2 5 10; do overload_figures+=" offered-$factor:of-the-best arrived
 overload() {
 	local kind
 	for kind in full segments fragments; do
-		measure "overload-$kind" "$1" 1500 1 "$overload_figures" build/benchnative -overload "$kind" -time 2s "$2" "$3" "$4"
+		measure "overload-$kind" "$1" 1500 1 "$overload_figures" "$MEASURE" overload -time 1s "$kind" "$2" "$3" "$4"
 	done
 }
 
@@ -29,23 +29,29 @@ short_memory() { ip netns exec "$1" sysctl -qw net.ipv4.ipfrag_time=1; }
 
 overload_round() {
 	local subject
+	# shellcheck disable=SC2034 # lan_up reads it
+	LAN_MTU=1500
 	while read -r subject; do
-		if [ "$subject" != splitnic ]; then
+		case $subject in
+		splitnic)
+			card_up
+			short_memory snlan
+			short_memory snhost
+			overload splitnic snhost snlan 10.77.0.1
+			overload splitnic-back snlan snhost 10.77.0.2
+			card_down
+			;;
+		copy-loop)
+			copy_loop_up
+			short_memory snlan
+			short_memory snhost
+			overload copy-loop snhost snlan 10.77.0.1
+			copy_loop_down
+			;;
+		*)
 			network_set_mtu "$subject" 1500 || die "cannot set the MTU of $subject"
 			overload "$subject" snpa snpb "$(network_address "$subject")"
-			continue
-		fi
-		# shellcheck disable=SC2034 # lan_up reads it
-		LAN_MTU=1500
-		lan_up || die "no LAN"
-		# shellcheck disable=SC2119 # no flags beyond those of product.sh
-		unit_start || die "no I/O unit"
-		host_start snhost || die "no host"
-		host_up snhost 10.77.0.2/24 || die "the host's netdevice has no carrier"
-		short_memory snlan
-		short_memory snhost
-		overload splitnic snhost snlan 10.77.0.1
-		overload splitnic-back snlan snhost 10.77.0.2
-		product_down || die "the host or the I/O unit ended with an error; see $LOGS/unit.log and snhost.log"
-	done < <(in_turn splitnic veth wireguard)
+			;;
+		esac
+	done < <(in_turn splitnic copy-loop veth wireguard)
 }

@@ -5,12 +5,11 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -21,6 +20,7 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/scripts/measure/results"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
@@ -346,33 +346,19 @@ func newStream(t testing.TB, p *pair) *stream {
 	return s
 }
 
-// measured is what BenchmarkRDMAFailover writes as JSON, in milliseconds.
-type measured struct {
-	Way     string               `json:"way"`
-	Rounds  int                  `json:"rounds"`
-	Carrier []float64            `json:"carrier_lost_ms"`
-	Packet  []float64            `json:"first_answer_ms"`
-	Took    []float64            `json:"detected_to_established_ms"`
-	Stages  map[string][]float64 `json:"stages_ms"`
-	Bytes   int64                `json:"tcp_bytes"`
-	Broken  int64                `json:"tcp_broken"`
-	Wrong   int64                `json:"tcp_blocks_wrong"`
-}
-
 // noticing is longer than the kernel puts off to look at a carrier that changes
 // soon after another.
 const noticing = 1200 * time.Millisecond
 
-// BenchmarkRDMAFailover kills the I/O unit in use again and again: see
-// scripts/failover. SPLITNIC_FAILOVER_ROUNDS and SPLITNIC_FAILOVER_OUT, a file for
-// JSON, are its arguments.
+// BenchmarkRDMAFailover kills the I/O unit in use again and again: see `make
+// bench-failover`. ROUNDS is how often; figures go to the file SPLITNIC_SAMPLES.
 func BenchmarkRDMAFailover(b *testing.B) {
-	rounds, err := strconv.Atoi(os.Getenv("SPLITNIC_FAILOVER_ROUNDS"))
-	if err != nil {
-		b.Skip("scripts/failover runs this")
+	rounds, err := strconv.Atoi(os.Getenv("ROUNDS"))
+	if err != nil || os.Getenv("SPLITNIC_SAMPLES") == "" {
+		b.Skip("make bench-failover runs this")
 	}
+	rec := recorder(b)
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-	var all []measured
 	for _, way := range []string{"cold", "standby"} {
 		var flags []string
 		if way == "standby" {
@@ -381,7 +367,7 @@ func BenchmarkRDMAFailover(b *testing.B) {
 		b.Run(way, func(b *testing.B) {
 			p := newPair(b, flags...)
 			watch, e, s := watchCarrier(b, p.host.ns), newAnswers(b, p), newStream(b, p)
-			m := measured{Way: way, Rounds: rounds, Stages: map[string][]float64{}}
+			sink := rec.Of("failover", way, 1500)
 			for range rounds {
 				from := p.serving()
 				if way == "standby" {
@@ -398,51 +384,39 @@ func BenchmarkRDMAFailover(b *testing.B) {
 				p.units[from].kill()
 				f := p.arrive(b, 1-from, false)
 				eventually(b, func() bool { return e.first.Load() != 0 }, "an answer through the other I/O unit")
-				m.Carrier = append(m.Carrier, ms(watch.lost(at)))
-				m.Packet = append(m.Packet, ms(time.Unix(0, e.first.Load()).Sub(at)))
-				m.Took = append(m.Took, ms(f.Last.Took))
+				sink.Add("carrier lost", "ms", ms(watch.lost(at)))
+				sink.Add("first answer", "ms", ms(time.Unix(0, e.first.Load()).Sub(at)))
+				sink.Add("detected to established", "ms", ms(f.Last.Took))
 				for _, st := range f.Last.Stages {
-					m.Stages[st.Name] = append(m.Stages[st.Name], ms(st.Took))
+					sink.Add("stage: "+st.Name, "ms", ms(st.Took))
 				}
 				p.restart(from)
 			}
 			before := s.bytes.Load()
 			eventually(b, func() bool { return s.bytes.Load() > before }, "the TCP connection goes on")
-			m.Bytes, m.Broken, m.Wrong = s.bytes.Load(), s.broken.Load(), s.wrong.Load()
-			all = append(all, m)
+			sink.Add("bytes echoed", "bytes", float64(s.bytes.Load()))
+			sink.Add("connections broken", "times", float64(s.broken.Load()))
+			sink.Add("blocks wrong", "times", float64(s.wrong.Load()))
 		})
-	}
-	for i := range all {
-		fmt.Print(all[i].table())
-	}
-	text, err := json.MarshalIndent(all, "", "  ")
-	if err == nil && os.Getenv("SPLITNIC_FAILOVER_OUT") != "" {
-		err = os.WriteFile(os.Getenv("SPLITNIC_FAILOVER_OUT"), text, 0o644)
-	}
-	if err != nil {
-		b.Fatal(err)
 	}
 }
 
-// table is m for people.
-func (m *measured) table() string {
-	var w bytes.Buffer
-	fmt.Fprintf(&w, "\n%s: %d times kill -9 of the I/O unit in use\n%-44s %10s %10s\n", m.Way, len(m.Packet), "ms",
-		"median", "max")
-	row := func(name string, values []float64) {
-		if len(values) > 0 {
-			v := slices.Sorted(slices.Values(values))
-			fmt.Fprintf(&w, "%-44s %10.1f %10.1f\n", name, v[len(v)/2], v[len(v)-1])
+// recorder takes figures for the file SPLITNIC_SAMPLES, where there is one.
+func recorder(t testing.TB) *results.Recorder {
+	t.Helper()
+	path := os.Getenv("SPLITNIC_SAMPLES")
+	if path == "" {
+		return results.NewRecorder(io.Discard)
+	}
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := results.NewRecorder(out)
+	t.Cleanup(func() {
+		if err := errors.Join(rec.Err(), out.Close()); err != nil {
+			t.Error(err)
 		}
-	}
-	row("carrier lost after the kill", m.Carrier)
-	row("first answer through the other I/O unit", m.Packet)
-	row("detected to established", m.Took)
-	for _, name := range []string{"connect and authenticate", "hello", "make queue pairs", "accept", "connect queue pairs",
-		"ready", "configure the netdevice", "start"} {
-		row("  "+name, m.Stages[name])
-	}
-	fmt.Fprintf(&w, "TCP with content check: %d bytes echoed, %d connections broken, %d blocks wrong\n", m.Bytes, m.Broken,
-		m.Wrong)
-	return w.String()
+	})
+	return rec
 }

@@ -1,0 +1,67 @@
+package hosts
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/scripts/measure/results"
+)
+
+// meet has hosts connect at once, and wants all of them in, none taken for dead,
+// and none sent away because there were too many.
+func meet(t *testing.T, ports string) {
+	r, err := gather(t.Context(), crowd{hosts: 100, ports: ports, stay: time.Second, within: 2 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.allIn == 0 || r.silent != 0 || r.crowded != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestManyHosts has ports that cost nothing.
+func TestManyHosts(t *testing.T) { meet(t, noPorts) }
+
+// TestNetnsManyHosts has a macvtap for each host.
+func TestNetnsManyHosts(t *testing.T) {
+	testenv.NeedRoot(t)
+	testenv.NeedTUN(t)
+	meet(t, macvtapPorts)
+}
+
+// TestRecord notes what became of hosts of which some were refused.
+func TestRecord(t *testing.T) {
+	for _, c := range []struct {
+		in   time.Duration
+		met  []bool
+		note bool
+	}{{3 * time.Second, []bool{true, false, true}, false}, {0, []bool{false, true}, true}} {
+		var samples bytes.Buffer
+		o := Options{crowd: crowd{hosts: 7, ports: noPorts, within: time.Minute}}
+		o.record(result{allIn: c.in, silent: 1, ended: map[string]uint64{"silent": 1, "bye": 0}},
+			results.NewRecorder(&samples), 0)
+		f, err := Suite().Read(&samples)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var met []bool
+		for _, g := range f.Goals {
+			met = append(met, g.Met)
+		}
+		if d := cmp.Diff(c.met, met); d != "" {
+			t.Errorf("all in after %v: %+v", c.in, f.Goals)
+		}
+		ended := f.Rows.With(f.Rows[0].Key, "ended: silent")
+		if ended == nil || ended.Median != 1 || f.Rows.With(f.Rows[0].Key, "ended: bye") != nil {
+			t.Errorf("%+v", f.Rows)
+		}
+		if c.note != strings.Contains(strings.Join(f.Notes, ""), "not all hosts") {
+			t.Errorf("%q", f.Notes)
+		}
+	}
+}

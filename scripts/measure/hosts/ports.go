@@ -1,0 +1,225 @@
+package hosts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/tap/discard"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// portsOf makes a network card with ports of that kind, and what takes it apart.
+func portsOf(kind string) (ports, func() error, error) {
+	switch kind {
+	case noPorts:
+		return ports{
+			open:  func(mac net.HardwareAddr, _ int) (lan.Interface, error) { return newPort(mac) },
+			state: func() (lan.LinkState, error) { return steady, nil },
+		}, func() error { return nil }, nil
+	case macvtapPorts:
+		return cardPorts()
+	default:
+		return ports{}, nil, fmt.Errorf("-ports %s: use %s or %s", kind, macvtapPorts, noPorts)
+	}
+}
+
+// nic is the network card's name; the other end of its cable is beside it.
+const nic = "eth1"
+
+// cardPorts makes a network card in a network namespace.
+func cardPorts() (ports, func() error, error) {
+	ns := fmt.Sprintf("snmany%d", os.Getpid())
+	if err := netns.New(ns); err != nil {
+		return ports{}, nil, err
+	}
+	if err := cable(ns); err != nil {
+		return ports{}, nil, errors.Join(err, netns.Delete(ns))
+	}
+	card, err := lan.NewCard("macvtap:"+nic, ns)
+	if err != nil {
+		return ports{}, nil, errors.Join(err, netns.Delete(ns))
+	}
+	return ports{
+		open: func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
+			return card.Open(lan.Config{MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
+		},
+		state: func() (lan.LinkState, error) {
+			info, err := card.Info()
+			return info.LinkState, err
+		},
+		mac: func() protocol.MAC {
+			info, err := card.Info()
+			if err != nil || len(info.MAC) != len(protocol.MAC{}) {
+				return protocol.MAC{}
+			}
+			return protocol.MAC(info.MAC)
+		},
+	}, func() error { return netns.Delete(ns) }, nil
+}
+
+// cable makes the card, up and with a carrier.
+func cable(ns string) error {
+	h, err := netns.Handle(ns)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = nic
+	if err := h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "lan0"}); err != nil {
+		return fmt.Errorf("making a network card: %w", err)
+	}
+	for _, name := range []string{nic, "lan0"} {
+		link, err := h.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if err := h.LinkSetUp(link); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// steady is the state of the card that costs nothing.
+var steady = lan.LinkState{Up: true, MTU: 1500, Speed: 10000}
+
+// null is a queue that no frame comes from, and that takes all.
+type null struct {
+	fd    int
+	close sync.Once
+}
+
+func newNull() (*null, error) {
+	// It is never readable, and always writable.
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	return &null{fd: fd}, os.NewSyscallError("eventfd", err)
+}
+
+var errAgain error = unix.EAGAIN
+
+func (n *null) FD() int                            { return n.fd }
+func (n *null) WriteFD() int                       { return n.fd }
+func (n *null) ReadFrame([]byte) ([]byte, error)   { return nil, errAgain }
+func (n *null) WriteFrame([]byte) error            { return nil }
+func (n *null) WriteParts([]byte, []byte) error    { return nil }
+func (n *null) WriteFrames(ops []vnet.WriteOp) int { clearErrs(ops); return len(ops) }
+
+func (n *null) ReadFrames(ops []vnet.ReadOp) int {
+	ops[0].Frame, ops[0].Err = nil, errAgain
+	return 1
+}
+
+func (n *null) Close() (err error) {
+	n.close.Do(func() { err = unix.Close(n.fd) })
+	return err
+}
+
+func clearErrs(ops []vnet.WriteOp) {
+	for i := range ops {
+		ops[i].Err = nil
+	}
+}
+
+// port is a port that costs nothing.
+type port struct {
+	queue *null
+	mac   net.HardwareAddr
+}
+
+var _ lan.Interface = (*port)(nil)
+
+func newPort(mac net.HardwareAddr) (*port, error) {
+	q, err := newNull()
+	if err != nil {
+		return nil, err
+	}
+	return &port{q, mac}, nil
+}
+
+func (p *port) Name() string                                       { return "none" }
+func (p *port) Queues() []lan.Queue                                { return []lan.Queue{p.queue} }
+func (p *port) MAC() net.HardwareAddr                              { return p.mac }
+func (p *port) SetMAC(mac net.HardwareAddr) error                  { p.mac = mac; return nil }
+func (p *port) State() (lan.LinkState, error)                      { return steady, nil }
+func (p *port) Offloads() vnet.Offloads                            { return vnet.AllOffloads }
+func (p *port) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) { return o, nil }
+func (p *port) Floods() bool                                       { return false }
+func (p *port) EarlyDiscard() discard.Status                       { return discard.Status{} }
+func (p *port) SetUp(bool) error                                   { return nil }
+func (p *port) SetPromisc(bool) error                              { return nil }
+func (p *port) SetAllMulti(bool) error                             { return nil }
+func (p *port) SetMulticast([]net.HardwareAddr) error              { return nil }
+func (p *port) SetUnicast([]net.HardwareAddr) error                { return nil }
+func (p *port) Announce([]byte) error                              { return nil }
+func (p *port) Stats() lan.Stats                                   { return lan.Stats{} }
+func (p *port) Close() error                                       { return p.queue.Close() }
+func (p *port) Watch(ctx context.Context, fn func(lan.LinkState)) error {
+	fn(steady)
+	<-ctx.Done()
+	return nil
+}
+
+// netdev is a host's netdevice that costs nothing.
+type netdev struct {
+	port *null
+
+	mu    sync.Mutex
+	state tap.State
+}
+
+var _ host.Netdevice = (*netdev)(nil)
+
+func newNetdev() (*netdev, error) {
+	q, err := newNull()
+	if err != nil {
+		return nil, err
+	}
+	return &netdev{port: q, state: tap.State{Up: true, MTU: 1500}}, nil
+}
+
+func (d *netdev) set(f func()) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+	return nil
+}
+
+func (d *netdev) Name() string                                       { return "none" }
+func (d *netdev) Ports() []messaging.Port                            { return []messaging.Port{d.port} }
+func (d *netdev) SetActive(int) error                                { return nil }
+func (d *netdev) SetCarrier(bool) error                              { return nil }
+func (d *netdev) EarlyDiscard() discard.Status                       { return discard.Status{} }
+func (d *netdev) Solicit(context.Context) error                      { return nil }
+func (d *netdev) SetMAC(mac net.HardwareAddr) error                  { return d.set(func() { d.state.MAC = mac }) }
+func (d *netdev) SetMTU(mtu int) error                               { return d.set(func() { d.state.MTU = mtu }) }
+func (d *netdev) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) { return o, nil }
+func (d *netdev) SetSpeed(int) error                                 { return nil }
+func (d *netdev) SetPromisc(bool) error                              { return nil }
+func (d *netdev) SetAllMulti(bool) error                             { return nil }
+
+func (d *netdev) State() (tap.State, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.state, nil
+}
+
+func (d *netdev) Watch(ctx context.Context, fn func(tap.State)) error {
+	s, _ := d.State()
+	fn(s)
+	<-ctx.Done()
+	return nil
+}

@@ -1,0 +1,146 @@
+// Package hosts has many hosts connect to one I/O unit at the same moment and counts
+// what became of them. Both halves are in this process, with a fabric in memory
+// between them; the hosts' netdevices cost nothing, and the I/O unit's ports are
+// macvtaps in a network namespace of their own, or cost nothing either.
+package hosts
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/splitnic/splitnic/scripts/measure/results"
+)
+
+// Suite is that of `make bench-hosts`.
+func Suite() *results.Suite {
+	// Hosts may never be all in, and reasons are counted where they were given.
+	return &results.Suite{Name: "bench-hosts", Rounds: 3, Gaps: true, Goals: goals,
+		Tables: results.BySubject("Hosts that connect at once")}
+}
+
+const (
+	group   = "hosts"
+	allIn   = "all in"
+	silent  = "silent"
+	crowded = "crowded"
+)
+
+// goals: soon, and without anybody declared dead or refused for want of room.
+func goals(rs results.Rows) (list []results.Goal) {
+	for i := range rs {
+		r := &rs[i]
+		switch r.Metric {
+		case allIn:
+			list = append(list, r.ReachMedian("all hosts connected", "<=", 5)...)
+		case silent:
+			list = append(list, r.ReachMedian("sessions declared silent", "<=", 0)...)
+		case crowded:
+			list = append(list, r.ReachMedian("connections refused for want of room", "<=", 0)...)
+		}
+	}
+	return list
+}
+
+// Options are how many hosts come, and to what.
+type Options struct {
+	crowd crowd
+	busy  int
+	each  bool // show what the hosts logged
+}
+
+// Flags adds the flags of o.
+func (o *Options) Flags(flags *flag.FlagSet) {
+	flags.IntVar(&o.crowd.hosts, "hosts", 400, "hosts that connect at once")
+	flags.StringVar(&o.crowd.ports, "ports", macvtapPorts, "the I/O unit's ports: macvtap, or none")
+	flags.IntVar(&o.busy, "busy", 0, "processes beside that use a processor each")
+	flags.DurationVar(&o.crowd.stay, "stay", 3*time.Second, "how long the hosts stay once all of them are in")
+	flags.DurationVar(&o.crowd.within, "within", time.Minute, "how long to wait for all of them")
+	flags.BoolVar(&o.each, "v", false, "show what the hosts logged")
+}
+
+// Measure has the hosts come in each round.
+func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int) error {
+	if o.crowd.hosts < 1 || o.busy < 0 {
+		return errors.New("-hosts must be above 0, and -busy 0 at least")
+	}
+	idle, err := occupy(o.busy)
+	if err != nil {
+		return err
+	}
+	defer idle()
+	for round := range rounds {
+		r, err := gather(ctx, o.crowd)
+		if err != nil {
+			return err
+		}
+		o.record(r, rec, round)
+	}
+	return nil
+}
+
+// record notes what became of the hosts.
+func (o *Options) record(r result, rec *results.Recorder, round int) {
+	sink := rec.Of(group, fmt.Sprintf("%d hosts, ports %s, busy %d", o.crowd.hosts, o.crowd.ports, o.busy), 0)
+	in := "never"
+	if r.allIn > 0 {
+		in = r.allIn.String()
+		sink.Add(allIn, "s", r.allIn.Seconds())
+	} else {
+		rec.Note("round %d: not all hosts were connected within %v", round+1, o.crowd.within)
+	}
+	fmt.Fprintf(os.Stderr, "round %d: all in: %s\n", round+1, in)
+	sink.Add("processor", "s", r.processor.Seconds())
+	sink.Add(silent, "sessions", float64(r.silent))
+	sink.Add(crowded, "connections", float64(r.crowded))
+	sink.Add("refused", "hosts", float64(r.refused))
+	sink.Add("refused more than once", "hosts", float64(r.again))
+	for _, counted := range []struct {
+		what  string
+		times map[string]uint64
+	}{{"ended: ", r.ended}, {"refusals: ", r.refusals}} {
+		for _, why := range slices.Sorted(maps.Keys(counted.times)) {
+			if n := counted.times[why]; n > 0 {
+				sink.Add(counted.what+why, "times", float64(n))
+			}
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(r.reasons)) {
+		if o.each {
+			fmt.Fprintf(os.Stderr, "%9d x %s\n", r.reasons[why], why)
+		}
+	}
+}
+
+// occupy starts processes that use a processor each, and returns what ends them.
+func occupy(n int) (end func(), err error) {
+	// Pdeathsig is sent when the thread ends that has started them, so that one
+	// is to stay.
+	runtime.LockOSThread()
+	var loops []*exec.Cmd
+	end = func() {
+		for _, c := range loops {
+			_ = c.Process.Kill()
+			_ = c.Wait() // it says that it was killed
+		}
+	}
+	for range n {
+		c := exec.Command("sh", "-c", "while :; do :; done")
+		// They end with this process, however that does.
+		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := c.Start(); err != nil {
+			end()
+			return nil, fmt.Errorf("starting a process that is busy: %w", err)
+		}
+		loops = append(loops, c)
+	}
+	return end, nil
+}

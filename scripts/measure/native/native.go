@@ -1,0 +1,251 @@
+// Package native measures splitnic's software path at the speed of the machine it
+// runs on: both halves in one process with a fabric in memory between them, from a
+// host's TAP device to a port on a LAN, in network namespaces that it makes. Beside
+// it, in turn and repeated, it measures a bare relay between the same devices, a
+// veth pair and a bridge.
+//
+// What is offered in measurements named "overload" is more than can be carried.
+// They, and TCP through tunnels, are measured only if they are selected.
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/splitnic/splitnic/scripts/measure/results"
+	"github.com/splitnic/splitnic/scripts/measure/testbed"
+)
+
+// Options are what is measured.
+type Options struct {
+	Rounds   int
+	Only     results.Selection
+	Profiles string // directory for profiles of splitnic's use of processors; empty for none
+}
+
+// Serve is the process of a subject between the network namespaces and on the
+// device in the arguments.
+func Serve(name string, args []string) error {
+	s, ok := parseSubject(name)
+	if !ok || len(args) != 4 {
+		return errors.New("serve is for the command itself, and for scripts: SUBJECT HOST MIDDLE LAN DEVICE")
+	}
+	return serve(s, &site{host: args[0], middle: args[1], lan: args[2], nic: args[3], hostDev: "sn0"})
+}
+
+// rig is a subject at its site.
+type rig struct {
+	subject subject
+	site    *site
+	child   *child // nil for those without a process of their own
+}
+
+func newRig(ctx context.Context, prefix string, s subject) (r *rig, err error) {
+	r = &rig{subject: s}
+	if r.site, err = newSite(prefix, s); err != nil {
+		return nil, err
+	}
+	if s.process() {
+		if r.child, err = startChild(ctx, s, r.site); err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", s, err), r.close())
+		}
+	}
+	if err := r.site.configure(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", s, err), r.close())
+	}
+	return r, nil
+}
+
+func (r *rig) close() error {
+	var err error
+	if r.child != nil {
+		err = r.child.close()
+	}
+	return errors.Join(err, r.site.close())
+}
+
+// Measure measures everything that is selected.
+func (o *Options) Measure(ctx context.Context, rec *results.Recorder) (err error) {
+	if os.Geteuid() != 0 {
+		return errors.New("network namespaces and TAP devices need root; type: sudo make bench-native")
+	}
+	// Threads that wait in system calls must not wait for a P besides.
+	runtime.GOMAXPROCS(runtime.NumCPU() + 16)
+	if err := testbed.Sweep(prefix); err != nil {
+		return err
+	}
+	var rigs []*rig
+	defer func() {
+		for _, r := range rigs {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	for i, s := range subjects() {
+		if !o.wants(s) {
+			continue
+		}
+		r, err := newRig(ctx, fmt.Sprintf(prefix+"%d-%d", os.Getpid(), i), s)
+		if err != nil {
+			return err
+		}
+		rigs = append(rigs, r)
+	}
+	if len(rigs) == 0 {
+		return errors.New("nothing is selected")
+	}
+	for round := range o.Rounds {
+		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, o.Rounds)
+		if err := o.each(results.InTurn(round, rigs), func(m *measurement, r *rig) error {
+			return m.measure(ctx, r, rec.Of(m.name, r.subject.String(), m.size))
+		}); err != nil {
+			return err
+		}
+	}
+	return errors.Join(o.idle(ctx, rigs, rec), o.events(ctx, rigs, rec), o.profile(ctx, rigs))
+}
+
+// prefix begins the names of all network namespaces that this makes.
+const prefix = "snbench-"
+
+// wants reports whether anything is to be measured of s.
+func (o *Options) wants(s subject) bool {
+	if s.process() && o.Only.Has(s.String(), idle, false) {
+		return true
+	}
+	return slices.ContainsFunc(measurements(), func(m measurement) bool {
+		return m.of(s) && o.Only.Has(s.String(), m.name, m.asked)
+	})
+}
+
+// each calls fn with every measurement of every subject, the subjects of one
+// measurement after the other.
+func (o *Options) each(rigs []*rig, fn func(m *measurement, r *rig) error) error {
+	all := measurements()
+	for i := range all {
+		m := &all[i]
+		for _, r := range rigs {
+			if !m.of(r.subject) || !o.Only.Has(r.subject.String(), m.name, m.asked) {
+				continue
+			}
+			if err := fn(m, r); err != nil {
+				return fmt.Errorf("%s of %s: %w", m.name, r.subject, err)
+			}
+		}
+	}
+	return nil
+}
+
+// idle measures what subjects use that have nothing to do.
+func (o *Options) idle(ctx context.Context, rigs []*rig, rec *results.Recorder) error {
+	const d = 2 * time.Second
+	rigs = slices.DeleteFunc(slices.Clone(rigs),
+		func(r *rig) bool { return r.child == nil || !o.Only.Has(r.subject.String(), idle, false) })
+	if len(rigs) == 0 {
+		return nil
+	}
+	fmt.Fprintln(os.Stderr, "idle")
+	if err := results.Pause(ctx, d); err != nil {
+		return err
+	}
+	before, after := make([]state, len(rigs)), make([]state, len(rigs))
+	// The command costs something itself, and so comes before what is measured
+	// at the beginning, and after it at the end.
+	stats := func(states []state) (err error) {
+		for i, r := range rigs {
+			if states[i].counters, err = r.child.do("stats"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	cpu := func(states []state) (err error) {
+		for i, r := range rigs {
+			states[i].at = time.Now()
+			if states[i].cpu, err = r.child.cpu(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for range o.Rounds {
+		if err := errors.Join(stats(before), cpu(before)); err != nil {
+			return err
+		}
+		if err := results.Pause(ctx, d); err != nil {
+			return err
+		}
+		if err := errors.Join(cpu(after), stats(after)); err != nil {
+			return err
+		}
+		for i, r := range rigs {
+			b, a := before[i], after[i]
+			seconds := a.at.Sub(b.at).Seconds()
+			percent := 100 * (a.cpu - b.cpu).Seconds() / seconds
+			sink := rec.Of(idle, r.subject.String(), 0)
+			sink.Add(idleAll, "%", percent)
+			if r.subject.what == splitnic {
+				sink.Add(idleHalf, "%", percent/2)
+			}
+			sink.Add(allocations, "/s", float64(a.counters.MallocsBefore-b.counters.MallocsAfter)/seconds)
+		}
+	}
+	return nil
+}
+
+// events counts system calls and instructions, in runs of their own.
+func (o *Options) events(ctx context.Context, rigs []*rig, rec *results.Recorder) error {
+	all, err := systemCalls()
+	if err != nil {
+		rec.Note("%v", err)
+	}
+	events, why := countable(append(all, instructions))
+	for _, w := range why {
+		rec.Note("%s", w)
+	}
+	if len(events) == 0 {
+		return nil
+	}
+	fmt.Fprintln(os.Stderr, "counting system calls and instructions")
+	return o.each(rigs, func(m *measurement, r *rig) error {
+		if r.child == nil || m.load == nil {
+			return nil
+		}
+		return m.countEvents(ctx, r, events, rec.Of(m.name, r.subject.String(), m.size))
+	})
+}
+
+// profile writes a profile of each of splitnic's measurements, in a run of its own.
+func (o *Options) profile(ctx context.Context, rigs []*rig) error {
+	if o.Profiles == "" {
+		return nil
+	}
+	dir, err := filepath.Abs(o.Profiles)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return o.each(rigs, func(m *measurement, r *rig) error {
+		if r.subject.what != splitnic || m.load == nil {
+			return nil
+		}
+		file := filepath.Join(dir, strings.ReplaceAll(r.subject.String(), "/", "-")+"-"+m.name+".pprof")
+		fmt.Fprintln(os.Stderr, "profile", file)
+		long := *m
+		long.time = 3 * time.Second
+		if _, err := r.child.do("profile " + file); err != nil {
+			return err
+		}
+		_, _, err := long.run(ctx, r, nil)
+		_, err2 := r.child.do("unprofile")
+		return errors.Join(err, err2)
+	})
+}

@@ -1,0 +1,289 @@
+package native
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/scripts/measure/results"
+)
+
+// datagrams are what an overload is made of.
+type datagrams struct {
+	name    string
+	size    int // bytes handed to the kernel in one call
+	segment int // bytes of each datagram, if the kernel is to cut what it was handed (UDP_SEGMENT)
+}
+
+// frameData is the UDP payload of a frame with an MTU of 1500.
+const frameData = 1472
+
+var overloads = []datagrams{
+	{name: "full", size: frameData},                              // a frame each
+	{name: "segments", size: 44 * frameData, segment: frameData}, // super-frames
+	{name: "fragments", size: 65000},                             // 45 frames each, of which none may be lost
+}
+
+// factors of what a subject can carry that are offered to it.
+var factors = []float64{2, 5, 10}
+
+const (
+	window       = 300 << 10 // bytes on their way where none are to be lost: less than any queue has room for
+	overloadTime = 400 * time.Millisecond
+	// burstTime is for how long a paced sender sends at once what it had no
+	// processor for.
+	burstTime = 5 * time.Millisecond
+	// The search for what can be carried raises the rate by this factor, so
+	// often at most.
+	raise, raises = 1.5, 8
+)
+
+// torrent sends datagrams at a rate, whether they arrive or not, or as fast as
+// they arrive.
+type torrent struct {
+	datagrams
+	in, out        int
+	rate           float64 // bytes a second; 0 is as fast as they arrive
+	wg             sync.WaitGroup
+	stopping       atomic.Bool
+	sent, received atomic.Uint64 // bytes
+	errs           [2]error
+}
+
+func newTorrent(from, to, addr string, d datagrams, rate float64) (t *torrent, err error) {
+	t = &torrent{datagrams: d, in: -1, out: -1, rate: rate}
+	fail := func(err error) (*torrent, error) {
+		return nil, errors.Join(fmt.Errorf("%s to %s: %w", d.name, addr, err), t.stop())
+	}
+	if t.in, err = socket(to, unix.SOCK_DGRAM); err != nil {
+		return fail(err)
+	}
+	if err := unix.SetsockoptInt(t.in, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer); err != nil {
+		return fail(os.NewSyscallError("setsockopt", err))
+	}
+	if err := unix.Bind(t.in, sockaddr(addr, udpPort)); err != nil {
+		return fail(os.NewSyscallError("bind", err))
+	}
+	if t.out, err = socket(from, unix.SOCK_DGRAM); err != nil {
+		return fail(err)
+	}
+	if d.segment > 0 {
+		if err := unix.SetsockoptInt(t.out, unix.SOL_UDP, unix.UDP_SEGMENT, d.segment); err != nil {
+			return fail(os.NewSyscallError("setsockopt UDP_SEGMENT", err))
+		}
+	}
+	if err := unix.Connect(t.out, sockaddr(addr, udpPort)); err != nil {
+		return fail(os.NewSyscallError("connect", err))
+	}
+	for i, end := range []func() error{t.receive, t.send} {
+		t.wg.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			if err := end(); err != nil && !t.stopping.Load() {
+				t.errs[i] = err
+			}
+		})
+	}
+	return t, nil
+}
+
+func (t *torrent) send() error {
+	buf := make([]byte, t.size)
+	begin := time.Now()
+	var due float64 // bytes, of the schedule
+	for !t.stopping.Load() {
+		if t.rate > 0 {
+			now := time.Since(begin).Seconds() * t.rate
+			if due > now {
+				time.Sleep(min(time.Duration((due-now)/t.rate*1e9), burstTime/5))
+				continue
+			}
+			due = max(due, now-burstTime.Seconds()*t.rate) + float64(t.size)
+		} else if !t.room() {
+			continue
+		}
+		_, err := unix.Write(t.out, buf)
+		switch {
+		case err == nil:
+			t.sent.Add(uint64(t.size))
+		case !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EAGAIN):
+			return os.NewSyscallError("write", err)
+		}
+	}
+	return nil
+}
+
+// room waits until no more is on its way than there is room for, or nothing
+// has arrived for a while.
+func (t *torrent) room() bool {
+	for last, since := t.received.Load(), time.Now(); int64(t.sent.Load()-t.received.Load()) > window-int64(t.size); {
+		if t.stopping.Load() {
+			return false
+		}
+		if r := t.received.Load(); r != last {
+			last, since = r, time.Now()
+		} else if time.Since(since) > overdue {
+			t.sent.Store(r) // the others are lost
+		}
+		time.Sleep(20 * time.Microsecond)
+	}
+	return true
+}
+
+func (t *torrent) receive() error {
+	want := cmp.Or(t.segment, t.size)
+	v := newVector(want + 1)
+	for !t.stopping.Load() {
+		n, err := v.call(unix.SYS_RECVMMSG, t.in, unix.MSG_WAITFORONE)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return os.NewSyscallError("recvmmsg", err)
+		}
+		for i := range n {
+			if got := int(v.msgs[i].n); got != want {
+				return fmt.Errorf("received %d bytes instead of %d", got, want)
+			}
+		}
+		t.received.Add(uint64(n * want))
+	}
+	return nil
+}
+
+func (t *torrent) count() uint64 { return t.received.Load() }
+
+func (t *torrent) stop() error {
+	t.stopping.Store(true)
+	if t.in >= 0 {
+		_ = unix.Shutdown(t.in, unix.SHUT_RDWR) // wakes the receiver; the error is that it is not connected
+	}
+	if t.out >= 0 {
+		_ = unix.Shutdown(t.out, unix.SHUT_RDWR)
+	}
+	t.wg.Wait()
+	err := errors.Join(t.errs[:]...)
+	for _, fd := range []int{t.in, t.out} {
+		if fd >= 0 {
+			err = errors.Join(err, unix.Close(fd))
+		}
+	}
+	return err
+}
+
+// goodput sends for a while and returns what was sent and what arrived, in
+// bytes a second.
+func (d datagrams) goodput(
+	ctx context.Context, from, to, addr string, rate float64, dur time.Duration,
+) (sent, received float64, err error) {
+	t, err := newTorrent(from, to, addr, d, rate)
+	if err != nil {
+		return 0, 0, err
+	}
+	err = results.Pause(ctx, dur/4)
+	begin, s, r := time.Now(), t.sent.Load(), t.received.Load()
+	err = errors.Join(err, results.Pause(ctx, dur))
+	seconds := time.Since(begin).Seconds()
+	sent, received = float64(t.sent.Load()-s)/seconds, float64(t.received.Load()-r)/seconds
+	return sent, received, errors.Join(err, t.stop())
+}
+
+// load is what was offered, and what arrived.
+type load struct{ offered, arrived float64 }
+
+// capacity returns how many bytes arrive in a second where none are lost, and
+// then where the rate is raised until it does not help. The first alone is too
+// little where the bytes on their way bound it, and not what can be carried.
+func (d datagrams) capacity(ctx context.Context, from, to, addr string, dur time.Duration) (float64, error) {
+	_, can, err := d.goodput(ctx, from, to, addr, 0, dur)
+	if err == nil && can == 0 {
+		err = errors.New("nothing arrived")
+	}
+	for range raises {
+		if err != nil {
+			break
+		}
+		var more float64
+		if _, more, err = d.goodput(ctx, from, to, addr, raise*can, dur); more < 1.1*can {
+			break
+		}
+		can = more
+	}
+	return can, err
+}
+
+// overload finds out what can be carried between two network namespaces, and
+// then offers factors of it. It returns the most that arrived at any time, in
+// bytes a second, and all loads in relation to that.
+func (d datagrams) overload(
+	ctx context.Context, from, to, addr string, dur time.Duration,
+) (best float64, loads []load, err error) {
+	// Fragments of what was measured before do not keep memory any more.
+	if err := results.Pause(ctx, 1100*time.Millisecond); err != nil {
+		return 0, nil, err
+	}
+	can, err := d.capacity(ctx, from, to, addr, dur)
+	best = can
+	for _, f := range factors {
+		if err != nil {
+			return 0, nil, err
+		}
+		var l load
+		l.offered, l.arrived, err = d.goodput(ctx, from, to, addr, f*can, dur)
+		best = max(best, l.arrived)
+		loads = append(loads, l)
+	}
+	for i := range loads {
+		loads[i].offered /= best
+		loads[i].arrived /= best
+	}
+	return best, loads, err
+}
+
+// offeredAt and arrivedAt are the metrics of a load.
+func offeredAt(factor float64) string { return fmt.Sprintf("offered at %g", factor) }
+func arrivedAt(factor float64) string { return fmt.Sprintf("arrived at %g", factor) }
+
+// measureOverload is the measurement of that.
+func (d datagrams) measureOverload(ctx context.Context, from, to, addr string, sink results.Sink) error {
+	best, loads, err := d.overload(ctx, from, to, addr, overloadTime)
+	if err != nil {
+		return err
+	}
+	sink.Add(throughput, "Gbit/s", best*8/1e9)
+	for i, f := range factors {
+		sink.Add(offeredAt(f), "of the best", loads[i].offered)
+		sink.Add(arrivedAt(f), "of the best", loads[i].arrived)
+	}
+	return nil
+}
+
+// OverloadOnce measures between namespaces that somebody else has made, and
+// prints the best in Mbit/s, and what was offered and arrived by each factor.
+func OverloadOnce(ctx context.Context, name, from, to, addr string, dur time.Duration, w io.Writer) error {
+	i := slices.IndexFunc(overloads, func(d datagrams) bool { return d.name == name })
+	if i < 0 {
+		return fmt.Errorf("there are no datagrams %q", name)
+	}
+	runtime.GOMAXPROCS(runtime.NumCPU() + 4)
+	best, loads, err := overloads[i].overload(ctx, from, to, addr, dur)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%.1f", best*8/1e6)
+	for _, l := range loads {
+		fmt.Fprintf(w, " %.3f %.3f", l.offered, l.arrived)
+	}
+	_, err = fmt.Fprintln(w)
+	return err
+}

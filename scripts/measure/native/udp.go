@@ -1,0 +1,305 @@
+package native
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	udpPayload = 64 // bytes
+	udpPort    = 9000
+	// burst is how many datagrams one system call sends or receives at most, so
+	// that neither end is what limits.
+	burst = 64
+	// receiveBuffer, bytes, holds what arrives while the receiver waits for a processor.
+	receiveBuffer = 16 << 20
+	// inFlight is how many frames are on their way at most where none is to be
+	// lost: fewer than the queue of a TAP device has room for.
+	inFlight = 384
+	// overdue is after how long frames that do not arrive are taken for lost.
+	overdue = 5 * time.Millisecond
+)
+
+func sockaddr(addr string, port int) *unix.SockaddrInet4 {
+	return &unix.SockaddrInet4{Port: port, Addr: netip.MustParseAddr(addr).As4()}
+}
+
+// mmsg is struct mmsghdr of <sys/socket.h>.
+type mmsg struct {
+	hdr unix.Msghdr
+	n   uint32
+	_   [4]byte
+}
+
+// vector is the argument of sendmmsg(2) and recvmmsg(2).
+type vector struct {
+	msgs [burst]mmsg
+	iovs [burst]unix.Iovec
+	to   [burst]unix.RawSockaddrInet4
+}
+
+func newVector(size int) *vector {
+	v := &vector{}
+	data := make([]byte, burst*size)
+	for i := range v.msgs {
+		v.iovs[i].Base = &data[i*size]
+		v.iovs[i].SetLen(size)
+		v.msgs[i].hdr.Iov = &v.iovs[i]
+		v.msgs[i].hdr.SetIovlen(1)
+	}
+	return v
+}
+
+// address spreads the messages over n destinations, beginning with first.
+func (v *vector) address(first netip.Addr, n int) {
+	for i := range v.msgs {
+		a := first.As4()
+		a[3] += byte(i % n)
+		v.to[i] = unix.RawSockaddrInet4{Family: unix.AF_INET, Port: udpPort>>8&0xff | udpPort<<8&0xff00, Addr: a}
+		v.msgs[i].hdr.Name = (*byte)(unsafe.Pointer(&v.to[i]))
+		v.msgs[i].hdr.Namelen = unix.SizeofSockaddrInet4
+	}
+}
+
+func (v *vector) call(trap uintptr, fd, flags int) (int, error) {
+	n, _, errno := unix.Syscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(&v.msgs)), burst, uintptr(flags), 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
+// blast sends small datagrams as fast as it can, or as fast as they arrive, and
+// counts those that do.
+type blast struct {
+	in, out        int
+	wake           int // eventfd(2) of a sender that waits
+	flood          bool
+	wg             sync.WaitGroup
+	stopping       atomic.Bool
+	waiting        atomic.Bool
+	sent, received atomic.Uint64
+	lost           atomic.Uint64 // of those sent, as far as is known
+	errs           [2]error
+}
+
+// newBlast starts to send from one namespace to another, to that many
+// addresses that are all the receiver's, from first on.
+func newBlast(from, to string, first netip.Addr, flows int, flood bool) (b *blast, err error) {
+	b = &blast{in: -1, out: -1, wake: -1, flood: flood}
+	fail := func(err error) (*blast, error) {
+		return nil, errors.Join(fmt.Errorf("datagrams to %v: %w", first, err), b.stop())
+	}
+	if b.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return fail(os.NewSyscallError("eventfd", err))
+	}
+	if b.in, err = socket(to, unix.SOCK_DGRAM); err != nil {
+		return fail(err)
+	}
+	if err := unix.SetsockoptInt(b.in, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer); err != nil {
+		return fail(os.NewSyscallError("setsockopt", err))
+	}
+	if err := unix.Bind(b.in, sockaddr("0.0.0.0", udpPort)); err != nil {
+		return fail(os.NewSyscallError("bind", err))
+	}
+	if b.out, err = socket(from, unix.SOCK_DGRAM); err != nil {
+		return fail(err)
+	}
+	b.run(0, b.receive)
+	b.run(1, func() error { return b.send(first, flows) })
+	return b, nil
+}
+
+func (b *blast) run(i int, end func() error) {
+	b.wg.Go(func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if err := end(); err != nil && !b.stopping.Load() {
+			b.errs[i] = err
+		}
+	})
+}
+
+func (b *blast) send(first netip.Addr, flows int) error {
+	v := newVector(udpPayload)
+	v.address(first, flows)
+	for !b.stopping.Load() {
+		if !b.flood {
+			if err := b.room(); err != nil {
+				return err
+			}
+		}
+		n, err := v.call(unix.SYS_SENDMMSG, b.out, 0)
+		// A queue on the way that is full is no error of the sender's.
+		if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ENOBUFS) {
+			return os.NewSyscallError("sendmmsg", err)
+		}
+		b.sent.Add(uint64(n))
+	}
+	return nil
+}
+
+// onTheWay is how many frames have been sent and neither arrived nor been taken
+// for lost. It is less than 0 if some were taken for lost too early.
+func (b *blast) onTheWay() int {
+	return int(int64(b.sent.Load() - b.received.Load() - b.lost.Load()))
+}
+
+// room waits until a burst may be sent.
+func (b *blast) room() error {
+	fds := []unix.PollFd{{Fd: int32(b.wake), Events: unix.POLLIN}}
+	for !b.stopping.Load() {
+		switch n := b.onTheWay(); {
+		case n < 0:
+			b.lost.Add(uint64(int64(n)))
+			return nil
+		case n <= inFlight-burst:
+			return nil
+		}
+		b.waiting.Store(true)
+		if b.onTheWay() <= inFlight/2 {
+			continue // the receiver may not have seen it
+		}
+		n, err := unix.Poll(fds, int(overdue/time.Millisecond))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return os.NewSyscallError("poll", err)
+		case n == 0:
+			b.lost.Add(uint64(max(b.onTheWay(), 0)))
+		default:
+			var got [8]byte
+			_, _ = unix.Read(b.wake, got[:])
+		}
+	}
+	return nil
+}
+
+func (b *blast) receive() error {
+	v := newVector(2 * udpPayload)
+	for !b.stopping.Load() {
+		n, err := v.call(unix.SYS_RECVMMSG, b.in, unix.MSG_WAITFORONE)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return os.NewSyscallError("recvmmsg", err)
+		}
+		for i := range n {
+			if v.msgs[i].n != udpPayload {
+				return fmt.Errorf("received %d bytes instead of %d", v.msgs[i].n, udpPayload)
+			}
+		}
+		b.received.Add(uint64(n))
+		if b.waiting.Load() && b.onTheWay() <= inFlight/2 {
+			b.waiting.Store(false)
+			_, _ = unix.Write(b.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // the counter cannot overflow
+		}
+	}
+	return nil
+}
+
+func (b *blast) count() uint64 { return b.received.Load() }
+
+// stop ends it and returns what went wrong before.
+func (b *blast) stop() error {
+	b.stopping.Store(true)
+	if b.in >= 0 {
+		_ = unix.Shutdown(b.in, unix.SHUT_RDWR) // wakes the receiver; the error is that it is not connected
+	}
+	b.wg.Wait()
+	err := errors.Join(b.errs[:]...)
+	for _, fd := range []int{b.in, b.out, b.wake} {
+		if fd >= 0 {
+			err = errors.Join(err, unix.Close(fd))
+		}
+	}
+	return err
+}
+
+// roundTrips sends a datagram and awaits its answer, again and again, and
+// returns how long each took, in order of length.
+func roundTrips(from, to, addr string, d time.Duration) (times []time.Duration, err error) {
+	server, err := socket(to, unix.SOCK_DGRAM)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(server)
+	client, err := socket(from, unix.SOCK_DGRAM)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(client)
+	if err := unix.Bind(server, sockaddr(addr, udpPort)); err != nil {
+		return nil, os.NewSyscallError("bind", err)
+	}
+	if err := unix.Connect(client, sockaddr(addr, udpPort)); err != nil {
+		return nil, os.NewSyscallError("connect", err)
+	}
+	served := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		served <- echo(server)
+	}()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	msg := make([]byte, udpPayload)
+	ask := func() error {
+		if _, err := whole(func() (int, error) { return unix.Write(client, msg) }); err != nil {
+			return fmt.Errorf("request: %w", err)
+		}
+		n, err := whole(func() (int, error) { return unix.Read(client, msg) })
+		if err == nil && n != len(msg) {
+			err = fmt.Errorf("%d bytes", n)
+		}
+		if err != nil {
+			return fmt.Errorf("answer: %w", err)
+		}
+		return nil
+	}
+	times = make([]time.Duration, 0, 1<<18)
+	for begin := time.Now(); err == nil && len(times) < cap(times); {
+		sent := time.Now()
+		err = ask()
+		now := time.Now()
+		times = append(times, now.Sub(sent))
+		if now.Sub(begin) > d {
+			break
+		}
+	}
+	_ = unix.Shutdown(server, unix.SHUT_RDWR) // wakes it; the error is that it is not connected
+	slices.Sort(times)
+	return times, errors.Join(err, <-served)
+}
+
+// echo answers requests until the socket is shut down.
+func echo(fd int) error {
+	buf := make([]byte, 2*udpPayload)
+	var from unix.Sockaddr
+	for {
+		n, err := whole(func() (n int, err error) {
+			n, from, err = unix.Recvfrom(fd, buf, 0)
+			return n, err
+		})
+		if err == nil && n < udpPayload {
+			return nil
+		}
+		if err == nil {
+			_, err = whole(func() (int, error) { return 0, unix.Sendto(fd, buf[:n], 0, from) })
+		}
+		if err != nil {
+			return fmt.Errorf("answering: %w", err)
+		}
+	}
+}

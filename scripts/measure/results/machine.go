@@ -1,0 +1,107 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Environment is where something was measured.
+type Environment struct {
+	Machine    string `json:"machine"` // model of the processors
+	Processors int    `json:"processors"`
+	Kernel     string `json:"kernel"` // of the machine; a note has that of a guest
+	Software   string `json:"software"`
+}
+
+func (e Environment) String() string {
+	return fmt.Sprintf("%d × %s, Linux %s, splitnic %s", e.Processors, e.Machine, e.Kernel, e.Software)
+}
+
+// version is set by the linker.
+var version = "devel"
+
+// here is this machine.
+func here() Environment {
+	e := Environment{Machine: "processor of unknown model", Processors: runtime.NumCPU(), Kernel: "unknown",
+		Software: version}
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
+				e.Machine = strings.TrimSpace(v)
+				break
+			}
+		}
+	}
+	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		e.Kernel = strings.TrimSpace(string(text))
+	}
+	return e
+}
+
+// tick is the unit of /proc/stat, USER_HZ of the kernel.
+const tick = 10 * time.Millisecond
+
+// Times are those of all processors together.
+type Times struct{ Busy, Idle, Stolen time.Duration }
+
+// Processors reads what the machine's processors have done so far.
+func Processors() (Times, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return Times{}, err
+	}
+	return parseStat(string(text))
+}
+
+// parseStat reads the first line of /proc/stat (proc(5)): user, nice, system,
+// idle, iowait, irq, softirq, steal.
+func parseStat(text string) (t Times, err error) {
+	line, _, _ := strings.Cut(text, "\n")
+	f := strings.Fields(line)
+	if len(f) < 9 || f[0] != "cpu" {
+		return t, fmt.Errorf("/proc/stat begins with %q", line)
+	}
+	var v [8]time.Duration
+	for i := range v {
+		n, e := strconv.ParseInt(f[i+1], 10, 64)
+		err = errors.Join(err, e)
+		v[i] = time.Duration(n) * tick
+	}
+	return Times{Busy: v[0] + v[1] + v[2] + v[5] + v[6], Idle: v[3] + v[4], Stolen: v[7]}, err
+}
+
+// quiet notes it if the machine has something else to do for that long.
+func quiet(ctx context.Context, when string, d time.Duration, rec *Recorder) error {
+	before, err := Processors()
+	if err != nil {
+		return err
+	}
+	if err := Pause(ctx, d); err != nil {
+		return err
+	}
+	after, err := Processors()
+	if err != nil {
+		return err
+	}
+	if used := after.Busy - before.Busy; used > d/10 {
+		rec.Note("something else used %.0f %% of a processor %s: the figures are worth nothing",
+			100*used.Seconds()/d.Seconds(), when)
+	}
+	return nil
+}
+
+// Pause waits, for less long if ctx is done.
+func Pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,164 @@
+package results
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Run is how a suite is measured.
+type Run struct {
+	Suite    *Suite
+	Dir      string // for the results
+	Rounds   int
+	Markdown bool // show the tables in Markdown
+
+	look time.Duration // at what else the machine does; 0 is a second
+}
+
+// Do has body measure, and makes results of the figures that it, or a program that
+// it starts, appends to samples.jsonl.
+func (r *Run) Do(ctx context.Context, body func(ctx context.Context, rec *Recorder) error) (err error) {
+	if err := r.clean(); err != nil {
+		return err
+	}
+	out, err := os.OpenFile(filepath.Join(r.Dir, "samples.jsonl"), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	begin := time.Now()
+	rec := NewRecorder(out)
+	if err := r.watched(ctx, rec, body); err != nil {
+		return err
+	}
+	if err := rec.Err(); err != nil {
+		return err
+	}
+	if _, err := out.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	f, err := r.Suite.Read(out)
+	if err != nil {
+		return fmt.Errorf("%s: %w", out.Name(), err)
+	}
+	f.Begin, f.Environment, f.Rounds = begin, here(), r.Rounds
+	return r.report(&f)
+}
+
+// clean removes the results of the run before.
+func (r *Run) clean() error {
+	if err := os.MkdirAll(r.Dir, 0o755); err != nil {
+		return err
+	}
+	var errs []error
+	for _, pattern := range []string{"samples.jsonl", "results.*", "*.svg"} {
+		old, err := filepath.Glob(filepath.Join(r.Dir, pattern))
+		errs = append(errs, err)
+		for _, path := range old {
+			errs = append(errs, os.Remove(path))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// watched notes what else the machine did.
+func (r *Run) watched(
+	ctx context.Context, rec *Recorder, body func(ctx context.Context, rec *Recorder) error,
+) error {
+	look := cmp.Or(r.look, time.Second)
+	if err := quiet(ctx, "before", look, rec); err != nil {
+		return err
+	}
+	begin, err := Processors()
+	if err != nil {
+		return err
+	}
+	if err := body(ctx, rec); err != nil {
+		return err
+	}
+	end, err := Processors()
+	if err != nil {
+		return err
+	}
+	if stolen := end.Stolen - begin.Stolen; stolen > (end.Busy-begin.Busy)/50 {
+		rec.Note("the hypervisor took %.1f s of processor time away meanwhile, %.0f %% of what was used: not to be trusted",
+			stolen.Seconds(), 100*stolen.Seconds()/(end.Busy-begin.Busy).Seconds())
+	}
+	return quiet(ctx, "after", look, rec)
+}
+
+// report writes results.json, results.txt, results.md and the plots, and shows
+// the tables.
+func (r *Run) report(f *File) error {
+	text, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return err
+	}
+	var plain, md bytes.Buffer
+	if err := errors.Join(r.Suite.Text(&plain, f), r.Suite.Markdown(&md, f)); err != nil {
+		return err
+	}
+	shown := plain.Bytes()
+	if r.Markdown {
+		shown = md.Bytes()
+	}
+	for ext, b := range map[string][]byte{".json": append(text, '\n'), ".txt": plain.Bytes(), ".md": md.Bytes()} {
+		if err := os.WriteFile(filepath.Join(r.Dir, "results"+ext), b, 0o644); err != nil {
+			return err
+		}
+	}
+	if r.Suite.Plots != nil {
+		for _, p := range r.Suite.Plots(f.Rows) {
+			if err := p.draw(filepath.Join(r.Dir, p.Name+".svg")); err != nil {
+				return err
+			}
+		}
+	}
+	_, err = os.Stdout.Write(shown)
+	return err
+}
+
+// InTurn returns the list, backwards in every other round, the first of which is
+// 0: what comes first is not always the same.
+func InTurn[T any](round int, list []T) []T {
+	list = slices.Clone(list)
+	if round%2 == 1 {
+		slices.Reverse(list)
+	}
+	return list
+}
+
+// Selection says what to measure: terms separated by commas, each a part of a
+// subject's name, of a group's, or SUBJECT:GROUP. The empty one is everything
+// but what has to be asked for.
+type Selection []string
+
+// ParseSelection reads one.
+func ParseSelection(s string) Selection {
+	return slices.DeleteFunc(strings.Split(s, ","), func(t string) bool { return strings.TrimSpace(t) == "" })
+}
+
+// Has reports whether a group is to be measured of a subject, which is asked for
+// if it is measured only where it is selected.
+func (sel Selection) Has(subject, group string, asked bool) bool {
+	if len(sel) == 0 {
+		return !asked
+	}
+	return slices.ContainsFunc(sel, func(term string) bool {
+		s, g, both := strings.Cut(strings.TrimSpace(term), ":")
+		if both {
+			return strings.Contains(subject, s) && strings.Contains(group, g)
+		}
+		return strings.Contains(subject, s) || strings.Contains(group, s)
+	})
+}

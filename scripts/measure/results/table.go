@@ -1,0 +1,229 @@
+package results
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// Table is one of strings; the first line is its head.
+type Table struct {
+	Title string
+	Lines [][]string
+}
+
+// Add adds a line.
+func (t *Table) Add(cells ...string) { t.Lines = append(t.Lines, cells) }
+
+// text writes the table for a terminal.
+func (t *Table) text(w io.Writer) error {
+	fmt.Fprintf(w, "\n%s\n", t.Title)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, l := range t.Lines {
+		fmt.Fprintf(tw, "  %s\n", strings.Join(l, "\t"))
+	}
+	return tw.Flush()
+}
+
+// markdown writes the table for a document.
+func (t *Table) markdown(w io.Writer) error {
+	fmt.Fprintf(w, "**%s**\n\n", t.Title)
+	for i, l := range t.Lines {
+		fmt.Fprintf(w, "| %s |\n", strings.Join(l, " | "))
+		if i == 0 {
+			fmt.Fprintf(w, "|%s\n", strings.Repeat("---|", len(l)))
+		}
+	}
+	_, err := fmt.Fprintln(w)
+	return err
+}
+
+// Matrix is how rows become a table: a line for each different Line, which
+// begins it, and a column for each different Column, in the order in which they
+// first come. A row with either of them empty is left out.
+type Matrix struct {
+	Title  string
+	Head   []string // of what begins the lines
+	Line   func(r *Row) []string
+	Column func(r *Row) string
+	Ratio  func(r *Row) bool // whether the ratio follows
+	Median bool              // without the least and the greatest value
+}
+
+// Table makes it.
+func (m *Matrix) Table(rows Rows) Table {
+	lines, cells := [][]string{}, map[string][]string{}
+	var columns []string
+	at := map[string]map[string]*Row{}
+	ratios := map[string]bool{}
+	for i := range rows {
+		r := &rows[i]
+		begin, column := m.Line(r), m.Column(r)
+		if begin == nil || column == "" {
+			continue
+		}
+		key := strings.Join(begin, "\t")
+		if cells[key] == nil {
+			cells[key], at[key] = begin, map[string]*Row{}
+			lines = append(lines, begin)
+		}
+		if !slices.Contains(columns, column) {
+			columns = append(columns, column)
+		}
+		at[key][column] = r
+		ratios[column] = ratios[column] || m.Ratio != nil && m.Ratio(r) && r.RatioTo != ""
+	}
+	t := Table{Title: m.Title}
+	head := slices.Clone(m.Head)
+	for _, c := range columns {
+		head = append(head, c)
+		if ratios[c] {
+			head = append(head, "ratio")
+		}
+	}
+	t.Add(head...)
+	for _, begin := range lines {
+		l := slices.Clone(begin)
+		for _, c := range columns {
+			r := at[strings.Join(begin, "\t")][c]
+			l = append(l, m.cell(r))
+			if ratios[c] {
+				l = append(l, r.ratio())
+			}
+		}
+		t.Add(l...)
+	}
+	return t
+}
+
+// BySubject makes a table with a line for each metric and a column for each subject.
+func BySubject(title string) func(rs Rows) []Table {
+	m := Matrix{
+		Title: title, Head: []string{"what", "unit"},
+		Line:   func(r *Row) []string { return []string{r.Metric, r.Unit} },
+		Column: func(r *Row) string { return r.Subject },
+	}
+	return func(rs Rows) []Table { return []Table{m.Table(rs)} }
+}
+
+func (m *Matrix) cell(r *Row) string {
+	switch {
+	case r == nil:
+		return ""
+	case m.Median || r.Min == r.Max:
+		return Figure(r.Median)
+	}
+	return fmt.Sprintf("%s (%s–%s)", Figure(r.Median), Figure(r.Min), Figure(r.Max))
+}
+
+// ratio is the cell with the ratio of r.
+func (r *Row) ratio() string {
+	if r == nil || r.RatioTo == "" {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", r.Ratio)
+}
+
+// Figure writes three digits, or all of those before the point.
+func Figure(v float64) string {
+	digits := 0
+	switch a := max(v, -v); {
+	case a == 0 || a >= 100:
+	case a < 0.1:
+		digits = 4
+	case a < 1:
+		digits = 3
+	case a < 10:
+		digits = 2
+	case a < 100:
+		digits = 1
+	}
+	return strconv.FormatFloat(v, 'f', digits, 64)
+}
+
+// goals is the table of what was to be reached.
+func (f *File) goals() Table {
+	t := Table{Title: "Goals"}
+	t.Add("what", "subject", "goal", "reached", "")
+	for _, g := range f.Goals {
+		reached := Figure(g.Value) + " " + g.Unit
+		if g.RatioTo != "" {
+			reached = fmt.Sprintf("%.2f of %s", g.Value, g.RatioTo)
+		}
+		verdict := "missed"
+		if g.Met {
+			verdict = "met"
+		}
+		t.Add(g.What, g.Subject, g.Bound, reached, verdict)
+	}
+	return t
+}
+
+// tables are all that have figures, the goals first.
+func (s *Suite) tables(f *File) []Table {
+	list := []Table{f.goals()}
+	if s.Tables != nil {
+		list = append(list, s.Tables(f.Rows)...)
+	}
+	return slices.DeleteFunc(list, func(t Table) bool { return len(t.Lines) < 2 })
+}
+
+// Text writes all tables for a terminal.
+func (s *Suite) Text(w io.Writer, f *File) error {
+	fmt.Fprintln(w, f.heading())
+	for _, t := range s.tables(f) {
+		if err := t.text(w); err != nil {
+			return err
+		}
+	}
+	return f.remarks(w, s.Remark)
+}
+
+// Markdown writes all tables for a document.
+func (s *Suite) Markdown(w io.Writer, f *File) error {
+	fmt.Fprintf(w, "%s\n\n", f.heading())
+	for _, t := range s.tables(f) {
+		if err := t.markdown(w); err != nil {
+			return err
+		}
+	}
+	return f.remarks(w, s.Remark)
+}
+
+// heading says what was measured where and when.
+func (f *File) heading() string {
+	return fmt.Sprintf("%s, %s, %v, rounds: %d", f.Suite, f.Begin.Format("2006-01-02 15:04"), f.Environment, f.Rounds)
+}
+
+// remarks are below the tables.
+func (f *File) remarks(w io.Writer, remark string) error {
+	if remark != "" {
+		fmt.Fprintf(w, "\n%s\n", remark)
+	}
+	var err error
+	for _, n := range f.Notes {
+		_, err = fmt.Fprintf(w, "\nNote: %s.\n", n)
+	}
+	return err
+}
+
+// Plot is a picture that gnuplot draws.
+type Plot struct {
+	Name   string
+	Script string // without the terminal and the output
+}
+
+func (p *Plot) draw(path string) error {
+	c := exec.Command("gnuplot")
+	c.Stdin = strings.NewReader(fmt.Sprintf("set terminal svg noenhanced size 960,540 font 'sans,13' background '#ffffff'\nset output '%s'\n%s",
+		strings.ReplaceAll(path, "'", "''"), p.Script))
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("gnuplot draws %s: %w: %s; is gnuplot-nox installed?", path, err, bytes.TrimSpace(out))
+	}
+	return nil
+}

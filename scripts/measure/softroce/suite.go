@@ -1,0 +1,107 @@
+// Package softroce knows the figures of scripts/bench-inside: the messaging layer
+// and the whole card beside the RDMA device and other networks.
+package softroce
+
+import (
+	"strings"
+
+	"github.com/splitnic/splitnic/scripts/measure/results"
+)
+
+// Subjects that others are compared to.
+const (
+	writeBW   = "ib_write_bw"
+	writeLat  = "ib_write_lat"
+	yardstick = "yardstick"
+	splitnic  = "splitnic"
+	events    = "-events" // the same subject, sleeping instead of polling
+	idle      = splitnic + "-idle"
+)
+
+// Suite is that of `make bench`.
+func Suite() *results.Suite {
+	return &results.Suite{Name: "bench", Rounds: 5, References: references, Goals: goals, Tables: tables, Plots: plots}
+}
+
+// references returns what r's ratio can be to. (Of latencies there is one.)
+func references(r *results.Row) []results.Key {
+	of := func(size int, subjects ...string) []results.Key {
+		var list []results.Key
+		for _, s := range subjects {
+			list = append(list, results.Key{Group: r.Group, Subject: s, Size: size, Queues: r.Queues, Metric: r.Metric})
+		}
+		return list
+	}
+	ours, sleeps := strings.HasPrefix(r.Subject, splitnic), strings.HasSuffix(r.Subject, events)
+	switch {
+	case r.Group == "bw" && ours:
+		return append(of(r.Size, yardstick, yardstick+events), of(perftestSize(r.Size), writeBW)...)
+	case r.Group == "bw" && r.Subject != writeBW:
+		return of(perftestSize(r.Size), writeBW)
+	case r.Group == "pps":
+		list := of(r.Size, yardstick, yardstick+events, writeBW)
+		for i := range list {
+			list[i].Group = "bw"
+		}
+		return list
+	case r.Group == "lat" && ours && sleeps:
+		return of(r.Size, yardstick+events)
+	case r.Group == "lat" && ours:
+		return of(r.Size, yardstick)
+	case r.Group == "lat" && r.Subject != writeLat:
+		return of(perftestSize(r.Size), writeLat)
+	case r.Group == "net" && r.Unit == "Mbit/s" && r.Subject != writeBW:
+		return []results.Key{rawMbps}
+	case r.Group == "rtt" && r.Subject != idle:
+		return of(r.Size, idle)
+	case strings.HasPrefix(r.Group, "tunnel-") && r.Subject == splitnic:
+		return of(r.Size, copyLoop)
+	}
+	return nil
+}
+
+// copyLoop is one process that reads frames from a TAP device and writes them to a
+// port on the LAN, and back.
+const copyLoop = "copy-loop"
+
+// rawMbps is what the device can move between its two ends, measured in turn
+// with the networks.
+var rawMbps = results.Key{Group: "net", Subject: writeBW, Size: 65536, Queues: 1, Metric: "bandwidth"}
+
+// perftestSize is the size of perftest's messages that are compared to those of
+// size: immediate data can tell 65535 at most.
+func perftestSize(size int) int {
+	if size == 65535 {
+		return 65536
+	}
+	return size
+}
+
+func goals(rs results.Rows) (list []results.Goal) {
+	for _, g := range []struct {
+		what, group, subject string
+		size                 int
+		metric, op           string
+		bound                float64
+	}{
+		{"messages of 64 KiB, one queue pair, MiB/s", "bw", splitnic, 65535, "bandwidth", ">=", 0.97},
+		{"messages of 64 bytes in batches of 16, one queue pair, a transfer for each, MiB/s", "bw", splitnic + "-no-pack", 64,
+			"bandwidth", ">=", 0.90},
+		{"the same, packed", "bw", splitnic, 64, "bandwidth", ">=", 0.90},
+		{"half a round trip of 64 bytes, polling, typical", "lat", splitnic, 64, "typical", "<=", 1.15},
+		{"TCP through the card, host to LAN, one stream, MTU 1500", "net", splitnic, 1500, "tcp", ">=", 0.85},
+		{"TCP through the card, LAN to host, one stream, MTU 1500", "net", splitnic, 1500, "tcp-reverse", ">=", 0.85},
+	} {
+		k := results.Key{Group: g.group, Subject: g.subject, Size: g.size, Queues: 1, Metric: g.metric}
+		list = append(list, rs.Find(k).ReachRatio(g.what, g.op, g.bound)...)
+	}
+	for i := range rs {
+		r := &rs[i]
+		if kind, ok := strings.CutPrefix(r.Group, overload); ok && strings.HasPrefix(r.Subject, splitnic) &&
+			strings.HasPrefix(r.Metric, arrived) {
+			what := "UDP " + kind + " at " + strings.TrimPrefix(r.Metric, arrived) + " times the best: arrives"
+			list = append(list, r.ReachMedian(what, ">=", 0.8)...)
+		}
+	}
+	return list
+}
