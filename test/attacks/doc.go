@@ -7,5 +7,5 @@
 // queue pairs ([Queues]), which do what they are told and not what the protocol
 // says; a [Session] is both, after a handshake as it should be. [Classes] are
 // attacks that go on for as long as one likes: tests let them run for a while,
-// and the command in scripts/attacks measures what they cost others.
+// and `make bench-attacks` measures what they cost others.
 package attacks
