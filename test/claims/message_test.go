@@ -67,7 +67,8 @@ func TestRDMAMessageBufferRecvPoolUpdate(t *testing.T) { messageBufferRecvPoolUp
 // them again.
 func messageBufferRecvPoolUpdate(t *testing.T, on fabricOf) {
 	p := newPair(t, on, messaging.Config{
-		Pools: []messaging.PoolConfig{{ElementSize: 512, Elements: 8}, {ElementSize: 65536, Elements: 4}},
+		Pools:    []messaging.PoolConfig{{ElementSize: 512, Elements: 8}, {ElementSize: 65536, Elements: 4}},
+		MaxPools: 2, // otherwise an initiator that waits for long gets another pool
 	})
 	type element struct{ pool, index uint32 }
 	for _, side := range sides {
