@@ -138,9 +138,7 @@ func TestRDMAKill(t *testing.T) {
 		if u := r.unit.unitStatus(); len(u.Hosts) != 1 || u.Hosts[0].Name != other.name {
 			t.Errorf("the status shows %+v", u.Hosts)
 		}
-		if link := testenv.Link(t, h.ns, "sn0"); link != nil {
-			t.Error("sn0 outlived the process that made it")
-		}
+		eventually(t, func() bool { return testenv.Link(t, h.ns, "sn0") == nil }, "sn0 vanishing with its process")
 		h.start()
 		h.ready()
 		ping(t, h.ns, addr(0), 2, 1000)

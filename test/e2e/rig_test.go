@@ -40,6 +40,7 @@ type node struct {
 	flags []string
 
 	insecure bool
+	killed   bool
 	manager  *manager // of its service; nil for none
 }
 
@@ -172,14 +173,26 @@ func carrier(t testing.TB, ns, dev string) bool {
 	return link != nil && link.Attrs().RawFlags&unix.IFF_LOWER_UP != 0
 }
 
-// waitCarrier waits until the netdevice has, or has not, carrier.
+// kill ends the process without giving it a chance. Its netdevice may be there a
+// little longer: the kernel frees what io_uring(7) had of it in its own time.
+func (n *node) kill() {
+	n.daemon.kill()
+	n.killed = true
+}
+
+// waitCarrier waits until the netdevice has, or has not, carrier. After a kill
+// it has to be that of the present process, whose status says so.
 func (n *node) waitCarrier(want bool) {
 	n.t.Helper()
 	eventually(n.t, func() bool {
 		if !n.running() {
 			n.t.Fatalf("%s ended with status %d", n.name, n.cmd.ProcessState.ExitCode())
 		}
-		return carrier(n.t, n.ns, "sn0") == want
+		if carrier(n.t, n.ns, "sn0") != want {
+			return false
+		}
+		var s hostStatus
+		return !want || !n.killed || n.statusInto(&s) && s.Netdevice.Carrier
 	}, "carrier of %s's sn0 %t", n.name, want)
 }
 
