@@ -5,10 +5,9 @@ package verbs_test
 import (
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/verbs"
 )
 
@@ -16,7 +15,7 @@ import (
 func pairOf(i, j int) func(*testing.T) conform.Pair {
 	return func(t *testing.T) conform.Pair {
 		a, b := openDevice(t, i), openDevice(t, j)
-		traits := must(conform.TraitsOf(a.Driver(), release(t), a.Limits()))(t)
+		traits := must(conform.TraitsOf(a.Driver(), testenv.KernelRelease(t), a.Limits()))(t)
 		p := conform.Pair{A: a, B: b, Traits: traits}
 		if a.Driver() == "rdma_rxe" {
 			p.Scale = 10
@@ -30,16 +29,6 @@ func pairOf(i, j int) func(*testing.T) conform.Pair {
 		}
 		return p
 	}
-}
-
-// release is that of the kernel that runs.
-func release(t *testing.T) string {
-	t.Helper()
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		t.Fatal(err)
-	}
-	return unix.ByteSliceToString(u.Release[:])
 }
 
 func TestRDMAConformance(t *testing.T) { fabrictest.Run(t, pairOf(0, 1)) }

@@ -106,6 +106,7 @@ var properties = []Property{
 	{"Failed", testFailed},
 	{"PeerDeath", testPeerDeath},
 	{"PeerFailed", testPeerFailed},
+	{"RefusedFailed", testRefusedFailed},
 	{"EventOnce", testEventOnce},
 	{"EventNotForQueued", testEventNotForQueued},
 	{"EventSolicited", testEventSolicited},

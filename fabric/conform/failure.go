@@ -102,3 +102,29 @@ func testPeerFailed(r *rig) {
 	r.all(r.a.qp, fabric.StatusRetryExcErr, 1, r.take(r.a.sendCQ, 1)...)
 	r.dead(r.a, r.b)
 }
+
+// The sender of what is refused hears so even when the other end fails its queue
+// pair as soon as it can know; some devices lose the answer then.
+func testRefusedFailed(r *rig) {
+	lost := 0
+	for range 64 / r.Scale {
+		r.connectWith(fabric.RC, r.impatient())
+		r.receive(r.b.qp, numbered(1, 2)...)
+		w := write(fabric.OpWriteImm, 1, r.a, r.b, 8)
+		w.RKey ^= 1
+		r.send(r.a.qp, w)
+		first := r.spin(r.b.recvCQ, 1)
+		r.check(r.b.qp.Fail())
+		r.all(r.b.qp, r.Traits.RefusedWriteImm, 1, first...)
+		if c := r.take(r.a.sendCQ, 1)[0]; r.Traits.Lost(c.Status) {
+			lost++
+		} else {
+			r.all(r.a.qp, fabric.StatusRemAccessErr, 1, c)
+		}
+		r.untouched(r.b.mem)
+		r.all(r.b.qp, fabric.StatusWRFlushErr, 2, r.take(r.b.recvCQ, 1)...)
+		r.check(r.a.qp.Close())
+		r.check(r.b.qp.Close())
+	}
+	r.Logf("%d refusals lost", lost)
+}

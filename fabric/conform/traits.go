@@ -21,6 +21,10 @@ type Traits struct {
 	// when a write with immediate data is refused; 0 means StatusWRFlushErr,
 	// like those behind it.
 	RefusedWriteImm fabric.Status
+	// LostRefusals says that the sender of what is refused may hear nothing, and
+	// retries in vain, if the other end closes its queue pair as soon as it has
+	// seen the failed receive.
+	LostRefusals bool
 	// SendTooLong are the statuses at the sender and the receiver of a SEND
 	// longer than the receive; 0 means StatusRemInvReqErr and StatusLocLenErr.
 	SendTooLong [2]fabric.Status
@@ -60,6 +64,8 @@ var softRoCE = []struct {
 		t.NoWindows = true
 		t.BadLKey = fabric.StatusLocQPOpErr
 		t.RefusedWriteImm = fabric.StatusRemAccessErr
+		// The completion comes before the NAK is sent.
+		t.LostRefusals = true
 		t.SendTooLong = [2]fabric.Status{fabric.StatusRemOpErr, fabric.StatusLocQPOpErr}
 		t.LateReceives = true
 		t.QuietFailures = true
@@ -94,6 +100,10 @@ func TraitsOf(driver, release string, l fabric.Limits) (Traits, error) {
 	k, err := KernelOf(release)
 	return SoftRoCE(k), err
 }
+
+// Lost reports whether the sender of a refused request may end with s because
+// nobody has told it.
+func (t Traits) Lost(s fabric.Status) bool { return t.LostRefusals && s == fabric.StatusRetryExcErr }
 
 func (t Traits) withDefaults() Traits {
 	if t.BadLKey == 0 {

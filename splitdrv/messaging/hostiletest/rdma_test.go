@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/messaging/hostiletest"
 	"github.com/splitnic/splitnic/verbs"
@@ -14,7 +15,7 @@ import (
 // onDevices has the attacker's queue pairs on another device than the session's.
 func onDevices(t *testing.T) hostiletest.Fabric {
 	names := testenv.NeedRDMA(t, 2)
-	open := func(name string) fabric.Device {
+	open := func(name string) *verbs.Context {
 		c, err := verbs.Open(name)
 		if err != nil {
 			t.Fatal(err)
@@ -26,8 +27,13 @@ func onDevices(t *testing.T) hostiletest.Fabric {
 		})
 		return c
 	}
+	attacker := open(names[1])
+	traits, err := conform.TraitsOf(attacker.Driver(), testenv.KernelRelease(t), attacker.Limits())
+	if err != nil {
+		t.Fatal(err)
+	}
 	return hostiletest.Fabric{
-		Victim: open(names[0]), Attacker: open(names[1]),
+		Victim: open(names[0]), Attacker: attacker, Traits: traits,
 		// Soft-RoCE resends too soon with the default, and under emulation
 		// nobody answers so quickly.
 		Timing: fabric.Timing{Timeout: 18},
