@@ -97,7 +97,7 @@ func TestSessionsTooOften(t *testing.T) {
 	result := make(chan error, 1)
 	began := time.Now()
 	go func() { result <- class.Run(ctx, to, &done) }()
-	testenv.Eventually(t, func() bool { return u.Status().Refusals["too-often"] >= 100 || len(result) > 0 },
+	testenv.Eventually(t, func() bool { return u.Status().Refusals["too-often"] >= 16 || len(result) > 0 },
 		"hosts that are refused for coming too often")
 	w.both(d)
 	late, _, _ := w.host("beta")

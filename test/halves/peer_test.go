@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -25,13 +27,17 @@ type peer struct {
 	welcome session.Welcome
 }
 
-// peer connects such a host.
+// peer connects such a host. Its requests are answered a little before the I/O
+// unit's status shows it.
 func (s *shared) peer(name string, change ...func(*session.Hello)) *peer {
 	s.t.Helper()
 	p, err := s.tryPeer(name, change...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	testenv.Eventually(s.t, func() bool {
+		return slices.ContainsFunc(s.unit.Status().Hosts, func(h iounit.HostStatus) bool { return h.Name == name })
+	}, "a status with the host %q", name)
 	return p
 }
 
