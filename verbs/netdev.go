@@ -65,18 +65,24 @@ func netdevsIn(class, device string) ([]string, error) {
 // belongs to, sorted: those with a GID for it or, as on InfiniBand no GID is an
 // IP address, that of the netdevice which has it.
 func DevicesAt(addr netip.Addr) ([]string, error) {
+	return devicesAt(classDir, addr, netdevs, DeviceOf)
+}
+
+func devicesAt(
+	class string, addr netip.Addr, netdevs func() ([]netdev, error), deviceOf func(netdev string) (string, error),
+) ([]string, error) {
 	addr = addr.Unmap().WithZone("")
-	names, err := devicesAtIn(classDir, addr)
+	names, err := devicesAtIn(class, addr)
 	if err != nil || len(names) > 0 {
 		return names, err
 	}
-	netdevs, err := net.Interfaces()
+	all, err := netdevs()
 	if err != nil {
 		return nil, fmt.Errorf("looking for the netdevice with %v: %w", addr, err)
 	}
-	for _, ifi := range netdevs {
-		if n := netdevByIndex(ifi.Index); n.prefixOf(addr).IsValid() {
-			if device, err := DeviceOf(n.name); err == nil { // most have none
+	for _, n := range all {
+		if n.prefixOf(addr).IsValid() {
+			if device, err := deviceOf(n.name); err == nil { // most have none
 				names = append(names, device)
 			}
 		}
@@ -85,6 +91,20 @@ func DevicesAt(addr netip.Addr) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
+// netdevs are those of this network namespace.
+func netdevs() ([]netdev, error) {
+	ifis, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var all []netdev
+	for _, ifi := range ifis {
+		all = append(all, netdevByIndex(ifi.Index))
+	}
+	return all, nil
+}
+
+// devicesAtIn are those with a GID for addr.
 func devicesAtIn(class string, addr netip.Addr) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(class, "*", "ports", "*", "gids", "*"))
 	if err != nil {
@@ -106,8 +126,7 @@ func devicesAtIn(class string, addr netip.Addr) ([]string, error) {
 			names = append(names, device)
 		}
 	}
-	slices.Sort(names)
-	return names, nil
+	return names, nil // Glob sorts
 }
 
 // charDevOf is the uverbs character device of an RDMA device, or empty.

@@ -123,3 +123,60 @@ func TestDevicesAtFromSysfs(t *testing.T) {
 		t.Errorf("a machine without RDMA: %q, %v", got, err)
 	}
 }
+
+// TestDevicesAt looks for devices by GID, and by netdevice only where none has one.
+func TestDevicesAt(t *testing.T) {
+	root := sysfs(t, map[string]string{
+		"mlx5_0/ports/1/gids/0/directory": "", // cannot be read
+		"mlx5_0/ports/1/gids/2":           "fe80:0000:0000:0000:0e42:a1ff:fe00:0001\n",
+		"mlx5_0/ports/1/gids/1":           "0000:0000:0000:0000:0000:ffff:0a00:0001\n",
+	})
+	prefix := netip.MustParsePrefix
+	asked := 0
+	netdevs := func() ([]netdev, error) {
+		asked++
+		return []netdev{
+			{name: "ib1", addrs: []netip.Prefix{prefix("10.0.0.9/24"), prefix("10.0.0.1/24")}},
+			{name: "eth0", addrs: []netip.Prefix{prefix("10.0.0.9/24"), prefix("10.0.0.7/24")}},
+			{name: "ib0", addrs: []netip.Prefix{prefix("10.0.0.9/16")}},
+			{name: "ib0.8001", addrs: []netip.Prefix{prefix("10.0.0.9/16")}},
+			{name: "ib2", addrs: []netip.Prefix{prefix("10.0.0.8/24")}},
+		}, nil
+	}
+	deviceOf := func(netdev string) (string, error) {
+		device, ok := map[string]string{"ib0": "hca0", "ib0.8001": "hca0", "ib1": "hca1", "ib2": "hca2"}[netdev]
+		if !ok {
+			return "", fs.ErrNotExist
+		}
+		return device, nil
+	}
+	for addr, want := range map[string][]string{
+		"10.0.0.1": {"mlx5_0"}, "::ffff:10.0.0.1": {"mlx5_0"}, "fe80::e42:a1ff:fe00:1%eth0": {"mlx5_0"},
+		"10.0.0.9": {"hca0", "hca1"}, "10.0.0.7": nil, "10.0.0.6": nil,
+	} {
+		asked = 0
+		got, err := devicesAt(root, netip.MustParseAddr(addr), netdevs, deviceOf)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v", addr, got, err)
+		}
+		if byGID := len(want) == 1; byGID != (asked == 0) {
+			t.Errorf("%s: the netdevices were looked at %d times", addr, asked)
+		}
+	}
+	failing := func() ([]netdev, error) { return nil, fs.ErrPermission }
+	if _, err := devicesAt(root, netip.MustParseAddr("10.0.0.9"), failing, deviceOf); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("without the netdevices: %v", err)
+	}
+}
+
+// TestNetdevs finds the loopback device with its address.
+func TestNetdevs(t *testing.T) {
+	all, err := netdevs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	loopback := netip.MustParseAddr("127.0.0.1")
+	if !slices.ContainsFunc(all, func(n netdev) bool { return n.name == "lo" && n.prefixOf(loopback).IsValid() }) {
+		t.Errorf("%+v", all)
+	}
+}
