@@ -145,6 +145,7 @@ func Overload(t testing.TB, from, to, addr string, some int) {
 	NeedTools(t, "ping")
 	reach := func() { Run(t, from, "ping", "-c", "1", "-i", "0.2", "-w", "60", addr) }
 	reach()
+	keepNeighbour(t, from, addr)
 	send := LongDatagrams(t, from, addr, size)
 	for sent := some; ; sent += some {
 		for range some {
@@ -163,6 +164,18 @@ func Overload(t testing.TB, from, to, addr string, some int) {
 			t.Fatalf("%d datagrams of %d arrived: that is no overload", whole, sent)
 		}
 	}
+}
+
+// keepNeighbour makes the entry for addr in a namespace's neighbour table
+// permanent. Otherwise the kernel asks again after some time; where all queues are
+// full nobody answers, and it throws away fragments by itself.
+func keepNeighbour(t testing.TB, ns, addr string) {
+	t.Helper()
+	f := strings.Fields(Run(t, ns, "ip", "neigh", "show", addr)) // ADDR dev NAME lladdr MAC STATE
+	if len(f) < 5 || f[1] != "dev" || f[3] != "lladdr" {
+		t.Fatalf("the neighbour %s: %q", addr, f)
+	}
+	Run(t, ns, "ip", "neigh", "replace", addr, "lladdr", f[4], "dev", f[2], "nud", "permanent")
 }
 
 // ipCounter reads a counter of IPv4 in a network namespace.
