@@ -46,8 +46,9 @@ func (s Status) String() string {
 var ErrUnwanted = errors.New("it is not wanted")
 
 // Patience is the default of Config.Patience: longer than a reader that is at
-// work waits for a processor, or for credits.
-const Patience = time.Second
+// work waits for a processor, on a machine that has too much to do, or for
+// credits. Nothing is lost by it: the queue of a reader that has gone is full.
+const Patience = 10 * time.Second
 
 // shortest is the shortest queue, in frames, in which the reserve holds the
 // rest of a datagram of 64 KiB with an MTU of 1500.
