@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/splitnic/splitnic/internal/pace"
+	"github.com/splitnic/splitnic/internal/limit"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -40,8 +40,8 @@ type netdev struct {
 	saved    mirror.Agreement // what OnAgreement was told last; the follower's
 	// What I/O units cause: lines in the log, and changes by their requests, which
 	// are counted by their keys, or by address where there are none.
-	lines        pace.Pace
-	peerRequests *pace.Keyed[string]
+	lines        limit.Log
+	peerRequests *limit.Keyed
 
 	// mu is held while the netdevice is changed, so that no request that is still
 	// being answered when the session ends can give the carrier back. It guards what
@@ -70,7 +70,7 @@ type condition struct {
 func newNetdev(cfg *Config, s *sessions) *netdev {
 	d := &netdev{
 		Netdevice: cfg.Netdev, cfg: cfg, sessions: s,
-		wake: make(chan struct{}, 1), raised: make(chan struct{}, 1), peerRequests: pace.NewKeyed[string](requestRate),
+		wake: make(chan struct{}, 1), raised: make(chan struct{}, 1), peerRequests: limit.NewKeyed(requestRate),
 	}
 	d.is.carrier = cfg.History.Carrier
 	d.show()

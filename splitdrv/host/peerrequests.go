@@ -17,11 +17,7 @@ var errEnded = errors.New("the session has ended")
 // paced is messaging.Config.Pace: for how long a request of the I/O unit's has to
 // wait.
 func (d *netdev) paced(a *attachment) time.Duration {
-	who := a.addr
-	if id := a.client.Peer(); !id.Insecure {
-		who = id.Fingerprint.String()
-	}
-	return d.peerRequests.Spend(time.Now(), who, 1, requestBurst)
+	return d.peerRequests.Spend(time.Now(), a.client.LimitKey(), 1, requestBurst)
 }
 
 // onRequest is messaging.Config.OnRequest: it answers the configuration requests of the

@@ -6,7 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/splitnic/splitnic/internal/pace"
+	"golang.org/x/time/rate"
+
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -23,6 +24,12 @@ var announcePauses = []time.Duration{
 // takes part in more is hardly one that waits to be found.
 const maxAnnouncedVLANs = 16
 
+// How often a host is announced: at once, and in a second in the long run.
+const (
+	roundBurst = 20
+	roundRate  = 1
+)
+
 // announcer tells the LAN where a host is that has said that it is up, so that
 // switches and bridges learn the way to it before it sends something itself: after
 // a fail-over they would send what is for it to another I/O unit for up to five
@@ -30,12 +37,12 @@ const maxAnnouncedVLANs = 16
 type announcer struct {
 	s      *services
 	begin  chan struct{} // of capacity one: from the start again
-	pace   pace.Pace     // of rounds
+	rounds *rate.Limiter
 	frames atomic.Uint64 // sent
 }
 
 func newAnnouncer(s *services) *announcer {
-	return &announcer{s: s, begin: make(chan struct{}, 1)}
+	return &announcer{s: s, begin: make(chan struct{}, 1), rounds: rate.NewLimiter(roundRate, roundBurst)}
 }
 
 // now announces the host at once, and has run do it again from the start.
@@ -75,7 +82,7 @@ func (a *announcer) run(done <-chan struct{}) {
 // on and on that it is here: everybody on the LAN gets these frames, and no rate of
 // the policy bounds them. The repetitions of the last word come later than that.
 func (a *announcer) round() {
-	if ok, _ := a.pace.Allow(time.Now()); !ok {
+	if !a.rounds.Allow() {
 		return
 	}
 	// Without services.mu, which whoever sets the port up holds.
@@ -98,7 +105,7 @@ func (a *announcer) send(mac protocol.MAC, vlan uint16) {
 		return
 	}
 	if err := a.s.port.Announce(announcement(mac, vlan)); err != nil {
-		a.s.pace.Log(a.s.a.log, slog.LevelDebug, "host not announced", "mac", mac, "vlan", vlan, "reason", err)
+		a.s.lines.Log(a.s.a.log, slog.LevelDebug, "host not announced", "mac", mac, "vlan", vlan, "reason", err)
 		return
 	}
 	a.frames.Add(1)

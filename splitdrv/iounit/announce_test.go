@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/splitnic/splitnic/internal/pace"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/vnet"
@@ -113,7 +112,7 @@ func TestAnnouncementsAreBounded(t *testing.T) {
 				protocol.CfgOK)
 			time.Sleep(10 * time.Millisecond)
 		}
-		before, most := heard(), pace.Burst+int(time.Since(begun)/pace.Interval)
+		before, most := heard(), roundBurst+int(roundRate*time.Since(begun).Seconds())
 		if before == 0 || before > most {
 			t.Errorf("%d announcements of a host that was set up 1000 times, at most %d", before, most)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/limit"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
@@ -33,6 +34,7 @@ type attachment struct {
 	gone   chan struct{} // closed when everything is released
 	since  time.Time
 	owner  string       // the fingerprint of the key, "" if there is none
+	limits limit.Key    // by which what the host asks for is limited
 	policy *policy.Host // what this host may do when the session begins; written before it is one of Unit.hosts
 
 	// of the host's latency queue, nil if it wants none; written before the session is established
@@ -76,7 +78,7 @@ func (a *attachment) run(ctx context.Context) error {
 		u.refuse(a, session.CodePolicy, err)
 		return nil
 	}
-	made, err := u.makings.take(ctx, a.s.Done(), a.s.Deadline(), a.maker())
+	turn, err := a.setUpTurn(ctx)
 	switch {
 	case errors.Is(err, net.ErrClosed):
 		return a.s.Err() // trusted no longer
@@ -84,7 +86,7 @@ func (a *attachment) run(ctx context.Context) error {
 		u.refuseForNow(a, err)
 		return nil
 	}
-	defer made()
+	defer turn.End(0)
 	port, queues, err := a.openLAN(mac)
 	if err != nil {
 		u.refuse(a, codeOf(err), err)
@@ -124,7 +126,7 @@ func (a *attachment) run(ctx context.Context) error {
 		}
 	}
 	conn, err := messaging.New(mcfg)
-	made()
+	turn.End(0)
 	if err != nil {
 		u.refuse(a, codeOf(err), err)
 		return nil
@@ -162,19 +164,6 @@ func (a *attachment) run(ctx context.Context) error {
 // payer is who owes what a session has overdrawn: its key, or its name where names
 // are all there is.
 func (a *attachment) payer() string { return cmp.Or(a.owner, a.key) }
-
-// maker is who the session is made for, and whose requests are paced: who has the key, or, where there are
-// none, the machine that it comes from.
-func (a *attachment) maker() string {
-	if a.owner != "" {
-		return a.owner
-	}
-	from := a.s.RemoteAddr().String()
-	if machine, _, err := net.SplitHostPort(from); err == nil {
-		return machine
-	}
-	return from
-}
 
 // errUnbound is why a session is refused that the policy wants bound.
 var errUnbound = fmt.Errorf("%w: a session without the feature bind, which `require-bind` in the policy asks for; update splitnic on the host", errDenied)
@@ -254,7 +243,7 @@ func (a *attachment) wait(ctx context.Context, s *services, told lan.LinkState) 
 	watcher.Go(func() { s.tells.run(wctx.Done()) })
 	watcher.Go(func() {
 		s.refuse.run(wctx.Done(), func(reason string) {
-			s.pace.Log(a.log, slog.LevelWarn, "frames of the host are dropped", "reason", reason)
+			s.lines.Log(a.log, slog.LevelWarn, "frames of the host are dropped", "reason", reason)
 		})
 	})
 	watcher.Go(func() {

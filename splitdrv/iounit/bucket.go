@@ -25,6 +25,10 @@ type bounds struct {
 // (accounts): a host gains nothing by coming again. One that has frames dropped,
 // not held, is full in the beginning, because of what a host sends first nothing
 // should be lost, and goes on as another session has left it.
+//
+// A rate.Limiter cannot do this: bits and packets pass together or not at all, what
+// frames cost is not known before they are read, what did not pass is put back, and
+// frames of the latency channel overdraw.
 type bucket struct {
 	now func() time.Duration // since any moment
 

@@ -49,9 +49,9 @@ func TestViolationsAreCountedByRule(t *testing.T) {
 func TestRefusalsAreCountedByReason(t *testing.T) {
 	u := countingUnit()
 	u.Rejected(&net.TCPAddr{}, &session.FieldError{Field: "queues"})
-	u.Rejected(&net.TCPAddr{}, session.ErrCrowded)
+	u.Rejected(&net.TCPAddr{}, session.ErrTooManyHandshakes)
 	u.turnedAway(string(session.CodePolicy))
-	want := map[string]uint64{"field-queues": 1, "crowded": 1, "policy": 1}
+	want := map[string]uint64{"field-queues": 1, "too-many-handshakes": 1, "policy": 1}
 	if !maps.Equal(u.refused, want) {
 		t.Errorf("%v, want %v", u.refused, want)
 	}

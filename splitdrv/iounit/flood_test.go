@@ -26,7 +26,7 @@ func TestLogIsNotFlooded(t *testing.T) {
 	c.unit.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 	c.s.a.log = c.unit.cfg.Log
 	for range tries {
-		c.unit.Rejected(&net.TCPAddr{}, session.ErrCrowded)
+		c.unit.Rejected(&net.TCPAddr{}, session.ErrTooManyHandshakes)
 	}
 	count("connections")
 	if n := c.unit.Status().Refused; n != tries {

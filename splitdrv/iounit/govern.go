@@ -108,7 +108,7 @@ func (s *services) govern(may *policy.Host, mode protocol.Mode) error {
 	s.publish()
 	s.refuse.forget()
 	s.conn.Unhold()
-	s.pace.Log(s.a.log, slog.LevelInfo, "policy changed", "vlans", s.now.vlans, "max_tx_rate", may.MaxTxRate,
+	s.lines.Log(s.a.log, slog.LevelInfo, "policy changed", "vlans", s.now.vlans, "max_tx_rate", may.MaxTxRate,
 		"max_rx_rate", may.MaxRxRate,
 		"max_tx_pps", may.MaxTxPPS, "max_rx_pps", may.MaxRxPPS, "max_tx_group_pps", may.MaxTxGroupPPS)
 	return nil

@@ -40,5 +40,5 @@ func costOf(t protocol.CfgType, data []byte) int {
 // All sessions of a key share what it may cost, those that have ended too.
 func (a *attachment) paced(t protocol.CfgType, data []byte) time.Duration {
 	burst := costSession * a.unit.Burst(a.peer())
-	return a.unit.requests.Spend(time.Now(), a.maker(), costOf(t, data), burst)
+	return a.unit.requests.Spend(time.Now(), a.limits, costOf(t, data), burst)
 }

@@ -1,9 +1,11 @@
 package iounit
 
 import (
+	"crypto/sha256"
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/limit"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -14,7 +16,8 @@ func TestRequestsOfAKey(t *testing.T) {
 	u := newUnit(t, Config{})
 	attach := func(owner, name string) *attachment {
 		return &attachment{unit: u, owner: owner, key: owner + "/" + name,
-			peer: func() session.Identity { return session.Identity{Name: owner} }}
+			limits: limit.PublicKey(sha256.Sum256([]byte(owner))),
+			peer:   func() session.Identity { return session.Identity{Name: owner} }}
 	}
 	a, b := attach("one", "a"), attach("two", "b")
 	mac := []byte{2, 0, 0, 0, 0, 1}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/splitnic/splitnic/internal/pace"
+	"github.com/splitnic/splitnic/internal/limit"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
@@ -37,7 +37,7 @@ type services struct {
 	conn   *messaging.Conn // set before it is started
 	offers vnet.Offloads   // the most that the host can have
 	rules  atomic.Pointer[rules]
-	pace   pace.Pace // of lines that the host causes
+	lines  limit.Log // that the host causes
 	tells  *announcer
 	refuse *refusals // why frames to the LAN are dropped
 
@@ -120,7 +120,7 @@ func (s *services) answer(t protocol.CfgType, data []byte) (protocol.CfgStatus, 
 	}
 	if text := err.Error(); text != s.complain { // once, however often it is tried
 		s.complain = text
-		s.pace.Log(s.a.log, slog.LevelWarn, "host's request refused", "about", t, "reason", err)
+		s.lines.Log(s.a.log, slog.LevelWarn, "host's request refused", "about", t, "reason", err)
 	}
 	return statusOf(err), nil
 }
@@ -218,7 +218,7 @@ func (s *services) setMAC(mac protocol.MAC) error {
 	}
 	s.now.mac = mac
 	s.publish()
-	s.pace.Log(s.a.log, slog.LevelInfo, "host changed its address", "mac", mac)
+	s.lines.Log(s.a.log, slog.LevelInfo, "host changed its address", "mac", mac)
 	if s.here {
 		s.tells.now()
 	}

@@ -177,7 +177,7 @@ func (a *attachment) status() (HostStatus, bool) {
 		Interface: s.port.Name(), Up: now.up, Memory: int64(stats.MemoryPinned),
 		LANDropped: s.port.Stats(), EarlyDiscard: s.port.EarlyDiscard(), Announced: s.tells.frames.Load(),
 		Traffic: &stats, Latency: a.latency,
-		Filter: now.filter, VLANs: now.vlans, Statistics: counted, HeartbeatsThrottled: a.s.Rested(),
+		Filter: now.filter, VLANs: now.vlans, Statistics: counted, HeartbeatsThrottled: a.s.HeartbeatsThrottled(),
 		Dropped: dropped, DropReasons: s.refuse.list(),
 		MaxTxRate: may.MaxTxRate, MaxRxRate: may.MaxRxRate, MaxTxPPS: may.MaxTxPPS, MaxRxPPS: may.MaxRxPPS,
 		MaxTxGroupPPS: may.MaxTxGroupPPS,

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
-	"github.com/splitnic/splitnic/internal/pace"
+	"github.com/splitnic/splitnic/internal/limit"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
@@ -60,10 +60,10 @@ type Unit struct {
 	sessions   sync.WaitGroup
 	served     atomic.Uint64
 	unrevoked  atomic.Uint64 // frames that had come when their session ended, in one-touch elements not revoked yet
-	pace       pace.Pace     // of lines about connections
+	lines      limit.Log     // about connections
 	accounts   accounts
-	makings    *makings
-	requests   *pace.Keyed[string] // what hosts' requests cost, by attachment.maker
+	setups     *limit.Queue[limit.Key] // see newSetups
+	requests   *limit.Keyed            // what hosts' requests cost
 
 	taken    atomic.Pointer[addresses]        // of the card and of all hosts
 	listener atomic.Pointer[session.Listener] // nil before Run
@@ -111,8 +111,8 @@ func New(cfg Config) (*Unit, error) {
 		return nil, fmt.Errorf("device %s: %w", cfg.Device.Name(), err)
 	}
 	u := &Unit{
-		cfg: cfg, protecting: protecting, started: time.Now(), makings: newMakings(),
-		requests: pace.NewKeyed[string](requestRate),
+		cfg: cfg, protecting: protecting, started: time.Now(), setups: newSetups(),
+		requests: limit.NewKeyed(requestRate),
 		policy:   cfg.Policy, hosts: make(map[string]*attachment), handling: make(map[string]messaging.Handling),
 		violations: make(map[string]uint64), refused: make(map[string]uint64), ended: make(map[string]uint64),
 	}
@@ -144,7 +144,7 @@ func (u *Unit) Run(ctx context.Context, ln *session.Listener) error {
 // session.ServerConfig.Rejected.
 func (u *Unit) Rejected(remote net.Addr, err error) {
 	u.turnedAway(session.Reason(err))
-	u.pace.Log(u.cfg.Log, slog.LevelWarn, "connection refused", "from", remote, "reason", err)
+	u.lines.Log(u.cfg.Log, slog.LevelWarn, "connection refused", "from", remote, "reason", err)
 }
 
 // leastBurst is how many sessions a key may open at once, however few it may
@@ -173,7 +173,7 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 	defer cancel(nil)
 	a := &attachment{
 		unit: u, s: s, peer: s.Peer, hello: hello, log: log, key: hostKey(s.Peer(), hello.Name),
-		ownKey: ownKey(s.Peer(), hello.Name),
+		ownKey: ownKey(s.Peer(), hello.Name), limits: s.LimitKey(),
 		cancel: cancel, gone: make(chan struct{}), since: time.Now(),
 	}
 	if id := s.Peer(); !id.Insecure {
@@ -214,7 +214,7 @@ func (u *Unit) refuseForNow(a *attachment, err error) {
 
 func (u *Unit) refuse(a *attachment, code session.Code, err error) {
 	u.turnedAway(string(code))
-	u.pace.Log(a.log, slog.LevelWarn, "host refused", "code", code, "reason", err)
+	u.lines.Log(a.log, slog.LevelWarn, "host refused", "code", code, "reason", err)
 	if err := a.s.Refuse(code, err.Error()); err != nil {
 		a.log.Debug("refusal not delivered", "reason", err)
 	}

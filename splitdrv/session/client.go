@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -67,8 +68,8 @@ func Dial(ctx context.Context, addr string, cfg ClientConfig) (*Client, error) {
 		return nil, fmt.Errorf("connect to the I/O unit at %s: %w%s", addr, err, unreachable(err))
 	}
 	conn := newConn(nc, cfg.Security, roleUnit, deadline, orDefault(cfg.PeerTimeout, defaultPeerTimeout))
-	err = conn.authenticate(ctx)
-	if err != nil {
+	conn.useTLS(tls.Client(nc, cfg.Security.tlsConfig(conn)))
+	if err = conn.authenticate(ctx); err != nil {
 		return nil, err
 	}
 	return &Client{Conn: conn, cfg: cfg}, nil

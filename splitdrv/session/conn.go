@@ -12,6 +12,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/splitnic/splitnic/internal/limit"
 )
 
 const (
@@ -28,40 +32,39 @@ const (
 // so that the kernel notices a dead machine. Both end with the connection, and
 // Close waits for them.
 type Conn struct {
-	raw         net.Conn  // TCP, for deadlines
-	tls         *tls.Conn // over raw, for the authentication
-	stream      net.Conn  // tls, for everything after it
+	raw         net.Conn                    // TCP, for deadlines
+	tls         *tls.Conn                   // over raw, for the authentication
+	stream      net.Conn                    // tls, for everything after it
+	handshake   func(context.Context) error // that of tls
 	security    *Security
 	peerRole    role
 	offered     []string
 	deadline    time.Time // of the handshake
-	turns       *turns    // of handshakes, nil if there are none to take
-	openings    *openings // of sessions, nil if they are not counted
-	acquainted  bool      // somebody was authenticated from there before
 	peerTimeout time.Duration
 
 	verdict atomic.Pointer[verdict]     // on the peer
 	showed  atomic.Pointer[credentials] // what this side showed
 	session atomic.Pointer[string]      // its identifier, of one that can be renewed; nil before it is established
 
-	parting sync.Mutex // held while a last message may not be cut short
-	writing sync.Mutex // held while a frame is written
+	authenticated atomic.Bool   // or that has failed
+	throttled     atomic.Uint64 // heartbeats of the peer's
+	writing       sync.Mutex    // held while a frame is written
+	broken        chan struct{} // closed when a heartbeat could not be sent
+	workers       sync.WaitGroup
 
-	ending sync.Mutex // guards err, and that done is closed once
-	err    error
-	done   chan struct{}
-	broken chan struct{} // closed when a heartbeat could not be sent
-
-	inTurn  atomic.Bool          // this one's handshake has the turn
-	worked  func() time.Duration // ends the work of that turn; see beginWork
-	met     atomic.Bool          // the authentication is over
-	rested  atomic.Uint64
-	parted  atomic.Bool // a last message was sent
-	workers sync.WaitGroup
-	hangUp  sync.Once
+	end struct {
+		sync.Mutex
+		reason error
+		done   chan struct{} // closed when there is a reason
+	}
+	closing struct {
+		sync.Mutex             // held while a last message may not be cut short
+		said       atomic.Bool // a last message was sent
+		once       sync.Once
+	}
 }
 
-// newConn takes nc over.
+// newConn takes nc over. useTLS has to follow.
 func newConn(nc net.Conn, s *Security, peer role, deadline time.Time, peerTimeout time.Duration) *Conn {
 	c := &Conn{
 		raw:         nc,
@@ -69,19 +72,14 @@ func newConn(nc net.Conn, s *Security, peer role, deadline time.Time, peerTimeou
 		peerRole:    peer,
 		deadline:    deadline,
 		peerTimeout: peerTimeout,
-		done:        make(chan struct{}),
 		broken:      make(chan struct{}),
 	}
-	config := s.tlsConfig(c)
-	if peer == roleHost {
-		config.GetConfigForClient = c.inTurnBefore(config.GetConfigForClient)
-		c.tls = tls.Server(&answering{Conn: nc, c: c}, config)
-	} else {
-		c.tls = tls.Client(nc, config)
-	}
-	c.stream = c.tls
+	c.end.done = make(chan struct{})
 	return c
 }
+
+// useTLS makes t what the connection is secured by.
+func (c *Conn) useTLS(t *tls.Conn) { c.tls, c.stream, c.handshake = t, t, t.HandshakeContext }
 
 // Peer is who the peer proved to be. Security.Update may give it another name.
 func (c *Conn) Peer() Identity {
@@ -91,6 +89,15 @@ func (c *Conn) Peer() Identity {
 	return Identity{}
 }
 
+// LimitKey is by whom the peer's work is limited: its key, or, where there are none,
+// the machine that it connects from.
+func (c *Conn) LimitKey() limit.Key {
+	if id := c.Peer(); !id.Insecure {
+		return limit.PublicKey(id.Fingerprint)
+	}
+	return limit.Machine(c.RemoteAddr())
+}
+
 // RemoteAddr is the peer's TCP address.
 func (c *Conn) RemoteAddr() net.Addr { return c.raw.RemoteAddr() }
 
@@ -98,21 +105,21 @@ func (c *Conn) RemoteAddr() net.Addr { return c.raw.RemoteAddr() }
 func (c *Conn) LocalAddr() net.Addr { return c.raw.LocalAddr() }
 
 // Done is closed when the connection has ended.
-func (c *Conn) Done() <-chan struct{} { return c.done }
+func (c *Conn) Done() <-chan struct{} { return c.end.done }
 
 // Err is nil while the connection lives, and then says why it ended: a
 // *ByeError, an error that wraps ErrPeerGone, the error of a failed step, a
 // *RevokedError, or net.ErrClosed after this side's Bye or Close.
 func (c *Conn) Err() error {
-	c.ending.Lock()
-	defer c.ending.Unlock()
-	return c.err
+	c.end.Lock()
+	defer c.end.Unlock()
+	return c.end.reason
 }
 
 // Bye tells the peer that this side ends the session, and closes. It waits a
 // second at most for a peer that does not read.
 func (c *Conn) Bye(code Code, message string) error {
-	if !c.end(net.ErrClosed) {
+	if !c.finish(net.ErrClosed) {
 		return c.Close()
 	}
 	err := c.farewell(byeMessage{typeBye, code, text(message)})
@@ -124,7 +131,7 @@ func (c *Conn) Bye(code Code, message string) error {
 
 // farewell sends a last message, of which there is one.
 func (c *Conn) farewell(message any) error {
-	if c.parted.Swap(true) {
+	if c.closing.said.Swap(true) {
 		return nil
 	}
 	// Before the lock: a write in progress to a dead peer must end too.
@@ -135,7 +142,7 @@ func (c *Conn) farewell(message any) error {
 // Close ends the connection without a bye: the peer takes this side for dead.
 // It returns when the connection's goroutines have ended.
 func (c *Conn) Close() error {
-	c.end(net.ErrClosed)
+	c.finish(net.ErrClosed)
 	c.shut()
 	c.workers.Wait()
 	return nil
@@ -144,16 +151,16 @@ func (c *Conn) Close() error {
 // String is the peer's role and address.
 func (c *Conn) String() string { return fmt.Sprintf("%v at %v", c.peerRole, c.raw.RemoteAddr()) }
 
-// end records the first reason why the connection ended and reports whether
+// finish records the first reason why the connection ended and reports whether
 // this was it.
-func (c *Conn) end(err error) bool {
-	c.ending.Lock()
-	defer c.ending.Unlock()
-	if c.err != nil {
+func (c *Conn) finish(err error) bool {
+	c.end.Lock()
+	defer c.end.Unlock()
+	if c.end.reason != nil {
 		return false
 	}
-	c.err = err
-	close(c.done)
+	c.end.reason = err
+	close(c.end.done)
 	c.security.forget(c)
 	return true
 }
@@ -161,9 +168,9 @@ func (c *Conn) end(err error) bool {
 // shut closes the sockets. Their errors are about a connection that is given
 // up and change nothing.
 func (c *Conn) shut() {
-	c.parting.Lock()
-	defer c.parting.Unlock()
-	c.hangUp.Do(func() {
+	c.closing.Lock()
+	defer c.closing.Unlock()
+	c.closing.once.Do(func() {
 		c.raw.SetWriteDeadline(time.Now().Add(byeTimeout))
 		c.stream.Close()
 	})
@@ -172,7 +179,7 @@ func (c *Conn) shut() {
 // fail ends the connection for err and returns it, or the reason for which it
 // had ended already.
 func (c *Conn) fail(err error) error {
-	if !c.end(err) {
+	if !c.finish(err) {
 		err = c.Err()
 	}
 	c.shut()
@@ -221,14 +228,8 @@ func (c *Conn) authenticate(ctx context.Context) error {
 		if err := setUserTimeout(c.raw, c.peerTimeout); err != nil {
 			return err
 		}
-		err := c.tls.HandshakeContext(ctx)
-		c.met.Store(true)
-		if c.peerRole == roleHost {
-			c.endTurn() // of one that failed before it could answer
-			if err != nil {
-				c.linger()
-			}
-		}
+		err := c.handshake(ctx)
+		c.authenticated.Store(true)
 		return err
 	})
 }
@@ -302,11 +303,11 @@ func (c *Conn) establish() error {
 	if err := setUserTimeout(c.raw, c.peerTimeout/2); err != nil {
 		return c.fail(fmt.Errorf("%v: %w", c, err))
 	}
-	// Close waits for the goroutines only after it has set err.
-	c.ending.Lock()
-	defer c.ending.Unlock()
-	if c.err != nil {
-		return c.err
+	// Close waits for the goroutines only after there is a reason.
+	c.end.Lock()
+	defer c.end.Unlock()
+	if c.end.reason != nil {
+		return c.end.reason
 	}
 	c.workers.Go(c.runReader)
 	c.workers.Go(c.runHeartbeat)
@@ -321,11 +322,8 @@ const (
 )
 
 func (c *Conn) runReader() {
-	heartbeats := newAllowance(heartbeatBurst, heartbeatRate, time.Now())
+	heartbeats := rate.NewLimiter(heartbeatRate, heartbeatBurst)
 	for {
-		if wait := heartbeats.wait(time.Now()); wait > 0 && !c.rest(wait) {
-			return
-		}
 		b, err := readFrame(c.stream)
 		if err != nil {
 			if errors.Is(err, ErrFrame) {
@@ -337,7 +335,9 @@ func (c *Conn) runReader() {
 			return
 		}
 		if len(b) == 0 {
-			heartbeats.spend(time.Now(), 1)
+			if wait := heartbeats.Reserve().Delay(); wait > 0 && !c.throttle(wait) {
+				return
+			}
 			continue
 		}
 		t, err := messageType(b)
@@ -355,10 +355,10 @@ func (c *Conn) runReader() {
 	}
 }
 
-// rest waits for d and reports whether the connection still lives. When the peer
+// throttle waits for d and reports whether the connection still lives. When the peer
 // is gone there is no more need to wait for the end of what it has sent.
-func (c *Conn) rest(d time.Duration) bool {
-	c.rested.Add(1)
+func (c *Conn) throttle(d time.Duration) bool {
+	c.throttled.Add(1)
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -366,14 +366,14 @@ func (c *Conn) rest(d time.Duration) bool {
 		return true
 	case <-c.broken:
 		return true
-	case <-c.done:
+	case <-c.Done():
 		return false
 	}
 }
 
-// Rested is how often the peer's heartbeats came too fast and were left
+// HeartbeatsThrottled is how often the peer's heartbeats came too fast and were left
 // waiting.
-func (c *Conn) Rested() uint64 { return c.rested.Load() }
+func (c *Conn) HeartbeatsThrottled() uint64 { return c.throttled.Load() }
 
 func (c *Conn) runHeartbeat() {
 	tick := time.NewTicker(c.peerTimeout / 5)
@@ -381,7 +381,7 @@ func (c *Conn) runHeartbeat() {
 	var empty [4]byte
 	for {
 		select {
-		case <-c.done:
+		case <-c.Done():
 			return
 		case <-tick.C:
 		}

@@ -21,12 +21,12 @@ var (
 	ErrMessage = errors.New("invalid message")
 	// ErrUnexpected is wrapped by the error about a message out of order.
 	ErrUnexpected = errors.New("unexpected message")
-	// ErrCrowded is wrapped by the error about a connection that was dropped
+	// ErrTooManyHandshakes is wrapped by the error about a connection that was dropped
 	// before it was authenticated, because newer ones needed its place.
-	ErrCrowded = errors.New("too many connections in their handshake")
-	// ErrCrowdedSource is the same, where the newer ones came from the same
-	// address.
-	ErrCrowdedSource = errors.New("too many connections in their handshake from one address")
+	ErrTooManyHandshakes = errors.New("too many connections in their handshake")
+	// ErrTooManyHandshakesAddress is the same, where the newer ones came from the
+	// same address.
+	ErrTooManyHandshakesAddress = errors.New("too many connections in their handshake from one address")
 	// ErrTooOften is wrapped by the error about a host that was refused because
 	// its key, or without keys its address, opens sessions too fast.
 	ErrTooOften = errors.New("sessions are opened too often")

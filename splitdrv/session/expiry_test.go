@@ -3,10 +3,12 @@ package session
 import (
 	"crypto/x509"
 	"math"
+	"runtime"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 )
 
 // TestExpiryEndsSession has the certificate of either side come to its end while a
@@ -33,32 +35,22 @@ func TestExpiryEndsSession(t *testing.T) {
 	}
 }
 
-// TestCostOfHandshakes spends what handshakes take, by a clock of the test's.
+// TestCostOfHandshakes says what handshakes count.
 func TestCostOfHandshakes(t *testing.T) {
-	now := time.Unix(1000, 0)
-	turns := newTurns()
-	turns.work = newAllowance(0.1, 0.2, now) // seconds of a processor
-	turn := func(took time.Duration) {
-		turns.busy = true
-		now = now.Add(took)
-		turns.finish(now, took)
-	}
-	is := func(want float64) {
-		t.Helper()
-		if left := turns.work.by(now); math.Abs(left-want) > 1e-6 {
-			t.Errorf("%v s of a processor are left, want %v", left, want)
+	h := handshakesWithin(rate.NewLimiter(0.2*rate.Limit(time.Second), int(100*time.Millisecond)))
+	for _, tt := range []struct{ worked, want time.Duration }{
+		{0, 0}, {3 * time.Millisecond, 6 * time.Millisecond}, // what comes after a turn takes as long again
+		// However long one takes, it counts as if there were 25 in a second.
+		{time.Minute, 200 * time.Millisecond / 25},
+	} {
+		if got := h.cost(tt.worked); got != tt.want {
+			t.Errorf("a turn of %v counts %v, want %v", tt.worked, got, tt.want)
 		}
 	}
-	// What comes after a turn takes as long again: 6 ms each. There come 0.6 ms
-	// during each but the first, when there is no room for more.
-	for range 10 {
-		turn(3 * time.Millisecond)
+	// A tenth of each processor.
+	if h, want := newHandshakes(), 0.1*float64(runtime.NumCPU())/25; math.Abs(h.most.Seconds()-want) > 1e-6 {
+		t.Errorf("a handshake counts %v at most, want %v s", h.most, want)
 	}
-	is(0.1 - 10*0.006 + 9*0.0006)
-	// However long one takes, it costs as if there were 25 in a second.
-	now = now.Add(time.Minute)
-	turn(time.Minute)
-	is(0.1 - 0.2/25)
 }
 
 // TestCostIsWork has turns last a while: they cost what their goroutine worked
@@ -72,17 +64,18 @@ func TestCostIsWork(t *testing.T) {
 		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	for _, work := range []time.Duration{0, 20 * time.Millisecond} {
-		turns := newTurns()
-		turns.work = newAllowance(1, 10, time.Now()) // it is whole again by the end
-		c := connFrom("10.0.0.1")
-		if err := turns.take(t.Context(), c); err != nil {
+		left := rate.NewLimiter(10*rate.Limit(time.Second), int(time.Second)) // it is whole again by the end
+		h := handshakesWithin(left)
+		end, err := h.begin(t.Context(), connFrom("10.0.0.1"), false)
+		if err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(200 * time.Millisecond) // which are others'
 		for before := used(); used()-before < work; {
 		}
-		turns.end(c)
-		cost, least := 1-turns.work.left, wholeHandshake*work.Seconds()
+		left.SetLimit(0)
+		end()
+		cost, least := time.Second.Seconds()-left.Tokens()/float64(time.Second), wholeHandshake*work.Seconds()
 		if cost < 0.9*least || cost > least+0.1 {
 			t.Errorf("%v of work cost %v s of a processor", work, cost)
 		}

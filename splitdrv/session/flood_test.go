@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"testing"
-	"time"
+	"testing/synctest"
+
+	"golang.org/x/time/rate"
 )
 
 // flood makes connections that say nothing, each from the next /64 of a network.
@@ -27,10 +30,7 @@ func (h netHalf) conn() *Conn {
 	ip := make(net.IP, net.IPv6len)
 	binary.BigEndian.PutUint64(ip, uint64(h))
 	ip[15] = 7
-	return &Conn{
-		security: new(Security), raw: from{addr: &net.TCPAddr{IP: ip, Port: 1}},
-		deadline: time.Now().Add(time.Hour), done: make(chan struct{}),
-	}
+	return connAt(&net.TCPAddr{IP: ip, Port: 1})
 }
 
 func (f *flood) conn() *Conn {
@@ -48,22 +48,22 @@ func TestFloodOfSources(t *testing.T) {
 		"IPv4":                          func(i int) *Conn { return connFrom(fmt.Sprintf("10.0.0.%d", i+1)) },
 		"another /48":                   func(i int) *Conn { return netHalf(0x2001_0db8_0002_7000 + i).conn() },
 		"another /56 of the same /48":   func(i int) *Conn { return netHalf(0x2001_0db8_0001_8000 + i).conn() },
-		"the same /56, and acquainted":  func(i int) *Conn { return (a52 + netHalf(i)).conn() },
+		"the same /56, and known":       func(i int) *Conn { return (a52 + netHalf(i)).conn() },
 		"a link's, and it is the first": func(i int) *Conn { return connFrom(fmt.Sprintf("fe80::%d", i)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newCrowd(DefaultMaxHandshakes)
+			w := newPendingConns(DefaultMaxHandshakes)
 			for range rate {
 				w.enter(silent.conn())
 			}
 			for i := range hosts {
 				c := host(i)
-				if name == "the same /56, and acquainted" {
-					w.meets(c)
+				if name == "the same /56, and known" {
+					w.authenticated(c)
 				}
 				w.enter(c)
 				for range rate / 10 {
-					if out, _ := w.enter(silent.conn()); out == c {
+					if _, out, _ := w.enter(silent.conn()); out == c {
 						t.Fatalf("host %d has to go", i)
 					}
 				}
@@ -77,119 +77,131 @@ func TestFloodOfSources(t *testing.T) {
 }
 
 // TestFloodFromEverywhere has silent connections come from as many /48 as there are.
-// Machines that are acquainted keep three quarters of the places, all at once, and
-// strangers the others.
+// Known machines keep three quarters of the places, all at once, and the others the
+// rest.
 func TestFloodFromEverywhere(t *testing.T) {
-	w := newCrowd(DefaultMaxHandshakes)
+	w := newPendingConns(DefaultMaxHandshakes)
 	const kept = DefaultMaxHandshakes * 3 / 4
-	stranger := 0
+	n := 0
 	floods := func() {
 		for range 1000 {
-			stranger++
-			w.enter(netHalf(0x2400_0000_0000_0000 + stranger<<16).conn())
+			n++
+			w.enter(netHalf(0x2400_0000_0000_0000 + n<<16).conn())
 		}
 	}
 	var hosts []*Conn
 	for i := range kept {
 		c := connFrom(fmt.Sprintf("10.0.%d.1", i))
-		w.meets(c)
+		w.authenticated(c)
 		hosts = append(hosts, c)
 	}
 	floods()
 	for _, c := range hosts {
-		if out, err := w.enter(c); slices.Contains(hosts, out) || !errors.Is(err, ErrCrowded) {
+		if _, out, err := w.enter(c); slices.Contains(hosts, out) || !errors.Is(err, ErrTooManyHandshakes) {
 			t.Fatalf("a host takes the place of %v: %v", out, err)
 		}
 	}
 	floods()
-	if n := w.count() - w.strange; n != kept {
+	if n := w.count() - w.unknown; n != kept {
 		t.Errorf("%d of %d hosts are left", n, kept)
 	}
-	// Those that are acquainted do not keep strangers out either.
+	// Known machines do not keep the others out either.
 	for i := range 2 * kept {
 		c := connFrom(fmt.Sprintf("10.1.%d.1", i))
-		w.meets(c)
+		w.authenticated(c)
 		w.enter(c)
 	}
-	if w.strange != DefaultMaxHandshakes-kept {
-		t.Errorf("%d strangers are left", w.strange)
+	if w.unknown != DefaultMaxHandshakes-kept {
+		t.Errorf("%d from unknown machines are left", w.unknown)
 	}
 }
 
-// TestCrowdWithoutAddresses has connections that come from no address: they are those
+// TestPendingWithoutAddresses has connections that come from no address: they are those
 // of one machine.
-func TestCrowdWithoutAddresses(t *testing.T) {
-	w := newCrowd(12)
+func TestPendingWithoutAddresses(t *testing.T) {
+	w := newPendingConns(12)
 	for i := range 4 {
-		c := &Conn{security: new(Security), raw: from{addr: &net.UnixAddr{}}, done: make(chan struct{})}
-		if out, err := w.enter(c); (i < 3) != (out == nil) || out != nil && !errors.Is(err, ErrCrowdedSource) {
+		c := connAt(&net.UnixAddr{})
+		if _, out, err := w.enter(c); (i < 3) != (out == nil) || out != nil && !errors.Is(err, ErrTooManyHandshakesAddress) {
 			t.Errorf("connection %d takes the place of %v: %v", i, out, err)
 		}
 	}
 }
 
-// TestAcquaintances forgets machines that have not been there for longest, and does
-// not get acquainted with those who prove nothing.
-func TestAcquaintances(t *testing.T) {
-	w := newCrowd(4)
+// TestKnownMachines forgets machines that have not been there for longest, and does
+// not know those whose peers prove nothing.
+func TestKnownMachines(t *testing.T) {
+	w := newPendingConns(4)
+	knows := func(c *Conn) bool {
+		known, _, _ := w.enter(c)
+		w.leave(c)
+		return known
+	}
 	first, second := connFrom("192.0.2.1"), connFrom("192.0.2.2")
-	w.meets(first)
-	w.meets(second)
-	for i := range maxAcquainted - 1 {
+	w.authenticated(first)
+	w.authenticated(second)
+	for i := range maxKnown - 1 {
 		if i == 100 {
-			w.meets(first) // again
+			w.authenticated(first) // again
 		}
-		w.meets(netHalf(i + 1).conn())
+		w.authenticated(netHalf(i + 1).conn())
 	}
-	if !w.acquainted(sourceOf(first.RemoteAddr())) || w.acquainted(sourceOf(second.RemoteAddr())) ||
-		len(w.acquaint) != maxAcquainted {
-		t.Errorf("%d are acquainted", len(w.acquaint))
+	if !knows(first) || knows(second) || len(w.known) != maxKnown {
+		t.Errorf("%d are known", len(w.known))
 	}
-	anybody := connFrom("192.0.2.3")
+	anybody, nowhere := connFrom("192.0.2.3"), connAt(&net.UnixAddr{})
 	anybody.verdict.Store(&verdict{id: Identity{Insecure: true}})
-	w.meets(anybody)
-	w.meets(&Conn{raw: from{addr: &net.UnixAddr{}}})
-	if w.acquainted(sourceOf(anybody.RemoteAddr())) || w.acquainted(source{}) {
-		t.Error("somebody who has not been authenticated is acquainted")
+	w.authenticated(anybody)
+	w.authenticated(nowhere)
+	if knows(anybody) || knows(nowhere) {
+		t.Error("a machine is known of which nobody was authenticated")
 	}
 }
 
-// TestTurnsOfNetworks has handshakes wait from all over a /52, from another network
-// and from a machine that is acquainted: each of these has its turn at once.
-func TestTurnsOfNetworks(t *testing.T) {
-	now := time.Now()
-	turns := newTurns()
-	turns.work = newAllowance(1e6, 1e6, now)
-	turns.busy = true
-	names := map[*waiter]string{}
-	add := func(name string, c *Conn, acquainted bool) {
-		w := newWaiter(sourceOf(c.RemoteAddr()), acquainted)
-		names[w] = name
-		turns.queue = append(turns.queue, w)
-	}
-	flood := &flood{from: a52, size: 4096}
-	for range 60 {
-		add("flood", flood.conn(), false)
-	}
-	add("IPv4", connFrom("10.0.0.1"), false)
-	add("same /48", netHalf(0x2001_0db8_0001_8000).conn(), false)
-	add("acquainted", netHalf(0x2001_0db8_0001_7007).conn(), true)
-	var order []string
-	for len(turns.queue) > 0 {
-		waiting := slices.Clone(turns.queue)
-		turns.finish(now, 0)
-		for _, w := range waiting {
-			if !slices.Contains(turns.queue, w) {
-				order = append(order, names[w])
+// TestHandshakesOfNetworks has handshakes wait from all over a /52, from another
+// network and from a known machine: each of these has its turn at once.
+func TestHandshakesOfNetworks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := handshakesWithin(rate.NewLimiter(1e15, 1e15))
+		end, err := h.begin(t.Context(), connFrom("10.1.0.1"), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		var order []string
+		turns := make(chan func())
+		waiting := 0
+		add := func(name string, c *Conn, known bool) {
+			waiting++
+			go func() {
+				end, err := h.begin(t.Context(), c, known)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				order = append(order, name)
+				mu.Unlock()
+				turns <- end
+			}()
+			synctest.Wait() // so that they come in order
+		}
+		flood := &flood{from: a52, size: 4096}
+		for range 60 {
+			add("flood", flood.conn(), false)
+		}
+		add("IPv4", connFrom("10.0.0.1"), false)
+		add("same /48", netHalf(0x2001_0db8_0001_8000).conn(), false)
+		add("known", netHalf(0x2001_0db8_0001_7007).conn(), true)
+		for range waiting {
+			end()
+			end = <-turns
+		}
+		end()
+		for name, most := range map[string]int{"known": 2, "IPv4": 4, "same /48": 6} {
+			if i := slices.Index(order, name); i < 0 || i > most {
+				t.Errorf("%s has turn %d: %v", name, i, order[:8])
 			}
 		}
-	}
-	for name, most := range map[string]int{"acquainted": 2, "IPv4": 4, "same /48": 6} {
-		if i := slices.Index(order, name); i < 0 || i > most {
-			t.Errorf("%s has turn %d: %v", name, i, order[:8])
-		}
-	}
-	if len(turns.served) != 0 {
-		t.Errorf("left: %v", turns.served)
-	}
+	})
 }

@@ -103,7 +103,7 @@ func playServer(t *testing.T, security *Security, script []byte, how uint8, hope
 	c, peer := newScripted(security, roleHost, "", script, how)
 	ctx := context.Background()
 	err := func() error {
-		s, err := greet(ctx, c)
+		s, err := greet(ctx, c, nil)
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -84,6 +85,7 @@ func newScripted(s *Security, peer role, lines string, raw []byte, how uint8) (*
 	p.rest = append(p.rest, raw...)
 	p.script = p.rest
 	c := newConn(p, s, peer, time.Now().Add(time.Minute), time.Minute)
+	c.useTLS(tls.Client(p, s.tlsConfig(c)))
 	c.stream = p
 	return c, p
 }
@@ -212,7 +214,7 @@ func FuzzServer(f *testing.F) {
 		c, peer := newScripted(security, roleHost, lines, raw, how)
 		ctx := context.Background()
 		err := func() error {
-			s, err := greet(ctx, c)
+			s, err := greet(ctx, c, nil)
 			if err != nil {
 				return err
 			}

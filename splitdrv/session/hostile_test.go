@@ -309,7 +309,7 @@ func TestSilentHostsKeepNobodyOut(t *testing.T) {
 	establish(t, ln, host)
 	// The second took the place of the first, and the third that of the second.
 	for range 2 {
-		if err := rejected.next(t); !errors.Is(err, ErrCrowdedSource) {
+		if err := rejected.next(t); !errors.Is(err, ErrTooManyHandshakesAddress) {
 			t.Errorf("rejected for %v", err)
 		}
 	}
@@ -341,7 +341,7 @@ func TestTooManyWaiting(t *testing.T) {
 	if err := knock(t, ln, host); !errors.As(err, &refused) || refused.Code != CodeBusy || !refused.Retry {
 		t.Errorf("host: %v", err)
 	}
-	if err := rejected.next(t); !errors.Is(err, ErrCrowded) {
+	if err := rejected.next(t); !errors.Is(err, ErrTooManyHandshakes) {
 		t.Errorf("I/O unit: %v", err)
 	}
 }

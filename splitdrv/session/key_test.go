@@ -134,3 +134,14 @@ func TestKeyAccess(t *testing.T) {
 		}
 	}
 }
+
+func TestKeyFromSeed(t *testing.T) {
+	a, b := [SeedSize]byte{1}, [SeedSize]byte{2}
+	first := KeyFromSeed(a)
+	if again := KeyFromSeed(a); again.Fingerprint() != first.Fingerprint() {
+		t.Error("one seed makes two keys")
+	}
+	if KeyFromSeed(a).Fingerprint() == KeyFromSeed(b).Fingerprint() {
+		t.Error("two seeds make one key")
+	}
+}

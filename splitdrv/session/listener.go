@@ -13,9 +13,7 @@ import (
 const (
 	// DefaultMaxHandshakes is ServerConfig.MaxHandshakes if that is zero.
 	DefaultMaxHandshakes = 64
-	// perSource is the part of MaxHandshakes that one source can have.
-	perSource      = 4
-	maxAcceptDelay = time.Second
+	maxAcceptDelay       = time.Second
 )
 
 // ServerConfig is how an I/O unit listens.
@@ -56,9 +54,10 @@ type Listener struct {
 	accepted chan *Server
 	workers  sync.WaitGroup
 	came     atomic.Uint64 // connections
-	meeting  *crowd        // before their hello
-	turns    *turns        // of their handshakes
-	openings *openings     // of sessions; nil if there is no bound
+
+	pending    *pendingConns // before their hello
+	handshakes *handshakes
+	sessions   *sessionRate // nil if there is no bound
 
 	mu      sync.Mutex
 	waiting int // for Accept
@@ -98,14 +97,14 @@ func NewListener(ln net.Listener, cfg ServerConfig) (*Listener, error) {
 		cfg.MaxHandshakes = DefaultMaxHandshakes
 	}
 	l := &Listener{
-		ln: ln, cfg: cfg, accepted: make(chan *Server), turns: newTurns(),
-		meeting: newCrowd(cfg.MaxHandshakes),
+		ln: ln, cfg: cfg, accepted: make(chan *Server), pending: newPendingConns(cfg.MaxHandshakes),
+		handshakes: newHandshakes(),
+	}
+	if cfg.now == nil {
+		cfg.now = time.Now
 	}
 	if cfg.Burst != nil {
-		l.openings = newOpenings(cfg.Burst)
-		if cfg.now != nil {
-			l.openings.now = cfg.now
-		}
+		l.sessions = newSessionRate(cfg.Burst, cfg.now)
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.workers.Go(l.runAccept)
@@ -117,8 +116,8 @@ func (l *Listener) Addr() net.Addr { return l.ln.Addr() }
 
 // Stats are the counters so far.
 func (l *Listener) Stats() ListenerStats {
-	s := ListenerStats{Connections: l.came.Load(), Handshaking: l.meeting.count()}
-	s.Handshakes, s.Delayed = l.turns.counts()
+	s := ListenerStats{Connections: l.came.Load(), Handshaking: l.pending.count()}
+	s.Handshakes, s.Delayed = l.handshakes.Counts()
 	return s
 }
 
@@ -154,13 +153,8 @@ func (l *Listener) runAccept() {
 		if err == nil {
 			delay = 0
 			l.came.Add(1)
-			c := newConn(nc, l.cfg.Security, roleHost, time.Now().Add(l.cfg.HandshakeTimeout), l.cfg.PeerTimeout)
-			c.turns, c.openings = l.turns, l.openings
-			c.acquainted = l.meeting.acquainted(sourceOf(c.RemoteAddr()))
-			if out, err := l.meeting.enter(c); out != nil {
-				out.fail(err)
-			}
-			l.workers.Go(func() { l.runMeet(c) })
+			c := l.accept(nc)
+			l.workers.Go(func() { l.serve(c) })
 			continue
 		}
 		if l.ctx.Err() != nil {
@@ -177,11 +171,16 @@ func (l *Listener) runAccept() {
 	}
 }
 
-func (l *Listener) runMeet(c *Conn) {
-	s, err := meet(l.ctx, c)
-	l.meeting.leave(c)
+// serve authenticates the host, hears its hello and hands it to Accept.
+func (l *Listener) serve(c *Conn) {
+	var s *Server
+	err := c.authenticate(l.ctx)
 	if err == nil {
-		l.meeting.meets(c)
+		s, err = greet(l.ctx, c, l.sessions)
+	}
+	l.pending.leave(c)
+	if err == nil {
+		l.pending.authenticated(c)
 	}
 	if err == nil && s == nil { // a session was renewed
 		c.Close()
@@ -205,7 +204,8 @@ func (l *Listener) deliver(s *Server) error {
 	}
 	l.mu.Unlock()
 	if full {
-		return errors.Join(fmt.Errorf("%v: %w", s.Conn, ErrCrowded), s.Refuse(CodeBusy, "too many hosts are waiting"))
+		return errors.Join(fmt.Errorf("%v: %w", s.Conn, ErrTooManyHandshakes),
+			s.Refuse(CodeBusy, "too many hosts are waiting"))
 	}
 	defer func() {
 		l.mu.Lock()

@@ -50,6 +50,9 @@ type Hello struct {
 // at a time if mode is used: Pools, or one in a mode that sends.
 func (h *Hello) PoolsIn(mode protocol.Mode) int { return min(h.Pools, mode.MaxPools()) }
 
+// Offers reports whether the host can use an optional part of the protocol.
+func (h *Hello) Offers(feature string) bool { return slices.Contains(h.Features, feature) }
+
 func (h *Hello) validate() error {
 	switch {
 	case !ValidName(h.Name):
@@ -101,6 +104,9 @@ type Welcome struct {
 	ControlReceives int           `json:"control_receives"` // that the I/O unit posts, see protocol.ControlReceives
 	Channels        []Channel     `json:"channels"`         // 0: control channel, 1 … Queues: data channels
 }
+
+// Grants reports whether an optional part of the protocol is used.
+func (w *Welcome) Grants(feature string) bool { return slices.Contains(w.Features, feature) }
 
 // validate checks the answer to hello.
 func (w *Welcome) validate(hello *Hello) error {

@@ -45,8 +45,8 @@ var reasons = []struct {
 	{"message", is(ErrMessage)},
 	{"out-of-turn", is(ErrUnexpected)},
 	{"too-often", is(ErrTooOften)},
-	{"crowded", is(ErrCrowded)},
-	{"crowded-address", is(ErrCrowdedSource)},
+	{"too-many-handshakes", is(ErrTooManyHandshakes)},
+	{"too-many-handshakes-address", is(ErrTooManyHandshakesAddress)},
 	{"late", is(os.ErrDeadlineExceeded)},
 	{"gone", is(ErrPeerGone)},
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"net"
@@ -231,6 +232,7 @@ func TestRenewAtAnother(t *testing.T) {
 				return err
 			}
 			c := newConn(nc, other, roleHost, time.Now().Add(time.Minute), time.Minute)
+			c.useTLS(tls.Server(nc, other.tlsConfig(c)))
 			defer c.Close()
 			if err := c.authenticate(testContext(t)); err != nil {
 				return err

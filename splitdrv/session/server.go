@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"time"
@@ -22,22 +21,10 @@ type Server struct {
 	welcome Welcome
 }
 
-// lingerTimeout is how long a connection whose peer was not authenticated is
-// kept to discard what it sends.
-const lingerTimeout = time.Second
-
-// meet authenticates the host and hears its hello.
-func meet(ctx context.Context, c *Conn) (*Server, error) {
-	if err := c.authenticate(ctx); err != nil {
-		return nil, err
-	}
-	return greet(ctx, c)
-}
-
 // greet reads the hello of a host that is authenticated. One that is not valid
-// is refused, as is a host that opens sessions too fast. There is no Server, and no
-// error, when the host has renewed a session instead.
-func greet(ctx context.Context, c *Conn) (*Server, error) {
+// is refused, as is a host that opens sessions faster than rate, if there is one.
+// There is no Server, and no error, when the host has renewed a session instead.
+func greet(ctx context.Context, c *Conn, rate *sessionRate) (*Server, error) {
 	s := &Server{Conn: c, next: stepWelcome}
 	renewed := false
 	err := c.step(ctx, "hear the wishes of", func() error {
@@ -45,8 +32,8 @@ func greet(ctx context.Context, c *Conn) (*Server, error) {
 		if err != nil {
 			return err
 		}
-		if c.openings != nil {
-			if err := c.openings.open(c); err != nil {
+		if rate != nil {
+			if _, err := rate.open(c); err != nil {
 				_ = s.refuse(CodeBusy, err.Error())
 				return err
 			}
@@ -74,19 +61,6 @@ func greet(ctx context.Context, c *Conn) (*Server, error) {
 	return s, nil
 }
 
-// linger lets the alert that TLS has sent arrive. Closing a socket with unread
-// data resets the connection, which can overtake the alert; and the host, for
-// which the handshake is over before its certificate is looked at, has sent its
-// hello by then.
-func (c *Conn) linger() {
-	half, ok := c.raw.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil {
-		return
-	}
-	c.raw.SetReadDeadline(time.Now().Add(lingerTimeout))
-	_, _ = io.CopyN(io.Discard, c.raw, 2*maxFrame)
-}
-
 // Hello is what the host asks for. Its values are within their ranges; of its
 // modes, which are words, the caller takes the first that it allows.
 func (s *Server) Hello() Hello { return s.hello }
@@ -102,7 +76,7 @@ func (s *Server) Refuse(code Code, message string) error {
 		return fmt.Errorf("refuse: %w", ErrOrder)
 	}
 	s.next = stepNone
-	if !s.end(net.ErrClosed) {
+	if !s.finish(net.ErrClosed) {
 		return s.Close()
 	}
 	err := s.refuse(code, message)

@@ -139,14 +139,14 @@ func (c *Conn) expire(now time.Time) {
 // expel ends the connection, with a last message unless the TLS handshake is still
 // going on, and reports whether it had not ended before.
 func (c *Conn) expel(err *RevokedError) bool {
-	c.parting.Lock()
-	first := c.end(fmt.Errorf("%v: %w", c, err))
+	c.closing.Lock()
+	first := c.finish(fmt.Errorf("%v: %w", c, err))
 	// In the middle of the TLS handshake there is no way to tell it: that would
 	// wait until the peer has done its part, which it need not do.
-	if first && c.met.Load() {
+	if first && c.authenticated.Load() {
 		_ = c.farewell(byeMessage{typeBye, CodeRevoked, text("this key is trusted no longer: " + err.Reason.Error())})
 	}
-	c.parting.Unlock()
+	c.closing.Unlock()
 	if first {
 		c.shut()
 	}

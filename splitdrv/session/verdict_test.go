@@ -360,7 +360,7 @@ func TestUpdateHalfway(t *testing.T) {
 	h, u, other := newKey(t), newKey(t), newKey(t)
 	unit := secured(t, u, h.Fingerprint().String(), other.Fingerprint().String())
 	// One at a time from here: the next one takes the place of the first.
-	ln, rejected := listen(t, ServerConfig{Security: unit, HandshakeTimeout: time.Hour, MaxHandshakes: perSource})
+	ln, rejected := listen(t, ServerConfig{Security: unit, HandshakeTimeout: time.Hour, MaxHandshakes: perMachine})
 	certificate, err := selfSigned(h)
 	if err != nil {
 		t.Fatal(err)

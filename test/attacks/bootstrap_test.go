@@ -138,7 +138,8 @@ func (r *rig) brokenTLS(t *testing.T, to Target) {
 // thousand opens a thousand connections that say nothing. A host from another
 // address gets through.
 func (r *rig) thousand(t *testing.T, to Target) {
-	dropped, late, crowded := r.since(refused("crowded-address")), r.since(refused("late")), r.since(refused("crowded"))
+	dropped, others := r.since(refused("too-many-handshakes-address")), r.since(refused("too-many-handshakes"))
+	late := r.since(refused("late"))
 	const n = 1000
 	for range n {
 		nc, err := Dial(t.Context(), to.Address, to.From)
@@ -160,7 +161,7 @@ func (r *rig) thousand(t *testing.T, to Target) {
 	if m := dropped(); m < n/2 {
 		t.Errorf("%d connections were dropped because there were others of that address", m)
 	}
-	if m := crowded(); m != 0 {
+	if m := others(); m != 0 {
 		t.Errorf("%d connections were dropped for the sake of other addresses", m)
 	}
 	r.unharmed()

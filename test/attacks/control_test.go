@@ -242,7 +242,7 @@ func TestRDMAAttackClasses(t *testing.T) {
 	}
 	s := r.status()
 	for name, n := range map[string]uint64{
-		"stalled or unfinished connections":    s.Refusals["crowded-address"] + s.Refusals["gone"],
+		"stalled or unfinished connections":    s.Refusals["too-many-handshakes-address"] + s.Refusals["gone"],
 		"strangers":                            s.Refusals["untrusted"],
 		"sessions ended with their queue pair": s.Ended["queue-pair"],
 		"sessions ended for too many requests": s.Violations["too-many-requests"],

@@ -49,7 +49,7 @@ func TestAttackClasses(t *testing.T) {
 	}
 	s := u.Status()
 	for name, n := range map[string]uint64{
-		"crowded-address": s.Refusals["crowded-address"], "untrusted": s.Refusals["untrusted"],
+		"too-many-handshakes-address": s.Refusals["too-many-handshakes-address"], "untrusted": s.Refusals["untrusted"],
 		"queue-pair": s.Ended["queue-pair"], "too-many-requests": s.Violations["too-many-requests"],
 	} {
 		if n == 0 {

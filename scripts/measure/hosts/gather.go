@@ -230,7 +230,8 @@ func (m *gathering) changed(in bool) {
 func (m *gathering) count(r *result) {
 	s := m.unit.Status()
 	r.ended, r.refusals = s.Ended, s.Refusals
-	r.silent, r.crowded = int(s.Ended["silent"]), s.Refusals["crowded"]+s.Refusals["crowded-source"]
+	r.silent = int(s.Ended["silent"])
+	r.crowded = s.Refusals["too-many-handshakes"] + s.Refusals["too-many-handshakes-address"]
 	m.said.mu.Lock()
 	defer m.said.mu.Unlock()
 	r.silent += m.said.silent

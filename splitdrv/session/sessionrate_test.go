@@ -2,19 +2,17 @@ package session
 
 import (
 	"errors"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// clocked are openings with a burst for everybody, and a clock.
-func clocked(burst int) (o *openings, pass func(time.Duration)) {
+// clocked is a rate with a burst for everybody, and a clock.
+func clocked(burst int) (r *sessionRate, pass func(time.Duration)) {
 	now := time.Unix(1000, 0)
-	o = newOpenings(func(Identity) int { return burst })
-	o.now = func() time.Time { return now }
-	return o, func(d time.Duration) { now = now.Add(d) }
+	r = newSessionRate(func(Identity) int { return burst }, func() time.Time { return now })
+	return r, func(d time.Duration) { now = now.Add(d) }
 }
 
 // opens is a connection of somebody who opens sessions.
@@ -31,19 +29,19 @@ func key(n uint32) Identity {
 // endless is how many sessions at once are taken for no bound at all.
 const endless = 1000
 
-func TestOpenings(t *testing.T) {
+func TestSessionRate(t *testing.T) {
 	o, pass := clocked(3)
 	// burst opens until that is refused, and returns how many were not.
 	burst := func(c *Conn) (n int) {
 		t.Helper()
 		for n < endless {
-			err := o.open(c)
+			wait, err := o.open(c)
 			if err == nil {
 				n++
 				continue
 			}
-			if !errors.Is(err, ErrTooOften) {
-				t.Fatal(err)
+			if !errors.Is(err, ErrTooOften) || wait <= 0 {
+				t.Fatal(wait, err)
 			}
 			break
 		}
@@ -62,7 +60,7 @@ func TestOpenings(t *testing.T) {
 	for range 1000 { // none of which costs anything
 		burst(one)
 	}
-	pass(time.Second/openingRate + time.Millisecond)
+	pass(time.Second/sessionsPerSecond + time.Millisecond)
 	if n := burst(one); n != 1 {
 		t.Errorf("%d sessions after the wait for one", n)
 	}
@@ -75,7 +73,7 @@ func TestOpenings(t *testing.T) {
 	anybody := func(n uint32) Identity { id := key(n); id.Insecure = true; return id }
 	n := 0
 	for i := range uint32(10) {
-		if o.open(opens("10.0.0.1", anybody(i))) == nil {
+		if _, err := o.open(opens("10.0.0.1", anybody(i))); err == nil {
 			n++
 		}
 	}
@@ -87,8 +85,8 @@ func TestOpenings(t *testing.T) {
 	}
 }
 
-// TestOpeningsByPolicy changes how many somebody may open at once.
-func TestOpeningsByPolicy(t *testing.T) {
+// TestSessionRateByPolicy changes how many somebody may open at once.
+func TestSessionRateByPolicy(t *testing.T) {
 	o, pass := clocked(0)
 	most := 0
 	o.burst = func(id Identity) int {
@@ -100,67 +98,14 @@ func TestOpeningsByPolicy(t *testing.T) {
 	for _, most = range []int{0, 5, 2} {
 		pass(time.Hour)
 		n := 0
-		for n < endless && o.open(opens("10.0.0.1", key(1))) == nil {
+		for n < endless {
+			if _, err := o.open(opens("10.0.0.1", key(1))); err != nil {
+				break
+			}
 			n++
 		}
 		if n != max(most, 1) {
 			t.Errorf("%d sessions at once, want %d", n, most)
-		}
-	}
-}
-
-// TestOpeningsForget has more keys than are remembered. Who has spent most is
-// remembered, so that the others do not give it back what it has spent.
-func TestOpeningsForget(t *testing.T) {
-	o, pass := clocked(3)
-	greedy := opens("10.0.0.1", key(0))
-	for n := 0; o.open(greedy) == nil; n++ {
-		if n == endless {
-			t.Fatal("there is no bound")
-		}
-	}
-	for i := range uint32(5 * maxOpeners) {
-		if err := o.open(opens("10.0.0.1", key(1+i))); err != nil {
-			t.Fatalf("key %d: %v", i, err)
-		}
-		if len(o.by) > maxOpeners {
-			t.Fatalf("%d keys are remembered", len(o.by))
-		}
-	}
-	if o.open(greedy) == nil {
-		t.Error("a key that has spent all was forgotten")
-	}
-	pass(time.Second)
-	if err := o.open(opens("10.0.0.1", key(1<<20))); err != nil {
-		t.Error(err)
-	}
-	if len(o.by) > 2 { // the others have all that they had
-		t.Errorf("%d keys are remembered", len(o.by))
-	}
-}
-
-// TestOpeningsConserve has many open at random times: nobody gets more than its
-// burst and what has come since, and nobody who waits as long as it is told less.
-func TestOpeningsConserve(t *testing.T) {
-	o, pass := clocked(8)
-	r := rand.New(rand.NewPCG(1, 2))
-	var opened [5]int
-	elapsed := time.Duration(0)
-	for range 20000 {
-		d := time.Duration(r.Int64N(int64(50 * time.Millisecond)))
-		pass(d)
-		elapsed += d
-		i := r.IntN(len(opened))
-		if o.open(opens("10.0.0.1", key(uint32(i)))) == nil {
-			opened[i]++
-		}
-		if most := 8 + int(elapsed.Seconds()*openingRate); opened[i] > most {
-			t.Fatalf("%d sessions in %v, at most %d", opened[i], elapsed, most)
-		}
-	}
-	for i, n := range opened {
-		if least := int(elapsed.Seconds()*openingRate) - 8; n < least {
-			t.Errorf("key %d: %d sessions in %v, of %d", i, n, elapsed, least)
 		}
 	}
 }

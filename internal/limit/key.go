@@ -1,0 +1,70 @@
+package limit
+
+import (
+	"crypto/sha256"
+	"net"
+	"net/netip"
+)
+
+// Key is whose a limit is. It is comparable.
+type Key struct {
+	public  [sha256.Size]byte
+	machine netip.Prefix
+}
+
+// PublicKey is the Key of whoever has a public key with that hash.
+func PublicKey(hash [sha256.Size]byte) Key { return Key{public: hash} }
+
+// Machine is the Key of a machine, for peers that have no public keys. All
+// machines without an IP address are one.
+func Machine(addr net.Addr) Key { return Key{machine: NetworksOf(addr).Machine()} }
+
+// IsMachine reports whether k is the Key of a machine.
+func (k Key) IsMachine() bool { return k.public == [sha256.Size]byte{} }
+
+// Networks are those that an address is in, the widest first. The last one is what
+// one machine can choose its address from: an IPv4 address, or an IPv6 address
+// without its interface part. The wider ones are what one site has: whoever has a
+// /48 of IPv6 addresses has 65,536 networks of machines. The zero Networks are
+// those of a connection without an IP address.
+type Networks [3]netip.Prefix
+
+// The lengths of the prefixes. An IPv6 address has an interface part of 64 bits
+// (RFC 4291 §2.5.1); a site gets a /48 or a /56 (RFC 6177).
+var (
+	bits4 = [len(Networks{})]int{16, 24, 32}
+	bits6 = [len(Networks{})]int{48, 56, 64}
+	// Neighbours on a link share all but the interface part.
+	bitsOfLink = [len(Networks{})]int{10, 64, 128}
+)
+
+// NetworksOf are the networks of a TCP address.
+func NetworksOf(addr net.Addr) Networks {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return Networks{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	bits := bits6
+	switch {
+	case ip.Is4():
+		bits = bits4
+	case ip.IsLinkLocalUnicast():
+		bits = bitsOfLink
+	}
+	var n Networks
+	for i, length := range bits {
+		p, err := ip.Prefix(length)
+		if err != nil {
+			return Networks{}
+		}
+		n[i] = p
+	}
+	return n
+}
+
+// Machine is the narrowest network of n.
+func (n Networks) Machine() netip.Prefix { return n[len(n)-1] }
+
+// Valid reports whether n are the networks of an address.
+func (n Networks) Valid() bool { return n.Machine().IsValid() }
