@@ -22,4 +22,5 @@ var (
 	ErrMode     = errors.New("unknown transfer mode")
 	ErrMemory   = errors.New("memory where there must be none")
 	ErrReserved = errors.New("reserved bits are set")
+	ErrPlatform = errors.New("not a platform identifier")
 )

@@ -33,13 +33,29 @@ def certificate(key, directory):
     return path
 
 
-def fingerprint(cert):
-    """Returns the fingerprint of a DER certificate's key."""
+def key_hash(cert):
+    """Returns the hash of a DER certificate's key."""
     pem = subprocess.run(["openssl", "x509", "-inform", "DER", "-pubkey", "-noout"],
                          input=cert, check=True, capture_output=True).stdout
     spki = subprocess.run(["openssl", "pkey", "-pubin", "-outform", "DER"],
                           input=pem, check=True, capture_output=True).stdout
-    return "sha256:" + urlsafe_b64encode(sha256(spki).digest()).decode().rstrip("=")
+    return sha256(spki).digest()
+
+
+def fingerprint(cert):
+    """Returns the fingerprint of a DER certificate's key."""
+    return "sha256:" + urlsafe_b64encode(key_hash(cert)).decode().rstrip("=")
+
+
+def own_hash(key):
+    """Returns the hash of the key in a file."""
+    spki = subprocess.run(["openssl", "pkey", "-in", key, "-pubout", "-outform", "DER"], check=True, capture_output=True).stdout
+    return sha256(spki).digest()
+
+
+def platform(hash_of_key, run):
+    """Returns the platform identifier of the process with that key and that run (1.2)."""
+    return sha256(b"splitnic platform" + hash_of_key + bytes.fromhex(run)).hexdigest()[:16]
 
 
 def tls(o, server):

@@ -26,7 +26,7 @@ import sys
 import pyverbs.enums as e
 from pyverbs.mr import MR
 
-from bootstrap import Bootstrap, Breach, Ended, check, fingerprint, tls
+from bootstrap import Bootstrap, Breach, Ended, check, fingerprint, key_hash, own_hash, platform, tls
 from rdma import Channel, Device
 from session import (FILTER, LINK, MAC, MAX_MESSAGE, MTU, OFFLOADS, OK, STATS, UNSUPPORTED, VLANS, Session)
 from station import Station
@@ -65,11 +65,13 @@ def open_session(o):
     boot = Bootstrap(tls(o, False).wrap_socket(raw), o.peer_timeout)
     if not o.insecure and fingerprint(boot.sock.getpeercert(True)) != o.trust:
         sys.exit("the I/O unit's key is not the one that is trusted")
+    run = secrets.token_hex(16)
     boot.send(type="hello", magic="splitnic", versions={"min": 1, "max": 1}, features=[], name=o.name, software="peer.py",
-              modes=[o.mode], queues=o.queues, pools=o.pools, max_mtu=mtu, offloads=[])
+              modes=[o.mode], queues=o.queues, pools=o.pools, max_mtu=mtu, offloads=[], run=run)
     w = boot.expect("welcome")
     mode, n = w["mode"], w["queues"]
     check(w["version"] == 1 and mode == o.mode and 1 <= n <= o.queues and 68 <= w["mtu"] <= mtu, f"welcome: {w}")
+    check(w.get("platform") in (None, platform(own_hash(o.key), run)), "welcome: the platform identifier is not ours")
     p = {"own": 1, "peer": 1} if mode.startswith("send") else {"own": o.pools, "peer": w["pools"]}
     check_channels(w["channels"], n)
     check(w["control_receives"] >= receives(mode, n, p["own"]), f"welcome: {w['control_receives']} control receives")
@@ -106,9 +108,13 @@ def serve_session(o):
     device = Device(o.device)
     control, data, inbox, size = channels(o, device, mode, n, p["own"], p["peer"], mtu)
     mac = hello.get("mac", "02:00:5e:00:00:02")
+    issued = {}
+    if not o.insecure and "run" in hello:  # without a certificate there is no key to go by
+        issued = {"platform": platform(key_hash(boot.sock.getpeercert(True)), hello["run"]), "run": secrets.token_hex(16)}
     boot.send(type="welcome", version=1, features=[], session=secrets.token_hex(8), name=o.name, software="peer.py", mode=mode,
               queues=n, pools=p["own"], mac=mac, mtu=mtu, link={"up": True, "speed_mbps": 0}, offloads=[],
-              control_receives=receives(mode, n, p["peer"]), channels=[c.describe() for c in [control] + data])
+              control_receives=receives(mode, n, p["peer"]), channels=[c.describe() for c in [control] + data],
+              **issued)
     accept = boot.expect("accept")
     check_channels(accept["channels"], n)
     check(accept["control_receives"] >= receives(mode, n, p["own"]), f"accept: {accept['control_receives']} control receives")

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -31,13 +32,14 @@ type sessions struct {
 
 // current is the session in use.
 type current struct {
-	state   State
-	since   time.Time
-	unit    int    // index of the I/O unit in use, or used last
-	addr    string // of the I/O unit in use, or tried last
-	peer    session.Identity
-	welcome session.Welcome
-	conn    *messaging.Conn // nil: there is none
+	state    State
+	since    time.Time
+	unit     int    // index of the I/O unit in use, or used last
+	addr     string // of the I/O unit in use, or tried last
+	peer     session.Identity
+	platform protocol.Platform // of the I/O unit
+	welcome  session.Welcome
+	conn     *messaging.Conn // nil: there is none
 }
 
 // handling is which handlers sessions have, the one in use included.
@@ -86,7 +88,7 @@ func (s *sessions) use(a *attachment) {
 	}
 	s.current = current{
 		state: Connected, since: a.since, unit: a.unit, addr: a.addr,
-		peer: a.client.Peer(), welcome: a.welcome, conn: a.conn,
+		peer: a.client.Peer(), platform: a.client.PeerPlatform(), welcome: a.welcome, conn: a.conn,
 	}
 	s.tally.lastErr = nil
 	clear(s.tally.warned)

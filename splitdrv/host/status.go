@@ -68,14 +68,16 @@ type NetdeviceStatus struct {
 
 // IOUnitStatus describes the I/O unit in use, or tried last.
 type IOUnitStatus struct {
-	Address     string        `json:"address"`
-	Name        string        `json:"name,omitempty"`
-	Fingerprint string        `json:"fingerprint,omitempty"`
-	Insecure    bool          `json:"insecure"`
-	Session     string        `json:"session,omitempty"`
-	Mode        protocol.Mode `json:"mode,omitempty"` // of transfer
-	SpeedMbps   uint32        `json:"speed_mbps,omitempty"`
-	Configured  []string      `json:"configured"` // all of them, in order of preference
+	Address     string `json:"address"`
+	Name        string `json:"name,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
+	// Platform is the identifier of the I/O unit's process, absent if it has none.
+	Platform   protocol.Platform `json:"platform,omitzero"`
+	Insecure   bool              `json:"insecure"`
+	Session    string            `json:"session,omitempty"`
+	Mode       protocol.Mode     `json:"mode,omitempty"` // of transfer
+	SpeedMbps  uint32            `json:"speed_mbps,omitempty"`
+	Configured []string          `json:"configured"` // all of them, in order of preference
 }
 
 // Status is a snapshot. It may be called from any goroutine.
@@ -114,7 +116,7 @@ func (h *Host) Status() Status {
 		s.IOUnit.Name, s.IOUnit.Session, s.IOUnit.SpeedMbps = c.welcome.Name, c.welcome.Session, c.welcome.Link.SpeedMbps
 		s.IOUnit.Mode = c.welcome.Mode
 		s.IOUnit.Insecure = c.peer.Insecure
-		s.IOUnit.Fingerprint = c.peer.Fingerprint.String()
+		s.IOUnit.Fingerprint, s.IOUnit.Platform = c.peer.Fingerprint.String(), c.platform
 	}
 	return s
 }

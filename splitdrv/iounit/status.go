@@ -62,19 +62,22 @@ type LANStatus struct {
 
 // HostStatus describes one host's session.
 type HostStatus struct {
-	Name        string        `json:"name"`
-	Address     string        `json:"address"`
-	Fingerprint string        `json:"fingerprint"`
-	Insecure    bool          `json:"insecure"`
-	Session     string        `json:"session"`
-	Since       time.Time     `json:"since"`
-	Mode        protocol.Mode `json:"mode"`
-	MAC         string        `json:"mac"`
-	MTU         int           `json:"mtu"`
-	Interface   string        `json:"interface"` // LAN interface
-	Up          bool          `json:"up"`        // administratively, as the host wants it
-	Memory      int64         `json:"memory"`    // bytes registered for this host
-	LANDropped  lan.Stats     `json:"lan_dropped"`
+	Name        string `json:"name"`
+	Address     string `json:"address"`
+	Fingerprint string `json:"fingerprint"`
+	// Platform is the identifier that was issued to the host's process, absent if
+	// it has none.
+	Platform   protocol.Platform `json:"platform,omitzero"`
+	Insecure   bool              `json:"insecure"`
+	Session    string            `json:"session"`
+	Since      time.Time         `json:"since"`
+	Mode       protocol.Mode     `json:"mode"`
+	MAC        string            `json:"mac"`
+	MTU        int               `json:"mtu"`
+	Interface  string            `json:"interface"` // LAN interface
+	Up         bool              `json:"up"`        // administratively, as the host wants it
+	Memory     int64             `json:"memory"`    // bytes registered for this host
+	LANDropped lan.Stats         `json:"lan_dropped"`
 	// EarlyDiscard says whether the kernel drops whole datagrams before a queue of
 	// that interface is full.
 	EarlyDiscard discard.Status   `json:"early_discard"`
@@ -172,7 +175,7 @@ func (a *attachment) status() (HostStatus, bool) {
 	}
 	return HostStatus{
 		Name: a.hello.Name, Address: a.s.RemoteAddr().String(),
-		Fingerprint: a.s.Peer().Fingerprint.String(), Insecure: a.s.Peer().Insecure,
+		Fingerprint: a.s.Peer().Fingerprint.String(), Insecure: a.s.Peer().Insecure, Platform: a.s.PeerPlatform(),
 		Session: a.s.SessionID(), Since: a.since, Mode: a.mode, MAC: now.mac.String(), MTU: mtu,
 		Interface: s.port.Name(), Up: now.up, Memory: int64(stats.MemoryPinned),
 		LANDropped: s.port.Stats(), EarlyDiscard: s.port.EarlyDiscard(), Announced: s.tells.frames.Load(),

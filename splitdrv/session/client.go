@@ -83,6 +83,7 @@ func (c *Client) Hello(ctx context.Context, hello Hello) (Welcome, error) {
 	}
 	c.next = stepNone
 	err := c.step(ctx, "open a session with", func() error {
+		hello.Run = c.security.run
 		if err := hello.validate(); err != nil {
 			return fmt.Errorf("%w hello: %w", errOwn, err)
 		}
@@ -94,8 +95,10 @@ func (c *Client) Hello(ctx context.Context, hello Hello) (Welcome, error) {
 			return errors.Join(err, sendErr)
 		}
 		c.hello = hello
-		c.welcome, err = decodeWelcome(b, &c.hello)
-		return err
+		if c.welcome, err = decodeWelcome(b, &c.hello); err != nil {
+			return err
+		}
+		return c.checkIssued(&c.welcome)
 	})
 	if err != nil {
 		return Welcome{}, err

@@ -44,6 +44,7 @@ type Conn struct {
 
 	verdict atomic.Pointer[verdict]     // on the peer
 	showed  atomic.Pointer[credentials] // what this side showed
+	issued  platforms                   // written during the handshake
 	session atomic.Pointer[string]      // its identifier, of one that can be renewed; nil before it is established
 
 	authenticated atomic.Bool   // or that has failed

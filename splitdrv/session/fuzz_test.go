@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/splitnic/splitnic/protocol"
 )
 
 // again encodes a decoded message and decodes it again; the result must be the
@@ -51,6 +53,7 @@ func FuzzHello(f *testing.F) {
 	f.Add([]byte(helloWith(f, nil)))
 	f.Add([]byte(helloWith(f, map[string]any{"versions": Versions{2, 3}})))
 	f.Add([]byte(helloWith(f, map[string]any{"mac": "00:00:00:00:00:00"})))
+	f.Add([]byte(helloWith(f, map[string]any{"run": "000102030405060708090a0b0c0d0e0f"})))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if h, err := decodeHello(b); err == nil {
 			again(t, h, helloMessage{typeHello, magic, spoken, h}, decodeHello)
@@ -60,7 +63,9 @@ func FuzzHello(f *testing.F) {
 
 func FuzzWelcome(f *testing.F) {
 	hello := testHello()
+	hello.Run = protocol.Run{1}
 	good := testWelcome()
+	good.Platform, good.Run = 1, protocol.Run{2}
 	good.Version, good.Features, good.Offloads = 1, []string{"late"}, hello.Offloads
 	f.Add([]byte(changed(f, welcomeMessage{typeWelcome, good}, nil)))
 	f.Add([]byte(changed(f, welcomeMessage{typeWelcome, good}, map[string]any{"channels": testChannels(0, 300)})))

@@ -44,6 +44,9 @@ type Hello struct {
 	MaxMTU   int           `json:"max_mtu"`      // largest MTU that the host can use
 	Offloads vnet.Offloads `json:"offloads"`     // that the host can use
 	MAC      protocol.MAC  `json:"mac,omitzero"` // wanted; zero leaves it to the I/O unit
+	// Run is of the host's process: set by Client.Hello; zero if the host has no
+	// platform identifier.
+	Run protocol.Run `json:"run,omitzero"`
 }
 
 // PoolsIn is the largest number of pools that the host lends on a data channel
@@ -103,6 +106,10 @@ type Welcome struct {
 	Offloads        vnet.Offloads `json:"offloads"`         // sent: those that the host has as well
 	ControlReceives int           `json:"control_receives"` // that the I/O unit posts, see protocol.ControlReceives
 	Channels        []Channel     `json:"channels"`         // 0: control channel, 1 … Queues: data channels
+	// Platform is the host's identifier, and Run is of the I/O unit's process:
+	// set by Server.Welcome, both or neither; zero unless the hello has a Run.
+	Platform protocol.Platform `json:"platform,omitzero"`
+	Run      protocol.Run      `json:"run,omitzero"`
 }
 
 // Grants reports whether an optional part of the protocol is used.
@@ -138,6 +145,12 @@ func (w *Welcome) validate(hello *Hello) error {
 		if !slices.Contains(hello.Features, f) {
 			return invalid("features", f, "is not in the hello")
 		}
+	}
+	switch zero := (protocol.Run{}); {
+	case (w.Platform == 0) != (w.Run == zero):
+		return invalid("platform", w.Platform, "must come together with the I/O unit's run")
+	case w.Platform != 0 && hello.Run == zero:
+		return invalid("platform", w.Platform, "must not be there, as the hello has no run")
 	}
 	if w.Grants(protocol.FeatureLatencyQueue) && w.Queues < 2 {
 		return invalid("queues", w.Queues, "must be at least 2 with a latency channel")

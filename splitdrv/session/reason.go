@@ -26,6 +26,7 @@ func (e *FieldError) Unwrap() error { return ErrMessage }
 var fields = []string{
 	"magic", "versions", "features", "name", "software", "modes", "mode", "queues", "pools", "max_mtu", "mac", "mtu",
 	"session", "offloads", "control_receives", "channels", "qpn", "psn", "proof",
+	"platform",
 }
 
 // reasons are what else a connection can end for, by stable names, the more

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/splitnic/splitnic/protocol"
 )
 
 // The application protocols of TLS (RFC 7301). That they differ makes an
@@ -29,6 +31,7 @@ const (
 // while they last. Its methods may be called from any goroutine.
 type Security struct {
 	insecure bool
+	run      protocol.Run                     // of this process, for its platform identifier
 	now      atomic.Pointer[func() time.Time] // the clock on the wall; nil: time.Now
 
 	mu      sync.Mutex // guards what follows; held for moments
@@ -85,7 +88,8 @@ func newSecurity(made credentials) (*Security, error) {
 		}
 	}
 	return &Security{
-		made: made, insecure: made.trust == nil, changed: make(chan struct{}), conns: make(map[*Conn]struct{}),
+		made: made, insecure: made.trust == nil, run: newRun(), changed: make(chan struct{}),
+		conns: make(map[*Conn]struct{}),
 	}, nil
 }
 

@@ -92,7 +92,8 @@ func (s *Server) refuse(code Code, message string) error {
 
 // Welcome sends what the I/O unit grants and returns the addresses of the
 // host's queue pairs. Of the features and offloads in welcome those are sent
-// that the host has too; Version is set, Session too if it is empty.
+// that the host has too; Version is set, Session too if it is empty, and
+// Platform and Run for a host that has said its run.
 func (s *Server) Welcome(ctx context.Context, welcome Welcome) (Accept, error) {
 	if s.next != stepWelcome {
 		return Accept{}, fmt.Errorf("welcome: %w", ErrOrder)
@@ -108,6 +109,7 @@ func (s *Server) Welcome(ctx context.Context, welcome Welcome) (Accept, error) {
 		welcome.Features = slices.DeleteFunc(slices.Clone(welcome.Features), func(f string) bool {
 			return !slices.Contains(s.hello.Features, f)
 		})
+		welcome.Platform, welcome.Run = s.issue(s.hello.Run)
 		if err := welcome.validate(&s.hello); err != nil {
 			return fmt.Errorf("%w welcome: %w", errOwn, err)
 		}

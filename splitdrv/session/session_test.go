@@ -42,7 +42,9 @@ func TestHandshake(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	if diff := cmp.Diff(testHello(), s.Hello()); diff != "" {
+	said := testHello()
+	said.Run = host.run
+	if diff := cmp.Diff(said, s.Hello()); diff != "" {
 		t.Errorf("hello (-sent +heard):\n%s", diff)
 	}
 	accept, err := s.Welcome(ctx, testWelcome())
@@ -56,6 +58,7 @@ func TestHandshake(t *testing.T) {
 	want.Version = 1
 	want.Features = []string{"late", "renew"}
 	want.Offloads = vnet.TSO4
+	want.Platform, want.Run = host.Platform(), unit.run
 	if diff := cmp.Diff(want, <-welcomes); diff != "" {
 		t.Errorf("welcome (-want +heard):\n%s", diff)
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -47,6 +48,8 @@ type ReloadStatus struct {
 // SecurityStatus is what `splitnic status` says of keys.
 type SecurityStatus struct {
 	Fingerprint string `json:"fingerprint"` // of this side's key
+	// Platform is the identifier of this process, for peers that have one.
+	Platform protocol.Platform `json:"platform"`
 	session.Standing
 	Reload ReloadStatus `json:"reload"`
 }
@@ -173,7 +176,7 @@ func (r *reloader) apply() (Reloaded, error) {
 // status is for `splitnic status`.
 func (r *reloader) status() SecurityStatus {
 	s := SecurityStatus{Standing: r.security.Standing()}
-	s.Fingerprint = s.Standing.Fingerprint.String()
+	s.Fingerprint, s.Platform = s.Standing.Fingerprint.String(), r.security.Platform()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.Reload = r.last

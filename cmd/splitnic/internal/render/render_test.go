@@ -202,12 +202,12 @@ func TestUnitStatusText(t *testing.T) {
 // TestPrintSecurity shows keys, trust and reloads.
 func TestPrintSecurity(t *testing.T) {
 	s := daemon.SecurityStatus{
-		Fingerprint: "sha256:own", Standing: session.Standing{Keys: 1},
+		Fingerprint: "sha256:own", Platform: 0xabc, Standing: session.Standing{Keys: 1},
 		Reload: daemon.ReloadStatus{Failed: 1, Last: time.Now(), Error: "policy.yaml:1: nonsense"},
 	}
 	var text strings.Builder
 	printSecurity(&text, &s)
-	for _, want := range []string{s.Fingerprint, "1 keys; 0 keys revoked", "FAILED", "policy.yaml:1"} {
+	for _, want := range []string{s.Fingerprint, "0000000000000abc", "1 keys; 0 keys revoked", "FAILED", "policy.yaml:1"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in\n%s", want, text.String())
 		}

@@ -58,6 +58,9 @@ func printHost(w io.Writer, s *daemon.HostStatus) {
 	fmt.Fprintf(w, "  early discard\t%v\n", s.Netdevice.EarlyDiscard)
 	printLatency(w, "  ", s.Latency)
 	fmt.Fprintf(w, "  I/O unit\t%s %s %s\n", s.IOUnit.Address, s.IOUnit.Name, s.IOUnit.Fingerprint)
+	if s.IOUnit.Platform != 0 {
+		fmt.Fprintf(w, "  its platform\t%v\n", s.IOUnit.Platform)
+	}
 	printFailovers(w, "  ", &s.Failovers)
 	if s.IOUnit.Mode != "" {
 		fmt.Fprintf(w, "  mode\t%s\n", s.IOUnit.Mode)
@@ -215,6 +218,9 @@ func printFailovers(w io.Writer, indent string, s *uplink.FailoverStatus) {
 
 // printSecurity prints the status.
 func printSecurity(w io.Writer, s *daemon.SecurityStatus) {
+	if s.Platform != 0 {
+		fmt.Fprintf(w, "  platform\t%v\n", s.Platform)
+	}
 	if s.Fingerprint != "" && !s.Insecure {
 		fmt.Fprintf(w, "  key\t%s\n", s.Fingerprint)
 		authorities := ""

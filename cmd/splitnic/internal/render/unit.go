@@ -34,6 +34,9 @@ func printUnit(w io.Writer, s *daemon.UnitStatus) {
 		} else {
 			fmt.Fprintf(w, "    key\t%s\n", h.Fingerprint)
 		}
+		if h.Platform != 0 {
+			fmt.Fprintf(w, "    platform\t%v\n", h.Platform)
+		}
 		printPort(w, "    ", h)
 		printLatency(w, "    ", h.Latency)
 		if h.Traffic != nil {

@@ -1,0 +1,95 @@
+package session
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// TestPlatform finds both sides with the same opinion of both identifiers, which
+// stay while a process keeps its key, and are others in the next.
+func TestPlatform(t *testing.T) {
+	hostKey, unitKey := newKey(t), newKey(t)
+	start := func() (host, unit *Security) {
+		return secured(t, hostKey, unitKey.Fingerprint().String()), secured(t, unitKey, hostKey.Fingerprint().String())
+	}
+	host, unit := start()
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	for range 2 { // sessions of the same processes
+		c, s := establish(t, ln, host)
+		if c.Platform() == 0 || c.Platform() != host.Platform() || s.PeerPlatform() != host.Platform() {
+			t.Errorf("the host is %v, in its session %v, for the I/O unit %v", host.Platform(), c.Platform(),
+				s.PeerPlatform())
+		}
+		if s.Platform() == 0 || s.Platform() != unit.Platform() || c.PeerPlatform() != unit.Platform() {
+			t.Errorf("the I/O unit is %v, in its session %v, for the host %v", unit.Platform(), s.Platform(),
+				c.PeerPlatform())
+		}
+	}
+	again, _ := start()
+	if again.Platform() == host.Platform() {
+		t.Error("the next process with the key has the same identifier")
+	}
+}
+
+// TestPlatformUnknown is about peers of before: a hello without a run gets a
+// welcome without an identifier, byte for byte as it was; and a welcome without
+// one is taken.
+func TestPlatformUnknown(t *testing.T) {
+	s := &Server{Conn: &Conn{security: insecure(t)}}
+	w := testWelcome()
+	w.Platform, w.Run = s.issue(protocol.Run{})
+	b, err := json.Marshal(welcomeMessage{typeWelcome, w})
+	if err != nil || strings.Contains(string(b), `"run"`) || strings.Contains(string(b), `"platform"`) {
+		t.Errorf("%s, %v", b, err)
+	}
+	if s.Platform() != 0 || s.PeerPlatform() != 0 {
+		t.Errorf("this side %v, the host %v", s.Platform(), s.PeerPlatform())
+	}
+	c := &Client{Conn: s.Conn}
+	if err := c.checkIssued(&w); err != nil || c.PeerPlatform() != 0 {
+		t.Errorf("%v, the I/O unit %v", err, c.PeerPlatform())
+	}
+}
+
+// TestPlatformRefused is about an I/O unit that issues what does not follow from
+// the host's key and run, or where there is nothing to issue.
+func TestPlatformRefused(t *testing.T) {
+	host := insecure(t)
+	c := &Client{Conn: &Conn{security: host}}
+	made := host.current()
+	c.showed.Store(&made)
+	c.verdict.Store(&verdict{})
+	w := testWelcome()
+	w.Platform, w.Run = host.Platform(), protocol.Run{1}
+	if err := c.checkIssued(&w); err != nil {
+		t.Error(err)
+	}
+	w.Platform++
+	if err := c.checkIssued(&w); !isFieldError(err, "platform") {
+		t.Errorf("another's identifier: %v", err)
+	}
+	hello := testHello()
+	w = testWelcome()
+	w.Version, w.Features, w.Offloads = 1, nil, 0
+	w.Platform, w.Run = 1, protocol.Run{1}
+	if err := w.validate(&hello); !isFieldError(err, "platform") {
+		t.Errorf("to a host without a run: %v", err)
+	}
+	hello.Run = protocol.Run{2}
+	if err := w.validate(&hello); err != nil {
+		t.Error(err)
+	}
+	w.Run = protocol.Run{}
+	if err := w.validate(&hello); !isFieldError(err, "platform") {
+		t.Errorf("without the I/O unit's run: %v", err)
+	}
+}
+
+func isFieldError(err error, field string) bool {
+	var f *FieldError
+	return errors.As(err, &f) && f.Field == field
+}
