@@ -11,6 +11,9 @@
 // that ends in the middle of an entry is refused. A [SendData] is one SEND on a
 // data channel, of at most [MaxSendData] bytes, with the same header.
 //
+// Scatter-gather lists ([ListDecoder]) and the messages of directed I/O that carry
+// them are beside that: they travel between units on queue pairs of their own.
+//
 // # Decoding
 //
 // The peer is not trusted. Each Decode function takes one whole message and

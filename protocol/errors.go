@@ -23,4 +23,6 @@ var (
 	ErrMemory   = errors.New("memory where there must be none")
 	ErrReserved = errors.New("reserved bits are set")
 	ErrPlatform = errors.New("not a platform identifier")
+	ErrElement  = errors.New("element of a list out of place")
+	ErrLoop     = errors.New("the list leads back to itself")
 )

@@ -53,6 +53,14 @@ func (f Function) String() string {
 		return "CfgUtilRequest"
 	case FuncCfgUtilReply:
 		return "CfgUtilReply"
+	case FuncDirectedRequest:
+		return "DirectedRequest"
+	case FuncDirectedReply:
+		return "DirectedReply"
+	case FuncDirectedConnect:
+		return "DirectedConnect"
+	case FuncDirectedConnected:
+		return "DirectedConnected"
 	default:
 		return fmt.Sprintf("function %d", uint16(f))
 	}

@@ -167,6 +167,21 @@ func packOf(frames ...[]byte) []byte {
 	return b
 }
 
+// directedEnd is one end of a connection of directed I/O.
+var directedEnd = protocol.DirectedEnd{
+	BoundChannel: protocol.BoundChannel{QPN: 17, PSN: 42, GID: [16]byte{0xfe, 0x80}}, MTU: 1024, Reads: 16,
+}
+
+// directedList is a list with an element of each type.
+func directedList() []byte {
+	elements := []protocol.ListElement{
+		{Fragment: protocol.Fragment{Platform: 77, Handle: 5, Addr: 4096, Len: 500}},
+		{Data: []byte("hello"), EndOfBuffer: true},
+	}
+	a := protocol.AttributesOf(elements)
+	return protocol.AppendListSequence(nil, &a, &protocol.Fragment{Platform: 77, Handle: 6, Addr: 8192, Len: 28}, elements)
+}
+
 // messages are one of each message and each request type.
 var messages = []struct {
 	name    string
@@ -224,6 +239,26 @@ var messages = []struct {
 	{"link state", reply(protocol.CfgLinkState, protocol.CfgOK,
 		protocol.AppendLinkState(nil, protocol.LinkState{Up: true, Speed: 25000})),
 		map[string]string{"splitnic.request": "3", "splitnic.link.up": "1", "splitnic.link.speed": "25000"}},
+	{"DirectedRequest", protocol.AppendDirectedRequest(nil, protocol.DirectedRequest{TransactionContext: 9,
+		Operation: protocol.DirectedWrite, Device: 3, Offset: 4096, Requester: 77, List: directedList()}),
+		map[string]string{
+			"splitnic.function": "10", "splitnic.directed.operation": "2", "splitnic.directed.device": "3",
+			"splitnic.directed.offset": "4096", "splitnic.directed.requester": "77",
+			"splitnic.list.type": "1 2 3 4", "splitnic.list.last": "0 0 0 1", "splitnic.list.end_of_buffer": "0 0 0 1",
+			"splitnic.list.elements": "2", "splitnic.list.buffers": "1", "splitnic.list.bytes": "505",
+			"splitnic.list.address_bits": "64", "splitnic.list.page_shift": "0",
+			"splitnic.list.platform": "77 77", "splitnic.rkey": "6 5", "splitnic.address": "8192 4096",
+			"splitnic.length": "28 500", "splitnic.size": "5", "splitnic.data": "68:65:6c:6c:6f",
+		}},
+	{"DirectedReply",
+		protocol.AppendDirectedReply(nil, protocol.DirectedReply{Status: protocol.DirectedAccess, Bytes: 12}),
+		map[string]string{"splitnic.function": "11", "splitnic.directed.status": "4", "splitnic.directed.bytes": "12"}},
+	{"DirectedConnect", protocol.AppendDirectedConnect(nil, protocol.DirectedConnect{From: 5, To: 6, End: directedEnd}),
+		map[string]string{"splitnic.function": "12", "splitnic.directed.from": "5", "splitnic.directed.to": "6",
+			"splitnic.directed.qpn": "17", "splitnic.directed.psn": "42", "splitnic.directed.mtu": "1024",
+			"splitnic.directed.reads": "16"}},
+	{"DirectedConnected", protocol.AppendDirectedConnected(nil, protocol.DirectedConnected{End: directedEnd}),
+		map[string]string{"splitnic.function": "13", "splitnic.directed.status": "0", "splitnic.directed.qpn": "17"}},
 	{"keep-alive", request(protocol.CfgKeepAlive, nil),
 		map[string]string{"splitnic.function": "8", "splitnic.request": "4", "splitnic.size": "0"}},
 	{"offloads", request(protocol.CfgOffloads, protocol.AppendOffloads(nil, vnet.CSUM|vnet.TSO6)),

@@ -28,7 +28,25 @@ local functions = {
 	[7] = "BufferRDMAIndicate",
 	[8] = "CfgUtilRequest",
 	[9] = "CfgUtilReply",
+	[10] = "DirectedRequest",
+	[11] = "DirectedReply",
+	[12] = "DirectedConnect",
+	[13] = "DirectedConnected",
 }
+
+local operations = { [1] = "read", [2] = "write" }
+
+local directed_statuses = {
+	[0] = "ok",
+	[1] = "denied by the owner",
+	[2] = "the list is not valid",
+	[3] = "memory of another platform",
+	[4] = "access refused",
+	[5] = "the requester cannot be reached",
+	[6] = "failed",
+}
+
+local element_types = { "attributes", "chain pointer", "fragment", "immediate data" }
 
 local requests = {
 	[1] = "MAC",
@@ -111,6 +129,31 @@ local f = {
 	imm_pool = ProtoField.uint32("splitnic.imm.pool", "Pool reference", base.DEC, nil, 0xff000000),
 	imm_element = ProtoField.uint32("splitnic.imm.element", "Element", base.DEC, nil, 0x00ff0000),
 	imm_length = ProtoField.uint32("splitnic.imm.length", "Length", base.DEC, nil, 0x0000ffff),
+
+	operation = ProtoField.uint32("splitnic.directed.operation", "Operation", base.DEC, operations),
+	io_device = ProtoField.uint32("splitnic.directed.device", "I/O device"),
+	offset = ProtoField.uint64("splitnic.directed.offset", "Offset", base.HEX),
+	requester = ProtoField.uint64("splitnic.directed.requester", "Requester", base.HEX),
+	directed_status = ProtoField.uint32("splitnic.directed.status", "Status", base.DEC, directed_statuses),
+	bytes = ProtoField.uint64("splitnic.directed.bytes", "Bytes"),
+	from = ProtoField.uint64("splitnic.directed.from", "From", base.HEX),
+	to = ProtoField.uint64("splitnic.directed.to", "To", base.HEX),
+	qpn = ProtoField.uint32("splitnic.directed.qpn", "Queue pair"),
+	psn = ProtoField.uint32("splitnic.directed.psn", "Packet sequence number", base.HEX),
+	lid = ProtoField.uint16("splitnic.directed.lid", "LID"),
+	path_mtu = ProtoField.uint16("splitnic.directed.mtu", "Path MTU"),
+	gid = ProtoField.bytes("splitnic.directed.gid", "GID"),
+	reads = ProtoField.uint16("splitnic.directed.reads", "RDMA reads at a time"),
+
+	element_type = ProtoField.uint32("splitnic.list.type", "Type", base.DEC, element_types, 0x3f000000),
+	last = ProtoField.bool("splitnic.list.last", "Last of the sequence", 32, nil, 0x80000000),
+	end_of_buffer = ProtoField.bool("splitnic.list.end_of_buffer", "Last of the buffer", 32, nil, 0x40000000),
+	list_elements = ProtoField.uint32("splitnic.list.elements", "Elements"),
+	list_buffers = ProtoField.uint32("splitnic.list.buffers", "Buffers"),
+	list_bytes = ProtoField.uint64("splitnic.list.bytes", "Bytes"),
+	address_bits = ProtoField.uint16("splitnic.list.address_bits", "Bits of an address"),
+	page_shift = ProtoField.uint16("splitnic.list.page_shift", "Page frame, as a power of two"),
+	platform = ProtoField.uint64("splitnic.list.platform", "Platform identifier", base.HEX),
 
 	pack = ProtoField.uint16("splitnic.pack", "Frames in one transfer"),
 	packed = ProtoField.uint16("splitnic.pack.length", "Length of a frame"),
@@ -246,6 +289,14 @@ local function plausible(tvb, n)
 		return body >= 8 and tvb:len() >= 20 and tvb(16, 4):uint() == body - 8
 	elseif func == 9 then
 		return body >= 12 and tvb:len() >= 24 and tvb(20, 4):uint() == body - 12
+	elseif func == 10 then
+		return body >= 24 + 24 + 12 and body % 4 == 0 and tvb:len() >= 40 and tvb(36, 4):uint() == 0x01000018
+	elseif func == 11 then
+		return body == 12
+	elseif func == 12 then
+		return body == 48
+	elseif func == 13 then
+		return body == 36
 	end
 	return false
 end
@@ -356,6 +407,80 @@ local function indicate(tvb, tree)
 		t:add(f.element, tvb(at + 4, 4))
 		t:add(f.length, tvb(at + 8, 4))
 	end
+end
+
+-- One end of a connection of directed I/O.
+local function directed_end(tvb, tree)
+	tree:add(f.qpn, tvb(0, 4))
+	tree:add(f.psn, tvb(4, 4))
+	tree:add(f.lid, tvb(8, 2))
+	tree:add(f.path_mtu, tvb(10, 2))
+	tree:add(f.gid, tvb(12, 16))
+	tree:add(f.reads, tvb(28, 2))
+end
+
+-- The elements of a scatter-gather list, as far as they are in the message.
+local function list(tvb, tree)
+	local at, last = 0, false
+	while not last do
+		local left = tvb:len() - at
+		local word = left >= 4 and tvb(at, 4):uint() or 0
+		local size, kind = word % 0x1000000, math.floor(word / 0x1000000) % 0x40
+		if size < 8 or size > left or (kind == 1 and size ~= 24) or ((kind == 2 or kind == 3) and size ~= 28) then
+			tree:add_tvb_expert_info(malformed, tvb(math.min(at, tvb:len() - 1)), "Ends within an element")
+			return
+		end
+		last = word >= 0x80000000
+		local t = tree:add(tvb(at, size), "Element: " .. (element_types[kind] or ("type " .. kind)))
+		t:add(f.element_type, tvb(at, 4))
+		t:add(f.last, tvb(at, 4))
+		t:add(f.end_of_buffer, tvb(at, 4))
+		if kind == 1 then
+			t:add(f.address_bits, tvb(at + 4, 2))
+			t:add(f.page_shift, tvb(at + 6, 2))
+			t:add(f.list_elements, tvb(at + 8, 4))
+			t:add(f.list_buffers, tvb(at + 12, 4))
+			t:add(f.list_bytes, tvb(at + 16, 8))
+		elseif kind == 2 or kind == 3 then
+			t:add(f.rkey, tvb(at + 4, 4))
+			t:add(f.platform, tvb(at + 8, 8))
+			t:add(f.address, tvb(at + 16, 8))
+			t:add(f.length, tvb(at + 24, 4))
+		elseif kind == 4 and tvb(at + 4, 4):uint() <= size - 8 then
+			t:add(f.size, tvb(at + 4, 4))
+			t:add(f.data, tvb(at + 8, tvb(at + 4, 4):uint()))
+		else
+			t:add_proto_expert_info(malformed, "No element of this form")
+		end
+		at = at + size
+	end
+	if at < tvb:len() then
+		tree:add_tvb_expert_info(malformed, tvb(at), "Bytes after the last element")
+	end
+end
+
+-- directed adds a message of directed I/O and returns what to say of it in a line.
+local function directed(func, tvb, tree)
+	if func == 10 then
+		tree:add(f.operation, tvb(12, 4))
+		tree:add(f.io_device, tvb(16, 4))
+		tree:add(f.offset, tvb(20, 8))
+		tree:add(f.requester, tvb(28, 8))
+		list(tvb(36):tvb(), tree)
+		return operations[tvb(12, 4):uint()] or "unknown operation"
+	elseif func == 11 then
+		tree:add(f.directed_status, tvb(12, 4))
+		tree:add(f.bytes, tvb(16, 8))
+		return directed_statuses[tvb(12, 4):uint()] or "failed"
+	elseif func == 12 then
+		tree:add(f.from, tvb(12, 8))
+		tree:add(f.to, tvb(20, 8))
+		directed_end(tvb(28, 32), tree)
+		return "queue pair " .. tvb(28, 4):uint()
+	end
+	tree:add(f.directed_status, tvb(12, 4))
+	directed_end(tvb(16, 32), tree)
+	return directed_statuses[tvb(12, 4):uint()] or "failed"
 end
 
 -- The data of the request types. Each takes exactly the data, which is not
@@ -483,6 +608,8 @@ local function message(tvb, pinfo, tree, root)
 		line = line .. " (" .. cfg(tvb, tree, 20) .. ")"
 	elseif func == 9 and body >= 12 then
 		line = line .. " (" .. cfg(tvb, tree, 24) .. ")"
+	elseif func >= 10 and func <= 13 and plausible(tvb, tvb:len()) then
+		line = line .. " (" .. directed(func, tvb, tree) .. ")"
 	end
 	return line
 end

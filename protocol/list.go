@@ -1,0 +1,439 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"math"
+)
+
+// Limits of a scatter-gather list.
+const (
+	// MaxListElements is how many fragments and pieces of immediate data a list can
+	// have, in all of its sequences.
+	MaxListElements = 1024
+	// MaxListSequences is how many sequences a list can be in: the one in the
+	// message, and those that chain pointers lead to.
+	MaxListSequences = 16
+	// MaxListSequence is the size of the largest sequence in bytes.
+	MaxListSequence = 4096
+	// MaxListImmediate is the most bytes of data in one element.
+	MaxListImmediate = 1024
+
+	// ListAttributesSize and ListFragmentSize are the sizes of these elements in
+	// bytes. A chain pointer has that of a fragment.
+	ListAttributesSize = 24
+	ListFragmentSize   = 28
+	// listImmediateSize is that of an element with data, without them.
+	listImmediateSize = 8
+)
+
+// What the first word of an element says: the last one of the sequence, the last
+// one of its buffer, the type, and the size in bytes, with this word.
+const (
+	listLast        = 1 << 31
+	listEndOfBuffer = 1 << 30
+	listTypeShift   = 24
+	listTypeMask    = 1<<6 - 1
+	listSizeMask    = 1<<listTypeShift - 1
+)
+
+// The types of elements.
+const (
+	listAttributes = 1
+	listChain      = 2
+	listFragment   = 3
+	listImmediate  = 4
+)
+
+// Fragment names memory anywhere on the fabric: in which process, by which
+// handle, from which virtual address on, and how many bytes.
+type Fragment struct {
+	Platform Platform
+	Handle   uint32 // the key for RDMA
+	Addr     uint64
+	Len      uint32
+}
+
+// valid checks that there is a platform and at least a byte, and that the memory
+// ends below the end of an address space of so many bits.
+func (f Fragment) valid(addressBits uint16) error {
+	switch {
+	case f.Platform == 0:
+		return fmt.Errorf("fragment at %#x: %w", f.Addr, ErrPlatform)
+	case f.Len == 0:
+		return fmt.Errorf("fragment of no bytes at %#x: %w", f.Addr, ErrSize)
+	case f.Addr > math.MaxUint64>>(64-addressBits)-uint64(f.Len):
+		return fmt.Errorf("fragment of %d bytes at %#x, addresses have %d bits: %w", f.Len, f.Addr, addressBits,
+			ErrOverflow)
+	}
+	return nil
+}
+
+// overlaps reports whether both name some of the same memory.
+func (f Fragment) overlaps(o Fragment) bool {
+	return f.Platform == o.Platform && f.Addr < o.Addr+uint64(o.Len) && o.Addr < f.Addr+uint64(f.Len)
+}
+
+// ListElement is a part of a buffer: a fragment, or the data themselves.
+type ListElement struct {
+	Fragment
+	Data        []byte // not nil: these bytes, and there is no fragment
+	EndOfBuffer bool   // the next element begins another buffer
+}
+
+// Bytes is how much of the buffer is in the element.
+func (e *ListElement) Bytes() int64 {
+	if e.Data != nil {
+		return int64(len(e.Data))
+	}
+	return int64(e.Len)
+}
+
+// ListAttributes are about a list as a whole, all of its sequences.
+type ListAttributes struct {
+	AddressBits uint16 // of virtual addresses: 32 or 64
+	PageShift   uint16 // the page frames have 2^PageShift bytes, 12 to 30; 0: not said
+	Elements    uint32 // fragments and immediate data, 1 to MaxListElements
+	Buffers     uint32 // 1 to Elements
+	Bytes       uint64 // of all buffers
+}
+
+// AttributesOf are those of a list with these elements, the last of which has
+// EndOfBuffer.
+func AttributesOf(elements []ListElement) ListAttributes {
+	a := ListAttributes{AddressBits: 64, Elements: uint32(len(elements))}
+	for i := range elements {
+		a.Bytes += uint64(elements[i].Bytes())
+		if elements[i].EndOfBuffer {
+			a.Buffers++
+		}
+	}
+	return a
+}
+
+func (a *ListAttributes) valid() error {
+	switch {
+	case a.AddressBits != 32 && a.AddressBits != 64:
+		return fmt.Errorf("addresses of %d bits, must be 32 or 64: %w", a.AddressBits, ErrSize)
+	case a.PageShift != 0 && (a.PageShift < 12 || a.PageShift > 30):
+		return fmt.Errorf("page frames of 2^%d bytes, must be 2^12 to 2^30: %w", a.PageShift, ErrSize)
+	case a.Elements == 0 || a.Elements > MaxListElements:
+		return fmt.Errorf("%d elements, must be 1 to %d: %w", a.Elements, MaxListElements, ErrCount)
+	case a.Buffers == 0 || a.Buffers > a.Elements:
+		return fmt.Errorf("%d buffers of %d elements: %w", a.Buffers, a.Elements, ErrCount)
+	}
+	return nil
+}
+
+// ListDecoder takes a list that a peer has made, one sequence after the other, and
+// checks it. The zero value waits for the first. It borrows the sequences' bytes
+// and allocates nothing.
+type ListDecoder struct {
+	attributes ListAttributes
+	sequences  [MaxListSequences][]byte
+	places     [MaxListSequences]Fragment // where the sequences after the first were
+	n          int
+
+	elements, buffers uint32
+	bytes             uint64
+	open              bool // the last buffer goes on
+	next              bool // a chain pointer leads to another sequence
+}
+
+// Attributes are those that the first sequence begins with.
+func (d *ListDecoder) Attributes() ListAttributes { return d.attributes }
+
+// Add takes the next sequence. If it has a chain pointer, more is true and chain
+// says where the sequence after it is: the caller reads it, once, and adds what it
+// has read. Otherwise the list is whole, and agrees with its attributes. After an
+// error the decoder is of no more use.
+func (d *ListDecoder) Add(sequence []byte) (chain Fragment, more bool, err error) {
+	if err := d.add(sequence); err != nil {
+		return Fragment{}, false, fmt.Errorf("scatter-gather list, sequence %d: %w", d.n, err)
+	}
+	if d.next {
+		return d.places[d.n], true, nil
+	}
+	return Fragment{}, false, nil
+}
+
+func (d *ListDecoder) add(sequence []byte) error {
+	if d.n > 0 && !d.next {
+		return fmt.Errorf("a sequence after the last one: %w", ErrTrailing)
+	}
+	if len(sequence) > MaxListSequence {
+		return fmt.Errorf("%d bytes, at most %d: %w", len(sequence), MaxListSequence, ErrLong)
+	}
+	if d.n > 0 && len(sequence) != int(d.places[d.n].Len) {
+		return fmt.Errorf("%d bytes where the chain pointer says %d: %w", len(sequence), d.places[d.n].Len, ErrSize)
+	}
+	d.next = false
+	had := d.elements
+	index := 0
+	for rest, last := sequence, false; !last; index++ {
+		element, word, err := cutElement(rest)
+		if err != nil {
+			return fmt.Errorf("element %d: %w", index, err)
+		}
+		if err := d.take(element, word, index); err != nil {
+			return fmt.Errorf("element %d: %w", index, err)
+		}
+		rest, last = rest[len(element):], word&listLast != 0
+		if last && len(rest) != 0 {
+			return fmt.Errorf("%d bytes after the last element: %w", len(rest), ErrTrailing)
+		}
+	}
+	if d.elements == had && (d.n > 0 || !d.next) {
+		return fmt.Errorf("no memory and no data: %w", ErrCount)
+	}
+	d.sequences[d.n] = sequence
+	d.n++
+	if d.next {
+		return nil
+	}
+	return d.whole()
+}
+
+// whole checks what the attributes have said of a list that has ended.
+func (d *ListDecoder) whole() error {
+	a := &d.attributes
+	switch {
+	case d.open:
+		return fmt.Errorf("the last buffer does not end: %w", ErrCount)
+	case d.elements != a.Elements || d.buffers != a.Buffers:
+		return fmt.Errorf("%d elements and %d buffers, the attributes say %d and %d: %w", d.elements, d.buffers,
+			a.Elements, a.Buffers, ErrCount)
+	case d.bytes != a.Bytes:
+		return fmt.Errorf("%d bytes, the attributes say %d: %w", d.bytes, a.Bytes, ErrSize)
+	}
+	return nil
+}
+
+// cutElement returns the element that b begins with, and its first word.
+func cutElement(b []byte) (element []byte, word uint32, err error) {
+	if len(b) < 4 {
+		return nil, 0, fmt.Errorf("%d bytes where an element begins: %w", len(b), ErrShort)
+	}
+	word = binary.BigEndian.Uint32(b)
+	size := int(word & listSizeMask)
+	if size < listImmediateSize || size%4 != 0 {
+		return nil, 0, fmt.Errorf("size %d: %w", size, ErrSize)
+	}
+	if size > len(b) {
+		return nil, 0, fmt.Errorf("%d bytes of %d: %w", len(b), size, ErrShort)
+	}
+	return b[:size], word, nil
+}
+
+// take checks an element and what it adds to the list.
+func (d *ListDecoder) take(b []byte, word uint32, index int) error {
+	kind := word >> listTypeShift & listTypeMask
+	if (kind == listAttributes) != (d.n == 0 && index == 0) {
+		return fmt.Errorf("type %d, a list begins with its attributes and has them once: %w", kind, ErrElement)
+	}
+	switch kind {
+	case listAttributes:
+		return d.takeAttributes(b, word)
+	case listChain:
+		return d.takeChain(b, word, index)
+	case listFragment:
+		f, err := decodeFragment(b, d.attributes.AddressBits)
+		if err != nil {
+			return err
+		}
+		return d.count(int64(f.Len), word)
+	case listImmediate:
+		data, err := decodeImmediate(b)
+		if err != nil {
+			return err
+		}
+		return d.count(int64(len(data)), word)
+	}
+	return fmt.Errorf("unknown type %d: %w", kind, ErrElement)
+}
+
+func (d *ListDecoder) takeAttributes(b []byte, word uint32) error {
+	if len(b) != ListAttributesSize {
+		return fmt.Errorf("attributes of %d bytes: %w", len(b), ErrSize)
+	}
+	if word&(listLast|listEndOfBuffer) != 0 {
+		return fmt.Errorf("attributes at the end: %w", ErrElement)
+	}
+	d.attributes = ListAttributes{
+		AddressBits: binary.BigEndian.Uint16(b[4:]),
+		PageShift:   binary.BigEndian.Uint16(b[6:]),
+		Elements:    binary.BigEndian.Uint32(b[8:]),
+		Buffers:     binary.BigEndian.Uint32(b[12:]),
+		Bytes:       binary.BigEndian.Uint64(b[16:]),
+	}
+	return d.attributes.valid()
+}
+
+// takeChain checks a chain pointer, which comes before all memory and data of its
+// sequence: second in the first sequence, first in the others.
+func (d *ListDecoder) takeChain(b []byte, word uint32, index int) error {
+	if d.n == 0 && index != 1 || d.n > 0 && index != 0 {
+		return fmt.Errorf("a chain pointer here: %w", ErrElement)
+	}
+	if word&listEndOfBuffer != 0 {
+		return fmt.Errorf("a chain pointer that ends a buffer: %w", ErrElement)
+	}
+	if d.n+1 == MaxListSequences {
+		return fmt.Errorf("more than %d sequences: %w", MaxListSequences, ErrCount)
+	}
+	f, err := decodeFragment(b, d.attributes.AddressBits)
+	if err != nil {
+		return err
+	}
+	if f.Len > MaxListSequence {
+		return fmt.Errorf("chain pointer to %d bytes, at most %d: %w", f.Len, MaxListSequence, ErrLong)
+	}
+	for i := 1; i <= d.n; i++ {
+		if f.overlaps(d.places[i]) {
+			return fmt.Errorf("chain pointer back to sequence %d: %w", i, ErrLoop)
+		}
+	}
+	d.places[d.n+1], d.next = f, true
+	return nil
+}
+
+// count adds a part of a buffer. A sum of MaxListElements lengths cannot overflow.
+func (d *ListDecoder) count(bytes int64, word uint32) error {
+	if d.elements++; d.elements > d.attributes.Elements {
+		return fmt.Errorf("the attributes say %d elements: %w", d.attributes.Elements, ErrCount)
+	}
+	d.bytes += uint64(bytes)
+	d.open = word&listEndOfBuffer == 0
+	if !d.open {
+		d.buffers++
+	}
+	return nil
+}
+
+func decodeFragment(b []byte, addressBits uint16) (Fragment, error) {
+	if len(b) != ListFragmentSize {
+		return Fragment{}, fmt.Errorf("fragment of %d bytes: %w", len(b), ErrSize)
+	}
+	f := fragmentAt(b)
+	return f, f.valid(addressBits)
+}
+
+func fragmentAt(b []byte) Fragment {
+	return Fragment{
+		Handle:   binary.BigEndian.Uint32(b[4:]),
+		Platform: Platform(binary.BigEndian.Uint64(b[8:])),
+		Addr:     binary.BigEndian.Uint64(b[16:]),
+		Len:      binary.BigEndian.Uint32(b[24:]),
+	}
+}
+
+func decodeImmediate(b []byte) ([]byte, error) {
+	n := binary.BigEndian.Uint32(b[4:])
+	if n == 0 || n > MaxListImmediate {
+		return nil, fmt.Errorf("%d bytes of immediate data, must be 1 to %d: %w", n, MaxListImmediate, ErrSize)
+	}
+	rest := b[listImmediateSize:]
+	if len(rest) != int(n+3)&^3 {
+		return nil, fmt.Errorf("%d bytes of immediate data in an element of %d: %w", n, len(b), ErrSize)
+	}
+	for _, p := range rest[n:] {
+		if p != 0 {
+			return nil, fmt.Errorf("immediate data: %w", ErrPadding)
+		}
+	}
+	return rest[:n:n], nil
+}
+
+// Elements are the parts of all buffers of a list that is whole, in their order.
+func (d *ListDecoder) Elements() iter.Seq[ListElement] {
+	return func(yield func(ListElement) bool) {
+		for _, rest := range d.sequences[:d.n] {
+			for len(rest) != 0 {
+				word := binary.BigEndian.Uint32(rest)
+				b := rest[:word&listSizeMask]
+				rest = rest[len(b):]
+				e := ListElement{EndOfBuffer: word&listEndOfBuffer != 0}
+				switch word >> listTypeShift & listTypeMask {
+				case listFragment:
+					e.Fragment = fragmentAt(b)
+				case listImmediate:
+					n := binary.BigEndian.Uint32(b[4:])
+					e.Data = b[listImmediateSize:][:n:n]
+				default:
+					continue
+				}
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// AppendListSequence appends one sequence: the attributes, which are nil in any but
+// the first one, a chain pointer, which is nil in the last one, and elements. One
+// of these at least must be there besides the attributes.
+func AppendListSequence(dst []byte, a *ListAttributes, chain *Fragment, elements []ListElement) []byte {
+	last := len(dst) // where the last element begins
+	if a != nil {
+		dst = appendWord(dst, listAttributes, ListAttributesSize)
+		dst = binary.BigEndian.AppendUint16(dst, a.AddressBits)
+		dst = binary.BigEndian.AppendUint16(dst, a.PageShift)
+		dst = binary.BigEndian.AppendUint32(dst, a.Elements)
+		dst = binary.BigEndian.AppendUint32(dst, a.Buffers)
+		dst = binary.BigEndian.AppendUint64(dst, a.Bytes)
+	}
+	if chain != nil {
+		last = len(dst)
+		dst = appendFragment(dst, listChain, *chain)
+	}
+	for i := range elements {
+		e := &elements[i]
+		last = len(dst)
+		if e.Data == nil {
+			dst = appendFragment(dst, listFragment, e.Fragment)
+		} else {
+			dst = appendWord(dst, listImmediate, uint32(e.size()))
+			dst = binary.BigEndian.AppendUint32(dst, uint32(len(e.Data)))
+			dst = append(dst, e.Data...)
+			dst = append(dst, make([]byte, -len(e.Data)&3)...)
+		}
+		if e.EndOfBuffer {
+			dst[last] |= listEndOfBuffer >> 24
+		}
+	}
+	dst[last] |= listLast >> 24
+	return dst
+}
+
+// size is that of the element on the wire.
+func (e *ListElement) size() int {
+	if e.Data == nil {
+		return ListFragmentSize
+	}
+	return listImmediateSize + (len(e.Data)+3)&^3
+}
+
+// ListFits is how many of the elements, from the first on, have room in so many
+// bytes.
+func ListFits(elements []ListElement, room int) int {
+	for i := range elements {
+		if room -= elements[i].size(); room < 0 {
+			return i
+		}
+	}
+	return len(elements)
+}
+
+func appendWord(dst []byte, kind, size uint32) []byte {
+	return binary.BigEndian.AppendUint32(dst, kind<<listTypeShift|size)
+}
+
+func appendFragment(dst []byte, kind uint32, f Fragment) []byte {
+	dst = appendWord(dst, kind, ListFragmentSize)
+	dst = binary.BigEndian.AppendUint32(dst, f.Handle)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(f.Platform))
+	dst = binary.BigEndian.AppendUint64(dst, f.Addr)
+	return binary.BigEndian.AppendUint32(dst, f.Len)
+}

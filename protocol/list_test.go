@@ -1,0 +1,390 @@
+package protocol
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// goldenPlatform and goldenOther are two units.
+const (
+	goldenPlatform Platform = 0xf02aeb908daef381
+	goldenOther    Platform = 0x0123456789abcdef
+)
+
+// goldenElements are two buffers: two fragments, and eight bytes behind one.
+func goldenElements() []ListElement {
+	return []ListElement{
+		{Fragment: Fragment{goldenPlatform, 0xa1b2c3d4, 0x7f0011223000, 4096}},
+		{Fragment: Fragment{goldenPlatform, 0xa1b2c3d5, 0x7f0011334000, 65537}, EndOfBuffer: true},
+		{Fragment: Fragment{goldenOther, 5, 0x1000, 1}},
+		{Data: []byte("directly"), EndOfBuffer: true},
+	}
+}
+
+var goldenChain = Fragment{goldenPlatform, 0xc0ffee00, 0x7f0011445000, 2 * ListFragmentSize}
+
+// goldenLists are in testdata/golden-lists: a list in one sequence, and one in two.
+var goldenLists = map[string]func() []byte{
+	"list": func() []byte {
+		a := AttributesOf(goldenElements())
+		return AppendListSequence(nil, &a, nil, goldenElements())
+	},
+	"list_chained": func() []byte {
+		elements := slices.Concat(goldenElements()[:2], goldenElements()[:2])
+		a := AttributesOf(elements)
+		a.AddressBits, a.PageShift = 64, 12
+		return AppendListSequence(nil, &a, &goldenChain, elements[:2])
+	},
+	"list_rest": func() []byte { return AppendListSequence(nil, nil, nil, goldenElements()[:2]) },
+}
+
+func goldenList(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", "golden-lists", name+".bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestGoldenLists(t *testing.T) {
+	for name, list := range goldenLists {
+		if want, got := goldenList(t, name), list(); !bytes.Equal(got, want) {
+			t.Errorf("%s:\ngot  %x\nwant %x", name, got, want)
+		}
+	}
+	var whole ListDecoder
+	if _, more, err := whole.Add(goldenList(t, "list")); more || err != nil {
+		t.Fatal(more, err)
+	}
+	sameElements(t, &whole, goldenElements())
+	var d ListDecoder
+	chain, more, err := d.Add(goldenList(t, "list_chained"))
+	if chain != goldenChain || !more || err != nil {
+		t.Fatalf("%+v, %v, %v", chain, more, err)
+	}
+	if _, more, err := d.Add(goldenList(t, "list_rest")); more || err != nil {
+		t.Fatal(more, err)
+	}
+	if a := d.Attributes(); a != (ListAttributes{64, 12, 4, 2, 2 * (4096 + 65537)}) {
+		t.Errorf("attributes %+v", a)
+	}
+	sameElements(t, &d, slices.Concat(goldenElements()[:2], goldenElements()[:2]))
+}
+
+func sameElements(t *testing.T, d *ListDecoder, want []ListElement) {
+	t.Helper()
+	got := slices.Collect(d.Elements())
+	if !slices.EqualFunc(got, want, func(a, b ListElement) bool {
+		return a.Fragment == b.Fragment && bytes.Equal(a.Data, b.Data) && a.EndOfBuffer == b.EndOfBuffer
+	}) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// TestListRoundTrip cuts random lists into random sequences.
+func TestListRoundTrip(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 500 {
+		want := make([]ListElement, 1+r.IntN(300))
+		for i := range want {
+			want[i].EndOfBuffer = i == len(want)-1 || r.IntN(4) == 0
+			if r.IntN(5) == 0 {
+				want[i].Data = make([]byte, 1+r.IntN(40))
+				for j := range want[i].Data {
+					want[i].Data[j] = byte(r.Uint32())
+				}
+				continue
+			}
+			want[i].Fragment = Fragment{Platform(1 + r.Uint64N(9)), r.Uint32(), r.Uint64N(1 << 60), 1 + r.Uint32N(1<<31)}
+		}
+		a := AttributesOf(want)
+		sequences, places := cutList(r, a, want)
+		var d ListDecoder
+		for i, s := range sequences {
+			chain, more, err := d.Add(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if last := i == len(sequences)-1; more == last || more && chain != places[i+1] {
+				t.Fatalf("sequence %d of %d leads to %+v, %v", i, len(sequences), chain, more)
+			}
+		}
+		if d.Attributes() != a {
+			t.Fatalf("attributes %+v, want %+v", d.Attributes(), a)
+		}
+		sameElements(t, &d, want)
+	}
+}
+
+// cutList makes sequences of a list, the last one first, because a chain pointer
+// says how long the next one is.
+func cutList(r *rand.Rand, a ListAttributes, elements []ListElement) (sequences [][]byte, places []Fragment) {
+	var parts [][]ListElement
+	for rest := elements; len(rest) != 0; {
+		n := min(len(rest), 20+r.IntN(100), ListFits(rest, MaxListSequence-ListAttributesSize-ListFragmentSize))
+		parts = append(parts, rest[:n])
+		rest = rest[n:]
+	}
+	sequences, places = make([][]byte, len(parts)), make([]Fragment, len(parts))
+	for i := len(parts) - 1; i >= 0; i-- {
+		var head *ListAttributes
+		var chain *Fragment
+		if i == 0 {
+			head = &a
+		}
+		if i+1 < len(parts) {
+			chain = &places[i+1]
+		}
+		sequences[i] = AppendListSequence(nil, head, chain, parts[i])
+		places[i] = Fragment{goldenPlatform, 9, 1<<60 + uint64(i)*MaxListSequence, uint32(len(sequences[i]))}
+	}
+	return sequences, places
+}
+
+// at returns a copy of b with v at an offset, big-endian.
+func at[V uint16 | uint32 | uint64](b []byte, offset int, v V) []byte {
+	b = bytes.Clone(b)
+	switch v := any(v).(type) {
+	case uint16:
+		binary.BigEndian.PutUint16(b[offset:], v)
+	case uint32:
+		binary.BigEndian.PutUint32(b[offset:], v)
+	case uint64:
+		binary.BigEndian.PutUint64(b[offset:], v)
+	}
+	return b
+}
+
+// Where the elements of the golden list begin.
+const (
+	listFirst  = ListAttributesSize
+	listSecond = listFirst + ListFragmentSize
+	listThird  = listSecond + ListFragmentSize
+	listFourth = listThird + ListFragmentSize
+)
+
+// TestListRefuses is what a hostile unit can say in one sequence.
+func TestListRefuses(t *testing.T) {
+	good := goldenList(t, "list")
+	chained := goldenList(t, "list_chained")
+	word := func(kind, size, flags uint32) uint32 { return flags | kind<<listTypeShift | size }
+	attributes := func(a ListAttributes, elements ...ListElement) []byte {
+		return AppendListSequence(nil, &a, nil, elements)
+	}
+	one := ListElement{Fragment: Fragment{1, 2, 3, 4}, EndOfBuffer: true}
+	many := make([]ListElement, 100)
+	for i := range many {
+		many[i] = one
+	}
+	for _, tt := range []struct {
+		name string
+		b    []byte
+		want error
+	}{
+		{"nothing", nil, ErrShort},
+		{"half a word", good[:2], ErrShort},
+		{"too long", append(bytes.Clone(good), make([]byte, MaxListSequence)...), ErrLong},
+		{"attributes missing", AppendListSequence(nil, nil, nil, goldenElements()), ErrElement},
+		{"attributes cut", good[:ListAttributesSize-1], ErrShort},
+		{"attributes alone", attributes(AttributesOf([]ListElement{one})), ErrElement},
+		{"attributes twice", at(good, listFirst, word(listAttributes, ListFragmentSize, 0)), ErrElement},
+		{"attributes of another size", at(good, 0, word(listAttributes, ListFragmentSize, 0)), ErrSize},
+		{"attributes that end a buffer", at(good, 0, word(listAttributes, ListAttributesSize, listEndOfBuffer)), ErrElement},
+		{"addresses of 48 bits", at[uint16](good, 4, 48), ErrSize},
+		{"addresses of 0 bits", at[uint16](good, 4, 0), ErrSize},
+		{"addresses that need more bits", at[uint16](good, 4, 32), ErrOverflow},
+		{"small page frames", at[uint16](good, 6, 11), ErrSize},
+		{"huge page frames", at[uint16](good, 6, 31), ErrSize},
+		{"no elements announced", at[uint32](good, 8, 0), ErrCount},
+		{"too many elements announced", at[uint32](good, 8, MaxListElements+1), ErrCount},
+		{"fewer elements than announced", at[uint32](good, 8, 5), ErrCount},
+		{"more elements than announced", at[uint32](good, 8, 3), ErrCount},
+		{"no buffers announced", at[uint32](good, 12, 0), ErrCount},
+		{"fewer buffers than announced", at[uint32](good, 12, 3), ErrCount},
+		{"more buffers than elements", at[uint32](good, 12, 5), ErrCount},
+		{"fewer bytes than announced", at[uint64](good, 16, 1<<40), ErrSize},
+		{"more bytes than announced", at[uint64](good, 16, 1), ErrSize},
+		{"an element of no bytes", at(good, listFirst, word(listFragment, 0, 0)), ErrSize},
+		{"an element of four bytes", at(good, listFirst, word(listFragment, 4, 0)), ErrSize},
+		{"an element of an odd size", at(good, listFirst, word(listFragment, 30, 0)), ErrSize},
+		{"an element beyond the end", at(good, listFourth, word(listImmediate, 20, listLast)), ErrShort},
+		{"an element of 16 MiB", at(good, listFirst, word(listFragment, listSizeMask&^3, 0)), ErrShort},
+		{"type 0", at(good, listFirst, word(0, ListFragmentSize, 0)), ErrElement},
+		{"type 5", at(good, listFirst, word(5, ListFragmentSize, 0)), ErrElement},
+		{"a fragment of another size", at(good, listFirst, word(listFragment, ListFragmentSize+4, 0)), ErrSize},
+		{"no platform", at[uint64](good, listFirst+8, 0), ErrPlatform},
+		{"an address that wraps", at[uint64](good, listSecond+16, math.MaxUint64-65536), ErrOverflow},
+		{"no length", at[uint32](good, listFirst+24, 0), ErrSize},
+		{"no last element", at(good, listFourth, word(listImmediate, 16, listEndOfBuffer)), ErrShort},
+		{"elements after the last", at(good, listFirst, word(listFragment, ListFragmentSize, listLast)), ErrTrailing},
+		{"a buffer that does not end", at(good, listFourth, word(listImmediate, 16, listLast)), ErrCount},
+		{"no data", at[uint32](good, listFourth+4, 0), ErrSize},
+		{"more data than the element", at[uint32](good, listFourth+4, 9), ErrSize},
+		{"less data than the element", at[uint32](good, listFourth+4, 4), ErrSize},
+		{"padding", at[uint32](good, listFourth+4, 7), ErrPadding},
+		{"too much data", attributes(ListAttributes{64, 0, 1, 1, 2000},
+			ListElement{Data: make([]byte, 2000), EndOfBuffer: true}), ErrSize},
+		{"2^32-1 bytes of data", at[uint32](good, listFourth+4, math.MaxUint32), ErrSize},
+		{"a hundred elements for one", attributes(ListAttributes{64, 0, 1, 1, 400}, many...), ErrCount},
+		{"a chain pointer late", at(good, listSecond, word(listChain, ListFragmentSize, 0)), ErrElement},
+		{"a second chain pointer", at(chained, listSecond, word(listChain, ListFragmentSize, 0)), ErrElement},
+		{"a chain pointer that ends a buffer", at(chained, listFirst, word(listChain, ListFragmentSize, listEndOfBuffer)),
+			ErrElement},
+		{"a chain pointer to nobody", at[uint64](chained, listFirst+8, 0), ErrPlatform},
+		{"a chain pointer to nothing", at[uint32](chained, listFirst+24, 0), ErrSize},
+		{"a chain pointer to too much", at[uint32](chained, listFirst+24, MaxListSequence+1), ErrLong},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var d ListDecoder
+			if _, _, err := d.Add(tt.b); !errors.Is(err, tt.want) {
+				t.Errorf("got error %v, want one that is %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// TestChainRefuses is what a hostile unit can say in several sequences.
+func TestChainRefuses(t *testing.T) {
+	elements := goldenElements()[:2]
+	place := func(i int) *Fragment {
+		return &Fragment{goldenPlatform, 1, uint64(0x10000 * i), 3 * ListFragmentSize}
+	}
+	a := ListAttributes{AddressBits: 64, Elements: MaxListElements, Buffers: 1, Bytes: 1}
+	first := AppendListSequence(nil, &a, place(1), elements)
+	link := func(to *Fragment) []byte { return AppendListSequence(nil, nil, to, elements) }
+	t.Run("loops", func(t *testing.T) {
+		for name, back := range map[string]*Fragment{
+			"to itself": place(2), "to the one before": place(1),
+			"into the middle": {goldenPlatform, 77, 0x10000 + 3*ListFragmentSize - 1, 28},
+		} {
+			var d ListDecoder
+			_, _, err := d.Add(first)
+			if err == nil {
+				_, _, err = d.Add(link(place(2)))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := d.Add(link(back)); !errors.Is(err, ErrLoop) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+	t.Run("the same address of another unit", func(t *testing.T) {
+		var d ListDecoder
+		_, _, err := d.Add(first)
+		if err == nil {
+			_, _, err = d.Add(link(&Fragment{goldenOther, 1, 0x10000, 3 * ListFragmentSize}))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("too long a chain", func(t *testing.T) {
+		var d ListDecoder
+		_, more, err := d.Add(first)
+		for i := 2; more && err == nil; i++ {
+			if i > MaxListSequences {
+				t.Fatal("it goes on")
+			}
+			_, more, err = d.Add(link(place(i)))
+		}
+		if !errors.Is(err, ErrCount) {
+			t.Error(err)
+		}
+	})
+	again, alone := AppendListSequence(nil, &a, nil, nil), AppendListSequence(nil, nil, place(2), nil)
+	for name, tt := range map[string]struct {
+		second []byte
+		want   error
+	}{
+		"another length":                     {AppendListSequence(nil, nil, nil, elements), ErrSize},
+		"attributes again":                   {append(again, make([]byte, 60)...), ErrElement},
+		"only a chain pointer":               {append(alone, make([]byte, 56)...), ErrTrailing},
+		"a chain pointer behind its element": {misplaced(link(place(2))), ErrElement},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var d ListDecoder
+			if _, _, err := d.Add(first); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := d.Add(tt.second); !errors.Is(err, tt.want) {
+				t.Errorf("got error %v, want one that is %q", err, tt.want)
+			}
+		})
+	}
+	t.Run("nothing but a chain pointer", func(t *testing.T) {
+		var d ListDecoder
+		to := *place(1)
+		to.Len = ListFragmentSize
+		if _, _, err := d.Add(AppendListSequence(nil, &a, &to, nil)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := d.Add(AppendListSequence(nil, nil, place(2), nil)); !errors.Is(err, ErrCount) {
+			t.Error(err)
+		}
+	})
+	t.Run("a sequence after the last", func(t *testing.T) {
+		var d ListDecoder
+		if _, _, err := d.Add(goldenList(t, "list")); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := d.Add(goldenList(t, "list_rest")); !errors.Is(err, ErrTrailing) {
+			t.Error(err)
+		}
+	})
+}
+
+// misplaced has the first element of b, which is as long as the second one, behind it.
+func misplaced(b []byte) []byte {
+	n := ListFragmentSize
+	return slices.Concat(b[n:2*n], b[:n], b[2*n:])
+}
+
+// FuzzList gives a decoder a list in two sequences. What it accepts is encoded to
+// the same bytes again.
+func FuzzList(f *testing.F) {
+	for name := range goldenLists {
+		f.Add(goldenList(f, name), goldenList(f, "list_rest"))
+	}
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		var d ListDecoder
+		chain, more, err := d.Add(first)
+		if err != nil {
+			return
+		}
+		again := [][]byte{first}
+		if more {
+			_, more, err = d.Add(second)
+			if again = append(again, second); more || err != nil {
+				return
+			}
+		}
+		elements := slices.Collect(d.Elements())
+		a := d.Attributes()
+		if a.Elements != uint32(len(elements)) || AttributesOf(elements).Bytes != a.Bytes {
+			t.Fatalf("%+v of %+v", a, elements)
+		}
+		if len(again) == 1 {
+			if got := AppendListSequence(nil, &a, nil, elements); !bytes.Equal(got, first) {
+				t.Errorf("accepted %x\nencoded again %x", first, got)
+			}
+			return
+		}
+		// How many are in the first sequence follows from its length.
+		n := ListFits(elements, len(first)-ListAttributesSize-ListFragmentSize)
+		got := AppendListSequence(nil, &a, &chain, elements[:n])
+		rest := AppendListSequence(nil, nil, nil, elements[n:])
+		if !bytes.Equal(got, first) || !bytes.Equal(rest, second) {
+			t.Errorf("accepted %x %x\nencoded again %x %x", first, second, got, rest)
+		}
+	})
+}
