@@ -1,6 +1,7 @@
 package epoll_test
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"testing"
@@ -59,16 +60,16 @@ func TestReadyBefore(t *testing.T) {
 func TestRunHearsWhatHappensMeanwhile(t *testing.T) {
 	e := newEvent(t)
 	s := newSet(t, epoll.Readable(e.FD()))
-	calls := 0
-	if err := s.Run(func() bool {
+	calls, end := 0, errors.New("the end")
+	if err := s.Run(func() (bool, error) {
 		e.Clear()
 		calls++
 		if calls < 1000 {
 			e.Set()
-			return false
+			return false, nil
 		}
-		return true
-	}); err != nil || calls != 1000 {
+		return true, end
+	}); !errors.Is(err, end) || calls != 1000 {
 		t.Errorf("called %d times: %v", calls, err)
 	}
 }
@@ -77,7 +78,7 @@ func TestRunHearsWhatHappensMeanwhile(t *testing.T) {
 func TestWaitFailsWhenClosed(t *testing.T) {
 	s := newSet(t)
 	s.Close()
-	if s.Wait() == nil || s.WaitFor(time.Hour) == nil || s.Run(func() bool { return false }) == nil {
+	if s.Wait() == nil || s.WaitFor(time.Hour) == nil || s.Run(func() (bool, error) { return false, nil }) == nil {
 		t.Error("a closed set waits")
 	}
 }

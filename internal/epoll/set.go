@@ -22,7 +22,8 @@ type Set struct {
 	look func(uintptr) bool
 	call func(uintptr) bool
 
-	work   func() bool // of Run
+	work   func() (bool, error) // of Run
+	err    error                // of work
 	ready  [1]unix.EpollEvent
 	looked bool // by this wait
 }
@@ -60,19 +61,23 @@ func NewSet(interests ...Interest) (*Set, error) {
 	if s.raw, err = s.file.SyscallConn(); err != nil {
 		return nil, errors.Join(err, s.file.Close())
 	}
-	s.look, s.call = s.isReady, func(uintptr) bool { return s.work() }
+	s.look, s.call = s.isReady, func(uintptr) (ended bool) {
+		ended, s.err = s.work()
+		return ended
+	}
 	return s, nil
 }
 
 // Run calls work, and again when something has happened to a descriptor since it
-// was called, until it returns true. Between the calls it sleeps. Each descriptor is
-// one for work to try: what it was that happened is not told.
-func (s *Set) Run(work func() bool) error {
-	s.work = work
-	if err := s.raw.Read(s.call); err != nil {
+// was called, until it returns true, and returns the error of that call. Between the
+// calls it sleeps. Each descriptor is one for work to try: what it was that happened is
+// not told.
+func (s *Set) Run(work func() (ended bool, err error)) error {
+	s.work, s.err = work, nil
+	if err := s.raw.Read(s.call); err != nil && s.err == nil {
 		return fmt.Errorf("wait: %w", err)
 	}
-	return nil
+	return s.err
 }
 
 // isReady reports whether a descriptor is ready. Go's poller tells of changes

@@ -10,20 +10,27 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
+// signsOfLife asks the peer for signs of life.
+type signsOfLife struct {
+	c        *shared
+	control  *control
+	requests *requests
+}
+
 // keepAlive asks for a sign of life when there has been none for an interval,
 // and ends the session after Config.PeerTimeout of silence. Any message of the
 // peer's is a sign of life.
-func (c *Conn) keepAlive() error {
-	tick := time.NewTicker(c.cfg.KeepAlive)
+func (l *signsOfLife) keepAlive() error {
+	tick := time.NewTicker(l.c.cfg.KeepAlive)
 	defer tick.Stop()
-	s := c.newSilence(c.cfg.KeepAlive)
+	s := l.newSilence(l.c.cfg.KeepAlive)
 	asked := false
 	answered := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for {
 		select {
-		case <-c.done:
+		case <-l.c.done:
 			return nil
 		case err := <-answered:
 			// How it is answered does not matter, but that it can be sent.
@@ -32,33 +39,31 @@ func (c *Conn) keepAlive() error {
 			}
 			asked = false
 		case due := <-tick.C:
-			lasted := s.tick(time.Since(due), c.heard.Load())
+			lasted := s.tick(time.Since(due), l.c.heard.Load())
 			if lasted > 0 && !asked {
 				asked = true
 				s.asking.Store(true)
-				c.background.Go(func() { answered <- c.askForLife(ctx, s) })
+				l.c.background.Go(func() { answered <- l.askForLife(ctx, s) })
 			}
-		case <-c.control.told:
+		case <-l.control.told:
 		}
-		if s.over(c.cfg.PeerTimeout, c.heard.Load()) {
+		if s.over(l.c.cfg.PeerTimeout, l.c.heard.Load()) {
 			return fmt.Errorf("%w: nothing heard for %v", ErrPeerSilent, s.lasted)
 		}
 	}
 }
 
-// Reach asks the peer for a sign of life and waits for the answer: until ctx is
-// done, or, with an error that wraps context.DeadlineExceeded, for
-// Config.PeerTimeout. How it is answered does not matter.
-func (c *Conn) Reach(ctx context.Context) error {
+// reach is Conn.Reach.
+func (l *signsOfLife) reach(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	interval := min(c.cfg.KeepAlive, c.cfg.PeerTimeout/4)
+	interval := min(l.c.cfg.KeepAlive, l.c.cfg.PeerTimeout/4)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	s := c.newSilence(interval)
+	s := l.newSilence(interval)
 	s.asking.Store(true)
 	answered := make(chan error, 1)
-	c.background.Go(func() { answered <- c.askForLife(ctx, s) })
+	l.c.background.Go(func() { answered <- l.askForLife(ctx, s) })
 	for {
 		select {
 		case err := <-answered:
@@ -69,20 +74,20 @@ func (c *Conn) Reach(ctx context.Context) error {
 		case due := <-tick.C:
 			s.tick(time.Since(due), s.heard)
 		}
-		if s.over(c.cfg.PeerTimeout, s.heard) {
+		if s.over(l.c.cfg.PeerTimeout, s.heard) {
 			return fmt.Errorf("request about %v: %w", protocol.CfgKeepAlive, context.DeadlineExceeded)
 		}
 	}
 }
 
 // askForLife sends a keep-alive and waits for the reply.
-func (c *Conn) askForLife(ctx context.Context, s *silence) error {
-	p, err := c.ask(ctx, protocol.CfgKeepAlive, nil)
+func (l *signsOfLife) askForLife(ctx context.Context, s *silence) error {
+	p, err := l.requests.ask(ctx, protocol.CfgKeepAlive, nil)
 	if err != nil {
 		return err
 	}
 	s.asking.Store(false)
-	_, err = c.await(ctx, p)
+	_, err = l.requests.await(ctx, p)
 	return err
 }
 
@@ -106,9 +111,9 @@ type silence struct {
 	last   uint64 // the one before the end, 0: it has not come to that
 }
 
-func (c *Conn) newSilence(interval time.Duration) *silence {
-	s := &silence{interval: interval, look: c.control.look, looked: c.control.looked.Load, owed: c.requests.full,
-		heard: c.heard.Load()}
+func (l *signsOfLife) newSilence(interval time.Duration) *silence {
+	s := &silence{interval: interval, look: l.control.look, looked: l.control.looked.Load, owed: l.requests.full,
+		heard: l.c.heard.Load()}
 	s.began = s.looked()
 	return s
 }

@@ -25,10 +25,11 @@ func FuzzProof(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		c := &Conn{cfg: Config{Bind: bind}, requests: newRequests(),
-			binding: binding{ours: ours, theirs: theirs, heard: make(chan struct{})}}
-		err := c.dispatch(msg)
-		taken := err == nil && !c.unproved()
+		c := &shared{cfg: Config{Bind: bind}}
+		d := &dispatcher{c: c, requests: newRequests(c, nil, nil), binding: newBinding(c, nil, nil)}
+		d.binding.ours, d.binding.theirs = ours, theirs
+		err := d.dispatch(msg)
+		taken := err == nil && !d.binding.unproved()
 		good := false
 		if m, err := protocol.DecodeCfgUtilRequest(msg); err == nil {
 			good = m.Type == protocol.CfgBind && bytes.Equal(m.Data, theirs[:])
@@ -36,7 +37,7 @@ func FuzzProof(f *testing.F) {
 		if taken != good || (err == nil) != good {
 			t.Errorf("%x: taken %t, %v", msg, taken, err)
 		}
-		if good && c.dispatch(message(protocol.CfgKeepAlive, nil)) != nil {
+		if good && d.dispatch(message(protocol.CfgKeepAlive, nil)) != nil {
 			t.Error("the next message was not taken")
 		}
 	})

@@ -10,8 +10,6 @@ import (
 )
 
 const (
-	// MaxQueues is the largest number of data channels of a session.
-	MaxQueues = 16
 	// MaxPools is the largest number of pools that a side may lend on one data
 	// channel at a time.
 	MaxPools = 64
@@ -43,6 +41,20 @@ type PoolConfig struct {
 
 func (p PoolConfig) bytes() int { return pageUp(p.ElementSize * p.Elements) }
 
+// checkPools is check for the pools of a data channel.
+func checkPools(pools []PoolConfig) error {
+	for _, p := range pools {
+		if p.ElementSize < protocol.MinElementSize || p.ElementSize > MaxElementSize {
+			return fmt.Errorf("messaging: pool elements of %d bytes, must be %d to %d", p.ElementSize, protocol.MinElementSize,
+				MaxElementSize)
+		}
+		if p.Elements < 1 || p.Elements > MaxElements {
+			return fmt.Errorf("messaging: pool of %d elements, must be 1 to %d", p.Elements, MaxElements)
+		}
+	}
+	return nil
+}
+
 // DefaultPools are the size classes for a mode and an MTU: single frames, and
 // segments that a network card or the kernel has still to cut up. In the send
 // modes there is one class, because a receive does not choose its message.
@@ -62,7 +74,9 @@ func DefaultPools(mode protocol.Mode, mtu int) []PoolConfig {
 	return append(pools, PoolConfig{ElementSize: largest, Elements: 32})
 }
 
-// Config says what a Conn is made of. Zero fields get their defaults.
+// Config says what a Conn is made of. Zero fields get their defaults. It has as many
+// fields as a session has choices, each of them a setting of its user's; nothing changes
+// them later.
 type Config struct {
 	Device fabric.Device
 	Mode   protocol.Mode // how frames are transferred; default protocol.ModeImm
@@ -155,166 +169,3 @@ type Config struct {
 
 	now func() time.Time // the clock of what is lent on request; tests set it
 }
-
-func (c Config) withDefaults() Config {
-	set := func(v *int, def int) {
-		if *v == 0 {
-			*v = def
-		}
-	}
-	if c.Mode == "" {
-		c.Mode = protocol.ModeImm
-	}
-	set(&c.Queues, 1)
-	set(&c.MTU, 1500)
-	set(&c.SendSlots, 64)
-	set(&c.Batch, min(32, max(c.SendSlots/4, 1)))
-	set(&c.BatchBytes, 128<<10)
-	set(&c.SignalEvery, 16)
-	set(&c.MaxInline, 220)
-	c.MaxInline = max(c.MaxInline, 0)
-	if c.Pools == nil {
-		c.Pools = DefaultPools(c.Mode, c.MTU)
-	}
-	if c.Mode.Sends() {
-		set(&c.MaxPools, len(c.Pools))
-		c.PeerPools = min(c.PeerPools, 1)
-	}
-	set(&c.MaxPools, min(len(c.Pools)+2, MaxPools))
-	set(&c.PeerPools, c.MaxPools)
-	if c.LatencyQueue && c.LatencyPools == nil {
-		c.LatencyPools = LatencyPools(c.Mode, c.MTU)
-		// The largest will do for all.
-		c.LatencyPools = c.LatencyPools[max(len(c.LatencyPools)-c.MaxPools, 0):]
-	}
-	if c.PoolIdle == 0 {
-		c.PoolIdle = 10 * time.Second
-	}
-	if c.KeepAlive == 0 {
-		c.KeepAlive = 250 * time.Millisecond
-	}
-	if c.PeerTimeout == 0 {
-		c.PeerTimeout = time.Second
-	}
-	if c.now == nil {
-		c.now = time.Now
-	}
-	if c.Pace == nil {
-		c.Pace = func(protocol.CfgType, []byte) time.Duration { return 0 }
-	}
-	if c.OnRequest == nil {
-		c.OnRequest = func(protocol.CfgType, []byte) (protocol.CfgStatus, []byte) {
-			return protocol.CfgUnsupported, nil
-		}
-	}
-	return c
-}
-
-// Lends is the largest number of pools that a Conn with this configuration
-// lends on a data channel at a time: what the handshake tells the peer.
-func (c Config) Lends() int { return c.withDefaults().MaxPools }
-
-// Check reports the first thing that New would refuse.
-func (c Config) Check() error { return c.withDefaults().check() }
-
-func (c Config) check() error {
-	bad := func(format string, args ...any) error {
-		return fmt.Errorf("messaging: "+format, args...)
-	}
-	if _, err := protocol.ParseMode(string(c.Mode)); err != nil {
-		return bad("%w", err)
-	}
-	switch {
-	case c.Queues < 1 || c.Queues > MaxQueues:
-		return bad("%d queues, must be 1 to %d", c.Queues, MaxQueues)
-	case len(c.Pools) == 0 || len(c.Pools) > MaxPools:
-		return bad("%d pools per channel, must be 1 to %d", len(c.Pools), MaxPools)
-	case c.Mode.Sends() && (len(c.Pools) != 1 || c.MaxPools != 1):
-		return bad("%d pools per channel, must be 1 in mode %s", max(len(c.Pools), c.MaxPools), c.Mode)
-	case c.MaxPools < len(c.Pools) || c.MaxPools > MaxPools:
-		return bad("at most %d pools per channel, must be %d to %d", c.MaxPools, len(c.Pools), MaxPools)
-	case c.PeerPools < 1 || c.PeerPools > MaxPools:
-		return bad("the peer lends at most %d pools per channel, must be 1 to %d", c.PeerPools, MaxPools)
-	case c.PoolIdle < time.Millisecond:
-		return bad("pools that go back after %v without use, must be 1 ms at least", c.PoolIdle)
-	case c.Batch < 1 || c.SignalEvery < 1:
-		return bad("batch %d and signal-every %d must be at least 1", c.Batch, c.SignalEvery)
-	case c.SendSlots <= c.SignalEvery+c.Batch:
-		// Otherwise all slots could wait for a completion that nobody asked for.
-		return bad("%d send slots, must be more than signal-every %d and batch %d together", c.SendSlots, c.SignalEvery,
-			c.Batch)
-	case c.ServiceLevel > 15:
-		return bad("service level %d, must be up to 15", c.ServiceLevel)
-	case c.PeerTimeout <= c.KeepAlive:
-		return bad("peer timeout %v must exceed the keep-alive interval %v", c.PeerTimeout, c.KeepAlive)
-	}
-	if c.Protection != "" {
-		if _, err := ParseProtection(string(c.Protection)); err != nil {
-			return bad("%w", err)
-		}
-	}
-	if err := c.checkHandlers(); err != nil {
-		return bad("%w", err)
-	}
-	if err := c.Moderation.Check(); err != nil {
-		return bad("moderation: %w", err)
-	}
-	if err := checkPools(c.Pools); err != nil {
-		return err
-	}
-	if n := c.elements(); n > MaxChannelElements {
-		return bad("pools of up to %d elements in all per channel, must be at most %d", n, MaxChannelElements)
-	}
-	return c.checkLatency()
-}
-
-// checkPools is check for the pools of a data channel.
-func checkPools(pools []PoolConfig) error {
-	for _, p := range pools {
-		if p.ElementSize < protocol.MinElementSize || p.ElementSize > MaxElementSize {
-			return fmt.Errorf("messaging: pool elements of %d bytes, must be %d to %d", p.ElementSize, protocol.MinElementSize,
-				MaxElementSize)
-		}
-		if p.Elements < 1 || p.Elements > MaxElements {
-			return fmt.Errorf("messaging: pool of %d elements, must be 1 to %d", p.Elements, MaxElements)
-		}
-	}
-	return nil
-}
-
-// elements is how many elements the pools of a data channel can have in all: a
-// peer may give back any of them, and have one lent on request in its place.
-func (c *Config) elements() int {
-	n := c.MaxPools * extraElements
-	for _, p := range c.Pools {
-		n += max(p.Elements-extraElements, 0)
-	}
-	return n
-}
-
-// receives is how many receives a data channel can have posted.
-func (c *Config) receives() int {
-	if c.Mode == protocol.ModeIndicate {
-		return c.furtherReceives()
-	}
-	return c.elements() + c.furtherReceives()
-}
-
-// furtherReceives is how many receives a data channel has posted besides those
-// that elements stand for.
-func (c *Config) furtherReceives() int {
-	n := 0
-	if c.Mode == protocol.ModeIndicate {
-		n++ // to notice a peer that uses immediate data
-	}
-	if c.invalidates() {
-		// For the message that invalidates a pool's window. Those of the pool may
-		// all be used up by then.
-		n += c.MaxPools
-	}
-	return n
-}
-
-func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }
-
-func pageUp(n int) int { return roundUp(n, 4096) }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
@@ -22,31 +21,16 @@ import (
 // and StartData: a session that waits for its turn has only the first done. One
 // that hands over to another goes through Pause and Stop before its Close.
 type Conn struct {
-	cfg        Config // Protection is the one in force
+	shared
 	protecting Protecting
-	domain     fabric.Domain
-	handlers   *handlers
 	control    *control
 	channels   []*channel
 	pools      *poolManager
 	requests   *requests
-	binding    binding
-	memory     memory
-	mtu        atomic.Int64
-	heard      atomic.Uint64 // messages and batches of frames from the peer
-
-	stop       *epoll.Event // raised when the session ends; never lowered
-	stopped    atomic.Bool  // the same, for those who are awake
-	done       chan struct{}
-	failure    error // why the session ended; written before done is closed
-	ended      sync.Once
-	workers    sync.WaitGroup
-	background sync.WaitGroup
+	binding    *binding
+	signs      *signsOfLife
 	closing    sync.Once
 	closeErr   error
-
-	events  []*epoll.Event
-	waiters []*epoll.Set
 }
 
 // New makes the channels of a session, posts all receives, and leaves the
@@ -61,12 +45,12 @@ func New(cfg Config) (*Conn, error) {
 		return nil, fmt.Errorf("messaging: device %s: %w", cfg.Device.Name(), err)
 	}
 	cfg.Protection = protecting.Name
-	c := &Conn{protecting: protecting, cfg: cfg, requests: newRequests(), done: make(chan struct{}),
-		binding: binding{heard: make(chan struct{}), trusted: make(chan struct{})}}
-	c.handlers = newHandlers(&c.cfg)
-	c.memory = memory{limit: cfg.MaxMemory, budget: cfg.Budget}
-	c.pools = newPoolManager(c)
+	c := &Conn{protecting: protecting, shared: shared{
+		cfg: cfg, handlers: newHandlers(&cfg), memory: memory{limit: cfg.MaxMemory, budget: cfg.Budget},
+		done: make(chan struct{}),
+	}}
 	c.mtu.Store(int64(cfg.MTU))
+	c.reason = func(err error) error { return causeOf(&c.shared, c.control, c.channels, err) }
 	if err := c.build(); err != nil {
 		return nil, errors.Join(fmt.Errorf("messaging: %w", err), c.Close())
 	}
@@ -83,17 +67,45 @@ func (c *Conn) build() (err error) {
 	// Sent messages occupy a slot until their completion is polled, which can
 	// be after the peer has handled them: twice the bound leaves room for that.
 	sends := 2 * protocol.ControlReceives(c.cfg.Mode, c.cfg.Queues, c.cfg.MaxPools)
-	if c.control, err = c.newControl(sends, c.ControlReceives()); err != nil {
+	d := &dispatcher{c: &c.shared}
+	if c.control, err = newControl(&c.shared, sends, c.ControlReceives(), d.dispatch); err != nil {
 		return err
 	}
+	c.atEnd = c.control.close
+	c.requests = newRequests(&c.shared, &c.control.controlSends, d.answer)
+	c.pools = newPoolManager(&c.shared, &c.control.controlSends, c.requests)
+	c.signs = &signsOfLife{c: &c.shared, control: c.control, requests: c.requests}
 	for i := range c.cfg.Queues {
-		ch, err := c.newChannel(i + 1)
-		if err != nil {
+		if err := c.addChannel(i + 1); err != nil {
 			return fmt.Errorf("data channel %d: %w", i+1, err)
 		}
-		c.channels = append(c.channels, ch)
 	}
+	c.binding = newBinding(&c.shared, c.signs, c.channels)
+	d.pools, d.requests, d.binding, d.channels = c.pools, c.requests, c.binding, c.channels
 	return nil
+}
+
+// addChannel makes a data channel with its first pools, and posts its receives.
+func (c *Conn) addChannel(number int) error {
+	ch, err := newChannel(&c.shared, number, &c.control.controlSends, c.pools)
+	if err != nil {
+		return err
+	}
+	c.channels = append(c.channels, ch)
+	c.pools.channels = append(c.pools.channels, poolChannel{
+		number: number, sender: &ch.tx.queue, receiver: &ch.rx.queue, credits: &ch.tx.credits,
+		sequence: &ch.tx.out.sequence, tx: &ch.tx.count, rx: &ch.rx.count,
+	})
+	for _, p := range c.cfg.channel(number).Pools {
+		l, err := c.pools.first(number, p)
+		if err != nil {
+			return err
+		}
+		if err := ch.rx.adopt(l); err != nil {
+			return err
+		}
+	}
+	return ch.rx.post(c.cfg.channel(number).furtherReceives())
 }
 
 // ControlReceives is how many receives this side has posted on the control
@@ -151,7 +163,7 @@ func (c *Conn) Start(ports []Port) error {
 func (c *Conn) StartControl() (err error) {
 	if c.cfg.Bind != nil {
 		// There is room for the first.
-		if _, err = c.ask(context.Background(), protocol.CfgBind, c.binding.ours[:]); err != nil {
+		if _, err = c.requests.ask(context.Background(), protocol.CfgBind, c.binding.ours[:]); err != nil {
 			return fmt.Errorf("messaging: begin on the control channel: %w", err)
 		}
 	}
@@ -160,20 +172,43 @@ func (c *Conn) StartControl() (err error) {
 		return fmt.Errorf("messaging: %w", err)
 	}
 	c.work(c.control.w, c.control.run)
-	c.spawn(c.answer)
-	c.spawn(c.watch)
-	if c.cfg.Bind != nil {
-		c.spawn(c.bind)
-	} else {
+	c.spawn(c.requests.answer)
+	c.spawn(func() error { return watch(&c.shared, c.control, c.channels) })
+	if c.cfg.Bind == nil {
 		c.keep()
+		return nil
 	}
+	c.spawn(func() error {
+		proved, err := c.binding.wait()
+		if proved {
+			c.keep()
+		}
+		return err
+	})
 	return nil
 }
 
 // keep starts those who look after the session.
 func (c *Conn) keep() {
 	c.spawn(c.pools.run)
-	c.spawn(c.keepAlive)
+	c.spawn(c.signs.keepAlive)
+}
+
+// Reach asks the peer for a sign of life and waits for the answer: until ctx is
+// done, or, with an error that wraps context.DeadlineExceeded, for
+// Config.PeerTimeout. How it is answered does not matter.
+func (c *Conn) Reach(ctx context.Context) error { return c.signs.reach(ctx) }
+
+// Request sends a configuration request and waits for the reply, whose data it
+// returns. At most MaxRequests are out at a time, one fewer of those that the
+// peer may hold back; more wait for their turn. A status other than
+// protocol.CfgOK is returned as a *StatusError. It fails with net.ErrClosed, wrapped,
+// when the session ends first.
+//
+// When ctx ends first the request stays counted until its reply comes, because
+// it occupies a receive at the peer until then.
+func (c *Conn) Request(ctx context.Context, t protocol.CfgType, data []byte) ([]byte, error) {
+	return c.requests.request(ctx, t, data)
 }
 
 // StartData lends the pools to the peer and starts moving frames between the
@@ -191,10 +226,18 @@ func (c *Conn) StartData(ports []Port, remains *Remains) error {
 		}
 	}
 	if remains != nil {
-		c.takeOver(remains)
+		remains.handOver(c.channels)
 	}
 	if c.cfg.Bind != nil {
-		c.spawn(c.moveBound)
+		c.spawn(func() error {
+			if !c.binding.awaitTrust() {
+				return nil
+			}
+			if err := c.move(); !errors.Is(err, net.ErrClosed) {
+				return err
+			}
+			return nil // the session has ended meanwhile
+		})
 		return nil
 	}
 	if err := c.move(); err != nil {
@@ -229,57 +272,6 @@ func (c *Conn) lendFirst() error {
 		}
 	}
 	return nil
-}
-
-// newEvent makes an event that lives as long as the Conn.
-func (c *Conn) newEvent() (*epoll.Event, error) {
-	e, err := epoll.NewEvent()
-	if err == nil {
-		c.events = append(c.events, e)
-	}
-	return e, err
-}
-
-// newWaiter makes a waiter for the descriptors and the end of the session.
-func (c *Conn) newWaiter(interests ...epoll.Interest) (*epoll.Set, error) {
-	w, err := epoll.NewSet(append(interests, epoll.Readable(c.stop.FD()))...)
-	if err == nil {
-		c.waiters = append(c.waiters, w)
-	}
-	return w, err
-}
-
-// spawn runs a worker until the session ends; an error of its ends the session.
-func (c *Conn) spawn(run func() error) {
-	c.workers.Go(func() {
-		if err := run(); err != nil {
-			c.end(c.reason(err))
-		}
-	})
-}
-
-// work is spawn for a goroutine with a worker.
-func (c *Conn) work(w *worker, run func() error) {
-	c.spawn(func() error {
-		w.place()
-		defer w.release()
-		return run()
-	})
-}
-
-// end ends the session; only the first reason counts.
-func (c *Conn) end(err error) {
-	c.ended.Do(func() {
-		c.failure = err
-		c.stopped.Store(true)
-		if c.stop != nil {
-			c.stop.Set()
-		}
-		close(c.done)
-		if c.control != nil {
-			c.control.close()
-		}
-	})
 }
 
 // Abort ends the session for err at once: no frame passes any more. Close still
@@ -346,3 +338,61 @@ func (c *Conn) quiesce() {
 
 // SetMTU changes the MTU that frames from the peer are checked against.
 func (c *Conn) SetMTU(mtu int) { c.mtu.Store(int64(mtu)) }
+
+// Unhold has every worker that waits for the end of a hold look again how long
+// that is: see PacedPort. It never waits. It must not be called after Close.
+func (c *Conn) Unhold() {
+	for _, ch := range c.channels {
+		ch.tx.queue.wake.Set()
+		ch.rx.queue.wake.Set()
+	}
+}
+
+// Pause has the data channels take no more frames from their ports, and waits
+// until all that were taken and sent have arrived in the peer's memory. Frames
+// from the peer go on coming. A pause ends with Resume or Stop.
+func (c *Conn) Pause(ctx context.Context) error {
+	paused := make(chan struct{}, len(c.channels))
+	for _, ch := range c.channels {
+		ch.tx.paused.Store(true)
+		ch.tx.queue.put(sqRequest{kind: sqDrain, done: paused})
+	}
+	fail := func(err error) error { return fmt.Errorf("messaging: wait for what was sent: %w", err) }
+	for range c.channels {
+		select {
+		case <-paused:
+		case <-ctx.Done():
+			return fail(context.Cause(ctx))
+		case <-c.done:
+			return fail(net.ErrClosed)
+		}
+	}
+	// The reply says that the peer has handled all indications, too.
+	var status *StatusError
+	if _, err := c.Request(ctx, protocol.CfgKeepAlive, nil); err != nil && !errors.As(err, &status) {
+		return fail(err)
+	}
+	return nil
+}
+
+// Resume ends a pause.
+func (c *Conn) Resume() {
+	for _, ch := range c.channels {
+		ch.tx.paused.Store(false)
+		ch.tx.queue.put(sqRequest{kind: sqDrain})
+	}
+}
+
+// Stop ends the session as Close does, but only waits for the workers: when it
+// returns the ports are the caller's again. What the peer had written by then
+// has been delivered, as far as it was in order. Close has still to be called,
+// which takes longer.
+func (c *Conn) Stop() *Remains {
+	c.halt()
+	r := &Remains{Frames: make([][][]byte, len(c.channels))}
+	for i, ch := range c.channels {
+		ch.tx.remains(r, i)
+		r.Unrevoked += ch.rx.count.RxUnrevoked.Load()
+	}
+	return r
+}

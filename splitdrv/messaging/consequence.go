@@ -18,8 +18,8 @@ const (
 	flushLook  = time.Millisecond
 )
 
-// reason is what err, of a worker, is only a consequence of, or else err.
-func (c *Conn) reason(err error) error {
+// causeOf is what err, of a worker, is only a consequence of, or else err.
+func causeOf(c *shared, control *control, channels []*channel, err error) error {
 	var flushed *fabric.WCError
 	if !errors.As(err, &flushed) || flushed.Status != fabric.StatusWRFlushErr {
 		return err
@@ -29,7 +29,7 @@ func (c *Conn) reason(err error) error {
 	tick := time.NewTicker(flushLook)
 	defer tick.Stop()
 	for {
-		if first := c.failed(flushed.QPN); first != nil {
+		if first := failure(control, channels, flushed.QPN); first != nil {
 			return first
 		}
 		select {
@@ -42,11 +42,11 @@ func (c *Conn) reason(err error) error {
 	}
 }
 
-// failed looks among what a failed queue pair has sent for an error that is no
+// failure looks among what a failed queue pair has sent for an error that is no
 // flush. Whom it takes completions away from needs them no longer.
-func (c *Conn) failed(qpn uint32) error {
-	cq, what := c.control.cq, "message on the control channel"
-	for _, ch := range c.channels {
+func failure(control *control, channels []*channel, qpn uint32) error {
+	cq, what := control.cq, "message on the control channel"
+	for _, ch := range channels {
 		if ch.qp.Num() == qpn {
 			cq, what = ch.sendCQ, fmt.Sprintf("transfer on data channel %d", ch.number)
 		}

@@ -93,17 +93,6 @@ func Counters() []Counter {
 	return all
 }
 
-// Counts are the values of Counters.
-func (s *ChannelStats) Counts() []uint64 {
-	var all []uint64
-	for _, v := range []reflect.Value{reflect.ValueOf(&s.TxCounters).Elem(), reflect.ValueOf(&s.RxCounters).Elem()} {
-		for i := range v.NumField() {
-			all = append(all, v.Field(i).Uint())
-		}
-	}
-	return all
-}
-
 // snapshot reads counters, to and from being counters of the same direction.
 func snapshot(to, from any) {
 	v, counters := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/internal/epoll"
 )
 
 // credits are the peer's pools that a sender may write to. The sender's goroutine
@@ -14,7 +15,8 @@ import (
 type credits struct {
 	remote atomic.Pointer[[]*bufpool.Remote] // smallest elements first; replaced as a whole
 	hungry atomic.Bool                       // the sender sleeps for credits, or for the acknowledgement of an indication
-	short  atomic.Int64                      // bytes of the element that was lacking last, for the pool manager; 0 none
+	wake   *epoll.Event
+	short  atomic.Int64 // bytes of the element that was lacking last, for the pool manager; 0 none
 }
 
 // available is how many elements there are to write to.
@@ -81,4 +83,11 @@ func (c *credits) add(r *bufpool.Remote) {
 func (c *credits) remove(r *bufpool.Remote) {
 	pools := slices.DeleteFunc(slices.Clone(*c.remote.Load()), func(o *bufpool.Remote) bool { return o == r })
 	c.remote.Store(&pools)
+}
+
+// came tells a sender that sleeps for credits, or acknowledgements, that some have come.
+func (c *credits) came() {
+	if c.hungry.Load() {
+		c.wake.Set()
+	}
 }

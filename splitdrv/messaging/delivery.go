@@ -12,7 +12,7 @@ import (
 // delivery is what a receiver has of its port: frames on their way there, in the
 // elements that they were written to. It is the receiver's goroutine's.
 type delivery struct {
-	c       *Conn
+	c       *shared
 	w       *worker
 	channel int
 	wake    *epoll.Event // the queue's, which is raised when a hold changes

@@ -2,6 +2,7 @@ package messaging
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -9,51 +10,77 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
+// dispatcher handles the peer's control messages, on the control handler's goroutine.
+type dispatcher struct {
+	c        *shared
+	pools    *poolManager
+	requests *requests
+	binding  *binding
+	channels []*channel
+	events   []rxEvent // made of an indication
+}
+
 // dispatch handles one control message, on the control handler's goroutine. It
 // never waits: what takes time is handed to others. msg is only lent.
-func (c *Conn) dispatch(msg []byte) error {
-	if c.unproved() {
-		return c.hearProof(msg)
-	}
+func (d *dispatcher) dispatch(msg []byte) error {
 	h, err := protocol.DecodeHeader(msg)
 	if err != nil {
 		return controlViolation(err, "header")
 	}
-	if c.cfg.Mode.Sends() {
-		switch h.Function {
+	if d.binding.unproved() {
+		if err = d.binding.hear(h.Function, msg); err == nil {
+			err = d.requests.onRequest(msg) // it is answered like any request
+		}
+	} else {
+		err = d.handle(h.Function, msg)
+	}
+	if err == nil {
+		return nil
+	}
+	if broken := (*ProtocolError)(nil); errors.As(err, &broken) {
+		return err
+	}
+	return controlViolation(err, "%v", h.Function)
+}
+
+// handle handles a message with a function. An error is the peer's fault, and about the
+// message, if it does not say more.
+func (d *dispatcher) handle(f protocol.Function, msg []byte) error {
+	if d.c.cfg.Mode.Sends() {
+		switch f {
 		case protocol.FuncBufferRecvPoolGet, protocol.FuncBufferPoolFlushRequest, protocol.FuncBufferPoolFlushReply,
 			protocol.FuncBufferRDMAIndicate:
-			return controlViolation(ErrUnexpected, "%v in mode %s", h.Function, c.cfg.Mode)
+			return controlViolation(ErrUnexpected, "%v in mode %s", f, d.c.cfg.Mode)
 		default:
 		}
 	}
-	switch h.Function {
+	switch f {
 	case protocol.FuncBufferRecvPoolUpdate:
-		return c.onUpdate(msg)
+		return d.onUpdate(msg)
 	case protocol.FuncBufferRDMAIndicate:
-		return c.onIndicate(msg)
+		return d.onIndicate(msg)
 	case protocol.FuncBufferRecvPool:
-		return c.onPools(msg)
+		return d.onPools(msg)
 	case protocol.FuncBufferRecvPoolGet:
-		return c.onGet(msg)
+		return d.onGet(msg)
 	case protocol.FuncBufferPoolFlushRequest:
-		return c.onFlush(msg)
+		return d.onFlush(msg)
 	case protocol.FuncBufferPoolFlushReply:
-		return c.onFlushed(msg)
+		return d.onFlushed(msg)
 	case protocol.FuncCfgUtilRequest:
-		return c.onRequest(msg)
+		return d.requests.onRequest(msg)
 	case protocol.FuncCfgUtilReply:
-		return c.onReply(msg)
+		return d.requests.onReply(msg)
 	default:
-		return controlViolation(ErrUnexpected, "%v", h.Function)
+		return ErrUnexpected
 	}
 }
 
 // onPools takes pools that the peer lends.
-func (c *Conn) onPools(msg []byte) error {
+func (d *dispatcher) onPools(msg []byte) error {
 	m, err := protocol.DecodeBufferRecvPool(msg)
 	if err != nil {
-		return controlViolation(err, "BufferRecvPool")
+		return err
 	}
 	pools := make([]protocol.Pool, m.Len())
 	for i := range pools {
@@ -63,7 +90,7 @@ func (c *Conn) onPools(msg []byte) error {
 	// seem to fit nowhere.
 	slices.SortStableFunc(pools, func(a, b protocol.Pool) int { return cmp.Compare(b.ElementSize, a.ElementSize) })
 	for _, p := range pools {
-		if err := c.addRemote(p); err != nil {
+		if err := d.addRemote(p); err != nil {
 			return err
 		}
 	}
@@ -71,37 +98,34 @@ func (c *Conn) onPools(msg []byte) error {
 }
 
 // addRemote takes a pool that the peer lends.
-func (c *Conn) addRemote(p protocol.Pool) error {
+func (d *dispatcher) addRemote(p protocol.Pool) error {
 	err, order := p.Valid(), bufpool.LatestFirst
-	if c.cfg.Mode.Sends() {
+	if d.c.cfg.Mode.Sends() {
 		err, order = p.ValidSend(), bufpool.InOrder
 	}
-	if err == nil && int(p.Channel()) > len(c.channels) {
-		err = fmt.Errorf("%w: pool %d for data channel %d of %d", ErrNoChannel, p.Ref, p.Channel(), len(c.channels))
+	if err == nil && int(p.Channel()) > len(d.channels) {
+		err = fmt.Errorf("%w: pool %d for data channel %d of %d", ErrNoChannel, p.Ref, p.Channel(), len(d.channels))
 	}
 	if err == nil {
 		r := bufpool.NewRemote(p, order)
-		r.Invalidate = c.cfg.Invalidation && p.Invalidate()
-		err = c.pools.step(bufpool.Event{Kind: bufpool.Lent, Remote: r})
+		r.Invalidate = d.c.cfg.Invalidation && p.Invalidate()
+		err = d.pools.step(bufpool.Event{Kind: bufpool.Lent, Remote: r})
 	}
-	if err != nil {
-		return controlViolation(err, "BufferRecvPool")
-	}
-	return nil
+	return err
 }
 
 // onUpdate makes the elements in an update usable again.
-func (c *Conn) onUpdate(msg []byte) error {
+func (d *dispatcher) onUpdate(msg []byte) error {
 	m, err := protocol.DecodeBufferRecvPoolUpdate(msg)
 	if err != nil {
-		return controlViolation(err, "BufferRecvPoolUpdate")
+		return err
 	}
 	for r := m.Returns(); r.Next(); {
-		g := c.pools.remote(r.Pool())
+		g := d.pools.remote(r.Pool())
 		if g == nil {
 			return controlViolation(ErrPool, "update of pool %d", r.Pool())
 		}
-		tx := c.channels[g.Channel-1].tx
+		tx := d.channels[g.Channel-1].tx
 		for i := range r.Len() {
 			elem := r.Element(i)
 			if err := g.Return(uint32(elem)); err != nil {
@@ -109,75 +133,103 @@ func (c *Conn) onUpdate(msg []byte) error {
 			}
 			tx.indications.acknowledge(g, elem)
 		}
-		tx.credited()
+		tx.credits.came()
 	}
 	return nil
 }
 
 // onIndicate passes indications to the receiver of their data channel.
-func (c *Conn) onIndicate(msg []byte) error {
+func (d *dispatcher) onIndicate(msg []byte) error {
 	m, err := protocol.DecodeBufferRDMAIndicate(msg)
 	if err != nil {
-		return controlViolation(err, "BufferRDMAIndicate")
+		return err
 	}
-	channel := int(m.At(0).Pool / uint32(c.cfg.MaxPools))
-	if channel >= len(c.channels) {
+	channel := int(m.At(0).Pool / uint32(d.c.cfg.MaxPools))
+	if channel >= len(d.channels) {
 		return controlViolation(ErrPool, "indication of pool %d", m.At(0).Pool)
 	}
-	first := c.firstRef(channel + 1)
-	events := c.control.events[:0]
+	first := d.c.firstRef(channel + 1)
+	events := d.events[:0]
 	for i := range m.Len() {
 		x := m.At(i)
 		class := x.Pool - first
-		if class >= uint32(c.cfg.MaxPools) {
+		if class >= uint32(d.c.cfg.MaxPools) {
 			return controlViolation(ErrPool, "indication of pool %d in a message about data channel %d", x.Pool, channel+1)
 		}
 		events = append(events, rxEvent{kind: rxIndicated, class: class, elem: x.Element, length: x.Length,
 			last: i == m.Len()-1})
 	}
-	c.control.events = events
-	return c.channels[channel].rx.indicated(events)
+	d.events = events
+	return d.channels[channel].rx.indicated(events)
 }
 
 // onGet hears that the peer asks for another pool.
-func (c *Conn) onGet(msg []byte) error {
+func (d *dispatcher) onGet(msg []byte) error {
 	m, err := protocol.DecodeBufferRecvPoolGet(msg)
 	if err != nil {
-		return controlViolation(err, "BufferRecvPoolGet")
+		return err
 	}
-	if int(m.Channel) > len(c.channels) {
-		return controlViolation(ErrNoChannel, "BufferRecvPoolGet for data channel %d of %d", m.Channel, len(c.channels))
+	if int(m.Channel) > len(d.channels) {
+		return controlViolation(ErrNoChannel, "BufferRecvPoolGet for data channel %d of %d", m.Channel, len(d.channels))
 	}
 	size := int(min(m.ElementSize, MaxElementSize+1)) // no more is lent
-	return c.pools.step(bufpool.Event{Kind: bufpool.Get, Channel: int(m.Channel), Size: size, Elements: int(m.Elements)})
+	return d.pools.step(bufpool.Event{Kind: bufpool.Get, Channel: int(m.Channel), Size: size, Elements: int(m.Elements)})
 }
 
 // onFlush stops the use of pools: the peer takes back some of its own, or gives
 // back some of ours.
-func (c *Conn) onFlush(msg []byte) error {
+func (d *dispatcher) onFlush(msg []byte) error {
 	m, err := protocol.DecodeBufferPoolFlushRequest(msg)
 	if err != nil {
-		return controlViolation(err, "BufferPoolFlushRequest")
+		return err
 	}
 	refs := make([]uint32, m.Len())
 	for i := range refs {
 		refs[i] = m.Pool(i)
 	}
-	err = c.pools.step(bufpool.Event{Kind: bufpool.Flush, Transaction: m.TransactionContext, Refs: refs})
-	if err != nil {
-		return controlViolation(err, "BufferPoolFlushRequest")
-	}
-	return nil
+	return d.pools.step(bufpool.Event{Kind: bufpool.Flush, Transaction: m.TransactionContext, Refs: refs})
 }
 
 // onFlushed hears that the peer has done what this side's flush asked for.
-func (c *Conn) onFlushed(msg []byte) error {
+func (d *dispatcher) onFlushed(msg []byte) error {
 	m, err := protocol.DecodeBufferPoolFlushReply(msg)
 	if err == nil {
-		err = c.pools.step(bufpool.Event{Kind: bufpool.FlushReply, Transaction: m.TransactionContext})
+		err = d.pools.step(bufpool.Event{Kind: bufpool.FlushReply, Transaction: m.TransactionContext})
 	}
-	if err != nil {
-		return controlViolation(err, "BufferPoolFlushReply")
+	return err
+}
+
+// answer answers requests that are about the session itself.
+func (d *dispatcher) answer(t protocol.CfgType, data []byte) protocol.CfgStatus {
+	switch t {
+	case protocol.CfgKeepAlive:
+		if protocol.DecodeKeepAlive(data) != nil {
+			return protocol.CfgInvalid
+		}
+		return protocol.CfgOK
+	case protocol.CfgSent:
+		return d.onSent(data)
+	case protocol.CfgBind:
+		return d.binding.answer()
+	default:
+		return d.pools.hearKeys(data)
 	}
-	return nil
+}
+
+// onSent hears how much the peer has sent on a data channel that may lose
+// messages.
+func (d *dispatcher) onSent(data []byte) protocol.CfgStatus {
+	sent, err := protocol.DecodeSent(data)
+	switch {
+	case d.c.cfg.Mode != protocol.ModeSendUC:
+		return protocol.CfgUnsupported
+	case err != nil || sent.Channel < 1 || int(sent.Channel) > len(d.channels):
+		return protocol.CfgInvalid
+	}
+	r := d.channels[sent.Channel-1].rx
+	r.sent.Store(sent.Next)
+	if !r.mailed.Swap(true) {
+		r.queue.put(rxEvent{kind: rxSent})
+	}
+	return protocol.CfgOK
 }

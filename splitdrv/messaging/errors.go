@@ -124,10 +124,6 @@ func channelViolation(channel int, rule error, format string, args ...any) error
 	return &ProtocolError{Channel: channel, Value: fmt.Sprintf(format, args...), Rule: rule}
 }
 
-func (r *receiver) violation(rule error, format string, args ...any) error {
-	return channelViolation(r.ch.number, rule, format, args...)
-}
-
 func controlViolation(rule error, format string, args ...any) error {
 	return channelViolation(0, rule, format, args...)
 }

@@ -59,7 +59,7 @@ func TestReceiverWaitsOnce(t *testing.T) {
 	c := floodedConn(t)
 	c.control.free = c.control.free[:protocol.OtherControl]
 	for range 3 {
-		if sent, err := c.control.sendUpdate(c.channels[0].rx); sent || err != nil {
+		if sent, err := c.control.trySend(&c.channels[0].rx.queue, c.channels[0].rx.update); sent || err != nil {
 			t.Fatalf("sent %t, %v", sent, err)
 		}
 	}

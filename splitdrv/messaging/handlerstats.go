@@ -37,10 +37,6 @@ type WorkerStats struct {
 	Error   string `json:"error,omitempty"` // what the kernel refused
 }
 
-// Handlers are the handlers, by number, the control channel's first. It may be
-// called at any time before Close.
-func (c *Conn) Handlers() []HandlerStats { return c.handlers.stats() }
-
 func (h *handlers) stats() []HandlerStats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -88,37 +84,4 @@ func (w *worker) stats(now tally) WorkerStats {
 		s.Error = p.err.Error()
 	}
 	return s
-}
-
-// ChannelVector is where a data channel's completions raise events.
-type ChannelVector struct {
-	Channel       int `json:"channel"`
-	Handler       int `json:"handler"`
-	Vector        int `json:"comp_vector"`         // of its completion queues
-	HandlerVector int `json:"handler_comp_vector"` // of those that would be made now
-}
-
-// Vectors lists the data channels' completion vectors.
-func (s *Stats) Vectors() []ChannelVector {
-	var all []ChannelVector
-	for i, c := range s.Channels {
-		v := ChannelVector{Channel: i + 1, Handler: c.Handler, Vector: c.CompVector, HandlerVector: c.CompVector}
-		if c.Handler < len(s.Handlers) {
-			v.HandlerVector = s.Handlers[c.Handler].Vector
-		}
-		all = append(all, v)
-	}
-	return all
-}
-
-// HandlingOf is the handling that the stats are of.
-func HandlingOf(s *Stats) Handling {
-	var g Handling
-	for _, h := range s.Handlers {
-		g.Handlers = append(g.Handlers, h.Handler)
-	}
-	for _, c := range s.Channels {
-		g.Assigned = append(g.Assigned, c.Handler)
-	}
-	return g
 }

@@ -1,27 +1,96 @@
 package messaging
 
 import (
+	"fmt"
+
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
 )
 
-// inFlight are the work requests of a send queue that have not completed, in the
-// order of posting, and their sequence numbers, which are cumulative and compared
-// by difference. It is the sender's goroutine's.
-type inFlight struct {
+// sendQueue is the send queue of a data channel: the work requests that have not
+// completed, in the order of posting, and their sequence numbers, which are cumulative
+// and compared by difference. It is the sender's goroutine's, who alone posts there.
+type sendQueue struct {
+	ch         *dataQP
+	count      *txCounters
+	depth      int
 	posted     uint32 // or gathered to be
 	completed  uint32
 	signaled   uint32 // the last one that asked for a completion
 	unsignaled int    // frames since then
 	flights    flights
+	callbacks  []callback // who hears when work requests have completed, in order
 }
 
-func newInFlight(depth int) inFlight { return inFlight{flights: flights{ring: make([]flight, depth)}} }
+func newSendQueue(ch *dataQP, cfg *Config, count *txCounters) sendQueue {
+	depth := sqDepth(cfg)
+	return sendQueue{ch: ch, count: count, depth: depth, flights: flights{ring: make([]flight, depth+cfg.SendSlots+1)}}
+}
+
+// sqDepth is how many writes a data channel can have outstanding: as many as
+// there are slots, and as many inline ones again.
+//
+// Windows of one-touch pools are bound and invalidated there as well.
+func sqDepth(cfg *Config) int {
+	n := 2 * cfg.SendSlots
+	if cfg.Protection == ProtectOneTouch {
+		n += 2 * bufpool.MaxBatch
+	}
+	return n
+}
 
 // signal makes the latest work request one that asks for a completion.
-func (q *inFlight) signal(wr *fabric.SendWR) {
+func (q *sendQueue) signal(wr *fabric.SendWR) {
 	wr.Flags |= fabric.Signaled
 	q.signaled, q.unsignaled = q.posted, 0
+}
+
+// number numbers a work request that is no transfer and returns its identifier
+// and flags.
+func (q *sendQueue) number(signaled bool) (id uint64, flags fabric.Flags) {
+	q.posted++
+	if signaled {
+		flags = fabric.Signaled
+		q.signaled, q.unsignaled = q.posted, 0
+		q.flights.push(flight{seq: q.posted, slot: noSlot}) // something to wait for
+	}
+	return uint64(protocol.PackWRID(protocol.WRDataWrite, uint8(q.ch.number), 0, q.posted)), flags
+}
+
+// drain posts a write of nothing that asks for a completion, and so completes
+// what was posted before. A write of no bytes needs neither address nor key
+// (InfiniBand Architecture Specification, volume 1, C9-88).
+func (q *sendQueue) drain() error {
+	id, flags := q.number(true)
+	wr := [1]fabric.SendWR{{ID: id, Op: fabric.OpWrite, Flags: flags}}
+	if _, err := q.ch.qp.PostSend(wr[:]); err != nil {
+		return fmt.Errorf("post a write of nothing on data channel %d: %w", q.ch.number, err)
+	}
+	return nil
+}
+
+// callback is who hears that work requests have completed: the channel's receiver,
+// about a batch, or else the pools.
+type callback struct {
+	rx    rxEvent
+	event bufpool.Event
+}
+
+// whenCompleted has somebody hear when what was posted last, which asks for a
+// completion, has completed.
+func (q *sendQueue) whenCompleted(c callback) {
+	q.callbacks = append(q.callbacks, c)
+	q.flights.newest().callback = true
+}
+
+// called returns the next callback.
+func (q *sendQueue) called() callback {
+	c := q.callbacks[0]
+	rest := copy(q.callbacks, q.callbacks[1:])
+	q.callbacks[rest] = callback{}
+	q.callbacks = q.callbacks[:rest]
+	return c
 }
 
 // flight is a frame on its way, or a work request that is none.

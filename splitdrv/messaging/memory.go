@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/bufpool"
-	"github.com/splitnic/splitnic/protocol"
 )
 
 // ErrMemory is wrapped by errors about registered memory that a bound does not
@@ -75,23 +74,6 @@ func (b *Budget) tight() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return time.Since(b.refused) < pressure
-}
-
-// LeastMemory is how many bytes are registered for a session with this
-// configuration at its beginning. Where the system has huge pages it can be more.
-func (c Config) LeastMemory() int64 {
-	c = c.withDefaults()
-	sends := 2 * protocol.ControlReceives(c.Mode, c.Queues, c.MaxPools)
-	receives := protocol.ControlReceives(c.Mode, c.Queues, c.PeerPools)
-	n := pageUp((sends + receives) * protocol.MaxControlSize)
-	for i := range c.Queues {
-		count, size := c.slots(i + 1)
-		n += pageUp(count * size)
-		for _, p := range c.channel(i + 1).Pools {
-			n += p.bytes()
-		}
-	}
-	return int64(n)
 }
 
 // memory owns the arenas of a session.
@@ -163,3 +145,7 @@ func (m *memory) pinned() int {
 	defer m.mu.Unlock()
 	return int(m.bytes)
 }
+
+func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }
+
+func pageUp(n int) int { return roundUp(n, 4096) }

@@ -10,11 +10,17 @@ const (
 	idleYields = 16
 )
 
-// poll is the goroutine of a channel whose worker never sleeps. What comes in is
-// answered before the books are kept.
-func (ch *channel) poll() error {
+// With Config.Poll a channel has one worker, which never sleeps. It is a second way of
+// driving the same stages, for the benchmarks alone: tools that poll are what they are
+// compared with.
+
+// poll is the goroutine of such a channel.
+func (ch *channel) poll() error { return ch.rx.finish(ch.pollOn()) }
+
+// pollOn goes on until the session has ended. What comes in is answered before the books
+// are kept.
+func (ch *channel) pollOn() error {
 	tx, rx := ch.tx, ch.rx
-	defer rx.abandon()
 	for idle := 0; !tx.c.stopped.Load(); idle++ {
 		n, err := rx.poll()
 		if err != nil {
@@ -23,7 +29,7 @@ func (ch *channel) poll() error {
 		if n > 0 {
 			idle = 0
 			if err := rx.hand(rx.comps[:n]); err != nil {
-				return rx.failed(err)
+				return err
 			}
 		}
 		tx.in.drained = false
@@ -42,7 +48,7 @@ func (ch *channel) poll() error {
 		}
 		if rx.queue.pending.Load() {
 			if err := rx.readQueue(); err != nil {
-				return rx.failed(err)
+				return err
 			}
 			idle = 0
 		}
@@ -56,7 +62,6 @@ func (ch *channel) poll() error {
 			runtime.Gosched()
 		}
 	}
-	rx.drain()
 	return nil
 }
 

@@ -22,9 +22,11 @@ import (
 // its own, which also tells the pools when it is time to look for idle ones and which
 // channels lack credits.
 type poolManager struct {
-	c     *Conn
-	kick  chan struct{} // there is something in queue
-	short chan struct{} // a frame fits no pool
+	c        *shared
+	control  *controlSends
+	requests *requests
+	kick     chan struct{} // there is something in queue
+	short    chan struct{} // a frame fits no pool
 
 	mu      sync.Mutex // guards what follows
 	pools   *bufpool.Pools
@@ -35,7 +37,7 @@ type poolManager struct {
 	pace       *rate.Limiter // of what pools of the peer's cost
 	held       atomic.Uint64 // flushes of the peer's that were answered later, because there were too many
 
-	channels []starvation
+	channels []poolChannel
 }
 
 const (
@@ -46,6 +48,9 @@ const (
 	// no peer asks as often that keeps these pauses. Each is memory that the kernel
 	// maps, pins and gives back, while it holds up the other sessions' too.
 	extraPoolRate = rate.Limit(2 / (float64(patienceMin) / float64(time.Second)))
+	// sentAfter is how long a sender on an unreliable channel has no credit
+	// before it suspects that messages were lost.
+	sentAfter = 50 * time.Millisecond
 	// What the peer may have its pools cost, in elements: as many at once as a data
 	// channel has, and that in a second in the long run. Each pool costs poolCost
 	// besides. A peer that lends pools on request, and takes them back when they are
@@ -55,21 +60,44 @@ const (
 	poolCost  = 256
 )
 
-func newPoolManager(c *Conn) *poolManager {
+// interval is how often the manager looks around.
+func poolInterval(cfg *Config) time.Duration {
+	if cfg.Mode == protocol.ModeSendUC {
+		return sentAfter / 2
+	}
+	return min(250*time.Millisecond, cfg.PoolIdle/4)
+}
+
+// poolChannel is what the pool manager knows of a channel, and what it remembers:
+// whether its sender lacks credits.
+type poolChannel struct {
+	number   int
+	sender   *queue[sqRequest]
+	receiver *queue[rxEvent]
+	credits  *credits
+	sequence *atomic.Uint64 // send modes: of the next message
+	tx       *txCounters
+	rx       *rxCounters
+
+	noCredit uint64 // the sender's counter at the last look
+	held     uint64 // the receiver's counter when the peer last asked for a pool
+	looks    int    // in a row that found the sender asleep without credit
+}
+
+func newPoolManager(c *shared, control *controlSends, requests *requests) *poolManager {
 	cfg := &c.cfg
 	m := &poolManager{
-		c: c, kick: make(chan struct{}, 1), short: make(chan struct{}, 1),
+		c: c, control: control, requests: requests, kick: make(chan struct{}, 1), short: make(chan struct{}, 1),
 		// At once at most as many as there can be.
 		extraPools: rate.NewLimiter(extraPoolRate, cfg.Queues*cfg.MaxPools),
 		pace:       rate.NewLimiter(costRate, costBurst),
-		channels:   make([]starvation, cfg.Queues),
 	}
 	m.pools = bufpool.NewPools(bufpool.Config{
 		Channels: cfg.Queues, MaxPools: cfg.MaxPools, PeerPools: cfg.PeerPools,
 		MaxElements: MaxChannelElements, KeptPools: MaxPools,
 		OneTouch: cfg.Protection == ProtectOneTouch, Invalidates: cfg.invalidates(),
 		PeerOneTouch: cfg.OneTouch && !cfg.Mode.Sends(),
-		IdleTicks:    int(cfg.PoolIdle / m.interval()),
+		IdleTicks:    int(cfg.PoolIdle / poolInterval(cfg)),
 		PatienceMin:  patienceMin, PatienceMax: patienceMax,
 	})
 	return m
@@ -106,47 +134,25 @@ func raise(c chan struct{}) {
 func (m *poolManager) hand(a *bufpool.Action) {
 	switch l, r := a.Local, a.Remote; a.Do {
 	case bufpool.Adopt:
-		m.c.channels[l.Channel-1].rx.queue.put(rxEvent{kind: rxAdopt, pool: l})
+		m.channels[l.Channel-1].receiver.put(rxEvent{kind: rxAdopt, pool: l})
 	case bufpool.Drain:
-		m.c.channels[l.Channel-1].rx.queue.put(rxEvent{kind: rxDrain, pool: l})
+		m.channels[l.Channel-1].receiver.put(rxEvent{kind: rxDrain, pool: l})
 	case bufpool.Bind:
-		m.c.channels[l.Channel-1].tx.queue.put(sqRequest{kind: sqBind, lent: l})
+		m.channels[l.Channel-1].sender.put(sqRequest{kind: sqBind, lent: l})
 	case bufpool.Unbind:
-		m.c.channels[l.Channel-1].tx.queue.put(sqRequest{kind: sqUnbind, lent: l})
+		m.channels[l.Channel-1].sender.put(sqRequest{kind: sqUnbind, lent: l})
 	case bufpool.Use:
-		tx := m.c.channels[r.Channel-1].tx
-		tx.credits.add(r)
-		tx.credited()
+		credits := m.channels[r.Channel-1].credits
+		credits.add(r)
+		credits.came()
 	case bufpool.Stop:
-		tx := m.c.channels[r.Channel-1].tx
-		tx.credits.remove(r)
-		tx.queue.put(sqRequest{kind: sqDrain, pool: r, last: a.Last})
+		ch := &m.channels[r.Channel-1]
+		ch.credits.remove(r)
+		ch.sender.put(sqRequest{kind: sqDrain, pool: r, last: a.Last})
 	case bufpool.Invalidate:
-		m.c.channels[r.Channel-1].tx.queue.put(sqRequest{kind: sqInvalidate, pool: r})
+		m.channels[r.Channel-1].sender.put(sqRequest{kind: sqInvalidate, pool: r})
 	default:
 		m.queue = append(m.queue, *a)
-	}
-}
-
-// run is the manager's goroutine.
-func (m *poolManager) run() error {
-	tick := time.NewTicker(m.interval())
-	defer tick.Stop()
-	for {
-		var err error
-		select {
-		case <-m.c.done:
-			return nil
-		case <-m.kick:
-			err = m.work()
-		case <-m.short:
-			err = m.needLarger()
-		case <-tick.C:
-			err = m.look()
-		}
-		if err != nil {
-			return err
-		}
 	}
 }
 
@@ -173,7 +179,7 @@ func (m *poolManager) work() error {
 
 // do carries out an action, or several offers.
 func (m *poolManager) do(actions []bufpool.Action) error {
-	a, control := &actions[0], m.c.control
+	a, control := &actions[0], m.control
 	switch a.Do {
 	case bufpool.Make:
 		return m.lend(a)
@@ -220,9 +226,9 @@ func (m *poolManager) count() bufpool.Counts {
 }
 
 // first makes one of the first pools of a channel. It is adopted and offered later.
-func (m *poolManager) first(ch *channel, p PoolConfig) (*bufpool.Local, error) {
+func (m *poolManager) first(channel int, p PoolConfig) (*bufpool.Local, error) {
 	m.mu.Lock()
-	l := m.pools.First(ch.number)
+	l := m.pools.First(channel)
 	m.mu.Unlock()
 	return l, m.register(l, p, true)
 }
@@ -230,9 +236,9 @@ func (m *poolManager) first(ch *channel, p PoolConfig) (*bufpool.Local, error) {
 // lend makes the pool that the peer has asked for, as far as the bounds allow it.
 func (m *poolManager) lend(a *bufpool.Action) error {
 	failed := bufpool.Event{Kind: bufpool.Failed, Local: a.Local}
-	ch, s := m.c.channels[a.Channel-1], &m.channels[a.Channel-1]
-	before := s.held
-	if s.held = ch.rx.count.RxThrottled.Load(); s.held != before {
+	ch := &m.channels[a.Channel-1]
+	before := ch.held
+	if ch.held = ch.rx.RxThrottled.Load(); ch.held != before {
 		// It has no credit because its frames are held back. With more memory
 		// they would only wait longer.
 		return m.step(failed)
@@ -300,7 +306,7 @@ func (m *poolManager) tell(l *bufpool.Local) error {
 	for first := 0; first < len(l.Keys); first += protocol.MaxPoolKeys {
 		some := l.Keys[first:min(first+protocol.MaxPoolKeys, len(l.Keys))]
 		data := protocol.AppendPoolKeys(nil, l.Ref, uint32(first), some)
-		if _, err := m.c.Request(context.Background(), protocol.CfgPoolKeys, data); err != nil {
+		if _, err := m.requests.request(context.Background(), protocol.CfgPoolKeys, data); err != nil {
 			return fmt.Errorf("tell the keys of pool %d: %w", l.Ref, err)
 		}
 	}
@@ -309,8 +315,8 @@ func (m *poolManager) tell(l *bufpool.Local) error {
 
 // ask asks the peer for another pool.
 func (m *poolManager) ask(a *bufpool.Action) error {
-	m.c.channels[a.Channel-1].tx.short.Store(0)
-	if err := m.c.control.send(func(dst []byte) []byte {
+	m.channels[a.Channel-1].credits.short.Store(0)
+	if err := m.control.send(func(dst []byte) []byte {
 		return protocol.AppendBufferRecvPoolGet(dst, protocol.BufferRecvPoolGet{
 			ElementSize: uint32(a.Size), Elements: uint32(a.Elements), Channel: uint32(a.Channel),
 		})
@@ -320,7 +326,7 @@ func (m *poolManager) ask(a *bufpool.Action) error {
 	m.c.inBackground(func() error {
 		// The reply to a later request says that this one has been handled,
 		// whatever the reply is.
-		_, err := m.c.Request(context.Background(), protocol.CfgKeepAlive, nil)
+		_, err := m.requests.request(context.Background(), protocol.CfgKeepAlive, nil)
 		if status := (*StatusError)(nil); err != nil && !errors.As(err, &status) {
 			return err
 		}
@@ -341,7 +347,7 @@ func (m *poolManager) reply(a *bufpool.Action) error {
 		if err := m.step(bufpool.Event{Kind: bufpool.Replying}); err != nil {
 			return err
 		}
-		return m.c.control.send(func(dst []byte) []byte { return protocol.AppendBufferPoolFlushReply(dst, a.Transaction) })
+		return m.control.send(func(dst []byte) []byte { return protocol.AppendBufferPoolFlushReply(dst, a.Transaction) })
 	}
 	if wait <= 0 {
 		return reply()
@@ -356,15 +362,22 @@ func (m *poolManager) reply(a *bufpool.Action) error {
 	return nil
 }
 
-// inBackground has something done that waits for the peer, or for a time. Its error
-// ends the session, but for one that says that the session has ended.
-func (c *Conn) inBackground(do func() error) {
-	c.background.Go(func() {
-		if err := do(); err != nil && !errors.Is(err, net.ErrClosed) {
-			c.end(err)
-		}
-	})
+// hearKeys hears the keys of a pool that the peer is about to lend.
+func (m *poolManager) hearKeys(data []byte) protocol.CfgStatus {
+	if !m.c.cfg.OneTouch || m.c.cfg.Mode.Sends() {
+		return protocol.CfgUnsupported
+	}
+	k, err := protocol.DecodePoolKeys(data)
+	if err != nil {
+		return protocol.CfgInvalid
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pools.HearKeys(k) != nil {
+		return protocol.CfgInvalid
+	}
+	return protocol.CfgOK
 }
 
-// firstRef is the lowest reference of the pools lent on a data channel.
-func (c *Conn) firstRef(channel int) uint32 { return uint32((channel - 1) * c.cfg.MaxPools) }
+// nudge tells the manager that a frame fits no pool. It never waits.
+func (m *poolManager) nudge() { raise(m.short) }

@@ -44,15 +44,6 @@ type PacedPort interface {
 	WriteHold() time.Duration
 }
 
-// Unhold has every worker that waits for the end of a hold look again how long
-// that is: see PacedPort. It never waits. It must not be called after Close.
-func (c *Conn) Unhold() {
-	for _, ch := range c.channels {
-		ch.tx.queue.wake.Set()
-		ch.rx.queue.wake.Set()
-	}
-}
-
 // WriteFDer is a Port with a descriptor of its own for writing: one that reads
 // from several sources and has an epoll(7) descriptor for FD, which is never
 // writable.

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
-	"github.com/splitnic/splitnic/protocol"
 )
 
 // Protection says what bounds a peer to the pools that this side lends it, on
@@ -91,39 +89,3 @@ func ProtectionOn(asked Protection, l fabric.Limits) (Protecting, error) {
 // ErrOneTouch is wrapped by New's error when this side is to lend one-touch
 // pools to a peer that does not know how to use them.
 var ErrOneTouch = errors.New("the other half is of a version without one-touch pools; update it, or use another --protection here")
-
-// protecting is ProtectionOn for a session, whose peer has a say in it as well.
-func (c *Config) protecting() (Protecting, error) {
-	switch {
-	case c.Mode.Sends():
-		return Protecting{ProtectRegion, fmt.Sprintf("mode %s lends no memory", c.Mode)}, nil
-	case c.Protection == ProtectOneTouch && !c.OneTouch:
-		return Protecting{}, fmt.Errorf("protection %s: %w", c.Protection, ErrOneTouch)
-	}
-	return ProtectionOn(c.Protection, c.Device.Limits())
-}
-
-// invalidates reports whether the peer invalidates the windows of pools that
-// are flushed, by a message of its own.
-func (c *Config) invalidates() bool { return c.Protection == ProtectWindow && c.Invalidation }
-
-// exposed is what the peer is told of a pool of this side's.
-func (c *Config) exposed(l *bufpool.Local) protocol.Pool {
-	o := protocol.Pool{
-		Ref: l.Ref, Elements: uint32(l.Elements.Len()), ElementSize: uint32(l.Elements.ElementSize()),
-		Context: protocol.PoolContext(uint16(l.Channel), 0),
-	}
-	switch {
-	case c.Mode.Sends():
-	case c.Protection == ProtectOneTouch:
-		o.Addr = l.Regions[0].Addr() // its keys were told before
-	case c.Protection == ProtectWindow:
-		o.RKey, o.Addr = l.Keys[0], l.Regions[0].Addr()
-		if c.Invalidation {
-			o.Context = protocol.PoolContext(uint16(l.Channel), protocol.PoolInvalidate)
-		}
-	default:
-		o.RKey, o.Addr = l.Regions[0].RKey(), l.Regions[0].Addr()
-	}
-	return o
-}

@@ -68,6 +68,7 @@ const (
 	rxSent                    // in mode send-uc: the peer says what it has sent so far
 	rxRevoked                 // the windows of elements are invalid
 	rxRebound                 // they are bound again
+	rxUnblocked               // there is room for an update that found none
 )
 
 // sqRequest is something for a sender to do besides frames: it alone posts to the

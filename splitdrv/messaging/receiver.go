@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync/atomic"
-	"time"
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
@@ -20,11 +18,11 @@ import (
 //
 //	run       works, until the session ends, asleep while there is nothing to do
 //	work      step after step; when there is nothing to do, arm, and one step more
-//	step      takes one batch of completions, or reads what others have for it (inbox.go)
+//	step      takes one batch of completions, or reads what others have for it
 //	poll      polls them
 //	hand      finds out pool, element and length, as the mode has it (senddata.go)
 //	consume   checks that the element was lent and is written once; with one-touch pools
-//	          it waits here until its window is invalid (onetouch.go)
+//	          it waits here until its window is invalid (bufpool.Batch)
 //	unpack    checks the frames (delivery.go)
 //	flush     writes them to the port and frees the elements
 //	renew     posts the receives again
@@ -33,32 +31,26 @@ import (
 // receiver moves frames from the peer to a port. All it has is its goroutine's, but
 // for what others leave in its queue, and atomic values.
 type receiver struct {
-	c      *Conn
-	ch     *channel
-	w      *worker
-	queue  queue[rxEvent]
-	idle   *epoll.Set // waits for completions, or events
-	notice notice
-	comps  [64]fabric.Completion
-	recvs  [64]fabric.RecvWR
+	c       *shared
+	ch      *dataQP
+	control *controlSends
+	manager *poolManager
+	w       *worker
+	sender  *queue[sqRequest] // of the channel
+	queue   queue[rxEvent]
+	idle    *epoll.Set // waits for completions, or events
+	notice  notice
+	comps   [64]fabric.Completion
+	recvs   [64]fabric.RecvWR
 
 	adopted
 	numbering
-	consumed  []consumed      // free again after the next flush
-	touched   bufpool.Batches // of one-touch pools
-	returns   bufpool.Returns
-	unblocked atomic.Bool // a slot is free for the update that found none
-	out       delivery
-	count     rxCounters
-}
-
-// adopted are the pools of the channel that are lent.
-type adopted struct {
-	pools    []*bufpool.Local                 // by reference, from the channel's first; nil where none is lent
-	local    atomic.Pointer[[]*bufpool.Local] // those that there are, for others to read; replaced as a whole
-	elements atomic.Int64                     // of those
-	spare    int                              // posted receives that stand for no element
-	windowed []*bufpool.Local                 // those with windows that may be bound
+	spare    int             // posted receives that stand for no element
+	consumed []consumed      // free again after the next flush
+	touched  bufpool.Batches // of one-touch pools
+	returns  bufpool.Returns
+	out      delivery
+	count    rxCounters
 }
 
 // consumed is an element that the peer has written.
@@ -67,11 +59,13 @@ type consumed struct {
 	elem int
 }
 
-func newReceiver(c *Conn, ch *channel) (*receiver, error) {
-	r := &receiver{c: c, ch: ch}
+func newReceiver(
+	c *shared, ch *dataQP, w *worker, control *controlSends, pools *poolManager,
+) (*receiver, error) {
+	r := &receiver{c: c, ch: ch, control: control, manager: pools}
 	r.returns = bufpool.Returns{Mode: c.cfg.Mode, Room: protocol.MaxControlSize - protocol.HeaderSize}
-	r.pools = make([]*bufpool.Local, c.cfg.MaxPools)
-	r.local.Store(new([]*bufpool.Local))
+	r.adopted.init(ch.number, c.firstRef(ch.number), c.cfg.MaxPools)
+	r.numbering = numbering{channel: ch.number, lossy: c.cfg.Mode == protocol.ModeSendUC, count: &r.count}
 	r.consumed = make([]consumed, 0, len(r.comps))
 	for i := range r.recvs {
 		r.recvs[i].ID = uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(ch.number), 0, 0))
@@ -80,9 +74,7 @@ func newReceiver(c *Conn, ch *channel) (*receiver, error) {
 	if r.queue.wake, err = c.newEvent(); err != nil {
 		return nil, err
 	}
-	if c.cfg.Poll {
-		r.w = ch.tx.w
-	} else {
+	if r.w = w; !c.cfg.Poll { // otherwise it is the sender's worker, too
 		r.w = c.handlers.newWorker(ch.number, RoleReceiver, r.queue.wake)
 	}
 	r.out = delivery{
@@ -102,21 +94,7 @@ func (r *receiver) begin(port Port) (err error) {
 }
 
 // run is the receiver's goroutine.
-func (r *receiver) run() error {
-	defer r.abandon()
-	var err error
-	if end := r.idle.Run(func() (ended bool) {
-		ended, err = r.work()
-		return ended
-	}); err == nil {
-		err = end
-	}
-	if err != nil {
-		return r.failed(err)
-	}
-	r.drain()
-	return nil
-}
+func (r *receiver) run() error { return r.finish(r.idle.Run(r.work)) }
 
 // work goes on until there is nothing to do, or the session has ended. It is called
 // again when something has happened meanwhile.
@@ -125,48 +103,35 @@ func (r *receiver) work() (ended bool, err error) {
 		r.count.RxWakeups.Add(1)
 		r.w.woke()
 	}
-	for !r.c.stopped.Load() {
-		worked, err := r.step()
-		if err == nil && !worked {
-			worked, err = r.spin()
+	for {
+		if ended, err = r.w.untilIdle(&r.notice, &r.c.stopped, r.step); ended {
+			return ended, err
 		}
-		if err == nil && !worked {
-			worked, err = r.arm()
+		r.queue.asleep.Store(true)
+		// Who saw it awake has not raised the event.
+		if !r.queue.pending.Load() {
+			return false, nil
 		}
-		if err != nil {
-			return true, err
-		}
-		if !worked {
-			r.queue.asleep.Store(true)
-			// Who saw it awake has not raised the event.
-			if !r.queue.pending.Load() {
-				return false, nil
-			}
-			r.queue.asleep.Store(false)
-		}
+		r.queue.asleep.Store(false)
 	}
-	return true, nil
 }
 
 // step does what there is to do, and reports whether there was anything. It
 // waits for nothing but a port that is full.
 func (r *receiver) step() (bool, error) {
 	n, err := r.poll()
-	switch {
-	case err != nil:
+	if err != nil {
 		return false, err
-	case n > 0:
-		if err := r.take(r.comps[:n]); err != nil || !r.w.spend(n) || !r.queue.pending.Load() {
+	}
+	if n > 0 {
+		if err := r.take(r.comps[:n]); err != nil || !r.w.spend(n) {
 			return true, err
 		}
-		return true, r.readQueue()
-	case r.queue.pending.Load():
-		return true, r.readQueue()
-	case r.unblocked.Swap(false):
-		return true, r.giveBack() // which had found no slot to send from
-	default:
-		return false, nil
 	}
+	if r.queue.pending.Load() {
+		return true, r.readQueue()
+	}
+	return n > 0, nil
 }
 
 func (r *receiver) poll() (int, error) {
@@ -218,31 +183,69 @@ func (r *receiver) takeWritten(comps []fabric.Completion) error {
 		if uint32(length) != c.Len {
 			return r.violation(ErrIndicatedLength, "%d bytes indicated, %d written", length, c.Len)
 		}
-		if _, err := r.consume(uint32(pool)-r.c.firstRef(r.ch.number), uint32(elem), uint32(length)); err != nil {
+		err := r.consume(&rxEvent{class: uint32(pool) - r.first, elem: uint32(elem), length: uint32(length)}, false)
+		if err != nil {
 			return err
 		}
 	}
 	return r.flush()
 }
 
-// consume takes what the peer has written to an element. It is delivered, and
-// the element free, after the next flush.
-func (r *receiver) consume(class, elem, length uint32) (*bufpool.Local, error) {
-	if class >= uint32(len(r.pools)) || r.pools[class] == nil {
-		return nil, r.violation(ErrPool, "pool %d", class+r.c.firstRef(r.ch.number))
+// takeSent handles frames that were sent as messages.
+func (r *receiver) takeSent(comps []fabric.Completion) error {
+	for i := range comps {
+		c := &comps[i]
+		if err := c.Err(); err != nil {
+			return fmt.Errorf("receive on data channel %d: %w", r.ch.number, err)
+		}
+		if c.Op != fabric.OpRecv {
+			return r.violation(ErrImmediate, "immediate data %#x", c.Imm)
+		}
+		_, _, buffer, _ := protocol.WRID(c.ID).Unpack()
+		msg := r.numbering.pool.Element(buffer)[:c.Len]
+		m, err := protocol.DecodeSendData(msg)
+		if err != nil {
+			return r.violation(err, "SendData")
+		}
+		late, err := r.sequence(m.TransactionContext)
+		if err != nil {
+			return err
+		}
+		if !late {
+			if err := r.used(m.TransactionContext, len(msg)); err != nil {
+				return err
+			}
+			if err := r.out.unpack(m.Data); err != nil {
+				return err
+			}
+		}
+		r.recvs[i] = r.bufferWR(buffer)
 	}
-	p := r.pools[class]
-	// borrowed: the element is ours to read until Release.
-	data, err := p.Elements.Consume(int(elem), int(length))
+	return r.flush()
+}
+
+// consume takes what the peer has written to an element, indicated on the control
+// channel or not. It is delivered, and the element free, after the next flush; with
+// one-touch pools when nobody can write it any more.
+func (r *receiver) consume(e *rxEvent, indicated bool) error {
+	p, err := r.find(e.class)
 	if err != nil {
-		return nil, r.violation(err, "pool %d", p.Ref)
+		return err
+	}
+	// borrowed: the element is ours to read until Release.
+	data, err := p.Elements.Consume(int(e.elem), int(e.length))
+	if err != nil {
+		return r.violation(err, "pool %d", p.Ref)
 	}
 	if p.OneTouch {
-		r.gather(p, int(elem), data)
-		return p, nil
+		r.gather(bufpool.Written{Local: p, Element: int(e.elem), Data: data, Indicated: indicated, Last: e.last})
+		return nil
 	}
-	r.consumed = append(r.consumed, consumed{pool: p, elem: int(elem)})
-	return p, r.out.unpack(data)
+	r.consumed = append(r.consumed, consumed{pool: p, elem: int(e.elem)})
+	if indicated {
+		r.returns.Indicated(p, e.last)
+	}
+	return r.out.unpack(data)
 }
 
 // flush writes what was consumed and frees the elements; of one-touch pools it
@@ -284,38 +287,235 @@ func (r *receiver) post(n int) error {
 // for them.
 func (r *receiver) giveBack() error {
 	for r.returns.Due(*r.local.Load()) {
-		sent, err := r.c.control.sendUpdate(r)
-		if err != nil || !sent {
+		if sent, err := r.control.trySend(&r.queue, r.update); err != nil || !sent {
 			return err
 		}
-		r.count.UpdatesSent.Add(1)
 	}
 	return nil
 }
 
-// spin polls for as long as the handler says.
-func (r *receiver) spin() (bool, error) {
-	spin := time.Duration(r.w.spin.Load())
-	if spin == 0 {
-		return false, nil
+// update builds the next update, if there is anything to return.
+func (r *receiver) update(dst []byte) []byte {
+	var some [MaxPools]protocol.PoolReturn
+	pools := *r.local.Load()
+	returns := r.returns.Next(pools, some[:0])
+	if len(returns) == 0 {
+		return nil
 	}
-	for end := time.Now().Add(spin); time.Now().Before(end) && !r.c.stopped.Load(); {
-		if worked, err := r.step(); worked || err != nil {
-			return worked, err
-		}
-	}
-	return false, nil
+	dst = protocol.AppendBufferRecvPoolUpdate(dst, 0, returns...)
+	r.returns.Sent(pools, returns)
+	r.count.UpdatesSent.Add(1)
+	return dst
 }
 
-// arm has the next completion raise an event, and looks once more, because what
-// had completed before raises none.
-func (r *receiver) arm() (worked bool, err error) {
-	r.queue.wake.Clear() // before the look at what it is raised for
-	r.w.place()
-	if err := r.notice.arm(); err != nil {
-		return false, err
+// readQueue does what the control handler and the pool manager have for the receiver.
+func (r *receiver) readQueue() error {
+	events := r.queue.take()
+	r.mailed.Store(false)
+	sent := r.sent.Load()
+	// What has arrived on the data channel is older than what the events are
+	// about: a transfer is indicated, and a pool flushed, after everything
+	// written before has completed at the peer. There is no more of it than
+	// receives, and a peer that never stops sending is not waited for.
+	for taken := 0; taken < r.c.cfg.receives(); {
+		n, err := r.poll()
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			break
+		}
+		if err := r.take(r.comps[:n]); err != nil {
+			return err
+		}
+		taken += n
 	}
-	return r.step()
+	for i := range events {
+		if err := r.read(&events[i], sent); err != nil {
+			return err
+		}
+	}
+	if err := r.flush(); err != nil {
+		return err
+	}
+	return r.giveBack()
+}
+
+// read does what an event asks for. sent is what rxSent is about.
+func (r *receiver) read(l *rxEvent, sent uint64) error {
+	switch l.kind {
+	case rxIndicated:
+		r.count.RxIndicated.Add(1)
+		return r.consume(l, true)
+	case rxAdopt:
+		if err := r.adopt(l.pool); err != nil {
+			return err
+		}
+		return r.manager.step(bufpool.Event{Kind: bufpool.Adopted, Local: l.pool})
+	case rxDrain:
+		if err := r.flush(); err != nil {
+			return err
+		}
+		r.adopted.retire(l.pool)
+		if l.pool.OneTouch && l.pool.Elements.Ledger().Consumed > 0 {
+			// Not before its windows are bound again, which is when they all can be
+			// invalidated.
+			return nil
+		}
+		return r.give(l.pool)
+	case rxRevoked:
+		return r.revoked(l.batch)
+	case rxRebound:
+		return r.rebound(l.batch)
+	case rxSent:
+		return r.sentSoFar(sent)
+	default: // rxUnblocked: readQueue returns elements when it has read
+		return nil
+	}
+}
+
+// give ends the use of a pool of which nothing is consumed.
+func (r *receiver) give(p *bufpool.Local) error {
+	for r.returns.Retire() {
+		if err := r.control.send(r.update); err != nil {
+			return err
+		}
+	}
+	r.remove(p, r.c.cfg.invalidates())
+	if r.c.cfg.Mode == protocol.ModeImm {
+		r.spare += p.Elements.Len()
+	}
+	r.returns.Forget(p)
+	return r.manager.step(bufpool.Event{Kind: bufpool.Drained, Local: p})
+}
+
+// adopt takes a pool into service and posts the receives that its elements
+// stand for.
+func (r *receiver) adopt(p *bufpool.Local) error {
+	r.add(p)
+	switch r.c.cfg.Mode {
+	case protocol.ModeIndicate:
+		return nil
+	case protocol.ModeSend, protocol.ModeSendUC:
+		return r.postBuffers(p)
+	default:
+		n := p.Elements.Len() - r.spare
+		r.spare = max(-n, 0)
+		return r.post(n)
+	}
+}
+
+// invalidated hears that a message of the peer's has invalidated a key. The
+// device has done it already; that is what the peer owes for a pool whose flush
+// is under way, and breaks the protocol otherwise.
+func (r *receiver) invalidated(key uint32) error {
+	p := r.adopted.invalidated(key)
+	if p == nil {
+		return r.violation(ErrInvalidated, "key %#x", key)
+	}
+	if err := r.manager.step(bufpool.Event{Kind: bufpool.Invalidated, Local: p}); err != nil {
+		return r.violation(err, "key %#x", key)
+	}
+	r.count.WindowsInvalidatedByPeer.Add(1)
+	return nil
+}
+
+// indicated passes on a BufferRDMAIndicate of which the events are made. More
+// than there are elements cannot be meant.
+func (r *receiver) indicated(events []rxEvent) error {
+	if r.queue.len()+len(events) > int(r.elements.Load())+r.c.cfg.MaxPools+protocol.IndicatesPerChannel {
+		return r.violation(ErrIndications, "%d more, with %d elements in all", len(events), r.elements.Load())
+	}
+	r.queue.put(events...)
+	return nil
+}
+
+// postBuffers posts the receives of a pool, which is the channel's.
+func (r *receiver) postBuffers(p *bufpool.Local) error {
+	r.numbering.pool = p
+	for i := 0; i < p.Elements.Len(); {
+		n := 0
+		for ; n < len(r.recvs) && i < p.Elements.Len(); n++ {
+			r.recvs[n] = r.bufferWR(uint16(i))
+			i++
+		}
+		if err := r.post(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// With protection one-touch each element is behind a window of its own, and
+// travels in a bufpool.Batch between the channel's receiver and its sender, which
+// alone posts to the send queue.
+
+// gather puts an element that was consumed in a batch.
+func (r *receiver) gather(w bufpool.Written) {
+	if len(r.touched.Gathered()) == bufpool.MaxBatch {
+		r.revoke()
+	}
+	r.touched.Gather(w)
+}
+
+// revoke has the sender invalidate the windows of what was gathered.
+func (r *receiver) revoke() {
+	if b := r.touched.Seal(); b != nil {
+		r.sender.put(sqRequest{kind: sqRevoke, batch: b})
+	}
+}
+
+// revoked delivers what lies in elements that nobody can write any more, and has
+// their windows bound again.
+func (r *receiver) revoked(b *bufpool.Batch) error {
+	r.touched.Revoked()
+	for i := range b.Written {
+		if err := r.out.unpack(b.Written[i].Data); err != nil {
+			return err
+		}
+	}
+	if err := r.flush(); err != nil {
+		return err
+	}
+	r.sender.put(sqRequest{kind: sqRebind, batch: b})
+	return nil
+}
+
+// rebound has elements returned that can be written again.
+func (r *receiver) rebound(b *bufpool.Batch) error {
+	b.Rebound(&r.returns)
+	for i := range b.Written {
+		// A pool that the peer has stopped using goes with its last element.
+		if l := b.Written[i].Local; r.retiring(l) && l.Elements.Ledger().Consumed == 0 {
+			if err := r.give(l); err != nil {
+				return err
+			}
+		}
+	}
+	r.touched.Put(b)
+	return nil
+}
+
+// abandon counts the frames of a session that has ended which lie in elements
+// that the peer can still write, and so are not delivered.
+func (r *receiver) abandon() {
+	for _, b := range r.touched.Abandoned() {
+		for i := range b.Written {
+			// As many as the peer says; nothing follows from it but the count.
+			r.count.RxUnrevoked.Add(uint64(r.out.framesIn(b.Written[i].Data)))
+		}
+	}
+}
+
+// finish delivers what came before the session, or this receiver with err, has ended.
+func (r *receiver) finish(err error) error {
+	if err == nil {
+		r.drain()
+	} else {
+		_ = r.flush() // err says more
+	}
+	r.abandon()
+	return err
 }
 
 // drain delivers what the peer had written when this side ended the session in
@@ -341,8 +541,6 @@ func (r *receiver) drain() {
 	}
 }
 
-// failed delivers the good frames that came before what ends the session.
-func (r *receiver) failed(err error) error {
-	_ = r.flush() // err says more
-	return err
+func (r *receiver) violation(rule error, format string, args ...any) error {
+	return channelViolation(r.ch.number, rule, format, args...)
 }

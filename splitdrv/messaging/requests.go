@@ -28,6 +28,11 @@ func (e *StatusError) Error() string {
 // requests are our own requests that the peer has not answered, and the peer's
 // that we have not.
 type requests struct {
+	c       *shared
+	control *controlSends
+	// own answers requests that are none for Config.OnRequest.
+	own func(t protocol.CfgType, data []byte) protocol.CfgStatus
+
 	slots chan struct{} // one token per unanswered request of ours
 	// configuring has one for each of them that the peer's Config.Pace may hold
 	// back: there is a slot left for what cannot wait for those.
@@ -53,8 +58,11 @@ type request struct {
 	data        []byte
 }
 
-func newRequests() *requests {
+func newRequests(
+	c *shared, control *controlSends, own func(t protocol.CfgType, data []byte) protocol.CfgStatus,
+) *requests {
 	return &requests{
+		c: c, control: control, own: own,
 		slots:       make(chan struct{}, MaxRequests),
 		configuring: make(chan struct{}, MaxRequests-1),
 		inbox:       make(chan request, MaxRequests),
@@ -62,27 +70,20 @@ func newRequests() *requests {
 	}
 }
 
-// Request sends a configuration request and waits for the reply, whose data it
-// returns. At most MaxRequests are out at a time, one fewer of those that the
-// peer may hold back; more wait for their turn. A status other than
-// protocol.CfgOK is returned as a *StatusError. It fails with net.ErrClosed, wrapped,
-// when the session ends first.
-//
-// When ctx ends first the request stays counted until its reply comes, because
-// it occupies a receive at the peer until then.
-func (c *Conn) Request(ctx context.Context, t protocol.CfgType, data []byte) ([]byte, error) {
-	p, err := c.ask(ctx, t, data)
+// request is Conn.Request.
+func (q *requests) request(ctx context.Context, t protocol.CfgType, data []byte) ([]byte, error) {
+	p, err := q.ask(ctx, t, data)
 	if err != nil {
 		return nil, fmt.Errorf("request about %v: %w", t, err)
 	}
-	return c.await(ctx, p)
+	return q.await(ctx, p)
 }
 
 // full reports whether as many requests are unanswered as there can be.
 func (q *requests) full() bool { return len(q.slots) == cap(q.slots) }
 
 // await waits for the reply to a request that was sent.
-func (c *Conn) await(ctx context.Context, p pending) ([]byte, error) {
+func (q *requests) await(ctx context.Context, p pending) ([]byte, error) {
 	err := net.ErrClosed
 	select {
 	case r := <-p.reply:
@@ -92,20 +93,19 @@ func (c *Conn) await(ctx context.Context, p pending) ([]byte, error) {
 		return r.Data, nil
 	case <-ctx.Done():
 		err = context.Cause(ctx)
-	case <-c.done:
+	case <-q.c.done:
 	}
 	return nil, fmt.Errorf("request about %v: %w", p.t, err)
 }
 
 // ask sends a request, of which the reply is pending then.
-func (c *Conn) ask(ctx context.Context, t protocol.CfgType, data []byte) (pending, error) {
-	q := c.requests
+func (q *requests) ask(ctx context.Context, t protocol.CfgType, data []byte) (pending, error) {
 	if configures(t) {
-		if err := c.acquire(ctx, q.configuring); err != nil {
+		if err := q.acquire(ctx, q.configuring); err != nil {
 			return pending{}, err
 		}
 	}
-	if err := c.acquire(ctx, q.slots); err != nil {
+	if err := q.acquire(ctx, q.slots); err != nil {
 		if configures(t) {
 			<-q.configuring
 		}
@@ -117,30 +117,29 @@ func (c *Conn) ask(ctx context.Context, t protocol.CfgType, data []byte) (pendin
 	id := q.next
 	q.waiting[id] = p
 	q.mu.Unlock()
-	return p, c.control.send(func(dst []byte) []byte {
+	return p, q.control.send(func(dst []byte) []byte {
 		return protocol.AppendCfgUtilRequest(dst, protocol.CfgUtilRequest{TransactionContext: id, Type: t, Data: data})
 	})
 }
 
 // acquire takes a token, when there is one.
-func (c *Conn) acquire(ctx context.Context, tokens chan<- struct{}) error {
+func (q *requests) acquire(ctx context.Context, tokens chan<- struct{}) error {
 	select {
 	case tokens <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-c.done:
+	case <-q.c.done:
 		return net.ErrClosed
 	}
 }
 
 // onReply hands a reply to the one who waits for it.
-func (c *Conn) onReply(msg []byte) error {
+func (q *requests) onReply(msg []byte) error {
 	m, err := protocol.DecodeCfgUtilReply(msg)
 	if err != nil {
-		return controlViolation(err, "CfgUtilReply")
+		return err
 	}
-	q := c.requests
 	q.mu.Lock()
 	p, ok := q.waiting[m.TransactionContext]
 	delete(q.waiting, m.TransactionContext)
@@ -159,15 +158,15 @@ func (c *Conn) onReply(msg []byte) error {
 
 // onRequest hands a request to the configuration goroutine. A peer that has
 // more out than agreed breaks the protocol.
-func (c *Conn) onRequest(msg []byte) error {
+func (q *requests) onRequest(msg []byte) error {
 	m, err := protocol.DecodeCfgUtilRequest(msg)
 	if err != nil {
-		return controlViolation(err, "CfgUtilRequest")
+		return err
 	}
-	if c.requests.owed.Add(1) > MaxRequests {
+	if q.owed.Add(1) > MaxRequests {
 		return controlViolation(ErrTooManyRequests, "more than %d", MaxRequests)
 	}
-	c.requests.inbox <- request{transaction: m.TransactionContext, t: m.Type, data: append([]byte(nil), m.Data...)}
+	q.inbox <- request{transaction: m.TransactionContext, t: m.Type, data: append([]byte(nil), m.Data...)}
 	return nil
 }
 
@@ -185,15 +184,15 @@ const (
 // MaxRequests unanswered at most. Keep-alives come here too, so that a reply says
 // that the whole half is alive, but they do not wait for what Config.Pace holds
 // back.
-func (c *Conn) answer() error {
+func (q *requests) answer() error {
 	own := rate.NewLimiter(ownRate, ownBurst)
 	var held []request       // for Config.OnRequest, in order
 	var due <-chan time.Time // when the first of them is carried out; nil: it has not been judged
 	for {
 		var err error
 		select {
-		case r := <-c.requests.inbox:
-			if c.stopped.Load() {
+		case r := <-q.inbox:
+			if q.c.stopped.Load() {
 				return nil // the session ended with requests in the inbox
 			}
 			if configures(r.t) {
@@ -201,26 +200,26 @@ func (c *Conn) answer() error {
 				break
 			}
 			if wait := own.Reserve().Delay(); wait > 0 {
-				c.requests.held.Add(1)
-				if !c.sleep(wait) {
+				q.held.Add(1)
+				if !q.c.sleep(wait) {
 					return nil
 				}
 			}
-			err = c.reply(&r)
+			err = q.reply(&r)
 		case <-due:
 			due = nil
-			err = c.reply(&held[0])
+			err = q.reply(&held[0])
 			held = held[1:]
-		case <-c.done:
+		case <-q.c.done:
 			return nil
 		}
 		for err == nil && len(held) > 0 && due == nil {
-			if wait := c.cfg.Pace(held[0].t, held[0].data); wait > 0 {
-				c.requests.held.Add(1)
+			if wait := q.c.cfg.Pace(held[0].t, held[0].data); wait > 0 {
+				q.held.Add(1)
 				due = time.After(wait)
 				break
 			}
-			err = c.reply(&held[0])
+			err = q.reply(&held[0])
 			held = held[1:]
 		}
 		if err != nil {
@@ -239,57 +238,19 @@ func configures(t protocol.CfgType) bool {
 	}
 }
 
-// sleep waits, and reports whether the session goes on.
-func (c *Conn) sleep(wait time.Duration) bool {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-c.done:
-		return false
-	}
-}
-
 // reply carries out a request and answers it.
-func (c *Conn) reply(r *request) error {
-	status, data := protocol.CfgOK, []byte(nil)
-	switch r.t {
-	case protocol.CfgKeepAlive:
-		if protocol.DecodeKeepAlive(r.data) != nil {
-			status = protocol.CfgInvalid
-		}
-	case protocol.CfgSent:
-		status = c.onSent(r.data)
-	case protocol.CfgBind:
-		status = c.answerProof()
-	case protocol.CfgPoolKeys:
-		status = c.onPoolKeys(r.data)
-	default:
-		status, data = c.cfg.OnRequest(r.t, r.data)
+func (q *requests) reply(r *request) error {
+	var status protocol.CfgStatus
+	var data []byte
+	if configures(r.t) {
+		status, data = q.c.cfg.OnRequest(r.t, r.data)
+	} else {
+		status = q.own(r.t, r.data)
 	}
-	c.requests.owed.Add(-1) // before the reply, upon which the peer may ask again
-	return c.control.send(func(dst []byte) []byte {
+	q.owed.Add(-1) // before the reply, upon which the peer may ask again
+	return q.control.send(func(dst []byte) []byte {
 		return protocol.AppendCfgUtilReply(dst, protocol.CfgUtilReply{
 			TransactionContext: r.transaction, Type: r.t, Status: status, Data: data,
 		})
 	})
-}
-
-// onSent hears how much the peer has sent on a data channel that may lose
-// messages.
-func (c *Conn) onSent(data []byte) protocol.CfgStatus {
-	sent, err := protocol.DecodeSent(data)
-	switch {
-	case c.cfg.Mode != protocol.ModeSendUC:
-		return protocol.CfgUnsupported
-	case err != nil || sent.Channel < 1 || int(sent.Channel) > len(c.channels):
-		return protocol.CfgInvalid
-	}
-	r := c.channels[sent.Channel-1].rx
-	r.sent.Store(sent.Next)
-	if !r.mailed.Swap(true) {
-		r.queue.put(rxEvent{kind: rxSent})
-	}
-	return protocol.CfgOK
 }

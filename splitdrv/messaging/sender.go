@@ -2,6 +2,7 @@ package messaging
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -26,19 +27,22 @@ import (
 //	post     rings the doorbell for the batch: its work requests are in flight (inflight.go)
 //	reclaim  polls completions: slots are free again, or an indication is due
 //	settle   sends indications (indications.go), lets pools go that are out of use, and
-//	         posts what is to be done about windows (sqrequests.go)
+//	         posts what is to be done about windows (windows.go)
 //	prepare  arms, and looks once more
 
 // sender moves frames from a port to the peer. All it has is its goroutine's, but
 // for what others leave in its queue, the credits, and atomic counters.
 type sender struct {
-	c  *Conn
-	ch *channel
-	w  *worker
+	c        *shared
+	ch       *dataQP
+	control  *controlSends
+	pools    *poolManager
+	w        *worker
+	receiver *queue[rxEvent] // of the channel
 
 	in  input
 	out batch
-	inFlight
+	sendQueue
 	indications indications
 	credits
 	workRequests
@@ -54,19 +58,21 @@ type sender struct {
 // workRequests are what is to be done besides frames: by the sender, who alone
 // posts to the send queue of its data channel.
 type workRequests struct {
-	queue     queue[sqRequest]
-	draining  []sqRequest // pools that are being put out of use, and a pause
-	requests  []sqRequest // what is to be posted about windows
-	callbacks []callback  // who hears when that has completed, in order
+	queue    queue[sqRequest]
+	draining []sqRequest // pools that are being put out of use, and a pause
+	requests []sqRequest // what is to be posted about windows
 }
 
-func newSender(c *Conn, ch *channel, slots *bufpool.Slots, region fabric.Region) (*sender, error) {
-	s := &sender{c: c, ch: ch, inFlight: newInFlight(sqDepth(&c.cfg) + c.cfg.SendSlots + 1)}
+func newSender(
+	c *shared, ch *dataQP, slots *bufpool.Slots, lkey uint32, control *controlSends, pools *poolManager,
+) (*sender, error) {
+	s := &sender{c: c, ch: ch, control: control, pools: pools}
+	s.sendQueue = newSendQueue(ch, &c.cfg, &s.count)
 	s.indications.init(&c.cfg)
 	s.in = newInput(slots, c.cfg.Batch, &s.count)
 	s.out = batch{
-		cfg: &c.cfg, channel: uint8(ch.number), slots: slots, lkey: region.LKey(),
-		pieces: maxPieces(&c.cfg), requests: &s.inFlight, count: &s.count,
+		cfg: &c.cfg, channel: uint8(ch.number), slots: slots, lkey: lkey,
+		pieces: maxPieces(&c.cfg), requests: &s.sendQueue, count: &s.count,
 		wrs: make([]fabric.SendWR, 0, c.cfg.Batch), frames: make([]flight, 0, c.cfg.Batch),
 	}
 	s.remote.Store(new([]*bufpool.Remote))
@@ -78,6 +84,7 @@ func newSender(c *Conn, ch *channel, slots *bufpool.Slots, region fabric.Region)
 	if c.cfg.Poll {
 		role = RoleBoth
 	}
+	s.credits.wake = s.queue.wake
 	s.w = c.handlers.newWorker(ch.number, role, s.queue.wake)
 	return s, nil
 }
@@ -109,17 +116,14 @@ const (
 )
 
 // run is the sender's goroutine.
-func (s *sender) run() (err error) {
-	work := func() (leave bool) {
-		leave, err = s.work()
-		return leave
-	}
-	for err == nil && !s.c.stopped.Load() {
-		if end := s.waiters[s.mask].Run(work); err == nil {
-			err = end
+func (s *sender) run() error {
+	work := s.work // once: it is allocated
+	for !s.c.stopped.Load() {
+		if err := s.waiters[s.mask].Run(work); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // work goes on until something is missing. It is called again when something has
@@ -285,7 +289,7 @@ func (s *sender) idle() bool {
 // room is how many more transfers can be posted, those included that have to
 // be indicated.
 func (s *sender) room() int {
-	return sqDepth(&s.c.cfg) - int(s.posted-s.completed) - len(s.indications.pending)
+	return s.depth - int(s.posted-s.completed) - len(s.indications.pending)
 }
 
 // refuse drops the first frame, or ends the session.
@@ -301,7 +305,7 @@ func (s *sender) refuse(err error) error {
 func (s *sender) lack(n int) {
 	if s.fitsNowhere(n) {
 		s.short.Store(int64(n))
-		s.c.pools.nudge()
+		s.pools.nudge()
 		return
 	}
 	s.count.TxNoCredit.Add(1)
@@ -378,7 +382,9 @@ func (s *sender) settle() error {
 	}
 	for s.indications.due() {
 		n := min(len(s.indications.pending), protocol.MaxIndications)
-		if err := s.c.control.sendIndicate(s, n); err != nil {
+		if err := s.control.send(func(dst []byte) []byte {
+			return protocol.AppendBufferRDMAIndicate(dst, 0, s.indications.number(n)...)
+		}); err != nil {
 			return err
 		}
 		s.indications.forget(n)
@@ -419,7 +425,7 @@ func (s *sender) letGo() error {
 		s.draining = append(s.draining[:i], s.draining[i+1:]...)
 		switch {
 		case r.pool != nil:
-			if err := s.c.pools.step(bufpool.Event{Kind: bufpool.Stopped, Remote: r.pool, Last: r.last}); err != nil {
+			if err := s.pools.step(bufpool.Event{Kind: bufpool.Stopped, Remote: r.pool, Last: r.last}); err != nil {
 				return err
 			}
 		case r.done != nil:
@@ -429,15 +435,69 @@ func (s *sender) letGo() error {
 	return nil
 }
 
-// drain posts a write of nothing that asks for a completion, and so completes
-// what was posted before. A write of no bytes needs neither address nor key
-// (InfiniBand Architecture Specification, volume 1, C9-88).
-func (s *sender) drain() error {
-	id, flags := s.number(true)
-	wr := [1]fabric.SendWR{{ID: id, Op: fabric.OpWrite, Flags: flags}}
-	if _, err := s.ch.qp.PostSend(wr[:]); err != nil {
-		return fmt.Errorf("post a write of nothing on data channel %d: %w", s.ch.number, err)
+// sort puts what others want of the send queue where it belongs: some has to wait
+// until transfers have completed, the rest for room in the send queue at most.
+func (s *sender) sort(requests []sqRequest) {
+	for _, q := range requests {
+		if q.kind == sqDrain {
+			s.draining = append(s.draining, q)
+		} else {
+			s.requests = append(s.requests, q)
+		}
 	}
+}
+
+// perform posts what is to be posted about windows, as far as there is room.
+func (s *sender) perform() error {
+	for n := range s.requests {
+		if done, err := s.performOne(&s.requests[n]); err != nil || !done {
+			s.requests = slices.Delete(s.requests, 0, n)
+			return err
+		}
+	}
+	clear(s.requests)
+	s.requests = s.requests[:0]
+	return nil
+}
+
+// performOne posts a request, and reports whether there was room for all of it.
+func (s *sender) performOne(q *sqRequest) (bool, error) {
+	if q.kind == sqInvalidate {
+		return s.invalidate(q.pool)
+	}
+	for q.next < q.windows() {
+		room := s.room()
+		if room <= 0 {
+			return false, nil
+		}
+		if err := s.postWindows(q, min(room, q.windows()-q.next)); err != nil {
+			return false, err
+		}
+	}
+	s.whenCompleted(q.completed())
+	return true, nil
+}
+
+// invalidate ends the use of a pool of the peer's by the message that invalidates its
+// window, if it is one that has to be; and reports whether there was room for it.
+func (s *sender) invalidate(r *bufpool.Remote) (bool, error) {
+	if !r.Invalidate || r.Invalidated {
+		return true, nil
+	}
+	if s.room() <= 0 {
+		return false, nil
+	}
+	r.Invalidated = true // once: there is nothing left to invalidate
+	return true, s.invalidateRemote(r)
+}
+
+// callBack has the next one hear of whom work requests were waiting for.
+func (s *sender) callBack() error {
+	c := s.called()
+	if c.rx.batch == nil {
+		return s.pools.step(c.event)
+	}
+	s.receiver.put(c.rx)
 	return nil
 }
 
@@ -509,12 +569,4 @@ func (s *sender) ready(short shortage) bool {
 		size = s.c.cfg.headroom() + len(frame)
 	}
 	return short != shortOfFrame && s.shortOf(size) != short
-}
-
-// credited tells a sleeping sender that credits, or acknowledgements, came.
-// Called by the control handler.
-func (s *sender) credited() {
-	if s.hungry.Load() {
-		s.queue.wake.Set()
-	}
 }

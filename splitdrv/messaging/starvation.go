@@ -8,29 +8,32 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// starvation is what the pool manager remembers of a channel: whether its sender
-// lacks credits.
-type starvation struct {
-	noCredit uint64 // the sender's counter at the last look
-	held     uint64 // the receiver's counter when the peer last asked for a pool
-	looks    int    // in a row that found the sender asleep without credit
-}
-
 const (
 	// shortages is how often, from one look to the next, a sender has to be
 	// without a credit for more memory to be worth while.
 	shortages = 16
-	// sentAfter is how long a sender on an unreliable channel has no credit
-	// before it suspects that messages were lost.
-	sentAfter = 50 * time.Millisecond
 )
 
-// interval is how often the manager looks around.
-func (m *poolManager) interval() time.Duration {
-	if m.c.cfg.Mode == protocol.ModeSendUC {
-		return sentAfter / 2
+// run is the manager's goroutine.
+func (m *poolManager) run() error {
+	tick := time.NewTicker(poolInterval(&m.c.cfg))
+	defer tick.Stop()
+	for {
+		var err error
+		select {
+		case <-m.c.done:
+			return nil
+		case <-m.kick:
+			err = m.work()
+		case <-m.short:
+			err = m.needLarger()
+		case <-tick.C:
+			err = m.look()
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return min(250*time.Millisecond, m.c.cfg.PoolIdle/4)
 }
 
 // look is what the manager does from time to time.
@@ -45,10 +48,11 @@ func (m *poolManager) look() error {
 	if err := m.step(bufpool.Event{Kind: bufpool.Tick, Tight: tight}); err != nil {
 		return err
 	}
-	for i, ch := range m.c.channels {
-		n := ch.tx.count.TxNoCredit.Load()
-		starving := n-m.channels[i].noCredit >= shortages
-		m.channels[i].noCredit = n
+	for i := range m.channels {
+		ch := &m.channels[i]
+		n := ch.tx.TxNoCredit.Load()
+		starving := n-ch.noCredit >= shortages
+		ch.noCredit = n
 		if starving {
 			if err := m.need(ch); err != nil {
 				return err
@@ -58,13 +62,11 @@ func (m *poolManager) look() error {
 	return nil
 }
 
-// nudge tells the manager that a frame fits no pool. It never waits.
-func (m *poolManager) nudge() { raise(m.short) }
-
 // needLarger is about senders with a frame that fits no pool.
 func (m *poolManager) needLarger() error {
-	for _, ch := range m.c.channels {
-		if !ch.tx.fitsNowhere(int(ch.tx.short.Load())) {
+	for i := range m.channels {
+		ch := &m.channels[i]
+		if !ch.credits.fitsNowhere(int(ch.credits.short.Load())) {
 			continue
 		}
 		if err := m.need(ch); err != nil {
@@ -75,31 +77,33 @@ func (m *poolManager) needLarger() error {
 }
 
 // need has the pools hear what a channel's sender lacks.
-func (m *poolManager) need(ch *channel) error {
-	return m.step(bufpool.Event{Kind: bufpool.Needed, Channel: ch.number, Size: int(ch.tx.short.Load()), Now: time.Now()})
+func (m *poolManager) need(ch *poolChannel) error {
+	size := int(ch.credits.short.Load())
+	return m.step(bufpool.Event{Kind: bufpool.Needed, Channel: ch.number, Size: size, Now: time.Now()})
 }
 
 // rescue tells the peer how much was sent on channels that may lose messages,
 // when the credits of all of them are gone.
 func (m *poolManager) rescue() {
-	for i, ch := range m.c.channels {
+	for i := range m.channels {
+		s := &m.channels[i]
 		// Before it is seen asleep, when nothing that has a number is not posted.
-		next := ch.tx.out.sequence.Load()
-		s, n := &m.channels[i], ch.tx.count.TxNoCredit.Load()
-		if !ch.tx.hungry.Load() || n != s.noCredit {
+		next := s.sequence.Load()
+		n := s.tx.TxNoCredit.Load()
+		if !s.credits.hungry.Load() || n != s.noCredit {
 			s.noCredit, s.looks = n, 0
 			continue
 		}
-		if s.looks++; s.looks != int(sentAfter/m.interval()) {
+		if s.looks++; s.looks != int(sentAfter/poolInterval(&m.c.cfg)) {
 			continue
 		}
 		s.looks = 0
-		sent := protocol.Sent{Channel: uint32(ch.number), Next: next}
+		sent := protocol.Sent{Channel: uint32(s.number), Next: next}
 		m.c.background.Go(func() {
 			// How it is answered does not matter: it is asked again.
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
-			_, _ = m.c.Request(ctx, protocol.CfgSent, protocol.AppendSent(nil, sent))
+			_, _ = m.requests.request(ctx, protocol.CfgSent, protocol.AppendSent(nil, sent))
 		})
 	}
 }

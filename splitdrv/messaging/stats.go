@@ -1,6 +1,8 @@
 package messaging
 
 import (
+	"reflect"
+
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/protocol"
 )
@@ -116,4 +118,15 @@ func addLedger(a, b Ledger) Ledger {
 		Available: a.Available + b.Available, Out: a.Out + b.Out,
 		Lent: a.Lent + b.Lent, Consumed: a.Consumed + b.Consumed, Returning: a.Returning + b.Returning,
 	}
+}
+
+// Counts are the values of Counters.
+func (s *ChannelStats) Counts() []uint64 {
+	var all []uint64
+	for _, v := range []reflect.Value{reflect.ValueOf(&s.TxCounters).Elem(), reflect.ValueOf(&s.RxCounters).Elem()} {
+		for i := range v.NumField() {
+			all = append(all, v.Field(i).Uint())
+		}
+	}
+	return all
 }

@@ -1,14 +1,5 @@
 package messaging
 
-import (
-	"context"
-	"errors"
-	"fmt"
-	"net"
-
-	"github.com/splitnic/splitnic/protocol"
-)
-
 // Remains is what the end of a Conn leaves of the frames that it had taken from
 // its ports.
 type Remains struct {
@@ -34,60 +25,11 @@ func (r *Remains) Count() (n uint64) {
 	return n
 }
 
-// Pause has the data channels take no more frames from their ports, and waits
-// until all that were taken and sent have arrived in the peer's memory. Frames
-// from the peer go on coming. A pause ends with Resume or Stop.
-func (c *Conn) Pause(ctx context.Context) error {
-	paused := make(chan struct{}, len(c.channels))
-	for _, ch := range c.channels {
-		ch.tx.paused.Store(true)
-		ch.tx.queue.put(sqRequest{kind: sqDrain, done: paused})
-	}
-	fail := func(err error) error { return fmt.Errorf("messaging: wait for what was sent: %w", err) }
-	for range c.channels {
-		select {
-		case <-paused:
-		case <-ctx.Done():
-			return fail(context.Cause(ctx))
-		case <-c.done:
-			return fail(net.ErrClosed)
-		}
-	}
-	// The reply says that the peer has handled all indications, too.
-	var status *StatusError
-	if _, err := c.Request(ctx, protocol.CfgKeepAlive, nil); err != nil && !errors.As(err, &status) {
-		return fail(err)
-	}
-	return nil
-}
-
-// Resume ends a pause.
-func (c *Conn) Resume() {
-	for _, ch := range c.channels {
-		ch.tx.paused.Store(false)
-		ch.tx.queue.put(sqRequest{kind: sqDrain})
-	}
-}
-
-// Stop ends the session as Close does, but only waits for the workers: when it
-// returns the ports are the caller's again. What the peer had written by then
-// has been delivered, as far as it was in order. Close has still to be called,
-// which takes longer.
-func (c *Conn) Stop() *Remains {
-	c.halt()
-	r := &Remains{Frames: make([][][]byte, len(c.channels))}
-	for i, ch := range c.channels {
-		ch.tx.remains(r, i)
-		r.Unrevoked += ch.rx.count.RxUnrevoked.Load()
-	}
-	return r
-}
-
-// takeOver hands the frames that remain of an earlier Conn to the senders. What
-// belonged to channels that this one does not have goes to the last one.
-func (c *Conn) takeOver(r *Remains) {
+// handOver hands the frames to the senders of another Conn. What belonged to channels
+// that this one does not have goes to the last one.
+func (r *Remains) handOver(channels []*channel) {
 	for i, frames := range r.Frames {
-		tx := c.channels[min(i, len(c.channels)-1)].tx
+		tx := channels[min(i, len(channels)-1)].tx
 		tx.in.unsent = append(tx.in.unsent, frames...)
 	}
 }

@@ -18,7 +18,7 @@ type batch struct {
 	slots    *bufpool.Slots
 	lkey     uint32 // of the slots
 	pieces   int    // frames in a transfer at most
-	requests *inFlight
+	requests *sendQueue
 	count    *txCounters
 	sequence atomic.Uint64 // send modes: the sequence number of the next message; others read it
 

@@ -17,7 +17,7 @@ const queryInterval = time.Second
 // afterwards. The peer of a reliable channel finds out when it sends, that of an
 // unreliable one never does, and one that has broken the queue pair on purpose
 // does not tell.
-func (c *Conn) watch() error {
+func watch(c *shared, control *control, channels []*channel) error {
 	tick := time.NewTicker(min(queryInterval, 4*c.cfg.KeepAlive))
 	defer tick.Stop()
 	for {
@@ -25,7 +25,7 @@ func (c *Conn) watch() error {
 		case <-c.done:
 			return nil
 		case <-tick.C:
-			if err := c.queryChannels(); err != nil {
+			if err := queryChannels(control, channels); err != nil {
 				return err
 			}
 		}
@@ -33,11 +33,11 @@ func (c *Conn) watch() error {
 }
 
 // queryChannels returns an error if a queue pair has failed.
-func (c *Conn) queryChannels() error {
-	if err := failed(c.control.qp); err != nil {
+func queryChannels(control *control, channels []*channel) error {
+	if err := failed(control.qp); err != nil {
 		return fmt.Errorf("control channel: %w", err)
 	}
-	for _, ch := range c.channels {
+	for _, ch := range channels {
 		if err := failed(ch.qp); err != nil {
 			return fmt.Errorf("data channel %d: %w", ch.number, err)
 		}

@@ -1,40 +1,109 @@
 package messaging
 
 import (
-	"slices"
+	"fmt"
 
 	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
 )
 
-// invalidated hears that a message of the peer's has invalidated a key. The
-// device has done it already; that is what the peer owes for a pool whose flush
-// is under way, and breaks the protocol otherwise.
-func (r *receiver) invalidated(key uint32) error {
-	var l *bufpool.Local
-	for _, o := range r.windowed {
-		for _, w := range o.Windows {
-			if w.RKey() == key {
-				// Before anything else: whatever comes, it must not be invalidated again.
-				w.Invalidated()
-				l = o
-			}
+// What a sender posts about windows: they are bound and invalidated on the send queue
+// of their data channel.
+
+// windows is how many windows a request is about.
+func (r *sqRequest) windows() int {
+	if r.batch != nil {
+		return len(r.batch.Written)
+	}
+	return len(r.lent.Windows)
+}
+
+// completed is who hears when they are as requested.
+func (r *sqRequest) completed() callback {
+	switch r.kind {
+	case sqBind:
+		return callback{event: bufpool.Event{Kind: bufpool.Bound, Local: r.lent}}
+	case sqUnbind:
+		return callback{event: bufpool.Event{Kind: bufpool.Unbound, Local: r.lent}}
+	case sqRevoke:
+		return callback{rx: rxEvent{kind: rxRevoked, batch: r.batch}}
+	default:
+		return callback{rx: rxEvent{kind: rxRebound, batch: r.batch}}
+	}
+}
+
+// postWindows posts the next n work requests of a request, the last of which asks for
+// a completion.
+func (q *sendQueue) postWindows(r *sqRequest, n int) (err error) {
+	first, end := r.next, r.next+n
+	r.next = end
+	if r.kind == sqRevoke {
+		err = q.invalidateElements(r.batch, r.batch.Written[first:end])
+	}
+	for i := first; i < end && err == nil; i++ {
+		signaled := i == end-1
+		switch r.kind {
+		case sqBind:
+			err = q.bindWindow(r.lent, i, signaled)
+		case sqUnbind:
+			id, flags := q.number(signaled)
+			q.count.WindowsInvalidated.Add(1)
+			err = q.ch.qp.Unbind(r.lent.Windows[i], id, flags)
+		case sqRebind:
+			err = q.bindAgain(&r.batch.Written[i], signaled)
+		default:
 		}
 	}
-	if l == nil {
-		return r.violation(ErrInvalidated, "key %#x", key)
+	if err != nil {
+		return fmt.Errorf("windows %d to %d of %d on data channel %d: %w", first, end-1, r.windows(), q.ch.number, err)
 	}
-	if !slices.Contains(*r.local.Load(), l) {
-		r.dropWindows(l)
-	}
-	if err := r.c.pools.step(bufpool.Event{Kind: bufpool.Invalidated, Local: l}); err != nil {
-		return r.violation(err, "key %#x", key)
-	}
-	r.count.WindowsInvalidatedByPeer.Add(1)
 	return nil
 }
 
-// dropWindows forgets the windows of a pool that the receiver has forgotten, when
-// the peer has invalidated them, or has not to.
-func (r *receiver) dropWindows(l *bufpool.Local) {
-	r.windowed = slices.DeleteFunc(r.windowed, func(o *bufpool.Local) bool { return o == l })
+// bindWindow binds window i of a pool, under its next key.
+func (q *sendQueue) bindWindow(l *bufpool.Local, i int, signaled bool) (err error) {
+	id, flags := q.number(signaled)
+	q.count.WindowsBound.Add(1)
+	r, addr, n := l.Span(i)
+	l.Keys[i], err = q.ch.qp.Bind(l.Windows[i], r, addr, n, id, flags)
+	return err
+}
+
+// bindAgain binds the window of an element under the next key, as the peer expects.
+func (q *sendQueue) bindAgain(w *bufpool.Written, signaled bool) error {
+	l, elem := w.Local, w.Element
+	want := protocol.NextKey(l.Keys[elem])
+	if err := q.bindWindow(l, elem, signaled); err != nil {
+		return err
+	}
+	if got := l.Keys[elem]; got != want {
+		return fmt.Errorf("the device has bound a window with key %#x, not %#x, which the peer will use: %w",
+			got, want, fabric.ErrUnsupported)
+	}
+	return nil
+}
+
+// invalidateElements posts the invalidations of the windows of elements in one go.
+func (q *sendQueue) invalidateElements(b *bufpool.Batch, some []bufpool.Written) error {
+	b.Requests = b.Requests[:0]
+	for i := range some {
+		id, flags := q.number(i == len(some)-1)
+		key := some[i].Local.Keys[some[i].Element]
+		b.Requests = append(b.Requests, fabric.SendWR{ID: id, Op: fabric.OpLocalInv, Flags: flags, RKey: key})
+	}
+	q.count.WindowsInvalidated.Add(uint64(len(some)))
+	_, err := q.ch.qp.PostSend(b.Requests)
+	return err
+}
+
+// invalidateRemote sends the peer the last message about a pool of its that is out
+// of use, which invalidates its window.
+func (q *sendQueue) invalidateRemote(r *bufpool.Remote) error {
+	id, flags := q.number(true)
+	wr := [1]fabric.SendWR{{ID: id, Op: fabric.OpSendInv, Flags: flags | fabric.Solicited, RKey: r.RKey()}}
+	if _, err := q.ch.qp.PostSend(wr[:]); err != nil {
+		return fmt.Errorf("invalidate the window of pool %d on data channel %d: %w", r.Ref, q.ch.number, err)
+	}
+	return nil
 }

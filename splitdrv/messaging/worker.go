@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -60,10 +61,10 @@ func (e *effective) bind(tid int) error {
 // handler binds the worker's thread from outside. The goroutine itself does only
 // what nobody else can: it locks its thread, and lets it go (place).
 type worker struct {
-	handlers *handlers
-	channel  int
-	role     Role
-	wake     *epoll.Event
+	mu      *sync.Mutex // of the handlers: guards placed
+	channel int
+	role    Role
+	wake    *epoll.Event
 
 	// Of the handler, written by who changes it.
 	budget    atomic.Int64
@@ -77,7 +78,7 @@ type worker struct {
 
 	completions, wakeups, exhausted atomic.Uint64
 
-	placed placement // guarded by handlers.mu
+	placed placement
 }
 
 // placement is where a worker is.
@@ -128,9 +129,9 @@ func (w *worker) place() {
 	if w.ownThread.Load() == w.locked {
 		return
 	}
-	h, p := w.handlers, &w.placed
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	p := &w.placed
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	switch own := w.ownThread.Load(); {
 	case own == w.locked:
 	case own:
@@ -147,8 +148,8 @@ func (w *worker) place() {
 
 // release gives back the worker's thread, at its end.
 func (w *worker) release() {
-	w.handlers.mu.Lock()
-	defer w.handlers.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.ownThread.Store(false)
 	if !w.locked {
 		return
@@ -159,42 +160,30 @@ func (w *worker) release() {
 	w.locked, w.placed.tid, w.placed.err = false, 0, nil
 }
 
-// ownPriority is the nice value that this process had when it was first asked
-// for. Later its main thread may be a worker's.
-var ownPriority = sync.OnceValue(func() int { return niceOf(0) })
-
-// niceOf is the nice value of thread tid, 0 for the calling one. The system
-// call returns 20 minus that (getpriority(2)).
-func niceOf(tid int) int {
-	n, err := unix.Getpriority(unix.PRIO_PROCESS, tid)
-	if err != nil {
-		return 0 // as it is unless somebody has changed it
-	}
-	return 20 - n
-}
-
-// tryPriority tries to go from one priority to the other, on a thread that ends
-// with that, unless it can be as it was: 0 is the process's own priority.
-func tryPriority(from, to int) error {
-	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		set := func(n int) error {
-			if n == 0 {
-				n = ownPriority()
+// untilIdle takes one step after the other, each of which reports whether there was
+// anything to do, until there is not: for as long as the handler polls, and once more
+// when the next completion raises an event, because what had completed before raises
+// none. It reports whether the session has ended.
+func (w *worker) untilIdle(n *notice, stopped *atomic.Bool, step func() (bool, error)) (ended bool, err error) {
+	for !stopped.Load() {
+		worked, err := step()
+		if spin := time.Duration(w.spin.Load()); spin > 0 && !worked && err == nil {
+			for end := time.Now().Add(spin); !worked && err == nil && time.Now().Before(end) && !stopped.Load(); {
+				worked, err = step()
 			}
-			return os.NewSyscallError("setpriority", unix.Setpriority(unix.PRIO_PROCESS, 0, n))
 		}
-		err := set(from)
-		if err == nil {
-			err = set(to)
+		if !worked && err == nil {
+			w.wake.Clear() // before the look at what it is raised for
+			w.place()
+			if err = n.arm(); err == nil {
+				worked, err = step()
+			}
 		}
-		if set(0) == nil {
-			runtime.UnlockOSThread()
+		if !worked || err != nil {
+			return err != nil, err
 		}
-		result <- err
-	}()
-	return <-result
+	}
+	return true, nil
 }
 
 // allowance is how many completions, of n at most, the worker may take from its

@@ -1,0 +1,124 @@
+package bufpool
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// What the pools decide about those that this side lends.
+
+// lend begins a pool that the peer asks for, if there is a place for it.
+func (p *Pools) lend(e *Event, out []Action) []Action {
+	l := p.place(e.Channel)
+	if l == nil {
+		p.count.Refused++
+		return out
+	}
+	l.Extra = true
+	return append(out, Action{Do: Make, Local: l, Channel: e.Channel, Size: e.Size, Elements: e.Elements})
+}
+
+// ready goes on with a pool that the peer can write to, if it knows how to.
+func (p *Pools) ready(l *Local, out []Action) []Action {
+	ready := []*Local{l}
+	if !l.Extra {
+		if p.unready--; p.unready > 0 {
+			return out
+		}
+		ready = slices.DeleteFunc(slices.Clone(p.local), func(o *Local) bool { return o == nil || o.Extra })
+	}
+	if !p.cfg.OneTouch {
+		for _, l := range ready {
+			out = p.offer(l, out)
+		}
+		return out
+	}
+	// They are offered one by one.
+	slices.SortStableFunc(ready, func(a, b *Local) int {
+		return cmp.Compare(b.Elements.ElementSize(), a.Elements.ElementSize())
+	})
+	telling := len(p.untold) > 0
+	p.untold = append(p.untold, ready...)
+	if telling {
+		return out
+	}
+	return p.tell(out)
+}
+
+func (p *Pools) tell(out []Action) []Action {
+	if len(p.untold) == 0 {
+		return out
+	}
+	return append(out, Action{Do: Tell, Local: p.untold[0]})
+}
+
+func (p *Pools) offer(l *Local, out []Action) []Action {
+	l.state = localOffered
+	return append(out, Action{Do: Offer, Local: l})
+}
+
+// takeBack takes back a pool that was lent on request and is not used any more, or
+// whose memory somebody else needs.
+func (p *Pools) takeBack(tight bool, out []Action) []Action {
+	for _, l := range p.local {
+		if l == nil || !l.Extra || l.state != localOffered {
+			continue
+		}
+		if l.idle++; l.Elements.Used() {
+			l.idle = 0
+		}
+		if (l.idle >= 2*p.cfg.IdleTicks || tight) && !p.awaited && p.taking == nil {
+			l.state, p.taking = localFlushing, l
+			out = p.request(l.Ref, out)
+		}
+	}
+	return out
+}
+
+// drain begins the end of a pool that the peer has stopped using.
+func (p *Pools) drain(l *Local, out []Action) []Action {
+	l.state = localDraining
+	return append(out, Action{Do: Drain, Local: l})
+}
+
+// drained goes on when nothing uses the pool any more but its windows.
+func (p *Pools) drained(l *Local, out []Action) []Action {
+	l.state = localRevoking
+	if len(l.Windows) == 0 {
+		out = append(out, Action{Do: Deregister, Local: l})
+	}
+	if l.answers {
+		out = p.done(out)
+	}
+	p.took()
+	switch {
+	case len(l.Windows) == 0:
+	case !p.cfg.Invalidates:
+		out = append(out, Action{Do: Unbind, Local: l})
+	case l.invalidated:
+		out = append(out, Action{Do: Deregister, Local: l})
+	}
+	return out
+}
+
+// took lets the next pool be taken back, if the last one is drained and the peer's
+// reply has come, in either order.
+func (p *Pools) took() {
+	if l := p.taking; l != nil && l.state == localRevoking && (!p.awaited || p.given != nil) {
+		p.taking = nil
+	}
+}
+
+// invalidated hears that the peer has invalidated a pool's window. The device has
+// done it already: it must not be invalidated again.
+func (p *Pools) invalidated(l *Local, out []Action) ([]Action, error) {
+	if !p.cfg.Invalidates || l.invalidated || l.state < localFlushing {
+		return out, fmt.Errorf("%w: that of pool %d", ErrInvalidated, l.Ref)
+	}
+	l.invalidated = true
+	if l.state != localRevoking {
+		return out, nil
+	}
+	return append(out, Action{Do: Deregister, Local: l}), nil
+}

@@ -1,0 +1,115 @@
+package bufpool
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// Step hears of an event and appends what is to be done to out. An error is the
+// peer's fault.
+func (p *Pools) Step(e *Event, out []Action) ([]Action, error) {
+	l, r := e.Local, e.Remote
+	switch e.Kind {
+	case Get:
+		return p.lend(e, out), nil
+	case Registered:
+		p.count.Granted++
+		return append(out, Action{Do: Adopt, Local: l}), nil
+	case Failed:
+		p.count.Refused++
+		p.local[l.Ref] = nil
+	case Adopted:
+		if len(l.Windows) > 0 {
+			return append(out, Action{Do: Bind, Local: l}), nil
+		}
+		return p.ready(l, out), nil
+	case Bound:
+		return p.ready(l, out), nil
+	case Told:
+		p.untold = slices.Delete(p.untold, 0, 1)
+		return p.tell(p.offer(l, out)), nil
+	case Drained:
+		return p.drained(l, out), nil
+	case Unbound:
+		return append(out, Action{Do: Deregister, Local: l}), nil
+	case Invalidated:
+		return p.invalidated(l, out)
+	case Deregistered:
+		p.count.Returned++
+		p.local[l.Ref] = nil
+
+	case Lent:
+		return p.addRemote(r, out)
+	case Stopped:
+		return p.stopped(r, e.Last, out), nil
+	case Needed:
+		return p.ask(e, out), nil
+	case Answered:
+		p.asking = false
+
+	case Flush:
+		return p.flush(e, out)
+	case Replying:
+		p.owed.out = false // before it leaves: upon the reply the peer may ask again
+	case FlushReply:
+		return p.replied(e.Transaction, out)
+	case Tick:
+		return p.giveBack(p.takeBack(e.Tight, out)), nil
+	}
+	return out, nil
+}
+
+// replied goes on when the peer has done what this side has asked for. The peer may
+// use the reference of a pool that was given back with its very next message.
+func (p *Pools) replied(transaction uint64, out []Action) ([]Action, error) {
+	if !p.awaited || transaction != p.flushed {
+		return out, fmt.Errorf("%w: flush %#x", ErrReply, transaction)
+	}
+	p.awaited = false
+	if r := p.given; r != nil {
+		p.given = nil
+		p.close(r)
+		if r.Invalidate {
+			// Only now, so that the peer knows what it is about when it comes.
+			out = append(out, Action{Do: Invalidate, Remote: r})
+		}
+	} else if p.taking.state == localFlushing { // the peer may have given it back meanwhile
+		out = p.drain(p.taking, out)
+	}
+	p.took()
+	return p.give(out), nil
+}
+
+// flush hears which pools the peer has stopped using, or wants to have back.
+func (p *Pools) flush(e *Event, out []Action) ([]Action, error) {
+	if p.owed.out {
+		return out, fmt.Errorf("%w: %#x", ErrTooManyFlushes, e.Transaction)
+	}
+	p.owed = peersAsk{out: true, transaction: e.Transaction, left: len(e.Refs)}
+	for _, ref := range e.Refs {
+		if ref&protocol.FlushGiveBack == 0 {
+			r := p.remote[ref]
+			if r == nil || r.state == remoteClosed {
+				return out, fmt.Errorf("%w: flush of pool %d", ErrPool, ref)
+			}
+			p.close(r)
+			p.owed.pools++
+			p.owed.elements += r.Len()
+			out = append(out, Action{Do: Stop, Remote: r, Last: true})
+			continue
+		}
+		ref &^= protocol.FlushGiveBack
+		var l *Local
+		if int(ref) < len(p.local) {
+			l = p.local[ref]
+		}
+		if l == nil || l.state != localOffered && l.state != localFlushing {
+			return out, fmt.Errorf("%w: flush of pool %d", ErrPool, ref)
+		}
+		l.answers = true
+		out = p.drain(l, out)
+	}
+	return out, nil
+}

@@ -1,0 +1,208 @@
+package messaging
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/cpus"
+)
+
+const (
+	// MaxQueues is the largest number of data channels of a session.
+	MaxQueues = 16
+	// MaxHandlers is the largest number of a completion-queue handler.
+	MaxHandlers = 2 * MaxQueues
+	// DefaultBudget is the budget of a handler that is not given one.
+	DefaultBudget = 256
+	// MaxBudget is the largest budget.
+	MaxBudget = 1 << 16
+	// MaxSpin is the longest time that a handler polls an empty queue.
+	MaxSpin = time.Second
+	// ControlHandler is the number of the control channel's handler.
+	ControlHandler = 0
+)
+
+var (
+	// ErrHandler is wrapped by errors about handlers, and assignments to them,
+	// that cannot be.
+	ErrHandler = errors.New("impossible completion-queue handler")
+	// ErrProcessor is wrapped by errors about processors that this process
+	// cannot use.
+	ErrProcessor = errors.New("processor that cannot be used")
+	// ErrPriority is wrapped by errors about priorities that this process may
+	// not give its threads.
+	ErrPriority = errors.New("priority that is not permitted")
+)
+
+// Handler is a completion-queue handler: what the workers of all channels have
+// in common that are assigned to it. Handler 0 is the control channel's, which
+// never waits behind data; data channels have the others.
+//
+// The completion queues of a channel are made on the completion vector that its
+// handler's number selects, modulo their number, and stay there while the session lasts: verbs
+// have no way to move them. All else follows an assignment, or a change of the
+// handler, at once.
+type Handler struct {
+	Number int `json:"number"`
+	// CPUs are the processors that the workers' threads are bound to; none: any.
+	CPUs cpus.List `json:"processors"`
+	// Priority is the nice value of the workers' threads, -20 to 19; 0 is that
+	// of the process. Below that it takes CAP_SYS_NICE, or RLIMIT_NICE.
+	Priority int `json:"priority"`
+	// Budget is how many completions, or transfers of a sender, a worker handles
+	// in a row before it looks at what else there is for it and lets the other
+	// channels of the handler go on; default DefaultBudget.
+	Budget int `json:"budget"`
+	// Spin is how long a receiver, or the control channel's worker, polls an
+	// empty queue before it arms it and sleeps.
+	Spin time.Duration `json:"spin_ns"`
+}
+
+// Handling is which handlers a session has and which channels are with which.
+type Handling struct {
+	Handlers []Handler `json:"handlers"` // by number, the control channel's first
+	Assigned []int     `json:"assigned"` // the handlers of data channels 1, 2 …
+}
+
+// HandlerChange says what to change. What is nil stays.
+type HandlerChange struct {
+	Assign   map[int]int    `json:"assign,omitempty"` // handlers of data channels
+	Handlers []HandlerPatch `json:"handlers,omitempty"`
+}
+
+// HandlerPatch says what to change of one handler.
+type HandlerPatch struct {
+	Number   int            `json:"number"`
+	CPUs     *cpus.List     `json:"processors,omitempty"`
+	Priority *int           `json:"priority,omitempty"`
+	Budget   *int           `json:"budget,omitempty"`
+	Spin     *time.Duration `json:"spin_ns,omitempty"`
+}
+
+// initial is the handler of a data channel that nobody has assigned.
+func (g *Handling) initial(channel int) int { return 1 + (channel-1)%(len(g.Handlers)-1) }
+
+// of is the handler of a channel.
+func (g *Handling) of(channel int) *Handler {
+	switch {
+	case channel == 0:
+		return &g.Handlers[ControlHandler]
+	case channel <= len(g.Assigned):
+		return &g.Handlers[g.Assigned[channel-1]]
+	default:
+		return &g.Handlers[g.initial(channel)]
+	}
+}
+
+// Change returns what g becomes by a change. It refuses what cannot be.
+func (g Handling) Change(ch HandlerChange) (Handling, error) {
+	before := g
+	g.Handlers, g.Assigned = slices.Clone(g.Handlers), slices.Clone(g.Assigned)
+	for _, p := range ch.Handlers {
+		if p.Number < 0 || p.Number >= len(g.Handlers) {
+			return g, g.unknown(p.Number)
+		}
+		h := &g.Handlers[p.Number]
+		if p.CPUs != nil {
+			h.CPUs = slices.Clone(*p.CPUs)
+		}
+		if p.Priority != nil {
+			h.Priority = *p.Priority
+		}
+		if p.Budget != nil {
+			h.Budget = *p.Budget
+		}
+		if p.Spin != nil {
+			h.Spin = *p.Spin
+		}
+	}
+	for _, channel := range slices.Sorted(maps.Keys(ch.Assign)) {
+		if channel < 1 || channel > len(g.Assigned) {
+			return g, fmt.Errorf("assign data channel %d: %w: there are channels 1 to %d", channel, ErrHandler, len(g.Assigned))
+		}
+		g.Assigned[channel-1] = ch.Assign[channel]
+	}
+	if err := g.check(); err != nil {
+		return g, err
+	}
+	return g, g.permitted(&before)
+}
+
+// unknown is the error about a handler that there is not.
+func (g *Handling) unknown(number int) error {
+	return fmt.Errorf("handler %d: %w: there are handlers 0, of the control channel, and 1 to %d", number, ErrHandler,
+		len(g.Handlers)-1)
+}
+
+// check refuses what cannot be.
+func (g *Handling) check() error {
+	for i := range g.Handlers {
+		if err := g.Handlers[i].check(); err != nil {
+			return fmt.Errorf("handler %d: %w", i, err)
+		}
+	}
+	for i, number := range g.Assigned {
+		switch {
+		case number == ControlHandler:
+			return fmt.Errorf("assign data channel %d: %w: handler %d is the control channel's alone", i+1, ErrHandler, number)
+		case number < 0 || number >= len(g.Handlers):
+			return fmt.Errorf("assign data channel %d: %w", i+1, g.unknown(number))
+		}
+	}
+	return nil
+}
+
+func (h *Handler) check() error {
+	switch {
+	case h.Budget < 1 || h.Budget > MaxBudget:
+		return fmt.Errorf("%w: a budget of %d, must be 1 to %d", ErrHandler, h.Budget, MaxBudget)
+	case h.Spin < 0 || h.Spin > MaxSpin:
+		return fmt.Errorf("%w: polling for %v, must be 0 to %v", ErrHandler, h.Spin, MaxSpin)
+	case h.Priority < -20 || h.Priority > 19:
+		return fmt.Errorf("%w: %d, must be -20 (first) to 19 (last)", ErrPriority, h.Priority)
+	}
+	if strange := h.CPUs.Without(cpus.Allowed()); len(strange) > 0 {
+		if online := cpus.Online(); online != nil && len(strange.Without(online)) > 0 {
+			return fmt.Errorf("%w: %v is not there, or offline; this machine has %v", ErrProcessor, strange.Without(online),
+				online)
+		}
+		return fmt.Errorf("%w: %v is outside this process's mask %v; widen that (taskset(1), CPUAffinity= of the service, the container's cpuset)", ErrProcessor, strange, cpus.Allowed())
+	}
+	return nil
+}
+
+// permitted tries whether this process may give its threads the priorities
+// that the handlers have, and that channels come to have after those that they
+// have had in before.
+func (g *Handling) permitted(before *Handling) error {
+	type step struct{ from, to int }
+	tried := map[step]bool{}
+	try := func(h *Handler, from int) error {
+		s := step{from, h.Priority}
+		if s.from == s.to || tried[s] {
+			return nil
+		}
+		tried[s] = true
+		if err := tryPriority(s.from, s.to); err != nil {
+			return fmt.Errorf("handler %d: %w: %d, after %d: %w; give this process CAP_SYS_NICE (AmbientCapabilities= of the service), or LimitNICE=", h.Number, ErrPriority, s.to, s.from, err)
+		}
+		return nil
+	}
+	for i := range g.Handlers {
+		if err := try(&g.Handlers[i], 0); err != nil {
+			return err
+		}
+	}
+	if before == nil {
+		return nil
+	}
+	for channel := range 1 + len(g.Assigned) {
+		if err := try(g.of(channel), before.of(channel).Priority); err != nil {
+			return err
+		}
+	}
+	return nil
+}

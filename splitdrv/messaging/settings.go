@@ -1,0 +1,283 @@
+package messaging
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// What follows from a configuration: defaults, what is refused, and sizes.
+
+func (c Config) withDefaults() Config {
+	set := func(v *int, def int) {
+		if *v == 0 {
+			*v = def
+		}
+	}
+	if c.Mode == "" {
+		c.Mode = protocol.ModeImm
+	}
+	set(&c.Queues, 1)
+	set(&c.MTU, 1500)
+	set(&c.SendSlots, 64)
+	set(&c.Batch, min(32, max(c.SendSlots/4, 1)))
+	set(&c.BatchBytes, 128<<10)
+	set(&c.SignalEvery, 16)
+	set(&c.MaxInline, 220)
+	c.MaxInline = max(c.MaxInline, 0)
+	if c.Pools == nil {
+		c.Pools = DefaultPools(c.Mode, c.MTU)
+	}
+	if c.Mode.Sends() {
+		set(&c.MaxPools, len(c.Pools))
+		c.PeerPools = min(c.PeerPools, 1)
+	}
+	set(&c.MaxPools, min(len(c.Pools)+2, MaxPools))
+	set(&c.PeerPools, c.MaxPools)
+	if c.LatencyQueue && c.LatencyPools == nil {
+		c.LatencyPools = LatencyPools(c.Mode, c.MTU)
+		// The largest will do for all.
+		c.LatencyPools = c.LatencyPools[max(len(c.LatencyPools)-c.MaxPools, 0):]
+	}
+	if c.PoolIdle == 0 {
+		c.PoolIdle = 10 * time.Second
+	}
+	if c.KeepAlive == 0 {
+		c.KeepAlive = 250 * time.Millisecond
+	}
+	if c.PeerTimeout == 0 {
+		c.PeerTimeout = time.Second
+	}
+	if c.now == nil {
+		c.now = time.Now
+	}
+	if c.Pace == nil {
+		c.Pace = func(protocol.CfgType, []byte) time.Duration { return 0 }
+	}
+	if c.OnRequest == nil {
+		c.OnRequest = func(protocol.CfgType, []byte) (protocol.CfgStatus, []byte) {
+			return protocol.CfgUnsupported, nil
+		}
+	}
+	return c
+}
+
+// Lends is the largest number of pools that a Conn with this configuration
+// lends on a data channel at a time: what the handshake tells the peer.
+func (c Config) Lends() int { return c.withDefaults().MaxPools }
+
+// Check reports the first thing that New would refuse.
+func (c Config) Check() error { return c.withDefaults().check() }
+
+func (c Config) check() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("messaging: "+format, args...)
+	}
+	if _, err := protocol.ParseMode(string(c.Mode)); err != nil {
+		return bad("%w", err)
+	}
+	switch {
+	case c.Queues < 1 || c.Queues > MaxQueues:
+		return bad("%d queues, must be 1 to %d", c.Queues, MaxQueues)
+	case len(c.Pools) == 0 || len(c.Pools) > MaxPools:
+		return bad("%d pools per channel, must be 1 to %d", len(c.Pools), MaxPools)
+	case c.Mode.Sends() && (len(c.Pools) != 1 || c.MaxPools != 1):
+		return bad("%d pools per channel, must be 1 in mode %s", max(len(c.Pools), c.MaxPools), c.Mode)
+	case c.MaxPools < len(c.Pools) || c.MaxPools > MaxPools:
+		return bad("at most %d pools per channel, must be %d to %d", c.MaxPools, len(c.Pools), MaxPools)
+	case c.PeerPools < 1 || c.PeerPools > MaxPools:
+		return bad("the peer lends at most %d pools per channel, must be 1 to %d", c.PeerPools, MaxPools)
+	case c.PoolIdle < time.Millisecond:
+		return bad("pools that go back after %v without use, must be 1 ms at least", c.PoolIdle)
+	case c.Batch < 1 || c.SignalEvery < 1:
+		return bad("batch %d and signal-every %d must be at least 1", c.Batch, c.SignalEvery)
+	case c.SendSlots <= c.SignalEvery+c.Batch:
+		// Otherwise all slots could wait for a completion that nobody asked for.
+		return bad("%d send slots, must be more than signal-every %d and batch %d together", c.SendSlots, c.SignalEvery,
+			c.Batch)
+	case c.ServiceLevel > 15:
+		return bad("service level %d, must be up to 15", c.ServiceLevel)
+	case c.PeerTimeout <= c.KeepAlive:
+		return bad("peer timeout %v must exceed the keep-alive interval %v", c.PeerTimeout, c.KeepAlive)
+	}
+	if c.Protection != "" {
+		if _, err := ParseProtection(string(c.Protection)); err != nil {
+			return bad("%w", err)
+		}
+	}
+	if err := c.checkHandlers(); err != nil {
+		return bad("%w", err)
+	}
+	if err := c.Moderation.Check(); err != nil {
+		return bad("moderation: %w", err)
+	}
+	if err := checkPools(c.Pools); err != nil {
+		return err
+	}
+	if n := c.elements(); n > MaxChannelElements {
+		return bad("pools of up to %d elements in all per channel, must be at most %d", n, MaxChannelElements)
+	}
+	return c.checkLatency()
+}
+
+// elements is how many elements the pools of a data channel can have in all: a
+// peer may give back any of them, and have one lent on request in its place.
+func (c *Config) elements() int {
+	n := c.MaxPools * extraElements
+	for _, p := range c.Pools {
+		n += max(p.Elements-extraElements, 0)
+	}
+	return n
+}
+
+// receives is how many receives a data channel can have posted.
+func (c *Config) receives() int {
+	if c.Mode == protocol.ModeIndicate {
+		return c.furtherReceives()
+	}
+	return c.elements() + c.furtherReceives()
+}
+
+// furtherReceives is how many receives a data channel has posted besides those
+// that elements stand for.
+func (c *Config) furtherReceives() int {
+	n := 0
+	if c.Mode == protocol.ModeIndicate {
+		n++ // to notice a peer that uses immediate data
+	}
+	if c.invalidates() {
+		// For the message that invalidates a pool's window. Those of the pool may
+		// all be used up by then.
+		n += c.MaxPools
+	}
+	return n
+}
+
+// LeastMemory is how many bytes are registered for a session with this
+// configuration at its beginning. Where the system has huge pages it can be more.
+func (c Config) LeastMemory() int64 {
+	c = c.withDefaults()
+	sends := 2 * protocol.ControlReceives(c.Mode, c.Queues, c.MaxPools)
+	receives := protocol.ControlReceives(c.Mode, c.Queues, c.PeerPools)
+	n := pageUp((sends + receives) * protocol.MaxControlSize)
+	for i := range c.Queues {
+		count, size := c.slots(i + 1)
+		n += pageUp(count * size)
+		for _, p := range c.channel(i + 1).Pools {
+			n += p.bytes()
+		}
+	}
+	return int64(n)
+}
+
+// vectors is how many completion vectors there are to choose from.
+func (c *Config) vectors() int {
+	if c.Device == nil {
+		return 1
+	}
+	return max(c.Device.Limits().CompVectors, 1)
+}
+
+// Handling is what a Conn with this configuration begins with.
+func (c Config) Handling() Handling {
+	c = c.withDefaults()
+	n := min(c.vectors(), c.Queues)
+	latency := c.LatencyQueue && c.Queues > 1
+	if latency {
+		n = min(c.vectors(), c.Queues-1) + 1
+	}
+	if c.Handlers != nil {
+		n = 1
+	}
+	for _, h := range c.Handlers {
+		n = max(n, min(h.Number, MaxHandlers)) // check refuses it
+	}
+	g := Handling{Handlers: make([]Handler, 1+n), Assigned: make([]int, c.Queues)}
+	for i := range g.Handlers {
+		g.Handlers[i] = Handler{Number: i, Budget: DefaultBudget, Spin: c.Spin}
+	}
+	g.Handlers[ControlHandler].Spin = 0
+	for _, h := range c.Handlers {
+		if h.Number < 0 || h.Number > n {
+			continue
+		}
+		if h.Budget == 0 {
+			h.Budget = DefaultBudget
+		}
+		h.CPUs = slices.Clone(h.CPUs)
+		g.Handlers[h.Number] = h
+	}
+	copy(g.Assigned, c.Assigned)
+	for i := range g.Assigned {
+		switch {
+		case g.Assigned[i] != 0:
+		case !latency || n == 1:
+			g.Assigned[i] = g.initial(i + 1)
+		case c.isLatency(i + 1): // it shares its handler with no other channel
+			g.Assigned[i] = n
+		default:
+			g.Assigned[i] = 1 + i%(n-1)
+		}
+	}
+	return g
+}
+
+// Configure makes g what a Conn with configuration c begins with.
+func (g Handling) Configure(c *Config) {
+	c.Handlers, c.Assigned = g.Handlers, g.Assigned
+}
+
+// checkHandlers refuses what Handling would not tell.
+func (c *Config) checkHandlers() error {
+	seen := map[int]bool{}
+	for _, h := range c.Handlers {
+		if h.Number < 0 || h.Number > MaxHandlers || seen[h.Number] {
+			return fmt.Errorf("handler %d: %w: must be 0 to %d, and each once", h.Number, ErrHandler, MaxHandlers)
+		}
+		seen[h.Number] = true
+	}
+	g := c.Handling()
+	if err := g.check(); err != nil {
+		return err
+	}
+	return g.permitted(nil)
+}
+
+// protecting is ProtectionOn for a session, whose peer has a say in it as well.
+func (c *Config) protecting() (Protecting, error) {
+	switch {
+	case c.Mode.Sends():
+		return Protecting{ProtectRegion, fmt.Sprintf("mode %s lends no memory", c.Mode)}, nil
+	case c.Protection == ProtectOneTouch && !c.OneTouch:
+		return Protecting{}, fmt.Errorf("protection %s: %w", c.Protection, ErrOneTouch)
+	}
+	return ProtectionOn(c.Protection, c.Device.Limits())
+}
+
+// invalidates reports whether the peer invalidates the windows of pools that
+// are flushed, by a message of its own.
+func (c *Config) invalidates() bool { return c.Protection == ProtectWindow && c.Invalidation }
+
+// exposed is what the peer is told of a pool of this side's.
+func (c *Config) exposed(l *bufpool.Local) protocol.Pool {
+	o := protocol.Pool{
+		Ref: l.Ref, Elements: uint32(l.Elements.Len()), ElementSize: uint32(l.Elements.ElementSize()),
+		Context: protocol.PoolContext(uint16(l.Channel), 0),
+	}
+	switch {
+	case c.Mode.Sends():
+	case c.Protection == ProtectOneTouch:
+		o.Addr = l.Regions[0].Addr() // its keys were told before
+	case c.Protection == ProtectWindow:
+		o.RKey, o.Addr = l.Keys[0], l.Regions[0].Addr()
+		if c.Invalidation {
+			o.Context = protocol.PoolContext(uint16(l.Channel), protocol.PoolInvalidate)
+		}
+	default:
+		o.RKey, o.Addr = l.Regions[0].RKey(), l.Regions[0].Addr()
+	}
+	return o
+}
