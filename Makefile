@@ -83,7 +83,7 @@ bench: ## measure layer and card beside the device and other networks (ROUNDS=5,
 bench-native: ## measure the software path beside a bare relay, at full speed (ROUNDS, BENCH_ONLY)
 	@scripts/setup.sh build test
 	@$(MAKE) --no-print-directory build/measure
-	build/measure native $(BENCH_FLAGS)
+	build/measure bench-native $(BENCH_FLAGS)
 
 .PHONY: bench-attacks
 bench-attacks: ## measure an honest host while another one attacks its I/O unit (ROUNDS=5, ATTACKS)
@@ -93,12 +93,12 @@ bench-attacks: ## measure an honest host while another one attacks its I/O unit 
 bench-attacks-native: ## measure the same at full speed, without RDMA devices (ROUNDS=5, ATTACKS)
 	@scripts/setup.sh build bench
 	@$(MAKE) --no-print-directory build/measure
-	build/measure attacks-native $(BENCH_FLAGS) $(ATTACKS)
+	build/measure bench-attacks-native $(BENCH_FLAGS) $(ATTACKS)
 
 .PHONY: bench-hosts
 bench-hosts: ## have many hosts connect to one I/O unit at once (HOSTS=400, BUSY=0 processes beside, ROUNDS=3)
 	@$(MAKE) --no-print-directory build/measure
-	build/measure hosts -hosts $(or $(HOSTS),400) -busy $(or $(BUSY),0) -v $(BENCH_FLAGS)
+	build/measure bench-hosts -hosts $(or $(HOSTS),400) -busy $(or $(BUSY),0) -v $(BENCH_FLAGS)
 
 .PHONY: bench-failover
 bench-failover: ## measure fail-overs after kill -9 of the I/O unit, on Soft-RoCE (ROUNDS=50)

@@ -3,6 +3,7 @@ package attacks
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -29,12 +30,18 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Native measures at this machine's full speed what scripts/bench-attacks-inside
+// Native is the suite bench-attacks-native. It measures at this machine's full speed what scripts/bench-attacks-inside
 // measures on RDMA devices: two I/O units, an honest host and the attacker in one
 // process, with a fabric in memory between them; iperf3 and ping use the host's
 // netdevice from outside. It needs root, and makes network namespaces of its own.
-// Without names of classes it measures all.
-func Native(ctx context.Context, rec *results.Recorder, rounds int, classes []string) (err error) {
+// The arguments are classes; without any it measures all.
+type Native struct{}
+
+// Flags implements results.Measure.
+func (Native) Flags(*flag.FlagSet) {}
+
+// Measure implements results.Measure.
+func (Native) Measure(ctx context.Context, rec *results.Recorder, rounds int, classes []string) (err error) {
 	for _, name := range classes {
 		if _, ok := attacks.ClassOf(name); !ok {
 			return fmt.Errorf("there is no class %q", name)

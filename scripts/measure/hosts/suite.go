@@ -57,7 +57,7 @@ type Options struct {
 	each  bool // show what the hosts logged
 }
 
-// Flags adds the flags of o.
+// Flags implements results.Measure.
 func (o *Options) Flags(flags *flag.FlagSet) {
 	flags.IntVar(&o.crowd.hosts, "hosts", 400, "hosts that connect at once")
 	flags.StringVar(&o.crowd.ports, "ports", macvtapPorts, "the I/O unit's ports: macvtap, or none")
@@ -67,9 +67,9 @@ func (o *Options) Flags(flags *flag.FlagSet) {
 	flags.BoolVar(&o.each, "v", false, "show what the hosts logged")
 }
 
-// Measure has the hosts come in each round.
-func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int) error {
-	if o.crowd.hosts < 1 || o.busy < 0 {
+// Measure implements results.Measure: the hosts come in each round.
+func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int, args []string) error {
+	if o.crowd.hosts < 1 || o.busy < 0 || len(args) > 0 {
 		return errors.New("-hosts must be above 0, and -busy 0 at least")
 	}
 	idle, err := occupy(o.busy)

@@ -11,6 +11,7 @@ package native
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,9 +26,10 @@ import (
 
 // Options are what is measured.
 type Options struct {
-	Rounds   int
-	Only     results.Selection
-	Profiles string // directory for profiles of splitnic's use of processors; empty for none
+	only     string
+	sel      results.Selection
+	profiles string // directory for profiles of splitnic's use of processors; empty for none
+	rounds   int
 }
 
 // Serve is the process of a subject between the network namespaces and on the
@@ -71,8 +73,19 @@ func (r *rig) close() error {
 	return errors.Join(err, r.site.close())
 }
 
-// Measure measures everything that is selected.
-func (o *Options) Measure(ctx context.Context, rec *results.Recorder) (err error) {
+// Flags implements results.Measure.
+func (o *Options) Flags(flags *flag.FlagSet) {
+	flags.StringVar(&o.only, "only", os.Getenv("BENCH_ONLY"),
+		"what to measure: parts of names of subjects and measurements, or SUBJECT:MEASUREMENT, separated by commas")
+	flags.StringVar(&o.profiles, "cpuprofile", "", "directory for profiles of splitnic's use of processors")
+}
+
+// Measure implements results.Measure.
+func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int, args []string) (err error) {
+	if len(args) > 0 {
+		return fmt.Errorf("%q: there are only flags", args)
+	}
+	o.rounds, o.sel = rounds, results.ParseSelection(o.only)
 	if os.Geteuid() != 0 {
 		return errors.New("network namespaces and TAP devices need root; type: sudo make bench-native")
 	}
@@ -100,8 +113,8 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder) (err error
 	if len(rigs) == 0 {
 		return errors.New("nothing is selected")
 	}
-	for round := range o.Rounds {
-		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, o.Rounds)
+	for round := range o.rounds {
+		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, o.rounds)
 		if err := o.each(results.InTurn(round, rigs), func(m *measurement, r *rig) error {
 			return m.measure(ctx, r, rec.Of(m.name, r.subject.String(), m.size))
 		}); err != nil {
@@ -116,11 +129,11 @@ const prefix = "snbench-"
 
 // wants reports whether anything is to be measured of s.
 func (o *Options) wants(s subject) bool {
-	if s.process() && o.Only.Has(s.String(), idle, false) {
+	if s.process() && o.sel.Has(s.String(), idle, false) {
 		return true
 	}
 	return slices.ContainsFunc(measurements(), func(m measurement) bool {
-		return m.of(s) && o.Only.Has(s.String(), m.name, m.asked)
+		return m.of(s) && o.sel.Has(s.String(), m.name, m.asked)
 	})
 }
 
@@ -131,7 +144,7 @@ func (o *Options) each(rigs []*rig, fn func(m *measurement, r *rig) error) error
 	for i := range all {
 		m := &all[i]
 		for _, r := range rigs {
-			if !m.of(r.subject) || !o.Only.Has(r.subject.String(), m.name, m.asked) {
+			if !m.of(r.subject) || !o.sel.Has(r.subject.String(), m.name, m.asked) {
 				continue
 			}
 			if err := fn(m, r); err != nil {
@@ -146,7 +159,7 @@ func (o *Options) each(rigs []*rig, fn func(m *measurement, r *rig) error) error
 func (o *Options) idle(ctx context.Context, rigs []*rig, rec *results.Recorder) error {
 	const d = 2 * time.Second
 	rigs = slices.DeleteFunc(slices.Clone(rigs),
-		func(r *rig) bool { return r.child == nil || !o.Only.Has(r.subject.String(), idle, false) })
+		func(r *rig) bool { return r.child == nil || !o.sel.Has(r.subject.String(), idle, false) })
 	if len(rigs) == 0 {
 		return nil
 	}
@@ -174,7 +187,7 @@ func (o *Options) idle(ctx context.Context, rigs []*rig, rec *results.Recorder) 
 		}
 		return nil
 	}
-	for range o.Rounds {
+	for range o.rounds {
 		if err := errors.Join(stats(before), cpu(before)); err != nil {
 			return err
 		}
@@ -223,10 +236,10 @@ func (o *Options) events(ctx context.Context, rigs []*rig, rec *results.Recorder
 
 // profile writes a profile of each of splitnic's measurements, in a run of its own.
 func (o *Options) profile(ctx context.Context, rigs []*rig) error {
-	if o.Profiles == "" {
+	if o.profiles == "" {
 		return nil
 	}
-	dir, err := filepath.Abs(o.Profiles)
+	dir, err := filepath.Abs(o.profiles)
 	if err != nil {
 		return err
 	}

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -52,48 +52,25 @@ const (
 // they arrive.
 type torrent struct {
 	datagrams
-	in, out        int
-	rate           float64 // bytes a second; 0 is as fast as they arrive
-	wg             sync.WaitGroup
-	stopping       atomic.Bool
+	ends
+	rate           float64       // bytes a second; 0 is as fast as they arrive
 	sent, received atomic.Uint64 // bytes
-	errs           [2]error
 }
 
-func newTorrent(from, to, addr string, d datagrams, rate float64) (t *torrent, err error) {
-	t = &torrent{datagrams: d, in: -1, out: -1, rate: rate}
-	fail := func(err error) (*torrent, error) {
+func newTorrent(from, to, addr string, d datagrams, rate float64) (*torrent, error) {
+	t := &torrent{datagrams: d, rate: rate}
+	err := t.open(from, to, addr)
+	if err == nil && d.segment > 0 {
+		err = os.NewSyscallError("setsockopt UDP_SEGMENT",
+			unix.SetsockoptInt(t.out, unix.SOL_UDP, unix.UDP_SEGMENT, d.segment))
+	}
+	if err == nil {
+		err = os.NewSyscallError("connect", unix.Connect(t.out, sockaddr(addr, udpPort)))
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s to %s: %w", d.name, addr, err), t.stop())
 	}
-	if t.in, err = socket(to, unix.SOCK_DGRAM); err != nil {
-		return fail(err)
-	}
-	if err := unix.SetsockoptInt(t.in, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer); err != nil {
-		return fail(os.NewSyscallError("setsockopt", err))
-	}
-	if err := unix.Bind(t.in, sockaddr(addr, udpPort)); err != nil {
-		return fail(os.NewSyscallError("bind", err))
-	}
-	if t.out, err = socket(from, unix.SOCK_DGRAM); err != nil {
-		return fail(err)
-	}
-	if d.segment > 0 {
-		if err := unix.SetsockoptInt(t.out, unix.SOL_UDP, unix.UDP_SEGMENT, d.segment); err != nil {
-			return fail(os.NewSyscallError("setsockopt UDP_SEGMENT", err))
-		}
-	}
-	if err := unix.Connect(t.out, sockaddr(addr, udpPort)); err != nil {
-		return fail(os.NewSyscallError("connect", err))
-	}
-	for i, end := range []func() error{t.receive, t.send} {
-		t.wg.Go(func() {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			if err := end(); err != nil && !t.stopping.Load() {
-				t.errs[i] = err
-			}
-		})
-	}
+	t.run(t.receive, t.send)
 	return t, nil
 }
 
@@ -162,24 +139,6 @@ func (t *torrent) receive() error {
 }
 
 func (t *torrent) count() uint64 { return t.received.Load() }
-
-func (t *torrent) stop() error {
-	t.stopping.Store(true)
-	if t.in >= 0 {
-		_ = unix.Shutdown(t.in, unix.SHUT_RDWR) // wakes the receiver; the error is that it is not connected
-	}
-	if t.out >= 0 {
-		_ = unix.Shutdown(t.out, unix.SHUT_RDWR)
-	}
-	t.wg.Wait()
-	err := errors.Join(t.errs[:]...)
-	for _, fd := range []int{t.in, t.out} {
-		if fd >= 0 {
-			err = errors.Join(err, unix.Close(fd))
-		}
-	}
-	return err
-}
 
 // goodput sends for a while and returns what was sent and what arrived, in
 // bytes a second.
@@ -268,15 +227,25 @@ func (d datagrams) measureOverload(ctx context.Context, from, to, addr string, s
 	return nil
 }
 
-// OverloadOnce measures between namespaces that somebody else has made, and
-// prints the best in Mbit/s, and what was offered and arrived by each factor.
-func OverloadOnce(ctx context.Context, name, from, to, addr string, dur time.Duration, w io.Writer) error {
-	i := slices.IndexFunc(overloads, func(d datagrams) bool { return d.name == name })
-	if i < 0 {
-		return fmt.Errorf("there are no datagrams %q", name)
+// OverloadOnce measures between namespaces that somebody else has made: [-time D]
+// KIND FROM TO ADDRESS. It prints the best in Mbit/s, and what was offered and arrived
+// by each factor.
+func OverloadOnce(ctx context.Context, args []string) error {
+	return overloadOnce(ctx, args, os.Stdout)
+}
+
+func overloadOnce(ctx context.Context, args []string, w io.Writer) error {
+	flags := flag.NewFlagSet("overload", flag.ContinueOnError)
+	dur := flags.Duration("time", overloadTime, "how long each factor is measured")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	i := slices.IndexFunc(overloads, func(d datagrams) bool { return d.name == flags.Arg(0) })
+	if i < 0 || flags.NArg() != 4 {
+		return errors.New("the arguments are full, segments or fragments, and FROM TO ADDRESS")
 	}
 	runtime.GOMAXPROCS(runtime.NumCPU() + 4)
-	best, loads, err := overloads[i].overload(ctx, from, to, addr, dur)
+	best, loads, err := overloads[i].overload(ctx, flags.Arg(1), flags.Arg(2), flags.Arg(3), *dur)
 	if err != nil {
 		return err
 	}

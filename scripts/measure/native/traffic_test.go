@@ -281,11 +281,11 @@ func TestNetnsTorrentLost(t *testing.T) {
 	testenv.NoLeaks(t)
 	from, to := testenv.NetNS(t), testenv.NetNS(t)
 	var out strings.Builder
-	err := OverloadOnce(t.Context(), "fragments", from, to, loopback, time.Millisecond, &out)
+	err := overloadOnce(t.Context(), []string{"-time", "1ms", "fragments", from, to, loopback}, &out)
 	if err == nil || out.Len() > 0 {
 		t.Errorf("%q, %v", out.String(), err)
 	}
-	if err := OverloadOnce(t.Context(), "drops", from, to, loopback, time.Millisecond, &out); err == nil {
+	if err := overloadOnce(t.Context(), []string{"drops", from, to, loopback}, &out); err == nil {
 		t.Error("an unknown kind was taken")
 	}
 }
@@ -296,7 +296,7 @@ func TestNetnsOverload(t *testing.T) {
 	testenv.NoLeaks(t)
 	ns := testenv.NetNS(t)
 	var out strings.Builder
-	if err := OverloadOnce(t.Context(), "full", ns, ns, loopback, overloadTime, &out); err != nil {
+	if err := overloadOnce(t.Context(), []string{"full", ns, ns, loopback}, &out); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Fields(out.String()); len(got) != 1+2*len(factors) {

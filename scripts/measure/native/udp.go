@@ -79,55 +79,86 @@ func (v *vector) call(trap uintptr, fd, flags int) (int, error) {
 	return int(n), nil
 }
 
+// ends are the sockets of a sender and a receiver of datagrams, each with a thread of
+// its own.
+type ends struct {
+	in, out  int
+	wg       sync.WaitGroup
+	stopping atomic.Bool
+	errs     [2]error
+}
+
+// open makes the sockets: the receiver's in namespace to has the address.
+func (e *ends) open(from, to, addr string) (err error) {
+	e.in, e.out = -1, -1
+	if e.in, err = socket(to, unix.SOCK_DGRAM); err != nil {
+		return err
+	}
+	if err := unix.SetsockoptInt(e.in, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer); err != nil {
+		return os.NewSyscallError("setsockopt", err)
+	}
+	if err := unix.Bind(e.in, sockaddr(addr, udpPort)); err != nil {
+		return os.NewSyscallError("bind", err)
+	}
+	e.out, err = socket(from, unix.SOCK_DGRAM)
+	return err
+}
+
+// run starts both threads.
+func (e *ends) run(receive, send func() error) {
+	for i, end := range []func() error{receive, send} {
+		e.wg.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			if err := end(); err != nil && !e.stopping.Load() {
+				e.errs[i] = err
+			}
+		})
+	}
+}
+
+// stop ends them and returns what went wrong before.
+func (e *ends) stop() error {
+	e.stopping.Store(true)
+	for _, fd := range []int{e.in, e.out} {
+		if fd >= 0 {
+			_ = unix.Shutdown(fd, unix.SHUT_RDWR) // wakes its thread; the error is that it is not connected
+		}
+	}
+	e.wg.Wait()
+	err := errors.Join(e.errs[:]...)
+	for _, fd := range []int{e.in, e.out} {
+		if fd >= 0 {
+			err = errors.Join(err, unix.Close(fd))
+		}
+	}
+	return err
+}
+
 // blast sends small datagrams as fast as it can, or as fast as they arrive, and
 // counts those that do.
 type blast struct {
-	in, out        int
+	ends
 	wake           int // eventfd(2) of a sender that waits
 	flood          bool
-	wg             sync.WaitGroup
-	stopping       atomic.Bool
 	waiting        atomic.Bool
 	sent, received atomic.Uint64
 	lost           atomic.Uint64 // of those sent, as far as is known
-	errs           [2]error
 }
 
 // newBlast starts to send from one namespace to another, to that many
 // addresses that are all the receiver's, from first on.
-func newBlast(from, to string, first netip.Addr, flows int, flood bool) (b *blast, err error) {
-	b = &blast{in: -1, out: -1, wake: -1, flood: flood}
-	fail := func(err error) (*blast, error) {
+func newBlast(from, to string, first netip.Addr, flows int, flood bool) (*blast, error) {
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	b := &blast{wake: wake, flood: flood}
+	if err := b.open(from, to, "0.0.0.0"); err != nil {
 		return nil, errors.Join(fmt.Errorf("datagrams to %v: %w", first, err), b.stop())
 	}
-	if b.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return fail(os.NewSyscallError("eventfd", err))
-	}
-	if b.in, err = socket(to, unix.SOCK_DGRAM); err != nil {
-		return fail(err)
-	}
-	if err := unix.SetsockoptInt(b.in, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer); err != nil {
-		return fail(os.NewSyscallError("setsockopt", err))
-	}
-	if err := unix.Bind(b.in, sockaddr("0.0.0.0", udpPort)); err != nil {
-		return fail(os.NewSyscallError("bind", err))
-	}
-	if b.out, err = socket(from, unix.SOCK_DGRAM); err != nil {
-		return fail(err)
-	}
-	b.run(0, b.receive)
-	b.run(1, func() error { return b.send(first, flows) })
+	b.run(b.receive, func() error { return b.send(first, flows) })
 	return b, nil
-}
-
-func (b *blast) run(i int, end func() error) {
-	b.wg.Go(func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		if err := end(); err != nil && !b.stopping.Load() {
-			b.errs[i] = err
-		}
-	})
 }
 
 func (b *blast) send(first netip.Addr, flows int) error {
@@ -211,21 +242,7 @@ func (b *blast) receive() error {
 
 func (b *blast) count() uint64 { return b.received.Load() }
 
-// stop ends it and returns what went wrong before.
-func (b *blast) stop() error {
-	b.stopping.Store(true)
-	if b.in >= 0 {
-		_ = unix.Shutdown(b.in, unix.SHUT_RDWR) // wakes the receiver; the error is that it is not connected
-	}
-	b.wg.Wait()
-	err := errors.Join(b.errs[:]...)
-	for _, fd := range []int{b.in, b.out, b.wake} {
-		if fd >= 0 {
-			err = errors.Join(err, unix.Close(fd))
-		}
-	}
-	return err
-}
+func (b *blast) stop() error { return errors.Join(b.ends.stop(), unix.Close(b.wake)) }
 
 // roundTrips sends a datagram and awaits its answer, again and again, and
 // returns how long each took, in order of length.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"math"
 	"os"
 	"path/filepath"
@@ -156,6 +157,13 @@ func TestGoals(t *testing.T) {
 	}
 }
 
+// by is what measures without any flags.
+type by func(rec *Recorder) error
+
+func (by) Flags(*flag.FlagSet) {}
+
+func (f by) Measure(_ context.Context, rec *Recorder, _ int, _ []string) error { return f(rec) }
+
 // TestRun measures something and reads it again.
 func TestRun(t *testing.T) {
 	s := &Suite{
@@ -183,7 +191,7 @@ func TestRun(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "new")
 	r := Run{Suite: s, Dir: dir, Rounds: 2, look: time.Millisecond}
-	err := r.Do(t.Context(), func(_ context.Context, rec *Recorder) error {
+	err := r.Do(t.Context(), by(func(rec *Recorder) error {
 		for _, v := range []float64{12.34, 10} {
 			rec.Of("bw", "ours", 64).Add("rate", "MiB/s", v)
 			rec.Of("bw", "other", 64).Add("rate", "MiB/s", 2*v)
@@ -198,7 +206,7 @@ func TestRun(t *testing.T) {
 {"note":"from elsewhere"}
 `)
 		return err
-	})
+	}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +240,7 @@ func TestRun(t *testing.T) {
 	}
 	// The next one begins anew, and a failure leaves no results.
 	broken := errors.New("broken")
-	if err := r.Do(t.Context(), func(context.Context, *Recorder) error { return broken }); !errors.Is(err, broken) {
+	if err := r.Do(t.Context(), by(func(*Recorder) error { return broken }), nil); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "results.*")); len(left) != 0 {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -25,9 +26,17 @@ type Run struct {
 	look time.Duration // at what else the machine does; 0 is a second
 }
 
-// Do has body measure, and makes results of the figures that it, or a program that
-// it starts, appends to samples.jsonl.
-func (r *Run) Do(ctx context.Context, body func(ctx context.Context, rec *Recorder) error) (err error) {
+// Measure is what measures.
+type Measure interface {
+	// Flags adds those that say what.
+	Flags(flags *flag.FlagSet)
+	// Measure measures in so many rounds. The arguments follow the flags.
+	Measure(ctx context.Context, rec *Recorder, rounds int, args []string) error
+}
+
+// Do has m measure, and makes results of the figures that it, or a program that it
+// starts, appends to samples.jsonl.
+func (r *Run) Do(ctx context.Context, m Measure, args []string) (err error) {
 	if err := r.clean(); err != nil {
 		return err
 	}
@@ -38,7 +47,7 @@ func (r *Run) Do(ctx context.Context, body func(ctx context.Context, rec *Record
 	defer func() { err = errors.Join(err, out.Close()) }()
 	begin := time.Now()
 	rec := NewRecorder(out)
-	if err := r.watched(ctx, rec, body); err != nil {
+	if err := r.watched(ctx, rec, func() error { return m.Measure(ctx, rec, r.Rounds, args) }); err != nil {
 		return err
 	}
 	if err := rec.Err(); err != nil {
@@ -72,9 +81,7 @@ func (r *Run) clean() error {
 }
 
 // watched notes what else the machine did.
-func (r *Run) watched(
-	ctx context.Context, rec *Recorder, body func(ctx context.Context, rec *Recorder) error,
-) error {
+func (r *Run) watched(ctx context.Context, rec *Recorder, body func() error) error {
 	look := cmp.Or(r.look, time.Second)
 	if err := quiet(ctx, "before", look, rec); err != nil {
 		return err
@@ -83,7 +90,7 @@ func (r *Run) watched(
 	if err != nil {
 		return err
 	}
-	if err := body(ctx, rec); err != nil {
+	if err := body(); err != nil {
 		return err
 	}
 	end, err := Processors()
@@ -105,7 +112,7 @@ func (r *Run) report(f *File) error {
 		return err
 	}
 	var plain, md bytes.Buffer
-	if err := errors.Join(r.Suite.Text(&plain, f), r.Suite.Markdown(&md, f)); err != nil {
+	if err := errors.Join(r.Suite.Write(&plain, f, false), r.Suite.Write(&md, f, true)); err != nil {
 		return err
 	}
 	shown := plain.Bytes()

@@ -2,6 +2,7 @@ package results
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -22,12 +23,14 @@ func (t *Table) Add(cells ...string) { t.Lines = append(t.Lines, cells) }
 
 // text writes the table for a terminal.
 func (t *Table) text(w io.Writer) error {
-	fmt.Fprintf(w, "\n%s\n", t.Title)
+	fmt.Fprintln(w, t.Title)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, l := range t.Lines {
 		fmt.Fprintf(tw, "  %s\n", strings.Join(l, "\t"))
 	}
-	return tw.Flush()
+	err := tw.Flush()
+	fmt.Fprintln(w)
+	return err
 }
 
 // markdown writes the table for a document.
@@ -173,41 +176,22 @@ func (s *Suite) tables(f *File) []Table {
 	return slices.DeleteFunc(list, func(t Table) bool { return len(t.Lines) < 2 })
 }
 
-// Text writes all tables for a terminal.
-func (s *Suite) Text(w io.Writer, f *File) error {
-	fmt.Fprintln(w, f.heading())
+// Write writes all tables, in Markdown or for a terminal.
+func (s *Suite) Write(w io.Writer, f *File, markdown bool) error {
+	_, err := fmt.Fprintf(w, "%s, %s, %v, rounds: %d\n\n", f.Suite, f.Begin.Format("2006-01-02 15:04"), f.Environment,
+		f.Rounds)
 	for _, t := range s.tables(f) {
-		if err := t.text(w); err != nil {
-			return err
+		write := t.text
+		if markdown {
+			write = t.markdown
 		}
+		err = errors.Join(err, write(w))
 	}
-	return f.remarks(w, s.Remark)
-}
-
-// Markdown writes all tables for a document.
-func (s *Suite) Markdown(w io.Writer, f *File) error {
-	fmt.Fprintf(w, "%s\n\n", f.heading())
-	for _, t := range s.tables(f) {
-		if err := t.markdown(w); err != nil {
-			return err
-		}
+	if s.Remark != "" {
+		fmt.Fprintf(w, "%s\n\n", s.Remark)
 	}
-	return f.remarks(w, s.Remark)
-}
-
-// heading says what was measured where and when.
-func (f *File) heading() string {
-	return fmt.Sprintf("%s, %s, %v, rounds: %d", f.Suite, f.Begin.Format("2006-01-02 15:04"), f.Environment, f.Rounds)
-}
-
-// remarks are below the tables.
-func (f *File) remarks(w io.Writer, remark string) error {
-	if remark != "" {
-		fmt.Fprintf(w, "\n%s\n", remark)
-	}
-	var err error
 	for _, n := range f.Notes {
-		_, err = fmt.Fprintf(w, "\nNote: %s.\n", n)
+		fmt.Fprintf(w, "Note: %s.\n", n)
 	}
 	return err
 }

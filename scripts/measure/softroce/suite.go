@@ -54,7 +54,7 @@ func references(r *results.Row) []results.Key {
 		return []results.Key{rawMbps}
 	case r.Group == "rtt" && r.Subject != idle:
 		return of(r.Size, idle)
-	case strings.HasPrefix(r.Group, "tunnel-") && r.Subject == splitnic:
+	case strings.HasPrefix(r.Group, tunnel) && r.Subject == splitnic:
 		return of(r.Size, copyLoop)
 	}
 	return nil

@@ -32,7 +32,7 @@ func fixture(t *testing.T) results.File {
 func TestMarkdown(t *testing.T) {
 	f := fixture(t)
 	var got bytes.Buffer
-	if err := Suite().Markdown(&got, &f); err != nil {
+	if err := Suite().Write(&got, &f, true); err != nil {
 		t.Fatal(err)
 	}
 	const golden = "testdata/results.md"

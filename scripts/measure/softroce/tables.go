@@ -84,10 +84,19 @@ func tables(rs results.Rows) []results.Table {
 		},
 	})
 	add(results.Matrix{
-		Title: "TCP through tunnels, one stream, Mbit/s", Head: []string{"tunnel", "subject"},
-		Line:   prefixed(tunnel),
-		Column: func(r *results.Row) string { return fmt.Sprintf("%s, MTU %d", r.Metric, r.Size) },
-		Ratio:  always,
+		Title: "TCP through tunnels, one stream, Mbit/s", Head: []string{"tunnel", "MTU", "direction"},
+		Line: func(r *results.Row) []string {
+			kind, ok := strings.CutPrefix(r.Group, tunnel)
+			if !ok {
+				return nil
+			}
+			way := "to the LAN"
+			if r.Metric == "tcp-reverse" {
+				way = "from the LAN"
+			}
+			return []string{kind, strconv.Itoa(r.Size), way}
+		},
+		Column: func(r *results.Row) string { return r.Subject }, Ratio: always,
 	})
 	add(results.Matrix{
 		Title: "Round trips of marked packets through the card, us", Head: []string{"subject", "MTU"},
