@@ -4,10 +4,10 @@
 //
 // An [Attack] is one thing that a peer can do wrong, with what has to come of
 // it: the session ends with the one rule that was broken, or the RDMA device
-// refuses, or nothing happens. [Run] makes a session for each attack and also
-// checks that no frame of the attacker's got through, that other sessions on the
-// same device carry on, and that nothing is left behind. It runs over memory in
-// unit tests and over Soft-RoCE in TestRDMAHostile.
+// refuses, or nothing happens. The tests here make a session for each attack, and
+// also check that no frame of the attacker's got through, that other sessions on the
+// same device carry on, and that nothing is left behind: over memory in unit tests
+// and over Soft-RoCE in TestRDMAHostile.
 //
 // A [Peer] alone, made of bare queue pairs, is for tests that reach the session
 // by other ways, such as a process of the product.

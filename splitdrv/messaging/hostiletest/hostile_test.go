@@ -1,4 +1,4 @@
-package hostiletest_test
+package hostiletest
 
 import (
 	"testing"
@@ -7,15 +7,14 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
-	"github.com/splitnic/splitnic/splitdrv/messaging/hostiletest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func inMemory(t *testing.T) hostiletest.Fabric {
+func inMemory(t *testing.T) twoDevices {
 	n := fabrictest.New()
 	fabrictest.NoLeaks(t, n)
-	f := hostiletest.Fabric{
+	f := twoDevices{
 		Victim: n.Device("victim"), Attacker: n.Device("attacker"),
 		RNR: func() uint64 { return n.Counters("attacker").RNR },
 	}
@@ -29,8 +28,8 @@ func inMemory(t *testing.T) hostiletest.Fabric {
 	return f
 }
 
-func TestHostile(t *testing.T) { hostiletest.Run(t, inMemory) }
+func TestHostile(t *testing.T) { attackAll(t, inMemory) }
 
-func TestDrain(t *testing.T) { hostiletest.Drain(t, inMemory) }
+func TestDrain(t *testing.T) { drain(t, inMemory) }
 
-func TestHostileCoversEveryRule(t *testing.T) { hostiletest.Covered(t) }
+func TestHostileCoversEveryRule(t *testing.T) { covered(t) }

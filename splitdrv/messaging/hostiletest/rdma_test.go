@@ -1,6 +1,6 @@
 //go:build cgo
 
-package hostiletest_test
+package hostiletest
 
 import (
 	"testing"
@@ -8,12 +8,11 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/internal/testenv"
-	"github.com/splitnic/splitnic/splitdrv/messaging/hostiletest"
 	"github.com/splitnic/splitnic/verbs"
 )
 
 // onDevices has the attacker's queue pairs on another device than the session's.
-func onDevices(t *testing.T) hostiletest.Fabric {
+func onDevices(t *testing.T) twoDevices {
 	names := testenv.NeedRDMA(t, 2)
 	open := func(name string) *verbs.Context {
 		c, err := verbs.Open(name)
@@ -32,7 +31,7 @@ func onDevices(t *testing.T) hostiletest.Fabric {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return hostiletest.Fabric{
+	return twoDevices{
 		Victim: open(names[0]), Attacker: attacker, Traits: traits,
 		// Soft-RoCE resends too soon with the default, and under emulation
 		// nobody answers so quickly.
@@ -51,11 +50,11 @@ func onDevices(t *testing.T) hostiletest.Fabric {
 // TestRDMAHostile is TestHostile on real devices.
 func TestRDMAHostile(t *testing.T) {
 	testenv.NeedRDMA(t, 2)
-	hostiletest.Run(t, onDevices)
+	attackAll(t, onDevices)
 }
 
 // TestRDMADrain is TestDrain on real devices.
 func TestRDMADrain(t *testing.T) {
 	testenv.NeedRDMA(t, 2)
-	hostiletest.Drain(t, onDevices)
+	drain(t, onDevices)
 }

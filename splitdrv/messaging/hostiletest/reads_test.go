@@ -1,6 +1,6 @@
 //go:build cgo
 
-package hostiletest_test
+package hostiletest
 
 import (
 	"encoding/hex"
@@ -16,7 +16,6 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
-	"github.com/splitnic/splitnic/splitdrv/messaging/hostiletest"
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 	"github.com/splitnic/splitnic/verbs"
 )
@@ -50,7 +49,7 @@ func TestRDMAReads(t *testing.T) {
 			}
 			t.Cleanup(func() { conn.Close() })
 			// The peer has the control channel, the program the data channel.
-			p := hostiletest.NewPeer(t, hostiletest.PeerConfig{Device: attacker, Mode: protocol.ModeImm, Channels: 1,
+			p := NewPeer(t, PeerConfig{Device: attacker, Mode: protocol.ModeImm, Channels: 1,
 				Timing: cfg.Timing})
 			own := p.Addresses()[0]
 			reader := exec.CommandContext(t.Context(), program, names[1], hex.EncodeToString(own.GID[:]))

@@ -2,8 +2,6 @@ package hostiletest
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
-	"github.com/splitnic/splitnic/vnet"
 )
 
 // victim is a session under attack, with ports that count.
@@ -146,68 +143,4 @@ func (p *port) WriteFrame(frame []byte) error {
 		<-p.held.Done()
 	}
 	return p.Port.WriteFrame(frame)
-}
-
-// healthy is a session beside those under attack, of two halves that behave.
-type healthy struct {
-	conns [2]*messaging.Conn
-	wires [2]*porttest.Wire
-}
-
-func newHealthy(t testing.TB, a, b fabric.Device, mode protocol.Mode, timing fabric.Timing) *healthy {
-	t.Helper()
-	h := &healthy{}
-	var ports [2]messaging.Port
-	for i, dev := range []fabric.Device{a, b} {
-		port, wire := porttest.New(t, 1<<18)
-		ports[i], h.wires[i] = porttest.Batched{Single: port}, wire
-		conn, err := messaging.New(small(dev, mode, timing))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := conn.Close(); err != nil {
-				t.Errorf("close the session beside: %v", err)
-			}
-		})
-		h.conns[i] = conn
-	}
-	for i, c := range h.conns {
-		if err := c.Connect(h.conns[1-i].Addresses(), h.conns[1-i].ControlReceives()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i, c := range h.conns {
-		if err := c.Start([]messaging.Port{ports[i]}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return h
-}
-
-// exchange sends n frames each way and expects them in order.
-func (h *healthy) exchange(ctx context.Context, n int) error {
-	var errs [4]error
-	var wg sync.WaitGroup
-	for i := range h.wires {
-		from, to := h.wires[i], h.wires[1-i]
-		wg.Go(func() {
-			for k := 0; k < n && errs[2*i] == nil; k++ {
-				f := frame(200)
-				f[199] = byte(k)
-				errs[2*i] = from.Send(ctx, f)
-			}
-		})
-		wg.Go(func() {
-			buf := make([]byte, vnet.MaxFrame)
-			for k := 0; k < n && errs[2*i+1] == nil; k++ {
-				var f []byte
-				if f, errs[2*i+1] = to.Receive(ctx, buf); errs[2*i+1] == nil && (len(f) != 200 || f[199] != byte(k)) {
-					errs[2*i+1] = errors.New("another frame arrived than was sent")
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(append(errs[:], h.conns[0].Err(), h.conns[1].Err())...)
 }

@@ -103,9 +103,9 @@ func (d *late) counts() (transfers, drains int) {
 	return transfers, drains
 }
 
-// Drain flushes pools into which transfers are on their way, or have come and were
+// drain flushes pools into which transfers are on their way, or have come and were
 // not looked at, in the modes that write. newFabric is called once for each part.
-func Drain(t *testing.T, newFabric func(t *testing.T) Fabric) {
+func drain(t *testing.T, newFabric func(t *testing.T) twoDevices) {
 	for _, mode := range writing {
 		t.Run(fmt.Sprintf("%s, on their way", mode), func(t *testing.T) { drainSender(t, newFabric(t), mode) })
 		t.Run(fmt.Sprintf("%s, not looked at", mode), func(t *testing.T) { drainReceiver(t, newFabric(t), mode) })
@@ -113,7 +113,7 @@ func Drain(t *testing.T, newFabric func(t *testing.T) Fabric) {
 }
 
 // drained is a session, and a peer that keeps to the protocol.
-func drained(t *testing.T, f Fabric, cfg messaging.Config) (*victim, *Peer) {
+func drained(t *testing.T, f twoDevices, cfg messaging.Config) (*victim, *Peer) {
 	testenv.NoLeaks(t)
 	cfg.NoPack, cfg.MaxInline = true, -1
 	v := newVictim(t, cfg, nil)
@@ -126,7 +126,7 @@ func drained(t *testing.T, f Fabric, cfg messaging.Config) (*victim, *Peer) {
 
 // drainSender takes a pool back while the session's writes to it are on their way:
 // the reply comes when all have arrived, and are indicated.
-func drainSender(t *testing.T, f Fabric, mode protocol.Mode) {
+func drainSender(t *testing.T, f twoDevices, mode protocol.Mode) {
 	const transfers = ownElements - 1
 	d := &late{Device: f.Victim}
 	cfg := small(d, mode, f.Timing)
@@ -196,7 +196,7 @@ func drainSender(t *testing.T, f Fabric, mode protocol.Mode) {
 
 // drainReceiver gives a pool back whose last frames have come while the session's
 // port held its receiver up: they are delivered before the pool goes.
-func drainReceiver(t *testing.T, f Fabric, mode protocol.Mode) {
+func drainReceiver(t *testing.T, f twoDevices, mode protocol.Mode) {
 	const frames = 4
 	cfg := small(f.Victim, mode, f.Timing)
 	// The receiver looks at one completion before it looks at what else there is.

@@ -1,8 +1,11 @@
 package hostiletest
 
 import (
+	"context"
+
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,10 +14,12 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
+	"github.com/splitnic/splitnic/vnet"
 )
 
-// Fabric is what the suite runs on: two devices that reach each other.
-type Fabric struct {
+// twoDevices is what the suite runs on: two devices that reach each other.
+type twoDevices struct {
 	Victim, Attacker fabric.Device
 	Timing           fabric.Timing
 	// Traits are the attacker's device's.
@@ -27,10 +32,10 @@ type Fabric struct {
 // attack.
 const besides = 8
 
-// Run attacks a session in every way there is, in every mode. newFabric is
+// attackAll attacks a session in every way there is, in every mode. newFabric is
 // called once for each mode. After an attack that has run out of patience there are
 // no others: they would most likely wait as long, for the same reason.
-func Run(t *testing.T, newFabric func(t *testing.T) Fabric) {
+func attackAll(t *testing.T, newFabric func(t *testing.T) twoDevices) {
 	for _, mode := range protocol.Modes() {
 		timely(t, string(mode), func(t *testing.T) {
 			f := newFabric(t)
@@ -66,7 +71,7 @@ func timely(t *testing.T, name string, part func(t *testing.T)) {
 }
 
 // run attacks a session of its own.
-func (a *Attack) run(t *testing.T, f Fabric, mode protocol.Mode, beside *healthy, foreign []protocol.Pool) {
+func (a *Attack) run(t *testing.T, f twoDevices, mode protocol.Mode, beside *healthy, foreign []protocol.Pool) {
 	testenv.NoLeaks(t)
 	notReady := f.RNR()
 	queues := 1
@@ -102,7 +107,7 @@ func (a *Attack) run(t *testing.T, f Fabric, mode protocol.Mode, beside *healthy
 }
 
 // check checks what came of the attack.
-func (a *Attack) check(p *Peer, f Fabric) {
+func (a *Attack) check(p *Peer, f twoDevices) {
 	conn := p.victim.conn
 	switch {
 	case a.Code != "":
@@ -164,9 +169,9 @@ func (a *Attack) checkRefused(p *Peer, traits conform.Traits) {
 	}
 }
 
-// Covered fails the test unless every rule that a peer can break has an attack
+// covered fails the test unless every rule that a peer can break has an attack
 // in every mode in which it has a meaning.
-func Covered(t *testing.T) {
+func covered(t *testing.T) {
 	tried := make(map[string][]protocol.Mode)
 	for _, a := range Attacks() {
 		tried[a.Code] = append(tried[a.Code], a.Modes...)
@@ -192,4 +197,68 @@ func Covered(t *testing.T) {
 			t.Errorf("attacks on %q, which is no rule", code)
 		}
 	}
+}
+
+// healthy is a session beside those under attack, of two halves that behave.
+type healthy struct {
+	conns [2]*messaging.Conn
+	wires [2]*porttest.Wire
+}
+
+func newHealthy(t testing.TB, a, b fabric.Device, mode protocol.Mode, timing fabric.Timing) *healthy {
+	t.Helper()
+	h := &healthy{}
+	var ports [2]messaging.Port
+	for i, dev := range []fabric.Device{a, b} {
+		port, wire := porttest.New(t, 1<<18)
+		ports[i], h.wires[i] = porttest.Batched{Single: port}, wire
+		conn, err := messaging.New(small(dev, mode, timing))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := conn.Close(); err != nil {
+				t.Errorf("close the session beside: %v", err)
+			}
+		})
+		h.conns[i] = conn
+	}
+	for i, c := range h.conns {
+		if err := c.Connect(h.conns[1-i].Addresses(), h.conns[1-i].ControlReceives()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, c := range h.conns {
+		if err := c.Start([]messaging.Port{ports[i]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h
+}
+
+// exchange sends n frames each way and expects them in order.
+func (h *healthy) exchange(ctx context.Context, n int) error {
+	var errs [4]error
+	var wg sync.WaitGroup
+	for i := range h.wires {
+		from, to := h.wires[i], h.wires[1-i]
+		wg.Go(func() {
+			for k := 0; k < n && errs[2*i] == nil; k++ {
+				f := frame(200)
+				f[199] = byte(k)
+				errs[2*i] = from.Send(ctx, f)
+			}
+		})
+		wg.Go(func() {
+			buf := make([]byte, vnet.MaxFrame)
+			for k := 0; k < n && errs[2*i+1] == nil; k++ {
+				var f []byte
+				if f, errs[2*i+1] = to.Receive(ctx, buf); errs[2*i+1] == nil && (len(f) != 200 || f[199] != byte(k)) {
+					errs[2*i+1] = errors.New("another frame arrived than was sent")
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(append(errs[:], h.conns[0].Err(), h.conns[1].Err())...)
 }
