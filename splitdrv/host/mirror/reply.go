@@ -24,85 +24,84 @@ var policyKeys = map[string]string{
 }
 
 // Reply enters the I/O unit's answer to a request. The netdevice is set back where
-// that is not what was asked for, unless it has been changed again since.
+// that is not what was asked for, unless it has been changed again since. Nothing is
+// rejected yet while the rejected VLAN is still to be found.
 func (m *Mirror) Reply(
 	r *Request, status protocol.CfgStatus, data []byte, state *tap.State, now time.Time,
 ) (c Changes) {
 	switch {
 	case m.phase != Established:
 		return c
-	case status == protocol.CfgOK:
-		m.accept(r, data)
-		if r.Type == protocol.CfgMTU {
-			c.SessionMTU = m.limit
-		}
 	case status == protocol.CfgUnsupported && r.dispensable():
 		m.reported.unsupported = append(m.reported.unsupported, r.Type)
 		if r.Type == protocol.CfgMTU {
 			m.acceptMTU(r.mtu, r.mtu.mtu)
 		}
 		return Changes{Unsupported: true}
-	default:
-		c.Rejected = m.refuse(r, status, now)
 	}
-	m.setBack(r, state, &c)
+	accepted, what, wanted := status == protocol.CfgOK, r.Type.String(), r.wanted
+	switch r.Type {
+	case protocol.CfgLinkState:
+		m.reported.up = &r.up // it is not asked again
+	case protocol.CfgMAC:
+		if accepted {
+			mac := answered(data, protocol.DecodeMAC, r.mac)
+			m.agreed.mac, m.desired.mac = mac, mac
+		}
+		if macOf(state.MAC) == r.mac && r.mac != m.agreed.mac {
+			c.MAC = m.agreed.mac
+		}
+	case protocol.CfgMTU:
+		if accepted {
+			m.acceptMTU(r.mtu, min(r.mtu.mtu, answered(data, protocol.DecodeMTU, r.mtu.mtu)))
+			c.SessionMTU = m.limit
+		} else if r.mtu.agreed && r.mtu.reported == m.reported.mtu {
+			m.reported.mtu = r.mtu.mtu // that is no news to it
+		}
+		if state.MTU == r.mtu.mtu && r.mtu.mtu != m.agreed.mtu {
+			c.MTU = m.agreed.mtu
+		}
+	case protocol.CfgFilter:
+		if accepted {
+			applied := answered(data, protocol.DecodeReceiveFilter, r.filter)
+			m.reported.filter, m.rejected.filter, m.applied.Filter = &r.filter, nil, &applied
+		} else {
+			what, wanted = m.refuseFilter(r)
+		}
+		c.PromiscOff = m.rejected.promisc && state.PromiscSet
+		c.AllMultiOff = !c.PromiscOff && m.rejected.allMulti && state.AllMultiSet
+	case protocol.CfgVLAN:
+		if accepted {
+			applied := answered(data, protocol.DecodeVLANSet, r.vlans)
+			m.reported.vlans, m.applied.VLANs = &r.vlans, &applied
+		} else if wanted = m.refuseVLANs(r); wanted == "" {
+			return c
+		}
+	default: // there are no other requests
+	}
+	if !accepted {
+		reason := "the I/O unit: " + status.String()
+		if key := policyKeys[what]; key != "" && status == protocol.CfgDenied {
+			reason += "; `" + key + "` in its policy says what this host may have"
+		}
+		c.Rejected = m.reject(what, wanted, reason, now)
+	}
 	return c
+}
+
+// answered is what the I/O unit says in its answer, or what it was asked for if it says
+// nothing.
+func answered[T any](data []byte, decode func([]byte) (T, error), asked T) T {
+	if got, err := decode(data); err == nil {
+		return got
+	}
+	return asked
 }
 
 // dispensable reports whether one can do without what is asked for: not without an
 // address that nobody else knows, nor without frames that somebody waits for.
 func (r *Request) dispensable() bool {
 	return r.Type != protocol.CfgMAC && !r.filter.Promisc && !r.filter.AllMulti && len(r.filter.Unicast) == 0
-}
-
-// setBack has the netdevice set to what is agreed.
-func (m *Mirror) setBack(r *Request, state *tap.State, c *Changes) {
-	switch r.Type {
-	case protocol.CfgMAC:
-		if macOf(state.MAC) == r.mac && r.mac != m.agreed.mac {
-			c.MAC = m.agreed.mac
-		}
-	case protocol.CfgMTU:
-		if state.MTU == r.mtu.mtu && r.mtu.mtu != m.agreed.mtu {
-			c.MTU = m.agreed.mtu
-		}
-	case protocol.CfgFilter:
-		c.PromiscOff = m.rejected.promisc && state.PromiscSet
-		c.AllMultiOff = !c.PromiscOff && m.rejected.allMulti && state.AllMultiSet
-	default: // what others ask for is not the netdevice's own setting
-	}
-}
-
-// accept enters what the I/O unit has agreed to: what it was asked for, or what it
-// says in its answer.
-func (m *Mirror) accept(r *Request, data []byte) {
-	switch r.Type {
-	case protocol.CfgLinkState:
-		m.reported.up = &r.up
-	case protocol.CfgMAC:
-		mac := r.mac
-		if got, err := protocol.DecodeMAC(data); err == nil {
-			mac = got
-		}
-		m.agreed.mac, m.desired.mac = mac, mac
-	case protocol.CfgMTU:
-		mtu := r.mtu.mtu
-		if got, err := protocol.DecodeMTU(data); err == nil {
-			mtu = min(mtu, got)
-		}
-		m.acceptMTU(r.mtu, mtu)
-	case protocol.CfgFilter:
-		m.reported.filter, m.rejected.filter, m.applied.Filter = &r.filter, nil, &r.filter
-		if got, err := protocol.DecodeReceiveFilter(data); err == nil {
-			m.applied.Filter = &got
-		}
-	case protocol.CfgVLAN:
-		m.reported.vlans, m.applied.VLANs = &r.vlans, &r.vlans
-		if got, err := protocol.DecodeVLANSet(data); err == nil {
-			m.applied.VLANs = &got
-		}
-	default: // there are no other requests
-	}
 }
 
 // acceptMTU enters an MTU that the I/O unit takes. Its own may have changed since it
@@ -119,33 +118,6 @@ func (m *Mirror) acceptMTU(asked requestMTU, mtu int) {
 	}
 	m.desired.mtu = mtu
 	m.agreed.mtu = m.allowedMTU()
-}
-
-// refuse enters that the I/O unit has refused a request. It returns the rejection
-// for people: none while the rejected VLAN is still to be found.
-func (m *Mirror) refuse(r *Request, status protocol.CfgStatus, now time.Time) *Rejection {
-	what, wanted := r.Type.String(), r.wanted
-	switch r.Type {
-	case protocol.CfgLinkState:
-		m.reported.up = &r.up // it is not asked again
-	case protocol.CfgMTU:
-		if r.mtu.agreed && r.mtu.reported == m.reported.mtu {
-			m.reported.mtu = r.mtu.mtu // that is no news to it
-		}
-	case protocol.CfgFilter:
-		what, wanted = m.refuseFilter(r)
-	case protocol.CfgVLAN:
-		var more bool
-		if wanted, more = m.refuseVLANs(r); more {
-			return nil
-		}
-	default: // there is nothing to remember
-	}
-	reason := "the I/O unit: " + status.String()
-	if key := policyKeys[what]; key != "" && status == protocol.CfgDenied {
-		reason += "; `" + key + "` in its policy says what this host may have"
-	}
-	return m.reject(what, wanted, reason, now)
 }
 
 // refuseFilter takes out of the filter what is likeliest to be forbidden. The rest is
@@ -167,9 +139,9 @@ func (m *Mirror) refuseFilter(r *Request) (what, wanted string) {
 	}
 }
 
-// refuseVLANs finds out which VLAN was refused, or reports that more requests are
-// needed for that.
-func (m *Mirror) refuseVLANs(r *Request) (wanted string, more bool) {
+// refuseVLANs finds out which VLAN was refused; empty if more requests are needed for
+// that.
+func (m *Mirror) refuseVLANs(r *Request) (wanted string) {
 	have := m.reportedVLANs()
 	var fresh []uint16
 	for v := range r.vlans.All() {
@@ -182,12 +154,12 @@ func (m *Mirror) refuseVLANs(r *Request) (wanted string, more bool) {
 		m.rejected.allVLANs = true
 	case len(fresh) > 1:
 		m.rejected.oneByOne = true
-		return "", true
+		return ""
 	case len(fresh) == 1:
 		m.rejected.vlans.Add(fresh[0])
-		return fmt.Sprint(fresh[0]), false
+		return fmt.Sprint(fresh[0])
 	default:
 		m.reported.vlans = &r.vlans // fewer than before: it goes on sending them
 	}
-	return r.wanted, false
+	return r.wanted
 }

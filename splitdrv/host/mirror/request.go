@@ -33,12 +33,12 @@ type requestMTU struct {
 // Next returns the first request that makes the I/O unit follow the state, nil if
 // none is due. While there is no session the administrator's changes become wishes
 // for the next one.
-func (m *Mirror) Next(state *tap.State, now time.Time) (*Request, Changes) {
+func (m *Mirror) Next(state *tap.State, now time.Time) (r *Request, c Changes) {
 	switch m.phase {
 	case NoSession:
 		return nil, m.adopt(state, now)
 	case Changing:
-		return nil, Changes{}
+		return nil, c
 	case Established:
 	}
 	m.rejected.forget(state)
@@ -48,10 +48,10 @@ func (m *Mirror) Next(state *tap.State, now time.Time) (*Request, Changes) {
 			wanted = "up"
 		}
 		data := protocol.AppendLinkState(nil, protocol.LinkState{Up: state.Up})
-		return &Request{Type: protocol.CfgLinkState, Data: data, wanted: wanted, up: state.Up}, Changes{}
+		return &Request{Type: protocol.CfgLinkState, Data: data, wanted: wanted, up: state.Up}, c
 	}
 	if mac := macOf(state.MAC); mac != m.agreed.mac && mac.Valid() {
-		return &Request{Type: protocol.CfgMAC, Data: protocol.AppendMAC(nil, mac), wanted: mac.String(), mac: mac}, Changes{}
+		return &Request{Type: protocol.CfgMAC, Data: protocol.AppendMAC(nil, mac), wanted: mac.String(), mac: mac}, c
 	}
 	switch mtu := state.MTU; {
 	case mtu != m.agreed.mtu && mtu > m.cfg.MaxMTU:
@@ -60,17 +60,17 @@ func (m *Mirror) Next(state *tap.State, now time.Time) (*Request, Changes) {
 		return &Request{
 			Type: protocol.CfgMTU, Data: protocol.AppendMTU(nil, mtu), wanted: strconv.Itoa(mtu),
 			mtu: requestMTU{mtu: mtu, agreed: mtu == m.agreed.mtu, reported: m.reported.mtu, limit: m.limit},
-		}, Changes{}
+		}, c
 	}
 	f := m.wantFilter(state)
 	if m.supports(protocol.CfgFilter) && !same(m.reported.filter, f) && !same(m.rejected.filter, f) {
 		data := protocol.AppendReceiveFilter(nil, f)
-		return &Request{Type: protocol.CfgFilter, Data: data, wanted: describe(f), filter: f}, Changes{}
+		return &Request{Type: protocol.CfgFilter, Data: data, wanted: describe(f), filter: f}, c
 	}
 	if v := m.wantVLANs(state); m.supports(protocol.CfgVLAN) && (m.reported.vlans == nil || *m.reported.vlans != v) {
-		return &Request{Type: protocol.CfgVLAN, Data: protocol.AppendVLANSet(nil, v), wanted: v.String(), vlans: v}, Changes{}
+		return &Request{Type: protocol.CfgVLAN, Data: protocol.AppendVLANSet(nil, v), wanted: v.String(), vlans: v}, c
 	}
-	return nil, Changes{}
+	return nil, c
 }
 
 func same(a *protocol.ReceiveFilter, b protocol.ReceiveFilter) bool { return a != nil && a.Equal(b) }
