@@ -47,7 +47,7 @@ func (h *Host) connect(ctx context.Context) error {
 	order := units.After(uplink.None)
 	defer close(h.switching.over)
 	for {
-		a, restarting, err := h.reach(ctx, order, &retry)
+		a, restarting, err := h.opener.reach(ctx, order, &retry)
 		if err != nil {
 			return err
 		}
@@ -76,21 +76,4 @@ func (h *Host) connect(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-// reach tries the I/O units in that order and returns the first session that
-// comes about. If none does it reports whether all of them may just be
-// restarting. It returns an error if there is no point in trying again.
-func (h *Host) reach(ctx context.Context, order []int, retry *uplink.Backoff) (*attachment, bool, error) {
-	a, restarting, permanent, err := h.opener.race(ctx, order, retry)
-	if a != nil || err != nil || ctx.Err() != nil {
-		return a, false, err
-	}
-	if err := h.dev.dropOldCarrier(); errors.Is(err, ErrNetdeviceGone) {
-		return nil, false, err
-	}
-	if len(permanent) == len(h.cfg.IOUnits) && h.sessions.ever() == 0 {
-		return nil, false, errors.Join(permanent...)
-	}
-	return nil, restarting, nil
 }

@@ -19,34 +19,43 @@ type race struct {
 	answered  chan struct{}   // told that a machine has answered a dial; of capacity one
 	heard     chan struct{}   // told of each answer in opening; of capacity one
 	ready     map[int]dialled // not needed yet
-	opening   *attempt        // nil: none
+	opened    chan opened
+	overtake  context.CancelCauseFunc // ends the opening of a session; nil: none is opened
 	permanent []error
 }
 
-// attempt is a session that is being opened.
-type attempt struct {
-	unit   int
-	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when there are the following
-	a      *attachment
-	err    error
+// opened is a session that has been opened, or why there is none.
+type opened struct {
+	unit int
+	a    *attachment
+	err  error
 }
 
-// race tries the I/O units in that order and returns the first session that comes
-// about. If none does it reports whether all of them may just be restarting, and why
-// there is no point in trying again with some. err is that the netdevice is gone.
-func (o *opener) race(
-	ctx context.Context, order []int, retry *uplink.Backoff,
-) (a *attachment, restarting bool, permanent []error, err error) {
+// reach tries the I/O units in that order and returns the first session that
+// comes about. If none does it reports whether all of them may just be
+// restarting. It returns an error if there is no point in trying again.
+func (o *opener) reach(ctx context.Context, order []int, retry *uplink.Backoff) (*attachment, bool, error) {
 	dctx, cancel := context.WithCancel(ctx)
 	r := &race{
 		Race: uplink.NewRace(order, o.cfg.Patience, retry), opener: o, dctx: dctx, dials: make(chan dialled),
 		answered: make(chan struct{}, 1), heard: make(chan struct{}, 1), ready: make(map[int]dialled),
+		opened: make(chan opened),
 	}
-	a, err = r.run(ctx)
-	cancel()
-	o.retired.add(r.dismiss)
-	return a, r.Restarting(), r.permanent, err
+	defer func() {
+		cancel()
+		o.retired.add(r.dismiss)
+	}()
+	a, err := r.run(ctx)
+	if a != nil || err != nil || ctx.Err() != nil {
+		return a, false, err
+	}
+	if err := o.dev.dropOldCarrier(); errors.Is(err, ErrNetdeviceGone) {
+		return nil, false, err
+	}
+	if len(r.permanent) == len(o.cfg.IOUnits) && o.sessions.ever() == 0 {
+		return nil, false, errors.Join(r.permanent...)
+	}
+	return nil, r.Restarting(), nil
 }
 
 // run returns when there is a session, or no I/O unit left to try, or ctx is done,
@@ -57,12 +66,8 @@ func (r *race) run(ctx context.Context) (*attachment, error) {
 		for _, a := range actions {
 			r.do(ctx, a)
 		}
-		if r.opening == nil && (r.Over() || ctx.Err() != nil) {
+		if r.overtake == nil && (r.Over() || ctx.Err() != nil) {
 			return nil, nil
-		}
-		var opened chan struct{}
-		if r.opening != nil {
-			opened = r.opening.done
 		}
 		select {
 		case <-at(r.Wake()):
@@ -80,10 +85,9 @@ func (r *race) run(ctx context.Context) (*attachment, error) {
 				r.ready[d.unit] = d
 				actions = r.Dialled(time.Now(), d.unit, d.took)
 			}
-		case <-opened:
-			o := r.opening
-			r.opening = nil
-			o.cancel(nil)
+		case o := <-r.opened:
+			r.overtake(nil)
+			r.overtake = nil
 			switch {
 			case ctx.Err() != nil:
 				if o.a != nil {
@@ -115,14 +119,13 @@ func (r *race) do(ctx context.Context, a uplink.Action) {
 		delete(r.ready, a.Unit)
 		d.heard = func() { signal(r.heard) }
 		ctx, cancel := context.WithCancelCause(ctx)
-		o := &attempt{unit: a.Unit, cancel: cancel, done: make(chan struct{})}
-		r.opening = o
+		r.overtake = cancel
 		go func() {
-			defer close(o.done)
-			o.a, o.err = r.attach(ctx, d)
+			s, err := r.attach(ctx, d)
+			r.opened <- opened{d.unit, s, err}
 		}()
 	case a.Do == uplink.Abandon:
-		r.opening.cancel(errOvertaken)
+		r.overtake(errOvertaken)
 	}
 }
 

@@ -18,6 +18,18 @@ type Action struct {
 	Unit int
 }
 
+// actions are those that an event has caused.
+type actions []Action
+
+func (a *actions) act(do Verb, unit int) { *a = append(*a, Action{do, unit}) }
+
+// done ends the event.
+func (a *actions) done() []Action {
+	all := *a
+	*a = nil
+	return all
+}
+
 // Verb says what is to be done.
 type Verb int
 

@@ -29,6 +29,7 @@ const (
 // Each call may want something done. Tick is due at Wake; when Over there is nothing
 // left to wait for, and no session.
 type Race struct {
+	actions
 	order   []int
 	started int // of order
 	dialing int
@@ -49,7 +50,6 @@ type Race struct {
 	silent  bool
 
 	lasting bool // one has failed that is not just restarting
-	actions []Action
 }
 
 type dialled struct {
@@ -180,12 +180,8 @@ func (r *Race) done(now time.Time) []Action {
 	if len(r.away) > 0 && r.again.IsZero() && r.hurried() && !r.Over() {
 		r.again = now.Add(r.retry.Restarting())
 	}
-	actions := r.actions
-	r.actions = nil
-	return actions
+	return r.actions.done()
 }
-
-func (r *Race) act(do Verb, unit int) { r.actions = append(r.actions, Action{do, unit}) }
 
 // next dials the next I/O unit, if there is one, with a head start.
 func (r *Race) next(now time.Time) {

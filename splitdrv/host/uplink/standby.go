@@ -17,19 +17,19 @@ var ErrNoStandby = errors.New("the I/O unit has no standby sessions")
 //
 // Each call may want something done. Tick is due at Wake.
 type Standby struct {
+	actions
 	inUse    int
 	able     []int // to have one, in order
 	failBack time.Duration
 	retry    *Backoff
 	patience time.Duration // until another one is tried as well
 
-	trial   trial
-	held    int // with which there is one; None
-	since   time.Time
-	back    time.Time // when to go back to it
-	better  time.Time // when to look for a preferred one
-	pause   time.Time // when to try again
-	actions []Action
+	trial  trial
+	held   int // with which there is one; None
+	since  time.Time
+	back   time.Time // when to go back to it
+	better time.Time // when to look for a preferred one
+	pause  time.Time // when to try again
 }
 
 // trial is to prepare a session with the first of some I/O units that can be had.
@@ -128,14 +128,6 @@ func (s *Standby) Why() (unit int, err error) {
 		}
 	}
 	return None, nil
-}
-
-func (s *Standby) act(do Verb, unit int) { s.actions = append(s.actions, Action{do, unit}) }
-
-func (s *Standby) done() []Action {
-	actions := s.actions
-	s.actions = nil
-	return actions
 }
 
 func (s *Standby) try(now time.Time, list []int) {
