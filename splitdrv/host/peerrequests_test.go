@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
 // carried is a netdevice that takes every carrier.
@@ -30,5 +33,41 @@ func TestUnitDoesNotFloodTheLog(t *testing.T) {
 	// As many lines again may come while the test runs slowly.
 	if n := bytes.Count(log.Bytes(), []byte("\n")); n == 0 || n > tries/2 {
 		t.Errorf("%d lines about %d changes", n, tries)
+	}
+}
+
+// TestRequestsOfSessionsNotInUse has the I/O unit of a session that is not in use yet,
+// such as one on standby, say what has changed: that is what it has granted. One whose
+// session has ended changes nothing.
+func TestRequestsOfSessionsNotInUse(t *testing.T) {
+	cfg := &Config{Netdev: carried{}, MaxMTU: 9000, Log: slog.New(slog.DiscardHandler)}
+	s := &sessions{cfg: cfg}
+	s.current.conn = new(messaging.Conn)
+	d := newNetdev(cfg, s)
+	mac := protocol.MAC{2, 0, 0, 0, 0, 9}
+	for _, c := range []struct {
+		t    protocol.CfgType
+		data []byte
+		want session.Welcome
+	}{
+		{
+			protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: true, Speed: 100}),
+			session.Welcome{Link: session.Link{Up: true, SpeedMbps: 100}},
+		},
+		{protocol.CfgMTU, protocol.AppendMTU(nil, 1400), session.Welcome{MTU: 1400}},
+		{protocol.CfgMTU, protocol.AppendMTU(nil, 9500), session.Welcome{MTU: 9000}},
+		{protocol.CfgMAC, protocol.AppendMAC(nil, mac), session.Welcome{MAC: mac}},
+	} {
+		a := &attachment{conn: new(messaging.Conn)}
+		status, _ := d.onRequest(a, c.t, c.data)
+		got := a.welcome
+		if status != protocol.CfgOK || got.Link != c.want.Link || got.MTU != c.want.MTU || got.MAC != c.want.MAC {
+			t.Errorf("%v: %v, %+v, want %+v", c.t, status, got, c.want)
+		}
+		ended := &attachment{conn: new(messaging.Conn), since: time.Now()}
+		status, _ = d.onRequest(ended, c.t, c.data)
+		if w := ended.welcome; status != protocol.CfgFailed || w.Link.Up || w.MTU != 0 || w.MAC.Valid() {
+			t.Errorf("%v of a session that has ended: %v, %+v", c.t, status, w)
+		}
 	}
 }

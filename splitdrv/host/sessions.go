@@ -210,10 +210,9 @@ func (s *sessions) failover(
 	}
 	f.Begin(a.addr, why, began, stopped)
 	f.Frames(0, left.Uncertain, left.Lost+left.Unrevoked)
-	if f.unsent != nil { // a has never been put to use
-		left.Frames = append(left.Frames, f.unsent.Frames...)
+	if f.unsent == nil { // otherwise a has never been put to use, and leaves none
+		f.unsent = left
 	}
-	f.unsent = left
 }
 
 // takeUnsent takes what the last session has left and the one that the netdevice has
