@@ -35,6 +35,11 @@ func TestFailoverAfterCommandInVain(t *testing.T) {
 		t.Fatalf("to a session with another MAC address: %v", err)
 	}
 	one.both(d) // it is in use as before
+	for _, up := range []bool{false, true} {
+		_ = d.set(func() { d.want.Up = up })
+		testenv.Eventually(t, func() bool { u := one.unit.Status(); return len(u.Hosts) == 1 && u.Hosts[0].Up == up },
+			"the I/O unit does not follow any more: up %t", up)
+	}
 	testenv.Eventually(t, ready, "nothing on standby again")
 	begin := time.Now()
 	one.cut()

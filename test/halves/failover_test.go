@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -152,10 +153,22 @@ func testFailover(t *testing.T, standby bool) {
 		if two.card.isUp(mac) || len(two.card.announcements()) != 0 {
 			t.Error("the port of a session on standby is up")
 		}
+		_ = d.set(func() {
+			d.onCarrier = func(up bool) {
+				if up && !two.card.isUp(mac) {
+					t.Error("carrier before the port of the session that was on standby is up")
+				}
+			}
+		})
 	}
+	ready := sessionsOf(two)
 	one.cut()
 	with(t, h, two)
 	d.up(t)
+	if standby && !slices.Equal(sessionsOf(two), ready) {
+		t.Errorf("not the session that was on standby: %v, %v", sessionsOf(two), ready)
+	}
+	_ = d.set(func() { d.onCarrier = nil })
 	if d.mac != mac {
 		t.Errorf("the MAC address changed from %s to %s", mac, d.mac)
 	}
@@ -175,6 +188,14 @@ func testFailover(t *testing.T, standby bool) {
 	d.up(t)
 	one.both(d)
 	failedOver(t, h, uplink.ReasonDied, 2)
+}
+
+// sessionsOf are the sessions of an I/O unit.
+func sessionsOf(g *gateway) (ids []string) {
+	for _, h := range g.unit.Status().Hosts {
+		ids = append(ids, h.Session)
+	}
+	return ids
 }
 
 // TestNoStandby has the status say why there is no session on standby, for as long
