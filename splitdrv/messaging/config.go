@@ -135,7 +135,7 @@ type Config struct {
 	SignalEvery int // one frame in so many asks for a completion; default 16
 	MaxInline   int // frames up to this many bytes are posted inline; default 220, negative: never
 	// Poll has one worker for each data channel, which drives both directions and
-	// never sleeps: the least latency, for a processor each.
+	// never sleeps: the least latency, for a processor each. It is for benchmarks.
 	Poll bool
 	// Handlers are the completion-queue handlers by number; those that are not
 	// listed have their defaults. Default: for data as many as the device has

@@ -9,21 +9,14 @@
 //
 // # The life of a frame
 //
-//	1 sender      waits until it has a credit, a free send slot and a frame (sender.go)
-//	2             reads the frame from the port into the registered slot (input.go)
-//	3             takes the smallest element that fits from the peer's pools (credits.go)
-//	4             makes an RDMA_WRITE_WITH_IMM (transfer.go), and posts a batch of them per doorbell
-//	5 receiver    polls the completion: pool, element and length (receiver.go)
-//	6             checks them, hands the frame to its port from the element itself (delivery.go)
-//	7             posts the receive again, a batch of them per doorbell
-//	8             returns elements in a BufferRecvPoolUpdate when a quarter of a pool is free
-//	9 control     (at the sender) posts the update's receive again, then makes the credits usable
+// The stages are at the top of sender.go and receiver.go, in whose order the
+// functions follow; docs/architecture.md has them one after the other.
 //
-// That is mode imm. In mode indicate 4 is an RDMA_WRITE, whose completion the
-// sender awaits before it names the element in a BufferRDMAIndicate on the
-// control channel, from where 6 takes over; what in mode imm does not fit
-// immediate data goes the same way, alone. In the send modes 4 is a SEND into a
-// receive with memory.
+// In mode imm a transfer is an RDMA_WRITE_WITH_IMM. In mode indicate it is an
+// RDMA_WRITE, whose completion the sender awaits before it names the element in a
+// BufferRDMAIndicate on the control channel, from where the receiver takes it; what
+// in mode imm does not fit immediate data goes the same way, alone. In the send
+// modes it is a SEND into a receive with memory.
 //
 // # Workers
 //
@@ -36,9 +29,12 @@
 // milliseconds.
 //
 // Who waits for whom: the control handler waits for nobody. What it has for a
-// sender or a receiver goes into their queues, what it has for the pool manager
-// into a queue. All others may wait for the handler to free
-// a slot of the control send queue.
+// sender, a receiver or the pool manager goes into a queue of theirs. All others may
+// wait for the handler to free a slot of the control send queue.
+//
+// References between files run one way: from the Conn over what handles control
+// messages, the sender and the receiver, to the pool manager, which knows their
+// queues, and to what they all have in common (shared.go).
 //
 // A sender shares a remote pool's list of returned elements with the control handler;
 // whoever sends a control message holds the lock of the control send queue for
