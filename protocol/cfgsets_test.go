@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 )
@@ -125,6 +126,25 @@ func TestVLANSetText(t *testing.T) {
 		if got, err := ParseVLANs(s); !errors.Is(err, ErrVLAN) {
 			t.Errorf("%q became %v, %v", s, got, err)
 		}
+	}
+}
+
+// TestStatisticsCounters wants each field of Statistics among the counters of the wire,
+// and in Minus.
+func TestStatisticsCounters(t *testing.T) {
+	var s Statistics
+	for i, c := range s.counters() {
+		*c = uint64(i) + 1
+	}
+	double := s
+	for i, v := 0, reflect.ValueOf(&double).Elem(); i < v.NumField(); i++ {
+		if v.Field(i).Uint() != uint64(i)+1 {
+			t.Errorf("%s is not counter %d", v.Type().Field(i).Name, i)
+		}
+		v.Field(i).SetUint(2 * v.Field(i).Uint())
+	}
+	if got := double.Minus(s); got != s {
+		t.Errorf("twice %+v minus that is %+v", s, got)
 	}
 }
 

@@ -8,19 +8,20 @@ import (
 // Statistics are the I/O unit's counters of one host since the session began or
 // they were last cleared, the data of replies to CfgStatsRead and
 // CfgStatsClear. Rx is from the LAN to the host. Bytes are those of the
-// Ethernet frames.
+// Ethernet frames. The tags say what is counted, and in which metric: see package
+// internal/counter. A new counter is a field here and one in counters.
 type Statistics struct {
-	RxFrames   uint64 `json:"rx_frames"`   // written to the host
-	RxBytes    uint64 `json:"rx_bytes"`    // in those
-	TxFrames   uint64 `json:"tx_frames"`   // passed to the LAN
-	TxBytes    uint64 `json:"tx_bytes"`    // in those
-	RxDropped  uint64 `json:"rx_dropped"`  // for want of room
-	RxTooLong  uint64 `json:"rx_too_long"` // over the MTU
-	RxInvalid  uint64 `json:"rx_invalid"`  // not well-formed
-	RxFiltered uint64 `json:"rx_filtered"` // not wanted: VLANs, receive filter
-	TxDropped  uint64 `json:"tx_dropped"`  // for want of room, or because the LAN did not take them
-	TxSource   uint64 `json:"tx_source"`   // with a source address that the host may not use
-	TxVLAN     uint64 `json:"tx_vlan"`     // of a VLAN that the host may not use
+	RxFrames   uint64 `json:"rx_frames" metric:"iounit_host_frames,passed" help:"frames passed to the host"`
+	RxBytes    uint64 `json:"rx_bytes" metric:"iounit_host_bytes" help:"bytes of these Ethernet frames"`
+	TxFrames   uint64 `json:"tx_frames" metric:"iounit_host_frames,passed" help:"frames passed to the LAN"`
+	TxBytes    uint64 `json:"tx_bytes" metric:"iounit_host_bytes" help:"bytes of these Ethernet frames"`
+	RxDropped  uint64 `json:"rx_dropped" metric:"iounit_host_frames,no_room" help:"dropped: the host left no room"`
+	RxTooLong  uint64 `json:"rx_too_long" metric:"iounit_host_frames,too_long" help:"dropped: over the MTU"`
+	RxInvalid  uint64 `json:"rx_invalid" metric:"iounit_host_frames,invalid" help:"dropped: not well-formed"`
+	RxFiltered uint64 `json:"rx_filtered" metric:"iounit_host_frames,filtered" help:"dropped: not wanted by receive filter or VLANs"`
+	TxDropped  uint64 `json:"tx_dropped" metric:"iounit_host_frames,dropped" help:"dropped: not taken by the I/O unit or the LAN"`
+	TxSource   uint64 `json:"tx_source" metric:"iounit_host_frames,source" help:"dropped: source address not allowed by the policy"`
+	TxVLAN     uint64 `json:"tx_vlan" metric:"iounit_host_frames,vlan" help:"dropped: VLAN not allowed by the policy"`
 }
 
 // counters are the fields in the order of the wire, 64 bits each. New ones go
@@ -55,4 +56,12 @@ func AppendStatistics(dst []byte, s Statistics) []byte {
 		dst = binary.BigEndian.AppendUint64(dst, *c)
 	}
 	return dst
+}
+
+// Minus is what was counted since the counters were b.
+func (s Statistics) Minus(b Statistics) Statistics {
+	for i, c := range s.counters() {
+		*c -= *b.counters()[i]
+	}
+	return s
 }

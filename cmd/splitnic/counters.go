@@ -5,11 +5,13 @@ import (
 	"strings"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/internal/counter"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
 // metricOf is where the metrics have a counter.
-func metricOf(c messaging.Counter) string {
+func metricOf(c counter.Counter) string {
 	family, part := daemon.FamilyOf(c)
 	if part == "" {
 		return "`" + daemon.MetricName(family) + "`"
@@ -20,9 +22,14 @@ func metricOf(c messaging.Counter) string {
 // countersPage is the section of the manual page of the status about them.
 func countersPage() string {
 	var b strings.Builder
-	fmt.Fprint(&b, "# COUNTERS\nOf each data channel, in **--json** and in the metrics:\n")
-	for _, c := range messaging.Counters() {
-		fmt.Fprintf(&b, "\n**%s** (%s)\n: %s\n", c.Name, metricOf(c), c.Help)
+	for _, table := range []struct {
+		of       string
+		counters []counter.Counter
+	}{{"data channel", messaging.Counters()}, {"host of an I/O unit", iounit.HostCounters()}} {
+		fmt.Fprintf(&b, "# COUNTERS OF A %s\nIn **--json** and in the metrics:\n", strings.ToUpper(table.of))
+		for _, c := range table.counters {
+			fmt.Fprintf(&b, "\n**%s** (%s)\n: %s\n", c.Name, metricOf(c), c.Help)
+		}
 	}
 	return b.String()
 }

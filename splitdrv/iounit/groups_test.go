@@ -253,8 +253,8 @@ func TestGovernGroupRate(t *testing.T) {
 		t.Errorf("%d broadcasts passed, at most %.0f", n, most)
 	}
 	st, d := c.s.statistics()
-	if d != (Dropped{GroupRate: uint64(frames - n)}) || c.s.told().TxDropped != st.TxDropped+d.GroupRate {
-		t.Errorf("%+v, %+v; the host is told %+v", st, d, c.s.told())
+	if d != (Dropped{GroupRate: uint64(frames - n)}) || c.s.reported().TxDropped != st.TxDropped+d.GroupRate {
+		t.Errorf("%+v, %+v; the host is told %+v", st, d, c.s.reported())
 	}
 	// Nothing else takes the bound away.
 	c.vlans("5", protocol.CfgOK)

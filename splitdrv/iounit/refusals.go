@@ -14,11 +14,11 @@ import (
 // Dropped counts frames on the way to the LAN that the policy of a host does not
 // let pass, besides those that protocol.Statistics has.
 type Dropped struct {
-	NestedTags   uint64 `json:"nested_tags"`   // more than one tag: `nested-tags`
-	LinkControl  uint64 `json:"link_control"`  // for the next switch: `link-control`
-	IPSource     uint64 `json:"ip_source"`     // of another IP address: `ips`
-	TinySegments uint64 `json:"tiny_segments"` // super-frames of segments that no kernel makes
-	GroupRate    uint64 `json:"group_rate"`    // to groups, too many in a second: `max-tx-group-pps`
+	NestedTags   uint64 `json:"nested_tags" metric:"iounit_host_frames,nested_tags" help:"dropped: more than one VLAN tag (policy: nested-tags)"`
+	LinkControl  uint64 `json:"link_control" metric:"iounit_host_frames,link_control" help:"dropped: for the next switch (policy: link-control)"`
+	IPSource     uint64 `json:"ip_source" metric:"iounit_host_frames,ip_source" help:"dropped: source IP address not allowed (policy: ips)"`
+	TinySegments uint64 `json:"tiny_segments" metric:"iounit_host_frames,tiny_segments" help:"dropped: super-frames of segments that no kernel makes"`
+	GroupRate    uint64 `json:"group_rate" metric:"iounit_host_frames,group_rate" help:"dropped: too many to groups (policy: max-tx-group-pps)"`
 }
 
 // into adds them to the counters that a host knows, by what comes nearest.

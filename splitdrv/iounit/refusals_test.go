@@ -42,7 +42,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("%+v, %+v", st, d)
 	}
 	// The host knows fewer reasons.
-	if st := c.s.told(); st != (protocol.Statistics{TxSource: 3, TxVLAN: 3, TxDropped: 6}) {
+	if st := c.s.reported(); st != (protocol.Statistics{TxSource: 3, TxVLAN: 3, TxDropped: 6}) {
 		t.Errorf("the host is told %+v", st)
 	}
 	h := *policy.Default().For("", "")
@@ -58,7 +58,7 @@ func TestRefusals(t *testing.T) {
 	want = []string{"`nested-tags: yes`", "`ips`"}
 	send()
 	same()
-	if st := c.s.told(); st != (protocol.Statistics{TxSource: 6, TxVLAN: 6, TxDropped: 6}) {
+	if st := c.s.reported(); st != (protocol.Statistics{TxSource: 6, TxVLAN: 6, TxDropped: 6}) {
 		t.Errorf("the host is told %+v", st)
 	}
 }

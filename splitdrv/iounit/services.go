@@ -179,10 +179,10 @@ func (s *services) handle(t protocol.CfgType, data []byte) ([]byte, error) {
 func (s *services) act(t protocol.CfgType) ([]byte, error) {
 	switch t {
 	case protocol.CfgStatsRead:
-		return protocol.AppendStatistics(nil, minus(s.told(), s.cleared)), nil
+		return protocol.AppendStatistics(nil, s.reported().Minus(s.cleared)), nil
 	case protocol.CfgStatsClear:
-		total := s.told()
-		since := minus(total, s.cleared)
+		total := s.reported()
+		since := total.Minus(s.cleared)
 		s.cleared = total
 		return protocol.AppendStatistics(nil, since), nil
 	default: // protocol.CfgReset

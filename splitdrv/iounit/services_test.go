@@ -369,7 +369,7 @@ func TestServiceStatistics(t *testing.T) {
 	read("clear again", protocol.CfgStatsClear, protocol.Statistics{TxFrames: 1, TxBytes: 60})
 	read("read again", protocol.CfgStatsRead, protocol.Statistics{})
 	c.ask("data", protocol.CfgStatsRead, []byte{1}, protocol.CfgInvalid)
-	if got := c.s.told(); got.TxFrames != 3 {
+	if got := c.s.reported(); got.TxFrames != 3 {
 		t.Errorf("the status forgot: %+v", got)
 	}
 }

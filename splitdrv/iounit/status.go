@@ -81,7 +81,6 @@ type HostStatus struct {
 	// EarlyDiscard says whether the kernel drops whole datagrams before a queue of
 	// that interface is full.
 	EarlyDiscard discard.Status   `json:"early_discard"`
-	Announced    uint64           `json:"announced"` // frames that told the LAN where the host is
 	Traffic      *messaging.Stats `json:"traffic,omitempty"`
 	// Latency is of the host's latency queue, nil if it wants none.
 	Latency *steer.Status `json:"latency,omitempty"`
@@ -97,22 +96,14 @@ type HostStatus struct {
 	DropReasons []string `json:"drop_reasons,omitempty"`
 	// MaxTxRate and MaxRxRate are what the policy gives the host, in bits per
 	// second to the LAN and from it, MaxTxPPS and MaxRxPPS in packets per second; 0
-	// for no bound. TxLimited and RxLimited are
-	// how often one of its channels had to wait for that. MaxTxGroupPPS bounds the
-	// packets per second to groups of the LAN, of which more are dropped.
-	MaxTxRate     int64  `json:"max_tx_rate"`
-	MaxRxRate     int64  `json:"max_rx_rate"`
-	MaxTxPPS      int64  `json:"max_tx_pps"`
-	MaxRxPPS      int64  `json:"max_rx_pps"`
-	MaxTxGroupPPS int64  `json:"max_tx_group_pps"`
-	TxLimited     uint64 `json:"tx_limited"`
-	RxLimited     uint64 `json:"rx_limited"`
-	// TxOversize counts frames to the LAN that are longer than the card's MTU and
-	// one VLAN tag, as those with two can be. The card may have dropped them.
-	TxOversize uint64 `json:"tx_oversize"`
-	// HeartbeatsThrottled is how often the host sent heartbeats so fast that they were
-	// left waiting.
-	HeartbeatsThrottled uint64 `json:"heartbeats_throttled"`
+	// for no bound. MaxTxGroupPPS bounds the packets per second to groups of the LAN,
+	// of which more are dropped.
+	MaxTxRate     int64 `json:"max_tx_rate"`
+	MaxRxRate     int64 `json:"max_rx_rate"`
+	MaxTxPPS      int64 `json:"max_tx_pps"`
+	MaxRxPPS      int64 `json:"max_rx_pps"`
+	MaxTxGroupPPS int64 `json:"max_tx_group_pps"`
+	PortCounters
 }
 
 // Status is a snapshot. It may be called from any goroutine.
@@ -178,12 +169,15 @@ func (a *attachment) status() (HostStatus, bool) {
 		Fingerprint: a.s.Peer().Fingerprint.String(), Insecure: a.s.Peer().Insecure, Platform: a.s.PeerPlatform(),
 		Session: a.s.SessionID(), Since: a.since, Mode: a.mode, MAC: now.mac.String(), MTU: mtu,
 		Interface: s.port.Name(), Up: now.up, Memory: int64(stats.MemoryPinned),
-		LANDropped: s.port.Stats(), EarlyDiscard: s.port.EarlyDiscard(), Announced: s.tells.frames.Load(),
+		LANDropped: s.port.Stats(), EarlyDiscard: s.port.EarlyDiscard(),
 		Traffic: &stats, Latency: a.latency,
-		Filter: now.filter, VLANs: now.vlans, Statistics: counted, HeartbeatsThrottled: a.s.HeartbeatsThrottled(),
+		Filter: now.filter, VLANs: now.vlans, Statistics: counted,
 		Dropped: dropped, DropReasons: s.refuse.list(),
 		MaxTxRate: may.MaxTxRate, MaxRxRate: may.MaxRxRate, MaxTxPPS: may.MaxTxPPS, MaxRxPPS: may.MaxRxPPS,
 		MaxTxGroupPPS: may.MaxTxGroupPPS,
-		TxOversize:    s.oversize(), TxLimited: txLimited, RxLimited: rxLimited,
+		PortCounters: PortCounters{
+			Announced: s.tells.frames.Load(), TxLimited: txLimited, RxLimited: rxLimited,
+			TxOversize: s.oversize(), HeartbeatsThrottled: a.s.HeartbeatsThrottled(),
+		},
 	}, true
 }

@@ -1,22 +1,14 @@
 package messaging
 
 import (
-	"reflect"
-	"strings"
 	"sync/atomic"
+
+	"github.com/splitnic/splitnic/internal/counter"
 )
 
-// This is the table of the counters of a data channel. Everything that shows them is
-// made from it: the status, the metrics, the manual page and docs/counters.md. A
-// counter is a field with
-//
-//	json    its name in the status
-//	metric  the metric that it is a part of, and what of that it is; without one it is
-//	        an event among others
-//	help    what is counted
-//
-// and somebody who adds to it. T is atomic.Uint64 where that is done, and uint64 in a
-// snapshot.
+// This is the table of the counters of a data channel, in the form of package counter. A
+// new counter is a field here, and somebody who adds to it. T is atomic.Uint64 where
+// that is done, and uint64 in a snapshot.
 
 // TxCounters count what a sender does: tx is from the port to the peer.
 type TxCounters[T any] struct {
@@ -66,37 +58,7 @@ type (
 	rxCounters = RxCounters[atomic.Uint64]
 )
 
-// Counter is one of a data channel's.
-type Counter struct {
-	Name      string // in the status
-	Direction string // tx or rx
-	Metric    string // without its prefix and suffix; "" if it has none of its own
-	Part      string // what of that metric it is, if the metric has parts
-	Help      string
-}
-
 // Counters are all counters of a data channel, in the order of ChannelStats.Counts.
-func Counters() []Counter {
-	var all []Counter
-	for _, side := range []struct {
-		direction string
-		counters  reflect.Type
-	}{{"tx", reflect.TypeFor[TxCounters[uint64]]()}, {"rx", reflect.TypeFor[RxCounters[uint64]]()}} {
-		for i := range side.counters.NumField() {
-			tag := side.counters.Field(i).Tag
-			metric, part, _ := strings.Cut(tag.Get("metric"), ",")
-			all = append(all, Counter{
-				Name: tag.Get("json"), Direction: side.direction, Metric: metric, Part: part, Help: tag.Get("help"),
-			})
-		}
-	}
-	return all
-}
-
-// snapshot reads counters, to and from being counters of the same direction.
-func snapshot(to, from any) {
-	v, counters := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
-	for i := range v.NumField() {
-		v.Field(i).SetUint(counters.Field(i).Addr().Interface().(*atomic.Uint64).Load())
-	}
+func Counters() []counter.Counter {
+	return append(counter.Of[TxCounters[uint64]]("tx"), counter.Of[RxCounters[uint64]]("rx")...)
 }

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"sync/atomic"
 	"testing"
+
+	"github.com/splitnic/splitnic/internal/counter"
 )
 
 // TestCounters gives each counter a value of its own, and wants it found under the
@@ -20,8 +22,8 @@ func TestCounters(t *testing.T) {
 		}
 	}
 	var s ChannelStats
-	snapshot(&s.TxCounters, &tx)
-	snapshot(&s.RxCounters, &rx)
+	counter.Snapshot(&s.TxCounters, &tx)
+	counter.Snapshot(&s.RxCounters, &rx)
 	raw, err := json.Marshal(&s)
 	if err != nil {
 		t.Fatal(err)

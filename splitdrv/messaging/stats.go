@@ -1,9 +1,8 @@
 package messaging
 
 import (
-	"reflect"
-
 	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/internal/counter"
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -95,8 +94,8 @@ func (ch *channel) stats() ChannelStats {
 		QPN: ch.qp.Num(), PeerQPN: ch.peerQPN, Latency: ch.latency,
 		LocalPools: []Pool{}, RemotePools: []Pool{},
 	}
-	snapshot(&s.TxCounters, &ch.tx.count)
-	snapshot(&s.RxCounters, &ch.rx.count)
+	counter.Snapshot(&s.TxCounters, &ch.tx.count)
+	counter.Snapshot(&s.RxCounters, &ch.rx.count)
 	for _, p := range *ch.rx.local.Load() {
 		l := p.Elements.Ledger()
 		s.Local = addLedger(s.Local, l)
@@ -122,11 +121,5 @@ func addLedger(a, b Ledger) Ledger {
 
 // Counts are the values of Counters.
 func (s *ChannelStats) Counts() []uint64 {
-	var all []uint64
-	for _, v := range []reflect.Value{reflect.ValueOf(&s.TxCounters).Elem(), reflect.ValueOf(&s.RxCounters).Elem()} {
-		for i := range v.NumField() {
-			all = append(all, v.Field(i).Uint())
-		}
-	}
-	return all
+	return counter.Values(counter.Values(nil, &s.TxCounters), &s.RxCounters)
 }

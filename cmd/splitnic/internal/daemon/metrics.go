@@ -148,10 +148,7 @@ func trafficMetrics(emit emit, peer string, s *messaging.Stats) {
 		q := strconv.Itoa(i + 1)
 		emit(descAssigned, prometheus.GaugeValue, float64(c.Handler), peer, q)
 		emit(descLatency, prometheus.GaugeValue, map[bool]float64{true: 1}[c.Latency], peer, q)
-		for j, n := range c.Counts() {
-			m := &channelMetrics[j]
-			count(m.desc, n, m.labels(peer, q)...)
-		}
+		emitCounters(emit, channelMetrics, c.Counts(), peer, q)
 		emit(descPools, prometheus.GaugeValue, float64(len(c.RemotePools)), peer, q, "remote")
 		emit(descPools, prometheus.GaugeValue, float64(len(c.LocalPools)), peer, q, "local")
 		for state, n := range map[string]int{

@@ -21,22 +21,9 @@ var (
 	descHandshakes  = desc("splitnic_iounit_handshakes_total", "TLS handshakes begun.")
 	descDelayed     = desc("splitnic_iounit_handshakes_delayed_total",
 		"TLS handshakes that had to wait for their turn, because others were at it or have taken too much of the processor.")
-	descThrottled = desc("splitnic_iounit_host_heartbeats_throttled_total",
-		"Times that a host sent heartbeats so fast that they were left waiting, in the present session.", "peer")
 	descMemory    = desc("splitnic_iounit_registered_bytes", "Memory registered for all sessions.")
 	descMemoryMax = desc("splitnic_iounit_registered_bytes_limit",
 		"The most memory that may be registered (--max-memory); missing where there is no limit.")
-	descPort = desc("splitnic_iounit_host_frames_total",
-		"Frames of a host's present session by what became of them; rx is from the LAN to the "+
-			"host.", "peer", "direction", "outcome")
-	descPortBytes = desc("splitnic_iounit_host_bytes_total",
-		"Bytes of the Ethernet frames that were passed on.", "peer", "direction")
-	descOversize = desc("splitnic_iounit_host_oversize_frames_total",
-		"Frames passed to the LAN in a host's present session that are longer than the card's MTU and one VLAN tag, which "+
-			"cards may drop.", "peer")
-	descLimited = desc("splitnic_iounit_host_limited_total",
-		"Times that a channel of a host's present session had to wait because of its rate; rx is from the LAN to the "+
-			"host.", "peer", "direction")
 	descRate = desc("splitnic_iounit_host_rate_limit_bits_per_second",
 		"The most that the policy lets a host send (tx) or receive; missing where there is no bound.", "peer", "direction")
 	descPPS = desc("splitnic_iounit_host_rate_limit_packets_per_second",
@@ -45,12 +32,10 @@ var (
 	descGroupPPS = desc("splitnic_iounit_host_group_rate_limit_packets_per_second",
 		"The most packets that the policy lets a host send to groups of the LAN, all of them together; "+
 			"missing where there is no bound.", "peer")
-	descPortUp    = desc("splitnic_iounit_host_up", "1 while the host wants its port on the LAN up.", "peer")
-	descPromisc   = desc("splitnic_iounit_host_promiscuous", "1 while the host gets frames that are not for it.", "peer")
-	descAnnounced = desc("splitnic_iounit_host_announcements_total",
-		"Frames that told the LAN where the host is, in its present session.", "peer")
-	descGroups = desc("splitnic_iounit_host_groups", "Groups that the host receives for; -1 for all.", "peer")
-	descVLANs  = desc("splitnic_iounit_host_vlans", "VLANs that the host receives.", "peer")
+	descPortUp  = desc("splitnic_iounit_host_up", "1 while the host wants its port on the LAN up.", "peer")
+	descPromisc = desc("splitnic_iounit_host_promiscuous", "1 while the host gets frames that are not for it.", "peer")
+	descGroups  = desc("splitnic_iounit_host_groups", "Groups that the host receives for; -1 for all.", "peer")
+	descVLANs   = desc("splitnic_iounit_host_vlans", "VLANs that the host receives.", "peer")
 )
 
 // unitMetrics are those of the I/O unit as a whole.
@@ -77,23 +62,7 @@ func unitMetrics(emit emit, s *iounit.Status) {
 
 // portMetrics are those of a host's port on the LAN.
 func portMetrics(emit emit, peer string, h *iounit.HostStatus) {
-	st := &h.Statistics
-	for _, c := range []struct {
-		direction, outcome string
-		n                  uint64
-	}{
-		{"rx", "passed", st.RxFrames}, {"rx", "no_room", st.RxDropped}, {"rx", "too_long", st.RxTooLong},
-		{"rx", "invalid", st.RxInvalid}, {"rx", "filtered", st.RxFiltered},
-		{"tx", "passed", st.TxFrames}, {"tx", "dropped", st.TxDropped},
-		{"tx", "source", st.TxSource}, {"tx", "vlan", st.TxVLAN},
-		{"tx", "nested_tags", h.Dropped.NestedTags}, {"tx", "link_control", h.Dropped.LinkControl},
-		{"tx", "ip_source", h.Dropped.IPSource}, {"tx", "tiny_segments", h.Dropped.TinySegments},
-		{"tx", "group_rate", h.Dropped.GroupRate},
-	} {
-		emit(descPort, prometheus.CounterValue, float64(c.n), peer, c.direction, c.outcome)
-	}
-	emit(descPortBytes, prometheus.CounterValue, float64(st.RxBytes), peer, "rx")
-	emit(descPortBytes, prometheus.CounterValue, float64(st.TxBytes), peer, "tx")
+	emitCounters(emit, portCounterMetrics, h.Counts(), peer)
 	for direction, rate := range map[string]int64{"rx": h.MaxRxRate, "tx": h.MaxTxRate} {
 		if rate > 0 {
 			emit(descRate, prometheus.GaugeValue, float64(rate), peer, direction)
@@ -107,12 +76,7 @@ func portMetrics(emit emit, peer string, h *iounit.HostStatus) {
 	if h.MaxTxGroupPPS > 0 {
 		emit(descGroupPPS, prometheus.GaugeValue, float64(h.MaxTxGroupPPS), peer)
 	}
-	emit(descLimited, prometheus.CounterValue, float64(h.RxLimited), peer, "rx")
-	emit(descLimited, prometheus.CounterValue, float64(h.TxLimited), peer, "tx")
-	emit(descOversize, prometheus.CounterValue, float64(h.TxOversize), peer)
-	emit(descThrottled, prometheus.CounterValue, float64(h.HeartbeatsThrottled), peer)
 	gauge := func(d *prometheus.Desc, v float64) { emit(d, prometheus.GaugeValue, v, peer) }
-	emit(descAnnounced, prometheus.CounterValue, float64(h.Announced), peer)
 	flag := map[bool]float64{true: 1}
 	gauge(descPortUp, flag[h.Up])
 	gauge(descPromisc, flag[h.Filter.Promisc])

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/internal/counter"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -95,18 +96,11 @@ func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 	}
 	fmt.Fprintf(w, "%searly discard\t%v\n", indent, h.EarlyDiscard)
 	fmt.Fprintf(w, "%sannounced\tby %d frames to the LAN\n", indent, h.Announced)
-	st := &h.Statistics
-	fmt.Fprintf(w, "%sdropped on the way to the host\t%d no room, %d too long, %d invalid, %d filtered\n",
-		indent, st.RxDropped, st.RxTooLong, st.RxInvalid, st.RxFiltered)
-	fmt.Fprintf(w, "%sdropped on the way to the LAN\t%d source address, %d VLAN, %d otherwise\n",
-		indent, st.TxSource, st.TxVLAN, st.TxDropped)
+	fmt.Fprintf(w, "%sdropped on the way to the host\t%s\n", indent, dropped(h, "rx"))
+	fmt.Fprintf(w, "%sdropped on the way to the LAN\t%s\n", indent, dropped(h, "tx"))
 	if h.TxOversize > 0 {
 		fmt.Fprintf(w, "%soversize on the LAN\t%d frames, longer than the card's MTU and one VLAN tag: "+
 			"raise the card's MTU\n", indent, h.TxOversize)
-	}
-	if d := &h.Dropped; *d != (iounit.Dropped{}) {
-		fmt.Fprintf(w, "%s\t%d nested tags, %d link control, %d IP address, %d tiny segments, %d to groups\n",
-			indent, d.NestedTags, d.LinkControl, d.IPSource, d.TinySegments, d.GroupRate)
 	}
 	for _, reason := range h.DropReasons {
 		fmt.Fprintf(w, "%s  dropped for\t%s\n", indent, reason)
@@ -151,14 +145,27 @@ func receives(h *iounit.HostStatus) string {
 	return fmt.Sprintf("%s, %d groups", words, len(f.Multicast))
 }
 
+// dropped says how many frames of one direction were dropped, and why.
+func dropped(h *iounit.HostStatus, direction string) string {
+	var all []string
+	counts := h.Counts()
+	for i, c := range iounit.HostCounters() {
+		if c.Direction == direction && strings.HasPrefix(c.Help, "dropped: ") && counts[i] > 0 {
+			all = append(all, fmt.Sprintf("%d %s", counts[i], strings.ReplaceAll(c.Part, "_", " ")))
+		}
+	}
+	if len(all) == 0 {
+		return "none"
+	}
+	return strings.Join(all, ", ")
+}
+
 // Statistics prints the I/O unit's counters of a host.
 func Statistics(w io.Writer, s *protocol.Statistics) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(tw, "from the LAN\t%d frames, %d bytes\n", s.RxFrames, s.RxBytes)
-	fmt.Fprintf(tw, "  dropped\t%d without room, %d too long, %d invalid, %d not wanted\n", s.RxDropped, s.RxTooLong,
-		s.RxInvalid, s.RxFiltered)
-	fmt.Fprintf(tw, "to the LAN\t%d frames, %d bytes\n", s.TxFrames, s.TxBytes)
-	fmt.Fprintf(tw, "  dropped\t%d without room, %d with another's source address (`macs`, `ips` in the I/O unit's "+
-		"policy), %d of a VLAN that is not allowed (`vlans`, `nested-tags`)\n", s.TxDropped, s.TxSource, s.TxVLAN)
+	counts := counter.Values(nil, s)
+	for i, c := range counter.Of[protocol.Statistics]("") {
+		fmt.Fprintf(tw, "%s\t%d\t%s\n", c.Name, counts[i], c.Help)
+	}
 	return tw.Flush()
 }

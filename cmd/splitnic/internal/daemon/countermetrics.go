@@ -1,0 +1,102 @@
+package daemon
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/splitnic/splitnic/internal/counter"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// otherCounters is the family of the counters that have none of their own.
+const otherCounters = "channel_events"
+
+// families are the metrics that counters are parts of, by the name that the tables of
+// counters have for them. The label of what has parts is part.
+var families = map[string]struct {
+	part, help string
+	direction  bool // labelled with it
+}{
+	// Of data channels: messaging.Counters.
+	"frames":         {help: "Frames moved in the present session; tx is towards the peer.", direction: true},
+	"bytes":          {help: "Bytes of these frames, with the virtio_net_hdr.", direction: true},
+	"dropped_frames": {part: "reason", help: "Frames dropped in the present session, by reason.", direction: true},
+	"waits":          {part: "for", help: "Times a worker had to wait, by what for.", direction: true},
+	"doorbells":      {help: "Batches posted to the data queue pair."},
+	"windows": {part: "event", help: "Memory windows around what is lent to the peer that were bound, invalidated, " +
+		"or invalidated_by_peer: as agreed with it."},
+	otherCounters: {part: "event", help: "What else a data channel counts: the names are those of the status."},
+	// Of an I/O unit's hosts: iounit.HostCounters.
+	"iounit_host_frames": {part: "outcome", help: "Frames of a host's present session by what became of them; rx is " +
+		"from the LAN to the host.", direction: true},
+	"iounit_host_bytes": {help: "Bytes of the Ethernet frames that were passed on.", direction: true},
+	"iounit_host_announcements": {help: "Frames that told the LAN where the host is, in its present " +
+		"session."},
+	"iounit_host_limited": {help: "Times that a channel of a host's present session had to wait because of its rate; " +
+		"rx is from the LAN to the host.", direction: true},
+	"iounit_host_oversize_frames": {help: "Frames passed to the LAN in a host's present session that are longer than " +
+		"the card's MTU and one VLAN tag, which cards may drop."},
+	"iounit_host_heartbeats_throttled": {help: "Times that a host sent heartbeats so fast that they were left waiting, " +
+		"in the present session."},
+}
+
+// counterMetric is the metric that a counter is a part of.
+type counterMetric struct {
+	desc            *prometheus.Desc
+	part, direction string // values of these labels; "" where there is none
+}
+
+var (
+	channelMetrics     = counterMetrics(messaging.Counters(), "peer", "queue")
+	portCounterMetrics = counterMetrics(iounit.HostCounters(), "peer")
+)
+
+// counterMetrics are the metrics of counters that all have certain labels.
+func counterMetrics(counters []counter.Counter, labels ...string) []counterMetric {
+	descs := make(map[string]*prometheus.Desc)
+	all := make([]counterMetric, len(counters))
+	for i, c := range counters {
+		family, part := FamilyOf(c)
+		f := families[family]
+		if descs[family] == nil {
+			labels := labels[:len(labels):len(labels)]
+			if f.part != "" {
+				labels = append(labels, f.part)
+			}
+			if f.direction {
+				labels = append(labels, "direction")
+			}
+			descs[family] = desc(MetricName(family), f.help, labels...)
+		}
+		all[i] = counterMetric{desc: descs[family], part: part}
+		if f.direction {
+			all[i].direction = c.Direction
+		}
+	}
+	return all
+}
+
+// emitCounters emits the values of counters, with the values of the labels that all have.
+func emitCounters(emit emit, metrics []counterMetric, values []uint64, labels ...string) {
+	for i, v := range values {
+		labels := labels[:len(labels):len(labels)]
+		for _, l := range []string{metrics[i].part, metrics[i].direction} {
+			if l != "" {
+				labels = append(labels, l)
+			}
+		}
+		emit(metrics[i].desc, prometheus.CounterValue, float64(v), labels...)
+	}
+}
+
+// FamilyOf returns the metric that shows a counter, without its prefix and suffix,
+// and what of that metric it is.
+func FamilyOf(c counter.Counter) (family, part string) {
+	if c.Metric == "" {
+		return otherCounters, c.Name
+	}
+	return c.Metric, c.Part
+}
+
+// MetricName is the full name of a family.
+func MetricName(family string) string { return "splitnic_" + family + "_total" }

@@ -1,0 +1,70 @@
+package daemon
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/splitnic/splitnic/internal/counter"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// fill gives each counter of the structs a value of its own.
+func fill(structs ...any) {
+	value := uint64(100)
+	for _, counters := range structs {
+		v := reflect.ValueOf(counters).Elem()
+		for i := range v.NumField() {
+			value++
+			v.Field(i).SetUint(value)
+		}
+	}
+}
+
+// TestCounterMetrics wants each counter of the tables among the metrics, with its value,
+// and some under the names that are documented.
+func TestCounterMetrics(t *testing.T) {
+	var c messaging.ChannelStats
+	var h iounit.HostStatus
+	fill(&c.TxCounters, &c.RxCounters, &h.Statistics, &h.Dropped, &h.PortCounters)
+	w := httptest.NewRecorder()
+	handler(func(emit emit) {
+		trafficMetrics(emit, "unit", &messaging.Stats{Channels: []messaging.ChannelStats{c}})
+		portMetrics(emit, "host", &h)
+	}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for _, table := range []struct {
+		counters []counter.Counter
+		values   []uint64
+	}{{messaging.Counters(), c.Counts()}, {iounit.HostCounters(), h.Counts()}} {
+		if len(table.counters) != len(table.values) {
+			t.Fatalf("%d counters, %d values", len(table.counters), len(table.values))
+		}
+		for i, counter := range table.counters {
+			family, part := FamilyOf(counter)
+			found := false
+			for line := range strings.Lines(w.Body.String()) {
+				found = found || strings.HasPrefix(line, MetricName(family)+"{") && strings.Contains(line, part) &&
+					strings.HasSuffix(line, fmt.Sprintf(" %d\n", table.values[i]))
+			}
+			if !found {
+				t.Errorf("%s is not in %s, %q", counter.Name, MetricName(family), part)
+			}
+		}
+	}
+	for _, want := range []string{
+		fmt.Sprintf(`splitnic_frames_total{direction="tx",peer="unit",queue="1"} %d`, c.TxFrames),
+		fmt.Sprintf(`splitnic_dropped_frames_total{direction="rx",peer="unit",queue="1",reason="malformed"} %d`,
+			c.RxMalformed),
+		fmt.Sprintf(`splitnic_waits_total{direction="tx",for="credit",peer="unit",queue="1"} %d`, c.TxNoCredit),
+		fmt.Sprintf(`splitnic_doorbells_total{peer="unit",queue="1"} %d`, c.TxPosts),
+		fmt.Sprintf(`splitnic_windows_total{event="invalidated_by_peer",peer="unit",queue="1"} %d`, c.WindowsInvalidatedByPeer),
+		fmt.Sprintf(`splitnic_channel_events_total{event="tx_padded",peer="unit",queue="1"} %d`, c.TxPadded),
+	} {
+		if !strings.Contains(w.Body.String(), want+"\n") {
+			t.Errorf("there is no %s in\n%s", want, w.Body)
+		}
+	}
+}
