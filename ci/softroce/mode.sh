@@ -2,9 +2,9 @@
 # shellcheck disable=SC2154,SC2034 # variables are run's
 # Which environment a run gets. Sourced by run.
 
-# native_trouble prints why the running kernel cannot be used; nothing when
+# native_missing prints why the running kernel cannot be used; nothing when
 # it can. Loads rdma_rxe when it may.
-native_trouble() {
+native_missing() {
 	if [ ! -d /sys/module/rdma_rxe ] && ! modinfo -n rdma_rxe >/dev/null 2>&1; then
 		printf 'the running kernel %s has no rdma_rxe module' "$(uname -r)"
 	elif [ "$(id -u)" != 0 ]; then
@@ -16,9 +16,9 @@ native_trouble() {
 	fi
 }
 
-# guest_trouble prints what a guest of any kind lacks here; nothing when one
+# guest_missing prints what a guest of any kind lacks here; nothing when one
 # can be started.
-guest_trouble() {
+guest_missing() {
 	if [ "$(uname -m)" != x86_64 ]; then
 		printf 'guests are only supported on x86_64 so far, this is %s: use a kernel that has rdma_rxe' "$(uname -m)"
 	elif ! command -v qemu-system-x86_64 >/dev/null 2>&1; then
@@ -30,10 +30,10 @@ guest_trouble() {
 	fi
 }
 
-# kvm_trouble prints why KVM cannot be used; nothing when it can. A device
+# kvm_missing prints why KVM cannot be used; nothing when it can. A device
 # node proves little, so a guest is booted that only ends itself; what came of
 # it is remembered until the next boot of this machine. Needs a loaded cache.
-kvm_trouble() {
+kvm_missing() {
 	local key seen
 	if [ ! -e /dev/kvm ]; then
 		printf 'there is no /dev/kvm'
@@ -60,21 +60,21 @@ kvm_trouble() {
 # choose_mode sets mode to native, kvm or tcg, according to want, and loads
 # the cache for the latter two. Dies when want cannot be had.
 choose_mode() {
-	local trouble no_native
+	local missing no_native
 	if [ -n "$kernel_name" ]; then
 		if [ "$want" = native ]; then DIE_STATUS=2 die "the kernel $kernel_name runs in a guest, not natively"; fi
 		if [ "$want" = auto ]; then want=guest; fi
 	fi
 	mode=native
 	if [ "$want" = auto ] || [ "$want" = native ]; then
-		no_native=$(native_trouble)
+		no_native=$(native_missing)
 		if [ -z "$no_native" ]; then return; fi
 		if [ "$want" = native ]; then die "cannot run natively: $no_native"; fi
 	fi
-	trouble=$(guest_trouble)
-	if [ -n "$trouble" ]; then
+	missing=$(guest_missing)
+	if [ -n "$missing" ]; then
 		if [ -n "${no_native:-}" ]; then say "softroce: not native: $no_native"; fi
-		die "cannot start a guest: $trouble"
+		die "cannot start a guest: $missing"
 	fi
 	cache_load || {
 		"$softroce_dir/prepare" ${kernel_name:+"$kernel_name"} || exit "$status_setup"
@@ -82,11 +82,11 @@ choose_mode() {
 	}
 	mode=tcg
 	if [ "$want" != tcg ]; then
-		trouble=$(kvm_trouble)
-		if [ -z "$trouble" ]; then
+		missing=$(kvm_missing)
+		if [ -z "$missing" ]; then
 			mode=kvm
 		elif [ "$want" = kvm ]; then
-			die "cannot use KVM: $trouble"
+			die "cannot use KVM: $missing"
 		fi
 	fi
 }
@@ -95,14 +95,14 @@ choose_mode() {
 # returns non-zero when no run is possible.
 check_report() {
 	local native guest kvm=
-	native=$(native_trouble)
+	native=$(native_missing)
 	if [ -n "$kernel_name" ]; then native="the kernel $kernel_name was asked for"; fi
-	guest=$(guest_trouble)
+	guest=$(guest_missing)
 	printf 'native: %s\n' "${native:-yes, kernel $(uname -r)}"
 	printf 'guest:  %s\n' "${guest:-yes, $(qemu-system-x86_64 --version | head -n 1)}"
 	if cache_load; then
 		printf 'kernel: %s, in %s\n' "$release" "$cache"
-		kvm=$(kvm_trouble)
+		kvm=$(kvm_missing)
 		printf 'kvm:    %s\n' "${kvm:-yes}"
 	else
 		printf 'kernel: not in %s yet: ci/softroce/prepare%s fetches it\n' "$cache" "${kernel_name:+ $kernel_name}"

@@ -106,8 +106,8 @@ func TestErrdoc(t *testing.T) {
 	}
 }
 
-// TestTroubleOfLayers asks for a layer that there is not.
-func TestTroubleOfLayers(t *testing.T) {
+// TestErrdocOfLayers asks for a layer that there is not.
+func TestErrdocOfLayers(t *testing.T) {
 	_, err := chooseLayers([]string{"unit", "quick"})
 	if err == nil {
 		t.Fatal("no error")

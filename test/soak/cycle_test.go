@@ -135,7 +135,7 @@ func (c *cycle) session() error {
 	if err == nil && u.session == nil {
 		err = c.rejection(ctx)
 	}
-	return errors.Join(err, h.trouble, u.trouble, c.verdict())
+	return errors.Join(err, h.closeErr, u.closeErr, c.verdict())
 }
 
 // traffic waits for the frames, or for the moment of the fault, and ends the

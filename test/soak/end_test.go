@@ -26,13 +26,13 @@ type end struct {
 	conn    *messaging.Conn
 	ports   []*port
 
-	started chan struct{} // closed when frames can move
-	stop    chan struct{} // closed to have it end as when it is told to
-	rude    atomic.Bool   // it ends without a word
-	done    chan struct{} // closed when everything is released
-	once    sync.Once
-	err     error // why it ended, nil if it was told to; valid after done
-	trouble error // what Close returned; valid after done
+	started  chan struct{} // closed when frames can move
+	stop     chan struct{} // closed to have it end as when it is told to
+	rude     atomic.Bool   // it ends without a word
+	done     chan struct{} // closed when everything is released
+	once     sync.Once
+	err      error // why it ended, nil if it was told to; valid after done
+	closeErr error // what Close returned; valid after done
 }
 
 func newEnd(s side, p *plan, d *device) *end {
@@ -244,7 +244,7 @@ func (e *end) run(handshake func() error) {
 		}
 	}
 	if e.conn != nil {
-		e.trouble = e.conn.Close()
+		e.closeErr = e.conn.Close()
 	}
 	e.err = err
 }

@@ -104,8 +104,8 @@ func TestClaimCardBetweenCloses(t *testing.T) {
 	workers.Wait()
 }
 
-// TestTroubleOfClaims has lock files that cannot be trusted, or not be made.
-func TestTroubleOfClaims(t *testing.T) {
+// TestErrdocOfClaims has lock files that cannot be trusted, or not be made.
+func TestErrdocOfClaims(t *testing.T) {
 	dir := t.TempDir()
 	claim, err := claimCard(dir, "eth1", "")
 	if err != nil {

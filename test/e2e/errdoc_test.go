@@ -18,9 +18,9 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestTrouble does what new users do with flags and files, where no RDMA device
+// TestErrdoc does what new users do with flags and files, where no RDMA device
 // is needed to notice. docs/troubleshooting.md has what the program answers.
-func TestTrouble(t *testing.T) {
+func TestErrdoc(t *testing.T) {
 	bin, dir := needBinary(t), t.TempDir()
 	k := makeKeys(t, bin, dir)
 	host := func(args ...string) []string {
@@ -149,8 +149,8 @@ func strangersKey(t testing.TB) (key, certificate []byte) {
 	return key, certificate
 }
 
-// TestBenchTrouble does that with splitnic bench.
-func TestBenchTrouble(t *testing.T) {
+// TestBenchErrdoc does that with splitnic bench.
+func TestBenchErrdoc(t *testing.T) {
 	bin := needBinary(t)
 	missing := filepath.Join(t.TempDir(), "missing")
 	for _, m := range []mistake{
@@ -181,8 +181,8 @@ func TestBenchTrouble(t *testing.T) {
 	}
 }
 
-// TestRDMATrouble does what new users do on a machine that has RDMA devices.
-func TestRDMATrouble(t *testing.T) {
+// TestRDMAErrdoc does what new users do on a machine that has RDMA devices.
+func TestRDMAErrdoc(t *testing.T) {
 	testenv.NeedTools(t, "setpriv", "prlimit", "unshare", "mount", "rdma")
 	bin, dir := needFabric(t), t.TempDir()
 	k := makeKeys(t, bin, dir)

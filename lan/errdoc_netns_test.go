@@ -9,8 +9,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestNetnsTroubleLAN asks for interfaces on the LAN that there cannot be.
-func TestNetnsTroubleLAN(t *testing.T) {
+// TestNetnsErrdocLAN asks for interfaces on the LAN that there cannot be.
+func TestNetnsErrdocLAN(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NeedTools(t, "ip")
 	s := newSite(t)

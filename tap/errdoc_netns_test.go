@@ -8,8 +8,8 @@ import (
 	"github.com/splitnic/splitnic/tap"
 )
 
-// TestNetnsTroubleTAP asks for devices that there cannot be.
-func TestNetnsTroubleTAP(t *testing.T) {
+// TestNetnsErrdocTAP asks for devices that there cannot be.
+func TestNetnsErrdocTAP(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NeedTools(t, "ip")
 	ns := testenv.NetNS(t)

@@ -15,9 +15,9 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestTroubleDialing produces what a host's status says when there is no session, or
+// TestErrdocDialing produces what a host's status says when there is no session, or
 // not any more.
-func TestTroubleDialing(t *testing.T) {
+func TestErrdocDialing(t *testing.T) {
 	host, unit := friends(t)
 	explained := func(t *testing.T, err error) {
 		t.Helper()
@@ -158,8 +158,8 @@ func TestTroubleDialing(t *testing.T) {
 	})
 }
 
-// TestTroubleCodes has a session refused, and ended, with every code.
-func TestTroubleCodes(t *testing.T) {
+// TestErrdocCodes has a session refused, and ended, with every code.
+func TestErrdocCodes(t *testing.T) {
 	host, unit := friends(t)
 	ln, _ := listen(t, ServerConfig{Security: unit})
 	for _, code := range Codes() {
@@ -191,9 +191,9 @@ func TestTroubleCodes(t *testing.T) {
 	}
 }
 
-// TestTroubleRevoked takes trust away from a host that has a session, and has it
+// TestErrdocRevoked takes trust away from a host that has a session, and has it
 // come again.
-func TestTroubleRevoked(t *testing.T) {
+func TestErrdocRevoked(t *testing.T) {
 	h, u := newKey(t), newKey(t)
 	trustsHost := "alpha=" + h.Fingerprint().String()
 	for name, next := range map[string]*Security{
@@ -213,16 +213,16 @@ func TestTroubleRevoked(t *testing.T) {
 	}
 }
 
-// TestTroubleReasons has a row for everything that connections can be counted
+// TestErrdocReasons has a row for everything that connections can be counted
 // by.
-func TestTroubleReasons(t *testing.T) {
+func TestErrdocReasons(t *testing.T) {
 	for _, name := range Reasons() {
 		testenv.Explained(t, name)
 	}
 }
 
-// TestNetnsTroubleDialing dials where nobody can be reached.
-func TestNetnsTroubleDialing(t *testing.T) {
+// TestNetnsErrdocDialing dials where nobody can be reached.
+func TestNetnsErrdocDialing(t *testing.T) {
 	testenv.NeedRoot(t)
 	ns := testenv.NetNS(t)
 	host, _ := friends(t)

@@ -15,9 +15,9 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// TestTroubleIsComplete looks for everything that has a list in the code in the
+// TestErrdocIsComplete looks for everything that has a list in the code in the
 // page that explains it.
-func TestTroubleIsComplete(t *testing.T) {
+func TestErrdocIsComplete(t *testing.T) {
 	page, err := os.ReadFile("../../" + errdoc.Page)
 	if err != nil {
 		t.Fatal(err)
@@ -46,8 +46,8 @@ func TestTroubleIsComplete(t *testing.T) {
 	}
 }
 
-// TestTroubleOfTheDoctor has every check explained, and what it complains about.
-func TestTroubleOfTheDoctor(t *testing.T) {
+// TestErrdocOfTheDoctor has every check explained, and what it complains about.
+func TestErrdocOfTheDoctor(t *testing.T) {
 	devices, _ := verbs.Devices()
 	named := map[string]bool{}
 	for _, d := range devices {
@@ -66,8 +66,8 @@ func TestTroubleOfTheDoctor(t *testing.T) {
 	}
 }
 
-// TestTroubleOfDevices chooses among devices that there are not.
-func TestTroubleOfDevices(t *testing.T) {
+// TestErrdocOfDevices chooses among devices that there are not.
+func TestErrdocOfDevices(t *testing.T) {
 	for _, tc := range []struct {
 		name, device string
 		have         []string
@@ -93,8 +93,8 @@ func TestTroubleOfDevices(t *testing.T) {
 	}
 }
 
-// TestTroubleOfNames looks for a half that cannot be told from its name alone.
-func TestTroubleOfNames(t *testing.T) {
+// TestErrdocOfNames looks for a half that cannot be told from its name alone.
+func TestErrdocOfNames(t *testing.T) {
 	for name, sockets := range map[string][]string{
 		"nobody": nil,
 		"two":    {"/run/splitnic/host-sn0.sock", "/run/splitnic/host-sn1.sock", "/run/splitnic/iounit-7580.sock"},

@@ -17,9 +17,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// troubled starts a host that tries once and waits, and returns what its status
+// failing starts a host that tries once and waits, and returns what its status
 // says then.
-func (w *world) troubled(t *testing.T, name string, change ...func(*host.Config)) string {
+func (w *world) failing(t *testing.T, name string, change ...func(*host.Config)) string {
 	t.Helper()
 	change = append(change, func(c *host.Config) { c.RetryMin, c.RetryMax = time.Minute, time.Minute })
 	_, h, r := w.host(name, change...)
@@ -41,8 +41,8 @@ func (w *world) troubled(t *testing.T, name string, change ...func(*host.Config)
 	return text
 }
 
-// TestTroubleRefused has an I/O unit refuse hosts for what its flags and its policy say.
-func TestTroubleRefused(t *testing.T) {
+// TestErrdocRefused has an I/O unit refuse hosts for what its flags and its policy say.
+func TestErrdocRefused(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		unit   func(*iounit.Config)
@@ -81,13 +81,13 @@ func TestTroubleRefused(t *testing.T) {
 				})
 				d.up(t)
 			}
-			testenv.Explained(t, w.troubled(t, "beta", tc.host))
+			testenv.Explained(t, w.failing(t, "beta", tc.host))
 		})
 	}
 }
 
-// TestTroubleEnds has sessions end, and looks at what the host's status says.
-func TestTroubleEnds(t *testing.T) {
+// TestErrdocEnds has sessions end, and looks at what the host's status says.
+func TestErrdocEnds(t *testing.T) {
 	once := func(c *host.Config) { c.RetryMin, c.RetryMax = time.Minute, time.Minute }
 	ended := func(t *testing.T, h *host.Host) {
 		t.Helper()
@@ -173,8 +173,8 @@ func TestTroubleEnds(t *testing.T) {
 	})
 }
 
-// TestTroubleSettings has settings of a netdevice refused.
-func TestTroubleSettings(t *testing.T) {
+// TestErrdocSettings has settings of a netdevice refused.
+func TestErrdocSettings(t *testing.T) {
 	for _, status := range []protocol.CfgStatus{protocol.CfgDenied, protocol.CfgFailed, protocol.CfgInvalid} {
 		t.Run(status.String(), func(t *testing.T) {
 			s := newScript(t)
@@ -215,8 +215,8 @@ func TestTroubleSettings(t *testing.T) {
 	})
 }
 
-// TestTroubleCommands gives hosts commands that they cannot carry out.
-func TestTroubleCommands(t *testing.T) {
+// TestErrdocCommands gives hosts commands that they cannot carry out.
+func TestErrdocCommands(t *testing.T) {
 	dead := func(t *testing.T) string {
 		t.Helper()
 		ln, err := net.Listen("tcp", testenv.Loopback()+":0")
@@ -271,8 +271,8 @@ func TestTroubleCommands(t *testing.T) {
 	}
 }
 
-// TestTroublePolicy changes the policy so that a session cannot go on.
-func TestTroublePolicy(t *testing.T) {
+// TestErrdocPolicy changes the policy so that a session cannot go on.
+func TestErrdocPolicy(t *testing.T) {
 	w := newWorld(t)
 	u, _ := w.unit()
 	d, h, _ := w.host("alpha", func(c *host.Config) { c.RetryMin, c.RetryMax = time.Minute, time.Minute })

@@ -13,8 +13,8 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestTroubleOfSockets serves and asks where it cannot be done.
-func TestTroubleOfSockets(t *testing.T) {
+// TestErrdocOfSockets serves and asks where it cannot be done.
+func TestErrdocOfSockets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.sock")
 	s, err := Serve(path, func() any { return 1 },
 		Command{Name: "fails", Run: func(context.Context) (any, error) { return nil, errors.New("out of paper") }})

@@ -37,8 +37,8 @@ func tools(t *testing.T, without string, standIns map[string]string) string {
 	return dir
 }
 
-// TestTroubleOfScripts has scripts give up for want of something.
-func TestTroubleOfScripts(t *testing.T) {
+// TestErrdocOfScripts has scripts give up for want of something.
+func TestErrdocOfScripts(t *testing.T) {
 	testenv.NeedTools(t, "bash")
 	debian := map[string]string{"dpkg-query": "true", "dpkg": "echo amd64"}
 	user := map[string]string{"dpkg-query": "true", "dpkg": "echo amd64", "id": "echo 1000"}
