@@ -18,7 +18,7 @@ func TestNetnsAnnounce(t *testing.T) {
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {
 			testenv.NoLeaks(t)
-			s := newSite(t)
+			s := newTestbed(t)
 			testenv.Bridge(t, s.station, "br9", "eth0")
 			mac := net.HardwareAddr{2, 0, 0, 0, 9, 1}
 			p := s.open(t, s.spec(t, kind), lan.Config{MAC: mac, Offloads: vnet.AllOffloads})

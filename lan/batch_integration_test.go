@@ -20,7 +20,7 @@ import (
 
 // portFixture is a port of that kind and a station on its LAN.
 func portFixture(t testing.TB, kind string, cfg lan.Config) (lan.Interface, *testenv.PortFixture) {
-	s := newSite(t)
+	s := newTestbed(t)
 	testenv.DisableIPv6(t, s.station)
 	// What one processor sends and then another must not be received by both at
 	// the same time, which would put it in another order.

@@ -20,7 +20,7 @@ func TestNetnsWholeDatagramsOfQueues(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testenv.NoLeaks(t)
-			s := newSite(t)
+			s := newTestbed(t)
 			testenv.DisableIPv6(t, s.station)
 			cfg.MAC, cfg.Offloads = macA, vnet.AllOffloads
 			p := s.open(t, s.spec(t, "macvtap"), cfg)
@@ -86,7 +86,7 @@ func TestNetnsWholeDatagramsOfQueues(t *testing.T) {
 // TestNetnsDiscardStatus has ports say whether they discard early.
 func TestNetnsDiscardStatus(t *testing.T) {
 	testenv.NeedTUN(t)
-	s := newSite(t)
+	s := newTestbed(t)
 	for _, kind := range strings.Fields(kinds) {
 		for _, no := range []bool{false, true} {
 			p, err := lan.Open(s.spec(t, kind), lan.Config{NetNS: s.unit, Offloads: vnet.AllOffloads, NoDiscard: no})
@@ -111,7 +111,7 @@ func TestNetnsWholeDatagrams(t *testing.T) {
 		for _, early := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, early %t", kind, early), func(t *testing.T) {
 				testenv.NoLeaks(t)
-				s := newSite(t)
+				s := newTestbed(t)
 				testenv.DisableIPv6(t, s.station)
 				p := s.open(t, s.spec(t, kind), lan.Config{MAC: macA, Offloads: vnet.AllOffloads, NoDiscard: !early})
 				testenv.Address(t, s.station, "eth0", "10.0.0.1/24")

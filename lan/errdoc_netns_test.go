@@ -13,7 +13,7 @@ import (
 func TestNetnsErrdocLAN(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NeedTools(t, "ip")
-	s := newSite(t)
+	s := newTestbed(t)
 	testenv.Bridge(t, s.unit, "br1")
 	testenv.Veth(t, s.unit, "slave0", testenv.NetNS(t), "end0")
 	testenv.Run(t, s.unit, "ip", "link", "set", "slave0", "master", "br1")

@@ -17,8 +17,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// site is an I/O unit with a network card, and a station on the same network.
-type site struct {
+// testbed is an I/O unit with a network card, and a station on the same network.
+type testbed struct {
 	unit, station string // network namespaces
 }
 
@@ -27,18 +27,18 @@ const (
 	kinds = "macvtap packet tap"
 )
 
-// newSite makes the network: nic in unit is one end of a cable and eth0 of the
+// newTestbed makes the network: nic in unit is one end of a cable and eth0 of the
 // station the other.
-func newSite(t testing.TB) site {
+func newTestbed(t testing.TB) testbed {
 	t.Helper()
-	s := site{unit: testenv.NetNS(t), station: testenv.NetNS(t)}
+	s := testbed{unit: testenv.NetNS(t), station: testenv.NetNS(t)}
 	testenv.DisableIPv6(t, s.unit)
 	testenv.Veth(t, s.unit, nic, s.station, "eth0")
 	return s
 }
 
 // spec makes nic what kind needs and returns the specification.
-func (s site) spec(t testing.TB, kind string) string {
+func (s testbed) spec(t testing.TB, kind string) string {
 	t.Helper()
 	if kind == "tap" && testenv.Link(t, s.unit, "br0") != nil {
 		return "tap:br0"
@@ -51,7 +51,7 @@ func (s site) spec(t testing.TB, kind string) string {
 }
 
 // open opens a port and closes it at the end of the test.
-func (s site) open(t testing.TB, spec string, cfg lan.Config) lan.Interface {
+func (s testbed) open(t testing.TB, spec string, cfg lan.Config) lan.Interface {
 	t.Helper()
 	cfg.NetNS = s.unit
 	p, err := lan.Open(spec, cfg)
@@ -83,7 +83,7 @@ type host struct {
 }
 
 // connect makes a host with the given MAC number and addresses.
-func (s site) connect(t *testing.T, spec string, number byte, queues int, addrs ...string) *host {
+func (s testbed) connect(t *testing.T, spec string, number byte, queues int, addrs ...string) *host {
 	t.Helper()
 	h := &host{ns: testenv.NetNS(t), mac: net.HardwareAddr{2, 0, 0, 0, 1, number}}
 	h.port = s.open(t, spec, lan.Config{MAC: h.mac, Queues: queues, Offloads: vnet.AllOffloads})
@@ -129,7 +129,7 @@ func TestNetnsLAN(t *testing.T) {
 		for _, queues := range []int{1, 2} {
 			t.Run(kind+map[int]string{1: "", 2: " two queues"}[queues], func(t *testing.T) {
 				testenv.NoLeaks(t)
-				s := newSite(t)
+				s := newTestbed(t)
 				testenv.Address(t, s.station, "eth0", "10.8.0.1/24")
 				testenv.Address(t, s.station, "eth0", "fd08::1/64")
 				spec := s.spec(t, kind)
@@ -232,7 +232,7 @@ func TestNetnsReceive(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {
-			s := newSite(t)
+			s := newTestbed(t)
 			testenv.DisableIPv6(t, s.station)
 			spec := s.spec(t, kind)
 			a := s.open(t, spec, lan.Config{MAC: macA, Offloads: vnet.AllOffloads})
@@ -296,7 +296,7 @@ func TestNetnsQueuesShare(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {
-			s := newSite(t)
+			s := newTestbed(t)
 			testenv.DisableIPv6(t, s.station)
 			// Two ports, since the kernel's first group of sockets is special.
 			for _, mac := range []net.HardwareAddr{macA, macB} {
@@ -355,7 +355,7 @@ func TestNetnsVLAN(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {
-			s := newSite(t)
+			s := newTestbed(t)
 			testenv.DisableIPv6(t, s.station)
 			p := s.open(t, s.spec(t, kind), lan.Config{MAC: macA, Offloads: vnet.AllOffloads})
 			q := p.Queues()[0]
@@ -420,7 +420,7 @@ func tagged(dst, src net.HardwareAddr, payload int) []byte {
 func TestNetnsOpenErrors(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
-	s := newSite(t)
+	s := newTestbed(t)
 	before := testenv.Links(t, s.unit)
 	for _, kind := range strings.Fields(kinds) {
 		_, err := lan.Open(kind+":eth7", lan.Config{NetNS: s.unit})
@@ -479,7 +479,7 @@ func TestNetnsClose(t *testing.T) {
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {
 			testenv.NoLeaks(t)
-			s := newSite(t)
+			s := newTestbed(t)
 			spec := s.spec(t, kind)
 			before := testenv.Links(t, s.unit)
 			p, err := lan.Open(spec, lan.Config{NetNS: s.unit, Queues: 3, Offloads: vnet.AllOffloads})
@@ -520,7 +520,7 @@ func TestNetnsClose(t *testing.T) {
 
 func TestNetnsCleanStale(t *testing.T) {
 	testenv.NeedTUN(t)
-	s := newSite(t)
+	s := newTestbed(t)
 	p := s.open(t, nic, lan.Config{MAC: macA})
 	testenv.With(t, s.unit, func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
@@ -542,7 +542,7 @@ func TestNetnsPortAllocs(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {
-			s := newSite(t)
+			s := newTestbed(t)
 			testenv.DisableIPv6(t, s.station)
 			p := s.open(t, s.spec(t, kind), lan.Config{MAC: macA, Offloads: vnet.AllOffloads})
 			q := p.Queues()[0]
@@ -580,7 +580,7 @@ func TestNetnsPortAllocs(t *testing.T) {
 func TestNetnsQuiet(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, forwarding := range []string{"0", "1"} {
-		s := newSite(t)
+		s := newTestbed(t)
 		testenv.Run(t, s.unit, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=0",
 			"net.ipv6.conf.all.disable_ipv6=0", "net.ipv6.conf.all.forwarding="+forwarding)
 		p := s.open(t, s.spec(t, "macvtap"), lan.Config{MAC: macA, Offloads: vnet.AllOffloads})

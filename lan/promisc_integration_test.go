@@ -25,7 +25,7 @@ var (
 )
 
 // ports opens two ports on one card and returns how to send from the LAN.
-func (s site) ports(t *testing.T, kind string) (a, b lan.Interface, lanSend func(f []byte)) {
+func (s testbed) ports(t *testing.T, kind string) (a, b lan.Interface, lanSend func(f []byte)) {
 	t.Helper()
 	testenv.DisableIPv6(t, s.station)
 	spec := s.spec(t, kind)
@@ -106,7 +106,7 @@ func TestNetnsPromisc(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
 			testenv.NoLeaks(t)
-			s := newSite(t)
+			s := newTestbed(t)
 			a, b, lanSend := s.ports(t, kind)
 			for range 2 { // on and off more than once
 				if err := a.SetPromisc(true); err != nil {
@@ -151,7 +151,7 @@ func TestNetnsPromisc(t *testing.T) {
 // floods.
 func TestNetnsPromiscBridge(t *testing.T) {
 	testenv.NeedTUN(t)
-	s := newSite(t)
+	s := newTestbed(t)
 	a, b, lanSend := s.ports(t, "tap")
 	if err := a.SetPromisc(true); err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func TestNetnsFormerAddress(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {
-			s := newSite(t)
+			s := newTestbed(t)
 			a, _, lanSend := s.ports(t, kind)
 			if err := a.SetMAC(macC); err != nil {
 				t.Fatal(err)
@@ -190,7 +190,7 @@ func TestNetnsUnicast(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
-			s := newSite(t)
+			s := newTestbed(t)
 			a, b, lanSend := s.ports(t, kind)
 			if err := a.SetUnicast([]net.HardwareAddr{machine, group}); err == nil {
 				t.Error("a group was taken for an address")
@@ -240,7 +240,7 @@ func TestNetnsGroups(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
-			s := newSite(t)
+			s := newTestbed(t)
 			a, b, lanSend := s.ports(t, kind)
 			second := net.HardwareAddr{1, 0, 0x5e, 1, 2, 3}
 			has := func(want ...net.HardwareAddr) {
@@ -331,7 +331,7 @@ func TestNetnsSetUp(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {
-			s := newSite(t)
+			s := newTestbed(t)
 			a, b, lanSend := s.ports(t, kind)
 			l := testenv.ListenRaw(t, s.station, "eth0")
 			next := func() byte {
@@ -380,7 +380,7 @@ func TestNetnsParts(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {
-			s := newSite(t)
+			s := newTestbed(t)
 			a, _, _ := s.ports(t, kind)
 			l := testenv.ListenRaw(t, s.station, "eth0")
 			for i, n := range []int{vnet.MinFrame, 64, 192, 4000} {

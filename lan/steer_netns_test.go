@@ -76,7 +76,7 @@ func TestNetnsSteer(t *testing.T) {
 	const ef = 46 << 2
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {
-			s := newSite(t)
+			s := newTestbed(t)
 			mac := net.HardwareAddr{2, 0, 0, 0, 1, 1}
 			p := s.open(t, s.spec(t, kind), lan.Config{MAC: mac, Queues: 4, Offloads: vnet.AllOffloads, Latency: &latency})
 			var marked, bulk [][]byte
@@ -117,7 +117,7 @@ func TestNetnsSteer(t *testing.T) {
 // TestNetnsSteerRefused opens a port with a rule that makes no sense.
 func TestNetnsSteerRefused(t *testing.T) {
 	testenv.NeedTUN(t)
-	s := newSite(t)
+	s := newTestbed(t)
 	for _, kind := range strings.Fields(kinds) {
 		before := testenv.Links(t, s.unit)
 		p, err := lan.Open(s.spec(t, kind), lan.Config{NetNS: s.unit, Queues: 1, Latency: &latency})

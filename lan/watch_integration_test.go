@@ -66,7 +66,7 @@ func TestNetnsWatch(t *testing.T) {
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {
 			testenv.NoLeaks(t)
-			s := newSite(t)
+			s := newTestbed(t)
 			p := s.open(t, s.spec(t, kind), lan.Config{MAC: macA, Offloads: vnet.AllOffloads})
 			set := func(ns, name string, change func(*netlink.Handle, netlink.Link) error) {
 				testenv.With(t, ns, func(h *netlink.Handle) error { return change(h, testenv.Link(t, ns, name)) })
@@ -132,7 +132,7 @@ func TestNetnsWatch(t *testing.T) {
 func TestNetnsWatchPort(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
-	s := newSite(t)
+	s := newTestbed(t)
 	p := s.open(t, nic, lan.Config{MAC: macA})
 	w := watch(t, p)
 	w.until("the first state", func(s lan.LinkState) bool { return s.Up })
@@ -148,7 +148,7 @@ func TestNetnsWatchPort(t *testing.T) {
 func TestNetnsLinkInfo(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
-	s := newSite(t)
+	s := newTestbed(t)
 	info, err := lan.LinkInfo(nic, s.unit)
 	a := testenv.Link(t, s.unit, nic).Attrs()
 	if err != nil || info.Name != nic || info.Index != a.Index || info.Type != "veth" ||
@@ -165,7 +165,7 @@ func TestNetnsLinkInfo(t *testing.T) {
 func TestNetnsPrepare(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
-	s := newSite(t)
+	s := newTestbed(t)
 	gro := func() int { return int(testenv.Link(t, s.unit, nic).Attrs().GROMaxSize) }
 	before := gro()
 	testenv.With(t, s.unit, func(h *netlink.Handle) error { return h.LinkSetDown(testenv.Link(t, s.unit, nic)) })

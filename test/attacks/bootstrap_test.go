@@ -36,7 +36,7 @@ func closed(nc net.Conn) error {
 
 // TestRDMAAttackHandshake has hosts, and others, abuse the handshake.
 func TestRDMAAttackHandshake(t *testing.T) {
-	r := newRig(t, "--handshake-timeout", impatient.String())
+	r := newFixture(t, "--handshake-timeout", impatient.String())
 	to := r.attacker()
 	r.sub("stalled at each stage", func(t *testing.T) { r.stalls(t, to) })
 	r.sub("byte by byte", func(t *testing.T) { r.slow(t, to) })
@@ -46,7 +46,7 @@ func TestRDMAAttackHandshake(t *testing.T) {
 
 // stalls stops at each stage of the handshake, all at once, and does not end the
 // connections: the I/O unit does.
-func (r *rig) stalls(t *testing.T, to Target) {
+func (r *fixture) stalls(t *testing.T, to Target) {
 	late := r.since(refused("late"))
 	for stage := range Stages {
 		nc, err := Stall(t.Context(), to, fmt.Sprintf("stall-%d", stage), stage)
@@ -69,7 +69,7 @@ func (r *rig) stalls(t *testing.T, to Target) {
 }
 
 // slow says a handshake byte by byte.
-func (r *rig) slow(t *testing.T, to Target) {
+func (r *fixture) slow(t *testing.T, to Target) {
 	late := r.since(refused("late"))
 	var drips sync.WaitGroup
 	for _, stage := range []Stage{AfterTCP, AfterTLS} {
@@ -87,7 +87,7 @@ func (r *rig) slow(t *testing.T, to Target) {
 
 // brokenTLS cuts the ClientHello short at many places, and sends other things in
 // its place.
-func (r *rig) brokenTLS(t *testing.T, to Target) {
+func (r *fixture) brokenTLS(t *testing.T, to Target) {
 	counted := r.since(func(s status) (n uint64) {
 		for _, m := range s.Refusals {
 			n += m
@@ -137,7 +137,7 @@ func (r *rig) brokenTLS(t *testing.T, to Target) {
 
 // thousand opens a thousand connections that say nothing. A host from another
 // address gets through.
-func (r *rig) thousand(t *testing.T, to Target) {
+func (r *fixture) thousand(t *testing.T, to Target) {
 	dropped, others := r.since(refused("too-many-handshakes-address")), r.since(refused("too-many-handshakes"))
 	late := r.since(refused("late"))
 	const n = 1000
@@ -169,7 +169,7 @@ func (r *rig) thousand(t *testing.T, to Target) {
 
 // TestRDMAAttackSessions has a host abuse its sessions.
 func TestRDMAAttackSessions(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	to := r.attacker()
 	r.sub("more than allowed", func(t *testing.T) { r.many(t, to) })
 	r.sub("deaf", func(t *testing.T) { r.deaf(t, to) })
@@ -180,7 +180,7 @@ func TestRDMAAttackSessions(t *testing.T) {
 // askAndDrop asks for sessions as fast as it can, while it has as many as it may:
 // that is answered sooner than the kernel makes any under emulation. It gets what
 // a key may have in that time, and the sessions that there are go on.
-func (r *rig) askAndDrop(t *testing.T, to Target) {
+func (r *fixture) askAndDrop(t *testing.T, to Target) {
 	var has []*Session
 	for i := range 3 { // besides the honest host's
 		s, err := Open(t.Context(), to, fmt.Sprintf("has-%d", i), protocol.ModeImm)
@@ -217,7 +217,7 @@ func (r *rig) askAndDrop(t *testing.T, to Target) {
 }
 
 // many opens as many sessions as one key can have, and tries for more.
-func (r *rig) many(t *testing.T, to Target) {
+func (r *fixture) many(t *testing.T, to Target) {
 	counted := r.since(refused("full"))
 	const allowed, tries = 3, 30 // besides the honest host's, which has the same key
 	refused := 0
@@ -255,7 +255,7 @@ func (r *rig) many(t *testing.T, to Target) {
 
 // deaf never reads the bootstrap connection of its session, whose end does not
 // wait for it.
-func (r *rig) deaf(t *testing.T, to Target) {
+func (r *fixture) deaf(t *testing.T, to Target) {
 	replaced := r.since(ended("replaced"))
 	var last *Session
 	for range 3 { // each takes the place of the one before
@@ -278,7 +278,7 @@ func (r *rig) deaf(t *testing.T, to Target) {
 
 // heartbeats sends heartbeats faster than they are read: the rest waits at the
 // attacker.
-func (r *rig) heartbeats(t *testing.T, to Target) {
+func (r *fixture) heartbeats(t *testing.T, to Target) {
 	s, err := Open(t.Context(), to, "attacker", protocol.ModeImm)
 	if err != nil {
 		t.Fatal(err)

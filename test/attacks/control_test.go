@@ -27,7 +27,7 @@ func broadcast(from protocol.MAC) []byte {
 }
 
 // hostStatistic is a counter of a host's present session.
-func (r *rig) hostStatistic(host, name string) uint64 {
+func (r *fixture) hostStatistic(host, name string) uint64 {
 	r.t.Helper()
 	for _, h := range r.status().Hosts {
 		if h.Name == host {
@@ -40,7 +40,7 @@ func (r *rig) hostStatistic(host, name string) uint64 {
 // TestRDMAAttackControl has a host abuse its control channel, its elements, and
 // those that it lends.
 func TestRDMAAttackControl(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	to := r.attacker()
 	r.sub("requests without waiting", func(t *testing.T) {
 		counted := r.since(broken("too-many-requests"))
@@ -61,7 +61,7 @@ func TestRDMAAttackControl(t *testing.T) {
 }
 
 // requests makes requests as fast as they are answered.
-func (r *rig) requests(t *testing.T, to Target) {
+func (r *fixture) requests(t *testing.T, to Target) {
 	s, err := Open(t.Context(), to, "attacker", protocol.ModeImm)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func (r *rig) requests(t *testing.T, to Target) {
 }
 
 // macOf is a host's address, as it goes into a request.
-func (r *rig) macOf(host string) []byte {
+func (r *fixture) macOf(host string) []byte {
 	r.t.Helper()
 	for _, h := range r.status().Hosts {
 		if h.Name == host {
@@ -109,7 +109,7 @@ func (r *rig) macOf(host string) []byte {
 
 // replay says that elements were written that were not, and one of them twice:
 // what is in them is of the attacker's own session.
-func (r *rig) replay(t *testing.T, to Target) {
+func (r *fixture) replay(t *testing.T, to Target) {
 	counted := r.since(broken("not-lent"))
 	s, err := Open(t.Context(), to, "attacker", protocol.ModeIndicate)
 	if err != nil {
@@ -144,7 +144,7 @@ func (r *rig) replay(t *testing.T, to Target) {
 
 // hoarding has a host take frames and give no element back: it gets no more of
 // them, and the others get theirs.
-func (r *rig) hoarding(t *testing.T, to Target) {
+func (r *fixture) hoarding(t *testing.T, to Target) {
 	s, err := Open(t.Context(), to, "attacker", protocol.ModeImm)
 	if err != nil {
 		t.Fatal(err)
@@ -215,7 +215,7 @@ func (r *rig) hoarding(t *testing.T, to Target) {
 // something, and then for as long as the honest host's connection takes to move
 // on.
 func TestRDMAAttackClasses(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	to := r.attacker()
 	for _, class := range Classes() {
 		r.sub(class.Name, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 // second session, of whose memory it knows everything, so that no guess is
 // needed for somebody else's.
 func TestRDMAAttackMemory(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	to := r.attacker()
 	device := to.Device.(*verbs.Context)
 	traits, err := conform.TraitsOf(device.Driver(), testenv.KernelRelease(t), device.Limits())
@@ -111,7 +111,7 @@ func TestRDMAAttackMemory(t *testing.T) {
 // thirdParty has queue pairs without a session write to another host's pool:
 // whoever made them knows the address of the I/O unit's queue pair and the key,
 // but not the packet sequence number.
-func thirdParty(r *rig, victim *Session) {
+func thirdParty(r *fixture, victim *Session) {
 	for _, name := range []string{hostDevice, unitDevice} { // the victim's own address, and another
 		for channel, what := range []string{"control channel", "data channel"} {
 			r.sub("third party on "+name+", "+what, func(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 // what the device behind it does.
 type recorder struct {
 	fabric.Device
-	tape *tape
-	side string
-	last *domain // that was made of it
+	trace *trace
+	side  string
+	last  *domain // that was made of it
 }
 
 var _ fabric.Device = (*recorder)(nil)
@@ -27,7 +27,7 @@ func (d *recorder) NewDomain() (fabric.Domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.last = &domain{Domain: dom, dev: d, number: d.tape.number()}
+	d.last = &domain{Domain: dom, dev: d, number: d.trace.number()}
 	return d.last, nil
 }
 
@@ -56,7 +56,7 @@ func (d *domain) Register(mem []byte, access fabric.Access) (fabric.Region, erro
 	d.mu.Lock()
 	d.mems = append(d.mems, out)
 	d.mu.Unlock()
-	d.dev.tape.add(out.entry(registered))
+	d.dev.trace.add(out.entry(registered))
 	return out, nil
 }
 
@@ -77,10 +77,10 @@ func (d *domain) NewCQ(depth, vector int) (fabric.CQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &cq{CQ: c, dom: d, number: d.dev.tape.number()}
+	out := &cq{CQ: c, dom: d, number: d.dev.trace.number()}
 	e := out.entry(cqMade)
 	e.vector = vector
-	d.dev.tape.add(e)
+	d.dev.trace.add(e)
 	d.mu.Lock()
 	d.cqs = append(d.cqs, out)
 	d.mu.Unlock()
@@ -101,12 +101,12 @@ func (d *domain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 	recv.mu.Unlock()
 	e := out.entry(qpMade)
 	e.config, e.cq, e.sendCQ = cfg, recv.number, send.number
-	d.dev.tape.add(e)
+	d.dev.trace.add(e)
 	return out, nil
 }
 
 func (d *domain) Close() error {
-	d.dev.tape.add(d.entry(closing))
+	d.dev.trace.add(d.entry(closing))
 	return d.Domain.Close()
 }
 
@@ -124,7 +124,7 @@ func (r *region) entry(w what) entry {
 }
 
 func (r *region) Close() error {
-	r.dom.dev.tape.add(r.entry(deregistered))
+	r.dom.dev.trace.add(r.entry(deregistered))
 	err := r.Region.Close()
 	if err == nil {
 		r.dom.mu.Lock()
@@ -160,7 +160,7 @@ func (c *cq) Poll(out []fabric.Completion) (int, error) {
 		n, err = c.CQ.Poll(out)
 	}
 	if n == 0 && err == nil {
-		c.dom.dev.tape.add(c.entry(polledEmpty))
+		c.dom.dev.trace.add(c.entry(polledEmpty))
 	}
 	for _, done := range out[:n] {
 		e := c.entry(sendDone)
@@ -177,7 +177,7 @@ func (c *cq) Poll(out []fabric.Completion) (int, error) {
 			}
 		}
 		c.mu.Unlock()
-		c.dom.dev.tape.add(e)
+		c.dom.dev.trace.add(e)
 	}
 	return n, err
 }
@@ -185,7 +185,7 @@ func (c *cq) Poll(out []fabric.Completion) (int, error) {
 func (c *cq) Arm(solicitedOnly bool) error {
 	e := c.entry(armed)
 	e.only = solicitedOnly
-	c.dom.dev.tape.add(e)
+	c.dom.dev.trace.add(e)
 	c.mu.Lock()
 	before := c.before
 	c.before = nil
@@ -222,7 +222,7 @@ func (c *cq) beforeArm(ctx context.Context, do func()) {
 func (c *cq) ReadEvent() (bool, error) {
 	ok, err := c.CQ.ReadEvent()
 	if ok {
-		c.dom.dev.tape.add(c.entry(eventRead))
+		c.dom.dev.trace.add(c.entry(eventRead))
 	}
 	return ok, err
 }
@@ -260,22 +260,22 @@ func (q *qp) take(done *fabric.Completion) (fabric.RecvWR, bool) {
 func (q *qp) Connect(remote fabric.Address, t fabric.Timing) error {
 	e := q.entry(connected)
 	e.remote = remote
-	q.dom.dev.tape.add(e)
+	q.dom.dev.trace.add(e)
 	return q.QP.Connect(remote, t)
 }
 
 func (q *qp) PostSend(wrs []fabric.SendWR) (int, error) {
-	batch := q.dom.dev.tape.number()
+	batch := q.dom.dev.trace.number()
 	for _, wr := range wrs {
 		e := q.entry(sendPosted)
 		e.send, e.batch, e.data = wr, batch, q.dom.copy(wr.Addr, wr.Len)
-		q.dom.dev.tape.add(e)
+		q.dom.dev.trace.add(e)
 	}
 	return q.QP.PostSend(wrs)
 }
 
 func (q *qp) PostRecv(wrs []fabric.RecvWR) (int, error) {
-	batch := q.dom.dev.tape.number()
+	batch := q.dom.dev.trace.number()
 	q.mu.Lock()
 	for _, wr := range wrs {
 		q.recvs[wr.ID] = append(q.recvs[wr.ID], wr)
@@ -284,7 +284,7 @@ func (q *qp) PostRecv(wrs []fabric.RecvWR) (int, error) {
 	for _, wr := range wrs {
 		e := q.entry(recvPosted)
 		e.recv, e.batch = wr, batch
-		q.dom.dev.tape.add(e)
+		q.dom.dev.trace.add(e)
 	}
 	return q.QP.PostRecv(wrs)
 }
@@ -296,7 +296,7 @@ func (q *qp) Bind(
 	if err == nil {
 		e := q.entry(bound)
 		e.rkey, e.addr, e.length = key, addr, length
-		q.dom.dev.tape.add(e)
+		q.dom.dev.trace.add(e)
 	}
 	return key, err
 }
@@ -304,16 +304,16 @@ func (q *qp) Bind(
 func (q *qp) Unbind(w fabric.Window, id uint64, f fabric.Flags) error {
 	e := q.entry(unbound)
 	e.rkey = w.RKey()
-	q.dom.dev.tape.add(e)
+	q.dom.dev.trace.add(e)
 	return q.QP.Unbind(w, id, f)
 }
 
 func (q *qp) Fail() error {
-	q.dom.dev.tape.add(q.entry(qpGone))
+	q.dom.dev.trace.add(q.entry(qpGone))
 	return q.QP.Fail()
 }
 
 func (q *qp) Close() error {
-	q.dom.dev.tape.add(q.entry(qpGone))
+	q.dom.dev.trace.add(q.entry(qpGone))
 	return q.QP.Close()
 }

@@ -4,7 +4,7 @@
 //
 // Each test has one body and runs on two fabrics: TestClaim… in memory, in every
 // run of the unit tests, and TestRDMAClaim… through libibverbs on two Soft-RoCE
-// devices. The devices are wrapped: a tape records what is posted to which
+// devices. The devices are wrapped: a trace records what is posted to which
 // queue pair and what completes, without changing any of it, and the tests
-// read the tape. The counters of the code under test only tell when to look.
+// read the trace. The counters of the code under test only tell when to look.
 package claims

@@ -20,7 +20,7 @@ func TestRDMAClaim01SplitDriver(t *testing.T)  { splitDriver(t, onSoftRoCE) }
 // own device on the fabric. Both have the messaging layer: each half posts
 // message Sends and RDMA writes, nothing else, and each gets the other's.
 func splitDriver(t *testing.T, on fabricOf) {
-	s := newSite(t, on)
+	s := newTestbed(t, on)
 	ping(t, s.hostNS, lanAddr, 100, 700)
 	if s.pick(hostSide, qpMade)[0].device == s.pick(unitSide, qpMade)[0].device {
 		t.Error("both halves are on one device")
@@ -52,7 +52,7 @@ func TestRDMAClaim09HostUnit(t *testing.T)  { hostUnit(t, onSoftRoCE) }
 
 // The apparatus is a host.
 func hostUnit(t *testing.T, on fabricOf) {
-	s := newSite(t, on)
+	s := newTestbed(t, on)
 	ping(t, s.hostNS, lanAddr, 100, 56)
 	if err := s.apparatus(hostSide); err != nil {
 		t.Error(err)
@@ -64,7 +64,7 @@ func TestRDMAClaim10IOUnit(t *testing.T)  { ioUnit(t, onSoftRoCE) }
 
 // The apparatus is an I/O unit.
 func ioUnit(t *testing.T, on fabricOf) {
-	s := newSite(t, on)
+	s := newTestbed(t, on)
 	ping(t, s.lanNS, hostAddr, 100, 56)
 	if err := s.apparatus(unitSide); err != nil {
 		t.Error(err)
@@ -75,7 +75,7 @@ func ioUnit(t *testing.T, on fabricOf) {
 // left through a channel adapter of that side's own, each in an RDMA write that
 // indicates its buffer, and arrived at the other side's; and that control and
 // buffer management messages used another channel.
-func (s *site) carried(side string, packets int) error {
+func (s *testbed) carried(side string, packets int) error {
 	if err := s.apparatus(side); err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func TestRDMAClaim15HostChannelAdapter(t *testing.T)  { hostChannelAdapter(t, on
 // A host's operating system sends packets into its netdevice; they leave by the
 // host's channel adapter.
 func hostChannelAdapter(t *testing.T, on fabricOf) {
-	s := newSite(t, on)
+	s := newTestbed(t, on)
 	ping(t, s.hostNS, lanAddr, 100, 1000)
 	if err := s.carried(hostSide, 100); err != nil {
 		t.Error(err)
@@ -121,7 +121,7 @@ func TestRDMAClaim16TargetChannelAdapter(t *testing.T)  { targetChannelAdapter(t
 // Packets come to an I/O unit's network card from its LAN; they leave for the
 // host by the I/O unit's channel adapter.
 func targetChannelAdapter(t *testing.T, on fabricOf) {
-	s := newSite(t, on)
+	s := newTestbed(t, on)
 	ping(t, s.lanNS, hostAddr, 100, 1000)
 	if err := s.carried(unitSide, 100); err != nil {
 		t.Error(err)
@@ -135,7 +135,7 @@ func TestRDMAClaim17NICConfiguration(t *testing.T)  { nicConfiguration(t, onSoft
 // messages that configure the card over the control channel: what the host's
 // user sets on the netdevice, the card's interface for that host becomes.
 func nicConfiguration(t *testing.T, on fabricOf) {
-	s := newSite(t, on)
+	s := newTestbed(t, on)
 	card := func() netlink.Link {
 		var found netlink.Link
 		testenv.With(t, s.cardNS, func(h *netlink.Handle) error {

@@ -167,7 +167,7 @@ func messageCfgUtil(t *testing.T, on fabricOf) {
 	}
 }
 
-// credits checks, in the order of the tape, that a side never wrote to an element
+// credits checks, in the order of the trace, that a side never wrote to an element
 // that it had not been lent, or had used and not got back, and that the other
 // side never returned one that was not consumed; and that there was a receive for
 // every write.

@@ -12,7 +12,7 @@ import (
 )
 
 // indications returns the transfers that a side's BufferRDMAIndicate messages
-// name, in order, with the place of their message on the tape.
+// name, in order, with the place of their message on the trace.
 func (o *observed) indications(side string) (all []protocol.Indication, at []int) {
 	o.t.Helper()
 	for _, m := range of(o.posted(side), protocol.FuncBufferRDMAIndicate) {

@@ -9,9 +9,9 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// observed is a tape with what is needed to read it.
+// observed is a trace with what is needed to read it.
 type observed struct {
-	*tape
+	*trace
 	t *testing.T
 	// qpns are the numbers of each side's queue pairs, by channel: 0 is the
 	// control channel.
@@ -27,7 +27,7 @@ func (o *observed) channel(side string, qpn uint32) int { return slices.Index(o.
 // channels is the number of channels, the control channel included.
 func (o *observed) channels() int { return len(o.qpns[hostSide]) }
 
-// message is a control message as the tape has it.
+// message is a control message as the trace has it.
 type message struct {
 	entry
 	function protocol.Function
@@ -77,7 +77,7 @@ var (
 // lentPool is a pool as its owner advertised it.
 type lentPool struct {
 	protocol.Pool
-	at int // place of the message on the tape
+	at int // place of the message on the trace
 }
 
 // lent returns the pools that a side has advertised, in order.

@@ -168,7 +168,7 @@ func oneTouch(t *testing.T, on fabricOf) {
 		Pools:    []messaging.PoolConfig{{ElementSize: size, Elements: elements}},
 		MaxPools: 1, Protection: messaging.ProtectOneTouch, OneTouch: true,
 	})
-	var delivered []int // places on the tape by which frames had been passed on
+	var delivered []int // places on the trace by which frames had been passed on
 	for range 4 * elements {
 		p.cross(hostSide, 0, 1000)
 		delivered = append(delivered, p.now())

@@ -13,7 +13,7 @@ import (
 // TestRDMABinding opens sessions with the right key, and goes on with a queue
 // pair that cannot prove that it belongs to it.
 func TestRDMABinding(t *testing.T) {
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	good := r.host(t)
 	a := newAttacker(t, r)
 	a.features = []string{protocol.FeatureBind}

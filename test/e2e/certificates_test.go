@@ -79,7 +79,7 @@ func TestRDMACertificates(t *testing.T) {
 		run(t, bin, "keygen", "--out", key)
 	}
 	a.member(unitKey, "gw1", x509.ExtKeyUsageServerAuth, time.Hour, unitCert)
-	r := newRig(t, "macvtap", "--key", unitKey, "--cert", unitCert, "--ca", a.file)
+	r := newFixture(t, "macvtap", "--key", unitKey, "--cert", unitCert, "--ca", a.file)
 	a.member(hostKey, "node17", x509.ExtKeyUsageClientAuth, time.Hour, hostCert)
 	h := r.host(t, "--key", hostKey, "--cert", hostCert, "--ca", a.file, "--iounit-name", "gw1")
 	connection := hold(t, r, h)

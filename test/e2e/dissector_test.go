@@ -20,7 +20,7 @@ func TestRDMADissector(t *testing.T) {
 	inEachMode(t, "macvtap", testDissector)
 }
 
-func testDissector(t *testing.T, r *rig) {
+func testDissector(t *testing.T, r *fixture) {
 	var packets [][]byte
 	c := startCapture(t, fabricNS, fabricPort, func(c captured) {
 		if _, _, _, ok := roce(c.frame); ok {

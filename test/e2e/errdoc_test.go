@@ -251,7 +251,7 @@ func TestRDMAErrdoc(t *testing.T) {
 		return []string{"setpriv", "--bounding-set", capabilities, bin}
 	}
 	t.Run("no permission to lock", func(t *testing.T) {
-		r := newRig(t, "macvtap")
+		r := newFixture(t, "macvtap")
 		m := mistake{"", []string{
 			"host", "--iounit", unitAddress, "--device", hostDevice, "--netns", free, "--host-name", "poor", "--name", "sn8",
 			"--key", r.keys.host, "--trust", r.keys.unitPrint, "--status-socket", filepath.Join(dir, "poor.sock"),

@@ -31,7 +31,7 @@ const secondAddress = unitAddress + ":7581"
 // pair is two I/O units, each with a network card, on one LAN, and a host that
 // may use either.
 type pair struct {
-	*rig
+	*fixture
 	card2 string // network namespace of the second one's card
 	units [2]*daemon
 	host  *node
@@ -39,14 +39,14 @@ type pair struct {
 
 func newPair(t testing.TB, hostFlags ...string) *pair {
 	t.Helper()
-	p := &pair{rig: newRig(t, "macvtap")}
+	p := &pair{fixture: newFixture(t, "macvtap")}
 	p.card2 = testenv.NetNS(t)
 	testenv.Veth(t, p.card2, "eth1", p.lan, "lan1")
 	run(t, "ip", "-n", p.lan, "addr", "flush", "dev", "lan0")
 	testenv.Bridge(t, p.lan, "br0", "lan0", "lan1")
 	testenv.Address(t, p.lan, "br0", addr(0)+"/24")
-	p.units[0] = p.rig.unit
-	p.host = p.rig.host(t, append([]string{"--iounit", secondAddress}, hostFlags...)...)
+	p.units[0] = p.fixture.unit
+	p.host = p.fixture.host(t, append([]string{"--iounit", secondAddress}, hostFlags...)...)
 	// The second one comes when the host has the first one, however slow that was.
 	eventually(t, func() bool { return p.status().State == host.Connected }, "a session with the first I/O unit")
 	p.startSecond()
@@ -69,7 +69,7 @@ func (p *pair) restart(i int) {
 	p.t.Helper()
 	if i == 0 {
 		p.startUnit()
-		p.units[0] = p.rig.unit
+		p.units[0] = p.fixture.unit
 		return
 	}
 	p.startSecond()
@@ -122,7 +122,7 @@ func TestRDMAFailover(t *testing.T) {
 			if flags != nil {
 				p.arrive(t, 1, true)
 			}
-			k := hold(t, p.rig, p.host)
+			k := hold(t, p.fixture, p.host)
 			mac := p.host.mac()
 			watch := watchCarrier(t, p.host.ns)
 			killed := time.Now()

@@ -25,7 +25,7 @@ type held struct {
 }
 
 // hold opens a connection and sends something.
-func hold(t testing.TB, r *rig, h *node) *held {
+func hold(t testing.TB, r *fixture, h *node) *held {
 	t.Helper()
 	l := testenv.ListenTCP(t, r.lan, addr(0))
 	k := &held{received: make(chan []byte, 1)}
@@ -90,12 +90,12 @@ func (k *held) check(t testing.TB) {
 
 // macvtaps returns the names of the devices in the card's namespace that hosts
 // are connected through.
-func (r *rig) macvtaps() []string {
+func (r *fixture) macvtaps() []string {
 	return slices.DeleteFunc(links(r.t, r.card), func(name string) bool { return name == "eth1" })
 }
 
 func TestRDMAKill(t *testing.T) {
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	h := r.host(t)
 	t.Run("I/O unit", func(t *testing.T) {
 		k := hold(t, r, h)
@@ -182,7 +182,7 @@ func rdmaResources(t testing.TB) []string {
 
 // checkStatus asks for the status of everything on the machine, as JSON and for
 // people.
-func checkStatus(t testing.TB, r *rig) {
+func checkStatus(t testing.TB, r *fixture) {
 	t.Helper()
 	var all []struct {
 		Role string `json:"role"`
@@ -207,7 +207,7 @@ func checkStatus(t testing.TB, r *rig) {
 
 func TestRDMATerminate(t *testing.T) {
 	testenv.NeedTools(t, "rdma", "find")
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	r.unit.stop()
 	r.sockets = socketDir
 	for _, first := range []string{"host", "I/O unit"} {

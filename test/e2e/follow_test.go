@@ -6,7 +6,7 @@ import (
 
 // TestRDMAFollow shows that the netdevice follows the network card.
 func TestRDMAFollow(t *testing.T) {
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	h := r.host(t)
 	mac := h.mac()
 	t.Run("carrier", func(t *testing.T) {

@@ -132,7 +132,7 @@ func checkThreads(t testing.TB, what string, h *handlerStatus, cpu string, prior
 // last one was.
 func TestRDMAHandlerCommands(t *testing.T) {
 	cpu := firstCPU(t)
-	r := newRig(t, "macvtap", "--queues", "2", "--handlers", "2", "--handler-cpus", "1="+cpu, "--poll-budget", "17")
+	r := newFixture(t, "macvtap", "--queues", "2", "--handlers", "2", "--handler-cpus", "1="+cpu, "--poll-budget", "17")
 	config := write(t, t.TempDir(), "host.yaml", "handlers: 2\nhandler-priority: 1=5\nspin: 10us\n")
 	h := r.host(t, "--queues", "2", "--config", config)
 	ping(t, h.ns, addr(0), 20, 56)

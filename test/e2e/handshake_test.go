@@ -106,11 +106,11 @@ func (n *newcomer) accept() {
 // TestRDMAHostileHandshake goes wrong at every step of the handshake, and right
 // after it, in every way that the I/O unit looks for.
 func TestRDMAHostileHandshake(t *testing.T) {
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	r.unit.stop()
 	r.insecure, r.unitFlags = true, []string{"--handshake-timeout", within(500 * time.Millisecond).String()}
 	r.startUnit()
-	good := &node{t: t, rig: r, index: 1, ns: testenv.NetNS(t), name: "host1", insecure: true}
+	good := &node{t: t, fixture: r, index: 1, ns: testenv.NetNS(t), name: "host1", insecure: true}
 	r.hosts = append(r.hosts, good)
 	good.start()
 	good.ready()

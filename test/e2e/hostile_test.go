@@ -58,14 +58,14 @@ var attacks = map[protocol.Mode][]string{
 
 // attacker is a host with the right key and the wrong manners.
 type attacker struct {
-	r      *rig
+	r      *fixture
 	device fabric.Device
 	config session.ClientConfig
 	// features are those of the hello.
 	features []string
 }
 
-func newAttacker(t testing.TB, r *rig) *attacker {
+func newAttacker(t testing.TB, r *fixture) *attacker {
 	t.Helper()
 	device, err := verbs.Open(hostDevice)
 	if err != nil {
@@ -163,7 +163,7 @@ func (a *attacker) begin(
 }
 
 // violations are what the I/O unit's status counts.
-func (r *rig) violations() map[string]uint64 {
+func (r *fixture) violations() map[string]uint64 {
 	r.t.Helper()
 	var s struct {
 		Violations map[string]uint64 `json:"protocol_violations"`
@@ -174,7 +174,7 @@ func (r *rig) violations() map[string]uint64 {
 
 // warnings counts the lines at level WARN that the I/O unit has logged about a
 // session.
-func (r *rig) warnings(session string) int {
+func (r *fixture) warnings(session string) int {
 	r.t.Helper()
 	text, err := os.ReadFile(r.unit.log)
 	if err != nil {
@@ -203,7 +203,7 @@ func objectsOf(t *testing.T, processes ...*daemon) []string {
 // TestRDMAHostileHost lets a host with the right key at an I/O unit that serves
 // another one, which does not notice.
 func TestRDMAHostileHost(t *testing.T) {
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	good := r.host(t)
 	a := newAttacker(t, r)
 	byName := make(map[string]hostiletest.Attack)

@@ -11,7 +11,7 @@ import (
 
 // TestRDMAHosts shares one network card among two hosts, then eight.
 func TestRDMAHosts(t *testing.T) {
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	var hosts []*node
 	for _, n := range []int{2, 8} {
 		t.Run(fmt.Sprint(n, " hosts"), func(t *testing.T) {

@@ -88,7 +88,7 @@ func TestRDMALatencyQueue(t *testing.T) {
 	marking := []string{"--traffic-class", fmt.Sprint(bulk), "--latency-traffic-class", fmt.Sprint(low)}
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
-			r := newRig(t, kind, append(marking, "--queues", "1")...)
+			r := newFixture(t, kind, append(marking, "--queues", "1")...)
 			seen := map[netip.Addr]map[byte]int{}
 			capture := startCapture(t, fabricNS, fabricPort, func(c captured) {
 				if from, m, ok := marksOf(c.frame); ok {
@@ -140,7 +140,7 @@ func TestRDMALatencyQueue(t *testing.T) {
 
 // TestRDMALatencyQueueDeclined has an I/O unit that gives no latency channels.
 func TestRDMALatencyQueueDeclined(t *testing.T) {
-	r := newRig(t, "macvtap", "--latency-queue=false")
+	r := newFixture(t, "macvtap", "--latency-queue=false")
 	h := r.host(t, "--latency-queue")
 	ping(t, h.ns, addr(0), 3, 1000)
 	if s := h.hostStatus(); s.Latency == nil || s.Latency.On || s.Latency.Reason == "" || s.Traffic.Channels[0].Latency {

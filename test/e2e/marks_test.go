@@ -76,7 +76,7 @@ func TestRDMATrafficClass(t *testing.T) {
 				t.Fatalf("%s has no GID for %s", device, c.name)
 				return ""
 			}
-			r := newRig(t, "macvtap", "--traffic-class", "0xb9", "--gid-index", index(unitDevice, 0xb9))
+			r := newFixture(t, "macvtap", "--traffic-class", "0xb9", "--gid-index", index(unitDevice, 0xb9))
 			seen := map[netip.Addr]map[marks]int{}
 			capture := startCapture(t, fabricNS, fabricPort, func(c captured) {
 				if from, m, ok := marksOf(c.frame); ok {

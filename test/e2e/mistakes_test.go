@@ -165,7 +165,7 @@ func TestConfigurationFile(t *testing.T) {
 // TestRDMAMistakes makes mistakes on a machine that has what it takes.
 func TestRDMAMistakes(t *testing.T) {
 	testenv.NeedTools(t, "setpriv")
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	h := r.host(t)
 	bin, free := r.bin, testenv.NetNS(t)
 	host := func(args ...string) []string {

@@ -16,7 +16,7 @@ import (
 // They can be talked to again although the stack itself would not ask again for
 // an hour.
 func TestRDMANeighbours(t *testing.T) {
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	h := r.host(t, "--persist")
 	testenv.AskOnce(t, h.ns, "sn0")
 	mac, err := net.ParseMAC(h.mac())

@@ -11,7 +11,7 @@ import (
 func TestRDMAOddFrames(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
-			r := newRig(t, kind)
+			r := newFixture(t, kind)
 			h := r.host(t)
 			for _, w := range testenv.OddWays(t, [2]string{h.ns, "sn0"}, [2]string{r.lan, "lan0"}) {
 				w.Corpus(t, 5)

@@ -65,8 +65,8 @@ func (p *otherPeer) succeeds() {
 	}
 }
 
-// peerHost has the program play a host of the rig to its end.
-func (r *rig) peerHost(t testing.TB, flags ...string) {
+// peerHost has the program play a host of the fixture to its end.
+func (r *fixture) peerHost(t testing.TB, flags ...string) {
 	t.Helper()
 	args := []string{"--device", hostDevice, "--key", r.keys.host, "--trust", r.keys.unitPrint, "--mode", r.mode}
 	args = append(args, flags...)
@@ -89,7 +89,7 @@ func lossy(t testing.TB, percent int) {
 func TestRDMAPeerFromTheDocument(t *testing.T) {
 	needFabric(t)
 	needPeer(t)
-	inEachMode(t, "macvtap", func(t *testing.T, r *rig) {
+	inEachMode(t, "macvtap", func(t *testing.T, r *fixture) {
 		if r.mode == "imm" || r.mode == "indicate" {
 			// Pools that were asked for are asked back when nobody uses them.
 			t.Run("as said", func(t *testing.T) { r.peerHost(t, "--wait-flush") })
@@ -114,7 +114,7 @@ func TestRDMAPeerServes(t *testing.T) {
 	needPeer(t)
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
-			r := &rig{t: t, bin: bin, dir: t.TempDir(), mode: mode}
+			r := &fixture{t: t, bin: bin, dir: t.TempDir(), mode: mode}
 			r.keys, r.sockets = makeKeys(t, bin, r.dir), r.dir
 			cert := filepath.Join(r.dir, "host.crt")
 			run(t, "openssl", "req", "-x509", "-new", "-key", r.keys.host, "-subj", "/CN=host", "-days", "30", "-out", cert)

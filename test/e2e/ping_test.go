@@ -83,7 +83,7 @@ func echo(ns string, to netip.Addr, count, size int) error {
 var echoID atomic.Uint32
 
 func TestRDMAPing(t *testing.T) {
-	inEachMode(t, "macvtap", func(t *testing.T, r *rig) {
+	inEachMode(t, "macvtap", func(t *testing.T, r *fixture) {
 		h := r.host(t)
 		for _, mtu := range []int{1500, 9000} {
 			t.Run(fmt.Sprint("MTU ", mtu), func(t *testing.T) {

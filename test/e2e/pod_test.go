@@ -160,7 +160,7 @@ type pod struct {
 
 // newPod makes what a pod needs on its node. edit changes the configuration, as
 // those do who use the manifest.
-func newPod(t testing.TB, r *rig, edit func(string) string) *pod {
+func newPod(t testing.TB, r *fixture, edit func(string) string) *pod {
 	t.Helper()
 	set, maps := readManifest(t)
 	spec := set.Spec.Template.Spec
@@ -192,7 +192,7 @@ func newPod(t testing.TB, r *rig, edit func(string) string) *pod {
 }
 
 // volumeSource returns the path of a volume on the node.
-func volumeSource(t testing.TB, r *rig, v podVolume, maps map[string]object, edit func(string) string) string {
+func volumeSource(t testing.TB, r *fixture, v podVolume, maps map[string]object, edit func(string) string) string {
 	t.Helper()
 	write := func(name, text string, mode os.FileMode) string {
 		dir := t.TempDir()
@@ -246,7 +246,7 @@ func (p *pod) start(t testing.TB, log string) {
 // TestRDMAPod runs what deploy/kubernetes describes, with the libraries that the
 // image of deploy/container has, and replaces the pod, as an upgrade does.
 func TestRDMAPod(t *testing.T) {
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	testenv.NeedTools(t, "bash", "chroot", "dpkg-query", "nsenter", "tar")
 	if testenv.Link(t, "", "sn0") != nil {
 		t.Fatal("there is a netdevice sn0")

@@ -12,7 +12,7 @@ import (
 )
 
 // put gives the I/O unit another policy.
-func (r *rig) put(rules string) {
+func (r *fixture) put(rules string) {
 	r.t.Helper()
 	if err := os.WriteFile(r.policy, []byte(rules), 0o600); err != nil {
 		r.t.Fatal(err)
@@ -37,7 +37,7 @@ type policedStatus struct {
 // TestRDMAPolicyLinkControl has a host without a policy of its own pause the card's
 // link, log it off, and send from another's address.
 func TestRDMAPolicyLinkControl(t *testing.T) {
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	r.put("default: {max-sessions: 64}\n")
 	h := r.host(t)
 	frames := [][]byte{etherFrame("01:80:c2:00:00:01", 0x8808), etherFrame("01:80:c2:00:00:03", 0x888e),
@@ -66,7 +66,7 @@ var received = regexp.MustCompile(`, (\d+) received`)
 func TestRDMABond(t *testing.T) {
 	for _, kind := range []string{"tap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
-			r := newRig(t, "packet")
+			r := newFixture(t, "packet")
 			r.unit.stop()
 			if kind == "tap" {
 				testenv.Bridge(t, r.card, "br0", "eth1")
@@ -127,7 +127,7 @@ func TestRDMABond(t *testing.T) {
 // TestRDMAPolicyDefault has two hosts without a policy of their own. Each works with
 // the address that is made for it, and gets neither the other's nor a station's.
 func TestRDMAPolicyDefault(t *testing.T) {
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	r.put("default: {max-sessions: 64}\n")
 	h, other := settings{r.host(t)}, r.host(t)
 	own := h.mac()
@@ -147,7 +147,7 @@ func TestRDMAPolicyDefault(t *testing.T) {
 // TestRDMAPolicyPackets bounds the packets of a host, and its broadcasts: the first
 // wait, more of the second are dropped.
 func TestRDMAPolicyPackets(t *testing.T) {
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	h := r.host(t)
 	own := testenv.Link(t, h.ns, "sn0").Attrs().HardwareAddr
 	burst := func(to string) {

@@ -27,7 +27,7 @@ func TestRDMAProtection(t *testing.T) {
 				}
 				return []string{"--protection", p}
 			}
-			r := newRig(t, "macvtap", flags(c.unit)...)
+			r := newFixture(t, "macvtap", flags(c.unit)...)
 			r.mode = c.mode
 			h := r.host(t, flags(c.host)...)
 			for _, size := range pingSizes {

@@ -40,7 +40,7 @@ func (d *daemon) rates() rateStatus {
 // session lasts. However fast or slow the machine is, no more bytes pass than the
 // rate allows in the time that it took.
 func TestRDMAPolicyRate(t *testing.T) {
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	h := r.host(t)
 	first := r.unit.rates().Hosts[0]
 	const (

@@ -67,7 +67,7 @@ func (n *node) connected() {
 	n.t.Helper()
 	eventually(n.t, func() bool {
 		h, u := hostStatus{}, unitStatus{}
-		return n.statusInto(&h) && h.State == "connected" && n.rig.unit.statusInto(&u) && len(u.Hosts) == 1
+		return n.statusInto(&h) && h.State == "connected" && n.fixture.unit.statusInto(&u) && len(u.Hosts) == 1
 	}, "a session")
 }
 
@@ -75,7 +75,7 @@ func (n *node) connected() {
 // connection that is in use in both directions all the time. The host has a
 // service manager that keeps its netdevice.
 func TestRDMARestart(t *testing.T) {
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	h := r.managedHost(t, "--queues", "2")
 	want := []string{"sn0/0", "sn0/1"}
 	eventually(t, func() bool { return slices.Equal(h.manager.names(), want) }, "%v in the store", want)
@@ -166,7 +166,7 @@ func TestRDMARestart(t *testing.T) {
 }
 
 // managedHost starts a host that has a service manager.
-func (r *rig) managedHost(t testing.TB, flags ...string) *node {
+func (r *fixture) managedHost(t testing.TB, flags ...string) *node {
 	t.Helper()
 	m := newManager(t)
 	n := r.makeHost(t, flags...)
@@ -179,7 +179,7 @@ func (r *rig) managedHost(t testing.TB, flags ...string) *node {
 // TestRDMARestartChanged restarts a host with other flags, and with none that
 // are of use.
 func TestRDMARestartChanged(t *testing.T) {
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	h := r.managedHost(t)
 	index := func() int { return testenv.Link(t, h.ns, "sn0").Attrs().Index }
 	first := index()
@@ -261,7 +261,7 @@ func TestRDMARestartChanged(t *testing.T) {
 // TestRDMAPersist restarts a host whose netdevice outlives it without a service
 // manager.
 func TestRDMAPersist(t *testing.T) {
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	h := r.host(t, "--persist")
 	s := startStreaming(t, r.lan, h.ns, streamPause)
 	s.proceeds(t)
@@ -290,7 +290,7 @@ func TestRDMAPersist(t *testing.T) {
 
 // TestRDMAPrivileges looks at what running daemons may do.
 func TestRDMAPrivileges(t *testing.T) {
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	h := r.host(t)
 	const (
 		common = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_IPC_LOCK | 1<<unix.CAP_SYS_NICE | 1<<unix.CAP_SYS_ADMIN // --netns

@@ -23,7 +23,7 @@ import (
 // TestRDMAServices uses what an Ethernet is used for besides unicast.
 func TestRDMAServices(t *testing.T) {
 	testenv.NeedTools(t, "dnsmasq", "udhcpc")
-	inEachMode(t, "macvtap", func(t *testing.T, r *rig) {
+	inEachMode(t, "macvtap", func(t *testing.T, r *fixture) {
 		t.Run("DHCP and router advertisement", func(t *testing.T) { testAutoconfiguration(t, r) })
 		h := r.host(t)
 		t.Run("VLAN", func(t *testing.T) { testVLAN(t, r, h) })
@@ -62,7 +62,7 @@ func background(t testing.TB, ns, name string, args ...string) *bytes.Buffer {
 
 // testAutoconfiguration gets an IPv4 address by DHCP, an IPv6 address by router
 // advertisement, and uses both.
-func testAutoconfiguration(t *testing.T, r *rig) {
+func testAutoconfiguration(t *testing.T, r *fixture) {
 	h := r.newHost(t)
 	h.waitCarrier(true)
 	background(t, r.lan, "dnsmasq", "--no-daemon", "--conf-file=/dev/null", "--port=0", "--user=root", "--log-dhcp",
@@ -139,7 +139,7 @@ func links(t testing.TB, ns string) []string {
 }
 
 // testVLAN uses VLAN devices on both netdevices.
-func testVLAN(t *testing.T, r *rig, h *node) {
+func testVLAN(t *testing.T, r *fixture, h *node) {
 	for _, end := range []struct{ ns, dev, addr string }{{r.lan, "lan0", "10.78.0.1"}, {h.ns, "sn0", "10.78.0.2"}} {
 		run(t, "ip", "-n", end.ns, "link", "add", "link", end.dev, "name", "v7", "type", "vlan", "id", "7")
 		testenv.Up(t, end.ns, "v7")

@@ -50,7 +50,7 @@ func (s settings) ip(args string) {
 // port is the name of the host's interface on the card.
 func (s settings) port() string {
 	s.t.Helper()
-	for _, h := range s.rig.unit.unitStatus().Hosts {
+	for _, h := range s.fixture.unit.unitStatus().Hosts {
 		if h.Name == s.name {
 			return h.Interface
 		}
@@ -64,7 +64,7 @@ func (s settings) onCard(what string, cond func(flags net.Flags, mac string) boo
 	s.t.Helper()
 	port := s.port()
 	eventually(s.t, func() bool {
-		a := testenv.Link(s.t, s.rig.card, port).Attrs()
+		a := testenv.Link(s.t, s.fixture.card, port).Attrs()
 		return cond(a.Flags, a.HardwareAddr.String())
 	}, "%s on the card", what)
 }
@@ -104,7 +104,7 @@ hosts:
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, "macvtap", "--policy", rules)
+	r := newFixture(t, "macvtap", "--policy", rules)
 	h := settings{r.host(t)}
 	h.until("filter and VLANs told", func(s *settingsStatus) bool { return s.Filter != nil && s.VLANs == "none" })
 	first := h.mac()
@@ -204,7 +204,7 @@ hosts:
 }
 
 // testGroups joins a group as mDNS does, and counts what is for others.
-func testGroups(t *testing.T, r *rig, h settings) {
+func testGroups(t *testing.T, r *fixture, h settings) {
 	group := &net.UDPAddr{IP: net.IPv4(224, 0, 0, 251), Port: 5353}
 	var c *net.UDPConn
 	err := netns.Do(h.ns, func() (err error) {
@@ -262,7 +262,7 @@ func testGroups(t *testing.T, r *rig, h settings) {
 
 // testVLANSettings stacks VLAN devices on the netdevice, one that is allowed and
 // one that is not.
-func testVLANSettings(t *testing.T, r *rig, h settings) {
+func testVLANSettings(t *testing.T, r *fixture, h settings) {
 	for _, end := range []struct{ ns, dev, addr string }{{r.lan, "lan0", "10.79.0.1"}, {h.ns, "sn0", "10.79.0.2"}} {
 		run(t, "ip", "-n", end.ns, "link", "add", "link", end.dev, "name", "v7", "type", "vlan", "id", "7")
 		testenv.Up(t, end.ns, "v7")
@@ -287,7 +287,7 @@ func testVLANSettings(t *testing.T, r *rig, h settings) {
 }
 
 // testPromisc captures, on the netdevice, what is for others on the LAN.
-func testPromisc(t *testing.T, r *rig, h settings) {
+func testPromisc(t *testing.T, r *fixture, h settings) {
 	// A veth cannot tell addresses apart and is promiscuous from the start.
 	card := testenv.Link(t, r.card, "eth1").Attrs().Promisc
 	dump := testenv.Command(t, h.ns, "tcpdump", "-n", "-i", "sn0", "-c", "3", "ether", "dst", foreign)

@@ -28,7 +28,7 @@ func TestRDMASharing(t *testing.T) {
 	// They are mostly idle, and their keep-alives would keep an emulated
 	// processor busy.
 	quiet := []string{"--keep-alive", "2s", "--peer-timeout", "60s", "--queues", "1"}
-	r := newRig(t, "macvtap", append(slices.Clone(quiet), "--handshake-timeout", "60s")...)
+	r := newFixture(t, "macvtap", append(slices.Clone(quiet), "--handshake-timeout", "60s")...)
 	started := time.Now()
 	var hosts []*node
 	for range sharers {
@@ -136,7 +136,7 @@ func tell(t *testing.T, ns, to string) {
 }
 
 // inGroup is how many hosts the I/O unit passes frames to sharedGroup to.
-func inGroup(r *rig) int {
+func inGroup(r *fixture) int {
 	var s struct {
 		Hosts []struct {
 			Filter struct {
@@ -159,7 +159,7 @@ func inGroup(r *rig) int {
 
 // oneStopped stops the process of one host while it is being sent to. It is
 // nobody else's business.
-func oneStopped(t *testing.T, r *rig, hosts []*node) {
+func oneStopped(t *testing.T, r *fixture, hosts []*node) {
 	stopped, others := hosts[0], hosts[1:]
 	server := echoTCP(t, r.lan, addr(0))
 	// round is some traffic of the others, and how long it takes.

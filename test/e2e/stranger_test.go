@@ -143,7 +143,7 @@ func TestRDMAOtherVersion(t *testing.T) {
 		mistake{"", host(at), exitFailure, []string{at}}.fails(t, bin)
 	})
 	t.Run("host of another version", func(t *testing.T) {
-		r := newRig(t, "macvtap")
+		r := newFixture(t, "macvtap")
 		r.unit.stop()
 		r.insecure = true
 		r.startUnit()

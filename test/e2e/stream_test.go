@@ -172,7 +172,7 @@ type prober struct {
 const probePause = 5 * time.Millisecond
 
 // startProber starts one, which ends with the test.
-func startProber(t testing.TB, r *rig, h *node) *prober {
+func startProber(t testing.TB, r *fixture, h *node) *prober {
 	t.Helper()
 	at := netip.AddrPortFrom(netip.MustParseAddr(addr(0)), 0)
 	var server, client *net.UDPConn

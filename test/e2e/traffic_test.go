@@ -261,7 +261,7 @@ var hostKinds = []struct {
 func TestRDMATransfer(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
-			r := newRig(t, kind)
+			r := newFixture(t, kind)
 			testenv.NeedTools(t, "ethtool")
 			// Now the card's driver gets nothing unfinished from the kernel,
 			// and what arrives at lan0 is what would be on a wire.
@@ -297,7 +297,7 @@ func TestRDMATransfer(t *testing.T) {
 
 // refusedByPacket checks that a host which cannot take unfinished frames is
 // told that packet sockets are not for it, and what is.
-func refusedByPacket(t *testing.T, r *rig, flags ...string) {
+func refusedByPacket(t *testing.T, r *fixture, flags ...string) {
 	n := r.newHost(t, flags...)
 	select {
 	case <-n.done:
@@ -311,7 +311,7 @@ func refusedByPacket(t *testing.T, r *rig, flags ...string) {
 // crosses the fabric is much longer than what the network card sends.
 func TestRDMASuperFrames(t *testing.T) { inEachMode(t, "macvtap", testSuperFrames) }
 
-func testSuperFrames(t *testing.T, r *rig) {
+func testSuperFrames(t *testing.T, r *fixture) {
 	h := r.host(t)
 	// How much TCP sends at a time depends on its pace; here it does not.
 	err := netns.Do(h.ns, func() error {

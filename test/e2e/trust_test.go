@@ -86,7 +86,7 @@ func TestRDMATrust(t *testing.T) {
 	put(trusted, other)
 	put(revoked)
 	put(hostTrust)
-	r := newRig(t, "macvtap", "--trust-file", trusted, "--revoked", revoked)
+	r := newFixture(t, "macvtap", "--trust-file", trusted, "--revoked", revoked)
 	good := r.host(t, "--trust-file", hostTrust)
 	bad := r.host(t, "--key", otherKey)
 	ping(t, bad.ns, addr(0), 1, 100)
@@ -169,7 +169,7 @@ func TestRDMATrust(t *testing.T) {
 
 // TestRDMAPolicyReload takes from a host what it has.
 func TestRDMAPolicyReload(t *testing.T) {
-	r := newRig(t, "macvtap")
+	r := newFixture(t, "macvtap")
 	h := r.host(t)
 	connection := hold(t, r, h)
 	put := func(rules string) {
@@ -210,7 +210,7 @@ func seedOf(t testing.TB, text []byte) []byte {
 // TestRDMASecrets looks for the private keys where they could have got to.
 func TestRDMASecrets(t *testing.T) {
 	verbose := []string{"--log-level", "debug", "--metrics"}
-	r := newRig(t, "macvtap", append(verbose, "127.0.0.1:9591")...)
+	r := newFixture(t, "macvtap", append(verbose, "127.0.0.1:9591")...)
 	h := r.host(t, append(verbose, "127.0.0.1:9592")...)
 	ping(t, h.ns, addr(0), 3, 100)
 	run(t, r.bin, "reload", r.unit.sock, h.sock)

@@ -86,7 +86,7 @@ var dataOpcodes = map[string]struct{ all, last []byte }{
 // channel by SENDs.
 func TestRDMAWire(t *testing.T) { inEachMode(t, "macvtap", testWire) }
 
-func testWire(t *testing.T, r *rig) {
+func testWire(t *testing.T, r *fixture) {
 	flows := map[endpoint]*flow{}
 	rnr := 0
 	c := startCapture(t, fabricNS, fabricPort, func(c captured) {
@@ -187,7 +187,7 @@ func TestRDMACredits(t *testing.T) {
 	inEachMode(t, "macvtap", testCredits)
 }
 
-func testCredits(t *testing.T, r *rig) {
+func testCredits(t *testing.T, r *fixture) {
 	h := r.host(t)
 	devices := []string{unitDevice, hostDevice}
 	before := map[string]map[string]int{}

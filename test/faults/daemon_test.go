@@ -22,7 +22,7 @@ type daemon struct {
 }
 
 // newUnit starts the I/O unit.
-func (r *rig) newUnit(flags ...string) *daemon {
+func (r *fixture) newUnit(flags ...string) *daemon {
 	r.t.Helper()
 	args := []string{
 		"iounit", "--device", "snrxe0", "--listen", unitAddress, "--lan", "macvtap:eth1", "--netns", cardNS, "--name", "unit",
@@ -42,19 +42,19 @@ type host struct {
 
 // newHost starts the host on the host's machine and waits until its netdevice
 // works.
-func (r *rig) newHost(flags ...string) *host {
+func (r *fixture) newHost(flags ...string) *host {
 	r.t.Helper()
 	return r.hostOn(r.host, "host", "10.77.0.2", flags...)
 }
 
 // newNeighbour starts a host on the I/O unit's own machine, which reaches it
 // without the cable.
-func (r *rig) newNeighbour(flags ...string) *host {
+func (r *fixture) newNeighbour(flags ...string) *host {
 	r.t.Helper()
 	return r.hostOn(r.unit, "neighbour", "10.77.0.3", flags...)
 }
 
-func (r *rig) hostOn(m *machine, name, address string, flags ...string) *host {
+func (r *fixture) hostOn(m *machine, name, address string, flags ...string) *host {
 	r.t.Helper()
 	args := []string{
 		"host", "--device", "snrxe0", "--iounit", unitAddress, "--name", "sn0", "--netns", appNS, "--host-name", name,
@@ -83,7 +83,7 @@ func (h *host) waitCarrier(want bool) time.Duration {
 
 // onEnd has the daemon stopped when the test is over, as a service manager does,
 // and its log shown if the test has failed.
-func (r *rig) onEnd(d *daemon) {
+func (r *fixture) onEnd(d *daemon) {
 	r.t.Cleanup(func() {
 		if !d.m.running() {
 			return

@@ -9,7 +9,7 @@ import (
 
 // cable puts both ends of the cable in, or takes them out, as they are when
 // somebody pulls it. It returns when that began.
-func (r *rig) cable(in bool) (since time.Time) {
+func (r *fixture) cable(in bool) (since time.Time) {
 	r.t.Helper()
 	since = time.Now()
 	for _, m := range r.machines() {
@@ -27,7 +27,7 @@ const (
 
 // lose has both machines lose what arrives and matches one of the rules, without
 // a sign of it. It returns when the first of them did.
-func (r *rig) lose(rules ...string) (since time.Time) {
+func (r *fixture) lose(rules ...string) (since time.Time) {
 	r.t.Helper()
 	var script strings.Builder
 	script.WriteString("nft -f - <<'RULES'\ntable inet faults {\nchain input {\ntype filter hook input priority 0;\n")
@@ -45,7 +45,7 @@ func (r *rig) lose(rules ...string) (since time.Time) {
 }
 
 // loseNothing ends lose.
-func (r *rig) loseNothing() {
+func (r *fixture) loseNothing() {
 	r.t.Helper()
 	for _, m := range r.machines() {
 		m.sh(r.t, "nft flush ruleset")
@@ -53,7 +53,7 @@ func (r *rig) loseNothing() {
 }
 
 // netem has both machines treat what they send as tc-netem(8) says.
-func (r *rig) netem(args string) {
+func (r *fixture) netem(args string) {
 	r.t.Helper()
 	for _, m := range r.machines() {
 		m.sh(r.t, "tc qdisc replace dev eth0 root netem "+args)
@@ -61,7 +61,7 @@ func (r *rig) netem(args string) {
 }
 
 // noNetem ends netem.
-func (r *rig) noNetem() {
+func (r *fixture) noNetem() {
 	r.t.Helper()
 	for _, m := range r.machines() {
 		m.sh(r.t, "tc qdisc del dev eth0 root")
@@ -88,7 +88,7 @@ func (m *machine) counters(t testing.TB) map[string]uint64 {
 
 // neverUnready fails the test if a receiver was not ready on either machine since
 // it was booted.
-func (r *rig) neverUnready() {
+func (r *fixture) neverUnready() {
 	r.t.Helper()
 	for _, m := range r.machines() {
 		c := m.counters(r.t)
@@ -102,7 +102,7 @@ func (r *rig) neverUnready() {
 
 // losesCarrier waits until the host's netdevice loses its carrier, which it has to
 // do in so much time since something happened.
-func (r *rig) losesCarrier(h *host, since time.Time, most time.Duration) {
+func (r *fixture) losesCarrier(h *host, since time.Time, most time.Duration) {
 	r.t.Helper()
 	h.waitCarrier(false)
 	took := time.Since(since)
@@ -114,7 +114,7 @@ func (r *rig) losesCarrier(h *host, since time.Time, most time.Duration) {
 
 // frees waits until the I/O unit has sessions with these hosts and no others,
 // which it has to have in so much time since something happened to another.
-func (r *rig) frees(unit *daemon, since time.Time, most time.Duration, names ...string) {
+func (r *fixture) frees(unit *daemon, since time.Time, most time.Duration, names ...string) {
 	r.t.Helper()
 	r.settled(unit, names...)
 	took := time.Since(since)
@@ -125,12 +125,12 @@ func (r *rig) frees(unit *daemon, since time.Time, most time.Duration, names ...
 }
 
 // noticed is how long it may take to notice that the other machine is silent.
-func (r *rig) noticed(timeout time.Duration) time.Duration {
+func (r *fixture) noticed(timeout time.Duration) time.Duration {
 	return timeout + r.within(500*time.Millisecond)
 }
 
 // settled waits until the I/O unit has sessions with these hosts and no others.
-func (r *rig) settled(unit *daemon, names ...string) {
+func (r *fixture) settled(unit *daemon, names ...string) {
 	r.t.Helper()
 	want := strings.Join(names, " ")
 	eventually(r.t, func() bool {

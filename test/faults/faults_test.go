@@ -15,7 +15,7 @@ var modes = []string{"imm", "indicate", "send", "send-uc"}
 func TestFaultsModes(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
-			r := newRig(t)
+			r := newFixture(t)
 			unit := r.newUnit("--peer-timeout=3s")
 			h := r.newHost("--peer-timeout=3s", "--mode", mode)
 			x := r.transfer(h, 512<<10)
@@ -51,7 +51,7 @@ func TestFaultsModes(t *testing.T) {
 func TestFaultsMTU(t *testing.T) {
 	for _, tc := range []struct{ fabric, lan int }{{1500, 1500}, {fabricMTU, 9000}, {1500, 9000}} {
 		t.Run(fmt.Sprintf("fabric %d, LAN %d", tc.fabric, tc.lan), func(t *testing.T) {
-			r := newRig(t)
+			r := newFixture(t)
 			setMTU := func(fabric, lan int) {
 				for _, m := range r.machines() {
 					m.sh(t, fmt.Sprintf("ip link set eth0 mtu %d", fabric))
@@ -100,7 +100,7 @@ func TestFaultsPackets(t *testing.T) {
 		{"delay 5ms 2ms", some / 4, "14"},
 	} {
 		t.Run(tc.netem, func(t *testing.T) {
-			r := newRig(t)
+			r := newFixture(t)
 			r.newUnit(patientPeers, "--qp-timeout="+tc.timeout)
 			h := r.newHost(patientPeers, "--qp-timeout="+tc.timeout)
 			r.packets(h, tc.netem, tc.size)
@@ -113,7 +113,7 @@ func TestFaultsPackets(t *testing.T) {
 // TestFaultsDisk fills the disk that the product writes its logs, sockets and
 // keys to.
 func TestFaultsDisk(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	for _, m := range r.machines() {
 		m.sh(t, "mkdir -p /run/full; mount -t tmpfs -o size=64k,nr_inodes=16 full /run/full")
 		t.Cleanup(func() { m.sh(t, "umount /run/full") })

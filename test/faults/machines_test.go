@@ -14,7 +14,7 @@ const patientPeers = "--peer-timeout=10s"
 
 // TestMachinesTransfer uses the netdevice when nothing is wrong.
 func TestMachinesTransfer(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	unit := r.newUnit(patientPeers)
 	h := r.newHost(patientPeers)
 	h.ping()
@@ -40,7 +40,7 @@ func TestMachinesTransfer(t *testing.T) {
 // is taken for dead, and after.
 func TestMachinesCable(t *testing.T) {
 	const timeout = 3 * time.Second
-	r := newRig(t)
+	r := newFixture(t)
 	unit := r.newUnit("--peer-timeout", timeout.String())
 	h := r.newHost("--peer-timeout", timeout.String())
 	x := r.transfer(h, 1<<20)
@@ -80,7 +80,7 @@ func TestMachinesSilence(t *testing.T) {
 		{"both", []string{rdmaPackets, bootstrap, answers}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := newRig(t)
+			r := newFixture(t)
 			unit := r.newUnit()
 			h := r.newHost()
 			x := r.transfer(h, 512<<10)
@@ -101,7 +101,7 @@ func TestMachinesSilence(t *testing.T) {
 
 // TestMachinesPause has one machine stand still, shortly and for long.
 func TestMachinesPause(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	unit := r.newUnit()
 	h := r.newHost()
 	near := r.newNeighbour()
@@ -165,7 +165,7 @@ const kills = 5
 
 // TestMachinesKill kills one process after the other.
 func TestMachinesKill(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	unit := r.newUnit(patientPeers)
 	h := r.newHost(patientPeers)
 	x := r.transfer(h, 512<<10)
@@ -202,7 +202,7 @@ func TestMachinesKill(t *testing.T) {
 
 // TestMachinesPackets loses, doubles, changes, delays and disorders some packets.
 func TestMachinesPackets(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	r.newUnit(patientPeers)
 	h := r.newHost(patientPeers)
 	r.packets(h, "delay 1ms loss 0.5% duplicate 2% corrupt 0.5%", 256<<10)
@@ -212,7 +212,7 @@ func TestMachinesPackets(t *testing.T) {
 
 // packets has netem treat the packets of the cable while a connection and
 // numbered datagrams use the netdevice.
-func (r *rig) packets(h *host, netem string, size int64) {
+func (r *fixture) packets(h *host, netem string, size int64) {
 	r.t.Helper()
 	had := h.sessions()
 	r.netem(netem)
@@ -235,7 +235,7 @@ func (r *rig) packets(h *host, netem string, size int64) {
 
 // TestMachinesClock sets the clocks while a connection is used.
 func TestMachinesClock(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	r.newUnit()
 	h := r.newHost()
 	x := r.transfer(h, 512<<10)
@@ -263,7 +263,7 @@ func TestMachinesClock(t *testing.T) {
 // TestMachinesPower takes the power of one machine after the other, and boots it
 // again.
 func TestMachinesPower(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	unit := r.newUnit()
 	h := r.newHost()
 	near := r.newNeighbour()

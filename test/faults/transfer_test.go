@@ -18,7 +18,7 @@ const unlimited = 0
 
 // transfer opens a connection from the host to the LAN. rate is in bytes a second
 // and direction.
-func (r *rig) transfer(h *host, rate int) *transfer {
+func (r *fixture) transfer(h *host, rate int) *transfer {
 	r.t.Helper()
 	l := must[Flowing](r.t, r.unit, "Accept", Flow{NS: lanNS, Addr: lanAddress + ":0", Rate: rate})
 	x := &transfer{t: r.t, host: h.m, lan: r.unit, accepted: l.ID}
@@ -78,7 +78,7 @@ type numbered struct {
 const longest = 8 * time.Second
 
 // numbered begins to send so many datagrams a second and direction.
-func (r *rig) numbered(h *host, rate int) *numbered {
+func (r *fixture) numbered(h *host, rate int) *numbered {
 	r.t.Helper()
 	toLAN := must[Flowing](r.t, r.unit, "Receive", Flow{NS: lanNS, Addr: lanAddress + ":0"})
 	toUs := must[Flowing](r.t, h.m, "Receive", Flow{NS: appNS, Addr: h.address + ":0"})

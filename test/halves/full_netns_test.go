@@ -30,7 +30,7 @@ func throttle(t *testing.T, ns, name string, rate uint64) {
 func TestNetnsFullCard(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
-			s := newSite(t, kind, 9000)
+			s := newTestbed(t, kind, 9000)
 			throttle(t, s.unitNS, "eth1", 16<<20)
 			var c net.Conn
 			if err := netns.Do(s.hostNS, func() (err error) {

@@ -82,7 +82,7 @@ func echo(from, fromAddr, to, toAddr string, n, size int) error {
 }
 
 // channels are the counters of both halves of the only session.
-func (s *site) channels(t *testing.T) (host, unit []messaging.ChannelStats) {
+func (s *testbed) channels(t *testing.T) (host, unit []messaging.ChannelStats) {
 	t.Helper()
 	us := s.unit.Status().Hosts
 	if len(us) != 1 {
@@ -100,7 +100,7 @@ func TestNetnsLatencyChannel(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet", "tap"} {
 		for _, queues := range []int{2, 3} {
 			t.Run(fmt.Sprintf("%s %d queues", kind, queues), func(t *testing.T) {
-				s := newSteeredSite(t, kind, 1500, queues, 4, &classes)
+				s := newSteeredTestbed(t, kind, 1500, queues, 4, &classes)
 				if l := s.host.Status().Latency; l == nil || !l.On {
 					t.Fatalf("host: %+v", l)
 				}
@@ -155,7 +155,7 @@ func TestNetnsLatencyChannel(t *testing.T) {
 // TestNetnsNoLatencyChannel checks the other case: a host that wants no latency
 // channel has none, and its marked datagrams cross with the rest.
 func TestNetnsNoLatencyChannel(t *testing.T) {
-	s := newQueuedSite(t, "macvtap", 1500, 2, 4)
+	s := newQueuedTestbed(t, "macvtap", 1500, 2, 4)
 	if err := echo(s.hostNS, "10.78.0.2", s.lanNS, lanAddr, 50, 100); err != nil {
 		t.Error(err)
 	}

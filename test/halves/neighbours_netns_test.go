@@ -18,7 +18,7 @@ import (
 // the carrier is back they are asked for again, although the stack itself would
 // not for an hour, and the datagrams that have waited arrive.
 func TestNetnsNeighbours(t *testing.T) {
-	s := newSite(t, "macvtap", 1500)
+	s := newTestbed(t, "macvtap", 1500)
 	testenv.AskOnce(t, s.hostNS, "sn0")
 	mac, err := s.netdev.MAC()
 	if err != nil {

@@ -26,9 +26,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// site is a host, an I/O unit and a LAN on this kernel, each in a network
+// testbed is a host, an I/O unit and a LAN on this kernel, each in a network
 // namespace of its own, with a fabric in memory between the halves.
-type site struct {
+type testbed struct {
 	world                 *world
 	hostNS, unitNS, lanNS string
 	netdev                *tap.Device
@@ -42,24 +42,26 @@ const (
 	lanAddr6 = "fd78::1"
 )
 
-func newSite(t *testing.T, kind string, mtu int) *site { return newQueuedSite(t, kind, mtu, 1, 1) }
-
-// newQueuedSite is newSite with a number of queues for the host to want and the
-// I/O unit to grant.
-func newQueuedSite(t *testing.T, kind string, mtu, wanted, granted int) *site {
-	t.Helper()
-	return newSteeredSite(t, kind, mtu, wanted, granted, nil)
+func newTestbed(t *testing.T, kind string, mtu int) *testbed {
+	return newQueuedTestbed(t, kind, mtu, 1, 1)
 }
 
-// newSteeredSite is newQueuedSite with a latency queue, which is one of those
+// newQueuedTestbed is newTestbed with a number of queues for the host to want and the
+// I/O unit to grant.
+func newQueuedTestbed(t *testing.T, kind string, mtu, wanted, granted int) *testbed {
+	t.Helper()
+	return newSteeredTestbed(t, kind, mtu, wanted, granted, nil)
+}
+
+// newSteeredTestbed is newQueuedTestbed with a latency queue, which is one of those
 // wanted, if classes are given.
-func newSteeredSite(t *testing.T, kind string, mtu, wanted, granted int, classes *steer.Classes) *site {
+func newSteeredTestbed(t *testing.T, kind string, mtu, wanted, granted int, classes *steer.Classes) *testbed {
 	t.Helper()
 	testenv.NeedRoot(t)
 	testenv.NeedTUN(t)
 	testenv.NeedTools(t, "ping", "ethtool")
 	w := newWorld(t)
-	s := &site{world: w, hostNS: testenv.NetNS(t), unitNS: testenv.NetNS(t), lanNS: testenv.NetNS(t)}
+	s := &testbed{world: w, hostNS: testenv.NetNS(t), unitNS: testenv.NetNS(t), lanNS: testenv.NetNS(t)}
 	testenv.Veth(t, s.unitNS, "eth1", s.lanNS, "lan0")
 	for ns, name := range map[string]string{s.unitNS: "eth1", s.lanNS: "lan0"} {
 		testenv.With(t, ns, func(h *netlink.Handle) error {
@@ -112,7 +114,7 @@ func newSteeredSite(t *testing.T, kind string, mtu, wanted, granted int, classes
 	return s
 }
 
-func (s *site) carrier(t *testing.T) func() bool {
+func (s *testbed) carrier(t *testing.T) func() bool {
 	return func() bool { return testenv.Link(t, s.hostNS, "sn0").Attrs().OperState == netlink.OperUp }
 }
 
@@ -122,7 +124,7 @@ func TestNetnsPing(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		for _, mtu := range []int{1500, 9000} {
 			t.Run(fmt.Sprintf("%s mtu %d", kind, mtu), func(t *testing.T) {
-				s := newSite(t, kind, mtu)
+				s := newTestbed(t, kind, mtu)
 				if got := testenv.Link(t, s.hostNS, "sn0").Attrs().MTU; got != mtu {
 					t.Errorf("sn0 has MTU %d", got)
 				}
@@ -193,7 +195,7 @@ func transfer(from, to, addr string, seed uint64, n int64) error {
 func TestNetnsTCP(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
-			s := newSite(t, kind, 1500)
+			s := newTestbed(t, kind, 1500)
 			const n = 64 << 20
 			for i, way := range [][3]string{
 				{s.hostNS, s.lanNS, lanAddr}, {s.lanNS, s.hostNS, "10.78.0.2"},
@@ -249,7 +251,7 @@ func TestNetnsQueues(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		for _, n := range []struct{ wanted, granted int }{{2, 2}, {4, 2}, {1, 4}} {
 			t.Run(fmt.Sprintf("%s %d of %d", kind, n.granted, n.wanted), func(t *testing.T) {
-				s := newQueuedSite(t, kind, 1500, n.wanted, n.granted)
+				s := newQueuedTestbed(t, kind, 1500, n.wanted, n.granted)
 				var wg sync.WaitGroup
 				for i := range 16 {
 					wg.Go(func() {
@@ -279,7 +281,7 @@ func TestNetnsQueues(t *testing.T) {
 
 // TestNetnsCarrier pulls the card's cable and changes its MTU.
 func TestNetnsCarrier(t *testing.T) {
-	s := newSite(t, "macvtap", 1500)
+	s := newTestbed(t, "macvtap", 1500)
 	set := func(up bool) {
 		testenv.With(t, s.lanNS, func(h *netlink.Handle) error {
 			l := testenv.Link(t, s.lanNS, "lan0")
@@ -308,7 +310,7 @@ func TestNetnsCarrier(t *testing.T) {
 func TestNetnsCardDown(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
-			s := newSite(t, kind, 1500)
+			s := newTestbed(t, kind, 1500)
 			for range 2 {
 				testenv.With(t, s.unitNS, func(h *netlink.Handle) error { return h.LinkSetDown(testenv.Link(t, s.unitNS, "eth1")) })
 				testenv.Eventually(t, func() bool { return !s.carrier(t)() }, "sn0 keeps its carrier")
@@ -326,7 +328,7 @@ func TestNetnsCardDown(t *testing.T) {
 // TestNetnsNetdeviceDeleted deletes the netdevice from under the host, which
 // gives up: without a netdevice there is nothing that it could do.
 func TestNetnsNetdeviceDeleted(t *testing.T) {
-	s := newSite(t, "macvtap", 1500)
+	s := newTestbed(t, "macvtap", 1500)
 	testenv.With(t, s.hostNS, func(h *netlink.Handle) error { return h.LinkDel(testenv.Link(t, s.hostNS, "sn0")) })
 	select {
 	case err := <-s.run.done:
@@ -343,7 +345,7 @@ func TestNetnsNetdeviceDeleted(t *testing.T) {
 // TestNetnsPortDeleted deletes the host's interface on the card from under the
 // I/O unit: a new session makes a new one.
 func TestNetnsPortDeleted(t *testing.T) {
-	s := newSite(t, "macvtap", 1500)
+	s := newTestbed(t, "macvtap", 1500)
 	testenv.With(t, s.unitNS, func(h *netlink.Handle) error {
 		for _, name := range testenv.Links(t, s.unitNS) {
 			if name != "lo" && name != "eth1" {
@@ -359,7 +361,7 @@ func TestNetnsPortDeleted(t *testing.T) {
 // TestNetnsBridged puts the host's netdevice into a bridge, with a machine of
 // its own MAC address behind it, as a hypervisor does.
 func TestNetnsBridged(t *testing.T) {
-	s := newSite(t, "tap", 1500)
+	s := newTestbed(t, "tap", 1500)
 	machine := testenv.NetNS(t)
 	testenv.Veth(t, s.hostNS, "vm0", machine, "eth0")
 	testenv.Bridge(t, s.hostNS, "br0", "sn0", "vm0")
@@ -383,7 +385,7 @@ func TestNetnsBridged(t *testing.T) {
 // namespace, as `ip link set sn0 netns NAME` does: it still follows the card,
 // and the next session uses it.
 func TestNetnsMoved(t *testing.T) {
-	s := newSite(t, "macvtap", 1500)
+	s := newTestbed(t, "macvtap", 1500)
 	elsewhere := testenv.NetNS(t)
 	var fd int
 	err := netns.Do(elsewhere, func() (err error) {

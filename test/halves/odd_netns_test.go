@@ -13,7 +13,7 @@ import (
 func TestNetnsOddFrames(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
-			s := newSite(t, kind, 1500)
+			s := newTestbed(t, kind, 1500)
 			// Promiscuous, so that frames of all VLANs pass; and all of them may.
 			s.unit.SetPolicy(rules(t, "default: {promiscuous: yes, macs: any, link-control: yes}"))
 			ways := testenv.OddWays(t, [2]string{s.hostNS, "sn0"}, [2]string{s.lanNS, "lan0"})

@@ -11,7 +11,7 @@ import (
 func TestNetnsOverload(t *testing.T) {
 	for _, kind := range []string{"macvtap", "tap"} {
 		t.Run(kind, func(t *testing.T) {
-			s := newSite(t, kind, 1500)
+			s := newTestbed(t, kind, 1500)
 			testenv.Overload(t, s.hostNS, s.lanNS, lanAddr, 3000)
 			testenv.Overload(t, s.lanNS, s.hostNS, "10.78.0.2", 3000)
 		})

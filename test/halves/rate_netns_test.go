@@ -191,7 +191,7 @@ func flood(t *testing.T, h *tapped) {
 // back: what is latency-sensitive is not.
 func TestNetnsLatencyRate(t *testing.T) {
 	classes := steer.DefaultClasses()
-	s := newSteeredSite(t, "macvtap", 1500, 2, 4, &classes)
+	s := newSteeredTestbed(t, "macvtap", 1500, 2, 4, &classes)
 	put(t, s.unit, "default: {max-tx-rate: 20M, max-rx-rate: 20M}")
 	var wg sync.WaitGroup
 	for i, way := range [][3]string{{s.hostNS, s.lanNS, lanAddr}, {s.lanNS, s.hostNS, "10.78.0.2"}} {

@@ -13,8 +13,8 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// rig is an I/O unit that shares the network card eth1, and the LAN behind it.
-type rig struct {
+// fixture is an I/O unit that shares the network card eth1, and the LAN behind it.
+type fixture struct {
 	t         testing.TB
 	bin, dir  string
 	policy    string // file
@@ -32,12 +32,12 @@ type rig struct {
 // node is a host with its netdevice sn0 in a network namespace of its own.
 type node struct {
 	*daemon
-	t     testing.TB
-	rig   *rig
-	index int
-	ns    string
-	name  string
-	flags []string
+	t       testing.TB
+	fixture *fixture
+	index   int
+	ns      string
+	name    string
+	flags   []string
 
 	insecure bool
 	killed   bool
@@ -52,10 +52,10 @@ func security(insecure bool, key, trust string) []string {
 	return []string{"--key", key, "--trust", trust}
 }
 
-// newRig makes a LAN and starts an I/O unit on it.
-func newRig(t testing.TB, kind string, unitFlags ...string) *rig {
+// newFixture makes a LAN and starts an I/O unit on it.
+func newFixture(t testing.TB, kind string, unitFlags ...string) *fixture {
 	t.Helper()
-	r := &rig{t: t, bin: needFabric(t), dir: t.TempDir(), kind: kind, unitFlags: unitFlags}
+	r := &fixture{t: t, bin: needFabric(t), dir: t.TempDir(), kind: kind, unitFlags: unitFlags}
 	r.keys, r.sockets = makeKeys(t, r.bin, r.dir), r.dir
 	// All hosts have one key, which by default has four sessions at most, and their
 	// own addresses only.
@@ -75,11 +75,11 @@ func newRig(t testing.TB, kind string, unitFlags ...string) *rig {
 // modes are the transfer modes.
 var modes = []string{"imm", "indicate", "send", "send-uc"}
 
-// inEachMode runs a test with a rig of its own for each transfer mode.
-func inEachMode(t *testing.T, kind string, test func(t *testing.T, r *rig), unitFlags ...string) {
+// inEachMode runs a test with a fixture of its own for each transfer mode.
+func inEachMode(t *testing.T, kind string, test func(t *testing.T, r *fixture), unitFlags ...string) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
-			r := newRig(t, kind, unitFlags...)
+			r := newFixture(t, kind, unitFlags...)
 			r.mode = mode
 			test(t, r)
 		})
@@ -87,7 +87,7 @@ func inEachMode(t *testing.T, kind string, test func(t *testing.T, r *rig), unit
 }
 
 // startUnit starts the I/O unit and waits until it serves.
-func (r *rig) startUnit() {
+func (r *fixture) startUnit() {
 	r.t.Helper()
 	args := []string{
 		"iounit", "--device", unitDevice, "--listen", unitAddress, "--lan", r.kind + ":eth1", "--netns", r.card,
@@ -103,7 +103,7 @@ func (r *rig) startUnit() {
 
 // socket returns the path of a half's status socket, given its name and how it
 // is called in socketDir.
-func (r *rig) socket(name, standard string) string {
+func (r *fixture) socket(name, standard string) string {
 	if r.sockets == socketDir {
 		name = standard
 	}
@@ -112,7 +112,7 @@ func (r *rig) socket(name, standard string) string {
 
 // host starts another host, which ends with t, and waits until its netdevice
 // works.
-func (r *rig) host(t testing.TB, flags ...string) *node {
+func (r *fixture) host(t testing.TB, flags ...string) *node {
 	t.Helper()
 	n := r.newHost(t, flags...)
 	n.ready()
@@ -120,7 +120,7 @@ func (r *rig) host(t testing.TB, flags ...string) *node {
 }
 
 // newHost starts another host, which ends with t.
-func (r *rig) newHost(t testing.TB, flags ...string) *node {
+func (r *fixture) newHost(t testing.TB, flags ...string) *node {
 	t.Helper()
 	n := r.makeHost(t, flags...)
 	n.start()
@@ -128,9 +128,9 @@ func (r *rig) newHost(t testing.TB, flags ...string) *node {
 }
 
 // makeHost is newHost without the process.
-func (r *rig) makeHost(t testing.TB, flags ...string) *node {
+func (r *fixture) makeHost(t testing.TB, flags ...string) *node {
 	t.Helper()
-	n := &node{t: t, rig: r, index: len(r.hosts) + 1, flags: flags, ns: testenv.NetNS(t)}
+	n := &node{t: t, fixture: r, index: len(r.hosts) + 1, flags: flags, ns: testenv.NetNS(t)}
 	n.name = fmt.Sprintf("host%d", n.index)
 	r.hosts = append(r.hosts, n)
 	return n
@@ -139,7 +139,7 @@ func (r *rig) makeHost(t testing.TB, flags ...string) *node {
 // start starts the process, also after the one before has ended.
 func (n *node) start() {
 	n.t.Helper()
-	r := n.rig
+	r := n.fixture
 	args := []string{
 		"host", "--device", hostDevice, "--iounit", unitAddress, "--name", "sn0", "--netns", n.ns, "--host-name", n.name,
 		"--peer-timeout", "10s",
@@ -217,7 +217,7 @@ func (n *node) mac() string {
 
 // setMTU changes the MTU of the card and the LAN and waits until every host
 // has followed.
-func (r *rig) setMTU(mtu int) {
+func (r *fixture) setMTU(mtu int) {
 	r.t.Helper()
 	run(r.t, "ip", "-n", r.lan, "link", "set", "lan0", "mtu", strconv.Itoa(mtu))
 	run(r.t, "ip", "-n", r.card, "link", "set", "eth1", "mtu", strconv.Itoa(mtu))

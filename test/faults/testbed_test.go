@@ -29,8 +29,8 @@ const (
 	appNS  = "app"
 )
 
-// site is both machines and what lies between them.
-type site struct {
+// testbed is both machines and what lies between them.
+type testbed struct {
 	dir        string
 	panel      *panel
 	unit, host *machine
@@ -38,8 +38,8 @@ type site struct {
 	prints     map[string]string // of whom to fingerprint
 }
 
-// shared is the site of all tests; nil before the first.
-var shared *site
+// shared is the testbed of all tests; nil before the first.
+var shared *testbed
 
 // need skips the test where nobody has asked for machines.
 func need(t testing.TB) {
@@ -70,8 +70,8 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// newSite makes what both machines need. It boots none.
-func newSite() (*site, error) {
+// newTestbed makes what both machines need. It boots none.
+func newTestbed() (*testbed, error) {
 	if err := installNode(); err != nil {
 		return nil, fmt.Errorf("putting the agent where guests see it: %w", err)
 	}
@@ -79,7 +79,7 @@ func newSite() (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &site{dir: dir, keys: map[string][]byte{}, prints: map[string]string{}}
+	s := &testbed{dir: dir, keys: map[string][]byte{}, prints: map[string]string{}}
 	if s.panel, err = newPanel(dir); err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func newSite() (*site, error) {
 }
 
 // close ends the machines.
-func (s *site) close() error {
+func (s *testbed) close() error {
 	var errs [2]error
 	var wg sync.WaitGroup
 	for i, m := range []*machine{s.unit, s.host} {
@@ -111,7 +111,7 @@ func (s *site) close() error {
 }
 
 // up boots the machines that do not run, both at a time.
-func (s *site) up(t testing.TB) {
+func (s *testbed) up(t testing.TB) {
 	t.Helper()
 	var dead []*machine
 	for _, m := range []*machine{s.unit, s.host} {
@@ -141,7 +141,7 @@ func (s *site) up(t testing.TB) {
 }
 
 // install makes what there is on a machine besides the product.
-func (s *site) install(t testing.TB, m *machine) {
+func (s *testbed) install(t testing.TB, m *machine) {
 	t.Helper()
 	m.sh(t, fmt.Sprintf(`
 		. ci/softroce/topology.sh
@@ -166,35 +166,35 @@ func (s *site) install(t testing.TB, m *machine) {
 }
 
 // emulated reports whether everything takes about ten times as long.
-func (s *site) emulated() bool { return s.unit.mode == "tcg" }
+func (s *testbed) emulated() bool { return s.unit.mode == "tcg" }
 
 // within is how long something may take here that may take d on a machine.
-func (s *site) within(d time.Duration) time.Duration {
+func (s *testbed) within(d time.Duration) time.Duration {
 	if s.emulated() {
 		return 5 * d
 	}
 	return 2 * d
 }
 
-// rig is the site for one test: an I/O unit, and hosts.
-type rig struct {
-	*site
+// fixture is the testbed for one test: an I/O unit, and hosts.
+type fixture struct {
+	*testbed
 	t testing.TB
 }
 
-// newRig brings the machines up, clean, and has them checked and cleaned when the
+// newFixture brings the machines up, clean, and has them checked and cleaned when the
 // test is over.
-func newRig(t testing.TB) *rig {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	need(t)
 	if shared == nil {
-		s, err := newSite()
+		s, err := newTestbed()
 		if err != nil {
 			t.Fatal(err)
 		}
 		shared = s
 	}
-	r := &rig{site: shared, t: t}
+	r := &fixture{testbed: shared, t: t}
 	r.up(t)
 	t.Cleanup(func() {
 		for _, m := range r.machines() {
@@ -206,10 +206,10 @@ func newRig(t testing.TB) *rig {
 	return r
 }
 
-func (r *rig) machines() []*machine { return []*machine{r.unit, r.host} }
+func (r *fixture) machines() []*machine { return []*machine{r.unit, r.host} }
 
 // tidy takes the faults away and looks for what the product has left.
-func (r *rig) tidy(t testing.TB, m *machine) {
+func (r *fixture) tidy(t testing.TB, m *machine) {
 	m.resume(t)
 	m.plug(t, true)
 	res := must[Result](t, m, "Run", Command{Args: []string{"bash"}, Input: `

@@ -23,10 +23,10 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// site is the whole driver on recorded devices: the host module driver with its
+// testbed is the whole driver on recorded devices: the host module driver with its
 // netdevice sn0 in one network namespace, the I/O unit module driver with the
 // network card eth1 in a second, and the LAN behind the card in a third.
-type site struct {
+type testbed struct {
 	*observed
 	hostNS, cardNS, lanNS string
 	host                  *host.Host
@@ -38,14 +38,14 @@ const (
 	lanAddr  = "10.79.0.1"
 )
 
-// newSite starts both halves and waits until the netdevice works.
-func newSite(t *testing.T, on fabricOf) *site {
+// newTestbed starts both halves and waits until the netdevice works.
+func newTestbed(t *testing.T, on fabricOf) *testbed {
 	t.Helper()
 	testenv.NeedTUN(t)
-	s := &site{hostNS: testenv.NetNS(t)}
+	s := &testbed{hostNS: testenv.NetNS(t)}
 	s.cardNS, s.lanNS = newLAN(t, lanAddr)
 	tp, devs := openDevices(t, on)
-	s.observed = &observed{tape: tp, t: t, qpns: make(map[string][]uint32)}
+	s.observed = &observed{trace: tp, t: t, qpns: make(map[string][]uint32)}
 	s.until = func(cond func() error) { t.Helper(); poll(t, cond) }
 	hostKey, unitKey := newKey(t), newKey(t)
 	var addr string

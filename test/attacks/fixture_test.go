@@ -40,8 +40,8 @@ const (
 // patience bounds every wait for something that has to come about.
 const patience = time.Minute
 
-// rig is an I/O unit, and an honest host with a TCP connection to the LAN.
-type rig struct {
+// fixture is an I/O unit, and an honest host with a TCP connection to the LAN.
+type fixture struct {
 	t           testing.TB
 	bin, dir    string
 	card, lan   string // network namespaces
@@ -63,12 +63,12 @@ type process struct {
 	done chan struct{}
 }
 
-func newRig(t testing.TB, unitFlags ...string) *rig {
+func newFixture(t testing.TB, unitFlags ...string) *fixture {
 	t.Helper()
 	testenv.NeedTUN(t)
 	testenv.NeedRDMA(t, 2)
 	testenv.NeedTools(t, "rdma")
-	r := &rig{t: t, bin: os.Getenv("SPLITNIC_BIN"), dir: t.TempDir()}
+	r := &fixture{t: t, bin: os.Getenv("SPLITNIC_BIN"), dir: t.TempDir()}
 	if r.bin == "" {
 		r.bin = "../../build/splitnic"
 	}
@@ -107,7 +107,7 @@ func newRig(t testing.TB, unitFlags ...string) *rig {
 	return r
 }
 
-func (r *rig) run(args ...string) string {
+func (r *fixture) run(args ...string) string {
 	r.t.Helper()
 	out, err := exec.CommandContext(r.t.Context(), r.bin, args...).Output()
 	if err != nil {
@@ -118,7 +118,7 @@ func (r *rig) run(args ...string) string {
 
 // start starts a half, which is ended at the end of the test and has to end with
 // status 0: one that has panicked does not.
-func (r *rig) start(name string, args ...string) *process {
+func (r *fixture) start(name string, args ...string) *process {
 	t := r.t
 	t.Helper()
 	p := &process{t: t, sock: filepath.Join(r.dir, name+".sock"), log: filepath.Join(r.dir, name+".log"),
@@ -160,8 +160,8 @@ func (r *rig) start(name string, args ...string) *process {
 	return p
 }
 
-// sub runs a subtest, in which what the rig finds wrong is the subtest's.
-func (r *rig) sub(name string, test func(t *testing.T)) {
+// sub runs a subtest, in which what the fixture finds wrong is the subtest's.
+func (r *fixture) sub(name string, test func(t *testing.T)) {
 	parent, ok := r.t.(*testing.T)
 	if !ok {
 		r.t.Fatal("a subtest of something else")
@@ -174,7 +174,7 @@ func (r *rig) sub(name string, test func(t *testing.T)) {
 }
 
 // since returns how far a counter of the status has got since this call.
-func (r *rig) since(counter func(s status) uint64) func() uint64 {
+func (r *fixture) since(counter func(s status) uint64) func() uint64 {
 	r.t.Helper()
 	from := counter(r.status())
 	return func() uint64 { r.t.Helper(); return counter(r.status()) - from }
@@ -191,7 +191,7 @@ func broken(rule string) func(status) uint64 {
 	return func(s status) uint64 { return s.Violations[rule] }
 }
 
-func (r *rig) eventually(cond func() bool, format string, args ...any) {
+func (r *fixture) eventually(cond func() bool, format string, args ...any) {
 	r.t.Helper()
 	deadline := time.Now().Add(patience)
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -227,7 +227,7 @@ type status struct {
 }
 
 // of is the status of a half.
-func (r *rig) of(p *process) status {
+func (r *fixture) of(p *process) status {
 	r.t.Helper()
 	var list []status
 	out := r.run("status", "--json", p.sock)
@@ -237,12 +237,12 @@ func (r *rig) of(p *process) status {
 	return list[0]
 }
 
-func (r *rig) status() status { r.t.Helper(); return r.of(r.unitProcess) }
+func (r *fixture) status() status { r.t.Helper(); return r.of(r.unitProcess) }
 
 // holdings are what the I/O unit has of the machine.
 type holdings struct{ rdma, netdevices, descriptors int }
 
-func (r *rig) held() holdings {
+func (r *fixture) held() holdings {
 	r.t.Helper()
 	var h holdings
 	h.rdma = onUnitDevice(r.t)
@@ -271,7 +271,7 @@ func onUnitDevice(t testing.TB) (n int) {
 
 // unharmed checks, after an attack, that the honest host's session went on, and
 // that the I/O unit has let go of all that it had for the attacker.
-func (r *rig) unharmed() {
+func (r *fixture) unharmed() {
 	r.t.Helper()
 	if r.t.Failed() {
 		return
@@ -290,7 +290,7 @@ func (r *rig) unharmed() {
 }
 
 // attacker is a Target for a host with the right key, on the hosts' device.
-func (r *rig) attacker() Target {
+func (r *fixture) attacker() Target {
 	r.t.Helper()
 	key, err := LoadKey(r.key)
 	if err != nil {
@@ -322,7 +322,7 @@ type bystander struct {
 	failed chan error // of capacity one
 }
 
-func newBystander(t testing.TB, r *rig) *bystander {
+func newBystander(t testing.TB, r *fixture) *bystander {
 	t.Helper()
 	b := &bystander{t: t, failed: make(chan error, 1)}
 	l := testenv.ListenTCP(t, r.lan, lanIP)

@@ -65,14 +65,14 @@ func onSoftRoCE(t *testing.T) (fabric.Device, fabric.Device) {
 	return devs[0], devs[1]
 }
 
-// openDevices opens the devices of a fabric with a tape in front of them.
-func openDevices(t *testing.T, on fabricOf) (*tape, map[string]fabric.Device) {
+// openDevices opens the devices of a fabric with a trace in front of them.
+func openDevices(t *testing.T, on fabricOf) (*trace, map[string]fabric.Device) {
 	t.Helper()
-	tp := &tape{}
+	tp := &trace{}
 	h, u := on(t)
 	devs := map[string]fabric.Device{
-		hostSide: &recorder{Device: h, tape: tp, side: hostSide},
-		unitSide: &recorder{Device: u, tape: tp, side: unitSide},
+		hostSide: &recorder{Device: h, trace: tp, side: hostSide},
+		unitSide: &recorder{Device: u, trace: tp, side: unitSide},
 	}
 	t.Cleanup(func() {
 		if err := errors.Join(h.Close(), u.Close()); err != nil {
@@ -116,7 +116,7 @@ func newPacking(t *testing.T, on fabricOf, cfg map[string]messaging.Config) *pai
 	t.Helper()
 	tp, devs := openDevices(t, on)
 	p := &pair{devices: devs, halfs: make(map[string]*half)}
-	p.observed = &observed{tape: tp, t: t, qpns: make(map[string][]uint32), until: p.poll}
+	p.observed = &observed{trace: tp, t: t, qpns: make(map[string][]uint32), until: p.poll}
 	for _, side := range sides {
 		h, c := &half{name: side}, cfg[side]
 		for range max(c.Queues, 1) {

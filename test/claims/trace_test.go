@@ -7,7 +7,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// what an entry of the tape tells.
+// what an entry of the trace tells.
 type what uint8
 
 const (
@@ -29,14 +29,14 @@ const (
 	closing                      // a protection domain is about to be closed with all there is in it
 )
 
-// entry is one line of the tape. What is not said to belong to some kinds only
+// entry is one line of the trace. What is not said to belong to some kinds only
 // is set where it makes sense.
 type entry struct {
-	at     int    // place on the tape
+	at     int    // place on the trace
 	side   string // name given to the device
 	device string // name of the device itself
 	what   what
-	domain int // number of the protection domain on the tape
+	domain int // number of the protection domain on the trace
 	cq     int // number of the completion queue; of a queue pair: of its receives
 	sendCQ int // qpMade
 	vector int // cqMade
@@ -56,39 +56,39 @@ type entry struct {
 	only   bool   // armed for solicited completions only
 }
 
-// tape records what happens on the devices of a rig, in an order that respects
+// trace records what happens on the devices of a rig, in an order that respects
 // cause and effect: what is done is recorded before it is done, what is learnt
 // after it is learnt.
-type tape struct {
+type trace struct {
 	mu      sync.Mutex
 	entries []entry
 	numbers int
 }
 
 // number returns a number that it has not returned before, from 1 on.
-func (t *tape) number() int {
+func (t *trace) number() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.numbers++
 	return t.numbers
 }
 
-func (t *tape) add(e entry) {
+func (t *trace) add(e entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e.at = len(t.entries)
 	t.entries = append(t.entries, e)
 }
 
-// now returns the place on the tape where the next entry will be.
-func (t *tape) now() int {
+// now returns the place on the trace where the next entry will be.
+func (t *trace) now() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.entries)
 }
 
 // pick returns the entries of a side, all sides for "", that are one of kinds.
-func (t *tape) pick(side string, kinds ...what) []entry {
+func (t *trace) pick(side string, kinds ...what) []entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var out []entry
@@ -105,7 +105,7 @@ func ofQP(qpn uint32, entries []entry) []entry {
 	return filter(entries, func(e entry) bool { return e.qpn == qpn })
 }
 
-// between returns those of entries from one place of the tape up to another.
+// between returns those of entries from one place of the trace up to another.
 func between(entries []entry, from, to int) []entry {
 	return filter(entries, func(e entry) bool { return e.at >= from && e.at < to })
 }
