@@ -269,6 +269,7 @@ func (c *chaos) stream(ctx context.Context, from, to *half, queue, frames int, s
 		}
 		next = seq + 1
 		got++
+		progress(ctx)
 	}
 	return errors.Join(err, <-sent)
 }
