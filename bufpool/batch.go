@@ -15,7 +15,7 @@ const MaxBatch = 64
 // element's window is invalid, and the element goes back to the peer only when it is
 // bound again. In between it is consumed in the ledger of its pool:
 //
-//	receiver  consumes elements, and gathers them      Batches.Gather, Seal
+//	receiver  consumes elements, and gathers them      Batches.Gather, Revoke
 //	sender    invalidates their windows (LOCAL_INV), and awaits the last
 //	receiver  checks and delivers what is in them      Batches.Revoked
 //	sender    binds the windows, under the next keys, and awaits the last
@@ -63,9 +63,9 @@ func (b *Batches) Gathered() []Written {
 	return b.gathered.Written
 }
 
-// Seal returns what was gathered, for the sender to invalidate; nil if there is
+// Revoke returns what was gathered, for the sender to invalidate; nil if there is
 // nothing.
-func (b *Batches) Seal() *Batch {
+func (b *Batches) Revoke() *Batch {
 	t := b.gathered
 	if t != nil {
 		b.revoking = append(b.revoking, t)
@@ -79,7 +79,7 @@ func (b *Batches) Revoked() { b.revoking = slices.Delete(b.revoking, 0, 1) }
 
 // Abandoned returns the batches whose elements the peer can still write.
 func (b *Batches) Abandoned() []*Batch {
-	b.Seal()
+	b.Revoke()
 	return b.revoking
 }
 

@@ -108,7 +108,7 @@ func TestBatches(t *testing.T) {
 	var b Batches
 	r := Returns{Mode: protocol.ModeImm, Room: protocol.PoolReturnSize(4)}
 	l := freed(t, 0, 4, 0)
-	if b.Seal() != nil {
+	if b.Revoke() != nil {
 		t.Error("a batch of nothing")
 	}
 	round := func() {
@@ -118,7 +118,7 @@ func TestBatches(t *testing.T) {
 			}
 			b.Gather(Written{Local: l, Element: e, Indicated: e == 2, Last: true})
 		}
-		batch := b.Seal()
+		batch := b.Revoke()
 		b.Revoked()
 		batch.Rebound(&r)
 		b.Put(batch)
@@ -132,7 +132,7 @@ func TestBatches(t *testing.T) {
 		t.Errorf("%v allocations for a batch", n)
 	}
 	b.Gather(Written{Local: l})
-	first := b.Seal()
+	first := b.Revoke()
 	b.Gather(Written{Local: l, Element: 1})
 	if left := b.Abandoned(); len(left) != 2 || left[0] != first {
 		t.Errorf("%d batches are abandoned", len(left))

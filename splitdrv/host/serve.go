@@ -128,7 +128,7 @@ func (h *Host) use(ctx context.Context, a *attachment) *ending {
 // remain of the session before, if any.
 func (h *Host) activate(a *attachment) error {
 	watch := stopwatch{last: time.Now()}
-	var unsent *messaging.Remains
+	var unsent *messaging.Unsent
 	// As one: what the I/O unit tells is in what it has granted, or comes after.
 	h.dev.mu.Lock()
 	err := h.dev.configure(&a.welcome)

@@ -51,9 +51,9 @@ type handling struct {
 // failovers are the books about changes of the session in use, and what they carry over.
 type failovers struct {
 	uplink.Failovers
-	request  *switchRequest     // that the change is for; nil if nobody wanted it
-	unsent   *messaging.Remains // of the last session; nil if it is taken
-	offloads vnet.Offloads      // of the session whose frames they are
+	request  *switchRequest    // that the change is for; nil if nobody wanted it
+	unsent   *messaging.Unsent // of the last session; nil if it is taken
+	offloads vnet.Offloads     // of the session whose frames they are
 }
 
 // tally is what has happened since the start.
@@ -200,7 +200,7 @@ func (s *sessions) configureHandlers(c *messaging.Config) (change int) {
 // failover enters that a's frames stopped, for a request if that is not nil, and what
 // they have left for the next session. The change began with the request, or then.
 func (s *sessions) failover(
-	a *attachment, why uplink.Reason, o *switchRequest, stopped time.Time, left *messaging.Remains,
+	a *attachment, why uplink.Reason, o *switchRequest, stopped time.Time, left *messaging.Unsent,
 ) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +218,7 @@ func (s *sessions) failover(
 // takeUnsent takes what the last session has left and the one that the netdevice has
 // been configured for can send: frames that were read when the operating system left
 // more to the I/O unit are lost. It is nil for none.
-func (s *sessions) takeUnsent(offloads vnet.Offloads) *messaging.Remains {
+func (s *sessions) takeUnsent(offloads vnet.Offloads) *messaging.Unsent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := &s.failovers

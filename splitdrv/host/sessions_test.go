@@ -14,8 +14,8 @@ import (
 // operating system left some offloads to the I/O unit: the next one that is put to use
 // gets them, once, if it can do as much, and otherwise they are lost.
 func TestFramesCarriedOver(t *testing.T) {
-	left := func() *messaging.Remains {
-		return &messaging.Remains{Frames: [][][]byte{{{1}, {2}}, {{3}}}, Uncertain: 5, Lost: 1, Unrevoked: 2}
+	left := func() *messaging.Unsent {
+		return &messaging.Unsent{Frames: [][][]byte{{{1}, {2}}, {{3}}}, Uncertain: 5, Lost: 1, Unrevoked: 2}
 	}
 	const read = vnet.CSUM | vnet.TSO4
 	for _, c := range []struct {
@@ -35,7 +35,7 @@ func TestFramesCarriedOver(t *testing.T) {
 			s.failedOver(one, read)
 			s.failover(one, uplink.ReasonDied, nil, time.Now(), left())
 			if c.inVain {
-				s.failover(two, uplink.ReasonStart, nil, time.Now(), &messaging.Remains{Frames: [][][]byte{nil, nil}})
+				s.failover(two, uplink.ReasonStart, nil, time.Now(), &messaging.Unsent{Frames: [][][]byte{nil, nil}})
 			}
 			var got uint64
 			if r := s.takeUnsent(c.next); r != nil {

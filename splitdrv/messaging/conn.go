@@ -216,7 +216,7 @@ func (c *Conn) Request(ctx context.Context, t protocol.CfgType, data []byte) ([]
 // the peer has proved who it is. The ports stay the caller's and must outlive the
 // Conn, or its Stop. What remains of an earlier Conn with the same ports, which
 // may be nil, is sent first.
-func (c *Conn) StartData(ports []Port, remains *Remains) error {
+func (c *Conn) StartData(ports []Port, unsent *Unsent) error {
 	if len(ports) != len(c.channels) {
 		return fmt.Errorf("messaging: %d ports for %d data channels", len(ports), len(c.channels))
 	}
@@ -225,8 +225,8 @@ func (c *Conn) StartData(ports []Port, remains *Remains) error {
 			return fmt.Errorf("messaging: data channel %d: %w", ch.number, err)
 		}
 	}
-	if remains != nil {
-		remains.handOver(c.channels)
+	if unsent != nil {
+		unsent.handOver(c.channels)
 	}
 	if c.cfg.Bind != nil {
 		c.spawn(func() error {
@@ -387,11 +387,11 @@ func (c *Conn) Resume() {
 // returns the ports are the caller's again. What the peer had written by then
 // has been delivered, as far as it was in order. Close has still to be called,
 // which takes longer.
-func (c *Conn) Stop() *Remains {
+func (c *Conn) Stop() *Unsent {
 	c.halt()
-	r := &Remains{Frames: make([][][]byte, len(c.channels))}
+	r := &Unsent{Frames: make([][][]byte, len(c.channels))}
 	for i, ch := range c.channels {
-		ch.tx.remains(r, i)
+		ch.tx.unsent(r, i)
 		r.Unrevoked += ch.rx.count.RxUnrevoked.Load()
 	}
 	return r

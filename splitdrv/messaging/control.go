@@ -13,13 +13,13 @@ import (
 // a handler thread, so that credits never wait behind data.
 type control struct {
 	controlSends
-	c      *shared
-	handle func(msg []byte) error // a message
-	w      *worker
-	cq     fabric.CQ // of both directions
-	idle   *epoll.Set
-	notice notice
-	comps  [16]fabric.Completion
+	c            *shared
+	handle       func(msg []byte) error // a message
+	w            *worker
+	cq           fabric.CQ // of both directions
+	idle         *epoll.Set
+	notification notification
+	comps        [16]fabric.Completion
 
 	recvReg  fabric.Region
 	recvMem  []byte
@@ -57,7 +57,7 @@ func newControl(c *shared, sends, receives int, handle func(msg []byte) error) (
 	if k.cq, err = c.domain.NewCQ(sends+receives+1, c.handlers.vector(0)); err != nil {
 		return nil, err
 	}
-	k.notice = notice{cq: k.cq}
+	k.notification = notification{cq: k.cq}
 	qp, err := c.domain.NewQP(fabric.QPConfig{
 		Transport: fabric.RC, SendCQ: k.cq, RecvCQ: k.cq,
 		TrafficClass: c.cfg.TrafficClass, ServiceLevel: c.cfg.ServiceLevel,
@@ -90,7 +90,7 @@ func (k *control) postRecv(i uint16) error {
 func (k *control) run() error {
 	return k.idle.Run(func() (ended bool, err error) {
 		k.w.woke()
-		return k.w.untilIdle(&k.notice, &k.c.stopped, k.step)
+		return k.w.untilIdle(&k.notification, &k.c.stopped, k.step)
 	})
 }
 

@@ -13,10 +13,10 @@ import (
 // takes elements; the control handler returns them. Pools come and go with the
 // pools' lock held.
 type credits struct {
-	remote atomic.Pointer[[]*bufpool.Remote] // smallest elements first; replaced as a whole
-	hungry atomic.Bool                       // the sender sleeps for credits, or for the acknowledgement of an indication
-	wake   *epoll.Event
-	short  atomic.Int64 // bytes of the element that was lacking last, for the pool manager; 0 none
+	remote  atomic.Pointer[[]*bufpool.Remote] // smallest elements first; replaced as a whole
+	waiting atomic.Bool                       // the sender sleeps for credits, or for the acknowledgement of an indication
+	wake    *epoll.Event
+	short   atomic.Int64 // bytes of the element that was lacking last, for the pool manager; 0 none
 }
 
 // available is how many elements there are to write to.
@@ -87,7 +87,7 @@ func (c *credits) remove(r *bufpool.Remote) {
 
 // came tells a sender that sleeps for credits, or acknowledgements, that some have come.
 func (c *credits) came() {
-	if c.hungry.Load() {
+	if c.waiting.Load() {
 		c.wake.Set()
 	}
 }

@@ -16,11 +16,11 @@ type dataQP struct {
 	latency   bool // it is the latency channel
 }
 
-// notice is a completion queue whose worker asks for an event before it sleeps.
+// notification is that of a completion queue whose worker asks for an event before it sleeps.
 // One that has woken has to come back here before it sleeps again: the event may
 // be that of a completion that it had found before, and no other one comes until
 // it is asked for.
-type notice struct {
+type notification struct {
 	cq        fabric.CQ
 	solicited bool
 	armed     bool // once at least
@@ -30,7 +30,7 @@ type notice struct {
 // if that has come. If not it may still be on its way, unseen, when the worker
 // begins to wait; so another one is asked for in any case. There are never more
 // than two unread, because one is read for each that is asked for.
-func (n *notice) arm() error {
+func (n *notification) arm() error {
 	if n.armed {
 		if _, err := n.cq.ReadEvent(); err != nil {
 			return err

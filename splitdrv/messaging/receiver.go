@@ -31,23 +31,23 @@ import (
 // receiver moves frames from the peer to a port. All it has is its goroutine's, but
 // for what others leave in its queue, and atomic values.
 type receiver struct {
-	c       *shared
-	ch      *dataQP
-	control *controlSends
-	manager *poolManager
-	w       *worker
-	sender  *queue[sqRequest] // of the channel
-	queue   queue[rxEvent]
-	idle    *epoll.Set // waits for completions, or events
-	notice  notice
-	comps   [64]fabric.Completion
-	recvs   [64]fabric.RecvWR
+	c            *shared
+	ch           *dataQP
+	control      *controlSends
+	manager      *poolManager
+	w            *worker
+	sender       *queue[sqRequest] // of the channel
+	queue        queue[rxEvent]
+	idle         *epoll.Set // waits for completions, or events
+	notification notification
+	comps        [64]fabric.Completion
+	recvs        [64]fabric.RecvWR
 
 	adopted
 	numbering
 	spare    int             // posted receives that stand for no element
 	consumed []consumed      // free again after the next flush
-	touched  bufpool.Batches // of one-touch pools
+	batches  bufpool.Batches // of one-touch pools
 	returns  bufpool.Returns
 	out      delivery
 	count    rxCounters
@@ -86,7 +86,7 @@ func newReceiver(
 
 // begin makes the waiters, now that the port is known.
 func (r *receiver) begin(port Port) (err error) {
-	r.notice = notice{cq: r.ch.recvCQ, solicited: true}
+	r.notification = notification{cq: r.ch.recvCQ, solicited: true}
 	if r.idle, err = r.c.newWaiter(epoll.Readable(r.ch.recvCQ.FD()), epoll.Readable(r.queue.wake.FD())); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (r *receiver) work() (ended bool, err error) {
 		r.w.woke()
 	}
 	for {
-		if ended, err = r.w.untilIdle(&r.notice, &r.c.stopped, r.step); ended {
+		if ended, err = r.w.untilIdle(&r.notification, &r.c.stopped, r.step); ended {
 			return ended, err
 		}
 		r.queue.asleep.Store(true)
@@ -452,15 +452,15 @@ func (r *receiver) postBuffers(p *bufpool.Local) error {
 
 // gather puts an element that was consumed in a batch.
 func (r *receiver) gather(w bufpool.Written) {
-	if len(r.touched.Gathered()) == bufpool.MaxBatch {
+	if len(r.batches.Gathered()) == bufpool.MaxBatch {
 		r.revoke()
 	}
-	r.touched.Gather(w)
+	r.batches.Gather(w)
 }
 
 // revoke has the sender invalidate the windows of what was gathered.
 func (r *receiver) revoke() {
-	if b := r.touched.Seal(); b != nil {
+	if b := r.batches.Revoke(); b != nil {
 		r.sender.put(sqRequest{kind: sqRevoke, batch: b})
 	}
 }
@@ -468,7 +468,7 @@ func (r *receiver) revoke() {
 // revoked delivers what lies in elements that nobody can write any more, and has
 // their windows bound again.
 func (r *receiver) revoked(b *bufpool.Batch) error {
-	r.touched.Revoked()
+	r.batches.Revoked()
 	for i := range b.Written {
 		if err := r.out.unpack(b.Written[i].Data); err != nil {
 			return err
@@ -492,14 +492,14 @@ func (r *receiver) rebound(b *bufpool.Batch) error {
 			}
 		}
 	}
-	r.touched.Put(b)
+	r.batches.Put(b)
 	return nil
 }
 
 // abandon counts the frames of a session that has ended which lie in elements
 // that the peer can still write, and so are not delivered.
 func (r *receiver) abandon() {
-	for _, b := range r.touched.Abandoned() {
+	for _, b := range r.batches.Abandoned() {
 		for i := range b.Written {
 			// As many as the peer says; nothing follows from it but the count.
 			r.count.RxUnrevoked.Add(uint64(r.out.framesIn(b.Written[i].Data)))

@@ -47,12 +47,12 @@ type sender struct {
 	credits
 	workRequests
 
-	paused  atomic.Bool   // takes no more frames
-	waiters [4]*epoll.Set // by what for: see waitPort
-	mask    int           // the one that is waited with
-	notice  notice        // of the send queue's completions
-	comps   [32]fabric.Completion
-	count   txCounters
+	paused       atomic.Bool   // takes no more frames
+	waiters      [4]*epoll.Set // by what for: see waitPort
+	mask         int           // the one that is waited with
+	notification notification  // of the send queue's completions
+	comps        [32]fabric.Completion
+	count        txCounters
 }
 
 // workRequests are what is to be done besides frames: by the sender, who alone
@@ -93,7 +93,7 @@ func newSender(
 func (s *sender) begin(port Port) (err error) {
 	s.in.port = port
 	s.in.paced, _ = port.(PacedPort)
-	s.notice = notice{cq: s.ch.sendCQ}
+	s.notification = notification{cq: s.ch.sendCQ}
 	for w := range s.waiters {
 		interests := []epoll.Interest{epoll.Readable(s.queue.wake.FD())}
 		if w&waitPort != 0 {
@@ -131,7 +131,7 @@ func (s *sender) run() error {
 // than before, or that the session has ended.
 func (s *sender) work() (leave bool, err error) {
 	if s.queue.asleep.Swap(false) {
-		s.hungry.Store(false)
+		s.waiting.Store(false)
 		s.w.woke()
 	}
 	s.in.drained = false
@@ -160,7 +160,7 @@ func (s *sender) step() (shortage, error) {
 	if s.queue.pending.Load() {
 		s.sort(s.queue.take())
 	}
-	if s.attentive() {
+	if s.wantsCompletions() {
 		if err := s.settle(); err != nil {
 			return shortOfNothing, err
 		}
@@ -170,7 +170,7 @@ func (s *sender) step() (shortage, error) {
 	if err != nil {
 		return short, err
 	}
-	if s.completed != settled && s.attentive() {
+	if s.completed != settled && s.wantsCompletions() {
 		short = shortOfNothing // settle waits for what gather has found, and nobody will find it again
 	}
 	if n := len(s.out.wrs); n > 0 {
@@ -185,8 +185,8 @@ func (s *sender) step() (shortage, error) {
 	return short, nil
 }
 
-// attentive reports whether completions are more to the sender than free slots.
-func (s *sender) attentive() bool {
+// wantsCompletions reports whether completions are more to the sender than free slots.
+func (s *sender) wantsCompletions() bool {
 	return s.indications.serialised || s.c.cfg.Mode == protocol.ModeIndicate ||
 		len(s.draining) > 0 || len(s.requests)+len(s.callbacks) > 0
 }
@@ -506,7 +506,7 @@ func (s *sender) missing(short shortage) (mask int) {
 	if short == shortOfFrame {
 		mask |= waitPort
 	}
-	if short == shortOfSlot || (s.attentive() && s.flights.len() > 0) {
+	if short == shortOfSlot || (s.wantsCompletions() && s.flights.len() > 0) {
 		mask |= waitCompletion
 	}
 	return mask
@@ -518,7 +518,7 @@ func (s *sender) prepare(short shortage) (sleeps bool, err error) {
 	s.queue.wake.Clear() // before the look at what it is raised for
 	s.w.place()
 	if s.mask&waitCompletion != 0 {
-		if err := s.notice.arm(); err != nil {
+		if err := s.notification.arm(); err != nil {
 			return false, err
 		}
 	}
@@ -533,10 +533,10 @@ func (s *sender) prepare(short shortage) (sleeps bool, err error) {
 		}
 	}
 	s.queue.asleep.Store(true)
-	s.hungry.Store(short == shortOfCredit || short == shortOfAcknowledgement || len(s.indications.pending) > 0)
+	s.waiting.Store(short == shortOfCredit || short == shortOfAcknowledgement || len(s.indications.pending) > 0)
 	if s.ready(short) || (s.mask&waitCompletion != 0 && s.completed != completed) {
 		s.queue.asleep.Store(false)
-		s.hungry.Store(false)
+		s.waiting.Store(false)
 		return false, nil
 	}
 	return true, nil

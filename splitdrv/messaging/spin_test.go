@@ -69,11 +69,11 @@ func TestSpin(t *testing.T) {
 func canSleep(t *testing.T, c *Conn) {
 	t.Helper()
 	var err error
-	c.control.notice = notice{cq: c.control.cq}
+	c.control.notification = notification{cq: c.control.cq}
 	c.control.idle, err = c.newWaiter()
 	for _, ch := range c.channels {
 		if err == nil {
-			ch.rx.notice = notice{cq: ch.recvCQ}
+			ch.rx.notification = notification{cq: ch.recvCQ}
 			ch.rx.idle, err = c.newWaiter()
 		}
 	}

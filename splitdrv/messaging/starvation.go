@@ -90,7 +90,7 @@ func (m *poolManager) rescue() {
 		// Before it is seen asleep, when nothing that has a number is not posted.
 		next := s.sequence.Load()
 		n := s.tx.TxNoCredit.Load()
-		if !s.credits.hungry.Load() || n != s.noCredit {
+		if !s.credits.waiting.Load() || n != s.noCredit {
 			s.noCredit, s.looks = n, 0
 			continue
 		}

@@ -1,8 +1,8 @@
 package messaging
 
-// Remains is what the end of a Conn leaves of the frames that it had taken from
+// Unsent is what the end of a Conn leaves of the frames that it had taken from
 // its ports.
-type Remains struct {
+type Unsent struct {
 	// Frames were read and not sent, by data channel, in order. They are copies.
 	Frames [][][]byte
 	// Uncertain counts frames that were sent and whose element has not come back:
@@ -18,7 +18,7 @@ type Remains struct {
 }
 
 // Count is how many frames there are to be sent.
-func (r *Remains) Count() (n uint64) {
+func (r *Unsent) Count() (n uint64) {
 	for _, frames := range r.Frames {
 		n += uint64(len(frames))
 	}
@@ -27,15 +27,15 @@ func (r *Remains) Count() (n uint64) {
 
 // handOver hands the frames to the senders of another Conn. What belonged to channels
 // that this one does not have goes to the last one.
-func (r *Remains) handOver(channels []*channel) {
+func (r *Unsent) handOver(channels []*channel) {
 	for i, frames := range r.Frames {
 		tx := channels[min(i, len(channels)-1)].tx
 		tx.in.unsent = append(tx.in.unsent, frames...)
 	}
 }
 
-// remains adds what the sender, which has ended, leaves.
-func (s *sender) remains(r *Remains, channel int) {
+// unsent adds what the sender, which has ended, leaves.
+func (s *sender) unsent(r *Unsent, channel int) {
 	r.Frames[channel] = s.in.left()
 	r.Lost += uint64(len(s.out.frames))
 	for _, g := range *s.remote.Load() {

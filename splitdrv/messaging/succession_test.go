@@ -11,9 +11,9 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// TestRemains ends a session that has taken frames it could not send, and has
+// TestUnsent ends a session that has taken frames it could not send, and has
 // the next one send them first.
-func TestRemains(t *testing.T) {
+func TestUnsent(t *testing.T) {
 	const mtu, long = 9000, 9000
 	n := fabrictest.New()
 	cfg := patient(messaging.Config{MTU: mtu, MaxPools: 5})

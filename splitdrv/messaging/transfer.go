@@ -28,7 +28,7 @@ type batch struct {
 
 	last   int    // where the last transfer begins
 	first  []byte // its first frame, in its slot
-	joined int    // how many frames it has; 0: it is sealed
+	joined int    // how many frames it has; 0: it is finished
 	size   int    // bytes in the element, but for what a SendData has besides
 }
 
@@ -107,10 +107,10 @@ func (b *batch) join(frame []byte, slot uint32) bool {
 	return true
 }
 
-// add seals the open transfer and opens one for a frame, to an element of the
+// add finishes the open transfer and opens one for a frame, to an element of the
 // peer's. It reports whether that is one that nothing may overtake.
 func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32) (serialised bool) {
-	b.seal()
+	b.finish()
 	n, mode := len(frame), b.cfg.Mode
 	b.requests.posted++
 	seq := b.requests.posted
@@ -165,9 +165,9 @@ func (b *batch) before(slot uint32, frame []byte, n int) []byte {
 	return mem[at-n : at]
 }
 
-// seal puts in front of the open transfer what it needs, now that nothing joins
+// finish puts in front of the open transfer what it needs, now that nothing joins
 // it any more.
-func (b *batch) seal() {
+func (b *batch) finish() {
 	if b.joined == 0 {
 		return
 	}
@@ -204,11 +204,11 @@ func (b *batch) seal() {
 	b.joined = 0
 }
 
-// close seals the batch before it is posted. Only its last transfer asks for the
+// close finishes the batch before it is posted. Only its last transfer asks for the
 // peer's attention; or, when that has to be got by an indication, for a
 // completion.
 func (b *batch) close() {
-	b.seal()
+	b.finish()
 	if b.frames[b.last].owes {
 		b.signal()
 		return

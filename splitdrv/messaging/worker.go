@@ -164,7 +164,7 @@ func (w *worker) release() {
 // anything to do, until there is not: for as long as the handler polls, and once more
 // when the next completion raises an event, because what had completed before raises
 // none. It reports whether the session has ended.
-func (w *worker) untilIdle(n *notice, stopped *atomic.Bool, step func() (bool, error)) (ended bool, err error) {
+func (w *worker) untilIdle(n *notification, stopped *atomic.Bool, step func() (bool, error)) (ended bool, err error) {
 	for !stopped.Load() {
 		worked, err := step()
 		if spin := time.Duration(w.spin.Load()); spin > 0 && !worked && err == nil {

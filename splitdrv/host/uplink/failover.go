@@ -48,7 +48,7 @@ type Failover struct {
 	Gap  time.Duration `json:"gap_ns"`
 	// Stages are what making the second session took.
 	Stages []Stage `json:"stages"`
-	// Frames of the host's: see messaging.Remains. Those that it had and did not
+	// Frames of the host's: see messaging.Unsent. Those that it had and did not
 	// deliver (Unrevoked) are among the lost ones.
 	Carried   uint64 `json:"frames_carried"`
 	Uncertain uint64 `json:"frames_uncertain"`

@@ -53,8 +53,8 @@ type channel struct {
 	arrived    uint64
 	latest     uint64
 	elements   bufpool.Returns // that go back
-	touched    bufpool.Batches // of one-touch pools
-	taken      uint64          // transfers that were touched
+	batches    bufpool.Batches // of one-touch pools
+	taken      uint64          // transfers that were gathered
 
 	// Unprocessed at the peer.
 	forced    int
@@ -67,7 +67,7 @@ const (
 	opWriteImm op = iota
 	opWrite
 	opSend
-	opFence
+	opDrain
 	opInvalidate // of a window of this side's
 	opBind       // the same
 	opSendInv    // of one of the peer's, by a message
@@ -120,7 +120,7 @@ func (c *channel) deliver() bool {
 	c.executed = t.seq
 	far := c.s.peer.channels[c.number]
 	switch t.op {
-	case opFence:
+	case opDrain:
 		return true
 	case opBind:
 		t.pool.windows[t.elem].bind(c.m, t.pool.ref, t.elem)
@@ -276,7 +276,7 @@ func (c *channel) add() bool {
 		c.held = 0
 		c.net = append(c.net, t)
 		if c.m.rules.earlyIndicate && t.op == opWrite {
-			t.op = opFence // owes nothing when it completes
+			t.op = opDrain // owes nothing when it completes
 			c.owed = append(c.owed, transfer{pool: p, elem: elem})
 		}
 		c.flights = append(c.flights, t)
@@ -351,10 +351,10 @@ func (c *channel) letGo() bool {
 	for i := 0; i < len(c.releasing); {
 		r := c.releasing[i]
 		if r.pool.remote.Pending > 0 && !c.m.rules.earlyRelease {
-			if int(r.pool.remote.Last) > c.signaled && !c.m.rules.noFence {
+			if int(r.pool.remote.Last) > c.signaled && !c.m.rules.noLastSignal {
 				c.posted++
 				c.signaled = c.posted
-				t := transfer{op: opFence, seq: c.posted, signal: true}
+				t := transfer{op: opDrain, seq: c.posted, signal: true}
 				c.net = append(c.net, t)
 				c.flights = append(c.flights, t)
 				did = true

@@ -18,7 +18,7 @@ type rules struct {
 	earlyIndicate  bool // a transfer is indicated before it has completed
 	earlyRelease   bool // a flush is answered before transfers have completed
 	noAcknowledge  bool // no update for indications as such
-	noFence        bool // nothing asks for the completion of a pool's last transfer
+	noLastSignal   bool // nothing asks for the completion of a pool's last transfer
 	noSent         bool // nobody says what was sent on a channel that loses messages
 	hastyReturn    bool // what was lost goes back before a quarter is free
 	lateTaken      bool // the reply to a flush takes effect after what comes behind it
@@ -34,10 +34,10 @@ type rules struct {
 	staleKey        bool // one is bound again with the same key
 	unboundOffer    bool // a pool is offered before its windows are bound
 	untoldOffer     bool // a pool is offered before the keys of its elements are told
-	noSeal          bool // elements are looked at while their windows are bound
+	noRevoke        bool // elements are looked at while their windows are bound
 	lateLook        bool // or when they are bound again
 	unboundReturn   bool // elements go back before their windows are bound
-	hastyRetire     bool // a pool is retired while elements of it are touched
+	hastyRetire     bool // a pool is retired while elements of it are gathered
 	earlyDispose    bool // a pool is deregistered while its windows are bound
 	bothInvalidate  bool // both sides invalidate the window around a pool
 	earlyInvalidate bool // the window of a pool is invalidated before the peer has taken it back
@@ -259,7 +259,7 @@ func (m *model) rested() {
 				m.fail("%s: at rest, channel %d cannot send: alone %t, room %d, %d owed, %d releasing", s.name, i, c.alone,
 					c.room(), len(c.owed), len(c.releasing))
 			}
-			if n := len(c.touched.Abandoned()); len(c.requests)+n+len(s.untold) != 0 {
+			if n := len(c.batches.Abandoned()); len(c.requests)+n+len(s.untold) != 0 {
 				m.fail("%s: at rest, channel %d has %d requests, %d batches; %d pools are not offered", s.name, i, len(c.requests),
 					n, len(s.untold))
 			}

@@ -81,7 +81,7 @@ func (c *channel) consume(p *pool, elem int) {
 		c.m.fail("%s: element %d of pool %d is indicated and was not written", c.s.name, elem, p.ref)
 	}
 	if p.guard == oneTouch {
-		c.touch(p, elem)
+		c.gather(p, elem)
 		return
 	}
 	c.use(p, elem)
@@ -148,7 +148,7 @@ func (c *channel) read(l rxEvent) {
 	switch l.kind {
 	case rxIndicated:
 		c.consume(l.pool, l.elem)
-		gathered := c.touched.Gathered()
+		gathered := c.batches.Gathered()
 		switch n := len(gathered); {
 		case c.m.rules.noAcknowledge:
 		case l.pool.guard != oneTouch:

@@ -17,8 +17,8 @@ const (
 	guards
 )
 
-// touchLength is how many elements travel in one batch at most.
-const touchLength = 4
+// batchLength is how many elements travel in one batch at most.
+const batchLength = 4
 
 // window is a memory window as the device sees it.
 type window struct {
@@ -245,26 +245,26 @@ func (c *channel) invalidate(p *pool) bool {
 	return true
 }
 
-// touch takes an element without looking at it.
-func (c *channel) touch(p *pool, elem int) {
+// gather takes an element without looking at it.
+func (c *channel) gather(p *pool, elem int) {
 	if _, err := p.elements.Consume(elem, 1); err != nil {
 		c.m.fail("%s: pool %d: %v", c.s.name, p.ref, err)
 		return
 	}
 	p.move(elem, inFlight, consumed)
 	c.taken++
-	if len(c.touched.Gathered()) == touchLength {
+	if len(c.batches.Gathered()) == batchLength {
 		c.revokeGathered()
 	}
-	c.touched.Gather(bufpool.Written{Local: p.local, Element: elem})
+	c.batches.Gather(bufpool.Written{Local: p.local, Element: elem})
 }
 
 // revokeGathered has the windows invalidated of what was gathered.
 func (c *channel) revokeGathered() {
-	b := c.touched.Seal()
+	b := c.batches.Revoke()
 	switch {
 	case b == nil:
-	case c.m.rules.noSeal:
+	case c.m.rules.noRevoke:
 		c.queue = append(c.queue, rxEvent{kind: rxRevoked, batch: b})
 	default:
 		c.requests = append(c.requests, sqRequest{kind: sqRevoke, batch: b})
@@ -273,7 +273,7 @@ func (c *channel) revokeGathered() {
 
 // look delivers what lies in elements that nobody can write any more.
 func (c *channel) look(b *bufpool.Batch) {
-	c.touched.Revoked()
+	c.batches.Revoked()
 	for _, w := range b.Written {
 		p := c.s.made[w.Local]
 		if p.window(w.Element).bound {
@@ -311,7 +311,7 @@ func (c *channel) rebound(b *bufpool.Batch) {
 			c.forget(p)
 		}
 	}
-	c.touched.Put(b)
+	c.batches.Put(b)
 }
 
 // invalidated hears that a message of the peer's has invalidated a window.
@@ -320,12 +320,12 @@ func (c *channel) invalidated(p *pool) {
 }
 
 // abandoned checks what a session leaves that ends here and now: the frames that
-// were taken and not delivered lie in touches, and come after all others.
+// were taken and not delivered lie in batches, and come after all others.
 func (c *channel) abandoned() {
 	unrevoked, next := 0, c.latest
-	gathered := len(c.touched.Gathered())
-	for i, b := range c.touched.Abandoned() {
-		if c.m.rules.forgetful && i < len(c.touched.Abandoned())-min(gathered, 1) {
+	gathered := len(c.batches.Gathered())
+	for i, b := range c.batches.Abandoned() {
+		if c.m.rules.forgetful && i < len(c.batches.Abandoned())-min(gathered, 1) {
 			continue
 		}
 		for _, w := range b.Written {
