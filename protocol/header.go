@@ -18,7 +18,7 @@ const (
 // Function says which message follows the header.
 type Function uint16
 
-// The functions, numbered in the order in which the seed describes them.
+// The functions, numbered in the order in which source document 001 describes them.
 // SendData travels on data channels, the others on the control channel.
 const (
 	FuncBufferRecvPool         Function = 1

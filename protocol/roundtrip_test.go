@@ -8,7 +8,7 @@ import (
 )
 
 func TestImmDataBits(t *testing.T) {
-	// The seed's example: pool 7, element 5, 256 bytes.
+	// The example of source document 001: pool 7, element 5, 256 bytes.
 	if got := PackImm(7, 5, 256); got != 0x07050100 {
 		t.Errorf("got %#08x", uint32(got))
 	}

@@ -103,11 +103,12 @@ func doctorCommand() *cobra.Command {
 		Short: "Check this machine: modules, devices, GIDs, MTUs, limits, capabilities",
 		Long: `Check this machine: modules, devices, GIDs, MTUs, limits, capabilities.
 
-With --self-test, have the RDMA devices show what protects memory on them and wakes whoever
-waits: two queue pairs of the same device write to each other, with keys that fit and with keys
-that do not. Each property has a line: it holds (yes), the device is known not to have it (no,
-with what follows), or it does not do what it says (FAIL; the exit status is 1). It takes some
-seconds, uses memory of its own only, and may run beside sessions.`,
+With --self-test, test on the RDMA devices what sessions rely on: the protection of memory, and
+events that wake a sleeping process. Two queue pairs of the same device write to each other, with
+valid and with invalid keys. Each property has a line: yes, the device has it; no, the device is
+known not to have it, with the consequence; FAIL, the device has it and it does not work (the exit
+status is 1). The test takes some seconds, uses memory of its own only, and may run beside
+sessions.`,
 		Example: `  splitnic doctor
   splitnic doctor --self-test --device mlx5_0`,
 		Args: atMost(0),

@@ -110,8 +110,8 @@ func parseModes(flag string, names []string) ([]protocol.Mode, error) {
 
 // addProtection adds the flag of that name.
 func addProtection(f *pflag.FlagSet, p *string) {
-	f.StringVar(p, "protection", "", "how the other half is kept to the memory that it is lent: "+protectionNames()+
-		" (default: window where the device enforces the bounds of memory windows, else region)")
+	f.StringVar(p, "protection", "", "what bounds the writes of the other half to the memory that it is lent: "+
+		protectionNames()+" (default: window where the device enforces the bounds of memory windows, else region)")
 }
 
 // parseProtection is the value of --protection, empty for the default.

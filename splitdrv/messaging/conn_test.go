@@ -198,7 +198,7 @@ func TestFramesCrossBothWays(t *testing.T) {
 				if c := n.Counters(h.name); c.RNR != 0 || c.Retries != 0 || c.Errors != 0 || c.CQOverflows != 0 {
 					t.Errorf("%s: the fabric was troubled: %+v", h.name, c)
 				}
-				// Claims 6 and 7 of the seed: data on one channel, buffer management on the other.
+				// Claims 6 and 7 of source document 001: data on one channel, buffer management on the other.
 				control := h.conn.Addresses()[0].QPN
 				for _, qp := range n.QueuePairs(h.name) {
 					switch c := qp.Counters; {

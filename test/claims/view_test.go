@@ -65,7 +65,7 @@ func of(ms []message, fs ...protocol.Function) []message {
 	return filter(ms, func(m message) bool { return slices.Contains(fs, m.function) })
 }
 
-// The functions of the seed's three kinds of messages.
+// The functions of the three kinds of messages of source document 001.
 var (
 	bufferManagement = []protocol.Function{
 		protocol.FuncBufferRecvPool, protocol.FuncBufferRecvPoolGet, protocol.FuncBufferRecvPoolUpdate,

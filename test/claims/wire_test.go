@@ -29,7 +29,7 @@ const (
 	acknowledgment = 17
 )
 
-// cell is a RoCE v2 packet, what the seed calls a cell. What its kind does not
+// cell is a RoCE v2 packet, which source document 001 calls a cell. What its kind does not
 // have is zero.
 type cell struct {
 	opcode  byte
