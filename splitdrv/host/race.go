@@ -21,6 +21,7 @@ type race struct {
 	ready     map[int]dialled // not needed yet
 	opened    chan opened
 	overtake  context.CancelCauseFunc // ends the opening of a session; nil: none is opened
+	retry     *uplink.Backoff
 	permanent []error
 }
 
@@ -37,7 +38,8 @@ type opened struct {
 func (o *opener) reach(ctx context.Context, order []int, retry *uplink.Backoff) (*attachment, bool, error) {
 	dctx, cancel := context.WithCancel(ctx)
 	r := &race{
-		Race: uplink.NewRace(order, o.cfg.Patience, retry), opener: o, dctx: dctx, dials: make(chan dialled),
+		Race: uplink.NewRace(order, o.cfg.Patience, retry), opener: o, dctx: dctx, retry: retry,
+		dials:    make(chan dialled),
 		answered: make(chan struct{}, 1), heard: make(chan struct{}, 1), ready: make(map[int]dialled),
 		opened: make(chan opened),
 	}
@@ -135,6 +137,7 @@ func (r *race) failed(unit int, err error) {
 		return
 	}
 	r.sessions.tried(unit, err)
+	r.retry.Told(retryAfter(err))
 	if isPermanent(err) {
 		r.permanent = append(r.permanent, err)
 	}

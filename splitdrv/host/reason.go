@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -38,6 +39,15 @@ func restarts(err error) bool {
 	var refused *session.RefusedError
 	return errors.Is(err, syscall.ECONNREFUSED) ||
 		errors.As(err, &refused) && refused.Code == session.CodeShuttingDown
+}
+
+// retryAfter is how long the I/O unit that refused a session has said that it will
+// give none; 0: it has not.
+func retryAfter(err error) time.Duration {
+	if refused := (*session.RefusedError)(nil); errors.As(err, &refused) {
+		return refused.After
+	}
+	return 0
 }
 
 // reasonOf says in a word why a session ended.

@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 var (
@@ -140,6 +141,8 @@ type RefusedError struct {
 	Code    Code
 	Message string // for people
 	Retry   bool   // it may work later, with the same I/O unit
+	// After is how long it will not work; 0 if the I/O unit does not say.
+	After time.Duration
 }
 
 // Error gives the I/O unit's reason.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -94,6 +95,9 @@ type refuseMessage struct {
 	Message  string   `json:"message"`
 	Versions Versions `json:"versions"`
 	Retry    bool     `json:"retry"`
+	// RetryAfter is how long there will be no session, in milliseconds; 0 if that is
+	// not known.
+	RetryAfter uint32 `json:"retry_after_ms,omitempty"`
 }
 
 const maxText = 512 // bytes of a text for people
@@ -128,5 +132,8 @@ func decodeRefuse(b []byte) error {
 	if m.Code == CodeVersion && m.Versions != (Versions{}) {
 		return &VersionError{Local: spoken, Remote: m.Versions}
 	}
-	return &RefusedError{Code: Code(text(string(m.Code))), Message: text(m.Message), Retry: m.Retry}
+	return &RefusedError{
+		Code: Code(text(string(m.Code))), Message: text(m.Message), Retry: m.Retry,
+		After: time.Duration(m.RetryAfter) * time.Millisecond,
+	}
 }

@@ -93,8 +93,8 @@ func FuzzAccept(f *testing.F) {
 func FuzzEnd(f *testing.F) {
 	for _, m := range []any{
 		byeMessage{typeBye, CodeShuttingDown, "told to"},
-		refuseMessage{typeRefuse, CodeVersion, "too old", Versions{2, 3}, false},
-		refuseMessage{typeRefuse, CodeFull, "\x1b[31m\n\u202e", Versions{}, true},
+		refuseMessage{typeRefuse, CodeVersion, "too old", Versions{2, 3}, false, 0},
+		refuseMessage{typeRefuse, CodeFull, "\x1b[31m\n\u202e", Versions{}, true, 250},
 	} {
 		b, err := json.Marshal(m)
 		if err != nil {

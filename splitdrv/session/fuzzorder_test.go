@@ -25,7 +25,7 @@ func words(f *testing.F) []string {
 		changed(f, accept, nil),
 		`{"type":"ready"}`,
 		changed(f, byeMessage{typeBye, CodeFailed, "x"}, nil),
-		changed(f, refuseMessage{typeRefuse, CodeFull, "x", Versions{}, true}, nil),
+		changed(f, refuseMessage{typeRefuse, CodeFull, "x", Versions{}, true, 0}, nil),
 		helloWith(f, map[string]any{"modes": []string{"send-uc", "imm"}}),
 		helloWith(f, map[string]any{"versions": Versions{2, 3}}),
 		changed(f, welcome, map[string]any{"mode": "send", "pools": 1}),

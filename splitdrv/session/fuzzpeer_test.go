@@ -259,7 +259,7 @@ func FuzzClient(f *testing.F) {
 	message := welcomeMessage{typeWelcome, good}
 	welcome, ready := changed(f, message, nil), `{"type":"ready"}`
 	send := changed(f, message, map[string]any{"mode": "send", "pools": 1})
-	refuse := changed(f, refuseMessage{typeRefuse, CodeFull, "x", Versions{}, true}, nil)
+	refuse := changed(f, refuseMessage{typeRefuse, CodeFull, "x", Versions{}, true, 0}, nil)
 	bye := changed(f, byeMessage{typeBye, CodeFailed, "x"}, nil)
 	for i, s := range []string{
 		"", refuse, bye, ready, welcome, welcome + "\n" + ready, welcome + "\n" + ready + "\n\n" + bye, welcome + "\n" +
@@ -268,7 +268,7 @@ func FuzzClient(f *testing.F) {
 		changed(f, message, map[string]any{"type": "ready"}) + "\n" + ready,
 		changed(f, message, map[string]any{"mode": "send-uc"}) + "\n" + ready,
 		changed(f, message, map[string]any{"control_receives": 1}) + "\n" + ready,
-		changed(f, refuseMessage{typeRefuse, CodeVersion, "x", Versions{2, 3}, false}, nil),
+		changed(f, refuseMessage{typeRefuse, CodeVersion, "x", Versions{2, 3}, false, 0}, nil),
 	} {
 		f.Add(s, []byte{255, 255, 255, 255}, uint8(i))
 		f.Add(s, []byte{}, uint8(3))

@@ -33,15 +33,15 @@ func greet(ctx context.Context, c *Conn, rate *sessionRate) (*Server, error) {
 			return err
 		}
 		if rate != nil {
-			if _, err := rate.open(c); err != nil {
-				_ = s.refuse(CodeBusy, err.Error())
+			if wait, err := rate.open(c); err != nil {
+				_ = s.refuse(CodeBusy, err.Error(), wait)
 				return err
 			}
 		}
 		if t, _ := messageType(b); t == typeRenew {
 			renewed = true
 			if err = c.renewed(b); err != nil {
-				_ = s.refuse(CodeBadHello, err.Error())
+				_ = s.refuse(CodeBadHello, err.Error(), 0)
 			}
 			return err
 		}
@@ -49,9 +49,10 @@ func greet(ctx context.Context, c *Conn, rate *sessionRate) (*Server, error) {
 		var version *VersionError
 		switch {
 		case errors.As(err, &version):
-			_ = s.refuse(CodeVersion, fmt.Sprintf("the I/O unit speaks protocol %v, the host %v", version.Local, version.Remote))
+			_ = s.refuse(CodeVersion,
+				fmt.Sprintf("the I/O unit speaks protocol %v, the host %v", version.Local, version.Remote), 0)
 		case err != nil:
-			_ = s.refuse(CodeBadHello, err.Error())
+			_ = s.refuse(CodeBadHello, err.Error(), 0)
 		}
 		return err
 	})
@@ -79,15 +80,17 @@ func (s *Server) Refuse(code Code, message string) error {
 	if !s.finish(net.ErrClosed) {
 		return s.Close()
 	}
-	err := s.refuse(code, message)
+	err := s.refuse(code, message, 0)
 	if err != nil {
 		err = fmt.Errorf("refuse %v: %w", s.Conn, err)
 	}
 	return errors.Join(err, s.Close())
 }
 
-func (s *Server) refuse(code Code, message string) error {
-	return s.farewell(refuseMessage{typeRefuse, code, text(message), spoken, code.retry()})
+func (s *Server) refuse(code Code, message string, after time.Duration) error {
+	return s.farewell(refuseMessage{
+		typeRefuse, code, text(message), spoken, code.retry(), uint32(after.Milliseconds()),
+	})
 }
 
 // Welcome sends what the I/O unit grants and returns the addresses of the

@@ -171,7 +171,8 @@ func TestRefuse(t *testing.T) {
 			refused <- err
 		}()
 		var got *RefusedError
-		if err := call(t, ln, host); !errors.As(err, &got) || *got != (RefusedError{code, "not you", retry}) {
+		want := RefusedError{Code: code, Message: "not you", Retry: retry}
+		if err := call(t, ln, host); !errors.As(err, &got) || *got != want {
 			t.Errorf("%s: host got %v", code, err)
 		}
 		if err := <-refused; err != nil {

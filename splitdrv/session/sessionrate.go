@@ -33,7 +33,7 @@ func (r *sessionRate) open(c *Conn) (wait time.Duration, err error) {
 	if wait = r.keys.Take(r.now(), key, 1, burst); wait == 0 {
 		return 0, nil
 	}
-	wait = max(wait.Round(time.Millisecond), time.Millisecond)
+	wait = wait.Truncate(time.Millisecond) + time.Millisecond // not too soon
 	whose, todo := "key", "stop what starts over and over with it, or give each host a key of its own"
 	if key.IsMachine() {
 		whose, todo = "address", "stop what starts over and over there"

@@ -131,6 +131,9 @@ func TestTooOften(t *testing.T) {
 		if !errors.As(err, &refused) || refused.Code != CodeBusy || !refused.Retry {
 			t.Fatalf("the fourth session at once: %v", err)
 		}
+		if soonest := time.Second / sessionsPerSecond; refused.After < soonest || refused.After > soonest+2*time.Millisecond {
+			t.Errorf("refused for %v, want %v", refused.After, soonest)
+		}
 		testenv.Explained(t, err.Error())
 		if err := rejected.next(t); !errors.Is(err, ErrTooOften) {
 			t.Errorf("I/O unit: %v", err)

@@ -16,12 +16,27 @@ type Backoff struct {
 
 	now     time.Duration // zero: Min
 	restart time.Duration // sum of the pauses of Restarting, since there was a session
+	told    bool          // by an I/O unit in this round
+	after   time.Duration // the shortest time that one has said
 }
 
-// Failed returns the pause after a round that failed.
+// Told notes for how long an I/O unit has said that it gives no session, after which
+// a round may find another answer; 0: it has failed and has not said.
+func (b *Backoff) Told(after time.Duration) {
+	if !b.told || after < b.after {
+		b.told, b.after = true, after
+	}
+}
+
+// Failed returns the pause after a round that failed: at least as long as all I/O
+// units have said. Those who are told the same do not come at once.
 func (b *Backoff) Failed() time.Duration {
 	p := b.jittered()
 	b.now = min(2*b.now, b.Max)
+	if b.after > 0 {
+		p = max(p, min(b.after, b.Max)+time.Duration(b.Rand(int64(b.after/2)+1)))
+	}
+	b.told, b.after = false, 0
 	return p
 }
 

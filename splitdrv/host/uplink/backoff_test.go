@@ -44,6 +44,35 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
+// TestBackoffTold does not come sooner than all I/O units have said, once.
+func TestBackoffTold(t *testing.T) {
+	const s = time.Second
+	b := Backoff{Min: s, Max: 5 * s, Rand: func(int64) int64 { return 0 }}
+	for i, step := range []struct {
+		told []time.Duration
+		want time.Duration
+	}{
+		{[]time.Duration{3 * s}, 3 * s},
+		{nil, s}, // which was for the round before
+		{[]time.Duration{3 * s, 2500 * time.Millisecond}, 2500 * time.Millisecond},
+		{[]time.Duration{3 * s, 0}, 2500 * time.Millisecond}, // one of them may be there any time
+		{[]time.Duration{time.Hour}, 5 * s},
+		{[]time.Duration{s}, 2500 * time.Millisecond}, // the pause is longer in any case
+	} {
+		for _, after := range step.told {
+			b.Told(after)
+		}
+		if got := b.Failed(); got != step.want {
+			t.Errorf("step %d: %v, want %v", i, got, step.want)
+		}
+	}
+	b = Backoff{Min: s, Max: 5 * s, Rand: func(n int64) int64 { return n - 1 }}
+	b.Told(2 * s)
+	if got := b.Failed(); got != 3*s {
+		t.Errorf("%v, want 3s", got)
+	}
+}
+
 // TestBackoffRestarting asks again without growing pauses until an I/O unit would
 // have been restarted, and then as always.
 func TestBackoffRestarting(t *testing.T) {
