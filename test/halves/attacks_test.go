@@ -12,6 +12,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/test/attacks"
@@ -114,6 +115,31 @@ func TestSessionsTooOften(t *testing.T) {
 	w.both(d)
 	if n := h.Status().Sessions; n != 1 {
 		t.Errorf("the host beside had to connect again: %d sessions", n)
+	}
+}
+
+// TestToldWhenToComeAgain has a host come whose key may open no session just now: it
+// is refused once, or twice where others of its key are quicker, and not at each of
+// its shortest pauses.
+func TestToldWhenToComeAgain(t *testing.T) {
+	w := newWorld(t)
+	u, _ := w.unit()
+	class, _ := attacks.ClassOf("hellos")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	to := w.attacker()
+	result := make(chan error, 1)
+	go func() { result <- class.Run(ctx, to, new(atomic.Uint64)) }()
+	testenv.Eventually(t, func() bool { return u.Status().Refusals["too-often"] > 0 || len(result) > 0 }, "a refusal")
+	cancel()
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+	before := u.Status().Refusals["too-often"]
+	d, _, _ := w.host("alpha", func(c *host.Config) { c.RetryMax = time.Second })
+	d.up(t)
+	if n := u.Status().Refusals["too-often"] - before; n > 2 {
+		t.Errorf("the host was refused %d times", n)
 	}
 }
 
