@@ -42,7 +42,11 @@ func (l *line) ask(name string, groups ...string) {
 
 // end has turns end, in order.
 func (l *line) end(names ...string) {
+	l.t.Helper()
 	for _, name := range names {
+		if l.turns[name] == nil {
+			l.t.Fatalf("%s has no turn; turns began in the order %v", name, l.order)
+		}
 		l.turns[name].End(0)
 		synctest.Wait()
 	}

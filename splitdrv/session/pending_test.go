@@ -207,16 +207,19 @@ func TestFloodOfHandshakes(t *testing.T) {
 func TestFloodOfHeartbeats(t *testing.T) {
 	host, unit := friends(t)
 	ln, _ := listen(t, ServerConfig{Security: unit})
-	c, s := establish(t, ln, host)
+	// The kernel gives up a peer that does not read for half of that.
+	c, s := establishWith(t, ln, ClientConfig{Security: host, PeerTimeout: time.Minute})
 	many := bytes.Repeat(frame(""), heartbeatBurst/4)
 	deadline := testContext(t)
+	var err error
 	c.writing.Lock()
-	for s.HeartbeatsThrottled() == 0 && deadline.Err() == nil {
-		if _, err := c.tls.Write(many); err != nil {
-			t.Fatal(err)
-		}
+	for err == nil && s.HeartbeatsThrottled() == 0 && deadline.Err() == nil {
+		_, err = c.tls.Write(many)
 	}
 	c.writing.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if s.HeartbeatsThrottled() == 0 {
 		t.Error("the heartbeats were read as they came")
 	}
