@@ -3,7 +3,10 @@ package session
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 var (
@@ -201,4 +204,53 @@ func (r role) String() string {
 		return "the host"
 	}
 	return "the I/O unit"
+}
+
+// FieldError says that a message of the peer's has a field with a value that is
+// not allowed. It is an ErrMessage.
+type FieldError struct {
+	Field string
+	Value string // as it came, fit for a log
+	Must  string // what it must be
+}
+
+// Error names the field, the value and what it must be.
+func (e *FieldError) Error() string {
+	return fmt.Sprintf("%v: %s is %s, %s", ErrMessage, e.Field, e.Value, e.Must)
+}
+
+// Unwrap returns ErrMessage.
+func (e *FieldError) Unwrap() error { return ErrMessage }
+
+// invalid is the error about a field's value.
+func invalid(field string, value any, format string, args ...any) error {
+	shown := text(fmt.Sprint(value))
+	if _, ok := value.(fmt.Stringer); !ok && strings.ContainsFunc(shown, func(r rune) bool { return r < '0' || r > '9' }) {
+		shown = fmt.Sprintf("%q", shown)
+	}
+	return &FieldError{Field: field, Value: shown, Must: fmt.Sprintf(format, args...)}
+}
+
+const maxText = 512 // bytes of a text for people
+
+// text makes a peer's words fit for a log: one line of printable characters.
+func text(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText]
+	}
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+func as[E error](err error) bool {
+	var e E
+	return errors.As(err, &e)
+}
+
+func is(target error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, target) }
 }

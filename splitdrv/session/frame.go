@@ -5,10 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/splitnic/splitnic/protocol"
 )
 
 // maxFrame bounds a frame's payload in bytes. The largest message, a welcome
@@ -100,21 +99,6 @@ type refuseMessage struct {
 	RetryAfter uint32 `json:"retry_after_ms,omitempty"`
 }
 
-const maxText = 512 // bytes of a text for people
-
-// text makes a peer's words fit for a log: one line of printable characters.
-func text(s string) string {
-	if len(s) > maxText {
-		s = s[:maxText]
-	}
-	return strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
-}
-
 func decodeBye(b []byte) (*ByeError, error) {
 	var m byeMessage
 	if err := decode(b, &m); err != nil {
@@ -137,3 +121,6 @@ func decodeRefuse(b []byte) error {
 		After: time.Duration(m.RetryAfter) * time.Millisecond,
 	}
 }
+
+// spoken are the protocol versions of this implementation.
+var spoken = Versions{Min: protocol.Version, Max: protocol.Version}

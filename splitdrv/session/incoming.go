@@ -24,23 +24,6 @@ type incoming struct {
 	read       int // bytes, before the client is authenticated
 }
 
-// accept takes over a connection that a host has opened, for which another one may
-// have to go.
-func (l *Listener) accept(nc net.Conn) *Conn {
-	c := newConn(nc, l.cfg.Security, roleHost, time.Now().Add(l.cfg.HandshakeTimeout), l.cfg.PeerTimeout)
-	in := &incoming{Conn: nc, c: c, handshakes: l.handshakes}
-	config := c.security.tlsConfig(c)
-	config.GetConfigForClient = in.takeTurn(config.GetConfigForClient)
-	c.useTLS(tls.Server(in, config))
-	c.handshake = in.handshake
-	known, out, err := l.pending.enter(c)
-	in.known = known
-	if out != nil {
-		out.fail(err)
-	}
-	return c
-}
-
 // handshake is that of TLS.
 func (in *incoming) handshake(ctx context.Context) error {
 	err := in.c.tls.HandshakeContext(ctx)

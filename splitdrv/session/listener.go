@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -232,4 +233,21 @@ func (l *Listener) rejected(remote net.Addr, err error) {
 	if l.cfg.Rejected != nil && l.ctx.Err() == nil {
 		l.cfg.Rejected(remote, err)
 	}
+}
+
+// accept takes over a connection that a host has opened, for which another one may
+// have to go.
+func (l *Listener) accept(nc net.Conn) *Conn {
+	c := newConn(nc, l.cfg.Security, roleHost, time.Now().Add(l.cfg.HandshakeTimeout), l.cfg.PeerTimeout)
+	in := &incoming{Conn: nc, c: c, handshakes: l.handshakes}
+	config := c.security.tlsConfig(c)
+	config.GetConfigForClient = in.takeTurn(config.GetConfigForClient)
+	c.useTLS(tls.Server(in, config))
+	c.handshake = in.handshake
+	known, out, err := l.pending.enter(c)
+	in.known = known
+	if out != nil {
+		out.fail(err)
+	}
+	return c
 }

@@ -1,9 +1,7 @@
 package session
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/vnet"
@@ -21,15 +19,10 @@ const (
 	// may claim to post. It is more than any session needs.
 	MaxControlReceives = 1 << 17
 
-	magic         = "splitnic"
-	maxNameLength = 253 // as for host names
-	maxFeatures   = 64
-	maxModes      = 8
-	maxWord       = 64 // bytes of a feature, a session identifier, a mode
+	magic       = "splitnic"
+	maxFeatures = 64
+	maxModes    = 8
 )
-
-// spoken are the protocol versions of this implementation.
-var spoken = Versions{Min: protocol.Version, Max: protocol.Version}
 
 // Hello is what the host asks for.
 type Hello struct {
@@ -243,15 +236,6 @@ func decodeAccept(b []byte, welcome *Welcome) (Accept, error) {
 	return a, a.validate(welcome)
 }
 
-// invalid is the error about a field's value.
-func invalid(field string, value any, format string, args ...any) error {
-	shown := text(fmt.Sprint(value))
-	if _, ok := value.(fmt.Stringer); !ok && strings.ContainsFunc(shown, func(r rune) bool { return r < '0' || r > '9' }) {
-		shown = fmt.Sprintf("%q", shown)
-	}
-	return &FieldError{Field: field, Value: shown, Must: fmt.Sprintf(format, args...)}
-}
-
 // validateControlReceives checks the receives of a side whose peer lends pools
 // on each data channel.
 func validateControlReceives(n int, mode protocol.Mode, queues, pools int) error {
@@ -272,24 +256,4 @@ func validateFeatures(features []string) error {
 		}
 	}
 	return nil
-}
-
-// ValidName reports whether s can name a host or an I/O unit, also in a trust
-// entry, a log and a metric's label: 1 to 253 letters, digits, '.', '_' or '-'.
-func ValidName(s string) bool { return validToken(s, maxNameLength) }
-
-func validWord(s string) bool { return validToken(s, maxWord) }
-
-func validToken(s string, most int) bool {
-	if s == "" || len(s) > most {
-		return false
-	}
-	for _, c := range []byte(s) {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
-		default:
-			return false
-		}
-	}
-	return true
 }

@@ -101,3 +101,11 @@ func certificateName(cert *x509.Certificate) string {
 	}
 	return ""
 }
+
+// usage is what a peer's certificate must be for.
+func (r role) usage() x509.ExtKeyUsage {
+	if r == roleHost {
+		return x509.ExtKeyUsageClientAuth
+	}
+	return x509.ExtKeyUsageServerAuth
+}

@@ -2,25 +2,8 @@ package session
 
 import (
 	"errors"
-	"fmt"
 	"os"
 )
-
-// FieldError says that a message of the peer's has a field with a value that is
-// not allowed. It is an ErrMessage.
-type FieldError struct {
-	Field string
-	Value string // as it came, fit for a log
-	Must  string // what it must be
-}
-
-// Error names the field, the value and what it must be.
-func (e *FieldError) Error() string {
-	return fmt.Sprintf("%v: %s is %s, %s", ErrMessage, e.Field, e.Value, e.Must)
-}
-
-// Unwrap returns ErrMessage.
-func (e *FieldError) Unwrap() error { return ErrMessage }
 
 // fields are those whose values are checked.
 var fields = []string{
@@ -54,15 +37,6 @@ var reasons = []struct {
 
 // reasonOther is the name of every other reason.
 const reasonOther = "other"
-
-func as[E error](err error) bool {
-	var e E
-	return errors.As(err, &e)
-}
-
-func is(target error) func(error) bool {
-	return func(err error) bool { return errors.Is(err, target) }
-}
 
 // Reason is a stable name for why a connection ended, or did not become a
 // session, for counters: "field-" and the name of the field whose value is not

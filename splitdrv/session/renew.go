@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/splitnic/splitnic/protocol"
 )
@@ -19,17 +18,6 @@ import (
 
 // ErrNoRenewal is returned by Renew where the I/O unit cannot do it.
 var ErrNoRenewal = errors.New("the I/O unit does not renew sessions")
-
-// Term is from when until when something is valid.
-type Term struct{ Begins, Expires time.Time }
-
-// sooner is that of two terms which ends first. The zero term has no end.
-func (t Term) sooner(o Term) Term {
-	if t.Expires.IsZero() || !o.Expires.IsZero() && o.Expires.Before(t.Expires) {
-		return o
-	}
-	return t
-}
 
 // Term is that of the certificates which both sides have shown: of the one that
 // expires first. It reports false if none of them matters.

@@ -254,3 +254,11 @@ func readFile(path string) ([]byte, error) {
 	}
 	return b, nil
 }
+
+// verdict is what was found out about a peer. It does not change.
+type verdict struct {
+	id      Identity
+	chain   []*x509.Certificate // that the peer showed
+	begins  time.Time           // since when it holds
+	expires time.Time           // from when on it does not hold; zero: for ever
+}

@@ -43,3 +43,14 @@ func validity(cert *x509.Certificate, now time.Time) string {
 	stamp := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 	return fmt.Sprintf("valid from %s to %s, and it is %s here", stamp(cert.NotBefore), stamp(cert.NotAfter), stamp(now))
 }
+
+// Term is from when until when something is valid.
+type Term struct{ Begins, Expires time.Time }
+
+// sooner is that of two terms which ends first. The zero term has no end.
+func (t Term) sooner(o Term) Term {
+	if t.Expires.IsZero() || !o.Expires.IsZero() && o.Expires.Before(t.Expires) {
+		return o
+	}
+	return t
+}

@@ -8,22 +8,6 @@ import (
 	"time"
 )
 
-// verdict is what was found out about a peer. It does not change.
-type verdict struct {
-	id      Identity
-	chain   []*x509.Certificate // that the peer showed
-	begins  time.Time           // since when it holds
-	expires time.Time           // from when on it does not hold; zero: for ever
-}
-
-// usage is what a peer's certificate must be for.
-func (r role) usage() x509.ExtKeyUsage {
-	if r == roleHost {
-		return x509.ExtKeyUsageClientAuth
-	}
-	return x509.ExtKeyUsageServerAuth
-}
-
 // admit judges the peer of c, which presented chain and has the key of its
 // first certificate.
 func (s *Security) admit(c *Conn, chain []*x509.Certificate) error {

@@ -1,0 +1,26 @@
+package session
+
+const (
+	maxNameLength = 253 // as for host names
+	maxWord       = 64  // bytes of a feature, a session identifier, a mode
+)
+
+// ValidName reports whether s can name a host or an I/O unit, also in a trust
+// entry, a log and a metric's label: 1 to 253 letters, digits, '.', '_' or '-'.
+func ValidName(s string) bool { return validToken(s, maxNameLength) }
+
+func validWord(s string) bool { return validToken(s, maxWord) }
+
+func validToken(s string, most int) bool {
+	if s == "" || len(s) > most {
+		return false
+	}
+	for _, c := range []byte(s) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return true
+}
