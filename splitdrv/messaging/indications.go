@@ -31,7 +31,7 @@ func (i *indications) init(cfg *Config) {
 }
 
 // add notes that a transfer has completed.
-func (i *indications) add(f *flight) {
+func (i *indications) add(f *inFlightEntry) {
 	i.pending = append(i.pending, protocol.Indication{Pool: f.pool.Ref, Element: uint32(f.elem), Length: f.length})
 	i.pools = append(i.pools, f.pool)
 }

@@ -19,13 +19,14 @@ type sendQueue struct {
 	completed  uint32
 	signaled   uint32 // the last one that asked for a completion
 	unsignaled int    // frames since then
-	flights    flights
+	ring       inFlightRing
 	callbacks  []callback // who hears when work requests have completed, in order
 }
 
 func newSendQueue(ch *dataQP, cfg *Config, count *txCounters) sendQueue {
 	depth := sqDepth(cfg)
-	return sendQueue{ch: ch, count: count, depth: depth, flights: flights{ring: make([]flight, depth+cfg.SendSlots+1)}}
+	return sendQueue{ch: ch, count: count, depth: depth,
+		ring: inFlightRing{entries: make([]inFlightEntry, depth+cfg.SendSlots+1)}}
 }
 
 // sqDepth is how many writes a data channel can have outstanding: as many as
@@ -53,7 +54,7 @@ func (q *sendQueue) number(signaled bool) (id uint64, flags fabric.Flags) {
 	if signaled {
 		flags = fabric.Signaled
 		q.signaled, q.unsignaled = q.posted, 0
-		q.flights.push(flight{seq: q.posted, slot: noSlot}) // something to wait for
+		q.ring.push(inFlightEntry{seq: q.posted, slot: noSlot}) // something to wait for
 	}
 	return uint64(protocol.PackWRID(protocol.WRDataWrite, uint8(q.ch.number), 0, q.posted)), flags
 }
@@ -81,7 +82,7 @@ type callback struct {
 // completion, has completed.
 func (q *sendQueue) whenCompleted(c callback) {
 	q.callbacks = append(q.callbacks, c)
-	q.flights.newest().callback = true
+	q.ring.newest().callback = true
 }
 
 // called returns the next callback.
@@ -93,8 +94,8 @@ func (q *sendQueue) called() callback {
 	return c
 }
 
-// flight is a frame on its way, or a work request that is none.
-type flight struct {
+// inFlightEntry is a frame on its way, or a work request that is none.
+type inFlightEntry struct {
 	seq      uint32          // of the work request
 	slot     uint32          // noSlot if it holds none
 	pool     *bufpool.Remote // nil for a frame that is not the first of its transfer
@@ -106,38 +107,38 @@ type flight struct {
 
 const noSlot = ^uint32(0)
 
-// flights is a ring of them.
-type flights struct {
-	ring  []flight
-	first int
-	n     int
+// inFlightRing is a ring of them.
+type inFlightRing struct {
+	entries []inFlightEntry
+	first   int
+	n       int
 }
 
-func (f *flights) len() int { return f.n }
+func (f *inFlightRing) len() int { return f.n }
 
-func (f *flights) push(x flight) {
+func (f *inFlightRing) push(x inFlightEntry) {
 	i := f.first + f.n
-	if i >= len(f.ring) {
-		i -= len(f.ring)
+	if i >= len(f.entries) {
+		i -= len(f.entries)
 	}
-	f.ring[i] = x
+	f.entries[i] = x
 	f.n++
 }
 
 // oldest is the one posted first; there must be one.
-func (f *flights) oldest() *flight { return &f.ring[f.first] }
+func (f *inFlightRing) oldest() *inFlightEntry { return &f.entries[f.first] }
 
 // newest is the one posted last; there must be one.
-func (f *flights) newest() *flight {
+func (f *inFlightRing) newest() *inFlightEntry {
 	i := f.first + f.n - 1
-	if i >= len(f.ring) {
-		i -= len(f.ring)
+	if i >= len(f.entries) {
+		i -= len(f.entries)
 	}
-	return &f.ring[i]
+	return &f.entries[i]
 }
 
-func (f *flights) pop() {
-	if f.first++; f.first == len(f.ring) {
+func (f *inFlightRing) pop() {
+	if f.first++; f.first == len(f.entries) {
 		f.first = 0
 	}
 	f.n--

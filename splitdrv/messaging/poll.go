@@ -3,10 +3,10 @@ package messaging
 import "runtime"
 
 const (
-	// idleChores is after how many looks in vain a polling worker does what can
+	// idleLooks is after how many looks in vain a polling worker does what can
 	// wait, and idleYields after how many times that it lets others run, who may
 	// have to do something before there is anything to see.
-	idleChores = 16
+	idleLooks  = 16
 	idleYields = 16
 )
 
@@ -52,12 +52,12 @@ func (ch *channel) pollOn() error {
 			}
 			idle = 0
 		}
-		if idle%idleChores == idleChores-1 {
-			if err := ch.chores(); err != nil {
+		if idle%idleLooks == idleLooks-1 {
+			if err := ch.idleWork(); err != nil {
 				return err
 			}
 		}
-		if idle == idleChores*idleYields {
+		if idle == idleLooks*idleYields {
 			idle = 0
 			runtime.Gosched()
 		}
@@ -65,9 +65,9 @@ func (ch *channel) pollOn() error {
 	return nil
 }
 
-// chores frees slots, and returns elements for which there was no message
+// idleWork frees slots, and returns elements for which there was no message
 // before. Neither costs anything while there is nothing else to do.
-func (ch *channel) chores() error {
+func (ch *channel) idleWork() error {
 	ch.tx.w.place()
 	if err := ch.tx.reclaim(); err != nil {
 		return err

@@ -73,7 +73,7 @@ func newSender(
 	s.out = batch{
 		cfg: &c.cfg, channel: uint8(ch.number), slots: slots, lkey: lkey,
 		pieces: maxPieces(&c.cfg), requests: &s.sendQueue, count: &s.count,
-		wrs: make([]fabric.SendWR, 0, c.cfg.Batch), frames: make([]flight, 0, c.cfg.Batch),
+		wrs: make([]fabric.SendWR, 0, c.cfg.Batch), frames: make([]inFlightEntry, 0, c.cfg.Batch),
 	}
 	s.remote.Store(new([]*bufpool.Remote))
 	var err error
@@ -283,7 +283,7 @@ func (s *sender) shortOf(size int) shortage {
 // idle reports whether everything has arrived that was sent, and is acknowledged if
 // it was indicated.
 func (s *sender) idle() bool {
-	return len(s.out.wrs) == 0 && s.flights.len() == 0 && s.indications.settled()
+	return len(s.out.wrs) == 0 && s.ring.len() == 0 && s.indications.settled()
 }
 
 // room is how many more transfers can be posted, those included that have to
@@ -344,9 +344,9 @@ func (s *sender) reclaim() error {
 			}
 			s.completed = seq
 		}
-		for s.flights.len() > 0 && int32(s.completed-s.flights.oldest().seq) >= 0 {
-			f := *s.flights.oldest()
-			s.flights.pop()
+		for s.ring.len() > 0 && int32(s.completed-s.ring.oldest().seq) >= 0 {
+			f := *s.ring.oldest()
+			s.ring.pop()
 			if err := s.complete(&f); err != nil {
 				return err
 			}
@@ -358,7 +358,7 @@ func (s *sender) reclaim() error {
 }
 
 // complete frees what a completed work request held.
-func (s *sender) complete(f *flight) error {
+func (s *sender) complete(f *inFlightEntry) error {
 	if f.slot != noSlot {
 		s.in.slots.Put(f.slot)
 	}
@@ -404,7 +404,7 @@ func (s *sender) settle() error {
 func (s *sender) letGo() error {
 	for i := 0; i < len(s.draining); {
 		r := s.draining[i]
-		last, busy := s.posted, s.flights.len() > 0 || len(s.indications.pending) > 0
+		last, busy := s.posted, s.ring.len() > 0 || len(s.indications.pending) > 0
 		if r.pool != nil {
 			last, busy = r.pool.Last, r.pool.Pending > 0
 		}
@@ -506,7 +506,7 @@ func (s *sender) missing(short shortage) (mask int) {
 	if short == shortOfFrame {
 		mask |= waitPort
 	}
-	if short == shortOfSlot || (s.wantsCompletions() && s.flights.len() > 0) {
+	if short == shortOfSlot || (s.wantsCompletions() && s.ring.len() > 0) {
 		mask |= waitCompletion
 	}
 	return mask

@@ -23,7 +23,7 @@ type batch struct {
 	sequence atomic.Uint64 // send modes: the sequence number of the next message; others read it
 
 	wrs    []fabric.SendWR // one record for each frame
-	frames []flight        // what they are
+	frames []inFlightEntry // what they are
 	bytes  int
 
 	last   int    // where the last transfer begins
@@ -103,7 +103,7 @@ func (b *batch) join(frame []byte, slot uint32) bool {
 	b.wrs[len(b.wrs)-1].Flags |= fabric.More
 	b.append(fabric.SendWR{
 		Addr: address(frame) - protocol.PackRecordSize, Len: uint32(len(frame) + protocol.PackRecordSize), LKey: b.lkey,
-	}, flight{seq: b.requests.posted, slot: slot}, len(frame))
+	}, inFlightEntry{seq: b.requests.posted, slot: slot}, len(frame))
 	return true
 }
 
@@ -120,7 +120,7 @@ func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32) (
 		Len:  uint32(n),
 		LKey: b.lkey,
 	}
-	f := flight{seq: seq, slot: slot, pool: g, elem: elem}
+	f := inFlightEntry{seq: seq, slot: slot, pool: g, elem: elem}
 	switch {
 	case mode.Sends():
 		wr.Op = fabric.OpSend
@@ -139,7 +139,7 @@ func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32) (
 
 // append puts a record, a frame of n bytes, into the batch. Its transfer asks
 // for a completion if so many frames before it did not.
-func (b *batch) append(wr fabric.SendWR, f flight, n int) {
+func (b *batch) append(wr fabric.SendWR, f inFlightEntry, n int) {
 	b.wrs = append(b.wrs, wr)
 	b.frames = append(b.frames, f)
 	b.bytes += n
@@ -232,7 +232,7 @@ func (b *batch) posted() {
 			f.slot = noSlot
 		}
 		if first || !inline {
-			b.requests.flights.push(*f)
+			b.requests.ring.push(*f)
 		}
 	}
 	// The bytes first, as they are read last: who subtracts the headers of the

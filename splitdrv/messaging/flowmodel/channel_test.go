@@ -23,7 +23,7 @@ type channel struct {
 	completed   int
 	posted      int
 	signaled    int
-	flights     []transfer
+	inFlight    []transfer
 	owed        []transfer
 	indicated   uint64
 	acked       uint64
@@ -279,7 +279,7 @@ func (c *channel) add() bool {
 			t.op = opDrain // owes nothing when it completes
 			c.owed = append(c.owed, transfer{pool: p, elem: elem})
 		}
-		c.flights = append(c.flights, t)
+		c.inFlight = append(c.inFlight, t)
 		return true
 	}
 	if !fitting && len(c.remotePools) > 0 {
@@ -291,15 +291,15 @@ func (c *channel) add() bool {
 // settle polls for completions, indicates, and lets go of pools.
 func (c *channel) settle() bool {
 	before, owed, unacked := c.completed, len(c.owed), c.indicated
-	for len(c.flights) > 0 {
+	for len(c.inFlight) > 0 {
 		// The completion of a request completes all before it, and there is one
 		// only if it was asked for.
-		i := slices.IndexFunc(c.flights, func(t transfer) bool { return t.seq > c.completed && c.isSignaled(t.seq) })
-		if i < 0 || c.flights[i].seq > c.visible {
+		i := slices.IndexFunc(c.inFlight, func(t transfer) bool { return t.seq > c.completed && c.isSignaled(t.seq) })
+		if i < 0 || c.inFlight[i].seq > c.visible {
 			break
 		}
-		c.completed = c.flights[i].seq
-		for _, t := range c.flights[:i+1] {
+		c.completed = c.inFlight[i].seq
+		for _, t := range c.inFlight[:i+1] {
 			switch {
 			case t.land != nil:
 				t.land()
@@ -310,7 +310,7 @@ func (c *channel) settle() bool {
 				t.pool.remote.Pending--
 			}
 		}
-		c.flights = c.flights[i+1:]
+		c.inFlight = c.inFlight[i+1:]
 	}
 	for len(c.owed) > 0 && (c.unacknowledged() < c.window() || c.m.rules.noWindow ||
 		c.m.rules.noAlone && c.m.mode == protocol.ModeImm && c.unacknowledged() < 1) {
@@ -328,7 +328,7 @@ func (c *channel) settle() bool {
 		c.s.send(msg)
 	}
 	did := c.completed != before || len(c.owed) != owed || c.indicated != unacked
-	if c.alone && len(c.flights) == 0 && len(c.owed) == 0 && c.unacknowledged() == 0 {
+	if c.alone && len(c.inFlight) == 0 && len(c.owed) == 0 && c.unacknowledged() == 0 {
 		c.alone = false
 		did = true
 	}
@@ -341,8 +341,8 @@ func (c *channel) isSignaled(seq int) bool {
 	if seq == c.signaled {
 		return true
 	}
-	i := slices.IndexFunc(c.flights, func(t transfer) bool { return t.seq == seq })
-	return i >= 0 && c.flights[i].signal
+	i := slices.IndexFunc(c.inFlight, func(t transfer) bool { return t.seq == seq })
+	return i >= 0 && c.inFlight[i].signal
 }
 
 // letGo finishes what is out of use.
@@ -356,7 +356,7 @@ func (c *channel) letGo() bool {
 				c.signaled = c.posted
 				t := transfer{op: opDrain, seq: c.posted, signal: true}
 				c.net = append(c.net, t)
-				c.flights = append(c.flights, t)
+				c.inFlight = append(c.inFlight, t)
 				did = true
 			}
 			i++

@@ -228,7 +228,7 @@ func (c *channel) post(t transfer) {
 		c.signaled = t.seq
 	}
 	c.net = append(c.net, t)
-	c.flights = append(c.flights, t)
+	c.inFlight = append(c.inFlight, t)
 }
 
 // invalidate sends the peer the message that invalidates the window around a
