@@ -70,6 +70,15 @@ func (r report) err() error {
 	return exit.With(status, fmt.Errorf("doctor: %d of %d checks failed", failed, len(r)))
 }
 
+// tell prints the report, and is the error that the command ends with.
+func (r report) tell(w io.Writer, asJSON bool) error {
+	if asJSON {
+		return errors.Join(printJSON(w, r), r.err())
+	}
+	r.print(w)
+	return r.err()
+}
+
 func (r report) print(w io.Writer) {
 	marks := map[string]string{"ok": "ok  ", "warning": "warn", "error": "FAIL"}
 	for _, f := range r {
@@ -120,13 +129,7 @@ sessions.`,
 			if f.selfTest {
 				return selfTest(cmd, device, hint, f.json)
 			}
-			r := examine(device, hint)
-			if f.json {
-				err = printJSON(cmd.OutOrStdout(), r)
-			} else {
-				r.print(cmd.OutOrStdout())
-			}
-			return errors.Join(err, r.err())
+			return examine(device, hint).tell(cmd.OutOrStdout(), f.json)
 		},
 	}
 	c.Flags().StringVar(&f.device, "device", "", "RDMA device to examine (default: all)")

@@ -102,8 +102,7 @@ func selfTest(cmd *cobra.Command, device string, hint verbs.GIDHint, asJSON bool
 	var missing report
 	devices := chosenDevices(&missing, device)
 	if len(missing) > 0 {
-		missing.print(cmd.ErrOrStderr())
-		return missing.err()
+		return missing.tell(cmd.OutOrStdout(), asJSON)
 	}
 	var s selfTests
 	var ended error
