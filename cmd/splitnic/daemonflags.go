@@ -24,6 +24,7 @@ type daemonFlags struct {
 	moderation            moderationValue
 	protection            string
 	handlerCPUs, priority string
+	irqAffinity           string
 	latency               bool
 	latencyDSCP           []string
 	latencySize           int
@@ -62,6 +63,9 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 		f.StringVar(&d.priority, "handler-priority", "",
 			"priority of the handlers' threads, -20 (first) to 19 (last), or latency or normal, for -10 and 0; "+
 				"or HANDLER=PRIORITY for each, such as 1=latency,2=5 (default: normal)")
+		f.StringVar(&d.irqAffinity, "irq-affinity", "off",
+			"off; follow: give handlers without processors those of their completion vector's interrupt; "+
+				"set: give the interrupts the processors of their handlers, at the start; not tried on hardware")
 		f.IntVar(&c.Handlers.Budget, "poll-budget", messaging.DefaultBudget,
 			"completions to handle in a row before other work of the thread")
 		f.DurationVar(&c.Handlers.Spin, "spin", 0, "time to poll before sleeping: takes a processor, saves some microseconds")
@@ -180,6 +184,11 @@ func (d *daemonFlags) handlers(h *daemon.Handlers) error {
 	}
 	if err := between("--poll-budget", h.Budget, 1, messaging.MaxBudget, ""); err != nil {
 		return err
+	}
+	switch h.IRQ = daemon.IRQAffinity(d.irqAffinity); h.IRQ {
+	case daemon.IRQOff, daemon.IRQFollow, daemon.IRQSet:
+	default:
+		return exit.Usagef("--irq-affinity %q: must be off, follow or set", d.irqAffinity)
 	}
 	if err := eachHandler("--handler-cpus", d.handlerCPUs, h.Number, cpus.Parse, &h.Spread, &h.CPUs); err != nil {
 		return err

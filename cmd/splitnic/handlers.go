@@ -18,8 +18,6 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/statussock"
-	"github.com/splitnic/splitnic/splitdrv/host"
-	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
@@ -29,7 +27,7 @@ type changeFlags struct {
 }
 
 func (f *changeFlags) add(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.assign, "assign", nil, "QUEUE=HANDLER: assign a queue, from 1, to another handler")
+	flags.StringArrayVar(&f.assign, "assign", nil, "QUEUE=HANDLER: assign a queue, from 1, to another handler, or to none")
 	flags.StringArrayVar(&f.cpus, "cpus", nil, "HANDLER=LIST: processors of a handler, such as 1=0-3,8,2=any")
 	flags.StringArrayVar(&f.budget, "budget", nil, "HANDLER=N: completions that it handles in a row")
 	flags.StringArrayVar(&f.spin, "spin", nil, "HANDLER=DURATION: how long it polls before it sleeps")
@@ -51,7 +49,10 @@ func (f *changeFlags) config() (messaging.HandlerChange, error) {
 	err := first(
 		eachNumber("assign", f.assign, func(queue int, value string) error {
 			handler, err := strconv.Atoi(value)
-			if err != nil {
+			switch {
+			case value == "none":
+				handler = messaging.Unassigned
+			case err != nil:
 				return fmt.Errorf("%q is no handler", value)
 			}
 			if ch.Assign == nil {
@@ -225,19 +226,19 @@ func readHandlers(ctx context.Context, path, name string) (*render.Handlers, err
 		return nil, err
 	}
 	if name == "" {
-		var s host.Status
+		var s daemon.HostStatus
 		if err := json.Unmarshal(raw, &s); err != nil || s.Role != "host" {
 			return nil, exit.Usagef("%s: no host is there: %w", path, errors.Join(err, errors.New("it is an "+s.Role)))
 		}
-		return render.NewHandlers(s.CompVectors, s.Handling, s.Traffic), nil
+		return render.NewHandlers(s.CompVectors, s.Interrupts, s.Handling, s.Traffic), nil
 	}
-	var s iounit.Status
+	var s daemon.UnitStatus
 	if err := json.Unmarshal(raw, &s); err != nil || s.Role != "iounit" {
 		return nil, exit.Usagef("%s: no I/O unit is there: %w", path, errors.Join(err, errors.New("it is a "+s.Role)))
 	}
 	for i := range s.Hosts {
 		if h := &s.Hosts[i]; (h.Name == name || h.Fingerprint == name) && h.Traffic != nil {
-			return render.NewHandlers(s.CompVectors, messaging.HandlingOf(h.Traffic), h.Traffic), nil
+			return render.NewHandlers(s.CompVectors, s.Interrupts, messaging.HandlingOf(h.Traffic), h.Traffic), nil
 		}
 	}
 	return nil, exit.With(exit.Missing, fmt.Errorf("%s: host %s is not connected", path, name))

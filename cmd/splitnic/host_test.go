@@ -62,7 +62,7 @@ func checkFlags[T any](t *testing.T, parse func(args ...string) (T, error), base
 func commonDefaults() daemon.Common {
 	return daemon.Common{
 		Version: version, GIDIndex: -1, Keys: daemon.Keys{Key: defaultKey},
-		Handlers: daemon.Handlers{Budget: messaging.DefaultBudget}, HandshakeTimeout: 10 * time.Second,
+		Handlers: daemon.Handlers{Budget: messaging.DefaultBudget, IRQ: daemon.IRQOff}, HandshakeTimeout: 10 * time.Second,
 		Messaging: messaging.Config{
 			KeepAlive: 250 * time.Millisecond, PeerTimeout: time.Second, PoolIdle: 10 * time.Second,
 			Timing: messaging.Config{}.Timing,
@@ -154,6 +154,9 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 		{"--handler-priority latency", handlers(func(h *daemon.Handlers) { h.Priority = -10 }), ""},
 		{"--handler-priority 0=3,2=normal",
 			handlers(func(h *daemon.Handlers) { h.Priorities = map[int]int{0: 3, 2: 0} }), ""},
+		{"--irq-affinity follow", handlers(func(h *daemon.Handlers) { h.IRQ = daemon.IRQFollow }), ""},
+		{"--irq-affinity set", handlers(func(h *daemon.Handlers) { h.IRQ = daemon.IRQSet }), ""},
+		{"--irq-affinity on", nil, "must be off, follow or set"},
 		{"--handlers -1", nil, "--handlers -1"},
 		{"--handlers 33", nil, "must be 1 to 32"},
 		{"--poll-budget 0", nil, "--poll-budget 0"},

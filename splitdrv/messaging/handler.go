@@ -23,6 +23,10 @@ const (
 	MaxSpin = time.Second
 	// ControlHandler is the number of the control channel's handler.
 	ControlHandler = 0
+	// Unassigned in the place of a handler's number says that a data channel has
+	// none: its workers run on any processor, with the process's priority, the
+	// default budget and without polling, and share all that with no other channel.
+	Unassigned = -1
 )
 
 var (
@@ -90,6 +94,8 @@ func (g *Handling) of(channel int) *Handler {
 	switch {
 	case channel == 0:
 		return &g.Handlers[ControlHandler]
+	case channel <= len(g.Assigned) && g.Assigned[channel-1] == Unassigned:
+		return &Handler{Number: Unassigned, Budget: DefaultBudget}
 	case channel <= len(g.Assigned):
 		return &g.Handlers[g.Assigned[channel-1]]
 	default:
@@ -146,6 +152,7 @@ func (g *Handling) check() error {
 	}
 	for i, number := range g.Assigned {
 		switch {
+		case number == Unassigned:
 		case number == ControlHandler:
 			return fmt.Errorf("assign data channel %d: %w: handler %d is the control channel's alone", i+1, ErrHandler, number)
 		case number < 0 || number >= len(g.Handlers):

@@ -31,7 +31,11 @@ func newHandlers(cfg *Config) *handlers {
 func (h *handlers) vector(channel int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.now.of(channel).Number % h.vectors
+	number := h.now.of(channel).Number
+	if number == Unassigned {
+		number = h.now.initial(channel)
+	}
+	return number % h.vectors
 }
 
 // newWorker makes a worker for a channel. wake is raised when there is something
@@ -50,7 +54,7 @@ func (h *handlers) newWorker(channel int, role Role, wake *epoll.Event) *worker 
 func (h *handlers) effective(channel int) effective {
 	e := effective{Handler: *h.now.of(channel)}
 	for i, number := range h.now.Assigned {
-		e.shared = e.shared || (number == e.Number && i+1 != channel)
+		e.shared = e.shared || (number == e.Number && number != Unassigned && i+1 != channel)
 	}
 	return e
 }
@@ -89,7 +93,9 @@ func (h *handlers) reconfigure(w *worker, e effective) {
 	}
 	if e.Number != p.Number {
 		now := w.tally()
-		h.past[p.Number] = h.past[p.Number].plus(now.minus(p.from))
+		if p.Number != Unassigned {
+			h.past[p.Number] = h.past[p.Number].plus(now.minus(p.from))
+		}
 		p.from = now
 	}
 	w.configure(e)

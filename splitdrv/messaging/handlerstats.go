@@ -49,9 +49,15 @@ func (h *handlers) stats() []HandlerStats {
 	}
 	all[ControlHandler].Channels = append(all[ControlHandler].Channels, 0)
 	for i, number := range h.now.Assigned {
+		if number == Unassigned {
+			continue
+		}
 		all[number].Channels = append(all[number].Channels, i+1)
 	}
 	for _, w := range h.workers {
+		if w.placed.Number == Unassigned {
+			continue
+		}
 		now := w.tally()
 		s := &all[w.placed.Number]
 		s.count(now.minus(w.placed.from))

@@ -34,7 +34,8 @@ func (c *Conn) SetHandling(g Handling) error {
 	return nil
 }
 
-// Assign assigns data channel channel, from 1, to handler.
+// Assign assigns data channel channel, from 1, to handler, or, with Unassigned, to
+// none.
 func (c *Conn) Assign(channel, handler int) error {
 	return c.change(HandlerChange{Assign: map[int]int{channel: handler}})
 }
@@ -64,7 +65,7 @@ func (c *Conn) Handlers() []HandlerStats { return c.handlers.stats() }
 // ChannelVector is where a data channel's completions raise events.
 type ChannelVector struct {
 	Channel       int `json:"channel"`
-	Handler       int `json:"handler"`
+	Handler       int `json:"handler"`             // Unassigned if there is none
 	Vector        int `json:"comp_vector"`         // of its completion queues
 	HandlerVector int `json:"handler_comp_vector"` // of those that would be made now
 }
@@ -74,7 +75,7 @@ func (s *Stats) Vectors() []ChannelVector {
 	var all []ChannelVector
 	for i, c := range s.Channels {
 		v := ChannelVector{Channel: i + 1, Handler: c.Handler, Vector: c.CompVector, HandlerVector: c.CompVector}
-		if c.Handler < len(s.Handlers) {
+		if c.Handler != Unassigned && c.Handler < len(s.Handlers) {
 			v.HandlerVector = s.Handlers[c.Handler].Vector
 		}
 		all = append(all, v)

@@ -81,6 +81,7 @@ func (c *Conn) Stats() Stats {
 	for _, h := range s.Handlers {
 		for _, ch := range h.Channels {
 			if ch > 0 {
+		s.Channels[len(s.Channels)-1].Handler = Unassigned
 				s.Channels[ch-1].Handler = h.Number
 			}
 		}

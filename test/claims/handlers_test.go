@@ -1,8 +1,13 @@
 package claims
 
 import (
+	"context"
 	"fmt"
+	"os"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -232,4 +237,129 @@ func handlerPriorities(t *testing.T, on fabricOf) {
 		}
 		p.traffic()
 	}
+}
+
+func TestHandlerRemoved(t *testing.T)     { handlerRemoved(t, inMemory) }
+func TestRDMAHandlerRemoved(t *testing.T) { handlerRemoved(t, onSoftRoCE) }
+
+// The association of a channel with its handler is removed under traffic, which
+// goes on: its threads are given back, and its completions are the handler's no
+// longer. It is made again.
+func handlerRemoved(t *testing.T, on fabricOf) {
+	cfg := answering
+	cfg.Queues, cfg.Handlers = 2, []messaging.Handler{{Number: 1, CPUs: cpus.Allowed()[:1], Priority: 10, Budget: 8}}
+	p := newPair(t, on, cfg)
+	p.traffic()
+	for _, side := range sides {
+		conn := p.halfs[side].conn
+		if err := conn.Assign(2, messaging.Unassigned); err != nil {
+			t.Fatal(err)
+		}
+		h := p.handlersFollowed(side)[1]
+		if !slices.Equal(h.Channels, []int{1}) || len(h.Workers) != 2 {
+			t.Errorf("%s: the handler has channels %d and %d workers, without channel 2", side, h.Channels, len(h.Workers))
+		}
+		for i, v := range stats(p, side).Vectors() {
+			if want := []int{1, messaging.Unassigned}[i]; v.Handler != want || v.Vector != v.HandlerVector {
+				t.Errorf("%s: channel %d has handler %d, want %d: %+v", side, v.Channel, v.Handler, want, v)
+			}
+		}
+	}
+	before := p.halfs[hostSide].conn.Handlers()[1].Completions
+	p.cross(unitSide, 1, repeat(1000, 32)...)
+	if n := p.halfs[hostSide].conn.Handlers()[1].Completions; n != before {
+		t.Errorf("%d completions of a channel that has no handler are counted as the handler's", n-before)
+	}
+	next := cfg
+	p.halfs[hostSide].conn.Handling().Configure(&next)
+	if got := newPair(t, on, next).halfs[hostSide].conn.Handling().Assigned; !slices.Equal(got,
+		[]int{1, messaging.Unassigned}) {
+		t.Errorf("in the next session the channels have handlers %d", got)
+	}
+	if err := p.halfs[hostSide].conn.Assign(2, 1); err != nil {
+		t.Fatal(err)
+	}
+	if h := p.handlersFollowed(hostSide)[1]; !slices.Equal(h.Channels, []int{1, 2}) {
+		t.Errorf("the handler has channels %d, want both again", h.Channels)
+	}
+	p.traffic()
+}
+
+func TestHandlerPriorityUnderLoad(t *testing.T)     { handlerPriorityUnderLoad(t, inMemory) }
+func TestRDMAHandlerPriorityUnderLoad(t *testing.T) { handlerPriorityUnderLoad(t, onSoftRoCE) }
+
+// Two channels are flooded, whose receivers poll without end on one processor: that
+// of the handler with priority has most of the processor's time, and carries more.
+func handlerPriorityUnderLoad(t *testing.T, on fabricOf) {
+	// A thread that polls keeps its P.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(16))
+	cpu := cpus.Allowed()[:1]
+	p := newHalves(t, on, map[string]messaging.Config{
+		hostSide: {Queues: 2},
+		unitSide: {Queues: 2, Handlers: []messaging.Handler{
+			{Number: 1, CPUs: cpu, Spin: messaging.MaxSpin},
+			{Number: 2, CPUs: cpu, Priority: 19, Spin: messaging.MaxSpin},
+		}},
+	})
+	p.connect()
+	p.start()
+	var threads [2]int
+	for _, h := range p.handlersFollowed(unitSide)[1:] {
+		for _, w := range h.Workers {
+			if w.Role == messaging.RoleReceiver {
+				threads[w.Channel-1] = w.Thread
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(p.alive())
+	var frames [2]atomic.Int64
+	var wg sync.WaitGroup
+	for q := range frames {
+		frame, buf := p.newFrame(1000), make([]byte, 1<<17)
+		wg.Go(func() {
+			for p.halfs[hostSide].wires[q].Send(ctx, frame) == nil {
+				continue
+			}
+		})
+		wg.Go(func() {
+			for {
+				if _, err := p.halfs[unitSide].wires[q].Receive(ctx, buf); err != nil {
+					return
+				}
+				frames[q].Add(1)
+			}
+		})
+	}
+	defer wg.Wait()
+	defer cancel()
+	before := [2]time.Duration{onProcessor(t, threads[0]), onProcessor(t, threads[1])}
+	used := func(i int) time.Duration { return onProcessor(t, threads[i]) - before[i] }
+	const enough = 500 * time.Millisecond
+	p.until(func() error {
+		if d := used(0); d < enough {
+			return fmt.Errorf("the receiver with priority has run for %v of %v", d, enough)
+		}
+		return nil
+	})
+	second, first := used(1), used(0)
+	t.Logf("with priority %v and %d frames, without %v and %d", first, frames[0].Load(), second, frames[1].Load())
+	// The kernel's weights are 1024 and 15, or 110 and 15 if the tests run under nice(1).
+	if first < 2*second || frames[0].Load() <= frames[1].Load() {
+		t.Errorf("the receiver with priority has run for %v and got %d frames, the other one for %v and %d", first,
+			frames[0].Load(), second, frames[1].Load())
+	}
+}
+
+// onProcessor is how long a thread of this process has had a processor.
+func onProcessor(t *testing.T, thread int) time.Duration {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", thread))
+	var ran int64
+	if err == nil {
+		_, err = fmt.Sscan(string(b), &ran)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(ran)
 }

@@ -296,6 +296,7 @@ func TestHandlerMistakes(t *testing.T) {
 		{"a processor that is not there", iounit("--handler-cpus", "1023"), exitUsage, []string{"1023", "this machine has"}},
 		{"a handler that is not there", host("--handlers", "1", "--handler-cpus", "2=0"), exitUsage,
 			[]string{"handler 2", "--handlers"}},
+		{"no way of interrupts", host("--irq-affinity", "on"), exitUsage, []string{"--irq-affinity", "follow"}},
 		{"no priority", host("--handler-priority", "high"), exitUsage, []string{"--handler-priority", "latency"}},
 		{"no number of a handler", host("--handler-priority", "first=5"), exitUsage, []string{"--handler-priority", "first"}},
 		{"a processor of no handler", host("--handler-cpus", "0,1=1"), exitUsage, []string{"--handler-cpus", "NUMBER=0"}},

@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/cpus"
+	"github.com/splitnic/splitnic/internal/irq"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/verbs"
 )
 
 // Handlers are the completion-queue handlers that are wanted.
@@ -22,11 +25,12 @@ type Handlers struct {
 	CPUs       map[int]cpus.List // processors of one
 	Priority   int               // of those of data
 	Priorities map[int]int       // of one
+	IRQ        IRQAffinity       // empty means off
 }
 
 // bound reports whether any handler is bound to processors or has a priority.
 func (h *Handlers) bound() bool {
-	return h.Spread != nil || h.CPUs != nil || h.Priority != 0 || h.Priorities != nil
+	return h.Spread != nil || h.CPUs != nil || h.Priority != 0 || h.Priorities != nil || h.IRQ == IRQFollow
 }
 
 // Make makes the handlers for as many queues and completion vectors; nil are
@@ -69,6 +73,15 @@ func (h *Handlers) Make(queues, vectors int) ([]messaging.Handler, error) {
 		}
 	}
 	return all, nil
+}
+
+// handlers makes the handlers of this process, as Make does, and joins them with the
+// interrupts of its device.
+func (c *Common) handlers(device *verbs.Context, queues, vectors int, log *slog.Logger) (err error) {
+	if c.Messaging.Handlers, err = c.Handlers.Make(queues, vectors); err != nil {
+		return err
+	}
+	return c.Handlers.IRQ.join(irq.Kernel, device.Name(), device.Limits().CompVectors, c.Messaging.Handlers, log)
 }
 
 // allowed reports what this machine has against a handler.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/irq"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -17,6 +18,8 @@ import (
 type HostStatus struct {
 	host.Status
 	Security SecurityStatus `json:"security"`
+	// Interrupts are those of the RDMA device.
+	Interrupts Interrupts `json:"interrupts"`
 }
 
 // RunHost runs a host until ctx is done. A netdevice that the last process has
@@ -55,7 +58,7 @@ func (c *Host) run(ctx context.Context, store *fdStore) (err error) {
 		c.Latency = nil
 	}
 	queues := c.Queues + extra(c.Latency)
-	if c.Messaging.Handlers, err = c.Handlers.Make(queues, device.Limits().CompVectors+extra(c.Latency)); err != nil {
+	if err = c.handlers(device, queues, device.Limits().CompVectors+extra(c.Latency), log); err != nil {
 		return err
 	}
 
@@ -81,8 +84,12 @@ func (c *Host) serveNetdevice(
 	ctx context.Context, h *host.Host, netdev *tap.Device, reloads *reloader, log *slog.Logger,
 ) error {
 	queues := len(netdev.Queues())
-	stop, err := c.serve("host-"+netdev.Name(), func() any { return HostStatus{h.Status(), reloads.status()} },
-		hostMetrics(h, reloads), log, append(hostCommands(h, queues), reloads.command())...)
+	status := func() any {
+		s := h.Status()
+		return HostStatus{s, reloads.status(), interruptsOf(irq.Kernel, s.Device)}
+	}
+	stop, err := c.serve("host-"+netdev.Name(), status, hostMetrics(h, reloads), log,
+		append(hostCommands(h, queues), reloads.command())...)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/irq"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
@@ -29,6 +30,8 @@ import (
 type UnitStatus struct {
 	iounit.Status
 	Security SecurityStatus `json:"security"`
+	// Interrupts are those of the RDMA device.
+	Interrupts Interrupts `json:"interrupts"`
 }
 
 // RunIOUnit runs an I/O unit until ctx is done.
@@ -64,7 +67,7 @@ func (c *IOUnit) run(ctx context.Context) (err error) {
 		c.Queues = DefaultQueues(vectors)
 	}
 	queues := min(c.Queues+extra(c.Latency), messaging.MaxQueues)
-	if c.Messaging.Handlers, err = c.Handlers.Make(c.Queues, vectors); err != nil {
+	if err = c.handlers(device, c.Queues, vectors, log); err != nil {
 		return err
 	}
 	restore, err := c.prepareCard(log)
@@ -99,8 +102,11 @@ func (c *IOUnit) serveHosts(
 	defer reloads.start(ctx)()
 	bound := boundProcs(queues, c.MaxHosts)
 	handlers := handlersCommand(func(r HandlersRequest) error { return unit.ChangeHandlers(r.Host, r.Change) }, bound)
-	stop, err := c.serve("iounit-"+port, func() any { return UnitStatus{unit.Status(), reloads.status()} },
-		iounitMetrics(unit, reloads), log, reloads.command(), handlers)
+	status := func() any {
+		s := unit.Status()
+		return UnitStatus{s, reloads.status(), interruptsOf(irq.Kernel, s.Device)}
+	}
+	stop, err := c.serve("iounit-"+port, status, iounitMetrics(unit, reloads), log, reloads.command(), handlers)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
@@ -15,11 +16,12 @@ type Handlers struct {
 	Handling    messaging.Handling        `json:"handling"`           // in force, and for the next session
 	Handlers    []messaging.HandlerStats  `json:"handlers,omitempty"` // of the present session
 	Channels    []messaging.ChannelVector `json:"channels,omitempty"` // of the present session
+	Interrupts  daemon.Interrupts         `json:"interrupts"`         // of the device
 }
 
 // NewHandlers is about the present session, whose counters are s, if there is one.
-func NewHandlers(vectors int, g messaging.Handling, s *messaging.Stats) *Handlers {
-	v := &Handlers{CompVectors: vectors, Handling: g}
+func NewHandlers(vectors int, irqs daemon.Interrupts, g messaging.Handling, s *messaging.Stats) *Handlers {
+	v := &Handlers{CompVectors: vectors, Interrupts: irqs, Handling: g}
 	if s != nil {
 		v.Handlers, v.Channels = s.Handlers, s.Vectors()
 	}
@@ -41,6 +43,7 @@ func (v *Handlers) Pending() bool {
 // Print prints them.
 func (v *Handlers) Print(w io.Writer, indent string) {
 	fmt.Fprintf(w, "%scompletion vectors\t%d, of the device\n", indent, v.CompVectors)
+	printInterrupts(w, indent, &v.Interrupts)
 	if v.Handlers == nil {
 		for _, h := range v.Handling.Handlers {
 			fmt.Fprintf(w, "%shandler %d\t%s\n", indent, h.Number, handlerText(&h))
@@ -60,10 +63,33 @@ func (v *Handlers) Print(w io.Writer, indent string) {
 		}
 	}
 	for _, c := range v.Channels {
+		if c.Handler == messaging.Unassigned {
+			fmt.Fprintf(w, "%squeue %d\tno handler, completion vector %d\n", indent, c.Channel, c.Vector)
+			continue
+		}
 		if c.Vector != c.HandlerVector {
 			fmt.Fprintf(w, "%squeue %d\tcompletion vector %d, and %d from the next session on\n", indent, c.Channel, c.Vector,
 				c.HandlerVector)
 		}
+	}
+}
+
+// printInterrupts prints those of an adapter; Soft-RoCE has none.
+func printInterrupts(w io.Writer, indent string, s *daemon.Interrupts) {
+	for i := range s.Vectors {
+		v := &s.Vectors[i]
+		chosen := ""
+		if len(v.Effective) > 0 {
+			chosen = fmt.Sprintf(", goes to %v", v.Effective)
+		}
+		fmt.Fprintf(w, "%svector %d\tinterrupt %d, %s, may go to processors %v%s\n", indent, v.Number, v.IRQ, v.Name, v.CPUs,
+			chosen)
+	}
+	if s.Balancer != 0 {
+		fmt.Fprintf(w, "%sirqbalance\tprocess %d, may move interrupts\n", indent, s.Balancer)
+	}
+	if s.Error != "" {
+		fmt.Fprintf(w, "%sinterrupts\tunknown: %s\n", indent, s.Error)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/internal/cpus"
+	"github.com/splitnic/splitnic/internal/irq"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
@@ -68,6 +69,31 @@ func TestPrintHandlers(t *testing.T) {
 		"4711 completions, 42 wake-ups, budget exhausted 13 times", "sender of queue 2: thread 1234 on 3, priority -4",
 		"receiver of queue 1: has not followed yet; refused: out of paper",
 		"completion vector 1, and 0 from the next session on", "handler 2, completion vector 1")
+}
+
+// TestPrintInterrupts shows those of an adapter, and queues without a handler.
+func TestPrintInterrupts(t *testing.T) {
+	var out bytes.Buffer
+	v := NewHandlers(2, daemon.Interrupts{
+		Vectors: []irq.Vector{
+			{Number: 0, IRQ: 45, Name: "mlx5_comp0", CPUs: cpus.List{0, 1, 2}, Effective: cpus.List{2}},
+			{Number: 1, IRQ: 46, Name: "mlx5_comp1", CPUs: cpus.List{3}},
+		},
+		Balancer: 812, Error: "out of files",
+	}, messaging.Handling{}, &messaging.Stats{
+		Handlers: []messaging.HandlerStats{},
+		Channels: []messaging.ChannelStats{{Handler: messaging.Unassigned, CompVector: 1}},
+	})
+	v.Print(&out, "")
+	for _, want := range []string{
+		"vector 0\tinterrupt 45, mlx5_comp0, may go to processors 0-2, goes to 2\n",
+		"vector 1\tinterrupt 46, mlx5_comp1, may go to processors 3\n", "irqbalance\tprocess 812", "unknown: out of files",
+		"queue 1\tno handler, completion vector 1\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, &out)
+		}
+	}
 }
 
 func TestPrintLatency(t *testing.T) {

@@ -87,7 +87,7 @@ func printHost(w io.Writer, s *daemon.HostStatus) {
 	if s.Traffic != nil {
 		printTraffic(w, "  ", s.Traffic)
 	}
-	NewHandlers(s.CompVectors, s.Handling, s.Traffic).Print(w, "  ")
+	NewHandlers(s.CompVectors, s.Interrupts, s.Handling, s.Traffic).Print(w, "  ")
 }
 
 // historyText says how long the netdevice has been there, if that is known, and
@@ -152,8 +152,12 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 		if c.Moderated {
 			moderated = ", moderated"
 		}
-		fmt.Fprintf(w, "%squeue %d%s\tQP %#x ↔ %#x, handler %d, completion vector %d%s\n", indent, i+1, class(&c), c.QPN,
-			c.PeerQPN, c.Handler, c.CompVector, moderated)
+		handler := fmt.Sprintf("handler %d", c.Handler)
+		if c.Handler == messaging.Unassigned {
+			handler = "no handler"
+		}
+		fmt.Fprintf(w, "%squeue %d%s\tQP %#x ↔ %#x, %s, completion vector %d%s\n", indent, i+1, class(&c), c.QPN,
+			c.PeerQPN, handler, c.CompVector, moderated)
 		fmt.Fprintf(w, "%s  to the peer\t%d frames, %d bytes, %d doorbells, %d too long, %d malformed, %d waits for credit\n",
 			indent, c.TxFrames, c.TxBytes, c.TxPosts, c.TxTooLong, c.TxMalformed, c.TxNoCredit)
 		fmt.Fprintf(w, "%s  from the peer\t%d frames, %d bytes, %d dropped, %d malformed, %d over the MTU\n",

@@ -42,7 +42,7 @@ func printUnit(w io.Writer, s *daemon.UnitStatus) {
 		printLatency(w, "    ", h.Latency)
 		if h.Traffic != nil {
 			printTraffic(w, "    ", h.Traffic)
-			NewHandlers(s.CompVectors, messaging.HandlingOf(h.Traffic), h.Traffic).Print(w, "    ")
+			NewHandlers(s.CompVectors, s.Interrupts, messaging.HandlingOf(h.Traffic), h.Traffic).Print(w, "    ")
 		}
 	}
 }
