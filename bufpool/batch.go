@@ -2,6 +2,7 @@ package bufpool
 
 import (
 	"slices"
+	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 )
@@ -23,6 +24,7 @@ const MaxBatch = 64
 type Batch struct {
 	Written  []Written
 	Requests []fabric.SendWR // the sender's, to post them at once
+	Begun    time.Time       // when the first of Written was gathered
 }
 
 // Written is an element in a Batch.

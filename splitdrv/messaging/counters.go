@@ -50,6 +50,8 @@ type RxCounters[T any] struct {
 	UpdatesSent              T `json:"updates_sent" help:"BufferRecvPoolUpdate messages sent"`
 	RxPacks                  T `json:"rx_packs" help:"transfers that carried several frames"`
 	RxPacked                 T `json:"rx_packed" help:"frames in these"`
+	Revocations              T `json:"revocations" help:"batches of one-touch elements that were revoked"`
+	RevocationTime           T `json:"revocation_ns" help:"nanoseconds from taking the first element of each of these batches until all its windows were invalid"`
 	WindowsInvalidatedByPeer T `json:"windows_invalidated_by_peer" metric:"windows,invalidated_by_peer" help:"windows that the peer invalidated, as agreed"`
 }
 

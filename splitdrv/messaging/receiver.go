@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
+	"time"
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
@@ -48,6 +50,8 @@ type receiver struct {
 	spare    int             // posted receives that stand for no element
 	consumed []consumed      // free again after the next flush
 	batches  bufpool.Batches // of one-touch pools
+	begun    time.Time       // when the first element was gathered there
+	longest  atomic.Uint64   // nanoseconds, of all revocations
 	returns  bufpool.Returns
 	out      delivery
 	count    rxCounters
@@ -455,12 +459,16 @@ func (r *receiver) gather(w bufpool.Written) {
 	if len(r.batches.Gathered()) == bufpool.MaxBatch {
 		r.revoke()
 	}
+	if len(r.batches.Gathered()) == 0 {
+		r.begun = time.Now()
+	}
 	r.batches.Gather(w)
 }
 
 // revoke has the sender invalidate the windows of what was gathered.
 func (r *receiver) revoke() {
 	if b := r.batches.Revoke(); b != nil {
+		b.Begun = r.begun
 		r.sender.put(sqRequest{kind: sqRevoke, batch: b})
 	}
 }
@@ -469,6 +477,7 @@ func (r *receiver) revoke() {
 // their windows bound again.
 func (r *receiver) revoked(b *bufpool.Batch) error {
 	r.batches.Revoked()
+	r.measureRevocation(time.Since(b.Begun))
 	for i := range b.Written {
 		if err := r.out.unpack(b.Written[i].Data); err != nil {
 			return err
@@ -479,6 +488,18 @@ func (r *receiver) revoked(b *bufpool.Batch) error {
 	}
 	r.sender.put(sqRequest{kind: sqRebind, batch: b})
 	return nil
+}
+
+// measureRevocation counts a batch that took so long. A second write to one of its
+// elements may have been accepted all that time, and of what was written only the
+// last is seen.
+func (r *receiver) measureRevocation(took time.Duration) {
+	n := uint64(max(took, 0))
+	r.count.Revocations.Add(1)
+	r.count.RevocationTime.Add(n)
+	if n > r.longest.Load() { // nobody else writes it
+		r.longest.Store(n)
+	}
 }
 
 // rebound has elements returned that can be written again.

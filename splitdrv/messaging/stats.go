@@ -1,6 +1,8 @@
 package messaging
 
 import (
+	"time"
+
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/internal/counter"
 	"github.com/splitnic/splitnic/protocol"
@@ -25,6 +27,8 @@ type ChannelStats struct {
 	QPN        uint32 `json:"qpn"`       // of the data queue pair
 	PeerQPN    uint32 `json:"peer_qpn"`  // the one that it is connected to
 	Latency    bool   `json:"latency"`   // it is the latency channel
+	// RevocationMax is the longest of the revocations that are counted.
+	RevocationMax time.Duration `json:"revocation_max_ns,omitempty"`
 }
 
 // Pool is one pool, of either side's.
@@ -81,7 +85,7 @@ func (c *Conn) Stats() Stats {
 	for _, h := range s.Handlers {
 		for _, ch := range h.Channels {
 			if ch > 0 {
-		s.Channels[len(s.Channels)-1].Handler = Unassigned
+				s.Channels[len(s.Channels)-1].Handler = Unassigned
 				s.Channels[ch-1].Handler = h.Number
 			}
 		}
@@ -97,6 +101,7 @@ func (ch *channel) stats() ChannelStats {
 	}
 	counter.Snapshot(&s.TxCounters, &ch.tx.count)
 	counter.Snapshot(&s.RxCounters, &ch.rx.count)
+	s.RevocationMax = time.Duration(ch.rx.longest.Load())
 	for _, p := range *ch.rx.local.Load() {
 		l := p.Elements.Ledger()
 		s.Local = addLedger(s.Local, l)

@@ -216,3 +216,29 @@ func oneTouch(t *testing.T, on fabricOf) {
 		}
 	}
 }
+
+func TestRevocationMeasured(t *testing.T)     { revocationMeasured(t, inMemory) }
+func TestRDMARevocationMeasured(t *testing.T) { revocationMeasured(t, onSoftRoCE) }
+
+// The time is measured in which a second write to a one-touch element is still
+// accepted, from when the first one is taken.
+func revocationMeasured(t *testing.T, on fabricOf) {
+	p := newPair(t, on, messaging.Config{
+		Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 16}}, MaxPools: 1,
+		Protection: messaging.ProtectOneTouch, OneTouch: true,
+	})
+	begun := time.Now()
+	const frames = 64
+	for range frames / 8 {
+		p.cross(hostSide, 0, repeat(1000, 8)...)
+	}
+	took := time.Since(begun)
+	s := stats(p, unitSide).Channels[0]
+	sum, n := time.Duration(s.RevocationTime), s.Revocations
+	if n < 1 || n > frames || sum <= 0 || sum > time.Duration(n)*s.RevocationMax || s.RevocationMax > took {
+		t.Errorf("%d batches for %d frames, revoked within %v in all, at most %v, during %v", n, frames, sum, s.RevocationMax,
+			took)
+	}
+	t.Logf("a second write was accepted for %v on average, at most %v, in %d batches", sum/time.Duration(max(n, 1)),
+		s.RevocationMax, n)
+}

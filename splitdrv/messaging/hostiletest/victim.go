@@ -1,6 +1,7 @@
 package hostiletest
 
 import (
+	"bytes"
 	"context"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // victim is a session under attack, with ports that count.
@@ -19,6 +21,7 @@ type victim struct {
 	pools   int   // that it lends on each data channel at first
 	port    *port // of the first data channel
 	wire    *porttest.Wire
+	gate    *gate  // of its invalidations, if they are to be held back
 	release func() // lets everybody go on who was held up
 	ctx     context.Context
 }
@@ -98,6 +101,15 @@ func (v *victim) sendFrame(ctx context.Context, frame []byte) {
 	v.t.Helper()
 	if err := v.wire.Send(ctx, frame); err != nil {
 		v.t.Fatal(err)
+	}
+}
+
+// receives expects a frame behind the session's port.
+func (v *victim) receives(ctx context.Context, want []byte) {
+	v.t.Helper()
+	got, err := v.wire.Receive(ctx, make([]byte, vnet.MaxFrame))
+	if err != nil || !bytes.Equal(got, want) {
+		v.t.Errorf("%d bytes were delivered that differ from the %d that were judged: %v", len(got), len(want), err)
 	}
 }
 

@@ -23,6 +23,13 @@ func oneTouch(_ *victim, cfg *messaging.Config) {
 	cfg.Protection, cfg.OneTouch = messaging.ProtectOneTouch, true
 }
 
+// heldBack is oneTouch, and has the session's invalidations wait at a gate.
+func heldBack(v *victim, cfg *messaging.Config) {
+	oneTouch(v, cfg)
+	v.gate = newGate(v.ctx, cfg.Device)
+	cfg.Device = v.gate
+}
+
 // tell tells keys of a pool that the peer is about to lend, and returns the
 // status of the reply.
 func (p *Peer) tell(pool, first uint32, keys int) protocol.CfgStatus {
@@ -92,6 +99,27 @@ func windows() []Attack {
 				p.transfer(0, 0, frame(100))
 				p.delivered(1)
 				p.write(fabric.OpWrite, 0, 0, 0, frame(100))
+			}},
+		{Name: "second write to a one-touch element before its window is invalid", Modes: writing, Refused: accessError,
+			Delivered: 1, Local: true, prepare: heldBack, do: func(p *Peer) {
+				first, second := frame(100), frame(100)
+				first[99], second[99] = 1, 2
+				p.transfer(0, 0, first)
+				p.victim.until(p.ctx, func() bool {
+					p.poll()
+					return p.victim.gate.reached.Load() > 0
+				})
+				// The key is good still, and the adapter takes the write. Nobody has
+				// looked at the first one.
+				p.write(fabric.OpWrite, 0, 0, 0, second)
+				p.completed()
+				if n := p.victim.port.delivered.Load(); n != 0 || len(p.refused) != 0 {
+					p.t.Errorf("%d frames were delivered from an element that could be written, refused: %v", n, p.refused)
+				}
+				p.victim.gate.lift()
+				p.delivered(1)
+				p.victim.receives(p.ctx, second) // what was there when it was judged
+				p.write(fabric.OpWrite, 0, 0, 0, first)
 			}},
 		{Name: "write to a one-touch element with the key of its neighbour", Modes: writing, Refused: accessError,
 			Local: true, prepare: oneTouch, do: func(p *Peer) {

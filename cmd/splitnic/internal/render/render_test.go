@@ -131,7 +131,8 @@ func TestPrintHost(t *testing.T) {
 		Traffic: &messaging.Stats{PoolsAsked: 4711, Channels: []messaging.ChannelStats{{
 			LocalPools: []messaging.Pool{{ElementSize: 2048, Ledger: messaging.Ledger{Elements: 256}},
 				{ElementSize: 65535, Extra: true, Ledger: messaging.Ledger{Elements: 32}}},
-			RxCounters:   messaging.RxCounters[uint64]{RxLost: 23},
+			RxCounters:    messaging.RxCounters[uint64]{RxLost: 23, Revocations: 4, RevocationTime: 100_000},
+			RevocationMax: 70 * time.Microsecond, Handler: messaging.Unassigned,
 			MemoryPinned: 3 << 20,
 		}}},
 	})
@@ -145,6 +146,7 @@ func TestPrintHost(t *testing.T) {
 	for _, want := range []string{
 		"indicate", "all multicast, 1 further", "VLANs", "promiscuous mode on", "denied",
 		"4711 asked for", "256×2048, 32×65535 (asked for) lent", "3.0 MiB", "23 frames",
+		"keys void 25µs after", "at most 70µs, in 4 batches", "no handler, completion",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the status does not say %q:\n%s", want, &out)

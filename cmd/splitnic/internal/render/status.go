@@ -170,6 +170,10 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 			fmt.Fprintf(w, "%s  windows\t%d bound, %d invalidated here, %d by the peer\n", indent, c.WindowsBound,
 				c.WindowsInvalidated, c.WindowsInvalidatedByPeer)
 		}
+		if n := c.Revocations; n > 0 {
+			fmt.Fprintf(w, "%s  one-touch\tkeys void %v after the first transfer of a batch was taken, at most %v, in %d "+
+				"batches\n", indent, time.Duration(c.RevocationTime/n), c.RevocationMax, n)
+		}
 		if c.RxLost+c.RxLate > 0 {
 			fmt.Fprintf(w, "%s  lost on the fabric\t%d frames, %d late\n", indent, c.RxLost, c.RxLate)
 		}
