@@ -279,8 +279,8 @@ func handlerRemoved(t *testing.T, on fabricOf) {
 	if err := p.halfs[hostSide].conn.Assign(2, 1); err != nil {
 		t.Fatal(err)
 	}
-	if h := p.handlersFollowed(hostSide)[1]; !slices.Equal(h.Channels, []int{1, 2}) {
-		t.Errorf("the handler has channels %d, want both again", h.Channels)
+	if h := p.handlersFollowed(hostSide)[1]; !slices.Equal(h.Channels, []int{1, 2}) || h.Completions != before {
+		t.Errorf("the handler has channels %d, want both again, and %d completions more", h.Channels, h.Completions-before)
 	}
 	p.traffic()
 }
