@@ -131,7 +131,7 @@ func (p *Pools) give(out []Action) []Action {
 // smallest that fits, or like the largest if none does; unless the peer has been
 // asked a moment ago.
 func (p *Pools) ask(e *Event, out []Action) []Action {
-	if p.asking || e.Size == 0 {
+	if p.asking || p.ending || e.Size == 0 {
 		return out
 	}
 	if p.count.Lent != p.lentThen {

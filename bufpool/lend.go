@@ -10,7 +10,10 @@ import (
 
 // lend begins a pool that the peer asks for, if there is a place for it.
 func (p *Pools) lend(e *Event, out []Action) []Action {
-	l := p.place(e.Channel)
+	var l *Local
+	if !p.ending {
+		l = p.place(e.Channel)
+	}
 	if l == nil {
 		p.count.Refused++
 		return out

@@ -73,6 +73,7 @@ const (
 	Replying   // the reply to that is about to leave
 	FlushReply // Transaction: the peer has answered
 	Tick       // Tight: it is time to look for pools that are idle
+	Ending     // this side ends the session in good order: all pools are to go
 )
 
 // Event is something that has happened, and what to.
@@ -163,6 +164,9 @@ type Action struct {
 //
 // # Flushes
 //
+// At the end of a session in good order (Ending) all pools go by flushes of this
+// side's, those that it lends and those that it uses, and it lends no others.
+//
 // One flush of each side's is out at a time. A local pool is taken back when the one
 // before has been drained: the update that acknowledges what was indicated there has
 // to be on its way before the next flush, whose reply says that it has been received.
@@ -187,6 +191,8 @@ type Pools struct {
 	told      told
 	lentThen  uint64 // pools that the peer had lent when it was asked last
 	askedSize []int  // by channel: of the elements that were asked for last
+
+	ending bool
 
 	count Counts
 }
@@ -251,6 +257,21 @@ func (p *Pools) AtRest() error {
 			len(p.untold), p.awaited, p.owed.out, p.asking)
 	}
 	return nil
+}
+
+// Gone reports whether there is no pool any more, and nothing under way.
+func (p *Pools) Gone() bool {
+	for _, l := range p.local {
+		if l != nil {
+			return false
+		}
+	}
+	for _, r := range p.remote {
+		if r.state != remoteClosed {
+			return false
+		}
+	}
+	return !p.awaited && !p.owed.out && p.taking == nil && p.giving == nil
 }
 
 // First makes a place for one of the first pools of a channel, or returns nil if

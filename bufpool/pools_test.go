@@ -207,6 +207,40 @@ func TestPools(t *testing.T) {
 			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{0 | giveBack}}, "drain 0")
 			w.step(Event{Kind: Invalidated, Local: l[0]}, ErrInvalidated)
 		}},
+		{"at the end all pools go, of both sides", 0, nil, func(w *walk) {
+			l, r := w.lent(2), w.lend(5, 2048, false)
+			w.step(Event{Kind: Ending}, "stop 5; request 0x0 as 1")
+			w.step(Event{Kind: Get, Channel: 1, Size: 100, Elements: 4}, "")
+			w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "")
+			w.step(Event{Kind: Stopped, Remote: r}, "")
+			w.step(Event{Kind: FlushReply, Transaction: 1}, fmt.Sprintf("drain 0; request %#x as 2", 5|giveBack))
+			w.step(Event{Kind: Drained, Local: l[0]}, "deregister 0")
+			w.step(Event{Kind: Deregistered, Local: l[0]}, "")
+			w.step(Event{Kind: FlushReply, Transaction: 2}, "request 0x1 as 3")
+			w.step(Event{Kind: FlushReply, Transaction: 3}, "drain 1")
+			w.step(Event{Kind: Drained, Local: l[1]}, "deregister 1")
+			if w.pools.Gone() {
+				w.t.Error("all pools are gone before the last one is deregistered")
+			}
+			w.step(Event{Kind: Deregistered, Local: l[1]}, "")
+			if !w.pools.Gone() {
+				w.t.Error("there are pools left")
+			}
+		}},
+		{"at the end both sides may take the same pools back", 0, nil, func(w *walk) {
+			l, r := w.lent(1), w.lend(5, 2048, false)
+			w.step(Event{Kind: Ending}, "stop 5; request 0x0 as 1")
+			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{5, 0 | giveBack}}, "stop 5 for good; drain 0")
+			w.step(Event{Kind: Stopped, Remote: r}, "")
+			w.step(Event{Kind: Stopped, Remote: r, Last: true}, "")
+			w.step(Event{Kind: Drained, Local: l[0]}, "deregister 0; reply to 7, 1 of 4")
+			w.step(Event{Kind: Replying}, "")
+			w.step(Event{Kind: Deregistered, Local: l[0]}, "")
+			w.step(Event{Kind: FlushReply, Transaction: 1}, "")
+			if !w.pools.Gone() {
+				w.t.Error("there are pools left")
+			}
+		}},
 		{"idle pools are taken back, one after the other", 0, nil, func(w *walk) {
 			w.lent(1)
 			a, b := w.asked(), w.asked()

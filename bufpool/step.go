@@ -2,6 +2,7 @@ package bufpool
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -10,6 +11,37 @@ import (
 // Step hears of an event and appends what is to be done to out. An error is the
 // peer's fault.
 func (p *Pools) Step(e *Event, out []Action) ([]Action, error) {
+	out, err := p.step(e, out)
+	if p.ending && err == nil {
+		out = p.endNext(out)
+	}
+	return out, err
+}
+
+// endNext has the next pools go at the end of the session, a local and a remote one
+// at a time.
+func (p *Pools) endNext(out []Action) []Action {
+	if p.giving == nil && p.given == nil {
+		for _, ref := range slices.Sorted(maps.Keys(p.remote)) {
+			if r := p.remote[ref]; r.state == remoteInUse {
+				r.state, p.giving = remoteStopping, r
+				out = append(out, Action{Do: Stop, Remote: r})
+				break
+			}
+		}
+	}
+	if !p.awaited && p.taking == nil {
+		for _, l := range p.local {
+			if l != nil && l.state == localOffered {
+				l.state, p.taking = localFlushing, l
+				return p.request(l.Ref, out)
+			}
+		}
+	}
+	return out
+}
+
+func (p *Pools) step(e *Event, out []Action) ([]Action, error) {
 	l, r := e.Local, e.Remote
 	switch e.Kind {
 	case Get:
@@ -55,6 +87,8 @@ func (p *Pools) Step(e *Event, out []Action) ([]Action, error) {
 		p.owed.out = false // before it leaves: upon the reply the peer may ask again
 	case FlushReply:
 		return p.replied(e.Transaction, out)
+	case Ending:
+		p.ending = true
 	case Tick:
 		return p.giveBack(p.takeBack(e.Tight, out)), nil
 	}

@@ -57,6 +57,9 @@ func (h *Host) serve(ctx context.Context, a *attachment) *ending {
 		if !a.since.IsZero() {
 			e.lasted = detected.Sub(a.since)
 		}
+		if e.code == session.CodeShuttingDown && ctx.Err() != nil && !h.cfg.handsOver(ctx) {
+			h.flush(a)
+		}
 		left := a.conn.Stop()
 		h.retired.end(a, e.code, e.text)
 		over := ctx.Err() != nil || errors.Is(e.err, ErrNetdeviceGone)
@@ -74,6 +77,18 @@ func (h *Host) serve(ctx context.Context, a *attachment) *ending {
 			return e
 		}
 		a = e.spare
+	}
+}
+
+// flushTime is how long the end of a host may take to give back all pools.
+const flushTime = 200 * time.Millisecond
+
+// flush gives back all pools of a session, both sides', which this host ends.
+func (h *Host) flush(a *attachment) {
+	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+	defer cancel()
+	if err := a.conn.Flush(ctx); err != nil {
+		h.cfg.Log.Debug("pools end with their session", "iounit", a.addr, "reason", err)
 	}
 }
 

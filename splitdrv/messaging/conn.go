@@ -383,6 +383,29 @@ func (c *Conn) Resume() {
 	}
 }
 
+// Flush has all pools go, those that this side lends and those that it uses: the
+// peer is asked to stop using the former, and to take back the latter, and memory is
+// deregistered upon its replies. It is for the end of a session in good order, once:
+// no frame passes afterwards, and those that were not sent stay with their ports.
+// Where it fails, or ctx ends, pools end with the session.
+func (c *Conn) Flush(ctx context.Context) error {
+	if c.cfg.Mode.Sends() {
+		return nil // there is no memory to be given back
+	}
+	gone, err := c.pools.end()
+	if err == nil {
+		select {
+		case <-gone:
+			return c.Pause(ctx) // until the peer has the messages that invalidate its windows, too
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-c.done:
+			err = net.ErrClosed
+		}
+	}
+	return fmt.Errorf("messaging: flush all pools: %w", err)
+}
+
 // Stop ends the session as Close does, but only waits for the workers: when it
 // returns the ports are the caller's again. What the peer had written by then
 // has been delivered, as far as it was in order. Close has still to be called,

@@ -30,6 +30,7 @@ type poolManager struct {
 
 	mu      sync.Mutex // guards what follows
 	pools   *bufpool.Pools
+	gone    chan struct{}    // closed when there is no pool any more, at the end
 	actions []bufpool.Action // of the step in hand
 	queue   []bufpool.Action // the manager's
 
@@ -111,6 +112,10 @@ func (m *poolManager) step(e bufpool.Event) (err error) {
 	if m.actions, err = m.pools.Step(&e, m.actions[:0]); err != nil {
 		return err
 	}
+	if m.gone != nil && m.pools.Gone() {
+		close(m.gone)
+		m.gone = nil
+	}
 	queued := len(m.queue)
 	for i := range m.actions {
 		m.hand(&m.actions[i])
@@ -119,6 +124,15 @@ func (m *poolManager) step(e bufpool.Event) (err error) {
 		raise(m.kick)
 	}
 	return nil
+}
+
+// end has all pools go, and returns what is closed when they are gone.
+func (m *poolManager) end() (<-chan struct{}, error) {
+	gone := make(chan struct{})
+	m.mu.Lock()
+	m.gone = gone
+	m.mu.Unlock()
+	return gone, m.step(bufpool.Event{Kind: bufpool.Ending})
 }
 
 // raise has who waits for a channel of capacity one look.

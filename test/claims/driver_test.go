@@ -3,6 +3,7 @@ package claims
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -11,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
 func TestNetnsClaim01SplitDriver(t *testing.T) { splitDriver(t, inMemory) }
@@ -199,4 +201,45 @@ func nicConfiguration(t *testing.T, on fabricOf) {
 	configure("down", protocol.CfgLinkState, func() bool { return card().Attrs().RawFlags&unix.IFF_UP == 0 }, "down")
 	configure("up", protocol.CfgLinkState, func() bool { return card().Attrs().RawFlags&unix.IFF_UP != 0 }, "up")
 	ping(t, s.lanNS, hostAddr, 10, 100)
+}
+
+func TestNetnsFlushAtTheHostsEnd(t *testing.T) { flushAtTheHostsEnd(t, inMemory) }
+func TestRDMAFlushAtTheHostsEnd(t *testing.T)  { flushAtTheHostsEnd(t, onSoftRoCE) }
+
+// A host that ends in good order flushes the pools of both sides: the I/O unit
+// deregisters its own while its queue pairs are in service.
+func flushAtTheHostsEnd(t *testing.T, on fabricOf) {
+	var s *testbed
+	t.Cleanup(func() { // after both halves have ended
+		if t.Failed() || t.Skipped() {
+			return
+		}
+		flushed := map[uint32]bool{}
+		for _, e := range of(s.posted(hostSide), protocol.FuncBufferPoolFlushRequest) {
+			m, err := protocol.DecodeBufferPoolFlushRequest(e.data)
+			if err != nil || m.Len() != 1 {
+				t.Fatalf("a request for %d pools: %v", m.Len(), err)
+			}
+			flushed[m.Pool(0)] = true
+		}
+		for _, l := range s.lent(hostSide) {
+			if !flushed[l.Ref] {
+				t.Errorf("pool %d of the host's was not flushed: %v", l.Ref, flushed)
+			}
+		}
+		// Behind windows it deregisters them when these are invalid: the host's last
+		// word about them comes just before its bye.
+		gone, windows := s.pick(unitSide, qpGone)[0], s.unit.Status().Protection.Name == messaging.ProtectWindow
+		for _, l := range s.lent(unitSide) {
+			ends := func(e entry) bool { return e.what == deregistered && e.addr == l.Addr && e.at < gone.at }
+			if windows {
+				ends = func(e entry) bool { return e.send.Op == fabric.OpSendInv && e.send.RKey == l.RKey }
+			}
+			if !flushed[l.Ref|protocol.FlushGiveBack] || !slices.ContainsFunc(s.pick("", deregistered, sendPosted), ends) {
+				t.Errorf("pool %d of the I/O unit's was not flushed, or its memory not given back: %v", l.Ref, flushed)
+			}
+		}
+	})
+	s = newTestbed(t, on)
+	ping(t, s.hostNS, lanAddr, 20, 700)
 }

@@ -190,6 +190,65 @@ func messageBufferPoolFlush(t *testing.T, on fabricOf) {
 	}
 }
 
+func TestFlushAtTheEnd(t *testing.T)     { flushAtTheEnd(t, inMemory) }
+func TestRDMAFlushAtTheEnd(t *testing.T) { flushAtTheEnd(t, onSoftRoCE) }
+
+// Whoever ends a session in good order flushes all pools before: it asks the other
+// side to stop using those that it lends, and to take back those that it uses. Each
+// is named once, answered, and deregistered, on both sides, while the queue pairs
+// are in service.
+func flushAtTheEnd(t *testing.T, on fabricOf) {
+	for _, ends := range sides {
+		t.Run(ends, func(t *testing.T) {
+			p := newPair(t, on, messaging.Config{Queues: 2, Pools: []messaging.PoolConfig{
+				{ElementSize: 2048, Elements: 16}, {ElementSize: 256, Elements: 8},
+			}})
+			for q := range 2 {
+				for _, from := range sides {
+					p.cross(from, q, repeat(1000, 30)...)
+				}
+			}
+			want, peer := map[uint32]bool{}, p.halfs[other(ends)].conn
+			for _, l := range p.lent(ends) {
+				want[l.Ref] = true
+			}
+			for _, l := range p.lent(other(ends)) {
+				want[l.Ref|protocol.FlushGiveBack] = true
+			}
+			if err := p.halfs[ends].conn.Flush(deadline(t)); err != nil {
+				t.Fatal(err)
+			}
+			requests := of(p.posted(ends), protocol.FuncBufferPoolFlushRequest)
+			if replies := of(p.posted(other(ends)), protocol.FuncBufferPoolFlushReply); len(requests) != len(want) ||
+				len(replies) != len(requests) {
+				t.Errorf("%d requests and %d replies for %d pools", len(requests), len(replies), len(want))
+			}
+			for _, e := range requests {
+				m, err := protocol.DecodeBufferPoolFlushRequest(e.data)
+				if err != nil || m.Len() != 1 || !want[m.Pool(0)] {
+					t.Errorf("a request about %#x, %v; left are %v", m.Pool(0), err, want)
+				}
+				delete(want, m.Pool(0))
+			}
+			for _, side := range sides {
+				for _, l := range p.lent(side) {
+					if !slices.ContainsFunc(p.pick(side, deregistered), func(e entry) bool { return e.addr == l.Addr }) {
+						t.Errorf("%s: pool %d is registered still", side, l.Ref)
+					}
+				}
+				for _, ch := range p.halfs[side].conn.Stats().Channels {
+					if len(ch.LocalPools)+len(ch.RemotePools) != 0 {
+						t.Errorf("%s: pools are left: %+v, %+v", side, ch.LocalPools, ch.RemotePools)
+					}
+				}
+			}
+			if n := len(p.pick("", qpGone)); n != 0 || peer.Err() != nil {
+				t.Errorf("%d queue pairs are gone already; the other side: %v", n, peer.Err())
+			}
+		})
+	}
+}
+
 func TestBufferLifeCycle(t *testing.T)     { bufferLifeCycle(t, inMemory) }
 func TestRDMABufferLifeCycle(t *testing.T) { bufferLifeCycle(t, onSoftRoCE) }
 
