@@ -54,7 +54,7 @@ func TestMailInAFlood(t *testing.T) {
 }
 
 // TestReceiverWaitsOnce lets a receiver find no slot for its update again and
-// again, because the peer takes none.
+// again, because the peer takes none. It hears when there is one.
 func TestReceiverWaitsOnce(t *testing.T) {
 	c := floodedConn(t)
 	c.control.free = c.control.free[:protocol.OtherControl]
@@ -65,5 +65,9 @@ func TestReceiverWaitsOnce(t *testing.T) {
 	}
 	if n := len(c.control.blocked); n != 1 {
 		t.Errorf("one receiver waits %d times", n)
+	}
+	c.control.release(0)
+	if n := c.channels[0].rx.queue.len(); n != 1 || len(c.control.blocked) != 0 {
+		t.Errorf("the receiver heard %d times that there is a slot", n)
 	}
 }
