@@ -30,13 +30,17 @@ type Device interface {
 
 // Limits are the limits of a device that the upper layers have to respect.
 type Limits struct {
-	MaxQPWR     int  // work requests in one work queue
-	MaxCQE      int  // entries in one completion queue
-	CompVectors int  // completion vectors: CQs can be spread over that many interrupts
-	MaxMsg      int  // bytes in one message
-	MaxSGE      int  // pieces that the data of one send request can lie in
-	Moderation  bool // completion queues can hold back events: they are Moderators
-	Windows     bool // type-2 memory windows can be allocated
+	MaxQPWR     int // work requests in one work queue
+	MaxCQE      int // entries in one completion queue
+	CompVectors int // completion vectors: CQs can be spread over that many interrupts
+	MaxMsg      int // bytes in one message
+	MaxSGE      int // pieces that the data of one send request can lie in
+	// MaxRdAtomic and MaxDestRdAtomic are the most that a queue pair can have of
+	// its own reads, and of the peer's, outstanding.
+	MaxRdAtomic     int
+	MaxDestRdAtomic int
+	Moderation      bool // completion queues can hold back events: they are Moderators
+	Windows         bool // type-2 memory windows can be allocated
 	// WindowBounds says that a window's own bounds are enforced. Soft-RoCE
 	// checks only those of the region behind it.
 	WindowBounds bool
@@ -49,6 +53,7 @@ const (
 	LocalWrite  Access = 1 << iota // the device may write here for its own work requests
 	RemoteWrite                    // the peer may write here with the region's key; needs LocalWrite
 	WindowBind                     // windows may be bound to the region
+	RemoteRead                     // the peer may read here with the region's key; no window gives that right
 )
 
 // Domain is a protection domain and the owner of everything made through it.
@@ -112,6 +117,13 @@ type QPConfig struct {
 	MaxRecv   int // receive work requests outstanding
 	MaxInline int // bytes that an Inline work request may carry
 	MaxSGE    int // records of one send request, with More; 0 means 1
+
+	// Reads outstanding (ibv_modify_qp(3)): this side's own, and those of the peer
+	// that it answers at a time. With 0 this side posts none, and refuses the
+	// peer's, whatever rights a region has. RC only. The peer's MaxDestRdAtomic must
+	// not be less than MaxRdAtomic.
+	MaxRdAtomic     uint8
+	MaxDestRdAtomic uint8
 
 	// How packets are marked, from Connect on. Devices without a notion of one
 	// of these ignore it.

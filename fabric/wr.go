@@ -14,6 +14,9 @@ const (
 	OpWriteImm                   // RDMA_WRITE_WITH_IMM: consumes one posted receive, hands over SendWR.Imm
 	OpLocalInv                   // LOCAL_INV of SendWR.RKey, a window of our own
 	OpBind                       // BIND_MW; posted by QP.Bind, seen here only in completions
+	// OpRead is RDMA_READ: Len bytes of the peer's memory to Addr, in a region with
+	// LocalWrite. It is one record, and never Inline.
+	OpRead
 )
 
 // Opcodes that only completions of receives have.
@@ -58,10 +61,10 @@ const (
 type SendWR struct {
 	ID         uint64 // handed back in Completion.ID
 	Addr       uint64 // local virtual address of the data
-	RemoteAddr uint64 // OpWrite, OpWriteImm: address in the peer's region or window
+	RemoteAddr uint64 // OpWrite, OpWriteImm, OpRead: address in the peer's region or window
 	Len        uint32 // bytes; 0 sends nothing and needs no LKey
 	LKey       uint32 // key of the local region that holds Addr, of each piece its own; ignored with Inline
-	RKey       uint32 // OpWrite*: the peer's key. OpSendInv, OpLocalInv: the key to invalidate
+	RKey       uint32 // OpWrite*, OpRead: the peer's key. OpSendInv, OpLocalInv: the key to invalidate
 	Imm        uint32 // OpWriteImm: immediate data, in host byte order on both sides
 	Op         Opcode
 	Flags      Flags

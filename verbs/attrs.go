@@ -137,6 +137,8 @@ type DeviceAttr struct {
 	MaxQP        int
 	MaxQPWR      int
 	MaxSGE       int // pieces of one work request
+	MaxQPInitRd  int // reads of a queue pair's own that are outstanding
+	MaxQPRd      int // reads of the peer's that a queue pair answers at a time
 	MaxCQ        int
 	MaxCQE       int
 	MaxMR        int

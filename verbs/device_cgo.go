@@ -102,6 +102,8 @@ func (c *Context) init() error {
 		MaxQP:        int(a.max_qp),
 		MaxQPWR:      int(a.max_qp_wr),
 		MaxSGE:       int(a.max_sge),
+		MaxQPInitRd:  int(a.max_qp_init_rd_atom),
+		MaxQPRd:      int(a.max_qp_rd_atom),
 		MaxCQ:        int(a.max_cq),
 		MaxCQE:       int(a.max_cqe),
 		MaxMR:        int(a.max_mr),
@@ -121,14 +123,16 @@ func (c *Context) init() error {
 		return err
 	}
 	c.limits = fabric.Limits{
-		MaxQPWR:      c.attr.MaxQPWR,
-		MaxSGE:       min(c.attr.MaxSGE, C.SNV_MAX_SGE),
-		Moderation:   c.attr.ModerationCount > 0,
-		MaxCQE:       c.attr.MaxCQE,
-		CompVectors:  c.attr.CompVectors,
-		MaxMsg:       p.MaxMsg,
-		Windows:      c.attr.MaxMW > 0 && (c.attr.MemWindow2A || c.attr.MemWindow2B),
-		WindowBounds: windowBounds(c.driver),
+		MaxQPWR:         c.attr.MaxQPWR,
+		MaxSGE:          min(c.attr.MaxSGE, C.SNV_MAX_SGE),
+		MaxRdAtomic:     c.attr.MaxQPInitRd,
+		MaxDestRdAtomic: c.attr.MaxQPRd,
+		Moderation:      c.attr.ModerationCount > 0,
+		MaxCQE:          c.attr.MaxCQE,
+		CompVectors:     c.attr.CompVectors,
+		MaxMsg:          p.MaxMsg,
+		Windows:         c.attr.MaxMW > 0 && (c.attr.MemWindow2A || c.attr.MemWindow2B),
+		WindowBounds:    windowBounds(c.driver),
 	}
 	return nil
 }

@@ -161,7 +161,11 @@ func sendHint(wrs []fabric.SendWR, c fabric.QPConfig) string {
 	switch {
 	case op == fabric.OpLocalInv && more:
 		return fmt.Sprintf("flag More with opcode %d, which sends no data", op)
-	case op < fabric.OpSend || op >= fabric.OpBind:
+	case op == fabric.OpRead && c.MaxRdAtomic == 0:
+		return "a read, of which the queue pair has none outstanding: see QPConfig.MaxRdAtomic"
+	case op == fabric.OpRead && (more || wrs[0].Flags&fabric.Inline != 0):
+		return "a read is one record, and not inline"
+	case op < fabric.OpSend || op == fabric.OpBind || op > fabric.OpRead:
 		return fmt.Sprintf("opcode %d cannot be posted", op)
 	}
 	n, size := 1, uint64(wrs[0].Len)

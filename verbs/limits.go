@@ -28,6 +28,12 @@ func checkConfig(c fabric.QPConfig, l fabric.Limits) error {
 		return errors.New("a size is negative")
 	case c.MaxSGE > l.MaxSGE:
 		return fmt.Errorf("requests of %d pieces, the device takes up to %d", c.MaxSGE, l.MaxSGE)
+	case int(c.MaxRdAtomic) > l.MaxRdAtomic:
+		return fmt.Errorf("%d reads outstanding, the device takes up to %d", c.MaxRdAtomic, l.MaxRdAtomic)
+	case int(c.MaxDestRdAtomic) > l.MaxDestRdAtomic:
+		return fmt.Errorf("%d reads of the peer's, the device takes up to %d", c.MaxDestRdAtomic, l.MaxDestRdAtomic)
+	case c.Transport == fabric.UC && c.MaxRdAtomic|c.MaxDestRdAtomic != 0:
+		return errors.New("reads take a reliable connection")
 	case c.ServiceLevel > 15:
 		return fmt.Errorf("service level %d is over 15", c.ServiceLevel)
 	}

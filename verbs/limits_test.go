@@ -8,15 +8,18 @@ import (
 )
 
 func TestCheckConfig(t *testing.T) {
-	l := fabric.Limits{MaxSGE: 30}
+	l := fabric.Limits{MaxSGE: 30, MaxRdAtomic: 16, MaxDestRdAtomic: 8}
 	for _, good := range []fabric.QPConfig{{}, {MaxSGE: 1},
-		{MaxSGE: 30, ServiceLevel: 15, TrafficClass: 255, HopLimit: 255}} {
+		{MaxSGE: 30, ServiceLevel: 15, TrafficClass: 255, HopLimit: 255},
+		{Transport: fabric.RC, MaxRdAtomic: 16, MaxDestRdAtomic: 8}} {
 		if err := checkConfig(good, l); err != nil {
 			t.Errorf("%+v: %v", good, err)
 		}
 	}
 	for _, bad := range []fabric.QPConfig{
 		{MaxSend: -1}, {MaxRecv: -1}, {MaxInline: -1}, {MaxSGE: -1}, {MaxSGE: 31}, {ServiceLevel: 16},
+		{MaxRdAtomic: 17}, {MaxDestRdAtomic: 9}, {Transport: fabric.UC, MaxRdAtomic: 1},
+		{Transport: fabric.UC, MaxDestRdAtomic: 1},
 	} {
 		if err := checkConfig(bad, l); err == nil {
 			t.Errorf("%+v is taken", bad)

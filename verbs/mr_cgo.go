@@ -47,6 +47,9 @@ func (d *PD) Register(mem []byte, access fabric.Access) (fabric.Region, error) {
 	if access&fabric.RemoteWrite != 0 {
 		flags |= C.IBV_ACCESS_REMOTE_WRITE
 	}
+	if access&fabric.RemoteRead != 0 {
+		flags |= C.IBV_ACCESS_REMOTE_READ
+	}
 	if access&fabric.WindowBind != 0 {
 		flags |= C.IBV_ACCESS_MW_BIND
 	}

@@ -66,6 +66,7 @@ func (d *PD) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 	cfg.MaxSGE = max(cfg.MaxSGE, 1)
 	q := &QP{pd: d, cfg: cfg}
 	q.sendLim.sge, q.sendLim.inl = C.uint32_t(cfg.MaxSGE), C.uint32_t(cfg.MaxInline)
+	q.sendLim.rd = C.uint32_t(cfg.MaxRdAtomic)
 	var p C.struct_snv_qp_params
 	switch cfg.Transport {
 	case fabric.RC:
@@ -219,7 +220,7 @@ func (q *QP) openQueues(send, recv bool) {
 }
 
 // ToInit moves the queue pair from RESET to INIT: receives can be posted. The
-// peer may write, but neither read nor do atomics.
+// peer may write, read if the configuration says so, and do no atomics.
 func (q *QP) ToInit() error {
 	q.ctl.Lock()
 	defer q.ctl.Unlock()
@@ -227,6 +228,9 @@ func (q *QP) ToInit() error {
 		port:   C.uint8_t(q.pd.ctx.cfg.port),
 		access: C.IBV_ACCESS_REMOTE_WRITE,
 	} // index 0 of the partition key table
+	if q.cfg.MaxDestRdAtomic > 0 {
+		a.access |= C.IBV_ACCESS_REMOTE_READ
+	}
 	return q.modify(StateInit, initAttrs, &a, nil)
 }
 
@@ -249,7 +253,7 @@ func (q *QP) ToRTR(remote fabric.Address, t fabric.Timing) error {
 		dlid:               C.uint16_t(remote.LID),
 		sl:                 C.uint8_t(q.cfg.ServiceLevel),
 		min_rnr_timer:      C.uint8_t(t.MinRNRTimer),
-		max_dest_rd_atomic: 1, // as small as every device takes; the access flags forbid reads
+		max_dest_rd_atomic: rdAtomic(q.cfg.MaxDestRdAtomic),
 	}
 	if remote.GID != [16]byte{} {
 		a.is_global = 1
@@ -268,6 +272,10 @@ func (q *QP) ToRTR(remote fabric.Address, t fabric.Timing) error {
 		return rtrHint(no, q.gid.GID, GID(remote.GID))
 	})
 }
+
+// rdAtomic is what a device is told: 1 is as small as every device takes, and
+// without reads the access flags forbid them.
+func rdAtomic(n uint8) C.uint8_t { return C.uint8_t(max(n, 1)) }
 
 // checkConnect says which attribute of a connection cannot be right.
 func (q *QP) checkConnect(r fabric.Address, t fabric.Timing) error {
@@ -294,7 +302,7 @@ func (q *QP) ToRTS(t fabric.Timing) error {
 		timeout:       C.uint8_t(t.Timeout),
 		retry_cnt:     C.uint8_t(t.RetryCount),
 		rnr_retry:     C.uint8_t(t.RNRRetry),
-		max_rd_atomic: 1,
+		max_rd_atomic: rdAtomic(q.cfg.MaxRdAtomic),
 	}
 	mask := AttrSQPSN
 	if q.cfg.Transport == fabric.RC {

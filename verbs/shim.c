@@ -190,6 +190,8 @@ static uint8_t wc_op(enum ibv_wc_opcode op)
 		return SNV_OP_SEND;
 	case IBV_WC_RDMA_WRITE:
 		return SNV_OP_WRITE;
+	case IBV_WC_RDMA_READ:
+		return SNV_OP_READ;
 	case IBV_WC_LOCAL_INV:
 		return SNV_OP_LOCAL_INV;
 	case IBV_WC_BIND_MW:
@@ -351,7 +353,7 @@ static unsigned int send_flags(int flags)
 }
 
 /* Fills w but for its data, as if another followed; false if the opcode cannot be posted here. */
-static int fill_send(struct ibv_send_wr *w, const struct snv_send_wr *r)
+static int fill_send(struct ibv_send_wr *w, const struct snv_send_wr *r, struct snv_send_limits lim)
 {
 	w->wr_id = r->id;
 	w->next = w + 1;
@@ -369,6 +371,13 @@ static int fill_send(struct ibv_send_wr *w, const struct snv_send_wr *r)
 		/* fall through */
 	case SNV_OP_WRITE:
 		w->opcode = r->op == SNV_OP_WRITE ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_WRITE_WITH_IMM;
+		w->wr.rdma.remote_addr = r->remote_addr;
+		w->wr.rdma.rkey = r->rkey;
+		break;
+	case SNV_OP_READ:
+		if (!lim.rd || r->flags & (SNV_MORE | SNV_INLINE))
+			return 0;
+		w->opcode = IBV_WR_RDMA_READ;
 		w->wr.rdma.remote_addr = r->remote_addr;
 		w->wr.rdma.rkey = r->rkey;
 		break;
@@ -447,7 +456,7 @@ struct snv_posted snv_post_send(snv_qp qp, const struct snv_send_wr *wr, int n, 
 			uint32_t used;
 			int got;
 
-			if (!fill_send(&w[k], r)) {
+			if (!fill_send(&w[k], r, lim)) {
 				stop = r->op == SNV_OP_LOCAL_INV && !(r->flags & SNV_MORE) ? SNV_LOCAL_INV : EINVAL;
 				break;
 			}

@@ -52,6 +52,7 @@ enum {
 	SNV_OP_WRITE_IMM,
 	SNV_OP_LOCAL_INV,
 	SNV_OP_BIND,
+	SNV_OP_READ,
 	SNV_OP_RECV = 128,
 	SNV_OP_RECV_WRITE_IMM,
 
@@ -69,6 +70,7 @@ enum {
 struct snv_send_limits {
 	uint32_t sge; /* records; 1 to SNV_MAX_SGE */
 	uint32_t inl; /* bytes inline */
+	uint32_t rd;  /* whether reads are allowed */
 };
 
 #define SNV_MAX_SGE 256

@@ -15,6 +15,7 @@ type Counters struct {
 	SendInvs  uint64 // … by SEND_WITH_INV
 	Writes    uint64 // … by RDMA_WRITE
 	WriteImms uint64 // … by RDMA_WRITE_WITH_IMM
+	Reads     uint64 // … fetched by RDMA_READ
 	Bytes     uint64 // payload of these
 	Gathers   uint64 // messages among these whose data was posted in several pieces
 	Inlines   uint64 // work requests with Inline among them
@@ -37,6 +38,7 @@ func (c *Counters) add(o *Counters) {
 	c.SendInvs += o.SendInvs
 	c.Writes += o.Writes
 	c.WriteImms += o.WriteImms
+	c.Reads += o.Reads
 	c.Bytes += o.Bytes
 	c.Gathers += o.Gathers
 	c.Inlines += o.Inlines
@@ -64,6 +66,8 @@ func (c *Counters) sent(w *work) {
 		c.Writes++
 	case fabric.OpWriteImm:
 		c.WriteImms++
+	case fabric.OpRead:
+		c.Reads++
 	case fabric.OpBind:
 		c.Binds++
 	case fabric.OpLocalInv:

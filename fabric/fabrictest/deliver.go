@@ -68,7 +68,11 @@ func (q *qp) transmit(w *work) (fabric.Status, outcome) {
 	if int64(w.size) > int64(q.net.limits.MaxMsg) {
 		return fabric.StatusLocLenErr, done
 	}
-	if !q.readable(w) {
+	if w.Op == fabric.OpRead {
+		if w.size != 0 && q.writable(w) == nil {
+			return fabric.StatusLocProtErr, done
+		}
+	} else if !q.readable(w) {
 		return fabric.StatusLocProtErr, done
 	}
 	s, o := fabric.StatusSuccess, noAnswer
@@ -98,12 +102,15 @@ func (q *qp) transmit(w *work) (fabric.Status, outcome) {
 // cannot be delivered leaves no trace here.
 func (q *qp) respond(from *qp, w *work) (fabric.Status, outcome) {
 	reliable := q.cfg.Transport == fabric.RC
+	if w.Op == fabric.OpRead {
+		return q.respondRead(from, w)
+	}
 	if w.Op != fabric.OpWrite && q.head == q.tail.Load() && !q.await(from, reliable) {
 		return fabric.StatusSuccess, notReady
 	}
 	if w.Op == fabric.OpWrite || w.Op == fabric.OpWriteImm {
 		if w.size != 0 {
-			dst := q.dom.dev.table.remote(q, w.RKey, w.RemoteAddr, w.size)
+			dst := q.dom.dev.table.remote(q, w.Op, w.RKey, w.RemoteAddr, w.size)
 			if dst == nil {
 				q.recvd.AccessErrors++
 				return q.refuse(fabric.StatusRemAccessErr, fabric.StatusSuccess, reliable)
@@ -121,6 +128,22 @@ func (q *qp) respond(from *qp, w *work) (fabric.Status, outcome) {
 		return fabric.StatusSuccess, done
 	}
 	return q.respondSend(from, w, reliable)
+}
+
+// respondRead answers a read, which is on a reliable connection.
+func (q *qp) respondRead(from *qp, w *work) (fabric.Status, outcome) {
+	if q.cfg.MaxDestRdAtomic == 0 {
+		return q.refuse(fabric.StatusRemInvReqErr, fabric.StatusSuccess, true)
+	}
+	if w.size != 0 {
+		src := q.dom.dev.table.remote(q, w.Op, w.RKey, w.RemoteAddr, w.size)
+		if src == nil {
+			q.recvd.AccessErrors++
+			return q.refuse(fabric.StatusRemAccessErr, fabric.StatusSuccess, true)
+		}
+		copy(from.writable(w), src)
+	}
+	return fabric.StatusSuccess, done
 }
 
 // respondSend takes a SEND into the next receive, which there is.

@@ -42,7 +42,7 @@ func (d *domain) Register(mem []byte, access fabric.Access) (fabric.Region, erro
 	if len(mem) == 0 {
 		return fail(fmt.Errorf("a region needs at least one byte: %w", unix.EINVAL))
 	}
-	if access&^(fabric.LocalWrite|fabric.RemoteWrite|fabric.WindowBind) != 0 {
+	if access&^(fabric.LocalWrite|fabric.RemoteWrite|fabric.WindowBind|fabric.RemoteRead) != 0 {
 		return fail(fmt.Errorf("unknown access %#x: %w", access, unix.EINVAL))
 	}
 	if access&fabric.RemoteWrite != 0 && access&fabric.LocalWrite == 0 {
@@ -119,6 +119,13 @@ func (d *domain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 		return fail(fmt.Errorf("MaxRecv is %d and must be 1 to %d: %w", cfg.MaxRecv, l.MaxQPWR, unix.EINVAL))
 	case cfg.MaxSGE < 0 || cfg.MaxSGE > max(l.MaxSGE, 1):
 		return fail(fmt.Errorf("MaxSGE is %d and must be up to %d: %w", cfg.MaxSGE, max(l.MaxSGE, 1), unix.EINVAL))
+	case int(cfg.MaxRdAtomic) > l.MaxRdAtomic:
+		return fail(fmt.Errorf("MaxRdAtomic is %d and must be up to %d: %w", cfg.MaxRdAtomic, l.MaxRdAtomic, unix.EINVAL))
+	case int(cfg.MaxDestRdAtomic) > l.MaxDestRdAtomic:
+		return fail(fmt.Errorf("MaxDestRdAtomic is %d and must be up to %d: %w", cfg.MaxDestRdAtomic, l.MaxDestRdAtomic,
+			unix.EINVAL))
+	case cfg.Transport != fabric.RC && cfg.MaxRdAtomic|cfg.MaxDestRdAtomic != 0:
+		return fail(fmt.Errorf("reads on a connection that is not reliable: %w", unix.EINVAL))
 	case cfg.MaxInline < 0 || cfg.MaxInline > maxInline:
 		return fail(fmt.Errorf("MaxInline is %d and must be 0 to %d: %w", cfg.MaxInline, maxInline, unix.EINVAL))
 	}

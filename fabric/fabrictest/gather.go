@@ -12,6 +12,12 @@ func (q *qp) piece(w *work, wr *fabric.SendWR) []byte {
 	return q.dom.dev.table.local(q.dom, wr.LKey, wr.Addr, wr.Len, false)
 }
 
+// writable returns where a read, whose length is not 0, is to go, or nil if its
+// queue pair may not write there; Network.keys is held.
+func (q *qp) writable(w *work) []byte {
+	return q.dom.dev.table.local(q.dom, w.LKey, w.Addr, w.Len, true)
+}
+
 // readable reports whether all pieces of w may be read; Network.keys is held.
 func (q *qp) readable(w *work) bool {
 	if w.Flags&fabric.Inline != 0 {

@@ -1,6 +1,10 @@
 package fabrictest
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+
+	"github.com/splitnic/splitnic/fabric"
+)
 
 // A key is a table index in its upper 24 bits and a tag in the lower 8, as in
 // the InfiniBand specification; the tag changes with each use of the entry.
@@ -70,17 +74,24 @@ func (t *keyTable) local(dom *domain, lkey uint32, addr uint64, length uint32, w
 }
 
 // remote returns the memory that a message arriving on q names by a remote
-// key, or nil if the peer may not write there.
-func (t *keyTable) remote(q *qp, rkey uint32, addr uint64, length uint32) []byte {
+// key, or nil if the peer may not do that there.
+func (t *keyTable) remote(q *qp, op fabric.Opcode, rkey uint32, addr uint64, length uint32) []byte {
 	e := t.find(rkey)
 	if e == nil {
 		return nil
 	}
 	if r := e.region; r != nil {
-		if r.rkey != rkey || r.dom != q.dom || !r.mayWriteRemote {
+		may := r.mayWriteRemote
+		if op == fabric.OpRead {
+			may = r.mayReadRemote
+		}
+		if r.rkey != rkey || r.dom != q.dom || !may {
 			return nil
 		}
 		return r.slice(addr, length)
+	}
+	if op == fabric.OpRead {
+		return nil
 	}
 	w := e.window
 	if w == nil || w.region == nil || w.key != rkey || w.qp != q {

@@ -79,11 +79,12 @@ func WithQuietFlushes() Option { return func(n *Network) { n.quietFlushes = true
 // DefaultLimits are the limits of the devices of New.
 func DefaultLimits() fabric.Limits {
 	return fabric.Limits{
-		MaxQPWR:      16384,
-		MaxCQE:       65536,
-		CompVectors:  4,
-		MaxMsg:       1 << 30,
-		MaxSGE:       30,
+		MaxQPWR:     16384,
+		MaxCQE:      65536,
+		CompVectors: 4,
+		MaxMsg:      1 << 30,
+		MaxSGE:      30,
+		MaxRdAtomic: 128, MaxDestRdAtomic: 128,
 		Windows:      true,
 		WindowBounds: true,
 	}

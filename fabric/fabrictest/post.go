@@ -58,6 +58,8 @@ var (
 	errInline       = fmt.Errorf("inline data is longer than QPConfig.MaxInline: %w", unix.EINVAL)
 	errMoreLast     = fmt.Errorf("the last record of the call has the flag More: %w", unix.EINVAL)
 	errMoreOf       = fmt.Errorf("the flag More with an opcode that sends no data: %w", unix.EINVAL)
+	errNoReads      = fmt.Errorf("QPConfig.MaxRdAtomic is 0: %w", unix.EINVAL)
+	errReadInline   = fmt.Errorf("a read is never inline: %w", unix.EINVAL)
 	errPieces       = fmt.Errorf("the data of the request is in more pieces than QPConfig.MaxSGE: %w", unix.EINVAL)
 	errSize         = fmt.Errorf("the pieces of the request have more than 4 GiB together: %w", unix.EINVAL)
 )
@@ -74,6 +76,16 @@ func (q *qp) checkSend(wrs []fabric.SendWR) (work, error) {
 		if w.Flags&fabric.Inline != 0 && int64(w.size) > int64(q.cfg.MaxInline) {
 			return w, errInline
 		}
+	case fabric.OpRead:
+		switch {
+		case q.cfg.MaxRdAtomic == 0:
+			return w, errNoReads
+		case w.Flags&fabric.More != 0:
+			return w, errMoreOf
+		case w.Flags&fabric.Inline != 0:
+			return w, errReadInline
+		}
+		w.size = w.Len
 	case fabric.OpLocalInv:
 		if w.Flags&fabric.More != 0 {
 			return w, errMoreOf

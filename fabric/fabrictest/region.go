@@ -21,6 +21,7 @@ type region struct {
 	lkey, rkey     uint32
 	mayWriteLocal  bool
 	mayWriteRemote bool
+	mayReadRemote  bool
 	mayBind        bool
 
 	// Guarded by Network.keys.
@@ -36,6 +37,7 @@ func newRegion(d *domain, mem []byte, access fabric.Access) *region {
 		addr:           uint64(reflect.ValueOf(mem).Pointer()),
 		mayWriteLocal:  access&fabric.LocalWrite != 0,
 		mayWriteRemote: access&fabric.RemoteWrite != 0,
+		mayReadRemote:  access&fabric.RemoteRead != 0,
 		mayBind:        access&fabric.WindowBind != 0,
 	}
 	d.dev.net.keys.Lock()

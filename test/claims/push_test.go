@@ -49,6 +49,12 @@ func pushPush(t *testing.T, on fabricOf) {
 				t.Errorf("%s: memory registered with access %#x", side, e.access)
 			}
 		}
+		for _, e := range p.pick(side, qpMade) {
+			if e.config.MaxRdAtomic != 0 || e.config.MaxDestRdAtomic != 0 {
+				t.Errorf("%s: a queue pair for %d reads, that answers %d", side, e.config.MaxRdAtomic,
+					e.config.MaxDestRdAtomic)
+			}
+		}
 	}
 }
 

@@ -1,0 +1,248 @@
+package conform
+
+import "github.com/splitnic/splitnic/fabric"
+
+const readSize = 64 << 10
+
+// reading connects the rig so that a reads from b, and returns memory of b's to
+// read, filled.
+func (r *rig) reading(depth int) fabric.Region {
+	r.Helper()
+	mem := Alloc(r, readSize)
+	fill(mem, 7)
+	source := must(r.b.dom.Register(mem, fabric.RemoteRead))(r)
+	r.connectReading(depth)
+	return source
+}
+
+// connectReading gives both ends a fresh queue pair, by which a reads from b.
+func (r *rig) connectReading(depth int) {
+	r.Helper()
+	a, b := r.config(r.a, fabric.RC), r.config(r.b, fabric.RC)
+	limit := min(r.a.dev.Limits().MaxRdAtomic, r.b.dev.Limits().MaxDestRdAtomic)
+	if limit < 1 {
+		r.Fatalf("reads are not to be had: at most %d of a's, %d at b", r.a.dev.Limits().MaxRdAtomic,
+			r.b.dev.Limits().MaxDestRdAtomic)
+	}
+	a.MaxRdAtomic = uint8(min(depth, limit, 255))
+	b.MaxDestRdAtomic = a.MaxRdAtomic
+	r.a.qp, r.b.qp = must(r.a.dom.NewQP(a))(r), must(r.b.dom.NewQP(b))(r)
+	r.check(r.a.qp.Connect(r.b.qp.Address(), r.Timing))
+	r.check(r.b.qp.Connect(r.a.qp.Address(), r.Timing))
+}
+
+// read is a signalled read of n bytes from the start of a region of b's to the
+// start of a's.
+func (r *rig) read(id uint64, from fabric.Region, n int) fabric.SendWR {
+	return fabric.SendWR{
+		ID: id, Op: fabric.OpRead, Flags: fabric.Signaled, Addr: r.a.region.Addr(), LKey: r.a.region.LKey(),
+		Len: uint32(n), RemoteAddr: from.Addr(), RKey: from.RKey(),
+	}
+}
+
+// Reads of all sizes bring what is there, and the peer notices nothing.
+func testRead(r *rig) {
+	source := r.reading(4)
+	want := make([]byte, readSize)
+	fill(want, 7)
+	r.receive(r.b.qp, numbered(0, 1)...)
+	for i, n := range []int{1, 63, 64, 1500, 4096, 4097, 9000, readSize - 8} {
+		clear(r.a.mem)
+		wr := r.read(uint64(i), source, n)
+		wr.Addr += 3
+		wr.RemoteAddr += 5
+		r.send(r.a.qp, wr)
+		c := r.take(r.a.sendCQ, 1)
+		r.ok(r.a.qp, uint64(i), c...)
+		if c[0].Op != fabric.OpRead {
+			r.Fatalf("completion of a read: %+v", c[0])
+		}
+		r.same(r.a.mem[3:3+n], want[5:5+n])
+		r.untouched(r.a.mem[:3])
+		r.untouched(r.a.mem[3+n:])
+	}
+	r.none(r.b.recvCQ)
+	r.none(r.b.sendCQ)
+}
+
+// More reads than can be outstanding are waited for by the device; they and what
+// is between them complete in the order in which they were posted.
+func testReadDepth(r *rig) {
+	const n, size = 24, 2500
+	for _, depth := range []int{1, 2, 8} {
+		source := r.reading(depth)
+		want := make([]byte, readSize)
+		fill(want, 7)
+		clear(r.a.mem)
+		var wrs []fabric.SendWR
+		for i := range n {
+			wr := r.read(uint64(len(wrs)), source, size)
+			wr.Addr += uint64(i * size)
+			wr.RemoteAddr += uint64(i * size)
+			wrs = append(wrs, wr)
+			if i%5 == 0 {
+				between := write(fabric.OpWrite, uint64(len(wrs)), r.a, r.b, 8)
+				between.Addr += memSize - 8
+				wrs = append(wrs, between)
+			}
+		}
+		r.send(r.a.qp, wrs...)
+		r.ok(r.a.qp, 0, r.take(r.a.sendCQ, len(wrs))...)
+		r.same(r.a.mem[:n*size], want[:n*size])
+		r.check(r.a.qp.Close())
+		r.check(r.b.qp.Close())
+		r.check(source.Close())
+	}
+}
+
+// A request with Fence sends what reads before it have brought.
+func testReadFence(r *rig) {
+	const n = 20000
+	source := r.reading(4)
+	for i := range 20 {
+		clear(r.a.mem[:n])
+		clear(r.b.mem[:n])
+		r.receive(r.b.qp, fabric.RecvWR{ID: uint64(i), Addr: r.b.region.Addr(), Len: n, LKey: r.b.region.LKey()})
+		wr := r.read(1, source, n)
+		wr.Flags = 0
+		r.send(r.a.qp, wr, fabric.SendWR{
+			ID: 2, Op: fabric.OpSend, Flags: fabric.Signaled | fabric.Fence, Addr: r.a.region.Addr(), Len: n,
+			LKey: r.a.region.LKey(),
+		})
+		r.ok(r.b.qp, uint64(i), r.take(r.b.recvCQ, 1)...)
+		r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 1)...)
+		want := make([]byte, n)
+		fill(want, 7)
+		r.same(r.b.mem[:n], want)
+	}
+}
+
+// A read with a key that does not fit, or does not allow it, is refused, brings
+// nothing, and ends the connection. The region that everybody may write to is
+// such a one.
+func testReadAccess(r *rig) {
+	source := r.reading(4)
+	gone := must(r.b.dom.Register(Alloc(r, 4096), fabric.RemoteRead))(r)
+	r.check(gone.Close())
+	foreign := must(must(r.b.dev.NewDomain())(r).Register(Alloc(r, 4096), fabric.RemoteRead))(r)
+	for _, c := range []struct {
+		name string
+		addr uint64
+		key  uint32
+	}{
+		{"no remote read", r.b.region.Addr(), r.b.region.RKey()},
+		{"unknown key", source.Addr(), source.RKey() ^ 0x5500},
+		{"wrong tag of a key", source.Addr(), source.RKey() ^ 1},
+		{"one byte before", source.Addr() - 1, source.RKey()},
+		{"one byte over the end", source.Addr() + readSize - 63, source.RKey()},
+		{"other domain", foreign.Addr(), foreign.RKey()},
+		{"deregistered", gone.Addr(), gone.RKey()},
+	} {
+		clear(r.a.mem)
+		good, bad := r.read(1, source, 8), r.read(2, source, 64)
+		bad.RemoteAddr, bad.RKey = c.addr, c.key
+		bad.Addr += 1024
+		r.send(r.a.qp, good, bad, good)
+		out := r.take(r.a.sendCQ, 3)
+		r.ok(r.a.qp, 1, out[0])
+		r.all(r.a.qp, fabric.StatusRemAccessErr, 2, out[1])
+		if out[2].Status != fabric.StatusWRFlushErr {
+			r.Fatalf("%s: what is behind it completed with %q", c.name, out[2].Status)
+		}
+		r.untouched(r.a.mem[8:])
+		r.dead(r.a, r.b)
+		r.dead(r.b, r.a)
+		r.check(r.a.qp.Close())
+		r.check(r.b.qp.Close())
+		r.connectReading(4)
+	}
+}
+
+// What was read goes only where the device may write.
+func testReadLocalAccess(r *rig) {
+	source := r.reading(4)
+	readOnly := must(r.a.dom.Register(Alloc(r, 4096), 0))(r)
+	for name, change := range map[string]func(*fabric.SendWR){
+		"read-only memory": func(w *fabric.SendWR) { w.Addr, w.LKey = readOnly.Addr(), readOnly.LKey() },
+		"over the end":     func(w *fabric.SendWR) { w.Addr = r.a.region.Addr() + memSize - 63 },
+	} {
+		wr := r.read(1, source, 64)
+		change(&wr)
+		r.send(r.a.qp, wr)
+		if c := r.take(r.a.sendCQ, 1)[0]; c.Status == fabric.StatusSuccess || c.ID != 1 {
+			r.Fatalf("%s: a read completed with %q", name, c.Status)
+		}
+		r.check(r.a.qp.Close())
+		r.check(r.b.qp.Close())
+		r.connectReading(4)
+	}
+}
+
+// Nobody reads by a queue pair that was not made for it, on either side: that is
+// how those of a session are.
+func testReadNotAllowed(r *rig) {
+	source := must(r.b.dom.Register(Alloc(r, readSize), fabric.RemoteRead))(r)
+	r.connect(fabric.RC)
+	wr := r.read(1, source, 64)
+	if n, err := r.a.qp.PostSend([]fabric.SendWR{wr}); n != 0 || err == nil {
+		r.Fatalf("a read without MaxRdAtomic: %d posted, %v", n, err)
+	}
+	r.works()
+	r.check(r.a.qp.Close())
+	r.check(r.b.qp.Close())
+
+	hostile := r.config(r.a, fabric.RC)
+	hostile.MaxRdAtomic = 1
+	r.a.qp, r.b.qp = must(r.a.dom.NewQP(hostile))(r), r.newQP(r.b, fabric.RC)
+	r.check(r.a.qp.Connect(r.b.qp.Address(), r.Timing))
+	r.check(r.b.qp.Connect(r.a.qp.Address(), r.Timing))
+	r.works()
+	clear(r.a.mem)
+	r.send(r.a.qp, wr)
+	// The specification has one status for a request that the responder does not
+	// support, and devices also use that for a wrong key.
+	if c := r.take(r.a.sendCQ, 1)[0]; c.Status != fabric.StatusRemInvReqErr && c.Status != fabric.StatusRemAccessErr {
+		r.Fatalf("a read without MaxDestRdAtomic at the peer completed with %q", c.Status)
+	}
+	r.untouched(r.a.mem)
+	r.dead(r.a, r.b)
+}
+
+// What cannot be a read is refused when it is posted, or asked for.
+func testReadRefused(r *rig) {
+	source := r.reading(4)
+	for name, f := range map[string]fabric.Flags{"inline": fabric.Inline, "in two pieces": fabric.More} {
+		wr := r.read(1, source, 8)
+		wr.Flags |= f
+		if n, err := r.a.qp.PostSend([]fabric.SendWR{wr, wr}); n != 0 || err == nil {
+			r.Fatalf("a read %s: %d posted, %v", name, n, err)
+		}
+	}
+	wr := r.read(2, source, 8)
+	r.send(r.a.qp, wr)
+	r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 1)...)
+
+	l := r.a.dev.Limits()
+	for name, change := range map[string]func(*fabric.QPConfig){
+		"reads on an unreliable connection":   func(c *fabric.QPConfig) { c.Transport, c.MaxRdAtomic = fabric.UC, 1 },
+		"answers on an unreliable connection": func(c *fabric.QPConfig) { c.Transport, c.MaxDestRdAtomic = fabric.UC, 1 },
+	} {
+		c := r.config(r.a, fabric.RC)
+		change(&c)
+		if _, err := r.a.dom.NewQP(c); err == nil {
+			r.Fatalf("%s", name)
+		}
+	}
+	c := r.config(r.a, fabric.RC)
+	if c.MaxRdAtomic = 255; l.MaxRdAtomic < 255 {
+		if _, err := r.a.dom.NewQP(c); err == nil {
+			r.Fatalf("255 reads of at most %d", l.MaxRdAtomic)
+		}
+	}
+	c = r.config(r.a, fabric.RC)
+	if c.MaxDestRdAtomic = 255; l.MaxDestRdAtomic < 255 {
+		if _, err := r.a.dom.NewQP(c); err == nil {
+			r.Fatalf("255 answers of at most %d", l.MaxDestRdAtomic)
+		}
+	}
+}
