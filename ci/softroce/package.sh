@@ -17,7 +17,10 @@ shift
 modprobe -a tun macvtap veth 8021q 2>/dev/null
 
 before=$(mktemp)
-fabric_up 2 || { echo "package.sh: no fabric"; exit 1; }
+# Most packages need two devices; testdata/fabric-ports says how many it has to be.
+ports=2
+if [ -e testdata/fabric-ports ]; then read -r ports <testdata/fabric-ports; fi
+fabric_up "$ports" || { echo "package.sh: no fabric"; exit 1; }
 snapshot >"$before"
 rc=0
 "$@" </dev/null || rc=$?

@@ -22,7 +22,7 @@ import (
 
 // TestRDMAReads reads from lent memory, and does atomic operations there: the
 // device refuses, because remote write is the only right that a peer has.
-// Package fabric knows no such requests, so that a small program makes them.
+// Package fabric has no atomic operations, so that a small program makes them all.
 func TestRDMAReads(t *testing.T) {
 	names := testenv.NeedRDMA(t, 2)
 	testenv.NeedTools(t, "cc")

@@ -1,0 +1,462 @@
+package directed
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+func asStatus(err error, e **StatusError) bool { return errors.As(err, e) }
+
+// fragments cuts memory into pieces of different sizes, in another order than they
+// lie in it, and returns what the buffer looks like.
+func fragments(mem []byte, m *Memory, pieces int) (list []protocol.ListElement, view [][]byte) {
+	size := len(mem) / pieces
+	for i := range pieces {
+		at := (i*7%pieces)*size + i%3
+		n := size - 2 - i%7
+		list = append(list, protocol.ListElement{Fragment: m.Fragment(at, n), EndOfBuffer: i == pieces-1 || i%4 == 3})
+		view = append(view, mem[at:at+n])
+	}
+	return list, view
+}
+
+func TestDirectedRead(t *testing.T)     { testRead(t, inMemory) }
+func TestRDMADirectedRead(t *testing.T) { testRead(t, onSoftRoCE) }
+
+// A read from the I/O device goes into several fragments of the requester's memory,
+// and what is between them stays as it is. The owner has no byte of it.
+func testRead(t *testing.T, on fabricOf) {
+	r := newRig(t, on)
+	const size, offset = 2 << 20, 12345
+	mem, m := r.memory(r.toOwner, size, protocol.DirectedRead)
+	list, view := fragments(mem, m, 6)
+	var before [sides]uint64
+	for i := range before {
+		before[i] = r.wire(i)
+	}
+	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, offset, list}), protocol.DirectedOK)
+	if got := slices.Concat(view...); !r.drive.holds(offset, got) {
+		t.Error("the memory is not what the I/O device has")
+	}
+	inside := make([]bool, size)
+	for _, v := range list {
+		at := int(v.Addr - m.Fragment(0, 1).Addr)
+		for i := range v.Len {
+			inside[at+int(i)] = true
+		}
+	}
+	for i, b := range mem {
+		if !inside[i] && b != 0 {
+			t.Fatalf("byte %d, which is in no fragment, was written", i)
+		}
+	}
+	r.noPayload(before, size)
+}
+
+// noPayload checks that the owner had nothing to do with the data of a transfer.
+func (r *rig) noPayload(before [sides]uint64, size uint64) {
+	r.Helper()
+	const messages = 64 << 10 // a few messages, and what their acknowledgements take
+	if n := r.wire(ownerSide) - before[ownerSide]; n > messages {
+		r.Errorf("the owner had %d bytes on its wire, of a transfer of %d", n, size)
+	}
+	if n := r.wire(unitSide) - before[unitSide]; n < size*9/10 {
+		r.Errorf("the I/O unit had %d bytes on its wire, of a transfer of %d", n, size)
+	}
+	r.Logf("%d bytes transferred; on the wire of requester %d, owner %d, I/O unit %d", size,
+		r.wire(requesterSide)-before[requesterSide], r.wire(ownerSide)-before[ownerSide],
+		r.wire(unitSide)-before[unitSide])
+}
+
+func TestDirectedWrite(t *testing.T)     { testWrite(t, inMemory) }
+func TestRDMADirectedWrite(t *testing.T) { testWrite(t, onSoftRoCE) }
+
+// A write to the I/O device takes the data from several fragments.
+func testWrite(t *testing.T, on fabricOf) {
+	r := newRig(t, on)
+	const size, offset = 2 << 20, 4321
+	mem, m := r.memory(r.toOwner, size, protocol.DirectedWrite)
+	pattern(mem, 9)
+	list, view := fragments(mem, m, 6)
+	var before [sides]uint64
+	for i := range before {
+		before[i] = r.wire(i)
+	}
+	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedWrite, tapeDevice, offset, list}), protocol.DirectedOK)
+	if !r.drive.holds(offset, slices.Concat(view...)) {
+		t.Error("the I/O device is not what the memory has")
+	}
+	if !r.drive.holds(0, newDrive(offset).mem) {
+		t.Error("the I/O device was written before the offset")
+	}
+	r.noPayload(before, size)
+}
+
+func TestDirectedLongList(t *testing.T)     { testLongList(t, inMemory) }
+func TestRDMADirectedLongList(t *testing.T) { testLongList(t, onSoftRoCE) }
+
+// A list that does not fit the message goes on in the requester's memory, and the
+// I/O unit reads it there. Small data are in the list itself.
+func testLongList(t *testing.T, on fabricOf) {
+	r := newRig(t, on)
+	mem, m := r.memory(r.toOwner, 500*64, protocol.DirectedWrite)
+	pattern(mem, 3)
+	list, view := fragments(mem, m, 500)
+	list = slices.Insert(list, 250, protocol.ListElement{Data: []byte("in between"), EndOfBuffer: true})
+	view = slices.Insert(view, 250, []byte("in between"))
+	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedWrite, tapeDevice, 0, list}), protocol.DirectedOK)
+	want := slices.Concat(view...)
+	if !r.drive.holds(0, want) {
+		t.Error("the I/O device is not what the memory has")
+	}
+	back, mb := r.memory(r.toOwner, 500*64, protocol.DirectedRead)
+	list, view = fragments(back, mb, 500)
+	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, 0, list}), protocol.DirectedOK)
+	if got := slices.Concat(view...); !bytes.HasPrefix(want, got) {
+		t.Error("what is read is not what was written")
+	}
+}
+
+func TestDirectedConnectionReused(t *testing.T)     { testConnectionReused(t, inMemory) }
+func TestRDMADirectedConnectionReused(t *testing.T) { testConnectionReused(t, onSoftRoCE) }
+
+// The first request makes the connection, the others use it, of either direction.
+func testConnectionReused(t *testing.T, on fabricOf) {
+	r := newRig(t, on)
+	_, in := r.memory(r.toOwner, 8192, protocol.DirectedRead)
+	_, out := r.memory(r.toOwner, 8192, protocol.DirectedWrite)
+	for i := range 6 {
+		op, m := protocol.DirectedRead, in
+		if i%2 == 1 {
+			op, m = protocol.DirectedWrite, out
+		}
+		list := []protocol.ListElement{{Fragment: m.Fragment(0, 8192), EndOfBuffer: true}}
+		r.status(r.toOwner.Do(t.Context(), Request{op, tapeDevice, 0, list}), protocol.DirectedOK)
+		if now, made := r.nodes[unitSide].Connections(); now != 1 || made != 1 {
+			t.Fatalf("after %d requests %d connections, %d made", i+1, now, made)
+		}
+	}
+}
+
+func TestDirectedRevoked(t *testing.T)     { testRevoked(t, inMemory) }
+func TestRDMADirectedRevoked(t *testing.T) { testRevoked(t, onSoftRoCE) }
+
+// A handle that was revoked is refused by the requester's device, for reads and
+// writes; nothing is written, and later requests get a new connection.
+func testRevoked(t *testing.T, on fabricOf) {
+	r := newRig(t, on)
+	for i, op := range []protocol.DirectedOperation{protocol.DirectedRead, protocol.DirectedWrite} {
+		mem, m := r.memory(r.toOwner, 8192, op)
+		list := []protocol.ListElement{{Fragment: m.Fragment(0, 8192), EndOfBuffer: true}}
+		request := Request{op, tapeDevice, 0, list}
+		r.status(r.toOwner.Do(t.Context(), request), protocol.DirectedOK)
+		clear(mem)
+		r.check(m.Close())
+		r.drive.mu.Lock()
+		writes := r.drive.writes
+		r.drive.mu.Unlock()
+		r.status(r.toOwner.Do(t.Context(), request), protocol.DirectedAccess)
+		if slices.ContainsFunc(mem, func(b byte) bool { return b != 0 }) {
+			t.Errorf("%v: memory that was revoked has changed", op)
+		}
+		if r.drive.writes != writes {
+			t.Errorf("%v: the I/O device was written with nothing", op)
+		}
+		_, again := r.memory(r.toOwner, 8192, op)
+		request.List = []protocol.ListElement{{Fragment: again.Fragment(0, 8192), EndOfBuffer: true}}
+		r.status(r.toOwner.Do(t.Context(), request), protocol.DirectedOK)
+		if now, made := r.nodes[unitSide].Connections(); now != 1 || made != uint64(i+2) {
+			t.Errorf("%v: %d connections, %d made", op, now, made)
+		}
+	}
+}
+
+func TestDirectedRefused(t *testing.T)     { testRefused(t, inMemory) }
+func TestRDMADirectedRefused(t *testing.T) { testRefused(t, onSoftRoCE) }
+
+// What the owner does not allow, or nobody has, or is not the requester's own, is
+// refused before a connection is made, or anything moved.
+func testRefused(t *testing.T, on fabricOf) {
+	r := newRig(t, on)
+	_, m := r.memory(r.toOwner, 500*64, protocol.DirectedRead)
+	own := protocol.ListElement{Fragment: m.Fragment(0, 4096), EndOfBuffer: true}
+	others := own
+	others.Platform = platforms[unitSide]
+	do := func(device uint32, list ...protocol.ListElement) error {
+		return r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, device, 0, list})
+	}
+	r.status(do(tapeDevice+1, own), protocol.DirectedDenied)
+	r.status(do(tapeDevice, others), protocol.DirectedPlatform)
+	r.status(do(tapeDevice, own, others), protocol.DirectedPlatform)
+	r.status(do(tapeDevice, protocol.ListElement{Data: []byte("x"), EndOfBuffer: true}), protocol.DirectedInvalid)
+	r.allow = func(p protocol.Platform, q *protocol.DirectedRequest, n uint64) bool {
+		return p != platforms[requesterSide] || q.Operation != protocol.DirectedRead || n != 4096
+	}
+	r.status(do(tapeDevice, own), protocol.DirectedDenied)
+	if _, made := r.nodes[unitSide].Connections(); made != 0 {
+		t.Errorf("%d connections were made", made)
+	}
+	r.mu.Lock()
+	r.allow = nil
+	r.mu.Unlock()
+	// The owner does not see what is beyond the message; the I/O unit does.
+	long, _ := fragments(make([]byte, 500*64), m, 500)
+	long[450].Platform = platforms[unitSide]
+	r.status(do(tapeDevice, long...), protocol.DirectedPlatform)
+	own.Len = driveSize + 1 // more than the I/O device has, and than the memory
+	r.status(do(tapeDevice, own), protocol.DirectedAccess)
+	if r.drive.writes != 0 {
+		t.Errorf("%d writes to the I/O device", r.drive.writes)
+	}
+	r.status(do(tapeDevice, protocol.ListElement{Fragment: m.Fragment(0, 64), EndOfBuffer: true}), protocol.DirectedOK)
+}
+
+// TestDirectedDeviceFails is about an I/O device that cannot do what it is asked for.
+func TestDirectedDeviceFails(t *testing.T) {
+	r := newRig(t, inMemory)
+	_, m := r.memory(r.toOwner, 4096, protocol.DirectedWrite)
+	list := []protocol.ListElement{{Fragment: m.Fragment(0, 4096), EndOfBuffer: true}}
+	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedWrite, tapeDevice, driveSize - 1, list}),
+		protocol.DirectedFailed)
+}
+
+func TestDirectedRequesterIsUnit(t *testing.T)     { testRequesterIsUnit(t, inMemory) }
+func TestRDMADirectedRequesterIsUnit(t *testing.T) { testRequesterIsUnit(t, onSoftRoCE) }
+
+// The requester is an I/O unit itself, with a device that the same owner directs:
+// each of both I/O units has what the other's device holds.
+func testRequesterIsUnit(t *testing.T, on fabricOf) {
+	const otherDevice = 8
+	other := newDrive(driveSize)
+	pattern(other.mem, 77)
+	r := newRig(t, on, func(side int, c *Config) {
+		if side == requesterSide {
+			c.Storage = map[uint32]Storage{otherDevice: other}
+		}
+	})
+	// The requester is directed over the link by which it asks.
+	owned, directing := r.link(requesterSide, ownerSide, true)
+	r.nodes[ownerSide].Assign(otherDevice, directing)
+	defer owned.Close()
+	defer directing.Close()
+	asks, asked := r.link(unitSide, ownerSide, false)
+	defer asks.Close()
+	defer asked.Close()
+
+	for _, c := range []struct {
+		link   *Link
+		device uint32
+		drive  *tapeDrive
+	}{{r.toOwner, tapeDevice, r.drive}, {asks, otherDevice, other}} {
+		mem, m := r.memory(c.link, 64<<10, protocol.DirectedRead)
+		list, view := fragments(mem, m, 3)
+		r.status(c.link.Do(t.Context(), Request{protocol.DirectedRead, c.device, 100, list}), protocol.DirectedOK)
+		if !c.drive.holds(100, slices.Concat(view...)) {
+			t.Errorf("device %d: the memory is not what it has", c.device)
+		}
+	}
+}
+
+// TestDirectedOwnerIsUnit is about an owner that has the I/O device itself.
+func TestDirectedOwnerIsUnit(t *testing.T) {
+	drive := newDrive(driveSize)
+	r := newRig(t, inMemory, func(side int, c *Config) {
+		if side == ownerSide {
+			c.Storage = map[uint32]Storage{1: drive}
+		}
+	})
+	mem, m := r.memory(r.toOwner, 8192, protocol.DirectedRead)
+	list, view := fragments(mem, m, 2)
+	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, 1, 5, list}), protocol.DirectedOK)
+	if !drive.holds(5, slices.Concat(view...)) {
+		t.Error("the memory is not what the I/O device has")
+	}
+}
+
+// TestDirectedHostile is what units say that keep to nothing: a requester that plays the
+// owner, an I/O unit that wants connections nobody has asked for, and two requests
+// at a time.
+func TestDirectedHostile(t *testing.T) {
+	connect := func(from, to protocol.Platform) func(uint64) []byte {
+		return func(transaction uint64) []byte {
+			return protocol.AppendDirectedConnect(nil, protocol.DirectedConnect{
+				TransactionContext: transaction, From: from, To: to,
+				End: protocol.DirectedEnd{BoundChannel: protocol.BoundChannel{QPN: 17}, MTU: 1024, Reads: 1},
+			})
+		}
+	}
+	connected := func(r *rig, b []byte, err error) protocol.DirectedStatus {
+		if err != nil {
+			r.Fatal(err)
+		}
+		c, err := protocol.DecodeDirectedConnected(b)
+		r.check(err)
+		return c.Status
+	}
+	t.Run("passed on by no owner", func(t *testing.T) {
+		r := newRig(t, inMemory)
+		_, m := r.memory(r.toOwner, 64, protocol.DirectedRead)
+		list := []protocol.ListElement{{Fragment: m.Fragment(0, 64), EndOfBuffer: true}}
+		a := protocol.AttributesOf(list)
+		b, err := r.toOwner.call(t.Context(), r.toOwner.asking, func(transaction uint64) []byte {
+			return protocol.AppendDirectedRequest(nil, protocol.DirectedRequest{
+				TransactionContext: transaction, Operation: protocol.DirectedRead, Device: tapeDevice,
+				Requester: platforms[unitSide], List: protocol.AppendListSequence(nil, &a, nil, list),
+			})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reply, err := protocol.DecodeDirectedReply(b); err != nil || reply.Status != protocol.DirectedDenied {
+			t.Errorf("%+v, %v", reply, err)
+		}
+	})
+	t.Run("a connection that nobody waits for", func(t *testing.T) {
+		r := newRig(t, inMemory)
+		b, err := r.requester.call(t.Context(), r.requester.joining, connect(9, platforms[requesterSide]))
+		if s := connected(r, b, err); s != protocol.DirectedUnreachable {
+			t.Errorf("to the requester: %v", s)
+		}
+		b, err = r.owner.call(t.Context(), r.owner.joining, connect(platforms[unitSide], platforms[requesterSide]))
+		if s := connected(r, b, err); s != protocol.DirectedUnreachable {
+			t.Errorf("by way of the owner: %v", s)
+		}
+	})
+	t.Run("in another's name", func(t *testing.T) {
+		r := newRig(t, inMemory)
+		n := r.nodes[ownerSide]
+		n.mu.Lock()
+		n.passing[r.unit] = r.requester
+		n.mu.Unlock()
+		b, err := r.owner.call(t.Context(), r.owner.joining, connect(9, platforms[requesterSide]))
+		if s := connected(r, b, err); s != protocol.DirectedUnreachable {
+			t.Errorf("%v", s)
+		}
+	})
+	for name, message := range map[string][]byte{
+		"a message of a session":       protocol.AppendBufferPoolFlushReply(nil, 1),
+		"an answer to nothing":         protocol.AppendDirectedReply(nil, protocol.DirectedReply{TransactionContext: 99}),
+		"a list that is none":          protocol.AppendDirectedRequest(nil, protocol.DirectedRequest{Operation: 1}),
+		"a connection to queue pair 0": protocol.AppendDirectedConnect(nil, protocol.DirectedConnect{From: 1, To: 2}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, inMemory)
+			r.check(r.toOwner.say(t.Context(), message))
+			testenv.Eventually(t, func() bool { return errors.Is(r.requester.Err(), ErrProtocol) }, "the end of the link")
+		})
+	}
+	t.Run("two requests", func(t *testing.T) {
+		r := newRig(t, inMemory)
+		held, release := make(chan struct{}), make(chan struct{})
+		r.allow = func(protocol.Platform, *protocol.DirectedRequest, uint64) bool {
+			close(held)
+			<-release
+			return false
+		}
+		list := []protocol.ListElement{{Data: []byte("x"), EndOfBuffer: true}}
+		a := protocol.AttributesOf(list)
+		b := protocol.AppendDirectedRequest(nil, protocol.DirectedRequest{
+			Operation: protocol.DirectedWrite, Device: tapeDevice, List: protocol.AppendListSequence(nil, &a, nil, list),
+		})
+		r.check(r.toOwner.say(t.Context(), b))
+		<-held
+		r.check(r.toOwner.say(t.Context(), b))
+		testenv.Eventually(t, func() bool { return errors.Is(r.requester.Err(), ErrProtocol) }, "the end of the link")
+		close(release)
+	})
+}
+
+// TestDirectedEvict finds the least recently used connection closed when there are too many.
+func TestDirectedEvict(t *testing.T) {
+	n := New(Config{MaxConnections: 2})
+	for p := protocol.Platform(1); p <= 3; p++ {
+		n.acquire(p).mu.Unlock()
+	}
+	if len(n.conns) != 2 || n.conns[1] != nil {
+		t.Errorf("%d connections: %v", len(n.conns), n.conns)
+	}
+	used := n.acquire(2)
+	n.acquire(4).mu.Unlock()
+	if n.conns[2] != used || n.conns[3] != nil {
+		t.Errorf("%v", n.conns)
+	}
+	used.mu.Unlock()
+}
+
+// TestDirectedCancelled ends the wait for an owner that does not answer. The next
+// request waits for that answer, and nobody's link ends.
+func TestDirectedCancelled(t *testing.T) {
+	r := newRig(t, inMemory)
+	release := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	r.allow = func(protocol.Platform, *protocol.DirectedRequest, uint64) bool {
+		cancel()
+		<-release
+		return true
+	}
+	mem, m := r.memory(r.toOwner, 64, protocol.DirectedRead)
+	list := []protocol.ListElement{{Fragment: m.Fragment(0, 64), EndOfBuffer: true}}
+	request := Request{protocol.DirectedRead, tapeDevice, 0, list}
+	if err := r.toOwner.Do(ctx, request); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	close(release)
+	r.status(r.toOwner.Do(t.Context(), request), protocol.DirectedOK)
+	if !r.drive.holds(0, mem) {
+		t.Error("the memory is not what the I/O device has")
+	}
+}
+
+// TestDirectedRequesterLeaves has a requester go away while its request is carried
+// out: the owner's link with the I/O unit stays, and others use it.
+func TestDirectedRequesterLeaves(t *testing.T) {
+	held, release := make(chan struct{}), make(chan struct{})
+	r := newRig(t, inMemory, func(side int, c *Config) {
+		if side == unitSide {
+			c.Storage[tapeDevice] = &slowDrive{Storage: c.Storage[tapeDevice], held: held, release: release}
+		}
+	})
+	leaves, left := r.link(requesterSide, ownerSide, false)
+	_, m := r.memory(leaves, 64, protocol.DirectedRead)
+	done := make(chan error, 1)
+	go func() {
+		list := []protocol.ListElement{{Fragment: m.Fragment(0, 64), EndOfBuffer: true}}
+		done <- leaves.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, 0, list})
+	}()
+	<-held
+	r.check(leaves.Close())
+	if err := <-done; err == nil {
+		t.Error("a request by a link that is closed has succeeded")
+	}
+	r.check(left.Close())
+	close(release)
+	mem, m := r.memory(r.toOwner, 64, protocol.DirectedRead)
+	list := []protocol.ListElement{{Fragment: m.Fragment(0, 64), EndOfBuffer: true}}
+	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, 0, list}), protocol.DirectedOK)
+	if !r.drive.holds(0, mem) {
+		t.Error("the memory is not what the I/O device has")
+	}
+}
+
+// slowDrive is an I/O device whose first read waits.
+type slowDrive struct {
+	Storage
+	once          sync.Once
+	held, release chan struct{}
+}
+
+// ReadAt implements io.ReaderAt.
+func (d *slowDrive) ReadAt(b []byte, at int64) (int, error) {
+	d.once.Do(func() {
+		close(d.held)
+		<-d.release
+	})
+	return d.Storage.ReadAt(b, at)
+}

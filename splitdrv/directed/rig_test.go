@@ -1,0 +1,252 @@
+package directed
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/verbs"
+)
+
+// parties are who takes part in a test, each on a device of its own.
+const (
+	requesterSide = iota
+	ownerSide
+	unitSide
+	sides
+)
+
+// ground is three devices on one fabric, and a way to count what each has on the
+// wire.
+type ground struct {
+	devices [sides]fabric.Device
+	wire    func(side int) uint64 // bytes, sent and received
+	timing  fabric.Timing
+}
+
+// fabricOf makes the ground of a test.
+type fabricOf func(t *testing.T) *ground
+
+// inMemory is a fabric in memory.
+func inMemory(t *testing.T) *ground {
+	n := fabrictest.New()
+	fabrictest.NoLeaks(t, n)
+	g := &ground{}
+	names := [sides]string{"requester", "owner", "unit"}
+	for i, name := range names {
+		g.devices[i] = n.Device(name)
+	}
+	// Whoever sends or reads has it counted: what does not leave the owner's device
+	// nor come to it is not in the counters of the pair that the owner is one of.
+	g.wire = func(side int) uint64 { return n.Counters(names[side]).Bytes }
+	return g
+}
+
+// onSoftRoCE is libibverbs on three Soft-RoCE devices that meet on a bridge.
+func onSoftRoCE(t *testing.T) *ground {
+	names := testenv.NeedRDMA(t, sides)
+	g := &ground{timing: fabric.Timing{Timeout: 18}} // also under emulation
+	for i := range g.devices {
+		d, err := verbs.Open(names[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.devices[i] = d
+	}
+	g.wire = func(side int) uint64 {
+		t.Helper()
+		port := filepath.Join("/sys/class/infiniband", names[side], "ports/1/gid_attrs/ndevs/0")
+		link, err := os.ReadFile(port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sum uint64
+		for _, counter := range []string{"rx_bytes", "tx_bytes"} {
+			b, err := os.ReadFile(filepath.Join("/sys/class/net", strings.TrimSpace(string(link)), "statistics", counter))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += n
+		}
+		return sum
+	}
+	return g
+}
+
+// tapeDrive is an I/O device that keeps what is written to it.
+type tapeDrive struct {
+	mu            sync.Mutex
+	mem           []byte
+	reads, writes int
+}
+
+func newDrive(size int) *tapeDrive {
+	d := &tapeDrive{mem: make([]byte, size)}
+	pattern(d.mem, 1)
+	return d
+}
+
+func pattern(b []byte, seed int) {
+	for i := range b {
+		b[i] = byte(i*7 + i>>9*13 + seed*31 + 1)
+	}
+}
+
+// ReadAt implements io.ReaderAt.
+func (d *tapeDrive) ReadAt(b []byte, at int64) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.reads++
+	if at+int64(len(b)) > int64(len(d.mem)) {
+		return 0, fmt.Errorf("%d bytes at %d of %d", len(b), at, len(d.mem))
+	}
+	return copy(b, d.mem[at:]), nil
+}
+
+// WriteAt implements io.WriterAt.
+func (d *tapeDrive) WriteAt(b []byte, at int64) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.writes++
+	if at+int64(len(b)) > int64(len(d.mem)) {
+		return 0, fmt.Errorf("%d bytes at %d of %d", len(b), at, len(d.mem))
+	}
+	return copy(d.mem[at:], b), nil
+}
+
+func (d *tapeDrive) holds(at int, want []byte) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return bytes.Equal(d.mem[at:at+len(want)], want)
+}
+
+// The platform identifiers of the parties.
+var platforms = [sides]protocol.Platform{0xa, 0xb, 0xc}
+
+// tapeDevice is the owner's number of the I/O unit's device.
+const tapeDevice = 7
+
+const driveSize = 4 << 20
+
+// rig is three units: a requester, an owner, and an I/O unit with a device.
+type rig struct {
+	*testing.T
+	*ground
+	nodes [sides]*Node
+	drive *tapeDrive
+
+	toOwner   *Link // the requester's
+	requester *Link // the owner's
+	unit      *Link // the owner's
+	owner     *Link // the I/O unit's
+
+	mu    sync.Mutex
+	allow func(protocol.Platform, *protocol.DirectedRequest, uint64) bool
+}
+
+func newRig(t *testing.T, on fabricOf, change ...func(side int, c *Config)) *rig {
+	t.Helper()
+	r := &rig{T: t, ground: on(t), drive: newDrive(driveSize)}
+	for i, d := range r.devices {
+		cfg := Config{Device: d, Platform: platforms[i], Timing: r.timing}
+		switch i {
+		case ownerSide:
+			cfg.Allow = func(p protocol.Platform, q *protocol.DirectedRequest, n uint64) bool {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				return r.allow == nil || r.allow(p, q, n)
+			}
+		case unitSide:
+			cfg.Storage = map[uint32]Storage{tapeDevice: r.drive}
+		}
+		for _, c := range change {
+			c(i, &cfg)
+		}
+		r.nodes[i] = New(cfg)
+	}
+	r.toOwner, r.requester = r.link(requesterSide, ownerSide, false)
+	r.owner, r.unit = r.link(unitSide, ownerSide, true)
+	r.nodes[ownerSide].Assign(tapeDevice, r.unit)
+	t.Cleanup(func() {
+		for _, l := range []*Link{r.toOwner, r.requester, r.unit, r.owner} {
+			r.check(l.Close())
+		}
+		for i, n := range r.nodes {
+			r.check(n.Close())
+			r.check(r.devices[i].Close())
+		}
+	})
+	return r
+}
+
+// link joins two nodes; the second one directs the first if directs is set.
+func (r *rig) link(a, b int, directs bool) (of, to *Link) {
+	r.Helper()
+	of, err := r.nodes[a].NewLink()
+	r.check(err)
+	to, err = r.nodes[b].NewLink()
+	r.check(err)
+	of.Owner = directs
+	r.check(of.Start(to.Address(), platforms[b]))
+	r.check(to.Start(of.Address(), platforms[a]))
+	return of, to
+}
+
+func (r *rig) check(err error) {
+	r.Helper()
+	if err != nil {
+		r.Error(err)
+	}
+}
+
+// mapped is memory outside the Go heap, until the end of the test.
+func (r *rig) mapped(size int) []byte {
+	r.Helper()
+	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { unix.Munmap(mem) })
+	return mem
+}
+
+// memory is registered memory of the requester.
+func (r *rig) memory(l *Link, size int, op protocol.DirectedOperation) ([]byte, *Memory) {
+	r.Helper()
+	mem := r.mapped(size)
+	m, err := l.Register(mem, op)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return mem, m
+}
+
+// status expects a request to end with a status.
+func (r *rig) status(err error, want protocol.DirectedStatus) {
+	r.Helper()
+	if want == protocol.DirectedOK {
+		if err != nil {
+			r.Fatal(err)
+		}
+		return
+	}
+	var e *StatusError
+	if !asStatus(err, &e) || e.Status != want {
+		r.Fatalf("%v, want %v", err, want)
+	}
+}
