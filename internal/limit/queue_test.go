@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,8 +17,10 @@ import (
 
 // line is a Queue, and those who have asked for a turn there, by name.
 type line struct {
-	t     *testing.T
-	q     *Queue[string]
+	t *testing.T
+	q *Queue[string]
+
+	mu    sync.Mutex // a turn that a timer gives begins without the test's doing
 	order []string
 	turns map[string]*Turn[string]
 }
@@ -34,20 +37,30 @@ func (l *line) ask(name string, groups ...string) {
 			l.t.Error(err)
 			return
 		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		l.order = append(l.order, name)
 		l.turns[name] = turn
 	}()
 	synctest.Wait()
 }
 
+// turn is the turn that has begun under this name.
+func (l *line) turn(name string) *Turn[string] {
+	l.t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.turns[name] == nil {
+		l.t.Fatalf("%s has no turn; turns began in the order %v", name, l.order)
+	}
+	return l.turns[name]
+}
+
 // end has turns end, in order.
 func (l *line) end(names ...string) {
 	l.t.Helper()
 	for _, name := range names {
-		if l.turns[name] == nil {
-			l.t.Fatalf("%s has no turn; turns began in the order %v", name, l.order)
-		}
-		l.turns[name].End(0)
+		l.turn(name).End(0)
 		synctest.Wait()
 	}
 }
@@ -55,6 +68,8 @@ func (l *line) end(names ...string) {
 // is says whose turns have begun, in order.
 func (l *line) is(want ...string) {
 	l.t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if !slices.Equal(l.order, want) {
 		l.t.Fatalf("turns began in the order %v, want %v", l.order, want)
 	}
@@ -137,13 +152,13 @@ func TestQueueWork(t *testing.T) {
 		work := rate.NewLimiter(perSecond*rate.Limit(time.Second), int(time.Second))
 		l := newLine(t, QueueConfig{AtOnce: 1, Each: 1, Work: work})
 		l.ask("a", "a")
-		l.turns["a"].End(time.Second) // all that there is
+		l.turn("a").End(time.Second) // all that there is
 		l.ask("b", "b")
 		l.is("a")
 		time.Sleep(time.Microsecond)
 		synctest.Wait()
 		l.is("a", "b") // as soon as there is any
-		l.turns["b"].End(2 * time.Second)
+		l.turn("b").End(2 * time.Second)
 		began := time.Now()
 		l.ask("c", "c")
 		for range 2 { // which do not make it sooner
