@@ -33,7 +33,7 @@ func TestRDMADirectedRead(t *testing.T) { testRead(t, onSoftRoCE) }
 // A read from the I/O device goes into several fragments of the requester's memory,
 // and what is between them stays as it is. The owner has no byte of it.
 func testRead(t *testing.T, on fabricOf) {
-	r := newRig(t, on)
+	r := newFixture(t, on)
 	const size, offset = 2 << 20, 12345
 	mem, m := r.memory(r.toOwner, size, protocol.DirectedRead)
 	list, view := fragments(mem, m, 6)
@@ -61,7 +61,7 @@ func testRead(t *testing.T, on fabricOf) {
 }
 
 // noPayload checks that the owner had nothing to do with the data of a transfer.
-func (r *rig) noPayload(before [sides]uint64, size uint64) {
+func (r *fixture) noPayload(before [sides]uint64, size uint64) {
 	r.Helper()
 	const messages = 64 << 10 // a few messages, and what their acknowledgements take
 	if n := r.wire(ownerSide) - before[ownerSide]; n > messages {
@@ -80,7 +80,7 @@ func TestRDMADirectedWrite(t *testing.T) { testWrite(t, onSoftRoCE) }
 
 // A write to the I/O device takes the data from several fragments.
 func testWrite(t *testing.T, on fabricOf) {
-	r := newRig(t, on)
+	r := newFixture(t, on)
 	const size, offset = 2 << 20, 4321
 	mem, m := r.memory(r.toOwner, size, protocol.DirectedWrite)
 	pattern(mem, 9)
@@ -105,7 +105,7 @@ func TestRDMADirectedLongList(t *testing.T) { testLongList(t, onSoftRoCE) }
 // A list that does not fit the message goes on in the requester's memory, and the
 // I/O unit reads it there. Small data are in the list itself.
 func testLongList(t *testing.T, on fabricOf) {
-	r := newRig(t, on)
+	r := newFixture(t, on)
 	mem, m := r.memory(r.toOwner, 500*64, protocol.DirectedWrite)
 	pattern(mem, 3)
 	list, view := fragments(mem, m, 500)
@@ -129,7 +129,7 @@ func TestRDMADirectedConnectionReused(t *testing.T) { testConnectionReused(t, on
 
 // The first request makes the connection, the others use it, of either direction.
 func testConnectionReused(t *testing.T, on fabricOf) {
-	r := newRig(t, on)
+	r := newFixture(t, on)
 	_, in := r.memory(r.toOwner, 8192, protocol.DirectedRead)
 	_, out := r.memory(r.toOwner, 8192, protocol.DirectedWrite)
 	for i := range 6 {
@@ -151,7 +151,7 @@ func TestRDMADirectedRevoked(t *testing.T) { testRevoked(t, onSoftRoCE) }
 // A handle that was revoked is refused by the requester's device, for reads and
 // writes; nothing is written, and later requests get a new connection.
 func testRevoked(t *testing.T, on fabricOf) {
-	r := newRig(t, on)
+	r := newFixture(t, on)
 	for i, op := range []protocol.DirectedOperation{protocol.DirectedRead, protocol.DirectedWrite} {
 		mem, m := r.memory(r.toOwner, 8192, op)
 		list := []protocol.ListElement{{Fragment: m.Fragment(0, 8192), EndOfBuffer: true}}
@@ -184,7 +184,7 @@ func TestRDMADirectedRefused(t *testing.T) { testRefused(t, onSoftRoCE) }
 // What the owner does not allow, or nobody has, or is not the requester's own, is
 // refused before a connection is made, or anything moved.
 func testRefused(t *testing.T, on fabricOf) {
-	r := newRig(t, on)
+	r := newFixture(t, on)
 	_, m := r.memory(r.toOwner, 500*64, protocol.DirectedRead)
 	own := protocol.ListElement{Fragment: m.Fragment(0, 4096), EndOfBuffer: true}
 	others := own
@@ -220,7 +220,7 @@ func testRefused(t *testing.T, on fabricOf) {
 
 // TestDirectedDeviceFails is about an I/O device that cannot do what it is asked for.
 func TestDirectedDeviceFails(t *testing.T) {
-	r := newRig(t, inMemory)
+	r := newFixture(t, inMemory)
 	_, m := r.memory(r.toOwner, 4096, protocol.DirectedWrite)
 	list := []protocol.ListElement{{Fragment: m.Fragment(0, 4096), EndOfBuffer: true}}
 	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedWrite, tapeDevice, driveSize - 1, list}),
@@ -236,7 +236,7 @@ func testRequesterIsUnit(t *testing.T, on fabricOf) {
 	const otherDevice = 8
 	other := newDrive(driveSize)
 	pattern(other.mem, 77)
-	r := newRig(t, on, func(side int, c *Config) {
+	r := newFixture(t, on, func(side int, c *Config) {
 		if side == requesterSide {
 			c.Storage = map[uint32]Storage{otherDevice: other}
 		}
@@ -267,7 +267,7 @@ func testRequesterIsUnit(t *testing.T, on fabricOf) {
 // TestDirectedOwnerIsUnit is about an owner that has the I/O device itself.
 func TestDirectedOwnerIsUnit(t *testing.T) {
 	drive := newDrive(driveSize)
-	r := newRig(t, inMemory, func(side int, c *Config) {
+	r := newFixture(t, inMemory, func(side int, c *Config) {
 		if side == ownerSide {
 			c.Storage = map[uint32]Storage{1: drive}
 		}
@@ -292,7 +292,7 @@ func TestDirectedHostile(t *testing.T) {
 			})
 		}
 	}
-	connected := func(r *rig, b []byte, err error) protocol.DirectedStatus {
+	connected := func(r *fixture, b []byte, err error) protocol.DirectedStatus {
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -301,7 +301,7 @@ func TestDirectedHostile(t *testing.T) {
 		return c.Status
 	}
 	t.Run("passed on by no owner", func(t *testing.T) {
-		r := newRig(t, inMemory)
+		r := newFixture(t, inMemory)
 		_, m := r.memory(r.toOwner, 64, protocol.DirectedRead)
 		list := []protocol.ListElement{{Fragment: m.Fragment(0, 64), EndOfBuffer: true}}
 		a := protocol.AttributesOf(list)
@@ -319,7 +319,7 @@ func TestDirectedHostile(t *testing.T) {
 		}
 	})
 	t.Run("a connection that nobody waits for", func(t *testing.T) {
-		r := newRig(t, inMemory)
+		r := newFixture(t, inMemory)
 		b, err := r.requester.call(t.Context(), r.requester.joining, connect(9, platforms[requesterSide]))
 		if s := connected(r, b, err); s != protocol.DirectedUnreachable {
 			t.Errorf("to the requester: %v", s)
@@ -330,7 +330,7 @@ func TestDirectedHostile(t *testing.T) {
 		}
 	})
 	t.Run("in another's name", func(t *testing.T) {
-		r := newRig(t, inMemory)
+		r := newFixture(t, inMemory)
 		n := r.nodes[ownerSide]
 		n.mu.Lock()
 		n.passing[r.unit] = r.requester
@@ -347,13 +347,13 @@ func TestDirectedHostile(t *testing.T) {
 		"a connection to queue pair 0": protocol.AppendDirectedConnect(nil, protocol.DirectedConnect{From: 1, To: 2}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, inMemory)
+			r := newFixture(t, inMemory)
 			r.check(r.toOwner.say(t.Context(), message))
 			testenv.Eventually(t, func() bool { return errors.Is(r.requester.Err(), ErrProtocol) }, "the end of the link")
 		})
 	}
 	t.Run("two requests", func(t *testing.T) {
-		r := newRig(t, inMemory)
+		r := newFixture(t, inMemory)
 		held, release := make(chan struct{}), make(chan struct{})
 		r.allow = func(protocol.Platform, *protocol.DirectedRequest, uint64) bool {
 			close(held)
@@ -393,7 +393,7 @@ func TestDirectedEvict(t *testing.T) {
 // TestDirectedCancelled ends the wait for an owner that does not answer. The next
 // request waits for that answer, and nobody's link ends.
 func TestDirectedCancelled(t *testing.T) {
-	r := newRig(t, inMemory)
+	r := newFixture(t, inMemory)
 	release := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	r.allow = func(protocol.Platform, *protocol.DirectedRequest, uint64) bool {
@@ -418,7 +418,7 @@ func TestDirectedCancelled(t *testing.T) {
 // out: the owner's link with the I/O unit stays, and others use it.
 func TestDirectedRequesterLeaves(t *testing.T) {
 	held, release := make(chan struct{}), make(chan struct{})
-	r := newRig(t, inMemory, func(side int, c *Config) {
+	r := newFixture(t, inMemory, func(side int, c *Config) {
 		if side == unitSide {
 			c.Storage[tapeDevice] = &slowDrive{Storage: c.Storage[tapeDevice], held: held, release: release}
 		}

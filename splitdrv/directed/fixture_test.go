@@ -143,8 +143,8 @@ const tapeDevice = 7
 
 const driveSize = 4 << 20
 
-// rig is three units: a requester, an owner, and an I/O unit with a device.
-type rig struct {
+// fixture is three units: a requester, an owner, and an I/O unit with a device.
+type fixture struct {
 	*testing.T
 	*ground
 	nodes [sides]*Node
@@ -159,9 +159,9 @@ type rig struct {
 	allow func(protocol.Platform, *protocol.DirectedRequest, uint64) bool
 }
 
-func newRig(t *testing.T, on fabricOf, change ...func(side int, c *Config)) *rig {
+func newFixture(t *testing.T, on fabricOf, change ...func(side int, c *Config)) *fixture {
 	t.Helper()
-	r := &rig{T: t, ground: on(t), drive: newDrive(driveSize)}
+	r := &fixture{T: t, ground: on(t), drive: newDrive(driveSize)}
 	for i, d := range r.devices {
 		cfg := Config{Device: d, Platform: platforms[i], Timing: r.timing}
 		switch i {
@@ -195,7 +195,7 @@ func newRig(t *testing.T, on fabricOf, change ...func(side int, c *Config)) *rig
 }
 
 // link joins two nodes; the second one directs the first if directs is set.
-func (r *rig) link(a, b int, directs bool) (of, to *Link) {
+func (r *fixture) link(a, b int, directs bool) (of, to *Link) {
 	r.Helper()
 	of, err := r.nodes[a].NewLink()
 	r.check(err)
@@ -207,7 +207,7 @@ func (r *rig) link(a, b int, directs bool) (of, to *Link) {
 	return of, to
 }
 
-func (r *rig) check(err error) {
+func (r *fixture) check(err error) {
 	r.Helper()
 	if err != nil {
 		r.Error(err)
@@ -215,7 +215,7 @@ func (r *rig) check(err error) {
 }
 
 // mapped is memory outside the Go heap, until the end of the test.
-func (r *rig) mapped(size int) []byte {
+func (r *fixture) mapped(size int) []byte {
 	r.Helper()
 	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -226,7 +226,7 @@ func (r *rig) mapped(size int) []byte {
 }
 
 // memory is registered memory of the requester.
-func (r *rig) memory(l *Link, size int, op protocol.DirectedOperation) ([]byte, *Memory) {
+func (r *fixture) memory(l *Link, size int, op protocol.DirectedOperation) ([]byte, *Memory) {
 	r.Helper()
 	mem := r.mapped(size)
 	m, err := l.Register(mem, op)
@@ -237,7 +237,7 @@ func (r *rig) memory(l *Link, size int, op protocol.DirectedOperation) ([]byte, 
 }
 
 // status expects a request to end with a status.
-func (r *rig) status(err error, want protocol.DirectedStatus) {
+func (r *fixture) status(err error, want protocol.DirectedStatus) {
 	r.Helper()
 	if want == protocol.DirectedOK {
 		if err != nil {
