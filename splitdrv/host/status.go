@@ -12,7 +12,8 @@ import (
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
-// Status is what `splitnic status` shows of a host.
+// Status is what `splitnic status` shows of a host, with a field for each that
+// the JSON has.
 type Status struct {
 	Role      string          `json:"role"` // "host"
 	Name      string          `json:"name"`

@@ -21,7 +21,9 @@ import (
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
-// attachment is one host's session and everything it holds.
+// attachment is one host's session and everything it holds. It has many fields
+// because what a session holds is released in one place, and most of them are
+// written once, before others see the attachment.
 type attachment struct {
 	unit   *Unit
 	s      *session.Server

@@ -29,7 +29,8 @@ var (
 )
 
 // services carry out what a host wants of its LAN interface. All of it ends
-// with the interface.
+// with the interface. The fields behind mu are one state: a request, a new policy
+// and a change of the network card each judge several of them together.
 type services struct {
 	a      *attachment
 	port   lan.Interface

@@ -60,7 +60,8 @@ type LANStatus struct {
 	Error     string `json:"error,omitempty"`
 }
 
-// HostStatus describes one host's session.
+// HostStatus describes one host's session. It has a field for each that the JSON
+// has, which is flat so that a query names one thing by one word.
 type HostStatus struct {
 	Name        string `json:"name"`
 	Address     string `json:"address"`

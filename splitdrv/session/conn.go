@@ -30,7 +30,8 @@ const (
 // Two goroutines belong to an established connection: runReader, which waits
 // for a bye or the end, and runHeartbeat, which keeps a little data on its way
 // so that the kernel notices a dead machine. Both end with the connection, and
-// Close waits for them.
+// Close waits for them. It has more than thirty methods because both ends do
+// everything but the handshake alike, and Client and Server share it.
 type Conn struct {
 	raw         net.Conn                    // TCP, for deadlines
 	tls         *tls.Conn                   // over raw, for the authentication

@@ -36,7 +36,8 @@ const (
 )
 
 // Peer is a peer made of bare queue pairs: it does what an attack says and not
-// what the protocol says. It belongs to one goroutine.
+// what the protocol says. It belongs to one goroutine. It has a method for each
+// step that attacks are put together from.
 type Peer struct {
 	// Pools are those that the session under attack lends, once Started.
 	Pools []protocol.Pool
