@@ -38,13 +38,15 @@ const besides = 8
 func attackAll(t *testing.T, newFabric func(t *testing.T) twoDevices) {
 	for _, mode := range protocol.Modes() {
 		timely(t, string(mode), func(t *testing.T) {
+			// Of all attacks together: what the sessions beside open to wait is opened
+			// when they first do, during whichever attack that is.
+			testenv.NoLeaks(t)
 			f := newFabric(t)
 			beside := newHealthy(t, f.Victim, f.Attacker, mode, f.Timing)
 			other := newVictim(t, small(f.Victim, mode, f.Timing), nil)
 			otherPeer := NewPeer(t, PeerConfig{Device: f.Attacker, Mode: mode, Channels: 1, Timing: f.Timing})
 			other.connect(otherPeer, 1)
 			otherPeer.send(otherPeer.lend(func(*protocol.Pool) {})) // so that it does not ask for any
-			otherPeer.Alive()                                       // what it opens to wait is there before the attacks
 			for _, a := range Attacks() {
 				if a.In(mode) {
 					timely(t, a.Name, func(t *testing.T) {
@@ -72,7 +74,6 @@ func timely(t *testing.T, name string, part func(t *testing.T)) {
 
 // run attacks a session of its own.
 func (a *Attack) run(t *testing.T, f twoDevices, mode protocol.Mode, beside *healthy, foreign []protocol.Pool) {
-	testenv.NoLeaks(t)
 	notReady := f.RNR()
 	queues := 1
 	v := newVictim(t, small(f.Victim, mode, f.Timing), func(v *victim, cfg *messaging.Config) {
