@@ -83,7 +83,7 @@ func NeedTools(t testing.TB, names ...string) {
 
 // eventuallyTime is how long Eventually waits: long, because machines that run
 // tests can be slow, and without cost where the condition holds earlier.
-const eventuallyTime = time.Minute
+const eventuallyTime = 10 * time.Second
 
 // Eventually waits until cond holds and fails the test if that takes too long.
 // It is for states of the kernel that give no notice.
