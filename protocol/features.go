@@ -25,3 +25,8 @@ const FeatureOneTouch = "one-touch"
 // certificates: the host shows its own, and sees the I/O unit's, on a second
 // connection, by a message renew.
 const FeatureRenew = "renew"
+
+// FeatureDirect is the word, in hello and welcome, for a host that makes direct
+// connections to other hosts, and an I/O unit that directs them, by messages on the
+// bootstrap connection.
+const FeatureDirect = "direct"

@@ -50,6 +50,7 @@ type Conn struct {
 
 	authenticated atomic.Bool   // or that has failed
 	throttled     atomic.Uint64 // heartbeats of the peer's
+	direct        directing     // written before the session is established
 	writing       sync.Mutex    // held while a frame is written
 	broken        chan struct{} // closed when a heartbeat could not be sent
 	workers       sync.WaitGroup
@@ -343,12 +344,22 @@ func (c *Conn) runReader() {
 			continue
 		}
 		t, err := messageType(b)
-		if err == nil && t == typeBye {
+		switch {
+		case err != nil:
+		case t == typeBye:
 			var bye *ByeError
 			if bye, err = decodeBye(b); err == nil {
 				err = bye
 			}
-		} else if err == nil {
+		case t == typeDirect:
+			var lives bool
+			if lives, err = c.heardDirect(b); lives {
+				continue
+			}
+			if err == nil {
+				return // it has ended meanwhile
+			}
+		default:
 			err = fmt.Errorf("%q in an established session: %w", text(t), ErrUnexpected)
 		}
 		c.blame(err)

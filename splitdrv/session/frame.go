@@ -58,6 +58,7 @@ const (
 	typeBye     = "bye"
 	typeRenew   = "renew"
 	typeRenewed = "renewed"
+	typeDirect  = "direct"
 )
 
 func decode(b []byte, into any) error {

@@ -9,7 +9,7 @@ import (
 var fields = []string{
 	"magic", "versions", "features", "name", "software", "modes", "mode", "queues", "pools", "max_mtu", "mac", "mtu",
 	"session", "offloads", "control_receives", "channels", "qpn", "psn", "proof",
-	"platform",
+	"platform", "id", "step", "macs", "own", "reason",
 }
 
 // reasons are what else a connection can end for, by stable names, the more

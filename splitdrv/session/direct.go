@@ -1,0 +1,285 @@
+package session
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// DirectStep says what a message about a direct connection is for. From the offer to
+// the start they follow each other as they do here.
+type DirectStep string
+
+// The steps.
+const (
+	DirectOffer   DirectStep = "offer"   // I/O unit → both hosts: make queue pairs for the other one
+	DirectAccept  DirectStep = "accept"  // host → I/O unit: here are their addresses
+	DirectConnect DirectStep = "connect" // I/O unit → both hosts: here are the other's
+	DirectReady   DirectStep = "ready"   // host → I/O unit: mine are connected
+	DirectStart   DirectStep = "start"   // I/O unit → both hosts: both are
+	DirectEnd     DirectStep = "end"     // either way, at any time: it is over
+	DirectEnded   DirectStep = "ended"   // host → I/O unit → other host: nothing of it comes any more
+	DirectHeld    DirectStep = "held"    // host → another I/O unit: this one goes on from before the session
+	DirectKeep    DirectStep = "keep"    // I/O unit → both hosts: so it may
+)
+
+// DirectID names a direct connection. The I/O unit makes it up at random; it is not 0.
+// In JSON it has 16 hexadecimal digits.
+type DirectID uint64
+
+// String is 16 hexadecimal digits.
+func (d DirectID) String() string { return fmt.Sprintf("%016x", uint64(d)) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (d DirectID) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *DirectID) UnmarshalText(b []byte) error {
+	var raw [8]byte
+	if len(b) != hex.EncodedLen(len(raw)) {
+		return fmt.Errorf("identifier of %d characters, must be %d hexadecimal digits", len(b), hex.EncodedLen(len(raw)))
+	}
+	if _, err := hex.Decode(raw[:], b); err != nil {
+		return fmt.Errorf("identifier: %w", err)
+	}
+	*d = DirectID(binary.BigEndian.Uint64(raw[:]))
+	return nil
+}
+
+// DirectSecret is known to the I/O unit and the two hosts of a direct connection. It
+// takes the place that the secret of the bootstrap connection has in a session: each
+// host proves with its first message that it has it.
+type DirectSecret [BindingSize]byte
+
+// String prints nothing of it.
+func (DirectSecret) String() string { return "secret of a direct connection" }
+
+// GoString is for %#v.
+func (DirectSecret) GoString() string { return "session.DirectSecret" }
+
+// MarshalText implements encoding.TextMarshaler.
+func (s DirectSecret) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, s[:]), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *DirectSecret) UnmarshalText(b []byte) error {
+	if len(b) != hex.EncodedLen(len(s)) {
+		return fmt.Errorf("secret of %d characters, must be %d hexadecimal digits", len(b), hex.EncodedLen(len(s)))
+	}
+	_, err := hex.Decode(s[:], b)
+	if err != nil {
+		return fmt.Errorf("secret: %w", err) // says which character, not which others
+	}
+	return nil
+}
+
+// DirectPeer is the other host of a direct connection, as the I/O unit vouches for it.
+type DirectPeer struct {
+	Platform protocol.Platform `json:"platform"`
+	Name     string            `json:"name"` // of the host, for people
+	MACs     []protocol.MAC    `json:"macs"` // the addresses that it may send from; frames to them go to it
+	// Own are this host's addresses, as the other one is told.
+	Own   []protocol.MAC   `json:"own"`
+	VLANs protocol.VLANSet `json:"vlans"` // of tagged frames that may pass, either way
+}
+
+// MaxDirectAddresses is how many addresses a host of a direct connection may have.
+const MaxDirectAddresses = 64
+
+// Equal reports whether the I/O unit says the same of both.
+func (p *DirectPeer) Equal(o *DirectPeer) bool {
+	return p.Platform == o.Platform && p.Name == o.Name && slices.Equal(p.MACs, o.MACs) && slices.Equal(p.Own, o.Own) &&
+		p.VLANs == o.VLANs
+}
+
+func (p *DirectPeer) validate() error {
+	if p.Platform == 0 {
+		return invalid("platform", p.Platform, "must not be zero")
+	}
+	if !ValidName(p.Name) {
+		return invalid("name", p.Name, "must be 1 to %d letters, digits, '.', '_' or '-'", maxNameLength)
+	}
+	if !validAddresses(p.MACs) {
+		return invalid("macs", p.MACs, "must be 1 to %d unicast addresses", MaxDirectAddresses)
+	}
+	if !validAddresses(p.Own) {
+		return invalid("own", p.Own, "must be 1 to %d unicast addresses", MaxDirectAddresses)
+	}
+	for _, m := range p.MACs {
+		if slices.Contains(p.Own, m) {
+			return invalid("macs", m, "is this host's own")
+		}
+	}
+	return nil
+}
+
+func validAddresses(macs []protocol.MAC) bool {
+	invalid := func(m protocol.MAC) bool { return !m.Valid() }
+	return len(macs) > 0 && len(macs) <= MaxDirectAddresses && !slices.ContainsFunc(macs, invalid)
+}
+
+// Direct is a message about a direct connection between two hosts, which goes over
+// the bootstrap connection of an established session with the feature direct. Which
+// fields it has follows from its step.
+type Direct struct {
+	Step DirectStep `json:"step"`
+	ID   DirectID   `json:"id"`
+
+	Peer *DirectPeer `json:"peer,omitempty"` // of an offer, and of keep
+
+	// of an offer:
+
+	Mode     protocol.Mode `json:"mode,omitempty"`     // transfer mode
+	MTU      int           `json:"mtu,omitempty"`      // of both netdevices
+	Pools    int           `json:"pools,omitempty"`    // that each side lends at most
+	Features []string      `json:"features,omitempty"` // that both hosts have, of those about channels
+	Secret   *DirectSecret `json:"secret,omitempty"`
+	// First is the one of both hosts that has the place of the host in the proofs.
+	First bool `json:"first,omitempty"`
+
+	// of accept and connect: the control channel and the data channel
+
+	ControlReceives int       `json:"control_receives,omitempty"`
+	Channels        []Channel `json:"channels,omitempty"`
+
+	// Platform is the other host's, of held.
+	Platform protocol.Platform `json:"platform,omitzero"`
+	// Reason is why, of end, for people.
+	Reason string `json:"reason,omitempty"`
+}
+
+// directQueues is the number of data channels of a direct connection.
+const directQueues = 1
+
+// validate checks a message, and that this side may get it.
+func (d *Direct) validate(fromUnit bool) error {
+	if d.ID == 0 {
+		return invalid("id", d.ID, "must not be zero")
+	}
+	if d.Peer != nil {
+		if err := d.Peer.validate(); err != nil {
+			return err
+		}
+	}
+	byUnit, byHost := false, false
+	switch d.Step {
+	case DirectOffer:
+		byUnit = true
+		switch {
+		case d.Peer == nil || d.Secret == nil:
+			return invalid("step", d.Step, "must come with a peer and a secret")
+		case !d.Mode.Known():
+			return invalid("mode", d.Mode, "must be a transfer mode")
+		case d.MTU < protocol.MinMTU || d.MTU > protocol.MaxMTU:
+			return invalid("mtu", d.MTU, "must be %d to %d", protocol.MinMTU, protocol.MaxMTU)
+		case d.Pools < 1 || d.Pools > d.Mode.MaxPools():
+			return invalid("pools", d.Pools, "must be 1 to %d in mode %s", d.Mode.MaxPools(), d.Mode)
+		}
+		if err := validateFeatures(d.Features); err != nil {
+			return err
+		}
+	case DirectAccept, DirectConnect:
+		byUnit, byHost = d.Step == DirectConnect, d.Step == DirectAccept
+		if d.ControlReceives < 1 || d.ControlReceives > MaxControlReceives {
+			return invalid("control_receives", d.ControlReceives, "must be 1 to %d", MaxControlReceives)
+		}
+		if err := validateChannels(d.Channels, directQueues); err != nil {
+			return err
+		}
+	case DirectReady:
+		byHost = true
+	case DirectStart:
+		byUnit = true
+	case DirectEnd, DirectEnded:
+		byUnit, byHost = true, true
+		if len(d.Reason) > maxText || text(d.Reason) != d.Reason {
+			return invalid("reason", d.Reason, "must be at most %d printable characters", maxText)
+		}
+	case DirectHeld:
+		byHost = true
+		if d.Platform == 0 {
+			return invalid("platform", d.Platform, "must not be zero")
+		}
+	case DirectKeep:
+		byUnit = true
+		if d.Peer == nil {
+			return invalid("step", d.Step, "must come with a peer")
+		}
+	default:
+		return invalid("step", d.Step, "is not known")
+	}
+	if fromUnit && !byUnit || !fromUnit && !byHost {
+		return invalid("step", d.Step, "is not for this side to say")
+	}
+	return nil
+}
+
+type directMessage struct {
+	Type string `json:"type"`
+	Direct
+}
+
+func decodeDirect(b []byte, fromUnit bool) (*Direct, error) {
+	var d Direct
+	if err := decode(b, &d); err != nil {
+		return nil, err
+	}
+	return &d, d.validate(fromUnit)
+}
+
+// Messages about direct connections that are read at a time, and in a second in the
+// long run; those that come faster wait at the sender's.
+const (
+	directBurst = 4096
+	directRate  = 500
+)
+
+// directing is what a connection has for messages about direct connections.
+type directing struct {
+	handle func(*Direct)
+	rate   *rate.Limiter
+}
+
+// HandleDirect has the messages about direct connections given to fn, one after the
+// other, on a goroutine of the connection's, which fn must not hold up. It is called
+// before Ready. Without it such a message ends the session.
+func (c *Conn) HandleDirect(fn func(*Direct)) {
+	c.direct = directing{handle: fn, rate: rate.NewLimiter(directRate, directBurst)}
+}
+
+// heardDirect handles a message about a direct connection, and reports whether the
+// connection goes on.
+func (c *Conn) heardDirect(b []byte) (lives bool, err error) {
+	if c.direct.handle == nil {
+		return false, fmt.Errorf("%q in a session without the feature %q: %w", typeDirect, protocol.FeatureDirect,
+			ErrUnexpected)
+	}
+	d, err := decodeDirect(b, c.peerRole == roleUnit)
+	if err != nil {
+		return false, err
+	}
+	if wait := c.direct.rate.Reserve().Delay(); wait > 0 && !c.throttle(wait) {
+		return false, nil
+	}
+	c.direct.handle(d)
+	return true, nil
+}
+
+// SendDirect sends a message about a direct connection in an established session. It
+// may be called by any goroutine. It waits for a peer that does not read, for as long
+// as the connection lives: at most for timeout, after which it ends the connection.
+func (c *Conn) SendDirect(d *Direct, timeout time.Duration) error {
+	if err := d.validate(c.peerRole != roleUnit); err != nil {
+		return fmt.Errorf("%w message about a direct connection: %w", errOwn, err)
+	}
+	end := time.AfterFunc(timeout, func() {
+		c.fail(fmt.Errorf("%v: %w: it does not read what it is sent", c, ErrPeerGone))
+	})
+	defer end.Stop()
+	return c.send(directMessage{typeDirect, *d})
+}
