@@ -187,6 +187,13 @@ type QP interface {
 	// key may be sent to the peer on this queue pair right behind. w must not
 	// be bound.
 	Bind(w Window, r Region, addr uint64, length int, id uint64, f Flags) (rkey uint32, err error)
+	// BindSend is Bind, and behind it in the same post an OpSendImm without data
+	// whose immediate data is the fresh key: the peer has the key when the window is
+	// bound, and nobody waits for the bind in between. The bind has the identifier
+	// bind and asks for no completion; the SEND has the identifier send, and f is
+	// for it. A bind that fails fails the queue pair, and the SEND is flushed. With
+	// an error the SEND is not posted; the bind may be, as Window.Bound says.
+	BindSend(w Window, r Region, addr uint64, length int, bind, send uint64, f Flags) (rkey uint32, err error)
 	// Unbind invalidates w through the send queue (LOCAL_INV). It refuses a
 	// window that is not bound: invalidating one twice crashes Soft-RoCE.
 	Unbind(w Window, id uint64, f Flags) error

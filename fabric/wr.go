@@ -5,8 +5,8 @@ package fabric
 type Opcode uint8
 
 // Opcodes of work requests; each is also the opcode of its completion, but for
-// OpSendInv, which completes as OpSend, and OpWriteImm, which completes as
-// OpWrite (ibv_poll_cq(3)).
+// OpSendInv and OpSendImm, which complete as OpSend, and OpWriteImm, which
+// completes as OpWrite (ibv_poll_cq(3)).
 const (
 	OpSend     Opcode = iota + 1 // SEND into a posted receive
 	OpSendInv                    // SEND that invalidates SendWR.RKey, a window of the receiver
@@ -17,6 +17,7 @@ const (
 	// OpRead is RDMA_READ: Len bytes of the peer's memory to Addr, in a region with
 	// LocalWrite. It is one record, and never Inline.
 	OpRead
+	OpSendImm // SEND with immediate data, SendWR.Imm
 )
 
 // Opcodes that only completions of receives have.
@@ -65,7 +66,7 @@ type SendWR struct {
 	Len        uint32 // bytes; 0 sends nothing and needs no LKey
 	LKey       uint32 // key of the local region that holds Addr, of each piece its own; ignored with Inline
 	RKey       uint32 // OpWrite*, OpRead: the peer's key. OpSendInv, OpLocalInv: the key to invalidate
-	Imm        uint32 // OpWriteImm: immediate data, in host byte order on both sides
+	Imm        uint32 // Op…Imm: immediate data, in host byte order on both sides
 	Op         Opcode
 	Flags      Flags
 	_          [6]byte

@@ -122,6 +122,11 @@ func TestRDMACgoCalls(t *testing.T) {
 			pieces[i].Flags |= fabric.More
 		}
 	}
+	w := newWindow(t, a)
+	postRecv(t, b.qp, fabric.RecvWR{})
+	calls("bind and send", func() { must(a.qp.BindSend(w, a.mr, a.mr.Addr(), 4096, 1, 2, fabric.Signaled))(t) })
+	pollOK(t, a.sendCQ, 1)
+	pollOK(t, b.recvCQ, 1)
 	out := make([]fabric.Completion, n)
 	for _, wrs := range [][]fabric.SendWR{plain, pieces} {
 		calls("post receives", func() { postRecv(t, b.qp, make([]fabric.RecvWR, n)...) })

@@ -165,7 +165,7 @@ func sendHint(wrs []fabric.SendWR, c fabric.QPConfig) string {
 		return "a read, of which the queue pair has none outstanding: see QPConfig.MaxRdAtomic"
 	case op == fabric.OpRead && (more || wrs[0].Flags&fabric.Inline != 0):
 		return "a read is one record, and not inline"
-	case op < fabric.OpSend || op == fabric.OpBind || op > fabric.OpRead:
+	case op < fabric.OpSend || op == fabric.OpBind || op > fabric.OpSendImm:
 		return fmt.Sprintf("opcode %d cannot be posted", op)
 	}
 	n, size := 1, uint64(wrs[0].Len)

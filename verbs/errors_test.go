@@ -109,7 +109,7 @@ func TestSendHint(t *testing.T) {
 		{"unknown opcode", "opcode 77", []fabric.SendWR{rec(77, 0, 1)}},
 		{"bind", "opcode 6", []fabric.SendWR{rec(fabric.OpBind, 0, 1)}},
 		{"read", "MaxRdAtomic", []fabric.SendWR{rec(fabric.OpRead, 0, 1)}},
-		{"opcode behind the last", "opcode 8", []fabric.SendWR{rec(fabric.OpRead+1, 0, 1)}},
+		{"opcode behind the last", "opcode 9", []fabric.SendWR{rec(fabric.OpSendImm+1, 0, 1)}},
 		{"no opcode, in pieces", "opcode 0", []fabric.SendWR{rec(0, more, 1), rec(0, 0, 1)}},
 		{"invalidation in pieces", "More with opcode 5", []fabric.SendWR{rec(fabric.OpLocalInv, more, 1), rec(0, 0, 1)}},
 		{"unfinished", "last record", []fabric.SendWR{rec(fabric.OpSend, more, 1), rec(0, more, 1)}},

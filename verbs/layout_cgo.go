@@ -54,6 +54,7 @@ var (
 	_ = one{}[fabric.OpLocalInv-C.SNV_OP_LOCAL_INV]
 	_ = one{}[fabric.OpBind-C.SNV_OP_BIND]
 	_ = one{}[fabric.OpRead-C.SNV_OP_READ]
+	_ = one{}[fabric.OpSendImm-C.SNV_OP_SEND_IMM]
 	_ = one{}[fabric.OpRecv-C.SNV_OP_RECV]
 	_ = one{}[fabric.OpRecvWriteImm-C.SNV_OP_RECV_WRITE_IMM]
 	_ = one{}[fabric.Signaled-C.SNV_SIGNALED]

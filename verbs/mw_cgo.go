@@ -154,8 +154,9 @@ func (w *MW) Close() error {
 	return nil
 }
 
-// bind posts the bind; q.sendMu is held and q.sq not 0.
-func (w *MW) bind(q *QP, r *MR, addr uint64, length int, id uint64, f fabric.Flags) (uint32, error) {
+// bind posts the bind, and behind it, if send is not nil, a SEND of the key with
+// that identifier, to which f belongs then; q.sendMu is held and q.sq not 0.
+func (w *MW) bind(q *QP, r *MR, addr uint64, length int, id uint64, send *uint64, f fabric.Flags) (uint32, error) {
 	const op = "bind memory window"
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -174,12 +175,20 @@ func (w *MW) bind(q *QP, r *MR, addr uint64, length int, id uint64, f fabric.Fla
 			return 0, q.opErr(op, no, "")
 		}
 	}
-	if no := syscall.Errno(C.snv_post_bind(q.sq, w.mw, r.mr, C.uint64_t(addr), C.uint64_t(length), C.uint64_t(id),
-		C.int(f))); no != 0 {
+	var no syscall.Errno
+	if send == nil {
+		no = syscall.Errno(C.snv_post_bind(q.sq, w.mw, r.mr, C.uint64_t(addr), C.uint64_t(length), C.uint64_t(id), C.int(f)))
+	} else {
+		no = syscall.Errno(C.snv_post_bind_send(q.sq, w.mw, r.mr, C.uint64_t(addr), C.uint64_t(length), C.uint64_t(id),
+			C.uint64_t(*send), C.int(f)))
+	}
+	if uint32(w.mw.rkey) != w.rkey { // also where the SEND alone was refused
+		r.bound++
+		w.setBound(q, r)
+	}
+	if no != 0 {
 		return 0, q.postErr(op, no, nil)
 	}
-	r.bound++
-	w.setBound(q, r)
 	return w.rkey, nil
 }
 

@@ -140,6 +140,21 @@ func (q *QP) PostRecv(wrs []fabric.RecvWR) (int, error) {
 func (q *QP) Bind(
 	w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, f fabric.Flags,
 ) (uint32, error) {
+	return q.bind(w, r, addr, length, id, nil, f)
+}
+
+// BindSend implements fabric.QP.
+//
+// Implements: int ibv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr) with IBV_WR_BIND_MW and IBV_WR_SEND_WITH_IMM in one list
+func (q *QP) BindSend(
+	w fabric.Window, r fabric.Region, addr uint64, length int, bind, send uint64, f fabric.Flags,
+) (uint32, error) {
+	return q.bind(w, r, addr, length, bind, &send, f)
+}
+
+func (q *QP) bind(
+	w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, send *uint64, f fabric.Flags,
+) (uint32, error) {
 	const op = "bind memory window"
 	mw, ok := w.(*MW)
 	mr, ok2 := r.(*MR)
@@ -151,7 +166,7 @@ func (q *QP) Bind(
 		q.sendMu.Unlock()
 		return 0, q.notReady(op)
 	}
-	key, err := mw.bind(q, mr, addr, length, id, f)
+	key, err := mw.bind(q, mr, addr, length, id, send, f)
 	q.sendMu.Unlock()
 	return key, err
 }

@@ -366,6 +366,10 @@ static int fill_send(struct ibv_send_wr *w, const struct snv_send_wr *r, struct 
 		w->opcode = IBV_WR_SEND_WITH_INV;
 		w->invalidate_rkey = r->rkey;
 		break;
+	case SNV_OP_SEND_IMM:
+		w->opcode = IBV_WR_SEND_WITH_IMM;
+		w->imm_data = htonl(r->imm);
+		break;
 	case SNV_OP_WRITE_IMM:
 		w->imm_data = htonl(r->imm);
 		/* fall through */
@@ -515,13 +519,12 @@ struct snv_posted snv_post_recv(snv_qp qp, const struct snv_recv_wr *wr, int n)
 	return p;
 }
 
-/* On success mw->rkey is the fresh key. */
-int snv_post_bind(snv_qp qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t id, int flags)
+/* A bind under the next key. */
+static struct ibv_send_wr bind_wr(struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t id)
 {
-	struct ibv_send_wr w = {
+	return (struct ibv_send_wr){
 		.wr_id = id,
 		.opcode = IBV_WR_BIND_MW,
-		.send_flags = send_flags(flags),
 		.bind_mw = {
 			.mw = mw,
 			.rkey = ibv_inc_rkey(mw->rkey),
@@ -532,11 +535,40 @@ int snv_post_bind(snv_qp qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr
 				.mw_access_flags = IBV_ACCESS_REMOTE_WRITE,
 			},
 		},
-	}, *bad = NULL;
-	int err = ibv_post_send((struct ibv_qp *)qp, &w, &bad);
+	};
+}
 
+/* On success mw->rkey is the fresh key. */
+int snv_post_bind(snv_qp qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t id, int flags)
+{
+	struct ibv_send_wr w = bind_wr(mw, mr, addr, len, id), *bad = NULL;
+	int err;
+
+	w.send_flags = send_flags(flags);
+	err = ibv_post_send((struct ibv_qp *)qp, &w, &bad);
 	if (!err)
 		mw->rkey = w.bind_mw.rkey;
+	return err;
+}
+
+/*
+ * A bind, and a SEND of its key, in one chain. If the SEND alone was refused the
+ * window is bound all the same, and mw->rkey the fresh key.
+ */
+int snv_post_bind_send(snv_qp qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t bind,
+		       uint64_t send, int flags)
+{
+	struct ibv_send_wr w[2] = {bind_wr(mw, mr, addr, len, bind)}, *bad = NULL;
+	int err;
+
+	w[0].next = &w[1];
+	w[1].wr_id = send;
+	w[1].opcode = IBV_WR_SEND_WITH_IMM;
+	w[1].send_flags = send_flags(flags);
+	w[1].imm_data = htonl(w[0].bind_mw.rkey);
+	err = ibv_post_send((struct ibv_qp *)qp, w, &bad);
+	if (!err || bad == &w[1])
+		mw->rkey = w[0].bind_mw.rkey;
 	return err;
 }
 

@@ -53,6 +53,7 @@ enum {
 	SNV_OP_LOCAL_INV,
 	SNV_OP_BIND,
 	SNV_OP_READ,
+	SNV_OP_SEND_IMM,
 	SNV_OP_RECV = 128,
 	SNV_OP_RECV_WRITE_IMM,
 
@@ -141,6 +142,8 @@ int snv_query_qp_state(struct ibv_qp *qp, int *state);
 struct snv_posted snv_post_send(snv_qp qp, const struct snv_send_wr *wr, int n, struct snv_send_limits lim);
 struct snv_posted snv_post_recv(snv_qp qp, const struct snv_recv_wr *wr, int n);
 int snv_post_bind(snv_qp qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t id, int flags);
+int snv_post_bind_send(snv_qp qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t bind,
+		       uint64_t send, int flags);
 int snv_post_local_inv(snv_qp qp, uint32_t rkey, uint64_t id, int flags);
 
 #endif

@@ -160,6 +160,31 @@ func testSend(r *rig) {
 	}
 }
 
+// A message with immediate data is one to its receive, and not a write.
+func testSendImmediate(r *rig) {
+	r.connect(fabric.RC)
+	fill(r.a.mem, 9)
+	r.receive(r.b.qp, fabric.RecvWR{ID: 1}, fabric.RecvWR{ID: 2, Addr: r.b.region.Addr(), Len: 64,
+		LKey: r.b.region.LKey()})
+	for i, n := range []uint32{0, 64} {
+		r.send(r.a.qp, fabric.SendWR{
+			ID: uint64(4 + i), Op: fabric.OpSendImm, Flags: fabric.Signaled, Imm: 0xfedcba90 + n,
+			Addr: r.a.region.Addr(), Len: n, LKey: r.a.region.LKey(),
+		})
+		c := r.take(r.b.recvCQ, 1)
+		r.ok(r.b.qp, uint64(1+i), c...)
+		if c[0].Op != fabric.OpRecv || c[0].Flags != fabric.WithImm || c[0].Imm != 0xfedcba90+n || c[0].Len != n {
+			r.Fatalf("receive completion %+v of a message of %d bytes", c[0], n)
+		}
+		sent := r.take(r.a.sendCQ, 1)
+		r.ok(r.a.qp, uint64(4+i), sent...)
+		if sent[0].Op != fabric.OpSend {
+			r.Fatalf("send completion %+v", sent[0])
+		}
+	}
+	r.same(r.b.mem[:64], r.a.mem[:64])
+}
+
 func testSendZeroLength(r *rig) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, fabric.RecvWR{ID: 1}, fabric.RecvWR{ID: 2, Addr: r.b.region.Addr(), Len: 64,

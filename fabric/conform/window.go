@@ -94,6 +94,66 @@ func testWindow(r *rig) {
 	r.check(w.Close())
 }
 
+// A bind and the message that carries its key are one post. Nobody waits for the
+// bind: the peer writes with the key as soon as it has it, and gives it up by a
+// message of its own.
+func testWindowBindSend(r *rig) {
+	w := r.windows()
+	r.receive(r.b.qp, numbered(1, 8)...)
+	for i := range uint64(8) {
+		r.receive(r.a.qp, fabric.RecvWR{ID: 10 + i})
+		before := w.RKey()
+		key := must(r.b.qp.BindSend(w, r.b.region, r.b.region.Addr(), windowSize, 20, 30+i,
+			fabric.Signaled|fabric.Solicited))(r)
+		if want := before&^0xff | (before+1)&0xff; key != want || w.RKey() != key || !w.Bound() {
+			r.Fatalf("bound with key %#x after %#x; the window says %#x, bound %v", key, before, w.RKey(), w.Bound())
+		}
+		c := r.take(r.a.recvCQ, 1)
+		r.ok(r.a.qp, 10+i, c...)
+		if c[0].Op != fabric.OpRecv || c[0].Flags != fabric.WithImm || c[0].Imm != key || c[0].Len != 0 {
+			r.Fatalf("receive completion %+v, want a message with immediate data %#x", c[0], key)
+		}
+		fill(r.a.mem[:64], int(i))
+		if s := r.through(key, 64); s != fabric.StatusSuccess {
+			r.Fatalf("a write with the key that has come completed with %q", s)
+		}
+		r.same(r.b.mem[64:128], r.a.mem[:64])
+		c = r.take(r.b.sendCQ, 1) // the bind asked for none
+		r.ok(r.b.qp, 30+i, c...)
+		if c[0].Op != fabric.OpSend {
+			r.Fatalf("completion %+v of the message", c[0])
+		}
+		if _, err := r.b.qp.BindSend(w, r.b.region, r.b.region.Addr(), windowSize, 1, 2, 0); err == nil || !w.Bound() ||
+			w.RKey() != key {
+			r.Fatalf("bound a window that was bound: %v", err)
+		}
+		r.send(r.a.qp, fabric.SendWR{ID: 40, Op: fabric.OpSendInv, Flags: fabric.Signaled, RKey: key})
+		r.ok(r.a.qp, 40, r.take(r.a.sendCQ, 1)...)
+		c = r.take(r.b.recvCQ, 1)
+		r.ok(r.b.qp, 1+i, c...)
+		if c[0].Flags != fabric.WithInv || c[0].InvKey != key {
+			r.Fatalf("receive completion %+v, want one that invalidates %#x", c[0], key)
+		}
+		w.Invalidated()
+	}
+	r.none(r.a.recvCQ)
+	r.none(r.b.sendCQ)
+}
+
+// A bind that the device refuses takes the message behind it with it: the peer
+// never gets a key that is not good.
+func testWindowBindSendFails(r *rig) {
+	w := r.windows()
+	unbindable := must(r.b.dom.Register(Alloc(r, windowSize), fabric.LocalWrite))(r)
+	r.receive(r.a.qp, fabric.RecvWR{ID: 1})
+	must(r.b.qp.BindSend(w, unbindable, unbindable.Addr(), windowSize, 7, 8, fabric.Signaled))(r)
+	c := r.take(r.b.sendCQ, 2)
+	r.all(r.b.qp, fabric.StatusMWBindErr, 7, c[0])
+	r.all(r.b.qp, fabric.StatusWRFlushErr, 8, c[1])
+	r.none(r.a.recvCQ)
+	r.dead(r.b, r.a)
+}
+
 func testWindowStaleKey(r *rig) {
 	w := r.windows()
 	var old []uint32

@@ -11,7 +11,7 @@ import (
 // All but Recvs, RecvWriteImms, AccessErrors and CQOverflows are counted at the
 // sender.
 type Counters struct {
-	Sends     uint64 // messages delivered by SEND
+	Sends     uint64 // messages delivered by SEND, with immediate data or without
 	SendInvs  uint64 // … by SEND_WITH_INV
 	Writes    uint64 // … by RDMA_WRITE
 	WriteImms uint64 // … by RDMA_WRITE_WITH_IMM
@@ -58,7 +58,7 @@ func (c *Counters) add(o *Counters) {
 // sent counts a message, or a work request of another kind, that was carried out.
 func (c *Counters) sent(w *work) {
 	switch w.Op {
-	case fabric.OpSend:
+	case fabric.OpSend, fabric.OpSendImm:
 		c.Sends++
 	case fabric.OpSendInv:
 		c.SendInvs++

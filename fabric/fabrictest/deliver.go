@@ -159,7 +159,10 @@ func (q *qp) respondSend(from *qp, w *work, reliable bool) (fabric.Status, outco
 			return q.refuse(fabric.StatusRemOpErr, fabric.StatusLocProtErr, reliable)
 		}
 	}
-	if w.Op == fabric.OpSendInv {
+	switch w.Op {
+	case fabric.OpSendImm:
+		wc.Flags, wc.Imm = fabric.WithImm, w.Imm
+	case fabric.OpSendInv:
 		win := q.boundWindow(w.RKey)
 		if win == nil {
 			q.recvd.AccessErrors++

@@ -69,7 +69,7 @@ var (
 func (q *qp) checkSend(wrs []fabric.SendWR) (work, error) {
 	w := work{SendWR: wrs[0]}
 	switch w.Op {
-	case fabric.OpSend, fabric.OpSendInv, fabric.OpWrite, fabric.OpWriteImm:
+	case fabric.OpSend, fabric.OpSendInv, fabric.OpSendImm, fabric.OpWrite, fabric.OpWriteImm:
 		if err := q.collect(&w, wrs); err != nil {
 			return w, err
 		}
@@ -119,14 +119,17 @@ func (q *qp) collect(w *work, wrs []fabric.SendWR) error {
 	return nil
 }
 
-func (q *qp) checkSlot() error {
+func (q *qp) checkSlot() error { return q.checkSlots(1) }
+
+// checkSlots reports why n requests cannot be taken.
+func (q *qp) checkSlots(n uint64) error {
 	switch q.state.Load() {
 	case stateInit:
 		return errNotConnected
 	case stateClosed:
 		return net.ErrClosed
 	}
-	if q.posted-q.released.Load() >= uint64(q.cfg.MaxSend) {
+	if q.posted-q.released.Load()+n > uint64(q.cfg.MaxSend) {
 		return fabric.ErrQueueFull
 	}
 	return nil
@@ -209,7 +212,7 @@ func (q *qp) pushSend(w *work, status fabric.Status) {
 	if status == fabric.StatusSuccess {
 		e.wc.Op = w.Op
 		switch w.Op { // a device's completions do not tell these apart
-		case fabric.OpSendInv:
+		case fabric.OpSendInv, fabric.OpSendImm:
 			e.wc.Op = fabric.OpSend
 		case fabric.OpWriteImm:
 			e.wc.Op = fabric.OpWrite

@@ -158,6 +158,21 @@ func (w *window) detach() {
 func (q *qp) Bind(
 	w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, f fabric.Flags,
 ) (uint32, error) {
+	return q.bind(w, r, addr, length, &work{SendWR: fabric.SendWR{ID: id, Flags: f}}, nil)
+}
+
+// BindSend implements fabric.QP.
+func (q *qp) BindSend(
+	w fabric.Window, r fabric.Region, addr uint64, length int, bind, send uint64, f fabric.Flags,
+) (uint32, error) {
+	return q.bind(w, r, addr, length, &work{SendWR: fabric.SendWR{ID: bind}},
+		&work{SendWR: fabric.SendWR{ID: send, Op: fabric.OpSendImm, Flags: f &^ fabric.More}})
+}
+
+// bind posts a bind, and a SEND of the key behind it if that is not nil.
+func (q *qp) bind(
+	w fabric.Window, r fabric.Region, addr uint64, length int, bind, send *work,
+) (uint32, error) {
 	const doing = "binding a memory window on"
 	win, ok1 := w.(*window)
 	reg, ok2 := r.(*region)
@@ -166,17 +181,24 @@ func (q *qp) Bind(
 	}
 	q.sq.Lock()
 	defer q.sq.Unlock()
-	if err := q.checkSlot(); err != nil {
+	slots := uint64(1)
+	if send != nil {
+		slots++
+	}
+	if err := q.checkSlots(slots); err != nil {
 		return 0, q.errorf(doing, err)
 	}
 	key, err := win.ask(q, reg, addr, length)
 	if err != nil {
 		return 0, q.errorf(doing, err)
 	}
-	q.submit(&work{
-		SendWR: fabric.SendWR{ID: id, Op: fabric.OpBind, Flags: f &^ fabric.Inline, RKey: key},
-		bind:   &binding{window: win, region: reg, key: key, addr: addr, length: uint64(length)},
-	})
+	bind.Op, bind.RKey, bind.Flags = fabric.OpBind, key, bind.Flags&^fabric.Inline
+	bind.bind = &binding{window: win, region: reg, key: key, addr: addr, length: uint64(length)}
+	q.submit(bind)
+	if send != nil {
+		send.Imm = key
+		q.submit(send)
+	}
 	return key, nil
 }
 

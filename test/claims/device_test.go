@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
 )
 
 // recorder is a device that records what is done with it, and otherwise does
@@ -299,6 +300,21 @@ func (q *qp) Bind(
 		q.dom.dev.trace.add(e)
 	}
 	return key, err
+}
+
+// BindSend is one post of two requests: the entries of both have the same batch.
+// The peer may have the key before the call returns.
+func (q *qp) BindSend(
+	w fabric.Window, r fabric.Region, addr uint64, length int, bind, send uint64, f fabric.Flags,
+) (uint32, error) {
+	batch, key := q.dom.dev.trace.number(), protocol.NextKey(w.RKey())
+	e := q.entry(bound)
+	e.rkey, e.addr, e.length, e.batch = key, addr, length, batch
+	q.dom.dev.trace.add(e)
+	e = q.entry(sendPosted)
+	e.send, e.batch = fabric.SendWR{ID: send, Op: fabric.OpSendImm, Flags: f, Imm: key}, batch
+	q.dom.dev.trace.add(e)
+	return q.QP.BindSend(w, r.(*region).Region, addr, length, bind, send, f)
 }
 
 func (q *qp) Unbind(w fabric.Window, id uint64, f fabric.Flags) error {

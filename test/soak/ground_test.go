@@ -217,6 +217,13 @@ func (q *queuePair) Bind(
 	return q.QP.Bind(w.(*window).Window, r, addr, length, id, flags)
 }
 
+// BindSend implements fabric.QP.
+func (q *queuePair) BindSend(
+	w fabric.Window, r fabric.Region, addr uint64, length int, bind, send uint64, flags fabric.Flags,
+) (uint32, error) {
+	return q.QP.BindSend(w.(*window).Window, r, addr, length, bind, send, flags)
+}
+
 // Unbind implements fabric.QP.
 func (q *queuePair) Unbind(w fabric.Window, id uint64, flags fabric.Flags) error {
 	return q.QP.Unbind(w.(*window).Window, id, flags)
