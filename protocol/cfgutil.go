@@ -24,6 +24,7 @@ const (
 	CfgSent       CfgType = 11 // data: Sent
 	CfgBind       CfgType = 12 // data: Proof; with FeatureBind only
 	CfgPoolKeys   CfgType = 13 // data: PoolKeys
+	CfgArrived    CfgType = 14 // data: MarkerNonce; between two hosts only
 )
 
 // String names the type, or gives its number.
@@ -55,6 +56,8 @@ func (t CfgType) String() string {
 		return "binding"
 	case CfgPoolKeys:
 		return "pool keys"
+	case CfgArrived:
+		return "markers have arrived"
 	default:
 		return fmt.Sprintf("request type %d", uint32(t))
 	}

@@ -93,6 +93,8 @@ func FuzzCfgData(f *testing.F) {
 		check(AppendSent(nil, sent), err)
 		proof, err := DecodeProof(b)
 		check(AppendProof(nil, proof), err)
+		nonce, err := DecodeMarkerNonce(b)
+		check(AppendMarkerNonce(nil, nonce), err)
 		if k, err := DecodePoolKeys(b); err == nil {
 			var keys []uint32
 			for i := range k.Len() {

@@ -109,6 +109,10 @@ var goldenMessages = map[string]func() []byte{
 		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgPoolKeys,
 			AppendPoolKeys(nil, 7, 1016, []uint32{0x1a2b3cff, 0x1a2b3d00})})
 	},
+	"cfg_util_request_arrived": func() []byte {
+		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgArrived,
+			AppendMarkerNonce(nil, MarkerNonce{0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe, 15: 0x01})})
+	},
 	"cfg_util_reply_unsupported": func() []byte {
 		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, 12, CfgUnsupported, nil})
 	},

@@ -210,6 +210,7 @@ func TestCfgDataRefused(t *testing.T) {
 	proof := func(b []byte) error { _, err := DecodeProof(b); return err }
 	sent := func(b []byte) error { _, err := DecodeSent(b); return err }
 	keys := func(b []byte) error { _, err := DecodePoolKeys(b); return err }
+	arrived := func(b []byte) error { _, err := DecodeMarkerNonce(b); return err }
 	reset := func(b []byte) error { return DecodeNoData(CfgReset, b) }
 	for _, tt := range []struct {
 		name   string
@@ -261,6 +262,8 @@ func TestCfgDataRefused(t *testing.T) {
 		{"proof short", proof, make([]byte, 31), ErrShort},
 		{"proof long", proof, make([]byte, 33), ErrTrailing},
 		{"keys without head", keys, make([]byte, 7), ErrShort},
+		{"nonce short", arrived, make([]byte, 15), ErrShort},
+		{"nonce long", arrived, make([]byte, 17), ErrTrailing},
 		{"no keys", keys, AppendPoolKeys(nil, 1, 0, nil), ErrCount},
 		{"keys cut short", keys, AppendPoolKeys(nil, 1, 0, []uint32{1, 2})[:15], ErrShort},
 		{"too many keys", keys, AppendPoolKeys(nil, 1, 0, make([]uint32, MaxPoolKeys+1)), ErrCount},

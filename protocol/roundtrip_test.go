@@ -146,6 +146,10 @@ func TestDoesNotAllocate(t *testing.T) {
 			m, err := DecodeSent(AppendSent(buf, Sent{1, 2}))
 			return err == nil && m == Sent{1, 2}
 		},
+		"arrived": func() bool {
+			m, err := DecodeMarkerNonce(AppendMarkerNonce(buf, MarkerNonce{1, 15: 2}))
+			return err == nil && m == MarkerNonce{1, 15: 2}
+		},
 		"pool keys": func() bool {
 			m, err := DecodePoolKeys(AppendPoolKeys(buf, 7, 5, poolKeys))
 			return err == nil && m.Pool == 7 && m.First == 5 && m.Len() == 2 && m.At(1) == 0x1ff && NextKey(m.At(1)) == 0x100

@@ -62,6 +62,7 @@ local requests = {
 	[11] = "sent",
 	[12] = "binding",
 	[13] = "pool keys",
+	[14] = "markers have arrived",
 }
 
 local statuses = {

@@ -1,0 +1,16 @@
+package protocol
+
+// MarkerNonce tells the markers of one direction of a direct connection from all
+// others: the data of CfgArrived, 16 bytes. docs/protocol.md §4.8 has what markers are.
+type MarkerNonce [16]byte
+
+// DecodeMarkerNonce decodes the data of CfgArrived.
+func DecodeMarkerNonce(data []byte) (MarkerNonce, error) {
+	if err := dataSize(CfgArrived, data, len(MarkerNonce{})); err != nil {
+		return MarkerNonce{}, err
+	}
+	return MarkerNonce(data), nil
+}
+
+// AppendMarkerNonce appends the data of CfgArrived.
+func AppendMarkerNonce(dst []byte, n MarkerNonce) []byte { return append(dst, n[:]...) }
