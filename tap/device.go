@@ -32,6 +32,8 @@ type Device struct {
 	closed   bool
 	offloads vnet.Offloads
 	place    place
+	told     State // by Watch, last
+	strayed  bool  // State has returned another one since
 }
 
 // Name returns the device's name at the time it was made.

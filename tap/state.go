@@ -64,6 +64,7 @@ func (d *Device) State() (State, error) {
 	var s State
 	err := d.do("reading the state", func() error {
 		_, err := d.read(&s)
+		d.strayed = d.strayed || err == nil && !s.Equal(d.told)
 		return err
 	})
 	if err != nil {
@@ -139,7 +140,7 @@ func (l lists) equal(o lists) bool {
 }
 
 // silent reports whether anything that the kernel does not announce is
-// different from old.
+// different from old, or State has returned something else than Watch has told.
 func (d *Device) silent(old digest) (changed bool, err error) {
 	err = d.do("looking for changes", func() error {
 		name, err := d.locate()
@@ -158,7 +159,7 @@ func (d *Device) silent(old digest) (changed bool, err error) {
 		if l.master != 0 {
 			lists.unicast = old.lists.unicast
 		}
-		changed = l.promisc != old.promisc || l.allmulti != old.allmulti || !lists.equal(old.lists)
+		changed = d.strayed || l.promisc != old.promisc || l.allmulti != old.allmulti || !lists.equal(old.lists)
 		return err
 	})
 	return changed, err

@@ -29,7 +29,10 @@ const (
 // ctx is done, when it returns nil, or something fails. When the device was
 // deleted, the error wraps ErrGone. The device may be renamed, and moved to
 // another network namespace, meanwhile. fn is never called concurrently; while
-// it runs no changes are lost, but several may become one.
+// it runs no changes are lost, but several may become one. What is changed and
+// changed back at once may be none, unless State has returned it in between: then
+// fn is called with the old state, so that whoever acts on State acts again. One
+// Watch runs at a time.
 func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 	fail := func(err error) error { return fmt.Errorf("watching %s: %w", d.name, err) }
 	var e *ears
@@ -38,18 +41,22 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 			e.close()
 		}
 	}()
-	var last State
 	var seen digest
 	polls := 0
-	for first := true; ; first = false {
+	due := true // fn is to be called
+	for {
 		// Subscribed first, read then: no change can be missed.
 		if err := d.listen(&e); err != nil {
 			return fail(err)
 		}
 		var now State
 		err := d.do("reading the state", func() (err error) {
-			seen, err = d.read(&now)
-			return err
+			if seen, err = d.read(&now); err != nil || seen.place != e.at {
+				return err
+			}
+			due = due || d.strayed || !now.Equal(d.told)
+			d.told, d.strayed = now, false
+			return nil
 		})
 		if ctx.Err() != nil {
 			return nil
@@ -60,8 +67,8 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 		if seen.place != e.at {
 			continue // moved in between
 		}
-		if first || !now.Equal(last) {
-			last = now
+		if due {
+			due = false
 			fn(now)
 		}
 		for changed := false; !changed; {

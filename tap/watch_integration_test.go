@@ -163,6 +163,25 @@ func TestNetnsWatchPacketSocket(t *testing.T) {
 	w.await("no group", func(s tap.State) bool { return !has(s.Multicast, "01:00:5e:01:02:03") })
 }
 
+// TestNetnsWatchAndState changes the device, reads its state, and changes it
+// back, before Watch may have looked: who acts on State hears that the state is
+// another one now.
+func TestNetnsWatchAndState(t *testing.T) {
+	w := watch(t, tap.Open)
+	const group = "01:00:5e:01:02:03"
+	w.ip("maddr add " + group + " dev sn0")
+	s, err := w.dev.State()
+	if err != nil || !has(s.Multicast, group) {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	for len(w.states) > 0 {
+		<-w.states // Watch may have been faster
+	}
+	w.last = tap.State{} // the next one may be the one at the beginning
+	w.ip("maddr del " + group + " dev sn0")
+	w.await("no group", func(s tap.State) bool { return !has(s.Multicast, group) })
+}
+
 // TestNetnsWatchStacked stacks devices on the device, one of them in another
 // network namespace as container runtimes do.
 func TestNetnsWatchStacked(t *testing.T) {
