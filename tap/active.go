@@ -24,12 +24,13 @@ func (d *Device) SetActive(n int) error {
 			if i >= n {
 				req.flags = unix.IFF_DETACH_QUEUE
 			}
+			passed := q.meter.Passed()
 			_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(q.FD()), unix.TUNSETQUEUE, uintptr(unsafe.Pointer(&req)))
 			if errno != 0 {
 				return os.NewSyscallError("ioctl TUNSETQUEUE", errno)
 			}
 			q.detached = i >= n
-			q.meter.Emptied() // what was in it when it was detached is not read any more
+			q.meter.Emptied(passed) // what was in it when it was detached is not read any more
 		}
 		return nil
 	})

@@ -75,7 +75,8 @@ func (q *Queue) readBurst(ops []vnet.ReadOp) (done int, more bool) {
 		ring.Read(q.readable(ops[i].Slot))
 		asked++
 	}
-	done, got, bytes := q.collect(ops, ring.Run())
+	passed := q.meter.Passed()
+	done, got, bytes := q.collect(ops, ring.Run(), passed)
 	q.fd.EndReads()
 	more = q.burst.Saw(asked, got, bytes)
 	return done, more && !final(ops[done-1].Err) // all were there, so there is a last one
@@ -83,8 +84,8 @@ func (q *Queue) readBurst(ops []vnet.ReadOp) (done int, more bool) {
 
 // collect fills ops with the results of reads into their slots. It returns how
 // many it has filled, of them how many with what was there, and how many bytes
-// that was.
-func (q *Queue) collect(ops []vnet.ReadOp, results []int32) (done, got, bytes int) {
+// that was. passed is how many frames had been let pass before.
+func (q *Queue) collect(ops []vnet.ReadOp, results []int32, passed uint64) (done, got, bytes int) {
 	empty := false
 	for i, res := range results {
 		errno := unix.Errno(-min(res, 0))
@@ -105,7 +106,7 @@ func (q *Queue) collect(ops []vnet.ReadOp, results []int32) (done, got, bytes in
 	}
 	q.meter.Took(got)
 	if empty {
-		q.meter.Emptied()
+		q.meter.Emptied(passed)
 		ops[done].Frame, ops[done].Err = nil, errAgain
 		done++
 	}

@@ -49,7 +49,7 @@ func TestCollect(t *testing.T) {
 			}
 			ops[i].Frame, ops[i].Err = ops[i].Slot, errors.New("of another time")
 		}
-		done, got, _ := q.collect(ops, tc.results)
+		done, got, _ := q.collect(ops, tc.results, 0)
 		var words []string
 		for i := range ops[:done] {
 			op := &ops[i]

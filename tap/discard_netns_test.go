@@ -1,9 +1,14 @@
 package tap_test
 
 import (
+	"errors"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/tap"
@@ -68,6 +73,68 @@ func TestNetnsWholeDatagrams(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestNetnsDiscardPreempted fills a queue while its reader, on the same processor,
+// is finding it empty. What has come is not taken for read.
+func TestNetnsDiscardPreempted(t *testing.T) {
+	testenv.NeedTUN(t)
+	testenv.NoLeaks(t)
+	ns := testenv.NetNS(t)
+	q := discards(t, ns, tap.Open, tap.Config{}).Queues()[0]
+	send := testenv.LongDatagrams(t, ns, "10.0.0.2", 1)
+	const bursts, each = 1000, 64
+	var processors unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &processors); err != nil {
+		t.Fatal(err)
+	}
+	here := unix.CPUSet{}
+	for i := 0; here.Count() == 0; i++ {
+		if processors.IsSet(i) {
+			here.Set(i)
+		}
+	}
+	// The thread ends with its goroutine, which does not unlock it.
+	alone := func(done chan<- error, run func()) {
+		runtime.LockOSThread()
+		err := unix.SchedSetaffinity(0, &here)
+		if err == nil {
+			run()
+		}
+		done <- err
+	}
+	sent, read := make(chan error, 1), make(chan error, 1)
+	var over atomic.Bool
+	go alone(sent, func() {
+		for i := range bursts {
+			// It wakes up at any point of what the reader does.
+			_ = unix.Nanosleep(&unix.Timespec{Nsec: int64(1000 * (50 + i%97))}, nil)
+			for range each {
+				send()
+			}
+		}
+		over.Store(true)
+	})
+	least := 0
+	go alone(read, func() {
+		slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
+		for {
+			last := over.Load()
+			_, err := q.ReadFrame(slot)
+			if err == nil {
+				least = min(least, q.Waiting())
+			} else if last {
+				return
+			}
+		}
+	})
+	if err := errors.Join(<-sent, <-read); err != nil {
+		t.Fatal(err)
+	}
+	// One may be between the count and the queue.
+	if least < -4 {
+		t.Errorf("%d frames were in the queue that were taken for read", -least)
 	}
 }
 

@@ -51,11 +51,14 @@ func (q *Queue) ReadFrame(slot []byte) ([]byte, error) {
 		return nil, errInval
 	}
 	n, err := q.fd.Read(q.readable(slot))
-	switch err {
-	case nil, errInval:
+	if err == errAgain && !q.meter.InStep() {
+		passed := q.meter.Passed()
+		if n, err = q.fd.Read(q.readable(slot)); err == errAgain {
+			q.meter.Emptied(passed)
+		}
+	}
+	if err == nil || err == errInval {
 		q.meter.Took(1)
-	case errAgain:
-		q.meter.Emptied()
 	}
 	return q.result(slot, n, err)
 }

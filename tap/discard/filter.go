@@ -191,12 +191,25 @@ func (m *Meter) Took(n int) {
 	}
 }
 
-// Emptied says that the queue was found empty.
-func (m *Meter) Emptied() {
+// Passed is how many frames have been let pass.
+func (m *Meter) Passed() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.passed.Load()
+}
+
+// InStep reports whether as many frames were read as have been let pass.
+func (m *Meter) InStep() bool { return m == nil || m.passed.Load() == m.read.Load() }
+
+// Emptied says that the queue was found empty at a time at which passed frames, as
+// Passed had returned, had been let pass at least. Those have left the queue. Others
+// may have come by now, even many, if the reader had to wait for a processor.
+func (m *Meter) Emptied(passed uint64) {
 	if m == nil {
 		return
 	}
-	if n := m.passed.Load(); n != m.read.Load() {
+	if n := min(max(m.read.Load(), passed), m.passed.Load()); n != m.read.Load() {
 		m.read.Store(n)
 	}
 }

@@ -337,13 +337,26 @@ func TestNetnsMeter(t *testing.T) {
 	if n := a.Waiting(); n != -140 {
 		t.Errorf("%d waiting, which were not counted", n)
 	}
-	a.Emptied()
+	a.Emptied(a.Passed())
 	if n := a.Waiting(); n != 0 || b.Waiting() != 0 {
 		t.Errorf("%d waiting in an empty queue, and %d in the other one", n, b.Waiting())
 	}
+	for _, lost := range []int{0, 30} {
+		f.wait(lost)
+		passed := a.Passed()
+		f.wait(lost + 100) // come while the queue is looked at
+		a.Emptied(passed)
+		if n := a.Waiting(); n != 100 {
+			t.Errorf("%d waiting of 100 that came behind %d that were lost", n, lost)
+		}
+		f.wait(0)
+	}
 	var none *Meter
 	none.Took(1)
-	none.Emptied()
+	none.Emptied(none.Passed())
+	if !none.InStep() {
+		t.Error("nothing has passed, and it was not read")
+	}
 }
 
 func TestNetnsRefused(t *testing.T) {
