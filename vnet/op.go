@@ -28,3 +28,24 @@ type WriteOp struct {
 	Rest []byte // what follows, or nothing
 	Err  error  // set: nil, or as the single write of the device returns it
 }
+
+// CopyHead copies the beginning of the frame to buf, of more than MinFrame bytes, for
+// who judges a frame that somebody else can still write to: head is the copy, and rest
+// what follows. It is not ok if the frame is none, or lies so that its beginning cannot
+// be in one place and the rest in another.
+//
+// borrowed: buf, of which head is a part.
+func (op *WriteOp) CopyHead(buf []byte) (head, rest []byte, ok bool) {
+	head, rest = buf[:copy(buf, op.Head)], op.Rest
+	switch {
+	case len(head) == len(op.Head):
+		// So short a part may end before what the frame is judged by.
+		more := copy(buf[len(head):], rest)
+		head, rest = buf[:len(head)+more], rest[more:]
+	case len(rest) == 0:
+		rest = op.Head[len(head):]
+	default:
+		return nil, nil, false
+	}
+	return head, rest, len(head) >= MinFrame
+}

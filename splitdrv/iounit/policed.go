@@ -170,20 +170,8 @@ func (p *policed) writeBurst(ops []vnet.WriteOp) int {
 	rules, taken, n := p.rules.Load(), p.taken.Load(), 0
 	for i := range ops {
 		op := &ops[i]
-		rest := op.Rest
-		head := p.heads[n][:copy(p.heads[n][:], op.Head)]
-		switch {
-		case len(head) == len(op.Head):
-			// So short a part may end before what the frame is judged by.
-			more := copy(p.heads[n][len(head):], rest)
-			head, rest = p.heads[n][:len(head)+more], rest[more:]
-		case len(rest) == 0:
-			rest = op.Head[len(head):]
-		default:
-			p.verdicts[i] = malformed
-			continue
-		}
-		if len(head) < vnet.MinFrame {
+		head, rest, ok := op.CopyHead(p.heads[n][:])
+		if !ok {
 			p.verdicts[i] = malformed
 			continue
 		}
