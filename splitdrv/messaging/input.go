@@ -14,10 +14,11 @@ import (
 // input is what a sender has read from its port and not put into its batch yet,
 // in slots of registered memory. It is the sender's goroutine's.
 type input struct {
-	port  Port
-	paced PacedPort // port, if it is one
-	slots *bufpool.Slots
-	count *txCounters
+	port   Port
+	paced  PacedPort  // port, if it is one
+	shared SharedPort // port, if it is one
+	slots  *bufpool.Slots
+	count  *txCounters
 
 	ops     []vnet.ReadOp // the frames: ops[next:have]
 	in      []uint32      // the slots that they lie in
@@ -95,6 +96,13 @@ func (in *input) judge(ops []vnet.ReadOp) {
 		} else if len(op.Frame) != n {
 			in.count.TxPadded.Add(1)
 		}
+	}
+}
+
+// release leaves the port to others until it is read again.
+func (in *input) release() {
+	if in.shared != nil {
+		in.shared.Release()
 	}
 }
 

@@ -15,7 +15,10 @@ const (
 // compared with.
 
 // poll is the goroutine of such a channel.
-func (ch *channel) poll() error { return ch.rx.finish(ch.pollOn()) }
+func (ch *channel) poll() error {
+	defer ch.tx.in.release()
+	return ch.rx.finish(ch.pollOn())
+}
 
 // pollOn goes on until the session has ended. What comes in is answered before the books
 // are kept.

@@ -52,6 +52,14 @@ type WriteFDer interface {
 	WriteFD() int
 }
 
+// SharedPort is a Port of a netdevice's queue that others read as well, and leave this
+// one's frames to it. Release is for the goroutine that reads: it may not call
+// ReadFrames for a while, or never again, and others read for as long.
+type SharedPort interface {
+	Port
+	Release()
+}
+
 // writeFD is what to wait at before a frame is written to p again.
 func writeFD(p Port) int {
 	if w, ok := p.(WriteFDer); ok {

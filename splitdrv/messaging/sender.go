@@ -93,6 +93,7 @@ func newSender(
 func (s *sender) begin(port Port) (err error) {
 	s.in.port = port
 	s.in.paced, _ = port.(PacedPort)
+	s.in.shared, _ = port.(SharedPort)
 	s.notification = notification{cq: s.ch.sendCQ}
 	for w := range s.waiters {
 		interests := []epoll.Interest{epoll.Readable(s.queue.wake.FD())}
@@ -117,6 +118,7 @@ const (
 
 // run is the sender's goroutine.
 func (s *sender) run() error {
+	defer s.in.release()
 	work := s.work // once: it is allocated
 	for !s.c.stopped.Load() {
 		if err := s.waiters[s.mask].Run(work); err != nil {
@@ -538,6 +540,9 @@ func (s *sender) prepare(short shortage) (sleeps bool, err error) {
 		s.queue.asleep.Store(false)
 		s.waiting.Store(false)
 		return false, nil
+	}
+	if short != shortOfFrame {
+		s.in.release() // work reads again before it waits for frames
 	}
 	return true, nil
 }
