@@ -1,0 +1,34 @@
+package paths
+
+import "github.com/splitnic/splitnic/vnet"
+
+// verdict says what is done with a frame from a peer.
+type verdict uint8
+
+const (
+	pass        verdict = iota
+	source              // dropped: not from an address of the peer's
+	destination         // dropped: not to an address of this host's
+	vlan                // dropped: in a VLAN that is not permitted, or with another tag
+	malformed           // no frame, or none that a netdevice should be given
+	verdicts
+)
+
+// judge judges a frame from the peer, of n bytes, by its beginning. This host trusts
+// the I/O unit that has told of the peer, and not the peer.
+func (p *Path) judge(head []byte, n int) verdict {
+	switch {
+	case len(head) < vnet.MinFrame:
+		return malformed
+	case !p.theirs.has([6]byte(head[srcAt:typeAt])):
+		return source
+	case head[dstAt]&1 != 0 || !p.own.has([6]byte(head[dstAt:srcAt])):
+		return destination
+	case !mayCarry(&p.peer.VLANs, head):
+		return vlan
+	case vnet.CheckHead(head, n, p.peer.MTU) != nil || vnet.Tiny(head, n):
+		return malformed
+	default:
+		return pass
+	}
+}

@@ -1,0 +1,140 @@
+package paths
+
+import (
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+var (
+	_ messaging.SharedPort = (*uplinkPort)(nil)
+	_ messaging.WriteFDer  = (*uplinkPort)(nil)
+	_ messaging.SharedPort = (*directPort)(nil)
+	_ messaging.WriteFDer  = (*directPort)(nil)
+)
+
+// uplinkPort is a queue of the netdevice as the path through the I/O unit has it.
+type uplinkPort struct {
+	*reader
+	queue *queue
+}
+
+// WriteFD implements messaging.WriteFDer.
+func (u *uplinkPort) WriteFD() int { return u.queue.writeFD() }
+
+// WriteFrames implements messaging.Port. Markers are not for the netdevice: what came
+// before them is in it when they are entered.
+//
+// borrowed: ops and their frames, for the call.
+func (u *uplinkPort) WriteFrames(ops []vnet.WriteOp) int {
+	done := 0
+	for i := range ops {
+		op := &ops[i]
+		if !protocol.IsMarker(op.Head) {
+			continue
+		}
+		if done += u.queue.write(ops[done:i]); done < i {
+			return done
+		}
+		op.Err = nil
+		u.split.arrived(op.Head, u.queue.number)
+		done++
+	}
+	return done + u.queue.write(ops[done:])
+}
+
+// directPort is the netdevice as a direct path has it.
+type directPort struct {
+	*reader
+	path   *Path
+	writer *queue // that frames from the peer are put to
+
+	// The writer's own.
+	heads    [burst][headSize]byte
+	verdicts [burst]verdict
+	passed   [burst]vnet.WriteOp
+}
+
+const (
+	// headSize is how much of a frame from a peer is copied before it is judged: all
+	// that anybody decides by. The peer may still be able to write to the element
+	// that the frame is in.
+	headSize = 256
+	// burst is how many frames are judged before they are written together.
+	burst = 64
+)
+
+// WriteFD implements messaging.WriteFDer.
+func (d *directPort) WriteFD() int { return d.writer.writeFD() }
+
+// WriteFrames implements messaging.Port.
+//
+// borrowed: ops and their frames, for the call.
+func (d *directPort) WriteFrames(ops []vnet.WriteOp) int {
+	for done := 0; done < len(ops); {
+		some := ops[done:min(done+burst, len(ops))]
+		n := d.writeBurst(some)
+		if done += n; n < len(some) {
+			return done
+		}
+	}
+	return len(ops)
+}
+
+// writeBurst is WriteFrames for at most burst frames.
+func (d *directPort) writeBurst(ops []vnet.WriteOp) int {
+	n := 0
+	for i := range ops {
+		head, rest, ok := ops[i].CopyHead(d.heads[n][:])
+		d.verdicts[i] = malformed
+		if ok {
+			d.verdicts[i] = d.path.judge(head, len(head)+len(rest))
+		}
+		if d.verdicts[i] == pass {
+			d.passed[n] = vnet.WriteOp{Head: head, Rest: rest}
+			n++
+		}
+	}
+	written := 0
+	if n > 0 {
+		written = d.queue().write(d.passed[:n])
+	}
+	done := d.settle(ops, written)
+	clear(d.passed[:n])
+	return done
+}
+
+// queue is the queue to write to: not one that the netdevice does not use any more.
+func (d *directPort) queue() *queue {
+	if d.writer.number < int(d.split.used.Load()) {
+		return d.writer
+	}
+	return d.split.queues[0]
+}
+
+// settle says in ops what has become of each frame, so many of those that passed being
+// written, and counts it. It returns how many are done with.
+func (d *directPort) settle(ops []vnet.WriteOp, written int) (done int) {
+	var frames, bytes uint64
+	next, count := 0, &d.path.count
+	for ; done < len(ops); done++ {
+		op := &ops[done]
+		op.Err = nil
+		if v := d.verdicts[done]; v != pass {
+			count.dropped[v].Add(1)
+			continue
+		}
+		if next == written {
+			op.Err = errAgain
+			break
+		}
+		if op.Err = d.passed[next].Err; op.Err == nil {
+			frames++
+			bytes += uint64(len(op.Head) + len(op.Rest) - vnet.HdrLen)
+		}
+		next++
+	}
+	count.inFrames.Add(frames)
+	count.inBytes.Add(bytes)
+	return done
+}

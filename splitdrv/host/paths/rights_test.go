@@ -1,0 +1,385 @@
+package paths
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// opened opens a path that goes directly.
+func opened(t testing.TB, s *Split, macs ...protocol.MAC) (*Path, *sender) {
+	t.Helper()
+	p, err := s.Open(Peer{ID: 1, MACs: macs, Own: []protocol.MAC{own}, MTU: 1500, VLANs: vlans(t, "5"),
+		Out: [16]byte{1}, In: [16]byte{2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Enter()
+	p.Confirm()
+	return p, newSender(p.Port(), 8)
+}
+
+// uplinkOf is the sender of a queue of the path through the I/O unit, which has got the
+// markers.
+func uplinkOf(t testing.TB, s *Split, queue int) *sender {
+	t.Helper()
+	u := newSender(s.Uplink()[queue], 8)
+	for _, f := range u.drain(t) {
+		if !protocol.IsMarker(f) {
+			t.Fatal("a frame has come")
+		}
+	}
+	return u
+}
+
+func release(s *sender) { s.port.(messaging.SharedPort).Release() }
+
+// graceEnds has the reader of a queue not come back in time.
+func (q *queue) graceEnds() {
+	q.graceOver() // it may be about an earlier time
+	q.graceOver()
+}
+
+// reads is who reads a queue.
+func (s *Split) reads(queue int) *reader { return s.queues[queue].reader.Load() }
+
+func expect(t testing.TB, who string, s *sender, want ...[]byte) {
+	t.Helper()
+	if got := s.drain(t); !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("%s has read %d frames, and not %d: %x", who, len(got), len(want), got)
+	}
+}
+
+// TestWithoutPaths has the path through the I/O unit be as the netdevice itself.
+func TestWithoutPaths(t *testing.T) {
+	s, d := newSplit(t, 2, Config{})
+	u := newSender(s.Uplink()[1], 8)
+	if u.read(t, 8) != nil || readable(t, u.port.FD()) {
+		t.Error("there are frames in an empty queue")
+	}
+	f := frame(peer, own, 100)
+	d[1].send(f, f)
+	if !readable(t, u.port.FD()) {
+		t.Error("the sender is not woken")
+	}
+	expect(t, "the I/O unit", u, f, f)
+	release(u)
+	if s.queues[1].armed {
+		t.Error("a queue that nobody else reads is left to others")
+	}
+	d[1].fail(unix.EBADFD)
+	ops := u.ops[:1]
+	if n := u.port.ReadFrames(ops); n != 1 || !errors.Is(ops[0].Err, unix.EBADFD) {
+		t.Errorf("the end of the netdevice: %v", ops[0].Err)
+	}
+	w := []vnet.WriteOp{{Head: f}}
+	if n := u.port.WriteFrames(w); n != 1 || len(d[1].received()) != 1 {
+		t.Error("a frame from the I/O unit is not written")
+	}
+}
+
+// TestRightMoves has the right to read go to the direct path that a stream is for, and
+// back for one that is not.
+func TestRightMoves(t *testing.T) {
+	s, d := newSplit(t, 1, Config{})
+	p, direct := opened(t, s, peer)
+	u := uplinkOf(t, s, 0)
+	to, away := frame(peer, own, 100), frame(third, own, 100)
+	if direct.read(t, 8) != nil { // it asks
+		t.Error("there are frames")
+	}
+	for i := range movesAfter {
+		if s.reads(0) != s.queues[0].uplink {
+			t.Fatalf("the right has moved after %d reads", i)
+		}
+		if readable(t, direct.port.FD()) {
+			t.Fatal("the sender of the direct path is woken for nothing")
+		}
+		d[0].send(to)
+		if readable(t, direct.port.FD()) {
+			t.Fatal("it is woken by a queue that it has no right to read")
+		}
+		expect(t, "the I/O unit", u)
+		if !readable(t, direct.port.FD()) {
+			t.Fatal("it is not woken")
+		}
+		expect(t, "the direct path", direct, to)
+	}
+	if s.reads(0) != p.reader {
+		t.Fatal("the right has not moved")
+	}
+	u.drain(t)
+	d[0].send(to, to)
+	if readable(t, u.port.FD()) || !readable(t, direct.port.FD()) {
+		t.Error("the wrong one is woken")
+	}
+	if u.read(t, 8) != nil {
+		t.Error("somebody without the right has read")
+	}
+	expect(t, "the direct path", direct, to, to)
+	for range movesAfter {
+		d[0].send(away, to) // both: nothing moves
+		expect(t, "the direct path", direct, to)
+		expect(t, "the I/O unit", u, away)
+	}
+	if s.reads(0) != p.reader {
+		t.Error("the right moves for frames of several")
+	}
+	for range movesAfter {
+		d[0].send(away)
+		expect(t, "the direct path", direct)
+		expect(t, "the I/O unit", u, away)
+	}
+	if s.reads(0) != s.queues[0].uplink {
+		t.Error("the right has not come back")
+	}
+	if c := p.Counts(); c.OutFrames != 2+2*movesAfter || c.OutBytes != 100*c.OutFrames || c.Full != 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestReleaseGivesRight has each of two readers take no frames, and the other one read
+// for it.
+func TestReleaseGivesRight(t *testing.T) {
+	s, d := newSplit(t, 1, Config{})
+	p, direct := opened(t, s, peer)
+	u := uplinkOf(t, s, 0)
+	q := s.queues[0]
+	direct.drain(t)
+	to, away := frame(peer, own, 100), frame(third, own, 100)
+
+	release(u)
+	if !q.armed {
+		t.Error("nobody looks whether the reader comes back")
+	}
+	u.drain(t) // in time
+	if q.graceOver(); s.reads(0) != q.uplink {
+		t.Error("the right has gone although its reader is back")
+	}
+	release(u)
+	u.drain(t)
+	release(u)
+	if q.graceOver(); s.reads(0) != q.uplink || !q.armed {
+		t.Error("the right has gone although its reader was back")
+	}
+	if q.graceOver(); s.reads(0) != p.reader {
+		t.Fatal("the right has not gone to the direct path")
+	}
+	d[0].send(away, to, away)
+	if !readable(t, direct.port.FD()) {
+		t.Error("the new reader is not woken")
+	}
+	expect(t, "the direct path", direct, to)
+
+	release(direct) // nobody reads
+	if q.graceEnds(); s.reads(0) != p.reader || !q.free.Load() {
+		t.Error("the right has gone to one that does not want it")
+	}
+	d[0].send(to, away)
+	expect(t, "the I/O unit", u, away, away, away) // the ring first, then by its own right
+	if s.reads(0) != q.uplink || q.free.Load() {
+		t.Error("who comes first has not got the right")
+	}
+	expect(t, "the direct path", direct, to)
+	if s.Counts().UplinkFull > 0 || p.Counts().Full > 0 {
+		t.Error("frames were dropped")
+	}
+}
+
+// TestSlowPeer has the right go later and later to a path that keeps the others waiting,
+// and sooner again when it does not any more.
+func TestSlowPeer(t *testing.T) {
+	s, d := newSplit(t, 1, Config{})
+	p, direct := opened(t, s, peer)
+	u := uplinkOf(t, s, 0)
+	q := s.queues[0]
+	for i := range 2 * slowest {
+		direct.drain(t)
+		reads := 0
+		for ; s.reads(0) != p.reader; reads++ {
+			d[0].send(frame(peer, own, 100))
+			u.drain(t)
+		}
+		if want := movesAfter << min(i, slowest); reads != want {
+			t.Fatalf("the right has moved after %d reads, and not %d", reads, want)
+		}
+		release(direct)
+		q.graceEnds()
+		if s.reads(0) != q.uplink {
+			t.Fatal("the right has not come back")
+		}
+	}
+	q.give(p.reader)
+	for i := range slowest {
+		release(direct)
+		direct.drain(t)
+		if q.graceOver(); int(p.reader.slow.Load()) != slowest-1-i {
+			t.Fatal("a path that is back in time is as slow as before")
+		}
+	}
+}
+
+// TestRightEndsWithPath has a path that reads be left.
+func TestRightEndsWithPath(t *testing.T) {
+	s, d := newSplit(t, 2, Config{})
+	p, direct := opened(t, s, peer)
+	u := []*sender{uplinkOf(t, s, 0), uplinkOf(t, s, 1)}
+	direct.drain(t)
+	for _, q := range s.queues {
+		q.mu.Lock()
+		q.give(p.reader)
+		q.mu.Unlock()
+	}
+	f, g := frame(peer, own, 100), frame(peer, own, 101)
+	d[0].send(f)
+	d[1].send(g)
+	first := direct.read(t, 8)
+	if len(first) != 1 {
+		t.Fatalf("%d frames of two queues in one read", len(first))
+	}
+	p.Leave()
+	if s.reads(0) != s.queues[0].uplink || s.reads(1) != s.queues[1].uplink || p.reader.rights.Load() != 0 {
+		t.Error("the path still reads")
+	}
+	u[0].drain(t)
+	u[1].drain(t)
+	if direct.drain(t) != nil || p.Counts().Held != 1 {
+		t.Error("frames do not wait for a path that is being left")
+	}
+	p.Close(&messaging.Unsent{Frames: [][][]byte{first}})
+	for i, want := range [][]byte{f, g} {
+		if !readable(t, u[i].port.FD()) {
+			t.Errorf("nobody is woken for queue %d", i)
+		}
+		expect(t, "the I/O unit", u[i], want)
+	}
+	p.Close(nil) // again
+	if s.table.Load() != nil {
+		t.Error("frames are looked up although no path is open")
+	}
+}
+
+// TestBrokenNetdevice has the netdevice end under a direct path: that is the I/O unit's
+// path's to say.
+func TestBrokenNetdevice(t *testing.T) {
+	s, d := newSplit(t, 1, Config{})
+	p, direct := opened(t, s, peer)
+	u := uplinkOf(t, s, 0)
+	q := s.queues[0]
+	release(u)
+	direct.drain(t)
+	if q.graceEnds(); s.reads(0) != p.reader {
+		t.Fatal("the direct path does not read")
+	}
+	d[0].fail(unix.EBADFD)
+	if direct.read(t, 8) != nil || s.reads(0) != q.uplink {
+		t.Error("the direct path still reads")
+	}
+	release(direct)
+	if q.graceEnds(); s.reads(0) != q.uplink {
+		t.Error("it reads again")
+	}
+	ops := u.ops[:1]
+	if n := u.port.ReadFrames(ops); n != 1 || !errors.Is(ops[0].Err, unix.EBADFD) {
+		t.Errorf("the I/O unit's path has %v", ops[0].Err)
+	}
+	d[0].fail(nil)
+	if u.drain(t); q.broken {
+		t.Error("a queue that works is broken")
+	}
+}
+
+// TestFewerQueues has a session with fewer queues follow one that had more.
+func TestFewerQueues(t *testing.T) {
+	s, d := newSplit(t, 3, Config{})
+	p, direct := opened(t, s, peer)
+	var u []*sender
+	for i := range s.queues {
+		u = append(u, uplinkOf(t, s, i))
+	}
+	direct.drain(t)
+	q := s.queues[2]
+	q.mu.Lock()
+	q.give(p.reader)
+	q.mu.Unlock()
+	f, g := frame(third, own, 100), frame(third, own, 101)
+	d[2].send(f, g, frame(peer, own, 102))
+	if got := direct.read(t, 8); len(got) != 1 {
+		t.Fatalf("%d frames", len(got))
+	}
+	s.SetQueues(2)
+	if s.reads(2) != q.uplink || q.free.Load() {
+		t.Error("a queue that is not used any more is read")
+	}
+	expect(t, "the last queue", u[1], f, g)
+	release(u[2])
+	q.graceEnds()
+	d[2].send(f)
+	if direct.drain(t) != nil || s.reads(2) != q.uplink {
+		t.Error("a queue that is not used any more is read")
+	}
+	s.SetQueues(9)
+	if s.used.Load() != 3 {
+		t.Error("there are more queues than the netdevice has")
+	}
+}
+
+// TestRingFull has a slow peer lose frames while its path is open, and nobody any while
+// frames wait.
+func TestRingFull(t *testing.T) {
+	s, d := newSplit(t, 1, Config{Ring: minRing})
+	p, direct := opened(t, s, peer)
+	u := uplinkOf(t, s, 0)
+	long, away := frame(peer, own, 60000), frame(third, own, 100)
+	for range 10 {
+		d[0].send(long, away)
+		expect(t, "the I/O unit", u, away)
+	}
+	if c := p.Counts(); c.Held != 4 || c.Full != 6 {
+		t.Errorf("%+v", c)
+	}
+	direct.drain(t)
+
+	p.Leave()
+	for range 10 {
+		d[0].send(long)
+	}
+	u.drain(t)
+	if c := p.Counts(); c.Held != 3 || c.Full != 6 || d[0].waiting() != 7 {
+		t.Errorf("%+v; %d frames wait in the netdevice", c, d[0].waiting())
+	}
+	if u.drain(t) != nil || d[0].waiting() != 7 {
+		t.Error("the netdevice is read although there is no room")
+	}
+	p.Close(nil)
+	if got := u.drain(t); len(got) != 10 || s.Counts().UplinkFull != 0 {
+		t.Errorf("%d frames of 10, %d were dropped", len(got), s.Counts().UplinkFull)
+	}
+	if got := len(s.queues[0].uplink.ring.buf); got != minRing {
+		t.Errorf("the ring has %d bytes", got)
+	}
+}
+
+// TestUplinkFull has the path through the I/O unit take nothing while another one reads.
+func TestUplinkFull(t *testing.T) {
+	s, d := newSplit(t, 1, Config{Ring: minRing})
+	_, direct := opened(t, s, peer)
+	u := uplinkOf(t, s, 0)
+	release(u)
+	direct.drain(t)
+	s.queues[0].graceEnds()
+	to := frame(peer, own, 100)
+	for range 10 {
+		d[0].send(frame(third, own, 60000), to)
+		expect(t, "the direct path", direct, to)
+	}
+	if got := len(u.drain(t)); got != 4 || s.Counts().UplinkFull != 6 {
+		t.Errorf("%d frames are left, %d were dropped", got, s.Counts().UplinkFull)
+	}
+}

@@ -1,0 +1,157 @@
+package paths
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// table says which frames go which way. It is never changed, only replaced as a
+// whole. There is none while all frames go through the I/O unit.
+type table struct {
+	to     addresses // of peers
+	paths  []*Path   // of each of them
+	direct []*Path   // that frames go to, once each
+	holds  []*Path   // where they wait, and none may be lost
+}
+
+// newTable is nil if no path has frames.
+func newTable(all []*Path) *table {
+	t := &table{}
+	for _, p := range all {
+		switch {
+		case p.state.holds():
+			t.holds = append(t.holds, p)
+		case p.state == direct:
+			t.direct = append(t.direct, p)
+		}
+		if p.state.routes() {
+			for _, m := range p.peer.MACs {
+				t.to = append(t.to, number(m))
+				t.paths = append(t.paths, p)
+			}
+		}
+	}
+	if len(t.paths) == 0 {
+		return nil
+	}
+	byAddress := make([]int, len(t.to))
+	for i := range byAddress {
+		byAddress[i] = i
+	}
+	slices.SortFunc(byAddress, func(a, b int) int { return cmp.Compare(t.to[a], t.to[b]) })
+	to, paths := make(addresses, len(t.to)), make([]*Path, len(t.to))
+	for i, from := range byAddress {
+		to[i], paths[i] = t.to[from], t.paths[from]
+	}
+	t.to, t.paths = to, paths
+	return t
+}
+
+// route is the direct path of a frame of the netdevice's, or nil for the one through
+// the I/O unit.
+func (t *table) route(frame []byte) *Path {
+	if len(frame) < vnet.MinFrame || frame[dstAt]&1 != 0 {
+		return nil
+	}
+	at := t.to.find(number([6]byte(frame[dstAt:srcAt])))
+	if at < 0 {
+		return nil
+	}
+	p := t.paths[at]
+	if !p.own.has([6]byte(frame[srcAt:typeAt])) || !mayCarry(&p.peer.VLANs, frame) {
+		return nil
+	}
+	return p
+}
+
+// room is how many frames can be read so that none is lost, whosever they are.
+func (t *table) room() int {
+	n := maxRead
+	for _, p := range t.holds {
+		n = min(n, p.reader.ring.room(p.holdLimit))
+	}
+	return n
+}
+
+// maxRead is more than anybody reads in one go.
+const maxRead = 1 << 16
+
+// Offsets in [virtio_net_hdr | Ethernet frame].
+const (
+	dstAt  = vnet.HdrLen
+	srcAt  = dstAt + 6
+	typeAt = srcAt + 6
+)
+
+// mayCarry reports whether a frame is in no VLAN, or in one of those, and has no other
+// tag. Those that have, and those for the next switch alone, are the I/O unit's to
+// judge.
+func mayCarry(vlans *protocol.VLANSet, head []byte) bool {
+	proto := uint16(head[typeAt])<<8 | uint16(head[typeAt+1])
+	switch proto {
+	case 0x8100, 0x88a8:
+		if len(head) < vnet.MinFrame+vnet.TagLen {
+			return false
+		}
+		if v := uint16(head[typeAt+2]&0x0f)<<8 | uint16(head[typeAt+3]); v != 0 && !vlans.Has(v) {
+			return false
+		}
+		proto = uint16(head[typeAt+4])<<8 | uint16(head[typeAt+5])
+	}
+	return !isTag(proto) && !isControl(proto)
+}
+
+// isTag reports whether what follows an EtherType is a tag, of whatever kind.
+func isTag(proto uint16) bool {
+	switch proto {
+	case 0x8100, 0x88a8, 0x9100, 0x9200, 0x9300, 0x88e7, 0x8926, 0x893f:
+		return true
+	}
+	return false
+}
+
+// isControl reports whether an EtherType is one of link control: MAC control, slow
+// protocols, EAPOL, LLDP.
+func isControl(proto uint16) bool {
+	return proto == 0x8808 || proto == 0x8809 || proto == 0x888e || proto == 0x88cc
+}
+
+// addresses are MAC addresses as numbers, in ascending order.
+type addresses []uint64
+
+func newAddresses(macs []protocol.MAC) addresses {
+	a := make(addresses, 0, len(macs))
+	for _, m := range macs {
+		a = append(a, number(m))
+	}
+	slices.Sort(a)
+	return a
+}
+
+// has reports whether an address is among them.
+func (a addresses) has(m [6]byte) bool { return a.find(number(m)) >= 0 }
+
+// find is the index of an address, or less than 0.
+func (a addresses) find(n uint64) int {
+	low, high := 0, len(a)
+	for low < high {
+		mid := int(uint(low+high) / 2)
+		switch o := a[mid]; {
+		case o == n:
+			return mid
+		case o < n:
+			low = mid + 1
+		default:
+			high = mid
+		}
+	}
+	return -1
+}
+
+// number is an address as a number.
+func number(a [6]byte) uint64 {
+	return uint64(a[0])<<40 | uint64(a[1])<<32 | uint64(a[2])<<24 | uint64(a[3])<<16 | uint64(a[4])<<8 | uint64(a[5])
+}
