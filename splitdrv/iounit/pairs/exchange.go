@@ -1,0 +1,206 @@
+package pairs
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// offer makes a pair of two hosts that may have one.
+func (p *Pairs) offer(now time.Time, a, b Host, t *terms) {
+	if p.hosts[b].Platform < p.hosts[a].Platform {
+		a, b = b, a
+		t.peers[0], t.peers[1] = t.peers[1], t.peers[0]
+	}
+	q := p.add(now, p.newID(), Offered, a, b, t)
+	p.counts.Offers++
+	secret := p.cfg.Secret()
+	for i := range q.sides {
+		p.send(q.sides[i].host, &session.Direct{
+			Step: session.DirectOffer, ID: q.id, Peer: &q.terms.peers[i], Mode: t.mode, MTU: t.mtu, Pools: t.pools,
+			Features: t.features, Secret: &secret, First: i == 0,
+		})
+	}
+	p.wait(q, now.Add(p.cfg.Answer))
+}
+
+func (p *Pairs) add(now time.Time, id session.DirectID, step Step, a, b Host, t *terms) *pair {
+	q := &pair{id: id, step: step, since: now, terms: *t, sides: [2]side{{host: a}, {host: b}}}
+	p.byID[q.id] = q
+	p.hosts[a].pairs = append(p.hosts[a].pairs, q)
+	p.hosts[b].pairs = append(p.hosts[b].pairs, q)
+	delete(p.why, q.key())
+	return q
+}
+
+// newID is one that nobody uses.
+func (p *Pairs) newID() session.DirectID {
+	for {
+		id := p.cfg.NewID()
+		if id != 0 && p.byID[id] == nil && p.claims[id] == nil {
+			return id
+		}
+	}
+}
+
+// Heard is a message of a host's.
+func (p *Pairs) Heard(now time.Time, h Host, d *session.Direct) []Action {
+	if p.hosts[h] == nil {
+		return nil
+	}
+	if err := p.hear(now, h, d); err != nil {
+		p.out = append(p.out, Action{To: h, Broken: fmt.Errorf("direct connection %v: %w", d.ID, err)})
+	}
+	return p.done()
+}
+
+func (p *Pairs) hear(now time.Time, h Host, d *session.Direct) error {
+	q := p.byID[d.ID]
+	var own, other *side
+	if q != nil {
+		own, other = q.of(h)
+	}
+	switch {
+	case d.Step == session.DirectHeld:
+		return p.held(now, h, d, own != nil)
+	case own == nil:
+		p.stray(h, d)
+		return nil
+	case q.step == Ending:
+		return p.hearEnding(q, own, d)
+	}
+	unexpected := fmt.Errorf("%q where it is %s: %w", d.Step, q.step, session.ErrUnexpected)
+	switch d.Step {
+	case session.DirectAccept:
+		if q.step != Offered || own.accept != nil {
+			return unexpected
+		}
+		if least := protocol.ControlReceives(q.terms.mode, 1, q.terms.pools); d.ControlReceives < least {
+			return fmt.Errorf("%d control receives, must be at least %d: %w", d.ControlReceives, least, session.ErrMessage)
+		}
+		own.accept = d
+		if other.accept != nil {
+			p.connect(now, q)
+		}
+	case session.DirectReady:
+		if q.step != Connecting || own.ready {
+			return unexpected
+		}
+		own.ready = true
+		if other.ready {
+			p.start(now, q)
+		}
+	case session.DirectEnd:
+		cause := ByHost
+		if q.start.IsZero() {
+			cause = Refused
+		}
+		p.end(now, q, cause, h, d.Reason)
+	default: // ended
+		return unexpected
+	}
+	return nil
+}
+
+// hearEnding is hear for a pair that ends: what the host had sent before it knew is
+// ignored.
+func (p *Pairs) hearEnding(q *pair, own *side, d *session.Direct) error {
+	if own.ended {
+		return fmt.Errorf("%q after %q: %w", d.Step, session.DirectEnded, session.ErrUnexpected)
+	}
+	if d.Step == session.DirectEnded {
+		p.ended(q, own)
+	}
+	return nil
+}
+
+// stray is a message about a connection that there is not: it crossed the end, or is
+// about one that the host holds.
+func (p *Pairs) stray(h Host, d *session.Direct) {
+	held := p.unclaim(func(c *claim) bool { return c.id == d.ID && c.host == h && d.Step == session.DirectEnd })
+	if !held {
+		p.counts.Stray++
+		return
+	}
+	p.send(h, &session.Direct{Step: session.DirectEnded, ID: d.ID})
+}
+
+func (p *Pairs) connect(now time.Time, q *pair) {
+	p.step(now, q, Connecting)
+	p.wait(q, now.Add(p.cfg.Answer))
+	for i := range q.sides {
+		from := q.sides[1-i].accept
+		p.send(q.sides[i].host, &session.Direct{
+			Step: session.DirectConnect, ID: q.id, ControlReceives: from.ControlReceives, Channels: from.Channels,
+		})
+	}
+}
+
+func (p *Pairs) start(now time.Time, q *pair) {
+	p.step(now, q, Started)
+	q.start, q.due = now, time.Time{}
+	delete(p.due, q)
+	p.counts.Starts++
+	for i := range q.sides {
+		q.sides[i].accept = nil
+		p.send(q.sides[i].host, &session.Direct{Step: session.DirectStart, ID: q.id})
+	}
+}
+
+func (p *Pairs) step(now time.Time, q *pair, s Step) { q.step, q.since = s, now }
+
+// end withdraws a connection; by is the host that did, if one did.
+func (p *Pairs) end(now time.Time, q *pair, why Cause, by Host, reason string) {
+	if reason == "" {
+		reason = string(why)
+	}
+	p.step(now, q, Ending)
+	q.cause = why
+	p.counts.Ends[why]++
+	p.wait(q, now.Add(p.cfg.Answer))
+	for i := range q.sides {
+		if s := &q.sides[i]; s.host != by {
+			p.send(s.host, &session.Direct{Step: session.DirectEnd, ID: q.id, Reason: reason})
+		}
+	}
+	if why == Refused || why == ByHost || why == Timeout {
+		p.rest(now, q)
+	}
+}
+
+// rest has the two hosts wait for their next offer.
+func (p *Pairs) rest(now time.Time, q *pair) {
+	a, b := q.sides[0].host, q.sides[1].host
+	r := p.hosts[a].rests[b]
+	if r.next == 0 || !q.start.IsZero() && now.Sub(q.start) >= lasted {
+		r.next = firstRest
+	}
+	r = rest{until: now.Add(r.next), next: min(2*r.next, longestRest)}
+	p.hosts[a].rests[b], p.hosts[b].rests[a] = r, r
+}
+
+// ended says to the other side that nothing comes any more from this one, which has
+// said so, or is not waited for. With both the pair is forgotten.
+func (p *Pairs) ended(q *pair, own *side) {
+	if own.ended {
+		return
+	}
+	own.ended = true
+	_, other := q.of(own.host)
+	if !other.gone {
+		p.send(other.host, &session.Direct{Step: session.DirectEnded, ID: q.id})
+	}
+	if !other.ended {
+		return
+	}
+	delete(p.byID, q.id)
+	delete(p.due, q)
+	for i := range q.sides {
+		if x := p.hosts[q.sides[i].host]; x != nil {
+			x.pairs = slices.DeleteFunc(x.pairs, func(o *pair) bool { return o == q })
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package pairs
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// fixture is a Pairs with a clock, and what it has said.
+type fixture struct {
+	t    *testing.T
+	p    *Pairs
+	now  time.Time
+	said []Action
+	ids  session.DirectID
+}
+
+func newFixture(t *testing.T, change ...func(*Config)) *fixture {
+	f := &fixture{t: t, now: time.Unix(1000, 0)}
+	cfg := Config{After: 1000, Peers: 4, Answer: 2 * time.Second, Grace: 3 * time.Second,
+		NewID:  func() session.DirectID { f.ids++; return f.ids },
+		Secret: func() session.DirectSecret { return session.DirectSecret{1} },
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	f.p = New(cfg)
+	return f
+}
+
+// facts are of a host with nothing in its way.
+func facts(h Host) Facts {
+	return Facts{
+		Name: fmt.Sprintf("h%d", h), Platform: protocol.Platform(1000 + h), MACs: []protocol.MAC{{2, 0, 0, 0, 0, byte(h)}},
+		VLANs: protocol.AllVLANs(), MTU: 1500, Mode: protocol.ModeImm, Modes: protocol.Modes(), Offloads: vnet.AllOffloads,
+		Pools: 8, Features: []string{protocol.FeaturePack, protocol.FeatureWindow}, Known: []string{fmt.Sprintf("h%d", h)},
+	}
+}
+
+func (f *fixture) set(h Host, change ...func(*Facts)) *fixture {
+	x := facts(h)
+	for _, c := range change {
+		c(&x)
+	}
+	return f.did(f.p.Set(f.now, h, x))
+}
+
+func (f *fixture) did(a []Action) *fixture {
+	f.said = append(f.said, a...)
+	return f
+}
+
+// after lets time pass, with all that is due meanwhile.
+func (f *fixture) after(d time.Duration) *fixture {
+	until := f.now.Add(d)
+	for w := f.p.Wake(); !w.IsZero() && !w.After(until); w = f.p.Wake() {
+		f.now = w
+		f.did(f.p.Tick(w))
+	}
+	f.now = until
+	return f
+}
+
+// flows lets a host send another so many packets in 100 ms.
+func (f *fixture) flows(from, to Host, packets uint64) *fixture {
+	began := f.now
+	f.after(100 * time.Millisecond)
+	return f.did(f.p.Traffic(began, f.now, []Flow{{from, to, packets}}))
+}
+
+func (f *fixture) hears(h Host, d *session.Direct) *fixture { return f.did(f.p.Heard(f.now, h, d)) }
+
+func (f *fixture) step(h Host, s session.DirectStep, id session.DirectID) *fixture {
+	d := &session.Direct{Step: s, ID: id}
+	if s == session.DirectAccept {
+		d.ControlReceives = protocol.ControlReceives(protocol.ModeImm, 1, mostPools)
+		d.Channels = []session.Channel{{QPN: uint32(10 * h), MTU: 1024}, {QPN: uint32(10*h + 1), MTU: 1024}}
+	}
+	return f.hears(h, d)
+}
+
+// is expects what was said since the last time: a host and a step each.
+func (f *fixture) is(want ...string) []Action {
+	f.t.Helper()
+	var got []string
+	for _, a := range f.said {
+		switch {
+		case a.Broken != nil:
+			got = append(got, fmt.Sprintf("%d broken", a.To))
+		case a.Message.Reason != "":
+			got = append(got, fmt.Sprintf("%d %s %s", a.To, a.Message.Step, a.Message.Reason))
+		default:
+			got = append(got, fmt.Sprintf("%d %s", a.To, a.Message.Step))
+		}
+	}
+	if !slices.Equal(got, want) {
+		f.t.Fatalf("said %q, want %q", got, want)
+	}
+	said := f.said
+	f.said = nil
+	return said
+}
+
+// offered, connecting, started and ending lead hosts 1 and 2 so far.
+func (f *fixture) offered() *fixture {
+	f.t.Helper()
+	f.set(1).set(2).flows(1, 2, 1000).is("1 offer", "2 offer")
+	return f
+}
+
+func (f *fixture) connecting() *fixture {
+	f.t.Helper()
+	f.offered().step(1, session.DirectAccept, 1).step(2, session.DirectAccept, 1).is("1 connect", "2 connect")
+	return f
+}
+
+func (f *fixture) started() *fixture {
+	f.t.Helper()
+	f.connecting().step(2, session.DirectReady, 1).step(1, session.DirectReady, 1).is("1 start", "2 start")
+	return f
+}
+
+func (f *fixture) ending() *fixture {
+	f.t.Helper()
+	f.started().set(1, func(x *Facts) { x.No = Rate }).is("1 end rate", "2 end rate")
+	return f
+}
+
+func (f *fixture) ended() *fixture {
+	f.t.Helper()
+	f.ending().step(1, session.DirectEnded, 1).step(2, session.DirectEnded, 1).is("2 ended", "1 ended")
+	f.none()
+	return f
+}
+
+// none expects that nothing is left of any connection.
+func (f *fixture) none() {
+	f.t.Helper()
+	if p := f.p; len(p.byID) != 0 || len(p.due) != 0 || len(p.claims) != 0 {
+		f.t.Fatalf("left: %v, %v, %v", p.byID, p.due, p.claims)
+	}
+	for h, x := range f.p.hosts {
+		if len(x.pairs) != 0 || x.claims != 0 {
+			f.t.Fatalf("host %d: %v, %d", h, x.pairs, x.claims)
+		}
+	}
+}
+
+// broken is the error about a host that broke the protocol.
+func (f *fixture) broken(h Host, want error) {
+	f.t.Helper()
+	if a := f.is(fmt.Sprintf("%d broken", h)); !errors.Is(a[0].Broken, want) {
+		f.t.Errorf("%v, want %v", a[0].Broken, want)
+	}
+}

@@ -1,0 +1,147 @@
+package pairs
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// claim is a host's word that it goes on with a connection from before its session.
+type claim struct {
+	id    session.DirectID
+	host  Host
+	other protocol.Platform
+	due   time.Time
+}
+
+// held takes a host's word, until the other one has given its own. here is of a
+// connection that this I/O unit directs, with this host.
+func (p *Pairs) held(now time.Time, h Host, d *session.Direct, here bool) error {
+	for _, c := range p.claims[d.ID] {
+		here = here || c.host == h
+	}
+	if here {
+		return fmt.Errorf("%q of what there is: %w", d.Step, session.ErrUnexpected)
+	}
+	x := p.hosts[h]
+	c := &claim{id: d.ID, host: h, other: d.Platform, due: now.Add(p.cfg.Grace)}
+	switch {
+	case p.byID[d.ID] != nil: // it was here, and has ended with the session that it was of
+		p.deny(c, Gone)
+		return nil
+	case x.claims+len(x.pairs) >= p.cfg.Peers:
+		p.deny(c, Full)
+		return nil
+	}
+	p.claims[d.ID] = append(p.claims[d.ID], c)
+	x.claims++
+	p.sleep(c.due)
+	p.match(now, c)
+	return nil
+}
+
+// match makes a pair of what two hosts have said of each other, if it is permitted.
+func (p *Pairs) match(now time.Time, c *claim) {
+	own := p.hosts[c.host]
+	if why := p.WhyNot(c.host); why != "" {
+		if !why.passes() {
+			p.unclaim(func(o *claim) bool { return o == c })
+			p.deny(c, why)
+		}
+		return
+	}
+	var with *claim
+	for _, o := range p.claims[c.id] {
+		if x := p.hosts[o.host]; o != c && x.Platform == c.other && own.Platform == o.other && own.Platform != 0 {
+			with = o
+		}
+	}
+	if with == nil {
+		return
+	}
+	a, b := c.host, with.host
+	if p.hosts[b].Platform < own.Platform {
+		a, b = b, a
+	}
+	terms, why := p.permitted(a, b)
+	switch {
+	case why.passes():
+		return
+	case why == "" && p.between(a, b) != nil:
+		why = Full
+	}
+	p.unclaim(func(o *claim) bool { return o == c || o == with })
+	if why != "" {
+		p.deny(c, why)
+		p.deny(with, why)
+		return
+	}
+	q := p.add(now, c.id, Started, a, b, &terms)
+	q.start = now
+	p.counts.Starts++
+	p.counts.Kept++
+	for i := range q.sides {
+		p.send(q.sides[i].host, &session.Direct{Step: session.DirectKeep, ID: q.id, Peer: &q.terms.peers[i]})
+	}
+}
+
+// matchAll is match for all that a host holds.
+func (p *Pairs) matchAll(now time.Time, h Host) {
+	for _, c := range p.claimsOf(func(c *claim) bool { return c.host == h }) {
+		p.match(now, c)
+	}
+}
+
+// deny ends what a host holds. The other one is not there to say that nothing comes
+// any more.
+func (p *Pairs) deny(c *claim, why Cause) {
+	p.counts.Ends[why]++
+	p.send(c.host, &session.Direct{Step: session.DirectEnd, ID: c.id, Reason: string(why)})
+	p.send(c.host, &session.Direct{Step: session.DirectEnded, ID: c.id})
+}
+
+// expire denies what nobody else has come for.
+func (p *Pairs) expire(now time.Time) {
+	late := func(c *claim) bool { return !now.Before(c.due) }
+	for _, c := range p.claimsOf(late) {
+		p.deny(c, Unconfirmed)
+	}
+	p.unclaim(late)
+	for _, all := range p.claims {
+		for _, c := range all {
+			p.sleep(c.due)
+		}
+	}
+}
+
+// unclaim forgets claims, and reports whether there were any.
+func (p *Pairs) unclaim(which func(*claim) bool) bool {
+	all := p.claimsOf(which)
+	for _, c := range all {
+		p.hosts[c.host].claims--
+		left := p.claims[c.id][:0:0]
+		for _, o := range p.claims[c.id] {
+			if o != c {
+				left = append(left, o)
+			}
+		}
+		if p.claims[c.id] = left; len(left) == 0 {
+			delete(p.claims, c.id)
+		}
+	}
+	return len(all) > 0
+}
+
+// claimsOf are some claims.
+func (p *Pairs) claimsOf(which func(*claim) bool) (some []*claim) {
+	for _, all := range p.claims {
+		for _, c := range all {
+			if which(c) {
+				some = append(some, c)
+			}
+		}
+	}
+	return some
+}

@@ -1,0 +1,347 @@
+// Package pairs directs the direct connections between the hosts of an I/O unit: it
+// decides which two get one, leads both through the steps, and withdraws it.
+//
+// A pair goes through the steps
+//
+//	Offered     both hosts have an offer, and make queue pairs
+//	Connecting  both have the other's addresses, and connect
+//	Started     frames take the direct path
+//	Ending      until both have said that nothing comes any more
+//
+// and begins with Started when both held a connection that another I/O unit had
+// directed. It ends when one of the hosts says so, is gone, or does not answer in
+// time; and at once when the I/O unit does not permit it any more.
+//
+// The methods are events. They return what is to be done, as Actions, and do nothing
+// themselves: there is no goroutine, lock, clock or randomness here.
+package pairs
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// Host is a session, by a number of the caller's, which no other session gets.
+type Host int
+
+// Step says how far a pair is.
+type Step string
+
+// The steps.
+const (
+	Offered    Step = "offered"
+	Connecting Step = "connecting"
+	Started    Step = "started"
+	Ending     Step = "ending"
+)
+
+// Config bounds what is done. All values are above 0, but for After.
+type Config struct {
+	After  int           // packets a second between two hosts from which on they get one; 0: the first packet
+	Peers  int           // direct connections of a host at a time
+	Answer time.Duration // for what a host has to do
+	Grace  time.Duration // until the other host of a held connection has come
+	NewID  func() session.DirectID
+	Secret func() session.DirectSecret
+}
+
+const (
+	// opening bounds the pairs of a host that are between offer and start at a time, so
+	// that one that has many peers is not asked for all queue pairs at once, and one that
+	// does not answer is in nobody's way for long.
+	opening = 8
+	// least is how long a connection lasts at least until another one takes its place.
+	least = 10 * time.Second
+	// A pair rests after an end by failure, twice as long each time; from the
+	// beginning when the connection had lasted.
+	firstRest   = time.Second
+	longestRest = time.Minute
+	lasted      = time.Minute
+	// mostPools are those that each side lends.
+	mostPools = 4
+	// notes bounds the pairs of which is said why they have no connection.
+	notes = 256
+)
+
+// Action is a message to a host, or the end of the session of one that has broken the
+// protocol.
+type Action struct {
+	To      Host
+	Message *session.Direct // nil if Broken is not
+	Broken  error
+}
+
+// Counts count since the beginning.
+type Counts struct {
+	Offers uint64
+	Starts uint64
+	Kept   uint64           // held ones, which are among the starts
+	Stray  uint64           // messages about connections that there are not, or no longer
+	Ends   map[Cause]uint64 // of all that were offered, kept or held
+	// Unanswered counts hosts that have not said in time that nothing comes any more.
+	Unanswered uint64
+}
+
+// Pairs are the pairs of an I/O unit.
+type Pairs struct {
+	cfg       Config
+	hosts     map[Host]*host
+	byID      map[session.DirectID]*pair
+	due       map[*pair]struct{} // that wait for an answer
+	claims    map[session.DirectID][]*claim
+	listeners int       // hosts in promiscuous mode
+	wake      time.Time // not after the first time that something is due; zero if nothing is
+	why       map[key]Cause
+	flows     flows
+	counts    Counts
+	out       []Action
+}
+
+type host struct {
+	Facts
+	pairs  []*pair // in the order in which they were made
+	claims int
+	rests  map[Host]rest
+}
+
+// key is two hosts, in ascending order.
+type key [2]Host
+
+func keyOf(a, b Host) key { return key{min(a, b), max(a, b)} }
+
+// rest is when a pair gets its next offer.
+type rest struct {
+	until time.Time
+	next  time.Duration
+}
+
+// pair is a direct connection. It belongs to both hosts until both have ended it, or
+// have left.
+type pair struct {
+	id    session.DirectID
+	step  Step
+	since time.Time // of the step
+	start time.Time // zero if it has not started
+	due   time.Time // zero: it does not wait
+	terms terms
+	sides [2]side // the first one has the place of the host in the proofs
+	cause Cause   // of its end
+}
+
+type side struct {
+	host   Host
+	gone   bool
+	accept *session.Direct
+	ready  bool
+	ended  bool
+}
+
+func (q *pair) key() key { return keyOf(q.sides[0].host, q.sides[1].host) }
+
+// of is the side of a host and the other one; nil if it is not one of them.
+func (q *pair) of(h Host) (own, other *side) {
+	switch h {
+	case q.sides[0].host:
+		return &q.sides[0], &q.sides[1]
+	case q.sides[1].host:
+		return &q.sides[1], &q.sides[0]
+	default:
+		return nil, nil
+	}
+}
+
+// New makes a Pairs without hosts.
+func New(cfg Config) *Pairs {
+	return &Pairs{
+		cfg: cfg, hosts: make(map[Host]*host), byID: make(map[session.DirectID]*pair), due: make(map[*pair]struct{}),
+		claims: make(map[session.DirectID][]*claim), why: make(map[key]Cause), counts: Counts{Ends: make(map[Cause]uint64)},
+	}
+}
+
+// Set says what is true of a host from now on, which may be a new one.
+func (p *Pairs) Set(now time.Time, h Host, f Facts) []Action {
+	x := p.hosts[h]
+	if x == nil {
+		x = &host{rests: make(map[Host]rest)}
+		p.hosts[h] = x
+	} else if x.equal(&f) {
+		return nil
+	}
+	p.listen(x.Promisc, f.Promisc)
+	listening := f.Promisc && !x.Promisc
+	x.Facts = f
+	p.forget(h)
+	if listening {
+		for _, o := range slices.Sorted(maps.Keys(p.hosts)) {
+			p.review(now, o)
+		}
+	}
+	p.review(now, h)
+	p.matchAll(now, h)
+	return p.done()
+}
+
+// Leave says that a host's session has ended.
+func (p *Pairs) Leave(now time.Time, h Host) []Action {
+	x := p.hosts[h]
+	if x == nil {
+		return nil
+	}
+	p.listen(x.Promisc, false)
+	p.forget(h)
+	for _, q := range slices.Clone(x.pairs) {
+		own, _ := q.of(h)
+		own.gone = true
+		if q.step != Ending {
+			p.end(now, q, Gone, h, "")
+		}
+		p.ended(q, own)
+	}
+	p.unclaim(func(c *claim) bool { return c.host == h })
+	delete(p.hosts, h)
+	return p.done()
+}
+
+// Wake is when Tick is due, or before; zero: never.
+func (p *Pairs) Wake() time.Time { return p.wake }
+
+// Tick does what is due.
+func (p *Pairs) Tick(now time.Time) []Action {
+	if p.wake.IsZero() || now.Before(p.wake) {
+		return nil
+	}
+	p.wake = time.Time{}
+	late := slices.SortedFunc(maps.Keys(p.due), func(a, b *pair) int { return cmp.Compare(a.id, b.id) })
+	for _, q := range late {
+		switch {
+		case now.Before(q.due):
+			p.sleep(q.due)
+		case q.step == Ending:
+			for i := range q.sides {
+				if !q.sides[i].ended {
+					p.counts.Unanswered++
+				}
+				p.ended(q, &q.sides[i])
+			}
+		default:
+			p.end(now, q, Timeout, noHost, "")
+		}
+	}
+	p.expire(now)
+	return p.done()
+}
+
+// noHost is none.
+const noHost Host = -1
+
+// listen counts the hosts in promiscuous mode.
+func (p *Pairs) listen(before, now bool) {
+	if before {
+		p.listeners--
+	}
+	if now {
+		p.listeners++
+	}
+}
+
+// forget makes what is known of a host's pairs that there are not void.
+func (p *Pairs) forget(h Host) {
+	x := p.hosts[h]
+	for o := range x.rests {
+		delete(p.hosts[o].rests, h)
+	}
+	clear(x.rests)
+	for k := range p.why {
+		if k[0] == h || k[1] == h {
+			delete(p.why, k)
+		}
+	}
+}
+
+// review ends the pairs of a host that are not permitted any more, or not as they are.
+func (p *Pairs) review(now time.Time, h Host) {
+	for _, q := range slices.Clone(p.hosts[h].pairs) {
+		if q.step == Ending {
+			continue
+		}
+		terms, why := p.permitted(q.sides[0].host, q.sides[1].host)
+		if why == "" {
+			why = q.terms.differ(&terms)
+		}
+		if why != "" {
+			p.end(now, q, why, noHost, "")
+		}
+	}
+}
+
+// wait has a pair wait for its hosts.
+func (p *Pairs) wait(q *pair, until time.Time) {
+	q.due = until
+	p.due[q] = struct{}{}
+	p.sleep(until)
+}
+
+// sleep makes Tick due.
+func (p *Pairs) sleep(until time.Time) {
+	if p.wake.IsZero() || until.Before(p.wake) {
+		p.wake = until
+	}
+}
+
+func (p *Pairs) send(to Host, d *session.Direct) { p.out = append(p.out, Action{To: to, Message: d}) }
+
+func (p *Pairs) done() []Action {
+	out := p.out
+	p.out = nil
+	return out
+}
+
+// Counts is what was counted.
+func (p *Pairs) Counts() Counts {
+	c := p.counts
+	c.Ends = maps.Clone(c.Ends)
+	return c
+}
+
+// Pair is what is shown of two hosts.
+type Pair struct {
+	ID    session.DirectID // 0 if they have no connection
+	Hosts [2]Host
+	Step  Step
+	Since time.Time
+	Mode  protocol.Mode
+	Why   Cause // there is none, or it ends
+}
+
+// List are the pairs, and those two hosts each that exchange frames and have none.
+func (p *Pairs) List() []Pair {
+	var all []Pair
+	for _, q := range p.byID {
+		all = append(all, Pair{q.id, q.key(), q.step, q.since, q.terms.mode, q.cause})
+	}
+	for k, why := range p.why {
+		all = append(all, Pair{Hosts: k, Why: why})
+	}
+	slices.SortFunc(all, func(a, b Pair) int {
+		return cmp.Or(slices.Compare(a.Hosts[:], b.Hosts[:]), cmp.Compare(a.ID, b.ID))
+	})
+	return all
+}
+
+// WhyNot is why a host has no direct connections, "" if it may.
+func (p *Pairs) WhyNot(h Host) Cause {
+	x := p.hosts[h]
+	switch {
+	case x == nil:
+		return Opening
+	case x.No == "" && p.listeners > 0:
+		return Promiscuous
+	default:
+		return x.No
+	}
+}

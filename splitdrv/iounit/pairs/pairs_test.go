@@ -1,0 +1,432 @@
+package pairs
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// TestOffer reads both offers, and what each host gets of the other's answer.
+func TestOffer(t *testing.T) {
+	f := newFixture(t)
+	vlans := protocol.VLANSet{}
+	vlans.Add(5)
+	f.set(2, func(x *Facts) {
+		x.MACs = append(x.MACs, protocol.MAC{2, 2, 2, 2, 2, 2})
+		x.VLANs, x.Pools, x.Features = vlans, 2, []string{protocol.FeatureOneTouch, protocol.FeatureWindow}
+	})
+	f.set(1).flows(2, 1, 1000)
+	offers := f.is("1 offer", "2 offer")
+	a, b := offers[0].Message, offers[1].Message
+	if !a.First || b.First || *a.Secret != *b.Secret || a.ID != b.ID {
+		t.Errorf("%+v, %+v", a, b)
+	}
+	for i, d := range []*session.Direct{a, b} {
+		own, other := Host(1+i), Host(2-i)
+		if p := d.Peer; p.Platform != facts(other).Platform || p.Name != facts(other).Name || p.VLANs != vlans ||
+			p.MACs[0] != facts(other).MACs[0] || p.Own[0] != facts(own).MACs[0] || len(p.MACs) != 2-i || len(p.Own) != 1+i {
+			t.Errorf("host %d is told %+v", own, p)
+		}
+		if d.Mode != protocol.ModeImm || d.MTU != 1500 || d.Pools != 2 ||
+			!slices.Equal(d.Features, []string{protocol.FeatureWindow}) {
+			t.Errorf("host %d is offered %+v", own, d)
+		}
+	}
+	f.step(2, session.DirectAccept, 1).step(1, session.DirectAccept, 1)
+	for i, act := range f.is("1 connect", "2 connect") {
+		if m := act.Message; m.Channels[0].QPN != uint32(10*(2-i)) || m.ControlReceives == 0 {
+			t.Errorf("host %d connects to %+v", act.To, m)
+		}
+	}
+}
+
+// TestMode is about hosts of different modes.
+func TestMode(t *testing.T) {
+	imm, indicate, send := protocol.ModeImm, protocol.ModeIndicate, protocol.ModeSend
+	for _, tt := range []struct {
+		a, b       protocol.Mode
+		modes      []protocol.Mode
+		want       protocol.Mode
+		pools      int
+		notCommon  bool
+		otherModes []protocol.Mode
+	}{
+		{a: send, b: send, modes: []protocol.Mode{imm, send}, want: send, pools: 1},
+		{a: send, b: indicate, modes: protocol.Modes(), want: imm, pools: 4},
+		{a: send, b: indicate, modes: []protocol.Mode{indicate, send}, want: indicate, pools: 4},
+		{a: send, b: indicate, modes: []protocol.Mode{send}, otherModes: []protocol.Mode{indicate}, notCommon: true},
+	} {
+		f := newFixture(t)
+		f.set(1, func(x *Facts) { x.Mode, x.Modes = tt.a, tt.modes })
+		f.set(2, func(x *Facts) {
+			x.Mode, x.Modes = tt.b, tt.modes
+			if tt.otherModes != nil {
+				x.Modes = tt.otherModes
+			}
+		})
+		f.flows(1, 2, 1000)
+		if tt.notCommon {
+			f.is()
+			continue
+		}
+		if d := f.is("1 offer", "2 offer")[0].Message; d.Mode != tt.want || d.Pools != tt.pools {
+			t.Errorf("%s and %s: %s, %d pools", tt.a, tt.b, d.Mode, d.Pools)
+		}
+	}
+}
+
+// TestWithdrawn changes what is true of a host in each step of its connection, and
+// expects an end of it at once and no other one until it is as before.
+func TestWithdrawn(t *testing.T) {
+	for cause, change := range map[Cause]func(*Facts){
+		Rate: func(x *Facts) { x.No = Rate }, Policy: func(x *Facts) { x.Only = []string{"other"} },
+		Promiscuous: func(x *Facts) { x.Promisc = true }, MTU: func(x *Facts) { x.MTU = 1400 },
+		Offloads: func(x *Facts) { x.Offloads = 0 }, Shared: func(x *Facts) { x.MACs = append(x.MACs, facts(2).MACs[0]) },
+		Mode: func(x *Facts) { x.Mode, x.Modes = protocol.ModeSend, []protocol.Mode{protocol.ModeSend} },
+	} {
+		steps := map[string]func(*fixture) *fixture{
+			"offered": (*fixture).offered, "connecting": (*fixture).connecting, "started": (*fixture).started}
+		for name, to := range steps {
+			t.Run(string(cause)+" "+name, func(t *testing.T) {
+				f := to(newFixture(t))
+				b := func(x *Facts) { x.Modes = []protocol.Mode{protocol.ModeImm} }
+				if cause == Mode {
+					f.set(2, b).is()
+				}
+				f.set(1, change).is("1 end "+string(cause), "2 end "+string(cause))
+				f.step(1, session.DirectEnded, 1).step(2, session.DirectEnded, 1).is("2 ended", "1 ended")
+				f.none()
+				f.flows(1, 2, 1000).is()
+				if l := f.p.List(); len(l) != 1 || l[0].Why != cause || f.p.Counts().Ends[cause] != 1 {
+					t.Errorf("%+v, %+v", l, f.p.Counts())
+				}
+				f.set(1).flows(1, 2, 1000).is("1 offer", "2 offer")
+			})
+		}
+	}
+}
+
+// TestOfferedAgain changes what an offer says: another one takes its place.
+func TestOfferedAgain(t *testing.T) {
+	for cause, change := range map[Cause]func(*Facts){
+		Address: func(x *Facts) { x.MACs = []protocol.MAC{{2, 9, 9, 9, 9, 9}} },
+		VLANs:   func(x *Facts) { x.VLANs = protocol.VLANSet{} }, Name: func(x *Facts) { x.Name = "gamma" },
+	} {
+		f := newFixture(t).started()
+		f.set(2, change).is("1 end "+string(cause), "2 end "+string(cause))
+		f.flows(1, 2, 1000).is() // the first one has not ended yet
+		f.step(1, session.DirectEnded, 1).step(2, session.DirectEnded, 1).is("2 ended", "1 ended")
+		f.flows(1, 2, 1000).is("1 offer", "2 offer")
+	}
+	f := newFixture(t).started()
+	f.set(2).set(2, func(x *Facts) { x.Known = []string{"else"} }).is() // nothing that matters
+}
+
+// TestOnlyWhenBothPermit is about lists of the policy.
+func TestOnlyWhenBothPermit(t *testing.T) {
+	for _, tt := range []struct {
+		a, b []string
+		want bool
+	}{
+		{nil, nil, true}, {[]string{"h2"}, []string{"x", "h1"}, true}, {[]string{"h2"}, []string{}, false},
+		{[]string{"x"}, nil, false}, {nil, []string{"h1"}, true},
+	} {
+		f := newFixture(t).set(1, func(x *Facts) { x.Only = tt.a }).set(2, func(x *Facts) { x.Only = tt.b })
+		if f.flows(1, 2, 1000); tt.want {
+			f.is("1 offer", "2 offer")
+		} else {
+			f.is()
+		}
+	}
+}
+
+// TestMessages has a host say each message in each step.
+func TestMessages(t *testing.T) {
+	const broken, nothing = "broken", ""
+	accept, ready, end, ended, held := session.DirectAccept, session.DirectReady, session.DirectEnd, session.DirectEnded,
+		session.DirectHeld
+	twice := func(f *fixture, s session.DirectStep) *fixture { return f.step(1, s, 1) }
+	for name, tt := range map[string]struct {
+		to   func(*fixture) *fixture
+		want map[session.DirectStep]string
+	}{
+		"offered": {(*fixture).offered, map[session.DirectStep]string{
+			accept: nothing, ready: broken, end: "2 end refused", ended: broken, held: broken}},
+		"accepted": {func(f *fixture) *fixture { return twice(f.offered(), accept) }, map[session.DirectStep]string{
+			accept: broken, ready: broken, end: "2 end refused", ended: broken, held: broken}},
+		"connecting": {(*fixture).connecting, map[session.DirectStep]string{
+			accept: broken, ready: nothing, end: "2 end refused", ended: broken, held: broken}},
+		"ready": {func(f *fixture) *fixture { return twice(f.connecting(), ready) }, map[session.DirectStep]string{
+			accept: broken, ready: broken, end: "2 end refused", ended: broken, held: broken}},
+		"started": {(*fixture).started, map[session.DirectStep]string{
+			accept: broken, ready: broken, end: "2 end host", ended: broken, held: broken}},
+		"ending": {(*fixture).ending, map[session.DirectStep]string{
+			accept: nothing, ready: nothing, end: nothing, ended: "2 ended", held: broken}},
+		"ended": {func(f *fixture) *fixture {
+			twice(f.ending(), ended).is("2 ended")
+			return f
+		}, map[session.DirectStep]string{
+			accept: broken, ready: broken, end: broken, ended: broken, held: broken}},
+		"forgotten": {(*fixture).ended, map[session.DirectStep]string{
+			accept: nothing, ready: nothing, end: nothing, ended: nothing, held: "1 end rate,1 ended"}},
+	} {
+		for s, want := range tt.want {
+			t.Run(name+" "+string(s), func(t *testing.T) {
+				f := tt.to(newFixture(t))
+				f.said = nil
+				f.step(1, s, 1)
+				switch want {
+				case broken:
+					f.broken(1, session.ErrUnexpected)
+				case nothing:
+					f.is()
+				default:
+					var all []string
+					for start, i := 0, 0; i <= len(want); i++ {
+						if i == len(want) || want[i] == ',' {
+							all, start = append(all, want[start:i]), i+1
+						}
+					}
+					f.is(all...)
+				}
+				f.said = nil
+				f.step(3, s, 1) // which is not there
+				f.is()
+				f.set(3).step(3, s, 1)
+				if s != held {
+					f.is()
+				}
+			})
+		}
+	}
+	f := newFixture(t).offered().hears(1, &session.Direct{Step: accept, ID: 1, ControlReceives: 1})
+	f.broken(1, session.ErrMessage)
+}
+
+// TestEndedByHost has one host end a connection, and the other one told, with its reason.
+func TestEndedByHost(t *testing.T) {
+	f := newFixture(t).started()
+	f.hears(2, &session.Direct{Step: session.DirectEnd, ID: 1, Reason: "it fell"}).is("1 end it fell")
+	f.step(1, session.DirectEnd, 1).is() // at the same time
+	f.step(1, session.DirectEnded, 1).is("2 ended")
+	f.step(2, session.DirectEnded, 1).is("1 ended")
+	f.none()
+}
+
+// TestTimeouts has a host not answer, in each step.
+func TestTimeouts(t *testing.T) {
+	for name, to := range map[string]func(*fixture) *fixture{
+		"offered": (*fixture).offered, "connecting": (*fixture).connecting,
+		"accepted": func(f *fixture) *fixture { return f.offered().step(1, session.DirectAccept, 1) },
+		"ready":    func(f *fixture) *fixture { return f.connecting().step(1, session.DirectReady, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := to(newFixture(t))
+			f.after(2*time.Second - time.Millisecond).is()
+			f.after(time.Millisecond).is("1 end timeout", "2 end timeout")
+			f.step(1, session.DirectEnded, 1).is("2 ended")
+			f.after(2 * time.Second).is("1 ended")
+			f.none()
+			f.step(2, session.DirectEnded, 1).is()
+			if c := f.p.Counts(); c.Ends[Timeout] != 1 || c.Unanswered != 1 || c.Stray != 1 {
+				t.Errorf("%+v", c)
+			}
+		})
+	}
+	f := newFixture(t).ending().after(2*time.Second - 1)
+	f.is()
+	f.after(1).is("2 ended", "1 ended")
+	f.none()
+	if !f.after(time.Hour).p.Wake().IsZero() {
+		t.Error("something is due, of nothing")
+	}
+}
+
+// TestRests has a connection fail again and again, and the pauses grow until it lasts.
+func TestRests(t *testing.T) {
+	f := newFixture(t).set(1).set(2)
+	fail := func(lasts time.Duration) {
+		t.Helper()
+		f.flows(1, 2, 1000).is("1 offer", "2 offer")
+		id := f.ids
+		if lasts > 0 {
+			f.step(1, session.DirectAccept, id).step(2, session.DirectAccept, id)
+			f.step(1, session.DirectReady, id).step(2, session.DirectReady, id).after(lasts)
+		}
+		f.said = nil
+		f.step(1, session.DirectEnd, id).step(1, session.DirectEnded, id).step(2, session.DirectEnded, id)
+		f.said = nil
+	}
+	rests := func(d time.Duration) {
+		t.Helper()
+		f.after(d-200*time.Millisecond).flows(1, 2, 1000).is()
+		if l := f.p.List(); len(l) != 1 || l[0].Why != Resting {
+			t.Errorf("%+v", l)
+		}
+	}
+	for _, d := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		fail(0)
+		rests(d * time.Second)
+	}
+	fail(59 * time.Second)
+	rests(time.Minute)
+	fail(60 * time.Second)
+	rests(time.Second)
+	fail(0)
+	f.set(1, func(x *Facts) { x.MACs = []protocol.MAC{{2, 9, 9, 9, 9, 9}} }) // nothing rests any more
+	fail(0)
+	rests(time.Second)
+}
+
+// TestGone has a host leave in each step: the other one hears that nothing comes any
+// more, and is waited for.
+func TestGone(t *testing.T) {
+	for name, to := range map[string]func(*fixture) *fixture{
+		"offered": (*fixture).offered, "connecting": (*fixture).connecting, "started": (*fixture).started} {
+		t.Run(name, func(t *testing.T) {
+			f := to(newFixture(t))
+			f.did(f.p.Leave(f.now, 1)).is("2 end gone", "2 ended")
+			f.set(3, func(x *Facts) { x.Platform = facts(1).Platform }) // it comes again
+			f.flows(2, 3, 1000).is("3 offer", "2 offer")                // who is first, the identifiers say
+			f.step(2, session.DirectEnded, 1).is()
+			f.did(f.p.Leave(f.now, 3))
+			f.did(f.p.Leave(f.now, 2))
+			f.none()
+			if len(f.p.hosts) != 0 {
+				t.Error("hosts are left")
+			}
+		})
+	}
+	f := newFixture(t).ending()
+	f.did(f.p.Leave(f.now, 2)).is("1 ended")
+	f.did(f.p.Leave(f.now, 1)).is()
+	f.none()
+	f.did(f.p.Leave(f.now, 1)).is()
+	f = newFixture(t).ending().step(1, session.DirectEnded, 1)
+	f.is("2 ended")
+	f.did(f.p.Leave(f.now, 2)).is("1 ended")
+	f.none()
+	f.did(f.p.Set(f.now, 2, Facts{Promisc: true}))
+	if f.p.Leave(f.now, 2); f.p.listeners != 0 {
+		t.Error("somebody listens who has left")
+	}
+}
+
+// TestPromiscuous has a third host listen, which has no direct connections itself.
+func TestPromiscuous(t *testing.T) {
+	f := newFixture(t).started()
+	listen := func(x *Facts) { x.No, x.Promisc = Unwilling, true }
+	f.set(3, listen).is("1 end promiscuous", "2 end promiscuous")
+	if why := f.p.WhyNot(1); why != Promiscuous {
+		t.Errorf("%q", why)
+	}
+	f.step(1, session.DirectEnded, 1).step(2, session.DirectEnded, 1).flows(1, 2, 1000)
+	f.said = nil
+	f.set(3, func(x *Facts) { x.No = Unwilling }).flows(1, 2, 1000).is("1 offer", "2 offer")
+	if why := f.p.WhyNot(1); why != "" {
+		t.Errorf("%q", why)
+	}
+}
+
+// TestTraffic is about how much has to flow.
+func TestTraffic(t *testing.T) {
+	for name, tt := range map[string]struct {
+		after   int
+		packets []uint64
+		want    int // of packets, the one with which it is enough; 0: none
+	}{
+		"enough at once": {1000, []uint64{200}, 1}, "in two periods": {1000, []uint64{100, 100}, 2},
+		"not enough": {1000, []uint64{99, 100, 100, 99, 100}, 3}, "a pause": {1000, []uint64{190, 0, 190, 0, 190}, 0},
+		"the first one": {0, []uint64{1}, 1}, "none": {0, []uint64{0}, 0}, "much": {10_000, []uint64{1999, 2000}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, func(c *Config) { c.After = tt.after }).set(1).set(2)
+			got := 0
+			for i, n := range tt.packets {
+				if f.flows(Host(1+i%2), Host(2-i%2), n); got == 0 && len(f.said) > 0 {
+					got = i + 1
+				}
+			}
+			if got != tt.want {
+				t.Errorf("after %d, want %d", got, tt.want)
+			}
+		})
+	}
+	f := newFixture(t).set(1).set(2).flows(1, 2, 150)
+	f.after(time.Millisecond).flows(1, 2, 150).is() // they do not follow each other
+	f.flows(1, 1, 1e6).flows(1, 3, 1e6).is()
+	f = newFixture(t).set(1).set(2)
+	f.did(f.p.Traffic(f.now, f.now.Add(2*time.Second), []Flow{{1, 2, 1999}})).is() // a machine that is busy
+	f.did(f.p.Traffic(f.now, f.now.Add(2*time.Second), []Flow{{1, 2, 1000}, {2, 1, 1000}})).is("1 offer", "2 offer")
+}
+
+// TestBounds has hosts with more peers than they may have, and more than at a time.
+func TestBounds(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.Peers = 2 })
+	for h := range Host(5) {
+		f.set(h)
+	}
+	connect := func(a, b Host) {
+		t.Helper()
+		f.flows(a, b, 1000).is(fmt.Sprintf("%d offer", a), fmt.Sprintf("%d offer", b))
+		id := f.ids
+		f.step(a, session.DirectAccept, id).step(b, session.DirectAccept, id)
+		f.step(a, session.DirectReady, id).step(b, session.DirectReady, id)
+		f.said = nil
+	}
+	connect(0, 1)
+	f.after(time.Second)
+	connect(0, 2)
+	f.after(8*time.Second).flows(0, 3, 1000).is()
+	if l := f.p.List(); len(l) != 3 || l[2].Why != Full || l[2].Hosts != [2]Host{0, 3} {
+		t.Errorf("%+v", l)
+	}
+	f.after(time.Second).flows(0, 3, 1000).is("0 end full", "1 end full") // the oldest one
+	f.flows(0, 3, 1000).is()
+	f.step(0, session.DirectEnded, 1).step(1, session.DirectEnded, 1).is("1 ended", "0 ended")
+	connect(0, 3)
+
+	f = newFixture(t, func(c *Config) { c.Peers = 64 })
+	var flows []Flow
+	for h := range Host(20) {
+		f.set(h)
+		flows = append(flows, Flow{0, h, 1000}, Flow{18, 19, 1000})
+	}
+	f.did(f.p.Traffic(f.now, f.now, flows))
+	if n := len(f.said) / 2; n != opening+1 {
+		t.Errorf("%d offers at a time", n)
+	}
+}
+
+// TestSameProcess is about two sessions of one process.
+func TestSameProcess(t *testing.T) {
+	f := newFixture(t).set(1).set(2, func(x *Facts) { x.Platform = facts(1).Platform })
+	f.flows(1, 2, 1000).is()
+}
+
+// TestNotesAreBounded has many hosts exchange frames that may not connect.
+func TestNotesAreBounded(t *testing.T) {
+	f := newFixture(t)
+	for h := range Host(60) {
+		f.set(h, func(x *Facts) { x.Only, x.Offloads = []string{}, vnet.AllOffloads })
+	}
+	for a := range Host(60) {
+		for b := range a {
+			f.flows(a, b, 1000)
+		}
+	}
+	if f.is(); len(f.p.why) != notes {
+		t.Errorf("%d notes", len(f.p.why))
+	}
+	for h := range Host(60) {
+		f.p.Leave(f.now, h)
+	}
+	if len(f.p.why) != 0 {
+		t.Errorf("%d notes of nobody", len(f.p.why))
+	}
+}
