@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -45,6 +46,8 @@ type attachment struct {
 
 	own   protocol.MAC // made for it; the zero address if it was given another one. Written before it has services.
 	bound bool         // the session has the feature bind; the same
+
+	direct atomic.Pointer[directed] // nil until the session is about to be established
 
 	mac     protocol.MAC   // guarded by Unit.mu, as is what follows
 	further []protocol.MAC // its other addresses
@@ -98,6 +101,7 @@ func (a *attachment) run(ctx context.Context) error {
 	mtu := min(link.MTU, a.hello.MaxMTU)
 	services := newServices(a, a.policy, port, mac, mtu, link.MTU)
 	defer services.leave()
+	defer u.direct.leave(a)
 	offloads, err := port.SetOffloads(port.Offloads().Intersect(a.hello.Offloads))
 	if err != nil {
 		u.refuse(a, session.CodePolicy, err)
@@ -154,6 +158,8 @@ func (a *attachment) run(ctx context.Context) error {
 		return errors.Join(err, a.s.Bye(session.CodeFailed, err.Error()))
 	}
 	a.established = true
+	services.linkIs(link.Up)
+	u.direct.established(a, mode)
 	a.show(services)
 	u.served.Add(1)
 	a.log.Info("session established", "session", a.s.SessionID(), "mac", mac, "mtu", mtu,
@@ -213,6 +219,9 @@ func (a *attachment) features() []string {
 	if a.hello.Offers(protocol.FeatureOneTouch) {
 		words = append(words, protocol.FeatureOneTouch)
 	}
+	if a.unit.direct != nil && a.bound && a.hello.Offers(protocol.FeatureDirect) && a.hello.Run != (protocol.Run{}) {
+		words = append(words, protocol.FeatureDirect)
+	}
 	return words
 }
 
@@ -233,6 +242,7 @@ func (a *attachment) connect(ctx context.Context, conn *messaging.Conn, w sessio
 	if err := conn.Connect(remote, accept.ControlReceives); err != nil {
 		return errors.Join(err, a.s.Bye(session.CodeFailed, err.Error()))
 	}
+	a.unit.direct.join(a, slices.Contains(w.Features, protocol.FeatureDirect))
 	return a.s.Ready(ctx)
 }
 
@@ -243,6 +253,7 @@ func (a *attachment) wait(ctx context.Context, s *services, told lan.LinkState) 
 	var watcher sync.WaitGroup
 	wctx, stop := context.WithCancel(ctx)
 	watcher.Go(func() { s.tells.run(wctx.Done()) })
+	watcher.Go(func() { a.unit.direct.send(a, wctx.Done()) })
 	watcher.Go(func() {
 		s.refuse.run(wctx.Done(), func(reason string) {
 			s.lines.Log(a.log, slog.LevelWarn, "frames of the host are dropped", "reason", reason)
@@ -252,6 +263,7 @@ func (a *attachment) wait(ctx context.Context, s *services, told lan.LinkState) 
 		// What the host was told at the start is compared with what it is now.
 		err := s.port.Watch(wctx, func(now lan.LinkState) {
 			a.tell(wctx, s, told, now)
+			s.linkIs(now.Up)
 			told = now
 		})
 		if err != nil {
@@ -266,12 +278,17 @@ func (a *attachment) wait(ctx context.Context, s *services, told lan.LinkState) 
 		switch err = context.Cause(ctx); {
 		case errors.Is(err, context.Canceled):
 			code, err = session.CodeShuttingDown, errShuttingDown
+			a.unit.direct.close()
+		case brokenRule(err) != "":
+			code = session.CodeProtocol
 		case errors.Is(err, errPolicy):
 			code = session.CodePolicy
 		}
 		reason = err.Error()
+		a.unit.direct.leave(a)
 	case <-a.s.Done():
 		err = a.s.Err()
+		a.unit.direct.leave(a)
 		if bye := (*session.ByeError)(nil); errors.As(err, &bye) {
 			conn.Stop() // what the host sent before it said so is delivered
 		} else {
@@ -279,6 +296,7 @@ func (a *attachment) wait(ctx context.Context, s *services, told lan.LinkState) 
 		}
 	case <-conn.Done():
 		err = conn.Err()
+		a.unit.direct.leave(a)
 		reason = err.Error()
 		var pe *messaging.ProtocolError
 		if errors.As(err, &pe) {

@@ -31,6 +31,9 @@ func (u *Unit) SetPolicy(p *policy.Policy) int {
 		hosts = append(hosts, a)
 	}
 	u.mu.Unlock()
+	for _, a := range hosts {
+		u.direct.govern(a, p) // at once: what follows may take its time
+	}
 	// Where a key has too many sessions the first ones stay.
 	slices.SortFunc(hosts, func(a, b *attachment) int { return cmp.Compare(a.since.UnixNano(), b.since.UnixNano()) })
 	sessions, n := make(map[string]int), 0

@@ -22,6 +22,7 @@ type policed struct {
 	taken *atomic.Pointer[addresses]
 
 	urgent bool // it is the latency queue
+	flows  sampler
 
 	rxHeld bool // the reader's: the latest read was too early by the rate
 
@@ -197,6 +198,7 @@ func (p *policed) writeBurst(ops []vnet.WriteOp) int {
 	}
 	if may > 0 {
 		written = p.queue.WriteFrames(p.passed[:may])
+		p.flows.sample(p.passed[:written])
 	}
 	if rules.tx != nil {
 		rules.tx.giveBack(p.passed[written:may])

@@ -55,6 +55,7 @@ type services struct {
 	wanted   int                 // MTU that the host asked for, 0 if it did not
 	cleared  protocol.Statistics // as the counters were then
 	complain string              // what was refused last
+	link     bool                // the LAN's is up
 }
 
 // settings are what a host can change.
@@ -83,7 +84,7 @@ func newServices(a *attachment, host *policy.Host, port lan.Interface, mac proto
 	for i, q := range queues {
 		urgent := a.hasLatency() && i == len(queues)-1
 		s.ports = append(s.ports, &policed{queue: q, rules: &s.rules, taken: &a.unit.taken, urgent: urgent,
-			refused: s.refuse})
+			refused: s.refuse, flows: sampler{owners: &a.unit.owners, host: &a.direct}})
 	}
 	return s
 }
@@ -108,6 +109,24 @@ func (s *services) publish() {
 		r.receive = s.host.VLANs
 	}
 	s.rules.Store(r)
+	s.direct()
+}
+
+// direct says what direct connections depend on. The caller holds s.mu.
+func (s *services) direct() {
+	s.a.unit.direct.changed(s.a, portFacts{
+		macs: append([]protocol.MAC{s.now.mac}, s.now.filter.Unicast...), vlans: s.now.vlans, mtu: s.mtu,
+		offloads: s.port.Offloads(), up: s.now.up, link: s.link,
+		promisc: s.now.filter.Promisc && !s.port.Floods(),
+	})
+}
+
+// linkIs says whether the LAN's link is up.
+func (s *services) linkIs(up bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.link = up
+	s.direct()
 }
 
 // answer is messaging.Config.OnRequest.
@@ -294,6 +313,7 @@ func (s *services) setUp(up bool) error {
 			return err
 		}
 		s.now.up = up
+		s.direct()
 	}
 	if up && !s.here {
 		s.tells.now()
@@ -380,6 +400,7 @@ func (s *services) setVLANs(want protocol.VLANSet) error {
 
 func (s *services) setOffloads(want vnet.Offloads) error {
 	_, err := s.port.SetOffloads(s.offers.Intersect(want))
+	s.direct()
 	return err
 }
 

@@ -49,7 +49,13 @@ type Config struct {
 	// PeerPools, LatencyQueue, LatencyPools, Invalidation, OneTouch, OnRequest and
 	// Pace are set here, and MaxMemory where the policy bounds it.
 	Messaging messaging.Config
-	Log       *slog.Logger
+	// Direct is on where hosts may have direct connections with each other: those two
+	// each that exchange DirectAfter packets in a second, or any if that is 0.
+	Direct      bool
+	DirectAfter int
+	DirectPeers int           // of a host at a time; default 64
+	DirectGrace time.Duration // for both hosts to come that had one before; default 2 s
+	Log         *slog.Logger
 }
 
 // Unit is an I/O unit.
@@ -66,6 +72,8 @@ type Unit struct {
 	requests   *limit.Keyed            // what hosts' requests cost
 
 	taken    atomic.Pointer[addresses]        // of the card and of all hosts
+	owners   atomic.Pointer[owners]           // of the addresses of hosts that may have direct connections
+	direct   *directing                       // nil where none may
 	listener atomic.Pointer[session.Listener] // nil before Run
 
 	mu         sync.Mutex
@@ -85,6 +93,12 @@ func New(cfg Config) (*Unit, error) {
 	}
 	if cfg.MaxHosts == 0 {
 		cfg.MaxHosts = 64
+	}
+	if cfg.DirectPeers == 0 {
+		cfg.DirectPeers = 64
+	}
+	if cfg.DirectGrace == 0 {
+		cfg.DirectGrace = 2 * time.Second
 	}
 	if cfg.Modes == nil {
 		cfg.Modes = protocol.Modes()
@@ -117,6 +131,9 @@ func New(cfg Config) (*Unit, error) {
 		violations: make(map[string]uint64), refused: make(map[string]uint64), ended: make(map[string]uint64),
 	}
 	u.taken.Store(newAddresses(nil))
+	if cfg.Direct {
+		u.direct = newDirecting(u)
+	}
 	return u, nil
 }
 
@@ -125,6 +142,7 @@ func New(cfg Config) (*Unit, error) {
 func (u *Unit) Run(ctx context.Context, ln *session.Listener) error {
 	u.listener.Store(ln)
 	defer u.sessions.Wait()
+	u.sessions.Go(func() { u.direct.run(ctx) })
 	for {
 		s, err := ln.Accept(ctx)
 		if ctx.Err() != nil {

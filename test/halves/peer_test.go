@@ -21,10 +21,12 @@ import (
 // its requests.
 type peer struct {
 	t       *testing.T
+	name    string
 	c       *session.Client
 	conn    *messaging.Conn
 	wire    *porttest.Wire
 	welcome session.Welcome
+	told    chan *session.Direct // about direct connections
 }
 
 // peer connects such a host. Its requests are answered a little before the I/O
@@ -60,12 +62,23 @@ func (s *shared) tryPeer(name string, change ...func(*session.Hello)) (*peer, er
 	for _, f := range change {
 		f(&hello)
 	}
-	p := &peer{t: t, c: c}
+	p := &peer{t: t, name: name, c: c}
 	if p.welcome, err = c.Hello(ctx, hello); err != nil {
 		return nil, err
 	}
 	cfg.Mode, cfg.PeerPools, cfg.MTU = p.welcome.Mode, p.welcome.Pools, p.welcome.MTU
 	cfg.NoPack = !slices.Contains(p.welcome.Features, protocol.FeaturePack)
+	if p.welcome.Grants(protocol.FeatureBind) {
+		secret, err := c.Binding()
+		if err != nil {
+			return nil, err
+		}
+		cfg.Bind = messaging.NewBinding(secret, true)
+	}
+	if p.welcome.Grants(protocol.FeatureDirect) {
+		p.told = make(chan *session.Direct, 1000)
+		c.HandleDirect(func(d *session.Direct) { p.told <- d })
+	}
 	if p.conn, err = messaging.New(cfg); err != nil {
 		return nil, err
 	}

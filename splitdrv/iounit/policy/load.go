@@ -128,7 +128,7 @@ func (r *reader) entry(p *Policy, e settings.Entry) {
 // Keys are the keys of an entry.
 func Keys() []string {
 	return []string{
-		"macs", "share", "ips", "vlans", "nested-tags", "link-control", "promiscuous", "require-bind", "modes",
+		"macs", "share", "ips", "vlans", "nested-tags", "link-control", "promiscuous", "require-bind", "direct", "modes",
 		"max-queues", "max-sessions", "max-memory", "max-tx-rate", "max-rx-rate", "max-tx-pps", "max-rx-pps",
 		"max-tx-group-pps",
 	}
@@ -167,6 +167,8 @@ func (r *reader) host(h *Host, n settings.Node, what, entry string) {
 			bad(yesno(func(yes bool) { h.Promiscuous = yes }, e.Value))
 		case "require-bind":
 			bad(yesno(func(yes bool) { h.RequireBind = yes }, e.Value))
+		case "direct":
+			bad(direct(h, e.Value))
 		case "max-queues":
 			bad(number(&h.MaxQueues, e.Value))
 		case "max-sessions":
@@ -260,6 +262,30 @@ func yesno(set func(yes bool), n settings.Node) error {
 		set(yes)
 	}
 	return err
+}
+
+// direct reads yes, no, or the hosts to which there may be direct connections.
+func direct(h *Host, n settings.Node) error {
+	words, err := settings.Words(n)
+	if err != nil {
+		return err
+	}
+	h.NoDirect, h.DirectWith = false, nil
+	if len(words) == 1 {
+		if yes, err := settings.Bool(words[0]); err == nil {
+			h.NoDirect = !yes
+			return nil
+		}
+	}
+	for _, w := range words {
+		if f, err := session.ParseFingerprint(w); err == nil {
+			w = f.String()
+		} else if !session.ValidName(w) {
+			return fmt.Errorf("%q is no name or fingerprint of a host; use yes, no, or a list of these", w)
+		}
+		h.DirectWith = append(h.DirectWith, w)
+	}
+	return nil
 }
 
 // modes reads a list of transfer modes.

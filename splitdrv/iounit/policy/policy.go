@@ -42,6 +42,8 @@ type Host struct {
 	RequireBind   bool             // it has to prove that its queue pairs are its own
 	MaxQueues     int              // data channels; 0: as many as the I/O unit has
 	MaxMemory     int64            // bytes registered for a session; 0: no bound of its own
+	NoDirect      bool             // it has no direct connections to other hosts
+	DirectWith    []string         // to whom it may have them, by name or fingerprint; nil: to all
 	Modes         []protocol.Mode  // transfer modes
 	MaxSessions   int              // of one key at a time
 	MaxTxRate     int64            // bits per second to the LAN; 0: no bound

@@ -1,0 +1,381 @@
+package iounit
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/pairs"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+const (
+	// directAnswer is how long a host has for each step of a direct connection.
+	directAnswer = 2 * time.Second
+	// directWrite is how long a host has to read what it is told, before its session ends.
+	directWrite = 2 * time.Second
+	// directPeriod is how often flows are looked at while there are any.
+	directPeriod = 100 * time.Millisecond
+	// directQueue is how many messages wait for a host for each connection that it may
+	// have: its offer, connect, start, end and ended, and those of the next one.
+	directQueue = 8
+)
+
+// errUnread ends the session of a host that does not read what it is told of direct
+// connections.
+var errUnread = fmt.Errorf("%w: it does not read what it is told about direct connections", session.ErrPeerGone)
+
+// directing carries out what pairs decides. Its methods may be called by any
+// goroutine, whatever locks it holds but Unit.mu, and do not wait for any host: each
+// has a queue of messages, and a goroutine that sends them. A nil one, of an I/O unit
+// without direct connections, does nothing.
+type directing struct {
+	unit  *Unit
+	dirty atomic.Bool   // there are samples
+	wake  chan struct{} // of capacity one: there are the first ones
+
+	mu       sync.Mutex // guards what follows; Unit.mu may be taken inside
+	pairs    *pairs.Pairs
+	sessions map[pairs.Host]*directed
+	latest   pairs.Host
+	slots    []bool // in use, by those in sessions
+	timer    *time.Timer
+	armed    time.Time // when timer fires; zero: it does not
+	closed   bool      // the hosts are to keep what they have
+}
+
+// directed is what directing has of a session.
+type directed struct {
+	a     *attachment
+	host  pairs.Host
+	queue chan *session.Direct
+	seen  *samples
+
+	// guarded by directing.mu:
+
+	facts    pairs.Facts
+	platform protocol.Platform
+	willing  bool
+	open     bool // the session is established
+	may      *policy.Host
+	known    []string
+	port     portFacts
+	told     bool // the port's are known
+}
+
+// portFacts are what services know of a host.
+type portFacts struct {
+	macs     []protocol.MAC
+	vlans    protocol.VLANSet
+	mtu      int
+	offloads vnet.Offloads
+	up, link bool
+	promisc  bool // and so gets frames for others
+}
+
+func newDirecting(u *Unit) *directing {
+	d := &directing{
+		unit: u, wake: make(chan struct{}, 1), sessions: make(map[pairs.Host]*directed),
+		slots: make([]bool, u.cfg.MaxHosts),
+		pairs: pairs.New(pairs.Config{
+			After: u.cfg.DirectAfter, Peers: u.cfg.DirectPeers, Answer: directAnswer, Grace: u.cfg.DirectGrace,
+			NewID: func() session.DirectID {
+				var b [8]byte
+				rand.Read(b[:]) // never fails
+				return session.DirectID(binary.BigEndian.Uint64(b[:]))
+			},
+			Secret: func() (s session.DirectSecret) {
+				rand.Read(s[:]) // never fails
+				return s
+			},
+		}),
+	}
+	d.timer = time.AfterFunc(time.Hour, d.tick)
+	d.timer.Stop()
+	return d
+}
+
+// aboutChannels are the features that a direct connection has if both hosts have.
+var aboutChannels = []string{protocol.FeaturePack, protocol.FeatureWindow, protocol.FeatureOneTouch}
+
+// join begins with a session that is about to be established. From now on the host may
+// send messages, if it is willing.
+func (d *directing) join(a *attachment, willing bool) {
+	if d == nil {
+		return
+	}
+	x := &directed{
+		a: a, willing: willing, queue: make(chan *session.Direct, directQueue*d.unit.cfg.DirectPeers),
+		platform: a.s.PeerPlatform(),
+	}
+	x.facts = pairs.Facts{Name: a.hello.Name, Platform: x.platform, Pools: a.hello.Pools}
+	for _, f := range aboutChannels {
+		if a.hello.Offers(f) {
+			x.facts.Features = append(x.facts.Features, f)
+		}
+	}
+	d.enter(x)
+	if willing {
+		a.s.HandleDirect(func(m *session.Direct) { d.heard(x, m) })
+	}
+}
+
+// enter gives a session its place.
+func (d *directing) enter(x *directed) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	slot := slices.Index(d.slots, false)
+	if slot < 0 { // one that has left is still being counted
+		slot = len(d.slots)
+		d.slots = append(d.slots, false)
+	}
+	d.slots[slot] = true
+	d.latest++
+	x.host, x.seen = d.latest, newSamples(slot)
+	d.sessions[x.host] = x
+	x.a.direct.Store(x)
+	d.unit.mu.Lock()
+	p := d.unit.policy
+	d.unit.mu.Unlock()
+	x.judge(d.unit, p)
+	d.refresh(x)
+}
+
+// leave ends what a session has, whose host is told nothing more.
+func (d *directing) leave(a *attachment) {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	x := a.direct.Load()
+	if x == nil || d.sessions[x.host] != x {
+		return
+	}
+	delete(d.sessions, x.host)
+	d.slots[x.seen.slot] = false
+	d.do(d.pairs.Leave(time.Now(), x.host))
+	d.publish()
+}
+
+// close has the hosts keep the connections that they have, for another I/O unit.
+func (d *directing) close() {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+}
+
+// established says that frames of a session may flow, as mode.
+func (d *directing) established(a *attachment, mode protocol.Mode) {
+	d.change(a, func(x *directed) { x.open, x.facts.Mode = true, mode })
+}
+
+// changed says what services know of a host.
+func (d *directing) changed(a *attachment, port portFacts) {
+	d.change(a, func(x *directed) { x.port, x.told = port, true })
+}
+
+// govern has a session judged by another policy.
+func (d *directing) govern(a *attachment, p *policy.Policy) {
+	d.change(a, func(x *directed) { x.judge(d.unit, p) })
+}
+
+func (d *directing) change(a *attachment, how func(*directed)) {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if x := a.direct.Load(); x != nil && d.sessions[x.host] == x {
+		how(x)
+		d.refresh(x)
+	}
+}
+
+// judge takes what a policy says of a host.
+func (x *directed) judge(u *Unit, p *policy.Policy) {
+	x.may, x.known = u.policyOf(p, x.a), nil
+	if id := x.a.peer(); !id.Insecure {
+		x.known = append(x.known, id.Fingerprint.String())
+		if id.Name != "" {
+			x.known = append(x.known, id.Name)
+		}
+	}
+}
+
+// refresh makes pairs know what is true of a host. The caller holds d.mu.
+func (d *directing) refresh(x *directed) {
+	f := &x.facts
+	f.MACs, f.VLANs, f.MTU, f.Offloads = x.port.macs, x.port.vlans, x.port.mtu, x.port.offloads
+	f.Promisc, f.Known, f.Only, f.No = x.port.promisc, x.known, x.may.DirectWith, x.why()
+	f.Modes = nil
+	for _, m := range x.a.hello.Modes {
+		if m.Known() && slices.Contains(x.may.Modes, m) {
+			f.Modes = append(f.Modes, m)
+		}
+	}
+	d.do(d.pairs.Set(time.Now(), x.host, *f))
+	d.publish()
+}
+
+// why is why a host has no direct connections, "" if it may.
+func (x *directed) why() pairs.Cause {
+	may := x.may
+	switch {
+	case !x.willing:
+		return pairs.Unwilling
+	case !x.a.bound:
+		return pairs.Unbound
+	case x.platform == 0:
+		return pairs.Platform
+	case may.NoDirect:
+		return pairs.Policy
+	case may.MaxTxRate > 0 || may.MaxRxRate > 0 || may.MaxTxPPS > 0 || may.MaxRxPPS > 0:
+		return pairs.Rate
+	case may.IPs != nil:
+		return pairs.IPs
+	case may.SingleTag:
+		return pairs.NestedTags
+	case may.Share != "":
+		return pairs.Shared
+	case !x.open || !x.told:
+		return pairs.Opening
+	case !x.port.up:
+		return pairs.Down
+	case !x.port.link:
+		return pairs.LinkDown
+	default:
+		return ""
+	}
+}
+
+// heard is a message of a host's.
+func (d *directing) heard(x *directed, m *session.Direct) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.sessions[x.host] == x {
+		d.do(d.pairs.Heard(time.Now(), x.host, m))
+	}
+}
+
+// tick is the timer's.
+func (d *directing) tick() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.armed = time.Time{}
+	d.do(d.pairs.Tick(time.Now()))
+}
+
+// do carries actions out. The caller holds d.mu.
+func (d *directing) do(actions []pairs.Action) {
+	for _, act := range actions {
+		x := d.sessions[act.To]
+		switch {
+		case x == nil || d.closed:
+		case act.Broken != nil:
+			x.a.cancel(act.Broken)
+		default:
+			select {
+			case x.queue <- act.Message:
+			default:
+				x.a.cancel(errUnread)
+			}
+		}
+	}
+	if w := d.pairs.Wake(); !w.IsZero() && !w.Equal(d.armed) {
+		d.armed = w
+		d.timer.Reset(time.Until(w))
+	}
+}
+
+// send sends a host what it is told, until done is closed.
+func (d *directing) send(a *attachment, done <-chan struct{}) {
+	x := a.direct.Load()
+	if d == nil || x == nil {
+		return
+	}
+	for {
+		select {
+		case <-done:
+			return
+		case m := <-x.queue:
+			if err := a.s.SendDirect(m, directWrite); err != nil {
+				a.cancel(fmt.Errorf("tell the host about direct connections: %w", err))
+				return
+			}
+		}
+	}
+}
+
+// run looks at the flows between hosts while there are any.
+func (d *directing) run(ctx context.Context) {
+	if d == nil {
+		return
+	}
+	defer d.timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.wake:
+		}
+		d.watch(ctx)
+	}
+}
+
+// watch is run until nothing flows.
+func (d *directing) watch(ctx context.Context) {
+	tick := time.NewTicker(directPeriod)
+	defer tick.Stop()
+	from := time.Now()
+	for idle := 0; idle < 2; idle++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if idle == 1 {
+			d.dirty.Store(false) // what comes from here on wakes run again
+		}
+		now := time.Now()
+		if d.flowed(from, now) {
+			d.dirty.Store(true)
+			idle = -1
+		}
+		from = now
+	}
+}
+
+// flowed has pairs judge what has flowed, and reports whether anything has.
+func (d *directing) flowed(from, now time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []pairs.Flow
+	for _, x := range d.sessions {
+		if !x.seen.any.Swap(false) {
+			continue
+		}
+		for _, y := range d.sessions {
+			if n := x.seen.take(y.seen.slot); n > 0 {
+				all = append(all, pairs.Flow{From: x.host, To: y.host, Packets: n})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b pairs.Flow) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+	})
+	d.do(d.pairs.Traffic(from, now, all))
+	return len(all) > 0
+}

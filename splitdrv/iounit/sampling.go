@@ -1,0 +1,147 @@
+package iounit
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// sampleEach is one in how many frames to the LAN is looked at, on average: to whom
+// it goes of those who can have a direct path.
+const sampleEach = 16
+
+// sampleLeast is how many samples a second there are of a flow that is just enough.
+const sampleLeast = 50
+
+// owners says to whom addresses belong, of hosts that can have a direct path. It is
+// never changed. There is none where there are not two.
+type owners struct {
+	d    *directing
+	each int // one in how many frames is looked at
+	all  []owner
+}
+
+// owner is an address, and the slot of the host that has it.
+type owner struct {
+	mac  uint64
+	slot int
+}
+
+// samples count the packets that a host has sent to others. Its size grows with the
+// number of slots.
+type samples struct {
+	slot int
+	any  atomic.Bool
+	to   atomic.Pointer[[]atomic.Uint32] // by slot
+}
+
+func newSamples(slot int) *samples {
+	s := &samples{slot: slot}
+	s.to.Store(&[]atomic.Uint32{})
+	return s
+}
+
+// fit makes room for so many slots. What is counted at that moment may be lost.
+func (s *samples) fit(slots int) {
+	if len(*s.to.Load()) < slots {
+		to := make([]atomic.Uint32, slots)
+		s.to.Store(&to)
+	}
+}
+
+// take is what was counted of packets to a slot since the last time.
+func (s *samples) take(slot int) uint64 {
+	to := *s.to.Load()
+	if slot >= len(to) || to[slot].Load() == 0 {
+		return 0
+	}
+	return uint64(to[slot].Swap(0))
+}
+
+// publish makes known whose addresses frames are sampled by. The caller holds d.mu.
+func (d *directing) publish() {
+	o := &owners{d: d, each: min(sampleEach, max(1, d.unit.cfg.DirectAfter/sampleLeast))}
+	n := 0
+	for _, x := range d.sessions {
+		if d.pairs.WhyNot(x.host) != "" {
+			continue
+		}
+		n++
+		x.seen.fit(len(d.slots))
+		for _, m := range x.port.macs {
+			o.all = append(o.all, owner{number(m), x.seen.slot})
+		}
+	}
+	if n < 2 {
+		d.unit.owners.Store(nil)
+		return
+	}
+	slices.SortFunc(o.all, func(a, b owner) int { return cmp.Compare(a.mac, b.mac) })
+	d.unit.owners.Store(o)
+}
+
+// of is the slot of the host that has an address, or -1.
+func (o *owners) of(m protocol.MAC) int {
+	n, low, high := number(m), 0, len(o.all)
+	for low < high {
+		mid := int(uint(low+high) / 2)
+		switch at := &o.all[mid]; {
+		case at.mac == n:
+			return at.slot
+		case at.mac < n:
+			low = mid + 1
+		default:
+			high = mid
+		}
+	}
+	return -1
+}
+
+// sampler looks at some of the frames that a queue has sent to the LAN.
+type sampler struct {
+	owners *atomic.Pointer[owners]   // nil where there is nobody to be found
+	host   *atomic.Pointer[directed] // whose queue it is
+
+	skip   int    // frames until the next one that is looked at
+	chance uint32 // so that no pattern of frames goes unseen
+}
+
+// sample looks at frames that were written.
+func (s *sampler) sample(ops []vnet.WriteOp) {
+	if s.owners == nil {
+		return
+	}
+	o, x := s.owners.Load(), s.host.Load()
+	if o == nil || x == nil {
+		return
+	}
+	i := s.skip
+	for i < len(ops) {
+		head := ops[i].Head
+		if slot := o.of(protocol.MAC(head[dstAt:srcAt])); slot >= 0 {
+			o.count(x.seen, slot, uint32(frameCost(head, len(head)+len(ops[i].Rest)).packets)*uint32(o.each))
+		}
+		s.chance = s.chance*1664525 + 1013904223
+		i += 1 + int(uint64(s.chance)*uint64(2*o.each-1)>>32)
+	}
+	s.skip = i - len(ops)
+}
+
+// count counts packets to a slot.
+func (o *owners) count(s *samples, slot int, packets uint32) {
+	to := *s.to.Load()
+	if slot >= len(to) || slot == s.slot {
+		return
+	}
+	to[slot].Add(packets)
+	s.any.Store(true)
+	if !o.d.dirty.Load() && o.d.dirty.CompareAndSwap(false, true) {
+		select {
+		case o.d.wake <- struct{}{}:
+		default:
+		}
+	}
+}
