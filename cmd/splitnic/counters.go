@@ -25,7 +25,8 @@ func countersPage() string {
 	for _, table := range []struct {
 		of       string
 		counters []counter.Counter
-	}{{"data channel", messaging.Counters()}, {"host of an I/O unit", iounit.HostCounters()}} {
+	}{{"data channel", messaging.Counters()}, {"host of an I/O unit", iounit.HostCounters()},
+		{"direct connection at an I/O unit", iounit.DirectCounts()}} {
 		fmt.Fprintf(&b, "# COUNTERS OF A %s\nIn **--json** and in the metrics:\n", strings.ToUpper(table.of))
 		for _, c := range table.counters {
 			fmt.Fprintf(&b, "\n**%s** (%s)\n: %s\n", c.Name, metricOf(c), c.Help)

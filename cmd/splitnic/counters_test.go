@@ -27,7 +27,7 @@ func TestCountersDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, counters := range [][]counter.Counter{messaging.Counters(), iounit.HostCounters()} {
+	for _, counters := range [][]counter.Counter{messaging.Counters(), iounit.HostCounters(), iounit.DirectCounts()} {
 		if want := counterList(counters); !strings.Contains(string(page), "\n\n"+want) {
 			t.Errorf("docs/counters.md does not have this table:\n%s", want)
 		}

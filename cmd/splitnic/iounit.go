@@ -17,6 +17,12 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
+// The largest values of --direct-after and --direct-peers.
+const (
+	maxDirectAfter = 1_000_000_000
+	maxDirectPeers = 1024
+)
+
 // iounitFlags are the flags of `splitnic iounit`: a configuration, and what has
 // to be read first.
 type iounitFlags struct {
@@ -60,6 +66,11 @@ func (f *iounitFlags) add(flags *pflag.FlagSet) {
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
 		g.IntVar(&u.Queues, "queues", 0, "most queues of a host (default: see splitnic doctor)")
 		g.StringSliceVar(&f.modes, "modes", modeNames(), "transfer modes to allow")
+		boolVar(g, &u.Direct, "direct", true, "have two hosts that exchange many frames connect to each other, where the "+
+			"policy allows it")
+		g.IntVar(&u.DirectAfter, "direct-after", 1000, "packets a second between two hosts from which on they get a "+
+			"direct connection; 0: from the first one on")
+		g.IntVar(&u.DirectPeers, "direct-peers", 64, "most direct connections of a host")
 	})
 	inGroup(flags, reliabilityFlags, func(g *pflag.FlagSet) {
 		g.IntVar(&u.MaxHosts, "max-hosts", 64, "most hosts at a time")
@@ -115,7 +126,8 @@ func (f *iounitFlags) config() (daemon.IOUnit, error) {
 	case u.MaxHosts < 1:
 		return u, exit.Usagef("--max-hosts %d: must be at least 1", u.MaxHosts)
 	}
-	if err := f.complete(&u.Common); err != nil {
+	if err := first(f.complete(&u.Common), between("--direct-after", u.DirectAfter, 0, maxDirectAfter, ""),
+		between("--direct-peers", u.DirectPeers, 1, maxDirectPeers, "")); err != nil {
 		return u, err
 	}
 	if u.Modes, err = parseModes("--modes", f.modes); err != nil {

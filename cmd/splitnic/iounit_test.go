@@ -18,7 +18,7 @@ func TestIOUnitFlags(t *testing.T) {
 	classes := steer.DefaultClasses()
 	base := daemon.IOUnit{
 		Common: commonDefaults(), Listen: ":7580", LAN: "eth1", Kind: lan.Macvtap, NIC: "eth1", Modes: protocol.Modes(),
-		MaxHosts: 64,
+		MaxHosts: 64, Direct: true, DirectAfter: 1000, DirectPeers: 64,
 	}
 	base.Latency, base.Messaging.Timing.RetryCount = &classes, 6
 	checkFlags(t, of, base, append(commonCases(func(u *daemon.IOUnit) *daemon.Common { return &u.Common }),
@@ -30,6 +30,10 @@ func TestIOUnitFlags(t *testing.T) {
 			{"--lan bridge:eth1", nil, "--lan: "},
 			{"--queues 16 --max-hosts 3", func(u *daemon.IOUnit) { u.Queues, u.MaxHosts = 16, 3 }, ""},
 			{"--queues 17", nil, "--queues 17: must be 1 to 16, or 0 for the default"},
+			{"--direct=false", func(u *daemon.IOUnit) { u.Direct = false }, ""},
+			{"--direct-after 0 --direct-peers 3", func(u *daemon.IOUnit) { u.DirectAfter, u.DirectPeers = 0, 3 }, ""},
+			{"--direct-after -1", nil, "--direct-after -1: must be 0 to 1000000000"},
+			{"--direct-peers 0", nil, "--direct-peers 0: must be 1 to 1024"},
 			{"--max-hosts 0", nil, "--max-hosts 0: must be at least 1"},
 			{"--modes send-uc,imm",
 				func(u *daemon.IOUnit) { u.Modes = []protocol.Mode{protocol.ModeSendUC, protocol.ModeImm} }, ""},

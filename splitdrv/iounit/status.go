@@ -42,6 +42,8 @@ type Status struct {
 	// Unrevoked counts frames of hosts that had come and were not delivered,
 	// because their session ended before their one-touch windows were invalid.
 	Unrevoked uint64 `json:"frames_unrevoked"`
+	// Direct is about direct connections between hosts, nil where there are none.
+	Direct *DirectStatus `json:"direct,omitempty"`
 	// Bootstrap is about those who connect.
 	Bootstrap session.ListenerStats `json:"bootstrap"`
 }
@@ -104,6 +106,8 @@ type HostStatus struct {
 	MaxTxPPS      int64 `json:"max_tx_pps"`
 	MaxRxPPS      int64 `json:"max_rx_pps"`
 	MaxTxGroupPPS int64 `json:"max_tx_group_pps"`
+	// NoDirect is why the host has no direct connections, "" if it may.
+	NoDirect string `json:"no_direct,omitempty"`
 	PortCounters
 }
 
@@ -114,6 +118,7 @@ func (u *Unit) Status() Status {
 		Device: u.cfg.Device.Name(), Protection: u.protecting,
 		CompVectors: u.cfg.Device.Limits().CompVectors,
 		Sessions:    u.served.Load(), Unrevoked: u.unrevoked.Load(), Hosts: []HostStatus{},
+		Direct: u.direct.status(),
 	}
 	if ln := u.listener.Load(); ln != nil {
 		s.Bootstrap = ln.Stats()
@@ -175,7 +180,7 @@ func (a *attachment) status() (HostStatus, bool) {
 		Filter: now.filter, VLANs: now.vlans, Statistics: counted,
 		Dropped: dropped, DropReasons: s.refuse.list(),
 		MaxTxRate: may.MaxTxRate, MaxRxRate: may.MaxRxRate, MaxTxPPS: may.MaxTxPPS, MaxRxPPS: may.MaxRxPPS,
-		MaxTxGroupPPS: may.MaxTxGroupPPS,
+		MaxTxGroupPPS: may.MaxTxGroupPPS, NoDirect: a.unit.direct.whyNot(a),
 		PortCounters: PortCounters{
 			Announced: s.tells.frames.Load(), TxLimited: txLimited, RxLimited: rxLimited,
 			TxOversize: s.oversize(), HeartbeatsThrottled: a.s.HeartbeatsThrottled(),

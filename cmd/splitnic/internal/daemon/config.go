@@ -76,4 +76,8 @@ type IOUnit struct {
 	Modes     []protocol.Mode
 	MaxHosts  int
 	MaxMemory int64 // 0 for no limit
+
+	Direct      bool // hosts may have direct connections
+	DirectAfter int  // packets a second
+	DirectPeers int  // of a host
 }

@@ -38,6 +38,12 @@ var families = map[string]struct {
 		"the card's MTU and one VLAN tag, which cards may drop."},
 	"iounit_host_heartbeats_throttled": {help: "Times that a host sent heartbeats so fast that they were left waiting, " +
 		"in the present session."},
+	// Of an I/O unit: iounit.DirectCounts.
+	"iounit_direct_offers":         {help: "Direct connections that were offered to two hosts."},
+	"iounit_direct_starts":         {help: "Direct connections that started."},
+	"iounit_direct_kept":           {help: "Direct connections that another I/O unit had offered, and this one has permitted."},
+	"iounit_direct_unanswered":     {help: "Hosts that did not say in time that a direct connection had ended."},
+	"iounit_direct_stray_messages": {help: "Messages of hosts about direct connections that were over."},
 }
 
 // counterMetric is the metric that a counter is a part of.
@@ -49,6 +55,7 @@ type counterMetric struct {
 var (
 	channelMetrics     = counterMetrics(messaging.Counters(), "peer", "queue")
 	portCounterMetrics = counterMetrics(iounit.HostCounters(), "peer")
+	directMetrics      = counterMetrics(iounit.DirectCounts())
 )
 
 // counterMetrics are the metrics of counters that all have certain labels.

@@ -209,6 +209,7 @@ func (c *IOUnit) assemble(
 			return macOf(info.MAC)
 		},
 		MaxQueues: c.Queues, MaxHosts: c.MaxHosts, Modes: c.Modes, Policy: rules, Messaging: c.Messaging, Log: log,
+		Direct: c.Direct, DirectAfter: c.DirectAfter, DirectPeers: c.DirectPeers,
 	})
 }
 

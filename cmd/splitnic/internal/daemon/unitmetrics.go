@@ -3,6 +3,7 @@ package daemon
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/splitnic/splitnic/internal/counter"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
 
@@ -21,6 +22,9 @@ var (
 	descHandshakes  = desc("splitnic_iounit_handshakes_total", "TLS handshakes begun.")
 	descDelayed     = desc("splitnic_iounit_handshakes_delayed_total",
 		"TLS handshakes that had to wait for their turn, because others were at it or have taken too much of the processor.")
+	descDirect      = desc("splitnic_iounit_direct_connections", "Direct connections between hosts, by step.", "step")
+	descDirectEnded = desc("splitnic_iounit_direct_ended_total",
+		"Direct connections between hosts that were offered or held and have ended, by reason.", "reason")
 	descMemory    = desc("splitnic_iounit_registered_bytes", "Memory registered for all sessions.")
 	descMemoryMax = desc("splitnic_iounit_registered_bytes_limit",
 		"The most memory that may be registered (--max-memory); missing where there is no limit.")
@@ -57,6 +61,24 @@ func unitMetrics(emit emit, s *iounit.Status) {
 	emit(descMemory, prometheus.GaugeValue, float64(s.Memory.Used))
 	if s.Memory.Limit > 0 {
 		emit(descMemoryMax, prometheus.GaugeValue, float64(s.Memory.Limit))
+	}
+	if s.Direct != nil {
+		directUnitMetrics(emit, s.Direct)
+	}
+}
+
+// directUnitMetrics are those of the direct connections between hosts.
+func directUnitMetrics(emit emit, s *iounit.DirectStatus) {
+	emitCounters(emit, directMetrics, counter.Values(nil, &s.DirectCounters))
+	for _, reason := range iounit.DirectEndings() {
+		emit(descDirectEnded, prometheus.CounterValue, float64(s.Ended[reason]), reason)
+	}
+	steps := make(map[string]int)
+	for i := range s.Pairs {
+		steps[s.Pairs[i].Step]++
+	}
+	for _, step := range iounit.DirectSteps() {
+		emit(descDirect, prometheus.GaugeValue, float64(steps[step]), step)
 	}
 }
 

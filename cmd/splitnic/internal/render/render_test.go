@@ -164,8 +164,18 @@ func unitStatus(t *testing.T) *iounit.Status {
 		Violations: map[string]uint64{"frame": 3, "size": 1},
 		Ended:      map[string]uint64{"queue-pair": 5},
 		Unrevoked:  17,
-		Bootstrap:  session.ListenerStats{Connections: 70, Handshaking: 6, Handshakes: 50, Delayed: 4},
-		Memory:     iounit.MemoryStatus{Used: 3 << 20, Limit: 64 << 20},
+		Direct: &iounit.DirectStatus{
+			DirectCounters: iounit.DirectCounters{Offers: 31, Starts: 32, Kept: 33, Unanswered: 34, Stray: 35},
+			Ended:          map[string]uint64{"policy": 36},
+			Pairs: []iounit.DirectPair{
+				{Hosts: [2]string{"alpha", "beta"}, ID: 7, Step: "started", Since: time.Now(), Mode: protocol.ModeImm},
+				{Hosts: [2]string{"alpha", "gamma"}, Step: "none", Why: "mtu"},
+				{Hosts: [2]string{"beta", "gamma"}, ID: 8, Step: "ending", Since: time.Now(), Mode: protocol.ModeSend,
+					Why: "policy"},
+			},
+		},
+		Bootstrap: session.ListenerStats{Connections: 70, Handshaking: 6, Handshakes: 50, Delayed: 4},
+		Memory:    iounit.MemoryStatus{Used: 3 << 20, Limit: 64 << 20},
 		Hosts: []iounit.HostStatus{{
 			Dropped:       iounit.Dropped{NestedTags: 51, LinkControl: 52, IPSource: 53, TinySegments: 54, GroupRate: 55},
 			DropReasons:   []string{"the first of its kind"},
@@ -186,6 +196,7 @@ func TestUnitStatusText(t *testing.T) {
 		var b strings.Builder
 		w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
 		printTotals(w, s)
+		printDirect(w, s.Direct)
 		printPort(w, "", &s.Hosts[0])
 		if err := w.Flush(); err != nil {
 			t.Fatal(err)
@@ -203,8 +214,10 @@ func TestUnitStatusText(t *testing.T) {
 			"2.5Gbit to the LAN, limited 12 times; unlimited and 70000 packets/s from it, limited 3 times", "22 filtered",
 			"333 source, 4444 vlan, 51 nested tags, 52 link control, 53 ip source, 54 tiny segments, 55 group rate",
 			"1234 packets/s to the LAN, more are dropped", "the first of its kind",
-			"off: for no reason",
+			"off: for no reason", "31 offered, 32 started, 33 of them from before", "policy 36",
+			"started for 0s, mode imm\n", "not direct: mtu\n", "ending for 0s, mode send: policy\n",
 		}},
+		{func() { s.Direct = nil }, []string{" off\n"}},
 		{func() { s.Hosts[0].EarlyDiscard.On = true }, []string{"early discard", "on\n"}},
 		{func() { s.Hosts[0].Filter = protocol.ReceiveFilter{AllMulti: true} }, []string{"02:00:00:00:00:01, all groups"}},
 		{func() { s.Hosts[0].MaxTxRate, s.Hosts[0].MaxRxRate = 500_000, 33_333_333 },

@@ -26,6 +26,7 @@ func printUnit(w io.Writer, s *daemon.UnitStatus) {
 	printProtection(w, "  ", s.Protection)
 	printSecurity(w, &s.Security)
 	printTotals(w, &s.Status)
+	printDirect(w, s.Direct)
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
 		fmt.Fprintf(w, "  host %s\t%s, %s on %s, mtu %d, for %v\n", h.Name, h.Address, h.MAC, h.Interface, h.MTU,
@@ -38,12 +39,37 @@ func printUnit(w io.Writer, s *daemon.UnitStatus) {
 		if h.Platform != 0 {
 			fmt.Fprintf(w, "    platform\t%v\n", h.Platform)
 		}
+		if s.Direct != nil && h.NoDirect != "" {
+			fmt.Fprintf(w, "    direct\tno: %s\n", h.NoDirect)
+		}
 		printPort(w, "    ", h)
 		printLatency(w, "    ", h.Latency)
 		if h.Traffic != nil {
 			printTraffic(w, "    ", h.Traffic)
 			NewHandlers(s.CompVectors, s.Interrupts, messaging.HandlingOf(h.Traffic), h.Traffic).Print(w, "    ")
 		}
+	}
+}
+
+// printDirect prints the direct connections between hosts.
+func printDirect(w io.Writer, d *iounit.DirectStatus) {
+	if d == nil {
+		fmt.Fprintf(w, "  direct\toff\n")
+		return
+	}
+	fmt.Fprintf(w, "  direct\t%d offered, %d started, %d of them from before\n", d.Offers, d.Starts, d.Kept)
+	printCounts(w, "direct ended", d.Ended)
+	for i := range d.Pairs {
+		p := &d.Pairs[i]
+		if p.Step == iounit.NoDirect {
+			fmt.Fprintf(w, "    %s and %s\tnot direct: %s\n", p.Hosts[0], p.Hosts[1], p.Why)
+			continue
+		}
+		why := ""
+		if p.Why != "" {
+			why = ": " + p.Why
+		}
+		fmt.Fprintf(w, "    %s and %s\t%s for %v, mode %s%s\n", p.Hosts[0], p.Hosts[1], p.Step, ago(p.Since), p.Mode, why)
 	}
 }
 
