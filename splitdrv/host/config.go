@@ -65,7 +65,9 @@ type Config struct {
 	History     History
 	KeepCarrier bool
 	OnAgreement func(mirror.Agreement)
-	Log         *slog.Logger
+	// Direct is about direct connections to other hosts of the I/O unit.
+	Direct Direct
+	Log    *slog.Logger
 	// OnState is told about every change of the connection; may be nil.
 	OnState func(State)
 }
@@ -116,6 +118,7 @@ func (c *Config) complete() error {
 	if c.OnAgreement == nil {
 		c.OnAgreement = func(mirror.Agreement) {}
 	}
+	c.Direct.complete()
 	return c.checkLatency()
 }
 

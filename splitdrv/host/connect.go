@@ -16,7 +16,7 @@ import (
 // lock the memory that it takes.
 func (h *Host) Run(ctx context.Context) error {
 	if err := h.dev.begin(); err != nil {
-		return err
+		return errors.Join(err, h.direct.close())
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var workers sync.WaitGroup
@@ -28,6 +28,7 @@ func (h *Host) Run(ctx context.Context) error {
 	workers.Go(func() { h.dev.follow(ctx) })
 	workers.Go(func() { h.dev.solicit(ctx) })
 	err := h.connect(ctx)
+	h.direct.stop(errStopping.Error())
 	h.background.Wait()
 	h.retired.wait()
 	if gone := context.Cause(ctx); errors.Is(gone, ErrNetdeviceGone) {
@@ -36,7 +37,7 @@ func (h *Host) Run(ctx context.Context) error {
 	cancel(nil)
 	workers.Wait()
 	h.dev.saveAgreement()
-	return err
+	return errors.Join(err, h.direct.close())
 }
 
 // connect is Run without those who follow the netdevice: it finds an I/O unit that

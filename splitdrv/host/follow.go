@@ -38,6 +38,9 @@ func (d *netdev) followOnce(ctx context.Context) bool {
 		return false
 	}
 	if r == nil {
+		if conn != nil && !again {
+			d.settled(conn)
+		}
 		return again
 	}
 	data, err := conn.Request(ctx, r.Type, r.Data)

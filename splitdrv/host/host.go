@@ -19,6 +19,7 @@ type Host struct {
 	standby    standby
 	retired    retired
 	switching  switching
+	direct     *direct
 	commanded  sync.Mutex     // held while a command to fail over is carried out
 	background sync.WaitGroup // of what goes on beside a session in use
 }
@@ -42,7 +43,11 @@ func New(cfg Config) (*Host, error) {
 	h.sessions.cfg, h.sessions.current = &h.cfg, current{state: Connecting, since: time.Now()}
 	h.sessions.handling.Handling = cfg.handling()
 	h.dev = newNetdev(&h.cfg, &h.sessions)
-	h.opener = opener{cfg: &h.cfg, dev: h.dev, sessions: &h.sessions, retired: &h.retired}
+	if h.direct, err = newDirect(&h.cfg, &h.retired); err != nil {
+		return nil, fmt.Errorf("host: %w", err)
+	}
+	h.dev.settled = h.direct.settle
+	h.opener = opener{cfg: &h.cfg, dev: h.dev, sessions: &h.sessions, retired: &h.retired, direct: h.direct}
 	h.standby.opener = &h.opener
 	for range cfg.IOUnits {
 		h.standby.preparing = append(h.standby.preparing, make(chan struct{}, 1))

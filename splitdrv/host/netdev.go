@@ -35,9 +35,10 @@ type netdev struct {
 	Netdevice
 	cfg      *Config
 	sessions *sessions
-	wake     chan struct{}    // of the follower; of capacity one
-	raised   chan struct{}    // the carrier was given; of capacity one
-	saved    mirror.Agreement // what OnAgreement was told last; the follower's
+	wake     chan struct{}         // of the follower; of capacity one
+	raised   chan struct{}         // the carrier was given; of capacity one
+	settled  func(*messaging.Conn) // called when nothing is to be asked in a session
+	saved    mirror.Agreement      // what OnAgreement was told last; the follower's
 	// What I/O units cause: lines in the log, and changes by their requests, which
 	// are counted by their keys, or by address where there are none.
 	lines        limit.Log

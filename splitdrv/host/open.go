@@ -30,6 +30,7 @@ type opener struct {
 	dev      *netdev
 	sessions *sessions
 	retired  *retired
+	direct   *direct
 }
 
 // dial connects to an I/O unit and authenticates it. answered, which may be nil, is
@@ -105,6 +106,9 @@ func (o *opener) open(ctx context.Context, d dialled, standby bool) (a *attachme
 		return a, fail(uplink.ErrNoStandby)
 	}
 	a.welcome = w
+	if w.Grants(protocol.FeatureDirect) {
+		c.HandleDirect(func(m *session.Direct) { o.direct.heard(a, m) })
+	}
 	if a.conn, err = o.channels(a); err != nil {
 		return a, fail(err)
 	}
@@ -154,6 +158,7 @@ func (o *opener) features(standby bool) []string {
 		{protocol.FeatureBind, true},
 		{protocol.FeatureRenew, true},
 		{protocol.FeatureStandby, standby},
+		{protocol.FeatureDirect, o.cfg.Direct.On},
 	} {
 		if f.wanted {
 			words = append(words, f.word)

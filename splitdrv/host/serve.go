@@ -57,6 +57,11 @@ func (h *Host) serve(ctx context.Context, a *attachment) *ending {
 		if !a.since.IsZero() {
 			e.lasted = detected.Sub(a.since)
 		}
+		if ctx.Err() != nil || errors.Is(e.err, ErrNetdeviceGone) {
+			h.direct.stop(errStopping.Error())
+		} else {
+			h.direct.use(nil)
+		}
 		if e.code == session.CodeShuttingDown && ctx.Err() != nil && !h.cfg.handsOver(ctx) {
 			h.flush(a)
 		}
@@ -161,13 +166,15 @@ func (h *Host) activate(a *attachment) error {
 	}
 	h.cfg.OnState(Connected)
 	w := &a.welcome
-	if err := a.conn.StartData(h.cfg.Netdev.Ports()[:w.Queues], unsent); err != nil {
+	if err := a.conn.StartData(h.direct.ports(w.Queues), unsent); err != nil {
 		return err
 	}
 	watch.lap("start")
 	a.stages = append(a.stages, watch.stages...)
 	h.sessions.failedOver(a, offloads)
 	h.dev.setPhase(mirror.Established)
+	h.direct.use(a)
+	h.dev.changed() // so that it settles after this
 	h.cfg.Log.Info("session established", "iounit", a.addr, "name", w.Name, "session", w.Session,
 		"mode", w.Mode, "mac", w.MAC, "mtu", w.MTU, "queues", w.Queues, "link", w.Link.Up)
 	return nil

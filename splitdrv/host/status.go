@@ -38,6 +38,7 @@ type Status struct {
 	Ended     map[string]uint64     `json:"sessions_ended_by,omitempty"`
 	Traffic   *messaging.Stats      `json:"traffic,omitempty"` // of the present session
 	Failovers uplink.FailoverStatus `json:"failovers"`
+	Direct    DirectsStatus         `json:"direct"` // connections to other hosts
 
 	// Latency is of the latency queue, nil if none is wanted.
 	Latency *steer.Status `json:"latency,omitempty"`
@@ -99,7 +100,7 @@ func (h *Host) Status() Status {
 		Protection:  h.protection,
 		CompVectors: h.cfg.Device.Limits().CompVectors, Handling: h.sessions.handling.Handling,
 		Sessions: t.sessions, Attempts: t.attempts, Ended: maps.Clone(t.ended), LastRefusal: d.rejection,
-		Failovers: h.sessions.failovers.Status(), Latency: h.latencyStatus(d.latency),
+		Failovers: h.sessions.failovers.Status(), Direct: h.direct.status(), Latency: h.latencyStatus(d.latency),
 	}
 	if t.lastErr != nil {
 		s.LastError = t.lastErr.Error()

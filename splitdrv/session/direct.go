@@ -274,12 +274,14 @@ func (c *Conn) heardDirect(b []byte) (lives bool, err error) {
 // may be called by any goroutine. It waits for a peer that does not read, for as long
 // as the connection lives: at most for timeout, after which it ends the connection.
 func (c *Conn) SendDirect(d *Direct, timeout time.Duration) error {
-	if err := d.validate(c.peerRole != roleUnit); err != nil {
+	m := directMessage{typeDirect, *d}
+	m.Reason = text(m.Reason)
+	if err := m.validate(c.peerRole != roleUnit); err != nil {
 		return fmt.Errorf("%w message about a direct connection: %w", errOwn, err)
 	}
 	end := time.AfterFunc(timeout, func() {
 		c.fail(fmt.Errorf("%v: %w: it does not read what it is sent", c, ErrPeerGone))
 	})
 	defer end.Stop()
-	return c.send(directMessage{typeDirect, *d})
+	return c.send(m)
 }

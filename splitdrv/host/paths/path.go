@@ -172,15 +172,20 @@ func (c *counts) sent(ops []vnet.ReadOp) {
 
 // Counts are the counts of a path.
 type Counts struct {
-	OutFrames, OutBytes uint64 // given to the direct connection
-	InFrames, InBytes   uint64 // from the peer, and written to the netdevice
+	OutFrames uint64 `json:"out_frames"` // given to the direct connection
+	OutBytes  uint64 `json:"out_bytes"`
+	InFrames  uint64 `json:"in_frames"` // from the peer, and written to the netdevice
+	InBytes   uint64 `json:"in_bytes"`
 
 	// Frames from the peer that were dropped: from an address that is not the peer's,
 	// to one that is not this host's, in a VLAN that is not permitted, or no frame.
-	Source, Destination, VLAN, Malformed uint64
+	Source      uint64 `json:"source"`
+	Destination uint64 `json:"destination"`
+	VLAN        uint64 `json:"vlan"`
+	Malformed   uint64 `json:"malformed"`
 
-	Full uint64 // frames to the peer that were dropped because it is slow
-	Held uint64 // frames that wait now
+	Full uint64 `json:"full"` // frames to the peer that were dropped because it is slow
+	Held uint64 `json:"held"` // frames that wait now
 }
 
 // Counts returns what has been counted.

@@ -1,0 +1,250 @@
+package host
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host/paths"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// Direct is what a host does about direct connections to other hosts, which its I/O unit
+// directs. Zero fields get their defaults.
+type Direct struct {
+	On    bool
+	Peers int // at most; default 64. Where one more is offered the one goes that was not used for longest
+	// Idle is after how long without a frame a connection ends; default 1 min.
+	Idle time.Duration
+	// Grace is for how long connections go on without a session, and until another I/O
+	// unit has permitted them; default 2 s.
+	Grace time.Duration
+	// Budget, which may be nil, bounds the registered memory of all direct connections
+	// together.
+	Budget *messaging.Budget
+}
+
+func (d *Direct) complete() {
+	if d.Peers == 0 {
+		d.Peers = 64
+	}
+	if d.Idle == 0 {
+		d.Idle = time.Minute
+	}
+	if d.Grace == 0 {
+		d.Grace = 2 * time.Second
+	}
+}
+
+// How long the parts of a direct connection's life may take.
+const (
+	directOpening = 5 * time.Second       // from the offer to the start
+	directSend    = time.Second           // to hand a message to the I/O unit
+	directMarkers = time.Second           // until the peer has this side's markers
+	directRemind  = 5 * time.Millisecond  // until markers are sent again; it doubles
+	directDrain   = 50 * time.Millisecond // until what was sent has arrived, at an end in good order
+	// directEnded is until the peer has delivered what has come to it. Frames to it wait
+	// meanwhile, and so may others behind them.
+	directEnded = 250 * time.Millisecond
+)
+
+// direct are the direct connections of a host. It may be used by any goroutine.
+type direct struct {
+	cfg     *Config
+	split   *paths.Split // nil: there are none, ever
+	retired *retired
+
+	mu       sync.Mutex // guards what follows
+	stopping bool
+	session  *attachment // in use; nil: there is none
+	settled  bool        // its I/O unit knows what the netdevice has been set to
+	links    map[session.DirectID]*link
+	left     DirectCounts // of links that are gone
+	running  sync.WaitGroup
+}
+
+// newDirect divides the netdevice's queues, if there are to be direct connections.
+func newDirect(cfg *Config, r *retired) (*direct, error) {
+	d := &direct{cfg: cfg, retired: r, links: make(map[session.DirectID]*link)}
+	if !cfg.Direct.On {
+		return d, nil
+	}
+	var err error
+	d.split, err = paths.New(cfg.Netdev.Ports(), paths.Config{Log: cfg.Log})
+	return d, err
+}
+
+// ports are those that a session with an I/O unit gets for the netdevice's first
+// queues.
+func (d *direct) ports(queues int) []messaging.Port {
+	if d.split == nil {
+		return d.cfg.Netdev.Ports()[:queues]
+	}
+	d.split.SetQueues(queues)
+	return d.split.Uplink()[:queues]
+}
+
+// use has messages go over a session from now on, or none if it is nil. Connections from
+// before go on for a while.
+func (d *direct) use(a *attachment) {
+	d.mu.Lock()
+	d.session, d.settled = a, false
+	d.mu.Unlock()
+	d.tellAll(event{kind: eventOther})
+}
+
+// settle says that the I/O unit of a session knows what the netdevice has been set to.
+// Now it can tell whether it permits connections from before.
+func (d *direct) settle(conn *messaging.Conn) {
+	d.mu.Lock()
+	news := d.session != nil && d.session.conn == conn && !d.settled
+	d.settled = d.settled || news
+	d.mu.Unlock()
+	if news {
+		d.tellAll(event{kind: eventSettled})
+	}
+}
+
+func (d *direct) tellAll(e event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.links {
+		l.tell(e)
+	}
+}
+
+// stop ends all direct connections in good order, and waits for that.
+func (d *direct) stop(reason string) {
+	d.mu.Lock()
+	d.stopping = true
+	d.mu.Unlock()
+	d.tellAll(event{kind: eventLeave, reason: reason})
+	d.running.Wait()
+}
+
+// close releases the netdevice's queues.
+func (d *direct) close() error {
+	if d.split == nil {
+		return nil
+	}
+	return d.split.Close()
+}
+
+// send sends a message over a session that is granted direct connections.
+func (a *attachment) send(m *session.Direct) error {
+	if a == nil || !a.welcome.Grants(protocol.FeatureDirect) {
+		return ErrNoSession
+	}
+	return a.client.SendDirect(m, directSend)
+}
+
+// inUse is the session in use, nil if there is none, and whether it is settled.
+func (d *direct) inUse() (a *attachment, settled bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.session, d.settled
+}
+
+// heard is session.Conn.HandleDirect: it takes a message of the I/O unit of a.
+func (d *direct) heard(a *attachment, m *session.Direct) {
+	if m.Step == session.DirectOffer {
+		d.offered(a, m)
+		return
+	}
+	d.mu.Lock()
+	l := d.links[m.ID]
+	if d.session != a {
+		l = nil // what it says of a link is another I/O unit's to say by now
+	}
+	d.mu.Unlock()
+	if l != nil {
+		l.tell(event{kind: eventMessage, message: m})
+	}
+}
+
+// offered begins a connection that the I/O unit of a offers, or declines it.
+func (d *direct) offered(a *attachment, m *session.Direct) {
+	d.mu.Lock()
+	var oldest *link
+	reason := ""
+	switch {
+	case d.stopping:
+		reason = errStopping.Error()
+	case d.session != a:
+		reason = "the session is not in use"
+	case d.links[m.ID] != nil:
+		reason = "there is such a connection already"
+	case len(d.links) >= 2*d.cfg.Direct.Peers: // as many end as there can be
+		reason = "too many direct connections are being ended"
+	case d.alive() >= d.cfg.Direct.Peers:
+		oldest = d.leastUsed()
+	}
+	if reason == "" {
+		l := newLink(d, a, m)
+		d.links[m.ID] = l
+		d.running.Go(l.run)
+	}
+	d.mu.Unlock()
+	if oldest != nil {
+		oldest.tell(event{kind: eventLeave, reason: "it was not used for longest"})
+	}
+	if reason != "" {
+		// Beside the reader of the connection, which must not wait for the peer.
+		d.retired.add(func() {
+			err := errors.Join(a.send(&session.Direct{Step: session.DirectEnd, ID: m.ID, Reason: reason}),
+				a.send(&session.Direct{Step: session.DirectEnded, ID: m.ID}))
+			if err != nil {
+				d.cfg.Log.Debug("direct connection declined", "peer", m.Peer.Name, "error", err)
+			}
+		})
+	}
+}
+
+// alive is how many connections are not being ended. The caller holds mu.
+func (d *direct) alive() (n int) {
+	for _, l := range d.links {
+		if l.shown.Load().State != DirectEnding {
+			n++
+		}
+	}
+	return n
+}
+
+// leastUsed is the connection that was not used for longest. The caller holds mu.
+func (d *direct) leastUsed() (oldest *link) {
+	for _, l := range d.links {
+		if l.shown.Load().State == DirectEnding {
+			continue
+		}
+		if oldest == nil || l.lastUse() < oldest.lastUse() {
+			oldest = l
+		}
+	}
+	return oldest
+}
+
+// forget takes out a link that has ended.
+func (d *direct) forget(l *link) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.links, l.id)
+	d.left = d.left.plus(l.counts())
+	d.left.Ended++
+}
+
+// messaging is the configuration of a connection's channels.
+func (d *direct) messaging(m *session.Direct) messaging.Config {
+	c := d.cfg.messaging(m.Mode)
+	has := func(feature string) bool { return slices.Contains(m.Features, feature) }
+	c.Queues, c.MTU, c.PeerPools, c.MaxPools = 1, m.MTU, m.Pools, m.Pools
+	c.Pools = c.Pools[:min(len(c.Pools), m.Pools)]
+	c.LatencyQueue, c.LatencyPools, c.Assigned = false, nil, nil
+	c.NoPack = !has(protocol.FeaturePack)
+	c.Invalidation, c.OneTouch = has(protocol.FeatureWindow), has(protocol.FeatureOneTouch)
+	c.Budget = d.cfg.Direct.Budget
+	c.Bind = messaging.NewBinding(*m.Secret, m.First)
+	return c
+}
