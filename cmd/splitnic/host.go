@@ -19,6 +19,7 @@ import (
 type hostFlags struct {
 	set daemon.Host
 	daemonFlags
+	direct        directFlags
 	mac, offloads string
 	modes         []string
 }
@@ -75,6 +76,7 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 		g.DurationVar(&h.FailBack, "fail-back", 0,
 			"return to a preferred I/O unit after it has been reachable for this long (default: never)")
 	})
+	f.direct.add(flags, &h.Direct)
 	addNames(flags, &h.Keys)
 	f.daemonFlags.add(flags, &h.Common, false,
 		"add a queue and data channel for latency-sensitive frames, if the I/O unit has one, too")
@@ -122,7 +124,7 @@ func (f *hostFlags) config() (daemon.Host, error) {
 		return h, exit.Usagef("--queues %d: must be 1 to %d: with --latency-queue there can be one less", h.Queues,
 			messaging.MaxQueues)
 	}
-	if err := first(between("--queues", h.Queues, 1, messaging.MaxQueues, ""),
+	if err := first(f.direct.complete(&h.Direct), between("--queues", h.Queues, 1, messaging.MaxQueues, ""),
 		between("--max-mtu", h.MaxMTU, protocol.MinMTU, protocol.MaxMTU, "")); err != nil {
 		return h, err
 	}

@@ -191,6 +191,7 @@ func TestHostFlags(t *testing.T) {
 	base := daemon.Host{
 		Common: commonDefaults(), IOUnits: []string{"a"}, Netdevice: "sn0", MaxMTU: 9000, Offloads: vnet.AllOffloads,
 		Modes: []protocol.Mode{protocol.ModeImm}, TxQueueLen: 512,
+		Direct: daemon.Direct{On: true, Peers: 64, Idle: time.Minute, Grace: 2 * time.Second, Memory: 512 << 20},
 	}
 	base.Queues, base.Messaging.Timing.RetryCount = 1, 6
 	checkFlags(t, of, base, append(commonCases(func(h *daemon.Host) *daemon.Common { return &h.Common }),
@@ -221,6 +222,15 @@ func TestHostFlags(t *testing.T) {
 			{"--queues 17", nil, "--queues 17: must be 1 to 16"},
 			{"--queues 16 --latency-queue", nil, "with --latency-queue there can be one less"},
 			{"--mode imm,imm", nil, "--mode: duplicate mode imm"},
+			{"--direct=no", func(h *daemon.Host) { h.Direct.On = false }, ""},
+			{"--direct-peers 3 --direct-idle 5s --direct-grace 9s --direct-memory 1.5G", func(h *daemon.Host) {
+				h.Direct = daemon.Direct{On: true, Peers: 3, Idle: 5 * time.Second, Grace: 9 * time.Second, Memory: 3 << 29}
+			}, ""},
+			{"--direct-peers 0", nil, "--direct-peers 0: must be 1 to"},
+			{"--direct-idle 0", nil, "--direct-idle 0s: must be above 0"},
+			{"--direct-grace -1s", nil, "--direct-grace -1s: must be above 0"},
+			{"--direct-memory much", nil, `--direct-memory: "much" is no size`},
+			{"--direct-memory 0", nil, "--direct=no"},
 			{"--ca c --iounit-name gw1", func(h *daemon.Host) { h.Keys.CA, h.Keys.IOUnitNames = "c", []string{"gw1"} }, ""},
 			{"--iounit-name gw1", nil, "name their authority with --ca"},
 		}...))

@@ -63,6 +63,15 @@ type Host struct {
 	Standby    bool
 	Persist    bool
 	Movable    bool
+	Direct     Direct
+}
+
+// Direct is what a host does about direct connections to other hosts.
+type Direct struct {
+	On          bool
+	Peers       int
+	Idle, Grace time.Duration
+	Memory      int64
 }
 
 // IOUnit is the configuration of an I/O unit.

@@ -9,6 +9,7 @@ import (
 	"github.com/splitnic/splitnic/internal/irq"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/verbs"
@@ -99,13 +100,20 @@ func (c *Host) serveNetdevice(
 			return err
 		}
 	}
-	MoreProcs(2*queues + 1)
+	busy := 2*queues + 1
+	if c.Direct.On {
+		busy += 2 * directBusy
+	}
+	MoreProcs(busy)
 	log.Info("host", "netdevice", netdev.Name(), "adopted", netdev.Label().Adopted, "device", c.Device,
 		"key", reloads.security.Fingerprint(), "iounits", c.IOUnits, "version", c.Version)
 	notify("READY=1")
 	defer notify(stopping)
 	return h.Run(ctx)
 }
+
+// directBusy is how many direct connections are reckoned with that are busy at once.
+const directBusy = 2
 
 // assemble puts the host together. noLatency is why there is no latency queue
 // although one is wanted; keepCarrier is set where a service manager keeps the
@@ -130,6 +138,10 @@ func (c *Host) assemble(
 		Device: device, Netdev: host.TAP(netdev), MAC: c.MAC, MaxMTU: c.MaxMTU,
 		Offloads: c.Offloads.Intersect(netdev.Offloads()), // what the kernel does not have cannot be asked for
 		Latency:  c.Latency, NoLatency: noLatency, FailBack: c.FailBack, Standby: c.Standby,
+		Direct: host.Direct{
+			On: c.Direct.On, Peers: c.Direct.Peers, Idle: c.Direct.Idle, Grace: c.Direct.Grace,
+			Budget: messaging.NewBudget(c.Direct.Memory),
+		},
 		Modes: c.Modes, Messaging: c.Messaging, HandshakeTimeout: c.HandshakeTimeout, Log: log,
 		OnState: func(s host.State) { notify("STATUS=" + string(s)) },
 		History: before, KeepCarrier: keepCarrier,

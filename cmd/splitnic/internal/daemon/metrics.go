@@ -94,6 +94,7 @@ func hostMetrics(h *host.Host, r *reloader) http.Handler {
 		emit(descSessions, prometheus.CounterValue, float64(s.Sessions))
 		emit(descAttempts, prometheus.CounterValue, float64(s.Attempts))
 		failoverMetrics(emit, &s.Failovers)
+		hostDirectMetrics(emit, &s.Direct)
 		if s.Traffic != nil {
 			trafficMetrics(emit, s.IOUnit.Name, s.Traffic)
 		}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/units"
+)
+
+// directFlags are the flags of `splitnic host` about direct connections to other hosts.
+type directFlags struct{ memory string }
+
+func (f *directFlags) add(flags *pflag.FlagSet, d *daemon.Direct) {
+	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
+		boolVar(g, &d.On, "direct", true,
+			"connect directly to other hosts of the I/O unit where it permits that: their frames do not pass it then")
+		g.IntVar(&d.Peers, "direct-peers", 64, "most hosts to be connected to directly")
+		g.DurationVar(&d.Idle, "direct-idle", time.Minute, "end a direct connection after so long without a frame")
+		g.StringVar(&f.memory, "direct-memory", "512Mi",
+			"memory to register for all direct connections together, such as 1G or 1Gi, in powers of 1024")
+	})
+	inGroup(flags, reliabilityFlags, func(g *pflag.FlagSet) {
+		g.DurationVar(&d.Grace, "direct-grace", 2*time.Second,
+			"keep direct connections for so long without an I/O unit that permits them")
+	})
+}
+
+// complete checks the flags.
+func (f *directFlags) complete(d *daemon.Direct) (err error) {
+	d.Memory, err = units.Memory(f.memory)
+	if err == nil && d.Memory == 0 {
+		err = errors.New("must be above 0; --direct=no is for no direct connections")
+	}
+	switch {
+	case err != nil:
+		return exit.Usagef("--direct-memory: %w", err)
+	case d.Idle <= 0:
+		return exit.Usagef("--direct-idle %v: must be above 0", d.Idle)
+	case d.Grace <= 0:
+		return exit.Usagef("--direct-grace %v: must be above 0", d.Grace)
+	}
+	return between("--direct-peers", d.Peers, 1, maxHostDirectPeers, "")
+}
+
+// maxHostDirectPeers is more than any machine has memory for.
+const maxHostDirectPeers = 4096

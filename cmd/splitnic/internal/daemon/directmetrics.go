@@ -1,0 +1,46 @@
+package daemon
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/splitnic/splitnic/splitdrv/host"
+)
+
+var (
+	descHostDirect      = desc("splitnic_direct_connections", "Direct connections to other hosts, by state.", "state")
+	descHostDirectEnded = desc("splitnic_direct_ended_total", "Direct connections that have ended.")
+	descDirectFrames    = desc("splitnic_direct_frames_total",
+		"Frames that went directly, to other hosts (tx) and from them (rx).", "direction")
+	descDirectBytes   = desc("splitnic_direct_bytes_total", "Bytes of those frames.", "direction")
+	descDirectDropped = desc("splitnic_direct_dropped_total",
+		"Frames of direct connections that were dropped: from other hosts, for their source, destination, VLAN or form "+
+			"(malformed); to other hosts that are slow (full); lost or uncertain when a connection ended; for the I/O unit "+
+			"because it took none (uplink).", "reason")
+	descDirectMarkers = desc("splitnic_direct_unexpected_markers_total", "Markers that no direct connection expects.")
+)
+
+func hostDirectMetrics(emit emit, s *host.DirectsStatus) {
+	states := map[host.DirectState]int{host.DirectOpening: 0, host.DirectEstablished: 0, host.DirectEnding: 0}
+	for i := range s.Connections {
+		states[s.Connections[i].State]++
+	}
+	for state, n := range states {
+		emit(descHostDirect, prometheus.GaugeValue, float64(n), string(state))
+	}
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		emit(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	c := &s.Total
+	count(descHostDirectEnded, c.Ended)
+	count(descDirectFrames, c.OutFrames, "tx")
+	count(descDirectFrames, c.InFrames, "rx")
+	count(descDirectBytes, c.OutBytes, "tx")
+	count(descDirectBytes, c.InBytes, "rx")
+	for reason, n := range map[string]uint64{
+		"source": c.Source, "destination": c.Destination, "vlan": c.VLAN, "malformed": c.Malformed, "full": c.Full,
+		"lost": c.Lost, "uncertain": c.Uncertain, "uplink": s.UplinkFull,
+	} {
+		count(descDirectDropped, n, reason)
+	}
+	count(descDirectMarkers, s.Markers)
+}

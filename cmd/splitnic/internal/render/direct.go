@@ -1,0 +1,42 @@
+package render
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/splitnic/splitnic/splitdrv/host"
+)
+
+// printHostDirect says which hosts are connected to directly.
+func printHostDirect(w io.Writer, indent string, s *host.DirectsStatus) {
+	switch {
+	case !s.On:
+		fmt.Fprintf(w, "%sdirect\tno (--direct=no)\n", indent)
+	case !s.Granted:
+		fmt.Fprintf(w, "%sdirect\tno: the I/O unit directs none\n", indent)
+	default:
+		t := &s.Total
+		fmt.Fprintf(w, "%sdirect\t%d connections, %d have ended; %d frames out, %d in\n", indent, len(s.Connections), t.Ended,
+			t.OutFrames, t.InFrames)
+	}
+	for i := range s.Connections {
+		c := &s.Connections[i]
+		n := &c.Counts
+		fmt.Fprintf(w, "%s  to %s\t%s for %v, mode %s, platform %v; %d frames out, %d in\n", indent, c.Peer, c.State,
+			ago(c.Since), c.Mode, c.Platform, n.OutFrames, n.InFrames)
+	}
+	n := &s.Total
+	for _, d := range []struct {
+		what string
+		n    uint64
+	}{
+		{"from a wrong source address", n.Source}, {"to a wrong destination address", n.Destination},
+		{"in a wrong VLAN", n.VLAN}, {"malformed", n.Malformed}, {"to hosts that are slow", n.Full},
+		{"lost at the end of a connection", n.Lost}, {"perhaps lost at the end of a connection", n.Uncertain},
+		{"for the I/O unit, which took none", s.UplinkFull},
+	} {
+		if d.n > 0 {
+			fmt.Fprintf(w, "%s  dropped\t%d %s\n", indent, d.n, d.what)
+		}
+	}
+}
