@@ -300,6 +300,7 @@ func TestDirectPathFailover(t *testing.T) {
 	with(t, p.hb, two)
 	p.established()
 	p.direct()
+	testenv.Eventually(t, func() bool { return two.unit.Status().Direct.Kept == 1 }, "the other I/O unit's permission")
 	if now := p.id(); now != id {
 		t.Errorf("another direct connection %v, not %v", now, id)
 	}
