@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/vnet"
@@ -227,12 +228,22 @@ func TestNetnsReset(t *testing.T) {
 	testenv.Address(t, f.lanNS, "lan0", lanAddr+"/24")
 	testenv.Address(t, f.ns, "sn0", "10.78.0.2/24")
 	testenv.Ping(t, f.ns, lanAddr)
-	s, err := f.host.Statistics(t.Context(), true)
-	if err != nil || s.RxFrames < 4 || s.TxFrames < 4 || s.RxBytes < 4*60 {
-		t.Errorf("%+v, %v", s, err)
+	read := func(clear bool) protocol.Statistics {
+		t.Helper()
+		s, err := f.host.Statistics(t.Context(), clear)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
 	}
-	if s, err = f.host.Statistics(t.Context(), false); err != nil || s.TxFrames > 3 {
-		t.Errorf("after they were cleared: %+v, %v", s, err)
+	// A frame is counted after it was posted: it may have been answered by then.
+	all := func(s protocol.Statistics) bool { return s.RxFrames >= 4 && s.TxFrames >= 4 && s.RxBytes >= 4*60 }
+	f.eventually("all echoes counted", func() bool { return all(read(false)) })
+	if s := read(true); !all(s) {
+		t.Errorf("read and cleared: %+v", s)
+	}
+	if s := read(false); s.TxFrames > 3 {
+		t.Errorf("after they were cleared: %+v", s)
 	}
 }
 
