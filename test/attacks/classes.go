@@ -267,7 +267,8 @@ func keys(ctx context.Context, to Target, done *atomic.Uint64) error {
 		key += 0x101
 		err = s.RDMAWrite(ctx, fabric.OpWrite, s.Pools[0].Addr, s.Pools[0].RKey+key, make([]byte, 64))
 		if errors.As(err, new(*fabric.WCError)) {
-			err = nil
+			// If it were gone before, that would be the end of the session.
+			_, err = s.Ended()
 		} else if err == nil {
 			err = fmt.Errorf("the device took key %#x", s.Pools[0].RKey+key)
 		}
