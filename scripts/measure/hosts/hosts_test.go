@@ -2,6 +2,8 @@ package hosts
 
 import (
 	"bytes"
+	"io"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +34,22 @@ func TestNetnsManyHosts(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.NeedTUN(t)
 	meet(t, macvtapPorts)
+}
+
+// TestFits asks for more hosts than this process may have descriptors for.
+func TestFits(t *testing.T) {
+	for hosts, fit := range map[int]bool{1: true, 552: true, 553: false, 1000: false} {
+		if err := (crowd{hosts: hosts}).fits(20_000); (err == nil) != fit {
+			t.Errorf("%d hosts: %v", hosts, err)
+		}
+	}
+	if err := (crowd{hosts: 1}).fits(10); err == nil {
+		t.Error("ten descriptors are enough")
+	}
+	o := Options{crowd: crowd{hosts: math.MaxInt32, ports: noPorts}}
+	if err := o.Measure(t.Context(), results.NewRecorder(io.Discard), 1, nil); err == nil {
+		t.Error("all the hosts that there could be were tried")
+	}
 }
 
 // TestRecord notes what became of hosts of which some were refused.

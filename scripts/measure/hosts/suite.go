@@ -72,6 +72,13 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 	if o.crowd.hosts < 1 || o.busy < 0 || len(args) > 0 {
 		return errors.New("-hosts must be above 0, and -busy 0 at least")
 	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return os.NewSyscallError("getrlimit", err)
+	}
+	if err := o.crowd.fits(limit.Cur); err != nil {
+		return err
+	}
 	idle, err := occupy(o.busy)
 	if err != nil {
 		return err
@@ -83,6 +90,21 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 			return err
 		}
 		o.record(r, rec, round)
+	}
+	return nil
+}
+
+// perHost is how many descriptors a host takes at most, of both halves: 33, and 36
+// with a macvtap.
+const perHost = 36
+
+// fits returns an error if a process that may have so many descriptors has not
+// enough for the hosts: they would be refused for that again and again.
+func (c crowd) fits(descriptors uint64) error {
+	const others = 100
+	if need := uint64(c.hosts)*perHost + others; need > descriptors {
+		return fmt.Errorf("%d hosts take %d descriptors, of which this process may have %d: raise `ulimit -Hn`, "+
+			"or ask for %d hosts", c.hosts, need, descriptors, (descriptors-min(descriptors, others))/perHost)
 	}
 	return nil
 }
