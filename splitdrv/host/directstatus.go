@@ -44,7 +44,7 @@ type DirectStatus struct {
 	State    DirectState       `json:"state"`
 	Since    time.Time         `json:"since"` // of the state
 	Counts   DirectCounts      `json:"counts"`
-	// Traffic is of the connection's channels; nil before there are any.
+	// Traffic is of the connection's channels; nil while they move no frames.
 	Traffic *messaging.Stats `json:"traffic,omitempty"`
 }
 
@@ -82,6 +82,10 @@ func (d *direct) status() DirectsStatus {
 	for _, l := range d.links {
 		one := *l.shown.Load()
 		one.Counts = l.counts()
+		if l.stats != nil {
+			stats := l.stats.Stats()
+			one.Traffic = &stats
+		}
 		s.Total = s.Total.plus(one.Counts)
 		s.Connections = append(s.Connections, one)
 	}

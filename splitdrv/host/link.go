@@ -56,6 +56,7 @@ type link struct {
 	used  atomic.Int64 // Unix time of the last use seen, in nanoseconds
 	shown atomic.Pointer[DirectStatus]
 	port  atomic.Pointer[paths.Path] // path, for counts
+	stats *messaging.Conn            // conn while it moves frames, for the status; guarded by direct.mu
 	lost  atomic.Uint64              // frames that were about to be sent when it ended
 	maybe atomic.Uint64              // frames that may or may not have been delivered then
 }
@@ -268,6 +269,7 @@ func (l *link) enter() *leaving {
 	if err := l.conn.StartData([]messaging.Port{path.Port()}, nil); err != nil {
 		return broken("start the data channel", err)
 	}
+	l.showTraffic(l.conn)
 	l.d.running.Go(l.report)
 	path.Enter()
 	if why := l.mark(time.Now().Add(directMarkers)); why != nil {
@@ -291,6 +293,13 @@ func (l *link) report() {
 		protocol.AppendMarkerNonce(nil, l.in)); err != nil {
 		l.d.cfg.Log.Debug("the peer's markers have come", "peer", l.offer.Peer.Name, "error", err)
 	}
+}
+
+// showTraffic has the status show the traffic of a connection, or of none.
+func (l *link) showTraffic(conn *messaging.Conn) {
+	l.d.mu.Lock()
+	defer l.d.mu.Unlock()
+	l.stats = conn
 }
 
 // mark sends markers again until the peer has them.
@@ -390,6 +399,7 @@ func (l *link) end(why *leaving) {
 	if l.conn != nil {
 		if l.moving {
 			drained := !why.failed && l.drain()
+			l.showTraffic(nil)
 			left = l.conn.Stop()
 			l.lost.Add(left.Lost)
 			if !drained {
