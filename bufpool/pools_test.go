@@ -227,6 +227,21 @@ func TestPools(t *testing.T) {
 				w.t.Error("there are pools left")
 			}
 		}},
+		{"at the end the pools of the largest elements go last", 0, nil, func(w *walk) {
+			l := w.lent(3)
+			for i, size := range []int{4096, 512, 2048} {
+				l[i].Elements = NewElements(nil, size, 4)
+			}
+			w.lend(5, 4096, false)
+			small := w.lend(6, 512, false)
+			w.step(Event{Kind: Ending}, "stop 6; request 0x1 as 1")
+			w.step(Event{Kind: FlushReply, Transaction: 1}, "drain 1")
+			w.step(Event{Kind: Stopped, Remote: small}, fmt.Sprintf("request %#x as 2", 6|giveBack))
+			w.step(Event{Kind: Drained, Local: l[1]}, "deregister 1")
+			w.step(Event{Kind: FlushReply, Transaction: 2}, "stop 5; request 0x2 as 3")
+			w.step(Event{Kind: FlushReply, Transaction: 3}, "drain 2")
+			w.step(Event{Kind: Drained, Local: l[2]}, "deregister 2; request 0x0 as 4")
+		}},
 		{"at the end both sides may take the same pools back", 0, nil, func(w *walk) {
 			l, r := w.lent(1), w.lend(5, 2048, false)
 			w.step(Event{Kind: Ending}, "stop 5; request 0x0 as 1")

@@ -19,23 +19,33 @@ func (p *Pools) Step(e *Event, out []Action) ([]Action, error) {
 }
 
 // endNext has the next pools go at the end of the session, a local and a remote one
-// at a time.
+// at a time. Those of the largest elements are the last: a sender that has other
+// pools drops a frame that fits none of them.
 func (p *Pools) endNext(out []Action) []Action {
 	if p.giving == nil && p.given == nil {
+		var next *Remote
 		for _, ref := range slices.Sorted(maps.Keys(p.remote)) {
-			if r := p.remote[ref]; r.state == remoteInUse {
-				r.state, p.giving = remoteStopping, r
-				out = append(out, Action{Do: Stop, Remote: r})
-				break
+			r := p.remote[ref]
+			if r.state == remoteInUse && (next == nil || r.ElementSize() < next.ElementSize()) {
+				next = r
 			}
+		}
+		if next != nil {
+			next.state, p.giving = remoteStopping, next
+			out = append(out, Action{Do: Stop, Remote: next})
 		}
 	}
 	if !p.awaited && p.taking == nil {
+		var next *Local
 		for _, l := range p.local {
-			if l != nil && l.state == localOffered {
-				l.state, p.taking = localFlushing, l
-				return p.request(l.Ref, out)
+			if l != nil && l.state == localOffered &&
+				(next == nil || l.Elements.ElementSize() < next.Elements.ElementSize()) {
+				next = l
 			}
+		}
+		if next != nil {
+			next.state, p.taking = localFlushing, next
+			return p.request(next.Ref, out)
 		}
 	}
 	return out

@@ -85,14 +85,9 @@ func (h *Host) serve(ctx context.Context, a *attachment) *ending {
 	}
 }
 
-// flushTime is how long the end of a host may take to give back all pools.
-const flushTime = 200 * time.Millisecond
-
-// flush gives back all pools of a session, both sides', which this host ends.
+// flush has all pools of a session go, both sides', which this host ends.
 func (h *Host) flush(a *attachment) {
-	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
-	defer cancel()
-	if err := a.conn.Flush(ctx); err != nil {
+	if err := a.conn.Flush(); err != nil {
 		h.cfg.Log.Debug("pools end with their session", "iounit", a.addr, "reason", err)
 	}
 }

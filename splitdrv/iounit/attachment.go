@@ -279,6 +279,7 @@ func (a *attachment) wait(ctx context.Context, s *services, told lan.LinkState) 
 		case errors.Is(err, context.Canceled):
 			code, err = session.CodeShuttingDown, errShuttingDown
 			a.unit.direct.close()
+			a.flush(conn)
 		case brokenRule(err) != "":
 			code = session.CodeProtocol
 		case errors.Is(err, errPolicy):
@@ -308,6 +309,15 @@ func (a *attachment) wait(ctx context.Context, s *services, told lan.LinkState) 
 	watcher.Wait()
 	a.log.Debug("bye", "error", byeErr)
 	return err
+}
+
+// flush has all pools of a session go, both sides', which this I/O unit ends. What the
+// host has sent has arrived then, and what it has not is sent over its next session,
+// which begins after the bye.
+func (a *attachment) flush(conn *messaging.Conn) {
+	if err := conn.Flush(); err != nil {
+		a.log.Debug("pools end with their session", "reason", err)
+	}
 }
 
 // tell tells the host what changed on the card.

@@ -157,6 +157,8 @@ type Config struct {
 	// PeerTimeout, default 1 s, without any sign of life the peer is dead.
 	KeepAlive   time.Duration
 	PeerTimeout time.Duration
+	// FlushTime is what Flush takes at most; default 200 ms.
+	FlushTime time.Duration
 
 	// OnRequest answers the peer's configuration requests, one at a time, on a
 	// goroutine of the Conn. data is only lent for the call. Keep-alives,

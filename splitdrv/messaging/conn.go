@@ -387,11 +387,14 @@ func (c *Conn) Resume() {
 // peer is asked to stop using the former, and to take back the latter, and memory is
 // deregistered upon its replies. It is for the end of a session in good order, once:
 // no frame passes afterwards, and those that were not sent stay with their ports.
-// Where it fails, or ctx ends, pools end with the session.
-func (c *Conn) Flush(ctx context.Context) error {
+// Where it fails, for which it has Config.FlushTime, pools end with the session. It does
+// with a peer that does not move frames yet.
+func (c *Conn) Flush() error {
 	if c.cfg.Mode.Sends() {
 		return nil // there is no memory to be given back
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.FlushTime)
+	defer cancel()
 	gone, err := c.pools.end()
 	if err == nil {
 		select {

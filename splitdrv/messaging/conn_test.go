@@ -69,7 +69,7 @@ func newHalfOn(t *testing.T, dev fabric.Device, name string, cfg messaging.Confi
 
 // patient is a configuration whose keep-alives do not trouble a slow machine.
 func patient(cfg messaging.Config) messaging.Config {
-	cfg.PeerTimeout = time.Minute
+	cfg.PeerTimeout, cfg.FlushTime = time.Minute, time.Minute
 	return cfg
 }
 

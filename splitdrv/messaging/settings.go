@@ -48,6 +48,9 @@ func (c Config) withDefaults() Config {
 	if c.KeepAlive == 0 {
 		c.KeepAlive = 250 * time.Millisecond
 	}
+	if c.FlushTime == 0 {
+		c.FlushTime = 200 * time.Millisecond
+	}
 	if c.PeerTimeout == 0 {
 		c.PeerTimeout = time.Second
 	}

@@ -2,13 +2,18 @@ package messaging_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"net"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // TestUnsent ends a session that has taken frames it could not send, and has
@@ -152,6 +157,70 @@ func TestPause(t *testing.T) {
 			for i, f := range r.Frames[0] {
 				if !bytes.Equal(f, frame(uint64(100+sent+i), 100, 1500)) {
 					t.Errorf("frame %d of those that remain is another one", i)
+				}
+			}
+		})
+	}
+}
+
+// TestFlushInAStream ends a session in good order while its peer sends what only the
+// largest pool takes: all that the peer has read has arrived, or is left to be sent
+// over another session.
+func TestFlushInAStream(t *testing.T) {
+	for _, g := range guards {
+		t.Run(g.String(), func(t *testing.T) {
+			cfg := g.of(patient(messaging.Config{
+				Mode: g.mode, Pools: []messaging.PoolConfig{{ElementSize: 4096, Elements: 16}, {ElementSize: 2048, Elements: 16}},
+			}))
+			_, a, b := newPair(t, cfg, cfg)
+			ctx, cancel := context.WithCancel(deadline(t))
+			defer cancel()
+			const size, enough = 3000, 200
+			var stream sync.WaitGroup
+			defer stream.Wait()
+			defer cancel()
+			stream.Go(func() {
+				for n := uint64(0); a.wires[0].Send(ctx, frame(n, size, 1500)) == nil; n++ {
+					continue
+				}
+			})
+			var n atomic.Uint64
+			stream.Go(func() {
+				buf := make([]byte, vnet.MaxFrame+1)
+				for {
+					got, err := b.wires[0].Receive(ctx, buf)
+					if err != nil {
+						return
+					}
+					if i := n.Load(); !bytes.Equal(got, frame(i, size, 1500)) {
+						t.Errorf("%d bytes in the place of frame %d", len(got), i)
+					}
+					n.Add(1)
+				}
+			})
+			until(t, func() error {
+				if got := n.Load(); got < enough {
+					return fmt.Errorf("%d of %d frames", got, enough)
+				}
+				return nil
+			})
+			if err := b.conn.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			left := a.conn.Stop()
+			s := a.conn.Stats().Channels[0]
+			if left.Uncertain != 0 || left.Lost != 0 || s.TxTooLong != 0 {
+				t.Errorf("%d frames are uncertain, %d lost, %d of %d too long", left.Uncertain, left.Lost, s.TxTooLong, s.TxFrames)
+			}
+			until(t, func() error {
+				if got := n.Load(); got != s.TxFrames {
+					return fmt.Errorf("%d of %d frames that were sent have arrived", got, s.TxFrames)
+				}
+				return nil
+			})
+			for i, f := range left.Frames[0] {
+				if !bytes.Equal(f, frame(n.Load()+uint64(i), size, 1500)) {
+					t.Errorf("%d bytes left in the place of frame %d", len(f), n.Load()+uint64(i))
 				}
 			}
 		})

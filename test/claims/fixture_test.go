@@ -123,7 +123,7 @@ func newPacking(t *testing.T, on fabricOf, cfg map[string]messaging.Config) *pai
 			port, wire := porttest.New(t, 1<<20)
 			h.ports, h.wires = append(h.ports, porttest.Batched{Single: port}), append(h.wires, wire)
 		}
-		c.Device, c.PeerTimeout = devs[side], max(c.PeerTimeout, time.Minute)
+		c.Device, c.PeerTimeout, c.FlushTime = devs[side], max(c.PeerTimeout, time.Minute), time.Minute
 		if c.Protection == "" { // the same on every device
 			c.Protection = messaging.ProtectRegion
 		}

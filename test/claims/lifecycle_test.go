@@ -215,7 +215,7 @@ func flushAtTheEnd(t *testing.T, on fabricOf) {
 			for _, l := range p.lent(other(ends)) {
 				want[l.Ref|protocol.FlushGiveBack] = true
 			}
-			if err := p.halfs[ends].conn.Flush(deadline(t)); err != nil {
+			if err := p.halfs[ends].conn.Flush(); err != nil {
 				t.Fatal(err)
 			}
 			requests := of(p.posted(ends), protocol.FuncBufferPoolFlushRequest)
