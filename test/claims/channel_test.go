@@ -48,8 +48,8 @@ func (o *observed) apart(side string, functions ...protocol.Function) error {
 	return nil
 }
 
-func TestClaim06ControlAndDataApart(t *testing.T)     { controlAndDataApart(t, inMemory) }
-func TestRDMAClaim06ControlAndDataApart(t *testing.T) { controlAndDataApart(t, onSoftRoCE) }
+func TestClaim06ControlAndDataApart(t *testing.T)     { inMemory(t, controlAndDataApart) }
+func TestRDMAClaim06ControlAndDataApart(t *testing.T) { onSoftRoCE(t, controlAndDataApart) }
 
 // Control and configuration messages use the first channel, data the others,
 // however it is transferred.
@@ -65,9 +65,9 @@ func controlAndDataApart(t *testing.T, on fabricOf) {
 	})
 }
 
-func TestClaim07BufferManagementAndDataApart(t *testing.T) { bufferManagementAndDataApart(t, inMemory) }
+func TestClaim07BufferManagementAndDataApart(t *testing.T) { inMemory(t, bufferManagementAndDataApart) }
 func TestRDMAClaim07BufferManagementAndDataApart(t *testing.T) {
-	bufferManagementAndDataApart(t, onSoftRoCE)
+	onSoftRoCE(t, bufferManagementAndDataApart)
 }
 
 // Buffer management messages use the first channel, data the others, however it
@@ -85,10 +85,10 @@ func bufferManagementAndDataApart(t *testing.T, on fabricOf) {
 }
 
 func TestClaim14ControlAndBufferManagementTogether(t *testing.T) {
-	controlAndBufferManagementTogether(t, inMemory)
+	inMemory(t, controlAndBufferManagementTogether)
 }
 func TestRDMAClaim14ControlAndBufferManagementTogether(t *testing.T) {
-	controlAndBufferManagementTogether(t, onSoftRoCE)
+	onSoftRoCE(t, controlAndBufferManagementTogether)
 }
 
 // Control and buffer management messages share the first channel, in order;
@@ -120,8 +120,8 @@ func controlAndBufferManagementTogether(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestClaim21SecondConnectedChannel(t *testing.T)     { secondConnectedChannel(t, inMemory) }
-func TestRDMAClaim21SecondConnectedChannel(t *testing.T) { secondConnectedChannel(t, onSoftRoCE) }
+func TestClaim21SecondConnectedChannel(t *testing.T)     { inMemory(t, secondConnectedChannel) }
+func TestRDMAClaim21SecondConnectedChannel(t *testing.T) { onSoftRoCE(t, secondConnectedChannel) }
 
 // Besides the channel for data a second one is connected, which carries the
 // control and the buffer management messages of both sides and no data.

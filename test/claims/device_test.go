@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
@@ -16,7 +17,7 @@ type recorder struct {
 	fabric.Device
 	trace *trace
 	side  string
-	last  *domain // that was made of it
+	last  atomic.Pointer[domain] // that was made of it
 }
 
 var _ fabric.Device = (*recorder)(nil)
@@ -28,8 +29,9 @@ func (d *recorder) NewDomain() (fabric.Domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.last = &domain{Domain: dom, dev: d, number: d.trace.number()}
-	return d.last, nil
+	out := &domain{Domain: dom, dev: d, number: d.trace.number()}
+	d.last.Store(out)
+	return out, nil
 }
 
 type domain struct {
@@ -267,10 +269,20 @@ func (q *qp) Connect(remote fabric.Address, t fabric.Timing) error {
 
 func (q *qp) PostSend(wrs []fabric.SendWR) (int, error) {
 	batch := q.dom.dev.trace.number()
+	more := false // the piece before has said that the request goes on
+	var e entry
 	for _, wr := range wrs {
-		e := q.entry(sendPosted)
-		e.send, e.batch, e.data = wr, batch, q.dom.copy(wr.Addr, wr.Len)
-		q.dom.dev.trace.add(e)
+		if !more {
+			e = q.entry(sendPosted)
+			e.send, e.batch = wr, batch
+		} else {
+			e.send.Len += wr.Len
+		}
+		e.data = append(e.data, q.dom.copy(wr.Addr, wr.Len)...)
+		if more = wr.Flags&fabric.More != 0; !more {
+			e.send.Flags &^= fabric.More
+			q.dom.dev.trace.add(e)
+		}
 	}
 	return q.QP.PostSend(wrs)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-func TestNetnsFigure2Topology(t *testing.T) { figure2Topology(t, inMemory) }
-func TestRDMAFigure2Topology(t *testing.T)  { figure2Topology(t, onSoftRoCE) }
+func TestNetnsFigure2Topology(t *testing.T) { inMemory(t, figure2Topology) }
+func TestRDMAFigure2Topology(t *testing.T)  { onSoftRoCE(t, figure2Topology) }
 
 // Two hosts and two I/O units on one fabric, each I/O unit with a network card on
 // a LAN of its own and shared by both hosts: every host reaches an object on
@@ -22,14 +22,14 @@ func figure2Topology(t *testing.T, on fabricOf) {
 	for u := range units {
 		var cardNS string
 		cardNS, lans[u] = newLAN(t, fmt.Sprintf("10.79.%d.1", u))
-		_, units[u] = startUnit(t, devs[unitSide], fmt.Sprintf("unit%d", u), cardNS, security(t, unitKey, hostKey))
+		units[u] = on.startUnit(t, devs[unitSide], fmt.Sprintf("unit%d", u), cardNS, security(t, unitKey, hostKey)).addr
 	}
 	var hosts [2]string
 	for h := range hosts {
 		hosts[h] = testenv.NetNS(t)
 		for u, addr := range units {
 			// A host is known to an I/O unit by its name.
-			startHost(t, devs[hostSide], fmt.Sprintf("host%d", h), fmt.Sprintf("sn%d", u), hosts[h], addr,
+			on.startHost(t, devs[hostSide], fmt.Sprintf("host%d", h), fmt.Sprintf("sn%d", u), hosts[h], addr,
 				security(t, hostKey, unitKey))
 		}
 	}
@@ -50,7 +50,11 @@ func figure2Topology(t *testing.T, on fabricOf) {
 		carried := map[uint32]int{}
 		for _, e := range tp.pick(side, sendPosted) {
 			if e.send.Op == fabric.OpWriteImm {
-				carried[e.qpn]++
+				frames, err := framesIn(e.data)
+				if err != nil {
+					t.Errorf("a write of the %s: %v", side, err)
+				}
+				carried[e.qpn] += len(frames)
 			}
 		}
 		peers := map[uint32]bool{}

@@ -10,8 +10,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-func TestFigure7Example(t *testing.T)     { figure7Example(t, inMemory) }
-func TestRDMAFigure7Example(t *testing.T) { figure7Example(t, onSoftRoCE) }
+func TestFigure7Example(t *testing.T)     { inMemory(t, figure7Example) }
+func TestRDMAFigure7Example(t *testing.T) { onSoftRoCE(t, figure7Example) }
 
 // The figure's example: 256 bytes from the LAN go into element 5 of the host's
 // pool 7, and the immediate data that the host gets says (7, 5, 256).
@@ -58,8 +58,8 @@ func figure7Example(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestIndicationTellsBytesWritten(t *testing.T)     { indicationTellsBytesWritten(t, inMemory) }
-func TestRDMAIndicationTellsBytesWritten(t *testing.T) { indicationTellsBytesWritten(t, onSoftRoCE) }
+func TestIndicationTellsBytesWritten(t *testing.T)     { inMemory(t, indicationTellsBytesWritten) }
+func TestRDMAIndicationTellsBytesWritten(t *testing.T) { onSoftRoCE(t, indicationTellsBytesWritten) }
 
 // The third field of the figure's example can be read as the size of the element
 // and as the number of bytes that were written to it, which are the same there.

@@ -16,31 +16,33 @@ import (
 // has a checksum. The channel adapters cut up and put together what is too long
 // for one.
 func TestRDMAFigure8WithImmediateData(t *testing.T) {
-	figure8(t, protocol.ModeImm)
+	onSoftRoCE(t, func(t *testing.T, on fabricOf) { figure8(t, on, protocol.ModeImm) })
 }
 
 // TestRDMAFigure8WithoutImmediateData looks at the same without immediate data:
 // the transfer indication follows in a message of its own, to the other channel.
 func TestRDMAFigure8WithoutImmediateData(t *testing.T) {
-	p, w := figure8(t, protocol.ModeIndicate)
-	p.until(func() error {
-		n := 0
-		for _, c := range w.to(p.qpns[unitSide][0]) {
-			if m, err := protocol.DecodeBufferRDMAIndicate(c.payload); err == nil && c.opcode == sendOnly {
-				n += m.Len()
+	onSoftRoCE(t, func(t *testing.T, on fabricOf) {
+		p, w := figure8(t, on, protocol.ModeIndicate)
+		p.until(func() error {
+			n := 0
+			for _, c := range w.to(p.qpns[unitSide][0]) {
+				if m, err := protocol.DecodeBufferRDMAIndicate(c.payload); err == nil && c.opcode == sendOnly {
+					n += m.Len()
+				}
 			}
-		}
-		if want := len(p.writes(hostSide)); n != want {
-			return fmt.Errorf("%d indications on the wire for %d writes", n, want)
-		}
-		return nil
+			if want := len(p.writes(hostSide)); n != want {
+				return fmt.Errorf("%d indications on the wire for %d writes", n, want)
+			}
+			return nil
+		})
 	})
 }
 
-func figure8(t *testing.T, mode protocol.Mode) (*pair, *wiretap) {
+func figure8(t *testing.T, on fabricOf, mode protocol.Mode) (*pair, *wiretap) {
 	t.Helper()
 	testenv.NeedRoot(t)
-	p := newHalves(t, onSoftRoCE, map[string]messaging.Config{hostSide: {Mode: mode}, unitSide: {Mode: mode}})
+	p := newHalves(t, on, map[string]messaging.Config{hostSide: {Mode: mode}, unitSide: {Mode: mode}})
 	w := tapWire(t, p.devices[unitSide].Name())
 	p.connect()
 	p.start()

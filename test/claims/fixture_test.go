@@ -40,19 +40,52 @@ func other(side string) string {
 	return hostSide
 }
 
-// fabricOf opens the host's and the I/O unit's device on a fabric. Whoever
-// calls it has the test close them.
-type fabricOf func(t *testing.T) (host, iounit fabric.Device)
+// fabricOf is a fabric, and how the halves on it are configured where a test has no
+// wish of its own.
+type fabricOf struct {
+	// open opens the host's and the I/O unit's device. Whoever calls it has the test
+	// close them.
+	open func(t *testing.T) (host, iounit fabric.Device)
+	// plain is without packs, and with memory that is protected by its region alone.
+	// Otherwise both are as the product has them by default.
+	plain bool
+}
 
-// inMemory is a fabric in memory.
-func inMemory(t *testing.T) (fabric.Device, fabric.Device) {
+// inMemory runs a test on a fabric in memory, in each setting.
+func inMemory(t *testing.T, test func(*testing.T, fabricOf)) { inEachSetting(t, memory, test) }
+
+// onSoftRoCE runs it on two Soft-RoCE devices.
+func onSoftRoCE(t *testing.T, test func(*testing.T, fabricOf)) { inEachSetting(t, softRoCE, test) }
+
+func inEachSetting(
+	t *testing.T, open func(*testing.T) (fabric.Device, fabric.Device), test func(*testing.T, fabricOf),
+) {
+	t.Run("plain", func(t *testing.T) { test(t, fabricOf{open: open, plain: true}) })
+	t.Run("defaults", func(t *testing.T) { test(t, fabricOf{open: open}) })
+}
+
+// configure makes the setting that of a half. In the product what both know is
+// agreed upon in the handshake.
+func (on fabricOf) configure(c *messaging.Config) {
+	c.NoPack = on.plain
+	switch {
+	case c.Protection != "":
+	case on.plain:
+		c.Protection = messaging.ProtectRegion
+	default:
+		c.OneTouch, c.Invalidation = true, c.Device.Limits().Windows
+	}
+}
+
+// memory is a fabric in memory.
+func memory(t *testing.T) (fabric.Device, fabric.Device) {
 	n := fabrictest.New()
 	fabrictest.NoLeaks(t, n)
 	return n.Device("host"), n.Device("unit")
 }
 
-// onSoftRoCE is libibverbs on two Soft-RoCE devices that meet on a bridge.
-func onSoftRoCE(t *testing.T) (fabric.Device, fabric.Device) {
+// softRoCE is libibverbs on two Soft-RoCE devices that meet on a bridge.
+func softRoCE(t *testing.T) (fabric.Device, fabric.Device) {
 	names := testenv.NeedRDMA(t, 2)
 	var devs [2]fabric.Device
 	for i := range devs {
@@ -69,7 +102,7 @@ func onSoftRoCE(t *testing.T) (fabric.Device, fabric.Device) {
 func openDevices(t *testing.T, on fabricOf) (*trace, map[string]fabric.Device) {
 	t.Helper()
 	tp := &trace{}
-	h, u := on(t)
+	h, u := on.open(t)
 	devs := map[string]fabric.Device{
 		hostSide: &recorder{Device: h, trace: tp, side: hostSide},
 		unitSide: &recorder{Device: u, trace: tp, side: unitSide},
@@ -98,21 +131,8 @@ type pair struct {
 	frame   uint64 // numbers the frames, so that no two are alike
 }
 
-// newHalves makes two halves that are not connected. The claims are about a
-// transfer for each frame.
+// newHalves makes two halves that are not connected.
 func newHalves(t *testing.T, on fabricOf, cfg map[string]messaging.Config) *pair {
-	t.Helper()
-	alone := map[string]messaging.Config{}
-	for _, side := range sides {
-		c := cfg[side]
-		c.NoPack = true
-		alone[side] = c
-	}
-	return newPacking(t, on, alone)
-}
-
-// newPacking is newHalves, whose transfers may carry several frames.
-func newPacking(t *testing.T, on fabricOf, cfg map[string]messaging.Config) *pair {
 	t.Helper()
 	tp, devs := openDevices(t, on)
 	p := &pair{devices: devs, halfs: make(map[string]*half)}
@@ -123,10 +143,9 @@ func newPacking(t *testing.T, on fabricOf, cfg map[string]messaging.Config) *pai
 			port, wire := porttest.New(t, 1<<20)
 			h.ports, h.wires = append(h.ports, porttest.Batched{Single: port}), append(h.wires, wire)
 		}
-		c.Device, c.PeerTimeout, c.FlushTime = devs[side], max(c.PeerTimeout, time.Minute), time.Minute
-		if c.Protection == "" { // the same on every device
-			c.Protection = messaging.ProtectRegion
-		}
+		c.Device, c.PeerTimeout = devs[side], max(c.PeerTimeout, time.Minute)
+		c.FlushTime = time.Minute
+		on.configure(&c)
 		conn, err := messaging.New(c)
 		if err != nil {
 			t.Fatalf("%s: %v", side, err)

@@ -9,8 +9,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-func TestHandlerForEachChannel(t *testing.T)     { handlerForEachChannel(t, inMemory) }
-func TestRDMAHandlerForEachChannel(t *testing.T) { handlerForEachChannel(t, onSoftRoCE) }
+func TestHandlerForEachChannel(t *testing.T)     { inMemory(t, handlerForEachChannel) }
+func TestRDMAHandlerForEachChannel(t *testing.T) { onSoftRoCE(t, handlerForEachChannel) }
 
 // Every data channel has completion queues of its own, on the completion vector
 // that its number selects of those that the device says it has; the control
@@ -51,8 +51,8 @@ func handlerForEachChannel(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestHandlersAreIndependent(t *testing.T)     { handlersAreIndependent(t, inMemory) }
-func TestRDMAHandlersAreIndependent(t *testing.T) { handlersAreIndependent(t, onSoftRoCE) }
+func TestHandlersAreIndependent(t *testing.T)     { inMemory(t, handlersAreIndependent) }
+func TestRDMAHandlersAreIndependent(t *testing.T) { onSoftRoCE(t, handlersAreIndependent) }
 
 // While the handler of one data channel is stuck, because its netdevice queue is
 // full, those of the other channels and of the control channel go on.
@@ -89,8 +89,8 @@ func handlersAreIndependent(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestAttentionOncePerBatch(t *testing.T)     { attentionOncePerBatch(t, inMemory) }
-func TestRDMAAttentionOncePerBatch(t *testing.T) { attentionOncePerBatch(t, onSoftRoCE) }
+func TestAttentionOncePerBatch(t *testing.T)     { inMemory(t, attentionOncePerBatch) }
+func TestRDMAAttentionOncePerBatch(t *testing.T) { onSoftRoCE(t, attentionOncePerBatch) }
 
 // Writes that are ready together are posted together, with one doorbell, and
 // only the last asks for the receiver's attention, by a solicited event. Some
@@ -121,15 +121,15 @@ func attentionOncePerBatch(t *testing.T, on fabricOf) {
 		}
 	}
 	if n := len(batches); n == 0 || n > 100 {
-		t.Errorf("%d doorbells for 200 writes that were ready together", n)
+		t.Errorf("%d doorbells for 200 frames that were ready together", n)
 	}
 	if signaled == 0 || signaled > 50 {
-		t.Errorf("%d of 200 writes asked for a completion", signaled)
+		t.Errorf("%d writes of 200 frames asked for a completion", signaled)
 	}
 }
 
-func TestPollArmPoll(t *testing.T)     { pollArmPoll(t, inMemory) }
-func TestRDMAPollArmPoll(t *testing.T) { pollArmPoll(t, onSoftRoCE) }
+func TestPollArmPoll(t *testing.T)     { inMemory(t, pollArmPoll) }
+func TestRDMAPollArmPoll(t *testing.T) { onSoftRoCE(t, pollArmPoll) }
 
 // A handler asks to be notified when its queue is empty, looks once more, and
 // only then sleeps until the event. Those of data ask for solicited completions
@@ -181,7 +181,7 @@ func pollArmPoll(t *testing.T, on fabricOf) {
 	// What has come between the look and the request raises no event. Who does not
 	// look again sleeps for ever.
 	for _, side := range sides {
-		cqs := p.devices[side].(*recorder).last.cqs
+		cqs := p.devices[side].(*recorder).last.Load().cqs
 		control, data := cqs[0], cqs[2] // cqs[1] is of what data channel 1 sends
 		f := p.newFrame(100)
 		data.beforeArm(p.alive(), func() { p.feed(other(side), 0, f) })

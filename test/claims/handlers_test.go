@@ -53,8 +53,8 @@ func (p *pair) handlersFollowed(side string) []messaging.HandlerStats {
 	return all
 }
 
-func TestHandlersQueried(t *testing.T)     { handlersQueried(t, inMemory) }
-func TestRDMAHandlersQueried(t *testing.T) { handlersQueried(t, onSoftRoCE) }
+func TestHandlersQueried(t *testing.T)     { inMemory(t, handlersQueried) }
+func TestRDMAHandlersQueried(t *testing.T) { onSoftRoCE(t, handlersQueried) }
 
 // A device tells how many completion vectors it has, and a session that is not
 // told otherwise has a handler for each, as long as there are data channels for
@@ -81,8 +81,8 @@ func handlersQueried(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestHandlersChosen(t *testing.T)     { handlersChosen(t, inMemory) }
-func TestRDMAHandlersChosen(t *testing.T) { handlersChosen(t, onSoftRoCE) }
+func TestHandlersChosen(t *testing.T)     { inMemory(t, handlersChosen) }
+func TestRDMAHandlersChosen(t *testing.T) { onSoftRoCE(t, handlersChosen) }
 
 // The handler that a channel is given selects the completion vector that its
 // queues are created on, by the handler's number. Several channels can have one
@@ -111,8 +111,8 @@ func handlersChosen(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestHandlerReassigned(t *testing.T)     { handlerReassigned(t, inMemory) }
-func TestRDMAHandlerReassigned(t *testing.T) { handlerReassigned(t, onSoftRoCE) }
+func TestHandlerReassigned(t *testing.T)     { inMemory(t, handlerReassigned) }
+func TestRDMAHandlerReassigned(t *testing.T) { onSoftRoCE(t, handlerReassigned) }
 
 // Channels are assigned to other handlers while frames cross both ways, again and
 // again: to handlers of other processors, with other budgets. No frame is lost,
@@ -201,8 +201,8 @@ func stats(p *pair, side string) *messaging.Stats {
 	return &s
 }
 
-func TestHandlerPriorities(t *testing.T)     { handlerPriorities(t, inMemory) }
-func TestRDMAHandlerPriorities(t *testing.T) { handlerPriorities(t, onSoftRoCE) }
+func TestHandlerPriorities(t *testing.T)     { inMemory(t, handlerPriorities) }
+func TestRDMAHandlerPriorities(t *testing.T) { onSoftRoCE(t, handlerPriorities) }
 
 // Two channels have handlers on one processor, one before the other: the kernel
 // gives the threads of the first the higher priority. Then they exchange their
@@ -239,8 +239,8 @@ func handlerPriorities(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestHandlerRemoved(t *testing.T)     { handlerRemoved(t, inMemory) }
-func TestRDMAHandlerRemoved(t *testing.T) { handlerRemoved(t, onSoftRoCE) }
+func TestHandlerRemoved(t *testing.T)     { inMemory(t, handlerRemoved) }
+func TestRDMAHandlerRemoved(t *testing.T) { onSoftRoCE(t, handlerRemoved) }
 
 // The association of a channel with its handler is removed under traffic, which
 // goes on: its threads are given back, and its completions are the handler's no
@@ -285,8 +285,8 @@ func handlerRemoved(t *testing.T, on fabricOf) {
 	p.traffic()
 }
 
-func TestHandlerPriorityUnderLoad(t *testing.T)     { handlerPriorityUnderLoad(t, inMemory) }
-func TestRDMAHandlerPriorityUnderLoad(t *testing.T) { handlerPriorityUnderLoad(t, onSoftRoCE) }
+func TestHandlerPriorityUnderLoad(t *testing.T)     { inMemory(t, handlerPriorityUnderLoad) }
+func TestRDMAHandlerPriorityUnderLoad(t *testing.T) { onSoftRoCE(t, handlerPriorityUnderLoad) }
 
 // Two channels are flooded, whose receivers poll without end on one processor: that
 // of the handler with priority has most of the processor's time, and carries more.

@@ -1,7 +1,6 @@
 package claims
 
 import (
-	"bytes"
 	"slices"
 	"testing"
 
@@ -11,14 +10,14 @@ import (
 )
 
 func TestClaim04WriteCarriesDataAndIndication(t *testing.T) {
-	writeCarriesDataAndIndication(t, inMemory)
+	inMemory(t, writeCarriesDataAndIndication)
 }
 func TestRDMAClaim04WriteCarriesDataAndIndication(t *testing.T) {
-	writeCarriesDataAndIndication(t, onSoftRoCE)
+	onSoftRoCE(t, writeCarriesDataAndIndication)
 }
 
-// One RDMA write carries a frame and says which buffer it has consumed: the
-// element that it was written to.
+// One RDMA write carries a frame, or a pack, and says which buffer it has consumed:
+// the element that it was written to.
 func writeCarriesDataAndIndication(t *testing.T, on fabricOf) {
 	// Few elements, so that they are used again in an order that is not theirs.
 	p := newPair(t, on, messaging.Config{
@@ -30,14 +29,11 @@ func writeCarriesDataAndIndication(t *testing.T, on fabricOf) {
 			t.Errorf("%s: %v", side, err)
 		}
 		writes := p.writes(side)
-		if len(writes) != len(frames) {
-			t.Fatalf("%s: %d writes for %d frames", side, len(writes), len(frames))
+		if err := carries(writes, frames); err != nil {
+			t.Errorf("%s: %v", side, err)
 		}
 		ascending := true
 		for i, w := range writes {
-			if !bytes.Equal(w.data, frames[i]) {
-				t.Errorf("%s: write %d of %d bytes is not the frame of %d", side, i, len(w.data), len(frames[i]))
-			}
 			ascending = ascending && (i == 0 || w.element >= writes[i-1].element)
 		}
 		if ascending {
@@ -46,8 +42,8 @@ func writeCarriesDataAndIndication(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestClaim05IndicationInImmediateData(t *testing.T)     { indicationInImmediateData(t, inMemory) }
-func TestRDMAClaim05IndicationInImmediateData(t *testing.T) { indicationInImmediateData(t, onSoftRoCE) }
+func TestClaim05IndicationInImmediateData(t *testing.T)     { inMemory(t, indicationInImmediateData) }
+func TestRDMAClaim05IndicationInImmediateData(t *testing.T) { onSoftRoCE(t, indicationInImmediateData) }
 
 // The indication is the write's immediate data, and nothing else tells the
 // target: while frames cross, the initiator posts nothing but such writes.
@@ -82,8 +78,8 @@ func keepsAlive(m message) bool {
 	return err == nil && r.Type == protocol.CfgKeepAlive
 }
 
-func TestClaim13ImmediateDataOfEachSize(t *testing.T)     { immediateDataOfEachSize(t, inMemory) }
-func TestRDMAClaim13ImmediateDataOfEachSize(t *testing.T) { immediateDataOfEachSize(t, onSoftRoCE) }
+func TestClaim13ImmediateDataOfEachSize(t *testing.T)     { inMemory(t, immediateDataOfEachSize) }
+func TestRDMAClaim13ImmediateDataOfEachSize(t *testing.T) { onSoftRoCE(t, immediateDataOfEachSize) }
 
 // Each apparatus puts the indication into the immediate data, whether a write
 // is inline, one packet or many, and the other side's channel adapter hands it
@@ -92,14 +88,12 @@ func immediateDataOfEachSize(t *testing.T, on fabricOf) {
 	for _, side := range sides {
 		t.Run(side, func(t *testing.T) {
 			p := newPair(t, on, messaging.Config{})
-			p.cross(side, 0, sizes...)
+			frames := p.cross(side, 0, sizes...)
 			if err := p.indicated(side, 1); err != nil {
 				t.Error(err)
 			}
-			for i, w := range p.writes(side) {
-				if int(w.send.Len) != sizes[i] || w.send.Op != fabric.OpWriteImm {
-					t.Errorf("write %d is opcode %d of %d bytes, for a frame of %d", i, w.send.Op, w.send.Len, sizes[i])
-				}
+			if err := carries(p.writes(side), frames); err != nil {
+				t.Error(err)
 			}
 			if w := p.pick(other(side), sendPosted); slices.ContainsFunc(w,
 				func(e entry) bool { return e.send.Op != fabric.OpSend }) {
@@ -109,8 +103,8 @@ func immediateDataOfEachSize(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestClaim20ImmediateDataBothWays(t *testing.T)     { immediateDataBothWays(t, inMemory) }
-func TestRDMAClaim20ImmediateDataBothWays(t *testing.T) { immediateDataBothWays(t, onSoftRoCE) }
+func TestClaim20ImmediateDataBothWays(t *testing.T)     { inMemory(t, immediateDataBothWays) }
+func TestRDMAClaim20ImmediateDataBothWays(t *testing.T) { onSoftRoCE(t, immediateDataBothWays) }
 
 // The method with the indication in immediate data, on every data channel and in
 // both directions at once.

@@ -75,8 +75,8 @@ func (p *pair) extra() (pool lentPool, ok bool) {
 	return lent[first], true
 }
 
-func TestMessageBufferRecvPoolGet(t *testing.T)     { messageBufferRecvPoolGet(t, inMemory) }
-func TestRDMAMessageBufferRecvPoolGet(t *testing.T) { messageBufferRecvPoolGet(t, onSoftRoCE) }
+func TestMessageBufferRecvPoolGet(t *testing.T)     { inMemory(t, messageBufferRecvPoolGet) }
+func TestRDMAMessageBufferRecvPoolGet(t *testing.T) { onSoftRoCE(t, messageBufferRecvPoolGet) }
 
 // An initiator that lacks elements asks for another pool, by the size and the
 // number of elements wanted; the target registers new memory and lends it, and
@@ -104,10 +104,7 @@ func messageBufferRecvPoolGet(t *testing.T, on fabricOf) {
 	if len(arrived) == 0 || pool.at < arrived[0].at || pool.ElementSize < get.ElementSize || pool.Channel() != 2 {
 		t.Errorf("lent, before or after having been asked: %+v", pool)
 	}
-	fresh := slices.ContainsFunc(p.pick(unitSide, registered), func(r entry) bool {
-		return r.rkey == pool.RKey && r.addr == pool.Addr && r.at > arrived[0].at && r.at < pool.at
-	})
-	if !fresh {
+	if mem, _ := p.memory(unitSide, pool); mem.at < arrived[0].at {
 		t.Errorf("no memory was registered for %+v", pool)
 	}
 	if err := p.credits(hostSide); err != nil {
@@ -115,8 +112,8 @@ func messageBufferRecvPoolGet(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestMessageBufferPoolFlush(t *testing.T)     { messageBufferPoolFlush(t, inMemory) }
-func TestRDMAMessageBufferPoolFlush(t *testing.T) { messageBufferPoolFlush(t, onSoftRoCE) }
+func TestMessageBufferPoolFlush(t *testing.T)     { inMemory(t, messageBufferPoolFlush) }
+func TestRDMAMessageBufferPoolFlush(t *testing.T) { onSoftRoCE(t, messageBufferPoolFlush) }
 
 // Either side ends the use of a pool by a request that names it: from then on
 // the initiator writes there no more; the other side replies with the request's
@@ -136,10 +133,11 @@ func messageBufferPoolFlush(t *testing.T, on fabricOf) {
 			p.start()
 			p.flood(0, func() bool { _, ok := p.extra(); return ok })
 			pool, _ := p.extra()
+			mem, _ := p.memory(unitSide, pool)
 			var gone entry
 			p.until(func() error {
 				for _, e := range p.pick(unitSide, deregistered) {
-					if e.addr == pool.Addr && e.rkey == pool.RKey {
+					if e.addr == pool.Addr && e.rkey == mem.rkey {
 						gone = e
 					}
 				}
@@ -180,7 +178,8 @@ func messageBufferPoolFlush(t *testing.T, on fabricOf) {
 				t.Error("deregistered before the request came")
 			}
 			for _, e := range p.pick(hostSide, sendPosted) {
-				if e.send.RKey == pool.RKey && e.send.Op != fabric.OpSend && e.at > last {
+				write := e.send.Op == fabric.OpWrite || e.send.Op == fabric.OpWriteImm
+				if write && e.send.RKey == pool.RKey && e.at > last {
 					t.Error("written to after the exchange")
 				}
 			}
@@ -190,8 +189,8 @@ func messageBufferPoolFlush(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestFlushAtTheEnd(t *testing.T)     { flushAtTheEnd(t, inMemory) }
-func TestRDMAFlushAtTheEnd(t *testing.T) { flushAtTheEnd(t, onSoftRoCE) }
+func TestFlushAtTheEnd(t *testing.T)     { inMemory(t, flushAtTheEnd) }
+func TestRDMAFlushAtTheEnd(t *testing.T) { onSoftRoCE(t, flushAtTheEnd) }
 
 // Whoever ends a session in good order flushes all pools before: it asks the other
 // side to stop using those that it lends, and to take back those that it uses. Each
@@ -249,8 +248,8 @@ func flushAtTheEnd(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestBufferLifeCycle(t *testing.T)     { bufferLifeCycle(t, inMemory) }
-func TestRDMABufferLifeCycle(t *testing.T) { bufferLifeCycle(t, onSoftRoCE) }
+func TestBufferLifeCycle(t *testing.T)     { inMemory(t, bufferLifeCycle) }
+func TestRDMABufferLifeCycle(t *testing.T) { onSoftRoCE(t, bufferLifeCycle) }
 
 // The life of a buffer, in order: registered, lent, written, indicated, returned,
 // written again and so on; flushed; deregistered. With the session everything
@@ -277,6 +276,7 @@ func bufferLifeCycle(t *testing.T, on fabricOf) {
 		return false
 	})
 	pool, _ := p.extra()
+	mem, _ := p.memory(unitSide, pool)
 	var element uint32
 	for e, n := range counts() {
 		if n >= uses {
@@ -291,7 +291,7 @@ func bufferLifeCycle(t *testing.T, on fabricOf) {
 		}
 	}
 	poolGone := func() bool {
-		return slices.ContainsFunc(p.pick(unitSide, deregistered), func(e entry) bool { return e.rkey == pool.RKey })
+		return slices.ContainsFunc(p.pick(unitSide, deregistered), func(e entry) bool { return e.rkey == mem.rkey })
 	}
 	p.until(func() error {
 		if !poolGone() {
@@ -301,7 +301,7 @@ func bufferLifeCycle(t *testing.T, on fabricOf) {
 	})
 	for _, e := range p.pick("", registered, deregistered, sendPosted, recvDone) {
 		switch m := (message{entry: e}); {
-		case e.side == unitSide && e.what == registered && e.rkey == pool.RKey:
+		case e.side == unitSide && e.what == registered && e.rkey == mem.rkey:
 			step("registered")
 		case e.at == pool.at:
 			step("lent")
@@ -316,7 +316,7 @@ func bufferLifeCycle(t *testing.T, on fabricOf) {
 		case e.what == sendPosted && flushes(m.data, pool.Ref):
 			// The last write is on its way, or not looked at, when somebody asks for this.
 			flushed = true
-		case e.side == unitSide && e.what == deregistered && e.rkey == pool.RKey:
+		case e.side == unitSide && e.what == deregistered && e.rkey == mem.rkey:
 			step("deregistered")
 		}
 		if len(steps) > 0 && steps[len(steps)-1] == "deregistered" {

@@ -9,11 +9,12 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-func TestOnlyPoolsAreWritable(t *testing.T)     { onlyPoolsAreWritable(t, inMemory) }
-func TestRDMAOnlyPoolsAreWritable(t *testing.T) { onlyPoolsAreWritable(t, onSoftRoCE) }
+func TestOnlyPoolsAreWritable(t *testing.T)     { inMemory(t, onlyPoolsAreWritable) }
+func TestRDMAOnlyPoolsAreWritable(t *testing.T) { onSoftRoCE(t, onlyPoolsAreWritable) }
 
-// Each pool is a memory region of its own, which the peer may write and not read;
-// nothing else that is registered may be touched from outside.
+// Each pool is a memory region of its own, which the peer may write, by the region's
+// key or that of a window, and not read; nothing else that is registered may be
+// touched from outside.
 func onlyPoolsAreWritable(t *testing.T, on fabricOf) {
 	p := newPair(t, on, messaging.Config{Queues: 2})
 	for _, side := range sides {
@@ -26,7 +27,7 @@ func onlyPoolsAreWritable(t *testing.T, on fabricOf) {
 			if r.access&^(fabric.LocalWrite|fabric.RemoteWrite|fabric.WindowBind) != 0 {
 				t.Errorf("%s: memory registered with access %#x", side, r.access)
 			}
-			if r.access&fabric.RemoteWrite == 0 {
+			if r.access&(fabric.RemoteWrite|fabric.WindowBind) == 0 {
 				closed++
 				continue
 			}
@@ -34,6 +35,9 @@ func onlyPoolsAreWritable(t *testing.T, on fabricOf) {
 			if !slices.ContainsFunc(lent, func(l lentPool) bool { return l.Addr == r.addr && l.Bytes() == uint64(r.length) }) {
 				t.Errorf("%s: %d bytes that are no pool may be written by the peer", side, r.length)
 			}
+		}
+		for _, l := range lent {
+			p.memory(side, l)
 		}
 		// Send slots of each data channel, and both directions of the control channel.
 		if writable != len(lent) || closed < 4 {
@@ -52,8 +56,8 @@ func onlyPoolsAreWritable(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestDomainForEachPeer(t *testing.T)     { domainForEachPeer(t, inMemory) }
-func TestRDMADomainForEachPeer(t *testing.T) { domainForEachPeer(t, onSoftRoCE) }
+func TestDomainForEachPeer(t *testing.T)     { inMemory(t, domainForEachPeer) }
+func TestRDMADomainForEachPeer(t *testing.T) { onSoftRoCE(t, domainForEachPeer) }
 
 // Two sessions on the same devices share nothing: each has a protection domain,
 // with its regions, queue pairs and completion queues in it. A key of one is

@@ -142,16 +142,9 @@ func indicatedWrites(here, there *wiretap) (marked int, err error) {
 // markedFrames returns how many marked frames are in what was written: one
 // frame, or a pack of those that were there together.
 func markedFrames(data []byte) (n int, err error) {
-	if !protocol.IsPack(data) {
-		if bytes.Contains(data, []byte(mark)) {
-			n = 1
-		}
-		return n, nil
-	}
-	pack, err := protocol.DecodePack(data)
-	for err == nil && pack.Left() > 0 {
-		var frame []byte
-		if frame, err = pack.Next(); bytes.Contains(frame, []byte(mark)) {
+	frames, err := framesIn(data)
+	for _, f := range frames {
+		if bytes.Contains(f, []byte(mark)) {
 			n++
 		}
 	}

@@ -2,15 +2,14 @@ package claims
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-func TestClaim11PushPush(t *testing.T)     { pushPush(t, inMemory) }
-func TestRDMAClaim11PushPush(t *testing.T) { pushPush(t, onSoftRoCE) }
+func TestClaim11PushPush(t *testing.T)     { inMemory(t, pushPush) }
+func TestRDMAClaim11PushPush(t *testing.T) { onSoftRoCE(t, pushPush) }
 
 // Both sides push: a frame leaves by one work request of the side that has it.
 // Nothing is asked for before it arrives, and nobody can read the other's memory.
@@ -58,8 +57,8 @@ func pushPush(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestClaim19PushToPreRegisteredBuffer(t *testing.T)     { pushToPreRegisteredBuffer(t, inMemory) }
-func TestRDMAClaim19PushToPreRegisteredBuffer(t *testing.T) { pushToPreRegisteredBuffer(t, onSoftRoCE) }
+func TestClaim19PushToPreRegisteredBuffer(t *testing.T)     { inMemory(t, pushToPreRegisteredBuffer) }
+func TestRDMAClaim19PushToPreRegisteredBuffer(t *testing.T) { onSoftRoCE(t, pushToPreRegisteredBuffer) }
 
 // First a connected channel is established by associating the queue pairs, then
 // data is pushed into buffers that had been registered before they were lent,
@@ -72,7 +71,7 @@ func pushToPreRegisteredBuffer(t *testing.T, on fabricOf) {
 	p.connect()
 	p.start()
 	for _, side := range sides {
-		p.cross(side, 0, sizes...)
+		frames := p.cross(side, 0, sizes...)
 		peer := other(side)
 		var c []entry
 		for _, s := range sides {
@@ -82,18 +81,16 @@ func pushToPreRegisteredBuffer(t *testing.T, on fabricOf) {
 			t.Fatalf("the queue pairs of the data channel are not associated with each other: %+v", c)
 		}
 		writes := p.writes(side)
-		if len(writes) != len(sizes) {
-			t.Errorf("%s: %d writes for %d frames", side, len(writes), len(sizes))
+		if err := carries(writes, frames); err != nil {
+			t.Errorf("%s: %v", side, err)
 		}
 		for _, w := range writes {
 			if w.at < c[0].at || w.at < c[1].at {
 				t.Errorf("%s: a write before the channel was established", side)
 			}
-			ok := slices.ContainsFunc(p.pick(peer, registered), func(r entry) bool {
-				return r.at < w.pool.at && r.access&fabric.RemoteWrite != 0 && r.rkey == w.send.RKey &&
-					w.send.RemoteAddr >= r.addr && w.send.RemoteAddr+uint64(w.send.Len) <= r.addr+uint64(r.length)
-			})
-			if !ok {
+			_, key := p.memory(peer, w.pool)
+			if key.rkey != w.send.RKey || w.send.RemoteAddr < key.addr ||
+				w.send.RemoteAddr+uint64(w.send.Len) > key.addr+uint64(key.length) {
 				t.Errorf("%s: a write of %d bytes to %#x, which the %s had not registered before it was lent", side, w.send.Len,
 					w.send.RemoteAddr, peer)
 			}

@@ -10,8 +10,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-func TestClaim02WorkQueuePairs(t *testing.T)     { workQueuePairs(t, inMemory) }
-func TestRDMAClaim02WorkQueuePairs(t *testing.T) { workQueuePairs(t, onSoftRoCE) }
+func TestClaim02WorkQueuePairs(t *testing.T)     { inMemory(t, workQueuePairs) }
+func TestRDMAClaim02WorkQueuePairs(t *testing.T) { onSoftRoCE(t, workQueuePairs) }
 
 // The host and the I/O unit each have work queue pairs, on their own channel
 // adapter, and each of the host's is associated with one of the I/O unit's.
@@ -39,8 +39,8 @@ func workQueuePairs(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestClaim03SendQueueAndReceiveQueue(t *testing.T)     { sendQueueAndReceiveQueue(t, inMemory) }
-func TestRDMAClaim03SendQueueAndReceiveQueue(t *testing.T) { sendQueueAndReceiveQueue(t, onSoftRoCE) }
+func TestClaim03SendQueueAndReceiveQueue(t *testing.T)     { inMemory(t, sendQueueAndReceiveQueue) }
+func TestRDMAClaim03SendQueueAndReceiveQueue(t *testing.T) { onSoftRoCE(t, sendQueueAndReceiveQueue) }
 
 // A work queue pair is a send queue and a receive queue: what is posted to
 // either completes there, in the order of posting, and to no other.
@@ -54,7 +54,7 @@ func sendQueueAndReceiveQueue(t *testing.T, on fabricOf) {
 	}
 	for _, side := range sides {
 		for ch, qpn := range p.qpns[side] {
-			sent, got := ofQP(qpn, p.pick(side, sendPosted)), ofQP(qpn, p.pick(side, sendDone))
+			sent, got := ofQP(qpn, p.pick(side, sendPosted)), p.completedSends(side, qpn)
 			if len(sent) == 0 || len(got) == 0 {
 				t.Errorf("%s: channel %d: %d sends posted, %d completed", side, ch, len(sent), len(got))
 			}
@@ -108,8 +108,8 @@ func (o *observed) apparatus(side string) error {
 	return o.indicated(side, 1)
 }
 
-func TestClaim08TwoWorkQueuePairs(t *testing.T)     { twoWorkQueuePairs(t, inMemory) }
-func TestRDMAClaim08TwoWorkQueuePairs(t *testing.T) { twoWorkQueuePairs(t, onSoftRoCE) }
+func TestClaim08TwoWorkQueuePairs(t *testing.T)     { inMemory(t, twoWorkQueuePairs) }
+func TestRDMAClaim08TwoWorkQueuePairs(t *testing.T) { onSoftRoCE(t, twoWorkQueuePairs) }
 
 // Each side is an apparatus with two work queue pairs, a channel adapter and
 // the messaging layer.
@@ -123,8 +123,8 @@ func twoWorkQueuePairs(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestClaim12ChannelForEachQueuePair(t *testing.T)     { channelForEachQueuePair(t, inMemory) }
-func TestRDMAClaim12ChannelForEachQueuePair(t *testing.T) { channelForEachQueuePair(t, onSoftRoCE) }
+func TestClaim12ChannelForEachQueuePair(t *testing.T)     { inMemory(t, channelForEachQueuePair) }
+func TestRDMAClaim12ChannelForEachQueuePair(t *testing.T) { onSoftRoCE(t, channelForEachQueuePair) }
 
 // The first queue pair's channel carries every buffer management message to the
 // peer's first queue pair, the second's every write to the peer's second.

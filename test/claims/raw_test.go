@@ -86,8 +86,8 @@ func (e *rawEnd) connect(t *testing.T, to *rawEnd) {
 	}
 }
 
-func TestChannelAttributes(t *testing.T)     { channelAttributes(t, inMemory) }
-func TestRDMAChannelAttributes(t *testing.T) { channelAttributes(t, onSoftRoCE) }
+func TestChannelAttributes(t *testing.T)     { channelAttributes(t, fabricOf{open: memory}) }
+func TestRDMAChannelAttributes(t *testing.T) { channelAttributes(t, fabricOf{open: softRoCE}) }
 
 // What an acknowledged and an unacknowledged channel promise, and a connected one.
 func channelAttributes(t *testing.T, on fabricOf) {

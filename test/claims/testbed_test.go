@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ type testbed struct {
 	hostNS, cardNS, lanNS string
 	host                  *host.Host
 	unit                  *iounit.Unit
+	end                   map[string]func() // ends a side, before the test does
 }
 
 const (
@@ -48,9 +50,9 @@ func newTestbed(t *testing.T, on fabricOf) *testbed {
 	s.observed = &observed{trace: tp, t: t, qpns: make(map[string][]uint32)}
 	s.until = func(cond func() error) { t.Helper(); poll(t, cond) }
 	hostKey, unitKey := newKey(t), newKey(t)
-	var addr string
-	s.unit, addr = startUnit(t, devs[unitSide], "unit", s.cardNS, security(t, unitKey, hostKey))
-	s.host = startHost(t, devs[hostSide], "alpha", "sn0", s.hostNS, addr, security(t, hostKey, unitKey))
+	unit := on.startUnit(t, devs[unitSide], "unit", s.cardNS, security(t, unitKey, hostKey))
+	h, endHost := on.startHost(t, devs[hostSide], "alpha", "sn0", s.hostNS, unit.addr, security(t, hostKey, unitKey))
+	s.host, s.unit, s.end = h, unit.Unit, map[string]func(){hostSide: endHost, unitSide: unit.end}
 	carrier(t, s.hostNS, "sn0", hostAddr)
 	for _, side := range sides {
 		for _, e := range s.pick(side, qpMade) {
@@ -100,21 +102,39 @@ func security(t *testing.T, own, peer *session.Key) *session.Security {
 	return must(session.NewSecurity(own, "", trust))(t)
 }
 
-// run runs a half until the test ends.
-func run(t *testing.T, what string, half func(context.Context) error) {
+// run runs a half until end is called, or the test ends.
+func run(t *testing.T, what string, half func(context.Context) error) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- half(ctx) }()
-	t.Cleanup(func() {
+	end = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	})
+	t.Cleanup(end)
+	return end
 }
 
-// startUnit starts an I/O unit with the card in cardNS and returns its address.
-func startUnit(t *testing.T, dev fabric.Device, name, cardNS string, sec *session.Security) (*iounit.Unit, string) {
+// messaging is a half's part of the setting, of which the handshake makes the rest.
+func (on fabricOf) messaging(dev fabric.Device) messaging.Config {
+	c := messaging.Config{PeerTimeout: time.Minute, FlushTime: time.Minute, Device: dev}
+	on.configure(&c)
+	return c
+}
+
+// startedUnit is an I/O unit that runs.
+type startedUnit struct {
+	*iounit.Unit
+	addr string
+	end  func()
+}
+
+// startUnit starts an I/O unit with the card in cardNS.
+func (on fabricOf) startUnit(
+	t *testing.T, dev fabric.Device, name, cardNS string, sec *session.Security,
+) startedUnit {
 	t.Helper()
 	u := must(iounit.New(iounit.Config{
 		Name: name, Software: "test", Device: dev,
@@ -126,15 +146,17 @@ func startUnit(t *testing.T, dev fabric.Device, name, cardNS string, sec *sessio
 			return info.LinkState, err
 		},
 		Policy:    must(policy.Parse("policy", []byte("default: {macs: any}")))(t), // another address is set
-		Messaging: messaging.Config{PeerTimeout: time.Minute, NoPack: true}, Log: slog.New(slog.DiscardHandler),
+		Messaging: on.messaging(dev), Log: slog.New(slog.DiscardHandler),
 	}))(t)
 	ln := must(session.Listen("127.0.0.1:0", session.ServerConfig{Security: sec, Burst: u.Burst, Rejected: u.Rejected}))(t)
-	run(t, name, func(ctx context.Context) error { return errors.Join(u.Run(ctx, ln), ln.Close()) })
-	return u, ln.Addr().String()
+	end := run(t, name, func(ctx context.Context) error { return errors.Join(u.Run(ctx, ln), ln.Close()) })
+	return startedUnit{u, ln.Addr().String(), end}
 }
 
 // startHost starts a host with a netdevice of its own.
-func startHost(t *testing.T, dev fabric.Device, name, netdev, ns, unit string, sec *session.Security) *host.Host {
+func (on fabricOf) startHost(
+	t *testing.T, dev fabric.Device, name, netdev, ns, unit string, sec *session.Security,
+) (h *host.Host, end func()) {
 	t.Helper()
 	sn := must(tap.Open(tap.Config{Name: netdev, NetNS: ns, Queues: 1, Offloads: vnet.AllOffloads}))(t)
 	t.Cleanup(func() {
@@ -145,15 +167,14 @@ func startHost(t *testing.T, dev fabric.Device, name, netdev, ns, unit string, s
 	if err := sn.Up(); err != nil {
 		t.Fatal(err)
 	}
-	h := must(host.New(host.Config{
+	h = must(host.New(host.Config{
 		Name: name, Software: "test", IOUnits: []string{unit}, Security: sec, Device: dev,
 		Netdev: host.TAP(sn), Offloads: vnet.AllOffloads,
-		Messaging: messaging.Config{PeerTimeout: time.Minute, NoPack: true},
+		Messaging: on.messaging(dev),
 		RetryMin:  time.Millisecond, RetryMax: 10 * time.Millisecond,
 		Log: slog.New(slog.DiscardHandler),
 	}))(t)
-	run(t, name, h.Run)
-	return h
+	return h, run(t, name, h.Run)
 }
 
 // mark is what pings carry, so that they are found again.

@@ -16,7 +16,7 @@ const (
 	cqMade                       // a completion queue was made
 	qpMade                       // a queue pair was made
 	connected                    // a queue pair is about to be connected
-	sendPosted                   // a work request is about to be posted to a send queue
+	sendPosted                   // a work request, of however many pieces, is about to be posted to a send queue
 	recvPosted                   // a work request is about to be posted to a receive queue
 	sendDone                     // the completion of a send was polled
 	recvDone                     // the completion of a receive was polled

@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"testing"
@@ -96,6 +97,29 @@ func (o *observed) lent(side string) []lentPool {
 	return out
 }
 
+// memory is the registered memory of a pool that a side has lent, and what made its
+// key one to write with: the memory itself, or a window that was bound to all of it
+// over the channel that may use the pool. Both were before the pool was lent.
+func (o *observed) memory(side string, l lentPool) (mem, key entry) {
+	o.t.Helper()
+	for _, e := range o.pick(side, registered, bound) {
+		if e.at > l.at || e.addr != l.Addr || uint64(e.length) != l.Bytes() {
+			continue
+		}
+		if e.what == registered {
+			mem = e
+		}
+		if e.rkey == l.RKey && (e.what == registered && e.access&fabric.RemoteWrite != 0 ||
+			e.what == bound && mem.access&fabric.WindowBind != 0 && o.channel(side, e.qpn) == int(l.Channel())) {
+			key = e
+		}
+	}
+	if mem.what == 0 || key.what == 0 {
+		o.t.Errorf("%s: the address or handle of %+v is not that of registered memory", side, l)
+	}
+	return mem, key
+}
+
 // write is an RDMA write and the element that it goes to, found by its address
 // and key alone.
 type write struct {
@@ -133,6 +157,57 @@ func (o *observed) writes(side string) []write {
 		out = append(out, w)
 	}
 	return out
+}
+
+// framesIn are the frames that a transfer carried: one, or those of a pack.
+func framesIn(data []byte) (frames [][]byte, err error) {
+	if !protocol.IsPack(data) {
+		return [][]byte{data}, nil
+	}
+	pack, err := protocol.DecodePack(data)
+	for err == nil && pack.Left() > 0 {
+		var f []byte
+		if f, err = pack.Next(); err == nil {
+			frames = append(frames, f)
+		}
+	}
+	return frames, err
+}
+
+// carry checks that transfers carried these frames, whole and in order.
+func carry(transfers, frames [][]byte) error {
+	var got [][]byte
+	for i, data := range transfers {
+		more, err := framesIn(data)
+		if err != nil {
+			return fmt.Errorf("transfer %d: %w", i, err)
+		}
+		got = append(got, more...)
+	}
+	for i := range min(len(got), len(frames)) {
+		if !bytes.Equal(got[i], frames[i]) {
+			return fmt.Errorf("frame %d, of %d bytes, was sent as one of %d", i, len(frames[i]), len(got[i]))
+		}
+	}
+	if len(got) != len(frames) {
+		return fmt.Errorf("%d transfers carry %d of %d frames", len(transfers), len(got), len(frames))
+	}
+	return nil
+}
+
+// carries is carry, of writes.
+func carries(writes []write, frames [][]byte) error {
+	var data [][]byte
+	for _, w := range writes {
+		data = append(data, w.data)
+	}
+	return carry(data, frames)
+}
+
+// completedSends returns the completions of what a side has sent over a queue pair,
+// to which windows are bound as well.
+func (o *observed) completedSends(side string, qpn uint32) []entry {
+	return filter(ofQP(qpn, o.pick(side, sendDone)), func(e entry) bool { return e.done.Op != fabric.OpBind })
 }
 
 // indicated checks that the writes of one channel of a side tell, each in its

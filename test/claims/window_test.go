@@ -40,8 +40,8 @@ func (p *pair) keyVoid(key uint32, agreed bool) (how entry) {
 	return how
 }
 
-func TestPoolsBehindWindows(t *testing.T)     { poolsBehindWindows(t, inMemory) }
-func TestRDMAPoolsBehindWindows(t *testing.T) { poolsBehindWindows(t, onSoftRoCE) }
+func TestPoolsBehindWindows(t *testing.T)     { inMemory(t, poolsBehindWindows) }
+func TestRDMAPoolsBehindWindows(t *testing.T) { onSoftRoCE(t, poolsBehindWindows) }
 
 // Where windows protect pools no region may be written from outside by its own
 // key. Each pool is lent with the key of a window that was bound to all of its
@@ -122,8 +122,8 @@ func poolsBehindWindows(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestWindowsInEveryMode(t *testing.T)     { windowsInEveryMode(t, inMemory) }
-func TestRDMAWindowsInEveryMode(t *testing.T) { windowsInEveryMode(t, onSoftRoCE) }
+func TestWindowsInEveryMode(t *testing.T)     { inMemory(t, windowsInEveryMode) }
+func TestRDMAWindowsInEveryMode(t *testing.T) { onSoftRoCE(t, windowsInEveryMode) }
 
 // Frames of all sizes cross pools behind windows, and behind a window for each
 // element, in the modes that lend pools, over several channels. The sides need
@@ -156,8 +156,8 @@ func windowsInEveryMode(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestOneTouch(t *testing.T)     { oneTouch(t, inMemory) }
-func TestRDMAOneTouch(t *testing.T) { oneTouch(t, onSoftRoCE) }
+func TestOneTouch(t *testing.T)     { inMemory(t, oneTouch) }
+func TestRDMAOneTouch(t *testing.T) { onSoftRoCE(t, oneTouch) }
 
 // Each element of a one-touch pool is lent with a key of its own, and written
 // with it once. Its window is invalidated before the frame in it is passed on,
@@ -217,8 +217,8 @@ func oneTouch(t *testing.T, on fabricOf) {
 	}
 }
 
-func TestRevocationMeasured(t *testing.T)     { revocationMeasured(t, inMemory) }
-func TestRDMARevocationMeasured(t *testing.T) { revocationMeasured(t, onSoftRoCE) }
+func TestRevocationMeasured(t *testing.T)     { inMemory(t, revocationMeasured) }
+func TestRDMARevocationMeasured(t *testing.T) { onSoftRoCE(t, revocationMeasured) }
 
 // The time is measured in which a second write to a one-touch element is still
 // accepted, from when the first one is taken.
