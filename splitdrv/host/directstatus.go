@@ -43,7 +43,9 @@ type DirectStatus struct {
 	Mode     protocol.Mode     `json:"mode"`     // of transfer
 	State    DirectState       `json:"state"`
 	Since    time.Time         `json:"since"` // of the state
-	Counts   DirectCounts      `json:"counts"`
+	// Took is how long it took from the offer until frames went directly, 0 before.
+	Took   time.Duration `json:"took_ns"`
+	Counts DirectCounts  `json:"counts"`
 	// Traffic is of the connection's channels; nil while they move no frames.
 	Traffic *messaging.Stats `json:"traffic,omitempty"`
 }

@@ -53,7 +53,8 @@ type link struct {
 		confirm, pause    chan struct{} // closed: it has this side's markers; it sends nothing more
 	}
 	began time.Time
-	used  atomic.Int64 // Unix time of the last use seen, in nanoseconds
+	took  time.Duration // from then until frames went directly
+	used  atomic.Int64  // Unix time of the last use seen, in nanoseconds
 	shown atomic.Pointer[DirectStatus]
 	port  atomic.Pointer[paths.Path] // path, for counts
 	stats *messaging.Conn            // conn while it moves frames, for the status; guarded by direct.mu
@@ -125,6 +126,7 @@ func (l *link) show(s DirectState) {
 	p := l.offer.Peer
 	l.shown.Store(&DirectStatus{
 		ID: l.id, Peer: p.Name, Platform: p.Platform, MACs: p.MACs, Mode: l.offer.Mode, State: s, Since: time.Now(),
+		Took: l.took,
 	})
 }
 
@@ -276,9 +278,10 @@ func (l *link) enter() *leaving {
 		return why
 	}
 	path.Confirm()
+	l.took = time.Since(l.began)
 	l.show(DirectEstablished)
 	l.d.cfg.Log.Info("direct connection established", "peer", p.Name, "platform", p.Platform, "mode", l.offer.Mode,
-		"took", time.Since(l.began).Round(time.Microsecond))
+		"took", l.took.Round(time.Microsecond))
 	return nil
 }
 
