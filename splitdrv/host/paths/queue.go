@@ -168,6 +168,9 @@ func (q *queue) give(to *reader) bool {
 	q.reader.Store(to)
 	from.rights.Add(-1)
 	to.rights.Add(1)
+	// epoll(7) need not tell of frames that were there before: not of a descriptor that was
+	// readable already when it was watched last, and a full netdevice gets no other frame.
+	to.wake()
 	return true
 }
 

@@ -192,6 +192,65 @@ func TestReleaseGivesRight(t *testing.T) {
 	}
 }
 
+// TestRightOfFullNetdevice gives the right to read to each in turn while the netdevice is
+// full: who waits as Go's runtime does, for a change, is told of the frames that are there.
+func TestRightOfFullNetdevice(t *testing.T) {
+	s, d := newSplit(t, 1, Config{})
+	_, direct := opened(t, s, peer)
+	u := uplinkOf(t, s, 0)
+	changes := func(from *sender) (changed func() bool) {
+		ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(ep) })
+		fd := from.port.FD()
+		if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET,
+			Fd: int32(fd)}); err != nil {
+			t.Fatal(err)
+		}
+		return func() bool {
+			n, err := unix.EpollWait(ep, make([]unix.EpollEvent, 1), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n > 0
+		}
+	}
+	uplink, path := changes(u), changes(direct)
+	to := frame(peer, own, 100)
+	direct.read(t, 8) // it asks
+	for range 3 {
+		for range movesAfter << slowest {
+			d[0].send(to)
+			if s.reads(0) != s.queues[0].uplink {
+				break
+			}
+			if !uplink() {
+				t.Fatal("the path through the I/O unit is not told of a frame")
+			}
+			expect(t, "the I/O unit", u)
+			direct.drain(t)
+		}
+		if s.reads(0) == s.queues[0].uplink {
+			t.Fatal("the right has not moved")
+		}
+		if !path() {
+			t.Fatal("the direct path is not told of a frame")
+		}
+		direct.drain(t)
+		// Now the peer is slow, and the netdevice is full: there is no other frame.
+		d[0].send(to)
+		release(direct)
+		s.queues[0].graceEnds()
+		if s.reads(0) != s.queues[0].uplink || !uplink() {
+			t.Fatal("the path through the I/O unit is not told of the frame that was there")
+		}
+		expect(t, "the I/O unit", u)
+		direct.drain(t)
+	}
+}
+
 // TestSlowPeer has the right go later and later to a path that keeps the others waiting,
 // and sooner again when it does not any more.
 func TestSlowPeer(t *testing.T) {
