@@ -5,6 +5,7 @@
 //
 // The environment variable SPLITNIC_BIN names the binary; without it,
 // build/splitnic of this checkout is used. Tests that begin with TestRDMA need
-// the RDMA devices snrxe0 (for I/O units) and snrxe1 (for hosts) of
-// ci/softroce/topology.sh, which `scripts/test softroce` makes.
+// the RDMA devices snrxe0 (for I/O units), snrxe1 (for hosts) and snrxe2 (for hosts
+// that are to be on a device of their own) of ci/softroce/topology.sh, which
+// `scripts/test softroce` makes.
 package e2e

@@ -42,7 +42,13 @@ const (
 // LAN's server. Each end waits for pause between two chunks.
 func startStreaming(t testing.TB, lan, ns string, pause time.Duration) *streaming {
 	t.Helper()
-	l := testenv.ListenTCP(t, lan, addr(0))
+	return startStreamingTo(t, lan, addr(0), ns, pause)
+}
+
+// startStreamingTo is startStreaming to an address in another namespace.
+func startStreamingTo(t testing.TB, server, at, ns string, pause time.Duration) *streaming {
+	t.Helper()
+	l := testenv.ListenTCP(t, server, at)
 	accepted := make(chan *net.TCPConn, 1)
 	go func() {
 		defer close(accepted)

@@ -1,0 +1,233 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/host"
+)
+
+// thirdDevice is for hosts that are to be on another device than the others.
+const thirdDevice = "snrxe2"
+
+// The flags of hosts, and of an I/O unit that has them connect at their first packet.
+var (
+	onThird  = []string{"--device", thirdDevice, "--direct-grace", "30s"}
+	onSecond = []string{"--direct-grace", "30s"}
+)
+
+// newDirectFixture is a fixture for direct connections, which the policy does not
+// permit yet unless it is told to.
+func newDirectFixture(t *testing.T, permitted bool) *fixture {
+	t.Helper()
+	testenv.NeedRDMA(t, 3)
+	r := newFixture(t, "macvtap", "--direct-after", "0")
+	r.direct(permitted)
+	return r
+}
+
+// direct has the policy permit direct connections or not.
+func (r *fixture) direct(permitted bool) {
+	r.t.Helper()
+	word := map[bool]string{true: "yes", false: "no"}[permitted]
+	r.put("default: {direct: " + word + ", max-sessions: 64}\n")
+}
+
+// directs is what the host's status has of direct connections.
+func (n *node) directs() (s host.DirectsStatus) {
+	n.t.Helper()
+	eventually(n.t, func() bool {
+		raw, err := statussock.Read(n.t.Context(), n.sock)
+		var all host.Status
+		if err == nil {
+			err = json.Unmarshal(raw, &all)
+		}
+		s = all.Direct
+		return err == nil
+	}, "a status from %s", n.sock)
+	return s
+}
+
+// established reports whether the host has a direct connection with another one in use.
+func (n *node) established(peer *node) bool {
+	for _, c := range n.directs().Connections {
+		if c.Peer == peer.name && c.State == host.DirectEstablished {
+			return true
+		}
+	}
+	return false
+}
+
+// directly waits until two hosts have a direct connection.
+func directly(a, b *node) {
+	a.t.Helper()
+	eventually(a.t, func() bool { return a.established(b) && b.established(a) },
+		"a direct connection of %s and %s", a.name, b.name)
+}
+
+// indirectly waits until hosts have none.
+func indirectly(all ...*node) {
+	for _, n := range all {
+		n.t.Helper()
+		eventually(n.t, func() bool { return len(n.directs().Connections) == 0 }, "the end of direct connections of %s",
+			n.name)
+	}
+}
+
+// exchange has two hosts exchange what is checked: echo requests of all kinds of sizes,
+// and TCP connections both ways.
+func exchange(t *testing.T, a, b *node, bytes int64) {
+	t.Helper()
+	for _, size := range []int{0, 1472, 1473, 20000} {
+		ping(t, a.ns, b.addr(), 1, size)
+		ping(t, b.ns, a.addr6(), 1, size)
+	}
+	testenv.Exchange(t, b.ns, b.addr(), a.ns, bytes)
+}
+
+// through is how many bytes have passed the I/O unit, as its status says, and how many
+// have passed the netdevices that it has for hosts on its card.
+func (r *fixture) through() (unit, lan uint64) {
+	r.t.Helper()
+	for _, h := range r.unit.unitStatus().Hosts {
+		if h.Traffic == nil {
+			continue
+		}
+		for _, c := range h.Traffic.Channels {
+			unit += c.RxBytes + c.TxBytes
+		}
+	}
+	for _, name := range testenv.Links(r.t, r.card) {
+		if l := testenv.Link(r.t, r.card, name); l != nil && l.Attrs().Statistics != nil {
+			lan += l.Attrs().Statistics.RxBytes + l.Attrs().Statistics.TxBytes
+		}
+	}
+	return unit, lan
+}
+
+// nothingLost checks that no frame was lost or dropped by direct connections that have
+// all ended in good order. What was on its way may be uncertain: revocation does not wait
+// for a slow machine.
+func (n *node) nothingLost() {
+	n.t.Helper()
+	d := n.directs()
+	if c := d.Total; c.Lost+c.Full+c.Source+c.Destination+c.VLAN+c.Malformed != 0 || c.Ended == 0 ||
+		c.InFrames == 0 || c.OutFrames == 0 {
+		n.t.Errorf("%s: %+v", n.name, d)
+	}
+}
+
+// TestRDMADirectPath has two hosts on devices of their own exchange data through the I/O
+// unit, directly, and through it again, as its policy is changed: nothing of what they
+// exchange directly passes the I/O unit and its card, and a TCP connection that is in
+// use all the time finds all of it.
+func TestRDMADirectPath(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			const bytes = 1 << 20
+			r := newDirectFixture(t, false)
+			r.mode = mode
+			a, b := r.newHost(t), r.newHost(t, onThird...)
+			a.ready()
+			b.ready()
+			exchange(t, a, b, bytes)
+			if d := a.directs(); len(d.Connections) != 0 || d.Total.Ended != 0 {
+				t.Errorf("a direct connection that the policy does not permit: %+v", d)
+			}
+			s := startStreamingTo(t, b.ns, b.addr(), a.ns, streamPause)
+			s.proceeds(t)
+			r.direct(true)
+			directly(a, b)
+			s.proceeds(t)
+			unit, lan := r.through()
+			exchange(t, a, b, bytes)
+			s.proceeds(t)
+			nowUnit, nowLAN := r.through()
+			// Some broadcasts and multicasts go on.
+			if nowUnit-unit > bytes/16 || nowLAN-lan > bytes/16 {
+				t.Errorf("%d bytes passed the I/O unit and %d its netdevices, of %d exchanged directly", nowUnit-unit,
+					nowLAN-lan, 2*bytes)
+			}
+			r.direct(false)
+			indirectly(a, b)
+			s.proceeds(t)
+			exchange(t, a, b, bytes)
+			if again, _ := r.through(); again-nowUnit < 2*bytes {
+				t.Errorf("%d bytes passed the I/O unit without a direct connection", again-nowUnit)
+			}
+			s.finish(t)
+			a.nothingLost()
+			b.nothingLost()
+			noBadPackets(t, a.ns, b.ns)
+		})
+	}
+}
+
+// TestRDMADirectKill kills, in turn, one of two hosts with a direct connection and their
+// I/O unit, under a TCP connection that is in use. It goes on each time, and so does
+// a direct connection.
+func TestRDMADirectKill(t *testing.T) {
+	r := newDirectFixture(t, true)
+	a, b := r.managedHost(t, onSecond...), r.managedHost(t, onThird...)
+	s := startStreamingTo(t, b.ns, b.addr(), a.ns, streamPause)
+	s.proceeds(t)
+	directly(a, b)
+	s.proceeds(t)
+
+	b.kill()
+	eventually(t, func() bool { return !a.established(b) }, "the end of the direct connection with a host that was killed")
+	b.start()
+	directly(a, b)
+	s.proceeds(t)
+
+	id := a.directs().Connections[0].ID
+	r.unit.kill()
+	r.startUnit()
+	eventually(t, func() bool { return len(r.unit.unitStatus().Hosts) == 2 }, "both hosts at the I/O unit's successor")
+	s.proceeds(t)
+	directly(a, b)
+	t.Logf("the connection of before is kept: %t", a.directs().Connections[0].ID == id)
+	s.finish(t)
+}
+
+// TestRDMADirectThree has three hosts, of which two share a device, exchange data in pairs
+// that are drawn, several at a time.
+func TestRDMADirectThree(t *testing.T) {
+	r := newDirectFixture(t, true)
+	hosts := []*node{r.newHost(t), r.newHost(t, onThird...), r.newHost(t)}
+	for _, h := range hosts {
+		h.ready()
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for round := range 3 {
+		var wg sync.WaitGroup
+		for range 3 {
+			i := random.IntN(3)
+			a, b := hosts[i], hosts[(i+1+random.IntN(2))%3]
+			wg.Go(func() {
+				testenv.Exchange(t, b.ns, b.addr(), a.ns, 256<<10)
+				ping(t, a.ns, b.addr6(), 2, 4000)
+			})
+		}
+		wg.Wait()
+		if t.Failed() {
+			t.Fatalf("in round %d", round)
+		}
+	}
+	for i, a := range hosts {
+		b := hosts[(i+1)%3]
+		ping(t, a.ns, b.addr(), 2, 56)
+		directly(a, b)
+	}
+	for _, h := range hosts {
+		if n := len(h.directs().Connections); n != 2 {
+			t.Errorf("%s has %d direct connections: %s", h.name, n, fmt.Sprint(h.directs().Connections))
+		}
+	}
+	noBadPackets(t, hosts[0].ns, hosts[1].ns, hosts[2].ns)
+}
