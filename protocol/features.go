@@ -21,6 +21,10 @@ const FeatureWindow = "window"
 // handle 0, whose first keys have come by CfgPoolKeys.
 const FeatureOneTouch = "one-touch"
 
+// FeatureKeySend is the word for sides that take the key of a pool by a message on
+// the pool's data channel, if the pool says that it comes so: see PoolKeyFollows.
+const FeatureKeySend = "key-send"
+
 // FeatureRenew is the word, in hello and welcome, for a session that goes on by new
 // certificates: the host shows its own, and sees the I/O unit's, on a second
 // connection, by a message renew.

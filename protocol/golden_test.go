@@ -26,6 +26,11 @@ var goldenMessages = map[string]func() []byte{
 		return AppendBufferRecvPool(nil, goldenTransaction,
 			Pool{Elements: 1024, ElementSize: 2048, Context: PoolContext(1, 0)})
 	},
+	"buffer_recv_pool_key_follows": func() []byte {
+		return AppendBufferRecvPool(nil, goldenTransaction,
+			Pool{Ref: 7, Elements: 256, ElementSize: 2048, Addr: 0x7F0011223000,
+				Context: PoolContext(1, PoolInvalidate|PoolKeyFollows)})
+	},
 	"buffer_recv_pool_get": func() []byte {
 		return AppendBufferRecvPoolGet(nil, BufferRecvPoolGet{goldenTransaction, 65536, 32, 3})
 	},

@@ -52,6 +52,15 @@ func PoolContext(channel uint16, own uint64) uint64 {
 // memory window, for the initiator to invalidate.
 const PoolInvalidate uint64 = 1
 
+// PoolKeyFollows is the bit of the lender's own part of a pool's context that says,
+// between sides with FeatureKeySend, that the key of the pool's memory window comes
+// by a message on its data channel: a SEND without data, whose immediate data is the
+// key. Such keys come in the order of the pools. The memory handle says nothing.
+const PoolKeyFollows uint64 = 2
+
+// KeyFollows reports whether the pool's context has PoolKeyFollows.
+func (p Pool) KeyFollows() bool { return p.Context>>16&PoolKeyFollows != 0 }
+
 // Invalidate reports whether the pool's context has PoolInvalidate.
 func (p Pool) Invalidate() bool { return p.Context>>16&PoolInvalidate != 0 }
 

@@ -98,6 +98,8 @@ local f = {
 	rkey = ProtoField.uint32("splitnic.rkey", "Memory handle", base.HEX),
 	address = ProtoField.uint64("splitnic.address", "Address", base.HEX),
 	own = ProtoField.uint64("splitnic.own", "The lender's own", base.HEX),
+	invalidate = ProtoField.bool("splitnic.invalidate", "The initiator invalidates the key", 32, { "yes", "no" }, 0x10000),
+	key_follows = ProtoField.bool("splitnic.key_follows", "The key follows on the data channel", 32, { "yes", "no" }, 0x20000),
 	channel = ProtoField.uint32("splitnic.channel", "Data channel"),
 	count = ProtoField.uint32("splitnic.count", "Elements returned"),
 	element = ProtoField.uint32("splitnic.element", "Element"),
@@ -356,6 +358,8 @@ local function recv_pool(tvb, tree)
 		t:add(f.rkey, tvb(at + 12, 4))
 		t:add(f.address, tvb(at + 16, 8))
 		t:add(f.own, tvb(at + 24, 6), UInt64(tvb(at + 26, 4):uint(), tvb(at + 24, 2):uint()))
+		t:add(f.invalidate, tvb(at + 28, 4))
+		t:add(f.key_follows, tvb(at + 28, 4))
 		t:add(f.channel, tvb(at + 30, 2))
 	end
 end
