@@ -31,7 +31,7 @@ func (p *Pools) addRemote(r *Remote, out []Action) ([]Action, error) {
 			ErrTooManyElements, r.Ref, r.Channel, elements)
 	}
 	var keys []uint32
-	if p.cfg.PeerOneTouch && r.lent.RKey == 0 {
+	if p.cfg.PeerOneTouch && r.lent.RKey == 0 && !r.KeyFollows {
 		if keys = p.told.take(&r.lent); keys == nil {
 			return out, fmt.Errorf("%w: pool %d of %d elements", ErrKeys, r.Ref, r.lent.Elements)
 		}
@@ -44,6 +44,48 @@ func (p *Pools) addRemote(r *Remote, out []Action) ([]Action, error) {
 	r.extra = p.askedSize[r.Channel-1] == r.ElementSize()
 	p.remote[r.Ref] = r
 	p.count.Lent++
+	if r.KeyFollows && !p.keys[r.Channel-1].find(r) {
+		return out, nil
+	}
+	return append(out, Action{Do: Use, Remote: r}), nil
+}
+
+// keys match the keys that the peer sends on a data channel with the pools that wait
+// for them, in order: one of the two is empty.
+type keys struct {
+	early   []uint32  // of pools that are not lent yet
+	waiting []*Remote // whose keys have not come
+}
+
+// find gives a pool that is lent its key, if that has come.
+func (k *keys) find(r *Remote) bool {
+	if len(k.early) == 0 {
+		r.keyless = true
+		k.waiting = append(k.waiting, r)
+		return false
+	}
+	r.SetKey(k.early[0])
+	k.early = slices.Delete(k.early, 0, 1)
+	return true
+}
+
+// keyed hears a key that the peer has sent. The peer may want the pool back already.
+func (p *Pools) keyed(channel int, key uint32, out []Action) ([]Action, error) {
+	k := &p.keys[channel-1]
+	if len(k.waiting) == 0 {
+		if len(k.early) == p.cfg.PeerPools {
+			return out, fmt.Errorf("%w: %#x, and %d more", ErrKeyMessage, key, len(k.early))
+		}
+		k.early = append(k.early, key)
+		return out, nil
+	}
+	r := k.waiting[0]
+	k.waiting = slices.Delete(k.waiting, 0, 1)
+	r.keyless = false
+	r.SetKey(key)
+	if r.state == remoteClosed {
+		return append(out, Action{Do: Stop, Remote: r, Last: true}), nil
+	}
 	return append(out, Action{Do: Use, Remote: r}), nil
 }
 
@@ -94,7 +136,7 @@ func (p *Pools) giveBack(out []Action) []Action {
 		if r.idle++; r.Used() {
 			r.idle = 0
 		}
-		if r.extra && r.idle >= p.cfg.IdleTicks && p.giving == nil {
+		if r.extra && r.idle >= p.cfg.IdleTicks && p.giving == nil && !r.keyless {
 			r.state, p.giving = remoteStopping, r
 			out = append(out, Action{Do: Stop, Remote: r})
 		}

@@ -91,6 +91,10 @@ func (c *Credits) ElementSize() int { return c.size }
 // RKey is the key to write the elements with, if it is the same for all.
 func (c *Credits) RKey() uint32 { return c.rkey }
 
+// SetKey gives all elements their key, if it was not known at first. Before the first
+// Take.
+func (c *Credits) SetKey(key uint32) { c.rkey = key }
+
 // SetKeys gives each element a key of its own, which it has until it is
 // returned; protocol.NextKey follows. Before the first Take; keys are the pool's
 // from now on.

@@ -75,6 +75,11 @@ func (l *Local) Span(i int) (r fabric.Region, addr uint64, length int) {
 	}
 }
 
+// KeyFollows reports whether the pool is offered without its key, which follows behind
+// the bind of its window, between sides that have agreed on that: if it was asked for.
+// Before that, nothing travels on a data channel that the peer has not lent for.
+func (l *Local) KeyFollows(agreed bool) bool { return agreed && l.Extra && len(l.Windows) > 0 }
+
 // Element is the memory of an element.
 func (l *Local) Element(i uint16) []byte {
 	size := l.Elements.ElementSize()

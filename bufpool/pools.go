@@ -23,6 +23,9 @@ var (
 	ErrTooManyFlushes = errors.New("more unanswered flushes than agreed")
 	// ErrReply is wrapped when the peer answers what nobody has asked.
 	ErrReply = errors.New("reply to no request")
+	// ErrKeyMessage is wrapped when the peer sends a key which no pool can be waiting
+	// for.
+	ErrKeyMessage = errors.New("message with a key for which there is no pool")
 	// ErrInvalidated is wrapped when the peer invalidates a window whose pool is
 	// not being flushed, or that is not its to invalidate.
 	ErrInvalidated = errors.New("message that invalidates a key which is not to be invalidated")
@@ -37,6 +40,9 @@ type Config struct {
 	KeptPools   int  // of those that the peer has taken back: remembered on a channel
 	OneTouch    bool // keys are told before a local pool is offered
 	Invalidates bool // the peer invalidates the windows of local pools
+	// KeySend says that a local pool that was asked for is offered before its window is
+	// bound. The key is sent behind the bind, in the same post.
+	KeySend bool
 	// PeerOneTouch says that the peer tells the keys of a pool that it lends without one.
 	PeerOneTouch bool
 	// IdleTicks is after how many ticks without use a remote pool is given back
@@ -64,6 +70,7 @@ const (
 	Deregistered             // Local
 	// Of remote pools.
 	Lent     // Remote: the peer lends it
+	Keyed    // Channel, Key: the peer has sent a pool's key
 	Stopped  // Remote, Last: nothing of this side's is on its way to it
 	Answered // the peer has handled the last Ask
 	Needed   // Channel, Size, Now: a sender has no element for that many bytes
@@ -84,6 +91,7 @@ type Event struct {
 	Last        bool   // of Stopped: as in the action
 	Tight       bool   // pools that were lent on request are to go, whether used or not
 	Channel     int    // 1 to Config.Channels
+	Key         uint32 // of a window
 	Size        int    // bytes
 	Elements    int    // that the peer would like
 	Transaction uint64 // of a flush
@@ -101,6 +109,7 @@ const (
 	Drain           // Local: take what has come, tell the peer, forget it; then Drained
 	// By the sender of the pool's channel, which alone posts to its send queue.
 	Bind       // Local: bind its windows; when they are, Bound
+	BindSend   // Local: bind its window, and send the key behind it, in one post; nobody waits for that
 	Unbind     // Local: invalidate them; when they are, Unbound
 	Use        // Remote: it has credits
 	Stop       // Remote, Last: stop using it; when nothing is on its way, Stopped. Last: then invalidate its window
@@ -141,8 +150,11 @@ type Action struct {
 //	       Make     Adopt       Bind      Tell     Offer
 //
 // Pools without windows are not bound, and only those of one-touch windows are
-// told. The first pools of a session are offered together: to a peer that knew the
-// small ones alone, a large frame would seem to fit nowhere.
+// told. With Config.KeySend a pool that was asked for is offered as soon as it is
+// adopted, and bound meanwhile (BindSend): its key travels behind the bind on the
+// pool's data channel, and keys in the order in which pools are offered. The first
+// pools of a session are offered together: to a peer that knew the small ones alone,
+// a large frame would seem to fit nowhere.
 //
 //	offered ──▶ flushing ──▶ draining ──▶ revoking ──▶ gone
 //	            Request      Drain        Unbind       Deregister
@@ -161,6 +173,10 @@ type Action struct {
 //
 // The peer takes a pool back by a flush of its own, in any of these states: the pool
 // is closed at once, and the reply leaves when it has stopped.
+//
+// A pool whose key follows (Remote.KeyFollows) is not used, and not stopped, before
+// the key has come, on another channel than the offer: either may be first. So the
+// reply to a flush says that the key has been taken, and its receive posted again.
 //
 // # Flushes
 //
@@ -191,6 +207,7 @@ type Pools struct {
 	told      told
 	lentThen  uint64 // pools that the peer had lent when it was asked last
 	askedSize []int  // by channel: of the elements that were asked for last
+	keys      []keys // by channel
 
 	ending bool
 
@@ -220,7 +237,7 @@ type Counts struct {
 func NewPools(cfg Config) *Pools {
 	return &Pools{
 		cfg: cfg, local: make([]*Local, cfg.Channels*cfg.MaxPools), remote: make(map[uint32]*Remote),
-		patience: cfg.PatienceMin, askedSize: make([]int, cfg.Channels),
+		patience: cfg.PatienceMin, askedSize: make([]int, cfg.Channels), keys: make([]keys, cfg.Channels),
 	}
 }
 
@@ -250,6 +267,12 @@ func (p *Pools) AtRest() error {
 	for _, r := range p.remote {
 		if r.state != remoteInUse && r.state != remoteClosed {
 			return fmt.Errorf("bufpool: remote pool %d is in state %d", r.Ref, r.state)
+		}
+	}
+	for i, k := range p.keys {
+		if len(k.waiting)+len(k.early) > 0 {
+			return fmt.Errorf("bufpool: on channel %d %d pools wait for their keys, and %d keys for their pools", i+1,
+				len(k.waiting), len(k.early))
 		}
 	}
 	if p.unready > 0 || len(p.untold) > 0 || p.taking != nil || p.giving != nil || p.awaited || p.owed.out || p.asking {

@@ -12,7 +12,8 @@ import (
 )
 
 var doing = [...]string{
-	Adopt: "adopt", Drain: "drain", Bind: "bind", Unbind: "unbind", Use: "use", Stop: "stop", Invalidate: "invalidate",
+	Adopt: "adopt", Drain: "drain", Bind: "bind", BindSend: "bind and send",
+	Unbind: "unbind", Use: "use", Stop: "stop", Invalidate: "invalidate",
 	Make: "make", Tell: "tell", Offer: "offer", Ask: "ask", Request: "request", Reply: "reply", Deregister: "deregister",
 }
 
@@ -112,6 +113,15 @@ func (w *walk) lend(ref uint32, size int, invalidate bool) *Remote {
 	r := NewRemote(lent, LatestFirst)
 	r.Invalidate = invalidate
 	w.step(Event{Kind: Lent, Remote: r}, fmt.Sprintf("use %d", ref))
+	return r
+}
+
+// lendKeyless is a pool that the peer lends and whose key follows.
+func (w *walk) lendKeyless(ref uint32, want string) *Remote {
+	lent := protocol.Pool{Ref: ref, Elements: 4, ElementSize: 2048, Context: protocol.PoolContext(1, 0)}
+	r := NewRemote(lent, LatestFirst)
+	r.Invalidate, r.KeyFollows = true, true
+	w.step(Event{Kind: Lent, Remote: r}, want)
 	return r
 }
 
@@ -454,6 +464,62 @@ func TestPools(t *testing.T) {
 				w.pools.owed.out = false // a peer that does not wait for the reply
 				closed = append(closed, r)
 			}
+		}},
+		{"a pool that is asked for is offered while it is bound", 1, func(c *Config) { c.KeySend = true }, func(w *walk) {
+			a := w.fill(w.pools.First(1))
+			w.step(Event{Kind: Adopted, Local: a}, "bind 0")
+			w.step(Event{Kind: Bound, Local: a}, "offer 0")
+			out := w.step(Event{Kind: Get, Channel: 1, Size: 100, Elements: 8}, "make 1 of 8 × 100 on 1")
+			l := w.fill(out[0].Local)
+			w.step(Event{Kind: Registered, Local: l}, "adopt 1")
+			w.step(Event{Kind: Adopted, Local: l}, "bind and send 1; offer 1")
+			w.step(Event{Kind: Tick, Tight: true}, "request 0x1 as 1")
+		}},
+		{"keys come in the order of their pools", 0, nil, func(w *walk) {
+			a, b := w.lendKeyless(4, ""), w.lendKeyless(5, "")
+			w.step(Event{Kind: Keyed, Channel: 1, Key: 7}, "use 4")
+			w.step(Event{Kind: Keyed, Channel: 1, Key: 8}, "use 5")
+			w.step(Event{Kind: Keyed, Channel: 1, Key: 9}, "")
+			c := w.lendKeyless(6, "use 6")
+			if a.RKey() != 7 || b.RKey() != 8 || c.RKey() != 9 {
+				w.t.Errorf("keys %d, %d and %d", a.RKey(), b.RKey(), c.RKey())
+			}
+		}},
+		{"keys are those of their channel", 0, func(c *Config) { c.Channels = 2 }, func(w *walk) {
+			r := w.lendKeyless(4, "")
+			w.step(Event{Kind: Keyed, Channel: 2, Key: 7}, "")
+			w.step(Event{Kind: Keyed, Channel: 1, Key: 8}, "use 4")
+			if r.RKey() != 8 {
+				w.t.Errorf("key %d", r.RKey())
+			}
+		}},
+		{"more keys than there can be pools", 0, nil, func(w *walk) {
+			for key := range uint32(3) {
+				w.step(Event{Kind: Keyed, Channel: 1, Key: key}, "")
+			}
+			w.step(Event{Kind: Keyed, Channel: 1, Key: 3}, ErrKeyMessage)
+		}},
+		{"the peer takes back a pool whose key has not come", 0, nil, func(w *walk) {
+			r := w.lendKeyless(4, "")
+			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{4}}, "")
+			w.step(Event{Kind: Keyed, Channel: 1, Key: 7}, "stop 4 for good")
+			w.step(Event{Kind: Stopped, Remote: r, Last: true}, "reply to 7, 1 of 4")
+			if r.RKey() != 7 {
+				w.t.Errorf("key %d is to be invalidated", r.RKey())
+			}
+		}},
+		{"a pool whose key has not come is not given back", 0, nil, func(w *walk) {
+			w.now = w.now.Add(time.Hour)
+			w.lend(1, 2048, true)
+			w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "ask of 4 × 2048 on 1")
+			w.lendKeyless(2, "")
+			for range 5 {
+				w.step(Event{Kind: Tick}, "")
+			}
+			w.step(Event{Kind: Ending}, "stop 1")
+			w.step(Event{Kind: Keyed, Channel: 1, Key: 7}, "use 2")
+			w.step(Event{Kind: Stopped, Remote: w.pools.Remote(1)}, fmt.Sprintf("request %#x as 1", 1|uint32(giveBack)))
+			w.step(Event{Kind: FlushReply, Transaction: 1}, "invalidate 1; stop 2")
 		}},
 		{"one-touch pools without keys", 0, func(c *Config) { c.PeerOneTouch = true }, func(w *walk) {
 			lent := protocol.Pool{Ref: 1, Elements: 2, Context: protocol.PoolContext(1, 0)}

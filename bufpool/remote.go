@@ -23,6 +23,7 @@ type Remote struct {
 	Ref        uint32
 	Channel    int
 	Invalidate bool // its key is that of a window, which this side is to invalidate
+	KeyFollows bool // its key comes by a message: until then nothing can be written to it
 
 	// The sender's of its channel.
 	Pending     int     // transfers that have not completed, or are not indicated yet
@@ -38,6 +39,7 @@ type Remote struct {
 	extra   bool // this side had asked for it
 	idle    int  // ticks without use
 	stopped bool // the sender uses it no more
+	keyless bool // its key has not come
 	closed  uint64
 }
 

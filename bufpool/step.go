@@ -26,7 +26,7 @@ func (p *Pools) endNext(out []Action) []Action {
 		var next *Remote
 		for _, ref := range slices.Sorted(maps.Keys(p.remote)) {
 			r := p.remote[ref]
-			if r.state == remoteInUse && (next == nil || r.ElementSize() < next.ElementSize()) {
+			if r.state == remoteInUse && !r.keyless && (next == nil || r.ElementSize() < next.ElementSize()) {
 				next = r
 			}
 		}
@@ -63,7 +63,10 @@ func (p *Pools) step(e *Event, out []Action) ([]Action, error) {
 		p.count.Refused++
 		p.local[l.Ref] = nil
 	case Adopted:
-		if len(l.Windows) > 0 {
+		switch {
+		case l.KeyFollows(p.cfg.KeySend):
+			return p.offer(l, append(out, Action{Do: BindSend, Local: l})), nil
+		case len(l.Windows) > 0:
 			return append(out, Action{Do: Bind, Local: l}), nil
 		}
 		return p.ready(l, out), nil
@@ -84,6 +87,8 @@ func (p *Pools) step(e *Event, out []Action) ([]Action, error) {
 
 	case Lent:
 		return p.addRemote(r, out)
+	case Keyed:
+		return p.keyed(e.Channel, e.Key, out)
 	case Stopped:
 		return p.stopped(r, e.Last, out), nil
 	case Needed:
@@ -141,7 +146,9 @@ func (p *Pools) flush(e *Event, out []Action) ([]Action, error) {
 			p.close(r)
 			p.owed.pools++
 			p.owed.elements += r.Len()
-			out = append(out, Action{Do: Stop, Remote: r, Last: true})
+			if !r.keyless {
+				out = append(out, Action{Do: Stop, Remote: r, Last: true})
+			}
 			continue
 		}
 		ref &^= protocol.FlushGiveBack

@@ -71,6 +71,7 @@ const (
 	opInvalidate // of a window of this side's
 	opBind       // the same
 	opSendInv    // of one of the peer's, by a message
+	opSendKey    // a message with the key of a window
 )
 
 // transfer is a work request, and its completion.

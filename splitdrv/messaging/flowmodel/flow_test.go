@@ -113,8 +113,11 @@ func TestBrokenRules(t *testing.T) {
 		{"both sides invalidate a window", protocol.ModeImm, rules{bothInvalidate: true}, 0, true},
 		{"a window is invalidated before the pool is taken back", protocol.ModeIndicate, rules{earlyInvalidate: true}, 0,
 			true},
-		{"no receive is there for an invalidation", protocol.ModeIndicate, rules{noFurther: true}, 0, true},
-		{"no receive is there for an invalidation", protocol.ModeImm, rules{noFurther: true}, 421, true},
+		{"no receive is there for a message about a key", protocol.ModeIndicate, rules{noFurther: true}, 0, true},
+		{"no receive is there for a message about a key", protocol.ModeImm, rules{noFurther: true}, 421, true},
+		{"a pool is written to before its key has come", protocol.ModeImm, rules{keylessUse: true}, 0, true},
+		{"a key is sent before its window is bound", protocol.ModeImm, rules{keyBeforeBind: true}, 0, true},
+		{"a key is taken for that of another channel", protocol.ModeIndicate, rules{keyElsewhere: true}, 0, true},
 		{"what is not revoked at the end is not counted", protocol.ModeImm, rules{forgetful: true}, 0, true},
 	} {
 		t.Run(fmt.Sprintf("%s, %s", c.mode, c.name), func(t *testing.T) {

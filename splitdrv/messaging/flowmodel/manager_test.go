@@ -50,6 +50,8 @@ func (s *side) hand(a bufpool.Action) {
 		if broken.unboundOffer {
 			s.step(bufpool.Event{Kind: bufpool.Bound, Local: a.Local})
 		}
+	case bufpool.BindSend:
+		c.requests = append(c.requests, sqRequest{kind: sqBindSend, pool: s.localPools[a.Local]})
 	case bufpool.Unbind:
 		if broken.earlyDispose {
 			s.step(bufpool.Event{Kind: bufpool.Unbound, Local: a.Local})
@@ -57,6 +59,12 @@ func (s *side) hand(a bufpool.Action) {
 		}
 		c.requests = append(c.requests, sqRequest{kind: sqUnbind, pool: s.localPools[a.Local]})
 	case bufpool.Use:
+		if p := s.remotePools[a.Remote]; a.Remote.KeyFollows {
+			p.keys = []int{0}
+			if n := a.Remote.RKey(); n > 0 {
+				p.keys[0] = s.m.sent[n-1]
+			}
+		}
 		c.remotePools = append(c.remotePools, s.remotePools[a.Remote])
 		slices.SortStableFunc(c.remotePools, func(a, b *pool) int { return a.size - b.size })
 	case bufpool.Stop:

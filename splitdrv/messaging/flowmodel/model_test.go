@@ -41,7 +41,10 @@ type rules struct {
 	earlyDispose    bool // a pool is deregistered while its windows are bound
 	bothInvalidate  bool // both sides invalidate the window around a pool
 	earlyInvalidate bool // the window of a pool is invalidated before the peer has taken it back
-	noFurther       bool // there are no receives for the messages that do so
+	noFurther       bool // there are no receives for the messages that do so, or that bring keys
+	keylessUse      bool // a pool is written to before its key has come
+	keyBeforeBind   bool // a key is sent before its window is bound
+	keyElsewhere    bool // a key is taken for that of a pool of another channel
 	forgetful       bool // what is with the sender when the session ends is not counted
 }
 
@@ -55,8 +58,10 @@ type model struct {
 	failure error
 	flowing bool // ports have frames, senders lack elements
 	steps   int
-	agreed  bool // whose pools are behind windows has the peer invalidate them
-	keys    int  // the latest that no window has yet
+	agreed  bool  // whose pools are behind windows has the peer invalidate them
+	sends   bool  // and sends their keys behind their binds
+	keys    int   // the latest that no window has yet
+	sent    []int // keys in messages
 }
 
 // shape is the configuration of a run.
@@ -102,7 +107,7 @@ func newModel(seed uint64, mode protocol.Mode, windows bool, broken rules) *mode
 	if windows && !mode.Sends() {
 		// Drawn apart, so that without windows a seed means what it meant.
 		r := rand.New(rand.NewPCG(seed, 0xa4d))
-		m.agreed = r.IntN(2) == 0
+		m.agreed, m.sends = r.IntN(2) == 0, seed%2 == 0
 		for _, s := range m.sides {
 			s.guard = guard(r.IntN(int(guards)))
 		}

@@ -56,19 +56,21 @@ func (c *channel) postAgain() bool {
 // take handles a batch of completions.
 func (c *channel) take() {
 	n := 1 + c.m.r.IntN(min(len(c.cq), 4))
+	c.repost, c.returns = n, true
 	for _, t := range c.cq[:n] {
 		switch t.op {
 		case opSend:
 			c.message(t)
 		case opSendInv:
 			c.invalidated(t.pool)
+		case opSendKey:
+			c.keyed(t)
 		default:
 			c.consume(t.pool, t.elem)
 		}
 	}
 	c.revokeGathered()
 	c.cq = slices.Clone(c.cq[n:])
-	c.repost, c.returns = n, true
 }
 
 // consume takes a frame from an element that the peer has written.

@@ -128,12 +128,18 @@ func (s *side) receives() int {
 }
 
 // furtherReceives is how many a data channel has besides: for the messages that
-// invalidate windows.
-func (s *side) furtherReceives() int {
-	if !s.invalidates() || s.m.rules.noFurther {
+// invalidate windows, and for those with keys.
+func (s *side) furtherReceives() (n int) {
+	if s.m.rules.noFurther {
 		return 0
 	}
-	return s.m.shape.maxPools
+	if s.invalidates() {
+		n += s.m.shape.maxPools
+	}
+	if s.peer.sendsKeys() {
+		n += s.m.shape.maxPools
+	}
+	return n
 }
 
 func (s *side) poolLength() int { return s.m.shape.lengths[s.m.r.IntN(len(s.m.shape.lengths))] }
@@ -159,7 +165,7 @@ func (s *side) offerFirst() {
 	s.pools = bufpool.NewPools(bufpool.Config{
 		Channels: m.shape.channels, MaxPools: m.shape.maxPools, PeerPools: m.shape.maxPools,
 		MaxElements: protocol.MaxPoolElements, KeptPools: m.shape.maxPools,
-		OneTouch: s.guard == oneTouch, Invalidates: s.invalidates(), IdleTicks: m.shape.idle,
+		OneTouch: s.guard == oneTouch, Invalidates: s.invalidates(), KeySend: s.sendsKeys(), IdleTicks: m.shape.idle,
 	})
 	var first []*pool
 	for _, c := range s.channels {
@@ -358,6 +364,7 @@ func (s *side) local(ref uint32) *bufpool.Local {
 // addRemote takes a pool that the peer lends.
 func (s *side) addRemote(p *pool) {
 	switch {
+	case s.peer.sendsKey(p):
 	case p.guard == around:
 		p.learn()
 	case p.guard == oneTouch && !p.told:
@@ -371,12 +378,15 @@ func (s *side) addRemote(p *pool) {
 		Ref: p.ref, Elements: uint32(len(p.where)), ElementSize: uint32(p.size),
 		Context: protocol.PoolContext(uint16(p.ch+1), 0),
 	}, order)
-	p.remote.Invalidate = s.peer.invalidates()
+	p.remote.Invalidate, p.remote.KeyFollows = s.peer.invalidates(), s.peer.sendsKey(p)
 	for e := range p.where {
 		p.move(e, offered, available)
 	}
 	s.remotePools[p.remote] = p
 	s.step(bufpool.Event{Kind: bufpool.Lent, Remote: p.remote})
+	if s.m.rules.keylessUse && p.remote.KeyFollows {
+		s.hand(bufpool.Action{Do: bufpool.Use, Remote: p.remote})
+	}
 }
 
 // answer answers a request.

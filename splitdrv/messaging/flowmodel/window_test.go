@@ -119,6 +119,12 @@ func (p *pool) relend(elem int) {
 // this side's.
 func (s *side) invalidates() bool { return s.guard == around && s.m.agreed }
 
+// sendsKeys reports whether this side sends the keys of its pools behind their binds,
+// of those that were asked for.
+func (s *side) sendsKeys() bool { return s.guard == around && s.m.sends }
+
+func (s *side) sendsKey(p *pool) bool { return p.local.KeyFollows(s.sendsKeys()) }
+
 // tell is the part of who tells keys, pool by pool.
 func (s *side) tell() bool {
 	switch {
@@ -151,6 +157,7 @@ type sqKind uint8
 
 const (
 	sqBind sqKind = iota
+	sqBindSend
 	sqUnbind
 	sqInvalidate
 	sqRevoke
@@ -168,8 +175,12 @@ func (c *channel) perform() bool {
 }
 
 func (c *channel) performOne(e *sqRequest) bool {
-	if e.kind == sqInvalidate {
+	switch e.kind {
+	case sqInvalidate:
 		return c.invalidate(e.pool)
+	case sqBindSend:
+		return c.bindSend(e.pool)
+	default:
 	}
 	o, n := opBind, 0
 	if e.batch != nil {
@@ -243,6 +254,36 @@ func (c *channel) invalidate(p *pool) bool {
 	p.remote.Invalidated = true
 	c.post(transfer{op: opSendInv, pool: p, signal: true})
 	return true
+}
+
+// bindSend posts the bind of a pool's window and the message with its key behind it,
+// and reports whether there was room for both.
+func (c *channel) bindSend(p *pool) bool {
+	if c.room() < 2 {
+		return false
+	}
+	c.m.sent = append(c.m.sent, p.windows[0].key+1)
+	posts := []transfer{{op: opBind, pool: p}, {op: opSendKey, pool: p, key: len(c.m.sent)}}
+	if c.m.rules.keyBeforeBind {
+		slices.Reverse(posts)
+	}
+	posts[1].signal = true
+	for _, t := range posts {
+		c.post(t)
+	}
+	return true
+}
+
+// keyed hears a key that the peer has sent. The receive of the message is posted
+// again first.
+func (c *channel) keyed(t transfer) {
+	c.receives++
+	c.repost--
+	channel := c.number + 1
+	if c.m.rules.keyElsewhere {
+		channel = 1
+	}
+	c.s.step(bufpool.Event{Kind: bufpool.Keyed, Channel: channel, Key: uint32(t.key)})
 }
 
 // gather takes an element without looking at it.
