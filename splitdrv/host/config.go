@@ -41,7 +41,7 @@ type Config struct {
 	Modes []protocol.Mode
 	// Messaging is the template for each session. Device, Mode, Queues (the
 	// netdevice's are wanted), MTU, PeerPools, LatencyQueue, LatencyPools,
-	// Invalidation, OneTouch, OnRequest and Pace are set here.
+	// Invalidation, OneTouch, KeySend, OnRequest and Pace are set here.
 	Messaging messaging.Config
 	// HandshakeTimeout is as in session.ClientConfig.
 	HandshakeTimeout time.Duration

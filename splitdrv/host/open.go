@@ -155,6 +155,7 @@ func (o *opener) features(standby bool) []string {
 		{protocol.FeatureLatencyQueue, o.dev.wantsLatency()},
 		{protocol.FeatureWindow, o.cfg.Device.Limits().Windows}, // then it can invalidate those of others
 		{protocol.FeatureOneTouch, true},
+		{protocol.FeatureKeySend, true},
 		{protocol.FeatureBind, true},
 		{protocol.FeatureRenew, true},
 		{protocol.FeatureStandby, standby},
@@ -176,6 +177,7 @@ func (o *opener) channels(a *attachment) (*messaging.Conn, error) {
 	cfg.NoPack = !w.Grants(protocol.FeaturePack)
 	cfg.Invalidation = w.Grants(protocol.FeatureWindow)
 	cfg.OneTouch = w.Grants(protocol.FeatureOneTouch)
+	cfg.KeySend = w.Grants(protocol.FeatureKeySend)
 	bind, err := a.binding()
 	if err != nil {
 		return nil, err

@@ -113,6 +113,7 @@ func (a *attachment) run(ctx context.Context) error {
 	mcfg.NoPack = !slices.Contains(features, protocol.FeaturePack)
 	mcfg.Invalidation = slices.Contains(features, protocol.FeatureWindow)
 	mcfg.OneTouch = slices.Contains(features, protocol.FeatureOneTouch)
+	mcfg.KeySend = slices.Contains(features, protocol.FeatureKeySend)
 	mcfg.OnRequest, mcfg.Pace = services.answer, a.paced
 	if a.bound {
 		secret, err := a.s.Binding()
@@ -221,6 +222,9 @@ func (a *attachment) features() []string {
 	}
 	if a.unit.direct != nil && a.bound && a.hello.Offers(protocol.FeatureDirect) && a.hello.Run != (protocol.Run{}) {
 		words = append(words, protocol.FeatureDirect)
+	}
+	if a.hello.Offers(protocol.FeatureKeySend) {
+		words = append(words, protocol.FeatureKeySend)
 	}
 	return words
 }

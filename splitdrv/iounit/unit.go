@@ -46,7 +46,7 @@ type Config struct {
 	Modes     []protocol.Mode // transfer modes; default all
 	Policy    *policy.Policy  // what each host may do; default policy.Default()
 	// Messaging is the template for each session. Device, Mode, Queues, MTU,
-	// PeerPools, LatencyQueue, LatencyPools, Invalidation, OneTouch, OnRequest and
+	// PeerPools, LatencyQueue, LatencyPools, Invalidation, OneTouch, KeySend, OnRequest and
 	// Pace are set here, and MaxMemory where the policy bounds it.
 	Messaging messaging.Config
 	// Direct is on where hosts may have direct connections with each other: those two

@@ -112,6 +112,8 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	cfgA.PeerPools, cfgB.PeerPools = cfgB.Lends(), cfgA.Lends()
 	cfgA.Invalidation = c.one(2)
 	cfgB.Invalidation = cfgA.Invalidation
+	cfgA.KeySend = c.one(2)
+	cfgB.KeySend = cfgA.KeySend
 	c.size = vnet.MaxFrame
 	for _, cfg := range []messaging.Config{cfgA, cfgB} {
 		c.size = min(c.size, cfg.Pools[len(cfg.Pools)-1].ElementSize)

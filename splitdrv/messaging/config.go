@@ -105,6 +105,10 @@ type Config struct {
 	// invalidates the window around a pool of the other's as its last word about
 	// that. Otherwise who lent it does.
 	Invalidation bool
+	// KeySend says that both sides have protocol.FeatureKeySend: the key of the window
+	// around a pool that was asked for is sent behind the bind, in the same post, and
+	// the pool offered meanwhile. Otherwise it is offered when the bind has completed.
+	KeySend bool
 	// OneTouch says that both sides have protocol.FeatureOneTouch: pools that
 	// they lend may be one-touch pools.
 	OneTouch bool

@@ -45,10 +45,10 @@ func causeOf(c *shared, control *control, channels []*channel, err error) error 
 // failure looks among what a failed queue pair has sent for an error that is no
 // flush. Whom it takes completions away from needs them no longer.
 func failure(control *control, channels []*channel, qpn uint32) error {
-	cq, what := control.cq, "message on the control channel"
+	cq, number := control.cq, 0
 	for _, ch := range channels {
 		if ch.qp.Num() == qpn {
-			cq, what = ch.sendCQ, fmt.Sprintf("transfer on data channel %d", ch.number)
+			cq, number = ch.sendCQ, ch.number
 		}
 	}
 	var some [16]fabric.Completion
@@ -59,8 +59,21 @@ func failure(control *control, channels []*channel, qpn uint32) error {
 		}
 		for i := range some[:n] {
 			if s := some[i].Status; s != fabric.StatusSuccess && s != fabric.StatusWRFlushErr {
-				return fmt.Errorf("%s: %w", what, some[i].Err())
+				return sendFailure(number, &some[i])
 			}
 		}
+	}
+}
+
+// sendFailure is the error of something that was sent on a data channel, or on the
+// control channel, 0.
+func sendFailure(channel int, c *fabric.Completion) error {
+	switch {
+	case channel == 0:
+		return fmt.Errorf("message on the control channel: %w", c.Err())
+	case c.Status == fabric.StatusMWBindErr:
+		return fmt.Errorf("bind a memory window on data channel %d: %w", channel, c.Err())
+	default:
+		return fmt.Errorf("transfer on data channel %d: %w", channel, c.Err())
 	}
 }

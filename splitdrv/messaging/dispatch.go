@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/splitnic/splitnic/bufpool"
@@ -87,8 +88,14 @@ func (d *dispatcher) onPools(msg []byte) error {
 		pools[i] = m.At(i)
 	}
 	// The largest elements first: a frame that does not fit the others would
-	// seem to fit nowhere.
-	slices.SortStableFunc(pools, func(a, b protocol.Pool) int { return cmp.Compare(b.ElementSize, a.ElementSize) })
+	// seem to fit nowhere. Those whose keys follow stay in the order of their keys.
+	size := func(p protocol.Pool) uint32 {
+		if d.c.cfg.KeySend && p.KeyFollows() {
+			return math.MaxUint32
+		}
+		return p.ElementSize
+	}
+	slices.SortStableFunc(pools, func(a, b protocol.Pool) int { return cmp.Compare(size(b), size(a)) })
 	for _, p := range pools {
 		if err := d.addRemote(p); err != nil {
 			return err
@@ -109,6 +116,7 @@ func (d *dispatcher) addRemote(p protocol.Pool) error {
 	if err == nil {
 		r := bufpool.NewRemote(p, order)
 		r.Invalidate = d.c.cfg.Invalidation && p.Invalidate()
+		r.KeyFollows = d.c.cfg.KeySend && p.KeyFollows() && !d.c.cfg.Mode.Sends()
 		err = d.pools.step(bufpool.Event{Kind: bufpool.Lent, Remote: r})
 	}
 	return err

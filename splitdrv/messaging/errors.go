@@ -30,6 +30,7 @@ var (
 	ErrProofWrong      = errors.New("wrong proof that the queue pairs are those of the authenticated connection")
 	ErrKeys            = bufpool.ErrKeys
 	ErrInvalidated     = bufpool.ErrInvalidated
+	ErrKeyMessage      = bufpool.ErrKeyMessage
 )
 
 // ErrPeerSilent ends a session whose peer showed no sign of life for
@@ -99,6 +100,7 @@ var rules = []struct {
 	{"proof-wrong", ErrProofWrong},
 	{"invalidated", ErrInvalidated},
 	{"pool-keys", ErrKeys},
+	{"key-message", ErrKeyMessage},
 }
 
 // Codes are the names of all rules that a peer can break, for counters.

@@ -38,6 +38,10 @@ const (
 	scripted
 )
 
+// scriptKeys, in the byte that a script begins with, has both sides agree that keys
+// are sent behind binds.
+const scriptKeys = 0x80
+
 // sinkPort takes every frame and has those that the test writes to fd.
 type sinkPort struct{ fd int }
 
@@ -56,6 +60,7 @@ type script struct {
 	t      *testing.T
 	net    *fabrictest.Network
 	mode   protocol.Mode
+	keys   bool
 	conn   *messaging.Conn
 	input  []byte
 	mem    []byte
@@ -323,7 +328,8 @@ func fuzzScript(t *testing.T, input []byte) {
 	if len(input) == 0 || len(input) > 4096 {
 		return
 	}
-	s := &script{t: t, mode: protocol.Modes()[int(input[0])%len(protocol.Modes())], input: input[1:]}
+	s := &script{t: t, mode: protocol.Modes()[int(input[0])%len(protocol.Modes())], keys: input[0]&scriptKeys != 0,
+		input: input[1:]}
 	err := s.run()
 	var pe *messaging.ProtocolError
 	var wc *fabric.WCError
@@ -352,10 +358,14 @@ func (s *script) run() error {
 	if s.mode.Sends() {
 		pools = pools[:1]
 	}
-	s.conn, err = messaging.New(messaging.Config{
+	cfg := messaging.Config{
 		Device: dev, Mode: s.mode, Pools: pools, SendSlots: 8, Batch: 3, SignalEvery: 2,
 		KeepAlive: time.Minute, PeerTimeout: time.Hour, PoolIdle: time.Minute,
-	})
+	}
+	if s.keys { // the peer's; its own have keys that the script knows
+		cfg.KeySend, cfg.Protection = true, messaging.ProtectRegion
+	}
+	s.conn, err = messaging.New(cfg)
 	s.must(err)
 	s.mem, err = unix.Mmap(-1, 0, (scriptReceives+1)*protocol.MaxControlSize+1<<16, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANON)

@@ -13,11 +13,13 @@ import (
 // What scriptDevice does, by the byte behind it, modulo devices. The byte behind
 // that says how.
 const (
-	deviceStatus = iota // the Conn's next work requests fail, with this status
-	deviceStall         // nothing moves until the next wait
-	deviceLose          // the next messages on an unreliable channel are lost, in both directions
-	deviceFail          // one of the peer's queue pairs fails
-	deviceZero          // the peer writes nothing, which is allowed
+	deviceStatus  = iota // the Conn's next work requests fail, with this status
+	deviceStall          // nothing moves until the next wait
+	deviceLose           // the next messages on an unreliable channel are lost, in both directions
+	deviceFail           // one of the peer's queue pairs fails
+	deviceZero           // the peer writes nothing, which is allowed
+	deviceKey            // it sends a key, good or not
+	deviceKeyless        // it lends a pool whose key follows
 	devices
 )
 
@@ -61,6 +63,16 @@ func (s *script) device() {
 	case deviceZero:
 		s.post(s.data, fabric.SendWR{Op: fabric.OpWrite, RKey: s.pool(uint32(how)).RKey,
 			RemoteAddr: s.pool(uint32(how)).Addr}, nil)
+	case deviceKey:
+		key := uint32(how)
+		if how == 0 {
+			key = s.region.RKey()
+		}
+		s.post(s.data, fabric.SendWR{Op: fabric.OpSendImm, Imm: key}, nil)
+	case deviceKeyless:
+		s.send(protocol.AppendBufferRecvPool(nil, 0, protocol.Pool{Ref: uint32(how), Elements: 4, ElementSize: 2048,
+			Addr:    s.region.Addr() + (scriptReceives+1)*protocol.MaxControlSize,
+			Context: protocol.PoolContext(1, protocol.PoolKeyFollows)}))
 	}
 }
 
@@ -125,6 +137,12 @@ func FuzzData(f *testing.F) {
 		add(lend, out, []byte{scriptDevice, deviceFail, 0}, out, wait)
 		add(lend, out, []byte{scriptDevice, deviceFail, 1}, out, wait)
 		add([]byte{scriptDevice, deviceZero, 0}, wait)
+		keyless, key := []byte{scriptDevice, deviceKeyless, 3}, []byte{scriptDevice, deviceKey, 0}
+		flush := []byte{scriptFlush, 3, 0}
+		for _, steps := range [][][]byte{{keyless, key, out, wait}, {key, wait, keyless, out, wait},
+			{keyless, out, flush, wait, key, wait}, {key, key, key, key, key, wait}} {
+			f.Add(scriptOf(append([][]byte{{scriptKeys | byte(i)}}, steps...)...))
+		}
 	}
 	f.Fuzz(fuzzScript)
 }

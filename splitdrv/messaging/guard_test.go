@@ -13,15 +13,17 @@ type guard struct {
 	mode       protocol.Mode
 	protection messaging.Protection
 	agreed     bool // that the peer invalidates windows
+	keys       bool // that keys are sent behind binds
 }
 
 // guards are all of them.
 var guards = func() []guard {
 	var all []guard
 	for _, mode := range []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate} {
-		all = append(all, guard{mode, messaging.ProtectRegion, true}, guard{mode, messaging.ProtectWindow, false},
-			guard{mode, messaging.ProtectWindow, true},
-			guard{mode, messaging.ProtectOneTouch, true})
+		all = append(all, guard{mode, messaging.ProtectRegion, true, true},
+			guard{mode, messaging.ProtectWindow, false, false}, guard{mode, messaging.ProtectWindow, true, false},
+			guard{mode, messaging.ProtectWindow, false, true}, guard{mode, messaging.ProtectWindow, true, true},
+			guard{mode, messaging.ProtectOneTouch, true, true})
 	}
 	return all
 }()
@@ -31,12 +33,16 @@ func (g guard) String() string {
 	if g.protection == messaging.ProtectWindow && g.agreed {
 		s += " with agreement"
 	}
+	if g.protection == messaging.ProtectWindow && g.keys {
+		s += " with keys behind binds"
+	}
 	return s
 }
 
 // of is a configuration with this protection.
 func (g guard) of(cfg messaging.Config) messaging.Config {
 	cfg.Mode, cfg.Protection, cfg.Invalidation, cfg.OneTouch = g.mode, g.protection, g.agreed, true
+	cfg.KeySend = g.keys
 	return cfg
 }
 

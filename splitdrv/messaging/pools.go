@@ -97,6 +97,7 @@ func newPoolManager(c *shared, control *controlSends, requests *requests) *poolM
 		Channels: cfg.Queues, MaxPools: cfg.MaxPools, PeerPools: cfg.PeerPools,
 		MaxElements: MaxChannelElements, KeptPools: MaxPools,
 		OneTouch: cfg.Protection == ProtectOneTouch, Invalidates: cfg.invalidates(),
+		KeySend:      cfg.sendsKeys(),
 		PeerOneTouch: cfg.OneTouch && !cfg.Mode.Sends(),
 		IdleTicks:    int(cfg.PoolIdle / poolInterval(cfg)),
 		PatienceMin:  patienceMin, PatienceMax: patienceMax,
@@ -153,6 +154,8 @@ func (m *poolManager) hand(a *bufpool.Action) {
 		m.channels[l.Channel-1].receiver.put(rxEvent{kind: rxDrain, pool: l})
 	case bufpool.Bind:
 		m.channels[l.Channel-1].sender.put(sqRequest{kind: sqBind, lent: l})
+	case bufpool.BindSend:
+		m.channels[l.Channel-1].sender.put(sqRequest{kind: sqBindSend, lent: l})
 	case bufpool.Unbind:
 		m.channels[l.Channel-1].sender.put(sqRequest{kind: sqUnbind, lent: l})
 	case bufpool.Use:

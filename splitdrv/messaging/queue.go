@@ -77,9 +77,9 @@ type sqRequest struct {
 	kind  sqKind
 	pool  *bufpool.Remote // sqDrain: nil for everything that was sent; sqInvalidate
 	last  bool            // sqDrain: then invalidate its window, if it has one for that
-	lent  *bufpool.Local  // sqBind, sqUnbind
+	lent  *bufpool.Local  // sqBind, sqBindSend, sqUnbind
 	batch *bufpool.Batch  // sqRevoke, sqRebind
-	next  int             // of these four: the first of its windows that is not posted yet
+	next  int             // of these but for sqBindSend: the first of its windows that is not posted yet
 	done  chan<- struct{} // sqDrain of everything: has room; may be nil
 }
 
@@ -89,6 +89,7 @@ const (
 	sqDrain      sqKind = iota // wait until all transfers to a pool of the peer's have completed
 	sqInvalidate               // invalidate the window of a pool that is out of use
 	sqBind                     // bind the windows of a pool of this side's
+	sqBindSend                 // bind the window of one, and send its key behind
 	sqUnbind                   // invalidate them
 	sqRevoke                   // invalidate the windows of elements
 	sqRebind                   // bind them again

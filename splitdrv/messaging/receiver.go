@@ -48,6 +48,7 @@ type receiver struct {
 	adopted
 	numbering
 	spare    int             // posted receives that stand for no element
+	renewed  int             // receives of the batch in hand that are posted again
 	consumed []consumed      // free again after the next flush
 	batches  bufpool.Batches // of one-touch pools
 	begun    time.Time       // when the first element was gathered there
@@ -172,13 +173,10 @@ func (r *receiver) takeWritten(comps []fabric.Completion) error {
 			return fmt.Errorf("receive on data channel %d: %w", r.ch.number, err)
 		}
 		if c.Op != fabric.OpRecvWriteImm {
-			if c.Flags&fabric.WithInv != 0 {
-				if err := r.invalidated(c.InvKey); err != nil {
-					return err
-				}
-				continue
+			if err := r.takeMessage(c); err != nil {
+				return err
 			}
-			return r.violation(ErrDataSend, "a SEND of %d bytes", c.Len)
+			continue
 		}
 		if r.c.cfg.Mode == protocol.ModeIndicate {
 			return r.violation(ErrImmediate, "immediate data %#x", c.Imm)
@@ -193,6 +191,19 @@ func (r *receiver) takeWritten(comps []fabric.Completion) error {
 		}
 	}
 	return r.flush()
+}
+
+// takeMessage handles a message among the writes: one that invalidates a key, or
+// brings one.
+func (r *receiver) takeMessage(c *fabric.Completion) error {
+	switch {
+	case c.Flags&fabric.WithInv != 0:
+		return r.invalidated(c.InvKey)
+	case c.Flags&fabric.WithImm != 0 && r.c.cfg.KeySend:
+		return r.keyed(c.Imm)
+	default:
+		return r.violation(ErrDataSend, "a SEND of %d bytes", c.Len)
+	}
 }
 
 // takeSent handles frames that were sent as messages.
@@ -269,9 +280,10 @@ func (r *receiver) flush() error {
 // renew posts as many receives as were used up, and then returns elements, each
 // of which stands for a posted receive.
 func (r *receiver) renew(n int) error {
-	if err := r.post(n); err != nil {
+	if err := r.post(n - r.renewed); err != nil {
 		return err
 	}
+	r.renewed = 0
 	return r.giveBack()
 }
 
@@ -421,6 +433,19 @@ func (r *receiver) invalidated(key uint32) error {
 		return r.violation(err, "key %#x", key)
 	}
 	r.count.WindowsInvalidatedByPeer.Add(1)
+	return nil
+}
+
+// keyed hears the key of a pool that the peer lends. Its receive is posted again
+// before it takes effect, so that there is always one for the next.
+func (r *receiver) keyed(key uint32) error {
+	if err := r.post(1); err != nil {
+		return err
+	}
+	r.renewed++
+	if err := r.manager.step(bufpool.Event{Kind: bufpool.Keyed, Channel: r.ch.number, Key: key}); err != nil {
+		return r.violation(err, "key %#x", key)
+	}
 	return nil
 }
 

@@ -337,8 +337,8 @@ func (s *sender) reclaim() error {
 		s.w.took(n)
 		for i := range s.comps[:n] {
 			c := &s.comps[i]
-			if err := c.Err(); err != nil {
-				return fmt.Errorf("transfer on data channel %d: %w", s.ch.number, err)
+			if c.Status != fabric.StatusSuccess {
+				return sendFailure(s.ch.number, c)
 			}
 			kind, _, _, seq := protocol.WRID(c.ID).Unpack()
 			if kind != protocol.WRDataWrite {
@@ -464,8 +464,12 @@ func (s *sender) perform() error {
 
 // performOne posts a request, and reports whether there was room for all of it.
 func (s *sender) performOne(q *sqRequest) (bool, error) {
-	if q.kind == sqInvalidate {
+	switch q.kind {
+	case sqInvalidate:
 		return s.invalidate(q.pool)
+	case sqBindSend:
+		return s.bindSend(q.lent)
+	default:
 	}
 	for q.next < q.windows() {
 		room := s.room()
@@ -491,6 +495,19 @@ func (s *sender) invalidate(r *bufpool.Remote) (bool, error) {
 	}
 	r.Invalidated = true // once: there is nothing left to invalidate
 	return true, s.invalidateRemote(r)
+}
+
+// bindSend binds the window of a pool and sends the key behind it, in one post, and
+// reports whether there was room for both.
+func (s *sender) bindSend(l *bufpool.Local) (bool, error) {
+	switch room := s.room(); {
+	case room >= 2:
+		return true, s.bindWindowAndSend(l)
+	case room == 1 && s.signaled != s.posted:
+		return false, s.drain() // or nothing would say when there is room for two
+	default:
+		return false, nil
+	}
 }
 
 // callBack has the next one hear of whom work requests were waiting for.

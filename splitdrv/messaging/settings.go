@@ -156,6 +156,9 @@ func (c *Config) furtherReceives() int {
 		// all be used up by then.
 		n += c.MaxPools
 	}
+	if c.KeySend && !c.Mode.Sends() {
+		n += c.PeerPools // for the messages with the keys of the peer's pools
+	}
 	return n
 }
 
@@ -264,6 +267,10 @@ func (c *Config) protecting() (Protecting, error) {
 // are flushed, by a message of its own.
 func (c *Config) invalidates() bool { return c.Protection == ProtectWindow && c.Invalidation }
 
+// sendsKeys reports whether the keys of pools that were asked for are sent behind the
+// binds of their windows.
+func (c *Config) sendsKeys() bool { return c.Protection == ProtectWindow && c.KeySend }
+
 // exposed is what the peer is told of a pool of this side's.
 func (c *Config) exposed(l *bufpool.Local) protocol.Pool {
 	o := protocol.Pool{
@@ -275,10 +282,17 @@ func (c *Config) exposed(l *bufpool.Local) protocol.Pool {
 	case c.Protection == ProtectOneTouch:
 		o.Addr = l.Regions[0].Addr() // its keys were told before
 	case c.Protection == ProtectWindow:
-		o.RKey, o.Addr = l.Keys[0], l.Regions[0].Addr()
+		o.Addr = l.Regions[0].Addr()
+		own := uint64(0)
 		if c.Invalidation {
-			o.Context = protocol.PoolContext(uint16(l.Channel), protocol.PoolInvalidate)
+			own |= protocol.PoolInvalidate
 		}
+		if l.KeyFollows(c.KeySend) {
+			own |= protocol.PoolKeyFollows
+		} else {
+			o.RKey = l.Keys[0]
+		}
+		o.Context = protocol.PoolContext(uint16(l.Channel), own)
 	default:
 		o.RKey, o.Addr = l.Regions[0].RKey(), l.Regions[0].Addr()
 	}

@@ -70,6 +70,21 @@ func (q *sendQueue) bindWindow(l *bufpool.Local, i int, signaled bool) (err erro
 	return err
 }
 
+// bindWindowAndSend binds the window of a pool, and sends the peer its key behind it
+// in the same post. If the bind fails the message is flushed.
+func (q *sendQueue) bindWindowAndSend(l *bufpool.Local) error {
+	bind, _ := q.number(false)
+	send, flags := q.number(true)
+	q.count.WindowsBound.Add(1)
+	r, addr, n := l.Span(0)
+	key, err := q.ch.qp.BindSend(l.Windows[0], r, addr, n, bind, send, flags|fabric.Solicited)
+	if err != nil {
+		return fmt.Errorf("bind the window of pool %d on data channel %d, and send its key: %w", l.Ref, q.ch.number, err)
+	}
+	l.Keys[0] = key
+	return nil
+}
+
 // bindAgain binds the window of an element under the next key, as the peer expects.
 func (q *sendQueue) bindAgain(w *bufpool.Written, signaled bool) error {
 	l, elem := w.Local, w.Element

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
@@ -305,9 +306,10 @@ func (q *qp) PostRecv(wrs []fabric.RecvWR) (int, error) {
 func (q *qp) Bind(
 	w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, f fabric.Flags,
 ) (uint32, error) {
+	e := q.entry(bound)
+	e.when = time.Now()
 	key, err := q.QP.Bind(w, r.(*region).Region, addr, length, id, f)
 	if err == nil {
-		e := q.entry(bound)
 		e.rkey, e.addr, e.length = key, addr, length
 		q.dom.dev.trace.add(e)
 	}

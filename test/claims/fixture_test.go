@@ -45,7 +45,7 @@ func other(side string) string {
 type fabricOf struct {
 	// open opens the host's and the I/O unit's device. Whoever calls it has the test
 	// close them.
-	open func(t *testing.T) (host, iounit fabric.Device)
+	open func(t testing.TB) (host, iounit fabric.Device)
 	// plain is without packs, and with memory that is protected by its region alone.
 	// Otherwise both are as the product has them by default.
 	plain bool
@@ -58,7 +58,7 @@ func inMemory(t *testing.T, test func(*testing.T, fabricOf)) { inEachSetting(t, 
 func onSoftRoCE(t *testing.T, test func(*testing.T, fabricOf)) { inEachSetting(t, softRoCE, test) }
 
 func inEachSetting(
-	t *testing.T, open func(*testing.T) (fabric.Device, fabric.Device), test func(*testing.T, fabricOf),
+	t *testing.T, open func(testing.TB) (fabric.Device, fabric.Device), test func(*testing.T, fabricOf),
 ) {
 	t.Run("plain", func(t *testing.T) { test(t, fabricOf{open: open, plain: true}) })
 	t.Run("defaults", func(t *testing.T) { test(t, fabricOf{open: open}) })
@@ -78,14 +78,14 @@ func (on fabricOf) configure(c *messaging.Config) {
 }
 
 // memory is a fabric in memory.
-func memory(t *testing.T) (fabric.Device, fabric.Device) {
+func memory(t testing.TB) (fabric.Device, fabric.Device) {
 	n := fabrictest.New()
 	fabrictest.NoLeaks(t, n)
 	return n.Device("host"), n.Device("unit")
 }
 
 // softRoCE is libibverbs on two Soft-RoCE devices that meet on a bridge.
-func softRoCE(t *testing.T) (fabric.Device, fabric.Device) {
+func softRoCE(t testing.TB) (fabric.Device, fabric.Device) {
 	names := testenv.NeedRDMA(t, 2)
 	var devs [2]fabric.Device
 	for i := range devs {
@@ -99,7 +99,7 @@ func softRoCE(t *testing.T) (fabric.Device, fabric.Device) {
 }
 
 // openDevices opens the devices of a fabric with a trace in front of them.
-func openDevices(t *testing.T, on fabricOf) (*trace, map[string]fabric.Device) {
+func openDevices(t testing.TB, on fabricOf) (*trace, map[string]fabric.Device) {
 	t.Helper()
 	tp := &trace{}
 	h, u := on.open(t)
@@ -132,7 +132,7 @@ type pair struct {
 }
 
 // newHalves makes two halves that are not connected.
-func newHalves(t *testing.T, on fabricOf, cfg map[string]messaging.Config) *pair {
+func newHalves(t testing.TB, on fabricOf, cfg map[string]messaging.Config) *pair {
 	t.Helper()
 	tp, devs := openDevices(t, on)
 	p := &pair{devices: devs, halfs: make(map[string]*half)}
@@ -165,7 +165,7 @@ func newHalves(t *testing.T, on fabricOf, cfg map[string]messaging.Config) *pair
 }
 
 // newPair makes a session and starts it. Both sides have the same configuration.
-func newPair(t *testing.T, on fabricOf, cfg messaging.Config) *pair {
+func newPair(t testing.TB, on fabricOf, cfg messaging.Config) *pair {
 	t.Helper()
 	p := newHalves(t, on, map[string]messaging.Config{hostSide: cfg, unitSide: cfg})
 	p.connect()
@@ -220,7 +220,7 @@ func (p *pair) poll(cond func() error) {
 	})
 }
 
-func poll(t *testing.T, cond func() error) {
+func poll(t testing.TB, cond func() error) {
 	t.Helper()
 	ctx := deadline(t)
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -238,7 +238,7 @@ func poll(t *testing.T, cond func() error) {
 	}
 }
 
-func deadline(t *testing.T) context.Context {
+func deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Minute, errors.New("waited for a minute in vain"))
 	t.Cleanup(cancel)
 	return ctx

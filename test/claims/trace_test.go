@@ -3,6 +3,7 @@ package claims
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 )
@@ -32,9 +33,10 @@ const (
 // entry is one line of the trace. What is not said to belong to some kinds only
 // is set where it makes sense.
 type entry struct {
-	at     int    // place on the trace
-	side   string // name given to the device
-	device string // name of the device itself
+	at     int       // place on the trace
+	when   time.Time // bound: before that
+	side   string    // name given to the device
+	device string    // name of the device itself
 	what   what
 	domain int // number of the protection domain on the trace
 	cq     int // number of the completion queue; of a queue pair: of its receives
@@ -77,6 +79,9 @@ func (t *trace) add(e entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e.at = len(t.entries)
+	if e.when.IsZero() {
+		e.when = time.Now()
+	}
 	t.entries = append(t.entries, e)
 }
 

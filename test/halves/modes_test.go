@@ -2,13 +2,18 @@ package halves
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // TestModes moves frames in each transfer mode, with more pools allowed than
@@ -26,6 +31,48 @@ func TestModes(t *testing.T) {
 				t.Errorf("status: %+v", s)
 			}
 		})
+	}
+}
+
+// TestKeysBehindBinds finds that the halves have agreed on it: a pool that the host
+// asks for, because a frame fits no other, is bound with a message behind that has its
+// key.
+func TestKeysBehindBinds(t *testing.T) {
+	w := newWorld(t)
+	w.unit(func(c *iounit.Config) {
+		c.Messaging.Pools, c.Messaging.MaxPools = []messaging.PoolConfig{{ElementSize: 2048, Elements: 64}}, 2
+	})
+	var mu sync.Mutex
+	var posted []fabric.SendWR
+	w.fabric.OnSend("unit", func(_ uint32, wr fabric.SendWR) fabric.Status {
+		if wr.Op == fabric.OpBind || wr.Op == fabric.OpSendImm {
+			mu.Lock()
+			defer mu.Unlock()
+			posted = append(posted, wr)
+		}
+		return fabric.StatusSuccess
+	})
+	d, _, _ := w.host("alpha")
+	d.up(t)
+	long := from(t, d.mac, frame(5000, 7))
+	h := vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, HdrLen: 54, GSOSize: 1460, CsumStart: 34,
+		CsumOffset: 16}
+	h.Encode(long)
+	long[vnet.HdrLen+14], long[vnet.HdrLen+14+9], long[vnet.HdrLen+34+12] = 0x45, 6, 5<<4
+	if err := d.wire.Send(t.Context(), long); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(posted) >= 3
+	}, "a pool for long frames")
+	w.both(d)
+	mu.Lock()
+	defer mu.Unlock()
+	if b, k := posted[1], posted[2]; len(posted) != 3 || b.Op != fabric.OpBind || k.Op != fabric.OpSendImm ||
+		k.Imm != b.RKey {
+		t.Errorf("%+v", posted)
 	}
 }
 

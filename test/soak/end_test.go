@@ -72,6 +72,9 @@ func (e *end) features() []string {
 	if e.plan.cfg[host].OneTouch {
 		f = append(f, protocol.FeatureOneTouch)
 	}
+	if e.plan.cfg[host].KeySend {
+		f = append(f, protocol.FeatureKeySend)
+	}
 	return f
 }
 

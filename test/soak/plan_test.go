@@ -152,7 +152,7 @@ func newPlan(seed, number uint64, sc scale) *plan {
 		p.mtu = protocol.MaxMTU
 	}
 	latency := p.queues > 1 && one(4)
-	noPack, invalidation, touch := one(3), !one(3), one(2)
+	noPack, invalidation, touch, keySend := one(3), !one(3), one(2), !one(3)
 	for s := range p.cfg {
 		p.cfg[s] = newConfig(r, p, sc)
 		touch = touch || p.cfg[s].Protection == messaging.ProtectOneTouch
@@ -160,7 +160,7 @@ func newPlan(seed, number uint64, sc scale) *plan {
 	}
 	for s := range p.cfg {
 		p.cfg[s].LatencyQueue, p.cfg[s].NoPack = latency, noPack
-		p.cfg[s].Invalidation, p.cfg[s].OneTouch = invalidation, touch
+		p.cfg[s].Invalidation, p.cfg[s].OneTouch, p.cfg[s].KeySend = invalidation, touch, keySend
 	}
 	// An unacknowledged message that is late is taken for lost.
 	if sc.fabric && one(32) && p.mode != protocol.ModeSendUC {

@@ -100,6 +100,7 @@ var rules = map[string]error{
 	"proof-wrong":       messaging.ErrProofWrong,
 	"invalidated":       messaging.ErrInvalidated,
 	"pool-keys":         messaging.ErrKeys,
+	"key-message":       messaging.ErrKeyMessage,
 }
 
 // meaningless says in which modes a rule cannot be broken: no message or
@@ -116,5 +117,6 @@ var meaningless = map[string][]protocol.Mode{
 	"sequence":          writing,
 	"too-many-flushes":  sending,
 	"pool-keys":         sending,
+	"key-message":       sending,
 	"invalidated":       sending, // there are no windows; the device refuses
 }

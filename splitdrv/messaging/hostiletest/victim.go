@@ -19,6 +19,7 @@ type victim struct {
 	t       testing.TB
 	conn    *messaging.Conn
 	pools   int   // that it lends on each data channel at first
+	lends   int   // that it, or the peer, lends there at most
 	port    *port // of the first data channel
 	wire    *porttest.Wire
 	gate    *gate  // of its invalidations, if they are to be held back
@@ -50,7 +51,7 @@ func newVictim(t testing.TB, cfg messaging.Config, prepare func(*victim, *messag
 	if prepare != nil {
 		prepare(v, &cfg)
 	}
-	v.port.held, v.pools = v.ctx, len(cfg.Pools)
+	v.port.held, v.pools, v.lends = v.ctx, len(cfg.Pools), cfg.PeerPools
 	conn, err := messaging.New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,25 @@ func agreed(v *victim, cfg *messaging.Config) {
 	cfg.Invalidation = true
 }
 
+// keysSent is agreed, and has the keys of windows sent behind their binds.
+func keysSent(v *victim, cfg *messaging.Config) {
+	agreed(v, cfg)
+	cfg.KeySend = true
+}
+
+// key sends a key on the first data channel.
+func (p *Peer) key(key uint32) {
+	p.t.Helper()
+	p.post(p.data[0], fabric.SendWR{Op: fabric.OpSendImm, Imm: key}, nil)
+}
+
+// keyless is the message that lends a pool whose key follows.
+func (p *Peer) keyless() []byte {
+	return p.lend(func(l *protocol.Pool) {
+		l.RKey, l.Context = 0, protocol.PoolContext(1, protocol.PoolKeyFollows)
+	})
+}
+
 // oneTouch has the session lend one-touch pools.
 func oneTouch(_ *victim, cfg *messaging.Config) {
 	cfg.Protection, cfg.OneTouch = messaging.ProtectOneTouch, true
@@ -155,6 +174,38 @@ func windows() []Attack {
 			if s := p.tell(3, 0, 2); s != protocol.CfgUnsupported {
 				p.t.Errorf("they were answered with %v", s)
 			}
+			p.Alive()
+		}},
+		{Name: "key that was not agreed on", Modes: writing, Code: "data-send", Channel: 1, Local: true, prepare: agreed,
+			do: func(p *Peer) { p.key(7) }},
+		{Name: "more keys than there can be pools", Modes: writing, Code: "key-message", Channel: 1, Local: true,
+			prepare: keysSent, do: func(p *Peer) {
+				for key := range uint32(p.victim.lends + 1) {
+					p.key(key)
+				}
+			}},
+		{Name: "write with the key of a pool that has not come", Modes: writing, Refused: accessError, Local: true,
+			prepare: keysSent, do: func(p *Peer) {
+				write(p, 1, p.another()) // with the handle of the offer, which is none
+			}},
+		{Name: "pool whose key never comes", Modes: writing, Local: true, prepare: keysSent, do: func(p *Peer) {
+			p.send(p.keyless())
+			p.victim.sendFrame(p.ctx, frame(100))
+			p.flush(3) // which is not answered
+			p.Alive()
+			if s := p.stats().Channels[0]; s.TxFrames != 0 || s.Remote.Elements != 0 || p.arrived > 0 {
+				p.t.Errorf("%d frames were written to %d elements, %d messages came", s.TxFrames, s.Remote.Elements, p.arrived)
+			}
+		}},
+		{Name: "pool whose key comes first", Modes: writing, Local: true, prepare: keysSent, do: func(p *Peer) {
+			p.key(p.region.RKey())
+			p.completed()
+			p.send(p.keyless())
+			p.victim.sendFrame(p.ctx, frame(100))
+			p.victim.until(p.ctx, func() bool {
+				p.poll()
+				return p.stats().Channels[0].TxFrames == 1
+			})
 			p.Alive()
 		}},
 		{Name: "return of a pool that is not invalidated", Modes: writing, Local: true, prepare: agreed, do: func(p *Peer) {

@@ -1,0 +1,391 @@
+package claims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// Registration and the message with its tag in one request, and the peer's message
+// that ends it: source document 004, claims 1, 10 to 12 and 21 to 23.
+
+// combined is a configuration whose windows are bound, and their keys sent, in one
+// post; and whose peer invalidates them. Soon more pools are lent.
+func combined(idle time.Duration) messaging.Config {
+	c := behindWindows(idle, true)
+	c.KeySend = true
+	return c
+}
+
+// keyOf is a key that a side has sent behind the bind of a window.
+type keyOf struct {
+	bind, send entry
+	pool       lentPool
+}
+
+// keyless are the pools that a side has lent without their keys.
+func (o *observed) keyless(side string) (out []lentPool) {
+	o.t.Helper()
+	for _, l := range o.lent(side) {
+		if l.KeyFollows() {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// keysSent returns the keys that a side has sent, each with the pool that it is the
+// key of: those of a data channel come in the order of its pools.
+func (o *observed) keysSent(side string) []keyOf {
+	o.t.Helper()
+	lent := o.keyless(side)
+	var keys []keyOf
+	binds := o.pick(side, bound)
+	next := make(map[int]int) // by channel: pools that have their key
+	for _, e := range o.pick(side, sendPosted) {
+		if e.send.Op != fabric.OpSendImm {
+			continue
+		}
+		k := keyOf{send: e}
+		if i := slices.IndexFunc(binds, func(b entry) bool { return b.rkey == e.send.Imm && b.batch == e.batch }); i >= 0 {
+			k.bind = binds[i]
+		}
+		ch := o.channel(side, e.qpn)
+		of := filter(lent, func(l lentPool) bool { return int(l.Channel()) == ch })
+		if next[ch] < len(of) {
+			k.pool = of[next[ch]]
+		}
+		next[ch]++
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+func TestCombinedRegisterAndSend(t *testing.T)     { inMemory(t, combinedRegisterAndSend) }
+func TestRDMACombinedRegisterAndSend(t *testing.T) { onSoftRoCE(t, combinedRegisterAndSend) }
+
+// One post has both the bind of a pool's window, which asks for no completion, and
+// behind it the SEND with its key, which travels nowhere else. The pool is offered
+// meanwhile. The peer writes with the key once it has come, and in the end sends the
+// message that makes it void. So it is with all pools that are lent on request.
+func combinedRegisterAndSend(t *testing.T, on fabricOf) {
+	for _, mode := range []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate} {
+		t.Run(string(mode), func(t *testing.T) {
+			cfg := combined(100 * time.Millisecond)
+			cfg.Mode = mode
+			p := newPair(t, on, cfg)
+			stop := p.discard(unitSide)
+			defer stop()
+			for round := range 2 {
+				p.request(round)
+				p.keyVoid(p.nextKey(round), true)
+			}
+			ctx, f := p.alive(), p.newFrame(5000)
+			p.until(func() error {
+				if slices.ContainsFunc(p.keysSent(unitSide), func(k keyOf) bool {
+					_, _, use := p.firstUse(k.bind.rkey)
+					return !use.IsZero()
+				}) {
+					return nil
+				}
+				if err := p.halfs[hostSide].wires[0].Send(ctx, f); err != nil {
+					return err
+				}
+				return errors.New("nothing was written with a key that was sent")
+			})
+			for _, side := range sides {
+				p.oneKeyEach(side)
+				completed := map[uint64]bool{}
+				for _, e := range p.pick(side, sendDone) {
+					completed[e.done.ID] = true
+				}
+				for _, k := range p.keysSent(side) {
+					if completed[k.send.send.ID-1] {
+						t.Errorf("%s: the bind under key %#x has a completion of its own", side, k.bind.rkey)
+					}
+				}
+			}
+			// The transfers of the host's, each with a key that had come on their channel.
+			first := p.lent(unitSide)[0]
+			came := filter(p.pick(hostSide, recvDone), func(e entry) bool {
+				return e.done.Op == fabric.OpRecv && e.done.Flags == fabric.WithImm && e.done.Len == 0
+			})
+			for _, e := range p.pick(hostSide, sendPosted) {
+				if e.send.Op != fabric.OpWrite && e.send.Op != fabric.OpWriteImm || e.send.Len == 0 ||
+					e.send.RKey == first.RKey {
+					continue
+				}
+				if !slices.ContainsFunc(came, func(c entry) bool {
+					return c.done.Imm == e.send.RKey && c.qpn == e.qpn && c.at < e.at
+				}) {
+					t.Fatalf("a write with key %#x, which has not come on that channel", e.send.RKey)
+				}
+			}
+			for _, side := range sides {
+				if err := p.halfs[side].conn.Err(); err != nil {
+					t.Errorf("%s: %v", side, err)
+				}
+			}
+		})
+	}
+}
+
+// discard takes what comes out of a side's queue until it is told to stop.
+func (p *pair) discard(side string) (stop func()) {
+	ctx, cancel := context.WithCancel(p.alive())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		buf := make([]byte, 1<<17)
+		for ctx.Err() == nil {
+			_, _ = p.halfs[side].wires[0].Receive(ctx, buf)
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+// request has the host ask for another pool, the n-th, from 0 on: for frames that fit
+// no other.
+func (p *pair) request(n int) {
+	p.t.Helper()
+	ctx, f := p.alive(), p.newFrame(5000)
+	p.until(func() error {
+		if len(p.keyless(unitSide)) > n {
+			return nil
+		}
+		if err := p.halfs[hostSide].wires[0].Send(ctx, f); err != nil {
+			return err
+		}
+		return errors.New("no other pool is lent")
+	})
+}
+
+// nextKey waits for the n-th key that the I/O unit sends, from 0 on.
+func (p *pair) nextKey(n int) uint32 {
+	p.t.Helper()
+	p.until(func() error {
+		if keys := p.keysSent(unitSide); len(keys) <= n {
+			return fmt.Errorf("%d keys were sent", len(keys))
+		}
+		return nil
+	})
+	return p.keysSent(unitSide)[n].send.send.Imm
+}
+
+// oneKeyEach finds that a side has lent each pool but its first with a bind and a
+// message in one post, and nothing else about its key.
+func (p *pair) oneKeyEach(side string) {
+	p.t.Helper()
+	keys, keyless, lent := p.keysSent(side), p.keyless(side), p.lent(side)
+	if len(keys) != len(keyless) || len(lent) != 1+len(keyless) {
+		p.t.Errorf("%s: %d keys were sent for %d of %d pools", side, len(keys), len(keyless), len(lent))
+	}
+	if n := len(p.pick(side, bound)); n != len(lent) {
+		p.t.Errorf("%s: %d windows were bound for %d pools", side, n, len(lent))
+	}
+	for _, k := range keys {
+		posts := filter(p.pick(side, bound, sendPosted), func(e entry) bool { return e.batch == k.send.batch })
+		if len(posts) != 2 || posts[0].what != bound || posts[1].what != sendPosted {
+			p.t.Errorf("%s: the post with key %#x has %d requests", side, k.send.send.Imm, len(posts))
+			continue
+		}
+		l := k.pool
+		if !l.KeyFollows() || l.RKey != 0 || l.Addr != k.bind.addr || int(l.Bytes()) != k.bind.length ||
+			p.channel(side, k.bind.qpn) != int(l.Channel()) || k.bind.qpn != k.send.qpn {
+			p.t.Errorf("%s: pool %+v, bound as %+v, its key sent as %+v", side, l, k.bind, k.send)
+		}
+	}
+}
+
+// unbindable is a fabric on which the regions of the I/O unit's that it registers from
+// some time on do not allow windows, though it believes that they do: the device
+// refuses each bind.
+func unbindable(on fabricOf, from *atomic.Bool) fabricOf {
+	open := on.open
+	on.open = func(t testing.TB) (fabric.Device, fabric.Device) {
+		h, u := open(t)
+		return h, withoutBind{u, from}
+	}
+	return on
+}
+
+type withoutBind struct {
+	fabric.Device
+	from *atomic.Bool
+}
+
+type withoutBindDomain struct {
+	fabric.Domain
+	from *atomic.Bool
+}
+
+func (d withoutBind) NewDomain() (fabric.Domain, error) {
+	dom, err := d.Device.NewDomain()
+	return withoutBindDomain{dom, d.from}, err
+}
+
+func (d withoutBindDomain) Register(mem []byte, access fabric.Access) (fabric.Region, error) {
+	if d.from.Load() {
+		access &^= fabric.WindowBind
+	}
+	return d.Domain.Register(mem, access)
+}
+
+func TestCombinedBindFails(t *testing.T)     { inMemory(t, combinedBindFails) }
+func TestRDMACombinedBindFails(t *testing.T) { onSoftRoCE(t, combinedBindFails) }
+
+// The device refuses a bind. The message behind it is flushed, so that the peer has no
+// key and writes nothing there; the session ends, says why, and leaves nothing behind.
+func combinedBindFails(t *testing.T, on fabricOf) {
+	var from atomic.Bool
+	p := newPair(t, unbindable(on, &from), combined(time.Hour))
+	from.Store(true)
+	h, u := p.halfs[hostSide].conn, p.halfs[unitSide].conn
+	if err := p.halfs[hostSide].wires[0].Send(p.alive(), p.newFrame(5000)); err != nil { // it fits no pool
+		t.Fatal(err)
+	}
+	select {
+	case <-u.Done():
+	case <-deadline(t).Done():
+		t.Fatal("the session goes on")
+	}
+	err := u.Err()
+	if !errors.Is(err, &fabric.WCError{Status: fabric.StatusMWBindErr}) ||
+		!strings.HasPrefix(err.Error(), "bind a memory window on data channel 1") {
+		t.Errorf("the session has ended: %v", err)
+	}
+	if err := u.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := h.Stats().Channels[0].Remote.Elements; n > 4 {
+		t.Errorf("the host may write to %d elements", n)
+	}
+	if len(p.keysSent(unitSide)) == 0 {
+		t.Error("no key was posted")
+	}
+	for _, e := range p.pick(hostSide, recvDone) {
+		if e.done.Err() == nil && e.done.Flags == fabric.WithImm && e.done.Op == fabric.OpRecv {
+			t.Errorf("a key came: %+v", e.done)
+		}
+	}
+}
+
+func BenchmarkPoolOnRequest(b *testing.B) {
+	benchPoolOnRequest(b, fabricOf{open: distant, plain: true})
+}
+func BenchmarkRDMAPoolOnRequest(b *testing.B) {
+	benchPoolOnRequest(b, fabricOf{open: softRoCE, plain: true})
+}
+
+// distant is a fabric in memory on which everything takes a millisecond.
+func distant(t testing.TB) (fabric.Device, fabric.Device) {
+	n := fabrictest.New()
+	fabrictest.NoLeaks(t, n)
+	h, u := n.Device("host"), n.Device("unit")
+	n.Delay("unit", time.Millisecond)
+	return h, u
+}
+
+// benchPoolOnRequest has b.N pools asked for by a busy sender, with key and bind in
+// one post and in two, in turns, and measures the time from the request until the
+// first write into the pool has been posted; and from the bind on, where the two ways
+// part. Whoever lends is idle, or sends as well, so that other requests are before
+// the bind.
+func benchPoolOnRequest(b *testing.B, on fabricOf) {
+	for _, load := range []string{"idle", "busy"} {
+		b.Run(load, func(b *testing.B) { benchLoaded(b, on, load == "busy") })
+	}
+}
+
+func benchLoaded(b *testing.B, on fabricOf, busy bool) {
+	const each = 2 // of a session
+	type times struct{ request, bind []time.Duration }
+	took := map[bool]*times{false: {}, true: {}}
+	for len(took[true].request) < b.N || len(took[false].request) < b.N {
+		for _, one := range []bool{false, true} {
+			host, unit := combined(100*time.Millisecond), combined(100*time.Millisecond)
+			host.KeySend, unit.KeySend = one, one
+			host.Pools[0].Elements, unit.Pools[0].Elements = 64, 2 // which is soon not enough
+			p := newHalves(b, on, map[string]messaging.Config{hostSide: host, unitSide: unit})
+			p.connect()
+			p.start()
+			stop := func() {}
+			if busy {
+				stop = p.keepBusy(unitSide)
+			}
+			for round := range each {
+				p.flood(0, func() bool { return len(p.lent(unitSide)) > 1+round })
+				key := p.lent(unitSide)[1+round].RKey
+				if one {
+					key = p.nextKey(round)
+				}
+				p.keyVoid(key, true)
+				if request, bind, use := p.firstUse(key); !use.IsZero() {
+					took[one].request = append(took[one].request, use.Sub(request))
+					took[one].bind = append(took[one].bind, use.Sub(bind))
+				}
+			}
+			stop()
+			for _, side := range sides {
+				if err := p.halfs[side].conn.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	}
+	report := func(d []time.Duration, what string) {
+		slices.Sort(d)
+		b.ReportMetric(float64(d[len(d)/2].Microseconds()), "µs-"+what)
+	}
+	for one, name := range map[bool]string{false: "two-posts", true: "one-post"} {
+		report(took[one].request, "from-request/"+name)
+		report(took[one].bind, "from-bind/"+name)
+	}
+	b.ReportMetric(0, "ns/op") // most of it is waiting until the pool is idle
+}
+
+// keepBusy has a side send frames until it is told to stop.
+func (p *pair) keepBusy(side string) (stop func()) {
+	ctx, cancel := context.WithCancel(p.alive())
+	var wg sync.WaitGroup
+	f, stopped := p.newFrame(1500), p.discard(other(side))
+	wg.Go(func() {
+		for p.halfs[side].wires[0].Send(ctx, f) == nil {
+			continue
+		}
+	})
+	return func() { cancel(); wg.Wait(); stopped() }
+}
+
+// firstUse is when the host has asked for the pool of the I/O unit's with a key, when
+// its window was bound, and when it was first written to: perhaps never, if credits
+// came meanwhile.
+func (p *pair) firstUse(key uint32) (request, bind, use time.Time) {
+	p.t.Helper()
+	for _, e := range p.pick(unitSide, bound) {
+		if e.rkey == key {
+			bind = e.when
+		}
+	}
+	for _, m := range of(p.posted(hostSide), protocol.FuncBufferRecvPoolGet) {
+		if m.when.Before(bind) {
+			request = m.when
+		}
+	}
+	for _, e := range p.pick(hostSide, sendPosted) {
+		if e.send.RKey == key && e.send.Len > 0 {
+			return request, bind, e.when
+		}
+	}
+	return request, bind, use
+}
