@@ -42,7 +42,8 @@ const (
 	// movesAfter is after how many such reads the right goes there: frames of several
 	// that alternate do not make it go to and fro.
 	movesAfter = 4
-	// slowest bounds how much longer that takes for who kept the others waiting.
+	// slowest bounds how much longer that takes for who kept the others waiting: so many
+	// times twice as many reads, or as many times twice the time for which it did.
 	slowest = 8
 	// grace is how long a reader may take no frames before another one gets the right.
 	// A sender is out of credits again and again while its peer is as fast as can be.
@@ -60,7 +61,10 @@ func (m *moving) saw(to, from *reader) bool {
 		*m = moving{to: to}
 	}
 	m.reads++
-	return m.reads >= movesAfter<<to.slow.Load() && to.wants.Load() && to.may()
+	if m.reads < movesAfter || m.reads < movesAfter<<to.slow.Load() && !to.forgiven() {
+		return false
+	}
+	return to.wants.Load() && to.may()
 }
 
 // read is ReadFrames of the netdevice's queue by r, which has the right to it or
@@ -229,7 +233,9 @@ func (q *queue) graceOver() {
 		q.arm() // it did, and went again
 	case !q.free.Load():
 		if r.path != nil {
-			r.slow.Store(min(r.slow.Load()+1, slowest))
+			n := min(r.slow.Load()+1, slowest)
+			r.slow.Store(n)
+			r.until.Store(time.Now().Add(grace << n).UnixNano())
 		}
 		q.handOver()
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,7 +31,8 @@ type reader struct {
 	releases atomic.Uint32 // how often Release was called
 	idle     atomic.Bool   // the sender has been told that there is nothing
 
-	slow atomic.Int32 // how often it has kept others waiting lately: see moving
+	slow  atomic.Int32 // how often it has kept others waiting lately: see moving
+	until atomic.Int64 // Unix time in nanoseconds until which that counts
 
 	turn int // the queue to be read next; the sender's
 	last int // the queue that the latest frames came from; the sender's
@@ -86,6 +88,9 @@ func (r *reader) watch(q *queue, on bool) error {
 
 // may reports whether frames can be the reader's to read.
 func (r *reader) may() bool { return r.path == nil || r.path.flows.Load() }
+
+// forgiven reports whether it was long ago that the reader kept others waiting.
+func (r *reader) forgiven() bool { return time.Now().UnixNano() >= r.until.Load() }
 
 // FD implements messaging.Port.
 func (r *reader) FD() int { return r.ep }

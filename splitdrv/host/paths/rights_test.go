@@ -2,8 +2,10 @@ package paths
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -258,21 +260,32 @@ func TestSlowPeer(t *testing.T) {
 	p, direct := opened(t, s, peer)
 	u := uplinkOf(t, s, 0)
 	q := s.queues[0]
-	for i := range 2 * slowest {
+	moves := func() (reads int) {
 		direct.drain(t)
-		reads := 0
 		for ; s.reads(0) != p.reader; reads++ {
 			d[0].send(frame(peer, own, 100))
 			u.drain(t)
 		}
-		if want := movesAfter << min(i, slowest); reads != want {
+		return reads
+	}
+	for i := range 2 * slowest {
+		if reads, want := moves(), movesAfter<<min(i, slowest); reads != want {
 			t.Fatalf("the right has moved after %d reads, and not %d", reads, want)
 		}
 		release(direct)
+		before := time.Now()
 		q.graceEnds()
 		if s.reads(0) != q.uplink {
 			t.Fatal("the right has not come back")
 		}
+		if d := time.Unix(0, p.reader.until.Load()).Sub(before); d < grace<<min(i+1, slowest) {
+			t.Fatalf("what it did is forgiven after %v", d)
+		}
+		p.reader.until.Store(math.MaxInt64)
+	}
+	p.reader.until.Store(0)
+	if reads := moves(); reads != movesAfter {
+		t.Fatalf("long after it was slow the right has moved after %d reads, and not %d", reads, movesAfter)
 	}
 	q.give(p.reader)
 	for i := range slowest {

@@ -1,6 +1,7 @@
 package paths
 
 import (
+	"math"
 	"testing"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -216,6 +217,7 @@ func TestMoving(t *testing.T) {
 		}
 	}
 	to.slow.Store(2)
+	to.until.Store(math.MaxInt64)
 	if m = (moving{}); !reads(&m, movesAfter<<2) {
 		t.Error("the right does not move to a slow one after all, or too early")
 	}
