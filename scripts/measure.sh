@@ -13,12 +13,12 @@ measure_started=$SECONDS
 # step says what comes now, and how long the script has run.
 step() { printf '\n== [%3d s] %s\n' $((SECONDS - measure_started)) "$*"; }
 
-# trouble sets RNR and RETRY to how often both devices together have found a
+# trouble sets RNR and RETRY to how often all devices together have found a
 # receiver not ready, and have sent again.
 trouble() {
 	local d f value
 	RNR=0 RETRY=0
-	for d in /sys/class/infiniband/snrxe[01]/ports/1/hw_counters; do
+	for d in /sys/class/infiniband/snrxe[0-9]/ports/1/hw_counters; do
 		for f in rcvd_rnr_err send_rnr_err retry_rnr_exceeded_err; do
 			read -r value <"$d/$f" && RNR=$((RNR + value))
 		done

@@ -7,7 +7,7 @@
 // command that measures for arguments. Besides there are:
 //
 //	measure show FILE                        the tables of a results.json, in Markdown
-//	measure iperf-tcp|iperf-udp|ping         figures from a program's output
+//	measure iperf-tcp|iperf-udp|ping|direct  figures from a program's output
 //	measure overload KIND FROM TO ADDRESS    too many datagrams between two namespaces
 //	measure serve SUBJECT NAMESPACE... NIC   the process of a subject of bench-native
 //	measure classes                          the classes of attacks

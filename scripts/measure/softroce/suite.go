@@ -16,6 +16,8 @@ const (
 	splitnic  = "splitnic"
 	events    = "-events" // the same subject, sleeping instead of polling
 	idle      = splitnic + "-idle"
+	direct    = splitnic + "-direct" // two hosts with a direct connection
+	indirect  = splitnic + "-unit"   // through their I/O unit
 )
 
 // Suite is that of `make bench`.
@@ -54,6 +56,8 @@ func references(r *results.Row) []results.Key {
 		return []results.Key{rawMbps}
 	case r.Group == "rtt" && r.Subject != idle:
 		return of(r.Size, idle)
+	case r.Subject == direct:
+		return of(r.Size, indirect)
 	case strings.HasPrefix(r.Group, tunnel) && r.Subject == splitnic:
 		return of(r.Size, copyLoop)
 	}
@@ -91,10 +95,15 @@ func goals(rs results.Rows) (list []results.Goal) {
 		{"half a round trip of 64 bytes, polling, typical", "lat", splitnic, 64, "typical", "<=", 1.15},
 		{"TCP through the card, host to LAN, one stream, MTU 1500", "net", splitnic, 1500, "tcp", ">=", 0.85},
 		{"TCP through the card, LAN to host, one stream, MTU 1500", "net", splitnic, 1500, "tcp-reverse", ">=", 0.85},
+		{"TCP from host to host, directly", "direct", direct, 1500, "tcp", ">=", 1.7},
+		{"the same, back", "direct", direct, 1500, "tcp-reverse", ">=", 1.7},
+		{"round trip from host to host, directly, median", "direct", direct, 1500, "p50", "<=", 0.6},
 	} {
 		k := results.Key{Group: g.group, Subject: g.subject, Size: g.size, Queues: 1, Metric: g.metric}
 		list = append(list, rs.Find(k).ReachRatio(g.what, g.op, g.bound)...)
 	}
+	list = append(list, spared(rs, "tcp-unit", "processor time of the I/O unit for TCP from host to host")...)
+	list = append(list, spared(rs, "tcp-reverse-unit", "the same, back")...)
 	for i := range rs {
 		r := &rs[i]
 		if kind, ok := strings.CutPrefix(r.Group, overload); ok && strings.HasPrefix(r.Subject, splitnic) &&
@@ -104,4 +113,24 @@ func goals(rs results.Rows) (list []results.Goal) {
 		}
 	}
 	return list
+}
+
+// spared is the goal of the processor time that frames cost the I/O unit: what it has
+// without any is taken off, of two hosts that are connected directly and of two that are not.
+func spared(rs results.Rows, metric, what string) []results.Goal {
+	var cost [2]float64
+	for i, subject := range []string{direct, indirect} {
+		k := results.Key{Group: "direct", Subject: subject, Size: 1500, Queues: 1, Metric: metric}
+		busy, idle := rs.Find(k), rs.With(k, "idle-unit")
+		if busy == nil || idle == nil {
+			return nil
+		}
+		cost[i] = max(0, busy.Median-idle.Median)
+	}
+	if cost[1] == 0 {
+		return nil
+	}
+	g := results.Reach(what, direct, cost[0]/cost[1], "ratio", "<=", 0.05)
+	g.RatioTo = indirect
+	return []results.Goal{g}
 }

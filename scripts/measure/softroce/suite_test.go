@@ -139,6 +139,11 @@ func TestReferences(t *testing.T) {
 		{"a tunnel", row("tunnel-gre", splitnic, 9000, "tcp", "Mbit/s", 30),
 			results.Rows{row("tunnel-gre", copyLoop, 1500, "tcp", "Mbit/s", 10),
 				row("tunnel-gre", copyLoop, 9000, "tcp", "Mbit/s", 10)}, []string{copyLoop}},
+		{"directly", row("direct", direct, 1500, "p99", "us", 30),
+			results.Rows{row("direct", indirect, 1500, "p50", "us", 10), row("direct", indirect, 1500, "p99", "us", 60)},
+			[]string{indirect}},
+		{"not directly", row("direct", indirect, 1500, "p99", "us", 60),
+			results.Rows{row("direct", direct, 1500, "p99", "us", 30)}, nil},
 		{"what others are compared to", row("net", writeBW, 65536, "bandwidth", "Mbit/s", 60), nil, nil},
 	} {
 		var to []string
@@ -169,6 +174,11 @@ func TestGoals(t *testing.T) {
 		"splitnic: UDP fragments at 2 times the best: arrives >= 0.8":                                                true,
 		"splitnic: UDP fragments at 5 times the best: arrives >= 0.8":                                                true,
 		"splitnic: UDP fragments at 10 times the best: arrives >= 0.8":                                               false,
+		"splitnic-direct: TCP from host to host, directly >= 1.7":                                                    true,
+		"splitnic-direct: the same, back >= 1.7":                                                                     false,
+		"splitnic-direct: round trip from host to host, directly, median <= 0.6":                                     true,
+		"splitnic-direct: processor time of the I/O unit for TCP from host to host <= 0.05":                          true,
+		"splitnic-direct: the same, back <= 0.05":                                                                    false,
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)

@@ -99,6 +99,13 @@ func tables(rs results.Rows) []results.Table {
 		Column: func(r *results.Row) string { return r.Subject }, Ratio: always,
 	})
 	add(results.Matrix{
+		Title: "From host to host, directly and through their I/O unit", Head: []string{"what", "unit"},
+		Line: of("direct", func(r *results.Row) []string {
+			return []string{directRows[r.Metric], r.Unit}
+		}),
+		Column: func(r *results.Row) string { return r.Subject }, Ratio: always,
+	})
+	add(results.Matrix{
 		Title: "Round trips of marked packets through the card, us", Head: []string{"subject", "MTU"},
 		Line:   of("rtt", func(r *results.Row) []string { return []string{r.Subject, strconv.Itoa(r.Size)} }),
 		Column: metric, Ratio: always,
@@ -109,6 +116,15 @@ func tables(rs results.Rows) []results.Table {
 		Column: metric,
 	})
 	return list
+}
+
+// directRows are the lines of the group direct, by metric.
+var directRows = map[string]string{
+	"tcp": "TCP, one stream", "tcp-unit": "processor time of the I/O unit meanwhile",
+	"tcp-reverse": "TCP back", "tcp-reverse-unit": "processor time of the I/O unit meanwhile, back",
+	"idle-unit": "processor time of the I/O unit without frames", "udp": "UDP, full frames",
+	"p50": "round trip, median", "p99": "round trip, 99 %",
+	"set-up": "from the offer to the first frame", "frames-before": "frames through the I/O unit before",
 }
 
 func always(*results.Row) bool { return true }

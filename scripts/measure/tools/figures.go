@@ -61,6 +61,9 @@ var Filters = map[string]func(io.Reader) (string, error){
 		return positive(rate*d.Start.Test.BlockSize*8/1e6, rate)
 	},
 	"ping": ping,
+	// ms that a host's direct connection took to be made, and frames that the host has
+	// sent through the I/O unit
+	"direct": direct,
 }
 
 // TCP is the throughput of iperf3 in a second from a namespace to an address, in Mbit/s.
@@ -133,6 +136,34 @@ func ping(r io.Reader) (string, error) {
 		return "", err
 	}
 	return positive(results.Median(times), Percentile(times, 0.99), float64(len(times)))
+}
+
+// direct reads a host's status.
+func direct(r io.Reader) (string, error) {
+	var all []struct {
+		Direct struct {
+			Connections []struct {
+				State string  `json:"state"`
+				Took  float64 `json:"took_ns"`
+			} `json:"connections"`
+		} `json:"direct"`
+		Traffic struct {
+			Channels []struct {
+				Frames float64 `json:"tx_frames"`
+			} `json:"channels"`
+		} `json:"traffic"`
+	}
+	if err := json.NewDecoder(r).Decode(&all); err != nil {
+		return "", fmt.Errorf("a host's status: %w", err)
+	}
+	if len(all) != 1 || len(all[0].Direct.Connections) != 1 || all[0].Direct.Connections[0].State != "established" {
+		return "", errors.New("no direct connection in use")
+	}
+	frames := 0.0
+	for _, c := range all[0].Traffic.Channels {
+		frames += c.Frames
+	}
+	return positive(all[0].Direct.Connections[0].Took/1e6, frames)
 }
 
 // positive prints figures, of which none may be zero.

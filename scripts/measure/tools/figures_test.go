@@ -22,6 +22,8 @@ const (
 3 packets transmitted, 3 received, 0% packet loss, time 2ms
 rtt min/avg/max/mdev = 0.1/30.2/90.1/0.1 ms
 `
+	directly = `[{"role": "host", "direct": {"on": true, "connections": [{"state": "established", "took_ns": 12500000}]},
+		"traffic": {"channels": [{"tx_frames": 30}, {"tx_frames": 3}]}}]`
 )
 
 func TestFigures(t *testing.T) {
@@ -40,6 +42,10 @@ func TestFigures(t *testing.T) {
 		{"iperf-udp", `{"end": {}}`, "no time", true},
 		{"ping", pings, "300.0000 90100.0000 3.0000", false},
 		{"ping", "PING 10.0.0.1\n", "no answer", true},
+		{"direct", directly, "12.5000 33.0000", false},
+		{"direct", strings.Replace(directly, "established", "opening", 1), "no direct connection", true},
+		{"direct", `[{"direct": {"connections": []}}]`, "no direct connection", true},
+		{"direct", `{`, "status", true},
 	} {
 		got, err := Filters[c.name](strings.NewReader(c.from))
 		if c.fails && (err == nil || !strings.Contains(err.Error(), c.want)) {
