@@ -1,6 +1,7 @@
 package iounit
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -21,8 +22,10 @@ type policed struct {
 	rules *atomic.Pointer[rules]
 	taken *atomic.Pointer[addresses]
 
-	urgent bool // it is the latency queue
-	flows  sampler
+	urgent  bool // it is the latency queue
+	number  int
+	markers *markers // the host's; nil if it has one queue
+	flows   sampler
 
 	rxHeld bool // the reader's: the latest read was too early by the rate
 
@@ -113,11 +116,24 @@ func (p *policed) ReadFrames(ops []vnet.ReadOp) int {
 		ops = ops[:min(room, len(ops))]
 	}
 	for skipped := 0; skipped < skips; {
+		if n := p.markers.emit(p.number, ops); n > 0 {
+			return n
+		}
+		waiting := p.markers.before(p.number)
 		n := p.queue.ReadFrames(ops)
+		if waiting > 0 {
+			dry := errors.Is(ops[n-1].Err, unix.EAGAIN)
+			if p.markers.passed(p.number, waiting, n, dry); dry {
+				n-- // there are markers yet
+			}
+		}
 		rules, kept := p.rules.Load(), 0
 		for i := range ops[:n] {
 			if ops[i].Err == nil && rules.fromLAN(ops[i].Frame) != pass {
 				continue
+			}
+			if ops[i].Err == nil && protocol.IsMarker(ops[i].Frame) {
+				p.markers.saw(p.number, ops[i].Frame)
 			}
 			if kept != i {
 				ops[kept].Move(&ops[i])

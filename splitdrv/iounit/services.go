@@ -81,10 +81,11 @@ func newServices(a *attachment, host *policy.Host, port lan.Interface, mac proto
 	s.limit()
 	s.publish()
 	queues := port.Queues()
+	markers := newMarkers(len(queues), func() bool { return a.direct.Load() != nil }, func() { s.conn.Unhold() })
 	for i, q := range queues {
 		urgent := a.hasLatency() && i == len(queues)-1
 		s.ports = append(s.ports, &policed{queue: q, rules: &s.rules, taken: &a.unit.taken, urgent: urgent,
-			refused: s.refuse, flows: sampler{owners: &a.unit.owners, host: &a.direct}})
+			refused: s.refuse, number: i, markers: markers, flows: sampler{owners: &a.unit.owners, host: &a.direct}})
 	}
 	return s
 }
