@@ -23,6 +23,7 @@ type device struct {
 	full   bool  // takes no frame
 	quiet  bool  // nothing is kept of what is written
 	before func()
+	sink   func(frame []byte) // gets what is written, instead
 	event  *epoll.Event
 }
 
@@ -123,7 +124,10 @@ func (d *device) WriteFrames(ops []vnet.WriteOp) int {
 			ops[i].Err = errAgain
 			return i
 		}
-		if !d.quiet {
+		switch {
+		case d.sink != nil:
+			d.sink(slices.Concat(ops[i].Head, ops[i].Rest))
+		case !d.quiet:
 			d.out = append(d.out, slices.Concat(ops[i].Head, ops[i].Rest))
 		}
 	}

@@ -13,6 +13,8 @@ import (
 // ErrTaken is wrapped by errors about an address that another path has.
 var ErrTaken = errors.New("another direct path has the address")
 
+var errNoAddress = errors.New("a direct path between no addresses")
+
 // Peer is another host, as the I/O unit has told of it.
 type Peer struct {
 	ID uint64 // of the direct connection
@@ -35,7 +37,7 @@ type Peer struct {
 
 func (p *Peer) check() error {
 	if len(p.MACs) == 0 || len(p.Own) == 0 {
-		return errors.New("a direct path between no addresses")
+		return errNoAddress
 	}
 	for _, some := range [][]protocol.MAC{p.MACs, p.Own} {
 		for _, m := range some {
@@ -63,8 +65,11 @@ type Path struct {
 
 	state    state       // guarded by Split.mu, and written with the queues' locks as well
 	flows    atomic.Bool // the state is direct
+	gone     atomic.Bool // the state is closed
 	arrivals arrivals
-	count    counts
+
+	flowQueues flowQueues
+	count      counts
 }
 
 // Port is the port of the direct connection's data channel. It must not be used any
@@ -128,6 +133,7 @@ func (p *Path) happens(e event, then func()) {
 	s.change(func() {
 		p.state = was.after(e)
 		p.flows.Store(p.state == direct)
+		p.gone.Store(p.state == closed)
 		then()
 		if p.state == closed {
 			s.forget(p)

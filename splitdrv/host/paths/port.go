@@ -1,6 +1,8 @@
 package paths
 
 import (
+	"net"
+
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/vnet"
@@ -46,13 +48,13 @@ func (u *uplinkPort) WriteFrames(ops []vnet.WriteOp) int {
 // directPort is the netdevice as a direct path has it.
 type directPort struct {
 	*reader
-	path   *Path
-	writer *queue // that frames from the peer are put to
+	path *Path
 
 	// The writer's own.
 	heads    [burst][headSize]byte
 	verdicts [burst]verdict
 	passed   [burst]vnet.WriteOp
+	queues   [burst]int // where each goes
 }
 
 const (
@@ -64,13 +66,31 @@ const (
 	burst = 64
 )
 
-// WriteFD implements messaging.WriteFDer.
-func (d *directPort) WriteFD() int { return d.writer.writeFD() }
+// WriteFD implements messaging.WriteFDer: the queues of a netdevice are full together, and
+// that of a host hardly ever.
+func (d *directPort) WriteFD() int { return d.split.queues[0].writeFD() }
+
+// ReadFrames implements messaging.Port.
+//
+// borrowed: ops and their slots, for the call.
+func (d *directPort) ReadFrames(ops []vnet.ReadOp) int {
+	if len(ops) > 0 && d.path.gone.Load() {
+		ops[0].Frame, ops[0].Err = nil, net.ErrClosed
+		return 1
+	}
+	return d.reader.ReadFrames(ops)
+}
 
 // WriteFrames implements messaging.Port.
 //
 // borrowed: ops and their frames, for the call.
 func (d *directPort) WriteFrames(ops []vnet.WriteOp) int {
+	if d.path.gone.Load() {
+		for i := range ops {
+			ops[i].Err = net.ErrClosed
+		}
+		return len(ops)
+	}
 	for done := 0; done < len(ops); {
 		some := ops[done:min(done+burst, len(ops))]
 		n := d.writeBurst(some)
@@ -83,7 +103,7 @@ func (d *directPort) WriteFrames(ops []vnet.WriteOp) int {
 
 // writeBurst is WriteFrames for at most burst frames.
 func (d *directPort) writeBurst(ops []vnet.WriteOp) int {
-	n := 0
+	n, used := 0, int(d.split.used.Load())
 	for i := range ops {
 		head, rest, ok := ops[i].CopyHead(d.heads[n][:])
 		d.verdicts[i] = malformed
@@ -92,24 +112,33 @@ func (d *directPort) writeBurst(ops []vnet.WriteOp) int {
 		}
 		if d.verdicts[i] == pass {
 			d.passed[n] = vnet.WriteOp{Head: head, Rest: rest}
+			d.queues[n] = 0
+			if used > 1 {
+				d.queues[n] = d.path.flowQueues.queue(head, used)
+			}
 			n++
 		}
 	}
-	written := 0
-	if n > 0 {
-		written = d.queue().write(d.passed[:n])
-	}
+	written := d.writePassed(n)
 	done := d.settle(ops, written)
 	clear(d.passed[:n])
 	return done
 }
 
-// queue is the queue to write to: not one that the netdevice does not use any more.
-func (d *directPort) queue() *queue {
-	if d.writer.number < int(d.split.used.Load()) {
-		return d.writer
+// writePassed writes n frames, those for one queue that follow each other in one go, and
+// returns how many are written.
+func (d *directPort) writePassed(n int) (done int) {
+	for done < n {
+		end := done + 1
+		for end < n && d.queues[end] == d.queues[done] {
+			end++
+		}
+		written := d.split.queues[d.queues[done]].write(d.passed[done:end])
+		if done += written; done < end {
+			break
+		}
 	}
-	return d.split.queues[0]
+	return done
 }
 
 // settle says in ops what has become of each frame, so many of those that passed being

@@ -128,8 +128,11 @@ func (q *queue) sort(r *reader, t *table, ops []vnet.ReadOp) (kept int) {
 		op, to := &ops[i], r
 		if op.Err == nil {
 			to = q.uplink
-			if p := t.route(op.Frame); p != nil {
-				to = p.reader
+			if p := t.find(op.Frame); p != nil {
+				p.flowQueues.learn(op.Frame, q.number)
+				if p.state.routes() {
+					to = p.reader
+				}
 			}
 			mixed = mixed || only != nil && only != to
 			only = to

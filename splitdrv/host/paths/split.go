@@ -52,7 +52,7 @@ type Split struct {
 	mu    sync.Mutex
 	paths []*Path // that are not closed
 
-	table    atomic.Pointer[table]   // nil: all frames go through the I/O unit
+	table    atomic.Pointer[table]   // nil: no path is open
 	expected atomic.Pointer[[]*Path] // whose markers may come; nil: none
 	used     atomic.Int32            // queues of the path through the I/O unit
 	ended    atomic.Bool
@@ -196,9 +196,11 @@ func (s *Split) Open(peer Peer) (*Path, error) {
 		return nil, fmt.Errorf("paths: %w", err)
 	}
 	p.reader.ring.setShut(true)
-	p.port = directPort{reader: p.reader, path: p, writer: s.queues[peer.ID%uint64(s.used.Load())]}
-	s.paths = append(s.paths, p)
-	s.expect()
+	p.port = directPort{reader: p.reader, path: p}
+	s.change(func() {
+		s.paths = append(s.paths, p)
+		s.expect()
+	})
 	return p, nil
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // table says which frames go which way. It is never changed, only replaced as a
-// whole. There is none while all frames go through the I/O unit.
+// whole. There is none while no path is open.
 type table struct {
 	to     addresses // of peers
 	paths  []*Path   // of each of them
@@ -17,7 +17,7 @@ type table struct {
 	holds  []*Path   // where they wait, and none may be lost
 }
 
-// newTable is nil if no path has frames.
+// newTable is nil if no path is open.
 func newTable(all []*Path) *table {
 	t := &table{}
 	for _, p := range all {
@@ -27,7 +27,7 @@ func newTable(all []*Path) *table {
 		case p.state == direct:
 			t.direct = append(t.direct, p)
 		}
-		if p.state.routes() {
+		if p.state != closed {
 			for _, m := range p.peer.MACs {
 				t.to = append(t.to, number(m))
 				t.paths = append(t.paths, p)
@@ -50,9 +50,9 @@ func newTable(all []*Path) *table {
 	return t
 }
 
-// route is the direct path of a frame of the netdevice's, or nil for the one through
-// the I/O unit.
-func (t *table) route(frame []byte) *Path {
+// find is the direct path that a frame of the netdevice's is for, whether it takes that
+// or not, or nil if there is none.
+func (t *table) find(frame []byte) *Path {
 	if len(frame) < vnet.MinFrame || frame[dstAt]&1 != 0 {
 		return nil
 	}

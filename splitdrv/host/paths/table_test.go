@@ -60,8 +60,8 @@ func pathFor(t testing.TB, s state, macs ...protocol.MAC) *Path {
 
 // TestRoute has the rows of the decision which way a frame goes.
 func TestRoute(t *testing.T) {
-	p, q := pathFor(t, direct, behind, peer), pathFor(t, held, third)
-	table := newTable([]*Path{pathFor(t, opening, protocol.MAC{2, 9}), q, p, pathFor(t, closed, protocol.MAC{2, 8})})
+	p, q, early := pathFor(t, direct, behind, peer), pathFor(t, held, third), pathFor(t, opening, protocol.MAC{2, 9})
+	table := newTable([]*Path{early, q, p, pathFor(t, closed, protocol.MAC{2, 8})})
 	for _, tc := range []struct {
 		name  string
 		frame []byte
@@ -70,7 +70,7 @@ func TestRoute(t *testing.T) {
 		{"to the peer", frame(peer, own, 60), p},
 		{"to another address of the peer's, from another one", frame(behind, second, 60), p},
 		{"to a path that holds frames", frame(third, own, 60), q},
-		{"to a path that is not entered", frame(protocol.MAC{2, 9}, own, 60), nil},
+		{"to a path that is not entered", frame(protocol.MAC{2, 9}, own, 60), early},
 		{"to a path that is closed", frame(protocol.MAC{2, 8}, own, 60), nil},
 		{"to nobody", frame(protocol.MAC{2, 7}, own, 60), nil},
 		{"to all", frame(all, own, 60), nil},
@@ -92,15 +92,26 @@ func TestRoute(t *testing.T) {
 		{"no frame", frame(peer, own, 14)[:vnet.MinFrame-1], nil},
 		{"nothing", nil, nil},
 	} {
-		if got := table.route(tc.frame); got != tc.want {
+		if got := table.find(tc.frame); got != tc.want {
 			t.Errorf("%s: %v", tc.name, got)
 		}
 	}
 }
 
 func TestNoTableWithoutPath(t *testing.T) {
-	if newTable(nil) != nil || newTable([]*Path{pathFor(t, opening, peer), pathFor(t, closed, third)}) != nil {
-		t.Error("frames are looked up although no path has any")
+	if newTable(nil) != nil || newTable([]*Path{pathFor(t, closed, third)}) != nil {
+		t.Error("frames are looked up although no path is open")
+	}
+}
+
+// TestStateOfFrames has frames of a path go through the I/O unit, or not.
+func TestStateOfFrames(t *testing.T) {
+	for s, want := range map[state][2]bool{
+		opening: {false, false}, held: {true, true}, direct: {true, false}, leaving: {true, true}, closed: {false, false},
+	} {
+		if s.routes() != want[0] || s.holds() != want[1] {
+			t.Errorf("state %d: routes %v, holds %v", s, s.routes(), s.holds())
+		}
 	}
 }
 
