@@ -16,7 +16,7 @@ func TestDocumentedMessages(t *testing.T) {
 	}
 	var hello Hello
 	var welcome Welcome
-	seen := make(map[string]bool)
+	seen, steps := make(map[string]bool), make(map[DirectStep]bool)
 	for _, m := range regexp.MustCompile("(?s)```json (\\w+)\n(.*?)```").FindAllSubmatch(doc, -1) {
 		name, b := string(m[1]), m[2]
 		seen[name] = true
@@ -41,13 +41,24 @@ func TestDocumentedMessages(t *testing.T) {
 			_, err = decodeRenew(b)
 		case typeRenewed:
 			_, err = decodeRenewed(b)
+		case typeDirect:
+			var d *Direct
+			if d, err = decodeDirect(b, true); err != nil {
+				d, err = decodeDirect(b, false)
+			}
+			steps[d.Step] = true
 		}
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	for step := range directs() {
+		if !steps[step] {
+			t.Errorf("no example of %s %s", typeDirect, step)
+		}
+	}
 	for _, name := range []string{typeHello, typeWelcome, typeAccept, typeReady, typeRefuse, typeBye, typeRenew,
-		typeRenewed} {
+		typeRenewed, typeDirect} {
 		if !seen[name] {
 			t.Errorf("no example of %s", name)
 		}

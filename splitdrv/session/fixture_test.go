@@ -204,8 +204,9 @@ func establishWith(t testing.TB, ln *Listener, cfg ClientConfig) (*Client, *Serv
 	return c, complete(t, ln, c)
 }
 
-// complete runs the handshake that follows Dial and returns the other end.
-func complete(t testing.TB, ln *Listener, c *Client) *Server {
+// complete runs the handshake that follows Dial and returns the other end, which is
+// shown to others before it is ready.
+func complete(t testing.TB, ln *Listener, c *Client, show ...func(*Server)) *Server {
 	t.Helper()
 	ctx := testContext(t)
 	t.Cleanup(func() { c.Close() })
@@ -228,6 +229,9 @@ func complete(t testing.TB, ln *Listener, c *Client) *Server {
 	t.Cleanup(func() { s.Close() })
 	if _, err := s.Welcome(ctx, testWelcome()); err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range show {
+		f(s)
 	}
 	if err := s.Ready(ctx); err != nil {
 		t.Fatal(err)

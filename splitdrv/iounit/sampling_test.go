@@ -1,0 +1,266 @@
+package iounit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/pairs"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// eligible is a host that may have direct connections, without a session.
+func eligible(u *Unit, n byte) *directed {
+	mac := protocol.MAC{2, 0, 0, 0, 9, n}
+	a := &attachment{
+		unit: u, bound: true, peer: func() session.Identity { return session.Identity{Name: fmt.Sprintf("h%d", n)} },
+		hello: session.Hello{Name: fmt.Sprintf("h%d", n), Modes: protocol.Modes(), Pools: 4}, cancel: func(error) {},
+	}
+	x := &directed{a: a, willing: true, platform: protocol.Platform(n), queue: make(chan *session.Direct, 100),
+		facts: pairs.Facts{Name: a.hello.Name, Platform: protocol.Platform(n), Pools: 4}}
+	u.direct.enter(x)
+	u.direct.established(a, protocol.ModeImm)
+	u.direct.changed(a, portFacts{macs: []protocol.MAC{mac}, mtu: 1500, up: true, link: true})
+	return x
+}
+
+// queueOf is a queue of a host's, through which it sends to others.
+func queueOf(u *Unit, x *directed) *policed {
+	p, q := newPoliced(hostWith("all"))
+	q.quiet = true
+	p.flows = sampler{owners: &u.owners, host: &x.a.direct}
+	return p
+}
+
+func (x *directed) mac() protocol.MAC { return x.port.macs[0] }
+
+// TestSampling has a host send to two others, in several patterns, and finds about as
+// many packets of each as there were.
+func TestSampling(t *testing.T) {
+	for name, tt := range map[string]struct {
+		after  int
+		frames func(b, c protocol.MAC) [][]byte
+		b, c   uint64 // packets each time
+	}{
+		"to one": {1000, func(b, _ protocol.MAC) [][]byte { return [][]byte{frame(b, own, 100)} }, 1, 0},
+		"in turn": {1000, func(b, c protocol.MAC) [][]byte {
+			return [][]byte{frame(b, own, 100), frame(c, own, 100)}
+		}, 1, 1},
+		"in bursts": {1000, func(b, c protocol.MAC) [][]byte {
+			return append(slices.Repeat([][]byte{frame(b, own, 100)}, 15), frame(c, own, 100))
+		}, 15, 1},
+		"super-frames": {1000, func(b, _ protocol.MAC) [][]byte { return [][]byte{superFrameTo(b)} }, 42, 0},
+		"all": {0, func(b, c protocol.MAC) [][]byte {
+			return [][]byte{frame(b, own, 100), frame(c, own, 100), frame(c, own, 100)}
+		}, 1, 2},
+		"to nobody here": {0, func(_, _ protocol.MAC) [][]byte {
+			return [][]byte{frame(broadcast, own, 100), frame(other, own, 100)}
+		}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUnit(t, Config{Direct: true, DirectAfter: tt.after})
+			a, b, c := eligible(u, 1), eligible(u, 2), eligible(u, 3)
+			p := queueOf(u, a)
+			frames := tt.frames(b.mac(), c.mac())
+			ops := make([]vnet.WriteOp, len(frames))
+			const times = 20_000
+			for range times {
+				for i, f := range frames {
+					ops[i] = vnet.WriteOp{Head: f}
+				}
+				if p.WriteFrames(ops) != len(ops) || ops[0].Err != nil {
+					t.Fatal(ops[0].Err)
+				}
+			}
+			for x, n := range map[*directed]uint64{b: tt.b, c: tt.c} {
+				want, slack := n*times, uint64(0)
+				if tt.after > 0 {
+					slack = want / 8
+				}
+				if got := a.seen.take(x.seen.slot); got < want-slack || got > want+slack {
+					t.Errorf("%d packets to %s, of %d", got, x.facts.Name, want)
+				}
+			}
+			if a.seen.take(a.seen.slot) != 0 {
+				t.Error("packets to itself")
+			}
+		})
+	}
+}
+
+// superFrameTo is one of 42 packets.
+func superFrameTo(to protocol.MAC) []byte {
+	f := superFrame(60000, 1448)
+	copy(f[dstAt:], to[:])
+	copy(f[srcAt:], own[:])
+	return f
+}
+
+// TestNobodyIsSampled is about hosts that are alone, or may not: nobody's frames are
+// looked at.
+func TestNobodyIsSampled(t *testing.T) {
+	u := newUnit(t, Config{Direct: true})
+	a := eligible(u, 1)
+	if u.owners.Load() != nil {
+		t.Error("one host alone is looked for")
+	}
+	b := eligible(u, 2)
+	if o := u.owners.Load(); o == nil || o.of(a.mac()) != a.seen.slot || o.of(b.mac()) != b.seen.slot ||
+		o.of(other) != -1 {
+		t.Errorf("%+v", o)
+	}
+	u.direct.changed(b.a, portFacts{macs: []protocol.MAC{b.mac()}, mtu: 1500, up: true, link: true, promisc: true})
+	if u.owners.Load() != nil {
+		t.Error("hosts are looked for while one is promiscuous")
+	}
+	u.direct.changed(b.a, portFacts{macs: []protocol.MAC{other}, mtu: 1500, up: true, link: true})
+	if o := u.owners.Load(); o.of(other) != b.seen.slot || len(o.all) != 2 {
+		t.Errorf("%+v", o)
+	}
+	u.direct.leave(a.a)
+	if u.owners.Load() != nil {
+		t.Error("one who has left is looked for")
+	}
+	u.direct.leave(a.a)
+	for n := range byte(200) { // more than there are places at first
+		eligible(u, 10+n%100)
+	}
+	if o := u.owners.Load(); len(o.all) != 201 {
+		t.Errorf("%d addresses", len(o.all))
+	}
+}
+
+// TestSamplingAllocates counts the allocations for frames that are looked at.
+func TestSamplingAllocates(t *testing.T) {
+	u := newUnit(t, Config{Direct: true})
+	a, b := eligible(u, 1), eligible(u, 2)
+	p := queueOf(u, a)
+	ops := slices.Repeat([]vnet.WriteOp{{Head: frame(b.mac(), own, 100)}}, burst)
+	if n := testing.AllocsPerRun(100, func() {
+		if p.WriteFrames(ops) != len(ops) {
+			t.Error("held back")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestFlowsAreWatched has frames flow, rest and flow: hosts get an offer soon, and
+// while nothing flows nobody looks.
+func TestFlowsAreWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := newUnit(t, Config{Direct: true, DirectAfter: 1000})
+		a, b := eligible(u, 1), eligible(u, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			u.direct.run(ctx)
+		}()
+		p := queueOf(u, a)
+		flow := func(perSecond int, d time.Duration) {
+			for range d / time.Millisecond {
+				ops := slices.Repeat([]vnet.WriteOp{{Head: frame(b.mac(), own, 100)}}, perSecond/1000)
+				p.WriteFrames(ops)
+				time.Sleep(time.Millisecond)
+			}
+		}
+		for round := range 2 {
+			flow(4000, 250*time.Millisecond)
+			synctest.Wait()
+			if len(a.queue) != 1 || len(b.queue) != 1 {
+				t.Fatalf("round %d: %d and %d messages", round, len(a.queue), len(b.queue))
+			}
+			offer := <-a.queue
+			if <-b.queue; offer.Step != session.DirectOffer {
+				t.Errorf("%+v", offer)
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if u.direct.dirty.Load() {
+				t.Error("somebody still looks")
+			}
+			for _, x := range []*directed{a, b} {
+				u.direct.heard(x, &session.Direct{Step: session.DirectEnd, ID: offer.ID})
+			}
+			for _, x := range []*directed{a, b} {
+				u.direct.heard(x, &session.Direct{Step: session.DirectEnded, ID: offer.ID})
+			}
+			time.Sleep(time.Minute)
+			for _, x := range []*directed{a, b} {
+				for len(x.queue) > 0 {
+					<-x.queue
+				}
+			}
+		}
+		cancel()
+		<-done
+	})
+}
+
+// TestUnread has a host not take what it is told: its session ends, and nobody waits.
+func TestUnread(t *testing.T) {
+	u := newUnit(t, Config{Direct: true})
+	a := eligible(u, 1)
+	var why error
+	a.a.cancel = func(err error) { why = err }
+	for id := range session.DirectID(200) {
+		u.direct.heard(a, &session.Direct{Step: session.DirectHeld, ID: id + 1, Platform: 7})
+	}
+	if why == nil || ending(why) != "gone" {
+		t.Errorf("%v", why)
+	}
+}
+
+// TestWhyNotDirect is about what the policy, or the session, says of a host.
+func TestWhyNotDirect(t *testing.T) {
+	u := newUnit(t, Config{Direct: true})
+	x := eligible(u, 1)
+	for text, want := range map[string]string{
+		"": "", "default: {direct: no}": "policy", "default: {direct: [h2]}": "", "default: {max-tx-rate: 1G}": "rate",
+		"default: {max-rx-rate: 1G}": "rate", "default: {max-tx-pps: 1k}": "rate", "default: {max-rx-pps: 1k}": "rate",
+		"default: {max-tx-group-pps: 1k}": "", "default: {ips: 192.0.2.1}": "ips",
+		"default: {nested-tags: no}": "nested-tags",
+		"default: {share: x}":        "share", "hosts: {h1: {direct: no}}": "policy", "hosts: {h2: {direct: no}}": "",
+	} {
+		p, err := policy.Parse("policy.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.direct.govern(x.a, p)
+		if got := u.direct.whyNot(x.a); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	u.direct.govern(x.a, policy.Default())
+	up := portFacts{macs: []protocol.MAC{own}, mtu: 1500, up: true, link: true}
+	for want, change := range map[string]func(){
+		"down":        func() { p := up; p.up = false; u.direct.changed(x.a, p) },
+		"link-down":   func() { p := up; p.link = false; u.direct.changed(x.a, p) },
+		"promiscuous": func() { p := up; p.promisc = true; u.direct.changed(x.a, p) },
+	} {
+		change()
+		if got := u.direct.whyNot(x.a); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	for want, change := range map[pairs.Cause]func(*directed){
+		pairs.Unwilling: func(x *directed) { x.willing = false }, pairs.Unbound: func(x *directed) { x.a.bound = false },
+		pairs.Platform: func(x *directed) { x.platform = 0 }, pairs.Opening: func(x *directed) { x.open = false },
+	} {
+		u := newUnit(t, Config{Direct: true})
+		x := eligible(u, 1)
+		if change(x); x.why() != want {
+			t.Errorf("%q, want %q", x.why(), want)
+		}
+	}
+	if got := newUnit(t, Config{}).direct.whyNot(x.a); got != "unwilling" {
+		t.Errorf("without direct connections: %q", got)
+	}
+}
