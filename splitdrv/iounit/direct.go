@@ -19,8 +19,6 @@ import (
 )
 
 const (
-	// directAnswer is how long a host has for each step of a direct connection.
-	directAnswer = 2 * time.Second
 	// directWrite is how long a host has to read what it is told, before its session ends.
 	directWrite = 2 * time.Second
 	// directPeriod is how often flows are looked at while there are any.
@@ -87,7 +85,7 @@ func newDirecting(u *Unit) *directing {
 		unit: u, wake: make(chan struct{}, 1), sessions: make(map[pairs.Host]*directed),
 		slots: make([]bool, u.cfg.MaxHosts),
 		pairs: pairs.New(pairs.Config{
-			After: u.cfg.DirectAfter, Peers: u.cfg.DirectPeers, Answer: directAnswer, Grace: u.cfg.DirectGrace,
+			After: u.cfg.DirectAfter, Peers: u.cfg.DirectPeers, Answer: u.cfg.DirectAnswer, Grace: u.cfg.DirectGrace,
 			NewID: func() session.DirectID {
 				var b [8]byte
 				rand.Read(b[:]) // never fails

@@ -1,6 +1,7 @@
 package iounit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,9 +54,11 @@ type Config struct {
 	// each that exchange DirectAfter packets in a second, or any if that is 0.
 	Direct      bool
 	DirectAfter int
-	DirectPeers int           // of a host at a time; default 64
-	DirectGrace time.Duration // for both hosts to come that had one before; default 2 s
-	Log         *slog.Logger
+	DirectPeers int // of a host at a time; default 64
+	// DirectGrace is for both hosts to come that had one before, DirectAnswer for each
+	// step that a host has to take; default 2 s.
+	DirectGrace, DirectAnswer time.Duration
+	Log                       *slog.Logger
 }
 
 // Unit is an I/O unit.
@@ -97,9 +100,8 @@ func New(cfg Config) (*Unit, error) {
 	if cfg.DirectPeers == 0 {
 		cfg.DirectPeers = 64
 	}
-	if cfg.DirectGrace == 0 {
-		cfg.DirectGrace = 2 * time.Second
-	}
+	cfg.DirectGrace = cmp.Or(cfg.DirectGrace, 2*time.Second)
+	cfg.DirectAnswer = cmp.Or(cfg.DirectAnswer, 2*time.Second)
 	if cfg.Modes == nil {
 		cfg.Modes = protocol.Modes()
 	}

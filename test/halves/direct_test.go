@@ -23,7 +23,7 @@ type direct struct {
 func newDirect(t *testing.T, change ...func(*iounit.Config)) *direct {
 	t.Helper()
 	w := newWorld(t)
-	on := func(c *iounit.Config) { c.Direct, c.DirectGrace = true, time.Hour }
+	on := func(c *iounit.Config) { c.Direct, c.DirectGrace, c.DirectAnswer = true, time.Hour, time.Hour }
 	u, stop := w.unit(append([]func(*iounit.Config){on}, change...)...)
 	return &direct{&shared{t: t, world: w, unit: u}, stop}
 }
