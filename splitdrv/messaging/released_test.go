@@ -1,0 +1,87 @@
+package messaging_test
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// sharedPort is a port that others read while it is released.
+type sharedPort struct {
+	porttest.Batched
+	released atomic.Bool
+}
+
+func (p *sharedPort) ReadFrames(ops []vnet.ReadOp) int {
+	p.released.Store(false)
+	return p.Batched.ReadFrames(ops)
+}
+
+func (p *sharedPort) Release() { p.released.Store(true) }
+
+// is waits until the port is released, or is not.
+func (p *sharedPort) is(t *testing.T, released bool) {
+	t.Helper()
+	until(t, func() error {
+		if p.released.Load() != released {
+			return errors.New("the port is released, or it is not, and should be the other")
+		}
+		return nil
+	})
+}
+
+// TestSharedPortIsReleased has a sender that cannot send leave its port to others: without
+// credits, paused, and at its end. One that waits for frames keeps it.
+func TestSharedPortIsReleased(t *testing.T) {
+	for _, mode := range protocol.Modes() {
+		t.Run(string(mode), func(t *testing.T) {
+			cfg := patient(messaging.Config{Mode: mode,
+				Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 8}}})
+			_, a, b := newStopped(t, cfg, cfg)
+			p := &sharedPort{Batched: a.ports[0].(porttest.Batched)}
+			a.ports = []messaging.Port{p}
+			for _, h := range []*half{a, b} {
+				if err := h.conn.Start(h.ports); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx := deadline(t)
+			const frames = 5000 // more than sockets and pool hold
+			sent := make(chan error, 1)
+			go func() {
+				for i := range frames {
+					if err := a.wires[0].Send(ctx, frame(uint64(i), 1000, 1500)); err != nil {
+						sent <- err
+						return
+					}
+				}
+				sent <- nil
+			}()
+			p.is(t, true) // the peer's port is full
+			buf := make([]byte, vnet.MaxFrame+1)
+			for range frames {
+				if _, err := b.wires[0].Receive(ctx, buf); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := <-sent; err != nil {
+				t.Fatal(err)
+			}
+			p.is(t, false)
+			if err := a.conn.Pause(ctx); err != nil {
+				t.Fatal(err)
+			}
+			p.is(t, true)
+			a.conn.Resume()
+			p.is(t, false)
+			if a.conn.Stop(); !p.released.Load() {
+				t.Error("the port is not released at the end")
+			}
+		})
+	}
+}
