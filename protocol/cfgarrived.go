@@ -1,7 +1,7 @@
 package protocol
 
 // MarkerNonce tells the markers of one direction of a direct connection from all
-// others: the data of CfgArrived, 16 bytes. docs/protocol.md §4.8 has what markers are.
+// others: the data of CfgArrived, 16 bytes. docs/protocol.md §9 has what markers are.
 type MarkerNonce [16]byte
 
 // DecodeMarkerNonce decodes the data of CfgArrived.

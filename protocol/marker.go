@@ -10,9 +10,9 @@ import (
 // the I/O unit, behind the last frame that goes there: the frames that go directly
 // from then on do not overtake those before.
 type Marker struct {
-	Nonce  [16]byte // that both hosts got from the I/O unit
-	Queue  uint16   // of the sender's that it was sent through
-	Queues uint16   // how many of them the sender uses
+	Nonce  MarkerNonce // of its sender, for one direct connection
+	Queue  uint16      // of the sender's that it was sent through
+	Queues uint16      // how many of them the sender uses
 }
 
 // EtherMarker is the EtherType of a marker: IEEE 802 local experimental 1.

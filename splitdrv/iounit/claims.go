@@ -68,7 +68,8 @@ func (u *Unit) publish(card protocol.MAC) {
 			macs = append(macs, m)
 		}
 	}
-	u.taken.Store(newAddresses(macs))
+	taken := protocol.NewMACSet(macs)
+	u.taken.Store(&taken)
 }
 
 // addresses returns all hosts' addresses. The caller holds u.mu.

@@ -129,11 +129,11 @@ func TestLeave(t *testing.T) {
 	c := newClient(t, hostWith("all"))
 	c.filter(protocol.ReceiveFilter{Unicast: []protocol.MAC{machine}}, protocol.CfgOK)
 	a, b := c.unit.hosts["a"], c.unit.hosts["b"]
-	if taken := c.unit.taken.Load(); !taken.has(own) || !taken.has(machine) || !taken.has(other) {
+	if taken := c.unit.taken.Load(); !taken.Has(own) || !taken.Has(machine) || !taken.Has(other) {
 		t.Error("addresses of hosts that are there are free")
 	}
 	c.unit.leave(a)
-	if taken := c.unit.taken.Load(); taken.has(own) || taken.has(machine) || !taken.has(other) || !taken.has(card) {
+	if taken := c.unit.taken.Load(); taken.Has(own) || taken.Has(machine) || !taken.Has(other) || !taken.Has(card) {
 		t.Errorf("after a host has left these are taken: %x", *taken)
 	}
 	if err := c.unit.claim(b, own, []protocol.MAC{machine}); err != nil {

@@ -272,7 +272,7 @@ func FuzzLayers(f *testing.F) {
 		}
 		head := b[:min(len(b), headSize)]
 		r := rules{mac: own, host: h, every: true, receive: h.VLANs}
-		if r.toLAN(head, len(b), newAddresses(nil)) == pass && l.at <= len(head) && l.proto == etherIPv4 {
+		if r.toLAN(head, len(b), new(protocol.MACSet)) == pass && l.at <= len(head) && l.proto == etherIPv4 {
 			from := netip.AddrFrom4([4]byte(head[l.at+12:]))
 			if !h.IPs[0].Contains(from) && !from.IsUnspecified() {
 				t.Errorf("a packet from %v passes", from)

@@ -20,7 +20,7 @@ import (
 type policed struct {
 	queue lan.Queue
 	rules *atomic.Pointer[rules]
-	taken *atomic.Pointer[addresses]
+	taken *atomic.Pointer[protocol.MACSet]
 
 	urgent  bool // it is the latency queue
 	number  int

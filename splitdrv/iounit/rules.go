@@ -1,8 +1,6 @@
 package iounit
 
 import (
-	"slices"
-
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/vnet"
@@ -50,7 +48,7 @@ const (
 
 // toLAN judges a frame of the host's of n bytes, of which head has at least
 // vnet.MinFrame. taken are the addresses that others have, or the card.
-func (r *rules) toLAN(head []byte, n int, taken *addresses) verdict {
+func (r *rules) toLAN(head []byte, n int, taken *protocol.MACSet) verdict {
 	m := protocol.MAC(head[srcAt:typeAt])
 	if m != r.mac && (!m.Valid() || !r.mayBe(m, taken)) {
 		return source
@@ -95,13 +93,13 @@ func (r *rules) putBackGroups(ops []vnet.WriteOp) {
 
 // mayBe reports whether the host may send from address m, which is not its
 // netdevice's: as a machine that is bridged to that.
-func (r *rules) mayBe(m protocol.MAC, taken *addresses) bool {
+func (r *rules) mayBe(m protocol.MAC, taken *protocol.MACSet) bool {
 	for i := range r.further {
 		if r.further[i] == m {
 			return true
 		}
 	}
-	return r.host.MayUse(m, r.own) && !taken.has(m)
+	return r.host.MayUse(m, r.own) && !taken.Has(m)
 }
 
 // fromLAN judges a frame for the host.
@@ -168,34 +166,4 @@ func vlanOf(head []byte) (vlan uint16, ok bool) {
 			return v, true
 		}
 	}
-}
-
-// addresses is a set of addresses, as numbers in ascending order. It is never
-// changed.
-type addresses []uint64
-
-func newAddresses(macs []protocol.MAC) *addresses {
-	a := make(addresses, 0, len(macs))
-	for _, m := range macs {
-		a = append(a, number(m))
-	}
-	slices.Sort(a)
-	return &a
-}
-
-// has reports whether m is in the set.
-func (a *addresses) has(m protocol.MAC) bool {
-	n, low, high := number(m), 0, len(*a)
-	for low < high {
-		mid := int(uint(low+high) / 2)
-		switch o := (*a)[mid]; {
-		case o == n:
-			return true
-		case o < n:
-			low = mid + 1
-		default:
-			high = mid
-		}
-	}
-	return false
 }

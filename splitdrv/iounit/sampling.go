@@ -1,8 +1,6 @@
 package iounit
 
 import (
-	"cmp"
-	"slices"
 	"sync/atomic"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -19,15 +17,10 @@ const sampleLeast = 50
 // owners says to whom addresses belong, of hosts that can have a direct path. It is
 // never changed. There is none where there are not two.
 type owners struct {
-	d    *directing
-	each int // one in how many frames is looked at
-	all  []owner
-}
-
-// owner is an address, and the slot of the host that has it.
-type owner struct {
-	mac  uint64
-	slot int
+	d     *directing
+	each  int // one in how many frames is looked at
+	macs  protocol.MACSet
+	slots []int // of the hosts that have them, in that order
 }
 
 // samples count the packets that a host has sent to others. Its size grows with the
@@ -65,6 +58,8 @@ func (s *samples) take(slot int) uint64 {
 func (d *directing) publish() {
 	o := &owners{d: d, each: min(sampleEach, max(1, d.unit.cfg.DirectAfter/sampleLeast))}
 	n := 0
+	var macs []protocol.MAC
+	var slots []int
 	for _, x := range d.sessions {
 		if d.pairs.WhyNot(x.host) != "" {
 			continue
@@ -72,32 +67,28 @@ func (d *directing) publish() {
 		n++
 		x.seen.fit(len(d.slots))
 		for _, m := range x.port.macs {
-			o.all = append(o.all, owner{number(m), x.seen.slot})
+			macs, slots = append(macs, m), append(slots, x.seen.slot)
 		}
 	}
 	if n < 2 {
 		d.unit.owners.Store(nil)
 		return
 	}
-	slices.SortFunc(o.all, func(a, b owner) int { return cmp.Compare(a.mac, b.mac) })
+	o.macs = protocol.NewMACSet(macs)
+	o.slots = make([]int, len(o.macs))
+	for i, m := range macs {
+		o.slots[o.macs.Index(m)] = slots[i]
+	}
 	d.unit.owners.Store(o)
 }
 
 // of is the slot of the host that has an address, or -1.
 func (o *owners) of(m protocol.MAC) int {
-	n, low, high := number(m), 0, len(o.all)
-	for low < high {
-		mid := int(uint(low+high) / 2)
-		switch at := &o.all[mid]; {
-		case at.mac == n:
-			return at.slot
-		case at.mac < n:
-			low = mid + 1
-		default:
-			high = mid
-		}
+	at := o.macs.Index(m)
+	if at < 0 {
+		return -1
 	}
-	return -1
+	return o.slots[at]
 }
 
 // sampler looks at some of the frames that a queue has sent to the LAN.

@@ -193,11 +193,11 @@ func TestServiceMAC(t *testing.T) {
 	c.mac(machine, protocol.CfgDenied)
 	c.port.fail["SetMAC"] = unix.EIO
 	c.mac(machine, protocol.CfgFailed)
-	if c.port.mac != own || !c.unit.taken.Load().has(own) || c.unit.taken.Load().has(machine) {
+	if c.port.mac != own || !c.unit.taken.Load().Has(own) || c.unit.taken.Load().Has(machine) {
 		t.Error("refused, and changed something")
 	}
 	c.mac(machine, protocol.CfgOK)
-	if c.port.mac != machine || c.unit.taken.Load().has(own) || !c.unit.taken.Load().has(machine) ||
+	if c.port.mac != machine || c.unit.taken.Load().Has(own) || !c.unit.taken.Load().Has(machine) ||
 		c.s.rules.Load().mac != machine {
 		t.Error("granted, and not changed everywhere")
 	}
@@ -261,7 +261,7 @@ func TestServiceFilter(t *testing.T) {
 	c.filter(protocol.ReceiveFilter{Unicast: []protocol.MAC{{6, 0, 0, 0, 0, 1}}}, protocol.CfgDenied)
 	c.filter(protocol.ReceiveFilter{Unicast: slices.Repeat([]protocol.MAC{machine}, lan.MaxUnicast+1)}, protocol.CfgDenied)
 	c.ask("garbage", protocol.CfgFilter, []byte{1, 2, 3}, protocol.CfgInvalid)
-	if !c.port.allMulti || c.port.unicast != nil || !c.s.rules.Load().every || c.unit.taken.Load().has(machine) {
+	if !c.port.allMulti || c.port.unicast != nil || !c.s.rules.Load().every || c.unit.taken.Load().Has(machine) {
 		t.Error("refused, and changed something")
 	}
 	f := protocol.ReceiveFilter{Unicast: []protocol.MAC{machine},
@@ -273,7 +273,7 @@ func TestServiceFilter(t *testing.T) {
 		t.Errorf("%+v", c.port)
 	}
 	if r.every || !r.wants(wanted) || !r.wants(protocol.Group{1, 0, 0x5e, 0, 0, 1}) ||
-		r.wants(protocol.Group{1, 0, 0x5e, 0, 0, 2}) || !c.unit.taken.Load().has(machine) {
+		r.wants(protocol.Group{1, 0, 0x5e, 0, 0, 2}) || !c.unit.taken.Load().Has(machine) {
 		t.Errorf("rules %+v", r)
 	}
 	if err := c.unit.claim(c.unit.hosts["b"], machine, nil); !errors.Is(err, errDenied) {
@@ -283,7 +283,7 @@ func TestServiceFilter(t *testing.T) {
 		c.port.fail[method] = unix.EIO
 		c.filter(protocol.ReceiveFilter{AllMulti: true}, protocol.CfgFailed)
 		if c.port.allMulti || len(c.port.groups) != 2 || len(c.port.unicast) != 1 || c.s.rules.Load().every ||
-			!c.unit.taken.Load().has(machine) {
+			!c.unit.taken.Load().Has(machine) {
 			t.Errorf("%s failed, and something changed: %+v", method, c.port)
 		}
 	}

@@ -74,7 +74,7 @@ type Unit struct {
 	setups     *limit.Queue[limit.Key] // see newSetups
 	requests   *limit.Keyed            // what hosts' requests cost
 
-	taken    atomic.Pointer[addresses]        // of the card and of all hosts
+	taken    atomic.Pointer[protocol.MACSet]  // of the card and of all hosts
 	owners   atomic.Pointer[owners]           // of the addresses of hosts that may have direct connections
 	direct   *directing                       // nil where none may
 	listener atomic.Pointer[session.Listener] // nil before Run
@@ -132,7 +132,7 @@ func New(cfg Config) (*Unit, error) {
 		policy:   cfg.Policy, hosts: make(map[string]*attachment), handling: make(map[string]messaging.Handling),
 		violations: make(map[string]uint64), refused: make(map[string]uint64), ended: make(map[string]uint64),
 	}
-	u.taken.Store(newAddresses(nil))
+	u.taken.Store(new(protocol.MACSet))
 	if cfg.Direct {
 		u.direct = newDirecting(u)
 	}

@@ -1,6 +1,9 @@
 package paths
 
-import "github.com/splitnic/splitnic/vnet"
+import (
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet"
+)
 
 // verdict says what is done with a frame from a peer.
 type verdict uint8
@@ -20,9 +23,9 @@ func (p *Path) judge(head []byte, n int) verdict {
 	switch {
 	case len(head) < vnet.MinFrame:
 		return malformed
-	case !p.theirs.has([6]byte(head[srcAt:typeAt])):
+	case !p.theirs.Has(protocol.MAC(head[srcAt:typeAt])):
 		return source
-	case head[dstAt]&1 != 0 || !p.own.has([6]byte(head[dstAt:srcAt])):
+	case head[dstAt]&1 != 0 || !p.own.Has(protocol.MAC(head[dstAt:srcAt])):
 		return destination
 	case !mayCarry(&p.peer.VLANs, head):
 		return vlan

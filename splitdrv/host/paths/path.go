@@ -28,7 +28,7 @@ type Peer struct {
 	// through the I/O unit, and are dropped on arrival.
 	VLANs protocol.VLANSet
 	// Out and In are the nonces of the markers that this side sends, and expects.
-	Out, In [16]byte
+	Out, In protocol.MarkerNonce
 	// Arrived is called once, by a worker, which it must not keep, when the peer's
 	// markers have come through all queues.
 	Arrived func()
@@ -57,8 +57,8 @@ func (p *Peer) check() error {
 type Path struct {
 	split     *Split
 	peer      Peer
-	own       addresses
-	theirs    addresses
+	own       protocol.MACSet
+	theirs    protocol.MACSet
 	reader    *reader
 	port      directPort
 	holdLimit int // bytes in the ring while frames wait

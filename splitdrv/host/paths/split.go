@@ -189,7 +189,7 @@ func (s *Split) Open(peer Peer) (*Path, error) {
 			}
 		}
 	}
-	p := &Path{split: s, peer: peer, own: newAddresses(peer.Own), theirs: newAddresses(peer.MACs)}
+	p := &Path{split: s, peer: peer, own: protocol.NewMACSet(peer.Own), theirs: protocol.NewMACSet(peer.MACs)}
 	p.holdLimit = s.ring * 3 / 4 // the rest is for what comes before the sender has caught up
 	var err error
 	if p.reader, err = newReader(s, p, s.queues); err != nil {

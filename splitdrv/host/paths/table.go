@@ -1,9 +1,6 @@
 package paths
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -11,15 +8,16 @@ import (
 // table says which frames go which way. It is never changed, only replaced as a
 // whole. There is none while no path is open.
 type table struct {
-	to     addresses // of peers
-	paths  []*Path   // of each of them
-	direct []*Path   // that frames go to, once each
-	holds  []*Path   // where they wait, and none may be lost
+	to     protocol.MACSet // of peers
+	paths  []*Path         // of each of them, in that order
+	direct []*Path         // that frames go to, once each
+	holds  []*Path         // where they wait, and none may be lost
 }
 
 // newTable is nil if no path is open.
 func newTable(all []*Path) *table {
 	t := &table{}
+	var macs []protocol.MAC
 	for _, p := range all {
 		switch {
 		case p.state.holds():
@@ -28,25 +26,21 @@ func newTable(all []*Path) *table {
 			t.direct = append(t.direct, p)
 		}
 		if p.state != closed {
-			for _, m := range p.peer.MACs {
-				t.to = append(t.to, number(m))
-				t.paths = append(t.paths, p)
+			macs = append(macs, p.peer.MACs...)
+		}
+	}
+	if len(macs) == 0 {
+		return nil
+	}
+	t.to = protocol.NewMACSet(macs)
+	t.paths = make([]*Path, len(t.to))
+	for _, p := range all {
+		for _, m := range p.peer.MACs {
+			if at := t.to.Index(m); p.state != closed && at >= 0 {
+				t.paths[at] = p
 			}
 		}
 	}
-	if len(t.paths) == 0 {
-		return nil
-	}
-	byAddress := make([]int, len(t.to))
-	for i := range byAddress {
-		byAddress[i] = i
-	}
-	slices.SortFunc(byAddress, func(a, b int) int { return cmp.Compare(t.to[a], t.to[b]) })
-	to, paths := make(addresses, len(t.to)), make([]*Path, len(t.to))
-	for i, from := range byAddress {
-		to[i], paths[i] = t.to[from], t.paths[from]
-	}
-	t.to, t.paths = to, paths
 	return t
 }
 
@@ -56,12 +50,12 @@ func (t *table) find(frame []byte) *Path {
 	if len(frame) < vnet.MinFrame || frame[dstAt]&1 != 0 {
 		return nil
 	}
-	at := t.to.find(number([6]byte(frame[dstAt:srcAt])))
+	at := t.to.Index(protocol.MAC(frame[dstAt:srcAt]))
 	if at < 0 {
 		return nil
 	}
 	p := t.paths[at]
-	if !p.own.has([6]byte(frame[srcAt:typeAt])) || !mayCarry(&p.peer.VLANs, frame) {
+	if !p.own.Has(protocol.MAC(frame[srcAt:typeAt])) || !mayCarry(&p.peer.VLANs, frame) {
 		return nil
 	}
 	return p
@@ -117,41 +111,4 @@ func isTag(proto uint16) bool {
 // protocols, EAPOL, LLDP.
 func isControl(proto uint16) bool {
 	return proto == 0x8808 || proto == 0x8809 || proto == 0x888e || proto == 0x88cc
-}
-
-// addresses are MAC addresses as numbers, in ascending order.
-type addresses []uint64
-
-func newAddresses(macs []protocol.MAC) addresses {
-	a := make(addresses, 0, len(macs))
-	for _, m := range macs {
-		a = append(a, number(m))
-	}
-	slices.Sort(a)
-	return a
-}
-
-// has reports whether an address is among them.
-func (a addresses) has(m [6]byte) bool { return a.find(number(m)) >= 0 }
-
-// find is the index of an address, or less than 0.
-func (a addresses) find(n uint64) int {
-	low, high := 0, len(a)
-	for low < high {
-		mid := int(uint(low+high) / 2)
-		switch o := a[mid]; {
-		case o == n:
-			return mid
-		case o < n:
-			low = mid + 1
-		default:
-			high = mid
-		}
-	}
-	return -1
-}
-
-// number is an address as a number.
-func number(a [6]byte) uint64 {
-	return uint64(a[0])<<40 | uint64(a[1])<<32 | uint64(a[2])<<24 | uint64(a[3])<<16 | uint64(a[4])<<8 | uint64(a[5])
 }

@@ -53,7 +53,7 @@ func vlans(t testing.TB, list string) protocol.VLANSet {
 func pathFor(t testing.TB, s state, macs ...protocol.MAC) *Path {
 	t.Helper()
 	p := &Path{state: s, peer: Peer{MACs: macs, VLANs: vlans(t, "5,10-12"), MTU: 1500},
-		own: newAddresses([]protocol.MAC{second, own}), theirs: newAddresses(macs), reader: &reader{}}
+		own: protocol.NewMACSet([]protocol.MAC{second, own}), theirs: protocol.NewMACSet(macs), reader: &reader{}}
 	p.reader.path = p
 	return p
 }

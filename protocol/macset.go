@@ -1,0 +1,41 @@
+package protocol
+
+import "slices"
+
+// MACSet is a set of addresses, in ascending order. It is never changed, and may be
+// used by any goroutine.
+type MACSet []uint64
+
+// NewMACSet is the set of those addresses.
+func NewMACSet(macs []MAC) MACSet {
+	s := make(MACSet, 0, len(macs))
+	for _, m := range macs {
+		s = append(s, m.number())
+	}
+	slices.Sort(s)
+	return slices.Compact(s)
+}
+
+// Has reports whether an address is in the set.
+func (s MACSet) Has(m MAC) bool { return s.Index(m) >= 0 }
+
+// Index is the place of an address in the set, or -1. It allocates nothing.
+func (s MACSet) Index(m MAC) int {
+	n, low, high := m.number(), 0, len(s)
+	for low < high {
+		mid := int(uint(low+high) / 2)
+		switch o := s[mid]; {
+		case o == n:
+			return mid
+		case o < n:
+			low = mid + 1
+		default:
+			high = mid
+		}
+	}
+	return -1
+}
+
+func (m MAC) number() uint64 {
+	return uint64(m[0])<<40 | uint64(m[1])<<32 | uint64(m[2])<<24 | uint64(m[3])<<16 | uint64(m[4])<<8 | uint64(m[5])
+}
