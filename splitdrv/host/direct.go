@@ -219,7 +219,7 @@ func (d *direct) leastUsed() (oldest *link) {
 		if l.shown.Load().State == DirectEnding {
 			continue
 		}
-		if oldest == nil || l.lastUse() < oldest.lastUse() {
+		if oldest == nil || l.used.Load() < oldest.used.Load() {
 			oldest = l
 		}
 	}

@@ -1,6 +1,8 @@
 package host
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -91,7 +93,9 @@ func (d *direct) status() DirectsStatus {
 		s.Total = s.Total.plus(one.Counts)
 		s.Connections = append(s.Connections, one)
 	}
-	sorted(s.Connections)
+	slices.SortFunc(s.Connections, func(a, b DirectStatus) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID))
+	})
 	if d.split != nil {
 		c := d.split.Counts()
 		s.UplinkFull, s.Markers = c.UplinkFull, c.Markers

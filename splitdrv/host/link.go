@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -360,7 +359,7 @@ func (l *link) serve() *leaving {
 			if now := c.InFrames + c.OutFrames; now != frames {
 				frames = now
 				l.used.Store(time.Now().UnixNano())
-			} else if time.Since(time.Unix(0, l.lastUse())) >= cfg.Idle {
+			} else if time.Since(time.Unix(0, l.used.Load())) >= cfg.Idle {
 				return &leaving{reason: "idle"}
 			}
 		}
@@ -380,8 +379,6 @@ func (l *link) hold() {
 		l.d.cfg.Log.Debug("direct connection held", "peer", l.offer.Peer.Name, "error", err)
 	}
 }
-
-func (l *link) lastUse() int64 { return l.used.Load() }
 
 // end goes back to the path through the I/O unit, and releases everything.
 func (l *link) end(why *leaving) {
@@ -469,15 +466,4 @@ func (l *link) counts() DirectCounts {
 		c.Counts = p.Counts()
 	}
 	return c
-}
-
-// sorted orders what is shown of links.
-func sorted(all []DirectStatus) []DirectStatus {
-	slices.SortFunc(all, func(a, b DirectStatus) int {
-		if c := a.Since.Compare(b.Since); c != 0 {
-			return c
-		}
-		return int(min(max(int64(a.ID)-int64(b.ID), -1), 1))
-	})
-	return all
 }
