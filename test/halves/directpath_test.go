@@ -94,11 +94,10 @@ func (s *stream) send(ctx context.Context, a *netdev, f []byte) error {
 }
 
 // pause sends no more frames, and waits until those sent have come.
-func (s *stream) pause() {
+func (s *stream) pause(t *testing.T) {
+	t.Helper()
 	s.sending.Lock()
-	for s.seen.Load() != s.sent.Load() {
-		time.Sleep(time.Millisecond)
-	}
+	testenv.Eventually(t, func() bool { return s.seen.Load() == s.sent.Load() }, "all frames of the stream")
 }
 
 func (s *stream) resume() { s.sending.Unlock() }
@@ -261,7 +260,7 @@ func (p *pair) direct() {
 // rest ends the streams when all that was sent has come.
 func (p *pair) rest() {
 	for _, s := range []*stream{p.there, p.back} {
-		s.pause()
+		s.pause(p.t)
 		s.cancel()
 		s.resume()
 		s.stop()
@@ -320,8 +319,8 @@ func TestDirectPathGrace(t *testing.T) {
 	testenv.Eventually(t, func() bool { return none(p.ha) && none(p.hb) }, "the end of the direct connection")
 }
 
-// TestDirectPathBreaks has the direct connection fail: frames go through the I/O unit
-// again. Those that are not accounted for as uncertain have arrived.
+// TestDirectPathBreaks has the direct connection fail while no frame is on its way: those
+// after it go through the I/O unit again.
 func TestDirectPathBreaks(t *testing.T) {
 	w := newWorld(t)
 	w.unit(directly)
@@ -337,7 +336,7 @@ func TestDirectPathBreaks(t *testing.T) {
 	s := newStream(t, a, b)
 	testenv.Eventually(t, func() bool { return established(ha) && established(hb) }, "a direct connection")
 	s.moves(t, 1000)
-	s.pause()
+	s.pause(t)
 	id := ha.Status().Direct.Connections[0].ID
 	w.fabric.OnSend("alpha", func(qpn uint32, _ fabric.SendWR) fabric.Status {
 		if toUnit[qpn] {
