@@ -72,7 +72,7 @@ func TestSelfTest(t *testing.T) {
 					t.Errorf("%q is not in the table:\n%s", f.Property, &table)
 				}
 			}
-			if len(outcomes) < 12 || outcomes["window bounds"] != tc.outcome || back[0].Device != "mem0" {
+			if len(outcomes) < 13 || outcomes["window bounds"] != tc.outcome || back[0].Device != "mem0" {
 				t.Errorf("%+v", back)
 			}
 			err := s.err()

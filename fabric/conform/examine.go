@@ -64,6 +64,11 @@ var trials = []struct {
 		withoutWindows, holds(testWindowUnbound)},
 	{"invalidation by peer", "a message of the peer's makes the key that it names void",
 		withoutWindows, holds(testWindowInvalidatedByPeer)},
+	{"bind and send", "a window is bound and its key sent to the peer in one post; of a bind that fails no key is sent",
+		withoutWindows, holds(func(r *rig) {
+			testWindowBindSend(r)
+			testWindowBindSendFails(r)
+		})},
 	{"events", "a queue that is armed raises one event, however many completions follow", "", holds(testEventOnce)},
 	{"solicited events", "a queue that is armed for solicited completions sleeps through all others",
 		"", holds(testEventSolicited)},

@@ -60,7 +60,7 @@ func TestExamine(t *testing.T) {
 	loose.WindowBounds = false
 	none.Windows, none.WindowBounds = false, false
 	windows := []string{"windows", "window bounds", "other queue pair", "stale key", "next key", "unbound window",
-		"invalidation by peer"}
+		"invalidation by peer", "bind and send"}
 	for _, c := range []struct {
 		name        string
 		has, claims fabric.Limits
@@ -86,7 +86,7 @@ func TestExamine(t *testing.T) {
 			for _, n := range c.fails {
 				want[n] = conform.Fails
 			}
-			if len(found) != len(want) || len(found) < 12 {
+			if len(found) != len(want) || len(found) < 13 {
 				t.Errorf("%d findings, want %d", len(found), len(want))
 			}
 			for name, outcome := range want {
@@ -111,6 +111,84 @@ func TestExamineUnreachable(t *testing.T) {
 	if err != nil || len(found) != 1 || found[0].Outcome != conform.Fails || !strings.Contains(found[0].Detail, "no way") {
 		t.Errorf("%+v, %v", found, err)
 	}
+}
+
+// A device that takes a bind and the message of its key in one post, and does not do
+// the one before the other, fails that property alone.
+func TestExamineBindSend(t *testing.T) {
+	limits := fabrictest.DefaultLimits()
+	for name, post := range map[string]postBindSend{
+		"key before the bind": func(q fabric.QP, w fabric.Window, r fabric.Region, addr uint64, length int, bind, send uint64,
+			f fabric.Flags) (uint32, error) {
+			before := w.RKey()
+			if _, err := q.PostSend([]fabric.SendWR{{ID: send, Op: fabric.OpSendImm, Imm: before, Flags: f}}); err != nil {
+				return 0, err
+			}
+			return q.Bind(w, r, addr, length, bind, 0)
+		},
+		"key of a bind that fails": func(q fabric.QP, w fabric.Window, r fabric.Region, addr uint64, length int,
+			bind, send uint64, f fabric.Flags) (uint32, error) {
+			if w.Bound() {
+				return 0, errNoWay
+			}
+			next := w.RKey()&^0xff | (w.RKey()+1)&0xff
+			if _, err := q.PostSend([]fabric.SendWR{{ID: send, Op: fabric.OpSendImm, Imm: next, Flags: f}}); err != nil {
+				return 0, err
+			}
+			return q.Bind(w, r, addr, length, bind, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			open := inMemory(t, limits, limits)
+			found, err := conform.Examine(t.Context(), func() (conform.Pair, error) {
+				p, err := open()
+				p.B = posting{p.B, post}
+				return p, err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range found {
+				if (f.Property == "bind and send") != (f.Outcome == conform.Fails) {
+					t.Errorf("%+v", f)
+				}
+			}
+		})
+	}
+}
+
+type postBindSend func(q fabric.QP, w fabric.Window, r fabric.Region, addr uint64, length int, bind, send uint64,
+	f fabric.Flags) (uint32, error)
+
+// posting is a device with a BindSend of its own.
+type posting struct {
+	fabric.Device
+	post postBindSend
+}
+
+func (d posting) NewDomain() (fabric.Domain, error) {
+	dom, err := d.Device.NewDomain()
+	return postingDomain{dom, d.post}, err
+}
+
+type postingDomain struct {
+	fabric.Domain
+	post postBindSend
+}
+
+func (d postingDomain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
+	q, err := d.Domain.NewQP(cfg)
+	return postingQP{q, d.post}, err
+}
+
+type postingQP struct {
+	fabric.QP
+	post postBindSend
+}
+
+func (q postingQP) BindSend(w fabric.Window, r fabric.Region, addr uint64, length int, bind, send uint64,
+	f fabric.Flags) (uint32, error) {
+	return q.post(q.QP, w, r, addr, length, bind, send, f)
 }
 
 var errNoWay = errors.New("no way")

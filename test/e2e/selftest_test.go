@@ -35,7 +35,7 @@ func TestRDMASelfTest(t *testing.T) {
 		}
 	}
 	for _, p := range []string{"loopback", "memory keys", "window bounds", "other queue pair", "stale key",
-		"invalidation by peer", "solicited events", "vectors"} {
+		"invalidation by peer", "bind and send", "solicited events", "vectors"} {
 		if outcomes[p] == "" {
 			t.Errorf("nothing is said of %q:\n%s", p, out)
 		}
