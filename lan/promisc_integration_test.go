@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -87,16 +88,8 @@ func expect(
 // awaitReadable waits until poll(2) says that the port has a frame.
 func awaitReadable(t *testing.T, p lan.Interface) {
 	t.Helper()
-	fds := []unix.PollFd{{Fd: int32(p.Queues()[0].FD()), Events: unix.POLLIN}}
-	for {
-		n, err := unix.Poll(fds, 10000)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if n != 1 || err != nil {
-			t.Fatalf("waiting for a frame: %d, %v", n, err)
-		}
-		return
+	if !testenv.Readable(t, p.Queues()[0].FD(), 10*time.Second) {
+		t.Fatal("no frame came")
 	}
 }
 

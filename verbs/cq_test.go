@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/testenv"
 )
 
 func writeImm(a, b *end, f fabric.Flags) fabric.SendWR {
@@ -22,23 +23,10 @@ func writeImm(a, b *end, f fabric.Flags) fabric.SendWR {
 	}
 }
 
-func readable(t *testing.T, fd int, wait time.Duration) bool {
-	t.Helper()
-	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	for {
-		n, err := unix.Poll(p, int(wait.Milliseconds()))
-		if err == unix.EINTR {
-			continue
-		}
-		check(t, err)
-		return n == 1
-	}
-}
-
 func TestRDMAEventByPoll(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	postRecv(t, b.qp, make([]fabric.RecvWR, 4)...)
-	if readable(t, b.recvCQ.FD(), 0) {
+	if testenv.Readable(t, b.recvCQ.FD(), 0) {
 		t.Fatal("readable before it was armed")
 	}
 	check(t, b.recvCQ.Arm(false))
@@ -46,14 +34,14 @@ func TestRDMAEventByPoll(t *testing.T) {
 		t.Fatal("an event without a completion")
 	}
 	postSend(t, a.qp, writeImm(a, b, 0))
-	if !readable(t, b.recvCQ.FD(), 20*time.Second) {
+	if !testenv.Readable(t, b.recvCQ.FD(), 20*time.Second) {
 		t.Fatal("no event")
 	}
 	if ok := must(b.recvCQ.ReadEvent())(t); !ok {
 		t.Fatal("readable, but no event")
 	}
 	pollOK(t, b.recvCQ, 1)
-	if readable(t, b.recvCQ.FD(), 0) {
+	if testenv.Readable(t, b.recvCQ.FD(), 0) {
 		t.Fatal("still readable after the event was read")
 	}
 }

@@ -5,8 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/vnet"
@@ -36,11 +35,7 @@ func newTestFlood(t *testing.T, s *Spec, sends bool) *flood {
 // readable reports whether a port's descriptor says that it has a frame.
 func readable(t *testing.T, p messaging.Port) bool {
 	t.Helper()
-	fds := []unix.PollFd{{Fd: int32(p.FD()), Events: unix.POLLIN}}
-	if _, err := unix.Poll(fds, 0); err != nil {
-		t.Fatal(err)
-	}
-	return fds[0].Revents != 0
+	return testenv.Readable(t, p.FD(), 0)
 }
 
 // pass moves a frame from one port to another, by either kind of call.

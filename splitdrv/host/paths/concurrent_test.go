@@ -188,8 +188,12 @@ func directly(t *testing.T, hosts [2]*liveHost, macs [2]protocol.MAC, number byt
 	for _, p := range paths {
 		p.Enter()
 	}
+	deadline := time.Now().Add(time.Minute)
 	for i, p := range paths {
 		for waiting := true; waiting; {
+			if t.Failed() || time.Now().After(deadline) {
+				t.Fatalf("the markers of host %d have not come", i)
+			}
 			select {
 			case <-arrived[1-i]:
 				waiting = false

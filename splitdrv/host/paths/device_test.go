@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/epoll"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -186,10 +187,5 @@ func (s *sender) drain(t testing.TB) (frames [][]byte) {
 // readable reports whether a sender that sleeps would wake.
 func readable(t testing.TB, fd int) bool {
 	t.Helper()
-	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n > 0
+	return testenv.Readable(t, fd, 0)
 }
