@@ -90,13 +90,16 @@ func TestDirectStranger(t *testing.T) {
 	}
 }
 
+// floodedWith is how many messages TestDirectFlooded sends at most. Each is answered once.
+const floodedWith = 5000
+
 // TestDirectFlooded has a host hold more than it may have: its session ends, as it
 // does when it does not read what it is told, and the others' connection stays.
 func TestDirectFlooded(t *testing.T) {
 	s := newDirect(t)
 	a, b, bad := s.peer("alpha"), s.peer("beta"), s.peer("bad")
 	id := s.started(a, b)
-	for i := range session.DirectID(5000) {
+	for i := range session.DirectID(floodedWith) {
 		d := &session.Direct{Step: session.DirectHeld, ID: i + 1, Platform: 7}
 		if bad.c.SendDirect(d, time.Minute) != nil {
 			break

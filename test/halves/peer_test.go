@@ -76,7 +76,7 @@ func (s *shared) tryPeer(name string, change ...func(*session.Hello)) (*peer, er
 		cfg.Bind = messaging.NewBinding(secret, true)
 	}
 	if p.welcome.Grants(protocol.FeatureDirect) {
-		p.told = make(chan *session.Direct, 1000)
+		p.told = make(chan *session.Direct, 2*floodedWith) // the handler must not hold up the connection
 		c.HandleDirect(func(d *session.Direct) { p.told <- d })
 	}
 	if p.conn, err = messaging.New(cfg); err != nil {
