@@ -32,10 +32,13 @@ var layers = []layer{
 	{name: "faults", what: "with two guests, which take longer", run: withMachines(faultsPrefix), extra: true},
 }
 
-// packageTimeout is for tests that hang and do not bound their waits themselves. A
-// package may take some times as long beside other work as on an idle machine, and
-// the harness ends a guest a little later (ci/softroce/exec).
-const packageTimeout = "-timeout=45m"
+// A package's tests are ended after so long, for those that hang and do not bound their
+// waits themselves. A package may take some times as long beside other work as on an
+// idle machine. The harness ends a guest a little later (ci/softroce/exec).
+const (
+	timeout      = "-timeout=15m"
+	guestTimeout = "-timeout=45m" // of one that runs in an emulated guest
+)
 
 // runUnit runs the tests that need nothing: all under the race detector, then
 // those that it excludes. A build without cgo must succeed too.
@@ -96,7 +99,8 @@ func runSoftRoCE(ctx context.Context, r *runner) error {
 	if err != nil {
 		return err
 	}
-	return r.goTestOf(ctx, r.pick(prefixes...), "rdma,root,tun,tools,splitnic,softroce", "-p=2", "-exec", "'"+program+"'")
+	return r.goTestOf(ctx, r.pick(prefixes...), "rdma,root,tun,tools,splitnic,softroce", guestTimeout, "-p=2", "-exec",
+		"'"+program+"'")
 }
 
 // withMachines runs the tests with two machines. They boot their guests
@@ -134,7 +138,7 @@ func (r *runner) goTestOf(ctx context.Context, packages []testPackage, require s
 
 // goTest runs go test with args. Tests fail that do not find what require lists.
 func (r *runner) goTest(ctx context.Context, require string, args ...string) error {
-	cmd := command(ctx, "go", append([]string{"test", "-json", "-count=1", packageTimeout}, args...)...)
+	cmd := command(ctx, "go", append([]string{"test", "-json", "-count=1", timeout}, args...)...)
 	if require != "" {
 		cmd.Env = append(os.Environ(), "SPLITNIC_REQUIRE="+require)
 	}
