@@ -24,8 +24,8 @@ import (
 //
 //	open    queue pairs are made upon the I/O unit's offer, their addresses go to the
 //	        peer through the I/O unit, and the peer's come back
-//	enter   frames to the peer wait until markers, which follow those before through the
-//	        I/O unit and its LAN, have come to the peer
+//	enter   probes go through the I/O unit and its LAN to the peer; when they have come,
+//	        frames to the peer wait until markers, which follow those before, have come
 //	serve   frames go directly, until something ends that
 //	end     frames to the peer wait until all before have been delivered there, and go
 //	        through the I/O unit again
@@ -44,12 +44,13 @@ type link struct {
 	path    *paths.Path
 	got     *session.Direct // the message that await has waited for
 	gone    bool            // the peer has ended its side
-	arrived chan struct{}   // closed when the peer's markers have come
-	out, in protocol.MarkerNonce
+	probed  chan struct{}   // closed when the peer's probes have come
+	arrived chan struct{}   // closed when its markers have
+	out, in paths.Nonces
 
-	heard struct { // of the peer, over the connection
-		confirmed, paused sync.Once
-		confirm, pause    chan struct{} // closed: it has this side's markers; it sends nothing more
+	heard struct { // of the peer, over the connection; closed by a function, as often as that is called
+		probed, confirmed, paused func()
+		probe, confirm, pause     chan struct{} // it has this side's probes, its markers; it sends nothing more
 	}
 	began time.Time
 	took  time.Duration // from then until frames went directly
@@ -93,22 +94,33 @@ var errFlooded = &leaving{reason: "the I/O unit says more than can be heard", fa
 
 func newLink(d *direct, a *attachment, offer *session.Direct) *link {
 	l := &link{
-		d: d, id: offer.ID, offer: offer, session: a, events: make(chan event, 64), arrived: make(chan struct{}),
-		flooded: make(chan struct{}),
-		rates:   rate.NewLimiter(requestRate, requestBurst), began: time.Now(),
-		out: markerNonce(offer.Secret, a.client.Platform()), in: markerNonce(offer.Secret, offer.Peer.Platform),
+		d: d, id: offer.ID, offer: offer, session: a, events: make(chan event, 64), began: time.Now(),
+		probed: make(chan struct{}), arrived: make(chan struct{}), flooded: make(chan struct{}),
+		rates: rate.NewLimiter(requestRate, requestBurst),
+		out:   nonces(offer.Secret, a.client.Platform()), in: nonces(offer.Secret, offer.Peer.Platform),
 	}
-	l.heard.confirm, l.heard.pause = make(chan struct{}), make(chan struct{})
+	l.heard.probe, l.heard.probed = closedOnce()
+	l.heard.confirm, l.heard.confirmed = closedOnce()
+	l.heard.pause, l.heard.paused = closedOnce()
 	l.used.Store(l.began.UnixNano())
 	l.show(DirectOpening)
 	return l
 }
 
-// markerNonce is that of the markers which a host sends.
-func markerNonce(secret *session.DirectSecret, sender protocol.Platform) protocol.MarkerNonce {
-	text := binary.BigEndian.AppendUint64([]byte("splitnic marker"), uint64(sender))
-	sum := sha256.Sum256(append(text, secret[:]...))
-	return protocol.MarkerNonce(sum[:len(protocol.MarkerNonce{})])
+// closedOnce is a channel, and what closes it.
+func closedOnce() (chan struct{}, func()) {
+	ch := make(chan struct{})
+	return ch, sync.OnceFunc(func() { close(ch) })
+}
+
+// nonces are those of the markers which a host sends.
+func nonces(secret *session.DirectSecret, sender protocol.Platform) paths.Nonces {
+	of := func(what string) protocol.MarkerNonce {
+		text := binary.BigEndian.AppendUint64([]byte("splitnic "+what), uint64(sender))
+		sum := sha256.Sum256(append(text, secret[:]...))
+		return protocol.MarkerNonce(sum[:len(protocol.MarkerNonce{})])
+	}
+	return paths.Nonces{Probe: of("probe"), Marker: of("marker")}
 }
 
 // tell tells the link something. It never waits.
@@ -185,16 +197,20 @@ func (l *link) messaging() messaging.Config {
 func (l *link) onRequest(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
 	switch t {
 	case protocol.CfgArrived:
-		if n, err := protocol.DecodeMarkerNonce(data); err != nil || n != l.out {
+		switch n, err := protocol.DecodeMarkerNonce(data); {
+		case err == nil && n == l.out.Probe:
+			l.heard.probed()
+		case err == nil && n == l.out.Marker:
+			l.heard.confirmed()
+		default:
 			return protocol.CfgInvalid, nil
 		}
-		l.heard.confirmed.Do(func() { close(l.heard.confirm) })
 		return protocol.CfgOK, nil
 	case protocol.CfgLinkState:
 		if s, err := protocol.DecodeLinkState(data); err != nil || s.Up {
 			return protocol.CfgInvalid, nil
 		}
-		l.heard.paused.Do(func() { close(l.heard.pause) })
+		l.heard.paused()
 		return protocol.CfgOK, data
 	default:
 		return protocol.CfgUnsupported, nil
@@ -248,10 +264,9 @@ func (l *link) happens(e event) *leaving {
 // enter makes the path and puts it to use.
 func (l *link) enter() *leaving {
 	p := l.offer.Peer
-	arrived := sync.OnceFunc(func() { close(l.arrived) })
 	path, err := l.d.split.Open(paths.Peer{
 		ID: uint64(l.id), MACs: p.MACs, Own: p.Own, VLANs: p.VLANs, MTU: l.offer.MTU,
-		Out: l.out, In: l.in, Arrived: arrived,
+		Out: l.out, In: l.in, Probed: func() { close(l.probed) }, Arrived: func() { close(l.arrived) },
 	})
 	if err != nil {
 		return broken("open a path", err)
@@ -272,8 +287,12 @@ func (l *link) enter() *leaving {
 	}
 	l.showTraffic(l.conn)
 	l.d.running.Go(l.report)
+	path.Mark()
+	if why := l.mark(l.heard.probe); why != nil {
+		return why
+	}
 	path.Enter()
-	if why := l.mark(time.Now().Add(directMarkers)); why != nil {
+	if why := l.mark(l.heard.confirm); why != nil {
 		return why
 	}
 	path.Confirm()
@@ -284,17 +303,21 @@ func (l *link) enter() *leaving {
 	return nil
 }
 
-// report tells the peer when its markers have come.
+// report tells the peer when its probes have come, and its markers.
 func (l *link) report() {
-	select {
-	case <-l.arrived:
-	case <-l.conn.Done():
-		return
+	report := func(come <-chan struct{}, n protocol.MarkerNonce) {
+		select {
+		case <-come:
+		case <-l.conn.Done():
+			return
+		}
+		_, err := l.conn.Request(context.Background(), protocol.CfgArrived, protocol.AppendMarkerNonce(nil, n))
+		if err != nil {
+			l.d.cfg.Log.Debug("the peer's markers have come", "peer", l.offer.Peer.Name, "error", err)
+		}
 	}
-	if _, err := l.conn.Request(context.Background(), protocol.CfgArrived,
-		protocol.AppendMarkerNonce(nil, l.in)); err != nil {
-		l.d.cfg.Log.Debug("the peer's markers have come", "peer", l.offer.Peer.Name, "error", err)
-	}
+	report(l.probed, l.in.Probe)
+	report(l.arrived, l.in.Marker)
 }
 
 // showTraffic has the status show the traffic of a connection, or of none.
@@ -305,16 +328,17 @@ func (l *link) showTraffic(conn *messaging.Conn) {
 }
 
 // mark sends markers again until the peer has them.
-func (l *link) mark(until time.Time) *leaving {
+func (l *link) mark(come <-chan struct{}) *leaving {
+	until := time.Now().Add(directMarkers)
 	for again := directRemind; ; again *= 2 {
-		why := l.await("", l.heard.confirm, time.Now().Add(again))
+		why := l.await("", come, time.Now().Add(again))
 		switch {
 		case why == nil || !why.late:
 			return why
 		case time.Now().After(until):
 			return &leaving{reason: "markers do not get through the LAN: does it pass frames between these hosts?"}
 		}
-		l.path.Remind()
+		l.path.Mark()
 	}
 }
 

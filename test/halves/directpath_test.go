@@ -26,7 +26,11 @@ type lanSwitch struct {
 }
 
 // newLANSwitch connects the ports with these addresses.
-func (w *world) newLANSwitch(macs ...string) *lanSwitch {
+func (w *world) newLANSwitch(macs ...string) *lanSwitch { return w.newLosingSwitch(nil, macs...) }
+
+// newLosingSwitch is newLANSwitch for a LAN that loses all markers, and calls lost, if
+// that is not nil.
+func (w *world) newLosingSwitch(lost func(marker []byte), macs ...string) *lanSwitch {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &lanSwitch{cancel: cancel}
 	for _, m := range macs {
@@ -37,6 +41,10 @@ func (w *world) newLANSwitch(macs ...string) *lanSwitch {
 				f, err := in.Receive(ctx, buf)
 				if err != nil {
 					return
+				}
+				if lost != nil && protocol.IsMarker(f) {
+					lost(f)
+					continue
 				}
 				if f[vnet.HdrLen+12] == 0x08 {
 					s.passed.Add(1)
@@ -412,6 +420,54 @@ func TestDirectPathUnwanted(t *testing.T) {
 		if s := h.Status().Direct; len(s.Connections) != 0 || s.Total.Ended != 0 {
 			t.Errorf("%+v", s)
 		}
+	}
+}
+
+// TestDirectPathMarkersLost has the LAN lose all markers: frames go on through the I/O unit
+// while the hosts try, and do not wait for the end of that.
+func TestDirectPathMarkersLost(t *testing.T) {
+	w := newWorld(t)
+	w.unit(directly)
+	a, ha, _ := w.host("alpha", makesDirect)
+	b, _, _ := w.host("beta", makesDirect)
+	a.up(t)
+	b.up(t)
+	type try struct {
+		nonce  protocol.MarkerNonce
+		passed uint64 // frames, when its first marker came
+	}
+	tries := map[string]try{} // by sender
+	var mu sync.Mutex
+	between := map[string]uint64{} // frames between two markers of one try
+	var lan *lanSwitch
+	ready := make(chan struct{})
+	lan = w.newLosingSwitch(func(f []byte) {
+		<-ready
+		m, ok := protocol.DecodeMarker(f)
+		if !ok {
+			t.Error("a marker that is none")
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		from, passed := protocol.MAC(f[vnet.HdrLen+6:]).String(), lan.passed.Load()
+		if last := tries[from]; last.nonce != m.Nonce {
+			tries[from] = try{m.Nonce, passed}
+		} else {
+			between[from] = max(between[from], passed-last.passed)
+		}
+	}, a.mac, b.mac)
+	close(ready)
+	there := newStream(t, a, b)
+	testenv.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return between[a.mac] > 300 // more than can be on their way
+	}, "frames while markers are lost")
+	testenv.Eventually(t, func() bool { return ha.Status().Direct.Total.Ended > 0 }, "the end of a try")
+	there.moves(t, 1000)
+	if n := ha.Status().Direct.Total; n.OutFrames+n.Lost+n.Uncertain+n.Full > 0 {
+		t.Errorf("%+v", n)
 	}
 }
 

@@ -168,7 +168,7 @@ func directly(t *testing.T, hosts [2]*liveHost, macs [2]protocol.MAC, number byt
 	arrived := [2]chan bool{make(chan bool), make(chan bool)}
 	for i, h := range hosts {
 		p, err := h.split.Open(Peer{ID: uint64(number), MACs: []protocol.MAC{macs[1-i]}, Own: []protocol.MAC{macs[i]},
-			Out: [16]byte{number, byte(i)}, In: [16]byte{number, byte(1 - i)}, MTU: 1500,
+			Out: pathNonces(number, i), In: pathNonces(number, 1-i), MTU: 1500,
 			Arrived: func() { close(arrived[i]) }})
 		if err != nil {
 			t.Fatal(err)
@@ -198,7 +198,7 @@ func directly(t *testing.T, hosts [2]*liveHost, macs [2]protocol.MAC, number byt
 			case <-arrived[1-i]:
 				waiting = false
 			case <-time.After(10 * time.Millisecond):
-				p.Remind()
+				p.Mark()
 			}
 		}
 		p.Confirm()

@@ -13,6 +13,10 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
+// noncesOf are nonces of which that of the markers begins with n, and that of the probes
+// with what follows.
+func noncesOf(n byte) Nonces { return Nonces{Probe: [16]byte{n + 1}, Marker: [16]byte{n}} }
+
 func markerOf(nonce byte, queue, queues int) []byte {
 	m := protocol.Marker{Nonce: [16]byte{nonce}, Queue: uint16(queue), Queues: uint16(queues)}
 	return protocol.AppendMarker(nil, own, peer, &m)
@@ -47,7 +51,7 @@ func TestMarkersArrive(t *testing.T) {
 	s, d := newSplit(t, 2, Config{})
 	arrived := 0
 	f := frame(own, peer, 100)
-	if _, err := s.Open(Peer{MACs: []protocol.MAC{peer}, Own: []protocol.MAC{own}, In: [16]byte{7}, MTU: 1500,
+	if _, err := s.Open(Peer{MACs: []protocol.MAC{peer}, Own: []protocol.MAC{own}, In: noncesOf(7), MTU: 1500,
 		Arrived: func() {
 			arrived++
 			if got := d[1].received(); len(got) != 3 {
@@ -57,7 +61,7 @@ func TestMarkersArrive(t *testing.T) {
 		t.Fatal(err)
 	}
 	forged := [][]byte{
-		markerOf(8, 0, 3), markerOf(0, 0, 1), // an unknown nonce
+		markerOf(9, 0, 3), markerOf(0, 0, 1), // an unknown nonce
 		markerOf(7, 0, 0), markerOf(7, 3, 3), markerOf(7, 65535, 65535), markerOf(7, 0, 256), markerOf(7, 65535, 3),
 		markerOf(7, 2, 3)[:protocol.MarkerLen-1],
 	}
@@ -103,7 +107,7 @@ func TestMarkersWithoutPath(t *testing.T) {
 func TestMarkerBehindFullQueue(t *testing.T) {
 	s, d := newSplit(t, 1, Config{})
 	arrived := false
-	if _, err := s.Open(Peer{MACs: []protocol.MAC{peer}, Own: []protocol.MAC{own}, In: [16]byte{7}, MTU: 1500,
+	if _, err := s.Open(Peer{MACs: []protocol.MAC{peer}, Own: []protocol.MAC{own}, In: noncesOf(7), MTU: 1500,
 		Arrived: func() { arrived = true }}); err != nil {
 		t.Fatal(err)
 	}
@@ -126,59 +130,95 @@ func TestMarkerBehindFullQueue(t *testing.T) {
 func TestFewerQueuesLeft(t *testing.T) {
 	s, _ := newSplit(t, 2, Config{})
 	arrived := 0
-	if _, err := s.Open(Peer{MACs: []protocol.MAC{peer}, Own: []protocol.MAC{own}, In: [16]byte{7}, MTU: 1500,
-		Arrived: func() { arrived++ }}); err != nil {
+	probed := 0
+	if _, err := s.Open(Peer{MACs: []protocol.MAC{peer}, Own: []protocol.MAC{own}, In: noncesOf(7), MTU: 1500,
+		Probed: func() { probed++ }, Arrived: func() { arrived++ }}); err != nil {
 		t.Fatal(err)
 	}
-	write(t, s.Uplink()[0], whole, markerOf(7, 0, 1))
+	write(t, s.Uplink()[0], whole, markerOf(7, 0, 1), markerOf(8, 0, 1))
 	s.SetQueues(1)
 	s.SetQueues(1)
-	if arrived != 1 {
-		t.Errorf("the markers have arrived %d times", arrived)
+	if probed != 1 || arrived != 1 {
+		t.Errorf("the probes have arrived %d times, the markers %d times", probed, arrived)
 	}
 }
 
 // TestMarkersAreSent has markers go through each queue behind what is there, again when
-// asked, and not when there is nothing to wait for.
+// asked, and not when there is nothing to wait for: probes first, which no frame waits for.
 func TestMarkersAreSent(t *testing.T) {
 	s, d := newSplit(t, 2, Config{})
-	p, err := s.Open(Peer{MACs: []protocol.MAC{peer, behind}, Own: []protocol.MAC{own, second}, Out: [16]byte{9},
+	p, err := s.Open(Peer{MACs: []protocol.MAC{peer, behind}, Own: []protocol.MAC{own, second}, Out: noncesOf(9),
 		MTU: 1500})
 	if err != nil {
 		t.Fatal(err)
 	}
 	u := []*sender{newSender(s.Uplink()[0], 8), newSender(s.Uplink()[1], 8)}
 	f := frame(peer, own, 100)
+	each := func(nonce byte) {
+		t.Helper()
+		for i := range u {
+			m := protocol.Marker{Nonce: [16]byte{nonce}, Queue: uint16(i), Queues: 2}
+			want := protocol.AppendMarker(nil, peer, own, &m)
+			if !readable(t, u[i].port.FD()) {
+				t.Error("nobody is woken")
+			}
+			expect(t, "the I/O unit", u[i], want)
+			p.Mark()
+			expect(t, "the I/O unit", u[i], want)
+			u[1-i].drain(t)
+			p.Mark()
+		}
+		u[0].drain(t)
+	}
 	d[0].send(f)
-	p.Remind()
 	expect(t, "the I/O unit", u[0], f)
+	p.Mark()
+	each(10)
+	d[0].send(f)
+	expect(t, "the I/O unit", u[0], f)
+	if p.Counts().Held != 0 {
+		t.Error("frames wait for probes")
+	}
 	p.Enter()
 	d[0].send(f)
-	for i := range u {
-		m := protocol.Marker{Nonce: [16]byte{9}, Queue: uint16(i), Queues: 2}
-		want := protocol.AppendMarker(nil, peer, own, &m)
-		if !readable(t, u[i].port.FD()) {
-			t.Error("nobody is woken")
-		}
-		expect(t, "the I/O unit", u[i], want)
-		p.Remind()
-		expect(t, "the I/O unit", u[i], want)
-		u[1-i].drain(t)
-		p.Remind()
-	}
+	each(9)
 	if p.Counts().Held != 1 {
 		t.Errorf("%+v", p.Counts())
 	}
 	p.Confirm()
 	u[0].drain(t)
 	u[1].drain(t)
-	p.Remind()
+	p.Mark()
 	p.Leave()
-	p.Remind()
+	p.Mark()
 	expect(t, "the I/O unit", u[0])
 	p.Close(nil)
-	p.Remind()
+	p.Mark()
 	expect(t, "the I/O unit", u[0], f)
+}
+
+// TestProbesArrive has the peer's probes come, and its markers after them: neither stands
+// for the other.
+func TestProbesArrive(t *testing.T) {
+	s, _ := newSplit(t, 2, Config{})
+	probed, arrived := 0, 0
+	if _, err := s.Open(Peer{MACs: []protocol.MAC{peer}, Own: []protocol.MAC{own}, In: noncesOf(7), MTU: 1500,
+		Probed: func() { probed++ }, Arrived: func() { arrived++ }}); err != nil {
+		t.Fatal(err)
+	}
+	write(t, s.Uplink()[0], whole, markerOf(8, 0, 1))
+	write(t, s.Uplink()[1], whole, markerOf(7, 0, 1))
+	if probed+arrived != 0 {
+		t.Error("a probe is as good as a marker")
+	}
+	write(t, s.Uplink()[1], whole, markerOf(8, 0, 1))
+	if probed != 1 || arrived != 0 {
+		t.Errorf("probes have arrived %d times, markers %d times", probed, arrived)
+	}
+	write(t, s.Uplink()[0], whole, markerOf(7, 0, 1))
+	if probed != 1 || arrived != 1 || s.Counts().Markers != 0 {
+		t.Errorf("probes have arrived %d times, markers %d times; %+v", probed, arrived, s.Counts())
+	}
 }
 
 // TestPathsToOneAddress has the I/O unit tell of things that cannot be.

@@ -28,11 +28,17 @@ type Peer struct {
 	// through the I/O unit, and are dropped on arrival.
 	VLANs protocol.VLANSet
 	// Out and In are the nonces of the markers that this side sends, and expects.
-	Out, In protocol.MarkerNonce
-	// Arrived is called once, by a worker, which it must not keep, when the peer's
-	// markers have come through all queues.
-	Arrived func()
-	MTU     int // of frames from the peer
+	Out, In Nonces
+	// Probed and Arrived are called once, by a worker, which they must not keep, when
+	// the peer's probes, or markers, have come through all queues.
+	Probed, Arrived func()
+	MTU             int // of frames from the peer
+}
+
+// Nonces are those of the markers of one direction.
+type Nonces struct {
+	Probe  protocol.MarkerNonce // of those that nothing waits for
+	Marker protocol.MarkerNonce
 }
 
 func (p *Peer) check() error {
@@ -45,6 +51,9 @@ func (p *Peer) check() error {
 				return fmt.Errorf("a direct path for %v: %w", m, protocol.ErrMAC)
 			}
 		}
+	}
+	if p.Probed == nil {
+		p.Probed = func() {}
 	}
 	if p.Arrived == nil {
 		p.Arrived = func() {}
@@ -63,10 +72,11 @@ type Path struct {
 	port      directPort
 	holdLimit int // bytes in the ring while frames wait
 
-	state    state       // guarded by Split.mu, and written with the queues' locks as well
-	flows    atomic.Bool // the state is direct
-	gone     atomic.Bool // the state is closed
-	arrivals arrivals
+	state   state       // guarded by Split.mu, and written with the queues' locks as well
+	flows   atomic.Bool // the state is direct
+	gone    atomic.Bool // the state is closed
+	probes  arrivals
+	markers arrivals
 
 	flowQueues flowQueues
 	count      counts
@@ -80,11 +90,13 @@ func (p *Path) Port() messaging.Port { return &p.port }
 // queue of the path through the I/O unit.
 func (p *Path) Enter() { p.happens(enter, p.mark) }
 
-// Remind sends the markers again: they can be lost as any frame can.
-func (p *Path) Remind() {
+// Mark sends markers, as often as it is called: they can be lost as any frame can.
+// Before Enter these are probes, which tell whether markers come to the peer at all.
+// Frames need not wait to find that out.
+func (p *Path) Mark() {
 	p.split.mu.Lock()
 	defer p.split.mu.Unlock()
-	if p.state == held {
+	if p.state == opening || p.state == held {
 		p.split.change(p.mark)
 	}
 }
@@ -126,9 +138,6 @@ func (p *Path) happens(e event, then func()) {
 	}
 	if e == enter {
 		p.reader.ring.open(s.ring)
-		for _, q := range s.queues {
-			q.uplink.ring.open(s.ring)
-		}
 	}
 	s.change(func() {
 		p.state = was.after(e)
@@ -148,10 +157,14 @@ func (p *Path) happens(e event, then func()) {
 // mark puts a marker behind the frames of each queue of the path through the I/O unit. One
 // that finds no room is lost, as others are.
 func (p *Path) mark() {
+	nonce := p.peer.Out.Marker
+	if p.state == opening {
+		nonce = p.peer.Out.Probe
+	}
 	queues := p.split.queues[:p.split.used.Load()]
 	var frame [protocol.MarkerLen]byte
 	for i, q := range queues {
-		m := protocol.Marker{Nonce: p.peer.Out, Queue: uint16(i), Queues: uint16(len(queues))}
+		m := protocol.Marker{Nonce: nonce, Queue: uint16(i), Queues: uint16(len(queues))}
 		q.uplink.ring.put(protocol.AppendMarker(frame[:0], p.peer.MACs[0], p.peer.Own[0], &m), i)
 	}
 }

@@ -18,7 +18,7 @@ import (
 func opened(t testing.TB, s *Split, macs ...protocol.MAC) (*Path, *sender) {
 	t.Helper()
 	p, err := s.Open(Peer{ID: 1, MACs: macs, Own: []protocol.MAC{own}, MTU: 1500, VLANs: vlans(t, "5"),
-		Out: [16]byte{1}, In: [16]byte{2}})
+		Out: Nonces{Marker: [16]byte{1}}, In: Nonces{Marker: [16]byte{2}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,7 +139,8 @@ func (s *Split) SetQueues(n int) {
 	})
 	s.mu.Unlock()
 	for _, p := range s.expecting() {
-		p.arrivals.look(n, p.peer.Arrived)
+		p.probes.look(n, p.peer.Probed)
+		p.markers.look(n, p.peer.Arrived)
 	}
 }
 
@@ -196,6 +197,9 @@ func (s *Split) Open(peer Peer) (*Path, error) {
 		return nil, fmt.Errorf("paths: %w", err)
 	}
 	p.reader.ring.setShut(true)
+	for _, q := range s.queues {
+		q.uplink.ring.open(s.ring)
+	}
 	p.port = directPort{reader: p.reader, path: p}
 	s.change(func() {
 		s.paths = append(s.paths, p)
@@ -225,12 +229,18 @@ func (s *Split) expecting() []*Path {
 func (s *Split) arrived(frame []byte, queue int) {
 	if m, ok := protocol.DecodeMarker(frame); ok {
 		for _, p := range s.expecting() {
-			if p.peer.In == m.Nonce {
-				if p.arrivals.saw(m, queue, int(s.used.Load())) {
-					p.peer.Arrived()
-				}
-				return
+			a, then := &p.markers, p.peer.Arrived
+			switch m.Nonce {
+			case p.peer.In.Marker:
+			case p.peer.In.Probe:
+				a, then = &p.probes, p.peer.Probed
+			default:
+				continue
 			}
+			if a.saw(m, queue, int(s.used.Load())) {
+				then()
+			}
+			return
 		}
 	}
 	s.count.markers.Add(1)
