@@ -15,6 +15,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // vectorsOf are the completion vectors that a side's channels have their queues
@@ -348,6 +349,91 @@ func handlerPriorityUnderLoad(t *testing.T, on fabricOf) {
 		t.Errorf("the receiver with priority has run for %v and got %d frames, the other one for %v and %d", first,
 			frames[0].Load(), second, frames[1].Load())
 	}
+}
+
+// Two channels are flooded, whose handlers do not poll, with all workers of both sides
+// on one processor. With the same priority both carry alike; of a handler that is put
+// behind, the channel carries less of what both do. That is the share of the processor
+// that the kernel gives a nice value, in frames. In memory alone: there the workers do
+// all of the work, and on Soft-RoCE the kernel's threads most of it.
+func TestHandlerPriorityShares(t *testing.T) {
+	inMemory(t, func(t *testing.T, on fabricOf) {
+		// A thread that is ready keeps its P.
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(16))
+		cpu := cpus.Allowed()[:1]
+		cfg := messaging.Config{Queues: 2, Handlers: []messaging.Handler{{Number: 1, CPUs: cpu}, {Number: 2, CPUs: cpu}}}
+		p := newHalves(t, on, map[string]messaging.Config{hostSide: cfg, unitSide: cfg})
+		var taken [2]atomic.Int64
+		for _, side := range sides {
+			for q := range taken {
+				p.halfs[side].ports[q] = newFlood(t, p.newFrame(1000), &taken[q])
+			}
+		}
+		p.connect()
+		p.start()
+		share := func() float64 {
+			for _, side := range sides {
+				p.handlersFollowed(side)
+			}
+			const enough = 50_000
+			before := [2]int64{taken[0].Load(), taken[1].Load()}
+			var first, second int64
+			p.until(func() error {
+				first, second = taken[0].Load()-before[0], taken[1].Load()-before[1]
+				if first+second < enough {
+					return fmt.Errorf("%d frames of %d", first+second, enough)
+				}
+				return nil
+			})
+			return float64(first) / float64(first+second)
+		}
+		equal := share()
+		for _, side := range sides {
+			behind := messaging.Handler{Number: 2, CPUs: cpu, Priority: 19}
+			if err := p.halfs[side].conn.SetHandler(behind); err != nil {
+				t.Fatal(err)
+			}
+		}
+		first := share()
+		t.Logf("the first channel carries %.2f of the frames with equal priority, %.2f before the other", equal, first)
+		// The kernel's weights are 1024 and 15, or 110 and 15 if the tests run under nice(1).
+		if first < 0.7 || first <= equal {
+			t.Errorf("the channel of the handler with priority carries %.2f of all frames, and %.2f without", first, equal)
+		}
+	})
+}
+
+// flood is a port that always has a frame, and room for one.
+type flood struct {
+	fd    int // an eventfd that is ready for both
+	frame []byte
+	taken *atomic.Int64
+}
+
+func newFlood(t *testing.T, frame []byte, taken *atomic.Int64) *flood {
+	fd, err := unix.Eventfd(1, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return &flood{fd, frame, taken}
+}
+
+func (p *flood) FD() int { return p.fd }
+
+func (p *flood) ReadFrames(ops []vnet.ReadOp) int {
+	for i := range ops {
+		ops[i].Frame, ops[i].Err = ops[i].Slot[:copy(ops[i].Slot, p.frame)], nil
+	}
+	return len(ops)
+}
+
+func (p *flood) WriteFrames(ops []vnet.WriteOp) int {
+	for i := range ops {
+		ops[i].Err = nil
+	}
+	p.taken.Add(int64(len(ops)))
+	return len(ops)
 }
 
 // onProcessor is how long a thread of this process has had a processor.
