@@ -4,8 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/internal/testenv"
@@ -193,6 +200,77 @@ func TestRDMADirectKill(t *testing.T) {
 	directly(a, b)
 	t.Logf("the connection of before is kept: %t", a.directs().Connections[0].ID == id)
 	s.finish(t)
+}
+
+// queuePairs is how many queue pairs there are on two hosts' devices.
+func queuePairs(t testing.TB) (n [2]uint64) {
+	t.Helper()
+	all, err := netlink.RdmaResourceList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		if i := slices.Index([]string{hostDevice, thirdDevice}, r.Name); i >= 0 {
+			n[i] = r.RdmaResourceSummaryEntries["qp"]
+		}
+	}
+	return n
+}
+
+// TestRDMADirectRevoked has a policy forbid direct connections under a stream, again and
+// again, and revokes the key of one of the hosts: the device of the other one has no queue
+// pairs of the connection any more. It logs how long after the signal that was.
+func TestRDMADirectRevoked(t *testing.T) {
+	testenv.NeedRDMA(t, 3)
+	files := t.TempDir()
+	second, revoked := filepath.Join(files, "second"), filepath.Join(files, "revoked")
+	if err := os.WriteFile(revoked, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	print := changeKey(t, needFabric(t), second)
+	r := newFixture(t, "macvtap", "--direct-after", "0", "--trust", "second="+print, "--revoked", revoked)
+	r.direct(false)
+	a, b := r.newHost(t), r.newHost(t, slices.Concat(onThird, []string{"--key", second})...)
+	a.ready()
+	b.ready()
+	without := queuePairs(t)
+	// gone has the I/O unit reload, and waits until there are as many queue pairs as before,
+	// on the first devices.
+	gone := func(devices int) time.Duration {
+		t.Helper()
+		began := time.Now()
+		if err := r.unit.cmd.Process.Signal(unix.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		var n [2]uint64
+		eventually(t, func() bool {
+			n = queuePairs(t)
+			return slices.Equal(n[:devices], without[:devices])
+		}, "as many queue pairs as before, %d", without)
+		return time.Since(began)
+	}
+	s := startStreamingTo(t, b.ns, b.addr(), a.ns, streamPause)
+	for range 3 {
+		r.direct(true)
+		directly(a, b)
+		s.proceeds(t)
+		if n := queuePairs(t); n[0] <= without[0] || n[1] <= without[1] {
+			t.Fatalf("%d queue pairs with a direct connection, %d without", n, without)
+		}
+		r.write("default: {direct: no, max-sessions: 64}\n")
+		t.Logf("forbidden by the policy: queue pairs gone after %v", gone(2))
+		indirectly(a, b)
+		s.proceeds(t)
+	}
+	r.direct(true)
+	directly(a, b)
+	s.finish(t)
+	if err := os.WriteFile(revoked, []byte(print+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The host whose key it is tries to have another session, with queue pairs that nobody
+	// connects to.
+	t.Logf("key revoked: queue pairs gone after %v", gone(1))
 }
 
 // TestRDMADirectThree has three hosts, of which two share a device, exchange data in pairs

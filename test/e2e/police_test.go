@@ -14,10 +14,16 @@ import (
 // put gives the I/O unit another policy.
 func (r *fixture) put(rules string) {
 	r.t.Helper()
+	r.write(rules)
+	run(r.t, r.bin, "reload", r.unit.sock)
+}
+
+// write writes the policy, which the I/O unit reads when it reloads.
+func (r *fixture) write(rules string) {
+	r.t.Helper()
 	if err := os.WriteFile(r.policy, []byte(rules), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
-	run(r.t, r.bin, "reload", r.unit.sock)
 }
 
 // policedStatus is what the I/O unit's status has of frames that a policy drops.
