@@ -22,6 +22,10 @@ type Direct struct {
 	// Grace is for how long connections go on without a session, and until another I/O
 	// unit has permitted them; default 2 s.
 	Grace time.Duration
+	// Drain is how long an end in good order waits at most until what was sent has arrived, and
+	// five times as long until the peer has delivered it; default 50 ms. Frames to the peer
+	// wait meanwhile, and so may others behind them.
+	Drain time.Duration
 	// Budget, which may be nil, bounds the registered memory of all direct connections
 	// together.
 	Budget *messaging.Budget
@@ -37,18 +41,17 @@ func (d *Direct) complete() {
 	if d.Grace == 0 {
 		d.Grace = 2 * time.Second
 	}
+	if d.Drain == 0 {
+		d.Drain = 50 * time.Millisecond
+	}
 }
 
 // How long the parts of a direct connection's life may take.
 const (
-	directOpening = 5 * time.Second       // from the offer to the start
-	directSend    = time.Second           // to hand a message to the I/O unit
-	directMarkers = time.Second           // until the peer has this side's markers
-	directRemind  = 5 * time.Millisecond  // until markers are sent again; it doubles
-	directDrain   = 50 * time.Millisecond // until what was sent has arrived, at an end in good order
-	// directEnded is until the peer has delivered what has come to it. Frames to it wait
-	// meanwhile, and so may others behind them.
-	directEnded = 250 * time.Millisecond
+	directOpening = 5 * time.Second      // from the offer to the start
+	directSend    = time.Second          // to hand a message to the I/O unit
+	directMarkers = time.Second          // until the peer has this side's markers
+	directRemind  = 5 * time.Millisecond // until markers are sent again; it doubles
 )
 
 // direct are the direct connections of a host. It may be used by any goroutine.

@@ -374,6 +374,8 @@ func (l *link) serve() *leaving {
 			}
 		case <-l.flooded:
 			return errFlooded
+		case <-l.heard.pause: // its I/O unit has told it to, and that is not this host's any more
+			return &leaving{reason: "the peer ends it"}
 		case <-l.conn.Done():
 			return broken("the connection ended", l.conn.Err())
 		case <-grace:
@@ -450,7 +452,7 @@ func (l *link) end(why *leaving) {
 // drain waits until everything that was sent has arrived, either way, and reports
 // whether that is so of what this side has sent.
 func (l *link) drain() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), directDrain)
+	ctx, cancel := context.WithTimeout(context.Background(), l.d.cfg.Direct.Drain)
 	defer cancel()
 	err := l.conn.Pause(ctx)
 	if err == nil {
@@ -471,7 +473,7 @@ func (l *link) drain() bool {
 
 // awaitEnded waits until the peer has delivered what has come to it.
 func (l *link) awaitEnded() {
-	timer := time.NewTimer(directEnded)
+	timer := time.NewTimer(5 * l.d.cfg.Direct.Drain)
 	defer timer.Stop()
 	for !l.gone {
 		select {

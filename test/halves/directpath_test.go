@@ -14,6 +14,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -33,8 +34,11 @@ func (w *world) newLANSwitch(macs ...string) *lanSwitch { return w.newLosingSwit
 func (w *world) newLosingSwitch(lost func(marker []byte), macs ...string) *lanSwitch {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &lanSwitch{cancel: cancel}
+	wires := make(map[string]*porttest.Wire) // those that there are now
 	for _, m := range macs {
-		in := w.card.wire(m)
+		wires[m] = w.card.wire(m)
+	}
+	for _, in := range wires {
 		s.workers.Go(func() {
 			buf := make([]byte, 1<<17)
 			for {
@@ -49,11 +53,8 @@ func (w *world) newLosingSwitch(lost func(marker []byte), macs ...string) *lanSw
 				if f[vnet.HdrLen+12] == 0x08 {
 					s.passed.Add(1)
 				}
-				to := protocol.MAC(f[vnet.HdrLen:]).String()
-				for _, other := range macs {
-					if to == other && w.card.wire(other).Send(ctx, f) != nil {
-						return
-					}
+				if to := wires[protocol.MAC(f[vnet.HdrLen:]).String()]; to != nil && to.Send(ctx, f) != nil {
+					return
 				}
 			}
 		})
@@ -172,7 +173,9 @@ func established(h *host.Host) bool {
 // directly has an I/O unit direct connections as soon as two hosts exchange frames.
 func directly(c *iounit.Config) { c.Direct, c.DirectAfter = true, 0 }
 
-func makesDirect(c *host.Config) { c.Direct.On = true }
+// makesDirect has a host make direct connections, and end them in good order however busy
+// the machine is.
+func makesDirect(c *host.Config) { c.Direct.On, c.Direct.Drain = true, time.Second }
 
 // TestDirectPath has two hosts exchange frames directly as soon as they exchange any, and
 // through the I/O unit when its policy does not permit that any more: each frame comes
@@ -311,6 +314,31 @@ func TestDirectPathFailover(t *testing.T) {
 	testenv.Eventually(t, func() bool { return two.unit.Status().Direct.Kept == 1 }, "the other I/O unit's permission")
 	if now := p.id(); now != id {
 		t.Errorf("another direct connection %v, not %v", now, id)
+	}
+}
+
+// TestDirectPathSwitch has one of two hosts go over to another I/O unit: the one that it
+// leaves ends the direct connection at the other host only, and nothing is lost by that.
+func TestDirectPathSwitch(t *testing.T) {
+	w := newWorld(t)
+	grace := func(c *iounit.Config) { c.DirectGrace = time.Minute }
+	one, two := w.gateway("one", directly, grace), w.gateway("two", directly, grace)
+	w.card = one.card
+	p := w.pair(func(c *host.Config) { c.IOUnits, c.Direct.Grace = addrs(one, two), time.Minute })
+	p.direct()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := p.ha.Failover(ctx, two.cable.addr); err != nil {
+		t.Fatal(err)
+	}
+	ended := func(h *host.Host) bool {
+		d := h.Status().Direct
+		return len(d.Connections) == 0 && d.Total.Ended == 1
+	}
+	testenv.Eventually(t, func() bool { return ended(p.ha) && ended(p.hb) }, "the end of the direct connection")
+	a, b := p.ha.Status().Direct.Total, p.hb.Status().Direct.Total
+	if a.OutFrames != b.InFrames || b.OutFrames != a.InFrames || a.Lost+a.Uncertain+b.Lost+b.Uncertain > 0 {
+		t.Errorf("alpha %+v\nbeta %+v", a, b)
 	}
 }
 
