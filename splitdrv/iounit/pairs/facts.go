@@ -49,6 +49,14 @@ func Ends() []Cause {
 // passes reports whether a held connection may wait for the cause to pass.
 func (c Cause) passes() bool { return c == Opening || c == Down || c == LinkDown }
 
+// lasting is the cause if it does not pass, and otherwise "".
+func (c Cause) lasting() Cause {
+	if c.passes() {
+		return ""
+	}
+	return c
+}
+
 // Facts are what is true of a host.
 type Facts struct {
 	Name     string // for people

@@ -2,6 +2,7 @@ package pairs
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -45,11 +46,12 @@ func (p *Pairs) held(now time.Time, h Host, d *session.Direct, here bool) error 
 // match makes a pair of what two hosts have said of each other, if it is permitted.
 func (p *Pairs) match(now time.Time, c *claim) {
 	own := p.hosts[c.host]
-	if why := p.WhyNot(c.host); why != "" {
-		if !why.passes() {
-			p.unclaim(func(o *claim) bool { return o == c })
-			p.deny(c, why)
-		}
+	if why := p.denied(c); why != "" {
+		p.unclaim(func(o *claim) bool { return o == c })
+		p.deny(c, why)
+		return
+	}
+	if p.WhyNot(c.host) != "" {
 		return
 	}
 	var with *claim
@@ -87,10 +89,30 @@ func (p *Pairs) match(now time.Time, c *claim) {
 	}
 }
 
-// matchAll is match for all that a host holds.
+// denied is why a host may not go on with what it holds, whether or not the other one comes
+// for it; "" if that is not known.
+func (p *Pairs) denied(c *claim) Cause {
+	if why := p.WhyNot(c.host); why != "" {
+		return why.lasting()
+	}
+	for h, x := range p.hosts {
+		if h == c.host || x.Platform != c.other {
+			continue
+		}
+		if _, why := p.permitted(c.host, h); why.lasting() != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// matchAll is match for all that a host holds, or another one with it.
 func (p *Pairs) matchAll(now time.Time, h Host) {
-	for _, c := range p.claimsOf(func(c *claim) bool { return c.host == h }) {
-		p.match(now, c)
+	x := p.hosts[h]
+	for _, c := range p.claimsOf(func(c *claim) bool { return c.host == h || c.other == x.Platform }) {
+		if slices.Contains(p.claims[c.id], c) { // one before has not taken it
+			p.match(now, c)
+		}
 	}
 }
 

@@ -79,6 +79,24 @@ func TestHeldRefused(t *testing.T) {
 	}
 }
 
+// TestHeldDenied has one of two hosts be denied what both hold: the other one is told at
+// once, and does not wait for it.
+func TestHeldDenied(t *testing.T) {
+	for name, denied := range map[string]func(*Facts){
+		"policy": func(x *Facts) { x.No = Policy },
+		"mtu":    func(x *Facts) { x.MTU = 9000 },
+	} {
+		first, second := []string{"1 end " + name, "1 ended"}, []string{"2 end " + name, "2 ended"}
+		f := newFixture(t).set(1).set(2, func(x *Facts) { x.No = Opening }).holds(1, 2, 7)
+		f.is()
+		f.set(2, denied).is(first...) // before it has come
+		f.holds(2, 1, 7).is(second...)
+		f.holds(1, 2, 7).is(first...) // after it was denied
+		f.none()
+		f.after(time.Minute).is()
+	}
+}
+
 // TestHeldTwice is about more than one word for the same.
 func TestHeldTwice(t *testing.T) {
 	f := newFixture(t).set(1).set(2).set(3).holds(1, 2, 7).holds(1, 2, 7)
