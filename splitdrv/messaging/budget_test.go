@@ -116,7 +116,7 @@ func TestBudgetInAFlood(t *testing.T) {
 			}
 			return !r.queue.pending.Load() && runs[0].completions > 10000
 		})
-	s := c.Handlers()
+	s := c.Stats().Handlers
 	if s[2].BudgetExhausted < 1000 || s[2].Completions < 3000 {
 		t.Errorf("of the second handler %d completions are counted, and %d times its budget", s[2].Completions,
 			s[2].BudgetExhausted)

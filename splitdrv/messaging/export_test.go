@@ -20,3 +20,26 @@ func (c *Conn) Remembered() int {
 
 // SetClock gives a configuration another clock for what is lent on request.
 func (c *Config) SetClock(now func() time.Time) { c.now = now }
+
+// Assign assigns a data channel to a handler.
+func (c *Conn) Assign(channel, handler int) error {
+	return c.change(HandlerChange{Assign: map[int]int{channel: handler}})
+}
+
+// SetHandler changes the handler that has h's number.
+func (c *Conn) SetHandler(h Handler) error {
+	if h.Budget == 0 {
+		h.Budget = DefaultBudget
+	}
+	return c.change(HandlerChange{Handlers: []HandlerPatch{{
+		Number: h.Number, CPUs: &h.CPUs, Priority: &h.Priority, Budget: &h.Budget, Spin: &h.Spin,
+	}}})
+}
+
+func (c *Conn) change(change HandlerChange) error {
+	g, err := c.Handling().Change(change)
+	if err != nil {
+		return err
+	}
+	return c.SetHandling(g)
+}

@@ -24,7 +24,7 @@ func followed(t *testing.T, conn *messaging.Conn) []messaging.HandlerStats {
 	t.Helper()
 	var all []messaging.HandlerStats
 	until(t, func() error {
-		all = conn.Handlers()
+		all = conn.Stats().Handlers
 		for _, h := range all {
 			for _, w := range h.Workers {
 				if w.Pending {
@@ -396,7 +396,7 @@ func TestReassignUnderTraffic(t *testing.T) {
 			t.Errorf("%s: the fabric was troubled: %+v", h.name, c)
 		}
 		var byHandler, byWorker uint64
-		for _, x := range h.conn.Handlers() {
+		for _, x := range h.conn.Stats().Handlers {
 			byHandler += x.Completions
 			for _, w := range x.Workers {
 				byWorker += w.Completions

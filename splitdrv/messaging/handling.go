@@ -34,34 +34,6 @@ func (c *Conn) SetHandling(g Handling) error {
 	return nil
 }
 
-// Assign assigns data channel channel, from 1, to handler, or, with Unassigned, to
-// none.
-func (c *Conn) Assign(channel, handler int) error {
-	return c.change(HandlerChange{Assign: map[int]int{channel: handler}})
-}
-
-// SetHandler changes the handler that has h's number.
-func (c *Conn) SetHandler(h Handler) error {
-	if h.Budget == 0 {
-		h.Budget = DefaultBudget
-	}
-	return c.change(HandlerChange{Handlers: []HandlerPatch{{
-		Number: h.Number, CPUs: &h.CPUs, Priority: &h.Priority, Budget: &h.Budget, Spin: &h.Spin,
-	}}})
-}
-
-func (c *Conn) change(ch HandlerChange) error {
-	g, err := c.Handling().Change(ch)
-	if err != nil {
-		return fmt.Errorf("messaging: %w", err)
-	}
-	return c.SetHandling(g)
-}
-
-// Handlers are the handlers, by number, the control channel's first. It may be
-// called at any time before Close.
-func (c *Conn) Handlers() []HandlerStats { return c.handlers.stats() }
-
 // ChannelVector is where a data channel's completions raise events.
 type ChannelVector struct {
 	Channel       int `json:"channel"`

@@ -18,6 +18,20 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
+// change changes the handlers of a session.
+func change(conn *messaging.Conn, what messaging.HandlerChange) error {
+	g, err := conn.Handling().Change(what)
+	if err != nil {
+		return err
+	}
+	return conn.SetHandling(g)
+}
+
+// assign assigns a data channel to a handler.
+func assign(conn *messaging.Conn, channel, handler int) error {
+	return change(conn, messaging.HandlerChange{Assign: map[int]int{channel: handler}})
+}
+
 // vectorsOf are the completion vectors that a side's channels have their queues
 // on, the control channel's first.
 func (p *pair) vectorsOf(side string) []int {
@@ -41,7 +55,7 @@ func (p *pair) handlersFollowed(side string) []messaging.HandlerStats {
 	p.t.Helper()
 	var all []messaging.HandlerStats
 	p.until(func() error {
-		all = p.halfs[side].conn.Handlers()
+		all = p.halfs[side].conn.Stats().Handlers
 		for _, h := range all {
 			for _, w := range h.Workers {
 				if w.Pending || w.Error != "" {
@@ -98,7 +112,7 @@ func handlersChosen(t *testing.T, on fabricOf) {
 		if got, want := p.vectorsOf(side), []int{0, 3 % n, 2 % n, 2 % n, 1 % n}; !slices.Equal(got, want) {
 			t.Errorf("%s: channels on completion vectors %d of %d, want %d", side, got, n, want)
 		}
-		handlers := p.halfs[side].conn.Handlers()
+		handlers := p.halfs[side].conn.Stats().Handlers
 		for i, want := range [][]int{{0}, {4}, {2, 3}, {1}} {
 			workers := 2 * len(want)
 			if i == messaging.ControlHandler {
@@ -135,7 +149,7 @@ func handlerReassigned(t *testing.T, on fabricOf) {
 		for {
 			for _, side := range sides {
 				for ch := range cfg.Queues {
-					if err := p.halfs[side].conn.Assign(1+ch, 1+(n+ch)%2); err != nil {
+					if err := assign(p.halfs[side].conn, 1+ch, 1+(n+ch)%2); err != nil {
 						t.Error(err)
 					}
 				}
@@ -160,7 +174,7 @@ func handlerReassigned(t *testing.T, on fabricOf) {
 	for _, side := range sides {
 		conn := p.halfs[side].conn
 		for ch := range cfg.Queues {
-			if err := conn.Assign(1+ch, 2); err != nil {
+			if err := assign(conn, 1+ch, 2); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -218,8 +232,8 @@ func handlerPriorities(t *testing.T, on fabricOf) {
 	for _, priorities := range [][]int{{12, 15}, {18, 15}} {
 		for _, side := range sides {
 			for i, priority := range priorities {
-				if err := p.halfs[side].conn.SetHandler(messaging.Handler{Number: 1 + i, CPUs: cpu,
-					Priority: priority}); err != nil {
+				if err := change(p.halfs[side].conn, messaging.HandlerChange{
+					Handlers: []messaging.HandlerPatch{{Number: 1 + i, Priority: &priority}}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -253,7 +267,7 @@ func handlerRemoved(t *testing.T, on fabricOf) {
 	p.traffic()
 	for _, side := range sides {
 		conn := p.halfs[side].conn
-		if err := conn.Assign(2, messaging.Unassigned); err != nil {
+		if err := assign(conn, 2, messaging.Unassigned); err != nil {
 			t.Fatal(err)
 		}
 		h := p.handlersFollowed(side)[1]
@@ -266,9 +280,9 @@ func handlerRemoved(t *testing.T, on fabricOf) {
 			}
 		}
 	}
-	before := p.halfs[hostSide].conn.Handlers()[1].Completions
+	before := p.halfs[hostSide].conn.Stats().Handlers[1].Completions
 	p.cross(unitSide, 1, repeat(1000, 32)...)
-	if n := p.halfs[hostSide].conn.Handlers()[1].Completions; n != before {
+	if n := p.halfs[hostSide].conn.Stats().Handlers[1].Completions; n != before {
 		t.Errorf("%d completions of a channel that has no handler are counted as the handler's", n-before)
 	}
 	next := cfg
@@ -277,7 +291,7 @@ func handlerRemoved(t *testing.T, on fabricOf) {
 		[]int{1, messaging.Unassigned}) {
 		t.Errorf("in the next session the channels have handlers %d", got)
 	}
-	if err := p.halfs[hostSide].conn.Assign(2, 1); err != nil {
+	if err := assign(p.halfs[hostSide].conn, 2, 1); err != nil {
 		t.Fatal(err)
 	}
 	if h := p.handlersFollowed(hostSide)[1]; !slices.Equal(h.Channels, []int{1, 2}) || h.Completions != before {
@@ -389,8 +403,9 @@ func TestHandlerPriorityShares(t *testing.T) {
 		}
 		equal := share()
 		for _, side := range sides {
-			behind := messaging.Handler{Number: 2, CPUs: cpu, Priority: 19}
-			if err := p.halfs[side].conn.SetHandler(behind); err != nil {
+			behind := 19
+			if err := change(p.halfs[side].conn, messaging.HandlerChange{
+				Handlers: []messaging.HandlerPatch{{Number: 2, Priority: &behind}}}); err != nil {
 				t.Fatal(err)
 			}
 		}
