@@ -1,6 +1,7 @@
 package messaging
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -12,48 +13,32 @@ import (
 // What follows from a configuration: defaults, what is refused, and sizes.
 
 func (c Config) withDefaults() Config {
-	set := func(v *int, def int) {
-		if *v == 0 {
-			*v = def
-		}
-	}
-	if c.Mode == "" {
-		c.Mode = protocol.ModeImm
-	}
-	set(&c.Queues, 1)
-	set(&c.MTU, 1500)
-	set(&c.SendSlots, 64)
-	set(&c.Batch, min(32, max(c.SendSlots/4, 1)))
-	set(&c.BatchBytes, 128<<10)
-	set(&c.SignalEvery, 16)
-	set(&c.MaxInline, 220)
-	c.MaxInline = max(c.MaxInline, 0)
+	c.Mode = cmp.Or(c.Mode, protocol.ModeImm)
+	c.Queues = cmp.Or(c.Queues, 1)
+	c.MTU = cmp.Or(c.MTU, 1500)
+	c.SendSlots = cmp.Or(c.SendSlots, 64)
+	c.Batch = cmp.Or(c.Batch, min(32, max(c.SendSlots/4, 1)))
+	c.BatchBytes = cmp.Or(c.BatchBytes, 128<<10)
+	c.SignalEvery = cmp.Or(c.SignalEvery, 16)
+	c.MaxInline = max(cmp.Or(c.MaxInline, 220), 0)
 	if c.Pools == nil {
 		c.Pools = DefaultPools(c.Mode, c.MTU)
 	}
 	if c.Mode.Sends() {
-		set(&c.MaxPools, len(c.Pools))
+		c.MaxPools = cmp.Or(c.MaxPools, len(c.Pools))
 		c.PeerPools = min(c.PeerPools, 1)
 	}
-	set(&c.MaxPools, min(len(c.Pools)+2, MaxPools))
-	set(&c.PeerPools, c.MaxPools)
+	c.MaxPools = cmp.Or(c.MaxPools, min(len(c.Pools)+2, MaxPools))
+	c.PeerPools = cmp.Or(c.PeerPools, c.MaxPools)
 	if c.LatencyQueue && c.LatencyPools == nil {
 		c.LatencyPools = LatencyPools(c.Mode, c.MTU)
 		// The largest will do for all.
 		c.LatencyPools = c.LatencyPools[max(len(c.LatencyPools)-c.MaxPools, 0):]
 	}
-	if c.PoolIdle == 0 {
-		c.PoolIdle = 10 * time.Second
-	}
-	if c.KeepAlive == 0 {
-		c.KeepAlive = 250 * time.Millisecond
-	}
-	if c.FlushTime == 0 {
-		c.FlushTime = 200 * time.Millisecond
-	}
-	if c.PeerTimeout == 0 {
-		c.PeerTimeout = time.Second
-	}
+	c.PoolIdle = cmp.Or(c.PoolIdle, 10*time.Second)
+	c.KeepAlive = cmp.Or(c.KeepAlive, 250*time.Millisecond)
+	c.PeerTimeout = cmp.Or(c.PeerTimeout, time.Second)
+	c.FlushTime = cmp.Or(c.FlushTime, 200*time.Millisecond)
 	if c.now == nil {
 		c.now = time.Now
 	}
