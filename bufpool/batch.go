@@ -44,8 +44,8 @@ type Batches struct {
 }
 
 // Gather puts an element that was consumed among those whose windows are to be
-// invalidated next, of which there are fewer than MaxBatch.
-func (b *Batches) Gather(w Written) {
+// invalidated next, of which there are fewer than MaxBatch, and returns these.
+func (b *Batches) Gather(w Written) *Batch {
 	if b.gathered == nil {
 		if n := len(b.spare); n > 0 {
 			b.gathered = b.spare[n-1]
@@ -55,6 +55,7 @@ func (b *Batches) Gather(w Written) {
 		}
 	}
 	b.gathered.Written = append(b.gathered.Written, w)
+	return b.gathered
 }
 
 // Gathered returns the elements that are gathered.

@@ -51,7 +51,6 @@ type receiver struct {
 	renewed  int             // receives of the batch in hand that are posted again
 	consumed []consumed      // free again after the next flush
 	batches  bufpool.Batches // of one-touch pools
-	begun    time.Time       // when the first element was gathered there
 	longest  atomic.Uint64   // nanoseconds, of all revocations
 	returns  bufpool.Returns
 	out      delivery
@@ -427,7 +426,7 @@ func (r *receiver) adopt(p *bufpool.Local) error {
 func (r *receiver) invalidated(key uint32) error {
 	p := r.adopted.invalidated(key)
 	if p == nil {
-		return r.violation(ErrInvalidated, "key %#x", key)
+		return r.violation(bufpool.ErrInvalidated, "key %#x", key)
 	}
 	if err := r.manager.step(bufpool.Event{Kind: bufpool.Invalidated, Local: p}); err != nil {
 		return r.violation(err, "key %#x", key)
