@@ -26,7 +26,7 @@ func (a *adopted) init(channel int, first uint32, most int) {
 // find finds a pool that the peer may write, counted from the channel's first.
 func (a *adopted) find(class uint32) (*bufpool.Local, error) {
 	if class >= uint32(len(a.pools)) || a.pools[class] == nil {
-		return nil, channelViolation(a.channel, ErrPool, "pool %d", class+a.first)
+		return nil, channelViolation(a.channel, bufpool.ErrPool, "pool %d", class+a.first)
 	}
 	return a.pools[class], nil
 }

@@ -131,7 +131,7 @@ func (d *dispatcher) onUpdate(msg []byte) error {
 	for r := m.Returns(); r.Next(); {
 		g := d.pools.remote(r.Pool())
 		if g == nil {
-			return controlViolation(ErrPool, "update of pool %d", r.Pool())
+			return controlViolation(bufpool.ErrPool, "update of pool %d", r.Pool())
 		}
 		tx := d.channels[g.Channel-1].tx
 		for i := range r.Len() {
@@ -154,7 +154,7 @@ func (d *dispatcher) onIndicate(msg []byte) error {
 	}
 	channel := int(m.At(0).Pool / uint32(d.c.cfg.MaxPools))
 	if channel >= len(d.channels) {
-		return controlViolation(ErrPool, "indication of pool %d", m.At(0).Pool)
+		return controlViolation(bufpool.ErrPool, "indication of pool %d", m.At(0).Pool)
 	}
 	first := d.c.firstRef(channel + 1)
 	events := d.events[:0]
@@ -162,7 +162,8 @@ func (d *dispatcher) onIndicate(msg []byte) error {
 		x := m.At(i)
 		class := x.Pool - first
 		if class >= uint32(d.c.cfg.MaxPools) {
-			return controlViolation(ErrPool, "indication of pool %d in a message about data channel %d", x.Pool, channel+1)
+			return controlViolation(bufpool.ErrPool, "indication of pool %d in a message about data channel %d", x.Pool,
+				channel+1)
 		}
 		events = append(events, rxEvent{kind: rxIndicated, class: class, elem: x.Element, length: x.Length,
 			last: i == m.Len()-1})

@@ -8,29 +8,20 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// What a peer can do wrong. Each arrives wrapped in a *ProtocolError, as do
-// the decoders' errors of package protocol and the states' of package bufpool.
+// What a peer can do wrong, besides what packages protocol and bufpool find. Each
+// arrives wrapped in a *ProtocolError.
 var (
 	ErrDataSend        = errors.New("message on a data channel that is not an RDMA write with immediate data")
-	ErrPool            = bufpool.ErrPool
 	ErrIndicatedLength = errors.New("indicated length is not the written one")
 	ErrFrame           = errors.New("malformed frame")
-	ErrPoolTwice       = bufpool.ErrPoolTwice
-	ErrTooManyPools    = bufpool.ErrTooManyPools
-	ErrTooManyElements = bufpool.ErrTooManyElements
 	ErrNoChannel       = errors.New("data channel that the session does not have")
 	ErrTooManyRequests = errors.New("more unanswered requests than agreed")
-	ErrReply           = bufpool.ErrReply
 	ErrUnexpected      = errors.New("message that has no place here")
 	ErrImmediate       = errors.New("immediate data in a mode without")
 	ErrIndications     = errors.New("more indications than elements")
 	ErrSequence        = errors.New("message out of sequence")
-	ErrTooManyFlushes  = bufpool.ErrTooManyFlushes
 	ErrProofMissing    = errors.New("no proof that the queue pairs are those of the authenticated connection")
 	ErrProofWrong      = errors.New("wrong proof that the queue pairs are those of the authenticated connection")
-	ErrKeys            = bufpool.ErrKeys
-	ErrInvalidated     = bufpool.ErrInvalidated
-	ErrKeyMessage      = bufpool.ErrKeyMessage
 )
 
 // ErrPeerSilent ends a session whose peer showed no sign of life for
@@ -82,25 +73,25 @@ var rules = []struct {
 	{"length", bufpool.ErrLength},
 	{"not-out", bufpool.ErrNotOut},
 	{"data-send", ErrDataSend},
-	{"pool-unknown", ErrPool},
+	{"pool-unknown", bufpool.ErrPool},
 	{"indicated-length", ErrIndicatedLength},
 	{"frame", ErrFrame},
-	{"pool-twice", ErrPoolTwice},
-	{"too-many-pools", ErrTooManyPools},
-	{"too-many-elements", ErrTooManyElements},
+	{"pool-twice", bufpool.ErrPoolTwice},
+	{"too-many-pools", bufpool.ErrTooManyPools},
+	{"too-many-elements", bufpool.ErrTooManyElements},
 	{"no-channel", ErrNoChannel},
 	{"too-many-requests", ErrTooManyRequests},
-	{"reply", ErrReply},
+	{"reply", bufpool.ErrReply},
 	{"unexpected", ErrUnexpected},
 	{"immediate", ErrImmediate},
 	{"indications", ErrIndications},
 	{"sequence", ErrSequence},
-	{"too-many-flushes", ErrTooManyFlushes},
+	{"too-many-flushes", bufpool.ErrTooManyFlushes},
 	{"proof-missing", ErrProofMissing},
 	{"proof-wrong", ErrProofWrong},
-	{"invalidated", ErrInvalidated},
-	{"pool-keys", ErrKeys},
-	{"key-message", ErrKeyMessage},
+	{"invalidated", bufpool.ErrInvalidated},
+	{"pool-keys", bufpool.ErrKeys},
+	{"key-message", bufpool.ErrKeyMessage},
 }
 
 // Codes are the names of all rules that a peer can break, for counters.

@@ -483,16 +483,14 @@ func (r *receiver) gather(w bufpool.Written) {
 	if len(r.batches.Gathered()) == bufpool.MaxBatch {
 		r.revoke()
 	}
-	if len(r.batches.Gathered()) == 0 {
-		r.begun = time.Now()
+	if b := r.batches.Gather(w); len(b.Written) == 1 {
+		b.Begun = time.Now()
 	}
-	r.batches.Gather(w)
 }
 
 // revoke has the sender invalidate the windows of what was gathered.
 func (r *receiver) revoke() {
 	if b := r.batches.Revoke(); b != nil {
-		b.Begun = r.begun
 		r.sender.put(sqRequest{kind: sqRevoke, batch: b})
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -145,7 +146,7 @@ func (q *requests) onReply(msg []byte) error {
 	delete(q.waiting, m.TransactionContext)
 	q.mu.Unlock()
 	if !ok || p.t != m.Type {
-		return controlViolation(ErrReply, "reply about %v, transaction %#x", m.Type, m.TransactionContext)
+		return controlViolation(bufpool.ErrReply, "reply about %v, transaction %#x", m.Type, m.TransactionContext)
 	}
 	m.Data = append([]byte(nil), m.Data...)
 	p.reply <- m
