@@ -96,9 +96,9 @@ bench-attacks-native: ## measure the same at full speed, without RDMA devices (R
 	build/measure bench-attacks-native $(BENCH_FLAGS) $(ATTACKS)
 
 .PHONY: bench-hosts
-bench-hosts: ## have many hosts connect to one I/O unit at once (HOSTS=400, BUSY=0 processes beside, ROUNDS=3)
+bench-hosts: ## have many hosts connect to one I/O unit at once (HOSTS=400, PORTS=macvtap or none, BUSY=0 processes beside, FLOOD=0s of frames once they are in, ROUNDS=3)
 	@$(MAKE) --no-print-directory build/measure
-	build/measure bench-hosts -hosts $(or $(HOSTS),400) -busy $(or $(BUSY),0) -v $(BENCH_FLAGS)
+	build/measure bench-hosts -hosts $(or $(HOSTS),400) -ports $(or $(PORTS),macvtap) -busy $(or $(BUSY),0) -flood $(or $(FLOOD),0s) -v $(BENCH_FLAGS)
 
 .PHONY: bench-failover
 bench-failover: ## measure fail-overs after kill -9 of the I/O unit, on Soft-RoCE (ROUNDS=50)

@@ -28,6 +28,7 @@ type crowd struct {
 	hosts  int
 	ports  string
 	stay   time.Duration // once all are in
+	flood  time.Duration // after that, for which all of them send frames as fast as they can
 	within time.Duration // bounds the wait for that
 }
 
@@ -48,6 +49,8 @@ type result struct {
 	refusals  map[string]uint64
 	reasons   map[string]uint64
 	processor time.Duration // of this process, until all were in
+	idle      float64       // of a processor, used while they stayed
+	flood     *flood        // nil: there was none
 }
 
 // gathering is an I/O unit and the hosts on their way to it.
@@ -56,6 +59,7 @@ type gathering struct {
 	network *fabrictest.Network
 	hosts   []*host.Host
 	netdevs []*netdev
+	lan     sinks
 	said    tally // by the hosts
 	log     *slog.Logger
 	tasks   testbed.Tasks
@@ -70,7 +74,7 @@ func gather(ctx context.Context, c crowd) (_ result, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	m := &gathering{network: fabrictest.New(), all: make(chan struct{}), log: log}
-	port, free, err := portsOf(c.ports)
+	port, free, err := portsOf(c.ports, &m.lan)
 	if err != nil {
 		cancel()
 		return result{}, err
@@ -114,9 +118,14 @@ func gather(ctx context.Context, c crowd) (_ result, err error) {
 	case <-m.all:
 		r.allIn = time.Since(began)
 		r.processor = used() - before
+		began, before := time.Now(), used()
 		late.Reset(c.stay)
 		select {
 		case <-late.C:
+			r.idle = (used() - before).Seconds() / time.Since(began).Seconds()
+			if c.flood > 0 {
+				r.flood, err = m.flood(ctx, c.flood)
+			}
 		case <-ctx.Done():
 		}
 	case <-late.C:
@@ -124,7 +133,7 @@ func gather(ctx context.Context, c crowd) (_ result, err error) {
 	case <-ctx.Done():
 	}
 	m.count(&r)
-	return r, ctx.Err()
+	return r, errors.Join(err, ctx.Err())
 }
 
 // serve starts the I/O unit and returns the port that it listens on.

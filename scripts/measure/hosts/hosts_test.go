@@ -29,6 +29,23 @@ func meet(t *testing.T, ports string) {
 // TestManyHosts has ports that cost nothing.
 func TestManyHosts(t *testing.T) { meet(t, noPorts) }
 
+// TestFlood has all hosts send, and counts for each what the LAN took.
+func TestFlood(t *testing.T) {
+	c := crowd{hosts: 5, ports: noPorts, stay: time.Millisecond, flood: 100 * time.Millisecond, within: 2 * time.Minute}
+	r, err := gather(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := r.flood; f == nil || f.rate <= 0 || f.processor <= 0 || f.busiest < 1 || f.least > 1 {
+		t.Errorf("%+v", f)
+	}
+	for _, c := range []crowd{{hosts: 1, ports: macvtapPorts, flood: 1}, {hosts: 1, ports: noPorts, flood: -1}} {
+		if err := (&Options{crowd: c}).Measure(t.Context(), results.NewRecorder(io.Discard), 1, nil); err == nil {
+			t.Errorf("a flood of %v at ports %s", c.flood, c.ports)
+		}
+	}
+}
+
 // TestNetnsManyHosts has a macvtap for each host.
 func TestNetnsManyHosts(t *testing.T) {
 	testenv.NeedRoot(t)

@@ -2,11 +2,13 @@ package hosts
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -21,12 +23,13 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// portsOf makes a network card with ports of that kind, and what takes it apart.
-func portsOf(kind string) (ports, func() error, error) {
+// portsOf makes a network card with ports of that kind, and what takes it apart. Ports
+// that cost nothing are noted.
+func portsOf(kind string, noted *sinks) (ports, func() error, error) {
 	switch kind {
 	case noPorts:
 		return ports{
-			open:  func(mac net.HardwareAddr, _ int) (lan.Interface, error) { return newPort(mac) },
+			open:  func(mac net.HardwareAddr, _ int) (lan.Interface, error) { return noted.open(mac) },
 			state: func() (lan.LinkState, error) { return steady, nil },
 		}, func() error { return nil }, nil
 	case macvtapPorts:
@@ -97,30 +100,59 @@ func cable(ns string) error {
 // steady is the state of the card that costs nothing.
 var steady = lan.LinkState{Up: true, MTU: 1500, Speed: 10000}
 
-// null is a queue that no frame comes from, and that takes all.
+// null is a queue that no frame comes from, unless it is told to flood, and that takes
+// and counts all.
 type null struct {
 	fd    int
 	close sync.Once
+	flood atomic.Pointer[[]byte] // the frame that comes from it without end
+	taken atomic.Uint64
 }
 
 func newNull() (*null, error) {
-	// It is never readable, and always writable.
+	// It is never readable unless it floods, and always writable.
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	return &null{fd: fd}, os.NewSyscallError("eventfd", err)
 }
 
+// begin has frames come from the queue, and end has none come any more.
+func (n *null) begin(frame []byte) error {
+	n.flood.Store(&frame)
+	_, err := unix.Write(n.fd, binary.NativeEndian.AppendUint64(nil, 1))
+	return os.NewSyscallError("write", err)
+}
+
+func (n *null) end() error {
+	n.flood.Store(nil)
+	var b [8]byte
+	_, err := unix.Read(n.fd, b[:])
+	return os.NewSyscallError("read", err)
+}
+
 var errAgain error = unix.EAGAIN
 
-func (n *null) FD() int                            { return n.fd }
-func (n *null) WriteFD() int                       { return n.fd }
-func (n *null) ReadFrame([]byte) ([]byte, error)   { return nil, errAgain }
-func (n *null) WriteFrame([]byte) error            { return nil }
-func (n *null) WriteParts([]byte, []byte) error    { return nil }
-func (n *null) WriteFrames(ops []vnet.WriteOp) int { clearErrs(ops); return len(ops) }
+func (n *null) FD() int                          { return n.fd }
+func (n *null) WriteFD() int                     { return n.fd }
+func (n *null) ReadFrame([]byte) ([]byte, error) { return nil, errAgain }
+func (n *null) WriteFrame([]byte) error          { return nil }
+func (n *null) WriteParts([]byte, []byte) error  { return nil }
+
+func (n *null) WriteFrames(ops []vnet.WriteOp) int {
+	clearErrs(ops)
+	n.taken.Add(uint64(len(ops)))
+	return len(ops)
+}
 
 func (n *null) ReadFrames(ops []vnet.ReadOp) int {
-	ops[0].Frame, ops[0].Err = nil, errAgain
-	return 1
+	frame := n.flood.Load()
+	if frame == nil {
+		ops[0].Frame, ops[0].Err = nil, errAgain
+		return 1
+	}
+	for i := range ops {
+		ops[i].Frame, ops[i].Err = ops[i].Slot[:copy(ops[i].Slot, *frame)], nil
+	}
+	return len(ops)
 }
 
 func (n *null) Close() (err error) {
@@ -142,12 +174,33 @@ type port struct {
 
 var _ lan.Interface = (*port)(nil)
 
-func newPort(mac net.HardwareAddr) (*port, error) {
+// sinks are the ports that cost nothing. Each was opened for a host's session.
+type sinks struct {
+	mu  sync.Mutex
+	all []*port
+}
+
+func (s *sinks) open(mac net.HardwareAddr) (*port, error) {
 	q, err := newNull()
 	if err != nil {
 		return nil, err
 	}
-	return &port{q, mac}, nil
+	p := &port{q, mac}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, p)
+	return p, nil
+}
+
+// taken is how many frames each has taken.
+func (s *sinks) taken() []uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := make([]uint64, len(s.all))
+	for i, p := range s.all {
+		n[i] = p.queue.taken.Load()
+	}
+	return n
 }
 
 func (p *port) Name() string                                       { return "none" }

@@ -32,6 +32,7 @@ const (
 	allIn   = "all in"
 	silent  = "silent"
 	crowded = "crowded"
+	busiest = "busiest"
 )
 
 // goals: soon, and without anybody declared dead or refused for want of room.
@@ -45,6 +46,8 @@ func goals(rs results.Rows) (list []results.Goal) {
 			list = append(list, r.ReachMedian("sessions declared silent", "<=", 0)...)
 		case crowded:
 			list = append(list, r.ReachMedian("connections refused for want of room", "<=", 0)...)
+		case busiest:
+			list = append(list, r.ReachMedian("the busiest of many hosts that flood, to the mean", "<=", 1.5)...)
 		}
 	}
 	return list
@@ -63,6 +66,7 @@ func (o *Options) Flags(flags *flag.FlagSet) {
 	flags.StringVar(&o.crowd.ports, "ports", macvtapPorts, "the I/O unit's ports: macvtap, or none")
 	flags.IntVar(&o.busy, "busy", 0, "processes beside that use a processor each")
 	flags.DurationVar(&o.crowd.stay, "stay", 3*time.Second, "how long the hosts stay once all of them are in")
+	flags.DurationVar(&o.crowd.flood, "flood", 0, "how long all hosts send after that as fast as they can; with -ports none only")
 	flags.DurationVar(&o.crowd.within, "within", time.Minute, "how long to wait for all of them")
 	flags.BoolVar(&o.each, "v", false, "show what the hosts logged")
 }
@@ -71,6 +75,9 @@ func (o *Options) Flags(flags *flag.FlagSet) {
 func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int, args []string) error {
 	if o.crowd.hosts < 1 || o.busy < 0 || len(args) > 0 {
 		return errors.New("-hosts must be above 0, and -busy 0 at least")
+	}
+	if o.crowd.flood < 0 || o.crowd.flood > 0 && o.crowd.ports != noPorts {
+		return fmt.Errorf("-flood must be 0 at least, and counts what ports take that cost nothing: -ports %s", noPorts)
 	}
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -125,6 +132,15 @@ func (o *Options) record(r result, rec *results.Recorder, round int) {
 	sink.Add(crowded, "connections", float64(r.crowded))
 	sink.Add("refused", "hosts", float64(r.refused))
 	sink.Add("refused more than once", "hosts", float64(r.again))
+	if r.allIn > 0 {
+		sink.Add("processor while idle", "%", 100*r.idle)
+	}
+	if f := r.flood; f != nil {
+		sink.Add("frames of 64 bytes", "/s", f.rate)
+		sink.Add("processor for a frame", "µs", 1e6*f.processor)
+		sink.Add(busiest, "of the mean", f.busiest)
+		sink.Add("least", "of the mean", f.least)
+	}
 	for _, counted := range []struct {
 		what  string
 		times map[string]uint64

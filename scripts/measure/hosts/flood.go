@@ -1,0 +1,71 @@
+package hosts
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/splitnic/splitnic/scripts/measure/results"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// flood is what came through while all hosts sent as fast as they could.
+type flood struct {
+	rate      float64 // frames per second of all hosts together
+	processor float64 // seconds for each frame, of both halves
+	busiest   float64 // frames of the host that got through most, to the mean
+	least     float64 // the same of the one that got through least
+}
+
+const (
+	floodFrame = 64 // bytes
+	// settle is how long hosts flood before that is measured: each of them gets its
+	// pools, and touches its memory for the first time.
+	settle = time.Second
+)
+
+// flood has all hosts send frames to the LAN for d.
+func (m *gathering) flood(ctx context.Context, d time.Duration) (_ *flood, err error) {
+	for _, n := range m.netdevs {
+		s, err := n.State()
+		if err != nil {
+			return nil, err
+		}
+		frame := make([]byte, vnet.HdrLen+floodFrame)
+		copy(frame[vnet.HdrLen:], []byte{2, 0xff, 0, 0, 0, 1}) // nobody's
+		copy(frame[vnet.HdrLen+6:], s.MAC)
+		copy(frame[vnet.HdrLen+12:], []byte{0x88, 0xb5}) // IEEE 802, for experiments
+		if err := n.port.begin(frame); err != nil {
+			return nil, err
+		}
+	}
+	defer func() {
+		for _, n := range m.netdevs {
+			err = errors.Join(err, n.port.end())
+		}
+	}()
+	if err := results.Pause(ctx, settle); err != nil {
+		return nil, err
+	}
+	began, cpu, before := time.Now(), used(), m.lan.taken()
+	if err := results.Pause(ctx, d); err != nil {
+		return nil, err
+	}
+	took, cpu, after := time.Since(began), used()-cpu, m.lan.taken()
+	// A host whose session has ended meanwhile has a port more.
+	before = append(before, make([]uint64, len(after)-len(before))...)
+	sum := uint64(0)
+	for i := range after {
+		after[i] -= before[i]
+		sum += after[i]
+	}
+	if sum == 0 {
+		return nil, errors.New("no frame came through")
+	}
+	mean := float64(sum) / float64(len(m.hosts))
+	return &flood{
+		rate: float64(sum) / took.Seconds(), processor: cpu.Seconds() / float64(sum),
+		busiest: float64(slices.Max(after)) / mean, least: float64(slices.Min(after)) / mean,
+	}, nil
+}
