@@ -81,20 +81,22 @@ func flood(t *testing.T, cfg Config, enough func(*Conn, []taking) bool) (*Conn, 
 	return c, k.runs
 }
 
-// TestBudgetIsShared floods two channels that have one handler, on one P: neither
-// takes more than the budget before the other takes its turn.
-func TestBudgetIsShared(t *testing.T) {
+// TestBudgetEndsATurn floods two channels, with one handler and with one each, on one
+// P: neither takes more than the budget before the other takes its turn.
+func TestBudgetEndsATurn(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const budget = 40
-	_, runs := flood(t, Config{Queues: 2, Handlers: []Handler{{Number: 1, Budget: budget}}},
-		func(_ *Conn, runs []taking) bool {
+	both := []Handler{{Number: 1, Budget: budget}, {Number: 2, Budget: budget}}
+	for n := range both {
+		_, runs := flood(t, Config{Queues: 2, Handlers: both[:n+1]}, func(_ *Conn, runs []taking) bool {
 			return len(runs) > 100
 		})
-	for i, r := range runs[1:100] { // the first one began alone
-		// Once in a while the runtime lets the same one run again.
-		if r.most > budget || r.completions > 4*budget {
-			t.Fatalf("turn %d: channel %d took %d completions, %d at once, with a budget of %d", i, r.channel, r.completions,
-				r.most, budget)
+		for i, r := range runs[1:100] { // the first one began alone
+			// Once in a while the runtime lets the same one run again.
+			if r.most > budget || r.completions > 4*budget {
+				t.Fatalf("%d handlers, turn %d: channel %d took %d completions, %d at once, with a budget of %d", n+1, i,
+					r.channel, r.completions, r.most, budget)
+			}
 		}
 	}
 }

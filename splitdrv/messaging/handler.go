@@ -57,8 +57,8 @@ type Handler struct {
 	// of the process. Below that it takes CAP_SYS_NICE, or RLIMIT_NICE.
 	Priority int `json:"priority"`
 	// Budget is how many completions, or transfers of a sender, a worker handles
-	// in a row before it looks at what else there is for it and lets the other
-	// channels of the handler go on; default DefaultBudget.
+	// in a row before it looks at what else there is for it and lets other channels
+	// go on, also those of other sessions; default DefaultBudget.
 	Budget int `json:"budget"`
 	// Spin is how long a receiver, or the control channel's worker, polls an
 	// empty queue before it arms it and sleeps.

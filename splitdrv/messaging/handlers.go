@@ -44,19 +44,9 @@ func (h *handlers) newWorker(channel int, role Role, wake *epoll.Event) *worker 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := &worker{mu: &h.mu, channel: channel, role: role, wake: wake}
-	w.configure(h.effective(channel))
+	w.configure(h.now.of(channel))
 	h.workers = append(h.workers, w)
 	return w
-}
-
-// effective is what the workers of a channel have to follow. The caller holds the
-// lock.
-func (h *handlers) effective(channel int) effective {
-	e := effective{Handler: *h.now.of(channel)}
-	for i, number := range h.now.Assigned {
-		e.shared = e.shared || (number == e.Number && number != Unassigned && i+1 != channel)
-	}
-	return e
 }
 
 // set puts other handlers in force.
@@ -79,26 +69,26 @@ func (h *handlers) set(g Handling) error {
 	}
 	h.now = g
 	for _, w := range h.workers {
-		h.reconfigure(w, h.effective(w.channel))
+		h.reconfigure(w, h.now.of(w.channel))
 	}
 	return nil
 }
 
 // reconfigure has a worker follow another configuration, and counts what it has
 // done for the handler that it had before. The caller holds the lock.
-func (h *handlers) reconfigure(w *worker, e effective) {
+func (h *handlers) reconfigure(w *worker, to *Handler) {
 	p := &w.placed
-	if e.equal(&p.effective) {
+	if to.equal(&p.Handler) {
 		return
 	}
-	if e.Number != p.Number {
+	if to.Number != p.Number {
 		now := w.tally()
 		if p.Number != Unassigned {
 			h.past[p.Number] = h.past[p.Number].plus(now.minus(p.from))
 		}
 		p.from = now
 	}
-	w.configure(e)
+	w.configure(to)
 }
 
 // close ends all change. The workers are gone, and soon their events are.

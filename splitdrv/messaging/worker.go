@@ -26,24 +26,18 @@ const (
 	RoleBoth     Role = "sender and receiver"
 )
 
-// effective is a handler's configuration as it is for the workers of one channel.
-type effective struct {
-	Handler
-	shared bool // other channels are assigned to the handler, too
-}
-
-func (e *effective) equal(o *effective) bool {
-	return e.Number == o.Number && e.shared == o.shared && slices.Equal(e.CPUs, o.CPUs) &&
-		e.Priority == o.Priority && e.Budget == o.Budget && e.Spin == o.Spin
+func (h *Handler) equal(o *Handler) bool {
+	return h.Number == o.Number && slices.Equal(h.CPUs, o.CPUs) && h.Priority == o.Priority && h.Budget == o.Budget &&
+		h.Spin == o.Spin
 }
 
 // ownThread reports whether the workers have threads of their own.
-func (e *effective) ownThread() bool { return len(e.CPUs) > 0 || e.Priority != 0 }
+func (h *Handler) ownThread() bool { return len(h.CPUs) > 0 || h.Priority != 0 }
 
 // bind puts a thread on the processors and gives it the priority. What is not
 // configured becomes as it was when the process began.
-func (e *effective) bind(tid int) error {
-	list, nice := e.CPUs, e.Priority
+func (h *Handler) bind(tid int) error {
+	list, nice := h.CPUs, h.Priority
 	if len(list) == 0 {
 		list = cpus.Allowed()
 	}
@@ -69,7 +63,6 @@ type worker struct {
 	// Of the handler, written by who changes it.
 	budget    atomic.Int64
 	spin      atomic.Int64 // nanoseconds
-	shared    atomic.Bool
 	ownThread atomic.Bool
 
 	// The goroutine's own.
@@ -83,7 +76,7 @@ type worker struct {
 
 // placement is where a worker is.
 type placement struct {
-	effective
+	Handler
 	from tally // what it had counted when it came to the handler
 	tid  int   // of the thread that it is locked to, 0 if there is none
 	err  error // of binding that
@@ -106,15 +99,14 @@ func (w *worker) tally() tally {
 
 // configure puts a configuration in force. What the kernel refuses is shown in
 // the stats: frames matter more. The caller holds the handlers' lock.
-func (w *worker) configure(e effective) {
+func (w *worker) configure(h *Handler) {
 	p := &w.placed
-	p.effective = e
-	w.budget.Store(int64(e.Budget))
-	w.spin.Store(int64(e.Spin))
-	w.shared.Store(e.shared)
-	own := e.ownThread()
+	p.Handler = *h
+	w.budget.Store(int64(h.Budget))
+	w.spin.Store(int64(h.Spin))
+	own := h.ownThread()
 	if p.tid != 0 {
-		p.err = e.bind(p.tid)
+		p.err = h.bind(p.tid)
 		own = own || p.err != nil // one that is not as it was stays the worker's, and ends with it
 	}
 	if w.ownThread.Swap(own) != own {
@@ -154,7 +146,7 @@ func (w *worker) release() {
 	if !w.locked {
 		return
 	}
-	if (&effective{}).bind(w.placed.tid) == nil {
+	if (&Handler{}).bind(w.placed.tid) == nil {
 		runtime.UnlockOSThread()
 	}
 	w.locked, w.placed.tid, w.placed.err = false, 0, nil
@@ -203,9 +195,11 @@ func (w *worker) woke() {
 	w.wakeups.Add(1)
 }
 
-// spend takes n from the budget. If that is exhausted the other workers of the
-// handler get their turn, it is whole again, and spend returns true: the worker
-// is to look at what else it has to do.
+// spend takes n from the budget. If that is exhausted other workers get their turn,
+// those of other sessions too, it is whole again, and spend returns true: the worker
+// is to look at what else it has to do. Without that a worker that always finds
+// something goes on until the runtime interrupts it, after ten milliseconds, while many
+// others wait.
 func (w *worker) spend(n int) bool {
 	if w.used += n; w.used < int(w.budget.Load()) {
 		return false
@@ -213,12 +207,11 @@ func (w *worker) spend(n int) bool {
 	w.used = 0
 	w.exhausted.Add(1)
 	w.place()
-	switch {
-	case w.locked:
+	if w.locked {
 		// To threads on the same processor. Gosched would have this thread sleep,
 		// and another one wake it.
 		_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-	case w.shared.Load():
+	} else {
 		runtime.Gosched()
 	}
 	return true
