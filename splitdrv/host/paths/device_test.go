@@ -17,15 +17,16 @@ import (
 
 // device is a queue of a netdevice in memory, with a descriptor to wait at.
 type device struct {
-	mu     sync.Mutex
-	in     [][]byte
-	out    [][]byte
-	err    error // of the next read, if it is empty
-	full   bool  // takes no frame
-	quiet  bool  // nothing is kept of what is written
-	before func()
-	sink   func(frame []byte) // gets what is written, instead
-	event  *epoll.Event
+	mu      sync.Mutex
+	in      [][]byte
+	out     [][]byte
+	err     error              // of the next read, if it is empty
+	full    bool               // takes no frame
+	quiet   bool               // nothing is kept of what is written
+	before  func()             // a frame is written
+	reading func()             // frames are read
+	sink    func(frame []byte) // gets what is written, instead
+	event   *epoll.Event
 }
 
 func newDevice(t testing.TB) *device {
@@ -96,6 +97,9 @@ func (d *device) received() [][]byte {
 func (d *device) FD() int { return d.event.FD() }
 
 func (d *device) ReadFrames(ops []vnet.ReadOp) int {
+	if d.reading != nil {
+		defer d.reading()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range ops {

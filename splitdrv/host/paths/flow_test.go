@@ -79,10 +79,16 @@ func TestFlowStaysInItsQueue(t *testing.T) {
 				t.Fatalf("port %d: queue %d has %d frames", port, i, got)
 			}
 		}
-		s.SetQueues(1)
-		write(t, p.Port(), whole, packet(own, peer, 4, 2, 1, [2]uint16{80, port}))
-		if len(d[0].received()) != 1 {
-			t.Fatal("a frame is put into a queue that is not in use")
+		for used := 1; used < 3; used++ {
+			s.SetQueues(used)
+			write(t, p.Port(), whole, packet(own, peer, 4, 2, 1, [2]uint16{80, port}))
+			got := 0
+			for _, d := range d[:used] {
+				got += len(d.received())
+			}
+			if got != 1 {
+				t.Fatal("a frame is put into a queue that is not in use")
+			}
 		}
 		s.SetQueues(3)
 		u[0].drain(t)

@@ -86,6 +86,24 @@ func TestMarkersArrive(t *testing.T) {
 	}
 }
 
+// TestMarkersOfAnotherSession has the peer have another session, with fewer queues, while its
+// markers come: those of the one before do not stand for any of its.
+func TestMarkersOfAnotherSession(t *testing.T) {
+	s, _ := newSplit(t, 1, Config{})
+	arrived := 0
+	if _, err := s.Open(Peer{MACs: []protocol.MAC{peer}, Own: []protocol.MAC{own}, In: noncesOf(7), MTU: 1500,
+		Arrived: func() { arrived++ }}); err != nil {
+		t.Fatal(err)
+	}
+	write(t, s.Uplink()[0], whole, markerOf(7, 0, 3), markerOf(7, 1, 3), markerOf(7, 0, 2))
+	if arrived != 0 {
+		t.Error("a marker of an earlier session stands for one of this")
+	}
+	if write(t, s.Uplink()[0], whole, markerOf(7, 1, 2)); arrived != 1 {
+		t.Error("the markers have not arrived")
+	}
+}
+
 // TestMarkersWithoutPath has markers come when none is expected.
 func TestMarkersWithoutPath(t *testing.T) {
 	s, d := newSplit(t, 1, Config{})
@@ -243,6 +261,15 @@ func TestPathsToOneAddress(t *testing.T) {
 	opened(t, s, peer, behind)
 }
 
+// tiny is a super-frame from the peer with segments of one byte.
+func tiny() []byte {
+	f := packet(own, peer, 4, 2, 1, [2]uint16{80, 80})
+	f = append(f, make([]byte, 3000)...)
+	copy(f, []byte{1, vnet.GSOTCPv4, 54, 0, 1, 0, 34, 0, 16, 0})
+	f[vnet.MinFrame+9], f[vnet.MinFrame+32] = 6, 0x50
+	return f
+}
+
 // TestFromPeer has a peer send what it may, and everything else.
 func TestFromPeer(t *testing.T) {
 	for _, cut := range []int{whole, 20, 24, 100} {
@@ -251,14 +278,14 @@ func TestFromPeer(t *testing.T) {
 		long := frame(own, peer, 1514)
 		done, _ := write(t, direct.port, cut, frame(own, third, 60), frame(own, peer, 60), frame(third, peer, 60),
 			frame(all, peer, 60), frame(own, peer, 60, 5), frame(own, peer, 60, 6), frame(own, peer, 1519),
-			edited(frame(own, peer, 60), 0, 0x40), long, markerOf(2, 0, 1))
+			edited(frame(own, peer, 60), 0, 0x40), long, markerOf(2, 0, 1), tiny())
 		got := d[0].received() // where those of no flow go
 		want := [][]byte{frame(own, peer, 60), frame(own, peer, 60, 5), long, markerOf(2, 0, 1)}
-		if done != 10 || !slices.EqualFunc(got, want, slices.Equal) {
-			t.Errorf("in parts of %d: %d frames of %d are done with, %d written", cut, done, 10, len(got))
+		if done != 11 || !slices.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("in parts of %d: %d frames of %d are done with, %d written", cut, done, 11, len(got))
 		}
 		c := p.Counts()
-		if c.Source != 1 || c.Destination != 2 || c.VLAN != 1 || c.Malformed != 2 || c.InFrames != 4 ||
+		if c.Source != 1 || c.Destination != 2 || c.VLAN != 1 || c.Malformed != 3 || c.InFrames != 4 ||
 			c.InBytes != 60+60+1514+60 {
 			t.Errorf("in parts of %d: %+v", cut, c)
 		}

@@ -353,7 +353,7 @@ func TestBrokenNetdevice(t *testing.T) {
 	if direct.read(t, 8) != nil || s.reads(0) != q.uplink {
 		t.Error("the direct path still reads")
 	}
-	release(direct)
+	direct.read(t, 8) // it would
 	if q.graceEnds(); s.reads(0) != q.uplink {
 		t.Error("it reads again")
 	}
@@ -426,10 +426,13 @@ func TestRingFull(t *testing.T) {
 	if c := p.Counts(); c.Held != 3 || c.Full != 6 || d[0].waiting() != 7 {
 		t.Errorf("%+v; %d frames wait in the netdevice", c, d[0].waiting())
 	}
-	if u.drain(t) != nil || d[0].waiting() != 7 {
-		t.Error("the netdevice is read although there is no room")
+	if n := u.port.ReadFrames(u.ops); n != 1 || u.ops[0].Err != errAgain || d[0].waiting() != 7 {
+		t.Errorf("without room %d frames are read, %v", n, u.ops[0].Err)
 	}
 	p.Close(nil)
+	if p.reader.ring.buf != nil {
+		t.Error("a closed path keeps its ring")
+	}
 	if got := u.drain(t); len(got) != 10 || s.Counts().UplinkFull != 0 {
 		t.Errorf("%d frames of 10, %d were dropped", len(got), s.Counts().UplinkFull)
 	}
@@ -454,4 +457,82 @@ func TestUplinkFull(t *testing.T) {
 	if got := len(u.drain(t)); got != 4 || s.Counts().UplinkFull != 6 {
 		t.Errorf("%d frames are left, %d were dropped", got, s.Counts().UplinkFull)
 	}
+}
+
+// TestPutBesideRead has a frame be put into a reader's ring by somebody else while it reads
+// the netdevice, and before: none is left there by a sender that sleeps then, or overtaken.
+func TestPutBesideRead(t *testing.T) {
+	s, d := newSplit(t, 1, Config{})
+	p, direct := opened(t, s, peer)
+	uplinkOf(t, s, 0)
+	direct.read(t, 8)
+	q := s.queues[0]
+	q.mu.Lock()
+	q.give(p.reader)
+	q.mu.Unlock()
+	first, second := frame(peer, own, 100), frame(peer, own, 101)
+	d[0].reading = func() {
+		d[0].reading = nil
+		p.reader.put(first, 0)
+	}
+	if got := direct.read(t, 8); len(got) != 1 {
+		t.Errorf("%d frames were read, and one has come meanwhile", len(got))
+	}
+	p.reader.put(first, 0)
+	d[0].send(second)
+	if n, dry := q.read(p.reader, direct.ops); n != 0 || dry {
+		t.Errorf("%d frames of the netdevice's overtake one that was read before", n)
+	}
+	expect(t, "the direct path", direct, first, second)
+}
+
+// TestOneQueueDry has a reader of two queues read one of them to its end: it goes on with the
+// other one before it sleeps.
+func TestOneQueueDry(t *testing.T) {
+	s, d := newSplit(t, 2, Config{})
+	p, direct := opened(t, s, peer)
+	direct.drain(t)
+	f := frame(peer, own, 100)
+	for i, q := range s.queues {
+		uplinkOf(t, s, i)
+		q.mu.Lock()
+		q.give(p.reader)
+		q.mu.Unlock()
+		d[i].send(f)
+	}
+	for range s.queues {
+		if n := direct.port.ReadFrames(direct.ops); n != 1 || direct.ops[0].Err != nil {
+			t.Fatalf("%d frames are read, %v", n, direct.ops[n-1].Err)
+		}
+	}
+}
+
+// TestUplinkIsWoken has frames and markers come for the path through the I/O unit while
+// another one reads.
+func TestUplinkIsWoken(t *testing.T) {
+	s, _ := newSplit(t, 1, Config{})
+	p, direct := opened(t, s, peer)
+	u := uplinkOf(t, s, 0)
+	direct.read(t, 8)
+	q := s.queues[0]
+	q.mu.Lock()
+	q.give(p.reader)
+	q.mu.Unlock()
+	other, err := s.Open(Peer{MACs: []protocol.MAC{third}, Own: []protocol.MAC{own}, MTU: 1500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.drain(t)
+	if other.Mark(); !readable(t, u.port.FD()) {
+		t.Error("nobody is woken for a marker")
+	}
+	u.drain(t)
+	other.Enter()
+	u.drain(t)
+	f := frame(third, own, 100)
+	other.reader.put(f, 0)
+	if other.Close(nil); !readable(t, u.port.FD()) {
+		t.Error("nobody is woken for what a path has left")
+	}
+	expect(t, "the I/O unit", u, f)
 }
