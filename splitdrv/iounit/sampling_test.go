@@ -264,3 +264,14 @@ func TestWhyNotDirect(t *testing.T) {
 		t.Errorf("without direct connections: %q", got)
 	}
 }
+
+// TestSamplesTaken has samples be taken once, and not be lost where more hosts come.
+func TestSamplesTaken(t *testing.T) {
+	s := newSamples(0)
+	s.fit(4)
+	(*s.to.Load())[2].Add(5)
+	s.fit(3)
+	if got := []uint64{s.take(9), s.take(2), s.take(2)}; !slices.Equal(got, []uint64{0, 5, 0}) {
+		t.Errorf("%d packets were taken", got)
+	}
+}

@@ -188,6 +188,7 @@ func TestDirectPath(t *testing.T) {
 	a.up(t)
 	b.up(t)
 	lan := w.newLANSwitch(a.mac, b.mac)
+	pairs := len(w.fabric.QueuePairs("alpha"))
 	there, back := newStream(t, a, b), newStream(t, b, a)
 	for range 3 {
 		testenv.Eventually(t, func() bool { return established(ha) && established(hb) }, "a direct connection")
@@ -206,6 +207,8 @@ func TestDirectPath(t *testing.T) {
 		u.SetPolicy(p)
 		none := func(h *host.Host) bool { return len(h.Status().Direct.Connections) == 0 }
 		testenv.Eventually(t, func() bool { return none(ha) && none(hb) }, "the end of the direct connection")
+		testenv.Eventually(t, func() bool { return len(w.fabric.QueuePairs("alpha")) == pairs },
+			"the end of the queue pairs of the direct connection")
 		there.moves(t, 1000)
 		back.moves(t, 1000)
 		if lan.passed.Load() == passed {
@@ -213,10 +216,13 @@ func TestDirectPath(t *testing.T) {
 		}
 		u.SetPolicy(policy.Default())
 	}
+	if n := u.Status().Direct; n.Unanswered > 0 {
+		t.Errorf("%+v", n)
+	}
 	for _, h := range []*host.Host{ha, hb} {
 		n := h.Status().Direct.Total
 		dropped := n.Lost + n.Uncertain + n.Full + n.Source + n.Destination + n.VLAN + n.Malformed
-		if dropped != 0 || n.Ended < 3 {
+		if dropped != 0 || n.Ended < 3 || n.OutFrames < 3000 {
 			t.Errorf("%+v", n)
 		}
 	}

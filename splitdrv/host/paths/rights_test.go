@@ -426,7 +426,7 @@ func TestRingFull(t *testing.T) {
 	if c := p.Counts(); c.Held != 3 || c.Full != 6 || d[0].waiting() != 7 {
 		t.Errorf("%+v; %d frames wait in the netdevice", c, d[0].waiting())
 	}
-	if n := u.port.ReadFrames(u.ops); n != 1 || u.ops[0].Err != errAgain || d[0].waiting() != 7 {
+	if n := u.port.ReadFrames(u.ops); n != 1 || !errors.Is(u.ops[0].Err, errAgain) || d[0].waiting() != 7 {
 		t.Errorf("without room %d frames are read, %v", n, u.ops[0].Err)
 	}
 	p.Close(nil)

@@ -1,0 +1,210 @@
+package host
+
+import (
+	"encoding/hex"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// newTestDirect are the direct connections of a host that may have so many.
+func newTestDirect(peers int) *direct {
+	cfg := &Config{Log: slog.New(slog.DiscardHandler), Direct: Direct{Peers: peers}}
+	r := &retired{log: cfg.Log}
+	r.fewer.L = &r.mu
+	return &direct{cfg: cfg, retired: r, links: make(map[session.DirectID]*link)}
+}
+
+// newTestLink enters a link that is so far and was used then.
+func (d *direct) newTestLink(id session.DirectID, s DirectState, used int64) *link {
+	l := &link{d: d, id: id, offer: &session.Direct{Peer: &session.DirectPeer{}}, events: make(chan event, 1),
+		flooded: make(chan struct{})}
+	l.show(s)
+	l.used.Store(used)
+	d.links[id] = l
+	return l
+}
+
+// TestNonces has the nonces of markers be those of the protocol's document: others for the
+// other direction, and for probes.
+func TestNonces(t *testing.T) {
+	n := nonces(&session.DirectSecret{}, 7)
+	for name, got := range map[string]protocol.MarkerNonce{
+		"bc46f32cf35a382021eda044da843f25": n.Marker,
+		"b60771ec611d9285c20c480ba4c20321": n.Probe,
+	} {
+		if h := hex.EncodeToString(got[:]); h != name {
+			t.Errorf("%s", h)
+		}
+	}
+	if o := nonces(&session.DirectSecret{1}, 7); o.Marker == n.Marker || o.Probe == n.Probe {
+		t.Error("another secret makes the same nonces")
+	}
+}
+
+// TestOffersDeclined has the I/O unit offer what this host does not take: no link is begun.
+func TestOffersDeclined(t *testing.T) {
+	a := &attachment{}
+	for name, prepare := range map[string]func(*direct){
+		"while the host stops":  func(d *direct) { d.stopping = true },
+		"in another session":    func(d *direct) { d.session = &attachment{} },
+		"what there is already": func(d *direct) { d.newTestLink(7, DirectEstablished, 1) },
+		"while as many end": func(d *direct) {
+			d.newTestLink(1, DirectEnding, 1)
+			d.newTestLink(2, DirectEnding, 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newTestDirect(1)
+			d.session = a
+			prepare(d)
+			was := len(d.links)
+			d.offered(a, &session.Direct{Step: session.DirectOffer, ID: 7, Peer: &session.DirectPeer{}})
+			d.retired.wait()
+			if len(d.links) != was {
+				t.Error("it is taken")
+			}
+		})
+	}
+}
+
+// TestLeastUsed finds the connection that goes for another one: not one that is being ended.
+func TestLeastUsed(t *testing.T) {
+	d := newTestDirect(3)
+	d.newTestLink(1, DirectEnding, 1)
+	oldest := d.newTestLink(2, DirectEstablished, 2)
+	d.newTestLink(3, DirectOpening, 3)
+	if d.leastUsed() != oldest || d.alive() != 2 {
+		t.Error("another one goes")
+	}
+}
+
+// TestWordsOfAnotherSession has the I/O unit of a session that is not in use any more speak of
+// a link.
+func TestWordsOfAnotherSession(t *testing.T) {
+	d := newTestDirect(1)
+	d.session = &attachment{}
+	l := d.newTestLink(7, DirectEstablished, 1)
+	m := &session.Direct{Step: session.DirectEnd, ID: 7}
+	if d.heard(&attachment{addr: "another"}, m); len(l.events) != 0 {
+		t.Error("it is heard")
+	}
+	if d.heard(d.session, m); len(l.events) != 1 {
+		t.Error("the one in use is not heard")
+	}
+}
+
+// TestHoldsOnce names a link to the I/O unit of another session only.
+func TestHoldsOnce(*testing.T) {
+	d := newTestDirect(1)
+	d.session, d.settled = &attachment{}, true
+	l := d.newTestLink(7, DirectEstablished, 1)
+	l.session = d.session
+	d.session.welcome.Features = []string{protocol.FeatureDirect} // to send would be to use no client
+	l.hold()
+}
+
+// served runs serve for a link with these events before it, and says why it ends.
+func (l *link) served(events ...event) <-chan *leaving {
+	l.conn, l.session = &messaging.Conn{}, &attachment{}
+	l.events = make(chan event, 16)
+	for _, e := range events {
+		l.events <- e
+	}
+	why := make(chan *leaving, 1)
+	go func() { why <- l.serve() }()
+	return why
+}
+
+// TestEndedFirst has the peer have ended a connection before this host knows of an end: it is
+// not waited for.
+func TestEndedFirst(t *testing.T) {
+	l := newTestDirect(1).newTestLink(7, DirectEstablished, 1)
+	m := &session.Direct{Step: session.DirectEnded, ID: 7}
+	if why := <-l.served(event{kind: eventMessage, message: m}); !l.gone || !why.failed {
+		t.Errorf("it waits: %+v", why)
+	}
+}
+
+// TestServeGrace has another session come, and its I/O unit permit the connection or not.
+func TestServeGrace(t *testing.T) {
+	const grace = 300 * time.Millisecond
+	other := event{kind: eventOther}
+	keep := func(change func(*session.Direct)) event {
+		m := &session.Direct{Step: session.DirectKeep, Peer: &session.DirectPeer{}}
+		change(m)
+		return event{kind: eventMessage, message: m}
+	}
+	start := func(events ...event) (*link, <-chan *leaving) {
+		d := newTestDirect(1)
+		d.cfg.Direct.Idle, d.cfg.Direct.Grace = time.Hour, grace
+		l := d.newTestLink(7, DirectEstablished, 1)
+		return l, l.served(events...)
+	}
+	same := func(*session.Direct) {}
+
+	t.Run("kept", func(t *testing.T) {
+		l, ends := start(other, keep(same))
+		select {
+		case why := <-ends:
+			t.Errorf("it ends: %+v", why)
+		case <-time.After(2 * grace):
+			l.tell(event{kind: eventLeave, reason: "over"})
+			if why := <-ends; why.reason != "over" {
+				t.Errorf("it ends: %+v", why)
+			}
+		}
+	})
+	t.Run("another peer", func(t *testing.T) {
+		_, ends := start(other, keep(func(m *session.Direct) { m.Peer.Name = "another" }))
+		if why := <-ends; why.reason != "the I/O unit permits another connection than there is" {
+			t.Errorf("it ends: %+v", why)
+		}
+	})
+	t.Run("sessions come and go", func(t *testing.T) {
+		l, ends := start(other)
+		late := time.After(time.Minute)
+		for tick := time.NewTicker(grace / 30); ; {
+			select {
+			case why := <-ends:
+				if why.reason != "no I/O unit has permitted it in time" {
+					t.Errorf("it ends: %+v", why)
+				}
+				return
+			case <-l.flooded:
+				t.Fatal("it does not hear")
+			case <-tick.C:
+				l.tell(other)
+			case <-late:
+				t.Fatal("it goes on")
+			}
+		}
+	})
+}
+
+// TestDirectChannels has the channels of a direct connection be as the offer has it, and
+// bounded by what is for them.
+func TestDirectChannels(t *testing.T) {
+	d := newTestDirect(1)
+	d.cfg.MaxMTU = 1500
+	d.cfg.Messaging.Pools = make([]messaging.PoolConfig, 3)
+	d.cfg.Messaging.LatencyQueue, d.cfg.Messaging.Assigned = true, []int{1, 2}
+	d.cfg.Direct.Budget = messaging.NewBudget(1 << 20)
+	m := &session.Direct{Mode: protocol.ModeImm, MTU: 1400, Pools: 2, Secret: &session.DirectSecret{}}
+	c := d.messaging(m)
+	if c.Queues != 1 || c.MTU != 1400 || c.PeerPools != 2 || c.MaxPools != 2 || len(c.Pools) != 2 || c.LatencyQueue ||
+		c.LatencyPools != nil || c.Assigned != nil || c.Budget != d.cfg.Direct.Budget || c.Bind == nil {
+		t.Errorf("%+v", c)
+	}
+	if !c.NoPack || c.Invalidation || c.OneTouch {
+		t.Error("there are features that the peer does not have")
+	}
+	m.Features = []string{protocol.FeaturePack, protocol.FeatureWindow, protocol.FeatureOneTouch}
+	if c := d.messaging(m); c.NoPack || !c.Invalidation || !c.OneTouch {
+		t.Error("features are not used")
+	}
+}
