@@ -16,7 +16,7 @@ yardstick := build/yardstick
 export GO FUZZTIME ROUNDS BENCH_ONLY ATTACKS
 
 # Of scripts/soak, which has the defaults.
-export CYCLES FRAMES RDMA_CYCLES RDMA_FRAMES SEED FIRST
+export CYCLES FRAMES DIRECT_CYCLES RDMA_CYCLES RDMA_FRAMES SEED FIRST
 
 .DEFAULT_GOAL := help
 
@@ -117,7 +117,7 @@ fuzz: ## fuzz every target for FUZZTIME (30s)
 	@scripts/fuzz
 
 .PHONY: soak
-soak: ## connect, transfer and disconnect for hours (CYCLES, FRAMES, RDMA_CYCLES, RDMA_FRAMES, SEED, FIRST)
+soak: ## connect, transfer and disconnect for hours (CYCLES, FRAMES, DIRECT_CYCLES, RDMA_CYCLES, RDMA_FRAMES, SEED, FIRST)
 	@scripts/setup.sh build test
 	@scripts/soak
 

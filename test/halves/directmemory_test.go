@@ -8,8 +8,6 @@ import (
 
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/host"
-	"github.com/splitnic/splitnic/splitdrv/iounit"
-	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
@@ -54,7 +52,7 @@ func drains(t *testing.T, d *netdev) {
 func TestDirectPathMemory(t *testing.T) {
 	const peers, most, memory = 4, 64, 512 << 20
 	w := newWorld(t)
-	w.unit(directly, many(t))
+	w.unit(directly, ruled(t, "default: {max-sessions: 16}"))
 	budget := messaging.NewBudget(memory)
 	a, ha, _ := w.host("alpha", makesDirect, func(c *host.Config) { c.Direct.Budget, c.Direct.Peers = budget, peers })
 	a.up(t)
@@ -83,7 +81,7 @@ func TestDirectPathMemory(t *testing.T) {
 func TestDirectPathScarce(t *testing.T) {
 	const memory = 10 << 20
 	w := newWorld(t)
-	w.unit(directly, many(t))
+	w.unit(directly, ruled(t, "default: {max-sessions: 16}"))
 	budget := messaging.NewBudget(memory)
 	a, ha, _ := w.host("alpha", makesDirect, func(c *host.Config) { c.Direct.Budget = budget })
 	a.up(t)
@@ -102,15 +100,6 @@ func TestDirectPathScarce(t *testing.T) {
 	if used, c := budget.Used(), connectedTo(ha); used > memory || !slices.Equal(c, first) {
 		t.Errorf("%d bytes are registered, of %d; connections with %s", used, memory, c)
 	}
-}
-
-// many lets hosts have many sessions with one key.
-func many(t *testing.T) func(*iounit.Config) {
-	p, err := policy.Parse("policy.yaml", []byte("default: {max-sessions: 16}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func(c *iounit.Config) { c.Policy = p }
 }
 
 // newPeers starts hosts that make direct connections, on a LAN with another one.
