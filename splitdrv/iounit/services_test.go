@@ -94,7 +94,7 @@ func (p *port) Watch(context.Context, func(lan.LinkState)) error { return nil }
 
 var _ lan.Interface = (*port)(nil)
 
-func newUnit(t *testing.T, cfg Config) *Unit {
+func newUnit(t testing.TB, cfg Config) *Unit {
 	t.Helper()
 	cfg.Device = fabrictest.New().Device("unit")
 	cfg.OpenLAN = func(net.HardwareAddr, int) (lan.Interface, error) { return nil, errors.New("not in this test") }
