@@ -1,0 +1,155 @@
+package vnet
+
+import "encoding/binary"
+
+// Finisher does what a frame leaves to others: it cuts a super-frame into segments and
+// completes checksums, for a device that does neither. It keeps memory for one frame,
+// which it allocates when it is first used.
+type Finisher struct {
+	whole, part []byte
+	h           Header
+	l2, end     int // where the network header begins, and the payload, in the Ethernet frame
+	segments    int
+	ipv4        bool
+}
+
+const (
+	tcpFIN = 0x01
+	tcpPSH = 0x08
+	tcpCWR = 0x80
+)
+
+// Begin takes a frame that lies in two places, and returns how many segments it makes:
+// one, if it is no super-frame. The error is one of Check's.
+//
+// borrowed: head and rest, for the call: they are copied before they are judged.
+func (f *Finisher) Begin(head, rest []byte) (n int, err error) {
+	if len(head)+len(rest) > MaxFrame {
+		return 0, ErrTooLong
+	}
+	if f.whole == nil {
+		f.whole, f.part = make([]byte, MaxFrame), make([]byte, MaxFrame)
+	}
+	n = copy(f.whole[:MaxFrame], head)
+	n += copy(f.whole[n:MaxFrame], rest)
+	f.whole = f.whole[:n]
+	if err := Check(f.whole, anyMTU); err != nil {
+		return 0, err
+	}
+	f.h.Decode(f.whole)
+	eth := f.whole[HdrLen:]
+	var proto uint16
+	f.l2, proto = network(eth)
+	f.ipv4 = proto == etherIPv4
+	f.segments = 1
+	if f.h.GSOType != GSONone {
+		f.end = transportEnd(eth, int(f.h.CsumStart), f.h.GSOType != GSOUDPL4)
+		f.segments = segments(len(eth)-f.end, int(f.h.GSOSize))
+	}
+	return f.segments, nil
+}
+
+// Segment makes one of the segments, as a frame that leaves nothing to others.
+//
+// borrowed: what it returns, until the next call.
+func (f *Finisher) Segment(i int) []byte {
+	if f.h.GSOType == GSONone {
+		if f.h.Flags&FlagNeedsCsum != 0 {
+			f.complete(f.whole[HdrLen:])
+			f.h.Flags = 0
+		}
+		clear(f.whole[:HdrLen])
+		return f.whole
+	}
+	eth := f.whole[HdrLen:]
+	from := f.end + i*int(f.h.GSOSize)
+	to := min(from+int(f.h.GSOSize), len(eth))
+	part := f.part[:HdrLen+f.end+to-from]
+	clear(part[:HdrLen])
+	out := part[HdrLen:]
+	copy(out, eth[:f.end])
+	copy(out[f.end:], eth[from:to])
+	f.fixNetwork(out, i)
+	f.fixTransport(out, i)
+	return part
+}
+
+// complete completes the checksum that the header places, over what is there already.
+func (f *Finisher) complete(eth []byte) {
+	at := int(f.h.CsumStart) + int(f.h.CsumOffset)
+	sum := ^fold(add(0, eth[f.h.CsumStart:]))
+	if sum == 0 {
+		sum = 0xffff // 0 is none, in UDP
+	}
+	binary.BigEndian.PutUint16(eth[at:], sum)
+}
+
+// fixNetwork makes the IP header that of segment i.
+func (f *Finisher) fixNetwork(eth []byte, i int) {
+	ip := eth[f.l2:]
+	if !f.ipv4 {
+		binary.BigEndian.PutUint16(ip[4:], uint16(len(ip)-ipv6Fixed))
+		return
+	}
+	header := ip[:int(ip[0]&15)*4]
+	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+	binary.BigEndian.PutUint16(ip[4:], binary.BigEndian.Uint16(ip[4:])+uint16(i))
+	clear(ip[10:12])
+	binary.BigEndian.PutUint16(ip[10:], ^fold(add(0, header)))
+}
+
+// fixTransport makes the TCP or UDP header that of segment i, with its checksum.
+func (f *Finisher) fixTransport(eth []byte, i int) {
+	t := eth[f.h.CsumStart:]
+	proto := uint32(protoTCP)
+	if f.h.GSOType == GSOUDPL4 {
+		proto = protoUDP
+		binary.BigEndian.PutUint16(t[4:], uint16(len(t)))
+	} else {
+		binary.BigEndian.PutUint32(t[4:], binary.BigEndian.Uint32(t[4:])+uint32(i)*uint32(f.h.GSOSize))
+		if i > 0 {
+			t[13] &^= tcpCWR
+		}
+		if i < f.segments-1 {
+			t[13] &^= tcpFIN | tcpPSH
+		}
+	}
+	at := int(f.h.CsumOffset)
+	clear(t[at : at+2])
+	addresses := eth[f.l2+12:][:8]
+	if !f.ipv4 {
+		addresses = eth[f.l2+8:][:32]
+	}
+	sum := ^fold(add(add(proto+uint32(len(t)), addresses), t))
+	if sum == 0 {
+		sum = 0xffff
+	}
+	binary.BigEndian.PutUint16(t[at:], sum)
+}
+
+// add adds bytes to an Internet checksum that is not folded.
+func add(sum uint32, b []byte) uint32 {
+	wide := uint64(sum)
+	for ; len(b) >= 4; b = b[4:] {
+		wide += uint64(binary.BigEndian.Uint32(b))
+	}
+	if len(b) >= 2 {
+		wide += uint64(binary.BigEndian.Uint16(b))
+		b = b[2:]
+	}
+	if len(b) == 1 {
+		wide += uint64(b[0]) << 8
+	}
+	for wide>>32 != 0 {
+		wide = wide&0xffffffff + wide>>32
+	}
+	return uint32(wide)
+}
+
+// fold is the 16-bit sum.
+func fold(sum uint32) uint16 {
+	for sum>>16 != 0 {
+		sum = sum&0xffff + sum>>16
+	}
+	return uint16(sum)
+}

@@ -1,0 +1,183 @@
+package vnet
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"testing"
+)
+
+// superFrame is a super-frame with that many bytes of payload, in a VLAN or not.
+func superFrame(gso uint8, v6, tag bool, payload, size int) []byte {
+	l2, ip, transport, proto := EthLen, 20, tcpMinLen+12, byte(protoTCP)
+	if tag {
+		l2 += TagLen
+	}
+	if v6 {
+		ip = ipv6Fixed
+	}
+	off := uint16(tcpCsumOff)
+	if gso == GSOUDPL4 {
+		transport, proto, off = udpLen, protoUDP, udpCsumOff
+	}
+	f := make([]byte, HdrLen+l2+ip+transport+payload)
+	h := Header{Flags: FlagNeedsCsum, GSOType: gso, GSOSize: uint16(size), CsumStart: uint16(l2 + ip), CsumOffset: off}
+	h.Encode(f)
+	eth := f[HdrLen:]
+	at := 12
+	if tag {
+		binary.BigEndian.PutUint16(eth[12:], etherVLAN)
+		at += TagLen
+	}
+	n, t := eth[l2:], eth[l2+ip:]
+	if v6 {
+		binary.BigEndian.PutUint16(eth[at:], etherIPv6)
+		n[0], n[6] = 0x60, proto
+	} else {
+		binary.BigEndian.PutUint16(eth[at:], etherIPv4)
+		n[0], n[9] = 0x45, proto
+		binary.BigEndian.PutUint16(n[4:], 0xfffe)
+	}
+	for i := 8; i < ip; i++ {
+		if v6 || i > 11 {
+			n[i] = byte(i * 7)
+		}
+	}
+	if gso != GSOUDPL4 {
+		binary.BigEndian.PutUint32(t[4:], 0xfffffff0)
+		t[12], t[13] = 8<<4, tcpFIN|tcpPSH|tcpCWR|0x10
+	}
+	for i := range payload {
+		t[transport+i] = byte(i * 31)
+	}
+	return f
+}
+
+// valid reports whether the checksums of a segment are those that a receiver wants, and
+// returns what is behind its headers.
+func valid(f []byte, gso uint8) (payload []byte, err error) {
+	eth := f[HdrLen:]
+	l2, proto := network(eth)
+	n := eth[l2:]
+	ip := ipv6Fixed
+	addresses := n[8:40]
+	if proto == etherIPv4 {
+		ip, addresses = 20, n[12:20]
+		if got := fold(add(0, n[:20])); got != 0xffff {
+			return nil, fmt.Errorf("IP checksum: %#x", got)
+		}
+		if int(binary.BigEndian.Uint16(n[2:])) != len(n) {
+			return nil, fmt.Errorf("IP length %d of %d", binary.BigEndian.Uint16(n[2:]), len(n))
+		}
+	} else if int(binary.BigEndian.Uint16(n[4:])) != len(n)-ip {
+		return nil, fmt.Errorf("IPv6 length %d of %d", binary.BigEndian.Uint16(n[4:]), len(n)-ip)
+	}
+	t := n[ip:]
+	number, header := uint32(protoTCP), tcpMinLen+12
+	if gso == GSOUDPL4 {
+		number, header = protoUDP, udpLen
+	}
+	if got := fold(add(add(number+uint32(len(t)), addresses), t)); got != 0xffff {
+		return nil, fmt.Errorf("checksum: %#x", got)
+	}
+	return t[header:], nil
+}
+
+// TestFinisher cuts super-frames into segments that a receiver finds whole.
+func TestFinisher(t *testing.T) {
+	var f Finisher
+	for _, gso := range []uint8{GSOTCPv4, GSOTCPv6, GSOUDPL4, GSOTCPv4 | GSOECN} {
+		for _, tag := range []bool{false, true} {
+			for _, payload := range []int{1, 1000, 1001, 5999, 60000} {
+				for _, v6 := range []bool{gso == GSOTCPv6, gso == GSOTCPv6 || gso == GSOUDPL4} {
+					name := fmt.Sprintf("type %d, tag %t, %d bytes, v6 %t", gso, tag, payload, v6)
+					whole := superFrame(gso, v6, tag, payload, 1000)
+					n, err := f.Begin(whole[:40], whole[40:])
+					if err != nil || n != (payload+999)/1000 {
+						t.Fatalf("%s: %d segments, %v", name, n, err)
+					}
+					var got []byte
+					for i := range n {
+						s := f.Segment(i)
+						if !IsPlain(s) || Check(s, 1500) != nil {
+							t.Fatalf("%s: segment %d: %x", name, i, s[:HdrLen])
+						}
+						p, err := valid(s, gso)
+						if err != nil {
+							t.Fatalf("%s: segment %d: %v", name, i, err)
+						}
+						checkTCP(t, s, gso, i, n)
+						got = append(got, p...)
+					}
+					if !bytes.Equal(got, whole[len(whole)-payload:]) {
+						t.Errorf("%s: %d bytes of payload", name, len(got))
+					}
+				}
+			}
+		}
+	}
+}
+
+// checkTCP checks sequence number and flags of a segment.
+func checkTCP(t *testing.T, s []byte, gso uint8, i, n int) {
+	t.Helper()
+	if gso == GSOUDPL4 {
+		return
+	}
+	eth := s[HdrLen:]
+	l2, proto := network(eth)
+	tcp := eth[l2+20:]
+	if proto == etherIPv6 {
+		tcp = eth[l2+ipv6Fixed:]
+	}
+	if seq := binary.BigEndian.Uint32(tcp[4:]); seq-0xfffffff0 != uint32(i)*1000 {
+		t.Errorf("segment %d has sequence number %#x", i, seq)
+	}
+	if fin, cwr := tcp[13]&(tcpFIN|tcpPSH) != 0, tcp[13]&tcpCWR != 0; fin != (i == n-1) || cwr != (i == 0) {
+		t.Errorf("segment %d of %d has flags %#x", i, n, tcp[13])
+	}
+}
+
+// TestFinisherCompletesChecksums has a frame that is no super-frame get its checksum.
+func TestFinisherCompletesChecksums(t *testing.T) {
+	var f Finisher
+	whole := superFrame(GSOUDPL4, false, false, 501, 1000)
+	clear(whole[1:6]) // no super-frame
+	n, udp := whole[HdrLen+EthLen:], whole[HdrLen+EthLen+20:]
+	binary.BigEndian.PutUint16(n[2:], uint16(len(n)))
+	binary.BigEndian.PutUint16(n[10:], ^fold(add(0, n[:20])))
+	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
+	binary.BigEndian.PutUint16(udp[6:], fold(add(protoUDP+uint32(len(udp)), n[12:20])))
+	if n, err := f.Begin(whole, nil); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if _, err := valid(f.Segment(0), GSOUDPL4); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.Begin(whole[:20], nil); !errors.Is(err, ErrShort) {
+		t.Error(err)
+	}
+	if _, err := f.Begin(make([]byte, MaxFrame), make([]byte, 1)); !errors.Is(err, ErrTooLong) {
+		t.Error(err)
+	}
+}
+
+// FuzzFinisher finishes frames of any bytes: what Check lets pass becomes frames that it lets
+// pass, and nothing else is touched.
+func FuzzFinisher(f *testing.F) {
+	f.Add(superFrame(GSOTCPv4, false, true, 3000, 1000))
+	f.Add(superFrame(GSOUDPL4, true, false, 3000, 1))
+	var fin Finisher
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n, err := fin.Begin(b, nil)
+		if (err == nil) != (Check(b, anyMTU) == nil && len(b) <= MaxFrame) {
+			t.Fatal(err)
+		}
+		for i := range min(n, 100) {
+			if s := fin.Segment(i); !IsPlain(s) {
+				t.Fatalf("segment %d of %d: %x", i, n, s)
+			}
+		}
+	})
+}
