@@ -32,7 +32,7 @@ type delivery struct {
 func (d *delivery) begin(port Port) (err error) {
 	d.port = port
 	d.paced, _ = port.(PacedPort)
-	if d.full, err = d.c.newWaiter(epoll.Writable(writeFD(port))); err != nil || d.paced == nil {
+	if d.full, err = d.c.newWaiter(room(port)); err != nil || d.paced == nil {
 		return err
 	}
 	d.held, err = d.c.newWaiter(epoll.Readable(d.wake.FD()))

@@ -3,6 +3,7 @@ package messaging
 import (
 	"time"
 
+	"github.com/splitnic/splitnic/internal/epoll"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -52,6 +53,14 @@ type WriteFDer interface {
 	WriteFD() int
 }
 
+// ReadablePort is a WriteFDer whose WriteFD may be readable, and never writable, when
+// WriteFrames may succeed: an epoll(7) descriptor.
+type ReadablePort interface {
+	WriteFDer
+	// RoomIsReadable reports whether it is.
+	RoomIsReadable() bool
+}
+
 // SharedPort is a Port of a netdevice's queue that others read as well, and leave this
 // one's frames to it. Release is for the goroutine that reads: it may not call
 // ReadFrames for a while, or never again, and others read for as long.
@@ -60,10 +69,16 @@ type SharedPort interface {
 	Release()
 }
 
-// writeFD is what to wait at before a frame is written to p again.
-func writeFD(p Port) int {
-	if w, ok := p.(WriteFDer); ok {
-		return w.WriteFD()
+// room is what to wait for before a frame is written to p again.
+func room(p Port) epoll.Interest {
+	switch w := p.(type) {
+	case ReadablePort:
+		if w.RoomIsReadable() {
+			return epoll.Readable(w.WriteFD())
+		}
+		return epoll.Writable(w.WriteFD())
+	case WriteFDer:
+		return epoll.Writable(w.WriteFD())
 	}
-	return p.FD()
+	return epoll.Writable(p.FD())
 }

@@ -9,10 +9,10 @@ import (
 )
 
 var (
-	_ messaging.SharedPort = (*uplinkPort)(nil)
-	_ messaging.WriteFDer  = (*uplinkPort)(nil)
-	_ messaging.SharedPort = (*directPort)(nil)
-	_ messaging.WriteFDer  = (*directPort)(nil)
+	_ messaging.SharedPort   = (*uplinkPort)(nil)
+	_ messaging.ReadablePort = (*uplinkPort)(nil)
+	_ messaging.SharedPort   = (*directPort)(nil)
+	_ messaging.ReadablePort = (*directPort)(nil)
 )
 
 // uplinkPort is a queue of the netdevice as the path through the I/O unit has it.
@@ -23,6 +23,9 @@ type uplinkPort struct {
 
 // WriteFD implements messaging.WriteFDer.
 func (u *uplinkPort) WriteFD() int { return u.queue.writeFD() }
+
+// RoomIsReadable implements messaging.ReadablePort.
+func (u *uplinkPort) RoomIsReadable() bool { return u.queue.roomIsReadable() }
 
 // WriteFrames implements messaging.Port. Markers are not for the netdevice: what came
 // before them is in it when they are entered.
@@ -69,6 +72,9 @@ const (
 // WriteFD implements messaging.WriteFDer: the queues of a netdevice are full together, and
 // that of a host hardly ever.
 func (d *directPort) WriteFD() int { return d.split.queues[0].writeFD() }
+
+// RoomIsReadable implements messaging.ReadablePort.
+func (d *directPort) RoomIsReadable() bool { return d.split.queues[0].roomIsReadable() }
 
 // ReadFrames implements messaging.Port.
 //

@@ -258,3 +258,9 @@ func (q *queue) writeFD() int {
 	}
 	return q.port.FD()
 }
+
+// roomIsReadable reports whether writeFD is readable when there is room.
+func (q *queue) roomIsReadable() bool {
+	r, ok := q.port.(messaging.ReadablePort)
+	return ok && r.RoomIsReadable()
+}
