@@ -1,0 +1,100 @@
+package vhostuser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Address is where front and back end meet.
+type Address struct {
+	Path   string // of the unix socket
+	Client bool   // the front end listens
+}
+
+// Prefix is what an address begins with.
+const Prefix = "vhost-user:"
+
+const maxPath = len(unix.RawSockaddrUnix{}.Path) - 1
+
+// ParseAddress reads vhost-user:PATH, or vhost-user:PATH,client.
+func ParseAddress(s string) (Address, error) {
+	path, ok := strings.CutPrefix(s, Prefix)
+	if !ok {
+		return Address{}, fmt.Errorf("%q: must be %sPATH, or %sPATH,client", s, Prefix, Prefix)
+	}
+	path, client := strings.CutSuffix(path, ",client")
+	switch {
+	case strings.Contains(path, ","):
+		return Address{}, fmt.Errorf("%q: behind the comma must be client, or nothing", s)
+	case !filepath.IsAbs(path):
+		return Address{}, fmt.Errorf("%q: the path of the socket must begin with /", s)
+	case len(path) > maxPath:
+		return Address{}, fmt.Errorf("%q: the path of a socket has at most %d bytes, and this one %d", s, maxPath, len(path))
+	}
+	return Address{Path: path, Client: client}, nil
+}
+
+// String is what ParseAddress reads; the zero address is none.
+func (a Address) String() string {
+	if a.Path == "" {
+		return "none"
+	}
+	if a.Client {
+		return Prefix + a.Path + ",client"
+	}
+	return Prefix + a.Path
+}
+
+// open returns what has the next connection, and what closes everything.
+func (a Address) open() (next func(context.Context) (*net.UnixConn, error), end func(), err error) {
+	if a.Client {
+		return a.dial, func() {}, nil
+	}
+	l, err := a.listen()
+	if err != nil {
+		return nil, nil, fmt.Errorf("vhost-user: %w", err)
+	}
+	return func(context.Context) (*net.UnixConn, error) { return l.AcceptUnix() }, func() { l.Close() }, nil
+}
+
+func (a Address) dial(ctx context.Context) (*net.UnixConn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, "unix", a.Path)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UnixConn), nil
+}
+
+// listen makes the socket. One that a process has left that is no more is replaced.
+func (a Address) listen() (*net.UnixListener, error) {
+	dir := filepath.Dir(a.Path)
+	if st, err := os.Stat(dir); err != nil {
+		return nil, fmt.Errorf("%w (the directory of the socket has to be there: mkdir -p %s)", err, dir)
+	} else if !st.IsDir() {
+		return nil, fmt.Errorf("%s is not a directory", dir)
+	}
+	switch st, err := os.Lstat(a.Path); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case st.Mode()&fs.ModeSocket == 0:
+		return nil, fmt.Errorf("%s is there already, and is not a socket", a.Path)
+	default:
+		if c, err := net.Dial("unix", a.Path); err == nil {
+			c.Close()
+			return nil, fmt.Errorf("%s: %w: a process listens there", a.Path, unix.EADDRINUSE)
+		}
+		if err := os.Remove(a.Path); err != nil {
+			return nil, err
+		}
+	}
+	return net.ListenUnix("unix", &net.UnixAddr{Name: a.Path, Net: "unix"})
+}

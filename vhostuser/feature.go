@@ -1,0 +1,144 @@
+package vhostuser
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// features are feature bits of a virtio device, as the virtio specification numbers
+// them, and of vhost-user.
+type features uint64
+
+const (
+	featCsum       features = 1 << 0 // the device takes unfinished checksums
+	featGuestCsum  features = 1 << 1 // the driver does
+	featMTU        features = 1 << 3
+	featGuestTSO4  features = 1 << 7
+	featGuestTSO6  features = 1 << 8
+	featGuestECN   features = 1 << 9
+	featHostTSO4   features = 1 << 11
+	featHostTSO6   features = 1 << 12
+	featHostECN    features = 1 << 13
+	featMrgRxbuf   features = 1 << 15
+	featStatus     features = 1 << 16
+	featMQ         features = 1 << 22
+	featLogAll     features = 1 << 26 // VHOST_F_LOG_ALL: a log of pages written; not offered
+	featIndirect   features = 1 << 28
+	featEventIdx   features = 1 << 29
+	featProtocol   features = 1 << 30 // VHOST_USER_F_PROTOCOL_FEATURES
+	featVersion1   features = 1 << 32
+	featPacked     features = 1 << 34
+	featGuestUSO4  features = 1 << 54
+	featGuestUSO6  features = 1 << 55
+	featHostUSO    features = 1 << 56
+	featuresAlways          = featMTU | featMrgRxbuf | featStatus | featIndirect | featEventIdx | featProtocol |
+		featVersion1 | featPacked | featCsum | featGuestCsum
+)
+
+// featureNames are for the status.
+var featureNames = []struct {
+	bit  features
+	name string
+}{
+	{featVersion1, "version-1"}, {featPacked, "packed"}, {featMrgRxbuf, "mrg-rxbuf"}, {featIndirect, "indirect"},
+	{featEventIdx, "event-idx"}, {featMQ, "mq"}, {featCsum, "csum"}, {featGuestCsum, "guest-csum"},
+	{featHostTSO4, "host-tso4"}, {featHostTSO6, "host-tso6"}, {featHostECN, "host-ecn"}, {featHostUSO, "host-uso"},
+	{featGuestTSO4, "guest-tso4"}, {featGuestTSO6, "guest-tso6"}, {featGuestECN, "guest-ecn"},
+	{featGuestUSO4, "guest-uso4"}, {featGuestUSO6, "guest-uso6"},
+}
+
+func (f features) has(bits features) bool { return f&bits == bits }
+
+// Names lists the features that people may want to see.
+func (f features) Names() []string {
+	names := []string{}
+	for _, n := range featureNames {
+		if f.has(n.bit) {
+			names = append(names, n.name)
+		}
+	}
+	return names
+}
+
+// offered are the features of a device that can leave so much to the I/O unit, and of
+// which so many pairs of rings can be used.
+func offered(o vnet.Offloads, pairs int) features {
+	f := featuresAlways
+	for _, each := range []struct {
+		offload vnet.Offloads
+		bits    features
+	}{
+		{vnet.TSO4, featHostTSO4 | featGuestTSO4}, {vnet.TSO6, featHostTSO6 | featGuestTSO6},
+		{vnet.TSOECN, featHostECN | featGuestECN}, {vnet.USO, featHostUSO | featGuestUSO4 | featGuestUSO6},
+	} {
+		if o&each.offload != 0 {
+			f |= each.bits
+		}
+	}
+	if o&vnet.CSUM == 0 {
+		f &^= featCsum | featGuestCsum
+	}
+	if pairs > 1 {
+		f |= featMQ
+	}
+	return f
+}
+
+// check reports whether a front end may acknowledge f where offer was offered.
+func (f features) check(offer features) error {
+	switch {
+	case f&featLogAll != 0:
+		return fmt.Errorf("%w: a log of the pages written, as for live migration, is not offered", ErrFrontEnd)
+	case f&^offer != 0:
+		return fmt.Errorf("%w: features %#x were not offered", ErrFrontEnd, uint64(f&^offer))
+	case f&(featPacked) != 0 && f&featVersion1 == 0:
+		return fmt.Errorf("%w: a packed ring without VIRTIO_F_VERSION_1", ErrFrontEnd)
+	}
+	return nil
+}
+
+// header is how many bytes a frame's virtio_net_hdr has.
+func (f features) header() int {
+	if f&(featVersion1|featMrgRxbuf) != 0 {
+		return 12
+	}
+	return 10
+}
+
+// takes is what the driver takes unfinished.
+func (f features) takes() vnet.Offloads {
+	var o vnet.Offloads
+	if f.has(featGuestCsum) {
+		o |= vnet.CSUM
+	}
+	if f.has(featGuestTSO4) {
+		o |= vnet.TSO4
+	}
+	if f.has(featGuestTSO6) {
+		o |= vnet.TSO6
+	}
+	if f.has(featGuestECN) {
+		o |= vnet.TSOECN
+	}
+	if f.has(featGuestUSO4 | featGuestUSO6) {
+		o |= vnet.USO
+	}
+	return o.Closure()
+}
+
+// protocolFeatures are those of the vhost-user protocol itself.
+type protocolFeatures uint64
+
+const (
+	protoMQ             protocolFeatures = 1 << 0
+	protoReplyAck       protocolFeatures = 1 << 3
+	protoMTU            protocolFeatures = 1 << 4
+	protoReset          protocolFeatures = 1 << 13
+	protoMemSlots       protocolFeatures = 1 << 15
+	protoStatus         protocolFeatures = 1 << 16
+	protoFeaturesAlways                  = protoMQ | protoReplyAck | protoMTU | protoReset | protoMemSlots | protoStatus
+)
+
+func (f features) String() string { return strings.Join(f.Names(), ",") }

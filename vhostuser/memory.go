@@ -1,0 +1,195 @@
+package vhostuser
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// region is a part of the front end's memory, mapped here.
+type region struct {
+	guest  uint64 // address by which descriptors know it
+	size   uint64 // bytes
+	user   uint64 // address in the front end's process, by which rings are known
+	offset uint64 // in the file
+
+	mem     []byte // the region; nil before mapRegion
+	mapping []byte // what is to be unmapped: it begins and ends with a page
+}
+
+// memory is all of it, in order of guest addresses. It does not change: another one
+// takes its place.
+type memory struct{ regions []region }
+
+// mapRegion maps a region from the file, which stays the caller's.
+func (r *region) mapRegion(fd int) error {
+	fail := func(why string, args ...any) error {
+		return fmt.Errorf("%w: a region of %d bytes at %#x: %s", ErrFrontEnd, r.size, r.guest, fmt.Sprintf(why, args...))
+	}
+	if r.size == 0 || r.size > math.MaxInt64/2 || r.offset > math.MaxInt64/2 ||
+		r.guest > math.MaxUint64-r.size || r.user > math.MaxUint64-r.size {
+		return fail("it has no bytes, or ends behind the last address")
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fail("fstat: %v", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return fail("its descriptor is not of a file; use memory-backend-memfd or memory-backend-file with share=on")
+	}
+	if uint64(st.Size) < r.offset+r.size {
+		return fail("its file ends after %d bytes, within the region, which begins at %d", st.Size, r.offset)
+	}
+	// Pages may be huge: what is mapped, and unmapped, are whole ones.
+	page := uint64(max(os.Getpagesize(), int(st.Blksize)))
+	if page&(page-1) != 0 {
+		page = uint64(os.Getpagesize())
+	}
+	start := r.offset &^ (page - 1)
+	length := (r.offset - start + r.size + page - 1) &^ (page - 1)
+	m, err := unix.Mmap(fd, int64(start), int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
+	if err != nil {
+		return fail("mmap: %v", err)
+	}
+	// A child would have the guest's memory, and keep it.
+	_ = unix.Madvise(m, unix.MADV_DONTFORK)
+	_ = unix.Madvise(m, unix.MADV_DONTDUMP)
+	r.mapping = m
+	r.mem = m[r.offset-start:][:r.size:r.size]
+	return nil
+}
+
+func (r *region) unmap() error {
+	if r.mapping == nil {
+		return nil
+	}
+	err := unix.Munmap(r.mapping)
+	r.mem, r.mapping = nil, nil
+	return os.NewSyscallError("munmap", err)
+}
+
+// same reports whether both are the same part of the same addresses.
+func (r *region) same(o *region) bool {
+	return r.guest == o.guest && r.size == o.size && r.user == o.user
+}
+
+// newMemory puts mapped regions in order. No address may be in two.
+func newMemory(regions []region) (*memory, error) {
+	m := &memory{slices.Clone(regions)}
+	if len(m.regions) > maxRegions {
+		return nil, fmt.Errorf("%w: %d regions of memory; there may be %d", ErrFrontEnd, len(m.regions), maxRegions)
+	}
+	for _, key := range []func(*region) uint64{
+		func(r *region) uint64 { return r.user }, func(r *region) uint64 { return r.guest },
+	} {
+		slices.SortFunc(m.regions, func(a, b region) int { return cmp.Compare(key(&a), key(&b)) })
+		for i := 1; i < len(m.regions); i++ {
+			if a, b := &m.regions[i-1], &m.regions[i]; key(b)-key(a) < a.size {
+				return nil, fmt.Errorf("%w: regions of memory at %#x and %#x overlap", ErrFrontEnd, a.guest, b.guest)
+			}
+		}
+	}
+	return m, nil
+}
+
+// close unmaps all regions but those that keep has too.
+func (m *memory) close(keep *memory) error {
+	var errs []error
+	for i := range m.regions {
+		r := &m.regions[i]
+		if keep != nil && slices.ContainsFunc(keep.regions, func(k region) bool {
+			return len(r.mapping) > 0 && len(k.mapping) > 0 && &k.mapping[0] == &r.mapping[0]
+		}) {
+			continue
+		}
+		errs = append(errs, r.unmap())
+	}
+	return errors.Join(errs...)
+}
+
+// at returns the memory at a guest address, n bytes of it or fewer where the region
+// ends: none if there is no memory. hint, of the caller's own, is the region used last.
+//
+// borrowed: what it returns, as long as the memory is not unmapped.
+func (m *memory) at(addr uint64, n uint32, hint *int) []byte {
+	if *hint < len(m.regions) {
+		r := &m.regions[*hint]
+		if off := addr - r.guest; off < r.size {
+			return r.mem[off:min(off+uint64(n), r.size)]
+		}
+	}
+	i, found := slices.BinarySearchFunc(m.regions, addr, func(r region, a uint64) int { return cmp.Compare(r.guest, a) })
+	if !found {
+		i--
+	}
+	if i < 0 {
+		return nil
+	}
+	r := &m.regions[i]
+	off := addr - r.guest
+	if off >= r.size {
+		return nil
+	}
+	*hint = i
+	return r.mem[off:min(off+uint64(n), r.size)]
+}
+
+// byUser returns n bytes at an address of the front end's own, aligned as rings are.
+func (m *memory) byUser(addr, n, align uint64) (unsafe.Pointer, error) {
+	for i := range m.regions {
+		r := &m.regions[i]
+		if off := addr - r.user; off < r.size {
+			if r.size-off < n {
+				return nil, fmt.Errorf("%w: a ring at %#x ends behind its region of memory", ErrFrontEnd, addr)
+			}
+			p := unsafe.Pointer(&r.mem[off])
+			if uintptr(p)%uintptr(align) != 0 {
+				return nil, fmt.Errorf("%w: a ring at %#x is not aligned to %d bytes", ErrFrontEnd, addr, align)
+			}
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: a ring at %#x is in no region of memory", ErrFrontEnd, addr)
+}
+
+// has reports whether an address of this process lies in the memory.
+func (m *memory) has(p uintptr) bool {
+	for i := range m.regions {
+		if b := m.regions[i].mapping; len(b) > 0 && p-uintptr(unsafe.Pointer(&b[0])) < uintptr(len(b)) {
+			return true
+		}
+	}
+	return false
+}
+
+// descriptor is one of a ring, or of an indirect table: a copy.
+type descriptor struct {
+	addr  uint64
+	len   uint32
+	extra uint32 // split: flags, next; packed: id, flags
+}
+
+const descriptorSize = 16
+
+// indirect copies descriptor i of a table at a guest address. It may lie on the edge of
+// two regions.
+func (m *memory) indirect(table uint64, i int, hint *int) (d descriptor, ok bool) {
+	var b [descriptorSize]byte
+	for have := 0; have < len(b); {
+		p := m.at(table+uint64(i*descriptorSize+have), uint32(len(b)-have), hint)
+		if len(p) == 0 {
+			return d, false
+		}
+		have += copy(b[have:], p)
+	}
+	return descriptor{
+		binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:]),
+	}, true
+}

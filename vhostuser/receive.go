@@ -1,0 +1,180 @@
+package vhostuser
+
+import (
+	"encoding/binary"
+	"fmt"
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// Bare errors, made once: a conversion for each call would allocate.
+var (
+	errAgain   error = unix.EAGAIN
+	errDown    error = unix.EIO
+	errInvalid error = unix.EINVAL
+	errTooLong error = unix.EMSGSIZE
+)
+
+// write writes frames to buffers that the driver receives by, and returns how many of
+// ops are done with. If there is no room for the next one it has the driver kick when it
+// makes some, if the receiver is to sleep.
+func (v *vring) write(ops []vnet.WriteOp, sleep bool) (n int) {
+	v.mu.Lock()
+	defer v.leave(debug.SetPanicOnFault(true))
+	if v.ring == nil || !v.running.Load() {
+		return drop(ops, errDown)
+	}
+	if sleep {
+		v.arm(true)
+	}
+	bytes, dropped := uint64(0), uint64(0)
+	for n < len(ops) {
+		op := &ops[n]
+		room, err := v.deliver(op)
+		if err != nil {
+			v.ring.publish()
+			v.fail(err)
+			n += drop(ops[n:], errDown)
+			break
+		}
+		if !room {
+			if n == 0 && v.again(sleep) {
+				continue
+			}
+			break
+		}
+		if op.Err == nil {
+			bytes += uint64(len(op.Head) + len(op.Rest))
+		} else {
+			dropped++
+		}
+		n++
+	}
+	if n > 0 && v.ring != nil {
+		v.arm(false)
+		v.publish()
+		v.frames.Add(uint64(n) - dropped)
+		v.bytes.Add(bytes)
+	}
+	v.dropped.Add(dropped)
+	return n
+}
+
+// drop gives all of ops the error.
+func drop(ops []vnet.WriteOp, err error) int {
+	for i := range ops {
+		ops[i].Err = err
+	}
+	return len(ops)
+}
+
+// deliver writes one frame, if there is room, or what it is finished to. The error is the
+// driver's.
+func (v *vring) deliver(op *vnet.WriteOp) (room bool, err error) {
+	op.Err = nil
+	if len(op.Head) < vnet.MinFrame {
+		op.Err = errInvalid
+		return true, nil
+	}
+	copy(v.raw[:vnet.HdrLen], op.Head) // once: whoever has written it may write it again
+	if wants(v.raw[:])&^v.takes == 0 {
+		return v.place(op)
+	}
+	return v.deliverFinished(op)
+}
+
+// place writes one frame, with the header in raw, to as many buffers as it takes. Nothing is taken of them if there
+// are too few.
+func (v *vring) place(op *vnet.WriteOp) (room bool, err error) {
+	need := uint64(v.header - vnet.HdrLen + len(op.Head) + len(op.Rest))
+	r := v.ring.base()
+	v.ring.mark()
+	there, err := v.ring.next()
+	if err != nil || !there {
+		return false, err
+	}
+	if r.chain.size < uint64(v.header) {
+		return false, fmt.Errorf("%w: a buffer of %d bytes, without room for a header", ErrRing, r.chain.size)
+	}
+	if r.chain.size >= need {
+		return true, v.fill(op, 1, need)
+	}
+	if !r.feats.has(featMrgRxbuf) {
+		v.ring.rewind()
+		op.Err = errTooLong
+		return true, nil
+	}
+	// How many there are has to be known before the first one is written. What they are
+	// may be another the second time: fill sees to it that this does no harm.
+	count, size := uint32(1), r.chain.size
+	for size < need {
+		if there, err = v.ring.next(); err != nil {
+			return false, err
+		}
+		if !there || count == r.size {
+			v.ring.rewind()
+			if count == r.size {
+				op.Err = errTooLong // the ring will never have room
+			}
+			return count == r.size, nil
+		}
+		count++
+		size += r.chain.size
+	}
+	v.ring.rewind()
+	if there, err = v.ring.next(); err != nil || !there {
+		return false, errChanged(err)
+	}
+	return true, v.fill(op, count, need)
+}
+
+// errChanged is for what was there when it was looked at first.
+func errChanged(err error) error {
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: buffers that were available are not any more", ErrRing)
+}
+
+// fill writes a frame to so many chains, of which the first one was taken: need bytes
+// with its header.
+func (v *vring) fill(op *vnet.WriteOp, count uint32, need uint64) error {
+	r := v.ring.base()
+	binary.LittleEndian.PutUint16(v.raw[vnet.HdrLen:], uint16(count))
+	skip := v.header // of the first chain
+	if n, err := r.store(v.raw[:v.header], 0); err != nil || n < v.header {
+		return errChanged(err)
+	}
+	head, rest := op.Head[vnet.HdrLen:], op.Rest
+	for i := uint32(0); ; {
+		size := min(r.chain.size, need)
+		n, err := r.store(head, skip)
+		if err != nil {
+			return err
+		}
+		head = head[n:]
+		if len(head) == 0 && len(rest) > 0 {
+			m, err := r.store(rest, skip+n)
+			if err != nil {
+				return err
+			}
+			rest = rest[m:]
+		}
+		need -= size
+		v.ring.put(used{id: r.chain.id, slots: r.chain.slots, len: uint32(size)})
+		if i++; i == count {
+			break
+		}
+		skip = 0
+		if there, err := v.ring.next(); err != nil || !there {
+			return errChanged(err)
+		}
+	}
+	if len(head)+len(rest) > 0 {
+		return errChanged(nil)
+	}
+	return nil
+}

@@ -1,0 +1,448 @@
+package vhostuser
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+func ptr(b []byte) unsafe.Pointer { return unsafe.Pointer(&b[0]) }
+
+const modern = featVersion1 | featMrgRxbuf | featIndirect | featCsum | featGuestCsum | featHostTSO4 | featGuestTSO4
+
+// kinds are the forms of a ring.
+var kinds = map[string]features{
+	"split":                   modern,
+	"split with event index":  modern | featEventIdx,
+	"packed":                  modern | featPacked,
+	"packed with event index": modern | featPacked | featEventIdx,
+}
+
+func randomFrame(r *rand.Rand) []byte {
+	f := make([]byte, vnet.MinFrame+r.IntN(3000))
+	if r.IntN(20) == 0 {
+		f = make([]byte, vnet.MinFrame+r.IntN(vnet.MaxFrame-vnet.MinFrame))
+	}
+	for i := vnet.HdrLen; i < len(f); i++ {
+		f[i] = byte(r.Uint32())
+	}
+	return f
+}
+
+func readOps(n int) []vnet.ReadOp {
+	ops := make([]vnet.ReadOp, n)
+	for i := range ops {
+		ops[i].Slot = make([]byte, vnet.MaxFrame+1)
+	}
+	return ops
+}
+
+// TestTransmit has a driver transmit frames in chains of all kinds, by memory in one region
+// and in several, whose edges lie in buffers.
+func TestTransmit(t *testing.T) {
+	for name, feats := range kinds {
+		for _, regions := range []int{1, 4} {
+			t.Run(fmt.Sprint(name, " ", regions), func(t *testing.T) {
+				g, r := newGuest(t, feats, 1, regions), rand.New(rand.NewPCG(1, 2))
+				ops := readOps(32)
+				for range 300 {
+					var want [][]byte
+					for range 1 + r.IntN(8) {
+						f := randomFrame(r)
+						raw := append(append(f[:vnet.HdrLen:vnet.HdrLen], 0xaa, 0xbb), f[vnet.HdrLen:]...)
+						bufs := g.pieces(r, len(raw), 1+r.IntN(8))
+						for _, b := range bufs {
+							raw = raw[copy(g.at(b), raw):]
+						}
+						g.add(bufs, r.IntN(2) == 0)
+						want = append(want, f)
+					}
+					for len(want) > 0 {
+						n := g.v.read(ops, r.IntN(2) == 0)
+						if err := g.ended(); n == 0 || err != nil {
+							t.Fatalf("%d frames are not read: %v", len(want), err)
+						}
+						for i := range ops[:n] {
+							if ops[i].Err != nil || !bytes.Equal(ops[i].Frame, want[i]) {
+								t.Fatalf("a frame of %d bytes is read as %d: %v", len(want[i]), len(ops[i].Frame), ops[i].Err)
+							}
+							if got, ok := g.used(); !ok || got != 0 {
+								t.Fatalf("its chain is not given back: %d bytes, %t", got, ok)
+							}
+						}
+						want = want[n:]
+					}
+					if g.v.read(ops, true) != 0 {
+						t.Fatal("there is a frame more")
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestReceive has a driver receive frames in one buffer or in several.
+func TestReceive(t *testing.T) {
+	for name, feats := range kinds {
+		for _, regions := range []int{1, 4} {
+			t.Run(fmt.Sprint(name, " ", regions), func(t *testing.T) {
+				g, r := newGuest(t, feats, 0, regions), rand.New(rand.NewPCG(1, 2))
+				var chains [][]buffer
+				for range 400 {
+					for len(chains) < 7 {
+						bufs := g.pieces(r, 12+r.IntN(3000), 1+r.IntN(8))
+						if r.IntN(4) == 0 {
+							bufs = g.pieces(r, 40000, 3)
+						}
+						g.add(bufs, r.IntN(2) == 0)
+						chains = append(chains, bufs)
+					}
+					f := randomFrame(r)
+					head := vnet.MinFrame + r.IntN(len(f)-vnet.MinFrame+1)
+					ops := []vnet.WriteOp{{Head: f[:head], Rest: f[head:]}}
+					n := g.v.write(ops, true)
+					if err := g.ended(); err != nil || ops[0].Err != nil {
+						t.Fatal(err, ops[0].Err)
+					}
+					room := 0
+					for _, c := range chains {
+						for _, b := range c {
+							room += int(b.len)
+						}
+					}
+					if n == 0 {
+						if room >= len(f)+2 {
+							t.Fatalf("a frame of %d bytes does not fit %d", len(f), room)
+						}
+						if _, ok := g.used(); ok {
+							t.Fatal("a buffer is given back without a frame")
+						}
+						for len(chains) < 60 && room < len(f)+2 {
+							bufs := g.pieces(r, 20000, 3)
+							if g.chainsLeft(chains) < len(bufs) {
+								t.Fatal("the ring is too small for this test")
+							}
+							g.add(bufs, true)
+							chains, room = append(chains, bufs), room+20000
+						}
+						if g.v.write(ops, false) != 1 {
+							t.Fatal("there is room, and the frame does not come")
+						}
+					}
+					var got []byte
+					count := 1
+					for i := 0; i < count; i++ {
+						size, ok := g.used()
+						if !ok {
+							t.Fatalf("buffer %d of %d is not given back", i, count)
+						}
+						for _, b := range chains[0] {
+							k := min(size, int(b.len))
+							got = append(got, g.at(b)[:k]...)
+							size -= k
+						}
+						chains = chains[1:]
+						if i == 0 {
+							count = int(binary.LittleEndian.Uint16(got[10:]))
+						}
+					}
+					if want := append(append(f[:10:10], got[10:12]...), f[10:]...); !bytes.Equal(got, want) {
+						t.Fatalf("a frame of %d bytes comes as %d in %d buffers", len(want), len(got), count)
+					}
+				}
+			})
+		}
+	}
+}
+
+// chainsLeft is how many descriptors are free.
+func (g *guest) chainsLeft(chains [][]buffer) int {
+	n := g.size
+	for _, c := range chains {
+		n -= len(c)
+	}
+	return n
+}
+
+// TestHostileRing has drivers break each rule. Each ends its own ring, with a reason.
+func TestHostileRing(t *testing.T) {
+	good := buffer{guestBase + buffersAt, 100}
+	word := func(index, flags uint16) uint32 { return uint32(index)<<16 | uint32(flags) }
+	for name, c := range map[string]struct {
+		feats  features
+		number int
+		does   func(g *guest)
+		want   string
+	}{
+		"index": {modern, 1, func(g *guest) { store32At(g, availAt, word(ringSize+1, 0)) }, "65 chains are available"},
+		"head": {modern, 1, func(g *guest) {
+			g.put16(availAt+4, ringSize)
+			store32At(g, availAt, word(1, 0))
+		}, "descriptor 64 of a ring of 64"},
+		"loop": {modern, 1, func(g *guest) {
+			g.descriptor(0, good, descNext, 0)
+			store32At(g, availAt, word(1, 0))
+		}, "more than 64 descriptors"},
+		"next": {modern, 1, func(g *guest) {
+			g.descriptor(0, good, descNext, 0xffff)
+			store32At(g, availAt, word(1, 0))
+		}, "descriptor 65535"},
+		"address":              {modern, 1, func(g *guest) { g.add([]buffer{{1, 100}}, false) }, "where there is no memory"},
+		"length":               {modern, 1, func(g *guest) { g.add([]buffer{{guestBase + guestSize - 1, 100}}, false) }, "no memory"},
+		"end of all addresses": {modern, 1, func(g *guest) { g.add([]buffer{{1<<64 - 8, 100}}, false) }, "no memory"},
+		"no header":            {modern, 1, func(g *guest) { g.add([]buffer{{good.addr, 11}}, false) }, "a frame of 11 bytes"},
+		"empty":                {modern, 0, func(g *guest) { g.add([]buffer{{good.addr, 0}}, false) }, "a buffer of 0 bytes"},
+		"direction": {modern, 1, func(g *guest) {
+			g.descriptor(0, good, descWrite, 0)
+			store32At(g, availAt, word(1, 0))
+		}, "to be written where it is to be read"},
+		"not to be written": {modern, 0, func(g *guest) {
+			g.descriptor(0, good, 0, 0)
+			store32At(g, availAt, word(1, 0))
+		}, "to be written where it is to be read"},
+		"indirect in a chain": {modern, 1, func(g *guest) {
+			g.descriptor(0, good, descNext, 1)
+			g.descriptor(16, good, descIndirect, 0)
+			store32At(g, availAt, word(1, 0))
+		}, "within a chain"},
+		"indirect and next": {modern, 1, func(g *guest) {
+			g.descriptor(0, buffer{good.addr, 16}, descIndirect|descNext, 1)
+			store32At(g, availAt, word(1, 0))
+		}, "within a chain"},
+		"indirect in indirect": {modern, 1, func(g *guest) {
+			g.descriptor(tablesAt, good, descIndirect, 0)
+			g.descriptor(0, buffer{guestBase + tablesAt, 16}, descIndirect, 0)
+			store32At(g, availAt, word(1, 0))
+		}, "in another"},
+		"indirect loop": {modern, 1, func(g *guest) {
+			g.descriptor(tablesAt, good, descNext, 0)
+			g.descriptor(0, buffer{guestBase + tablesAt, 16}, descIndirect, 0)
+			store32At(g, availAt, word(1, 0))
+		}, "more than 64 descriptors"},
+		"indirect next": {modern, 1, func(g *guest) {
+			g.descriptor(tablesAt, good, descNext, 1)
+			g.descriptor(0, buffer{guestBase + tablesAt, 16}, descIndirect, 0)
+			store32At(g, availAt, word(1, 0))
+		}, "descriptor 1 of an indirect table of 1"},
+		"table's length": {modern, 1, func(g *guest) {
+			g.descriptor(0, buffer{guestBase + tablesAt, 17}, descIndirect, 0)
+			store32At(g, availAt, word(1, 0))
+		}, "an indirect table of 17 bytes"},
+		"table's address": {modern, 1, func(g *guest) {
+			g.descriptor(0, buffer{16, 16}, descIndirect, 0)
+			store32At(g, availAt, word(1, 0))
+		}, "an indirect table at 0x10"},
+		"indirect not negotiated": {modern &^ featIndirect, 1, func(g *guest) { g.add([]buffer{good}, true) }, "not negotiated"},
+		"packed, address":         {modern | featPacked, 1, func(g *guest) { g.add([]buffer{{1, 100}}, false) }, "no memory"},
+		"packed, loop": {modern | featPacked, 1, func(g *guest) {
+			for i := range ringSize {
+				g.descriptor(16*i, good, 0, descAvail|descNext)
+			}
+		}, "more than 64 descriptors"},
+		"packed, indirect in a chain": {modern | featPacked, 1, func(g *guest) {
+			g.descriptor(0, good, 0, descAvail|descNext)
+			g.descriptor(16, good, 0, descAvail|descIndirect)
+		}, "within a chain"},
+		"truncated": {modern, 1, func(g *guest) {
+			g.add([]buffer{good}, false)
+			if err := unix.Ftruncate(g.fd, 0); err != nil {
+				g.t.Fatal(err)
+			}
+		}, "its file was truncated"},
+		"truncated under a buffer": {modern, 0, func(g *guest) {
+			g.add([]buffer{good}, false)
+			if err := unix.Ftruncate(g.fd, buffersAt); err != nil {
+				g.t.Fatal(err)
+			}
+		}, "its file was truncated"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuest(t, c.feats, c.number, 1)
+			c.does(g)
+			ops := []vnet.WriteOp{{Head: make([]byte, 60)}}
+			if c.number == 1 {
+				g.v.read(readOps(4), true)
+				if n := g.v.read(readOps(4), true); n != 0 {
+					t.Errorf("%d frames are read", n)
+				}
+			} else if n := g.v.write(ops, true) + g.v.write(ops, true); n == 0 || ops[0].Err == nil {
+				t.Errorf("%d frames are done with: %v", n, ops[0].Err)
+			}
+			err := g.ended()
+			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, ErrRing) && !errors.Is(err, ErrFrontEnd) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+			if err != nil {
+				testenv.Explained(t, err.Error())
+			}
+			if g.v.running.Load() {
+				t.Error("the ring runs")
+			}
+		})
+	}
+}
+
+// TestRacingGuest has a driver write to everything while frames are moved. Whatever it
+// does, it is the only one who notices.
+func TestRacingGuest(t *testing.T) {
+	for name, feats := range kinds {
+		for number := range 2 {
+			t.Run(fmt.Sprint(name, " ", number), func(t *testing.T) {
+				g, r := newGuest(t, feats, number, 2), rand.New(rand.NewPCG(3, 4))
+				stop := make(chan struct{})
+				var racer sync.WaitGroup
+				racer.Go(func() {
+					r := rand.New(rand.NewPCG(5, 6))
+					for {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						for range 100 {
+							scribble(g, r)
+						}
+					}
+				})
+				v, ops, ends := *g.v.addr, readOps(8), 0
+				m := g.v.ring.base().mem
+				for i := range 5000 {
+					if g.v.ring == nil { // the next front end
+						ends++
+						g.ended()
+						g.v.addr, g.v.start = &v, 1<<15
+						if err := g.v.begin(m, feats); err != nil {
+							t.Fatal(err)
+						}
+						g.v.running.Store(true)
+					}
+					if number == 1 {
+						g.v.read(ops, i%2 == 0)
+					} else {
+						g.v.write([]vnet.WriteOp{{Head: randomFrame(r)}, {Head: make([]byte, 80)}}, i%2 == 0)
+					}
+				}
+				close(stop)
+				racer.Wait()
+				t.Logf("it was ended %d times", ends)
+			})
+		}
+	}
+}
+
+// scribble changes something that a driver may write to.
+func scribble(g *guest, r *rand.Rand) {
+	b := buffer{guestBase + buffersAt + uint64(r.IntN(3000)), uint32(r.IntN(3000))}
+	switch at := 16 * r.IntN(ringSize); r.IntN(5) {
+	case 0:
+		g.descriptor(at, b, uint16(r.IntN(8))&^descIndirect|descWrite*uint16(1-g.v.number), uint16(r.IntN(ringSize)))
+	case 1:
+		g.descriptor(at, b, uint16(r.IntN(ringSize)), uint16(r.Uint32()))
+	case 2:
+		g.put16(availAt+4+2*r.IntN(ringSize), uint16(r.IntN(ringSize+1)))
+	case 3:
+		store32At(g, availAt, r.Uint32())
+	case 4:
+		store32At(g, usedAt, load32(ptr(g.mem[availAt:]))-uint32(r.IntN(64))<<16)
+	}
+}
+
+// TestPortsDoNotAllocate counts the allocations of moving frames.
+func TestPortsDoNotAllocate(t *testing.T) {
+	for name, feats := range kinds {
+		out, in := newGuest(t, feats, 1, 1), newGuest(t, feats, 0, 1)
+		ops, frame := readOps(8), make([]byte, 100)
+		writes := []vnet.WriteOp{{Head: frame}, {Head: frame}}
+		bufs := []buffer{{guestBase + buffersAt, 200}}
+		if n := testing.AllocsPerRun(200, func() {
+			for range 2 {
+				out.add(bufs, false)
+				in.add(bufs, false)
+			}
+			if out.v.read(ops, false) != 2 || in.v.write(writes, false) != 2 || out.v.read(ops, true) != 0 {
+				t.Fatal(out.ended(), in.ended())
+			}
+			out.used()
+			out.used()
+			in.used()
+			in.used()
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+// TestFinished has a driver that takes nothing unfinished get a super-frame as the segments
+// that it makes, and one that leaves more to others than they take be read as segments.
+func TestFinished(t *testing.T) {
+	super := make([]byte, vnet.HdrLen+54+3000)
+	h := vnet.Header{
+		Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, HdrLen: 54, GSOSize: 1000, CsumStart: 34, CsumOffset: 16,
+	}
+	h.Encode(super)
+	eth := super[vnet.HdrLen:]
+	copy(eth, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00, 0x45})
+	eth[23], eth[46] = 6, 5<<4
+	in := newGuest(t, featVersion1, 0, 1)
+	for range 3 {
+		in.add([]buffer{in.alloc(2000)}, false)
+	}
+	ops := []vnet.WriteOp{{Head: super}}
+	if n := in.v.write(ops, false); n != 1 || ops[0].Err != nil {
+		t.Fatal(n, ops[0].Err, in.ended())
+	}
+	for i := range 3 {
+		if n, ok := in.used(); !ok || n != 12+54+1000 {
+			t.Errorf("segment %d: %d bytes, %t", i, n, ok)
+		}
+	}
+	out := newGuest(t, modern, 1, 1)
+	out.d.granted.Store(0)
+	raw := append(append(super[:10:10], 0, 0), super[10:]...)
+	b := out.alloc(len(raw))
+	copy(out.at(b), raw)
+	out.add([]buffer{b}, false)
+	reads, got := readOps(2), 0
+	for n := out.v.read(reads, true); n > 0; n = out.v.read(reads, true) {
+		for i := range reads[:n] {
+			if f := reads[i].Frame; len(f) != vnet.HdrLen+54+1000 || !vnet.IsPlain(f) || vnet.Check(f, 1500) != nil {
+				t.Errorf("a segment of %d bytes: %v", len(f), reads[i].Err)
+			}
+			got++
+		}
+	}
+	if got != 3 {
+		t.Errorf("%d segments", got)
+	}
+}
+
+func fuzzRing(f *testing.F, feats features) {
+	f.Add([]byte{0, 0, 0, 0, 1, 0}, uint8(1))
+	f.Fuzz(func(t *testing.T, program []byte, number uint8) {
+		g := newGuest(t, feats, int(number%2), 2)
+		for i := 0; i+6 <= len(program) && g.v.ring != nil; i += 6 {
+			at := binary.LittleEndian.Uint16(program[i:])
+			area := []int{0, availAt, usedAt, tablesAt}[program[i+2]%4]
+			copy(g.mem[area+int(at%2048):], program[i+3:i+6])
+			if number%2 == 1 {
+				g.v.read(readOps(2), true)
+			} else {
+				g.v.write([]vnet.WriteOp{{Head: make([]byte, 60)}}, true)
+			}
+		}
+	})
+}
+
+func FuzzSplitRing(f *testing.F)  { fuzzRing(f, modern|featEventIdx) }
+func FuzzPackedRing(f *testing.F) { fuzzRing(f, modern|featEventIdx|featPacked) }

@@ -1,0 +1,182 @@
+package vhostuser_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
+	"github.com/splitnic/splitnic/vhostuser"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// testpmd runs DPDK's program of that name on a socket: it sends frames back where they
+// come from.
+func testpmd(t *testing.T, a vhostuser.Address, options string) (stop func()) {
+	t.Helper()
+	options = ",path=" + a.Path + options
+	if a.Client {
+		options += ",server=1"
+	}
+	return testenv.Testpmd(t, "net_virtio_user0"+options, "--forward-mode=io")
+}
+
+// frame is a frame of n bytes whose content proves its place in the stream.
+func frame(seq uint64, n int) []byte {
+	f := make([]byte, n)
+	r := rand.New(rand.NewPCG(seq, uint64(n)))
+	for i := vnet.MinFrame; i+8 <= n; i += 8 {
+		binary.LittleEndian.PutUint64(f[i:], r.Uint64())
+	}
+	copy(f[vnet.HdrLen:], []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5})
+	binary.BigEndian.PutUint64(f[vnet.MinFrame:], seq)
+	return f
+}
+
+// layer connects ports with a wire each, by data channels over the fabric in memory.
+func layer(t *testing.T, ports []messaging.Port) (wires []*porttest.Wire) {
+	t.Helper()
+	n := fabrictest.New()
+	var far []messaging.Port
+	for range ports {
+		p, w := porttest.New(t, 1<<20)
+		far, wires = append(far, porttest.Batched{Single: p}), append(wires, w)
+	}
+	var conns []*messaging.Conn
+	for i := range 2 {
+		d := n.Device(fmt.Sprint(i))
+		t.Cleanup(func() { d.Close() })
+		c, err := messaging.New(messaging.Config{
+			Device: d, Mode: protocol.ModeImm, Queues: len(ports), MTU: 9000, PeerTimeout: time.Minute,
+			Pools: messaging.DefaultPools(protocol.ModeImm, 9000),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		conns = append(conns, c)
+	}
+	for i, c := range conns {
+		if err := c.Connect(conns[1-i].Addresses(), conns[1-i].ControlReceives()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, c := range conns {
+		if err := c.Start([][]messaging.Port{ports, far}[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return wires
+}
+
+func open(t *testing.T, a vhostuser.Address, pairs int) *vhostuser.Device {
+	t.Helper()
+	d, err := vhostuser.Open(vhostuser.Config{
+		Address: a, Pairs: pairs, Offloads: vnet.AllOffloads, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func portsOf(d *vhostuser.Device) (ports []messaging.Port) {
+	for _, q := range d.Queues() {
+		ports = append(ports, q)
+	}
+	return ports
+}
+
+// waitUp waits until a front end receives, or does not any more.
+func waitUp(t *testing.T, d *vhostuser.Device, want bool) {
+	t.Helper()
+	late := time.After(time.Minute)
+	for {
+		up, changed := d.Up()
+		if up == want {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late:
+			t.Fatalf("up is not %t: %+v", want, d.Status())
+		}
+	}
+}
+
+// echo sends frames and expects them back, in order.
+func echo(t *testing.T, w *porttest.Wire, frames int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	size := func(i int) int { return vnet.HdrLen + 60 + i*37%1455 }
+	buf := make([]byte, vnet.MaxFrame+1)
+	const ahead = 100
+	sent := 0
+	for i := range frames {
+		for ; sent < min(frames, i+ahead); sent++ {
+			if err := w.Send(ctx, frame(uint64(sent), size(sent))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := w.Receive(ctx, buf)
+		if err != nil {
+			t.Fatalf("frame %d of %d sent: %v", i, sent, err)
+		}
+		if want := frame(uint64(i), size(i)); !bytes.Equal(got, want) {
+			t.Fatalf("frame %d of %d bytes: %d bytes come back:\n%x\n%x", i, len(want), len(got), got[:64], want[:64])
+		}
+	}
+}
+
+// TestTestpmd has DPDK's testpmd send frames back: through a data channel, a ring by which
+// it receives, and one by which it transmits, in each form of ring and of connection; then
+// another testpmd, and at last another device on the same socket, as after a restart of
+// this side.
+func TestTestpmd(t *testing.T) {
+	for name, c := range map[string]struct {
+		options string
+		client  bool
+		queues  int
+	}{
+		"split":                 {options: ",queue_size=256", queues: 1},
+		"split without merging": {options: ",mrg_rxbuf=0", queues: 1},
+		"packed":                {options: ",packed_vq=1", queues: 1},
+		"packed in order":       {options: ",packed_vq=1,in_order=1,mrg_rxbuf=0", queues: 1},
+		"client":                {client: true, queues: 1},
+		"two queues":            {options: ",queues=2", queues: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := vhostuser.Address{Path: filepath.Join(t.TempDir(), "s"), Client: c.client}
+			d := open(t, a, c.queues)
+			closed := false
+			t.Cleanup(func() {
+				if !closed {
+					d.Close()
+				}
+			})
+			wires := layer(t, portsOf(d))
+			for range 2 {
+				stop := testpmd(t, a, c.options)
+				waitUp(t, d, true)
+				echo(t, wires[0], 3000)
+				if s := d.Status(); s.ReadFrames < 3000 || s.LastError != "" || !strings.Contains(s.FrontEnd, "testpmd") {
+					t.Errorf("%+v", s)
+				}
+				stop()
+				waitUp(t, d, false)
+			}
+		})
+	}
+}

@@ -1,0 +1,124 @@
+package vhostuser
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// sleep waits until a descriptor is readable, which it has to be within a minute.
+func sleep(t *testing.T, fd int) {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(fds, 60_000)
+		if err == unix.EINTR {
+			continue
+		}
+		if n != 1 || err != nil {
+			t.Fatalf("nobody wakes: %v", err)
+		}
+		return
+	}
+}
+
+// TestWakes has a driver kick only when it is asked to, and the port sleep whenever there is
+// nothing to do: nobody sleeps for ever.
+func TestWakes(t *testing.T) {
+	const frames = 20000
+	for name, feats := range kinds {
+		for number := range 2 {
+			t.Run(fmt.Sprint(name, " ", number), func(t *testing.T) {
+				g := newGuest(t, feats, number, 1)
+				kick, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer unix.Close(kick)
+				q, err := newQueue()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer q.close()
+				q.reads.Store(&[]*vring{g.v})
+				q.writes.Store(g.v)
+				for _, w := range []*waker{q.in, q.out} {
+					if err := w.hear(kick); err != nil {
+						t.Fatal(err)
+					}
+				}
+				chains := frames
+				if number == 0 {
+					chains *= 3 // for each
+				}
+				kicks, stop := make(chan int, 1), make(chan struct{})
+				var driver sync.WaitGroup
+				defer driver.Wait()
+				defer close(stop)
+				driver.Go(func() {
+					var fence common
+					r, n := rand.New(rand.NewPCG(1, 2)), 0
+					b := []buffer{{guestBase + buffersAt, 100}}
+					for added, taken := 0, 0; taken < chains; {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						old := g.avail
+						for range 1 + r.IntN(8) {
+							if added-taken < ringSize && added < chains {
+								g.add(b, false)
+								added++
+							}
+						}
+						fence.barrier()
+						if g.avail != old && g.wantsKick(old) {
+							n++
+							_, _ = unix.Write(kick, one)
+						}
+						for {
+							if _, ok := g.used(); !ok {
+								break
+							}
+							taken++
+						}
+						for range r.IntN(4) {
+							runtime.Gosched()
+						}
+					}
+					kicks <- n
+				})
+				reads, writes := readOps(8), make([]vnet.WriteOp, 8)
+				for i := range writes {
+					writes[i].Head = make([]byte, 250)
+				}
+				for done := 0; done < frames; {
+					if number == 1 {
+						n := q.ReadFrames(reads)
+						if errors.Is(reads[n-1].Err, errAgain) {
+							n--
+							sleep(t, q.FD())
+						}
+						done += n
+						continue
+					}
+					n := q.WriteFrames(writes[:min(len(writes), frames-done)])
+					if done += n; n == 0 {
+						sleep(t, q.WriteFD())
+					}
+				}
+				t.Logf("%d kicks for %d frames", <-kicks, frames)
+				if err := g.ended(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package vhostuser
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// waker is what a sender or a receiver sleeps at: an epoll(7) instance with the kicks of
+// rings, and an event of its own. It hears of events only (EPOLLET): nothing of the front
+// end's is read, which could be made to block.
+type waker struct {
+	ep, event int
+	kicks     []int
+	got       [8]unix.EpollEvent // of clear: on its stack they would be allocated
+}
+
+func newWaker() (*waker, error) {
+	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	event, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, errors.Join(os.NewSyscallError("eventfd", err), unix.Close(ep))
+	}
+	w := &waker{ep: ep, event: event}
+	if err := w.add(event); err != nil {
+		return nil, errors.Join(err, w.close())
+	}
+	return w, nil
+}
+
+func (w *waker) add(fd int) error {
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | 1<<31, Fd: int32(fd)} // unix.EPOLLET is negative on some machines
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(w.ep, unix.EPOLL_CTL_ADD, fd, &ev))
+}
+
+// forget has the waker hear no kicks.
+func (w *waker) forget() {
+	for _, fd := range w.kicks {
+		_ = unix.EpollCtl(w.ep, unix.EPOLL_CTL_DEL, fd, nil) // it is there
+	}
+	w.kicks = w.kicks[:0]
+}
+
+// hear has it hear a ring's kicks too.
+func (w *waker) hear(kick int) error {
+	err := w.add(kick)
+	if err == nil {
+		w.kicks = append(w.kicks, kick)
+	}
+	return err
+}
+
+// one is what an eventfd is raised by. Nobody may ever take it down again: it has to be the
+// number one, of which there is room for enough.
+var one = binary.NativeEndian.AppendUint64(nil, 1)
+
+// raise wakes whoever sleeps.
+func (w *waker) raise() { _, _ = unix.Write(w.event, one) } // the counter never overflows
+
+// clear forgets what has happened so far, before a look at it.
+func (w *waker) clear() {
+	for {
+		n, err := unix.EpollWait(w.ep, w.got[:], 0)
+		if err != unix.EINTR && n < len(w.got) {
+			return
+		}
+	}
+}
+
+func (w *waker) close() error { return errors.Join(unix.Close(w.event), unix.Close(w.ep)) }
