@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vhostuser"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -19,9 +20,9 @@ import (
 type hostFlags struct {
 	set daemon.Host
 	daemonFlags
-	direct        directFlags
-	mac, offloads string
-	modes         []string
+	direct              directFlags
+	mac, offloads, port string
+	modes               []string
 }
 
 func hostCommand() *cobra.Command {
@@ -50,6 +51,9 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 	})
 	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
 		g.StringVar(&h.Netdevice, "name", "sn0", "name of the netdevice to make")
+		g.StringVar(&f.port, "port", "tap",
+			"what the netdevice is: tap, a device of this kernel; or vhost-user:PATH, a virtio-net device for a virtual "+
+				"machine or DPDK program that connects to this socket, or listens there with vhost-user:PATH,client")
 		g.StringVar(&f.mac, "mac", "", "MAC address to ask for (default: one that the I/O unit derives from the key)")
 		g.IntVar(&h.MaxMTU, "max-mtu", 9000,
 			"largest MTU to accept; the netdevice follows the I/O unit's network card up to it")
@@ -142,6 +146,11 @@ func (f *hostFlags) netdevice(h *daemon.Host) (err error) {
 			return exit.Usagef("--mac: %w", err)
 		}
 	}
+	if f.port != "tap" {
+		if err := f.vhostUser(h); err != nil {
+			return err
+		}
+	}
 	switch {
 	case h.Plain || f.offloads == "none":
 	case f.offloads == "all":
@@ -149,6 +158,25 @@ func (f *hostFlags) netdevice(h *daemon.Host) (err error) {
 	default:
 		if h.Offloads, err = vnet.ParseOffloads(f.offloads); err != nil {
 			return exit.Usagef("--offloads: %w", err)
+		}
+	}
+	return nil
+}
+
+// vhostUser reads where the port is, and refuses what only a TAP device can have.
+func (f *hostFlags) vhostUser(h *daemon.Host) (err error) {
+	if h.Port, err = vhostuser.ParseAddress(f.port); err != nil {
+		return exit.Usagef("--port %w", err)
+	}
+	for _, other := range []struct {
+		set  bool
+		flag string
+	}{
+		{h.Plain, "--plain"}, {h.Persist, "--persist"}, {h.Movable, "--movable"}, {h.NetNS != "", "--netns"},
+		{h.Latency != nil, "--latency-queue"},
+	} {
+		if other.set {
+			return exit.Usagef("%s: this needs a TAP device; leave it out, or --port", other.flag)
 		}
 	}
 	return nil

@@ -215,6 +215,16 @@ func TestHostFlags(t *testing.T) {
 			{"--plain", func(h *daemon.Host) { h.Plain, h.Offloads = true, 0 }, ""},
 			{"--offloads csum,tso4", func(h *daemon.Host) { h.Offloads = vnet.CSUM | vnet.TSO4 }, ""},
 			{"--offloads tso4", nil, "--offloads: "},
+			{"--port tap", nil, ""},
+			{"--port vhost-user:/run/s", func(h *daemon.Host) { h.Port.Path = "/run/s" }, ""},
+			{"--port vhost-user:/run/s,client", func(h *daemon.Host) { h.Port.Path, h.Port.Client = "/run/s", true }, ""},
+			{"--port vhost-user:s", nil, `--port "vhost-user:s": the path of the socket must begin with /`},
+			{"--port tun", nil, `--port "tun": must be`},
+			{"--port vhost-user:/s --persist", nil, "--persist: this needs a TAP device"},
+			{"--port vhost-user:/s --plain", nil, "--plain: this needs a TAP device"},
+			{"--port vhost-user:/s --movable", nil, "--movable: this needs a TAP device"},
+			{"--port vhost-user:/s --netns n", nil, "--netns: this needs a TAP device"},
+			{"--port vhost-user:/s --latency-queue", nil, "--latency-queue: this needs a TAP device"},
 			{"--queues 16 --mode send,imm", func(h *daemon.Host) {
 				h.Queues, h.Modes = 16, []protocol.Mode{protocol.ModeSend, protocol.ModeImm}
 			}, ""},

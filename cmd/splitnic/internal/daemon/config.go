@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/tap/steer"
+	"github.com/splitnic/splitnic/vhostuser"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -53,7 +54,8 @@ type Host struct {
 	Common
 	IOUnits    []string
 	Netdevice  string
-	MAC        protocol.MAC // zero for the I/O unit's choice
+	Port       vhostuser.Address // zero for a TAP device
+	MAC        protocol.MAC      // zero for the I/O unit's choice
 	MaxMTU     int
 	Offloads   vnet.Offloads
 	Modes      []protocol.Mode

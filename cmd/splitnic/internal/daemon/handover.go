@@ -12,10 +12,10 @@ import (
 	"github.com/splitnic/splitnic/tap"
 )
 
-// openNetdevice makes the netdevice, or takes over the one that the last
+// openTAP makes the TAP device, or takes over the one that the last
 // process of this service has left with the service manager, and sees to it
 // that the next process finds it there.
-func (c *Host) openNetdevice(queues int, store *fdStore, log *slog.Logger) (*tap.Device, error) {
+func (c *Host) openTAP(queues int, store *fdStore, log *slog.Logger) (*tap.Device, error) {
 	cfg := tap.Config{
 		Name: c.Netdevice, NetNS: c.NetNS, Queues: queues, Offloads: c.Offloads, TxQueueLen: c.TxQueueLen, Persist: c.Persist,
 	}

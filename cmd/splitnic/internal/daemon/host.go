@@ -11,14 +11,16 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
-	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/verbs"
+	"github.com/splitnic/splitnic/vhostuser"
 )
 
 // HostStatus is the status of a host's process.
 type HostStatus struct {
 	host.Status
-	Security SecurityStatus `json:"security"`
+	// Port is of a vhost-user port, nil where the netdevice is a TAP device.
+	Port     *vhostuser.Status `json:"port,omitempty"`
+	Security SecurityStatus    `json:"security"`
 	// Interrupts are those of the RDMA device.
 	Interrupts Interrupts `json:"interrupts"`
 }
@@ -73,7 +75,7 @@ func (c *Host) run(ctx context.Context, store *fdStore) (err error) {
 		}
 		err = errors.Join(err, netdev.Close())
 	}()
-	h, err := c.assemble(device, netdev, security, log, noLatency, store.there())
+	h, err := c.assemble(device, netdev, security, log, noLatency, store.there() && netdev.tap != nil)
 	if err != nil {
 		return err
 	}
@@ -82,12 +84,12 @@ func (c *Host) run(ctx context.Context, store *fdStore) (err error) {
 
 // serveNetdevice serves the netdevice, status and metrics until ctx is done.
 func (c *Host) serveNetdevice(
-	ctx context.Context, h *host.Host, netdev *tap.Device, reloads *reloader, log *slog.Logger,
+	ctx context.Context, h *host.Host, netdev *netdevice, reloads *reloader, log *slog.Logger,
 ) error {
-	queues := len(netdev.Queues())
+	queues := len(netdev.Ports())
 	status := func() any {
 		s := h.Status()
-		return HostStatus{s, reloads.status(), interruptsOf(irq.Kernel, s.Device)}
+		return HostStatus{s, netdev.portStatus(), reloads.status(), interruptsOf(irq.Kernel, s.Device)}
 	}
 	stop, err := c.serve("host-"+netdev.Name(), status, hostMetrics(h, reloads), log,
 		append(hostCommands(h, queues), reloads.command())...)
@@ -95,8 +97,8 @@ func (c *Host) serveNetdevice(
 		return err
 	}
 	defer stop()
-	if !netdev.Taken() {
-		if err := netdev.Up(); err != nil {
+	if netdev.tap != nil && !netdev.tap.Taken() {
+		if err := netdev.tap.Up(); err != nil {
 			return err
 		}
 	}
@@ -105,8 +107,8 @@ func (c *Host) serveNetdevice(
 		busy += 2 * directBusy
 	}
 	MoreProcs(busy)
-	log.Info("host", "netdevice", netdev.Name(), "adopted", netdev.Label().Adopted, "device", c.Device,
-		"key", reloads.security.Fingerprint(), "iounits", c.IOUnits, "version", c.Version)
+	log.Info("host", "netdevice", netdev.Name(), "vhost_user", c.Port, "adopted", netdev.history.Adopted,
+		"device", c.Device, "key", reloads.security.Fingerprint(), "iounits", c.IOUnits, "version", c.Version)
 	notify("READY=1")
 	defer notify(stopping)
 	return h.Run(ctx)
@@ -119,7 +121,7 @@ const directBusy = 2
 // although one is wanted; keepCarrier is set where a service manager keeps the
 // netdevice.
 func (c *Host) assemble(
-	device *verbs.Context, netdev *tap.Device, security *session.Security, log *slog.Logger,
+	device *verbs.Context, netdev *netdevice, security *session.Security, log *slog.Logger,
 	noLatency error, keepCarrier bool,
 ) (*host.Host, error) {
 	name := c.Name
@@ -129,14 +131,10 @@ func (c *Host) assemble(
 	if err := CheckName("--host-name", name); err != nil {
 		return nil, err
 	}
-	before, err := history(netdev)
-	if err != nil {
-		return nil, err
-	}
 	h, err := host.New(host.Config{
 		Name: name, Software: c.Version, IOUnits: c.IOUnits, Security: security,
-		Device: device, Netdev: host.TAP(netdev), MAC: c.MAC, MaxMTU: c.MaxMTU,
-		Offloads: c.Offloads.Intersect(netdev.Offloads()), // what the kernel does not have cannot be asked for
+		Device: device, Netdev: netdev.Netdevice, MAC: c.MAC, MaxMTU: c.MaxMTU,
+		Offloads: c.Offloads.Intersect(netdev.offloads), // what the kernel does not have cannot be asked for
 		Latency:  c.Latency, NoLatency: noLatency, FailBack: c.FailBack, Standby: c.Standby,
 		Direct: host.Direct{
 			On: c.Direct.On, Peers: c.Direct.Peers, Idle: c.Direct.Idle, Grace: c.Direct.Grace,
@@ -144,12 +142,8 @@ func (c *Host) assemble(
 		},
 		Modes: c.Modes, Messaging: c.Messaging, HandshakeTimeout: c.HandshakeTimeout, Log: log,
 		OnState: func(s host.State) { notify("STATUS=" + string(s)) },
-		History: before, KeepCarrier: keepCarrier,
-		OnAgreement: func(a mirror.Agreement) {
-			if err := netdev.SetMemory(memory(a)); err != nil {
-				log.Warn("the next process will not know what was set by hand", "reason", err)
-			}
-		},
+		History: netdev.history, KeepCarrier: keepCarrier,
+		OnAgreement: func(a mirror.Agreement) { netdev.remember(a, log) },
 	})
 	if err != nil {
 		return nil, exit.With(exit.Usage, err)

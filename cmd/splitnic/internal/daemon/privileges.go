@@ -14,6 +14,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/vhostuser"
 )
 
 // capSet is a set of capabilities(7), by number.
@@ -64,6 +65,9 @@ func (c *Common) privileges() privileges {
 func (c *Host) privileges() privileges {
 	p := c.Common.privileges()
 	p.caps |= caps(unix.CAP_NET_BROADCAST)
+	if c.Port != (vhostuser.Address{}) {
+		p.dirs = append(p.dirs, filepath.Dir(c.Port.Path), c.Port.Path)
+	}
 	if c.Movable {
 		p.caps |= caps(unix.CAP_SYS_ADMIN) // setns(2)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/tap/steer"
+	"github.com/splitnic/splitnic/vhostuser"
 )
 
 // TestPrintHandlers shows all that there can be to say about handlers.
@@ -262,6 +263,20 @@ func TestPrintSecurity(t *testing.T) {
 		printSecurity(&text, &s)
 		if strings.Contains(text.String(), "NOT VALID NOW") != not {
 			t.Errorf("of a certificate that is valid from %v on:\n%s", s.Begins, text.String())
+		}
+	}
+}
+
+func TestPortText(t *testing.T) {
+	for want, s := range map[string]vhostuser.Status{
+		"vhost-user:/s: testpmd, 2 rings, packed,mq": {
+			Path: "/s", FrontEnd: "testpmd", Rings: 2, Features: []string{"packed", "mq"},
+		},
+		"vhost-user:/s,client: nobody is connected: no": {Path: "/s", Client: true, LastError: "no"},
+		"vhost-user:/s: nobody is connected":            {Path: "/s"},
+	} {
+		if got := portText(&s); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/tap/steer"
+	"github.com/splitnic/splitnic/vhostuser"
 )
 
 // Status prints the status of one daemon.
@@ -54,6 +55,9 @@ func printHost(w io.Writer, s *daemon.HostStatus) {
 	fmt.Fprintf(w, "host %s\t%s for %v\n", s.Name, s.State, ago(s.Since))
 	fmt.Fprintf(w, "  netdevice\t%s, %s, mtu %d, %s%s\n", s.Netdevice.Name, s.Netdevice.MAC, s.Netdevice.MTU, carrier,
 		historyText(&s.Netdevice))
+	if p := s.Port; p != nil {
+		fmt.Fprintf(w, "  port\t%s\n", portText(p))
+	}
 	fmt.Fprintf(w, "  offloads\t%s\n", s.Netdevice.Offloads)
 	fmt.Fprintf(w, "  early discard\t%v\n", s.Netdevice.EarlyDiscard)
 	printLatency(w, "  ", s.Latency)
@@ -263,4 +267,17 @@ func Failover(f *uplink.Failover) string {
 	return fmt.Sprintf("%s → %s (%s): took %v, no frames for %v; %d frames carried over, %d uncertain, %d lost",
 		f.From, f.To, f.Reason, f.Took.Round(100*time.Microsecond), f.Gap.Round(100*time.Microsecond),
 		f.Carried, f.Uncertain, f.Lost)
+}
+
+// portText describes a vhost-user port.
+func portText(p *vhostuser.Status) string {
+	a := vhostuser.Address{Path: p.Path, Client: p.Client}
+	switch {
+	case p.FrontEnd != "":
+		return fmt.Sprintf("%v: %s, %d rings, %s", a, p.FrontEnd, p.Rings, strings.Join(p.Features, ","))
+	case p.LastError != "":
+		return fmt.Sprintf("%v: nobody is connected: %s", a, p.LastError)
+	default:
+		return fmt.Sprintf("%v: nobody is connected", a)
+	}
 }
