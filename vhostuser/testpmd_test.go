@@ -32,6 +32,8 @@ func testpmd(t *testing.T, a vhostuser.Address, options string) (stop func()) {
 	return testenv.Testpmd(t, "net_virtio_user0"+options, "--forward-mode=io")
 }
 
+var quiet = slog.New(slog.DiscardHandler)
+
 // frame is a frame of n bytes whose content proves its place in the stream.
 func frame(seq uint64, n int) []byte {
 	f := make([]byte, n)
@@ -99,7 +101,7 @@ func portsOf(d *vhostuser.Device) (ports []messaging.Port) {
 }
 
 // waitUp waits until a front end receives, or does not any more.
-func waitUp(t *testing.T, d *vhostuser.Device, want bool) {
+func waitUp(t testing.TB, d *vhostuser.Device, want bool) {
 	t.Helper()
 	late := time.After(time.Minute)
 	for {
