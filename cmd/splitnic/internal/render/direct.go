@@ -7,12 +7,15 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host"
 )
 
-// printHostDirect says which hosts are connected to directly.
-func printHostDirect(w io.Writer, indent string, s *host.DirectsStatus) {
+// printHostDirect says which hosts are connected to directly. Without a session those go
+// on for a while that there were.
+func printHostDirect(w io.Writer, indent string, state host.State, s *host.DirectsStatus) {
 	switch {
 	case !s.On:
 		fmt.Fprintf(w, "%sdirect\tno (--direct=no)\n", indent)
-	case !s.Granted:
+	case !s.Granted && state != host.Connected && len(s.Connections) == 0:
+		fmt.Fprintf(w, "%sdirect\tno: there is no session with an I/O unit\n", indent)
+	case !s.Granted && state == host.Connected:
 		fmt.Fprintf(w, "%sdirect\tno: the I/O unit directs none\n", indent)
 	default:
 		t := &s.Total

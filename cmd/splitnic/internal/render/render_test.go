@@ -155,6 +155,28 @@ func TestPrintHost(t *testing.T) {
 	}
 }
 
+// TestPrintHostDirect says why a host has no direct connections, or which it has.
+func TestPrintHostDirect(t *testing.T) {
+	one := []host.DirectStatus{{Peer: "beta", State: host.DirectEstablished}}
+	for _, c := range []struct {
+		state host.State
+		s     host.DirectsStatus
+		want  string
+	}{
+		{host.Connected, host.DirectsStatus{}, "no (--direct=no)"},
+		{host.Connected, host.DirectsStatus{On: true}, "no: the I/O unit directs none"},
+		{host.Connecting, host.DirectsStatus{On: true}, "no: there is no session"},
+		{host.Connecting, host.DirectsStatus{On: true, Connections: one}, "1 connections, 0 have ended"},
+		{host.Connected, host.DirectsStatus{On: true, Granted: true, Connections: one}, "1 connections, 0 have ended"},
+	} {
+		var b strings.Builder
+		printHostDirect(&b, "", c.state, &c.s)
+		if !strings.Contains(b.String(), c.want) || strings.Contains(b.String(), "to beta") != (c.s.Connections != nil) {
+			t.Errorf("%s: %q, want %q", c.state, b.String(), c.want)
+		}
+	}
+}
+
 func unitStatus(t *testing.T) *iounit.Status {
 	t.Helper()
 	vlans, err := protocol.ParseVLANs("5,10-19")

@@ -66,7 +66,7 @@ func printHost(w io.Writer, s *daemon.HostStatus) {
 		fmt.Fprintf(w, "  its platform\t%v\n", s.IOUnit.Platform)
 	}
 	printFailovers(w, "  ", &s.Failovers)
-	printHostDirect(w, "  ", &s.Direct)
+	printHostDirect(w, "  ", s.State, &s.Direct)
 	if s.IOUnit.Mode != "" {
 		fmt.Fprintf(w, "  mode\t%s\n", s.IOUnit.Mode)
 	}
