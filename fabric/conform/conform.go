@@ -49,7 +49,7 @@ type Pair struct {
 // Property is something that every implementation does. A Pair is good for one.
 type Property struct {
 	Name string
-	try  func(*rig)
+	try  func(*fixture)
 }
 
 // Check tries the property on p and tells t if p does not have it.
@@ -59,7 +59,7 @@ func (p Property) Check(t T, pair Pair) {
 	if pair.Patience == 0 {
 		pair.Patience = 20 * time.Second
 	}
-	p.try(newRig(t, pair))
+	p.try(newFixture(t, pair))
 }
 
 // Properties returns all properties.

@@ -12,7 +12,7 @@ import (
 )
 
 // wait consumes the event that must come.
-func (r *rig) wait(cq fabric.CQ) {
+func (r *fixture) wait(cq fabric.CQ) {
 	r.Helper()
 	ctx, cancel := r.context()
 	defer cancel()
@@ -22,7 +22,7 @@ func (r *rig) wait(cq fabric.CQ) {
 }
 
 // noEvent checks that none is pending.
-func (r *rig) noEvent(cq fabric.CQ) {
+func (r *fixture) noEvent(cq fabric.CQ) {
 	r.Helper()
 	if ok, err := cq.ReadEvent(); ok || err != nil {
 		r.Fatalf("an event that should not be: %v, %v", ok, err)
@@ -31,7 +31,7 @@ func (r *rig) noEvent(cq fabric.CQ) {
 
 // message sends an empty one from a to b and waits until the sender knows that
 // it has arrived.
-func (r *rig) message(id uint64, f fabric.Flags) {
+func (r *fixture) message(id uint64, f fabric.Flags) {
 	r.Helper()
 	r.send(r.a.qp, fabric.SendWR{ID: id, Op: fabric.OpWriteImm, Flags: f | fabric.Signaled, Imm: uint32(id)})
 	r.ok(r.a.qp, id, r.spin(r.a.sendCQ, 1)...)
@@ -39,7 +39,7 @@ func (r *rig) message(id uint64, f fabric.Flags) {
 
 // Without arming there is no event, and arming gives one for however many
 // completions.
-func testEventOnce(r *rig) {
+func testEventOnce(r *fixture) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, numbered(0, 8)...)
 	r.message(0, fabric.Solicited)
@@ -63,7 +63,7 @@ func testEventOnce(r *rig) {
 	}
 }
 
-func testEventNotForQueued(r *rig) {
+func testEventNotForQueued(r *fixture) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, numbered(0, 3)...)
 	r.message(0, fabric.Solicited)
@@ -76,7 +76,7 @@ func testEventNotForQueued(r *rig) {
 	r.ok(r.b.qp, 1, r.spin(r.b.recvCQ, 1)...)
 }
 
-func testEventSolicited(r *rig) {
+func testEventSolicited(r *fixture) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, numbered(0, 6)...)
 	r.check(r.b.recvCQ.Arm(true))
@@ -103,7 +103,7 @@ func testEventSolicited(r *rig) {
 }
 
 // Every completion vector raises the events of its queues.
-func testEventVectors(r *rig) {
+func testEventVectors(r *fixture) {
 	for v := range max(r.b.dev.Limits().CompVectors, 1) {
 		cq := must(r.b.dom.NewCQ(depth, v))(r)
 		cfg := r.config(r.b, fabric.RC)
@@ -124,7 +124,7 @@ func testEventVectors(r *rig) {
 }
 
 // A failed completion wakes a CQ that is armed for solicited ones.
-func testEventFailure(r *rig) {
+func testEventFailure(r *fixture) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, numbered(0, 2)...)
 	r.check(r.b.recvCQ.Arm(true))
@@ -147,7 +147,7 @@ func testEventFailure(r *rig) {
 
 // A failed completion wakes a CQ that is armed for any, whatever the device
 // thinks of it: that of a request that is posted to a failed queue pair, too.
-func testEventFlush(r *rig) {
+func testEventFlush(r *fixture) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, numbered(0, 2)...)
 	r.check(r.b.recvCQ.Arm(false))
@@ -161,7 +161,7 @@ func testEventFlush(r *rig) {
 }
 
 // readable asks poll(2) whether cq's descriptor is, within d.
-func (r *rig) readable(cq fabric.CQ, d time.Duration) bool {
+func (r *fixture) readable(cq fabric.CQ, d time.Duration) bool {
 	r.Helper()
 	fds := []unix.PollFd{{Fd: int32(cq.FD()), Events: unix.POLLIN}}
 	for end := time.Now().Add(d); ; {
@@ -176,7 +176,7 @@ func (r *rig) readable(cq fabric.CQ, d time.Duration) bool {
 	}
 }
 
-func testEventFD(r *rig) {
+func testEventFD(r *fixture) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, numbered(0, 3)...)
 	cq := r.b.recvCQ
@@ -204,7 +204,7 @@ func testEventFD(r *rig) {
 }
 
 // Wait ends when its context does, and has lost nothing by that.
-func testWaitContext(r *rig) {
+func testWaitContext(r *fixture) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, numbered(0, 3)...)
 	cq := r.b.recvCQ
@@ -235,7 +235,7 @@ func testWaitContext(r *rig) {
 }
 
 // Wait sleeps in one goroutine while another one makes the completion.
-func testWaitWakes(r *rig) {
+func testWaitWakes(r *fixture) {
 	r.connect(fabric.RC)
 	for i := range uint64(100 / min(r.Scale, 10)) {
 		r.receive(r.b.qp, fabric.RecvWR{ID: i})
@@ -255,7 +255,7 @@ func testWaitWakes(r *rig) {
 	}
 }
 
-func testWaitClosed(r *rig) {
+func testWaitClosed(r *fixture) {
 	ctx, cancel := r.context()
 	defer cancel()
 	r.together(

@@ -41,15 +41,15 @@ type Finding struct {
 var trials = []struct {
 	name, means string
 	without     string // what follows where the device lacks it
-	try         func(r *rig) (lacks string)
+	try         func(r *fixture) (lacks string)
 }{
-	{"loopback", "two queue pairs of the device reach each other", "", holds(func(r *rig) {
+	{"loopback", "two queue pairs of the device reach each other", "", holds(func(r *fixture) {
 		r.connect(fabric.RC)
 		r.works()
 	})},
 	{"memory keys", "a write with a key that is unknown, stale, of another domain, without the right to write or past " +
 		"the end of its region is refused and touches nothing", "",
-		holds(func(r *rig) { r.remoteAccess(fabric.OpWrite) })},
+		holds(func(r *fixture) { r.remoteAccess(fabric.OpWrite) })},
 	{"windows", "a type-2 memory window is bound through the send queue, written through and unbound",
 		withoutWindows, holds(testWindow)},
 	{"window bounds", "a write past a window's ends, in the region behind it, is refused",
@@ -65,7 +65,7 @@ var trials = []struct {
 	{"invalidation by peer", "a message of the peer's makes the key that it names void",
 		withoutWindows, holds(testWindowInvalidatedByPeer)},
 	{"bind and send", "a window is bound and its key sent to the peer in one post; of a bind that fails no key is sent",
-		withoutWindows, holds(func(r *rig) {
+		withoutWindows, holds(func(r *fixture) {
 			testWindowBindSend(r)
 			testWindowBindSendFails(r)
 		})},
@@ -78,12 +78,12 @@ var trials = []struct {
 const withoutWindows = "--protection is region"
 
 // holds is a trial that is passed or fails.
-func holds(try func(*rig)) func(*rig) string {
-	return func(r *rig) string { try(r); return "" }
+func holds(try func(*fixture)) func(*fixture) string {
+	return func(r *fixture) string { try(r); return "" }
 }
 
 // bounds is a trial that devices may fail that do not say otherwise.
-func bounds(r *rig) string {
+func bounds(r *fixture) string {
 	taken, enforced := r.pastWindow(), r.b.dev.Limits().WindowBounds
 	switch {
 	case len(taken) == 0:
@@ -126,7 +126,7 @@ func examine(i int, pair Pair) Finding {
 	c := &trials[i]
 	lacks := ""
 	t.run(func() {
-		Property{c.name, func(r *rig) { lacks = c.try(r) }}.Check(&t, pair)
+		Property{c.name, func(r *fixture) { lacks = c.try(r) }}.Check(&t, pair)
 	})
 	f := Finding{Property: c.name, Means: c.means, Outcome: Holds}
 	switch {

@@ -6,7 +6,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-func testFailFlushes(r *rig) {
+func testFailFlushes(r *fixture) {
 	r.connect(fabric.RC)
 	r.works()
 	r.receive(r.a.qp, numbered(5, 10)...)
@@ -23,7 +23,7 @@ func testFailFlushes(r *rig) {
 
 // Sends that wait for a receiver are flushed too, before those posted later,
 // and say so in a way errors.Is understands.
-func testFailFlushesWaiting(r *rig) {
+func testFailFlushesWaiting(r *fixture) {
 	r.connect(fabric.RC)
 	for i := range 5 {
 		w := write(fabric.OpWriteImm, uint64(i), r.a, r.b, 8)
@@ -41,7 +41,7 @@ func testFailFlushesWaiting(r *rig) {
 }
 
 // A queue pair's state can be asked for, whoever has failed it.
-func testFailed(r *rig) {
+func testFailed(r *fixture) {
 	state := func(qp fabric.QP, want bool) {
 		r.Helper()
 		if got := must(qp.Failed())(r); got != want {
@@ -67,7 +67,7 @@ func testFailed(r *rig) {
 
 // impatient is timing by which a dead peer is found soon, but not one that only
 // has little of a busy machine.
-func (r *rig) impatient() fabric.Timing {
+func (r *fixture) impatient() fabric.Timing {
 	t := r.Timing.WithDefaults()
 	t.Timeout++
 	t.RetryCount = 2
@@ -75,7 +75,7 @@ func (r *rig) impatient() fabric.Timing {
 }
 
 // A peer that is gone is found by the next message, and only by a message.
-func testPeerDeath(r *rig) {
+func testPeerDeath(r *fixture) {
 	t := r.impatient()
 	for _, op := range []fabric.Opcode{fabric.OpWrite, fabric.OpWriteImm} {
 		r.connectWith(fabric.RC, t)
@@ -94,7 +94,7 @@ func testPeerDeath(r *rig) {
 
 // A peer in the error state does not answer either, also when it got there
 // while messages were waiting for it.
-func testPeerFailed(r *rig) {
+func testPeerFailed(r *fixture) {
 	t := r.impatient()
 	r.connectWith(fabric.RC, t)
 	r.send(r.a.qp, write(fabric.OpWriteImm, 1, r.a, r.b, 8))
@@ -105,7 +105,7 @@ func testPeerFailed(r *rig) {
 
 // The sender of what is refused hears so even when the other end fails its queue
 // pair as soon as it can know; some devices lose the answer then.
-func testRefusedFailed(r *rig) {
+func testRefusedFailed(r *fixture) {
 	lost := 0
 	for range 64 / r.Scale {
 		r.connectWith(fabric.RC, r.impatient())

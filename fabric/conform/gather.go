@@ -37,7 +37,7 @@ func joined(e *end, pieces ...[2]int) []byte {
 }
 
 // gatherable skips the test on a device that takes too few pieces.
-func (r *rig) gatherable() {
+func (r *fixture) gatherable() {
 	r.Helper()
 	if r.pieces < 4 {
 		r.Skipf("the device takes %d pieces per request", r.pieces)
@@ -46,7 +46,7 @@ func (r *rig) gatherable() {
 
 // The pieces arrive in the order of their records, whatever their order and
 // distance in memory, as one message with one completion.
-func testGather(r *rig) {
+func testGather(r *fixture) {
 	r.gatherable()
 	r.connect(fabric.RC)
 	fill(r.a.mem, 1)
@@ -104,7 +104,7 @@ func testGather(r *rig) {
 }
 
 // Pieces are inline together: unregistered, and free when the post returns.
-func testGatherInline(r *rig) {
+func testGatherInline(r *fixture) {
 	r.gatherable()
 	r.connect(fabric.RC)
 	pieces := [][2]int{{2000, 1}, {0, 0}, {1000, 20}, {50, inlineMax - 21}}
@@ -129,7 +129,7 @@ func testGatherInline(r *rig) {
 
 // Flags of the first record are those of the request; ID, opcode, keys and
 // flags in the others mean nothing.
-func testGatherFirstRecord(r *rig) {
+func testGatherFirstRecord(r *fixture) {
 	r.gatherable()
 	r.connect(fabric.RC)
 	fill(r.a.mem, 2)
@@ -164,7 +164,7 @@ func testGatherFirstRecord(r *rig) {
 
 // What is no request is refused at its first record; what came before in the
 // same call is posted, and the connection goes on.
-func testGatherRefused(r *rig) {
+func testGatherRefused(r *fixture) {
 	r.gatherable()
 	r.connect(fabric.RC)
 	before := gathered(write(fabric.OpWrite, 1, r.a, r.b, 0), r.a, [2]int{0, 4}, [2]int{8, 4}, [2]int{16, 4})
@@ -214,7 +214,7 @@ func testGatherRefused(r *rig) {
 }
 
 // A queue pair that did not ask for pieces takes none.
-func testGatherNotAskedFor(r *rig) {
+func testGatherNotAskedFor(r *fixture) {
 	r.gatherable()
 	r.pieces = 0 // which means 1
 	r.connect(fabric.RC)
@@ -229,7 +229,7 @@ func testGatherNotAskedFor(r *rig) {
 
 // One piece without the right to read it, and the request fails as if all were
 // so.
-func testGatherAccess(r *rig) {
+func testGatherAccess(r *fixture) {
 	r.gatherable()
 	for _, bad := range []int{0, 1, 3} {
 		for _, spoil := range []func(*fabric.SendWR){
@@ -257,7 +257,7 @@ func testGatherAccess(r *rig) {
 
 // An invalidation has no data to go on: with More it is refused, and the window
 // stays bound.
-func testGatherInvalidation(r *rig) {
+func testGatherInvalidation(r *fixture) {
 	r.gatherable()
 	w := r.windows()
 	key := r.bind(w)
@@ -277,7 +277,7 @@ func testGatherInvalidation(r *rig) {
 }
 
 // What counts at the receiver is the length of all pieces together.
-func testGatherTooLong(r *rig) {
+func testGatherTooLong(r *fixture) {
 	r.gatherable()
 	r.connect(fabric.RC)
 	for id := range uint64(2) {
@@ -296,7 +296,7 @@ func testGatherTooLong(r *rig) {
 
 // A full send queue counts requests, not records, and is refused at the first
 // record of one.
-func testGatherQueueFull(r *rig) {
+func testGatherQueueFull(r *fixture) {
 	r.gatherable()
 	r.connect(fabric.RC)
 	fill(r.a.mem, 4)
@@ -328,7 +328,7 @@ func testGatherQueueFull(r *rig) {
 // testGatherLoad posts batches of random requests, plain and in pieces, by
 // reference and inline, signalled and not, some with a refused one at the end,
 // and checks every byte and every completion.
-func testGatherLoad(r *rig) {
+func testGatherLoad(r *fixture) {
 	r.gatherable()
 	r.connect(fabric.RC)
 	seed := rand.Uint64()
@@ -374,7 +374,7 @@ type load struct {
 
 // randomBatch makes requests that fill the receiver's memory from the start,
 // without gaps. The last one that is taken is signalled.
-func (r *rig) randomBatch(rnd *rand.Rand, round int) load {
+func (r *fixture) randomBatch(rnd *rand.Rand, round int) load {
 	l := load{refused: -1}
 	for i := range 1 + rnd.IntN(depth/2) {
 		op := fabric.OpWriteImm
@@ -423,7 +423,7 @@ func (r *rig) randomBatch(rnd *rand.Rand, round int) load {
 
 // testGatherFrames is what gathering is for: a header and small frames that lie
 // in slots of their own become one message.
-func testGatherFrames(r *rig) {
+func testGatherFrames(r *fixture) {
 	r.gatherable()
 	r.connect(fabric.RC)
 	const header, frame, slot = 4096, 60, 2048
@@ -445,7 +445,7 @@ func testGatherFrames(r *rig) {
 }
 
 // testMaxSGE checks the limit that the device states.
-func testMaxSGE(r *rig) {
+func testMaxSGE(r *fixture) {
 	for _, e := range []*end{r.a, r.b} {
 		l := e.dev.Limits()
 		if l.MaxSGE < 1 {

@@ -4,9 +4,9 @@ import "github.com/splitnic/splitnic/fabric"
 
 // A message with a key that does not fit is refused, touches nothing, and ends
 // the connection: both ends flush.
-func testRemoteAccess(r *rig) { r.remoteAccess(fabric.OpWrite, fabric.OpWriteImm) }
+func testRemoteAccess(r *fixture) { r.remoteAccess(fabric.OpWrite, fabric.OpWriteImm) }
 
-func (r *rig) remoteAccess(ops ...fabric.Opcode) {
+func (r *fixture) remoteAccess(ops ...fabric.Opcode) {
 	r.Helper()
 	r.connect(fabric.RC)
 	readOnly := must(r.b.dom.Register(Alloc(r, 4096), 0))(r)
@@ -72,7 +72,7 @@ func (r *rig) remoteAccess(ops ...fabric.Opcode) {
 	r.works()
 }
 
-func testZeroLengthNeedsNoKey(r *rig) {
+func testZeroLengthNeedsNoKey(r *fixture) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, fabric.RecvWR{ID: 1})
 	r.send(r.a.qp, fabric.SendWR{ID: 2, Op: fabric.OpWriteImm, Flags: fabric.Signaled, Imm: ^uint32(0)})
@@ -81,7 +81,7 @@ func testZeroLengthNeedsNoKey(r *rig) {
 }
 
 // A request that names memory its own end may not use fails there.
-func testLocalAccess(r *rig) {
+func testLocalAccess(r *fixture) {
 	r.connect(fabric.RC)
 	foreign := must(must(r.a.dev.NewDomain())(r).Register(Alloc(r, 4096), fabric.LocalWrite))(r)
 	addr, key := r.a.region.Addr(), r.a.region.LKey()
@@ -111,7 +111,7 @@ func testLocalAccess(r *rig) {
 }
 
 // A SEND into a receive that may not be written to ends the connection.
-func testReceiveAccess(r *rig) {
+func testReceiveAccess(r *fixture) {
 	r.connect(fabric.RC)
 	readOnly := must(r.b.dom.Register(Alloc(r, 4096), 0))(r)
 	addr, key := r.b.region.Addr(), r.b.region.LKey()
@@ -140,7 +140,7 @@ func testReceiveAccess(r *rig) {
 	}
 }
 
-func testSendTooLong(r *rig) {
+func testSendTooLong(r *fixture) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp,
 		fabric.RecvWR{ID: 1, Addr: r.b.region.Addr(), Len: 64, LKey: r.b.region.LKey()},

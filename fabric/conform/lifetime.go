@@ -8,7 +8,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-func testConnectErrors(r *rig) {
+func testConnectErrors(r *fixture) {
 	q, p := r.newQP(r.a, fabric.RC), r.newQP(r.b, fabric.RC)
 	r.a.qp, r.b.qp = q, p
 	first, second := q.Address(), q.Address()
@@ -51,7 +51,7 @@ func testConnectErrors(r *rig) {
 	r.works()
 }
 
-func testSmallMTU(r *rig) {
+func testSmallMTU(r *fixture) {
 	for _, mtu := range []int{256, 1024} {
 		r.a.qp, r.b.qp = r.newQP(r.a, fabric.RC), r.newQP(r.b, fabric.RC)
 		a, b := r.a.qp.Address(), r.b.qp.Address()
@@ -67,7 +67,7 @@ func testSmallMTU(r *rig) {
 	}
 }
 
-func testBadArguments(r *rig) {
+func testBadArguments(r *fixture) {
 	l := r.a.dev.Limits()
 	cfg := fabric.QPConfig{Transport: fabric.RC, SendCQ: r.a.sendCQ, RecvCQ: r.a.recvCQ, MaxSend: 8, MaxRecv: 8}
 	qp := func(change func(*fabric.QPConfig)) error {
@@ -114,7 +114,7 @@ func testBadArguments(r *rig) {
 }
 
 // Whatever is closed first: nothing fails, and everything can be closed again.
-func testCloseOrder(r *rig) {
+func testCloseOrder(r *fixture) {
 	for _, order := range [][]int{{0, 1, 2, 3, 4, 5}, {5, 4, 3, 2, 1, 0}, {2, 0, 5, 1, 4, 3}, {1, 3, 0, 2, 5, 4}} {
 		r.connect(fabric.RC)
 		r.receive(r.a.qp, numbered(0, 3)...)
@@ -147,7 +147,7 @@ func testCloseOrder(r *rig) {
 	}
 }
 
-func testUseAfterClose(r *rig) {
+func testUseAfterClose(r *fixture) {
 	r.connect(fabric.RC)
 	var w fabric.Window
 	if r.a.dev.Limits().Windows {

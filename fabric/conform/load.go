@@ -12,7 +12,7 @@ import (
 
 // testBothDirections has both ends send and receive at the same time, each in
 // one goroutine.
-func testBothDirections(r *rig) {
+func testBothDirections(r *fixture) {
 	r.connect(fabric.RC)
 	ctx, cancel := r.context()
 	defer cancel()
@@ -63,7 +63,7 @@ func testBothDirections(r *rig) {
 }
 
 // together runs fs concurrently and reports their errors.
-func (r *rig) together(fs ...func() error) {
+func (r *fixture) together(fs ...func() error) {
 	r.Helper()
 	errs := make([]error, len(fs))
 	var wg sync.WaitGroup
@@ -77,7 +77,7 @@ func (r *rig) together(fs ...func() error) {
 // testConcurrency has a goroutine for each of the roles that may be separate:
 // post sends, reap sends, reap receives, post receives. Credits travel in
 // channels, so no message ever finds the receiver not ready.
-func testConcurrency(r *rig) {
+func testConcurrency(r *fixture) {
 	r.connect(fabric.RC)
 	ctx, cancel := r.context()
 	defer cancel()
@@ -159,7 +159,7 @@ func testConcurrency(r *rig) {
 
 // testCloseWhileBusy closes a device under goroutines that use everything on
 // it. Each of them must come back, with net.ErrClosed or a failed completion.
-func testCloseWhileBusy(r *rig) {
+func testCloseWhileBusy(r *fixture) {
 	r.connect(fabric.RC)
 	ctx, cancel := r.context()
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 
 // A moderated queue loses nothing: its event comes later, at the latest when
 // the period is over. Where there is no moderation, that is what is said.
-func testModeration(r *rig) {
+func testModeration(r *fixture) {
 	r.connect(fabric.RC)
 	m, ok := r.b.recvCQ.(fabric.Moderator)
 	if limits := r.b.dev.Limits(); !limits.Moderation {
@@ -52,7 +52,7 @@ func testModeration(r *rig) {
 }
 
 // Marks of packets change nothing about what they carry.
-func testMarks(r *rig) {
+func testMarks(r *fixture) {
 	for _, c := range []fabric.QPConfig{
 		{TrafficClass: 0xb8, ServiceLevel: 5, HopLimit: 1},
 		{TrafficClass: 0xff, ServiceLevel: 15, HopLimit: 255},

@@ -8,7 +8,7 @@ import (
 
 // Only signalled requests complete, each after all before it, and one
 // completion frees the slots of those.
-func testSelectiveSignalling(r *rig) {
+func testSelectiveSignalling(r *fixture) {
 	r.connect(fabric.RC)
 	w := write(fabric.OpWrite, 0, r.a, r.b, 8)
 	wrs := make([]fabric.SendWR, depth/2)
@@ -30,7 +30,7 @@ func testSelectiveSignalling(r *rig) {
 
 // A send queue whose requests wait for a receive fills up, says at which
 // request, and works on when they have completed.
-func testSendQueueFull(r *rig) {
+func testSendQueueFull(r *fixture) {
 	r.connect(fabric.RC)
 	wrs := make([]fabric.SendWR, 8*depth)
 	for i := range wrs {
@@ -55,7 +55,7 @@ func testSendQueueFull(r *rig) {
 	r.works()
 }
 
-func testReceiveQueueFull(r *rig) {
+func testReceiveQueueFull(r *fixture) {
 	r.connect(fabric.RC)
 	wrs := numbered(0, 8*depth)
 	n, err := r.a.qp.PostRecv(wrs)
@@ -73,7 +73,7 @@ func testReceiveQueueFull(r *rig) {
 }
 
 // What is no request is refused with its index; what came before is posted.
-func testBadOpcode(r *rig) {
+func testBadOpcode(r *fixture) {
 	r.connect(fabric.RC)
 	for _, op := range []fabric.Opcode{0, fabric.OpBind, fabric.OpRecv, 77} {
 		wrs := []fabric.SendWR{
@@ -90,7 +90,7 @@ func testBadOpcode(r *rig) {
 
 // A message that finds no receive waits for one, and everything behind it does,
 // also what needs none. Inline data is what it was when posted.
-func testReceiverNotReady(r *rig) {
+func testReceiverNotReady(r *fixture) {
 	r.connect(fabric.RC)
 	fill(r.a.mem[:200], 1)
 	inline := write(fabric.OpWriteImm, 2, r.a, r.b, inlineMax)
@@ -118,7 +118,7 @@ func testReceiverNotReady(r *rig) {
 	r.works()
 }
 
-func testReceiverNotReadyGivesUp(r *rig) {
+func testReceiverNotReadyGivesUp(r *fixture) {
 	t := r.Timing
 	t.RNRRetry = 1
 	r.connectWith(fabric.RC, t)

@@ -4,9 +4,9 @@ import "github.com/splitnic/splitnic/fabric"
 
 const readSize = 64 << 10
 
-// reading connects the rig so that a reads from b, and returns memory of b's to
+// reading connects the fixture so that a reads from b, and returns memory of b's to
 // read, filled.
-func (r *rig) reading(depth int) fabric.Region {
+func (r *fixture) reading(depth int) fabric.Region {
 	r.Helper()
 	mem := Alloc(r, readSize)
 	fill(mem, 7)
@@ -16,7 +16,7 @@ func (r *rig) reading(depth int) fabric.Region {
 }
 
 // connectReading gives both ends a fresh queue pair, by which a reads from b.
-func (r *rig) connectReading(depth int) {
+func (r *fixture) connectReading(depth int) {
 	r.Helper()
 	a, b := r.config(r.a, fabric.RC), r.config(r.b, fabric.RC)
 	limit := min(r.a.dev.Limits().MaxRdAtomic, r.b.dev.Limits().MaxDestRdAtomic)
@@ -33,7 +33,7 @@ func (r *rig) connectReading(depth int) {
 
 // read is a signalled read of n bytes from the start of a region of b's to the
 // start of a's.
-func (r *rig) read(id uint64, from fabric.Region, n int) fabric.SendWR {
+func (r *fixture) read(id uint64, from fabric.Region, n int) fabric.SendWR {
 	return fabric.SendWR{
 		ID: id, Op: fabric.OpRead, Flags: fabric.Signaled, Addr: r.a.region.Addr(), LKey: r.a.region.LKey(),
 		Len: uint32(n), RemoteAddr: from.Addr(), RKey: from.RKey(),
@@ -41,7 +41,7 @@ func (r *rig) read(id uint64, from fabric.Region, n int) fabric.SendWR {
 }
 
 // Reads of all sizes bring what is there, and the peer notices nothing.
-func testRead(r *rig) {
+func testRead(r *fixture) {
 	source := r.reading(4)
 	want := make([]byte, readSize)
 	fill(want, 7)
@@ -67,7 +67,7 @@ func testRead(r *rig) {
 
 // More reads than can be outstanding are waited for by the device; they and what
 // is between them complete in the order in which they were posted.
-func testReadDepth(r *rig) {
+func testReadDepth(r *fixture) {
 	const n, size = 24, 2500
 	for _, depth := range []int{1, 2, 8} {
 		source := r.reading(depth)
@@ -96,7 +96,7 @@ func testReadDepth(r *rig) {
 }
 
 // A request with Fence sends what reads before it have brought.
-func testReadFence(r *rig) {
+func testReadFence(r *fixture) {
 	const n = 20000
 	source := r.reading(4)
 	for i := range 20 {
@@ -120,7 +120,7 @@ func testReadFence(r *rig) {
 // A read with a key that does not fit, or does not allow it, is refused, brings
 // nothing, and ends the connection. The region that everybody may write to is
 // such a one.
-func testReadAccess(r *rig) {
+func testReadAccess(r *fixture) {
 	source := r.reading(4)
 	gone := must(r.b.dom.Register(Alloc(r, 4096), fabric.RemoteRead))(r)
 	r.check(gone.Close())
@@ -159,7 +159,7 @@ func testReadAccess(r *rig) {
 }
 
 // What was read goes only where the device may write.
-func testReadLocalAccess(r *rig) {
+func testReadLocalAccess(r *fixture) {
 	source := r.reading(4)
 	readOnly := must(r.a.dom.Register(Alloc(r, 4096), 0))(r)
 	for name, change := range map[string]func(*fabric.SendWR){
@@ -180,7 +180,7 @@ func testReadLocalAccess(r *rig) {
 
 // Nobody reads by a queue pair that was not made for it, on either side: that is
 // how those of a session are.
-func testReadNotAllowed(r *rig) {
+func testReadNotAllowed(r *fixture) {
 	source := must(r.b.dom.Register(Alloc(r, readSize), fabric.RemoteRead))(r)
 	r.connect(fabric.RC)
 	wr := r.read(1, source, 64)
@@ -209,7 +209,7 @@ func testReadNotAllowed(r *rig) {
 }
 
 // What cannot be a read is refused when it is posted, or asked for.
-func testReadRefused(r *rig) {
+func testReadRefused(r *fixture) {
 	source := r.reading(4)
 	for name, f := range map[string]fabric.Flags{"inline": fabric.Inline, "in two pieces": fabric.More} {
 		wr := r.read(1, source, 8)

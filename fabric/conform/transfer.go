@@ -35,7 +35,7 @@ func slotHolds(e *end, seq int) bool {
 	return binary.LittleEndian.Uint64(p) == uint64(seq)|1<<63 && binary.LittleEndian.Uint64(p[slotSize-8:]) == ^uint64(seq)
 }
 
-func testOrder(r *rig) {
+func testOrder(r *fixture) {
 	r.connect(fabric.RC)
 	total := 10000 / r.Scale / batch * batch
 	var before uint64
@@ -67,7 +67,7 @@ func testOrder(r *rig) {
 	}
 }
 
-func testBatches(r *rig) {
+func testBatches(r *fixture) {
 	r.connect(fabric.RC)
 	seq := 0
 	for _, n := range []int{1, 2, 3, 15, 16, 17, 33, depth} {
@@ -97,7 +97,7 @@ func testBatches(r *rig) {
 	}
 }
 
-func testSizes(r *rig) {
+func testSizes(r *fixture) {
 	r.connect(fabric.RC)
 	for i, n := range []int{0, 1, 63, 64, 65, 1500, 4095, 4096, 4097, 9000, 65536, memSize - 8} {
 		fill(r.a.mem, i)
@@ -117,7 +117,7 @@ func testSizes(r *rig) {
 
 // A write with immediate brings its own address: memory of the receive that it
 // consumes stays as it is.
-func testReceiveWithoutMemory(r *rig) {
+func testReceiveWithoutMemory(r *fixture) {
 	r.connect(fabric.RC)
 	fill(r.a.mem[:100], 1)
 	r.receive(r.b.qp,
@@ -131,7 +131,7 @@ func testReceiveWithoutMemory(r *rig) {
 	r.untouched(r.b.mem[100:])
 }
 
-func testSend(r *rig) {
+func testSend(r *fixture) {
 	r.connect(fabric.RC)
 	const n = 8
 	fill(r.a.mem, 3)
@@ -161,7 +161,7 @@ func testSend(r *rig) {
 }
 
 // A message with immediate data is one to its receive, and not a write.
-func testSendImmediate(r *rig) {
+func testSendImmediate(r *fixture) {
 	r.connect(fabric.RC)
 	fill(r.a.mem, 9)
 	r.receive(r.b.qp, fabric.RecvWR{ID: 1}, fabric.RecvWR{ID: 2, Addr: r.b.region.Addr(), Len: 64,
@@ -185,7 +185,7 @@ func testSendImmediate(r *rig) {
 	r.same(r.b.mem[:64], r.a.mem[:64])
 }
 
-func testSendZeroLength(r *rig) {
+func testSendZeroLength(r *fixture) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, fabric.RecvWR{ID: 1}, fabric.RecvWR{ID: 2, Addr: r.b.region.Addr(), Len: 64,
 		LKey: r.b.region.LKey()})
@@ -202,7 +202,7 @@ func testSendZeroLength(r *rig) {
 
 // A plain write consumes no receive, and its bytes are there when a later
 // message is.
-func testPlainWrite(r *rig) {
+func testPlainWrite(r *fixture) {
 	r.connect(fabric.RC)
 	fill(r.a.mem[:5000], 4)
 	r.receive(r.b.qp, numbered(40, 2)...)
@@ -218,7 +218,7 @@ func testPlainWrite(r *rig) {
 	r.none(r.b.recvCQ)
 }
 
-func testInline(r *rig) {
+func testInline(r *fixture) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, numbered(0, 2)...)
 	r.receive(r.b.qp, fabric.RecvWR{ID: 2, Addr: r.b.region.Addr() + 4096, Len: inlineMax, LKey: r.b.region.LKey()})
@@ -243,7 +243,7 @@ func testInline(r *rig) {
 	}
 }
 
-func testInlineTooLong(r *rig) {
+func testInlineTooLong(r *fixture) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, numbered(0, 3)...)
 	wrs := []fabric.SendWR{
@@ -262,7 +262,7 @@ func testInlineTooLong(r *rig) {
 
 // Several queue pairs report to one queue: completions tell whose they are, and
 // each queue pair's are in order.
-func testSharedCQ(r *rig) {
+func testSharedCQ(r *fixture) {
 	const qps, rounds = 4, 8
 	var as, bs [qps]fabric.QP
 	for i := range qps {

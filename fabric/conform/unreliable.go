@@ -9,7 +9,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-func testUnreliable(r *rig) {
+func testUnreliable(r *fixture) {
 	r.connect(fabric.UC)
 	for i, n := range []int{0, 1, 1500, 4096, 65536} {
 		fill(r.a.mem, i)
@@ -37,7 +37,7 @@ func testUnreliable(r *rig) {
 // settle waits until b has dealt with all that a has sent, lost or not: an
 // unreliable connection keeps its order too, and a plain write shows in memory.
 // The completion of a send says only that it has left.
-func (r *rig) settle() {
+func (r *fixture) settle() {
 	r.Helper()
 	const at = memSize - 4
 	mark := write(fabric.OpWrite, 800, r.a, r.b, 4) // what fill leaves there is not 0
@@ -55,7 +55,7 @@ func (r *rig) settle() {
 
 // What cannot be delivered is lost whole and in silence; the next message is
 // not.
-func testUnreliableDrops(r *rig) {
+func testUnreliableDrops(r *fixture) {
 	r.connect(fabric.UC)
 	fill(r.a.mem[:64], 1)
 	id := uint64(0)

@@ -9,8 +9,8 @@ import (
 const windowSize = 4096
 
 // windows skips the test where the device is known to have none, and connects
-// the rig.
-func (r *rig) windows() fabric.Window {
+// the fixture.
+func (r *fixture) windows() fabric.Window {
 	r.Helper()
 	if has := r.b.dev.Limits().Windows; has == r.Traits.NoWindows {
 		r.Fatalf("the device has type-2 memory windows: %v, and its traits say otherwise", has)
@@ -23,7 +23,7 @@ func (r *rig) windows() fabric.Window {
 }
 
 // bind binds w to the start of b's region and returns its key.
-func (r *rig) bind(w fabric.Window) uint32 {
+func (r *fixture) bind(w fabric.Window) uint32 {
 	r.Helper()
 	key := must(r.b.qp.Bind(w, r.b.region, r.b.region.Addr(), windowSize, 77, fabric.Signaled))(r)
 	c := r.take(r.b.sendCQ, 1)
@@ -36,7 +36,7 @@ func (r *rig) bind(w fabric.Window) uint32 {
 
 // through writes 64 bytes of a to offset off of b's region by means of key and
 // returns how that completed.
-func (r *rig) through(key uint32, off int) fabric.Status {
+func (r *fixture) through(key uint32, off int) fabric.Status {
 	r.Helper()
 	w := write(fabric.OpWrite, 88, r.a, r.b, 64)
 	w.RKey = key
@@ -46,7 +46,7 @@ func (r *rig) through(key uint32, off int) fabric.Status {
 }
 
 // refused checks that key opens nothing, at the price of the connection.
-func (r *rig) refused(why string, key uint32, off int) {
+func (r *fixture) refused(why string, key uint32, off int) {
 	r.Helper()
 	clear(r.b.mem)
 	fill(r.a.mem[:64], 5)
@@ -58,7 +58,7 @@ func (r *rig) refused(why string, key uint32, off int) {
 	r.dead(r.b, r.a)
 }
 
-func testWindow(r *rig) {
+func testWindow(r *fixture) {
 	w := r.windows()
 	if w.Bound() {
 		r.Fatal("a new window is bound")
@@ -97,7 +97,7 @@ func testWindow(r *rig) {
 // A bind and the message that carries its key are one post. Nobody waits for the
 // bind: the peer writes with the key as soon as it has it, and gives it up by a
 // message of its own.
-func testWindowBindSend(r *rig) {
+func testWindowBindSend(r *fixture) {
 	w := r.windows()
 	r.receive(r.b.qp, numbered(1, 8)...)
 	for i := range uint64(8) {
@@ -142,7 +142,7 @@ func testWindowBindSend(r *rig) {
 
 // A bind that the device refuses takes the message behind it with it: the peer
 // never gets a key that is not good.
-func testWindowBindSendFails(r *rig) {
+func testWindowBindSendFails(r *fixture) {
 	w := r.windows()
 	unbindable := must(r.b.dom.Register(Alloc(r, windowSize), fabric.LocalWrite))(r)
 	r.receive(r.a.qp, fabric.RecvWR{ID: 1})
@@ -154,7 +154,7 @@ func testWindowBindSendFails(r *rig) {
 	r.dead(r.b, r.a)
 }
 
-func testWindowStaleKey(r *rig) {
+func testWindowStaleKey(r *fixture) {
 	w := r.windows()
 	var old []uint32
 	for range 4 {
@@ -174,7 +174,7 @@ func testWindowStaleKey(r *rig) {
 
 // Keys follow a rule, by which both sides of a connection know the next one
 // without telling each other.
-func testWindowNextKey(r *rig) {
+func testWindowNextKey(r *fixture) {
 	w := r.windows()
 	before := w.RKey()
 	for i := range 260 {
@@ -194,7 +194,7 @@ func testWindowNextKey(r *rig) {
 	}
 }
 
-func testWindowUnbound(r *rig) {
+func testWindowUnbound(r *fixture) {
 	w := r.windows()
 	key := r.bind(w)
 	r.check(r.b.qp.Unbind(w, 0, fabric.Signaled))
@@ -206,7 +206,7 @@ func testWindowUnbound(r *rig) {
 	r.refused("through a window that was closed", key, 0)
 }
 
-func testWindowOfOtherQP(r *rig) {
+func testWindowOfOtherQP(r *fixture) {
 	w := r.windows()
 	key := r.bind(w)
 	r.connect(fabric.RC) // a second pair; the first stays
@@ -219,7 +219,7 @@ var outsideWindow = []int{-64, -1, windowSize - 63, windowSize, 2 * windowSize}
 
 // pastWindow writes over the ends of windows and returns from where the device
 // took it. What it refuses touches nothing.
-func (r *rig) pastWindow() (taken []int) {
+func (r *fixture) pastWindow() (taken []int) {
 	r.Helper()
 	w := r.windows()
 	for _, off := range outsideWindow {
@@ -251,7 +251,7 @@ func (r *rig) pastWindow() (taken []int) {
 // A device that says that it enforces the bounds of windows does so at all of
 // them. One that says that it does not must not: who reads the limits would do
 // more than needed.
-func testWindowBounds(r *rig) {
+func testWindowBounds(r *fixture) {
 	taken, want := r.pastWindow(), outsideWindow
 	if r.b.dev.Limits().WindowBounds {
 		want = nil
@@ -262,7 +262,7 @@ func testWindowBounds(r *rig) {
 	}
 }
 
-func testWindowInvalidatedByPeer(r *rig) {
+func testWindowInvalidatedByPeer(r *fixture) {
 	w := r.windows()
 	key := r.bind(w)
 	r.receive(r.b.qp, fabric.RecvWR{ID: 3, Addr: r.b.region.Addr() + 8192, Len: 64, LKey: r.b.region.LKey()})
@@ -299,7 +299,7 @@ func testWindowInvalidatedByPeer(r *rig) {
 }
 
 // Misuse is refused before it reaches the device, and costs nothing.
-func testWindowMisuse(r *rig) {
+func testWindowMisuse(r *fixture) {
 	w := r.windows()
 	addr := r.b.region.Addr()
 	bind := func(w fabric.Window, reg fabric.Region, addr uint64, n int) error {
@@ -354,7 +354,7 @@ func testWindowMisuse(r *rig) {
 	r.works()
 }
 
-func testWindowHoldsRegion(r *rig) {
+func testWindowHoldsRegion(r *fixture) {
 	w := r.windows()
 	r.bind(w)
 	if r.b.region.Close() == nil {

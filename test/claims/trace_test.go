@@ -58,7 +58,7 @@ type entry struct {
 	only   bool   // armed for solicited completions only
 }
 
-// trace records what happens on the devices of a rig, in an order that respects
+// trace records what happens on the devices of a pair, in an order that respects
 // cause and effect: what is done is recorded before it is done, what is learnt
 // after it is learnt.
 type trace struct {

@@ -50,7 +50,7 @@ func (Native) Measure(ctx context.Context, rec *results.Recorder, rounds int, cl
 	if err := testbed.Sweep(prefix); err != nil {
 		return err
 	}
-	n := &site{prefix: fmt.Sprintf("%s%d-", prefix, os.Getpid()), network: fabrictest.New()}
+	n := &environment{prefix: fmt.Sprintf("%s%d-", prefix, os.Getpid()), network: fabrictest.New()}
 	defer func() { err = errors.Join(err, n.close()) }()
 	if err := n.open(ctx); err != nil {
 		return err
@@ -77,8 +77,8 @@ const prefix = "snatk-"
 // lanAddr is the address of the station on the LAN.
 const lanAddr = "10.77.0.1"
 
-// site is everything that is measured.
-type site struct {
+// environment is everything that is measured.
+type environment struct {
 	prefix  string // of the namespaces' names
 	made    []string
 	network *fabrictest.Network
@@ -91,9 +91,9 @@ type site struct {
 	dev     *tap.Device
 }
 
-func (n *site) ns(name string) string { return n.prefix + name }
+func (n *environment) ns(name string) string { return n.prefix + name }
 
-func (n *site) open(ctx context.Context) error {
+func (n *environment) open(ctx context.Context) error {
 	ctx, n.cancel = context.WithCancel(ctx)
 	for _, name := range []string{"host", "card", "other", "lan"} {
 		if err := netns.New(n.ns(name)); err != nil {
@@ -123,7 +123,7 @@ func (n *site) open(ctx context.Context) error {
 }
 
 // halves starts the I/O units and the honest host.
-func (n *site) halves(ctx context.Context) error {
+func (n *environment) halves(ctx context.Context) error {
 	// As many as the commands have for their workers, of both I/O units, and of the
 	// host with the attacker.
 	runtime.GOMAXPROCS(runtime.NumCPU() + 3*4)
@@ -190,7 +190,7 @@ func (n *site) halves(ctx context.Context) error {
 }
 
 // unit starts an I/O unit and returns its address.
-func (n *site) unit(
+func (n *environment) unit(
 	ctx context.Context, state, card string, security *session.Security, log *slog.Logger,
 ) (string, error) {
 	device := n.network.Device(card)
@@ -216,7 +216,7 @@ func (n *site) unit(
 }
 
 // until tries something until it works.
-func (n *site) until(what string, f func() error) error {
+func (n *environment) until(what string, f func() error) error {
 	var err error
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if err = f(); err == nil {
@@ -227,7 +227,7 @@ func (n *site) until(what string, f func() error) error {
 }
 
 // measure measures the honest host in one of the states.
-func (n *site) measure(ctx context.Context, c attacks.Class, state string, sink results.Sink) (err error) {
+func (n *environment) measure(ctx context.Context, c attacks.Class, state string, sink results.Sink) (err error) {
 	// What the attack before has left is over.
 	err = n.until("sessions to end", func() error {
 		if a, b := len(n.units["attack"].Status().Hosts), len(n.units["elsewhere"].Status().Hosts); a != 1 || b != 0 {
@@ -278,7 +278,7 @@ func (n *site) measure(ctx context.Context, c attacks.Class, state string, sink 
 }
 
 // close ends everything.
-func (n *site) close() error {
+func (n *environment) close() error {
 	if n.server != nil && n.server.Process != nil {
 		_ = n.server.Process.Kill()
 		_ = n.server.Wait() // killed

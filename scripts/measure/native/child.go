@@ -65,8 +65,8 @@ type mover interface {
 	close() error
 }
 
-// serve is the process of a subject at a site.
-func serve(s subject, st *site) error {
+// serve is the process of a subject in a topology.
+func serve(s subject, st *topology) error {
 	signal.Ignore(os.Interrupt) // the process that measures ends this one
 	open := newRelay
 	if s.what == splitnic {
@@ -131,7 +131,7 @@ type child struct {
 }
 
 // startChild starts the process of s and returns when it is ready.
-func startChild(ctx context.Context, s subject, st *site) (*child, error) {
+func startChild(ctx context.Context, s subject, st *topology) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err

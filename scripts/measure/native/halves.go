@@ -28,7 +28,7 @@ type halves struct {
 	tasks  testbed.Tasks
 }
 
-func newHalves(s subject, st *site) (mover, error) {
+func newHalves(s subject, st *topology) (mover, error) {
 	h := &halves{}
 	err := h.open(s, st)
 	if err != nil {
@@ -37,7 +37,7 @@ func newHalves(s subject, st *site) (mover, error) {
 	return h, nil
 }
 
-func (h *halves) open(s subject, st *site) error {
+func (h *halves) open(s subject, st *topology) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	h.cancel = cancel
 	offloads := vnet.AllOffloads

@@ -21,8 +21,8 @@ type measurement struct {
 	asked bool // made only if it is selected
 	// load starts traffic, which goes on until it is stopped; nil where once
 	// is what is measured.
-	load func(st *site) (traffic, error)
-	once func(ctx context.Context, st *site, sink results.Sink) error
+	load func(st *topology) (traffic, error)
+	once func(ctx context.Context, st *topology, sink results.Sink) error
 	warm time.Duration // until the traffic is what it is going to be
 	time time.Duration
 }
@@ -44,7 +44,7 @@ const (
 func measurements() []measurement {
 	tcp := func(name string, rough, toLAN bool, n int) measurement {
 		return measurement{name: name, size: 1500, rough: rough, warm: tcpWarm, time: tcpTime,
-			load: func(st *site) (traffic, error) {
+			load: func(st *topology) (traffic, error) {
 				if toLAN {
 					return traffic1(newStreams(st.host, st.lan, lanAddr, n))
 				}
@@ -53,7 +53,7 @@ func measurements() []measurement {
 	}
 	udp := func(name string, rough, toLAN bool, flows int, flood bool) measurement {
 		return measurement{name: name, size: udpPayload, rough: rough, flood: flood, warm: udpWarm, time: udpTime,
-			load: func(st *site) (traffic, error) {
+			load: func(st *topology) (traffic, error) {
 				if toLAN {
 					return traffic1(newBlast(st.host, st.lan, firstOf(lanFlows), flows, flood))
 				}
@@ -64,12 +64,12 @@ func measurements() []measurement {
 	for _, d := range overloads {
 		over = append(over, measurement{
 			name: "overload.tx." + d.name, size: d.size, asked: true,
-			once: func(ctx context.Context, st *site, sink results.Sink) error {
+			once: func(ctx context.Context, st *topology, sink results.Sink) error {
 				return d.measureOverload(ctx, st.host, st.lan, lanAddr, sink)
 			},
 		}, measurement{
 			name: "overload.rx." + d.name, size: d.size, asked: true,
-			once: func(ctx context.Context, st *site, sink results.Sink) error {
+			once: func(ctx context.Context, st *topology, sink results.Sink) error {
 				return d.measureOverload(ctx, st.lan, st.host, hostAddr, sink)
 			},
 		})
@@ -77,7 +77,7 @@ func measurements() []measurement {
 	vxlan := func(name string, toLAN bool) measurement {
 		return measurement{
 			name: name, size: 1450, asked: true, warm: tcpWarm, time: tcpTime,
-			load: func(st *site) (traffic, error) {
+			load: func(st *topology) (traffic, error) {
 				return newTunnelled(st, func() (traffic, error) {
 					if toLAN {
 						return traffic1(newStreams(st.host, st.lan, tunnelLAN, 1))
@@ -153,9 +153,9 @@ func look(t traffic, c *child, events *tally) (s state, err error) {
 }
 
 // measure makes one measurement and puts its figures into the sink.
-func (m *measurement) measure(ctx context.Context, r *rig, sink results.Sink) error {
+func (m *measurement) measure(ctx context.Context, r *fixture, sink results.Sink) error {
 	if m.once != nil {
-		return m.once(ctx, r.site, sink)
+		return m.once(ctx, r.topology, sink)
 	}
 	before, after, err := m.run(ctx, r, nil)
 	if err != nil {
@@ -204,8 +204,8 @@ func (m *measurement) measure(ctx context.Context, r *rig, sink results.Sink) er
 // run has the traffic flow and tells what was at the beginning, when it was
 // warm, and at the end. Meanwhile it counts the given events of the subject's
 // process.
-func (m *measurement) run(ctx context.Context, r *rig, events []event) (before, after state, err error) {
-	t, err := m.load(r.site)
+func (m *measurement) run(ctx context.Context, r *fixture, events []event) (before, after state, err error) {
+	t, err := m.load(r.topology)
 	if err != nil {
 		return before, after, err
 	}
@@ -236,7 +236,7 @@ func (m *measurement) run(ctx context.Context, r *rig, events []event) (before, 
 // countEvents counts, while the traffic flows, what the subject's process
 // asks of the kernel, and what its processors do, where the machine can. It is
 // not done while the traffic is measured: it costs something for every call.
-func (m *measurement) countEvents(ctx context.Context, r *rig, events []event, sink results.Sink) error {
+func (m *measurement) countEvents(ctx context.Context, r *fixture, events []event, sink results.Sink) error {
 	if r.subject.what == splitnic {
 		more, err := raised(r.child.cmd.Process.Pid)
 		if err != nil {
@@ -272,7 +272,7 @@ func (m *measurement) countEvents(ctx context.Context, r *rig, events []event, s
 	return nil
 }
 
-func rtt(_ context.Context, st *site, sink results.Sink) error {
+func rtt(_ context.Context, st *topology, sink results.Sink) error {
 	times, err := roundTrips(st.host, st.lan, lanAddr, rrTime)
 	if err != nil {
 		return err
@@ -285,7 +285,7 @@ func rtt(_ context.Context, st *site, sink results.Sink) error {
 	return nil
 }
 
-func ping(ctx context.Context, st *site, sink results.Sink) error {
+func ping(ctx context.Context, st *topology, sink results.Sink) error {
 	times, err := tools.Ping(ctx, st.host, lanAddr, pings, 2*time.Millisecond)
 	if err == nil && len(times) != pings {
 		err = fmt.Errorf("ping: %d of %d were answered", len(times), pings)

@@ -39,38 +39,38 @@ func Serve(name string, args []string) error {
 	if !ok || len(args) != 4 {
 		return errors.New("serve is for the command itself, and for scripts: SUBJECT HOST MIDDLE LAN DEVICE")
 	}
-	return serve(s, &site{host: args[0], middle: args[1], lan: args[2], nic: args[3], hostDev: "sn0"})
+	return serve(s, &topology{host: args[0], middle: args[1], lan: args[2], nic: args[3], hostDev: "sn0"})
 }
 
-// rig is a subject at its site.
-type rig struct {
-	subject subject
-	site    *site
-	child   *child // nil for those without a process of their own
+// fixture is a subject in its topology.
+type fixture struct {
+	subject  subject
+	topology *topology
+	child    *child // nil for those without a process of their own
 }
 
-func newRig(ctx context.Context, prefix string, s subject) (r *rig, err error) {
-	r = &rig{subject: s}
-	if r.site, err = newSite(prefix, s); err != nil {
+func newFixture(ctx context.Context, prefix string, s subject) (r *fixture, err error) {
+	r = &fixture{subject: s}
+	if r.topology, err = newTopology(prefix, s); err != nil {
 		return nil, err
 	}
 	if s.process() {
-		if r.child, err = startChild(ctx, s, r.site); err != nil {
+		if r.child, err = startChild(ctx, s, r.topology); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", s, err), r.close())
 		}
 	}
-	if err := r.site.configure(ctx); err != nil {
+	if err := r.topology.configure(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", s, err), r.close())
 	}
 	return r, nil
 }
 
-func (r *rig) close() error {
+func (r *fixture) close() error {
 	var err error
 	if r.child != nil {
 		err = r.child.close()
 	}
-	return errors.Join(err, r.site.close())
+	return errors.Join(err, r.topology.close())
 }
 
 // Flags implements results.Measure.
@@ -94,9 +94,9 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 	if err := testbed.Sweep(prefix); err != nil {
 		return err
 	}
-	var rigs []*rig
+	var fixtures []*fixture
 	defer func() {
-		for _, r := range rigs {
+		for _, r := range fixtures {
 			err = errors.Join(err, r.close())
 		}
 	}()
@@ -104,24 +104,24 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 		if !o.wants(s) {
 			continue
 		}
-		r, err := newRig(ctx, fmt.Sprintf(prefix+"%d-%d", os.Getpid(), i), s)
+		r, err := newFixture(ctx, fmt.Sprintf(prefix+"%d-%d", os.Getpid(), i), s)
 		if err != nil {
 			return err
 		}
-		rigs = append(rigs, r)
+		fixtures = append(fixtures, r)
 	}
-	if len(rigs) == 0 {
+	if len(fixtures) == 0 {
 		return errors.New("nothing is selected")
 	}
 	for round := range o.rounds {
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, o.rounds)
-		if err := o.each(results.InTurn(round, rigs), func(m *measurement, r *rig) error {
+		if err := o.each(results.InTurn(round, fixtures), func(m *measurement, r *fixture) error {
 			return m.measure(ctx, r, rec.Of(m.name, r.subject.String(), m.size))
 		}); err != nil {
 			return err
 		}
 	}
-	return errors.Join(o.idle(ctx, rigs, rec), o.events(ctx, rigs, rec), o.profile(ctx, rigs))
+	return errors.Join(o.idle(ctx, fixtures, rec), o.events(ctx, fixtures, rec), o.profile(ctx, fixtures))
 }
 
 // prefix begins the names of all network namespaces that this makes.
@@ -139,11 +139,11 @@ func (o *Options) wants(s subject) bool {
 
 // each calls fn with every measurement of every subject, the subjects of one
 // measurement after the other.
-func (o *Options) each(rigs []*rig, fn func(m *measurement, r *rig) error) error {
+func (o *Options) each(fixtures []*fixture, fn func(m *measurement, r *fixture) error) error {
 	all := measurements()
 	for i := range all {
 		m := &all[i]
-		for _, r := range rigs {
+		for _, r := range fixtures {
 			if !m.of(r.subject) || !o.sel.Has(r.subject.String(), m.name, m.asked) {
 				continue
 			}
@@ -156,22 +156,22 @@ func (o *Options) each(rigs []*rig, fn func(m *measurement, r *rig) error) error
 }
 
 // idle measures what subjects use that have nothing to do.
-func (o *Options) idle(ctx context.Context, rigs []*rig, rec *results.Recorder) error {
+func (o *Options) idle(ctx context.Context, fixtures []*fixture, rec *results.Recorder) error {
 	const d = 2 * time.Second
-	rigs = slices.DeleteFunc(slices.Clone(rigs),
-		func(r *rig) bool { return r.child == nil || !o.sel.Has(r.subject.String(), idle, false) })
-	if len(rigs) == 0 {
+	fixtures = slices.DeleteFunc(slices.Clone(fixtures),
+		func(r *fixture) bool { return r.child == nil || !o.sel.Has(r.subject.String(), idle, false) })
+	if len(fixtures) == 0 {
 		return nil
 	}
 	fmt.Fprintln(os.Stderr, "idle")
 	if err := results.Pause(ctx, d); err != nil {
 		return err
 	}
-	before, after := make([]state, len(rigs)), make([]state, len(rigs))
+	before, after := make([]state, len(fixtures)), make([]state, len(fixtures))
 	// The command costs something itself, and so comes before what is measured
 	// at the beginning, and after it at the end.
 	stats := func(states []state) (err error) {
-		for i, r := range rigs {
+		for i, r := range fixtures {
 			if states[i].counters, err = r.child.do("stats"); err != nil {
 				return err
 			}
@@ -179,7 +179,7 @@ func (o *Options) idle(ctx context.Context, rigs []*rig, rec *results.Recorder) 
 		return nil
 	}
 	cpu := func(states []state) (err error) {
-		for i, r := range rigs {
+		for i, r := range fixtures {
 			states[i].at = time.Now()
 			if states[i].cpu, err = r.child.cpu(); err != nil {
 				return err
@@ -197,7 +197,7 @@ func (o *Options) idle(ctx context.Context, rigs []*rig, rec *results.Recorder) 
 		if err := errors.Join(cpu(after), stats(after)); err != nil {
 			return err
 		}
-		for i, r := range rigs {
+		for i, r := range fixtures {
 			b, a := before[i], after[i]
 			seconds := a.at.Sub(b.at).Seconds()
 			percent := 100 * (a.cpu - b.cpu).Seconds() / seconds
@@ -213,7 +213,7 @@ func (o *Options) idle(ctx context.Context, rigs []*rig, rec *results.Recorder) 
 }
 
 // events counts system calls and instructions, in runs of their own.
-func (o *Options) events(ctx context.Context, rigs []*rig, rec *results.Recorder) error {
+func (o *Options) events(ctx context.Context, fixtures []*fixture, rec *results.Recorder) error {
 	all, err := systemCalls()
 	if err != nil {
 		rec.Note("%v", err)
@@ -226,7 +226,7 @@ func (o *Options) events(ctx context.Context, rigs []*rig, rec *results.Recorder
 		return nil
 	}
 	fmt.Fprintln(os.Stderr, "counting system calls and instructions")
-	return o.each(rigs, func(m *measurement, r *rig) error {
+	return o.each(fixtures, func(m *measurement, r *fixture) error {
 		if r.child == nil || m.load == nil {
 			return nil
 		}
@@ -235,7 +235,7 @@ func (o *Options) events(ctx context.Context, rigs []*rig, rec *results.Recorder
 }
 
 // profile writes a profile of each of splitnic's measurements, in a run of its own.
-func (o *Options) profile(ctx context.Context, rigs []*rig) error {
+func (o *Options) profile(ctx context.Context, fixtures []*fixture) error {
 	if o.profiles == "" {
 		return nil
 	}
@@ -246,7 +246,7 @@ func (o *Options) profile(ctx context.Context, rigs []*rig) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return o.each(rigs, func(m *measurement, r *rig) error {
+	return o.each(fixtures, func(m *measurement, r *fixture) error {
 		if r.subject.what != splitnic || m.load == nil {
 			return nil
 		}

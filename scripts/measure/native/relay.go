@@ -36,7 +36,7 @@ type way struct {
 	err                    error
 }
 
-func newRelay(s subject, st *site) (mover, error) {
+func newRelay(s subject, st *topology) (mover, error) {
 	b := &bare{}
 	err := b.open(s, st)
 	if err != nil {
@@ -45,7 +45,7 @@ func newRelay(s subject, st *site) (mover, error) {
 	return b, nil
 }
 
-func (b *bare) open(s subject, st *site) error {
+func (b *bare) open(s subject, st *topology) error {
 	var err error
 	if b.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return os.NewSyscallError("eventfd", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/testbed"
 )
 
-// Addresses, the same at every site: each has network namespaces of its own.
+// Addresses, the same in every topology: each has network namespaces of its own.
 // Of the networks of flows, every address is the station's own, so that one
 // socket receives frames of as many flows as there are addresses.
 const (
@@ -23,19 +23,19 @@ const (
 	lanFlows  = "10.79.1.0/24"
 )
 
-// site is where a subject is measured: a host, what is in the middle, and a
+// topology is where a subject is measured: a host, what is in the middle, and a
 // station on a LAN, each in a network namespace of its own.
-type site struct {
+type topology struct {
 	host, middle, lan string // network namespaces
 	nic               string // what the port on the LAN is made on
 	hostDev           string // the host's netdevice
 	made              []string
 }
 
-// newSite makes the namespaces and the devices that the subject does not make
+// newTopology makes the namespaces and the devices that the subject does not make
 // itself.
-func newSite(prefix string, s subject) (*site, error) {
-	st := &site{host: prefix + "h", middle: prefix + "m", lan: prefix + "l", nic: "eth1", hostDev: "sn0"}
+func newTopology(prefix string, s subject) (*topology, error) {
+	st := &topology{host: prefix + "h", middle: prefix + "m", lan: prefix + "l", nic: "eth1", hostDev: "sn0"}
 	err := st.build(s)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("network namespaces for %s: %w", s, err), st.close())
@@ -43,7 +43,7 @@ func newSite(prefix string, s subject) (*site, error) {
 	return st, nil
 }
 
-func (st *site) build(s subject) error {
+func (st *topology) build(s subject) error {
 	for _, ns := range []string{st.host, st.middle, st.lan} {
 		if err := netns.New(ns); err != nil {
 			return err
@@ -83,7 +83,7 @@ func (st *site) build(s subject) error {
 
 // configure gives the stations their addresses, once the host's netdevice is
 // there and has a carrier.
-func (st *site) configure(ctx context.Context) error {
+func (st *topology) configure(ctx context.Context) error {
 	if err := st.carrier(ctx); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (st *site) configure(ctx context.Context) error {
 }
 
 // carrier waits for the host's netdevice to work.
-func (st *site) carrier(ctx context.Context) error {
+func (st *topology) carrier(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -118,7 +118,7 @@ func (st *site) carrier(ctx context.Context) error {
 	}
 }
 
-func (st *site) close() error {
+func (st *topology) close() error {
 	var errs []error
 	for _, ns := range st.made {
 		errs = append(errs, netns.Delete(ns))

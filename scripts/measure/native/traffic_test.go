@@ -184,7 +184,7 @@ func TestNetnsSubjects(t *testing.T) {
 		t.Run(s.String(), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			st, err := newSite(fmt.Sprintf("sntest-%d-%d", os.Getpid(), i), s)
+			st, err := newTopology(fmt.Sprintf("sntest-%d-%d", os.Getpid(), i), s)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -241,7 +241,7 @@ func TestNetnsSiteFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer netns.Delete(prefix + "l")
-	if _, err := newSite(prefix, subject{what: veth}); !errors.Is(err, fs.ErrExist) {
+	if _, err := newTopology(prefix, subject{what: veth}); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a namespace of a name that is taken: %v", err)
 	}
 	left, err := filepath.Glob(netns.Path(prefix) + "*")
@@ -309,7 +309,7 @@ func TestNetnsOverload(t *testing.T) {
 func TestNetnsTunnelled(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.NoLeaks(t)
-	r, err := newRig(t.Context(), fmt.Sprintf("sntest-%d-", os.Getpid()), subject{what: veth})
+	r, err := newFixture(t.Context(), fmt.Sprintf("sntest-%d-", os.Getpid()), subject{what: veth})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,20 +319,20 @@ func TestNetnsTunnelled(t *testing.T) {
 		}
 	}()
 	for range 2 {
-		tr, err := newTunnelled(r.site, func() (traffic, error) {
-			return traffic1(newStreams(r.site.host, r.site.lan, tunnelLAN, 1))
+		tr, err := newTunnelled(r.topology, func() (traffic, error) {
+			return traffic1(newStreams(r.topology.host, r.topology.lan, tunnelLAN, 1))
 		})
 		if err != nil {
 			testenv.Missing(t, "vxlan", "%v", err)
 		}
-		if mtu := testenv.Link(t, r.site.lan, tunnelDev).Attrs().MTU; mtu != 1450 {
+		if mtu := testenv.Link(t, r.topology.lan, tunnelDev).Attrs().MTU; mtu != 1450 {
 			t.Errorf("an MTU of %d", mtu)
 		}
 		testenv.Eventually(t, func() bool { return tr.count() > 10*chunk }, "the stream carrying something")
 		if err := tr.stop(); err != nil {
 			t.Error(err)
 		}
-		if testenv.Link(t, r.site.host, tunnelDev) != nil || testenv.Link(t, r.site.lan, tunnelDev) != nil {
+		if testenv.Link(t, r.topology.host, tunnelDev) != nil || testenv.Link(t, r.topology.lan, tunnelDev) != nil {
 			t.Error("the tunnel is still there")
 		}
 	}

@@ -20,12 +20,12 @@ const (
 // tunnelled is traffic through a tunnel, which ends with it.
 type tunnelled struct {
 	traffic
-	st *site
+	st *topology
 }
 
 // newTunnelled makes a VXLAN tunnel between the host and the LAN, and starts
 // what goes through it.
-func newTunnelled(st *site, load func() (traffic, error)) (traffic, error) {
+func newTunnelled(st *topology, load func() (traffic, error)) (traffic, error) {
 	t := &tunnelled{st: st}
 	err := errors.Join(tunnel(st.host, st.hostDev, hostAddr, lanAddr, tunnelHost),
 		tunnel(st.lan, "lan0", lanAddr, hostAddr, tunnelLAN))

@@ -15,9 +15,9 @@ const (
 	inlineMax = 64
 )
 
-// rig is a pair of devices with a domain, a region and two completion queues
+// fixture is a pair of devices with a domain, a region and two completion queues
 // at each end.
-type rig struct {
+type fixture struct {
 	T
 	Pair
 	a, b *end
@@ -25,7 +25,7 @@ type rig struct {
 	pieces int // MaxSGE of the queue pairs: what both devices take
 }
 
-// end is one side of a rig. qp is set by connect.
+// end is one side of a fixture. qp is set by connect.
 type end struct {
 	dev    fabric.Device
 	dom    fabric.Domain
@@ -36,13 +36,13 @@ type end struct {
 	qp     fabric.QP
 }
 
-func newRig(t T, p Pair) *rig {
-	r := &rig{T: t, Pair: p, pieces: min(p.A.Limits().MaxSGE, p.B.Limits().MaxSGE)}
+func newFixture(t T, p Pair) *fixture {
+	r := &fixture{T: t, Pair: p, pieces: min(p.A.Limits().MaxSGE, p.B.Limits().MaxSGE)}
 	r.a, r.b = r.newEnd(p.A), r.newEnd(p.B)
 	return r
 }
 
-func (r *rig) newEnd(d fabric.Device) *end {
+func (r *fixture) newEnd(d fabric.Device) *end {
 	r.Helper()
 	e := &end{dev: d, mem: Alloc(r, memSize)}
 	e.dom = must(d.NewDomain())(r)
@@ -53,12 +53,12 @@ func (r *rig) newEnd(d fabric.Device) *end {
 }
 
 // newQP makes a queue pair that reports to e's completion queues.
-func (r *rig) newQP(e *end, tr fabric.Transport) fabric.QP {
+func (r *fixture) newQP(e *end, tr fabric.Transport) fabric.QP {
 	r.Helper()
 	return must(e.dom.NewQP(r.config(e, tr)))(r)
 }
 
-func (r *rig) config(e *end, tr fabric.Transport) fabric.QPConfig {
+func (r *fixture) config(e *end, tr fabric.Transport) fabric.QPConfig {
 	return fabric.QPConfig{
 		Transport: tr, SendCQ: e.sendCQ, RecvCQ: e.recvCQ,
 		MaxSend: depth, MaxRecv: depth, MaxInline: inlineMax, MaxSGE: r.pieces,
@@ -66,9 +66,9 @@ func (r *rig) config(e *end, tr fabric.Transport) fabric.QPConfig {
 }
 
 // connect gives both ends a fresh queue pair.
-func (r *rig) connect(tr fabric.Transport) { r.Helper(); r.connectWith(tr, r.Timing) }
+func (r *fixture) connect(tr fabric.Transport) { r.Helper(); r.connectWith(tr, r.Timing) }
 
-func (r *rig) connectWith(tr fabric.Transport, t fabric.Timing) {
+func (r *fixture) connectWith(tr fabric.Transport, t fabric.Timing) {
 	r.Helper()
 	r.a.qp, r.b.qp = r.newQP(r.a, tr), r.newQP(r.b, tr)
 	r.check(r.a.qp.Connect(r.b.qp.Address(), t))
@@ -76,7 +76,7 @@ func (r *rig) connectWith(tr fabric.Transport, t fabric.Timing) {
 }
 
 // reconnect replaces the queue pairs, with what they have not reported.
-func (r *rig) reconnect(tr fabric.Transport) {
+func (r *fixture) reconnect(tr fabric.Transport) {
 	r.Helper()
 	r.check(r.a.qp.Close())
 	r.check(r.b.qp.Close())
@@ -89,7 +89,7 @@ func (r *rig) reconnect(tr fabric.Transport) {
 	r.connect(tr)
 }
 
-func (r *rig) check(err error) {
+func (r *fixture) check(err error) {
 	r.Helper()
 	if err != nil {
 		r.Fatal(err)
@@ -106,18 +106,18 @@ func must[V any](v V, err error) func(T) V {
 	}
 }
 
-func (r *rig) context() (context.Context, context.CancelFunc) {
+func (r *fixture) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), r.Patience)
 }
 
-func (r *rig) send(q fabric.QP, wrs ...fabric.SendWR) {
+func (r *fixture) send(q fabric.QP, wrs ...fabric.SendWR) {
 	r.Helper()
 	if n, err := q.PostSend(wrs); err != nil || n != len(wrs) {
 		r.Fatalf("posted %d of %d sends: %v", n, len(wrs), err)
 	}
 }
 
-func (r *rig) receive(q fabric.QP, wrs ...fabric.RecvWR) {
+func (r *fixture) receive(q fabric.QP, wrs ...fabric.RecvWR) {
 	r.Helper()
 	if n, err := q.PostRecv(wrs); err != nil || n != len(wrs) {
 		r.Fatalf("posted %d of %d receives: %v", n, len(wrs), err)
@@ -141,7 +141,7 @@ func write(op fabric.Opcode, id uint64, from, to *end, n int) fabric.SendWR {
 	}
 }
 
-func (r *rig) poll(cq fabric.CQ) []fabric.Completion {
+func (r *fixture) poll(cq fabric.CQ) []fabric.Completion {
 	r.Helper()
 	var buf [16]fabric.Completion
 	n, err := cq.Poll(buf[:])
@@ -151,7 +151,7 @@ func (r *rig) poll(cq fabric.CQ) []fabric.Completion {
 
 // take waits for n completions by the rules of the contract: poll until empty,
 // arm, poll again, and only then sleep.
-func (r *rig) take(cq fabric.CQ, n int) []fabric.Completion {
+func (r *fixture) take(cq fabric.CQ, n int) []fabric.Completion {
 	r.Helper()
 	ctx, cancel := r.context()
 	defer cancel()
@@ -186,7 +186,7 @@ func reap(ctx context.Context, cq fabric.CQ, out []fabric.Completion) (int, erro
 }
 
 // spin waits for n completions without arming.
-func (r *rig) spin(cq fabric.CQ, n int) []fabric.Completion {
+func (r *fixture) spin(cq fabric.CQ, n int) []fabric.Completion {
 	r.Helper()
 	var out []fabric.Completion
 	for end := time.Now().Add(r.Patience); len(out) < n; runtime.Gosched() {
@@ -202,7 +202,7 @@ func (r *rig) spin(cq fabric.CQ, n int) []fabric.Completion {
 }
 
 // none checks that nothing is queued.
-func (r *rig) none(cq fabric.CQ) {
+func (r *fixture) none(cq fabric.CQ) {
 	r.Helper()
 	if c := r.poll(cq); len(c) != 0 {
 		r.Fatalf("a completion that should not be: %+v", c)
@@ -210,13 +210,13 @@ func (r *rig) none(cq fabric.CQ) {
 }
 
 // ok checks that the completions are successes of q with IDs from first on.
-func (r *rig) ok(q fabric.QP, first uint64, cs ...fabric.Completion) {
+func (r *fixture) ok(q fabric.QP, first uint64, cs ...fabric.Completion) {
 	r.Helper()
 	r.all(q, fabric.StatusSuccess, first, cs...)
 }
 
 // all checks status, queue pair and ID of completions.
-func (r *rig) all(q fabric.QP, s fabric.Status, first uint64, cs ...fabric.Completion) {
+func (r *fixture) all(q fabric.QP, s fabric.Status, first uint64, cs ...fabric.Completion) {
 	r.Helper()
 	for i := range cs {
 		if c := &cs[i]; c.Status != s || c.QPN != q.Num() || c.ID != first+uint64(i) {
@@ -227,7 +227,7 @@ func (r *rig) all(q fabric.QP, s fabric.Status, first uint64, cs ...fabric.Compl
 }
 
 // writeImmOK checks the completion of a receive by a write of n bytes.
-func (r *rig) writeImmOK(q fabric.QP, c fabric.Completion, id uint64, imm uint32, n int) {
+func (r *fixture) writeImmOK(q fabric.QP, c fabric.Completion, id uint64, imm uint32, n int) {
 	r.Helper()
 	r.ok(q, id, c)
 	if c.Op != fabric.OpRecvWriteImm || c.Flags != fabric.WithImm || c.Imm != imm || int(c.Len) != n {
@@ -242,7 +242,7 @@ func fill(p []byte, seed int) {
 	}
 }
 
-func (r *rig) same(got, want []byte) {
+func (r *fixture) same(got, want []byte) {
 	r.Helper()
 	if !bytes.Equal(got, want) {
 		i := 0
@@ -254,7 +254,7 @@ func (r *rig) same(got, want []byte) {
 }
 
 // untouched checks that p is all zero.
-func (r *rig) untouched(p []byte) {
+func (r *fixture) untouched(p []byte) {
 	r.Helper()
 	for i := range p {
 		if p[i] != 0 {
@@ -264,7 +264,7 @@ func (r *rig) untouched(p []byte) {
 }
 
 // works sends one message each way over the connection.
-func (r *rig) works() {
+func (r *fixture) works() {
 	r.Helper()
 	for _, d := range [][2]*end{{r.a, r.b}, {r.b, r.a}} {
 		r.receive(d[1].qp, fabric.RecvWR{ID: 901})
@@ -275,7 +275,7 @@ func (r *rig) works() {
 }
 
 // dead checks that e's queue pair is in the error state.
-func (r *rig) dead(e *end, peer *end) {
+func (r *fixture) dead(e *end, peer *end) {
 	r.Helper()
 	r.send(e.qp, write(fabric.OpWrite, 911, e, peer, 8), write(fabric.OpWrite, 912, e, peer, 8))
 	r.all(e.qp, fabric.StatusWRFlushErr, 911, r.take(e.sendCQ, 2)...)
