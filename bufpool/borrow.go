@@ -32,7 +32,7 @@ func (p *Pools) addRemote(r *Remote, out []Action) ([]Action, error) {
 	}
 	var keys []uint32
 	if p.cfg.PeerOneTouch && r.lent.RKey == 0 && !r.KeyFollows {
-		if keys = p.told.take(&r.lent); keys == nil {
+		if keys = p.peerKeys.take(&r.lent); keys == nil {
 			return out, fmt.Errorf("%w: pool %d of %d elements", ErrKeys, r.Ref, r.lent.Elements)
 		}
 	}
@@ -221,12 +221,12 @@ func closer(a, b, size int) bool {
 func (p *Pools) HearKeys(k protocol.PoolKeys) error {
 	switch {
 	case k.First == 0:
-		p.told.ref, p.told.keys = k.Pool, make([]uint32, 0, k.Len())
-	case p.told.ref != k.Pool || uint32(len(p.told.keys)) != k.First:
+		p.peerKeys.ref, p.peerKeys.keys = k.Pool, make([]uint32, 0, k.Len())
+	case p.peerKeys.ref != k.Pool || uint32(len(p.peerKeys.keys)) != k.First:
 		return errKeys
 	}
 	for i := range k.Len() {
-		p.told.keys = append(p.told.keys, k.At(i))
+		p.peerKeys.keys = append(p.peerKeys.keys, k.At(i))
 	}
 	return nil
 }

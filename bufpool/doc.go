@@ -19,7 +19,7 @@
 //
 // The target sees an element as lent (the peer may write it, or has and the
 // indication is on its way), consumed (indicated, being handed to the port) or
-// returning (free, not yet told to the peer). The initiator sees it as
+// returning (free, not yet returned to the peer). The initiator sees it as
 // available or out. At any time, on each side, the states add up to the number
 // of elements: see [Ledger].
 //

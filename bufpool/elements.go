@@ -99,8 +99,8 @@ func (e *Elements) Release(elem int) {
 	e.nConsumed.Store(e.nConsumed.Load() - 1)
 }
 
-// Due reports whether so many elements are returning that the peer is to be
-// told.
+// Due reports whether so many elements are returning that an update is to be
+// sent.
 func (e *Elements) Due() bool { return len(e.back) >= e.due }
 
 // Returning lists the elements that an update would return now, oldest first.

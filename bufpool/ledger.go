@@ -10,7 +10,7 @@ type Ledger struct {
 	Out       int `json:"out"`       // initiator: written, or being written, and not yet returned
 	Lent      int `json:"lent"`      // target: the peer's to write, or written and not yet seen
 	Consumed  int `json:"consumed"`  // target: indicated, being handed to the port
-	Returning int `json:"returning"` // target: free, not yet told to the peer
+	Returning int `json:"returning"` // target: free, not yet returned to the peer
 }
 
 // Check reports a ledger whose states do not add up to its elements.

@@ -41,19 +41,19 @@ func (p *Pools) ready(l *Local, out []Action) []Action {
 	slices.SortStableFunc(ready, func(a, b *Local) int {
 		return cmp.Compare(b.Elements.ElementSize(), a.Elements.ElementSize())
 	})
-	telling := len(p.untold) > 0
-	p.untold = append(p.untold, ready...)
-	if telling {
+	sending := len(p.unsent) > 0
+	p.unsent = append(p.unsent, ready...)
+	if sending {
 		return out
 	}
-	return p.tell(out)
+	return p.sendKeys(out)
 }
 
-func (p *Pools) tell(out []Action) []Action {
-	if len(p.untold) == 0 {
+func (p *Pools) sendKeys(out []Action) []Action {
+	if len(p.unsent) == 0 {
 		return out
 	}
-	return append(out, Action{Do: Tell, Local: p.untold[0]})
+	return append(out, Action{Do: SendKeys, Local: p.unsent[0]})
 }
 
 func (p *Pools) offer(l *Local, out []Action) []Action {

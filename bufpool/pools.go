@@ -38,7 +38,7 @@ type Config struct {
 	PeerPools   int  // that the peer lends on each
 	MaxElements int  // of the pools that the peer lends on a channel, in all
 	KeptPools   int  // of those that the peer has taken back: remembered on a channel
-	OneTouch    bool // keys are told before a local pool is offered
+	OneTouch    bool // keys are sent before a local pool is offered
 	Invalidates bool // the peer invalidates the windows of local pools
 	// KeySend says that a local pool that was asked for is offered before its window is
 	// bound. The key is sent behind the bind, in the same post.
@@ -63,8 +63,8 @@ const (
 	Failed                   // Local: it could not be made
 	Adopted                  // Local: its receives are posted
 	Bound                    // Local: its windows are bound
-	Told                     // Local: the peer knows its keys
-	Drained                  // Local: what had come is taken, and the peer is told so
+	KeysSent                 // Local: the peer knows its keys
+	Drained                  // Local: what had come is taken, and the peer knows
 	Unbound                  // Local: its windows are invalid, by this side's own request
 	Invalidated              // Local: its window is invalid, by a message of the peer's
 	Deregistered             // Local
@@ -116,7 +116,7 @@ const (
 	Invalidate // Remote: send the message that invalidates its window
 	// By the pool manager, in their order.
 	Make       // Local, Size, Elements: give it memory; then Registered, or Failed
-	Tell       // Local: tell the peer its keys; then Told
+	SendKeys   // Local: send the peer its keys; then KeysSent
 	Offer      // Local
 	Ask        // Channel, Size, Elements: ask for a pool; when the peer has handled that, Answered
 	Request    // Ref, Transaction: ask for a flush
@@ -146,12 +146,12 @@ type Action struct {
 //
 // # The life of a local pool
 //
-//	Get ─▶ made ──▶ adopted ──▶ bound ──▶ told ──▶ offered
-//	       Make     Adopt       Bind      Tell     Offer
+//	Get ─▶ made ──▶ adopted ──▶ bound ──▶ keys sent ──▶ offered
+//	       Make     Adopt       Bind      SendKeys      Offer
 //
-// Pools without windows are not bound, and only those of one-touch windows are
-// told. With Config.KeySend a pool that was asked for is offered as soon as it is
-// adopted, and bound meanwhile (BindSend): its key travels behind the bind on the
+// Pools without windows are not bound, and only those of one-touch windows
+// have keys to be sent. With Config.KeySend a pool that was asked for is offered as
+// soon as it is adopted, and bound meanwhile (BindSend): its key travels behind the bind on the
 // pool's data channel, and keys in the order in which pools are offered. The first
 // pools of a session are offered together: to a peer that knew the small ones alone,
 // a large frame would seem to fit nowhere.
@@ -193,18 +193,18 @@ type Pools struct {
 	closed uint64             // remote pools that were closed
 
 	unready int      // first pools that are not ready to be offered
-	untold  []*Local // to be told one after the other, and offered then: the first one is being told
+	unsent  []*Local // to be offered when their keys are sent, one after the other: the first one's are on their way
 
-	flushed   uint64   // transaction of this side's latest flush
-	taking    *Local   // it is about this pool, or this pool is draining still
-	giving    *Remote  // to be given back when it has stopped, and no flush is out
-	given     *Remote  // the flush is about it
-	awaited   bool     // the flush is not answered
-	owed      peersAsk // the peer's
-	asking    bool     // an Ask may not be handled yet
+	flushed   uint64  // transaction of this side's latest flush
+	taking    *Local  // it is about this pool, or this pool is draining still
+	giving    *Remote // to be given back when it has stopped, and no flush is out
+	given     *Remote // the flush is about it
+	awaited   bool    // the flush is not answered
+	peerFlush peerFlush
+	asking    bool // an Ask may not be handled yet
 	asked     time.Time
 	patience  time.Duration
-	told      told
+	peerKeys  peerKeys
 	lentThen  uint64 // pools that the peer had lent when it was asked last
 	askedSize []int  // by channel: of the elements that were asked for last
 	keys      []keys // by channel
@@ -214,8 +214,8 @@ type Pools struct {
 	count Counts
 }
 
-// peersAsk is a flush of the peer's.
-type peersAsk struct {
+// peerFlush is a flush of the peer's.
+type peerFlush struct {
 	out         bool
 	transaction uint64
 	left        int // pools that are not done with
@@ -275,9 +275,10 @@ func (p *Pools) AtRest() error {
 				len(k.waiting), len(k.early))
 		}
 	}
-	if p.unready > 0 || len(p.untold) > 0 || p.taking != nil || p.giving != nil || p.awaited || p.owed.out || p.asking {
-		return fmt.Errorf("bufpool: pools are under way: %d to be told, flush awaited %t, owed %t, asking %t",
-			len(p.untold), p.awaited, p.owed.out, p.asking)
+	if p.unready > 0 || len(p.unsent) > 0 || p.taking != nil || p.giving != nil || p.awaited || p.peerFlush.out ||
+		p.asking {
+		return fmt.Errorf("bufpool: pools are under way: %d without their keys sent, flush awaited %t, to be answered %t, asking %t",
+			len(p.unsent), p.awaited, p.peerFlush.out, p.asking)
 	}
 	return nil
 }
@@ -294,7 +295,7 @@ func (p *Pools) Gone() bool {
 			return false
 		}
 	}
-	return !p.awaited && !p.owed.out && p.taking == nil && p.giving == nil
+	return !p.awaited && !p.peerFlush.out && p.taking == nil && p.giving == nil
 }
 
 // First makes a place for one of the first pools of a channel, or returns nil if
@@ -329,9 +330,9 @@ func (p *Pools) request(ref uint32, out []Action) []Action {
 
 // done is when another pool of the peer's flush is done with.
 func (p *Pools) done(out []Action) []Action {
-	if p.owed.left--; p.owed.left > 0 {
+	if p.peerFlush.left--; p.peerFlush.left > 0 {
 		return out
 	}
-	o := &p.owed
+	o := &p.peerFlush
 	return append(out, Action{Do: Reply, Transaction: o.transaction, Pools: o.pools, Elements: o.elements})
 }

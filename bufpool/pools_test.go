@@ -14,7 +14,8 @@ import (
 var doing = [...]string{
 	Adopt: "adopt", Drain: "drain", Bind: "bind", BindSend: "bind and send",
 	Unbind: "unbind", Use: "use", Stop: "stop", Invalidate: "invalidate",
-	Make: "make", Tell: "tell", Offer: "offer", Ask: "ask", Request: "request", Reply: "reply", Deregister: "deregister",
+	Make: "make", SendKeys: "send-keys", Offer: "offer", Ask: "ask", Request: "request", Reply: "reply",
+	Deregister: "deregister",
 }
 
 // said is what actions are, in words.
@@ -150,13 +151,13 @@ func TestPools(t *testing.T) {
 			w.step(Event{Kind: Adopted, Local: b}, "bind 1")
 			w.step(Event{Kind: Bound, Local: b}, "offer 0; offer 1")
 		}},
-		{"keys are told of the largest elements first", 1, func(c *Config) { c.OneTouch = true }, func(w *walk) {
+		{"keys are sent of the largest elements first", 1, func(c *Config) { c.OneTouch = true }, func(w *walk) {
 			a, b := w.fill(w.pools.First(1)), w.fill(w.pools.First(1))
 			b.Elements = NewElements(nil, 4096, 4)
 			w.step(Event{Kind: Bound, Local: a}, "")
-			w.step(Event{Kind: Bound, Local: b}, "tell 1")
-			w.step(Event{Kind: Told, Local: b}, "offer 1; tell 0")
-			w.step(Event{Kind: Told, Local: a}, "offer 0")
+			w.step(Event{Kind: Bound, Local: b}, "send-keys 1")
+			w.step(Event{Kind: KeysSent, Local: b}, "offer 1; send-keys 0")
+			w.step(Event{Kind: KeysSent, Local: a}, "offer 0")
 		}},
 		{"a pool that is asked for", 1, nil, func(w *walk) {
 			w.lent(1)
@@ -314,9 +315,9 @@ func TestPools(t *testing.T) {
 		{"pools that cannot be given back", 0, nil, func(w *walk) {
 			w.lent(1)
 			w.step(Event{Kind: Flush, Refs: []uint32{1 | giveBack}}, ErrPool)
-			w.pools.owed.out = false
+			w.pools.peerFlush.out = false
 			w.step(Event{Kind: Flush, Refs: []uint32{4 | giveBack}}, ErrPool)
-			w.pools.owed.out = false
+			w.pools.peerFlush.out = false
 			w.step(Event{Kind: Flush, Refs: []uint32{0 | giveBack, 0 | giveBack}}, ErrPool)
 		}},
 
@@ -332,7 +333,7 @@ func TestPools(t *testing.T) {
 		{"the peer takes back what it does not lend", 0, nil, func(w *walk) {
 			w.lend(9, 2048, false)
 			w.step(Event{Kind: Flush, Refs: []uint32{9, 9}}, ErrPool)
-			w.pools.owed.out = false
+			w.pools.peerFlush.out = false
 			w.step(Event{Kind: Flush, Refs: []uint32{8}}, ErrPool)
 		}},
 		{"a pool that came on request is given back", 0, nil, func(w *walk) {
@@ -461,7 +462,7 @@ func TestPools(t *testing.T) {
 					}
 				}
 				w.step(Event{Kind: Flush, Refs: []uint32{r.Ref}}, fmt.Sprintf("stop %d for good", r.Ref))
-				w.pools.owed.out = false // a peer that does not wait for the reply
+				w.pools.peerFlush.out = false // a peer that does not wait for the reply
 				closed = append(closed, r)
 			}
 		}},

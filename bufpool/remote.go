@@ -76,14 +76,14 @@ func (r *Remote) Name(elem uint32, message uint64) { r.namedIn[elem].Store(messa
 // before the last use of the element.
 func (r *Remote) NamedIn(elem uint16) uint64 { return r.namedIn[elem].Load() }
 
-// ErrKeys is wrapped when the peer lends a one-touch pool without having told the keys
+// ErrKeys is wrapped when the peer lends a one-touch pool without having sent the keys
 // of its elements.
 var ErrKeys = errors.New("pool without the keys of its elements")
 
-// told are keys that the peer has told of a pool that it is about to lend. There is
+// peerKeys are keys that the peer has sent of a pool that it is about to lend. There is
 // one such pool at a time, so that a peer that never lends it does not make us keep
 // more and more.
-type told struct {
+type peerKeys struct {
 	ref  uint32
 	keys []uint32
 }
@@ -91,11 +91,11 @@ type told struct {
 var errKeys = errors.New("keys out of order")
 
 // take returns the keys of a pool that is lent, nil if they have not all come.
-func (t *told) take(l *protocol.Pool) []uint32 {
+func (t *peerKeys) take(l *protocol.Pool) []uint32 {
 	keys := t.keys
 	if t.ref != l.Ref || uint64(len(keys)) != uint64(l.Elements) {
 		return nil
 	}
-	*t = told{}
+	*t = peerKeys{}
 	return keys
 }

@@ -72,9 +72,9 @@ func (p *Pools) step(e *Event, out []Action) ([]Action, error) {
 		return p.ready(l, out), nil
 	case Bound:
 		return p.ready(l, out), nil
-	case Told:
-		p.untold = slices.Delete(p.untold, 0, 1)
-		return p.tell(p.offer(l, out)), nil
+	case KeysSent:
+		p.unsent = slices.Delete(p.unsent, 0, 1)
+		return p.sendKeys(p.offer(l, out)), nil
 	case Drained:
 		return p.drained(l, out), nil
 	case Unbound:
@@ -99,7 +99,7 @@ func (p *Pools) step(e *Event, out []Action) ([]Action, error) {
 	case Flush:
 		return p.flush(e, out)
 	case Replying:
-		p.owed.out = false // before it leaves: upon the reply the peer may ask again
+		p.peerFlush.out = false // before it leaves: upon the reply the peer may ask again
 	case FlushReply:
 		return p.replied(e.Transaction, out)
 	case Ending:
@@ -133,10 +133,10 @@ func (p *Pools) replied(transaction uint64, out []Action) ([]Action, error) {
 
 // flush hears which pools the peer has stopped using, or wants to have back.
 func (p *Pools) flush(e *Event, out []Action) ([]Action, error) {
-	if p.owed.out {
+	if p.peerFlush.out {
 		return out, fmt.Errorf("%w: %#x", ErrTooManyFlushes, e.Transaction)
 	}
-	p.owed = peersAsk{out: true, transaction: e.Transaction, left: len(e.Refs)}
+	p.peerFlush = peerFlush{out: true, transaction: e.Transaction, left: len(e.Refs)}
 	for _, ref := range e.Refs {
 		if ref&protocol.FlushGiveBack == 0 {
 			r := p.remote[ref]
@@ -144,8 +144,8 @@ func (p *Pools) flush(e *Event, out []Action) ([]Action, error) {
 				return out, fmt.Errorf("%w: flush of pool %d", ErrPool, ref)
 			}
 			p.close(r)
-			p.owed.pools++
-			p.owed.elements += r.Len()
+			p.peerFlush.pools++
+			p.peerFlush.elements += r.Len()
 			if !r.keyless {
 				out = append(out, Action{Do: Stop, Remote: r, Last: true})
 			}

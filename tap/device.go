@@ -32,7 +32,7 @@ type Device struct {
 	closed   bool
 	offloads vnet.Offloads
 	place    place
-	told     State // by Watch, last
+	reported State // by Watch, last
 	strayed  bool  // State has returned another one since
 }
 

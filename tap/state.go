@@ -64,7 +64,7 @@ func (d *Device) State() (State, error) {
 	var s State
 	err := d.do("reading the state", func() error {
 		_, err := d.read(&s)
-		d.strayed = d.strayed || err == nil && !s.Equal(d.told)
+		d.strayed = d.strayed || err == nil && !s.Equal(d.reported)
 		return err
 	})
 	if err != nil {

@@ -54,8 +54,8 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 			if seen, err = d.read(&now); err != nil || seen.place != e.at {
 				return err
 			}
-			due = due || d.strayed || !now.Equal(d.told)
-			d.told, d.strayed = now, false
+			due = due || d.strayed || !now.Equal(d.reported)
+			d.reported, d.strayed = now, false
 			return nil
 		})
 		if ctx.Err() != nil {

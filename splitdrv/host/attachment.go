@@ -61,15 +61,15 @@ func (a *attachment) binding() (*messaging.Binding, error) {
 type stopwatch struct {
 	last   time.Time
 	stages []uplink.Stage
-	told   func() // of each lap; may be nil
+	onLap  func() // may be nil
 }
 
 func (w *stopwatch) lap(name string) {
 	now := time.Now()
 	w.stages = append(w.stages, uplink.Stage{Name: name, Took: now.Sub(w.last)})
 	w.last = now
-	if w.told != nil {
-		w.told()
+	if w.onLap != nil {
+		w.onLap()
 	}
 }
 

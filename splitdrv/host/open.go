@@ -90,7 +90,7 @@ func (o *opener) open(ctx context.Context, d dialled, standby bool) (a *attachme
 		return a, err
 	}
 	watch := stopwatch{last: time.Now(), stages: []uplink.Stage{{Name: "connect and authenticate", Took: d.took}},
-		told: d.heard}
+		onLap: d.heard}
 	w, err := c.Hello(ctx, session.Hello{
 		Features: o.features(standby),
 		Name:     o.cfg.Name, Software: o.cfg.Software, Modes: o.cfg.Modes,

@@ -137,7 +137,7 @@ func (r *race) failed(unit int, err error) {
 		return
 	}
 	r.sessions.tried(unit, err)
-	r.retry.Told(retryAfter(err))
+	r.retry.Advise(retryAfter(err))
 	if isPermanent(err) {
 		r.permanent = append(r.permanent, err)
 	}

@@ -10,9 +10,9 @@ import (
 // account is what the rates of a session are reckoned by.
 type account struct{ tx, rx, toGroups *bucket } // nil without a rate
 
-// owes is how long it takes until what was overdrawn is paid for, and what a
+// overdraft is how long it takes until what was overdrawn is paid for, and what a
 // session begins with is there again; 0 if nothing is missing.
-func (a account) owes() (d time.Duration) {
+func (a account) overdraft() (d time.Duration) {
 	for _, b := range []*bucket{a.tx, a.rx} {
 		if b != nil {
 			d = max(d, b.wait(false))
@@ -24,8 +24,8 @@ func (a account) owes() (d time.Duration) {
 	return d
 }
 
-// accounts keep the accounts of sessions that have ended owing something until that
-// is paid for. A host would be rid of it otherwise by coming again: a whole burst
+// accounts keep the accounts of sessions that have ended overdrawn until that is
+// made up for. A host would be rid of it otherwise by coming again: a whole burst
 // each time by its latency channel or to groups, and a frame at least. So a session
 // goes on with an account that another one of the same owner has left, if there is
 // one. There are never more of these than its owner had sessions at a time.
@@ -34,7 +34,7 @@ type accounts struct {
 	left map[string][]account // by owner
 }
 
-// take returns the account that owes most, or an empty one.
+// take returns the account that is overdrawn most, or an empty one.
 func (k *accounts) take(owner string) (a account) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -42,7 +42,7 @@ func (k *accounts) take(owner string) (a account) {
 	if len(left) == 0 {
 		return a
 	}
-	slices.SortFunc(left, func(a, b account) int { return cmp.Compare(a.owes(), b.owes()) })
+	slices.SortFunc(left, func(a, b account) int { return cmp.Compare(a.overdraft(), b.overdraft()) })
 	a, k.left[owner] = left[len(left)-1], left[:len(left)-1]
 	for _, b := range []*bucket{a.tx, a.rx} {
 		if b != nil {
@@ -52,8 +52,8 @@ func (k *accounts) take(owner string) (a account) {
 	return a
 }
 
-// put keeps an account whose session has ended, and forgets those that owe nothing
-// any more.
+// put keeps an account whose session has ended, and forgets those that are
+// overdrawn no more.
 func (k *accounts) put(owner string, a account) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -62,7 +62,7 @@ func (k *accounts) put(owner string, a account) {
 	}
 	k.left[owner] = append(k.left[owner], a)
 	for o, left := range k.left {
-		if left = slices.DeleteFunc(left, func(a account) bool { return a.owes() <= 0 }); len(left) == 0 {
+		if left = slices.DeleteFunc(left, func(a account) bool { return a.overdraft() <= 0 }); len(left) == 0 {
 			delete(k.left, o)
 		} else {
 			k.left[o] = left

@@ -73,7 +73,7 @@ func TestAccounts(t *testing.T) {
 		t.Fatalf("%d accounts, want those two that owe something", len(k.left["one"]))
 	}
 	if a := k.take("one"); a != heavy || a.rx.bits.now != 0 || a.tx.bits.now >= 0 {
-		t.Errorf("the account that owes most is not the first: %+v", a)
+		t.Errorf("the account that is overdrawn most is not the first: %+v", a)
 	}
 	if a := k.take("one"); a != light || a.tx.bits.now != 0 {
 		t.Errorf("not the other one: %+v", a)

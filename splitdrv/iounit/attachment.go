@@ -170,7 +170,7 @@ func (a *attachment) run(ctx context.Context) error {
 	return err
 }
 
-// payer is who owes what a session has overdrawn: its key, or its name where names
+// payer is whose account a session has overdrawn: its key, or its name where names
 // are all there is.
 func (a *attachment) payer() string { return cmp.Or(a.owner, a.key) }
 
@@ -252,7 +252,7 @@ func (a *attachment) connect(ctx context.Context, conn *messaging.Conn, w sessio
 
 // wait passes changes of the card on to the host until the session ends, and
 // returns why it did.
-func (a *attachment) wait(ctx context.Context, s *services, told lan.LinkState) error {
+func (a *attachment) wait(ctx context.Context, s *services, reported lan.LinkState) error {
 	conn := s.conn
 	var watcher sync.WaitGroup
 	wctx, stop := context.WithCancel(ctx)
@@ -264,11 +264,11 @@ func (a *attachment) wait(ctx context.Context, s *services, told lan.LinkState) 
 		})
 	})
 	watcher.Go(func() {
-		// What the host was told at the start is compared with what it is now.
+		// What was reported to the host at the start is compared with what it is now.
 		err := s.port.Watch(wctx, func(now lan.LinkState) {
-			a.tell(wctx, s, told, now)
+			a.tell(wctx, s, reported, now)
 			s.linkIs(now.Up)
-			told = now
+			reported = now
 		})
 		if err != nil {
 			a.log.Warn("the network card is no longer watched", "reason", err)

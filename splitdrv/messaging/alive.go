@@ -45,7 +45,7 @@ func (l *signsOfLife) keepAlive() error {
 				s.asking.Store(true)
 				l.c.background.Go(func() { answered <- l.askForLife(ctx, s) })
 			}
-		case <-l.control.told:
+		case <-l.control.lookDone:
 		}
 		if s.over(l.c.cfg.PeerTimeout, l.c.heard.Load()) {
 			return fmt.Errorf("%w: nothing heard for %v", ErrPeerSilent, s.lasted)
@@ -103,7 +103,7 @@ type silence struct {
 	look     func() uint64 // has the handler look; see control.look
 	looked   func() uint64 // how far it has got with that
 	asking   atomic.Bool   // a keep-alive is to be sent, and has not been
-	owed     func() bool   // the peer owes as many replies as it can: no keep-alive could be sent
+	full     func() bool   // as many requests are unanswered as there can be: no keep-alive could be sent
 
 	heard  uint64
 	lasted time.Duration
@@ -112,7 +112,7 @@ type silence struct {
 }
 
 func (l *signsOfLife) newSilence(interval time.Duration) *silence {
-	s := &silence{interval: interval, look: l.control.look, looked: l.control.looked.Load, owed: l.requests.full,
+	s := &silence{interval: interval, look: l.control.look, looked: l.control.looked.Load, full: l.requests.full,
 		heard: l.c.heard.Load()}
 	s.began = s.looked()
 	return s
@@ -125,7 +125,7 @@ func (s *silence) tick(late time.Duration, heard uint64) time.Duration {
 	case heard != s.heard:
 		s.heard, s.lasted, s.last = heard, 0, 0
 		return 0 // the next one can be without a look: nothing is decided by it
-	case late <= s.interval/2 && (!s.asking.Load() || s.owed()) && s.looked() >= s.began:
+	case late <= s.interval/2 && (!s.asking.Load() || s.full()) && s.looked() >= s.began:
 		s.lasted += s.interval
 	}
 	s.began = s.look()

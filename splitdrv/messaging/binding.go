@@ -82,7 +82,7 @@ func (b *binding) wait() (proved bool, err error) {
 			continue
 		case due := <-tick.C:
 			silence.tick(time.Since(due), b.c.heard.Load())
-		case <-b.signs.control.told:
+		case <-b.signs.control.lookDone:
 		case <-b.c.done:
 			return false, nil
 		}

@@ -28,13 +28,13 @@ type control struct {
 	received atomic.Uint64
 	wanted   atomic.Uint64 // looks at the completion queue: see look
 	looked   atomic.Uint64 // the latest of them that there was
-	told     chan struct{} // that there was one; of capacity one
+	lookDone chan struct{} // that there was one; of capacity one
 }
 
 // newControl makes the control channel with room for sends messages out and
 // receives in, and posts the receives.
 func newControl(c *shared, sends, receives int, handle func(msg []byte) error) (k *control, err error) {
-	k = &control{c: c, handle: handle, told: make(chan struct{}, 1)}
+	k = &control{c: c, handle: handle, lookDone: make(chan struct{}, 1)}
 	wake, err := c.newEvent()
 	if err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (k *control) step() (bool, error) {
 	}
 	if n < len(k.comps) && wanted != k.looked.Load() {
 		k.looked.Store(wanted)
-		raise(k.told)
+		raise(k.lookDone)
 	}
 	if n > 0 {
 		k.w.spend(n)

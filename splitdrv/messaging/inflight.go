@@ -101,7 +101,7 @@ type inFlightEntry struct {
 	pool     *bufpool.Remote // nil for a frame that is not the first of its transfer
 	elem     uint16
 	length   uint32 // of the transfer
-	owes     bool   // is to be indicated on the control channel when it has completed
+	indicate bool   // is to be indicated on the control channel when it has completed
 	callback bool   // of a work request that is no transfer: somebody hears when it has completed
 }
 

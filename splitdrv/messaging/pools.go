@@ -200,13 +200,13 @@ func (m *poolManager) do(actions []bufpool.Action) error {
 	switch a.Do {
 	case bufpool.Make:
 		return m.lend(a)
-	case bufpool.Tell:
+	case bufpool.SendKeys:
 		// By requests, for whose replies no worker waits.
 		m.c.inBackground(func() error {
-			if err := m.tell(a.Local); err != nil {
+			if err := m.sendKeys(a.Local); err != nil {
 				return err
 			}
-			return m.step(bufpool.Event{Kind: bufpool.Told, Local: a.Local})
+			return m.step(bufpool.Event{Kind: bufpool.KeysSent, Local: a.Local})
 		})
 		return nil
 	case bufpool.Offer:
@@ -318,13 +318,13 @@ func (m *poolManager) deregister(l *bufpool.Local) error {
 	return m.step(bufpool.Event{Kind: bufpool.Deregistered, Local: l})
 }
 
-// tell tells the peer the keys of a one-touch pool's elements, before it is lent.
-func (m *poolManager) tell(l *bufpool.Local) error {
+// sendKeys sends the peer the keys of a one-touch pool's elements, before it is lent.
+func (m *poolManager) sendKeys(l *bufpool.Local) error {
 	for first := 0; first < len(l.Keys); first += protocol.MaxPoolKeys {
 		some := l.Keys[first:min(first+protocol.MaxPoolKeys, len(l.Keys))]
 		data := protocol.AppendPoolKeys(nil, l.Ref, uint32(first), some)
 		if _, err := m.requests.request(context.Background(), protocol.CfgPoolKeys, data); err != nil {
-			return fmt.Errorf("tell the keys of pool %d: %w", l.Ref, err)
+			return fmt.Errorf("send the keys of pool %d: %w", l.Ref, err)
 		}
 	}
 	return nil

@@ -39,7 +39,7 @@ type requests struct {
 	// back: there is a slot left for what cannot wait for those.
 	configuring chan struct{}
 	inbox       chan request  // the peer's, for the configuration goroutine
-	owed        atomic.Int32  // the peer's that are not answered
+	unanswered  atomic.Int32  // of the peer's
 	held        atomic.Uint64 // of these: had to wait because there were too many
 
 	mu      sync.Mutex
@@ -164,7 +164,7 @@ func (q *requests) onRequest(msg []byte) error {
 	if err != nil {
 		return err
 	}
-	if q.owed.Add(1) > MaxRequests {
+	if q.unanswered.Add(1) > MaxRequests {
 		return controlViolation(ErrTooManyRequests, "more than %d", MaxRequests)
 	}
 	q.inbox <- request{transaction: m.TransactionContext, t: m.Type, data: append([]byte(nil), m.Data...)}
@@ -248,7 +248,7 @@ func (q *requests) reply(r *request) error {
 	} else {
 		status = q.own(r.t, r.data)
 	}
-	q.owed.Add(-1) // before the reply, upon which the peer may ask again
+	q.unanswered.Add(-1) // before the reply, upon which the peer may ask again
 	return q.control.send(func(dst []byte) []byte {
 		return protocol.AppendCfgUtilReply(dst, protocol.CfgUtilReply{
 			TransactionContext: r.transaction, Type: r.t, Status: status, Data: data,

@@ -368,7 +368,7 @@ func (s *sender) complete(f *inFlightEntry) error {
 	case f.callback:
 		return s.callBack()
 	case f.pool == nil:
-	case f.owes:
+	case f.indicate:
 		s.indications.add(f)
 	default:
 		f.pool.Pending--

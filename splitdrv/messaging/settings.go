@@ -256,7 +256,7 @@ func (c *Config) invalidates() bool { return c.Protection == ProtectWindow && c.
 // binds of their windows.
 func (c *Config) sendsKeys() bool { return c.Protection == ProtectWindow && c.KeySend }
 
-// exposed is what the peer is told of a pool of this side's.
+// exposed is what the peer learns of a pool of this side's.
 func (c *Config) exposed(l *bufpool.Local) protocol.Pool {
 	o := protocol.Pool{
 		Ref: l.Ref, Elements: uint32(l.Elements.Len()), ElementSize: uint32(l.Elements.ElementSize()),
@@ -265,7 +265,7 @@ func (c *Config) exposed(l *bufpool.Local) protocol.Pool {
 	switch {
 	case c.Mode.Sends():
 	case c.Protection == ProtectOneTouch:
-		o.Addr = l.Regions[0].Addr() // its keys were told before
+		o.Addr = l.Regions[0].Addr() // its keys were sent before
 	case c.Protection == ProtectWindow:
 		o.Addr = l.Regions[0].Addr()
 		own := uint64(0)

@@ -9,16 +9,16 @@ import (
 // heard, and by no others.
 func TestSilence(t *testing.T) {
 	var looks, looked uint64
-	owed := false
+	full := false
 	s := silence{interval: time.Second, look: func() uint64 { looks++; return looks },
-		looked: func() uint64 { return looked }, owed: func() bool { return owed }}
+		looked: func() uint64 { return looked }, full: func() bool { return full }}
 	const busy, late = true, 600 * time.Millisecond
 	for i, c := range []struct {
 		heard  uint64
 		late   time.Duration
 		behind bool // the handler has not looked since the interval began
 		asking bool
-		owed   bool // replies to all requests that there can be
+		full   bool // no request can be sent
 		want   time.Duration
 	}{
 		{heard: 0, want: 1 * time.Second},
@@ -32,13 +32,13 @@ func TestSilence(t *testing.T) {
 		{heard: 9, late: late, want: 0},
 		{heard: 10, behind: busy, want: 0},
 		{heard: 10, want: 1 * time.Second},
-		{heard: 10, asking: busy, owed: true, want: 2 * time.Second},
+		{heard: 10, asking: busy, full: true, want: 2 * time.Second},
 	} {
 		if !c.behind {
 			looked = looks
 		}
 		s.asking.Store(c.asking)
-		owed = c.owed
+		full = c.full
 		if got := s.tick(c.late, c.heard); got != c.want {
 			t.Errorf("tick %d: %v, want %v", i, got, c.want)
 		}

@@ -128,13 +128,13 @@ func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32) (
 		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWriteImm, g.Address(elem), g.Key(elem)
 	default:
 		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWrite, g.Address(elem), g.Key(elem)
-		f.owes = true
+		f.indicate = true
 	}
 	g.Pending++
 	g.Last = seq
 	b.last, b.first, b.joined, b.size = len(b.wrs), frame, 1, n
 	b.append(wr, f, n)
-	return f.owes && mode == protocol.ModeImm
+	return f.indicate && mode == protocol.ModeImm
 }
 
 // append puts a record, a frame of n bytes, into the batch. Its transfer asks
@@ -209,7 +209,7 @@ func (b *batch) finish() {
 // completion.
 func (b *batch) close() {
 	b.finish()
-	if b.frames[b.last].owes {
+	if b.frames[b.last].indicate {
 		b.signal()
 		return
 	}

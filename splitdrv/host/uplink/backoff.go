@@ -16,15 +16,15 @@ type Backoff struct {
 
 	now     time.Duration // zero: Min
 	restart time.Duration // sum of the pauses of Restarting, since there was a session
-	told    bool          // by an I/O unit in this round
+	advised bool          // by an I/O unit in this round
 	after   time.Duration // the shortest time that one has said
 }
 
-// Told notes for how long an I/O unit has said that it gives no session, after which
+// Advise notes for how long an I/O unit has said that it gives no session, after which
 // a round may find another answer; 0: it has failed and has not said.
-func (b *Backoff) Told(after time.Duration) {
-	if !b.told || after < b.after {
-		b.told, b.after = true, after
+func (b *Backoff) Advise(after time.Duration) {
+	if !b.advised || after < b.after {
+		b.advised, b.after = true, after
 	}
 }
 
@@ -36,7 +36,7 @@ func (b *Backoff) Failed() time.Duration {
 	if b.after > 0 {
 		p = max(p, min(b.after, b.Max)+time.Duration(b.Rand(int64(b.after/2)+1)))
 	}
-	b.told, b.after = false, 0
+	b.advised, b.after = false, 0
 	return p
 }
 

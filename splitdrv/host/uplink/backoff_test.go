@@ -60,14 +60,14 @@ func TestBackoffTold(t *testing.T) {
 		{[]time.Duration{s}, 2500 * time.Millisecond}, // the pause is longer in any case
 	} {
 		for _, after := range step.told {
-			b.Told(after)
+			b.Advise(after)
 		}
 		if got := b.Failed(); got != step.want {
 			t.Errorf("step %d: %v, want %v", i, got, step.want)
 		}
 	}
 	b = Backoff{Min: s, Max: 5 * s, Rand: func(n int64) int64 { return n - 1 }}
-	b.Told(2 * s)
+	b.Advise(2 * s)
 	if got := b.Failed(); got != 3*s {
 		t.Errorf("%v, want 3s", got)
 	}

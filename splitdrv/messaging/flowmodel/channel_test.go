@@ -24,10 +24,10 @@ type channel struct {
 	posted      int
 	signaled    int
 	inFlight    []transfer
-	owed        []transfer
+	pending     []transfer
 	indicated   uint64
 	acked       uint64
-	alone       bool
+	serialised  bool
 	next        uint64
 	framesSent  uint64
 	notes       []release
@@ -184,7 +184,7 @@ func (c *channel) window() int {
 
 func (c *channel) unacknowledged() int { return int(c.indicated - c.acked) }
 
-func (c *channel) room() int { return c.m.shape.depth - (c.posted - c.completed) - len(c.owed) }
+func (c *channel) room() int { return c.m.shape.depth - (c.posted - c.completed) - len(c.pending) }
 
 func (c *channel) dry() bool {
 	for _, p := range c.remotePools {
@@ -214,7 +214,7 @@ func (c *channel) transmit() bool {
 		did = true
 	}
 	last := c.posted
-	for n := c.m.r.IntN(batch + 1); n > 0 && !c.alone && c.room() > 0; n-- {
+	for n := c.m.r.IntN(batch + 1); n > 0 && !c.serialised && c.room() > 0; n-- {
 		if c.held == 0 {
 			if !c.m.flowing {
 				break
@@ -266,7 +266,7 @@ func (c *channel) add() bool {
 		case c.m.mode == protocol.ModeImm && protocol.CanImm(p.ref, uint32(elem), c.held):
 			t.op = opWriteImm
 		default:
-			c.alone = c.m.mode == protocol.ModeImm && !c.m.rules.noAlone
+			c.serialised = c.m.mode == protocol.ModeImm && !c.m.rules.overtaken
 		}
 		if c.posted-c.signaled >= c.m.shape.signalEvery {
 			t.signal = true
@@ -278,7 +278,7 @@ func (c *channel) add() bool {
 		c.net = append(c.net, t)
 		if c.m.rules.earlyIndicate && t.op == opWrite {
 			t.op = opDrain // owes nothing when it completes
-			c.owed = append(c.owed, transfer{pool: p, elem: elem})
+			c.pending = append(c.pending, transfer{pool: p, elem: elem})
 		}
 		c.inFlight = append(c.inFlight, t)
 		return true
@@ -291,7 +291,7 @@ func (c *channel) add() bool {
 
 // settle polls for completions, indicates, and lets go of pools.
 func (c *channel) settle() bool {
-	before, owed, unacked := c.completed, len(c.owed), c.indicated
+	before, pending, unacked := c.completed, len(c.pending), c.indicated
 	for len(c.inFlight) > 0 {
 		// The completion of a request completes all before it, and there is one
 		// only if it was asked for.
@@ -306,31 +306,31 @@ func (c *channel) settle() bool {
 				t.land()
 			case t.pool == nil || t.op >= opInvalidate:
 			case t.op == opWrite:
-				c.owed = append(c.owed, t)
+				c.pending = append(c.pending, t)
 			default:
 				t.pool.remote.Pending--
 			}
 		}
 		c.inFlight = c.inFlight[i+1:]
 	}
-	for len(c.owed) > 0 && (c.unacknowledged() < c.window() || c.m.rules.noWindow ||
-		c.m.rules.noAlone && c.m.mode == protocol.ModeImm && c.unacknowledged() < 1) {
-		n := min(len(c.owed), 5)
+	for len(c.pending) > 0 && (c.unacknowledged() < c.window() || c.m.rules.noWindow ||
+		c.m.rules.overtaken && c.m.mode == protocol.ModeImm && c.unacknowledged() < 1) {
+		n := min(len(c.pending), 5)
 		c.indicated++
 		msg := message{kind: msgIndicate, channel: c.number}
-		for _, t := range c.owed[:n] {
+		for _, t := range c.pending[:n] {
 			t.pool.remote.Name(uint32(t.elem), c.indicated)
 			if !c.m.rules.earlyIndicate {
 				t.pool.remote.Pending--
 			}
 			msg.inds = append(msg.inds, indication{pool: t.pool, elem: t.elem})
 		}
-		c.owed = slices.Clone(c.owed[n:])
+		c.pending = slices.Clone(c.pending[n:])
 		c.s.send(msg)
 	}
-	did := c.completed != before || len(c.owed) != owed || c.indicated != unacked
-	if c.alone && len(c.inFlight) == 0 && len(c.owed) == 0 && c.unacknowledged() == 0 {
-		c.alone = false
+	did := c.completed != before || len(c.pending) != pending || c.indicated != unacked
+	if c.serialised && len(c.inFlight) == 0 && len(c.pending) == 0 && c.unacknowledged() == 0 {
+		c.serialised = false
 		did = true
 	}
 	return c.letGo() || did

@@ -71,12 +71,12 @@ func (s *side) hand(a bufpool.Action) {
 		c.revoke(release{pool: s.remotePools[a.Remote], last: a.Last})
 	case bufpool.Invalidate:
 		c.requests = append(c.requests, sqRequest{kind: sqInvalidate, pool: s.remotePools[a.Remote]})
-	case bufpool.Tell:
-		if broken.untoldOffer {
-			s.step(bufpool.Event{Kind: bufpool.Told, Local: a.Local})
+	case bufpool.SendKeys:
+		if broken.offerFirst {
+			s.step(bufpool.Event{Kind: bufpool.KeysSent, Local: a.Local})
 			return
 		}
-		s.untold = append(s.untold, s.localPools[a.Local])
+		s.unsent = append(s.unsent, s.localPools[a.Local])
 	case bufpool.Request:
 		s.queue = append(s.queue, a)
 		if broken.flushTwice {

@@ -12,7 +12,7 @@ type rules struct {
 	lateRepost     bool // a control message takes effect before its receive is posted again
 	updateFirst    bool // elements go back before the receives they stand for are posted again
 	eager          bool // an update for each element, without waiting for a quarter
-	noAlone        bool // nothing waits for a transfer that immediate data cannot indicate
+	overtaken      bool // nothing waits for a transfer that immediate data cannot indicate
 	noDrain        bool // a pool is retired before what has arrived is taken
 	noWindow       bool // indications are not bounded
 	earlyIndicate  bool // a transfer is indicated before it has completed
@@ -33,7 +33,7 @@ type rules struct {
 	// Of windows.
 	staleKey        bool // one is bound again with the same key
 	unboundOffer    bool // a pool is offered before its windows are bound
-	untoldOffer     bool // a pool is offered before the keys of its elements are told
+	offerFirst      bool // a pool is offered before the keys of its elements are sent
 	noRevoke        bool // elements are looked at while their windows are bound
 	lateLook        bool // or when they are bound again
 	unboundReturn   bool // elements go back before their windows are bound
@@ -209,7 +209,7 @@ var actions = []struct {
 	{receiver, func(s *side, c int) bool { return s.channels[c].receive() }},
 	{receiver, func(s *side, c int) bool { return s.channels[c].receive() }},
 	{receiver, func(s *side, c int) bool { return s.channels[c].receive() }},
-	{answerer, func(s *side, _ int) bool { return s.answer() || s.tell() }},
+	{answerer, func(s *side, _ int) bool { return s.answer() || s.sendKeys() }},
 	{manager, func(s *side, _ int) bool { return s.manage() }},
 	{manager, func(s *side, _ int) bool { return s.manage() }},
 	{whim, func(s *side, _ int) bool { return s.request(requestOther, 0) }},
@@ -260,13 +260,13 @@ func (m *model) rested() {
 			}
 		}
 		for i, c := range s.channels {
-			if c.alone || c.room() <= 0 || len(c.owed) != 0 || len(c.releasing) != 0 {
-				m.fail("%s: at rest, channel %d cannot send: alone %t, room %d, %d owed, %d releasing", s.name, i, c.alone,
-					c.room(), len(c.owed), len(c.releasing))
+			if c.serialised || c.room() <= 0 || len(c.pending) != 0 || len(c.releasing) != 0 {
+				m.fail("%s: at rest, channel %d cannot send: serialised %t, room %d, %d to be indicated, %d releasing", s.name, i, c.serialised,
+					c.room(), len(c.pending), len(c.releasing))
 			}
-			if n := len(c.batches.Abandoned()); len(c.requests)+n+len(s.untold) != 0 {
+			if n := len(c.batches.Abandoned()); len(c.requests)+n+len(s.unsent) != 0 {
 				m.fail("%s: at rest, channel %d has %d requests, %d batches; %d pools are not offered", s.name, i, len(c.requests),
-					n, len(s.untold))
+					n, len(s.unsent))
 			}
 			if m.mode == protocol.ModeIndicate && c.indicated-c.acked >= protocol.IndicatesPerChannel {
 				m.fail("%s: at rest, channel %d has %d indications unacknowledged", s.name, i, c.indicated-c.acked)

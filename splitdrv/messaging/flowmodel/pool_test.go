@@ -10,7 +10,7 @@ const (
 	available              // the initiator's to write
 	inFlight               // written, or being written, and not seen by the target
 	consumed               // being handed to the port
-	returning              // free, and not told
+	returning              // free, and not returned
 	inUpdate               // named in an update on its way
 	places
 )
@@ -37,7 +37,7 @@ type pool struct {
 	// The initiator's.
 	remote   *bufpool.Remote
 	stopping bool  // its sender has been told to stop using it
-	told     bool  // its keys have come
+	keyed    bool  // its keys have come
 	keys     []int // by window
 }
 

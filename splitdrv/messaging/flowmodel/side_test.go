@@ -87,7 +87,7 @@ type side struct {
 	inbox []message
 
 	guard   guard
-	untold  []*pool // whose keys have to be told before they are offered
+	unsent  []*pool // whose keys have to be sent before they are offered
 	telling bool    // those of the first one are
 	heard   bool    // and have been heard
 }
@@ -367,7 +367,7 @@ func (s *side) addRemote(p *pool) {
 	case s.peer.sendsKey(p):
 	case p.guard == around:
 		p.learn()
-	case p.guard == oneTouch && !p.told:
+	case p.guard == oneTouch && !p.keyed:
 		s.m.fail("%s: pool %d is lent, and its keys have not come", s.name, p.ref)
 	}
 	order := bufpool.LatestFirst
@@ -399,7 +399,7 @@ func (s *side) answer() bool {
 	if msg.request == requestKeys {
 		for _, p := range msg.pools {
 			p.learn()
-			p.told = true
+			p.keyed = true
 		}
 	}
 	if msg.request == requestSent {

@@ -126,22 +126,22 @@ func (s *side) sendsKeys() bool { return s.guard == around && s.m.sends }
 func (s *side) sendsKey(p *pool) bool { return p.local.KeyFollows(s.sendsKeys()) }
 
 // tell is the part of who tells keys, pool by pool.
-func (s *side) tell() bool {
+func (s *side) sendKeys() bool {
 	switch {
-	case len(s.untold) == 0:
+	case len(s.unsent) == 0:
 		return false
 	case s.telling && s.heard:
-		p := s.untold[0]
-		s.untold = s.untold[1:]
+		p := s.unsent[0]
+		s.unsent = s.unsent[1:]
 		s.telling, s.heard = false, false
-		s.step(bufpool.Event{Kind: bufpool.Told, Local: p.local})
+		s.step(bufpool.Event{Kind: bufpool.KeysSent, Local: p.local})
 		return true
 	case s.telling || s.mine == 4:
 		return false
 	}
 	s.telling = true
 	s.mine++
-	s.send(message{kind: msgRequest, request: requestKeys, pools: s.untold[:1:1]})
+	s.send(message{kind: msgRequest, request: requestKeys, pools: s.unsent[:1:1]})
 	return true
 }
 
