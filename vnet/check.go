@@ -28,10 +28,6 @@ var (
 )
 
 const (
-	etherIPv4  = 0x0800
-	etherIPv6  = 0x86dd
-	etherVLAN  = 0x8100
-	etherQinQ  = 0x88a8
 	protoTCP   = 6
 	protoUDP   = 17
 	tcpCsumOff = 16
@@ -139,17 +135,17 @@ func checkGSO(h *Header, eth []byte, l2 int, proto uint16, mtu int) error {
 	switch h.GSOType {
 	case GSOTCPv4, GSOTCPv4 | GSOECN:
 		want = protoTCP
-		if proto != etherIPv4 {
+		if proto != EtherIPv4 {
 			return ErrGSOProto
 		}
 	case GSOTCPv6, GSOTCPv6 | GSOECN:
 		want = protoTCP
-		if proto != etherIPv6 {
+		if proto != EtherIPv6 {
 			return ErrGSOProto
 		}
 	case GSOUDPL4:
 		want, csumOff = protoUDP, udpCsumOff
-		if proto != etherIPv4 && proto != etherIPv6 {
+		if proto != EtherIPv4 && proto != EtherIPv6 {
 			return ErrGSOProto
 		}
 	default:
@@ -200,7 +196,7 @@ func Longest(head []byte, size int) int {
 // want follows it.
 func checkNetwork(eth []byte, l2, start int, proto uint16, want uint8) error {
 	ip := eth[l2:start]
-	if proto == etherIPv4 {
+	if proto == EtherIPv4 {
 		if len(ip) < 20 || ip[0]>>4 != 4 || int(ip[0]&15)*4 != len(ip) {
 			return ErrGSOHeaders
 		}
@@ -244,7 +240,7 @@ func network(eth []byte) (l2 int, proto uint16) {
 	l2 = EthLen
 	proto = binary.BigEndian.Uint16(eth[12:])
 	for range maxTags {
-		if proto != etherVLAN && proto != etherQinQ {
+		if proto != EtherVLAN && proto != EtherQinQ {
 			break
 		}
 		l2 += TagLen

@@ -40,7 +40,7 @@ func (f *Finisher) Begin(head, rest []byte) (n int, err error) {
 	eth := f.whole[HdrLen:]
 	var proto uint16
 	f.l2, proto = network(eth)
-	f.ipv4 = proto == etherIPv4
+	f.ipv4 = proto == EtherIPv4
 	f.segments = 1
 	if f.h.GSOType != GSONone {
 		f.end = transportEnd(eth, int(f.h.CsumStart), f.h.GSOType != GSOUDPL4)

@@ -27,15 +27,15 @@ func superFrame(gso uint8, v6, tag bool, payload, size int) []byte {
 	eth := f[HdrLen:]
 	at := 12
 	if tag {
-		binary.BigEndian.PutUint16(eth[12:], etherVLAN)
+		binary.BigEndian.PutUint16(eth[12:], EtherVLAN)
 		at += TagLen
 	}
 	n, t := eth[l2:], eth[l2+ip:]
 	if v6 {
-		binary.BigEndian.PutUint16(eth[at:], etherIPv6)
+		binary.BigEndian.PutUint16(eth[at:], EtherIPv6)
 		n[0], n[6] = 0x60, proto
 	} else {
-		binary.BigEndian.PutUint16(eth[at:], etherIPv4)
+		binary.BigEndian.PutUint16(eth[at:], EtherIPv4)
 		n[0], n[9] = 0x45, proto
 		binary.BigEndian.PutUint16(n[4:], 0xfffe)
 	}
@@ -62,7 +62,7 @@ func valid(f []byte, gso uint8) (payload []byte, err error) {
 	n := eth[l2:]
 	ip := ipv6Fixed
 	addresses := n[8:40]
-	if proto == etherIPv4 {
+	if proto == EtherIPv4 {
 		ip, addresses = 20, n[12:20]
 		if got := fold(add(0, n[:20])); got != 0xffff {
 			return nil, fmt.Errorf("IP checksum: %#x", got)
@@ -128,7 +128,7 @@ func checkTCP(t *testing.T, s []byte, gso uint8, i, n int) {
 	eth := s[HdrLen:]
 	l2, proto := network(eth)
 	tcp := eth[l2+20:]
-	if proto == etherIPv6 {
+	if proto == EtherIPv6 {
 		tcp = eth[l2+ipv6Fixed:]
 	}
 	if seq := binary.BigEndian.Uint32(tcp[4:]); seq-0xfffffff0 != uint32(i)*1000 {

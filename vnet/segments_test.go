@@ -16,18 +16,18 @@ func TestOnWire(t *testing.T) {
 		frame         []byte
 		frames, bytes int
 	}{
-		{"plain", frame(etherIPv4, GSONone, 1000, nil, nil), 1, 66 + 1000},
+		{"plain", frame(EtherIPv4, GSONone, 1000, nil, nil), 1, 66 + 1000},
 		{"padded", make([]byte, MinFrame), 1, 60},
-		{"one segment", frame(etherIPv4, GSOTCPv4, 1400, nil, nil), 1, 66 + 1400},
-		{"two segments", frame(etherIPv4, GSOTCPv4, 1401, nil, nil), 2, 2*66 + 1401},
-		{"many", frame(etherIPv4, GSOTCPv4|GSOECN, 60000, nil, nil), 43, 43*66 + 60000},
-		{"IPv6, tagged", frame(etherIPv6, GSOTCPv6, 14000, tags{etherVLAN}, nil), 10, 10*90 + 14000},
-		{"UDP", frame(etherIPv4, GSOUDPL4, 14001, nil, nil), 11, 10*(42+1400) + 60},
-		{"UDP, all padded", frame(etherIPv4, GSOUDPL4, 1000, nil, size(8)), 125, 125 * 60},
-		{"tiny", frame(etherIPv4, GSOTCPv4, 60000, nil, size(1)), 60000, 60000 * 67},
-		{"no payload", frame(etherIPv4, GSOTCPv4, 0, nil, nil), 1, 66},
-		{"no size", frame(etherIPv4, GSOTCPv4, 60000, nil, size(0)), 1, 66 + 60000},
-		{"checksum far behind", frame(etherIPv4, GSOTCPv4, 6000, nil, func(h *Header, _ []byte) { h.CsumStart = 0xffff }), 1,
+		{"one segment", frame(EtherIPv4, GSOTCPv4, 1400, nil, nil), 1, 66 + 1400},
+		{"two segments", frame(EtherIPv4, GSOTCPv4, 1401, nil, nil), 2, 2*66 + 1401},
+		{"many", frame(EtherIPv4, GSOTCPv4|GSOECN, 60000, nil, nil), 43, 43*66 + 60000},
+		{"IPv6, tagged", frame(EtherIPv6, GSOTCPv6, 14000, tags{EtherVLAN}, nil), 10, 10*90 + 14000},
+		{"UDP", frame(EtherIPv4, GSOUDPL4, 14001, nil, nil), 11, 10*(42+1400) + 60},
+		{"UDP, all padded", frame(EtherIPv4, GSOUDPL4, 1000, nil, size(8)), 125, 125 * 60},
+		{"tiny", frame(EtherIPv4, GSOTCPv4, 60000, nil, size(1)), 60000, 60000 * 67},
+		{"no payload", frame(EtherIPv4, GSOTCPv4, 0, nil, nil), 1, 66},
+		{"no size", frame(EtherIPv4, GSOTCPv4, 60000, nil, size(0)), 1, 66 + 60000},
+		{"checksum far behind", frame(EtherIPv4, GSOTCPv4, 6000, nil, func(h *Header, _ []byte) { h.CsumStart = 0xffff }), 1,
 			6066},
 	} {
 		frames, bytes := OnWire(tc.frame, len(tc.frame))
@@ -40,7 +40,7 @@ func TestOnWire(t *testing.T) {
 		}
 	}
 	// Without the length of the TCP header it counts as the shortest.
-	f := frame(etherIPv4, GSOTCPv4, 28000, nil, nil)
+	f := frame(EtherIPv4, GSOTCPv4, 28000, nil, nil)
 	if frames, bytes := OnWire(f[:HdrLen+40], len(f)); frames != 21 || bytes != len(f)-HdrLen+20*54 {
 		t.Errorf("%d frames of %d bytes", frames, bytes)
 	}
@@ -59,19 +59,19 @@ func TestTiny(t *testing.T) {
 		frame []byte
 		want  bool
 	}{
-		{"plain", frame(etherIPv4, GSONone, 1, nil, nil), false},
-		{"usual", frame(etherIPv4, GSOTCPv4, 60000, nil, nil), false},
-		{"no options, least", frame(etherIPv4, GSOTCPv4, 6000, nil, options(0, 48)), false},
-		{"no options, less", frame(etherIPv4, GSOTCPv4, 6000, nil, options(0, 47)), true},
-		{"timestamps, least", frame(etherIPv6, GSOTCPv6|GSOECN, 6000, nil, options(12, 36)), false},
-		{"timestamps, less", frame(etherIPv6, GSOTCPv6|GSOECN, 6000, nil, options(12, 35)), true},
-		{"all options, least", frame(etherIPv4, GSOTCPv4, 6000, nil, options(40, 8)), false},
-		{"all options, less", frame(etherIPv4, GSOTCPv4, 6000, nil, options(40, 7)), true},
-		{"a byte each", frame(etherIPv4, GSOTCPv4, 60000, nil, size(1)), true},
-		{"UDP, most", frame(etherIPv4, GSOUDPL4, 128*100, nil, size(100)), false},
-		{"UDP, more", frame(etherIPv6, GSOUDPL4, 128*100+1, nil, size(100)), true},
-		{"UDP, a byte each", frame(etherIPv6, GSOUDPL4, 60000, nil, size(1)), true},
-		{"UDP, few of a byte", frame(etherIPv6, GSOUDPL4, 100, nil, size(1)), false},
+		{"plain", frame(EtherIPv4, GSONone, 1, nil, nil), false},
+		{"usual", frame(EtherIPv4, GSOTCPv4, 60000, nil, nil), false},
+		{"no options, least", frame(EtherIPv4, GSOTCPv4, 6000, nil, options(0, 48)), false},
+		{"no options, less", frame(EtherIPv4, GSOTCPv4, 6000, nil, options(0, 47)), true},
+		{"timestamps, least", frame(EtherIPv6, GSOTCPv6|GSOECN, 6000, nil, options(12, 36)), false},
+		{"timestamps, less", frame(EtherIPv6, GSOTCPv6|GSOECN, 6000, nil, options(12, 35)), true},
+		{"all options, least", frame(EtherIPv4, GSOTCPv4, 6000, nil, options(40, 8)), false},
+		{"all options, less", frame(EtherIPv4, GSOTCPv4, 6000, nil, options(40, 7)), true},
+		{"a byte each", frame(EtherIPv4, GSOTCPv4, 60000, nil, size(1)), true},
+		{"UDP, most", frame(EtherIPv4, GSOUDPL4, 128*100, nil, size(100)), false},
+		{"UDP, more", frame(EtherIPv6, GSOUDPL4, 128*100+1, nil, size(100)), true},
+		{"UDP, a byte each", frame(EtherIPv6, GSOUDPL4, 60000, nil, size(1)), true},
+		{"UDP, few of a byte", frame(EtherIPv6, GSOUDPL4, 100, nil, size(1)), false},
 	} {
 		if got := Tiny(tc.frame, len(tc.frame)); got != tc.want {
 			t.Errorf("%s: %t", tc.name, got)

@@ -25,7 +25,7 @@ func frame(proto uint16, gso uint8, payload int, vlan tags, edit func(h *Header,
 	if udp {
 		l4 = protoUDP
 	}
-	if proto == etherIPv4 {
+	if proto == EtherIPv4 {
 		ip := make([]byte, 20)
 		ip[0], ip[9] = 0x45, l4
 		f = append(f, ip...)
@@ -68,74 +68,74 @@ var checkCases = []struct {
 	{"too long", make([]byte, MaxFrame+1), ErrTooLong},
 	{"tag cut off", append(make([]byte, HdrLen+12), 0x81, 0), ErrTag},
 	{"second tag cut off", append(make([]byte, HdrLen+12), 0x88, 0xa8, 0, 1, 0x81, 0), ErrTag},
-	{"full MTU", frame(etherIPv4, GSONone, 1448, nil, nil), nil},
-	{"one tag over", frame(etherIPv4, GSONone, 1452, nil, nil), nil},
-	{"over the MTU", frame(etherIPv4, GSONone, 1453, nil, nil), ErrMTU},
-	{"full MTU with tag", frame(etherIPv4, GSONone, 1448, tags{etherVLAN}, nil), nil},
-	{"over the MTU with tag", frame(etherIPv4, GSONone, 1449, tags{etherVLAN}, nil), ErrMTU},
-	{"full MTU with two tags", frame(etherIPv4, GSONone, 1448, tags{etherQinQ, etherVLAN}, nil), nil},
-	{"over the MTU with two tags", frame(etherIPv4, GSONone, 1449, tags{etherQinQ, etherVLAN}, nil), ErrMTU},
-	{"unknown flag", frame(etherIPv4, GSONone, 10, nil, func(h *Header, _ []byte) { h.Flags |= 4 }), ErrFlags},
-	{"data valid", frame(etherIPv4, GSONone, 10, nil, func(h *Header, _ []byte) { h.Flags = FlagDataValid }), nil},
-	{"csum at the very end", frame(etherIPv4, GSONone, 0, nil,
+	{"full MTU", frame(EtherIPv4, GSONone, 1448, nil, nil), nil},
+	{"one tag over", frame(EtherIPv4, GSONone, 1452, nil, nil), nil},
+	{"over the MTU", frame(EtherIPv4, GSONone, 1453, nil, nil), ErrMTU},
+	{"full MTU with tag", frame(EtherIPv4, GSONone, 1448, tags{EtherVLAN}, nil), nil},
+	{"over the MTU with tag", frame(EtherIPv4, GSONone, 1449, tags{EtherVLAN}, nil), ErrMTU},
+	{"full MTU with two tags", frame(EtherIPv4, GSONone, 1448, tags{EtherQinQ, EtherVLAN}, nil), nil},
+	{"over the MTU with two tags", frame(EtherIPv4, GSONone, 1449, tags{EtherQinQ, EtherVLAN}, nil), ErrMTU},
+	{"unknown flag", frame(EtherIPv4, GSONone, 10, nil, func(h *Header, _ []byte) { h.Flags |= 4 }), ErrFlags},
+	{"data valid", frame(EtherIPv4, GSONone, 10, nil, func(h *Header, _ []byte) { h.Flags = FlagDataValid }), nil},
+	{"csum at the very end", frame(EtherIPv4, GSONone, 0, nil,
 		func(h *Header, eth []byte) { h.CsumOffset = uint16(len(eth)) - h.CsumStart - 2 }), nil},
-	{"csum half outside", frame(etherIPv4, GSONone, 0, nil,
+	{"csum half outside", frame(EtherIPv4, GSONone, 0, nil,
 		func(h *Header, eth []byte) { h.CsumOffset = uint16(len(eth)) - h.CsumStart - 1 }), ErrCsum},
-	{"csum start outside", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumStart = 0xffff }), ErrCsum},
-	{"csum sum wraps 16 bits", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumOffset = 0xffff }),
+	{"csum start outside", frame(EtherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumStart = 0xffff }), ErrCsum},
+	{"csum sum wraps 16 bits", frame(EtherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumOffset = 0xffff }),
 		ErrCsum},
-	{"csum in the Ethernet header", frame(etherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumStart = 13 }),
+	{"csum in the Ethernet header", frame(EtherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumStart = 13 }),
 		ErrCsumStart},
-	{"csum in the tag", frame(etherIPv4, GSONone, 0, tags{etherVLAN}, func(h *Header, _ []byte) { h.CsumStart = 17 }),
+	{"csum in the tag", frame(EtherIPv4, GSONone, 0, tags{EtherVLAN}, func(h *Header, _ []byte) { h.CsumStart = 17 }),
 		ErrCsumStart},
-	{"csum outside without the flag", frame(etherIPv4, GSONone, 0, nil,
+	{"csum outside without the flag", frame(EtherIPv4, GSONone, 0, nil,
 		func(h *Header, _ []byte) { h.Flags = 0; h.CsumStart = 0xffff }), nil},
-	{"hdr_len zero", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.HdrLen = 0 }), nil},
-	{"hdr_len all", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, eth []byte) { h.HdrLen = uint16(len(eth)) }),
+	{"hdr_len zero", frame(EtherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.HdrLen = 0 }), nil},
+	{"hdr_len all", frame(EtherIPv4, GSOTCPv4, 9000, nil, func(h *Header, eth []byte) { h.HdrLen = uint16(len(eth)) }),
 		nil},
-	{"hdr_len beyond", frame(etherIPv4, GSOTCPv4, 9000, nil,
+	{"hdr_len beyond", frame(EtherIPv4, GSOTCPv4, 9000, nil,
 		func(h *Header, eth []byte) { h.HdrLen = uint16(len(eth) + 1) }), ErrHdrLen},
-	{"TSO4", frame(etherIPv4, GSOTCPv4, 60000, nil, nil), nil},
-	{"TSO4 ECN", frame(etherIPv4, GSOTCPv4|GSOECN, 60000, nil, nil), nil},
-	{"TSO6", frame(etherIPv6, GSOTCPv6, 60000, nil, nil), nil},
-	{"TSO6 with two tags", frame(etherIPv6, GSOTCPv6, 60000, tags{etherQinQ, etherVLAN}, nil), nil},
-	{"TSO4 with tag", frame(etherIPv4, GSOTCPv4, 60000, tags{etherVLAN}, nil), nil},
-	{"three tags", frame(etherIPv4, GSOTCPv4, 60000, tags{etherVLAN, etherVLAN, etherVLAN}, nil), ErrGSOProto},
-	{"USO4", frame(etherIPv4, GSOUDPL4, 40000, nil, nil), nil},
-	{"USO6", frame(etherIPv6, GSOUDPL4, 40000, nil, nil), nil},
-	{"USO ECN", frame(etherIPv4, GSOUDPL4|GSOECN, 40000, nil, nil), ErrGSOType},
+	{"TSO4", frame(EtherIPv4, GSOTCPv4, 60000, nil, nil), nil},
+	{"TSO4 ECN", frame(EtherIPv4, GSOTCPv4|GSOECN, 60000, nil, nil), nil},
+	{"TSO6", frame(EtherIPv6, GSOTCPv6, 60000, nil, nil), nil},
+	{"TSO6 with two tags", frame(EtherIPv6, GSOTCPv6, 60000, tags{EtherQinQ, EtherVLAN}, nil), nil},
+	{"TSO4 with tag", frame(EtherIPv4, GSOTCPv4, 60000, tags{EtherVLAN}, nil), nil},
+	{"three tags", frame(EtherIPv4, GSOTCPv4, 60000, tags{EtherVLAN, EtherVLAN, EtherVLAN}, nil), ErrGSOProto},
+	{"USO4", frame(EtherIPv4, GSOUDPL4, 40000, nil, nil), nil},
+	{"USO6", frame(EtherIPv6, GSOUDPL4, 40000, nil, nil), nil},
+	{"USO ECN", frame(EtherIPv4, GSOUDPL4|GSOECN, 40000, nil, nil), ErrGSOType},
 	{"USO of ARP", frame(0x0806, GSOUDPL4, 40000, nil, nil), ErrGSOProto},
-	{"UFO", frame(etherIPv4, 3, 9000, nil, nil), ErrGSOType},
-	{"ECN alone", frame(etherIPv4, GSOECN, 100, nil, nil), ErrGSOType},
-	{"TSO4 of IPv6", frame(etherIPv6, GSOTCPv4, 9000, nil, nil), ErrGSOProto},
-	{"TSO6 of IPv4", frame(etherIPv4, GSOTCPv6, 9000, nil, nil), ErrGSOProto},
-	{"TSO4 of UDP", frame(etherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[23] = protoUDP }),
+	{"UFO", frame(EtherIPv4, 3, 9000, nil, nil), ErrGSOType},
+	{"ECN alone", frame(EtherIPv4, GSOECN, 100, nil, nil), ErrGSOType},
+	{"TSO4 of IPv6", frame(EtherIPv6, GSOTCPv4, 9000, nil, nil), ErrGSOProto},
+	{"TSO6 of IPv4", frame(EtherIPv4, GSOTCPv6, 9000, nil, nil), ErrGSOProto},
+	{"TSO4 of UDP", frame(EtherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[23] = protoUDP }),
 		ErrGSOProto},
-	{"TSO6 of UDP", frame(etherIPv6, GSOTCPv6, 9000, nil, func(_ *Header, eth []byte) { eth[20] = protoUDP }),
+	{"TSO6 of UDP", frame(EtherIPv6, GSOTCPv6, 9000, nil, func(_ *Header, eth []byte) { eth[20] = protoUDP }),
 		ErrGSOProto},
-	{"TSO without checksum", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.Flags = 0 }),
+	{"TSO without checksum", frame(EtherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.Flags = 0 }),
 		ErrGSONoCsum},
-	{"TSO with UDP's checksum", frame(etherIPv4, GSOTCPv4, 9000, nil,
+	{"TSO with UDP's checksum", frame(EtherIPv4, GSOTCPv4, 9000, nil,
 		func(h *Header, _ []byte) { h.CsumOffset = udpCsumOff }), ErrGSOProto},
-	{"segment size zero", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.GSOSize = 0 }), ErrGSOSize},
-	{"segment fills the MTU", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.GSOSize = 1448 }), nil},
-	{"segment over the MTU", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.GSOSize = 1449 }),
+	{"segment size zero", frame(EtherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.GSOSize = 0 }), ErrGSOSize},
+	{"segment fills the MTU", frame(EtherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.GSOSize = 1448 }), nil},
+	{"segment over the MTU", frame(EtherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.GSOSize = 1449 }),
 		ErrMTU},
-	{"segment fills the MTU with tag", frame(etherIPv4, GSOTCPv4, 9000, tags{etherVLAN},
+	{"segment fills the MTU with tag", frame(EtherIPv4, GSOTCPv4, 9000, tags{EtherVLAN},
 		func(h *Header, _ []byte) { h.GSOSize = 1448 }), nil},
-	{"segment over the MTU with tag", frame(etherIPv4, GSOTCPv4, 9000, tags{etherVLAN},
+	{"segment over the MTU with tag", frame(EtherIPv4, GSOTCPv4, 9000, tags{EtherVLAN},
 		func(h *Header, _ []byte) { h.GSOSize = 1449 }), ErrMTU},
-	{"TCP header too short", frame(etherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[34+12] = 4 << 4 }),
+	{"TCP header too short", frame(EtherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[34+12] = 4 << 4 }),
 		ErrGSOHeaders},
-	{"TCP header beyond", frame(etherIPv4, GSOTCPv4, 0, nil, func(_ *Header, eth []byte) { eth[34+12] = 15 << 4 }),
+	{"TCP header beyond", frame(EtherIPv4, GSOTCPv4, 0, nil, func(_ *Header, eth []byte) { eth[34+12] = 15 << 4 }),
 		ErrGSOHeaders},
-	{"IPv4 header length wrong", frame(etherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[14] = 0x46 }),
+	{"IPv4 header length wrong", frame(EtherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[14] = 0x46 }),
 		ErrGSOHeaders},
-	{"IPv4 of version 6", frame(etherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[14] = 0x65 }),
+	{"IPv4 of version 6", frame(EtherIPv4, GSOTCPv4, 9000, nil, func(_ *Header, eth []byte) { eth[14] = 0x65 }),
 		ErrGSOHeaders},
-	{"no room for IPv6", frame(etherIPv6, GSOTCPv6, 9000, nil, func(h *Header, _ []byte) { h.CsumStart = 14 + 39 }),
+	{"no room for IPv6", frame(EtherIPv6, GSOTCPv6, 9000, nil, func(h *Header, _ []byte) { h.CsumStart = 14 + 39 }),
 		ErrGSOHeaders},
-	{"csum start in the IPv4 header", frame(etherIPv4, GSOTCPv4, 9000, nil,
+	{"csum start in the IPv4 header", frame(EtherIPv4, GSOTCPv4, 9000, nil,
 		func(h *Header, _ []byte) { h.CsumStart = 14 }), ErrGSOHeaders},
 }
 
@@ -191,7 +191,7 @@ func FuzzCheck(f *testing.F) {
 			t.Fatalf("after RewriteHdrLen: %v", err)
 		}
 		buf := append(make([]byte, Headroom), b...)
-		InsertVLAN(buf, etherVLAN, 7)
+		InsertVLAN(buf, EtherVLAN, 7)
 		if len(buf) <= MaxFrame && Check(buf, mtu) != nil {
 			if l2, _ := network(eth); l2 < EthLen+2*TagLen && (h.Flags&FlagNeedsCsum == 0 || h.CsumStart < 0xfffc) &&
 				len(eth) <= mtu+EthLen {
@@ -210,7 +210,7 @@ func TestCheckHead(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tc.name, err, tc.want)
 		}
 	}
-	super := frame(etherIPv4, GSOTCPv4, 9000, nil, nil)
+	super := frame(EtherIPv4, GSOTCPv4, 9000, nil, nil)
 	for n := range HdrLen + 34 + 32 { // Ethernet, IPv4 and TCP
 		if err := CheckHead(super[:n:n], len(super), 1500); err == nil {
 			t.Errorf("a super-frame of which only %d bytes are there passes", n)
@@ -258,11 +258,11 @@ func TestLongest(t *testing.T) {
 		frame []byte
 		want  int
 	}{
-		{"plain", frame(etherIPv4, GSONone, 100, nil, nil), 14 + 20 + 32 + 100},
-		{"super-frame", frame(etherIPv4, GSOTCPv4, 9000, nil, nil), 14 + 20 + 32 + 1400},
-		{"super-frame with two tags", frame(etherIPv6, GSOTCPv6, 9000, tags{etherQinQ, etherVLAN}, nil), 22 + 40 + 32 + 1400},
-		{"datagrams", frame(etherIPv4, GSOUDPL4, 9000, tags{etherVLAN}, nil), 18 + 20 + 8 + 1400},
-		{"one segment", frame(etherIPv4, GSOTCPv4, 700, nil, nil), 14 + 20 + 32 + 700},
+		{"plain", frame(EtherIPv4, GSONone, 100, nil, nil), 14 + 20 + 32 + 100},
+		{"super-frame", frame(EtherIPv4, GSOTCPv4, 9000, nil, nil), 14 + 20 + 32 + 1400},
+		{"super-frame with two tags", frame(EtherIPv6, GSOTCPv6, 9000, tags{EtherQinQ, EtherVLAN}, nil), 22 + 40 + 32 + 1400},
+		{"datagrams", frame(EtherIPv4, GSOUDPL4, 9000, tags{EtherVLAN}, nil), 18 + 20 + 8 + 1400},
+		{"one segment", frame(EtherIPv4, GSOTCPv4, 700, nil, nil), 14 + 20 + 32 + 700},
 	} {
 		if got := Longest(tc.frame[:120], len(tc.frame)); got != tc.want {
 			t.Errorf("%s: %d bytes, want %d", tc.name, got, tc.want)
@@ -292,17 +292,17 @@ func TestInsertVLAN(t *testing.T) {
 				eth[i] = byte(i)
 			}
 		}
-		want := frame(etherIPv4, GSOTCPv4, 3000, tags{etherVLAN}, edit)
-		buf := append(make([]byte, Headroom), frame(etherIPv4, GSOTCPv4, 3000, nil, edit)...)
-		InsertVLAN(buf, etherVLAN, 5)
+		want := frame(EtherIPv4, GSOTCPv4, 3000, tags{EtherVLAN}, edit)
+		buf := append(make([]byte, Headroom), frame(EtherIPv4, GSOTCPv4, 3000, nil, edit)...)
+		InsertVLAN(buf, EtherVLAN, 5)
 		if !bytes.Equal(buf, want) {
 			t.Errorf("hdr_len %t: % x, want % x", hdrLen, buf[:80], want[:80])
 		}
 	}
 	// Without a checksum to finish, its offsets are not touched.
-	plain := append(make([]byte, Headroom), frame(etherIPv4, GSONone, 10, nil,
+	plain := append(make([]byte, Headroom), frame(EtherIPv4, GSONone, 10, nil,
 		func(h *Header, _ []byte) { *h = Header{} })...)
-	InsertVLAN(plain, etherVLAN, 5)
+	InsertVLAN(plain, EtherVLAN, 5)
 	if !bytes.Equal(plain[:HdrLen], make([]byte, HdrLen)) {
 		t.Errorf("header % x", plain[:HdrLen])
 	}
@@ -314,10 +314,10 @@ func TestRewriteHdrLen(t *testing.T) {
 		frame []byte
 		want  uint16
 	}{
-		{"TCP", frame(etherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.HdrLen = 8000 }), 14 + 20 + 32},
-		{"TCP ECN", frame(etherIPv6, GSOTCPv6|GSOECN, 9000, nil, nil), 14 + 40 + 32},
-		{"UDP", frame(etherIPv6, GSOUDPL4, 9000, tags{etherVLAN}, func(h *Header, _ []byte) { h.HdrLen = 0 }), 18 + 40 + 8},
-		{"plain", frame(etherIPv4, GSONone, 900, nil, func(h *Header, _ []byte) { h.HdrLen = 900 }), 0},
+		{"TCP", frame(EtherIPv4, GSOTCPv4, 9000, nil, func(h *Header, _ []byte) { h.HdrLen = 8000 }), 14 + 20 + 32},
+		{"TCP ECN", frame(EtherIPv6, GSOTCPv6|GSOECN, 9000, nil, nil), 14 + 40 + 32},
+		{"UDP", frame(EtherIPv6, GSOUDPL4, 9000, tags{EtherVLAN}, func(h *Header, _ []byte) { h.HdrLen = 0 }), 18 + 40 + 8},
+		{"plain", frame(EtherIPv4, GSONone, 900, nil, func(h *Header, _ []byte) { h.HdrLen = 900 }), 0},
 	} {
 		RewriteHdrLen(tc.frame)
 		var h Header
@@ -329,11 +329,11 @@ func TestRewriteHdrLen(t *testing.T) {
 }
 
 func TestIsPlain(t *testing.T) {
-	if !IsPlain(make([]byte, MinFrame)) || !IsPlain(frame(etherIPv4, GSONone, 0, nil,
+	if !IsPlain(make([]byte, MinFrame)) || !IsPlain(frame(EtherIPv4, GSONone, 0, nil,
 		func(h *Header, _ []byte) { h.Flags = FlagDataValid })) {
 		t.Error("a finished frame is not plain")
 	}
-	if IsPlain(frame(etherIPv4, GSONone, 0, nil, nil)) || IsPlain([]byte{0, GSOTCPv4, 0, 0, 0, 0, 0, 0, 0, 0}) {
+	if IsPlain(frame(EtherIPv4, GSONone, 0, nil, nil)) || IsPlain([]byte{0, GSOTCPv4, 0, 0, 0, 0, 0, 0, 0, 0}) {
 		t.Error("an unfinished frame is plain")
 	}
 }
@@ -391,21 +391,21 @@ func TestAllocs(t *testing.T) {
 	for _, tc := range checkCases {
 		frames = append(frames, tc.frame)
 	}
-	super := frame(etherIPv4, GSOTCPv4, 60000, nil, nil)
+	super := frame(EtherIPv4, GSOTCPv4, 60000, nil, nil)
 	buf := append(make([]byte, Headroom), super...)
 	if n := testing.AllocsPerRun(100, func() {
 		for _, f := range frames {
 			_ = Check(f, 1500)
 		}
 		RewriteHdrLen(super)
-		InsertVLAN(buf, etherVLAN, 1)
+		InsertVLAN(buf, EtherVLAN, 1)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
 
 func BenchmarkCheck(b *testing.B) {
-	f := frame(etherIPv4, GSOTCPv4, 60000, nil, nil)
+	f := frame(EtherIPv4, GSOTCPv4, 60000, nil, nil)
 	for b.Loop() {
 		if err := Check(f, 1500); err != nil {
 			b.Fatal(err)

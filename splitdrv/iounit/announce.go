@@ -125,10 +125,10 @@ func announcement(mac protocol.MAC, vlan uint16) []byte {
 	b = append(b, broadcast[:]...)
 	b = append(b, mac[:]...)
 	if vlan != 0 {
-		b = binary.BigEndian.AppendUint16(b, etherVLAN)
+		b = binary.BigEndian.AppendUint16(b, vnet.EtherVLAN)
 		b = binary.BigEndian.AppendUint16(b, vlan)
 	}
-	for _, v := range []uint16{etherRARP, hwEthernet, 0x0800, 6<<8 | 4, rarpAsk} {
+	for _, v := range []uint16{vnet.EtherRARP, hwEthernet, 0x0800, 6<<8 | 4, rarpAsk} {
 		b = binary.BigEndian.AppendUint16(b, v)
 	}
 	b = append(b, mac[:]...)

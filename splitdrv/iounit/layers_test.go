@@ -265,15 +265,15 @@ func FuzzLayers(f *testing.F) {
 		if len(b) < vnet.MinFrame || len(b) > vnet.MaxFrame {
 			return
 		}
-		l := layersOf(b)
-		if l.proto != 0 && (l.at > len(b) || binary.BigEndian.Uint16(b[l.at-2:]) != l.proto) ||
-			l.tags > 0 && l.at == typeAt+2 && l.proto < 0x8800 {
+		l := vnet.LayersOf(b)
+		if l.Proto != 0 && (l.At > len(b) || binary.BigEndian.Uint16(b[l.At-2:]) != l.Proto) ||
+			l.Tags > 0 && l.At == typeAt+2 && l.Proto < 0x8800 {
 			t.Errorf("%+v", l)
 		}
 		head := b[:min(len(b), headSize)]
 		r := rules{mac: own, host: h, every: true, receive: h.VLANs}
-		if r.toLAN(head, len(b), new(protocol.MACSet)) == pass && l.at <= len(head) && l.proto == etherIPv4 {
-			from := netip.AddrFrom4([4]byte(head[l.at+12:]))
+		if r.toLAN(head, len(b), new(protocol.MACSet)) == pass && l.At <= len(head) && l.Proto == vnet.EtherIPv4 {
+			from := netip.AddrFrom4([4]byte(head[l.At+12:]))
 			if !h.IPs[0].Contains(from) && !from.IsUnspecified() {
 				t.Errorf("a packet from %v passes", from)
 			}

@@ -209,7 +209,7 @@ func TestOtherTags(t *testing.T) {
 	f := frame(broadcast, own, 60, 13)
 	for _, tpid := range []uint16{0x8100, 0x88a8, 0x9100} {
 		f[typeAt], f[typeAt+1] = byte(tpid>>8), byte(tpid)
-		if v, ok := vlanOf(f); v != 13 || !ok {
+		if v, ok := vnet.VLAN(f); v != 13 || !ok {
 			t.Errorf("TPID %#x: VLAN %d, %t", tpid, v, ok)
 		}
 	}
@@ -380,12 +380,12 @@ func FuzzVLAN(f *testing.F) {
 		if len(b) < vnet.MinFrame {
 			return
 		}
-		v, ok := vlanOf(b)
+		v, ok := vnet.VLAN(b)
 		if v > 4095 || v != 0 && !ok {
 			t.Errorf("VLAN %d, %t", v, ok)
 		}
 		// What lies behind the tags does not matter.
-		if w, okay := vlanOf(append(slices.Clone(b), 0x81, 0, 0, 13)); ok && (w != v || !okay) {
+		if w, okay := vnet.VLAN(append(slices.Clone(b), 0x81, 0, 0, 13)); ok && (w != v || !okay) {
 			t.Errorf("VLAN %d, longer %d", v, w)
 		}
 	})

@@ -104,7 +104,7 @@ func why(v verdict, head []byte) string {
 	case source:
 		return fmt.Sprintf("source address %v is not this host's; `macs` in the policy gives it others, for machines that are bridged to it", from)
 	case vlan:
-		id, ok := vlanOf(head)
+		id, ok := vnet.VLAN(head)
 		if !ok {
 			return "a VLAN tag is cut off"
 		}
@@ -113,9 +113,9 @@ func why(v verdict, head []byte) string {
 		return "more than one VLAN tag; `nested-tags: yes` in the policy allows that"
 	case linkControl:
 		return fmt.Sprintf("a link-control frame to %v, EtherType %#04x; `link-control: yes` in the policy allows these", to,
-			layersOf(head).proto)
+			vnet.LayersOf(head).Proto)
 	case ipSource:
-		return fmt.Sprintf("EtherType %#04x from %v, with the IP address of another sender or none to be seen; `ips` in the policy gives this host others", layersOf(head).proto, from)
+		return fmt.Sprintf("EtherType %#04x from %v, with the IP address of another sender or none to be seen; `ips` in the policy gives this host others", vnet.LayersOf(head).Proto, from)
 	case tiny:
 		return fmt.Sprintf("a super-frame of segments of %d bytes, which no kernel makes",
 			binary.LittleEndian.Uint16(head[4:vnet.HdrLen]))

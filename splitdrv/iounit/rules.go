@@ -53,15 +53,15 @@ func (r *rules) toLAN(head []byte, n int, taken *protocol.MACSet) verdict {
 	if m != r.mac && (!m.Valid() || !r.mayBe(m, taken)) {
 		return source
 	}
-	v, ok := vlanOf(head)
+	v, ok := vnet.VLAN(head)
 	if !ok || v != 0 && !r.host.VLANs.Has(v) {
 		return vlan
 	}
-	l := layersOf(head)
+	l := vnet.LayersOf(head)
 	switch {
-	case r.host.SingleTag && l.tags > 1:
+	case r.host.SingleTag && l.Tags > 1:
 		return nested
-	case !r.host.LinkControl && l.control(head):
+	case !r.host.LinkControl && control(head, l):
 		return linkControl
 	case vnet.Tiny(head, n):
 		return tiny
@@ -110,10 +110,10 @@ func (r *rules) fromLAN(frame []byte) verdict {
 	if frame[dstAt]&1 != 0 && !r.every && !r.wants(protocol.Group(frame[dstAt:srcAt])) {
 		return filtered
 	}
-	if v, ok := vlanOf(frame); !ok || v != 0 && !r.receive.Has(v) {
+	if v, ok := vnet.VLAN(frame); !ok || v != 0 && !r.receive.Has(v) {
 		return filtered
 	}
-	if r.host.SingleTag && layersOf(frame).tags > 1 {
+	if r.host.SingleTag && vnet.LayersOf(frame).Tags > 1 {
 		return filtered
 	}
 	return pass
@@ -144,26 +144,4 @@ func (r *rules) wants(g protocol.Group) bool {
 // number is an address as a number.
 func number(a [6]byte) uint64 {
 	return uint64(a[0])<<40 | uint64(a[1])<<32 | uint64(a[2])<<24 | uint64(a[3])<<16 | uint64(a[4])<<8 | uint64(a[5])
-}
-
-// vlanOf returns the VLAN that a frame is in, 0 if in none. Tags with VLAN 0
-// give a priority only, and stations look behind them. It is not ok if the
-// frame ends in its tags.
-func vlanOf(head []byte) (vlan uint16, ok bool) {
-	for at := typeAt; ; at += vnet.TagLen {
-		if len(head) < at+2 {
-			return 0, false
-		}
-		switch uint16(head[at])<<8 | uint16(head[at+1]) {
-		case 0x8100, 0x88a8, 0x9100:
-		default:
-			return 0, true
-		}
-		if len(head) < at+vnet.TagLen {
-			return 0, false
-		}
-		if v := uint16(head[at+2]&0x0f)<<8 | uint16(head[at+3]); v != 0 {
-			return v, true
-		}
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // Next headers of IPv6, and protocols of IPv4.
@@ -36,17 +37,17 @@ const (
 // and does not say of others that they are here. What is neither IP nor ARP does
 // not pass, nor does what ends, or is not seen, before that is clear: IP packets
 // could be in it.
-func mayBeFrom(ips []netip.Prefix, head []byte, l layers, mac protocol.MAC) bool {
-	if l.at > len(head) {
+func mayBeFrom(ips []netip.Prefix, head []byte, l vnet.Layers, mac protocol.MAC) bool {
+	if l.At > len(head) {
 		return false
 	}
-	p := head[l.at:]
-	switch l.proto {
-	case etherIPv4:
+	p := head[l.At:]
+	switch l.Proto {
+	case vnet.EtherIPv4:
 		return ipv4From(ips, p)
-	case etherIPv6:
+	case vnet.EtherIPv6:
 		return ipv6From(ips, p, mac)
-	case etherARP, etherRARP:
+	case vnet.EtherARP, vnet.EtherRARP:
 		return arpFrom(ips, p, mac)
 	default:
 		return false

@@ -84,31 +84,7 @@ const (
 // tag. Those that have, and those for the next switch alone, are the I/O unit's to
 // judge.
 func mayCarry(vlans *protocol.VLANSet, head []byte) bool {
-	proto := uint16(head[typeAt])<<8 | uint16(head[typeAt+1])
-	switch proto {
-	case 0x8100, 0x88a8:
-		if len(head) < vnet.MinFrame+vnet.TagLen {
-			return false
-		}
-		if v := uint16(head[typeAt+2]&0x0f)<<8 | uint16(head[typeAt+3]); v != 0 && !vlans.Has(v) {
-			return false
-		}
-		proto = uint16(head[typeAt+4])<<8 | uint16(head[typeAt+5])
-	}
-	return !isTag(proto) && !isControl(proto)
-}
-
-// isTag reports whether what follows an EtherType is a tag, of whatever kind.
-func isTag(proto uint16) bool {
-	switch proto {
-	case 0x8100, 0x88a8, 0x9100, 0x9200, 0x9300, 0x88e7, 0x8926, 0x893f:
-		return true
-	}
-	return false
-}
-
-// isControl reports whether an EtherType is one of link control: MAC control, slow
-// protocols, EAPOL, LLDP.
-func isControl(proto uint16) bool {
-	return proto == 0x8808 || proto == 0x8809 || proto == 0x888e || proto == 0x88cc
+	v, _ := vnet.VLAN(head)
+	l := vnet.LayersOf(head)
+	return l.Proto != 0 && l.Tags <= 1 && !l.LinkControl() && (v == 0 || vlans.Has(v))
 }

@@ -1,0 +1,86 @@
+package vnet
+
+import "encoding/binary"
+
+// EtherTypes.
+const (
+	EtherIPv4       = 0x0800
+	EtherARP        = 0x0806
+	EtherRARP       = 0x8035
+	EtherVLAN       = 0x8100
+	EtherIPv6       = 0x86dd
+	EtherQinQ       = 0x88a8
+	etherPause      = 0x8808 // MAC control: PAUSE, PFC
+	etherSlow       = 0x8809 // LACP, marker, OAM
+	etherEAPOL      = 0x888e
+	etherLLDP       = 0x88cc
+	etherISID       = 0x88e7 // of provider backbone bridges
+	etherVNTag      = 0x8926
+	etherETag       = 0x893f
+	etherOldQinQ    = 0x9100
+	etherOlderQinQ  = 0x9200
+	etherOldestQinQ = 0x9300
+)
+
+// Layers is where the tags of a [virtio_net_hdr | frame] end.
+type Layers struct {
+	Proto uint16 // EtherType behind the tags; 0 if the frame, or what is seen of it, ends before
+	At    int    // of what follows it
+	Tags  int    // of whatever kind
+}
+
+// LayersOf looks through all VLAN tags, also those that are none to VLAN, which some
+// switch may be set to take for one. Other tags count as tags and end it.
+//
+// borrowed: head, for the call.
+func LayersOf(head []byte) (l Layers) {
+	for l.At = MinFrame; l.At <= len(head); l.At += TagLen {
+		switch l.Proto = binary.BigEndian.Uint16(head[l.At-2:]); l.Proto {
+		case EtherVLAN, EtherQinQ, etherOldQinQ:
+			l.Tags++
+		case etherOlderQinQ, etherOldestQinQ:
+			l.Tags += 2 // VLAN does not judge it
+		case etherISID, etherVNTag, etherETag:
+			l.Tags += 2 // nobody says what is behind it
+			return l
+		default:
+			return l
+		}
+	}
+	l.Proto = 0
+	return l
+}
+
+// LinkControl reports whether the EtherType is of a frame that pauses the link, or
+// changes which links are in use.
+func (l Layers) LinkControl() bool {
+	switch l.Proto {
+	case etherPause, etherSlow, etherEAPOL, etherLLDP:
+		return true
+	}
+	return false
+}
+
+// VLAN returns the VLAN that a [virtio_net_hdr | frame] is in, 0 if in none. Tags with
+// VLAN 0 give a priority only, and stations look behind them. It is not ok if the
+// frame ends in its tags.
+//
+// borrowed: head, for the call.
+func VLAN(head []byte) (vlan uint16, ok bool) {
+	for at := MinFrame; ; at += TagLen {
+		if len(head) < at {
+			return 0, false
+		}
+		switch binary.BigEndian.Uint16(head[at-2:]) {
+		case EtherVLAN, EtherQinQ, etherOldQinQ:
+		default:
+			return 0, true
+		}
+		if len(head) < at+2 {
+			return 0, false
+		}
+		if v := binary.BigEndian.Uint16(head[at:]) & 0xfff; v != 0 {
+			return v, true
+		}
+	}
+}
