@@ -8,11 +8,11 @@ import (
 
 // What the pools decide about those that this side lends.
 
-// lend begins a pool that the peer asks for, if there is a place for it.
+// lend begins a pool that the peer asks for, if there is a newLocal for it.
 func (p *Pools) lend(e *Event, out []Action) []Action {
 	var l *Local
 	if !p.ending {
-		l = p.place(e.Channel)
+		l = p.newLocal(e.Channel)
 	}
 	if l == nil {
 		p.count.Refused++

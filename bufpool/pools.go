@@ -298,19 +298,19 @@ func (p *Pools) Gone() bool {
 	return !p.awaited && !p.peerFlush.out && p.taking == nil && p.giving == nil
 }
 
-// First makes a place for one of the first pools of a channel, or returns nil if
+// First makes a newLocal for one of the first pools of a channel, or returns nil if
 // there is none.
 func (p *Pools) First(channel int) *Local {
-	l := p.place(channel)
+	l := p.newLocal(channel)
 	if l != nil {
 		p.unready++
 	}
 	return l
 }
 
-// place makes one for another pool of a channel. A receiver finds the pool of an
+// newLocal makes one for another pool of a channel. A receiver finds the pool of an
 // indication by its difference to the channel's first reference.
-func (p *Pools) place(channel int) *Local {
+func (p *Pools) newLocal(channel int) *Local {
 	first := (channel - 1) * p.cfg.MaxPools
 	for ref := first; ref < first+p.cfg.MaxPools; ref++ {
 		if p.local[ref] == nil {

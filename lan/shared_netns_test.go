@@ -39,8 +39,8 @@ func routeSockets(t *testing.T, ns string) int {
 	return n
 }
 
-// crowd is a card with ports that are watched.
-type crowd struct {
+// sharedCard is a card with ports that are watched.
+type sharedCard struct {
 	t     *testing.T
 	ns    string
 	card  *Card
@@ -50,10 +50,10 @@ type crowd struct {
 	heard chan int // the MTU that the first port is told
 }
 
-// newCrowd opens and watches the first port.
-func newCrowd(t *testing.T, spec string) *crowd {
+// newSharedCard opens and watches the first port.
+func newSharedCard(t *testing.T, spec string) *sharedCard {
 	t.Helper()
-	c := &crowd{t: t, ns: testenv.NetNS(t), mtu: 1500, heard: make(chan int, 16)}
+	c := &sharedCard{t: t, ns: testenv.NetNS(t), mtu: 1500, heard: make(chan int, 16)}
 	testenv.DisableIPv6(t, c.ns)
 	testenv.Veth(t, c.ns, "eth1", testenv.NetNS(t), "eth0")
 	if strings.HasPrefix(spec, "tap:") {
@@ -77,7 +77,7 @@ func newCrowd(t *testing.T, spec string) *crowd {
 }
 
 // join opens one port more, and watches it.
-func (c *crowd) join(fn func(LinkState)) {
+func (c *sharedCard) join(fn func(LinkState)) {
 	c.t.Helper()
 	p, err := c.card.Open(Config{MAC: net.HardwareAddr{2, 0, 0, 0, 7, byte(c.ports)}, Offloads: vnet.AllOffloads})
 	if err != nil {
@@ -109,7 +109,7 @@ func (c *crowd) join(fn func(LinkState)) {
 }
 
 // settle waits until the follower has heard of everything that has happened.
-func (c *crowd) settle() {
+func (c *sharedCard) settle() {
 	c.t.Helper()
 	c.mtu--
 	s, link, err := c.card.use()
@@ -135,7 +135,7 @@ func TestNetnsPortsShare(t *testing.T) {
 	for _, spec := range []string{"macvtap:eth1", "packet:eth1", "tap:br0"} {
 		t.Run(spec, func(t *testing.T) {
 			testenv.NoLeaks(t)
-			c := newCrowd(t, spec)
+			c := newSharedCard(t, spec)
 			joining := func() int64 {
 				c.settle()
 				before := c.looks.Load()

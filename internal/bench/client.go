@@ -63,13 +63,13 @@ func (c *Client) measure(ctx context.Context, s Spec, last bool) (r Result, err 
 	mcfg := c.cfg.Messaging
 	mcfg.Device = c.cfg.Device
 	welcome, err := conn.Hello(ctx, session.Hello{
-		Features: append(s.words(c.run), protocol.FeatureBind), Name: c.cfg.Name, Software: c.cfg.Software,
+		Features: append(s.encode(c.run), protocol.FeatureBind), Name: c.cfg.Name, Software: c.cfg.Software,
 		Modes: []protocol.Mode{s.Mode}, Queues: s.Queues, Pools: s.messaging(mcfg).Lends(), MaxMTU: protocol.MaxMTU,
 	})
 	if err != nil {
 		return Result{}, err
 	}
-	if !slices.Contains(welcome.Features, wordVersion) || welcome.Queues != s.Queues {
+	if !slices.Contains(welcome.Features, parameterVersion) || welcome.Queues != s.Queues {
 		err := errors.New("it shares a network card and measures nothing")
 		return Result{}, errors.Join(fmt.Errorf("%w: %w", err, session.ErrNotSplitnic),
 			conn.Bye(session.CodeFailed, err.Error()))

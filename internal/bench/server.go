@@ -171,9 +171,9 @@ func (s *Server) meet(ctx context.Context, c *session.Server, requests chan<- re
 
 // admit decides about what an initiator asks for.
 func (s *Server) admit(ctx context.Context, h session.Hello) (Spec, session.Code, error) {
-	spec, run, err := parseWords(h.Features, h.Modes, h.Queues)
+	spec, run, err := parseParameters(h.Features, h.Modes, h.Queues)
 	switch {
-	case errors.Is(err, errWords):
+	case errors.Is(err, errParameters):
 		return spec, session.CodeBadHello, fmt.Errorf("this end is splitnic %s, the other %s: %w", s.cfg.Software, h.Software,
 			err)
 	case err != nil:
@@ -244,7 +244,7 @@ func (s *Server) serve(ctx context.Context, r request) (more bool, err error) {
 	hello := c.Hello()
 	mcfg := s.cfg.Messaging
 	mcfg.Device, mcfg.PeerPools = s.cfg.Device, hello.PoolsIn(r.spec.Mode)
-	features := []string{wordVersion}
+	features := []string{parameterVersion}
 	if hello.Offers(protocol.FeatureBind) {
 		secret, err := c.Binding()
 		if err != nil {

@@ -29,7 +29,7 @@ type FD struct {
 	closed  atomic.Bool
 	reading atomic.Bool
 	writing atomic.Bool
-	parts   [2]unix.Iovec // arguments of writev(2), the writer's own
+	iov     [2]unix.Iovec // arguments of writev(2), the writer's own
 
 	reads, writes *uring.Ring // nil for none
 	sendBuffer    int         // bytes of frames that wait before a write is refused

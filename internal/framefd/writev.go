@@ -16,11 +16,11 @@ func (f *FD) Writev(head, rest []byte) error {
 		f.writing.Store(false)
 		return net.ErrClosed
 	}
-	f.parts[0].Base, f.parts[1].Base = unsafe.SliceData(head), unsafe.SliceData(rest)
-	f.parts[0].SetLen(len(head))
-	f.parts[1].SetLen(len(rest))
-	_, errno := f.call(unix.SYS_WRITEV, unsafe.Pointer(&f.parts[0]), uintptr(len(f.parts)), 0)
-	f.parts = [2]unix.Iovec{}
+	f.iov[0].Base, f.iov[1].Base = unsafe.SliceData(head), unsafe.SliceData(rest)
+	f.iov[0].SetLen(len(head))
+	f.iov[1].SetLen(len(rest))
+	_, errno := f.call(unix.SYS_WRITEV, unsafe.Pointer(&f.iov[0]), uintptr(len(f.iov)), 0)
+	f.iov = [2]unix.Iovec{}
 	f.writing.Store(false)
 	return Bare(errno)
 }

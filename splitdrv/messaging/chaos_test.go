@@ -190,8 +190,8 @@ func (c *chaos) run() {
 		}
 	}
 	done := make(chan struct{})
-	trouble := rand.New(rand.NewPCG(c.r.Uint64(), 1))
-	others.Go(func() { c.trouble(trouble, done) })
+	faults := rand.New(rand.NewPCG(c.r.Uint64(), 1))
+	others.Go(func() { c.disturb(faults, done) })
 	end := c.r.IntN(12)
 	after := time.Duration(c.r.IntN(20000)) * time.Microsecond
 	if end < 4 {
@@ -306,8 +306,8 @@ func (c *chaos) next(
 	}
 }
 
-// trouble delays, stalls and loses messages until all is done.
-func (c *chaos) trouble(r *rand.Rand, done <-chan struct{}) {
+// disturb delays, stalls and loses messages until all is done.
+func (c *chaos) disturb(r *rand.Rand, done <-chan struct{}) {
 	for {
 		dev := []string{"a", "b"}[r.IntN(2)]
 		var undo func()

@@ -13,9 +13,9 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// hungry is a configuration with so few elements that a sender soon asks for
+// scarce is a configuration with so few elements that a sender soon asks for
 // more, whose extra pools go back after an idle time.
-func hungry(idle time.Duration) messaging.Config {
+func scarce(idle time.Duration) messaging.Config {
 	return messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4}}, MaxPools: 2, PoolIdle: idle}
 }
 
@@ -82,7 +82,7 @@ func TestRDMAMessageBufferRecvPoolGet(t *testing.T) { onSoftRoCE(t, messageBuffe
 // number of elements wanted; the target registers new memory and lends it, and
 // the initiator uses it as well.
 func messageBufferRecvPoolGet(t *testing.T, on fabricOf) {
-	cfg := hungry(time.Hour)
+	cfg := scarce(time.Hour)
 	cfg.Queues, cfg.Pools[0].ElementSize = 2, 4096
 	p := newPair(t, on, cfg)
 	used := func() bool {
@@ -128,7 +128,7 @@ func messageBufferPoolFlush(t *testing.T, on fabricOf) {
 		{"by the initiator", 100 * time.Millisecond, time.Hour, hostSide},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := newHalves(t, on, map[string]messaging.Config{hostSide: hungry(c.host), unitSide: hungry(c.ioUnit)})
+			p := newHalves(t, on, map[string]messaging.Config{hostSide: scarce(c.host), unitSide: scarce(c.ioUnit)})
 			p.connect()
 			p.start()
 			p.flood(0, func() bool { _, ok := p.extra(); return ok })
@@ -255,7 +255,7 @@ func TestRDMABufferLifeCycle(t *testing.T) { onSoftRoCE(t, bufferLifeCycle) }
 // written again and so on; flushed; deregistered. With the session everything
 // else goes, too.
 func bufferLifeCycle(t *testing.T, on fabricOf) {
-	p := newPair(t, on, hungry(100*time.Millisecond))
+	p := newPair(t, on, scarce(100*time.Millisecond))
 	const uses = 3
 	counts := func() map[uint32]int {
 		n := map[uint32]int{}

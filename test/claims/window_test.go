@@ -15,7 +15,7 @@ import (
 // behindWindows is a configuration that lends pools behind memory windows, and
 // soon lends more.
 func behindWindows(idle time.Duration, agreed bool) messaging.Config {
-	c := hungry(idle)
+	c := scarce(idle)
 	c.Protection, c.Invalidation = messaging.ProtectWindow, agreed
 	return c
 }

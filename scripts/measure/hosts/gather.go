@@ -23,8 +23,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// crowd is how many hosts come at once, and to what.
-type crowd struct {
+// load is how many hosts come at once, and to what.
+type load struct {
 	hosts  int
 	ports  string
 	stay   time.Duration // once all are in
@@ -70,7 +70,7 @@ type gathering struct {
 }
 
 // gather has the hosts connect.
-func gather(ctx context.Context, c crowd) (_ result, err error) {
+func gather(ctx context.Context, c load) (_ result, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	m := &gathering{network: fabrictest.New(), all: make(chan struct{}), log: log}

@@ -17,7 +17,7 @@ import (
 // meet has hosts connect at once, and wants all of them in, none taken for dead,
 // and none sent away because there were too many.
 func meet(t *testing.T, ports string) {
-	r, err := gather(t.Context(), crowd{hosts: 100, ports: ports, stay: time.Second, within: 2 * time.Minute})
+	r, err := gather(t.Context(), load{hosts: 100, ports: ports, stay: time.Second, within: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestManyHosts(t *testing.T) { meet(t, noPorts) }
 
 // TestFlood has all hosts send, and counts for each what the LAN took.
 func TestFlood(t *testing.T) {
-	c := crowd{hosts: 5, ports: noPorts, stay: time.Millisecond, flood: 100 * time.Millisecond, within: 2 * time.Minute}
+	c := load{hosts: 5, ports: noPorts, stay: time.Millisecond, flood: 100 * time.Millisecond, within: 2 * time.Minute}
 	r, err := gather(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -39,8 +39,8 @@ func TestFlood(t *testing.T) {
 	if f := r.flood; f == nil || f.rate <= 0 || f.processor <= 0 || f.busiest < 1 || f.least > 1 {
 		t.Errorf("%+v", f)
 	}
-	for _, c := range []crowd{{hosts: 1, ports: macvtapPorts, flood: 1}, {hosts: 1, ports: noPorts, flood: -1}} {
-		if err := (&Options{crowd: c}).Measure(t.Context(), results.NewRecorder(io.Discard), 1, nil); err == nil {
+	for _, c := range []load{{hosts: 1, ports: macvtapPorts, flood: 1}, {hosts: 1, ports: noPorts, flood: -1}} {
+		if err := (&Options{load: c}).Measure(t.Context(), results.NewRecorder(io.Discard), 1, nil); err == nil {
 			t.Errorf("a flood of %v at ports %s", c.flood, c.ports)
 		}
 	}
@@ -56,14 +56,14 @@ func TestNetnsManyHosts(t *testing.T) {
 // TestFits asks for more hosts than this process may have descriptors for.
 func TestFits(t *testing.T) {
 	for hosts, fit := range map[int]bool{1: true, 552: true, 553: false, 1000: false} {
-		if err := (crowd{hosts: hosts}).fits(20_000); (err == nil) != fit {
+		if err := (load{hosts: hosts}).fits(20_000); (err == nil) != fit {
 			t.Errorf("%d hosts: %v", hosts, err)
 		}
 	}
-	if err := (crowd{hosts: 1}).fits(10); err == nil {
+	if err := (load{hosts: 1}).fits(10); err == nil {
 		t.Error("ten descriptors are enough")
 	}
-	o := Options{crowd: crowd{hosts: math.MaxInt32, ports: noPorts}}
+	o := Options{load: load{hosts: math.MaxInt32, ports: noPorts}}
 	if err := o.Measure(t.Context(), results.NewRecorder(io.Discard), 1, nil); err == nil {
 		t.Error("all the hosts that there could be were tried")
 	}
@@ -77,7 +77,7 @@ func TestRecord(t *testing.T) {
 		note bool
 	}{{3 * time.Second, []bool{true, false, true}, false}, {0, []bool{false, true}, true}} {
 		var samples bytes.Buffer
-		o := Options{crowd: crowd{hosts: 7, ports: noPorts, within: time.Minute}}
+		o := Options{load: load{hosts: 7, ports: noPorts, within: time.Minute}}
 		o.record(result{allIn: c.in, silent: 1, ended: map[string]uint64{"silent": 1, "bye": 0}},
 			results.NewRecorder(&samples), 0)
 		f, err := Suite().Read(&samples)

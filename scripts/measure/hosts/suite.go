@@ -55,35 +55,35 @@ func goals(rs results.Rows) (list []results.Goal) {
 
 // Options are how many hosts come, and to what.
 type Options struct {
-	crowd crowd
-	busy  int
-	each  bool // show what the hosts logged
+	load load
+	busy int
+	each bool // show what the hosts logged
 }
 
 // Flags implements results.Measure.
 func (o *Options) Flags(flags *flag.FlagSet) {
-	flags.IntVar(&o.crowd.hosts, "hosts", 400, "hosts that connect at once")
-	flags.StringVar(&o.crowd.ports, "ports", macvtapPorts, "the I/O unit's ports: macvtap, or none")
+	flags.IntVar(&o.load.hosts, "hosts", 400, "hosts that connect at once")
+	flags.StringVar(&o.load.ports, "ports", macvtapPorts, "the I/O unit's ports: macvtap, or none")
 	flags.IntVar(&o.busy, "busy", 0, "processes beside that use a processor each")
-	flags.DurationVar(&o.crowd.stay, "stay", 3*time.Second, "how long the hosts stay once all of them are in")
-	flags.DurationVar(&o.crowd.flood, "flood", 0, "how long all hosts send after that as fast as they can; with -ports none only")
-	flags.DurationVar(&o.crowd.within, "within", time.Minute, "how long to wait for all of them")
+	flags.DurationVar(&o.load.stay, "stay", 3*time.Second, "how long the hosts stay once all of them are in")
+	flags.DurationVar(&o.load.flood, "flood", 0, "how long all hosts send after that as fast as they can; with -ports none only")
+	flags.DurationVar(&o.load.within, "within", time.Minute, "how long to wait for all of them")
 	flags.BoolVar(&o.each, "v", false, "show what the hosts logged")
 }
 
 // Measure implements results.Measure: the hosts come in each round.
 func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int, args []string) error {
-	if o.crowd.hosts < 1 || o.busy < 0 || len(args) > 0 {
+	if o.load.hosts < 1 || o.busy < 0 || len(args) > 0 {
 		return errors.New("-hosts must be above 0, and -busy 0 at least")
 	}
-	if o.crowd.flood < 0 || o.crowd.flood > 0 && o.crowd.ports != noPorts {
+	if o.load.flood < 0 || o.load.flood > 0 && o.load.ports != noPorts {
 		return fmt.Errorf("-flood must be 0 at least, and counts what ports take that cost nothing: -ports %s", noPorts)
 	}
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return os.NewSyscallError("getrlimit", err)
 	}
-	if err := o.crowd.fits(limit.Cur); err != nil {
+	if err := o.load.fits(limit.Cur); err != nil {
 		return err
 	}
 	idle, err := occupy(o.busy)
@@ -92,7 +92,7 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 	}
 	defer idle()
 	for round := range rounds {
-		r, err := gather(ctx, o.crowd)
+		r, err := gather(ctx, o.load)
 		if err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ const perHost = 36
 
 // fits returns an error if a process that may have so many descriptors has not
 // enough for the hosts: they would be refused for that again and again.
-func (c crowd) fits(descriptors uint64) error {
+func (c load) fits(descriptors uint64) error {
 	const others = 100
 	if need := uint64(c.hosts)*perHost + others; need > descriptors {
 		return fmt.Errorf("%d hosts take %d descriptors, of which this process may have %d: raise `ulimit -Hn`, "+
@@ -118,13 +118,13 @@ func (c crowd) fits(descriptors uint64) error {
 
 // record notes what became of the hosts.
 func (o *Options) record(r result, rec *results.Recorder, round int) {
-	sink := rec.Of(group, fmt.Sprintf("%d hosts, ports %s, busy %d", o.crowd.hosts, o.crowd.ports, o.busy), 0)
+	sink := rec.Of(group, fmt.Sprintf("%d hosts, ports %s, busy %d", o.load.hosts, o.load.ports, o.busy), 0)
 	in := "never"
 	if r.allIn > 0 {
 		in = r.allIn.String()
 		sink.Add(allIn, "s", r.allIn.Seconds())
 	} else {
-		rec.Note("round %d: not all hosts were connected within %v", round+1, o.crowd.within)
+		rec.Note("round %d: not all hosts were connected within %v", round+1, o.load.within)
 	}
 	fmt.Fprintf(os.Stderr, "round %d: all in: %s\n", round+1, in)
 	sink.Add("processor", "s", r.processor.Seconds())

@@ -76,11 +76,11 @@ func serve(s subject, st *topology) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(obey(m, os.Stdin, os.Stdout), m.close())
+	return errors.Join(carryOut(m, os.Stdin, os.Stdout), m.close())
 }
 
-// obey carries out commands until there are no more.
-func obey(m mover, in io.Reader, out io.Writer) error {
+// carryOut carries out commands until there are no more.
+func carryOut(m mover, in io.Reader, out io.Writer) error {
 	answers := json.NewEncoder(out)
 	if err := answers.Encode(reply{}); err != nil {
 		return err

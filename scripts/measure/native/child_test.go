@@ -26,7 +26,7 @@ func TestObey(t *testing.T) {
 	profile := filepath.Join(t.TempDir(), "profile")
 	var out strings.Builder
 	in := "stats\nprofile " + profile + "\nunprofile\nnonsense\nprofile /nowhere/at/all\n"
-	if err := obey(&still{c: moved}, strings.NewReader(in), &out); err != nil {
+	if err := carryOut(&still{c: moved}, strings.NewReader(in), &out); err != nil {
 		t.Fatal(err)
 	}
 	var got []reply
@@ -60,7 +60,7 @@ func TestObey(t *testing.T) {
 	}
 
 	out.Reset()
-	if err := obey(&still{err: io.ErrUnexpectedEOF}, strings.NewReader("stats\n"), &out); err != nil ||
+	if err := carryOut(&still{err: io.ErrUnexpectedEOF}, strings.NewReader("stats\n"), &out); err != nil ||
 		!strings.Contains(out.String(), io.ErrUnexpectedEOF.Error()) {
 		t.Errorf("counters that cannot be read: %v, %s", err, &out)
 	}

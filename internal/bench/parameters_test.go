@@ -20,13 +20,14 @@ var fullSpec = Spec{
 	Protection: messaging.ProtectOneTouch,
 }
 
-func TestWords(t *testing.T) {
+func TestParameters(t *testing.T) {
 	for _, s := range []Spec{someSpec, fullSpec,
 		{Kind: Lat, Mode: protocol.ModeImm, Size: MinSize, Queues: 1, Iterations: 1}} {
 		if err := s.Check(); err != nil {
 			t.Fatal(err)
 		}
-		got, run, err := parseWords(append(s.words(someRun), "pack", "latency-queue"), []protocol.Mode{s.Mode}, s.Queues)
+		features := append(s.encode(someRun), "pack", "latency-queue")
+		got, run, err := parseParameters(features, []protocol.Mode{s.Mode}, s.Queues)
 		if err != nil || got != s || run != someRun {
 			t.Errorf("%+v came back as %+v in run %s: %v", s, got, run, err)
 		}
@@ -35,7 +36,7 @@ func TestWords(t *testing.T) {
 	want := "bench.version.1 bench.run." + someRun +
 		" bench.kind.bw bench.size.65535 bench.duration.3600000000000 bench.warm-up.2305843009213693951 " +
 		"bench.post-list.1024 bench.tx-depth.4096 bench.bidirectional.yes bench.poll.yes bench.no-pack.yes bench.protection.one-touch"
-	if got := strings.Join(fullSpec.words(someRun), " "); got != want {
+	if got := strings.Join(fullSpec.encode(someRun), " "); got != want {
 		t.Errorf("the words are %s", got)
 	}
 	// Every field travels.
@@ -46,7 +47,7 @@ func TestWords(t *testing.T) {
 		}
 	}
 	// And fits a hello.
-	h := session.Hello{Features: fullSpec.words(someRun)}
+	h := session.Hello{Features: fullSpec.encode(someRun)}
 	for _, w := range h.Features {
 		if len(w) > 64 || !session.ValidName(w) {
 			t.Errorf("%q is no word", w)
@@ -54,8 +55,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-func TestWordsRefused(t *testing.T) {
-	good := someSpec.words(someRun)
+func TestParametersRefused(t *testing.T) {
+	good := someSpec.encode(someRun)
 	replaced := func(old, with string) []string {
 		var w []string
 		for _, f := range good {
@@ -70,17 +71,18 @@ func TestWordsRefused(t *testing.T) {
 		replaced("size.1500", "size.many"), replaced("size.1500", "size.-3"),
 		replaced("size.1500", "size.99999999999999999999"),
 	} {
-		if _, _, err := parseWords(features, []protocol.Mode{protocol.ModeImm}, 1); !errors.Is(err, errWords) {
+		if _, _, err := parseParameters(features, []protocol.Mode{protocol.ModeImm}, 1); !errors.Is(err, errParameters) {
 			t.Errorf("%q: %v", features, err)
 		}
 	}
 	for _, features := range [][]string{replaced("size.1500", "size.1"), replaced("kind.bw", "kind.x"),
 		replaced("iterations.200", "iterations.0")} {
-		if _, _, err := parseWords(features, []protocol.Mode{protocol.ModeImm}, 1); err == nil || errors.Is(err, errWords) {
+		_, _, err := parseParameters(features, []protocol.Mode{protocol.ModeImm}, 1)
+		if err == nil || errors.Is(err, errParameters) {
 			t.Errorf("%q: %v", features, err)
 		}
 	}
-	if _, _, err := parseWords(good, protocol.Modes(), 1); !errors.Is(err, errWords) {
+	if _, _, err := parseParameters(good, protocol.Modes(), 1); !errors.Is(err, errParameters) {
 		t.Errorf("several modes: %v", err)
 	}
 }
@@ -137,20 +139,20 @@ func TestCheckedRuns(t *testing.T) {
 	}
 }
 
-func FuzzWords(f *testing.F) {
-	f.Add(strings.Join(someSpec.words(someRun), " "), 1)
-	f.Add(strings.Join(fullSpec.words(someRun), " "), 16)
+func FuzzParameters(f *testing.F) {
+	f.Add(strings.Join(someSpec.encode(someRun), " "), 1)
+	f.Add(strings.Join(fullSpec.encode(someRun), " "), 16)
 	f.Add("bench.version.1 bench.", 0)
 	f.Fuzz(func(t *testing.T, features string, queues int) {
 		modes := []protocol.Mode{protocol.ModeImm}
-		s, run, err := parseWords(strings.Fields(features), modes, queues)
+		s, run, err := parseParameters(strings.Fields(features), modes, queues)
 		if err != nil {
 			return
 		}
 		if err := s.Check(); err != nil {
 			t.Fatal(err)
 		}
-		again, run2, err := parseWords(s.words(run), modes, queues)
+		again, run2, err := parseParameters(s.encode(run), modes, queues)
 		if err != nil || again != s || run2 != run {
 			t.Fatalf("%+v came back as %+v: %v", s, again, err)
 		}

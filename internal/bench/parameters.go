@@ -13,17 +13,17 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// A measurement's parameters travel in the hello of its session as words among
+// A measurement's parameters travel in the hello of its session among
 // the features, "bench.NAME.VALUE" each, the version of them first. An end that
 // does not know what they mean is one that has another version, and has to be
 // told so: parameters are not to be ignored.
 const (
-	wordPrefix  = "bench."
-	wordVersion = wordPrefix + "version.1"
+	parameterPrefix  = "bench."
+	parameterVersion = parameterPrefix + "version.1"
 )
 
-// errWords is wrapped by the error about parameters that are not understood.
-var errWords = errors.New("use the same version of splitnic on both nodes")
+// errParameters is wrapped by the error about parameters that are not understood.
+var errParameters = errors.New("use the same version of splitnic on both nodes")
 
 // parameter is one of a Spec. get returns an empty string for the default.
 type parameter struct {
@@ -85,55 +85,55 @@ var parameters = []parameter{
 		func(s *Spec, v string) error { s.Protection = messaging.Protection(v); return nil }},
 }
 
-// words are the parameters of a measurement that belongs to a run.
-func (s *Spec) words(run string) []string {
-	w := []string{wordVersion, wordPrefix + "run." + run}
+// encode returns the parameters of a measurement that belongs to a run, one a feature.
+func (s *Spec) encode(run string) []string {
+	w := []string{parameterVersion, parameterPrefix + "run." + run}
 	for _, p := range parameters {
 		if v := p.get(s); v != "" {
-			w = append(w, wordPrefix+p.name+"."+v)
+			w = append(w, parameterPrefix+p.name+"."+v)
 		}
 	}
 	return w
 }
 
-// parseWords is the inverse of words, from a hello's features, modes and
+// parseParameters is the inverse of encode, from a hello's features, modes and
 // queues. What it returns is checked.
-func parseWords(features []string, modes []protocol.Mode, queues int) (s Spec, run string, err error) {
-	if !slices.Contains(features, wordVersion) {
-		return s, "", fmt.Errorf("no %s among %q: %w", wordVersion, features, errWords)
+func parseParameters(features []string, modes []protocol.Mode, queues int) (s Spec, run string, err error) {
+	if !slices.Contains(features, parameterVersion) {
+		return s, "", fmt.Errorf("no %s among %q: %w", parameterVersion, features, errParameters)
 	}
 	if len(modes) != 1 {
-		return s, "", fmt.Errorf("%d modes, must be one: %w", len(modes), errWords)
+		return s, "", fmt.Errorf("%d modes, must be one: %w", len(modes), errParameters)
 	}
 	s.Mode, s.Queues = modes[0], queues
 	seen := map[string]bool{}
 	for _, f := range features {
-		word, ours := strings.CutPrefix(f, wordPrefix)
-		if !ours || f == wordVersion {
+		word, ours := strings.CutPrefix(f, parameterPrefix)
+		if !ours || f == parameterVersion {
 			continue // of the protocol
 		}
 		name, value, _ := strings.Cut(word, ".")
 		if seen[name] {
-			return s, "", fmt.Errorf("parameter %s is there twice: %w", name, errWords)
+			return s, "", fmt.Errorf("parameter %s is there twice: %w", name, errParameters)
 		}
 		seen[name] = true
 		if name == "run" {
 			if b, err := hex.DecodeString(value); err != nil || len(b) != runSize {
-				return s, "", fmt.Errorf("parameter %s: %w", f, errWords)
+				return s, "", fmt.Errorf("parameter %s: %w", f, errParameters)
 			}
 			run = value
 			continue
 		}
 		i := slices.IndexFunc(parameters, func(p parameter) bool { return p.name == name })
 		if i < 0 {
-			return s, "", fmt.Errorf("parameter %s is not known here: %w", f, errWords)
+			return s, "", fmt.Errorf("parameter %s is not known here: %w", f, errParameters)
 		}
 		if err := parameters[i].set(&s, value); err != nil {
-			return s, "", fmt.Errorf("parameter %s: %w", f, errWords)
+			return s, "", fmt.Errorf("parameter %s: %w", f, errParameters)
 		}
 	}
 	if run == "" {
-		return s, "", fmt.Errorf("no run among %q: %w", features, errWords)
+		return s, "", fmt.Errorf("no run among %q: %w", features, errParameters)
 	}
 	return s, run, s.Check()
 }
