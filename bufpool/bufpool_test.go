@@ -297,7 +297,7 @@ func TestKeys(t *testing.T) {
 	}
 	keys := []uint32{0x1fe, 0x210}
 	want := slices.Clone(keys)
-	g.SetKeys(keys)
+	g.setKeys(keys)
 	for range 300 {
 		e, ok := g.Take()
 		if !ok || g.Key(e) != want[e] {
@@ -331,7 +331,7 @@ func TestElementsWithoutMemory(t *testing.T) {
 // come back: all of its own are available, in its own order.
 func TestRenew(t *testing.T) {
 	old := NewCredits(0x1000, 7, 64, 8, LatestFirst)
-	old.SetKeys(make([]uint32, 8))
+	old.setKeys(make([]uint32, 8))
 	for range 5 {
 		old.Take()
 	}
@@ -342,7 +342,7 @@ func TestRenew(t *testing.T) {
 		n     int
 		order Order
 	}{{8, InOrder}, {3, LatestFirst}, {3, InOrder}, {8, LatestFirst}, {20, InOrder}} {
-		g := old.Renew(0x2000, 9, 128, tt.n, tt.order)
+		g := old.renew(0x2000, 9, 128, tt.n, tt.order)
 		if g.Len() != tt.n || g.ElementSize() != 128 || g.RKey() != 9 || g.Key(2) != 9 || g.Address(1) != 0x2080 ||
 			g.Available() != tt.n {
 			t.Errorf("%d elements: %+v", tt.n, g)

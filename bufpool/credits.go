@@ -46,40 +46,25 @@ const (
 // addr, written with the key rkey. All are available. The caller has checked
 // that the elements do not wrap around the address space.
 func NewCredits(addr uint64, rkey uint32, size, n int, order Order) *Credits {
-	c := &Credits{
-		addr: addr, rkey: rkey, size: size, order: order,
-		out:   make([]atomic.Bool, n),
-		free:  make([]uint16, n),
-		nFree: n,
-		back:  make([]uint16, 0, n),
-	}
-	c.fill()
-	return c
+	return new(Credits).renew(addr, rkey, size, n, order)
 }
 
-// Renew is NewCredits in the memory of c, as far as that is enough. Nobody may take
+// renew is NewCredits in the memory of c, as far as that is enough. Nobody may take
 // or return elements of c any more.
-func (c *Credits) Renew(addr uint64, rkey uint32, size, n int, order Order) *Credits {
+func (c *Credits) renew(addr uint64, rkey uint32, size, n int, order Order) *Credits {
+	r := &Credits{addr: addr, rkey: rkey, size: size, order: order, nFree: n}
 	if n > cap(c.out) {
-		return NewCredits(addr, rkey, size, n, order)
+		r.out, r.free, r.back = make([]atomic.Bool, n), make([]uint16, n), make([]uint16, 0, n)
+	} else {
+		r.out, r.free, r.back = c.out[:n], c.free[:n], c.back[:0]
 	}
-	r := &Credits{addr: addr, rkey: rkey, size: size, order: order, out: c.out[:n], free: c.free[:n], nFree: n,
-		back: c.back[:0]}
 	for i := range r.out {
 		r.out[i].Store(false)
-	}
-	r.fill()
-	return r
-}
-
-// fill makes all elements available.
-func (c *Credits) fill() {
-	n := len(c.free)
-	for i := range c.free {
-		if c.free[i] = uint16(i); c.order == LatestFirst {
-			c.free[i] = uint16(n - 1 - i)
+		if r.free[i] = uint16(i); order == LatestFirst {
+			r.free[i] = uint16(n - 1 - i)
 		}
 	}
+	return r
 }
 
 // Len is the number of elements.
@@ -91,14 +76,14 @@ func (c *Credits) ElementSize() int { return c.size }
 // RKey is the key to write the elements with, if it is the same for all.
 func (c *Credits) RKey() uint32 { return c.rkey }
 
-// SetKey gives all elements their key, if it was not known at first. Before the first
+// setKey gives all elements their key, if it was not known at first. Before the first
 // Take.
-func (c *Credits) SetKey(key uint32) { c.rkey = key }
+func (c *Credits) setKey(key uint32) { c.rkey = key }
 
-// SetKeys gives each element a key of its own, which it has until it is
+// setKeys gives each element a key of its own, which it has until it is
 // returned; protocol.NextKey follows. Before the first Take; keys are the pool's
 // from now on.
-func (c *Credits) SetKeys(keys []uint32) { c.keys = keys }
+func (c *Credits) setKeys(keys []uint32) { c.keys = keys }
 
 // Key is the key to write an element with that was taken. For the one who takes.
 func (c *Credits) Key(elem uint16) uint32 {

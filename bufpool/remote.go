@@ -57,16 +57,14 @@ func (r *Remote) Extra() bool { return r.extra }
 func (r *Remote) keep(books *Remote, keys []uint32) {
 	n := int(r.lent.Elements)
 	if books == nil || n > cap(books.Frames) {
-		r.Credits = NewCredits(r.lent.Addr, r.lent.RKey, int(r.lent.ElementSize), n, r.order)
-		r.namedIn, r.Frames = make([]atomic.Uint64, n), make([]uint8, n)
-	} else {
-		r.Credits = books.Renew(r.lent.Addr, r.lent.RKey, int(r.lent.ElementSize), n, r.order)
-		r.namedIn, r.Frames = books.namedIn[:n], books.Frames[:n]
-		for i := range r.namedIn {
-			r.namedIn[i].Store(0)
-		}
+		books = &Remote{Credits: new(Credits), namedIn: make([]atomic.Uint64, n), Frames: make([]uint8, n)}
 	}
-	r.SetKeys(keys)
+	r.Credits = books.renew(r.lent.Addr, r.lent.RKey, int(r.lent.ElementSize), n, r.order)
+	r.namedIn, r.Frames = books.namedIn[:n], books.Frames[:n]
+	for i := range r.namedIn {
+		r.namedIn[i].Store(0)
+	}
+	r.setKeys(keys)
 }
 
 // Name records that an element is indicated by the message with that number.
