@@ -1,6 +1,7 @@
 package messaging
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -58,12 +59,8 @@ func (c *Config) channel(number int) *Config {
 	l := *c
 	l.Pools = c.LatencyPools
 	l.Moderation = Moderation{}
-	if c.LatencyTrafficClass != 0 {
-		l.TrafficClass = c.LatencyTrafficClass
-	}
-	if c.LatencyServiceLevel != 0 {
-		l.ServiceLevel = c.LatencyServiceLevel
-	}
+	l.TrafficClass = cmp.Or(c.LatencyTrafficClass, c.TrafficClass)
+	l.ServiceLevel = cmp.Or(c.LatencyServiceLevel, c.ServiceLevel)
 	return &l
 }
 
