@@ -21,7 +21,7 @@ type controlSends struct {
 
 	mu         sync.Mutex // guards what follows
 	room       sync.Cond  // a slot came free, or the session ended
-	free       []uint16   // slots
+	free       []uint16   // slots; the latest is taken first, whose memory is likely to be in the cache
 	out        []uint16   // those of messages on their way, in order, in the ring behind first
 	first      int
 	nOut       int
