@@ -369,3 +369,14 @@ func TestRenew(t *testing.T) {
 		old = g
 	}
 }
+
+// TestBooks has a pool in the memory of another one's books know nothing of that one.
+func TestBooks(t *testing.T) {
+	lent := protocol.Pool{Ref: 3, Elements: 4, ElementSize: 2048}
+	old, r := NewRemote(lent, LatestFirst), NewRemote(lent, LatestFirst)
+	old.keep(nil, nil)
+	old.Name(1, 7)
+	if r.keep(old, nil); &r.Frames[0] != &old.Frames[0] || r.NamedIn(1) != 0 {
+		t.Errorf("an element is indicated by message %d", r.NamedIn(1))
+	}
+}
