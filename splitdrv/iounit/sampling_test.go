@@ -299,3 +299,40 @@ func BenchmarkSampling(b *testing.B) {
 		})
 	}
 }
+
+// TestSlotsAreUsedAgain has hosts come and go: what is counted by does not grow with them.
+func TestSlotsAreUsedAgain(t *testing.T) {
+	u := newUnit(t, Config{Direct: true})
+	most := len(u.direct.slots)
+	for range most + 3 {
+		x := eligible(u, 1)
+		u.direct.leave(x.a)
+	}
+	if n := len(u.direct.slots); n != most || slices.Contains(u.direct.slots, true) {
+		t.Errorf("%d slots, %d before", n, most)
+	}
+}
+
+// TestFactsOfPolicy has a host be judged by what the policy permits, and by names that it
+// has proved alone.
+func TestFactsOfPolicy(t *testing.T) {
+	u := newUnit(t, Config{Direct: true})
+	x := eligible(u, 1)
+	p, err := policy.Parse("policy.yaml", []byte("default: {modes: [send, imm]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.direct.govern(x.a, p)
+	modes := slices.Clone(x.facts.Modes)
+	if slices.Sort(modes); !slices.Equal(modes, []protocol.Mode{protocol.ModeImm, protocol.ModeSend}) {
+		t.Errorf("modes %v", modes)
+	}
+	if !slices.Contains(x.facts.Known, "h1") {
+		t.Errorf("known as %q", x.facts.Known)
+	}
+	x.a.peer = func() session.Identity { return session.Identity{Name: "h1", Insecure: true} }
+	u.direct.govern(x.a, p)
+	if len(x.facts.Known) > 0 {
+		t.Errorf("known as %q without a key", x.facts.Known)
+	}
+}

@@ -197,7 +197,7 @@ func (d *Direct) validate(fromUnit bool) error {
 		byUnit = true
 	case DirectEnd, DirectEnded:
 		byUnit, byHost = true, true
-		if len(d.Reason) > maxText || text(d.Reason) != d.Reason {
+		if text(d.Reason) != d.Reason {
 			return invalid("reason", d.Reason, "must be at most %d printable characters", maxText)
 		}
 	case DirectHeld:

@@ -140,6 +140,46 @@ func TestFieldsOfDirect(t *testing.T) {
 	}
 }
 
+// TestExtremesOfDirect sets fields to the least and the greatest values that they may have.
+func TestExtremesOfDirect(t *testing.T) {
+	for step, fields := range map[DirectStep]map[string][]any{
+		DirectOffer:  {"mtu": {protocol.MinMTU, protocol.MaxMTU}, "pools": {1, protocol.MaxChannelPools}},
+		DirectAccept: {"control_receives": {1, MaxControlReceives}},
+		DirectEnd:    {"reason": {"", strings.Repeat("x", maxText)}},
+	} {
+		m := directs()[step]
+		for field, values := range fields {
+			for _, v := range values {
+				b := changed(t, directMessage{typeDirect, m.message}, map[string]any{field: v})
+				if _, err := decodeDirect([]byte(b), m.fromUnit); err != nil {
+					t.Errorf("%s with %s %v: %v", step, field, v, err)
+				}
+			}
+		}
+	}
+}
+
+// TestDirectPeerEqual tells apart what an I/O unit may say of another host.
+func TestDirectPeerEqual(t *testing.T) {
+	p := testPeer()
+	if !p.Equal(testPeer()) {
+		t.Error("a peer is not as itself")
+	}
+	for name, change := range map[string]func(*DirectPeer){
+		"platform":         func(o *DirectPeer) { o.Platform++ },
+		"name":             func(o *DirectPeer) { o.Name += "x" },
+		"an address":       func(o *DirectPeer) { o.MACs = []protocol.MAC{{2, 9}} },
+		"an address more":  func(o *DirectPeer) { o.MACs = append(o.MACs, protocol.MAC{2, 9}) },
+		"another own":      func(o *DirectPeer) { o.Own = []protocol.MAC{{2, 9}} },
+		"one VLAN or less": func(o *DirectPeer) { o.VLANs[0] ^= 2 },
+	} {
+		o := testPeer()
+		if change(o); p.Equal(o) {
+			t.Errorf("%s makes no difference", name)
+		}
+	}
+}
+
 func FuzzDirect(f *testing.F) {
 	for _, m := range directs() {
 		f.Add([]byte(m.golden), m.fromUnit)
