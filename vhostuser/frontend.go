@@ -269,7 +269,7 @@ func (f *frontEnd) setVring(m *message) error {
 		return err
 	}
 	if m.request == setVringEnable {
-		if value > 1 || !f.agreed {
+		if value > 1 { // QEMU enables rings before it has set features
 			return fmt.Errorf("%w: ring %d is to be enabled with %d", ErrFrontEnd, v.number, value)
 		}
 		return f.change(func() error {

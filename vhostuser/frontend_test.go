@@ -165,7 +165,7 @@ func TestHostileFrontEnd(t *testing.T) {
 		"overlap of the front end's": {5, 1, table(region(0, 8192, 0, 0), region(1<<20, 8192, 4096, 0)), []int{file, file}, "overlap"},
 		"region without":             {37, 1, append(longs(0), region(0, 4096, 0, 0)...), nil, "without descriptor"},
 		"region that is not there":   {38, 1, append(longs(0), region(0, 4096, 0, 0)...), nil, "is not there"},
-		"enabled before features":    {18, need, words(0, 1), nil, "is to be enabled with 1"},
+		"enabled twice":              {18, need, words(0, 2), nil, "is to be enabled with 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c1 := dial(t, a)
@@ -203,6 +203,7 @@ func TestMemoryComesAndGoes(t *testing.T) {
 		}
 	}
 	const features = 1<<32 | 1<<30 | 1<<15
+	send(t, c, 18, 1, words(0, 1)) // as QEMU does, before anything is agreed
 	send(t, c, 2, 1, longs(features))
 	send(t, c, 16, 1, longs(1<<3|1<<15|1<<4)) // answers, regions one by one, MTU
 	file := memfd(t, 1<<20)
