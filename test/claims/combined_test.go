@@ -87,10 +87,17 @@ func combinedRegisterAndSend(t *testing.T, on fabricOf) {
 			p := newPair(t, on, cfg)
 			stop := p.discard(unitSide)
 			defer stop()
+			receives := p.receives(hostSide)
 			for round := range 2 {
 				p.request(round)
 				p.keyVoid(p.nextKey(round), true)
 			}
+			p.until(func() error {
+				if n := p.receives(hostSide); n != receives {
+					return fmt.Errorf("%d receives wait on the data channel, %d before any key has come", n, receives)
+				}
+				return nil
+			})
 			ctx, f := p.alive(), p.newFrame(5000)
 			p.until(func() error {
 				if slices.ContainsFunc(p.keysSent(unitSide), func(k keyOf) bool {
@@ -139,6 +146,22 @@ func combinedRegisterAndSend(t *testing.T, on fabricOf) {
 			}
 		})
 	}
+}
+
+// receives is how many receives wait on a side's data channels.
+func (o *observed) receives(side string) (n int) {
+	o.t.Helper()
+	for _, e := range o.pick(side, recvPosted) {
+		if o.channel(side, e.qpn) > 0 {
+			n++
+		}
+	}
+	for _, e := range o.pick(side, recvDone) {
+		if o.channel(side, e.qpn) > 0 {
+			n--
+		}
+	}
+	return n
 }
 
 // discard takes what comes out of a side's queue until it is told to stop.
