@@ -28,7 +28,7 @@ const maxPath = len(unix.RawSockaddrUnix{}.Path) - 1
 func ParseAddress(s string) (Address, error) {
 	path, ok := strings.CutPrefix(s, Prefix)
 	if !ok {
-		return Address{}, fmt.Errorf("%q: must be %sPATH, or %sPATH,client", s, Prefix, Prefix)
+		return Address{}, fmt.Errorf("%q: must be tap, %sPATH, or %sPATH,client", s, Prefix, Prefix)
 	}
 	path, client := strings.CutSuffix(path, ",client")
 	switch {

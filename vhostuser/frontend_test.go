@@ -299,7 +299,7 @@ func TestParseAddress(t *testing.T) {
 		}
 	}
 	for s, want := range map[string]string{
-		"/s": "must be vhost-user:PATH", "vhost-user:s": "must begin with /", "vhost-user:/s,server": "must be client",
+		"/s": "must be tap, vhost-user:PATH", "vhost-user:s": "must begin with /", "vhost-user:/s,server": "must be client",
 		"vhost-user:/" + strings.Repeat("x", 107): "has at most 107 bytes, and this one 108",
 	} {
 		if _, err := vhostuser.ParseAddress(s); err == nil || !strings.Contains(err.Error(), want) {

@@ -144,8 +144,7 @@ func echo(t *testing.T, w *porttest.Wire, frames int) {
 
 // TestTestpmd has DPDK's testpmd send frames back: through a data channel, a ring by which
 // it receives, and one by which it transmits, in each form of ring and of connection; then
-// another testpmd, and at last another device on the same socket, as after a restart of
-// this side.
+// another testpmd.
 func TestTestpmd(t *testing.T) {
 	for name, c := range map[string]struct {
 		options string
@@ -162,12 +161,7 @@ func TestTestpmd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := vhostuser.Address{Path: filepath.Join(t.TempDir(), "s"), Client: c.client}
 			d := open(t, a, c.queues)
-			closed := false
-			t.Cleanup(func() {
-				if !closed {
-					d.Close()
-				}
-			})
+			t.Cleanup(func() { d.Close() })
 			wires := layer(t, portsOf(d))
 			for range 2 {
 				stop := testpmd(t, a, c.options)
