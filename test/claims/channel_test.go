@@ -96,6 +96,7 @@ func TestRDMAClaim14ControlAndBufferManagementTogether(t *testing.T) {
 func controlAndBufferManagementTogether(t *testing.T, on fabricOf) {
 	p := newPair(t, on, answering)
 	p.traffic()
+	p.updates()
 	for _, side := range sides {
 		if err := p.apart(side, protocol.FuncBufferRecvPool, protocol.FuncBufferRecvPoolUpdate,
 			protocol.FuncCfgUtilRequest, protocol.FuncCfgUtilReply); err != nil {

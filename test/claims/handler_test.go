@@ -143,6 +143,7 @@ func pollArmPoll(t *testing.T, on fabricOf) {
 			p.cross(side, 0, 100)
 			p.ask(side)
 		}
+		p.asleep()
 	}
 	for _, side := range sides {
 		only := map[int]bool{}
@@ -196,5 +197,28 @@ func pollArmPoll(t *testing.T, on fabricOf) {
 		})
 		p.ask(side)
 		<-asked
+		p.asleep()
+	}
+}
+
+// asleep waits until each queue that receives has been armed and found empty after all
+// that has come: what comes next raises an event.
+func (p *pair) asleep() {
+	p.t.Helper()
+	for _, side := range sides {
+		for _, made := range p.pick(side, qpMade) {
+			p.poll(func() error {
+				var last [2]what
+				for _, e := range p.pick(side, armed, polledEmpty, recvDone, sendDone) {
+					if e.cq == made.cq {
+						last = [2]what{last[1], e.what}
+					}
+				}
+				if last != [2]what{armed, polledEmpty} {
+					return fmt.Errorf("%s: the handler of queue pair %d does not sleep", side, made.qpn)
+				}
+				return nil
+			})
+		}
 	}
 }

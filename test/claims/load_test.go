@@ -2,6 +2,7 @@ package claims
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -41,6 +42,21 @@ func (p *pair) ask(from string) {
 	got, err := p.halfs[from].conn.Request(deadline(p.t), protocol.CfgMAC, want)
 	if err != nil || !bytes.Equal(got, want) {
 		p.t.Fatalf("%s: a request was answered with %x, %v", from, got, err)
+	}
+}
+
+// updates has frames cross until each side has given elements back: frames that
+// wait together take few of them.
+func (p *pair) updates() {
+	p.t.Helper()
+	for _, side := range sides {
+		p.poll(func() error {
+			if len(of(p.posted(side), protocol.FuncBufferRecvPoolUpdate)) > 0 {
+				return nil
+			}
+			p.cross(other(side), 0, repeat(300, 100)...)
+			return fmt.Errorf("the %s gives no elements back", side)
+		})
 	}
 }
 

@@ -116,6 +116,7 @@ func TestRDMAClaim08TwoWorkQueuePairs(t *testing.T) { onSoftRoCE(t, twoWorkQueue
 func twoWorkQueuePairs(t *testing.T, on fabricOf) {
 	p := newPair(t, on, answering)
 	p.traffic()
+	p.updates()
 	for _, side := range sides {
 		if err := p.apparatus(side); err != nil {
 			t.Error(err)
@@ -131,6 +132,7 @@ func TestRDMAClaim12ChannelForEachQueuePair(t *testing.T) { onSoftRoCE(t, channe
 func channelForEachQueuePair(t *testing.T, on fabricOf) {
 	p := newPair(t, on, answering)
 	p.traffic()
+	p.updates()
 	for _, side := range sides {
 		if err := p.apparatus(side); err != nil {
 			t.Fatal(err)
