@@ -158,7 +158,7 @@ func Overload(t testing.TB, from, to, addr string, some int) {
 			return whole > 0 && ipCounter(t, to, "ReasmReqds") == fragments*whole
 		}, "no fragment of other datagrams than those that arrive")
 		switch {
-		case whole < sent*9/10:
+		case sent-whole >= some/10: // how many more than can be carried are sent depends on the machine
 			return
 		case sent >= most*some:
 			t.Fatalf("%d datagrams of %d arrived: that is no overload", whole, sent)
