@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
@@ -50,18 +51,29 @@ func frame(seq uint64, n int) []byte {
 func layer(t *testing.T, ports []messaging.Port) (wires []*porttest.Wire) {
 	t.Helper()
 	n := fabrictest.New()
+	var devices [2]fabric.Device
+	for i := range devices {
+		d := n.Device(fmt.Sprint(i))
+		t.Cleanup(func() { d.Close() })
+		devices[i] = d
+	}
+	return layerOn(t, devices, ports)
+}
+
+// layerOn is layer over these devices.
+func layerOn(t *testing.T, devices [2]fabric.Device, ports []messaging.Port) (wires []*porttest.Wire) {
+	t.Helper()
 	var far []messaging.Port
 	for range ports {
 		p, w := porttest.New(t, 1<<20)
 		far, wires = append(far, porttest.Batched{Single: p}), append(wires, w)
 	}
 	var conns []*messaging.Conn
-	for i := range 2 {
-		d := n.Device(fmt.Sprint(i))
-		t.Cleanup(func() { d.Close() })
+	for _, d := range devices {
 		c, err := messaging.New(messaging.Config{
-			Device: d, Mode: protocol.ModeImm, Queues: len(ports), MTU: 9000, PeerTimeout: time.Minute,
-			Pools: messaging.DefaultPools(protocol.ModeImm, 9000),
+			Device: d, Timing: fabric.Timing{Timeout: 18}, Mode: protocol.ModeImm, Queues: len(ports), MTU: 9000,
+			PeerTimeout: time.Minute,
+			Pools:       messaging.DefaultPools(protocol.ModeImm, 9000),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -8,7 +8,7 @@
 guest_machine() {
 	case $1 in
 	kvm) printf '%s\n' -accel kvm -cpu host ;;
-	tcg) printf '%s\n' -accel tcg,thread=multi -cpu qemu64 ;;
+	tcg) printf '%s\n' -accel tcg,thread=multi -cpu "$cpu" ;;
 	esac
 	printf '%s\n' -M q35 -nodefaults -display none -no-reboot \
 		-kernel "$kernel" -initrd "$initrd" \
