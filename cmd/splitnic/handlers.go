@@ -53,7 +53,7 @@ func (f *changeFlags) config() (messaging.HandlerChange, error) {
 			case value == "none":
 				handler = messaging.Unassigned
 			case err != nil:
-				return fmt.Errorf("%q is no handler", value)
+				return fmt.Errorf("%q is no handler; give its number, or none", value)
 			}
 			if ch.Assign == nil {
 				ch.Assign = map[int]int{}
