@@ -10,7 +10,7 @@ func TestLog(t *testing.T) {
 	now := time.Unix(1000, 0)
 	lines := func(tries int) (n int, omitted uint64) {
 		for range tries {
-			ok, o := b.allow(now)
+			ok, _, o := b.allow(now, nil)
 			if ok {
 				n++
 			}
@@ -28,5 +28,42 @@ func TestLog(t *testing.T) {
 	now = now.Add(time.Hour)
 	if n, omitted := lines(1000); n != logBurst || omitted != 997 {
 		t.Errorf("%d lines after an hour, %d were left out before; want %d, 997", n, omitted, logBurst)
+	}
+}
+
+// TestLogOnce has two things happen over and over.
+func TestLogOnce(t *testing.T) {
+	var b Log
+	now := time.Unix(1000, 0)
+	expect := func(about string, ok bool, repeated, omitted uint64) {
+		t.Helper()
+		if o, r, n := b.allow(now, about); o != ok || r != repeated || n != omitted {
+			t.Errorf("%s at %v: %t, %d, %d; want %t, %d, %d", about, now, o, r, n, ok, repeated, omitted)
+		}
+	}
+	expect("a", true, 0, 0)
+	expect("a", false, 0, 0)
+	expect("b", true, 0, 0)
+	expect("b", false, 0, 0)
+	now = now.Add(logAgain - 1)
+	expect("a", false, 0, 0)
+	now = now.Add(1)
+	expect("a", true, 2, 1) // and what was about b is forgotten
+	expect("b", true, 0, 0)
+	expect("b", false, 0, 0)
+	b.Forget()
+	expect("a", true, 0, 1)
+	for range 2 * logBurst {
+		b.allow(now, nil)
+	}
+	expect("b", false, 0, 0) // as any line
+	now = now.Add(time.Second / logRate)
+	expect("b", true, 0, 2*logBurst-(logBurst-3)+1)
+	if now = now.Add(logAgain); len(b.topics) != 2 {
+		t.Errorf("%d topics", len(b.topics))
+	}
+	expect("c", true, 0, 0)
+	if len(b.topics) != 1 {
+		t.Errorf("%d topics that are logged again in any case", len(b.topics)-1)
 	}
 }

@@ -3,11 +3,13 @@ package iounit
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/limit"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -52,4 +54,38 @@ func codeOf(err error) session.Code {
 	default:
 		return session.CodeFailed
 	}
+}
+
+// refusal is who was refused and why, as far as a program can tell: a host that tries
+// again and again is one line in the log.
+type refusal struct {
+	machine limit.Key           // that a connection came from
+	key     session.Fingerprint // that is not trusted
+	host    string              // hostKey
+	reason  string              // of Refusals
+	known   error               // one of knownRefusals
+	errno   unix.Errno
+}
+
+// knownRefusals are reasons that one code of a refusal has.
+var knownRefusals = []error{
+	errFull, errSessions, errReplaced, errEnding, errUnbound, errDenied,
+	lan.ErrInUse, lan.ErrUnsupported, lan.ErrGone, messaging.ErrBudget, messaging.ErrMemory,
+}
+
+func connectionRefused(from net.Addr, err error) refusal {
+	r := refusal{machine: limit.Machine(from), reason: session.Reason(err)}
+	if untrusted := (*session.UntrustedError)(nil); errors.As(err, &untrusted) {
+		r.key = untrusted.Fingerprint
+	}
+	return r
+}
+
+func hostRefused(host, reason string, err error) refusal {
+	r := refusal{host: host, reason: reason}
+	errors.As(err, &r.errno)
+	if i := slices.IndexFunc(knownRefusals, func(known error) bool { return errors.Is(err, known) }); i >= 0 {
+		r.known = knownRefusals[i]
+	}
+	return r
 }

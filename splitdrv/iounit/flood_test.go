@@ -2,9 +2,12 @@ package iounit
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -41,6 +44,63 @@ func TestLogIsNotFlooded(t *testing.T) {
 	}
 	if n := bytes.Count(log.Bytes(), []byte("\n")); n > tries/2 {
 		t.Errorf("%d lines about %d new addresses", n, tries)
+	}
+}
+
+// TestRefusalsAreLoggedOnce has hosts come again and again that get no session.
+func TestRefusalsAreLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	u := newUnit(t, Config{})
+	u.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	comes := func(host, from string, code session.Code, err error) func() {
+		return func() {
+			if code == "" {
+				u.Rejected(&net.TCPAddr{IP: net.ParseIP(from)}, err)
+			} else {
+				u.refuse(&attachment{unit: u, s: new(session.Server), key: host, log: u.cfg.Log}, code, err)
+			}
+		}
+	}
+	untrusted := func(key byte) error { return &session.UntrustedError{Fingerprint: session.Fingerprint{key}} }
+	// No two of them are the same.
+	attempts := []func(){
+		comes("a", "", session.CodeFull, fmt.Errorf("%w: 1", errFull)),
+		comes("a", "", session.CodeFull, errSessions),
+		comes("b", "", session.CodeFull, errFull),
+		comes("a", "", session.CodePolicy, errDenied),
+		comes("a", "", session.CodePolicy, errUnbound),
+		comes("a", "", session.CodeBusy, unix.ENOMEM),
+		comes("a", "", session.CodeBusy, unix.EMFILE),
+		comes("", "192.0.2.1", "", session.ErrTooOften),
+		comes("", "192.0.2.2", "", session.ErrTooOften),
+		comes("", "192.0.2.1", "", session.ErrMessage),
+		comes("", "192.0.2.1", "", untrusted(1)),
+		comes("", "192.0.2.1", "", untrusted(2)),
+		func() {
+			u.over(&attachment{unit: u, s: new(session.Server), key: "a", log: u.cfg.Log}, session.ErrPeerGone)
+		},
+	}
+	lines := func() int {
+		for range 3 {
+			for _, again := range attempts {
+				again()
+			}
+		}
+		defer log.Reset()
+		return bytes.Count(log.Bytes(), []byte("\n"))
+	}
+	if n := lines(); n != len(attempts) {
+		t.Errorf("%d lines about %d refusals", n, len(attempts))
+	}
+	if n := lines(); n != 0 {
+		t.Errorf("%d lines about the same again", n)
+	}
+	if n := u.Status().Refused; n != uint64(6*len(attempts)) {
+		t.Errorf("%d refusals were counted, want %d", n, 6*len(attempts))
+	}
+	u.SetPolicy(u.policy)
+	if n := lines(); n == 0 {
+		t.Error("no line about a refusal by another policy")
 	}
 }
 

@@ -23,6 +23,7 @@ var errPolicy = errors.New("the policy has changed")
 // one. It returns how many end. It may be called from any goroutine, and has to
 // be after session.Security.Update, which may change a host's name.
 func (u *Unit) SetPolicy(p *policy.Policy) int {
+	u.lines.Forget() // somebody watches what the change does
 	u.mu.Lock()
 	u.policy = p
 	hosts := make([]*attachment, 0, len(u.hosts))

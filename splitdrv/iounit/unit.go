@@ -164,7 +164,8 @@ func (u *Unit) Run(ctx context.Context, ln *session.Listener) error {
 // session.ServerConfig.Rejected.
 func (u *Unit) Rejected(remote net.Addr, err error) {
 	u.turnedAway(session.Reason(err))
-	u.lines.Log(u.cfg.Log, slog.LevelWarn, "connection refused", "from", remote, "reason", err)
+	u.lines.Once(connectionRefused(remote, err), u.cfg.Log, slog.LevelWarn, "connection refused",
+		"from", remote, "reason", err)
 }
 
 // leastBurst is how many sessions a key may open at once, however few it may
@@ -206,18 +207,25 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 	}
 	defer u.leave(a)
 	if err := a.run(ctx); err != nil {
-		switch {
-		case a.established:
-			u.violation(err)
-			u.count(u.ended, ending(err))
-		case errors.Is(err, errPolicy):
-			u.turnedAway(string(session.CodePolicy))
-		default:
-			u.turnedAway(session.Reason(err))
-		}
-		log.Warn("session ended", "session", s.SessionID(), "reason", err, "lasted",
-			time.Since(a.since).Round(time.Millisecond))
+		u.over(a, err)
 	}
+}
+
+// over counts and logs why a session ended, or never came about.
+func (u *Unit) over(a *attachment, err error) {
+	args := []any{"session", a.s.SessionID(), "reason", err, "lasted", time.Since(a.since).Round(time.Millisecond)}
+	if a.established {
+		u.violation(err)
+		u.count(u.ended, ending(err))
+		a.log.Warn("session ended", args...)
+		return
+	}
+	reason := session.Reason(err)
+	if errors.Is(err, errPolicy) {
+		reason = string(session.CodePolicy)
+	}
+	u.turnedAway(reason)
+	u.lines.Once(hostRefused(a.key, reason, err), a.log, slog.LevelWarn, "session ended", args...)
 }
 
 // refuseForNow refuses a host that is asked to come again.
@@ -234,7 +242,7 @@ func (u *Unit) refuseForNow(a *attachment, err error) {
 
 func (u *Unit) refuse(a *attachment, code session.Code, err error) {
 	u.turnedAway(string(code))
-	u.lines.Log(a.log, slog.LevelWarn, "host refused", "code", code, "reason", err)
+	u.lines.Once(hostRefused(a.key, string(code), err), a.log, slog.LevelWarn, "host refused", "code", code, "reason", err)
 	if err := a.s.Refuse(code, err.Error()); err != nil {
 		a.log.Debug("refusal not delivered", "reason", err)
 	}
