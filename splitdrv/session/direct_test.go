@@ -317,8 +317,16 @@ func TestDirectTooOften(t *testing.T) {
 // sender does not wait for longer.
 func TestDirectUnread(t *testing.T) {
 	hold := make(chan struct{})
-	_, s := direct(t, func(*Direct) { <-hold }, func(*Direct) {})
+	c, s := direct(t, func(*Direct) { <-hold }, func(*Direct) {})
 	defer close(hold)
+	// The kernel gives up a peer that has read nothing for half the peer timeout. What
+	// fits into the buffers is written before that.
+	for _, c := range []*Conn{c.Conn, s.Conn} {
+		tcp := c.raw.(*net.TCPConn)
+		if err := errors.Join(tcp.SetReadBuffer(4096), tcp.SetWriteBuffer(4096)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	offer := directs()[DirectOffer].message
 	for {
 		err := s.SendDirect(&offer, 100*time.Millisecond)

@@ -230,16 +230,21 @@ func flushAtTheEnd(t *testing.T, on fabricOf) {
 				delete(want, m.Pool(0))
 			}
 			for _, side := range sides {
-				for _, l := range p.lent(side) {
-					if !slices.ContainsFunc(p.pick(side, deregistered), func(e entry) bool { return e.addr == l.Addr }) {
-						t.Errorf("%s: pool %d is registered still", side, l.Ref)
+				// The other side deregisters what it lent when it has answered, or when its
+				// windows are invalid.
+				p.poll(func() error {
+					for _, l := range p.lent(side) {
+						if !slices.ContainsFunc(p.pick(side, deregistered), func(e entry) bool { return e.addr == l.Addr }) {
+							return fmt.Errorf("%s: pool %d is registered still", side, l.Ref)
+						}
 					}
-				}
-				for _, ch := range p.halfs[side].conn.Stats().Channels {
-					if len(ch.LocalPools)+len(ch.RemotePools) != 0 {
-						t.Errorf("%s: pools are left: %+v, %+v", side, ch.LocalPools, ch.RemotePools)
+					for _, ch := range p.halfs[side].conn.Stats().Channels {
+						if len(ch.LocalPools)+len(ch.RemotePools) != 0 {
+							return fmt.Errorf("%s: pools are left: %+v, %+v", side, ch.LocalPools, ch.RemotePools)
+						}
 					}
-				}
+					return nil
+				})
 			}
 			if n := len(p.pick("", qpGone)); n != 0 || peer.Err() != nil {
 				t.Errorf("%d queue pairs are gone already; the other side: %v", n, peer.Err())
