@@ -101,16 +101,12 @@ func TestOrderLive(t *testing.T) {
 	const frames, changes = 500, 20
 	macs := [2]protocol.MAC{own, peer}
 	hosts := [2]*liveHost{newLiveHost(t, 2), newLiveHost(t, 3)}
-	event := func() *epoll.Event {
-		e, err := epoll.NewEvent()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { e.Close() })
-		return e
-	}
 	var unit sync.WaitGroup
-	over := event()
+	over, err := epoll.NewEvent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { over.Close() })
 	for i, h := range hosts {
 		ports := hosts[1-i].split.Uplink()
 		for _, from := range h.split.Uplink() {
@@ -146,7 +142,7 @@ func TestOrderLive(t *testing.T) {
 	}()
 	direct, n := uint64(0), 0
 	for ; busy.Load() || n < changes; n++ {
-		direct += directly(t, hosts, macs, byte(n), event())
+		direct += directly(t, hosts, macs, byte(n))
 	}
 	applications.Wait()
 	over.Set()
@@ -163,7 +159,12 @@ func TestOrderLive(t *testing.T) {
 }
 
 // directly makes a path and ends it again, and returns how many frames took it.
-func directly(t *testing.T, hosts [2]*liveHost, macs [2]protocol.MAC, number byte, stop *epoll.Event) (sent uint64) {
+func directly(t *testing.T, hosts [2]*liveHost, macs [2]protocol.MAC, number byte) (sent uint64) {
+	stop, err := epoll.NewEvent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop.Close()
 	var paths [2]*Path
 	arrived := [2]chan bool{make(chan bool), make(chan bool)}
 	for i, h := range hosts {

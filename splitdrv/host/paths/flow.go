@@ -3,34 +3,91 @@ package paths
 import (
 	"encoding/binary"
 	"sync/atomic"
+	"time"
 
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// flowQueues remember which queue of the netdevice the frames of a flow come from. The
-// frames of the other direction are put into the same one, whichever path they come
-// by: the kernel moves a flow to the queue that it last had a frame of in
-// (tun_flow_update), and frames of one that moves could overtake each other.
-type flowQueues [256]atomic.Uint32 // queue + 1, or 0
+// flowQueues remember which queue of the netdevice each flow of frames is in, once there
+// was a peer. The kernel moves the frames that it sends to the queue that it last had one
+// of the same flow in (tun_flow_update), and frames of a flow that moves overtake each
+// other. So received frames are put into one queue, whichever path they come by: that of
+// the first frame of the flow, in either direction.
+type flowQueues struct {
+	at    [4096]atomic.Uint64 // entries
+	began time.Time
+	used  atomic.Bool // there was a peer
+}
 
-// learn enters that a frame to the peer came from a queue.
-func (f *flowQueues) learn(frame []byte, queue int) {
-	if at := &f[flowOf(frame)]; at.Load() != uint32(queue)+1 {
-		at.Store(uint32(queue) + 1)
+// entry is a flow's queue, or 0: 32 bits for the second in which it became known or a frame
+// was last put into it, 24 that tell flows apart, and 8 for its number plus 1.
+type entry uint64
+
+func newEntry(second uint32, flow flow, queue int) entry {
+	return entry(second)<<32 | entry(flow.tag())<<8 | entry(queue+1)
+}
+
+func (e entry) is(f flow) bool { return e&0xff != 0 && uint32(e)>>8 == f.tag() }
+func (e entry) queue() int     { return int(e&0xff) - 1 }
+func (e entry) second() uint32 { return uint32(e >> 32) }
+
+// old reports whether the kernel may have forgotten the flow meanwhile, which it does after
+// so many seconds (TUN_FLOW_EXPIRE). It chooses a queue itself then.
+func (e entry) old(now uint32) bool {
+	const seconds = 3
+	return e == 0 || now-e.second() > seconds
+}
+
+// now is the second that it is.
+func (f *flowQueues) now() uint32 { return uint32(time.Since(f.began) / time.Second) }
+
+// learn enters that a frame of the netdevice's was in a queue. One that was there before
+// the flow moved to where received frames are put does not move it back. One to a peer is
+// entered in place of another flow's.
+func (f *flowQueues) learn(frame []byte, queue int, peer bool) {
+	if len(frame) < vnet.MinFrame {
+		return
+	}
+	flow := flowOf(frame)
+	at := &f.at[flow.index()]
+	was := entry(at.Load())
+	if was.is(flow) && was.queue() == queue {
+		return
+	}
+	if now := f.now(); was.old(now) || peer && !was.is(flow) {
+		at.CompareAndSwap(uint64(was), uint64(newEntry(now, flow, queue)))
 	}
 }
 
-// queue is where to put a frame from the peer, of so many queues.
-func (f *flowQueues) queue(head []byte, used int) int {
-	flow := flowOf(head)
-	if known := int(f[flow].Load()); known > 0 && known <= used {
-		return known - 1
+// place is where a received frame goes, of so many queues: into that of its flow or, if
+// that is not known, into the queue otherwise. One from a peer is entered in place of
+// another flow's.
+func (f *flowQueues) place(flow flow, now uint32, otherwise, used int, peer bool) int {
+	at := &f.at[flow.index()]
+	for {
+		was := entry(at.Load())
+		to, known := otherwise, was.is(flow) && was.queue() < used
+		if known {
+			to = was.queue()
+		}
+		if known && was.second() == now || !known && !peer && !was.old(now) {
+			return to
+		}
+		if at.CompareAndSwap(uint64(was), uint64(newEntry(now, flow, to))) {
+			return to
+		}
 	}
-	return int(flow) % used
 }
 
-// flowOf is a hash of a frame's flow, the same for both directions.
-func flowOf(frame []byte) uint8 {
+// flow is a hash of what tells one flow from others, the same for both directions.
+type flow uint64
+
+func (f flow) index() int      { return int(f >> 52) }
+func (f flow) tag() uint32     { return uint32(f) & 0xffffff }
+func (f flow) among(n int) int { return int(f>>32&0xffff) % n }
+
+// flowOf is the flow of a frame.
+func flowOf(frame []byte) flow {
 	at := typeAt + 2
 	proto := binary.BigEndian.Uint16(frame[typeAt:])
 	if (proto == 0x8100 || proto == 0x88a8) && len(frame) >= vnet.MinFrame+vnet.TagLen {
@@ -53,7 +110,8 @@ func flowOf(frame []byte) uint8 {
 			sum ^= ports(ip[40:])
 		}
 	}
-	return uint8((sum ^ sum>>16) * 0x9e37 >> 8)
+	h := (uint64(sum) + 1) * 0x9e3779b97f4a7c15
+	return flow((h ^ h>>32) * 0x9e3779b97f4a7c15)
 }
 
 // hasPorts reports whether a transport protocol is TCP or UDP.

@@ -3,8 +3,10 @@ package paths
 import (
 	"encoding/binary"
 	"testing"
+	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -32,7 +34,7 @@ func packet(dst, src protocol.MAC, version int, from, to byte, ports [2]uint16, 
 func TestFlowOf(t *testing.T) {
 	for _, version := range []int{4, 6} {
 		for _, vlans := range [][]uint16{nil, {5}} {
-			flows := make(map[uint8]int)
+			flows := make(map[flow]int)
 			for port := range uint16(1000) {
 				there := flowOf(packet(peer, own, version, 1, 2, [2]uint16{port, 80}, vlans...))
 				back := flowOf(packet(own, peer, version, 2, 1, [2]uint16{80, port}, vlans...))
@@ -41,7 +43,7 @@ func TestFlowOf(t *testing.T) {
 				}
 				flows[there]++
 			}
-			if len(flows) < 200 {
+			if len(flows) < 1000 {
 				t.Errorf("IPv%d: 1000 flows are %d", version, len(flows))
 			}
 		}
@@ -92,6 +94,158 @@ func TestFlowStaysInItsQueue(t *testing.T) {
 		}
 		s.SetQueues(3)
 		u[0].drain(t)
+	}
+}
+
+// TestFlowsOfPeers has frames from a peer go into one queue by whichever path they come, in
+// whichever order, also when there is no direct path any more.
+func TestFlowsOfPeers(t *testing.T) {
+	s, d := newSplit(t, 3, Config{})
+	open := func() *Path {
+		p, err := s.Open(Peer{MACs: []protocol.MAC{peer}, Own: []protocol.MAC{own}, MTU: 1500})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	// in is the queue that the only frame is in.
+	in := func() int {
+		t.Helper()
+		queue := -1
+		for i := range d {
+			if n := len(d[i].received()); n > 1 || n == 1 && queue >= 0 {
+				t.Fatal("a frame is there twice")
+			} else if n == 1 {
+				queue = i
+			}
+		}
+		return queue
+	}
+	p := open()
+	for port := range uint16(30) {
+		answer := packet(own, peer, 4, 2, 1, [2]uint16{80, port})
+		ports := []messaging.Port{p.Port(), s.Uplink()[0], s.Uplink()[1], s.Uplink()[2]}
+		first := int(port) % len(ports)
+		write(t, ports[first], whole, answer)
+		want := in()
+		if first > 0 && want != first-1 {
+			t.Fatalf("port %d: the first frame is in queue %d", port, want)
+		}
+		// Frames to the peer were in others before the kernel knew of it.
+		to := newSender(s.Uplink()[port%3], 8)
+		d[port%3].send(packet(peer, own, 4, 1, 2, [2]uint16{port, 80}))
+		if len(to.drain(t)) != 1 {
+			t.Fatal("a frame does not go through the I/O unit")
+		}
+		for i, by := range ports {
+			for _, head := range []int{whole, vnet.MinFrame} {
+				write(t, by, head, answer)
+				if got := in(); got != want {
+					t.Fatalf("port %d: queue %d instead of %d by path %d", port, got, want, i)
+				}
+			}
+		}
+		p.Close(nil)
+		for i, by := range ports[1:] {
+			write(t, by, whole, answer)
+			if got := in(); got != want {
+				t.Fatalf("port %d: queue %d instead of %d by channel %d after all paths", port, got, want, i)
+			}
+		}
+		p = open()
+	}
+}
+
+// TestFlowsWithoutPath has the queue of a flow be known that began while no path was open.
+func TestFlowsWithoutPath(t *testing.T) {
+	s, d := newSplit(t, 3, Config{})
+	peer := Peer{MACs: []protocol.MAC{peer}, Own: []protocol.MAC{own}, MTU: 1500}
+	open := func() *Path {
+		p, err := s.Open(peer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	open().Close(nil)
+	for port := range uint16(6) {
+		queue := int(port) % 3
+		if there := port < 3; there {
+			d[queue].send(packet(peer.MACs[0], own, 4, 1, 2, [2]uint16{port, 80}))
+			newSender(s.Uplink()[queue], 8).drain(t)
+		} else {
+			write(t, s.Uplink()[queue], whole, packet(own, peer.MACs[0], 4, 2, 1, [2]uint16{80, port}))
+		}
+		p := open()
+		write(t, p.Port(), whole, packet(own, peer.MACs[0], 4, 2, 1, [2]uint16{80, port}))
+		if len(d[queue].received()) == 0 {
+			t.Errorf("port %d: the frame is not in queue %d", port, queue)
+		}
+		p.Close(nil)
+	}
+}
+
+// TestFlowsForgotten has the kernel choose another queue when it has forgotten a flow,
+// and has entries that are in use outlive those of flows that are not of peers.
+func TestFlowsForgotten(t *testing.T) {
+	f := flowQueues{began: time.Now()}
+	frame := packet(peer, own, 4, 1, 2, [2]uint16{1, 2})
+	placed := func(queues int, peer bool) int { return f.place(flowOf(frame), f.now(), 2, queues, peer) }
+	f.learn(frame, 0, true)
+	if f.learn(frame, 1, true); placed(3, true) != 0 {
+		t.Error("the flow has moved at once")
+	}
+	f.began = f.began.Add(-5 * time.Second)
+	if f.learn(frame, 1, true); placed(3, true) != 1 {
+		t.Error("the flow has not moved to where the kernel put it")
+	}
+	f.began = f.began.Add(-5 * time.Second)
+	if placed(3, true) != 1 {
+		t.Error("an old entry is not used")
+	}
+	if f.learn(frame, 0, true); placed(3, true) != 1 {
+		t.Error("a frame that was put into the queue has not kept the entry")
+	}
+	if placed(1, true) != 2 {
+		t.Error("a queue that is not in use any more")
+	}
+
+	other := neighbour(frame)
+	before := f.at[flowOf(frame).index()].Load()
+	f.learn(other, 0, false)
+	if f.place(flowOf(other), f.now(), 0, 3, false); f.at[flowOf(frame).index()].Load() != before {
+		t.Error("a flow that is of no peer has taken the place of another one")
+	}
+	if f.learn(other, 0, true); placed(3, false) != 2 {
+		t.Error("a peer's flow has not taken the place")
+	}
+}
+
+// neighbour is a frame to the peer whose flow has the same place.
+func neighbour(frame []byte) []byte {
+	other := frame
+	for port := uint16(3); flowOf(other) == flowOf(frame) || flowOf(other).index() != flowOf(frame).index(); port++ {
+		other = packet(peer, own, 4, 1, 2, [2]uint16{port, 2})
+	}
+	return other
+}
+
+// TestPeersFlowsFirst has a frame from a peer take the place of another flow's entry,
+// also when it comes through the I/O unit.
+func TestPeersFlowsFirst(t *testing.T) {
+	s, d := newSplit(t, 3, Config{})
+	p, err := s.Open(Peer{MACs: []protocol.MAC{peer}, Own: []protocol.MAC{own}, MTU: 1500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := packet(own, peer, 4, 2, 1, [2]uint16{2, 1})
+	otherwise := flowOf(answer).among(3)
+	queue := (otherwise + 1) % 3
+	s.flows.learn(neighbour(answer), otherwise, true)
+	write(t, s.Uplink()[queue], whole, answer)
+	write(t, p.Port(), whole, answer)
+	if n := len(d[queue].received()); n != 2 {
+		t.Errorf("%d of 2 frames are in the queue of the first", n)
 	}
 }
 

@@ -77,9 +77,7 @@ type Path struct {
 	gone    atomic.Bool // the state is closed
 	probes  arrivals
 	markers arrivals
-
-	flowQueues flowQueues
-	count      counts
+	count   counts
 }
 
 // Port is the port of the direct connection's data channel. It must not be used any

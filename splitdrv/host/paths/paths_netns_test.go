@@ -59,15 +59,11 @@ func TestNetnsPaths(t *testing.T) {
 		testenv.Up(t, ns[i], "sn0")
 		hosts[i] = &liveHost{t: t, split: s}
 	}
-	event := func() *epoll.Event {
-		e, err := epoll.NewEvent()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { e.Close() })
-		return e
+	over, err := epoll.NewEvent()
+	if err != nil {
+		t.Fatal(err)
 	}
-	over := event()
+	t.Cleanup(func() { over.Close() })
 	var unit sync.WaitGroup
 	for i, h := range hosts {
 		ports := hosts[1-i].split.Uplink()
@@ -100,7 +96,7 @@ func TestNetnsPaths(t *testing.T) {
 	}()
 	direct, n := uint64(0), 0
 	for ; busy.Load() || n < changes; n++ {
-		direct += directly(t, hosts, macs, byte(n), event())
+		direct += directly(t, hosts, macs, byte(n))
 	}
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -19,6 +19,7 @@ var (
 type uplinkPort struct {
 	*reader
 	queue *queue
+	head  [headSize]byte // the writer's own
 }
 
 // WriteFD implements messaging.WriteFDer.
@@ -38,14 +39,50 @@ func (u *uplinkPort) WriteFrames(ops []vnet.WriteOp) int {
 		if !protocol.IsMarker(op.Head) {
 			continue
 		}
-		if done += u.queue.write(ops[done:i]); done < i {
+		if done += u.write(ops[done:i]); done < i {
 			return done
 		}
 		op.Err = nil
 		u.split.arrived(op.Head, u.queue.number)
 		done++
 	}
-	return done + u.queue.write(ops[done:])
+	return done + u.write(ops[done:])
+}
+
+// write writes frames, those for one queue that follow each other in one go, and returns
+// how many are written. They are for this queue unless their flow is in another one.
+func (u *uplinkPort) write(ops []vnet.WriteOp) (done int) {
+	s := u.split
+	used := int(s.used.Load())
+	if used == 1 || !s.flows.used.Load() {
+		return u.queue.write(ops)
+	}
+	t, now, to := s.table.Load(), s.flows.now(), u.queue.number
+	for i := range ops {
+		q := u.place(t, &ops[i], now, used)
+		if q != to && i > done {
+			n := s.queues[to].write(ops[done:i])
+			if done += n; done < i {
+				return done
+			}
+		}
+		to = q
+	}
+	return done + s.queues[to].write(ops[done:])
+}
+
+// place is the queue that a frame goes into, of so many.
+func (u *uplinkPort) place(t *table, op *vnet.WriteOp, now uint32, used int) int {
+	head := op.Head
+	if len(head) < len(u.head) && len(op.Rest) > 0 {
+		n := copy(u.head[:], head)
+		head = u.head[:n+copy(u.head[n:], op.Rest)]
+	}
+	if len(head) < vnet.MinFrame {
+		return u.queue.number
+	}
+	fromPeer := t != nil && t.to.Has(protocol.MAC(head[srcAt:typeAt]))
+	return u.split.flows.place(flowOf(head), now, u.queue.number, used, fromPeer)
 }
 
 // directPort is the netdevice as a direct path has it.
@@ -109,7 +146,10 @@ func (d *directPort) WriteFrames(ops []vnet.WriteOp) int {
 
 // writeBurst is WriteFrames for at most burst frames.
 func (d *directPort) writeBurst(ops []vnet.WriteOp) int {
-	n, used := 0, int(d.split.used.Load())
+	n, used, now := 0, int(d.split.used.Load()), uint32(0)
+	if used > 1 {
+		now = d.split.flows.now()
+	}
 	for i := range ops {
 		head, rest, ok := ops[i].CopyHead(d.heads[n][:])
 		d.verdicts[i] = malformed
@@ -120,7 +160,8 @@ func (d *directPort) writeBurst(ops []vnet.WriteOp) int {
 			d.passed[n] = vnet.WriteOp{Head: head, Rest: rest}
 			d.queues[n] = 0
 			if used > 1 {
-				d.queues[n] = d.path.flowQueues.queue(head, used)
+				flow := flowOf(head)
+				d.queues[n] = d.split.flows.place(flow, now, flow.among(used), used, true)
 			}
 			n++
 		}

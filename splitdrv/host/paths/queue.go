@@ -105,9 +105,22 @@ func (q *queue) read(r *reader, ops []vnet.ReadOp) (n int, dry bool) {
 		n, dry = n-1, true
 	}
 	if t == nil {
+		q.learn(ops[:n])
 		return n, dry
 	}
 	return q.sort(r, t, ops[:n]), dry
+}
+
+// learn enters which flows are in the queue, if there may be a peer again.
+func (q *queue) learn(ops []vnet.ReadOp) {
+	if !q.split.flows.used.Load() || q.split.used.Load() == 1 {
+		return
+	}
+	for i := range ops {
+		if ops[i].Err == nil {
+			q.split.flows.learn(ops[i].Frame, q.number, false)
+		}
+	}
 }
 
 // final reports whether err is not about one frame.
@@ -129,7 +142,7 @@ func (q *queue) sort(r *reader, t *table, ops []vnet.ReadOp) (kept int) {
 		if op.Err == nil {
 			to = q.uplink
 			if p := t.find(op.Frame); p != nil {
-				p.flowQueues.learn(op.Frame, q.number)
+				q.split.flows.learn(op.Frame, q.number, true)
 				if p.state.routes() {
 					to = p.reader
 				}

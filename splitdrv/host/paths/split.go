@@ -57,6 +57,7 @@ type Split struct {
 	used     atomic.Int32            // queues of the path through the I/O unit
 	ended    atomic.Bool
 	failing  atomic.Bool // a warning was logged
+	flows    flowQueues
 
 	count struct {
 		full, markers atomic.Uint64
@@ -72,6 +73,7 @@ type SplitCounts struct {
 // New divides the queues, which stay the caller's and must outlive the Split.
 func New(ports []messaging.Port, cfg Config) (*Split, error) {
 	s := &Split{log: cfg.Log, ring: cfg.Ring, grace: grace}
+	s.flows.began = time.Now()
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -201,6 +203,7 @@ func (s *Split) Open(peer Peer) (*Path, error) {
 		q.uplink.ring.open(s.ring)
 	}
 	p.port = directPort{reader: p.reader, path: p}
+	s.flows.used.Store(true)
 	s.change(func() {
 		s.paths = append(s.paths, p)
 		s.expect()
