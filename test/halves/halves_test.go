@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -298,31 +297,34 @@ func TestCarrierOfAnEndedSession(t *testing.T) {
 	_, unit := w.unit()
 	d, h, _ := w.host("alpha")
 	d.up(t)
+	// The carrier comes while the session is put to use, which waits for the netdevice
+	// once more. The follower's requests come after that.
+	testenv.Eventually(t, func() bool { return h.Status().Filter != nil }, "the host is not followed")
 	w.card.change(func(s *lan.LinkState) { s.Up = false })
 	d.down(t)
-	entered, release, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	var once sync.Once
+	var entered, released sync.Once
+	given, release := make(chan struct{}), make(chan struct{})
+	goOn := func() { released.Do(func() { close(release) }) }
+	t.Cleanup(goOn)
 	_ = d.set(func() {
 		d.onCarrier = func(up bool) {
 			if up {
-				once.Do(func() { close(entered) })
+				entered.Do(func() { close(given) })
 				<-release
 			}
 		}
 	})
-	go func() {
-		defer close(done)
-		<-entered
-		if err := unit.stop(); err != nil {
-			t.Error(err)
-		}
-		for h.Status().State != host.Connecting {
-			runtime.Gosched()
-		}
-		close(release)
-	}()
 	w.card.change(func(s *lan.LinkState) { s.Up = true })
-	<-done
+	select {
+	case <-given:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the carrier is not given")
+	}
+	if err := unit.stop(); err != nil {
+		t.Error(err)
+	}
+	testenv.Eventually(t, func() bool { return h.Status().State == host.Connecting }, "the session goes on")
+	goOn()
 	d.await(t, "the carrier given", func() bool { return d.raised == 2 })
 	d.down(t)
 }
