@@ -21,6 +21,9 @@ type guest struct {
 	feats features
 	size  int
 
+	base  uint64 // address of the memory's first byte
+	from  int    // where buffers may lie, and where they may not any more
+	until int
 	free  int    // where the next buffer may lie
 	avail int    // chains, or descriptors of a packed ring, made available so far
 	seen  int    // the same, of those used
@@ -40,8 +43,9 @@ const (
 	ringSize  = 64
 )
 
-// newGuest makes a ring that runs. The memory is in as many regions.
-func newGuest(t testing.TB, feats features, number, regions int) *guest {
+// newMemoryOf makes a driver, and its memory from address base on. Its ring nobody knows
+// yet.
+func newMemoryOf(t testing.TB, feats features, number int, base uint64) *guest {
 	t.Helper()
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
 	if err == nil {
@@ -50,10 +54,24 @@ func newGuest(t testing.TB, feats features, number, regions int) *guest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &guest{t: t, fd: fd, feats: feats, size: ringSize, slots: make([]int, 1<<16)}
+	g := &guest{
+		t: t, fd: fd, feats: feats, size: ringSize, slots: make([]int, 1<<16),
+		base: base, from: buffersAt, until: guestSize, free: buffersAt, v: &vring{number: number},
+	}
 	if g.mem, err = unix.Mmap(fd, 0, guestSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		_ = unix.Munmap(g.mem)
+		unix.Close(fd)
+	})
+	return g
+}
+
+// newGuest makes a ring that runs. The memory is in as many regions.
+func newGuest(t testing.TB, feats features, number, regions int) *guest {
+	t.Helper()
+	g := newMemoryOf(t, feats, number, guestBase)
 	var rs []region
 	for i := range uint64(regions) {
 		// The first one has the rings. Edges lie within buffers, and off pages.
@@ -67,7 +85,7 @@ func newGuest(t testing.TB, feats features, number, regions int) *guest {
 			}
 		}
 		r := region{guest: guestBase + from, size: to - from, user: guestUser + from, offset: from}
-		if err := r.mapRegion(fd); err != nil {
+		if err := r.mapRegion(g.fd); err != nil {
 			t.Fatal(err)
 		}
 		rs = append(rs, r)
@@ -86,11 +104,7 @@ func newGuest(t testing.TB, feats features, number, regions int) *guest {
 		t.Fatal(err)
 	}
 	g.v.running.Store(true)
-	t.Cleanup(func() {
-		_ = m.close(nil)
-		_ = unix.Munmap(g.mem)
-		unix.Close(fd)
-	})
+	t.Cleanup(func() { _ = m.close(nil) })
 	return g
 }
 
@@ -114,14 +128,14 @@ func (g *guest) descriptor(at int, b buffer, low, high uint16) {
 }
 
 // at is the memory of a buffer.
-func (g *guest) at(b buffer) []byte { return g.mem[b.addr-guestBase:][:b.len] }
+func (g *guest) at(b buffer) []byte { return g.mem[b.addr-g.base:][:b.len] }
 
 // alloc returns a buffer that nobody uses.
 func (g *guest) alloc(n int) buffer {
-	if g.free+n > guestSize-buffersAt {
-		g.free = 0
+	if g.free+n > g.until {
+		g.free = g.from
 	}
-	b := buffer{guestBase + buffersAt + uint64(g.free), uint32(n)}
+	b := buffer{g.base + uint64(g.free), uint32(n)}
 	g.free += n
 	return b
 }
@@ -145,7 +159,7 @@ func (g *guest) add(bufs []buffer, indirect bool) {
 				g.descriptor(at+16*i, b, next, uint16(i+1))
 			}
 		}
-		bufs, flags = []buffer{{guestBase + uint64(at), uint32(16 * len(bufs))}}, descIndirect
+		bufs, flags = []buffer{{g.base + uint64(at), uint32(16 * len(bufs))}}, descIndirect
 	}
 	if g.feats.has(featPacked) {
 		g.addPacked(bufs, flags)

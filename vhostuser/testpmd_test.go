@@ -188,3 +188,31 @@ func TestTestpmd(t *testing.T) {
 		})
 	}
 }
+
+// TestRestartBehindTestpmd has the back end end and come again while testpmd stays, which
+// listens: its frames flow again.
+func TestRestartBehindTestpmd(t *testing.T) {
+	for name, c := range map[string]struct {
+		options string
+		queues  int
+	}{
+		"split": {queues: 1}, "packed": {",packed_vq=1", 1}, "two queues": {",queues=2", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := vhostuser.Address{Path: filepath.Join(t.TempDir(), "s"), Client: true}
+			testpmd(t, a, c.options)
+			for i := range 3 {
+				t.Run(fmt.Sprint(i), func(t *testing.T) {
+					d := open(t, a, c.queues)
+					t.Cleanup(func() { d.Close() })
+					wires := layer(t, portsOf(d))
+					waitUp(t, d, true)
+					echo(t, wires[0], 2000)
+					if s := d.Status(); s.ReadFrames < 2000 || s.Connections != 1 {
+						t.Errorf("%+v", s)
+					}
+				})
+			}
+		})
+	}
+}

@@ -1,0 +1,374 @@
+package vhostuser
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// driver is a front end of the test's own: it transmits numbered frames by one ring and
+// expects them back by the other. It has a memory for each ring, of which the part with the
+// ring is always there; of the two halves with buffers one can be missing.
+type driver struct {
+	t      *testing.T
+	feats  features
+	conn   *net.UnixConn
+	rings  [2]*guest // by their numbers
+	kicks  [2]int
+	posted [2][]posted // chains that are the device's, in order
+	half   int         // in which buffers lie
+	r      *rand.Rand
+	late   time.Time
+
+	sent, got uint64
+}
+
+// posted is a chain that is the device's.
+type posted struct {
+	bufs  []buffer
+	slots int
+	half  int
+}
+
+const halfSize = (guestSize - buffersAt) / 2
+
+func newDriver(t *testing.T, feats features) *driver {
+	d := &driver{t: t, feats: feats | featProtocol, r: rand.New(rand.NewPCG(1, 2)), late: time.Now().Add(time.Minute)}
+	for i := range d.rings {
+		d.rings[i] = newMemoryOf(t, feats, i, guestBase+uint64(i)<<32)
+	}
+	d.use(0)
+	return d
+}
+
+// use has buffers lie in that half from now on.
+func (d *driver) use(half int) {
+	d.half = half
+	for _, g := range d.rings {
+		g.from = buffersAt + half*halfSize
+		g.until, g.free = g.from+halfSize, g.from
+	}
+}
+
+// say sends a message, with descriptors, and returns the body of the answer.
+func (d *driver) say(request request, flags uint32, body []byte, fds ...int) []byte {
+	d.t.Helper()
+	m := binary.LittleEndian.AppendUint32(nil, uint32(request))
+	m = binary.LittleEndian.AppendUint32(m, flagVersion|flags)
+	m = append(binary.LittleEndian.AppendUint32(m, uint32(len(body))), body...)
+	if _, _, err := d.conn.WriteMsgUnix(m, unix.UnixRights(fds...), nil); err != nil {
+		d.t.Fatal(err)
+	}
+	if flags == 0 && request != getVringBase {
+		return nil
+	}
+	answer := make([]byte, headerSize+8)
+	if _, err := io.ReadFull(d.conn, answer); err != nil {
+		d.t.Fatalf("message %d: %v", request, err)
+	}
+	return answer[headerSize:]
+}
+
+// order sends a message that has to be carried out when it returns.
+func (d *driver) order(request request, body []byte, fds ...int) {
+	d.t.Helper()
+	if got := binary.LittleEndian.Uint64(d.say(request, flagNeedReply, body, fds...)); got != 0 {
+		d.t.Fatalf("message %d is answered by %d", request, got)
+	}
+}
+
+// numbers are a body.
+func numbers(ns ...uint64) (b []byte) {
+	for _, n := range ns {
+		b = binary.LittleEndian.AppendUint64(b, n)
+	}
+	return b
+}
+
+// ofRing is a body about a ring.
+func ofRing(ring int, value uint32) []byte { return numbers(uint64(ring) | uint64(value)<<32) }
+
+// userOf is where the front end has what has a guest address.
+func userOf(guest uint64) uint64 { return guest + 1<<40 }
+
+// memory has the device know the part of each ring's memory, or forget it.
+func (d *driver) memory(r request, from, size int) {
+	d.t.Helper()
+	for _, g := range d.rings {
+		at := g.base + uint64(from)
+		var fds []int
+		if r == addMemReg {
+			fds = append(fds, g.fd)
+		}
+		d.order(r, numbers(0, at, uint64(size), userOf(at), uint64(from)), fds...)
+	}
+}
+
+// plug has the device know a half, or forget it.
+func (d *driver) plug(r request, half int) {
+	d.t.Helper()
+	d.memory(r, buffersAt+half*halfSize, halfSize)
+}
+
+// start does all that a front end does when it has a connection.
+func (d *driver) start(c *net.UnixConn) {
+	d.t.Helper()
+	if err := c.SetDeadline(d.late); err != nil {
+		d.t.Fatal(err)
+	}
+	d.conn = c
+	d.say(setFeatures, 0, numbers(uint64(d.feats)))
+	d.say(setProtocolFeatures, 0, numbers(uint64(protoReplyAck|protoMemSlots|protoMQ)))
+	d.memory(addMemReg, 0, buffersAt)
+	d.plug(addMemReg, d.half)
+	for i := range d.rings {
+		d.startRing(i, 1<<15)
+		d.order(setVringEnable, ofRing(i, 1))
+	}
+}
+
+func (d *driver) startRing(i int, base uint32) {
+	d.t.Helper()
+	user := userOf(d.rings[i].base)
+	d.order(setVringNum, ofRing(i, ringSize))
+	d.order(setVringAddr, numbers(uint64(i), user, user+usedAt, user+availAt, 0))
+	d.order(setVringBase, ofRing(i, base))
+	for _, r := range []request{setVringCall, setVringKick} {
+		fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		d.order(r, numbers(uint64(i)), fd)
+		if r == setVringKick {
+			if d.kicks[i] > 0 {
+				unix.Close(d.kicks[i])
+			}
+			d.kicks[i] = fd
+		} else {
+			unix.Close(fd) // nobody looks at it
+		}
+	}
+}
+
+// restartRing stops a ring, as for a machine that pauses, and has it go on.
+func (d *driver) restartRing(i int) {
+	d.t.Helper()
+	answer := d.say(getVringBase, 0, ofRing(i, 0))
+	d.startRing(i, binary.LittleEndian.Uint32(answer[4:]))
+}
+
+// numbered is the frame of that number, with the header that the driver has.
+func numbered(seq uint64) []byte {
+	r := rand.New(rand.NewPCG(seq, 1))
+	f := make([]byte, 12+60+r.IntN(3000))
+	for i := 12; i+8 <= len(f); i += 8 {
+		binary.LittleEndian.PutUint64(f[i:], r.Uint64())
+	}
+	return f
+}
+
+// post makes a chain available, and kicks if the device wants that.
+func (d *driver) post(ring int, bufs []buffer) {
+	g, old := d.rings[ring], d.rings[ring].avail
+	indirect := d.r.IntN(3) == 0
+	p := posted{bufs, len(bufs), d.half}
+	if indirect {
+		p.slots = 1
+	}
+	d.posted[ring] = append(d.posted[ring], p)
+	g.add(bufs, indirect)
+	new(common).barrier()
+	if g.wantsKick(old) {
+		_, _ = unix.Write(d.kicks[ring], one)
+	}
+}
+
+func (d *driver) slots(ring int) (n int) {
+	for _, p := range d.posted[ring] {
+		n += p.slots
+	}
+	return n
+}
+
+// take takes the first chain back that the device has given back, if there is one, and
+// returns how many bytes were written to it.
+func (d *driver) take(ring int) (p posted, n int, ok bool) {
+	if n, ok = d.rings[ring].used(); ok {
+		if len(d.posted[ring]) == 0 {
+			d.t.Fatalf("ring %d: a chain is given back that is not the device's", ring)
+		}
+		p, d.posted[ring] = d.posted[ring][0], d.posted[ring][1:]
+	}
+	return p, n, ok
+}
+
+// step has some frames be transmitted, up to last, and takes what there is.
+func (d *driver) step(last uint64) {
+	d.t.Helper()
+	const chain = 4
+	for d.sent < last && d.sent-d.got < ringSize && d.slots(1)+chain <= ringSize {
+		f := numbered(d.sent)
+		bufs := d.rings[1].pieces(d.r, len(f), 1+d.r.IntN(chain))
+		for _, b := range bufs {
+			f = f[copy(d.rings[1].at(b), f):]
+		}
+		d.post(1, bufs)
+		d.sent++
+	}
+	for d.slots(0)+2 <= ringSize {
+		d.post(0, d.rings[0].pieces(d.r, 500+d.r.IntN(2000), 2))
+	}
+	for ok := true; ok; {
+		_, _, ok = d.take(1)
+	}
+	for d.receive() {
+	}
+	runtime.Gosched()
+	if time.Now().After(d.late) {
+		d.t.Fatalf("%d frames were transmitted and %d received; chains that are the device's: %d, %d",
+			d.sent, d.got, len(d.posted[1]), len(d.posted[0]))
+	}
+}
+
+// receive takes one frame, if there is one, which has to be the next one.
+func (d *driver) receive() bool {
+	d.t.Helper()
+	p, n, ok := d.take(0)
+	if !ok {
+		return false
+	}
+	var f []byte
+	gather := func() {
+		for _, b := range p.bufs {
+			k := min(n, int(b.len))
+			f = append(f, d.rings[0].at(b)[:k]...)
+			n -= k
+		}
+	}
+	gather()
+	for range binary.LittleEndian.Uint16(f[10:]) - 1 {
+		if p, n, ok = d.take(0); !ok {
+			d.t.Fatal("a frame has fewer buffers than its header says")
+		}
+		gather()
+	}
+	f[10], f[11] = 0, 0
+	if want := numbered(d.got); !slices.Equal(f, want) {
+		d.t.Fatalf("frame %d of %d bytes comes back as %d:\n%x\n%x", d.got, len(want), len(f), want[:60], f[:60])
+	}
+	d.got++
+	return true
+}
+
+// exchange has frames come back until it was so many.
+func (d *driver) exchange(last uint64) {
+	d.t.Helper()
+	for d.got < last {
+		d.step(last)
+	}
+}
+
+// swap has buffers lie in the other half, and the device forget this one as soon as none of
+// its buffers are the device's.
+func (d *driver) swap() {
+	d.t.Helper()
+	old := d.half
+	d.plug(addMemReg, 1-old)
+	d.use(1 - old)
+	in := func(p posted) bool { return p.half == old }
+	for slices.ContainsFunc(d.posted[0], in) || slices.ContainsFunc(d.posted[1], in) {
+		d.step(d.sent + 1)
+	}
+	d.plug(remMemReg, old)
+}
+
+// echo sends what it reads from a queue back to it, until stop. Frames that are lost for want
+// of a front end it writes again. What it has not written, the next run does.
+type echo struct {
+	t       *testing.T
+	running sync.WaitGroup
+	stopped atomic.Bool
+	event   int
+	left    [][]byte
+}
+
+func newEcho(t *testing.T) *echo {
+	t.Helper()
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return &echo{t: t, event: fd}
+}
+
+func (e *echo) start(q *Queue) {
+	e.stopped.Store(false)
+	_, _ = unix.Read(e.event, make([]byte, 8))
+	e.running.Go(func() {
+		if err := e.run(q); err != nil {
+			e.t.Error(err)
+		}
+	})
+}
+
+func (e *echo) stop() {
+	e.stopped.Store(true)
+	_, _ = unix.Write(e.event, one)
+	e.running.Wait()
+}
+
+func (e *echo) run(q *Queue) error {
+	ops := readOps(8)
+	for !e.stopped.Load() {
+		if len(e.left) == 0 {
+			n := q.ReadFrames(ops)
+			for _, op := range ops[:n] {
+				switch {
+				case op.Err == nil:
+					e.left = append(e.left, slices.Clone(op.Frame))
+				case errors.Is(op.Err, errAgain):
+					e.sleep(q.FD())
+				default:
+					return fmt.Errorf("reading: %w", op.Err)
+				}
+			}
+			continue
+		}
+		writes := make([]vnet.WriteOp, len(e.left))
+		for i, f := range e.left {
+			writes[i].Head = f
+		}
+		q.WriteFrames(writes)
+		n := slices.IndexFunc(writes, func(op vnet.WriteOp) bool { return op.Err != nil })
+		if n < 0 {
+			e.left = nil
+			continue
+		}
+		e.left = e.left[n:]
+		if err := writes[n].Err; !errors.Is(err, errAgain) && !errors.Is(err, errDown) {
+			return fmt.Errorf("writing: %w", err)
+		}
+		e.sleep(q.WriteFD())
+	}
+	return nil
+}
+
+// sleep waits for a descriptor, or for stop.
+func (e *echo) sleep(fd int) {
+	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(e.event), Events: unix.POLLIN}}, -1)
+	runtime.Gosched()
+}

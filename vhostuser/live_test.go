@@ -1,0 +1,165 @@
+package vhostuser
+
+import (
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// openLive makes a device with one pair of rings.
+func openLive(t *testing.T, a Address) *Device {
+	t.Helper()
+	d, err := Open(Config{Address: a, Pairs: 1, Offloads: vnet.AllOffloads, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// meet returns what makes a connection with the device at an address.
+func meet(t *testing.T, a Address) func() *net.UnixConn {
+	t.Helper()
+	at := &net.UnixAddr{Name: a.Path, Net: "unix"}
+	how := func() (*net.UnixConn, error) { return net.DialUnix("unix", nil, at) }
+	if a.Client {
+		l, err := net.ListenUnix("unix", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		if err := l.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		how = l.AcceptUnix
+	}
+	return func() *net.UnixConn {
+		t.Helper()
+		c, err := how()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+}
+
+// TestMemoryWhileRingsRun has a front end bring memory, move its buffers there, and take the
+// memory away where they were, and stop rings and have them go on, while frames go both
+// ways. None is lost, changed or doubled.
+func TestMemoryWhileRingsRun(t *testing.T) {
+	for name, feats := range kinds {
+		t.Run(name, func(t *testing.T) {
+			a := Address{Path: filepath.Join(t.TempDir(), "s")}
+			d := openLive(t, a)
+			defer d.Close()
+			e := newEcho(t)
+			e.start(d.Queues()[0])
+			defer e.stop()
+			g := newDriver(t, feats)
+			g.start(meet(t, a)())
+			for i := range 20 {
+				g.exchange(g.got + 100)
+				g.swap()
+				g.exchange(g.got + 10)
+				g.restartRing(i % 2)
+			}
+			g.exchange(g.sent)
+			if s := d.Status(); s.Connections != 1 || s.LastError != "" || s.Dropped != 0 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// TestMemoryTakenAway has a front end take memory away that its rings need. It loses its
+// connection for that, and the next one is served.
+func TestMemoryTakenAway(t *testing.T) {
+	for name, feats := range kinds {
+		t.Run(name, func(t *testing.T) {
+			a := Address{Path: filepath.Join(t.TempDir(), "s")}
+			d := openLive(t, a)
+			defer d.Close()
+			e := newEcho(t)
+			e.start(d.Queues()[0])
+			defer e.stop()
+			connect := meet(t, a)
+			begin := func() *driver {
+				g := newDriver(t, feats)
+				g.start(connect())
+				g.exchange(50)
+				return g
+			}
+			ends := func(want string) {
+				t.Helper()
+				testenv.Eventually(t, func() bool { return strings.Contains(d.Status().LastError, want) }, want)
+				testenv.Explained(t, d.Status().LastError)
+			}
+			g := begin()
+			g.plug(remMemReg, g.half)
+			g.post(1, g.rings[1].pieces(g.r, 1000, 3))
+			ends("where there is no memory")
+			g = begin()
+			at := g.rings[1].base
+			body := numbers(0, at, buffersAt, userOf(at), 0)
+			if answer := g.say(remMemReg, flagNeedReply, body); answer[0] == 0 {
+				t.Error("the memory of a ring is gone, and the front end is told that this is good")
+			}
+			ends("is in no region of memory")
+			begin()
+		})
+	}
+}
+
+// TestRestart has the back end end and come again while the front end stays, and the
+// connection break while the back end stays, with frames under way in both directions: none
+// is lost, changed or doubled. A packed ring cannot do that without a driver that begins
+// it again: see TestRestartBehindTestpmd.
+func TestRestart(t *testing.T) {
+	for _, name := range []string{"split", "split with event index"} {
+		for _, client := range []bool{false, true} {
+			t.Run(name+map[bool]string{false: ", server", true: ", client"}[client], func(t *testing.T) {
+				a := Address{Path: filepath.Join(t.TempDir(), "s"), Client: client}
+				connect, e, g := meet(t, a), newEcho(t), newDriver(t, kinds[name])
+				d := openLive(t, a)
+				e.start(d.Queues()[0])
+				defer func() { // whichever there is
+					e.stop()
+					d.Close()
+				}()
+				for range 5 {
+					g.start(connect())
+					for until := g.got + 200; g.got < until; {
+						g.step(until + 100) // some are under way then
+					}
+					if err := g.conn.Close(); err != nil {
+						t.Fatal(err)
+					}
+					g.start(connect())
+					for until := g.got + 200; g.got < until; {
+						g.step(until + 100)
+					}
+					e.stop()
+					if s := d.Status(); s.LastError != "" && !strings.Contains(s.LastError, "connect") {
+						t.Errorf("%+v", s)
+					}
+					if err := d.Close(); err != nil {
+						t.Error(err)
+					}
+					if _, err := g.conn.Read(make([]byte, 1)); err == nil {
+						t.Errorf("the connection has not ended: %v", err)
+					}
+					d = openLive(t, a)
+					e.start(d.Queues()[0])
+				}
+				g.start(connect())
+				g.exchange(g.sent)
+			})
+		}
+	}
+}
