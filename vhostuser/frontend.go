@@ -259,7 +259,7 @@ func (f *frontEnd) setVring(m *message) error {
 		}
 		return f.change(func() error {
 			v.stop() // it goes on at the new place
-			v.addr = &a
+			v.addr, v.interrupted = &a, false
 			return nil
 		})
 	default:
@@ -337,19 +337,26 @@ func unmapAll(regions []region) {
 	}
 }
 
+// addRegion adds a region. It may be there already: QEMU 7.2 has a front end of its own for
+// each pair of rings, and each says so.
 func (f *frontEnd) addRegion(m *message) error {
 	regions := m.regions()
-	if err := regions[0].mapRegion(m.fds[0]); err != nil {
+	r := &regions[0]
+	if err := r.mapRegion(m.fds[0]); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(f.memory.regions, func(o region) bool { return o.sameFile(r) }) {
+		return r.unmap()
 	}
 	return f.setMemory(slices.Concat(f.memory.regions, regions), regions)
 }
 
+// removeRegion removes a region. It may be gone already, as with addRegion.
 func (f *frontEnd) removeRegion(m *message) error {
 	gone := m.regions()[0]
 	left := slices.DeleteFunc(slices.Clone(f.memory.regions), func(r region) bool { return r.same(&gone) })
 	if len(left) == len(f.memory.regions) {
-		return fmt.Errorf("%w: a region of memory at %#x is to be removed, and is not there", ErrFrontEnd, gone.guest)
+		return nil
 	}
 	return f.setMemory(left, nil)
 }
@@ -366,7 +373,7 @@ func (f *frontEnd) setMemory(regions, fresh []region) error {
 	err = f.change(func() error {
 		f.memory = m
 		for _, v := range f.d.rings {
-			v.stop() // they begin again where they were
+			v.interrupt()
 		}
 		return nil
 	})
@@ -387,7 +394,7 @@ func (f *frontEnd) reset() error {
 
 // forget makes the ring one of which nothing was said. The caller holds mu.
 func (v *vring) forget() error {
-	v.ring, v.addr, v.size, v.start, v.enabled = nil, nil, 0, 0, false
+	v.ring, v.addr, v.size, v.start, v.enabled, v.interrupted = nil, nil, 0, 0, false, false
 	v.finish.at, v.finish.segments = 0, 0
 	return errors.Join(takeEvent(&v.kick, -1), takeEvent(&v.call, -1))
 }

@@ -164,7 +164,7 @@ func TestHostileFrontEnd(t *testing.T) {
 		"overlap":                    {5, 1, table(region(0, 8192, 0, 0), region(4096, 8192, 1<<20, 0)), []int{file, file}, "overlap"},
 		"overlap of the front end's": {5, 1, table(region(0, 8192, 0, 0), region(1<<20, 8192, 4096, 0)), []int{file, file}, "overlap"},
 		"region without":             {37, 1, append(longs(0), region(0, 4096, 0, 0)...), nil, "without descriptor"},
-		"region that is not there":   {38, 1, append(longs(0), region(0, 4096, 0, 0)...), nil, "is not there"},
+		"region in no file":          {37, 1, append(longs(0), region(0, 4096, 0, 0)...), []int{other}, "its descriptor is not of a file"},
 		"enabled twice":              {18, need, words(0, 2), nil, "is to be enabled with 2"},
 	} {
 		t.Run(name, func(t *testing.T) {

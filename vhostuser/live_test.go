@@ -77,8 +77,8 @@ func TestMemoryWhileRingsRun(t *testing.T) {
 	}
 }
 
-// TestMemoryTakenAway has a front end take memory away that its rings need. It loses its
-// connection for that, and the next one is served.
+// TestMemoryTakenAway has a front end take memory away that its buffers lie in. It loses
+// its connection for that, and the next one is served.
 func TestMemoryTakenAway(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -95,23 +95,50 @@ func TestMemoryTakenAway(t *testing.T) {
 				g.exchange(50)
 				return g
 			}
-			ends := func(want string) {
-				t.Helper()
-				testenv.Eventually(t, func() bool { return strings.Contains(d.Status().LastError, want) }, want)
-				testenv.Explained(t, d.Status().LastError)
-			}
 			g := begin()
 			g.plug(remMemReg, g.half)
 			g.post(1, g.rings[1].pieces(g.r, 1000, 3))
-			ends("where there is no memory")
-			g = begin()
-			at := g.rings[1].base
-			body := numbers(0, at, buffersAt, userOf(at), 0)
-			if answer := g.say(remMemReg, flagNeedReply, body); answer[0] == 0 {
-				t.Error("the memory of a ring is gone, and the front end is told that this is good")
-			}
-			ends("is in no region of memory")
+			const want = "where there is no memory"
+			testenv.Eventually(t, func() bool { return strings.Contains(d.Status().LastError, want) }, want)
+			testenv.Explained(t, d.Status().LastError)
 			begin()
+		})
+	}
+}
+
+// TestMemoryReplaced has a front end remove all memory and add it again, piece by piece and
+// more than once, while chains are available: rings go on as soon as they have theirs.
+func TestMemoryReplaced(t *testing.T) {
+	for name, feats := range kinds {
+		t.Run(name, func(t *testing.T) {
+			a := Address{Path: filepath.Join(t.TempDir(), "s")}
+			d := openLive(t, a)
+			defer d.Close()
+			e := newEcho(t)
+			e.start(d.Queues()[0])
+			defer e.stop()
+			g := newDriver(t, feats)
+			g.start(meet(t, a)())
+			for range 20 {
+				for until := g.got + 50; g.got < until; {
+					g.step(until + 50) // some are under way then
+				}
+				for _, r := range []request{remMemReg, addMemReg} {
+					for range 2 { // as QEMU does, for each pair of rings
+						if r == remMemReg {
+							g.memory(r, 0, buffersAt)
+						}
+						g.plug(r, g.half)
+						if r == addMemReg {
+							g.memory(r, 0, buffersAt)
+						}
+					}
+				}
+			}
+			g.exchange(g.sent)
+			if s := d.Status(); s.Connections != 1 || s.LastError != "" || s.Dropped != 0 {
+				t.Errorf("%+v", s)
+			}
 		})
 	}
 }

@@ -20,8 +20,9 @@ type region struct {
 	user   uint64 // address in the front end's process, by which rings are known
 	offset uint64 // in the file
 
-	mem     []byte // the region; nil before mapRegion
-	mapping []byte // what is to be unmapped: it begins and ends with a page
+	dev, ino uint64 // of the file
+	mem      []byte // the region; nil before mapRegion
+	mapping  []byte // what is to be unmapped: it begins and ends with a page
 }
 
 // memory is all of it, in order of guest addresses. It does not change: another one
@@ -61,6 +62,7 @@ func (r *region) mapRegion(fd int) error {
 	// A child would have the guest's memory, and keep it.
 	_ = unix.Madvise(m, unix.MADV_DONTFORK)
 	_ = unix.Madvise(m, unix.MADV_DONTDUMP)
+	r.dev, r.ino = st.Dev, st.Ino
 	r.mapping = m
 	r.mem = m[r.offset-start:][:r.size:r.size]
 	return nil
@@ -78,6 +80,11 @@ func (r *region) unmap() error {
 // same reports whether both are the same part of the same addresses.
 func (r *region) same(o *region) bool {
 	return r.guest == o.guest && r.size == o.size && r.user == o.user
+}
+
+// sameFile reports whether both are the same part of the same file as well.
+func (r *region) sameFile(o *region) bool {
+	return r.same(o) && r.offset == o.offset && r.dev == o.dev && r.ino == o.ino
 }
 
 // newMemory puts mapped regions in order. No address may be in two.
@@ -157,6 +164,16 @@ func (m *memory) byUser(addr, n, align uint64) (unsafe.Pointer, error) {
 		}
 	}
 	return nil, fmt.Errorf("%w: a ring at %#x is in no region of memory", ErrFrontEnd, addr)
+}
+
+// holds reports whether all parts of a ring are somewhere in the memory.
+func (m *memory) holds(a *vringAddr) bool {
+	for _, addr := range []uint64{a.desc, a.driver, a.used} {
+		if !slices.ContainsFunc(m.regions, func(r region) bool { return addr-r.user < r.size }) {
+			return false
+		}
+	}
+	return true
 }
 
 // has reports whether an address of this process lies in the memory.

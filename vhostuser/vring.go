@@ -26,6 +26,9 @@ type vring struct {
 	start   uint32
 	kick    int // -1 for none
 	enabled bool
+	// interrupted is set while the ring waits for memory, which it had: that may be removed
+	// and added piece by piece.
+	interrupted bool
 
 	mu     sync.Mutex
 	ring   ring // nil: it is stopped
@@ -75,6 +78,9 @@ func (v *vring) begin(m *memory, f features) (err error) {
 	if v.ring != nil || v.kick < 0 || v.addr == nil || v.size == 0 || len(m.regions) == 0 {
 		return nil
 	}
+	if v.interrupted && !m.holds(v.addr) {
+		return nil
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			at, ok := p.(fault)
@@ -93,7 +99,7 @@ func (v *vring) begin(m *memory, f features) (err error) {
 	if err != nil {
 		return err
 	}
-	v.header, v.takes, v.armed = f.header(), f.takes(), false
+	v.header, v.takes, v.armed, v.interrupted = f.header(), f.takes(), false, false
 	v.arm(true)
 	return nil
 }
@@ -111,6 +117,15 @@ func (v *vring) stop() {
 	if v.ring != nil {
 		v.start = v.ring.position()
 		v.ring = nil
+	}
+}
+
+// interrupt stops the ring until the memory is there that it needs: it begins again where
+// it was. The caller holds mu.
+func (v *vring) interrupt() {
+	if v.ring != nil {
+		v.stop()
+		v.interrupted = true
 	}
 }
 
