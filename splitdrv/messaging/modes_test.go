@@ -1,10 +1,12 @@
 package messaging_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
@@ -142,10 +144,23 @@ func TestWhatImmediateDataCannotSay(t *testing.T) {
 			for i := range sizes {
 				sizes[i] = c.size(r)
 			}
+			if c.name == "element" {
+				n.Delay("a", time.Second) // no element comes back before the high ones are used
+			}
 			var wg sync.WaitGroup
 			for i := range a.wires {
 				wg.Go(func() {
-					if err := stream(ctx, a.wires[i], b.wires[i], sizes, mtu); err != nil {
+					sent := sendAll(ctx, a.wires[i], sizes, mtu)
+					if c.name == "element" {
+						until(t, func() error {
+							if a.conn.Stats().Channels[i].TxIndicated == 0 {
+								return errors.New("no transfer was indicated by a message")
+							}
+							return nil
+						})
+						n.Delay("a", 0)
+					}
+					if err := errors.Join(receiveAll(ctx, b.wires[i], sizes, mtu), <-sent); err != nil {
 						t.Errorf("queue %d: %v", i, err)
 					}
 				})

@@ -68,6 +68,12 @@ func frame(seq uint64, n int, mtu int) []byte {
 // stream sends frames of the given sizes into one wire and expects them, whole
 // and in order, at the other.
 func stream(ctx context.Context, from, to *porttest.Wire, sizes []int, mtu int) error {
+	sent := sendAll(ctx, from, sizes, mtu)
+	return errors.Join(receiveAll(ctx, to, sizes, mtu), <-sent)
+}
+
+// sendAll sends the frames of a stream in the background, and tells how that ended.
+func sendAll(ctx context.Context, from *porttest.Wire, sizes []int, mtu int) <-chan error {
 	errs := make(chan error, 1)
 	go func() {
 		for i, n := range sizes {
@@ -78,21 +84,23 @@ func stream(ctx context.Context, from, to *porttest.Wire, sizes []int, mtu int) 
 		}
 		errs <- nil
 	}()
+	return errs
+}
+
+// receiveAll receives the frames of a stream, whole and in order.
+func receiveAll(ctx context.Context, to *porttest.Wire, sizes []int, mtu int) error {
 	buf := make([]byte, vnet.MaxFrame+1)
-	var err error
 	for i, n := range sizes {
-		var got []byte
-		if got, err = to.Receive(ctx, buf); err != nil {
-			err = fmt.Errorf("receive frame %d of %d: %w", i, len(sizes), err)
-			break
+		got, err := to.Receive(ctx, buf)
+		if err != nil {
+			return fmt.Errorf("receive frame %d of %d: %w", i, len(sizes), err)
 		}
 		if !bytes.Equal(got, frame(uint64(i), n, mtu)) {
-			err = fmt.Errorf("frame %d: %d bytes arrived, differing from the %d sent", i, len(got), n)
-			break
+			return fmt.Errorf("frame %d: %d bytes arrived, differing from the %d sent", i, len(got), n)
 		}
 		progress(ctx)
 	}
-	return errors.Join(err, <-errs)
+	return nil
 }
 
 func randomSizes(seed uint64, n int) []int {
