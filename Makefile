@@ -66,6 +66,11 @@ test-faults: ## run all tests with two machines: faults of cable, machine, proce
 	@scripts/setup.sh build test
 	@scripts/test machines faults
 
+.PHONY: test-vhost-guest
+test-vhost-guest: ## run the tests with a QEMU guest at a vhost-user port (as root, or by sudo)
+	@scripts/setup.sh build test
+	@scripts/test vhost-guest
+
 .PHONY: check
 check: ## check format, vet, lint, shell scripts, module files
 	@scripts/setup.sh build test

@@ -3,7 +3,7 @@
 //
 // A test that needs something the machine lacks is skipped, unless the
 // environment variable SPLITNIC_REQUIRE lists what it needs: root, tun, rdma,
-// tools, kvm, or all, separated by commas. Then the skip is a failure, so that
+// tools, vm, or all, separated by commas. Then the skip is a failure, so that
 // a CI job cannot turn green by running nothing.
 package testenv
 
@@ -69,6 +69,15 @@ func NeedRDMA(t testing.TB, n int) []string {
 		names = append(names, e.Name())
 	}
 	return names
+}
+
+// NeedVM needs somebody who wants a virtual machine to boot, which takes its time.
+func NeedVM(t testing.TB) {
+	t.Helper()
+	NeedRoot(t)
+	if !required(os.Getenv(requireVar), "vm") {
+		t.Skip("this test boots a virtual machine: make test-vhost-guest")
+	}
 }
 
 // NeedTools needs the given programs in the search path.

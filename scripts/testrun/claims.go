@@ -238,6 +238,8 @@ func layerOf(test string) string {
 		return "machines"
 	case strings.HasPrefix(test, faultsPrefix):
 		return "faults"
+	case strings.HasPrefix(test, vmPrefix):
+		return "vhost-guest"
 	default:
 		return "unit"
 	}

@@ -26,10 +26,11 @@ type layer struct {
 // layers are all there are, in the order they run.
 var layers = []layer{
 	{name: "unit", what: "without privileges", run: runUnit},
-	{name: "netns", what: "as root, in network namespaces of their own", run: runNetns},
+	{name: "netns", what: "as root, in network namespaces of their own", run: asRoot(netnsPrefix)},
 	{name: "softroce", what: "on RDMA devices, and of the harness that has them", run: runSoftRoCE},
 	{name: "machines", what: "with two guests that a cable joins", run: withMachines(machinesPrefix)},
 	{name: "faults", what: "with two guests, which take longer", run: withMachines(faultsPrefix), extra: true},
+	{name: "vhost-guest", what: "as root, with a guest at a vhost-user port", run: asRoot(vmPrefix, "vm"), extra: true},
 }
 
 // A package's tests are ended after so long, for those that hang and do not bound their
@@ -75,16 +76,17 @@ func runUnit(ctx context.Context, r *runner) error {
 	return nil
 }
 
-// runNetns builds the tests of network namespaces as the user who calls and
-// runs them as root.
-func runNetns(ctx context.Context, r *runner) error {
-	const require = "root,tun,tools"
-	path := "PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin"
-	program := "env '" + path + "' SPLITNIC_REQUIRE=" + require
-	if os.Geteuid() != 0 {
-		program = "sudo " + program
+// asRoot builds the tests with that prefix as the user who calls and runs them as root.
+func asRoot(prefix string, needs ...string) func(context.Context, *runner) error {
+	return func(ctx context.Context, r *runner) error {
+		require := strings.Join(append([]string{"root", "tun", "tools"}, needs...), ",")
+		path := "PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin"
+		program := "env '" + path + "' SPLITNIC_REQUIRE=" + require
+		if os.Geteuid() != 0 {
+			program = "sudo " + program
+		}
+		return r.goTestOf(ctx, r.pick(prefix), require, "-race", "-exec", program)
 	}
-	return r.goTestOf(ctx, r.pick(netnsPrefix), require, "-race", "-exec", program)
 }
 
 // runSoftRoCE runs the tests that need RDMA devices, two packages at a time, each

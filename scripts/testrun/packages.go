@@ -24,11 +24,12 @@ const (
 	guestPrefix    = "TestGuest"    // start guests themselves
 	machinesPrefix = "TestMachines" // with two guests that a cable joins
 	faultsPrefix   = "TestFaults"   // the same, and take long
+	vmPrefix       = "TestVM"       // as root, with a guest at a vhost-user port
 )
 
 // notUnit matches the names of tests that are not unit tests.
 const notUnit = "^(" + netnsPrefix + "|" + rdmaPrefix + "|" + guestPrefix + "|" + machinesPrefix + "|" + faultsPrefix +
-	")"
+	"|" + vmPrefix + ")"
 
 // testPackage is a package of this module that has tests.
 type testPackage struct {

@@ -62,36 +62,7 @@ func newSteeredTestbed(t *testing.T, kind string, mtu, wanted, granted int, clas
 	testenv.NeedTools(t, "ping", "ethtool")
 	w := newWorld(t)
 	s := &testbed{world: w, hostNS: testenv.NetNS(t), unitNS: testenv.NetNS(t), lanNS: testenv.NetNS(t)}
-	testenv.Veth(t, s.unitNS, "eth1", s.lanNS, "lan0")
-	for ns, name := range map[string]string{s.unitNS: "eth1", s.lanNS: "lan0"} {
-		testenv.With(t, ns, func(h *netlink.Handle) error {
-			return h.LinkSetMTU(testenv.Link(t, ns, name), mtu)
-		})
-		testenv.Up(t, ns, name)
-	}
-	testenv.Address(t, s.lanNS, "lan0", lanAddr+"/24")
-	testenv.Address(t, s.lanNS, "lan0", lanAddr6+"/64")
-
-	nic := "eth1"
-	if kind == "tap" {
-		nic = "br0"
-		testenv.Bridge(t, s.unitNS, nic, "eth1")
-	}
-	s.unit, _ = w.unit(func(c *iounit.Config) {
-		c.MaxQueues = granted
-		c.OpenLAN = func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
-			return lan.Open(kind+":"+nic, lan.Config{NetNS: s.unitNS, MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
-		}
-		c.Latency = classes
-		c.OpenLatencyLAN = func(mac net.HardwareAddr, rule steer.Rule) (lan.Interface, error) {
-			return lan.Open(kind+":"+nic, lan.Config{NetNS: s.unitNS, MAC: mac, Queues: rule.Queues, Offloads: vnet.AllOffloads,
-				Latency: &rule})
-		}
-		c.LinkState = func() (lan.LinkState, error) {
-			info, err := lan.LinkInfo(nic, s.unitNS)
-			return info.LinkState, err
-		}
-	})
+	s.unit = w.unitOnVeth(s.unitNS, s.lanNS, kind, mtu, granted, func(c *iounit.Config) { c.Latency = classes })
 	dev, err := tap.Open(tap.Config{Name: "sn0", NetNS: s.hostNS, Queues: wanted, Offloads: vnet.AllOffloads})
 	if err != nil {
 		t.Fatal(err)
@@ -112,6 +83,47 @@ func newSteeredTestbed(t *testing.T, kind string, mtu, wanted, granted int, clas
 	testenv.Address(t, s.hostNS, "sn0", "10.78.0.2/24")
 	testenv.Address(t, s.hostNS, "sn0", "fd78::2/64")
 	return s
+}
+
+// unitOnVeth starts an I/O unit whose card is a veth in one namespace with the LAN in
+// another, at its other end.
+func (w *world) unitOnVeth(
+	unitNS, lanNS, kind string, mtu, queues int, change ...func(*iounit.Config),
+) *iounit.Unit {
+	t := w.t
+	t.Helper()
+	testenv.Veth(t, unitNS, "eth1", lanNS, "lan0")
+	for ns, name := range map[string]string{unitNS: "eth1", lanNS: "lan0"} {
+		testenv.With(t, ns, func(h *netlink.Handle) error {
+			return h.LinkSetMTU(testenv.Link(t, ns, name), mtu)
+		})
+		testenv.Up(t, ns, name)
+	}
+	testenv.Address(t, lanNS, "lan0", lanAddr+"/24")
+	testenv.Address(t, lanNS, "lan0", lanAddr6+"/64")
+	nic := "eth1"
+	if kind == "tap" {
+		nic = "br0"
+		testenv.Bridge(t, unitNS, nic, "eth1")
+	}
+	open := func(c lan.Config) (lan.Interface, error) {
+		c.NetNS, c.Offloads = unitNS, vnet.AllOffloads
+		return lan.Open(kind+":"+nic, c)
+	}
+	u, _ := w.unit(append([]func(*iounit.Config){func(c *iounit.Config) {
+		c.MaxQueues = queues
+		c.OpenLAN = func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
+			return open(lan.Config{MAC: mac, Queues: queues})
+		}
+		c.OpenLatencyLAN = func(mac net.HardwareAddr, rule steer.Rule) (lan.Interface, error) {
+			return open(lan.Config{MAC: mac, Queues: rule.Queues, Latency: &rule})
+		}
+		c.LinkState = func() (lan.LinkState, error) {
+			info, err := lan.LinkInfo(nic, unitNS)
+			return info.LinkState, err
+		}
+	}}, change...)...)
+	return u
 }
 
 func (s *testbed) carrier(t *testing.T) func() bool {
