@@ -106,6 +106,7 @@ func TestHeldTwice(t *testing.T) {
 	f.holds(1, 2, 7)
 	f.broken(1, session.ErrUnexpected)
 	f.holds(1, 2, 8).holds(2, 1, 8).is("2 end full", "2 ended", "1 end full", "1 ended") // they have one
+	f.ids = 6
 	if id := f.p.newID(); id == 7 {
 		t.Error("an identifier is used again")
 	}
@@ -117,9 +118,22 @@ func TestHeldMany(t *testing.T) {
 	for id := range session.DirectID(4) {
 		f.holds(1, 2, id+1).is()
 	}
+	if id := f.p.newID(); id <= 4 {
+		t.Error("an identifier of what is held is used again")
+	}
 	f.holds(1, 2, 9).is("1 end full", "1 ended")
 	f.step(1, session.DirectEnd, 2).is("1 ended")
 	f.step(1, session.DirectEnded, 2).holds(1, 2, 9).is()
 	f.did(f.p.Leave(f.now, 1)).is()
+	f.none()
+}
+
+// TestHeldExpires has nobody come for two connections, which are held one after the other.
+func TestHeldExpires(t *testing.T) {
+	f := newFixture(t).set(1).holds(1, 2, 7).after(time.Second).holds(1, 2, 8)
+	f.is()
+	f.after(2*time.Second).is("1 end unconfirmed", "1 ended")
+	f.after(time.Second - 1).is()
+	f.after(1).is("1 end unconfirmed", "1 ended")
 	f.none()
 }

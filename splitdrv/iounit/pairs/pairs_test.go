@@ -13,6 +13,13 @@ import (
 
 // TestOffer reads both offers, and what each host gets of the other's answer.
 func TestOffer(t *testing.T) {
+	for name, platform := range map[string]protocol.Platform{"first by number": 1001, "first by platform": 2001} {
+		t.Run(name, func(t *testing.T) { offer(t, platform) })
+	}
+}
+
+// offer has host 1 of that platform, and host 2 of 1002.
+func offer(t *testing.T, platform protocol.Platform) {
 	f := newFixture(t)
 	vlans := protocol.VLANSet{}
 	vlans.Add(5)
@@ -20,16 +27,24 @@ func TestOffer(t *testing.T) {
 		x.MACs = append(x.MACs, protocol.MAC{2, 2, 2, 2, 2, 2})
 		x.VLANs, x.Pools, x.Features = vlans, 2, []string{protocol.FeatureOneTouch, protocol.FeatureWindow}
 	})
-	f.set(1).flows(2, 1, 1000)
-	offers := f.is("1 offer", "2 offer")
+	f.set(1, func(x *Facts) { x.Platform = platform }).flows(2, 1, 1000)
+	platforms := map[Host]protocol.Platform{1: platform, 2: facts(2).Platform}
+	offers := f.said
+	if f.said = nil; len(offers) != 2 {
+		t.Fatalf("said %+v", offers)
+	}
+	if first := offers[0].To; platforms[first] > platforms[3-first] {
+		t.Errorf("host %d has the first place", first)
+	}
 	a, b := offers[0].Message, offers[1].Message
 	if !a.First || b.First || *a.Secret != *b.Secret || a.ID != b.ID {
 		t.Errorf("%+v, %+v", a, b)
 	}
-	for i, d := range []*session.Direct{a, b} {
-		own, other := Host(1+i), Host(2-i)
-		if p := d.Peer; p.Platform != facts(other).Platform || p.Name != facts(other).Name || p.VLANs != vlans ||
-			p.MACs[0] != facts(other).MACs[0] || p.Own[0] != facts(own).MACs[0] || len(p.MACs) != 2-i || len(p.Own) != 1+i {
+	for _, o := range offers {
+		d, own, other := o.Message, o.To, 3-o.To
+		if p := d.Peer; p.Platform != platforms[other] || p.Name != facts(other).Name || p.VLANs != vlans ||
+			p.MACs[0] != facts(other).MACs[0] || p.Own[0] != facts(own).MACs[0] || len(p.MACs) != int(other) ||
+			len(p.Own) != int(own) {
 			t.Errorf("host %d is told %+v", own, p)
 		}
 		if d.Mode != protocol.ModeImm || d.MTU != 1500 || d.Pools != 2 ||
@@ -38,8 +53,9 @@ func TestOffer(t *testing.T) {
 		}
 	}
 	f.step(2, session.DirectAccept, 1).step(1, session.DirectAccept, 1)
-	for i, act := range f.is("1 connect", "2 connect") {
-		if m := act.Message; m.Channels[0].QPN != uint32(10*(2-i)) || m.ControlReceives == 0 {
+	for _, act := range f.said {
+		if m := act.Message; m.Step != session.DirectConnect || m.Channels[0].QPN != uint32(10*(3-act.To)) ||
+			m.ControlReceives == 0 {
 			t.Errorf("host %d connects to %+v", act.To, m)
 		}
 	}
@@ -116,6 +132,7 @@ func TestOfferedAgain(t *testing.T) {
 	for cause, change := range map[Cause]func(*Facts){
 		Address: func(x *Facts) { x.MACs = []protocol.MAC{{2, 9, 9, 9, 9, 9}} },
 		VLANs:   func(x *Facts) { x.VLANs = protocol.VLANSet{} }, Name: func(x *Facts) { x.Name = "gamma" },
+		Mode: func(x *Facts) { x.Mode, x.Modes = protocol.ModeIndicate, []protocol.Mode{protocol.ModeIndicate} },
 	} {
 		f := newFixture(t).started()
 		f.set(2, change).is("1 end "+string(cause), "2 end "+string(cause))
@@ -204,7 +221,8 @@ func TestMessages(t *testing.T) {
 			})
 		}
 	}
-	f := newFixture(t).offered().hears(1, &session.Direct{Step: accept, ID: 1, ControlReceives: 1})
+	least := protocol.ControlReceives(protocol.ModeImm, 1, mostPools)
+	f := newFixture(t).offered().hears(1, &session.Direct{Step: accept, ID: 1, ControlReceives: least - 1})
 	f.broken(1, session.ErrMessage)
 }
 
@@ -235,6 +253,14 @@ func TestTimeouts(t *testing.T) {
 			f.step(2, session.DirectEnded, 1).is()
 			if c := f.p.Counts(); c.Ends[Timeout] != 1 || c.Unanswered != 1 || c.Stray != 1 {
 				t.Errorf("%+v", c)
+			}
+			// It had been over for 2 s, and failed once.
+			f.flows(1, 2, 1000).is("1 offer", "2 offer")
+			f.after(2*time.Second).is("1 end timeout", "2 end timeout")
+			f.step(1, session.DirectEnded, 2).step(2, session.DirectEnded, 2).is("2 ended", "1 ended")
+			f.flows(1, 2, 1000).is()
+			if l := f.p.List(); len(l) != 1 || l[0].Why != Resting {
+				t.Errorf("%+v", l)
 			}
 		})
 	}
@@ -277,10 +303,12 @@ func TestRests(t *testing.T) {
 	rests(time.Minute)
 	fail(60 * time.Second)
 	rests(time.Second)
-	fail(0)
-	f.set(1, func(x *Facts) { x.MACs = []protocol.MAC{{2, 9, 9, 9, 9, 9}} }) // nothing rests any more
-	fail(0)
-	rests(time.Second)
+	for h := range Host(2) {
+		fail(0)
+		f.set(1+h, func(x *Facts) { x.MACs = []protocol.MAC{{2, 9, 9, 9, 9, byte(h)}} }) // nothing rests any more
+		fail(0)
+		rests(time.Second)
+	}
 }
 
 // TestGone has a host leave in each step: the other one hears that nothing comes any
@@ -391,15 +419,17 @@ func TestBounds(t *testing.T) {
 	f.step(0, session.DirectEnded, 1).step(1, session.DirectEnded, 1).is("1 ended", "0 ended")
 	connect(0, 3)
 
-	f = newFixture(t, func(c *Config) { c.Peers = 64 })
-	var flows []Flow
-	for h := range Host(20) {
-		f.set(h)
-		flows = append(flows, Flow{0, h, 1000}, Flow{18, 19, 1000})
-	}
-	f.did(f.p.Traffic(f.now, f.now, flows))
-	if n := len(f.said) / 2; n != opening+1 {
-		t.Errorf("%d offers at a time", n)
+	for _, hub := range []Host{0, 19} {
+		f = newFixture(t, func(c *Config) { c.Peers = 64 })
+		var flows []Flow
+		for h := range Host(20) {
+			f.set(h)
+			flows = append(flows, Flow{hub, h, 1000}, Flow{17, 18, 1000})
+		}
+		f.did(f.p.Traffic(f.now, f.now, flows))
+		if n := len(f.said) / 2; n != opening+1 {
+			t.Errorf("%d offers at a time", n)
+		}
 	}
 }
 
