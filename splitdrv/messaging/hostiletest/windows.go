@@ -81,6 +81,13 @@ func windows() []Attack {
 	write := func(p *Peer, channel int, l protocol.Pool) {
 		p.post(p.data[channel-1], fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: l.Addr, RKey: l.RKey}, frame(100))
 	}
+	usable := func(p *Peer) { // at once
+		p.send(p.lend(func(l *protocol.Pool) { l.Context = protocol.PoolContext(1, protocol.PoolKeyFollows) }))
+		p.Alive()
+		if n := p.stats().Channels[0].Remote.Elements; n != ownElements {
+			p.t.Errorf("there are %d elements to write to, and %d are lent", n, ownElements)
+		}
+	}
 	return []Attack{
 		{Name: "write through a window over another channel", Modes: writing, Refused: accessError, Local: true,
 			prepare: windowed, do: func(p *Peer) {
@@ -208,6 +215,31 @@ func windows() []Attack {
 			})
 			p.Alive()
 		}},
+		{Name: "pools whose keys come in the order of their offer", Modes: writing, Local: true, prepare: keysSent,
+			do: func(p *Peer) {
+				first, second := p.pool(3), p.pool(4)
+				for _, l := range []*protocol.Pool{&first, &second} {
+					l.RKey, l.Context = 0, protocol.PoolContext(1, protocol.PoolKeyFollows)
+				}
+				first.ElementSize /= 2
+				p.send(protocol.AppendBufferRecvPool(nil, 0, first, second))
+				p.key(p.region.RKey())
+				p.key(7) // which is none: the frame does not go there
+				p.victim.until(p.ctx, func() bool {
+					p.poll()
+					return p.stats().Channels[0].Remote.Elements == 2*ownElements
+				})
+				p.victim.sendFrame(p.ctx, frame(100))
+				p.victim.until(p.ctx, func() bool {
+					p.poll()
+					return p.stats().Channels[0].TxFrames == 1
+				})
+				p.Alive()
+			}},
+		{Name: "pool that says that its key follows, where that was not agreed on", Modes: writing, Local: true,
+			prepare: agreed, do: usable},
+		{Name: "pool that says that its key follows, where there are no keys", Modes: sending, Local: true,
+			prepare: func(_ *victim, cfg *messaging.Config) { cfg.KeySend = true }, do: usable},
 		{Name: "return of a pool that is not invalidated", Modes: writing, Local: true, prepare: agreed, do: func(p *Peer) {
 			// It costs the attacker a pool.
 			p.giveBack(first(p).Ref)

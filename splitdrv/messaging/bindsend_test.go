@@ -1,0 +1,75 @@
+package messaging
+
+import (
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// notingQP notes what is posted, of which nothing completes.
+type notingQP struct {
+	fabric.QP
+	sent []fabric.SendWR
+	keys []fabric.Flags // of the messages with keys
+}
+
+func (q *notingQP) PostSend(wrs []fabric.SendWR) (int, error) {
+	q.sent = append(q.sent, wrs...)
+	return len(wrs), nil
+}
+
+func (q *notingQP) BindSend(
+	_ fabric.Window, _ fabric.Region, _ uint64, _ int, _, _ uint64, f fabric.Flags,
+) (uint32, error) {
+	q.keys = append(q.keys, f)
+	return 7, nil
+}
+
+// TestBindSendRoom has a pool's window be bound, and its key sent, where the send queue
+// has room for so many work requests. Where there is room for one, and none of those
+// posted has a completion, that one has to ask for it.
+func TestBindSendRoom(t *testing.T) {
+	for _, tt := range []struct {
+		room          int
+		completes     bool // what was posted last
+		drains, binds int
+	}{
+		{0, true, 0, 0}, {1, true, 0, 0}, {1, false, 1, 0}, {2, true, 0, 1}, {2, false, 0, 1}, {3, false, 0, 1},
+	} {
+		dev := fabrictest.New().Device("a")
+		t.Cleanup(func() { dev.Close() })
+		c, err := New(Config{Device: dev, Mode: protocol.ModeImm, Protection: ProtectWindow, KeySend: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		ch := c.channels[0]
+		qp := &notingQP{QP: ch.qp}
+		ch.qp = qp
+		s := ch.tx
+		s.posted = uint32(s.depth - tt.room)
+		if s.signaled = s.posted; !tt.completes {
+			s.signaled--
+		}
+		done, err := s.bindSend((*ch.rx.local.Load())[0])
+		if err != nil || done != (tt.binds == 1) || len(qp.sent) != tt.drains || len(qp.keys) != tt.binds {
+			t.Errorf("%+v: done %t, %v; %d drains, %d binds", tt, done, err, len(qp.sent), len(qp.keys))
+			continue
+		}
+		if n := tt.drains + 2*tt.binds; int(s.posted) != s.depth-tt.room+n || s.ring.len() != tt.drains+tt.binds {
+			t.Errorf("%+v: %d posted, %d to complete", tt, int(s.posted)-s.depth+tt.room, s.ring.len())
+		}
+		for _, wr := range qp.sent {
+			if wr.Op != fabric.OpWrite || wr.Len != 0 || wr.Flags&fabric.Signaled == 0 {
+				t.Errorf("%+v: %+v", tt, wr)
+			}
+		}
+		for _, f := range qp.keys {
+			if f != fabric.Signaled|fabric.Solicited {
+				t.Errorf("%+v: the message with the key has flags %v", tt, f)
+			}
+		}
+	}
+}
