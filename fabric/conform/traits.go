@@ -17,6 +17,9 @@ type Traits struct {
 	// BadLocal is the status of a request that exceeds its local region; 0 means
 	// StatusLocProtErr.
 	BadLocal fabric.Status
+	// BadBind is the status of a bind that the device refuses; 0 means
+	// StatusMWBindErr.
+	BadBind fabric.Status
 	// RefusedWriteImm is the status of the receive that is first in the queue
 	// when a write with immediate data is refused; 0 means StatusWRFlushErr,
 	// like those behind it.
@@ -76,7 +79,7 @@ var softRoCE = []struct {
 	// requester is flushed with what is behind it, and a flush raises no event on
 	// a CQ armed for solicited ones. Seen on 6.12.
 	{Kernel{6, 4}, func(t *Traits) {
-		t.BadLKey, t.BadLocal = fabric.StatusWRFlushErr, fabric.StatusWRFlushErr
+		t.BadLKey, t.BadLocal, t.BadBind = fabric.StatusWRFlushErr, fabric.StatusWRFlushErr, fabric.StatusWRFlushErr
 		t.QuietFlushes = true
 	}},
 }
@@ -111,6 +114,9 @@ func (t Traits) withDefaults() Traits {
 	}
 	if t.BadLocal == 0 {
 		t.BadLocal = fabric.StatusLocProtErr
+	}
+	if t.BadBind == 0 {
+		t.BadBind = fabric.StatusMWBindErr
 	}
 	if t.RefusedWriteImm == 0 {
 		t.RefusedWriteImm = fabric.StatusWRFlushErr

@@ -25,7 +25,8 @@ func TestSoftRoCE(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := conform.SoftRoCE(k)
-		if got.NoWindows != c.noWindows || got.QuietFlushes != c.quiet || got.BadLKey != c.badLKey || !got.LateReceives ||
+		if got.NoWindows != c.noWindows || got.QuietFlushes != c.quiet || got.BadLKey != c.badLKey ||
+			(got.BadBind == fabric.StatusWRFlushErr) != c.quiet || !got.LateReceives ||
 			!got.LostRefusals {
 			t.Errorf("%s: %+v", c.release, got)
 		}

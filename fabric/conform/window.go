@@ -148,7 +148,7 @@ func testWindowBindSendFails(r *fixture) {
 	r.receive(r.a.qp, fabric.RecvWR{ID: 1})
 	must(r.b.qp.BindSend(w, unbindable, unbindable.Addr(), windowSize, 7, 8, fabric.Signaled))(r)
 	c := r.take(r.b.sendCQ, 2)
-	r.all(r.b.qp, fabric.StatusMWBindErr, 7, c[0])
+	r.all(r.b.qp, r.Traits.BadBind, 7, c[0])
 	r.all(r.b.qp, fabric.StatusWRFlushErr, 8, c[1])
 	r.none(r.a.recvCQ)
 	r.dead(r.b, r.a)

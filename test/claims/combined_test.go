@@ -271,6 +271,9 @@ func TestRDMACombinedBindFails(t *testing.T) { onSoftRoCE(t, combinedBindFails) 
 // key and writes nothing there; the session ends, says why, and leaves nothing behind.
 func combinedBindFails(t *testing.T, on fabricOf) {
 	var from atomic.Bool
+	var device fabric.Device
+	open := on.open
+	on.open = func(t testing.TB) (h, u fabric.Device) { h, device = open(t); return h, device }
 	p := newPair(t, unbindable(on, &from), combined(time.Hour))
 	from.Store(true)
 	h, u := p.halfs[hostSide].conn, p.halfs[unitSide].conn
@@ -282,8 +285,8 @@ func combinedBindFails(t *testing.T, on fabricOf) {
 	case <-deadline(t).Done():
 		t.Fatal("the session goes on")
 	}
-	err := u.Err()
-	if !errors.Is(err, &fabric.WCError{Status: fabric.StatusMWBindErr}) ||
+	err, status := u.Err(), badBind(t, device)
+	if !errors.Is(err, &fabric.WCError{Status: status}) || status == fabric.StatusMWBindErr &&
 		!strings.HasPrefix(err.Error(), "bind a memory window on data channel 1") {
 		t.Errorf("the session has ended: %v", err)
 	}

@@ -2,6 +2,7 @@ package claims
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -75,6 +77,19 @@ func (on fabricOf) configure(c *messaging.Config) {
 	default:
 		c.OneTouch, c.Invalidation = true, c.Device.Limits().Windows
 	}
+}
+
+// badBind is what a device says of a bind that it refuses.
+func badBind(t *testing.T, d fabric.Device) fabric.Status {
+	driver := ""
+	if v, ok := d.(*verbs.Context); ok {
+		driver = v.Driver()
+	}
+	traits, err := conform.TraitsOf(driver, testenv.KernelRelease(t), d.Limits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmp.Or(traits.BadBind, fabric.StatusMWBindErr)
 }
 
 // memory is a fabric in memory.
