@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 
@@ -34,6 +35,8 @@ type Config struct {
 	// frames; the rule's own number of queues does not matter. Where the kernel
 	// cannot do it, Open fails with an error that wraps steer.ErrUnavailable.
 	Latency *steer.Rule
+	// Log is told who connects to a port of a switch in user space; nil: nobody is.
+	Log *slog.Logger
 	// NoRing has macvtap and tap make a system call for each frame, also where
 	// io_uring(7) could save some.
 	NoRing bool
@@ -166,13 +169,15 @@ type Kind string
 
 // The back-ends.
 const (
-	Macvtap Kind = "macvtap"
-	Packet  Kind = "packet"
-	TAP     Kind = "tap"
+	Macvtap   Kind = "macvtap"
+	Packet    Kind = "packet"
+	TAP       Kind = "tap"
+	VhostUser Kind = "vhost-user"
 )
 
 // ParseSpec splits a specification such as "macvtap:eth1" into its back-end
-// and the network card or bridge. Without a back-end it is a macvtap.
+// and the network card, bridge or directory of a switch. Without a back-end it is a
+// macvtap.
 func ParseSpec(spec string) (Kind, string, error) {
 	kind, nic, ok := strings.Cut(spec, ":")
 	if !ok {
@@ -187,8 +192,14 @@ func ParseSpec(spec string) (Kind, string, error) {
 			return "", "", fmt.Errorf("LAN interface %q names no network card; use for example %s:eth1", spec, kind)
 		}
 		return k, nic, nil
+	case VhostUser:
+		if _, err := parseSwitch(nic); err != nil {
+			return "", "", fmt.Errorf("LAN interface %q: %w", spec, err)
+		}
+		return k, nic, nil
 	}
-	return "", "", fmt.Errorf("LAN interface %q: unknown kind %q; use macvtap:NIC, packet:NIC or tap:BRIDGE", spec, kind)
+	return "", "", fmt.Errorf("LAN interface %q: unknown kind %q; "+
+		"use macvtap:NIC, packet:NIC, tap:BRIDGE or vhost-user:DIRECTORY", spec, kind)
 }
 
 // Open makes a host's port as spec says. A card that is administratively down is
@@ -229,6 +240,9 @@ func (c *Card) port(cfg Config) (Interface, error) {
 	}
 	if err := checkMAC(cfg.MAC); err != nil {
 		return nil, err
+	}
+	if c.userSwitch != nil {
+		return c.userSwitch.open(cfg)
 	}
 	s, link, err := c.open()
 	if err != nil {

@@ -124,13 +124,15 @@ func (s *shared) stateOf(link netlink.Link) LinkState {
 	return LinkState{Up: a.RawFlags&up == up, MTU: a.MTU, Speed: speed}
 }
 
-// Card is a network card, or a bridge, on which ports are opened that share what
+// Card is a network card, a bridge, or a switch in user space, on which ports are opened that share what
 // looks after it. It keeps nothing open itself: without ports there is nothing to
 // close.
 type Card struct {
 	kind    Kind
 	nic, ns string
 	spec    string
+
+	userSwitch *userSwitch // nil: it is one of the kernel's
 
 	mu  sync.Mutex
 	now *shared // nil, or without a user any more, before the next use
@@ -143,7 +145,11 @@ func NewCard(spec, ns string) (*Card, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Card{kind: kind, nic: nic, ns: ns, spec: spec}, nil
+	c := &Card{kind: kind, nic: nic, ns: ns, spec: spec}
+	if kind == VhostUser {
+		c.userSwitch, err = parseSwitch(nic)
+	}
+	return c, err
 }
 
 // use makes the caller a user of what the ports share, and looks up the card. One
@@ -176,6 +182,9 @@ func (c *Card) use() (*shared, netlink.Link, error) {
 
 // Info looks up the card. If it is missing, the error lists those that are there.
 func (c *Card) Info() (Info, error) {
+	if c.userSwitch != nil {
+		return c.userSwitch.info()
+	}
 	s, link, err := c.use()
 	if err != nil {
 		return Info{}, err

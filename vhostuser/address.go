@@ -22,7 +22,8 @@ type Address struct {
 // Prefix is what an address begins with.
 const Prefix = "vhost-user:"
 
-const maxPath = len(unix.RawSockaddrUnix{}.Path) - 1
+// MaxPath is how many bytes the path of a socket has at most.
+const MaxPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
 // ParseAddress reads vhost-user:PATH, or vhost-user:PATH,client.
 func ParseAddress(s string) (Address, error) {
@@ -36,8 +37,8 @@ func ParseAddress(s string) (Address, error) {
 		return Address{}, fmt.Errorf("%q: behind the comma must be client, or nothing", s)
 	case !filepath.IsAbs(path):
 		return Address{}, fmt.Errorf("%q: the path of the socket must begin with /", s)
-	case len(path) > maxPath:
-		return Address{}, fmt.Errorf("%q: the path of a socket has at most %d bytes, and this one %d", s, maxPath, len(path))
+	case len(path) > MaxPath:
+		return Address{}, fmt.Errorf("%q: the path of a socket has at most %d bytes, and this one %d", s, MaxPath, len(path))
 	}
 	return Address{Path: path, Client: client}, nil
 }

@@ -38,6 +38,7 @@ type Device struct {
 
 	mu     sync.Mutex // held while rings change; guards what follows
 	active int        // queues in use
+	down   bool       // no frames pass
 	status Status
 	up     bool
 	heard  chan struct{} // closed and made again when something has changed
@@ -65,6 +66,7 @@ type Status struct {
 	WrittenFrames uint64 `json:"written_frames"`
 	WrittenBytes  uint64 `json:"written_bytes"`
 	Dropped       uint64 `json:"dropped"`
+	Refused       uint64 `json:"refused"` // of those dropped: that the front end has transmitted
 	Calls         uint64 `json:"calls"`
 }
 
@@ -213,8 +215,9 @@ func (d *Device) wire() error {
 		case !v.running.Load():
 			continue
 		case v.transmits():
-			i := v.number / 2 % d.active
-			reads[i] = append(reads[i], v)
+			if i := v.number / 2 % d.active; !d.down {
+				reads[i] = append(reads[i], v)
+			}
 		default:
 			receiving = append(receiving, v)
 		}
@@ -229,7 +232,7 @@ func (d *Device) wire() error {
 			errs = append(errs, q.in.hear(v.kick))
 		}
 		var to *vring
-		if i < d.active && len(receiving) > 0 {
+		if i < d.active && len(receiving) > 0 && !d.down {
 			to = receiving[i%len(receiving)]
 			errs = append(errs, q.out.hear(to.kick))
 		}
@@ -261,6 +264,33 @@ func (d *Device) SetActive(n int) error {
 	}
 	d.active = n
 	return d.wire()
+}
+
+// SetUp has frames pass, or none: those of the front end wait in its rings, and what is
+// written is lost. They pass from the start.
+func (d *Device) SetUp(up bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.down == !up {
+		return nil
+	}
+	d.down = !up
+	return d.wire()
+}
+
+// Announce writes one frame, besides those of the queues. Anybody may call it.
+func (d *Device) Announce(frame []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v := d.queues[0].writes.Load()
+	if v == nil {
+		return errDown
+	}
+	ops := []vnet.WriteOp{{Head: frame}}
+	if v.write(ops, false) == 0 {
+		return errAgain
+	}
+	return ops[0].Err
 }
 
 // SetOffloads says what frames may leave to others from now on. For what a front end
@@ -305,6 +335,9 @@ func (d *Device) Status() Status {
 		*frames += v.frames.Load()
 		*bytes += v.bytes.Load()
 		s.Dropped += v.dropped.Load()
+		if v.transmits() {
+			s.Refused += v.dropped.Load()
+		}
 		s.Calls += v.calls.Load()
 	}
 	return s

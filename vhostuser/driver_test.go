@@ -46,7 +46,7 @@ type posted struct {
 const halfSize = (guestSize - buffersAt) / 2
 
 func newDriver(t *testing.T, feats features) *driver {
-	d := &driver{t: t, feats: feats | featProtocol, r: rand.New(rand.NewPCG(1, 2)), late: time.Now().Add(time.Minute)}
+	d := &driver{t: t, feats: feats | featProtocol, r: rand.New(rand.NewPCG(1, 2)), late: time.Now().Add(3 * time.Minute)}
 	for i := range d.rings {
 		d.rings[i] = newMemoryOf(t, feats, i, guestBase+uint64(i)<<32)
 	}

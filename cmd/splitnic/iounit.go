@@ -60,7 +60,9 @@ func (f *iounitFlags) add(flags *pflag.FlagSet) {
 		g.StringVar(&u.Listen, "listen", fmt.Sprintf(":%d", session.DefaultPort), "address to listen on for hosts")
 	})
 	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&u.LAN, "lan", "", "the network card: NIC or macvtap:NIC, packet:NIC, or tap:BRIDGE")
+		g.StringVar(&u.LAN, "lan", "", "the network card: NIC or macvtap:NIC, packet:NIC, or tap:BRIDGE; "+
+			"or vhost-user:DIRECTORY, where a switch in user space finds a socket for each host, or listens "+
+			"there with vhost-user:DIRECTORY,client")
 		g.StringVar(&u.NetNS, "netns", "", "network namespace of the network card, by name or path (default: this process's)")
 	})
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
@@ -121,6 +123,8 @@ func (f *iounitFlags) config() (daemon.IOUnit, error) {
 		return u, exit.Usagef("--lan: %w", err)
 	}
 	switch {
+	case u.Kind == lan.VhostUser && u.NetNS != "":
+		return u, exit.Usagef("--netns: the ports of a switch in user space are in no network namespace; leave it out")
 	case u.Queues < 0 || u.Queues > messaging.MaxQueues:
 		return u, exit.Usagef("--queues %d: must be 1 to %d, or 0 for the default", u.Queues, messaging.MaxQueues)
 	case u.MaxHosts < 1:
@@ -129,6 +133,9 @@ func (f *iounitFlags) config() (daemon.IOUnit, error) {
 	if err := first(f.complete(&u.Common), between("--direct-after", u.DirectAfter, 0, maxDirectAfter, ""),
 		between("--direct-peers", u.DirectPeers, 1, maxDirectPeers, "")); err != nil {
 		return u, err
+	}
+	if u.Kind == lan.VhostUser {
+		u.Latency = nil // no queue of a switch's is for such frames
 	}
 	if u.Modes, err = parseModes("--modes", f.modes); err != nil {
 		return u, err

@@ -28,6 +28,11 @@ func TestIOUnitFlags(t *testing.T) {
 			{"--name a/b", nil, `--name: "a/b" is not possible`},
 			{"--lan tap:br0", func(u *daemon.IOUnit) { u.LAN, u.Kind, u.NIC = "tap:br0", lan.TAP, "br0" }, ""},
 			{"--lan bridge:eth1", nil, "--lan: "},
+			{"--lan vhost-user:/run/x,client", func(u *daemon.IOUnit) {
+				u.LAN, u.Kind, u.NIC, u.Latency = "vhost-user:/run/x,client", lan.VhostUser, "/run/x,client", nil
+			}, ""},
+			{"--lan vhost-user:x", nil, "must be vhost-user:/DIRECTORY"},
+			{"--lan vhost-user:/x --netns ns1", nil, "--netns: the ports of a switch"},
 			{"--queues 16 --max-hosts 3", func(u *daemon.IOUnit) { u.Queues, u.MaxHosts = 16, 3 }, ""},
 			{"--queues 17", nil, "--queues 17: must be 1 to 16, or 0 for the default"},
 			{"--direct=false", func(u *daemon.IOUnit) { u.Direct = false }, ""},

@@ -14,12 +14,20 @@ import (
 // virtual device, whose frames it sends back by that device. It needs no huge pages.
 func Testpmd(t testing.TB, device string, options ...string) (stop func()) {
 	t.Helper()
+	return TestpmdOf(t, []string{device}, append([]string{"--port-topology=loop"}, options...)...)
+}
+
+// TestpmdOf is Testpmd for several devices, among which the options say what goes where.
+func TestpmdOf(t testing.TB, devices []string, options ...string) (stop func()) {
+	t.Helper()
 	NeedTools(t, "dpdk-testpmd")
-	c := exec.Command("dpdk-testpmd", append([]string{
-		"--no-huge", "-m", "256", "--no-pci", "--no-shconf", "--no-telemetry", "-l", "0,1", "--vdev=" + device, "--",
-		"--port-topology=loop", "--no-mlockall", "--total-num-mbufs=4096", "--nb-cores=1", "--auto-start",
-		"--no-flush-rx", "--interactive",
-	}, options...)...)
+	args := []string{"--no-huge", "-m", "256", "--no-pci", "--no-shconf", "--no-telemetry", "-l", "0,1"}
+	for _, d := range devices {
+		args = append(args, "--vdev="+d)
+	}
+	args = append(args, "--", "--no-mlockall", "--total-num-mbufs=4096", "--nb-cores=1", "--auto-start", "--no-flush-rx",
+		"--interactive")
+	c := exec.Command("dpdk-testpmd", append(args, options...)...)
 	out := &bytes.Buffer{}
 	c.Stdout, c.Stderr = out, out
 	c.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir())

@@ -132,6 +132,9 @@ func (c *IOUnit) openCard() (card *lan.Card, claim io.Closer, err error) {
 	if err != nil {
 		return nil, nil, exit.With(exit.Missing, fmt.Errorf("--lan %s: %w", c.LAN, err))
 	}
+	if c.Kind == lan.VhostUser {
+		return card, noClaim{}, nil // each socket has one owner
+	}
 	if err := info.Suits(c.Kind); err != nil {
 		status := exit.Usage
 		if errors.Is(err, syscall.EBUSY) {
@@ -145,6 +148,12 @@ func (c *IOUnit) openCard() (card *lan.Card, claim io.Closer, err error) {
 	claim, err = claimCard(statussock.Dir, c.NIC, c.NetNS)
 	return card, claim, err
 }
+
+// noClaim is the claim on what needs none.
+type noClaim struct{}
+
+// Close implements io.Closer.
+func (noClaim) Close() error { return nil }
 
 // checkCapability reports at once a missing capability that is needed only when
 // the first host comes.
@@ -164,6 +173,9 @@ func (c *IOUnit) checkCapability() error {
 // prepareCard prepares the claimed card, and removes what a killed I/O unit has
 // left, perhaps with another kind of interface.
 func (c *IOUnit) prepareCard(log *slog.Logger) (restore func() error, err error) {
+	if c.Kind == lan.VhostUser {
+		return func() error { return nil }, nil
+	}
 	removed, err := lan.CleanStale(c.NIC, c.NetNS)
 	if err != nil {
 		return nil, err
@@ -191,7 +203,7 @@ func (c *IOUnit) assemble(
 	return iounit.New(iounit.Config{
 		Name: name, Software: c.Version, Device: device,
 		OpenLAN: func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
-			return card.Open(lan.Config{MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
+			return card.Open(lan.Config{MAC: mac, Queues: queues, Offloads: vnet.AllOffloads, Log: log})
 		},
 		Latency: c.Latency,
 		OpenLatencyLAN: func(mac net.HardwareAddr, rule steer.Rule) (lan.Interface, error) {

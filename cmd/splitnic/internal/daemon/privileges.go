@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -81,6 +82,10 @@ func (c *IOUnit) privileges() privileges {
 	p.caps |= caps(unix.CAP_NET_RAW)
 	p.files = append(p.files, c.Policy)
 	p.dirs = append(p.dirs, statussock.Dir) // the lock of the card
+	if c.Kind == lan.VhostUser {
+		dir, _, _ := strings.Cut(c.NIC, ",")
+		p.dirs = append(p.dirs, dir)
+	}
 	if lowPort(c.Listen) {
 		p.caps |= caps(unix.CAP_NET_BIND_SERVICE)
 	}

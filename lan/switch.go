@@ -1,0 +1,292 @@
+package lan
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/splitnic/splitnic/tap/discard"
+	"github.com/splitnic/splitnic/tap/steer"
+	"github.com/splitnic/splitnic/vhostuser"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// userSwitch is a switch in user space, as vhost-user:DIRECTORY names it: a directory with
+// a socket for each host.
+type userSwitch struct {
+	dir    string
+	client bool // the switch listens
+	mtu    int
+}
+
+const (
+	minMTU     = 68
+	defaultMTU = 1500
+	// maxSwitchDir leaves room for a slash and an address.
+	maxSwitchDir = vhostuser.MaxPath - 18
+)
+
+// parseSwitch reads what follows vhost-user:.
+func parseSwitch(text string) (*userSwitch, error) {
+	words := strings.Split(text, ",")
+	s := &userSwitch{dir: filepath.Clean(words[0]), mtu: defaultMTU}
+	bad := fmt.Errorf("must be %s/DIRECTORY, with ,client or ,mtu=%d to %d behind it, or both",
+		vhostuser.Prefix, minMTU, vnet.MaxPacket)
+	if !filepath.IsAbs(words[0]) {
+		return nil, bad
+	}
+	for _, w := range words[1:] {
+		mtu, is := strings.CutPrefix(w, "mtu=")
+		n, err := strconv.Atoi(cmp.Or(mtu, "0"))
+		switch {
+		case w == "client":
+			s.client = true
+		case is && err == nil && n >= minMTU && n <= vnet.MaxPacket:
+			s.mtu = n
+		default:
+			return nil, bad
+		}
+	}
+	if len(s.dir) > maxSwitchDir {
+		return nil, fmt.Errorf("the path of its directory has at most %d bytes, and this one %d", maxSwitchDir, len(s.dir))
+	}
+	return s, nil
+}
+
+// info is about the switch as a whole: of its links each port knows its own.
+func (s *userSwitch) info() (Info, error) {
+	st, err := os.Stat(s.dir)
+	switch {
+	case err != nil:
+		return Info{}, fmt.Errorf("%w (the directory of the sockets has to be there: mkdir -p %s)", err, s.dir)
+	case !st.IsDir():
+		return Info{}, fmt.Errorf("%s is not a directory", s.dir)
+	}
+	return Info{Name: s.dir, Type: string(VhostUser), LinkState: LinkState{Up: true, MTU: s.mtu}}, nil
+}
+
+// socket is where the port of a host is found that has this address.
+func (s *userSwitch) socket(mac net.HardwareAddr) vhostuser.Address {
+	name := strings.ReplaceAll(mac.String(), ":", "-")
+	return vhostuser.Address{Path: filepath.Join(s.dir, name), Client: s.client}
+}
+
+// switchPort is a port of a switch in user space: a virtio-net device, of which the switch
+// has the driver.
+type switchPort struct {
+	on   *userSwitch
+	name string // of the socket
+
+	mu       sync.Mutex
+	dev      *vhostuser.Device // nil: it is closed
+	queues   []Queue
+	mac      net.HardwareAddr
+	offloads vnet.Offloads
+	last     Stats // of the time before it was closed
+}
+
+var _ Interface = (*switchPort)(nil)
+
+// open makes a host's port.
+func (s *userSwitch) open(cfg Config) (Interface, error) {
+	if cfg.Latency != nil {
+		return nil, fmt.Errorf("%w: a switch in user space does not say which frames are latency-sensitive",
+			steer.ErrUnavailable)
+	}
+	if _, err := s.info(); err != nil {
+		return nil, err
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	at := s.socket(cfg.MAC)
+	d, err := vhostuser.Open(vhostuser.Config{Address: at, Pairs: cfg.Queues, Offloads: cfg.Offloads, Log: cfg.Log})
+	if err != nil {
+		return nil, err
+	}
+	p := &switchPort{on: s, name: at.Path, dev: d, mac: slices.Clone(cfg.MAC), offloads: cfg.Offloads}
+	for _, q := range d.Queues() {
+		p.queues = append(p.queues, switchQueue{q})
+	}
+	return p, nil
+}
+
+// do runs fn on the open port and wraps its error.
+func (p *switchPort) do(what string, fn func() error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := net.ErrClosed
+	if p.dev != nil {
+		err = fn()
+	}
+	if err != nil {
+		return fmt.Errorf("%s of port %s: %w", what, p.name, err)
+	}
+	return nil
+}
+
+// Name implements Interface.
+func (p *switchPort) Name() string { return p.name }
+
+// Queues implements Interface.
+func (p *switchPort) Queues() []Queue { return p.queues }
+
+// MAC implements Interface.
+func (p *switchPort) MAC() net.HardwareAddr {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.mac)
+}
+
+// SetMAC implements Interface. The switch learns the address from the host's frames; the
+// socket keeps its name.
+func (p *switchPort) SetMAC(mac net.HardwareAddr) error {
+	return p.do(fmt.Sprintf("setting MAC address %v", mac), func() error {
+		if err := checkMAC(mac); err != nil {
+			return err
+		}
+		p.mac = slices.Clone(mac)
+		return nil
+	})
+}
+
+// State implements Interface.
+func (p *switchPort) State() (s LinkState, err error) {
+	err = p.do("reading the link state", func() error {
+		s, _ = p.state()
+		return nil
+	})
+	return s, err
+}
+
+// state is the link's, and a channel that is closed when it may have changed. The port is
+// open.
+func (p *switchPort) state() (LinkState, <-chan struct{}) {
+	up, changed := p.dev.Up()
+	return LinkState{Up: up, MTU: p.on.mtu}, changed
+}
+
+// Watch implements Interface. The link is up while the switch receives by the port.
+func (p *switchPort) Watch(ctx context.Context, fn func(LinkState)) error {
+	for first, last := true, (LinkState{}); ; first = false {
+		var now LinkState
+		var changed <-chan struct{}
+		err := p.do("watching", func() error {
+			now, changed = p.state()
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if first || now != last {
+			fn(now)
+		}
+		last = now
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Offloads implements Interface.
+func (p *switchPort) Offloads() vnet.Offloads {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.offloads
+}
+
+// SetOffloads implements Interface. What the switch leaves besides is done in software.
+func (p *switchPort) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
+	err := p.do("setting offloads", func() error {
+		p.dev.SetOffloads(o)
+		p.offloads = o
+		return nil
+	})
+	return o, err
+}
+
+// SetUp implements Interface.
+func (p *switchPort) SetUp(up bool) error {
+	return p.do(whatUp(up), func() error { return p.dev.SetUp(up) })
+}
+
+// SetPromisc implements Interface: a switch decides by itself what it sends to its ports.
+func (p *switchPort) SetPromisc(bool) error { return nil }
+
+// Floods implements Interface.
+func (p *switchPort) Floods() bool { return true }
+
+// SetAllMulti implements Interface, as for SetPromisc.
+func (p *switchPort) SetAllMulti(bool) error { return nil }
+
+// SetMulticast implements Interface, as for SetPromisc.
+func (p *switchPort) SetMulticast(groups []net.HardwareAddr) error { return checkGroups(groups) }
+
+// SetUnicast implements Interface, as for SetPromisc.
+func (p *switchPort) SetUnicast(addrs []net.HardwareAddr) error { return checkAddrs(addrs) }
+
+// EarlyDiscard implements Interface.
+func (p *switchPort) EarlyDiscard() discard.Status {
+	return discard.Status{Reason: "a vhost-user port has no queue of the kernel's"}
+}
+
+// Announce implements Interface.
+func (p *switchPort) Announce(frame []byte) error {
+	return p.do("announcing", func() error { return p.dev.Announce(frame) })
+}
+
+// Stats implements Interface. A switch whose ring is full counts itself what it drops.
+func (p *switchPort) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dev != nil {
+		p.last = Stats{Invalid: p.dev.Status().Refused}
+	}
+	return p.last
+}
+
+// Close implements Interface.
+func (p *switchPort) Close() error {
+	p.Stats()
+	p.mu.Lock()
+	d := p.dev
+	p.dev = nil
+	p.mu.Unlock()
+	if d == nil {
+		return nil
+	}
+	return d.Close()
+}
+
+// switchQueue is one queue of a switchPort.
+type switchQueue struct{ *vhostuser.Queue }
+
+// ReadFrame implements Queue.
+func (q switchQueue) ReadFrame(slot []byte) ([]byte, error) {
+	ops := [1]vnet.ReadOp{{Slot: slot}}
+	q.ReadFrames(ops[:])
+	return ops[0].Frame, ops[0].Err
+}
+
+// WriteFrame implements Queue.
+func (q switchQueue) WriteFrame(frame []byte) error { return q.WriteParts(frame, nil) }
+
+// WriteParts implements Queue.
+func (q switchQueue) WriteParts(head, rest []byte) error {
+	ops := [1]vnet.WriteOp{{Head: head, Rest: rest}}
+	q.WriteFrames(ops[:])
+	return ops[0].Err
+}
+
+// Close implements Queue: the port's Close does it.
+func (q switchQueue) Close() error { return nil }

@@ -1,0 +1,133 @@
+package halves
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// onSwitch gives an I/O unit the ports of a switch in user space.
+func onSwitch(t *testing.T, spec string) func(*iounit.Config) {
+	t.Helper()
+	card, err := lan.NewCard(spec, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(c *iounit.Config) {
+		c.OpenLAN = func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
+			return card.Open(lan.Config{MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
+		}
+		c.LinkState = func() (lan.LinkState, error) {
+			info, err := card.Info()
+			return info.LinkState, err
+		}
+	}
+}
+
+// between has frames cross from one host to the
+// other by whatever is between them.
+func between(t *testing.T, from, to *netdev) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	mac, err := protocol.ParseMAC(to.mac)
+	if err != nil {
+		t.Fatal(err)
+	}
+	receive := func() []byte {
+		t.Helper()
+		for buf := make([]byte, 1<<17); ; {
+			got, err := to.wire.Receive(ctx, buf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got[vnet.HdrLen]&1 == 0 { // or it is the other one's announcement
+				return got
+			}
+		}
+	}
+	for i, n := range []int{70, 1500, 700} {
+		f := fromTo(t, from.mac, mac, frame(n, byte(i)))
+		if err := from.wire.Send(ctx, f); err != nil {
+			t.Fatal(err)
+		}
+		if got := receive(); !bytes.Equal(got, f) {
+			t.Fatalf("a frame of %d bytes arrives as %d:\n%x\n%x", len(f), len(got), got, f)
+		}
+	}
+}
+
+// fromTo gives a frame its addresses.
+func fromTo(t *testing.T, mac string, to protocol.MAC, f []byte) []byte {
+	copy(f[vnet.HdrLen:], to[:])
+	return from(t, mac, f)
+}
+
+// TestUserSwitch has DPDK's testpmd be the switch between two hosts, each of which has a
+// vhost-user port there, in both ways to connect. Frames cross; the link is up while the
+// switch is there; they cross again when the I/O unit has ended and come again and the
+// switch has stayed, and when another switch has come.
+func TestUserSwitch(t *testing.T) {
+	for _, client := range []bool{true, false} {
+		t.Run(map[bool]string{false: "server", true: "client"}[client], func(t *testing.T) {
+			dir := t.TempDir()
+			spec, server := "vhost-user:"+dir, ""
+			if client {
+				spec, server = spec+",client,mtu=1600", ",server=1"
+			}
+			w := newWorld(t)
+			_, unit := w.unit(onSwitch(t, spec))
+			a, ha, _ := w.host("alpha")
+			b, hb, _ := w.host("beta")
+			connected := func() bool {
+				return ha.Status().State == host.Connected && hb.Status().State == host.Connected
+			}
+			testenv.Eventually(t, connected, "sessions")
+			a.down(t)
+			plugged := func() (devices []string) {
+				for i, h := range []*host.Host{ha, hb} {
+					mac := h.Status().Netdevice.MAC
+					devices = append(devices, fmt.Sprintf("net_virtio_user%d,path=%s,mac=%s%s", i,
+						filepath.Join(dir, strings.ReplaceAll(mac, ":", "-")), mac, server))
+				}
+				return devices
+			}
+			for range 2 {
+				stop := testenv.TestpmdOf(t, plugged(), "--forward-mode=io", "--port-topology=paired")
+				a.up(t)
+				b.up(t)
+				if want := map[bool]int{false: 1500, true: 1600}[client]; a.mtu != want {
+					t.Errorf("the MTU is %d", a.mtu)
+				}
+				between(t, a, b)
+				between(t, b, a)
+				if client {
+					if err := unit.stop(); err != nil {
+						t.Fatal(err)
+					}
+					a.down(t)
+					b.down(t)
+					_, unit = w.unit(onSwitch(t, spec))
+					a.up(t)
+					b.up(t)
+					between(t, a, b)
+				}
+				stop()
+				a.down(t)
+				b.down(t)
+			}
+		})
+	}
+}
