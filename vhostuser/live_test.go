@@ -1,6 +1,7 @@
 package vhostuser
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -188,5 +189,51 @@ func TestRestart(t *testing.T) {
 				g.exchange(g.sent)
 			})
 		}
+	}
+}
+
+// TestDown sets a device down while its front end is there: what that transmits waits, and
+// what is written is lost. It is announced meanwhile in vain, and later by a frame that the
+// front end gets.
+func TestDown(t *testing.T) {
+	for name, feats := range kinds {
+		t.Run(name, func(t *testing.T) {
+			a := Address{Path: filepath.Join(t.TempDir(), "s")}
+			d := openLive(t, a)
+			defer d.Close()
+			g := newDriver(t, feats)
+			g.start(meet(t, a)())
+			q, ops := d.Queues()[0], readOps(4)
+			g.step(1)
+			for range 2 { // twice is no more than once
+				if err := d.SetUp(false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if up, _ := d.Up(); !up {
+				t.Error("the link is down as well")
+			}
+			if q.ReadFrames(ops); !errors.Is(ops[0].Err, errAgain) {
+				t.Errorf("a frame of %d bytes is read: %v", len(ops[0].Frame), ops[0].Err)
+			}
+			frame := numbered(0)[2:]
+			writes := []vnet.WriteOp{{Head: frame}}
+			if n := q.WriteFrames(writes); n != 1 || !errors.Is(writes[0].Err, errDown) {
+				t.Errorf("%d frames are written: %v", n, writes[0].Err)
+			}
+			if err := d.Announce(frame); !errors.Is(err, errDown) {
+				t.Errorf("announced: %v", err)
+			}
+			if err := d.SetUp(true); err != nil {
+				t.Fatal(err)
+			}
+			if n := q.ReadFrames(ops); n != 1 || ops[0].Err != nil {
+				t.Errorf("%d frames are read: %v", n, ops[0].Err)
+			}
+			if err := d.Announce(frame); err != nil {
+				t.Error(err)
+			}
+			g.exchange(1)
+		})
 	}
 }

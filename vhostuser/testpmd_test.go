@@ -33,8 +33,6 @@ func testpmd(t *testing.T, a vhostuser.Address, options string) (stop func()) {
 	return testenv.Testpmd(t, "net_virtio_user0"+options, "--forward-mode=io")
 }
 
-var quiet = slog.New(slog.DiscardHandler)
-
 // frame is a frame of n bytes whose content proves its place in the stream.
 func frame(seq uint64, n int) []byte {
 	f := make([]byte, n)

@@ -14,6 +14,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -110,7 +111,12 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 		}
 		fixtures = append(fixtures, r)
 	}
-	if len(fixtures) == 0 {
+	ports := o.wantsVhost()
+	if _, err := exec.LookPath("dpdk-testpmd"); ports && err != nil {
+		ports = false
+		rec.Note("vhost-user ports are left out: %v", err)
+	}
+	if len(fixtures) == 0 && !ports {
 		return errors.New("nothing is selected")
 	}
 	for round := range o.rounds {
@@ -119,6 +125,11 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 			return m.measure(ctx, r, rec.Of(m.name, r.subject.String(), m.size))
 		}); err != nil {
 			return err
+		}
+		if ports {
+			if err := o.vhost(ctx, rec); err != nil {
+				return err
+			}
 		}
 	}
 	return errors.Join(o.idle(ctx, fixtures, rec), o.events(ctx, fixtures, rec), o.profile(ctx, fixtures))

@@ -22,8 +22,16 @@ func Suite() *results.Suite {
 // compared are the metrics of which a ratio says something.
 var compared = []string{throughput, rate, median50, median99, average, cpuProcess, cpuMachine}
 
-// references is the relay, for splitnic with the same kind of port.
+// references is the relay, for splitnic with the same kind of port, and for a vhost-user port
+// what the kernel has instead.
 func references(r *results.Row) []results.Key {
+	if r.Subject == portSubject {
+		k := r.Key
+		if k.Subject = tapSubject; r.Group == vhostCard {
+			k.Subject = vethSubject
+		}
+		return []results.Key{k}
+	}
 	s, ok := parseSubject(r.Subject)
 	if !ok || s.what != splitnic || !slices.Contains(compared, r.Metric) {
 		return nil
@@ -59,6 +67,11 @@ func goals(all results.Rows) (list []results.Goal) {
 	reach := func(what string, r *results.Row, op string, bound float64) {
 		list = append(list, r.ReachMedian(what, op, bound)...)
 	}
+	ratio("frames out of a vhost-user port beside a TAP device", rs.find(vhostOut, portSubject, rate),
+		rs.find(vhostOut, tapSubject, rate), 10)
+	ratio("frames into a vhost-user port beside a TAP device", rs.find(vhostIn, portSubject, rate),
+		rs.find(vhostIn, tapSubject, rate), 20)
+	reach("frames through the card with vhost-user at both ends", rs.find(vhostCard, portSubject, rate), ">=", 3000)
 	for _, sub := range subjects() {
 		if sub.what != splitnic || sub.plain {
 			continue

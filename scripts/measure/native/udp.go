@@ -60,6 +60,13 @@ func newVector(size int) *vector {
 	return v
 }
 
+// each calls fn with the bytes of each message.
+func (v *vector) each(fn func(b []byte)) {
+	for i := range v.iovs {
+		fn(unsafe.Slice(v.iovs[i].Base, v.iovs[i].Len))
+	}
+}
+
 // address spreads the messages over n destinations, beginning with first.
 func (v *vector) address(first netip.Addr, n int) {
 	for i := range v.msgs {

@@ -1,0 +1,447 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/epoll"
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/scripts/measure/results"
+	"github.com/splitnic/splitnic/scripts/measure/testbed"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/tap"
+	"github.com/splitnic/splitnic/vhostuser"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// The measurements of vhost-user ports, with frames of 64 bytes by one queue, and their
+// subjects.
+const (
+	vhostPrefix = "vhost."
+	vhostOut    = vhostPrefix + "out"  // from the netdevice into the layer
+	vhostIn     = vhostPrefix + "in"   // from the layer to the netdevice
+	vhostCard   = vhostPrefix + "card" // from netdevice to LAN, through both halves
+
+	portSubject = "vhost-user" // DPDK's testpmd is at the netdevice, and is the LAN
+	tapSubject  = "TAP"        // a packet socket sends, and the kernel receives
+	vethSubject = "veth"       // a packet socket sends, without any of splitnic
+)
+
+const (
+	vhostTime  = time.Second
+	vhostFrame = 64
+	bootTime   = 30 * time.Second // of testpmd, at most
+)
+
+// vhostRun is one of them. It returns what counts the frames that have arrived.
+type vhostRun struct {
+	name, subject string
+	begin         func(*vhostBed, context.Context) (count func() (uint64, error), err error)
+}
+
+var vhostRuns = []vhostRun{
+	{vhostOut, portSubject, (*vhostBed).portOut},
+	{vhostOut, tapSubject, (*vhostBed).tapOut},
+	{vhostIn, portSubject, (*vhostBed).portIn},
+	{vhostIn, tapSubject, (*vhostBed).tapIn},
+	{vhostCard, portSubject, (*vhostBed).card},
+	{vhostCard, vethSubject, (*vhostBed).veth},
+}
+
+// vhostBed is what one of them runs on.
+type vhostBed struct {
+	dir   string
+	ends  []func() error // in the order in which they were added
+	tasks testbed.Tasks
+}
+
+func (v *vhostBed) later(end func() error) { v.ends = append(v.ends, end) }
+
+func (v *vhostBed) close() error {
+	var errs []error
+	for i := len(v.ends) - 1; i >= 0; i-- {
+		errs = append(errs, v.ends[i]())
+	}
+	return errors.Join(append(errs, v.tasks.Wait(), os.RemoveAll(v.dir))...)
+}
+
+// wantsVhost reports whether any of them is selected.
+func (o *Options) wantsVhost() bool {
+	for _, r := range vhostRuns {
+		if o.sel.Has(r.subject, r.name, false) {
+			return true
+		}
+	}
+	return false
+}
+
+// vhost measures them once each.
+func (o *Options) vhost(ctx context.Context, rec *results.Recorder) error {
+	for _, r := range vhostRuns {
+		if !o.sel.Has(r.subject, r.name, false) {
+			continue
+		}
+		perSecond, err := r.measure(ctx)
+		if err != nil {
+			return fmt.Errorf("%s of %s: %w", r.name, r.subject, err)
+		}
+		rec.Of(r.name, r.subject, vhostFrame).Add(rate, "1000 frames/s", perSecond/1000)
+	}
+	return nil
+}
+
+func (r *vhostRun) measure(ctx context.Context) (perSecond float64, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	v := &vhostBed{}
+	if v.dir, err = os.MkdirTemp("", prefix); err != nil {
+		cancel()
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, v.close()) }()
+	v.later(func() error { cancel(); return nil })
+	count, err := r.begin(v, ctx)
+	if err != nil {
+		return 0, err
+	}
+	for late := time.Now().Add(bootTime); ; {
+		n, err := count()
+		if err != nil {
+			return 0, err
+		}
+		if n > 1000 {
+			break
+		}
+		if time.Now().After(late) {
+			return 0, errors.New("no frames arrive")
+		}
+		if err := results.Pause(ctx, 10*time.Millisecond); err != nil {
+			return 0, err
+		}
+	}
+	if err := results.Pause(ctx, vhostTime/4); err != nil {
+		return 0, err
+	}
+	before, err := count()
+	begin := time.Now()
+	err = errors.Join(err, results.Pause(ctx, vhostTime))
+	after, err2 := count()
+	return float64(after-before) / time.Since(begin).Seconds(), errors.Join(err, err2)
+}
+
+// far is the far end of a data channel: it always has the same frame, if it is to send, and
+// takes what it gets.
+type far struct {
+	event *epoll.Event
+	frame []byte
+	sends bool
+	got   atomic.Uint64
+}
+
+func (p *far) FD() int { return p.event.FD() }
+
+func (p *far) ReadFrames(ops []vnet.ReadOp) int {
+	if !p.sends {
+		ops[0].Frame, ops[0].Err = nil, unix.EAGAIN
+		return 1
+	}
+	for i := range ops {
+		ops[i].Frame, ops[i].Err = ops[i].Slot[:copy(ops[i].Slot, p.frame)], nil
+	}
+	return len(ops)
+}
+
+func (p *far) WriteFrames(ops []vnet.WriteOp) int {
+	for i := range ops {
+		ops[i].Err = nil
+	}
+	p.got.Add(uint64(len(ops)))
+	return len(ops)
+}
+
+// layer connects a port with a far end by a data channel over the fabric in memory.
+func (v *vhostBed) layer(port messaging.Port, sends bool) (*far, error) {
+	event, err := epoll.NewEvent()
+	if err != nil {
+		return nil, err
+	}
+	v.later(event.Close)
+	f := &far{event: event, frame: make([]byte, vnet.HdrLen+vhostFrame), sends: sends}
+	copy(f.frame[vnet.HdrLen:], []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5})
+	if sends {
+		event.Set()
+	}
+	n := fabrictest.New()
+	var conns []*messaging.Conn
+	for _, name := range []string{"near", "far"} {
+		d := n.Device(name)
+		v.later(d.Close)
+		c, err := messaging.New(messaging.Config{
+			Device: d, Mode: protocol.ModeImm, MTU: 1500, PeerTimeout: time.Minute,
+			Pools: messaging.DefaultPools(protocol.ModeImm, 1500),
+		})
+		if err != nil {
+			return nil, err
+		}
+		v.later(func() error { c.Close(); return nil })
+		conns = append(conns, c)
+	}
+	for i, c := range conns {
+		if err := c.Connect(conns[1-i].Addresses(), conns[1-i].ControlReceives()); err != nil {
+			return nil, err
+		}
+	}
+	for i, c := range conns {
+		if err := c.Start([]messaging.Port{[]messaging.Port{port, f}[i]}); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// testpmd starts DPDK's program with a virtio device at a socket.
+func (v *vhostBed) testpmd(ctx context.Context, device string, options ...string) error {
+	c := exec.CommandContext(ctx, "dpdk-testpmd", append([]string{
+		"--no-huge", "-m", "256", "--no-pci", "--no-shconf", "--no-telemetry", "-l", "0,1",
+		"--vdev=net_virtio_user0,queue_size=1024," + device, "--", "--port-topology=loop", "--no-mlockall",
+		"--total-num-mbufs=8192", "--nb-cores=1", "--auto-start", "--no-flush-rx", "--interactive",
+	}, options...)...)
+	c.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+v.dir)
+	in, err := c.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := c.Start(); err != nil {
+		return err
+	}
+	v.later(func() error {
+		if _, err := io.WriteString(in, "quit\n"); err != nil {
+			_ = c.Process.Kill()
+		}
+		_ = c.Wait() // it may have been killed
+		return nil
+	})
+	return nil
+}
+
+// Transmitting and receiving only.
+var (
+	transmits = []string{"--forward-mode=txonly", fmt.Sprint("--txpkts=", vhostFrame)}
+	receives  = []string{"--forward-mode=rxonly"}
+)
+
+// port is a vhost-user port with testpmd at it.
+func (v *vhostBed) port(ctx context.Context, mode ...string) (*vhostuser.Device, error) {
+	a := vhostuser.Address{Path: filepath.Join(v.dir, "port")}
+	d, err := vhostuser.Open(vhostuser.Config{Address: a, Pairs: 1, Log: quiet})
+	if err != nil {
+		return nil, err
+	}
+	v.later(d.Close)
+	return d, v.testpmd(ctx, "path="+a.Path, mode...)
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func (v *vhostBed) portOut(ctx context.Context) (func() (uint64, error), error) {
+	d, err := v.port(ctx, transmits...)
+	if err != nil {
+		return nil, err
+	}
+	f, err := v.layer(d.Queues()[0], false)
+	if err != nil {
+		return nil, err
+	}
+	return func() (uint64, error) { return f.got.Load(), nil }, nil
+}
+
+func (v *vhostBed) portIn(ctx context.Context) (func() (uint64, error), error) {
+	d, err := v.port(ctx, receives...)
+	if err != nil {
+		return nil, err
+	}
+	_, err = v.layer(d.Queues()[0], true)
+	return func() (uint64, error) { return d.Status().WrittenFrames, nil }, err
+}
+
+// namespace makes a network namespace.
+func (v *vhostBed) namespace(name string) (string, error) {
+	ns := fmt.Sprintf("%s%d-%s", prefix, os.Getpid(), name)
+	if err := netns.New(ns); err != nil {
+		return "", err
+	}
+	v.later(func() error { return netns.Delete(ns) })
+	return ns, nil
+}
+
+// tap is a TAP device in a namespace of its own.
+func (v *vhostBed) tap() (*tap.Device, string, error) {
+	ns, err := v.namespace("tap")
+	if err != nil {
+		return nil, "", err
+	}
+	d, err := tap.Open(tap.Config{Name: "sn0", NetNS: ns, Offloads: vnet.AllOffloads})
+	if err != nil {
+		return nil, "", err
+	}
+	v.later(d.Close)
+	return d, ns, errors.Join(d.Up(), d.SetCarrier(true))
+}
+
+func (v *vhostBed) tapOut(ctx context.Context) (func() (uint64, error), error) {
+	d, ns, err := v.tap()
+	if err != nil {
+		return nil, err
+	}
+	f, err := v.layer(d.Queues()[0], false)
+	if err != nil {
+		return nil, err
+	}
+	return func() (uint64, error) { return f.got.Load(), nil }, v.send(ctx, ns, "sn0")
+}
+
+func (v *vhostBed) tapIn(context.Context) (func() (uint64, error), error) {
+	d, ns, err := v.tap()
+	if err != nil {
+		return nil, err
+	}
+	_, err = v.layer(d.Queues()[0], true)
+	return received(ns, "sn0"), err
+}
+
+// received counts the frames that a netdevice has received.
+func received(ns, name string) func() (uint64, error) {
+	return func() (n uint64, err error) {
+		err = testbed.In(ns, func(h *netlink.Handle) error {
+			l, err := h.LinkByName(name)
+			if err == nil {
+				n = l.Attrs().Statistics.RxPackets
+			}
+			return err
+		})
+		return n, err
+	}
+}
+
+// send has a packet socket send frames by a netdevice as fast as it takes them.
+func (v *vhostBed) send(ctx context.Context, ns, name string) error {
+	fd := -1
+	err := netns.Do(ns, func() error {
+		i, err := net.InterfaceByName(name)
+		if err != nil {
+			return err
+		}
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+			return err
+		}
+		return errors.Join(unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: i.Index}),
+			unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1))
+	})
+	if err != nil {
+		return err
+	}
+	frames := newVector(vhostFrame)
+	frames.each(func(b []byte) { copy(b, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5}) })
+	v.tasks.Go(func() error {
+		for ctx.Err() == nil {
+			_, _ = frames.call(unix.SYS_SENDMMSG, fd, 0) // what a full queue does not take is lost
+		}
+		return unix.Close(fd)
+	})
+	return nil
+}
+
+func (v *vhostBed) veth(ctx context.Context) (func() (uint64, error), error) {
+	from, err := v.namespace("from")
+	if err != nil {
+		return nil, err
+	}
+	to, err := v.namespace("to")
+	if err != nil {
+		return nil, err
+	}
+	if err := testbed.Pair(from, "veth0", to, "veth1"); err != nil {
+		return nil, err
+	}
+	return received(to, "veth1"), errors.Join(testbed.Up(from, "veth0"), testbed.Up(to, "veth1"),
+		v.send(ctx, from, "veth0"))
+}
+
+// card has both halves, with testpmd as netdevice, and as the switch that is the LAN.
+func (v *vhostBed) card(ctx context.Context) (func() (uint64, error), error) {
+	security, err := session.Insecure() // of the bootstrap connection, over which no frame goes
+	if err != nil {
+		return nil, err
+	}
+	n := fabrictest.New()
+	card, err := lan.NewCard("vhost-user:"+v.dir, "")
+	if err != nil {
+		return nil, err
+	}
+	unit, address, err := testbed.Serve(ctx, &v.tasks, iounit.Config{
+		Name: "unit", Software: "measure", Device: n.Device("unit"), Log: quiet,
+		OpenLAN: func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
+			return card.Open(lan.Config{MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
+		},
+		LinkState: func() (lan.LinkState, error) {
+			info, err := card.Info()
+			return info.LinkState, err
+		},
+	}, security, testbed.Loopback)
+	if err != nil {
+		return nil, err
+	}
+	port := vhostuser.Address{Path: filepath.Join(v.dir, "port")}
+	d, err := vhostuser.Open(vhostuser.Config{Address: port, Pairs: 1, Offloads: vnet.AllOffloads, Log: quiet})
+	if err != nil {
+		return nil, err
+	}
+	adapter := n.Device("host")
+	h, err := host.New(host.Config{
+		Name: "host", Software: "measure", IOUnits: []string{address}, Security: security,
+		Device: adapter, Netdev: host.VhostUser("vm0", d), Offloads: vnet.AllOffloads, Log: quiet,
+	})
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	v.tasks.Go(func() error { return errors.Join(h.Run(ctx), adapter.Close(), d.Close()) })
+	for late := time.Now().Add(bootTime); len(unit.Status().Hosts) == 0; {
+		if time.Now().After(late) {
+			return nil, errors.New("no session: " + h.Status().LastError)
+		}
+		if err := results.Pause(ctx, 10*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+	mac := h.Status().Netdevice.MAC
+	socket := filepath.Join(v.dir, strings.ReplaceAll(mac, ":", "-"))
+	if err := v.testpmd(ctx, "path="+socket, receives...); err != nil {
+		return nil, err
+	}
+	return func() (frames uint64, err error) {
+		for _, host := range unit.Status().Hosts {
+			if host.Traffic != nil {
+				frames += host.Traffic.Channels[0].RxFrames
+			}
+		}
+		return frames, nil
+	}, v.testpmd(ctx, "mac="+mac+",path="+port.Path, transmits...)
+}
