@@ -1,0 +1,127 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// attachments makes sessions that have come as far as the hello, with channels that are
+// connected to nobody.
+func attachments(t *testing.T) (begin func(unit int) *attachment) {
+	t.Helper()
+	trust, err := session.Insecure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := session.Listen(testenv.Loopback()+":0", session.ServerConfig{Security: trust})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	dev := fabrictest.New().Device("host")
+	t.Cleanup(func() { dev.Close() })
+	return func(unit int) *attachment {
+		t.Helper()
+		client, err := session.Dial(t.Context(), ln.Addr().String(), session.ClientConfig{Security: trust})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := messaging.New(messaging.Config{Device: dev, Mode: protocol.ModeSend})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			client.Close()
+			conn.Close()
+		})
+		return &attachment{unit: unit, addr: string(rune('a' + unit)), client: client, conn: conn}
+	}
+}
+
+func newTestRetired() *retired {
+	r := &retired{log: slog.New(slog.DiscardHandler)}
+	r.fewer.L = &r.mu
+	return r
+}
+
+// ended reports whether everything of a session is closed, when nothing is being taken
+// down any more.
+func (a *attachment) ended(r *retired) bool {
+	r.wait()
+	return a.client.Err() != nil && a.conn.Err() != nil
+}
+
+// TestStandbyHeld has sessions be put on standby and taken: none is left open that nobody
+// has, and none is taken that has ended, or is with another I/O unit.
+func TestStandbyHeld(t *testing.T) {
+	begin := attachments(t)
+	r := newTestRetired()
+	s := &standby{opener: &opener{retired: r}}
+	a, b, c := begin(0), begin(1), begin(2)
+	s.hold(t.Context(), a)
+	if s.take(1) != nil || a.ended(r) {
+		t.Error("a session with another I/O unit is taken, or has ended")
+	}
+	s.hold(t.Context(), b)
+	if !a.ended(r) || b.ended(r) {
+		t.Error("of two sessions not the later one is on standby alone")
+	}
+	if addr, why := s.status(); addr != b.addr || why != nil {
+		t.Errorf("on standby is %q, %v", addr, why)
+	}
+	if s.unhold(a, nil) {
+		t.Error("a session was on standby that is not")
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.hold(over, c)
+	if !c.ended(r) || b.ended(r) {
+		t.Error("a session is put on standby for one that is not in use any more")
+	}
+	if s.take(uplink.None) != b || s.take(uplink.None) != nil || b.ended(r) {
+		t.Error("what is on standby is not taken once")
+	}
+	for _, end := range []func(){func() { a.client.Close() }, func() { a.conn.Abort(errors.New("it broke")) }} {
+		a = begin(0)
+		s.hold(t.Context(), a)
+		end()
+		if addr, _ := s.status(); addr != "" || s.take(0) != nil || s.take(uplink.None) != nil {
+			t.Error("a session is taken, or shown, that has ended")
+		}
+		s.hold(t.Context(), begin(1)) // by another manager, before the one of a has seen that
+		if !a.ended(r) {
+			t.Error("a session that has ended is not closed when another takes its place")
+		}
+	}
+	s.retired.endUnused(s.take(uplink.None))
+	r.wait()
+}
+
+// TestSwitchInVain submits requests, with a session to go over to, that nobody handles.
+func TestSwitchInVain(t *testing.T) {
+	begin := attachments(t)
+	r := newTestRetired()
+	w := &switching{requests: make(chan *switchRequest), over: make(chan struct{}), retired: r}
+	gone, cancel := context.WithCancelCause(t.Context())
+	given := errors.New("given up")
+	cancel(given)
+	a := begin(0)
+	if err := w.submit(gone, newSwitchRequest(0, a, uplink.ReasonCommand)); !errors.Is(err, given) || !a.ended(r) {
+		t.Errorf("%v, ended: %t", err, a.ended(r))
+	}
+	close(w.over)
+	a = begin(0)
+	if err := w.submit(t.Context(), newSwitchRequest(0, a, uplink.ReasonCommand)); !errors.Is(err, errStopping) ||
+		!a.ended(r) {
+		t.Errorf("%v, ended: %t", err, a.ended(r))
+	}
+}
