@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/internal/testenv"
@@ -123,5 +124,101 @@ func TestSwitchInVain(t *testing.T) {
 	if err := w.submit(t.Context(), newSwitchRequest(0, a, uplink.ReasonCommand)); !errors.Is(err, errStopping) ||
 		!a.ended(r) {
 		t.Errorf("%v, ended: %t", err, a.ended(r))
+	}
+}
+
+// TestOpenedTooLate opens a session when the host has been told to end.
+func TestOpenedTooLate(t *testing.T) {
+	r := newTestRetired()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	race := &race{
+		Race: uplink.NewRace([]int{0}, time.Minute, &uplink.Backoff{Min: 1, Max: 1}), opener: &opener{retired: r},
+		overtake: func(error) {}, opened: make(chan opened, 1),
+	}
+	a := attachments(t)(0)
+	race.opened <- opened{a: a}
+	if got, err := race.run(ctx); got != nil || err != nil || !a.ended(r) {
+		t.Errorf("%v, %v, ended: %t", got, err, a.ended(r))
+	}
+}
+
+// TestHandlersOfALaterSession has the handlers be changed while a session is made: it has
+// them when it is put to use.
+func TestHandlersOfALaterSession(t *testing.T) {
+	a := attachments(t)(0)
+	budget := 7
+	chosen, err := a.conn.Handling().Change(messaging.HandlerChange{
+		Handlers: []messaging.HandlerPatch{{Number: 1, Budget: &budget}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &sessions{cfg: &Config{Log: slog.New(slog.DiscardHandler)}, handling: handling{Handling: chosen, changes: 1}}
+	if s.use(a); a.conn.Handling().Handlers[1].Budget != budget {
+		t.Errorf("%+v", a.conn.Handling())
+	}
+}
+
+// TestSwitchToTheOneInUse has a host be asked to go over to the I/O unit that it has gone
+// over to meanwhile: the session that was made for that ends.
+func TestSwitchToTheOneInUse(t *testing.T) {
+	begin := attachments(t)
+	h := new(Host)
+	r := &h.retired
+	r.log, r.fewer.L = slog.New(slog.DiscardHandler), &r.mu
+	inUse, to := begin(1), begin(1)
+	o := newSwitchRequest(1, to, uplink.ReasonCommand)
+	over := h.switchOver(t.Context(), inUse, o, new(ending))
+	if over || <-o.done == nil || !to.ended(r) || inUse.ended(r) {
+		t.Errorf("over: %t, ended: %t, the one in use: %t", over, to.ended(r), inUse.ended(r))
+	}
+}
+
+// TestStandbyManagerEnds ends what a manager has begun: the session on standby, one that
+// is ready, and one that comes about meanwhile.
+func TestStandbyManagerEnds(t *testing.T) {
+	begin := attachments(t)
+	r := newTestRetired()
+	s := &standby{opener: &opener{retired: r}}
+	held, ready, coming := begin(0), begin(1), begin(2)
+	s.hold(t.Context(), held)
+	m := &standbyManager{
+		standby: s, abandon: func() {}, results: make(chan prepared, 2), pending: 2,
+		ready: map[int]*attachment{1: ready}, held: held,
+	}
+	m.results <- prepared{3, nil, errors.New("abandoned")}
+	m.results <- prepared{2, coming, nil}
+	m.end()
+	for _, a := range []*attachment{held, ready, coming} {
+		if !a.ended(r) {
+			t.Errorf("the session with %s goes on", a.addr)
+		}
+	}
+}
+
+// TestFailureAfterASession has the same failure before a session and after it: an
+// administrator reads it once each.
+func TestFailureAfterASession(t *testing.T) {
+	s := &sessions{cfg: &Config{Log: slog.New(slog.DiscardHandler)}}
+	failure := errors.New("it broke")
+	for range 2 {
+		for _, want := range []slog.Level{slog.LevelWarn, slog.LevelDebug} {
+			if got := s.level(0, failure); got != want {
+				t.Errorf("logged as %v, want %v", got, want)
+			}
+		}
+		s.use(attachments(t)(0))
+	}
+}
+
+// TestResetOfASessionThatEnded has an I/O unit's answer to a reset come when another
+// session is in use: the netdevice stays as it is.
+func TestResetOfASessionThatEnded(t *testing.T) {
+	cfg := &Config{Netdev: carried{}, Log: slog.New(slog.DiscardHandler)}
+	s := &sessions{cfg: cfg}
+	s.current.conn = new(messaging.Conn)
+	if err := newNetdev(cfg, s).reset(new(messaging.Conn)); !errors.Is(err, ErrNoSession) {
+		t.Error(err)
 	}
 }

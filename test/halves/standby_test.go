@@ -120,3 +120,50 @@ func TestStandbyAwayFromCommand(t *testing.T) {
 		t.Errorf("fail-overs: %v", count)
 	}
 }
+
+// TestStandbyOfHost has a session on standby with an I/O unit that gives any address: it
+// has the one that the netdevice has. It ends in good order with the host.
+func TestStandbyOfHost(t *testing.T) {
+	w := newWorld(t)
+	one := w.gateway("one", ruled(t, "default:\n  macs: [\"02:aa:*\"]\n"))
+	two := w.gateway("two", ruled(t, "default: {macs: any}"))
+	d, h, run := w.host("alpha", func(c *host.Config) { c.IOUnits, c.Standby = addrs(one, two), true })
+	d.up(t)
+	testenv.Eventually(t, func() bool { return h.Status().Failovers.Standby == two.cable.addr }, "nothing on standby")
+	testenv.Eventually(t, func() bool { return len(sessionsOf(two)) == 1 }, "no session on standby")
+	if mac := two.unit.Status().Hosts[0].MAC; mac != d.mac {
+		t.Errorf("the session on standby has MAC address %s, the netdevice %s", mac, d.mac)
+	}
+	if err := run.stop(); err != nil {
+		t.Error(err)
+	}
+	for _, g := range []*gateway{one, two} {
+		testenv.Eventually(t, func() bool { return len(g.unit.Status().Ended) > 0 }, "the end of a session")
+		if why := g.unit.Status().Ended; why["bye"] != 1 {
+			t.Errorf("the session with %s has ended by %v", g.device, why)
+		}
+	}
+}
+
+// TestStandbyMTU changes the MTU of the card of an I/O unit with which a session is on
+// standby, and again when that is in use: frames of the new size cross.
+func TestStandbyMTU(t *testing.T) {
+	w := newWorld(t)
+	one, two := w.gateway("one"), w.gateway("two")
+	d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits, c.Standby = addrs(one, two), true })
+	d.up(t)
+	testenv.Eventually(t, func() bool { return h.Status().Failovers.Standby == two.cable.addr }, "nothing on standby")
+	testenv.Eventually(t, func() bool { return len(sessionsOf(two)) == 1 }, "no session on standby")
+	two.card.change(func(s *lan.LinkState) { s.MTU = 4000 })
+	testenv.Eventually(t, func() bool { return two.unit.Status().Hosts[0].MTU == 4000 }, "the MTU of the card")
+	one.cut()
+	with(t, h, two)
+	d.up(t)
+	for _, mtu := range []int{4000, 8000} {
+		two.card.change(func(s *lan.LinkState) { s.MTU = mtu })
+		d.await(t, "the MTU of the card", func() bool { return d.mtu == mtu })
+		lanWire := two.card.wire(d.mac)
+		crosses(t, d.wire, lanWire, from(t, d.mac, frame(mtu-100, 1)))
+		crosses(t, lanWire, d.wire, frame(mtu-100, 2))
+	}
+}
