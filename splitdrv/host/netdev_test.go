@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap"
 )
 
@@ -73,5 +74,31 @@ func TestWatchWarnsOnce(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// slow is a netdevice that shows no speed at first.
+type slow struct {
+	carried
+	calls *int
+}
+
+func (s slow) SetSpeed(int) error {
+	if *s.calls++; *s.calls == 1 {
+		return errors.New("not now")
+	}
+	return nil
+}
+
+// TestSpeedIsTriedAgain has the netdevice not take a speed: it is given again with the
+// next report of the same link, and then no more.
+func TestSpeedIsTriedAgain(t *testing.T) {
+	calls := 0
+	cfg := &Config{Netdev: slow{calls: &calls}, Log: slog.New(slog.DiscardHandler)}
+	d := newNetdev(cfg, &sessions{cfg: cfg})
+	for i, want := range []int{1, 2, 2} {
+		if err := d.setLink(session.Link{Up: true, SpeedMbps: 1000}); err != nil || calls != want {
+			t.Errorf("report %d: %v, %d calls, want %d", i, err, calls, want)
+		}
 	}
 }

@@ -212,13 +212,17 @@ func TestFailureAfterASession(t *testing.T) {
 	}
 }
 
-// TestResetOfASessionThatEnded has an I/O unit's answer to a reset come when another
-// session is in use: the netdevice stays as it is.
+// TestResetOfASessionThatEnded has an I/O unit's answers, to a reset and to what was
+// asked for, come when another session is in use: the netdevice stays as it is.
 func TestResetOfASessionThatEnded(t *testing.T) {
 	cfg := &Config{Netdev: carried{}, Log: slog.New(slog.DiscardHandler)}
 	s := &sessions{cfg: cfg}
 	s.current.conn = new(messaging.Conn)
-	if err := newNetdev(cfg, s).reset(new(messaging.Conn)); !errors.Is(err, ErrNoSession) {
+	d, another := newNetdev(cfg, s), new(messaging.Conn)
+	if err := d.reset(another); !errors.Is(err, ErrNoSession) {
+		t.Error(err)
+	}
+	if err := d.enterReply(another, nil, protocol.CfgOK, nil); err != nil {
 		t.Error(err)
 	}
 }
