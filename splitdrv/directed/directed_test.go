@@ -60,6 +60,47 @@ func testRead(t *testing.T, on fabricOf) {
 	r.noPayload(before, size)
 }
 
+func TestDirectedListElements(t *testing.T)     { testListElements(t, inMemory) }
+func TestRDMADirectedListElements(t *testing.T) { testListElements(t, onSoftRoCE) }
+
+// A list has several buffers, each of which has several elements; and each element has
+// the identifier, the handle, the address and the length of a fragment. Those of a buffer
+// lie in memory that was registered apart.
+func testListElements(t *testing.T, on fabricOf) {
+	r := newFixture(t, on)
+	const buffers, size = 3, 4096
+	var mems [2][]byte
+	var regions [2]*Memory
+	for i := range mems {
+		mems[i], regions[i] = r.memory(r.toOwner, buffers*size, protocol.DirectedRead)
+	}
+	var list []protocol.ListElement
+	var want [][]byte
+	for b := range buffers {
+		for i, m := range regions {
+			f := m.Fragment(b*size, size-1-b)
+			if f.Platform != platforms[requesterSide] || f.Handle == regions[1-i].Fragment(0, 1).Handle {
+				t.Fatalf("a fragment is %+v", f)
+			}
+			list = append(list, protocol.ListElement{Fragment: f, EndOfBuffer: i == len(regions)-1})
+			want = append(want, mems[i][b*size:][:f.Len])
+		}
+	}
+	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, 77, list}), protocol.DirectedOK)
+	if !r.drive.holds(77, slices.Concat(want...)) {
+		t.Error("the memory is not what the I/O device has")
+	}
+	for i, mem := range mems {
+		for b := range buffers {
+			for _, rest := range mem[b*size:][size-1-b : size] {
+				if rest != 0 {
+					t.Errorf("memory %d was written behind its fragment of buffer %d", i, b)
+				}
+			}
+		}
+	}
+}
+
 // noPayload checks that the owner had nothing to do with the data of a transfer.
 func (r *fixture) noPayload(before [sides]uint64, size uint64) {
 	r.Helper()

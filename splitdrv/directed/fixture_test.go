@@ -16,6 +16,7 @@ import (
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/verbs"
 )
 
@@ -135,8 +136,18 @@ func (d *tapeDrive) holds(at int, want []byte) bool {
 	return bytes.Equal(d.mem[at:at+len(want)], want)
 }
 
-// The platform identifiers of the parties.
-var platforms = [sides]protocol.Platform{0xa, 0xb, 0xc}
+// The platform identifiers of the parties: those that their sessions tell, which follow
+// from a key each and from this run.
+var platforms = func() (ids [sides]protocol.Platform) {
+	for i := range ids {
+		trust, err := session.Insecure() // with a key of its own
+		if err != nil {
+			panic(err)
+		}
+		ids[i] = trust.Platform()
+	}
+	return ids
+}()
 
 // tapeDevice is the owner's number of the I/O unit's device.
 const tapeDevice = 7
