@@ -98,6 +98,9 @@ func (a *attachment) run(ctx context.Context) error {
 		return nil
 	}
 	defer port.Close()
+	if own, err := port.State(); err == nil && !own.Up { // a port of a switch that nobody is at yet
+		link.Up = false
+	}
 	mtu := min(link.MTU, a.hello.MaxMTU)
 	services := newServices(a, a.policy, port, mac, mtu, link.MTU)
 	defer services.leave()

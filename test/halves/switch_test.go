@@ -95,7 +95,13 @@ func TestUserSwitch(t *testing.T) {
 				return ha.Status().State == host.Connected && hb.Status().State == host.Connected
 			}
 			testenv.Eventually(t, connected, "sessions")
-			a.down(t)
+			for _, d := range []*netdev{a, b} {
+				_ = d.set(func() {
+					if d.raised != 0 {
+						t.Error("the carrier was there before the switch")
+					}
+				})
+			}
 			plugged := func() (devices []string) {
 				for i, h := range []*host.Host{ha, hb} {
 					mac := h.Status().Netdevice.MAC
