@@ -249,6 +249,45 @@ func TestPeersFlowsFirst(t *testing.T) {
 	}
 }
 
+// ringed is a queue that has a descriptor of its own for room, as that of a vhost-user port.
+type ringed struct{ *device }
+
+func (r ringed) WriteFD() int         { return r.FD() }
+func (r ringed) RoomIsReadable() bool { return true }
+
+// TestFullQueueIsWaitedFor has no frame go into another queue than the one whose descriptor
+// its writer waits at, where each has its own.
+func TestFullQueueIsWaitedFor(t *testing.T) {
+	var devices []*device
+	var ports []messaging.Port
+	for range 3 {
+		d := newDevice(t)
+		devices, ports = append(devices, d), append(ports, ringed{d})
+	}
+	s, err := New(ports, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	p, err := s.Open(Peer{MACs: []protocol.MAC{peer}, Own: []protocol.MAC{own}, MTU: 1500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close(nil) })
+	by := append([]messaging.Port{p.Port()}, s.Uplink()...)
+	for port := range uint16(12) {
+		for i, w := range by {
+			write(t, w, whole, packet(own, peer, 4, 2, 1, [2]uint16{80, port}))
+			fd := w.(messaging.ReadablePort).WriteFD()
+			for q, d := range devices {
+				if n := len(d.received()); (n == 1) != (d.FD() == fd) {
+					t.Fatalf("port %d: path %d: %d frames are in queue %d", port, i, n, q)
+				}
+			}
+		}
+	}
+}
+
 func FuzzFlowOf(f *testing.F) {
 	f.Add(packet(peer, own, 4, 1, 2, [2]uint16{1, 2}))
 	f.Add(packet(peer, own, 6, 1, 2, [2]uint16{1, 2}, 5))

@@ -54,7 +54,7 @@ func (u *uplinkPort) WriteFrames(ops []vnet.WriteOp) int {
 func (u *uplinkPort) write(ops []vnet.WriteOp) (done int) {
 	s := u.split
 	used := int(s.used.Load())
-	if used == 1 || !s.flows.used.Load() {
+	if used == 1 || !s.flows.used.Load() || s.ownRoom {
 		return u.queue.write(ops)
 	}
 	t, now, to := s.table.Load(), s.flows.now(), u.queue.number
@@ -106,8 +106,8 @@ const (
 	burst = 64
 )
 
-// WriteFD implements messaging.WriteFDer: the queues of a netdevice are full together, and
-// that of a host hardly ever.
+// WriteFD implements messaging.WriteFDer: the kernel's queues are full together, and hardly
+// ever. Where each has its own room all frames go into the first one.
 func (d *directPort) WriteFD() int { return d.split.queues[0].writeFD() }
 
 // RoomIsReadable implements messaging.ReadablePort.
@@ -147,6 +147,9 @@ func (d *directPort) WriteFrames(ops []vnet.WriteOp) int {
 // writeBurst is WriteFrames for at most burst frames.
 func (d *directPort) writeBurst(ops []vnet.WriteOp) int {
 	n, used, now := 0, int(d.split.used.Load()), uint32(0)
+	if d.split.ownRoom {
+		used = 1 // the queue that WriteFD is of
+	}
 	if used > 1 {
 		now = d.split.flows.now()
 	}

@@ -47,6 +47,10 @@ type Split struct {
 	grace  time.Duration
 	queues []*queue
 	ports  []messaging.Port
+	// ownRoom says that each queue has a descriptor of its own that tells of room, as those
+	// of a vhost-user port. A frame must not go into another queue than the writer waits for.
+	// Nor has it to: no kernel moves flows there.
+	ownRoom bool
 
 	// mu is held while paths change. It is taken before the queues' locks.
 	mu    sync.Mutex
@@ -97,6 +101,7 @@ func New(ports []messaging.Port, cfg Config) (*Split, error) {
 			return nil, errors.Join(fmt.Errorf("paths: queue %d of the netdevice: %w", i, err), s.Close())
 		}
 	}
+	s.ownRoom = s.queues[0].roomIsReadable()
 	s.used.Store(int32(len(ports)))
 	return s, nil
 }
