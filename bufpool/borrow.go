@@ -50,13 +50,6 @@ func (p *Pools) addRemote(r *Remote, out []Action) ([]Action, error) {
 	return append(out, Action{Do: Use, Remote: r}), nil
 }
 
-// keys match the keys that the peer sends on a data channel with the pools that wait
-// for them, in order: one of the two is empty.
-type keys struct {
-	early   []uint32  // of pools that are not lent yet
-	waiting []*Remote // whose keys have not come
-}
-
 // find gives a pool that is lent its key, if that has come.
 func (k *keys) find(r *Remote) bool {
 	if len(k.early) == 0 {

@@ -336,3 +336,10 @@ func (p *Pools) done(out []Action) []Action {
 	o := &p.peerFlush
 	return append(out, Action{Do: Reply, Transaction: o.transaction, Pools: o.pools, Elements: o.elements})
 }
+
+// keys match the keys that the peer sends on a data channel with the pools that wait
+// for them, in order: one of the two is empty.
+type keys struct {
+	early   []uint32  // of pools that are not lent yet
+	waiting []*Remote // whose keys have not come
+}

@@ -7,13 +7,11 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -25,13 +23,6 @@ type card struct {
 	closed   bool
 	mac      net.HardwareAddr
 	offloads vnet.Offloads
-}
-
-// LinkState is what a host has to know of the network card.
-type LinkState struct {
-	Up    bool // administratively up, with carrier
-	MTU   int  // bytes
-	Speed int  // Mbit/s; 0 where the card does not say
 }
 
 // Info is what can be known of a network card without opening anything.
@@ -65,35 +56,6 @@ func (i *Info) Suits(kind Kind) error {
 // notBridge is the error about a card of that type where a bridge is wanted.
 func notBridge(nic, kind string) error {
 	return fmt.Errorf("%s is a %s and not a bridge; use macvtap:%s or packet:%s", nic, kind, nic, nic)
-}
-
-// LinkInfo looks up a network card in a network namespace. If it is missing,
-// the error lists those that are there.
-func LinkInfo(nic, ns string) (Info, error) {
-	return (&Card{nic: nic, ns: ns}).Info()
-}
-
-// missing is the error for a card that does not exist.
-func missing(h *netlink.Handle, nic, ns string) error {
-	where := "here"
-	if ns != "" {
-		where = "in network namespace " + ns
-	}
-	links, err := netns.Links(h)
-	if err != nil {
-		return fmt.Errorf("there is no network card %q %s: %w", nic, where, unix.ENODEV)
-	}
-	var names []string
-	for _, l := range links {
-		if l.Attrs().Flags&net.FlagLoopback == 0 {
-			names = append(names, l.Attrs().Name)
-		}
-	}
-	slices.Sort(names)
-	if len(names) == 0 {
-		names = []string{"none"}
-	}
-	return fmt.Errorf("there is no network card %q %s, only: %s: %w", nic, where, strings.Join(names, ", "), unix.ENODEV)
 }
 
 // device returns what netlink needs to know to address any device.
@@ -156,35 +118,6 @@ func (c *card) announce(fd int, frame []byte) error {
 		_, err := unix.Write(fd, frame)
 		return os.NewSyscallError("write", err)
 	})
-}
-
-// Prepare readies a network card for ports: it sets it up and bounds the
-// super-frames it merges to what fits vnet.MaxFrame. restore undoes the
-// latter; nothing bad happens if it is never called.
-func Prepare(nic, ns string) (restore func() error, err error) {
-	c, link, err := (&Card{nic: nic, ns: ns}).open()
-	if err != nil {
-		return nil, err
-	}
-	defer c.release()
-	old := int(link.Attrs().GROMaxSize)
-	if old <= vnet.GSOMaxSize {
-		return func() error { return nil }, nil // small enough, or a kernel without the knob
-	}
-	if err := c.handle.LinkSetGROMaxSize(link, vnet.GSOMaxSize); err != nil {
-		return nil, fmt.Errorf("setting gro_max_size of %s to %d: %w", nic, vnet.GSOMaxSize, err)
-	}
-	return func() error {
-		h, err := netns.Handle(ns)
-		if err != nil {
-			return err
-		}
-		defer h.Close()
-		if err := h.LinkSetGROMaxSize(link, old); err != nil {
-			return fmt.Errorf("setting gro_max_size of %s back to %d: %w", nic, old, err)
-		}
-		return nil
-	}, nil
 }
 
 // randomMAC returns a locally administered unicast address.

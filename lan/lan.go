@@ -3,10 +3,8 @@ package lan
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"strings"
 
 	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/tap/steer"
@@ -175,90 +173,9 @@ const (
 	VhostUser Kind = "vhost-user"
 )
 
-// ParseSpec splits a specification such as "macvtap:eth1" into its back-end
-// and the network card, bridge or directory of a switch. Without a back-end it is a
-// macvtap.
-func ParseSpec(spec string) (Kind, string, error) {
-	kind, nic, ok := strings.Cut(spec, ":")
-	if !ok {
-		kind, nic = string(Macvtap), spec
-	}
-	switch k := Kind(kind); k {
-	case Macvtap, Packet, TAP:
-		if nic == "" {
-			if k == TAP {
-				return "", "", fmt.Errorf("LAN interface %q names no bridge; use for example tap:br0", spec)
-			}
-			return "", "", fmt.Errorf("LAN interface %q names no network card; use for example %s:eth1", spec, kind)
-		}
-		return k, nic, nil
-	case VhostUser:
-		if _, err := parseSwitch(nic); err != nil {
-			return "", "", fmt.Errorf("LAN interface %q: %w", spec, err)
-		}
-		return k, nic, nil
-	}
-	return "", "", fmt.Errorf("LAN interface %q: unknown kind %q; "+
-		"use macvtap:NIC, packet:NIC, tap:BRIDGE or vhost-user:DIRECTORY", spec, kind)
+// LinkState is what a host has to know of the network card.
+type LinkState struct {
+	Up    bool // administratively up, with carrier
+	MTU   int  // bytes
+	Speed int  // Mbit/s; 0 where the card does not say
 }
-
-// Open makes a host's port as spec says. A card that is administratively down is
-// set up. Several ports on one card cost less by a Card.
-func Open(spec string, cfg Config) (Interface, error) {
-	c, err := NewCard(spec, cfg.NetNS)
-	if err != nil {
-		return nil, err
-	}
-	return c.Open(cfg)
-}
-
-// Open makes a host's port, in the card's network namespace. A card that is
-// administratively down is set up.
-func (c *Card) Open(cfg Config) (Interface, error) {
-	port, err := c.port(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("opening LAN interface %s: %w", c.spec, err)
-	}
-	return port, nil
-}
-
-func (c *Card) port(cfg Config) (Interface, error) {
-	cfg.NetNS = c.ns
-	if cfg.Queues == 0 {
-		cfg.Queues = 1
-	}
-	if cfg.Queues < 0 || cfg.Queues > maxQueues {
-		return nil, fmt.Errorf("%d queues: between 1 and %d are possible", cfg.Queues, maxQueues)
-	}
-	rule, err := cfg.steering()
-	if err != nil {
-		return nil, err
-	}
-	cfg.Latency = rule
-	if cfg.MAC == nil {
-		cfg.MAC = randomMAC()
-	}
-	if err := checkMAC(cfg.MAC); err != nil {
-		return nil, err
-	}
-	if c.userSwitch != nil {
-		return c.userSwitch.open(cfg)
-	}
-	s, link, err := c.open()
-	if err != nil {
-		return nil, err
-	}
-	on := &card{shared: s, mac: cfg.MAC}
-	switch c.kind {
-	case Packet:
-		return openPacket(on, link, cfg)
-	case TAP:
-		return openTAP(on, link, cfg)
-	default:
-		return openMacvtap(on, link, cfg)
-	}
-}
-
-// maxQueues bounds the queues of one host: MAX_TAP_QUEUES of the kernel, and
-// PACKET_FANOUT_MAX of its first versions.
-const maxQueues = 256

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -15,6 +14,7 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/tap/discard"
+	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -188,25 +188,6 @@ func asQueues(qs []*tap.Queue) []Queue {
 	return out
 }
 
-// SetMAC implements Interface.
-func (m *macvtap) SetMAC(mac net.HardwareAddr) error {
-	return m.do(fmt.Sprintf("setting MAC address %v", mac), func() error {
-		if err := checkMAC(mac); err != nil {
-			return err
-		}
-		if err := m.handle.LinkSetHardwareAddr(m.self(), mac); err != nil {
-			if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EADDRINUSE) {
-				return fmt.Errorf("%w: %w (something else on %s has that address)", ErrInUse, err, m.nic)
-			}
-			return err
-		}
-		m.mac = slices.Clone(mac)
-		f := m.beside
-		f.mac = m.mac
-		return m.listen(f)
-	})
-}
-
 // self addresses the macvtap, as link does the card.
 func (m *macvtap) self() netlink.Link { return device(m.name, m.own) }
 
@@ -314,4 +295,68 @@ func (m *macvtap) Close() error {
 	}
 	m.release()
 	return errors.Join(errs...)
+}
+
+// steer does the same for a macvtap. It has no hook for that but puts a frame
+// into the queue that its hash names, which a program at the ingress of the
+// device can set. It goes with the device.
+func (m *macvtap) steer(r *steer.Rule) error {
+	p, err := r.Load(steer.Ingress)
+	if err != nil {
+		return err
+	}
+	defer p.Close() // the filter keeps it
+	if err := m.classify(steerPriority, p.FD()); err != nil {
+		return fmt.Errorf("%w: %w", steer.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// discardEarly makes the kernel drop whole datagrams before a queue of a macvtap
+// is full. It is called after steer.
+func (m *macvtap) discardEarly(cfg Config) error {
+	if cfg.NoDiscard {
+		return discard.ErrUnwanted
+	}
+	f, err := discard.New(discard.Config{Hook: discard.Ingress, Queues: len(m.queues), Length: txQueueLen})
+	if err != nil {
+		return err
+	}
+	defer f.Close() // as above
+	if err := m.classify(discardPriority, f.FD()); err != nil {
+		return err
+	}
+	for i, q := range m.queues {
+		q.Count(f.Meter(i))
+	}
+	return nil
+}
+
+// classify has an eBPF program see the frames for a macvtap before it does.
+func (m *macvtap) classify(priority uint16, program int) error {
+	fail := func(what string, err error) error {
+		hint := ""
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
+			hint = " (the kernel needs the modules sch_ingress and cls_bpf: modprobe -a sch_ingress cls_bpf)"
+		}
+		return fmt.Errorf("%s of %s: %w%s", what, m.name, err, hint)
+	}
+	err := m.handle.QdiscAdd(&netlink.GenericQdisc{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: m.own, Handle: netlink.MakeHandle(0xffff, 0),
+			Parent: netlink.HANDLE_CLSACT},
+		QdiscType: "clsact",
+	})
+	if err != nil && !errors.Is(err, unix.EEXIST) { // for another program
+		return fail("adding the clsact qdisc", err)
+	}
+	err = m.handle.FilterAdd(&netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: m.own, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: priority, Protocol: unix.ETH_P_ALL,
+		},
+		Fd: program, Name: "splitnic", DirectAction: true,
+	})
+	if err != nil {
+		return fail("adding the filter", err)
+	}
+	return nil
 }

@@ -10,11 +10,6 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// outSocket is a socket that sends frames out of the card and receives none. What it
-// sends, the ports on the card do not get: an announcement through a port is
-// copied to all others, which know each other's hosts without it.
-type outSocket struct{ fd int }
-
 // newOutSocket opens one in the current namespace.
 func newOutSocket(index int) (*outSocket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -32,8 +27,6 @@ func newOutSocket(index int) (*outSocket, error) {
 	}
 	return &outSocket{fd}, nil
 }
-
-func (o *outSocket) close() { unix.Close(o.fd) }
 
 // sendOut sends a frame, [virtio_net_hdr | Ethernet frame], of which the header is
 // empty, out of the card.

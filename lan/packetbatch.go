@@ -9,38 +9,16 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// messages are the arguments of recvmmsg(2) or sendmmsg(2).
-type messages struct {
-	headers [framefd.MaxBurst]unix.Mmsghdr
-	parts   [framefd.MaxBurst][2]unix.Iovec
-	control [framefd.MaxBurst]control
-}
-
 // control has room for one control message, and its alignment.
 type control struct {
 	_    [0]unix.Cmsghdr
 	data [controlLen]byte
 }
 
-// newMessages returns messages of one or two parts each, the former with room
-// for a control message.
-func newMessages(receive bool) *messages {
-	m := new(messages)
-	for i := range m.headers {
-		h := &m.headers[i].Hdr
-		h.Iov = &m.parts[i][0]
-		if receive {
-			h.SetIovlen(1)
-			h.Control = &m.control[i].data[0]
-		}
-	}
-	return m
-}
-
 // forget drops what the first n messages refer to.
 func (m *messages) forget(n int) {
-	for i := range m.parts[:n] {
-		m.parts[i][0].Base, m.parts[i][1].Base = nil, nil
+	for i := range m.iovs[:n] {
+		m.iovs[i][0].Base, m.iovs[i][1].Base = nil, nil
 	}
 }
 
@@ -74,7 +52,7 @@ func (q *packetQueue) readBurst(ops []vnet.ReadOp) (done int, more bool) {
 			break
 		}
 		buf := place(ops[i].Slot)
-		h, part := &q.in.headers[i].Hdr, &q.in.parts[i][0]
+		h, part := &q.in.headers[i].Hdr, &q.in.iovs[i][0]
 		part.Base = unsafe.SliceData(buf)
 		part.SetLen(len(buf))
 		h.SetControllen(controlLen)
@@ -143,11 +121,11 @@ func (q *packetQueue) writeBurst(ops []vnet.WriteOp) int {
 	}
 	n := 0
 	for n < min(len(ops), framefd.MaxBurst) && len(ops[n].Head) >= vnet.MinFrame {
-		op, h, parts := &ops[n], &q.out.headers[n].Hdr, &q.out.parts[n]
+		op, h, iovs := &ops[n], &q.out.headers[n].Hdr, &q.out.iovs[n]
 		vnet.RewriteHdrLen(op.Head)
-		parts[0].Base, parts[1].Base = unsafe.SliceData(op.Head), unsafe.SliceData(op.Rest)
-		parts[0].SetLen(len(op.Head))
-		parts[1].SetLen(len(op.Rest))
+		iovs[0].Base, iovs[1].Base = unsafe.SliceData(op.Head), unsafe.SliceData(op.Rest)
+		iovs[0].SetLen(len(op.Head))
+		iovs[1].SetLen(len(op.Rest))
 		h.SetIovlen(1)
 		if len(op.Rest) > 0 {
 			h.SetIovlen(2)

@@ -3,9 +3,13 @@ package lan
 import (
 	"errors"
 	"fmt"
+	"net"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/ethtool"
@@ -124,96 +128,45 @@ func (s *shared) stateOf(link netlink.Link) LinkState {
 	return LinkState{Up: a.RawFlags&up == up, MTU: a.MTU, Speed: speed}
 }
 
-// Card is a network card, a bridge, or a switch in user space, on which ports are opened that share what
-// looks after it. It keeps nothing open itself: without ports there is nothing to
-// close.
-type Card struct {
-	kind    Kind
-	nic, ns string
-	spec    string
-
-	userSwitch *userSwitch // nil: it is one of the kernel's
-
-	mu  sync.Mutex
-	now *shared // nil, or without a user any more, before the next use
-}
-
-// NewCard is for the ports that spec says, on a card in network namespace ns. It
-// need not be there before it is used.
-func NewCard(spec, ns string) (*Card, error) {
-	kind, nic, err := ParseSpec(spec)
+// missing is the error for a card that does not exist.
+func missing(h *netlink.Handle, nic, ns string) error {
+	where := "here"
+	if ns != "" {
+		where = "in network namespace " + ns
+	}
+	links, err := netns.Links(h)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("there is no network card %q %s: %w", nic, where, unix.ENODEV)
 	}
-	c := &Card{kind: kind, nic: nic, ns: ns, spec: spec}
-	if kind == VhostUser {
-		c.userSwitch, err = parseSwitch(nic)
-	}
-	return c, err
-}
-
-// use makes the caller a user of what the ports share, and looks up the card. One
-// that was removed and made again is another card of the same name.
-func (c *Card) use() (*shared, netlink.Link, error) {
-	c.mu.Lock()
-	s := c.now
-	c.mu.Unlock()
-	if s != nil && s.hold() {
-		link, err := s.looks.LinkByName(c.nic)
-		if err == nil && link.Attrs().Index == s.index {
-			return s, link, nil
-		}
-		s.release()
-	}
-	s, link, err := findShared(c.nic, c.ns)
-	if err != nil {
-		return nil, nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	// Somebody else may have been as fast.
-	if o := c.now; o != nil && o.index == s.index && o.hold() {
-		s.release()
-		return o, link, nil
-	}
-	c.now = s
-	return s, link, nil
-}
-
-// Info looks up the card. If it is missing, the error lists those that are there.
-func (c *Card) Info() (Info, error) {
-	if c.userSwitch != nil {
-		return c.userSwitch.info()
-	}
-	s, link, err := c.use()
-	if err != nil {
-		return Info{}, err
-	}
-	defer s.release()
-	info := Info{
-		Name: c.nic, Index: s.index, Type: link.Type(), MAC: link.Attrs().HardwareAddr, LinkState: s.stateOf(link),
-	}
-	if up := link.Attrs().MasterIndex; up != 0 {
-		if master, err := s.looks.LinkByIndex(up); err == nil { // it may be gone by now
-			info.Master, info.MasterType = master.Attrs().Name, master.Type()
+	var names []string
+	for _, l := range links {
+		if l.Attrs().Flags&net.FlagLoopback == 0 {
+			names = append(names, l.Attrs().Name)
 		}
 	}
-	return info, nil
+	slices.Sort(names)
+	if len(names) == 0 {
+		names = []string{"none"}
+	}
+	return fmt.Errorf("there is no network card %q %s, only: %s: %w", nic, where, strings.Join(names, ", "), unix.ENODEV)
 }
 
-// open is use for a card that is about to be used for more, and is set up for
-// that.
-func (c *Card) open() (*shared, netlink.Link, error) {
-	s, link, err := c.use()
-	if err != nil || link.Attrs().RawFlags&unix.IFF_UP != 0 {
-		return s, link, err
-	}
-	if err := s.handle.LinkSetUp(link); err != nil {
-		s.release()
-		if errors.Is(err, unix.EPERM) {
-			err = fmt.Errorf("%w (needs CAP_NET_ADMIN)", err)
-		}
-		return nil, nil, fmt.Errorf("setting network card %s up: %w", c.nic, err)
-	}
-	return s, link, nil
+// outSocket is a socket that sends frames out of the card and receives none. What it
+// sends, the ports on the card do not get: an announcement through a port is
+// copied to all others, which know each other's hosts without it.
+type outSocket struct{ fd int }
+
+func (o *outSocket) close() { unix.Close(o.fd) }
+
+// follower follows the state of a card for all who watch it: one socket that hears
+// of changes, and one look at the card after each of them, however many ports
+// there are. Both end with the last watcher.
+type follower struct {
+	mu       sync.Mutex
+	socket   *nl.NetlinkSocket // nil: nobody watches
+	ended    chan struct{}     // closed when the goroutine has ended that reads socket
+	state    LinkState
+	err      error // of the latest look, or why there is none any more
+	watchers map[*watcher]struct{}
+	looked   func() // called after each look; for tests
 }

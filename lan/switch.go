@@ -61,6 +61,16 @@ func parseSwitch(text string) (*userSwitch, error) {
 	return s, nil
 }
 
+// SwitchDir is the directory of the sockets of a switch, of which ParseSpec has said
+// what is behind its kind.
+func SwitchDir(text string) string {
+	s, err := parseSwitch(text)
+	if err != nil {
+		return ""
+	}
+	return s.dir
+}
+
 // info is about the switch as a whole: of its links each port knows its own.
 func (s *userSwitch) info() (Info, error) {
 	st, err := os.Stat(s.dir)

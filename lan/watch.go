@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -15,19 +14,6 @@ import (
 
 	"github.com/splitnic/splitnic/internal/netns"
 )
-
-// follower follows the state of a card for all who watch it: one socket that hears
-// of changes, and one look at the card after each of them, however many ports
-// there are. Both end with the last watcher.
-type follower struct {
-	mu       sync.Mutex
-	socket   *nl.NetlinkSocket // nil: nobody watches
-	ended    chan struct{}     // closed when the goroutine has ended that reads socket
-	state    LinkState
-	err      error // of the latest look, or why there is none any more
-	watchers map[*watcher]struct{}
-	looked   func() // called after each look; for tests
-}
 
 // watcher is one who watches.
 type watcher struct {

@@ -116,10 +116,10 @@ func AppendLinkState(dst []byte, l LinkState) []byte {
 }
 
 // DecodeKeepAlive checks the data of CfgKeepAlive, which is empty.
-func DecodeKeepAlive(data []byte) error { return DecodeNoData(CfgKeepAlive, data) }
+func DecodeKeepAlive(data []byte) error { return decodeNoData(CfgKeepAlive, data) }
 
-// DecodeNoData checks the data of a type that has none.
-func DecodeNoData(t CfgType, data []byte) error { return dataSize(t, data, 0) }
+// decodeNoData checks the data of a type that has none.
+func decodeNoData(t CfgType, data []byte) error { return dataSize(t, data, 0) }
 
 // Sent says how much was sent on a data channel in mode send-uc, the data of
 // CfgSent: the channel in 32 bits and the sequence number in 64.

@@ -130,7 +130,7 @@ func (d *Device) resize(n int) error {
 		if err != nil {
 			return err
 		}
-		return netns.Do(fmt.Sprintf("/proc/self/fd/%d", d.place.file.Fd()), func() error {
+		return netns.Do(fmt.Sprintf("/proc/self/fd/%d", d.location.file.Fd()), func() error {
 			return d.join(name, n, d.flags())
 		})
 	})

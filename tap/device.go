@@ -31,7 +31,7 @@ type Device struct {
 	label    Label
 	closed   bool
 	offloads vnet.Offloads
-	place    place
+	location location
 	reported State // by Watch, last
 	strayed  bool  // State has returned another one since
 }
@@ -105,7 +105,7 @@ func (d *Device) SetSpeed(mbit int) error {
 	return d.do(fmt.Sprintf("setting the speed to %d Mbit/s", mbit), func() error {
 		name, err := d.locate()
 		if err == nil {
-			err = d.place.setSpeed(name, mbit)
+			err = d.location.setSpeed(name, mbit)
 		}
 		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, os.ErrNotExist) {
 			return nil
@@ -272,7 +272,7 @@ func (d *Device) Close() error {
 	for _, q := range d.queues {
 		errs = append(errs, q.Close())
 	}
-	d.place.close()
+	d.location.close()
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("closing %s: %w", d.name, err)
 	}

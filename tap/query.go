@@ -19,7 +19,7 @@ const multicastFile = "/proc/thread-self/net/dev_mcast"
 
 // openQuery opens a socket for requests, and multicastFile, in the calling
 // thread's namespace.
-func (p *place) openQuery() error {
+func (p *location) openQuery() error {
 	f, err := os.Open(multicastFile)
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func (p *place) openQuery() error {
 }
 
 // ask sends a request and returns the answers of that type.
-func (p *place) ask(req *nl.NetlinkRequest, answer uint16) ([][]byte, error) {
+func (p *location) ask(req *nl.NetlinkRequest, answer uint16) ([][]byte, error) {
 	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: p.query}
 	for {
 		msgs, err := req.Execute(unix.NETLINK_ROUTE, answer)
@@ -44,7 +44,7 @@ func (p *place) ask(req *nl.NetlinkRequest, answer uint16) ([][]byte, error) {
 }
 
 // link asks for the device of that name.
-func (p *place) link(name string) (link, error) {
+func (p *location) link(name string) (link, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
 	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
 	req.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
@@ -61,7 +61,7 @@ func (p *place) link(name string) (link, error) {
 // lists reads the address lists of a device. The unicast one comes with
 // everything that a bridge has learned, if the device is a port of one, and is
 // then read only if everything is wanted.
-func (p *place) lists(of *link, everything bool) (lists, error) {
+func (p *location) lists(of *link, everything bool) (lists, error) {
 	var l lists
 	var err error
 	if l.multicast, err = p.readMulticast(); err != nil {
@@ -74,7 +74,7 @@ func (p *place) lists(of *link, everything bool) (lists, error) {
 }
 
 // readMulticast reads multicastFile from its beginning.
-func (p *place) readMulticast() ([]byte, error) {
+func (p *location) readMulticast() ([]byte, error) {
 	b := make([]byte, 0, 4096)
 	for {
 		n, err := unix.Pread(int(p.multicast.Fd()), b[len(b):cap(b)], int64(len(b)))
@@ -94,7 +94,7 @@ func (p *place) readMulticast() ([]byte, error) {
 // unicast asks for the addresses that the device with that index is to receive
 // besides its own. They are in the forwarding table that the kernel shows of
 // every Ethernet device.
-func (p *place) unicast(index int) ([]net.HardwareAddr, error) {
+func (p *location) unicast(index int) ([]net.HardwareAddr, error) {
 	const (
 		ndmsgSize  = 12
 		attrLLAddr = 2 // NDA_LLADDR
@@ -132,7 +132,7 @@ func (p *place) unicast(index int) ([]net.HardwareAddr, error) {
 // stacked adds to s what is stacked on the device with that index, in this
 // namespace and in those that it has identifiers for. up is how many devices
 // that are up have to be found: there may be more in other namespaces.
-func (p *place) stacked(index, up int, s *State) error {
+func (p *location) stacked(index, up int, s *State) error {
 	add := func(l link) {
 		s.stack(l)
 		if l.flags&unix.IFF_UP != 0 {
@@ -190,7 +190,7 @@ func (s *State) stack(l link) {
 const extSkipStats = 1 << 3
 
 // dump lists all devices.
-func (p *place) dump(attrs ...*nl.RtAttr) ([]link, error) {
+func (p *location) dump(attrs ...*nl.RtAttr) ([]link, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
 	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
 	req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(extSkipStats)))
@@ -222,7 +222,7 @@ func (rtGen) Len() int          { return rtGenSize }
 func (rtGen) Serialize() []byte { return make([]byte, rtGenSize) } // AF_UNSPEC
 
 // neighbours lists the identifiers that this namespace has for others.
-func (p *place) neighbours() ([]int32, error) {
+func (p *location) neighbours() ([]int32, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETNSID, unix.NLM_F_DUMP)
 	req.AddData(rtGen{})
 	msgs, err := p.ask(req, unix.RTM_NEWNSID)
@@ -244,7 +244,7 @@ func (p *place) neighbours() ([]int32, error) {
 
 // ownID asks for the identifier that this namespace has for itself, negative
 // if none.
-func (p *place) ownID() (int32, error) {
+func (p *location) ownID() (int32, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETNSID, 0)
 	req.AddData(rtGen{})
 	req.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(p.file.Fd()))))

@@ -59,11 +59,11 @@ func (d *Device) solicit(asked map[int]bool) (complete bool, err error) {
 		if err != nil {
 			return err
 		}
-		own, err := d.place.link(name)
+		own, err := d.location.link(name)
 		if err != nil {
 			return err
 		}
-		links, err := d.place.dump()
+		links, err := d.location.dump()
 		if err != nil {
 			return fmt.Errorf("listing devices: %w", err)
 		}
@@ -80,7 +80,7 @@ func (d *Device) solicit(asked map[int]bool) (complete bool, err error) {
 				ready[l.index] = true
 			}
 		}
-		waiting, err := d.place.solicit(ready, asked)
+		waiting, err := d.location.solicit(ready, asked)
 		complete = complete && waiting == 0
 		for index := range ready {
 			asked[index] = true
@@ -115,7 +115,7 @@ func above(links []link, index int) (stack []link) {
 // solicit asks for the neighbours that the stack waits for on any of those
 // devices, but those where they have been asked for, and returns how many it waits
 // for.
-func (p *place) solicit(on, asked map[int]bool) (waiting int, err error) {
+func (p *location) solicit(on, asked map[int]bool) (waiting int, err error) {
 	neighbours, err := p.handle.NeighListExecute(netlink.Ndmsg{State: netlink.NUD_INCOMPLETE})
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return 0, fmt.Errorf("listing neighbours: %w", err)

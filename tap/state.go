@@ -80,14 +80,14 @@ func (d *Device) read(s *State) (digest, error) {
 		if err != nil {
 			return digest{}, err
 		}
-		l, err := d.place.link(name)
+		l, err := d.location.link(name)
 		if errors.Is(err, unix.ENODEV) && try < 3 {
 			continue // it was renamed, or moved, in between
 		}
 		if err != nil {
 			return digest{}, fmt.Errorf("asking for device %s: %w", name, err)
 		}
-		lists, err := d.place.lists(&l, true)
+		lists, err := d.location.lists(&l, true)
 		if err != nil {
 			return digest{}, err
 		}
@@ -102,12 +102,12 @@ func (d *Device) read(s *State) (digest, error) {
 			Unicast: ordered(lists.unicast), Multicast: ordered(groups),
 			Trunk: l.master != 0,
 		}
-		err = d.place.stacked(l.index, stacked, s)
-		return digest{d.place.id, l.index, l.promisc, l.allmulti, lists}, err
+		err = d.location.stacked(l.index, stacked, s)
+		return digest{d.location.id, l.index, l.promisc, l.allmulti, lists}, err
 	}
 }
 
-// locate makes d.place the device's namespace and returns its name there.
+// locate makes d.location the device's namespace and returns its name there.
 func (d *Device) locate() (string, error) {
 	req := ifreq{}
 	err := req.get(d.queues[0].FD())
@@ -122,7 +122,7 @@ func (d *Device) locate() (string, error) {
 
 // digest is what can change without the kernel telling anybody.
 type digest struct {
-	place             namespace
+	namespace         namespace
 	index             int
 	promisc, allmulti uint32 // how many want it
 	lists             lists
@@ -147,15 +147,15 @@ func (d *Device) silent(old digest) (changed bool, err error) {
 		if err != nil {
 			return err
 		}
-		l, err := d.place.link(name)
-		if d.place.id != old.place || errors.Is(err, unix.ENODEV) {
+		l, err := d.location.link(name)
+		if d.location.id != old.namespace || errors.Is(err, unix.ENODEV) {
 			changed = true
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		lists, err := d.place.lists(&l, false)
+		lists, err := d.location.lists(&l, false)
 		if l.master != 0 {
 			lists.unicast = old.lists.unicast
 		}

@@ -51,7 +51,7 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 		}
 		var now State
 		err := d.do("reading the state", func() (err error) {
-			if seen, err = d.read(&now); err != nil || seen.place != e.at {
+			if seen, err = d.read(&now); err != nil || seen.namespace != e.at {
 				return err
 			}
 			due = due || d.strayed || !now.Equal(d.reported)
@@ -64,7 +64,7 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 		if err != nil {
 			return fail(err)
 		}
-		if seen.place != e.at {
+		if seen.namespace != e.at {
 			continue // moved in between
 		}
 		if due {
@@ -106,15 +106,15 @@ func (d *Device) listen(e **ears) error {
 		if _, err := d.locate(); err != nil {
 			return err
 		}
-		if *e != nil && (*e).at == d.place.id {
+		if *e != nil && (*e).at == d.location.id {
 			return nil
 		}
 		if *e != nil {
 			(*e).close()
 			*e = nil
 		}
-		fresh := &ears{at: d.place.id, buf: make([]byte, 64<<10)}
-		err := netns.Do(fmt.Sprintf("/proc/self/fd/%d", d.place.file.Fd()), fresh.open)
+		fresh := &ears{at: d.location.id, buf: make([]byte, 64<<10)}
+		err := netns.Do(fmt.Sprintf("/proc/self/fd/%d", d.location.file.Fd()), fresh.open)
 		if err == nil {
 			*e = fresh
 		}

@@ -1,6 +1,7 @@
 package vhostuser
 
 import (
+	"errors"
 	"fmt"
 )
 
@@ -174,3 +175,6 @@ func (r *common) store(src []byte, skip int) (n int, err error) {
 	}
 	return n, nil
 }
+
+// ErrRing is wrapped by errors about what a driver has put into a ring and may not.
+var ErrRing = errors.New("the driver breaks the rules of a ring")

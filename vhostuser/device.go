@@ -160,42 +160,6 @@ func (d *Device) run(ctx context.Context, next func(context.Context) (*net.UnixC
 	}
 }
 
-// serve serves one front end until it goes, or something is wrong with it.
-func (d *Device) serve(ctx context.Context, c *net.UnixConn) error {
-	who := peerOf(c)
-	d.note(func(s *Status) {
-		s.FrontEnd = who
-		s.Connections++
-		s.LastError = ""
-	})
-	d.log.Log(d.cfg.Log, slog.LevelInfo, "vhost-user front end connected", "socket", d.cfg.Address.Path, "peer", who)
-	select {
-	case <-d.failed: // of the one before
-	default:
-	}
-	over := make(chan error, 1)
-	f := &frontEnd{d: d, conn: c}
-	go func() { over <- f.serve() }()
-	var err error
-	select {
-	case err = <-over:
-		select {
-		case err = <-d.failed: // which is why
-		default:
-		}
-		c.Close()
-	case err = <-d.failed:
-		c.Close()
-		<-over
-	case <-ctx.Done():
-		c.Close()
-		<-over
-	}
-	d.note(func(s *Status) { s.FrontEnd, s.Features, s.MTU = "", nil, 0 })
-	d.log.Log(d.cfg.Log, slog.LevelInfo, "vhost-user front end gone", "socket", d.cfg.Address.Path, "peer", who)
-	return err
-}
-
 // fail ends the connection for that reason.
 func (d *Device) fail(err error) {
 	select {
@@ -342,3 +306,6 @@ func (d *Device) Status() Status {
 	}
 	return s
 }
+
+// errRefused is for what a front end may ask for and does not get.
+var errRefused = errors.New("refused")

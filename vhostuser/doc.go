@@ -22,4 +22,7 @@
 //
 // There is no list of descriptors in flight (VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD):
 // buffers are given back in the call that takes them.
+//
+// References between the files run one way, but for a ring, which tells its device that
+// the connection has to end, and asks it which offloads are granted.
 package vhostuser

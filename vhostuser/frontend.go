@@ -1,9 +1,11 @@
 package vhostuser
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"runtime/debug"
@@ -170,9 +172,6 @@ func (f *frontEnd) handle(m *message) error {
 	}
 	return nil
 }
-
-// errRefused is for what a front end may ask for and does not get.
-var errRefused = errors.New("refused")
 
 // carryOut carries out a message that has no answer of its own.
 func (f *frontEnd) carryOut(m *message) error {
@@ -444,4 +443,40 @@ func peerOf(c *net.UnixConn) string {
 		}
 	})
 	return name
+}
+
+// serve serves one front end until it goes, or something is wrong with it.
+func (d *Device) serve(ctx context.Context, c *net.UnixConn) error {
+	who := peerOf(c)
+	d.note(func(s *Status) {
+		s.FrontEnd = who
+		s.Connections++
+		s.LastError = ""
+	})
+	d.log.Log(d.cfg.Log, slog.LevelInfo, "vhost-user front end connected", "socket", d.cfg.Address.Path, "peer", who)
+	select {
+	case <-d.failed: // of the one before
+	default:
+	}
+	over := make(chan error, 1)
+	f := &frontEnd{d: d, conn: c}
+	go func() { over <- f.serve() }()
+	var err error
+	select {
+	case err = <-over:
+		select {
+		case err = <-d.failed: // which is why
+		default:
+		}
+		c.Close()
+	case err = <-d.failed:
+		c.Close()
+		<-over
+	case <-ctx.Done():
+		c.Close()
+		<-over
+	}
+	d.note(func(s *Status) { s.FrontEnd, s.Features, s.MTU = "", nil, 0 })
+	d.log.Log(d.cfg.Log, slog.LevelInfo, "vhost-user front end gone", "socket", d.cfg.Address.Path, "peer", who)
+	return err
 }

@@ -50,18 +50,26 @@ func meet(t *testing.T, a Address) func() *net.UnixConn {
 	}
 }
 
+// echoing is a device at an address, whose worker gives back what it gets until the
+// test ends.
+func echoing(t *testing.T) (Address, *Device) {
+	t.Helper()
+	a := Address{Path: filepath.Join(t.TempDir(), "s")}
+	d := openLive(t, a)
+	t.Cleanup(func() { d.Close() })
+	e := newEcho(t)
+	e.start(d.Queues()[0])
+	t.Cleanup(e.stop)
+	return a, d
+}
+
 // TestMemoryWhileRingsRun has a front end bring memory, move its buffers there, and take the
 // memory away where they were, and stop rings and have them go on, while frames go both
 // ways. None is lost, changed or doubled.
 func TestMemoryWhileRingsRun(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
-			a := Address{Path: filepath.Join(t.TempDir(), "s")}
-			d := openLive(t, a)
-			defer d.Close()
-			e := newEcho(t)
-			e.start(d.Queues()[0])
-			defer e.stop()
+			a, d := echoing(t)
 			g := newDriver(t, feats)
 			g.start(meet(t, a)())
 			for i := range 8 {
@@ -83,12 +91,7 @@ func TestMemoryWhileRingsRun(t *testing.T) {
 func TestMemoryTakenAway(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
-			a := Address{Path: filepath.Join(t.TempDir(), "s")}
-			d := openLive(t, a)
-			defer d.Close()
-			e := newEcho(t)
-			e.start(d.Queues()[0])
-			defer e.stop()
+			a, d := echoing(t)
 			connect := meet(t, a)
 			begin := func() *driver {
 				g := newDriver(t, feats)
@@ -112,12 +115,7 @@ func TestMemoryTakenAway(t *testing.T) {
 func TestMemoryReplaced(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
-			a := Address{Path: filepath.Join(t.TempDir(), "s")}
-			d := openLive(t, a)
-			defer d.Close()
-			e := newEcho(t)
-			e.start(d.Queues()[0])
-			defer e.stop()
+			a, d := echoing(t)
 			g := newDriver(t, feats)
 			g.start(meet(t, a)())
 			for range 8 {

@@ -210,3 +210,16 @@ func (m *memory) indirect(table uint64, i int, hint *int) (d descriptor, ok bool
 		binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:]),
 	}, true
 }
+
+// regions are those of a memory table, or the one of a message about one.
+func (m *message) regions() []region {
+	b := m.body[8:]
+	rs := make([]region, 0, len(b)/regionSize)
+	for ; len(b) >= regionSize; b = b[regionSize:] {
+		rs = append(rs, region{
+			guest: binary.LittleEndian.Uint64(b), size: binary.LittleEndian.Uint64(b[8:]),
+			user: binary.LittleEndian.Uint64(b[16:]), offset: binary.LittleEndian.Uint64(b[24:]),
+		})
+	}
+	return rs
+}

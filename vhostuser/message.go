@@ -175,19 +175,6 @@ func (m *message) vringAddr() (vringAddr, error) {
 	}, nil
 }
 
-// regions are those of a memory table, or the one of a message about one.
-func (m *message) regions() []region {
-	b := m.body[8:]
-	rs := make([]region, 0, len(b)/regionSize)
-	for ; len(b) >= regionSize; b = b[regionSize:] {
-		rs = append(rs, region{
-			guest: binary.LittleEndian.Uint64(b), size: binary.LittleEndian.Uint64(b[8:]),
-			user: binary.LittleEndian.Uint64(b[16:]), offset: binary.LittleEndian.Uint64(b[24:]),
-		})
-	}
-	return rs
-}
-
 // appendReply appends the answer to a request.
 func appendReply(b []byte, r request, body ...uint32) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(r))

@@ -178,3 +178,38 @@ func (v *vring) fill(op *vnet.WriteOp, count uint32, need uint64) error {
 	}
 	return nil
 }
+
+// deliverFinished is deliver for a frame of which the driver does not take what is left to
+// do: it gets as many frames as that makes.
+func (v *vring) deliverFinished(op *vnet.WriteOp) (room bool, err error) {
+	n, failed := v.finish.Begin(op.Head, op.Rest)
+	if failed != nil {
+		op.Err = failed
+		return true, nil
+	}
+	r := v.ring.base()
+	if uint32(n) > r.size {
+		op.Err = errTooLong
+		return true, nil
+	}
+	v.ring.mark()
+	for range n {
+		if there, err := v.ring.next(); err != nil || !there {
+			v.ring.rewind()
+			return false, err
+		}
+	}
+	v.ring.rewind()
+	clear(v.raw[:]) // nothing is left to do
+	for i := range n {
+		segment := vnet.WriteOp{Head: v.finish.Segment(i)}
+		if room, err = v.place(&segment); err != nil {
+			return false, err
+		}
+		if !room || segment.Err != nil {
+			op.Err = errTooLong // buffers are smaller than segments: the rest is lost
+			return true, nil
+		}
+	}
+	return true, nil
+}

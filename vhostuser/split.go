@@ -6,9 +6,6 @@ import (
 	"unsafe"
 )
 
-// ErrRing is wrapped by errors about what a driver has put into a ring and may not.
-var ErrRing = errors.New("the driver breaks the rules of a ring")
-
 // split is a split ring: a table of descriptors, a ring of those available and a ring of
 // those used (virtio 1.2, section 2.7).
 type split struct {

@@ -16,9 +16,9 @@ import (
 // namespace identifies a network namespace by its file.
 type namespace struct{ dev, ino uint64 }
 
-// place is where a device was found last: its network namespace, and what asks
+// location is where a device was found last: its network namespace, and what asks
 // questions there.
-type place struct {
+type location struct {
 	id        namespace
 	file      *os.File // the namespace; nil when nothing is open
 	handle    *netlink.Handle
@@ -27,7 +27,7 @@ type place struct {
 	multicast *os.File         // multicastFile there
 }
 
-func (p *place) close() {
+func (p *location) close() {
 	if p.handle != nil {
 		p.handle.Close()
 	}
@@ -42,11 +42,11 @@ func (p *place) close() {
 			_ = f.Close() // nothing was written
 		}
 	}
-	*p = place{}
+	*p = location{}
 }
 
 // setSpeed has the device of that name show a speed.
-func (p *place) setSpeed(name string, mbit int) error {
+func (p *location) setSpeed(name string, mbit int) error {
 	if p.speeds == nil {
 		err := netns.Do(fmt.Sprintf("/proc/self/fd/%d", p.file.Fd()), func() (err error) {
 			p.speeds, err = ethtool.New()
@@ -60,7 +60,7 @@ func (p *place) setSpeed(name string, mbit int) error {
 }
 
 // open makes p the namespace of that file, which it owns from then on.
-func (p *place) open(id namespace, file *os.File) error {
+func (p *location) open(id namespace, file *os.File) error {
 	p.id, p.file = id, file
 	err := netns.Do(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), func() error {
 		var err error
@@ -89,11 +89,11 @@ func (d *Device) netlink(what string, fn func(*netlink.Handle, netlink.Link) err
 		if err != nil {
 			return err
 		}
-		link, err := d.place.handle.LinkByName(name)
+		link, err := d.location.handle.LinkByName(name)
 		if err != nil {
 			return err
 		}
-		return fn(d.place.handle, link)
+		return fn(d.location.handle, link)
 	})
 }
 
@@ -111,15 +111,15 @@ func namespaceOf(fd int) (*os.File, namespace, error) {
 	return file, namespace{st.Dev, st.Ino}, nil
 }
 
-// follow makes d.place the device's namespace.
+// follow makes d.location the device's namespace.
 func (d *Device) follow() error {
 	file, id, err := namespaceOf(d.queues[0].FD())
 	if err != nil {
 		return err
 	}
-	if d.place.file != nil && d.place.id == id {
+	if d.location.file != nil && d.location.id == id {
 		return file.Close()
 	}
-	d.place.close()
-	return d.place.open(id, file)
+	d.location.close()
+	return d.location.open(id, file)
 }
