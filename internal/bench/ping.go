@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// single is the half of a port that sends one frame at a time: the one that is
+// single is the part of a port that sends one frame at a time: the one that is
 // due.
 type single struct {
 	gate gate

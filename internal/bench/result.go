@@ -50,7 +50,7 @@ type Result struct {
 	PeerAllocationPerMsg float64 `json:"peer_allocations_per_message"`
 }
 
-// Latency are the halves of round trips, in microseconds.
+// Latency is of half a round trip, in microseconds.
 type Latency struct {
 	Min     float64 `json:"min"`
 	Typical float64 `json:"typical"` // the median

@@ -14,7 +14,7 @@ import (
 func NoLeaks(t testing.TB) {
 	t.Helper()
 	ignore := goleak.IgnoreCurrent()
-	before := Descriptors(t)
+	before := descriptors(t)
 	t.Cleanup(func() {
 		if t.Failed() {
 			return // what failed may have left anything
@@ -23,7 +23,7 @@ func NoLeaks(t testing.TB) {
 			t.Error(err)
 		}
 		var extra []string
-		for fd, target := range Descriptors(t) {
+		for fd, target := range descriptors(t) {
 			if before[fd] == target {
 				continue
 			}
@@ -35,9 +35,9 @@ func NoLeaks(t testing.TB) {
 	})
 }
 
-// Descriptors returns the open descriptors of the process and what each stands
+// descriptors returns the open descriptors of the process and what each stands
 // for, without those of Go's poller, which stays once it is needed.
-func Descriptors(t testing.TB) map[string]string {
+func descriptors(t testing.TB) map[string]string {
 	t.Helper()
 	const dir = "/proc/self/fd/"
 	entries, err := os.ReadDir(dir)

@@ -187,3 +187,37 @@ func (c *Config) handover() time.Duration {
 func (c *Config) handsOver(ctx context.Context) bool {
 	return c.KeepCarrier && ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrNetdeviceGone)
 }
+
+// Direct is what a host does about direct connections to other hosts, which its I/O unit
+// directs. Zero fields get their defaults.
+type Direct struct {
+	On    bool
+	Peers int // at most; default 64. Where one more is offered the one goes that was not used for longest
+	// Idle is after how long without a frame a connection ends; default 1 min.
+	Idle time.Duration
+	// Grace is for how long connections go on without a session, and until another I/O
+	// unit has permitted them; default 2 s.
+	Grace time.Duration
+	// Drain is how long an end in good order waits at most until what was sent has arrived, and
+	// five times as long until the peer has delivered it; default 50 ms. Frames to the peer
+	// wait meanwhile, and so may others behind them.
+	Drain time.Duration
+	// Budget, which may be nil, bounds the registered memory of all direct connections
+	// together.
+	Budget *messaging.Budget
+}
+
+func (d *Direct) complete() {
+	if d.Peers == 0 {
+		d.Peers = 64
+	}
+	if d.Idle == 0 {
+		d.Idle = time.Minute
+	}
+	if d.Grace == 0 {
+		d.Grace = 2 * time.Second
+	}
+	if d.Drain == 0 {
+		d.Drain = 50 * time.Millisecond
+	}
+}

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"sync"
@@ -11,40 +12,6 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
-
-// Direct is what a host does about direct connections to other hosts, which its I/O unit
-// directs. Zero fields get their defaults.
-type Direct struct {
-	On    bool
-	Peers int // at most; default 64. Where one more is offered the one goes that was not used for longest
-	// Idle is after how long without a frame a connection ends; default 1 min.
-	Idle time.Duration
-	// Grace is for how long connections go on without a session, and until another I/O
-	// unit has permitted them; default 2 s.
-	Grace time.Duration
-	// Drain is how long an end in good order waits at most until what was sent has arrived, and
-	// five times as long until the peer has delivered it; default 50 ms. Frames to the peer
-	// wait meanwhile, and so may others behind them.
-	Drain time.Duration
-	// Budget, which may be nil, bounds the registered memory of all direct connections
-	// together.
-	Budget *messaging.Budget
-}
-
-func (d *Direct) complete() {
-	if d.Peers == 0 {
-		d.Peers = 64
-	}
-	if d.Idle == 0 {
-		d.Idle = time.Minute
-	}
-	if d.Grace == 0 {
-		d.Grace = 2 * time.Second
-	}
-	if d.Drain == 0 {
-		d.Drain = 50 * time.Millisecond
-	}
-}
 
 // How long the parts of a direct connection's life may take.
 const (
@@ -250,4 +217,30 @@ func (d *direct) messaging(m *session.Direct) messaging.Config {
 	c.Budget = d.cfg.Direct.Budget
 	c.Bind = messaging.NewBinding(*m.Secret, m.First)
 	return c
+}
+
+// status is a snapshot.
+func (d *direct) status() DirectsStatus {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := DirectsStatus{On: d.split != nil, Total: d.left, Connections: []DirectStatus{}}
+	s.Granted = d.session != nil && d.session.welcome.Grants(protocol.FeatureDirect)
+	for _, l := range d.links {
+		one := *l.shown.Load()
+		one.Counts = l.counts()
+		if l.stats != nil {
+			stats := l.stats.Stats()
+			one.Traffic = &stats
+		}
+		s.Total = s.Total.plus(one.Counts)
+		s.Connections = append(s.Connections, one)
+	}
+	slices.SortFunc(s.Connections, func(a, b DirectStatus) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID))
+	})
+	if d.split != nil {
+		c := d.split.Counts()
+		s.UplinkFull, s.Markers = c.UplinkFull, c.Markers
+	}
+	return s
 }

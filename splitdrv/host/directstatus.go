@@ -1,8 +1,6 @@
 package host
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -75,30 +73,4 @@ func (c DirectCounts) plus(o DirectCounts) DirectCounts {
 	c.Full += o.Full
 	c.Held += o.Held
 	return c
-}
-
-// status is a snapshot.
-func (d *direct) status() DirectsStatus {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s := DirectsStatus{On: d.split != nil, Total: d.left, Connections: []DirectStatus{}}
-	s.Granted = d.session != nil && d.session.welcome.Grants(protocol.FeatureDirect)
-	for _, l := range d.links {
-		one := *l.shown.Load()
-		one.Counts = l.counts()
-		if l.stats != nil {
-			stats := l.stats.Stats()
-			one.Traffic = &stats
-		}
-		s.Total = s.Total.plus(one.Counts)
-		s.Connections = append(s.Connections, one)
-	}
-	slices.SortFunc(s.Connections, func(a, b DirectStatus) int {
-		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID))
-	})
-	if d.split != nil {
-		c := d.split.Counts()
-		s.UplinkFull, s.Markers = c.UplinkFull, c.Markers
-	}
-	return s
 }

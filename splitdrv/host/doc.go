@@ -40,4 +40,8 @@
 // It ends when the I/O unit says bye or dies (the bootstrap connection breaks),
 // when a queue pair fails, when the peer is silent, or by the context. The
 // carrier goes first, then the workers, then the memory.
+//
+// References between the files run one way, but for direct and link: a link has a
+// goroutine of its own, takes itself out of those that there are when it has ended, and
+// asks them which session its messages go over.
 package host

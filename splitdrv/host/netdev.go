@@ -37,6 +37,7 @@ type netdev struct {
 	sessions *sessions
 	wake     chan struct{}         // of the follower; of capacity one
 	raised   chan struct{}         // the carrier was given; of capacity one
+	changes  changes               // of what shown has, and of the session in use
 	settled  func(*messaging.Conn) // called when nothing is to be asked in a session
 	saved    mirror.Agreement      // what OnAgreement was told last; the follower's
 	// What I/O units cause: lines in the log, and changes by their requests, which
@@ -83,6 +84,7 @@ func (d *netdev) show() {
 	d.is.agreed, d.is.applied, d.is.rejection = d.mirror.Agreement(), d.mirror.Applied(), d.mirror.LastRejection()
 	is := d.is
 	d.shown.Store(&is)
+	d.changes.tell()
 }
 
 // unlock ends a change of the netdevice.
@@ -292,4 +294,28 @@ func (d *netdev) steer(w *session.Welcome) error {
 	}
 	s.On, s.Limit = err == nil, rule.Limit
 	return err
+}
+
+// changes tells those who wait.
+type changes struct {
+	mu sync.Mutex
+	c  chan struct{} // nil: nobody waits
+}
+
+func (c *changes) next() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.c == nil {
+		c.c = make(chan struct{})
+	}
+	return c.c
+}
+
+func (c *changes) tell() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.c != nil {
+		close(c.c)
+		c.c = nil
+	}
 }

@@ -182,7 +182,7 @@ func (o *opener) channels(a *attachment) (*messaging.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Bind = bind
+	cfg.Bind, cfg.OnHears = bind, a.client.Vouch
 	cfg.OnRequest = func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
 		return o.dev.onRequest(a, t, data)
 	}

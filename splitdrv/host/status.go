@@ -123,6 +123,10 @@ func (h *Host) Status() Status {
 	return s
 }
 
+// Changed is closed when the state or the netdevice changes next; ask for it before
+// Status.
+func (h *Host) Changed() <-chan struct{} { return h.dev.changes.next() }
+
 // latencyStatus is nil if no latency queue is wanted. The caller holds sessions.mu.
 func (h *Host) latencyStatus(s steer.Status) *steer.Status {
 	switch {

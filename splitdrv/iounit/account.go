@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
 
 // account is what the rates of a session are reckoned by.
@@ -22,6 +24,29 @@ func (a account) overdraft() (d time.Duration) {
 		d = max(d, a.toGroups.untilFull())
 	}
 	return d
+}
+
+// limit makes the rates those that a host may have. What it has left of a rate
+// that changes, or owes, it keeps.
+func (a *account) limit(host *policy.Host) {
+	now := func() time.Duration { return time.Since(started) }
+	change := func(b **bucket, to bounds) {
+		switch {
+		case to == bounds{}:
+			*b = nil
+		case *b == nil:
+			*b = newBucket(to, now)
+		default:
+			(*b).set(to)
+		}
+	}
+	change(&a.tx, bounds{host.MaxTxRate, host.MaxTxPPS})
+	change(&a.rx, bounds{host.MaxRxRate, host.MaxRxPPS})
+	isNew := a.toGroups == nil
+	change(&a.toGroups, bounds{packets: host.MaxTxGroupPPS})
+	if isNew && a.toGroups != nil {
+		a.toGroups.save()
+	}
 }
 
 // accounts keep the accounts of sessions that have ended overdrawn until that is

@@ -26,11 +26,11 @@ func TestComingAgain(t *testing.T) {
 				may := hostWith("all")
 				may.MaxTxRate, may.MaxRxRate = policy.MinRate, policy.MinRate
 				c := newClient(t, may)
-				c.s.a.owner = owner
+				c.s.host.owner = owner
 				c.s.leave()
 				begun, bytes := time.Now(), 0
 				for range leastBurst {
-					s := newServices(c.s.a, may, c.port, own, 1500, 1500)
+					s := newServices(c.s.host, &c.unit.common, c.port, own, 1500, 1500)
 					b := s.tx
 					if way == "rx" {
 						b = s.rx

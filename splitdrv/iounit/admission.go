@@ -89,3 +89,14 @@ func hostRefused(host, reason string, err error) refusal {
 	}
 	return r
 }
+
+// Refusals are the reasons by which connections and hosts are counted that got
+// no session: session.Reasons, and the codes with which a host is refused.
+func Refusals() []string {
+	reasons := session.Reasons()
+	for _, c := range []session.Code{session.CodeMode, session.CodePolicy, session.CodeBusy, session.CodeFull,
+		session.CodeShuttingDown, session.CodeFailed} {
+		reasons = append(reasons, string(c))
+	}
+	return reasons
+}

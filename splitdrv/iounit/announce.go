@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/splitnic/splitnic/internal/limit"
+	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -35,14 +37,23 @@ const (
 // a fail-over they would send what is for it to another I/O unit for up to five
 // minutes.
 type announcer struct {
-	s      *services
-	begin  chan struct{} // of capacity one: from the start again
-	rounds *rate.Limiter
-	frames atomic.Uint64 // sent
+	host      *host
+	addresses *addresses
+	port      lan.Interface
+	rules     *atomic.Pointer[rules]
+	lines     *limit.Log
+	begin     chan struct{} // of capacity one: from the start again
+	rounds    *rate.Limiter
+	frames    atomic.Uint64 // sent
 }
 
-func newAnnouncer(s *services) *announcer {
-	return &announcer{s: s, begin: make(chan struct{}, 1), rounds: rate.NewLimiter(roundRate, roundBurst)}
+func newAnnouncer(
+	h *host, addrs *addresses, port lan.Interface, rules *atomic.Pointer[rules], lines *limit.Log,
+) *announcer {
+	return &announcer{
+		host: h, addresses: addrs, port: port, rules: rules, lines: lines,
+		begin: make(chan struct{}, 1), rounds: rate.NewLimiter(roundRate, roundBurst),
+	}
 }
 
 // now announces the host at once, and has run do it again from the start.
@@ -86,7 +97,7 @@ func (a *announcer) round() {
 		return
 	}
 	// Without services.mu, which whoever sets the port up holds.
-	r := a.s.rules.Load()
+	r := a.rules.Load()
 	a.send(r.mac, 0)
 	for _, m := range r.further {
 		a.send(m, 0)
@@ -101,11 +112,11 @@ func (a *announcer) round() {
 // send announces an address, unless another host has it too: which of them it is
 // to be reached by, only their own frames say.
 func (a *announcer) send(mac protocol.MAC, vlan uint16) {
-	if a.s.a.unit.shared(a.s.a, mac) {
+	if a.addresses.shared(a.host, mac) {
 		return
 	}
-	if err := a.s.port.Announce(announcement(mac, vlan)); err != nil {
-		a.s.lines.Log(a.s.a.log, slog.LevelDebug, "host not announced", "mac", mac, "vlan", vlan, "reason", err)
+	if err := a.port.Announce(announcement(mac, vlan)); err != nil {
+		a.lines.Log(a.host.log, slog.LevelDebug, "host not announced", "mac", mac, "vlan", vlan, "reason", err)
 		return
 	}
 	a.frames.Add(1)

@@ -38,6 +38,11 @@ func TestAnnouncement(t *testing.T) {
 	}
 }
 
+// announcer is one of its own for the host.
+func (c *client) announcer() *announcer {
+	return newAnnouncer(c.s.host, c.unit.addresses, c.port, &c.s.rules, &c.s.lines)
+}
+
 // TestAnnouncer hears a host announced: at once, with growing pauses, for all of
 // its addresses and its few VLANs, anew when it is set up again, and no more when
 // the session has ended.
@@ -45,7 +50,7 @@ func TestAnnouncer(t *testing.T) {
 	c := newClient(t, &policy.Host{AnyMAC: true})
 	synctest.Test(t, func(t *testing.T) {
 		done, ended := make(chan struct{}), make(chan struct{})
-		c.s.tells = newAnnouncer(c.s) // its channel has to be of the bubble
+		c.s.tells = c.announcer() // its channel has to be of the bubble
 		a := c.s.tells
 		go func() {
 			defer close(ended)
@@ -96,7 +101,7 @@ func TestAnnouncementsAreBounded(t *testing.T) {
 	c := newClient(t, &policy.Host{AnyMAC: true})
 	synctest.Test(t, func(t *testing.T) {
 		done, ended := make(chan struct{}), make(chan struct{})
-		c.s.tells = newAnnouncer(c.s) // its channel has to be of the bubble
+		c.s.tells = c.announcer() // its channel has to be of the bubble
 		go func() {
 			defer close(ended)
 			c.s.tells.run(done)

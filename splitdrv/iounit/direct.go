@@ -33,17 +33,20 @@ const (
 var errUnread = fmt.Errorf("%w: it does not read what it is told about direct connections", session.ErrPeerGone)
 
 // directing carries out what pairs decides. Its methods may be called by any
-// goroutine, whatever locks it holds but Unit.mu, and do not wait for any host: each
+// goroutine, whatever locks it holds, and do not wait for any host: each
 // has a queue of messages, and a goroutine that sends them. A nil one, of an I/O unit
 // without direct connections, does nothing.
 type directing struct {
-	unit  *Unit
-	dirty atomic.Bool   // there are samples
-	wake  chan struct{} // of capacity one: there are the first ones
+	after  int // packets a second of those that get a connection
+	queue  int // messages that wait for a host at most
+	policy *atomic.Pointer[policy.Policy]
+	owners atomic.Pointer[owners] // of the addresses of hosts that may have connections
+	flowing
 
-	mu       sync.Mutex // guards what follows; Unit.mu may be taken inside
+	mu       sync.Mutex // guards what follows
 	pairs    *pairs.Pairs
 	sessions map[pairs.Host]*directed
+	of       map[*host]*directed // the same
 	latest   pairs.Host
 	slots    []bool // in use, by those in sessions
 	timer    *time.Timer
@@ -53,8 +56,8 @@ type directing struct {
 
 // directed is what directing has of a session.
 type directed struct {
-	a     *attachment
-	host  pairs.Host
+	host  *host
+	id    pairs.Host
 	queue chan *session.Direct
 	seen  *samples
 
@@ -80,12 +83,13 @@ type portFacts struct {
 	promisc  bool // and so gets frames for others
 }
 
-func newDirecting(u *Unit) *directing {
+func newDirecting(cfg Config, policy *atomic.Pointer[policy.Policy]) *directing {
 	d := &directing{
-		unit: u, wake: make(chan struct{}, 1), sessions: make(map[pairs.Host]*directed),
-		slots: make([]bool, u.cfg.MaxHosts),
+		after: cfg.DirectAfter, queue: directQueue * cfg.DirectPeers, policy: policy,
+		flowing:  flowing{wake: make(chan struct{}, 1)},
+		sessions: make(map[pairs.Host]*directed), of: make(map[*host]*directed), slots: make([]bool, cfg.MaxHosts),
 		pairs: pairs.New(pairs.Config{
-			After: u.cfg.DirectAfter, Peers: u.cfg.DirectPeers, Answer: u.cfg.DirectAnswer, Grace: u.cfg.DirectGrace,
+			After: cfg.DirectAfter, Peers: cfg.DirectPeers, Answer: cfg.DirectAnswer, Grace: cfg.DirectGrace,
 			NewID: func() session.DirectID {
 				var b [8]byte
 				rand.Read(b[:]) // never fails
@@ -102,28 +106,35 @@ func newDirecting(u *Unit) *directing {
 	return d
 }
 
+// sampler looks at frames of a queue of a host's.
+func (d *directing) sampler(h *host) sampler {
+	if d == nil {
+		return sampler{}
+	}
+	return sampler{owners: &d.owners, seen: &h.seen}
+}
+
 // aboutChannels are the features that a direct connection has if both hosts have.
 var aboutChannels = []string{protocol.FeaturePack, protocol.FeatureWindow, protocol.FeatureOneTouch}
 
 // join begins with a session that is about to be established. From now on the host may
 // send messages, if it is willing.
-func (d *directing) join(a *attachment, willing bool) {
+func (d *directing) join(h *host, willing bool) {
 	if d == nil {
 		return
 	}
 	x := &directed{
-		a: a, willing: willing, queue: make(chan *session.Direct, directQueue*d.unit.cfg.DirectPeers),
-		platform: a.s.PeerPlatform(),
+		host: h, willing: willing, queue: make(chan *session.Direct, d.queue), platform: h.s.PeerPlatform(),
 	}
-	x.facts = pairs.Facts{Name: a.hello.Name, Platform: x.platform, Pools: a.hello.Pools}
+	x.facts = pairs.Facts{Name: h.hello.Name, Platform: x.platform, Pools: h.hello.Pools}
 	for _, f := range aboutChannels {
-		if a.hello.Offers(f) {
+		if h.hello.Offers(f) {
 			x.facts.Features = append(x.facts.Features, f)
 		}
 	}
 	d.enter(x)
 	if willing {
-		a.s.HandleDirect(func(m *session.Direct) { d.heard(x, m) })
+		h.s.HandleDirect(func(m *session.Direct) { d.heard(x, m) })
 	}
 }
 
@@ -138,30 +149,28 @@ func (d *directing) enter(x *directed) {
 	}
 	d.slots[slot] = true
 	d.latest++
-	x.host, x.seen = d.latest, newSamples(slot)
-	d.sessions[x.host] = x
-	x.a.direct.Store(x)
-	d.unit.mu.Lock()
-	p := d.unit.policy
-	d.unit.mu.Unlock()
-	x.judge(d.unit, p)
+	x.id, x.seen = d.latest, newSamples(slot)
+	d.sessions[x.id], d.of[x.host] = x, x
+	x.host.seen.Store(x.seen)
+	x.judge(d.policy.Load())
 	d.refresh(x)
 }
 
 // leave ends what a session has, whose host is told nothing more.
-func (d *directing) leave(a *attachment) {
+func (d *directing) leave(h *host) {
 	if d == nil {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	x := a.direct.Load()
-	if x == nil || d.sessions[x.host] != x {
+	x := d.of[h]
+	if x == nil {
 		return
 	}
-	delete(d.sessions, x.host)
+	delete(d.sessions, x.id)
+	delete(d.of, h)
 	d.slots[x.seen.slot] = false
-	d.do(d.pairs.Leave(time.Now(), x.host))
+	d.do(d.pairs.Leave(time.Now(), x.id))
 	d.publish()
 }
 
@@ -176,36 +185,36 @@ func (d *directing) close() {
 }
 
 // established says that frames of a session may flow, as mode.
-func (d *directing) established(a *attachment, mode protocol.Mode) {
-	d.change(a, func(x *directed) { x.open, x.facts.Mode = true, mode })
+func (d *directing) established(h *host, mode protocol.Mode) {
+	d.change(h, func(x *directed) { x.open, x.facts.Mode = true, mode })
 }
 
 // changed says what services know of a host.
-func (d *directing) changed(a *attachment, port portFacts) {
-	d.change(a, func(x *directed) { x.port, x.told = port, true })
+func (d *directing) changed(h *host, port portFacts) {
+	d.change(h, func(x *directed) { x.port, x.told = port, true })
 }
 
 // govern has a session judged by another policy.
-func (d *directing) govern(a *attachment, p *policy.Policy) {
-	d.change(a, func(x *directed) { x.judge(d.unit, p) })
+func (d *directing) govern(h *host, p *policy.Policy) {
+	d.change(h, func(x *directed) { x.judge(p) })
 }
 
-func (d *directing) change(a *attachment, how func(*directed)) {
+func (d *directing) change(h *host, how func(*directed)) {
 	if d == nil {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if x := a.direct.Load(); x != nil && d.sessions[x.host] == x {
+	if x := d.of[h]; x != nil {
 		how(x)
 		d.refresh(x)
 	}
 }
 
 // judge takes what a policy says of a host.
-func (x *directed) judge(u *Unit, p *policy.Policy) {
-	x.may, x.known = u.policyOf(p, x.a), nil
-	if id := x.a.peer(); !id.Insecure {
+func (x *directed) judge(p *policy.Policy) {
+	x.may, x.known = x.host.by(p), nil
+	if id := x.host.peer(); !id.Insecure {
 		x.known = append(x.known, id.Fingerprint.String())
 		if id.Name != "" {
 			x.known = append(x.known, id.Name)
@@ -219,13 +228,41 @@ func (d *directing) refresh(x *directed) {
 	f.MACs, f.VLANs, f.MTU, f.Offloads = x.port.macs, x.port.vlans, x.port.mtu, x.port.offloads
 	f.Promisc, f.Known, f.Only, f.No = x.port.promisc, x.known, x.may.DirectWith, x.why()
 	f.Modes = nil
-	for _, m := range x.a.hello.Modes {
+	for _, m := range x.host.hello.Modes {
 		if m.Known() && slices.Contains(x.may.Modes, m) {
 			f.Modes = append(f.Modes, m)
 		}
 	}
-	d.do(d.pairs.Set(time.Now(), x.host, *f))
+	d.do(d.pairs.Set(time.Now(), x.id, *f))
 	d.publish()
+}
+
+// publish makes known whose addresses frames are sampled by. The caller holds d.mu.
+func (d *directing) publish() {
+	o := &owners{flowing: &d.flowing, each: min(sampleEach, max(1, d.after/sampleLeast))}
+	n := 0
+	var macs []protocol.MAC
+	var slots []int
+	for _, x := range d.sessions {
+		if d.pairs.WhyNot(x.id) != "" {
+			continue
+		}
+		n++
+		x.seen.fit(len(d.slots))
+		for _, m := range x.port.macs {
+			macs, slots = append(macs, m), append(slots, x.seen.slot)
+		}
+	}
+	if n < 2 {
+		d.owners.Store(nil)
+		return
+	}
+	o.macs = protocol.NewMACSet(macs)
+	o.slots = make([]int, len(o.macs))
+	for i, m := range macs {
+		o.slots[o.macs.Index(m)] = slots[i]
+	}
+	d.owners.Store(o)
 }
 
 // why is why a host has no direct connections, "" if it may.
@@ -234,7 +271,7 @@ func (x *directed) why() pairs.Cause {
 	switch {
 	case !x.willing:
 		return pairs.Unwilling
-	case !x.a.bound:
+	case !x.host.bound:
 		return pairs.Unbound
 	case x.platform == 0:
 		return pairs.Platform
@@ -263,8 +300,8 @@ func (x *directed) why() pairs.Cause {
 func (d *directing) heard(x *directed, m *session.Direct) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.sessions[x.host] == x {
-		d.do(d.pairs.Heard(time.Now(), x.host, m))
+	if d.sessions[x.id] == x {
+		d.do(d.pairs.Heard(time.Now(), x.id, m))
 	}
 }
 
@@ -283,12 +320,12 @@ func (d *directing) do(actions []pairs.Action) {
 		switch {
 		case x == nil || d.closed:
 		case act.Broken != nil:
-			x.a.cancel(act.Broken)
+			x.host.cancel(act.Broken)
 		default:
 			select {
 			case x.queue <- act.Message:
 			default:
-				x.a.cancel(errUnread)
+				x.host.cancel(errUnread)
 			}
 		}
 	}
@@ -299,9 +336,14 @@ func (d *directing) do(actions []pairs.Action) {
 }
 
 // send sends a host what it is told, until done is closed.
-func (d *directing) send(a *attachment, done <-chan struct{}) {
-	x := a.direct.Load()
-	if d == nil || x == nil {
+func (d *directing) send(h *host, done <-chan struct{}) {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	x := d.of[h]
+	d.mu.Unlock()
+	if x == nil {
 		return
 	}
 	for {
@@ -309,8 +351,8 @@ func (d *directing) send(a *attachment, done <-chan struct{}) {
 		case <-done:
 			return
 		case m := <-x.queue:
-			if err := a.s.SendDirect(m, directWrite); err != nil {
-				a.cancel(fmt.Errorf("tell the host about direct connections: %w", err))
+			if err := h.s.SendDirect(m, directWrite); err != nil {
+				h.cancel(fmt.Errorf("tell the host about direct connections: %w", err))
 				return
 			}
 		}
@@ -367,7 +409,7 @@ func (d *directing) flowed(from, now time.Time) bool {
 		}
 		for _, y := range d.sessions {
 			if n := x.seen.take(y.seen.slot); n > 0 {
-				all = append(all, pairs.Flow{From: x.host, To: y.host, Packets: n})
+				all = append(all, pairs.Flow{From: x.id, To: y.id, Packets: n})
 			}
 		}
 	}

@@ -94,15 +94,15 @@ func (d *directing) status() *DirectStatus {
 }
 
 // whyNot is why a host has no direct connections, "" if it may.
-func (d *directing) whyNot(a *attachment) string {
+func (d *directing) whyNot(h *host) string {
 	if d == nil {
 		return string(pairs.Unwilling)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	x := a.direct.Load()
+	x := d.of[h]
 	if x == nil {
 		return string(pairs.Opening)
 	}
-	return string(d.pairs.WhyNot(x.host))
+	return string(d.pairs.WhyNot(x.id))
 }

@@ -19,6 +19,21 @@
 // (policed, rules). The rules are one immutable value behind an atomic pointer:
 // whoever changes them never stops whoever reads them.
 //
+// # Files
+//
+// References between them run down this list:
+//
+//	status, govern, handlers   what is asked of a running I/O unit, and changed
+//	serve                      a session's steps
+//	unit, attachment           which sessions there are
+//	services, announce         what one of them does on the LAN
+//	policed, rules, bucket     which frames pass, and how many
+//	direct, sampling           who has direct connections
+//	addresses, host            who has which address, and who that is
+//	config, ending, admission, errors
+//
+// # The end
+//
 // It ends when the host says bye or dies (the bootstrap connection breaks),
 // when a queue pair fails, when the host is silent or breaks the protocol, or
 // by the context. The workers end first, then the memory is deregistered, then

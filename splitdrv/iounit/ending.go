@@ -2,6 +2,7 @@ package iounit
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -58,4 +59,34 @@ func ending(err error) string {
 		}
 	}
 	return endingOther
+}
+
+// bootstrap precedes the names of rules that are broken on the bootstrap
+// connection of a session.
+const bootstrap = "bootstrap-"
+
+// Rules are those that a host can break once its session is established:
+// messaging.Codes, and those of the bootstrap connection.
+func Rules() []string {
+	rules := messaging.Codes()
+	for _, err := range bootstrapRules {
+		rules = append(rules, bootstrap+session.Reason(err))
+	}
+	return rules
+}
+
+var bootstrapRules = []error{session.ErrFrame, session.ErrMessage, session.ErrUnexpected}
+
+// brokenRule is the name of the rule that a host broke, "" if that is not what err
+// is about.
+func brokenRule(err error) string {
+	var broken *messaging.ProtocolError
+	switch {
+	case errors.As(err, &broken):
+		return broken.Code()
+	case slices.ContainsFunc(bootstrapRules, func(r error) bool { return errors.Is(err, r) }):
+		return bootstrap + session.Reason(err)
+	default:
+		return ""
+	}
 }

@@ -20,8 +20,11 @@ func TestEnter(t *testing.T) {
 	comer := func(key string, n int) (*attachment, *error) {
 		reason := new(error)
 		return &attachment{
-			key: key, peer: named(key), gone: make(chan struct{}), since: start.Add(time.Duration(n) * time.Second),
-			cancel: func(err error) { *reason = err },
+			host: host{
+				key: key, peer: named(key), since: start.Add(time.Duration(n) * time.Second),
+				cancel: func(err error) { *reason = err },
+			},
+			gone: make(chan struct{}),
 		}, reason
 	}
 	a1, why1 := comer("a", 1)
@@ -63,7 +66,9 @@ func TestEnterWaitsNotForEver(t *testing.T) {
 	u := newUnit(t, Config{})
 	synctest.Test(t, func(t *testing.T) {
 		comer := func() *attachment {
-			return &attachment{key: "a", peer: named("a"), gone: make(chan struct{}), since: time.Now(), cancel: func(error) {}}
+			return &attachment{
+				host: host{key: "a", peer: named("a"), since: time.Now(), cancel: func(error) {}}, gone: make(chan struct{}),
+			}
 		}
 		begin := time.Now()
 		if err := u.enter(t.Context(), comer(), begin); err != nil {
@@ -87,8 +92,10 @@ func TestEnterSessionsOfAKey(t *testing.T) {
 	u := newUnit(t, Config{})
 	enter := func(owner, name string) (*attachment, error) {
 		a := &attachment{
-			key: owner + "/" + name, owner: owner, peer: named(owner),
-			gone: make(chan struct{}), since: time.Now(), cancel: func(error) {},
+			host: host{
+				key: owner + "/" + name, owner: owner, peer: named(owner), since: time.Now(), cancel: func(error) {},
+			},
+			gone: make(chan struct{}),
 		}
 		return a, u.enter(t.Context(), a, time.Now().Add(time.Hour))
 	}
@@ -129,14 +136,15 @@ func TestLeave(t *testing.T) {
 	c := newClient(t, hostWith("all"))
 	c.filter(protocol.ReceiveFilter{Unicast: []protocol.MAC{machine}}, protocol.CfgOK)
 	a, b := c.unit.hosts["a"], c.unit.hosts["b"]
-	if taken := c.unit.taken.Load(); !taken.Has(own) || !taken.Has(machine) || !taken.Has(other) {
+	if taken := c.unit.addresses.taken.Load(); !taken.Has(own) || !taken.Has(machine) || !taken.Has(other) {
 		t.Error("addresses of hosts that are there are free")
 	}
 	c.unit.leave(a)
-	if taken := c.unit.taken.Load(); taken.Has(own) || taken.Has(machine) || !taken.Has(other) || !taken.Has(card) {
+	if taken := c.unit.addresses.taken.Load(); taken.Has(own) || taken.Has(machine) || !taken.Has(other) ||
+		!taken.Has(card) {
 		t.Errorf("after a host has left these are taken: %x", *taken)
 	}
-	if err := c.unit.claim(b, own, []protocol.MAC{machine}); err != nil {
+	if err := c.unit.addresses.claim(&b.host, own, []protocol.MAC{machine}); err != nil {
 		t.Error(err)
 	}
 }

@@ -27,7 +27,7 @@ func TestLogIsNotFlooded(t *testing.T) {
 	}
 	c := newClient(t, hostWith("all", "02:00:*"))
 	c.unit.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
-	c.s.a.log = c.unit.cfg.Log
+	c.s.host.log = c.unit.cfg.Log
 	for range tries {
 		c.unit.Rejected(&net.TCPAddr{}, session.ErrTooManyHandshakes)
 	}
@@ -57,7 +57,7 @@ func TestRefusalsAreLoggedOnce(t *testing.T) {
 			if code == "" {
 				u.Rejected(&net.TCPAddr{IP: net.ParseIP(from)}, err)
 			} else {
-				u.refuse(&attachment{unit: u, s: new(session.Server), key: host, log: u.cfg.Log}, code, err)
+				u.refuse(newcomer(u, host), code, err)
 			}
 		}
 	}
@@ -77,7 +77,7 @@ func TestRefusalsAreLoggedOnce(t *testing.T) {
 		comes("", "192.0.2.1", "", untrusted(1)),
 		comes("", "192.0.2.1", "", untrusted(2)),
 		func() {
-			u.over(&attachment{unit: u, s: new(session.Server), key: "a", log: u.cfg.Log}, session.ErrPeerGone)
+			u.over(newcomer(u, "a"), session.ErrPeerGone)
 		},
 	}
 	lines := func() int {
@@ -98,10 +98,15 @@ func TestRefusalsAreLoggedOnce(t *testing.T) {
 	if n := u.Status().Refused; n != uint64(6*len(attempts)) {
 		t.Errorf("%d refusals were counted, want %d", n, 6*len(attempts))
 	}
-	u.SetPolicy(u.policy)
+	u.SetPolicy(u.policy.Load())
 	if n := lines(); n == 0 {
 		t.Error("no line about a refusal by another policy")
 	}
+}
+
+// newcomer is a host whose session is refused.
+func newcomer(u *Unit, key string) *attachment {
+	return &attachment{host: host{s: new(session.Server), key: key, log: u.cfg.Log}}
 }
 
 // TestMACIsKeptUntilItIsChanged: another host gets neither address while it is
@@ -110,13 +115,13 @@ func TestMACIsKeptUntilItIsChanged(t *testing.T) {
 	c := newClient(t, hostWith("all"))
 	c.port.during = func() {
 		for _, m := range []protocol.MAC{own, machine} {
-			if c.unit.claim(c.unit.hosts["b"], m, nil) == nil {
+			if c.unit.addresses.claim(&c.unit.hosts["b"].host, m, nil) == nil {
 				t.Errorf("another host got %v", m)
 			}
 		}
 	}
 	c.mac(machine, protocol.CfgOK)
-	if err := c.unit.claim(c.unit.hosts["b"], own, nil); err != nil {
+	if err := c.unit.addresses.claim(&c.unit.hosts["b"].host, own, nil); err != nil {
 		t.Error(err)
 	}
 }

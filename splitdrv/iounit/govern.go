@@ -2,20 +2,14 @@ package iounit
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
-
-// errPolicy is wrapped by the reason why a session ends that is not as the
-// policy has it any more.
-var errPolicy = errors.New("the policy has changed")
 
 // SetPolicy puts another policy in force, also for the sessions that there are:
 // what addresses and VLANs a host may use changes at once; a session that has
@@ -25,62 +19,38 @@ var errPolicy = errors.New("the policy has changed")
 func (u *Unit) SetPolicy(p *policy.Policy) int {
 	u.lines.Forget() // somebody watches what the change does
 	u.mu.Lock()
-	u.policy = p
+	u.policy.Store(p)
 	hosts := make([]*attachment, 0, len(u.hosts))
 	for _, a := range u.hosts {
-		a.share = u.policyOf(p, a).Share
+		u.addresses.setShare(&a.host, a.by(p).Share)
 		hosts = append(hosts, a)
 	}
 	u.mu.Unlock()
 	for _, a := range hosts {
-		u.direct.govern(a, p) // at once: what follows may take its time
+		u.direct.govern(&a.host, p) // at once: what follows may take its time
 	}
 	// Where a key has too many sessions the first ones stay.
 	slices.SortFunc(hosts, func(a, b *attachment) int { return cmp.Compare(a.since.UnixNano(), b.since.UnixNano()) })
 	sessions, n := make(map[string]int), 0
-	var staying []*attachment
+	var staying []*host
 	for _, a := range hosts {
-		may := u.policyOf(p, a)
+		may := a.by(p)
 		err := a.govern(may)
 		if most := may.MaxSessions; err == nil && a.owner != "" && sessions[a.owner] >= most {
 			err = fmt.Errorf("%w: this key may have %d sessions", errPolicy, most)
 		}
 		if err == nil {
-			err = u.disputed(a, staying)
+			err = u.addresses.disputed(&a.host, staying)
 		}
 		if err == nil {
 			sessions[a.owner]++
-			staying = append(staying, a)
+			staying = append(staying, &a.host)
 			continue
 		}
 		n++
 		a.cancel(err)
 	}
 	return n
-}
-
-// disputed says which address a session has that one of those that stay has as
-// well, although their hosts do not share addresses any more.
-func (u *Unit) disputed(a *attachment, staying []*attachment) error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for _, other := range staying {
-		for _, m := range append([]protocol.MAC{a.mac}, a.further...) {
-			if m.Valid() && other.has(m) && !a.shares(other) {
-				return fmt.Errorf("%w: MAC address %v is that of host %s, and not shared (`share`)", errPolicy, m, other.hello.Name)
-			}
-		}
-	}
-	return nil
-}
-
-// policyOf is what a policy says of a host.
-func (u *Unit) policyOf(p *policy.Policy, a *attachment) *policy.Host {
-	id := a.peer()
-	if id.Insecure {
-		return p.For("", "") // a name that anybody can give
-	}
-	return p.For(id.Fingerprint.String(), id.Name)
 }
 
 // govern puts what the host may do in force, unless the session has to end.
@@ -100,45 +70,22 @@ func (a *attachment) govern(may *policy.Host) error {
 func (s *services) govern(may *policy.Host, mode protocol.Mode) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if reflect.DeepEqual(may, s.host) {
+	if reflect.DeepEqual(may, s.policy) {
 		return nil
 	}
 	if err := s.conflict(may, mode); err != nil {
 		return err
 	}
-	s.host = may
+	s.policy = may
 	s.now.vlans = s.allowed(s.wish)
-	s.limit()
+	s.account.limit(may)
 	s.publish()
 	s.refuse.forget()
 	s.conn.Unhold()
-	s.lines.Log(s.a.log, slog.LevelInfo, "policy changed", "vlans", s.now.vlans, "max_tx_rate", may.MaxTxRate,
+	s.lines.Log(s.host.log, slog.LevelInfo, "policy changed", "vlans", s.now.vlans, "max_tx_rate", may.MaxTxRate,
 		"max_rx_rate", may.MaxRxRate,
 		"max_tx_pps", may.MaxTxPPS, "max_rx_pps", may.MaxRxPPS, "max_tx_group_pps", may.MaxTxGroupPPS)
 	return nil
-}
-
-// limit makes the rates those that the host may have. What it has left of a rate
-// that changes, or owes, it keeps. The caller holds s.mu, and publishes them.
-func (s *services) limit() {
-	now := func() time.Duration { return time.Since(started) }
-	change := func(b **bucket, to bounds) {
-		switch {
-		case to == bounds{}:
-			*b = nil
-		case *b == nil:
-			*b = newBucket(to, now)
-		default:
-			(*b).set(to)
-		}
-	}
-	change(&s.tx, bounds{s.host.MaxTxRate, s.host.MaxTxPPS})
-	change(&s.rx, bounds{s.host.MaxRxRate, s.host.MaxRxPPS})
-	isNew := s.toGroups == nil
-	change(&s.toGroups, bounds{packets: s.host.MaxTxGroupPPS})
-	if isNew && s.toGroups != nil {
-		s.toGroups.save()
-	}
 }
 
 // conflict says what the session has that it may not have any more, and that
@@ -148,12 +95,12 @@ func (s *services) conflict(may *policy.Host, mode protocol.Mode) error {
 		return fmt.Errorf("%w: "+format, append([]any{errPolicy}, args...)...)
 	}
 	for _, m := range append([]protocol.MAC{s.now.mac}, s.now.filter.Unicast...) {
-		if !may.MayUse(m, s.a.own) {
+		if !may.MayUse(m, s.host.own) {
 			return no("MAC address %v is not among those that this host may have", m)
 		}
 	}
 	queues := len(s.ports)
-	if s.a.hasLatency() {
+	if s.host.hasLatency() {
 		queues--
 	}
 	switch {
@@ -161,23 +108,12 @@ func (s *services) conflict(may *policy.Host, mode protocol.Mode) error {
 		return no("transfer mode %s is not among those that this host may use", mode)
 	case may.MaxQueues > 0 && queues > may.MaxQueues:
 		return no("this host may have %d queues, and has %d", may.MaxQueues, queues)
-	case may.MaxMemory > 0 && (s.host.MaxMemory == 0 || may.MaxMemory < s.host.MaxMemory):
+	case may.MaxMemory > 0 && (s.policy.MaxMemory == 0 || may.MaxMemory < s.policy.MaxMemory):
 		return no("this host may have %d bytes of memory for its session", may.MaxMemory)
 	case s.now.filter.Promisc && !s.mayBePromiscuous(may):
 		return no("this host may not be promiscuous")
-	case may.RequireBind && !s.a.bound:
+	case may.RequireBind && !s.host.bound:
 		return no("this host's sessions need the feature bind")
 	}
 	return nil
-}
-
-// allowed is what a host gets that wants those VLANs. The caller holds s.mu.
-func (s *services) allowed(want protocol.VLANSet) protocol.VLANSet {
-	var got protocol.VLANSet
-	for v := range want.All() {
-		if s.host.VLANs.Has(v) {
-			got.Add(v)
-		}
-	}
-	return got
 }

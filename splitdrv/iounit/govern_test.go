@@ -57,7 +57,7 @@ func TestGovernSource(t *testing.T) {
 	copy(frame[srcAt:], behind[:])
 	judge := func(want verdict) {
 		t.Helper()
-		if got := c.s.rules.Load().toLAN(frame, len(frame), c.unit.taken.Load()); got != want {
+		if got := c.s.rules.Load().toLAN(frame, len(frame), c.unit.addresses.taken.Load()); got != want {
 			t.Errorf("verdict %d, want %d", got, want)
 		}
 	}
@@ -171,12 +171,12 @@ func TestGovernConflicts(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newClient(t, base(nothing))
 			tt.before(c)
-			before := c.s.host
+			before := c.s.policy
 			err := c.s.govern(base(tt.change), protocol.ModeImm)
 			if errors.Is(err, errPolicy) != tt.ends || (err != nil) != tt.ends {
 				t.Errorf("%v", err)
 			}
-			if err != nil && c.s.host != before {
+			if err != nil && c.s.policy != before {
 				t.Error("a session that ends has got another policy")
 			}
 		})
@@ -195,9 +195,11 @@ func TestSetPolicy(t *testing.T) {
 	reasons := make(map[string]error)
 	add := func(key, owner, name string, n int) *attachment {
 		a := &attachment{
-			unit: u, key: key, owner: owner, peer: named(name), hello: session.Hello{Name: key}, log: u.cfg.Log,
-			gone: make(chan struct{}), since: start.Add(time.Duration(n) * time.Second),
-			cancel: func(err error) { reasons[key] = err },
+			host: host{
+				key: key, owner: owner, peer: named(name), hello: session.Hello{Name: key}, log: u.cfg.Log,
+				since: start.Add(time.Duration(n) * time.Second), cancel: func(err error) { reasons[key] = err },
+			},
+			gone: make(chan struct{}),
 		}
 		if err := u.enter(t.Context(), a, time.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
@@ -222,7 +224,7 @@ func TestSetPolicy(t *testing.T) {
 		t.Errorf("the established session has VLANs %v", now.vlans)
 	}
 	clear(reasons)
-	u.hosts["a"].policy = u.policyOf(u.policy, u.hosts["a"])
+	u.hosts["a"].policy = u.hosts["a"].by(u.policy.Load())
 	u.leave(u.hosts["opening"])
 	u.hosts["a"].owner = "k4"
 	if n := u.SetPolicy(parsed(t, "default: {max-sessions: 2}\nhosts:\n  alpha: {modes: send}\n")); n != 5 {
@@ -247,10 +249,10 @@ func TestSetPolicySessions(t *testing.T) {
 			first = c
 		}
 		h := *policy.Default().For("", "")
-		c.s.host = &h
-		a := c.s.a
-		a.unit, a.key, a.owner, a.since = u, fmt.Sprint(i), "key", start.Add(-time.Duration(i)*time.Second)
-		a.cancel, a.mac = func(error) { reasons = append(reasons, i) }, protocol.MAC{2, 0, 0, 1, 0, byte(i)}
+		c.s.policy = &h
+		a := c.unit.hosts["a"]
+		a.key, a.owner, a.since = fmt.Sprint(i), "key", start.Add(-time.Duration(i)*time.Second)
+		a.cancel = func(error) { reasons = append(reasons, i) }
 		a.begin(c.s, protocol.ModeImm)
 		u.hosts[a.key] = a
 	}

@@ -173,7 +173,7 @@ func TestGroupRateComingAgain(t *testing.T) {
 	passed := 0
 	const sessions = 100
 	for range sessions {
-		c.s = newServices(c.s.a, may, c.port, own, 1500, 1500)
+		c.s = newServices(c.s.host, &c.unit.common, c.port, own, 1500, 1500)
 		c.port.queue.out = nil
 		for range 2 * burstPackets {
 			if err := c.s.ports[0].WriteFrame(frame(broadcast, own, 60)); err != nil {

@@ -68,11 +68,3 @@ func (u *Unit) connected(host string) (*attachment, error) {
 		return nil, fmt.Errorf("%w: %s; there are: %s", ErrNoHost, host, strings.Join(names, ", "))
 	}
 }
-
-// handling is what was changed of the host's handlers, if anything was.
-func (a *attachment) handling() (messaging.Handling, bool) {
-	a.unit.mu.Lock()
-	defer a.unit.mu.Unlock()
-	g, ok := a.unit.handling[a.key]
-	return g, ok
-}

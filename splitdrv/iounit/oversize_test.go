@@ -49,7 +49,7 @@ func TestOversize(t *testing.T) {
 func TestOversizeOfAll(t *testing.T) {
 	c := newClient(t, hostWith("all"))
 	c.port.queues = 2
-	s := newServices(c.s.a, c.s.host, c.port, own, 1500, 1500)
+	s := newServices(c.s.host, &c.unit.common, c.port, own, 1500, 1500)
 	s.conn = c.s.conn
 	want := uint64(0)
 	for _, step := range []struct {

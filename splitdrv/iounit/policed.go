@@ -270,6 +270,13 @@ func (p *policed) settle(ops []vnet.WriteOp, written int) (done int) {
 	return done
 }
 
+// isOversize reports whether a frame for the LAN, or a segment of it, is longer
+// than the card's MTU and one VLAN tag. Those have more tags. Cards and switches
+// may pass or drop them, and most that drop them tell nobody.
+func isOversize(op *vnet.WriteOp, card int) bool {
+	return vnet.Longest(op.Head, len(op.Head)+len(op.Rest)) > card+vnet.EthLen+vnet.TagLen
+}
+
 // count adds the queue's counters to s and d.
 func (p *policed) count(s *protocol.Statistics, d *Dropped) {
 	s.TxFrames += p.sent.frames.Load()

@@ -1,8 +1,6 @@
 package iounit
 
 import (
-	"time"
-
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -34,11 +32,4 @@ func costOf(t protocol.CfgType, data []byte) int {
 	default: // nothing that a netdevice is changed for
 	}
 	return costRead
-}
-
-// paced is messaging.Config.Pace: for how long a request of the host's has to wait.
-// All sessions of a key share what it may cost, those that have ended too.
-func (a *attachment) paced(t protocol.CfgType, data []byte) time.Duration {
-	burst := costSession * a.unit.Burst(a.peer())
-	return a.unit.requests.Spend(time.Now(), a.limits, costOf(t, data), burst)
 }

@@ -14,15 +14,16 @@ import (
 // those that have ended and those that begin, and those of another key not.
 func TestRequestsOfAKey(t *testing.T) {
 	u := newUnit(t, Config{})
-	attach := func(owner, name string) *attachment {
-		return &attachment{unit: u, owner: owner, key: owner + "/" + name,
-			limits: limit.PublicKey(sha256.Sum256([]byte(owner))),
-			peer:   func() session.Identity { return session.Identity{Name: owner} }}
+	attach := func(owner, name string) *host {
+		return &host{
+			owner: owner, key: owner + "/" + name, limits: limit.PublicKey(sha256.Sum256([]byte(owner))),
+			peer: func() session.Identity { return session.Identity{Name: owner} },
+		}
 	}
 	a, b := attach("one", "a"), attach("two", "b")
 	mac := []byte{2, 0, 0, 0, 0, 1}
 	began, n := time.Now(), 0
-	for a.paced(protocol.CfgMAC, mac) == 0 {
+	for u.paced(a, protocol.CfgMAC, mac) == 0 {
 		n++
 	}
 	// And what has been saved up since.
@@ -30,10 +31,10 @@ func TestRequestsOfAKey(t *testing.T) {
 	if most := atOnce + int(time.Since(began).Seconds()*requestRate/costChange) + 1; n < atOnce || n > most {
 		t.Errorf("%d changes are carried out at once, not %d to %d", n, atOnce, most)
 	}
-	if wait := attach("one", "c").paced(protocol.CfgLinkState, mac); wait <= 0 {
+	if wait := u.paced(attach("one", "c"), protocol.CfgLinkState, mac); wait <= 0 {
 		t.Error("another session of the key does not wait")
 	}
-	if wait := b.paced(protocol.CfgMAC, mac); wait != 0 {
+	if wait := u.paced(b, protocol.CfgMAC, mac); wait != 0 {
 		t.Errorf("another key waits %v", wait)
 	}
 }

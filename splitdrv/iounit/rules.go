@@ -145,3 +145,20 @@ func (r *rules) wants(g protocol.Group) bool {
 func number(a [6]byte) uint64 {
 	return uint64(a[0])<<40 | uint64(a[1])<<32 | uint64(a[2])<<24 | uint64(a[3])<<16 | uint64(a[4])<<8 | uint64(a[5])
 }
+
+// The groups that bridges do not forward (IEEE 802.1Q, table 8-1), but for the
+// last byte, and those of Cisco's switches: CDP, VTP, DTP, UDLD; and PVST+.
+const (
+	bridgeGroups = 0x0180c2000000
+	ciscoGroups  = 0x01000ccccccc
+)
+
+// control reports whether a frame is for the next switch, or the next station,
+// alone: it pauses the link, or changes which links and VLANs are in use.
+func control(head []byte, l vnet.Layers) bool {
+	if l.LinkControl() {
+		return true
+	}
+	to := number([6]byte(head[dstAt:srcAt]))
+	return to&^0xf == bridgeGroups || to&^1 == ciscoGroups
+}

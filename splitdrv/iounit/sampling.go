@@ -17,10 +17,26 @@ const sampleLeast = 50
 // owners says to whom addresses belong, of hosts that can have a direct path. It is
 // never changed. There is none where there are not two.
 type owners struct {
-	d     *directing
-	each  int // one in how many frames is looked at
-	macs  protocol.MACSet
-	slots []int // of the hosts that have them, in that order
+	flowing *flowing
+	each    int // one in how many frames is looked at
+	macs    protocol.MACSet
+	slots   []int // of the hosts that have them, in that order
+}
+
+// flowing says whether there are samples.
+type flowing struct {
+	dirty atomic.Bool   // there are
+	wake  chan struct{} // of capacity one: there are the first ones
+}
+
+// note says that there are.
+func (f *flowing) note() {
+	if !f.dirty.Load() && f.dirty.CompareAndSwap(false, true) {
+		select {
+		case f.wake <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // samples count the packets that a host has sent to others. Its size grows with the
@@ -54,34 +70,6 @@ func (s *samples) take(slot int) uint64 {
 	return uint64(to[slot].Swap(0))
 }
 
-// publish makes known whose addresses frames are sampled by. The caller holds d.mu.
-func (d *directing) publish() {
-	o := &owners{d: d, each: min(sampleEach, max(1, d.unit.cfg.DirectAfter/sampleLeast))}
-	n := 0
-	var macs []protocol.MAC
-	var slots []int
-	for _, x := range d.sessions {
-		if d.pairs.WhyNot(x.host) != "" {
-			continue
-		}
-		n++
-		x.seen.fit(len(d.slots))
-		for _, m := range x.port.macs {
-			macs, slots = append(macs, m), append(slots, x.seen.slot)
-		}
-	}
-	if n < 2 {
-		d.unit.owners.Store(nil)
-		return
-	}
-	o.macs = protocol.NewMACSet(macs)
-	o.slots = make([]int, len(o.macs))
-	for i, m := range macs {
-		o.slots[o.macs.Index(m)] = slots[i]
-	}
-	d.unit.owners.Store(o)
-}
-
 // of is the slot of the host that has an address, or -1.
 func (o *owners) of(m protocol.MAC) int {
 	at := o.macs.Index(m)
@@ -93,8 +81,8 @@ func (o *owners) of(m protocol.MAC) int {
 
 // sampler looks at some of the frames that a queue has sent to the LAN.
 type sampler struct {
-	owners *atomic.Pointer[owners]   // nil where there is nobody to be found
-	host   *atomic.Pointer[directed] // whose queue it is
+	owners *atomic.Pointer[owners]  // nil where there is nobody to be found
+	seen   *atomic.Pointer[samples] // of the host whose queue it is
 
 	skip   int    // frames until the next one that is looked at
 	chance uint32 // so that no pattern of frames goes unseen
@@ -105,15 +93,15 @@ func (s *sampler) sample(ops []vnet.WriteOp) {
 	if s.owners == nil {
 		return
 	}
-	o, x := s.owners.Load(), s.host.Load()
-	if o == nil || x == nil {
+	o, seen := s.owners.Load(), s.seen.Load()
+	if o == nil || seen == nil {
 		return
 	}
 	i := s.skip
 	for i < len(ops) {
 		head := ops[i].Head
 		if slot := o.of(protocol.MAC(head[dstAt:srcAt])); slot >= 0 {
-			o.count(x.seen, slot, uint32(frameCost(head, len(head)+len(ops[i].Rest)).packets)*uint32(o.each))
+			o.count(seen, slot, uint32(frameCost(head, len(head)+len(ops[i].Rest)).packets)*uint32(o.each))
 		}
 		s.chance = s.chance*1664525 + 1013904223
 		i += 1 + int(uint64(s.chance)*uint64(2*o.each-1)>>32)
@@ -129,10 +117,5 @@ func (o *owners) count(s *samples, slot int, packets uint32) {
 	}
 	to[slot].Add(packets)
 	s.any.Store(true)
-	if !o.d.dirty.Load() && o.d.dirty.CompareAndSwap(false, true) {
-		select {
-		case o.d.wake <- struct{}{}:
-		default:
-		}
-	}
+	o.flowing.note()
 }

@@ -18,15 +18,15 @@ import (
 // eligible is a host that may have direct connections, without a session.
 func eligible(u *Unit, n byte) *directed {
 	mac := protocol.MAC{2, 0, 0, 0, 9, n}
-	a := &attachment{
-		unit: u, bound: true, peer: func() session.Identity { return session.Identity{Name: fmt.Sprintf("h%d", n)} },
+	h := &host{
+		bound: true, peer: func() session.Identity { return session.Identity{Name: fmt.Sprintf("h%d", n)} },
 		hello: session.Hello{Name: fmt.Sprintf("h%d", n), Modes: protocol.Modes(), Pools: 4}, cancel: func(error) {},
 	}
-	x := &directed{a: a, willing: true, platform: protocol.Platform(n), queue: make(chan *session.Direct, 100),
-		facts: pairs.Facts{Name: a.hello.Name, Platform: protocol.Platform(n), Pools: 4}}
+	x := &directed{host: h, willing: true, platform: protocol.Platform(n), queue: make(chan *session.Direct, 100),
+		facts: pairs.Facts{Name: h.hello.Name, Platform: protocol.Platform(n), Pools: 4}}
 	u.direct.enter(x)
-	u.direct.established(a, protocol.ModeImm)
-	u.direct.changed(a, portFacts{macs: []protocol.MAC{mac}, mtu: 1500, up: true, link: true})
+	u.direct.established(h, protocol.ModeImm)
+	u.direct.changed(h, portFacts{macs: []protocol.MAC{mac}, mtu: 1500, up: true, link: true})
 	return x
 }
 
@@ -34,7 +34,7 @@ func eligible(u *Unit, n byte) *directed {
 func queueOf(u *Unit, x *directed) *policed {
 	p, q := newPoliced(hostWith("all"))
 	q.quiet = true
-	p.flows = sampler{owners: &u.owners, host: &x.a.direct}
+	p.flows = u.direct.sampler(x.host)
 	return p
 }
 
@@ -107,31 +107,31 @@ func superFrameTo(to protocol.MAC) []byte {
 func TestNobodyIsSampled(t *testing.T) {
 	u := newUnit(t, Config{Direct: true})
 	a := eligible(u, 1)
-	if u.owners.Load() != nil {
+	if u.direct.owners.Load() != nil {
 		t.Error("one host alone is looked for")
 	}
 	b := eligible(u, 2)
-	if o := u.owners.Load(); o == nil || o.of(a.mac()) != a.seen.slot || o.of(b.mac()) != b.seen.slot ||
+	if o := u.direct.owners.Load(); o == nil || o.of(a.mac()) != a.seen.slot || o.of(b.mac()) != b.seen.slot ||
 		o.of(other) != -1 {
 		t.Errorf("%+v", o)
 	}
-	u.direct.changed(b.a, portFacts{macs: []protocol.MAC{b.mac()}, mtu: 1500, up: true, link: true, promisc: true})
-	if u.owners.Load() != nil {
+	u.direct.changed(b.host, portFacts{macs: []protocol.MAC{b.mac()}, mtu: 1500, up: true, link: true, promisc: true})
+	if u.direct.owners.Load() != nil {
 		t.Error("hosts are looked for while one is promiscuous")
 	}
-	u.direct.changed(b.a, portFacts{macs: []protocol.MAC{other}, mtu: 1500, up: true, link: true})
-	if o := u.owners.Load(); o.of(other) != b.seen.slot || len(o.macs) != 2 {
+	u.direct.changed(b.host, portFacts{macs: []protocol.MAC{other}, mtu: 1500, up: true, link: true})
+	if o := u.direct.owners.Load(); o.of(other) != b.seen.slot || len(o.macs) != 2 {
 		t.Errorf("%+v", o)
 	}
-	u.direct.leave(a.a)
-	if u.owners.Load() != nil {
+	u.direct.leave(a.host)
+	if u.direct.owners.Load() != nil {
 		t.Error("one who has left is looked for")
 	}
-	u.direct.leave(a.a)
+	u.direct.leave(a.host)
 	for n := range byte(200) { // more than there are places at first
 		eligible(u, 10+n)
 	}
-	if o := u.owners.Load(); len(o.macs) != 201 {
+	if o := u.direct.owners.Load(); len(o.macs) != 201 {
 		t.Errorf("%d addresses", len(o.macs))
 	}
 }
@@ -209,7 +209,7 @@ func TestUnread(t *testing.T) {
 	u := newUnit(t, Config{Direct: true})
 	a := eligible(u, 1)
 	var why error
-	a.a.cancel = func(err error) { why = err }
+	a.host.cancel = func(err error) { why = err }
 	for id := range session.DirectID(200) {
 		u.direct.heard(a, &session.Direct{Step: session.DirectHeld, ID: id + 1, Platform: 7})
 	}
@@ -233,25 +233,25 @@ func TestWhyNotDirect(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u.direct.govern(x.a, p)
-		if got := u.direct.whyNot(x.a); got != want {
+		u.direct.govern(x.host, p)
+		if got := u.direct.whyNot(x.host); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
-	u.direct.govern(x.a, policy.Default())
+	u.direct.govern(x.host, policy.Default())
 	up := portFacts{macs: []protocol.MAC{own}, mtu: 1500, up: true, link: true}
 	for want, change := range map[string]func(){
-		"down":        func() { p := up; p.up = false; u.direct.changed(x.a, p) },
-		"link-down":   func() { p := up; p.link = false; u.direct.changed(x.a, p) },
-		"promiscuous": func() { p := up; p.promisc = true; u.direct.changed(x.a, p) },
+		"down":        func() { p := up; p.up = false; u.direct.changed(x.host, p) },
+		"link-down":   func() { p := up; p.link = false; u.direct.changed(x.host, p) },
+		"promiscuous": func() { p := up; p.promisc = true; u.direct.changed(x.host, p) },
 	} {
 		change()
-		if got := u.direct.whyNot(x.a); got != want {
+		if got := u.direct.whyNot(x.host); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
 	for want, change := range map[pairs.Cause]func(*directed){
-		pairs.Unwilling: func(x *directed) { x.willing = false }, pairs.Unbound: func(x *directed) { x.a.bound = false },
+		pairs.Unwilling: func(x *directed) { x.willing = false }, pairs.Unbound: func(x *directed) { x.host.bound = false },
 		pairs.Platform: func(x *directed) { x.platform = 0 }, pairs.Opening: func(x *directed) { x.open = false },
 	} {
 		u := newUnit(t, Config{Direct: true})
@@ -260,7 +260,7 @@ func TestWhyNotDirect(t *testing.T) {
 			t.Errorf("%q, want %q", x.why(), want)
 		}
 	}
-	if got := newUnit(t, Config{}).direct.whyNot(x.a); got != "unwilling" {
+	if got := newUnit(t, Config{}).direct.whyNot(x.host); got != "unwilling" {
 		t.Errorf("without direct connections: %q", got)
 	}
 }
@@ -306,7 +306,7 @@ func TestSlotsAreUsedAgain(t *testing.T) {
 	most := len(u.direct.slots)
 	for range most + 3 {
 		x := eligible(u, 1)
-		u.direct.leave(x.a)
+		u.direct.leave(x.host)
 	}
 	if n := len(u.direct.slots); n != most || slices.Contains(u.direct.slots, true) {
 		t.Errorf("%d slots, %d before", n, most)
@@ -322,7 +322,7 @@ func TestFactsOfPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.direct.govern(x.a, p)
+	u.direct.govern(x.host, p)
 	modes := slices.Clone(x.facts.Modes)
 	if slices.Sort(modes); !slices.Equal(modes, []protocol.Mode{protocol.ModeImm, protocol.ModeSend}) {
 		t.Errorf("modes %v", modes)
@@ -330,8 +330,8 @@ func TestFactsOfPolicy(t *testing.T) {
 	if !slices.Contains(x.facts.Known, "h1") {
 		t.Errorf("known as %q", x.facts.Known)
 	}
-	x.a.peer = func() session.Identity { return session.Identity{Name: "h1", Insecure: true} }
-	u.direct.govern(x.a, p)
+	x.host.peer = func() session.Identity { return session.Identity{Name: "h1", Insecure: true} }
+	u.direct.govern(x.host, p)
 	if len(x.facts.Known) > 0 {
 		t.Errorf("known as %q without a key", x.facts.Known)
 	}

@@ -1,6 +1,7 @@
 package iounit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,8 +21,6 @@ import (
 )
 
 var (
-	// errDenied is wrapped by errors about what a host may not have.
-	errDenied = errors.New("not allowed")
 	// errMalformed is wrapped by errors about a request's data.
 	errMalformed = errors.New("malformed request")
 	// errNoService is about a request that there is no service for.
@@ -32,7 +31,8 @@ var (
 // with the interface. The fields behind mu are one state: a request, a new policy
 // and a change of the network card each judge several of them together.
 type services struct {
-	a      *attachment
+	host   *host
+	shared *common
 	port   lan.Interface
 	ports  []*policed
 	conn   *messaging.Conn // set before it is started
@@ -43,10 +43,9 @@ type services struct {
 	refuse *refusals // why frames to the LAN are dropped
 
 	mu       sync.Mutex   // guards what follows
-	host     *policy.Host // what it may do; not changed, only replaced
+	policy   *policy.Host // what it may do; not changed, only replaced
 	now      settings
-	tx, rx   *bucket             // of the rates that host has; nil without
-	toGroups *bucket             // of its frames to groups; nil without
+	account                      // of the rates that it may have
 	begun    settings            // as they were when the session began
 	wish     protocol.VLANSet    // of the host; now.vlans are those of them that it may have
 	mtu      int                 // in force
@@ -66,26 +65,32 @@ type settings struct {
 	up     bool
 }
 
+// common is what the services of all hosts have in common.
+type common struct {
+	addresses *addresses
+	direct    *directing // nil where there are no direct connections
+	accounts  accounts
+}
+
 // newServices puts a host's LAN interface under the rules.
-func newServices(a *attachment, host *policy.Host, port lan.Interface, mac protocol.MAC, mtu, card int) *services {
+func newServices(h *host, c *common, port lan.Interface, mac protocol.MAC, mtu, card int) *services {
 	s := &services{
-		a: a, host: host, port: port, offers: port.Offloads(), mtu: mtu, card: card,
-		now:  settings{mac: mac, filter: protocol.ReceiveFilter{AllMulti: true}, vlans: host.VLANs, up: true},
+		host: h, shared: c, policy: h.policy, port: port, offers: port.Offloads(), mtu: mtu, card: card,
+		now:  settings{mac: mac, filter: protocol.ReceiveFilter{AllMulti: true}, vlans: h.policy.VLANs, up: true},
 		wish: protocol.AllVLANs(), refuse: newRefusals(),
 	}
 	s.begun = s.now
 	s.begun.vlans = s.wish
-	s.tells = newAnnouncer(s)
-	owing := a.unit.accounts.take(a.payer())
-	s.tx, s.rx, s.toGroups = owing.tx, owing.rx, owing.toGroups
-	s.limit()
+	s.tells = newAnnouncer(h, c.addresses, port, &s.rules, &s.lines)
+	s.account = c.accounts.take(h.payer())
+	s.account.limit(h.policy)
 	s.publish()
 	queues := port.Queues()
-	markers := newMarkers(len(queues), func() bool { return a.direct.Load() != nil }, func() { s.conn.Unhold() })
+	markers := newMarkers(len(queues), func() bool { return h.seen.Load() != nil }, func() { s.conn.Unhold() })
 	for i, q := range queues {
-		urgent := a.hasLatency() && i == len(queues)-1
-		s.ports = append(s.ports, &policed{queue: q, rules: &s.rules, taken: &a.unit.taken, urgent: urgent,
-			refused: s.refuse, number: i, markers: markers, flows: sampler{owners: &a.unit.owners, host: &a.direct}})
+		urgent := h.hasLatency() && i == len(queues)-1
+		s.ports = append(s.ports, &policed{queue: q, rules: &s.rules, taken: &c.addresses.taken, urgent: urgent,
+			refused: s.refuse, number: i, markers: markers, flows: c.direct.sampler(h)})
 	}
 	return s
 }
@@ -94,20 +99,20 @@ func newServices(a *attachment, host *policy.Host, port lan.Interface, mac proto
 func (s *services) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.a.unit.accounts.put(s.a.payer(), account{tx: s.tx, rx: s.rx, toGroups: s.toGroups})
+	s.shared.accounts.put(s.host.payer(), s.account)
 }
 
 // publish makes the settings the rules that frames are judged by.
 func (s *services) publish() {
 	f := s.now.filter
 	r := &rules{
-		mac: s.now.mac, own: s.a.own, further: slices.Clone(f.Unicast), host: s.host,
+		mac: s.now.mac, own: s.host.own, further: slices.Clone(f.Unicast), host: s.policy,
 		groups: slices.Clone(f.Multicast), every: f.AllMulti || f.Promisc, receive: s.now.vlans,
 		mtu: s.mtu, card: s.card, tx: s.tx, rx: s.rx, toGroups: s.toGroups,
 	}
 	slices.SortFunc(r.groups, func(a, b protocol.Group) int { return slices.Compare(a[:], b[:]) })
 	if f.Promisc {
-		r.receive = s.host.VLANs
+		r.receive = s.policy.VLANs
 	}
 	s.rules.Store(r)
 	s.direct()
@@ -115,7 +120,7 @@ func (s *services) publish() {
 
 // direct says what direct connections depend on. The caller holds s.mu.
 func (s *services) direct() {
-	s.a.unit.direct.changed(s.a, portFacts{
+	s.shared.direct.changed(s.host, portFacts{
 		macs: append([]protocol.MAC{s.now.mac}, s.now.filter.Unicast...), vlans: s.now.vlans, mtu: s.mtu,
 		offloads: s.port.Offloads(), up: s.now.up, link: s.link,
 		promisc: s.now.filter.Promisc && !s.port.Floods(),
@@ -136,12 +141,12 @@ func (s *services) answer(t protocol.CfgType, data []byte) (protocol.CfgStatus, 
 	defer s.mu.Unlock()
 	reply, err := s.handle(t, data)
 	if err == nil {
-		s.a.log.Debug("host's request", "about", t, "bytes", len(data))
+		s.host.log.Debug("host's request", "about", t, "bytes", len(data))
 		return protocol.CfgOK, reply
 	}
 	if text := err.Error(); text != s.complain { // once, however often it is tried
 		s.complain = text
-		s.lines.Log(s.a.log, slog.LevelWarn, "host's request refused", "about", t, "reason", err)
+		s.lines.Log(s.host.log, slog.LevelWarn, "host's request refused", "about", t, "reason", err)
 	}
 	return statusOf(err), nil
 }
@@ -231,36 +236,23 @@ func (s *services) setMAC(mac protocol.MAC) error {
 		return err
 	}
 	// Both until it is sure which: nobody else gets the old one meanwhile.
-	if err := s.a.unit.claim(s.a, mac, append(slices.Clone(s.now.filter.Unicast), s.now.mac)); err != nil {
+	if err := s.shared.addresses.claim(s.host, mac, append(slices.Clone(s.now.filter.Unicast), s.now.mac)); err != nil {
 		return err
 	}
 	if err := s.port.SetMAC(net.HardwareAddr(mac[:])); err != nil {
-		return errors.Join(err, s.a.unit.claim(s.a, s.now.mac, s.now.filter.Unicast))
+		return errors.Join(err, s.shared.addresses.claim(s.host, s.now.mac, s.now.filter.Unicast))
 	}
 	s.now.mac = mac
 	s.publish()
-	s.lines.Log(s.a.log, slog.LevelInfo, "host changed its address", "mac", mac)
+	s.lines.Log(s.host.log, slog.LevelInfo, "host changed its address", "mac", mac)
 	if s.here {
 		s.tells.now()
 	}
-	return s.a.unit.claim(s.a, mac, s.now.filter.Unicast)
+	return s.shared.addresses.claim(s.host, mac, s.now.filter.Unicast)
 }
 
 // mayUse refuses an address that the policy does not give the host.
-func (s *services) mayUse(mac protocol.MAC) error { return mayUse(s.host, mac, s.a.own) }
-
-// mayUse refuses an address that the policy does not give a host.
-func mayUse(host *policy.Host, mac, own protocol.MAC) error {
-	switch {
-	case host.MayUse(mac, own):
-		return nil
-	case host.Reserved(mac):
-		return fmt.Errorf("%w: the policy keeps MAC address %v for another host, whose `macs` name it", errDenied, mac)
-	default:
-		return fmt.Errorf("%w: MAC address %v is not among those that the policy gives this host; `macs` gives it others",
-			errDenied, mac)
-	}
-}
+func (s *services) mayUse(mac protocol.MAC) error { return mayUse(s.policy, mac, s.host.own) }
 
 func (s *services) setMTU(mtu int) error {
 	link, err := s.port.State()
@@ -281,6 +273,24 @@ func (s *services) useMTU(mtu int) {
 	s.publish()
 }
 
+// tell tells the host what changed on the card.
+func (s *services) tell(ctx context.Context, before, now lan.LinkState) {
+	request := func(t protocol.CfgType, data []byte) {
+		if _, err := s.conn.Request(ctx, t, data); err != nil {
+			s.host.log.Warn("the host did not follow the network card", "what", t, "reason", err)
+		}
+	}
+	if now.MTU != before.MTU && now.MTU > 0 {
+		if mtu, changed := s.follow(now.MTU); changed {
+			request(protocol.CfgMTU, protocol.AppendMTU(nil, mtu))
+		}
+	}
+	if now.Up != before.Up || now.Speed != before.Speed {
+		request(protocol.CfgLinkState, protocol.AppendLinkState(nil,
+			protocol.LinkState{Up: now.Up, Speed: uint32(now.Speed)}))
+	}
+}
+
 // follow makes the MTU follow the network card's, as far as the host wants it,
 // and reports whether it changed.
 func (s *services) follow(card int) (mtu int, changed bool) {
@@ -297,7 +307,7 @@ func (s *services) follow(card int) (mtu int, changed bool) {
 
 // fitting is the MTU for a network card with that MTU.
 func (s *services) fitting(card int) int {
-	mtu := min(card, s.a.hello.MaxMTU)
+	mtu := min(card, s.host.hello.MaxMTU)
 	if s.wanted != 0 {
 		mtu = min(mtu, s.wanted)
 	}
@@ -350,7 +360,7 @@ const standBySkips = 4096
 func (s *services) mayBePromiscuous(h *policy.Host) bool { return h.Promiscuous || s.port.Floods() }
 
 func (s *services) setFilter(f protocol.ReceiveFilter) error {
-	if f.Promisc && !s.mayBePromiscuous(s.host) {
+	if f.Promisc && !s.mayBePromiscuous(s.policy) {
 		return fmt.Errorf("%w: promiscuous mode; `promiscuous: yes` in the policy allows it", errDenied)
 	}
 	if len(f.Unicast) > lan.MaxUnicast {
@@ -361,11 +371,11 @@ func (s *services) setFilter(f protocol.ReceiveFilter) error {
 			return err
 		}
 	}
-	if err := s.a.unit.claim(s.a, s.now.mac, f.Unicast); err != nil {
+	if err := s.shared.addresses.claim(s.host, s.now.mac, f.Unicast); err != nil {
 		return err
 	}
 	if err := s.receive(f); err != nil {
-		return errors.Join(err, s.receive(s.now.filter), s.a.unit.claim(s.a, s.now.mac, s.now.filter.Unicast))
+		return errors.Join(err, s.receive(s.now.filter), s.shared.addresses.claim(s.host, s.now.mac, s.now.filter.Unicast))
 	}
 	s.now.filter = f
 	s.publish()
@@ -390,13 +400,24 @@ func (s *services) receive(f protocol.ReceiveFilter) error {
 // setVLANs takes "all" for all that the host may have.
 func (s *services) setVLANs(want protocol.VLANSet) error {
 	for v := range want.All() {
-		if !s.host.VLANs.Has(v) && want != protocol.AllVLANs() {
-			return fmt.Errorf("%w: VLAN %d is not among those that the policy gives this host: %v", errDenied, v, s.host.VLANs)
+		if !s.policy.VLANs.Has(v) && want != protocol.AllVLANs() {
+			return fmt.Errorf("%w: VLAN %d is not among those that the policy gives this host: %v", errDenied, v, s.policy.VLANs)
 		}
 	}
 	s.wish, s.now.vlans = want, s.allowed(want)
 	s.publish()
 	return nil
+}
+
+// allowed is what a host gets that wants those VLANs. The caller holds s.mu.
+func (s *services) allowed(want protocol.VLANSet) protocol.VLANSet {
+	var got protocol.VLANSet
+	for v := range want.All() {
+		if s.policy.VLANs.Has(v) {
+			got.Add(v)
+		}
+	}
+	return got
 }
 
 func (s *services) setOffloads(want vnet.Offloads) error {
@@ -420,7 +441,7 @@ func (s *services) reset() error {
 func (s *services) may() *policy.Host {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.host
+	return s.policy
 }
 
 // current is what is in force.
@@ -428,4 +449,38 @@ func (s *services) current() (settings, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now, s.mtu
+}
+
+// statistics are the host's counters since the session began: those of the
+// channels, of the LAN interface and of the rules, from the host's point of
+// view.
+func (s *services) statistics() (st protocol.Statistics, d Dropped) {
+	for _, c := range s.conn.Stats().Channels {
+		st.RxFrames += c.TxFrames
+		st.RxBytes += c.TxBytes - vnet.HdrLen*c.TxFrames
+		st.RxTooLong += c.TxTooLong
+		st.RxInvalid += c.TxInvalid + c.TxMalformed
+		st.TxDropped += c.RxDropped + c.RxOverMTU + c.RxMalformed
+	}
+	l := s.port.Stats() // TooLong is among TxTooLong
+	st.RxDropped += l.Dropped
+	st.RxInvalid += l.Invalid
+	for _, p := range s.ports {
+		p.count(&st, &d)
+	}
+	return st, d
+}
+
+// reported are the counters as the host is told them.
+func (s *services) reported() protocol.Statistics {
+	st, d := s.statistics()
+	return d.into(st)
+}
+
+// oversize counts those of all queues.
+func (s *services) oversize() (n uint64) {
+	for _, p := range s.ports {
+		n += p.oversize.Load()
+	}
+	return n
 }

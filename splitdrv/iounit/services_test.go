@@ -128,14 +128,14 @@ func newClient(t *testing.T, h *policy.Host) *client {
 		queue: &queue{}, mac: own, up: true, allMulti: true, offloads: vnet.AllOffloads,
 		link: lan.LinkState{Up: true, MTU: 9000, Speed: 25000}, fail: map[string]error{},
 	}}
-	a := &attachment{unit: u, key: "a", peer: named("alpha"), log: u.cfg.Log, policy: h, own: own,
-		hello: session.Hello{Name: "alpha", MaxMTU: 9000}}
-	b := &attachment{unit: u, key: "b", peer: named("beta"), hello: session.Hello{Name: "beta"}}
+	a := &attachment{host: host{key: "a", peer: named("alpha"), log: u.cfg.Log, policy: h, own: own,
+		hello: session.Hello{Name: "alpha", MaxMTU: 9000}}}
+	b := &attachment{host: host{key: "b", peer: named("beta"), hello: session.Hello{Name: "beta"}}}
 	u.hosts["a"], u.hosts["b"] = a, b
-	if err := errors.Join(u.claim(a, own, nil), u.claim(b, other, nil)); err != nil {
+	if err := errors.Join(u.addresses.claim(&a.host, own, nil), u.addresses.claim(&b.host, other, nil)); err != nil {
 		t.Fatal(err)
 	}
-	c.s = newServices(a, h, c.port, own, 1500, 1500)
+	c.s = newServices(&a.host, &u.common, c.port, own, 1500, 1500)
 	conn, err := messaging.New(messaging.Config{Device: u.cfg.Device})
 	if err != nil {
 		t.Fatal(err)
@@ -193,11 +193,11 @@ func TestServiceMAC(t *testing.T) {
 	c.mac(machine, protocol.CfgDenied)
 	c.port.fail["SetMAC"] = unix.EIO
 	c.mac(machine, protocol.CfgFailed)
-	if c.port.mac != own || !c.unit.taken.Load().Has(own) || c.unit.taken.Load().Has(machine) {
+	if c.port.mac != own || !c.unit.addresses.taken.Load().Has(own) || c.unit.addresses.taken.Load().Has(machine) {
 		t.Error("refused, and changed something")
 	}
 	c.mac(machine, protocol.CfgOK)
-	if c.port.mac != machine || c.unit.taken.Load().Has(own) || !c.unit.taken.Load().Has(machine) ||
+	if c.port.mac != machine || c.unit.addresses.taken.Load().Has(own) || !c.unit.addresses.taken.Load().Has(machine) ||
 		c.s.rules.Load().mac != machine {
 		t.Error("granted, and not changed everywhere")
 	}
@@ -205,7 +205,7 @@ func TestServiceMAC(t *testing.T) {
 		t.Errorf("in force is %v", got)
 	}
 	// The former one is free for another host.
-	if err := c.unit.claim(c.unit.hosts["b"], own, nil); err != nil {
+	if err := c.unit.addresses.claim(&c.unit.hosts["b"].host, own, nil); err != nil {
 		t.Error(err)
 	}
 	c.mac(own, protocol.CfgDenied)
@@ -261,7 +261,7 @@ func TestServiceFilter(t *testing.T) {
 	c.filter(protocol.ReceiveFilter{Unicast: []protocol.MAC{{6, 0, 0, 0, 0, 1}}}, protocol.CfgDenied)
 	c.filter(protocol.ReceiveFilter{Unicast: slices.Repeat([]protocol.MAC{machine}, lan.MaxUnicast+1)}, protocol.CfgDenied)
 	c.ask("garbage", protocol.CfgFilter, []byte{1, 2, 3}, protocol.CfgInvalid)
-	if !c.port.allMulti || c.port.unicast != nil || !c.s.rules.Load().every || c.unit.taken.Load().Has(machine) {
+	if !c.port.allMulti || c.port.unicast != nil || !c.s.rules.Load().every || c.unit.addresses.taken.Load().Has(machine) {
 		t.Error("refused, and changed something")
 	}
 	f := protocol.ReceiveFilter{Unicast: []protocol.MAC{machine},
@@ -273,17 +273,17 @@ func TestServiceFilter(t *testing.T) {
 		t.Errorf("%+v", c.port)
 	}
 	if r.every || !r.wants(wanted) || !r.wants(protocol.Group{1, 0, 0x5e, 0, 0, 1}) ||
-		r.wants(protocol.Group{1, 0, 0x5e, 0, 0, 2}) || !c.unit.taken.Load().Has(machine) {
+		r.wants(protocol.Group{1, 0, 0x5e, 0, 0, 2}) || !c.unit.addresses.taken.Load().Has(machine) {
 		t.Errorf("rules %+v", r)
 	}
-	if err := c.unit.claim(c.unit.hosts["b"], machine, nil); !errors.Is(err, errDenied) {
+	if err := c.unit.addresses.claim(&c.unit.hosts["b"].host, machine, nil); !errors.Is(err, errDenied) {
 		t.Errorf("another host got the further address: %v", err)
 	}
 	for _, method := range []string{"SetUnicast", "SetMulticast", "SetAllMulti", "SetPromisc"} {
 		c.port.fail[method] = unix.EIO
 		c.filter(protocol.ReceiveFilter{AllMulti: true}, protocol.CfgFailed)
 		if c.port.allMulti || len(c.port.groups) != 2 || len(c.port.unicast) != 1 || c.s.rules.Load().every ||
-			!c.unit.taken.Load().Has(machine) {
+			!c.unit.addresses.taken.Load().Has(machine) {
 			t.Errorf("%s failed, and something changed: %+v", method, c.port)
 		}
 	}
@@ -296,7 +296,7 @@ func TestServiceFilter(t *testing.T) {
 	c.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK)
 	c.filter(protocol.ReceiveFilter{}, protocol.CfgOK)
 	c.port.floods = false
-	c.s.host.Promiscuous = true
+	c.s.policy.Promiscuous = true
 	c.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK)
 	if !c.port.promisc || !c.s.rules.Load().every {
 		t.Error("not promiscuous")
@@ -317,7 +317,7 @@ func TestServiceVLANs(t *testing.T) {
 	inForce("5,10-19")
 	c.vlans("none", protocol.CfgOK)
 	inForce("none")
-	if !c.s.host.VLANs.Has(5) || c.s.rules.Load().receive.Has(5) {
+	if !c.s.policy.VLANs.Has(5) || c.s.rules.Load().receive.Has(5) {
 		t.Error("the wish is taken for the permission, or not taken at all")
 	}
 	c.vlans("5,11", protocol.CfgOK)
@@ -325,7 +325,7 @@ func TestServiceVLANs(t *testing.T) {
 	if r := c.s.rules.Load().receive; r.String() != "5,11" {
 		t.Errorf("received are %v", r)
 	}
-	c.s.host.Promiscuous = true
+	c.s.policy.Promiscuous = true
 	c.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK)
 	if r := c.s.rules.Load().receive; r.String() != "5,10-19" {
 		t.Errorf("promiscuous, received are %v", r)
@@ -401,10 +401,10 @@ func TestServiceReset(t *testing.T) {
 
 func TestAddressOfPolicy(t *testing.T) {
 	u := newUnit(t, Config{})
+	var latest *host
 	attach := func(key string, wish protocol.MAC, h *policy.Host) (protocol.MAC, error) {
-		a := &attachment{unit: u, key: key, ownKey: key, policy: h, hello: session.Hello{Name: key, MAC: wish}}
-		u.hosts[key] = a
-		return a.address()
+		latest = &host{key: key, ownKey: key, policy: h, hello: session.Hello{Name: key, MAC: wish}}
+		return u.addresses.choose(latest)
 	}
 	open, two := hostWith("all"), hostWith("all", "02:55:00:00:00:01", "02:66:*")
 	if m, err := attach("a", protocol.MAC{}, open); err != nil || m != macOf("a") {
@@ -439,7 +439,7 @@ func TestAddressOfPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m, err := attach(late, protocol.MAC{}, h); err != nil || m == theirs || !m.Valid() ||
-			!h.MayUse(m, u.hosts[late].own) {
+			!h.MayUse(m, latest.own) {
 			t.Errorf("in place of one that was taken: %v, %v", m, err)
 		}
 	}

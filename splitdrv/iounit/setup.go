@@ -26,9 +26,11 @@ func newSetups() *limit.Queue[limit.Key] {
 
 // setUpTurn waits until the session can be set up, until the deadline of its
 // handshake at most.
-func (a *attachment) setUpTurn(ctx context.Context) (*limit.Turn[limit.Key], error) {
-	ctx, cancel := context.WithDeadlineCause(ctx, a.s.Deadline(),
+func setUpTurn(
+	ctx context.Context, setups *limit.Queue[limit.Key], h *host,
+) (*limit.Turn[limit.Key], error) {
+	ctx, cancel := context.WithDeadlineCause(ctx, h.s.Deadline(),
 		fmt.Errorf("other sessions are being set up: %w", os.ErrDeadlineExceeded))
 	defer cancel()
-	return a.unit.setups.Take(ctx, a.s.Done(), a.limits)
+	return setups.Take(ctx, h.s.Done(), h.limits)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/counter"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -111,6 +112,11 @@ type HostStatus struct {
 	PortCounters
 }
 
+// Counts are the values of HostCounters.
+func (h *HostStatus) Counts() []uint64 {
+	return counter.Values(counter.Values(counter.Values(nil, &h.Statistics), &h.Dropped), &h.PortCounters)
+}
+
 // Status is a snapshot. It may be called from any goroutine.
 func (u *Unit) Status() Status {
 	s := Status{
@@ -141,7 +147,7 @@ func (u *Unit) Status() Status {
 		s.Refused += n
 	}
 	for _, a := range hosts {
-		if h, ok := a.status(); ok {
+		if h, ok := u.status(a); ok {
 			s.Hosts = append(s.Hosts, h)
 			s.Memory.Used += h.Memory
 		}
@@ -153,7 +159,7 @@ func (u *Unit) Status() Status {
 }
 
 // status describes the session if it is established.
-func (a *attachment) status() (HostStatus, bool) {
+func (u *Unit) status(a *attachment) (HostStatus, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.services == nil {
@@ -180,7 +186,7 @@ func (a *attachment) status() (HostStatus, bool) {
 		Filter: now.filter, VLANs: now.vlans, Statistics: counted,
 		Dropped: dropped, DropReasons: s.refuse.list(),
 		MaxTxRate: may.MaxTxRate, MaxRxRate: may.MaxRxRate, MaxTxPPS: may.MaxTxPPS, MaxRxPPS: may.MaxRxPPS,
-		MaxTxGroupPPS: may.MaxTxGroupPPS, NoDirect: a.unit.direct.whyNot(a),
+		MaxTxGroupPPS: may.MaxTxGroupPPS, NoDirect: u.direct.whyNot(&a.host),
 		PortCounters: PortCounters{
 			Announced: s.tells.frames.Load(), TxLimited: txLimited, RxLimited: rxLimited,
 			TxOversize: s.oversize(), HeartbeatsThrottled: a.s.HeartbeatsThrottled(),

@@ -7,49 +7,101 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/protocol"
 )
+
+// beats are what the sessions of this process have in common to look after them: their
+// keep-alives, their pools, and their queue pairs, which may have a device take its time.
+var beats, poolBeats, queryBeats ticker.Ticker
+
+// parts are those of a keep-alive interval: the peer is looked after once in each.
+const parts = 8
 
 // signsOfLife asks the peer for signs of life.
 type signsOfLife struct {
 	c        *shared
 	control  *control
 	requests *requests
+
+	beat  *ticker.Task
+	reply chan protocol.CfgUtilReply // to a keep-alive
+
+	// Of the beat, and together because it comes often and to many.
+	silence
+	part     time.Duration // of a keep-alive interval
+	askAfter time.Duration
+	doubt    time.Duration // silence from which on the peer is not heard
+	timeout  time.Duration
+	at       time.Time // of the last one
+	asked    bool      // a keep-alive has not been answered
+	hears    bool
 }
 
-// keepAlive asks for a sign of life when there has been none for an interval,
-// and ends the session after Config.PeerTimeout of silence. Any message of the
-// peer's is a sign of life.
-func (l *signsOfLife) keepAlive() error {
-	tick := time.NewTicker(l.c.cfg.KeepAlive)
-	defer tick.Stop()
-	s := l.newSilence(l.c.cfg.KeepAlive)
-	asked := false
-	answered := make(chan error, 1)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	for {
+// start has the peer asked for a sign of life when there has been none for an interval,
+// and ends the session after Config.PeerTimeout of silence. Any message of the peer's is
+// a sign of life.
+//
+// What was heard came within the part before a beat, and a reply is to be heard in the
+// part behind: who asks two parts early hears something in each interval. Who asks last
+// leaves one of them to the peer. Beats are not that regular, which is the half of one.
+func (l *signsOfLife) start() {
+	interval := l.c.cfg.KeepAlive
+	l.part = max(interval/parts, time.Millisecond)
+	l.timeout = l.c.cfg.PeerTimeout
+	early := 2 * l.part
+	if l.c.cfg.AskLast {
+		early = l.part
+	}
+	l.askAfter = max(interval-early, l.part) - l.part/2
+	l.doubt = min(interval, l.timeout/4) - l.part - l.part/2
+	l.silence.init(l, interval)
+	l.unlooked = l.askAfter + l.part
+	l.reply = make(chan protocol.CfgUtilReply, 1)
+	l.at = time.Now()
+	l.beat = beats.Every(l.part, l.check)
+}
+
+// check asks for a sign of life if it is time, and ends the session if there has been none
+// for too long. It does not wait, because the other sessions do.
+func (l *signsOfLife) check(t ticker.Tick) {
+	if l.c.stopped.Load() {
+		return
+	}
+	lasted := l.tick(t.Now.Sub(l.at), t.Late, l.c.heard.Load())
+	l.at = t.Now
+	if hears := lasted < l.doubt; hears != l.hears {
+		l.hears = hears
+		l.c.cfg.OnHears(hears)
+	}
+	if l.asked {
 		select {
-		case <-l.c.done:
-			return nil
-		case err := <-answered:
-			// How it is answered does not matter, but that it can be sent.
-			if status := (*StatusError)(nil); err != nil && !errors.As(err, &status) {
-				return err
-			}
-			asked = false
-		case due := <-tick.C:
-			lasted := s.tick(time.Since(due), l.c.heard.Load())
-			if lasted > 0 && !asked {
-				asked = true
-				s.asking.Store(true)
-				l.c.background.Go(func() { answered <- l.askForLife(ctx, s) })
-			}
-		case <-l.control.lookDone:
+		case <-l.reply: // how it was answered does not matter, but that it could be sent
+			l.asked = false
+		default:
 		}
-		if s.over(l.c.cfg.PeerTimeout, l.c.heard.Load()) {
-			return fmt.Errorf("%w: nothing heard for %v", ErrPeerSilent, s.lasted)
-		}
+	}
+	if lasted >= l.askAfter && !l.asked {
+		l.asked = true
+		l.ask()
+	}
+	if l.over(l.timeout, l.c.heard.Load()) {
+		l.c.endLater(fmt.Errorf("%w: nothing heard for %v", ErrPeerSilent, l.lasted))
+	}
+}
+
+// ask sends a keep-alive, or has one sent as soon as there is room.
+func (l *signsOfLife) ask() {
+	switch sent, err := l.requests.tryAsk(protocol.CfgKeepAlive, l.reply); {
+	case err != nil:
+		l.c.endLater(err)
+	case !sent:
+		l.asking.Store(true)
+		l.c.inBackground(func() error {
+			_, err := l.requests.ask(context.Background(), protocol.CfgKeepAlive, nil, l.reply)
+			l.asking.Store(err != nil)
+			return err
+		})
 	}
 }
 
@@ -72,7 +124,7 @@ func (l *signsOfLife) reach(ctx context.Context) error {
 			}
 			return err
 		case due := <-tick.C:
-			s.tick(time.Since(due), s.heard)
+			s.tick(interval, time.Since(due), s.heard)
 		}
 		if s.over(l.c.cfg.PeerTimeout, s.heard) {
 			return fmt.Errorf("request about %v: %w", protocol.CfgKeepAlive, context.DeadlineExceeded)
@@ -82,7 +134,7 @@ func (l *signsOfLife) reach(ctx context.Context) error {
 
 // askForLife sends a keep-alive and waits for the reply.
 func (l *signsOfLife) askForLife(ctx context.Context, s *silence) error {
-	p, err := l.requests.ask(ctx, protocol.CfgKeepAlive, nil)
+	p, err := l.requests.ask(ctx, protocol.CfgKeepAlive, nil, make(chan protocol.CfgUtilReply, 1))
 	if err != nil {
 		return err
 	}
@@ -91,7 +143,7 @@ func (l *signsOfLife) askForLife(ctx context.Context, s *silence) error {
 	return err
 }
 
-// silence measures how long the peer has been silent, by intervals of which this
+// silence measures how long the peer has been silent, by times of which this
 // process knows that it would have heard something: at the end of each it came to
 // that in time, it was not busy with asking, or the peer had been asked as often as
 // it can be, and the control channel's handler had seen everything that had come by
@@ -100,6 +152,7 @@ func (l *signsOfLife) askForLife(ctx context.Context, s *silence) error {
 // the peer has sent meanwhile is still to be read.
 type silence struct {
 	interval time.Duration
+	unlooked time.Duration // silence before which the handler need not look: nothing is decided by that
 	look     func() uint64 // has the handler look; see control.look
 	looked   func() uint64 // how far it has got with that
 	asking   atomic.Bool   // a keep-alive is to be sent, and has not been
@@ -107,28 +160,35 @@ type silence struct {
 
 	heard  uint64
 	lasted time.Duration
-	began  uint64 // the look at the beginning of the interval
+	began  uint64 // the last look at the beginning of a time
 	last   uint64 // the one before the end, 0: it has not come to that
 }
 
 func (l *signsOfLife) newSilence(interval time.Duration) *silence {
-	s := &silence{interval: interval, look: l.control.look, looked: l.control.looked.Load, full: l.requests.full,
-		heard: l.c.heard.Load()}
-	s.began = s.looked()
+	s := &silence{}
+	s.init(l, interval)
 	return s
 }
 
-// tick ends an interval, so late, with the count of what was heard so far. It
+func (s *silence) init(l *signsOfLife, interval time.Duration) {
+	s.interval, s.heard = interval, l.c.heard.Load()
+	s.look, s.looked, s.full = l.control.look, l.control.looked.Load, l.requests.full
+	s.began = s.looked()
+}
+
+// tick ends a time that took so long, so late, with the count of what was heard so far. It
 // returns how long the peer has been silent.
-func (s *silence) tick(late time.Duration, heard uint64) time.Duration {
+func (s *silence) tick(took, late time.Duration, heard uint64) time.Duration {
 	switch {
 	case heard != s.heard:
 		s.heard, s.lasted, s.last = heard, 0, 0
 		return 0 // the next one can be without a look: nothing is decided by it
 	case late <= s.interval/2 && (!s.asking.Load() || s.full()) && s.looked() >= s.began:
-		s.lasted += s.interval
+		s.lasted += took
 	}
-	s.began = s.look()
+	if s.lasted >= s.unlooked {
+		s.began = s.look()
+	}
 	return s.lasted
 }
 

@@ -50,7 +50,7 @@ func newRawPort(t *testing.T) (messaging.Port, int) {
 	return porttest.Batched{Single: rawPort{fds[0]}}, fds[1]
 }
 
-// TestFramesDoNotAllocate counts the allocations of both halves, all threads
+// TestFramesDoNotAllocate counts the allocations of both endpoints, all threads
 // together, while frames cross.
 func TestFramesDoNotAllocate(t *testing.T) {
 	for _, mode := range protocol.Modes() {

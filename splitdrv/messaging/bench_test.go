@@ -71,7 +71,7 @@ func (p *benchPort) WriteFrame(frame []byte) error {
 	return nil
 }
 
-// BenchmarkFrames moves frames from one half to the other.
+// BenchmarkFrames moves frames from one endpoint to the other.
 func BenchmarkFrames(b *testing.B) {
 	for _, mode := range protocol.Modes() {
 		for _, size := range []int{64, 1500, 65535} {

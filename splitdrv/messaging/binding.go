@@ -81,7 +81,7 @@ func (b *binding) wait() (proved bool, err error) {
 			proved = true
 			continue
 		case due := <-tick.C:
-			silence.tick(time.Since(due), b.c.heard.Load())
+			silence.tick(interval, time.Since(due), b.c.heard.Load())
 		case <-b.signs.control.lookDone:
 		case <-b.c.done:
 			return false, nil

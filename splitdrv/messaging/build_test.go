@@ -117,14 +117,14 @@ func (badPort) FD() int { return -1 }
 func TestStartReleases(t *testing.T) {
 	n := fabrictest.New()
 	fabrictest.NoLeaks(t, n)
-	dev, b := n.Device("a"), newHalf(t, n, "b", patient(messaging.Config{}))
+	dev, b := n.Device("a"), newEndpoint(t, n, "b", patient(messaging.Config{}))
 	t.Cleanup(func() { dev.Close() })
 	before := descriptors(t)
 	conn, err := messaging.New(patient(messaging.Config{Device: dev}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	connect(t, &half{conn: conn}, b)
+	connect(t, &endpoint{conn: conn}, b)
 	if err := conn.Start([]messaging.Port{badPort{b.ports[0]}}); err == nil {
 		t.Error("started over a port without descriptor")
 	}

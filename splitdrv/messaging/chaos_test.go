@@ -89,7 +89,7 @@ type chaos struct {
 	mtu  int
 	size int // of the largest frame
 	n    *fabrictest.Network
-	a, b *half
+	a, b *endpoint
 
 	first   map[string]int // pools that each lends from the start
 	budgets []*messaging.Budget
@@ -177,7 +177,7 @@ func (c *chaos) run() {
 	defer cancel()
 	var streams, others sync.WaitGroup
 	for q := range c.a.wires {
-		for _, d := range [][2]*half{{c.a, c.b}, {c.b, c.a}} {
+		for _, d := range [][2]*endpoint{{c.a, c.b}, {c.b, c.a}} {
 			frames, seed := 20+c.r.IntN(400), c.r.Uint64()
 			if c.one(2) {
 				frames *= 8
@@ -209,7 +209,7 @@ func (c *chaos) run() {
 	}
 	// What was lent on request goes back, and then nothing is missing.
 	until(c.t, func() error {
-		for _, h := range []*half{c.a, c.b} {
+		for _, h := range []*endpoint{c.a, c.b} {
 			for i, s := range h.conn.Stats().Channels {
 				if len(s.LocalPools) != c.first[h.name] {
 					return fmt.Errorf("%s: %d pools are lent on channel %d, not %d", h.name, len(s.LocalPools), i+1, c.first[h.name])
@@ -219,7 +219,7 @@ func (c *chaos) run() {
 		return errors.Join(c.a.conn.Err(), c.b.conn.Err())
 	})
 	settled(c.t, c.a, c.b)
-	for _, h := range []*half{c.a, c.b} {
+	for _, h := range []*endpoint{c.a, c.b} {
 		if err := h.conn.Err(); err != nil {
 			c.t.Errorf("%s: %v", h.name, err)
 		}
@@ -243,7 +243,7 @@ func (c *chaos) length(seed, frame uint64) int {
 
 // stream sends frames and expects them whole and in order, all of them but for
 // those that an unreliable channel lost.
-func (c *chaos) stream(ctx context.Context, from, to *half, queue, frames int, seed uint64) error {
+func (c *chaos) stream(ctx context.Context, from, to *endpoint, queue, frames int, seed uint64) error {
 	sent := make(chan error, 1)
 	go func() {
 		for i := range uint64(frames) {
@@ -259,7 +259,7 @@ func (c *chaos) stream(ctx context.Context, from, to *half, queue, frames int, s
 	total := frames
 	for next, got := uint64(0), 0; got < total && err == nil; {
 		var f []byte
-		if f, err = c.next(ctx, [2]*half{from, to}, queue, &total, seed, got, buf); f == nil {
+		if f, err = c.next(ctx, [2]*endpoint{from, to}, queue, &total, seed, got, buf); f == nil {
 			break
 		}
 		seq := binary.BigEndian.Uint64(f[vnet.HdrLen+54:])
@@ -278,7 +278,7 @@ func (c *chaos) stream(ctx context.Context, from, to *half, queue, frames int, s
 
 // next waits for a frame; none when those that are missing are known as lost.
 func (c *chaos) next(
-	ctx context.Context, way [2]*half, queue int, frames *int, seed uint64, got int, buf []byte,
+	ctx context.Context, way [2]*endpoint, queue int, frames *int, seed uint64, got int, buf []byte,
 ) ([]byte, error) {
 	from, to := way[0], way[1]
 	for {
@@ -387,7 +387,7 @@ func (c *chaos) kill(way int, after time.Duration) {
 }
 
 // ended expects both ends to notice, and neither to blame the other. The first
-// one that does closes, as its half would do.
+// one that does closes, as its endpoint would do.
 func (c *chaos) ended() {
 	first, second := c.a, c.b
 	select {

@@ -161,6 +161,12 @@ type Config struct {
 	// PeerTimeout, default 1 s, without any sign of life the peer is dead.
 	KeepAlive   time.Duration
 	PeerTimeout time.Duration
+	// AskLast leaves keep-alives to the peer for a moment longer: with a peer that has
+	// the same interval and does not, one of the two is enough.
+	AskLast bool
+	// OnHears, which may be nil, is told when the peer begins to be heard, and when it
+	// has not been heard within KeepAlive or a quarter of PeerTimeout. It must not wait.
+	OnHears func(bool)
 	// FlushTime is what Flush takes at most; default 200 ms.
 	FlushTime time.Duration
 

@@ -10,6 +10,7 @@ import (
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/epoll"
+	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -29,6 +30,7 @@ type Conn struct {
 	requests   *requests
 	binding    *binding
 	signs      *signsOfLife
+	watch      *ticker.Task
 	closing    sync.Once
 	closeErr   error
 }
@@ -163,7 +165,8 @@ func (c *Conn) Start(ports []Port) error {
 func (c *Conn) StartControl() (err error) {
 	if c.cfg.Bind != nil {
 		// There is room for the first.
-		if _, err = c.requests.ask(context.Background(), protocol.CfgBind, c.binding.ours[:]); err != nil {
+		if _, err = c.requests.ask(context.Background(), protocol.CfgBind, c.binding.ours[:],
+			make(chan protocol.CfgUtilReply, 1)); err != nil {
 			return fmt.Errorf("messaging: begin on the control channel: %w", err)
 		}
 	}
@@ -173,7 +176,7 @@ func (c *Conn) StartControl() (err error) {
 	}
 	c.work(c.control.w, c.control.run)
 	c.spawn(c.requests.answer)
-	c.spawn(func() error { return watch(&c.shared, c.control, c.channels) })
+	c.watch = watch(&c.shared, c.control, c.channels)
 	if c.cfg.Bind == nil {
 		c.keep()
 		return nil
@@ -191,7 +194,8 @@ func (c *Conn) StartControl() (err error) {
 // keep starts those who look after the session.
 func (c *Conn) keep() {
 	c.spawn(c.pools.run)
-	c.spawn(c.signs.keepAlive)
+	c.pools.start()
+	c.signs.start()
 }
 
 // Reach asks the peer for a sign of life and waits for the answer: until ctx is
@@ -322,6 +326,11 @@ func (c *Conn) Close() error {
 func (c *Conn) halt() {
 	c.end(net.ErrClosed)
 	c.workers.Wait()
+	c.watch.Stop()
+	if c.signs != nil { // New has come so far
+		c.pools.beat.Stop()
+		c.signs.beat.Stop()
+	}
 }
 
 // quiesce takes the queue pairs out of service before they are destroyed, so

@@ -20,8 +20,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// half is one side of a session with the wires behind its ports.
-type half struct {
+// endpoint is one side of a session with the wires behind its ports.
+type endpoint struct {
 	name  string
 	dev   fabric.Device
 	conn  *messaging.Conn
@@ -29,16 +29,16 @@ type half struct {
 	wires []*porttest.Wire
 }
 
-// newHalf makes a half with as many ports as it has queues, not connected.
-func newHalf(t *testing.T, n *fabrictest.Network, name string, cfg messaging.Config) *half {
+// newEndpoint makes an endpoint with as many ports as it has queues, not connected.
+func newEndpoint(t *testing.T, n *fabrictest.Network, name string, cfg messaging.Config) *endpoint {
 	t.Helper()
-	return newHalfOn(t, n.Device(name), name, cfg)
+	return newEndpointOn(t, n.Device(name), name, cfg)
 }
 
-// newHalfOn is newHalf with a device.
-func newHalfOn(t *testing.T, dev fabric.Device, name string, cfg messaging.Config) *half {
+// newEndpointOn is newEndpoint with a device.
+func newEndpointOn(t *testing.T, dev fabric.Device, name string, cfg messaging.Config) *endpoint {
 	t.Helper()
-	h := &half{name: name, dev: dev}
+	h := &endpoint{name: name, dev: dev}
 	t.Cleanup(func() {
 		if err := h.dev.Close(); err != nil {
 			t.Errorf("%s: close the device: %v", name, err)
@@ -73,11 +73,11 @@ func patient(cfg messaging.Config) messaging.Config {
 	return cfg
 }
 
-// newPair makes two connected halves, a and b, and starts them.
-func newPair(t *testing.T, cfgA, cfgB messaging.Config) (n *fabrictest.Network, a, b *half) {
+// newPair makes two connected endpoints, a and b, and starts them.
+func newPair(t *testing.T, cfgA, cfgB messaging.Config) (n *fabrictest.Network, a, b *endpoint) {
 	t.Helper()
 	n, a, b = newStopped(t, cfgA, cfgB)
-	for _, h := range []*half{a, b} {
+	for _, h := range []*endpoint{a, b} {
 		if err := h.conn.Start(h.ports); err != nil {
 			t.Fatal(err)
 		}
@@ -85,29 +85,29 @@ func newPair(t *testing.T, cfgA, cfgB messaging.Config) (n *fabrictest.Network, 
 	return n, a, b
 }
 
-// newStopped is newPair for halves that are not started yet.
-func newStopped(t *testing.T, cfgA, cfgB messaging.Config) (n *fabrictest.Network, a, b *half) {
+// newStopped is newPair for endpoints that are not started yet.
+func newStopped(t *testing.T, cfgA, cfgB messaging.Config) (n *fabrictest.Network, a, b *endpoint) {
 	t.Helper()
 	goleak.VerifyNone(t)
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	n = fabrictest.New()
 	fabrictest.NoLeaks(t, n)
-	a, b = newHalf(t, n, "a", cfgA), newHalf(t, n, "b", cfgB)
+	a, b = newEndpoint(t, n, "a", cfgA), newEndpoint(t, n, "b", cfgB)
 	connect(t, a, b)
 	return n, a, b
 }
 
-// startedPair makes two started halves of one queue over ports that open makes,
+// startedPair makes two started endpoints of one queue over ports that open makes,
 // and returns what open returned for the far ends.
 func startedPair[W any](
 	t *testing.T, cfg messaging.Config, open func(*testing.T) (messaging.Port, W),
 ) (n *fabrictest.Network, a, b W) {
 	t.Helper()
 	n = fabrictest.New()
-	ha, hb := newHalf(t, n, "a", cfg), newHalf(t, n, "b", cfg)
+	ha, hb := newEndpoint(t, n, "a", cfg), newEndpoint(t, n, "b", cfg)
 	connect(t, ha, hb)
 	var wires [2]W
-	for i, h := range []*half{ha, hb} {
+	for i, h := range []*endpoint{ha, hb} {
 		var p messaging.Port
 		p, wires[i] = open(t)
 		// After the port, so that it is closed before it.
@@ -119,7 +119,7 @@ func startedPair[W any](
 	return n, wires[0], wires[1]
 }
 
-func connect(t *testing.T, a, b *half) {
+func connect(t *testing.T, a, b *endpoint) {
 	t.Helper()
 	if err := a.conn.Connect(b.conn.Addresses(), b.conn.ControlReceives()); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func connect(t *testing.T, a, b *half) {
 
 // settled waits until all elements that are out at one side are accounted for
 // at the other, and checks the ledgers of both.
-func settled(t *testing.T, a, b *half) {
+func settled(t *testing.T, a, b *endpoint) {
 	t.Helper()
 	check := func(granted, lent bufLedger) error {
 		if err := errors.Join(granted.Check(), lent.Check()); err != nil {
@@ -184,7 +184,7 @@ func TestFramesCrossBothWays(t *testing.T) {
 			ctx := deadline(t)
 			var wg sync.WaitGroup
 			for i := range queues {
-				for j, dir := range [][2]*half{{a, b}, {b, a}} {
+				for j, dir := range [][2]*endpoint{{a, b}, {b, a}} {
 					wg.Go(func() {
 						if err := stream(ctx, dir[0].wires[i], dir[1].wires[i], randomSizes(uint64(i*2+j), 3000), 1500); err != nil {
 							t.Errorf("queue %d, %s to %s: %v", i, dir[0].name, dir[1].name, err)
@@ -194,7 +194,7 @@ func TestFramesCrossBothWays(t *testing.T) {
 			}
 			wg.Wait()
 			settled(t, a, b)
-			for _, h := range []*half{a, b} {
+			for _, h := range []*endpoint{a, b} {
 				if c := n.Counters(h.name); c.RNR != 0 || c.Retries != 0 || c.Errors != 0 || c.CQOverflows != 0 {
 					t.Errorf("%s: the fabric was troubled: %+v", h.name, c)
 				}
@@ -242,7 +242,7 @@ func squeeze(t *testing.T, cfg messaging.Config, frames int) {
 	n, a, b := newPair(t, cfg, cfg)
 	ctx := deadline(t)
 	var wg sync.WaitGroup
-	for _, dir := range [][2]*half{{a, b}, {b, a}} {
+	for _, dir := range [][2]*endpoint{{a, b}, {b, a}} {
 		wg.Go(func() {
 			if err := stream(ctx, dir[0].wires[0], dir[1].wires[0], randomSizes(7, frames), 1500); err != nil {
 				t.Error(err)
@@ -390,7 +390,7 @@ func TestRequests(t *testing.T) {
 }
 
 // ended waits for the end of h's session and returns its reason.
-func ended(t *testing.T, h *half) error {
+func ended(t *testing.T, h *endpoint) error {
 	t.Helper()
 	select {
 	case <-h.conn.Done():
@@ -467,7 +467,7 @@ func TestFirstError(t *testing.T) {
 	}
 }
 
-// TestOwnDeviceGone takes a half its own device away. It need not wait for the
+// TestOwnDeviceGone takes an endpoint its own device away. It need not wait for the
 // peer's silence to know.
 func TestOwnDeviceGone(t *testing.T) {
 	cfg := patient(messaging.Config{KeepAlive: 10 * time.Millisecond})
@@ -480,7 +480,7 @@ func TestOwnDeviceGone(t *testing.T) {
 
 func TestConnectRefusesFewReceives(t *testing.T) {
 	n := fabrictest.New()
-	a, b := newHalf(t, n, "a", messaging.Config{}), newHalf(t, n, "b", messaging.Config{})
+	a, b := newEndpoint(t, n, "a", messaging.Config{}), newEndpoint(t, n, "b", messaging.Config{})
 	err := a.conn.Connect(b.conn.Addresses(), protocol.ControlReceives(protocol.ModeImm, 1, 2)-1)
 	if !errors.Is(err, messaging.ErrControlReceives) {
 		t.Errorf("%v", err)

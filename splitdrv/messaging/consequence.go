@@ -2,7 +2,6 @@ package messaging
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -62,18 +61,5 @@ func failure(control *control, channels []*channel, qpn uint32) error {
 				return sendFailure(number, &some[i])
 			}
 		}
-	}
-}
-
-// sendFailure is the error of something that was sent on a data channel, or on the
-// control channel, 0.
-func sendFailure(channel int, c *fabric.Completion) error {
-	switch {
-	case channel == 0:
-		return fmt.Errorf("message on the control channel: %w", c.Err())
-	case c.Status == fabric.StatusMWBindErr:
-		return fmt.Errorf("bind a memory window on data channel %d: %w", channel, c.Err())
-	default:
-		return fmt.Errorf("transfer on data channel %d: %w", channel, c.Err())
 	}
 }

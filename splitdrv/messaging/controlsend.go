@@ -62,6 +62,16 @@ func (s *controlSends) send(build func(dst []byte) []byte) error {
 	return s.post(build)
 }
 
+// sendNow is send for who must not wait: it reports whether there was a slot.
+func (s *controlSends) sendNow(build func(dst []byte) []byte) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.free) == 0 {
+		return false, nil
+	}
+	return true, s.post(build)
+}
+
 // trySend is send for a receiver's updates, which do not wait: it reports whether
 // there was a slot, and if not the receiver hears when there is one. So many slots as
 // protocol.OtherControl are left for other messages.

@@ -4,7 +4,7 @@
 //
 // A [Conn] is one session's set of channels. Channel 0 is the control channel,
 // channels 1 to N are the data channels, each tied to one [Port], a queue of a
-// netdevice. Both halves of the driver use the same Conn; nothing here knows
+// netdevice. Both endpoints use the same Conn; nothing here knows
 // which one it is.
 //
 // # The life of a frame

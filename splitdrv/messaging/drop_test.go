@@ -27,7 +27,7 @@ func (p *endlessPort) ReadFrame(slot []byte) ([]byte, error) {
 // hold back neither the frame before them nor the end of the session.
 func TestEndlessDrops(t *testing.T) {
 	n := fabrictest.New()
-	a, b := newHalf(t, n, "a", patient(messaging.Config{})), newHalf(t, n, "b", patient(messaging.Config{}))
+	a, b := newEndpoint(t, n, "a", patient(messaging.Config{})), newEndpoint(t, n, "b", patient(messaging.Config{}))
 	connect(t, a, b)
 	p, _ := porttest.New(t, 1<<20)
 	t.Cleanup(func() { a.conn.Close() }) // before the port

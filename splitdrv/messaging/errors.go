@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -119,4 +120,17 @@ func channelViolation(channel int, rule error, format string, args ...any) error
 
 func controlViolation(rule error, format string, args ...any) error {
 	return channelViolation(0, rule, format, args...)
+}
+
+// sendFailure is the error of something that was sent on a data channel, or on the
+// control channel, 0.
+func sendFailure(channel int, c *fabric.Completion) error {
+	switch {
+	case channel == 0:
+		return fmt.Errorf("message on the control channel: %w", c.Err())
+	case c.Status == fabric.StatusMWBindErr:
+		return fmt.Errorf("bind a memory window on data channel %d: %w", channel, c.Err())
+	default:
+		return fmt.Errorf("transfer on data channel %d: %w", channel, c.Err())
+	}
 }

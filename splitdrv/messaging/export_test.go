@@ -1,6 +1,11 @@
 package messaging
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/ticker"
+)
 
 // StartAt makes the data channels number their writes as if so many had been
 // made. Before Start only.
@@ -42,4 +47,23 @@ func (c *Conn) change(change HandlerChange) error {
 		return err
 	}
 	return c.SetHandling(g)
+}
+
+// Beat has the keep-alives looked at as if a part of their interval had passed.
+func (c *Conn) Beat() { c.signs.check(ticker.Tick{Now: c.signs.at.Add(c.signs.part)}) }
+
+// Looked is an error until the control handler has had the look that was asked for.
+func (c *Conn) Looked() error {
+	if wanted, looked := c.control.wanted.Load(), c.control.looked.Load(); looked < wanted {
+		return fmt.Errorf("%d looks of %d", looked, wanted)
+	}
+	return nil
+}
+
+// Answered is an error while requests are unanswered.
+func (c *Conn) Answered() error {
+	if n := len(c.requests.slots); n > 0 {
+		return fmt.Errorf("%d requests are unanswered", n)
+	}
+	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// lendAndTakeBack lends the half a pool and takes it back.
+// lendAndTakeBack lends the endpoint a pool and takes it back.
 func (p *rawPeer) lendAndTakeBack(ref, elements uint32) {
 	p.t.Helper()
 	l := p.ownPool(ref)

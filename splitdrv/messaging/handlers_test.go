@@ -363,7 +363,7 @@ func TestReassignUnderTraffic(t *testing.T) {
 	ctx := deadline(t)
 	var wg sync.WaitGroup
 	for i := range queues {
-		for j, dir := range [][2]*half{{a, b}, {b, a}} {
+		for j, dir := range [][2]*endpoint{{a, b}, {b, a}} {
 			wg.Go(func() {
 				if err := stream(ctx, dir[0].wires[i], dir[1].wires[i], randomSizes(uint64(i*2+j), 2000), 1500); err != nil {
 					t.Errorf("queue %d, %s to %s: %v", i, dir[0].name, dir[1].name, err)
@@ -373,7 +373,7 @@ func TestReassignUnderTraffic(t *testing.T) {
 	}
 	allowed := cpus.Allowed()
 	for i := range 100 {
-		for _, h := range []*half{a, b} {
+		for _, h := range []*endpoint{a, b} {
 			if err := h.conn.Assign(1+i%queues, 1+i%handlers); err != nil {
 				t.Error(err)
 			}
@@ -391,7 +391,7 @@ func TestReassignUnderTraffic(t *testing.T) {
 	}
 	wg.Wait()
 	settled(t, a, b)
-	for _, h := range []*half{a, b} {
+	for _, h := range []*endpoint{a, b} {
 		if c := n.Counters(h.name); c.RNR != 0 || c.Retries != 0 || c.Errors != 0 || c.CQOverflows != 0 {
 			t.Errorf("%s: the fabric was troubled: %+v", h.name, c)
 		}

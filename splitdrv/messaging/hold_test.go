@@ -60,14 +60,14 @@ func (p *pacedPort) hold(d time.Duration) {
 	p.txHold.Store(int64(d))
 }
 
-// pacedPair is two halves of which b has a paced port.
-func pacedPair(t *testing.T, cfg messaging.Config) (a, b *half, p *pacedPort) {
+// pacedPair is two endpoints of which b has a paced port.
+func pacedPair(t *testing.T, cfg messaging.Config) (a, b *endpoint, p *pacedPort) {
 	t.Helper()
 	cfg = patient(cfg)
 	_, a, b = newStopped(t, cfg, cfg)
 	p = &pacedPort{Single: b.ports[0].(porttest.Batched).Single}
 	b.ports = []messaging.Port{p}
-	for _, h := range []*half{a, b} {
+	for _, h := range []*endpoint{a, b} {
 		if err := h.conn.Start(h.ports); err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func pacedPair(t *testing.T, cfg messaging.Config) (a, b *half, p *pacedPort) {
 }
 
 // waits until b's workers wait for the end of a hold, in both directions.
-func waits(t *testing.T, b *half, before messaging.ChannelStats) {
+func waits(t *testing.T, b *endpoint, before messaging.ChannelStats) {
 	t.Helper()
 	until(t, func() error {
 		s := b.conn.Stats().Channels[0]
@@ -111,7 +111,7 @@ func TestHeldPort(t *testing.T) {
 		p.hold(time.Hour)
 		errs := make(chan error, 2)
 		const frames = 500
-		for _, dir := range [][2]*half{{a, b}, {b, a}} {
+		for _, dir := range [][2]*endpoint{{a, b}, {b, a}} {
 			go func() { errs <- stream(ctx, dir[0].wires[0], dir[1].wires[0], randomSizes(2, frames), 1500) }()
 		}
 		waits(t, b, before)
@@ -170,7 +170,7 @@ func TestHoldEnds(t *testing.T) {
 	a, b, p := pacedPair(t, messaging.Config{})
 	p.hold(time.Millisecond)
 	errs := make(chan error, 2)
-	for _, dir := range [][2]*half{{a, b}, {b, a}} {
+	for _, dir := range [][2]*endpoint{{a, b}, {b, a}} {
 		go func() {
 			errs <- stream(deadline(t), dir[0].wires[0], dir[1].wires[0], randomSizes(3, 100), 1500)
 		}()
@@ -193,7 +193,7 @@ func TestHeldAtTheEnd(t *testing.T) {
 		a, b, p := pacedPair(t, cfg)
 		p.hold(time.Hour)
 		for i := range uint64(100) {
-			for _, h := range []*half{a, b} {
+			for _, h := range []*endpoint{a, b} {
 				if err := h.wires[0].Send(deadline(t), frame(i, 1000, 1500)); err != nil {
 					t.Fatal(err)
 				}

@@ -15,7 +15,7 @@ import (
 )
 
 // hooked is a device that tells the test what is done with it, before it is done
-// and on the goroutine that does it. A half that is given one works on its own
+// and on the goroutine that does it. An endpoint that is given one works on its own
 // device through it.
 type hooked struct {
 	fabric.Device

@@ -13,7 +13,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// answer answers a request of the half's.
+// answer answers a request of the endpoint's.
 func (p *rawPeer) answer(msg []byte) {
 	p.t.Helper()
 	m, err := protocol.DecodeCfgUtilRequest(msg)

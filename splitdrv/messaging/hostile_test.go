@@ -33,13 +33,13 @@ type rawPeer struct {
 
 const rawReceives = 64
 
-// newRawPeer connects a half under test to a raw peer and takes the pools that
+// newRawPeer connects an endpoint under test to a raw peer and takes the pools that
 // it lends.
-func newRawPeer(t *testing.T, cfg messaging.Config) (*half, *rawPeer) {
+func newRawPeer(t *testing.T, cfg messaging.Config) (*endpoint, *rawPeer) {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	n := fabrictest.New()
-	h := newHalf(t, n, "a", patient(cfg))
+	h := newEndpoint(t, n, "a", patient(cfg))
 	dev := n.Device("raw")
 	t.Cleanup(func() { dev.Close() })
 	p := &rawPeer{t: t, mem: conform.Alloc(t, (rawReceives+1)*protocol.MaxControlSize)}
@@ -138,7 +138,7 @@ func (p *rawPeer) ownPool(ref uint32) protocol.Pool {
 
 func good(n int) []byte { return frame(1, n, 1500) }
 
-// TestTooManyRequests floods a half whose configuration is busy.
+// TestTooManyRequests floods an endpoint whose configuration is busy.
 func TestTooManyRequests(t *testing.T) {
 	entered := make(chan struct{}, messaging.MaxRequests) // more than one may be begun once they are released
 	ctx, release := context.WithCancel(context.Background())
@@ -147,7 +147,7 @@ func TestTooManyRequests(t *testing.T) {
 		<-ctx.Done()
 		return protocol.CfgOK, nil
 	}})
-	t.Cleanup(release) // before the half is closed
+	t.Cleanup(release) // before the endpoint is closed
 	request := protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{Type: protocol.CfgMTU})
 	p.send(request)
 	<-entered

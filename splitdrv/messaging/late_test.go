@@ -59,7 +59,7 @@ func (q *gatedCQ) Poll(out []fabric.Completion) (int, error) {
 	return q.CQ.Poll(out)
 }
 
-// TestPeerIsHeardLate keeps one half's control handler from running for many times
+// TestPeerIsHeardLate keeps one endpoint's control handler from running for many times
 // its time-out. What the peer says meanwhile is there to be read: the peer is not
 // taken for dead, then or afterwards, but once it is really silent.
 func TestPeerIsHeardLate(t *testing.T) {
@@ -67,10 +67,10 @@ func TestPeerIsHeardLate(t *testing.T) {
 	n := fabrictest.New()
 	cfg := messaging.Config{KeepAlive: 10 * time.Millisecond, PeerTimeout: timeout}
 	device := &gated{Device: n.Device("a")}
-	b := newHalf(t, n, "b", patient(messaging.Config{}))
-	a := newHalfOn(t, device, "a", cfg)
+	b := newEndpoint(t, n, "b", patient(messaging.Config{}))
+	a := newEndpointOn(t, device, "a", cfg)
 	connect(t, a, b)
-	for _, h := range []*half{a, b} {
+	for _, h := range []*endpoint{a, b} {
 		if err := h.conn.Start(h.ports); err != nil {
 			t.Fatal(err)
 		}
@@ -99,10 +99,10 @@ func TestPeerIsHeardLate(t *testing.T) {
 // there can be: there is no room for a keep-alive, and it is declared dead.
 func TestSilentPeerOwesReplies(t *testing.T) {
 	n := fabrictest.New()
-	b := newHalf(t, n, "b", patient(messaging.Config{}))
-	a := newHalf(t, n, "a", messaging.Config{KeepAlive: 100 * time.Millisecond, PeerTimeout: 400 * time.Millisecond})
+	b := newEndpoint(t, n, "b", patient(messaging.Config{}))
+	a := newEndpoint(t, n, "a", messaging.Config{KeepAlive: 100 * time.Millisecond, PeerTimeout: 400 * time.Millisecond})
 	connect(t, a, b)
-	for _, h := range []*half{a, b} {
+	for _, h := range []*endpoint{a, b} {
 		if err := h.conn.Start(h.ports); err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,7 @@ const (
 )
 
 // LatencyLimit is the largest number of bytes of an Ethernet frame, without the
-// first VLAN tag, that both halves have room for on the latency channel when the
+// first VLAN tag, that both endpoints have room for on the latency channel when the
 // largest MTU of the netdevice is mtu. Longer frames belong elsewhere.
 func LatencyLimit(mtu int) int { return vnet.EthLen + vnet.TagLen + min(mtu, maxLatencyMTU) }
 

@@ -27,7 +27,7 @@ func TestLatencyChannel(t *testing.T) {
 				}
 				sizes = append(sizes, longest, vnet.MinFrame)
 				ctx := deadline(t)
-				for _, pair := range [][2]*half{{a, b}, {b, a}} {
+				for _, pair := range [][2]*endpoint{{a, b}, {b, a}} {
 					for _, n := range []int{longest + vnet.TagLen + 2048, 60000} {
 						if err := pair[0].wires[1].Send(ctx, frame(1, n, mtu)); err != nil {
 							t.Fatal(err)
@@ -40,7 +40,7 @@ func TestLatencyChannel(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				for _, h := range []*half{a, b} {
+				for _, h := range []*endpoint{a, b} {
 					s := h.conn.Stats()
 					bulk, latency := s.Channels[0], s.Channels[1]
 					if bulk.Latency || !latency.Latency {

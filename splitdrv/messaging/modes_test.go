@@ -14,9 +14,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// opcodes counts what a half has posted on its control channel and on its data
+// opcodes counts what an endpoint has posted on its control channel and on its data
 // channels.
-func opcodes(n *fabrictest.Network, h *half) (control, data fabrictest.Counters) {
+func opcodes(n *fabrictest.Network, h *endpoint) (control, data fabrictest.Counters) {
 	first := h.conn.Addresses()[0].QPN
 	for _, qp := range n.QueuePairs(h.name) {
 		sum := &data
@@ -45,7 +45,7 @@ func TestModes(t *testing.T) {
 				const frames = 2000
 				var wg sync.WaitGroup
 				for i := range queues {
-					for j, dir := range [][2]*half{{a, b}, {b, a}} {
+					for j, dir := range [][2]*endpoint{{a, b}, {b, a}} {
 						wg.Go(func() {
 							if err := stream(ctx, dir[0].wires[i], dir[1].wires[i], randomSizes(uint64(i*2+j), frames), 1500); err != nil {
 								t.Errorf("queue %d, %s to %s: %v", i, dir[0].name, dir[1].name, err)
@@ -55,7 +55,7 @@ func TestModes(t *testing.T) {
 				}
 				wg.Wait()
 				settled(t, a, b)
-				for _, h := range []*half{a, b} {
+				for _, h := range []*endpoint{a, b} {
 					if c := n.Counters(h.name); c.RNR != 0 || c.Retries != 0 || c.Errors != 0 || c.CQOverflows != 0 {
 						t.Errorf("%s: the fabric was troubled: %+v", h.name, c)
 					}

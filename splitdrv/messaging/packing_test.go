@@ -23,7 +23,7 @@ func TestPack(t *testing.T) {
 				n, a, b := newPair(t, cfg, cfg)
 				ctx := deadline(t)
 				size := func(i int) int { return 60 + i%50 }
-				exchange := func(from, to *half) {
+				exchange := func(from, to *endpoint) {
 					n.Stall("a")
 					n.Stall("b")
 					for i := range frames {
@@ -47,7 +47,7 @@ func TestPack(t *testing.T) {
 				exchange(a, b)
 				exchange(b, a)
 				settled(t, a, b)
-				for _, h := range []*half{a, b} {
+				for _, h := range []*endpoint{a, b} {
 					var s messaging.ChannelStats
 					until(t, func() error {
 						// Counted after they have been written to the port.

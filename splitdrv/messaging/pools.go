@@ -13,13 +13,14 @@ import (
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/protocol"
 )
 
 // poolManager carries out what the session's pools say is to be done: see
 // bufpool.Pools, where the life of a pool is. What concerns a data channel is handed
 // to the channel's sender or receiver; the rest is done, in order, by a goroutine of
-// its own, which also tells the pools when it is time to look for idle ones and which
+// its own. A ticker tells the pools when it is time to look for idle ones and which
 // channels lack credits.
 type poolManager struct {
 	c        *shared
@@ -27,6 +28,7 @@ type poolManager struct {
 	requests *requests
 	kick     chan struct{} // there is something in queue
 	short    chan struct{} // a frame fits no pool
+	beat     *ticker.Task
 
 	mu      sync.Mutex // guards what follows
 	pools   *bufpool.Pools

@@ -100,9 +100,9 @@ func scarce(mode protocol.Mode, idle time.Duration) messaging.Config {
 	})
 }
 
-func untroubled(t *testing.T, n *fabrictest.Network, halves ...*half) {
+func untroubled(t *testing.T, n *fabrictest.Network, endpoints ...*endpoint) {
 	t.Helper()
-	for _, h := range halves {
+	for _, h := range endpoints {
 		if err := h.conn.Err(); err != nil {
 			t.Errorf("%s: %v", h.name, err)
 		}
@@ -223,9 +223,9 @@ func TestPoolForTheOneThatLacksIt(t *testing.T) {
 	cfg := scarce(protocol.ModeImm, time.Hour)
 	cfg.Queues = 2
 	n := fabrictest.New()
-	a, b := newHalf(t, n, "a", cfg), newHalf(t, n, "b", cfg)
+	a, b := newEndpoint(t, n, "a", cfg), newEndpoint(t, n, "b", cfg)
 	connect(t, a, b)
-	start := func(h *half) {
+	start := func(h *endpoint) {
 		if err := h.conn.Start(h.ports); err != nil {
 			t.Fatal(err)
 		}
@@ -336,14 +336,14 @@ func TestFirstPoolsStay(t *testing.T) {
 	peer.Pools = []messaging.PoolConfig{{ElementSize: 2048, Elements: 4}}
 	n := fabrictest.New()
 	fabrictest.NoLeaks(t, n)
-	a, b := newHalf(t, n, "a", cfg), newHalf(t, n, "b", peer)
+	a, b := newEndpoint(t, n, "a", cfg), newEndpoint(t, n, "b", peer)
 	connect(t, a, b)
 	ctx := deadline(t)
 	n.Delay("a", time.Millisecond)                                     // of each of the messages with keys
 	if err := b.wires[0].Send(ctx, frame(0, 1000, 1500)); err != nil { // fits nowhere
 		t.Fatal(err)
 	}
-	for _, h := range []*half{a, b} {
+	for _, h := range []*endpoint{a, b} {
 		if err := h.conn.Start(h.ports); err != nil {
 			t.Fatal(err)
 		}

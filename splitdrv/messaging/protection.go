@@ -88,4 +88,4 @@ func ProtectionOn(asked Protection, l fabric.Limits) (Protecting, error) {
 
 // ErrOneTouch is wrapped by New's error when this side is to lend one-touch
 // pools to a peer that does not know how to use them.
-var ErrOneTouch = errors.New("the other half is of a version without one-touch pools; update it, or use another --protection here")
+var ErrOneTouch = errors.New("the peer is of a version without one-touch pools; update it, or use another --protection here")

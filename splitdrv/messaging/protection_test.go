@@ -111,7 +111,7 @@ func TestWindowsEndWithTheSession(t *testing.T) {
 				}
 				return nil
 			})
-			for _, h := range []*half{b, a} {
+			for _, h := range []*endpoint{b, a} {
 				if err := h.conn.Close(); err != nil {
 					t.Error(err)
 				}
@@ -172,7 +172,7 @@ func TestBindBesideFrames(t *testing.T) {
 	for range 20 {
 		n := fabrictest.New()
 		fabrictest.NoLeaks(t, n)
-		a, b := newHalf(t, n, "a", cfg), newHalf(t, n, "b", peer)
+		a, b := newEndpoint(t, n, "a", cfg), newEndpoint(t, n, "b", peer)
 		connect(t, a, b)
 		ctx := deadline(t)
 		if err := a.wires[0].Send(ctx, frame(0, 1000, 1500)); err != nil {
@@ -183,7 +183,7 @@ func TestBindBesideFrames(t *testing.T) {
 				runtime.Gosched()
 			}
 		}}
-		for _, h := range []*half{b, a} {
+		for _, h := range []*endpoint{b, a} {
 			if err := h.conn.Start(h.ports); err != nil {
 				t.Fatal(err)
 			}
@@ -201,7 +201,7 @@ func TestUnrevoked(t *testing.T) {
 	n := fabrictest.New()
 	fabrictest.NoLeaks(t, n)
 	cfg := patient(messaging.Config{Protection: messaging.ProtectOneTouch, OneTouch: true})
-	a, b := newHalf(t, n, "a", cfg), newHalf(t, n, "b", cfg)
+	a, b := newEndpoint(t, n, "a", cfg), newEndpoint(t, n, "b", cfg)
 	connect(t, a, b)
 	ctx := deadline(t)
 	// The sender, which would invalidate the windows, waits for its port, once the
@@ -209,14 +209,14 @@ func TestUnrevoked(t *testing.T) {
 	var hold atomic.Bool
 	waiting, free := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(free) })
-	t.Cleanup(release) // before the halves close
+	t.Cleanup(release) // before the endpoints close
 	b.ports[0] = busyPort{b.ports[0], func() {
 		if hold.CompareAndSwap(true, false) {
 			close(waiting)
 			<-free
 		}
 	}}
-	for _, h := range []*half{a, b} {
+	for _, h := range []*endpoint{a, b} {
 		if err := h.conn.Start(h.ports); err != nil {
 			t.Fatal(err)
 		}

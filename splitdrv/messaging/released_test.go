@@ -45,7 +45,7 @@ func TestSharedPortIsReleased(t *testing.T) {
 			_, a, b := newStopped(t, cfg, cfg)
 			p := &sharedPort{Batched: a.ports[0].(porttest.Batched)}
 			a.ports = []messaging.Port{p}
-			for _, h := range []*half{a, b} {
+			for _, h := range []*endpoint{a, b} {
 				if err := h.conn.Start(h.ports); err != nil {
 					t.Fatal(err)
 				}

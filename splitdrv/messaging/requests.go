@@ -73,7 +73,7 @@ func newRequests(
 
 // request is Conn.Request.
 func (q *requests) request(ctx context.Context, t protocol.CfgType, data []byte) ([]byte, error) {
-	p, err := q.ask(ctx, t, data)
+	p, err := q.ask(ctx, t, data, make(chan protocol.CfgUtilReply, 1))
 	if err != nil {
 		return nil, fmt.Errorf("request about %v: %w", t, err)
 	}
@@ -99,8 +99,11 @@ func (q *requests) await(ctx context.Context, p pending) ([]byte, error) {
 	return nil, fmt.Errorf("request about %v: %w", p.t, err)
 }
 
-// ask sends a request, of which the reply is pending then.
-func (q *requests) ask(ctx context.Context, t protocol.CfgType, data []byte) (pending, error) {
+// ask sends a request, of which the reply is pending then. It will be in reply, of
+// capacity one.
+func (q *requests) ask(
+	ctx context.Context, t protocol.CfgType, data []byte, reply chan protocol.CfgUtilReply,
+) (pending, error) {
 	if configures(t) {
 		if err := q.acquire(ctx, q.configuring); err != nil {
 			return pending{}, err
@@ -112,15 +115,41 @@ func (q *requests) ask(ctx context.Context, t protocol.CfgType, data []byte) (pe
 		}
 		return pending{}, err
 	}
-	p := pending{t: t, reply: make(chan protocol.CfgUtilReply, 1)}
-	q.mu.Lock()
-	q.next++
-	id := q.next
-	q.waiting[id] = p
-	q.mu.Unlock()
+	p := pending{t: t, reply: reply}
+	id := q.expect(p)
 	return p, q.control.send(func(dst []byte) []byte {
 		return protocol.AppendCfgUtilRequest(dst, protocol.CfgUtilRequest{TransactionContext: id, Type: t, Data: data})
 	})
+}
+
+// tryAsk is ask for a request without data that the peer does not hold back, if that can
+// be sent at once. It reports whether it was.
+func (q *requests) tryAsk(t protocol.CfgType, reply chan protocol.CfgUtilReply) (bool, error) {
+	select {
+	case q.slots <- struct{}{}:
+	default:
+		return false, nil
+	}
+	id := q.expect(pending{t: t, reply: reply})
+	sent, err := q.control.sendNow(func(dst []byte) []byte {
+		return protocol.AppendCfgUtilRequest(dst, protocol.CfgUtilRequest{TransactionContext: id, Type: t})
+	})
+	if !sent && err == nil {
+		q.mu.Lock()
+		delete(q.waiting, id)
+		q.mu.Unlock()
+		<-q.slots
+	}
+	return sent, err
+}
+
+// expect numbers a request whose reply is to come.
+func (q *requests) expect(p pending) (id uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.next++
+	q.waiting[q.next] = p
+	return q.next
 }
 
 // acquire takes a token, when there is one.
@@ -183,7 +212,7 @@ const (
 // answer is the configuration goroutine: it answers the peer's requests, one at a
 // time and no faster than the pace allows. One that is too fast waits: it has
 // MaxRequests unanswered at most. Keep-alives come here too, so that a reply says
-// that the whole half is alive, but they do not wait for what Config.Pace holds
+// that the whole peer is alive, but they do not wait for what Config.Pace holds
 // back.
 func (q *requests) answer() error {
 	own := rate.NewLimiter(ownRate, ownBurst)

@@ -76,12 +76,12 @@ func TestHeldRequests(t *testing.T) {
 // configuration requests as it can be sent: the pause does not wait for them.
 func TestPauseBesideHeldRequests(t *testing.T) {
 	n := fabrictest.New()
-	a := newHalf(t, n, "a", patient(messaging.Config{}))
-	b := newHalf(t, n, "b", patient(messaging.Config{
+	a := newEndpoint(t, n, "a", patient(messaging.Config{}))
+	b := newEndpoint(t, n, "b", patient(messaging.Config{
 		Pace: func(protocol.CfgType, []byte) time.Duration { return time.Hour },
 	}))
 	connect(t, a, b)
-	for _, h := range []*half{a, b} {
+	for _, h := range []*endpoint{a, b} {
 		if err := h.conn.Start(h.ports); err != nil {
 			t.Fatal(err)
 		}

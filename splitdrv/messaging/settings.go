@@ -42,6 +42,9 @@ func (c Config) withDefaults() Config {
 	if c.now == nil {
 		c.now = time.Now
 	}
+	if c.OnHears == nil {
+		c.OnHears = func(bool) {}
+	}
 	if c.Pace == nil {
 		c.Pace = func(protocol.CfgType, []byte) time.Duration { return 0 }
 	}

@@ -25,6 +25,7 @@ type shared struct {
 	stopped    atomic.Bool  // the same, for those who are awake
 	done       chan struct{}
 	failure    error // why the session ended; written before done is closed
+	ending     atomic.Bool
 	ended      sync.Once
 	atEnd      func()
 	reason     func(error) error // what an error of a goroutine's is only a consequence of
@@ -79,6 +80,13 @@ func (c *shared) inBackground(do func() error) {
 			c.end(err)
 		}
 	})
+}
+
+// endLater is end for who must not wait, as whoever looks for the reason may have to.
+func (c *shared) endLater(err error) {
+	if !c.ending.Swap(true) {
+		c.background.Go(func() { c.end(c.reason(err)) })
+	}
 }
 
 // sleep waits, and reports whether the session goes on.

@@ -39,7 +39,7 @@ func TestSilence(t *testing.T) {
 		}
 		s.asking.Store(c.asking)
 		full = c.full
-		if got := s.tick(c.late, c.heard); got != c.want {
+		if got := s.tick(time.Second, c.late, c.heard); got != c.want {
 			t.Errorf("tick %d: %v, want %v", i, got, c.want)
 		}
 	}
@@ -52,7 +52,7 @@ func TestSilenceIsOver(t *testing.T) {
 		looked: func() uint64 { return looked }}
 	quiet := func() {
 		for s.lasted < 2*time.Second {
-			s.tick(0, s.heard)
+			s.tick(time.Second, 0, s.heard)
 			looked = looks
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -14,10 +15,20 @@ const (
 	shortages = 16
 )
 
+// start has the manager look around from time to time, which takes no goroutine.
+func (m *poolManager) start() {
+	m.beat = poolBeats.Every(poolInterval(&m.c.cfg), func(ticker.Tick) {
+		if m.c.stopped.Load() {
+			return
+		}
+		if err := m.look(); err != nil {
+			m.c.endLater(err)
+		}
+	})
+}
+
 // run is the manager's goroutine.
 func (m *poolManager) run() error {
-	tick := time.NewTicker(poolInterval(&m.c.cfg))
-	defer tick.Stop()
 	for {
 		var err error
 		select {
@@ -27,8 +38,6 @@ func (m *poolManager) run() error {
 			err = m.work()
 		case <-m.short:
 			err = m.needLarger()
-		case <-tick.C:
-			err = m.look()
 		}
 		if err != nil {
 			return err

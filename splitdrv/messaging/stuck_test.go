@@ -43,7 +43,8 @@ func (p *stuckPort) WriteFrame([]byte) error {
 func TestStuckPortAtTheEnd(t *testing.T) {
 	n := fabrictest.New()
 	fabrictest.NoLeaks(t, n)
-	a, b := newHalf(t, n, "a", patient(messaging.Config{SendSlots: 400})), newHalf(t, n, "b", patient(messaging.Config{}))
+	a := newEndpoint(t, n, "a", patient(messaging.Config{SendSlots: 400}))
+	b := newEndpoint(t, n, "b", patient(messaging.Config{}))
 	connect(t, a, b)
 	// A full queue does not become writable by itself.
 	queue := b.ports[0].(porttest.Batched).Single

@@ -27,7 +27,7 @@ func TestUnsent(t *testing.T) {
 	// long one, which is read all the same.
 	scarce.Pools = []messaging.PoolConfig{{ElementSize: 2048, Elements: 16}, {ElementSize: 10240, Elements: 2}}
 	scarce.Protection = messaging.ProtectRegion // so that nobody has to bind windows
-	a, b := newHalf(t, n, "a", cfg), newHalf(t, n, "b", scarce)
+	a, b := newEndpoint(t, n, "a", cfg), newEndpoint(t, n, "b", scarce)
 	connect(t, a, b)
 	if err := a.conn.StartControl(); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestUnsent(t *testing.T) {
 	}
 
 	// The same port, another session.
-	c, d := newHalf(t, n, "c", cfg), newHalf(t, n, "d", cfg)
+	c, d := newEndpoint(t, n, "c", cfg), newEndpoint(t, n, "d", cfg)
 	connect(t, c, d)
 	if err := d.conn.Start(d.ports); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/ticker"
 )
 
 // queryInterval is how often the device is asked about the queue pairs, unless
@@ -17,19 +18,15 @@ const queryInterval = time.Second
 // afterwards. The peer of a reliable channel finds out when it sends, that of an
 // unreliable one never does, and one that has broken the queue pair on purpose
 // does not tell.
-func watch(c *shared, control *control, channels []*channel) error {
-	tick := time.NewTicker(min(queryInterval, 4*c.cfg.KeepAlive))
-	defer tick.Stop()
-	for {
-		select {
-		case <-c.done:
-			return nil
-		case <-tick.C:
-			if err := queryChannels(control, channels); err != nil {
-				return err
-			}
+func watch(c *shared, control *control, channels []*channel) *ticker.Task {
+	return queryBeats.Every(min(queryInterval, 4*c.cfg.KeepAlive), func(ticker.Tick) {
+		if c.stopped.Load() {
+			return
 		}
-	}
+		if err := queryChannels(control, channels); err != nil {
+			c.endLater(err)
+		}
+	})
 }
 
 // queryChannels returns an error if a queue pair has failed.

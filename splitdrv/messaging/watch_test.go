@@ -44,7 +44,7 @@ func TestChannelFailsUnheard(t *testing.T) {
 			n := fabrictest.New(fabrictest.WithQuietFlushes())
 			fabrictest.NoLeaks(t, n)
 			quick := patient(messaging.Config{Mode: mode, KeepAlive: 5 * time.Millisecond})
-			a := newHalf(t, n, "a", quick)
+			a := newEndpoint(t, n, "a", quick)
 			cfg, dev := quick, &failing{Device: n.Device("b")}
 			t.Cleanup(func() { dev.Close() })
 			cfg.Device = dev
@@ -53,10 +53,10 @@ func TestChannelFailsUnheard(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { conn.Close() })
-			spare := newHalf(t, n, "c", quick) // for its port
-			b := &half{name: "b", conn: conn, ports: spare.ports}
+			spare := newEndpoint(t, n, "c", quick) // for its port
+			b := &endpoint{name: "b", conn: conn, ports: spare.ports}
 			connect(t, a, b)
-			for _, h := range []*half{a, b} {
+			for _, h := range []*endpoint{a, b} {
 				if err := h.conn.Start(h.ports); err != nil {
 					t.Fatal(err)
 				}

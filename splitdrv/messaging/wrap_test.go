@@ -13,10 +13,10 @@ import (
 func TestSequenceWraps(t *testing.T) {
 	n := fabrictest.New()
 	cfg := patient(messaging.Config{SendSlots: 12, Batch: 4, SignalEvery: 7})
-	a, b := newHalf(t, n, "a", cfg), newHalf(t, n, "b", cfg)
+	a, b := newEndpoint(t, n, "a", cfg), newEndpoint(t, n, "b", cfg)
 	connect(t, a, b)
 	a.conn.StartAt(math.MaxUint32 - 500)
-	for _, h := range []*half{a, b} {
+	for _, h := range []*endpoint{a, b} {
 		if err := h.conn.Start(h.ports); err != nil {
 			t.Fatal(err)
 		}

@@ -55,7 +55,7 @@ func Dial(ctx context.Context, addr string, cfg ClientConfig) (*Client, error) {
 	if cfg.Security == nil {
 		return nil, errors.New("dial: no Security in the ClientConfig")
 	}
-	addr = withPort(addr)
+	addr = WithPort(addr)
 	deadline := time.Now().Add(orDefault(cfg.HandshakeTimeout, defaultHandshakeTimeout))
 	dial := cfg.DialContext
 	if dial == nil {
@@ -165,9 +165,9 @@ func unreachable(err error) string {
 	return ""
 }
 
-// withPort adds DefaultPort to an address without a port. IPv6 addresses need
+// WithPort adds DefaultPort to an address without a port. IPv6 addresses need
 // no brackets then.
-func withPort(addr string) string {
+func WithPort(addr string) string {
 	if _, _, err := net.SplitHostPort(addr); err == nil {
 		return addr
 	}

@@ -27,11 +27,12 @@ const (
 
 // Conn is the part of a connection that both ends have.
 //
-// Two goroutines belong to an established connection: runReader, which waits
-// for a bye or the end, and runHeartbeat, which keeps a little data on its way
-// so that the kernel notices a dead machine. Both end with the connection, and
-// Close waits for them. It has more than thirty methods because both ends do
-// everything but the handshake alike, and Client and Server share it.
+// A goroutine belongs to an established connection: runReader, which waits for a
+// bye or the end. Besides, all connections of the process share a ticker (look), so
+// that a little data is on its way while nobody else hears the peer, and the kernel
+// notices a dead machine. Both end with the connection, and Close waits for them.
+// It has more than thirty methods because both ends do everything but the handshake
+// alike, and Client and Server share it.
 type Conn struct {
 	raw         net.Conn                    // TCP, for deadlines
 	tls         *tls.Conn                   // over raw, for the authentication
@@ -54,6 +55,7 @@ type Conn struct {
 	writing       sync.Mutex    // held while a frame is written
 	broken        chan struct{} // closed when a heartbeat could not be sent
 	workers       sync.WaitGroup
+	heartbeats    heartbeats
 
 	end struct {
 		sync.Mutex
@@ -147,6 +149,7 @@ func (c *Conn) farewell(message any) error {
 func (c *Conn) Close() error {
 	c.finish(net.ErrClosed)
 	c.shut()
+	c.heartbeats.task.Stop()
 	c.workers.Wait()
 	return nil
 }
@@ -313,7 +316,7 @@ func (c *Conn) establish() error {
 		return c.end.reason
 	}
 	c.workers.Go(c.runReader)
-	c.workers.Go(c.runHeartbeat)
+	c.heartbeats.task = beats.Every(c.peerTimeout/heartbeatParts, c.look)
 	return nil
 }
 
@@ -387,26 +390,3 @@ func (c *Conn) throttle(d time.Duration) bool {
 // HeartbeatsThrottled is how often the peer's heartbeats came too fast and were left
 // waiting.
 func (c *Conn) HeartbeatsThrottled() uint64 { return c.throttled.Load() }
-
-func (c *Conn) runHeartbeat() {
-	tick := time.NewTicker(c.peerTimeout / 5)
-	defer tick.Stop()
-	var empty [4]byte
-	for {
-		select {
-		case <-c.Done():
-			return
-		case <-tick.C:
-		}
-		c.expire(c.security.clock())
-		c.writing.Lock()
-		_, err := c.stream.Write(empty[:])
-		c.writing.Unlock()
-		if err != nil {
-			// A bye of the peer may still be waiting for the reader, which ends
-			// by the same cause.
-			close(c.broken)
-			return
-		}
-	}
-}

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -14,19 +15,27 @@ import (
 )
 
 // TestNetnsDeadMachine takes the network away between two established ends, as a
-// machine does that loses power: nothing resets the connection.
+// machine does that loses power: nothing resets the connection. Others who have vouched
+// for the machine say that it is heard no longer.
 func TestNetnsDeadMachine(t *testing.T) {
-	m := newMachines(t, ServerConfig{})
-	c := m.dial(t, ClientConfig{})
-	s := complete(t, m.ln, c)
+	for _, vouched := range []bool{false, true} {
+		t.Run(fmt.Sprint("vouched ", vouched), func(t *testing.T) {
+			m := newMachines(t, ServerConfig{})
+			c := m.dial(t, ClientConfig{})
+			s := complete(t, m.ln, c)
+			s.Vouch(vouched)
+			c.Vouch(vouched)
 
-	m.die(t)
-	down := time.Now()
-	for _, end := range []*Conn{s.Conn, c.Conn} {
-		if err := waitDone(t, end); !errors.Is(err, ErrPeerGone) {
-			t.Errorf("ended with %v", err)
-		}
-		t.Logf("%v found gone after %v: %v", end, time.Since(down), end.Err())
+			m.die(t)
+			down := time.Now()
+			for _, end := range []*Conn{s.Conn, c.Conn} {
+				end.Vouch(false)
+				if err := waitDone(t, end); !errors.Is(err, ErrPeerGone) {
+					t.Errorf("ended with %v", err)
+				}
+				t.Logf("%v found gone after %v: %v", end, time.Since(down), end.Err())
+			}
+		})
 	}
 }
 

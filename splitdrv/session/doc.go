@@ -3,7 +3,7 @@
 // TCP with mutual TLS 1.3; the host is the TLS client. docs/protocol.md has the
 // messages one by one.
 //
-// The host's half:
+// The host:
 //
 //	c, err := session.Dial(ctx, addr, session.ClientConfig{Security: sec})
 //	welcome, err := c.Hello(ctx, session.Hello{…})
@@ -11,7 +11,7 @@
 //	err = c.Accept(ctx, session.Accept{…})
 //	err = c.Ready(ctx)
 //
-// The I/O unit's half:
+// The I/O unit:
 //
 //	ln, err := session.Listen(addr, session.ServerConfig{Security: sec})
 //	s, err := ln.Accept(ctx)          // authenticated, s.Hello() is valid

@@ -190,7 +190,7 @@ func (m *looseMessage) addresses(mode protocol.Mode, queues, pools int) bool {
 		m.Receives >= protocol.ControlReceives(mode, queues, pools)
 }
 
-// FuzzServer is the I/O unit's half against hosts that send anything in any
+// FuzzServer is the I/O unit's end against hosts that send anything in any
 // order.
 func FuzzServer(f *testing.F) {
 	hello, accept, ready := helloWith(f, nil), changed(f, acceptMessage{typeAccept, testAccept()}, nil), `{"type":"ready"}`
@@ -250,7 +250,7 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// FuzzClient is the host's half against I/O units that send anything in any
+// FuzzClient is the host's end against I/O units that send anything in any
 // order.
 func FuzzClient(f *testing.F) {
 	hello := testHello()

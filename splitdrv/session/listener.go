@@ -74,7 +74,7 @@ type ListenerStats struct {
 
 // Listen listens on addr, on DefaultPort unless addr says otherwise.
 func Listen(addr string, cfg ServerConfig) (*Listener, error) {
-	addr = withPort(addr)
+	addr = WithPort(addr)
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen for hosts on %s: %w", addr, err)

@@ -154,7 +154,7 @@ func (w *Welcome) validate(hello *Hello) error {
 	return validateChannels(w.Channels, w.Queues)
 }
 
-// Accept is the host's half of the addresses.
+// Accept has the host's queue-pair addresses.
 type Accept struct {
 	ControlReceives int       `json:"control_receives"` // that the host posts, see protocol.ControlReceives
 	Channels        []Channel `json:"channels"`         // 0: control channel, 1 … Welcome.Queues: data channels

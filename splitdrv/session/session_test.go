@@ -13,6 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -367,15 +369,16 @@ func TestWithPort(t *testing.T) {
 		":7":            ":7",
 		"what:is:this?": "what:is:this?",
 	} {
-		if got := withPort(addr); got != want {
+		if got := WithPort(addr); got != want {
 			t.Errorf("%q: %q, want %q", addr, got, want)
 		}
 	}
 }
 
-func TestHeartbeats(t *testing.T) {
+// unread is an established connection whose client the test reads itself.
+func unread(t *testing.T, peerTimeout time.Duration) (*Client, *Server) {
 	host, unit := friends(t)
-	ln, _ := listen(t, ServerConfig{Security: unit, PeerTimeout: 400 * time.Millisecond})
+	ln, _ := listen(t, ServerConfig{Security: unit, PeerTimeout: peerTimeout})
 	ctx := testContext(t)
 	c, err := dial(t, ln, host)
 	if err != nil {
@@ -384,7 +387,7 @@ func TestHeartbeats(t *testing.T) {
 	go func() {
 		if _, err := c.Hello(ctx, testHello()); err == nil {
 			if err := c.Accept(ctx, testAccept()); err == nil {
-				c.send(readyMessage{typeReady}) // and no reader: the test reads itself
+				c.send(readyMessage{typeReady}) // and no reader
 			}
 		}
 	}()
@@ -392,13 +395,18 @@ func TestHeartbeats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	t.Cleanup(func() { s.Close() })
 	if _, err := s.Welcome(ctx, testWelcome()); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Ready(ctx); err != nil {
 		t.Fatal(err)
 	}
+	return c, s
+}
+
+func TestHeartbeats(t *testing.T) {
+	c, s := unread(t, 400*time.Millisecond)
 	for range 3 {
 		if b, err := readFrame(c.tls); err != nil || len(b) != 0 {
 			t.Fatalf("instead of a heartbeat: %q, %v", b, err)
@@ -407,6 +415,46 @@ func TestHeartbeats(t *testing.T) {
 	if s.Err() != nil {
 		t.Error(s.Err())
 	}
+}
+
+// TestVouch sends no heartbeats while the peer is heard by other means, but for one in a
+// while, and begins with the one that is due when it is not any more.
+func TestVouch(t *testing.T) {
+	c, s := unread(t, 50*time.Hour)
+	looks := func(n int) {
+		for range n {
+			testenv.Eventually(t, func() bool { return !s.heartbeats.going.Load() }, "heartbeat is sent")
+			s.look(ticker.Tick{})
+		}
+	}
+	arrive := func(want int) {
+		t.Helper()
+		for range want {
+			if b, err := readFrame(c.tls); err != nil || len(b) != 0 {
+				t.Fatalf("instead of a heartbeat: %q, %v", b, err)
+			}
+		}
+	}
+	looks(3)
+	arrive(3)
+	s.Vouch(true)
+	looks(2*unneeded + 2)
+	arrive(2)
+	testenv.Eventually(t, func() bool { return !s.heartbeats.going.Load() }, "heartbeat is sent")
+	s.Vouch(false)
+	arrive(1)
+	s.Vouch(false)
+	looks(2)
+	arrive(2)
+	testenv.Eventually(t, func() bool { return !s.heartbeats.going.Load() }, "heartbeat is sent")
+	if err := s.Bye(CodeShuttingDown, ""); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := readFrame(c.tls); err != nil || len(b) == 0 {
+		t.Fatalf("instead of the bye: %q, %v", b, err)
+	}
+	s.Vouch(true)
+	s.Vouch(false) // nothing is sent any more, nor waited for
 }
 
 // deadlineConn knows the deadlines that were set last.

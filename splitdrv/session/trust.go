@@ -84,6 +84,7 @@ func eachEntry(what, path string, add func(entry string) error) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
+	var errs []error
 	lines := bufio.NewScanner(bytes.NewReader(b))
 	for n := 1; lines.Scan(); n++ {
 		entry, _, _ := strings.Cut(lines.Text(), "#")
@@ -92,13 +93,13 @@ func eachEntry(what, path string, add func(entry string) error) error {
 		}
 		// The line is not quoted: it could be from a key file given by mistake.
 		if err := add(entry); err != nil {
-			return fmt.Errorf("%s:%d: %w", path, n, err)
+			errs = append(errs, fmt.Errorf("%s:%d: %w", path, n, err))
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("%s %s: %w", what, path, err)
+		errs = append(errs, fmt.Errorf("%s %s: %w", what, path, err))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // AddCA trusts peers with a certificate issued by an authority in a PEM file:

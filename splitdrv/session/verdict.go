@@ -115,9 +115,15 @@ func (s *Security) judge(c *Conn, now time.Time) bool {
 // expire ends the connection when the peer's certificate has come to its end.
 // It goes by the clock on the wall, which may have been set since.
 func (c *Conn) expire(now time.Time) {
-	if v := c.verdict.Load(); v != nil && !v.expires.IsZero() && now.After(v.expires) {
+	if c.expires(now) {
 		c.security.judge(c, now)
 	}
+}
+
+// expires reports whether the peer's certificate has come to its end.
+func (c *Conn) expires(now time.Time) bool {
+	v := c.verdict.Load()
+	return v != nil && !v.expires.IsZero() && now.After(v.expires)
 }
 
 // expel ends the connection, with a last message unless the TLS handshake is still

@@ -6,6 +6,10 @@
 // direct path markers follow the frames through each queue of the I/O unit's path, and
 // the peer says when they have come. On the way back the owner of the path has the
 // direct connection run dry before it closes the path.
+//
+// [Split], [Path] and the queues and readers refer to each other, and so do their files:
+// a change of paths is one step under the locks of all queues (Split.change), and each
+// frame passes all four in one call.
 package paths
 
 import (

@@ -1,11 +1,9 @@
 package pairs
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
-	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -44,88 +42,6 @@ func (p *Pairs) newID() session.DirectID {
 			return id
 		}
 	}
-}
-
-// Heard is a message of a host's.
-func (p *Pairs) Heard(now time.Time, h Host, d *session.Direct) []Action {
-	if p.hosts[h] == nil {
-		return nil
-	}
-	if err := p.hear(now, h, d); err != nil {
-		p.out = append(p.out, Action{To: h, Broken: fmt.Errorf("direct connection %v: %w", d.ID, err)})
-	}
-	return p.done()
-}
-
-func (p *Pairs) hear(now time.Time, h Host, d *session.Direct) error {
-	q := p.byID[d.ID]
-	var own, other *side
-	if q != nil {
-		own, other = q.of(h)
-	}
-	switch {
-	case d.Step == session.DirectHeld:
-		return p.held(now, h, d, own != nil)
-	case own == nil:
-		p.stray(h, d)
-		return nil
-	case q.step == Ending:
-		return p.hearEnding(q, own, d)
-	}
-	unexpected := fmt.Errorf("%q where it is %s: %w", d.Step, q.step, session.ErrUnexpected)
-	switch d.Step {
-	case session.DirectAccept:
-		if q.step != Offered || own.accept != nil {
-			return unexpected
-		}
-		if least := protocol.ControlReceives(q.terms.mode, 1, q.terms.pools); d.ControlReceives < least {
-			return fmt.Errorf("%d control receives, must be at least %d: %w", d.ControlReceives, least, session.ErrMessage)
-		}
-		own.accept = d
-		if other.accept != nil {
-			p.connect(now, q)
-		}
-	case session.DirectReady:
-		if q.step != Connecting || own.ready {
-			return unexpected
-		}
-		own.ready = true
-		if other.ready {
-			p.start(now, q)
-		}
-	case session.DirectEnd:
-		cause := ByHost
-		if q.start.IsZero() {
-			cause = Refused
-		}
-		p.end(now, q, cause, h, d.Reason)
-	default: // ended
-		return unexpected
-	}
-	return nil
-}
-
-// hearEnding is hear for a pair that ends: what the host had sent before it knew is
-// ignored.
-func (p *Pairs) hearEnding(q *pair, own *side, d *session.Direct) error {
-	if own.ended {
-		return fmt.Errorf("%q after %q: %w", d.Step, session.DirectEnded, session.ErrUnexpected)
-	}
-	if d.Step == session.DirectEnded {
-		p.ended(q, own)
-	}
-	return nil
-}
-
-// stray is a message about a connection that there is not: it crossed the end, or is
-// about one that the host holds.
-func (p *Pairs) stray(h Host, d *session.Direct) {
-	held := p.unclaim(func(c *claim) bool { return c.id == d.ID && c.host == h && d.Step == session.DirectEnd })
-	if !held {
-		p.counts.Stray++
-		return
-	}
-	p.send(h, &session.Direct{Step: session.DirectEnded, ID: d.ID})
 }
 
 func (p *Pairs) connect(now time.Time, q *pair) {

@@ -97,45 +97,6 @@ type terms struct {
 	peers    [2]session.DirectPeer // what each is told of the other
 }
 
-// permitted are the terms of a connection between two hosts, or why there may be none.
-func (p *Pairs) permitted(a, b Host) (t terms, why Cause) {
-	x, y := &p.hosts[a].Facts, &p.hosts[b].Facts
-	switch {
-	case x.No != "":
-		return t, x.No
-	case y.No != "":
-		return t, y.No
-	case p.listeners > 0:
-		return t, Promiscuous
-	case x.Platform == y.Platform:
-		return t, Platform
-	case !x.permits(y) || !y.permits(x):
-		return t, Policy
-	case slices.ContainsFunc(x.MACs, func(m protocol.MAC) bool { return slices.Contains(y.MACs, m) }):
-		return t, Shared
-	case x.MTU != y.MTU:
-		return t, MTU
-	case x.Offloads != y.Offloads:
-		return t, Offloads
-	}
-	if t.mode = commonMode(x, y); t.mode == "" {
-		return t, Mode
-	}
-	t.mtu, t.pools = x.MTU, min(mostPools, x.Pools, y.Pools, t.mode.MaxPools())
-	for _, f := range x.Features {
-		if slices.Contains(y.Features, f) {
-			t.features = append(t.features, f)
-		}
-	}
-	var vlans protocol.VLANSet
-	for i := range vlans {
-		vlans[i] = x.VLANs[i] & y.VLANs[i]
-	}
-	t.peers[0] = session.DirectPeer{Platform: y.Platform, Name: y.Name, MACs: y.MACs, Own: x.MACs, VLANs: vlans}
-	t.peers[1] = session.DirectPeer{Platform: x.Platform, Name: x.Name, MACs: x.MACs, Own: y.MACs, VLANs: vlans}
-	return t, ""
-}
-
 // commonMode is that of both sessions, or else imm, or else the first that both have.
 func commonMode(x, y *Facts) protocol.Mode {
 	if x.Mode == y.Mode {

@@ -5,17 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
-
-// claim is a host's word that it goes on with a connection from before its session.
-type claim struct {
-	id    session.DirectID
-	host  Host
-	other protocol.Platform
-	due   time.Time
-}
 
 // held takes a host's word, until the other one has given its own. here is of a
 // connection that this I/O unit directs, with this host.

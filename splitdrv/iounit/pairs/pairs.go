@@ -163,121 +163,11 @@ func New(cfg Config) *Pairs {
 	}
 }
 
-// Set says what is true of a host from now on, which may be a new one.
-func (p *Pairs) Set(now time.Time, h Host, f Facts) []Action {
-	x := p.hosts[h]
-	if x == nil {
-		x = &host{rests: make(map[Host]rest)}
-		p.hosts[h] = x
-	} else if x.equal(&f) {
-		return nil
-	}
-	p.listen(x.Promisc, f.Promisc)
-	listening := f.Promisc && !x.Promisc
-	x.Facts = f
-	p.forget(h)
-	if listening {
-		for _, o := range slices.Sorted(maps.Keys(p.hosts)) {
-			p.review(now, o)
-		}
-	}
-	p.review(now, h)
-	p.matchAll(now, h)
-	return p.done()
-}
-
-// Leave says that a host's session has ended.
-func (p *Pairs) Leave(now time.Time, h Host) []Action {
-	x := p.hosts[h]
-	if x == nil {
-		return nil
-	}
-	p.listen(x.Promisc, false)
-	p.forget(h)
-	for _, q := range slices.Clone(x.pairs) {
-		own, _ := q.of(h)
-		own.gone = true
-		if q.step != Ending {
-			p.end(now, q, Gone, h, "")
-		}
-		p.ended(q, own)
-	}
-	p.unclaim(func(c *claim) bool { return c.host == h })
-	delete(p.hosts, h)
-	return p.done()
-}
-
 // Wake is when Tick is due, or before; zero: never.
 func (p *Pairs) Wake() time.Time { return p.wake }
 
-// Tick does what is due.
-func (p *Pairs) Tick(now time.Time) []Action {
-	if p.wake.IsZero() || now.Before(p.wake) {
-		return nil
-	}
-	p.wake = time.Time{}
-	late := slices.SortedFunc(maps.Keys(p.due), func(a, b *pair) int { return cmp.Compare(a.id, b.id) })
-	for _, q := range late {
-		switch {
-		case now.Before(q.due):
-			p.sleep(q.due)
-		case q.step == Ending:
-			for i := range q.sides {
-				if !q.sides[i].ended {
-					p.counts.Unanswered++
-				}
-				p.ended(q, &q.sides[i])
-			}
-		default:
-			p.end(now, q, Timeout, noHost, "")
-		}
-	}
-	p.expire(now)
-	return p.done()
-}
-
 // noHost is none.
 const noHost Host = -1
-
-// listen counts the hosts in promiscuous mode.
-func (p *Pairs) listen(before, now bool) {
-	if before {
-		p.listeners--
-	}
-	if now {
-		p.listeners++
-	}
-}
-
-// forget makes what is known of a host's pairs that there are not void.
-func (p *Pairs) forget(h Host) {
-	x := p.hosts[h]
-	for o := range x.rests {
-		delete(p.hosts[o].rests, h)
-	}
-	clear(x.rests)
-	for k := range p.why {
-		if k[0] == h || k[1] == h {
-			delete(p.why, k)
-		}
-	}
-}
-
-// review ends the pairs of a host that are not permitted any more, or not as they are.
-func (p *Pairs) review(now time.Time, h Host) {
-	for _, q := range slices.Clone(p.hosts[h].pairs) {
-		if q.step == Ending {
-			continue
-		}
-		terms, why := p.permitted(q.sides[0].host, q.sides[1].host)
-		if why == "" {
-			why = q.terms.differ(&terms)
-		}
-		if why != "" {
-			p.end(now, q, why, noHost, "")
-		}
-	}
-}
 
 // wait has a pair wait for its hosts.
 func (p *Pairs) wait(q *pair, until time.Time) {
@@ -344,4 +234,67 @@ func (p *Pairs) WhyNot(h Host) Cause {
 	default:
 		return x.No
 	}
+}
+
+// claim is a host's word that it goes on with a connection from before its session.
+type claim struct {
+	id    session.DirectID
+	host  Host
+	other protocol.Platform
+	due   time.Time
+}
+
+// flows are those of the latest period.
+type flows struct {
+	from, to time.Time
+	packets  map[key]uint64
+}
+
+// between is the pair of two hosts, nil if there is none.
+func (p *Pairs) between(a, b Host) *pair {
+	for _, q := range p.hosts[a].pairs {
+		if q.key() == keyOf(a, b) {
+			return q
+		}
+	}
+	return nil
+}
+
+// permitted are the terms of a connection between two hosts, or why there may be none.
+func (p *Pairs) permitted(a, b Host) (t terms, why Cause) {
+	x, y := &p.hosts[a].Facts, &p.hosts[b].Facts
+	switch {
+	case x.No != "":
+		return t, x.No
+	case y.No != "":
+		return t, y.No
+	case p.listeners > 0:
+		return t, Promiscuous
+	case x.Platform == y.Platform:
+		return t, Platform
+	case !x.permits(y) || !y.permits(x):
+		return t, Policy
+	case slices.ContainsFunc(x.MACs, func(m protocol.MAC) bool { return slices.Contains(y.MACs, m) }):
+		return t, Shared
+	case x.MTU != y.MTU:
+		return t, MTU
+	case x.Offloads != y.Offloads:
+		return t, Offloads
+	}
+	if t.mode = commonMode(x, y); t.mode == "" {
+		return t, Mode
+	}
+	t.mtu, t.pools = x.MTU, min(mostPools, x.Pools, y.Pools, t.mode.MaxPools())
+	for _, f := range x.Features {
+		if slices.Contains(y.Features, f) {
+			t.features = append(t.features, f)
+		}
+	}
+	var vlans protocol.VLANSet
+	for i := range vlans {
+		vlans[i] = x.VLANs[i] & y.VLANs[i]
+	}
+	t.peers[0] = session.DirectPeer{Platform: y.Platform, Name: y.Name, MACs: y.MACs, Own: x.MACs, VLANs: vlans}
+	t.peers[1] = session.DirectPeer{Platform: x.Platform, Name: x.Name, MACs: x.MACs, Own: y.MACs, VLANs: vlans}
+	return t, ""
 }

@@ -11,12 +11,6 @@ type Flow struct {
 	Packets  uint64
 }
 
-// flows are those of the latest period.
-type flows struct {
-	from, to time.Time
-	packets  map[key]uint64
-}
-
 // leastSpan is how much of the past is looked at, at least: one burst is no flow.
 const leastSpan = 200 * time.Millisecond
 
@@ -100,14 +94,4 @@ func (p *Pairs) room(now time.Time, h Host) bool {
 		}
 	}
 	return false
-}
-
-// between is the pair of two hosts, nil if there is none.
-func (p *Pairs) between(a, b Host) *pair {
-	for _, q := range p.hosts[a].pairs {
-		if q.key() == keyOf(a, b) {
-			return q
-		}
-	}
-	return nil
 }

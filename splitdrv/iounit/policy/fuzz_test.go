@@ -14,7 +14,7 @@ func FuzzWords(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if n, err := ParsePPS(s); err == nil && (n < MinPPS || n > MaxPPS) {
+		if n, err := parsePPS(s); err == nil && (n < MinPPS || n > MaxPPS) {
 			t.Errorf("%q are %d packets", s, n)
 		}
 		if p, err := ParseIPs(s); err == nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // Load reads a policy file, which must have more in it than remarks. Errors name the
-// file and the line.
+// file and the line, one for each mistake.
 func Load(path string) (*Policy, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -49,22 +49,20 @@ func Parse(name string, text []byte) (*Policy, error) {
 	}
 	r, p := reader{file: name}, Default()
 	r.policy(p, body)
-	if r.err != nil {
-		return nil, r.err
+	if len(r.errs) > 0 {
+		return nil, errors.Join(r.errs...)
 	}
 	return p, nil
 }
 
-// reader goes through a parsed file and keeps the first error.
+// reader goes through a parsed file and keeps the errors.
 type reader struct {
 	file string
-	err  error
+	errs []error
 }
 
 func (r *reader) fail(n settings.Node, format string, args ...any) {
-	if r.err == nil {
-		r.err = settings.Errorf(r.file, n, format, args...)
-	}
+	r.errs = append(r.errs, settings.Errorf(r.file, n, format, args...))
 }
 
 // pairs returns the entries of a map, or none for an empty value.
@@ -321,7 +319,7 @@ func rate(v *int64, n settings.Node) error {
 		*v = 0
 		return nil
 	}
-	bits, err := ParseRate(settings.Word(n))
+	bits, err := parseRate(settings.Word(n))
 	if err != nil {
 		return fmt.Errorf("%w, or unlimited", err)
 	}
@@ -335,7 +333,7 @@ func pps(v *int64, n settings.Node) error {
 		*v = 0
 		return nil
 	}
-	packets, err := ParsePPS(settings.Word(n))
+	packets, err := parsePPS(settings.Word(n))
 	if err != nil {
 		return fmt.Errorf("%w, or unlimited", err)
 	}

@@ -315,7 +315,7 @@ func TestParseRate(t *testing.T) {
 		"1Gbps": -1, "1 G": -1, "1.2.3G": -1, "1GG": -1,
 		"99999999999999999999999999G": -1, "0x10M": -1, "NaN": -1, "Inf": -1, "1_000k": -1, "unlimited": -1, ".G": -1,
 	} {
-		got, err := ParseRate(s)
+		got, err := parseRate(s)
 		if want < 0 && err == nil || want >= 0 && (err != nil || got != want) {
 			t.Errorf("%q: %d, %v, want %d", s, got, err, want)
 		}
@@ -327,7 +327,7 @@ func TestParsePPS(t *testing.T) {
 		"100": 100, "1k": 1000, "1.5M": 1_500_000, "2m": 2_000_000, "1G": 1e9, "12345": 12345,
 		"": -1, "99": -1, "1.1G": -1, "1kbit": -1, "1kpps": -1, "-1k": -1, "unlimited": -1, "1e3": -1, "k": -1, "1T": -1,
 	} {
-		got, err := ParsePPS(s)
+		got, err := parsePPS(s)
 		if want < 0 && err == nil || want >= 0 && (err != nil || got != want) {
 			t.Errorf("%q: %d, %v, want %d", s, got, err, want)
 		}

@@ -21,11 +21,11 @@ const (
 	MaxPPS = 1_000_000_000
 )
 
-// ParseRate parses a number of bits per second with an optional suffix: k, M, G
+// parseRate parses a number of bits per second with an optional suffix: k, M, G
 // or T for powers of 1000, in either case and with bit behind it if you like,
 // as tc(8) has them. There may be a decimal point. The result is from MinRate to
 // MaxRate.
-func ParseRate(s string) (int64, error) {
+func parseRate(s string) (int64, error) {
 	n, ok := units.Decimal(s, "bit")
 	switch {
 	case !ok:
@@ -36,10 +36,10 @@ func ParseRate(s string) (int64, error) {
 	return n, nil
 }
 
-// ParsePPS parses a number of packets per second with an optional suffix: k, M or
+// parsePPS parses a number of packets per second with an optional suffix: k, M or
 // G for powers of 1000, in either case. There may be a decimal point. The result
 // is from MinPPS to MaxPPS.
-func ParsePPS(s string) (int64, error) {
+func parsePPS(s string) (int64, error) {
 	n, ok := units.Decimal(s, "")
 	if !ok || n < MinPPS || n > MaxPPS {
 		return 0, fmt.Errorf("%q is no number of packets per second from 100 to 1G; use k or M such as 50k or 1.5M", s)

@@ -200,7 +200,7 @@ func covered(t *testing.T) {
 	}
 }
 
-// healthy is a session beside those under attack, of two halves that behave.
+// healthy is a session beside those under attack, of two endpoints that behave.
 type healthy struct {
 	conns [2]*messaging.Conn
 	wires [2]*porttest.Wire

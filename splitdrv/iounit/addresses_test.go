@@ -18,12 +18,18 @@ import (
 func comes(u *Unit, name, key string, wish protocol.MAC) (*attachment, protocol.MAC, error) {
 	id := session.Identity{Name: name}
 	a := &attachment{
-		unit: u, key: hostKey(id, name), ownKey: key + "/" + name, peer: func() session.Identity { return id },
-		policy: u.policy.For(key, name), log: u.cfg.Log, hello: session.Hello{Name: name, MAC: wish}, since: time.Now(),
+		host: host{
+			key: hostKey(id, name), ownKey: key + "/" + name, peer: func() session.Identity { return id },
+			policy: u.policy.Load().For(key, name), log: u.cfg.Log, hello: session.Hello{Name: name, MAC: wish},
+			since: time.Now(),
+		},
 	}
-	a.share = a.policy.Share
+	if old := u.hosts[a.key]; old != nil {
+		delete(u.addresses.of, &old.host)
+	}
+	u.addresses.setShare(&a.host, a.policy.Share)
 	u.hosts[a.key] = a
-	mac, err := a.address()
+	mac, err := u.addresses.choose(&a.host)
 	return a, mac, err
 }
 
@@ -57,7 +63,7 @@ func TestOwnAddressOnly(t *testing.T) {
 		}
 		u.leave(a)
 	}
-	if n := len(u.granted); n != grantsOfHost*u.cfg.MaxHosts {
+	if n := len(u.addresses.granted); n != grantsOfHost*u.cfg.MaxHosts {
 		t.Errorf("%d addresses are remembered", n)
 	}
 	if _, got, err := comes(u, "alpha", "k5", mac); !errors.Is(err, errDenied) {
@@ -99,7 +105,7 @@ hosts:
 		}
 	}
 	// The same of frames, and of addresses later on.
-	c := newClient(t, u.policy.For("", "open"))
+	c := newClient(t, u.policy.Load().For("", "open"))
 	judge := func(m protocol.MAC, want verdict) {
 		t.Helper()
 		f := frame(broadcast, m, 60)
@@ -127,14 +133,14 @@ func TestSharedAddresses(t *testing.T) {
 	u := newUnit(t, Config{Policy: parsed(t, text)})
 	bond := protocol.MAC{2, 0xbb, 0, 0, 0, 1}
 	left, mac, err := comes(u, "left", "k1", protocol.MAC{})
-	if err != nil || mac != bond || u.shared(left, bond) {
+	if err != nil || mac != bond || u.addresses.shared(&left.host, bond) {
 		t.Fatalf("%v, %v", mac, err)
 	}
 	right, mac, err := comes(u, "right", "k2", protocol.MAC{})
-	if err != nil || mac != bond || !u.shared(left, bond) || !u.shared(right, bond) {
+	if err != nil || mac != bond || !u.addresses.shared(&left.host, bond) || !u.addresses.shared(&right.host, bond) {
 		t.Fatalf("%v, %v", mac, err)
 	}
-	if third, mac, err := comes(u, "third", "k3", bond); !errors.Is(err, errDenied) || u.shared(third, macOf("k3/third")) {
+	if third, mac, err := comes(u, "third", "k3", bond); !errors.Is(err, errDenied) || u.addresses.shared(&third.host, macOf("k3/third")) {
 		t.Errorf("who does not share: %v, %v", mac, err)
 	}
 	delete(u.hosts, "third/third")
@@ -148,7 +154,7 @@ func TestSharedAddresses(t *testing.T) {
 	// It is shared no longer: the later one goes.
 	var gone []string
 	for _, a := range []*attachment{left, right} {
-		s := newServices(a, a.policy, c.port, bond, 1500, 1500)
+		s := newServices(&a.host, &u.common, c.port, bond, 1500, 1500)
 		s.conn = c.s.conn
 		a.cancel = func(err error) { gone = append(gone, a.hello.Name+": "+err.Error()) }
 		a.begin(s, protocol.ModeImm)
@@ -161,7 +167,7 @@ func TestSharedAddresses(t *testing.T) {
 		!strings.Contains(gone[0], "right: the policy has changed: MAC address 02:bb:00:00:00:01 is that of host left") {
 		t.Errorf("%d sessions end: %q", n, gone)
 	}
-	if taken := u.addresses(); !slices.Contains(taken, bond) {
+	if taken := u.addresses.all(); !slices.Contains(taken, bond) {
 		t.Errorf("addresses %v", taken)
 	}
 }
@@ -172,7 +178,7 @@ func TestUnbound(t *testing.T) {
 	h.RequireBind = true
 	for bound, ends := range map[bool]bool{true: false, false: true} {
 		c := newClient(t, policy.Default().For("", ""))
-		c.s.a.bound = bound
+		c.s.host.bound = bound
 		if err := c.s.govern(&h, protocol.ModeImm); errors.Is(err, errPolicy) != ends {
 			t.Errorf("bound %t: %v", bound, err)
 		}

@@ -1,0 +1,26 @@
+package iounit
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// errDenied is wrapped by errors about what a host may not have.
+	errDenied = errors.New("not allowed")
+	// errPolicy is wrapped by the reason why a session ends that is not as the
+	// policy has it any more.
+	errPolicy = errors.New("the policy has changed")
+)
+
+// Why a host gets no session, or loses it.
+var (
+	errFull         = errors.New("as many hosts are connected as there can be (--max-hosts)")
+	errSessions     = errors.New("this key has as many sessions as it may have (max-sessions in the policy)")
+	errReplaced     = errors.New("a newer session of this host's name and key took its place; two hosts with one key need a --host-name each")
+	errShuttingDown = errors.New("the I/O unit is shutting down")
+	errEnding       = errors.New("this host's last session is still being ended; if that lasts, its interface on the network card hangs")
+)
+
+// errUnbound is why a session is refused that the policy wants bound.
+var errUnbound = fmt.Errorf("%w: a session without the feature bind, which `require-bind` in the policy asks for; update splitnic on the host", errDenied)

@@ -1,0 +1,133 @@
+package messaging_test
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// looked is an endpoint whose keep-alives the test has looked at, because its own beats are
+// hours away.
+type looked struct {
+	*endpoint
+	hears atomic.Int32 // told so often, and the latest
+	heard atomic.Bool
+}
+
+func (l *looked) config(last bool) messaging.Config {
+	hears := func(hears bool) {
+		l.hears.Add(1)
+		l.heard.Store(hears)
+	}
+	return messaging.Config{KeepAlive: 8 * time.Hour, PeerTimeout: 33 * time.Hour, AskLast: last, OnHears: hears}
+}
+
+// beats has it look n times, and returns how many messages it sent upon each.
+func (l *looked) beats(n int) []uint64 {
+	sent := make([]uint64, n)
+	for i := range sent {
+		before := l.conn.Stats().ControlSent
+		l.conn.Beat()
+		sent[i] = l.conn.Stats().ControlSent - before
+	}
+	return sent
+}
+
+// lookedPair is two idle endpoints, of which b leaves keep-alives to a. Each has looked since
+// it heard the other.
+func lookedPair(t *testing.T) (stall func(), a, b *looked) {
+	a, b = &looked{}, &looked{}
+	n, ha, hb := newPair(t, a.config(false), b.config(true))
+	a.endpoint, b.endpoint = ha, hb
+	settled(t, ha, hb)
+	if _, err := ha.conn.Request(deadline(t), protocol.CfgKeepAlive, nil); err != nil {
+		t.Fatal(err)
+	}
+	quiet(t, a, b)
+	a.beats(1)
+	b.beats(1)
+	t.Cleanup(func() { n.Resume("b") })
+	return func() { n.Stall("b") }, a, b
+}
+
+// quiet waits until everything has come that was sent, and everything was answered.
+func quiet(t *testing.T, a, b *looked) {
+	t.Helper()
+	until(t, func() error {
+		sa, sb := a.conn.Stats(), b.conn.Stats()
+		if sa.ControlSent != sb.ControlReceived || sb.ControlSent != sa.ControlReceived {
+			return fmt.Errorf("%d of %d and %d of %d messages have come", sb.ControlReceived, sa.ControlSent,
+				sa.ControlReceived, sb.ControlSent)
+		}
+		return errors.Join(a.conn.Answered(), b.conn.Answered())
+	})
+}
+
+// TestWhoAsks has two idle endpoints look after each other. The one that asks last leaves
+// all of it to the other, and asks when nobody else does.
+func TestWhoAsks(t *testing.T) {
+	_, a, b := lookedPair(t)
+	for round := range 3 {
+		if d := cmp.Diff(make([]uint64, 6), b.beats(6)); d != "" {
+			t.Fatalf("round %d, messages of the one that asks last: %s", round, d)
+		}
+		if d := cmp.Diff([]uint64{0, 0, 0, 0, 0, 1}, a.beats(6)); d != "" {
+			t.Fatalf("round %d, messages upon each beat: %s", round, d)
+		}
+		quiet(t, a, b)
+		a.beats(1)
+		b.beats(1)
+	}
+	for _, l := range []*looked{a, b} {
+		if l.hears.Load() != 1 || !l.heard.Load() {
+			t.Errorf("%s was told %d times whether it hears, at last %v", l.name, l.hears.Load(), l.heard.Load())
+		}
+	}
+	// a does not come to it.
+	if d := cmp.Diff([]uint64{0, 0, 0, 0, 0, 0, 1}, b.beats(7)); d != "" {
+		t.Fatalf("messages upon each beat while the other one does not ask: %s", d)
+	}
+	if b.heard.Load() {
+		t.Error("it hears the other one as before")
+	}
+	quiet(t, a, b)
+	b.beats(1)
+	if !b.heard.Load() {
+		t.Error("it does not hear the reply")
+	}
+}
+
+// TestSilence33 has the peer stand still. It is asked once, and dead after the peer
+// time-out, which is 33 beats: those that this one has listened in, and one more in which
+// the handler looks for the last time.
+func TestSilence33(t *testing.T) {
+	stall, a, _ := lookedPair(t)
+	stall()
+	asked := uint64(0)
+	for beat := 1; beat <= 33; beat++ {
+		for _, n := range a.beats(1) {
+			asked += n
+		}
+		if hears := beat < 7; a.heard.Load() != hears {
+			t.Errorf("after beat %d it hears the peer: %v", beat, !hears)
+		}
+		until(t, a.conn.Looked)
+		if err := a.conn.Err(); err != nil {
+			t.Fatalf("after beat %d: %v", beat, err)
+		}
+	}
+	a.beats(1)
+	if err := ended(t, a.endpoint); !errors.Is(err, messaging.ErrPeerSilent) {
+		t.Error(err)
+	}
+	if asked != 1 {
+		t.Errorf("it was asked %d times", asked)
+	}
+}

@@ -1,0 +1,74 @@
+package session
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/splitnic/splitnic/internal/ticker"
+)
+
+const (
+	// heartbeatParts are those of the peer time-out. In each of them a heartbeat is sent,
+	// unless somebody vouches for the peer.
+	heartbeatParts = 5
+	// unneeded is how many parts there are at most without one: a connection that is
+	// broken on its own is found within two peer time-outs.
+	unneeded = heartbeatParts
+)
+
+// beats is what the connections of this process have in common.
+var beats ticker.Ticker
+
+// heartbeats are those of a connection.
+type heartbeats struct {
+	task    *ticker.Task // written before there is a reason for the end, or never
+	parts   int          // since the last one that it was time for
+	vouched atomic.Bool
+	going   atomic.Bool // one is being sent
+	broken  sync.Once
+}
+
+// Vouch says that the peer's machine is heard by other means than this connection, and
+// that it is not any more. Meanwhile only a few heartbeats are sent. It does not wait.
+func (c *Conn) Vouch(heard bool) {
+	if was := c.heartbeats.vouched.Swap(heard); was && !heard {
+		c.beat()
+	}
+}
+
+// look sends a heartbeat if it is time. It does not wait, because the other connections do.
+func (c *Conn) look(ticker.Tick) {
+	h := &c.heartbeats
+	h.parts++
+	if !h.vouched.Load() || h.parts >= unneeded || c.expires(c.security.clock()) {
+		h.parts = 0
+		c.beat()
+	}
+}
+
+// beat has a heartbeat sent, unless one is on its way.
+func (c *Conn) beat() {
+	c.end.Lock() // Close waits for the goroutines only after there is a reason.
+	defer c.end.Unlock()
+	if c.end.reason != nil || c.heartbeats.going.Swap(true) {
+		return
+	}
+	c.workers.Go(func() {
+		defer c.heartbeats.going.Store(false)
+		c.heartbeat()
+	})
+}
+
+// heartbeat sends one to a peer whose certificate has not come to its end.
+func (c *Conn) heartbeat() {
+	c.expire(c.security.clock())
+	var empty [4]byte
+	c.writing.Lock()
+	_, err := c.stream.Write(empty[:])
+	c.writing.Unlock()
+	if err != nil {
+		// A bye of the peer may still be waiting for the reader, which ends
+		// by the same cause.
+		c.heartbeats.broken.Do(func() { close(c.broken) })
+	}
+}
