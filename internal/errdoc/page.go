@@ -172,9 +172,9 @@ func cutFence(text string, n int) (before, after string, ok bool) {
 	return "", "", false
 }
 
-// Matches reports whether text is what the message says, with something in
+// matches reports whether text is what the message says, with something in
 // place of each placeholder.
-func Matches(message, text string) bool {
+func matches(message, text string) bool {
 	literals := placeholder.Split(message, -1)
 	first, last := literals[0], literals[len(literals)-1]
 	if len(literals) == 1 {
@@ -206,7 +206,7 @@ func Explain(entries []Entry, status int, text string) []string {
 		if e.Message == "" || e.Status != status && e.Status != NoStatus && status != NoStatus {
 			continue
 		}
-		if Matches(e.Message, text) {
+		if matches(e.Message, text) {
 			keys = append(keys, e.Key)
 		}
 	}

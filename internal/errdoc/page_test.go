@@ -103,7 +103,7 @@ func TestMatches(t *testing.T) {
 		{"<n> a <m> a", "1 a a a", true},
 		{"<one> <two>", "only", false},
 	} {
-		if got := Matches(c.message, c.text); got != c.want {
+		if got := matches(c.message, c.text); got != c.want {
 			t.Errorf("%q, %q: %t", c.message, c.text, got)
 		}
 	}

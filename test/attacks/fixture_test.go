@@ -22,6 +22,7 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/verbs"
 )
@@ -54,7 +55,7 @@ type fixture struct {
 	before      holdings
 }
 
-// process is a running half of the product.
+// process is a running endpoint of the product.
 type process struct {
 	t    testing.TB
 	cmd  *exec.Cmd
@@ -116,7 +117,7 @@ func (r *fixture) run(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// start starts a half, which is ended at the end of the test and has to end with
+// start starts an endpoint, which is ended at the end of the test and has to end with
 // status 0: one that has panicked does not.
 func (r *fixture) start(name string, args ...string) *process {
 	t := r.t
@@ -203,7 +204,7 @@ func (r *fixture) eventually(cond func() bool, format string, args ...any) {
 	}
 }
 
-// status is what the tests read of `splitnic status --json`.
+// status is what the tests read of an endpoint's status.
 type status struct {
 	Hosts []struct {
 		Name                string            `json:"name"`
@@ -226,15 +227,18 @@ type status struct {
 	} `json:"bootstrap"`
 }
 
-// of is the status of a half.
+// of is the status of an endpoint.
 func (r *fixture) of(p *process) status {
 	r.t.Helper()
-	var list []status
-	out := r.run("status", "--json", p.sock)
-	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 {
-		r.t.Fatalf("status is not a list of one: %v\n%s", err, out)
+	raw, err := statussock.Read(r.t.Context(), p.sock)
+	if err != nil {
+		r.t.Fatal(err)
 	}
-	return list[0]
+	var s status
+	if err := json.Unmarshal(raw, &s); err != nil {
+		r.t.Fatalf("the status is not what it has to be: %v\n%s", err, raw)
+	}
+	return s
 }
 
 func (r *fixture) status() status { r.t.Helper(); return r.of(r.unitProcess) }
@@ -315,7 +319,7 @@ func open(t testing.TB, name string) fabric.Device {
 }
 
 // bystander has one TCP connection through the honest host's netdevice to the
-// LAN for the whole test, and moves a line to and fro on it all the time.
+// LAN for the whole test, and moves a line to and fro on it again and again.
 type bystander struct {
 	t      testing.TB
 	rounds atomic.Uint64
@@ -357,9 +361,15 @@ func newBystander(t testing.TB, r *fixture) *bystander {
 	return b
 }
 
+// bystanderPause, between two lines, keeps the connection from taking all of a slow
+// machine.
+const bystanderPause = 10 * time.Millisecond
+
 func (b *bystander) exchange(c net.Conn) error {
 	in := bufio.NewReader(c)
-	for {
+	tick := time.NewTicker(bystanderPause)
+	defer tick.Stop()
+	for ; ; <-tick.C {
 		line := fmt.Sprintf("line %d\n", b.rounds.Load())
 		c.SetDeadline(time.Now().Add(patience))
 		if _, err := c.Write([]byte(line)); err != nil {

@@ -106,7 +106,7 @@ func combinedRegisterAndSend(t *testing.T, on fabricOf) {
 				}) {
 					return nil
 				}
-				if err := p.halfs[hostSide].wires[0].Send(ctx, f); err != nil {
+				if err := p.endpoints[hostSide].wires[0].Send(ctx, f); err != nil {
 					return err
 				}
 				return errors.New("nothing was written with a key that was sent")
@@ -140,7 +140,7 @@ func combinedRegisterAndSend(t *testing.T, on fabricOf) {
 				}
 			}
 			for _, side := range sides {
-				if err := p.halfs[side].conn.Err(); err != nil {
+				if err := p.endpoints[side].conn.Err(); err != nil {
 					t.Errorf("%s: %v", side, err)
 				}
 			}
@@ -171,7 +171,7 @@ func (p *pair) discard(side string) (stop func()) {
 	wg.Go(func() {
 		buf := make([]byte, 1<<17)
 		for ctx.Err() == nil {
-			_, _ = p.halfs[side].wires[0].Receive(ctx, buf)
+			_, _ = p.endpoints[side].wires[0].Receive(ctx, buf)
 		}
 	})
 	return func() { cancel(); wg.Wait() }
@@ -186,7 +186,7 @@ func (p *pair) request(n int) {
 		if len(p.keyless(unitSide)) > n {
 			return nil
 		}
-		if err := p.halfs[hostSide].wires[0].Send(ctx, f); err != nil {
+		if err := p.endpoints[hostSide].wires[0].Send(ctx, f); err != nil {
 			return err
 		}
 		return errors.New("no other pool is lent")
@@ -276,8 +276,8 @@ func combinedBindFails(t *testing.T, on fabricOf) {
 	on.open = func(t testing.TB) (h, u fabric.Device) { h, device = open(t); return h, device }
 	p := newPair(t, unbindable(on, &from), combined(time.Hour))
 	from.Store(true)
-	h, u := p.halfs[hostSide].conn, p.halfs[unitSide].conn
-	if err := p.halfs[hostSide].wires[0].Send(p.alive(), p.newFrame(5000)); err != nil { // it fits no pool
+	h, u := p.endpoints[hostSide].conn, p.endpoints[unitSide].conn
+	if err := p.endpoints[hostSide].wires[0].Send(p.alive(), p.newFrame(5000)); err != nil { // it fits no pool
 		t.Fatal(err)
 	}
 	select {
@@ -342,7 +342,7 @@ func benchLoaded(b *testing.B, on fabricOf, busy bool) {
 			host, unit := combined(100*time.Millisecond), combined(100*time.Millisecond)
 			host.KeySend, unit.KeySend = one, one
 			host.Pools[0].Elements, unit.Pools[0].Elements = 64, 2 // which is soon not enough
-			p := newHalves(b, on, map[string]messaging.Config{hostSide: host, unitSide: unit})
+			p := newEndpoints(b, on, map[string]messaging.Config{hostSide: host, unitSide: unit})
 			p.connect()
 			p.start()
 			stop := func() {}
@@ -363,7 +363,7 @@ func benchLoaded(b *testing.B, on fabricOf, busy bool) {
 			}
 			stop()
 			for _, side := range sides {
-				if err := p.halfs[side].conn.Close(); err != nil {
+				if err := p.endpoints[side].conn.Close(); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -386,7 +386,7 @@ func (p *pair) keepBusy(side string) (stop func()) {
 	var wg sync.WaitGroup
 	f, stopped := p.newFrame(1500), p.discard(other(side))
 	wg.Go(func() {
-		for p.halfs[side].wires[0].Send(ctx, f) == nil {
+		for p.endpoints[side].wires[0].Send(ctx, f) == nil {
 			continue
 		}
 	})

@@ -18,14 +18,14 @@ import (
 func TestNetnsClaim01SplitDriver(t *testing.T) { inMemory(t, splitDriver) }
 func TestRDMAClaim01SplitDriver(t *testing.T)  { onSoftRoCE(t, splitDriver) }
 
-// A driver in two halves, one on a host and one on an I/O unit, each with its
-// own device on the fabric. Both have the messaging layer: each half posts
+// A driver in two parts, one on a host and one on an I/O unit, each with its
+// own device on the fabric. Both have the messaging layer: each endpoint posts
 // message Sends and RDMA writes, nothing else, and each gets the other's.
 func splitDriver(t *testing.T, on fabricOf) {
 	s := newTestbed(t, on)
 	ping(t, s.hostNS, lanAddr, 100, 700)
 	if s.pick(hostSide, qpMade)[0].device == s.pick(unitSide, qpMade)[0].device {
-		t.Error("both halves are on one device")
+		t.Error("both endpoints are on one device")
 	}
 	for _, side := range sides {
 		ops := map[fabric.Opcode]int{}
@@ -224,7 +224,7 @@ func TestRDMAFlushAtTheUnitsEnd(t *testing.T)  { onSoftRoCE(t, flushAtTheUnitsEn
 // So does an I/O unit.
 func flushAtTheUnitsEnd(t *testing.T, on fabricOf) { flushWhenEnds(t, on, unitSide) }
 
-// flushWhenEnds ends a half while the other one runs, and looks at what became of the
+// flushWhenEnds ends an endpoint while the other one runs, and looks at what became of the
 // pools of both: each was named in a request, and its memory deregistered while the
 // queue pairs of its owner were in service.
 func flushWhenEnds(t *testing.T, on fabricOf, ends string) {

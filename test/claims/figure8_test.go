@@ -42,11 +42,11 @@ func TestRDMAFigure8WithoutImmediateData(t *testing.T) {
 func figure8(t *testing.T, on fabricOf, mode protocol.Mode) (*pair, *wiretap) {
 	t.Helper()
 	testenv.NeedRoot(t)
-	p := newHalves(t, on, map[string]messaging.Config{hostSide: {Mode: mode}, unitSide: {Mode: mode}})
+	p := newEndpoints(t, on, map[string]messaging.Config{hostSide: {Mode: mode}, unitSide: {Mode: mode}})
 	w := tapWire(t, p.devices[unitSide].Name())
 	p.connect()
 	p.start()
-	mtu := p.halfs[unitSide].conn.Addresses()[1].MTU
+	mtu := p.endpoints[unitSide].conn.Addresses()[1].MTU
 	for _, n := range []int{100, 1000, 3 * mtu, 3*mtu + 100, 60000} {
 		before := len(w.to(p.qpns[unitSide][1]))
 		p.cross(hostSide, 0, n)

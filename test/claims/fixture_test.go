@@ -42,7 +42,7 @@ func other(side string) string {
 	return hostSide
 }
 
-// fabricOf is a fabric, and how the halves on it are configured where a test has no
+// fabricOf is a fabric, and how the endpoints on it are configured where a test has no
 // wish of its own.
 type fabricOf struct {
 	// open opens the host's and the I/O unit's device. Whoever calls it has the test
@@ -66,7 +66,7 @@ func inEachSetting(
 	t.Run("defaults", func(t *testing.T) { test(t, fabricOf{open: open}) })
 }
 
-// configure makes the setting that of a half. In the product what both know is
+// configure makes the setting that of an endpoint. In the product what both know is
 // agreed upon in the handshake.
 func (on fabricOf) configure(c *messaging.Config) {
 	c.NoPack = on.plain
@@ -130,30 +130,30 @@ func openDevices(t testing.TB, on fabricOf) (*trace, map[string]fabric.Device) {
 	return tp, devs
 }
 
-// half is one side of a session of the messaging layer.
-type half struct {
+// endpoint is one side of a session of the messaging layer.
+type endpoint struct {
 	name  string
 	conn  *messaging.Conn
 	wires []*porttest.Wire // what stands behind its ports
 	ports []messaging.Port
 }
 
-// pair is a session of two halves on recorded devices.
+// pair is a session of two endpoints on recorded devices.
 type pair struct {
 	*observed
-	devices map[string]fabric.Device
-	halfs   map[string]*half
-	frame   uint64 // numbers the frames, so that no two are alike
+	devices   map[string]fabric.Device
+	endpoints map[string]*endpoint
+	frame     uint64 // numbers the frames, so that no two are alike
 }
 
-// newHalves makes two halves that are not connected.
-func newHalves(t testing.TB, on fabricOf, cfg map[string]messaging.Config) *pair {
+// newEndpoints makes two endpoints that are not connected.
+func newEndpoints(t testing.TB, on fabricOf, cfg map[string]messaging.Config) *pair {
 	t.Helper()
 	tp, devs := openDevices(t, on)
-	p := &pair{devices: devs, halfs: make(map[string]*half)}
+	p := &pair{devices: devs, endpoints: make(map[string]*endpoint)}
 	p.observed = &observed{trace: tp, t: t, qpns: make(map[string][]uint32), until: p.poll}
 	for _, side := range sides {
-		h, c := &half{name: side}, cfg[side]
+		h, c := &endpoint{name: side}, cfg[side]
 		for range max(c.Queues, 1) {
 			port, wire := porttest.New(t, 1<<20)
 			h.ports, h.wires = append(h.ports, porttest.Batched{Single: port}), append(h.wires, wire)
@@ -166,7 +166,7 @@ func newHalves(t testing.TB, on fabricOf, cfg map[string]messaging.Config) *pair
 			t.Fatalf("%s: %v", side, err)
 		}
 		h.conn = conn
-		p.halfs[side] = h
+		p.endpoints[side] = h
 		for _, a := range conn.Addresses() {
 			p.qpns[side] = append(p.qpns[side], a.QPN)
 		}
@@ -182,7 +182,7 @@ func newHalves(t testing.TB, on fabricOf, cfg map[string]messaging.Config) *pair
 // newPair makes a session and starts it. Both sides have the same configuration.
 func newPair(t testing.TB, on fabricOf, cfg messaging.Config) *pair {
 	t.Helper()
-	p := newHalves(t, on, map[string]messaging.Config{hostSide: cfg, unitSide: cfg})
+	p := newEndpoints(t, on, map[string]messaging.Config{hostSide: cfg, unitSide: cfg})
 	p.connect()
 	p.start()
 	return p
@@ -192,8 +192,8 @@ func newPair(t testing.TB, on fabricOf, cfg messaging.Config) *pair {
 func (p *pair) connect() {
 	p.t.Helper()
 	for _, side := range sides {
-		peer := p.halfs[other(side)].conn
-		if err := p.halfs[side].conn.Connect(peer.Addresses(), peer.ControlReceives()); err != nil {
+		peer := p.endpoints[other(side)].conn
+		if err := p.endpoints[side].conn.Connect(peer.Addresses(), peer.ControlReceives()); err != nil {
 			p.t.Fatalf("%s: %v", side, err)
 		}
 	}
@@ -204,13 +204,13 @@ func (p *pair) connect() {
 func (p *pair) start() {
 	p.t.Helper()
 	for _, side := range sides {
-		if err := p.halfs[side].conn.Start(p.halfs[side].ports); err != nil {
+		if err := p.endpoints[side].conn.Start(p.endpoints[side].ports); err != nil {
 			p.t.Fatalf("%s: %v", side, err)
 		}
 	}
 	for _, side := range sides {
 		p.until(func() error {
-			for _, c := range p.halfs[side].conn.Stats().Channels {
+			for _, c := range p.endpoints[side].conn.Stats().Channels {
 				if c.Remote.Elements == 0 {
 					return fmt.Errorf("nothing is lent to the %s: %+v", side, c)
 				}
@@ -226,7 +226,7 @@ func (p *pair) poll(cond func() error) {
 	p.t.Helper()
 	poll(p.t, func() error {
 		err := cond()
-		for _, h := range p.halfs {
+		for _, h := range p.endpoints {
 			if err != nil && h.conn.Err() != nil {
 				p.t.Fatalf("%s: the session has ended: %v", h.name, h.conn.Err())
 			}
@@ -262,7 +262,7 @@ func deadline(t testing.TB) context.Context {
 // alive is a context that ends in a minute, or with either side's session.
 func (p *pair) alive() context.Context {
 	ctx, cancel := context.WithCancelCause(deadline(p.t))
-	h, u := p.halfs[hostSide].conn, p.halfs[unitSide].conn
+	h, u := p.endpoints[hostSide].conn, p.endpoints[unitSide].conn
 	go func() {
 		select {
 		case <-h.Done():
@@ -328,7 +328,7 @@ func (p *pair) send(from string, queue int, frames ...[]byte) {
 
 // feed is send in the background, and tells how it ended.
 func (p *pair) feed(from string, queue int, frames ...[]byte) <-chan error {
-	ctx, wire := p.alive(), p.halfs[from].wires[queue]
+	ctx, wire := p.alive(), p.endpoints[from].wires[queue]
 	sent := make(chan error, 1)
 	go func() {
 		for i, f := range frames {
@@ -348,15 +348,15 @@ func (p *pair) expect(at string, queue int, frames ...[]byte) {
 	ctx := p.alive()
 	buf := make([]byte, 1<<17)
 	for i, f := range frames {
-		got, err := p.halfs[at].wires[queue].Receive(ctx, buf)
+		got, err := p.endpoints[at].wires[queue].Receive(ctx, buf)
 		if err != nil {
-			p.t.Fatalf("%s: frame %d of %d: %v\n%+v\n%+v", at, i, len(frames), err, p.halfs[other(at)].conn.Stats(),
-				p.halfs[at].conn.Stats())
+			p.t.Fatalf("%s: frame %d of %d: %v\n%+v\n%+v", at, i, len(frames), err, p.endpoints[other(at)].conn.Stats(),
+				p.endpoints[at].conn.Stats())
 		}
 		if !bytes.Equal(got, f) {
 			p.t.Fatalf("%s: frame %d of %d: %d bytes arrived, differing from the %d sent\n%+v\n%+v", at, i, len(frames),
 				len(got), len(f),
-				p.halfs[other(at)].conn.Stats(), p.halfs[at].conn.Stats())
+				p.endpoints[other(at)].conn.Stats(), p.endpoints[at].conn.Stats())
 		}
 	}
 }

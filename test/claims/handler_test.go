@@ -68,7 +68,7 @@ func handlersAreIndependent(t *testing.T, on fabricOf) {
 	sent := p.feed(hostSide, 0, stuck...)
 	// The port has been full, and the peer has no credit left.
 	p.until(func() error {
-		h, u := p.halfs[hostSide].conn.Stats().Channels[0], p.halfs[unitSide].conn.Stats().Channels[0]
+		h, u := p.endpoints[hostSide].conn.Stats().Channels[0], p.endpoints[unitSide].conn.Stats().Channels[0]
 		if u.RxPortBusy == 0 || h.Remote.Available != 0 {
 			return fmt.Errorf("channel 1 is not stuck: %+v, %+v", h, u)
 		}
@@ -96,7 +96,7 @@ func TestRDMAAttentionOncePerBatch(t *testing.T) { onSoftRoCE(t, attentionOncePe
 // only the last asks for the receiver's attention, by a solicited event. Some
 // ask for a completion, not all.
 func attentionOncePerBatch(t *testing.T, on fabricOf) {
-	p := newHalves(t, on, map[string]messaging.Config{})
+	p := newEndpoints(t, on, map[string]messaging.Config{})
 	p.connect()
 	var frames [][]byte
 	for range 200 {

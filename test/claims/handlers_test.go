@@ -55,7 +55,7 @@ func (p *pair) handlersFollowed(side string) []messaging.HandlerStats {
 	p.t.Helper()
 	var all []messaging.HandlerStats
 	p.until(func() error {
-		all = p.halfs[side].conn.Stats().Handlers
+		all = p.endpoints[side].conn.Stats().Handlers
 		for _, h := range all {
 			for _, w := range h.Workers {
 				if w.Pending || w.Error != "" {
@@ -83,7 +83,7 @@ func handlersQueried(t *testing.T, on fabricOf) {
 		if vectors < 1 {
 			t.Fatalf("%s: %d completion vectors", side, vectors)
 		}
-		s := p.halfs[side].conn.Stats()
+		s := p.endpoints[side].conn.Stats()
 		if want := 1 + min(vectors, cfg.Queues); s.CompVectors != vectors || len(s.Handlers) != want {
 			t.Errorf("%s: %d handlers for %d completion vectors of %d, want %d", side, len(s.Handlers), s.CompVectors, vectors,
 				want)
@@ -112,7 +112,7 @@ func handlersChosen(t *testing.T, on fabricOf) {
 		if got, want := p.vectorsOf(side), []int{0, 3 % n, 2 % n, 2 % n, 1 % n}; !slices.Equal(got, want) {
 			t.Errorf("%s: channels on completion vectors %d of %d, want %d", side, got, n, want)
 		}
-		handlers := p.halfs[side].conn.Stats().Handlers
+		handlers := p.endpoints[side].conn.Stats().Handlers
 		for i, want := range [][]int{{0}, {4}, {2, 3}, {1}} {
 			workers := 2 * len(want)
 			if i == messaging.ControlHandler {
@@ -149,7 +149,7 @@ func handlerReassigned(t *testing.T, on fabricOf) {
 		for {
 			for _, side := range sides {
 				for ch := range cfg.Queues {
-					if err := assign(p.halfs[side].conn, 1+ch, 1+(n+ch)%2); err != nil {
+					if err := assign(p.endpoints[side].conn, 1+ch, 1+(n+ch)%2); err != nil {
 						t.Error(err)
 					}
 				}
@@ -172,7 +172,7 @@ func handlerReassigned(t *testing.T, on fabricOf) {
 	}
 	// And now to their last place: both with the second.
 	for _, side := range sides {
-		conn := p.halfs[side].conn
+		conn := p.endpoints[side].conn
 		for ch := range cfg.Queues {
 			if err := assign(conn, 1+ch, 2); err != nil {
 				t.Fatal(err)
@@ -203,7 +203,7 @@ func handlerReassigned(t *testing.T, on fabricOf) {
 		}
 	}
 	next := cfg
-	p.halfs[hostSide].conn.Handling().Configure(&next)
+	p.endpoints[hostSide].conn.Handling().Configure(&next)
 	again := newPair(t, on, next)
 	again.traffic()
 	if got, want := again.vectorsOf(hostSide), []int{0, 2 % vectors, 2 % vectors}; !slices.Equal(got, want) {
@@ -212,7 +212,7 @@ func handlerReassigned(t *testing.T, on fabricOf) {
 }
 
 func stats(p *pair, side string) *messaging.Stats {
-	s := p.halfs[side].conn.Stats()
+	s := p.endpoints[side].conn.Stats()
 	return &s
 }
 
@@ -232,7 +232,7 @@ func handlerPriorities(t *testing.T, on fabricOf) {
 	for _, priorities := range [][]int{{12, 15}, {18, 15}} {
 		for _, side := range sides {
 			for i, priority := range priorities {
-				if err := change(p.halfs[side].conn, messaging.HandlerChange{
+				if err := change(p.endpoints[side].conn, messaging.HandlerChange{
 					Handlers: []messaging.HandlerPatch{{Number: 1 + i, Priority: &priority}}}); err != nil {
 					t.Fatal(err)
 				}
@@ -266,7 +266,7 @@ func handlerRemoved(t *testing.T, on fabricOf) {
 	p := newPair(t, on, cfg)
 	p.traffic()
 	for _, side := range sides {
-		conn := p.halfs[side].conn
+		conn := p.endpoints[side].conn
 		if err := assign(conn, 2, messaging.Unassigned); err != nil {
 			t.Fatal(err)
 		}
@@ -280,18 +280,18 @@ func handlerRemoved(t *testing.T, on fabricOf) {
 			}
 		}
 	}
-	before := p.halfs[hostSide].conn.Stats().Handlers[1].Completions
+	before := p.endpoints[hostSide].conn.Stats().Handlers[1].Completions
 	p.cross(unitSide, 1, repeat(1000, 32)...)
-	if n := p.halfs[hostSide].conn.Stats().Handlers[1].Completions; n != before {
+	if n := p.endpoints[hostSide].conn.Stats().Handlers[1].Completions; n != before {
 		t.Errorf("%d completions of a channel that has no handler are counted as the handler's", n-before)
 	}
 	next := cfg
-	p.halfs[hostSide].conn.Handling().Configure(&next)
-	if got := newPair(t, on, next).halfs[hostSide].conn.Handling().Assigned; !slices.Equal(got,
+	p.endpoints[hostSide].conn.Handling().Configure(&next)
+	if got := newPair(t, on, next).endpoints[hostSide].conn.Handling().Assigned; !slices.Equal(got,
 		[]int{1, messaging.Unassigned}) {
 		t.Errorf("in the next session the channels have handlers %d", got)
 	}
-	if err := assign(p.halfs[hostSide].conn, 2, 1); err != nil {
+	if err := assign(p.endpoints[hostSide].conn, 2, 1); err != nil {
 		t.Fatal(err)
 	}
 	if h := p.handlersFollowed(hostSide)[1]; !slices.Equal(h.Channels, []int{1, 2}) || h.Completions != before {
@@ -309,7 +309,7 @@ func handlerPriorityUnderLoad(t *testing.T, on fabricOf) {
 	// A thread that polls keeps its P.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(16))
 	cpu := cpus.Allowed()[:1]
-	p := newHalves(t, on, map[string]messaging.Config{
+	p := newEndpoints(t, on, map[string]messaging.Config{
 		hostSide: {Queues: 2},
 		unitSide: {Queues: 2, Handlers: []messaging.Handler{
 			{Number: 1, CPUs: cpu, Spin: messaging.MaxSpin},
@@ -332,13 +332,13 @@ func handlerPriorityUnderLoad(t *testing.T, on fabricOf) {
 	for q := range frames {
 		frame, buf := p.newFrame(1000), make([]byte, 1<<17)
 		wg.Go(func() {
-			for p.halfs[hostSide].wires[q].Send(ctx, frame) == nil {
+			for p.endpoints[hostSide].wires[q].Send(ctx, frame) == nil {
 				continue
 			}
 		})
 		wg.Go(func() {
 			for {
-				if _, err := p.halfs[unitSide].wires[q].Receive(ctx, buf); err != nil {
+				if _, err := p.endpoints[unitSide].wires[q].Receive(ctx, buf); err != nil {
 					return
 				}
 				frames[q].Add(1)
@@ -376,11 +376,11 @@ func TestHandlerPriorityShares(t *testing.T) {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(16))
 		cpu := cpus.Allowed()[:1]
 		cfg := messaging.Config{Queues: 2, Handlers: []messaging.Handler{{Number: 1, CPUs: cpu}, {Number: 2, CPUs: cpu}}}
-		p := newHalves(t, on, map[string]messaging.Config{hostSide: cfg, unitSide: cfg})
+		p := newEndpoints(t, on, map[string]messaging.Config{hostSide: cfg, unitSide: cfg})
 		var taken [2]atomic.Int64
 		for _, side := range sides {
 			for q := range taken {
-				p.halfs[side].ports[q] = newFlood(t, p.newFrame(1000), &taken[q])
+				p.endpoints[side].ports[q] = newFlood(t, p.newFrame(1000), &taken[q])
 			}
 		}
 		p.connect()
@@ -404,7 +404,7 @@ func TestHandlerPriorityShares(t *testing.T) {
 		equal := share()
 		for _, side := range sides {
 			behind := 19
-			if err := change(p.halfs[side].conn, messaging.HandlerChange{
+			if err := change(p.endpoints[side].conn, messaging.HandlerChange{
 				Handlers: []messaging.HandlerPatch{{Number: 2, Priority: &behind}}}); err != nil {
 				t.Fatal(err)
 			}

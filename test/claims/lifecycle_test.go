@@ -34,11 +34,11 @@ func (p *pair) flood(queue int, cond func() bool) {
 			f := numbered(fmt.Sprintf("%08d", n))
 			select {
 			case <-stop:
-				sent <- p.halfs[hostSide].wires[queue].Send(ctx, numbered("the last"))
+				sent <- p.endpoints[hostSide].wires[queue].Send(ctx, numbered("the last"))
 				return
 			default:
 			}
-			if err := p.halfs[hostSide].wires[queue].Send(ctx, f); err != nil {
+			if err := p.endpoints[hostSide].wires[queue].Send(ctx, f); err != nil {
 				sent <- err
 				return
 			}
@@ -47,13 +47,13 @@ func (p *pair) flood(queue int, cond func() bool) {
 	buf := make([]byte, 1<<17)
 	stopped := false
 	for n := 0; ; n++ {
-		f, err := p.halfs[unitSide].wires[queue].Receive(ctx, buf)
+		f, err := p.endpoints[unitSide].wires[queue].Receive(ctx, buf)
 		if stopped && bytes.Equal(f, numbered("the last")) {
 			break
 		}
 		if err != nil || !bytes.Equal(f, numbered(fmt.Sprintf("%08d", n))) {
-			p.t.Fatalf("frame %d: %d bytes, %v (sessions: %v, %v)", n, len(f), err, p.halfs[hostSide].conn.Err(),
-				p.halfs[unitSide].conn.Err())
+			p.t.Fatalf("frame %d: %d bytes, %v (sessions: %v, %v)", n, len(f), err, p.endpoints[hostSide].conn.Err(),
+				p.endpoints[unitSide].conn.Err())
 		}
 		if !stopped && n%64 == 0 && cond() {
 			stopped = true
@@ -128,7 +128,7 @@ func messageBufferPoolFlush(t *testing.T, on fabricOf) {
 		{"by the initiator", 100 * time.Millisecond, time.Hour, hostSide},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := newHalves(t, on, map[string]messaging.Config{hostSide: scarce(c.host), unitSide: scarce(c.ioUnit)})
+			p := newEndpoints(t, on, map[string]messaging.Config{hostSide: scarce(c.host), unitSide: scarce(c.ioUnit)})
 			p.connect()
 			p.start()
 			p.flood(0, func() bool { _, ok := p.extra(); return ok })
@@ -207,14 +207,14 @@ func flushAtTheEnd(t *testing.T, on fabricOf) {
 					p.cross(from, q, repeat(1000, 30)...)
 				}
 			}
-			want, peer := map[uint32]bool{}, p.halfs[other(ends)].conn
+			want, peer := map[uint32]bool{}, p.endpoints[other(ends)].conn
 			for _, l := range p.lent(ends) {
 				want[l.Ref] = true
 			}
 			for _, l := range p.lent(other(ends)) {
 				want[l.Ref|protocol.FlushGiveBack] = true
 			}
-			if err := p.halfs[ends].conn.Flush(); err != nil {
+			if err := p.endpoints[ends].conn.Flush(); err != nil {
 				t.Fatal(err)
 			}
 			requests := of(p.posted(ends), protocol.FuncBufferPoolFlushRequest)
@@ -238,7 +238,7 @@ func flushAtTheEnd(t *testing.T, on fabricOf) {
 							return fmt.Errorf("%s: pool %d is registered still", side, l.Ref)
 						}
 					}
-					for _, ch := range p.halfs[side].conn.Stats().Channels {
+					for _, ch := range p.endpoints[side].conn.Stats().Channels {
 						if len(ch.LocalPools)+len(ch.RemotePools) != 0 {
 							return fmt.Errorf("%s: pools are left: %+v, %+v", side, ch.LocalPools, ch.RemotePools)
 						}
@@ -339,7 +339,7 @@ func bufferLifeCycle(t *testing.T, on fabricOf) {
 		t.Errorf("the life of element %d of pool %d, flushed %t: %v", element, pool.Ref, flushed, steps)
 	}
 	for _, side := range sides {
-		if err := p.halfs[side].conn.Close(); err != nil {
+		if err := p.endpoints[side].conn.Close(); err != nil {
 			t.Error(err)
 		}
 		open := map[uint32]bool{}

@@ -39,7 +39,7 @@ func withMode(c messaging.Config, mode protocol.Mode, queues int) messaging.Conf
 func (p *pair) ask(from string) {
 	p.t.Helper()
 	want := protocol.AppendMAC(nil, protocol.MAC{2, 0, 0x5e, 0, 0, 1})
-	got, err := p.halfs[from].conn.Request(deadline(p.t), protocol.CfgMAC, want)
+	got, err := p.endpoints[from].conn.Request(deadline(p.t), protocol.CfgMAC, want)
 	if err != nil || !bytes.Equal(got, want) {
 		p.t.Fatalf("%s: a request was answered with %x, %v", from, got, err)
 	}

@@ -122,7 +122,7 @@ func messageCfgUtil(t *testing.T, on fabricOf) {
 	}
 	for _, side := range sides {
 		for c, data := range asked {
-			got, err := p.halfs[side].conn.Request(deadline(t), c, data)
+			got, err := p.endpoints[side].conn.Request(deadline(t), c, data)
 			var status *messaging.StatusError
 			switch {
 			case c == denied && (!errors.As(err, &status) || status.Status != protocol.CfgDenied):
@@ -239,10 +239,10 @@ func TestRDMAFlowControl(t *testing.T) { onSoftRoCE(t, flowControl) }
 func flowControl(t *testing.T, on fabricOf) {
 	const elements = 8
 	cfg := messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: elements}}}
-	p := newHalves(t, on, map[string]messaging.Config{hostSide: cfg, unitSide: cfg})
+	p := newEndpoints(t, on, map[string]messaging.Config{hostSide: cfg, unitSide: cfg})
 	ports := map[string]*readPort{}
 	for _, side := range sides {
-		h := p.halfs[side]
+		h := p.endpoints[side]
 		ports[side] = &readPort{Port: h.ports[0]}
 		h.ports[0] = ports[side]
 	}
@@ -255,7 +255,7 @@ func flowControl(t *testing.T, on fabricOf) {
 		}
 		sent := p.feed(side, 0, frames...)
 		p.until(func() error {
-			s, peer := p.halfs[side].conn.Stats().Channels[0], p.halfs[other(side)].conn.Stats().Channels[0]
+			s, peer := p.endpoints[side].conn.Stats().Channels[0], p.endpoints[other(side)].conn.Stats().Channels[0]
 			if s.TxNoCredit == 0 || s.Remote.Available != 0 || peer.RxPortBusy == 0 {
 				return fmt.Errorf("the %s has not run out of credit: %+v", side, s)
 			}

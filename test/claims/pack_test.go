@@ -25,7 +25,7 @@ func pack(t *testing.T, on fabricOf) {
 		c := messaging.Config{
 			Mode: mode, MaxPools: 1, Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 8}},
 		}
-		p := newHalves(t, on, map[string]messaging.Config{hostSide: c, unitSide: c})
+		p := newEndpoints(t, on, map[string]messaging.Config{hostSide: c, unitSide: c})
 		n := p.backlog()
 		for _, side := range sides {
 			posted, indicated := p.transfers(side, 1, mode)
@@ -39,7 +39,7 @@ func pack(t *testing.T, on fabricOf) {
 	})
 }
 
-// backlog connects the halves and has small frames wait on both sides before
+// backlog connects the endpoints and has small frames wait on both sides before
 // the session starts, when nothing is lent. It returns how many of them crossed
 // from each side.
 func (p *pair) backlog() int {
@@ -84,10 +84,10 @@ func TestRDMABatchedPorts(t *testing.T) { onSoftRoCE(t, batchedPorts) }
 // them, and given several, where there are several.
 func batchedPorts(t *testing.T, on fabricOf) {
 	inEachMode(t, func(t *testing.T, mode protocol.Mode) {
-		p := newHalves(t, on, map[string]messaging.Config{hostSide: {Mode: mode}, unitSide: {Mode: mode}})
+		p := newEndpoints(t, on, map[string]messaging.Config{hostSide: {Mode: mode}, unitSide: {Mode: mode}})
 		ports := map[string]*counted{}
 		for _, side := range sides {
-			h := p.halfs[side]
+			h := p.endpoints[side]
 			ports[side] = &counted{Batched: h.ports[0].(porttest.Batched)}
 			h.ports[0] = ports[side]
 		}

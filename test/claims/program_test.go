@@ -16,9 +16,9 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// program starts the built program with a half's arguments; it is ended, and has
+// program starts the built program with an endpoint's arguments; it is ended, and has
 // to end well, when the test does.
-func program(t *testing.T, half string, args ...string) {
+func program(t *testing.T, role string, args ...string) {
 	t.Helper()
 	bin := os.Getenv("SPLITNIC_BIN")
 	if bin == "" {
@@ -27,7 +27,7 @@ func program(t *testing.T, half string, args ...string) {
 	if _, err := os.Stat(bin); err != nil {
 		testenv.Missing(t, "splitnic", "the binary is missing: %v; build it, or name it with SPLITNIC_BIN", err)
 	}
-	args = append([]string{half, "--insecure", "--peer-timeout", "10s", "--status-socket",
+	args = append([]string{role, "--insecure", "--peer-timeout", "10s", "--status-socket",
 		filepath.Join(t.TempDir(), "status")}, args...)
 	cmd := exec.Command(bin, args...)
 	var out bytes.Buffer
@@ -38,7 +38,7 @@ func program(t *testing.T, half string, args ...string) {
 	t.Cleanup(func() {
 		err := cmd.Process.Signal(syscall.SIGTERM)
 		if werr := cmd.Wait(); err != nil || werr != nil {
-			t.Errorf("%s: %v, %v\n%s", half, err, werr, &out)
+			t.Errorf("%s: %v, %v\n%s", role, err, werr, &out)
 		}
 	})
 }

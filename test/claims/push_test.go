@@ -64,7 +64,7 @@ func TestRDMAClaim19PushToPreRegisteredBuffer(t *testing.T) { onSoftRoCE(t, push
 // data is pushed into buffers that had been registered before they were lent,
 // each write indicating its own.
 func pushToPreRegisteredBuffer(t *testing.T, on fabricOf) {
-	p := newHalves(t, on, map[string]messaging.Config{})
+	p := newEndpoints(t, on, map[string]messaging.Config{})
 	if sent := p.pick("", sendPosted); len(sent) != 0 {
 		t.Errorf("something was sent before there was a connection: %+v", sent)
 	}

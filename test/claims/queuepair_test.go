@@ -27,7 +27,7 @@ func workQueuePairs(t *testing.T, on fabricOf) {
 			t.Errorf("%s: %d queue pairs for a control channel and 2 data channels", side, len(made))
 		}
 		for ch, qpn := range p.qpns[side] {
-			peer := p.halfs[other(side)].conn.Addresses()[ch]
+			peer := p.endpoints[other(side)].conn.Addresses()[ch]
 			c := ofQP(qpn, p.pick(side, connected))
 			if len(c) != 1 || c[0].remote.QPN != peer.QPN || c[0].remote.GID != peer.GID {
 				t.Errorf("%s: the queue pair of channel %d was connected as %+v, the peer's is %+v", side, ch, c, peer)

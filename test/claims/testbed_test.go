@@ -40,7 +40,7 @@ const (
 	lanAddr  = "10.79.0.1"
 )
 
-// newTestbed starts both halves and waits until the netdevice works.
+// newTestbed starts both endpoints and waits until the netdevice works.
 func newTestbed(t *testing.T, on fabricOf) *testbed {
 	t.Helper()
 	testenv.NeedTUN(t)
@@ -102,11 +102,11 @@ func security(t *testing.T, own, peer *session.Key) *session.Security {
 	return must(session.NewSecurity(own, "", trust))(t)
 }
 
-// run runs a half until end is called, or the test ends.
-func run(t *testing.T, what string, half func(context.Context) error) (end func()) {
+// run runs an endpoint until end is called, or the test ends.
+func run(t *testing.T, what string, run func(context.Context) error) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- half(ctx) }()
+	go func() { done <- run(ctx) }()
 	end = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -117,7 +117,7 @@ func run(t *testing.T, what string, half func(context.Context) error) (end func(
 	return end
 }
 
-// messaging is a half's part of the setting, of which the handshake makes the rest.
+// messaging is an endpoint's part of the setting, of which the handshake makes the rest.
 func (on fabricOf) messaging(dev fabric.Device) messaging.Config {
 	c := messaging.Config{PeerTimeout: time.Minute, FlushTime: time.Minute, Device: dev}
 	on.configure(&c)

@@ -102,7 +102,7 @@ func poolsBehindWindows(t *testing.T, on fabricOf) {
 				}
 				// The only messages on data channels are those that invalidate, and
 				// they carry nothing else.
-				lent := p.lent(other(side)) // once: the tape may be long
+				lent := p.lent(other(side)) // once: the trace may be long
 				for _, e := range p.pick(side, sendPosted) {
 					switch ch := p.channel(side, e.qpn); {
 					case ch > 0 && e.send.Op == fabric.OpSend, ch > 0 && e.send.Op == fabric.OpSendInv && (e.send.Len != 0 || !agreed):
@@ -140,14 +140,14 @@ func windowsInEveryMode(t *testing.T, on fabricOf) {
 				for _, side := range sides {
 					cfg[side] = messaging.Config{Mode: mode, Queues: 2, Protection: of[side], Invalidation: true, OneTouch: true}
 				}
-				p := newHalves(t, on, cfg)
+				p := newEndpoints(t, on, cfg)
 				p.connect()
 				p.start()
 				for _, side := range sides {
 					for queue := range 2 {
 						p.cross(side, queue, sizes...)
 					}
-					if s := p.halfs[side].conn.Stats(); s.Protection.Name != of[side] || s.Channels[1].WindowsBound == 0 {
+					if s := p.endpoints[side].conn.Stats(); s.Protection.Name != of[side] || s.Channels[1].WindowsBound == 0 {
 						t.Errorf("%s: protected by %v, %d windows bound on channel 2", side, s.Protection, s.Channels[1].WindowsBound)
 					}
 				}

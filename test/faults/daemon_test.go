@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// daemon is a half of the product on a machine.
+// daemon is an endpoint of the product on a machine.
 type daemon struct {
 	t       testing.TB
 	m       *machine

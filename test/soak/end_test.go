@@ -16,7 +16,7 @@ import (
 // errLeft is how a side ends that leaves as planned.
 var errLeft = errors.New("left as planned")
 
-// end is one side of a cycle's session: what a half's process does, without
+// end is one side of a cycle's session: what an endpoint's process does, without
 // its netdevice.
 type end struct {
 	side    side

@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// side is one of the two halves.
+// side is one of the two endpoints.
 type side int
 
 const (

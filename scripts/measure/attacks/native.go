@@ -109,7 +109,7 @@ func (n *environment) open(ctx context.Context) error {
 	if n.dir, err = os.MkdirTemp("", "splitnic-attacks"); err != nil {
 		return err
 	}
-	if err := n.halves(ctx); err != nil {
+	if err := n.endpoints(ctx); err != nil {
 		return err
 	}
 	n.server = exec.Command("ip", "netns", "exec", n.ns("lan"), "iperf3", "-s")
@@ -122,8 +122,8 @@ func (n *environment) open(ctx context.Context) error {
 	})
 }
 
-// halves starts the I/O units and the honest host.
-func (n *environment) halves(ctx context.Context) error {
+// endpoints starts the I/O units and the honest host.
+func (n *environment) endpoints(ctx context.Context) error {
 	// As many as the commands have for their workers, of both I/O units, and of the
 	// host with the attacker.
 	runtime.GOMAXPROCS(runtime.NumCPU() + 3*4)

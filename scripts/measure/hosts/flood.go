@@ -3,6 +3,8 @@ package hosts
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -13,17 +15,49 @@ import (
 // flood is what came through while all hosts sent as fast as they could.
 type flood struct {
 	rate      float64 // frames per second of all hosts together
-	processor float64 // seconds for each frame, of both halves
+	processor float64 // seconds for each frame, of both endpoints
 	busiest   float64 // frames of the host that got through most, to the mean
 	least     float64 // the same of the one that got through least
 }
 
 const (
 	floodFrame = 64 // bytes
-	// settle is how long hosts flood before that is measured: each of them gets its
-	// pools, and touches its memory for the first time.
-	settle = time.Second
+	// settle is how long hosts flood at least before that is measured, and until they
+	// do not touch more than a hundredth of their memory for the first time within that,
+	// but for maxSettles times that: each of them gets its pools, and with 512 hosts the
+	// kernel has gigabytes to clear. Devices touch all memory when it is registered.
+	settle     = time.Second
+	maxSettles = 60
 )
+
+// settled waits until the hosts' memory has been touched.
+func settled(ctx context.Context, resident func() (uint64, error)) error {
+	before := uint64(0)
+	for range maxSettles {
+		if err := results.Pause(ctx, settle); err != nil {
+			return err
+		}
+		now, err := resident()
+		if err != nil || now-min(before, now) <= now/100 {
+			return err
+		}
+		before = now
+	}
+	return nil
+}
+
+// resident is how much memory this process has touched.
+func resident() (uint64, error) {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0, err
+	}
+	var size, pages uint64
+	if _, err := fmt.Sscan(string(b), &size, &pages); err != nil {
+		return 0, fmt.Errorf("/proc/self/statm: %w", err)
+	}
+	return pages * uint64(os.Getpagesize()), nil
+}
 
 // flood has all hosts send frames to the LAN for d.
 func (m *gathering) flood(ctx context.Context, d time.Duration) (_ *flood, err error) {
@@ -45,7 +79,7 @@ func (m *gathering) flood(ctx context.Context, d time.Duration) (_ *flood, err e
 			err = errors.Join(err, n.port.end())
 		}
 	}()
-	if err := results.Pause(ctx, settle); err != nil {
+	if err := settled(ctx, resident); err != nil {
 		return nil, err
 	}
 	began, cpu, before := time.Now(), used(), m.lan.taken()

@@ -16,6 +16,7 @@ import (
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/scripts/measure/results"
 	"github.com/splitnic/splitnic/scripts/measure/testbed"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
@@ -49,7 +50,7 @@ type result struct {
 	refusals  map[string]uint64
 	reasons   map[string]uint64
 	processor time.Duration // of this process, until all were in
-	idle      float64       // of a processor, used while they stayed
+	idle      idle          // while they stayed
 	flood     *flood        // nil: there was none
 }
 
@@ -118,12 +119,15 @@ func gather(ctx context.Context, c load) (_ result, err error) {
 	case <-m.all:
 		r.allIn = time.Since(began)
 		r.processor = used() - before
-		began, before := time.Now(), used()
+		err = results.Pause(ctx, settle) // what it took to connect is collected
+		end := beginIdle(c.hosts)
 		late.Reset(c.stay)
 		select {
 		case <-late.C:
-			r.idle = (used() - before).Seconds() / time.Since(began).Seconds()
-			if c.flood > 0 {
+			if err == nil {
+				r.idle, err = end()
+			}
+			if err == nil && c.flood > 0 {
 				r.flood, err = m.flood(ctx, c.flood)
 			}
 		case <-ctx.Done():

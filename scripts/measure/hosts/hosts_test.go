@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,6 +21,9 @@ func meet(t *testing.T, ports string) {
 	r, err := gather(t.Context(), load{hosts: 100, ports: ports, stay: time.Second, within: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if i := r.idle; i.wakeups <= 0 || i.goroutines < 10 || i.descriptors < 10 || i.memory <= 0 {
+		t.Errorf("idle: %+v", i)
 	}
 	if r.allIn == 0 || r.silent != 0 || r.crowded != 0 {
 		t.Errorf("%+v", r)
@@ -44,6 +48,23 @@ func TestFlood(t *testing.T) {
 			t.Errorf("a flood of %v at ports %s", c.flood, c.ports)
 		}
 	}
+}
+
+// TestSettled waits for as long as more memory is touched.
+func TestSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		touched := []uint64{100, 300, 400, 404, 500}
+		began, n := time.Now(), 0
+		err := settled(t.Context(), func() (uint64, error) { n++; return touched[n-1], nil })
+		if took := time.Since(began); err != nil || n != 4 || took != 4*settle {
+			t.Errorf("%d looks, %v: %v", n, took, err)
+		}
+		n = 0
+		err = settled(t.Context(), func() (uint64, error) { n++; return 1 << n, nil })
+		if err != nil || n != maxSettles {
+			t.Errorf("%d looks at what always grows: %v", n, err)
+		}
+	})
 }
 
 // TestNetnsManyHosts has a macvtap for each host.
@@ -75,7 +96,7 @@ func TestRecord(t *testing.T) {
 		in   time.Duration
 		met  []bool
 		note bool
-	}{{3 * time.Second, []bool{true, false, true}, false}, {0, []bool{false, true}, true}} {
+	}{{3 * time.Second, []bool{true, false, true, true}, false}, {0, []bool{false, true}, true}} {
 		var samples bytes.Buffer
 		o := Options{load: load{hosts: 7, ports: noPorts, within: time.Minute}}
 		o.record(result{allIn: c.in, silent: 1, ended: map[string]uint64{"silent": 1, "bye": 0}},

@@ -1,5 +1,5 @@
 // Package hosts has many hosts connect to one I/O unit at the same moment and counts
-// what became of them. Both halves are in this process, with a fabric in memory
+// what became of them. Both endpoints are in this process, with a fabric in memory
 // between them; the hosts' netdevices cost nothing, and the I/O unit's ports are
 // macvtaps in a network namespace of their own, or cost nothing either.
 package hosts
@@ -33,6 +33,7 @@ const (
 	silent  = "silent"
 	crowded = "crowded"
 	busiest = "busiest"
+	idling  = "processor while idle"
 )
 
 // goals: soon, and without anybody declared dead or refused for want of room.
@@ -46,6 +47,8 @@ func goals(rs results.Rows) (list []results.Goal) {
 			list = append(list, r.ReachMedian("sessions declared silent", "<=", 0)...)
 		case crowded:
 			list = append(list, r.ReachMedian("connections refused for want of room", "<=", 0)...)
+		case idling:
+			list = append(list, r.ReachMedian("processor that idle hosts use, %", "<=", 10)...)
 		case busiest:
 			list = append(list, r.ReachMedian("the busiest of many hosts that flood, to the mean", "<=", 1.5)...)
 		}
@@ -101,7 +104,7 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 	return nil
 }
 
-// perHost is how many descriptors a host takes at most, of both halves: 33, and 36
+// perHost is how many descriptors a host takes at most, of both endpoints: 33, and 36
 // with a macvtap.
 const perHost = 36
 
@@ -133,7 +136,11 @@ func (o *Options) record(r result, rec *results.Recorder, round int) {
 	sink.Add("refused", "hosts", float64(r.refused))
 	sink.Add("refused more than once", "hosts", float64(r.again))
 	if r.allIn > 0 {
-		sink.Add("processor while idle", "%", 100*r.idle)
+		sink.Add(idling, "%", 100*r.idle.processor)
+		sink.Add("wake-ups while idle", "/s/host", r.idle.wakeups)
+		sink.Add("goroutines", "/host", r.idle.goroutines)
+		sink.Add("descriptors", "/host", r.idle.descriptors)
+		sink.Add("resident memory", "MB/host", r.idle.memory/1e6)
 	}
 	if f := r.flood; f != nil {
 		sink.Add("frames of 64 bytes", "/s", f.rate)

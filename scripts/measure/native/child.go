@@ -70,7 +70,7 @@ func serve(s subject, st *topology) error {
 	signal.Ignore(os.Interrupt) // the process that measures ends this one
 	open := newRelay
 	if s.what == splitnic {
-		open = newHalves
+		open = newEndpoints
 	}
 	m, err := open(s, st)
 	if err != nil {

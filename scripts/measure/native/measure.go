@@ -261,7 +261,7 @@ func (m *measurement) countEvents(ctx context.Context, r *fixture, events []even
 			sink.Add(allCalls, "/frame", n/frames)
 			if r.subject.what == splitnic {
 				others := float64(after.events[fabricEvents] - before.events[fabricEvents])
-				sink.Add(halfCalls, "/frame", (n-others)/frames/2)
+				sink.Add(endpointCalls, "/frame", (n-others)/frames/2)
 			}
 		case e.name == fabricEvents:
 			sink.Add(e.name, "/frame", n/frames)

@@ -1,5 +1,5 @@
 // Package native measures splitnic's software path at the speed of the machine it
-// runs on: both halves in one process with a fabric in memory between them, from a
+// runs on: both endpoints in one process with a fabric in memory between them, from a
 // host's TAP device to a port on a LAN, in network namespaces that it makes. Beside
 // it, in turn and repeated, it measures a bare relay between the same devices, a
 // veth pair and a bridge.
@@ -215,7 +215,7 @@ func (o *Options) idle(ctx context.Context, fixtures []*fixture, rec *results.Re
 			sink := rec.Of(idle, r.subject.String(), 0)
 			sink.Add(idleAll, "%", percent)
 			if r.subject.what == splitnic {
-				sink.Add(idleHalf, "%", percent/2)
+				sink.Add(idleEndpoint, "%", percent/2)
 			}
 			sink.Add(allocations, "/s", float64(a.counters.MallocsBefore-b.counters.MallocsAfter)/seconds)
 		}

@@ -13,8 +13,8 @@ func Suite() *results.Suite {
 	return &results.Suite{
 		Name: "bench-native", Rounds: 5, References: references, Goals: goals, Tables: tables,
 		Remark: "Processor time is that of the subject's process, and of the whole machine with both ends of the traffic. " +
-			"System calls and\ninstructions are the process's, counted in a run of its own; of a half is a half of them, " +
-			"because both halves are in one process,\nwithout those by which the fabric in memory raises events in place of " +
+			"System calls and\ninstructions are the process's, counted in a run of its own; of an endpoint is half of them, " +
+			"because both endpoints are in one process,\nwithout those by which the fabric in memory raises events in place of " +
 			"an adapter.\nAllocations: an idle session has some too, which the goal leaves out.",
 	}
 }
@@ -93,7 +93,7 @@ func goals(all results.Rows) (list []results.Goal) {
 			if strings.HasPrefix(name, "udp") {
 				bound = 0.5
 			}
-			reach(name+" system calls of a half", rs.find(name, s, halfCalls), "<=", bound)
+			reach(name+" system calls of an endpoint", rs.find(name, s, endpointCalls), "<=", bound)
 		}
 		for _, d := range overloads {
 			for _, way := range []string{"tx", "rx"} {
@@ -103,7 +103,7 @@ func goals(all results.Rows) (list []results.Goal) {
 				}
 			}
 		}
-		reach("idle use of a processor, each half", rs.find(idle, s, idleHalf), "<", 0.5)
+		reach("idle use of a processor, each endpoint", rs.find(idle, s, idleEndpoint), "<", 0.5)
 	}
 	return list
 }
@@ -129,10 +129,10 @@ const overloadPrefix = "overload."
 // speeds are the metrics in the table of speeds, costs are those in that of costs with
 // their columns.
 var (
-	speeds = []string{throughput, rate, offered, median50, median99, average, idleAll, idleHalf}
+	speeds = []string{throughput, rate, offered, median50, median99, average, idleAll, idleEndpoint}
 	costs  = map[string]string{
 		rate: "frames/s", frameRate: "frames/s", frameSize: "bytes/frame", allocations: "allocations",
-		allCalls: "system calls", halfCalls: "of a half", instructions.name: "instructions",
+		allCalls: "system calls", endpointCalls: "of an endpoint", instructions.name: "instructions",
 	}
 )
 

@@ -54,22 +54,22 @@ func TestGoals(t *testing.T) {
 		add("tcp.tx", noOffloads, throughput, 16)
 		add("tcp.tx", ours, frameRate, 1000)
 		add("tcp.tx", ours, allocations, 0.209/share)
-		add("tcp.tx", ours, halfCalls, 1/share)
+		add("tcp.tx", ours, endpointCalls, 1/share)
 		add("udp.rx", theirs, rate, 100)
 		add("udp.rx", ours, rate, 60*share)
 		add("udp.rx.64flows", ours, rate, 54*share*share)
-		add("udp.rx", ours, halfCalls, 0.5/share)
+		add("udp.rx", ours, endpointCalls, 0.5/share)
 		add("overload.tx.full", ours, arrivedAt(5), 0.8*share)
 		add(idle, ours, allocations, 200)
-		add(idle, ours, idleHalf, 0.499/share)
+		add(idle, ours, idleEndpoint, 0.499/share)
 		return rs
 	}
 	names := []string{
 		"tcp.tx beside the relay", "tcp.tx beside none of the offloads", "tcp.tx allocations",
-		"tcp.tx system calls of a half",
+		"tcp.tx system calls of an endpoint",
 		"overload.tx.full at 5 times the best",
-		"udp.rx beside the relay", "udp.rx of 64 flows beside one", "udp.rx system calls of a half",
-		"idle use of a processor, each half",
+		"udp.rx beside the relay", "udp.rx of 64 flows beside one", "udp.rx system calls of an endpoint",
+		"idle use of a processor, each endpoint",
 	}
 	for share, met := range map[float64]bool{1: true, 0.99: false} {
 		want := map[string]bool{}

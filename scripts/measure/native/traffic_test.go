@@ -198,7 +198,7 @@ func TestNetnsSubjects(t *testing.T) {
 			case relay:
 				m, err = newRelay(s, st)
 			case splitnic:
-				m, err = newHalves(s, st)
+				m, err = newEndpoints(s, st)
 			}
 			if err != nil {
 				t.Fatal(err)

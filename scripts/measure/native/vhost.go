@@ -39,7 +39,7 @@ const (
 	vhostPrefix = "vhost."
 	vhostOut    = vhostPrefix + "out"  // from the netdevice into the layer
 	vhostIn     = vhostPrefix + "in"   // from the layer to the netdevice
-	vhostCard   = vhostPrefix + "card" // from netdevice to LAN, through both halves
+	vhostCard   = vhostPrefix + "card" // from netdevice to LAN, through both endpoints
 
 	portSubject = "vhost-user" // DPDK's testpmd is at the netdevice, and is the LAN
 	tapSubject  = "TAP"        // a packet socket sends, and the kernel receives
@@ -385,7 +385,7 @@ func (v *vhostBed) veth(ctx context.Context) (func() (uint64, error), error) {
 		v.send(ctx, from, "veth0"))
 }
 
-// card has both halves, with testpmd as netdevice, and as the switch that is the LAN.
+// card has both endpoints, with testpmd as netdevice, and as the switch that is the LAN.
 func (v *vhostBed) card(ctx context.Context) (func() (uint64, error), error) {
 	security, err := session.Insecure() // of the bootstrap connection, over which no frame goes
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package testbed makes what both halves are measured with: network namespaces,
+// Package testbed makes what both endpoints are measured with: network namespaces,
 // devices in them, and an I/O unit with a fabric in memory.
 package testbed
 

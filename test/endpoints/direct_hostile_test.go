@@ -1,0 +1,137 @@
+package endpoints
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// TestDirectHostile has one of two hosts break the rules of the messages: its session
+// ends, the other one is told that the connection has, and what that has with a third
+// host goes on.
+func TestDirectHostile(t *testing.T) {
+	for name, do := range map[string]func(s *direct, bad, good *peer){
+		"accepts twice": func(s *direct, bad, good *peer) {
+			id := s.offered(bad, good)
+			bad.says(session.DirectAccept, id)
+			bad.says(session.DirectAccept, id)
+		},
+		"is ready too early": func(s *direct, bad, good *peer) {
+			bad.says(session.DirectReady, s.offered(bad, good))
+		},
+		"accepts what has started": func(s *direct, bad, good *peer) {
+			bad.says(session.DirectAccept, s.started(bad, good))
+		},
+		"says that it has ended what has not": func(s *direct, bad, good *peer) {
+			bad.says(session.DirectEnded, s.started(bad, good))
+		},
+		"holds what is directed here": func(s *direct, bad, good *peer) {
+			bad.says(session.DirectHeld, s.started(bad, good),
+				func(d *session.Direct) { d.Platform = good.c.Platform() })
+		},
+		"posts too few receives": func(s *direct, bad, good *peer) {
+			bad.says(session.DirectAccept, s.offered(bad, good), func(d *session.Direct) { d.ControlReceives = 1 })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newDirect(t)
+			bad, good, third := s.peer("bad"), s.peer("good"), s.peer("third")
+			other := s.started(good, third)
+			do(s, bad, good)
+			<-bad.c.Done()
+			if bye := (*session.ByeError)(nil); !errors.As(bad.c.Err(), &bye) || bye.Code != session.CodeProtocol {
+				t.Errorf("%v", bad.c.Err())
+			}
+			end := good.hears(session.DirectEnd)
+			good.hears(session.DirectEnded)
+			if end.ID == other || end.Reason != "gone" {
+				t.Errorf("%+v", end)
+			}
+			good.says(session.DirectEnded, end.ID)
+			s.stillThere(good, third, other)
+			testenv.Eventually(t, func() bool { return len(s.unit.Status().Violations) == 1 }, "a violation that is counted")
+		})
+	}
+}
+
+// stillThere expects that two hosts have that connection, and no message on its way.
+func (s *direct) stillThere(a, b *peer, id session.DirectID) {
+	s.t.Helper()
+	testenv.Eventually(s.t, func() bool {
+		d := s.unit.Status().Direct
+		return len(d.Pairs) == 1 && d.Pairs[0].ID == id && d.Pairs[0].Step == "started"
+	}, "one connection: %+v", s.unit.Status().Direct.Pairs)
+	for _, p := range []*peer{a, b} {
+		if p.c.Err() != nil || len(p.told) > 0 {
+			s.t.Errorf("%v, and %d messages", p.c.Err(), len(p.told))
+		}
+	}
+}
+
+// TestDirectStranger has a host speak for a connection of two others: nothing happens.
+func TestDirectStranger(t *testing.T) {
+	s := newDirect(t)
+	a, b, stranger := s.peer("alpha"), s.peer("beta"), s.peer("stranger")
+	id := s.started(a, b)
+	for _, step := range []session.DirectStep{session.DirectAccept, session.DirectReady, session.DirectEnd,
+		session.DirectEnded} {
+		stranger.says(step, id)
+	}
+	stranger.says(session.DirectHeld, id, func(d *session.Direct) { d.Platform = a.c.Platform() })
+	stranger.hears(session.DirectEnd)
+	stranger.hears(session.DirectEnded)
+	s.stillThere(a, b, id)
+	if n := s.unit.Status().Direct.Stray; n != 4 {
+		t.Errorf("%d stray messages", n)
+	}
+}
+
+// floodedWith is how many messages TestDirectFlooded sends at most. Each is answered once.
+const floodedWith = 5000
+
+// TestDirectFlooded has a host hold more than it may have: its session ends, as it
+// does when it does not read what it is told, and the others' connection stays.
+func TestDirectFlooded(t *testing.T) {
+	s := newDirect(t)
+	a, b, bad := s.peer("alpha"), s.peer("beta"), s.peer("bad")
+	id := s.started(a, b)
+	for i := range session.DirectID(floodedWith) {
+		d := &session.Direct{Step: session.DirectHeld, ID: i + 1, Platform: 7}
+		if bad.c.SendDirect(d, time.Minute) != nil {
+			break
+		}
+	}
+	<-bad.c.Done()
+	s.stillThere(a, b, id)
+}
+
+// TestDirectStatus reads who has a connection, and why others have none.
+func TestDirectStatus(t *testing.T) {
+	s := newDirect(t)
+	a, b := s.peer("alpha"), s.peer("beta")
+	s.shared.peer("old")
+	s.started(a, b)
+	st := statusOf(t, s.unit.Status)
+	if d := st.Direct; d == nil || d.Offers != 1 || d.Starts != 1 || len(d.Pairs) != 1 ||
+		d.Pairs[0].Hosts != [2]string{"alpha", "beta"} || d.Pairs[0].Step != "started" || d.Pairs[0].Mode != "imm" {
+		t.Fatalf("%+v", d)
+	}
+	for i, want := range []string{"", "", "unwilling"} {
+		if h := st.Hosts[i]; h.NoDirect != want {
+			t.Errorf("%s: %q", h.Name, h.NoDirect)
+		}
+	}
+	s.unit.SetPolicy(rules(t, "default: {direct: no}"))
+	if st := s.unit.Status(); st.Hosts[0].NoDirect != "policy" || st.Direct.Ended["policy"] != 1 {
+		t.Errorf("%+v", st.Direct)
+	}
+	off := newDirect(t, func(c *iounit.Config) { c.Direct = false })
+	off.peer("alpha")
+	if st := off.unit.Status(); st.Direct != nil || st.Hosts[0].NoDirect != "unwilling" {
+		t.Errorf("%+v", st)
+	}
+}

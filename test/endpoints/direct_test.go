@@ -1,0 +1,272 @@
+package endpoints
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// direct is an I/O unit with peers that speak the messages about direct connections,
+// and make none.
+type direct struct {
+	*shared
+	stop *running
+}
+
+func newDirect(t *testing.T, change ...func(*iounit.Config)) *direct {
+	t.Helper()
+	w := newWorld(t)
+	on := func(c *iounit.Config) { c.Direct, c.DirectGrace, c.DirectAnswer = true, time.Hour, time.Hour }
+	u, stop := w.unit(append([]func(*iounit.Config){on}, change...)...)
+	return &direct{&shared{t: t, world: w, unit: u}, stop}
+}
+
+// willing is the hello of a host that makes direct connections.
+func willing(h *session.Hello) {
+	h.Features = append(h.Features, protocol.FeatureBind, protocol.FeatureDirect)
+}
+
+func (s *direct) peer(name string, change ...func(*session.Hello)) *peer {
+	s.t.Helper()
+	return s.shared.peer(name, append(change, willing)...)
+}
+
+// hears waits for a message of a step.
+func (p *peer) hears(step session.DirectStep) *session.Direct {
+	p.t.Helper()
+	select {
+	case d := <-p.told:
+		if d.Step != step {
+			p.t.Fatalf("told %+v, want %q", d, step)
+		}
+		return d
+	case <-p.c.Done():
+		p.t.Fatalf("waiting for %q: %v", step, p.c.Err())
+	case <-time.After(30 * time.Second):
+		p.t.Fatalf("not told %q", step)
+	}
+	return nil
+}
+
+// says says a step of what was offered.
+func (p *peer) says(step session.DirectStep, id session.DirectID, change ...func(*session.Direct)) {
+	p.t.Helper()
+	d := &session.Direct{Step: step, ID: id}
+	if step == session.DirectAccept {
+		d.ControlReceives = protocol.ControlReceives(protocol.ModeImm, 1, protocol.MaxChannelPools)
+		mac := p.welcome.MAC
+		for i := range 2 {
+			d.Channels = append(d.Channels, session.Channel{QPN: 100 + uint32(mac[5])<<1 + uint32(i), MTU: 1024})
+		}
+	}
+	for _, c := range change {
+		c(d)
+	}
+	if err := p.c.SendDirect(d, time.Minute); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// flows sends a frame to another host.
+func (p *peer) flows(to *peer) {
+	p.t.Helper()
+	f := from(p.t, p.welcome.MAC.String(), frame(100, 1))
+	copy(f[vnet.HdrLen:], to.welcome.MAC[:])
+	p.send(f)
+}
+
+// offered lets frames flow until both hosts have an offer.
+func (s *direct) offered(a, b *peer) session.DirectID {
+	s.t.Helper()
+	a.flows(b)
+	x, y := a.hears(session.DirectOffer), b.hears(session.DirectOffer)
+	if x.ID != y.ID || x.Peer.Platform != b.c.Platform() || y.Peer.Platform != a.c.Platform() {
+		s.t.Fatalf("offered %+v and %+v", x, y)
+	}
+	return x.ID
+}
+
+func (s *direct) connecting(a, b *peer) session.DirectID {
+	s.t.Helper()
+	id := s.offered(a, b)
+	a.says(session.DirectAccept, id)
+	b.says(session.DirectAccept, id)
+	a.hears(session.DirectConnect)
+	b.hears(session.DirectConnect)
+	return id
+}
+
+func (s *direct) started(a, b *peer) session.DirectID {
+	s.t.Helper()
+	id := s.connecting(a, b)
+	a.says(session.DirectReady, id)
+	b.says(session.DirectReady, id)
+	a.hears(session.DirectStart)
+	b.hears(session.DirectStart)
+	return id
+}
+
+// ended expects an end at both, and has them answer.
+func (s *direct) ended(a, b *peer, id session.DirectID, reason string) {
+	s.t.Helper()
+	for _, p := range []*peer{a, b} {
+		if d := p.hears(session.DirectEnd); d.ID != id || d.Reason != reason {
+			s.t.Fatalf("told %+v, want the reason %q", d, reason)
+		}
+	}
+	a.says(session.DirectEnded, id)
+	b.hears(session.DirectEnded)
+	b.says(session.DirectEnded, id)
+	a.hears(session.DirectEnded)
+}
+
+// TestDirectExchange leads two hosts through all steps, twice.
+func TestDirectExchange(t *testing.T) {
+	s := newDirect(t)
+	a, b := s.peer("alpha"), s.peer("beta")
+	for range 2 {
+		id := s.started(a, b)
+		a.says(session.DirectEnd, id, func(d *session.Direct) { d.Reason = "no more" })
+		if d := b.hears(session.DirectEnd); d.Reason != "no more" {
+			t.Errorf("%+v", d)
+		}
+		a.says(session.DirectEnded, id)
+		b.hears(session.DirectEnded)
+		b.says(session.DirectEnded, id)
+		a.hears(session.DirectEnded)
+		s.unit.SetPolicy(rules(t, "default: {direct: no}"))
+		s.unit.SetPolicy(rules(t, "")) // so that they need not rest
+	}
+}
+
+// TestDirectWithdrawn has the I/O unit end a connection, for each cause, without
+// anything else that happens.
+func TestDirectWithdrawn(t *testing.T) {
+	for name, tt := range map[string]struct {
+		do     func(s *direct, a, b *peer)
+		reason string
+	}{
+		"policy":      {func(s *direct, _, _ *peer) { s.unit.SetPolicy(rules(s.t, "default: {direct: no}")) }, "policy"},
+		"rate":        {func(s *direct, _, _ *peer) { s.unit.SetPolicy(rules(s.t, "default: {max-tx-rate: 1G}")) }, "rate"},
+		"ips":         {func(s *direct, _, _ *peer) { s.unit.SetPolicy(rules(s.t, "default: {ips: 192.0.2.0/24}")) }, "ips"},
+		"nested tags": {func(s *direct, _, _ *peer) { s.unit.SetPolicy(rules(s.t, "default: {nested-tags: no}")) }, "nested-tags"},
+		"share":       {func(s *direct, _, _ *peer) { s.unit.SetPolicy(rules(s.t, "default: {share: x}")) }, "share"},
+		"promiscuous": {func(_ *direct, a, _ *peer) { a.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK) }, "promiscuous"},
+		"VLANs":       {func(_ *direct, a, _ *peer) { a.vlans("5", protocol.CfgOK) }, "vlans"},
+		"MTU": {func(_ *direct, _, b *peer) {
+			b.ask("MTU", protocol.CfgMTU, protocol.AppendMTU(nil, 1400), protocol.CfgOK)
+		}, "mtu"},
+		"address": {func(_ *direct, a, _ *peer) {
+			a.ask("address", protocol.CfgMAC, protocol.AppendMAC(nil, testMAC(9)), protocol.CfgOK)
+		}, "address"},
+		"further address": {func(_ *direct, _, b *peer) {
+			b.filter(protocol.ReceiveFilter{AllMulti: true, Unicast: []protocol.MAC{testMAC(8)}}, protocol.CfgOK)
+		}, "address"},
+		"down": {func(_ *direct, a, _ *peer) { a.up(false) }, "down"},
+		"link": {func(s *direct, _, _ *peer) {
+			s.world.card.change(func(l *lan.LinkState) { l.Up = false })
+		}, "link-down"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newDirect(t, ruled(t, "default: {macs: any, promiscuous: yes}"))
+			a, b := s.peer("alpha"), s.peer("beta")
+			id := s.started(a, b)
+			tt.do(s, a, b)
+			s.ended(a, b, id, tt.reason)
+		})
+	}
+}
+
+// TestDirectGone has a host go, or be revoked: the other one hears so, and that
+// nothing comes any more.
+func TestDirectGone(t *testing.T) {
+	for name, do := range map[string]func(s *direct, b *peer){
+		"bye":     func(_ *direct, b *peer) { b.close() },
+		"dead":    func(_ *direct, b *peer) { b.c.Close() },
+		"revoked": func(s *direct, _ *peer) { s.world.trusts(s.world.hostKey.Fingerprint().String()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newDirect(t)
+			other := s.world.key()
+			s.world.trusts(s.world.hostKey.Fingerprint().String(), other.Fingerprint().String())
+			a := s.peer("alpha")
+			s.world.hostKey, other = other, s.world.hostKey
+			b := s.peer("beta")
+			s.world.hostKey = other
+			id := s.started(a, b)
+			do(s, b)
+			if d := a.hears(session.DirectEnd); d.ID != id || d.Reason != "gone" {
+				t.Errorf("%+v", d)
+			}
+			a.hears(session.DirectEnded)
+			a.says(session.DirectEnded, id)
+		})
+	}
+}
+
+// TestDirectHeld has two hosts come from another I/O unit, and keep what they have.
+func TestDirectHeld(t *testing.T) {
+	s := newDirect(t)
+	a, b := s.peer("alpha"), s.peer("beta")
+	for p, other := range map[*peer]*peer{a: b, b: a} {
+		p.says(session.DirectHeld, 77, func(d *session.Direct) { d.Platform = other.c.Platform() })
+	}
+	for p, other := range map[*peer]*peer{a: b, b: a} {
+		if d := p.hears(session.DirectKeep); d.Peer.Name != other.name || !slices.Contains(d.Peer.MACs, other.welcome.MAC) {
+			t.Errorf("%+v", d.Peer)
+		}
+	}
+	s.unit.SetPolicy(rules(t, "default: {direct: no}"))
+	s.ended(a, b, 77, "policy")
+}
+
+// TestDirectKeptAtTheEnd stops the I/O unit: its hosts are not told to end what they
+// have with each other.
+func TestDirectKeptAtTheEnd(t *testing.T) {
+	s := newDirect(t)
+	a, b := s.peer("alpha"), s.peer("beta")
+	s.started(a, b)
+	if err := s.stop.stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*peer{a, b} {
+		<-p.c.Done()
+		select {
+		case d := <-p.told:
+			t.Errorf("told %+v", d)
+		default:
+		}
+	}
+}
+
+// TestDirectNotGranted is about hosts that get no offers.
+func TestDirectNotGranted(t *testing.T) {
+	t.Run("off", func(t *testing.T) {
+		off := newDirect(t, func(c *iounit.Config) { c.Direct = false })
+		if p := off.peer("alpha"); p.welcome.Grants(protocol.FeatureDirect) {
+			t.Error("granted, although it is off")
+		}
+	})
+	s := newDirect(t) // after that: a world looks for goroutines that were not there before it
+	unbound := s.shared.peer("unbound", func(h *session.Hello) { h.Features = append(h.Features, protocol.FeatureDirect) })
+	old := s.shared.peer("old", func(h *session.Hello) { h.Features = append(h.Features, protocol.FeatureBind) })
+	for _, p := range []*peer{unbound, old} {
+		if p.welcome.Grants(protocol.FeatureDirect) {
+			t.Error("granted to a host without what it takes")
+		}
+	}
+	if err := old.c.SendDirect(&session.Direct{Step: session.DirectEnd, ID: 1}, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	<-old.c.Done()
+	if bye := (*session.ByeError)(nil); !errors.As(old.c.Err(), &bye) || bye.Code != session.CodeProtocol {
+		t.Errorf("%v", old.c.Err())
+	}
+}

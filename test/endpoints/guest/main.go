@@ -1,0 +1,218 @@
+// Command guest is process 1 of a virtual machine that has one virtio network card. It does
+// what it is told by lines at the second serial port, and answers each with ok or with why
+// not:
+//
+//	up ADDRESS/LENGTH MTU	gives the card an address and an MTU
+//	queues N		has the driver use N pairs of rings
+//	rebind			takes the driver from the card, and gives it back
+//
+// Meanwhile whoever connects to its TCP port 7000 gets back what he sends, and a check of
+// it at the end: a SHA-256.
+package main
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	log.SetFlags(0)
+	if err := run(); err != nil {
+		log.Print("guest: ", err)
+	}
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART) // which ends the emulator
+}
+
+func run() error {
+	if err := prepare(); err != nil {
+		return err
+	}
+	port, err := os.OpenFile("/dev/ttyS1", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return err
+	}
+	if err := raw(int(port.Fd())); err != nil {
+		return err
+	}
+	go serve()
+	answer := func(err error) {
+		if err != nil {
+			fmt.Fprintf(port, "failed: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+			return
+		}
+		fmt.Fprintln(port, "ok")
+	}
+	answer(nil) // it has come up
+	for lines := bufio.NewScanner(port); lines.Scan(); {
+		answer(handle(strings.Fields(lines.Text())))
+	}
+	return errors.New("nobody commands any more")
+}
+
+// prepare mounts what is needed, and loads the modules in the order of their names.
+func prepare() error {
+	for _, m := range [][2]string{{"devtmpfs", "/dev"}, {"proc", "/proc"}, {"sysfs", "/sys"}} {
+		if err := os.MkdirAll(m[1], 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(m[0], m[1], m[0], 0, ""); err != nil && !errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("mounting %s: %w", m[1], err)
+		}
+	}
+	modules, err := filepath.Glob("/mod/*.ko")
+	if err != nil {
+		return err
+	}
+	for _, m := range modules {
+		f, err := os.Open(m)
+		if err != nil {
+			return err
+		}
+		if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil {
+			return fmt.Errorf("loading %s: %w", m, err)
+		}
+		f.Close()
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(lo)
+}
+
+// raw has a serial port pass everything as it is.
+func raw(fd int) error {
+	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return err
+	}
+	t.Iflag, t.Oflag, t.Lflag = 0, 0, 0
+	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+	return unix.IoctlSetTermios(fd, unix.TCSETS, t)
+}
+
+func handle(words []string) error {
+	switch {
+	case len(words) == 3 && words[0] == "up":
+		mtu, err := strconv.Atoi(words[2])
+		if err != nil {
+			return err
+		}
+		return up(words[1], mtu)
+	case len(words) == 2 && words[0] == "queues":
+		n, err := strconv.Atoi(words[1])
+		if err != nil {
+			return err
+		}
+		return setQueues(uint32(n))
+	case len(words) == 1 && words[0] == "rebind":
+		return rebind()
+	}
+	return fmt.Errorf("unknown command %q", words)
+}
+
+// driver is the directory of the network cards' driver.
+const driver = "/sys/bus/virtio/drivers/virtio_net"
+
+// card is the name of the network card, once there is one.
+func card() (string, error) {
+	for range 1000 {
+		if names, err := filepath.Glob(driver + "/virtio*/net/*"); err != nil || len(names) > 0 {
+			return filepath.Base(names[0]), err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return "", errors.New("no network card")
+}
+
+func up(address string, mtu int) error {
+	name, err := card()
+	if err != nil {
+		return err
+	}
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	addr, err := netlink.ParseAddr(address)
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetMTU(link, mtu); err != nil {
+		return fmt.Errorf("MTU %d: %w", mtu, err)
+	}
+	return errors.Join(netlink.LinkSetUp(link), netlink.AddrReplace(link, addr))
+}
+
+// setQueues is ethtool -L: vishvananda/netlink has no function for it.
+func setQueues(n uint32) error {
+	name, err := card()
+	if err != nil {
+		return err
+	}
+	family, err := netlink.GenlFamilyGet("ethtool")
+	if err != nil {
+		return err
+	}
+	request := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_ACK)
+	request.AddData(&nl.Genlmsg{Command: unix.ETHTOOL_MSG_CHANNELS_SET, Version: 1})
+	header := nl.NewRtAttr(unix.ETHTOOL_A_CHANNELS_HEADER|unix.NLA_F_NESTED, nil)
+	header.AddRtAttr(unix.ETHTOOL_A_HEADER_DEV_NAME, nl.ZeroTerminated(name))
+	request.AddData(header)
+	request.AddData(nl.NewRtAttr(unix.ETHTOOL_A_CHANNELS_COMBINED_COUNT, nl.Uint32Attr(n)))
+	if _, err := request.Execute(unix.NETLINK_GENERIC, 0); err != nil {
+		return fmt.Errorf("%d queues: %w", n, err)
+	}
+	return nil
+}
+
+func rebind() error {
+	devices, err := filepath.Glob(driver + "/virtio*")
+	if err != nil || len(devices) != 1 {
+		return errors.Join(fmt.Errorf("network cards: %q", devices), err)
+	}
+	for _, file := range []string{"unbind", "bind"} {
+		if err := os.WriteFile(filepath.Join(driver, file), []byte(filepath.Base(devices[0])), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func serve() {
+	l, err := net.Listen("tcp", ":7000")
+	if err != nil {
+		log.Print("guest: ", err)
+		return
+	}
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			log.Print("guest: ", err)
+			return
+		}
+		go func() {
+			defer c.Close()
+			sum := sha256.New()
+			if _, err := io.Copy(io.MultiWriter(c, sum), c); err != nil {
+				log.Print("guest: ", err)
+				return
+			}
+			_, _ = c.Write(sum.Sum(nil))
+		}()
+	}
+}

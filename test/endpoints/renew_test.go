@@ -1,0 +1,137 @@
+package endpoints
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// authority issues certificates to both endpoints.
+type authority struct {
+	t    *testing.T
+	key  ed25519.PrivateKey
+	cert *x509.Certificate
+	dir  string
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t, dir: t.TempDir()}
+	var err error
+	if _, a.key, err = ed25519.GenerateKey(rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	a.cert = a.issue(template, template, a.key.Public(), "ca.pem")
+	return a
+}
+
+// issue writes a certificate to a file.
+func (a *authority) issue(template, parent *x509.Certificate, public any, file string) *x509.Certificate {
+	a.t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, a.key)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(a.dir, file), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600)
+	}
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return cert
+}
+
+// member is the Security of somebody with a new key and a certificate, of one hour,
+// that is over soon.
+func (a *authority) member(name string, usage x509.ExtKeyUsage, lasts time.Duration) *session.Security {
+	a.t.Helper()
+	path := filepath.Join(a.dir, name+".pem")
+	var seed [session.SeedSize]byte
+	rand.Read(seed[:])
+	private := ed25519.NewKeyFromSeed(seed[:])
+	end := time.Now().Add(lasts)
+	a.issue(&x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+		NotBefore: end.Add(-time.Hour), NotAfter: end,
+	}, a.cert, private.Public(), name+".pem")
+	trust := &session.Trust{}
+	if err := trust.AddCA(filepath.Join(a.dir, "ca.pem")); err != nil {
+		a.t.Fatal(err)
+	}
+	s, err := session.NewSecurity(session.KeyFromSeed(seed), path, trust)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return s
+}
+
+// TestCertificatesComeAndGo has both endpoints get new keys and certificates of some
+// seconds, again and again, while frames move: there is one session all the time.
+func TestCertificatesComeAndGo(t *testing.T) {
+	const lasts = 8 * time.Second
+	w := newWorld(t)
+	u, _ := w.unit()
+	a := newAuthority(t)
+	unitPart := func() *session.Security { return a.member("gw1", x509.ExtKeyUsageServerAuth, lasts) }
+	hostPart := func() *session.Security { return a.member("node17", x509.ExtKeyUsageClientAuth, lasts) }
+	renew := func(s, next *session.Security) {
+		t.Helper()
+		if n, err := s.Update(next); err != nil || n != 0 {
+			t.Fatalf("%d sessions ended, %v", n, err)
+		}
+	}
+	renew(w.trust, unitPart())
+	security := hostPart()
+	d, h, _ := w.host("alpha", func(c *host.Config) { c.Security = security })
+	d.up(t)
+	began := time.Now()
+	last := func() time.Time {
+		if security.Standing().Expires.Before(w.trust.Standing().Expires) {
+			return security.Standing().Expires
+		}
+		return w.trust.Standing().Expires
+	}
+	// A life of certificates and more; they are renewed when half of it is left, by
+	// either side first.
+	hostFirst := false
+	for time.Since(began) < lasts+lasts/4 {
+		if time.Until(last()) < lasts/2 {
+			if hostFirst {
+				renew(security, hostPart())
+			}
+			renew(w.trust, unitPart())
+			if !hostFirst {
+				renew(security, hostPart())
+			}
+			hostFirst = !hostFirst
+		}
+		w.both(d)
+		if s := u.Status(); len(s.Hosts) != 1 || s.Sessions != 1 || h.Status().Sessions != 1 || h.Status().Attempts != 0 {
+			t.Fatalf("after %v: %d sessions at the I/O unit, %d at the host: %s", time.Since(began), s.Sessions,
+				h.Status().Sessions, h.Status().LastError)
+		}
+		time.Sleep(20 * time.Millisecond) // or frames take all of the processor
+	}
+	// Nothing comes after the last one: the session ends with it.
+	renew(security, a.member("node17", x509.ExtKeyUsageClientAuth, 2*time.Second))
+	testenv.Eventually(t, func() bool {
+		return u.Status().Ended["expired"]+u.Status().Refusals["expired"] > 0 || h.Status().Ended["expired"] > 0
+	}, "the end of the last certificates")
+	d.down(t)
+}

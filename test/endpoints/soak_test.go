@@ -1,0 +1,351 @@
+package endpoints
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// TestSoakDirect has four hosts exchange frames in pairs that are drawn, directly where
+// they may, while the policy forbids that and permits it, hosts become promiscuous, end
+// and die. Each frame that comes is one that was sent to whom it comes, as it was sent,
+// behind those before it; and all come, but for those of hosts that end, and those that
+// the hosts count as lost or uncertain.
+// SPLITNIC_SOAK_CYCLES is how often pairs are drawn, and SPLITNIC_SEED says which.
+func TestSoakDirect(t *testing.T) {
+	cycles := fromEnvironment(t, "SPLITNIC_SOAK_CYCLES", 16)
+	seed := fromEnvironment(t, "SPLITNIC_SEED", uint64(time.Now().UnixNano()))
+	t.Logf("SPLITNIC_SEED=%d", seed)
+	w := newWorld(t)
+	u, _ := w.unit(directly, ruled(t, soakPolicy+"}"))
+	s := &directSoak{t: t, w: w, unit: u, flows: map[uint32]*flow{}}
+	t.Cleanup(s.stop)
+	for _, name := range []string{"alpha", "beta", "gamma", "delta"} {
+		s.hosts = append(s.hosts, s.start(name))
+	}
+	for number := range cycles {
+		s.cycle(number, rand.New(rand.NewPCG(seed, number)))
+		if t.Failed() {
+			t.Fatalf("cycle %d of seed %d", number, seed)
+		}
+	}
+	for _, h := range s.hosts {
+		s.direct += h.host.Status().Direct.Total.InFrames
+	}
+	t.Logf("%d cycles, %d frames, %d of them directly; %v", cycles, s.came.Load(), s.direct, s.events)
+	if s.direct == 0 {
+		t.Error("no frame came directly")
+	}
+}
+
+// soakPolicy begins the policy.
+const soakPolicy = "default: {max-sessions: 16, promiscuous: yes"
+
+func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text, ok := os.LookupEnv(name)
+	if !ok {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 0, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// directSoak is hosts of an I/O unit that exchange frames.
+type directSoak struct {
+	t      *testing.T
+	w      *world
+	unit   *iounit.Unit
+	hosts  []*soakHost
+	came   atomic.Uint64
+	direct uint64 // frames that came directly to hosts that are gone
+	events [soakEvents]int
+
+	mu    sync.Mutex // guards what follows, and soakHost.wire
+	flows map[uint32]*flow
+}
+
+// What happens in the middle of a cycle.
+const (
+	soakNothing = iota
+	soakForbid  // the policy forbids direct connections
+	soakPromisc // a host becomes promiscuous
+	soakEnd     // a host ends in good order
+	soakDie     // a host's device dies, and then its process
+	soakEvents
+)
+
+// soakHost is a host, until it ends.
+type soakHost struct {
+	*netdev
+	name    string
+	mac     string
+	port    *porttest.Wire // behind its port on the LAN
+	host    *host.Host
+	run     *running
+	ctx     context.Context
+	cancel  context.CancelFunc
+	workers sync.WaitGroup
+}
+
+func (s *directSoak) start(name string) *soakHost {
+	s.t.Helper()
+	h := &soakHost{name: name}
+	h.netdev, h.host, h.run = s.w.host(name, makesDirect)
+	h.up(s.t)
+	h.mac = h.netdev.mac
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.port = s.w.card.wire(h.mac)
+	h.workers.Go(func() { s.take(h) })
+	h.workers.Go(func() { s.pass(h) })
+	return h
+}
+
+func (s *directSoak) stop() {
+	for _, h := range s.hosts {
+		h.cancel()
+	}
+	for _, h := range s.hosts {
+		h.workers.Wait()
+	}
+}
+
+// pass is the LAN: it passes on what a host sends to the others.
+func (s *directSoak) pass(h *soakHost) {
+	buf := make([]byte, 1<<17)
+	for {
+		f, err := h.port.Receive(h.ctx, buf)
+		if err != nil {
+			return
+		}
+		mac := protocol.MAC(f[vnet.HdrLen:]).String()
+		s.mu.Lock()
+		var to *soakHost
+		for _, x := range s.hosts {
+			if x.mac == mac && x.ctx.Err() == nil {
+				to = x
+			}
+		}
+		s.mu.Unlock()
+		if to != nil && to != h {
+			// To a host that is about to end it may come to nothing.
+			_ = to.port.Send(to.ctx, f)
+		}
+	}
+}
+
+// take judges what comes to a host.
+func (s *directSoak) take(h *soakHost) {
+	buf, want := make([]byte, 1<<17), make([]byte, 1<<11)
+	for {
+		f, err := h.wire.Receive(h.ctx, buf)
+		if err != nil {
+			return
+		}
+		s.came.Add(1)
+		key := binary.BigEndian.Uint32(f[vnet.HdrLen+14:])
+		s.mu.Lock()
+		x := s.flows[key]
+		s.mu.Unlock()
+		if x == nil || x.to.name != h.name {
+			s.t.Errorf("a frame of flow %d came to %s", key, h.name)
+			continue
+		}
+		n, next := binary.BigEndian.Uint64(f[vnet.HdrLen+18:]), x.next.Load()
+		switch {
+		case !bytes.Equal(f, x.fill(want, n)):
+			s.t.Errorf("%s: a frame that says that it is number %d is not as it was sent", x, n)
+		case n < next:
+			s.t.Errorf("%s: frame %d came when %d was expected", x, n, next)
+		default:
+			x.got.Add(1)
+			x.next.Store(n + 1)
+		}
+	}
+}
+
+// flow is frames from one host to another.
+type flow struct {
+	key       uint32
+	from, to  *soakHost
+	head      []byte // virtio and Ethernet header
+	next, got atomic.Uint64
+	sent      atomic.Uint64
+	counted   uint64      // by both hosts as lost, before
+	lossy     atomic.Bool // one of the hosts ends
+	cancel    context.CancelFunc
+	done      chan struct{}
+}
+
+func (x *flow) String() string {
+	return fmt.Sprintf("flow %d, %s to %s", x.key, x.from.name, x.to.name)
+}
+
+// fill makes frame n: its length and content follow from that and the key.
+func (x *flow) fill(buf []byte, n uint64) []byte {
+	r := (n + uint64(x.key)<<32) * 0x9e3779b97f4a7c15
+	f := buf[:len(x.head)+50+int(r>>32%1400)]
+	copy(f, x.head)
+	at := len(x.head)
+	binary.BigEndian.PutUint32(f[at:], x.key)
+	binary.BigEndian.PutUint64(f[at+4:], n)
+	for i := at + 12; i < len(f); i++ {
+		f[i] = byte(r>>8) + byte(i)
+	}
+	return f
+}
+
+// flows begins a flow.
+func (s *directSoak) flow(from, to *soakHost) *flow {
+	ctx, cancel := context.WithCancel(from.ctx)
+	head := numbered(s.t, from.netdev, to.netdev, 0)[:vnet.HdrLen+vnet.EthLen]
+	s.mu.Lock()
+	x := &flow{key: uint32(len(s.flows)), from: from, to: to, head: head, cancel: cancel, done: make(chan struct{})}
+	x.counted = from.lost() + to.lost()
+	s.flows[x.key] = x
+	s.mu.Unlock()
+	go func() {
+		defer close(x.done)
+		const (
+			ahead = 128   // frames on their way: no more than any queue between holds
+			looks = 20000 // until the last of them are taken for lost
+		)
+		buf := make([]byte, 1<<11)
+		for n := uint64(0); ; n++ {
+			for i := 0; n > x.next.Load()+ahead && i < looks && ctx.Err() == nil; i++ {
+				time.Sleep(50 * time.Microsecond)
+			}
+			// One that is begun is sent, but from a host that ends.
+			if ctx.Err() != nil || from.wire.Send(from.ctx, x.fill(buf, n)) != nil {
+				return
+			}
+			x.sent.Add(1)
+		}
+	}()
+	return x
+}
+
+// moves waits for so many more frames of a flow.
+func (x *flow) moves(t *testing.T, frames uint64) {
+	t.Helper()
+	was := x.next.Load()
+	testenv.Eventually(t, func() bool { return t.Failed() || x.next.Load() >= was+frames },
+		"frames of %s: %d of %d", x, was, x.sent.Load())
+}
+
+// finish ends a flow, all frames of which come but for those that are counted.
+func (x *flow) finish(t *testing.T) {
+	t.Helper()
+	x.cancel()
+	<-x.done
+	testenv.Eventually(t, func() bool {
+		return t.Failed() || x.lossy.Load() || x.sent.Load()-x.got.Load() <= x.from.lost()+x.to.lost()-x.counted
+	}, "the last frames of %s", x)
+}
+
+// lost is how many frames a host counts as lost with direct connections, or uncertain.
+func (h *soakHost) lost() uint64 {
+	c := h.host.Status().Direct.Total
+	return c.Lost + c.Uncertain
+}
+
+// cycle draws pairs of hosts, has them exchange frames, and has something happen.
+func (s *directSoak) cycle(number uint64, r *rand.Rand) {
+	t := s.t
+	r.Shuffle(len(s.hosts), func(i, j int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.hosts[i], s.hosts[j] = s.hosts[j], s.hosts[i]
+	})
+	var flows []*flow
+	for i := 0; i < len(s.hosts); i += 2 {
+		a, b := s.hosts[i], s.hosts[i+1]
+		flows = append(flows, s.flow(a, b), s.flow(b, a))
+	}
+	move := func(lossy bool) {
+		t.Helper()
+		for _, x := range flows {
+			if lossy || !x.lossy.Load() {
+				x.moves(t, 1+uint64(r.IntN(400)))
+			}
+		}
+	}
+	move(true)
+	if r.IntN(4) > 0 { // or it happens before, or while it is made
+		for i := 0; i < len(s.hosts) && !t.Failed(); i += 2 {
+			a, b := s.hosts[i], s.hosts[i+1]
+			testenv.Eventually(t, func() bool { return t.Failed() || isDirect(a, b) && isDirect(b, a) },
+				"a direct connection of %s and %s in cycle %d", a.name, b.name, number)
+		}
+	}
+	h := s.hosts[0]
+	if r.IntN(3) == 0 { // so that frames are on their way
+		s.w.fabric.Delay(h.name, time.Duration(r.IntN(500))*time.Microsecond)
+		defer s.w.fabric.Delay(h.name, 0)
+	}
+	event := r.IntN(soakEvents)
+	s.events[event]++
+	switch event {
+	case soakForbid:
+		s.unit.SetPolicy(rules(t, soakPolicy+", direct: no}"))
+		move(true)
+		s.unit.SetPolicy(rules(t, soakPolicy+"}"))
+	case soakPromisc:
+		_ = h.SetPromisc(true)
+		move(true)
+		_ = h.SetPromisc(false)
+	case soakEnd, soakDie:
+		for _, x := range flows {
+			if x.from == h || x.to == h {
+				x.lossy.Store(true)
+			}
+		}
+		if event == soakDie {
+			s.w.fabric.Kill(h.name)
+		}
+		if err := h.run.stop(); err != nil {
+			t.Error(err)
+		}
+		h.cancel()
+		h.workers.Wait()
+		s.direct += h.host.Status().Direct.Total.InFrames
+	}
+	move(false)
+	for _, x := range flows {
+		x.finish(t)
+	}
+	if event == soakEnd || event == soakDie {
+		again := s.start(h.name)
+		s.mu.Lock()
+		s.hosts[0] = again
+		s.mu.Unlock()
+	}
+}
+
+// isDirect reports whether a host has a direct connection with another one in use.
+func isDirect(a, b *soakHost) bool {
+	for _, c := range a.host.Status().Direct.Connections {
+		if c.Peer == b.name && c.State == host.DirectEstablished {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,261 @@
+package endpoints
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/vhostuser"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// virtualMachine is a QEMU guest in which the program guest obeys.
+type virtualMachine struct {
+	t       *testing.T
+	control net.Conn
+	answers *bufio.Reader
+}
+
+// bootBound is how long a guest may take to come up, emulated and beside other work.
+const bootBound = 2 * time.Minute
+
+// boot starts a guest with these devices, which share its memory "mem".
+func boot(t *testing.T, devices ...string) *virtualMachine {
+	t.Helper()
+	testenv.NeedTools(t, "qemu-system-x86_64", "modprobe")
+	dir := t.TempDir()
+	kernel := exec.Command("../../ci/softroce/kernel")
+	kernel.Stderr = t.Output()
+	out, err := kernel.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := strings.Split(strings.TrimSpace(string(out)), "\n")
+	disk := filepath.Join(dir, "disk")
+	if err := os.WriteFile(disk, ramDisk(t, f[1], f[2]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := &net.UnixAddr{Name: filepath.Join(dir, "control"), Net: "unix"}
+	l, err := net.ListenUnix("unix", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	const memory = "256M"
+	vm := exec.Command("qemu-system-x86_64", append([]string{
+		"-M", "q35,memory-backend=mem", "-m", memory, "-object", "memory-backend-memfd,id=mem,share=on,size=" + memory,
+		"-accel", "tcg,thread=multi", "-smp", "2", "-nodefaults", "-display", "none", "-no-reboot",
+		"-kernel", f[0], "-initrd", disk, "-append", "console=ttyS0 panic=-1 no_timer_check quiet",
+		"-serial", "file:" + filepath.Join(dir, "console"), "-serial", "unix:" + at.Name,
+	}, devices...)...)
+	said := &bytes.Buffer{}
+	vm.Stdout, vm.Stderr = said, said
+	if err := vm.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = vm.Process.Kill()
+		_ = vm.Wait()
+		console, _ := os.ReadFile(filepath.Join(dir, "console"))
+		if t.Failed() {
+			t.Logf("QEMU: %s\nguest:\n%s", said, console)
+		}
+	})
+	if err := l.SetDeadline(time.Now().Add(bootBound)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	m := &virtualMachine{t: t, control: c, answers: bufio.NewReader(c)}
+	m.expect("coming up")
+	return m
+}
+
+// ramDisk makes an initial RAM disk with the program guest and the modules that it needs.
+func ramDisk(t *testing.T, release, modules string) []byte {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "init")
+	build := exec.Command("go", "build", "-o", program, "./guest")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-ldflags=-s")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	disk := &bytes.Buffer{}
+	add := func(name, file string, mode int) {
+		var content []byte
+		if file != "" {
+			var err error
+			if content, err = os.ReadFile(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// The format newc of cpio: 13 numbers, the name and the content, each up to 4 bytes.
+		fmt.Fprintf(disk, "070701%08X%08X%016X%08X%08X%08X%032X%08X%08X%s\x00",
+			0, mode, 0, 1, 0, len(content), 0, len(name)+1, 0, name)
+		disk.Write(make([]byte, -disk.Len()&3))
+		disk.Write(content)
+		disk.Write(make([]byte, -disk.Len()&3))
+	}
+	add("init", program, 0o100755)
+	for _, d := range []string{"dev", "mod", "tmp"} {
+		add(d, "", 0o40755)
+	}
+	n := 0
+	for _, m := range []string{"virtio_pci", "virtio_net"} {
+		out, err := exec.Command("modprobe", "-d", modules, "-S", release, "--show-depends", m).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(out)) {
+			f := strings.Fields(line)
+			base := filepath.Base(f[len(f)-1])
+			if f[0] == "insmod" && !bytes.Contains(disk.Bytes(), []byte("-"+base+"\x00")) {
+				add(fmt.Sprintf("mod/%02d-%s", n, base), f[1], 0o100644)
+				n++
+			}
+		}
+	}
+	add("TRAILER!!!", "", 0)
+	return disk.Bytes()
+}
+
+// expect waits for an answer.
+func (m *virtualMachine) expect(to string) {
+	m.t.Helper()
+	if err := m.control.SetDeadline(time.Now().Add(bootBound)); err != nil {
+		m.t.Fatal(err)
+	}
+	if answer, err := m.answers.ReadString('\n'); answer != "ok\n" || err != nil {
+		m.t.Fatalf("%s: %q, %v", to, answer, err)
+	}
+}
+
+// tell has the guest do something.
+func (m *virtualMachine) tell(command string) {
+	m.t.Helper()
+	if _, err := fmt.Fprintln(m.control, command); err != nil {
+		m.t.Fatal(err)
+	}
+	m.expect(command)
+}
+
+// exchange sends n random bytes from a namespace to the guest by TCP, and compares what
+// comes back, and what the guest has taken it for.
+func exchange(ns, addr string, seed byte, n int64) error {
+	var c net.Conn
+	err := netns.Do(ns, func() (err error) {
+		c, err = net.DialTimeout("tcp", net.JoinHostPort(addr, "7000"), 30*time.Second)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		return err
+	}
+	sent, got := sha256.New(), sha256.New()
+	errs := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.MultiWriter(c, sent), io.LimitReader(rand.NewChaCha8([32]byte{seed}), n))
+		errs <- errors.Join(err, c.(*net.TCPConn).CloseWrite())
+	}()
+	m, err := io.CopyN(got, c, n)
+	if err == nil {
+		err = <-errs
+	}
+	if err != nil {
+		return fmt.Errorf("after %d of %d bytes: %w", m, n, err)
+	}
+	of, err := io.ReadAll(c)
+	if want := sent.Sum(nil); err != nil || !bytes.Equal(of, want) || !bytes.Equal(got.Sum(nil), want) {
+		return fmt.Errorf("%d bytes arrive changed: %w", n, err)
+	}
+	return nil
+}
+
+// TestVMVhostUser has a QEMU machine with Linux be the netdevice of a host, whose I/O unit is
+// on a veth: pings, TCP in both directions, whole packets of the card's MTU and none that
+// is longer, a second pair of rings, and all of it again after the guest's driver has let
+// go of the card and taken it again.
+func TestVMVhostUser(t *testing.T) {
+	const mtu = 9000
+	testenv.NeedVM(t)
+	w := newWorld(t)
+	unitNS, lanNS := testenv.NetNS(t), testenv.NetNS(t)
+	w.unitOnVeth(unitNS, lanNS, "macvtap", mtu, 2)
+	a := vhostuser.Address{Path: filepath.Join(t.TempDir(), "s")}
+	d, err := vhostuser.Open(vhostuser.Config{
+		Address: a, Pairs: 2, Offloads: vnet.AllOffloads, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	_, h, _ := w.host("alpha", func(c *host.Config) { c.Netdev = host.VhostUser("vm0", d) })
+	testenv.Eventually(t, func() bool { return h.Status().Netdevice.Carrier }, "a session")
+
+	vm := boot(t, "-chardev", "socket,id=c,path="+a.Path, "-netdev", "vhost-user,id=n,chardev=c,queues=2",
+		// QEMU 7.2 without KVM ends by a segmentation fault where MSI-X is used.
+		"-device", fmt.Sprintf("virtio-net-pci,netdev=n,mac=%s,mq=on,vectors=0,host_mtu=%d", h.Status().Netdevice.MAC, mtu))
+	const guest = "10.78.0.2"
+	check := func() {
+		t.Helper()
+		vm.tell(fmt.Sprintf("up %s/24 %d", guest, mtu))
+		testenv.Ping(t, lanNS, guest)
+		testenv.Ping(t, lanNS, guest, "-M", "do", "-s", fmt.Sprint(mtu-28))
+		if err := exchange(lanNS, guest, 1, 4<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check()
+	if n := testenv.CsumErrors(t, lanNS); n != 0 {
+		t.Errorf("%d segments with wrong checksums", n)
+	}
+	if s := d.Status(); s.MTU != mtu || s.Rings != 4 {
+		t.Errorf("%+v", s)
+	}
+	for _, n := range []int{1, 2} {
+		vm.tell(fmt.Sprint("queues ", n))
+		testenv.Eventually(t, func() bool { return d.Status().Rings == 2*n }, "%d pairs of rings", n)
+		testenv.Ping(t, lanNS, guest)
+	}
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			if err := exchange(lanNS, guest, byte(i), 256<<10); err != nil {
+				t.Errorf("connection %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+	for i, c := range h.Status().Traffic.Channels {
+		if c.TxFrames == 0 || c.RxFrames == 0 {
+			t.Errorf("queue %d has carried %d frames out and %d in", i, c.TxFrames, c.RxFrames)
+		}
+	}
+	vm.tell("rebind")
+	check()
+	if s := d.Status(); s.LastError != "" || s.Connections != 1 {
+		t.Errorf("%+v", s)
+	}
+}
