@@ -40,10 +40,8 @@ func readConfig(c *cobra.Command, path string) (origin, error) {
 		}
 	})
 	var err error
-	if o.values, err = o.read(); err != nil {
-		return o, err
-	}
-	return o, o.set(c.Flags(), o.values)
+	o.values, err = o.read()
+	return o, errors.Join(err, o.set(c.Flags(), o.values))
 }
 
 // read reads the file, and refuses what no command line could have.
@@ -69,6 +67,7 @@ func (o *origin) read() ([]setting, error) {
 	var values []setting
 	var errs []error
 	for _, e := range entries {
+		var good []string
 		words, err := settings.Words(e.Value)
 		switch {
 		case o.command.Flags().Lookup(e.Key) == nil, e.Key == "config", e.Key == "help":
@@ -76,8 +75,10 @@ func (o *origin) read() ([]setting, error) {
 				"unknown key %q; keys are the flags of `%s --help`", e.Key, o.command.CommandPath()))
 		case err != nil:
 			errs = append(errs, o.mistake(e.At, "%s: %w", e.Key, err))
+		default:
+			good = words
 		}
-		values = append(values, setting{e.Key, e.At, words})
+		values = append(values, setting{e.Key, e.At, good})
 	}
 	return values, errors.Join(errs...)
 }

@@ -17,44 +17,6 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
 
-func statusCommand() *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
-		Use:   "status [NAME…]",
-		Short: "Show what the hosts and I/O units on this machine are doing",
-		Long: `Show what the hosts and I/O units on this machine are doing.
-
-Without arguments it asks every one that has its socket in ` + statussock.Dir + `. ` + whichNames + `
-With --json it prints one JSON document, a list.`,
-		RunE: func(cmd *cobra.Command, names []string) error {
-			return showStatus(cmd, names, statussock.List, asJSON)
-		},
-	}
-	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
-	return c
-}
-
-// showStatus shows the status of those that are named, or of all that list
-// finds. Programs get a list also when nobody is there.
-func showStatus(cmd *cobra.Command, names []string, list func() ([]string, error), asJSON bool) error {
-	sockets, err := socketsOr(names, "status", list)
-	errs, all := []error{err}, []json.RawMessage{}
-	for _, path := range sockets {
-		raw, err := statussock.Read(cmd.Context(), path)
-		if err == nil {
-			all = append(all, raw)
-		}
-		errs = append(errs, err)
-	}
-	if asJSON {
-		return errors.Join(append(errs, printJSON(cmd.OutOrStdout(), all))...)
-	}
-	for _, raw := range all {
-		errs = append(errs, render.Status(cmd.OutOrStdout(), raw))
-	}
-	return errors.Join(errs...)
-}
-
 func statsCommand() *cobra.Command {
 	var clear, asJSON bool
 	c := &cobra.Command{

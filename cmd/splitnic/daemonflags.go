@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 
 const defaultKey = "/etc/splitnic/key.pem"
 
-// daemonFlags are the flags that both halves have and that have to be read
+// daemonFlags are the flags that both endpoints have and that have to be read
 // first. Others set the configuration at once.
 type daemonFlags struct {
 	logLevel, logFormat   string
@@ -73,14 +74,14 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 			"wake up once for this many completions, or this long after the first of them, such as 16,50us, "+
 				"where the device can (default: for each)")
 		f.IntVar(&m.MaxPools, "max-pools", 0,
-			"most pools to lend on each data channel, on request of the other half (default: two more than at the beginning)")
+			"most pools to lend on each data channel, on request of the peer (default: two more than at the beginning)")
 		f.DurationVar(&m.PoolIdle, "pool-idle", 10*time.Second,
 			"return a pool that was lent on request after it has been unused for this long")
 	})
 	inGroup(flags, reliabilityFlags, func(f *pflag.FlagSet) {
 		f.DurationVar(&m.KeepAlive, "keep-alive", 250*time.Millisecond, "interval of keep-alives on an idle session")
 		f.DurationVar(&m.PeerTimeout, "peer-timeout", time.Second,
-			"declare the other half dead after this long without traffic")
+			"declare the peer dead after this long without traffic")
 		f.DurationVar(&c.HandshakeTimeout, "handshake-timeout", 10*time.Second,
 			"time limit for opening a session, with its queue pairs")
 		f.Uint8Var(&m.Timing.Timeout, "qp-timeout", 0,
@@ -97,7 +98,7 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 	})
 }
 
-// addKeys adds the flags about keys of both halves.
+// addKeys adds the flags about keys of both endpoints.
 func addKeys(flags *pflag.FlagSet, k *daemon.Keys) {
 	inGroup(flags, securityFlags, func(f *pflag.FlagSet) {
 		f.StringVar(&k.Key, "key", defaultKey, "private key of this side, made by splitnic keygen")
@@ -120,80 +121,80 @@ func addNames(flags *pflag.FlagSet, k *daemon.Keys) {
 }
 
 // complete completes the configuration with what the flags say, and checks all
-// of it that both halves have.
+// of it that both endpoints have.
 func (d *daemonFlags) complete(c *daemon.Common) error {
 	c.Version = version
 	m := &c.Messaging
 	m.Spin, m.Moderation = c.Handlers.Spin, messaging.Moderation(d.moderation)
 	var err error
-	if m.Protection, err = parseProtection(d.protection); err != nil {
-		return err
-	}
-	return first(d.logging(c), timing(c), pools(m), d.handlers(&c.Handlers), d.latencyQueue(c), c.Keys.Check(),
+	m.Protection, err = parseProtection(d.protection)
+	return errors.Join(err, d.logging(c), timing(c), pools(m), d.handlers(&c.Handlers), d.latencyQueue(c), c.Keys.Check(),
 		between("--service-level", int(m.ServiceLevel), 0, 15, ""),
 		between("--latency-service-level", int(m.LatencyServiceLevel), 0, 15, ""))
 }
 
 func (d *daemonFlags) logging(c *daemon.Common) error {
 	c.LogJSON = d.logFormat == "json"
-	switch {
-	case c.LogLevel.UnmarshalText([]byte(d.logLevel)) != nil:
-		return exit.Usagef("--log-level %q: must be debug, info, warn or error", d.logLevel)
-	case !c.LogJSON && d.logFormat != "text":
-		return exit.Usagef("--log-format %q: must be text or json", d.logFormat)
+	var errs mistakes
+	if c.LogLevel.UnmarshalText([]byte(d.logLevel)) != nil {
+		errs.add("--log-level %q: must be debug, info, warn or error", d.logLevel)
 	}
-	return nil
+	if !c.LogJSON && d.logFormat != "text" {
+		errs.add("--log-format %q: must be text or json", d.logFormat)
+	}
+	return errors.Join(errs...)
 }
 
 func timing(c *daemon.Common) error {
 	m := &c.Messaging
-	switch {
-	case m.KeepAlive <= 0 || m.PeerTimeout <= m.KeepAlive:
-		return exit.Usagef("--peer-timeout %v must exceed --keep-alive %v, which must be above 0", m.PeerTimeout, m.KeepAlive)
-	case c.HandshakeTimeout <= 0:
-		return exit.Usagef("--handshake-timeout %v: must be above 0", c.HandshakeTimeout)
-	case m.Timing.RetryCount < 1 || m.Timing.RetryCount > 6:
-		return exit.Usagef("--qp-retries %d: must be 1 to 6; 7 would mean for ever on some devices", m.Timing.RetryCount)
-	case m.Timing.Timeout > 31:
-		return exit.Usagef("--qp-timeout %d: must be 1 to 31, or 0 for the default", m.Timing.Timeout)
+	var errs mistakes
+	if m.KeepAlive <= 0 || m.PeerTimeout <= m.KeepAlive {
+		errs.add("--peer-timeout %v must exceed --keep-alive %v, which must be above 0", m.PeerTimeout, m.KeepAlive)
 	}
-	return nil
+	if c.HandshakeTimeout <= 0 {
+		errs.add("--handshake-timeout %v: must be above 0", c.HandshakeTimeout)
+	}
+	if m.Timing.RetryCount < 1 || m.Timing.RetryCount > 6 {
+		errs.add("--qp-retries %d: must be 1 to 6; 7 would mean for ever on some devices", m.Timing.RetryCount)
+	}
+	if m.Timing.Timeout > 31 {
+		errs.add("--qp-timeout %d: must be 1 to 31, or 0 for the default", m.Timing.Timeout)
+	}
+	return errors.Join(errs...)
 }
 
 // minPools is the largest number of pools that a session begins with.
 const minPools = 3
 
 func pools(m *messaging.Config) error {
-	switch {
-	case m.PoolIdle <= 0:
-		return exit.Usagef("--pool-idle %v: must be above 0", m.PoolIdle)
-	case m.MaxPools == 0:
-		return nil
+	var errs mistakes
+	if m.PoolIdle <= 0 {
+		errs.add("--pool-idle %v: must be above 0", m.PoolIdle)
 	}
-	return between("--max-pools", m.MaxPools, minPools, messaging.MaxPools, ", or 0 for the default")
+	if m.MaxPools != 0 {
+		errs = append(errs, between("--max-pools", m.MaxPools, minPools, messaging.MaxPools, ", or 0 for the default"))
+	}
+	return errors.Join(errs...)
 }
 
 // handlers reads what is wanted of handlers. Whether this machine can have that
 // turns out later.
 func (d *daemonFlags) handlers(h *daemon.Handlers) error {
+	var errs mistakes
 	if h.Spin < 0 || h.Spin > messaging.MaxSpin {
-		return exit.Usagef("--spin %v: must be 0 to %v", h.Spin, messaging.MaxSpin)
+		errs.add("--spin %v: must be 0 to %v", h.Spin, messaging.MaxSpin)
 	}
 	if h.Number < 0 || h.Number > messaging.MaxHandlers {
-		return exit.Usagef("--handlers %d: must be 1 to %d, or 0 for the default", h.Number, messaging.MaxHandlers)
-	}
-	if err := between("--poll-budget", h.Budget, 1, messaging.MaxBudget, ""); err != nil {
-		return err
+		errs.add("--handlers %d: must be 1 to %d, or 0 for the default", h.Number, messaging.MaxHandlers)
 	}
 	switch h.IRQ = daemon.IRQAffinity(d.irqAffinity); h.IRQ {
 	case daemon.IRQOff, daemon.IRQFollow, daemon.IRQSet:
 	default:
-		return exit.Usagef("--irq-affinity %q: must be off, follow or set", d.irqAffinity)
+		errs.add("--irq-affinity %q: must be off, follow or set", d.irqAffinity)
 	}
-	if err := eachHandler("--handler-cpus", d.handlerCPUs, h.Number, cpus.Parse, &h.Spread, &h.CPUs); err != nil {
-		return err
-	}
-	return eachHandler("--handler-priority", d.priority, h.Number, parsePriority, &h.Priority, &h.Priorities)
+	return errors.Join(append(errs, between("--poll-budget", h.Budget, 1, messaging.MaxBudget, ""),
+		eachHandler("--handler-cpus", d.handlerCPUs, h.Number, cpus.Parse, &h.Spread, &h.CPUs),
+		eachHandler("--handler-priority", d.priority, h.Number, parsePriority, &h.Priority, &h.Priorities))...)
 }
 
 // eachHandler reads the value of a flag, which is for all handlers or for each
@@ -224,16 +225,17 @@ func eachHandler[T any](flag, text string, handlers int, parse func(string) (T, 
 
 // latencyQueue reads which frames are latency-sensitive.
 func (d *daemonFlags) latencyQueue(c *daemon.Common) error {
+	var errs mistakes
 	set, err := steer.ParseDSCP(d.latencyDSCP)
 	if err != nil {
-		return exit.Usagef("--latency-dscp: %w", err)
+		errs.add("--latency-dscp: %w", err)
 	}
 	classes := &steer.Classes{DSCP: set, Size: d.latencySize}
-	if err := classes.Check(); err != nil {
-		return exit.Usagef("--latency-size %d: must be 0 to %d", d.latencySize, steer.MaxSize)
+	if classes.Check() != nil {
+		errs.add("--latency-size %d: must be 0 to %d", d.latencySize, steer.MaxSize)
 	}
 	if d.latency {
 		c.Latency = classes
 	}
-	return nil
+	return errors.Join(errs...)
 }

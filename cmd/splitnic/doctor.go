@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/cpus"
+	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/tap/discard"
@@ -93,10 +95,18 @@ func (r report) print(w io.Writer) {
 type doctorFlags struct {
 	device, peer   string
 	selfTest, json bool
+	planned        plannedRole
+	report         string // file
 }
 
 // config is which device to examine, empty for all, and for which peer.
 func (f *doctorFlags) config() (device string, hint verbs.GIDHint, err error) {
+	if err := f.planned.check(); err != nil {
+		return "", hint, err
+	}
+	if f.selfTest && f.report != "" {
+		return "", hint, exit.Usagef("--self-test and --report: give one of them; see `splitnic doctor --help`")
+	}
 	if f.peer != "" {
 		if hint.Peer, err = netip.ParseAddr(f.peer); err != nil {
 			return "", hint, exit.Usagef("--peer %q: not an IP address", f.peer)
@@ -117,8 +127,18 @@ events that wake a sleeping process. Two queue pairs of the same device write to
 valid and with invalid keys. Each property has a line: yes, the device has it; no, the device is
 known not to have it, with the consequence; FAIL, the device has it and it does not work (the exit
 status is 1). The test takes some seconds, uses memory of its own only, and may run beside
-sessions.`,
+sessions.
+
+With --role it checks besides what a host or I/O unit on this machine takes: the kernel, the
+IOMMU, the I/O units of --iounit, which must accept connections, or the network card of --lan.
+
+With --report it writes all that is needed to look into a bug to one file: version, kernel,
+modules, limits, devices, netdevices, settings and the status of each process. Private keys,
+remarks and what is no setting are left out; names, addresses and fingerprints are in it.`,
 		Example: `  splitnic doctor
+  splitnic doctor --role host --iounit 10.0.0.1
+  splitnic doctor --role iounit --lan eth1
+  splitnic doctor --report splitnic-report.txt
   splitnic doctor --self-test --device mlx5_0`,
 		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -129,17 +149,32 @@ sessions.`,
 			if f.selfTest {
 				return selfTest(cmd, device, hint, f.json)
 			}
-			return examine(device, hint).tell(cmd.OutOrStdout(), f.json)
+			r := examine(cmd.Context(), device, hint, &f.planned)
+			if f.report == "" {
+				return r.tell(cmd.OutOrStdout(), f.json)
+			}
+			b := bugReport{config: "/etc/splitnic", proc: "/proc", sockets: statussock.List, doctor: r}
+			if err := b.write(cmd.Context(), f.report); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: attach it to the report of a bug; look through it before\n", f.report)
+			return err
 		},
 	}
 	c.Flags().StringVar(&f.device, "device", "", "RDMA device to examine (default: all)")
-	c.Flags().StringVar(&f.peer, "peer", "", "IP address of the other half, which the GID is chosen for")
+	c.Flags().StringVar(&f.peer, "peer", "", "IP address of the peer, which the GID is chosen for")
+	c.Flags().StringVar(&f.planned.role, "role", "", "what this machine is to be: host or iounit")
+	fixedWords(c, "role", []string{"host", "iounit"})
+	c.Flags().StringSliceVar(&f.planned.iounits, "iounit", nil, "I/O units that a host is to reach, as for splitnic host")
+	c.Flags().StringVar(&f.planned.lan, "lan", "", "network card to share, as for splitnic iounit")
+	c.Flags().StringVar(&f.planned.netns, "netns", "", "network namespace of the network card")
+	c.Flags().StringVar(&f.report, "report", "", "write everything to this new file, to attach to the report of a bug")
 	boolVar(c.Flags(), &f.selfTest, "self-test", false, "try on the devices, in loopback, what sessions rely on")
 	boolVar(c.Flags(), &f.json, "json", false, "print JSON")
 	return c
 }
 
-func examine(device string, hint verbs.GIDHint) report {
+func examine(ctx context.Context, device string, hint verbs.GIDHint, planned *plannedRole) report {
 	var r report
 	checkProcessors(&r)
 	checkPriority(&r)
@@ -147,7 +182,11 @@ func examine(device string, hint verbs.GIDHint) report {
 	checkDiscard(&r)
 	checkTUN(&r)
 	checkMemlock(&r, checkCapabilities(&r))
-	checkDevices(&r, device, hint)
+	devices := chosenDevices(&r, device)
+	for _, d := range devices {
+		checkDevice(&r, d, hint)
+	}
+	planned.examine(ctx, &r, devices)
 	return r
 }
 
@@ -262,12 +301,6 @@ func checkMemlock(r *report, ipcLock bool) {
 			"LimitMEMLOCK=infinity in the service, `ulimit -l unlimited`, or CAP_IPC_LOCK")
 	default:
 		r.ok("locked memory", "%d MiB, enough for about %d queues", limit>>20, limit/sessionMemory)
-	}
-}
-
-func checkDevices(r *report, only string, hint verbs.GIDHint) {
-	for _, d := range chosenDevices(r, only) {
-		checkDevice(r, d, hint)
 	}
 }
 

@@ -27,7 +27,7 @@ func TestErrdocIsComplete(t *testing.T) {
 	for _, e := range entries {
 		keys[e.Key] = true
 	}
-	for status := range exit.Version + 1 {
+	for status := range exit.TimedOut + 1 {
 		if !keys["exit status "+strconv.Itoa(status)] {
 			t.Errorf("exit status %d is not in %s", status, errdoc.Page)
 		}
@@ -53,7 +53,7 @@ func TestErrdocOfTheDoctor(t *testing.T) {
 	for _, d := range devices {
 		named[d.Name] = true
 	}
-	for _, f := range examine("", verbs.GIDHint{}) {
+	for _, f := range examine(t.Context(), "", verbs.GIDHint{}, &plannedRole{role: "iounit"}) {
 		if !named[f.Check] {
 			testenv.Explained(t, f.Check)
 		}
@@ -93,7 +93,7 @@ func TestErrdocOfDevices(t *testing.T) {
 	}
 }
 
-// TestErrdocOfNames looks for a half that cannot be told from its name alone.
+// TestErrdocOfNames looks for an endpoint that cannot be told from its name alone.
 func TestErrdocOfNames(t *testing.T) {
 	for name, sockets := range map[string][]string{
 		"nobody": nil,
@@ -107,4 +107,12 @@ func TestErrdocOfNames(t *testing.T) {
 			testenv.Ended(t, exit.Status(err), err.Error())
 		})
 	}
+	t.Run("neither", func(t *testing.T) {
+		there := []string{"/run/splitnic/host-sn0.sock", "/run/splitnic/iounit-7580.sock"}
+		_, err := socketAmong(func() ([]string, error) { return there, nil }, "sn1")
+		if err == nil {
+			t.Fatal("no error")
+		}
+		testenv.Ended(t, exit.Status(err), err.Error())
+	})
 }

@@ -46,7 +46,7 @@ func (f *changeFlags) config() (messaging.HandlerChange, error) {
 		ch.Handlers = append(ch.Handlers, messaging.HandlerPatch{Number: number})
 		return &ch.Handlers[len(ch.Handlers)-1]
 	}
-	err := first(
+	err := errors.Join(
 		eachNumber("assign", f.assign, func(queue int, value string) error {
 			handler, err := strconv.Atoi(value)
 			switch {
@@ -149,7 +149,7 @@ func iounitHandlersCommand() *cobra.Command {
 	}, c)
 }
 
-// handlersCommand completes the command of that name of a half. host is the name
+// handlersCommand completes the command of that name of an endpoint. host is the name
 // of the host that an I/O unit is asked about.
 func handlersCommand(role string, host func() (string, error), c *cobra.Command) *cobra.Command {
 	var f changeFlags

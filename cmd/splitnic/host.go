@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -106,50 +107,44 @@ func addHostSources(flags *pflag.FlagSet, s *daemon.Sources) {
 // config is what the flags say.
 func (f *hostFlags) config() (daemon.Host, error) {
 	h := f.set
+	var errs mistakes
 	if len(h.IOUnits) == 0 {
-		return h, exit.Usagef("--iounit is missing: the address of the I/O unit, such as --iounit 10.0.0.1")
+		errs.add("--iounit is missing: the address of the I/O unit, such as --iounit 10.0.0.1")
 	}
 	if h.Name != "" {
-		if err := daemon.CheckName("--host-name", h.Name); err != nil {
-			return h, err
-		}
+		errs = append(errs, daemon.CheckName("--host-name", h.Name))
 	}
-	if err := f.complete(&h.Common); err != nil {
-		return h, err
+	errs = append(errs, f.complete(&h.Common), f.direct.complete(&h.Direct),
+		between("--queues", h.Queues, 1, messaging.MaxQueues, ""),
+		between("--max-mtu", h.MaxMTU, protocol.MinMTU, protocol.MaxMTU, ""))
+	if h.FailBack < 0 {
+		errs.add("--fail-back %v: must be above 0, or 0 for never", h.FailBack)
 	}
-	switch {
-	case h.FailBack < 0:
-		return h, exit.Usagef("--fail-back %v: must be above 0, or 0 for never", h.FailBack)
-	case h.Standby && len(h.IOUnits) == 1:
-		return h, exit.Usagef("--standby: there is one I/O unit only; name another with --iounit")
-	case len(h.Netdevice) >= unix.IFNAMSIZ:
-		return h, exit.Usagef("--name %s: must have at most %d characters", h.Netdevice, unix.IFNAMSIZ-1)
-	case h.Latency != nil && h.Queues == messaging.MaxQueues:
-		return h, exit.Usagef("--queues %d: must be 1 to %d: with --latency-queue there can be one less", h.Queues,
-			messaging.MaxQueues)
+	if h.Standby && len(h.IOUnits) == 1 {
+		errs.add("--standby: there is one I/O unit only; name another with --iounit")
 	}
-	if err := first(f.direct.complete(&h.Direct), between("--queues", h.Queues, 1, messaging.MaxQueues, ""),
-		between("--max-mtu", h.MaxMTU, protocol.MinMTU, protocol.MaxMTU, "")); err != nil {
-		return h, err
+	if len(h.Netdevice) >= unix.IFNAMSIZ {
+		errs.add("--name %s: must have at most %d characters", h.Netdevice, unix.IFNAMSIZ-1)
+	}
+	if h.Latency != nil && h.Queues == messaging.MaxQueues {
+		errs.add("--queues %d: must be 1 to %d: with --latency-queue there can be one less", h.Queues, messaging.MaxQueues)
 	}
 	var err error
-	if h.Modes, err = parseModes("--mode", f.modes); err != nil {
-		return h, err
-	}
-	err = f.netdevice(&h)
-	return h, err
+	h.Modes, err = parseModes("--mode", f.modes)
+	errs = append(errs, err, f.netdevice(&h))
+	return h, errors.Join(errs...)
 }
 
-func (f *hostFlags) netdevice(h *daemon.Host) (err error) {
+func (f *hostFlags) netdevice(h *daemon.Host) error {
+	var errs mistakes
+	var err error
 	if f.mac != "" {
 		if h.MAC, err = protocol.ParseMAC(f.mac); err != nil {
-			return exit.Usagef("--mac: %w", err)
+			errs.add("--mac: %w", err)
 		}
 	}
 	if f.port != "tap" {
-		if err := f.vhostUser(h); err != nil {
-			return err
-		}
+		errs = append(errs, f.vhostUser(h))
 	}
 	switch {
 	case h.Plain || f.offloads == "none":
@@ -157,10 +152,10 @@ func (f *hostFlags) netdevice(h *daemon.Host) (err error) {
 		h.Offloads = vnet.AllOffloads
 	default:
 		if h.Offloads, err = vnet.ParseOffloads(f.offloads); err != nil {
-			return exit.Usagef("--offloads: %w", err)
+			errs.add("--offloads: %w", err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // vhostUser reads where the port is, and refuses what only a TAP device can have.
@@ -168,6 +163,7 @@ func (f *hostFlags) vhostUser(h *daemon.Host) (err error) {
 	if h.Port, err = vhostuser.ParseAddress(f.port); err != nil {
 		return exit.Usagef("--port %w", err)
 	}
+	var errs mistakes
 	for _, other := range []struct {
 		set  bool
 		flag string
@@ -176,8 +172,8 @@ func (f *hostFlags) vhostUser(h *daemon.Host) (err error) {
 		{h.Latency != nil, "--latency-queue"},
 	} {
 		if other.set {
-			return exit.Usagef("%s: this needs a TAP device; leave it out, or --port", other.flag)
+			errs.add("%s: this needs a TAP device; leave it out, or --port", other.flag)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -58,7 +58,7 @@ func checkFlags[T any](t *testing.T, parse func(args ...string) (T, error), base
 	}
 }
 
-// commonDefaults is the configuration that both halves have without flags.
+// commonDefaults is the configuration that both endpoints have without flags.
 func commonDefaults() daemon.Common {
 	return daemon.Common{
 		Version: version, GIDIndex: -1, Keys: daemon.Keys{Key: defaultKey},
@@ -70,7 +70,7 @@ func commonDefaults() daemon.Common {
 	}
 }
 
-// commonCases are the flags that both halves have; of returns where a
+// commonCases are the flags that both endpoints have; of returns where a
 // configuration has what is common.
 func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 	set := func(change func(c *daemon.Common)) func(*T) { return func(v *T) { change(of(v)) } }

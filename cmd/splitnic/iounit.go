@@ -110,38 +110,35 @@ func addUnitSources(flags *pflag.FlagSet, s *daemon.Sources) {
 // config is what the flags say.
 func (f *iounitFlags) config() (daemon.IOUnit, error) {
 	u := f.set
+	var errs mistakes
+	var err error
 	if u.LAN == "" {
-		return u, exit.Usagef("--lan is missing: the network card to share, such as --lan eth1")
+		errs.add("--lan is missing: the network card to share, such as --lan eth1")
+	} else if u.Kind, u.NIC, err = lan.ParseSpec(u.LAN); err != nil {
+		errs.add("--lan: %w", err)
 	}
 	if u.Name != "" {
-		if err := daemon.CheckName("--name", u.Name); err != nil {
-			return u, err
-		}
+		errs = append(errs, daemon.CheckName("--name", u.Name))
 	}
-	var err error
-	if u.Kind, u.NIC, err = lan.ParseSpec(u.LAN); err != nil {
-		return u, exit.Usagef("--lan: %w", err)
+	if u.Kind == lan.VhostUser && u.NetNS != "" {
+		errs.add("--netns: the ports of a switch in user space are in no network namespace; leave it out")
 	}
-	switch {
-	case u.Kind == lan.VhostUser && u.NetNS != "":
-		return u, exit.Usagef("--netns: the ports of a switch in user space are in no network namespace; leave it out")
-	case u.Queues < 0 || u.Queues > messaging.MaxQueues:
-		return u, exit.Usagef("--queues %d: must be 1 to %d, or 0 for the default", u.Queues, messaging.MaxQueues)
-	case u.MaxHosts < 1:
-		return u, exit.Usagef("--max-hosts %d: must be at least 1", u.MaxHosts)
+	if u.Queues < 0 || u.Queues > messaging.MaxQueues {
+		errs.add("--queues %d: must be 1 to %d, or 0 for the default", u.Queues, messaging.MaxQueues)
 	}
-	if err := first(f.complete(&u.Common), between("--direct-after", u.DirectAfter, 0, maxDirectAfter, ""),
-		between("--direct-peers", u.DirectPeers, 1, maxDirectPeers, "")); err != nil {
-		return u, err
+	if u.MaxHosts < 1 {
+		errs.add("--max-hosts %d: must be at least 1", u.MaxHosts)
 	}
+	common := f.complete(&u.Common)
+	errs = append(errs, common, between("--direct-after", u.DirectAfter, 0, maxDirectAfter, ""),
+		between("--direct-peers", u.DirectPeers, 1, maxDirectPeers, ""))
 	if u.Kind == lan.VhostUser {
 		u.Latency = nil // no queue of a switch's is for such frames
 	}
-	if u.Modes, err = parseModes("--modes", f.modes); err != nil {
-		return u, err
+	if u.Modes, err = parseModes("--modes", f.modes); err == nil && common == nil { // on which it depends
+		u.MaxMemory, err = f.memory(&u)
 	}
-	u.MaxMemory, err = f.memory(&u)
-	return u, err
+	return u, errors.Join(append(errs, err)...)
 }
 
 // memory is what --max-memory says, 0 for no limit. It has to be enough for one

@@ -18,7 +18,7 @@ func keygenCommand() *cobra.Command {
 		Short: "Make a private key, and print the fingerprint that the other side has to trust",
 		Long: `Make a private key, and print the fingerprint that the other side has to trust.
 
-Run it on both machines, then start each half with --trust and the fingerprint
+Run it on both machines, then start each endpoint with --trust and the fingerprint
 of the other one. If the key exists already, its fingerprint is printed.`,
 		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {

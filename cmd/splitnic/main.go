@@ -40,23 +40,15 @@ func rootCommand() *cobra.Command {
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-	}, hostCommand(), iounitCommand(), keygenCommand(), doctorCommand(), statusCommand(), statsCommand(), resetCommand(),
-		reloadCommand(), benchCommand(), versionCommand(), manCommand())
+	}, hostCommand(), iounitCommand(), keygenCommand(), doctorCommand(), checkCommand(),
+		completing(statusCommand(), true), completing(topCommand(), true), completing(waitCommand(), true),
+		completing(statsCommand(), false), completing(resetCommand(), false), completing(reloadCommand(), true),
+		benchCommand(), versionCommand(), manCommand())
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return exit.Usagef("%w; see `%s --help`", err, c.CommandPath())
 	})
 	root.SetHelpFunc(help)
 	return root
-}
-
-// atMost is for commands with so many arguments or fewer.
-func atMost(n int) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if len(args) > n {
-			return exit.Usagef("unexpected argument %q%s; see `%s --help`", args[n], meant(c, args[n]), c.CommandPath())
-		}
-		return nil
-	}
 }
 
 // group makes c a command that is only there for its subcommands: alone it

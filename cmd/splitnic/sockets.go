@@ -6,29 +6,36 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/statussock"
 )
 
-// whichNames is about the names that socketPath knows.
+// whichNames is about the names that socketAmong knows.
 const whichNames = `NAME
-is that of a host's netdevice, such as sn0, that of a socket there, such as iounit-7580,
-or a path.`
+is that of a host's netdevice, such as sn0, the port of an I/O unit, that of a socket
+there, such as iounit-7580, or a path.`
 
 const whichHost = `NAME is the name that the netdevice was made with, or the path of the host's status
 socket. It can be left out where there is one host only.`
 
 // socketsOr returns the sockets that were named for a command, or else those of
-// every host and I/O unit on this machine.
+// every host and I/O unit on this machine. Those that are found are returned beside
+// an error about the others.
 func socketsOr(named []string, command string, list func() ([]string, error)) ([]string, error) {
 	if len(named) > 0 {
-		paths := make([]string, 0, len(named))
+		var paths []string
+		var errs []error
 		for _, name := range named {
-			paths = append(paths, socketPath("host", name))
+			path, err := socketAmong(list, name)
+			if err == nil {
+				paths = append(paths, path)
+			}
+			errs = append(errs, err)
 		}
-		return paths, nil
+		return paths, errors.Join(errs...)
 	}
 	sockets, err := list()
 	if err == nil && len(sockets) == 0 {
@@ -36,6 +43,34 @@ func socketsOr(named []string, command string, list func() ([]string, error)) ([
 			fmt.Errorf("no host or I/O unit runs on this machine, or it has its socket elsewhere: splitnic %s SOCKET", command))
 	}
 	return sockets, err
+}
+
+// socketAmong finds the socket that a user means among those in /run/splitnic: a
+// host's by the name of its netdevice, or else an I/O unit's by its port. A path
+// need not be among them.
+func socketAmong(list func() ([]string, error), name string) (string, error) {
+	host, unit := socketPath("host", name), socketPath("iounit", name)
+	if filepath.Dir(host) != statussock.Dir {
+		return host, nil
+	}
+	sockets, err := list()
+	switch {
+	case err != nil:
+		return "", err
+	case slices.Contains(sockets, host):
+		return host, nil
+	case slices.Contains(sockets, unit):
+		return unit, nil
+	}
+	var there []string
+	for _, path := range sockets {
+		there = append(there, strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)))
+	}
+	if len(there) == 0 {
+		there = []string{"none"}
+	}
+	return "", exit.With(exit.Missing, fmt.Errorf("%w %q on this machine; there are: %s",
+		statussock.ErrNobody, name, strings.Join(there, ", ")))
 }
 
 // socketPath is the socket that a user means: its path, what it is called in

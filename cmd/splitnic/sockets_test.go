@@ -3,9 +3,8 @@ package main
 import (
 	"bytes"
 	"path/filepath"
+	"slices"
 	"testing"
-
-	"github.com/spf13/cobra"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/statussock"
@@ -43,15 +42,37 @@ func TestSocketPath(t *testing.T) {
 	}
 }
 
-// TestStatusOfNobody asks for the status where no half runs.
+// TestSocketAmong finds hosts by their netdevices, I/O units by their ports, and
+// neither by a name that nothing has.
+func TestSocketAmong(t *testing.T) {
+	there := []string{statussock.Path("host-sn0"), statussock.Path("iounit-7580"), statussock.Path("iounit-sn0")}
+	for name, want := range map[string]string{
+		"sn0": there[0], "7580": there[1], "iounit-sn0": there[2], "./x": "./x", "/tmp/x": "/tmp/x",
+		"sn1": "", "7581": "", "iounit-7581": "", statussock.Path("host-sn1"): "",
+	} {
+		got, err := socketAmong(func() ([]string, error) { return there, nil }, name)
+		if got != want || (err == nil) != (want != "") || err != nil && exit.Status(err) != exit.Missing {
+			t.Errorf("%s is %q, %v; want %q", name, got, err, want)
+		}
+	}
+}
+
+// TestSocketsOr goes on with those that there are.
+func TestSocketsOr(t *testing.T) {
+	there := []string{statussock.Path("host-sn0"), statussock.Path("iounit-7580")}
+	got, err := socketsOr([]string{"sn0", "sn1", "7580"}, "status", func() ([]string, error) { return there, nil })
+	if !slices.Equal(got, there) || exit.Status(err) != exit.Missing {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestStatusOfNobody asks for the status where nothing runs.
 func TestStatusOfNobody(t *testing.T) {
 	nobody := func() ([]string, error) { return nil, nil }
 	for _, names := range [][]string{nil, {filepath.Join(t.TempDir(), "x.sock")}} {
 		var out bytes.Buffer
-		c := &cobra.Command{}
-		c.SetOut(&out)
-		c.SetContext(t.Context())
-		if err := showStatus(c, names, nobody, true); exit.Status(err) != exit.Missing || out.String() != "[]\n" {
+		f := statusFlags{json: true}
+		if err := f.show(t.Context(), &out, names, nobody); exit.Status(err) != exit.Missing || out.String() != "[]\n" {
 			t.Errorf("%q: %q, %v", names, out.String(), err)
 		}
 	}

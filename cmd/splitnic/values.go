@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
@@ -110,7 +111,7 @@ func parseModes(flag string, names []string) ([]protocol.Mode, error) {
 
 // addProtection adds the flag of that name.
 func addProtection(f *pflag.FlagSet, p *string) {
-	f.StringVar(p, "protection", "", "what bounds the writes of the other half to the memory that it is lent: "+
+	f.StringVar(p, "protection", "", "what bounds the writes of the peer to the memory that it is lent: "+
 		protectionNames()+" (default: window where the device enforces the bounds of memory windows, else region)")
 }
 
@@ -184,6 +185,11 @@ func parsePriority(text string) (int, error) {
 	return n, nil
 }
 
+// mistakes are those in a configuration; nil where there is none.
+type mistakes []error
+
+func (m *mistakes) add(format string, args ...any) { *m = append(*m, exit.Usagef(format, args...)) }
+
 // between refuses a number that is out of range.
 func between(flag string, n, least, most int, otherwise string) error {
 	if n < least || n > most {
@@ -192,12 +198,12 @@ func between(flag string, n, least, most int, otherwise string) error {
 	return nil
 }
 
-// first is the first error.
-func first(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
+// atMost is for commands with so many arguments or fewer.
+func atMost(n int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) > n {
+			return exit.Usagef("unexpected argument %q%s; see `%s --help`", args[n], meant(c, args[n]), c.CommandPath())
 		}
+		return nil
 	}
-	return nil
 }

@@ -17,6 +17,7 @@ const (
 	CommandFailover   = "failover"
 	CommandHandlers   = "handlers"
 	CommandReload     = "reload"
+	CommandWait       = "wait"
 )
 
 func hostCommands(h *host.Host, queues int) []statussock.Command {
@@ -34,6 +35,7 @@ func hostCommands(h *host.Host, queues int) []statussock.Command {
 			}
 			return h.Failover(ctx, addr)
 		}},
+		waitCommand(h.Status, h.Changed),
 		{Name: CommandReset, Run: func(ctx context.Context) (any, error) { return struct{}{}, h.Reset(ctx) }},
 	}
 }

@@ -1,5 +1,5 @@
-// Package daemon runs a half of splitnic, by a configuration that says
-// everything: it opens what the half works with, puts it together, serves its
+// Package daemon runs an endpoint of splitnic, by a configuration that says
+// everything: it opens what the endpoint works with, puts it together, serves its
 // status and metrics, and reloads.
 package daemon
 
@@ -15,10 +15,10 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Common is the configuration that both halves have.
+// Common is the configuration that both endpoints have.
 type Common struct {
 	Version string // of this program
-	Name    string // that the other half knows this one by; empty for the default
+	Name    string // that the peer knows this one by; empty for the default
 
 	LogLevel slog.Level
 	LogJSON  bool

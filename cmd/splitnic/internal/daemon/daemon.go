@@ -55,7 +55,7 @@ func (c *Common) open() (*verbs.Context, error) {
 	return device, err
 }
 
-// CheckName refuses a name that the other half would refuse.
+// CheckName refuses a name that the peer would refuse.
 func CheckName(flag, name string) error {
 	if !session.ValidName(name) {
 		return exit.Usagef("%s: %q is not possible: must be 1 to 253 letters, digits, '.', '_' or '-'", flag, name)

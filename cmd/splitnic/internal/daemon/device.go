@@ -77,7 +77,7 @@ func QPTimeout(dev *verbs.Context, wanted uint8) uint8 {
 	return wanted
 }
 
-// DefaultQueues is how many data channels a half uses by default: one
+// DefaultQueues is how many data channels an endpoint uses by default: one
 // for each completion vector, as long as its two threads find a processor.
 func DefaultQueues(vectors int) int {
 	return max(1, min(vectors, runtime.NumCPU()/4, messaging.MaxQueues))

@@ -125,28 +125,39 @@ func (c *IOUnit) serveHosts(
 // openCard finds the network card and makes it this process's, until claim is
 // closed.
 func (c *IOUnit) openCard() (card *lan.Card, claim io.Closer, err error) {
-	if card, err = lan.NewCard(c.LAN, c.NetNS); err != nil {
+	if card, _, err = FindCard(c.LAN, c.NetNS); err != nil {
 		return nil, nil, err
-	}
-	info, err := card.Info()
-	if err != nil {
-		return nil, nil, exit.With(exit.Missing, fmt.Errorf("--lan %s: %w", c.LAN, err))
 	}
 	if c.Kind == lan.VhostUser {
 		return card, noClaim{}, nil // each socket has one owner
-	}
-	if err := info.Suits(c.Kind); err != nil {
-		status := exit.Usage
-		if errors.Is(err, syscall.EBUSY) {
-			status = exit.AddressInUse
-		}
-		return nil, nil, exit.With(status, fmt.Errorf("--lan %s: %w", c.LAN, err))
 	}
 	if err := c.checkCapability(); err != nil {
 		return nil, nil, err
 	}
 	claim, err = claimCard(statussock.Dir, c.NIC, c.NetNS)
 	return card, claim, err
+}
+
+// FindCard looks up the network card of --lan, and finds what is against sharing it.
+func FindCard(spec, netns string) (card *lan.Card, info lan.Info, err error) {
+	if card, err = lan.NewCard(spec, netns); err != nil {
+		return nil, info, err
+	}
+	if info, err = card.Info(); err != nil {
+		return nil, info, exit.With(exit.Missing, fmt.Errorf("--lan %s: %w", spec, err))
+	}
+	kind, _, err := lan.ParseSpec(spec)
+	if err != nil || kind == lan.VhostUser {
+		return card, info, err
+	}
+	if err := info.Suits(kind); err != nil {
+		status := exit.Usage
+		if errors.Is(err, syscall.EBUSY) {
+			status = exit.AddressInUse
+		}
+		return nil, info, exit.With(status, fmt.Errorf("--lan %s: %w", spec, err))
+	}
+	return card, info, nil
 }
 
 // noClaim is the claim on what needs none.
@@ -235,7 +246,20 @@ func loadPolicy(path string) (*policy.Policy, error) {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
 		return nil, fmt.Errorf("--policy: %w", err) // no mistake in it
 	case err != nil:
-		return nil, exit.Usagef("--policy: %w", err)
+		return nil, each(err, func(err error) error { return exit.Usagef("--policy: %w", err) })
 	}
 	return p, nil
+}
+
+// each wraps each of errors that may have been joined.
+func each(err error, wrap func(error) error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return wrap(err)
+	}
+	var errs []error
+	for _, err := range joined.Unwrap() {
+		errs = append(errs, wrap(err))
+	}
+	return errors.Join(errs...)
 }

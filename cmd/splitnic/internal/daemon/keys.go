@@ -62,14 +62,21 @@ func (k *Keys) load() (*session.Security, error) {
 }
 
 func (k *Keys) read() (*session.Security, error) {
-	key, err := session.LoadKey(k.Key)
-	if err != nil {
+	key, keyErr := session.LoadKey(k.Key)
+	trust, err := k.trust()
+	if err = errors.Join(keyErr, err); err != nil {
 		return nil, err
 	}
+	return session.NewSecurity(key, k.Cert, trust)
+}
+
+// trust reads whom this side trusts.
+func (k *Keys) trust() (*session.Trust, error) {
 	trust, err := k.entries()
 	if err != nil {
 		return nil, err
 	}
+	var errs []error
 	for _, file := range []struct {
 		path string
 		add  func(string) error
@@ -77,9 +84,7 @@ func (k *Keys) read() (*session.Security, error) {
 		if file.path == "" {
 			continue
 		}
-		if err := file.add(file.path); err != nil {
-			return nil, err
-		}
+		errs = append(errs, file.add(file.path))
 	}
-	return session.NewSecurity(key, k.Cert, trust)
+	return trust, errors.Join(errs...)
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -30,7 +29,7 @@ func caps(numbers ...int) capSet {
 	return s
 }
 
-// privileges are what a half needs for as long as it runs: every session makes
+// privileges are what an endpoint needs for as long as it runs: every session makes
 // queue pairs and registers memory, and on an I/O unit a LAN interface as well.
 type privileges struct {
 	caps capSet
@@ -39,7 +38,7 @@ type privileges struct {
 	files, dirs []string
 }
 
-// privileges of both halves.
+// privileges of both endpoints.
 func (c *Common) privileges() privileges {
 	p := privileges{
 		caps:  caps(unix.CAP_NET_ADMIN, unix.CAP_IPC_LOCK, unix.CAP_SYS_NICE),
@@ -83,8 +82,7 @@ func (c *IOUnit) privileges() privileges {
 	p.files = append(p.files, c.Policy)
 	p.dirs = append(p.dirs, statussock.Dir) // the lock of the card
 	if c.Kind == lan.VhostUser {
-		dir, _, _ := strings.Cut(c.NIC, ",")
-		p.dirs = append(p.dirs, dir)
+		p.dirs = append(p.dirs, lan.SwitchDir(c.NIC))
 	}
 	if lowPort(c.Listen) {
 		p.caps |= caps(unix.CAP_NET_BIND_SERVICE)

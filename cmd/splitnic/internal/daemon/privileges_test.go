@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,6 +48,10 @@ func TestPrivileges(t *testing.T) {
 		if c.got != c.want {
 			t.Errorf("%s: %#x instead of %#x", name, c.got, c.want)
 		}
+	}
+	c := IOUnit{Kind: lan.VhostUser, NIC: "/run/switch,client,mtu=9000"}
+	if dirs := c.privileges().dirs; !slices.Contains(dirs, "/run/switch") {
+		t.Errorf("directories for the sockets of a switch: %q", dirs)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// reloader reads again, while a half runs, what says who it is, whom it trusts,
+// reloader reads again, while an endpoint runs, what says who it is, whom it trusts,
 // and what hosts may do: the files that Sources name, and these names where they
 // are in the configuration file. Everything is read before anything changes;
 // with a mistake in one of them nothing does.

@@ -22,7 +22,8 @@ const (
 	Permission   = 4 // a capability or a limit
 	Keys         = 5 // no key, or a peer that is not trusted
 	AddressInUse = 6 // the port or the name is taken
-	Version      = 7 // the other half speaks another version
+	Version      = 7 // the peer speaks another version
+	TimedOut     = 8 // what was waited for has not come about in time
 )
 
 // Error is an error with the status to end with.

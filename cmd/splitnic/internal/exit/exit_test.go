@@ -34,6 +34,7 @@ func TestExitStatus(t *testing.T) {
 		{fmt.Errorf("%w: %w", tap.ErrExists, unix.EBUSY), AddressInUse},
 		{tap.ErrExists, AddressInUse}, // of a plain device
 		{&session.VersionError{}, Version},
+		{With(TimedOut, statussock.ErrNobody), TimedOut},
 	} {
 		wrapped := c.err
 		if wrapped != nil {

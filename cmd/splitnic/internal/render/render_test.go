@@ -34,11 +34,7 @@ func TestPrintHandlers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var out bytes.Buffer
-		if err := Status(&out, raw); err != nil {
-			t.Fatal(err)
-		}
-		return out.String()
+		return details(t, raw)
 	}
 	expect := func(words ...string) {
 		t.Helper()
@@ -140,19 +136,30 @@ func TestPrintHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
-	if err := Status(&out, raw); err != nil {
-		t.Fatal(err)
-	}
+	text := details(t, raw)
 	for _, want := range []string{
 		"indicate", "all multicast, 1 further", "VLANs", "promiscuous mode on", "denied",
 		"4711 asked for", "256×2048, 32×65535 (asked for) lent", "3.0 MiB", "23 frames",
 		"keys void 25µs after", "at most 70µs, in 4 batches", "no handler, completion",
 	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the status does not say %q:\n%s", want, &out)
+		if !strings.Contains(text, want) {
+			t.Errorf("the status does not say %q:\n%s", want, text)
 		}
 	}
+}
+
+// details is what people see of a status in JSON with -v.
+func details(t *testing.T, raw json.RawMessage) string {
+	t.Helper()
+	s, err := Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Details(&out, []Status{s}); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
 }
 
 // TestPrintHostDirect says why a host has no direct connections, or which it has.

@@ -1,4 +1,4 @@
-// Package render shows people what the halves answer.
+// Package render shows people what the endpoints answer.
 package render
 
 import (
@@ -18,29 +18,46 @@ import (
 	"github.com/splitnic/splitnic/vhostuser"
 )
 
-// Status prints the status of one daemon.
-func Status(w io.Writer, raw json.RawMessage) error {
+// Status is the status of one daemon: of a host, or of an I/O unit.
+type Status struct {
+	Host *daemon.HostStatus
+	Unit *daemon.UnitStatus
+}
+
+// Parse reads what a daemon has answered.
+func Parse(raw json.RawMessage) (s Status, err error) {
 	var head struct {
 		Role string `json:"role"`
 	}
-	if err := json.Unmarshal(raw, &head); err != nil {
-		return fmt.Errorf("status: %w", err)
+	if err = json.Unmarshal(raw, &head); err != nil {
+		return s, fmt.Errorf("status: %w", err)
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	defer tw.Flush()
 	if head.Role == "host" {
-		var s daemon.HostStatus
-		if err := json.Unmarshal(raw, &s); err != nil {
-			return fmt.Errorf("status: %w", err)
+		s.Host = new(daemon.HostStatus)
+		err = json.Unmarshal(raw, s.Host)
+	} else {
+		s.Unit = new(daemon.UnitStatus)
+		err = json.Unmarshal(raw, s.Unit)
+	}
+	if err != nil {
+		return Status{}, fmt.Errorf("status: %w", err)
+	}
+	return s, nil
+}
+
+// Details prints everything about the daemons.
+func Details(w io.Writer, all []Status) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, s := range all {
+		if s.Host != nil {
+			printHost(tw, s.Host)
+		} else {
+			printUnit(tw, s.Unit)
 		}
-		printHost(tw, &s)
-		return nil
+		if err := tw.Flush(); err != nil { // columns are each daemon's own
+			return err
+		}
 	}
-	var s daemon.UnitStatus
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return fmt.Errorf("status: %w", err)
-	}
-	printUnit(tw, &s)
 	return nil
 }
 
@@ -136,7 +153,7 @@ func poolsText(pools []messaging.Pool) string {
 	return strings.Join(text, ", ")
 }
 
-// printProtection says what bounds the other half to the memory that it is
+// printProtection says what bounds the peer to the memory that it is
 // lent.
 func printProtection(w io.Writer, indent string, p messaging.Protecting) {
 	fmt.Fprintf(w, "%sprotection\t%s: %s; %s\n", indent, p.Name, p.Name.Description(), p.Why)

@@ -176,7 +176,7 @@ func dropped(h *iounit.HostStatus, direction string) string {
 	var all []string
 	counts := h.Counts()
 	for i, c := range iounit.HostCounters() {
-		if c.Direction == direction && strings.HasPrefix(c.Help, "dropped: ") && counts[i] > 0 {
+		if c.Direction == direction && isDrop(c) && counts[i] > 0 {
 			all = append(all, fmt.Sprintf("%d %s", counts[i], strings.ReplaceAll(c.Part, "_", " ")))
 		}
 	}

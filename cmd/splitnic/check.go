@@ -1,0 +1,169 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+)
+
+func checkCommand() *cobra.Command {
+	return group(&cobra.Command{
+		Use:   "check",
+		Short: "Check a configuration file without a device",
+		Long: `Check a configuration file and what it names, such as a policy, as the start of a host
+or I/O unit does, without a device and without changing anything.`,
+	}, checkOf("host", func() (func(*pflag.FlagSet), func() (daemon.Sources, error)) {
+		var f hostFlags
+		return f.add, func() (daemon.Sources, error) {
+			h, err := f.config()
+			return daemon.Sources{Keys: h.Keys}, err
+		}
+	}), checkOf("iounit", func() (func(*pflag.FlagSet), func() (daemon.Sources, error)) {
+		var f iounitFlags
+		return f.add, func() (daemon.Sources, error) {
+			u, err := f.config()
+			return daemon.Sources{Keys: u.Keys, Policy: u.Policy}, err
+		}
+	}))
+}
+
+// roleFlags returns what adds a role's flags, and what makes of them a configuration, of
+// which the files are left to read.
+type roleFlags func() (add func(*pflag.FlagSet), config func() (daemon.Sources, error))
+
+// checkOf is the command for one role.
+func checkOf(role string, flags roleFlags) *cobra.Command {
+	noKeys := false
+	c := &cobra.Command{
+		Use:   role + " FILE",
+		Short: "Check the configuration file of `splitnic " + role + " --config FILE`",
+		Long: "Check the configuration file of `splitnic " + role + " --config FILE`" + `, with the files that it names:
+keys, trust and policy. It prints FILE: ok, or a line for each mistake with the file and the
+line where it is, and then ends with status 1. No device is looked at.`,
+		Example: "  splitnic check " + role + " /etc/splitnic/" + role + ".yaml\n" +
+			"  splitnic check " + role + " --no-keys " + role + ".yaml    # where the private key is not",
+		Args: atMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return exit.Usagef("the file is missing; see `%s --help`", cmd.CommandPath())
+			}
+			add, config := flags()
+			c := &cobra.Command{Use: role}
+			group(&cobra.Command{Use: cmd.Root().Name()}, c)
+			add(c.Flags())
+			o, err := readConfig(c, args[0])
+			if err == nil || o.values != nil { // otherwise nothing of it was read
+				sources, configErr := config()
+				err = errors.Join(err, configErr, sources.Check(!noKeys))
+			}
+			found := o.locate(err)
+			if len(found) == 0 {
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", args[0])
+				return err
+			}
+			for _, line := range found {
+				fmt.Fprintln(cmd.OutOrStdout(), line)
+			}
+			return exit.With(exit.Failure, fmt.Errorf("check: %s has mistakes", args[0]))
+		},
+	}
+	boolVar(c.Flags(), &noKeys, "no-keys", false, "leave out the private key and the certificate, as on another machine")
+	return c
+}
+
+// located matches a mistake that says where it is, behind the flag of that file.
+var located = regexp.MustCompile(`^(?:--(?:config|policy):? )?([^\s-][^:]*:\d+: .*)$`)
+
+// ofFlag matches a mistake in the value of a flag.
+var ofFlag = regexp.MustCompile(`^--([a-z-]+)`)
+
+// locate returns a line for each of the errors that were joined, with the file and the line
+// where it is. A flag that the file has a bad value for is as if it were missing: what
+// follows from that is left out.
+func (o *origin) locate(err error) (lines []string) {
+	told := map[string]bool{} // lines of the file
+	add := func(line string) {
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	for _, err := range flat(err) {
+		text := strings.ReplaceAll(err.Error(), "\n", "; ")
+		if m := located.FindStringSubmatch(text); m != nil {
+			told[m[1][:strings.Index(m[1], ": ")]] = true
+			add(m[1])
+			continue
+		}
+		at := o.path
+		if s := o.meant(text); s != nil {
+			at = fmt.Sprintf("%s:%d", o.path, s.at.GetToken().Position.Line)
+		}
+		if !told[at] {
+			add(at + ": " + text)
+		}
+	}
+	slices.SortStableFunc(lines, func(a, b string) int { return cmp.Compare(o.number(a), o.number(b)) })
+	return lines
+}
+
+// number is the line of the file that a mistake is in, 0 for none, and more than it has for
+// another file.
+func (o *origin) number(mistake string) (n int) {
+	if !strings.HasPrefix(mistake, o.path+":") {
+		return math.MaxInt
+	}
+	_, _ = fmt.Sscanf(mistake[len(o.path):], ":%d:", &n) // 0 where there is no number
+	return n
+}
+
+// meant is the entry of the file that an error is about: that of the flag which it begins
+// with, or that with the name of the file in it. It is nil if there is none.
+func (o *origin) meant(text string) *setting {
+	flag := ofFlag.FindStringSubmatch(text)
+	for i := range o.values {
+		s := &o.values[i]
+		if flag != nil {
+			if s.key == flag[1] {
+				return s
+			}
+			continue
+		}
+		switch s.key {
+		case "key", "cert", "ca", "trust-file", "revoked":
+			if len(s.words) == 1 && strings.Contains(text, s.words[0]) {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// flat returns the errors of which one was joined.
+func flat(err error) (all []error) {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		// Somebody gave all of them a status, or said what they are about.
+		var with exit.Error
+		if errors.As(err, &with) && with.Error() == err.Error() {
+			return flat(with.Err)
+		}
+		return []error{err}
+	}
+	for _, err := range joined.Unwrap() {
+		all = append(all, flat(err)...)
+	}
+	return all
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// checked is what `splitnic check` prints of files, of which x.yaml is the configuration.
+// Their directory is left out.
+func checked(t *testing.T, role string, files map[string]string, args ...string) (string, error) {
+	t.Helper()
+	dir := t.TempDir() + "/"
+	for name, text := range files {
+		if err := os.WriteFile(dir+name, []byte(strings.ReplaceAll(text, "DIR/", dir)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	root := rootCommand()
+	root.SetArgs(append([]string{"check", role, dir + "x.yaml"}, args...))
+	root.SetOut(&out)
+	err := root.ExecuteContext(t.Context())
+	return strings.ReplaceAll(out.String(), dir, ""), err
+}
+
+// keyFile is the text of a private key.
+func keyFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "key.pem")
+	if err := execute(t, "keygen", "--out", path); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestCheck has each mistake found, with the file and the line, and nothing else.
+func TestCheck(t *testing.T) {
+	key := keyFile(t)
+	k, err := session.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := k.Fingerprint().String()
+	const keys = "key: DIR/key.pem\ntrust-file: DIR/trust\n"
+	for _, c := range []struct {
+		name, role string
+		files      map[string]string
+		args       []string
+		want       []string // beginnings of the lines
+	}{
+		{"host", "host", map[string]string{"x.yaml": "iounit: a\n" + keys, "key.pem": key, "trust": peer}, nil, nil},
+		{"I/O unit", "iounit", map[string]string{"x.yaml": "lan: eth1\npolicy: DIR/p\n" + keys, "key.pem": key,
+			"trust": "alpha=" + peer, "p": "hosts:\n  alpha: {vlans: [5]}\n"}, nil, nil},
+		{"several", "host", map[string]string{"x.yaml": "queues: 0\nmax-mtu: 20\nmode: [imm, odd]\nstandby: perhaps\n" +
+			"colour: red\n\nlog-level: loud\nqp-retries: 9\nmac: 5\noffloads: [all, some]\ninsecure: yes\n"}, nil, []string{
+			"x.yaml: --iounit is missing", "x.yaml:1: --queues 0", "x.yaml:2: --max-mtu 20", "x.yaml:3: --mode: ",
+			"x.yaml:4: standby: ", "x.yaml:5: unknown key \"colour\"; keys are the flags of `splitnic host --help`",
+			`x.yaml:7: --log-level "loud"`, "x.yaml:8: --qp-retries 9", "x.yaml:9: --mac: ", "x.yaml:10: --offloads: "}},
+		{"a bad value is not missing", "host", map[string]string{"x.yaml": "insecure: yes\niounit: [a, ~]\n"}, nil,
+			[]string{`x.yaml:2: iounit: must be a word`}},
+		{"policy", "iounit", map[string]string{"x.yaml": "lan: tap:br0\ninsecure: yes\npolicy: DIR/p\n",
+			"p": "default: {max-queues: 0}\nhosts:\n  alpha:\n    max-queues: many\n    vlans: [5]\n    colour: red\n"}, nil,
+			[]string{`p:1: default: max-queues: `, `p:4: host alpha: max-queues: `, `p:6: host alpha: unknown key "colour"`}},
+		{"no policy", "iounit", map[string]string{"x.yaml": "lan: tap:br0\n\npolicy: DIR/p\ninsecure: yes"}, nil,
+			[]string{`x.yaml:3: --policy: `}},
+		{"files of keys", "host", map[string]string{"x.yaml": "iounit: a\n" + keys + "revoked: DIR/r\nca: DIR/none\n",
+			"trust": "x\n" + peer + "\nalpha\n", "r": "\n\ny"}, nil,
+			[]string{"x.yaml:2: ", "x.yaml:5: ", "trust:1: ", "trust:3: ", "r:3: "}},
+		{"without keys", "host", map[string]string{"x.yaml": "iounit: a\n" + keys, "trust": peer},
+			[]string{"--no-keys"}, nil},
+		{"trust without keys", "host", map[string]string{"x.yaml": "iounit: a\n" + keys, "trust": "x"},
+			[]string{"--no-keys"}, []string{"trust:1: "}},
+		{"the trust in the file", "host", map[string]string{"x.yaml": "iounit: a\nkey: DIR/key.pem\ntrust: [x]\n",
+			"key.pem": key}, nil, []string{"x.yaml:3: --trust: "}},
+		{"no YAML", "host", map[string]string{"x.yaml": "iounit: a: b\n"}, []string{"--no-keys"},
+			[]string{"x.yaml:1: not YAML"}},
+		{"no file", "host", nil, []string{"--no-keys"}, []string{"x.yaml: --config: "}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := checked(t, c.role, c.files, c.args...)
+			if c.want == nil {
+				if err != nil || got != "x.yaml: ok\n" {
+					t.Errorf("%q, %v", got, err)
+				}
+				return
+			}
+			lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
+			good := exit.Status(err) == exit.Failure && len(lines) == len(c.want)
+			for i := range c.want {
+				good = good && strings.HasPrefix(lines[i], c.want[i])
+			}
+			if !good {
+				t.Errorf("%v:\n%s\nwant\n%s", err, got, strings.Join(c.want, "\n"))
+			}
+			if err != nil {
+				testenv.Ended(t, exit.Status(err), err.Error())
+			}
+		})
+	}
+}
+
+func TestCheckMistakes(t *testing.T) {
+	for line, want := range map[string]string{
+		"check host":         "the file is missing; see `splitnic check host --help`",
+		"check hots x.yaml":  `unknown command "hots" (did you mean host?)`,
+		"check iounit x y":   `unexpected argument "y"`,
+		"check host x --key": "unknown flag: --key",
+	} {
+		err := execute(t, strings.Fields(line)...)
+		if exit.Status(err) != exit.Usage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", line, err, want)
+			continue
+		}
+		testenv.Ended(t, exit.Usage, err.Error())
+	}
+	if err := execute(t, "check"); err != nil { // its help
+		t.Error(err)
+	}
+}

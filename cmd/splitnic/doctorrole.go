@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/verbs"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// plannedRole are the flags of `splitnic doctor` about what this machine is to be.
+type plannedRole struct {
+	role, lan, netns string
+	iounits          []string
+}
+
+// check refuses what goes with no role, or another one.
+func (p *plannedRole) check() error {
+	var errs mistakes
+	switch p.role {
+	case "", "host", "iounit":
+	default:
+		errs.add("--role %q: must be host or iounit", p.role)
+	}
+	if len(p.iounits) > 0 && p.role != "host" {
+		errs.add("--iounit is for --role host")
+	}
+	if (p.lan != "" || p.netns != "") && p.role != "iounit" {
+		errs.add("--lan and --netns are for --role iounit")
+	}
+	if p.lan != "" {
+		if _, _, err := lan.ParseSpec(p.lan); err != nil {
+			errs.add("--lan: %w", err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// examine reports what that role takes besides what every one does.
+func (p *plannedRole) examine(ctx context.Context, r *report, devices []verbs.DeviceInfo) {
+	if p.role == "" {
+		return
+	}
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		r.warn("kernel", err.Error(), "")
+	} else {
+		checkKernel(r, unix.ByteSliceToString(name.Release[:]))
+	}
+	checkIOMMU(r, "/sys")
+	mtu := usualMTU
+	if p.lan != "" {
+		mtu = checkLAN(r, p.lan, p.netns)
+	}
+	if p.role == "iounit" {
+		checkMacvtap(r, p.lan, "/sys", "/lib/modules/"+unix.ByteSliceToString(name.Release[:]))
+	}
+	for _, d := range devices {
+		checkFrames(r, d.Name, mtu)
+	}
+	for _, addr := range p.iounits {
+		checkReach(ctx, r, addr)
+	}
+}
+
+// oldest is the oldest kernel on which everything is tested.
+var oldest = [2]int{6, 1}
+
+func checkKernel(r *report, release string) {
+	var v [2]int
+	if n, err := fmt.Sscanf(release, "%d.%d", &v[0], &v[1]); n != 2 {
+		r.warn("kernel", fmt.Sprintf("Linux %s: %v", release, err), "")
+		return
+	}
+	if slices.Compare(v[:], oldest[:]) < 0 {
+		r.warn("kernel",
+			fmt.Sprintf("Linux %s is older than %d.%d, the oldest that was tried", release, oldest[0], oldest[1]),
+			"use a newer kernel; without BPF (Linux 5.8) there is no latency queue and no early discard")
+		return
+	}
+	r.ok("kernel", "Linux %s", release)
+}
+
+// checkIOMMU tells whether an IOMMU bounds what devices reach. It is no fault either way.
+func checkIOMMU(r *report, sys string) {
+	units, _ := filepath.Glob(sys + "/class/iommu/*")
+	groups, _ := filepath.Glob(sys + "/kernel/iommu_groups/*")
+	switch {
+	case len(units) == 0:
+		r.ok("IOMMU", "none in use: an adapter reaches all memory of this machine")
+	case len(groups) == 0:
+		r.ok("IOMMU", "there is one, and no device is behind it")
+	default:
+		types := map[string]int{}
+		for _, g := range groups {
+			if b, err := os.ReadFile(g + "/type"); err == nil {
+				types[strings.TrimSpace(string(b))]++
+			}
+		}
+		var words []string
+		for name, n := range types {
+			words = append(words, fmt.Sprintf("%s %d", name, n))
+		}
+		slices.Sort(words)
+		r.ok("IOMMU", "%d groups of devices (%s); translation (DMA, DMA-FQ) costs an adapter time, identity does not",
+			len(groups), orNone(strings.Join(words, ", ")))
+	}
+}
+
+// usualMTU is that of a LAN of which nothing else is known.
+const usualMTU = 1500
+
+// checkLAN reports what is with the network card, and returns its MTU.
+func checkLAN(r *report, spec, netns string) (mtu int) {
+	mtu = usualMTU
+	_, info, err := daemon.FindCard(spec, netns)
+	if err != nil {
+		if exit.Status(err) == exit.Permission {
+			r.forbidden("network card", err.Error(), "run as root")
+		} else {
+			r.missing("network card", err.Error(), "ip -br link")
+		}
+		return mtu
+	}
+	speed := ""
+	if info.Speed > 0 {
+		speed = fmt.Sprintf(", %d Mbit/s", info.Speed)
+	}
+	found := fmt.Sprintf("%s, mtu %d%s", spec, info.MTU, speed)
+	if !info.Up {
+		r.warn("network card", found+", and its link is down",
+			"hosts have no carrier until it is up: the cable, or `ip link set "+info.Name+" up`")
+	} else {
+		r.ok("network card", "%s, up", found)
+	}
+	if info.MTU > 0 {
+		mtu = info.MTU
+	}
+	return mtu
+}
+
+// checkMacvtap tells whether the kernel has macvtap, which it loads by itself, where the
+// card is shared by it.
+func checkMacvtap(r *report, spec, sys, modules string) {
+	if kind, _, err := lan.ParseSpec(spec); spec != "" && (err != nil || kind != lan.Macvtap) {
+		return
+	}
+	if _, err := os.Stat(sys + "/class/macvtap"); err == nil {
+		r.ok("macvtap", "there")
+		return
+	}
+	known := false
+	for _, list := range []string{"modules.dep", "modules.builtin"} {
+		text, err := os.ReadFile(filepath.Join(modules, list))
+		known = known || err == nil
+		if err == nil && strings.Contains(string(text), "/macvtap.ko") {
+			r.ok("macvtap", "will be loaded when the first host comes")
+			return
+		}
+	}
+	if !known {
+		r.warn("macvtap", "not loaded, and nobody knows whether it can be: "+modules+" is missing", "modprobe macvtap")
+		return
+	}
+	r.missing("macvtap", "this kernel has no macvtap in "+modules, "install the kernel's modules, or use --lan packet:NIC")
+}
+
+// checkFrames tells how many packets a full frame is on the device's fabric.
+func checkFrames(r *report, device string, mtu int) {
+	dev, err := verbs.Open(device)
+	if err != nil {
+		return // that is reported already
+	}
+	defer dev.Close()
+	ports, err := dev.Ports()
+	if err != nil {
+		return
+	}
+	for _, p := range ports {
+		if p.ActiveMTU > 0 {
+			framesText(r, device, p.ActiveMTU, mtu)
+		}
+	}
+}
+
+func framesText(r *report, device string, fabric, mtu int) {
+	size := mtu + vnet.EthLen + vnet.HdrLen
+	r.ok(device, "a frame of %d bytes is %d packets of %d bytes on the fabric", size, (size+fabric-1)/fabric, fabric)
+}
+
+// reachTime is how long an I/O unit may take to accept a connection.
+const reachTime = 5 * time.Second
+
+// checkReach connects to an I/O unit, as a host does first.
+func checkReach(ctx context.Context, r *report, addr string) {
+	addr = session.WithPort(addr)
+	ctx, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	started := time.Now()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		fix := "a firewall, or the route: `ip route get`, `ping`"
+		var dns *net.DNSError
+		switch {
+		case errors.Is(err, syscall.ECONNREFUSED):
+			fix = "start the I/O unit there, or name the port of its --listen"
+		case errors.As(err, &dns):
+			fix = "`getent hosts NAME`, or give its address"
+		}
+		r.missing("I/O unit", fmt.Sprintf("%s cannot be reached: %v", addr, err), fix)
+		return
+	}
+	defer conn.Close()
+	local, _, err := net.SplitHostPort(conn.LocalAddr().String())
+	if err != nil {
+		local = conn.LocalAddr().String()
+	}
+	r.ok("I/O unit", "%s accepts connections, from %s here, after %v", addr, local,
+		time.Since(started).Round(100*time.Microsecond))
+}

@@ -1,0 +1,109 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Width is how many columns the lines of a table have at most.
+const Width = 100
+
+// columns is a table whose lines are at most Width wide. Its first row is the heading.
+type columns struct {
+	indent string
+	rows   [][]string
+}
+
+// shortest is how far cells are cut, those of the columns of cuttable, until a line fits.
+const shortest = 8
+
+var cuttable = map[string]bool{hostHeading: true, unitHeading: true, addressHeading: true, noteHeading: true}
+
+// Headings of columns that have no longest text.
+const (
+	hostHeading    = "HOST"
+	unitHeading    = "I/O UNIT"
+	addressHeading = "ADDRESS"
+	noteHeading    = "NOTE"
+)
+
+// none is a cell that says nothing.
+const none = "-"
+
+func (t *columns) add(cells ...string) {
+	for i, c := range cells {
+		cells[i] = strings.Join(strings.Fields(c), " ") // an error may have several lines
+		if cells[i] == "" {
+			cells[i] = none
+		}
+	}
+	t.rows = append(t.rows, cells)
+}
+
+// dropEmpty leaves out the columns that say nothing.
+func (t *columns) dropEmpty() {
+	for i := len(t.rows[0]) - 1; i >= 0; i-- {
+		if slices.ContainsFunc(t.rows[1:], func(r []string) bool { return r[i] != none }) {
+			continue
+		}
+		for n, r := range t.rows {
+			t.rows[n] = slices.Delete(r, i, i+1)
+		}
+	}
+}
+
+// widths are those of the columns: as wide as their cells, and the widest cut until
+// a line fits.
+func (t *columns) widths() []int {
+	widths := make([]int, len(t.rows[0]))
+	line := len(t.indent) - len(gap)
+	for i := range widths {
+		for _, r := range t.rows {
+			widths[i] = max(widths[i], utf8.RuneCountInString(r[i]))
+		}
+		line += widths[i] + len(gap)
+	}
+	for ; line > Width; line-- {
+		widest := -1
+		for i, w := range widths {
+			if cuttable[t.rows[0][i]] && w > shortest && (widest < 0 || w > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		widths[widest]--
+	}
+	return widths
+}
+
+const gap = "  "
+
+func (t *columns) print(w io.Writer) error {
+	widths := t.widths()
+	for _, r := range t.rows {
+		line := t.indent
+		for i, c := range r {
+			if i > 0 {
+				line += gap
+			}
+			line += fmt.Sprintf("%-*s", widths[i], Cut(c, widths[i]))
+		}
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Cut shortens text to n characters.
+func Cut(text string, n int) string {
+	if utf8.RuneCountInString(text) <= n {
+		return text
+	}
+	return string([]rune(text)[:n-1]) + "…"
+}

@@ -1,0 +1,208 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/docker/go-units"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/internal/counter"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+)
+
+// Table prints a line for each daemon, and below that of an I/O unit one for each of
+// its hosts.
+func Table(w io.Writer, all []Status, now time.Time) error {
+	hosts := columns{}
+	hosts.add(hostHeading, "STATE", "FOR", "NETDEV", "CARRIER", "MTU", unitHeading, "DIRECT", noteHeading)
+	for _, s := range all {
+		if s.Host != nil {
+			hosts.add(hostCells(s.Host, now)...)
+		}
+	}
+	var tables []*columns
+	if len(hosts.rows) > 1 {
+		tables = append(tables, &hosts)
+	}
+	for _, s := range all {
+		if s.Unit != nil {
+			tables = append(tables, unitTables(s.Unit, now)...)
+		}
+	}
+	for i, t := range tables {
+		t.dropEmpty()
+		if i > 0 && t.indent == "" {
+			fmt.Fprintln(w)
+		}
+		if err := t.print(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func hostCells(s *daemon.HostStatus, now time.Time) []string {
+	unit := s.IOUnit.Name
+	if unit == "" {
+		unit = s.IOUnit.Address
+	}
+	return []string{
+		s.Name, string(s.State), duration(now.Sub(s.Since)), s.Netdevice.Name, upDown(s.Netdevice.Carrier),
+		strconv.Itoa(s.Netdevice.MTU), unit, established(&s.Direct), hostNote(s, now),
+	}
+}
+
+// established is how many direct connections frames take.
+func established(s *host.DirectsStatus) string {
+	n := 0
+	for i := range s.Connections {
+		if s.Connections[i].State == host.DirectEstablished {
+			n++
+		}
+	}
+	if n == 0 {
+		return none
+	}
+	return strconv.Itoa(n)
+}
+
+// hostNote is what an operator has to know of a host first.
+func hostNote(s *daemon.HostStatus, now time.Time) string {
+	var notes []string
+	add := func(is bool, format string, args ...any) {
+		if is {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		}
+	}
+	add(s.State != host.Connected && s.LastError != "", "%s", s.LastError)
+	add(s.State == host.Connected && !s.Netdevice.Carrier, "the I/O unit's link is down")
+	addSecurity(add, &s.Security, s.IOUnit.Insecure, now)
+	add(s.Port != nil && s.Port.FrontEnd == "", "nobody is at the vhost-user port")
+	add(s.Failovers.NoStandby != "", "no standby: %s", s.Failovers.NoStandby)
+	if r := s.LastRefusal; r != nil {
+		add(true, "refused: %s %s: %s", r.What, r.Wanted, r.Reason)
+	}
+	return strings.Join(notes, "; ")
+}
+
+// addSecurity adds what is wrong with keys.
+func addSecurity(
+	add func(is bool, format string, args ...any), s *daemon.SecurityStatus, insecure bool, now time.Time,
+) {
+	add(insecure || s.Insecure, "INSECURE")
+	add(s.OwnRevoked, "its own key is REVOKED")
+	add(daemon.Untimely(&s.Standing, now), "its certificate is NOT VALID NOW")
+	add(s.Reload.Error != "", "reload FAILED: %s", s.Reload.Error)
+}
+
+// unitTables are the I/O unit's line, and those of its hosts.
+func unitTables(s *daemon.UnitStatus, now time.Time) []*columns {
+	unit := &columns{}
+	unit.add(unitHeading, "LAN", "SPEED", "FOR", "MTU", "HOSTS", "DEVICE", "MEMORY", noteHeading)
+	var notes []string
+	add := func(is bool, format string, args ...any) {
+		if is {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		}
+	}
+	add(s.LAN.Error != "", "%s", s.LAN.Error)
+	addSecurity(add, &s.Security, false, now)
+	add(s.Refused > 0, "%d refused", s.Refused)
+	speed := none
+	if s.LAN.SpeedMbps > 0 {
+		speed = rate(int64(s.LAN.SpeedMbps) * 1e6)
+	}
+	memory := units.BytesSize(float64(s.Memory.Used))
+	if s.Memory.Limit > 0 {
+		memory += " of " + units.BytesSize(float64(s.Memory.Limit))
+	}
+	unit.add(s.Name, upDown(s.LAN.Up), speed, duration(now.Sub(s.Since)), strconv.Itoa(s.LAN.MTU),
+		strconv.Itoa(len(s.Hosts)), s.Device, memory, strings.Join(notes, "; "))
+	if len(s.Hosts) == 0 {
+		return []*columns{unit}
+	}
+	hosts := &columns{indent: "  "}
+	hosts.add(hostHeading, addressHeading, "MAC", "FOR", "MTU", "TO LAN", "FROM LAN", "DROPPED", noteHeading)
+	for i := range s.Hosts {
+		hosts.add(unitHostCells(&s.Hosts[i], now)...)
+	}
+	return []*columns{unit, hosts}
+}
+
+// unitHostCells is the line of a host of an I/O unit. The bytes are of the session.
+func unitHostCells(h *iounit.HostStatus, now time.Time) []string {
+	address, _, err := net.SplitHostPort(h.Address)
+	if err != nil {
+		address = h.Address
+	}
+	var notes []string
+	if h.Insecure {
+		notes = append(notes, "INSECURE")
+	}
+	if !h.Up {
+		notes = append(notes, "set down")
+	}
+	return []string{
+		h.Name, address, h.MAC, duration(now.Sub(h.Since)), strconv.Itoa(h.MTU),
+		units.HumanSize(float64(h.Statistics.TxBytes)), units.HumanSize(float64(h.Statistics.RxBytes)),
+		count(Dropped(h)), strings.Join(notes, "; "),
+	}
+}
+
+// Dropped is how many frames of a host were dropped, for whatever reason but that it
+// did not want them.
+func Dropped(h *iounit.HostStatus) (n uint64) {
+	counts := h.Counts()
+	for i, c := range iounit.HostCounters() {
+		if isDrop(c) && c.Part != "filtered" {
+			n += counts[i]
+		}
+	}
+	return n
+}
+
+// isDrop reports whether a counter is of frames that were dropped.
+func isDrop(c counter.Counter) bool { return strings.HasPrefix(c.Help, "dropped: ") }
+
+func upDown(up bool) string {
+	if up {
+		return "up"
+	}
+	return "down"
+}
+
+// duration is d as kubectl has it: in the two largest units. The clock may have been set
+// back, so that it is negative.
+func duration(d time.Duration) string {
+	d = max(d, 0)
+	const day = 24 * time.Hour
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return inUnits(d, time.Minute, "m", time.Second, "s")
+	case d < day:
+		return inUnits(d, time.Hour, "h", time.Minute, "m")
+	}
+	return inUnits(d, day, "d", time.Hour, "h")
+}
+
+// inUnits is d in two units, or in the larger one alone.
+func inUnits(d, large time.Duration, l string, small time.Duration, s string) string {
+	text := fmt.Sprintf("%d%s", d/large, l)
+	if rest := d % large / small; rest > 0 {
+		text += fmt.Sprintf("%d%s", rest, s)
+	}
+	return text
+}
+
+// count is a number of frames in a few characters.
+func count(n uint64) string {
+	return units.CustomSize("%.4g%s", float64(n), 1000, []string{"", "k", "M", "G", "T", "P", "E"})
+}

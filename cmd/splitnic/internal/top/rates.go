@@ -1,0 +1,205 @@
+// Package top makes rates of the counters that hosts and I/O units have in their status.
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// counts are what moved, from a host's point of view: out is from its programs.
+type counts struct{ outFrames, outBytes, inFrames, inBytes, dropped, waits uint64 }
+
+// path is a way that frames take: a queue of the session with the I/O unit, or a direct
+// connection. Its key changes when its counters begin anew.
+type path struct {
+	key, name string
+	counts
+}
+
+// card is a host, or one of an I/O unit's hosts.
+type card struct {
+	key, name string
+	paths     []path
+	// total is what the I/O unit counts of the card itself; nil where that is the sum of the
+	// paths.
+	total *counts
+}
+
+// Sample is what the counters were at a time.
+type Sample struct {
+	at    time.Time
+	cards []card
+}
+
+// NewSample takes the counters of some daemons.
+func NewSample(all []render.Status, at time.Time) Sample {
+	s := Sample{at: at}
+	for _, one := range all {
+		if h := one.Host; h != nil {
+			c := card{key: "host " + h.Name + " " + h.Netdevice.Name, name: h.Netdevice.Name}
+			if h.Traffic != nil {
+				c.paths = queues("unit ", h.IOUnit.Session, h.Traffic, false)
+			}
+			for i := range h.Direct.Connections {
+				d := &h.Direct.Connections[i]
+				n := &d.Counts
+				c.paths = append(c.paths, path{"direct " + d.ID.String(), "direct " + d.Peer, counts{
+					n.OutFrames, n.OutBytes, n.InFrames, n.InBytes,
+					n.Source + n.Destination + n.VLAN + n.Malformed + n.Full + n.Lost, 0}})
+			}
+			s.cards = append(s.cards, c)
+		}
+		if u := one.Unit; u != nil {
+			for i := range u.Hosts {
+				s.cards = append(s.cards, unitCard(u.Name, &u.Hosts[i]))
+			}
+		}
+	}
+	return s
+}
+
+// unitCard is a host of an I/O unit.
+func unitCard(unit string, h *iounit.HostStatus) card {
+	t := &h.Statistics
+	c := card{
+		key: unit + " " + h.Session, name: unit + "/" + h.Name,
+		total: &counts{t.TxFrames, t.TxBytes, t.RxFrames, t.RxBytes, render.Dropped(h), h.TxLimited + h.RxLimited},
+	}
+	if h.Traffic != nil {
+		c.paths = queues("", h.Session, h.Traffic, true)
+	}
+	return c
+}
+
+// queues are those of a session. An I/O unit sends what its host receives.
+func queues(prefix, session string, s *messaging.Stats, turned bool) (all []path) {
+	for i := range s.Channels {
+		ch := &s.Channels[i]
+		c := counts{
+			ch.TxFrames, ch.TxBytes - min(ch.TxBytes, vnet.HdrLen*ch.TxFrames),
+			ch.RxFrames, ch.RxBytes - min(ch.RxBytes, vnet.HdrLen*ch.RxFrames),
+			ch.TxTooLong + ch.TxInvalid + ch.TxMalformed + ch.RxDropped + ch.RxOverMTU + ch.RxMalformed + ch.RxLost,
+			ch.TxNoCredit + ch.TxNoSlot + ch.TxThrottled,
+		}
+		if turned {
+			c.outFrames, c.outBytes, c.inFrames, c.inBytes = c.inFrames, c.inBytes, c.outFrames, c.outBytes
+		}
+		name := fmt.Sprintf("%squeue %d", prefix, i+1)
+		if ch.Latency {
+			name = prefix + "latency"
+		}
+		all = append(all, path{fmt.Sprintf("%s %d", session, i), name, c})
+	}
+	return all
+}
+
+// Rates are per second; bits are those of Ethernet frames.
+type Rates struct{ OutBits, OutFrames, InBits, InFrames, Dropped, Waits float64 }
+
+func (r Rates) plus(o Rates) Rates {
+	return Rates{r.OutBits + o.OutBits, r.OutFrames + o.OutFrames, r.InBits + o.InBits, r.InFrames + o.InFrames,
+		r.Dropped + o.Dropped, r.Waits + o.Waits}
+}
+
+// Row is a card, or one of its paths.
+type Row struct {
+	Name string
+	Rates
+}
+
+// Card is a card's rates, and those of its paths.
+type Card struct {
+	Row
+	Paths []Row
+	// New says that the card was not there before: nobody knows its rates.
+	New bool
+}
+
+// Since makes rates of what was counted since the sample before.
+func (s Sample) Since(before Sample) []Card {
+	old := map[string]*card{}
+	for i := range before.cards {
+		old[before.cards[i].key] = &before.cards[i]
+	}
+	seconds := s.at.Sub(before.at).Seconds()
+	rows := make([]Card, len(s.cards))
+	for i := range s.cards {
+		c := &s.cards[i]
+		rows[i] = c.since(old[c.key], seconds)
+	}
+	return rows
+}
+
+func (c *card) since(before *card, seconds float64) Card {
+	row := Card{Row: Row{Name: c.name}, New: before == nil || seconds <= 0}
+	paths := map[string]counts{}
+	if before != nil {
+		for _, p := range before.paths {
+			paths[p.key] = p.counts
+		}
+	}
+	for _, p := range c.paths {
+		r := Row{Name: p.name}
+		if !row.New {
+			r.Rates = p.per(paths[p.key], seconds) // one that was not there began with 0
+		}
+		row.Paths = append(row.Paths, r)
+		row.Rates = row.plus(r.Rates)
+	}
+	if c.total != nil && !row.New {
+		row.Rates = c.total.per(*before.total, seconds)
+	}
+	return row
+}
+
+// per is what was counted since the counters were b, per second.
+func (c counts) per(b counts, seconds float64) Rates {
+	rate := func(now, before uint64) float64 { return float64(now-min(now, before)) / seconds }
+	return Rates{
+		8 * rate(c.outBytes, b.outBytes), rate(c.outFrames, b.outFrames), 8 * rate(c.inBytes, b.inBytes),
+		rate(c.inFrames, b.inFrames), rate(c.dropped, b.dropped), rate(c.waits, b.waits),
+	}
+}
+
+// Order is what cards are sorted by.
+type Order string
+
+// The orders.
+const (
+	ByName    Order = "name"
+	ByOut     Order = "out"
+	ByIn      Order = "in"
+	ByPackets Order = "packets"
+	ByDrops   Order = "drops"
+)
+
+// Orders are all of them. Their first letters are keys.
+func Orders() []Order { return []Order{ByName, ByOut, ByIn, ByPackets, ByDrops} }
+
+// Sort sorts cards: the largest first, or by name.
+func Sort(cards []Card, by Order) {
+	value := func(c *Card) float64 {
+		switch by {
+		case ByOut:
+			return c.OutBits
+		case ByIn:
+			return c.InBits
+		case ByPackets:
+			return c.OutFrames + c.InFrames
+		case ByDrops:
+			return c.Dropped
+		case ByName:
+		}
+		return 0
+	}
+	slices.SortStableFunc(cards, func(a, b Card) int {
+		return cmp.Or(cmp.Compare(value(&b), value(&a)), cmp.Compare(a.Name, b.Name))
+	})
+}

@@ -1,0 +1,182 @@
+package top
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
+)
+
+// What a terminal is told (console_codes(4)).
+const (
+	enter     = "\x1b[?1049h\x1b[?25l" // the other screen, without a cursor
+	leave     = "\x1b[?25h\x1b[?1049l"
+	home      = "\x1b[H"
+	clearLine = "\x1b[K" // to the end of the line
+	below     = "\x1b[J" // to the end of the screen
+)
+
+// Collect returns a sample, and what could not be asked.
+type Collect func(ctx context.Context) (Sample, error)
+
+// Plain writes a table at each interval, count of them, or until ctx is done if that is 0.
+// The first is of one interval.
+func Plain(ctx context.Context, w io.Writer, collect Collect, v View, every time.Duration, count int) error {
+	before, err := collect(ctx)
+	if err != nil && len(before.cards) == 0 {
+		return err
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for n := 0; count == 0 || n < count; n++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now, err := collect(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		page := strings.Join(v.Lines(now.Since(before)), "\n") + "\n"
+		if n > 0 {
+			page = "\n" + page
+		}
+		if err != nil {
+			page += err.Error() + "\n"
+		}
+		if _, err := io.WriteString(w, page); err != nil {
+			return err
+		}
+		before = now
+	}
+	return nil
+}
+
+// Screen shows the table on a terminal until q is pressed, or ctx is done.
+func Screen(ctx context.Context, in, out *os.File, collect Collect, v View, every time.Duration) error {
+	before, err := collect(ctx)
+	if err != nil && len(before.cards) == 0 {
+		return err
+	}
+	state, err := term.MakeRaw(int(in.Fd()))
+	if err != nil {
+		return fmt.Errorf("top: %w", err)
+	}
+	defer func() { _ = term.Restore(int(in.Fd()), state) }() // nobody would see that
+	if _, err := io.WriteString(out, enter); err != nil {
+		return err
+	}
+	defer func() { _, _ = io.WriteString(out, leave) }()
+	keys := make(chan byte)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go read(ctx, in, keys)
+	resized := make(chan os.Signal, 1)
+	signal.Notify(resized, unix.SIGWINCH)
+	defer signal.Stop(resized)
+	s := screen{out: out, view: v, every: every}
+	s.cards = before.Since(before)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if err := s.draw(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-resized:
+		case key, more := <-keys:
+			if !more || s.press(key) {
+				return nil
+			}
+		case <-tick.C:
+			now, err := collect(ctx)
+			s.cards, s.complaint = now.Since(before), err
+			before = now
+		}
+	}
+}
+
+// read hands over what is typed; it may end later than the screen, with the next key.
+func read(ctx context.Context, in io.Reader, keys chan<- byte) {
+	defer close(keys)
+	var b [1]byte
+	for {
+		if _, err := in.Read(b[:]); err != nil {
+			return
+		}
+		select {
+		case keys <- b[0]:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+type screen struct {
+	out       *os.File
+	view      View
+	every     time.Duration
+	cards     []Card
+	complaint error // what could not be asked
+}
+
+const keysText = "q quit, sort by: n name, o out, i in, p packets, d drops; t totals"
+
+// press acts on a key, and reports whether it is the last one.
+func (s *screen) press(key byte) (quit bool) {
+	const interrupt = 3 // in raw mode Ctrl-C is a key
+	switch key {
+	case 'q', 'Q', interrupt:
+		return true
+	case 't':
+		s.view.Totals = !s.view.Totals
+	}
+	for _, o := range Orders() {
+		if key == o[0] {
+			s.view.Order = o
+		}
+	}
+	return false
+}
+
+// draw writes the screen at once, so that it does not flicker.
+func (s *screen) draw() error {
+	width, height, err := term.GetSize(int(s.out.Fd()))
+	if err != nil || width <= 0 || height <= 0 {
+		width, height = 80, 24
+	}
+	head := []string{
+		fmt.Sprintf("splitnic top: %d cards, every %v, by %s", len(s.cards), s.every, s.view.Order),
+		keysText,
+	}
+	var foot []string
+	if s.complaint != nil {
+		foot = strings.Split(s.complaint.Error(), "\n")
+	}
+	v := s.view
+	v.Width, v.Height = width, max(height-len(head)-len(foot), 1)
+	lines := append(append(head, v.Lines(s.cards)...), foot...)
+	lines = lines[:min(len(lines), height)]
+	var b strings.Builder
+	b.WriteString(home)
+	for i, l := range lines {
+		if i > 0 {
+			b.WriteString("\r\n")
+		}
+		b.WriteString(render.Cut(l, width) + clearLine)
+	}
+	b.WriteString(below)
+	_, err = io.WriteString(s.out, b.String())
+	return err
+}

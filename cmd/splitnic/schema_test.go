@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/invopop/jsonschema"
+	validator "github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/internal/statussock"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// schemaURL names the schema; there need be nothing.
+const schemaURL = "https://github.com/splitnic/splitnic/status.schema.json"
+
+// statusSchemaOf is the schema of what `splitnic status --json` prints, from the types. A
+// strict one permits no field that the types do not have: readers have to expect new ones.
+func statusSchemaOf(t *testing.T, strict bool) []byte {
+	t.Helper()
+	r := jsonschema.Reflector{AllowAdditionalProperties: !strict, Mapper: special, Namer: func(of reflect.Type) string {
+		if of.Kind() == reflect.Struct {
+			return of.String() // several packages have a Status
+		}
+		return ""
+	}}
+	host, unit := r.Reflect(daemon.HostStatus{}), r.Reflect(daemon.UnitStatus{})
+	all := &jsonschema.Schema{
+		Version: jsonschema.Version, ID: schemaURL, Title: "splitnic status --json",
+		Description: "one for each host and I/O unit; readers ignore fields that they do not know. docs/counters.md has " +
+			"the counters", Type: "array", Definitions: host.Definitions,
+		Items: &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Ref: host.Ref}, {Ref: unit.Ref}}},
+	}
+	for name, d := range unit.Definitions {
+		all.Definitions[name] = d
+	}
+	for name, role := range map[string]string{"daemon.HostStatus": "host", "daemon.UnitStatus": "iounit"} {
+		p, ok := all.Definitions[name].Properties.Get("role")
+		if !ok {
+			t.Fatalf("%s has no role", name)
+		}
+		p.Const = role
+	}
+	text, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(text, '\n')
+}
+
+// special are types whose JSON the reflector does not see.
+func special(of reflect.Type) *jsonschema.Schema {
+	switch {
+	case of == reflect.TypeFor[time.Time]():
+		return nil
+	case of.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
+		return &jsonschema.Schema{Type: "string"}
+	case of == reflect.TypeFor[time.Duration]():
+		return &jsonschema.Schema{Type: "integer", Description: "nanoseconds"}
+	case of.Kind() == reflect.Map && of.Elem().Kind() == reflect.Uint64: // counts by name, null without any
+		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{
+			{Type: "object", AdditionalProperties: &jsonschema.Schema{Type: "integer"}}, {Type: "null"}}}
+	}
+	return nil
+}
+
+// TestStatusSchema wants the schema to be that of the types. The file changes only with
+// what programs read: a change of the status that they notice is a change of this file.
+func TestStatusSchema(t *testing.T) {
+	want := statusSchemaOf(t, false)
+	if *update {
+		if err := os.WriteFile("status.schema.json", want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if !bytes.Equal(statusSchema, want) {
+		t.Error("status.schema.json is not that of the types: go test ./cmd/splitnic -run TestStatusSchema -update, " +
+			"and look at the difference")
+	}
+}
+
+// TestStatusIsAsItsSchema validates what the status socket makes of the types, empty and
+// full, and refuses what no status is.
+func TestStatusIsAsItsSchema(t *testing.T) {
+	schema, err := validator.UnmarshalJSON(bytes.NewReader(statusSchemaOf(t, true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := validator.NewCompiler()
+	c.AssertFormat()
+	if err := c.AddResource(schemaURL, schema); err != nil {
+		t.Fatal(err)
+	}
+	v, err := c.Compile(schemaURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, full := range []bool{false, true} {
+		var host daemon.HostStatus
+		var unit daemon.UnitStatus
+		if full {
+			fill(reflect.ValueOf(&host).Elem())
+			fill(reflect.ValueOf(&unit).Elem())
+		}
+		host.Role, unit.Role = "host", "iounit"
+		for what, status := range map[string]any{"host": host, "I/O unit": unit} {
+			if err := v.Validate(served(t, status)); err != nil {
+				t.Errorf("%s, full %v: %v", what, full, err)
+			}
+		}
+		host.Role = "neither"
+		if err := v.Validate(served(t, host)); err == nil {
+			t.Error("a status of neither role is valid")
+		}
+	}
+}
+
+// served is what `splitnic status --json` has of a status.
+func served(t *testing.T, status any) any {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x.sock")
+	s, err := statussock.Serve(path, func() any { return status })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var out bytes.Buffer
+	if err := (&statusFlags{json: true}).show(t.Context(), &out, []string{path}, nil); err != nil {
+		t.Fatal(err)
+	}
+	document, err := validator.UnmarshalJSON(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return document
+}
+
+// fill gives everything in v that is exported a value, and lists and maps an element.
+func fill(v reflect.Value) {
+	if v.Type() == reflect.TypeFor[time.Time]() {
+		v.Set(reflect.ValueOf(time.Unix(1_700_000_000, 0)))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				fill(v.Field(i))
+			}
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key)
+		fill(value)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	case reflect.Array:
+		for i := range v.Len() {
+			fill(v.Index(i))
+		}
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Float32, reflect.Float64:
+		v.SetFloat(1)
+	default:
+		if v.CanInt() {
+			v.SetInt(1)
+		} else if v.CanUint() {
+			v.SetUint(1)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/statussock"
+)
+
+// pages are what a command writes; it is interrupted with the last one.
+type pages struct {
+	all  []string
+	most int
+	stop context.CancelFunc
+}
+
+func (p *pages) Write(b []byte) (int, error) {
+	p.all = append(p.all, string(b))
+	if len(p.all) == p.most {
+		p.stop()
+	}
+	return len(b), nil
+}
+
+// TestStatusWatch watches two processes, of which one ends, until it is interrupted.
+func TestStatusWatch(t *testing.T) {
+	dir := t.TempDir()
+	paths := []string{filepath.Join(dir, "a.sock"), filepath.Join(dir, "b.sock")}
+	for _, args := range [][]string{nil, {"--json"}, {"-v"}} {
+		var servers []*statussock.Server
+		for _, path := range paths {
+			s, err := statussock.Serve(path, func() any { return map[string]string{"role": "host", "name": "alpha"} })
+			if err != nil {
+				t.Fatal(err)
+			}
+			servers = append(servers, s)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		p := &pages{most: 4, stop: cancel}
+		root := rootCommand()
+		root.SetArgs(append(append([]string{"status", "--watch=1ms"}, args...), paths...))
+		root.SetOut(writer(func(b []byte) (int, error) {
+			if len(p.all) == 1 {
+				servers[1].Close()
+			}
+			return p.Write(b)
+		}))
+		var complaints strings.Builder
+		root.SetErr(&complaints)
+		if err := root.ExecuteContext(ctx); err != nil {
+			t.Errorf("%q: %v", args, err)
+		}
+		servers[0].Close()
+		if len(p.all) != p.most {
+			t.Errorf("%q: %d pages, want %d", args, len(p.all), p.most)
+			continue
+		}
+		if n := strings.Count(p.all[0], "alpha"); n != 2 {
+			t.Errorf("%q: the first page has %d hosts:\n%s", args, n, p.all[0])
+		}
+		last := p.all[p.most-1]
+		said := last
+		if args != nil && args[0] == "--json" {
+			said = complaints.String() // and programs get JSON only
+		}
+		if strings.Count(last, "alpha") != 1 || !strings.Contains(said, "no process serves "+paths[1]) ||
+			strings.Contains(last, clearScreen) {
+			t.Errorf("%q: the last page is\n%q", args, last)
+		}
+	}
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(b []byte) (int, error) { return w(b) }
+
+func TestStatusMistakes(t *testing.T) {
+	for line, want := range map[string]string{
+		"status --watch=0s":     "--watch 0s: must be above 0",
+		"status --watch=-2s":    "--watch -2s: must be above 0",
+		"status --watch 5s sn0": "--watch 5s: must be --watch=5s",
+		"status --watch=often":  `invalid argument "often" for "--watch"`,
+		"status --schema=maybe": `"maybe" must be yes or no`,
+	} {
+		if err := execute(t, strings.Fields(line)...); exit.Status(err) != exit.Usage ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", line, err, want)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/top"
+	"github.com/splitnic/splitnic/internal/statussock"
+)
+
+// topFlags are the flags of `splitnic top`.
+type topFlags struct {
+	interval time.Duration
+	order    string
+	count    int
+	once     bool
+	totals   bool
+}
+
+// orderNames are what cards can be sorted by.
+func orderNames() string {
+	var names []string
+	for _, o := range top.Orders() {
+		names = append(names, string(o))
+	}
+	return strings.Join(names, ", ")
+}
+
+func topCommand() *cobra.Command {
+	var f topFlags
+	c := &cobra.Command{
+		Use:   "top [NAME…]",
+		Short: "Show the rates of the cards on this machine",
+		Long: `Show the rates of the cards on this machine, by queue and path: the queues of the session
+with the I/O unit, and each direct connection to another host. Below an I/O unit there
+is a card for each of its hosts. OUT is what the programs of the host send. DROP are
+frames that were dropped, WAIT is how often a queue had to wait for credit or a rate.
+
+Without arguments it asks every one that has its socket in ` + statussock.Dir + `. ` + whichNames + `
+
+In a terminal, q quits; n, o, i, p and d sort, t leaves out the paths. Where the output
+is no terminal, or with --count, it prints a table at each interval.`,
+		Example: `  splitnic top
+  splitnic top --once --sort out
+  splitnic top sn0 --interval 5s --count 12`,
+		RunE: func(cmd *cobra.Command, names []string) error { return f.run(cmd, names, statussock.List) },
+	}
+	c.Flags().DurationVar(&f.interval, "interval", 2*time.Second, "time over which rates are taken")
+	c.Flags().StringVar(&f.order, "sort", string(top.ByName), "what to sort by: "+orderNames())
+	fixedWords(c, "sort", strings.Split(orderNames(), ", "))
+	c.Flags().IntVar(&f.count, "count", 0, "print so many tables (default: until it is interrupted)")
+	boolVar(c.Flags(), &f.once, "once", false, "print one table, as --count 1")
+	boolVar(c.Flags(), &f.totals, "totals", false, "a line for each card only")
+	return c
+}
+
+func (f *topFlags) run(cmd *cobra.Command, names []string, list func() ([]string, error)) error {
+	var errs mistakes
+	if f.interval <= 0 {
+		errs.add("--interval %v: must be above 0", f.interval)
+	}
+	if !slices.Contains(top.Orders(), top.Order(f.order)) {
+		errs.add("--sort %q: must be one of %s", f.order, orderNames())
+	}
+	if f.count < 0 {
+		errs.add("--count %d: must be 0 or more", f.count)
+	}
+	if f.once && f.count > 1 {
+		errs.add("--once and --count: give one of them; see `%s --help`", cmd.CommandPath())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if f.once {
+		f.count = 1
+	}
+	collect := func(ctx context.Context) (top.Sample, error) { return sample(ctx, names, list) }
+	view := top.View{Order: top.Order(f.order), Totals: f.totals}
+	out, ok := cmd.OutOrStdout().(*os.File)
+	if !ok || f.count > 0 || !isTerminal(out) || !isTerminal(os.Stdin) {
+		return top.Plain(cmd.Context(), cmd.OutOrStdout(), collect, view, f.interval, f.count)
+	}
+	return top.Screen(cmd.Context(), os.Stdin, out, collect, view, f.interval)
+}
+
+// sample asks those that are named, or all that list finds. Who does not answer is in the
+// error, and the others are in the sample.
+func sample(ctx context.Context, names []string, list func() ([]string, error)) (top.Sample, error) {
+	sockets, err := socketsOr(names, "top", list)
+	errs := []error{err}
+	var all []render.Status
+	for _, path := range sockets {
+		raw, err := statussock.Read(ctx, path)
+		if err == nil {
+			var s render.Status
+			if s, err = render.Parse(raw); err == nil {
+				all = append(all, s)
+			}
+		}
+		errs = append(errs, err)
+	}
+	return top.NewSample(all, time.Now()), errors.Join(errs...)
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// TestTop asks two hosts, of which one is not there.
+func TestTop(t *testing.T) {
+	dir := t.TempDir()
+	there := filepath.Join(dir, "a.sock")
+	serveHost(t, there, connected(), nil)
+	for _, line := range []string{"--once", "--count 1 --totals", "--count 1 --sort drops"} {
+		var out bytes.Buffer
+		root := rootCommand()
+		root.SetArgs(append([]string{"top", "--interval", "1ms", there, there + "x"}, strings.Fields(line)...))
+		root.SetOut(&out)
+		if err := root.ExecuteContext(t.Context()); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		lines := strings.Split(out.String(), "\n")
+		if len(lines) != 4 || !strings.HasPrefix(lines[0], "NAME ") || !strings.HasPrefix(lines[1], "sn0 ") ||
+			!strings.Contains(lines[2], "no process serves") {
+			t.Errorf("%s:\n%s", line, &out)
+		}
+	}
+	err := execute(t, "top", "--once", there+"x")
+	if exit.Status(err) != exit.Missing {
+		t.Fatalf("of nobody: %v", err)
+	}
+	testenv.Ended(t, exit.Missing, err.Error())
+}
+
+func TestTopMistakes(t *testing.T) {
+	for line, want := range map[string]string{
+		"top --interval 0s":                 "--interval 0s: must be above 0",
+		"top --sort size":                   `--sort "size": must be one of name, out, in, packets, drops`,
+		"top --count -1":                    "--count -1: must be 0 or more",
+		"top --once --count 3":              "--once and --count: give one of them",
+		"top --interval 2":                  `invalid argument "2" for "--interval" flag`,
+		"top --sort size --interval -1s --": "--interval -1s: must be above 0\n--sort",
+	} {
+		err := execute(t, strings.Fields(line)...)
+		if exit.Status(err) != exit.Usage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", line, err, want)
+			continue
+		}
+		for text := range strings.Lines(err.Error()) {
+			testenv.Ended(t, exit.Usage, strings.TrimSpace(text))
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
+	"github.com/splitnic/splitnic/internal/statussock"
+)
+
+// waitFlags are the flags of `splitnic wait`.
+type waitFlags struct {
+	daemon.Condition
+	timeout time.Duration
+}
+
+func waitCommand() *cobra.Command {
+	var f waitFlags
+	c := &cobra.Command{
+		Use:   "wait [NAME] [--connected] [--carrier]",
+		Short: "Wait until a host on this machine has its session, or its carrier",
+		Long: `Wait until a host on this machine has its session with --connected, its carrier with
+--carrier, or both. Without them, wait until the process answers, which may also be an
+I/O unit, such as iounit-7580. The process need not run yet.
+
+` + whichHost + `
+
+The exit status is 0 when it is so, and ` + fmt.Sprint(exit.TimedOut) + ` when the time is over; then a line says
+what is missing. With --timeout 0 it looks once. For scripts, ExecStartPost= of a service, and
+the probes of a container: wait NAME --timeout 0 tells whether the process is alive,
+wait NAME --connected --timeout 0 whether it is ready.`,
+		Example: `  splitnic wait sn0 --connected --carrier && dhclient sn0
+  splitnic wait sn0 --connected --timeout 0
+  splitnic wait iounit-7580 --timeout 5s`,
+		Args: atMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args) },
+	}
+	boolVar(c.Flags(), &f.Connected, "connected", false, "until the host has a session with an I/O unit")
+	boolVar(c.Flags(), &f.Carrier, "carrier", false, "until its netdevice has carrier")
+	c.Flags().DurationVar(&f.timeout, "timeout", 30*time.Second, "for so long at most; 0: look once")
+	return c
+}
+
+// again is how long to wait before a process is asked again that was not there.
+const again = 250 * time.Millisecond
+
+func (f *waitFlags) run(ctx context.Context, args []string) error {
+	if f.timeout < 0 {
+		return exit.Usagef("--timeout %v: must be 0 or more", f.timeout)
+	}
+	path, err := daemonSocket("host", args, statussock.List)
+	if err != nil {
+		return err
+	}
+	if f.timeout == 0 {
+		return f.look(ctx, path)
+	}
+	within, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	for {
+		err := f.ask(within, path)
+		if err == nil || errors.Is(err, statussock.ErrUnknown) || errors.Is(err, os.ErrPermission) {
+			return forHosts(err)
+		}
+		select {
+		case <-within.Done():
+		case <-time.After(again):
+			continue
+		}
+		if ctx.Err() != nil {
+			return errors.New("wait: interrupted")
+		}
+		// It may have come about in the last moment.
+		return f.look(ctx, path)
+	}
+}
+
+// forHosts explains an error about a command that an I/O unit does not have.
+func forHosts(err error) error {
+	if errors.Is(err, statussock.ErrUnknown) {
+		return exit.Usagef("%w; --connected and --carrier are for hosts", err)
+	}
+	return err
+}
+
+// ask returns when it is as wanted, or the process cannot tell, or is none.
+func (f *waitFlags) ask(ctx context.Context, path string) error {
+	if f.Condition == (daemon.Condition{}) {
+		_, err := statussock.Read(ctx, path)
+		return err
+	}
+	_, err := statussock.DoWith(ctx, path, daemon.CommandWait, f.Condition)
+	return err
+}
+
+// look looks once, and says what is missing.
+func (f *waitFlags) look(ctx context.Context, path string) error {
+	raw, err := statussock.Read(ctx, path)
+	if err != nil {
+		if errors.Is(err, statussock.ErrNobody) || errors.Is(err, statussock.ErrSilent) {
+			err = f.missing("wait: " + errors.Unwrap(err).Error())
+		}
+		return err
+	}
+	s, err := render.Parse(raw)
+	switch {
+	case err != nil:
+		return err
+	case f.Condition == (daemon.Condition{}):
+		return nil
+	case s.Host == nil:
+		return forHosts(fmt.Errorf("wait: %s: %w", path, statussock.ErrUnknown))
+	}
+	why := f.Missing(&s.Host.Status)
+	if why == "" {
+		return nil
+	}
+	return f.missing(fmt.Sprintf("wait: %s %s", s.Host.Netdevice.Name, strings.ReplaceAll(why, "\n", "; ")))
+}
+
+// missing is the error that the time is over.
+func (f *waitFlags) missing(what string) error {
+	if f.timeout > 0 {
+		what += fmt.Sprintf(", after %v", f.timeout)
+	}
+	return exit.With(exit.TimedOut, errors.New(what))
+}

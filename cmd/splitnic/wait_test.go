@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/host"
+)
+
+// serveHost serves a host's status, and the command that waits, which returns when done is
+// closed or whoever asks goes away.
+func serveHost(t *testing.T, path string, s daemon.HostStatus, done <-chan struct{}) *statussock.Server {
+	t.Helper()
+	s.Role, s.Netdevice.Name, s.Security.Platform = "host", "sn0", 1
+	server, err := statussock.Serve(path, func() any { return s }, statussock.Command{Name: daemon.CommandWait,
+		Run: func(ctx context.Context) (any, error) {
+			select {
+			case <-done:
+				return nil, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	return server
+}
+
+func connected() (s daemon.HostStatus) {
+	s.State, s.Netdevice.Carrier = host.Connected, true
+	return s
+}
+
+// TestWait waits for a host that is there, and for one whose process comes, ends and comes
+// again meanwhile.
+func TestWait(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "host-sn0.sock")
+	waiting := func(args ...string) chan error {
+		done := make(chan error, 1)
+		go func() { done <- execute(t, append([]string{"wait", path, "--timeout", "10m"}, args...)...) }()
+		return done
+	}
+	early := waiting("--connected")
+	never := make(chan struct{})
+	asked := make(chan struct{})
+	first, err := statussock.Serve(path, func() any { return daemon.HostStatus{} }, statussock.Command{
+		Name: daemon.CommandWait, Run: func(ctx context.Context) (any, error) {
+			close(asked)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	first.Close() // killed while somebody waits
+	now := make(chan struct{})
+	close(now)
+	serveHost(t, path, connected(), now)
+	for what, done := range map[string]chan error{
+		"for a process to come": early, "for both": waiting("--connected", "--carrier"), "for the process": waiting(),
+	} {
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	// What is so already needs no time, and what is not so is told in time.
+	other := filepath.Join(t.TempDir(), "host-sn0.sock")
+	s := connected()
+	serveHost(t, other, s, never)
+	if err := execute(t, "wait", other, "--connected", "--carrier", "--timeout", "0"); err != nil {
+		t.Error(err)
+	}
+	// It has come about, and nobody said so.
+	if err := execute(t, "wait", other, "--connected", "--timeout", "1ms"); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := (&waitFlags{Condition: daemon.Condition{Connected: true}, timeout: 1 << 40}).run(ctx,
+		[]string{other}); exit.Status(err) != exit.Failure {
+		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// TestWaitErrdoc waits in vain.
+func TestWaitErrdoc(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	never := make(chan struct{})
+	var s daemon.HostStatus
+	s.State, s.LastError = host.Connecting, "connect to 10.0.0.1:7580: refused\nand again"
+	serveHost(t, in("connecting.sock"), s, never)
+	s = connected()
+	s.Netdevice.Carrier = false
+	serveHost(t, in("down.sock"), s, never)
+	unit, err := statussock.Serve(in("unit.sock"), func() any { return map[string]string{"role": "iounit"} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unit.Close() })
+	ln, err := net.Listen("unix", in("stopped.sock")) // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	for _, c := range []struct {
+		name, line, want string
+		status           int
+	}{
+		{"nobody", "none.sock --timeout 0", "no process serves", exit.TimedOut},
+		{"nobody for a while", "none.sock --connected --timeout 1ms", ", after 1ms", exit.TimedOut},
+		{"no session", "connecting.sock --connected --timeout 1ms", "refused; and again, after 1ms", exit.TimedOut},
+		{"no carrier", "down.sock --connected --carrier --timeout 0", "link of the I/O unit", exit.TimedOut},
+		{"stopped", "stopped.sock --carrier --timeout 1ms", "is stopped or hangs", exit.TimedOut},
+		{"I/O unit", "unit.sock --connected --timeout 1m", "are for hosts", exit.Usage},
+		{"I/O unit at once", "unit.sock --connected --timeout 0", "are for hosts", exit.Usage},
+		{"negative", "x.sock --timeout -1s", "--timeout -1s: must be 0 or more", exit.Usage},
+		{"two", "x.sock y.sock", `unexpected argument "y.sock"`, exit.Usage},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			args := strings.Fields(c.line)
+			args[0] = in(args[0])
+			err := execute(t, append([]string{"wait"}, args...)...)
+			if exit.Status(err) != c.status || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+				t.Fatalf("%v (status %d), want %q and %d", err, exit.Status(err), c.want, c.status)
+			}
+			testenv.Ended(t, c.status, err.Error())
+		})
+	}
+	if err := execute(t, "wait", in("unit.sock"), "--timeout", "0"); err != nil {
+		t.Error(err)
+	}
+}
