@@ -92,10 +92,10 @@ console_tail() {
 # not try its timer: when this machine is busy, an emulated one is late, which the
 # kernel takes for a defect and panics.
 run_guest() {
-	local args sockets cable_card=(-nic none) qemu tailer timer ctl=$run_dir/ctl
+	local args sockets cable_card=(-nic none) clock='' qemu tailer timer ctl=$run_dir/ctl
 	write_launch "$script" "$@"
-	printf 'checkout=%s\nmodules=%s\ndeadline=%s\n' \
-		"$(shell_quote "$checkout")" "$(shell_quote "$modules")" "$timeout" >"$ctl/guest.env"
+	printf 'checkout=%s\nmodules=%s\ndeadline=%s\nmode=%s\n' \
+		"$(shell_quote "$checkout")" "$(shell_quote "$modules")" "$timeout" "$mode" >"$ctl/guest.env"
 	if [ -n "$cable" ]; then
 		mapfile -t cable_card < <(cable_args)
 		[ ${#cable_card[@]} = 4 ] || exit "$status_setup"
@@ -107,9 +107,14 @@ run_guest() {
 	mapfile -t sockets < <(socket_args)
 	mapfile -t args < <(guest_machine "$mode")
 
+	# The kernel reads its clock from the HPET where it does not believe that the
+	# processors' counters agree, which those under emulation do. Each look at the
+	# HPET is a system call, and waits for a lock that qemu has for all devices.
+	if [ "$mode" = tcg ]; then clock='tsc=reliable'; fi
+
 	setpriv --pdeathsig KILL qemu-system-x86_64 "${args[@]}" -m "$mem" -smp "$smp" "${cable_card[@]}" "${sockets[@]}" \
 		-name "splitnic-${run_dir##*.}" -serial "file:$(comma "$ctl/console.log")" \
-		-append 'console=ttyS0 panic=-1 oops=panic mitigations=off no_timer_check log_buf_len=4M quiet' \
+		-append "console=ttyS0 panic=-1 oops=panic mitigations=off no_timer_check log_buf_len=4M quiet $clock" \
 		-virtfs local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap \
 		-virtfs "local,path=$(comma "$ctl"),mount_tag=ctl,security_model=none,multidevs=remap" \
 		-virtfs "local,path=$(comma "$work"),mount_tag=work,security_model=none,multidevs=remap" \

@@ -240,6 +240,8 @@ func layerOf(test string) string {
 		return "faults"
 	case strings.HasPrefix(test, vmPrefix):
 		return "vhost-guest"
+	case strings.HasPrefix(test, packagesPrefix):
+		return "packages"
 	default:
 		return "unit"
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // layer is one set of tests and the place they run.
@@ -31,6 +33,7 @@ var layers = []layer{
 	{name: "machines", what: "with two guests that a cable joins", run: withMachines(machinesPrefix)},
 	{name: "faults", what: "with two guests, which take longer", run: withMachines(faultsPrefix), extra: true},
 	{name: "vhost-guest", what: "as root, with a guest at a vhost-user port", run: asRoot(vmPrefix, "vm"), extra: true},
+	{name: "packages", what: "on RDMA devices, of the packages in a clean root of Debian", run: runPackages, extra: true},
 }
 
 // A package's tests are ended after so long, for those that hang and do not bound their
@@ -47,6 +50,10 @@ func runUnit(ctx context.Context, r *runner) error {
 	args := []string{"-race", "-skip", notUnit}
 	if r.filter != nil {
 		args = append(args, "-run", r.filter.String())
+	}
+	// Those with the most tests begin first, so that none of them runs alone at the end.
+	for _, p := range mostFirst(r.packages) {
+		args = append(args, p.path)
 	}
 	if err := r.goTest(ctx, "", append(args, "./...")...); err != nil {
 		return err
@@ -89,20 +96,77 @@ func asRoot(prefix string, needs ...string) func(context.Context, *runner) error
 	}
 }
 
-// runSoftRoCE runs the tests that need RDMA devices, two packages at a time, each
-// in a run of the harness, and those of the harness, which start guests themselves.
+// runSoftRoCE runs the tests that need RDMA devices, each package in a run of the
+// harness, or in several, and those of the harness, which start guests themselves.
 func runSoftRoCE(ctx context.Context, r *runner) error {
 	prefixes := []string{rdmaPrefix, guestPrefix}
 	if runtime.GOARCH != "amd64" {
 		fmt.Fprintf(r.w, "      the harness has guests on amd64 only: %s* left out\n", guestPrefix)
 		prefixes = prefixes[:1]
 	}
+	return r.inHarness(ctx, prefixes...)
+}
+
+// runPackages runs the tests that install the packages.
+func runPackages(ctx context.Context, r *runner) error {
+	cmd := command(ctx, "deploy/packages/prepare")
+	cmd.Stdout = os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("building packages, and a root to install them in: %w", err)
+	}
+	return r.inHarness(ctx, packagesPrefix)
+}
+
+// inHarness runs the tests with these prefixes in the harness.
+func (r *runner) inHarness(ctx context.Context, prefixes ...string) error {
 	program, err := filepath.Abs("ci/softroce/exec")
 	if err != nil {
 		return err
 	}
-	return r.goTestOf(ctx, r.pick(prefixes...), "rdma,root,tun,tools,splitnic,softroce", guestTimeout, "-p=2", "-exec",
-		"'"+program+"'")
+	const require = "rdma,root,tun,tools,splitnic,softroce"
+	packages := mostFirst(r.pick(prefixes...))
+	var two errgroup.Group // at a time
+	two.SetLimit(2)
+	for _, g := range guestRuns(packages) {
+		two.Go(func() error {
+			command := fmt.Sprintf("'%s' --name %s", program, g.name)
+			return r.goTest(ctx, require, guestTimeout, "-exec", command, "-run", exactly(g.tests), g.path)
+		})
+	}
+	err = two.Wait()
+	for _, p := range packages {
+		r.unseen(p)
+	}
+	return err
+}
+
+// guestRun is a part of a package's tests that has a guest of its own.
+type guestRun struct {
+	path, name string
+	tests      []string
+}
+
+// guestRuns spreads the tests of packages on guests, those first that have several,
+// because they take longest. Tests that stand beside each other take alike.
+func guestRuns(packages []testPackage) []guestRun {
+	var several, single []guestRun
+	for _, p := range packages {
+		name := strings.ReplaceAll(short(p.path), "/", "-")
+		n := min(p.guests, len(p.tests))
+		if n <= 1 {
+			single = append(single, guestRun{p.path, name, p.tests})
+			continue
+		}
+		parts := make([]guestRun, n)
+		for i := range parts {
+			parts[i] = guestRun{path: p.path, name: fmt.Sprintf("%s-%d", name, i+1)}
+		}
+		for i, test := range p.tests {
+			parts[i%n].tests = append(parts[i%n].tests, test)
+		}
+		several = append(several, parts...)
+	}
+	return append(several, single...)
 }
 
 // withMachines runs the tests with two machines. They boot their guests
@@ -117,15 +181,20 @@ func withMachines(prefix string) func(context.Context, *runner) error {
 	}
 }
 
+// mostFirst sorts packages: those with the most tests come first.
+func mostFirst(packages []testPackage) []testPackage {
+	return slices.SortedStableFunc(slices.Values(packages), func(a, b testPackage) int {
+		return cmp.Compare(len(b.tests), len(a.tests))
+	})
+}
+
 // goTestOf runs the tests of packages, those with the most tests first, and
 // wants all of them to run. SPLITNIC_REQUIRE is require.
 func (r *runner) goTestOf(ctx context.Context, packages []testPackage, require string, args ...string) error {
 	if len(packages) == 0 {
 		return nil
 	}
-	packages = slices.SortedStableFunc(slices.Values(packages), func(a, b testPackage) int {
-		return cmp.Compare(len(b.tests), len(a.tests))
-	})
+	packages = mostFirst(packages)
 	var paths, names []string
 	for _, p := range packages {
 		paths = append(paths, p.path)
@@ -138,7 +207,8 @@ func (r *runner) goTestOf(ctx context.Context, packages []testPackage, require s
 	return err
 }
 
-// goTest runs go test with args. Tests fail that do not find what require lists.
+// goTest runs go test with args. Tests fail that do not find what require lists. It
+// may be called again before it returns.
 func (r *runner) goTest(ctx context.Context, require string, args ...string) error {
 	cmd := command(ctx, "go", append([]string{"test", "-json", "-count=1", timeout}, args...)...)
 	if require != "" {
@@ -151,14 +221,15 @@ func (r *runner) goTest(ctx context.Context, require string, args ...string) err
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting go test: %w", err)
 	}
-	before := len(r.results)
-	readErr := r.read(out)
+	of := r.another()
+	readErr := of.read(out)
+	r.add(of)
 	err = cmd.Wait()
 	if readErr != nil {
 		return fmt.Errorf("reading the output of go test: %w", readErr)
 	}
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && r.failedSince(before) {
+	if errors.As(err, &exit) && of.failed() {
 		return nil // as the results say
 	}
 	if err != nil {

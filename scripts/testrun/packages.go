@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -25,17 +26,19 @@ const (
 	machinesPrefix = "TestMachines" // with two guests that a cable joins
 	faultsPrefix   = "TestFaults"   // the same, and take long
 	vmPrefix       = "TestVM"       // as root, with a guest at a vhost-user port
+	packagesPrefix = "TestPackages" // with RDMA devices and a clean root of Debian
 )
 
 // notUnit matches the names of tests that are not unit tests.
 const notUnit = "^(" + netnsPrefix + "|" + rdmaPrefix + "|" + guestPrefix + "|" + machinesPrefix + "|" + faultsPrefix +
-	"|" + vmPrefix + ")"
+	"|" + vmPrefix + "|" + packagesPrefix + ")"
 
 // testPackage is a package of this module that has tests.
 type testPackage struct {
 	path   string   // import path
 	tests  []string // names of its top-level tests
 	noRace []string // those of them that the race detector excludes
+	guests int      // that its TestRDMA are spread on, as testdata/guests says; 0 without the file
 }
 
 // short is the import path within the module.
@@ -83,11 +86,30 @@ func listPackages(ctx context.Context) ([]testPackage, error) {
 				p.noRace = append(p.noRace, names...)
 			}
 		}
+		if p.guests, err = guestsOf(g.Dir); err != nil {
+			return nil, err
+		}
 		if len(p.tests) > 0 {
 			packages = append(packages, p)
 		}
 	}
 	return packages, nil
+}
+
+// guestsOf returns the number in the file testdata/guests of a package's directory.
+func guestsOf(dir string) (int, error) {
+	text, err := os.ReadFile(filepath.Join(dir, "testdata/guests"))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("looking for the number of guests: %w", err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0, fmt.Errorf("the number of guests of %s: %w", dir, err)
+	}
+	return n, nil
 }
 
 // goList returns every package of the module as go list sees it with flags.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
 	"testing"
 
@@ -40,6 +42,48 @@ func TestPick(t *testing.T) {
 		}
 		if d := cmp.Diff(tc.want, got); d != "" {
 			t.Errorf("%s with filter %q: %s", tc.prefix, tc.filter, d)
+		}
+	}
+}
+
+// TestGuestRuns has tests spread on guests: each runs in one, and those of a package
+// with several begin first.
+func TestGuestRuns(t *testing.T) {
+	runs := guestRuns([]testPackage{
+		{path: module + "/a", tests: []string{"TestRDMAA", "TestRDMAB"}},
+		{path: module + "/test/b", tests: []string{"TestRDMAA", "TestRDMAB", "TestRDMAC"}, guests: 2},
+		{path: module + "/c", tests: []string{"TestRDMAA"}, guests: 2}, // of which -run has left one
+	})
+	var got []string
+	for _, g := range runs {
+		got = append(got, short(g.path)+" "+g.name+" "+exactly(g.tests))
+	}
+	if d := cmp.Diff([]string{
+		"test/b test-b-1 ^(TestRDMAA|TestRDMAC)$", "test/b test-b-2 ^(TestRDMAB)$", "a a ^(TestRDMAA|TestRDMAB)$",
+		"c c ^(TestRDMAA)$",
+	}, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestGuestsOf reads how many guests a package has.
+func TestGuestsOf(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want int
+		ok   bool
+	}{{"", 0, true}, {"3\n", 3, true}, {"three\n", 0, false}} {
+		dir := t.TempDir()
+		if tc.text != "" {
+			if err := os.Mkdir(filepath.Join(dir, "testdata"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "testdata/guests"), []byte(tc.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n, err := guestsOf(dir); n != tc.want || (err == nil) != tc.ok {
+			t.Errorf("%q: %d, %v", tc.text, n, err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"gotest.tools/gotestsum/testjson"
@@ -34,8 +35,10 @@ type result struct {
 }
 
 // collector turns the events of one layer into results, and prints a line for
-// each package and all a failed test wrote. Not for concurrent use.
+// each package and all a failed test wrote. Each go test that runs at the same time
+// has another one, which is added when it has ended.
 type collector struct {
+	mu       *sync.Mutex // of what is printed, and of results and explains of the first
 	w        io.Writer
 	layer    string
 	results  []result
@@ -43,12 +46,31 @@ type collector struct {
 }
 
 func newCollector(w io.Writer, layer string) *collector {
-	return &collector{w: w, layer: layer, explains: make(map[string][]string)}
+	return &collector{mu: new(sync.Mutex), w: w, layer: layer, explains: make(map[string][]string)}
+}
+
+// another returns a collector for a part of the layer.
+func (c *collector) another() *collector {
+	part := newCollector(c.w, c.layer)
+	part.mu = c.mu
+	return part
+}
+
+// add adds what a part of the layer came to.
+func (c *collector) add(part *collector) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.results = append(c.results, part.results...)
+	for test, keys := range part.explains {
+		c.explains[test] = append(c.explains[test], keys...)
+	}
 }
 
 // read adds the results of all packages of which go test -json writes to in.
 func (c *collector) read(in io.Reader) error {
 	run, err := testjson.ScanTestOutput(testjson.ScanConfig{Stdout: in, Handler: c, IgnoreNonJSONOutputLines: true})
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, name := range run.Packages() {
 		// Only now are tests known that a dead process has not ended.
 		if p := run.Package(name); p.Result() != testjson.ActionPass {
@@ -61,6 +83,8 @@ func (c *collector) read(in io.Reader) error {
 // Event prints failures and the end of packages as they come. It and Err are
 // the interface testjson.EventHandler.
 func (c *collector) Event(e testjson.TestEvent, run *testjson.Execution) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	p := run.Package(e.Package)
 	switch {
 	case e.Action == testjson.ActionBuild:
@@ -78,6 +102,8 @@ func (c *collector) Event(e testjson.TestEvent, run *testjson.Execution) error {
 
 // Err prints a line that is no event.
 func (c *collector) Err(text string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	_, err := fmt.Fprintln(c.w, text)
 	return err
 }
@@ -166,9 +192,9 @@ func (c *collector) unseen(p testPackage) {
 	}
 }
 
-// failedSince reports whether a test failed after the first n results.
-func (c *collector) failedSince(n int) bool {
-	return slices.ContainsFunc(c.results[n:], func(r result) bool { return r.Outcome == failed })
+// failed reports whether a test failed.
+func (c *collector) failed() bool {
+	return slices.ContainsFunc(c.results, func(r result) bool { return r.Outcome == failed })
 }
 
 // broken counts a failure that belongs to no test.

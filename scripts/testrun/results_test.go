@@ -4,10 +4,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 )
 
 // replay returns what a collector makes of events, a line each, with every
@@ -165,6 +167,24 @@ func TestProgramFails(t *testing.T) {
 				t.Errorf("what the program said:\n%s", &out)
 			}
 		})
+	}
+}
+
+// TestGoTestsBeside has two parts of a layer run at the same time; both are counted.
+func TestGoTestsBeside(t *testing.T) {
+	var out strings.Builder
+	r := &runner{collector: newCollector(&out, "softroce")}
+	var two errgroup.Group
+	for _, name := range []string{"TestTestNames", "TestChooseLayers"} {
+		two.Go(func() error { return r.goTest(t.Context(), "", "-run", "^"+name+"$", ".") })
+	}
+	if err := two.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	got := summary(r.results)
+	slices.Sort(got)
+	if d := cmp.Diff([]string{"pass TestChooseLayers", "pass TestTestNames"}, got); d != "" {
+		t.Errorf("%s\n%s", d, &out)
 	}
 }
 
