@@ -8,10 +8,15 @@ FUZZTIME ?= 30s
 CC ?= cc
 CFLAGS ?= -O2
 IMAGE ?= splitnic:$(VERSION)
+LDFLAGS ?=
+ARCH ?=
 PREFIX ?= /usr/local
 DESTDIR ?=
 
 binary := build/splitnic
+# What writes manual pages and completions: of a program for another machine, one
+# for this one.
+generator = $(binary)
 yardstick := build/yardstick
 export GO FUZZTIME ROUNDS BENCH_ONLY ATTACKS
 
@@ -26,7 +31,7 @@ help: ## show this list
 
 .PHONY: build
 build: ## build build/splitnic
-	$(GO) build -ldflags '-X main.version=$(VERSION)' -o $(binary) ./cmd/splitnic
+	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION) $(LDFLAGS)' -o $(binary) ./cmd/splitnic
 
 $(yardstick): $(wildcard scripts/yardstick/*.[ch])
 	@mkdir -p build
@@ -71,6 +76,11 @@ test-vhost-guest: ## run the tests with a QEMU guest at a vhost-user port (as ro
 	@scripts/setup.sh build test
 	@scripts/test vhost-guest
 
+.PHONY: test-packages
+test-packages: ## run the tests that install the packages in a clean root of Debian (as root)
+	@scripts/setup.sh build test packages
+	@scripts/test packages
+
 .PHONY: check
 check: ## check format, vet, lint, shell scripts, module files
 	@scripts/setup.sh build test
@@ -114,7 +124,7 @@ bench-compare: ## compare the Go benchmarks with those of another revision (REF=
 	scripts/benchcompare "$(REF)" "$(or $(BENCH),.)"
 
 .PHONY: bench-restart
-bench-restart: ## restart both halves 100 times under a connection: gaps, and what broke (RESTARTS=25 each)
+bench-restart: ## restart both endpoints 100 times under a connection: gaps, and what broke (RESTARTS=25 each)
 	@ROUNDS=$(or $(RESTARTS),$(ROUNDS)) scripts/bench bench-restart
 
 .PHONY: fuzz
@@ -139,12 +149,17 @@ install: build ## install binary, units for systemd, man pages and completions b
 		sed 's|@BINDIR@|$(PREFIX)/bin|' deploy/systemd/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && \
 		chmod 0644 $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; \
 	done
-	umask 022 && $(binary) man $(DESTDIR)$(PREFIX)/share/man/man8
+	umask 022 && $(generator) man $(DESTDIR)$(PREFIX)/share/man/man8
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	$(binary) completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/splitnic
-	$(binary) completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_splitnic
-	$(binary) completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/splitnic.fish
+	$(generator) completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/splitnic
+	$(generator) completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_splitnic
+	$(generator) completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/splitnic.fish
+
+.PHONY: packages
+packages: ## build .deb and .rpm with checksums and a bill of materials (ARCH=arm64, VERSION)
+	@scripts/setup.sh build $(if $(ARCH),packages)
+	@scripts/packages '$(VERSION)' $(ARCH)
 
 .PHONY: image
 image: ## build a container image, by docker, podman or buildah (IMAGE=name:tag, IMAGE_FLAGS)

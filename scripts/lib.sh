@@ -22,3 +22,15 @@ need() {
 # nothing_ran LOG reports whether a test binary has said there that it had no
 # test to run, which it does not take for a failure.
 nothing_ran() { grep -q '^testing: warning: no tests to run' "$1"; }
+
+# tool NAME VERSION PACKAGE builds a tool of this version, once, and prints
+# where it is. It is called in the checkout.
+tool() {
+	local dir=$PWD/build/tools/$1-$2
+	if [ ! -x "$dir/$1" ]; then
+		say "${0##*/}: building $1 $2"
+		mkdir -p build/tools
+		GOBIN=$dir go install "$3@$2" >"$dir.log" 2>&1 || { cat "$dir.log" >&2; return 1; }
+	fi
+	printf '%s\n' "$dir/$1"
+}

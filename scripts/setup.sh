@@ -1,8 +1,8 @@
 #!/bin/bash
-# setup.sh [--check] [build] [test] [demo] [bench]
+# setup.sh [--check] [build] [test] [demo] [bench] [packages]
 #
-# Installs the Debian or Ubuntu packages that the named groups need (all groups
-# unless some are named). Run by root it installs what is missing, otherwise
+# Installs the Debian or Ubuntu packages that the named groups need (build, test,
+# demo and bench unless some are named). Run by root it installs what is missing, otherwise
 # it prints the command to type. Silent when nothing is missing. --check never
 # installs; it prints what is missing and exits with 1 if that is anything.
 # shellcheck disable=SC2034 # the groups are read by name
@@ -17,7 +17,7 @@ build=(gcc libc6-dev make git ca-certificates pkg-config libibverbs-dev)
 # no Soft-RoCE.
 test=(
 	rdma-core ibverbs-providers ibverbs-utils perftest
-	iproute2 ethtool iputils-ping iperf3 nftables tcpdump tshark procps util-linux
+	iproute2 ethtool iputils-ping iperf3 nftables tcpdump tshark procps util-linux rpm
 	dnsmasq-base udhcpc curl openssl python3-pyverbs systemd
 	qemu-system-x86 busybox cpio kmod xz-utils zstd debian-archive-keyring
 	dpdk-dev
@@ -39,12 +39,16 @@ bench=(
 	qemu-system-x86 busybox cpio kmod xz-utils zstd
 )
 
+# Packages for another architecture, and trying them in a clean root of Debian.
+# They are there only when they are asked for.
+packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross mmdebstrap debian-archive-keyring rpm)
+
 check='' groups=()
 for a in "$@"; do
 	case $a in
 	--check) check=1 ;;
-	build | test | demo | bench) groups+=("$a") ;;
-	*) DIE_STATUS=2 die "usage: setup.sh [--check] [build] [test] [demo] [bench]" ;;
+	build | test | demo | bench | packages) groups+=("$a") ;;
+	*) DIE_STATUS=2 die "usage: setup.sh [--check] [build] [test] [demo] [bench] [packages]" ;;
 	esac
 done
 if [ ${#groups[@]} = 0 ]; then groups=(build test demo bench); fi

@@ -15,7 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
 const (
@@ -49,7 +51,7 @@ const patience = 45 * time.Second
 func eventually(t testing.TB, cond func() bool, format string, args ...any) time.Duration {
 	t.Helper()
 	started := time.Now()
-	tick := time.NewTicker(5 * time.Millisecond)
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !cond() {
 		if <-tick.C; time.Since(started) > patience {
@@ -110,16 +112,24 @@ type keys struct {
 	unitPrint, hostPrint string // fingerprints
 }
 
-// makeKeys makes two keys in dir as a user does.
-func makeKeys(t testing.TB, bin, dir string) keys {
+// makeKeys makes two keys in dir.
+func makeKeys(t testing.TB, dir string) keys {
 	t.Helper()
 	k := keys{unit: filepath.Join(dir, "unit.pem"), host: filepath.Join(dir, "host.pem")}
-	k.unitPrint = strings.TrimSpace(run(t, bin, "keygen", "--out", k.unit))
-	k.hostPrint = strings.TrimSpace(run(t, bin, "keygen", "--out", k.host))
+	for file, fingerprint := range map[string]*string{k.unit: &k.unitPrint, k.host: &k.hostPrint} {
+		key, err := session.GenerateKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := session.SaveKey(file, key); err != nil {
+			t.Fatal(err)
+		}
+		*fingerprint = key.Fingerprint().String()
+	}
 	return k
 }
 
-// daemon is a running half of the product.
+// daemon is a running endpoint of the product.
 type daemon struct {
 	t    testing.TB
 	bin  string
@@ -129,7 +139,7 @@ type daemon struct {
 	done chan struct{} // closed when the process has ended
 }
 
-// start starts a half, which is told to use sock unless it is in socketDir. At the
+// start starts an endpoint, which is told to use sock unless it is in socketDir. At the
 // end of the test it is ended as a service manager does, and has to end with status 0.
 func start(t testing.TB, bin, sock, log string, args ...string) *daemon {
 	t.Helper()
@@ -249,9 +259,9 @@ func (d *daemon) kill() {
 	<-d.done
 }
 
-// statusInto reads the status with the product's own command and reports
-// whether there is one.
-func (d *daemon) statusInto(into any) bool {
+// toldInto reads the status with the product's own command and reports whether there
+// is one.
+func (d *daemon) toldInto(into any) bool {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
 	defer cancel()
@@ -264,6 +274,21 @@ func (d *daemon) statusInto(into any) bool {
 		d.t.Fatalf("status is not a JSON list of one: %v\n%s", err, out)
 	}
 	return len(list) == 1
+}
+
+// statusInto reads the status from its socket and reports whether there is one. It
+// is for those who wait: to start a process for each look takes an emulated machine
+// longer than most of what is waited for.
+func (d *daemon) statusInto(into any) bool {
+	d.t.Helper()
+	raw, err := statussock.Read(d.t.Context(), d.sock)
+	if err != nil {
+		return false
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		d.t.Fatalf("the status is not what it has to be: %v\n%s", err, raw)
+	}
+	return true
 }
 
 // ledger counts elements, as in the status.
@@ -353,7 +378,7 @@ type unitStatus struct {
 func (d *daemon) hostStatus() hostStatus {
 	d.t.Helper()
 	var s hostStatus
-	eventually(d.t, func() bool { s = hostStatus{}; return d.statusInto(&s) }, "a status from %s", d.sock)
+	eventually(d.t, func() bool { s = hostStatus{}; return d.toldInto(&s) }, "a status from %s", d.sock)
 	return s
 }
 
@@ -361,7 +386,15 @@ func (d *daemon) hostStatus() hostStatus {
 func (d *daemon) unitStatus() unitStatus {
 	d.t.Helper()
 	var s unitStatus
-	eventually(d.t, func() bool { s = unitStatus{}; return d.statusInto(&s) }, "a status from %s", d.sock)
+	eventually(d.t, func() bool { s = unitStatus{}; return d.toldInto(&s) }, "a status from %s", d.sock)
+	return s
+}
+
+// serving waits until an I/O unit answers, and returns its status.
+func (d *daemon) serving() unitStatus {
+	d.t.Helper()
+	var s unitStatus
+	eventually(d.t, func() bool { s = unitStatus{}; return d.statusInto(&s) }, "an answer from %s", d.sock)
 	return s
 }
 

@@ -22,7 +22,7 @@ import (
 // is needed to notice. docs/troubleshooting.md has what the program answers.
 func TestErrdoc(t *testing.T) {
 	bin, dir := needBinary(t), t.TempDir()
-	k := makeKeys(t, bin, dir)
+	k := makeKeys(t, dir)
 	host := func(args ...string) []string {
 		return append([]string{"host", "--iounit", "192.0.2.1", "--key", k.host, "--trust", k.unitPrint}, args...)
 	}
@@ -185,7 +185,7 @@ func TestBenchErrdoc(t *testing.T) {
 func TestRDMAErrdoc(t *testing.T) {
 	testenv.NeedTools(t, "setpriv", "prlimit", "unshare", "mount", "rdma")
 	bin, dir := needFabric(t), t.TempDir()
-	k := makeKeys(t, bin, dir)
+	k := makeKeys(t, dir)
 	free, card := testenv.NetNS(t), testenv.NetNS(t)
 	testenv.Veth(t, card, "eth1", free, "lan0")
 	host := func(args ...string) []string {
@@ -206,7 +206,7 @@ func TestRDMAErrdoc(t *testing.T) {
 	run(t, "ip", "-n", card, "link", "add", "br0", "type", "bridge")
 	run(t, "ip", "-n", card, "link", "add", "eth2", "type", "dummy")
 	run(t, "ip", "-n", card, "link", "set", "eth2", "master", "br0")
-	others := makeKeys(t, bin, t.TempDir()).host
+	others := makeKeys(t, t.TempDir()).host
 	if err := os.Chown(others, 65534, 65534); err != nil {
 		t.Fatal(err)
 	}

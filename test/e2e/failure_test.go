@@ -196,7 +196,14 @@ func checkStatus(t testing.TB, r *fixture) {
 		all[1].Name != "unit" {
 		t.Errorf("the status is about %+v", all)
 	}
-	text := run(t, r.bin, "status")
+	run(t, r.bin, "wait", last.sock, "--connected", "--carrier")
+	table := run(t, r.bin, "status")
+	if lines := strings.Split(strings.TrimSpace(table), "\n"); len(lines) != 7 ||
+		!strings.HasPrefix(lines[1], last.name) || !strings.HasPrefix(lines[4], "unit ") ||
+		!strings.HasPrefix(lines[6], "  "+last.name) {
+		t.Errorf("the status is not a line for each endpoint, and one for the host below the I/O unit:\n%s", table)
+	}
+	text := run(t, r.bin, "status", "-v")
 	for _, want := range []string{last.name, last.mac(), "sn0", "mtu 1500", unitDevice, hostDevice, r.keys.hostPrint,
 		r.keys.unitPrint} {
 		if !strings.Contains(text, want) {

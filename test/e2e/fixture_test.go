@@ -56,7 +56,7 @@ func security(insecure bool, key, trust string) []string {
 func newFixture(t testing.TB, kind string, unitFlags ...string) *fixture {
 	t.Helper()
 	r := &fixture{t: t, bin: needFabric(t), dir: t.TempDir(), kind: kind, unitFlags: unitFlags}
-	r.keys, r.sockets = makeKeys(t, r.bin, r.dir), r.dir
+	r.keys, r.sockets = makeKeys(t, r.dir), r.dir
 	// All hosts have one key, which by default has four sessions at most, and their
 	// own addresses only.
 	r.policy = filepath.Join(r.dir, "policy.yaml")
@@ -96,12 +96,12 @@ func (r *fixture) startUnit() {
 	args = append(args, security(r.insecure, r.keys.unit, "hosts="+r.keys.hostPrint)...)
 	r.unit = start(r.t, r.bin, r.socket("unit", "iounit-7580"), filepath.Join(r.dir, "unit.log"),
 		append(args, r.unitFlags...)...)
-	if s := r.unit.unitStatus(); s.Role != "iounit" || s.Name != "unit" {
+	if s := r.unit.serving(); s.Role != "iounit" || s.Name != "unit" {
 		r.t.Fatalf("the I/O unit's status says that it is %s %q", s.Role, s.Name)
 	}
 }
 
-// socket returns the path of a half's status socket, given its name and how it
+// socket returns the path of an endpoint's status socket, given its name and how it
 // is called in socketDir.
 func (r *fixture) socket(name, standard string) string {
 	if r.sockets == socketDir {

@@ -47,7 +47,7 @@ type handlersTraffic struct {
 	} `json:"channels"`
 }
 
-// handlersStatus is what either half's status has about handlers.
+// handlersStatus is what either endpoint's status has about handlers.
 type handlersStatus struct {
 	CompVectors int              `json:"comp_vectors"`
 	Traffic     *handlersTraffic `json:"traffic"` // of a host
@@ -57,7 +57,7 @@ type handlersStatus struct {
 	} `json:"hosts"` // of an I/O unit
 }
 
-// handlers waits until a half has one session and all its workers follow.
+// handlers waits until an endpoint has one session and all its workers follow.
 func (d *daemon) handlers() (int, *handlersTraffic) {
 	d.t.Helper()
 	var s handlersStatus
@@ -125,7 +125,7 @@ func checkThreads(t testing.TB, what string, h *handlerStatus, cpu string, prior
 	}
 }
 
-// TestRDMAHandlerCommands starts both halves with handlers of their own, looks at
+// TestRDMAHandlerCommands starts both endpoints with handlers of their own, looks at
 // them in the status, and changes them with the product's commands while pings
 // cross: processors, priority, budget, polling, and which queue is with which.
 // Then the I/O unit is started again: the host's next session is as the host's
@@ -245,7 +245,7 @@ func TestRDMAHandlerCommands(t *testing.T) {
 		{"a host that is not there", []string{"iounit", "handlers", r.unit.sock, "--host", "nobody", "--budget", "1=5"},
 			exitFailure, []string{"nobody", h.name}},
 		{"no host", []string{"iounit", "handlers", r.unit.sock}, exitUsage, []string{"--host"}},
-		{"the other half", []string{"host", "handlers", r.unit.sock}, exitUsage, []string{"iounit"}},
+		{"the peer", []string{"host", "handlers", r.unit.sock}, exitUsage, []string{"iounit"}},
 		{"nobody", []string{"host", "handlers", filepath.Join(t.TempDir(), "none.sock")}, exitMissing,
 			[]string{"none.sock", "splitnic status"}},
 	} {
@@ -270,7 +270,7 @@ func TestRDMAHandlerCommands(t *testing.T) {
 		t.Errorf("the new I/O unit's first handler: %+v", one)
 	}
 	ping(t, h.ns, addr(0), 5, 1400)
-	out = run(t, r.bin, "status", h.sock)
+	out = run(t, r.bin, "status", "-v", h.sock)
 	for _, word := range []string{"completion vectors", "handler 2", "queues 1, 2", "budget 5"} {
 		if !strings.Contains(out, word) {
 			t.Errorf("the status does not say %q:\n%s", word, out)
@@ -281,7 +281,7 @@ func TestRDMAHandlerCommands(t *testing.T) {
 // TestHandlerMistakes makes mistakes with the flags about handlers.
 func TestHandlerMistakes(t *testing.T) {
 	bin, dir := needBinary(t), t.TempDir()
-	k := makeKeys(t, bin, dir)
+	k := makeKeys(t, dir)
 	host := func(args ...string) []string {
 		return append([]string{"host", "--iounit", "192.0.2.1", "--key", k.host, "--trust", k.unitPrint}, args...)
 	}

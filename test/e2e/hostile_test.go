@@ -168,7 +168,7 @@ func (r *fixture) violations() map[string]uint64 {
 	var s struct {
 		Violations map[string]uint64 `json:"protocol_violations"`
 	}
-	eventually(r.t, func() bool { return r.unit.statusInto(&s) }, "a status of the I/O unit")
+	eventually(r.t, func() bool { return r.unit.toldInto(&s) }, "a status of the I/O unit")
 	return s.Violations
 }
 

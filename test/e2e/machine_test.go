@@ -19,11 +19,13 @@ import (
 )
 
 // machine is what machine.sh boots: the real systemd, in namespaces of its own
-// but for the network's, with the product installed as `make install` does.
+// but for the network's, with the product installed as `make install` does. What
+// clean.sh makes is one too, with a root directory of Debian and a package.
 type machine struct {
-	t    testing.TB
-	pid  int    // of its first process, as seen from outside
-	root string // its root directory, as seen from outside
+	t     testing.TB
+	pid   int    // of its first process, as seen from outside
+	root  string // its root directory, as seen from outside
+	ended chan struct{}
 }
 
 const systemd = "/lib/systemd/systemd"
@@ -37,8 +39,19 @@ func newMachine(t testing.TB) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	group := newControlGroup(t)
-	cmd := exec.Command("./machine.sh", t.TempDir(), checkout, group)
+	m := startMachine(t, "./machine.sh", t.TempDir(), checkout, newControlGroup(t))
+	if state := m.booted(); state != "running" {
+		t.Fatalf("the machine is %s:\n%s", state, m.run("systemctl", "--no-pager", "--failed"))
+	}
+	m.install()
+	return m
+}
+
+// startMachine starts a script that becomes the first process of a machine, which
+// is switched off when the test ends.
+func startMachine(t testing.TB, script string, args ...string) *machine {
+	t.Helper()
+	cmd := exec.Command(script, args...)
 	cmd.SysProcAttr = &unix.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
 	}
@@ -51,10 +64,10 @@ func newMachine(t testing.TB) *machine {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{t: t, pid: cmd.Process.Pid, root: fmt.Sprintf("/proc/%d/root", cmd.Process.Pid)}
-	ended := make(chan struct{})
+	pid := cmd.Process.Pid
+	m := &machine{t: t, pid: pid, root: fmt.Sprintf("/proc/%d/root", pid), ended: make(chan struct{})}
 	go func() {
-		defer close(ended)
+		defer close(m.ended)
 		_ = cmd.Wait() // by a signal, at the end
 	}()
 	t.Cleanup(func() {
@@ -64,24 +77,31 @@ func newMachine(t testing.TB) *machine {
 			t.Logf("the machine's console:\n%s\nthe end of its journal:\n%s", console, journal)
 		}
 		_ = cmd.Process.Kill() // all of its processes end with the first one
-		<-ended
+		<-m.ended
 	})
-	var state string
-	eventually(t, func() bool {
+	return m
+}
+
+// comesUp waits until a program succeeds on a machine that has been started.
+func (m *machine) comesUp(args ...string) (last string) {
+	m.t.Helper()
+	eventually(m.t, func() bool {
 		select {
-		case <-ended:
-			t.Fatalf("the machine does not boot: %v", cmd.ProcessState)
+		case <-m.ended:
+			m.t.Fatal("the machine does not boot")
 		default:
 		}
-		out, err := m.try("systemctl", "is-system-running")
-		state = strings.TrimSpace(out)
-		return err == nil || state == "degraded"
+		out, err := m.try(args...)
+		last = strings.TrimSpace(out)
+		return err == nil
 	}, "a machine that is running")
-	if state != "running" {
-		t.Fatalf("the machine is %s:\n%s", state, m.run("systemctl", "--no-pager", "--failed"))
-	}
-	m.install()
-	return m
+	return last
+}
+
+// booted waits until systemd has, and returns the state of the machine.
+func (m *machine) booted() string {
+	m.t.Helper()
+	return m.comesUp("bash", "-c", "state=$(systemctl is-system-running) || [ \"$state\" = degraded ] && echo \"$state\"")
 }
 
 // newControlGroup makes a control group for a machine.

@@ -55,7 +55,7 @@ func gids(t testing.TB, device string) map[int]netip.Addr {
 	return table
 }
 
-// TestRDMATrafficClass looks at the fabric's cable: each half's packets, of
+// TestRDMATrafficClass looks at the fabric's cable: each endpoint's packets, of
 // all channels, have the traffic class that it was started with, over IPv4 and
 // over IPv6. Moderation, which Soft-RoCE does not have, is asked for in vain.
 func TestRDMATrafficClass(t *testing.T) {

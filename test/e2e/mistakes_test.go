@@ -66,7 +66,7 @@ func write(t testing.TB, dir, name, text string) string {
 // TestMistakes makes mistakes that need no RDMA device to be noticed.
 func TestMistakes(t *testing.T) {
 	bin, dir := needBinary(t), t.TempDir()
-	k := makeKeys(t, bin, dir)
+	k := makeKeys(t, dir)
 	host := func(args ...string) []string {
 		return append([]string{"host", "--iounit", "192.0.2.1", "--key", k.host, "--trust", k.unitPrint}, args...)
 	}
@@ -190,7 +190,7 @@ func TestRDMAMistakes(t *testing.T) {
 			"--key", r.keys.unit, "--trust", r.keys.hostPrint, "--status-socket", filepath.Join(t.TempDir(), "status"),
 		}, args...)
 	}
-	stranger := makeKeys(t, bin, t.TempDir())
+	stranger := makeKeys(t, t.TempDir())
 	run(t, "ip", "-n", free, "link", "add", "taken0", "type", "dummy")
 	run(t, "ip", "-n", r.card, "link", "add", "eth2", "type", "dummy")
 	for _, m := range []mistake{
@@ -260,7 +260,7 @@ func TestRDMAMistakes(t *testing.T) {
 // TestRDMAUnreachable shows that a host keeps trying.
 func TestRDMAUnreachable(t *testing.T) {
 	bin, dir := needFabric(t), t.TempDir()
-	k := makeKeys(t, bin, dir)
+	k := makeKeys(t, dir)
 	ns := testenv.NetNS(t)
 	const nobody = "10.199.0.1:7599"
 	d := start(t, bin, filepath.Join(dir, "host.sock"), filepath.Join(dir, "host.log"),

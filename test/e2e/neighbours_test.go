@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestRDMANeighbours kills a half, and starts it again when the host's network
+// TestRDMANeighbours kills an endpoint, and starts it again when the host's network
 // stack has forgotten its neighbours and asks for them where nobody hears it.
 // They can be talked to again although the stack itself would not ask again for
 // an hour.
@@ -69,13 +69,13 @@ func TestRDMANeighbours(t *testing.T) {
 			}, "an answer from %v", k.to)
 		}
 	}
-	for i, half := range []struct{ kill, start func() }{
+	for i, endpoint := range []struct{ kill, start func() }{
 		{func() { r.unit.kill() }, r.startUnit},
 		{func() { h.kill() }, h.start},
 	} {
 		round := byte(2 * i)
 		talking(round)
-		half.kill()
+		endpoint.kill()
 		eventually(t, func() bool { return !testenv.Running(t, h.ns, "sn0") },
 			"the stack noticing that sn0 has lost its carrier")
 		say(round + 1)
@@ -84,7 +84,7 @@ func TestRDMANeighbours(t *testing.T) {
 				return testenv.NeighbourState(t, h.ns, "sn0", k.to) == netlink.NUD_INCOMPLETE
 			}, "asking for %v", k.to)
 		}
-		half.start()
+		endpoint.start()
 		talking(round + 1)
 	}
 }

@@ -115,7 +115,7 @@ func TestRDMAPeerServes(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
 			r := &fixture{t: t, bin: bin, dir: t.TempDir(), mode: mode}
-			r.keys, r.sockets = makeKeys(t, bin, r.dir), r.dir
+			r.keys, r.sockets = makeKeys(t, r.dir), r.dir
 			cert := filepath.Join(r.dir, "host.crt")
 			run(t, "openssl", "req", "-x509", "-new", "-key", r.keys.host, "-subj", "/CN=host", "-days", "30", "-out", cert)
 			unit := startPeer(t, "--device", unitDevice, "--key", r.keys.unit, "--peer-cert", cert, "--mode", mode,

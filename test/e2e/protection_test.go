@@ -9,7 +9,7 @@ type protection struct {
 	Name, Why string
 }
 
-// TestRDMAProtection runs the halves with each protection, also with different
+// TestRDMAProtection runs the endpoints with each protection, also with different
 // ones, and finds in the status which one is in force: what was asked for, the
 // region where the device has no better one that could be trusted, and the region
 // in modes that lend no memory.
@@ -53,14 +53,14 @@ func TestRDMAProtection(t *testing.T) {
 				t.Fatalf("no status: %+v %+v", hs, us)
 			}
 			for _, s := range []struct {
-				half, asked         string
+				role, asked         string
 				configured, inForce protection
 			}{
 				{"host", c.host, hs.Protection, hs.Traffic.Protection},
 				{"I/O unit", c.unit, us.Protection, us.Hosts[0].Traffic.Protection},
 			} {
 				if s.inForce.Name != want(s.asked) || s.inForce.Why == "" || s.asked != "" && s.configured.Name != s.asked {
-					t.Errorf("%s, told %q: configured is %+v, in force %+v", s.half, s.asked, s.configured, s.inForce)
+					t.Errorf("%s, told %q: configured is %+v, in force %+v", s.role, s.asked, s.configured, s.inForce)
 				}
 			}
 		})

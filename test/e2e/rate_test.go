@@ -31,7 +31,7 @@ func (d *daemon) rates() rateStatus {
 	var s rateStatus
 	eventually(d.t, func() bool {
 		s = rateStatus{}
-		return d.statusInto(&s) && len(s.Hosts) == 1
+		return d.toldInto(&s) && len(s.Hosts) == 1
 	}, "one host")
 	return s
 }
@@ -83,7 +83,7 @@ func TestRDMAPolicyRate(t *testing.T) {
 	if s := r.unit.rates().Hosts[0]; s.MaxTx != rate || s.MaxRx != rate {
 		t.Errorf("the status has rates %d and %d", s.MaxTx, s.MaxRx)
 	}
-	if text := run(t, r.bin, "status", r.unit.sock); !strings.Contains(text, "200kbit to the LAN") ||
+	if text := run(t, r.bin, "status", "-v", r.unit.sock); !strings.Contains(text, "200kbit to the LAN") ||
 		!strings.Contains(text, "200kbit from it") {
 		t.Errorf("the status does not show the rates:\n%s", text)
 	}

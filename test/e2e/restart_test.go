@@ -16,7 +16,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// restarts is how many times each half is restarted in each way.
+// restarts is how many times each endpoint is restarted in each way.
 // ROUNDS sets another number where SPLITNIC_SAMPLES, for `make bench-restart`, is set.
 const restarts = 1
 
@@ -57,7 +57,7 @@ func (n *node) restarted() (since time.Time, adopted int) {
 			Adopted int       `json:"adopted"`
 		} `json:"netdevice"`
 	}
-	eventually(n.t, func() bool { return n.statusInto(&s) }, "a status")
+	eventually(n.t, func() bool { return n.toldInto(&s) }, "a status")
 	return s.Netdevice.Since, s.Netdevice.Adopted
 }
 
@@ -71,7 +71,7 @@ func (n *node) connected() {
 	}, "a session")
 }
 
-// TestRDMARestart restarts either half, politely and not, under a TCP
+// TestRDMARestart restarts either endpoint, politely and not, under a TCP
 // connection that is in use in both directions all the time. The host has a
 // service manager that keeps its netdevice.
 func TestRDMARestart(t *testing.T) {

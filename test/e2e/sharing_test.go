@@ -16,7 +16,7 @@ import (
 // sharers is how many hosts share one I/O unit.
 const sharers = 32
 
-// sharedGroup is a multicast group that half of the hosts are in, and
+// sharedGroup is a multicast group that side of the hosts are in, and
 // sharedGroupMAC what frames to it have for a destination.
 const (
 	sharedGroup    = "239.7.7.7"

@@ -94,7 +94,7 @@ func serve(t testing.TB, answer func(net.Conn) error) string {
 	return l.Addr().String()
 }
 
-// TestRDMAOtherVersion lets each half meet a peer of another version, and
+// TestRDMAOtherVersion lets each endpoint meet a peer of another version, and
 // things that are no peers at all.
 func TestRDMAOtherVersion(t *testing.T) {
 	bin := needFabric(t)

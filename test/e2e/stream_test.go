@@ -34,7 +34,7 @@ type streamEnd struct {
 const (
 	// streamPause, between two chunks, keeps the streams from taking all of a slow
 	// machine.
-	streamPause = 2 * time.Millisecond
+	streamPause = 10 * time.Millisecond
 	streamChunk = 8 << 10
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// services are both halves as services of one machine, whose network is the
+// services are both endpoints as services of one machine, whose network is the
 // initial namespace, and the LAN behind the I/O unit's card.
 type services struct {
 	*machine
@@ -82,7 +82,7 @@ func (s *services) adopted() int {
 	return h.Netdevice.Adopted
 }
 
-// TestRDMASystemd runs both halves under systemd, from `make install` to
+// TestRDMASystemd runs both endpoints under systemd, from `make install` to
 // `systemctl stop`, with a TCP connection through the netdevice that is in use
 // all the time.
 func TestRDMASystemd(t *testing.T) {
@@ -94,9 +94,9 @@ func TestRDMASystemd(t *testing.T) {
 	}
 	t.Run("sandbox", s.sandbox)
 	t.Run("exposure", func(t *testing.T) {
-		for _, half := range []service{s.host, s.unit} {
-			if out, err := s.try("systemd-analyze", "security", "--no-pager", "--threshold=30", half.unit); err != nil {
-				t.Errorf("%s is exposed: %v\n%s", half.unit, err, out)
+		for _, service := range []service{s.host, s.unit} {
+			if out, err := s.try("systemd-analyze", "security", "--no-pager", "--threshold=30", service.unit); err != nil {
+				t.Errorf("%s is exposed: %v\n%s", service.unit, err, out)
 			}
 		}
 	})
@@ -167,7 +167,7 @@ func TestRDMASystemd(t *testing.T) {
 	t.Run("stop", func(t *testing.T) { s.stop(t, before) })
 }
 
-// start enables both halves, the host first.
+// start enables both endpoints, the host first.
 func (s *services) start(t *testing.T) {
 	s.host.do("enable", "--now")
 	// It is ready when it has its netdevice, and does not wait for more.
@@ -180,12 +180,12 @@ func (s *services) start(t *testing.T) {
 	}
 	s.unit.do("enable", "--now")
 	s.connected()
-	for _, half := range []service{s.host, s.unit} {
+	for _, service := range []service{s.host, s.unit} {
 		for property, want := range map[string]string{
 			"Type": "notify", "ActiveState": "active", "SubState": "running", "NRestarts": "0", "UnitFileState": "enabled",
 		} {
-			if got := half.show(property); got != want {
-				t.Errorf("%s of %s is %q, and not %q", property, half.unit, got, want)
+			if got := service.show(property); got != want {
+				t.Errorf("%s of %s is %q, and not %q", property, service.unit, got, want)
 			}
 		}
 	}
@@ -307,7 +307,7 @@ func (s *services) movable(t *testing.T) {
 	}
 }
 
-// stop stops both halves for good.
+// stop stops both endpoints for good.
 func (s *services) stop(t *testing.T, before []string) {
 	s.host.do("stop")
 	if got := s.host.show("NFileDescriptorStore"); got != "0" {
@@ -318,10 +318,10 @@ func (s *services) stop(t *testing.T, before []string) {
 		return s.unit.statusInto(&u) && len(u.Hosts) == 0
 	}, "the I/O unit without a host")
 	s.unit.do("stop")
-	for _, half := range []service{s.host, s.unit} {
+	for _, service := range []service{s.host, s.unit} {
 		for property, want := range map[string]string{"ActiveState": "inactive", "Result": "success", "StatusText": ""} {
-			if got := half.show(property); got != want {
-				t.Errorf("%s of %s is %q, and not %q", property, half.unit, got, want)
+			if got := service.show(property); got != want {
+				t.Errorf("%s of %s is %q, and not %q", property, service.unit, got, want)
 			}
 		}
 	}

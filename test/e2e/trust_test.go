@@ -49,7 +49,7 @@ func (d *daemon) trust(what string, cond func(s *trustStatus) bool) {
 	}, "%s", what)
 }
 
-// hangUp has the half reload, and waits until it has, for the n-th time.
+// hangUp has the endpoint reload, and waits until it has, for the n-th time.
 func (d *daemon) hangUp(n int) {
 	d.t.Helper()
 	if err := d.cmd.Process.Signal(unix.SIGHUP); err != nil {
@@ -229,7 +229,7 @@ func TestRDMASecrets(t *testing.T) {
 			b, err = os.ReadFile(fmt.Sprintf("/proc/%d/%s", d.cmd.Process.Pid, name))
 			look(name, b, err)
 		}
-		for _, form := range [][]string{{"status"}, {"status", "--json"}} {
+		for _, form := range [][]string{{"status"}, {"status", "-v"}, {"status", "--json"}} {
 			b, err = exec.CommandContext(t.Context(), r.bin, append(form, d.sock)...).Output()
 			look("status", b, err)
 		}

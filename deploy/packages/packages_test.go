@@ -1,0 +1,383 @@
+// Package packages has the recipe of the .deb and the .rpm. Its unit tests build
+// both and look into them; those that begin with TestPackages install them in
+// clean roots of Debian, see docs/testing.md.
+package packages
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+const (
+	checkout = "../.."
+	version  = "v0.1.0"
+	epoch    = "1700000000" // of what is dated in packages that are built here
+)
+
+// output runs a program to its end, which has to succeed.
+func output(t testing.TB, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%q: %v\n%s%s", cmd.Args, err, out, stderr.String())
+	}
+	return string(out)
+}
+
+// build builds the packages of the checkout in dir, with a umask and the time zone
+// of somebody else, and returns the directory that they are in.
+func build(t testing.TB, dir, umask, zone string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "packages")
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", `umask "$1" && exec scripts/packages "$2" "$3" "$4"`, "-", umask,
+		version, runtime.GOARCH, out)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH="+epoch, "TZ="+zone)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%q: %v\n%s", cmd.Args, err, said)
+	}
+	return out
+}
+
+// read returns the files in a directory.
+func read(t testing.TB, dir string) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if files[e.Name()], err = os.ReadFile(filepath.Join(dir, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
+}
+
+// rpmArch is what rpm calls an architecture.
+var rpmArch = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
+
+// TestBuild builds packages and looks into them, and builds them again elsewhere.
+func TestBuild(t *testing.T) {
+	testenv.NeedTools(t, "bash", "dpkg-deb", "git", "make", "rpm")
+	dir := build(t, checkout, "022", "UTC")
+	deb := filepath.Join(dir, "splitnic_0.1.0-1_"+runtime.GOARCH+".deb")
+	rpm := filepath.Join(dir, "splitnic-0.1.0-1."+rpmArch[runtime.GOARCH]+".rpm")
+	root := t.TempDir()
+	output(t, "dpkg-deb", "--extract", deb, root)
+	program := filepath.Join(root, "usr/bin/splitnic")
+
+	t.Run("names", func(t *testing.T) {
+		bill := "splitnic_0.1.0_" + runtime.GOARCH + ".cdx.json"
+		want := []string{"SHA256SUMS", filepath.Base(rpm), bill, filepath.Base(deb)}
+		slices.Sort(want)
+		if got := slices.Sorted(maps.Keys(read(t, dir))); !slices.Equal(got, want) {
+			t.Errorf("there are %q, and not %q", got, want)
+		}
+	})
+	t.Run("version", func(t *testing.T) {
+		for _, args := range [][]string{{"version"}, {"--version"}} {
+			if got := output(t, program, args...); got != "splitnic version "+version+"\n" {
+				t.Errorf("splitnic %q says %q", args, got)
+			}
+		}
+		if got := output(t, "dpkg-deb", "--field", deb, "Version"); got != "0.1.0-1\n" {
+			t.Errorf("the .deb has version %q", got)
+		}
+		if got := output(t, "rpm", "--query", "--queryformat", "%{VERSION}-%{RELEASE}", "--package", rpm); got != "0.1.0-1" {
+			t.Errorf("the .rpm has version %q", got)
+		}
+	})
+	t.Run("contents", func(t *testing.T) { contents(t, root, deb, rpm) })
+	t.Run("libraries", func(t *testing.T) { libraries(t, program, deb, rpm) })
+	t.Run("scripts", func(t *testing.T) {
+		said := output(t, "rpm", "--query", "--scripts", "--package", rpm)
+		control := t.TempDir()
+		output(t, "dpkg-deb", "--control", deb, control)
+		for _, name := range []string{"postinst", "prerm", "postrm"} {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			inDeb, err := os.ReadFile(filepath.Join(control, name))
+			if err != nil || !bytes.Equal(inDeb, text) {
+				t.Errorf("the .deb does not have %s: %v", name, err)
+			}
+			if !strings.Contains(said, string(bytes.TrimSpace(text))) {
+				t.Errorf("the .rpm does not have %s:\n%s", name, said)
+			}
+		}
+	})
+	t.Run("materials", func(t *testing.T) { materials(t, dir, program) })
+	t.Run("again", func(t *testing.T) {
+		elsewhere := filepath.Join(t.TempDir(), "another")
+		output(t, "bash", "-c", `mkdir -p "$1/build" && cd "$2" && ln -s "$PWD/build/tools" "$1/build/tools" &&
+			git -c safe.directory="*" ls-files -coz --exclude-standard | tar -c --null -T - | tar -x -C "$1"`, "-", elsewhere, checkout)
+		first, second := read(t, dir), read(t, build(t, elsewhere, "077", "Pacific/Chatham"))
+		for name, text := range first {
+			if !bytes.Equal(second[name], text) {
+				t.Errorf("%s has other bytes when it is built elsewhere", name)
+			}
+		}
+	})
+}
+
+// contents compares what both packages would install with what they are to have.
+func contents(t *testing.T, root, deb, rpm string) {
+	configuration := []string{
+		"/etc/splitnic/hosts", "/etc/splitnic/iounit.yaml", "/etc/splitnic/iounits", "/etc/splitnic/sn0.yaml",
+	}
+	want := append([]string{
+		"/usr/bin/splitnic", "/usr/lib/modules-load.d/splitnic.conf", "/usr/lib/systemd/system/splitnic-host@.service",
+		"/usr/lib/systemd/system/splitnic-iounit.service", "/usr/share/bash-completion/completions/splitnic",
+		"/usr/share/doc/splitnic/changelog.gz", "/usr/share/fish/vendor_completions.d/splitnic.fish",
+	}, configuration...)
+	pages := t.TempDir()
+	output(t, filepath.Join(root, "usr/bin/splitnic"), "man", pages)
+	for name := range read(t, pages) {
+		want = append(want, "/usr/share/man/man8/"+name+".gz")
+	}
+	for _, c := range []struct {
+		name, list string
+		own        []string
+	}{
+		{"deb", output(t, "dpkg-deb", "--contents", deb),
+			[]string{"/usr/share/doc/splitnic/copyright", "/usr/share/zsh/vendor-completions/_splitnic"}},
+		{"rpm", output(t, "rpm", "--query", "--list", "--verbose", "--package", rpm),
+			[]string{"/usr/share/licenses/splitnic/LICENSE", "/usr/share/zsh/site-functions/_splitnic"}},
+	} {
+		var got []string
+		for line := range strings.Lines(c.list) {
+			fields := strings.Fields(line)
+			mode, path := fields[0], strings.TrimPrefix(fields[len(fields)-1], ".")
+			if !strings.Contains(line, "root") {
+				t.Errorf("the .%s has files of somebody: %s", c.name, line)
+			}
+			if strings.HasPrefix(mode, "d") {
+				if mode != "drwxr-xr-x" {
+					t.Errorf("the .%s has the directory %s with mode %s", c.name, path, mode)
+				}
+				continue
+			}
+			expected := "-rw-r--r--"
+			if path == "/usr/bin/splitnic" {
+				expected = "-rwxr-xr-x"
+			}
+			if mode != expected {
+				t.Errorf("the .%s has %s with mode %s", c.name, path, mode)
+			}
+			got = append(got, path)
+		}
+		expected := slices.Sorted(slices.Values(append(slices.Clone(want), c.own...)))
+		if slices.Sort(got); !slices.Equal(got, expected) {
+			t.Errorf("the .%s has %q, and not %q", c.name, got, expected)
+		}
+	}
+	if got := strings.Fields(output(t, "dpkg-deb", "--info", deb, "conffiles")); !slices.Equal(got, configuration) {
+		t.Errorf("dpkg keeps what is written in %q, and not in %q", got, configuration)
+	}
+	var kept []string // configuration, "c", that an upgrade does not replace, "n"
+	flags := output(t, "rpm", "--query", "--queryformat", `[%{FILEFLAGS:fflags} %{FILENAMES}\n]`, "--package", rpm)
+	for line := range strings.Lines(flags) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "cn "); ok {
+			kept = append(kept, path)
+		}
+	}
+	if slices.Sort(kept); !slices.Equal(kept, configuration) {
+		t.Errorf("rpm keeps what is written in %q, and not in %q:\n%s", kept, configuration, flags)
+	}
+	for _, unit := range []string{"splitnic-host@.service", "splitnic-iounit.service"} {
+		text, err := os.ReadFile(filepath.Join(root, "usr/lib/systemd/system", unit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(text, []byte("\nExecStart=/usr/bin/splitnic ")) {
+			t.Errorf("%s does not start the package's program", unit)
+		}
+	}
+}
+
+// ibverbs says in which version of rdma-core libibverbs got a version of symbols.
+var ibverbs = map[string]int{"1.0": 1, "1.1": 1, "1.5": 20, "1.6": 24, "1.7": 25, "1.8": 28, "1.9": 30, "1.10": 31,
+	"1.11": 32, "1.12": 34, "1.13": 35, "1.14": 36}
+
+// libraries compares what the packages depend on with what the program is linked
+// against.
+func libraries(t *testing.T, program, deb, rpm string) {
+	file, err := elf.Open(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	symbols, err := file.ImportedSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	libc, verbs := 0, 0
+	for _, s := range symbols {
+		name, of, _ := strings.Cut(s.Version, "_")
+		switch name {
+		case "GLIBC":
+			minor, err := strconv.Atoi(strings.Split(of, ".")[1])
+			if err != nil {
+				t.Fatalf("%s has version %q", s.Name, s.Version)
+			}
+			libc = max(libc, minor)
+		case "IBVERBS":
+			since, known := ibverbs[of]
+			if !known {
+				t.Fatalf("%s is of libibverbs %q, of which it is not known when that came", s.Name, of)
+			}
+			verbs = max(verbs, since)
+		default:
+			t.Errorf("%s is of %s %q, which no package is asked for", s.Name, s.Library, s.Version)
+		}
+	}
+	depends := output(t, "dpkg-deb", "--field", deb, "Depends")
+	for pattern, least := range map[string]int{`libc6 \(>= 2\.(\d+)\)`: libc, `libibverbs1 \(>= (\d+)\)`: verbs} {
+		asked := regexp.MustCompile(pattern).FindStringSubmatch(depends)
+		if asked == nil || asked[1] != strconv.Itoa(least) {
+			t.Errorf("the program needs version %d of what is in %q, and the .deb asks for %q", least, pattern, depends)
+		}
+	}
+	requires := output(t, "rpm", "--query", "--requires", "--package", rpm)
+	if want := fmt.Sprintf("libc.so.6(GLIBC_2.%d)(64bit)", libc); !strings.Contains(requires, want) {
+		t.Errorf("the program needs %s, and the .rpm asks for\n%s", want, requires)
+	}
+	asked := regexp.MustCompile(`libibverbs\.so\.1\(IBVERBS_(\S+)\)\(64bit\)`).FindStringSubmatch(requires)
+	if asked == nil || ibverbs[asked[1]] != verbs {
+		t.Errorf("the program needs libibverbs of rdma-core %d, and the .rpm asks for\n%s", verbs, requires)
+	}
+}
+
+// materials looks at the checksums and at the bill of materials.
+func materials(t *testing.T, dir, program string) {
+	files := read(t, dir)
+	var sums []string
+	for name, text := range files {
+		if name != "SHA256SUMS" {
+			sums = append(sums, fmt.Sprintf("%x  %s", sha256.Sum256(text), name))
+		}
+	}
+	slices.Sort(sums)
+	got := strings.Split(strings.TrimSpace(string(files["SHA256SUMS"])), "\n")
+	if slices.Sort(got); !slices.Equal(got, sums) {
+		t.Errorf("SHA256SUMS has %q, and not %q", got, sums)
+	}
+	var bom struct {
+		BOMFormat string `json:"bomFormat"`
+		Metadata  struct {
+			Component struct{ Version string }
+		}
+		Components []struct{ Name, Version, PURL string }
+	}
+	if err := json.Unmarshal(files["splitnic_0.1.0_"+runtime.GOARCH+".cdx.json"], &bom); err != nil {
+		t.Fatal(err)
+	}
+	if bom.BOMFormat != "CycloneDX" || bom.Metadata.Component.Version != version {
+		t.Errorf("the bill of materials is a %q of %q", bom.BOMFormat, bom.Metadata.Component.Version)
+	}
+	listed := map[string]bool{}
+	for _, c := range bom.Components {
+		listed[c.Name] = true
+		if c.PURL != "" && c.PURL != "pkg:golang/"+c.Name+"@"+c.Version {
+			t.Errorf("%s %s has the address %s", c.Name, c.Version, c.PURL)
+		}
+	}
+	want := []string{"std", "libibverbs.so.1", "libc.so.6"}
+	copyright, err := os.ReadFile(filepath.Join(filepath.Dir(program), "../share/doc/splitnic/copyright"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(output(t, "go", "version", "-m", program)) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[0] == "dep" {
+			want = append(want, fields[1])
+			if !bytes.Contains(copyright, []byte("\n"+fields[1]+" "+fields[2]+", which is linked into splitnic:\n")) {
+				t.Errorf("%s is linked, and its licence is not handed on", fields[1])
+			}
+		}
+	}
+	for _, name := range want {
+		if !listed[name] {
+			t.Errorf("%s is linked, and is not in the bill of materials", name)
+		}
+	}
+	if len(listed) != len(want) {
+		t.Errorf("%d components are listed, and %d are linked: %q", len(listed), len(want), want)
+	}
+}
+
+// TestVersions makes versions of packages of what git describe says, the older
+// ones first.
+func TestVersions(t *testing.T) {
+	testenv.NeedTools(t, "bash", "dpkg", "git")
+	before := ""
+	for _, c := range []struct{ says, want string }{
+		{"deae2e7", "0~20231114.deae2e7"},
+		{"deae2e7-dirty", "0~20231114.deae2e7.dirty"},
+		{"v0.1.0-rc.1", "0.1.0~rc.1"},
+		{"v0.1.0-rc.1-5-gdeae2e7", "0.1.0~rc.1+5.gdeae2e7"},
+		{"v0.1.0-rc.2", "0.1.0~rc.2"},
+		{"v0.1.0", "0.1.0"},
+		{"v0.1.0-5-gdeae2e7", "0.1.0+5.gdeae2e7"},
+		{"v0.1.0-5-gdeae2e7-dirty", "0.1.0+5.gdeae2e7+dirty"},
+		{"v0.1.1", "0.1.1"},
+	} {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(checkout, "scripts/packages"), "--version", c.says)
+		cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH="+epoch)
+		out, err := cmd.CombinedOutput()
+		got := strings.TrimSpace(string(out))
+		if err != nil || got != c.want {
+			t.Errorf("%s is version %q of a package, and not %q: %v", c.says, got, c.want, err)
+		}
+		if before != "" {
+			output(t, "dpkg", "--compare-versions", before, "lt", got)
+		}
+		before = got
+	}
+}
+
+// TestRelease has scripts/release look at this checkout: the next release can be
+// made of it, and no other.
+func TestRelease(t *testing.T) {
+	testenv.NeedTools(t, "awk", "bash", "sed")
+	changes, err := os.ReadFile(filepath.Join(checkout, "CHANGELOG.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := regexp.MustCompile(`(?m)^## (\d+\.\d+\.\d+)$`).FindSubmatch(changes)
+	if next == nil {
+		t.Fatal("CHANGELOG.md has no section for the next release")
+	}
+	script := filepath.Join(checkout, "scripts/release")
+	for _, suffix := range []string{"", "-rc.1"} {
+		if notes := output(t, script, "v"+string(next[1])+suffix); !strings.Contains(notes, "\n- ") {
+			t.Errorf("v%s%s has the notes\n%s", next[1], suffix, notes)
+		}
+	}
+	plain := string(next[1])
+	for _, wrong := range []string{"v999.0.0", "v0.0.1", plain, "v" + plain + "-5-gdeae2e7", "v1", ""} {
+		if out, err := exec.CommandContext(t.Context(), script, wrong).CombinedOutput(); err == nil {
+			t.Errorf("%q can be released:\n%s", wrong, out)
+		}
+	}
+}
