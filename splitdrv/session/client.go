@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/splitnic/splitnic/protocol"
 )
 
 // ClientConfig is how a host connects.
@@ -68,7 +70,7 @@ func Dial(ctx context.Context, addr string, cfg ClientConfig) (*Client, error) {
 		return nil, fmt.Errorf("connect to the I/O unit at %s: %w%s", addr, err, unreachable(err))
 	}
 	conn := newConn(nc, cfg.Security, roleUnit, deadline, orDefault(cfg.PeerTimeout, defaultPeerTimeout))
-	conn.useTLS(tls.Client(nc, cfg.Security.tlsConfig(conn)))
+	conn.useTLS(tls.Client(nc, conn.tlsConfig()))
 	if err = conn.authenticate(ctx); err != nil {
 		return nil, err
 	}
@@ -105,6 +107,20 @@ func (c *Client) Hello(ctx context.Context, hello Hello) (Welcome, error) {
 	}
 	c.next = stepAccept
 	return c.welcome, nil
+}
+
+// checkIssued checks the identifier that the I/O unit has issued, and notes the I/O
+// unit's own.
+func (c *Client) checkIssued(w *Welcome) error {
+	if w.Platform == 0 {
+		return nil
+	}
+	own := c.platform()
+	if w.Platform != own {
+		return invalid("platform", w.Platform, "must be %v, which follows from the host's key and run", own)
+	}
+	c.issued.own, c.issued.peer = own, protocol.PlatformOf(c.Peer().Fingerprint, w.Run)
+	return nil
 }
 
 // Accept sends the addresses of the host's queue pairs and waits until the I/O

@@ -13,9 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
-
-	"github.com/splitnic/splitnic/internal/limit"
+	"github.com/splitnic/splitnic/internal/ticker"
 )
 
 const (
@@ -25,29 +23,21 @@ const (
 	byeTimeout = time.Second
 )
 
-// Conn is the part of a connection that both ends have.
+// Conn is the part of a connection that both ends have. Its files, from its beginning to
+// its end: authentication.go, conn.go for the handshake and the end, established.go and
+// heartbeat.go for what is between.
 //
 // A goroutine belongs to an established connection: runReader, which waits for a
 // bye or the end. Besides, all connections of the process share a ticker (look), so
 // that a little data is on its way while nobody else hears the peer, and the kernel
 // notices a dead machine. Both end with the connection, and Close waits for them.
-// It has more than thirty methods because both ends do everything but the handshake
-// alike, and Client and Server share it.
 type Conn struct {
+	authentication
 	raw         net.Conn                    // TCP, for deadlines
-	tls         *tls.Conn                   // over raw, for the authentication
-	stream      net.Conn                    // tls, for everything after it
+	stream      net.Conn                    // tls, for everything after the authentication
 	handshake   func(context.Context) error // that of tls
-	security    *Security
-	peerRole    role
-	offered     []string
-	deadline    time.Time // of the handshake
+	deadline    time.Time                   // of the handshake
 	peerTimeout time.Duration
-
-	verdict atomic.Pointer[verdict]     // on the peer
-	showed  atomic.Pointer[credentials] // what this side showed
-	issued  platforms                   // written during the handshake
-	session atomic.Pointer[string]      // its identifier, of one that can be renewed; nil before it is established
 
 	authenticated atomic.Bool   // or that has failed
 	throttled     atomic.Uint64 // heartbeats of the peer's
@@ -69,42 +59,31 @@ type Conn struct {
 	}
 }
 
+// heartbeats are those of a connection.
+type heartbeats struct {
+	task    *ticker.Task // written before there is a reason for the end, or never
+	parts   int          // since the last one that it was time for
+	vouched atomic.Bool
+	going   atomic.Bool // one is being sent
+	broken  sync.Once
+}
+
 // newConn takes nc over. useTLS has to follow.
 func newConn(nc net.Conn, s *Security, peer role, deadline time.Time, peerTimeout time.Duration) *Conn {
 	c := &Conn{
-		raw:         nc,
-		security:    s,
-		peerRole:    peer,
-		deadline:    deadline,
-		peerTimeout: peerTimeout,
-		broken:      make(chan struct{}),
+		authentication: authentication{security: s, peerRole: peer, remote: nc.RemoteAddr()},
+		raw:            nc,
+		deadline:       deadline,
+		peerTimeout:    peerTimeout,
+		broken:         make(chan struct{}),
 	}
+	c.conn = c
 	c.end.done = make(chan struct{})
 	return c
 }
 
 // useTLS makes t what the connection is secured by.
 func (c *Conn) useTLS(t *tls.Conn) { c.tls, c.stream, c.handshake = t, t, t.HandshakeContext }
-
-// Peer is who the peer proved to be. Security.Update may give it another name.
-func (c *Conn) Peer() Identity {
-	if v := c.verdict.Load(); v != nil {
-		return v.id
-	}
-	return Identity{}
-}
-
-// LimitKey is by whom the peer's work is limited: its key, or, where there are none,
-// the machine that it connects from.
-func (c *Conn) LimitKey() limit.Key {
-	if id := c.Peer(); !id.Insecure {
-		return limit.PublicKey(id.Fingerprint)
-	}
-	return limit.Machine(c.RemoteAddr())
-}
-
-// RemoteAddr is the peer's TCP address.
-func (c *Conn) RemoteAddr() net.Addr { return c.raw.RemoteAddr() }
 
 // LocalAddr is this side's TCP address.
 func (c *Conn) LocalAddr() net.Addr { return c.raw.LocalAddr() }
@@ -154,9 +133,6 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// String is the peer's role and address.
-func (c *Conn) String() string { return fmt.Sprintf("%v at %v", c.peerRole, c.raw.RemoteAddr()) }
-
 // finish records the first reason why the connection ended and reports whether
 // this was it.
 func (c *Conn) finish(err error) bool {
@@ -167,7 +143,7 @@ func (c *Conn) finish(err error) bool {
 	}
 	c.end.reason = err
 	close(c.end.done)
-	c.security.forget(c)
+	c.security.forget(&c.authentication)
 	return true
 }
 
@@ -192,6 +168,23 @@ func (c *Conn) fail(err error) error {
 	return err
 }
 
+// expel ends the connection, with a last message unless the TLS handshake is still
+// going on, and reports whether it had not ended before.
+func (c *Conn) expel(err *RevokedError) bool {
+	c.closing.Lock()
+	first := c.finish(fmt.Errorf("%v: %w", c, err))
+	// In the middle of the TLS handshake there is no way to tell it: that would
+	// wait until the peer has done its part, which it need not do.
+	if first && c.authenticated.Load() {
+		_ = c.farewell(byeMessage{typeBye, CodeRevoked, text("this key is trusted no longer: " + err.Reason.Error())})
+	}
+	c.closing.Unlock()
+	if first {
+		c.shut()
+	}
+	return first
+}
+
 // step runs f, one step of the handshake, bounded by ctx and the handshake's
 // deadline. An error of it ends the connection.
 func (c *Conn) step(ctx context.Context, doing string, f func() error) error {
@@ -213,7 +206,7 @@ func (c *Conn) step(ctx context.Context, doing string, f func() error) error {
 		c.raw.SetDeadline(time.Time{})
 		return nil
 	}
-	err = c.security.explain(err, c.peerRole, c.RemoteAddr(), c.offered)
+	err = c.explain(err)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = fmt.Errorf("no answer in time: %w", err)
@@ -299,94 +292,3 @@ func (c *Conn) receive(want string, or ...string) ([]byte, error) {
 		return nil, fmt.Errorf("%q instead of %q: %w", text(got), want, ErrUnexpected)
 	}
 }
-
-// establish starts the goroutines of a connection whose handshake is done.
-func (c *Conn) establish() error {
-	// The parts of peerTimeout: a fifth until the next heartbeat leaves, about
-	// 200 ms until the kernel sends it once more (TCP_RTO_MIN), from when the
-	// half of the user timeout counts. The peer's process may stall meanwhile;
-	// its kernel acknowledges.
-	if err := setUserTimeout(c.raw, c.peerTimeout/2); err != nil {
-		return c.fail(fmt.Errorf("%v: %w", c, err))
-	}
-	// Close waits for the goroutines only after there is a reason.
-	c.end.Lock()
-	defer c.end.Unlock()
-	if c.end.reason != nil {
-		return c.end.reason
-	}
-	c.workers.Go(c.runReader)
-	c.heartbeats.task = beats.Every(c.peerTimeout/heartbeatParts, c.look)
-	return nil
-}
-
-// Heartbeats that are read at a time, and in a second in the long run. Peers
-// send a few in a second; what comes faster waits in the sender's own queue.
-const (
-	heartbeatBurst = 2000
-	heartbeatRate  = 100
-)
-
-func (c *Conn) runReader() {
-	heartbeats := rate.NewLimiter(heartbeatRate, heartbeatBurst)
-	for {
-		b, err := readFrame(c.stream)
-		if err != nil {
-			if errors.Is(err, ErrFrame) {
-				c.blame(err)
-			} else {
-				err = fmt.Errorf("%w: %w", ErrPeerGone, err)
-			}
-			c.fail(fmt.Errorf("%v: %w", c, err))
-			return
-		}
-		if len(b) == 0 {
-			if wait := heartbeats.Reserve().Delay(); wait > 0 && !c.throttle(wait) {
-				return
-			}
-			continue
-		}
-		t, err := messageType(b)
-		switch {
-		case err != nil:
-		case t == typeBye:
-			var bye *ByeError
-			if bye, err = decodeBye(b); err == nil {
-				err = bye
-			}
-		case t == typeDirect:
-			var lives bool
-			if lives, err = c.heardDirect(b); lives {
-				continue
-			}
-			if err == nil {
-				return // it has ended meanwhile
-			}
-		default:
-			err = fmt.Errorf("%q in an established session: %w", text(t), ErrUnexpected)
-		}
-		c.blame(err)
-		c.fail(fmt.Errorf("%v: %w", c, err))
-		return
-	}
-}
-
-// throttle waits for d and reports whether the connection still lives. When the peer
-// is gone there is no more need to wait for the end of what it has sent.
-func (c *Conn) throttle(d time.Duration) bool {
-	c.throttled.Add(1)
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-c.broken:
-		return true
-	case <-c.Done():
-		return false
-	}
-}
-
-// HeartbeatsThrottled is how often the peer's heartbeats came too fast and were left
-// waiting.
-func (c *Conn) HeartbeatsThrottled() uint64 { return c.throttled.Load() }

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/time/rate"
 
@@ -243,45 +242,4 @@ const (
 type directing struct {
 	handle func(*Direct)
 	rate   *rate.Limiter
-}
-
-// HandleDirect has the messages about direct connections given to fn, one after the
-// other, on a goroutine of the connection's, which fn must not hold up. It is called
-// before Ready. Without it such a message ends the session.
-func (c *Conn) HandleDirect(fn func(*Direct)) {
-	c.direct = directing{handle: fn, rate: rate.NewLimiter(directRate, directBurst)}
-}
-
-// heardDirect handles a message about a direct connection, and reports whether the
-// connection goes on.
-func (c *Conn) heardDirect(b []byte) (lives bool, err error) {
-	if c.direct.handle == nil {
-		return false, fmt.Errorf("%q in a session without the feature %q: %w", typeDirect, protocol.FeatureDirect,
-			ErrUnexpected)
-	}
-	d, err := decodeDirect(b, c.peerRole == roleUnit)
-	if err != nil {
-		return false, err
-	}
-	if wait := c.direct.rate.Reserve().Delay(); wait > 0 && !c.throttle(wait) {
-		return false, nil
-	}
-	c.direct.handle(d)
-	return true, nil
-}
-
-// SendDirect sends a message about a direct connection in an established session. It
-// may be called by any goroutine. It waits for a peer that does not read, for as long
-// as the connection lives: at most for timeout, after which it ends the connection.
-func (c *Conn) SendDirect(d *Direct, timeout time.Duration) error {
-	m := directMessage{typeDirect, *d}
-	m.Reason = text(m.Reason)
-	if err := m.validate(c.peerRole != roleUnit); err != nil {
-		return fmt.Errorf("%w message about a direct connection: %w", errOwn, err)
-	}
-	end := time.AfterFunc(timeout, func() {
-		c.fail(fmt.Errorf("%v: %w: it does not read what it is sent", c, ErrPeerGone))
-	})
-	defer end.Stop()
-	return c.send(m)
 }

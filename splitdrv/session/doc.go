@@ -25,6 +25,21 @@
 // order, [ErrPeerGone] when the peer died. No queue-pair number, packet
 // sequence number or key leaves a side before the peer is authenticated.
 //
+// # Files
+//
+// References between them run down this list:
+//
+//	listener, incoming, pending, handshakes   connections before their hello
+//	server, sessionrate                       the I/O unit's steps
+//	renew                                     other certificates for a session
+//	client                                    the host's steps
+//	established, heartbeat                    a session while it lasts
+//	conn                                      what both ends have, and the end
+//	direct, messages                          what is said
+//	authentication, verdict, security         who both ends are
+//	channel, frame, trust, key
+//	reason, errors, purpose, role, fingerprint, validity, usertimeout, name
+//
 // # Concurrency
 //
 // The steps of the handshake belong to one goroutine. Done, Err, Bye, Close,

@@ -192,20 +192,6 @@ func (e *ByeError) Error() string {
 	return fmt.Sprintf("the peer ended the session: %s (%s)", e.Message, e.Code)
 }
 
-type role int
-
-const (
-	roleHost role = iota
-	roleUnit
-)
-
-func (r role) String() string {
-	if r == roleHost {
-		return "the host"
-	}
-	return "the I/O unit"
-}
-
 // FieldError says that a message of the peer's has a field with a value that is
 // not allowed. It is an ErrMessage.
 type FieldError struct {

@@ -85,7 +85,7 @@ func newScripted(s *Security, peer role, lines string, raw []byte, how uint8) (*
 	p.rest = append(p.rest, raw...)
 	p.script = p.rest
 	c := newConn(p, s, peer, time.Now().Add(time.Minute), time.Minute)
-	c.useTLS(tls.Client(p, s.tlsConfig(c)))
+	c.useTLS(tls.Client(p, c.tlsConfig()))
 	c.stream = p
 	return c, p
 }

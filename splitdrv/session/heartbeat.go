@@ -1,8 +1,7 @@
 package session
 
 import (
-	"sync"
-	"sync/atomic"
+	"time"
 
 	"github.com/splitnic/splitnic/internal/ticker"
 )
@@ -18,15 +17,6 @@ const (
 
 // beats is what the connections of this process have in common.
 var beats ticker.Ticker
-
-// heartbeats are those of a connection.
-type heartbeats struct {
-	task    *ticker.Task // written before there is a reason for the end, or never
-	parts   int          // since the last one that it was time for
-	vouched atomic.Bool
-	going   atomic.Bool // one is being sent
-	broken  sync.Once
-}
 
 // Vouch says that the peer's machine is heard by other means than this connection, and
 // that it is not any more. Meanwhile only a few heartbeats are sent. It does not wait.
@@ -70,5 +60,13 @@ func (c *Conn) heartbeat() {
 		// A bye of the peer may still be waiting for the reader, which ends
 		// by the same cause.
 		c.heartbeats.broken.Do(func() { close(c.broken) })
+	}
+}
+
+// expire ends the connection when the peer's certificate has come to its end.
+// It goes by the clock on the wall, which may have been set since.
+func (c *Conn) expire(now time.Time) {
+	if c.expires(now) {
+		c.security.judge(&c.authentication, now)
 	}
 }

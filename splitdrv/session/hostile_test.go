@@ -22,7 +22,7 @@ func rawHost(t *testing.T, ln *Listener, s *Security) *tls.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := tls.Client(nc, s.tlsConfig(&Conn{raw: nc, security: s, peerRole: roleUnit}))
+	c := tls.Client(nc, newConn(nc, s, roleUnit, time.Now().Add(time.Hour), time.Minute).tlsConfig())
 	t.Cleanup(func() { c.Close() })
 	if err := c.Handshake(); err != nil {
 		t.Fatal(err)

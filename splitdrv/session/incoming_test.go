@@ -27,7 +27,7 @@ func firstWords(t *testing.T, host *Security) []byte {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c := tls.Client(near, host.tlsConfig(&Conn{raw: near, security: host, peerRole: roleUnit}))
+		c := tls.Client(near, newConn(near, host, roleUnit, time.Now().Add(time.Hour), time.Minute).tlsConfig())
 		_ = c.HandshakeContext(ctx) // nobody answers
 	}()
 	defer func() {
@@ -109,7 +109,7 @@ func TestLongHandshake(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	config := host.tlsConfig(&Conn{raw: nc, security: host, peerRole: roleUnit})
+	config := newConn(nc, host, roleUnit, time.Now().Add(time.Hour), time.Minute).tlsConfig()
 	own := config.Certificates[0].Certificate[0]
 	for n := len(own); n < maxHandshake; n += len(own) {
 		config.Certificates[0].Certificate = append(config.Certificates[0].Certificate, own)

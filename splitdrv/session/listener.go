@@ -240,7 +240,7 @@ func (l *Listener) rejected(remote net.Addr, err error) {
 func (l *Listener) accept(nc net.Conn) *Conn {
 	c := newConn(nc, l.cfg.Security, roleHost, time.Now().Add(l.cfg.HandshakeTimeout), l.cfg.PeerTimeout)
 	in := &incoming{Conn: nc, c: c, handshakes: l.handshakes}
-	config := c.security.tlsConfig(c)
+	config := c.tlsConfig()
 	config.GetConfigForClient = in.takeTurn(config.GetConfigForClient)
 	c.useTLS(tls.Server(in, config))
 	c.handshake = in.handshake

@@ -181,7 +181,7 @@ func TestFloodOfHandshakes(t *testing.T) {
 					return
 				}
 				c := newConn(nc, unknown, roleUnit, time.Now().Add(time.Minute), time.Minute)
-				_ = tls.Client(nc, unknown.tlsConfig(c)).HandshakeContext(testContext(t)) // whatever becomes of it
+				_ = tls.Client(nc, c.tlsConfig()).HandshakeContext(testContext(t)) // whatever becomes of it
 				nc.Close()
 			}
 		})

@@ -39,7 +39,7 @@ func TestPlatform(t *testing.T) {
 // welcome without an identifier, byte for byte as it was; and a welcome without
 // one is taken.
 func TestPlatformUnknown(t *testing.T) {
-	s := &Server{Conn: &Conn{security: insecure(t)}}
+	s := &Server{Conn: &Conn{authentication: authentication{security: insecure(t)}}}
 	w := testWelcome()
 	w.Platform, w.Run = s.issue(protocol.Run{})
 	b, err := json.Marshal(welcomeMessage{typeWelcome, w})
@@ -59,7 +59,7 @@ func TestPlatformUnknown(t *testing.T) {
 // the host's key and run, or where there is nothing to issue.
 func TestPlatformRefused(t *testing.T) {
 	host := insecure(t)
-	c := &Client{Conn: &Conn{security: host}}
+	c := &Client{Conn: &Conn{authentication: authentication{security: host}}}
 	made := host.current()
 	c.showed.Store(&made)
 	c.verdict.Store(&verdict{})

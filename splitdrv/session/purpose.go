@@ -53,35 +53,6 @@ func (e nameError) Error() string {
 	return fmt.Sprintf("its certificate is for %s, but --iounit-name expects %s", has, strings.Join(e.want, " or "))
 }
 
-// Expect has I/O units be trusted by their certificates only under one of these
-// names. It is for a host's Trust. Keys that are listed are not concerned.
-func (t *Trust) Expect(names ...string) error {
-	for _, name := range names {
-		if !ValidName(name) {
-			return fmt.Errorf("name of an I/O unit: %q is not possible: must be 1 to %d letters, digits, '.', '_' or '-'", name,
-				maxNameLength)
-		}
-	}
-	t.names = append(t.names, names...)
-	return nil
-}
-
-// checkName finds the expected name in an I/O unit's certificate, or returns the
-// certificate's own name if any will do.
-func (t *Trust) checkName(cert *x509.Certificate, usage x509.ExtKeyUsage) (string, error) {
-	if usage != x509.ExtKeyUsageServerAuth || len(t.names) == 0 {
-		return certificateName(cert), nil
-	}
-	has := certificateNames(cert)
-	for _, name := range has {
-		// Names of machines are the same in capitals (RFC 4343).
-		if slices.ContainsFunc(t.names, func(want string) bool { return strings.EqualFold(want, name) }) {
-			return name, nil
-		}
-	}
-	return "", nameError{has, t.names}
-}
-
 // certificateNames are those in the certificate that can be names here, the common
 // name first.
 func certificateNames(cert *x509.Certificate) []string {
@@ -100,12 +71,4 @@ func certificateName(cert *x509.Certificate) string {
 		return names[0]
 	}
 	return ""
-}
-
-// usage is what a peer's certificate must be for.
-func (r role) usage() x509.ExtKeyUsage {
-	if r == roleHost {
-		return x509.ExtKeyUsageClientAuth
-	}
-	return x509.ExtKeyUsageServerAuth
 }

@@ -19,19 +19,6 @@ import (
 // ErrNoRenewal is returned by Renew where the I/O unit cannot do it.
 var ErrNoRenewal = errors.New("the I/O unit does not renew sessions")
 
-// Term is that of the certificates which both sides have shown: of the one that
-// expires first. It reports false if none of them matters.
-func (c *Conn) Term() (Term, bool) {
-	t := Term{}
-	if own := c.showed.Load(); own != nil {
-		t = own.term
-	}
-	if v := c.verdict.Load(); v != nil {
-		t = t.sooner(Term{v.begins, v.expires})
-	}
-	return t, !t.Expires.IsZero()
-}
-
 // proofSize is the size of a proof in bytes.
 const proofSize = sha256.Size
 
@@ -85,9 +72,9 @@ const (
 
 // proofs are those of both sides: that whoever is at one end of a session's
 // connection is also at that end of a fresh one.
-func proofs(session, fresh *Conn) (host, unit proof, err error) {
+func proofs(session, fresh *authentication) (host, unit proof, err error) {
 	var secrets [2][]byte
-	for i, c := range []*Conn{session, fresh} {
+	for i, c := range []*authentication{session, fresh} {
 		state := c.tls.ConnectionState()
 		if secrets[i], err = state.ExportKeyingMaterial(renewLabel, nil, sha256.Size); err != nil {
 			return host, unit, fmt.Errorf("export from the TLS session with %v: %w", c, err)
@@ -119,7 +106,7 @@ func (c *Client) Renew(ctx context.Context) error {
 	}
 	defer fresh.Close()
 	return fresh.step(ctx, "renew the session with", func() error {
-		host, unit, err := proofs(c.Conn, fresh.Conn)
+		host, unit, err := proofs(&c.authentication, &fresh.authentication)
 		if err != nil {
 			return err
 		}
@@ -135,7 +122,7 @@ func (c *Client) Renew(ctx context.Context) error {
 		if !m.Proof.is(unit) {
 			return invalid("proof", "another", "must be that of the I/O unit that has the session")
 		}
-		return c.security.renew(c.Conn, fresh.Conn)
+		return c.security.renew(&c.authentication, &fresh.authentication)
 	})
 }
 
@@ -150,65 +137,15 @@ func (c *Conn) renewed(b []byte) error {
 	if old == nil {
 		return invalid("session", m.Session, "must be one that there is")
 	}
-	host, unit, err := proofs(old, c)
+	host, unit, err := proofs(old, &c.authentication)
 	if err != nil {
 		return err
 	}
 	if !m.Proof.is(host) {
 		return invalid("proof", "another", "must be that of the host that has the session")
 	}
-	if err := c.security.renew(old, c); err != nil {
+	if err := c.security.renew(old, &c.authentication); err != nil {
 		return err
 	}
 	return c.send(renewedMessage{typeRenewed, unit})
-}
-
-// session is the connection of an established session that can be renewed, nil if
-// there is none.
-func (s *Security) session(id string) *Conn {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		if known := c.session.Load(); known != nil && *known == id {
-			return c
-		}
-	}
-	return nil
-}
-
-// renew has what was shown on a fresh connection count for a session's. The peer must
-// be the same: by its key, or by its name when it has changed keys.
-func (s *Security) renew(session, fresh *Conn) error {
-	for {
-		before, shown := session.verdict.Load(), fresh.verdict.Load()
-		if a, b := before.id, shown.id; a.Fingerprint != b.Fingerprint && (a.Name == "" || a.Name != b.Name) {
-			return fmt.Errorf("%v at %v is %v, the session is with %v: %w", fresh.peerRole, fresh.RemoteAddr(), b, a,
-				ErrUnexpected)
-		}
-		s.mu.Lock()
-		trust, change := s.made.trust, s.changes
-		s.mu.Unlock()
-		v, reason := trust.verify(shown.chain, fresh.peerRole.usage(), s.clock())
-		if reason != nil {
-			return &UntrustedError{
-				Peer: fresh.peerRole.String(), Addr: fresh.RemoteAddr().String(), Fingerprint: v.id.Fingerprint, Reason: reason,
-			}
-		}
-		s.mu.Lock()
-		done := s.changes == change && session.verdict.CompareAndSwap(before, v)
-		if done {
-			session.showed.Store(fresh.showed.Load())
-		}
-		s.mu.Unlock()
-		if done {
-			return nil
-		}
-	}
-}
-
-// Changed is closed at the next Update.
-func (s *Security) Changed() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changed
 }

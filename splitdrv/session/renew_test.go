@@ -161,27 +161,28 @@ func TestRenewRefuses(t *testing.T) {
 		name    string
 		host    *Security
 		session string
-		proof   func(fresh *Conn) proof
+		proof   func(fresh *authentication) proof
 	}{
 		{"no such session", longer("node17"), "another",
-			func(fresh *Conn) proof { h, _, _ := proofs(p.c.Conn, fresh); return h }},
-		{"no word", longer("node17"), "an other", func(*Conn) proof { return proof{} }},
-		{"no proof", longer("node17"), id, func(*Conn) proof { return proof{} }},
+			func(fresh *authentication) proof { h, _, _ := proofs(&p.c.authentication, fresh); return h }},
+		{"no word", longer("node17"), "an other", func(*authentication) proof { return proof{} }},
+		{"no proof", longer("node17"), id, func(*authentication) proof { return proof{} }},
 		{"the I/O unit's proof", longer("node17"), id,
-			func(fresh *Conn) proof { _, u, _ := proofs(p.c.Conn, fresh); return u }},
+			func(fresh *authentication) proof { _, u, _ := proofs(&p.c.authentication, fresh); return u }},
 		{"proof of one connection", longer("node17"), id,
-			func(fresh *Conn) proof { h, _, _ := proofs(fresh, fresh); return h }},
+			func(fresh *authentication) proof { h, _, _ := proofs(fresh, fresh); return h }},
 		{"proof the other way round", longer("node17"), id,
-			func(fresh *Conn) proof { h, _, _ := proofs(fresh, p.c.Conn); return h }},
-		{"proof for another connection", longer("node17"), id, func(*Conn) proof {
+			func(fresh *authentication) proof { h, _, _ := proofs(fresh, &p.c.authentication); return h }},
+		{"proof for another connection", longer("node17"), id, func(*authentication) proof {
 			other, err := dial(t, p.ln, p.host)
 			if err != nil {
 				t.Fatal(err)
 			}
-			h, _, _ := proofs(p.c.Conn, other.Conn)
+			h, _, _ := proofs(&p.c.authentication, &other.authentication)
 			return h
 		}},
-		{"another host", longer("node18"), id, func(fresh *Conn) proof { h, _, _ := proofs(p.c.Conn, fresh); return h }},
+		{"another host", longer("node18"), id,
+			func(fresh *authentication) proof { h, _, _ := proofs(&p.c.authentication, fresh); return h }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p.clock.of(tt.host)
@@ -190,7 +191,7 @@ func TestRenewRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = fresh.step(testContext(t), "renew the session with", func() error {
-				if err := fresh.send(renewMessage{typeRenew, tt.session, tt.proof(fresh.Conn)}); err != nil {
+				if err := fresh.send(renewMessage{typeRenew, tt.session, tt.proof(&fresh.authentication)}); err != nil {
 					return err
 				}
 				_, err := fresh.receive(typeRenewed)
@@ -232,7 +233,7 @@ func TestRenewAtAnother(t *testing.T) {
 				return err
 			}
 			c := newConn(nc, other, roleHost, time.Now().Add(time.Minute), time.Minute)
-			c.useTLS(tls.Server(nc, other.tlsConfig(c)))
+			c.useTLS(tls.Server(nc, c.tlsConfig()))
 			defer c.Close()
 			if err := c.authenticate(testContext(t)); err != nil {
 				return err

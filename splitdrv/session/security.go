@@ -10,20 +10,11 @@ import (
 	"fmt"
 	"math/big"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
-)
-
-// The application protocols of TLS (RFC 7301). That they differ makes an
-// insecure side and a secure one fail early, and for a reason that both can
-// name.
-const (
-	alpnSecure   = "splitnic"
-	alpnInsecure = "splitnic-insecure"
 )
 
 // Security is who this side is and whom it trusts. Make it with NewSecurity or
@@ -36,9 +27,33 @@ type Security struct {
 
 	mu      sync.Mutex // guards what follows; held for moments
 	made    credentials
-	changes uint64             // of made
-	changed chan struct{}      // closed at the next change
-	conns   map[*Conn]struct{} // that live and whose peer was found to be trusted
+	changes uint64                       // of made
+	changed chan struct{}                // closed at the next change
+	conns   map[*authentication]struct{} // that live and whose peer was found to be trusted
+}
+
+// platforms are the identifiers of both sides of a session, or 0.
+type platforms struct{ own, peer protocol.Platform }
+
+// authentication is what a connection's ends have shown each other, and what follows
+// from it. It is the part of a Conn that a Security knows of.
+type authentication struct {
+	security *Security
+	peerRole role
+	remote   net.Addr
+	tls      *tls.Conn // by which the connection is secured; set before it is authenticated
+	offered  []string  // protocols, by a client; written during the handshake of TLS
+	// conn is the connection. Err is nil while it lives; expel ends it, and reports whether
+	// it had not ended before.
+	conn interface {
+		Err() error
+		expel(*RevokedError) bool
+	}
+
+	verdict atomic.Pointer[verdict]     // on the peer
+	showed  atomic.Pointer[credentials] // what this side showed
+	issued  platforms                   // written during the handshake of the session
+	session atomic.Pointer[string]      // its identifier, of one that can be renewed; nil before it is established
 }
 
 // credentials are what a Security is made of. They do not change.
@@ -73,6 +88,11 @@ func NewSecurity(key *Key, certFile string, trust *Trust) (*Security, error) {
 	return newSecurity(made)
 }
 
+func newRun() (run protocol.Run) {
+	rand.Read(run[:]) // never fails
+	return run
+}
+
 func newSecurity(made credentials) (*Security, error) {
 	var err error
 	if made.leaf, err = x509.ParseCertificate(made.certificate.Certificate[0]); err != nil {
@@ -89,7 +109,7 @@ func newSecurity(made credentials) (*Security, error) {
 	}
 	return &Security{
 		made: made, insecure: made.trust == nil, run: newRun(), changed: make(chan struct{}),
-		conns: make(map[*Conn]struct{}),
+		conns: make(map[*authentication]struct{}),
 	}, nil
 }
 
@@ -110,6 +130,12 @@ func Insecure() (*Security, error) {
 // Fingerprint is what the peers see of this side, from the next connection on.
 func (s *Security) Fingerprint() Fingerprint { return s.current().fingerprint }
 
+// Platform is the identifier of this side, which peers are told from the next
+// connection on: it follows from the key and from the run of the process.
+func (s *Security) Platform() protocol.Platform {
+	return protocol.PlatformOf(s.Fingerprint(), s.run)
+}
+
 // current is what connections are made with that begin now.
 func (s *Security) current() credentials {
 	s.mu.Lock()
@@ -123,13 +149,6 @@ func (s *Security) clock() time.Time {
 		return (*now)()
 	}
 	return time.Now()
-}
-
-func (s *Security) alpn() string {
-	if s.insecure {
-		return alpnInsecure
-	}
-	return alpnSecure
 }
 
 func selfSigned(key *Key) (tls.Certificate, error) {
@@ -172,85 +191,4 @@ func loadCertificate(path string, key *Key) (tls.Certificate, error) {
 		return tls.Certificate{}, fmt.Errorf("certificate %s: it is for key %v, this side's key is %v; put this side's own certificate first in the file", path, f, key.Fingerprint())
 	}
 	return certificate, nil
-}
-
-// tlsConfig is for connection c. The verdict on the peer is c's before the
-// handshake returns, as are the protocols that a client offered.
-func (s *Security) tlsConfig(c *Conn) *tls.Config {
-	made := s.current()
-	c.showed.Store(&made)
-	return &tls.Config{
-		MinVersion:             tls.VersionTLS13,
-		Certificates:           []tls.Certificate{made.certificate},
-		NextProtos:             []string{s.alpn()},
-		ClientAuth:             tls.RequireAnyClientCert,
-		SessionTicketsDisabled: true, // every connection is authenticated anew
-		// The verification is VerifyConnection: keys instead of host names.
-		InsecureSkipVerify: true,
-		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			c.offered = slices.Clone(hello.SupportedProtos)
-			return nil, nil
-		},
-		VerifyConnection: func(cs tls.ConnectionState) error {
-			if cs.NegotiatedProtocol != s.alpn() {
-				return fmt.Errorf("%v at %v speaks TLS, but not as splitnic: %w", c.peerRole, c.RemoteAddr(), ErrNotSplitnic)
-			}
-			return s.admit(c, cs.PeerCertificates)
-		},
-	}
-}
-
-// TLS alerts (RFC 8446 §6) that say something about the peer's policy.
-const (
-	alertBadCertificate        tls.AlertError = 42
-	alertNoApplicationProtocol tls.AlertError = 120
-)
-
-// remoteAlert is the error in which package tls reports an alert of the peer, or
-// nil if err is none. The alert's type is not exported, but it prints like the
-// tls.AlertError of its number.
-func remoteAlert(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "remote error" {
-		return op.Err
-	}
-	return nil
-}
-
-// explain turns an error of the TLS connection to remote into one that names
-// what to do, where it can tell. A client learns only from its first read that
-// the server did not take its certificate (RFC 8446 §4.4.2).
-func (s *Security) explain(err error, peer role, remote net.Addr, offered []string) error {
-	alert := remoteAlert(err)
-	var record tls.RecordHeaderError
-	switch {
-	case alert != nil && alert.Error() == alertBadCertificate.Error():
-		made := s.current()
-		refused := &UntrustedError{Peer: peer.String(), Addr: remote.String(), Fingerprint: made.fingerprint, Ours: true,
-			Issued: made.issued}
-		if made.issued {
-			refused.Reason = untimely(made.leaf, s.clock())
-			if refused.Reason == nil {
-				refused.Reason = checkPurpose(made.leaf, otherPart(peer.usage()))
-			}
-		}
-		return refused
-	case alert != nil && alert.Error() == alertNoApplicationProtocol.Error(), s.otherMode(offered):
-		if s.insecure {
-			return fmt.Errorf("%v at %v authenticates its peers, this side is insecure; %w", peer, remote, ErrSecurityMode)
-		}
-		return fmt.Errorf("%v at %v is insecure, this side authenticates its peers; %w", peer, remote, ErrSecurityMode)
-	case errors.As(err, &record):
-		return fmt.Errorf("%v at %v does not speak TLS: %w", peer, remote, ErrNotSplitnic)
-	}
-	return err
-}
-
-// otherMode reports whether a client offered the other security mode only.
-func (s *Security) otherMode(offered []string) bool {
-	other := alpnInsecure
-	if s.insecure {
-		other = alpnSecure
-	}
-	return slices.Contains(offered, other) && !slices.Contains(offered, s.alpn())
 }

@@ -69,6 +69,16 @@ func (s *Server) Hello() Hello { return s.hello }
 // Deadline is when the handshake has to be over.
 func (s *Server) Deadline() time.Time { return s.deadline }
 
+// issue returns what a host is told that has said the run of its process: its
+// identifier, and the I/O unit's run.
+func (s *Server) issue(run protocol.Run) (protocol.Platform, protocol.Run) {
+	if run == (protocol.Run{}) {
+		return 0, protocol.Run{}
+	}
+	s.issued.own, s.issued.peer = s.platform(), protocol.PlatformOf(s.Peer().Fingerprint, run)
+	return s.issued.peer, s.security.run
+}
+
 // Refuse tells the host that it gets no session, and closes. It takes the place
 // of Welcome. Busy, full and shutting down are refusals for now, which the host
 // tries again.

@@ -126,6 +126,19 @@ func (t *Trust) AddCA(path string) error {
 	return nil
 }
 
+// Expect has I/O units be trusted by their certificates only under one of these
+// names. It is for a host's Trust. Keys that are listed are not concerned.
+func (t *Trust) Expect(names ...string) error {
+	for _, name := range names {
+		if !ValidName(name) {
+			return fmt.Errorf("name of an I/O unit: %q is not possible: must be 1 to %d letters, digits, '.', '_' or '-'", name,
+				maxNameLength)
+		}
+	}
+	t.names = append(t.names, names...)
+	return nil
+}
+
 func (t *Trust) empty() bool { return len(t.pins) == 0 && t.ca == nil }
 
 // maxChain is how many certificates a peer may present: its own, and those of
@@ -211,6 +224,22 @@ func (t *Trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now ti
 	}
 	v.id.Name, err = t.checkName(leaf, usage)
 	return v, err
+}
+
+// checkName finds the expected name in an I/O unit's certificate, or returns the
+// certificate's own name if any will do.
+func (t *Trust) checkName(cert *x509.Certificate, usage x509.ExtKeyUsage) (string, error) {
+	if usage != x509.ExtKeyUsageServerAuth || len(t.names) == 0 {
+		return certificateName(cert), nil
+	}
+	has := certificateNames(cert)
+	for _, name := range has {
+		// Names of machines are the same in capitals (RFC 4343).
+		if slices.ContainsFunc(t.names, func(want string) bool { return strings.EqualFold(want, name) }) {
+			return name, nil
+		}
+	}
+	return "", nameError{has, t.names}
 }
 
 func (t *Trust) anyRevoked(certs []*x509.Certificate) bool {

@@ -8,49 +8,49 @@ import (
 	"time"
 )
 
-// admit judges the peer of c, which presented chain and has the key of its
-// first certificate.
-func (s *Security) admit(c *Conn, chain []*x509.Certificate) error {
+// admit judges a peer, which presented chain and has the key of its first
+// certificate.
+func (s *Security) admit(a *authentication, chain []*x509.Certificate) error {
 	if s.insecure {
-		c.verdict.Store(&verdict{id: Identity{Fingerprint: certificateFingerprint(chain[0]), Insecure: true}})
+		a.verdict.Store(&verdict{id: Identity{Fingerprint: certificateFingerprint(chain[0]), Insecure: true}})
 		return nil
 	}
 	for {
 		s.mu.Lock()
 		trust, change := s.made.trust, s.changes
 		s.mu.Unlock()
-		v, reason := trust.verify(chain, c.peerRole.usage(), s.clock())
+		v, reason := trust.verify(chain, a.peerRole.usage(), s.clock())
 		if reason != nil {
-			return &UntrustedError{Peer: c.peerRole.String(), Addr: c.RemoteAddr().String(), Fingerprint: v.id.Fingerprint,
+			return &UntrustedError{Peer: a.peerRole.String(), Addr: a.remote.String(), Fingerprint: v.id.Fingerprint,
 				Reason: reason}
 		}
-		if s.enlist(c, v, change) {
+		if s.enlist(a, v, change) {
 			return nil
 		}
 	}
 }
 
-// enlist makes the verdict on c's peer its verdict, and c one of those that
-// Update judges again, unless there was a change since.
-func (s *Security) enlist(c *Conn, v *verdict, change uint64) bool {
+// enlist stores the verdict on a peer, and makes the connection one of those whose
+// peers Update judges again, unless there was a change since.
+func (s *Security) enlist(a *authentication, v *verdict, change uint64) bool {
 	s.mu.Lock()
 	current := s.changes == change
 	if current {
-		c.verdict.Store(v)
-		s.conns[c] = struct{}{}
+		a.verdict.Store(v)
+		s.conns[a] = struct{}{}
 	}
 	s.mu.Unlock()
-	if c.Err() != nil {
-		s.forget(c) // it may have ended before
+	if a.conn.Err() != nil {
+		s.forget(a) // it may have ended before
 	}
 	return current
 }
 
 // forget is told of every connection that has ended.
-func (s *Security) forget(c *Conn) {
+func (s *Security) forget(a *authentication) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.conns, c)
+	delete(s.conns, a)
 }
 
 // Update makes s what next is, which is given up. Connections that begin from
@@ -69,16 +69,16 @@ func (s *Security) Update(next *Security) (ended int, err error) {
 	s.changes++
 	close(s.changed)
 	s.changed = make(chan struct{})
-	conns := make([]*Conn, 0, len(s.conns))
-	for c := range s.conns {
-		conns = append(conns, c)
+	conns := make([]*authentication, 0, len(s.conns))
+	for a := range s.conns {
+		conns = append(conns, a)
 	}
 	s.mu.Unlock()
 	var n atomic.Int64
 	var judging sync.WaitGroup
-	for _, c := range conns {
+	for _, a := range conns {
 		judging.Go(func() {
-			if s.judge(c, s.clock()) {
+			if s.judge(a, s.clock()) {
 				n.Add(1)
 			}
 		})
@@ -87,60 +87,78 @@ func (s *Security) Update(next *Security) (ended int, err error) {
 	return int(n.Load()), nil
 }
 
-// judge judges the peer of c again, and reports whether that ended the
+// judge judges a peer again, and reports whether that ended the
 // connection.
-func (s *Security) judge(c *Conn, now time.Time) bool {
+func (s *Security) judge(a *authentication, now time.Time) bool {
 	var v *verdict
 	var reason error
 	for renewed := true; renewed; {
 		s.mu.Lock()
 		trust, change := s.made.trust, s.changes
 		s.mu.Unlock()
-		before := c.verdict.Load()
-		v, reason = trust.verify(before.chain, c.peerRole.usage(), now)
+		before := a.verdict.Load()
+		v, reason = trust.verify(before.chain, a.peerRole.usage(), now)
 		s.mu.Lock()
-		renewed = c.verdict.Load() != before
+		renewed = a.verdict.Load() != before
 		if !renewed && reason == nil && s.changes == change { // otherwise there is a later verdict
-			c.verdict.Store(v)
+			a.verdict.Store(v)
 		}
 		s.mu.Unlock()
 	}
 	if reason == nil {
 		return false
 	}
-	return c.expel(&RevokedError{Peer: c.peerRole.String(), Addr: c.RemoteAddr().String(), Fingerprint: v.id.Fingerprint,
+	return a.conn.expel(&RevokedError{Peer: a.peerRole.String(), Addr: a.remote.String(), Fingerprint: v.id.Fingerprint,
 		Reason: reason})
 }
 
-// expire ends the connection when the peer's certificate has come to its end.
-// It goes by the clock on the wall, which may have been set since.
-func (c *Conn) expire(now time.Time) {
-	if c.expires(now) {
-		c.security.judge(c, now)
+// session is the authentication of an established session that can be renewed, nil if
+// there is none.
+func (s *Security) session(id string) *authentication {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for a := range s.conns {
+		if known := a.session.Load(); known != nil && *known == id {
+			return a
+		}
+	}
+	return nil
+}
+
+// renew has what was shown on a fresh connection count for a session's. The peer must
+// be the same: by its key, or by its name when it has changed keys.
+func (s *Security) renew(session, fresh *authentication) error {
+	for {
+		before, shown := session.verdict.Load(), fresh.verdict.Load()
+		if a, b := before.id, shown.id; a.Fingerprint != b.Fingerprint && (a.Name == "" || a.Name != b.Name) {
+			return fmt.Errorf("%v is %v, the session is with %v: %w", fresh, b, a, ErrUnexpected)
+		}
+		s.mu.Lock()
+		trust, change := s.made.trust, s.changes
+		s.mu.Unlock()
+		v, reason := trust.verify(shown.chain, fresh.peerRole.usage(), s.clock())
+		if reason != nil {
+			return &UntrustedError{
+				Peer: fresh.peerRole.String(), Addr: fresh.remote.String(), Fingerprint: v.id.Fingerprint, Reason: reason,
+			}
+		}
+		s.mu.Lock()
+		done := s.changes == change && session.verdict.CompareAndSwap(before, v)
+		if done {
+			session.showed.Store(fresh.showed.Load())
+		}
+		s.mu.Unlock()
+		if done {
+			return nil
+		}
 	}
 }
 
-// expires reports whether the peer's certificate has come to its end.
-func (c *Conn) expires(now time.Time) bool {
-	v := c.verdict.Load()
-	return v != nil && !v.expires.IsZero() && now.After(v.expires)
-}
-
-// expel ends the connection, with a last message unless the TLS handshake is still
-// going on, and reports whether it had not ended before.
-func (c *Conn) expel(err *RevokedError) bool {
-	c.closing.Lock()
-	first := c.finish(fmt.Errorf("%v: %w", c, err))
-	// In the middle of the TLS handshake there is no way to tell it: that would
-	// wait until the peer has done its part, which it need not do.
-	if first && c.authenticated.Load() {
-		_ = c.farewell(byeMessage{typeBye, CodeRevoked, text("this key is trusted no longer: " + err.Reason.Error())})
-	}
-	c.closing.Unlock()
-	if first {
-		c.shut()
-	}
-	return first
+// Changed is closed at the next Update.
+func (s *Security) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
 }
 
 // Standing describes a Security for people. Counts are of entries.

@@ -323,11 +323,11 @@ func TestVerdictOfYesterday(t *testing.T) {
 	_, s := establish(t, ln, host)
 	old := unit.changes
 	v := &verdict{id: Identity{Name: "yesterday"}, chain: s.verdict.Load().chain}
-	if !unit.enlist(s.Conn, v, old) || s.Peer().Name != "yesterday" {
+	if !unit.enlist(&s.authentication, v, old) || s.Peer().Name != "yesterday" {
 		t.Errorf("a verdict by the list in force does not count: the peer is %v", s.Peer())
 	}
 	update(t, unit, secured(t, newKey(t), "today="+host.Fingerprint().String()), 0)
-	if unit.enlist(s.Conn, v, old) || s.Peer().Name != "today" {
+	if unit.enlist(&s.authentication, v, old) || s.Peer().Name != "today" {
 		t.Errorf("a verdict by the last list counts: the peer is %v", s.Peer())
 	}
 }
