@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
@@ -113,6 +114,15 @@ func (s *fdStore) removeRest() (names []string, err error) {
 	}
 	clear(s.held)
 	return names, errors.Join(errs...)
+}
+
+// tidy is removeRest for when all have taken what is of use to them.
+func (s *fdStore) tidy(log *slog.Logger) error {
+	rest, err := s.removeRest()
+	if err == nil && len(rest) > 0 {
+		log.Warn("removed from the service manager's store, where they are of no use", "names", rest)
+	}
+	return err
 }
 
 // forsake takes the carrier of what nobody has taken, and leaves it in the store

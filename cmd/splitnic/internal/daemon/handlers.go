@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/irq"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
-	"github.com/splitnic/splitnic/verbs"
 )
 
 // Handlers are the completion-queue handlers that are wanted.
@@ -77,7 +77,7 @@ func (h *Handlers) Make(queues, vectors int) ([]messaging.Handler, error) {
 
 // handlers makes the handlers of this process, as Make does, and joins them with the
 // interrupts of its device.
-func (c *Common) handlers(device *verbs.Context, queues, vectors int, log *slog.Logger) (err error) {
+func (c *Common) handlers(device fabric.Device, queues, vectors int, log *slog.Logger) (err error) {
 	if c.Messaging.Handlers, err = c.Handlers.Make(queues, vectors); err != nil {
 		return err
 	}

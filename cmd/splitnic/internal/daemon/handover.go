@@ -13,9 +13,9 @@ import (
 )
 
 // openTAP makes the TAP device, or takes over the one that the last
-// process of this service has left with the service manager, and sees to it
-// that the next process finds it there.
-func (c *Host) openTAP(queues int, store *fdStore, log *slog.Logger) (*tap.Device, error) {
+// process of this service has left with the service manager under that name, and
+// sees to it that the next process finds it there.
+func (c *Host) openTAP(name string, queues int, store *fdStore, log *slog.Logger) (*tap.Device, error) {
 	cfg := tap.Config{
 		Name: c.Netdevice, NetNS: c.NetNS, Queues: queues, Offloads: c.Offloads, TxQueueLen: c.TxQueueLen, Persist: c.Persist,
 	}
@@ -24,24 +24,19 @@ func (c *Host) openTAP(queues int, store *fdStore, log *slog.Logger) (*tap.Devic
 		open, adopt = tap.OpenPlain, tap.AdoptPlain
 	}
 	var d *tap.Device
-	left := store.takeQueues(cfg.Name)
+	left := store.takeQueues(name)
 	if len(left) > 0 {
 		var err error
 		if d, err = adopt(cfg, left); err != nil {
-			log.Warn("the last process's netdevice is of no use; a new one is made", "name", cfg.Name, "reason", err)
+			log.Warn("the last process's netdevice is of no use; a new one is made", "name", name, "reason", err)
 		}
-	}
-	if rest, err := store.removeRest(); err != nil {
-		return nil, closed(d, err)
-	} else if len(rest) > 0 {
-		log.Warn("removed from the service manager's store, where they are of no use", "names", rest)
 	}
 	kept := 0
 	if d != nil {
 		kept = min(len(left), len(d.Queues()))
 	}
 	for i := kept; i < len(left); i++ {
-		if err := store.removeQueue(cfg.Name, i); err != nil {
+		if err := store.removeQueue(name, i); err != nil {
 			return nil, closed(d, err)
 		}
 	}
@@ -51,7 +46,7 @@ func (c *Host) openTAP(queues int, store *fdStore, log *slog.Logger) (*tap.Devic
 			return nil, err
 		}
 	}
-	keep(store, cfg.Name, d, kept, log)
+	keep(store, name, d, kept, log)
 	return d, nil
 }
 

@@ -20,8 +20,8 @@ type netdevice struct {
 }
 
 // openNetdevice makes the netdevice, or takes over a TAP device that the last process has
-// left.
-func (c *Host) openNetdevice(queues int, store *fdStore, log *slog.Logger) (*netdevice, error) {
+// left in the store under that name.
+func (c *Host) openNetdevice(name string, queues int, store *fdStore, log *slog.Logger) (*netdevice, error) {
 	if c.Port != (vhostuser.Address{}) {
 		d, err := vhostuser.Open(vhostuser.Config{Address: c.Port, Pairs: queues, Offloads: c.Offloads, Log: log})
 		if err != nil {
@@ -29,7 +29,7 @@ func (c *Host) openNetdevice(queues int, store *fdStore, log *slog.Logger) (*net
 		}
 		return &netdevice{Netdevice: host.VhostUser(c.Netdevice, d), port: d, offloads: c.Offloads}, nil
 	}
-	d, err := c.openTAP(queues, store, log)
+	d, err := c.openTAP(name, queues, store, log)
 	if err != nil {
 		return nil, err
 	}

@@ -30,8 +30,6 @@ type reloader struct {
 	policy   func(*policy.Policy) int // puts one in force; nil for a host
 	log      *slog.Logger
 
-	hup chan os.Signal
-
 	doing sync.Mutex   // one at a time
 	mu    sync.Mutex   // guards what follows
 	last  ReloadStatus // of all so far
@@ -54,37 +52,39 @@ type SecurityStatus struct {
 	Reload ReloadStatus `json:"reload"`
 }
 
-// newReloader makes a reloader, which takes the signals from now on that Run
-// answers.
+// newReloader makes a reloader.
 func newReloader(
 	reread func() (Sources, []string, error), file string, s *session.Security, setPolicy func(*policy.Policy) int,
 	log *slog.Logger,
 ) *reloader {
-	r := &reloader{reread: reread, file: file, security: s, policy: setPolicy, log: log, hup: make(chan os.Signal, 1)}
-	signal.Notify(r.hup, unix.SIGHUP)
+	r := &reloader{reread: reread, file: file, security: s, policy: setPolicy, log: log}
 	r.complain()
 	return r
 }
 
-// run reloads at each SIGHUP until ctx is done.
-func (r *reloader) run(ctx context.Context) {
-	for {
-		select {
-		case <-r.hup:
-			_, _ = r.reload() // it is logged, and in the status
-		case <-ctx.Done():
-			return
-		}
-	}
+// start has SIGHUP reload until stop is called.
+func (r *reloader) start(ctx context.Context) (stop func()) {
+	return onHangup(ctx, func() { _, _ = r.reload() }) // it is logged, and in the status
 }
 
-// start starts run; stop ends it, and reloads by signal with it.
-func (r *reloader) start(ctx context.Context) (stop func()) {
+// onHangup calls reload at each SIGHUP from now on, until stop is called.
+func onHangup(ctx context.Context, reload func()) (stop func()) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, unix.SIGHUP)
 	ctx, cancel := context.WithCancel(ctx)
 	var worker sync.WaitGroup
-	worker.Go(func() { r.run(ctx) })
+	worker.Go(func() {
+		for {
+			select {
+			case <-hup:
+				reload()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
 	return func() {
-		signal.Stop(r.hup)
+		signal.Stop(hup)
 		cancel()
 		worker.Wait()
 	}

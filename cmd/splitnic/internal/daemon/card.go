@@ -1,0 +1,129 @@
+package daemon
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/irq"
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/mirror"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vhostuser"
+)
+
+// HostStatus is the status of a card: that of a host's process, which has one.
+type HostStatus struct {
+	host.Status
+	// Port is of a vhost-user port, nil where the netdevice is a TAP device.
+	Port     *vhostuser.Status `json:"port,omitempty"`
+	Security SecurityStatus    `json:"security"`
+	// Interrupts are those of the RDMA device.
+	Interrupts Interrupts `json:"interrupts"`
+}
+
+// surroundings are what a card has from its process, and shares with other cards.
+type surroundings struct {
+	device    fabric.Device
+	store     *fdStore
+	budget    *messaging.Budget // of all direct connections; nil for no bound
+	noLatency error             // why there is no latency queue although one is wanted
+	log       *slog.Logger
+	onState   func(host.State) // told of changes of the connection
+}
+
+// card is a netdevice, and the host that has sessions for it: all that a network card
+// is, without the process around it.
+type card struct {
+	cfg     *Host
+	in      surroundings
+	reloads *reloader // of its keys
+	netdev  *netdevice
+	host    *host.Host
+}
+
+// openCard makes the netdevice, or takes over what the last process has left of it,
+// and puts the host together. Nothing happens before run. The queues go to the service
+// manager's store under that name.
+func (c *Host) openCard(name string, in surroundings, reloads *reloader) (*card, error) {
+	queues := c.Queues + extra(c.Latency)
+	vectors := in.device.Limits().CompVectors + extra(c.Latency)
+	if err := c.handlers(in.device, queues, vectors, in.log); err != nil {
+		return nil, err
+	}
+	netdev, err := c.openNetdevice(name, queues, in.store, in.log)
+	if err != nil {
+		return nil, err
+	}
+	d := &card{cfg: c, in: in, reloads: reloads, netdev: netdev}
+	if d.host, err = d.assemble(); err == nil && netdev.tap != nil && !netdev.tap.Taken() {
+		err = netdev.tap.Up()
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.close(true))
+	}
+	return d, nil
+}
+
+// assemble puts the host together. It keeps the carrier when it ends where a service
+// manager keeps the netdevice.
+func (d *card) assemble() (*host.Host, error) {
+	c, netdev := d.cfg, d.netdev
+	name := c.Name
+	if name == "" {
+		name = Hostname() + "." + netdev.Name()
+	}
+	if err := CheckName("--host-name", name); err != nil {
+		return nil, err
+	}
+	h, err := host.New(host.Config{
+		Name: name, Software: c.Version, IOUnits: c.IOUnits, Security: d.reloads.security,
+		Device: d.in.device, Netdev: netdev.Netdevice, MAC: c.MAC, MaxMTU: c.MaxMTU,
+		Offloads: c.Offloads.Intersect(netdev.offloads), // what the kernel does not have cannot be asked for
+		Latency:  c.Latency, NoLatency: d.in.noLatency, FailBack: c.FailBack, Standby: c.Standby,
+		Direct: host.Direct{
+			On: c.Direct.On, Peers: c.Direct.Peers, Idle: c.Direct.Idle, Grace: c.Direct.Grace, Budget: d.in.budget,
+		},
+		Modes: c.Modes, Messaging: c.Messaging, HandshakeTimeout: c.HandshakeTimeout, Log: d.in.log,
+		OnState: d.in.onState, History: netdev.history, KeepCarrier: d.in.store.there() && netdev.tap != nil,
+		OnAgreement: func(a mirror.Agreement) { netdev.remember(a, d.in.log) },
+	})
+	if err != nil {
+		return nil, exit.With(exit.Usage, err)
+	}
+	return h, nil
+}
+
+// close closes the netdevice, which goes unless the next process gets it. After a
+// failure it has no carrier.
+func (d *card) close(failed bool) error {
+	if failed {
+		_ = d.netdev.SetCarrier(false) // a netdevice that was deleted has none
+	}
+	return d.netdev.Close()
+}
+
+// status is what `splitnic status` shows.
+func (d *card) status() HostStatus {
+	s := d.host.Status()
+	return HostStatus{s, d.netdev.portStatus(), d.reloads.status(), interruptsOf(irq.Kernel, s.Device)}
+}
+
+// commands are what the card does on request.
+func (d *card) commands() []statussock.Command {
+	return append(hostCommands(d.host, len(d.netdev.Ports())), d.reloads.command())
+}
+
+// busy is how many threads move the frames of the card when there is much to do.
+func (d *card) busy() int {
+	n := 2*len(d.netdev.Ports()) + 1
+	if d.cfg.Direct.On {
+		n += 2 * directBusy
+	}
+	return n
+}
+
+// directBusy is how many direct connections are reckoned with that are busy at once.
+const directBusy = 2
