@@ -57,6 +57,9 @@ type Config struct {
 	// FailBack is how long an I/O unit that is preferred to the present one has
 	// to be reachable before the host goes back to it; 0: never.
 	FailBack time.Duration
+	// Persevere goes on trying also where every I/O unit refuses for a reason that waiting
+	// does not help, such as a key that is not trusted: somebody may see to that.
+	Persevere bool
 	// Standby keeps a second session ready, with the I/O unit that would be next.
 	Standby bool
 	// History is what was with the netdevice before. With KeepCarrier it goes to

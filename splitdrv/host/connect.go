@@ -13,7 +13,7 @@ import (
 // ctx is done, when it returns nil. It returns an error at once if no session
 // has ever come about and every I/O unit refuses for a reason that waiting
 // does not help, such as a key that is not trusted, or this process may not
-// lock the memory that it takes.
+// lock the memory that it takes; but see Config.Persevere.
 func (h *Host) Run(ctx context.Context) error {
 	if err := h.dev.begin(); err != nil {
 		return errors.Join(err, h.direct.close())

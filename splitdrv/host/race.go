@@ -54,7 +54,7 @@ func (o *opener) reach(ctx context.Context, order []int, retry *uplink.Backoff) 
 	if err := o.dev.dropOldCarrier(); errors.Is(err, ErrNetdeviceGone) {
 		return nil, false, err
 	}
-	if len(r.permanent) == len(o.cfg.IOUnits) && o.sessions.ever() == 0 {
+	if len(r.permanent) == len(o.cfg.IOUnits) && o.sessions.ever() == 0 && !o.cfg.Persevere {
 		return nil, false, errors.Join(r.permanent...)
 	}
 	return nil, r.Restarting(), nil

@@ -110,6 +110,20 @@ func TestRevokedUnit(t *testing.T) {
 	}, "the reason is not the trust: %+v", h.Status().Failovers.Last)
 }
 
+// TestPersevere has a host whose key is not trusted go on trying until it is.
+func TestPersevere(t *testing.T) {
+	w := newWorld(t)
+	w.unit()
+	stranger := w.key()
+	change := func(c *host.Config) {
+		c.Security, c.Persevere = w.security(stranger, w.unitKey), true
+	}
+	d, h, _ := w.host("alpha", change)
+	testenv.Eventually(t, func() bool { return h.Status().Attempts > 2 }, "several attempts")
+	w.trusts(stranger.Fingerprint().String())
+	d.up(t)
+}
+
 // TestHostChangesKey gives a host another key while its session lasts.
 func TestHostChangesKey(t *testing.T) {
 	w := newWorld(t)
