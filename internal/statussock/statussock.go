@@ -25,6 +25,8 @@ const Dir = "/run/splitnic"
 
 const suffix = ".sock"
 
+const contentType = "application/json"
+
 // maxPath is the longest path of a socket in bytes: sun_path of unix(7) without
 // the zero at its end.
 const maxPath = 107
@@ -70,7 +72,7 @@ type failure struct {
 
 // serve answers the command.
 func (c Command) serve(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Type", contentType)
 	answer, err := c.run(w, r)
 	if err != nil {
 		w.WriteHeader(http.StatusConflict)
@@ -98,6 +100,15 @@ const elsewhere = "put it elsewhere with --status-socket"
 // status returns then, as JSON, or carries out one of the commands. A socket left over by a process that was killed
 // is replaced; one that somebody listens on is not.
 func Serve(path string, status func() any, commands ...Command) (*Server, error) {
+	return ServeAPI(path, nil, status, commands...)
+}
+
+// apiRoot is where an API is on a socket.
+const apiRoot = "/v1/"
+
+// ServeAPI is Serve for a daemon that has an API besides, unless that is nil, which gets
+// what is asked below /v1/.
+func ServeAPI(path string, api http.Handler, status func() any, commands ...Command) (*Server, error) {
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("status socket %s: the path has %d bytes, at most %d are possible; %s", path, len(path),
 			maxPath, elsewhere)
@@ -122,12 +133,15 @@ func Serve(path string, status func() any, commands ...Command) (*Server, error)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Type", contentType)
 		// An error here is the client's, which went away.
 		_ = json.NewEncoder(w).Encode(filled(status()))
 	})
 	for _, c := range commands {
 		mux.HandleFunc("POST /command/"+c.Name, c.serve)
+	}
+	if api != nil {
+		mux.Handle(apiRoot, api)
 	}
 	s := &Server{http: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}, done: make(chan struct{})}
 	go func() {
@@ -208,8 +222,34 @@ func do(ctx context.Context, path, command string, argument []byte) (json.RawMes
 	return raw, nil
 }
 
+// Call asks the API of the daemon at path, and returns the status of HTTP and what there
+// is in JSON. A daemon without an API is ErrUnknown.
+func Call(ctx context.Context, path, method, what string, body []byte) (status int, raw json.RawMessage, err error) {
+	if _, err := read(ctx, path, patience); errors.Is(err, ErrSilent) {
+		return 0, nil, err
+	}
+	return call(ctx, path, method, what, body)
+}
+
 // ask sends one request to the socket at path.
 func ask(ctx context.Context, path, method, what string, body []byte) (json.RawMessage, error) {
+	status, raw, err := call(ctx, path, method, what, body)
+	if err == nil && status != http.StatusOK {
+		var f failure
+		if err = json.Unmarshal(raw, &f); err == nil {
+			err = errors.New(f.Error)
+		}
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return raw, nil
+}
+
+// call sends one request to the socket at path. What is not found, and not told in JSON,
+// the daemon does not have.
+func call(ctx context.Context, path, method, what string, body []byte) (status int, raw json.RawMessage, err error) {
 	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", path)
@@ -217,28 +257,20 @@ func ask(ctx context.Context, path, method, what string, body []byte) (json.RawM
 	defer t.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, method, "http://splitnic"+what, bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	resp, err := (&http.Client{Transport: t}).Do(req)
 	if err != nil {
-		return nil, unanswered(path, err)
+		return 0, nil, unanswered(path, err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusNotFound {
-		return nil, fmt.Errorf("%s: %w", path, ErrUnknown)
+	if resp.StatusCode == http.StatusNotFound && resp.Header.Get("Content-Type") != contentType {
+		return 0, nil, fmt.Errorf("%s: %w", path, ErrUnknown)
 	}
-	var raw json.RawMessage
 	if err := json.NewDecoder(resp.Body).Decode(&raw); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return 0, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if resp.StatusCode != http.StatusOK {
-		var f failure
-		if err := json.Unmarshal(raw, &f); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		return nil, fmt.Errorf("%s: %s", path, f.Error)
-	}
-	return raw, nil
+	return resp.StatusCode, raw, nil
 }
 
 // unanswered is the error about a socket that cannot be asked.
