@@ -82,17 +82,28 @@ wait_for_cable() {
 	die "nobody waits at the other end of the cable ${cable%,*}"
 }
 
-# console_tail prints the end of the guest's console.
+# console_tail prints what the guest's console had to say in the end, from the first
+# thing on that its kernel complained of.
 console_tail() {
-	say "softroce: the end of the guest's console (all of it is in build/softroce/last/console.log):"
-	tail -n 60 "$run_dir/ctl/console.log" >&2
+	local from
+	from=$(grep -anE 'soft lockup|Oops|BUG:|detected stall|Kernel panic' "$run_dir/ctl/console.log" | head -n 1)
+	if [ -n "$from" ]; then
+		say "softroce: the guest's console from line ${from%%:*} (all of it is in build/softroce/last/console.log):"
+		tail -n "+${from%%:*}" "$run_dir/ctl/console.log" | head -n 200 >&2
+	else
+		say "softroce: the end of the guest's console (all of it is in build/softroce/last/console.log):"
+		tail -n 60 "$run_dir/ctl/console.log" >&2
+	fi
 }
 
 # run_guest ARGS... runs script in a guest and returns its status. The kernel does
 # not try its timer: when this machine is busy, an emulated one is late, which the
-# kernel takes for a defect and panics.
+# kernel takes for a defect and panics. A processor that its kernel does not let go for
+# a minute will not come back: the guest ends, with what every processor was doing.
 run_guest() {
-	local args sockets cable_card=(-nic none) clock='' qemu tailer timer ctl=$run_dir/ctl
+	local args sockets cable_card=(-nic none) clock='' qemu
+	local lockup='watchdog_thresh=30 softlockup_panic=1 softlockup_all_cpu_backtrace=1'
+	local tailer timer ctl=$run_dir/ctl
 	write_launch "$script" "$@"
 	printf 'checkout=%s\nmodules=%s\ndeadline=%s\nmode=%s\n' \
 		"$(shell_quote "$checkout")" "$(shell_quote "$modules")" "$timeout" "$mode" >"$ctl/guest.env"
@@ -114,7 +125,7 @@ run_guest() {
 
 	setpriv --pdeathsig KILL qemu-system-x86_64 "${args[@]}" -m "$mem" -smp "$smp" "${cable_card[@]}" "${sockets[@]}" \
 		-name "splitnic-${run_dir##*.}" -serial "file:$(comma "$ctl/console.log")" \
-		-append "console=ttyS0 panic=-1 oops=panic mitigations=off no_timer_check log_buf_len=4M quiet $clock" \
+		-append "console=ttyS0 panic=-1 oops=panic mitigations=off no_timer_check log_buf_len=4M quiet $lockup $clock" \
 		-virtfs local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap \
 		-virtfs "local,path=$(comma "$ctl"),mount_tag=ctl,security_model=none,multidevs=remap" \
 		-virtfs "local,path=$(comma "$work"),mount_tag=work,security_model=none,multidevs=remap" \
