@@ -130,7 +130,9 @@ func (r *runner) inHarness(ctx context.Context, prefixes ...string) error {
 	for _, g := range guestRuns(packages) {
 		two.Go(func() error {
 			command := fmt.Sprintf("'%s' --name %s", program, g.name)
-			return r.goTest(ctx, require, guestTimeout, "-exec", command, "-run", exactly(g.tests), g.path)
+			return r.inGuest(g.name, func() (*collector, error) {
+				return r.tryTest(ctx, require, guestTimeout, "-exec", command, "-run", exactly(g.tests), g.path)
+			})
 		})
 	}
 	err = two.Wait()
@@ -210,32 +212,38 @@ func (r *runner) goTestOf(ctx context.Context, packages []testPackage, require s
 // goTest runs go test with args. Tests fail that do not find what require lists. It
 // may be called again before it returns.
 func (r *runner) goTest(ctx context.Context, require string, args ...string) error {
+	part, err := r.tryTest(ctx, require, args...)
+	r.add(part)
+	return err
+}
+
+// tryTest is goTest whose results are not added yet.
+func (r *runner) tryTest(ctx context.Context, require string, args ...string) (*collector, error) {
+	of := r.another()
 	cmd := command(ctx, "go", append([]string{"test", "-json", "-count=1", timeout}, args...)...)
 	if require != "" {
 		cmd.Env = append(os.Environ(), "SPLITNIC_REQUIRE="+require)
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return fmt.Errorf("making a pipe: %w", err)
+		return of, fmt.Errorf("making a pipe: %w", err)
 	}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("starting go test: %w", err)
+		return of, fmt.Errorf("starting go test: %w", err)
 	}
-	of := r.another()
 	readErr := of.read(out)
-	r.add(of)
 	err = cmd.Wait()
 	if readErr != nil {
-		return fmt.Errorf("reading the output of go test: %w", readErr)
+		return of, fmt.Errorf("reading the output of go test: %w", readErr)
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && of.failed() {
-		return nil // as the results say
+		return of, nil // as the results say
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
+		return of, fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
 	}
-	return nil
+	return of, nil
 }
 
 // command returns a command that an interrupt ends as Ctrl-C would, with 10

@@ -99,6 +99,9 @@ func run(ctx context.Context, args []string) (bool, error) {
 			r.broken(l.name, err)
 		}
 		rep.add(l.name, r.results, time.Since(start))
+		if r.repeated != "" {
+			rep.repeats = append(rep.repeats, r.repeated)
+		}
 		maps.Copy(explained, r.explains)
 		if ctx.Err() != nil {
 			return false, errors.New("interrupted")

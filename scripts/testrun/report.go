@@ -24,6 +24,7 @@ type report struct {
 	names   []string
 	layers  map[string]counts
 	results []result
+	repeats []string // what has run twice, and why
 	claims  []string // what is wrong with the pages of the documents
 	shown   []shownClaims
 }
@@ -71,6 +72,9 @@ func (r *report) finish(w io.Writer, dir string) (bool, error) {
 		case res.Outcome == skipped:
 			fmt.Fprintf(w, "skipped  %-10s %s %s: %s\n", res.Layer, short(res.Package), res.Test, res.Reason)
 		}
+	}
+	for _, what := range r.repeats {
+		fmt.Fprintln(w, what)
 	}
 	var total counts
 	fmt.Fprintf(w, "%-10s %8s %8s %8s %10s\n", "layer", "passed", "failed", "skipped", "seconds")

@@ -38,11 +38,12 @@ type result struct {
 // each package and all a failed test wrote. Each go test that runs at the same time
 // has another one, which is added when it has ended.
 type collector struct {
-	mu       *sync.Mutex // of what is printed, and of results and explains of the first
+	mu       *sync.Mutex // of what is printed, and of results, explains and repeated of the first
 	w        io.Writer
 	layer    string
 	results  []result
 	explains map[string][]string // keys of errdoc.Page that each test produced
+	repeated string              // which part of the layer has run twice, and why
 }
 
 func newCollector(w io.Writer, layer string) *collector {
