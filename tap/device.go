@@ -4,10 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
-	"sync"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -19,19 +18,15 @@ import (
 // Device is a TAP device with one or more queues. It may be renamed, and moved
 // to another network namespace, while it is open.
 type Device struct {
-	name   string // when it was made
-	index  int    // when it was opened
-	plain  bool
-	taken  bool // it was there before
-	queues []*Queue
-
+	tun
+	index    int // when it was opened
+	plain    bool
+	taken    bool // it was there before
 	discards discard.Status
 
-	mu       sync.Mutex // guards what follows, and ioctls against Close
+	// Guarded by mu.
 	label    Label
-	closed   bool
 	offloads vnet.Offloads
-	location location
 	reported State // by Watch, last
 	strayed  bool  // State has returned another one since
 }
@@ -48,50 +43,6 @@ func (d *Device) Taken() bool { return d.taken }
 
 // Queues returns the device's queues. The slice belongs to the device.
 func (d *Device) Queues() []*Queue { return d.queues }
-
-// configure gives the fresh device its attributes.
-func (d *Device) configure(cfg Config) error {
-	err := d.netlink(fmt.Sprintf("setting the queue length to %d", cfg.TxQueueLen),
-		func(h *netlink.Handle, l netlink.Link) error {
-			d.index = l.Attrs().Index
-			return h.LinkSetTxQLen(l, cfg.TxQueueLen)
-		})
-	if err != nil {
-		return err
-	}
-	if cfg.MAC != nil {
-		if err := d.SetMAC(cfg.MAC); err != nil {
-			return err
-		}
-	}
-	if cfg.MTU != 0 {
-		if err := d.SetMTU(cfg.MTU); err != nil {
-			return err
-		}
-	}
-	if !d.plain {
-		if err := d.SetGSOMaxSize(vnet.GSOMaxSize); err != nil {
-			return err
-		}
-	}
-	if err := d.SetSpeed(0); err != nil {
-		return err
-	}
-	return d.setLabel(Label{Name: d.name, Since: time.Now().Truncate(time.Second), TxQueueLen: cfg.TxQueueLen})
-}
-
-// do runs fn on the open device and wraps its error.
-func (d *Device) do(what string, fn func() error) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return fmt.Errorf("%s of %s: %w", what, d.name, net.ErrClosed)
-	}
-	if err := fn(); err != nil {
-		return fmt.Errorf("%s of %s: %w", what, d.name, err)
-	}
-	return nil
-}
 
 // SetCarrier tells the network stack whether the far end can be reached.
 func (d *Device) SetCarrier(on bool) error {
@@ -240,21 +191,50 @@ func (d *Device) MTU() (int, error) {
 	return a.MTU, nil
 }
 
-func (d *Device) attrs(what string) (*netlink.LinkAttrs, error) {
-	var a *netlink.LinkAttrs
-	err := d.netlink(what, func(_ *netlink.Handle, l netlink.Link) error {
-		a = l.Attrs()
-		return nil
-	})
-	return a, err
-}
-
 // Enslave makes the device a port of the bridge with the given interface index
 // in its network namespace.
 func (d *Device) Enslave(bridge int) error {
 	return d.netlink("enslaving", func(h *netlink.Handle,
 		l netlink.Link) error {
 		return h.LinkSetMasterByIndex(l, bridge)
+	})
+}
+
+// Label returns the device's label.
+func (d *Device) Label() Label {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.label
+}
+
+// SetMemory writes m into the device's label, for the next process.
+func (d *Device) SetMemory(m Memory) error {
+	l := d.Label()
+	l.Memory = m
+	return d.setLabel(l)
+}
+
+// setLabel makes l the device's label. The one before goes when it is there: a
+// process that is killed in between leaves one of them.
+func (d *Device) setLabel(l Label) error {
+	return d.netlink("labelling", func(h *netlink.Handle, link netlink.Link) error {
+		l.random, l.number = rand.Uint32(), 1
+		if before, ok := labelOf(link); ok {
+			l.random, l.number = before.random, before.number+1
+		}
+		d.label = l
+		if err := h.LinkAddAltName(link, l.String()); err != nil {
+			return err
+		}
+		for _, name := range link.Attrs().AltNames {
+			if _, ok := parseLabel(name); !ok {
+				continue
+			}
+			if err := h.LinkDelAltName(link, name); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

@@ -9,7 +9,7 @@ import (
 // discardEarly makes the kernel drop whole datagrams before a queue is full,
 // and has the queues count what they read. Where the kernel cannot do it the
 // queues drop what comes when they are full.
-func (d *Device) discardEarly(cfg Config) error {
+func (d *opening) discardEarly() error {
 	filter := func(program int) error {
 		return d.do("discarding early", func() error {
 			return ioctlPointer(d.queues[0].FD(), unix.TUNSETFILTEREBPF, "TUNSETFILTEREBPF", program)
@@ -18,7 +18,7 @@ func (d *Device) discardEarly(cfg Config) error {
 	if d.taken {
 		_ = filter(-1) // that of a process before goes by what that has read
 	}
-	if cfg.NoDiscard {
+	if d.cfg.NoDiscard {
 		return discard.ErrUnwanted
 	}
 	a, err := d.attrs("reading the queue length")

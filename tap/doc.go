@@ -18,6 +18,17 @@
 // [Device.Watch] tells what the operating system wants of a device: addresses,
 // groups, VLANs, all frames.
 //
+// # Files
+//
+// References between them run down this list:
+//
+//	watch, solicit, steer, active             a device in use
+//	open, adopt, resume, discard, plain,      a device that is being opened
+//	attach
+//	device, label                             its attributes
+//	tun, query, state, link, location         what the kernel says of it, and where it is
+//	config, batch, parts, queue, ioctl
+//
 // # Concurrency
 //
 // The methods of a Device may be called from any goroutine. Of a [Queue], one

@@ -3,7 +3,6 @@ package tap
 import (
 	"encoding/hex"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
@@ -105,42 +104,4 @@ func parseMAC(text string) net.HardwareAddr {
 		return nil
 	}
 	return mac
-}
-
-// Label returns the device's label.
-func (d *Device) Label() Label {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.label
-}
-
-// SetMemory writes m into the device's label, for the next process.
-func (d *Device) SetMemory(m Memory) error {
-	l := d.Label()
-	l.Memory = m
-	return d.setLabel(l)
-}
-
-// setLabel makes l the device's label. The one before goes when it is there: a
-// process that is killed in between leaves one of them.
-func (d *Device) setLabel(l Label) error {
-	return d.netlink("labelling", func(h *netlink.Handle, link netlink.Link) error {
-		l.random, l.number = rand.Uint32(), 1
-		if before, ok := labelOf(link); ok {
-			l.random, l.number = before.random, before.number+1
-		}
-		d.label = l
-		if err := h.LinkAddAltName(link, l.String()); err != nil {
-			return err
-		}
-		for _, name := range link.Attrs().AltNames {
-			if _, ok := parseLabel(name); !ok {
-				continue
-			}
-			if err := h.LinkDelAltName(link, name); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }

@@ -13,6 +13,10 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
+// multicastFile lists the link-layer groups of all devices in the namespace of
+// the thread that opens it; no netlink message does.
+const multicastFile = "/proc/thread-self/net/dev_mcast"
+
 // namespace identifies a network namespace by its file.
 type namespace struct{ dev, ino uint64 }
 
@@ -78,23 +82,19 @@ func (p *location) open(id namespace, file *os.File) error {
 	return err
 }
 
-// netlink runs fn with a handle to the network namespace that the device is in,
-// and the device as it is there, and wraps fn's error. Both are asked of the
-// device itself each time, since an administrator may rename it, or move it
-// with `ip link set sn0 netns NAME`. When it was deleted the error wraps
-// ErrGone and unix.EBADFD.
-func (d *Device) netlink(what string, fn func(*netlink.Handle, netlink.Link) error) error {
-	return d.do(what, func() error {
-		name, err := d.locate()
-		if err != nil {
-			return err
-		}
-		link, err := d.location.handle.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		return fn(d.location.handle, link)
-	})
+// openQuery opens a socket for requests, and multicastFile, in the calling
+// thread's namespace.
+func (p *location) openQuery() error {
+	f, err := os.Open(multicastFile)
+	if err != nil {
+		return err
+	}
+	s, err := nl.Subscribe(unix.NETLINK_ROUTE)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	p.multicast, p.query = f, &nl.SocketHandle{Socket: s}
+	return nil
 }
 
 // namespaceOf opens the network namespace of the device that fd is a queue of.
@@ -109,17 +109,4 @@ func namespaceOf(fd int) (*os.File, namespace, error) {
 		return nil, namespace{}, errors.Join(os.NewSyscallError("fstat", err), file.Close())
 	}
 	return file, namespace{st.Dev, st.Ino}, nil
-}
-
-// follow makes d.location the device's namespace.
-func (d *Device) follow() error {
-	file, id, err := namespaceOf(d.queues[0].FD())
-	if err != nil {
-		return err
-	}
-	if d.location.file != nil && d.location.id == id {
-		return file.Close()
-	}
-	d.location.close()
-	return d.location.open(id, file)
 }

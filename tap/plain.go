@@ -9,40 +9,29 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/splitnic/splitnic/internal/framefd"
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// OpenPlain makes a TAP device that knows no virtio_net_hdr: the kernel
-// finishes every checksum and cuts every super-frame before a queue sees it.
-// Its queues put an empty header before the frames they read and refuse, with
-// unix.EINVAL, frames whose header asks for anything. Config.Offloads is
-// ignored.
-func OpenPlain(cfg Config) (*Device, error) {
-	cfg.Offloads = 0
-	return open(cfg, true)
-}
-
 // attachPlain is attach for a plain device.
-func (d *Device) attachPlain(cfg Config) error {
+func (d *opening) attachPlain() error {
 	// The library joins a device that exists; we never do.
-	if link, err := netlink.LinkByName(cfg.Name); err == nil {
+	if link, err := netlink.LinkByName(d.cfg.Name); err == nil {
 		return fmt.Errorf("%w: %s", ErrExists, describe(link))
 	}
-	name := cfg.Name
-	for range cfg.Queues {
+	name := d.cfg.Name
+	for range d.cfg.Queues {
 		wcfg := water.Config{DeviceType: water.TAP}
 		wcfg.Name = name
 		wcfg.MultiQueue = true
 		ifc, err := water.New(wcfg)
 		if err != nil {
-			return d.explain(cfg.Name, explainTun(err))
+			return d.explain(explainTun(err))
 		}
 		fd, err := detach(ifc)
 		if err != nil {
 			return err
 		}
-		d.queues = append(d.queues, d.newQueue(fd))
+		d.queues = append(d.queues, newQueue(fd, true))
 		if len(d.queues) == 1 {
 			if err := keepMAC(fd); err != nil {
 				return err
@@ -57,9 +46,6 @@ func (d *Device) attachPlain(cfg Config) error {
 	d.offloads = vnet.Offloads(0)
 	return nil
 }
-
-// newQueue makes a queue of fd, which it owns from then on.
-func (d *Device) newQueue(fd int) *Queue { return &Queue{fd: framefd.New(fd), plain: d.plain} }
 
 // detach takes the descriptor out of ifc, and thereby out of Go's poller,
 // which would wake up for every frame although nobody waits there.

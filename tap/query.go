@@ -5,32 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
-
-// multicastFile lists the link-layer groups of all devices in the namespace of
-// the thread that opens it; no netlink message does.
-const multicastFile = "/proc/thread-self/net/dev_mcast"
-
-// openQuery opens a socket for requests, and multicastFile, in the calling
-// thread's namespace.
-func (p *location) openQuery() error {
-	f, err := os.Open(multicastFile)
-	if err != nil {
-		return err
-	}
-	s, err := nl.Subscribe(unix.NETLINK_ROUTE)
-	if err != nil {
-		return errors.Join(err, f.Close())
-	}
-	p.multicast, p.query = f, &nl.SocketHandle{Socket: s}
-	return nil
-}
 
 // ask sends a request and returns the answers of that type.
 func (p *location) ask(req *nl.NetlinkRequest, answer uint16) ([][]byte, error) {

@@ -27,7 +27,9 @@ type Queue struct {
 
 // NewQueue makes a queue of fd, a non-blocking descriptor of a TAP-like device
 // with virtio_net_hdr of vnet.HdrLen bytes. The queue owns fd from then on.
-func NewQueue(fd int) *Queue { return &Queue{fd: framefd.New(fd)} }
+func NewQueue(fd int) *Queue { return newQueue(fd, false) }
+
+func newQueue(fd int, plain bool) *Queue { return &Queue{fd: framefd.New(fd), plain: plain} }
 
 // FD returns the descriptor for poll(2): readable means that ReadFrame may
 // find a frame. It belongs to the queue.

@@ -38,7 +38,7 @@ func (d *Device) Solicit(ctx context.Context) error {
 		if pause >= askAgain {
 			clear(asked)
 		}
-		if complete, err := d.solicit(asked); complete || err != nil {
+		if complete, err := d.tun.solicit(asked); complete || err != nil {
 			return err
 		}
 		select {
@@ -53,17 +53,17 @@ func (d *Device) Solicit(ctx context.Context) error {
 // solicit asks for the neighbours on those devices that have their carrier, and
 // have not been asked about. It is complete when there are no others that are up,
 // and nobody is waited for.
-func (d *Device) solicit(asked map[int]bool) (complete bool, err error) {
-	err = d.do("asking for the neighbours", func() error {
-		name, err := d.locate()
+func (t *tun) solicit(asked map[int]bool) (complete bool, err error) {
+	err = t.do("asking for the neighbours", func() error {
+		name, err := t.locate()
 		if err != nil {
 			return err
 		}
-		own, err := d.location.link(name)
+		own, err := t.location.link(name)
 		if err != nil {
 			return err
 		}
-		links, err := d.location.dump()
+		links, err := t.location.dump()
 		if err != nil {
 			return fmt.Errorf("listing devices: %w", err)
 		}
@@ -80,7 +80,7 @@ func (d *Device) solicit(asked map[int]bool) (complete bool, err error) {
 				ready[l.index] = true
 			}
 		}
-		waiting, err := d.location.solicit(ready, asked)
+		waiting, err := t.location.solicit(ready, asked)
 		complete = complete && waiting == 0
 		for index := range ready {
 			asked[index] = true

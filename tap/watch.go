@@ -46,7 +46,7 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 	due := true // fn is to be called
 	for {
 		// Subscribed first, read then: no change can be missed.
-		if err := d.listen(&e); err != nil {
+		if err := d.tun.listen(&e); err != nil {
 			return fail(err)
 		}
 		var now State
@@ -91,6 +91,47 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 	}
 }
 
+// State reads the device's state from the kernel. When the device was deleted
+// the error wraps ErrGone.
+func (d *Device) State() (State, error) {
+	var s State
+	err := d.do("reading the state", func() error {
+		_, err := d.read(&s)
+		d.strayed = d.strayed || err == nil && !s.Equal(d.reported)
+		return err
+	})
+	if err != nil {
+		return State{}, err
+	}
+	return s, nil
+}
+
+// silent reports whether anything that the kernel does not announce is
+// different from old, or State has returned something else than Watch has told.
+func (d *Device) silent(old digest) (changed bool, err error) {
+	err = d.do("looking for changes", func() error {
+		name, err := d.locate()
+		if err != nil {
+			return err
+		}
+		l, err := d.location.link(name)
+		if d.location.id != old.namespace || errors.Is(err, unix.ENODEV) {
+			changed = true
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		lists, err := d.location.lists(&l, false)
+		if l.master != 0 {
+			lists.unicast = old.lists.unicast
+		}
+		changed = d.strayed || l.promisc != old.promisc || l.allmulti != old.allmulti || !lists.equal(old.lists)
+		return err
+	})
+	return changed, err
+}
+
 // ears receive what the kernel announces about the devices of a namespace.
 type ears struct {
 	at    namespace
@@ -101,20 +142,20 @@ type ears struct {
 }
 
 // listen makes *e those in the namespace that the device is in.
-func (d *Device) listen(e **ears) error {
-	return d.do("subscribing to changes", func() error {
-		if _, err := d.locate(); err != nil {
+func (t *tun) listen(e **ears) error {
+	return t.do("subscribing to changes", func() error {
+		if _, err := t.locate(); err != nil {
 			return err
 		}
-		if *e != nil && (*e).at == d.location.id {
+		if *e != nil && (*e).at == t.location.id {
 			return nil
 		}
 		if *e != nil {
 			(*e).close()
 			*e = nil
 		}
-		fresh := &ears{at: d.location.id, buf: make([]byte, 64<<10)}
-		err := netns.Do(fmt.Sprintf("/proc/self/fd/%d", d.location.file.Fd()), fresh.open)
+		fresh := &ears{at: t.location.id, buf: make([]byte, 64<<10)}
+		err := netns.Do(fmt.Sprintf("/proc/self/fd/%d", t.location.file.Fd()), fresh.open)
 		if err == nil {
 			*e = fresh
 		}

@@ -1,0 +1,146 @@
+package tap
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// tunDevice is the clone device of the tun driver.
+const tunDevice = "/dev/net/tun"
+
+// opening is a device that is being opened or taken over, and as what.
+type opening struct {
+	*Device
+	cfg Config
+}
+
+// flags are those of the device's queues in TUNSETIFF and TUNGETIFF.
+func (d *opening) flags() uint16 {
+	if d.plain {
+		return unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_MULTI_QUEUE
+	}
+	return unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_MULTI_QUEUE | unix.IFF_VNET_HDR
+}
+
+// attach makes the device and opens its queues, in the current namespace.
+func (d *opening) attach() error {
+	flags := d.flags()
+	excl := uint16(unix.IFF_TUN_EXCL)
+	name := d.cfg.Name
+	for range d.cfg.Queues {
+		fd, err := openTun()
+		if err != nil {
+			return err
+		}
+		if d.queues == nil {
+			flags |= quietStart(fd)
+		}
+		d.queues = append(d.queues, NewQueue(fd))
+		name, err = SetIff(fd, name, flags|excl)
+		if err != nil {
+			return d.explain(err)
+		}
+		if excl != 0 {
+			if err := keepMAC(fd); err != nil {
+				return err
+			}
+		}
+		excl = 0
+		d.name = name
+		// For kernels that know no IFF_NO_CARRIER, and harmless elsewhere.
+		if err := SetCarrier(fd, false); err != nil {
+			return fmt.Errorf("taking the carrier away: %w", err)
+		}
+		if err := SetHeader(fd); err != nil {
+			return err
+		}
+	}
+	var err error
+	d.offloads, err = SetOffloads(d.queues[0].FD(), d.cfg.Offloads)
+	return err
+}
+
+// quietStart returns IFF_NO_CARRIER if the kernel knows it.
+func quietStart(fd int) uint16 {
+	features, err := unix.IoctlGetInt(fd, unix.TUNGETFEATURES)
+	if err != nil {
+		return 0
+	}
+	return uint16(features) & unix.IFF_NO_CARRIER
+}
+
+func openTun() (int, error) {
+	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return -1, explainTun(&fs.PathError{Op: "open", Path: tunDevice, Err: err})
+	}
+	return fd, nil
+}
+
+// explainTun adds what to do to an error of opening tunDevice.
+func explainTun(err error) error {
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return fmt.Errorf("%w (modprobe tun; in a container, hand the device in: --device %s)", err, tunDevice)
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		return fmt.Errorf("%w (the kernel has no tun driver: modprobe tun)", err)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%w (run as root; or let the service use it, DeviceAllow=%s rw, or the container, character device 10:200)", err, tunDevice)
+	}
+	return err
+}
+
+// explain adds the cause and what to do to an error of TUNSETIFF.
+func (d *opening) explain(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w (needs CAP_NET_ADMIN)", err)
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EINVAL):
+		link, e := netlink.LinkByName(d.cfg.Name) // in the current namespace, where attach runs
+		if e != nil {
+			return err
+		}
+		return fmt.Errorf("%w: %w, %s", ErrExists, err, describe(link))
+	}
+	return err
+}
+
+// describe says what the device that is in the way is, and the way out.
+func describe(link netlink.Link) string {
+	name := link.Attrs().Name
+	if t, ok := link.(*netlink.Tuntap); ok {
+		if t.NonPersist {
+			return fmt.Sprintf("a %s device that another process holds (choose another name, or end that process)", t.Mode)
+		}
+		if _, ok := labelOf(link); ok {
+			return fmt.Sprintf("a persistent %s device that splitnic made (take it over with --persist, or remove it: ip link delete %s)", t.Mode, name)
+		}
+		return fmt.Sprintf("a persistent %s device (choose another name, or remove it: ip link delete %s)", t.Mode, name)
+	}
+	return fmt.Sprintf("of type %s (choose another name)", link.Type())
+}
+
+// useRings makes the queues use io_uring(7) where that is wanted.
+func (d *opening) useRings() {
+	for _, q := range d.queues {
+		if !d.cfg.NoRing {
+			_ = q.UseRings() // a kernel that cannot do it is no error
+		}
+	}
+}
+
+// setPersist says whether the device outlives its last descriptor, as configured.
+func (d *opening) setPersist() error {
+	v := 0
+	if d.cfg.Persist {
+		v = 1
+	}
+	return d.do(fmt.Sprintf("setting persistence to %t", d.cfg.Persist), func() error {
+		return ioctlValue(d.queues[0].FD(), unix.TUNSETPERSIST, "TUNSETPERSIST", v)
+	})
+}

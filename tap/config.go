@@ -1,0 +1,71 @@
+package tap
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// ErrExists is wrapped by errors of Open about a name that is in use.
+var ErrExists = errors.New("a network device of this name exists")
+
+// DefaultTxQueueLen is the length of a queue in frames: with super-frames of
+// 64 KiB it is up to 32 MiB of kernel memory.
+const DefaultTxQueueLen = 512
+
+// Config describes a TAP device to be made.
+type Config struct {
+	Name       string           // 1 to 15 bytes, may end in %d for a free number; empty means tap%d
+	NetNS      string           // path or name of its network namespace; empty means the current one
+	Queues     int              // 0 means 1
+	Offloads   vnet.Offloads    // what frames read from it may leave unfinished
+	MAC        net.HardwareAddr // nil leaves the kernel's choice
+	MTU        int              // bytes; 0 leaves the kernel's choice
+	TxQueueLen int              // frames; 0 means DefaultTxQueueLen
+	NoRing     bool             // a system call for each frame, also where io_uring(7) could save some
+	// NoDiscard leaves it to the queues to drop what comes when they are full.
+	// Otherwise only ReadFrame and ReadFrames may read from them.
+	NoDiscard bool
+	// Persist makes the device outlive the process. Open takes over a persistent
+	// device of that name that an earlier process made, which then keeps what it
+	// has: MAC and MTU are for new ones.
+	Persist bool
+}
+
+// maxQueues is MAX_TAP_QUEUES of the kernel's drivers/net/tun.c.
+const maxQueues = 256
+
+// complete fills in the defaults of cfg and checks it.
+func (c *Config) complete() error {
+	c.Queues = cmp.Or(c.Queues, 1)
+	c.TxQueueLen = cmp.Or(c.TxQueueLen, DefaultTxQueueLen)
+	c.Name = cmp.Or(c.Name, "tap%d")
+	if err := checkName(c.Name); err != nil {
+		return err
+	}
+	if c.Queues < 0 || c.Queues > maxQueues {
+		return fmt.Errorf("%d queues: between 1 and %d are possible", c.Queues, maxQueues)
+	}
+	return nil
+}
+
+// checkName refuses what the kernel's dev_valid_name refuses, and what TUNSETIFF
+// would silently cut off.
+func checkName(name string) error {
+	if len(name) >= unix.IFNAMSIZ {
+		return fmt.Errorf("the name has %d bytes; a network device's has at most %d", len(name), unix.IFNAMSIZ-1)
+	}
+	if name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\v\f\r") {
+		return errors.New("the name contains a character that names of network devices cannot have")
+	}
+	if before, after, ok := strings.Cut(name, "%"); ok && (after != "d" || before == "") {
+		return errors.New("in the name, % can only be part of a final %d")
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package tap
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net"
+	"slices"
+	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// link is what the kernel says of one netdevice.
+type link struct {
+	index             int
+	flags             uint32
+	mac               net.HardwareAddr
+	mtu               uint32
+	promisc, allmulti uint32 // how many want it
+	master            uint32
+	lower             uint32 // the device that it is stacked on; 0 for none
+	lowerElsewhere    bool   // that is in another namespace, namely in
+	lowerNS           int32  // the one with this identifier
+	kind              string
+	vlan              int
+}
+
+// parseLink parses the body of an RTM_NEWLINK or RTM_DELLINK.
+func parseLink(msg []byte) (link, error) {
+	if len(msg) < unix.SizeofIfInfomsg {
+		return link{}, errShort
+	}
+	info := nl.DeserializeIfInfomsg(msg)
+	l := link{index: int(info.Index), flags: info.Flags}
+	attrs, err := attributes(msg[unix.SizeofIfInfomsg:])
+	if err != nil {
+		return link{}, err
+	}
+	for _, a := range attrs {
+		number := uint32(0)
+		if len(a.Value) >= 4 {
+			number = binary.NativeEndian.Uint32(a.Value)
+		}
+		switch a.Attr.Type {
+		case unix.IFLA_ADDRESS:
+			l.mac = bytes.Clone(a.Value)
+		case unix.IFLA_MTU:
+			l.mtu = number
+		case unix.IFLA_PROMISCUITY:
+			l.promisc = number
+		case unix.IFLA_ALLMULTI:
+			l.allmulti = number
+		case unix.IFLA_MASTER:
+			l.master = number
+		case unix.IFLA_LINK:
+			l.lower = number
+		case unix.IFLA_LINK_NETNSID:
+			l.lowerElsewhere, l.lowerNS = true, int32(number)
+		case unix.IFLA_LINKINFO:
+			if err := l.parseInfo(a.Value); err != nil {
+				return link{}, err
+			}
+		}
+	}
+	if l.flags&unix.IFF_ALLMULTI != 0 {
+		l.allmulti = max(l.allmulti, 1) // kernels before 6.0 do not count
+	}
+	return l, nil
+}
+
+// attributes parses a list of attributes. The parser reads the padding behind
+// the last one without asking whether there is any.
+func attributes(b []byte) ([]syscall.NetlinkRouteAttr, error) {
+	if pad := -len(b) & (unix.RTA_ALIGNTO - 1); pad > 0 {
+		b = append(slices.Clip(b), make([]byte, pad)...)
+	}
+	return nl.ParseRouteAttr(b)
+}
+
+// parseInfo parses IFLA_LINKINFO.
+func (l *link) parseInfo(b []byte) error {
+	attrs, err := attributes(b)
+	if err != nil {
+		return err
+	}
+	for _, a := range attrs {
+		switch a.Attr.Type {
+		case nl.IFLA_INFO_KIND:
+			l.kind = unix.ByteSliceToString(a.Value)
+		case nl.IFLA_INFO_DATA:
+			if l.kind != "vlan" {
+				continue
+			}
+			data, err := attributes(a.Value)
+			if err != nil {
+				return err
+			}
+			for _, v := range data {
+				if v.Attr.Type == nl.IFLA_VLAN_ID && len(v.Value) >= 2 {
+					l.vlan = int(binary.NativeEndian.Uint16(v.Value))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+var errShort = errors.New("a short message from the kernel")

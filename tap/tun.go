@@ -1,0 +1,123 @@
+package tap
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// tun is what the kernel knows a device by, whatever its name is by now: the descriptors
+// of its queues. It finds out which network namespace the device is in, and asks there.
+type tun struct {
+	name   string // when it was made
+	queues []*Queue
+
+	mu       sync.Mutex // guards what follows, what a Device has besides, and ioctls against Close
+	closed   bool
+	location location
+}
+
+// do runs fn on the open device and wraps its error.
+func (t *tun) do(what string, fn func() error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return fmt.Errorf("%s of %s: %w", what, t.name, net.ErrClosed)
+	}
+	if err := fn(); err != nil {
+		return fmt.Errorf("%s of %s: %w", what, t.name, err)
+	}
+	return nil
+}
+
+// netlink runs fn with a handle to the network namespace that the device is in,
+// and the device as it is there, and wraps fn's error. Both are asked of the
+// device itself each time, since an administrator may rename it, or move it
+// with `ip link set sn0 netns NAME`. When it was deleted the error wraps
+// ErrGone and unix.EBADFD.
+func (t *tun) netlink(what string, fn func(*netlink.Handle, netlink.Link) error) error {
+	return t.do(what, func() error {
+		name, err := t.locate()
+		if err != nil {
+			return err
+		}
+		link, err := t.location.handle.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return fn(t.location.handle, link)
+	})
+}
+
+func (t *tun) attrs(what string) (*netlink.LinkAttrs, error) {
+	var a *netlink.LinkAttrs
+	err := t.netlink(what, func(_ *netlink.Handle, l netlink.Link) error {
+		a = l.Attrs()
+		return nil
+	})
+	return a, err
+}
+
+// locate makes t.location the device's namespace and returns its name there.
+func (t *tun) locate() (string, error) {
+	req := ifreq{}
+	err := req.get(t.queues[0].FD())
+	if err == nil {
+		err = t.follow()
+	}
+	if errors.Is(err, unix.EBADFD) {
+		err = fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return unix.ByteSliceToString(req.name[:]), err
+}
+
+// follow makes t.location the device's namespace.
+func (t *tun) follow() error {
+	file, id, err := namespaceOf(t.queues[0].FD())
+	if err != nil {
+		return err
+	}
+	if t.location.file != nil && t.location.id == id {
+		return file.Close()
+	}
+	t.location.close()
+	return t.location.open(id, file)
+}
+
+// read fills s in, and returns the digest of what it found.
+func (t *tun) read(s *State) (digest, error) {
+	for try := 0; ; try++ {
+		name, err := t.locate()
+		if err != nil {
+			return digest{}, err
+		}
+		l, err := t.location.link(name)
+		if errors.Is(err, unix.ENODEV) && try < 3 {
+			continue // it was renamed, or moved, in between
+		}
+		if err != nil {
+			return digest{}, fmt.Errorf("asking for device %s: %w", name, err)
+		}
+		lists, err := t.location.lists(&l, true)
+		if err != nil {
+			return digest{}, err
+		}
+		// The kernel makes a device that cannot tell several addresses apart
+		// promiscuous when it has them.
+		implied := uint32(min(len(lists.unicast), 1))
+		groups, stacked := parseMulticast(lists.multicast, l.index)
+		*s = State{
+			Up: l.flags&unix.IFF_UP != 0, MAC: l.mac, MTU: int(l.mtu),
+			Promisc: l.promisc > implied, AllMulti: l.allmulti > 0,
+			PromiscSet: l.flags&unix.IFF_PROMISC != 0, AllMultiSet: l.flags&unix.IFF_ALLMULTI != 0,
+			Unicast: ordered(lists.unicast), Multicast: ordered(groups),
+			Trunk: l.master != 0,
+		}
+		err = t.location.stacked(l.index, stacked, s)
+		return digest{t.location.id, l.index, l.promisc, l.allmulti, lists}, err
+	}
+}
