@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/splitnic/splitnic/protocol"
 )
@@ -195,10 +196,23 @@ func TestSlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	s := NewSlots(a.Bytes(), 4096)
-	if s.Len() != 512 {
-		t.Fatalf("%d slots", s.Len())
+	s := NewSlots(512, 4096)
+	if _, ok := s.Take(); ok || s.Len() != 0 {
+		t.Fatalf("%d slots before there is memory", s.Len())
 	}
+	const few = 3
+	s.Add(a.Bytes()[:few*4096+4095], 1) // as many as fit
+	if held, _ := s.Take(); held != 0 || s.Len() != few || s.Free() != few-1 {
+		t.Fatalf("slot %d of %d, %d are free", held, s.Len(), s.Free())
+	}
+	if n := testing.AllocsPerRun(1, func() {
+		if s.Len() == few { // once
+			s.Add(a.Bytes()[few*4096:], 2)
+		}
+	}); n != 0 || s.Len() != 512 || s.Free() != 511 {
+		t.Fatalf("%d slots, %d are free, %v allocations", s.Len(), s.Free(), n)
+	}
+	s.Put(0)
 	seen := map[uint32]bool{}
 	for i := range s.Len() {
 		slot, ok := s.Take()
@@ -207,6 +221,12 @@ func TestSlots(t *testing.T) {
 		}
 		seen[slot] = true
 		b := s.Bytes(slot)
+		if at := int(uintptr(unsafe.Pointer(&b[0]))-uintptr(unsafe.Pointer(&a.Bytes()[0]))) / 4096; at != int(slot) {
+			t.Fatalf("slot %d is where slot %d is to be", slot, at)
+		}
+		if key := s.Key(slot); (key == 1) != (slot < few) {
+			t.Fatalf("slot %d has key %d", slot, key)
+		}
 		b[0], b[len(b)-1] = byte(i), byte(i)
 		if len(b) != 4096 || cap(b) != 4096 {
 			t.Fatalf("slot of %d bytes, capacity %d", len(b), cap(b))
@@ -235,7 +255,8 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	s := NewSlots(a.Bytes(), 64)
+	s := NewSlots(64, 64)
+	s.Add(a.Bytes(), 1)
 	n := testing.AllocsPerRun(1000, func() {
 		slot, _ := s.Take()
 		e, ok := p.credits.Take()

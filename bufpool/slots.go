@@ -1,23 +1,35 @@
 package bufpool
 
-// Slots divides memory into equal send buffers. The most recently freed one is
-// taken first, because it is the one most likely to be in the processor's
-// cache. Slots belongs to one goroutine.
+// Slots are equal send buffers, in memory that is added piece by piece. The most
+// recently freed one is taken first, because it is the one most likely to be in the
+// processor's cache. Slots belongs to one goroutine.
 type Slots struct {
-	mem  []byte
 	size int
+	mem  [][]byte // of each slot
+	keys []uint32 // of the region that it lies in
 	free []uint32
 	held []bool
 }
 
-// NewSlots makes as many slots of size bytes as fit into mem.
-func NewSlots(mem []byte, size int) *Slots {
-	n := len(mem) / size
-	s := &Slots{mem: mem, size: size, free: make([]uint32, n), held: make([]bool, n)}
-	for i := range s.free {
-		s.free[i] = uint32(n - 1 - i)
+// NewSlots makes room for at most so many slots of size bytes, of which there are none
+// yet.
+func NewSlots(most, size int) *Slots {
+	return &Slots{size: size, mem: make([][]byte, 0, most), keys: make([]uint32, 0, most),
+		free: make([]uint32, 0, most), held: make([]bool, 0, most)}
+}
+
+// Add makes as many slots as fit into mem, a region with this key. Within the number
+// that NewSlots was told it allocates nothing.
+func (s *Slots) Add(mem []byte, key uint32) {
+	first := len(s.mem)
+	for ; len(mem) >= s.size; mem = mem[s.size:] {
+		s.mem = append(s.mem, mem[:s.size:s.size])
+		s.keys = append(s.keys, key)
+		s.held = append(s.held, false)
 	}
-	return s
+	for i := len(s.mem) - 1; i >= first; i-- {
+		s.free = append(s.free, uint32(i))
+	}
 }
 
 // Take hands out a free slot, if there is one.
@@ -42,13 +54,13 @@ func (s *Slots) Put(slot uint32) {
 }
 
 // Bytes is the memory of a slot; it belongs to whoever holds the slot.
-func (s *Slots) Bytes(slot uint32) []byte {
-	off := int(slot) * s.size
-	return s.mem[off : off+s.size : off+s.size]
-}
+func (s *Slots) Bytes(slot uint32) []byte { return s.mem[slot] }
+
+// Key is that of the region which the slot lies in.
+func (s *Slots) Key(slot uint32) uint32 { return s.keys[slot] }
 
 // Free is the number of free slots.
 func (s *Slots) Free() int { return len(s.free) }
 
 // Len is the number of slots.
-func (s *Slots) Len() int { return len(s.held) }
+func (s *Slots) Len() int { return len(s.mem) }

@@ -1,9 +1,6 @@
 package messaging
 
 import (
-	"fmt"
-
-	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
@@ -20,19 +17,13 @@ type channel struct {
 func newChannel(c *shared, number int, control *controlSends, pools *poolManager) (ch *channel, err error) {
 	cfg := c.cfg.channel(number)
 	count, slotSize := c.cfg.slots(number)
-	ch = &channel{dataQP: dataQP{number: number, vector: c.handlers.vector(number), slotSize: slotSize,
+	ch = &channel{dataQP: dataQP{number: number, vector: c.handlers.vector(number),
 		latency: c.cfg.isLatency(number)}}
 
-	slots, err := c.memory.get(count*slotSize, true)
+	slots, err := newSendSlots(c, count, slotSize)
 	if err != nil {
 		return nil, err
 	}
-	mem := slots.Bytes()[:count*slotSize]
-	slotRegion, err := c.domain.Register(mem, 0)
-	if err != nil {
-		return nil, fmt.Errorf("register %d send slots: %w", count, err)
-	}
-
 	if ch.sendCQ, err = c.domain.NewCQ(sqDepth(cfg)+2, ch.vector); err != nil {
 		return nil, err
 	}
@@ -55,7 +46,7 @@ func newChannel(c *shared, number int, control *controlSends, pools *poolManager
 	if err != nil {
 		return nil, err
 	}
-	ch.tx, err = newSender(c, &ch.dataQP, bufpool.NewSlots(mem, slotSize), slotRegion.LKey(), control, pools)
+	ch.tx, err = newSender(c, &ch.dataQP, slots, control, pools)
 	if err != nil {
 		return nil, err
 	}

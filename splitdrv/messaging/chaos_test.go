@@ -356,7 +356,8 @@ func hesitate(uint32, fabric.SendWR) fabric.Status {
 // are taken back under load.
 func (c *chaos) press() {
 	for _, budget := range c.budgets {
-		conn, err := messaging.New(patient(messaging.Config{Device: c.late, Budget: budget, SendSlots: 1000}))
+		conn, err := messaging.New(patient(messaging.Config{Device: c.late, Budget: budget,
+			Pools: []messaging.PoolConfig{{ElementSize: 65536, Elements: 1000}}}))
 		if err == nil {
 			c.t.Error("a session began beyond the budget")
 			conn.Close()

@@ -133,7 +133,7 @@ type Config struct {
 	// either direction: for a peer that does not understand packs.
 	NoPack bool
 
-	SendSlots   int // registered send buffers per data channel; default 64
+	SendSlots   int // registered send buffers per data channel, in the end: see sendSlots; default 64
 	Batch       int // frames per doorbell at most; default 32
 	BatchBytes  int // bytes after which a batch is posted; default 128 KiB
 	SignalEvery int // one frame in so many asks for a completion; default 16

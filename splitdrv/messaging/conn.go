@@ -95,7 +95,7 @@ func (c *Conn) addChannel(number int) error {
 	}
 	c.channels = append(c.channels, ch)
 	c.pools.channels = append(c.pools.channels, poolChannel{
-		number: number, sender: &ch.tx.queue, receiver: &ch.rx.queue, credits: &ch.tx.credits,
+		number: number, sender: &ch.tx.queue, receiver: &ch.rx.queue, credits: &ch.tx.credits, slots: ch.tx.in.slots,
 		sequence: &ch.tx.out.sequence, tx: &ch.tx.count, rx: &ch.rx.count,
 	})
 	for _, p := range c.cfg.channel(number).Pools {

@@ -12,7 +12,6 @@ type dataQP struct {
 	peerQPN uint32
 
 	moderated bool // sendCQ and recvCQ
-	slotSize  int  // bytes
 	latency   bool // it is the latency channel
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -17,7 +16,7 @@ type input struct {
 	port   Port
 	paced  PacedPort  // port, if it is one
 	shared SharedPort // port, if it is one
-	slots  *bufpool.Slots
+	slots  *sendSlots
 	count  *txCounters
 
 	ops     []vnet.ReadOp // the frames: ops[next:have]
@@ -29,7 +28,7 @@ type input struct {
 	unsent  [][]byte // of an earlier session: they come before those of the port
 }
 
-func newInput(slots *bufpool.Slots, batch int, count *txCounters) input {
+func newInput(slots *sendSlots, batch int, count *txCounters) input {
 	return input{slots: slots, count: count, ops: make([]vnet.ReadOp, batch), in: make([]uint32, batch), ahead: 1}
 }
 

@@ -64,7 +64,7 @@ func (c *Config) channel(number int) *Config {
 	return &l
 }
 
-// slots are how many send slots a channel has, and of what size.
+// slots are how many send slots a channel may have, and of what size.
 func (c *Config) slots(number int) (n, size int) {
 	if !c.isLatency(number) {
 		return c.SendSlots, slotSize

@@ -27,7 +27,7 @@ type poolManager struct {
 	control  *controlSends
 	requests *requests
 	kick     chan struct{} // there is something in queue
-	short    chan struct{} // a frame fits no pool
+	short    chan struct{} // a frame fits no pool, or a sender wants more slots
 	beat     *ticker.Task
 
 	mu      sync.Mutex // guards what follows
@@ -78,6 +78,7 @@ type poolChannel struct {
 	sender   *queue[sqRequest]
 	receiver *queue[rxEvent]
 	credits  *credits
+	slots    *sendSlots
 	sequence *atomic.Uint64 // send modes: of the next message
 	tx       *txCounters
 	rx       *rxCounters
@@ -398,5 +399,6 @@ func (m *poolManager) hearKeys(data []byte) protocol.CfgStatus {
 	return protocol.CfgOK
 }
 
-// nudge tells the manager that a frame fits no pool. It never waits.
+// nudge tells the manager that a frame fits no pool, or that a sender wants more slots.
+// It never waits.
 func (m *poolManager) nudge() { raise(m.short) }

@@ -194,7 +194,8 @@ func TestTakenBackUnderLoad(t *testing.T) {
 					return nil
 				})
 				returned := b.conn.Stats().PoolsReturned
-				other := patient(messaging.Config{Device: late, Budget: budget, Queues: 16, SendSlots: 4000})
+				other := patient(messaging.Config{Device: late, Budget: budget, Queues: 16,
+					Pools: []messaging.PoolConfig{{ElementSize: 65536, Elements: messaging.MaxElements}}})
 				if conn, err := messaging.New(other); err == nil {
 					conn.Close()
 					t.Fatal("a session began beyond the budget")

@@ -81,6 +81,8 @@ type sqRequest struct {
 	batch *bufpool.Batch  // sqRevoke, sqRebind
 	next  int             // of these but for sqBindSend: the first of its windows that is not posted yet
 	done  chan<- struct{} // sqDrain of everything: has room; may be nil
+	mem   []byte          // sqSlots
+	key   uint32          // of the region that it is
 }
 
 type sqKind uint8
@@ -93,4 +95,5 @@ const (
 	sqUnbind                   // invalidate them
 	sqRevoke                   // invalidate the windows of elements
 	sqRebind                   // bind them again
+	sqSlots                    // use more send slots
 )

@@ -64,14 +64,14 @@ type workRequests struct {
 }
 
 func newSender(
-	c *shared, ch *dataQP, slots *bufpool.Slots, lkey uint32, control *controlSends, pools *poolManager,
+	c *shared, ch *dataQP, slots *sendSlots, control *controlSends, pools *poolManager,
 ) (*sender, error) {
 	s := &sender{c: c, ch: ch, control: control, pools: pools}
 	s.sendQueue = newSendQueue(ch, &c.cfg, &s.count)
 	s.indications.init(&c.cfg)
 	s.in = newInput(slots, c.cfg.Batch, &s.count)
 	s.out = batch{
-		cfg: &c.cfg, channel: uint8(ch.number), slots: slots, lkey: lkey,
+		cfg: &c.cfg, channel: uint8(ch.number), slots: slots, signalEvery: signalOneIn(&c.cfg, slots.Len()),
 		pieces: maxPieces(&c.cfg), requests: &s.sendQueue, count: &s.count,
 		wrs: make([]fabric.SendWR, 0, c.cfg.Batch), frames: make([]inFlightEntry, 0, c.cfg.Batch),
 	}
@@ -242,7 +242,7 @@ func (s *sender) gather() (shortage, error) {
 				return shortOfNothing, nil
 			}
 		case shortOfSlot:
-			s.count.TxNoSlot.Add(1)
+			s.lackSlots()
 		default:
 		}
 		return short, nil
@@ -441,9 +441,13 @@ func (s *sender) letGo() error {
 // until transfers have completed, the rest for room in the send queue at most.
 func (s *sender) sort(requests []sqRequest) {
 	for _, q := range requests {
-		if q.kind == sqDrain {
+		switch q.kind {
+		case sqDrain:
 			s.draining = append(s.draining, q)
-		} else {
+		case sqSlots:
+			s.in.slots.Add(q.mem, q.key)
+			s.out.signalEvery = signalOneIn(&s.c.cfg, s.in.slots.Len())
+		default:
 			s.requests = append(s.requests, q)
 		}
 	}

@@ -159,7 +159,7 @@ func (c Config) LeastMemory() int64 {
 	n := pageUp((sends + receives) * protocol.MaxControlSize)
 	for i := range c.Queues {
 		count, size := c.slots(i + 1)
-		n += pageUp(count * size)
+		n += pageUp(min(count, firstSlots) * size)
 		for _, p := range c.channel(i + 1).Pools {
 			n += p.bytes()
 		}

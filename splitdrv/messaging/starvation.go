@@ -37,7 +37,7 @@ func (m *poolManager) run() error {
 		case <-m.kick:
 			err = m.work()
 		case <-m.short:
-			err = m.needLarger()
+			err = m.supply()
 		}
 		if err != nil {
 			return err
@@ -47,6 +47,11 @@ func (m *poolManager) run() error {
 
 // look is what the manager does from time to time.
 func (m *poolManager) look() error {
+	for i := range m.channels {
+		if m.channels[i].slots.lacking() {
+			raise(m.short)
+		}
+	}
 	if m.c.cfg.Mode == protocol.ModeSendUC {
 		m.rescue()
 	}
@@ -71,10 +76,11 @@ func (m *poolManager) look() error {
 	return nil
 }
 
-// needLarger is about senders with a frame that fits no pool.
-func (m *poolManager) needLarger() error {
+// supply is about senders that want more slots, or have a frame that fits no pool.
+func (m *poolManager) supply() error {
 	for i := range m.channels {
 		ch := &m.channels[i]
+		m.moreSlots(ch)
 		if !ch.credits.fitsNowhere(int(ch.credits.short.Load())) {
 			continue
 		}

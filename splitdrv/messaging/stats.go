@@ -95,7 +95,7 @@ func (c *Conn) Stats() Stats {
 
 func (ch *channel) stats() ChannelStats {
 	s := ChannelStats{
-		MemoryPinned: ch.tx.in.slots.Len() * ch.slotSize, CompVector: ch.vector, Moderated: ch.moderated,
+		MemoryPinned: int(ch.tx.in.slots.made.Load()) * ch.tx.in.slots.size, CompVector: ch.vector, Moderated: ch.moderated,
 		QPN: ch.qp.Num(), PeerQPN: ch.peerQPN, Latency: ch.latency,
 		LocalPools: []Pool{}, RemotePools: []Pool{},
 	}

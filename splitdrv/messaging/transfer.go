@@ -13,14 +13,14 @@ import (
 // join it if its element has room, so that nothing waits for company. It is the
 // sender's goroutine's.
 type batch struct {
-	cfg      *Config
-	channel  uint8
-	slots    *bufpool.Slots
-	lkey     uint32 // of the slots
-	pieces   int    // frames in a transfer at most
-	requests *sendQueue
-	count    *txCounters
-	sequence atomic.Uint64 // send modes: the sequence number of the next message; others read it
+	cfg         *Config
+	channel     uint8
+	slots       *sendSlots
+	pieces      int // frames in a transfer at most
+	requests    *sendQueue
+	count       *txCounters
+	signalEvery int
+	sequence    atomic.Uint64 // send modes: the sequence number of the next message; others read it
 
 	wrs    []fabric.SendWR // one record for each frame
 	frames []inFlightEntry // what they are
@@ -51,6 +51,10 @@ func (c *Config) headroom() int {
 	}
 	return 0
 }
+
+// signalOneIn is one in how many frames asks for a completion with so many slots: at no
+// time do all of them wait for one that nobody has asked for.
+func signalOneIn(cfg *Config, slots int) int { return max(min(cfg.SignalEvery, slots/2), 1) }
 
 // room is how many more frames the batch takes.
 func (b *batch) room() int {
@@ -102,7 +106,8 @@ func (b *batch) join(frame []byte, slot uint32) bool {
 	protocol.PutPackRecord(b.before(slot, frame, protocol.PackRecordSize), len(frame))
 	b.wrs[len(b.wrs)-1].Flags |= fabric.More
 	b.append(fabric.SendWR{
-		Addr: address(frame) - protocol.PackRecordSize, Len: uint32(len(frame) + protocol.PackRecordSize), LKey: b.lkey,
+		Addr: address(frame) - protocol.PackRecordSize, Len: uint32(len(frame) + protocol.PackRecordSize),
+		LKey: b.slots.Key(slot),
 	}, inFlightEntry{seq: b.requests.posted, slot: slot}, len(frame))
 	return true
 }
@@ -118,7 +123,7 @@ func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32) (
 		ID:   uint64(protocol.PackWRID(protocol.WRDataWrite, b.channel, 0, seq)),
 		Addr: address(frame),
 		Len:  uint32(n),
-		LKey: b.lkey,
+		LKey: b.slots.Key(slot),
 	}
 	f := inFlightEntry{seq: seq, slot: slot, pool: g, elem: elem}
 	switch {
@@ -143,7 +148,7 @@ func (b *batch) append(wr fabric.SendWR, f inFlightEntry, n int) {
 	b.wrs = append(b.wrs, wr)
 	b.frames = append(b.frames, f)
 	b.bytes += n
-	if b.requests.unsignaled++; b.requests.unsignaled >= b.cfg.SignalEvery {
+	if b.requests.unsignaled++; b.requests.unsignaled >= b.signalEvery {
 		b.signal()
 	}
 }

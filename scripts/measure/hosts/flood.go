@@ -18,6 +18,8 @@ type flood struct {
 	processor float64 // seconds for each frame, of both endpoints
 	busiest   float64 // frames of the host that got through most, to the mean
 	least     float64 // the same of the one that got through least
+	// bytes registered for a host by then, at both endpoints
+	registered float64
 }
 
 const (
@@ -44,6 +46,20 @@ func settled(ctx context.Context, resident func() (uint64, error)) error {
 		before = now
 	}
 	return nil
+}
+
+// registered is how many bytes both endpoints of a host have registered, on average.
+func (m *gathering) registered() float64 {
+	sum := int64(0)
+	for _, h := range m.unit.Status().Hosts {
+		sum += h.Memory
+	}
+	for _, h := range m.hosts {
+		if t := h.Status().Traffic; t != nil {
+			sum += int64(t.MemoryPinned)
+		}
+	}
+	return float64(sum) / float64(len(m.hosts))
 }
 
 // resident is how much memory this process has touched.
@@ -101,5 +117,6 @@ func (m *gathering) flood(ctx context.Context, d time.Duration) (_ *flood, err e
 	return &flood{
 		rate: float64(sum) / took.Seconds(), processor: cpu.Seconds() / float64(sum),
 		busiest: float64(slices.Max(after)) / mean, least: float64(slices.Min(after)) / mean,
+		registered: m.registered(),
 	}, nil
 }

@@ -126,6 +126,7 @@ func gather(ctx context.Context, c load) (_ result, err error) {
 		case <-late.C:
 			if err == nil {
 				r.idle, err = end()
+				r.idle.registered = m.registered()
 			}
 			if err == nil && c.flood > 0 {
 				r.flood, err = m.flood(ctx, c.flood)

@@ -22,7 +22,7 @@ func meet(t *testing.T, ports string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := r.idle; i.wakeups <= 0 || i.goroutines < 10 || i.descriptors < 10 || i.memory <= 0 {
+	if i := r.idle; i.wakeups <= 0 || i.goroutines < 10 || i.descriptors < 10 || i.memory <= 0 || i.registered < 1e6 {
 		t.Errorf("idle: %+v", i)
 	}
 	if r.allIn == 0 || r.silent != 0 || r.crowded != 0 {
@@ -40,7 +40,8 @@ func TestFlood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := r.flood; f == nil || f.rate <= 0 || f.processor <= 0 || f.busiest < 1 || f.least > 1 {
+	if f := r.flood; f == nil || f.rate <= 0 || f.processor <= 0 || f.busiest < 1 || f.least > 1 ||
+		f.registered <= 0 {
 		t.Errorf("%+v", f)
 	}
 	for _, c := range []load{{hosts: 1, ports: macvtapPorts, flood: 1}, {hosts: 1, ports: noPorts, flood: -1}} {

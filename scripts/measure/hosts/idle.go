@@ -14,6 +14,7 @@ type idle struct {
 	goroutines  float64
 	descriptors float64
 	memory      float64 // bytes that have been touched
+	registered  float64 // bytes
 }
 
 // beginIdle begins to measure, and returns what ends that.

@@ -141,12 +141,14 @@ func (o *Options) record(r result, rec *results.Recorder, round int) {
 		sink.Add("goroutines", "/host", r.idle.goroutines)
 		sink.Add("descriptors", "/host", r.idle.descriptors)
 		sink.Add("resident memory", "MB/host", r.idle.memory/1e6)
+		sink.Add("registered memory", "MB/host", r.idle.registered/1e6)
 	}
 	if f := r.flood; f != nil {
 		sink.Add("frames of 64 bytes", "/s", f.rate)
 		sink.Add("processor for a frame", "µs", 1e6*f.processor)
 		sink.Add(busiest, "of the mean", f.busiest)
 		sink.Add("least", "of the mean", f.least)
+		sink.Add("registered memory after the flood", "MB/host", f.registered/1e6)
 	}
 	for _, counted := range []struct {
 		what  string
