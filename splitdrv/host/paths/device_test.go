@@ -55,7 +55,7 @@ func newSplit(t testing.TB, n int, cfg Config) (*Split, []*device) {
 	s.grace = time.Hour // it is over when a test says so
 	t.Cleanup(func() {
 		for _, p := range s.expecting() {
-			p.Close(nil)
+			(&Path{route: p, split: s}).Close(nil)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)

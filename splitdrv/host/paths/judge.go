@@ -5,21 +5,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// verdict says what is done with a frame from a peer.
-type verdict uint8
-
-const (
-	pass        verdict = iota
-	source              // dropped: not from an address of the peer's
-	destination         // dropped: not to an address of this host's
-	vlan                // dropped: in a VLAN that is not permitted, or with another tag
-	malformed           // no frame, or none that a netdevice should be given
-	verdicts
-)
-
 // judge judges a frame from the peer, of n bytes, by its beginning. This host trusts
 // the I/O unit that has told of the peer, and not the peer.
-func (p *Path) judge(head []byte, n int) verdict {
+func (p *route) judge(head []byte, n int) verdict {
 	switch {
 	case len(head) < vnet.MinFrame:
 		return malformed

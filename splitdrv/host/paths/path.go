@@ -3,81 +3,56 @@ package paths
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"slices"
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
-	"github.com/splitnic/splitnic/vnet"
 )
 
 // ErrTaken is wrapped by errors about an address that another path has.
 var ErrTaken = errors.New("another direct path has the address")
 
-var errNoAddress = errors.New("a direct path between no addresses")
-
-// Peer is another host, as the I/O unit has told of it.
-type Peer struct {
-	ID uint64 // of the direct connection
-	// MACs are of the peer: frames to them go directly, and it may send from these
-	// only.
-	MACs []protocol.MAC
-	// Own are of this host, as the peer was told. Frames from others stay on the path
-	// through the I/O unit, and frames to others are dropped.
-	Own []protocol.MAC
-	// VLANs are those besides untagged frames. Frames in others stay on the path
-	// through the I/O unit, and are dropped on arrival.
-	VLANs protocol.VLANSet
-	// Out and In are the nonces of the markers that this side sends, and expects.
-	Out, In Nonces
-	// Probed and Arrived are called once, by a worker, which they must not keep, when
-	// the peer's probes, or markers, have come through all queues.
-	Probed, Arrived func()
-	MTU             int // of frames from the peer
-}
-
-// Nonces are those of the markers of one direction.
-type Nonces struct {
-	Probe  protocol.MarkerNonce // of those that nothing waits for
-	Marker protocol.MarkerNonce
-}
-
-func (p *Peer) check() error {
-	if len(p.MACs) == 0 || len(p.Own) == 0 {
-		return errNoAddress
-	}
-	for _, some := range [][]protocol.MAC{p.MACs, p.Own} {
-		for _, m := range some {
-			if !m.Valid() {
-				return fmt.Errorf("a direct path for %v: %w", m, protocol.ErrMAC)
-			}
-		}
-	}
-	if p.Probed == nil {
-		p.Probed = func() {}
-	}
-	if p.Arrived == nil {
-		p.Arrived = func() {}
-	}
-	return nil
-}
-
 // Path is a direct path to another host. Its methods are called by one goroutine at a
 // time, Port and Counts apart.
 type Path struct {
-	split     *Split
-	peer      Peer
-	own       protocol.MACSet
-	theirs    protocol.MACSet
-	reader    *reader
-	port      directPort
-	holdLimit int // bytes in the ring while frames wait
+	*route
+	split *Split
+	port  directPort
+}
 
-	state   state       // guarded by Split.mu, and written with the queues' locks as well
-	flows   atomic.Bool // the state is direct
-	gone    atomic.Bool // the state is closed
-	probes  arrivals
-	markers arrivals
-	count   counts
+// Open makes a path to another host. Frames go on through the I/O unit until Enter.
+func (s *Split) Open(peer Peer) (*Path, error) {
+	if err := peer.check(); err != nil {
+		return nil, fmt.Errorf("paths: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.paths {
+		for _, m := range peer.MACs {
+			if slices.Contains(other.peer.MACs, m) {
+				return nil, fmt.Errorf("paths: address %v: %w", m, ErrTaken)
+			}
+		}
+	}
+	p := &Path{split: s, route: &route{
+		peer: peer, own: protocol.NewMACSet(peer.Own), theirs: protocol.NewMACSet(peer.MACs),
+	}}
+	p.holdLimit = s.ring * 3 / 4 // the rest is for what comes before the sender has caught up
+	var err error
+	if p.reader, err = newReader(&p.count.full); err != nil {
+		return nil, fmt.Errorf("paths: %w", err)
+	}
+	p.reader.ring.setShut(true)
+	for _, q := range s.queues {
+		q.uplink.ring.open(s.ring)
+	}
+	p.port = directPort{input: input{reader: p.reader, shared: &s.shared, queues: s.queues, sent: &p.count}, path: p.route}
+	s.flows.used.Store(true)
+	s.change(func() {
+		s.paths = append(s.paths, p.route)
+		s.expect()
+	})
+	return p, nil
 }
 
 // Port is the port of the direct connection's data channel. It must not be used any
@@ -112,10 +87,10 @@ func (p *Path) Close(unsent *messaging.Unsent) {
 	p.happens(end, func() {
 		s := p.split
 		if unsent != nil {
-			to, most := s.uplinkRing(p.reader.last)
+			to, most := s.uplinkRing(p.port.last)
 			for _, frames := range unsent.Frames {
 				for _, f := range frames {
-					if !to.grow(f, p.reader.last, most) {
+					if !to.grow(f, p.port.last, most) {
 						s.addLost(1)
 					}
 				}
@@ -139,16 +114,16 @@ func (p *Path) happens(e event, then func()) {
 	}
 	s.change(func() {
 		p.state = was.after(e)
-		p.flows.Store(p.state == direct)
+		p.reader.flows.Store(p.state == direct)
 		p.gone.Store(p.state == closed)
 		then()
 		if p.state == closed {
-			s.forget(p)
+			s.forget(p.route)
 		}
 	})
 	p.reader.wake()
 	if p.state == closed {
-		s.tidy(p)
+		s.tidy(p.route)
 	}
 }
 
@@ -165,44 +140,6 @@ func (p *Path) mark() {
 		m := protocol.Marker{Nonce: nonce, Queue: uint16(i), Queues: uint16(len(queues))}
 		q.uplink.ring.put(protocol.AppendMarker(frame[:0], p.peer.MACs[0], p.peer.Own[0], &m), i)
 	}
-}
-
-// counts are what a path counts.
-type counts struct {
-	outFrames, outBytes, inFrames, inBytes atomic.Uint64
-	dropped                                [verdicts]atomic.Uint64
-	full                                   atomic.Uint64
-}
-
-// sent counts frames that the sender has got.
-func (c *counts) sent(ops []vnet.ReadOp) {
-	var frames, bytes uint64
-	for i := range ops {
-		if ops[i].Err == nil {
-			frames++
-			bytes += uint64(len(ops[i].Frame) - vnet.HdrLen)
-		}
-	}
-	c.outFrames.Add(frames)
-	c.outBytes.Add(bytes)
-}
-
-// Counts are the counts of a path.
-type Counts struct {
-	OutFrames uint64 `json:"out_frames"` // given to the direct connection
-	OutBytes  uint64 `json:"out_bytes"`
-	InFrames  uint64 `json:"in_frames"` // from the peer, and written to the netdevice
-	InBytes   uint64 `json:"in_bytes"`
-
-	// Frames from the peer that were dropped: from an address that is not the peer's,
-	// to one that is not this host's, in a VLAN that is not permitted, or no frame.
-	Source      uint64 `json:"source"`
-	Destination uint64 `json:"destination"`
-	VLAN        uint64 `json:"vlan"`
-	Malformed   uint64 `json:"malformed"`
-
-	Full uint64 `json:"full"` // frames to the peer that were dropped because it is slow
-	Held uint64 `json:"held"` // frames that wait now
 }
 
 // Counts returns what has been counted.

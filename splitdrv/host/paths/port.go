@@ -17,8 +17,9 @@ var (
 
 // uplinkPort is a queue of the netdevice as the path through the I/O unit has it.
 type uplinkPort struct {
-	*reader
+	input
 	queue *queue
+	all   []*queue       // of the netdevice
 	head  [headSize]byte // the writer's own
 }
 
@@ -43,7 +44,7 @@ func (u *uplinkPort) WriteFrames(ops []vnet.WriteOp) int {
 			return done
 		}
 		op.Err = nil
-		u.split.arrived(op.Head, u.queue.number)
+		u.shared.arrived(op.Head, u.queue.number)
 		done++
 	}
 	return done + u.write(ops[done:])
@@ -52,7 +53,7 @@ func (u *uplinkPort) WriteFrames(ops []vnet.WriteOp) int {
 // write writes frames, those for one queue that follow each other in one go, and returns
 // how many are written. They are for this queue unless their flow is in another one.
 func (u *uplinkPort) write(ops []vnet.WriteOp) (done int) {
-	s := u.split
+	s := u.shared
 	used := int(s.used.Load())
 	if used == 1 || !s.flows.used.Load() || s.ownRoom {
 		return u.queue.write(ops)
@@ -61,14 +62,14 @@ func (u *uplinkPort) write(ops []vnet.WriteOp) (done int) {
 	for i := range ops {
 		q := u.place(t, &ops[i], now, used)
 		if q != to && i > done {
-			n := s.queues[to].write(ops[done:i])
+			n := u.all[to].write(ops[done:i])
 			if done += n; done < i {
 				return done
 			}
 		}
 		to = q
 	}
-	return done + s.queues[to].write(ops[done:])
+	return done + u.all[to].write(ops[done:])
 }
 
 // place is the queue that a frame goes into, of so many.
@@ -82,19 +83,19 @@ func (u *uplinkPort) place(t *table, op *vnet.WriteOp, now uint32, used int) int
 		return u.queue.number
 	}
 	fromPeer := t != nil && t.to.Has(protocol.MAC(head[srcAt:typeAt]))
-	return u.split.flows.place(flowOf(head), now, u.queue.number, used, fromPeer)
+	return u.shared.flows.place(flowOf(head), now, u.queue.number, used, fromPeer)
 }
 
 // directPort is the netdevice as a direct path has it.
 type directPort struct {
-	*reader
-	path *Path
+	input
+	path *route
 
 	// The writer's own.
 	heads    [burst][headSize]byte
 	verdicts [burst]verdict
 	passed   [burst]vnet.WriteOp
-	queues   [burst]int // where each goes
+	goes     [burst]int // the queue of each
 }
 
 const (
@@ -108,10 +109,10 @@ const (
 
 // WriteFD implements messaging.WriteFDer: the kernel's queues are full together, and hardly
 // ever. Where each has its own room all frames go into the first one.
-func (d *directPort) WriteFD() int { return d.split.queues[0].writeFD() }
+func (d *directPort) WriteFD() int { return d.queues[0].writeFD() }
 
 // RoomIsReadable implements messaging.ReadablePort.
-func (d *directPort) RoomIsReadable() bool { return d.split.queues[0].roomIsReadable() }
+func (d *directPort) RoomIsReadable() bool { return d.queues[0].roomIsReadable() }
 
 // ReadFrames implements messaging.Port.
 //
@@ -121,7 +122,7 @@ func (d *directPort) ReadFrames(ops []vnet.ReadOp) int {
 		ops[0].Frame, ops[0].Err = nil, net.ErrClosed
 		return 1
 	}
-	return d.reader.ReadFrames(ops)
+	return d.input.ReadFrames(ops)
 }
 
 // WriteFrames implements messaging.Port.
@@ -146,12 +147,12 @@ func (d *directPort) WriteFrames(ops []vnet.WriteOp) int {
 
 // writeBurst is WriteFrames for at most burst frames.
 func (d *directPort) writeBurst(ops []vnet.WriteOp) int {
-	n, used, now := 0, int(d.split.used.Load()), uint32(0)
-	if d.split.ownRoom {
+	n, used, now := 0, int(d.shared.used.Load()), uint32(0)
+	if d.shared.ownRoom {
 		used = 1 // the queue that WriteFD is of
 	}
 	if used > 1 {
-		now = d.split.flows.now()
+		now = d.shared.flows.now()
 	}
 	for i := range ops {
 		head, rest, ok := ops[i].CopyHead(d.heads[n][:])
@@ -161,10 +162,10 @@ func (d *directPort) writeBurst(ops []vnet.WriteOp) int {
 		}
 		if d.verdicts[i] == pass {
 			d.passed[n] = vnet.WriteOp{Head: head, Rest: rest}
-			d.queues[n] = 0
+			d.goes[n] = 0
 			if used > 1 {
 				flow := flowOf(head)
-				d.queues[n] = d.split.flows.place(flow, now, flow.among(used), used, true)
+				d.goes[n] = d.shared.flows.place(flow, now, flow.among(used), used, true)
 			}
 			n++
 		}
@@ -180,10 +181,10 @@ func (d *directPort) writeBurst(ops []vnet.WriteOp) int {
 func (d *directPort) writePassed(n int) (done int) {
 	for done < n {
 		end := done + 1
-		for end < n && d.queues[end] == d.queues[done] {
+		for end < n && d.goes[end] == d.goes[done] {
 			end++
 		}
-		written := d.split.queues[d.queues[done]].write(d.passed[done:end])
+		written := d.queues[d.goes[done]].write(d.passed[done:end])
 		if done += written; done < end {
 			break
 		}

@@ -11,7 +11,7 @@ import (
 
 // queue is one queue of the netdevice. It has one reader at a time, who reads for all.
 type queue struct {
-	split  *Split
+	shared *shared
 	number int
 	port   messaging.Port
 	fd     int
@@ -81,7 +81,7 @@ func (q *queue) read(r *reader, ops []vnet.ReadOp) (n int, dry bool) {
 	case q.free.Load():
 		q.free.Store(false)
 	}
-	t := q.split.table.Load()
+	t := q.shared.table.Load()
 	if t != nil {
 		room := t.room()
 		if room == 0 {
@@ -91,13 +91,13 @@ func (q *queue) read(r *reader, ops []vnet.ReadOp) (n int, dry bool) {
 	}
 	n = q.port.ReadFrames(ops)
 	err := ops[n-1].Err
-	if r.path == nil && q.broken {
+	if r.uplink && q.broken {
 		q.broken = final(err)
 	}
 	switch {
 	case err == errAgain:
 		n, dry = n-1, true
-	case r.path != nil && final(err):
+	case !r.uplink && final(err):
 		// The netdevice does not end with a direct path.
 		q.broken = true
 		q.give(q.uplink) // which makes it not free
@@ -113,12 +113,12 @@ func (q *queue) read(r *reader, ops []vnet.ReadOp) (n int, dry bool) {
 
 // learn enters which flows are in the queue, if there may be a peer again.
 func (q *queue) learn(ops []vnet.ReadOp) {
-	if !q.split.flows.used.Load() || q.split.used.Load() == 1 {
+	if !q.shared.flows.used.Load() || q.shared.used.Load() == 1 {
 		return
 	}
 	for i := range ops {
 		if ops[i].Err == nil {
-			q.split.flows.learn(ops[i].Frame, q.number, false)
+			q.shared.flows.learn(ops[i].Frame, q.number, false)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func (q *queue) sort(r *reader, t *table, ops []vnet.ReadOp) (kept int) {
 		if op.Err == nil {
 			to = q.uplink
 			if p := t.find(op.Frame); p != nil {
-				q.split.flows.learn(op.Frame, q.number, true)
+				q.shared.flows.learn(op.Frame, q.number, true)
 				if p.state.routes() {
 					to = p.reader
 				}
@@ -178,12 +178,12 @@ func (q *queue) give(to *reader) bool {
 	if from == to {
 		return true
 	}
-	if err := to.watch(q, true); err != nil {
-		q.split.warn("read a queue for a direct path", q, err)
+	if err := to.watch(q.fd, true); err != nil {
+		q.shared.warn("read a queue for a direct path", q.number, err)
 		return false
 	}
-	if err := from.watch(q, false); err != nil {
-		q.split.warn("leave a queue to another path", q, err)
+	if err := from.watch(q.fd, false); err != nil {
+		q.shared.warn("leave a queue to another path", q.number, err)
 	}
 	q.reader.Store(to)
 	from.rights.Add(-1)
@@ -202,15 +202,15 @@ func (q *queue) handOver() {
 		q.give(q.uplink)
 		return
 	}
-	others := !q.broken && q.number < int(q.split.used.Load())
-	if t := q.split.table.Load(); t != nil && others {
+	others := !q.broken && q.number < int(q.shared.used.Load())
+	if t := q.shared.table.Load(); t != nil && others {
 		for _, p := range t.direct {
 			if p.reader != from && p.reader.wants.Load() && q.give(p.reader) {
 				return
 			}
 		}
 	}
-	if from.path != nil && !from.may() {
+	if !from.may() {
 		q.give(q.uplink)
 	}
 	q.free.Store(others)
@@ -224,15 +224,15 @@ func (q *queue) released() {
 }
 
 func (q *queue) arm() {
-	if q.armed || q.split.ended.Load() {
+	if q.armed || q.shared.ended.Load() {
 		return
 	}
 	q.armed = true
 	q.missed = q.reader.Load().releases.Load()
 	if q.timer == nil {
-		q.timer = time.AfterFunc(q.split.grace, q.graceOver)
+		q.timer = time.AfterFunc(q.shared.grace, q.graceOver)
 	} else {
-		q.timer.Reset(q.split.grace)
+		q.timer.Reset(q.shared.grace)
 	}
 }
 
@@ -248,7 +248,7 @@ func (q *queue) graceOver() {
 	case r.releases.Load() != q.missed:
 		q.arm() // it did, and went again
 	case !q.free.Load():
-		if r.path != nil {
+		if !r.uplink {
 			n := min(r.slow.Load()+1, slowest)
 			r.slow.Store(n)
 			r.until.Store(time.Now().Add(grace << n).UnixNano())

@@ -1,25 +1,11 @@
-// Package paths divides the queues of a host's netdevice between the path through the
-// I/O unit and direct paths to other hosts.
-//
-// Frames of a flow never overtake each other when their path changes, in either
-// direction: they are held while what went before is on its way. On the way to a
-// direct path markers follow the frames through each queue of the I/O unit's path, and
-// the peer says when they have come. On the way back the owner of the path has the
-// direct connection run dry before it closes the path.
-//
-// [Split], [Path] and the queues and readers refer to each other, and so do their files:
-// a change of paths is one step under the locks of all queues (Split.change), and each
-// frame passes all four in one call.
 package paths
 
 import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -46,41 +32,19 @@ const (
 
 // Split is a netdevice whose queues are divided.
 type Split struct {
-	log    *slog.Logger
+	shared
 	ring   int
-	grace  time.Duration
 	queues []*queue
 	ports  []messaging.Port
-	// ownRoom says that each queue has a descriptor of its own that tells of room, as those
-	// of a vhost-user port. A frame must not go into another queue than the writer waits for.
-	// Nor has it to: no kernel moves flows there.
-	ownRoom bool
 
 	// mu is held while paths change. It is taken before the queues' locks.
 	mu    sync.Mutex
-	paths []*Path // that are not closed
-
-	table    atomic.Pointer[table]   // nil: no path is open
-	expected atomic.Pointer[[]*Path] // whose markers may come; nil: none
-	used     atomic.Int32            // queues of the path through the I/O unit
-	ended    atomic.Bool
-	failing  atomic.Bool // a warning was logged
-	flows    flowQueues
-
-	count struct {
-		full, markers atomic.Uint64
-	}
-}
-
-// SplitCounts are counted for all paths together.
-type SplitCounts struct {
-	UplinkFull uint64 // frames for the I/O unit that were dropped because it took none for long
-	Markers    uint64 // markers that no open path expects
+	paths []*route // that are not closed
 }
 
 // New divides the queues, which stay the caller's and must outlive the Split.
 func New(ports []messaging.Port, cfg Config) (*Split, error) {
-	s := &Split{log: cfg.Log, ring: cfg.Ring, grace: grace}
+	s := &Split{shared: shared{log: cfg.Log, grace: grace}, ring: cfg.Ring}
 	s.flows.began = time.Now()
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -92,18 +56,23 @@ func New(ports []messaging.Port, cfg Config) (*Split, error) {
 		return nil, fmt.Errorf("paths: a netdevice of %d queues", len(ports))
 	}
 	for i, port := range ports {
-		q := &queue{split: s, number: i, port: port, fd: port.FD()}
+		q := &queue{shared: &s.shared, number: i, port: port, fd: port.FD()}
 		var err error
-		if q.uplink, err = newReader(s, nil, []*queue{q}); err == nil {
+		if q.uplink, err = newReader(&s.count.full); err == nil {
 			q.reader.Store(q.uplink)
 			q.uplink.rights.Store(1)
 			s.queues = append(s.queues, q)
-			s.ports = append(s.ports, &uplinkPort{reader: q.uplink, queue: q})
+			q.uplink.uplink = true
+			q.uplink.flows.Store(true)
 			err = q.uplink.control(unix.EPOLL_CTL_ADD, q.fd, unix.EPOLLIN)
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("paths: queue %d of the netdevice: %w", i, err), s.Close())
 		}
+	}
+	for _, q := range s.queues {
+		in := input{reader: q.uplink, shared: &s.shared, queues: []*queue{q}}
+		s.ports = append(s.ports, &uplinkPort{input: in, queue: q, all: s.queues})
 	}
 	s.ownRoom = s.queues[0].roomIsReadable()
 	s.used.Store(int32(len(ports)))
@@ -161,8 +130,6 @@ func (s *Split) uplinkRing(queue int) (*ring, int) {
 	return &s.queues[min(queue, int(s.used.Load())-1)].uplink.ring, further * s.ring
 }
 
-func (s *Split) addLost(frames int) { s.count.full.Add(uint64(frames)) }
-
 // change changes paths while no frame is read, and has all look again.
 func (s *Split) change(do func()) {
 	for _, q := range s.queues {
@@ -173,7 +140,7 @@ func (s *Split) change(do func()) {
 	s.table.Store(t)
 	for _, q := range s.queues {
 		r := q.reader.Load()
-		if r.path != nil && !r.may() {
+		if !r.may() {
 			q.handOver()
 		}
 		if t != nil && !q.reader.Load().wants.Load() {
@@ -187,39 +154,6 @@ func (s *Split) change(do func()) {
 	}
 }
 
-// Open makes a path to another host. Frames go on through the I/O unit until Enter.
-func (s *Split) Open(peer Peer) (*Path, error) {
-	if err := peer.check(); err != nil {
-		return nil, fmt.Errorf("paths: %w", err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, other := range s.paths {
-		for _, m := range peer.MACs {
-			if slices.Contains(other.peer.MACs, m) {
-				return nil, fmt.Errorf("paths: address %v: %w", m, ErrTaken)
-			}
-		}
-	}
-	p := &Path{split: s, peer: peer, own: protocol.NewMACSet(peer.Own), theirs: protocol.NewMACSet(peer.MACs)}
-	p.holdLimit = s.ring * 3 / 4 // the rest is for what comes before the sender has caught up
-	var err error
-	if p.reader, err = newReader(s, p, s.queues); err != nil {
-		return nil, fmt.Errorf("paths: %w", err)
-	}
-	p.reader.ring.setShut(true)
-	for _, q := range s.queues {
-		q.uplink.ring.open(s.ring)
-	}
-	p.port = directPort{reader: p.reader, path: p}
-	s.flows.used.Store(true)
-	s.change(func() {
-		s.paths = append(s.paths, p)
-		s.expect()
-	})
-	return p, nil
-}
-
 // expect publishes whose markers may come.
 func (s *Split) expect() {
 	if len(s.paths) == 0 {
@@ -230,50 +164,15 @@ func (s *Split) expect() {
 	s.expected.Store(&all)
 }
 
-func (s *Split) expecting() []*Path {
-	if all := s.expected.Load(); all != nil {
-		return *all
-	}
-	return nil
-}
-
-// arrived enters a marker that came through a queue of this host's.
-func (s *Split) arrived(frame []byte, queue int) {
-	if m, ok := protocol.DecodeMarker(frame); ok {
-		for _, p := range s.expecting() {
-			a, then := &p.markers, p.peer.Arrived
-			switch m.Nonce {
-			case p.peer.In.Marker:
-			case p.peer.In.Probe:
-				a, then = &p.probes, p.peer.Probed
-			default:
-				continue
-			}
-			if a.saw(m, queue, int(s.used.Load())) {
-				then()
-			}
-			return
-		}
-	}
-	s.count.markers.Add(1)
-}
-
-// warn logs what the kernel refuses, once: nothing is lost by it but speed.
-func (s *Split) warn(what string, q *queue, err error) {
-	if !s.failing.Swap(true) && !errors.Is(err, os.ErrClosed) {
-		s.log.Warn("direct paths are slower", "to", what, "queue", q.number, "reason", err)
-	}
-}
-
 // forget takes a path out.
-func (s *Split) forget(p *Path) {
-	s.paths = slices.DeleteFunc(s.paths, func(o *Path) bool { return o == p })
+func (s *Split) forget(p *route) {
+	s.paths = slices.DeleteFunc(s.paths, func(o *route) bool { return o == p })
 	s.expect()
 }
 
 // tidy releases what a closed path had, and the rings of the path through the I/O unit
 // if nobody needs them any more.
-func (s *Split) tidy(p *Path) {
+func (s *Split) tidy(p *route) {
 	p.reader.ring.close()
 	if err := p.reader.close(); err != nil {
 		s.log.Debug("close a direct path", "reason", err)

@@ -9,13 +9,13 @@ import (
 // whole. There is none while no path is open.
 type table struct {
 	to     protocol.MACSet // of peers
-	paths  []*Path         // of each of them, in that order
-	direct []*Path         // that frames go to, once each
-	holds  []*Path         // where they wait, and none may be lost
+	paths  []*route        // of each of them, in that order
+	direct []*route        // that frames go to, once each
+	holds  []*route        // where they wait, and none may be lost
 }
 
 // newTable is nil if no path is open.
-func newTable(all []*Path) *table {
+func newTable(all []*route) *table {
 	t := &table{}
 	var macs []protocol.MAC
 	for _, p := range all {
@@ -33,7 +33,7 @@ func newTable(all []*Path) *table {
 		return nil
 	}
 	t.to = protocol.NewMACSet(macs)
-	t.paths = make([]*Path, len(t.to))
+	t.paths = make([]*route, len(t.to))
 	for _, p := range all {
 		for _, m := range p.peer.MACs {
 			if at := t.to.Index(m); p.state != closed && at >= 0 {
@@ -46,7 +46,7 @@ func newTable(all []*Path) *table {
 
 // find is the direct path that a frame of the netdevice's is for, whether it takes that
 // or not, or nil if there is none.
-func (t *table) find(frame []byte) *Path {
+func (t *table) find(frame []byte) *route {
 	if len(frame) < vnet.MinFrame || frame[dstAt]&1 != 0 {
 		return nil
 	}
@@ -72,19 +72,3 @@ func (t *table) room() int {
 
 // maxRead is more than anybody reads in one go.
 const maxRead = 1 << 16
-
-// Offsets in [virtio_net_hdr | Ethernet frame].
-const (
-	dstAt  = vnet.HdrLen
-	srcAt  = dstAt + 6
-	typeAt = srcAt + 6
-)
-
-// mayCarry reports whether a frame is in no VLAN, or in one of those, and has no other
-// tag. Those that have, and those for the next switch alone, are the I/O unit's to
-// judge.
-func mayCarry(vlans *protocol.VLANSet, head []byte) bool {
-	v, _ := vnet.VLAN(head)
-	l := vnet.LayersOf(head)
-	return l.Proto != 0 && l.Tags <= 1 && !l.LinkControl() && (v == 0 || vlans.Has(v))
-}

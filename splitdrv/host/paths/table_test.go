@@ -50,22 +50,21 @@ func vlans(t testing.TB, list string) protocol.VLANSet {
 	return v
 }
 
-func pathFor(t testing.TB, s state, macs ...protocol.MAC) *Path {
+func pathFor(t testing.TB, s state, macs ...protocol.MAC) *route {
 	t.Helper()
-	p := &Path{state: s, peer: Peer{MACs: macs, VLANs: vlans(t, "5,10-12"), MTU: 1500},
+	p := &route{state: s, peer: Peer{MACs: macs, VLANs: vlans(t, "5,10-12"), MTU: 1500},
 		own: protocol.NewMACSet([]protocol.MAC{second, own}), theirs: protocol.NewMACSet(macs), reader: &reader{}}
-	p.reader.path = p
 	return p
 }
 
 // TestRoute has the rows of the decision which way a frame goes.
 func TestRoute(t *testing.T) {
 	p, q, early := pathFor(t, direct, behind, peer), pathFor(t, held, third), pathFor(t, opening, protocol.MAC{2, 9})
-	table := newTable([]*Path{early, q, p, pathFor(t, closed, protocol.MAC{2, 8})})
+	table := newTable([]*route{early, q, p, pathFor(t, closed, protocol.MAC{2, 8})})
 	for _, tc := range []struct {
 		name  string
 		frame []byte
-		want  *Path
+		want  *route
 	}{
 		{"to the peer", frame(peer, own, 60), p},
 		{"to another address of the peer's, from another one", frame(behind, second, 60), p},
@@ -99,7 +98,7 @@ func TestRoute(t *testing.T) {
 }
 
 func TestNoTableWithoutPath(t *testing.T) {
-	if newTable(nil) != nil || newTable([]*Path{pathFor(t, closed, third)}) != nil {
+	if newTable(nil) != nil || newTable([]*route{pathFor(t, closed, third)}) != nil {
 		t.Error("frames are looked up although no path is open")
 	}
 }
@@ -207,7 +206,7 @@ func TestMoving(t *testing.T) {
 	r := &reader{}
 	to, other := pathFor(t, direct, peer).reader, pathFor(t, direct, third).reader
 	to.wants.Store(true)
-	to.path.flows.Store(true)
+	to.flows.Store(true)
 	reads := func(m *moving, n int) bool {
 		for range n - 1 {
 			if m.saw(to, r) {
@@ -238,7 +237,7 @@ func TestMoving(t *testing.T) {
 		t.Error("the right moves to one who takes no frames")
 	}
 	to.wants.Store(true)
-	to.path.flows.Store(false)
+	to.flows.Store(false)
 	if m = (moving{}); reads(&m, 100) {
 		t.Error("the right moves to one who must not")
 	}
