@@ -20,7 +20,7 @@ func (p *Pairs) Set(now time.Time, h Host, f Facts) []Action {
 	} else if x.equal(&f) {
 		return nil
 	}
-	p.listen(x.Promisc, f.Promisc)
+	p.listeners.change(x.Promisc, f.Promisc)
 	listening := f.Promisc && !x.Promisc
 	x.Facts = f
 	p.forget(h)
@@ -40,7 +40,7 @@ func (p *Pairs) Leave(now time.Time, h Host) []Action {
 	if x == nil {
 		return nil
 	}
-	p.listen(x.Promisc, false)
+	p.listeners.change(x.Promisc, false)
 	p.forget(h)
 	for _, q := range slices.Clone(x.pairs) {
 		own, _ := q.of(h)
@@ -190,15 +190,5 @@ func (p *Pairs) forget(h Host) {
 		if k[0] == h || k[1] == h {
 			delete(p.why, k)
 		}
-	}
-}
-
-// listen counts the hosts in promiscuous mode.
-func (p *Pairs) listen(before, now bool) {
-	if before {
-		p.listeners--
-	}
-	if now {
-		p.listeners++
 	}
 }

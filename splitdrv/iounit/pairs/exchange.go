@@ -45,7 +45,7 @@ func (p *Pairs) newID() session.DirectID {
 }
 
 func (p *Pairs) connect(now time.Time, q *pair) {
-	p.step(now, q, Connecting)
+	q.enter(now, Connecting)
 	p.wait(q, now.Add(p.cfg.Answer))
 	for i := range q.sides {
 		from := q.sides[1-i].accept
@@ -56,7 +56,7 @@ func (p *Pairs) connect(now time.Time, q *pair) {
 }
 
 func (p *Pairs) start(now time.Time, q *pair) {
-	p.step(now, q, Started)
+	q.enter(now, Started)
 	q.start, q.due = now, time.Time{}
 	delete(p.due, q)
 	p.counts.Starts++
@@ -66,14 +66,12 @@ func (p *Pairs) start(now time.Time, q *pair) {
 	}
 }
 
-func (p *Pairs) step(now time.Time, q *pair, s Step) { q.step, q.since = s, now }
-
 // end withdraws a connection; by is the host that did, if one did.
 func (p *Pairs) end(now time.Time, q *pair, why Cause, by Host, reason string) {
 	if reason == "" {
 		reason = string(why)
 	}
-	p.step(now, q, Ending)
+	q.enter(now, Ending)
 	q.cause = why
 	p.counts.Ends[why]++
 	p.wait(q, now.Add(p.cfg.Answer))
@@ -83,19 +81,8 @@ func (p *Pairs) end(now time.Time, q *pair, why Cause, by Host, reason string) {
 		}
 	}
 	if why == Refused || why == ByHost || why == Timeout {
-		p.rest(now, q)
+		q.rest(now, p.hosts)
 	}
-}
-
-// rest has the two hosts wait for their next offer.
-func (p *Pairs) rest(now time.Time, q *pair) {
-	a, b := q.sides[0].host, q.sides[1].host
-	r := p.hosts[a].rests[b]
-	if r.next == 0 || !q.start.IsZero() && now.Sub(q.start) >= lasted {
-		r.next = firstRest
-	}
-	r = rest{until: now.Add(r.next), next: min(2*r.next, longestRest)}
-	p.hosts[a].rests[b], p.hosts[b].rests[a] = r, r
 }
 
 // ended says to the other side that nothing comes any more from this one, which has

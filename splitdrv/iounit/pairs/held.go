@@ -62,7 +62,7 @@ func (p *Pairs) match(now time.Time, c *claim) {
 	switch {
 	case why.passes():
 		return
-	case why == "" && p.between(a, b) != nil:
+	case why == "" && p.hosts[a].with(b) != nil:
 		why = Full
 	}
 	p.unclaim(func(o *claim) bool { return o == c || o == with })
@@ -100,7 +100,7 @@ func (p *Pairs) denied(c *claim) Cause {
 // matchAll is match for all that a host holds, or another one with it.
 func (p *Pairs) matchAll(now time.Time, h Host) {
 	x := p.hosts[h]
-	for _, c := range p.claimsOf(func(c *claim) bool { return c.host == h || c.other == x.Platform }) {
+	for _, c := range p.claims.of(func(c *claim) bool { return c.host == h || c.other == x.Platform }) {
 		if slices.Contains(p.claims[c.id], c) { // one before has not taken it
 			p.match(now, c)
 		}
@@ -118,7 +118,7 @@ func (p *Pairs) deny(c *claim, why Cause) {
 // expire denies what nobody else has come for.
 func (p *Pairs) expire(now time.Time) {
 	late := func(c *claim) bool { return !now.Before(c.due) }
-	for _, c := range p.claimsOf(late) {
+	for _, c := range p.claims.of(late) {
 		p.deny(c, Unconfirmed)
 	}
 	p.unclaim(late)
@@ -131,7 +131,7 @@ func (p *Pairs) expire(now time.Time) {
 
 // unclaim forgets claims, and reports whether there were any.
 func (p *Pairs) unclaim(which func(*claim) bool) bool {
-	all := p.claimsOf(which)
+	all := p.claims.of(which)
 	for _, c := range all {
 		p.hosts[c.host].claims--
 		left := p.claims[c.id][:0:0]
@@ -145,16 +145,4 @@ func (p *Pairs) unclaim(which func(*claim) bool) bool {
 		}
 	}
 	return len(all) > 0
-}
-
-// claimsOf are some claims.
-func (p *Pairs) claimsOf(which func(*claim) bool) (some []*claim) {
-	for _, all := range p.claims {
-		for _, c := range all {
-			if which(c) {
-				some = append(some, c)
-			}
-		}
-	}
-	return some
 }

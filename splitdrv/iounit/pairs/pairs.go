@@ -89,17 +89,63 @@ type Counts struct {
 
 // Pairs are the pairs of an I/O unit.
 type Pairs struct {
+	agenda
+	outbox
 	cfg       Config
 	hosts     map[Host]*host
 	byID      map[session.DirectID]*pair
-	due       map[*pair]struct{} // that wait for an answer
-	claims    map[session.DirectID][]*claim
-	listeners int       // hosts in promiscuous mode
-	wake      time.Time // not after the first time that something is due; zero if nothing is
+	claims    claims
+	listeners listeners
 	why       map[key]Cause
 	flows     flows
 	counts    Counts
-	out       []Action
+}
+
+// agenda is what is waited for.
+type agenda struct {
+	due  map[*pair]struct{} // that wait for an answer
+	wake time.Time          // not after the first time that something is due; zero if nothing is
+}
+
+// Wake is when Tick is due, or before; zero: never.
+func (a *agenda) Wake() time.Time { return a.wake }
+
+// wait has a pair wait for its hosts.
+func (a *agenda) wait(q *pair, until time.Time) {
+	q.due = until
+	a.due[q] = struct{}{}
+	a.sleep(until)
+}
+
+// sleep makes Tick due.
+func (a *agenda) sleep(until time.Time) {
+	if a.wake.IsZero() || until.Before(a.wake) {
+		a.wake = until
+	}
+}
+
+// outbox has the actions that follow from an event.
+type outbox struct{ out []Action }
+
+func (o *outbox) send(to Host, d *session.Direct) { o.out = append(o.out, Action{To: to, Message: d}) }
+
+func (o *outbox) done() []Action {
+	out := o.out
+	o.out = nil
+	return out
+}
+
+// listeners is how many hosts are in promiscuous mode.
+type listeners int
+
+// change counts a host that was in promiscuous mode before or not, and is now or not.
+func (l *listeners) change(before, now bool) {
+	if before {
+		*l--
+	}
+	if now {
+		*l++
+	}
 }
 
 type host struct {
@@ -107,6 +153,28 @@ type host struct {
 	pairs  []*pair // in the order in which they were made
 	claims int
 	rests  map[Host]rest
+}
+
+// with is the pair of a host and another one, nil if there is none.
+func (x *host) with(other Host) *pair {
+	for _, q := range x.pairs {
+		if own, _ := q.of(other); own != nil {
+			return q
+		}
+	}
+	return nil
+}
+
+// opens reports whether a host has as many connections between offer and start as it
+// gets at a time.
+func (x *host) opens() bool {
+	n := 0
+	for _, q := range x.pairs {
+		if q.start.IsZero() && q.step != Ending {
+			n++
+		}
+	}
+	return n >= opening
 }
 
 // key is two hosts, in ascending order.
@@ -155,41 +223,30 @@ func (q *pair) of(h Host) (own, other *side) {
 	}
 }
 
+func (q *pair) enter(now time.Time, s Step) { q.step, q.since = s, now }
+
+// rest has the two hosts wait for their next offer.
+func (q *pair) rest(now time.Time, hosts map[Host]*host) {
+	a, b := q.sides[0].host, q.sides[1].host
+	r := hosts[a].rests[b]
+	if r.next == 0 || !q.start.IsZero() && now.Sub(q.start) >= lasted {
+		r.next = firstRest
+	}
+	r = rest{until: now.Add(r.next), next: min(2*r.next, longestRest)}
+	hosts[a].rests[b], hosts[b].rests[a] = r, r
+}
+
 // New makes a Pairs without hosts.
 func New(cfg Config) *Pairs {
 	return &Pairs{
-		cfg: cfg, hosts: make(map[Host]*host), byID: make(map[session.DirectID]*pair), due: make(map[*pair]struct{}),
-		claims: make(map[session.DirectID][]*claim), why: make(map[key]Cause), counts: Counts{Ends: make(map[Cause]uint64)},
+		cfg: cfg, agenda: agenda{due: make(map[*pair]struct{})}, hosts: make(map[Host]*host),
+		byID: make(map[session.DirectID]*pair), claims: make(claims), why: make(map[key]Cause),
+		counts: Counts{Ends: make(map[Cause]uint64)},
 	}
 }
-
-// Wake is when Tick is due, or before; zero: never.
-func (p *Pairs) Wake() time.Time { return p.wake }
 
 // noHost is none.
 const noHost Host = -1
-
-// wait has a pair wait for its hosts.
-func (p *Pairs) wait(q *pair, until time.Time) {
-	q.due = until
-	p.due[q] = struct{}{}
-	p.sleep(until)
-}
-
-// sleep makes Tick due.
-func (p *Pairs) sleep(until time.Time) {
-	if p.wake.IsZero() || until.Before(p.wake) {
-		p.wake = until
-	}
-}
-
-func (p *Pairs) send(to Host, d *session.Direct) { p.out = append(p.out, Action{To: to, Message: d}) }
-
-func (p *Pairs) done() []Action {
-	out := p.out
-	p.out = nil
-	return out
-}
 
 // Counts is what was counted.
 func (p *Pairs) Counts() Counts {
@@ -244,20 +301,25 @@ type claim struct {
 	due   time.Time
 }
 
+// claims are those of all hosts.
+type claims map[session.DirectID][]*claim
+
+// of are some of the claims.
+func (cs claims) of(which func(*claim) bool) (some []*claim) {
+	for _, all := range cs {
+		for _, c := range all {
+			if which(c) {
+				some = append(some, c)
+			}
+		}
+	}
+	return some
+}
+
 // flows are those of the latest period.
 type flows struct {
 	from, to time.Time
 	packets  map[key]uint64
-}
-
-// between is the pair of two hosts, nil if there is none.
-func (p *Pairs) between(a, b Host) *pair {
-	for _, q := range p.hosts[a].pairs {
-		if q.key() == keyOf(a, b) {
-			return q
-		}
-	}
-	return nil
 }
 
 // permitted are the terms of a connection between two hosts, or why there may be none.

@@ -46,7 +46,7 @@ func (p *Pairs) Traffic(from, now time.Time, all []Flow) []Action {
 // ask offers two hosts a connection, if they have none and may, or says why not.
 func (p *Pairs) ask(now time.Time, k key) {
 	a, b := k[0], k[1]
-	if p.between(a, b) != nil || p.opens(a) || p.opens(b) {
+	if p.hosts[a].with(b) != nil || p.hosts[a].opens() || p.hosts[b].opens() {
 		return
 	}
 	terms, why := p.permitted(a, b)
@@ -63,18 +63,6 @@ func (p *Pairs) ask(now time.Time, k key) {
 	if _, ok := p.why[k]; ok || len(p.why) < notes {
 		p.why[k] = why
 	}
-}
-
-// opens reports whether a host has as many connections between offer and start as it
-// gets at a time.
-func (p *Pairs) opens(h Host) bool {
-	n := 0
-	for _, q := range p.hosts[h].pairs {
-		if q.start.IsZero() && q.step != Ending {
-			n++
-		}
-	}
-	return n >= opening
 }
 
 // room reports whether a host may have one more connection. If not, the oldest one
