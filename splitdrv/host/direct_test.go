@@ -21,8 +21,8 @@ func newTestDirect(peers int) *direct {
 
 // newTestLink enters a link that is so far and was used then.
 func (d *direct) newTestLink(id session.DirectID, s DirectState, used int64) *link {
-	l := &link{d: d, id: id, offer: &session.Direct{Peer: &session.DirectPeer{}}, events: make(chan event, 1),
-		flooded: make(chan struct{})}
+	l := &link{d: d, id: id, offer: &session.Direct{Peer: &session.DirectPeer{}},
+		inbox: inbox{events: make(chan event, 1), flooded: make(chan struct{})}}
 	l.show(s)
 	l.used.Store(used)
 	d.links[id] = l

@@ -30,13 +30,12 @@ import (
 //	end     frames to the peer wait until all before have been delivered there, and go
 //	        through the I/O unit again
 type link struct {
+	inbox
+	observed
 	d       *direct
 	id      session.DirectID
 	offer   *session.Direct
-	session *attachment // that brought the offer, or has permitted the link last
-	events  chan event
-	flood   sync.Once
-	flooded chan struct{} // closed when there was no room for an event
+	session *attachment   // that brought the offer, or has permitted the link last
 	rates   *rate.Limiter // of the peer's requests
 
 	conn    *messaging.Conn
@@ -54,7 +53,18 @@ type link struct {
 	}
 	began time.Time
 	took  time.Duration // from then until frames went directly
-	used  atomic.Int64  // Unix time of the last use seen, in nanoseconds
+}
+
+// inbox is where others leave what a link has to know.
+type inbox struct {
+	events  chan event
+	flood   sync.Once
+	flooded chan struct{} // closed when there was no room for an event
+}
+
+// observed is what others read of a link.
+type observed struct {
+	used  atomic.Int64 // Unix time of the last use seen, in nanoseconds
 	shown atomic.Pointer[DirectStatus]
 	port  atomic.Pointer[paths.Path] // path, for counts
 	stats *messaging.Conn            // conn while it moves frames, for the status; guarded by direct.mu
@@ -94,8 +104,9 @@ var errFlooded = &leaving{reason: "the I/O unit says more than can be heard", fa
 
 func newLink(d *direct, a *attachment, offer *session.Direct) *link {
 	l := &link{
-		d: d, id: offer.ID, offer: offer, session: a, events: make(chan event, 64), began: time.Now(),
-		probed: make(chan struct{}), arrived: make(chan struct{}), flooded: make(chan struct{}),
+		inbox: inbox{events: make(chan event, 64), flooded: make(chan struct{})},
+		d:     d, id: offer.ID, offer: offer, session: a, began: time.Now(),
+		probed: make(chan struct{}), arrived: make(chan struct{}),
 		rates: rate.NewLimiter(requestRate, requestBurst),
 		out:   nonces(offer.Secret, a.client.Platform()), in: nonces(offer.Secret, offer.Peer.Platform),
 	}
@@ -124,11 +135,11 @@ func nonces(secret *session.DirectSecret, sender protocol.Platform) paths.Nonces
 }
 
 // tell tells the link something. It never waits.
-func (l *link) tell(e event) {
+func (b *inbox) tell(e event) {
 	select {
-	case l.events <- e:
+	case b.events <- e:
 	default: // nobody has so much to say
-		l.flood.Do(func() { close(l.flooded) })
+		b.flood.Do(func() { close(b.flooded) })
 	}
 }
 
@@ -486,9 +497,9 @@ func (l *link) awaitEnded() {
 }
 
 // counts are the link's until now.
-func (l *link) counts() DirectCounts {
-	c := DirectCounts{Lost: l.lost.Load(), Uncertain: l.maybe.Load()}
-	if p := l.port.Load(); p != nil {
+func (o *observed) counts() DirectCounts {
+	c := DirectCounts{Lost: o.lost.Load(), Uncertain: o.maybe.Load()}
+	if p := o.port.Load(); p != nil {
 		c.Counts = p.Counts()
 	}
 	return c
