@@ -54,6 +54,10 @@ const (
 	RemoteWrite                    // the peer may write here with the region's key; needs LocalWrite
 	WindowBind                     // windows may be bound to the region
 	RemoteRead                     // the peer may read here with the region's key; no window gives that right
+	// Relaxed is no right: until a work request has completed, what it writes here may be
+	// seen in any order, also behind what later ones write. So nothing may be looked at
+	// before the completion that is about it. Devices that cannot ignore it.
+	Relaxed
 )
 
 // Domain is a protection domain and the owner of everything made through it.

@@ -30,6 +30,26 @@ var _ fabric.Region = (*MR)(nil)
 // Register implements fabric.Domain. It may take long: 64 MiB of untouched
 // pages are a tenth of a second.
 //
+// With fabric.Relaxed the adapter may set the attribute of that name in its PCI Express
+// writes to the memory, so that they pass others, which the root complex of some machines
+// needs for full throughput. The flag is one of IBV_ACCESS_OPTIONAL_RANGE, which a kernel
+// or driver ignores that does not know it; Soft-RoCE does. It is sound where data is
+// looked at only after its own completion:
+//
+//   - The entry of the completion queue is written after the data, without the attribute,
+//     and such a write passes no other, relaxed or not (PCI Express Base Specification,
+//     2.4.1, Transaction Ordering Rules: A2a, A2b). So who has found the completion finds
+//     the data. Linux has its own users rely on that (include/rdma/ib_verbs.h at
+//     map_mr_sg).
+//   - So does who hears of the write otherwise, by a message that its sender has sent once
+//     it was acknowledged: the adapter has passed on the data before, and the completion of
+//     the message passes no earlier write either.
+//   - Nothing else may be concluded from memory: neither from a later byte to an earlier
+//     one, nor from one write to another.
+//   - A window has a key of its own, and verbs have no way to relax that: the rights of a
+//     bind (mw_access_flags) do not include it. What is written through a window stays in
+//     order, whatever the region behind it allows.
+//
 // Implements: struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 func (d *PD) Register(mem []byte, access fabric.Access) (fabric.Region, error) {
 	op := fmt.Sprintf("register %d bytes of memory", len(mem))
@@ -52,6 +72,9 @@ func (d *PD) Register(mem []byte, access fabric.Access) (fabric.Region, error) {
 	}
 	if access&fabric.WindowBind != 0 {
 		flags |= C.IBV_ACCESS_MW_BIND
+	}
+	if access&fabric.Relaxed != 0 {
+		flags |= C.IBV_ACCESS_RELAXED_ORDERING
 	}
 	r := &MR{pd: d, addr: uint64(uintptr(unsafe.Pointer(&mem[0]))), length: len(mem)}
 	if no := syscall.Errno(C.snv_reg_mr(d.pd, unsafe.Pointer(&mem[0]), C.size_t(len(mem)), flags, &r.mr)); no != 0 {

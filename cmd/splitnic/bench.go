@@ -105,8 +105,9 @@ func (b *benchConfig) open(name string) (*verbs.Context, messaging.Config, error
 	return dev, messaging.Config{
 		// The other end's process, or machine, is found to be gone otherwise; this
 		// is for one that is only slow.
-		PeerTimeout: time.Minute,
-		Timing:      fabric.Timing{Timeout: daemon.QPTimeout(dev, 0)},
+		PeerTimeout:    time.Minute,
+		StrictOrdering: b.strictOrdering,
+		Timing:         fabric.Timing{Timeout: daemon.QPTimeout(dev, 0)},
 	}, nil
 }
 

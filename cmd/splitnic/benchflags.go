@@ -21,6 +21,7 @@ type benchConfig struct {
 
 	device, peerDevice, listen, addr string
 	gidIndex                         int
+	strictOrdering                   bool
 	forever                          bool
 	secret, secretFile               string
 	modes                            []protocol.Mode
@@ -70,7 +71,10 @@ func (f *benchFlags) add(flags *pflag.FlagSet) {
 		g.IntVarP(&f.gidIndex, "gid-index", "x", -1,
 			"entry of the device's GID table (default: chosen as splitnic doctor explains)")
 	})
-	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) { f.addSpec(g, def.size, def.iters) })
+	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
+		f.addSpec(g, def.size, def.iters)
+		addOrdering(g, &f.strictOrdering)
+	})
 	inGroup(flags, securityFlags, func(g *pflag.FlagSet) {
 		g.StringVar(&f.secret, "secret", "",
 			"secret of both ends; everyone on this machine can read arguments, so prefer "+secretVariable+

@@ -50,6 +50,7 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 			"InfiniBand service level of the latency channel's packets, 1 to 15 (default: that of --service-level)")
 	})
 	inGroup(flags, performanceFlags, func(f *pflag.FlagSet) {
+		addOrdering(f, &m.StrictOrdering)
 		boolVar(f, &d.latency, "latency-queue", latencyOn, latency)
 		f.StringSliceVar(&d.latencyDSCP, "latency-dscp", steer.DefaultClasses().DSCP.Words(),
 			"DSCPs of latency-sensitive frames, by name or number, or none; ARP, neighbour discovery and ICMP echo always are")

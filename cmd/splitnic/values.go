@@ -109,6 +109,13 @@ func parseModes(flag string, names []string) ([]protocol.Mode, error) {
 	return modes, nil
 }
 
+// addOrdering adds --strict-ordering.
+func addOrdering(f *pflag.FlagSet, strict *bool) {
+	boolVar(f, strict, "strict-ordering", false, "have the adapter write to the memory that is lent in order; otherwise, "+
+		"where no windows are around it (--protection region, modes send and send-uc), data may arrive in any order until "+
+		"the transfer completes, which some machines need for full throughput (IBV_ACCESS_RELAXED_ORDERING)")
+}
+
 // addProtection adds the flag of that name.
 func addProtection(f *pflag.FlagSet, p *string) {
 	f.StringVar(p, "protection", "", "what bounds the writes of the peer to the memory that it is lent: "+

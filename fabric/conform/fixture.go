@@ -46,7 +46,8 @@ func (r *fixture) newEnd(d fabric.Device) *end {
 	r.Helper()
 	e := &end{dev: d, mem: Alloc(r, memSize)}
 	e.dom = must(d.NewDomain())(r)
-	e.region = must(e.dom.Register(e.mem, fabric.LocalWrite|fabric.RemoteWrite|fabric.WindowBind))(r)
+	// Relaxed, because all that holds for memory has to hold then, too.
+	e.region = must(e.dom.Register(e.mem, fabric.LocalWrite|fabric.RemoteWrite|fabric.WindowBind|fabric.Relaxed))(r)
 	e.sendCQ = must(e.dom.NewCQ(8*depth, 0))(r)
 	e.recvCQ = must(e.dom.NewCQ(8*depth, 0))(r)
 	return e

@@ -42,7 +42,7 @@ func (d *domain) Register(mem []byte, access fabric.Access) (fabric.Region, erro
 	if len(mem) == 0 {
 		return fail(fmt.Errorf("a region needs at least one byte: %w", unix.EINVAL))
 	}
-	if access&^(fabric.LocalWrite|fabric.RemoteWrite|fabric.WindowBind|fabric.RemoteRead) != 0 {
+	if access&^(fabric.LocalWrite|fabric.RemoteWrite|fabric.WindowBind|fabric.RemoteRead|fabric.Relaxed) != 0 {
 		return fail(fmt.Errorf("unknown access %#x: %w", access, unix.EINVAL))
 	}
 	if access&fabric.RemoteWrite != 0 && access&fabric.LocalWrite == 0 {

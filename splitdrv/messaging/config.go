@@ -101,6 +101,9 @@ type Config struct {
 	// Protection bounds the peer to the pools that it is lent; default what
 	// ProtectionOn says.
 	Protection Protection
+	// StrictOrdering has the device write to pools in order. Otherwise those that have no
+	// window around them are registered with fabric.Relaxed.
+	StrictOrdering bool
 	// Invalidation says that both sides have protocol.FeatureWindow: each
 	// invalidates the window around a pool of the other's as its last word about
 	// that. Otherwise who lent it does.

@@ -300,6 +300,10 @@ func (m *poolManager) register(l *bufpool.Local, p PoolConfig, first bool) (err 
 			regions = windows // so that something bounds each window
 		}
 	}
+	if windows == 0 && !cfg.StrictOrdering {
+		// Elements are looked at when a completion, or an indication, names them.
+		access |= fabric.Relaxed
+	}
 	l.Elements = bufpool.NewElements(mem, p.ElementSize, p.Elements)
 	if err = l.Register(m.c.domain, access, regions, windows); err != nil {
 		err = fmt.Errorf("register a pool of %d elements of %d bytes: %w", p.Elements, p.ElementSize, err)
