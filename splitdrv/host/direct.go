@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/paths"
@@ -13,32 +11,19 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// How long the parts of a direct connection's life may take.
-const (
-	directOpening = 5 * time.Second      // from the offer to the start
-	directSend    = time.Second          // to hand a message to the I/O unit
-	directMarkers = time.Second          // until the peer has this side's markers
-	directRemind  = 5 * time.Millisecond // until markers are sent again; it doubles
-)
-
 // direct are the direct connections of a host. It may be used by any goroutine.
 type direct struct {
-	cfg     *Config
-	split   *paths.Split // nil: there are none, ever
-	retired *retired
+	directCommon
 
-	mu       sync.Mutex // guards what follows
+	// Guarded by mu.
 	stopping bool
-	session  *attachment // in use; nil: there is none
-	settled  bool        // its I/O unit knows what the netdevice has been set to
 	links    map[session.DirectID]*link
 	left     DirectCounts // of links that are gone
-	running  sync.WaitGroup
 }
 
 // newDirect divides the netdevice's queues, if there are to be direct connections.
 func newDirect(cfg *Config, r *retired) (*direct, error) {
-	d := &direct{cfg: cfg, retired: r, links: make(map[session.DirectID]*link)}
+	d := &direct{directCommon: directCommon{cfg: cfg, retired: r}, links: make(map[session.DirectID]*link)}
 	if !cfg.Direct.On {
 		return d, nil
 	}
@@ -103,21 +88,6 @@ func (d *direct) close() error {
 	return d.split.Close()
 }
 
-// send sends a message over a session that is granted direct connections.
-func (a *attachment) send(m *session.Direct) error {
-	if a == nil || !a.welcome.Grants(protocol.FeatureDirect) {
-		return ErrNoSession
-	}
-	return a.client.SendDirect(m, directSend)
-}
-
-// inUse is the session in use, nil if there is none, and whether it is settled.
-func (d *direct) inUse() (a *attachment, settled bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.session, d.settled
-}
-
 // heard is session.Conn.HandleDirect: it takes a message of the I/O unit of a.
 func (d *direct) heard(a *attachment, m *session.Direct) {
 	if m.Step == session.DirectOffer {
@@ -153,9 +123,12 @@ func (d *direct) offered(a *attachment, m *session.Direct) {
 		oldest = d.leastUsed()
 	}
 	if reason == "" {
-		l := newLink(d, a, m)
+		l := newLink(&d.directCommon, a, m)
 		d.links[m.ID] = l
-		d.running.Go(l.run)
+		d.running.Go(func() {
+			l.run()
+			d.forget(l)
+		})
 	}
 	d.mu.Unlock()
 	if oldest != nil {
@@ -203,20 +176,6 @@ func (d *direct) forget(l *link) {
 	delete(d.links, l.id)
 	d.left = d.left.plus(l.counts())
 	d.left.Ended++
-}
-
-// messaging is the configuration of a connection's channels.
-func (d *direct) messaging(m *session.Direct) messaging.Config {
-	c := d.cfg.messaging(m.Mode)
-	has := func(feature string) bool { return slices.Contains(m.Features, feature) }
-	c.Queues, c.MTU, c.PeerPools, c.MaxPools = 1, m.MTU, m.Pools, m.Pools
-	c.Pools = c.Pools[:min(len(c.Pools), m.Pools)]
-	c.LatencyQueue, c.LatencyPools, c.Assigned = false, nil, nil
-	c.NoPack = !has(protocol.FeaturePack)
-	c.Invalidation, c.OneTouch = has(protocol.FeatureWindow), has(protocol.FeatureOneTouch)
-	c.Budget = d.cfg.Direct.Budget
-	c.Bind = messaging.NewBinding(*m.Secret, m.First)
-	return c
 }
 
 // status is a snapshot.

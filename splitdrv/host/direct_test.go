@@ -16,12 +16,12 @@ func newTestDirect(peers int) *direct {
 	cfg := &Config{Log: slog.New(slog.DiscardHandler), Direct: Direct{Peers: peers}}
 	r := &retired{log: cfg.Log}
 	r.fewer.L = &r.mu
-	return &direct{cfg: cfg, retired: r, links: make(map[session.DirectID]*link)}
+	return &direct{directCommon: directCommon{cfg: cfg, retired: r}, links: make(map[session.DirectID]*link)}
 }
 
 // newTestLink enters a link that is so far and was used then.
 func (d *direct) newTestLink(id session.DirectID, s DirectState, used int64) *link {
-	l := &link{d: d, id: id, offer: &session.Direct{Peer: &session.DirectPeer{}},
+	l := &link{d: &d.directCommon, id: id, offer: &session.Direct{Peer: &session.DirectPeer{}},
 		inbox: inbox{events: make(chan event, 1), flooded: make(chan struct{})}}
 	l.show(s)
 	l.used.Store(used)

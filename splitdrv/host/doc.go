@@ -41,7 +41,14 @@
 // when a queue pair fails, when the peer is silent, or by the context. The
 // carrier goes first, then the workers, then the memory.
 //
-// References between the files run one way, but for direct and link: a link has a
-// goroutine of its own, takes itself out of those that there are when it has ended, and
-// asks them which session its messages go over.
+// # Files
+//
+// References between them run down this list:
+//
+//	connect, status, serve, renew, commands   what Run does, and what others ask
+//	host, vhostuser, race, standby            which session is used
+//	open, follow, peerrequests                one session
+//	direct, link, directcommon                connections to other hosts
+//	netdev, sessions, config, netdevice       what all of it works on
+//	reason, switchrequest, directstatus, attachment
 package host

@@ -32,7 +32,7 @@ import (
 type link struct {
 	inbox
 	observed
-	d       *direct
+	d       *directCommon
 	id      session.DirectID
 	offer   *session.Direct
 	session *attachment   // that brought the offer, or has permitted the link last
@@ -67,7 +67,7 @@ type observed struct {
 	used  atomic.Int64 // Unix time of the last use seen, in nanoseconds
 	shown atomic.Pointer[DirectStatus]
 	port  atomic.Pointer[paths.Path] // path, for counts
-	stats *messaging.Conn            // conn while it moves frames, for the status; guarded by direct.mu
+	stats *messaging.Conn            // conn while it moves frames, for the status; guarded by directCommon.mu
 	lost  atomic.Uint64              // frames that were about to be sent when it ended
 	maybe atomic.Uint64              // frames that may or may not have been delivered then
 }
@@ -102,7 +102,7 @@ func broken(reason string, err error) *leaving {
 
 var errFlooded = &leaving{reason: "the I/O unit says more than can be heard", failed: true}
 
-func newLink(d *direct, a *attachment, offer *session.Direct) *link {
+func newLink(d *directCommon, a *attachment, offer *session.Direct) *link {
 	l := &link{
 		inbox: inbox{events: make(chan event, 64), flooded: make(chan struct{})},
 		d:     d, id: offer.ID, offer: offer, session: a, began: time.Now(),
@@ -162,7 +162,6 @@ func (l *link) run() {
 		why = l.serve()
 	}
 	l.end(why)
-	l.d.forget(l)
 }
 
 // open makes the queue pairs and connects them.
