@@ -13,9 +13,9 @@ measure_started=$SECONDS
 # step says what comes now, and how long the script has run.
 step() { printf '\n== [%3d s] %s\n' $((SECONDS - measure_started)) "$*"; }
 
-# trouble sets RNR and RETRY to how often all devices together have found a
+# retries sets RNR and RETRY to how often all devices together have found a
 # receiver not ready, and have sent again.
-trouble() {
+retries() {
 	local d f value
 	RNR=0 RETRY=0
 	for d in /sys/class/infiniband/snrxe[0-9]/ports/1/hw_counters; do

@@ -66,7 +66,7 @@ func TestErrdocOfTheDoctor(t *testing.T) {
 	}
 }
 
-// TestErrdocOfDevices chooses among devices that there are not.
+// TestErrdocOfDevices names devices that do not exist.
 func TestErrdocOfDevices(t *testing.T) {
 	for _, tc := range []struct {
 		name, device string

@@ -35,8 +35,8 @@ func loopback(t *testing.T, has, says fabric.Limits) opener {
 }
 
 // The self-test has a line for each property, in the table and as JSON, and its
-// exit status tells a device that lacks something, as it says, from one that
-// does not do what it says.
+// exit status tells a device that reports what it lacks from one that does not do
+// what it reports.
 func TestSelfTest(t *testing.T) {
 	full, loose := fabrictest.DefaultLimits(), fabrictest.DefaultLimits()
 	loose.WindowBounds = false

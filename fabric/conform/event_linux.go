@@ -145,8 +145,8 @@ func testEventFailure(r *fixture) {
 	r.all(r.b.qp, fabric.StatusWRFlushErr, 1, r.spin(r.b.sendCQ, 1)...)
 }
 
-// A failed completion wakes a CQ that is armed for any, whatever the device
-// thinks of it: that of a request that is posted to a failed queue pair, too.
+// A failed completion wakes a CQ that is armed for any completion. So does that of a
+// request posted to a failed queue pair.
 func testEventFlush(r *fixture) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, numbered(0, 2)...)

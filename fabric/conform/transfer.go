@@ -260,8 +260,8 @@ func testInlineTooLong(r *fixture) {
 	r.writeImmOK(r.b.qp, c[1], 1, 3, 8)
 }
 
-// Several queue pairs report to one queue: completions tell whose they are, and
-// each queue pair's are in order.
+// Several queue pairs report to one queue: each completion names its queue pair, and
+// those of one queue pair are in order.
 func testSharedCQ(r *fixture) {
 	const qps, rounds = 4, 8
 	var as, bs [qps]fabric.QP

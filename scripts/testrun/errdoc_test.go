@@ -106,7 +106,7 @@ func TestErrdoc(t *testing.T) {
 	}
 }
 
-// TestErrdocOfLayers asks for a layer that there is not.
+// TestErrdocOfLayers asks for a layer that does not exist.
 func TestErrdocOfLayers(t *testing.T) {
 	_, err := chooseLayers([]string{"unit", "quick"})
 	if err == nil {

@@ -45,7 +45,7 @@ func (h *Host) failover(ctx context.Context, addr string) error {
 	o := newSwitchRequest(unit, nil, uplink.ReasonCommand)
 	// Held until the session has been gone over to: one on standby with the same I/O
 	// unit, made meanwhile, would take its place there.
-	release, err := h.standby.reserve(ctx, unit)
+	release, err := h.standby.acquire(ctx, unit)
 	if err != nil {
 		return err
 	}

@@ -23,9 +23,9 @@ type standby struct {
 	reason error       // why there is none; nil if that is not known, or it is not wanted
 }
 
-// reserve waits until nobody else makes a session on standby with an I/O unit, and
+// acquire waits until no other goroutine makes a session on standby with an I/O unit, and
 // keeps others from it until release is called.
-func (s *standby) reserve(ctx context.Context, unit int) (release func(), err error) {
+func (s *standby) acquire(ctx context.Context, unit int) (release func(), err error) {
 	select {
 	case s.preparing[unit] <- struct{}{}:
 		return func() { <-s.preparing[unit] }, nil
@@ -34,7 +34,7 @@ func (s *standby) reserve(ctx context.Context, unit int) (release func(), err er
 	}
 }
 
-// prepare makes a session on standby with an I/O unit, which the caller has reserved,
+// prepare makes a session on standby with an I/O unit, which the caller has acquired,
 // or takes the one that there is.
 func (s *standby) prepare(ctx context.Context, unit int) (*attachment, error) {
 	if b := s.take(unit); b != nil {
@@ -203,7 +203,7 @@ func (m *standbyManager) do(a uplink.Action) []uplink.Action {
 
 // prepare prepares a session, and sends what has become of that.
 func (m *standbyManager) prepare(ctx context.Context, unit int) {
-	release, err := m.standby.reserve(ctx, unit)
+	release, err := m.standby.acquire(ctx, unit)
 	if err != nil {
 		m.results <- prepared{unit, nil, err}
 		return

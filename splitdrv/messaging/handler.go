@@ -137,7 +137,7 @@ func (g Handling) Change(ch HandlerChange) (Handling, error) {
 	return g, g.permitted(&before)
 }
 
-// unknown is the error about a handler that there is not.
+// unknown is returned for an unknown handler number.
 func (g *Handling) unknown(number int) error {
 	return fmt.Errorf("handler %d: %w: there are handlers 0, of the control channel, and 1 to %d", number, ErrHandler,
 		len(g.Handlers)-1)

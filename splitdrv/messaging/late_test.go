@@ -60,8 +60,8 @@ func (q *gatedCQ) Poll(out []fabric.Completion) (int, error) {
 }
 
 // TestPeerIsHeardLate keeps one endpoint's control handler from running for many times
-// its time-out. What the peer says meanwhile is there to be read: the peer is not
-// taken for dead, then or afterwards, but once it is really silent.
+// its time-out. What the peer sends meanwhile is there to be read: the peer is not
+// declared dead, then or afterwards, until it sends nothing any more.
 func TestPeerIsHeardLate(t *testing.T) {
 	const timeout = 100 * time.Millisecond
 	n := fabrictest.New()

@@ -48,7 +48,7 @@ func TestProtectionOn(t *testing.T) {
 		}
 	}
 	if _, err := messaging.ParseProtection("windows"); err == nil {
-		t.Error("a protection that there is not was parsed")
+		t.Error("an unknown protection was parsed")
 	}
 }
 
@@ -89,7 +89,7 @@ func TestProtectionOfSession(t *testing.T) {
 		})
 	}
 	if err := (messaging.Config{Protection: "x"}).Check(); err == nil {
-		t.Error("a protection that there is not is configured")
+		t.Error("an unknown protection is configured")
 	}
 }
 

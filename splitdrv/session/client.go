@@ -21,8 +21,8 @@ type ClientConfig struct {
 	// HandshakeTimeout bounds everything from the connection to the end of
 	// Ready, the making of queue pairs in between included; 5 s if zero.
 	HandshakeTimeout time.Duration
-	// PeerTimeout is how long the I/O unit's machine may be silent before it
-	// is taken for dead; 900 ms if zero. It is bounded by the kernel's timers
+	// PeerTimeout is how long the I/O unit's machine may send nothing before it
+	// is declared dead; 900 ms if zero. It is bounded by the kernel's timers
 	// and not kept exactly.
 	PeerTimeout time.Duration
 	// DialContext makes the TCP connection; that of a net.Dialer if nil.

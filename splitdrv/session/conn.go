@@ -123,7 +123,7 @@ func (c *Conn) farewell(message any) error {
 	return c.send(message)
 }
 
-// Close ends the connection without a bye: the peer takes this side for dead.
+// Close ends the connection without a bye: the peer declares this side dead.
 // It returns when the connection's goroutines have ended.
 func (c *Conn) Close() error {
 	c.finish(net.ErrClosed)

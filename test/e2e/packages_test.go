@@ -161,18 +161,18 @@ func TestPackagesLife(t *testing.T) {
 	s := &services{machine: m, lan: testenv.NetNS(t)}
 	s.host = service{m, "splitnic-host@sn0.service", "/run/splitnic/host-sn0.sock"}
 	s.unit = service{m, "splitnic-iounit.service", "/run/splitnic/iounit-7580.sock"}
-	halves := []service{s.host, s.unit}
+	both := []service{s.host, s.unit}
 	testenv.Veth(t, "", "sneth1", s.lan, "lan0")
 	testenv.Address(t, s.lan, "lan0", addr(0)+"/24")
 	oldDeb, newDeb := "./"+packageFile(t, "old", "deb"), "./"+packageFile(t, "new", "deb")
 
 	m.apt("old", "apt install "+oldDeb)
-	for _, half := range halves {
-		if out, _ := m.try("systemctl", "is-enabled", half.unit); strings.TrimSpace(out) != "disabled" {
-			t.Errorf("after the installation %s is %s", half.unit, out)
+	for _, svc := range both {
+		if out, _ := m.try("systemctl", "is-enabled", svc.unit); strings.TrimSpace(out) != "disabled" {
+			t.Errorf("after the installation %s is %s", svc.unit, out)
 		}
-		if got := half.show("ActiveState"); got != "inactive" {
-			t.Errorf("after the installation %s is %s", half.unit, got)
+		if got := svc.show("ActiveState"); got != "inactive" {
+			t.Errorf("after the installation %s is %s", svc.unit, got)
 		}
 	}
 	key := m.run("splitnic", "keygen")
@@ -190,8 +190,8 @@ func TestPackagesLife(t *testing.T) {
 	stream.proceeds(t)
 	want := setting(t, "")
 
-	installed := func(half service) bool {
-		_, err := m.try("cmp", "--quiet", "/proc/"+half.show("MainPID")+"/exe", "/usr/bin/splitnic")
+	installed := func(svc service) bool {
+		_, err := m.try("cmp", "--quiet", "/proc/"+svc.show("MainPID")+"/exe", "/usr/bin/splitnic")
 		return err == nil
 	}
 	replace := func(t *testing.T, version, command string) {
@@ -224,12 +224,12 @@ func TestPackagesLife(t *testing.T) {
 		if got := setting(t, ""); got != want {
 			t.Errorf("sn0 was\n%sand is\n%s", want, got)
 		}
-		for i, half := range halves {
-			if got := half.show("MainPID"); got == pids[i] {
-				t.Errorf("%s goes on with the old program after %s", half.unit, said[1])
+		for i, svc := range both {
+			if got := svc.show("MainPID"); got == pids[i] {
+				t.Errorf("%s goes on with the old program after %s", svc.unit, said[1])
 			}
-			if !installed(half) {
-				t.Errorf("%s runs another program than the installed one after %s", half.unit, said[1])
+			if !installed(svc) {
+				t.Errorf("%s runs another program than the installed one after %s", svc.unit, said[1])
 			}
 		}
 	}
@@ -250,9 +250,9 @@ func TestPackagesLife(t *testing.T) {
 	links := func() string { return m.run("find", "/etc/systemd/system", "-name", "splitnic*") }
 	t.Run("remove", func(t *testing.T) {
 		m.run("apt", "remove", "--assume-yes", "splitnic")
-		for _, half := range halves {
-			if got := half.show("ActiveState"); got != "inactive" {
-				t.Errorf("%s is %s without its program", half.unit, got)
+		for _, svc := range both {
+			if got := svc.show("ActiveState"); got != "inactive" {
+				t.Errorf("%s is %s without its program", svc.unit, got)
 			}
 		}
 		eventually(t, func() bool { return len(testenv.Links(t, "")) == len(before)+1 }, "netdevices to go; there are %q",

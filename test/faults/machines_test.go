@@ -37,7 +37,7 @@ func TestMachinesTransfer(t *testing.T) {
 }
 
 // TestMachinesCable pulls the cable and puts it in again, before the peer
-// is taken for dead, and after.
+// is declared dead, and after.
 func TestMachinesCable(t *testing.T) {
 	const timeout = 3 * time.Second
 	r := newFixture(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
-// meet has hosts connect at once, and wants all of them in, none taken for dead,
-// and none sent away because there were too many.
+// meet has hosts connect at once, and wants all of them connected, none declared dead,
+// and none refused because there were too many.
 func meet(t *testing.T, ports string) {
 	r, err := gather(t.Context(), load{hosts: 100, ports: ports, stay: time.Second, within: 2 * time.Minute})
 	if err != nil {

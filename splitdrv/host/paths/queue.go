@@ -132,8 +132,8 @@ func final(err error) bool {
 	return true
 }
 
-// sort leaves those frames in ops that are r's, and returns how many that are. The others
-// go to whose they are.
+// sort leaves the frames of r in ops, and returns their number. The others go to the
+// readers that they are for.
 func (q *queue) sort(r *reader, t *table, ops []vnet.ReadOp) (kept int) {
 	var only *reader
 	mixed := false

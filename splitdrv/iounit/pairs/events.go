@@ -126,8 +126,8 @@ func (p *Pairs) hearEnding(q *pair, own *side, d *session.Direct) error {
 	return nil
 }
 
-// stray is a message about a connection that there is not: it crossed the end, or is
-// about one that the host holds.
+// stray handles a message about an unknown connection: it crossed the end, or is about
+// one that the host holds.
 func (p *Pairs) stray(h Host, d *session.Direct) {
 	held := p.unclaim(func(c *claim) bool { return c.id == d.ID && c.host == h && d.Step == session.DirectEnd })
 	if !held {
@@ -179,7 +179,7 @@ func (p *Pairs) review(now time.Time, h Host) {
 	}
 }
 
-// forget makes what is known of a host's pairs that there are not void.
+// forget drops what is known of the pairs of a host that have no connection.
 func (p *Pairs) forget(h Host) {
 	x := p.hosts[h]
 	for o := range x.rests {

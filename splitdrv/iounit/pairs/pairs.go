@@ -81,7 +81,7 @@ type Counts struct {
 	Offers uint64
 	Starts uint64
 	Kept   uint64           // held ones, which are among the starts
-	Stray  uint64           // messages about connections that there are not, or no longer
+	Stray  uint64           // messages about unknown connections, or ended ones
 	Ends   map[Cause]uint64 // of all that were offered, kept or held
 	// Unanswered counts hosts that have not said in time that nothing comes any more.
 	Unanswered uint64
