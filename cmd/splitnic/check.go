@@ -26,13 +26,13 @@ or I/O unit does, without a device and without changing anything.`,
 		var f hostFlags
 		return f.add, func() (daemon.Sources, error) {
 			h, err := f.config()
-			return daemon.Sources{Keys: h.Keys}, err
+			return daemon.Sources{Keys: h.Keys, MetricsConfig: h.MetricsConfig}, err
 		}
 	}), checkOf("iounit", func() (func(*pflag.FlagSet), func() (daemon.Sources, error)) {
 		var f iounitFlags
 		return f.add, func() (daemon.Sources, error) {
 			u, err := f.config()
-			return daemon.Sources{Keys: u.Keys, Policy: u.Policy}, err
+			return daemon.Sources{Keys: u.Keys, Policy: u.Policy, MetricsConfig: u.MetricsConfig}, err
 		}
 	}))
 }

@@ -94,6 +94,9 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 	inGroup(flags, observabilityFlags, func(f *pflag.FlagSet) {
 		f.StringVar(&c.StatusSocket, "status-socket", "", "unix socket for splitnic status (default: in "+statussock.Dir+")")
 		f.StringVar(&c.Metrics, "metrics", "", "serve Prometheus metrics on this address, such as :9580")
+		f.StringVar(&c.MetricsConfig, "metrics-config", "",
+			"TLS and users for --metrics: a file in the web-config format of Prometheus' exporter toolkit "+
+				"(default: plain HTTP, for everybody)")
 		f.StringVar(&d.logLevel, "log-level", "info", "debug, info, warn or error")
 		f.StringVar(&d.logFormat, "log-format", "text", "text or json")
 	})
@@ -137,6 +140,9 @@ func (d *daemonFlags) complete(c *daemon.Common) error {
 func (d *daemonFlags) logging(c *daemon.Common) error {
 	c.LogJSON = d.logFormat == "json"
 	var errs mistakes
+	if c.MetricsConfig != "" && c.Metrics == "" {
+		errs.add("--metrics-config %s: there are no metrics; add --metrics", c.MetricsConfig)
+	}
 	if c.LogLevel.UnmarshalText([]byte(d.logLevel)) != nil {
 		errs.add("--log-level %q: must be debug, info, warn or error", d.logLevel)
 	}

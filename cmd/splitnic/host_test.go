@@ -92,6 +92,8 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 		{"--config x --device rxe0 --gid-index 3",
 			set(func(c *daemon.Common) { c.ConfigFile, c.Device, c.GIDIndex = "x", "rxe0", 3 }), ""},
 		{"--status-socket /s --metrics :1", set(func(c *daemon.Common) { c.StatusSocket, c.Metrics = "/s", ":1" }), ""},
+		{"--metrics :1 --metrics-config m", set(func(c *daemon.Common) { c.Metrics, c.MetricsConfig = ":1", "m" }), ""},
+		{"--metrics-config m", nil, "--metrics-config m: there are no metrics"},
 		{"--log-level debug --log-format json", set(func(c *daemon.Common) { c.LogLevel, c.LogJSON = -4, true }), ""},
 		{"--log-level loud", nil, `--log-level "loud": must be debug`},
 		{"--log-format xml", nil, `--log-format "xml": must be text or json`},

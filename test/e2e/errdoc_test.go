@@ -74,6 +74,11 @@ func TestErrdoc(t *testing.T) {
 		{"configuration of two documents", config("two.yaml", "iounit: 192.0.2.1\n---\nname: sn1\n"), exitUsage, nil},
 		{"configuration without a value", config("novalue.yaml", "iounit: 192.0.2.1\nmetrics:\n"), exitUsage, nil},
 
+		{"metrics' file without metrics", host("--metrics-config", empty), exitUsage, nil},
+		{"metrics' file is missing", host("--metrics", "127.0.0.1:0", "--metrics-config", missing), exitMissing, nil},
+		{"metrics' file with a mistake", host("--metrics", "127.0.0.1:0", "--metrics-config",
+			write(t, dir, "web.yml", "tls: yes\nusers: no\n")), exitUsage, nil},
+
 		{"policy is missing", iounit("--policy", missing), exitMissing, nil},
 		{"policy is a directory", iounit("--policy", dir), exitUsage, nil},
 		{"policy is no YAML", policy("noyaml.yaml", "hosts: [\n"), exitUsage, nil},

@@ -1,6 +1,10 @@
 package daemon
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/scrape"
+)
 
 // Check reads the files that the sources name as a start does, and returns what is wrong
 // with them. Without keys it leaves out the private key and the certificate, which are
@@ -18,5 +22,5 @@ func (s *Sources) Check(keys bool) error {
 		errs = append(errs, err)
 	}
 	_, err := loadPolicy(s.Policy)
-	return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, err, scrape.Check(s.MetricsConfig))...)
 }

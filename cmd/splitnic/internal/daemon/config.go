@@ -41,12 +41,16 @@ type Common struct {
 
 	StatusSocket string // empty for the default
 	Metrics      string // address to serve metrics on, empty for none
+	// MetricsConfig is a file in the web-config format of Prometheus' exporter toolkit,
+	// empty for neither TLS nor authentication.
+	MetricsConfig string
 }
 
 // Sources is what a reload reads again.
 type Sources struct {
-	Keys   Keys
-	Policy string // file, empty for none
+	Keys          Keys
+	Policy        string // file, empty for none
+	MetricsConfig string // file, empty for none
 }
 
 // Host is the configuration of a host.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/splitnic/splitnic/internal/counter"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
 // otherCounters is the family of the counters that have none of their own.
@@ -53,8 +52,7 @@ type counterMetric struct {
 }
 
 var (
-	channelMetrics     = counterMetrics(messaging.Counters(), "peer", "queue")
-	portCounterMetrics = counterMetrics(iounit.HostCounters(), "peer")
+	portCounterMetrics = counterMetrics(iounit.HostCounters(), "host", "key")
 	directMetrics      = counterMetrics(iounit.DirectCounts())
 )
 

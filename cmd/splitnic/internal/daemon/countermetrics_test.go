@@ -32,8 +32,8 @@ func TestCounterMetrics(t *testing.T) {
 	fill(&c.TxCounters, &c.RxCounters, &h.Statistics, &h.Dropped, &h.PortCounters)
 	w := httptest.NewRecorder()
 	handler(func(emit emit) {
-		trafficMetrics(emit, "unit", &messaging.Stats{Channels: []messaging.ChannelStats{c}})
-		portMetrics(emit, "host", &h)
+		hostTraffic.emit(emit, peer{"unit", "sha256:1"}, &messaging.Stats{Channels: []messaging.ChannelStats{c}})
+		portMetrics(emit, &h)
 	}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, table := range []struct {
 		counters []counter.Counter
@@ -55,13 +55,15 @@ func TestCounterMetrics(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		fmt.Sprintf(`splitnic_frames_total{direction="tx",peer="unit",queue="1"} %d`, c.TxFrames),
-		fmt.Sprintf(`splitnic_dropped_frames_total{direction="rx",peer="unit",queue="1",reason="malformed"} %d`,
-			c.RxMalformed),
-		fmt.Sprintf(`splitnic_waits_total{direction="tx",for="credit",peer="unit",queue="1"} %d`, c.TxNoCredit),
-		fmt.Sprintf(`splitnic_doorbells_total{peer="unit",queue="1"} %d`, c.TxPosts),
-		fmt.Sprintf(`splitnic_windows_total{event="invalidated_by_peer",peer="unit",queue="1"} %d`, c.WindowsInvalidatedByPeer),
-		fmt.Sprintf(`splitnic_channel_events_total{event="tx_padded",peer="unit",queue="1"} %d`, c.TxPadded),
+		fmt.Sprintf(`splitnic_frames_total{direction="tx",iounit="unit",key="sha256:1",queue="1"} %d`, c.TxFrames),
+		fmt.Sprintf(`splitnic_dropped_frames_total{direction="rx",iounit="unit",key="sha256:1",queue="1",`+
+			`reason="malformed"} %d`, c.RxMalformed),
+		fmt.Sprintf(`splitnic_waits_total{direction="tx",for="credit",iounit="unit",key="sha256:1",queue="1"} %d`,
+			c.TxNoCredit),
+		fmt.Sprintf(`splitnic_doorbells_total{iounit="unit",key="sha256:1",queue="1"} %d`, c.TxPosts),
+		fmt.Sprintf(`splitnic_windows_total{event="invalidated_by_peer",iounit="unit",key="sha256:1",queue="1"} %d`,
+			c.WindowsInvalidatedByPeer),
+		fmt.Sprintf(`splitnic_channel_events_total{event="tx_padded",iounit="unit",key="sha256:1",queue="1"} %d`, c.TxPadded),
 	} {
 		if !strings.Contains(w.Body.String(), want+"\n") {
 			t.Errorf("there is no %s in\n%s", want, w.Body)

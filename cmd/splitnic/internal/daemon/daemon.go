@@ -12,6 +12,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/scrape"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -32,10 +33,13 @@ func (c *Common) logger() *slog.Logger {
 	return log
 }
 
-// security loads the keys, which are this process's alone. What this machine
-// has against the handlers is found before.
+// security loads the keys, which are this process's alone. What this machine has
+// against the handlers is found before, and what is wrong with the metrics' file.
 func (c *Common) security() (*session.Security, error) {
 	if _, err := c.Handlers.Make(messaging.MaxHandlers, messaging.MaxHandlers); err != nil {
+		return nil, err
+	}
+	if err := scrape.Check(c.MetricsConfig); err != nil {
 		return nil, err
 	}
 	if err := notDumpable(); err != nil {
@@ -98,17 +102,9 @@ func (c *Common) serve(
 		closeSocket()
 		return nil, ExplainListen("--metrics", err)
 	}
-	server := metricsServer(metrics)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("metrics", "error", err)
-		}
-	}()
+	stopMetrics := scrape.Serve(ln, metrics, c.MetricsConfig, log)
 	return func() {
-		server.Close()
-		<-done
+		stopMetrics()
 		closeSocket()
 	}, nil
 }

@@ -31,5 +31,5 @@ func failoverMetrics(emit emit, s *uplink.FailoverStatus) {
 		emit(descFailoverTook, prometheus.GaugeValue, s.Last.Took.Seconds(), "all")
 		emit(descFailoverTook, prometheus.GaugeValue, s.Last.Gap.Seconds(), "gap")
 	}
-	emit(descStandby, prometheus.GaugeValue, map[bool]float64{true: 1}[s.Standby != ""])
+	emit(descStandby, prometheus.GaugeValue, flag(s.Standby != ""))
 }

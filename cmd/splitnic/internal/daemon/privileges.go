@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/scrape"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/vhostuser"
@@ -45,6 +46,7 @@ func (c *Common) privileges() privileges {
 		files: []string{c.ConfigFile, c.Keys.Key, c.Keys.Cert, c.Keys.CA, c.Keys.TrustFile, c.Keys.Revoked},
 		dirs:  []string{statussock.Dir},
 	}
+	p.files = append(p.files, scrape.Files(c.MetricsConfig)...)
 	if c.StatusSocket != "" {
 		p.dirs = []string{filepath.Dir(c.StatusSocket)}
 	}

@@ -28,18 +28,22 @@ var (
 	descMemory    = desc("splitnic_iounit_registered_bytes", "Memory registered for all sessions.")
 	descMemoryMax = desc("splitnic_iounit_registered_bytes_limit",
 		"The most memory that may be registered (--max-memory); missing where there is no limit.")
+	descLANUp = desc("splitnic_iounit_lan_up",
+		"1 while the network card has carrier and is up, 0 also where its state cannot be read.")
 	descRate = desc("splitnic_iounit_host_rate_limit_bits_per_second",
-		"The most that the policy lets a host send (tx) or receive; missing where there is no bound.", "peer", "direction")
+		"The most that the policy lets a host send (tx) or receive; missing where there is no bound.", "host", "key",
+		"direction")
 	descPPS = desc("splitnic_iounit_host_rate_limit_packets_per_second",
 		"The most packets that the policy lets a host send (tx) or receive; missing where there is no "+
-			"bound.", "peer", "direction")
+			"bound.", "host", "key", "direction")
 	descGroupPPS = desc("splitnic_iounit_host_group_rate_limit_packets_per_second",
 		"The most packets that the policy lets a host send to groups of the LAN, all of them together; "+
-			"missing where there is no bound.", "peer")
-	descPortUp  = desc("splitnic_iounit_host_up", "1 while the host wants its port on the LAN up.", "peer")
-	descPromisc = desc("splitnic_iounit_host_promiscuous", "1 while the host gets frames that are not for it.", "peer")
-	descGroups  = desc("splitnic_iounit_host_groups", "Groups that the host receives for; -1 for all.", "peer")
-	descVLANs   = desc("splitnic_iounit_host_vlans", "VLANs that the host receives.", "peer")
+			"missing where there is no bound.", "host", "key")
+	descPortUp  = desc("splitnic_iounit_host_up", "1 while the host wants its port on the LAN up.", "host", "key")
+	descPromisc = desc("splitnic_iounit_host_promiscuous",
+		"1 while the host gets frames that are not for it.", "host", "key")
+	descGroups = desc("splitnic_iounit_host_groups", "Groups that the host receives for; -1 for all.", "host", "key")
+	descVLANs  = desc("splitnic_iounit_host_vlans", "VLANs that the host receives.", "host", "key")
 )
 
 // unitMetrics are those of the I/O unit as a whole.
@@ -53,6 +57,7 @@ func unitMetrics(emit emit, s *iounit.Status) {
 	for _, reason := range iounit.Endings() {
 		emit(descEnded, prometheus.CounterValue, float64(s.Ended[reason]), reason)
 	}
+	emit(descLANUp, prometheus.GaugeValue, flag(s.LAN.Up && s.LAN.Error == ""))
 	emit(descUnrevoked, prometheus.CounterValue, float64(s.Unrevoked))
 	emit(descCame, prometheus.CounterValue, float64(s.Bootstrap.Connections))
 	emit(descHandshaking, prometheus.GaugeValue, float64(s.Bootstrap.Handshaking))
@@ -82,26 +87,36 @@ func directUnitMetrics(emit emit, s *iounit.DirectStatus) {
 	}
 }
 
+// hostLabels are the labels of a host's metrics. Names are not unique among keys; name
+// and key are.
+func hostLabels(h *iounit.HostStatus) peer {
+	p := peer{name: h.Name, key: h.Fingerprint}
+	if h.Insecure {
+		p.key = ""
+	}
+	return p
+}
+
 // portMetrics are those of a host's port on the LAN.
-func portMetrics(emit emit, peer string, h *iounit.HostStatus) {
-	emitCounters(emit, portCounterMetrics, h.Counts(), peer)
+func portMetrics(emit emit, h *iounit.HostStatus) {
+	p := hostLabels(h)
+	emitCounters(emit, portCounterMetrics, h.Counts(), p.name, p.key)
 	for direction, rate := range map[string]int64{"rx": h.MaxRxRate, "tx": h.MaxTxRate} {
 		if rate > 0 {
-			emit(descRate, prometheus.GaugeValue, float64(rate), peer, direction)
+			emit(descRate, prometheus.GaugeValue, float64(rate), p.name, p.key, direction)
 		}
 	}
 	for direction, packets := range map[string]int64{"rx": h.MaxRxPPS, "tx": h.MaxTxPPS} {
 		if packets > 0 {
-			emit(descPPS, prometheus.GaugeValue, float64(packets), peer, direction)
+			emit(descPPS, prometheus.GaugeValue, float64(packets), p.name, p.key, direction)
 		}
 	}
 	if h.MaxTxGroupPPS > 0 {
-		emit(descGroupPPS, prometheus.GaugeValue, float64(h.MaxTxGroupPPS), peer)
+		emit(descGroupPPS, prometheus.GaugeValue, float64(h.MaxTxGroupPPS), p.name, p.key)
 	}
-	gauge := func(d *prometheus.Desc, v float64) { emit(d, prometheus.GaugeValue, v, peer) }
-	flag := map[bool]float64{true: 1}
-	gauge(descPortUp, flag[h.Up])
-	gauge(descPromisc, flag[h.Filter.Promisc])
+	gauge := func(d *prometheus.Desc, v float64) { emit(d, prometheus.GaugeValue, v, p.name, p.key) }
+	gauge(descPortUp, flag(h.Up))
+	gauge(descPromisc, flag(h.Filter.Promisc))
 	groups := float64(len(h.Filter.Multicast))
 	if h.Filter.AllMulti || h.Filter.Promisc {
 		groups = -1

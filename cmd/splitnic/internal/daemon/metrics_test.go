@@ -1,0 +1,55 @@
+package daemon
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// scraped is what h answers.
+func scraped(h http.Handler) string {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return w.Body.String()
+}
+
+// TestProcessMetrics looks for one metric of each of Prometheus' collectors, and for the
+// program.
+func TestProcessMetrics(t *testing.T) {
+	text := scraped(handler(func(emit emit) { buildMetrics(emit, "v1.2.3") }))
+	for _, want := range []string{
+		"process_resident_memory_bytes ", "process_open_fds ", "go_goroutines ", "go_memstats_heap_inuse_bytes ",
+		`splitnic_build_info{goarch="` + runtime.GOARCH + `",goversion="` + runtime.Version() + `",protocol="1",revision=`,
+		`version="v1.2.3"} 1`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %s in\n%s", want, text)
+		}
+	}
+}
+
+// TestScrapersCollectInTurn has many ask at once.
+func TestScrapersCollectInTurn(t *testing.T) {
+	var at, most atomic.Int32
+	h := handler(func(emit) {
+		if n := at.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		runtime.Gosched()
+		at.Add(-1)
+	})
+	var scrapers sync.WaitGroup
+	for range 64 {
+		scrapers.Go(func() {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		})
+	}
+	scrapers.Wait()
+	if n := most.Load(); n != 1 {
+		t.Errorf("%d at once had the metrics collected", n)
+	}
+}

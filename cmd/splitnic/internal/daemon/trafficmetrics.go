@@ -1,0 +1,95 @@
+package daemon
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// peer is the other end of a session, as labels say who it is.
+type peer struct {
+	name, key string // the key's fingerprint, empty where nobody is authenticated
+}
+
+// traffic is the metrics of a session. Their first labels are the peer's name, which is
+// under its role, and its key.
+type traffic struct {
+	elements, pinned, control, pools, requests, throttled, handlers, latency, assigned, protection *prometheus.Desc
+
+	channel []counterMetric
+}
+
+// The traffic of a host, whose peer is an I/O unit, and that of an I/O unit.
+var (
+	hostTraffic = newTraffic("iounit")
+	unitTraffic = newTraffic("host")
+)
+
+// newTraffic describes the metrics at an endpoint whose peer has this role.
+func newTraffic(role string) *traffic {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return desc(name, help, append([]string{role, "key"}, labels...)...)
+	}
+	return &traffic{
+		elements: desc("splitnic_pool_elements", "Pool elements by state.", "queue", "state"),
+		pinned:   desc("splitnic_registered_bytes", "Memory registered for the session."),
+		control:  desc("splitnic_control_messages_total", "Messages on the control channel.", "direction"),
+		pools:    desc("splitnic_pools", "Pools in use, by owner.", "queue", "owner"),
+		requests: desc("splitnic_pool_requests_total",
+			"What became of pools beyond those at the beginning, in the present session.", "event"),
+		throttled: desc("splitnic_requests_throttled_total",
+			"Requests of the peer's that came too fast and had to wait, in the present session."),
+		handlers: desc("splitnic_handler_events_total",
+			"What the workers of a completion-queue handler have done in the present session: completions, wakeups, and "+
+				"budget_exhausted.", "handler", "event"),
+		latency:  desc("splitnic_queue_latency", "1 for the queue of latency-sensitive frames, 0 for others.", "queue"),
+		assigned: desc("splitnic_queue_handler", "Completion-queue handler of a queue.", "queue"),
+		protection: desc("splitnic_protection",
+			"1 for the protection of the memory lent to the peer in the present session.", "protection"),
+		channel: counterMetrics(messaging.Counters(), role, "key", "queue"),
+	}
+}
+
+// emit emits the metrics of the session with p.
+func (t *traffic) emit(emit emit, p peer, s *messaging.Stats) {
+	send := func(d *prometheus.Desc, is prometheus.ValueType, v float64, labels ...string) {
+		emit(d, is, v, append([]string{p.name, p.key}, labels...)...)
+	}
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		send(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) { send(d, prometheus.GaugeValue, v, labels...) }
+	gauge(t.protection, 1, string(s.Protection.Name))
+	gauge(t.pinned, float64(s.MemoryPinned))
+	count(t.control, s.ControlSent, "tx")
+	count(t.control, s.ControlReceived, "rx")
+	for event, n := range map[string]uint64{
+		"asked": s.PoolsAsked, "given_back": s.PoolsGiven, "lent": s.PoolsGranted,
+		"refused": s.PoolsRefused, "taken_back": s.PoolsReturned,
+	} {
+		count(t.requests, n, event)
+	}
+	count(t.throttled, s.RequestsThrottled)
+	for _, h := range s.Handlers {
+		n := strconv.Itoa(h.Number)
+		count(t.handlers, h.Completions, n, "completions")
+		count(t.handlers, h.Wakeups, n, "wakeups")
+		count(t.handlers, h.BudgetExhausted, n, "budget_exhausted")
+	}
+	for i, c := range s.Channels {
+		q := strconv.Itoa(i + 1)
+		gauge(t.assigned, float64(c.Handler), q)
+		gauge(t.latency, flag(c.Latency), q)
+		emitCounters(emit, t.channel, c.Counts(), p.name, p.key, q)
+		gauge(t.pools, float64(len(c.RemotePools)), q, "remote")
+		gauge(t.pools, float64(len(c.LocalPools)), q, "local")
+		for state, n := range map[string]int{
+			"available": c.Remote.Available, "out": c.Remote.Out,
+			"lent": c.Local.Lent, "consumed": c.Local.Consumed, "returning": c.Local.Returning,
+		} {
+			gauge(t.elements, float64(n), q, state)
+		}
+	}
+}
