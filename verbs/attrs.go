@@ -125,7 +125,8 @@ type DeviceInfo struct {
 	Driver  string // kernel driver, such as mlx5_core or rdma_rxe; empty if unknown
 }
 
-// DeviceAttr are attributes of an opened device.
+// DeviceAttr are attributes of an opened device, those of struct ibv_device_attr_ex that
+// anybody asks for.
 type DeviceAttr struct {
 	Firmware     string
 	NodeGUID     uint64

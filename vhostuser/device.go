@@ -296,13 +296,13 @@ func (d *Device) Status() Status {
 		if v.transmits() {
 			frames, bytes = &s.ReadFrames, &s.ReadBytes
 		}
-		*frames += v.frames.Load()
-		*bytes += v.bytes.Load()
-		s.Dropped += v.dropped.Load()
+		*frames += v.count.frames.Load()
+		*bytes += v.count.bytes.Load()
+		s.Dropped += v.count.dropped.Load()
 		if v.transmits() {
-			s.Refused += v.dropped.Load()
+			s.Refused += v.count.dropped.Load()
 		}
-		s.Calls += v.calls.Load()
+		s.Calls += v.count.calls.Load()
 	}
 	return s
 }

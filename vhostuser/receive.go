@@ -56,10 +56,10 @@ func (v *vring) write(ops []vnet.WriteOp, sleep bool) (n int) {
 	if n > 0 && v.ring != nil {
 		v.arm(false)
 		v.publish()
-		v.frames.Add(uint64(n) - dropped)
-		v.bytes.Add(bytes)
+		v.count.frames.Add(uint64(n) - dropped)
+		v.count.bytes.Add(bytes)
 	}
-	v.dropped.Add(dropped)
+	v.count.dropped.Add(dropped)
 	return n
 }
 

@@ -40,10 +40,7 @@ type vring struct {
 	finish finisher
 
 	running atomic.Bool // it is not stopped, and enabled
-	frames  atomic.Uint64
-	bytes   atomic.Uint64
-	dropped atomic.Uint64
-	calls   atomic.Uint64
+	count   struct{ frames, bytes, dropped, calls atomic.Uint64 }
 }
 
 // transmits reports whether the driver transmits by the ring, which has the odd numbers.
@@ -163,7 +160,7 @@ func (v *vring) fail(err error) {
 // publish gives back what was put, and calls the driver if it wants that.
 func (v *vring) publish() {
 	if v.ring != nil && v.ring.publish() && v.call >= 0 {
-		v.calls.Add(1)
+		v.count.calls.Add(1)
 		_, _ = unix.Write(v.call, one)
 	}
 }
@@ -227,15 +224,15 @@ func (v *vring) read(ops []vnet.ReadOp, sleep bool) (n int) {
 			if ops[n].Err == nil {
 				continue
 			}
-			v.dropped.Add(1)
+			v.count.dropped.Add(1)
 		}
 		n++
 	}
 	if n > 0 && v.ring != nil {
 		v.arm(false)
 		v.publish()
-		v.frames.Add(uint64(n))
-		v.bytes.Add(bytes)
+		v.count.frames.Add(uint64(n))
+		v.count.bytes.Add(bytes)
 	}
 	return n
 }
@@ -255,7 +252,7 @@ func (v *vring) load(op *vnet.ReadOp) error {
 		op.Err = vnet.ErrTooLong
 	}
 	if op.Err != nil {
-		v.dropped.Add(1)
+		v.count.dropped.Add(1)
 		return nil
 	}
 	if b := r.chain.bufs[0]; len(r.chain.bufs) == 1 {

@@ -16,7 +16,7 @@ const (
 )
 
 // fixture is a pair of devices with a domain, a region and two completion queues
-// at each end.
+// at each end. It has a method for each step that properties are put together from.
 type fixture struct {
 	T
 	Pair

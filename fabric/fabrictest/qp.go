@@ -27,7 +27,8 @@ const (
 // qp is a queue pair. Its three locks stand for the three engines that a
 // device has for it: requester (sq), responder (resp) and the doorbell of the
 // receive queue (rq). They are taken in that order; a goroutine holds at most
-// one sq and one resp, the latter of either end.
+// one sq and one resp, the latter of either end. It has fields for all three, and a method
+// for each step of theirs.
 type qp struct {
 	dom    *domain
 	node   *node

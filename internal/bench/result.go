@@ -9,7 +9,8 @@ import (
 )
 
 // Result is one measurement. Rates are of messages that were delivered, with
-// their virtio_net_hdr; of both directions together if both ends sent.
+// their virtio_net_hdr; of both directions together if both ends sent. It has a field for each
+// that the JSON has.
 type Result struct {
 	Name          Kind                 `json:"name"`
 	Form          string               `json:"form"` // "local": both ends in one process; or "two-node"

@@ -29,11 +29,7 @@ type Link struct {
 	node *Node
 	peer protocol.Platform // as the peer was authenticated
 
-	dom   fabric.Domain // of the link itself
-	qp    fabric.QP
-	send  fabric.CQ
-	recv  fabric.CQ
-	mem   *pinned       // receives, and behind them what is being sent
+	endpoint
 	space fabric.Domain // of memory that the peer may direct to, and of connections to it
 
 	ctx    context.Context
@@ -51,6 +47,15 @@ type Link struct {
 	open    map[protocol.Platform]answering // connections by which I/O units reach space
 	doing   int                             // requests of this side that wait for an answer
 	err     error
+}
+
+// endpoint is what a link has of the device.
+type endpoint struct {
+	dom  fabric.Domain
+	qp   fabric.QP
+	send fabric.CQ
+	recv fabric.CQ
+	mem  *pinned // receives, and behind them what is being sent
 }
 
 // NewLink makes this side's end of a link. Its Address goes to the peer, whose own

@@ -29,7 +29,8 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// Host is what one host may do. It is never changed once it is in use.
+// Host is what one host may do. It is never changed once it is in use. It has a field for
+// each key of the file.
 type Host struct {
 	OwnMAC        bool             // it may have the address that is derived from its key
 	AnyMAC        bool             // it may have, and send from, any address that nobody else has
