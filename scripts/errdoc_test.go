@@ -61,6 +61,7 @@ func TestErrdocOfScripts(t *testing.T) {
 		{"group", "", nil, "BENCH_ONLY=speed", []string{"scripts/bench"}, 2},
 		{"no script", "", nil, "", []string{"ci/softroce/run", "missing.sh"}, 2},
 		{"script elsewhere", "", nil, "", []string{"ci/softroce/run", "/etc/passwd"}, 2},
+		{"no project", "", nil, "", []string{"ci/softroce/run", "--project", "missing", "ci/softroce/selftest.sh"}, 2},
 		{"mode", "", nil, "", []string{"ci/softroce/run", "--mode", "xen", "ci/softroce/selftest.sh"}, 2},
 		{"no qemu", "qemu-", nil, "", []string{"ci/softroce/run", "--mode", "tcg", "ci/softroce/selftest.sh", "exit", "0"},
 			123},

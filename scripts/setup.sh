@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [--check] [build] [test] [demo] [bench] [packages]
+# setup.sh [--check] [build] [test] [demo] [bench] [packages] [softroce]
 #
 # Installs the Debian or Ubuntu packages that the named groups need (build, test,
 # demo and bench unless some are named). Run by root it installs what is missing, otherwise
@@ -39,16 +39,22 @@ bench=(
 	qemu-system-x86 busybox cpio kmod xz-utils zstd
 )
 
+# The harness alone, for other projects. They are there only when they are asked for,
+# as the next ones are.
+softroce=(
+	rdma-core ibverbs-providers ibverbs-utils iproute2 kmod procps util-linux
+	qemu-system-x86 busybox cpio xz-utils zstd debian-archive-keyring
+)
+
 # Packages for another architecture, and trying them in a clean root of Debian.
-# They are there only when they are asked for.
 packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross mmdebstrap debian-archive-keyring rpm)
 
 check='' groups=()
 for a in "$@"; do
 	case $a in
 	--check) check=1 ;;
-	build | test | demo | bench | packages) groups+=("$a") ;;
-	*) DIE_STATUS=2 die "usage: setup.sh [--check] [build] [test] [demo] [bench] [packages]" ;;
+	build | test | demo | bench | packages | softroce) groups+=("$a") ;;
+	*) DIE_STATUS=2 die "usage: setup.sh [--check] [build] [test] [demo] [bench] [packages] [softroce]" ;;
 	esac
 done
 if [ ${#groups[@]} = 0 ]; then groups=(build test demo bench); fi

@@ -326,6 +326,8 @@ func TestGuestRefusals(t *testing.T) {
 		{"no script", nil, 2},
 		{"script missing", []string{"missing.sh"}, 2},
 		{"script outside", []string{"/etc/passwd"}, 2},
+		{"no such project", []string{"--project", "missing", "selftest.sh"}, 2},
+		{"script outside of the project", []string{"--project", "example", "selftest.sh"}, 2},
 		{"unknown mode", []string{"--mode", "xen", "selftest.sh"}, 2},
 		{"unknown kernel", []string{"--kernel", "2.4", "selftest.sh"}, 2},
 		{"kernel of a guest, natively", []string{"--kernel", "6.1", "--mode", "native", "selftest.sh"}, 2},

@@ -105,8 +105,9 @@ run_guest() {
 	local lockup='watchdog_thresh=30 softlockup_panic=1 softlockup_all_cpu_backtrace=1'
 	local tailer timer ctl=$run_dir/ctl
 	write_launch "$script" "$@"
-	printf 'checkout=%s\nmodules=%s\ndeadline=%s\nmode=%s\n' \
-		"$(shell_quote "$checkout")" "$(shell_quote "$modules")" "$timeout" "$mode" >"$ctl/guest.env"
+	printf 'checkout=%s\nharness=%s\nmodules=%s\ndeadline=%s\nmode=%s\n' \
+		"$(shell_quote "$checkout")" "$(shell_quote "$softroce_dir")" "$(shell_quote "$modules")" \
+		"$timeout" "$mode" >"$ctl/guest.env"
 	if [ -n "$cable" ]; then
 		mapfile -t cable_card < <(cable_args)
 		[ ${#cable_card[@]} = 4 ] || exit "$status_setup"

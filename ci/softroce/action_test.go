@@ -1,0 +1,127 @@
+package softroce_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+)
+
+// action is what action.yml says.
+type action struct {
+	Inputs map[string]struct {
+		Default  string
+		Required bool
+	}
+	Runs struct {
+		Steps []struct {
+			Name string
+			Uses string
+			Run  string
+			Env  map[string]string
+		}
+	}
+}
+
+// input is how a step's environment refers to an input.
+var input = regexp.MustCompile(`^\$\{\{ inputs\.([a-z]+) \}\}$`)
+
+// TestGuestAction takes the steps of action.yml, but for those that prepare a runner's
+// kernel and cache, with the example as somebody else's project outside of the checkout.
+func TestGuestAction(t *testing.T) {
+	mode := guestMode(t)
+	text, err := os.ReadFile("action.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a action
+	if err := yaml.Unmarshal(text, &a); err != nil {
+		t.Fatal(err)
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	project, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(project, os.DirFS("example")); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "make", "-C", project).CombinedOutput(); err != nil {
+		t.Fatalf("the example cannot be built: %v\n%s", err, out)
+	}
+	// Who runs the tests is either root or has set up this machine.
+	bin := t.TempDir()
+	const sudo = "#!/bin/sh\nif [ \"$1\" = -E ]; then shift; fi\nexec \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(bin, "sudo"), []byte(sudo), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// The tests' own, which has the kernel already.
+	kernels := os.Getenv("SPLITNIC_CACHE")
+	if kernels == "" {
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		kernels = filepath.Join(dir, "splitnic/softroce")
+	}
+	given := map[string]string{"script": "test.sh", "mode": mode, "arguments": "one\ntwo words", "work": "results"}
+	used := make(map[string]bool)
+	ran := 0
+	for _, step := range a.Runs.Steps {
+		if step.Uses != "" || strings.HasPrefix(step.Name, "Soft-RoCE on this kernel") {
+			continue
+		}
+		ran++
+		var stdout, stderr bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), "bash", "-eo", "pipefail", "-c", step.Run)
+		cmd.Dir = project
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"),
+			"GITHUB_ACTION_PATH="+here, "GITHUB_WORKSPACE="+project, "SPLITNIC_CACHE="+kernels)
+		for name, value := range step.Env {
+			if name == "SPLITNIC_CACHE" {
+				continue
+			}
+			m := input.FindStringSubmatch(value)
+			if m == nil {
+				t.Fatalf("the step %q has %s=%s", step.Name, name, value)
+			}
+			in, ok := a.Inputs[m[1]]
+			if !ok {
+				t.Fatalf("the step %q uses an input %q that there is not", step.Name, m[1])
+			}
+			used[m[1]] = true
+			value = in.Default
+			if v, ok := given[m[1]]; ok {
+				value = v
+			}
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("the step %q: %v\n%s%s", step.Name, err, &stdout, &stderr)
+		}
+		if ran == 2 && !strings.Contains(stdout.String(), "snrxe1: active") {
+			t.Errorf("the example's program has not seen the devices:\n%s", &stdout)
+		}
+	}
+	if ran != 2 {
+		t.Errorf("%d steps ran, want 2", ran)
+	}
+	for name := range a.Inputs {
+		if !used[name] {
+			t.Errorf("the input %q is used by no step", name)
+		}
+	}
+	got, err := os.ReadFile(filepath.Join(project, "results/arguments"))
+	if err != nil || string(got) != "one\ntwo words\n" {
+		t.Errorf("the script was given %q, %v", got, err)
+	}
+}
