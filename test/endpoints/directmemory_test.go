@@ -79,7 +79,7 @@ func TestDirectPathMemory(t *testing.T) {
 // TestDirectPathScarce has a host with memory for one direct connection: a second one is
 // given up, and the first stays.
 func TestDirectPathScarce(t *testing.T) {
-	const memory = 10 << 20
+	const memory = 6 << 20
 	w := newWorld(t)
 	w.unit(directly, ruled(t, "default: {max-sessions: 16}"))
 	budget := messaging.NewBudget(memory)
