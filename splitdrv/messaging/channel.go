@@ -9,15 +9,16 @@ import (
 // their names say.
 type channel struct {
 	dataQP
-	tx *sender
-	rx *receiver
+	tx      *sender
+	rx      *receiver
+	control *control // which the channel polls, with Config.Poll
 }
 
 // newChannel makes data channel number, which has no pools yet.
-func newChannel(c *shared, number int, control *controlSends, pools *poolManager) (ch *channel, err error) {
+func newChannel(c *shared, number int, control *control, pools *poolManager) (ch *channel, err error) {
 	cfg := c.cfg.channel(number)
 	count, slotSize := c.cfg.slots(number)
-	ch = &channel{dataQP: dataQP{number: number, vector: c.handlers.vector(number),
+	ch = &channel{control: control, dataQP: dataQP{number: number, vector: c.handlers.vector(number),
 		latency: c.cfg.isLatency(number)}}
 
 	slots, err := newSendSlots(c, count, slotSize)
@@ -46,11 +47,11 @@ func newChannel(c *shared, number int, control *controlSends, pools *poolManager
 	if err != nil {
 		return nil, err
 	}
-	ch.tx, err = newSender(c, &ch.dataQP, slots, control, pools)
+	ch.tx, err = newSender(c, &ch.dataQP, slots, &control.controlSends, pools)
 	if err != nil {
 		return nil, err
 	}
-	if ch.rx, err = newReceiver(c, &ch.dataQP, ch.tx.w, control, pools); err != nil {
+	if ch.rx, err = newReceiver(c, &ch.dataQP, ch.tx.w, &control.controlSends, pools); err != nil {
 		return nil, err
 	}
 	ch.tx.receiver, ch.rx.sender = &ch.rx.queue, &ch.tx.queue

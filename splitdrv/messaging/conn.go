@@ -89,7 +89,7 @@ func (c *Conn) build() (err error) {
 
 // addChannel makes a data channel with its first pools, and posts its receives.
 func (c *Conn) addChannel(number int) error {
-	ch, err := newChannel(&c.shared, number, &c.control.controlSends, c.pools)
+	ch, err := newChannel(&c.shared, number, c.control, c.pools)
 	if err != nil {
 		return err
 	}
@@ -255,6 +255,7 @@ func (c *Conn) move() error {
 	if err := c.lendFirst(); err != nil {
 		return fmt.Errorf("lend the pools: %w", err)
 	}
+	c.control.polled.Store(c.cfg.Poll)
 	for _, ch := range c.channels {
 		if c.cfg.Poll {
 			c.work(ch.rx.w, ch.poll)

@@ -2,6 +2,7 @@ package messaging
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -25,6 +26,8 @@ type control struct {
 	recvMem  []byte
 	recvWR   [1]fabric.RecvWR
 	scratch  [protocol.MaxControlSize]byte // the handler's copy of the message in hand
+	polling  sync.Mutex                    // held in a step
+	polled   atomic.Bool                   // the data channels' workers do it, with Config.Poll
 	received atomic.Uint64
 	wanted   atomic.Uint64 // looks at the completion queue: see look
 	looked   atomic.Uint64 // the latest of them that there was
@@ -67,6 +70,9 @@ func newControl(c *shared, sends, receives int, handle func(msg []byte) error) (
 		return nil, err
 	}
 	k.init(qp, sendReg, sendMem, sends)
+	if c.cfg.Poll {
+		k.progress = k.poll
+	}
 	for i := range receives {
 		if err := k.postRecv(uint16(i)); err != nil {
 			return nil, err
@@ -90,43 +96,69 @@ func (k *control) postRecv(i uint16) error {
 func (k *control) run() error {
 	return k.idle.Run(func() (ended bool, err error) {
 		k.w.woke()
-		return k.w.untilIdle(&k.notification, &k.c.stopped, k.step)
+		if k.polled.Load() {
+			k.w.wake.Clear()
+			k.w.place()
+			// For who wants a look: they may all wait for room in their ports.
+			return k.c.stopped.Load(), k.poll()
+		}
+		return k.w.untilIdle(&k.notification, &k.c.stopped, k.turn)
 	})
 }
 
-// step handles one batch of completions and reports whether there were any.
-func (k *control) step() (bool, error) {
+// turn is a step of the handler's goroutine.
+func (k *control) turn() (bool, error) {
+	k.polling.Lock()
+	n, err := k.step()
+	k.polling.Unlock()
+	if n > 0 && err == nil {
+		k.w.spend(n)
+	}
+	return n > 0, err
+}
+
+// poll is a step of whoever polls the control channel, unless somebody else does so just
+// now.
+func (k *control) poll() error {
+	if !k.polling.TryLock() {
+		return nil
+	}
+	defer k.polling.Unlock()
+	_, err := k.step()
+	return err
+}
+
+// step handles one batch of completions and returns their number. The caller holds the
+// lock, and none that handling a message takes.
+func (k *control) step() (int, error) {
 	wanted := k.wanted.Load()
 	n, err := k.cq.Poll(k.comps[:])
 	if err != nil {
-		return false, fmt.Errorf("poll the control channel: %w", err)
+		return 0, fmt.Errorf("poll the control channel: %w", err)
 	}
 	k.w.took(n)
 	for i := range k.comps[:n] {
 		c := &k.comps[i]
 		kind, _, index, _ := protocol.WRID(c.ID).Unpack()
 		if err := c.Err(); err != nil {
-			return false, fmt.Errorf("%v on the control channel: %w", kind, err)
+			return 0, fmt.Errorf("%v on the control channel: %w", kind, err)
 		}
 		switch kind {
 		case protocol.WRControlSend:
 			k.release(index)
 		case protocol.WRControlRecv:
 			if err := k.receive(index, c); err != nil {
-				return false, err
+				return 0, err
 			}
 		default:
-			return false, fmt.Errorf("the control channel completed a %v", protocol.WRID(c.ID))
+			return 0, fmt.Errorf("the control channel completed a %v", protocol.WRID(c.ID))
 		}
 	}
 	if n < len(k.comps) && wanted != k.looked.Load() {
 		k.looked.Store(wanted)
 		raise(k.lookDone)
 	}
-	if n > 0 {
-		k.w.spend(n)
-	}
-	return n > 0, nil
+	return n, nil
 }
 
 // look has the handler look whether anything has come, and returns the number of

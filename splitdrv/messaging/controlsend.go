@@ -3,6 +3,7 @@ package messaging
 import (
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,7 @@ type controlSends struct {
 	wr         [1]fabric.SendWR // here, because one on the stack would be allocated
 	blocked    []*queue[rxEvent]
 	closed     bool
+	progress   func() error // polls for completions; nil if there is a handler for that
 
 	sent atomic.Uint64
 }
@@ -54,12 +56,25 @@ func (s *controlSends) send(build func(dst []byte) []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.free) == 0 && !s.closed {
-		s.room.Wait()
+		if s.progress == nil {
+			s.room.Wait()
+		} else if err := s.pollForRoom(); err != nil {
+			return err
+		}
 	}
 	if s.closed {
 		return net.ErrClosed
 	}
 	return s.post(build)
+}
+
+// pollForRoom has the caller, which may be the one who frees slots, poll for completions
+// meanwhile. It holds the lock before and after.
+func (s *controlSends) pollForRoom() error {
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	runtime.Gosched()
+	return s.progress()
 }
 
 // sendNow is send for who must not wait: it reports whether there was a slot.

@@ -32,6 +32,10 @@
 // sender, a receiver or the pool manager goes into a queue of theirs. All others may
 // wait for the handler to free a slot of the control send queue.
 //
+// With Config.Poll one worker for each data channel does what its sender, its receiver
+// and the control handler do otherwise (poll.go). One that lacks a slot of the control
+// send queue polls for it.
+//
 // References between files run one way: from the Conn over what handles control
 // messages, the sender and the receiver, to the pool manager, which knows their
 // queues, and to what they all have in common (shared.go).

@@ -1,18 +1,34 @@
 package messaging
 
-import "runtime"
+import (
+	"runtime"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+)
 
 const (
+	// controlLooks is how many looks at the data channel there are to one at the control
+	// channel.
+	controlLooks = 4
 	// idleLooks is after how many looks in vain a polling worker does what can
-	// wait, and idleYields after how many times that it lets others run, who may
-	// have to do something before there is anything to see.
-	idleLooks  = 16
-	idleYields = 16
+	// wait.
+	idleLooks = 16
+	// renewBatch is how many receives are posted again at a time, unless fewer elements
+	// are due to be returned.
+	renewBatch = 16
+	// A polling worker lets others run, who may have to do something before there is
+	// anything to see, after yieldLooks looks in vain, or else once in yieldAfter; it looks
+	// at the clock once in yieldLooks.
+	yieldAfter = time.Millisecond
+	yieldLooks = 256
 )
 
 // With Config.Poll a channel has one worker, which never sleeps. It is a second way of
 // driving the same stages, for the benchmarks alone: tools that poll are what they are
-// compared with.
+// compared with. The control channel is polled by whichever of these workers comes first,
+// so that no handler has to be woken, which would take a processor from one of them.
 
 // poll is the goroutine of such a channel.
 func (ch *channel) poll() error {
@@ -24,7 +40,9 @@ func (ch *channel) poll() error {
 // are kept.
 func (ch *channel) pollOn() error {
 	tx, rx := ch.tx, ch.rx
-	for idle := 0; !tx.c.stopped.Load(); idle++ {
+	yielded := time.Now()
+	used := 0 // receives that are not posted again yet
+	for looks, idle := 0, 0; !tx.c.stopped.Load(); looks, idle = looks+1, idle+1 {
 		n, err := rx.poll()
 		if err != nil {
 			return err
@@ -43,26 +61,33 @@ func (ch *channel) pollOn() error {
 		if tx.posted != posted {
 			idle = 0
 		}
-		if n > 0 {
-			if err := rx.renew(n); err != nil {
+		events := rx.queue.pending.Load()
+		if used += n; used > 0 && (used >= renewBatch || events || rx.renewsAtOnce(n) || rx.due()) {
+			if err := rx.renew(used); err != nil {
 				return err
 			}
-			rx.w.spend(n)
+			used = 0
 		}
-		if rx.queue.pending.Load() {
+		rx.w.spend(n)
+		if events {
 			if err := rx.readQueue(); err != nil {
 				return err
 			}
 			idle = 0
+		}
+		if looks%controlLooks == 0 {
+			if err := ch.control.poll(); err != nil {
+				return err
+			}
 		}
 		if idle%idleLooks == idleLooks-1 {
 			if err := ch.idleWork(); err != nil {
 				return err
 			}
 		}
-		if idle == idleLooks*idleYields {
-			idle = 0
+		if idle%yieldLooks == yieldLooks-1 || looks%yieldLooks == yieldLooks-1 && time.Since(yielded) >= yieldAfter {
 			runtime.Gosched()
+			yielded = time.Now()
 		}
 	}
 	return nil
@@ -76,4 +101,19 @@ func (ch *channel) idleWork() error {
 		return err
 	}
 	return ch.rx.giveBack()
+}
+
+// renewsAtOnce reports whether the receives of the n completions in hand have to be posted
+// again before anything else: those with memory, which differ, and those of messages
+// among writes, which are few.
+func (r *receiver) renewsAtOnce(n int) bool {
+	if r.c.cfg.Mode != protocol.ModeImm {
+		return n > 0
+	}
+	for i := range r.comps[:n] {
+		if r.comps[i].Op != fabric.OpRecvWriteImm {
+			return true
+		}
+	}
+	return false
 }

@@ -301,13 +301,16 @@ func (r *receiver) post(n int) error {
 // giveBack returns elements to the peer when a pool is due, or the peer waits
 // for them.
 func (r *receiver) giveBack() error {
-	for r.returns.Due(*r.local.Load()) {
+	for r.due() {
 		if sent, err := r.control.trySend(&r.queue, r.update); err != nil || !sent {
 			return err
 		}
 	}
 	return nil
 }
+
+// due reports whether elements are to be returned.
+func (r *receiver) due() bool { return r.returns.Due(*r.local.Load()) }
 
 // update builds the next update, if there is anything to return.
 func (r *receiver) update(dst []byte) []byte {

@@ -207,6 +207,9 @@ func (w *worker) spend(n int) bool {
 	w.used = 0
 	w.exhausted.Add(1)
 	w.place()
+	if w.role == RoleBoth {
+		return true // it polls, and gives way by the clock
+	}
 	if w.locked {
 		// To threads on the same processor. Gosched would have this thread sleep,
 		// and another one wake it.
