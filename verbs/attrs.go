@@ -163,6 +163,7 @@ type PortAttr struct {
 	ActiveMTU int // bytes
 	MaxMsg    int // bytes in one message
 	GIDs      int // length of the GID table
+	PKeys     int // length of the partition key table
 	LID       uint16
 	SMLID     uint16
 	Lanes     int     // 1, 2, 4, 8 or 12; 0 if unknown

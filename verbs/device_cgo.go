@@ -176,6 +176,7 @@ func (c *Context) Port(port int) (PortAttr, error) {
 		ActiveMTU: mtuBytes(uint32(a.active_mtu)),
 		MaxMsg:    int(a.max_msg_sz),
 		GIDs:      int(a.gid_tbl_len),
+		PKeys:     int(a.pkey_tbl_len),
 		LID:       uint16(a.lid),
 		SMLID:     uint16(a.sm_lid),
 	}
@@ -273,6 +274,48 @@ func (c *Context) ChooseGID() (GIDEntry, string, error) {
 		return GIDEntry{}, "", &OpError{Op: "choose GID", Device: c.name, Err: err}
 	}
 	return e, why, nil
+}
+
+// PKeys reads the partition key table of a port, from 1 on. Entries whose lower 15 bits
+// are 0 are invalid.
+//
+// Implements: int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
+func (c *Context) PKeys(port int) ([]uint16, error) {
+	p, err := c.Port(port)
+	if err != nil {
+		return nil, err
+	}
+	op := fmt.Sprintf("query partition keys of port %d", port)
+	if !c.family.enter() {
+		return nil, &OpError{Op: op, Device: c.name, Err: net.ErrClosed}
+	}
+	defer c.family.leave()
+	table := make([]uint16, p.PKeys)
+	for i := range table {
+		var key C.uint16_t
+		if no := syscall.Errno(C.snv_query_pkey(c.ctx, C.uint8_t(port), C.int(i), &key)); no != 0 {
+			return nil, opErr(c.name, op, no, "")
+		}
+		table[i] = uint16(key)
+	}
+	return table, nil
+}
+
+// ChoosePKey returns the index in the port's table of the partition key that the queue
+// pairs of the next domain will have.
+func (c *Context) ChoosePKey() (int, error) {
+	if c.cfg.pkey == 0 {
+		return 0, nil
+	}
+	table, err := c.PKeys(c.cfg.port)
+	if err != nil {
+		return 0, err
+	}
+	index, err := ChoosePKey(table, c.cfg.pkey)
+	if err != nil {
+		return 0, &OpError{Op: fmt.Sprintf("choose partition key of port %d", c.cfg.port), Device: c.name, Err: err}
+	}
+	return index, nil
 }
 
 // EventFD becomes readable when an asynchronous event is pending. It belongs

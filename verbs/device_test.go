@@ -98,6 +98,39 @@ func TestRDMADeviceFacts(t *testing.T) {
 	}
 }
 
+// TestRDMAPartitionKeys asks for the keys of the port's table and for one that is not
+// there, and connects queue pairs of a partition.
+func TestRDMAPartitionKeys(t *testing.T) {
+	c := openDevice(t, 0)
+	table := must(c.PKeys(1))(t)
+	t.Logf("%#04x", table)
+	for i, key := range table {
+		if key&0x7fff == 0 {
+			continue
+		}
+		d := must(verbs.Open(c.Name(), verbs.WithPKey(key)))(t)
+		if got, err := d.ChoosePKey(); err != nil || table[got] != key || got > i {
+			t.Errorf("key %#04x, at %d, is found at %d: %v", key, i, got, err)
+		}
+		check(t, d.Close())
+	}
+	missing := uint16(0x8001)
+	for slices.Contains(table, missing) {
+		missing++
+	}
+	d := must(verbs.Open(c.Name(), verbs.WithPKey(missing)))(t)
+	defer d.Close()
+	if _, err := d.ChoosePKey(); !errors.Is(err, verbs.ErrNoPKey) {
+		t.Errorf("key %#04x: %v", missing, err)
+	}
+	pd := must(d.NewDomain())(t)
+	cq := must(pd.NewCQ(4, 0))(t)
+	q, err := pd.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: cq, RecvCQ: cq, MaxSend: 1, MaxRecv: 1})
+	if !errors.Is(err, verbs.ErrNoPKey) {
+		t.Errorf("a queue pair in partition %#04x: %v, %v", missing, q, err)
+	}
+}
+
 func TestRDMADeviceCounters(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	const sent = 5

@@ -23,6 +23,7 @@ type PD struct {
 	placed  bool       // they are known: where its queue pairs are
 	port    PortAttr
 	gid     GIDEntry
+	pkey    int // index in the port's table of partition keys
 }
 
 var _ fabric.Domain = (*PD)(nil)
@@ -43,7 +44,11 @@ func (d *PD) place() (PortAttr, GIDEntry, error) {
 	if err != nil && port.LinkLayer != LinkInfiniBand {
 		return PortAttr{}, GIDEntry{}, err
 	}
-	d.port, d.gid, d.placed = port, gid, true
+	pkey, err := d.ctx.ChoosePKey()
+	if err != nil {
+		return PortAttr{}, GIDEntry{}, err
+	}
+	d.port, d.gid, d.pkey, d.placed = port, gid, pkey, true
 	return port, gid, nil
 }
 

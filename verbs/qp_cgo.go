@@ -227,7 +227,9 @@ func (q *QP) ToInit() error {
 	a := C.struct_snv_qp_attr{
 		port:   C.uint8_t(q.pd.ctx.cfg.port),
 		access: C.IBV_ACCESS_REMOTE_WRITE,
-	} // index 0 of the partition key table
+		// It was found before the queue pair was made.
+		pkey_index: C.uint16_t(q.pd.pkey),
+	}
 	if q.cfg.MaxDestRdAtomic > 0 {
 		a.access |= C.IBV_ACCESS_REMOTE_READ
 	}

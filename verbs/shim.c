@@ -69,6 +69,7 @@ int snv_query_port(struct ibv_context *ctx, uint8_t port, struct snv_port_attr *
 		.max_mtu = a.max_mtu,
 		.active_mtu = a.active_mtu,
 		.gid_tbl_len = a.gid_tbl_len,
+		.pkey_tbl_len = a.pkey_tbl_len,
 		.max_msg_sz = a.max_msg_sz,
 		.lid = a.lid,
 		.sm_lid = a.sm_lid,
@@ -103,6 +104,16 @@ int snv_query_gids(struct ibv_context *ctx, struct ibv_gid_entry *out, int max, 
 }
 
 /* The event is acknowledged here, so destroying its object never waits. */
+int snv_query_pkey(struct ibv_context *ctx, uint8_t port, int index, uint16_t *pkey)
+{
+	__be16 key;
+
+	if (ibv_query_pkey(ctx, port, index, &key))
+		return failed();
+	*pkey = ntohs(key);
+	return 0;
+}
+
 int snv_get_async(struct ibv_context *ctx, struct snv_event *out)
 {
 	struct ibv_async_event ev;

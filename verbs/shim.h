@@ -93,7 +93,7 @@ struct snv_posted {
 #define SNV_LOCAL_INV (-1)
 
 struct snv_port_attr {
-	uint32_t state, max_mtu, active_mtu, gid_tbl_len, max_msg_sz, lid, sm_lid;
+	uint32_t state, max_mtu, active_mtu, gid_tbl_len, pkey_tbl_len, max_msg_sz, lid, sm_lid;
 	uint32_t active_width, active_speed, phys_state, link_layer;
 };
 
@@ -122,6 +122,7 @@ int snv_nonblock(int fd);
 int snv_query_port(struct ibv_context *ctx, uint8_t port, struct snv_port_attr *out);
 int snv_query_moderation(struct ibv_context *ctx, uint16_t *count, uint16_t *period); /* largest; period in µs */
 int snv_query_gids(struct ibv_context *ctx, struct ibv_gid_entry *out, int max, int *n);
+int snv_query_pkey(struct ibv_context *ctx, uint8_t port, int index, uint16_t *pkey); /* in the host's order */
 int snv_get_async(struct ibv_context *ctx, struct snv_event *out);
 
 int snv_alloc_pd(struct ibv_context *ctx, struct ibv_pd **pd);

@@ -54,6 +54,12 @@ func (*Context) QueryGIDTable() ([]GIDEntry, error) { return nil, errNoCgo }
 // why.
 func (*Context) ChooseGID() (GIDEntry, string, error) { return GIDEntry{}, "", errNoCgo }
 
+// PKeys reads the partition key table of a port.
+func (*Context) PKeys(int) ([]uint16, error) { return nil, errNoCgo }
+
+// ChoosePKey returns the index of the partition key that queue pairs will have.
+func (*Context) ChoosePKey() (int, error) { return 0, errNoCgo }
+
 // EventFD becomes readable when an asynchronous event is pending.
 func (*Context) EventFD() int { return -1 }
 

@@ -98,7 +98,9 @@ func (b *benchConfig) run(cmd *cobra.Command) error {
 
 // open opens an RDMA device, and returns what its channels are made with.
 func (b *benchConfig) open(name string) (*verbs.Context, messaging.Config, error) {
-	dev, err := daemon.OpenDevice(name, b.gidIndex)
+	adapter := b.adapter
+	adapter.Device = name
+	dev, err := adapter.Open()
 	if err != nil {
 		return nil, messaging.Config{}, err
 	}

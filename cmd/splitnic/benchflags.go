@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/bench"
 	"github.com/splitnic/splitnic/protocol"
@@ -20,7 +21,7 @@ type benchConfig struct {
 	kind bench.Kind
 
 	device, peerDevice, listen, addr string
-	gidIndex                         int
+	adapter                          daemon.Adapter // without its device
 	strictOrdering                   bool
 	forever                          bool
 	secret, secretFile               string
@@ -53,7 +54,8 @@ var benchDefaults = map[bench.Kind]struct {
 
 // listenFlags are those that the end with --listen has: the rest is for the
 // other end.
-var listenFlags = []string{"device", "gid-index", "listen", "serve-forever", "secret", "secret-file", "mode"}
+var listenFlags = []string{"device", "ib-port", "gid-index", "pkey", "listen", "serve-forever", "secret", "secret-file",
+	"mode"}
 
 func (f *benchFlags) add(flags *pflag.FlagSet) {
 	f.spec.Kind = f.kind
@@ -68,8 +70,7 @@ func (f *benchFlags) add(flags *pflag.FlagSet) {
 			"RDMA device (default: the one with the address of --listen, or the only one)")
 		g.StringVar(&f.peerDevice, "peer-device", "",
 			"RDMA device of the receiving end, if both are in this process (default: the same)")
-		g.IntVarP(&f.gidIndex, "gid-index", "x", -1,
-			"entry of the device's GID table (default: chosen as splitnic doctor explains)")
+		addPort(g, &f.adapter, "i", "x")
 	})
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
 		f.addSpec(g, def.size, def.iters)

@@ -38,8 +38,7 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 	flags.StringVar(&c.ConfigFile, "config", "", "YAML file with these flags as keys; flags on the command line win")
 	inGroup(flags, deviceFlags, func(f *pflag.FlagSet) {
 		f.StringVar(&c.Device, "device", "", "RDMA device, such as mlx5_0 or rxe0 (default: the only one)")
-		f.IntVar(&c.GIDIndex, "gid-index", -1,
-			"entry of the device's GID table (default: chosen as splitnic doctor explains)")
+		addPort(f, &c.Adapter, "", "")
 		f.Uint8Var(&m.TrafficClass, "traffic-class", 0,
 			"traffic class of all packets on the fabric, DSCP in its upper six bits, such as 0x68")
 		f.Uint8Var(&m.ServiceLevel, "service-level", 0, "InfiniBand service level of all packets on the fabric, 0 to 15")
@@ -102,6 +101,16 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 	})
 }
 
+// addPort adds the flags that say where on the RDMA device queue pairs are. The
+// shorthands are perftest's, or empty.
+func addPort(f *pflag.FlagSet, a *daemon.Adapter, port, gid string) {
+	f.IntVarP(&a.Port, "ib-port", port, 1, "port of the RDMA device")
+	f.IntVarP(&a.GIDIndex, "gid-index", gid, -1,
+		"entry of the device's GID table (default: chosen as splitnic doctor explains)")
+	f.Uint16Var(&a.PKey, "pkey", 0,
+		"partition key of the queue pairs, by value, such as 0x8001 (default: the first of the port's table)")
+}
+
 // addKeys adds the flags about keys of both endpoints.
 func addKeys(flags *pflag.FlagSet, k *daemon.Keys) {
 	inGroup(flags, securityFlags, func(f *pflag.FlagSet) {
@@ -133,7 +142,7 @@ func (d *daemonFlags) complete(c *daemon.Common) error {
 	var err error
 	m.Protection, err = parseProtection(d.protection)
 	return errors.Join(err, d.logging(c), timing(c), pools(m), d.handlers(&c.Handlers), d.latencyQueue(c), c.Keys.Check(),
-		between("--service-level", int(m.ServiceLevel), 0, 15, ""),
+		between("--ib-port", c.Port, 1, 255, ""), between("--service-level", int(m.ServiceLevel), 0, 15, ""),
 		between("--latency-service-level", int(m.LatencyServiceLevel), 0, 15, ""))
 }
 

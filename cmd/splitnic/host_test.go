@@ -61,7 +61,7 @@ func checkFlags[T any](t *testing.T, parse func(args ...string) (T, error), base
 // commonDefaults is the configuration that both endpoints have without flags.
 func commonDefaults() daemon.Common {
 	return daemon.Common{
-		Version: version, GIDIndex: -1, Keys: daemon.Keys{Key: defaultKey},
+		Version: version, Adapter: daemon.Adapter{Port: 1, GIDIndex: -1}, Keys: daemon.Keys{Key: defaultKey},
 		Handlers: daemon.Handlers{Budget: messaging.DefaultBudget, IRQ: daemon.IRQOff}, HandshakeTimeout: 10 * time.Second,
 		Messaging: messaging.Config{
 			KeepAlive: 250 * time.Millisecond, PeerTimeout: time.Second, PoolIdle: 10 * time.Second,
@@ -123,6 +123,9 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 		{"--traffic-class 0x68 --service-level 3",
 			m(func(m *messaging.Config) { m.TrafficClass, m.ServiceLevel = 0x68, 3 }), ""},
 		{"--traffic-class 256", nil, "--traffic-class"},
+		{"--ib-port 2 --gid-index 3 --pkey 0x8001",
+			func(c *T) { of(c).Adapter = daemon.Adapter{Port: 2, GIDIndex: 3, PKey: 0x8001} }, ""},
+		{"--ib-port 0", nil, "--ib-port 0: must be 1 to 255"},
 		{"--service-level 16", nil, "--service-level 16: must be 0 to 15"},
 		{"--cq-moderation 16", nil, "--cq-moderation"},
 		{"--cq-moderation many,50us", nil, "--cq-moderation"},

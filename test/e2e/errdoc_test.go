@@ -221,6 +221,8 @@ func TestRDMAErrdoc(t *testing.T) {
 		{"socket's path", host("--status-socket", long), exitFailure, nil},
 		{"socket below a file", host("--status-socket", filepath.Join(k.host, "sock")), exitFailure, nil},
 		{"index without a GID", host("--gid-index", "200"), exitMissing, nil},
+		{"no such partition", host("--pkey", "0x8001"), exitMissing, nil},
+		{"no such port", iounit("--ib-port", "2"), exitMissing, nil},
 		{"index beyond the table", iounit("--gid-index", "70000"), exitMissing, nil},
 		{"host's name", host("--host-name", "a b"), exitUsage, nil},
 		{"unlawful name", host("--name", "a/b"), exitFailure, nil},

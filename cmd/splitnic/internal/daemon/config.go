@@ -29,9 +29,8 @@ type Common struct {
 	// that have changed meanwhile.
 	Reread func() (s Sources, late []string, err error)
 
-	Device   string // the RDMA device, empty for the only one
-	GIDIndex int    // -1 for the default
-	NetNS    string // of the netdevice or network card
+	Adapter
+	NetNS string // of the netdevice or network card
 
 	Queues           int // 0 for the default
 	Handlers         Handlers

@@ -51,7 +51,7 @@ func (c *Common) security() (*session.Security, error) {
 // open opens the RDMA device, and completes the configuration by its name and by
 // the queue-pair timeout that it needs by default.
 func (c *Common) open() (*verbs.Context, error) {
-	device, err := OpenDevice(c.Device, c.GIDIndex)
+	device, err := c.Adapter.Open()
 	if err == nil {
 		c.Device = device.Name()
 		c.Messaging.Timing.Timeout = QPTimeout(device, c.Messaging.Timing.Timeout)

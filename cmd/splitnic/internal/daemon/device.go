@@ -14,8 +14,16 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// OpenDevice opens an RDMA device, whose name may be empty if there is only one.
-func OpenDevice(name string, gidIndex int) (*verbs.Context, error) {
+// Adapter is what the queue pairs are made on.
+type Adapter struct {
+	Device   string // may be empty if there is only one
+	Port     int    // of the device, from 1 on; 0 for the first
+	GIDIndex int    // -1 for the default
+	PKey     uint16 // 0 for the first of the port's table
+}
+
+// Open opens the RDMA device.
+func (a *Adapter) Open() (*verbs.Context, error) {
 	devices, err := verbs.Devices()
 	if err != nil {
 		return nil, exit.With(exit.Missing, err)
@@ -24,20 +32,29 @@ func OpenDevice(name string, gidIndex int) (*verbs.Context, error) {
 	for i, dev := range devices {
 		names[i] = dev.Name
 	}
-	if name, err = ChooseDevice(name, names); err != nil {
+	name, err := ChooseDevice(a.Device, names)
+	if err != nil {
 		return nil, err
 	}
-	var options []verbs.Option
-	if gidIndex >= 0 {
-		options = append(options, verbs.WithGIDIndex(gidIndex))
+	options := []verbs.Option{verbs.WithPort(max(a.Port, 1)), verbs.WithPKey(a.PKey)}
+	if a.GIDIndex >= 0 {
+		options = append(options, verbs.WithGIDIndex(a.GIDIndex))
 	}
 	dev, err := verbs.Open(name, options...)
-	if err != nil || gidIndex < 0 {
-		return dev, err
+	if err != nil {
+		if errors.Is(err, unix.EINVAL) {
+			err = exit.With(exit.Missing, fmt.Errorf("--ib-port %d: %w", a.Port, err))
+		}
+		return nil, err
 	}
 	// No session would ever come about.
-	if _, _, err := dev.ChooseGID(); err != nil {
-		return nil, exit.With(exit.Missing, errors.Join(fmt.Errorf("--gid-index %d: %w", gidIndex, err), dev.Close()))
+	if a.GIDIndex >= 0 {
+		if _, _, err := dev.ChooseGID(); err != nil {
+			return nil, exit.With(exit.Missing, errors.Join(fmt.Errorf("--gid-index %d: %w", a.GIDIndex, err), dev.Close()))
+		}
+	}
+	if _, err := dev.ChoosePKey(); err != nil {
+		return nil, exit.With(exit.Missing, errors.Join(fmt.Errorf("--pkey %#04x: %w", a.PKey, err), dev.Close()))
 	}
 	return dev, nil
 }
