@@ -149,6 +149,8 @@ install: build ## install binary, units for systemd, man pages and completions b
 		sed 's|@BINDIR@|$(PREFIX)/bin|' deploy/systemd/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && \
 		chmod 0644 $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; \
 	done
+	install -D -m 0644 deploy/prometheus/alerts.yaml $(DESTDIR)$(PREFIX)/share/splitnic/prometheus/alerts.yaml
+	install -D -m 0644 deploy/grafana/splitnic.json $(DESTDIR)$(PREFIX)/share/splitnic/grafana/splitnic.json
 	umask 022 && $(generator) man $(DESTDIR)$(PREFIX)/share/man/man8
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d

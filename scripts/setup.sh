@@ -39,6 +39,10 @@ bench=(
 	qemu-system-x86 busybox cpio kmod xz-utils zstd
 )
 
+# Programs that tests run and nobody is to install for them, because that would start
+# services on this machine.
+unpacked=(prometheus)
+
 # The harness alone, for other projects. They are there only when they are asked for,
 # as the next ones are.
 softroce=(
@@ -92,7 +96,17 @@ for g in "${groups[@]}"; do
 	fi
 done
 
-if [ ${#missing[@]} = 0 ]; then exit 0; fi
+# unpack_programs is the end of a set-up. Tests are skipped that do not find a program.
+unpack_programs() {
+	case " ${groups[*]} " in
+	*" test "*) "$(dirname "${BASH_SOURCE[0]}")/unpack" "${unpacked[@]}" || say "setup: going on without ${unpacked[*]}" ;;
+	esac
+}
+
+if [ ${#missing[@]} = 0 ]; then
+	[ -n "$check" ] || unpack_programs
+	exit 0
+fi
 if [ -n "$check" ]; then
 	say "setup: missing: ${missing[*]}"
 	exit 1
@@ -118,4 +132,5 @@ if ! install_missing; then
 		die "apt-get cannot install ${missing[*]}: see its last lines above; is there a network, and are the package sources enabled?"
 	fi
 fi
+unpack_programs
 say "setup: done"

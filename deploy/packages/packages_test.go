@@ -150,6 +150,7 @@ func contents(t *testing.T, root, deb, rpm string) {
 		"/usr/bin/splitnic", "/usr/lib/modules-load.d/splitnic.conf", "/usr/lib/systemd/system/splitnic-host@.service",
 		"/usr/lib/systemd/system/splitnic-iounit.service", "/usr/share/bash-completion/completions/splitnic",
 		"/usr/share/doc/splitnic/changelog.gz", "/usr/share/fish/vendor_completions.d/splitnic.fish",
+		"/usr/share/splitnic/grafana/splitnic.json", "/usr/share/splitnic/prometheus/alerts.yaml",
 	}, configuration...)
 	pages := t.TempDir()
 	output(t, filepath.Join(root, "usr/bin/splitnic"), "man", pages)

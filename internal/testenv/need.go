@@ -10,6 +10,7 @@ package testenv
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -109,4 +110,24 @@ func Eventually(t testing.TB, cond func() bool, format string, args ...any) {
 			t.Fatalf("not after %v: "+format, append([]any{eventuallyTime}, args...)...)
 		}
 	}
+}
+
+// Program returns the path of a program of a package that is unpacked below build/debian of
+// the checkout (scripts/unpack), and not installed.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			break
+		}
+	}
+	path := filepath.Join(dir, "build/debian", name)
+	if _, err := os.Stat(path); err != nil {
+		Missing(t, "tools", "%s is not unpacked (scripts/setup.sh test): %v", name, err)
+	}
+	return path
 }

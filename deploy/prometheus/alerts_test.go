@@ -1,0 +1,81 @@
+// Package prometheus has the alerts for Prometheus. Their tests are those of `promtool test
+// rules`, and what these cannot see.
+package prometheus
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestAlertRules runs alerts_test.yaml.
+func TestAlertRules(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), testenv.Program(t, "usr/bin/promtool"), "test", "rules",
+		"alerts_test.yaml").CombinedOutput()
+	if err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// heading matches a heading of Markdown.
+var heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+
+// TestAlertsSayWhatToDo wants of each alert that it is tested, says what to do, and names a
+// section of the page about trouble that is there.
+func TestAlertsSayWhatToDo(t *testing.T) {
+	const page = "https://github.com/splitnic/splitnic/blob/main/docs/troubleshooting.md#"
+	anchors := map[string]bool{}
+	for _, h := range heading.FindAllStringSubmatch(read(t, "../../docs/troubleshooting.md"), -1) {
+		word := strings.NewReplacer(" ", "-", "/", "", "`", "", "'", "").Replace(strings.ToLower(h[1]))
+		anchors[word] = true
+	}
+	var file struct {
+		Groups []struct {
+			Rules []struct {
+				Alert       string            `yaml:"alert"`
+				Labels      map[string]string `yaml:"labels"`
+				Annotations map[string]string `yaml:"annotations"`
+			} `yaml:"rules"`
+		} `yaml:"groups"`
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "alerts.yaml")), &file); err != nil {
+		t.Fatal(err)
+	}
+	tests := read(t, "alerts_test.yaml")
+	n := 0
+	for _, g := range file.Groups {
+		for _, r := range g.Rules {
+			n++
+			if !strings.Contains(tests, `alertname="`+r.Alert+`"`) {
+				t.Errorf("no test has %s fire", r.Alert)
+			}
+			if s := r.Labels["severity"]; s != "critical" && s != "warning" {
+				t.Errorf("%s has the severity %q", r.Alert, s)
+			}
+			if len(r.Annotations["summary"]) == 0 || len(r.Annotations["description"]) < 40 {
+				t.Errorf("%s does not say what to do: %q", r.Alert, r.Annotations)
+			}
+			if anchor, ok := strings.CutPrefix(r.Annotations["runbook_url"], page); !ok || !anchors[anchor] {
+				t.Errorf("%s is explained at %q, which is not there", r.Alert, r.Annotations["runbook_url"])
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("there are no alerts")
+	}
+}
