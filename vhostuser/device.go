@@ -146,7 +146,7 @@ func (d *Device) run(ctx context.Context, next func(context.Context) (*net.UnixC
 		} else {
 			d.note(func(s *Status) { s.LastError = err.Error() })
 			if err.Error() != last { // once: it may last
-				d.log.Log(d.cfg.Log, slog.LevelWarn, "no vhost-user front end", "socket", d.cfg.Address.Path, "reason", err)
+				d.log.Log(d.cfg.Log, slog.LevelWarn, "no vhost-user front end", "socket", d.cfg.Address.Path, "error", err)
 			}
 			last = err.Error()
 		}

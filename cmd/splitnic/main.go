@@ -15,6 +15,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/journal"
 )
 
 // version is set by the linker.
@@ -27,7 +28,7 @@ func main() {
 	if err != nil {
 		// One line for each error, however many were joined.
 		for line := range strings.SplitSeq(err.Error(), "\n") {
-			fmt.Fprintln(os.Stderr, "splitnic:", line)
+			journal.Error("splitnic: " + line)
 		}
 	}
 	os.Exit(exit.Status(err))

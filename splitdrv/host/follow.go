@@ -34,7 +34,7 @@ func (d *netdev) follow(ctx context.Context) {
 func (d *netdev) followOnce(ctx context.Context) bool {
 	conn, r, again, err := d.nextRequest()
 	if err != nil {
-		d.cfg.Log.Warn("the netdevice cannot be followed", "reason", err)
+		d.cfg.Log.Warn("the netdevice cannot be followed", "error", err)
 		return false
 	}
 	if r == nil {
@@ -51,7 +51,7 @@ func (d *netdev) followOnce(ctx context.Context) bool {
 		return false // the session has ended
 	}
 	if err := d.enterReply(conn, r, status, data); err != nil {
-		d.cfg.Log.Warn("the netdevice cannot be set back", "what", r.Type, "reason", err)
+		d.cfg.Log.Warn("the netdevice cannot be set back", "what", r.Type, "error", err)
 		return false
 	}
 	return true
@@ -136,7 +136,7 @@ func (d *netdev) watch(ctx context.Context) error {
 		if why := err.Error(); why != failing {
 			level, failing = slog.LevelWarn, why // once: it may last
 		}
-		d.cfg.Log.Log(ctx, level, "the netdevice's settings are not followed", "reason", err)
+		d.cfg.Log.Log(ctx, level, "the netdevice's settings are not followed", "error", err)
 		select {
 		case <-time.After(watchRetry):
 		case <-ctx.Done():
@@ -168,7 +168,7 @@ func (d *netdev) solicit(ctx context.Context) {
 		}
 		cancel()
 		if err != nil {
-			d.cfg.Log.Debug("the netdevice's neighbours are not asked for at once", "reason", err)
+			d.cfg.Log.Debug("the netdevice's neighbours are not asked for at once", "error", err)
 		}
 	}
 }

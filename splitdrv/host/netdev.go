@@ -156,12 +156,12 @@ func (d *netdev) giveUpMAC(err error) (again bool) {
 	defer d.unlock()
 	failed := d.decide(func(state *tap.State) (c mirror.Changes) {
 		if again, c = d.mirror.GiveUpMAC(state, err.Error(), time.Now()); again && c.Rejected == nil {
-			d.cfg.Log.Warn("the netdevice cannot keep its MAC address", "mac", d.mirror.Agreement().MAC, "reason", err)
+			d.cfg.Log.Warn("the netdevice cannot keep its MAC address", "mac", d.mirror.Agreement().MAC, "error", err)
 		}
 		return c
 	})
 	if failed != nil {
-		d.cfg.Log.Warn("the netdevice cannot be set back", "what", protocol.CfgMAC, "reason", failed)
+		d.cfg.Log.Warn("the netdevice cannot be set back", "what", protocol.CfgMAC, "error", failed)
 	}
 	return again
 }
@@ -226,7 +226,7 @@ func (d *netdev) setLink(l session.Link) error {
 		d.speed = &l.SpeedMbps
 		if err := d.SetSpeed(int(l.SpeedMbps)); err != nil {
 			d.speed = nil
-			d.cfg.Log.Debug("the netdevice does not show the link's speed", "reason", err)
+			d.cfg.Log.Debug("the netdevice does not show the link's speed", "error", err)
 		}
 	}
 	return d.setCarrier(l.Up)
@@ -289,7 +289,7 @@ func (d *netdev) steer(w *session.Welcome) error {
 	rule := steer.Rule{Classes: *d.cfg.Latency, Queues: w.Queues, Limit: messaging.LatencyLimit(d.cfg.MaxMTU)}
 	err := steerer.Steer(&rule)
 	if errors.Is(err, steer.ErrUnavailable) {
-		d.cfg.Log.Warn("no latency queue from now on", "reason", err)
+		d.cfg.Log.Warn("no latency queue from now on", "error", err)
 		is.noLatency, s.Reason = err, err.Error()
 	}
 	s.On, s.Limit = err == nil, rule.Limit

@@ -141,7 +141,7 @@ func (r *race) failed(unit int, err error) {
 	if isPermanent(err) {
 		r.permanent = append(r.permanent, err)
 	}
-	r.cfg.Log.Log(r.dctx, r.sessions.level(unit, err), "no session", "iounit", r.cfg.IOUnits[unit], "reason", err)
+	r.cfg.Log.Log(r.dctx, r.sessions.level(unit, err), "no session", "iounit", r.cfg.IOUnits[unit], "error", err)
 }
 
 // dismiss closes the connections that are not needed.

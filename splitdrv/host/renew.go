@@ -68,7 +68,7 @@ func (h *Host) keepRenewed(ctx context.Context, a *attachment) {
 			if first {
 				level = slog.LevelWarn
 			}
-			h.cfg.Log.Log(ctx, level, "session not renewed", "iounit", a.addr, "reason", err, "until", before.Expires)
+			h.cfg.Log.Log(ctx, level, "session not renewed", "iounit", a.addr, "error", err, "until", before.Expires)
 		case !tried:
 			h.sessions.renamed(a)
 			h.cfg.Log.Info("session renewed", "iounit", a.addr, "key", a.client.Peer(), "until", after.Expires)

@@ -76,7 +76,7 @@ func (h *Host) serve(ctx context.Context, a *attachment) *ending {
 			return e
 		}
 		h.sessions.tried(a.unit, e.err)
-		h.cfg.Log.Warn("session ended", "iounit", a.addr, "reason", e.err, "lasted", e.lasted.Round(time.Millisecond))
+		h.cfg.Log.Warn("session ended", "iounit", a.addr, "error", e.err, "lasted", e.lasted.Round(time.Millisecond))
 		h.sessions.failover(a, e.reason, e.request, detected, left)
 		if e.spare == nil || !h.raise(ctx, e.spare) {
 			return e
@@ -88,7 +88,7 @@ func (h *Host) serve(ctx context.Context, a *attachment) *ending {
 // flush has all pools of a session go, both sides', which this host ends.
 func (h *Host) flush(a *attachment) {
 	if err := a.conn.Flush(); err != nil {
-		h.cfg.Log.Debug("pools end with their session", "iounit", a.addr, "reason", err)
+		h.cfg.Log.Debug("pools end with their session", "iounit", a.addr, "error", err)
 	}
 }
 
@@ -182,7 +182,7 @@ func (h *Host) raise(ctx context.Context, b *attachment) bool {
 	defer cancel()
 	err := h.setPort(ctx, b)
 	if err != nil {
-		h.cfg.Log.Warn("the session on standby cannot be used", "iounit", b.addr, "reason", err)
+		h.cfg.Log.Warn("the session on standby cannot be used", "iounit", b.addr, "error", err)
 		h.retired.end(b, session.CodeFailed, "it cannot be used")
 	}
 	return err == nil

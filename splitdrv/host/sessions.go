@@ -83,7 +83,7 @@ func (s *sessions) use(a *attachment) {
 	defer s.mu.Unlock()
 	if s.handling.changes != a.change {
 		if err := a.conn.SetHandling(s.handling.Handling); err != nil {
-			s.cfg.Log.Warn("completion-queue handlers", "reason", err)
+			s.cfg.Log.Warn("completion-queue handlers", "error", err)
 		}
 	}
 	s.current = current{

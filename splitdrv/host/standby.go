@@ -188,7 +188,7 @@ func (m *standbyManager) do(a uplink.Action) []uplink.Action {
 		if m.standby.unhold(b, nil) {
 			err := m.switching.submit(m.ctx, newSwitchRequest(b.unit, b, uplink.ReasonFailBack))
 			if err != nil && m.ctx.Err() == nil {
-				m.standby.cfg.Log.Warn("not gone back to the preferred I/O unit", "iounit", b.addr, "reason", err)
+				m.standby.cfg.Log.Warn("not gone back to the preferred I/O unit", "iounit", b.addr, "error", err)
 			}
 		}
 		return m.Ended(time.Now())
@@ -225,7 +225,7 @@ func (m *standbyManager) enter(r prepared) []uplink.Action {
 		if cfg.Standby {
 			level = m.standby.sessions.level(r.unit, r.err)
 		}
-		cfg.Log.Log(m.ctx, level, "no session on standby", "iounit", cfg.IOUnits[r.unit], "reason", r.err)
+		cfg.Log.Log(m.ctx, level, "no session on standby", "iounit", cfg.IOUnits[r.unit], "error", r.err)
 	}
 	return m.PrepareFailed(time.Now(), r.unit, r.err)
 }

@@ -116,7 +116,7 @@ func (a *announcer) send(mac protocol.MAC, vlan uint16) {
 		return
 	}
 	if err := a.port.Announce(announcement(mac, vlan)); err != nil {
-		a.lines.Log(a.host.log, slog.LevelDebug, "host not announced", "mac", mac, "vlan", vlan, "reason", err)
+		a.lines.Log(a.host.log, slog.LevelDebug, "host not announced", "mac", mac, "vlan", vlan, "error", err)
 		return
 	}
 	a.frames.Add(1)

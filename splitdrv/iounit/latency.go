@@ -32,7 +32,7 @@ func (c *Config) openLAN(h *host, mac protocol.MAC) (lan.Interface, int, error) 
 			if err == nil || !errors.Is(err, steer.ErrUnavailable) {
 				return port, max(queues, 2), err
 			}
-			h.log.Warn("the host gets no latency queue", "reason", err)
+			h.log.Warn("the host gets no latency queue", "error", err)
 			h.latency.Reason = err.Error()
 		}
 	}

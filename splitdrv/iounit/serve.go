@@ -273,7 +273,7 @@ func (u *Unit) wait(ctx context.Context, h *host, s *services, reported lan.Link
 			reported = now
 		})
 		if err != nil {
-			h.log.Warn("the network card is no longer watched", "reason", err)
+			h.log.Warn("the network card is no longer watched", "error", err)
 			h.cancel(err)
 		}
 	})
@@ -322,6 +322,6 @@ func (u *Unit) wait(ctx context.Context, h *host, s *services, reported lan.Link
 // which begins after the bye.
 func flush(h *host, conn *messaging.Conn) {
 	if err := conn.Flush(); err != nil {
-		h.log.Debug("pools end with their session", "reason", err)
+		h.log.Debug("pools end with their session", "error", err)
 	}
 }

@@ -146,7 +146,7 @@ func (s *services) answer(t protocol.CfgType, data []byte) (protocol.CfgStatus, 
 	}
 	if text := err.Error(); text != s.complain { // once, however often it is tried
 		s.complain = text
-		s.lines.Log(s.host.log, slog.LevelWarn, "host's request refused", "about", t, "reason", err)
+		s.lines.Log(s.host.log, slog.LevelWarn, "host's request refused", "about", t, "error", err)
 	}
 	return statusOf(err), nil
 }
@@ -277,7 +277,7 @@ func (s *services) useMTU(mtu int) {
 func (s *services) tell(ctx context.Context, before, now lan.LinkState) {
 	request := func(t protocol.CfgType, data []byte) {
 		if _, err := s.conn.Request(ctx, t, data); err != nil {
-			s.host.log.Warn("the host did not follow the network card", "what", t, "reason", err)
+			s.host.log.Warn("the host did not follow the network card", "what", t, "error", err)
 		}
 	}
 	if now.MTU != before.MTU && now.MTU > 0 {

@@ -71,7 +71,7 @@ func New(cfg Config) (*Unit, error) {
 func (u *Unit) Rejected(remote net.Addr, err error) {
 	u.turnedAway(session.Reason(err))
 	u.lines.Once(connectionRefused(remote, err), u.cfg.Log, slog.LevelWarn, "connection refused",
-		"from", remote, "reason", err)
+		"from", remote, "error", err)
 }
 
 // leastBurst is how many sessions a key may open at once, however few it may
@@ -98,7 +98,7 @@ func (u *Unit) paced(h *host, t protocol.CfgType, data []byte) time.Duration {
 
 // over counts and logs why a session ended, or never came about.
 func (u *Unit) over(a *attachment, err error) {
-	args := []any{"session", a.s.SessionID(), "reason", err, "lasted", time.Since(a.since).Round(time.Millisecond)}
+	args := []any{"session", a.s.SessionID(), "error", err, "lasted", time.Since(a.since).Round(time.Millisecond)}
 	if a.established {
 		u.violation(err)
 		u.count(u.ended, ending(err))
@@ -127,9 +127,9 @@ func (u *Unit) refuseForNow(a *attachment, err error) {
 
 func (u *Unit) refuse(a *attachment, code session.Code, err error) {
 	u.turnedAway(string(code))
-	u.lines.Once(hostRefused(a.key, string(code), err), a.log, slog.LevelWarn, "host refused", "code", code, "reason", err)
+	u.lines.Once(hostRefused(a.key, string(code), err), a.log, slog.LevelWarn, "host refused", "code", code, "error", err)
 	if err := a.s.Refuse(code, err.Error()); err != nil {
-		a.log.Debug("refusal not delivered", "reason", err)
+		a.log.Debug("refusal not delivered", "error", err)
 	}
 }
 

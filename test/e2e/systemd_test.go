@@ -355,11 +355,15 @@ func TestRDMASystemdDevices(t *testing.T) {
 		s.unit.edit("[Service]\n" + none + "DeviceAllow=char-infiniband* rw\n")
 		s.unit.do("start")
 		s.host.do("start")
-		_, reason, _ := strings.Cut(s.unit.last(`msg="host refused"`), " reason=")
+		_, reason, _ := strings.Cut(s.unit.last(`msg="host refused"`), " error=")
 		reason, err := strconv.Unquote(reason)
 		if err != nil {
 			t.Fatal(err)
 		}
 		testenv.Explained(t, reason)
+		warnings := s.run("journalctl", "--no-pager", "--output=cat", "--unit="+s.unit.unit, "--priority=warning..warning")
+		if !strings.Contains(warnings, `msg="host refused"`) || strings.Contains(warnings, "level=INFO") {
+			t.Errorf("the journal's warnings:\n%s", warnings)
+		}
 	})
 }

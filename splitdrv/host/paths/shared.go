@@ -70,6 +70,6 @@ func (s *shared) arrived(frame []byte, queue int) {
 // warn logs what the kernel refuses, once: nothing is lost by it but speed.
 func (s *shared) warn(what string, queue int, err error) {
 	if !s.failing.Swap(true) && !errors.Is(err, os.ErrClosed) {
-		s.log.Warn("direct paths are slower", "to", what, "queue", queue, "reason", err)
+		s.log.Warn("direct paths are slower", "to", what, "queue", queue, "error", err)
 	}
 }

@@ -175,6 +175,6 @@ func (s *Split) forget(p *route) {
 func (s *Split) tidy(p *route) {
 	p.reader.ring.close()
 	if err := p.reader.close(); err != nil {
-		s.log.Debug("close a direct path", "reason", err)
+		s.log.Debug("close a direct path", "error", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/journal"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/scrape"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -21,11 +22,7 @@ import (
 
 // logger is loud about a mode without keys.
 func (c *Common) logger() *slog.Logger {
-	options := &slog.HandlerOptions{Level: c.LogLevel}
-	log := slog.New(slog.NewTextHandler(os.Stderr, options))
-	if c.LogJSON {
-		log = slog.New(slog.NewJSONHandler(os.Stderr, options))
-	}
+	log := slog.New(journal.New(c.LogLevel, c.LogJSON))
 	if c.Keys.Insecure {
 		log.Warn("INSECURE: nobody is authenticated; whoever reaches this machine can take part. " +
 			"Make keys with `splitnic keygen` and use --trust")

@@ -28,7 +28,7 @@ func (c *Host) openTAP(name string, queues int, store *fdStore, log *slog.Logger
 	if len(left) > 0 {
 		var err error
 		if d, err = adopt(cfg, left); err != nil {
-			log.Warn("the last process's netdevice is of no use; a new one is made", "name", name, "reason", err)
+			log.Warn("the last process's netdevice is of no use; a new one is made", "name", name, "error", err)
 		}
 	}
 	kept := 0
@@ -71,7 +71,7 @@ func keep(store *fdStore, name string, d *tap.Device, first int, log *slog.Logge
 	}
 	for i := first; i < len(d.Queues()); i++ {
 		if err := store.putQueue(name, i, d.Queues()[i].FD()); err != nil {
-			log.Warn("the netdevice ends with this process", "reason", err)
+			log.Warn("the netdevice ends with this process", "error", err)
 			return
 		}
 	}

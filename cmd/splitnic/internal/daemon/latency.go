@@ -15,7 +15,7 @@ func probe(c *steer.Classes, log *slog.Logger) error {
 	}
 	err := CanSteer(*c)
 	if err != nil {
-		log.Warn("no latency queue", "reason", err)
+		log.Warn("no latency queue", "error", err)
 	}
 	return err
 }

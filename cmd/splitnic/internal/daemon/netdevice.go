@@ -54,7 +54,7 @@ func (n *netdevice) remember(a mirror.Agreement, log *slog.Logger) {
 		return
 	}
 	if err := n.tap.SetMemory(memory(a)); err != nil {
-		log.Warn("the next process will not know what was set by hand", "reason", err)
+		log.Warn("the next process will not know what was set by hand", "error", err)
 	}
 }
 

@@ -1,0 +1,116 @@
+// Package journal logs to standard error, for people or, where that is the journal of
+// systemd, with priorities that `journalctl --priority` knows.
+package journal
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/coreos/go-systemd/v22/journal"
+)
+
+// Stderr reports whether standard error is the journal (JOURNAL_STREAM of systemd.exec(5)).
+func Stderr() bool {
+	is, err := journal.StderrIsJournalStream()
+	return is && err == nil // without a standard error it is none
+}
+
+// New returns a handler that logs lines, or JSON, of a level or above to standard error.
+func New(level slog.Level, json bool) slog.Handler {
+	return newHandler(os.Stderr, Stderr(), level, json)
+}
+
+// Error writes a line about an error that ends the process to standard error.
+func Error(line string) { writeError(os.Stderr, Stderr(), line) }
+
+func writeError(w io.Writer, toJournal bool, line string) {
+	if toJournal {
+		line = priority(slog.LevelError) + line
+	}
+	fmt.Fprintln(w, line)
+}
+
+func newHandler(w io.Writer, toJournal bool, level slog.Level, json bool) slog.Handler {
+	options := &slog.HandlerOptions{Level: level}
+	var begin *beginner
+	if toJournal {
+		begin = &beginner{w: w}
+		w = begin
+		options.ReplaceAttr = withoutTime
+	}
+	var h slog.Handler = slog.NewTextHandler(w, options)
+	if json {
+		h = slog.NewJSONHandler(w, options)
+	}
+	if toJournal {
+		h = prefixed{h, begin}
+	}
+	return h
+}
+
+// withoutTime leaves out the time of a record, which the journal has itself.
+func withoutTime(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}
+
+// priority is what a line of a level begins with in the journal (sd-daemon(3)).
+func priority(level slog.Level) string {
+	switch {
+	case level >= slog.LevelError:
+		return "<3>"
+	case level >= slog.LevelWarn:
+		return "<4>"
+	case level >= slog.LevelInfo:
+		return "<6>"
+	}
+	return "<7>"
+}
+
+// beginner writes a beginning before each line. Its lock is held from before the
+// beginning is set until the line is written.
+type beginner struct {
+	mu        sync.Mutex
+	w         io.Writer
+	beginning string
+	line      []byte
+}
+
+// Write implements io.Writer: slog's handlers write a line by each call.
+func (b *beginner) Write(line []byte) (int, error) {
+	b.line = append(append(b.line[:0], b.beginning...), line...)
+	if _, err := b.w.Write(b.line); err != nil {
+		return 0, err
+	}
+	return len(line), nil
+}
+
+// prefixed has lines begin with the priority of their level.
+type prefixed struct {
+	slog.Handler
+	begin *beginner
+}
+
+// Handle implements slog.Handler.
+func (p prefixed) Handle(ctx context.Context, r slog.Record) error {
+	p.begin.mu.Lock()
+	defer p.begin.mu.Unlock()
+	p.begin.beginning = priority(r.Level)
+	return p.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (p prefixed) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return prefixed{p.Handler.WithAttrs(attrs), p.begin}
+}
+
+// WithGroup implements slog.Handler.
+func (p prefixed) WithGroup(name string) slog.Handler {
+	return prefixed{p.Handler.WithGroup(name), p.begin}
+}
