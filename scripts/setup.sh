@@ -18,7 +18,7 @@ build=(gcc libc6-dev make git ca-certificates pkg-config libibverbs-dev)
 test=(
 	rdma-core ibverbs-providers ibverbs-utils perftest
 	iproute2 ethtool iputils-ping iperf3 nftables tcpdump tshark procps util-linux rpm
-	dnsmasq-base udhcpc curl openssl python3-pyverbs systemd
+	dnsmasq-base udhcpc curl openssl python3-pyverbs systemd dbus-daemon
 	qemu-system-x86 busybox cpio kmod xz-utils zstd debian-archive-keyring
 	dpdk-dev
 	shellcheck
@@ -41,7 +41,7 @@ bench=(
 
 # Programs that tests run and nobody is to install for them, because that would start
 # services on this machine.
-unpacked=(prometheus)
+unpacked=(prometheus network-manager)
 
 # The harness alone, for other projects. They are there only when they are asked for,
 # as the next ones are.
