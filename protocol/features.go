@@ -34,3 +34,7 @@ const FeatureRenew = "renew"
 // connections to other hosts, and an I/O unit that directs them, by messages on the
 // bootstrap connection.
 const FeatureDirect = "direct"
+
+// FeatureDrain is the word, in hello and welcome, for a host that can be asked to go to
+// another I/O unit, by a message on the bootstrap connection.
+const FeatureDrain = "drain"

@@ -49,7 +49,7 @@ func iounitCommand() *cobra.Command {
 		},
 	}
 	f.add(c.Flags())
-	c.AddCommand(iounitHandlersCommand())
+	c.AddCommand(iounitHandlersCommand(), drainCommand(), undrainCommand(), disconnectCommand())
 	return c
 }
 

@@ -26,6 +26,7 @@ type attachment struct {
 	welcome session.Welcome // guarded by netdev.mu until it is in use, and the same from then on
 	since   time.Time       // in use; guarded by netdev.mu
 	stages  []uplink.Stage
+	drain   drain
 }
 
 // lives reports whether a session that is open has not ended.

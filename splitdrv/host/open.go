@@ -70,6 +70,7 @@ func (o *opener) attach(ctx context.Context, d dialled) (*attachment, error) {
 func (o *opener) open(ctx context.Context, d dialled, standby bool) (a *attachment, err error) {
 	c := d.client
 	a = &attachment{unit: d.unit, addr: o.cfg.IOUnits[d.unit], client: c}
+	a.drain.changed = make(chan struct{}, 1)
 	defer func() {
 		if err == nil {
 			return
@@ -108,6 +109,9 @@ func (o *opener) open(ctx context.Context, d dialled, standby bool) (a *attachme
 	a.welcome = w
 	if w.Grants(protocol.FeatureDirect) {
 		c.HandleDirect(func(m *session.Direct) { o.direct.heard(a, m) })
+	}
+	if w.Grants(protocol.FeatureDrain) {
+		c.HandleDrain(a.drain.ask)
 	}
 	if a.conn, err = o.channels(a); err != nil {
 		return a, fail(err)
@@ -158,6 +162,7 @@ func (o *opener) features(standby bool) []string {
 		{protocol.FeatureKeySend, true},
 		{protocol.FeatureBind, true},
 		{protocol.FeatureRenew, true},
+		{protocol.FeatureDrain, true},
 		{protocol.FeatureStandby, standby},
 		{protocol.FeatureDirect, o.cfg.Direct.On},
 	} {

@@ -50,6 +50,12 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
+// inGoodOrder reports whether a session ended by a bye that nothing is on its way behind.
+func inGoodOrder(err error) bool {
+	var bye *session.ByeError
+	return errors.As(err, &bye) && (bye.Code == session.CodeShuttingDown || bye.Code == session.CodeDisconnected)
+}
+
 // reasonOf says in a word why a session ended.
 func reasonOf(err error) uplink.Reason {
 	var bye *session.ByeError

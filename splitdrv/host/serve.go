@@ -101,7 +101,7 @@ func (h *Host) use(ctx context.Context, a *attachment) *ending {
 		return e
 	}
 	rctx, cancel := context.WithCancel(ctx)
-	h.background.Go(func() { h.standby.keep(rctx, a.unit, &h.switching) })
+	h.background.Go(func() { h.standby.keep(rctx, a, &h.switching) })
 	h.background.Go(func() { h.keepRenewed(rctx, a) })
 	defer func() {
 		if e.err != nil {
@@ -119,7 +119,8 @@ func (h *Host) use(ctx context.Context, a *attachment) *ending {
 			return e
 		case <-a.client.Done():
 			e.err, e.text = a.client.Err(), "the connection broke"
-			if e.reason = reasonOf(e.err); e.reason != uplink.ReasonGoodbye {
+			e.reason = reasonOf(e.err)
+			if !inGoodOrder(e.err) {
 				a.conn.Abort(e.err)
 			}
 			return e

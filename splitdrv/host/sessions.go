@@ -40,6 +40,7 @@ type current struct {
 	platform protocol.Platform // of the I/O unit
 	welcome  session.Welcome
 	conn     *messaging.Conn // nil: there is none
+	drain    *drain          // what the I/O unit asks for
 }
 
 // handling is which handlers sessions have, the one in use included.
@@ -88,7 +89,7 @@ func (s *sessions) use(a *attachment) {
 	}
 	s.current = current{
 		state: Connected, since: a.since, unit: a.unit, addr: a.addr,
-		peer: a.client.Peer(), platform: a.client.PeerPlatform(), welcome: a.welcome, conn: a.conn,
+		peer: a.client.Peer(), platform: a.client.PeerPlatform(), welcome: a.welcome, conn: a.conn, drain: &a.drain,
 	}
 	s.tally.lastErr = nil
 	clear(s.tally.warned)

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -106,6 +107,7 @@ func (s *standby) status() (addr string, reason error) {
 type standbyManager struct {
 	*uplink.Standby
 	standby   *standby
+	inUse     *attachment
 	switching *switching
 	ctx       context.Context // of the manager
 	trial     context.Context // of the sessions that are being prepared
@@ -123,34 +125,38 @@ type prepared struct {
 	err  error
 }
 
-// keep keeps a session on standby while the one with an I/O unit is in use. It
-// returns when ctx is done.
-func (s *standby) keep(ctx context.Context, unit int, w *switching) {
+// keep keeps a session on standby while another one is in use, if one is wanted, and goes
+// over to one when the I/O unit in use drains. It returns when ctx is done.
+func (s *standby) keep(ctx context.Context, inUse *attachment, w *switching) {
 	s.explain(nil)
-	list := s.cfg.units().ForStandby(unit, s.cfg.FailBack > 0, s.cfg.Standby)
-	if len(list) == 0 {
-		return
-	}
 	retry := s.cfg.backoff()
 	m := &standbyManager{
-		Standby: uplink.NewStandby(list, unit, s.cfg.FailBack, s.cfg.Patience, &retry), standby: s, switching: w,
+		standby: s, inUse: inUse, switching: w,
 		ctx: ctx, abandon: func() {}, results: make(chan prepared), ready: make(map[int]*attachment),
 	}
+	m.Standby = uplink.NewStandby(m.list(), inUse.unit, s.cfg.FailBack, s.cfg.Patience, &retry)
 	defer m.end()
-	for actions := m.Start(time.Now()); ; {
+	actions := m.Start(time.Now())
+	for actions = append(actions, m.drains()...); ; {
 		for len(actions) > 0 {
 			more := m.do(actions[0])
 			actions = append(actions[1:], more...)
 		}
-		var hello, conn <-chan struct{}
+		var hello, conn, drains <-chan struct{}
 		if m.held != nil {
-			hello, conn = m.held.client.Done(), m.held.conn.Done()
+			hello, conn, drains = m.held.client.Done(), m.held.conn.Done(), m.held.drain.changed
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-at(m.Wake()):
 			actions = m.Tick(time.Now())
+		case <-inUse.drain.changed:
+			actions = m.drains()
+		case <-drains:
+			if m.held.drain.on.Load() {
+				actions = m.lost(errDrains)
+			}
 		case <-hello:
 			actions = m.lost(m.held.client.Err())
 		case <-conn:
@@ -159,6 +165,12 @@ func (s *standby) keep(ctx context.Context, unit int, w *switching) {
 			actions = m.enter(r)
 		}
 	}
+}
+
+// list are the I/O units that a session is wanted with while none drains.
+func (m *standbyManager) list() []int {
+	cfg := m.standby.cfg
+	return cfg.units().ForStandby(m.inUse.unit, cfg.FailBack > 0, cfg.Standby)
 }
 
 // do carries out what was decided, and returns what follows from it.
@@ -182,19 +194,27 @@ func (m *standbyManager) do(a uplink.Action) []uplink.Action {
 		delete(m.ready, a.Unit)
 	case uplink.Drop:
 		m.drop(nil)
-	case uplink.FailBack:
-		b := m.held
+	case uplink.Switch:
+		b, reason := m.held, uplink.ReasonFailBack
+		if m.Leaving() {
+			reason = uplink.ReasonDrain
+		}
 		m.held = nil
 		if m.standby.unhold(b, nil) {
-			err := m.switching.submit(m.ctx, newSwitchRequest(b.unit, b, uplink.ReasonFailBack))
+			err := m.switching.submit(m.ctx, newSwitchRequest(b.unit, b, reason))
 			if err != nil && m.ctx.Err() == nil {
-				m.standby.cfg.Log.Warn("not gone back to the preferred I/O unit", "iounit", b.addr, "error", err)
+				m.standby.cfg.Log.Warn("not gone over to another I/O unit", "iounit", b.addr, "for", reason, "error", err)
 			}
 		}
 		return m.Ended(time.Now())
 	case uplink.Report:
-		if unit, err := m.Why(); err != nil {
-			m.standby.explain(fmt.Errorf("the I/O unit at %s: %w", m.standby.cfg.IOUnits[unit], err))
+		unit, err := m.Why()
+		if err != nil {
+			err = fmt.Errorf("the I/O unit at %s: %w", m.standby.cfg.IOUnits[unit], err)
+			m.standby.explain(err)
+		}
+		if m.Leaving() {
+			m.stays(cmp.Or(err, uplink.ErrNoOther))
 		}
 	default: // a race's
 	}

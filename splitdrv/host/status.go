@@ -80,6 +80,10 @@ type IOUnitStatus struct {
 	Mode       protocol.Mode     `json:"mode,omitempty"` // of transfer
 	SpeedMbps  uint32            `json:"speed_mbps,omitempty"`
 	Configured []string          `json:"configured"` // all of them, in order of preference
+	// Drains says that it has asked its hosts to go, so that it can be maintained, and
+	// Stays why this one has found nowhere to go, "" if it has not been tried.
+	Drains bool   `json:"drains"`
+	Stays  string `json:"stays,omitempty"`
 }
 
 // Status is a snapshot. It may be called from any goroutine.
@@ -116,7 +120,10 @@ func (h *Host) Status() Status {
 		s.Filter, s.VLANs = d.applied.Filter, d.applied.VLANs
 		s.Netdevice.Queues = c.welcome.Queues
 		s.IOUnit.Name, s.IOUnit.Session, s.IOUnit.SpeedMbps = c.welcome.Name, c.welcome.Session, c.welcome.Link.SpeedMbps
-		s.IOUnit.Mode = c.welcome.Mode
+		s.IOUnit.Mode, s.IOUnit.Drains = c.welcome.Mode, c.drain.on.Load()
+		if why := c.drain.stays.Load(); why != nil {
+			s.IOUnit.Stays = *why
+		}
 		s.IOUnit.Insecure = c.peer.Insecure
 		s.IOUnit.Fingerprint, s.IOUnit.Platform = c.peer.Fingerprint.String(), c.platform
 	}

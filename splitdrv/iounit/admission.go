@@ -69,7 +69,7 @@ type refusal struct {
 
 // knownRefusals are reasons that one code of a refusal has.
 var knownRefusals = []error{
-	errFull, errSessions, errReplaced, errEnding, errUnbound, errDenied,
+	errFull, errSessions, errReplaced, errEnding, errDraining, errDisconnected, errUnbound, errDenied,
 	lan.ErrInUse, lan.ErrUnsupported, lan.ErrGone, messaging.ErrBudget, messaging.ErrMemory,
 }
 
@@ -95,7 +95,7 @@ func hostRefused(host, reason string, err error) refusal {
 func Refusals() []string {
 	reasons := session.Reasons()
 	for _, c := range []session.Code{session.CodeMode, session.CodePolicy, session.CodeBusy, session.CodeFull,
-		session.CodeShuttingDown, session.CodeFailed} {
+		session.CodeDraining, session.CodeShuttingDown, session.CodeFailed} {
 		reasons = append(reasons, string(c))
 	}
 	return reasons

@@ -11,6 +11,7 @@ type attachment struct {
 	host
 	gone        chan struct{} // closed when everything is released
 	established bool          // the session, at some time; of the goroutine that serves it
+	leaving     leaving       // when the I/O unit drains
 
 	mu       sync.Mutex // guards what follows, for Status
 	services *services  // nil unless the session is established

@@ -73,6 +73,7 @@ func TestEndingsAreCounted(t *testing.T) {
 		{fmt.Errorf("%w: %w", session.ErrPeerGone, session.ErrFrame), "protocol"},
 		{errReplaced, "replaced"},
 		{errShuttingDown, "shutting-down"},
+		{errDisconnected, "disconnected"},
 		{fmt.Errorf("wrapped: %w", &session.ByeError{}), "bye"},
 		{fmt.Errorf("%w: its mode", errPolicy), "policy"},
 		{fmt.Errorf("the host: %w", &session.RevokedError{Reason: session.ErrRevoked}), "revoked"},

@@ -25,7 +25,7 @@
 //
 //	status, govern, handlers   what is asked of a running I/O unit, and changed
 //	serve                      a session's steps
-//	unit, attachment           which sessions there are
+//	unit, attachment, drain    which sessions there are, and are to go
 //	services, announce         what one of them does on the LAN
 //	policed, rules, bucket     which frames pass, and how many
 //	direct, sampling           who has direct connections

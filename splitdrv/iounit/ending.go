@@ -16,6 +16,7 @@ var endings = []struct {
 }{
 	{"protocol", func(err error) bool { return brokenRule(err) != "" }},
 	{"replaced", func(err error) bool { return errors.Is(err, errReplaced) }},
+	{"disconnected", func(err error) bool { return errors.Is(err, errDisconnected) }},
 	{"shutting-down", func(err error) bool { return errors.Is(err, errShuttingDown) }},
 	{"policy", func(err error) bool { return errors.Is(err, errPolicy) }},
 	{"revoked", revoked("revoked")},

@@ -49,7 +49,8 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 			s: s, peer: s.Peer, hello: hello, log: log, key: hostKey(s.Peer(), hello.Name),
 			ownKey: ownKey(s.Peer(), hello.Name), limits: s.LimitKey(), cancel: cancel, since: time.Now(),
 		},
-		gone: make(chan struct{}),
+		gone:    make(chan struct{}),
+		leaving: leaving{stays: make(chan struct{}, 1), telling: make(chan struct{}, 1)},
 	}
 	if id := s.Peer(); !id.Insecure {
 		a.owner = id.Fingerprint.String()
@@ -118,6 +119,9 @@ func (u *Unit) session(ctx context.Context, a *attachment) error {
 
 	mcfg := u.messaging(&a.host, mode, queues, mtu)
 	features := u.features(&a.host)
+	if slices.Contains(features, protocol.FeatureDrain) {
+		a.s.HandleStays(func(why string) { u.stays(a, why) })
+	}
 	mcfg.NoPack = !slices.Contains(features, protocol.FeaturePack)
 	mcfg.Invalidation = slices.Contains(features, protocol.FeatureWindow)
 	mcfg.OneTouch = slices.Contains(features, protocol.FeatureOneTouch)
@@ -172,6 +176,7 @@ func (u *Unit) session(ctx context.Context, a *attachment) error {
 	u.direct.established(&a.host, mode)
 	a.show(services)
 	u.served.Add(1)
+	u.mayLeave(a, slices.Contains(features, protocol.FeatureDrain))
 	a.log.Info("session established", "session", a.s.SessionID(), "mac", mac, "mtu", mtu,
 		"mode", mode, "queues", queues, "lan", port.Name(), "offloads", offloads)
 	err = u.wait(ctx, &a.host, services, link)
@@ -212,6 +217,9 @@ func (u *Unit) features(h *host) []string {
 	}
 	if h.hello.Offers(protocol.FeatureRenew) {
 		both = append(both, protocol.FeatureRenew)
+	}
+	if h.hello.Offers(protocol.FeatureDrain) {
+		both = append(both, protocol.FeatureDrain)
 	}
 	if h.hello.Offers(protocol.FeatureStandby) {
 		both = append(both, protocol.FeatureStandby)
@@ -285,6 +293,9 @@ func (u *Unit) wait(ctx context.Context, h *host, s *services, reported lan.Link
 		case errors.Is(err, context.Canceled):
 			code, err = session.CodeShuttingDown, errShuttingDown
 			u.direct.close()
+			flush(h, conn)
+		case errors.Is(err, errDisconnected):
+			code = session.CodeDisconnected
 			flush(h, conn)
 		case brokenRule(err) != "":
 			code = session.CodeProtocol

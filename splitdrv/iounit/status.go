@@ -45,6 +45,8 @@ type Status struct {
 	Unrevoked uint64 `json:"frames_unrevoked"`
 	// Direct is about direct connections between hosts, nil where there are none.
 	Direct *DirectStatus `json:"direct,omitempty"`
+	// Drain is about the hosts that remain while the I/O unit takes none, nil otherwise.
+	Drain *DrainStatus `json:"drain,omitempty"`
 	// Bootstrap is about those who connect.
 	Bootstrap session.ListenerStats `json:"bootstrap"`
 }
@@ -124,7 +126,7 @@ func (u *Unit) Status() Status {
 		Device: u.cfg.Device.Name(), Protection: u.protecting,
 		CompVectors: u.cfg.Device.Limits().CompVectors,
 		Sessions:    u.served.Load(), Unrevoked: u.unrevoked.Load(), Hosts: []HostStatus{},
-		Direct: u.direct.status(),
+		Direct: u.direct.status(), Drain: u.drainStatus(),
 	}
 	if ln := u.listener.Load(); ln != nil {
 		s.Bootstrap = ln.Stats()

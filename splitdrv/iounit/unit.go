@@ -40,6 +40,8 @@ type Unit struct {
 	refused    map[string]uint64             // connections and hosts, by reason
 	ended      map[string]uint64             // sessions that were established, by reason
 	handling   map[string]messaging.Handling // by key, of hosts for which it was changed
+	left       chan struct{}                 // closed, and replaced, when a host has left
+	draining   *draining                     // nil: it takes hosts
 }
 
 // New makes an I/O unit. Nothing happens before Run.
@@ -57,6 +59,7 @@ func New(cfg Config) (*Unit, error) {
 		requests: limit.NewKeyed(requestRate),
 		common:   common{addresses: newAddresses(cfg.CardMAC, cfg.MaxHosts)},
 		hosts:    make(map[string]*attachment), handling: make(map[string]messaging.Handling),
+		left:       make(chan struct{}),
 		violations: make(map[string]uint64), refused: make(map[string]uint64), ended: make(map[string]uint64),
 	}
 	u.policy.Store(cfg.Policy)
@@ -119,6 +122,8 @@ func (u *Unit) refuseForNow(a *attachment, err error) {
 	switch {
 	case errors.Is(err, errFull), errors.Is(err, errSessions):
 		code = session.CodeFull
+	case errors.Is(err, errDraining):
+		code = session.CodeDraining
 	case errors.Is(err, context.Canceled):
 		code, err = session.CodeShuttingDown, errShuttingDown
 	}
@@ -146,6 +151,10 @@ func (u *Unit) enter(ctx context.Context, a *attachment, deadline time.Time) err
 	defer cancel()
 	for {
 		u.mu.Lock()
+		if u.draining != nil { // the old session is left alone: it may be on its way
+			u.mu.Unlock()
+			return errDraining
+		}
 		old := u.present(a)
 		if old == nil {
 			defer u.mu.Unlock()
@@ -204,6 +213,8 @@ func (u *Unit) leave(a *attachment) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.hosts, a.key)
+	close(u.left)
+	u.left = make(chan struct{})
 }
 
 // turnedAway counts a connection, or a host, that got no session.

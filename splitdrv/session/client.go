@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -199,4 +201,17 @@ func orDefault(d, fallback time.Duration) time.Duration {
 		return fallback
 	}
 	return d
+}
+
+// HandleDrain has fn called each time that the I/O unit says that it drains, or does so
+// no longer, on a goroutine of the connection's, which fn must not hold up. It is called
+// before Ready. Without it such a message ends the session.
+func (c *Client) HandleDrain(fn func(on bool)) {
+	c.draining = draining{drain: fn, rate: rate.NewLimiter(drainRate, drainBurst)}
+}
+
+// Stays is the host's answer to Drain if it has nowhere to go, which it may give several
+// times, and why.
+func (c *Client) Stays(reason string, timeout time.Duration) error {
+	return c.sendWithin(staysMessage{typeStays, text(reason)}, timeout)
 }

@@ -42,6 +42,7 @@ type Conn struct {
 	authenticated atomic.Bool   // or that has failed
 	throttled     atomic.Uint64 // heartbeats of the peer's
 	direct        directing     // written before the session is established
+	draining      draining      // the same
 	writing       sync.Mutex    // held while a frame is written
 	broken        chan struct{} // closed when a heartbeat could not be sent
 	workers       sync.WaitGroup

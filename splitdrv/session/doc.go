@@ -35,7 +35,7 @@
 //	client                                    the host's steps
 //	established, heartbeat                    a session while it lasts
 //	conn                                      what both ends have, and the end
-//	direct, messages                          what is said
+//	direct, drain, messages                   what is said
 //	authentication, verdict, security         who both ends are
 //	channel, frame, trust, key
 //	reason, errors, purpose, role, fingerprint, validity, usertimeout, name

@@ -41,6 +41,13 @@ func TestDocumentedMessages(t *testing.T) {
 			_, err = decodeRenew(b)
 		case typeRenewed:
 			_, err = decodeRenewed(b)
+		case typeDrain:
+			var on bool
+			if on, err = decodeDrain(b); err == nil && !on {
+				err = errors.New("it asks nobody to go")
+			}
+		case typeStays:
+			_, err = decodeStays(b)
 		case typeDirect:
 			var d *Direct
 			if d, err = decodeDirect(b, true); err != nil {
@@ -58,7 +65,7 @@ func TestDocumentedMessages(t *testing.T) {
 		}
 	}
 	for _, name := range []string{typeHello, typeWelcome, typeAccept, typeReady, typeRefuse, typeBye, typeRenew,
-		typeRenewed, typeDirect} {
+		typeRenewed, typeDirect, typeDrain, typeStays} {
 		if !seen[name] {
 			t.Errorf("no example of %s", name)
 		}

@@ -125,6 +125,8 @@ const (
 	CodeFull         Code = "full"          // as many sessions as there can be
 	CodePolicy       Code = "policy"        // this peer may not have what it asked for, or any more what it has
 	CodeRevoked      Code = "revoked"       // this peer's key is trusted no longer
+	CodeDraining     Code = "draining"      // the I/O unit takes no hosts, so that it can be maintained
+	CodeDisconnected Code = "disconnected"  // somebody has ended the session by hand
 	CodeShuttingDown Code = "shutting-down" // the process was told to end
 	CodeProtocol     Code = "protocol"      // the peer broke the protocol
 	CodeFailed       Code = "failed"        // something broke on this side
@@ -132,12 +134,14 @@ const (
 
 // Codes are all codes of this version.
 func Codes() []Code {
-	return []Code{CodeVersion, CodeBadHello, CodeMode, CodeBusy, CodeFull, CodePolicy, CodeRevoked, CodeShuttingDown,
-		CodeProtocol, CodeFailed}
+	return []Code{CodeVersion, CodeBadHello, CodeMode, CodeBusy, CodeFull, CodePolicy, CodeRevoked, CodeDraining,
+		CodeDisconnected, CodeShuttingDown, CodeProtocol, CodeFailed}
 }
 
 // retry reports whether another attempt may find it otherwise.
-func (c Code) retry() bool { return c == CodeBusy || c == CodeFull || c == CodeShuttingDown }
+func (c Code) retry() bool {
+	return c == CodeBusy || c == CodeFull || c == CodeDraining || c == CodeShuttingDown
+}
 
 // RefusedError is the I/O unit's refusal of a session.
 type RefusedError struct {

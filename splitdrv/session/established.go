@@ -51,7 +51,7 @@ func (c *Conn) runReader() {
 			return
 		}
 		if len(b) == 0 {
-			if wait := heartbeats.Reserve().Delay(); wait > 0 && !c.throttle(wait) {
+			if !c.afford(heartbeats) {
 				return
 			}
 			continue
@@ -64,9 +64,14 @@ func (c *Conn) runReader() {
 			if bye, err = decodeBye(b); err == nil {
 				err = bye
 			}
-		case t == typeDirect:
+		case t == typeDirect, t == typeDrain, t == typeStays:
 			var lives bool
-			if lives, err = c.heardDirect(b); lives {
+			if t == typeDirect {
+				lives, err = c.heardDirect(b)
+			} else {
+				lives, err = c.heardDrain(t, b)
+			}
+			if lives {
 				continue
 			}
 			if err == nil {
@@ -79,6 +84,13 @@ func (c *Conn) runReader() {
 		c.fail(fmt.Errorf("%v: %w", c, err))
 		return
 	}
+}
+
+// afford waits until a limit lets another message of the peer's pass, and reports whether
+// the connection still lives.
+func (c *Conn) afford(limit *rate.Limiter) bool {
+	wait := limit.Reserve().Delay()
+	return wait <= 0 || c.throttle(wait)
 }
 
 // throttle waits for d and reports whether the connection still lives. When the peer
@@ -119,7 +131,7 @@ func (c *Conn) heardDirect(b []byte) (lives bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if wait := c.direct.rate.Reserve().Delay(); wait > 0 && !c.throttle(wait) {
+	if !c.afford(c.direct.rate) {
 		return false, nil
 	}
 	c.direct.handle(d)
@@ -135,9 +147,39 @@ func (c *Conn) SendDirect(d *Direct, timeout time.Duration) error {
 	if err := m.validate(c.peerRole != roleUnit); err != nil {
 		return fmt.Errorf("%w message about a direct connection: %w", errOwn, err)
 	}
+	return c.sendWithin(m, timeout)
+}
+
+// heardDrain handles a message of one of the two types, and reports whether the
+// connection goes on.
+func (c *Conn) heardDrain(t string, b []byte) (lives bool, err error) {
+	d := &c.draining
+	switch {
+	case t == typeDrain && d.drain != nil:
+		var on bool
+		if on, err = decodeDrain(b); err == nil && c.afford(d.rate) {
+			d.drain(on)
+			return true, nil
+		}
+	case t == typeStays && d.stays != nil:
+		var reason string
+		if reason, err = decodeStays(b); err == nil && c.afford(d.rate) {
+			d.stays(reason)
+			return true, nil
+		}
+	default:
+		err = fmt.Errorf("%q from %v in a session without the feature %q, or from the wrong side: %w", t, c.peerRole,
+			protocol.FeatureDrain, ErrUnexpected)
+	}
+	return false, err
+}
+
+// sendWithin sends a message in an established session. It waits for a peer that does
+// not read for timeout at most, and then ends the connection.
+func (c *Conn) sendWithin(message any, timeout time.Duration) error {
 	end := time.AfterFunc(timeout, func() {
 		c.fail(fmt.Errorf("%v: %w: it does not read what it is sent", c, ErrPeerGone))
 	})
 	defer end.Stop()
-	return c.send(m)
+	return c.send(message)
 }

@@ -59,6 +59,8 @@ const (
 	typeRenew   = "renew"
 	typeRenewed = "renewed"
 	typeDirect  = "direct"
+	typeDrain   = "drain"
+	typeStays   = "stays"
 )
 
 func decode(b []byte, into any) error {

@@ -114,6 +114,21 @@ func FuzzEnd(f *testing.F) {
 	})
 }
 
+// FuzzDrain is about the messages for an I/O unit that drains.
+func FuzzDrain(f *testing.F) {
+	f.Add([]byte(`{"type":"drain","on":true}`))
+	f.Add([]byte(`{"type":"stays","reason":"a\nb"}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, err := decodeDrain(b); err != nil && !errors.Is(err, ErrMessage) {
+			t.Error(err)
+		}
+		reason, err := decodeStays(b)
+		if err != nil && !errors.Is(err, ErrMessage) || err == nil && text(reason) != reason {
+			t.Errorf("%q, %v", reason, err)
+		}
+	})
+}
+
 func FuzzFingerprint(f *testing.F) {
 	f.Add(Fingerprint{1, 2, 3}.String())
 	f.Add("sha256:")

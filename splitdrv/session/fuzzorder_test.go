@@ -33,6 +33,8 @@ func words(f *testing.F) []string {
 		changed(f, accept, map[string]any{"channels": testChannels(5, 2)}),
 		changed(f, renewMessage{typeRenew, "s-1", proof{1}}, nil),
 		changed(f, renewedMessage{typeRenewed, proof{1}}, nil),
+		`{"type":"drain","on":true}`,
+		`{"type":"stays","reason":"x"}`,
 		`{"type":"later"}`,
 		`{`,
 	}

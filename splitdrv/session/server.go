@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -175,4 +177,16 @@ func newSessionID() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
+}
+
+// HandleStays is HandleDrain of an I/O unit, for why the host stays.
+func (s *Server) HandleStays(fn func(reason string)) {
+	s.draining = draining{stays: fn, rate: rate.NewLimiter(drainRate, drainBurst)}
+}
+
+// Drain asks the host of an established session with the feature drain to go to another
+// I/O unit, or, unless on, to stay. As with SendDirect, a host that does not read it in
+// time loses its session.
+func (s *Server) Drain(on bool, timeout time.Duration) error {
+	return s.sendWithin(drainMessage{typeDrain, on}, timeout)
 }

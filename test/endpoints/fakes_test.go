@@ -30,6 +30,7 @@ type netdev struct {
 	carrier bool
 	speed   int // Mbit/s; -1 until it is set
 	raised  int // times the carrier was given
+	lost    int // times it was taken away
 	mac     string
 	mtu     int
 	active  int
@@ -86,6 +87,9 @@ func (d *netdev) SetCarrier(up bool) error {
 		hook(up)
 	}
 	return d.change(func() {
+		if d.carrier && !up {
+			d.lost++
+		}
 		d.carrier = up
 		if up {
 			d.raised++
@@ -173,6 +177,8 @@ type card struct {
 	heard [][]byte // announcements
 
 	changes int // of addresses, and up and down, of all ports
+	// onOpen, if set, is told of each port that is opened.
+	onOpen func(mac string, wire *porttest.Wire)
 }
 
 func newCard(t *testing.T) *card {
@@ -189,6 +195,9 @@ func (c *card) open(mac net.HardwareAddr, _ int) (lan.Interface, error) {
 	defer c.mu.Unlock()
 	c.ports[mac.String()] = lp
 	c.opens++
+	if c.onOpen != nil {
+		c.onOpen(mac.String(), w)
+	}
 	return lp, nil
 }
 

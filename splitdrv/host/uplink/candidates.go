@@ -54,6 +54,9 @@ func (c Candidates) Choose(addr string, inUse int) (int, error) {
 	return i, nil
 }
 
+// Others are all I/O units but one, in the order in which to try them after it.
+func (c Candidates) Others(unit int) []int { return without(c.After(unit), []int{unit}) }
+
 // ForStandby are the I/O units that a session on standby may be with, while one of
 // them is in use, in order: with failBack those that are preferred to it, and with
 // standby the others.
@@ -64,8 +67,8 @@ func (c Candidates) ForStandby(inUse int, failBack, standby bool) (list []int) {
 		}
 	}
 	if standby {
-		for _, i := range c.After(inUse) {
-			if i != inUse && (!failBack || i > inUse) {
+		for _, i := range c.Others(inUse) {
+			if !failBack || i > inUse {
 				list = append(list, i)
 			}
 		}

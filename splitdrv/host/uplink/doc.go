@@ -43,6 +43,6 @@ const (
 	Hold                   // the session prepared is the one on standby
 	Retire                 // end a session that was prepared
 	Drop                   // end the session on standby
-	FailBack               // put the session on standby to use
+	Switch                 // put the session on standby to use
 	Report                 // say why there is no session on standby
 )

@@ -20,13 +20,14 @@ const (
 	ReasonStart    Reason = "start"     // it could not be put to use
 	ReasonCommand  Reason = "command"   // somebody wanted it
 	ReasonFailBack Reason = "fail-back" // a preferred I/O unit can be reached again
+	ReasonDrain    Reason = "drain"     // the I/O unit has asked for it, so that it can be maintained
 )
 
 // Reasons are all of them.
 func Reasons() []Reason {
 	return []Reason{
 		ReasonDied, ReasonSilent, ReasonGoodbye, ReasonEnded, ReasonFabric, ReasonProtocol, ReasonTrust,
-		ReasonStart, ReasonCommand, ReasonFailBack,
+		ReasonStart, ReasonCommand, ReasonFailBack, ReasonDrain,
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // verbs are actions for people.
 var verbs = map[Verb]string{
 	Dial: "dial", Open: "open", Abandon: "abandon", Prepare: "prepare", AbandonAll: "abandon all",
-	Hold: "hold", Retire: "retire", Drop: "drop", FailBack: "fail back", Report: "report",
+	Hold: "hold", Retire: "retire", Drop: "drop", Switch: "switch", Report: "report",
 }
 
 func text(actions []Action) string {

@@ -13,7 +13,8 @@ var ErrNoStandby = errors.New("the I/O unit has no standby sessions")
 // Standby keeps a session on standby while one is in use: with the first I/O unit of
 // a list that can be had. It goes back to one that is preferred to the one in use
 // when a session with it has lasted, and has looked meanwhile for one that is
-// preferred even to that.
+// preferred even to that. While the one in use is to be left, it goes to any other at
+// once.
 //
 // Each call may want something done. Tick is due at Wake.
 type Standby struct {
@@ -23,6 +24,7 @@ type Standby struct {
 	failBack time.Duration
 	retry    *Backoff
 	patience time.Duration // until another one is tried as well
+	leaving  bool          // the one in use
 
 	trial  trial
 	held   int // with which there is one; None
@@ -59,6 +61,45 @@ func (s *Standby) Start(now time.Time) []Action {
 	return s.done()
 }
 
+// Leave is told that the I/O unit in use is to be left, for the first of a list that can
+// be had, or for the one with which there is a session already.
+func (s *Standby) Leave(now time.Time, list []int) []Action {
+	s.leaving, s.able = true, list
+	s.pause, s.back, s.better = time.Time{}, time.Time{}, time.Time{}
+	switch {
+	case s.trial.pending > 0: // what comes of it is put to use
+	case s.held != None:
+		s.act(Switch, s.held)
+	case len(list) == 0:
+		s.trial = trial{found: None}
+		s.act(Report, None)
+	default:
+		s.try(now, list)
+	}
+	return s.done()
+}
+
+// Stay is told that the I/O unit in use is not to be left any more: a session is kept on
+// standby with one of a list, as from the start.
+func (s *Standby) Stay(now time.Time, list []int) []Action {
+	s.leaving, s.able, s.pause = false, list, time.Time{}
+	switch {
+	case s.trial.pending > 0:
+	case s.held == None:
+		s.try(now, list)
+	case slices.Contains(list, s.held):
+		s.watch(now)
+	default:
+		s.act(Drop, s.held)
+		s.held = None
+		s.try(now, list)
+	}
+	return s.done()
+}
+
+// Leaving reports whether the I/O unit in use is to be left.
+func (s *Standby) Leaving() bool { return s.leaving }
+
 // Wake is when Tick is due; zero: never.
 func (s *Standby) Wake() time.Time {
 	if s.trial.pending > 0 {
@@ -78,7 +119,7 @@ func (s *Standby) Tick(now time.Time) []Action {
 		s.try(now, s.able)
 	case due(&s.back, now):
 		s.better = time.Time{}
-		s.act(FailBack, s.held)
+		s.act(Switch, s.held)
 	case due(&s.better, now):
 		s.try(now, s.able[:slices.Index(s.able, s.held)])
 	}
@@ -160,7 +201,13 @@ func (s *Standby) conclude(now time.Time) {
 		}
 	}
 	s.able = without(s.able, never)
+	if s.held != None && !slices.Contains(s.able, s.held) { // meanwhile it is not wanted
+		s.act(Drop, s.held)
+		s.held = None
+	}
 	switch {
+	case t.found != None && !slices.Contains(s.able, t.found):
+		s.act(Retire, t.found)
 	case t.found != None:
 		s.hold(now, t.found)
 	case s.held == None:
@@ -169,7 +216,7 @@ func (s *Standby) conclude(now time.Time) {
 	case t.ended:
 		s.drop(now)
 	default:
-		s.better = now.Add(s.retry.Max)
+		s.watch(now)
 	}
 }
 
@@ -180,15 +227,25 @@ func (s *Standby) hold(now time.Time, unit int) {
 	} else {
 		s.act(Drop, s.held)
 	}
-	s.held, s.back, s.better = unit, time.Time{}, time.Time{}
+	s.held, s.back = unit, time.Time{}
 	s.act(Hold, unit)
-	if s.failBack == 0 {
+	s.watch(now)
+}
+
+// watch says what becomes of the session on standby: when it is put to use, and when one
+// that is preferred to it is looked for.
+func (s *Standby) watch(now time.Time) {
+	s.better = time.Time{}
+	switch {
+	case s.leaving:
+		s.act(Switch, s.held)
 		return
-	}
-	if unit < s.inUse {
+	case s.failBack == 0:
+		return
+	case s.held < s.inUse && s.back.IsZero():
 		s.back = now.Add(s.failBack)
 	}
-	if first := s.able[0]; first < s.inUse && first != unit {
+	if first := s.able[0]; first < s.inUse && first != s.held {
 		s.better = now.Add(s.retry.Max)
 	}
 }

@@ -23,6 +23,14 @@ func useless(unit int) func(*Standby, time.Time) []Action {
 	}
 }
 
+func leave(list ...int) func(*Standby, time.Time) []Action {
+	return func(s *Standby, now time.Time) []Action { return s.Leave(now, list) }
+}
+
+func stay(list ...int) func(*Standby, time.Time) []Action {
+	return func(s *Standby, now time.Time) []Action { return s.Stay(now, list) }
+}
+
 // TestStandby says what is done about what happens to sessions on standby, while one
 // is in use.
 func TestStandby(t *testing.T) {
@@ -73,14 +81,14 @@ func TestStandby(t *testing.T) {
 			{0, begin, "prepare 1"}, {0, prepared(1), "abandon all, hold 1"}, {ms, lost, "drop 1"},
 		}, 100 * ms},
 		{"back to a preferred one", 1, 10 * s, []int{0}, []standbyMove{
-			{0, begin, "prepare 0"}, {ms, prepared(0), "abandon all, hold 0"}, {10*s + ms, wake, "fail back 0"},
+			{0, begin, "prepare 0"}, {ms, prepared(0), "abandon all, hold 0"}, {10*s + ms, wake, "switch 0"},
 			{10*s + 2*ms, lost, "drop 0"}, // in vain
 		}, 10*s + 2*ms},
 		{"a still better one meanwhile", 2, 20 * s, []int{0, 1}, []standbyMove{
 			{0, begin, "prepare 0"}, {0, failed(0), "prepare 1"}, {0, prepared(1), "abandon all, hold 1"},
 			{5 * s, wake, "prepare 0"}, {6 * s, failed(0), ""},
 			{11 * s, wake, "prepare 0"}, {12 * s, prepared(0), "abandon all, drop 1, hold 0"},
-			{32 * s, wake, "fail back 0"},
+			{32 * s, wake, "switch 0"},
 		}, never},
 		{"one that is not preferred waits for those that are", 1, 20 * s, []int{0, 2}, []standbyMove{
 			{0, begin, "prepare 0"}, {0, failed(0), "prepare 2"}, {0, prepared(2), "abandon all, hold 2"},
@@ -90,6 +98,48 @@ func TestStandby(t *testing.T) {
 			{0, begin, "prepare 0"}, {0, failed(0), "prepare 2"}, {0, prepared(2), "abandon all, hold 2"},
 			{5 * s, wake, "prepare 0"}, {6 * s, lost, "abandon all"}, {6 * s, prepared(0), "abandon all, drop 2, hold 0"},
 		}, 26 * s},
+		{"left for the session on standby", 0, 0, []int{1, 2}, []standbyMove{
+			{0, begin, "prepare 1"}, {0, prepared(1), "abandon all, hold 1"}, {ms, leave(1, 2), "switch 1"},
+		}, never},
+		{"left without a session on standby", 0, 0, nil, []standbyMove{
+			{0, begin, ""}, {ms, leave(1, 2), "prepare 1"}, {ms, failed(1), "prepare 2"},
+			{2 * ms, prepared(2), "abandon all, hold 2, switch 2"},
+		}, never},
+		{"left while a session is prepared", 0, 0, []int{1}, []standbyMove{
+			{0, begin, "prepare 1"}, {ms, leave(1, 2), ""}, {2 * ms, prepared(1), "abandon all, hold 1, switch 1"},
+		}, never},
+		{"left while a better one is looked for in vain", 2, 20 * s, []int{0, 1}, []standbyMove{
+			{0, begin, "prepare 0"}, {0, failed(0), "prepare 1"}, {0, prepared(1), "abandon all, hold 1"},
+			{5 * s, wake, "prepare 0"}, {6 * s, leave(0, 1), ""}, {6 * s, failed(0), "switch 1"},
+		}, never},
+		{"left, and none can be had: again", 0, 0, nil, []standbyMove{
+			{0, begin, ""}, {0, leave(1, 2), "prepare 1"}, {0, failed(1), "prepare 2"}, {0, failed(2), "report"},
+			{100 * ms, wake, "prepare 1"}, {100 * ms, prepared(1), "abandon all, hold 1, switch 1"},
+		}, never},
+		{"left in vain: again", 0, 0, nil, []standbyMove{
+			{0, begin, ""}, {0, leave(1), "prepare 1"}, {0, prepared(1), "abandon all, hold 1, switch 1"},
+			{0, lost, "drop 1"}, {100 * ms, wake, "prepare 1"},
+		}, 100*ms + longestSilence},
+		{"there is no other one to leave for", 0, 0, nil, []standbyMove{{0, begin, ""}, {0, leave(), "report"}}, never},
+		{"not left any more, and nothing is wanted on standby", 0, 0, nil, []standbyMove{
+			{0, begin, ""}, {0, leave(1), "prepare 1"}, {0, failed(1), "report"}, {ms, stay(), ""},
+		}, never},
+		{"not left any more while a session is prepared that nobody wants", 0, 0, nil, []standbyMove{
+			{0, begin, ""}, {0, leave(1), "prepare 1"}, {ms, stay(), ""}, {2 * ms, prepared(1), "abandon all, retire 1"},
+		}, never},
+		{"not left any more, and a session is wanted", 1, 10 * s, []int{0}, []standbyMove{
+			{0, begin, "prepare 0"}, {0, failed(0), "report"}, {ms, leave(0, 2), "prepare 0"}, {ms, stay(0), ""},
+			{2 * ms, prepared(0), "abandon all, hold 0"},
+		}, 10*s + 2*ms},
+		{"not left any more with a session that nobody wants, while a better one is looked for", 2, 9 * s, []int{0, 1},
+			[]standbyMove{
+				{0, begin, "prepare 0"}, {0, failed(0), "prepare 1"}, {0, prepared(1), "abandon all, hold 1"},
+				{5 * s, wake, "prepare 0"}, {6 * s, leave(0, 1), ""}, {6 * s, stay(), ""}, {7 * s, failed(0), "drop 1, report"},
+			}, never},
+		{"not left any more with a session that another list has", 1, 10 * s, []int{0, 2}, []standbyMove{
+			{0, begin, "prepare 0"}, {0, failed(0), "prepare 2"}, {0, prepared(2), "abandon all, hold 2"},
+			{ms, stay(0), "drop 2, prepare 0"},
+		}, ms + longestSilence},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			k := NewStandby(c.list, c.inUse, c.failBack, 0, longest(100*ms, 5*s))

@@ -18,6 +18,9 @@ const (
 	CommandHandlers   = "handlers"
 	CommandReload     = "reload"
 	CommandWait       = "wait"
+	CommandDrain      = "drain"
+	CommandUndrain    = "undrain"
+	CommandDisconnect = "disconnect"
 )
 
 func hostCommands(h *host.Host, queues int) []statussock.Command {

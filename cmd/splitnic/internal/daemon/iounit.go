@@ -106,7 +106,8 @@ func (c *IOUnit) serveHosts(
 		s := unit.Status()
 		return UnitStatus{s, reloads.status(), interruptsOf(irq.Kernel, s.Device)}
 	}
-	stop, err := c.serve("iounit-"+port, status, iounitMetrics(unit, reloads), log, reloads.command(), handlers)
+	commands := append(drainCommands(unit), reloads.command(), handlers)
+	stop, err := c.serve("iounit-"+port, status, iounitMetrics(unit, reloads), log, commands...)
 	if err != nil {
 		return err
 	}

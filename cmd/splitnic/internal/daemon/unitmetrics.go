@@ -30,7 +30,8 @@ var (
 		"The most memory that may be registered (--max-memory); missing where there is no limit.")
 	descLANUp = desc("splitnic_iounit_lan_up",
 		"1 while the network card has carrier and is up, 0 also where its state cannot be read.")
-	descRate = desc("splitnic_iounit_host_rate_limit_bits_per_second",
+	descDraining = desc("splitnic_iounit_draining", "1 while the I/O unit takes no hosts, so that it can be maintained.")
+	descRate     = desc("splitnic_iounit_host_rate_limit_bits_per_second",
 		"The most that the policy lets a host send (tx) or receive; missing where there is no bound.", "host", "key",
 		"direction")
 	descPPS = desc("splitnic_iounit_host_rate_limit_packets_per_second",
@@ -67,6 +68,7 @@ func unitMetrics(emit emit, s *iounit.Status) {
 	if s.Memory.Limit > 0 {
 		emit(descMemoryMax, prometheus.GaugeValue, float64(s.Memory.Limit))
 	}
+	emit(descDraining, prometheus.GaugeValue, map[bool]float64{true: 1}[s.Drain != nil])
 	if s.Direct != nil {
 		directUnitMetrics(emit, s.Direct)
 	}

@@ -61,6 +61,14 @@ func Details(w io.Writer, all []Status) error {
 	return nil
 }
 
+// stayText is why a host stays with an I/O unit that drains.
+func stayText(why string) string {
+	if why == "" {
+		return ""
+	}
+	return "; this one stays: " + why
+}
+
 // ago is how long ago t was. The clock may have been set since.
 func ago(t time.Time) time.Duration { return max(time.Since(t), 0).Round(time.Second) }
 
@@ -79,6 +87,9 @@ func printHost(w io.Writer, s *daemon.HostStatus) {
 	fmt.Fprintf(w, "  early discard\t%v\n", s.Netdevice.EarlyDiscard)
 	printLatency(w, "  ", s.Latency)
 	fmt.Fprintf(w, "  I/O unit\t%s %s %s\n", s.IOUnit.Address, s.IOUnit.Name, s.IOUnit.Fingerprint)
+	if s.IOUnit.Drains {
+		fmt.Fprintf(w, "  drains\tthe I/O unit asks its hosts to go%s\n", stayText(s.IOUnit.Stays))
+	}
 	if s.IOUnit.Platform != 0 {
 		fmt.Fprintf(w, "  its platform\t%v\n", s.IOUnit.Platform)
 	}

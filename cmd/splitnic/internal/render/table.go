@@ -82,6 +82,8 @@ func hostNote(s *daemon.HostStatus, now time.Time) string {
 	}
 	add(s.State != host.Connected && s.LastError != "", "%s", s.LastError)
 	add(s.State == host.Connected && !s.Netdevice.Carrier, "the I/O unit's link is down")
+	add(s.IOUnit.Drains && s.IOUnit.Stays == "", "the I/O unit drains")
+	add(s.IOUnit.Drains && s.IOUnit.Stays != "", "stays, I/O unit drains: %s", s.IOUnit.Stays)
 	addSecurity(add, &s.Security, s.IOUnit.Insecure, now)
 	add(s.Port != nil && s.Port.FrontEnd == "", "nobody is at the vhost-user port")
 	add(s.Failovers.NoStandby != "", "no standby: %s", s.Failovers.NoStandby)
@@ -112,6 +114,9 @@ func unitTables(s *daemon.UnitStatus, now time.Time) []*columns {
 		}
 	}
 	add(s.LAN.Error != "", "%s", s.LAN.Error)
+	if d := s.Drain; d != nil {
+		add(true, "DRAINING: %d left, %d of them stay", len(d.Remaining), stays(d))
+	}
 	addSecurity(add, &s.Security, false, now)
 	add(s.Refused > 0, "%d refused", s.Refused)
 	speed := none

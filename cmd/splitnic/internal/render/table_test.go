@@ -121,6 +121,10 @@ func TestTableNotes(t *testing.T) {
 		"its certificate is NOT VALID": func(s *daemon.HostStatus) { s.Security.Expires = past(time.Hour) },
 		"reload FAILED: policy.yaml:1": func(s *daemon.HostStatus) { s.Security.Reload.Error = "policy.yaml:1" },
 		"nobody is at the vhost-user":  func(s *daemon.HostStatus) { s.Port = &vhostuser.Status{} },
+		"the I/O unit drains":          func(s *daemon.HostStatus) { s.IOUnit.Drains = true },
+		"stays, I/O unit drains: alone": func(s *daemon.HostStatus) {
+			s.IOUnit.Drains, s.IOUnit.Stays = true, "alone"
+		},
 		"no standby: because":          func(s *daemon.HostStatus) { s.Failovers.NoStandby = "because" },
 		"refused: MAC 02:00…: denied":  func(s *daemon.HostStatus) { s.LastRefusal = refusal("MAC", "02:00…", "denied") },
 		"sn0     up       1500  gw1\n": func(*daemon.HostStatus) {},

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+)
+
+const whichUnit = `PORT is the one that the I/O unit listens on, or the path of its status socket. It can be
+left out where there is one I/O unit only.`
+
+// drainFlags are the flags of `splitnic iounit drain`.
+type drainFlags struct {
+	wait, asJSON bool
+	timeout      time.Duration
+}
+
+func drainCommand() *cobra.Command {
+	var f drainFlags
+	c := &cobra.Command{
+		Use:   "drain [PORT] [--wait]",
+		Short: "Empty an I/O unit on this machine for maintenance",
+		Long: `Have an I/O unit on this machine take no hosts, and ask those that it has to go to another
+one, some at a time. Each goes by a planned switch, in which its netdevice keeps its carrier
+and no connection breaks. A host that has no other I/O unit, or cannot have one now, stays,
+tries again, and is named with the reason.
+
+The I/O unit drains until ` + "`splitnic iounit undrain`" + `, or the end of its process: after a
+restart it takes hosts. It can be drained again while it drains, to wait for the end.
+
+With --wait the exit status is 0 when no host is left, and ` + fmt.Sprint(exit.TimedOut) + ` when the time is over.
+
+` + whichUnit,
+		Example: `  splitnic iounit drain --wait --timeout 5m && systemctl restart splitnic-iounit
+  splitnic iounit drain 7580`,
+		Args: atMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), cmd.OutOrStdout(), args) },
+	}
+	boolVar(c.Flags(), &f.wait, "wait", false, "until no host is left")
+	c.Flags().DurationVar(&f.timeout, "timeout", time.Minute, "with --wait: for so long at most")
+	boolVar(c.Flags(), &f.asJSON, "json", false, "print JSON")
+	return c
+}
+
+func undrainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "undrain [PORT]",
+		Short: "Have an I/O unit on this machine take hosts again",
+		Long: `Have an I/O unit on this machine take hosts again. Those that it has asked to go, and that
+are still there, stay. The others come back if they prefer it and have --fail-back.
+
+` + whichUnit,
+		Args: atMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, _, err := tellUnit(cmd.Context(), args, daemon.CommandUndrain, nil)
+			return err
+		},
+	}
+}
+
+func disconnectCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "disconnect HOST [PORT]",
+		Short: "End the session of a host with an I/O unit on this machine",
+		Long: `End the session of a host with an I/O unit on this machine, when all that is on its way has
+arrived. HOST is its name or the fingerprint of its key, which ` + "`splitnic status`" + ` shows.
+
+The host goes to its next I/O unit, without carrier meanwhile, and may come back, which a
+host with one I/O unit does at once. An I/O unit that drains does not take it again. To keep
+it away, take its key from those that are trusted, and reload.
+
+` + whichUnit,
+		Example: `  splitnic iounit disconnect alpha.sn0`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return exit.Usagef("HOST is missing: the name of a host, which `splitnic status` shows")
+			}
+			return atMost(2)(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, _, err := tellUnit(cmd.Context(), args[1:], daemon.CommandDisconnect, args[0])
+			return err
+		},
+	}
+}
+
+func (f *drainFlags) run(ctx context.Context, w io.Writer, args []string) error {
+	if f.timeout <= 0 {
+		return exit.Usagef("--timeout %v: must be above 0", f.timeout)
+	}
+	within := ctx
+	if f.wait {
+		var cancel context.CancelFunc
+		within, cancel = context.WithTimeout(ctx, f.timeout)
+		defer cancel()
+	}
+	path, raw, err := tellUnit(within, args, daemon.CommandDrain, daemon.DrainRequest{Wait: f.wait})
+	name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return errors.New("drain: interrupted; the I/O unit goes on with it")
+	case err != nil && within.Err() != nil:
+		return f.late(ctx, path, name)
+	case err != nil:
+		return err
+	}
+	var s iounit.DrainStatus
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return fmt.Errorf("drain: %w", err)
+	}
+	if f.asJSON {
+		return printJSON(w, s)
+	}
+	return render.Drain(w, name, &s)
+}
+
+// late is the error that hosts are left when the time is over.
+func (f *drainFlags) late(ctx context.Context, path, name string) error {
+	raw, err := statussock.Read(ctx, path)
+	var s iounit.Status
+	if err == nil {
+		err = json.Unmarshal(raw, &s)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("drain: %w", err)
+	case s.Drain == nil:
+		return fmt.Errorf("drain: %s takes hosts again", name)
+	case len(s.Drain.Remaining) == 0: // it has come about in the last moment
+		return nil
+	}
+	return exit.With(exit.TimedOut, fmt.Errorf("drain: %d hosts are left on %s after %v: %s", len(s.Drain.Remaining), name,
+		f.timeout, strings.Join(render.Remaining(s.Drain), "; ")))
+}
+
+// tellUnit has an I/O unit on this machine carry out a command, and says which one.
+func tellUnit(ctx context.Context, args []string, command string, argument any) (string, json.RawMessage, error) {
+	path, err := daemonSocket("iounit", args, statussock.List)
+	if err != nil {
+		return "", nil, err
+	}
+	raw, err := statussock.DoWith(ctx, path, command, argument)
+	return path, raw, explainSocket(err)
+}

@@ -1,0 +1,46 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
+)
+
+// TestRDMADrain drains an I/O unit's process under a TCP connection, and restarts it: the
+// host goes to the second one and keeps its carrier. That one cannot be emptied while the
+// first one is away, and its host is disconnected by force when it is back.
+func TestRDMADrain(t *testing.T) {
+	p := newPair(t)
+	k := hold(t, p.fixture, p.host)
+	watch := watchCarrier(t, p.host.ns)
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		k.send(t)
+	}()
+	run(t, p.bin, "iounit", "drain", p.units[0].sock, "--wait", "--timeout", "1m")
+	f := p.arrive(t, 1, false)
+	if f.Count[uplink.ReasonDrain] != 1 || f.Reconnects != 0 {
+		t.Errorf("the status counts %+v", f)
+	}
+	<-sent
+	if n := watch.changes.Load(); n != 0 {
+		t.Errorf("the carrier changed %d times", n)
+	}
+	if s := run(t, p.bin, "status", p.units[0].sock); !strings.Contains(s, "DRAINING: 0 left") {
+		t.Errorf("the status does not say that it drains:\n%s", s)
+	}
+	p.units[0].stop()
+
+	run(t, p.bin, "iounit", "drain", p.units[1].sock)
+	eventually(t, func() bool { return p.status().IOUnit.Stays != "" }, "the host does not say that it stays")
+	k.send(t)
+	run(t, p.bin, "iounit", "undrain", p.units[1].sock)
+	eventually(t, func() bool { return !p.status().IOUnit.Drains }, "the host is not told that it may stay")
+	p.restart(0)
+	name := p.status().Name
+	run(t, p.bin, "iounit", "disconnect", name, p.units[1].sock)
+	p.arrive(t, 0, false)
+	k.send(t)
+}
