@@ -11,6 +11,7 @@
 //	measure overload KIND FROM TO ADDRESS    too many datagrams between two namespaces
 //	measure serve SUBJECT NAMESPACE... NIC   the process of a subject of bench-native
 //	measure classes                          the classes of attacks
+//	measure fleet                            what is simulated in docs/scale.md
 //	measure hostile [FLAGS] CLASS            a host that attacks until SIGTERM
 //	measure demo RESULTS JSON                the demonstration's table and document
 package main
@@ -31,6 +32,7 @@ import (
 
 	"github.com/splitnic/splitnic/scripts/measure/attacks"
 	"github.com/splitnic/splitnic/scripts/measure/failover"
+	"github.com/splitnic/splitnic/scripts/measure/fleet"
 	"github.com/splitnic/splitnic/scripts/measure/hosts"
 	"github.com/splitnic/splitnic/scripts/measure/native"
 	"github.com/splitnic/splitnic/scripts/measure/results"
@@ -85,6 +87,7 @@ var commands = map[string]struct {
 		}
 		return nil
 	}},
+	"fleet":   {0, func(context.Context, []string) error { return fleet.Print(os.Stdout) }},
 	"hostile": {-1, attacks.Hostile},
 	"demo":    {2, func(_ context.Context, args []string) error { return tools.Demo(args[0], args[1]) }},
 }

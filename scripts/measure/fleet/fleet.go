@@ -1,0 +1,242 @@
+// Package fleet simulates how the hosts of many I/O units find another one. What a host
+// does is decided by package uplink, as in a host; how long it takes is a model, whose
+// figures docs/scale.md takes from docs/benchmarks.md.
+package fleet
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
+)
+
+// Model is a fleet, and what a session costs there.
+type Model struct {
+	Units, Hosts int
+	Listed       int           // I/O units that a host has in its list
+	Neighbours   bool          // hosts of one I/O unit have the same list; otherwise each has a list of its own
+	MaxHosts     int           // of an I/O unit; another one is refused
+	Session      time.Duration // of an I/O unit's time, all its processors at it, for a session
+	Detect       time.Duration // until a host notices that its I/O unit is gone
+	// Gone is what is seen of an I/O unit that is gone: nothing of its machine, or that
+	// its process is away.
+	Gone Gone
+	Seed uint64
+}
+
+// Gone is how an I/O unit can be gone.
+type Gone int
+
+// How it can be gone.
+const (
+	MachineGone Gone = iota // nobody answers
+	ProcessGone             // its machine refuses connections
+)
+
+// handshake is how long a host tries a machine that does not answer.
+const handshake = 10 * time.Second
+
+// Result is what became of the hosts that lost their I/O unit.
+type Result struct {
+	Lost     int           // hosts that lost theirs
+	In       int           // of them those that have one again
+	Half     time.Duration // since the loss, until half of Lost have one
+	All      time.Duration // until the last of In had one
+	Dials    int           // that I/O units which are there have answered
+	Refused  int           // because there were too many hosts
+	Most     int           // hosts of one I/O unit in the end
+	MostWork time.Duration // of one I/O unit's time
+}
+
+// unit is an I/O unit.
+type unit struct {
+	gone  bool
+	hosts int
+	free  time.Time // when it can begin with another session
+	work  time.Duration
+}
+
+// member is a host that looks for an I/O unit.
+type member struct {
+	list  []int // I/O units, in order of preference
+	race  *uplink.Race
+	retry uplink.Backoff
+	round int // of its races: what comes of earlier ones does not matter
+	in    bool
+}
+
+type fleet struct {
+	Model
+	units  []unit
+	events events
+	start  time.Time
+	now    time.Time
+	lost   []*member
+	times  []time.Duration
+	result Result
+}
+
+// Lose has I/O units be gone at once, those with the first indexes, and for back from
+// then on, and follows their hosts until all that can have another one have it, for most
+// at the longest. With back 0 they stay away.
+func (m Model) Lose(gone int, back, most time.Duration) Result {
+	f := &fleet{Model: m, units: make([]unit, m.Units), start: time.Unix(0, 0)}
+	f.now = f.start
+	random := rand.New(rand.NewPCG(m.Seed, 1))
+	for i := range m.Hosts {
+		h := &member{list: m.list(i, random), retry: uplink.Backoff{
+			Min: 100 * time.Millisecond, Max: 5 * time.Second, Rand: random.Int64N,
+		}}
+		f.units[h.list[0]].hosts++
+		if h.list[0] < gone {
+			f.lost = append(f.lost, h)
+		}
+	}
+	for i := range gone {
+		f.units[i].gone, f.units[i].hosts = true, 0
+	}
+	if back > 0 {
+		f.after(back, func() {
+			for i := range gone {
+				f.units[i].gone = false
+			}
+		})
+	}
+	for _, h := range f.lost {
+		f.after(m.Detect, func() { f.begin(h, slices.Concat(h.list[1:], h.list[:1])) })
+	}
+	for len(f.events) > 0 && f.events[0].at.Sub(f.start) <= most && len(f.times) < len(f.lost) {
+		e := heap.Pop(&f.events).(event)
+		f.now = e.at
+		e.do()
+	}
+	r := &f.result
+	r.Lost, r.In = len(f.lost), len(f.times)
+	slices.Sort(f.times)
+	if half := (r.Lost + 1) / 2; half > 0 && r.In >= half {
+		r.Half = f.times[half-1]
+	}
+	if r.In > 0 {
+		r.All = f.times[r.In-1]
+	}
+	for i := range f.units {
+		r.Most, r.MostWork = max(r.Most, f.units[i].hosts), max(r.MostWork, f.units[i].work)
+	}
+	return *r
+}
+
+// list are the I/O units of a host.
+func (m *Model) list(host int, random *rand.Rand) []int {
+	first := host % m.Units
+	list := []int{first}
+	for len(list) < m.Listed {
+		next := (first + len(list)) % m.Units
+		if !m.Neighbours {
+			next = random.IntN(m.Units)
+		}
+		if !slices.Contains(list, next) {
+			list = append(list, next)
+		}
+	}
+	return list
+}
+
+func (f *fleet) after(d time.Duration, do func()) { heap.Push(&f.events, event{f.now.Add(d), do}) }
+
+// begin tries the I/O units in an order.
+func (f *fleet) begin(h *member, order []int) {
+	h.race = uplink.NewRace(order, 0, &h.retry)
+	h.round++
+	f.act(h, h.race.Start(f.now))
+}
+
+// later has something done in this race of a host, if it still goes on.
+func (f *fleet) later(h *member, d time.Duration, event func() []uplink.Action) {
+	round := h.round
+	f.after(d, func() {
+		if !h.in && h.round == round {
+			f.act(h, event())
+		}
+	})
+}
+
+// act carries out what a race wants.
+func (f *fleet) act(h *member, actions []uplink.Action) {
+	for _, a := range actions {
+		u := &f.units[a.Unit]
+		switch {
+		case a.Do == uplink.Dial && u.gone && f.Gone == MachineGone:
+			f.later(h, handshake, func() []uplink.Action { return h.race.DialFailed(f.now, a.Unit, false) })
+		case a.Do == uplink.Dial && u.gone:
+			f.later(h, 0, func() []uplink.Action { return h.race.DialFailed(f.now, a.Unit, true) })
+		case a.Do == uplink.Dial:
+			f.result.Dials++
+			f.later(h, 0, func() []uplink.Action { return h.race.Answered(f.now) })
+			took := u.spend(f.now, f.Session/2)
+			f.later(h, took, func() []uplink.Action { return h.race.Dialled(f.now, a.Unit, took) })
+		case a.Do == uplink.Open && u.hosts >= f.MaxHosts:
+			f.result.Refused++
+			f.later(h, 0, func() []uplink.Action { return h.race.OpenFailed(f.now, false) })
+		case a.Do == uplink.Open:
+			u.hosts++
+			h.in = true
+			f.times = append(f.times, f.now.Add(u.spend(f.now, f.Session/2)).Sub(f.start))
+			return
+		}
+	}
+	if h.race.Over() {
+		pause := h.retry.Failed
+		if h.race.Restarting() {
+			pause = h.retry.Restarting
+		}
+		f.later(h, pause(), func() []uplink.Action {
+			f.begin(h, h.list)
+			return nil
+		})
+		return
+	}
+	if wake := h.race.Wake(); !wake.IsZero() {
+		f.later(h, max(wake.Sub(f.now), 0), func() []uplink.Action {
+			if next := h.race.Wake(); next.IsZero() || next.After(f.now) {
+				return nil // meanwhile it is another time
+			}
+			return h.race.Tick(f.now)
+		})
+	}
+}
+
+// spend has the I/O unit work for somebody who waits in line, and returns for how long
+// that takes.
+func (u *unit) spend(now time.Time, work time.Duration) time.Duration {
+	if u.free.Before(now) {
+		u.free = now
+	}
+	u.free = u.free.Add(work)
+	u.work += work
+	return u.free.Sub(now)
+}
+
+// event is something that happens at a time.
+type event struct {
+	at time.Time
+	do func()
+}
+
+// events are a heap, the next one first.
+type events []event
+
+func (e events) Len() int           { return len(e) }
+func (e events) Less(i, j int) bool { return e[i].at.Before(e[j].at) }
+func (e events) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+
+// Push implements heap.Interface.
+func (e *events) Push(x any) { *e = append(*e, x.(event)) }
+
+// Pop implements heap.Interface.
+func (e *events) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}

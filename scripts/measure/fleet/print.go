@@ -1,0 +1,66 @@
+package fleet
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+)
+
+// session is the time of an I/O unit with two processors for a session, at most: 512 hosts
+// were in within 1.4 s, where both endpoints had two processors together.
+const session = 1400 * time.Millisecond / 512
+
+// standard is the fleet of docs/scale.md.
+var standard = Model{
+	Units: 200, Hosts: 10_000, Listed: 3, MaxHosts: 1000, Session: session, Detect: 900 * time.Millisecond, Seed: 1,
+}
+
+// cases are the rows of the table there. The parts of the fleet are those of 200.
+func cases(fleet Model) (list []row) {
+	add := func(what string, gone int, back time.Duration, change func(*Model)) {
+		m := fleet
+		change(&m)
+		list = append(list, row{what, m, max(gone*fleet.Units/200, 1), back})
+	}
+	add("a machine, lists at random", 1, 0, func(*Model) {})
+	add("a machine, neighbours", 1, 0, func(m *Model) { m.Neighbours = true })
+	add("a machine, neighbours, at most 64 hosts", 1, 0, func(m *Model) { m.Neighbours, m.MaxHosts = true, 64 })
+	add("a machine, lists at random, at most 64 hosts", 1, 0, func(m *Model) { m.MaxHosts = 64 })
+	add("20 machines, lists at random", 20, 0, func(*Model) {})
+	add("20 machines, neighbours", 20, 0, func(m *Model) { m.Neighbours = true })
+	add("100 machines, lists at random", 100, 0, func(*Model) {})
+	add("all processes for 2 s", 200, 2*time.Second, func(m *Model) { m.Gone, m.Detect = ProcessGone, 0 })
+	add("all processes for 60 s", 200, time.Minute, func(m *Model) { m.Gone, m.Detect = ProcessGone, 0 })
+	add("all machines for 60 s", 200, time.Minute, func(*Model) {})
+	return list
+}
+
+type row struct {
+	what string
+	Model
+	gone int
+	back time.Duration
+}
+
+// Print simulates the cases of docs/scale.md, for ten minutes each.
+func Print(w io.Writer) error { return show(w, standard) }
+
+func show(w io.Writer, fleet Model) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
+	fmt.Fprintln(tw, "| what is gone\t| hosts\t| have another\t| half of them after\t| all\t| dials\t| refused\t"+
+		"| most hosts of one\t| most time of one |")
+	fmt.Fprintln(tw, "|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|--- |")
+	ms := func(d time.Duration) string {
+		if d == 0 {
+			return "-" // it has not come to that
+		}
+		return fmt.Sprintf("%.2f s", d.Seconds())
+	}
+	for _, c := range cases(fleet) {
+		r := c.Lose(c.gone, c.back, 10*time.Minute)
+		fmt.Fprintf(tw, "| %s\t| %d\t| %d\t| %s\t| %s\t| %d\t| %d\t| %d\t| %s |\n", c.what, r.Lost, r.In, ms(r.Half),
+			ms(r.All), r.Dials, r.Refused, r.Most, ms(r.MostWork))
+	}
+	return tw.Flush()
+}
