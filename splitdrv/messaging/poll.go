@@ -11,7 +11,7 @@ import (
 const (
 	// controlLooks is how many looks at the data channel there are to one at the control
 	// channel.
-	controlLooks = 4
+	controlLooks = 64
 	// idleLooks is after how many looks in vain a polling worker does what can
 	// wait.
 	idleLooks = 16
