@@ -145,7 +145,7 @@ sanitize: ## run verbs and sessions over it with -race, -asan and cgocheck2 on R
 install: build ## install binary, units for systemd, man pages and completions below PREFIX
 	install -D -m 0755 $(binary) $(DESTDIR)$(PREFIX)/bin/splitnic
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	for unit in splitnic-host@.service splitnic-iounit.service; do \
+	for unit in splitnic-host@.service splitnic-agent.service splitnic-iounit.service; do \
 		sed 's|@BINDIR@|$(PREFIX)/bin|' deploy/systemd/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && \
 		chmod 0644 $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; \
 	done

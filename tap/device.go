@@ -238,6 +238,16 @@ func (d *Device) setLabel(l Label) error {
 	})
 }
 
+// Remove closes the device, and deletes it also where somebody else has its
+// descriptors. That it has been deleted before is no error.
+func (d *Device) Remove() error {
+	err := d.netlink("deleting", func(h *netlink.Handle, l netlink.Link) error { return h.LinkDel(l) })
+	if errors.Is(err, ErrGone) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EBADFD) {
+		err = nil
+	}
+	return errors.Join(err, d.Close())
+}
+
 // Close closes the queues and with them removes the device, unless it is
 // persistent or somebody else has its descriptors too. Workers have to have
 // stopped polling the queues' descriptors.

@@ -155,7 +155,11 @@ Without arguments it reloads every one that has its socket in ` + statussock.Dir
 
 // reloadedLine is what a user sees of a reload.
 func reloadedLine(name string, done daemon.Reloaded) string {
-	line := fmt.Sprintf("%s: reloaded, key %s, %d sessions ended\n", name, done.Fingerprint, done.Ended)
+	key := ""
+	if done.Fingerprint != "" { // an agent has as many as its cards
+		key = ", key " + done.Fingerprint
+	}
+	line := fmt.Sprintf("%s: reloaded%s, %d sessions ended\n", name, key, done.Ended)
 	if len(done.Late) > 0 {
 		line += fmt.Sprintf("%s: changed in the configuration file, and not in force before a restart: %s\n", name,
 			strings.Join(done.Late, ", "))

@@ -45,9 +45,8 @@ func hostCommand() *cobra.Command {
 
 func (f *hostFlags) add(flags *pflag.FlagSet) {
 	h := &f.set
+	f.addUnits(flags)
 	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
-		g.StringSliceVar(&h.IOUnits, "iounit", nil,
-			"address of an I/O unit, as host or host:port; several in order of preference")
 		g.StringVar(&h.Name, "host-name", "", "name that the I/O unit knows this host by (default: HOSTNAME.NAME)")
 	})
 	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
@@ -56,12 +55,9 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 			"what the netdevice is: tap, a device of this kernel; or vhost-user:PATH, a virtio-net device for a virtual "+
 				"machine or DPDK program that connects to this socket, or listens there with vhost-user:PATH,client")
 		g.StringVar(&f.mac, "mac", "", "MAC address to ask for (default: one that the I/O unit derives from the key)")
-		g.IntVar(&h.MaxMTU, "max-mtu", 9000,
-			"largest MTU to accept; the netdevice follows the I/O unit's network card up to it")
-		g.StringVar(&f.offloads, "offloads", "all",
-			"offloads to leave to the I/O unit: all, none, or some of "+vnet.AllOffloads.String())
-		boolVar(g, &h.Plain, "plain", false, "make a plain TAP device without offloads, for kernels without IFF_VNET_HDR")
-		g.IntVar(&h.TxQueueLen, "txqueuelen", 512, "length of the netdevice's transmit queue in frames")
+	})
+	f.addNetdevice(flags)
+	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
 		g.StringVar(&h.NetNS, "netns", "", "network namespace for the netdevice, by name or path (default: this process's)")
 		boolVar(g, &h.Movable, "movable", false, "follow the netdevice into other network namespaces, as of a container: "+
 			"keeps CAP_SYS_ADMIN, as --netns does")
@@ -69,6 +65,33 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 			"keep the netdevice after this process ends, for the next one with this flag "+
 				"(not needed for services of systemd)")
 	})
+	f.addSessions(flags)
+}
+
+// addUnits adds the flag about I/O units, which an agent has, too.
+func (f *hostFlags) addUnits(flags *pflag.FlagSet) {
+	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
+		g.StringSliceVar(&f.set.IOUnits, "iounit", nil,
+			"address of an I/O unit, as host or host:port; several in order of preference")
+	})
+}
+
+// addNetdevice adds the flags about the netdevice that an agent has, too.
+func (f *hostFlags) addNetdevice(flags *pflag.FlagSet) {
+	h := &f.set
+	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
+		g.IntVar(&h.MaxMTU, "max-mtu", 9000,
+			"largest MTU to accept; the netdevice follows the I/O unit's network card up to it")
+		g.StringVar(&f.offloads, "offloads", "all",
+			"offloads to leave to the I/O unit: all, none, or some of "+vnet.AllOffloads.String())
+		boolVar(g, &h.Plain, "plain", false, "make a plain TAP device without offloads, for kernels without IFF_VNET_HDR")
+		g.IntVar(&h.TxQueueLen, "txqueuelen", 512, "length of the netdevice's transmit queue in frames")
+	})
+}
+
+// addSessions adds the flags about sessions, which an agent has, too.
+func (f *hostFlags) addSessions(flags *pflag.FlagSet) {
+	h := &f.set
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
 		g.IntVar(&h.Queues, "queues", 1, "queues to ask for, each with a data channel of its own")
 		g.StringSliceVar(&f.modes, "mode", []string{string(protocol.ModeImm)},
@@ -106,33 +129,39 @@ func addHostSources(flags *pflag.FlagSet, s *daemon.Sources) {
 
 // config is what the flags say.
 func (f *hostFlags) config() (daemon.Host, error) {
-	h := f.set
 	var errs mistakes
-	if len(h.IOUnits) == 0 {
+	if len(f.set.IOUnits) == 0 {
 		errs.add("--iounit is missing: the address of the I/O unit, such as --iounit 10.0.0.1")
 	}
-	if h.Name != "" {
-		errs = append(errs, daemon.CheckName("--host-name", h.Name))
+	if f.set.Name != "" {
+		errs = append(errs, daemon.CheckName("--host-name", f.set.Name))
 	}
+	if f.set.Standby && len(f.set.IOUnits) == 1 {
+		errs.add("--standby: there is one I/O unit only; name another with --iounit")
+	}
+	if len(f.set.Netdevice) >= unix.IFNAMSIZ {
+		errs.add("--name %s: must have at most %d characters", f.set.Netdevice, unix.IFNAMSIZ-1)
+	}
+	h, err := f.shared()
+	return h, errors.Join(append(errs, err, f.netdevice(&h))...)
+}
+
+// shared is what the flags say that an agent has, too.
+func (f *hostFlags) shared() (daemon.Host, error) {
+	h := f.set
+	var errs mistakes
 	errs = append(errs, f.complete(&h.Common), f.direct.complete(&h.Direct),
 		between("--queues", h.Queues, 1, messaging.MaxQueues, ""),
 		between("--max-mtu", h.MaxMTU, protocol.MinMTU, protocol.MaxMTU, ""))
 	if h.FailBack < 0 {
 		errs.add("--fail-back %v: must be above 0, or 0 for never", h.FailBack)
 	}
-	if h.Standby && len(h.IOUnits) == 1 {
-		errs.add("--standby: there is one I/O unit only; name another with --iounit")
-	}
-	if len(h.Netdevice) >= unix.IFNAMSIZ {
-		errs.add("--name %s: must have at most %d characters", h.Netdevice, unix.IFNAMSIZ-1)
-	}
 	if h.Latency != nil && h.Queues == messaging.MaxQueues {
 		errs.add("--queues %d: must be 1 to %d: with --latency-queue there can be one less", h.Queues, messaging.MaxQueues)
 	}
 	var err error
 	h.Modes, err = parseModes("--mode", f.modes)
-	errs = append(errs, err, f.netdevice(&h))
-	return h, errors.Join(errs...)
+	return h, errors.Join(append(errs, err)...)
 }
 
 func (f *hostFlags) netdevice(h *daemon.Host) error {

@@ -41,7 +41,7 @@ func rootCommand() *cobra.Command {
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-	}, hostCommand(), iounitCommand(), keygenCommand(), doctorCommand(), checkCommand(),
+	}, hostCommand(), agentCommand(), cardCommand(), iounitCommand(), keygenCommand(), doctorCommand(), checkCommand(),
 		completing(statusCommand(), true), completing(topCommand(), true), completing(waitCommand(), true),
 		completing(statsCommand(), false), completing(resetCommand(), false), completing(reloadCommand(), true),
 		benchCommand(), versionCommand(), manCommand())

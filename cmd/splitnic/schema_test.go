@@ -5,6 +5,7 @@ import (
 	"encoding"
 	"encoding/json"
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 	"github.com/invopop/jsonschema"
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/cards"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/internal/statussock"
 )
@@ -33,17 +35,18 @@ func statusSchemaOf(t *testing.T, strict bool) []byte {
 		}
 		return ""
 	}}
-	host, unit := r.Reflect(daemon.HostStatus{}), r.Reflect(daemon.UnitStatus{})
+	host, unit, agent := r.Reflect(daemon.HostStatus{}), r.Reflect(daemon.UnitStatus{}), r.Reflect(daemon.AgentStatus{})
 	all := &jsonschema.Schema{
 		Version: jsonschema.Version, ID: schemaURL, Title: "splitnic status --json",
-		Description: "one for each host and I/O unit; readers ignore fields that they do not know. docs/counters.md has " +
-			"the counters", Type: "array", Definitions: host.Definitions,
-		Items: &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Ref: host.Ref}, {Ref: unit.Ref}}},
+		Description: "one for each host, card, agent and I/O unit; readers ignore fields that they do not know. " +
+			"docs/counters.md has the counters", Type: "array", Definitions: host.Definitions,
+		Items: &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Ref: host.Ref}, {Ref: unit.Ref}, {Ref: agent.Ref}}},
 	}
-	for name, d := range unit.Definitions {
-		all.Definitions[name] = d
-	}
-	for name, role := range map[string]string{"daemon.HostStatus": "host", "daemon.UnitStatus": "iounit"} {
+	maps.Copy(all.Definitions, unit.Definitions)
+	maps.Copy(all.Definitions, agent.Definitions)
+	for name, role := range map[string]string{
+		"daemon.HostStatus": "host", "daemon.UnitStatus": "iounit", "daemon.AgentStatus": "agent",
+	} {
 		p, ok := all.Definitions[name].Properties.Get("role")
 		if !ok {
 			t.Fatalf("%s has no role", name)
@@ -55,6 +58,47 @@ func statusSchemaOf(t *testing.T, strict bool) []byte {
 		t.Fatal(err)
 	}
 	return append(text, '\n')
+}
+
+// agentSchemaOf is the schema of the agent's API v1: of each request and answer.
+func agentSchemaOf(t *testing.T, strict bool) []byte {
+	t.Helper()
+	r := jsonschema.Reflector{AllowAdditionalProperties: !strict, Mapper: special}
+	all := &jsonschema.Schema{
+		Version: jsonschema.Version, ID: agentSchemaURL, Title: "API v1 of splitnic agent",
+		Description: "requests are a Spec, answers an Info, a List or a Failure; docs/agent.md says which",
+		Definitions: jsonschema.Definitions{},
+	}
+	for _, v := range []any{cards.Spec{}, cards.Info{}, cards.List{}, cards.Failure{}} {
+		one := r.Reflect(v)
+		maps.Copy(all.Definitions, one.Definitions)
+		all.AnyOf = append(all.AnyOf, &jsonschema.Schema{Ref: one.Ref})
+	}
+	// Requests have no other fields: the agent refuses them.
+	all.Definitions["Spec"].AdditionalProperties = jsonschema.FalseSchema
+	text, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(text, '\n')
+}
+
+const agentSchemaURL = "https://github.com/splitnic/splitnic/agent-v1.schema.json"
+
+// TestAgentSchema wants the schema of the API to be that of the types. What is in it may
+// grow, and not change, as long as it is v1.
+func TestAgentSchema(t *testing.T) {
+	want := agentSchemaOf(t, false)
+	if *update {
+		if err := os.WriteFile("agent-v1.schema.json", want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if !bytes.Equal(agentSchema, want) {
+		t.Error("agent-v1.schema.json is not that of the types: go test ./cmd/splitnic -run TestAgentSchema -update, " +
+			"and look at the difference")
+	}
 }
 
 // special are types whose JSON the reflector does not see.
@@ -108,12 +152,17 @@ func TestStatusIsAsItsSchema(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		var host daemon.HostStatus
 		var unit daemon.UnitStatus
+		var agent daemon.AgentStatus
 		if full {
 			fill(reflect.ValueOf(&host).Elem())
 			fill(reflect.ValueOf(&unit).Elem())
+			fill(reflect.ValueOf(&agent).Elem())
 		}
-		host.Role, unit.Role = "host", "iounit"
-		for what, status := range map[string]any{"host": host, "I/O unit": unit} {
+		host.Role, unit.Role, agent.Role = "host", "iounit", "agent"
+		for i := range agent.Cards { // words and numbers that a card can have
+			agent.Cards[i].Status.State, agent.Cards[i].Spec.MTU = cards.Failed, 1500
+		}
+		for what, status := range map[string]any{"host": host, "I/O unit": unit, "agent": agent} {
 			if err := v.Validate(served(t, status)); err != nil {
 				t.Errorf("%s, full %v: %v", what, full, err)
 			}

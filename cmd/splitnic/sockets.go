@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/statussock"
 )
@@ -50,6 +51,7 @@ func socketsOr(named []string, command string, list func() ([]string, error)) ([
 // need not be among them.
 func socketAmong(list func() ([]string, error), name string) (string, error) {
 	host, unit := socketPath("host", name), socketPath("iounit", name)
+	agent := statussock.Path(daemon.AgentSocket)
 	if filepath.Dir(host) != statussock.Dir {
 		return host, nil
 	}
@@ -61,6 +63,8 @@ func socketAmong(list func() ([]string, error), name string) (string, error) {
 		return host, nil
 	case slices.Contains(sockets, unit):
 		return unit, nil
+	case name == daemon.AgentSocket && slices.Contains(sockets, agent):
+		return agent, nil
 	}
 	var there []string
 	for _, path := range sockets {
@@ -80,7 +84,7 @@ func socketPath(role, name string) string {
 	switch {
 	case strings.ContainsRune(name, '/'), strings.HasSuffix(name, ".sock"):
 		return name
-	case strings.HasPrefix(name, "iounit-"), strings.HasPrefix(name, "host-"):
+	case strings.HasPrefix(name, "iounit-"), strings.HasPrefix(name, "host-"), name == daemon.AgentSocket:
 		return statussock.Path(name)
 	}
 	return statussock.Path(role + "-" + name)

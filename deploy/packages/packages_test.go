@@ -144,10 +144,12 @@ func TestBuild(t *testing.T) {
 // contents compares what both packages would install with what they are to have.
 func contents(t *testing.T, root, deb, rpm string) {
 	configuration := []string{
-		"/etc/splitnic/hosts", "/etc/splitnic/iounit.yaml", "/etc/splitnic/iounits", "/etc/splitnic/sn0.yaml",
+		"/etc/splitnic/agent.yaml", "/etc/splitnic/hosts", "/etc/splitnic/iounit.yaml", "/etc/splitnic/iounits",
+		"/etc/splitnic/sn0.yaml",
 	}
 	want := append([]string{
-		"/usr/bin/splitnic", "/usr/lib/modules-load.d/splitnic.conf", "/usr/lib/systemd/system/splitnic-host@.service",
+		"/usr/bin/splitnic", "/usr/lib/modules-load.d/splitnic.conf",
+		"/usr/lib/systemd/system/splitnic-agent.service", "/usr/lib/systemd/system/splitnic-host@.service",
 		"/usr/lib/systemd/system/splitnic-iounit.service", "/usr/share/bash-completion/completions/splitnic",
 		"/usr/share/doc/splitnic/changelog.gz", "/usr/share/fish/vendor_completions.d/splitnic.fish",
 		"/usr/share/splitnic/grafana/splitnic.json", "/usr/share/splitnic/prometheus/alerts.yaml",
@@ -206,7 +208,7 @@ func contents(t *testing.T, root, deb, rpm string) {
 	if slices.Sort(kept); !slices.Equal(kept, configuration) {
 		t.Errorf("rpm keeps what is written in %q, and not in %q:\n%s", kept, configuration, flags)
 	}
-	for _, unit := range []string{"splitnic-host@.service", "splitnic-iounit.service"} {
+	for _, unit := range []string{"splitnic-agent.service", "splitnic-host@.service", "splitnic-iounit.service"} {
 		text, err := os.ReadFile(filepath.Join(root, "usr/lib/systemd/system", unit))
 		if err != nil {
 			t.Fatal(err)

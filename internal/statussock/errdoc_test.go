@@ -48,7 +48,7 @@ func TestErrdocOfSockets(t *testing.T) {
 			return fmt.Errorf("status: %w", unanswered(path, &net.OpError{Op: "dial", Err: syscall.EACCES}))
 		},
 		"stopped": func() error {
-			_, err := read(t.Context(), silent(t), time.Millisecond)
+			_, err := read(t.Context(), silentSocket(t), time.Millisecond)
 			return fmt.Errorf("status: %w", err)
 		},
 		"no daemon": func() error { _, err := Read(t.Context(), noHTTP); return err },

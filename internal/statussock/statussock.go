@@ -186,14 +186,10 @@ func Read(ctx context.Context, path string) (json.RawMessage, error) {
 }
 
 func read(ctx context.Context, path string, patience time.Duration) (json.RawMessage, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w within %v", ErrSilent, patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, silence(patience))
 	defer cancel()
 	raw, err := ask(ctx, path, http.MethodGet, "/status", nil)
-	if err != nil && errors.Is(context.Cause(ctx), ErrSilent) {
-		err = fmt.Errorf("%s: %w; the process there is stopped or hangs (`ss -xlp` shows which it is)",
-			path, context.Cause(ctx))
-	}
-	return raw, err
+	return raw, silent(ctx, path, err)
 }
 
 // Do has the daemon at path carry out a command, and returns its answer.
@@ -223,12 +219,27 @@ func do(ctx context.Context, path, command string, argument []byte) (json.RawMes
 }
 
 // Call asks the API of the daemon at path, and returns the status of HTTP and what there
-// is in JSON. A daemon without an API is ErrUnknown.
-func Call(ctx context.Context, path, method, what string, body []byte) (status int, raw json.RawMessage, err error) {
-	if _, err := read(ctx, path, patience); errors.Is(err, ErrSilent) {
-		return 0, nil, err
+// is in JSON. A daemon without an API is ErrUnknown. It waits until ctx is done, or for so
+// long at most, after which the error wraps ErrSilent.
+func Call(
+	ctx context.Context, path, method, what string, body []byte, patience time.Duration,
+) (status int, raw json.RawMessage, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, silence(patience))
+	defer cancel()
+	status, raw, err = call(ctx, path, method, what, body)
+	return status, raw, silent(ctx, path, err)
+}
+
+// silence is the error about a process that does not answer for so long.
+func silence(patience time.Duration) error { return fmt.Errorf("%w within %v", ErrSilent, patience) }
+
+// silent explains err if it came about by silence, the cause of ctx.
+func silent(ctx context.Context, path string, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), ErrSilent) {
+		return fmt.Errorf("%s: %w; the process there is stopped or hangs (`ss -xlp` shows which it is)",
+			path, context.Cause(ctx))
 	}
-	return call(ctx, path, method, what, body)
+	return err
 }
 
 // ask sends one request to the socket at path.

@@ -79,7 +79,7 @@ func TestCommands(t *testing.T) {
 // TestSilence asks a process that is connected to, and stands still.
 func TestSilence(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	path := silent(t)
+	path := silentSocket(t)
 	if raw, err := read(t.Context(), path, time.Nanosecond); !errors.Is(err, ErrSilent) {
 		t.Errorf("%s, %v", raw, err)
 	}
@@ -94,8 +94,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// silent returns a socket that nobody answers at, as that of a stopped process.
-func silent(t *testing.T) string {
+// silentSocket returns a socket that nobody answers at, as that of a stopped process.
+func silentSocket(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "x.sock")
 	ln, err := net.Listen("unix", path)
 	if err != nil {

@@ -32,6 +32,7 @@ type surroundings struct {
 	noLatency error             // why there is no latency queue although one is wanted
 	log       *slog.Logger
 	onState   func(host.State) // told of changes of the connection
+	persevere bool             // what one card cannot have is no reason to end the process
 }
 
 // card is a netdevice, and the host that has sessions for it: all that a network card
@@ -83,6 +84,7 @@ func (d *card) assemble() (*host.Host, error) {
 		Device: d.in.device, Netdev: netdev.Netdevice, MAC: c.MAC, MaxMTU: c.MaxMTU,
 		Offloads: c.Offloads.Intersect(netdev.offloads), // what the kernel does not have cannot be asked for
 		Latency:  c.Latency, NoLatency: d.in.noLatency, FailBack: c.FailBack, Standby: c.Standby,
+		Persevere: d.in.persevere,
 		Direct: host.Direct{
 			On: c.Direct.On, Peers: c.Direct.Peers, Idle: c.Direct.Idle, Grace: c.Direct.Grace, Budget: d.in.budget,
 		},
@@ -103,6 +105,20 @@ func (d *card) close(failed bool) error {
 		_ = d.netdev.SetCarrier(false) // a netdevice that was deleted has none
 	}
 	return d.netdev.Close()
+}
+
+// remove removes the netdevice, also from the store.
+func (d *card) remove(name string) error {
+	var errs []error
+	if d.in.store.there() {
+		for i := range d.netdev.Ports() {
+			errs = append(errs, d.in.store.removeQueue(name, i))
+		}
+	}
+	if t := d.netdev.tap; t != nil {
+		return errors.Join(append(errs, t.Remove())...)
+	}
+	return errors.Join(append(errs, d.netdev.Close())...)
 }
 
 // status is what `splitnic status` shows.

@@ -71,6 +71,14 @@ type Host struct {
 	Direct     Direct
 }
 
+// Agent is the configuration of an agent: that of its cards, as far as a request for one
+// does not say otherwise.
+type Agent struct {
+	Host
+	State    string // directory
+	MaxCards int
+}
+
 // Direct is what a host does about direct connections to other hosts.
 type Direct struct {
 	On          bool

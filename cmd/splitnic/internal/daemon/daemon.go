@@ -30,19 +30,24 @@ func (c *Common) logger() *slog.Logger {
 	return log
 }
 
-// security loads the keys, which are this process's alone. What this machine has
-// against the handlers is found before, and what is wrong with the metrics' file.
+// security loads the keys, which are this process's alone.
 func (c *Common) security() (*session.Security, error) {
-	if _, err := c.Handlers.Make(messaging.MaxHandlers, messaging.MaxHandlers); err != nil {
-		return nil, err
-	}
-	if err := scrape.Check(c.MetricsConfig); err != nil {
-		return nil, err
-	}
-	if err := notDumpable(); err != nil {
+	if err := c.secure(); err != nil {
 		return nil, err
 	}
 	return c.Keys.load()
+}
+
+// secure prepares the process for keys. What this machine has against the handlers, and
+// what is wrong with the metrics' file, is found before.
+func (c *Common) secure() error {
+	if _, err := c.Handlers.Make(messaging.MaxHandlers, messaging.MaxHandlers); err != nil {
+		return err
+	}
+	if err := scrape.Check(c.MetricsConfig); err != nil {
+		return err
+	}
+	return notDumpable()
 }
 
 // open opens the RDMA device, and completes the configuration by its name and by
@@ -78,11 +83,19 @@ func Hostname() string {
 func (c *Common) serve(
 	name string, status func() any, metrics http.Handler, log *slog.Logger, commands ...statussock.Command,
 ) (stop func(), err error) {
+	return c.serveAPI(name, nil, status, metrics, log, commands...)
+}
+
+// serveAPI is serve for an endpoint that has an API besides.
+func (c *Common) serveAPI(
+	name string, api http.Handler, status func() any, metrics http.Handler, log *slog.Logger,
+	commands ...statussock.Command,
+) (stop func(), err error) {
 	path := c.StatusSocket
 	if path == "" {
 		path = statussock.Path(name)
 	}
-	sock, err := statussock.Serve(path, status, commands...)
+	sock, err := statussock.ServeAPI(path, api, status, commands...)
 	if err != nil {
 		return nil, err
 	}

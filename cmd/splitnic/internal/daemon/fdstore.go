@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -17,8 +19,11 @@ import (
 // FDSTORE=1): it keeps copies of what a service puts there, and hands them to
 // the service's next process.
 type fdStore struct {
-	socket string         // the manager's, for notifications; empty for none
-	held   map[string]int // what the last process has left, by name
+	socket string // the manager's, for notifications; empty for none
+
+	mu   sync.Mutex     // guards what follows
+	held map[string]int // what the last process has left, by name
+	used int            // descriptors in the store
 }
 
 // firstFD is SD_LISTEN_FDS_START: where the descriptors begin that a process is
@@ -61,6 +66,7 @@ func (s *fdStore) receive(number, names string) error {
 		}
 		s.held[list[i]] = fd
 	}
+	s.used = n
 	return nil
 }
 
@@ -70,6 +76,8 @@ func (s *fdStore) there() bool { return s.socket != "" }
 // takeQueues returns the descriptors of a netdevice's queues, which are the
 // caller's from then on.
 func (s *fdStore) takeQueues(netdevice string) []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var fds []int
 	for {
 		name := queueName(netdevice, len(fds))
@@ -95,7 +103,13 @@ func (s *fdStore) putQueue(netdevice string, queue, fd int) error {
 	}
 	// Without FDPOLL=0 the manager would drop queues that are not in use: poll(2)
 	// reports an error of them.
-	return s.send("FDSTORE=1\nFDNAME="+name+"\nFDPOLL=0", fd)
+	if err := s.send("FDSTORE=1\nFDNAME="+name+"\nFDPOLL=0", fd); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used++
+	return nil
 }
 
 // removeQueue takes the descriptor of a queue out of the store.
@@ -103,31 +117,72 @@ func (s *fdStore) removeQueue(netdevice string, queue int) error {
 	return s.remove(queueName(netdevice, queue))
 }
 
-func (s *fdStore) remove(name string) error { return s.send("FDSTOREREMOVE=1\nFDNAME=" + name) }
+func (s *fdStore) remove(name string) error {
+	if err := s.send("FDSTOREREMOVE=1\nFDNAME=" + name); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used--
+	return nil
+}
 
-// removeRest closes what nobody has taken, and takes it out of the store.
-func (s *fdStore) removeRest() (names []string, err error) {
-	var errs []error
+// short reports whether the store has no room for so many descriptors more, and how much
+// it has in all. Service managers of before version 254 do not tell.
+func (s *fdStore) short(more int) (room int, short bool) {
+	room, err := strconv.Atoi(os.Getenv("FDSTORE"))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return room, err == nil && room < s.used+more
+}
+
+// removeRest closes what nobody has taken, and takes it out of the store, but for the
+// queues of the netdevices that are needed.
+func (s *fdStore) removeRest(needed ...string) (names []string, err error) {
+	s.mu.Lock()
+	rest := map[string]int{}
 	for name, fd := range s.held {
+		netdevice, _, _ := strings.Cut(name, "/")
+		if !slices.Contains(needed, netdevice) {
+			rest[name] = fd
+			delete(s.held, name)
+		}
+	}
+	s.mu.Unlock()
+	var errs []error
+	for name, fd := range rest {
 		names = append(names, name)
 		errs = append(errs, s.remove(name), unix.Close(fd))
 	}
-	clear(s.held)
 	return names, errors.Join(errs...)
 }
 
-// tidy is removeRest for when all have taken what is of use to them.
-func (s *fdStore) tidy(log *slog.Logger) error {
-	rest, err := s.removeRest()
+// tidy is removeRest for when all have taken what is of use to them, but for those that
+// need it later: these have no carrier until then.
+func (s *fdStore) tidy(log *slog.Logger, needed ...string) error {
+	rest, err := s.removeRest(needed...)
 	if err == nil && len(rest) > 0 {
 		log.Warn("removed from the service manager's store, where they are of no use", "names", rest)
 	}
+	s.forsake()
 	return err
+}
+
+// forget closes what the last process has left of a netdevice, if anything, and takes it
+// out of the store.
+func (s *fdStore) forget(netdevice string) error {
+	var errs []error
+	for i, fd := range s.takeQueues(netdevice) {
+		errs = append(errs, s.removeQueue(netdevice, i), unix.Close(fd))
+	}
+	return errors.Join(errs...)
 }
 
 // forsake takes the carrier of what nobody has taken, and leaves it in the store
 // for a process that may do better.
 func (s *fdStore) forsake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, fd := range s.held {
 		_ = tap.SetCarrier(fd, false) // of a queue that is of use, this works
 	}

@@ -3,8 +3,6 @@ package daemon
 import (
 	"log/slog"
 	"net"
-	"os"
-	"strconv"
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
@@ -64,10 +62,9 @@ func keep(store *fdStore, name string, d *tap.Device, first int, log *slog.Logge
 	if !store.there() {
 		return
 	}
-	// Service managers of before version 254 do not tell the size.
-	if room, err := strconv.Atoi(os.Getenv("FDSTORE")); err == nil && room < len(d.Queues()) {
-		log.Warn("the netdevice ends with this process; FileDescriptorStoreMax= of the service is smaller than its number "+
-			"of queues", "store", room, "queues", len(d.Queues()))
+	if room, short := store.short(len(d.Queues()) - first); short {
+		log.Warn("the netdevice ends with this process; FileDescriptorStoreMax= of the service is smaller than the number "+
+			"of its netdevices' queues", "store", room, "queues", len(d.Queues()))
 	}
 	for i := first; i < len(d.Queues()); i++ {
 		if err := store.putQueue(name, i, d.Queues()[i].FD()); err != nil {

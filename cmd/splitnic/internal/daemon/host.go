@@ -62,7 +62,7 @@ func (c *Host) run(ctx context.Context, store *fdStore) (err error) {
 func (c *Host) serveCard(ctx context.Context, d *card) error {
 	name := d.netdev.Name()
 	status := func() any { return d.status() }
-	stop, err := c.serve("host-"+name, status, hostMetrics(d.host, d.reloads), d.in.log, d.commands()...)
+	stop, err := c.serve("host-"+name, status, hostMetrics(d.host, d.reloads, c.Version), d.in.log, d.commands()...)
 	if err != nil {
 		return err
 	}

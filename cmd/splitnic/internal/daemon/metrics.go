@@ -28,6 +28,7 @@ var (
 	descAdopted = desc("splitnic_netdevice_taken_over_total",
 		"How many processes have taken the netdevice over from another since it was made.", "netdevice")
 	descConnected = desc("splitnic_connected", "1 while there is a session with an I/O unit.")
+	descCards     = desc("splitnic_agent_cards", "Cards of an agent by state: connecting, connected, or failed.", "state")
 	descHosts     = desc("splitnic_hosts", "Hosts connected.")
 )
 
@@ -91,10 +92,18 @@ func buildMetrics(emit emit, version string) {
 		runtime.GOARCH)
 }
 
-func hostMetrics(h *host.Host, r *reloader) http.Handler {
+func hostMetrics(h *host.Host, r *reloader, version string) http.Handler {
+	samples := hostSamples(h, r)
 	return handler(func(emit emit) {
+		buildMetrics(emit, version)
+		samples(emit)
+	})
+}
+
+// hostSamples are the metrics of a card.
+func hostSamples(h *host.Host, r *reloader) func(emit) {
+	return func(emit emit) {
 		s := h.Status()
-		buildMetrics(emit, s.Software)
 		r.metrics(emit)
 		for _, reason := range host.Endings() {
 			emit(descHostEnded, prometheus.CounterValue, float64(s.Ended[reason]), reason)
@@ -113,6 +122,27 @@ func hostMetrics(h *host.Host, r *reloader) http.Handler {
 			}
 			hostTraffic.emit(emit, p, s.Traffic)
 		}
+	}
+}
+
+// agentMetrics are those of the agent's cards, each with the label of its card.
+func agentMetrics(a *agent) http.Handler {
+	var one sync.Mutex
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reg := prometheus.NewRegistry()
+		reg.MustRegister(collector{func(emit emit) {
+			buildMetrics(emit, a.cfg.Version)
+			for state, n := range a.states() {
+				emit(descCards, prometheus.GaugeValue, float64(n), string(state))
+			}
+		}}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
+		for _, c := range a.present() {
+			labels := prometheus.Labels{"card": c.name}
+			prometheus.WrapRegistererWith(labels, reg).MustRegister(collector{hostSamples(c.host, c.reloads)})
+		}
+		one.Lock()
+		defer one.Unlock()
+		promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	})
 }
 

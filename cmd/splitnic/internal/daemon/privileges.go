@@ -76,6 +76,16 @@ func (c *Host) privileges() privileges {
 	return p
 }
 
+// privileges of an agent, whose cards are in the namespaces of others. Without
+// CAP_SYS_PTRACE there is no /proc/PID/ns/net of a process that may do more than this one
+// (proc_pid_ns(5)).
+func (c *Agent) privileges() privileges {
+	p := c.Host.privileges()
+	p.caps |= caps(unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE)
+	p.dirs = append(p.dirs, c.State)
+	return p
+}
+
 // privileges of an I/O unit: packet sockets besides. A macvtap whose character
 // device is in no directory needs a mount namespace to make it in.
 func (c *IOUnit) privileges() privileges {

@@ -29,6 +29,7 @@ type reloader struct {
 	security *session.Security
 	policy   func(*policy.Policy) int // puts one in force; nil for a host
 	log      *slog.Logger
+	tell     func(state string) // the service manager
 
 	doing sync.Mutex   // one at a time
 	mu    sync.Mutex   // guards what follows
@@ -57,7 +58,7 @@ func newReloader(
 	reread func() (Sources, []string, error), file string, s *session.Security, setPolicy func(*policy.Policy) int,
 	log *slog.Logger,
 ) *reloader {
-	r := &reloader{reread: reread, file: file, security: s, policy: setPolicy, log: log}
+	r := &reloader{reread: reread, file: file, security: s, policy: setPolicy, log: log, tell: notify}
 	r.complain()
 	return r
 }
@@ -103,11 +104,7 @@ type Reloaded struct {
 func (r *reloader) reload() (Reloaded, error) {
 	r.doing.Lock()
 	defer r.doing.Unlock()
-	// Type=notify-reload wants to know when it began (sd_notify(3)).
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
-	notify(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/1000))
-	defer notify("READY=1")
+	defer announceReload(r.tell)()
 	done, err := r.apply()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,6 +119,15 @@ func (r *reloader) reload() (Reloaded, error) {
 	r.log.Info("reloaded", "key", done.Fingerprint, "sessions_ended", done.Ended)
 	r.complain()
 	return done, nil
+}
+
+// announceReload tells the service manager that a reload begins; done, that it is over.
+func announceReload(tell func(string)) (done func()) {
+	// Type=notify-reload wants to know when it began (sd_notify(3)).
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	tell(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/1000))
+	return func() { tell("READY=1") }
 }
 
 // complain says what is in force and probably not meant.

@@ -20,7 +20,9 @@ type columns struct {
 // shortest is how far cells are cut, those of the columns of cuttable, until a line fits.
 const shortest = 8
 
-var cuttable = map[string]bool{hostHeading: true, unitHeading: true, addressHeading: true, noteHeading: true}
+var cuttable = map[string]bool{
+	hostHeading: true, unitHeading: true, addressHeading: true, noteHeading: true, cardHeading: true, netnsHeading: true,
+}
 
 // Headings of columns that have no longest text.
 const (

@@ -18,10 +18,11 @@ import (
 	"github.com/splitnic/splitnic/vhostuser"
 )
 
-// Status is the status of one daemon: of a host, or of an I/O unit.
+// Status is the status of one daemon: of a host, an agent, or an I/O unit.
 type Status struct {
-	Host *daemon.HostStatus
-	Unit *daemon.UnitStatus
+	Host  *daemon.HostStatus
+	Agent *daemon.AgentStatus
+	Unit  *daemon.UnitStatus
 }
 
 // Parse reads what a daemon has answered.
@@ -32,10 +33,14 @@ func Parse(raw json.RawMessage) (s Status, err error) {
 	if err = json.Unmarshal(raw, &head); err != nil {
 		return s, fmt.Errorf("status: %w", err)
 	}
-	if head.Role == "host" {
+	switch head.Role {
+	case "host":
 		s.Host = new(daemon.HostStatus)
 		err = json.Unmarshal(raw, s.Host)
-	} else {
+	case "agent":
+		s.Agent = new(daemon.AgentStatus)
+		err = json.Unmarshal(raw, s.Agent)
+	default:
 		s.Unit = new(daemon.UnitStatus)
 		err = json.Unmarshal(raw, s.Unit)
 	}
@@ -49,9 +54,12 @@ func Parse(raw json.RawMessage) (s Status, err error) {
 func Details(w io.Writer, all []Status) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, s := range all {
-		if s.Host != nil {
+		switch {
+		case s.Host != nil:
 			printHost(tw, s.Host)
-		} else {
+		case s.Agent != nil:
+			printAgent(tw, s.Agent)
+		default:
 			printUnit(tw, s.Unit)
 		}
 		if err := tw.Flush(); err != nil { // columns are each daemon's own

@@ -31,6 +31,9 @@ func Table(w io.Writer, all []Status, now time.Time) error {
 		tables = append(tables, &hosts)
 	}
 	for _, s := range all {
+		if s.Agent != nil {
+			tables = append(tables, agentTables(s.Agent, now)...)
+		}
 		if s.Unit != nil {
 			tables = append(tables, unitTables(s.Unit, now)...)
 		}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"errors"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+)
+
+// agentFlags are the flags of `splitnic agent`: those of a host that are not about one
+// card, and its own.
+type agentFlags struct {
+	hostFlags
+	state    string
+	maxCards int
+}
+
+// mostCards is more than any machine has memory for.
+const mostCards = 4096
+
+func agentCommand() *cobra.Command {
+	var f agentFlags
+	c := &cobra.Command{
+		Use:   "agent [flags]",
+		Short: "Give this machine as many cards as are asked for, as for its containers",
+		Long: `Give this machine as many cards as are asked for, as for its containers: each is what
+` + "`splitnic host`" + ` makes, with a netdevice, sessions, counters and a status of its own. ` + "`splitnic card`" + `
+makes and removes them. The flags are what cards have unless they are made with others.
+
+Cards come back when the agent is restarted. With a service manager that keeps their
+netdevices, connections go on.`,
+		Example: `  splitnic agent --iounit 10.0.0.1 --trust sha256:… --device mlx5_0
+  splitnic card add web --netns pod1 --netdev eth0`,
+		Args: atMost(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return daemon.RunAgent(cmd.Context(), func() (daemon.Agent, error) { return f.read(cmd) })
+		},
+	}
+	f.add(c.Flags())
+	return c
+}
+
+func (f *agentFlags) add(flags *pflag.FlagSet) {
+	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
+		g.StringVar(&f.state, "state", "/var/lib/splitnic", "directory in which the cards are noted for the next process")
+		g.IntVar(&f.maxCards, "max-cards", 256, "most cards")
+	})
+	f.addUnits(flags)
+	f.addNetdevice(flags)
+	f.addSessions(flags)
+}
+
+// read reads the configuration file, and the flags.
+func (f *agentFlags) read(c *cobra.Command) (daemon.Agent, error) {
+	o, err := readConfig(c, f.set.ConfigFile)
+	if err != nil {
+		return daemon.Agent{}, err
+	}
+	a, err := f.config()
+	a.Reread = o.reread(addHostSources)
+	return a, err
+}
+
+// config is what the flags say.
+func (f *agentFlags) config() (daemon.Agent, error) {
+	h, err := f.shared()
+	f.port = "tap"
+	errs := mistakes{err, f.netdevice(&h), between("--max-cards", f.maxCards, 1, mostCards, "")}
+	if !filepath.IsAbs(f.state) {
+		errs.add("--state %q: must be an absolute path", f.state)
+	}
+	h.Movable = true
+	return daemon.Agent{Host: h, State: f.state, MaxCards: f.maxCards}, errors.Join(errs...)
+}

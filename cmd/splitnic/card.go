@@ -1,0 +1,184 @@
+package main
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/cards"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
+	"github.com/splitnic/splitnic/internal/statussock"
+)
+
+// agentSchema is the JSON schema of the agent's API v1, which TestAgentSchema makes from the
+// types.
+//
+//go:embed agent-v1.schema.json
+var agentSchema []byte
+
+// cardFlags are the flags of all commands about cards.
+type cardFlags struct{ socket string }
+
+func (f *cardFlags) client() cards.Client { return cards.Client(f.socket) }
+
+func cardCommand() *cobra.Command {
+	var f cardFlags
+	c := group(&cobra.Command{
+		Use:   "card",
+		Short: "Make and remove the cards of the agent on this machine",
+		Long: `Make and remove the cards of the agent on this machine. The commands status, top, wait,
+stats and reset know a card by its name, as they know a host by that of its netdevice.`,
+	}, cardAddCommand(&f), cardDelCommand(&f), cardListCommand(&f))
+	c.PersistentFlags().StringVar(&f.socket, "socket", statussock.Path(daemon.AgentSocket), "status socket of the agent")
+	return c
+}
+
+func cardAddCommand(f *cardFlags) *cobra.Command {
+	var spec cards.Spec
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "add NAME [flags]",
+		Short: "Make a card",
+		Long: `Make a card, and print its name, its netdevice, and the fingerprint that the I/O unit has to
+trust. The netdevice is there then; ` + "`splitnic wait NAME --connected`" + ` waits for its session. To
+make a card that is there with the same flags does nothing; with others it is refused.`,
+		Example: `  splitnic card add web --netns pod1 --netdev eth0
+  splitnic card add db --netns /proc/4711/ns/net --mac 02:00:00:00:00:01 --key /etc/splitnic/db.pem`,
+		Args: atMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := cardName(cmd, args)
+			if err != nil {
+				return err
+			}
+			spec.Name = name
+			for _, path := range []*string{&spec.Key, &spec.Cert} {
+				if *path != "" {
+					if *path, err = filepath.Abs(*path); err != nil {
+						return err
+					}
+				}
+			}
+			i, err := f.client().Add(cmd.Context(), &spec)
+			if err != nil {
+				return explainCard(err)
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), i)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), i.Spec.Name, i.Spec.Netdevice, i.Status.Fingerprint)
+			return err
+		},
+	}
+	addSpec(c.Flags(), &spec)
+	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
+	return c
+}
+
+// addSpec adds the flags that say what a card is to be.
+func addSpec(flags *pflag.FlagSet, s *cards.Spec) {
+	const asAgent = " (default: as the agent's flags say)"
+	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
+		g.StringSliceVar(&s.IOUnits, "iounit", nil, "address of an I/O unit; several in order of preference"+asAgent)
+		g.StringVar(&s.HostName, "host-name", "", "name that the I/O unit knows the card by (default: HOSTNAME.NAME)")
+	})
+	inGroup(flags, deviceFlags, func(g *pflag.FlagSet) {
+		g.StringVar(&s.Device, "device", "", "RDMA device"+asAgent)
+	})
+	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
+		g.StringVar(&s.Netdevice, "netdev", "", "name of the netdevice (default: that of the card)")
+		g.StringVar(&s.NetNS, "netns", "",
+			"network namespace of the netdevice, by name or path, such as /proc/PID/ns/net (default: the agent's)")
+		g.StringVar(&s.MAC, "mac", "", "MAC address to ask for (default: one that the I/O unit derives from the key)")
+		g.IntVar(&s.MTU, "mtu", 0, "largest MTU; the netdevice follows the I/O unit's network card up to it"+asAgent)
+	})
+	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
+		g.IntVar(&s.Queues, "queues", 0, "queues to ask for"+asAgent)
+	})
+	inGroup(flags, securityFlags, func(g *pflag.FlagSet) {
+		g.StringVar(&s.Key, "key", "", "private key of the card, made by splitnic keygen (default: the agent's)")
+		g.StringVar(&s.Cert, "cert", "", "certificate for --key")
+		boolVar(g, &s.NewKey, "new-key", false, "make a private key for the card, which is removed with it")
+	})
+}
+
+func cardDelCommand(f *cardFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "del NAME",
+		Short: "Remove a card, if it is there",
+		Long:  `Remove a card, with its netdevice. When there is none of that name nothing happens.`,
+		Args:  atMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := cardName(cmd, args)
+			if err != nil {
+				return err
+			}
+			return explainCard(f.client().Del(cmd.Context(), name))
+		},
+	}
+}
+
+func cardListCommand(f *cardFlags) *cobra.Command {
+	var asJSON, schema bool
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the cards",
+		Long:  `List the cards: how far each has got, and its netdevice. --json prints what the API v1 answers.`,
+		Args:  atMost(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if schema {
+				_, err := cmd.OutOrStdout().Write(agentSchema)
+				return err
+			}
+			list, raw, err := f.client().List(cmd.Context())
+			switch {
+			case err != nil:
+				return explainCard(err)
+			case asJSON:
+				return printJSON(cmd.OutOrStdout(), raw)
+			}
+			return render.Cards(cmd.OutOrStdout(), list.Cards, time.Now())
+		},
+	}
+	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
+	boolVar(c.Flags(), &schema, "schema", false, "print the JSON schema of the API, and nothing else")
+	return c
+}
+
+// cardName is the argument that there has to be.
+func cardName(cmd *cobra.Command, args []string) (string, error) {
+	if len(args) == 0 {
+		return "", exit.Usagef("the name of the card is missing; see `%s --help`", cmd.CommandPath())
+	}
+	if !cards.ValidName(args[0]) {
+		// The agent would say the same; but the name is part of a path there.
+		_, err := cards.Spec{Name: args[0], Netdevice: "x"}.Complete()
+		return "", exit.Usagef("%s: %w", cmd.CommandPath()[len("splitnic "):], err)
+	}
+	return args[0], nil
+}
+
+// explainCard gives an error its exit status, and says who is to be asked.
+func explainCard(err error) error {
+	var refused *cards.Refused
+	switch {
+	case errors.As(err, &refused):
+		status := map[cards.Code]int{cards.Invalid: exit.Usage, cards.Conflict: exit.AddressInUse}[refused.Code]
+		if status != 0 {
+			return exit.With(status, err)
+		}
+	case errors.Is(err, statussock.ErrUnknown):
+		return exit.Usagef("%w; --socket is for that of `splitnic agent`", err)
+	case errors.Is(err, statussock.ErrNobody), errors.Is(err, os.ErrNotExist):
+		return exit.With(exit.Missing,
+			fmt.Errorf("%w; start `splitnic agent`, or name its --status-socket with --socket", err))
+	}
+	return err
+}

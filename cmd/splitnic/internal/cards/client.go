@@ -1,0 +1,67 @@
+package cards
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/statussock"
+)
+
+// Client asks the agent whose socket has that path. Errors wrap Refused where the agent
+// has answered, and otherwise those of package statussock.
+type Client string
+
+// patience is how long an agent may take that has much to do.
+const patience = 2 * time.Minute
+
+// Refused is an error that an agent has answered.
+type Refused struct{ Failure }
+
+func (e *Refused) Error() string { return e.Failure.Error }
+
+// Add has the agent make a card.
+func (c Client) Add(ctx context.Context, spec *Spec) (i Info, err error) {
+	body, err := json.Marshal(spec)
+	if err != nil {
+		return i, err
+	}
+	return i, c.do(ctx, "card add", http.MethodPut, spec.Name, body, &i)
+}
+
+// Del has the agent remove a card, which need not be there.
+func (c Client) Del(ctx context.Context, name string) error {
+	return c.do(ctx, "card del", http.MethodDelete, name, nil, &struct{}{})
+}
+
+// List asks for all cards, as they are in JSON and parsed.
+func (c Client) List(ctx context.Context) (l List, raw json.RawMessage, err error) {
+	if err = c.do(ctx, "card list", http.MethodGet, "", nil, &raw); err == nil {
+		err = json.Unmarshal(raw, &l)
+	}
+	return l, raw, err
+}
+
+func (c Client) do(ctx context.Context, what, method, card string, body []byte, result any) error {
+	path := Root
+	if card != "" {
+		path += "/" + url.PathEscape(card)
+	}
+	status, raw, err := statussock.Call(ctx, string(c), method, path, body, patience)
+	if err == nil && status != http.StatusOK {
+		var f Failure
+		if err = json.Unmarshal(raw, &f); err == nil {
+			err = &Refused{f}
+		}
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, result)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}

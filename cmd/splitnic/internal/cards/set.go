@@ -1,0 +1,249 @@
+package cards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ErrFull is wrapped by errors of Add about one card too many.
+var ErrFull = errors.New("the agent has as many cards as it may")
+
+// ErrStopping is returned by Add and Del when the process ends.
+var ErrStopping = errors.New("the agent is ending")
+
+// ConflictError is an error of Add about a name that another card has.
+type ConflictError struct {
+	Name  string
+	Field string // the first one that differs
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("%s: there is a card %s with another %s; delete it first, or choose another name", e.Field, e.Name,
+		e.Field)
+}
+
+// Set are the cards of an agent. Its methods may be called from any goroutine. What is
+// done about one card waits for nothing that is done about another.
+type Set struct {
+	maker  Maker
+	store  *Store
+	most   int // cards
+	pauses pauses
+	log    *slog.Logger
+
+	mu      sync.Mutex // guards what follows; held for moments
+	entries map[string]*entry
+	names   map[string]*name // about which something is done
+	making  int              // cards that are added now
+	stopped bool
+	doing   sync.WaitGroup // of Add and Del; none begins once stopped
+}
+
+// name is what something is done about.
+type name struct {
+	turn  chan struct{} // of capacity one: full while it is somebody's turn
+	users int
+}
+
+// NewSet makes a set of at most that many cards.
+func NewSet(maker Maker, store *Store, most int, log *slog.Logger) *Set {
+	return &Set{
+		maker: maker, store: store, most: most, pauses: pauses{time.Second, 30 * time.Second}, log: log,
+		entries: map[string]*entry{}, names: map[string]*name{},
+	}
+}
+
+// begin waits until nothing else is done about a name, and returns what ends that.
+func (s *Set) begin(ctx context.Context, of string) (end func(), err error) {
+	s.mu.Lock()
+	if s.stopped {
+		s.mu.Unlock()
+		return nil, ErrStopping
+	}
+	s.doing.Add(1)
+	n := s.names[of]
+	if n == nil {
+		n = &name{turn: make(chan struct{}, 1)}
+		s.names[of] = n
+	}
+	n.users++
+	s.mu.Unlock()
+	leave := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if n.users--; n.users == 0 {
+			delete(s.names, of)
+		}
+		s.doing.Done()
+	}
+	select {
+	case n.turn <- struct{}{}:
+		return func() { <-n.turn; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}
+
+// openings is how many cards are made at once when they come back.
+const openings = 16
+
+// Restore makes the cards again that the store has. It returns when each has been tried:
+// one that fails is tried again, beside the others.
+func (s *Set) Restore() {
+	specs, gone, errs := s.store.Load()
+	for _, name := range gone {
+		s.log.Info("a card is gone with its network namespace, which an earlier boot had", "card", name)
+	}
+	for _, err := range errs {
+		s.log.Error("a card does not come back", "error", err)
+	}
+	var all sync.WaitGroup
+	free := make(chan struct{}, openings)
+	for _, spec := range specs {
+		free <- struct{}{}
+		all.Go(func() {
+			defer func() { <-free }()
+			card, err := s.maker.Open(&spec)
+			if err != nil {
+				s.log.Error("the card does not come back yet", "card", spec.Name, "error", err)
+			}
+			s.keep(&spec, card, err)
+		})
+	}
+	all.Wait()
+}
+
+// keep keeps a card.
+func (s *Set) keep(spec *Spec, card Card, err error) *entry {
+	e := &entry{spec: *spec, maker: s.maker, pauses: s.pauses, log: s.log}
+	e.start(card, err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.entries[spec.Name] = e
+	return e
+}
+
+// admit counts a card that is to be added, until the result is called.
+func (s *Set) admit() (done func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.entries)+s.making >= s.most {
+		return nil, fmt.Errorf("%w: %d; --max-cards is for more", ErrFull, s.most)
+	}
+	s.making++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.making--
+	}, nil
+}
+
+// Add makes a card and returns it when its netdevice is there; its session comes about
+// later. A card with that request may be there: made says whether it was not. One with
+// another request is a ConflictError. After an error there is what was there before.
+func (s *Set) Add(ctx context.Context, spec Spec) (i Info, made bool, err error) {
+	if spec, err = spec.Complete(); err != nil {
+		return Info{}, false, err
+	}
+	end, err := s.begin(ctx, spec.Name)
+	if err != nil {
+		return Info{}, false, err
+	}
+	defer end()
+	if e := s.entry(spec.Name); e != nil {
+		if field := e.spec.Differs(&spec); field != "" {
+			return Info{}, false, &ConflictError{spec.Name, field}
+		}
+		return e.info(), false, nil
+	}
+	done, err := s.admit()
+	if err != nil {
+		return Info{}, false, err
+	}
+	defer done()
+	card, err := s.maker.Open(&spec)
+	if err != nil {
+		return Info{}, false, errors.Join(err, s.maker.Forget(&spec))
+	}
+	if err := s.store.Put(&spec); err != nil {
+		// What was written of it must not come back.
+		return Info{}, false, errors.Join(err, s.store.Delete(spec.Name), card.Close(true), s.maker.Forget(&spec))
+	}
+	return s.keep(&spec, card, nil).info(), true, nil
+}
+
+// Del removes a card. That there is none is no error.
+func (s *Set) Del(ctx context.Context, name string) error {
+	end, err := s.begin(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer end()
+	e := s.entry(name)
+	if e == nil {
+		return nil
+	}
+	// First, so that what is removed does not come back.
+	if err := s.store.Delete(name); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	delete(s.entries, name)
+	s.mu.Unlock()
+	return e.stop(true)
+}
+
+// entry is nil for no card.
+func (s *Set) entry(name string) *entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.entries[name]
+}
+
+// Get returns a card.
+func (s *Set) Get(name string) (i Info, there bool) {
+	if e := s.entry(name); e != nil {
+		return e.info(), true
+	}
+	return Info{}, false
+}
+
+// List returns all cards by name.
+func (s *Set) List() []Info {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.entries))
+	s.mu.Unlock()
+	list := make([]Info, 0, len(all))
+	for _, e := range all {
+		list = append(list, e.info())
+	}
+	slices.SortFunc(list, func(a, b Info) int { return strings.Compare(a.Spec.Name, b.Spec.Name) })
+	return list
+}
+
+// Close ends all cards, which the next process may take over. Nothing is added or removed
+// any more.
+func (s *Set) Close() error {
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	s.doing.Wait()
+	results := make(chan error)
+	for _, e := range s.entries {
+		go func() { results <- e.stop(false) }()
+	}
+	var errs []error
+	for range s.entries {
+		errs = append(errs, <-results)
+	}
+	clear(s.entries)
+	return errors.Join(errs...)
+}

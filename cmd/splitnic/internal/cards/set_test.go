@@ -1,0 +1,330 @@
+package cards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// maker makes cards of nothing.
+type maker struct {
+	mu        sync.Mutex
+	open      map[string]*fake
+	opened    map[string]int
+	forgotten map[string]int
+	fails     map[string]error         // Open of these
+	held      map[string]chan struct{} // Open of these waits
+}
+
+// fake is a card of a maker.
+type fake struct {
+	maker *maker
+	name  string
+	fail  chan error // what Run returns
+}
+
+func newMaker() *maker {
+	return &maker{
+		open: map[string]*fake{}, opened: map[string]int{}, forgotten: map[string]int{}, fails: map[string]error{},
+		held: map[string]chan struct{}{},
+	}
+}
+
+func (m *maker) Open(spec *Spec) (Card, error) {
+	m.mu.Lock()
+	held, err := m.held[spec.Name], m.fails[spec.Name]
+	m.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.opened[spec.Name]++
+	if err != nil {
+		return nil, err
+	}
+	if m.open[spec.Name] != nil {
+		return nil, errors.New("opened twice")
+	}
+	f := &fake{maker: m, name: spec.Name, fail: make(chan error)}
+	m.open[spec.Name] = f
+	return f, nil
+}
+
+func (m *maker) Forget(spec *Spec) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.forgotten[spec.Name]++
+	return nil
+}
+
+func (m *maker) names() (names []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name := range m.open {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (m *maker) get(name string) *fake {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.open[name]
+}
+
+func (m *maker) failing(name string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fails[name] = err
+}
+
+func (f *fake) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-f.fail:
+		return err
+	}
+}
+
+func (f *fake) Close(bool) error {
+	f.maker.mu.Lock()
+	defer f.maker.mu.Unlock()
+	delete(f.maker.open, f.name)
+	return nil
+}
+
+func (f *fake) Status() Status { return Status{State: Connected} }
+
+// newSet makes a set that is closed when the test ends, and leaves nothing open.
+func newSet(t *testing.T, m *maker, store *Store) *Set {
+	t.Helper()
+	s := NewSet(m, store, 8, slog.New(slog.DiscardHandler))
+	s.pauses = pauses{time.Millisecond, time.Millisecond}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if open := m.names(); len(open) > 0 {
+			t.Errorf("%v are open after the end", open)
+		}
+		goleak.VerifyNone(t)
+	})
+	return s
+}
+
+func (s *Set) add(t *testing.T, name string) Info {
+	t.Helper()
+	i, _, err := s.Add(t.Context(), Spec{Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// TestAddIsIdempotent adds a card again with an equal request, and with another.
+func TestAddIsIdempotent(t *testing.T) {
+	m := newMaker()
+	s := newSet(t, m, newStore(t))
+	for n := range 3 {
+		i, made, err := s.Add(t.Context(), Spec{Name: "a", MTU: 1500})
+		if err != nil || made != (n == 0) || i.Spec.Netdevice != "a" || i.Status.State != Connected {
+			t.Errorf("%+v, %v, %v", i, made, err)
+		}
+	}
+	_, _, err := s.Add(t.Context(), Spec{Name: "a", MTU: 1400})
+	var conflict *ConflictError
+	if !errors.As(err, &conflict) || conflict.Field != "mtu" {
+		t.Error(err)
+	}
+	if i, there := s.Get("a"); !there || i.Spec.MTU != 1500 || m.opened["a"] != 1 {
+		t.Errorf("%+v, %v, opened %v", i, there, m.opened)
+	}
+}
+
+// TestDel removes cards, also those that there are not.
+func TestDel(t *testing.T) {
+	m, store := newMaker(), newStore(t)
+	s := newSet(t, m, store)
+	s.add(t, "a")
+	s.add(t, "b")
+	for range 2 {
+		if err := s.Del(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := m.names(); !slices.Equal(got, []string{"b"}) || m.forgotten["a"] != 1 || m.forgotten["b"] != 0 {
+		t.Errorf("%v are open, %v forgotten", got, m.forgotten)
+	}
+	if got := store.names(t); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("the store has %v", got)
+	}
+}
+
+// TestAddFails makes cards that cannot be made, or noted: nothing is left, and the others
+// do not notice.
+func TestAddFails(t *testing.T) {
+	m, store := newMaker(), newStore(t)
+	s := newSet(t, m, store)
+	s.add(t, "good")
+	broken := errors.New("broken")
+	m.failing("bad", broken)
+	if _, _, err := s.Add(t.Context(), Spec{Name: "bad"}); !errors.Is(err, broken) {
+		t.Error(err)
+	}
+	store.dir += "-not-there"
+	if _, _, err := s.Add(t.Context(), Spec{Name: "unnoted"}); err == nil {
+		t.Error("a card that cannot be noted was added")
+	}
+	if got := m.names(); !slices.Equal(got, []string{"good"}) || m.forgotten["bad"] != 1 || m.forgotten["unnoted"] != 1 {
+		t.Errorf("%v are open, %v forgotten", got, m.forgotten)
+	}
+	if list := s.List(); len(list) != 1 || list[0].Spec.Name != "good" {
+		t.Errorf("%+v", list)
+	}
+}
+
+// TestFull adds one card too many.
+func TestFull(t *testing.T) {
+	s := newSet(t, newMaker(), newStore(t))
+	for n := range 8 {
+		s.add(t, fmt.Sprint("c", n))
+	}
+	if _, _, err := s.Add(t.Context(), Spec{Name: "c9"}); !errors.Is(err, ErrFull) {
+		t.Error(err)
+	}
+	s.add(t, "c3") // is there
+	if err := s.Del(t.Context(), "c3"); err != nil {
+		t.Error(err)
+	}
+	s.add(t, "c9")
+}
+
+// TestRestore has the cards come back in the next process, in which one cannot be made at
+// first.
+func TestRestore(t *testing.T) {
+	store := newStore(t)
+	before := newMaker()
+	first := NewSet(before, store, 8, slog.New(slog.DiscardHandler))
+	for _, name := range []string{"a", "b", "c"} {
+		first.add(t, name)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(before.names()) > 0 || len(before.forgotten) > 0 {
+		t.Errorf("%v are open, %v forgotten", before.names(), before.forgotten)
+	}
+	if _, _, err := first.Add(t.Context(), Spec{Name: "d"}); !errors.Is(err, ErrStopping) {
+		t.Error(err)
+	}
+	if err := first.Del(t.Context(), "a"); !errors.Is(err, ErrStopping) {
+		t.Error(err)
+	}
+	m := newMaker()
+	m.failing("b", errors.New("broken"))
+	s := newSet(t, m, store)
+	s.Restore()
+	if got := m.names(); !slices.Equal(got, []string{"a", "c"}) {
+		t.Errorf("%v have come back", got)
+	}
+	if i, there := s.Get("b"); !there || i.Status.State != Failed || i.Status.Error != "broken" {
+		t.Errorf("%+v, %v", i, there)
+	}
+	m.failing("b", nil)
+	testenv.Eventually(t, func() bool { i, _ := s.Get("b"); return i.Status.State == Connected }, "b")
+}
+
+// TestFailedCard has a card fail while it runs: it is made again, the others do not notice,
+// and it can be removed while it is not there.
+func TestFailedCard(t *testing.T) {
+	m := newMaker()
+	s := newSet(t, m, newStore(t))
+	s.add(t, "a")
+	s.add(t, "b")
+	m.get("a").fail <- errors.New("gone")
+	testenv.Eventually(t, func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.opened["a"] == 2 && m.open["a"] != nil
+	}, "a second a")
+	m.failing("a", errors.New("broken"))
+	m.get("a").fail <- errors.New("gone")
+	testenv.Eventually(t, func() bool {
+		i, _ := s.Get("a")
+		return i.Status.State == Failed && i.Status.Error == "broken"
+	}, "a failing")
+	if err := s.Del(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	if m.opened["b"] != 1 || m.forgotten["a"] != 1 || !slices.Equal(m.names(), []string{"b"}) {
+		t.Errorf("opened %v, forgotten %v, open %v", m.opened, m.forgotten, m.names())
+	}
+}
+
+// TestOneCardHangs has a card that cannot be made for as long as the kernel likes. Others
+// are added and removed meanwhile; what is about that card waits, or gives up.
+func TestOneCardHangs(t *testing.T) {
+	m := newMaker()
+	s := newSet(t, m, newStore(t))
+	release := make(chan struct{})
+	m.held["slow"] = release
+	done := make(chan error)
+	go func() {
+		_, _, err := s.Add(context.Background(), Spec{Name: "slow"})
+		done <- err
+	}()
+	testenv.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.making == 1
+	}, "slow being made")
+	s.add(t, "fast")
+	if err := s.Del(t.Context(), "fast"); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := s.Del(ctx, "slow"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestManyAtOnce adds and removes cards from many goroutines, several for each name.
+func TestManyAtOnce(t *testing.T) {
+	m, store := newMaker(), newStore(t)
+	s := newSet(t, m, store)
+	var all sync.WaitGroup
+	for n := range 24 {
+		name := fmt.Sprint("c", n%8)
+		all.Go(func() {
+			for range 20 {
+				if _, _, err := s.Add(context.Background(), Spec{Name: name}); err != nil {
+					t.Error(err)
+				}
+				if err := s.Del(context.Background(), name); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if got := store.names(t); len(got) > 0 || len(m.names()) > 0 || len(s.List()) > 0 || len(s.names) > 0 {
+		t.Errorf("%v in the store, %v open, %v listed, %v in use", got, m.names(), s.List(), s.names)
+	}
+}

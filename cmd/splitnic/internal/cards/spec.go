@@ -1,0 +1,138 @@
+package cards
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"reflect"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// Spec is what a card is to be, as API v1 and the state directory have it. What is left
+// out is as the flags of the agent say.
+type Spec struct {
+	Name string `json:"name" jsonschema:"minLength=1,maxLength=80,pattern=^[A-Za-z0-9_][A-Za-z0-9._-]*$"`
+	// Netdevice is the name of the netdevice; empty means the card's.
+	Netdevice string `json:"netdevice,omitempty" jsonschema:"maxLength=15,description=default: the card's name"`
+	// NetNS is the network namespace of the netdevice, by name or path; empty means the
+	// agent's.
+	NetNS string `json:"netns,omitempty" jsonschema:"description=name or path"`
+	MAC   string `json:"mac,omitempty" jsonschema:"description=default: derived from the key by the I/O unit"`
+	// MTU is the largest to accept, in bytes.
+	MTU    int `json:"mtu,omitempty" jsonschema:"minimum=68,maximum=65535,description=largest to accept"`
+	Queues int `json:"queues,omitempty" jsonschema:"minimum=1"`
+	// IOUnits are addresses of I/O units.
+	IOUnits []string `json:"iounits,omitempty" jsonschema:"description=in order of preference"`
+	Device  string   `json:"device,omitempty" jsonschema:"description=RDMA device"`
+	// HostName is what the I/O unit knows the card by.
+	HostName string `json:"host_name,omitempty" jsonschema:"description=default: HOSTNAME.NAME"`
+	// Key is the file of the private key of the card, Cert one of a certificate for it.
+	Key  string `json:"key,omitempty" jsonschema:"description=file; default: the agent's key"`
+	Cert string `json:"cert,omitempty" jsonschema:"description=file with a certificate for key"`
+	// NewKey has a key made for the card, which goes with it.
+	NewKey bool `json:"new_key,omitempty"`
+}
+
+// maxName is the longest name of a card: the path of its status socket has to be one.
+const maxName = 80
+
+// FieldError is about a field of a request.
+type FieldError struct {
+	Field   string // as JSON has it
+	Problem string
+}
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
+
+// Complete checks a request, and returns it with one way to say each thing, so that equal
+// requests are Equal. The error wraps a FieldError for each field that is not possible.
+func (s Spec) Complete() (Spec, error) {
+	var errs []error
+	refuse := func(is bool, field, format string, args ...any) {
+		if is {
+			errs = append(errs, &FieldError{field, fmt.Sprintf(format, args...)})
+		}
+	}
+	refuse(!ValidName(s.Name), "name",
+		"%q is not possible: must be 1 to %d letters, digits, '.', '_' or '-', and begin with none of '.' and '-'", s.Name,
+		maxName)
+	if s.Netdevice == "" {
+		s.Netdevice = s.Name
+	}
+	refuse(!validNetdevice(s.Netdevice), "netdevice",
+		"%q is not possible: must be 1 to %d bytes without '/', ':', '%%' and spaces; the default is the card's name",
+		s.Netdevice, unix.IFNAMSIZ-1)
+	refuse(strings.ContainsRune(s.NetNS, '/') && !filepath.IsAbs(s.NetNS) || s.NetNS == "." || s.NetNS == "..", "netns",
+		"%q is not possible: must be a name below %s, or an absolute path", s.NetNS, netns.Dir)
+	s.NetNS = netns.Path(s.NetNS)
+	if s.MAC != "" {
+		mac, err := protocol.ParseMAC(s.MAC)
+		refuse(err != nil, "mac", "%q is not possible: %v", s.MAC, err)
+		if err == nil {
+			s.MAC = mac.String()
+		}
+	}
+	refuse(s.MTU != 0 && (s.MTU < protocol.MinMTU || s.MTU > protocol.MaxMTU), "mtu", "%d: must be %d to %d", s.MTU,
+		protocol.MinMTU, protocol.MaxMTU)
+	refuse(s.Queues < 0 || s.Queues > messaging.MaxQueues, "queues", "%d: must be 1 to %d", s.Queues, messaging.MaxQueues)
+	for _, addr := range s.IOUnits {
+		refuse(!validAddress(addr), "iounits", "%q is no address: must be host or host:port", addr)
+	}
+	refuse(strings.ContainsAny(s.Device, "/ "), "device", "%q is no name of an RDMA device", s.Device)
+	refuse(s.HostName != "" && !session.ValidName(s.HostName), "host_name",
+		"%q is not possible: must be 1 to 253 letters, digits, '.', '_' or '-'", s.HostName)
+	for field, path := range map[string]string{"key": s.Key, "cert": s.Cert} {
+		refuse(path != "" && !filepath.IsAbs(path), field, "%q is not possible: must be an absolute path", path)
+	}
+	refuse(s.NewKey && s.Key != "", "new_key", "a card has one key: leave out this or key")
+	refuse(s.Cert != "" && s.Key == "", "cert", "key is missing, which it is for")
+	if len(errs) > 0 {
+		return Spec{}, errors.Join(errs...)
+	}
+	return s, nil
+}
+
+// ValidName reports whether a card can have that name, which is also that of files.
+func ValidName(name string) bool {
+	return len(name) <= maxName && session.ValidName(name) && name[0] != '.' && name[0] != '-'
+}
+
+// validNetdevice refuses what the kernel's dev_valid_name refuses, and '%', which stands
+// for a number.
+func validNetdevice(name string) bool {
+	return name != "" && len(name) < unix.IFNAMSIZ && name != "." && name != ".." &&
+		!strings.ContainsAny(name, "/:% \t\n\v\f\r")
+}
+
+func validAddress(addr string) bool {
+	if addr == "" || strings.ContainsAny(addr, " \t\n,") {
+		return false
+	}
+	if host, port, err := net.SplitHostPort(addr); err == nil {
+		return host != "" && port != ""
+	}
+	return true
+}
+
+// Differs returns the first field, as JSON has it, in which two requests differ that
+// Complete has returned; "" if they are equal.
+func (s *Spec) Differs(other *Spec) string {
+	a, b := reflect.ValueOf(*s), reflect.ValueOf(*other)
+	for i := range a.NumField() {
+		x, y := a.Field(i), b.Field(i)
+		empty := x.Kind() == reflect.Slice && x.Len() == 0 && y.Len() == 0 // nil or not
+		if !empty && !reflect.DeepEqual(x.Interface(), y.Interface()) {
+			name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,117 @@
+package cards
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// TestSpecFields refuses each field that is not possible, and names it.
+func TestSpecFields(t *testing.T) {
+	for field, specs := range map[string][]Spec{
+		"name": {
+			{Name: ""}, {Name: "a/b"}, {Name: "."}, {Name: ".."}, {Name: ".x"}, {Name: "-x"}, {Name: "a b"},
+			{Name: strings.Repeat("x", maxName+1), Netdevice: "sn0"},
+		},
+		"netdevice": {
+			{Name: "a-name-for-no-netdevice"}, {Name: "a", Netdevice: "a/b"}, {Name: "a", Netdevice: "sn%d"},
+			{Name: "a", Netdevice: ".."}, {Name: "a", Netdevice: "a b"}, {Name: "a", Netdevice: "a:b"},
+		},
+		"netns":     {{Name: "a", NetNS: "netns/x"}, {Name: "a", NetNS: ".."}},
+		"mac":       {{Name: "a", MAC: "02:00"}, {Name: "a", MAC: "x"}},
+		"mtu":       {{Name: "a", MTU: 67}, {Name: "a", MTU: 65536}, {Name: "a", MTU: -1}},
+		"queues":    {{Name: "a", Queues: -1}, {Name: "a", Queues: 1 << 20}},
+		"iounits":   {{Name: "a", IOUnits: []string{""}}, {Name: "a", IOUnits: []string{"10.0.0.1,10.0.0.2"}}},
+		"device":    {{Name: "a", Device: "../x"}},
+		"host_name": {{Name: "a", HostName: "a b"}},
+		"key":       {{Name: "a", Key: "key.pem"}},
+		"cert":      {{Name: "a", Cert: "/cert.pem"}, {Name: "a", Key: "/key.pem", Cert: "cert.pem"}},
+		"new_key":   {{Name: "a", Key: "/key.pem", NewKey: true}},
+	} {
+		for _, spec := range specs {
+			_, err := spec.Complete()
+			var wrong *FieldError
+			if !errors.As(err, &wrong) || wrong.Field != field || !strings.HasPrefix(err.Error(), field+": ") {
+				t.Errorf("%s: %+v: %v", field, spec, err)
+			}
+		}
+	}
+}
+
+// TestSpecSeveral names every field that is not possible.
+func TestSpecSeveral(t *testing.T) {
+	_, err := Spec{Name: "a", MAC: "x", MTU: 1}.Complete()
+	if err == nil || !strings.Contains(err.Error(), "mac: ") || !strings.Contains(err.Error(), "mtu: ") {
+		t.Error(err)
+	}
+}
+
+// TestSpecEqual takes requests for equal that say the same in other words, and no others.
+func TestSpecEqual(t *testing.T) {
+	complete := func(s Spec) *Spec {
+		t.Helper()
+		c, err := s.Complete()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := c.Complete()
+		if err != nil || c.Differs(&again) != "" {
+			t.Errorf("%+v is completed as %+v, %v", c, again, err)
+		}
+		return &c
+	}
+	one := complete(Spec{Name: "a", NetNS: "pod", MAC: "02:AA:00:00:00:01", IOUnits: []string{}})
+	same := complete(Spec{Name: "a", Netdevice: "a", NetNS: "/run/netns/pod", MAC: "02:aa:00:00:00:01"})
+	if field := one.Differs(same); field != "" {
+		t.Errorf("%s differs", field)
+	}
+	for field, s := range map[string]Spec{
+		"netdevice": {Name: "a", NetNS: "pod", MAC: "02:aa:00:00:00:01", Netdevice: "net1"},
+		"netns":     {Name: "a", MAC: "02:aa:00:00:00:01"},
+		"mac":       {Name: "a", NetNS: "pod"},
+		"iounits":   {Name: "a", NetNS: "pod", MAC: "02:aa:00:00:00:01", IOUnits: []string{"10.0.0.1"}},
+		"new_key":   {Name: "a", NetNS: "pod", MAC: "02:aa:00:00:00:01", NewKey: true},
+	} {
+		if got := one.Differs(complete(s)); got != field {
+			t.Errorf("%s: %q differs", field, got)
+		}
+	}
+}
+
+// FuzzSpec parses bodies of requests: what is taken is complete, and stays as it is when it
+// goes through the state directory.
+func FuzzSpec(f *testing.F) {
+	for _, s := range []string{
+		`{"name":"a"}`, `{"name":"a","netns":"pod","mac":"02:00:00:00:00:01","mtu":1500}`, `{"name":1}`, `[]`, `{} {}`,
+		`{"name":"a","unknown":1}`, `{"name":"a","iounits":["10.0.0.1:7580"],"key":"/k","cert":"/c"}`, "",
+	} {
+		f.Add([]byte(s))
+	}
+	store, err := OpenStore(f.TempDir())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { store.Close() })
+	f.Fuzz(func(t *testing.T, text []byte) {
+		spec, err := parseSpec(text)
+		if err == nil {
+			spec, err = spec.Complete()
+		}
+		if err != nil {
+			if field := (*FieldError)(nil); !errors.As(err, &field) {
+				t.Errorf("%v names no field", err)
+			}
+			return
+		}
+		if err := store.Put(&spec); err != nil {
+			t.Fatal(err)
+		}
+		n, err := store.read(spec.Name)
+		if err != nil || spec.Differs(&n.Spec) != "" {
+			t.Errorf("%+v comes back as %+v, %v", spec, n.Spec, err)
+		}
+		if err := store.Delete(spec.Name); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,175 @@
+package cards
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+)
+
+// Store is a directory that has a file for each card, so that the next process has the
+// same ones. A file is whole or not there, whenever the machine stops. Its methods may be
+// called from any goroutine, but for one name from one at a time.
+type Store struct {
+	dir  string
+	boot string
+	lock *os.File // the directory
+}
+
+// noted is what a file has.
+type noted struct {
+	Version int    `json:"version"`
+	Boot    string `json:"boot"` // of the machine, in which the card was made
+	Spec    Spec   `json:"spec"`
+}
+
+const (
+	storeVersion = 1
+	cardSuffix   = ".json"
+)
+
+// bootFile has the identifier of this boot of the machine (random(4)).
+const bootFile = "/proc/sys/kernel/random/boot_id"
+
+// OpenStore makes the directory unless it is there. It is the caller's until Close, or the
+// end of the process.
+func OpenStore(dir string) (*Store, error) {
+	fail := func(err error) (*Store, error) {
+		return nil, fmt.Errorf("state directory: %w; put it elsewhere with --state", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fail(err)
+	}
+	boot, err := os.ReadFile(bootFile)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: which boot this is: %w", err)
+	}
+	lock, err := os.Open(dir)
+	if err != nil {
+		return fail(err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = fmt.Errorf("another agent uses %s: %w", dir, unix.EADDRINUSE)
+		}
+		return fail(err)
+	}
+	return &Store{dir: dir, boot: string(bytes.TrimSpace(boot)), lock: lock}, nil
+}
+
+// Close lets another process use the directory.
+func (s *Store) Close() error { return s.lock.Close() }
+
+func (s *Store) path(name string) string { return filepath.Join(s.dir, name+cardSuffix) }
+
+// Put notes a card. When it returns, a process that starts later has it.
+func (s *Store) Put(spec *Spec) error {
+	text, err := json.MarshalIndent(noted{storeVersion, s.boot, *spec}, "", "  ")
+	if err == nil {
+		err = renameio.WriteFile(s.path(spec.Name), append(text, '\n'), 0o600)
+	}
+	if err == nil {
+		err = s.lock.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("state of card %s: %w", spec.Name, err)
+	}
+	return nil
+}
+
+// Delete forgets a card, which need not be there.
+func (s *Store) Delete(name string) error {
+	err := os.Remove(s.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = s.lock.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("state of card %s: %w", name, err)
+	}
+	return nil
+}
+
+// Load reads all cards. A file that is of no use is an error, which stands for no other
+// file. A card whose network namespace went with an earlier boot of the machine is gone,
+// and forgotten.
+func (s *Store) Load() (specs []Spec, gone []string, errs []error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, nil, []error{fmt.Errorf("state directory: %w", err)}
+	}
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), cardSuffix)
+		if !ok || !ValidName(name) {
+			continue // not a card's, such as a temporary file
+		}
+		n, err := s.read(name)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case n.Boot != s.boot && n.Spec.NetNS != "" && !exists(n.Spec.NetNS):
+			gone = append(gone, name)
+			if err := s.Delete(name); err != nil {
+				errs = append(errs, err)
+			}
+		default:
+			specs = append(specs, n.Spec)
+		}
+	}
+	return specs, gone, errs
+}
+
+// read reads the file of a card.
+func (s *Store) read(name string) (noted, error) {
+	text, err := os.ReadFile(s.path(name))
+	var n noted
+	if err == nil {
+		n, err = parse(name, text)
+	}
+	if err != nil {
+		return noted{}, fmt.Errorf("state of card %s: %w; the card is left out: mend or remove %s", name, err, s.path(name))
+	}
+	return n, nil
+}
+
+// parse reads what the file of that card has.
+func parse(name string, text []byte) (n noted, err error) {
+	if err = decode(text, &n); err != nil {
+		return n, err
+	}
+	if n.Version != storeVersion {
+		return n, fmt.Errorf("version %d is of another splitnic", n.Version)
+	}
+	if n.Spec, err = n.Spec.Complete(); err == nil && n.Spec.Name != name {
+		err = &FieldError{"name", fmt.Sprintf("%q is another card", n.Spec.Name)}
+	}
+	return n, err
+}
+
+// decode decodes one JSON value that has no unknown fields.
+func decode(text []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if d.More() {
+		return errors.New("there is more than one JSON value")
+	}
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}

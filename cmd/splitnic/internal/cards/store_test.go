@@ -1,0 +1,128 @@
+package cards
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func newStore(t *testing.T) *Store {
+	t.Helper()
+	s, err := OpenStore(filepath.Join(t.TempDir(), "state", "cards"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func (s *Store) names(t *testing.T) (names []string) {
+	t.Helper()
+	specs, _, errs := s.Load()
+	for _, err := range errs {
+		t.Error(err)
+	}
+	for _, spec := range specs {
+		names = append(names, spec.Name)
+	}
+	return names
+}
+
+// TestStore notes and forgets cards.
+func TestStore(t *testing.T) {
+	s := newStore(t)
+	for _, name := range []string{"b", "a", "b"} {
+		if err := s.Put(&Spec{Name: name, Netdevice: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.names(t); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("%v", got)
+	}
+	if info, err := os.Stat(s.path("a")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	for range 2 { // the second time there is none
+		if err := s.Delete("a"); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := s.names(t); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestStoreIsOne has two agents with one state directory.
+func TestStoreIsOne(t *testing.T) {
+	s := newStore(t)
+	if _, err := OpenStore(s.dir); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Error(err)
+	}
+}
+
+// TestStoreDamage has files that are of no use among good ones: each is an error of its own
+// that names the file, and stays.
+func TestStoreDamage(t *testing.T) {
+	s := newStore(t)
+	bad := map[string]string{
+		"half": `{"version":1,"spec":{"na`, "empty": "", "later": `{"version":2,"spec":{"name":"later"}}`,
+		"other": `{"version":1,"spec":{"name":"another"}}`, "odd": `{"version":1,"spec":{"name":"odd","mtu":1}}`,
+		"field": `{"version":1,"spec":{"name":"field","colour":"red"}}`,
+	}
+	for name, text := range bad {
+		if err := os.WriteFile(s.path(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Put(&Spec{Name: "good", Netdevice: "good"}); err != nil {
+		t.Fatal(err)
+	}
+	// What renameio leaves when the machine stops, and what is no card's.
+	for _, name := range []string{".good.json123", "README"} {
+		if err := os.WriteFile(filepath.Join(s.dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	specs, gone, errs := s.Load()
+	if len(specs) != 1 || specs[0].Name != "good" || len(gone) != 0 || len(errs) != len(bad) {
+		t.Errorf("%+v, %v, %v", specs, gone, errs)
+	}
+	for name := range bad {
+		if !slices.ContainsFunc(errs, func(err error) bool { return strings.Contains(err.Error(), s.path(name)) }) {
+			t.Errorf("no error names the file of %s: %v", name, errs)
+		}
+		if _, err := os.Stat(s.path(name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestStoreBoot forgets, after the machine has started again, the cards whose network
+// namespaces went with that, and no others.
+func TestStoreBoot(t *testing.T) {
+	s := newStore(t)
+	for name, ns := range map[string]string{"own": "", "there": "/proc/self/ns/net", "pod": "/run/netns/no-such-pod"} {
+		if err := s.Put(&Spec{Name: name, Netdevice: name, NetNS: ns}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.names(t); !slices.Equal(got, []string{"own", "pod", "there"}) {
+		t.Errorf("in the same boot: %v", got)
+	}
+	s.boot = "another"
+	specs, gone, errs := s.Load()
+	if len(specs) != 2 || !slices.Equal(gone, []string{"pod"}) || errs != nil {
+		t.Errorf("%+v, %v, %v", specs, gone, errs)
+	}
+	if _, err := os.Stat(s.path("pod")); !os.IsNotExist(err) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,268 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/cards"
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// AgentSocket is what the status socket of an agent is called.
+const AgentSocket = "agent"
+
+// AgentStatus is the status of an agent's process. Each card has a status of its own, at
+// its own socket: a HostStatus.
+type AgentStatus struct {
+	Role     string       `json:"role"` // "agent"
+	Name     string       `json:"name"`
+	Software string       `json:"software"`
+	Since    time.Time    `json:"since"` // of the process
+	Devices  []string     `json:"devices"`
+	MaxCards int          `json:"max_cards"`
+	Cards    []cards.Info `json:"cards"`
+	Reload   ReloadStatus `json:"reload"`
+}
+
+// agent is a process with many cards. It is a cards.Maker.
+type agent struct {
+	cfg       *Agent
+	log       *slog.Logger
+	store     *fdStore
+	budget    *messaging.Budget
+	noLatency error
+	since     time.Time
+	keyDir    string
+	set       *cards.Set
+	// openDevice opens an RDMA device and says what its queue-pair timeout is.
+	openDevice func(name string) (fabric.Device, uint8, error)
+
+	mu      sync.Mutex // guards what follows; held while a device is opened
+	devices map[string]device
+	usual   string // the device of cards that name none; empty before it is known
+	there   map[string]*agentCard
+	keys    Keys // of the cards that have none of their own
+	reloads ReloadStatus
+
+	reloadingNow sync.Mutex // one at a time
+}
+
+// device is an RDMA device that cards share.
+type device struct {
+	fabric.Device
+	timeout uint8 // --qp-timeout
+}
+
+// RunAgent runs an agent until ctx is done. What the last process has left keeps its
+// carrier only if this process does not fail.
+func RunAgent(ctx context.Context, read func() (Agent, error)) error {
+	c, err := read()
+	if err == nil {
+		err = limit(ctx, c.privileges())
+	}
+	store, storeErr := openStore()
+	if err = errors.Join(err, storeErr); err == nil {
+		err = c.run(ctx, store)
+	}
+	if err != nil {
+		store.forsake()
+	}
+	return err
+}
+
+func (c *Agent) run(ctx context.Context, store *fdStore) (err error) {
+	log := c.logger()
+	if err := c.secure(); err != nil {
+		return err
+	}
+	if err := (&Sources{Keys: c.Keys}).Check(false); err != nil {
+		return err
+	}
+	a := newAgent(c, store, log, c.openVerbs)
+	defer onHangup(ctx, func() { _, _ = a.reload() })() // it is logged, and in the status
+	state, err := cards.OpenStore(filepath.Join(c.State, "cards"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, state.Close()) }()
+	defer func() { err = errors.Join(err, a.close()) }()
+	if _, err := a.device(""); err != nil {
+		return err
+	}
+	if a.noLatency = probe(c.Latency, log); a.noLatency != nil {
+		c.Latency = nil
+	}
+	return a.run(ctx, state)
+}
+
+// openVerbs opens an RDMA device.
+func (c *Agent) openVerbs(name string) (fabric.Device, uint8, error) {
+	adapter := c.Adapter
+	adapter.Device = name
+	d, err := adapter.Open()
+	if err != nil {
+		return nil, 0, err
+	}
+	return d, QPTimeout(d, c.Messaging.Timing.Timeout), nil
+}
+
+func newAgent(
+	c *Agent, store *fdStore, log *slog.Logger, openDevice func(string) (fabric.Device, uint8, error),
+) *agent {
+	return &agent{
+		cfg: c, log: log, store: store, budget: messaging.NewBudget(c.Direct.Memory), since: time.Now(),
+		keyDir: filepath.Join(c.State, "keys"), openDevice: openDevice, devices: map[string]device{},
+		usual: c.Device, there: map[string]*agentCard{}, keys: c.Keys,
+	}
+}
+
+// run has the cards come back, and serves requests until ctx is done.
+func (a *agent) run(ctx context.Context, state *cards.Store) (err error) {
+	a.set = cards.NewSet(a, state, a.cfg.MaxCards, a.log)
+	defer func() { err = errors.Join(err, a.set.Close()) }()
+	a.set.Restore()
+	list := a.set.List()
+	names := make([]string, 0, len(list))
+	for _, i := range list {
+		names = append(names, i.Spec.Name)
+	}
+	if err := a.store.tidy(a.log, names...); err != nil {
+		return err
+	}
+	status := func() any { return a.status() }
+	reload := statussock.Command{
+		Name: CommandReload, Run: func(context.Context) (any, error) { return a.reload() },
+	}
+	stop, err := a.cfg.serveAPI(AgentSocket, cards.API(a.set), status, agentMetrics(a), a.log, reload)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	a.log.Info("agent", "cards", len(list), "state", a.cfg.State, "devices", a.status().Devices, "iounits", a.cfg.IOUnits,
+		"version", a.cfg.Version)
+	notify("READY=1\nSTATUS=serving cards")
+	defer notify(stopping)
+	<-ctx.Done()
+	return nil
+}
+
+// close closes the devices, when all cards are closed.
+func (a *agent) close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var errs []error
+	for _, d := range a.devices {
+		errs = append(errs, d.Close())
+	}
+	clear(a.devices)
+	return errors.Join(errs...)
+}
+
+// device opens an RDMA device, that of the agent's flags for the empty name, unless it is
+// open.
+func (a *agent) device(name string) (device, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if name == "" {
+		name = a.usual
+	}
+	if d, open := a.devices[name]; open {
+		return d, nil
+	}
+	opened, timeout, err := a.openDevice(name)
+	if err != nil {
+		return device{}, err
+	}
+	if name == "" { // the only one
+		name = opened.Name()
+		a.usual = name
+	}
+	a.devices[name] = device{opened, timeout}
+	return a.devices[name], nil
+}
+
+// status is what `splitnic status` shows of the process.
+func (a *agent) status() AgentStatus {
+	s := AgentStatus{
+		Role: "agent", Name: a.cfg.Name, Software: a.cfg.Version, Since: a.since, MaxCards: a.cfg.MaxCards,
+		Cards: a.set.List(),
+	}
+	if s.Name == "" {
+		s.Name = Hostname()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.Devices = slices.Sorted(maps.Keys(a.devices))
+	s.Reload = a.reloads
+	return s
+}
+
+// states are how many cards are in each state.
+func (a *agent) states() map[cards.State]int {
+	n := map[cards.State]int{cards.Connecting: 0, cards.Connected: 0, cards.Failed: 0}
+	for _, i := range a.set.List() {
+		n[i.Status.State]++
+	}
+	return n
+}
+
+// present are the cards that are open, by name.
+func (a *agent) present() []*agentCard {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := slices.Collect(maps.Values(a.there))
+	slices.SortFunc(all, func(x, y *agentCard) int { return strings.Compare(x.name, y.name) })
+	return all
+}
+
+// reload reads again the keys of all cards, and of those that are to come.
+func (a *agent) reload() (Reloaded, error) {
+	a.reloadingNow.Lock()
+	defer a.reloadingNow.Unlock()
+	defer announceReload(notify)()
+	done, err := a.reloadAll()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reloads.Last, a.reloads.Error = time.Now(), ""
+	if err != nil {
+		a.reloads.Failed++
+		a.reloads.Error = err.Error()
+		a.log.Error("reload failed; what it is about stays as it was", "error", err)
+		return done, err
+	}
+	a.reloads.Done++
+	return done, nil
+}
+
+func (a *agent) reloadAll() (done Reloaded, err error) {
+	sources, late, err := a.cfg.Reread()
+	if err == nil {
+		err = sources.Check(false)
+	}
+	if err != nil {
+		return Reloaded{}, err
+	}
+	a.mu.Lock()
+	a.keys = sources.Keys
+	a.mu.Unlock()
+	done.Late = late
+	var errs []error
+	for _, c := range a.present() {
+		of, err := c.reloads.reload()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("card %s: %w", c.name, err))
+		}
+		done.Ended += of.Ended
+	}
+	return done, errors.Join(errs...)
+}

@@ -1,0 +1,406 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/cards"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// agentFixture is an agent and an I/O unit in this process, on a fabric in memory, with
+// netdevices and a bridge of the kernel.
+type agentFixture struct {
+	t      testing.TB
+	fabric *fabrictest.Network
+	unit   *iounit.Unit
+	cfg    Agent
+	sock   string
+	agent  *agent
+	stop   func()
+}
+
+// smallPools are for many sessions in one process.
+var smallPools = []messaging.PoolConfig{
+	{ElementSize: 2048, Elements: 64}, {ElementSize: protocol.MaxImmElementSize, Elements: 4},
+}
+
+const agentPolicy = "default: {max-sessions: 1000}"
+
+func newAgentFixture(t testing.TB) *agentFixture {
+	t.Helper()
+	testenv.NeedRoot(t)
+	testenv.NeedTUN(t)
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+	f := &agentFixture{t: t, fabric: fabrictest.New()}
+	dir := t.TempDir()
+	var keys [2]*session.Key
+	for i := range keys {
+		var err error
+		if keys[i], err = session.GenerateKey(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keyFile := filepath.Join(dir, "key.pem")
+	if err := session.SaveKey(keyFile, keys[1]); err != nil {
+		t.Fatal(err)
+	}
+	addr := f.startUnit(keys[0], keys[1])
+	f.sock = filepath.Join(dir, "agent.sock")
+	f.cfg = Agent{State: filepath.Join(dir, "state"), MaxCards: 256, Host: Host{
+		Common: Common{
+			Keys: Keys{Key: keyFile, Trust: []string{keys[0].Fingerprint().String()}}, Queues: 1,
+			Handlers: Handlers{Budget: messaging.DefaultBudget}, HandshakeTimeout: time.Minute, StatusSocket: f.sock,
+			Messaging: messaging.Config{PeerTimeout: time.Minute, Pools: smallPools},
+		},
+		IOUnits: []string{addr}, MaxMTU: 1500, Offloads: vnet.AllOffloads, Modes: []protocol.Mode{protocol.ModeImm},
+		TxQueueLen: 512,
+		Direct:     Direct{On: true, Peers: 4, Idle: time.Minute, Grace: time.Second, Memory: 64 << 20},
+	}}
+	f.cfg.Reread = func() (Sources, []string, error) { return Sources{Keys: f.cfg.Keys}, nil, nil }
+	f.start()
+	t.Cleanup(func() { f.stop() })
+	return f
+}
+
+// startUnit starts an I/O unit whose LAN is a bridge in a namespace of its own.
+func (f *agentFixture) startUnit(own, peer *session.Key) (addr string) {
+	t := f.t
+	t.Helper()
+	ns := testenv.NetNS(t)
+	testenv.Bridge(t, ns, "br0")
+	testenv.Address(t, ns, "br0", "10.78.0.1/16")
+	rules, err := policy.Parse("policy.yaml", []byte(agentPolicy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := f.fabric.Device("unit")
+	f.unit, err = iounit.New(iounit.Config{
+		Name: "unit", Software: "test", Device: dev, MaxHosts: 512, Policy: rules,
+		OpenLAN: func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
+			return lan.Open("tap:br0", lan.Config{MAC: mac, Queues: queues, NetNS: ns, Offloads: vnet.AllOffloads})
+		},
+		LinkState: func() (lan.LinkState, error) { return lan.LinkState{Up: true, MTU: 1500}, nil },
+		Messaging: messaging.Config{PeerTimeout: time.Minute, Pools: smallPools},
+		Log:       slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust := &session.Trust{}
+	if err := trust.Add(peer.Fingerprint().String()); err != nil {
+		t.Fatal(err)
+	}
+	security, err := session.NewSecurity(own, "", trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := session.Listen(testenv.Loopback()+":0", session.ServerConfig{
+		Security: security, Burst: f.unit.Burst, Rejected: f.unit.Rejected, MaxHandshakes: 512,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- errors.Join(f.unit.Run(ctx, ln), ln.Close(), dev.Close()) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return ln.Addr().String()
+}
+
+// start starts the agent, also after stop, and waits until it answers.
+func (f *agentFixture) start() {
+	f.t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	c := f.cfg
+	f.agent = newAgent(&c, &fdStore{held: map[string]int{}}, log, func(name string) (fabric.Device, uint8, error) {
+		switch name {
+		case "":
+			name = "host"
+		case "missing0":
+			_, err := ChooseDevice(name, []string{"host"})
+			return nil, 0, err
+		}
+		return f.fabric.Device(name), 0, nil
+	})
+	state, err := cards.OpenStore(filepath.Join(c.State, "cards"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	a := f.agent
+	go func() { done <- errors.Join(a.run(ctx, state), a.close(), state.Close()) }()
+	f.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			f.t.Error(err)
+		}
+	})
+	testenv.Eventually(f.t, func() bool { _, err := statussock.Read(f.t.Context(), f.sock); return err == nil },
+		"the agent answering")
+}
+
+func (f *agentFixture) client() cards.Client { return cards.Client(f.sock) }
+
+// connected waits until so many cards are.
+func (f *agentFixture) connected(n int) {
+	f.t.Helper()
+	deadline := time.Now().Add(2 * time.Minute) // with the race detector, beside other tests
+	for f.agent.states()[cards.Connected] != n {
+		if time.Now().After(deadline) {
+			f.t.Fatalf("%v instead of %d cards connected", f.agent.states(), n)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// TestNetnsAgentMany adds and removes 50 cards in parallel, each in a network namespace of
+// its own, all with one name of the netdevice: nothing of them is left.
+func TestNetnsAgentMany(t *testing.T) {
+	const many = 50
+	f := newAgentFixture(t)
+	spaces := make([]string, many)
+	for i := range spaces {
+		spaces[i] = testenv.NetNS(t)
+	}
+	each := func(do func(ctx context.Context, i int) error) {
+		t.Helper()
+		var all sync.WaitGroup
+		for i := range many {
+			all.Go(func() {
+				if err := do(context.Background(), i); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	add := func(ctx context.Context, i int) error {
+		_, err := f.client().Add(ctx, &cards.Spec{Name: fmt.Sprint("pod", i), Netdevice: "eth0", NetNS: spaces[i]})
+		return err
+	}
+	each(add)
+	f.connected(many)
+	each(add) // is there
+	macs := map[string]bool{}
+	l, _, err := f.client().List(t.Context())
+	if err != nil || len(l.Cards) != many {
+		t.Fatalf("%d cards, %v", len(l.Cards), err)
+	}
+	for _, c := range l.Cards {
+		macs[c.Status.MAC] = true
+	}
+	if len(macs) != many {
+		t.Errorf("%d cards have %d MAC addresses", many, len(macs))
+	}
+	testenv.Address(t, spaces[7], "eth0", "10.78.0.2/16")
+	testenv.Run(t, spaces[7], "ping", "-c", "1", "-W", "10", "10.78.0.1")
+	each(func(ctx context.Context, i int) error { return f.client().Del(ctx, fmt.Sprint("pod", i)) })
+	for _, ns := range spaces {
+		if links := testenv.Links(t, ns); !slices.Equal(links, []string{"lo"}) {
+			t.Errorf("%v is left", links)
+		}
+	}
+	testenv.Eventually(t, func() bool { return len(f.unit.Status().Hosts) == 0 }, "an I/O unit without hosts")
+	if files, err := filepath.Glob(filepath.Join(filepath.Dir(f.sock), "host-*")); err != nil || len(files) > 0 {
+		t.Errorf("sockets are left: %v, %v", files, err)
+	}
+	if files, err := os.ReadDir(filepath.Join(f.cfg.State, "cards")); err != nil || len(files) > 0 {
+		t.Errorf("%v, %v in the state directory", files, err)
+	}
+}
+
+// TestNetnsAgentRestart has cards come back in the next process, without a service manager
+// that keeps their netdevices.
+func TestNetnsAgentRestart(t *testing.T) {
+	f := newAgentFixture(t)
+	ns, gone := testenv.NetNS(t), fmt.Sprintf("sntest-gone-%d", os.Getpid())
+	if err := netns.New(gone); err != nil {
+		t.Fatal(err)
+	}
+	// By the number of a process, as containers' runtimes name namespaces.
+	thread := fmt.Sprintf("/proc/%d/ns/net", os.Getpid())
+	for name, spec := range map[string]cards.Spec{
+		"pod": {NetNS: ns}, "gone": {NetNS: gone}, "own": {NetNS: thread, Netdevice: "sntest0", NewKey: true},
+	} {
+		spec.Name = name
+		if _, err := f.client().Add(t.Context(), &spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.connected(2) // nobody trusts the new key
+	before, _ := f.agent.set.Get("own")
+	f.stop()
+	if link := testenv.Link(t, ns, "pod"); link != nil {
+		t.Errorf("%v is there without the agent", link.Attrs())
+	}
+	if err := netns.Delete(gone); err != nil {
+		t.Fatal(err)
+	}
+	f.start()
+	f.connected(1)
+	if i, _ := f.agent.set.Get("own"); i.Status.Fingerprint != before.Status.Fingerprint || i.Status.Fingerprint == "" {
+		t.Errorf("the key made for a card was %s and is %s", before.Status.Fingerprint, i.Status.Fingerprint)
+	}
+	if i, _ := f.agent.set.Get("gone"); i.Status.State != cards.Failed || !strings.Contains(i.Status.Error, "netns: ") {
+		t.Errorf("the card whose namespace is gone is %+v", i.Status)
+	}
+	if link := testenv.Link(t, ns, "pod"); link == nil {
+		t.Error("the netdevice is not there again")
+	}
+	for _, name := range []string{"pod", "gone", "own"} {
+		if err := f.client().Del(t.Context(), name); err != nil {
+			t.Error(err)
+		}
+	}
+	if files, err := os.ReadDir(filepath.Join(f.cfg.State, "keys")); err != nil || len(files) > 0 {
+		t.Errorf("%v, %v: the key made for a card is left", files, err)
+	}
+}
+
+// TestNetnsAgentDeleted has somebody delete the netdevice of a card: it is made again, and
+// another card does not notice.
+func TestNetnsAgentDeleted(t *testing.T) {
+	f := newAgentFixture(t)
+	ns := testenv.NetNS(t)
+	for _, name := range []string{"a", "b"} {
+		if _, err := f.client().Add(t.Context(), &cards.Spec{Name: name, NetNS: ns}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.connected(2)
+	b, _ := f.agent.set.Get("b")
+	index := testenv.Link(t, ns, "a").Attrs().Index
+	link := testenv.Link(t, ns, "a")
+	testenv.With(t, ns, func(h *netlink.Handle) error { return h.LinkDel(link) })
+	testenv.Eventually(t, func() bool {
+		link := testenv.Link(t, ns, "a")
+		return link != nil && link.Attrs().Index != index
+	}, "another a")
+	f.connected(2)
+	if i, _ := f.agent.set.Get("b"); !i.Status.Since.Equal(b.Status.Since) {
+		t.Errorf("b is connected since %v, and was since %v", i.Status.Since, b.Status.Since)
+	}
+}
+
+// TestNetnsAgentFields asks for cards that this machine cannot have, and names the field.
+func TestNetnsAgentFields(t *testing.T) {
+	f := newAgentFixture(t)
+	ns := testenv.NetNS(t)
+	if _, err := f.client().Add(t.Context(), &cards.Spec{Name: "a", NetNS: ns, Netdevice: "eth0"}); err != nil {
+		t.Fatal(err)
+	}
+	refuses := func(field string, spec *cards.Spec) {
+		t.Helper()
+		_, err := f.client().Add(t.Context(), spec)
+		var refused *cards.Refused
+		if !errors.As(err, &refused) || refused.Code != cards.Invalid || refused.Field != field {
+			t.Errorf("%s: %v", field, err)
+			return
+		}
+		testenv.Ended(t, exit.Usage, err.Error())
+	}
+	for field, spec := range map[string]cards.Spec{
+		"netns":     {Name: "b", NetNS: "no-such-namespace"},
+		"netdevice": {Name: "b", NetNS: ns, Netdevice: "eth0"},
+		"key":       {Name: "b", NetNS: ns, Key: "/no/such/key.pem"},
+		"device":    {Name: "b", NetNS: ns, Device: "missing0"},
+	} {
+		refuses(field, &spec)
+	}
+	if links := testenv.Links(t, ns); !slices.Equal(links, []string{"lo", "eth0"}) {
+		t.Errorf("%v is there", links)
+	}
+	f.stop()
+	f.cfg.IOUnits = nil
+	f.start()
+	refuses("iounits", &cards.Spec{Name: "b", NetNS: ns})
+}
+
+// processorTime is what this process has used.
+func processorTime(t testing.TB) time.Duration {
+	t.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkNetnsAgent makes CARDS cards (256) one after the other, each in a network
+// namespace of its own, waits until all are connected, leaves them idle for ten seconds,
+// and removes them. The idle cost is that of both endpoints.
+func BenchmarkNetnsAgent(b *testing.B) {
+	many := 256
+	if s := os.Getenv("CARDS"); s != "" {
+		if _, err := fmt.Sscan(s, &many); err != nil {
+			b.Fatal(err)
+		}
+	}
+	f := newAgentFixture(b)
+	spaces := make([]string, many)
+	for i := range spaces {
+		spaces[i] = testenv.NetNS(b)
+	}
+	for b.Loop() {
+		began := time.Now()
+		for i, ns := range spaces {
+			if _, err := f.client().Add(b.Context(), &cards.Spec{
+				Name: fmt.Sprint("pod", i), Netdevice: "eth0", NetNS: ns,
+			}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(many)/time.Since(began).Seconds(), "made/s")
+		f.connected(many)
+		b.ReportMetric(float64(many)/time.Since(began).Seconds(), "connected/s")
+		const idle = 10 * time.Second
+		used := processorTime(b)
+		time.Sleep(idle)
+		b.ReportMetric(100*float64(processorTime(b)-used)/float64(idle), "%idle")
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		b.ReportMetric(float64(m.HeapInuse)/float64(many)/1e6, "heap-MB/card")
+		began = time.Now()
+		for i := range spaces {
+			if err := f.client().Del(b.Context(), fmt.Sprint("pod", i)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(many)/time.Since(began).Seconds(), "removed/s")
+	}
+}

@@ -1,0 +1,212 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// agentProcess is `splitnic agent`, as a service whose manager keeps netdevices.
+type agentProcess struct {
+	*daemon
+	t       testing.TB
+	fixture *fixture
+	manager *manager
+	state   string
+}
+
+// newAgent starts an agent without cards.
+func (r *fixture) newAgent(t testing.TB) *agentProcess {
+	t.Helper()
+	a := &agentProcess{t: t, fixture: r, manager: newManager(t), state: filepath.Join(r.dir, "state")}
+	a.start()
+	return a
+}
+
+// start starts the process, also after the one before has ended, and waits until it is
+// ready.
+func (a *agentProcess) start() {
+	a.t.Helper()
+	r := a.fixture
+	ready := a.manager.readies()
+	args := []string{
+		"agent", "--device", hostDevice, "--iounit", unitAddress, "--state", a.state, "--peer-timeout", "10s",
+		"--max-cards", "3", "--handshake-timeout", patience.String(),
+	}
+	args = append(args, security(false, r.keys.host, "unit="+r.keys.unitPrint)...)
+	sock, log := filepath.Join(r.dir, "agent.sock"), filepath.Join(r.dir, "agent.log")
+	a.daemon = startAs(a.t, a.manager.prepare, r.bin, sock, log, args...)
+	eventually(a.t, func() bool {
+		if !a.running() {
+			a.t.Fatal("the agent has ended")
+		}
+		return a.manager.readies() > ready
+	}, "the agent being ready")
+}
+
+// card runs `splitnic card`, and returns what it prints.
+func (a *agentProcess) card(words ...string) string {
+	a.t.Helper()
+	return run(a.t, a.bin, append([]string{"card", "--socket", a.sock}, words...)...)
+}
+
+// refused runs `splitnic card`, which has to fail with that status and a line that is
+// explained.
+func (a *agentProcess) refused(status int, words []string, names ...string) {
+	a.t.Helper()
+	cmd := exec.CommandContext(a.t.Context(), a.bin, append([]string{"card", "--socket", a.sock}, words...)...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	_ = cmd.Run() // its status is looked at
+	checkFailure(a.t, cmd.ProcessState.ExitCode(), stderr.String(), status, names...)
+}
+
+// connected waits for a card's session and carrier.
+func (a *agentProcess) connected(card string) {
+	a.t.Helper()
+	d := *a.daemon
+	d.sock = a.socketOf(card)
+	var s hostStatus
+	eventually(a.t, func() bool { return d.statusInto(&s) && s.State == "connected" && s.Netdevice.Carrier },
+		"a session of %s", card)
+}
+
+// socketOf is the status socket of a card.
+func (a *agentProcess) socketOf(card string) string {
+	return filepath.Join(a.fixture.dir, "host-"+card+".sock")
+}
+
+// TestRDMAAgent has an agent with three cards, each in a network namespace of its own, one
+// of them with a key of its own. It is killed, ended and started again under a TCP
+// connection, and the cards are removed.
+func TestRDMAAgent(t *testing.T) {
+	key, err := session.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyFile := filepath.Join(t.TempDir(), "web.pem")
+	if err := session.SaveKey(keyFile, key); err != nil {
+		t.Fatal(err)
+	}
+	r := newFixture(t, "macvtap", "--trust", "web="+key.Fingerprint().String(), "--handshake-timeout", patience.String())
+	a := r.newAgent(t)
+	names := []string{"cache", "db", "web"}
+	spaces := map[string]string{}
+	for i, name := range names {
+		ns := testenv.NetNS(t)
+		spaces[name] = ns
+		words := []string{"add", name, "--netns", ns, "--netdev", "eth0"}
+		want := fmt.Sprintln(name, "eth0", r.keys.hostPrint)
+		if name == "web" {
+			words = append(words, "--key", keyFile)
+			want = fmt.Sprintln(name, "eth0", key.Fingerprint())
+		}
+		if got := a.card(words...); got != want {
+			t.Errorf("%q is printed instead of %q", got, want)
+		}
+		a.connected(name)
+		testenv.Address(t, ns, "eth0", addr(i+1)+"/24")
+		ping(t, ns, addr(0), 2, 56)
+	}
+	a.card("add", "db", "--netns", spaces["db"], "--netdev", "eth0") // is there
+	a.refused(6, []string{"add", "web", "--netns", spaces["db"]}, "netdevice", "web")
+	a.refused(1, []string{"add", "more"}, "--max-cards")
+	a.card("del", "not-there")
+	prints := map[string]string{}
+	for _, h := range r.unit.unitStatus().Hosts {
+		prints[h.Name[strings.LastIndex(h.Name, ".")+1:]] = h.Fingerprint
+	}
+	if len(prints) != 3 || prints["web"] != key.Fingerprint().String() || prints["db"] != r.keys.hostPrint {
+		t.Errorf("the I/O unit knows %v", prints)
+	}
+
+	s := startStreaming(t, r.lan, spaces["web"], streamPause)
+	s.proceeds(t)
+	index := testenv.Link(t, spaces["web"], "eth0").Attrs().Index
+	for what, end := range map[string]func(){"SIGKILL": func() { a.kill() }, "SIGTERM": func() { a.stop() }} {
+		if got, want := a.manager.names(), []string{"cache/0", "db/0", "web/0"}; !slices.Equal(got, want) {
+			t.Errorf("%v in the store", got)
+		}
+		end()
+		a.start()
+		for _, name := range names {
+			a.connected(name)
+		}
+		s.proceeds(t)
+		if got := testenv.Link(t, spaces["web"], "eth0").Attrs().Index; got != index {
+			t.Errorf("after %s eth0 is another: %d and not %d", what, got, index)
+		}
+	}
+	s.finish(t)
+
+	// One goes. The others do not notice.
+	before := a.cards()
+	a.card("del", "db")
+	if link := testenv.Link(t, spaces["db"], "eth0"); link != nil {
+		t.Errorf("after del there is %v", link.Attrs())
+	}
+	ping(t, spaces["web"], addr(0), 2, 56)
+	for _, c := range a.cards() {
+		if c.State != "connected" || c.Since != before[c.name].Since {
+			t.Errorf("%+v was %+v before another card was removed", c, before[c.name])
+		}
+	}
+	for _, name := range []string{"cache", "web"} {
+		a.card("del", name)
+	}
+	if out := a.card("list"); out != "" {
+		t.Errorf("there are still cards:\n%s", out)
+	}
+	eventually(t, func() bool { return len(r.unit.unitStatus().Hosts) == 0 }, "an I/O unit without hosts")
+	if got := a.manager.names(); len(got) > 0 {
+		t.Errorf("%v in the store", got)
+	}
+	for _, name := range names {
+		if links := testenv.Links(t, spaces[name]); !slices.Equal(links, []string{"lo"}) {
+			t.Errorf("%s: %v is left", name, links)
+		}
+		if _, err := os.Stat(a.socketOf(name)); !os.IsNotExist(err) {
+			t.Errorf("the socket of %s: %v", name, err)
+		}
+	}
+	if files, err := os.ReadDir(filepath.Join(a.state, "cards")); err != nil || len(files) > 0 {
+		t.Errorf("%v, %v in the state directory", files, err)
+	}
+}
+
+// cardStatus is what a card's state is in the API.
+type cardStatus struct {
+	name  string
+	State string `json:"state"`
+	Since string `json:"since"`
+}
+
+// cards are the agent's, by name.
+func (a *agentProcess) cards() map[string]cardStatus {
+	a.t.Helper()
+	var list struct {
+		Cards []struct {
+			Spec struct {
+				Name string `json:"name"`
+			} `json:"spec"`
+			Status cardStatus `json:"status"`
+		} `json:"cards"`
+	}
+	if err := json.Unmarshal([]byte(a.card("list", "--json")), &list); err != nil {
+		a.t.Fatal(err)
+	}
+	all := map[string]cardStatus{}
+	for _, c := range list.Cards {
+		c.Status.name = c.Spec.Name
+		all[c.Spec.Name] = c.Status
+	}
+	return all
+}
