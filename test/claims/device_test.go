@@ -56,7 +56,7 @@ func (d *domain) Register(mem []byte, access fabric.Access) (fabric.Region, erro
 	if err != nil {
 		return nil, err
 	}
-	out := &region{Region: r, dom: d, mem: mem, access: access}
+	out := &region{Region: r, dom: d, mem: mem, access: access &^ fabric.Relaxed}
 	d.mu.Lock()
 	d.mems = append(d.mems, out)
 	d.mu.Unlock()
@@ -118,7 +118,7 @@ type region struct {
 	fabric.Region
 	dom    *domain
 	mem    []byte
-	access fabric.Access
+	access fabric.Access // the rights: fabric.Relaxed is none
 }
 
 func (r *region) entry(w what) entry {

@@ -48,7 +48,7 @@ type entry struct {
 	send   fabric.SendWR
 	recv   fabric.RecvWR
 	done   fabric.Completion
-	access fabric.Access
+	access fabric.Access // of registered memory: the rights
 	rkey   uint32
 	addr   uint64 // of registered memory
 	length int    // of registered memory
