@@ -116,16 +116,16 @@ func (m *poolManager) step(e bufpool.Event) (err error) {
 	if m.actions, err = m.pools.Step(&e, m.actions[:0]); err != nil {
 		return err
 	}
-	if m.gone != nil && m.pools.Gone() {
-		close(m.gone)
-		m.gone = nil
-	}
 	queued := len(m.queue)
 	for i := range m.actions {
 		m.hand(&m.actions[i])
 	}
 	if len(m.queue) > queued {
 		raise(m.kick)
+	}
+	if m.gone != nil && m.pools.Gone() {
+		close(m.gone) // what is left to be sent about them is in the senders' queues
+		m.gone = nil
 	}
 	return nil
 }

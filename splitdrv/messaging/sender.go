@@ -396,17 +396,19 @@ func (s *sender) settle() error {
 	if s.idle() {
 		s.indications.serialised = false
 	}
-	if err := s.letGo(); err != nil {
+	if err := s.perform(); err != nil {
 		return err
 	}
-	return s.perform()
+	return s.letGo()
 }
 
-// letGo finishes what is to be released and is out of use.
+// letGo finishes what is to be released and is out of use. A pause also waits for what
+// was to be posted about windows before it: at the end of a session these messages are
+// the last ones about the pools that the peer has lent.
 func (s *sender) letGo() error {
 	for i := 0; i < len(s.draining); {
 		r := s.draining[i]
-		last, busy := s.posted, s.ring.len() > 0 || len(s.indications.pending) > 0
+		last, busy := s.posted, s.ring.len() > 0 || len(s.indications.pending) > 0 || len(s.requests) > 0
 		if r.pool != nil {
 			last, busy = r.pool.Last, r.pool.Pending > 0
 		}
