@@ -29,6 +29,9 @@ answer_of() { ip neigh show "$FABRIC_NET.$(($2 + 1))" dev "sr$1" | sed -n 's/.*l
 # answered A B reports whether it has.
 answered() { [ -n "$(answer_of "$1" "$2")" ]; }
 
+# copied N reports whether N bytes of the output have been written outside of the guest.
+copied() { [ "$(sed -n 's/^wchar: //p' "/proc/$(pgrep -fx 'cat /pipe')/io")" -ge "$1" ]; }
+
 case ${1:-fabric} in
 exit) exit "$2" ;;
 args)
@@ -38,6 +41,7 @@ args)
 lines) for ((i = 1; i <= $2; i++)); do echo "line $i"; done ;;
 panic)
 	echo before
+	poll 20 copied 7 || fail "the output is not copied"
 	echo c >/proc/sysrq-trigger
 	;;
 complain) echo 'BUG: said by the self-test' >/dev/kmsg ;;
