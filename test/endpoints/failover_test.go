@@ -336,12 +336,12 @@ func TestHungUnit(t *testing.T) {
 	go func() {
 		defer close(explained)
 		for in := json.NewDecoder(read); ; {
-			var line struct{ IOUnit, Reason string }
+			var line struct{ IOUnit, Error string }
 			if in.Decode(&line) != nil {
 				return
 			}
-			if line.IOUnit == hung.cable.addr && line.Reason != "" {
-				testenv.Explained(t, line.Reason)
+			if line.IOUnit == hung.cable.addr && line.Error != "" {
+				testenv.Explained(t, line.Error)
 			}
 		}
 	}()
