@@ -59,7 +59,8 @@ func TestRDMAHandlersAreIndependent(t *testing.T) { onSoftRoCE(t, handlersAreInd
 func handlersAreIndependent(t *testing.T, on fabricOf) {
 	cfg := answering
 	cfg.Queues = 2
-	cfg.Pools = []messaging.PoolConfig{{ElementSize: 2048, Elements: 16}}
+	// No pool more is lent to the channel that is stuck, however long that takes.
+	cfg.Pools, cfg.MaxPools = []messaging.PoolConfig{{ElementSize: 2048, Elements: 16}}, 1
 	p := newPair(t, on, cfg)
 	stuck := make([][]byte, 4000)
 	for i := range stuck {
