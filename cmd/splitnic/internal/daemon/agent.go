@@ -66,18 +66,13 @@ type device struct {
 // RunAgent runs an agent until ctx is done. What the last process has left keeps its
 // carrier only if this process does not fail.
 func RunAgent(ctx context.Context, read func() (Agent, error)) error {
-	c, err := read()
-	if err == nil {
-		err = limit(ctx, c.privileges())
-	}
-	store, storeErr := openStore()
-	if err = errors.Join(err, storeErr); err == nil {
-		err = c.run(ctx, store)
-	}
-	if err != nil {
-		store.forsake()
-	}
-	return err
+	return runWithStore(ctx, func() (runner, error) {
+		c, err := read()
+		if err == nil {
+			err = limit(ctx, c.privileges())
+		}
+		return c.run, err
+	})
 }
 
 func (c *Agent) run(ctx context.Context, store *fdStore) (err error) {

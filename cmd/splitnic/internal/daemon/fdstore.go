@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -176,6 +177,23 @@ func (s *fdStore) forget(netdevice string) error {
 		errs = append(errs, s.removeQueue(netdevice, i), unix.Close(fd))
 	}
 	return errors.Join(errs...)
+}
+
+// runner is a process that takes netdevices from the store, and leaves them there.
+type runner func(context.Context, *fdStore) error
+
+// runWithStore runs what prepare returns. What the last process has left keeps its carrier
+// only if that does not fail, nor prepare.
+func runWithStore(ctx context.Context, prepare func() (runner, error)) error {
+	run, err := prepare()
+	store, storeErr := openStore()
+	if err = errors.Join(err, storeErr); err == nil {
+		err = run(ctx, store)
+	}
+	if err != nil {
+		store.forsake()
+	}
+	return err
 }
 
 // forsake takes the carrier of what nobody has taken, and leaves it in the store

@@ -12,18 +12,13 @@ import (
 // last process has left keeps its carrier only if this process does not fail, also not in
 // reading its configuration.
 func RunHost(ctx context.Context, read func() (Host, error)) error {
-	c, err := read()
-	if err == nil {
-		err = limit(ctx, c.privileges())
-	}
-	store, storeErr := openStore()
-	if err = errors.Join(err, storeErr); err == nil {
-		err = c.run(ctx, store)
-	}
-	if err != nil {
-		store.forsake()
-	}
-	return err
+	return runWithStore(ctx, func() (runner, error) {
+		c, err := read()
+		if err == nil {
+			err = limit(ctx, c.privileges())
+		}
+		return c.run, err
+	})
 }
 
 func (c *Host) run(ctx context.Context, store *fdStore) (err error) {
