@@ -82,7 +82,7 @@ func TestRDMACombinedRegisterAndSend(t *testing.T) { onSoftRoCE(t, combinedRegis
 func combinedRegisterAndSend(t *testing.T, on fabricOf) {
 	for _, mode := range []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate} {
 		t.Run(string(mode), func(t *testing.T) {
-			cfg := combined(100 * time.Millisecond)
+			cfg := combined(soonIdle)
 			cfg.Mode = mode
 			p := newPair(t, on, cfg)
 			stop := p.discard(unitSide)
@@ -339,7 +339,7 @@ func benchLoaded(b *testing.B, on fabricOf, busy bool) {
 	took := map[bool]*times{false: {}, true: {}}
 	for len(took[true].request) < b.N || len(took[false].request) < b.N {
 		for _, one := range []bool{false, true} {
-			host, unit := combined(100*time.Millisecond), combined(100*time.Millisecond)
+			host, unit := combined(soonIdle), combined(soonIdle)
 			host.KeySend, unit.KeySend = one, one
 			host.Pools[0].Elements, unit.Pools[0].Elements = 64, 2 // which is soon not enough
 			p := newEndpoints(b, on, map[string]messaging.Config{hostSide: host, unitSide: unit})

@@ -13,6 +13,11 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
+// soonIdle is after how long without use a pool goes back, where a test waits for that.
+// Another pool is lent when credits lack often within a quarter of it, which has to be
+// long enough for a slow machine.
+const soonIdle = 500 * time.Millisecond
+
 // scarce is a configuration with so few elements that a sender soon asks for
 // more, whose extra pools go back after an idle time.
 func scarce(idle time.Duration) messaging.Config {
@@ -124,8 +129,8 @@ func messageBufferPoolFlush(t *testing.T, on fabricOf) {
 		host, ioUnit time.Duration // after which either lets go of a pool it does not use
 		asks         string
 	}{
-		{"by the target", time.Hour, 100 * time.Millisecond, unitSide},
-		{"by the initiator", 100 * time.Millisecond, time.Hour, hostSide},
+		{"by the target", time.Hour, soonIdle, unitSide},
+		{"by the initiator", soonIdle, time.Hour, hostSide},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newEndpoints(t, on, map[string]messaging.Config{hostSide: scarce(c.host), unitSide: scarce(c.ioUnit)})
@@ -260,7 +265,7 @@ func TestRDMABufferLifeCycle(t *testing.T) { onSoftRoCE(t, bufferLifeCycle) }
 // written again and so on; flushed; deregistered. With the session everything
 // else goes, too.
 func bufferLifeCycle(t *testing.T, on fabricOf) {
-	p := newPair(t, on, scarce(100*time.Millisecond))
+	p := newPair(t, on, scarce(soonIdle))
 	const uses = 3
 	counts := func() map[uint32]int {
 		n := map[uint32]int{}

@@ -53,7 +53,7 @@ func TestRDMAPoolsBehindWindows(t *testing.T) { onSoftRoCE(t, poolsBehindWindows
 func poolsBehindWindows(t *testing.T, on fabricOf) {
 	for name, agreed := range map[string]bool{"invalidated by the owner": false, "invalidated by the peer": true} {
 		t.Run(name, func(t *testing.T) {
-			p := newPair(t, on, behindWindows(100*time.Millisecond, agreed))
+			p := newPair(t, on, behindWindows(soonIdle, agreed))
 			var pools []lentPool
 			for round := range 2 {
 				p.flood(0, func() bool { return len(p.lent(unitSide)) > 1+round })
