@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/splitnic/splitnic/cmd/splitnic/internal/cards"
+	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
@@ -88,6 +88,7 @@ func addSpec(flags *pflag.FlagSet, s *cards.Spec) {
 	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
 		g.StringSliceVar(&s.IOUnits, "iounit", nil, "address of an I/O unit; several in order of preference"+asAgent)
 		g.StringVar(&s.HostName, "host-name", "", "name that the I/O unit knows the card by (default: HOSTNAME.NAME)")
+		g.StringVar(&s.Owner, "owner", "", "word that says for whom the card is made, which splitnic card list shows")
 	})
 	inGroup(flags, deviceFlags, func(g *pflag.FlagSet) {
 		g.StringVar(&s.Device, "device", "", "RDMA device"+asAgent)

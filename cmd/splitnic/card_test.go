@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/splitnic/splitnic/cmd/splitnic/internal/cards"
+	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/internal/testenv"
@@ -92,7 +92,7 @@ func TestCardCommands(t *testing.T) {
 		return out
 	}
 	for range 2 {
-		if out := do("add", "web", "--netns", "pod1", "--netdev", "eth0"); out != "web eth0 sha256:x\n" {
+		if out := do("add", "web", "--netns", "pod1", "--netdev", "eth0", "--owner", "shop/1"); out != "web eth0 sha256:x\n" {
 			t.Errorf("%q", out)
 		}
 	}
@@ -100,7 +100,8 @@ func TestCardCommands(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 	lines := strings.Split(do("list"), "\n")
-	if len(lines) != 4 || !strings.HasPrefix(lines[0], "CARD") || !strings.Contains(lines[2], "pod1") {
+	if len(lines) != 4 || !strings.HasPrefix(lines[0], "CARD") || !strings.Contains(lines[2], "pod1") ||
+		!strings.Contains(lines[0], "OWNER") || !strings.Contains(lines[2], "shop/1") {
 		t.Errorf("%q", lines)
 	}
 	if out := do("list", "--json"); !strings.Contains(out, `"cards": [`) {
@@ -170,6 +171,7 @@ func TestCardErrdoc(t *testing.T) {
 		"bad address":       {card(sock, "add", "a", "--iounit", ":1"), exit.Usage},
 		"bad host name":     {card(sock, "add", "a", "--host-name", "a b"), exit.Usage},
 		"two keys":          {card(sock, "add", "a", "--key", "k", "--new-key"), exit.Usage},
+		"bad owner":         {card(sock, "add", "a", "--owner", "two words"), exit.Usage},
 		"no key":            {card(sock, "add", "a", "--cert", "c"), exit.Usage},
 		"another card":      {card(sock, "add", "web", "--mtu", "1500"), exit.AddressInUse},
 		"too many":          {card(sock, "add", "more"), exit.Failure},

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/splitnic/splitnic/cmd/splitnic/internal/cards"
+	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"

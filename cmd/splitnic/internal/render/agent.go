@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/splitnic/splitnic/cmd/splitnic/internal/cards"
+	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 )
 
@@ -20,7 +20,7 @@ const (
 // Cards prints a line for each card.
 func Cards(w io.Writer, all []cards.Info, now time.Time) error {
 	t := columns{}
-	t.add(cardHeading, "STATE", "FOR", "NETDEV", netnsHeading, "MAC", "CARRIER", unitHeading, noteHeading)
+	t.add(cardHeading, "STATE", "FOR", "NETDEV", netnsHeading, "MAC", "CARRIER", unitHeading, "OWNER", noteHeading)
 	for i := range all {
 		spec, s := &all[i].Spec, &all[i].Status
 		mac, carrier := s.MAC, upDown(s.Carrier)
@@ -28,7 +28,7 @@ func Cards(w io.Writer, all []cards.Info, now time.Time) error {
 			mac, carrier = none, none
 		}
 		t.add(spec.Name, string(s.State), duration(now.Sub(s.Since)), spec.Netdevice, namespace(spec.NetNS), mac, carrier,
-			s.IOUnit, s.Error)
+			s.IOUnit, spec.Owner, s.Error)
 	}
 	if len(t.rows) == 1 {
 		return nil

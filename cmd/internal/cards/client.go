@@ -37,6 +37,11 @@ func (c Client) Del(ctx context.Context, name string) error {
 	return c.do(ctx, "card del", http.MethodDelete, name, nil, &struct{}{})
 }
 
+// Get asks for a card. That there is none is a Refused of code Unknown.
+func (c Client) Get(ctx context.Context, name string) (i Info, err error) {
+	return i, c.do(ctx, "card list", http.MethodGet, name, nil, &i)
+}
+
 // List asks for all cards, as they are in JSON and parsed.
 func (c Client) List(ctx context.Context) (l List, raw json.RawMessage, err error) {
 	if err = c.do(ctx, "card list", http.MethodGet, "", nil, &raw); err == nil {

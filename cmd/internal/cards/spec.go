@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -39,7 +41,13 @@ type Spec struct {
 	Cert string `json:"cert,omitempty" jsonschema:"description=file with a certificate for key"`
 	// NewKey has a key made for the card, which goes with it.
 	NewKey bool `json:"new_key,omitempty"`
+	// Owner says for whom the card was made, so that a program finds its own cards again. To
+	// the agent it means nothing.
+	Owner string `json:"owner,omitempty" jsonschema:"maxLength=512,description=for whom the card was made"`
 }
+
+// maxOwner is the longest Owner in bytes.
+const maxOwner = 512
 
 // maxName is the longest name of a card: the path of its status socket has to be one.
 const maxName = 80
@@ -94,6 +102,7 @@ func (s Spec) Complete() (Spec, error) {
 	}
 	refuse(s.NewKey && s.Key != "", "new_key", "a card has one key: leave out this or key")
 	refuse(s.Cert != "" && s.Key == "", "cert", "key is missing, which it is for")
+	refuse(!validOwner(s.Owner), "owner", "%q is not possible: must be at most %d bytes without spaces", s.Owner, maxOwner)
 	if len(errs) > 0 {
 		return Spec{}, errors.Join(errs...)
 	}
@@ -110,6 +119,12 @@ func ValidName(name string) bool {
 func validNetdevice(name string) bool {
 	return name != "" && len(name) < unix.IFNAMSIZ && name != "." && name != ".." &&
 		!strings.ContainsAny(name, "/:% \t\n\v\f\r")
+}
+
+// validOwner refuses what would not be one word in a table.
+func validOwner(owner string) bool {
+	return len(owner) <= maxOwner && utf8.ValidString(owner) &&
+		!strings.ContainsFunc(owner, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) })
 }
 
 func validAddress(addr string) bool {

@@ -27,6 +27,10 @@ func TestSpecFields(t *testing.T) {
 		"key":       {{Name: "a", Key: "key.pem"}},
 		"cert":      {{Name: "a", Cert: "/cert.pem"}, {Name: "a", Key: "/key.pem", Cert: "cert.pem"}},
 		"new_key":   {{Name: "a", Key: "/key.pem", NewKey: true}},
+		"owner": {
+			{Name: "a", Owner: "two words"}, {Name: "a", Owner: "x\n"}, {Name: "a", Owner: "\xff"},
+			{Name: "a", Owner: strings.Repeat("x", maxOwner+1)},
+		},
 	} {
 		for _, spec := range specs {
 			_, err := spec.Complete()
@@ -71,6 +75,7 @@ func TestSpecEqual(t *testing.T) {
 		"mac":       {Name: "a", NetNS: "pod"},
 		"iounits":   {Name: "a", NetNS: "pod", MAC: "02:aa:00:00:00:01", IOUnits: []string{"10.0.0.1"}},
 		"new_key":   {Name: "a", NetNS: "pod", MAC: "02:aa:00:00:00:01", NewKey: true},
+		"owner":     {Name: "a", NetNS: "pod", MAC: "02:aa:00:00:00:01", Owner: "me"},
 	} {
 		if got := one.Differs(complete(s)); got != field {
 			t.Errorf("%s: %q differs", field, got)
@@ -83,7 +88,7 @@ func TestSpecEqual(t *testing.T) {
 func FuzzSpec(f *testing.F) {
 	for _, s := range []string{
 		`{"name":"a"}`, `{"name":"a","netns":"pod","mac":"02:00:00:00:00:01","mtu":1500}`, `{"name":1}`, `[]`, `{} {}`,
-		`{"name":"a","unknown":1}`, `{"name":"a","iounits":["10.0.0.1:7580"],"key":"/k","cert":"/c"}`, "",
+		`{"name":"a","owner":"cni/net/0123/eth0"}`, `{"name":"a","unknown":1}`, `{"name":"a","iounits":["10.0.0.1:7580"],"key":"/k","cert":"/c"}`, "",
 	} {
 		f.Add([]byte(s))
 	}

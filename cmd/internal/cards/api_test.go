@@ -27,10 +27,17 @@ func TestAPI(t *testing.T) {
 	s := newSet(t, newMaker(), newStore(t))
 	c := serve(t, s)
 	for range 2 {
-		i, err := c.Add(t.Context(), &Spec{Name: "a.b", Netdevice: "sn0", NetNS: "pod"})
+		i, err := c.Add(t.Context(), &Spec{Name: "a.b", Netdevice: "sn0", NetNS: "pod", Owner: "me"})
 		if err != nil || i.Spec.NetNS != "/run/netns/pod" || i.Status.State != Connected {
 			t.Errorf("%+v, %v", i, err)
 		}
+	}
+	if i, err := c.Get(t.Context(), "a.b"); err != nil || i.Spec.Netdevice != "sn0" || i.Spec.Owner != "me" {
+		t.Errorf("%+v, %v", i, err)
+	}
+	var refused *Refused
+	if i, err := c.Get(t.Context(), "b"); !errors.As(err, &refused) || refused.Code != Unknown {
+		t.Errorf("%+v, %v", i, err)
 	}
 	l, raw, err := c.List(t.Context())
 	if err != nil || len(l.Cards) != 1 || l.Cards[0].Spec.Name != "a.b" || !strings.Contains(string(raw), `"netns"`) {
