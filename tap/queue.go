@@ -21,6 +21,7 @@ type Queue struct {
 	plain    bool // the device knows no header: frames are presented with an empty one
 	detached bool // by SetActive
 	tooLong  atomic.Uint64
+	toGroup  atomic.Bool   // a frame to a group was read since Device.Watch has asked
 	burst    framefd.Burst // the reader's
 	meter    *discard.Meter
 }
@@ -84,6 +85,9 @@ func (q *Queue) result(slot []byte, n int, err error) ([]byte, error) {
 	case n == len(q.readable(slot)):
 		q.tooLong.Add(1)
 		return nil, vnet.ErrTooLong
+	}
+	if first := slot[vnet.HdrLen]; first&1 != 0 && first != 0xff && !q.toGroup.Load() {
+		q.toGroup.Store(true)
 	}
 	if q.plain {
 		clear(slot[:vnet.HdrLen])

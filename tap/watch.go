@@ -17,12 +17,14 @@ import (
 
 const (
 	// pollInterval is how often Watch looks at what the kernel does not
-	// announce: groups joined on the link layer, and further unicast
-	// addresses.
+	// announce, groups joined on the link layer and further unicast addresses, if a
+	// frame to a group was sent meanwhile: whoever joins or leaves a group of IP
+	// reports it (RFC 3376, RFC 3810).
 	pollInterval = 250 * time.Millisecond
-	// blindPolls is how many of these pass between two looks at everything
-	// where the process may not hear of changes in other namespaces.
-	blindPolls = 8
+	// quietPolls is how many of these pass between two looks without such a
+	// frame; and between two looks at everything where the process may not hear of
+	// changes in other namespaces.
+	quietPolls = 8
 )
 
 // Watch calls fn with the state of the device, and then at each change, until
@@ -80,9 +82,9 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 			}
 			if !changed {
 				polls++
-				changed = e.blind && polls%blindPolls == 0
+				changed = e.blind && polls%quietPolls == 0
 			}
-			if !changed {
+			if !changed && (d.hinted() || polls%quietPolls == 0) {
 				if changed, err = d.silent(seen); err != nil {
 					return fail(err)
 				}
@@ -104,6 +106,19 @@ func (d *Device) State() (State, error) {
 		return State{}, err
 	}
 	return s, nil
+}
+
+// hinted reports whether, since it was asked last, a frame was sent that may be about a
+// change that the kernel does not announce, or State has returned something else than
+// Watch has told.
+func (d *Device) hinted() bool {
+	hint := false
+	for _, q := range d.queues {
+		hint = q.toGroup.Swap(false) || hint
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return hint || d.strayed
 }
 
 // silent reports whether anything that the kernel does not announce is
