@@ -18,8 +18,7 @@ import (
 // first, then in use, then retired. One on standby stays open for as long as it
 // lives: the I/O unit keeps the port on its network card down.
 type attachment struct {
-	unit    int // index of the I/O unit
-	addr    string
+	addr    string // of the I/O unit
 	client  *session.Client
 	conn    *messaging.Conn
 	change  int             // of handling, that it was made with

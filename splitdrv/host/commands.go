@@ -33,26 +33,26 @@ func (h *Host) failover(ctx context.Context, addr string) error {
 	}
 	defer h.commanded.Unlock()
 	h.sessions.mu.Lock()
-	connected, inUse := h.sessions.current.conn != nil, h.sessions.current.unit
+	connected, inUse := h.sessions.current.conn != nil, h.sessions.current.addr
 	h.sessions.mu.Unlock()
-	unit, err := h.cfg.units().Choose(addr, inUse)
+	addr, err := h.cfg.units().Choose(addr, inUse)
 	if err != nil {
 		return err
 	}
 	if !connected {
 		return ErrNoSession
 	}
-	o := newSwitchRequest(unit, nil, uplink.ReasonCommand)
+	o := newSwitchRequest(addr, nil, uplink.ReasonCommand)
 	// Held until the session has been gone over to: one on standby with the same I/O
 	// unit, made meanwhile, would take its place there.
-	release, err := h.standby.acquire(ctx, unit)
+	release, err := h.standby.acquire(ctx, addr)
 	if err != nil {
 		return err
 	}
 	defer release()
-	o.to, err = h.standby.prepare(ctx, unit)
+	o.to, err = h.standby.prepare(ctx, addr)
 	if err != nil && !errors.Is(err, uplink.ErrNoStandby) {
-		return fmt.Errorf("the I/O unit at %s: %w", h.cfg.IOUnits[unit], err)
+		return fmt.Errorf("the I/O unit at %s: %w", addr, err)
 	}
 	return h.switching.submit(ctx, o)
 }

@@ -170,8 +170,8 @@ func (c *Config) handling() messaging.Handling {
 	return m.Handling()
 }
 
-// units are the I/O units, by whose index there they go by.
-func (c *Config) units() uplink.Candidates { return c.IOUnits }
+// units are the I/O units, by their addresses.
+func (c *Config) units() uplink.Candidates { return uplink.Distinct(c.IOUnits) }
 
 func (c *Config) backoff() uplink.Backoff {
 	return uplink.Backoff{Min: c.RetryMin, Max: c.RetryMax, Rand: c.Rand}

@@ -60,7 +60,7 @@ func (h *Host) connect(ctx context.Context) error {
 			if errors.Is(e.err, ErrNetdeviceGone) {
 				return e.err
 			}
-			order = units.StartingWith(e.next, e.unit)
+			order = units.StartingWith(e.next, e.addr)
 			if e.next == uplink.None {
 				pause = retry.Ended(e.lasted)
 			}

@@ -34,10 +34,10 @@ func (m *standbyManager) drains() []uplink.Action {
 		return nil
 	case on:
 		m.standby.cfg.Log.Info("the I/O unit drains", "iounit", m.inUse.addr)
-		return m.Leave(time.Now(), units.Others(m.inUse.unit))
+		return m.Leave(time.Now(), units.Others(m.inUse.addr))
 	default:
 		m.standby.cfg.Log.Info("the I/O unit drains no longer", "iounit", m.inUse.addr)
-		return m.Stay(time.Now(), m.list())
+		return m.Stay(time.Now(), m.wanted())
 	}
 }
 

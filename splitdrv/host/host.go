@@ -48,10 +48,7 @@ func New(cfg Config) (*Host, error) {
 	}
 	h.dev.settled = h.direct.settle
 	h.opener = opener{cfg: &h.cfg, dev: h.dev, sessions: &h.sessions, retired: &h.retired, direct: h.direct}
-	h.standby.opener = &h.opener
-	for range cfg.IOUnits {
-		h.standby.preparing = append(h.standby.preparing, make(chan struct{}, 1))
-	}
+	h.standby.opener, h.standby.preparing = &h.opener, make(map[string]chan struct{})
 	h.switching = switching{requests: make(chan *switchRequest), over: make(chan struct{}), retired: &h.retired}
 	return h, nil
 }

@@ -17,7 +17,7 @@ import (
 
 // dialled is an I/O unit that answers and is the right one, or why not.
 type dialled struct {
-	unit   int
+	addr   string
 	client *session.Client
 	took   time.Duration
 	heard  func() // called when there was an answer in opening the session; may be nil
@@ -35,9 +35,9 @@ type opener struct {
 
 // dial connects to an I/O unit and authenticates it. answered, which may be nil, is
 // told when its machine has answered, if there is room.
-func (o *opener) dial(ctx context.Context, unit int, answered chan<- struct{}) dialled {
+func (o *opener) dial(ctx context.Context, addr string, answered chan<- struct{}) dialled {
 	began := time.Now()
-	c, err := session.Dial(ctx, o.cfg.IOUnits[unit], session.ClientConfig{
+	c, err := session.Dial(ctx, addr, session.ClientConfig{
 		Security: o.cfg.Security, PeerTimeout: o.cfg.Messaging.PeerTimeout, HandshakeTimeout: o.cfg.HandshakeTimeout,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := new(net.Dialer).DialContext(ctx, network, addr)
@@ -47,7 +47,7 @@ func (o *opener) dial(ctx context.Context, unit int, answered chan<- struct{}) d
 			return c, err
 		},
 	})
-	return dialled{unit: unit, client: c, took: time.Since(began), err: err}
+	return dialled{addr: addr, client: c, took: time.Since(began), err: err}
 }
 
 // attach opens a session for use with an I/O unit that was dialled. A MAC address that
@@ -56,7 +56,7 @@ func (o *opener) attach(ctx context.Context, d dialled) (*attachment, error) {
 	a, err := o.open(ctx, d, false)
 	if err != nil && o.dev.giveUpMAC(err) {
 		heard := d.heard
-		if d = o.dial(ctx, d.unit, nil); d.err != nil {
+		if d = o.dial(ctx, d.addr, nil); d.err != nil {
 			return nil, d.err
 		}
 		d.heard = heard
@@ -69,7 +69,7 @@ func (o *opener) attach(ctx context.Context, d dialled) (*attachment, error) {
 // where both sides are ready.
 func (o *opener) open(ctx context.Context, d dialled, standby bool) (a *attachment, err error) {
 	c := d.client
-	a = &attachment{unit: d.unit, addr: o.cfg.IOUnits[d.unit], client: c}
+	a = &attachment{addr: d.addr, client: c}
 	a.drain.changed = make(chan struct{}, 1)
 	defer func() {
 		if err == nil {

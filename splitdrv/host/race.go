@@ -16,9 +16,9 @@ type race struct {
 	dctx      context.Context // of dials
 	dials     chan dialled
 	dialing   int
-	answered  chan struct{}   // told that a machine has answered a dial; of capacity one
-	heard     chan struct{}   // told of each answer in opening; of capacity one
-	ready     map[int]dialled // not needed yet
+	answered  chan struct{}      // told that a machine has answered a dial; of capacity one
+	heard     chan struct{}      // told of each answer in opening; of capacity one
+	ready     map[string]dialled // not needed yet
 	opened    chan opened
 	overtake  context.CancelCauseFunc // ends the opening of a session; nil: none is opened
 	retry     *uplink.Backoff
@@ -27,7 +27,7 @@ type race struct {
 
 // opened is a session that has been opened, or why there is none.
 type opened struct {
-	unit int
+	addr string
 	a    *attachment
 	err  error
 }
@@ -35,12 +35,12 @@ type opened struct {
 // reach tries the I/O units in that order and returns the first session that
 // comes about. If none does it reports whether all of them may just be
 // restarting. It returns an error if there is no point in trying again.
-func (o *opener) reach(ctx context.Context, order []int, retry *uplink.Backoff) (*attachment, bool, error) {
+func (o *opener) reach(ctx context.Context, order []string, retry *uplink.Backoff) (*attachment, bool, error) {
 	dctx, cancel := context.WithCancel(ctx)
 	r := &race{
 		Race: uplink.NewRace(order, o.cfg.Patience, retry), opener: o, dctx: dctx, retry: retry,
 		dials:    make(chan dialled),
-		answered: make(chan struct{}, 1), heard: make(chan struct{}, 1), ready: make(map[int]dialled),
+		answered: make(chan struct{}, 1), heard: make(chan struct{}, 1), ready: make(map[string]dialled),
 		opened: make(chan opened),
 	}
 	defer func() {
@@ -54,7 +54,7 @@ func (o *opener) reach(ctx context.Context, order []int, retry *uplink.Backoff) 
 	if err := o.dev.dropOldCarrier(); errors.Is(err, ErrNetdeviceGone) {
 		return nil, false, err
 	}
-	if len(r.permanent) == len(o.cfg.IOUnits) && o.sessions.ever() == 0 && !o.cfg.Persevere {
+	if len(r.permanent) == len(order) && o.sessions.ever() == 0 && !o.cfg.Persevere {
 		return nil, false, errors.Join(r.permanent...)
 	}
 	return nil, r.Restarting(), nil
@@ -81,11 +81,11 @@ func (r *race) run(ctx context.Context) (*attachment, error) {
 		case d := <-r.dials:
 			r.dialing--
 			if d.err != nil {
-				r.failed(d.unit, d.err)
-				actions = r.DialFailed(time.Now(), d.unit, restarts(d.err))
+				r.failed(d.addr, d.err)
+				actions = r.DialFailed(time.Now(), d.addr, restarts(d.err))
 			} else {
-				r.ready[d.unit] = d
-				actions = r.Dialled(time.Now(), d.unit, d.took)
+				r.ready[d.addr] = d
+				actions = r.Dialled(time.Now(), d.addr, d.took)
 			}
 		case o := <-r.opened:
 			r.overtake(nil)
@@ -97,13 +97,13 @@ func (r *race) run(ctx context.Context) (*attachment, error) {
 				}
 				return nil, nil
 			case o.err == nil:
-				r.sessions.tried(o.unit, nil)
+				r.sessions.tried(o.addr, nil)
 				return o.a, nil
 			case errors.Is(o.err, ErrNetdeviceGone):
-				r.sessions.tried(o.unit, o.err)
+				r.sessions.tried(o.addr, o.err)
 				return nil, o.err
 			}
-			r.failed(o.unit, o.err)
+			r.failed(o.addr, o.err)
 			actions = r.OpenFailed(time.Now(), restarts(o.err))
 		}
 	}
@@ -124,7 +124,7 @@ func (r *race) do(ctx context.Context, a uplink.Action) {
 		r.overtake = cancel
 		go func() {
 			s, err := r.attach(ctx, d)
-			r.opened <- opened{d.unit, s, err}
+			r.opened <- opened{d.addr, s, err}
 		}()
 	case a.Do == uplink.Abandon:
 		r.overtake(errOvertaken)
@@ -132,23 +132,23 @@ func (r *race) do(ctx context.Context, a uplink.Action) {
 }
 
 // failed notes why there is no session with an I/O unit.
-func (r *race) failed(unit int, err error) {
+func (r *race) failed(addr string, err error) {
 	if r.dctx.Err() != nil {
 		return
 	}
-	r.sessions.tried(unit, err)
+	r.sessions.tried(addr, err)
 	r.retry.Advise(retryAfter(err))
 	if isPermanent(err) {
 		r.permanent = append(r.permanent, err)
 	}
-	r.cfg.Log.Log(r.dctx, r.sessions.level(unit, err), "no session", "iounit", r.cfg.IOUnits[unit], "error", err)
+	r.cfg.Log.Log(r.dctx, r.sessions.level(addr, err), "no session", "iounit", addr, "error", err)
 }
 
 // dismiss closes the connections that are not needed.
 func (r *race) dismiss() {
 	for range r.dialing {
 		d := <-r.dials
-		r.ready[d.unit] = d
+		r.ready[d.addr] = d
 	}
 	for _, d := range r.ready {
 		if d.client != nil {

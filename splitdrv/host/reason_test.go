@@ -33,28 +33,28 @@ func TestReasonIsLoggedOnce(t *testing.T) {
 	}
 	s := &sessions{}
 	for i, step := range []struct {
-		unit int
+		unit string
 		err  error
 		news bool
 	}{
-		{0, tooOften(237 * time.Millisecond), true},
-		{0, tooOften(14 * time.Millisecond), false},
-		{0, tooOften(0), false},
-		{1, tooOften(100 * time.Millisecond), true},
-		{0, full(900), true},
-		{0, full(50), false},
-		{0, broken(43210, syscall.ECONNRESET), true},
-		{0, broken(9, syscall.ECONNRESET), false},
-		{0, broken(9, syscall.ECONNREFUSED), true},
-		{1, tooOften(90 * time.Second), false},
-		{0, &session.UntrustedError{}, true},
-		{0, &session.UntrustedError{Reason: session.ErrRevoked}, true},
-		{0, fmt.Errorf("no answer over the fabric: %w", context.DeadlineExceeded), true},
-		{0, fmt.Errorf("no answer over the fabric: %w; 2", context.DeadlineExceeded), false},
-		{0, fmt.Errorf("end: %w", messaging.ErrPeerSilent), true},
-		{0, fmt.Errorf("the I/O unit: %w", uplink.ErrNoStandby), true},
-		{0, errors.New("another"), true},
-		{0, broken(43211, syscall.ECONNRESET), true},
+		{"a", tooOften(237 * time.Millisecond), true},
+		{"a", tooOften(14 * time.Millisecond), false},
+		{"a", tooOften(0), false},
+		{"b", tooOften(100 * time.Millisecond), true},
+		{"a", full(900), true},
+		{"a", full(50), false},
+		{"a", broken(43210, syscall.ECONNRESET), true},
+		{"a", broken(9, syscall.ECONNRESET), false},
+		{"a", broken(9, syscall.ECONNREFUSED), true},
+		{"b", tooOften(90 * time.Second), false},
+		{"a", &session.UntrustedError{}, true},
+		{"a", &session.UntrustedError{Reason: session.ErrRevoked}, true},
+		{"a", fmt.Errorf("no answer over the fabric: %w", context.DeadlineExceeded), true},
+		{"a", fmt.Errorf("no answer over the fabric: %w; 2", context.DeadlineExceeded), false},
+		{"a", fmt.Errorf("end: %w", messaging.ErrPeerSilent), true},
+		{"a", fmt.Errorf("the I/O unit: %w", uplink.ErrNoStandby), true},
+		{"a", errors.New("another"), true},
+		{"a", broken(43211, syscall.ECONNRESET), true},
 	} {
 		want := slog.LevelDebug
 		if step.news {

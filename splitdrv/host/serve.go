@@ -27,7 +27,7 @@ import (
 
 // ending is how the use of a session ended.
 type ending struct {
-	unit   int
+	addr   string       // of its I/O unit
 	err    error        // nil: the session of the request takes over at once
 	code   session.Code // for the I/O unit
 	text   string       // for the I/O unit
@@ -36,7 +36,7 @@ type ending struct {
 	// request is by which the host goes over to another session, and next the I/O
 	// unit to make that with; nil and uplink.None for none.
 	request *switchRequest
-	next    int
+	next    string
 	spare   *attachment // was on standby
 }
 
@@ -75,7 +75,7 @@ func (h *Host) serve(ctx context.Context, a *attachment) *ending {
 		if over {
 			return e
 		}
-		h.sessions.tried(a.unit, e.err)
+		h.sessions.tried(a.addr, e.err)
 		h.cfg.Log.Warn("session ended", "iounit", a.addr, "error", e.err, "lasted", e.lasted.Round(time.Millisecond))
 		h.sessions.failover(a, e.reason, e.request, detected, left)
 		if e.spare == nil || !h.raise(ctx, e.spare) {
@@ -95,7 +95,7 @@ func (h *Host) flush(a *attachment) {
 // use activates a session and waits for its end, or for another to take over,
 // when the ending has no error.
 func (h *Host) use(ctx context.Context, a *attachment) *ending {
-	e := &ending{unit: a.unit, next: uplink.None, code: session.CodeFailed}
+	e := &ending{addr: a.addr, next: uplink.None, code: session.CodeFailed}
 	if e.err = h.activate(a); e.err != nil {
 		e.text, e.reason = e.err.Error(), uplink.ReasonStart
 		return e
@@ -210,7 +210,7 @@ func (h *Host) setPort(ctx context.Context, b *attachment) error {
 // switchOver handles a request and reports whether the session in use is to end, as
 // e says, which has no error if the other one takes over at once.
 func (h *Host) switchOver(ctx context.Context, a *attachment, o *switchRequest, e *ending) bool {
-	if o.unit == a.unit {
+	if o.addr == a.addr {
 		h.retired.endUnused(o.to)
 		o.done <- fmt.Errorf("%s is the I/O unit in use", a.addr)
 		return false
@@ -234,8 +234,8 @@ func (h *Host) switchOver(ctx context.Context, a *attachment, o *switchRequest, 
 	e.code, e.text = session.CodeShuttingDown, "the host goes over to another I/O unit"
 	if o.to == nil {
 		// Whether or not everything has arrived: it has had its time.
-		e.next = o.unit
-		e.err = fmt.Errorf("switched over to the I/O unit at %s", h.cfg.IOUnits[o.unit])
+		e.next = o.addr
+		e.err = fmt.Errorf("switched over to the I/O unit at %s", o.addr)
 		return true
 	}
 	// The LAN sends to the other I/O unit by now, where frames wait. What is still

@@ -34,7 +34,6 @@ type sessions struct {
 type current struct {
 	state    State
 	since    time.Time
-	unit     int    // index of the I/O unit in use, or used last
 	addr     string // of the I/O unit in use, or tried last
 	peer     session.Identity
 	platform protocol.Platform // of the I/O unit
@@ -62,8 +61,8 @@ type tally struct {
 	sessions int
 	attempts int // failed or ended
 	lastErr  error
-	warned   map[int]failure   // why there is no session with an I/O unit, as logged
-	ended    map[string]uint64 // sessions that might not go on: some of Endings
+	warned   map[string]failure // why there is no session with an I/O unit, as logged
+	ended    map[string]uint64  // sessions that might not go on: some of Endings
 }
 
 // Endings are all reasons by which sessions are counted that the host ended
@@ -88,7 +87,7 @@ func (s *sessions) use(a *attachment) {
 		}
 	}
 	s.current = current{
-		state: Connected, since: a.since, unit: a.unit, addr: a.addr,
+		state: Connected, since: a.since, addr: a.addr,
 		peer: a.client.Peer(), platform: a.client.PeerPlatform(), welcome: a.welcome, conn: a.conn, drain: &a.drain,
 	}
 	s.tally.lastErr = nil
@@ -123,10 +122,10 @@ func (s *sessions) renamed(a *attachment) {
 
 // tried makes an I/O unit the one that was tried last, in vain if there is an
 // error.
-func (s *sessions) tried(unit int, err error) {
+func (s *sessions) tried(addr string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.current.addr = s.cfg.IOUnits[unit]
+	s.current.addr = addr
 	if err == nil {
 		return
 	}
@@ -142,17 +141,17 @@ func (s *sessions) tried(unit int, err error) {
 
 // level is the level at which to log why there is no session with an I/O unit: an
 // administrator wants to read the same failure once, until there was a session.
-func (s *sessions) level(unit int, err error) slog.Level {
+func (s *sessions) level(addr string, err error) slog.Level {
 	f := failureOf(err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if last, ok := s.tally.warned[unit]; ok && last == f {
+	if last, ok := s.tally.warned[addr]; ok && last == f {
 		return slog.LevelDebug
 	}
 	if s.tally.warned == nil {
-		s.tally.warned = make(map[int]failure)
+		s.tally.warned = make(map[string]failure)
 	}
-	s.tally.warned[unit] = f
+	s.tally.warned[addr] = f
 	return slog.LevelWarn
 }
 

@@ -31,7 +31,7 @@ func TestFramesCarriedOver(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &sessions{cfg: &Config{Log: slog.New(slog.DiscardHandler)}}
-			one, two := &attachment{addr: "one"}, &attachment{unit: 1, addr: "two"}
+			one, two := &attachment{addr: "one"}, &attachment{addr: "two"}
 			s.failedOver(one, read)
 			s.failover(one, uplink.ReasonDied, nil, time.Now(), left())
 			if c.inVain {

@@ -15,33 +15,47 @@ import (
 type standby struct {
 	*opener
 
-	// preparing has a token for each I/O unit, which is with whoever makes a session
-	// on standby there: it has one of a host at most.
-	preparing []chan struct{}
-
-	mu     sync.Mutex  // guards what follows
-	held   *attachment // nil: none
-	reason error       // why there is none; nil if that is not known, or it is not wanted
+	mu sync.Mutex // guards what follows
+	// preparing has an entry for each I/O unit with which somebody makes a session on
+	// standby, closed when that is over: an I/O unit has one of a host at most.
+	preparing map[string]chan struct{} // by address
+	held      *attachment              // nil: none
+	reason    error                    // why there is none; nil if that is not known, or it is not wanted
 }
 
 // acquire waits until no other goroutine makes a session on standby with an I/O unit, and
 // keeps others from it until release is called.
-func (s *standby) acquire(ctx context.Context, unit int) (release func(), err error) {
-	select {
-	case s.preparing[unit] <- struct{}{}:
-		return func() { <-s.preparing[unit] }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+func (s *standby) acquire(ctx context.Context, addr string) (release func(), err error) {
+	for {
+		s.mu.Lock()
+		busy := s.preparing[addr]
+		if busy == nil {
+			over := make(chan struct{})
+			s.preparing[addr] = over
+			s.mu.Unlock()
+			return func() {
+				s.mu.Lock()
+				delete(s.preparing, addr)
+				s.mu.Unlock()
+				close(over)
+			}, nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 }
 
 // prepare makes a session on standby with an I/O unit, which the caller has acquired,
 // or takes the one that there is.
-func (s *standby) prepare(ctx context.Context, unit int) (*attachment, error) {
-	if b := s.take(unit); b != nil {
+func (s *standby) prepare(ctx context.Context, addr string) (*attachment, error) {
+	if b := s.take(addr); b != nil {
 		return b, nil
 	}
-	d := s.dial(ctx, unit, nil)
+	d := s.dial(ctx, addr, nil)
 	if d.err != nil {
 		return nil, d.err
 	}
@@ -61,13 +75,13 @@ func (s *standby) hold(ctx context.Context, b *attachment) {
 	s.held, s.reason = b, nil
 }
 
-// take takes the session on standby, if there is one that lives and, unless unit is
+// take takes the session on standby, if there is one that lives and, unless addr is
 // uplink.None, is with that I/O unit.
-func (s *standby) take(unit int) *attachment {
+func (s *standby) take(addr string) *attachment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.held
-	if b == nil || !b.lives() || unit != uplink.None && unit != b.unit {
+	if b == nil || !b.lives() || addr != uplink.None && addr != b.addr {
 		return nil
 	}
 	s.held = nil
@@ -114,13 +128,13 @@ type standbyManager struct {
 	abandon   context.CancelFunc
 	results   chan prepared
 	pending   int
-	ready     map[int]*attachment // prepared, by I/O unit
-	held      *attachment         // to be watched; nil: none
+	ready     map[string]*attachment // prepared, by I/O unit
+	held      *attachment            // to be watched; nil: none
 }
 
 // prepared is what has become of a session on standby.
 type prepared struct {
-	unit int
+	addr string
 	b    *attachment
 	err  error
 }
@@ -132,9 +146,9 @@ func (s *standby) keep(ctx context.Context, inUse *attachment, w *switching) {
 	retry := s.cfg.backoff()
 	m := &standbyManager{
 		standby: s, inUse: inUse, switching: w,
-		ctx: ctx, abandon: func() {}, results: make(chan prepared), ready: make(map[int]*attachment),
+		ctx: ctx, abandon: func() {}, results: make(chan prepared), ready: make(map[string]*attachment),
 	}
-	m.Standby = uplink.NewStandby(m.list(), inUse.unit, s.cfg.FailBack, s.cfg.Patience, &retry)
+	m.Standby = uplink.NewStandby(m.wanted(), s.cfg.FailBack, s.cfg.Patience, &retry)
 	defer m.end()
 	actions := m.Start(time.Now())
 	for actions = append(actions, m.drains()...); ; {
@@ -167,10 +181,10 @@ func (s *standby) keep(ctx context.Context, inUse *attachment, w *switching) {
 	}
 }
 
-// list are the I/O units that a session is wanted with while none drains.
-func (m *standbyManager) list() []int {
+// wanted are the I/O units that a session is wanted with while the one in use does not drain.
+func (m *standbyManager) wanted() uplink.Wanted {
 	cfg := m.standby.cfg
-	return cfg.units().ForStandby(m.inUse.unit, cfg.FailBack > 0, cfg.Standby)
+	return cfg.units().ForStandby(m.inUse.addr, cfg.FailBack > 0, cfg.Standby)
 }
 
 // do carries out what was decided, and returns what follows from it.
@@ -201,7 +215,7 @@ func (m *standbyManager) do(a uplink.Action) []uplink.Action {
 		}
 		m.held = nil
 		if m.standby.unhold(b, nil) {
-			err := m.switching.submit(m.ctx, newSwitchRequest(b.unit, b, reason))
+			err := m.switching.submit(m.ctx, newSwitchRequest(b.addr, b, reason))
 			if err != nil && m.ctx.Err() == nil {
 				m.standby.cfg.Log.Warn("not gone over to another I/O unit", "iounit", b.addr, "for", reason, "error", err)
 			}
@@ -210,7 +224,7 @@ func (m *standbyManager) do(a uplink.Action) []uplink.Action {
 	case uplink.Report:
 		unit, err := m.Why()
 		if err != nil {
-			err = fmt.Errorf("the I/O unit at %s: %w", m.standby.cfg.IOUnits[unit], err)
+			err = fmt.Errorf("the I/O unit at %s: %w", unit, err)
 			m.standby.explain(err)
 		}
 		if m.Leaving() {
@@ -222,32 +236,32 @@ func (m *standbyManager) do(a uplink.Action) []uplink.Action {
 }
 
 // prepare prepares a session, and sends what has become of that.
-func (m *standbyManager) prepare(ctx context.Context, unit int) {
-	release, err := m.standby.acquire(ctx, unit)
+func (m *standbyManager) prepare(ctx context.Context, addr string) {
+	release, err := m.standby.acquire(ctx, addr)
 	if err != nil {
-		m.results <- prepared{unit, nil, err}
+		m.results <- prepared{addr, nil, err}
 		return
 	}
-	b, err := m.standby.prepare(ctx, unit)
+	b, err := m.standby.prepare(ctx, addr)
 	release()
-	m.results <- prepared{unit, b, err}
+	m.results <- prepared{addr, b, err}
 }
 
 // enter enters what has become of a session that was prepared.
 func (m *standbyManager) enter(r prepared) []uplink.Action {
 	m.pending--
 	if r.err == nil {
-		m.ready[r.unit] = r.b
-		return m.Prepared(time.Now(), r.unit)
+		m.ready[r.addr] = r.b
+		return m.Prepared(time.Now(), r.addr)
 	}
 	if m.trial.Err() == nil {
 		cfg, level := m.standby.cfg, slog.LevelDebug
 		if cfg.Standby {
-			level = m.standby.sessions.level(r.unit, r.err)
+			level = m.standby.sessions.level(r.addr, r.err)
 		}
-		cfg.Log.Log(m.ctx, level, "no session on standby", "iounit", cfg.IOUnits[r.unit], "error", r.err)
+		cfg.Log.Log(m.ctx, level, "no session on standby", "iounit", r.addr, "error", r.err)
 	}
-	return m.PrepareFailed(time.Now(), r.unit, r.err)
+	return m.PrepareFailed(time.Now(), r.addr, r.err)
 }
 
 // lost enters why the session on standby has ended: there is none until the next one
@@ -270,7 +284,7 @@ func (m *standbyManager) end() {
 	m.abandon()
 	for ; m.pending > 0; m.pending-- {
 		if r := <-m.results; r.err == nil {
-			m.ready[r.unit] = r.b
+			m.ready[r.addr] = r.b
 		}
 	}
 	for _, b := range m.ready {

@@ -17,7 +17,7 @@ import (
 
 // attachments makes sessions that have come as far as the hello, with channels that are
 // connected to nobody.
-func attachments(t *testing.T) (begin func(unit int) *attachment) {
+func attachments(t *testing.T) (begin func(addr string) *attachment) {
 	t.Helper()
 	trust, err := session.Insecure()
 	if err != nil {
@@ -30,7 +30,7 @@ func attachments(t *testing.T) (begin func(unit int) *attachment) {
 	t.Cleanup(func() { ln.Close() })
 	dev := fabrictest.New().Device("host")
 	t.Cleanup(func() { dev.Close() })
-	return func(unit int) *attachment {
+	return func(addr string) *attachment {
 		t.Helper()
 		client, err := session.Dial(t.Context(), ln.Addr().String(), session.ClientConfig{Security: trust})
 		if err != nil {
@@ -44,7 +44,7 @@ func attachments(t *testing.T) (begin func(unit int) *attachment) {
 			client.Close()
 			conn.Close()
 		})
-		return &attachment{unit: unit, addr: string(rune('a' + unit)), client: client, conn: conn}
+		return &attachment{addr: addr, client: client, conn: conn}
 	}
 }
 
@@ -67,9 +67,9 @@ func TestStandbyHeld(t *testing.T) {
 	begin := attachments(t)
 	r := newTestRetired()
 	s := &standby{opener: &opener{retired: r}}
-	a, b, c := begin(0), begin(1), begin(2)
+	a, b, c := begin("a"), begin("b"), begin("c")
 	s.hold(t.Context(), a)
-	if s.take(1) != nil || a.ended(r) {
+	if s.take("b") != nil || a.ended(r) {
 		t.Error("a session with another I/O unit is taken, or has ended")
 	}
 	s.hold(t.Context(), b)
@@ -92,13 +92,13 @@ func TestStandbyHeld(t *testing.T) {
 		t.Error("what is on standby is not taken once")
 	}
 	for _, end := range []func(){func() { a.client.Close() }, func() { a.conn.Abort(errors.New("it broke")) }} {
-		a = begin(0)
+		a = begin("a")
 		s.hold(t.Context(), a)
 		end()
-		if addr, _ := s.status(); addr != "" || s.take(0) != nil || s.take(uplink.None) != nil {
+		if addr, _ := s.status(); addr != "" || s.take("a") != nil || s.take(uplink.None) != nil {
 			t.Error("a session is taken, or shown, that has ended")
 		}
-		s.hold(t.Context(), begin(1)) // by another manager, before the one of a has seen that
+		s.hold(t.Context(), begin("b")) // by another manager, before the one of a has seen that
 		if !a.ended(r) {
 			t.Error("a session that has ended is not closed when another takes its place")
 		}
@@ -115,13 +115,13 @@ func TestSwitchInVain(t *testing.T) {
 	gone, cancel := context.WithCancelCause(t.Context())
 	given := errors.New("given up")
 	cancel(given)
-	a := begin(0)
-	if err := w.submit(gone, newSwitchRequest(0, a, uplink.ReasonCommand)); !errors.Is(err, given) || !a.ended(r) {
+	a := begin("a")
+	if err := w.submit(gone, newSwitchRequest("a", a, uplink.ReasonCommand)); !errors.Is(err, given) || !a.ended(r) {
 		t.Errorf("%v, ended: %t", err, a.ended(r))
 	}
 	close(w.over)
-	a = begin(0)
-	if err := w.submit(t.Context(), newSwitchRequest(0, a, uplink.ReasonCommand)); !errors.Is(err, errStopping) ||
+	a = begin("a")
+	if err := w.submit(t.Context(), newSwitchRequest("a", a, uplink.ReasonCommand)); !errors.Is(err, errStopping) ||
 		!a.ended(r) {
 		t.Errorf("%v, ended: %t", err, a.ended(r))
 	}
@@ -133,10 +133,10 @@ func TestOpenedTooLate(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	race := &race{
-		Race: uplink.NewRace([]int{0}, time.Minute, &uplink.Backoff{Min: 1, Max: 1}), opener: &opener{retired: r},
+		Race: uplink.NewRace([]string{"a"}, time.Minute, &uplink.Backoff{Min: 1, Max: 1}), opener: &opener{retired: r},
 		overtake: func(error) {}, opened: make(chan opened, 1),
 	}
-	a := attachments(t)(0)
+	a := attachments(t)("a")
 	race.opened <- opened{a: a}
 	if got, err := race.run(ctx); got != nil || err != nil || !a.ended(r) {
 		t.Errorf("%v, %v, ended: %t", got, err, a.ended(r))
@@ -146,7 +146,7 @@ func TestOpenedTooLate(t *testing.T) {
 // TestHandlersOfALaterSession has the handlers be changed while a session is made: it has
 // them when it is put to use.
 func TestHandlersOfALaterSession(t *testing.T) {
-	a := attachments(t)(0)
+	a := attachments(t)("a")
 	budget := 7
 	chosen, err := a.conn.Handling().Change(messaging.HandlerChange{
 		Handlers: []messaging.HandlerPatch{{Number: 1, Budget: &budget}},
@@ -167,8 +167,8 @@ func TestSwitchToTheOneInUse(t *testing.T) {
 	h := new(Host)
 	r := &h.retired
 	r.log, r.fewer.L = slog.New(slog.DiscardHandler), &r.mu
-	inUse, to := begin(1), begin(1)
-	o := newSwitchRequest(1, to, uplink.ReasonCommand)
+	inUse, to := begin("b"), begin("b")
+	o := newSwitchRequest("b", to, uplink.ReasonCommand)
 	over := h.switchOver(t.Context(), inUse, o, new(ending))
 	if over || <-o.done == nil || !to.ended(r) || inUse.ended(r) {
 		t.Errorf("over: %t, ended: %t, the one in use: %t", over, to.ended(r), inUse.ended(r))
@@ -181,14 +181,14 @@ func TestStandbyManagerEnds(t *testing.T) {
 	begin := attachments(t)
 	r := newTestRetired()
 	s := &standby{opener: &opener{retired: r}}
-	held, ready, coming := begin(0), begin(1), begin(2)
+	held, ready, coming := begin("a"), begin("b"), begin("c")
 	s.hold(t.Context(), held)
 	m := &standbyManager{
 		standby: s, abandon: func() {}, results: make(chan prepared, 2), pending: 2,
-		ready: map[int]*attachment{1: ready}, held: held,
+		ready: map[string]*attachment{"b": ready}, held: held,
 	}
-	m.results <- prepared{3, nil, errors.New("abandoned")}
-	m.results <- prepared{2, coming, nil}
+	m.results <- prepared{"d", nil, errors.New("abandoned")}
+	m.results <- prepared{"c", coming, nil}
 	m.end()
 	for _, a := range []*attachment{held, ready, coming} {
 		if !a.ended(r) {
@@ -204,11 +204,11 @@ func TestFailureAfterASession(t *testing.T) {
 	failure := errors.New("it broke")
 	for range 2 {
 		for _, want := range []slog.Level{slog.LevelWarn, slog.LevelDebug} {
-			if got := s.level(0, failure); got != want {
+			if got := s.level("a", failure); got != want {
 				t.Errorf("logged as %v, want %v", got, want)
 			}
 		}
-		s.use(attachments(t)(0))
+		s.use(attachments(t)("a"))
 	}
 }
 

@@ -13,20 +13,20 @@ var errStopping = errors.New("the host is shutting down")
 
 // switchRequest is to go over to another I/O unit.
 type switchRequest struct {
-	unit    int
+	addr    string
 	to      *attachment // on standby; nil: make it afterwards
 	reason  uplink.Reason
 	started time.Time
 	done    chan error // of capacity one
 }
 
-func newSwitchRequest(unit int, to *attachment, reason uplink.Reason) *switchRequest {
-	return &switchRequest{unit: unit, to: to, reason: reason, started: time.Now(), done: make(chan error, 1)}
+func newSwitchRequest(addr string, to *attachment, reason uplink.Reason) *switchRequest {
+	return &switchRequest{addr: addr, to: to, reason: reason, started: time.Now(), done: make(chan error, 1)}
 }
 
 // result is what became of the request when a is in use.
 func (o *switchRequest) result(a *attachment) error {
-	if a.unit == o.unit {
+	if a.addr == o.addr {
 		return nil
 	}
 	return fmt.Errorf("that I/O unit could not be had; there is a session with the one at %s", a.addr)

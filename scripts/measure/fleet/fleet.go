@@ -7,6 +7,7 @@ import (
 	"container/heap"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
@@ -147,7 +148,11 @@ func (f *fleet) after(d time.Duration, do func()) { heap.Push(&f.events, event{f
 
 // begin tries the I/O units in an order.
 func (f *fleet) begin(h *member, order []int) {
-	h.race = uplink.NewRace(order, 0, &h.retry)
+	addrs := make([]string, 0, len(order))
+	for _, unit := range order {
+		addrs = append(addrs, strconv.Itoa(unit))
+	}
+	h.race = uplink.NewRace(addrs, 0, &h.retry)
 	h.round++
 	f.act(h, h.race.Start(f.now))
 }
@@ -165,7 +170,8 @@ func (f *fleet) later(h *member, d time.Duration, event func() []uplink.Action) 
 // act carries out what a race wants.
 func (f *fleet) act(h *member, actions []uplink.Action) {
 	for _, a := range actions {
-		u := &f.units[a.Unit]
+		unit, _ := strconv.Atoi(a.Unit) // which begin has made of it
+		u := &f.units[unit]
 		switch {
 		case a.Do == uplink.Dial && u.gone && f.Gone == MachineGone:
 			f.later(h, handshake, func() []uplink.Action { return h.race.DialFailed(f.now, a.Unit, false) })

@@ -3,19 +3,22 @@ package uplink
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 )
 
 func TestOrder(t *testing.T) {
-	for _, c := range []struct {
-		n, first, after int
-		want            []int
-	}{
-		{1, None, None, []int{0}}, {1, None, 0, []int{0}},
-		{3, None, None, []int{0, 1, 2}}, {3, None, 0, []int{1, 2, 0}}, {3, None, 1, []int{2, 0, 1}},
-		{3, None, 2, []int{0, 1, 2}}, {3, 1, 1, []int{1, 2, 0}}, {3, 2, 0, []int{2, 1, 0}},
+	for _, c := range []struct{ units, first, after, want string }{
+		{"a", None, None, "a"}, {"a", None, "a", "a"},
+		{"a b c", None, None, "a b c"}, {"a b c", None, "a", "b c a"}, {"a b c", None, "b", "c a b"},
+		{"a b c", None, "c", "a b c"}, {"a b c", "b", "b", "b c a"}, {"a b c", "c", "a", "c b a"},
+		{"a b a", None, "a", "b a"},
+		// After one that is no candidate any more, and first one that is not.
+		{"a b c", None, "x", "a b c"}, {"a b c", "x", "b", "x c a b"}, {"a b c", "c", "x", "c a b"},
 	} {
-		if got := make(Candidates, c.n).StartingWith(c.first, c.after); !slices.Equal(got, c.want) {
+		units := Distinct(strings.Fields(c.units))
+		before := slices.Clone(units)
+		if got := strings.Join(units.StartingWith(c.first, c.after), " "); got != c.want || !slices.Equal(units, before) {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
@@ -23,18 +26,17 @@ func TestOrder(t *testing.T) {
 
 func TestChoose(t *testing.T) {
 	units := Candidates{"a", "b", "c"}
-	for _, c := range []struct {
-		addr  string
-		inUse int
-		want  int
-	}{{"", 0, 1}, {"", 2, 0}, {"a", 2, 0}, {"c", 0, 2}, {"b", 1, None}, {"d", 0, None}} {
+	for _, c := range []struct{ addr, inUse, want string }{
+		{"", "a", "b"}, {"", "c", "a"}, {"a", "c", "a"}, {"c", "a", "c"}, {"b", "b", None}, {"d", "a", None},
+		{"", "x", "a"}, {"x", "x", None}, {"b", "x", "b"},
+	} {
 		got, err := units.Choose(c.addr, c.inUse)
 		if got != c.want || (err != nil) != (c.want == None) {
-			t.Errorf("%q at %d: %d, %v", c.addr, c.inUse, got, err)
+			t.Errorf("%q at %s: %s, %v", c.addr, c.inUse, got, err)
 		}
 	}
 	for _, addr := range []string{"", "a", "b"} {
-		if _, err := units[:1].Choose(addr, 0); !errors.Is(err, ErrNoOther) {
+		if _, err := units[:1].Choose(addr, "a"); !errors.Is(err, ErrNoOther) {
 			t.Errorf("%q: %v", addr, err)
 		}
 	}
@@ -43,15 +45,19 @@ func TestChoose(t *testing.T) {
 // TestForStandby says with which I/O units a session is kept ready.
 func TestForStandby(t *testing.T) {
 	for _, c := range []struct {
-		back, standby bool
-		unit          int
-		want          []int
+		back, standby     bool
+		unit              string
+		preferred, others string
 	}{
-		{false, false, 1, nil}, {true, false, 0, nil}, {true, false, 2, []int{0, 1}},
-		{false, true, 0, []int{1, 2}}, {false, true, 1, []int{2, 0}}, {true, true, 1, []int{0, 2}},
+		{false, false, "b", "", ""}, {true, false, "a", "", ""}, {true, false, "c", "a b", ""},
+		{false, true, "a", "", "b c"}, {false, true, "b", "", "c a"}, {true, true, "b", "a", "c"},
+		// One that is no candidate any more is the last.
+		{false, false, "x", "", ""}, {true, false, "x", "a b c", ""}, {false, true, "x", "", "a b c"},
+		{true, true, "x", "a b c", ""},
 	} {
-		if got := make(Candidates, 3).ForStandby(c.unit, c.back, c.standby); !slices.Equal(got, c.want) {
-			t.Errorf("%+v: %v", c, got)
+		got := Candidates{"a", "b", "c"}.ForStandby(c.unit, c.back, c.standby)
+		if !slices.Equal(got.Preferred, strings.Fields(c.preferred)) || !slices.Equal(got.Others, strings.Fields(c.others)) {
+			t.Errorf("%+v: %+v", c, got)
 		}
 	}
 }

@@ -1,10 +1,10 @@
 // Package uplink decides which of its I/O units a host uses: whom to try, in which
 // order and when, when to wait, what to keep on standby, and what a fail-over was.
 //
-// It knows I/O units by their index in the order of preference. The methods are
-// events; they return Actions, and do nothing themselves: there is no goroutine,
-// lock, clock or network here, and time is an argument. Package host dials, opens
-// and ends sessions as it is told, and says how that went.
+// It knows I/O units by their addresses. The methods are events; they return Actions,
+// and do nothing themselves: there is no goroutine, lock, clock or network here, and time
+// is an argument. Package host dials, opens and ends sessions as it is told, and says how
+// that went.
 //
 // What happens when an I/O unit is lost: Candidates.After is the order in which the
 // others are tried, a Race finds the first one that can be had, a Standby keeps one
@@ -15,13 +15,13 @@ package uplink
 // Action is what is to be done.
 type Action struct {
 	Do   Verb
-	Unit int
+	Unit string
 }
 
 // actions are those that an event has caused.
 type actions []Action
 
-func (a *actions) act(do Verb, unit int) { *a = append(*a, Action{do, unit}) }
+func (a *actions) act(do Verb, unit string) { *a = append(*a, Action{do, unit}) }
 
 // done ends the event.
 func (a *actions) done() []Action {

@@ -30,7 +30,7 @@ const (
 // left to wait for, and no session.
 type Race struct {
 	actions
-	order   []int
+	order   []string
 	started int // of order
 	dialing int
 	least   time.Duration // of all times to wait for an I/O unit
@@ -40,9 +40,9 @@ type Race struct {
 	// Those that may just be restarting do not wait until nothing comes of the
 	// others, which can take as long as a handshake may.
 	retry     *Backoff
-	away      []int     // such I/O units
+	away      []string  // such I/O units
 	again     time.Time // when to dial them again; zero: nobody waits
-	redialled []int     // at least once
+	redialled []string  // at least once
 
 	ready   []dialled // wait for the session that is being opened
 	opening dialled   // its unit is None if none is
@@ -53,13 +53,13 @@ type Race struct {
 }
 
 type dialled struct {
-	unit int
+	unit string
 	took time.Duration
 }
 
 // NewRace tries I/O units in that order. An I/O unit that has not been found dead
 // has patience at least for each of its answers.
-func NewRace(order []int, patience time.Duration, retry *Backoff) *Race {
+func NewRace(order []string, patience time.Duration, retry *Backoff) *Race {
 	return &Race{order: order, least: patience, retry: retry, opening: dialled{unit: None}}
 }
 
@@ -132,7 +132,7 @@ func (r *Race) Heard(now time.Time) []Action {
 }
 
 // Dialled is told that an I/O unit has been connected to, and how long that took.
-func (r *Race) Dialled(now time.Time, unit int, took time.Duration) []Action {
+func (r *Race) Dialled(now time.Time, unit string, took time.Duration) []Action {
 	r.dialing--
 	r.ready = append(r.ready, dialled{unit, took})
 	return r.done(now)
@@ -140,7 +140,7 @@ func (r *Race) Dialled(now time.Time, unit int, took time.Duration) []Action {
 
 // DialFailed is told that an I/O unit cannot be had, and whether it may just be
 // restarting.
-func (r *Race) DialFailed(now time.Time, unit int, restarts bool) []Action {
+func (r *Race) DialFailed(now time.Time, unit string, restarts bool) []Action {
 	r.dialing--
 	r.failed(unit, restarts)
 	if !slices.Contains(r.redialled, unit) { // else the others have their head start
@@ -157,7 +157,7 @@ func (r *Race) OpenFailed(now time.Time, restarts bool) []Action {
 	return r.done(now)
 }
 
-func (r *Race) failed(unit int, restarts bool) {
+func (r *Race) failed(unit string, restarts bool) {
 	if restarts {
 		r.away = append(r.away, unit)
 	} else {

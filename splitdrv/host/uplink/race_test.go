@@ -3,6 +3,7 @@ package uplink
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,11 +20,22 @@ func text(actions []Action) string {
 	for _, a := range actions {
 		s := verbs[a.Do]
 		if a.Unit != None {
-			s = fmt.Sprintf("%s %d", s, a.Unit)
+			s = fmt.Sprintf("%s %s", s, a.Unit)
 		}
 		out = append(out, s)
 	}
 	return strings.Join(out, ", ")
+}
+
+// addr is the address of the I/O unit with that number.
+func addr(unit int) string { return strconv.Itoa(unit) }
+
+// addrs are the first so many I/O units.
+func addrs(n int) (c Candidates) {
+	for i := range n {
+		c = append(c, addr(i))
+	}
+	return c
 }
 
 // longest has no pause shortened.
@@ -46,15 +58,15 @@ func answered(r *Race, now time.Time) []Action { return r.Answered(now) }
 func heard(r *Race, now time.Time) []Action    { return r.Heard(now) }
 
 func dialledIn(unit int, took time.Duration) func(*Race, time.Time) []Action {
-	return func(r *Race, now time.Time) []Action { return r.Dialled(now, unit, took) }
+	return func(r *Race, now time.Time) []Action { return r.Dialled(now, addr(unit), took) }
 }
 
 func refusedBy(unit int) func(*Race, time.Time) []Action {
-	return func(r *Race, now time.Time) []Action { return r.DialFailed(now, unit, false) }
+	return func(r *Race, now time.Time) []Action { return r.DialFailed(now, addr(unit), false) }
 }
 
 func away(unit int) func(*Race, time.Time) []Action {
-	return func(r *Race, now time.Time) []Action { return r.DialFailed(now, unit, true) }
+	return func(r *Race, now time.Time) []Action { return r.DialFailed(now, addr(unit), true) }
 }
 
 func openFailed(r *Race, now time.Time) []Action { return r.OpenFailed(now, false) }
@@ -132,7 +144,7 @@ func TestRace(t *testing.T) {
 		}, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := NewRace(make(Candidates, c.units).After(None), c.patience, longest(100*ms, 5*s))
+			r := NewRace(addrs(c.units).After(None), c.patience, longest(100*ms, 5*s))
 			begin := time.Unix(1000, 0)
 			for i, m := range c.moves {
 				now := begin.Add(m.at)
@@ -154,9 +166,9 @@ func TestRace(t *testing.T) {
 // race's, and is not asked for.
 func TestRaceSparesPauses(t *testing.T) {
 	retry, now := longest(time.Second, time.Second), time.Unix(1000, 0)
-	r := NewRace([]int{0}, 0, retry)
+	r := NewRace(addrs(1), 0, retry)
 	r.Start(now)
-	if r.DialFailed(now, 0, true); !r.Over() || retry.restart != 0 {
+	if r.DialFailed(now, addr(0), true); !r.Over() || retry.restart != 0 {
 		t.Errorf("over %t, after pauses of %v", r.Over(), retry.restart)
 	}
 }
@@ -164,10 +176,12 @@ func TestRaceSparesPauses(t *testing.T) {
 // TestRaceEnds has everybody fail at once, in all orders of three: each is dialled
 // once, and then it is over.
 func TestRaceEnds(t *testing.T) {
-	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+	for _, order := range [][]string{
+		{"a", "b", "c"}, {"a", "c", "b"}, {"b", "a", "c"}, {"b", "c", "a"}, {"c", "a", "b"}, {"c", "b", "a"},
+	} {
 		r := NewRace(order, 0, longest(time.Second, time.Second))
 		now := time.Unix(1000, 0)
-		var got []int
+		var got []string
 		for actions := r.Start(now); len(actions) > 0; {
 			if r.Over() || len(actions) != 1 || actions[0].Do != Dial {
 				t.Fatalf("%v: %s", order, text(actions))

@@ -19,15 +19,15 @@ var ErrNoStandby = errors.New("the I/O unit has no standby sessions")
 // Each call may want something done. Tick is due at Wake.
 type Standby struct {
 	actions
-	inUse    int
-	able     []int // to have one, in order
-	failBack time.Duration
-	retry    *Backoff
-	patience time.Duration // until another one is tried as well
-	leaving  bool          // the one in use
+	able      []string // to have one, in order
+	preferred []string // those to go back to
+	failBack  time.Duration
+	retry     *Backoff
+	patience  time.Duration // until another one is tried as well
+	leaving   bool          // the one in use
 
 	trial  trial
-	held   int // with which there is one; None
+	held   string // with which there is one; None
 	since  time.Time
 	back   time.Time // when to go back to it
 	better time.Time // when to look for a preferred one
@@ -36,23 +36,26 @@ type Standby struct {
 
 // trial is to prepare a session with the first of some I/O units that can be had.
 type trial struct {
-	list    []int
+	list    []string
 	started int // of list
 	pending int
 	next    time.Time // when the next one is tried as well
-	found   int
+	found   string
 	ended   bool // nothing more is started
 	errs    []error
 }
 
-// NewStandby keeps a session with one of the I/O units of a list, while there is one in
-// use with inUse. failBack, if it is not 0, is how long a session with a preferred one
-// lasts until it is put to use. An I/O unit has patience at least to answer.
-func NewStandby(list []int, inUse int, failBack, patience time.Duration, retry *Backoff) *Standby {
-	return &Standby{
-		inUse: inUse, able: list, failBack: failBack, retry: retry,
-		patience: max(longestSilence, patience), held: None,
-	}
+// NewStandby keeps a session with one of the I/O units that are wanted. failBack, if it
+// is not 0, is how long a session with a preferred one lasts until it is put to use. An
+// I/O unit has patience at least to answer.
+func NewStandby(w Wanted, failBack, patience time.Duration, retry *Backoff) *Standby {
+	s := &Standby{failBack: failBack, retry: retry, patience: max(longestSilence, patience), held: None}
+	s.want(w)
+	return s
+}
+
+func (s *Standby) want(w Wanted) {
+	s.able, s.preferred = slices.Concat(w.Preferred, w.Others), w.Preferred
 }
 
 // Start begins it.
@@ -63,7 +66,7 @@ func (s *Standby) Start(now time.Time) []Action {
 
 // Leave is told that the I/O unit in use is to be left, for the first of a list that can
 // be had, or for the one with which there is a session already.
-func (s *Standby) Leave(now time.Time, list []int) []Action {
+func (s *Standby) Leave(now time.Time, list []string) []Action {
 	s.leaving, s.able = true, list
 	s.pause, s.back, s.better = time.Time{}, time.Time{}, time.Time{}
 	switch {
@@ -79,20 +82,21 @@ func (s *Standby) Leave(now time.Time, list []int) []Action {
 	return s.done()
 }
 
-// Stay is told that the I/O unit in use is not to be left any more: a session is kept on
-// standby with one of a list, as from the start.
-func (s *Standby) Stay(now time.Time, list []int) []Action {
-	s.leaving, s.able, s.pause = false, list, time.Time{}
+// Stay is told that the I/O unit in use is not to be left, or not any more, and which
+// ones are wanted now: a session is kept on standby with one of them, as from the start.
+func (s *Standby) Stay(now time.Time, w Wanted) []Action {
+	s.want(w)
+	s.leaving, s.pause = false, time.Time{}
 	switch {
 	case s.trial.pending > 0:
 	case s.held == None:
-		s.try(now, list)
-	case slices.Contains(list, s.held):
+		s.try(now, s.able)
+	case slices.Contains(s.able, s.held):
 		s.watch(now)
 	default:
 		s.act(Drop, s.held)
 		s.held = None
-		s.try(now, list)
+		s.try(now, s.able)
 	}
 	return s.done()
 }
@@ -127,7 +131,7 @@ func (s *Standby) Tick(now time.Time) []Action {
 }
 
 // Prepared is told that a session is ready.
-func (s *Standby) Prepared(now time.Time, unit int) []Action {
+func (s *Standby) Prepared(now time.Time, unit string) []Action {
 	t := &s.trial
 	t.pending--
 	if t.found == None {
@@ -141,7 +145,7 @@ func (s *Standby) Prepared(now time.Time, unit int) []Action {
 }
 
 // PrepareFailed is told why none is.
-func (s *Standby) PrepareFailed(now time.Time, unit int, err error) []Action {
+func (s *Standby) PrepareFailed(now time.Time, unit string, err error) []Action {
 	t := &s.trial
 	t.pending--
 	t.errs[slices.Index(t.list, unit)] = err
@@ -162,7 +166,7 @@ func (s *Standby) Ended(now time.Time) []Action {
 }
 
 // Why is why there is no session on standby, as far as it is known.
-func (s *Standby) Why() (unit int, err error) {
+func (s *Standby) Why() (unit string, err error) {
 	for i, err := range s.trial.errs {
 		if err != nil {
 			return s.trial.list[i], err
@@ -171,7 +175,7 @@ func (s *Standby) Why() (unit int, err error) {
 	return None, nil
 }
 
-func (s *Standby) try(now time.Time, list []int) {
+func (s *Standby) try(now time.Time, list []string) {
 	s.trial = trial{list: list, found: None, errs: make([]error, len(list))}
 	s.launch(now)
 }
@@ -194,13 +198,13 @@ func (s *Standby) conclude(now time.Time) {
 	if t.pending > 0 {
 		return
 	}
-	var never []int
+	var never []string
 	for i, err := range t.errs {
 		if errors.Is(err, ErrNoStandby) {
 			never = append(never, t.list[i])
 		}
 	}
-	s.able = without(s.able, never)
+	s.able = without(s.able, never...)
 	if s.held != None && !slices.Contains(s.able, s.held) { // meanwhile it is not wanted
 		s.act(Drop, s.held)
 		s.held = None
@@ -221,7 +225,7 @@ func (s *Standby) conclude(now time.Time) {
 }
 
 // hold makes a session the one on standby.
-func (s *Standby) hold(now time.Time, unit int) {
+func (s *Standby) hold(now time.Time, unit string) {
 	if s.held == None {
 		s.since = now
 	} else {
@@ -240,12 +244,12 @@ func (s *Standby) watch(now time.Time) {
 	case s.leaving:
 		s.act(Switch, s.held)
 		return
-	case s.failBack == 0:
-		return
-	case s.held < s.inUse && s.back.IsZero():
+	case !slices.Contains(s.preferred, s.held):
+		s.back = time.Time{}
+	case s.back.IsZero():
 		s.back = now.Add(s.failBack)
 	}
-	if first := s.able[0]; first < s.inUse && first != s.held {
+	if first := s.able[0]; first != s.held && slices.Contains(s.preferred, first) {
 		s.better = now.Add(s.retry.Max)
 	}
 }

@@ -10,25 +10,52 @@ import (
 type standbyMove = move[*Standby]
 
 func prepared(unit int) func(*Standby, time.Time) []Action {
-	return func(s *Standby, now time.Time) []Action { return s.Prepared(now, unit) }
+	return func(s *Standby, now time.Time) []Action { return s.Prepared(now, addr(unit)) }
 }
 
 func failed(unit int) func(*Standby, time.Time) []Action {
-	return func(s *Standby, now time.Time) []Action { return s.PrepareFailed(now, unit, errors.New("gone")) }
+	return func(s *Standby, now time.Time) []Action { return s.PrepareFailed(now, addr(unit), errors.New("gone")) }
 }
 
 func useless(unit int) func(*Standby, time.Time) []Action {
 	return func(s *Standby, now time.Time) []Action {
-		return s.PrepareFailed(now, unit, fmt.Errorf("wrapped: %w", ErrNoStandby))
+		return s.PrepareFailed(now, addr(unit), fmt.Errorf("wrapped: %w", ErrNoStandby))
 	}
 }
 
-func leave(list ...int) func(*Standby, time.Time) []Action {
-	return func(s *Standby, now time.Time) []Action { return s.Leave(now, list) }
+// list are addresses of I/O units.
+func list(units []int) (c []string) {
+	for _, unit := range units {
+		c = append(c, addr(unit))
+	}
+	return c
 }
 
-func stay(list ...int) func(*Standby, time.Time) []Action {
-	return func(s *Standby, now time.Time) []Action { return s.Stay(now, list) }
+// from are those of some I/O units that are wanted while one is in use: with failBack those
+// are preferred that come before it.
+func from(units []int, inUse int, failBack bool) (w Wanted) {
+	for _, unit := range units {
+		if failBack && unit < inUse {
+			w.Preferred = append(w.Preferred, addr(unit))
+		} else {
+			w.Others = append(w.Others, addr(unit))
+		}
+	}
+	return w
+}
+
+func leave(units ...int) func(*Standby, time.Time) []Action {
+	return func(s *Standby, now time.Time) []Action { return s.Leave(now, list(units)) }
+}
+
+// stay wants I/O units that are preferred to the one in use.
+func stay(units ...int) func(*Standby, time.Time) []Action {
+	return func(s *Standby, now time.Time) []Action { return s.Stay(now, Wanted{Preferred: list(units)}) }
+}
+
+// stayWith wants some that are not.
+func stayWith(units ...int) func(*Standby, time.Time) []Action {
+	return func(s *Standby, now time.Time) []Action { return s.Stay(now, Wanted{Others: list(units)}) }
 }
 
 // TestStandby says what is done about what happens to sessions on standby, while one
@@ -140,9 +167,29 @@ func TestStandby(t *testing.T) {
 			{0, begin, "prepare 0"}, {0, failed(0), "prepare 2"}, {0, prepared(2), "abandon all, hold 2"},
 			{ms, stay(0), "drop 2, prepare 0"},
 		}, ms + longestSilence},
+		{"there is a new one, which is preferred", 1, 10 * s, nil, []standbyMove{
+			{0, begin, ""}, {s, stay(0), "prepare 0"}, {2 * s, prepared(0), "abandon all, hold 0"}, {12 * s, wake, "switch 0"},
+		}, never},
+		{"one is not preferred any more", 1, 10 * s, []int{0}, []standbyMove{
+			{0, begin, "prepare 0"}, {0, prepared(0), "abandon all, hold 0"}, {s, stayWith(2, 0), ""},
+		}, never},
+		{"one goes on to be preferred", 1, 10 * s, []int{0}, []standbyMove{
+			{0, begin, "prepare 0"}, {0, prepared(0), "abandon all, hold 0"}, {s, stay(0), ""}, {10 * s, wake, "switch 0"},
+		}, never},
+		{"there is one that is preferred to the one on standby", 2, 20 * s, []int{1}, []standbyMove{
+			{0, begin, "prepare 1"}, {0, prepared(1), "abandon all, hold 1"}, {s, stay(0, 1), ""},
+			{6 * s, wake, "prepare 0"}, {7 * s, prepared(0), "abandon all, drop 1, hold 0"},
+		}, 27 * s},
+		{"none is there any more", 0, 0, []int{1}, []standbyMove{
+			{0, begin, "prepare 1"}, {0, prepared(1), "abandon all, hold 1"}, {s, stay(), "drop 1"},
+		}, never},
+		{"left, and there is a new one", 0, 0, nil, []standbyMove{
+			{0, begin, ""}, {0, leave(), "report"}, {s, leave(1), "prepare 1"},
+			{s, prepared(1), "abandon all, hold 1, switch 1"},
+		}, never},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k := NewStandby(c.list, c.inUse, c.failBack, 0, longest(100*ms, 5*s))
+			k := NewStandby(from(c.list, c.inUse, c.failBack > 0), c.failBack, 0, longest(100*ms, 5*s))
 			zero := time.Unix(1000, 0)
 			for i, m := range c.moves {
 				if got := text(m.event(k, zero.Add(m.at))); got != m.want {
@@ -162,15 +209,15 @@ func TestStandby(t *testing.T) {
 
 // TestWhy names the first of those that could not be had.
 func TestWhy(t *testing.T) {
-	k := NewStandby([]int{2, 1}, 0, 0, 0, longest(time.Second, time.Second))
+	k := NewStandby(Wanted{Others: []string{"b", "a"}}, 0, 0, longest(time.Second, time.Second))
 	now := time.Unix(1000, 0)
 	if unit, err := k.Why(); unit != None || err != nil {
-		t.Errorf("%d, %v before anything", unit, err)
+		t.Errorf("%s, %v before anything", unit, err)
 	}
 	k.Start(now)
-	k.PrepareFailed(now, 2, ErrNoStandby)
-	k.PrepareFailed(now, 1, errors.New("gone"))
-	if unit, err := k.Why(); unit != 2 || !errors.Is(err, ErrNoStandby) {
-		t.Errorf("%d, %v", unit, err)
+	k.PrepareFailed(now, "b", ErrNoStandby)
+	k.PrepareFailed(now, "a", errors.New("gone"))
+	if unit, err := k.Why(); unit != "b" || !errors.Is(err, ErrNoStandby) {
+		t.Errorf("%s, %v", unit, err)
 	}
 }
