@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/splitnic/splitnic/cmd/internal/cards"
-	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
 	"github.com/splitnic/splitnic/internal/statussock"
@@ -37,7 +36,7 @@ func cardCommand() *cobra.Command {
 		Long: `Make and remove the cards of the agent on this machine. The commands status, top, wait,
 stats and reset know a card by its name, as they know a host by that of its netdevice.`,
 	}, cardAddCommand(&f), cardDelCommand(&f), cardListCommand(&f))
-	c.PersistentFlags().StringVar(&f.socket, "socket", statussock.Path(daemon.AgentSocket), "status socket of the agent")
+	c.PersistentFlags().StringVar(&f.socket, "socket", statussock.Path(cards.AgentSocket), "status socket of the agent")
 	return c
 }
 

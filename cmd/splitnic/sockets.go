@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/statussock"
 )
@@ -51,7 +51,7 @@ func socketsOr(named []string, command string, list func() ([]string, error)) ([
 // need not be among them.
 func socketAmong(list func() ([]string, error), name string) (string, error) {
 	host, unit := socketPath("host", name), socketPath("iounit", name)
-	agent := statussock.Path(daemon.AgentSocket)
+	agent := statussock.Path(cards.AgentSocket)
 	if filepath.Dir(host) != statussock.Dir {
 		return host, nil
 	}
@@ -63,7 +63,7 @@ func socketAmong(list func() ([]string, error), name string) (string, error) {
 		return host, nil
 	case slices.Contains(sockets, unit):
 		return unit, nil
-	case name == daemon.AgentSocket && slices.Contains(sockets, agent):
+	case name == cards.AgentSocket && slices.Contains(sockets, agent):
 		return agent, nil
 	}
 	var there []string
@@ -84,7 +84,7 @@ func socketPath(role, name string) string {
 	switch {
 	case strings.ContainsRune(name, '/'), strings.HasSuffix(name, ".sock"):
 		return name
-	case strings.HasPrefix(name, "iounit-"), strings.HasPrefix(name, "host-"), name == daemon.AgentSocket:
+	case strings.HasPrefix(name, "iounit-"), strings.HasPrefix(name, "host-"), name == cards.AgentSocket:
 		return statussock.Path(name)
 	}
 	return statussock.Path(role + "-" + name)

@@ -8,6 +8,9 @@ import (
 	"net/http"
 )
 
+// AgentSocket is what the status socket of an agent is called, which has the API.
+const AgentSocket = "agent"
+
 // Root is where the cards are in API v1:
 //
 //	GET    /v1/cards         all cards: a List

@@ -39,7 +39,7 @@ func (c Client) Del(ctx context.Context, name string) error {
 
 // Get asks for a card. That there is none is a Refused of code Unknown.
 func (c Client) Get(ctx context.Context, name string) (i Info, err error) {
-	return i, c.do(ctx, "card list", http.MethodGet, name, nil, &i)
+	return i, c.do(ctx, "card", http.MethodGet, name, nil, &i)
 }
 
 // List asks for all cards, as they are in JSON and parsed.

@@ -18,9 +18,6 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// AgentSocket is what the status socket of an agent is called.
-const AgentSocket = "agent"
-
 // AgentStatus is the status of an agent's process. Each card has a status of its own, at
 // its own socket: a HostStatus.
 type AgentStatus struct {
@@ -138,7 +135,7 @@ func (a *agent) run(ctx context.Context, state *cards.Store) (err error) {
 	reload := statussock.Command{
 		Name: CommandReload, Run: func(context.Context) (any, error) { return a.reload() },
 	}
-	stop, err := a.cfg.serveAPI(AgentSocket, cards.API(a.set), status, agentMetrics(a), a.log, reload)
+	stop, err := a.cfg.serveAPI(cards.AgentSocket, cards.API(a.set), status, agentMetrics(a), a.log, reload)
 	if err != nil {
 		return err
 	}

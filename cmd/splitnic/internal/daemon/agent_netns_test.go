@@ -41,6 +41,7 @@ type agentFixture struct {
 	t      testing.TB
 	fabric *fabrictest.Network
 	unit   *iounit.Unit
+	lan    string // the namespace of the I/O unit's bridge
 	cfg    Agent
 	sock   string
 	agent  *agent
@@ -52,7 +53,7 @@ var smallPools = []messaging.PoolConfig{
 	{ElementSize: 2048, Elements: 64}, {ElementSize: protocol.MaxImmElementSize, Elements: 4},
 }
 
-const agentPolicy = "default: {max-sessions: 1000}"
+const agentPolicy = "default: {max-sessions: 1000, macs: any}"
 
 func newAgentFixture(t testing.TB) *agentFixture {
 	t.Helper()
@@ -96,6 +97,7 @@ func (f *agentFixture) startUnit(own, peer *session.Key) (addr string) {
 	t := f.t
 	t.Helper()
 	ns := testenv.NetNS(t)
+	f.lan = ns
 	testenv.Bridge(t, ns, "br0")
 	testenv.Address(t, ns, "br0", "10.78.0.1/16")
 	rules, err := policy.Parse("policy.yaml", []byte(agentPolicy))

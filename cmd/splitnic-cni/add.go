@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/pkg/ipam"
+	"github.com/vishvananda/netlink"
+
+	"github.com/splitnic/splitnic/cmd/internal/cards"
+	"github.com/splitnic/splitnic/internal/netns"
+)
+
+// cleanupTime is how long a request that has failed takes at most to remove what it made.
+const cleanupTime = 10 * time.Second
+
+// add carries out ADD: a card with carrier and addresses. After an error there is none.
+func add(ctx context.Context, args *skel.CmdArgs) (err error) {
+	c, err := load(args)
+	if err != nil {
+		return err
+	}
+	a := attachmentOf(c, args)
+	spec, err := c.spec(a, args)
+	if err != nil {
+		return err
+	}
+	result, err := c.previous()
+	if err != nil {
+		return err
+	}
+	bounded, cancel := c.bounded(ctx)
+	defer cancel()
+	// The agent would take the same request for the same card, and a second ADD that fails
+	// would remove the card of a container that runs.
+	switch _, err := c.agent().Get(bounded, spec.Name); {
+	case err == nil:
+		return types.NewError(errAttached, fmt.Sprintf("%v: is attached already, by card %s", a, spec.Name),
+			"the container runtime has to ask for DEL first")
+	case !isUnknown(err):
+		return explain(a.String(), c, err, types.ErrTryAgainLater)
+	}
+	undo := &undo{}
+	defer func() { err = undo.unless(ctx, err) }()
+	undo.add(func(ctx context.Context) error { return c.agent().Del(ctx, spec.Name) })
+	if _, err := c.agent().Add(bounded, spec); err != nil {
+		return explain(a.String(), c, err, types.ErrTryAgainLater)
+	}
+	link, err := carrier(bounded, args.Netns, args.IfName)
+	if err != nil {
+		return c.noCarrier(ctx, a, err)
+	}
+	own := &current.Result{CNIVersion: current.ImplementedSpecVersion, Interfaces: []*current.Interface{{
+		Name: args.IfName, Mac: link.HardwareAddr.String(), Mtu: link.MTU, Sandbox: args.Netns,
+	}}}
+	if c.IPAM.Type != "" {
+		undo.add(func(ctx context.Context) error { return invoke.DelegateDel(ctx, c.IPAM.Type, args.StdinData, nil) })
+		if err := c.address(bounded, args, link, own); err != nil {
+			return err
+		}
+	}
+	if !c.DNS.IsEmpty() {
+		own.DNS = c.DNS
+	}
+	return types.PrintResult(merge(result, own), c.CNIVersion)
+}
+
+// noCarrier says why the card has no carrier: what the agent knows of it.
+func (c *config) noCarrier(ctx context.Context, a attachment, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	defer cancel()
+	if i, asked := c.agent().Get(ctx, a.card()); asked == nil {
+		err = fmt.Errorf("%w; the card is %s", err, state(&i.Status))
+	}
+	return types.NewError(types.ErrTryAgainLater, fmt.Sprintf("%v: %v", a, err),
+		`the I/O unit has to run and to trust the card's key; "timeout" is for a longer wait`)
+}
+
+// state is how far a card has got, and why no further.
+func state(s *cards.Status) string {
+	if s.Error == "" {
+		return string(s.State)
+	}
+	return fmt.Sprintf("%s: %s", s.State, s.Error)
+}
+
+// address has the IPAM plugin give addresses and routes, and gives them to the netdevice.
+func (c *config) address(ctx context.Context, args *skel.CmdArgs, link *netlink.LinkAttrs, own *current.Result) error {
+	got, err := invoke.DelegateAdd(ctx, c.IPAM.Type, args.StdinData, nil)
+	if err != nil {
+		return c.ipamError("ADD", err)
+	}
+	given, err := current.NewResultFromResult(got)
+	if err != nil {
+		return c.ipamError("ADD", err)
+	}
+	if len(given.IPs) == 0 {
+		return c.ipamError("ADD", errors.New("it gave no address"))
+	}
+	own.IPs, own.Routes, own.DNS = given.IPs, given.Routes, given.DNS
+	for _, ip := range own.IPs {
+		ip.Interface = current.Int(0)
+	}
+	return netns.Do(args.Netns, func() error {
+		// Neighbours may know an address by the card of a container that is gone. The kernel
+		// may have no IPv6, or be somebody else's, with /proc/sys read-only.
+		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+args.IfName+"/ndisc_notify", []byte("1"), 0o644)
+		if err := ipam.ConfigureIface(args.IfName, own); err != nil {
+			return err
+		}
+		return announce(link, own.IPs)
+	})
+}
+
+// ipamError is an error about the IPAM plugin, whose code is its own if it has one.
+func (c *config) ipamError(command string, err error) error {
+	code := types.ErrInternal
+	var own *types.Error
+	if errors.As(err, &own) {
+		code = own.Code
+	}
+	return types.NewError(code, fmt.Sprintf("network %s: %s of IPAM plugin %s: %v", c.Name, command, c.IPAM.Type, err), "")
+}
+
+// merge adds a plugin's own result to that of those before it.
+func merge(before, own *current.Result) *current.Result {
+	first := len(before.Interfaces)
+	for _, ip := range own.IPs {
+		*ip.Interface += first
+	}
+	before.Interfaces = append(before.Interfaces, own.Interfaces...)
+	before.IPs = append(before.IPs, own.IPs...)
+	before.Routes = append(before.Routes, own.Routes...)
+	if !own.DNS.IsEmpty() {
+		before.DNS = own.DNS
+	}
+	return before
+}
+
+// undo is what takes back the steps of a request, the last one first.
+type undo struct {
+	steps []func(context.Context) error
+}
+
+func (u *undo) add(step func(context.Context) error) { u.steps = append(u.steps, step) }
+
+// unless takes back all steps if there is an error, to which it adds what is left behind.
+// It does so also when ctx is done.
+func (u *undo) unless(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	defer cancel()
+	for i := len(u.steps) - 1; i >= 0; i-- {
+		if left := u.steps[i](ctx); left != nil {
+			err = leftBehind(err, left)
+		}
+	}
+	return err
+}
+
+// leftBehind adds to an error of CNI, which keeps its code, that something could not be
+// removed.
+func leftBehind(err, left error) error {
+	var e *types.Error
+	if !errors.As(err, &e) {
+		e = types.NewError(types.ErrInternal, err.Error(), "")
+	}
+	details := fmt.Sprintf("what it made is left until DEL or GC: %v", left)
+	if e.Details != "" {
+		details = e.Details + "; " + details
+	}
+	return types.NewError(e.Code, e.Msg, details)
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// announce tells the neighbours of a netdevice in this network namespace which IPv4
+// addresses it has, by the ARP announcements of RFC 5227, section 3: they may know an
+// address by another card. The kernel announces IPv6 addresses itself (ndisc_notify).
+func announce(link *netlink.LinkAttrs, ips []*current.IPConfig) error {
+	for _, ip := range ips {
+		if ip.Address.IP.To4() == nil {
+			continue
+		}
+		if err := announceOne(link, ip.Address.IP.To4()); err != nil {
+			return fmt.Errorf("announce %v on %s: %w", ip.Address.IP, link.Name, err)
+		}
+	}
+	return nil
+}
+
+func announceOne(link *netlink.LinkAttrs, ip net.IP) error {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	to := unix.SockaddrLinklayer{Protocol: bigEndian(unix.ETH_P_ARP), Ifindex: link.Index, Halen: 6}
+	copy(to.Addr[:], []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
+	return unix.Sendto(fd, arpAnnouncement(link.HardwareAddr, ip), 0, &to)
+}
+
+// arpAnnouncement is an ARP request for ip from the one who has it.
+func arpAnnouncement(mac net.HardwareAddr, ip net.IP) []byte {
+	m := []byte{0, 1, 8, 0, 6, 4, 0, 1} // Ethernet, IPv4, the lengths of their addresses, a request
+	m = append(append(m, mac...), ip...)
+	return append(append(m, 0, 0, 0, 0, 0, 0), ip...)
+}
+
+// bigEndian is the number whose bytes in memory are those of v on the wire.
+func bigEndian(v uint16) uint16 {
+	var b [2]byte
+	binary.BigEndian.PutUint16(b[:], v)
+	return binary.NativeEndian.Uint16(b[:])
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+)
+
+// carrier waits until a netdevice has carrier, and returns what it is then: the I/O unit
+// has said by that time which MAC address and MTU it has.
+func carrier(ctx context.Context, ns, ifname string) (*netlink.LinkAttrs, error) {
+	began := time.Now()
+	changes, done := make(chan netlink.LinkUpdate), make(chan struct{})
+	defer func() {
+		close(done)
+		go func() { // the sender may be at it
+			for range changes {
+			}
+		}()
+	}()
+	failed := make(chan error, 1)
+	err := netns.Do(ns, func() error {
+		return netlink.LinkSubscribeWithOptions(changes, done, netlink.LinkSubscribeOptions{
+			ListExisting: true,
+			ErrorCallback: func(err error) {
+				select {
+				case failed <- err:
+				default:
+				}
+			},
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", ifname, err)
+	}
+	for {
+		select {
+		case u, more := <-changes:
+			if !more {
+				return nil, fmt.Errorf("watch %s: %w", ifname, <-failed)
+			}
+			attrs := u.Attrs()
+			if attrs.Name == ifname && attrs.RawFlags&unix.IFF_LOWER_UP != 0 && u.Header.Type == unix.RTM_NEWLINK {
+				return attrs, nil
+			}
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no carrier within %v", time.Since(began).Round(100*time.Millisecond))
+		}
+	}
+}

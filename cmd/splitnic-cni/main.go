@@ -1,0 +1,35 @@
+// Command splitnic-cni is a CNI plugin: it gives a container a card of `splitnic agent` on
+// this machine. A container runtime runs it, as the CNI specification says (ADD, DEL,
+// CHECK, GC, STATUS and VERSION, up to version 1.1); docs/cni.md has its configuration.
+//
+// It keeps no state. Which card is whose is what the agent notes of it (attachment.go), so
+// that what a plugin or a runtime that was killed has left is found again.
+package main
+
+import (
+	"context"
+	"os/signal"
+	"syscall"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+// program is the name that configurations have as their type.
+const program = "splitnic-cni"
+
+var buildVersion = "devel" // set by -ldflags
+
+func main() {
+	// A runtime that gives up ends the plugin, which then removes what it has made. So it
+	// does where nobody reads the result any more: the write fails.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	signal.Ignore(syscall.SIGPIPE)
+	with := func(do func(context.Context, *skel.CmdArgs) error) func(*skel.CmdArgs) error {
+		return func(args *skel.CmdArgs) error { return do(ctx, args) }
+	}
+	skel.PluginMainFuncs(skel.CNIFuncs{
+		Add: with(add), Del: with(del), Check: with(check), GC: with(collect), Status: with(status),
+	}, version.All, program+" version "+buildVersion+", a CNI plugin: container runtimes run it, see docs/cni.md")
+}

@@ -1,0 +1,330 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/splitnic/splitnic/cmd/internal/cards"
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// paperMaker makes cards that nothing is behind: one with several queues does not connect,
+// one with an MTU of 1400 cannot be made, and one without a namespace neither.
+type paperMaker struct{}
+
+type paperCard struct{ state cards.State }
+
+func (paperMaker) Open(spec *cards.Spec) (cards.Card, error) {
+	switch {
+	case spec.MTU == 1400:
+		return nil, errors.New("out of paper")
+	case strings.HasSuffix(spec.NetNS, "missing"):
+		return nil, &cards.FieldError{Field: "netns", Problem: "there is none"}
+	case spec.Queues > 1:
+		return paperCard{cards.Connecting}, nil
+	}
+	return paperCard{cards.Connected}, nil
+}
+
+func (paperMaker) Forget(*cards.Spec) error { return nil }
+
+func (paperCard) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (paperCard) Close(bool) error { return nil }
+
+func (c paperCard) Status() cards.Status {
+	return cards.Status{State: c.state, Carrier: c.state == cards.Connected}
+}
+
+// paperAgent serves the API and a status with at most two cards, on a socket.
+func paperAgent(t *testing.T) (sock string, set *cards.Set) {
+	t.Helper()
+	dir := t.TempDir()
+	store, err := cards.OpenStore(filepath.Join(dir, "cards"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set = cards.NewSet(paperMaker{}, store, 2, slog.New(slog.DiscardHandler))
+	status := func() any { return map[string]any{"role": "agent", "max_cards": 2, "cards": set.List()} }
+	sock = filepath.Join(dir, "agent.sock")
+	s, err := statussock.ServeAPI(sock, cards.API(set), status)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.Close(), set.Close(), store.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return sock, set
+}
+
+// request is what a runtime asks, of a network with these fields besides a name.
+type request struct {
+	command func(context.Context, *skel.CmdArgs) error
+	fields  map[string]any
+	args    string // CNI_ARGS
+	netns   string
+}
+
+func (r request) do(t *testing.T, sock string) error {
+	t.Helper()
+	config := map[string]any{"cniVersion": "1.1.0", "name": "pods", "type": program, "socket": sock}
+	maps.Copy(config, r.fields)
+	text, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.netns == "" {
+		r.netns = "/no/such/namespace"
+	}
+	return r.command(t.Context(), &skel.CmdArgs{
+		ContainerID: "0123456789abcdef", Netns: r.netns, IfName: "eth0", Args: r.args, Path: t.TempDir(), StdinData: text,
+	})
+}
+
+// podCard is the card of the container of all requests.
+var podCard = attachment{"pods", "0123456789abcdef", "eth0"}
+
+// result is what ADD might have answered.
+var result = map[string]any{"cniVersion": "1.1.0", "interfaces": []any{}}
+
+// TestErrors asks for what cannot be: each error has its code, and says what to do.
+func TestErrors(t *testing.T) {
+	free, _ := paperAgent(t)
+	full, set := paperAgent(t)
+	waiting, connecting := paperAgent(t)
+	for _, add := range []struct {
+		to   *cards.Set
+		spec cards.Spec
+	}{
+		{set, cards.Spec{Name: "a"}},
+		{set, cards.Spec{Name: "b"}},
+		{connecting, cards.Spec{Name: podCard.card(), Netdevice: "eth0", Queues: 2}},
+	} {
+		if _, _, err := add.to.Add(t.Context(), add.spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := t.TempDir()
+	nobody, silent := filepath.Join(dir, "no.sock"), filepath.Join(dir, "silent.sock")
+	host, stuck := filepath.Join(dir, "host.sock"), filepath.Join(dir, "stuck.sock")
+	ln, err := net.Listen("unix", silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	s, err := statussock.Serve(host, func() any { return map[string]string{"role": "host"} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	defer serveStuck(t, stuck)()
+	type fields = map[string]any
+	t.Setenv("CNI_PATH", dir)
+	for name, x := range map[string]struct {
+		sock string
+		request
+		code uint
+		word string
+	}{
+		"no time":                {free, request{command: add, fields: fields{"timeout": "soon"}}, 7, `"soon"`},
+		"short time":             {free, request{command: add, fields: fields{"timeout": "1ms"}}, 7, "1s"},
+		"relative socket":        {free, request{command: add, fields: fields{"socket": "agent.sock"}}, 7, "agent.sock"},
+		"type of a field":        {free, request{command: add, fields: fields{"mtu": "1500"}}, 7, "mtu"},
+		"CHECK of nothing":       {free, request{command: check}, 7, "prevResult"},
+		"GC of everything":       {free, request{command: collect}, 7, "valid-attachments"},
+		"arguments":              {free, request{command: add, args: "COLOUR=red"}, 4, "COLOUR"},
+		"ADD without agent":      {nobody, request{command: add}, 11, nobody},
+		"DEL without agent":      {nobody, request{command: del}, 11, nobody},
+		"GC without agent":       {nobody, request{command: collect, fields: fields{validKey: nil}}, 11, nobody},
+		"STATUS without agent":   {nobody, request{command: status}, 51, nobody},
+		"silent agent":           {silent, request{command: add, fields: fields{"timeout": "1s"}}, 11, silent},
+		"socket of a host":       {host, request{command: add}, 7, host},
+		"STATUS of a host":       {host, request{command: status}, 7, host},
+		"STATUS of a full agent": {full, request{command: status}, 50, "--max-cards"},
+		"field of the card":      {free, request{command: add, fields: fields{"mtu": 10}}, 7, "mtu: 10"},
+		"full agent":             {full, request{command: add}, 11, "--max-cards"},
+		"broken card":            {free, request{command: add, fields: fields{"mtu": 1400}}, 101, "out of paper"},
+		"namespace":              {free, request{command: add, netns: "/missing"}, 8, "netns"},
+		"no carrier":             {free, request{command: add}, 11, "/no/such/namespace"},
+		"CHECK of no card":       {free, request{command: check, fields: fields{"prevResult": result}}, 3, podCard.card()},
+		"CHECK without carrier":  {waiting, request{command: check, fields: fields{"prevResult": result}}, 11, "connecting"},
+		"IPAM plugin":            {free, request{command: status, fields: fields{"ipam": fields{"type": "none"}}}, 999, "none"},
+		"left behind":            {stuck, request{command: add}, 101, "stuck"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := x.do(t, x.sock)
+			var e *types.Error
+			if !errors.As(err, &e) {
+				t.Fatalf("%v is no error of CNI", err)
+			}
+			if e.Code != x.code || !strings.Contains(e.Error(), x.word) {
+				t.Errorf("code %d instead of %d, or no %q: %v", e.Code, x.code, x.word, e)
+			}
+			testenv.Explained(t, e.Error())
+		})
+	}
+	if list, _, err := cards.Client(free).List(t.Context()); err != nil || len(list.Cards) > 0 {
+		t.Errorf("ADD that failed has left %+v, %v", list, err)
+	}
+}
+
+// serveStuck serves an agent that has no card and can neither make nor remove any.
+func serveStuck(t *testing.T, sock string) (stop func()) {
+	t.Helper()
+	s, err := statussock.ServeAPI(sock, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		f := cards.Failure{Code: cards.Broken, Error: "stuck"}
+		status := http.StatusInternalServerError
+		if r.Method == http.MethodGet {
+			f.Code, status = cards.Unknown, http.StatusNotFound
+		}
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(f)
+	}), func() any { return 1 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() { s.Close() }
+}
+
+// TestRemove removes cards: with DEL also one that is not there, with GC those of the
+// network that are not valid.
+func TestRemove(t *testing.T) {
+	sock, set := paperAgent(t)
+	for range 2 {
+		if err := (request{command: del}).do(t, sock); err != nil {
+			t.Error(err)
+		}
+	}
+	other := attachment{"other", podCard.container, podCard.ifname}
+	for _, a := range []attachment{podCard, other} {
+		if _, _, err := set.Add(t.Context(), cards.Spec{Name: a.card(), Netdevice: "eth0", Owner: a.owner()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func(want ...attachment) {
+		t.Helper()
+		var got []attachment
+		for _, i := range set.List() {
+			a, _ := attachmentOwning(i.Spec.Owner)
+			got = append(got, a)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v and not %v is left", got, want)
+		}
+	}
+	collects := func(valid ...types.GCAttachment) {
+		t.Helper()
+		if err := (request{command: collect, fields: map[string]any{validKey: valid}}).do(t, sock); err != nil {
+			t.Error(err)
+		}
+	}
+	collects(types.GCAttachment{ContainerID: podCard.container, IfName: podCard.ifname})
+	if len(set.List()) != 2 {
+		t.Errorf("GC has removed what is valid: %+v", set.List())
+	}
+	collects(types.GCAttachment{ContainerID: podCard.container, IfName: "eth1"})
+	left(other)
+	if err := (request{command: del}).do(t, sock); err != nil {
+		t.Error(err)
+	}
+	left(other)
+}
+
+// TestSpec has the MAC address from the first of those who say one, and all that the
+// configuration has in the request.
+func TestSpec(t *testing.T) {
+	const full = `{"name": "pods", "mac": "02:00:00:00:00:01", "mtu": 1500, "queues": 2, "iounits": ["u"], "device": "d",
+		"key": "/k", "cert": "/c", "runtimeConfig": {"mac": %q}}`
+	for _, x := range []struct{ runtime, args, want string }{
+		{"", "", "02:00:00:00:00:01"},
+		{"", "IgnoreUnknown=1;K8S_POD_NAME=web;MAC=02:00:00:00:00:02", "02:00:00:00:00:02"},
+		{"02:00:00:00:00:03", "MAC=02:00:00:00:00:02", "02:00:00:00:00:03"},
+	} {
+		args := &skel.CmdArgs{
+			ContainerID: podCard.container, Netns: "/run/netns/pod", IfName: "eth0", Args: x.args,
+			StdinData: []byte(strings.Replace(full, "%q", `"`+x.runtime+`"`, 1)),
+		}
+		c, err := load(args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.spec(attachmentOf(c, args), args)
+		want := &cards.Spec{
+			Name: podCard.card(), Owner: "cni/pods/0123456789abcdef/eth0", Netdevice: "eth0", NetNS: "/run/netns/pod",
+			MAC: x.want, MTU: 1500, Queues: 2, IOUnits: []string{"u"}, Device: "d", Key: "/k", Cert: "/c",
+		}
+		if err != nil || got.Differs(want) != "" {
+			t.Errorf("%+v, %v, and not %+v", got, err, want)
+		}
+	}
+}
+
+// TestCardNames has names that an agent takes, and no two alike.
+func TestCardNames(t *testing.T) {
+	names := map[string]attachment{}
+	long := strings.Repeat("x", 200)
+	for _, network := range []string{"a", "b", long} {
+		for _, container := range []string{"c", "0123456789abcdef", "0123456789abcdeg", long, long + "y"} {
+			for _, ifname := range []string{"eth0", "eth1", "çé-@§"} {
+				a := attachment{network, container, ifname}
+				spec, err := cards.Spec{Name: a.card(), Owner: a.owner(), Netdevice: ifname}.Complete()
+				if err != nil {
+					t.Errorf("%v: %v", a, err)
+				}
+				if other, used := names[spec.Name]; used {
+					t.Errorf("%v and %v have the card %s", a, other, spec.Name)
+				}
+				names[spec.Name] = a
+				if got, ok := attachmentOwning(a.owner()); !ok || got != a {
+					t.Errorf("%s is the owner of %v, and not of %v", a.owner(), got, a)
+				}
+			}
+		}
+	}
+	for _, owner := range []string{"", "me", "cni/a/b", "cni/a/b/c/d", "x/a/b/c"} {
+		if a, ok := attachmentOwning(owner); ok {
+			t.Errorf("%q is taken for the owner of %v", owner, a)
+		}
+	}
+}
+
+// FuzzLoad reads configurations: what is not possible is an error of CNI.
+func FuzzLoad(f *testing.F) {
+	for _, s := range []string{
+		`{"cniVersion":"1.1.0","name":"pods","type":"splitnic-cni","ipam":{"type":"host-local"},"timeout":"5s"}`,
+		`{"name":"pods","mtu":"x"}`, `{"name":"pods","prevResult":{"interfaces":[{"name":"eth0"}]}}`, `[]`, `{} {}`, "",
+		`{"cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}],"runtimeConfig":{"mac":"x"}}`,
+		`{"cniVersion":"0.3.1","prevResult":{"cniVersion":"0.3.1","ips":[{"version":"4","address":"10.0.0.1/8"}]}}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := load(&skel.CmdArgs{StdinData: text})
+		if err == nil {
+			_, err = c.previous()
+		}
+		var e *types.Error
+		if err != nil && (!errors.As(err, &e) || e.Code != types.ErrInvalidNetworkConfig) {
+			t.Errorf("%v", err)
+		}
+	})
+}
