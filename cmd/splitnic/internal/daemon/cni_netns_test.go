@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
@@ -59,7 +60,9 @@ func (r *cniRuntime) reboot() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.libs = libcni.NewCNIConfigWithCacheDir([]string{r.bin}, cache, nil)
+	// libcni would make this when it first needs it, also if that is several times at once.
+	runs := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}
+	r.libs = libcni.NewCNIConfigWithCacheDir([]string{r.bin}, cache, runs)
 }
 
 // addresses are those that host-local gives in a network.
