@@ -71,10 +71,10 @@ test-faults: ## run all tests with two machines: faults of cable, machine, proce
 	@scripts/setup.sh build test
 	@scripts/test machines faults
 
-.PHONY: test-vhost-guest
-test-vhost-guest: ## run the tests with a QEMU guest at a vhost-user port (as root, or by sudo)
-	@scripts/setup.sh build test
-	@scripts/test vhost-guest
+.PHONY: test-vm
+test-vm: ## run the tests with virtual machines, by QEMU and libvirt (as root, or by sudo)
+	@scripts/setup.sh build test vm
+	@scripts/test vm
 
 .PHONY: test-packages
 test-packages: ## run the tests that install the packages in a clean root of Debian (as root)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [--check] [build] [test] [demo] [bench] [packages] [softroce]
+# setup.sh [--check] [build] [test] [demo] [bench] [packages] [vm] [softroce]
 #
 # Installs the Debian or Ubuntu packages that the named groups need (build, test,
 # demo and bench unless some are named). Run by root it installs what is missing, otherwise
@@ -53,12 +53,15 @@ softroce=(
 # Packages for another architecture, and trying them in a clean root of Debian.
 packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross mmdebstrap debian-archive-keyring rpm)
 
+# libvirt, without what starts it as a service.
+vm=(libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients)
+
 check='' groups=()
 for a in "$@"; do
 	case $a in
 	--check) check=1 ;;
-	build | test | demo | bench | packages | softroce) groups+=("$a") ;;
-	*) DIE_STATUS=2 die "usage: setup.sh [--check] [build] [test] [demo] [bench] [packages] [softroce]" ;;
+	build | test | demo | bench | packages | vm | softroce) groups+=("$a") ;;
+	*) DIE_STATUS=2 die "usage: setup.sh [--check] [build] [test] [demo] [bench] [packages] [vm] [softroce]" ;;
 	esac
 done
 if [ ${#groups[@]} = 0 ]; then groups=(build test demo bench); fi

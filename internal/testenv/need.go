@@ -77,7 +77,7 @@ func NeedVM(t testing.TB) {
 	t.Helper()
 	NeedRoot(t)
 	if !required(os.Getenv(requireVar), "vm") {
-		t.Skip("this test boots a virtual machine: make test-vhost-guest")
+		t.Skip("this test boots a virtual machine: make test-vm")
 	}
 }
 

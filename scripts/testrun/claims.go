@@ -239,7 +239,7 @@ func layerOf(test string) string {
 	case strings.HasPrefix(test, faultsPrefix):
 		return "faults"
 	case strings.HasPrefix(test, vmPrefix):
-		return "vhost-guest"
+		return "vm"
 	case strings.HasPrefix(test, packagesPrefix):
 		return "packages"
 	default:

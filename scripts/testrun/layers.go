@@ -32,7 +32,7 @@ var layers = []layer{
 	{name: "softroce", what: "on RDMA devices, and of the harness that has them", run: runSoftRoCE},
 	{name: "machines", what: "with two guests that a cable joins", run: withMachines(machinesPrefix)},
 	{name: "faults", what: "with two guests, which take longer", run: withMachines(faultsPrefix), extra: true},
-	{name: "vhost-guest", what: "as root, with a guest at a vhost-user port", run: asRoot(vmPrefix, "vm"), extra: true},
+	{name: "vm", what: "as root, with virtual machines at cards", run: asRoot(vmPrefix, "vm"), extra: true},
 	{name: "packages", what: "on RDMA devices, of the packages in a clean root of Debian", run: runPackages, extra: true},
 }
 

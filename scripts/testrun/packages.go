@@ -25,7 +25,7 @@ const (
 	guestPrefix    = "TestGuest"    // start guests themselves
 	machinesPrefix = "TestMachines" // with two guests that a cable joins
 	faultsPrefix   = "TestFaults"   // the same, and take long
-	vmPrefix       = "TestVM"       // as root, with a guest at a vhost-user port
+	vmPrefix       = "TestVM"       // as root, with virtual machines at cards
 	packagesPrefix = "TestPackages" // with RDMA devices and a clean root of Debian
 )
 

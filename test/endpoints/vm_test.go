@@ -25,7 +25,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// virtualMachine is a QEMU guest in which the program guest obeys.
+// virtualMachine is a guest in which the program guest obeys.
 type virtualMachine struct {
 	t       *testing.T
 	control net.Conn
@@ -35,11 +35,18 @@ type virtualMachine struct {
 // bootBound is how long a guest may take to come up, emulated and beside other work.
 const bootBound = 2 * time.Minute
 
-// boot starts a guest with these devices, which share its memory "mem".
-func boot(t *testing.T, devices ...string) *virtualMachine {
+// guestFiles are what a guest is made of.
+type guestFiles struct {
+	dir, kernel, disk string
+	console, control  string // what its serial ports lead to: a file, and a socket that listens
+	listener          *net.UnixListener
+}
+
+const guestCommandLine = "console=ttyS0 panic=-1 no_timer_check quiet"
+
+func newGuest(t *testing.T) *guestFiles {
 	t.Helper()
 	testenv.NeedTools(t, "qemu-system-x86_64", "modprobe")
-	dir := t.TempDir()
 	kernel := exec.Command("../../ci/softroce/kernel")
 	kernel.Stderr = t.Output()
 	out, err := kernel.Output()
@@ -47,22 +54,54 @@ func boot(t *testing.T, devices ...string) *virtualMachine {
 		t.Fatal(err)
 	}
 	f := strings.Split(strings.TrimSpace(string(out)), "\n")
-	disk := filepath.Join(dir, "disk")
-	if err := os.WriteFile(disk, ramDisk(t, f[1], f[2]), 0o600); err != nil {
+	dir := t.TempDir()
+	g := &guestFiles{
+		dir: dir, kernel: f[0], disk: filepath.Join(dir, "disk"), console: filepath.Join(dir, "console"),
+		control: filepath.Join(dir, "control"),
+	}
+	if err := os.WriteFile(g.disk, ramDisk(t, f[1], f[2]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	at := &net.UnixAddr{Name: filepath.Join(dir, "control"), Net: "unix"}
-	l, err := net.ListenUnix("unix", at)
+	if g.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: g.control, Net: "unix"}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		g.listener.Close()
+		if t.Failed() {
+			said, _ := os.ReadFile(g.console)
+			t.Logf("guest:\n%s", said)
+		}
+	})
+	return g
+}
+
+// up waits until a guest that was started has come up.
+func (g *guestFiles) up(t *testing.T) *virtualMachine {
+	t.Helper()
+	if err := g.listener.SetDeadline(time.Now().Add(bootBound)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := g.listener.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	t.Cleanup(func() { c.Close() })
+	m := &virtualMachine{t: t, control: c, answers: bufio.NewReader(c)}
+	m.expect("coming up")
+	return m
+}
+
+// boot starts a guest with these devices, which share its memory "mem". The emulator has
+// the network of a namespace, and descriptor 3 is that file.
+func boot(t *testing.T, ns, file string, devices ...string) *virtualMachine {
+	t.Helper()
+	g := newGuest(t)
 	const memory = "256M"
-	vm := exec.Command("qemu-system-x86_64", append([]string{
+	vm := testenv.Command(t, ns, "sh", append([]string{"-c", `exec "$@" 3<>"$0"`, file, "qemu-system-x86_64",
 		"-M", "q35,memory-backend=mem", "-m", memory, "-object", "memory-backend-memfd,id=mem,share=on,size=" + memory,
 		"-accel", "tcg,thread=multi", "-smp", "2", "-nodefaults", "-display", "none", "-no-reboot",
-		"-kernel", f[0], "-initrd", disk, "-append", "console=ttyS0 panic=-1 no_timer_check quiet",
-		"-serial", "file:" + filepath.Join(dir, "console"), "-serial", "unix:" + at.Name,
+		"-kernel", g.kernel, "-initrd", g.disk, "-append", guestCommandLine,
+		"-serial", "file:" + g.console, "-serial", "unix:" + g.control,
 	}, devices...)...)
 	said := &bytes.Buffer{}
 	vm.Stdout, vm.Stderr = said, said
@@ -72,22 +111,11 @@ func boot(t *testing.T, devices ...string) *virtualMachine {
 	t.Cleanup(func() {
 		_ = vm.Process.Kill()
 		_ = vm.Wait()
-		console, _ := os.ReadFile(filepath.Join(dir, "console"))
 		if t.Failed() {
-			t.Logf("QEMU: %s\nguest:\n%s", said, console)
+			t.Logf("QEMU: %s", said)
 		}
 	})
-	if err := l.SetDeadline(time.Now().Add(bootBound)); err != nil {
-		t.Fatal(err)
-	}
-	c, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	m := &virtualMachine{t: t, control: c, answers: bufio.NewReader(c)}
-	m.expect("coming up")
-	return m
+	return g.up(t)
 }
 
 // ramDisk makes an initial RAM disk with the program guest and the modules that it needs.
@@ -214,7 +242,8 @@ func TestVMVhostUser(t *testing.T) {
 	_, h, _ := w.host("alpha", func(c *host.Config) { c.Netdev = host.VhostUser("vm0", d) })
 	testenv.Eventually(t, func() bool { return h.Status().Netdevice.Carrier }, "a session")
 
-	vm := boot(t, "-chardev", "socket,id=c,path="+a.Path, "-netdev", "vhost-user,id=n,chardev=c,queues=2",
+	vm := boot(t, unitNS, os.DevNull,
+		"-chardev", "socket,id=c,path="+a.Path, "-netdev", "vhost-user,id=n,chardev=c,queues=2",
 		// QEMU 7.2 without KVM ends by a segmentation fault where MSI-X is used.
 		"-device", fmt.Sprintf("virtio-net-pci,netdev=n,mac=%s,mq=on,vectors=0,host_mtu=%d", h.Status().Netdevice.MAC, mtu))
 	const guest = "10.78.0.2"

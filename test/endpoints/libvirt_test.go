@@ -1,0 +1,115 @@
+package endpoints
+
+import (
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// libvirt is a libvirtd of the test's own, with files of its own, whose network is that of
+// a namespace.
+type libvirt struct {
+	t   *testing.T
+	uri string
+}
+
+func newLibvirt(t *testing.T, ns string) *libvirt {
+	t.Helper()
+	testenv.NeedTools(t, "libvirtd", "virsh", "ip", "unshare", "mount")
+	dir := t.TempDir()
+	etc := filepath.Join(dir, "etc")
+	if err := os.Mkdir(etc, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		// The guest runs as root, in the test's groups and namespaces: there may be no others here.
+		"qemu.conf": `security_driver = "none"
+user = "root"
+group = "root"
+cgroup_controllers = []
+namespaces = []
+remember_owner = 0
+stdio_handler = "file"
+`,
+		"libvirtd.conf": fmt.Sprintf("unix_sock_dir = %q\n", dir),
+	} {
+		if err := os.WriteFile(filepath.Join(etc, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const script = `set -e
+for d in /run /var/lib/libvirt /var/cache/libvirt /var/log/libvirt; do
+	mkdir -p "$d"
+	mount -t tmpfs none "$d"
+done
+mkdir -p /etc/libvirt
+mount --bind "$1" /etc/libvirt
+exec libvirtd`
+	// It lives until the guest has been destroyed, and so longer than the test's context.
+	daemon := exec.Command("ip", "netns", "exec", ns, "unshare", "--mount", "sh", "-c", script, "sh", etc)
+	said := &bytes.Buffer{}
+	daemon.Stdout, daemon.Stderr = said, said
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = daemon.Process.Kill()
+		_ = daemon.Wait()
+		if t.Failed() {
+			t.Logf("libvirtd: %s", said)
+		}
+	})
+	l := &libvirt{t: t, uri: "qemu:///system?socket=" + filepath.Join(dir, "libvirt-sock")}
+	testenv.Eventually(t, func() bool { return l.virsh("version").Run() == nil }, "libvirtd does not answer")
+	return l
+}
+
+func (l *libvirt) virsh(args ...string) *exec.Cmd {
+	return exec.Command("virsh", append([]string{"--quiet", "--connect", l.uri}, args...)...)
+}
+
+// boot starts a guest that has an interface, an element of libvirt's format of domains.
+func (l *libvirt) boot(iface string) *virtualMachine {
+	l.t.Helper()
+	g := newGuest(l.t)
+	quote := func(s string) string {
+		b := &bytes.Buffer{}
+		_ = xml.EscapeText(b, []byte(s)) // a Buffer takes everything
+		return b.String()
+	}
+	domain := filepath.Join(g.dir, "domain.xml")
+	// QEMU 7.2 without KVM ends by a segmentation fault where MSI-X is used with vhost-user.
+	err := os.WriteFile(domain, fmt.Appendf(nil, `<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
+<name>vm1</name><memory unit='MiB'>256</memory><vcpu>2</vcpu>
+<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>
+<os><type machine='q35'>hvm</type><kernel>%s</kernel><initrd>%s</initrd><cmdline>%s</cmdline></os>
+<features><acpi/></features><on_reboot>destroy</on_reboot>
+<devices>
+<serial type='file'><source path='%s'/></serial>
+<serial type='unix'><source mode='connect' path='%s'/></serial>
+<memballoon model='none'/>
+%s
+</devices>
+<qemu:override><qemu:device alias='net0'><qemu:frontend>
+<qemu:property name='vectors' type='unsigned' value='0'/>
+</qemu:frontend></qemu:device></qemu:override>
+</domain>`, quote(g.kernel), quote(g.disk), guestCommandLine, quote(g.console), quote(g.control), iface), 0o600)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if out, err := l.virsh("create", domain).CombinedOutput(); err != nil {
+		l.t.Fatalf("%v\n%s", err, out)
+	}
+	l.t.Cleanup(func() {
+		if out, err := l.virsh("destroy", "vm1").CombinedOutput(); err != nil {
+			l.t.Errorf("%v\n%s", err, out)
+		}
+	})
+	return g.up(l.t)
+}
