@@ -14,6 +14,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 
 binary := build/splitnic
+plugin := build/splitnic-cni
 # What writes manual pages and completions: of a program for another machine, one
 # for this one.
 generator = $(binary)
@@ -30,8 +31,9 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## build build/splitnic
+build: ## build build/splitnic, and build/splitnic-cni
 	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION) $(LDFLAGS)' -o $(binary) ./cmd/splitnic
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.buildVersion=$(VERSION) $(LDFLAGS)' -o $(plugin) ./cmd/splitnic-cni
 
 $(yardstick): $(wildcard scripts/yardstick/*.[ch])
 	@mkdir -p build
@@ -142,8 +144,9 @@ sanitize: ## run verbs and sessions over it with -race, -asan and cgocheck2 on R
 	@scripts/sanitize
 
 .PHONY: install
-install: build ## install binary, units for systemd, man pages and completions below PREFIX
+install: build ## install binary, CNI plugin, units for systemd, man pages and completions below PREFIX
 	install -D -m 0755 $(binary) $(DESTDIR)$(PREFIX)/bin/splitnic
+	install -D -m 0755 $(plugin) $(DESTDIR)$(PREFIX)/lib/cni/splitnic-cni
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	for unit in splitnic-host@.service splitnic-agent.service splitnic-iounit.service; do \
 		sed 's|@BINDIR@|$(PREFIX)/bin|' deploy/systemd/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && \

@@ -40,7 +40,8 @@ func TestSources(t *testing.T) {
 			}
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{.ImportPath}}", "./cmd/splitnic")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{.ImportPath}}", "./cmd/splitnic",
+		"./cmd/splitnic-cni")
 	cmd.Dir = checkout
 	out, err := cmd.Output()
 	if err != nil {

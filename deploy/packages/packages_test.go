@@ -84,7 +84,7 @@ func TestBuild(t *testing.T) {
 	rpm := filepath.Join(dir, "splitnic-0.1.0-1."+rpmArch[runtime.GOARCH]+".rpm")
 	root := t.TempDir()
 	output(t, "dpkg-deb", "--extract", deb, root)
-	program := filepath.Join(root, "usr/bin/splitnic")
+	program, plugin := filepath.Join(root, "usr/bin/splitnic"), filepath.Join(root, "usr/lib/cni/splitnic-cni")
 
 	t.Run("names", func(t *testing.T) {
 		bill := "splitnic_0.1.0_" + runtime.GOARCH + ".cdx.json"
@@ -99,6 +99,10 @@ func TestBuild(t *testing.T) {
 			if got := output(t, program, args...); got != "splitnic version "+version+"\n" {
 				t.Errorf("splitnic %q says %q", args, got)
 			}
+		}
+		// Without a command of a runtime it says on stderr what it is.
+		if said, err := exec.Command(plugin).CombinedOutput(); err != nil || !strings.Contains(string(said), version) {
+			t.Errorf("the CNI plugin says %q, %v", said, err)
 		}
 		if got := output(t, "dpkg-deb", "--field", deb, "Version"); got != "0.1.0-1\n" {
 			t.Errorf("the .deb has version %q", got)
@@ -127,7 +131,7 @@ func TestBuild(t *testing.T) {
 			}
 		}
 	})
-	t.Run("materials", func(t *testing.T) { materials(t, dir, program) })
+	t.Run("materials", func(t *testing.T) { materials(t, dir, program, plugin) })
 	t.Run("again", func(t *testing.T) {
 		elsewhere := filepath.Join(t.TempDir(), "another")
 		output(t, "bash", "-c", `mkdir -p "$1/build" && cd "$2" && ln -s "$PWD/build/tools" "$1/build/tools" &&
@@ -148,7 +152,8 @@ func contents(t *testing.T, root, deb, rpm string) {
 		"/etc/splitnic/sn0.yaml",
 	}
 	want := append([]string{
-		"/usr/bin/splitnic", "/usr/lib/modules-load.d/splitnic.conf",
+		"/opt/cni/bin/splitnic-cni", "/usr/bin/splitnic", "/usr/lib/cni/splitnic-cni",
+		"/usr/lib/modules-load.d/splitnic.conf",
 		"/usr/lib/systemd/system/splitnic-agent.service", "/usr/lib/systemd/system/splitnic-host@.service",
 		"/usr/lib/systemd/system/splitnic-iounit.service", "/usr/share/bash-completion/completions/splitnic",
 		"/usr/share/doc/splitnic/changelog.gz", "/usr/share/fish/vendor_completions.d/splitnic.fish",
@@ -172,6 +177,13 @@ func contents(t *testing.T, root, deb, rpm string) {
 		for line := range strings.Lines(c.list) {
 			fields := strings.Fields(line)
 			mode, path := fields[0], strings.TrimPrefix(fields[len(fields)-1], ".")
+			if mode[0] == 'l' { // NAME -> TARGET
+				if path != "/usr/lib/cni/splitnic-cni" {
+					t.Errorf("the .%s has a link to %s", c.name, path)
+				}
+				got = append(got, strings.TrimPrefix(fields[len(fields)-3], "."))
+				continue
+			}
 			if !strings.Contains(line, "root") {
 				t.Errorf("the .%s has files of somebody: %s", c.name, line)
 			}
@@ -182,7 +194,7 @@ func contents(t *testing.T, root, deb, rpm string) {
 				continue
 			}
 			expected := "-rw-r--r--"
-			if path == "/usr/bin/splitnic" {
+			if path == "/usr/bin/splitnic" || path == "/usr/lib/cni/splitnic-cni" {
 				expected = "-rwxr-xr-x"
 			}
 			if mode != expected {
@@ -273,7 +285,7 @@ func libraries(t *testing.T, program, deb, rpm string) {
 }
 
 // materials looks at the checksums and at the bill of materials.
-func materials(t *testing.T, dir, program string) {
+func materials(t *testing.T, dir, program, plugin string) {
 	files := read(t, dir)
 	var sums []string
 	for name, text := range files {
@@ -311,9 +323,11 @@ func materials(t *testing.T, dir, program string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(output(t, "go", "version", "-m", program)) {
+	for line := range strings.Lines(output(t, "go", "version", "-m", program, plugin)) {
 		if fields := strings.Fields(line); len(fields) > 2 && fields[0] == "dep" {
-			want = append(want, fields[1])
+			if !slices.Contains(want, fields[1]) {
+				want = append(want, fields[1])
+			}
 			if !bytes.Contains(copyright, []byte("\n"+fields[1]+" "+fields[2]+", which is linked into splitnic:\n")) {
 				t.Errorf("%s is linked, and its licence is not handed on", fields[1])
 			}

@@ -1,10 +1,10 @@
-// Command sbom prints a software bill of materials of a program written in Go, in
-// the format CycloneDX: the modules that the linker has put into it, the version
-// of Go, and the shared libraries that it asks for.
+// Command sbom prints a software bill of materials of programs written in Go, of one
+// module, in the format CycloneDX: the modules that the linker has put into them, the
+// version of Go, and the shared libraries that they ask for.
 //
-//	sbom PROGRAM VERSION
+//	sbom VERSION PROGRAM...
 //
-// The same program gives the same bytes.
+// The same programs give the same bytes.
 package main
 
 import (
@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 )
 
@@ -62,10 +63,10 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 2 {
-		return errors.New("usage: sbom PROGRAM VERSION")
+	if len(args) < 2 {
+		return errors.New("usage: sbom VERSION PROGRAM [PROGRAM...]")
 	}
-	b, err := describe(args[0], args[1])
+	b, err := describe(args[0], args[1:])
 	if err != nil {
 		return err
 	}
@@ -74,44 +75,62 @@ func run(args []string) error {
 	return out.Encode(b)
 }
 
-// describe reads what the linker has noted in a program.
-func describe(path, version string) (bom, error) {
-	info, err := buildinfo.ReadFile(path)
-	if err != nil {
-		return bom{}, fmt.Errorf("reading the modules: %w", err)
-	}
-	program := component{Type: "application", Name: info.Main.Path, Version: version}
-	program.PURL = "pkg:golang/" + program.Name + "@" + version
-	program.Ref = program.PURL
-	b := bom{Format: "CycloneDX", Spec: "1.5", Version: 1, Metadata: metadata{program}}
-	std := strings.TrimPrefix(info.GoVersion, "go")
-	b.Components = append(b.Components, component{Type: "library", Ref: "pkg:golang/std@" + std, Name: "std", Version: std,
-		PURL: "pkg:golang/std@" + std})
-	for _, m := range info.Deps {
-		c, err := library(cmp.Or(m.Replace, m))
+// describe reads what the linker has noted in the programs.
+func describe(version string, paths []string) (bom, error) {
+	b := bom{Format: "CycloneDX", Spec: "1.5", Version: 1}
+	for _, path := range paths {
+		module, parts, err := read(path)
 		if err != nil {
 			return bom{}, err
 		}
-		b.Components = append(b.Components, c)
+		program := component{Type: "application", Name: module, Version: version}
+		program.PURL = "pkg:golang/" + program.Name + "@" + version
+		program.Ref = program.PURL
+		b.Metadata = metadata{program}
+		for _, c := range parts {
+			if !slices.ContainsFunc(b.Components, func(other component) bool { return other.Ref == c.Ref }) {
+				b.Components = append(b.Components, c)
+			}
+		}
 	}
-	file, err := elf.Open(path)
-	if err != nil {
-		return bom{}, fmt.Errorf("reading the shared libraries: %w", err)
-	}
-	defer file.Close()
-	shared, err := file.ImportedLibraries()
-	if err != nil {
-		return bom{}, fmt.Errorf("reading the shared libraries: %w", err)
-	}
-	for _, name := range shared {
-		b.Components = append(b.Components, component{Type: "library", Ref: name, Name: name})
-	}
-	on := dependency{Ref: program.Ref}
+	on := dependency{Ref: b.Metadata.Component.Ref}
 	for _, c := range b.Components {
 		on.On = append(on.On, c.Ref)
 	}
 	b.Dependencies = []dependency{on}
 	return b, nil
+}
+
+// read reads what the linker has noted in a program: the module that it is of, and what
+// is in it.
+func read(path string) (module string, parts []component, err error) {
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return "", nil, fmt.Errorf("reading the modules: %w", err)
+	}
+	std := strings.TrimPrefix(info.GoVersion, "go")
+	parts = append(parts, component{Type: "library", Ref: "pkg:golang/std@" + std, Name: "std", Version: std,
+		PURL: "pkg:golang/std@" + std})
+	for _, m := range info.Deps {
+		c, err := library(cmp.Or(m.Replace, m))
+		if err != nil {
+			return "", nil, err
+		}
+		parts = append(parts, c)
+	}
+	file, err := elf.Open(path)
+	if err != nil {
+		return "", nil, fmt.Errorf("reading the shared libraries: %w", err)
+	}
+	defer file.Close()
+	shared, err := file.ImportedLibraries()
+	if err != nil {
+		return "", nil, fmt.Errorf("reading the shared libraries: %w", err)
+	}
+	for _, name := range shared {
+		parts = append(parts, component{Type: "library", Ref: name, Name: name})
+	}
+	return info.Main.Path, parts, nil
 }
 
 // library is a module. Its hash is that of go.sum, SHA-256 of the list of its
