@@ -1,0 +1,55 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/goccy/go-yaml"
+)
+
+// TestExamples reads the configurations that people copy: the plugin takes them, and knows
+// all of their fields.
+func TestExamples(t *testing.T) {
+	page, err := os.ReadFile("../../docs/cni.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, from, _ := strings.Cut(string(page), "\n    # /etc/cni/net.d/10-splitnic.conflist\n")
+	conflist, _, found := strings.Cut(from, "\n\n")
+	manifest, err := os.ReadFile("../../deploy/kubernetes/network.yaml")
+	if err != nil || !found {
+		t.Fatal(err, "or there is no example")
+	}
+	var attachment struct{ Spec struct{ Config string } }
+	if err := yaml.Unmarshal(manifest, &attachment); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"cni.md": conflist, "network.yaml": attachment.Spec.Config} {
+		list, err := libcni.NetworkConfFromBytes([]byte(text))
+		if err != nil || len(list.Plugins) != 1 || list.Plugins[0].Network.Type != program {
+			t.Fatalf("%s: %+v, %v", name, list, err)
+		}
+		text := list.Plugins[0].Bytes
+		if _, err := load(&skel.CmdArgs{StdinData: text}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var fields map[string]any
+		if err := json.Unmarshal(text, &fields); err != nil {
+			t.Fatal(err)
+		}
+		delete(fields, "ipam") // has fields of the IPAM plugin
+		if text, err = json.Marshal(fields); err != nil {
+			t.Fatal(err)
+		}
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&config{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
