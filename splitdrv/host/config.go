@@ -60,6 +60,9 @@ type Config struct {
 	// Persevere goes on trying also where every I/O unit refuses for a reason that waiting
 	// does not help, such as a key that is not trusted: somebody may see to that.
 	Persevere bool
+	// AskAgain is how long after a refusal the I/O unit is asked again for frames that it
+	// refused to send, such as those to other addresses; default 30 s.
+	AskAgain time.Duration
 	// Standby keeps a second session ready, with the I/O unit that would be next.
 	Standby bool
 	// History is what was with the netdevice before. With KeepCarrier it goes to
@@ -111,6 +114,9 @@ func (c *Config) complete() error {
 	}
 	if c.RetryMax == 0 {
 		c.RetryMax = 5 * time.Second
+	}
+	if c.AskAgain == 0 {
+		c.AskAgain = 30 * time.Second
 	}
 	if c.Rand == nil {
 		c.Rand = rand.Int64N

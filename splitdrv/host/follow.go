@@ -18,16 +18,36 @@ const watchRetry = time.Second
 // follow makes the I/O unit follow what the administrator and the operating
 // system do with the netdevice, in each session anew, until ctx is done.
 func (d *netdev) follow(ctx context.Context) {
+	var again <-chan time.Time // when what was refused is asked for again; nil: nothing was
 	for {
 		select {
 		case <-d.wake:
+		case <-again:
+			again = nil
+			d.askAgain()
 		case <-ctx.Done():
 			return
 		}
 		for d.followOnce(ctx) && ctx.Err() == nil {
 		}
 		d.saveAgreement()
+		if again == nil && d.rejects() {
+			again = time.After(d.cfg.AskAgain)
+		}
 	}
+}
+
+// askAgain has what was refused asked for again.
+func (d *netdev) askAgain() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mirror.AskAgain()
+}
+
+func (d *netdev) rejects() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mirror.Rejects()
 }
 
 // followOnce carries out one request and reports whether there may be more.

@@ -76,7 +76,9 @@ func newSteeredTestbed(t *testing.T, kind string, mtu, wanted, granted int, clas
 		t.Fatal(err)
 	}
 	s.netdev = dev
-	_, s.host, s.run = w.host("alpha", func(c *host.Config) { c.Netdev, c.Latency = host.TAP(dev), classes })
+	_, s.host, s.run = w.host("alpha", func(c *host.Config) {
+		c.Netdev, c.Latency, c.AskAgain = host.TAP(dev), classes, time.Second
+	})
 	testenv.Eventually(t, s.carrier(t), "sn0 has no carrier")
 	// The host is ready first.
 	testenv.Eventually(t, func() bool { return len(s.unit.Status().Hosts) == 1 }, "the I/O unit has no host")

@@ -278,6 +278,19 @@ func TestNetnsServicePromisc(t *testing.T) {
 	}
 }
 
+// TestNetnsPolicyPromiscuous permits promiscuous mode to a host that was refused it: it asks
+// again by itself.
+func TestNetnsPolicyPromiscuous(t *testing.T) {
+	s := newTestbed(t, "macvtap", 1500)
+	testenv.Veth(t, s.hostNS, "p0", s.hostNS, "p1")
+	testenv.Bridge(t, s.hostNS, "br0", "sn0", "p0")
+	refused := func() bool { return s.host.Status().LastRefusal != nil }
+	testenv.Eventually(t, refused, "nothing was refused")
+	s.unit.SetPolicy(rules(t, "default: {promiscuous: yes}\n"))
+	promisc := func() bool { return s.unit.Status().Hosts[0].Filter.Promisc }
+	testenv.Eventually(t, promisc, "no promiscuous mode")
+}
+
 // TestNetnsPolicySource sends from addresses that a host may not use.
 func TestNetnsPolicySource(t *testing.T) {
 	for _, kind := range kinds {

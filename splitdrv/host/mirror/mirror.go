@@ -8,7 +8,7 @@
 //	desired   what the administrator has set, for later sessions too
 //	reported  what the I/O unit has been asked for in this session
 //	applied   what it answered that it does
-//	rejected  what it is not asked for again, until nobody wants it any more
+//	rejected  what it is not asked for again, until AskAgain or nobody wants it any more
 //
 // A netdevice whose MAC address or MTU is not the agreed one has been changed by
 // the administrator: each change of the host's own is entered as agreed first.
@@ -96,7 +96,8 @@ type rejected struct {
 	filter            *protocol.ReceiveFilter
 	allVLANs          bool
 	vlans             protocol.VLANSet
-	oneByOne          bool // VLANs are asked for one at a time, to find the rejected ones
+	oneByOne          bool     // VLANs are asked for one at a time, to find the rejected ones
+	known             []string // what of the filter had been rejected at AskAgain: no news if it is again
 }
 
 // Rejection is a setting that the netdevice or the I/O unit cannot have.
@@ -282,6 +283,39 @@ func (m *Mirror) Reset(state *tap.State) Changes {
 	m.agreed = agreed{m.granted, m.limit}
 	m.forget()
 	return Changes{MAC: m.granted, MTU: m.limit, PromiscOff: state.PromiscSet, AllMultiOff: state.AllMultiSet}
+}
+
+// AskAgain has Next ask again for what was rejected of the receive filter, because the I/O
+// unit's policy may be another one by now, and reports whether there is anything. VLANs
+// are left out: the I/O unit adds those by itself when it may.
+func (m *Mirror) AskAgain() bool {
+	known := m.rejected.ofFilter()
+	if m.phase != Established || len(known) == 0 {
+		return false
+	}
+	r := &m.rejected
+	r.promisc, r.allMulti, r.unicast, r.filter, r.known = false, false, nil, nil, known
+	return true
+}
+
+// Rejects reports whether anything of the receive filter is rejected.
+func (m *Mirror) Rejects() bool { return len(m.rejected.ofFilter()) > 0 }
+
+// ofFilter is what of the receive filter is rejected.
+func (r *rejected) ofFilter() (what []string) {
+	if r.promisc {
+		what = append(what, promiscuousMode)
+	}
+	if r.allMulti {
+		what = append(what, allMulticast)
+	}
+	if r.unicast != nil {
+		what = append(what, unicastAddresses)
+	}
+	if r.filter != nil {
+		what = append(what, protocol.CfgFilter.String())
+	}
+	return what
 }
 
 // forget forgets what the I/O unit was asked for and answered.

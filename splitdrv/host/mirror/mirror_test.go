@@ -125,6 +125,8 @@ func giveUpMAC(n *netdevice) string {
 
 func reset(n *netdevice) string { return n.do(n.Reset(&n.state)) }
 
+func askAgain(n *netdevice) string { return fmt.Sprint(n.Rejects(), n.AskAgain()) }
+
 func promisc(n *netdevice) string { n.state.Promisc, n.state.PromiscSet = true, true; return "" }
 
 // step is an event, and what is to be done about it.
@@ -287,6 +289,28 @@ func TestMirror(t *testing.T) {
 				{promisc, ""}, {next, "ask receive filter 0 groups, promiscuous"},
 				{denied, "rejected promiscuous mode on (" + key("promiscuous") + "), promisc off"},
 				{next, ""},
+			}, want: Agreement{MAC: unitMAC, MTU: 1500, Granted: true},
+		},
+		{
+			name: "asked for again, and refused again: no news", began: true, steps: []step{
+				{askAgain, "false false"},
+				{set(func(s *tap.State) { s.Promisc, s.Unicast = true, []net.HardwareAddr{otherMAC[:]} }), ""},
+				{next, "ask receive filter 0 groups, 1 more addresses, promiscuous"},
+				{denied, "rejected promiscuous mode on (" + key("promiscuous") + ")"},
+				{next, "ask receive filter 0 groups, 1 more addresses, all multicast"},
+				{denied, fmt.Sprintf("rejected unicast addresses [%v] (%s)", otherMAC, macsKey)},
+				{next, "ask receive filter 0 groups, all multicast"}, {ok, ""}, {next, ""},
+				{askAgain, "true true"}, {askAgain, "false false"},
+				{next, "ask receive filter 0 groups, 1 more addresses, promiscuous"}, {denied, ""},
+				{next, "ask receive filter 0 groups, 1 more addresses, all multicast"}, {denied, ""}, {next, ""},
+				{askAgain, "true true"},
+				{next, "ask receive filter 0 groups, 1 more addresses, promiscuous"}, {ok, ""},
+				{next, "ask VLANs all"}, {ok, ""}, {next, ""}, {askAgain, "false false"},
+				{set(func(s *tap.State) { s.Promisc, s.Unicast = false, nil }), ""},
+				{next, "ask receive filter 0 groups"}, {ok, ""}, {next, "ask VLANs none"}, {ok, ""},
+				{set(func(s *tap.State) { s.Promisc = true }), ""}, {next, "ask receive filter 0 groups, promiscuous"},
+				{denied, "rejected promiscuous mode on (" + key("promiscuous") + ")"},
+				{end, ""}, {askAgain, "true false"},
 			}, want: Agreement{MAC: unitMAC, MTU: 1500, Granted: true},
 		},
 		{

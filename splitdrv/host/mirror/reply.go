@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -85,6 +86,9 @@ func (m *Mirror) Reply(
 			reason += "; `" + key + "` in its policy says what this host may have"
 		}
 		c.Rejected = m.reject(what, wanted, reason, now)
+		if slices.Contains(m.rejected.known, what) {
+			c.Rejected = nil
+		}
 	}
 	return c
 }

@@ -80,6 +80,9 @@ func (r *rejected) forget(state *tap.State) {
 	r.promisc = r.promisc && state.Promisc
 	r.allMulti = r.allMulti && (state.AllMulti || state.Promisc)
 	r.allVLANs = r.allVLANs && (state.Trunk || state.Promisc)
+	if !state.Promisc && !state.AllMulti && len(state.Unicast) == 0 {
+		r.known = nil
+	}
 	var kept protocol.VLANSet
 	for _, v := range state.VLANs {
 		if r.vlans.Has(uint16(v)) {
