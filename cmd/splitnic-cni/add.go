@@ -24,6 +24,9 @@ const cleanupTime = 10 * time.Second
 // add carries out ADD: a card with carrier and addresses. After an error there is none.
 func add(ctx context.Context, args *skel.CmdArgs) (err error) {
 	c, err := load(args)
+	if err == nil {
+		err = c.allKnown()
+	}
 	if err != nil {
 		return err
 	}

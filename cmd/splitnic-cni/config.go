@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,6 +41,7 @@ type config struct {
 	timeout time.Duration
 	// anyValid says that a GC request has said which attachments are valid, if only none.
 	anyValid bool
+	unknown  []string // fields
 }
 
 // environment is what CNI_ARGS has for the plugin.
@@ -86,6 +89,13 @@ func load(args *skel.CmdArgs) (*config, error) {
 		return nil, invalid(c.Name, err)
 	}
 	_, c.anyValid = fields[validKey]
+	known := knownFields()
+	for field := range fields {
+		if !slices.Contains(known, field) && !strings.ContainsRune(field, '/') { // which are the specification's
+			c.unknown = append(c.unknown, field)
+		}
+	}
+	slices.Sort(c.unknown)
 	var err error
 	if c.timeout, err = c.duration(); err != nil {
 		return nil, invalid(c.Name, err)
@@ -97,6 +107,28 @@ func load(args *skel.CmdArgs) (*config, error) {
 		return nil, invalid(c.Name, err)
 	}
 	return c, nil
+}
+
+// knownFields are those of config, and "args", which a runtime may have for all plugins.
+func knownFields() []string {
+	names := []string{"args"}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// allKnown refuses fields that the plugin does not know, which are most likely mistyped. Not
+// so DEL and GC: what is there has to go.
+func (c *config) allKnown() error {
+	if len(c.unknown) == 0 {
+		return nil
+	}
+	known := slices.DeleteFunc(knownFields(), func(name string) bool { return strings.ContainsRune(name, '/') })
+	return invalid(c.Name, &fieldError{c.unknown[0], "there is no such field; there are " + strings.Join(known, ", ")})
 }
 
 // explainJSON names the field that is of another type.

@@ -148,6 +148,8 @@ func TestErrors(t *testing.T) {
 		"short time":             {free, request{command: add, fields: fields{"timeout": "1ms"}}, 7, "1s"},
 		"relative socket":        {free, request{command: add, fields: fields{"socket": "agent.sock"}}, 7, "agent.sock"},
 		"type of a field":        {free, request{command: add, fields: fields{"mtu": "1500"}}, 7, "mtu"},
+		"unknown field":          {free, request{command: add, fields: fields{"mtuu": 1500}}, 7, "mtuu"},
+		"STATUS, unknown field":  {free, request{command: status, fields: fields{"MTU": 1500}}, 7, "MTU"},
 		"CHECK of nothing":       {free, request{command: check}, 7, "prevResult"},
 		"GC of everything":       {free, request{command: collect}, 7, "valid-attachments"},
 		"arguments":              {free, request{command: add, args: "COLOUR=red"}, 4, "COLOUR"},
@@ -210,7 +212,7 @@ func serveStuck(t *testing.T, sock string) (stop func()) {
 func TestRemove(t *testing.T) {
 	sock, set := paperAgent(t)
 	for range 2 {
-		if err := (request{command: del}).do(t, sock); err != nil {
+		if err := (request{command: del, fields: map[string]any{"later": 1}}).do(t, sock); err != nil {
 			t.Error(err)
 		}
 	}

@@ -22,6 +22,9 @@ type agentStatus struct {
 // status carries out STATUS: whether ADD can succeed.
 func status(ctx context.Context, args *skel.CmdArgs) error {
 	c, err := load(args)
+	if err == nil {
+		err = c.allKnown()
+	}
 	if err != nil {
 		return err
 	}
