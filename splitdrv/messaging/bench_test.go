@@ -1,6 +1,7 @@
 package messaging_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
@@ -75,19 +77,45 @@ func (p *benchPort) WriteFrame(frame []byte) error {
 func BenchmarkFrames(b *testing.B) {
 	for _, mode := range protocol.Modes() {
 		for _, size := range []int{64, 1500, 65535} {
-			b.Run(fmt.Sprintf("%s/%d", mode, size), func(b *testing.B) { benchFrames(b, mode, size) })
+			b.Run(fmt.Sprintf("%s/%d", mode, size), func(b *testing.B) { benchFrames(b, mode, size, nil) })
 		}
 	}
 }
 
-func benchFrames(b *testing.B, mode protocol.Mode, size int) {
+// BenchmarkCapturedFrames moves frames from one endpoint to the other, which both can
+// capture: off, nobody does; on, all of them, and they are read.
+func BenchmarkCapturedFrames(b *testing.B) {
+	for _, size := range []int{64, 1500, 65535} {
+		b.Run(fmt.Sprintf("off/%d", size), func(b *testing.B) { benchFrames(b, protocol.ModeImm, size, new(capture.Point)) })
+		b.Run(fmt.Sprintf("on/%d", size), func(b *testing.B) {
+			var p capture.Point
+			c, err := p.Start(capture.Config{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			go func() {
+				for err == nil {
+					_, err = c.Next(context.Background())
+				}
+			}()
+			benchFrames(b, protocol.ModeImm, size, &p)
+			s := c.Status()
+			b.ReportMetric(100*float64(s.Dropped)/float64(s.Frames), "%dropped")
+			c.End()
+		})
+	}
+}
+
+func benchFrames(b *testing.B, mode protocol.Mode, size int, point *capture.Point) {
 	n := fabrictest.New()
 	ports := [2]*benchPort{newBenchPort(b, size), newBenchPort(b, size)}
 	var conns [2]*messaging.Conn
 	for i, name := range []string{"a", "b"} {
 		dev := n.Device(name)
 		b.Cleanup(func() { dev.Close() })
-		c, err := messaging.New(patient(messaging.Config{Device: dev, Mode: mode}))
+		c, err := messaging.New(patient(messaging.Config{
+			Device: dev, Mode: mode, Capture: func(int) *capture.Path { return point.Path(name, "") },
+		}))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -53,6 +54,14 @@ func checkPools(pools []PoolConfig) error {
 		}
 	}
 	return nil
+}
+
+// path is where the frames of a data channel can be captured, nil for nowhere.
+func (c *Config) path(number int) *capture.Path {
+	if c.Capture == nil {
+		return nil
+	}
+	return c.Capture(number - 1)
 }
 
 // DefaultPools are the size classes for a mode and an MTU: single frames, and
@@ -181,6 +190,10 @@ type Config struct {
 	// Pace is asked once about each of these, in order, and says for how long it
 	// has to wait. Nil is for a peer that may ask as fast as it likes.
 	Pace func(t protocol.CfgType, data []byte) time.Duration
+
+	// Capture, which may be nil, is the path by which the frames of a queue, the first
+	// one is 0, can be captured.
+	Capture func(queue int) *capture.Path
 
 	now func() time.Time // the clock of what is lent on request; tests set it
 }

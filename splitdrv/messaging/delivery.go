@@ -6,6 +6,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/epoll"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -17,6 +18,7 @@ type delivery struct {
 	channel int
 	wake    *epoll.Event // the queue's, which is raised when a hold changes
 	count   *rxCounters
+	path    *capture.Path
 
 	port  Port
 	paced PacedPort  // port, if it is one
@@ -107,6 +109,7 @@ func (d *delivery) accept(frame []byte) error {
 // that the port had no room for would be a hole in the stream.
 func (d *delivery) write() error {
 	if len(d.writes) > 0 {
+		d.path.Received(d.writes) // before anybody can answer
 		err := d.writeAll(d.writes)
 		clear(d.writes)
 		d.writes = d.writes[:0]

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -16,6 +17,7 @@ type input struct {
 	port   Port
 	paced  PacedPort  // port, if it is one
 	shared SharedPort // port, if it is one
+	path   *capture.Path
 	slots  *sendSlots
 	count  *txCounters
 
@@ -28,8 +30,10 @@ type input struct {
 	unsent  [][]byte // of an earlier session: they come before those of the port
 }
 
-func newInput(slots *sendSlots, batch int, count *txCounters) input {
-	return input{slots: slots, count: count, ops: make([]vnet.ReadOp, batch), in: make([]uint32, batch), ahead: 1}
+func newInput(slots *sendSlots, batch int, count *txCounters, path *capture.Path) input {
+	return input{
+		slots: slots, count: count, path: path, ops: make([]vnet.ReadOp, batch), in: make([]uint32, batch), ahead: 1,
+	}
 }
 
 // slotHeadroom is what is left free before a frame in a slot: for a SendData
@@ -71,6 +75,7 @@ func (in *input) read(most int) {
 		n--
 	}
 	in.judge(ops[:n])
+	in.path.Sent(ops[:n])
 	for i := len(ops) - 1; i >= n; i-- { // so that the next one is the same again
 		in.slots.Put(in.in[i])
 	}

@@ -82,7 +82,7 @@ func newReceiver(
 		r.w = c.handlers.newWorker(ch.number, RoleReceiver, r.queue.wake)
 	}
 	r.out = delivery{
-		c: c, w: r.w, channel: ch.number, wake: r.queue.wake, count: &r.count,
+		c: c, w: r.w, channel: ch.number, wake: r.queue.wake, count: &r.count, path: c.cfg.path(ch.number),
 		writes: make([]vnet.WriteOp, 0, protocol.MaxPackFrames),
 	}
 	return r, nil

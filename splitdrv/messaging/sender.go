@@ -69,7 +69,7 @@ func newSender(
 	s := &sender{c: c, ch: ch, control: control, pools: pools}
 	s.sendQueue = newSendQueue(ch, &c.cfg, &s.count)
 	s.indications.init(&c.cfg)
-	s.in = newInput(slots, c.cfg.Batch, &s.count)
+	s.in = newInput(slots, c.cfg.Batch, &s.count, c.cfg.path(ch.number))
 	s.out = batch{
 		cfg: &c.cfg, channel: uint8(ch.number), slots: slots, signalEvery: signalOneIn(&c.cfg, slots.Len()),
 		pieces: maxPieces(&c.cfg), requests: &s.sendQueue, count: &s.count,

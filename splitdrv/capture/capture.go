@@ -1,0 +1,259 @@
+package capture
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path"
+	"sync"
+	"time"
+
+	"golang.org/x/net/bpf"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// Config says what a capture has. Zero fields get their defaults.
+type Config struct {
+	Name string // for Point.End; not more than one should have it
+	// Paths is a pattern of path.Match, that of the paths' names; default all.
+	Paths string
+	// Filter takes an Ethernet frame, without the virtio_net_hdr, if it returns more
+	// than 0; default every frame. Text is what people call it.
+	Filter []bpf.RawInstruction
+	Text   string
+	// SnapLength is how many bytes of each frame are kept; default all.
+	SnapLength int
+	Frames     uint64 // after which it ends; default never
+	// Buffer is how many bytes wait for the reader at most; default 8 MiB.
+	Buffer int
+}
+
+// Bounds of a Config.
+const (
+	MaxSnapLength = vnet.MaxFrame - vnet.HdrLen
+	DefaultBuffer = 8 << 20
+	MinBuffer     = 256 << 10 // the longest frame fits each half
+	MaxBuffer     = 1 << 30
+)
+
+func (c *Config) complete() (*bpf.VM, error) {
+	if c.SnapLength == 0 {
+		c.SnapLength = MaxSnapLength
+	}
+	if c.Buffer == 0 {
+		c.Buffer = DefaultBuffer
+	}
+	if c.SnapLength < 1 || c.SnapLength > MaxSnapLength {
+		return nil, fmt.Errorf("capture: snap length %d, must be 1 to %d", c.SnapLength, MaxSnapLength)
+	}
+	if c.Buffer < MinBuffer || c.Buffer > MaxBuffer {
+		return nil, fmt.Errorf("capture: buffer of %d bytes, must be %d to %d", c.Buffer, MinBuffer, MaxBuffer)
+	}
+	if _, err := path.Match(c.Paths, ""); err != nil {
+		return nil, fmt.Errorf("capture: paths %q: %w", c.Paths, err)
+	}
+	if len(c.Filter) == 0 {
+		return nil, nil
+	}
+	program, ok := bpf.Disassemble(c.Filter)
+	if !ok {
+		return nil, fmt.Errorf("capture: filter %q has instructions that are not those of classic BPF", c.Text)
+	}
+	vm, err := bpf.NewVM(program)
+	if err != nil {
+		return nil, fmt.Errorf("capture: filter %q: %w", c.Text, err)
+	}
+	return vm, nil
+}
+
+// Capture is one that runs. Next is for one goroutine, the rest for any.
+type Capture struct {
+	point  *Point
+	cfg    Config
+	filter *bpf.VM // nil: every frame passes
+	began  time.Time
+	ready  chan struct{} // of capacity one: there are frames, or it has ended
+
+	mu      sync.Mutex // guards what follows; held while frames are copied
+	ended   bool       // takes no more
+	waiting bool       // the reader does
+	now     int64      // of the batch that is being added: Unix time in nanoseconds
+	filling Frames     // what the reader does not have yet, half of the memory
+	reading Frames     // the other half, which the reader has
+	paths   []*seen
+	known   map[identity]*seen
+	taken   uint64 // frames
+}
+
+// PathStatus is a path of which frames have come.
+type PathStatus struct {
+	Name        string
+	Description string
+	Frames      uint64 // that were to be captured
+	Dropped     uint64 // of these, because there was no room
+}
+
+// seen is such a path.
+type seen struct {
+	PathStatus
+	index  int
+	wanted bool
+}
+
+// Status describes a capture.
+type Status struct {
+	Since      time.Time `json:"since"`
+	Paths      string    `json:"paths,omitempty"`  // a pattern
+	Filter     string    `json:"filter,omitempty"` // as it was written
+	SnapLength int       `json:"snap_length"`
+	Buffer     int       `json:"buffer"`  // bytes
+	Frames     uint64    `json:"frames"`  // that were to be captured
+	Dropped    uint64    `json:"dropped"` // of these, because the reader is slow
+}
+
+func newCapture(p *Point, cfg Config) (*Capture, error) {
+	filter, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	half := cfg.Buffer / 2
+	return &Capture{
+		point: p, cfg: cfg, filter: filter, began: time.Now(), ready: make(chan struct{}, 1),
+		filling: make(Frames, 0, half), reading: make(Frames, 0, half), known: make(map[identity]*seen),
+	}, nil
+}
+
+// begin locks the capture for the frames of a path, until finish. It returns nil if none
+// of them is wanted.
+func (c *Capture) begin(p *Path) *seen {
+	c.mu.Lock()
+	if c.ended {
+		return nil
+	}
+	s := c.known[p.is]
+	if s == nil {
+		s = &seen{PathStatus: PathStatus{Name: p.is.name, Description: p.is.description}, index: len(c.paths), wanted: true}
+		if c.cfg.Paths != "" {
+			s.wanted, _ = path.Match(c.cfg.Paths, s.Name) // complete has seen to the error
+		}
+		if c.known[p.is] = s; s.wanted {
+			c.paths = append(c.paths, s)
+		}
+	}
+	if !s.wanted {
+		return nil
+	}
+	c.now = time.Now().UnixNano()
+	return s
+}
+
+// add takes a frame, which begins with its virtio_net_hdr.
+func (c *Capture) add(s *seen, d Direction, frame []byte) {
+	if c.ended || len(frame) < vnet.MinFrame {
+		return
+	}
+	if c.filter != nil {
+		// It fails on no program that NewVM takes; what it cannot read it does not take.
+		if n, err := c.filter.Run(frame[vnet.HdrLen:]); err != nil || n == 0 {
+			return
+		}
+	}
+	s.Frames++
+	if len(c.filling)+recordSize+min(len(frame)-vnet.HdrLen, c.cfg.SnapLength) > cap(c.filling) {
+		s.Dropped++
+		return
+	}
+	c.filling = c.filling.append(c.now, s.index, d, frame, c.cfg.SnapLength)
+	if c.taken++; c.taken == c.cfg.Frames {
+		c.ended = true
+	}
+}
+
+// finish unlocks what begin has locked.
+func (c *Capture) finish() {
+	c.tell()
+	c.mu.Unlock()
+}
+
+// tell wakes the reader if there is something for it. The caller holds mu.
+func (c *Capture) tell() {
+	if c.waiting && (c.ended || len(c.filling) > 0) {
+		c.waiting = false
+		select {
+		case c.ready <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Next waits for frames and returns them, which are the caller's until it calls Next
+// again. It returns io.EOF when the capture has ended and all were returned, and why ctx
+// is done if that is first.
+func (c *Capture) Next(ctx context.Context) (Frames, error) {
+	for {
+		if frames, err := c.take(); len(frames) > 0 || err != nil {
+			return frames, err
+		}
+		select {
+		case <-c.ready:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// take exchanges the two halves of the memory: what the reader has had is filled next.
+func (c *Capture) take() (Frames, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.filling) == 0 {
+		if c.ended {
+			return nil, io.EOF
+		}
+		c.waiting = true
+		return nil, nil
+	}
+	full := c.filling
+	c.filling, c.reading = c.reading[:0], full
+	return full, nil
+}
+
+// End ends the capture in good order: Next returns what has been captured, and then
+// io.EOF. It may be called again.
+func (c *Capture) End() {
+	c.mu.Lock()
+	c.ended = true
+	c.tell()
+	c.mu.Unlock()
+	c.point.remove(c)
+}
+
+// Began is when the capture began.
+func (c *Capture) Began() time.Time { return c.began }
+
+// Config is what the capture was started with, with the defaults.
+func (c *Capture) Config() Config { return c.cfg }
+
+// Paths are those that frames have come by, as of now.
+func (c *Capture) Paths() []PathStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]PathStatus, 0, len(c.paths))
+	for _, s := range c.paths {
+		all = append(all, s.PathStatus)
+	}
+	return all
+}
+
+// Status is a snapshot.
+func (c *Capture) Status() Status {
+	s := Status{
+		Since: c.began, Paths: c.cfg.Paths, Filter: c.cfg.Text, SnapLength: c.cfg.SnapLength, Buffer: c.cfg.Buffer,
+	}
+	for _, p := range c.Paths() {
+		s.Frames += p.Frames
+		s.Dropped += p.Dropped
+	}
+	return s
+}

@@ -1,0 +1,70 @@
+package capture
+
+import (
+	"encoding/binary"
+	"iter"
+	"time"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// Frame is one frame of a capture.
+type Frame struct {
+	Time      time.Time
+	Path      int // its index in Capture.Paths
+	Direction Direction
+	Header    vnet.Header // what was still to be done to it
+	Length    int         // of the Ethernet frame in bytes
+	Data      []byte      // its beginning: as much as is captured of each
+}
+
+// Frames are some frames, in the order in which they passed. Each is a header of
+// recordSize bytes and the data.
+type Frames []byte
+
+// In the header: the time in nanoseconds, the path, the length, how much there is of it,
+// the direction, and the virtio_net_hdr.
+const (
+	pathAt      = 8
+	lengthAt    = pathAt + 4
+	dataLenAt   = lengthAt + 4
+	directionAt = dataLenAt + 4
+	vnetAt      = directionAt + 2
+	recordSize  = vnetAt + vnet.HdrLen
+)
+
+// append appends a frame, of which at most snap bytes are kept. frame begins with its
+// virtio_net_hdr.
+func (f Frames) append(now int64, path int, d Direction, frame []byte, snap int) Frames {
+	data := frame[vnet.HdrLen:]
+	length := len(data)
+	data = data[:min(length, snap)]
+	var h [recordSize]byte
+	binary.LittleEndian.PutUint64(h[:], uint64(now))
+	binary.LittleEndian.PutUint32(h[pathAt:], uint32(path))
+	binary.LittleEndian.PutUint32(h[lengthAt:], uint32(length))
+	binary.LittleEndian.PutUint32(h[dataLenAt:], uint32(len(data)))
+	h[directionAt] = byte(d)
+	copy(h[vnetAt:], frame[:vnet.HdrLen])
+	return append(append(f, h[:]...), data...)
+}
+
+// All goes through the frames. Their data are parts of f.
+func (f Frames) All() iter.Seq[Frame] {
+	return func(yield func(Frame) bool) {
+		for len(f) > 0 {
+			n := recordSize + int(binary.LittleEndian.Uint32(f[dataLenAt:]))
+			r := Frame{
+				Time:   time.Unix(0, int64(binary.LittleEndian.Uint64(f))),
+				Path:   int(binary.LittleEndian.Uint32(f[pathAt:])),
+				Length: int(binary.LittleEndian.Uint32(f[lengthAt:])), Direction: Direction(f[directionAt]),
+				Data: f[recordSize:n:n],
+			}
+			r.Header.Decode(f[vnetAt:])
+			if !yield(r) {
+				return
+			}
+			f = f[n:]
+		}
+	}
+}
