@@ -60,6 +60,9 @@ type Command struct {
 	Run func(ctx context.Context) (any, error)
 	// RunWith is Run for a command with an argument: JSON, or nothing.
 	RunWith func(ctx context.Context, argument json.RawMessage) (any, error)
+	// RunTo is RunWith for a command that tells something while it runs, by w. What it
+	// returns comes after that.
+	RunTo func(ctx context.Context, argument json.RawMessage, w io.Writer) (any, error)
 }
 
 // maxArgument is the largest argument in bytes.
@@ -72,12 +75,16 @@ type failure struct {
 
 // serve answers the command.
 func (c Command) serve(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", contentType)
+	if c.RunTo != nil {
+		c.stream(w, r)
+		return
+	}
 	answer, err := c.run(w, r)
 	if err != nil {
-		w.WriteHeader(http.StatusConflict)
-		answer = failure{err.Error()}
+		refuse(w, err)
+		return
 	}
+	w.Header().Set("Content-Type", contentType)
 	// An error here is the client's, which went away.
 	_ = json.NewEncoder(w).Encode(filled(answer))
 }
@@ -246,11 +253,7 @@ func silent(ctx context.Context, path string, err error) error {
 func ask(ctx context.Context, path, method, what string, body []byte) (json.RawMessage, error) {
 	status, raw, err := call(ctx, path, method, what, body)
 	if err == nil && status != http.StatusOK {
-		var f failure
-		if err = json.Unmarshal(raw, &f); err == nil {
-			err = errors.New(f.Error)
-		}
-		err = fmt.Errorf("%s: %w", path, err)
+		err = failed(path, raw)
 	}
 	if err != nil {
 		return nil, err
@@ -258,13 +261,28 @@ func ask(ctx context.Context, path, method, what string, body []byte) (json.RawM
 	return raw, nil
 }
 
-// call sends one request to the socket at path. What is not found, and not told in JSON,
-// the daemon does not have.
-func call(ctx context.Context, path, method, what string, body []byte) (status int, raw json.RawMessage, err error) {
-	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+// failed is the error that a daemon has answered with.
+func failed(path string, raw json.RawMessage) error {
+	var f failure
+	err := json.Unmarshal(raw, &f)
+	if err == nil {
+		err = errors.New(f.Error)
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// transport connects to the socket at path.
+func transport(path string) *http.Transport {
+	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", path)
 	}}
+}
+
+// call sends one request to the socket at path. What is not found, and not told in JSON,
+// the daemon does not have.
+func call(ctx context.Context, path, method, what string, body []byte) (status int, raw json.RawMessage, err error) {
+	t := transport(path)
 	defer t.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, method, "http://splitnic"+what, bytes.NewReader(body))
 	if err != nil {
@@ -275,13 +293,19 @@ func call(ctx context.Context, path, method, what string, body []byte) (status i
 		return 0, nil, unanswered(path, err)
 	}
 	defer resp.Body.Close()
+	raw, err = answer(path, resp)
+	return resp.StatusCode, raw, err
+}
+
+// answer is what a daemon has answered in JSON.
+func answer(path string, resp *http.Response) (raw json.RawMessage, err error) {
 	if resp.StatusCode == http.StatusNotFound && resp.Header.Get("Content-Type") != contentType {
-		return 0, nil, fmt.Errorf("%s: %w", path, ErrUnknown)
+		return nil, fmt.Errorf("%s: %w", path, ErrUnknown)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&raw); err != nil {
-		return 0, nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return resp.StatusCode, raw, nil
+	return raw, nil
 }
 
 // unanswered is the error about a socket that cannot be asked.
