@@ -44,6 +44,7 @@ func rootCommand() *cobra.Command {
 	}, hostCommand(), agentCommand(), cardCommand(), iounitCommand(), keygenCommand(), doctorCommand(), checkCommand(),
 		completing(statusCommand(), true), completing(topCommand(), true), completing(waitCommand(), true),
 		completing(statsCommand(), false), completing(resetCommand(), false), completing(reloadCommand(), true),
+		completing(captureCommand(), true),
 		benchCommand(), versionCommand(), manCommand())
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return exit.Usagef("%w; see `%s --help`", err, c.CommandPath())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -76,6 +77,8 @@ type Config struct {
 	Log    *slog.Logger
 	// OnState is told about every change of the connection; may be nil.
 	OnState func(State)
+
+	captures *capture.Point // of all its connections
 }
 
 // History is what the netdevice brings with it from before Run: from earlier
@@ -128,6 +131,7 @@ func (c *Config) complete() error {
 		c.OnAgreement = func(mirror.Agreement) {}
 	}
 	c.Direct.complete()
+	c.captures = new(capture.Point)
 	return c.checkLatency()
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
@@ -23,6 +24,9 @@ type Host struct {
 	commanded  sync.Mutex     // held while a command to fail over is carried out
 	background sync.WaitGroup // of what goes on beside a session in use
 }
+
+// Captures is where the frames that cross the fabric for the netdevice can be captured.
+func (h *Host) Captures() *capture.Point { return h.cfg.captures }
 
 // New makes a host. Nothing happens before Run.
 func New(cfg Config) (*Host, error) {

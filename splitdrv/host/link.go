@@ -14,6 +14,7 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/host/paths"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -199,6 +200,11 @@ func (l *link) open() *leaving {
 func (l *link) messaging() messaging.Config {
 	c := l.d.messaging(l.offer)
 	c.OnRequest = l.onRequest
+	c.Capture = func(int) *capture.Path {
+		p := l.offer.Peer
+		return l.d.cfg.captures.Path("direct "+p.Name,
+			fmt.Sprintf("direct connection to host %s, mode %s", p.Name, l.offer.Mode))
+	}
 	c.Pace = func(protocol.CfgType, []byte) time.Duration { return l.rates.Reserve().Delay() }
 	return c
 }

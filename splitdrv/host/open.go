@@ -3,12 +3,14 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"syscall"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -192,6 +194,13 @@ func (o *opener) channels(a *attachment) (*messaging.Conn, error) {
 		return o.dev.onRequest(a, t, data)
 	}
 	cfg.Pace = func(protocol.CfgType, []byte) time.Duration { return o.dev.paced(a) }
+	cfg.Capture = func(queue int) *capture.Path {
+		name := fmt.Sprintf("uplink queue %d", queue)
+		if cfg.LatencyQueue && queue == cfg.Queues-1 {
+			name = "uplink latency queue"
+		}
+		return o.cfg.captures.Path(name, fmt.Sprintf("through I/O unit %s at %s, mode %s", w.Name, a.addr, w.Mode))
+	}
 	a.change = o.sessions.configureHandlers(&cfg)
 	conn, err := messaging.New(cfg)
 	if errors.Is(err, syscall.ENOMEM) && o.retired.wait() {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -49,6 +50,7 @@ type Status struct {
 	// LastRefusal is the last setting of the netdevice that was refused since
 	// the start.
 	LastRefusal *mirror.Rejection `json:"last_refusal,omitempty"`
+	Captures    []capture.Status  `json:"captures"` // of its frames, that are running
 }
 
 // NetdeviceStatus describes the netdevice.
@@ -105,6 +107,7 @@ func (h *Host) Status() Status {
 		CompVectors: h.cfg.Device.Limits().CompVectors, Handling: h.sessions.handling.Handling,
 		Sessions: t.sessions, Attempts: t.attempts, Ended: maps.Clone(t.ended), LastRefusal: d.rejection,
 		Failovers: h.sessions.failovers.Status(), Direct: h.direct.status(), Latency: h.latencyStatus(d.latency),
+		Captures: h.cfg.captures.Status(),
 	}
 	if t.lastErr != nil {
 		s.LastError = t.lastErr.Error()

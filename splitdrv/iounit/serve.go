@@ -13,6 +13,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -199,6 +200,13 @@ func (u *Unit) messaging(h *host, mode protocol.Mode, queues, mtu int) messaging
 	}
 	if h.policy.MaxMemory > 0 {
 		c.MaxMemory = h.policy.MaxMemory
+	}
+	c.Capture = func(queue int) *capture.Path {
+		name := fmt.Sprintf("host %s queue %d", h.hello.Name, queue)
+		if c.LatencyQueue && queue == queues-1 {
+			name = fmt.Sprintf("host %s latency queue", h.hello.Name)
+		}
+		return u.captures.Path(name, fmt.Sprintf("key %s, mode %s", h.peer(), mode))
 	}
 	return c
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/splitnic/splitnic/internal/counter"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap/discard"
@@ -49,6 +50,7 @@ type Status struct {
 	Drain *DrainStatus `json:"drain,omitempty"`
 	// Bootstrap is about those who connect.
 	Bootstrap session.ListenerStats `json:"bootstrap"`
+	Captures  []capture.Status      `json:"captures"` // of frames, that are running
 }
 
 // MemoryStatus is the memory registered for all sessions, in bytes.
@@ -126,7 +128,7 @@ func (u *Unit) Status() Status {
 		Device: u.cfg.Device.Name(), Protection: u.protecting,
 		CompVectors: u.cfg.Device.Limits().CompVectors,
 		Sessions:    u.served.Load(), Unrevoked: u.unrevoked.Load(), Hosts: []HostStatus{},
-		Direct: u.direct.status(), Drain: u.drainStatus(),
+		Direct: u.direct.status(), Drain: u.drainStatus(), Captures: u.captures.Status(),
 	}
 	if ln := u.listener.Load(); ln != nil {
 		s.Bootstrap = ln.Stats()

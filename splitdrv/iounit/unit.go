@@ -12,6 +12,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/limit"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -32,7 +33,8 @@ type Unit struct {
 	listener atomic.Pointer[session.Listener] // nil before Run
 
 	common
-	policy atomic.Pointer[policy.Policy] // written under mu
+	policy   atomic.Pointer[policy.Policy] // written under mu
+	captures capture.Point
 
 	mu         sync.Mutex                    // guards what follows
 	hosts      map[string]*attachment        // by key
@@ -68,6 +70,9 @@ func New(cfg Config) (*Unit, error) {
 	}
 	return u, nil
 }
+
+// Captures is where the frames that cross the fabric can be captured.
+func (u *Unit) Captures() *capture.Point { return &u.captures }
 
 // Rejected counts and logs a connection that never became a session. It is for
 // session.ServerConfig.Rejected.

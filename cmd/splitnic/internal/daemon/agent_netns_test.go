@@ -55,7 +55,7 @@ var smallPools = []messaging.PoolConfig{
 
 const agentPolicy = "default: {max-sessions: 1000, macs: any}"
 
-func newAgentFixture(t testing.TB) *agentFixture {
+func newAgentFixture(t testing.TB, change ...func(*iounit.Config)) *agentFixture {
 	t.Helper()
 	testenv.NeedRoot(t)
 	testenv.NeedTUN(t)
@@ -74,7 +74,7 @@ func newAgentFixture(t testing.TB) *agentFixture {
 	if err := session.SaveKey(keyFile, keys[1]); err != nil {
 		t.Fatal(err)
 	}
-	addr := f.startUnit(keys[0], keys[1])
+	addr := f.startUnit(keys[0], keys[1], change)
 	f.sock = filepath.Join(dir, "agent.sock")
 	f.cfg = Agent{State: filepath.Join(dir, "state"), MaxCards: 256, Host: Host{
 		Common: Common{
@@ -93,7 +93,7 @@ func newAgentFixture(t testing.TB) *agentFixture {
 }
 
 // startUnit starts an I/O unit whose LAN is a bridge in a namespace of its own.
-func (f *agentFixture) startUnit(own, peer *session.Key) (addr string) {
+func (f *agentFixture) startUnit(own, peer *session.Key, change []func(*iounit.Config)) (addr string) {
 	t := f.t
 	t.Helper()
 	ns := testenv.NetNS(t)
@@ -105,7 +105,7 @@ func (f *agentFixture) startUnit(own, peer *session.Key) (addr string) {
 		t.Fatal(err)
 	}
 	dev := f.fabric.Device("unit")
-	f.unit, err = iounit.New(iounit.Config{
+	cfg := iounit.Config{
 		Name: "unit", Software: "test", Device: dev, MaxHosts: 512, Policy: rules,
 		OpenLAN: func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
 			return lan.Open("tap:br0", lan.Config{MAC: mac, Queues: queues, NetNS: ns, Offloads: vnet.AllOffloads})
@@ -113,8 +113,11 @@ func (f *agentFixture) startUnit(own, peer *session.Key) (addr string) {
 		LinkState: func() (lan.LinkState, error) { return lan.LinkState{Up: true, MTU: 1500}, nil },
 		Messaging: messaging.Config{PeerTimeout: time.Minute, Pools: smallPools},
 		Log:       slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	if f.unit, err = iounit.New(cfg); err != nil {
 		t.Fatal(err)
 	}
 	trust := &session.Trust{}

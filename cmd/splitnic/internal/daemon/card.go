@@ -129,7 +129,8 @@ func (d *card) status() HostStatus {
 
 // commands are what the card does on request.
 func (d *card) commands() []statussock.Command {
-	return append(hostCommands(d.host, len(d.netdev.Ports())), d.reloads.command())
+	all := append(hostCommands(d.host, len(d.netdev.Ports())), d.reloads.command())
+	return append(all, captureCommands(d.host.Captures(), "host "+d.host.Status().Name, d.cfg.Version, d.in.log)...)
 }
 
 // busy is how many threads move the frames of the card when there is much to do.

@@ -21,6 +21,8 @@ const (
 	CommandDrain      = "drain"
 	CommandUndrain    = "undrain"
 	CommandDisconnect = "disconnect"
+	CommandCapture    = "capture"
+	CommandEndCapture = "end-capture"
 )
 
 func hostCommands(h *host.Host, queues int) []statussock.Command {

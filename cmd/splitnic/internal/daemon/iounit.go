@@ -107,6 +107,7 @@ func (c *IOUnit) serveHosts(
 		return UnitStatus{s, reloads.status(), interruptsOf(irq.Kernel, s.Device)}
 	}
 	commands := append(drainCommands(unit), reloads.command(), handlers)
+	commands = append(commands, captureCommands(unit.Captures(), "I/O unit, port "+port, c.Version, log)...)
 	stop, err := c.serve("iounit-"+port, status, iounitMetrics(unit, reloads), log, commands...)
 	if err != nil {
 		return err

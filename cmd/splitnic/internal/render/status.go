@@ -115,6 +115,7 @@ func printHost(w io.Writer, s *daemon.HostStatus) {
 	if r := s.LastRefusal; r != nil {
 		fmt.Fprintf(w, "  last refusal\t%s %s, %v ago: %s\n", r.What, r.Wanted, ago(r.At), r.Reason)
 	}
+	printCaptures(w, "  ", s.Captures)
 	if s.IOUnit.Insecure {
 		fmt.Fprintf(w, "  security\tINSECURE: nobody is authenticated\n")
 	}

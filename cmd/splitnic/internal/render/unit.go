@@ -33,6 +33,7 @@ func printUnit(w io.Writer, s *daemon.UnitStatus) {
 	printSecurity(w, &s.Security)
 	printTotals(w, &s.Status)
 	printDirect(w, s.Direct)
+	printCaptures(w, "  ", s.Captures)
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
 		fmt.Fprintf(w, "  host %s\t%s, %s on %s, mtu %d, for %v\n", h.Name, h.Address, h.MAC, h.Interface, h.MTU,

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/splitnic/splitnic/cmd/internal/cards"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/internal/units"
+	"github.com/splitnic/splitnic/splitdrv/capture"
+)
+
+// captureFlags are the flags of `splitnic capture`.
+type captureFlags struct {
+	write, paths, filter, buffer string
+	frames                       uint64
+	snap                         int
+	duration                     time.Duration
+}
+
+func captureCommand() *cobra.Command {
+	var f captureFlags
+	c := &cobra.Command{
+		Use:   "capture [NAME] [--write FILE]",
+		Short: "Capture the frames of a host or I/O unit on this machine, for Wireshark",
+		Long: `Capture the frames that cross the fabric for a host, or for all hosts of an I/O unit, on
+this machine, and write them in the format pcap-ng to standard output or a file. Wireshark,
+tshark and tcpdump read it. ` + whichNames + `
+It can be left out where there is one only.
+
+Each path of frames is an interface of the file, with its name: "uplink queue 0" is queue 0 of
+a host's netdevice through the I/O unit, "uplink latency queue" its latency queue, "direct
+beta" the direct connection to host beta; at an I/O unit "host alpha queue 0" is that of host
+alpha. Outbound frames are about to be sent over the fabric, inbound ones have come over it.
+Frames are shown as they cross: with super-frames that the kernel or a network card has yet
+to cut into segments, and with checksums that are yet to be finished, which a comment says.
+At an I/O unit inbound frames are those from the host, also those that the policy drops then.
+
+The frames wait for their reader in memory of a fixed size. Those that find no room there
+are not captured, never delayed; the statistics of the file and the last line on standard
+error count them. It ends by an interrupt, --frames, --duration, or when the reader goes.
+
+Frames have the data of users in them. Only root and the user who runs the process can open
+its status socket, by which they come; a new FILE is for its owner alone.`,
+		Example: `  splitnic capture sn0 | wireshark -k -i -
+  ssh root@unit splitnic capture 7580 | wireshark -k -i -
+  splitnic capture sn0 --duration 10s --write sn0.pcapng
+  splitnic capture sn0 --filter 'arp or icmp' | tshark -r - -T fields \
+      -e frame.interface_name -e frame.packet_flags_direction -e _ws.col.Info
+  splitnic capture 7580 --path 'host alpha *' --snap-length 128 --write alpha.pcapng`,
+		Args: atMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args, statussock.List) },
+	}
+	c.Flags().StringVarP(&f.write, "write", "w", "-", "file to write to; -: standard output")
+	c.Flags().StringVar(&f.paths, "path", "", "only paths whose name matches this pattern of the shell, such as 'direct *'")
+	c.Flags().StringVar(&f.filter, "filter", "", "only frames that this expression of pcap-filter(7) takes; tcpdump, which has to be installed, compiles it")
+	c.Flags().Uint64VarP(&f.frames, "frames", "c", 0, "end after so many frames; 0: do not")
+	c.Flags().DurationVar(&f.duration, "duration", 0, "end after so long; 0: do not")
+	c.Flags().IntVarP(&f.snap, "snap-length", "s", capture.MaxSnapLength, "bytes of each frame that are captured at most")
+	c.Flags().StringVar(&f.buffer, "buffer", "8MiB", "memory for frames that the reader has not taken yet")
+	return c
+}
+
+// request is what to ask for.
+func (f *captureFlags) request(ctx context.Context) (daemon.CaptureRequest, error) {
+	r := daemon.CaptureRequest{
+		Name: rand.Text(), Paths: f.paths, FilterText: f.filter, SnapLength: f.snap, Frames: f.frames, Duration: f.duration,
+	}
+	var wrong mistakes
+	if err := between("--snap-length", f.snap, 1, capture.MaxSnapLength, ""); err != nil {
+		wrong = append(wrong, err)
+	}
+	if f.duration < 0 {
+		wrong.add("--duration %v: must be 0 or more", f.duration)
+	}
+	if _, err := path.Match(f.paths, ""); err != nil {
+		wrong.add("--path %q is no pattern: * and ? stand for characters, [ ] for one of several", f.paths)
+	}
+	size, err := units.Memory(f.buffer)
+	switch {
+	case err != nil:
+		wrong.add("--buffer: %w", err)
+	case size < capture.MinBuffer || size > capture.MaxBuffer:
+		wrong.add("--buffer %s: must be %dKiB to %dMiB", f.buffer, capture.MinBuffer>>10, capture.MaxBuffer>>20)
+	}
+	r.Buffer = int(size)
+	if len(wrong) == 0 && f.filter != "" {
+		r.Filter, err = compileFilter(ctx, f.filter)
+		wrong = append(wrong, err)
+	}
+	return r, errors.Join(wrong...)
+}
+
+func (f *captureFlags) run(cmd *cobra.Command, args []string, list func() ([]string, error)) (err error) {
+	r, err := f.request(cmd.Context())
+	if err != nil {
+		return err
+	}
+	socket, err := captureSocket(args, list)
+	if err != nil {
+		return err
+	}
+	w := cmd.OutOrStdout()
+	switch {
+	case f.write != "-":
+		file, openErr := os.OpenFile(f.write, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if openErr != nil {
+			return fmt.Errorf("--write: %w", openErr)
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		w = file
+	case isTerminal(w):
+		return exit.Usagef("standard output is a terminal, and a capture is not text: use --write FILE, or pipe it to wireshark -k -i -")
+	}
+	s, err := captureTo(cmd.Context(), w, socket, r)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%d frames captured, %d dropped\n", s.Frames-s.Dropped, s.Dropped)
+	return nil
+}
+
+// captureTo copies a capture to w until it ends. It ends it in good order when ctx is done.
+func captureTo(ctx context.Context, w io.Writer, socket string, r daemon.CaptureRequest) (s capture.Status, err error) {
+	within, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		asking, done := context.WithTimeout(within, captureEnd)
+		defer done()
+		if _, err := statussock.DoWith(asking, socket, daemon.CommandEndCapture, r.Name); err != nil {
+			cancel()
+			return
+		}
+		// The reader may not take what is still to come.
+		time.AfterFunc(captureEnd, cancel)
+	})()
+	raw, err := statussock.Stream(within, socket, daemon.CommandCapture, r, w)
+	switch {
+	case errors.Is(err, statussock.ErrUnknown):
+		return s, exit.Usagef("%w; an agent has no frames itself: name one of its cards", err)
+	case err != nil:
+		return s, err
+	}
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return s, fmt.Errorf("capture: %w", err)
+	}
+	return s, nil
+}
+
+// captureEnd is how long the end of a capture may take.
+const captureEnd = 5 * time.Second
+
+// captureSocket is the socket of the host or I/O unit that is meant.
+func captureSocket(args []string, list func() ([]string, error)) (string, error) {
+	if len(args) == 1 {
+		return socketAmong(list, args[0])
+	}
+	all, err := socketsOr(nil, "capture", list)
+	if err != nil {
+		return "", err
+	}
+	var sockets, names []string
+	for _, s := range all {
+		name := strings.TrimSuffix(filepath.Base(s), filepath.Ext(s))
+		if name != cards.AgentSocket { // its cards have their own
+			sockets, names = append(sockets, s), append(names, name)
+		}
+	}
+	switch len(sockets) {
+	case 0:
+		return "", exit.With(exit.Missing, errors.New("capture: the agent on this machine has no card"))
+	case 1:
+		return sockets[0], nil
+	}
+	return "", exit.Usagef("which host or I/O unit? There are: %s", strings.Join(names, ", "))
+}

@@ -1,0 +1,119 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/pcapng"
+	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// captureFile is a capture that is being written. Each path is an interface, which appears
+// with its first frame.
+type captureFile struct {
+	w       io.Writer
+	capture *capture.Capture
+	section pcapng.Section
+	paths   []capture.PathStatus // those that are known; their counts are of some time ago
+	ids     map[int]int          // of their interfaces, by path
+	buf     []byte               // blocks that w does not have yet
+}
+
+// writtenAtOnce is how much of a capture is handed to its reader at once, at least while
+// there is more, in bytes.
+const writtenAtOnce = 256 << 10
+
+// writeCapture writes what is captured to w until that ends, ctx is done or w fails. At
+// the end it says for each path how many frames were dropped.
+func writeCapture(ctx context.Context, w io.Writer, c *capture.Capture, section pcapng.Section) error {
+	section.Hardware, section.OS = runtime.GOARCH, runtime.GOOS
+	f := captureFile{w: w, capture: c, section: section, ids: map[int]int{}}
+	f.buf = pcapng.AppendSection(f.buf, &f.section)
+	for {
+		if err := f.flush(); err != nil {
+			return err
+		}
+		frames, err := c.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return f.finish()
+		}
+		if err != nil {
+			return err
+		}
+		for frame := range frames.All() {
+			f.add(&frame)
+			if len(f.buf) >= writtenAtOnce {
+				if err := f.flush(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+func (f *captureFile) flush() error {
+	_, err := f.w.Write(f.buf)
+	f.buf = f.buf[:0]
+	return err
+}
+
+func (f *captureFile) add(frame *capture.Frame) {
+	flags := pcapng.Inbound
+	if frame.Direction == capture.Outbound {
+		flags = pcapng.Outbound
+	}
+	if frame.Header.Flags&vnet.FlagNeedsCsum != 0 {
+		flags |= pcapng.ChecksumNotReady
+	}
+	comment := ""
+	if frame.Header.GSOType != vnet.GSONone {
+		flags |= pcapng.Segments
+		comment = fmt.Sprintf("super-frame, to be cut into segments with %d bytes of payload", frame.Header.GSOSize)
+	}
+	p := pcapng.Packet{
+		Interface: f.id(frame.Path), Time: frame.Time, Length: frame.Length, Data: frame.Data, Flags: flags, Comment: comment,
+	}
+	f.buf = pcapng.AppendPacket(f.buf, &p)
+}
+
+// id is the interface of a path, which is appended if there is none yet.
+func (f *captureFile) id(path int) int {
+	if id, ok := f.ids[path]; ok {
+		return id
+	}
+	if path >= len(f.paths) {
+		f.paths = f.capture.Paths()
+	}
+	id := len(f.ids)
+	f.ids[path] = id
+	f.addInterface(f.paths[path].Name, f.paths[path].Description)
+	return id
+}
+
+func (f *captureFile) addInterface(name, description string) {
+	cfg := f.capture.Config()
+	f.buf = pcapng.AppendInterface(f.buf, &pcapng.Interface{
+		Name: name, Description: description, Filter: cfg.Text, SnapLength: cfg.SnapLength,
+	})
+}
+
+// finish writes the statistics. tcpdump does not read a file without an interface: if no
+// path has had a frame there is one all the same.
+func (f *captureFile) finish() error {
+	f.paths = f.capture.Paths()
+	if len(f.paths) == 0 {
+		f.addInterface("none", "no frame has come")
+	}
+	for i, p := range f.paths {
+		s := pcapng.Statistics{
+			Interface: f.id(i), Start: f.capture.Began(), End: time.Now(), Received: p.Frames, Dropped: p.Dropped,
+		}
+		f.buf = pcapng.AppendStatistics(f.buf, &s)
+	}
+	return f.flush()
+}

@@ -1,0 +1,22 @@
+package render
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/splitnic/splitnic/splitdrv/capture"
+)
+
+// printCaptures prints the captures that are running.
+func printCaptures(w io.Writer, indent string, all []capture.Status) {
+	for _, c := range all {
+		of := ""
+		if c.Paths != "" {
+			of += fmt.Sprintf(" of paths %q", c.Paths)
+		}
+		if c.Filter != "" {
+			of += fmt.Sprintf(" by filter %q", c.Filter)
+		}
+		fmt.Fprintf(w, "%scapture\t%d frames%s for %v, %d dropped\n", indent, c.Frames-c.Dropped, of, ago(c.Since), c.Dropped)
+	}
+}
