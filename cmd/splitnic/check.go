@@ -20,13 +20,19 @@ func checkCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "check",
 		Short: "Check a configuration file without a device",
-		Long: `Check a configuration file and what it names, such as a policy, as the start of a host
-or I/O unit does, without a device and without changing anything.`,
+		Long: `Check a configuration file and what it names, such as a policy, as the start of a host,
+agent or I/O unit does, without a device and without changing anything.`,
 	}, checkOf("host", func() (func(*pflag.FlagSet), func() (daemon.Sources, error)) {
 		var f hostFlags
 		return f.add, func() (daemon.Sources, error) {
 			h, err := f.config()
 			return daemon.Sources{Keys: h.Keys, MetricsConfig: h.MetricsConfig}, err
+		}
+	}), checkOf("agent", func() (func(*pflag.FlagSet), func() (daemon.Sources, error)) {
+		var f agentFlags
+		return f.add, func() (daemon.Sources, error) {
+			a, err := f.config()
+			return daemon.Sources{Keys: a.Keys, MetricsConfig: a.MetricsConfig}, err
 		}
 	}), checkOf("iounit", func() (func(*pflag.FlagSet), func() (daemon.Sources, error)) {
 		var f iounitFlags

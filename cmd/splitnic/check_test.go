@@ -62,6 +62,11 @@ func TestCheck(t *testing.T) {
 		{"host", "host", map[string]string{"x.yaml": "iounit: a\n" + keys, "key.pem": key, "trust": peer}, nil, nil},
 		{"I/O unit", "iounit", map[string]string{"x.yaml": "lan: eth1\npolicy: DIR/p\n" + keys, "key.pem": key,
 			"trust": "alpha=" + peer, "p": "hosts:\n  alpha: {vlans: [5]}\n"}, nil, nil},
+		{"agent", "agent", map[string]string{"x.yaml": "max-cards: 8\nstate: /var/lib/x\n" + keys, "key.pem": key,
+			"trust": peer}, nil, nil},
+		{"several of an agent", "agent", map[string]string{"x.yaml": "max-cards: 0\nstate: x\nqueues: 0\nname: sn0\n" +
+			keys, "trust": "x"}, nil, []string{"x.yaml:1: --max-cards 0", "x.yaml:2: --state \"x\"", "x.yaml:3: --queues 0",
+			"x.yaml:4: unknown key \"name\"; keys are the flags of `splitnic agent --help`", "x.yaml:5: ", "trust:1: "}},
 		{"several", "host", map[string]string{"x.yaml": "queues: 0\nmax-mtu: 20\nmode: [imm, odd]\nstandby: perhaps\n" +
 			"colour: red\n\nlog-level: loud\nqp-retries: 9\nmac: 5\noffloads: [all, some]\ninsecure: yes\n"}, nil, []string{
 			"x.yaml: --iounit is missing", "x.yaml:1: --queues 0", "x.yaml:2: --max-mtu 20", "x.yaml:3: --mode: ",
