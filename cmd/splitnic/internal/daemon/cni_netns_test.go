@@ -35,7 +35,7 @@ import (
 type cniRuntime struct {
 	*agentFixture
 	t    testing.TB
-	bin  string // has splitnic-cni and host-local
+	bin  string // has splitnic-cni and IPAM plugins
 	dir  string
 	libs *libcni.CNIConfig
 }
@@ -45,8 +45,9 @@ func newCNI(t testing.TB) *cniRuntime {
 	testenv.NeedTools(t, "go", "ping")
 	r := &cniRuntime{agentFixture: newAgentFixture(t), t: t, dir: t.TempDir()}
 	r.bin = filepath.Join(r.dir, "bin")
+	const ipam = "github.com/containernetworking/plugins/plugins/ipam/"
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", r.bin+"/",
-		"github.com/splitnic/splitnic/cmd/splitnic-cni", "github.com/containernetworking/plugins/plugins/ipam/host-local")
+		"github.com/splitnic/splitnic/cmd/splitnic-cni", ipam+"host-local", ipam+"static", ipam+"dhcp")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
