@@ -85,7 +85,7 @@ make a card that is there with the same flags does nothing; with others it is re
 func addSpec(flags *pflag.FlagSet, s *cards.Spec) {
 	const asAgent = " (default: as the agent's flags say)"
 	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
-		g.StringSliceVar(&s.IOUnits, "iounit", nil, "address of an I/O unit; several in order of preference"+asAgent)
+		g.StringSliceVar(&s.IOUnits, "iounit", nil, "address of an I/O unit, or srv:NAME; several in order of preference"+asAgent)
 		g.StringVar(&s.HostName, "host-name", "", "name that the I/O unit knows the card by (default: HOSTNAME.NAME)")
 		g.StringVar(&s.Owner, "owner", "", "word that says for whom the card is made, which splitnic card list shows")
 	})

@@ -168,6 +168,7 @@ func TestCardErrdoc(t *testing.T) {
 		"bad MAC":           {card(sock, "add", "a", "--mac", "x"), exit.Usage},
 		"bad MTU":           {card(sock, "add", "a", "--mtu", "1"), exit.Usage},
 		"bad queues":        {card(sock, "add", "a", "--queues", "-1"), exit.Usage},
+		"bad name for DNS":  {card(sock, "add", "a", "--iounit", "srv:a/b"), exit.Usage},
 		"bad address":       {card(sock, "add", "a", "--iounit", ":1"), exit.Usage},
 		"bad host name":     {card(sock, "add", "a", "--host-name", "a b"), exit.Usage},
 		"two keys":          {card(sock, "add", "a", "--key", "k", "--new-key"), exit.Usage},

@@ -17,6 +17,7 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/verbs"
 	"github.com/splitnic/splitnic/vnet"
@@ -39,6 +40,7 @@ func (p *plannedRole) check() error {
 	if len(p.iounits) > 0 && p.role != "host" {
 		errs.add("--iounit is for --role host")
 	}
+	errs = append(errs, checkUnits(p.iounits)...)
 	if (p.lan != "" || p.netns != "") && p.role != "iounit" {
 		errs.add("--lan and --netns are for --role iounit")
 	}
@@ -72,8 +74,8 @@ func (p *plannedRole) examine(ctx context.Context, r *report, devices []verbs.De
 	for _, d := range devices {
 		checkFrames(r, d.Name, mtu)
 	}
-	for _, addr := range p.iounits {
-		checkReach(ctx, r, addr)
+	for _, entry := range p.iounits {
+		checkUnit(ctx, r, entry, new(discovery.Resolver).Lookup)
 	}
 }
 
@@ -200,6 +202,31 @@ func checkFrames(r *report, device string, mtu int) {
 func framesText(r *report, device string, fabric, mtu int) {
 	size := mtu + vnet.EthLen + vnet.HdrLen
 	r.ok(device, "a frame of %d bytes is %d packets of %d bytes on the fabric", size, (size+fabric-1)/fabric, fabric)
+}
+
+// mostReached is how many I/O units of a name are connected to.
+const mostReached = 8
+
+// checkUnit connects to an I/O unit, or to those that DNS names.
+func checkUnit(
+	ctx context.Context, r *report, entry string, lookup func(context.Context, string) (discovery.Answer, error),
+) {
+	name, ok := discovery.ByDNS(entry)
+	if !ok {
+		checkReach(ctx, r, entry)
+		return
+	}
+	answer, err := lookup(ctx, name)
+	if err != nil {
+		r.missing("DNS", err.Error(), "the servers in /etc/resolv.conf, and the zone: `dig SRV NAME`, `getent hosts NAME`")
+		return
+	}
+	list := discovery.Order(daemon.Hostname()+".sn0", answer.Records)
+	r.ok("DNS", "%s: %d SRV records of I/O units, %d of others, to live for %v", name, len(answer.Records), answer.Skipped,
+		answer.TTL)
+	for _, addr := range list[:min(len(list), mostReached)] {
+		checkReach(ctx, r, addr)
+	}
 }
 
 // reachTime is how long an I/O unit may take to accept a connection.

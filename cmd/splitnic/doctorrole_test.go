@@ -1,14 +1,19 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 )
 
 // one is the only finding of a report.
@@ -115,6 +120,47 @@ func TestDoctorReach(t *testing.T) {
 	}
 }
 
+// TestDoctorDNS connects to the I/O units that DNS names, and not to absurdly many.
+func TestDoctorDNS(t *testing.T) {
+	ln, err := net.Listen("tcp", testenv.Loopback()+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	at := netip.MustParseAddrPort(ln.Addr().String())
+	unit := discovery.Record{Target: at.Addr().String(), Port: at.Port()}
+	for _, c := range []struct {
+		answer   discovery.Answer
+		err      error
+		findings int // besides
+		status   string
+	}{
+		{discovery.Answer{Records: []discovery.Record{unit}, TTL: time.Minute, Skipped: 1}, nil, 1, "ok"},
+		{discovery.Answer{Records: manyRecords(unit)}, nil, mostReached, "ok"},
+		{discovery.Answer{}, errors.New("SRV records of x: the name does not exist"), 0, "error"},
+	} {
+		var r report
+		checkUnit(t.Context(), &r, "srv:x", func(_ context.Context, name string) (discovery.Answer, error) {
+			if name != "x" {
+				t.Errorf("asked for %s", name)
+			}
+			return c.answer, c.err
+		})
+		if f := one(t, r[:1]); f.Status != c.status || len(r) != 1+c.findings {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// manyRecords have other ports, too.
+func manyRecords(unit discovery.Record) (list []discovery.Record) {
+	for range 2 * mostReached {
+		list = append(list, unit)
+		unit.Port--
+	}
+	return list
+}
+
 func TestDoctorLAN(t *testing.T) {
 	var r report
 	if mtu := checkLAN(&r, "packet:snnone0", ""); mtu != usualMTU {
@@ -136,6 +182,7 @@ func TestDoctorMistakes(t *testing.T) {
 		"--role host --lan eth1":          "--lan and --netns are for --role iounit",
 		"--iounit 10.0.0.1":               "--iounit is for --role host",
 		"--role iounit --lan odd:eth1":    `unknown kind "odd"`,
+		"--role host --iounit srv:a..b":   `"srv:a..b" is no name for DNS`,
 		"--self-test --report x":          "--self-test and --report: give one of them",
 		"--role iounit --iounit 10.0.0.1": "--iounit is for --role host",
 	} {

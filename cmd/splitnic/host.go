@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/vhostuser"
 	"github.com/splitnic/splitnic/vnet"
@@ -32,6 +33,7 @@ func hostCommand() *cobra.Command {
 		Use:   "host --iounit ADDRESS[,ADDRESS…] [flags]",
 		Short: "Give this machine an Ethernet device whose network card is on an I/O unit",
 		Example: `  splitnic host --iounit 10.0.0.1 --trust sha256:… --name sn0
+  splitnic host --iounit srv:_splitnic._tcp.fabric.example --trust-file /etc/splitnic/iounits
   splitnic host --config /etc/splitnic/host.yaml`,
 		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,7 +74,8 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 func (f *hostFlags) addUnits(flags *pflag.FlagSet) {
 	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
 		g.StringSliceVar(&f.set.IOUnits, "iounit", nil,
-			"address of an I/O unit, as host or host:port; several in order of preference")
+			"address of an I/O unit, as host or host:port, or srv:NAME for those in the SRV records of a name; "+
+				"several in order of preference")
 	})
 }
 
@@ -136,7 +139,7 @@ func (f *hostFlags) config() (daemon.Host, error) {
 	if f.set.Name != "" {
 		errs = append(errs, daemon.CheckName("--host-name", f.set.Name))
 	}
-	if f.set.Standby && len(f.set.IOUnits) == 1 {
+	if f.set.Standby && len(f.set.IOUnits) > 0 && !discovery.Several(f.set.IOUnits) {
 		errs.add("--standby: there is one I/O unit only; name another with --iounit")
 	}
 	if len(f.set.Netdevice) >= unix.IFNAMSIZ {
@@ -153,6 +156,7 @@ func (f *hostFlags) shared() (daemon.Host, error) {
 	errs = append(errs, f.complete(&h.Common), f.direct.complete(&h.Direct),
 		between("--queues", h.Queues, 1, messaging.MaxQueues, ""),
 		between("--max-mtu", h.MaxMTU, protocol.MinMTU, protocol.MaxMTU, ""))
+	errs = append(errs, checkUnits(h.IOUnits)...)
 	if h.FailBack < 0 {
 		errs.add("--fail-back %v: must be above 0, or 0 for never", h.FailBack)
 	}
@@ -162,6 +166,16 @@ func (f *hostFlags) shared() (daemon.Host, error) {
 	var err error
 	h.Modes, err = parseModes("--mode", f.modes)
 	return h, errors.Join(append(errs, err)...)
+}
+
+// checkUnits refuses what cannot be asked of DNS.
+func checkUnits(iounits []string) (errs mistakes) {
+	for _, entry := range iounits {
+		if err := discovery.Check(entry); err != nil {
+			errs.add("--iounit %w", err)
+		}
+	}
+	return errs
 }
 
 func (f *hostFlags) netdevice(h *daemon.Host) error {

@@ -35,12 +35,13 @@ func (h *Host) failover(ctx context.Context, addr string) error {
 	h.sessions.mu.Lock()
 	connected, inUse := h.sessions.current.conn != nil, h.sessions.current.addr
 	h.sessions.mu.Unlock()
-	addr, err := h.cfg.units().Choose(addr, inUse)
-	if err != nil {
-		return err
-	}
 	if !connected {
 		return ErrNoSession
+	}
+	units, _, _ := h.units.Units()
+	addr, err := units.Choose(addr, inUse)
+	if err != nil {
+		return err
 	}
 	o := newSwitchRequest(addr, nil, uplink.ReasonCommand)
 	// Held until the session has been gone over to: one on standby with the same I/O

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -22,9 +24,15 @@ import (
 // Config describes a host. It has a field for each thing that a caller may settle, flat
 // as callers fill it in.
 type Config struct {
-	Name     string   // of this host, for the I/O unit's logs and status
-	Software string   // version, for people
-	IOUnits  []string // addresses of I/O units, in order of preference
+	Name     string // of this host, for the I/O unit's logs and status
+	Software string // version, for people
+	// IOUnits are addresses of I/O units, and names of SRV records that have some, in
+	// order of preference: see package discovery. Discovery is how DNS is asked, and Dialer
+	// makes the bootstrap connections.
+	IOUnits   []string
+	Discovery discovery.Settings
+	Dialer    net.Dialer
+
 	Security *session.Security
 	Device   fabric.Device
 	Netdev   Netdevice
@@ -179,9 +187,6 @@ func (c *Config) handling() messaging.Handling {
 	m.Queues, m.LatencyQueue = len(c.Netdev.Ports()), c.Latency != nil
 	return m.Handling()
 }
-
-// units are the I/O units, by their addresses.
-func (c *Config) units() uplink.Candidates { return uplink.Distinct(c.IOUnits) }
 
 func (c *Config) backoff() uplink.Backoff {
 	return uplink.Backoff{Min: c.RetryMin, Max: c.RetryMax, Rand: c.Rand}

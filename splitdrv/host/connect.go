@@ -27,6 +27,7 @@ func (h *Host) Run(ctx context.Context) error {
 	})
 	workers.Go(func() { h.dev.follow(ctx) })
 	workers.Go(func() { h.dev.solicit(ctx) })
+	workers.Go(func() { h.units.Run(ctx) })
 	err := h.connect(ctx)
 	h.direct.stop(errStopping.Error())
 	h.background.Wait()
@@ -44,23 +45,29 @@ func (h *Host) Run(ctx context.Context) error {
 // can be had, serves the session with it to its end, and begins again.
 func (h *Host) connect(ctx context.Context) error {
 	retry := h.cfg.backoff()
-	units := h.cfg.units()
-	order := units.After(uplink.None)
+	first, after := uplink.None, uplink.None
 	defer close(h.switching.over)
 	for {
-		a, restarting, err := h.opener.reach(ctx, order, &retry)
+		units, err := h.known(ctx)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		a, restarting, err := h.opener.reach(ctx, units.StartingWith(first, after), &retry)
 		if err != nil {
 			return err
 		}
 		pause := time.Duration(0)
-		order = units.After(uplink.None)
+		first, after = uplink.None, uplink.None
+		if a == nil {
+			h.units.Refresh()
+		}
 		switch {
 		case a != nil:
 			e := h.serve(ctx, a)
 			if errors.Is(e.err, ErrNetdeviceGone) {
 				return e.err
 			}
-			order = units.StartingWith(e.next, e.addr)
+			first, after = e.next, e.addr
 			if e.next == uplink.None {
 				pause = retry.Ended(e.lasted)
 			}
@@ -75,6 +82,27 @@ func (h *Host) connect(ctx context.Context) error {
 		}
 		if ctx.Err() != nil {
 			return nil
+		}
+	}
+}
+
+// known waits until there are I/O units to try, and returns none when ctx is done. The
+// netdevice has no carrier from before while DNS names none.
+func (h *Host) known(ctx context.Context) (uplink.Candidates, error) {
+	for {
+		units, asked, changed := h.units.Units()
+		if len(units) > 0 {
+			return units, nil
+		}
+		if asked {
+			if err := h.dev.dropOldCarrier(); errors.Is(err, ErrNetdeviceGone) {
+				return nil, err
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, nil
 		}
 	}
 }

@@ -34,8 +34,8 @@
 //  5. Connect, then Ready: from here on either side may send
 //  6. Start lends the pools; the carrier follows the I/O unit's link
 //
-// Package uplink decides with which I/O unit, and when; race, standby and serve carry
-// that out.
+// Package discovery says which I/O units there are, and package uplink decides with which
+// one, and when; race, standby and serve carry that out.
 //
 // It ends when the I/O unit says bye or dies (the bootstrap connection breaks),
 // when a queue pair fails, when the peer is silent, or by the context. The

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"log/slog"
 	"sync/atomic"
-	"time"
 
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
@@ -28,17 +27,16 @@ func (d *drain) ask(on bool) {
 
 // drains has the manager follow what the I/O unit in use asks for.
 func (m *standbyManager) drains() []uplink.Action {
-	on, units := m.inUse.drain.on.Load(), m.standby.cfg.units()
+	on := m.inUse.drain.on.Load()
 	switch {
 	case on == m.Leaving():
 		return nil
 	case on:
 		m.standby.cfg.Log.Info("the I/O unit drains", "iounit", m.inUse.addr)
-		return m.Leave(time.Now(), units.Others(m.inUse.addr))
 	default:
 		m.standby.cfg.Log.Info("the I/O unit drains no longer", "iounit", m.inUse.addr)
-		return m.Stay(time.Now(), m.wanted())
 	}
+	return m.follow(on)
 }
 
 // stays tells the I/O unit in use, which drains, why the host does not go.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
@@ -16,6 +17,7 @@ type Host struct {
 	protection messaging.Protecting // of the memory that it lends, in modes that do
 	sessions   sessions             // what is known of them
 	dev        *netdev
+	units      *discovery.Directory
 	opener     opener
 	standby    standby
 	retired    retired
@@ -51,8 +53,11 @@ func New(cfg Config) (*Host, error) {
 		return nil, fmt.Errorf("host: %w", err)
 	}
 	h.dev.settled = h.direct.settle
+	if h.units, err = discovery.New(cfg.IOUnits, cfg.Name, cfg.Discovery, cfg.Log); err != nil {
+		return nil, fmt.Errorf("host: %w", err)
+	}
 	h.opener = opener{cfg: &h.cfg, dev: h.dev, sessions: &h.sessions, retired: &h.retired, direct: h.direct}
-	h.standby.opener, h.standby.preparing = &h.opener, make(map[string]chan struct{})
+	h.standby = standby{opener: &h.opener, units: h.units, preparing: make(map[string]chan struct{})}
 	h.switching = switching{requests: make(chan *switchRequest), over: make(chan struct{}), retired: &h.retired}
 	return h, nil
 }

@@ -42,7 +42,7 @@ func (o *opener) dial(ctx context.Context, addr string, answered chan<- struct{}
 	c, err := session.Dial(ctx, addr, session.ClientConfig{
 		Security: o.cfg.Security, PeerTimeout: o.cfg.Messaging.PeerTimeout, HandshakeTimeout: o.cfg.HandshakeTimeout,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			c, err := o.cfg.Dialer.DialContext(ctx, network, addr)
 			if err == nil {
 				signal(answered)
 			}

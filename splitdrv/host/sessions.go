@@ -139,6 +139,10 @@ func (s *sessions) tried(addr string, err error) {
 	}
 }
 
+// mostWarned is how many I/O units are remembered of which it was logged why there is no
+// session: DNS may name others all the time.
+const mostWarned = 256
+
 // level is the level at which to log why there is no session with an I/O unit: an
 // administrator wants to read the same failure once, until there was a session.
 func (s *sessions) level(addr string, err error) slog.Level {
@@ -148,7 +152,7 @@ func (s *sessions) level(addr string, err error) slog.Level {
 	if last, ok := s.tally.warned[addr]; ok && last == f {
 		return slog.LevelDebug
 	}
-	if s.tally.warned == nil {
+	if s.tally.warned == nil || len(s.tally.warned) >= mostWarned {
 		s.tally.warned = make(map[string]failure)
 	}
 	s.tally.warned[addr] = f

@@ -8,12 +8,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
 
 // standby is the session on standby, for several goroutines.
 type standby struct {
 	*opener
+	units *discovery.Directory
 
 	mu sync.Mutex // guards what follows
 	// preparing has an entry for each I/O unit with which somebody makes a session on
@@ -123,6 +125,8 @@ type standbyManager struct {
 	standby   *standby
 	inUse     *attachment
 	switching *switching
+	units     uplink.Candidates
+	relisted  <-chan struct{} // closed when there are others
 	ctx       context.Context // of the manager
 	trial     context.Context // of the sessions that are being prepared
 	abandon   context.CancelFunc
@@ -148,6 +152,7 @@ func (s *standby) keep(ctx context.Context, inUse *attachment, w *switching) {
 		standby: s, inUse: inUse, switching: w,
 		ctx: ctx, abandon: func() {}, results: make(chan prepared), ready: make(map[string]*attachment),
 	}
+	m.units, _, m.relisted = s.units.Units()
 	m.Standby = uplink.NewStandby(m.wanted(), s.cfg.FailBack, s.cfg.Patience, &retry)
 	defer m.end()
 	actions := m.Start(time.Now())
@@ -167,6 +172,9 @@ func (s *standby) keep(ctx context.Context, inUse *attachment, w *switching) {
 			actions = m.Tick(time.Now())
 		case <-inUse.drain.changed:
 			actions = m.drains()
+		case <-m.relisted:
+			m.units, _, m.relisted = s.units.Units()
+			actions = m.follow(m.Leaving())
 		case <-drains:
 			if m.held.drain.on.Load() {
 				actions = m.lost(errDrains)
@@ -184,7 +192,16 @@ func (s *standby) keep(ctx context.Context, inUse *attachment, w *switching) {
 // wanted are the I/O units that a session is wanted with while the one in use does not drain.
 func (m *standbyManager) wanted() uplink.Wanted {
 	cfg := m.standby.cfg
-	return cfg.units().ForStandby(m.inUse.addr, cfg.FailBack > 0, cfg.Standby)
+	return m.units.ForStandby(m.inUse.addr, cfg.FailBack > 0, cfg.Standby)
+}
+
+// follow has a session be wanted with what the list of I/O units has now: to leave the one
+// in use for it, or not.
+func (m *standbyManager) follow(leave bool) []uplink.Action {
+	if leave {
+		return m.Leave(time.Now(), m.units.Others(m.inUse.addr))
+	}
+	return m.Stay(time.Now(), m.wanted())
 }
 
 // do carries out what was decided, and returns what follows from it.

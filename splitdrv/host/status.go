@@ -6,6 +6,7 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -81,7 +82,11 @@ type IOUnitStatus struct {
 	Session    string            `json:"session,omitempty"`
 	Mode       protocol.Mode     `json:"mode,omitempty"` // of transfer
 	SpeedMbps  uint32            `json:"speed_mbps,omitempty"`
-	Configured []string          `json:"configured"` // all of them, in order of preference
+	Configured []string          `json:"configured"` // as they were given, in order of preference
+	// Candidates are the addresses of those that are known, in order of preference, and DNS
+	// is about each name among Configured.
+	Candidates []string           `json:"candidates,omitempty"`
+	DNS        []discovery.Status `json:"dns,omitempty"`
 	// Drains says that it has asked its hosts to go, so that it can be maintained, and
 	// Stays why this one has found nowhere to go, "" if it has not been tried.
 	Drains bool   `json:"drains"`
@@ -90,6 +95,7 @@ type IOUnitStatus struct {
 
 // Status is a snapshot. It may be called from any goroutine.
 func (h *Host) Status() Status {
+	units, _, _ := h.units.Units()
 	h.sessions.mu.Lock()
 	defer h.sessions.mu.Unlock()
 	c, t, d := &h.sessions.current, &h.sessions.tally, h.dev.shown.Load()
@@ -101,7 +107,9 @@ func (h *Host) Status() Status {
 			EarlyDiscard: h.cfg.Netdev.EarlyDiscard(),
 			Since:        h.cfg.History.Since, Adopted: h.cfg.History.Adopted,
 		},
-		IOUnit:      IOUnitStatus{Address: c.addr, Configured: h.cfg.IOUnits},
+		IOUnit: IOUnitStatus{
+			Address: c.addr, Configured: h.cfg.IOUnits, Candidates: units, DNS: h.units.Status(),
+		},
 		Device:      h.cfg.Device.Name(),
 		Protection:  h.protection,
 		CompVectors: h.cfg.Device.Limits().CompVectors, Handling: h.sessions.handling.Handling,
@@ -109,8 +117,11 @@ func (h *Host) Status() Status {
 		Failovers: h.sessions.failovers.Status(), Direct: h.direct.status(), Latency: h.latencyStatus(d.latency),
 		Captures: h.cfg.captures.Status(),
 	}
-	if t.lastErr != nil {
+	switch why := h.units.Why(); {
+	case t.lastErr != nil:
 		s.LastError = t.lastErr.Error()
+	case why != nil && len(units) == 0:
+		s.LastError = why.Error()
 	}
 	var why error
 	if s.Failovers.Standby, why = h.standby.status(); why != nil && h.cfg.Standby && c.conn != nil {

@@ -93,6 +93,7 @@ func TestMistakes(t *testing.T) {
 		{"argument", host("sn0"), exitUsage, []string{"sn0"}},
 		{"mistyped subcommand", []string{"host", "failovr"}, exitUsage, []string{"failovr", "failover"}},
 		{"no I/O unit", []string{"host"}, exitUsage, []string{"--iounit"}},
+		{"no name for DNS", []string{"host", "--iounit", "srv:a b"}, exitUsage, []string{"--iounit", `"srv:a b"`}},
 		{"empty I/O unit", []string{"host", "--iounit", ""}, exitUsage, []string{"--iounit"}},
 		{"no LAN", iounit(), exitUsage, []string{"--lan"}},
 		{"unknown kind of LAN", iounit("--lan", "bridge:eth1"), exitUsage, []string{"bridge"}},

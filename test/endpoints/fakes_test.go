@@ -79,6 +79,13 @@ func (d *netdev) SetSpeed(mbit int) error                            { return d.
 func (d *netdev) EarlyDiscard() discard.Status                       { return discard.Status{On: true} }
 func (d *netdev) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) { return o, nil }
 
+// losses is how many times the carrier was taken away.
+func (d *netdev) losses() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lost
+}
+
 func (d *netdev) SetCarrier(up bool) error {
 	d.mu.Lock()
 	hook := d.onCarrier

@@ -14,6 +14,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -31,8 +32,8 @@ type Spec struct {
 	// MTU is the largest to accept, in bytes.
 	MTU    int `json:"mtu,omitempty" jsonschema:"minimum=68,maximum=65535,description=largest to accept"`
 	Queues int `json:"queues,omitempty" jsonschema:"minimum=1"`
-	// IOUnits are addresses of I/O units.
-	IOUnits []string `json:"iounits,omitempty" jsonschema:"description=in order of preference"`
+	// IOUnits are addresses of I/O units, and names of their SRV records: srv:NAME.
+	IOUnits []string `json:"iounits,omitempty" jsonschema:"description=addresses or srv:NAME in order of preference"`
 	Device  string   `json:"device,omitempty" jsonschema:"description=RDMA device"`
 	// HostName is what the I/O unit knows the card by.
 	HostName string `json:"host_name,omitempty" jsonschema:"description=default: HOSTNAME.NAME"`
@@ -92,7 +93,9 @@ func (s Spec) Complete() (Spec, error) {
 		protocol.MinMTU, protocol.MaxMTU)
 	refuse(s.Queues < 0 || s.Queues > messaging.MaxQueues, "queues", "%d: must be 1 to %d", s.Queues, messaging.MaxQueues)
 	for _, addr := range s.IOUnits {
-		refuse(!validAddress(addr), "iounits", "%q is no address: must be host or host:port", addr)
+		err := discovery.Check(addr)
+		refuse(err != nil, "iounits", "%v", err)
+		refuse(err == nil && !validAddress(addr), "iounits", "%q is no address: must be host or host:port", addr)
 	}
 	refuse(strings.ContainsAny(s.Device, "/ "), "device", "%q is no name of an RDMA device", s.Device)
 	refuse(s.HostName != "" && !session.ValidName(s.HostName), "host_name",
@@ -130,6 +133,9 @@ func validOwner(owner string) bool {
 func validAddress(addr string) bool {
 	if addr == "" || strings.ContainsAny(addr, " \t\n,") {
 		return false
+	}
+	if _, ok := discovery.ByDNS(addr); ok {
+		return true
 	}
 	if host, port, err := net.SplitHostPort(addr); err == nil {
 		return host != "" && port != ""

@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap"
@@ -92,7 +93,7 @@ func (a *agent) plan(spec *cards.Spec) (*Host, surroundings, error) {
 	if len(c.IOUnits) == 0 {
 		return fail("iounits", "there are none: name them here, or with --iounit of the agent")
 	}
-	if len(c.IOUnits) == 1 {
+	if !discovery.Several(c.IOUnits) {
 		c.Standby = false
 	}
 	device, err := a.device(spec.Device)

@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/tap/steer"
@@ -95,6 +96,7 @@ func printHost(w io.Writer, s *daemon.HostStatus) {
 	fmt.Fprintf(w, "  early discard\t%v\n", s.Netdevice.EarlyDiscard)
 	printLatency(w, "  ", s.Latency)
 	fmt.Fprintf(w, "  I/O unit\t%s %s %s\n", s.IOUnit.Address, s.IOUnit.Name, s.IOUnit.Fingerprint)
+	printDNS(w, &s.IOUnit)
 	if s.IOUnit.Drains {
 		fmt.Fprintf(w, "  drains\tthe I/O unit asks its hosts to go%s\n", stayText(s.IOUnit.Stays))
 	}
@@ -130,6 +132,32 @@ func printHost(w io.Writer, s *daemon.HostStatus) {
 		printTraffic(w, "  ", s.Traffic)
 	}
 	NewHandlers(s.CompVectors, s.Interrupts, s.Handling, s.Traffic).Print(w, "  ")
+}
+
+// printDNS prints what DNS has said about I/O units, and in which order the host prefers
+// them, if it was asked.
+func printDNS(w io.Writer, s *host.IOUnitStatus) {
+	for i := range s.DNS {
+		fmt.Fprintf(w, "  DNS\t%s: %s\n", s.DNS[i].Name, dnsText(&s.DNS[i]))
+	}
+	if len(s.DNS) > 0 && len(s.Candidates) > 0 {
+		fmt.Fprintf(w, "  candidates\t%s\n", strings.Join(s.Candidates, ", "))
+	}
+}
+
+// dnsText is what DNS has said about a name.
+func dnsText(s *discovery.Status) string {
+	text := "not answered yet"
+	if !s.Answered.IsZero() {
+		text = fmt.Sprintf("%d I/O units, answered %v ago", s.Units, ago(s.Answered))
+	}
+	if s.Skipped > 0 {
+		text += fmt.Sprintf(", %d records without a host and port", s.Skipped)
+	}
+	if s.Error != "" {
+		text += fmt.Sprintf("; FAILS, %d times: %s", s.Failures, s.Error)
+	}
+	return text
 }
 
 // historyText says how long the netdevice has been there, if that is known, and

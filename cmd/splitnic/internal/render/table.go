@@ -84,6 +84,9 @@ func hostNote(s *daemon.HostStatus, now time.Time) string {
 		}
 	}
 	add(s.State != host.Connected && s.LastError != "", "%s", s.LastError)
+	for i := range s.IOUnit.DNS {
+		add(s.State == host.Connected && s.IOUnit.DNS[i].Error != "", "DNS: %s", s.IOUnit.DNS[i].Error)
+	}
 	add(s.State == host.Connected && !s.Netdevice.Carrier, "the I/O unit's link is down")
 	add(s.IOUnit.Drains && s.IOUnit.Stays == "", "the I/O unit drains")
 	add(s.IOUnit.Drains && s.IOUnit.Stays != "", "stays, I/O unit drains: %s", s.IOUnit.Stays)

@@ -1,0 +1,239 @@
+package discovery
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
+)
+
+// Settings are how DNS is asked. Zero fields get their defaults.
+type Settings struct {
+	// Lookup returns the SRV records of a name; default that of a Resolver.
+	Lookup func(ctx context.Context, name string) (Answer, error)
+	// Shortest and Longest bound the time to live of what is found, by which it is asked
+	// for again; default 5 s and 5 min. Up to a tenth of it comes on top, so that hosts that
+	// start together do not ask together for ever.
+	Shortest, Longest time.Duration
+	// RetryMin and RetryMax bound the pause after a failure, which doubles each time;
+	// default 1 s and 30 s.
+	RetryMin, RetryMax time.Duration
+	// Rand returns a number below n; default that of math/rand.
+	Rand func(n int64) int64
+}
+
+func (s *Settings) complete() {
+	if s.Lookup == nil {
+		s.Lookup = new(Resolver).Lookup
+	}
+	for _, d := range []struct {
+		value *time.Duration
+		is    time.Duration
+	}{
+		{&s.Shortest, 5 * time.Second}, {&s.Longest, 5 * time.Minute},
+		{&s.RetryMin, time.Second}, {&s.RetryMax, 30 * time.Second},
+	} {
+		if *d.value == 0 {
+			*d.value = d.is
+		}
+	}
+	if s.Rand == nil {
+		s.Rand = rand.Int64N
+	}
+}
+
+// Status is what is known about a name.
+type Status struct {
+	Name string `json:"name"`
+	// Units is how many I/O units the last answer named that had any, at Answered, which is
+	// zero if there was none.
+	Units    int       `json:"units"`
+	Answered time.Time `json:"answered,omitzero"`
+	// Failures counts the questions that were answered with no I/O unit, or not at all.
+	Failures uint64 `json:"failures"`
+	// Error is why the last question has found none, "" if it has.
+	Error string `json:"error,omitempty"`
+	// Skipped counts the SRV records of the last answer that name no host and port.
+	Skipped int `json:"skipped,omitempty"`
+}
+
+// Directory is the list of a host's I/O units. Its methods may be called from any goroutine.
+type Directory struct {
+	set  Settings
+	host string
+	log  *slog.Logger
+
+	mu      sync.Mutex // guards what follows, and the sources
+	sources []*source
+	changed chan struct{} // closed at the next change of the list
+}
+
+// source is an entry of the configured list.
+type source struct {
+	name    string        // for DNS; "" for an address
+	refresh chan struct{} // has a question asked soon; of capacity one
+	units   uplink.Candidates
+	asked   bool // at least once
+	failed  error
+	status  Status
+}
+
+// New makes the directory of a host of that name from addresses and names of SRV records.
+// Their order is one of preference.
+func New(entries []string, host string, set Settings, log *slog.Logger) (*Directory, error) {
+	set.complete()
+	d := &Directory{set: set, host: host, log: log, changed: make(chan struct{})}
+	for _, entry := range entries {
+		if err := Check(entry); err != nil {
+			return nil, err
+		}
+		s := &source{units: uplink.Candidates{entry}, asked: true}
+		if name, ok := ByDNS(entry); ok {
+			s = &source{name: name, refresh: make(chan struct{}, 1), status: Status{Name: name}}
+		}
+		d.sources = append(d.sources, s)
+	}
+	return d, nil
+}
+
+// Units are the I/O units that are known, in order of preference, and changed is closed when
+// that changes. There are none before each name was asked for; asked is true then.
+func (d *Directory) Units() (units uplink.Candidates, asked bool, changed <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []string
+	for _, s := range d.sources {
+		if !s.asked {
+			return nil, false, d.changed
+		}
+		all = append(all, s.units...)
+	}
+	return uplink.Distinct(all), true, d.changed
+}
+
+// Why is why names have no I/O units that are known, nil if all have some.
+func (d *Directory) Why() (err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.sources {
+		if len(s.units) == 0 && s.failed != nil {
+			err = both(err, s.failed)
+		}
+	}
+	return err
+}
+
+// Status is about each name, in order; nil if there is none.
+func (d *Directory) Status() (all []Status) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.sources {
+		if s.name != "" {
+			all = append(all, s.status)
+		}
+	}
+	return all
+}
+
+// Refresh has DNS asked again soon, because none of the I/O units can be had.
+func (d *Directory) Refresh() {
+	for _, s := range d.sources {
+		select {
+		case s.refresh <- struct{}{}:
+		default: // an address, or it will be anyway
+		}
+	}
+}
+
+// Run keeps the list up to date until ctx is done.
+func (d *Directory) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, s := range d.sources {
+		if s.name != "" {
+			wg.Go(func() { d.follow(ctx, s) })
+		}
+	}
+	wg.Wait()
+}
+
+// follow asks for a name again and again.
+func (d *Directory) follow(ctx context.Context, s *source) {
+	retry := d.backoff()
+	for {
+		a, err := d.set.Lookup(ctx, s.name)
+		if ctx.Err() != nil {
+			return
+		}
+		pause := time.Duration(0)
+		if err == nil {
+			d.enter(s, &a)
+			retry = d.backoff()
+			pause = min(max(a.TTL, d.set.Shortest), d.set.Longest)
+			pause += time.Duration(d.set.Rand(int64(pause/10) + 1))
+		} else {
+			d.fail(s, err)
+			pause = retry.Failed()
+		}
+		select {
+		case <-time.After(pause):
+			continue
+		case <-s.refresh:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-time.After(min(pause, d.set.Shortest)):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (d *Directory) backoff() uplink.Backoff {
+	return uplink.Backoff{Min: d.set.RetryMin, Max: d.set.RetryMax, Rand: d.set.Rand}
+}
+
+// enter enters an answer.
+func (d *Directory) enter(s *source, a *Answer) {
+	units := Order(d.host, a.Records)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	news := !slices.Equal(units, s.units)
+	if news || s.failed != nil {
+		d.log.Info("I/O units found by DNS", "name", s.name, "iounits", units, "records", len(a.Records),
+			"skipped", a.Skipped)
+	}
+	if news || !s.asked {
+		d.tell()
+	}
+	s.units, s.asked, s.failed = units, true, nil
+	s.status.Units, s.status.Skipped, s.status.Answered, s.status.Error = len(units), a.Skipped, time.Now(), ""
+}
+
+// fail enters why there was none: what was known is kept. An administrator wants to read
+// that once, until there is an answer.
+func (d *Directory) fail(s *source, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	level := slog.LevelWarn
+	if s.failed != nil {
+		level = slog.LevelDebug
+	}
+	d.log.Log(context.Background(), level, "no I/O units found by DNS", "name", s.name, "error", err, "kept", len(s.units))
+	if !s.asked {
+		d.tell()
+	}
+	s.asked, s.failed = true, err
+	s.status.Error = err.Error()
+	s.status.Failures++
+}
+
+// tell tells those who wait for a change. The caller holds mu.
+func (d *Directory) tell() {
+	close(d.changed)
+	d.changed = make(chan struct{})
+}

@@ -1,0 +1,145 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+const (
+	// longestLookup bounds all questions about a name.
+	longestLookup = 30 * time.Second
+	// longestReply is how long a server has at most to reply.
+	longestReply = 5 * time.Second
+	// mostServers is as in resolv.conf(5).
+	mostServers = 3
+	// udpSize is the largest reply by UDP, which no network has to fragment. A longer one
+	// is asked for again by TCP.
+	udpSize = 1232
+)
+
+// Resolver asks the servers that a file names in the format of resolv.conf(5). Servers,
+// search list, ndots, timeout and attempts count. The file is read each time.
+type Resolver struct {
+	Path string // default /etc/resolv.conf
+	port string // of the servers; default 53
+}
+
+// Lookup asks for the SRV records of a name. A name that does not end with a dot is tried
+// in the domains of the search list, too.
+func (r *Resolver) Lookup(ctx context.Context, name string) (Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, longestLookup)
+	defer cancel()
+	path := r.Path
+	if path == "" {
+		path = "/etc/resolv.conf"
+	}
+	conf, err := dns.ClientConfigFromFile(path)
+	if err != nil {
+		return Answer{}, fmt.Errorf("DNS servers: %w", err)
+	}
+	if r.port != "" {
+		conf.Port = r.port
+	}
+	if len(conf.Servers) == 0 {
+		conf.Servers = []string{"127.0.0.1", "::1"}
+	}
+	conf.Servers = conf.Servers[:min(len(conf.Servers), mostServers)]
+	var first error
+	for _, full := range conf.NameList(name) {
+		a, err := resolve(ctx, conf, full)
+		if err == nil {
+			return a, nil
+		}
+		// That a name does not exist says less than anything else.
+		if first == nil || errors.Is(first, errNoName) && !errors.Is(err, errNoName) {
+			first = fmt.Errorf("SRV records of %s: %w", strings.TrimSuffix(full, "."), err)
+		}
+	}
+	return Answer{}, first
+}
+
+// resolve asks for the records of a full name, and of its aliases.
+func resolve(ctx context.Context, conf *dns.ClientConfig, name string) (Answer, error) {
+	ttl := time.Duration(1<<63 - 1)
+	for range maxAliases + 1 {
+		reply, err := ask(ctx, conf, name)
+		if err != nil {
+			return Answer{}, err
+		}
+		a, alias, err := read(reply, name)
+		if err != nil {
+			return Answer{}, err
+		}
+		if a.TTL = min(a.TTL, ttl); alias == "" {
+			return a, nil
+		}
+		name, ttl = alias, a.TTL
+	}
+	return Answer{}, errAliases
+}
+
+// ask asks one server after the other for one that knows whether there is such a name.
+func ask(ctx context.Context, conf *dns.ClientConfig, name string) (*dns.Msg, error) {
+	var failed error
+	for range conf.Attempts {
+		failed = nil
+		for _, server := range conf.Servers {
+			addr := net.JoinHostPort(server, conf.Port)
+			reply, err := exchange(ctx, addr, name, min(time.Duration(conf.Timeout)*time.Second, longestReply))
+			if err == nil {
+				return reply, nil
+			}
+			failed = both(failed, fmt.Errorf("DNS server %s: %w", addr, err))
+			if ctx.Err() != nil {
+				return nil, failed
+			}
+		}
+	}
+	return nil, failed
+}
+
+// both are two errors in one line; a may be nil.
+func both(a, b error) error {
+	if a == nil {
+		return b
+	}
+	return fmt.Errorf("%w; %w", a, b)
+}
+
+// exchange asks one server, by UDP and then, if that does not fit, by TCP.
+func exchange(ctx context.Context, addr, name string, timeout time.Duration) (*dns.Msg, error) {
+	question := new(dns.Msg).SetQuestion(name, dns.TypeSRV)
+	question.SetEdns0(udpSize, false)
+	client := dns.Client{Timeout: timeout, UDPSize: udpSize}
+	reply, _, err := client.ExchangeContext(ctx, question, addr)
+	if reply != nil && reply.Truncated {
+		client.Net = "tcp"
+		reply, _, err = client.ExchangeContext(ctx, question, addr)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case !reply.Response || len(reply.Question) != 1 || !strings.EqualFold(reply.Question[0].Name, name) ||
+		reply.Question[0].Qtype != dns.TypeSRV:
+		return nil, errors.New("it replies to another question")
+	case reply.Rcode != dns.RcodeSuccess && reply.Rcode != dns.RcodeNameError:
+		return nil, fmt.Errorf("it replies %s", rcode(reply.Rcode))
+	case reply.Truncated:
+		return nil, errors.New("its reply is truncated")
+	}
+	return reply, nil
+}
+
+// rcode is a code as DNS calls it.
+func rcode(code int) string {
+	if text, ok := dns.RcodeToString[code]; ok {
+		return text
+	}
+	return fmt.Sprintf("code %d", code)
+}

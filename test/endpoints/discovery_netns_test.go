@@ -1,0 +1,113 @@
+package endpoints
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/discovery"
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
+)
+
+// TestNetnsDNS has a host find three I/O units by dnsmasq, in another network namespace,
+// whose zone changes and which goes away: the host leaves an I/O unit when that drains, or
+// when its session breaks, and for nothing that DNS says or does not say.
+func TestNetnsDNS(t *testing.T) {
+	const name, addr = "_splitnic._tcp.fabric.example", "10.53.0.1"
+	dnsNS, hostNS := testenv.NetNS(t), testenv.NetNS(t)
+	testenv.Veth(t, dnsNS, "dns0", hostNS, "eth0")
+	testenv.Address(t, dnsNS, "dns0", addr+"/24")
+	testenv.Address(t, hostNS, "eth0", "10.53.0.2/24")
+	dns := testenv.NewDNS(t, dnsNS, addr)
+	resolver := discovery.Resolver{Path: dns.ResolvConf()}
+
+	w := newWorld(t)
+	var units [3]*gateway
+	var records [3]string // in dnsmasq's configuration
+	var found [3]string   // as the host knows them
+	for i, order := range []string{"10,5", "20,5", "20,0"} {
+		target := fmt.Sprintf("unit%d.fabric.example", i)
+		units[i] = w.gateway(target)
+		ip, port, err := net.SplitHostPort(units[i].cable.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records[i] = fmt.Sprintf("srv-host=%s,%s,%s,%s\nhost-record=%s,%s", name, target, port, order, target, ip)
+		found[i] = net.JoinHostPort(target, port)
+	}
+	d, h, _ := w.host("alpha", func(c *host.Config) {
+		c.IOUnits = []string{"srv:" + name}
+		c.Discovery = discovery.Settings{
+			Lookup: func(ctx context.Context, name string) (a discovery.Answer, err error) {
+				err = netns.Do(hostNS, func() (err error) {
+					a, err = resolver.Lookup(ctx, name)
+					return err
+				})
+				return a, err
+			},
+			Shortest: 20 * time.Millisecond, Longest: 100 * time.Millisecond,
+			RetryMin: 20 * time.Millisecond, RetryMax: 100 * time.Millisecond,
+		}
+		ask := func(ctx context.Context, network, _ string) (c net.Conn, err error) {
+			err = netns.Do(hostNS, func() (err error) {
+				c, err = new(net.Dialer).DialContext(ctx, network, net.JoinHostPort(addr, "53"))
+				return err
+			})
+			return c, err
+		}
+		c.Dialer.Resolver = &net.Resolver{PreferGo: true, Dial: ask}
+	})
+	in := func(i int) {
+		t.Helper()
+		testenv.Eventually(t, func() bool {
+			s := h.Status()
+			return s.State == host.Connected && s.IOUnit.Address == found[i]
+		}, "no session with %s", found[i])
+	}
+	knows := func(want ...string) {
+		t.Helper()
+		testenv.Eventually(t, func() bool { return slices.Equal(h.Status().IOUnit.Candidates, want) },
+			"the host does not know %v", want)
+	}
+	failure := func() string { return h.Status().IOUnit.DNS[0].Error }
+
+	testenv.Eventually(t, func() bool { return failure() != "" }, "the host says nothing of a DNS that is not there")
+	dns.Serve(records[:]...)
+	in(0)
+	d.up(t)
+	knows(found[:]...)
+	units[0].both(d)
+
+	dns.Serve(records[1:]...)
+	knows(found[1:]...)
+	units[0].both(d)
+	units[0].unit.Drain()
+	in(1)
+	failedOver(t, h, uplink.ReasonDrain, 1)
+
+	dns.Serve("srv-host=" + name) // the target is "."
+	testenv.Eventually(t, func() bool { return failure() != "" }, "no error about a zone without I/O units")
+	dns.Stop()
+	knows(found[1:]...)
+	units[1].both(d)
+	if s := h.Status(); s.Sessions != 2 || d.losses() != 0 {
+		t.Errorf("%d sessions, carrier lost %d times", s.Sessions, d.losses())
+	}
+	// The names of the I/O units are not found without DNS, either.
+	units[1].unit.Drain()
+	testenv.Eventually(t, func() bool { return h.Status().IOUnit.Stays != "" }, "no reason to stay")
+	dns.Serve(records[2])
+	in(2)
+	failedOver(t, h, uplink.ReasonDrain, 2)
+	units[2].both(d)
+	if n := d.losses(); n != 0 {
+		t.Errorf("the carrier was lost %d times", n)
+	}
+	knows(found[2])
+}
