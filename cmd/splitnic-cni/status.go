@@ -37,7 +37,7 @@ func status(ctx context.Context, args *skel.CmdArgs) error {
 		err = json.Unmarshal(raw, &s)
 	}
 	if err == nil && s.Role != "agent" {
-		err = fmt.Errorf("%s: %w", c.Socket, statussock.ErrUnknown)
+		err = fmt.Errorf("status: %s: %w", c.Socket, statussock.ErrUnknown)
 	}
 	if err != nil {
 		// The cards of containers go through the agent.
