@@ -45,6 +45,9 @@ func New(cfg Config) (*Host, error) {
 		}
 	}
 	h := &Host{cfg: cfg, protection: protection}
+	if h.units, err = discovery.New(cfg.IOUnits, cfg.Name, cfg.Discovery, cfg.Log); err != nil {
+		return nil, fmt.Errorf("host: %w", err)
+	}
 	h.retired.log, h.retired.fewer.L = cfg.Log, &h.retired.mu
 	h.sessions.cfg, h.sessions.current = &h.cfg, current{state: Connecting, since: time.Now()}
 	h.sessions.handling.Handling = cfg.handling()
@@ -53,9 +56,6 @@ func New(cfg Config) (*Host, error) {
 		return nil, fmt.Errorf("host: %w", err)
 	}
 	h.dev.settled = h.direct.settle
-	if h.units, err = discovery.New(cfg.IOUnits, cfg.Name, cfg.Discovery, cfg.Log); err != nil {
-		return nil, fmt.Errorf("host: %w", err)
-	}
 	h.opener = opener{cfg: &h.cfg, dev: h.dev, sessions: &h.sessions, retired: &h.retired, direct: h.direct}
 	h.standby = standby{opener: &h.opener, units: h.units, preparing: make(map[string]chan struct{})}
 	h.switching = switching{requests: make(chan *switchRequest), over: make(chan struct{}), retired: &h.retired}
