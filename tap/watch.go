@@ -199,11 +199,12 @@ func (e *ears) open() error {
 
 func (e *ears) close() { _ = e.file.Close() } // nothing was written
 
-// wait returns after pollInterval, or when ctx is done, or at once with true
+// wait returns after pollInterval at most, or when ctx is done, or at once with true
 // when something is announced that concerns the device with that index. What is
 // announced meanwhile is taken with it.
 func (e *ears) wait(ctx context.Context, index int) (concerned bool, err error) {
-	if err := e.file.SetReadDeadline(time.Now().Add(pollInterval)); err != nil {
+	// At the same times for all devices, so that a processor wakes up once for many.
+	if err := e.file.SetReadDeadline(time.Now().Truncate(pollInterval).Add(pollInterval)); err != nil {
 		return false, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = e.file.SetReadDeadline(time.Unix(1, 0)) })
