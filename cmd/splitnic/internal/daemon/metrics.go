@@ -113,6 +113,7 @@ func hostSamples(h *host.Host, r *reloader) func(emit) {
 		emit(descAdopted, prometheus.CounterValue, float64(s.Netdevice.Adopted), s.Netdevice.Name)
 		emit(descSessions, prometheus.CounterValue, float64(s.Sessions))
 		emit(descAttempts, prometheus.CounterValue, float64(s.Attempts))
+		dnsMetrics(emit, s.IOUnit.DNS)
 		failoverMetrics(emit, &s.Failovers)
 		hostDirectMetrics(emit, &s.Direct)
 		if s.Traffic != nil {

@@ -8,6 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 )
 
 // scraped is what h answers.
@@ -27,6 +30,26 @@ func TestProcessMetrics(t *testing.T) {
 		`version="v1.2.3"} 1`,
 	} {
 		if !strings.Contains(text, want) {
+			t.Errorf("there is no %s in\n%s", want, text)
+		}
+	}
+}
+
+// TestDNSMetrics has one name that is answered, and one that never was.
+func TestDNSMetrics(t *testing.T) {
+	text := scraped(handler(func(emit emit) {
+		dnsMetrics(emit, []discovery.Status{
+			{Name: "a.example", Units: 3, Answered: time.Unix(1700000000, 5e8), Failures: 2},
+			{Name: "b.example", Failures: 9, Error: "the name does not exist"},
+		})
+	}))
+	for _, want := range []string{
+		`splitnic_dns_failures_total{name="a.example"} 2`, `splitnic_dns_failures_total{name="b.example"} 9`,
+		`splitnic_dns_iounits{name="a.example"} 3`, `splitnic_dns_iounits{name="b.example"} 0`,
+		`splitnic_dns_answered_timestamp_seconds{name="a.example"} 1.7e+09`,
+		`splitnic_dns_answered_timestamp_seconds{name="b.example"} 0`,
+	} {
+		if !strings.Contains(text, want+"\n") {
 			t.Errorf("there is no %s in\n%s", want, text)
 		}
 	}
