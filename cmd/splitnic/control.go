@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -134,23 +136,34 @@ Without arguments it reloads every one that has its socket in ` + statussock.Dir
 			if err != nil {
 				return err
 			}
-			var errs []error
-			for _, path := range sockets {
-				raw, err := statussock.Do(cmd.Context(), path, daemon.CommandReload)
-				var done daemon.Reloaded
-				if err == nil {
-					err = json.Unmarshal(raw, &done)
-				}
-				if err != nil {
-					errs = append(errs, err)
-					continue
-				}
-				name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
-				fmt.Fprint(cmd.OutOrStdout(), reloadedLine(name, done))
-			}
-			return errors.Join(errs...)
+			return reloadEach(cmd.Context(), cmd.OutOrStdout(), sockets)
 		},
 	}
+}
+
+// reloadEach reloads those that have these sockets. An agent reloads its cards, which are
+// not asked again if they come behind it.
+func reloadEach(ctx context.Context, w io.Writer, sockets []string) error {
+	var errs []error
+	var cards []string
+	for _, path := range sockets {
+		if slices.Contains(cards, path) {
+			continue
+		}
+		raw, err := statussock.Do(ctx, path, daemon.CommandReload)
+		var done daemon.Reloaded
+		if err == nil {
+			err = json.Unmarshal(raw, &done)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		cards = append(cards, done.Cards...)
+		name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+		fmt.Fprint(w, reloadedLine(name, done))
+	}
+	return errors.Join(errs...)
 }
 
 // reloadedLine is what a user sees of a reload.

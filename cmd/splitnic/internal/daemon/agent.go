@@ -255,6 +255,7 @@ func (a *agent) reloadAll() (done Reloaded, err error) {
 			errs = append(errs, fmt.Errorf("card %s: %w", c.name, err))
 		}
 		done.Ended += of.Ended
+		done.Cards = append(done.Cards, c.path)
 	}
 	return done, errors.Join(errs...)
 }

@@ -95,6 +95,8 @@ func onHangup(ctx context.Context, reload func()) (stop func()) {
 type Reloaded struct {
 	Fingerprint string `json:"fingerprint"`
 	Ended       int    `json:"ended"` // sessions
+	// Cards are the status sockets of an agent's cards, whose keys were reloaded with its own.
+	Cards []string `json:"cards,omitempty"`
 	// Late are other keys of the configuration file whose values have changed.
 	// They take a restart.
 	Late []string `json:"late,omitempty"`

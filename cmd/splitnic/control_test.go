@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/internal/statussock"
+)
+
+// reloads serves the command and returns the socket and how often it was given.
+func reloads(t *testing.T, path string, answer daemon.Reloaded, fail error) *int {
+	t.Helper()
+	n := 0
+	s, err := statussock.Serve(path, func() any { return 1 }, statussock.Command{
+		Name: daemon.CommandReload,
+		Run: func(context.Context) (any, error) {
+			n++
+			return answer, fail
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return &n
+}
+
+// TestReloadEach has an agent with a card, and beside it a host, and a host whose files have
+// a mistake: each is reloaded once.
+func TestReloadEach(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	agent := reloads(t, in("agent.sock"), daemon.Reloaded{Ended: 2, Cards: []string{in("host-web.sock")}}, nil)
+	card := reloads(t, in("host-web.sock"), daemon.Reloaded{}, nil)
+	host := reloads(t, in("host-sn0.sock"), daemon.Reloaded{Fingerprint: "f"}, nil)
+	wrong := reloads(t, in("host-sn1.sock"), daemon.Reloaded{}, errors.New("mistake"))
+	var out strings.Builder
+	err := reloadEach(t.Context(), &out,
+		[]string{in("agent.sock"), in("host-sn0.sock"), in("host-sn1.sock"), in("host-web.sock")})
+	if err == nil || !strings.Contains(err.Error(), "mistake") {
+		t.Errorf("error %v", err)
+	}
+	if *agent != 1 || *card != 0 || *host != 1 || *wrong != 1 {
+		t.Errorf("reloaded: agent %d, its card %d, host %d, host with a mistake %d", *agent, *card, *host, *wrong)
+	}
+	const want = "agent: reloaded, 2 sessions ended\nhost-sn0: reloaded, key f, 0 sessions ended\n"
+	if out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+}
