@@ -69,7 +69,9 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 				"set: give the interrupts the processors of their handlers, at the start; not tried on hardware")
 		f.IntVar(&c.Handlers.Budget, "poll-budget", messaging.DefaultBudget,
 			"completions to handle in a row before other work of the thread")
-		f.DurationVar(&c.Handlers.Spin, "spin", 0, "time to poll before sleeping: takes a processor, saves some microseconds")
+		f.Var(spinValue{&c.Handlers.Spin, &c.Handlers.Adaptive}, "spin",
+			"time to poll before sleeping, such as 20us: takes a processor, saves some microseconds; auto[:LONGEST]: only "+
+				"after small frames and short sleeps, and where processors are idle, for up to 100us or LONGEST")
 		f.Var(&d.moderation, "cq-moderation",
 			"wake up once for this many completions, or this long after the first of them, such as 16,50us, "+
 				"where the device can (default: for each)")
@@ -138,7 +140,8 @@ func addNames(flags *pflag.FlagSet, k *daemon.Keys) {
 func (d *daemonFlags) complete(c *daemon.Common) error {
 	c.Version = version
 	m := &c.Messaging
-	m.Spin, m.Moderation = c.Handlers.Spin, messaging.Moderation(d.moderation)
+	m.Spin, m.SpinAdaptive = c.Handlers.Spin, c.Handlers.Adaptive
+	m.Moderation = messaging.Moderation(d.moderation)
 	var err error
 	m.Protection, err = parseProtection(d.protection)
 	return errors.Join(err, d.logging(c), timing(c), pools(m), d.handlers(&c.Handlers), d.latencyQueue(c), c.Keys.Check(),
@@ -197,9 +200,6 @@ func pools(m *messaging.Config) error {
 // turns out later.
 func (d *daemonFlags) handlers(h *daemon.Handlers) error {
 	var errs mistakes
-	if h.Spin < 0 || h.Spin > messaging.MaxSpin {
-		errs.add("--spin %v: must be 0 to %v", h.Spin, messaging.MaxSpin)
-	}
 	if h.Number < 0 || h.Number > messaging.MaxHandlers {
 		errs.add("--handlers %d: must be 1 to %d, or 0 for the default", h.Number, messaging.MaxHandlers)
 	}

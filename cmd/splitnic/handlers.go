@@ -30,7 +30,7 @@ func (f *changeFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.assign, "assign", nil, "QUEUE=HANDLER: assign a queue, from 1, to another handler, or to none")
 	flags.StringArrayVar(&f.cpus, "cpus", nil, "HANDLER=LIST: processors of a handler, such as 1=0-3,8,2=any")
 	flags.StringArrayVar(&f.budget, "budget", nil, "HANDLER=N: completions that it handles in a row")
-	flags.StringArrayVar(&f.spin, "spin", nil, "HANDLER=DURATION: how long it polls before it sleeps")
+	flags.StringArrayVar(&f.spin, "spin", nil, "HANDLER=DURATION: how long it polls before it sleeps, or auto[:LONGEST]")
 	flags.StringArrayVar(&f.priority, "priority", nil, "HANDLER=PRIORITY: -20 (first) to 19 (last), latency or normal")
 }
 
@@ -78,8 +78,9 @@ func (f *changeFlags) config() (messaging.HandlerChange, error) {
 			return nil
 		}),
 		eachNumber("spin", f.spin, func(number int, value string) error {
-			d, err := time.ParseDuration(value)
-			patch(number).Spin = &d
+			spin, adaptive, err := parseSpin(value)
+			p := patch(number)
+			p.Spin, p.Adaptive = &spin, &adaptive
 			return err
 		}),
 		eachNumber("priority", f.priority, func(number int, value string) error {

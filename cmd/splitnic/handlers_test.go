@@ -22,7 +22,9 @@ func TestChangeFlags(t *testing.T) {
 			`{"assign":{"1":3,"2":1},"handlers":[{"number":1,"processors":"0-1,3"},{"number":2,"processors":""}]}`, true},
 		{[]string{"--cpus", "1=0-3,8", "--budget", "1=7", "--cpus", "2=any", "--spin", "0=5us", "--priority", "1=latency"},
 			`{"handlers":[{"number":1,"processors":"0-3,8","priority":-10,"budget":7},{"number":2,"processors":""},` +
-				`{"number":0,"spin_ns":5000}]}`, true},
+				`{"number":0,"spin_ns":5000,"adaptive":false}]}`, true},
+		{[]string{"--spin", "1=auto,2=auto:1ms"},
+			`{"handlers":[{"number":1,"spin_ns":100000,"adaptive":true},{"number":2,"spin_ns":1000000,"adaptive":true}]}`, true},
 		{[]string{"--assign", "2"}, "", false},
 		{[]string{"--assign", "2=x"}, "", false},
 		{[]string{"--assign", "x=2"}, "", false},

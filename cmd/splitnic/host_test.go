@@ -153,6 +153,16 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 		{"--handlers 2 --poll-budget 9", handlers(func(h *daemon.Handlers) { h.Number, h.Budget = 2, 9 }), ""},
 		{"--spin 20us",
 			set(func(c *daemon.Common) { c.Handlers.Spin, c.Messaging.Spin = 20*time.Microsecond, 20*time.Microsecond }), ""},
+		{"--spin auto",
+			set(func(c *daemon.Common) {
+				c.Handlers.Spin, c.Handlers.Adaptive = 100*time.Microsecond, true
+				c.Messaging.Spin, c.Messaging.SpinAdaptive = 100*time.Microsecond, true
+			}), ""},
+		{"--spin auto:1ms",
+			set(func(c *daemon.Common) {
+				c.Handlers.Spin, c.Handlers.Adaptive = time.Millisecond, true
+				c.Messaging.Spin, c.Messaging.SpinAdaptive = time.Millisecond, true
+			}), ""},
 		{"--handler-cpus 0-2,8", handlers(func(h *daemon.Handlers) { h.Spread = cpus.List{0, 1, 2, 8} }), ""},
 		{"--handler-cpus 0=1,2=0-1,3",
 			handlers(func(h *daemon.Handlers) { h.CPUs = map[int]cpus.List{0: {1}, 2: {0, 1, 3}} }), ""},
@@ -165,8 +175,11 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 		{"--handlers -1", nil, "--handlers -1"},
 		{"--handlers 33", nil, "must be 1 to 32"},
 		{"--poll-budget 0", nil, "--poll-budget 0"},
-		{"--spin -1s", nil, "--spin -1s"},
-		{"--spin 1h", nil, "0 to 1s"},
+		{"--spin -1s", nil, "-1s: must be 0s to 1s"},
+		{"--spin 1h", nil, "0s to 1s"},
+		{"--spin auto:0s", nil, "1µs to 1s"},
+		{"--spin automatic", nil, "such as auto:50us"},
+		{"--spin auto:", nil, "such as auto:50us"},
 		{"--handler-cpus first", nil, `--handler-cpus: "first" is no processor`},
 		{"--handler-cpus 1=first", nil, "handler 1"},
 		{"--handler-cpus x=1", nil, `"x" is no number`},

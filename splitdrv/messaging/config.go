@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/spin"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/vnet"
@@ -162,8 +163,12 @@ type Config struct {
 	// the channels out to the handlers in turn, but for the latency channel: if
 	// there are two handlers it has the last one to itself.
 	Assigned []int
-	// Spin is Handler.Spin of the handlers for data that are not listed.
-	Spin time.Duration
+	// Spin and SpinAdaptive are Handler.Spin and Handler.Adaptive of the handlers for data
+	// that are not listed. SpinLimit is that of the process, which all its sessions share; nil
+	// lets no adaptive handler poll.
+	Spin         time.Duration
+	SpinAdaptive bool
+	SpinLimit    *spin.Limit
 
 	// Bind, if not nil, has both sides prove with their first messages that they
 	// are those of a connection besides, and nothing happens before.

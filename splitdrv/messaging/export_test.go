@@ -38,6 +38,7 @@ func (c *Conn) SetHandler(h Handler) error {
 	}
 	return c.change(HandlerChange{Handlers: []HandlerPatch{{
 		Number: h.Number, CPUs: &h.CPUs, Priority: &h.Priority, Budget: &h.Budget, Spin: &h.Spin,
+		Adaptive: &h.Adaptive,
 	}}})
 }
 

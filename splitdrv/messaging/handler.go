@@ -21,6 +21,9 @@ const (
 	MaxBudget = 1 << 16
 	// MaxSpin is the longest time that a handler polls an empty queue.
 	MaxSpin = time.Second
+	// AdaptiveSpin is the usual Handler.Spin of one that is Adaptive: longer than a round
+	// trip through two machines, and not much more than sleeping and waking up cost.
+	AdaptiveSpin = 100 * time.Microsecond
 	// ControlHandler is the number of the control channel's handler.
 	ControlHandler = 0
 	// Unassigned in the place of a handler's number says that a data channel has
@@ -63,6 +66,10 @@ type Handler struct {
 	// Spin is how long a receiver, or the control channel's worker, polls an
 	// empty queue before it arms it and sleeps.
 	Spin time.Duration `json:"spin_ns"`
+	// Adaptive has each worker find out for how long to poll, at most Spin: only where its
+	// sleeps were shorter than that, only after small frames, and only as many workers as
+	// there are processors that would be idle (package spin).
+	Adaptive bool `json:"adaptive"`
 }
 
 // Handling is which handlers a session has and which channels are with which.
@@ -84,6 +91,7 @@ type HandlerPatch struct {
 	Priority *int           `json:"priority,omitempty"`
 	Budget   *int           `json:"budget,omitempty"`
 	Spin     *time.Duration `json:"spin_ns,omitempty"`
+	Adaptive *bool          `json:"adaptive,omitempty"`
 }
 
 // initial is the handler of a data channel that nobody has assigned.
@@ -123,6 +131,9 @@ func (g Handling) Change(ch HandlerChange) (Handling, error) {
 		}
 		if p.Spin != nil {
 			h.Spin = *p.Spin
+		}
+		if p.Adaptive != nil {
+			h.Adaptive = *p.Adaptive
 		}
 	}
 	for _, channel := range slices.Sorted(maps.Keys(ch.Assign)) {
@@ -168,6 +179,8 @@ func (h *Handler) check() error {
 		return fmt.Errorf("%w: a budget of %d, must be 1 to %d", ErrHandler, h.Budget, MaxBudget)
 	case h.Spin < 0 || h.Spin > MaxSpin:
 		return fmt.Errorf("%w: polling for %v, must be 0 to %v", ErrHandler, h.Spin, MaxSpin)
+	case h.Adaptive && h.Spin == 0:
+		return fmt.Errorf("%w: it polls adaptively, for no time at most", ErrHandler)
 	case h.Priority < -20 || h.Priority > 19:
 		return fmt.Errorf("%w: %d, must be -20 (first) to 19 (last)", ErrPriority, h.Priority)
 	}

@@ -7,11 +7,13 @@ import (
 
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/epoll"
+	"github.com/splitnic/splitnic/internal/spin"
 )
 
 // handlers are a Conn's handlers and all their workers.
 type handlers struct {
 	vectors int
+	limit   *spin.Limit
 
 	mu      sync.Mutex // guards what follows, and the workers' placements
 	now     Handling
@@ -24,7 +26,7 @@ func newHandlers(cfg *Config) *handlers {
 	g := cfg.Handling()
 	cpus.Allowed() // while all threads are as the process was started
 	ownPriority()
-	return &handlers{vectors: cfg.vectors(), now: g, past: make([]tally, MaxHandlers+1)}
+	return &handlers{vectors: cfg.vectors(), limit: cfg.SpinLimit, now: g, past: make([]tally, MaxHandlers+1)}
 }
 
 // vector is the completion vector for the queues of a channel.
@@ -43,7 +45,7 @@ func (h *handlers) vector(channel int) int {
 func (h *handlers) newWorker(channel int, role Role, wake *epoll.Event) *worker {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := &worker{mu: &h.mu, channel: channel, role: role, wake: wake}
+	w := &worker{mu: &h.mu, channel: channel, role: role, wake: wake, polling: polling{limit: h.limit}}
 	w.configure(h.now.of(channel))
 	h.workers = append(h.workers, w)
 	return w

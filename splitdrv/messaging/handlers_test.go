@@ -166,6 +166,7 @@ func TestHandlerMistakes(t *testing.T) {
 		{"too much budget", set(messaging.Handler{Number: 1, Budget: messaging.MaxBudget + 1}), messaging.ErrHandler},
 		{"polling for ever", set(messaging.Handler{Number: 1, Spin: time.Hour}), messaging.ErrHandler},
 		{"polling into the past", set(messaging.Handler{Number: 1, Spin: -1}), messaging.ErrHandler},
+		{"adaptively, for no time", set(messaging.Handler{Number: 1, Adaptive: true}), messaging.ErrHandler},
 		{"a processor that is not there", set(messaging.Handler{Number: 1, CPUs: none}), messaging.ErrProcessor},
 		{"more than last", set(messaging.Handler{Number: 1, Priority: 20}), messaging.ErrPriority},
 		{"more than first", set(messaging.Handler{Number: 0, Priority: -21}), messaging.ErrPriority},

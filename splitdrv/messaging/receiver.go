@@ -80,6 +80,7 @@ func newReceiver(
 	}
 	if r.w = w; !c.cfg.Poll { // otherwise it is the sender's worker, too
 		r.w = c.handlers.newWorker(ch.number, RoleReceiver, r.queue.wake)
+		r.w.polling.moved = func() (frames, bytes uint64) { return r.count.RxFrames.Load(), r.count.RxBytes.Load() }
 	}
 	r.out = delivery{
 		c: c, w: r.w, channel: ch.number, wake: r.queue.wake, count: &r.count, path: c.cfg.path(ch.number),

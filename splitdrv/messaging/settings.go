@@ -191,9 +191,9 @@ func (c Config) Handling() Handling {
 	}
 	g := Handling{Handlers: make([]Handler, 1+n), Assigned: make([]int, c.Queues)}
 	for i := range g.Handlers {
-		g.Handlers[i] = Handler{Number: i, Budget: DefaultBudget, Spin: c.Spin}
+		g.Handlers[i] = Handler{Number: i, Budget: DefaultBudget, Spin: c.Spin, Adaptive: c.SpinAdaptive}
 	}
-	g.Handlers[ControlHandler].Spin = 0
+	g.Handlers[ControlHandler].Spin, g.Handlers[ControlHandler].Adaptive = 0, false
 	for _, h := range c.Handlers {
 		if h.Number < 0 || h.Number > n {
 			continue

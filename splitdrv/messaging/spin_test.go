@@ -44,10 +44,10 @@ func TestSpin(t *testing.T) {
 	if err := c.SetHandler(Handler{Number: 1, Spin: MaxSpin}); err != nil {
 		t.Fatal(err)
 	}
-	if got := time.Duration(ch.rx.w.spin.Load()); got != MaxSpin {
+	if got := time.Duration(ch.rx.w.polling.longest.Load()); got != MaxSpin {
 		t.Fatalf("the receiver polls for %v", got)
 	}
-	ch.rx.w.spin.Store(int64(time.Hour)) // more than this test may take
+	ch.rx.w.polling.longest.Store(int64(time.Hour)) // more than this test may take
 	cq := &slowCQ{endlessCQ: endlessCQ{ch.recvCQ}, t: t, looks: 5000, found: make(chan struct{})}
 	ch.recvCQ, ch.qp = cq, bottomlessQP{ch.qp}
 	canSleep(t, c)
@@ -119,8 +119,8 @@ func TestSpinEnds(t *testing.T) {
 	data, control := &polledCQ{CQ: rx.ch.recvCQ, again: make(chan struct{})},
 		&polledCQ{CQ: c.control.cq, again: make(chan struct{})}
 	rx.ch.recvCQ, c.control.cq = data, control
-	rx.w.spin.Store(int64(time.Hour))
-	c.control.w.spin.Store(int64(time.Hour))
+	rx.w.polling.longest.Store(int64(time.Hour))
+	c.control.w.polling.longest.Store(int64(time.Hour))
 	canSleep(t, c)
 	c.work(rx.w, rx.run)
 	c.work(c.control.w, c.control.run)

@@ -28,7 +28,7 @@ const (
 
 func (h *Handler) equal(o *Handler) bool {
 	return h.Number == o.Number && slices.Equal(h.CPUs, o.CPUs) && h.Priority == o.Priority && h.Budget == o.Budget &&
-		h.Spin == o.Spin
+		h.Spin == o.Spin && h.Adaptive == o.Adaptive
 }
 
 // ownThread reports whether the workers have threads of their own.
@@ -62,8 +62,9 @@ type worker struct {
 
 	// Of the handler, written by who changes it.
 	budget    atomic.Int64
-	spin      atomic.Int64 // nanoseconds
 	ownThread atomic.Bool
+
+	polling polling
 
 	// The goroutine's own.
 	used   int  // of the budget
@@ -103,7 +104,7 @@ func (w *worker) configure(h *Handler) {
 	p := &w.placed
 	p.Handler = *h
 	w.budget.Store(int64(h.Budget))
-	w.spin.Store(int64(h.Spin))
+	w.polling.configure(h)
 	own := h.ownThread()
 	if p.tid != 0 {
 		p.err = h.bind(p.tid)
@@ -159,9 +160,12 @@ func (w *worker) release() {
 func (w *worker) untilIdle(n *notification, stopped *atomic.Bool, step func() (bool, error)) (ended bool, err error) {
 	for !stopped.Load() {
 		worked, err := step()
-		if spin := time.Duration(w.spin.Load()); spin > 0 && !worked && err == nil {
-			for end := time.Now().Add(spin); !worked && err == nil && time.Now().Before(end) && !stopped.Load(); {
-				worked, err = step()
+		if !worked && err == nil {
+			if length := w.polling.begin(); length > 0 {
+				for end := time.Now().Add(length); !worked && err == nil && time.Now().Before(end) && !stopped.Load(); {
+					worked, err = step()
+				}
+				w.polling.end()
 			}
 		}
 		if !worked && err == nil {
@@ -171,8 +175,12 @@ func (w *worker) untilIdle(n *notification, stopped *atomic.Bool, step func() (b
 				worked, err = step()
 			}
 		}
-		if !worked || err != nil {
-			return err != nil, err
+		if err != nil {
+			return true, err
+		}
+		if !worked {
+			w.polling.sleep()
+			return false, nil
 		}
 	}
 	return true, nil
@@ -193,6 +201,7 @@ func (w *worker) took(n int) {
 func (w *worker) woke() {
 	w.used = 0
 	w.wakeups.Add(1)
+	w.polling.wake()
 }
 
 // spend takes n from the budget. If that is exhausted other workers get their turn,

@@ -23,6 +23,7 @@ type handlerStatus struct {
 	Priority        int    `json:"priority"`
 	Budget          int    `json:"budget"`
 	Spin            int64  `json:"spin_ns"`
+	Adaptive        bool   `json:"adaptive"`
 	Vector          int    `json:"comp_vector"`
 	Channels        []int  `json:"channels"`
 	Completions     uint64 `json:"completions"`
@@ -185,9 +186,9 @@ func TestRDMAHandlerCommands(t *testing.T) {
 		run(t, r.bin, "iounit", "handlers", r.unit.sock, "--host", h.name, "--assign", fmt.Sprintf("1=%d", 2-i%2))
 	}
 	out := run(t, r.bin, "host", "handlers", h.sock, "--assign", "1=2", "--assign", "2=2",
-		"--cpus", "2="+cpu, "--priority", "2=3", "--budget", "2=5", "--spin", "2=7us")
-	for _, word := range []string{"queues 1, 2", "processors " + cpu, "priority 3", "budget 5", "polls for 7µs",
-		"completion vectors"} {
+		"--cpus", "2="+cpu, "--priority", "2=3", "--budget", "2=5", "--spin", "2=auto:1ms")
+	for _, word := range []string{"queues 1, 2", "processors " + cpu, "priority 3", "budget 5",
+		"polls for up to 1ms, adaptively", "completion vectors"} {
 		if !strings.Contains(out, word) {
 			t.Errorf("the command does not say %q:\n%s", word, out)
 		}
@@ -210,7 +211,7 @@ func TestRDMAHandlerCommands(t *testing.T) {
 		t.Helper()
 		_, tr := h.handlers()
 		two := &tr.Handlers[2]
-		if two.Processors != cpu || two.Priority != 3 || two.Budget != 5 || two.Spin != 7000 ||
+		if two.Processors != cpu || two.Priority != 3 || two.Budget != 5 || two.Spin != 1e6 || !two.Adaptive ||
 			fmt.Sprint(two.Channels) != "[1 2]" || len(two.Workers) != 4 {
 			t.Errorf("%s: the host's second handler: %+v", what, two)
 		}
@@ -291,7 +292,7 @@ func TestHandlerMistakes(t *testing.T) {
 	for _, m := range []mistake{
 		{"too many handlers", host("--handlers", "1000"), exitUsage, []string{"--handlers 1000", "1 to 32"}},
 		{"no budget", iounit("--poll-budget", "0"), exitUsage, []string{"--poll-budget 0"}},
-		{"polling for too long", host("--spin", "1m"), exitUsage, []string{"--spin 1m"}},
+		{"polling for too long", host("--spin", "1m"), exitUsage, []string{"--spin", "1m0s: must be 0s to 1s"}},
 		{"no processor", host("--handler-cpus", "all"), exitUsage, []string{"--handler-cpus", "all", "0-3,8"}},
 		{"a processor that is not there", iounit("--handler-cpus", "1023"), exitUsage, []string{"1023", "this machine has"}},
 		{"a handler that is not there", host("--handlers", "1", "--handler-cpus", "2=0"), exitUsage,

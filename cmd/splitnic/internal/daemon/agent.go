@@ -14,6 +14,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/spin"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
@@ -80,6 +81,7 @@ func (c *Agent) run(ctx context.Context, store *fdStore) (err error) {
 	if err := (&Sources{Keys: c.Keys}).Check(false); err != nil {
 		return err
 	}
+	c.Messaging.SpinLimit = spin.NewLimit()
 	a := newAgent(c, store, log, c.openVerbs)
 	defer onHangup(ctx, func() { _, _ = a.reload() })() // it is logged, and in the status
 	state, err := cards.OpenStore(filepath.Join(c.State, "cards"))

@@ -21,6 +21,7 @@ type Handlers struct {
 	Number     int               // of data; 0 for the default
 	Budget     int               // completions in a row
 	Spin       time.Duration     // before sleeping
+	Adaptive   bool              // Spin is the longest time
 	Spread     cpus.List         // processors for those of data, spread over them
 	CPUs       map[int]cpus.List // processors of one
 	Priority   int               // of those of data
@@ -47,7 +48,7 @@ func (h *Handlers) Make(queues, vectors int) ([]messaging.Handler, error) {
 	for i := range all {
 		all[i] = messaging.Handler{Number: i, Budget: h.Budget}
 		if i != messaging.ControlHandler {
-			all[i].Spin, all[i].Priority = h.Spin, h.Priority
+			all[i].Spin, all[i].Adaptive, all[i].Priority = h.Spin, h.Adaptive, h.Priority
 		}
 	}
 	if h.Spread != nil {

@@ -19,6 +19,9 @@ func TestMakeHandlers(t *testing.T) {
 		var b strings.Builder
 		for _, h := range all {
 			fmt.Fprintf(&b, "%d:%v/%d/%d/%v ", h.Number, h.CPUs, h.Priority, h.Budget, h.Spin)
+			if h.Adaptive {
+				b.WriteString("at most ")
+			}
 		}
 		return strings.TrimSpace(b.String())
 	}
@@ -30,6 +33,7 @@ func TestMakeHandlers(t *testing.T) {
 		{Handlers{Spin: 20 * time.Microsecond}, ""},
 		{Handlers{Number: 2}, "0:/0/256/0s 1:/0/256/0s 2:/0/256/0s"},
 		{Handlers{Budget: 9, Spin: time.Millisecond}, "0:/0/9/0s 1:/0/9/1ms 2:/0/9/1ms 3:/0/9/1ms"},
+		{Handlers{Number: 1, Spin: time.Millisecond, Adaptive: true}, "0:/0/256/0s 1:/0/256/1ms at most"},
 		{Handlers{Number: 2, Spread: cpu}, one("0:/0/256/0s 1:%[1]v/0/256/0s 2:%[1]v/0/256/0s")},
 		{Handlers{Number: 1, CPUs: map[int]cpus.List{0: cpu, 1: cpu}}, one("0:%[1]v/0/256/0s 1:%[1]v/0/256/0s")},
 		{Handlers{Number: 2, Priority: 5}, "0:/0/256/0s 1:/5/256/0s 2:/5/256/0s"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/splitnic/splitnic/internal/spin"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
@@ -34,6 +35,7 @@ func (c *Host) run(ctx context.Context, store *fdStore) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, device.Close()) }()
+	c.Messaging.SpinLimit = spin.NewLimit()
 	in := surroundings{
 		device: device, store: store, log: log, noLatency: probe(c.Latency, log),
 		budget:  messaging.NewBudget(c.Direct.Memory),

@@ -14,6 +14,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/irq"
+	"github.com/splitnic/splitnic/internal/spin"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
@@ -210,6 +211,7 @@ func (c *IOUnit) assemble(
 	if err := CheckName("--name", name); err != nil {
 		return nil, err
 	}
+	c.Messaging.SpinLimit = spin.NewLimit()
 	if c.MaxMemory > 0 {
 		c.Messaging.Budget = messaging.NewBudget(c.MaxMemory)
 	}

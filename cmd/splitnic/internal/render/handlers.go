@@ -98,7 +98,11 @@ func handlerText(h *messaging.Handler) string {
 	if len(h.CPUs) > 0 {
 		where = "processors " + h.CPUs.String()
 	}
-	return fmt.Sprintf("%s, priority %d, budget %d, polls for %v", where, h.Priority, h.Budget, h.Spin)
+	polls := fmt.Sprintf("polls for %v", h.Spin)
+	if h.Adaptive {
+		polls = fmt.Sprintf("polls for up to %v, adaptively", h.Spin)
+	}
+	return fmt.Sprintf("%s, priority %d, budget %d, %s", where, h.Priority, h.Budget, polls)
 }
 
 // channelsText names channels, such as queues 1, 3.

@@ -27,7 +27,8 @@ func TestPrintHandlers(t *testing.T) {
 	s := host.Status{
 		Role: "host", CompVectors: 2,
 		Handling: messaging.Handling{Handlers: []messaging.Handler{{},
-			{Number: 1, CPUs: cpus.List{0, 1, 2}, Spin: 20 * time.Microsecond}}},
+			{Number: 1, CPUs: cpus.List{0, 1, 2}, Spin: 20 * time.Microsecond},
+			{Number: 2, Spin: time.Millisecond, Adaptive: true}}},
 	}
 	show := func() string {
 		raw, err := json.Marshal(s)
@@ -45,7 +46,8 @@ func TestPrintHandlers(t *testing.T) {
 			}
 		}
 	}
-	expect("completion vectors  2, of the device", "handler 1", "processors 0-2", "polls for 20µs")
+	expect("completion vectors  2, of the device", "handler 1", "processors 0-2", "polls for 20µs",
+		"polls for up to 1ms, adaptively")
 	s.Traffic = &messaging.Stats{
 		Channels: []messaging.ChannelStats{{Handler: 2, CompVector: 1}, {Handler: 2, CompVector: 0}},
 		Handlers: []messaging.HandlerStats{

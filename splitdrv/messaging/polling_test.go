@@ -1,0 +1,59 @@
+package messaging_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/splitnic/splitnic/internal/spin"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// TestAdaptivePolling sends frames to and fro. A worker whose sleeps are short comes to poll
+// instead of sleeping; it does not behind long frames, or where no processor is idle.
+func TestAdaptivePolling(t *testing.T) {
+	idle := func() (int, error) { return 1, nil }
+	busy := func() (int, error) { return 9, nil }
+	unknown := func() (int, error) { return 0, errors.New("nobody knows") }
+	const rounds = 200
+	for _, c := range []struct {
+		name     string
+		length   int
+		runnable func() (int, error)
+		sleeps   bool // for each frame
+	}{
+		{"small frames", 64, idle, false},
+		{"long frames", 1514, idle, true},
+		{"small frames on a busy machine", 64, busy, true},
+		{"small frames on a machine that does not tell", 64, unknown, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			// As long as may be: no pause of a slow machine is longer. One polls at a time, so
+			// that there is a processor for all else.
+			cfg := patient(messaging.Config{
+				Spin: messaging.MaxSpin, SpinAdaptive: true, SpinLimit: spin.LimitOf(8, 1, c.runnable),
+			})
+			_, a, b := newPair(t, cfg, patient(messaging.Config{}))
+			buf := make([]byte, 2000)
+			for i := range rounds {
+				for _, way := range [2][2]*endpoint{{a, b}, {b, a}} {
+					if err := way[0].wires[0].Send(deadline(t), frame(uint64(i), c.length, 1500)); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := way[1].wires[0].Receive(deadline(t), buf); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			var wakeups uint64
+			for _, w := range a.conn.Stats().Handlers[1].Workers {
+				if w.Role == messaging.RoleReceiver {
+					wakeups = w.Wakeups
+				}
+			}
+			// A window of 10 µs is a second after 17 sleeps. Keep-alives go to the control handler.
+			if sleeps := wakeups > rounds/2; sleeps != c.sleeps {
+				t.Errorf("woken %d times for %d frames", wakeups, rounds)
+			}
+		})
+	}
+}
