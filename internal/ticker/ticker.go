@@ -1,6 +1,7 @@
 // Package ticker calls functions at regular intervals: all of the same interval from
 // one goroutine, with one timer. Where each of many sessions has a timer and a goroutine
-// of its own, an idle process is kept awake by them.
+// of its own, an idle process is kept awake by them. Calls come at multiples of the interval
+// on the clock, so that those of one interval that is a multiple of another come together.
 package ticker
 
 import (
@@ -14,6 +15,9 @@ import (
 type Tick struct {
 	Now  time.Time
 	Late time.Duration // how long ago it was due; those that were due meanwhile are left out
+	// N is the number of the call among those of its interval, the same for all functions:
+	// those that do something in each so manieth call do it together.
+	N uint64
 }
 
 // Ticker is a set of functions. The zero Ticker has none.
@@ -85,20 +89,24 @@ func (t *Ticker) remove(k *Task) {
 
 // run calls the functions of a group until it has none.
 func (t *Ticker) run(g *group, interval time.Duration) {
-	tick := time.NewTicker(interval)
+	began := time.Now()
+	tick := time.NewTicker(began.Truncate(interval).Add(interval).Sub(began.Round(0)))
 	defer tick.Stop()
 	var tasks []*Task
-	for {
+	for n := uint64(0); ; n++ {
 		select {
 		case <-g.none:
 			return
 		case due := <-tick.C:
+			if n == 0 {
+				tick.Reset(interval)
+			}
 			t.mu.Lock()
 			tasks = append(tasks[:0], g.tasks...)
 			t.mu.Unlock()
 			now := time.Now()
 			for _, k := range tasks {
-				k.call(Tick{Now: now, Late: now.Sub(due)})
+				k.call(Tick{Now: now, Late: now.Sub(due), N: n})
 			}
 			clear(tasks)
 		}

@@ -31,11 +31,13 @@ type signsOfLife struct {
 	silence
 	part     time.Duration // of a keep-alive interval
 	askAfter time.Duration
+	turn     uint64        // one beat in so many is that at which idle sessions ask; 0: none is
 	doubt    time.Duration // silence from which on the peer is not heard
 	timeout  time.Duration
 	at       time.Time // of the last one
 	asked    bool      // a keep-alive has not been answered
 	hears    bool
+	strayed  bool // asked out of turn
 }
 
 // start has the peer asked for a sign of life when there has been none for an interval,
@@ -45,6 +47,10 @@ type signsOfLife struct {
 // What was heard came within the part before a beat, and a reply is to be heard in the
 // part behind: who asks two parts early hears something in each interval. Who asks last
 // leaves one of them to the peer. Beats are not that regular, which is the half of one.
+//
+// Sessions of one interval have a turn for that, which is when they would ask anyway if
+// they had asked at the turn before. One that is idle asks then, however short its silence
+// is, so that the processor wakes up once for all of them, and the peer's as well.
 func (l *signsOfLife) start() {
 	interval := l.c.cfg.KeepAlive
 	l.part = max(interval/parts, time.Millisecond)
@@ -54,6 +60,9 @@ func (l *signsOfLife) start() {
 		early = l.part
 	}
 	l.askAfter = max(interval-early, l.part) - l.part/2
+	if !l.c.cfg.AskLast {
+		l.turn = uint64((l.askAfter+l.part-1)/l.part) + 1
+	}
 	l.doubt = min(interval, l.timeout/4) - l.part - l.part/2
 	l.silence.init(l, interval)
 	l.unlooked = l.askAfter + l.part
@@ -81,13 +90,35 @@ func (l *signsOfLife) check(t ticker.Tick) {
 		default:
 		}
 	}
-	if lasted >= l.askAfter && !l.asked {
+	if l.due(lasted, t.N) && !l.asked {
 		l.asked = true
 		l.ask()
 	}
 	if l.over(l.timeout, l.c.heard.Load()) {
 		l.c.endLater(fmt.Errorf("%w: nothing heard for %v", ErrPeerSilent, l.lasted))
 	}
+}
+
+// due reports whether it is time to ask, in the beat of that number, after such a silence.
+// Out of turn that is as late as can be, and a part earlier if the time before was out of
+// turn, too: who hears the replies at the turns, and has no silence then, would never ask
+// at one.
+func (l *signsOfLife) due(lasted time.Duration, n uint64) bool {
+	if l.turn > 0 && n%l.turn == l.turn-1 {
+		if lasted > 0 {
+			l.strayed = false
+		}
+		return lasted > 0
+	}
+	after := l.askAfter
+	if l.strayed {
+		after = max(after-l.part, l.part/2)
+	}
+	if lasted < after {
+		return false
+	}
+	l.strayed = l.turn > 0
+	return true
 }
 
 // ask sends a keep-alive, or has one sent as soon as there is room.

@@ -17,6 +17,7 @@ import (
 // hours away.
 type looked struct {
 	*endpoint
+	next  uint64       // number of the next beat
 	hears atomic.Int32 // told so often, and the latest
 	heard atomic.Bool
 }
@@ -34,7 +35,8 @@ func (l *looked) beats(n int) []uint64 {
 	sent := make([]uint64, n)
 	for i := range sent {
 		before := l.conn.Stats().ControlSent
-		l.conn.Beat()
+		l.conn.Beat(l.next)
+		l.next++
 		sent[i] = l.conn.Stats().ControlSent - before
 	}
 	return sent
@@ -101,6 +103,33 @@ func TestWhoAsks(t *testing.T) {
 	b.beats(1)
 	if !b.heard.Load() {
 		t.Error("it does not hear the reply")
+	}
+}
+
+// TestTurn has an endpoint begin at each beat between two turns. It never leaves more time to
+// the peer than it does at its turns, and comes to ask at those, and only then.
+func TestTurn(t *testing.T) {
+	for first := range uint64(7) {
+		t.Run(fmt.Sprint("from ", first), func(t *testing.T) {
+			_, a, b := lookedPair(t)
+			a.next = first
+			var asked []uint64
+			for silence := 1; len(asked) < 5; silence++ {
+				if silence > 6 {
+					t.Fatalf("nothing heard for %d beats, asked at %v", silence, asked)
+				}
+				if a.beats(1)[0] == 0 {
+					continue
+				}
+				asked = append(asked, (a.next-1)%7)
+				quiet(t, a, b)
+				a.beats(1)
+				silence = 0
+			}
+			if d := cmp.Diff([]uint64{6, 6, 6}, asked[2:]); d != "" {
+				t.Errorf("asked at the beats %v: %s", asked, d)
+			}
+		})
 	}
 }
 

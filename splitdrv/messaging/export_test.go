@@ -50,8 +50,8 @@ func (c *Conn) change(change HandlerChange) error {
 	return c.SetHandling(g)
 }
 
-// Beat has the keep-alives looked at as if a part of their interval had passed.
-func (c *Conn) Beat() { c.signs.check(ticker.Tick{Now: c.signs.at.Add(c.signs.part)}) }
+// Beat has the keep-alives looked at, the nth time, as if a part of their interval had passed.
+func (c *Conn) Beat(n uint64) { c.signs.check(ticker.Tick{Now: c.signs.at.Add(c.signs.part), N: n}) }
 
 // Looked is an error until the control handler has had the look that was asked for.
 func (c *Conn) Looked() error {

@@ -40,6 +40,8 @@ type requests struct {
 	configuring chan struct{}
 	inbox       chan request  // the peer's, for the configuration goroutine
 	unanswered  atomic.Int32  // of the peer's
+	idle        atomic.Bool   // that goroutine waits for a request, or a time
+	pace        *rate.Limiter // of what the peer asks the Conn itself
 	held        atomic.Uint64 // of these: had to wait because there were too many
 
 	mu      sync.Mutex
@@ -67,6 +69,7 @@ func newRequests(
 		slots:       make(chan struct{}, MaxRequests),
 		configuring: make(chan struct{}, MaxRequests-1),
 		inbox:       make(chan request, MaxRequests),
+		pace:        rate.NewLimiter(ownRate, ownBurst),
 		waiting:     make(map[uint64]pending, MaxRequests),
 	}
 }
@@ -196,8 +199,29 @@ func (q *requests) onRequest(msg []byte) error {
 	if q.unanswered.Add(1) > MaxRequests {
 		return controlViolation(ErrTooManyRequests, "more than %d", MaxRequests)
 	}
+	if m.Type == protocol.CfgKeepAlive && q.idle.Load() && q.pace.Allow() {
+		if sent, err := q.replyNow(&m); sent || err != nil {
+			return err
+		}
+	}
 	q.inbox <- request{transaction: m.TransactionContext, t: m.Type, data: append([]byte(nil), m.Data...)}
 	return nil
+}
+
+// replyNow answers a keep-alive on the control handler's goroutine, if that can be done at
+// once, and reports whether it was. It says the same of this side as an answer of the
+// configuration goroutine, which waits for requests, and would have to be woken.
+func (q *requests) replyNow(m *protocol.CfgUtilRequest) (bool, error) {
+	q.unanswered.Add(-1) // as in reply
+	sent, err := q.control.sendNow(func(dst []byte) []byte {
+		return protocol.AppendCfgUtilReply(dst, protocol.CfgUtilReply{
+			TransactionContext: m.TransactionContext, Type: m.Type, Status: q.own(m.Type, m.Data),
+		})
+	})
+	if !sent {
+		q.unanswered.Add(1)
+	}
+	return sent, err
 }
 
 // What the peer asks the Conn itself, in a second in the long run and at once: a
@@ -215,13 +239,14 @@ const (
 // that the whole peer is alive, but they do not wait for what Config.Pace holds
 // back.
 func (q *requests) answer() error {
-	own := rate.NewLimiter(ownRate, ownBurst)
 	var held []request       // for Config.OnRequest, in order
 	var due <-chan time.Time // when the first of them is carried out; nil: it has not been judged
 	for {
 		var err error
+		q.idle.Store(true)
 		select {
 		case r := <-q.inbox:
+			q.idle.Store(false)
 			if q.c.stopped.Load() {
 				return nil // the session ended with requests in the inbox
 			}
@@ -229,7 +254,7 @@ func (q *requests) answer() error {
 				held = append(held, r)
 				break
 			}
-			if wait := own.Reserve().Delay(); wait > 0 {
+			if wait := q.pace.Reserve().Delay(); wait > 0 {
 				q.held.Add(1)
 				if !q.c.sleep(wait) {
 					return nil
@@ -237,6 +262,7 @@ func (q *requests) answer() error {
 			}
 			err = q.reply(&r)
 		case <-due:
+			q.idle.Store(false)
 			due = nil
 			err = q.reply(&held[0])
 			held = held[1:]

@@ -72,6 +72,45 @@ func TestHeldRequests(t *testing.T) {
 	}
 }
 
+// TestSignOfLifeOfWhoHangs asks for a sign of life while a request is carried out, which may
+// be for ever: there is none before that is done.
+func TestSignOfLifeOfWhoHangs(t *testing.T) {
+	entered, release := make(chan struct{}), make(chan struct{})
+	h, p := newRawPeer(t, messaging.Config{
+		OnRequest: func(protocol.CfgType, []byte) (protocol.CfgStatus, []byte) {
+			close(entered)
+			<-release
+			return protocol.CfgOK, nil
+		},
+	})
+	before := h.conn.Stats()
+	for i, c := range []protocol.CfgType{protocol.CfgMAC, protocol.CfgKeepAlive} {
+		p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{Type: c}))
+		if i == 0 {
+			<-entered
+		}
+	}
+	until(t, func() error {
+		if n := h.conn.Stats().ControlReceived - before.ControlReceived; n != 2 {
+			return fmt.Errorf("%d requests of 2 have come", n)
+		}
+		return h.conn.Looked()
+	})
+	if n := h.conn.Stats().ControlSent - before.ControlSent; n != 0 {
+		t.Errorf("%d messages from who hangs", n)
+	}
+	close(release)
+	for _, want := range []protocol.CfgType{protocol.CfgMAC, protocol.CfgKeepAlive} {
+		msg := p.function(protocol.FuncCfgUtilReply)
+		m, err := protocol.DecodeCfgUtilReply(msg)
+		p.ok(err)
+		if m.Type != want {
+			t.Errorf("the answer is about %v, want %v", m.Type, want)
+		}
+		p.recycle(msg)
+	}
+}
+
 // TestPauseBesideHeldRequests pauses while the peer holds back as many
 // configuration requests as it can be sent: the pause does not wait for them.
 func TestPauseBesideHeldRequests(t *testing.T) {

@@ -63,7 +63,6 @@ type Conn struct {
 // heartbeats are those of a connection.
 type heartbeats struct {
 	task    *ticker.Task // written before there is a reason for the end, or never
-	parts   int          // since the last one that it was time for
 	vouched atomic.Bool
 	going   atomic.Bool // one is being sent
 	broken  sync.Once

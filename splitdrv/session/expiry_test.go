@@ -38,7 +38,7 @@ func TestExpiryEndsSession(t *testing.T) {
 			by.security.now.Store(&later)
 			if vouched {
 				by.Vouch(true)
-				by.look(ticker.Tick{})
+				by.look(ticker.Tick{N: 1})
 			}
 			soon(t, by.Done(), "the session does not end")
 			endedAs(t, by, of, "expired")

@@ -10,8 +10,8 @@ const (
 	// heartbeatParts are those of the peer time-out. In each of them a heartbeat is sent,
 	// unless somebody vouches for the peer.
 	heartbeatParts = 5
-	// unneeded is how many parts there are at most without one: a connection that is
-	// broken on its own is found within two peer time-outs.
+	// unneeded is how many parts have one otherwise, the same ones for all connections: a
+	// connection that is broken on its own is found within two peer time-outs.
 	unneeded = heartbeatParts
 )
 
@@ -27,11 +27,8 @@ func (c *Conn) Vouch(heard bool) {
 }
 
 // look sends a heartbeat if it is time. It does not wait, because the other connections do.
-func (c *Conn) look(ticker.Tick) {
-	h := &c.heartbeats
-	h.parts++
-	if !h.vouched.Load() || h.parts >= unneeded || c.expires(c.security.clock()) {
-		h.parts = 0
+func (c *Conn) look(t ticker.Tick) {
+	if !c.heartbeats.vouched.Load() || t.N%unneeded == 0 || c.expires(c.security.clock()) {
 		c.beat()
 	}
 }

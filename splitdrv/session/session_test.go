@@ -421,10 +421,12 @@ func TestHeartbeats(t *testing.T) {
 // while, and begins with the one that is due when it is not any more.
 func TestVouch(t *testing.T) {
 	c, s := unread(t, 50*time.Hour)
+	number := uint64(unneeded - 3) // of the latest look
 	looks := func(n int) {
 		for range n {
 			testenv.Eventually(t, func() bool { return !s.heartbeats.going.Load() }, "heartbeat is sent")
-			s.look(ticker.Tick{})
+			number++
+			s.look(ticker.Tick{N: number})
 		}
 	}
 	arrive := func(want int) {
