@@ -32,10 +32,10 @@ demo=(
 	qemu-system-x86 busybox cpio kmod xz-utils zstd
 )
 
-# The benchmarks: tools to measure with, networks to compare with, plots.
+# The benchmarks: tools to measure with, networks to compare with.
 bench=(
 	rdma-core ibverbs-providers ibverbs-utils perftest
-	iproute2 iputils-ping iperf3 procps wireguard-tools gnuplot-nox
+	iproute2 iputils-ping iperf3 procps wireguard-tools
 	qemu-system-x86 busybox cpio kmod xz-utils zstd
 )
 

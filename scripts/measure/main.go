@@ -7,6 +7,7 @@
 // command that measures for arguments. Besides there are:
 //
 //	measure show FILE                        the tables of a results.json, in Markdown
+//	measure draw FILE DIR                    its pictures, into a directory
 //	measure iperf-tcp|iperf-udp|ping|direct  figures from a program's output
 //	measure overload KIND FROM TO ADDRESS    too many datagrams between two namespaces
 //	measure serve SUBJECT NAMESPACE... NIC   the process of a subject of bench-native
@@ -69,15 +70,18 @@ var commands = map[string]struct {
 	run  func(ctx context.Context, args []string) error
 }{
 	"show": {1, func(_ context.Context, args []string) error {
-		f, err := results.Load(args[0])
+		s, f, err := load(args[0])
 		if err != nil {
 			return err
 		}
-		s := suiteOf(f.Suite)
-		if s == nil {
-			return fmt.Errorf("%s: there is no suite %q", args[0], f.Suite)
+		return s.Write(os.Stdout, f, true)
+	}},
+	"draw": {2, func(_ context.Context, args []string) error {
+		s, f, err := load(args[0])
+		if err != nil {
+			return err
 		}
-		return s.Write(os.Stdout, &f, true)
+		return s.Draw(f, args[1])
 	}},
 	"overload": {-1, native.OverloadOnce},
 	"serve":    {5, func(_ context.Context, args []string) error { return native.Serve(args[0], args[1:]) }},
@@ -90,6 +94,19 @@ var commands = map[string]struct {
 	"fleet":   {0, func(context.Context, []string) error { return fleet.Print(os.Stdout) }},
 	"hostile": {-1, attacks.Hostile},
 	"demo":    {2, func(_ context.Context, args []string) error { return tools.Demo(args[0], args[1]) }},
+}
+
+// load reads a results.json, and finds its suite.
+func load(path string) (*results.Suite, *results.File, error) {
+	f, err := results.Load(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := suiteOf(f.Suite)
+	if s == nil {
+		return nil, nil, fmt.Errorf("%s: there is no suite %q", path, f.Suite)
+	}
+	return s, &f, nil
 }
 
 var errUsage = errors.New("usage: see the comment in scripts/measure/main.go")

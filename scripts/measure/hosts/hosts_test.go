@@ -85,9 +85,43 @@ func TestFits(t *testing.T) {
 	if err := (load{hosts: 1}).fits(10); err == nil {
 		t.Error("ten descriptors are enough")
 	}
-	o := Options{load: load{hosts: math.MaxInt32, ports: noPorts}}
+	o := Options{hosts: counts{math.MaxInt32}, load: load{ports: noPorts}}
 	if err := o.Measure(t.Context(), results.NewRecorder(io.Discard), 1, nil); err == nil {
 		t.Error("all the hosts that there could be were tried")
+	}
+}
+
+// TestPlots draws what hosts cost, of two kinds of ports, over their number.
+func TestPlots(t *testing.T) {
+	var o Options
+	if err := o.hosts.Set("8,64"); err != nil || o.hosts.String() != "8,64" {
+		t.Fatal(o.hosts.String(), err)
+	}
+	for _, bad := range []string{"", "8,", "0", "-1", "x"} {
+		if err := new(counts).Set(bad); err == nil {
+			t.Errorf("%q hosts", bad)
+		}
+	}
+	var samples bytes.Buffer
+	rec := results.NewRecorder(&samples)
+	for _, ports := range []string{noPorts, macvtapPorts} {
+		for i, n := range o.hosts {
+			o.load = load{hosts: n, ports: ports}
+			o.record(result{allIn: 1, idle: idle{processor: float64(1+i) / 100}}, rec, 0)
+		}
+	}
+	f, err := Suite().Read(&samples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := plots(f.Rows)
+	if len(list) != 1 { // frames were not counted
+		t.Fatalf("%+v", list)
+	}
+	points := []results.Point{{X: 8, Y: 1, Min: 1, Max: 1}, {X: 64, Y: 2, Min: 2, Max: 2}}
+	if d := cmp.Diff([]results.Series{{Name: "ports none, busy 0", Points: points},
+		{Name: "ports macvtap, busy 0", Points: points}}, list[0].Series); d != "" {
+		t.Error(d)
 	}
 }
 

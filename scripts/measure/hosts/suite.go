@@ -14,6 +14,8 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,7 +26,29 @@ import (
 func Suite() *results.Suite {
 	// Hosts may never be all in, and reasons are counted where they were given.
 	return &results.Suite{Name: "bench-hosts", Rounds: 3, Gaps: true, Goals: goals,
-		Tables: results.BySubject("Hosts that connect at once")}
+		Tables: results.BySubject("Hosts that connect at once"), Plots: plots}
+}
+
+// plots have what hosts cost over their number, a curve for each kind of ports.
+func plots(rs results.Rows) (list []results.Plot) {
+	for _, c := range []struct{ name, title, metric, unit string }{
+		{"hosts-idle", "Processor that idle hosts and their I/O unit use", idling, "% of a processor, both endpoints"},
+		{"hosts-frame", "Processor for a frame of 64 bytes while all hosts flood", perFrame, "µs, both endpoints"},
+	} {
+		p := results.Plot{Name: c.name, Title: c.title, X: "hosts", Y: c.unit, LogX: true}
+		p, drawn := p.Curves(rs, func(r *results.Row) (string, float64) {
+			count, others, found := strings.Cut(r.Subject, " hosts, ")
+			n, err := strconv.Atoi(count)
+			if r.Metric != c.metric || !found || err != nil {
+				return "", 0
+			}
+			return others, float64(n)
+		})
+		if drawn {
+			list = append(list, p)
+		}
+	}
+	return list
 }
 
 const (
@@ -34,6 +58,8 @@ const (
 	crowded = "crowded"
 	busiest = "busiest"
 	idling  = "processor while idle"
+
+	perFrame = "processor for a frame"
 )
 
 // goals: soon, and without anybody declared dead or refused for want of room.
@@ -58,14 +84,16 @@ func goals(rs results.Rows) (list []results.Goal) {
 
 // Options are how many hosts come, and to what.
 type Options struct {
-	load load
-	busy int
-	each bool // show what the hosts logged
+	hosts counts
+	load  load // but for the hosts
+	busy  int
+	each  bool // show what the hosts logged
 }
 
 // Flags implements results.Measure.
 func (o *Options) Flags(flags *flag.FlagSet) {
-	flags.IntVar(&o.load.hosts, "hosts", 400, "hosts that connect at once")
+	o.hosts = counts{400}
+	flags.Var(&o.hosts, "hosts", "hosts that connect at once, or several numbers, such as 8,64,512, for one after the other")
 	flags.StringVar(&o.load.ports, "ports", macvtapPorts, "the I/O unit's ports: macvtap, or none")
 	flags.IntVar(&o.busy, "busy", 0, "processes beside that use a processor each")
 	flags.DurationVar(&o.load.stay, "stay", 3*time.Second, "how long the hosts stay once all of them are in")
@@ -76,8 +104,8 @@ func (o *Options) Flags(flags *flag.FlagSet) {
 
 // Measure implements results.Measure: the hosts come in each round.
 func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int, args []string) error {
-	if o.load.hosts < 1 || o.busy < 0 || len(args) > 0 {
-		return errors.New("-hosts must be above 0, and -busy 0 at least")
+	if o.busy < 0 || len(args) > 0 {
+		return errors.New("-busy must be 0 at least")
 	}
 	if o.load.flood < 0 || o.load.flood > 0 && o.load.ports != noPorts {
 		return fmt.Errorf("-flood must be 0 at least, and counts what ports take that cost nothing: -ports %s", noPorts)
@@ -86,8 +114,10 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return os.NewSyscallError("getrlimit", err)
 	}
-	if err := o.load.fits(limit.Cur); err != nil {
-		return err
+	for _, n := range o.hosts {
+		if err := (load{hosts: n}).fits(limit.Cur); err != nil {
+			return err
+		}
 	}
 	idle, err := occupy(o.busy)
 	if err != nil {
@@ -95,11 +125,36 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 	}
 	defer idle()
 	for round := range rounds {
-		r, err := gather(ctx, o.load)
-		if err != nil {
-			return err
+		for _, n := range results.InTurn(round, o.hosts) {
+			now := *o
+			now.load.hosts = n
+			r, err := gather(ctx, now.load)
+			if err != nil {
+				return err
+			}
+			now.record(r, rec, round)
 		}
-		o.record(r, rec, round)
+	}
+	return nil
+}
+
+// counts are numbers of hosts, separated by commas.
+type counts []int
+
+// String implements flag.Value.
+func (c *counts) String() string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint([]int(*c)), " ", ","), "[]")
+}
+
+// Set implements flag.Value.
+func (c *counts) Set(s string) error {
+	*c = nil
+	for word := range strings.SplitSeq(s, ",") {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < 1 {
+			return fmt.Errorf("%q is no number above 0", word)
+		}
+		*c = append(*c, n)
 	}
 	return nil
 }
@@ -145,7 +200,7 @@ func (o *Options) record(r result, rec *results.Recorder, round int) {
 	}
 	if f := r.flood; f != nil {
 		sink.Add("frames of 64 bytes", "/s", f.rate)
-		sink.Add("processor for a frame", "µs", 1e6*f.processor)
+		sink.Add(perFrame, "µs", 1e6*f.processor)
 		sink.Add(busiest, "of the mean", f.busiest)
 		sink.Add("least", "of the mean", f.least)
 		sink.Add("registered memory after the flood", "MB/host", f.registered/1e6)

@@ -124,15 +124,24 @@ func (r *Run) report(f *File) error {
 			return err
 		}
 	}
-	if r.Suite.Plots != nil {
-		for _, p := range r.Suite.Plots(f.Rows) {
-			if err := p.draw(filepath.Join(r.Dir, p.Name+".svg")); err != nil {
-				return err
-			}
-		}
+	if err := r.Suite.Draw(f, r.Dir); err != nil {
+		return err
 	}
 	_, err = os.Stdout.Write(shown)
 	return err
+}
+
+// Draw writes the pictures of f into a directory.
+func (s *Suite) Draw(f *File, dir string) error {
+	if s.Plots == nil {
+		return nil
+	}
+	for _, p := range s.Plots(f.Rows) {
+		if err := os.WriteFile(filepath.Join(dir, p.Name+".svg"), p.SVG(), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // InTurn returns the list, backwards in every other round, the first of which is

@@ -1,11 +1,9 @@
 package results
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -194,20 +192,4 @@ func (s *Suite) Write(w io.Writer, f *File, markdown bool) error {
 		fmt.Fprintf(w, "Note: %s.\n", n)
 	}
 	return err
-}
-
-// Plot is a picture that gnuplot draws.
-type Plot struct {
-	Name   string
-	Script string // without the terminal and the output
-}
-
-func (p *Plot) draw(path string) error {
-	c := exec.Command("gnuplot")
-	c.Stdin = strings.NewReader(fmt.Sprintf("set terminal svg noenhanced size 960,540 font 'sans,13' background '#ffffff'\nset output '%s'\n%s",
-		strings.ReplaceAll(path, "'", "''"), p.Script))
-	if out, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("gnuplot draws %s: %w: %s; is gnuplot-nox installed?", path, err, bytes.TrimSpace(out))
-	}
-	return nil
 }

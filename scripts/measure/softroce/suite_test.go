@@ -2,8 +2,8 @@ package softroce
 
 import (
 	"bytes"
-	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,28 +67,35 @@ func TestSomeOfIt(t *testing.T) {
 	}
 }
 
-// Every median and its spread is in the data that gnuplot gets.
+// Every median and its spread is in the data of its picture.
 func TestPlots(t *testing.T) {
 	rs := fixture(t).Rows
-	scripts := map[string]string{}
+	drawn := map[string][]results.Point{}
 	for _, p := range plots(rs) {
-		scripts[p.Name] = p.Script
+		for _, s := range p.Series {
+			drawn[p.Name+" "+s.Name] = s.Points
+		}
 	}
 	for _, r := range rs {
-		name, data := "", fmt.Sprintf("%d %g %g %g\n", r.Size, r.Median, r.Min, r.Max)
+		name := ""
 		switch {
 		case r.Group == "bw" && r.Metric == "bandwidth":
 			name = "bandwidth-1"
 		case r.Group == "net" && strings.HasPrefix(r.Metric, "tcp"):
-			name, data = "networks-1500", fmt.Sprintf(" %g", r.Median)
+			name = "networks-1500"
+		case r.Group == "lat":
+			name = "percentiles"
 		default:
 			continue
 		}
-		if !strings.Contains(scripts[name], data) {
-			t.Errorf("%q is not in %s:\n%s", data, name, scripts[name])
+		points := drawn[name+" "+r.Subject]
+		if !slices.ContainsFunc(points, func(p results.Point) bool {
+			return p.Y == r.Median && p.Min == r.Min && p.Max == r.Max && (name != "bandwidth-1" || p.X == float64(r.Size))
+		}) {
+			t.Errorf("%s of %s, %g, is not in %s: %v", r.Metric, r.Subject, r.Median, name, points)
 		}
 	}
-	if _, ok := scripts["latency"]; ok {
+	if _, ok := drawn["latency "+splitnic]; ok {
 		t.Error("a curve of one size was drawn")
 	}
 }
