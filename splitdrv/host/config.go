@@ -67,7 +67,8 @@ type Config struct {
 	// to be reachable before the host goes back to it; 0: never.
 	FailBack time.Duration
 	// Persevere goes on trying also where every I/O unit refuses for a reason that waiting
-	// does not help, such as a key that is not trusted: somebody may see to that.
+	// does not help, such as a key that is not trusted: somebody may see to that. So it does
+	// where DNS names I/O units, which may name others later.
 	Persevere bool
 	// AskAgain is how long after a refusal the I/O unit is asked again for frames that it
 	// refused to send, such as those to other addresses; default 30 s.
@@ -132,6 +133,7 @@ func (c *Config) complete() error {
 	if c.Rand == nil {
 		c.Rand = rand.Int64N
 	}
+	c.Persevere = c.Persevere || discovery.Named(c.IOUnits)
 	if c.OnState == nil {
 		c.OnState = func(State) {}
 	}

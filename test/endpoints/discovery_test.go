@@ -168,7 +168,7 @@ func TestDNSIsNotTrusted(t *testing.T) {
 	w.unitKey = own
 	var z zone
 	z.list(t, stranger)
-	d, h, _ := w.host("alpha", z.configure, func(c *host.Config) { c.Persevere = true })
+	d, h, _ := w.host("alpha", z.configure)
 	testenv.Eventually(t, func() bool {
 		return strings.Contains(h.Status().LastError, "not trusted here") && len(stranger.unit.Status().Hosts) == 0
 	}, "the stranger is not refused")

@@ -3,6 +3,7 @@ package discovery
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -32,6 +33,14 @@ func Several(entries []string) bool {
 	}
 	_, ok := ByDNS(entries[0])
 	return ok
+}
+
+// Named reports whether DNS names any of a list of I/O units.
+func Named(entries []string) bool {
+	return slices.ContainsFunc(entries, func(entry string) bool {
+		_, ok := ByDNS(entry)
+		return ok
+	})
 }
 
 // Check refuses an entry with a name that cannot be asked for. It leaves addresses alone.
