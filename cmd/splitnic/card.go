@@ -96,6 +96,7 @@ func addSpec(flags *pflag.FlagSet, s *cards.Spec) {
 		g.StringVar(&s.Netdevice, "netdev", "", "name of the netdevice (default: that of the card)")
 		g.StringVar(&s.NetNS, "netns", "",
 			"network namespace of the netdevice, by name or path, such as /proc/PID/ns/net (default: the agent's)")
+		boolVar(g, &s.Transient, "transient", false, "remove the card when the network namespace is gone")
 		g.StringVar(&s.MAC, "mac", "", "MAC address to ask for (default: one that the I/O unit derives from the key)")
 		g.IntVar(&s.MTU, "mtu", 0, "largest MTU; the netdevice follows the I/O unit's network card up to it"+asAgent)
 	})

@@ -125,13 +125,12 @@ func ServeAPI(path string, api http.Handler, status func() any, commands ...Comm
 	}
 	ln, err := listen(path)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		if c, dialErr := net.Dial("unix", path); dialErr == nil {
-			c.Close()
+		if served(path) {
 			return nil, fmt.Errorf("status socket %s: another process serves it; end that one, or give this one another "+
 				"--status-socket: %w", path, err)
 		}
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("status socket: remove what a killed process left: %w", err)
+		if err := Discard(path); err != nil {
+			return nil, err
 		}
 		ln, err = listen(path)
 	}
@@ -156,6 +155,27 @@ func ServeAPI(path string, api http.Handler, status func() any, commands ...Comm
 		_ = s.http.Serve(ln) // always http.ErrServerClosed or the listener's end
 	}()
 	return s, nil
+}
+
+// served reports whether somebody listens on a socket.
+func served(path string) bool {
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
+}
+
+// Discard removes the socket that a process has left that was killed, if there is one. One
+// that somebody listens on stays.
+func Discard(path string) error {
+	if served(path) {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("status socket: remove what a killed process left: %w", err)
+	}
+	return nil
 }
 
 // listen makes a socket for its owner only, from its first moment on: what a

@@ -132,14 +132,45 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-func TestServeReplacesALeftOver(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x.sock")
+// leftOver is a socket that a killed process has left.
+func leftOver(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "x.sock")
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ln.SetUnlinkOnClose(false)
 	ln.Close()
+	return path
+}
+
+// TestDiscard removes a left over, and no socket that is served.
+func TestDiscard(t *testing.T) {
+	path := leftOver(t)
+	for range 2 {
+		if err := Discard(path); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(path); err == nil {
+			t.Fatal("it is still there")
+		}
+	}
+	s, err := Serve(path, func() any { return 1 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := Discard(path); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServeReplacesALeftOver(t *testing.T) {
+	path := leftOver(t)
 	s, err := Serve(path, func() any { return 1 })
 	if err != nil {
 		t.Fatal(err)

@@ -4,5 +4,5 @@
 //
 // Its files, each of which knows only those before: spec.go, what a request says; store.go,
 // where cards are noted for the next process; entry.go, a card that is kept going; set.go,
-// all of them; api.go, the API v1, and client.go, who asks.
+// all of them; collect.go, those that nobody needs any more; api.go, the API v1, and client.go, who asks.
 package cards

@@ -70,6 +70,7 @@ type entry struct {
 	maker  Maker
 	pauses pauses
 	log    *slog.Logger
+	space  space // that the card was made in
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has returned
 

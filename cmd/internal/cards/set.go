@@ -38,6 +38,8 @@ type Set struct {
 	pauses pauses
 	log    *slog.Logger
 
+	collectEvery time.Duration
+
 	mu      sync.Mutex // guards what follows; held for moments
 	entries map[string]*entry
 	names   map[string]*name // about which something is done
@@ -56,7 +58,7 @@ type name struct {
 func NewSet(maker Maker, store *Store, most int, log *slog.Logger) *Set {
 	return &Set{
 		maker: maker, store: store, most: most, pauses: pauses{time.Second, 30 * time.Second}, log: log,
-		entries: map[string]*entry{}, names: map[string]*name{},
+		collectEvery: collectEvery, entries: map[string]*entry{}, names: map[string]*name{},
 	}
 }
 
@@ -124,6 +126,9 @@ func (s *Set) Restore() {
 // keep keeps a card.
 func (s *Set) keep(spec *Spec, card Card, err error) *entry {
 	e := &entry{spec: *spec, maker: s.maker, pauses: s.pauses, log: s.log}
+	if spec.Transient {
+		e.space, _ = spaceAt(spec.NetNS) // none, if it is not there
+	}
 	e.start(card, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,13 +174,13 @@ func (s *Set) Add(ctx context.Context, spec Spec) (i Info, made bool, err error)
 		return Info{}, false, err
 	}
 	defer done()
+	// First, so that the next process knows of all that is there, whenever this one is killed.
+	if err := s.store.Put(&spec); err != nil {
+		return Info{}, false, errors.Join(err, s.store.Delete(spec.Name))
+	}
 	card, err := s.maker.Open(&spec)
 	if err != nil {
-		return Info{}, false, errors.Join(err, s.maker.Forget(&spec))
-	}
-	if err := s.store.Put(&spec); err != nil {
-		// What was written of it must not come back.
-		return Info{}, false, errors.Join(err, s.store.Delete(spec.Name), card.Close(true), s.maker.Forget(&spec))
+		return Info{}, false, errors.Join(err, s.maker.Forget(&spec), s.store.Delete(spec.Name))
 	}
 	return s.keep(&spec, card, nil).info(), true, nil
 }
@@ -187,18 +192,21 @@ func (s *Set) Del(ctx context.Context, name string) error {
 		return err
 	}
 	defer end()
-	e := s.entry(name)
-	if e == nil {
-		return nil
+	if e := s.entry(name); e != nil {
+		return s.remove(e)
 	}
-	// First, so that what is removed does not come back.
-	if err := s.store.Delete(name); err != nil {
-		return err
-	}
+	// Of an earlier Del that could not do it.
+	return s.store.Delete(name)
+}
+
+// remove removes a card, when it is the caller's turn.
+func (s *Set) remove(e *entry) error {
 	s.mu.Lock()
-	delete(s.entries, name)
+	delete(s.entries, e.spec.Name)
 	s.mu.Unlock()
-	return e.stop(true)
+	err := e.stop(true)
+	// Last, for the same reason as in Add.
+	return errors.Join(err, s.store.Delete(e.spec.Name))
 }
 
 // entry is nil for no card.

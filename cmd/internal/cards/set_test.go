@@ -183,12 +183,15 @@ func TestAddFails(t *testing.T) {
 	if _, _, err := s.Add(t.Context(), Spec{Name: "bad"}); !errors.Is(err, broken) {
 		t.Error(err)
 	}
+	if got := store.names(t); !slices.Equal(got, []string{"good"}) {
+		t.Errorf("the store has %v", got)
+	}
 	store.dir += "-not-there"
 	if _, _, err := s.Add(t.Context(), Spec{Name: "unnoted"}); err == nil {
 		t.Error("a card that cannot be noted was added")
 	}
-	if got := m.names(); !slices.Equal(got, []string{"good"}) || m.forgotten["bad"] != 1 || m.forgotten["unnoted"] != 1 {
-		t.Errorf("%v are open, %v forgotten", got, m.forgotten)
+	if got := m.names(); !slices.Equal(got, []string{"good"}) || m.forgotten["bad"] != 1 || m.opened["unnoted"] > 0 {
+		t.Errorf("%v are open, %v opened, %v forgotten", got, m.opened, m.forgotten)
 	}
 	if list := s.List(); len(list) != 1 || list[0].Spec.Name != "good" {
 		t.Errorf("%+v", list)

@@ -45,6 +45,9 @@ type Spec struct {
 	// Owner says for whom the card was made, so that a program finds its own cards again. To
 	// the agent it means nothing.
 	Owner string `json:"owner,omitempty" jsonschema:"maxLength=512,description=for whom the card was made"`
+	// Transient has the agent remove the card when NetNS is no longer the path of the
+	// namespace that the card was made in.
+	Transient bool `json:"transient,omitempty" jsonschema:"description=removed when the network namespace is gone"`
 }
 
 // maxOwner is the longest Owner in bytes.
@@ -105,6 +108,7 @@ func (s Spec) Complete() (Spec, error) {
 	}
 	refuse(s.NewKey && s.Key != "", "new_key", "a card has one key: leave out this or key")
 	refuse(s.Cert != "" && s.Key == "", "cert", "key is missing, which it is for")
+	refuse(s.Transient && s.NetNS == "", "transient", "netns is missing, with which the card would go")
 	refuse(!validOwner(s.Owner), "owner", "%q is not possible: must be at most %d bytes without spaces", s.Owner, maxOwner)
 	if len(errs) > 0 {
 		return Spec{}, errors.Join(errs...)

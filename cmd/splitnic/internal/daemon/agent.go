@@ -142,6 +142,11 @@ func (a *agent) run(ctx context.Context, state *cards.Store) (err error) {
 		return err
 	}
 	defer stop()
+	collecting, done := context.WithCancel(ctx)
+	var collector sync.WaitGroup
+	collector.Go(func() { a.set.Collect(collecting) })
+	defer collector.Wait()
+	defer done()
 	a.log.Info("agent", "cards", len(list), "state", a.cfg.State, "devices", a.status().Devices, "iounits", a.cfg.IOUnits,
 		"version", a.cfg.Version)
 	notify("READY=1\nSTATUS=serving cards")

@@ -101,7 +101,7 @@ func (a *agent) plan(spec *cards.Spec) (*Host, surroundings, error) {
 		return fail("device", "%v", err)
 	}
 	c.Device, c.Messaging.Timing.Timeout = device.Name(), device.timeout
-	c.StatusSocket = filepath.Join(a.sockets(), "host-"+spec.Name+".sock")
+	c.StatusSocket = a.socketOf(spec)
 	return &c, surroundings{
 		device: device, store: a.store, budget: a.budget, noLatency: a.noLatency, log: a.log.With("card", spec.Name),
 		onState: func(host.State) {}, persevere: true,
@@ -114,6 +114,11 @@ func (a *agent) sockets() string {
 		return filepath.Dir(a.cfg.StatusSocket)
 	}
 	return statussock.Dir
+}
+
+// socketOf is the path of a card's status socket.
+func (a *agent) socketOf(spec *cards.Spec) string {
+	return filepath.Join(a.sockets(), "host-"+spec.Name+".sock")
 }
 
 // identify loads the card's keys. Each card has a session.Security, also where several
@@ -181,7 +186,7 @@ func blame(spec *cards.Spec, err error) error {
 
 // Forget implements cards.Maker.
 func (a *agent) Forget(spec *cards.Spec) error {
-	err := a.store.forget(spec.Name)
+	err := errors.Join(a.store.forget(spec.Name), statussock.Discard(a.socketOf(spec)))
 	if !spec.NewKey {
 		return err
 	}

@@ -1,0 +1,89 @@
+package cards
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// collectEvery is how often Collect looks: two system calls for each card.
+const collectEvery = 5 * time.Second
+
+// space is a network namespace, as the file system knows it (namespaces(7)). It stays the
+// same for as long as a descriptor of the card's netdevice keeps the namespace.
+type space struct{ dev, ino uint64 }
+
+// spaceAt is the namespace that has that path. When a runtime has unmounted one, an empty
+// file may be left, which is none.
+func spaceAt(path string) (space, error) {
+	fail := func(call string, err error) (space, error) {
+		return space{}, &os.PathError{Op: call, Path: path, Err: err}
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return fail("statfs", err)
+	}
+	if fs.Type != unix.NSFS_MAGIC {
+		return fail("statfs", unix.ENOENT)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return fail("stat", err)
+	}
+	return space{st.Dev, st.Ino}, nil
+}
+
+// gone reports whether a transient card has lost its namespace: nobody finds the netdevice
+// any more by its path.
+func (e *entry) gone() bool {
+	if !e.spec.Transient {
+		return false
+	}
+	is, err := spaceAt(e.spec.NetNS)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && is != e.space
+}
+
+// Collect removes transient cards whose network namespace is gone, until ctx is done. The
+// kernel would not: the descriptors of a netdevice keep its namespace.
+func (s *Set) Collect(ctx context.Context) {
+	tick := time.NewTicker(s.collectEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.collect(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Set) collect(ctx context.Context) {
+	for _, i := range s.List() {
+		if e := s.entry(i.Spec.Name); e == nil || !e.gone() {
+			continue
+		}
+		if err := s.collectOne(ctx, i.Spec.Name); err != nil {
+			s.log.Warn("a card whose network namespace is gone", "card", i.Spec.Name, "error", err)
+		}
+	}
+}
+
+// collectOne looks again when nothing else is done about the card.
+func (s *Set) collectOne(ctx context.Context, name string) error {
+	end, err := s.begin(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer end()
+	e := s.entry(name)
+	if e == nil || !e.gone() {
+		return nil
+	}
+	s.log.Info("removing a card whose network namespace is gone", "card", name, "netns", e.spec.NetNS, "owner", e.spec.Owner)
+	return s.remove(e)
+}
