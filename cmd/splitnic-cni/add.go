@@ -43,7 +43,12 @@ func add(ctx context.Context, args *skel.CmdArgs) (err error) {
 	defer cancel()
 	// The agent would take the same request for the same card, and a second ADD that fails
 	// would remove the card of a container that runs.
-	switch _, err := c.agent().Get(bounded, spec.Name); {
+	switch i, err := c.agent().Get(bounded, spec.Name); {
+	case err == nil && i.Spec.NetNS != spec.NetNS:
+		// Of an earlier life of the container, whose DEL has failed.
+		if err := c.agent().Del(bounded, spec.Name); err != nil {
+			return explain(a.String(), c, err, types.ErrTryAgainLater)
+		}
 	case err == nil:
 		return types.NewError(errAttached, fmt.Sprintf("%v: is attached already, by card %s", a, spec.Name),
 			"the container runtime has to ask for DEL first")

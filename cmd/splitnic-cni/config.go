@@ -163,6 +163,7 @@ func (c *config) spec(a attachment, args *skel.CmdArgs) (*cards.Spec, error) {
 	return &cards.Spec{
 		Name: a.card(), Owner: a.owner(), Netdevice: args.IfName, NetNS: args.Netns, MAC: mac, MTU: c.MTU,
 		Queues: c.Queues, IOUnits: c.IOUnits, Device: c.Device, Key: c.Key, Cert: c.Cert,
+		Transient: true,
 	}, nil
 }
 

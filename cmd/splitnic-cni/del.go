@@ -2,10 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/vishvananda/netlink"
+
+	"github.com/splitnic/splitnic/cmd/internal/cards"
+	"github.com/splitnic/splitnic/internal/netns"
 )
 
 // del carries out DEL. That there is no such card, or no such namespace, is no error: the
@@ -15,13 +22,32 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.bounded(ctx)
+	bounded, cancel := c.bounded(ctx)
 	defer cancel()
 	// First the card, so that nobody else gets its addresses while it is there.
 	a := attachmentOf(c, args)
-	if err := c.agent().Del(ctx, a.card()); err != nil {
-		return explain(a.String(), c, err, types.ErrTryAgainLater)
+	if err := c.agent().Del(bounded, a.card()); err != nil {
+		failed := explain(a.String(), c, err, types.ErrTryAgainLater)
+		var refused *cards.Refused
+		if ctx.Err() != nil || errors.As(err, &refused) && refused.Code != cards.Stopping {
+			return failed
+		}
+		// Not every runtime asks again. The agent itself removes the card when the container's
+		// namespace is gone.
+		err := removeNetdevice(args)
+		if err == nil {
+			err = c.release(ctx, args)
+		}
+		if err != nil {
+			failed = leftBehind(failed, err)
+		}
+		return failed
 	}
+	return c.release(ctx, args)
+}
+
+// release has the IPAM plugin take back the addresses.
+func (c *config) release(ctx context.Context, args *skel.CmdArgs) error {
 	if c.IPAM.Type == "" {
 		return nil
 	}
@@ -29,4 +55,27 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 		return c.ipamError("DEL", err)
 	}
 	return nil
+}
+
+// removeNetdevice removes the netdevice of a card without its agent, so that nobody has its
+// addresses. That there is none is no error.
+func removeNetdevice(args *skel.CmdArgs) error {
+	if args.Netns == "" {
+		return nil
+	}
+	err := netns.Do(args.Netns, func() error {
+		link, err := netlink.LinkByName(args.IfName)
+		if err != nil {
+			return err
+		}
+		if _, tap := link.(*netlink.Tuntap); !tap {
+			return fmt.Errorf("%s is a %s device, and no card", args.IfName, link.Type())
+		}
+		return netlink.LinkDel(link)
+	})
+	var none netlink.LinkNotFoundError
+	if errors.As(err, &none) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }

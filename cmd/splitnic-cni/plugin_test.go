@@ -273,6 +273,7 @@ func TestSpec(t *testing.T) {
 		want := &cards.Spec{
 			Name: podCard.card(), Owner: "cni/pods/0123456789abcdef/eth0", Netdevice: "eth0", NetNS: "/run/netns/pod",
 			MAC: x.want, MTU: 1500, Queues: 2, IOUnits: []string{"u"}, Device: "d", Key: "/k", Cert: "/c",
+			Transient: true,
 		}
 		if err != nil || got.Differs(want) != "" {
 			t.Errorf("%+v, %v, and not %+v", got, err, want)

@@ -1,0 +1,88 @@
+package daemon
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/vishvananda/netlink"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// TestNetnsCNIWithoutAgent removes a container while there is no agent, for a runtime that
+// does not ask again: nobody has the address any more, and the next agent's card goes with
+// the network namespace.
+func TestNetnsCNIWithoutAgent(t *testing.T) {
+	r := newCNI(t)
+	list := r.network("pods", podAddresses, nil)
+	const gone = "sntest-cni-alone"
+	if err := netns.New(gone); err != nil {
+		t.Fatal(err)
+	}
+	pod := podIn("c1", gone)
+	r.add(list, pod)
+	r.stop()
+	// A service manager would keep this one.
+	left := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, Mode: netlink.TUNTAP_MODE_TAP}
+	testenv.With(t, gone, func(h *netlink.Handle) error {
+		return netns.Do(gone, func() error { return netlink.LinkAdd(left) })
+	})
+	failed(t, r.libs.DelNetworkList(t.Context(), list, pod), types.ErrTryAgainLater, "network pods", "c1")
+	if ips := r.leased("pods"); len(ips) > 0 {
+		t.Errorf("%q is not free", ips)
+	}
+	if links := testenv.Links(t, gone); !slices.Equal(links, []string{"lo"}) {
+		t.Errorf("%v is left", links)
+	}
+	if err := netns.Delete(gone); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	testenv.Eventually(t, func() bool { return len(r.owners()) == 0 }, "no card of a namespace that is gone")
+	r.nothingLeft("pods")
+}
+
+// TestNetnsCNIForeign does not remove, without the agent, what is no card: its address stays
+// with it.
+func TestNetnsCNIForeign(t *testing.T) {
+	r := newCNI(t)
+	list, pod := r.network("pods", podAddresses, nil), r.pod("c1")
+	r.add(list, pod)
+	r.stop()
+	testenv.With(t, pod.NetNS, func(h *netlink.Handle) error {
+		return h.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}})
+	})
+	failed(t, r.libs.DelNetworkList(t.Context(), list, pod), types.ErrTryAgainLater, "eth0 is a bridge device, and no card")
+	if links := testenv.Links(t, pod.NetNS); !slices.Contains(links, "eth0") {
+		t.Error("somebody else's eth0 is gone")
+	}
+	if ips := r.leased("pods"); len(ips) != 1 {
+		t.Errorf("the addresses in use are %q", ips)
+	}
+	testenv.With(t, pod.NetNS, func(h *netlink.Handle) error { return h.LinkDel(testenv.Link(t, pod.NetNS, "eth0")) })
+	r.start()
+	if err := r.libs.DelNetworkList(t.Context(), list, pod); err != nil {
+		t.Error(err)
+	}
+	r.nothingLeft("pods", pod)
+}
+
+// TestNetnsCNIAgain starts a container again, in another network namespace, whose first DEL
+// nobody has heard.
+func TestNetnsCNIAgain(t *testing.T) {
+	r := newCNI(t)
+	list := r.network("pods", podAddresses, map[string]any{"ipam": map[string]any{}})
+	first := r.pod("c1")
+	r.add(list, first)
+	second := &libcni.RuntimeConf{ContainerID: "c1", NetNS: r.pod("c1").NetNS, IfName: "eth0"}
+	r.add(list, second)
+	if links := testenv.Links(t, first.NetNS); !slices.Equal(links, []string{"lo"}) {
+		t.Errorf("%v is left", links)
+	}
+	if owners := r.owners(); len(owners) != 1 {
+		t.Errorf("there are cards of %q", owners)
+	}
+}
