@@ -78,6 +78,11 @@ test-vm: ## run the tests with virtual machines, by QEMU and libvirt (as root, o
 	@scripts/setup.sh build test vm
 	@scripts/test vm
 
+.PHONY: test-pods
+test-pods: ## run the tests with container runtimes, Podman and containerd (as root, or by sudo)
+	@scripts/setup.sh build test pods
+	@scripts/test pods
+
 .PHONY: test-packages
 test-packages: ## run the tests that install the packages in a clean root of Debian (as root)
 	@scripts/setup.sh build test packages

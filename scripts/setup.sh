@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [--check] [build] [test] [demo] [bench] [packages] [vm] [softroce]
+# setup.sh [--check] [build] [test] [demo] [bench] [packages] [vm] [pods] [softroce]
 #
 # Installs the Debian or Ubuntu packages that the named groups need (build, test,
 # demo and bench unless some are named). Run by root it installs what is missing, otherwise
@@ -56,12 +56,16 @@ packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross mmdebstrap debian-archive-
 # libvirt, without what starts it as a service.
 vm=(libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients)
 
+# Container runtimes. Where systemd runs, this starts containerd and the socket of podman;
+# the tests have their own.
+pods=(podman containerd runc containernetworking-plugins)
+
 check='' groups=()
 for a in "$@"; do
 	case $a in
 	--check) check=1 ;;
-	build | test | demo | bench | packages | vm | softroce) groups+=("$a") ;;
-	*) DIE_STATUS=2 die "usage: setup.sh [--check] [build] [test] [demo] [bench] [packages] [vm] [softroce]" ;;
+	build | test | demo | bench | packages | vm | pods | softroce) groups+=("$a") ;;
+	*) DIE_STATUS=2 die "usage: setup.sh [--check] [build] [test] [demo] [bench] [packages] [vm] [pods] [softroce]" ;;
 	esac
 done
 if [ ${#groups[@]} = 0 ]; then groups=(build test demo bench); fi

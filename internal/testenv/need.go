@@ -3,7 +3,7 @@
 //
 // A test that needs something the machine lacks is skipped, unless the
 // environment variable SPLITNIC_REQUIRE lists what it needs: root, tun, rdma,
-// tools, vm, or all, separated by commas. Then the skip is a failure, so that
+// tools, vm, pods, or all, separated by commas. Then the skip is a failure, so that
 // a CI job cannot turn green by running nothing.
 package testenv
 
@@ -79,6 +79,16 @@ func NeedVM(t testing.TB) {
 	if !required(os.Getenv(requireVar), "vm") {
 		t.Skip("this test boots a virtual machine: make test-vm")
 	}
+}
+
+// NeedPods needs somebody who wants container runtimes to run, with these programs.
+func NeedPods(t testing.TB, names ...string) {
+	t.Helper()
+	NeedRoot(t)
+	if !required(os.Getenv(requireVar), "pods") {
+		t.Skip("this test runs a container runtime: make test-pods")
+	}
+	NeedTools(t, names...)
 }
 
 // NeedTools needs the given programs in the search path.

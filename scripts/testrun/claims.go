@@ -240,6 +240,8 @@ func layerOf(test string) string {
 		return "faults"
 	case strings.HasPrefix(test, vmPrefix):
 		return "vm"
+	case strings.HasPrefix(test, podsPrefix):
+		return "pods"
 	case strings.HasPrefix(test, packagesPrefix):
 		return "packages"
 	default:

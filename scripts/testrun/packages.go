@@ -26,12 +26,13 @@ const (
 	machinesPrefix = "TestMachines" // with two guests that a cable joins
 	faultsPrefix   = "TestFaults"   // the same, and take long
 	vmPrefix       = "TestVM"       // as root, with virtual machines at cards
+	podsPrefix     = "TestPods"     // as root, with container runtimes
 	packagesPrefix = "TestPackages" // with RDMA devices and a clean root of Debian
 )
 
 // notUnit matches the names of tests that are not unit tests.
 const notUnit = "^(" + netnsPrefix + "|" + rdmaPrefix + "|" + guestPrefix + "|" + machinesPrefix + "|" + faultsPrefix +
-	"|" + vmPrefix + "|" + packagesPrefix + ")"
+	"|" + vmPrefix + "|" + podsPrefix + "|" + packagesPrefix + ")"
 
 // testPackage is a package of this module that has tests.
 type testPackage struct {

@@ -42,6 +42,7 @@ type agentFixture struct {
 	fabric *fabrictest.Network
 	unit   *iounit.Unit
 	lan    string // the namespace of the I/O unit's bridge
+	store  *fdStore
 	cfg    Agent
 	sock   string
 	agent  *agent
@@ -61,8 +62,22 @@ func newAgentFixture(t testing.TB, change ...func(*iounit.Config)) *agentFixture
 	testenv.NeedTUN(t)
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, before) })
-	f := &agentFixture{t: t, fabric: fabrictest.New()}
-	dir := t.TempDir()
+	return newAgentAt(t, t.TempDir(), agentLAN(t), &fdStore{held: map[string]int{}}, change...)
+}
+
+// agentLAN makes a bridge, br0, in a namespace of its own.
+func agentLAN(t testing.TB) (ns string) {
+	t.Helper()
+	ns = testenv.NetNS(t)
+	testenv.Bridge(t, ns, "br0")
+	testenv.Address(t, ns, "br0", "10.78.0.1/16")
+	return ns
+}
+
+// newAgentAt has the agent's state and sockets in dir, which may be those of an earlier one.
+func newAgentAt(t testing.TB, dir, lan string, store *fdStore, change ...func(*iounit.Config)) *agentFixture {
+	t.Helper()
+	f := &agentFixture{t: t, fabric: fabrictest.New(), lan: lan, store: store}
 	var keys [2]*session.Key
 	for i := range keys {
 		var err error
@@ -71,7 +86,7 @@ func newAgentFixture(t testing.TB, change ...func(*iounit.Config)) *agentFixture
 		}
 	}
 	keyFile := filepath.Join(dir, "key.pem")
-	if err := session.SaveKey(keyFile, keys[1]); err != nil {
+	if err := errors.Join(os.RemoveAll(keyFile), session.SaveKey(keyFile, keys[1])); err != nil {
 		t.Fatal(err)
 	}
 	addr := f.startUnit(keys[0], keys[1], change)
@@ -92,14 +107,10 @@ func newAgentFixture(t testing.TB, change ...func(*iounit.Config)) *agentFixture
 	return f
 }
 
-// startUnit starts an I/O unit whose LAN is a bridge in a namespace of its own.
+// startUnit starts an I/O unit.
 func (f *agentFixture) startUnit(own, peer *session.Key, change []func(*iounit.Config)) (addr string) {
 	t := f.t
 	t.Helper()
-	ns := testenv.NetNS(t)
-	f.lan = ns
-	testenv.Bridge(t, ns, "br0")
-	testenv.Address(t, ns, "br0", "10.78.0.1/16")
 	rules, err := policy.Parse("policy.yaml", []byte(agentPolicy))
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +119,7 @@ func (f *agentFixture) startUnit(own, peer *session.Key, change []func(*iounit.C
 	cfg := iounit.Config{
 		Name: "unit", Software: "test", Device: dev, MaxHosts: 512, Policy: rules,
 		OpenLAN: func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
-			return lan.Open("tap:br0", lan.Config{MAC: mac, Queues: queues, NetNS: ns, Offloads: vnet.AllOffloads})
+			return lan.Open("tap:br0", lan.Config{MAC: mac, Queues: queues, NetNS: f.lan, Offloads: vnet.AllOffloads})
 		},
 		LinkState: func() (lan.LinkState, error) { return lan.LinkState{Up: true, MTU: 1500}, nil },
 		Messaging: messaging.Config{PeerTimeout: time.Minute, Pools: smallPools},
@@ -151,7 +162,7 @@ func (f *agentFixture) start() {
 	f.t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	c := f.cfg
-	f.agent = newAgent(&c, &fdStore{held: map[string]int{}}, log, func(name string) (fabric.Device, uint8, error) {
+	f.agent = newAgent(&c, f.store, log, func(name string) (fabric.Device, uint8, error) {
 		switch name {
 		case "":
 			name = "host"
