@@ -33,7 +33,7 @@ var layers = []layer{
 	{name: "machines", what: "with two guests that a cable joins", run: withMachines(machinesPrefix)},
 	{name: "faults", what: "with two guests, which take longer", run: withMachines(faultsPrefix), extra: true},
 	{name: "vm", what: "as root, with virtual machines at cards", run: asRoot(vmPrefix, "vm"), extra: true},
-	{name: "pods", what: "as root, with container runtimes that ask the CNI plugin", run: asRoot(podsPrefix, "pods"), extra: true},
+	{name: "pods", what: "as root, with container runtimes", run: asRoot(podsPrefix, "pods"), extra: true},
 	{name: "packages", what: "on RDMA devices, of the packages in a clean root of Debian", run: runPackages, extra: true},
 }
 

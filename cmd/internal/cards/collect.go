@@ -84,6 +84,7 @@ func (s *Set) collectOne(ctx context.Context, name string) error {
 	if e == nil || !e.gone() {
 		return nil
 	}
-	s.log.Info("removing a card whose network namespace is gone", "card", name, "netns", e.spec.NetNS, "owner", e.spec.Owner)
+	s.log.Info("removing a card whose network namespace is gone", "card", name, "netns", e.spec.NetNS,
+		"owner", e.spec.Owner)
 	return s.remove(e)
 }

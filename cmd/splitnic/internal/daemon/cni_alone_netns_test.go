@@ -27,9 +27,9 @@ func TestNetnsCNIWithoutAgent(t *testing.T) {
 	r.stop()
 	// A service manager would keep this one.
 	left := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, Mode: netlink.TUNTAP_MODE_TAP}
-	testenv.With(t, gone, func(h *netlink.Handle) error {
-		return netns.Do(gone, func() error { return netlink.LinkAdd(left) })
-	})
+	if err := netns.Do(gone, func() error { return netlink.LinkAdd(left) }); err != nil {
+		t.Fatal(err)
+	}
 	failed(t, r.libs.DelNetworkList(t.Context(), list, pod), types.ErrTryAgainLater, "network pods", "c1")
 	if ips := r.leased("pods"); len(ips) > 0 {
 		t.Errorf("%q is not free", ips)
@@ -55,7 +55,8 @@ func TestNetnsCNIForeign(t *testing.T) {
 	testenv.With(t, pod.NetNS, func(h *netlink.Handle) error {
 		return h.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}})
 	})
-	failed(t, r.libs.DelNetworkList(t.Context(), list, pod), types.ErrTryAgainLater, "eth0 is a bridge device, and no card")
+	err := r.libs.DelNetworkList(t.Context(), list, pod)
+	failed(t, err, types.ErrTryAgainLater, "eth0 is a bridge device, and no card")
 	if links := testenv.Links(t, pod.NetNS); !slices.Contains(links, "eth0") {
 		t.Error("somebody else's eth0 is gone")
 	}

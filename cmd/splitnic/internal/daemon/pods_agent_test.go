@@ -75,7 +75,9 @@ func newManagedAgent(t testing.TB) *managedAgent {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	a := &managedAgent{t: t, dir: dir, lan: agentLAN(t), sock: filepath.Join(dir, "agent.sock"), held: map[string]*os.File{}}
+	a := &managedAgent{
+		t: t, dir: dir, lan: agentLAN(t), sock: filepath.Join(dir, "agent.sock"), held: map[string]*os.File{},
+	}
 	at := &net.UnixAddr{Net: "unixgram", Name: filepath.Join(dir, "notify")}
 	if a.manager, err = net.ListenUnixgram("unixgram", at); err != nil {
 		t.Fatal(err)
