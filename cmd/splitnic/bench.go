@@ -20,10 +20,22 @@ import (
 )
 
 func benchCommand() *cobra.Command {
-	return group(&cobra.Command{
-		Use:   "bench",
-		Short: "Measure the messaging layer",
+	c := group(&cobra.Command{
+		Use:     "bench",
+		Short:   "Measure the messaging layer",
+		Long:    sweepLong,
+		Example: "  splitnic bench --sweep --device rxe0 --peer-device rxe1",
 	}, benchKindCommand(bench.BW), benchKindCommand(bench.Lat), benchKindCommand(bench.PPS))
+	var f sweepFlags
+	f.add(c.Flags())
+	otherwise := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(f.of) == 0 || len(args) > 0 {
+			return otherwise(cmd, args)
+		}
+		return f.run(cmd)
+	}
+	return c
 }
 
 // benchShort says what each kind measures.

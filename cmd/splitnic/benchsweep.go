@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/bench"
+	"github.com/splitnic/splitnic/internal/bench/sweep"
+	"github.com/splitnic/splitnic/internal/spin"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+const sweepLong = `Measure the messaging layer. The commands say what each of them measures.
+
+With --sweep it tries settings of flags of splitnic host and splitnic iounit that depend on
+the adapter, each alone, beside the defaults and with both ends in this process: half a
+round trip, small frames and throughput, in several rounds. It prints what it measured and
+the flags to use: those that are better for something and worse for nothing, with all of
+their figures beyond those of the defaults. Differences within that are none. Processor
+time is no figure there: --spin takes some, see splitnic host --help. Nothing else should
+run meanwhile, and the adapter should be that of the endpoint.`
+
+// sweepSettings are what is tried, in this order.
+var sweepSettings = []sweep.Setting{
+	{Flag: "spin", Value: "20us"}, {Flag: "spin", Value: "100us"}, {Flag: "spin", Value: "auto"},
+	{Flag: "cq-moderation", Value: "8,20us"}, {Flag: "cq-moderation", Value: "32,50us"},
+}
+
+// sweepNames are their flags.
+func sweepNames() (names []string) {
+	for _, s := range sweepSettings {
+		if !slices.Contains(names, s.Flag) {
+			names = append(names, s.Flag)
+		}
+	}
+	return names
+}
+
+// sweepAims are what is measured, as endpoints work: they sleep when there is nothing to do.
+var sweepAims = []struct {
+	sweep.Aim
+	spec  bench.Spec
+	value func(r *bench.Result) float64
+}{
+	{
+		sweep.Aim{Name: "half a round trip of 64 bytes", Unit: "µs", Less: true}, bench.Spec{Kind: bench.Lat, Size: 64},
+		func(r *bench.Result) float64 { return r.Latency.P50 },
+	},
+	{
+		sweep.Aim{Name: "frames of 64 bytes", Unit: "million/s"}, bench.Spec{Kind: bench.PPS, Size: 64},
+		func(r *bench.Result) float64 { return r.Mpps },
+	},
+	{
+		sweep.Aim{Name: "large frames", Unit: "MiB/s"}, bench.Spec{Kind: bench.BW, Size: bench.MaxSize},
+		func(r *bench.Result) float64 { return r.MiBPerSecond },
+	},
+}
+
+// sweepFlags are those of `splitnic bench` itself.
+type sweepFlags struct {
+	benchConfig
+	of       []string // the flags to try; none: no sweep
+	rounds   int
+	duration time.Duration
+}
+
+func (f *sweepFlags) add(flags *pflag.FlagSet) {
+	inGroup(flags, deviceFlags, func(g *pflag.FlagSet) {
+		g.StringVarP(&f.device, "device", "d", "", "RDMA device (default: the only one)")
+		g.StringVar(&f.peerDevice, "peer-device", "", "RDMA device of the receiving end (default: the same)")
+		addPort(g, &f.adapter, "i", "x")
+	})
+	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
+		g.StringSliceVar(&f.of, "sweep", nil, "try settings of flags that depend on the adapter, of all or of some: "+
+			strings.Join(sweepNames(), ", "))
+		g.Lookup("sweep").NoOptDefVal = strings.Join(sweepNames(), ",")
+		g.IntVar(&f.rounds, "rounds", 7, "with --sweep: how often everything is measured")
+		g.DurationVarP(&f.duration, "duration", "D", 300*time.Millisecond, "with --sweep: how long each time")
+	})
+}
+
+// settings are those that are to be tried.
+func (f *sweepFlags) settings() ([]sweep.Setting, error) {
+	bad := func(format string, args ...any) error {
+		return exit.Usagef(format+"; see `splitnic bench --help`", args...)
+	}
+	for _, name := range f.of {
+		if !slices.Contains(sweepNames(), name) {
+			return nil, bad("--sweep %s: must be some of %s", name, strings.Join(sweepNames(), ", "))
+		}
+	}
+	if f.rounds < sweep.MinRounds {
+		return nil, bad("--rounds %d: must be %d at least", f.rounds, sweep.MinRounds)
+	}
+	if f.duration <= 0 || f.duration > bench.MaxDuration {
+		return nil, bad("--duration %v: must be above 0 and at most %v", f.duration, bench.MaxDuration)
+	}
+	return slices.DeleteFunc(slices.Clone(sweepSettings), func(s sweep.Setting) bool {
+		return !slices.Contains(f.of, s.Flag)
+	}), nil
+}
+
+// run tries the settings on RDMA devices.
+func (f *sweepFlags) run(cmd *cobra.Command) (err error) {
+	settings, err := f.settings()
+	if err != nil {
+		return err
+	}
+	from, mcfg, err := f.open(f.device)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	to := from
+	if f.peerDevice != "" {
+		if to, _, err = f.open(f.peerDevice); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, to.Close()) }()
+	}
+	err = f.between(cmd.Context(), cmd.OutOrStdout(), from, to, mcfg, settings)
+	if err != nil && cmd.Context().Err() != nil {
+		return errors.New("interrupted")
+	}
+	return err
+}
+
+// between tries the settings and prints what came of it.
+func (f *sweepFlags) between(
+	ctx context.Context, w io.Writer, from, to fabric.Device, mcfg messaging.Config, settings []sweep.Setting,
+) error {
+	limit := spin.NewLimit()
+	aims := make([]sweep.Aim, len(sweepAims))
+	for i := range sweepAims {
+		aims[i] = sweepAims[i].Aim
+	}
+	rows, err := sweep.Run(ctx, settings, aims, f.rounds,
+		func(ctx context.Context, s sweep.Setting, a sweep.Aim) (float64, error) {
+			aim := &sweepAims[slices.Index(aims, a)]
+			c := mcfg
+			c.SpinLimit = limit
+			if err := applySweep(s, &c); err != nil {
+				return 0, err
+			}
+			spec := aim.spec
+			spec.Mode, spec.Queues, spec.Duration, spec.WarmUp = protocol.ModeImm, 1, f.duration, 100
+			prepareBench(spec)
+			ctx, cancel := context.WithTimeout(ctx, time.Minute+f.duration)
+			defer cancel()
+			r, err := (&bench.Local{From: from, To: to, Messaging: c}).Measure(ctx, spec)
+			if err != nil {
+				return 0, err
+			}
+			return aim.value(&r), nil
+		})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s to %s, both ends in this process, %d rounds of %v each: median (least–greatest)\n\n", from.Name(),
+		to.Name(), f.rounds, f.duration)
+	return printSweep(w, rows, aims)
+}
+
+// applySweep makes a setting that of the channels, as the flag does.
+func applySweep(s sweep.Setting, c *messaging.Config) error {
+	switch s.Flag {
+	case "spin":
+		return spinValue{&c.Spin, &c.SpinAdaptive}.Set(s.Value)
+	case "cq-moderation":
+		return (*moderationValue)(&c.Moderation).Set(s.Value)
+	default:
+		return nil
+	}
+}
+
+// threeDigits writes v with three digits, or all of those before the point.
+func threeDigits(v float64) string {
+	digits := 0
+	for least := 100.0; v > 0 && v < least && digits < 6; least /= 10 {
+		digits++
+	}
+	return strconv.FormatFloat(v, 'f', digits, 64)
+}
+
+// printSweep prints what was measured, and the flags to use.
+func printSweep(w io.Writer, rows []sweep.Row, aims []sweep.Aim) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	head := []string{""}
+	for _, a := range aims {
+		head = append(head, a.Name+", "+a.Unit)
+	}
+	fmt.Fprintln(tw, strings.Join(head, "\t"))
+	for _, r := range rows {
+		line := []string{r.String()}
+		for _, f := range r.Figures {
+			line = append(line, strings.TrimSpace(fmt.Sprintf("%s (%s–%s) %s", threeDigits(f.Median), threeDigits(f.Min),
+				threeDigits(f.Max), f.Verdict)))
+		}
+		fmt.Fprintln(tw, strings.Join(line, "\t"))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	var flags []string
+	for _, s := range sweep.Choose(rows, aims) {
+		flags = append(flags, s.String())
+	}
+	say := "Use no flags: nothing is better for something and worse for nothing."
+	if len(flags) > 0 {
+		say = "Use " + strings.Join(flags, " ")
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", say)
+	return err
+}
