@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -28,7 +29,10 @@ type Device struct {
 	label    Label
 	offloads vnet.Offloads
 	reported State // by Watch, last
-	strayed  bool  // State has returned another one since
+
+	strayed atomic.Bool          // State has returned another one than reported; written with mu held
+	turn    atomic.Bool          // Watch is to look, hint or none
+	ears    atomic.Pointer[ears] // of Watch
 }
 
 // Name returns the device's name at the time it was made.

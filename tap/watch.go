@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/ticker"
 )
 
 const (
@@ -26,6 +27,10 @@ const (
 	// changes in other namespaces.
 	quietPolls = 8
 )
+
+// looks is what the devices of this process have in common: a look whether one of them is
+// to be looked at wakes up nobody else.
+var looks ticker.Ticker
 
 // Watch calls fn with the state of the device, and then at each change, until
 // ctx is done, when it returns nil, or something fails. When the device was
@@ -43,21 +48,23 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 			e.close()
 		}
 	}()
+	defer looks.Every(pollInterval, d.remind).Stop()
 	var seen digest
-	polls := 0
 	due := true // fn is to be called
 	for {
 		// Subscribed first, read then: no change can be missed.
 		if err := d.tun.listen(&e); err != nil {
 			return fail(err)
 		}
+		d.ears.Store(e)
 		var now State
 		err := d.do("reading the state", func() (err error) {
 			if seen, err = d.read(&now); err != nil || seen.namespace != e.at {
 				return err
 			}
-			due = due || d.strayed || !now.Equal(d.reported)
-			d.reported, d.strayed = now, false
+			due = due || d.strayed.Load() || !now.Equal(d.reported)
+			d.reported = now
+			d.strayed.Store(false)
 			return nil
 		})
 		if ctx.Err() != nil {
@@ -80,11 +87,9 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			if !changed {
-				polls++
-				changed = e.blind && polls%quietPolls == 0
-			}
-			if !changed && (d.hinted() || polls%quietPolls == 0) {
+			turn := d.turn.Swap(false)
+			changed = changed || e.blind && turn
+			if hinted := d.hinted(); !changed && (hinted || turn) {
 				if changed, err = d.silent(seen); err != nil {
 					return fail(err)
 				}
@@ -99,7 +104,9 @@ func (d *Device) State() (State, error) {
 	var s State
 	err := d.do("reading the state", func() error {
 		_, err := d.read(&s)
-		d.strayed = d.strayed || err == nil && !s.Equal(d.reported)
+		if err == nil && !s.Equal(d.reported) {
+			d.strayed.Store(true)
+		}
 		return err
 	})
 	if err != nil {
@@ -112,13 +119,26 @@ func (d *Device) State() (State, error) {
 // change that the kernel does not announce, or State has returned something else than
 // Watch has told.
 func (d *Device) hinted() bool {
-	hint := false
+	hint := d.strayed.Load()
 	for _, q := range d.queues {
 		hint = q.toGroup.Swap(false) || hint
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return hint || d.strayed
+	return hint
+}
+
+// remind has Watch look if it is time, or there is a hint. It does not wait, because other
+// devices do. What Watch has not come to is said again.
+func (d *Device) remind(t ticker.Tick) {
+	if t.N%quietPolls == 0 {
+		d.turn.Store(true)
+	}
+	hint := d.turn.Load() || d.strayed.Load()
+	for _, q := range d.queues {
+		hint = hint || q.toGroup.Load()
+	}
+	if e := d.ears.Load(); hint && e != nil {
+		e.interrupt()
+	}
 }
 
 // silent reports whether anything that the kernel does not announce is
@@ -141,7 +161,7 @@ func (d *Device) silent(old digest) (changed bool, err error) {
 		if l.master != 0 {
 			lists.unicast = old.lists.unicast
 		}
-		changed = d.strayed || l.promisc != old.promisc || l.allmulti != old.allmulti || !lists.equal(old.lists)
+		changed = d.strayed.Load() || l.promisc != old.promisc || l.allmulti != old.allmulti || !lists.equal(old.lists)
 		return err
 	})
 	return changed, err
@@ -199,15 +219,14 @@ func (e *ears) open() error {
 
 func (e *ears) close() { _ = e.file.Close() } // nothing was written
 
-// wait returns after pollInterval at most, or when ctx is done, or at once with true
-// when something is announced that concerns the device with that index. What is
-// announced meanwhile is taken with it.
+// interrupt ends a wait, or the next one. Ears that are closed do not wait.
+func (e *ears) interrupt() { _ = e.file.SetReadDeadline(time.Unix(1, 0)) }
+
+// wait returns when it is interrupted, or ctx is done, or at once with true when
+// something is announced that concerns the device with that index. What is announced
+// meanwhile is taken with it.
 func (e *ears) wait(ctx context.Context, index int) (concerned bool, err error) {
-	// At the same times for all devices, so that a processor wakes up once for many.
-	if err := e.file.SetReadDeadline(time.Now().Truncate(pollInterval).Add(pollInterval)); err != nil {
-		return false, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = e.file.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, e.interrupt)
 	defer stop()
 	for {
 		n, announced := 0, error(nil)
@@ -217,7 +236,8 @@ func (e *ears) wait(ctx context.Context, index int) (concerned bool, err error) 
 		})
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return concerned, nil
+			// Before the caller looks what it is interrupted for.
+			return concerned, e.file.SetReadDeadline(time.Time{})
 		case err != nil:
 			return false, err
 		case errors.Is(announced, unix.EAGAIN):
