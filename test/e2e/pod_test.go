@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	manifestFile = "../../deploy/kubernetes/host.yaml"
+	manifestFile = "../../deploy/kubernetes/host/host.yaml"
 	imageFile    = "../../deploy/container/Dockerfile"
 )
 

@@ -1,0 +1,148 @@
+// Package kubernetes has manifests, which its tests read as a cluster would. What the pods of
+// hosts do is TestRDMAPod's.
+package kubernetes
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+)
+
+// objects are what a kustomization makes.
+type objects struct {
+	set     *apps.DaemonSet
+	service *core.Service
+	configs map[string]*core.ConfigMap
+}
+
+// build does what `kubectl kustomize` does. Fields that the API does not know are errors.
+func build(t *testing.T, dir string) objects {
+	t.Helper()
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := objects{configs: map[string]*core.ConfigMap{}}
+	for _, r := range made.Resources() {
+		text, err := r.AsYAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var into any
+		switch r.GetKind() {
+		case "Namespace":
+			into = &core.Namespace{}
+		case "ConfigMap":
+			c := &core.ConfigMap{}
+			o.configs[r.GetName()] = c
+			into = c
+		case "Service":
+			o.service = &core.Service{}
+			into = o.service
+		case "DaemonSet":
+			o.set = &apps.DaemonSet{}
+			into = o.set
+		default:
+			t.Fatalf("%s has a %s", dir, r.GetKind())
+		}
+		if err := yaml.UnmarshalStrict(text, into); err != nil {
+			t.Errorf("%s: %s %s: %v", dir, r.GetKind(), r.GetName(), err)
+		}
+	}
+	if o.set == nil || len(o.set.Spec.Template.Spec.Containers) != 1 {
+		t.Fatalf("%s has no DaemonSet with a container", dir)
+	}
+	return o
+}
+
+// dangling are the things that the pods name and that are not there.
+func (o *objects) dangling() (names []string) {
+	pod := o.set.Spec.Template
+	for name, value := range o.set.Spec.Selector.MatchLabels {
+		if pod.Labels[name] != value {
+			names = append(names, fmt.Sprintf("the label %s=%s of the pods", name, value))
+		}
+	}
+	volumes := map[string]bool{}
+	for _, v := range pod.Spec.Volumes {
+		volumes[v.Name] = false
+		if v.ConfigMap != nil && o.configs[v.ConfigMap.Name] == nil {
+			names = append(names, "the ConfigMap "+v.ConfigMap.Name)
+		}
+	}
+	for _, m := range pod.Spec.Containers[0].VolumeMounts {
+		if _, there := volumes[m.Name]; !there {
+			names = append(names, "the volume "+m.Name)
+		}
+		volumes[m.Name] = true
+	}
+	for name, used := range volumes {
+		if !used {
+			names = append(names, "a mount of the volume "+name)
+		}
+	}
+	return names
+}
+
+// TestManifests builds each kustomization: nothing in it is mistyped, or leads nowhere, and
+// every pod has both probes.
+func TestManifests(t *testing.T) {
+	for _, dir := range []string{"host", "device-plugin", "iounit"} {
+		o := build(t, dir)
+		if names := o.dangling(); len(names) > 0 {
+			t.Errorf("%s does not have %q", dir, names)
+		}
+		c := o.set.Spec.Template.Spec.Containers[0]
+		for _, p := range []*core.Probe{c.ReadinessProbe, c.LivenessProbe} {
+			if p == nil || p.Exec == nil || !strings.HasPrefix(strings.Join(p.Exec.Command, " "), "splitnic wait ") {
+				t.Errorf("%s has a probe %+v", dir, p)
+			}
+		}
+	}
+}
+
+// TestUnprivileged compares the pods of device-plugin with those of host.
+func TestUnprivileged(t *testing.T) {
+	base, pods := build(t, "host"), build(t, "device-plugin")
+	c := pods.set.Spec.Template.Spec.Containers[0]
+	s := c.SecurityContext
+	if *s.Privileged || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem ||
+		!slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) || len(s.Capabilities.Add) == 0 {
+		t.Errorf("%+v", s)
+	}
+	if n := c.Resources.Limits["rdma/splitnic"]; n.Value() != 1 {
+		t.Errorf("the pods ask for %v", c.Resources.Limits)
+	}
+	for _, v := range pods.set.Spec.Template.Spec.Volumes {
+		if v.HostPath != nil && v.HostPath.Path == "/dev/infiniband" {
+			t.Error("the devices are those of the node, which an unprivileged pod may not open")
+		}
+	}
+	if b := base.set.Spec.Template.Spec.Containers[0]; !*b.SecurityContext.Privileged || !slices.Equal(b.Args, c.Args) {
+		t.Errorf("the pods of host are %+v", b)
+	}
+}
+
+// TestService has the service choose the pods of the I/O unit, with the port and the name
+// that hosts look for.
+func TestService(t *testing.T) {
+	o := build(t, "iounit")
+	labels := o.set.Spec.Template.Labels
+	for name, value := range o.service.Spec.Selector {
+		if labels[name] != value {
+			t.Errorf("the pods do not have %s=%s", name, value)
+		}
+	}
+	port := o.service.Spec.Ports[0]
+	if o.service.Spec.ClusterIP != core.ClusterIPNone || port.Name != "splitnic" || port.Protocol != core.ProtocolTCP ||
+		port.Port != o.set.Spec.Template.Spec.Containers[0].Ports[0].ContainerPort {
+		t.Errorf("%+v", o.service.Spec)
+	}
+}
