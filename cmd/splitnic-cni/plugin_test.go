@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -17,62 +16,24 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/splitnic/splitnic/cmd/internal/cards"
+	"github.com/splitnic/splitnic/cmd/internal/cards/cardstest"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// paperMaker makes cards that nothing is behind: one with several queues does not connect,
-// one with an MTU of 1400 cannot be made, and one without a namespace neither.
-type paperMaker struct{}
-
-type paperCard struct{ state cards.State }
-
-func (paperMaker) Open(spec *cards.Spec) (cards.Card, error) {
+// makeCard makes a card that nothing is behind: one with several queues does not connect,
+// one with an MTU of 1400 cannot be made, and one for a namespace "missing" neither.
+func makeCard(spec *cards.Spec) (cardstest.Card, error) {
+	c := cardstest.Card{State: cards.Connected, Carrier: true}
 	switch {
 	case spec.MTU == 1400:
-		return nil, errors.New("out of paper")
+		return c, errors.New("out of paper")
 	case strings.HasSuffix(spec.NetNS, "missing"):
-		return nil, &cards.FieldError{Field: "netns", Problem: "there is none"}
+		return c, &cards.FieldError{Field: "netns", Problem: "there is none"}
 	case spec.Queues > 1:
-		return paperCard{cards.Connecting}, nil
+		return cardstest.Card{State: cards.Connecting}, nil
 	}
-	return paperCard{cards.Connected}, nil
-}
-
-func (paperMaker) Forget(*cards.Spec) error { return nil }
-
-func (paperCard) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
-}
-
-func (paperCard) Close(bool) error { return nil }
-
-func (c paperCard) Status() cards.Status {
-	return cards.Status{State: c.state, Carrier: c.state == cards.Connected}
-}
-
-// paperAgent serves the API and a status with at most two cards, on a socket.
-func paperAgent(t *testing.T) (sock string, set *cards.Set) {
-	t.Helper()
-	dir := t.TempDir()
-	store, err := cards.OpenStore(filepath.Join(dir, "cards"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set = cards.NewSet(paperMaker{}, store, 2, slog.New(slog.DiscardHandler))
-	status := func() any { return map[string]any{"role": "agent", "max_cards": 2, "cards": set.List()} }
-	sock = filepath.Join(dir, "agent.sock")
-	s, err := statussock.ServeAPI(sock, cards.API(set), status)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(s.Close(), set.Close(), store.Close()); err != nil {
-			t.Error(err)
-		}
-	})
-	return sock, set
+	return c, nil
 }
 
 // request is what a runtime asks, of a network with these fields besides a name.
@@ -107,9 +68,9 @@ var result = map[string]any{"cniVersion": "1.1.0", "interfaces": []any{}}
 
 // TestErrors asks for what cannot be: each error has its code, and says what to do.
 func TestErrors(t *testing.T) {
-	free, _ := paperAgent(t)
-	full, set := paperAgent(t)
-	waiting, connecting := paperAgent(t)
+	free, _ := cardstest.Serve(t, makeCard)
+	full, set := cardstest.Serve(t, makeCard)
+	waiting, connecting := cardstest.Serve(t, makeCard)
 	for _, add := range []struct {
 		to   *cards.Set
 		spec cards.Spec
@@ -210,7 +171,7 @@ func serveStuck(t *testing.T, sock string) (stop func()) {
 // TestRemove removes cards: with DEL also one that is not there, with GC those of the
 // network that are not valid.
 func TestRemove(t *testing.T) {
-	sock, set := paperAgent(t)
+	sock, set := cardstest.Serve(t, makeCard)
 	for range 2 {
 		if err := (request{command: del, fields: map[string]any{"later": 1}}).do(t, sock); err != nil {
 			t.Error(err)

@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,60 +11,21 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/cmd/internal/cards"
+	"github.com/splitnic/splitnic/cmd/internal/cards/cardstest"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// paperMaker makes cards that nothing is behind, but for those named broken.
-type paperMaker struct{}
-
-type paperCard struct{}
-
-func (paperMaker) Open(spec *cards.Spec) (cards.Card, error) {
+// makeCard makes a card that nothing is behind, but for those named broken.
+func makeCard(spec *cards.Spec) (cardstest.Card, error) {
 	if spec.Name == "broken" {
-		return nil, errors.New("out of paper")
+		return cardstest.Card{}, errors.New("out of paper")
 	}
-	return paperCard{}, nil
-}
-
-func (paperMaker) Forget(*cards.Spec) error { return nil }
-
-func (paperCard) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
-}
-
-func (paperCard) Close(bool) error { return nil }
-
-func (paperCard) Status() cards.Status {
-	return cards.Status{
+	return cardstest.Card{
 		State: cards.Connected, Since: time.Now(), Fingerprint: "sha256:x", MAC: "02:00:00:00:00:01",
 		Carrier: true, IOUnit: "u",
-	}
-}
-
-// paperAgent serves the API with at most two cards, and returns the socket and what ends
-// the set.
-func paperAgent(t *testing.T) (sock string, set *cards.Set) {
-	t.Helper()
-	dir := t.TempDir()
-	store, err := cards.OpenStore(filepath.Join(dir, "cards"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set = cards.NewSet(paperMaker{}, store, 2, slog.New(slog.DiscardHandler))
-	sock = filepath.Join(dir, "agent.sock")
-	s, err := statussock.ServeAPI(sock, cards.API(set), func() any { return 1 })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(s.Close(), set.Close(), store.Close()); err != nil {
-			t.Error(err)
-		}
-	})
-	return sock, set
+	}, nil
 }
 
 // executed runs a command in this process.
@@ -82,7 +41,7 @@ func executed(t *testing.T, words ...string) (stdout string, err error) {
 
 // TestCardCommands adds, lists and removes cards.
 func TestCardCommands(t *testing.T) {
-	sock, _ := paperAgent(t)
+	sock, _ := cardstest.Serve(t, makeCard)
 	do := func(words ...string) string {
 		t.Helper()
 		out, err := executed(t, append([]string{"card", "--socket", sock}, words...)...)
@@ -122,13 +81,13 @@ func TestCardCommands(t *testing.T) {
 
 // TestCardErrdoc asks for what cannot be.
 func TestCardErrdoc(t *testing.T) {
-	sock, set := paperAgent(t)
+	sock, set := cardstest.Serve(t, makeCard)
 	for _, name := range []string{"web", "db"} {
 		if _, _, err := set.Add(t.Context(), cards.Spec{Name: name}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ending, ended := paperAgent(t)
+	ending, ended := cardstest.Serve(t, makeCard)
 	if err := ended.Close(); err != nil {
 		t.Fatal(err)
 	}
