@@ -2,11 +2,11 @@ package e2e
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"strconv"
@@ -23,15 +23,11 @@ import (
 
 // pattern returns n bytes that depend on seed.
 func pattern(n, seed int) []byte {
-	b := make([]byte, 0, n+sha256.Size)
-	var block [16]byte
-	for i := 0; len(b) < n; i++ {
-		binary.BigEndian.PutUint64(block[:], uint64(seed))
-		binary.BigEndian.PutUint64(block[8:], uint64(i))
-		sum := sha256.Sum256(block[:])
-		b = append(b, sum[:]...)
-	}
-	return b[:n]
+	var key [32]byte
+	binary.BigEndian.PutUint64(key[:], uint64(seed))
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8(key).Read(b) // never fails
+	return b
 }
 
 // dialTCP connects from ns.
