@@ -8,8 +8,10 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
@@ -169,7 +171,10 @@ func (n *node) addr6() string { return addr6(n.index) }
 
 // carrier reports whether the netdevice is there and has carrier.
 func carrier(t testing.TB, ns, dev string) bool {
-	link := testenv.Link(t, ns, dev)
+	return hasCarrier(testenv.Link(t, ns, dev))
+}
+
+func hasCarrier(link netlink.Link) bool {
 	return link != nil && link.Attrs().RawFlags&unix.IFF_LOWER_UP != 0
 }
 
@@ -184,11 +189,21 @@ func (n *node) kill() {
 // it has to be that of the present process, whose status says so.
 func (n *node) waitCarrier(want bool) {
 	n.t.Helper()
+	// One handle for all looks: to open one takes an emulated machine longer than a look.
+	h, err := netns.Handle(n.ns)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer h.Close()
 	eventually(n.t, func() bool {
 		if !n.running() {
 			n.t.Fatalf("%s ended with status %d", n.name, n.cmd.ProcessState.ExitCode())
 		}
-		if carrier(n.t, n.ns, "sn0") != want {
+		link, err := h.LinkByName("sn0")
+		if err != nil {
+			link = nil // there is none
+		}
+		if hasCarrier(link) != want {
 			return false
 		}
 		var s hostStatus
