@@ -134,45 +134,41 @@ func (n *node) nothingLost() {
 // exchange directly passes the I/O unit and its card, and a TCP connection that is in
 // use all the time finds all of it.
 func TestRDMADirectPath(t *testing.T) {
-	for _, mode := range modes {
-		t.Run(mode, func(t *testing.T) {
-			const bytes = 1 << 20
-			r := newDirectFixture(t, false)
-			r.mode = mode
-			a, b := r.newHost(t), r.newHost(t, onThird...)
-			a.ready()
-			b.ready()
-			exchange(t, a, b, bytes)
-			if d := a.directs(); len(d.Connections) != 0 || d.Total.Ended != 0 {
-				t.Errorf("a direct connection that the policy does not permit: %+v", d)
-			}
-			s := startStreamingTo(t, b.ns, b.addr(), a.ns, streamPause)
-			s.proceeds(t)
-			r.direct(true)
-			directly(a, b)
-			s.proceeds(t)
-			unit, lan := r.through()
-			exchange(t, a, b, bytes)
-			s.proceeds(t)
-			nowUnit, nowLAN := r.through()
-			// Some broadcasts and multicasts go on.
-			if nowUnit-unit > bytes/16 || nowLAN-lan > bytes/16 {
-				t.Errorf("%d bytes passed the I/O unit and %d its netdevices, of %d exchanged directly", nowUnit-unit,
-					nowLAN-lan, 2*bytes)
-			}
-			r.direct(false)
-			indirectly(a, b)
-			s.proceeds(t)
-			exchange(t, a, b, bytes)
-			if again, _ := r.through(); again-nowUnit < 2*bytes {
-				t.Errorf("%d bytes passed the I/O unit without a direct connection", again-nowUnit)
-			}
-			s.finish(t)
-			a.nothingLost()
-			b.nothingLost()
-			noBadPackets(t, a.ns, b.ns)
-		})
-	}
+	newDirectFixture(t, false).inEachMode(t, func(t *testing.T, r *fixture) {
+		const bytes = 1 << 20
+		a, b := r.newHost(t), r.newHost(t, onThird...)
+		a.ready()
+		b.ready()
+		exchange(t, a, b, bytes)
+		if d := a.directs(); len(d.Connections) != 0 || d.Total.Ended != 0 {
+			t.Errorf("a direct connection that the policy does not permit: %+v", d)
+		}
+		s := startStreamingTo(t, b.ns, b.addr(), a.ns, streamPause)
+		s.proceeds(t)
+		r.direct(true)
+		directly(a, b)
+		s.proceeds(t)
+		unit, lan := r.through()
+		exchange(t, a, b, bytes)
+		s.proceeds(t)
+		nowUnit, nowLAN := r.through()
+		// Some broadcasts and multicasts go on.
+		if nowUnit-unit > bytes/16 || nowLAN-lan > bytes/16 {
+			t.Errorf("%d bytes passed the I/O unit and %d its netdevices, of %d exchanged directly", nowUnit-unit,
+				nowLAN-lan, 2*bytes)
+		}
+		r.direct(false)
+		indirectly(a, b)
+		s.proceeds(t)
+		exchange(t, a, b, bytes)
+		if again, _ := r.through(); again-nowUnit < 2*bytes {
+			t.Errorf("%d bytes passed the I/O unit without a direct connection", again-nowUnit)
+		}
+		s.finish(t)
+		a.nothingLost()
+		b.nothingLost()
+		noBadPackets(t, a.ns, b.ns)
+	})
 }
 
 // TestRDMADirectKill kills, in turn, one of two hosts with a direct connection and their

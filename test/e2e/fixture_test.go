@@ -29,6 +29,7 @@ type fixture struct {
 	sockets   string // directory of the status sockets
 	unit      *daemon
 	hosts     []*node
+	made      int // hosts so far
 }
 
 // node is a host with its netdevice sn0 in a network namespace of its own.
@@ -77,15 +78,26 @@ func newFixture(t testing.TB, kind string, unitFlags ...string) *fixture {
 // modes are the transfer modes.
 var modes = []string{"imm", "indicate", "send", "send-uc"}
 
-// inEachMode runs a test with a fixture of its own for each transfer mode.
+// inEachMode runs a test for each transfer mode with a new fixture.
 func inEachMode(t *testing.T, kind string, test func(t *testing.T, r *fixture), unitFlags ...string) {
+	t.Helper()
+	newFixture(t, kind, unitFlags...).inEachMode(t, test)
+}
+
+// inEachMode runs a test for each transfer mode, with hosts of its own. The I/O unit is
+// the same one: it serves hosts of all modes, and has none when the test begins.
+func (r *fixture) inEachMode(t *testing.T, test func(t *testing.T, r *fixture)) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
-			r := newFixture(t, kind, unitFlags...)
-			r.mode = mode
+			r.mode, r.t, r.unit.t, r.hosts = mode, t, t, nil
+			eventually(t, func() bool {
+				var s unitStatus
+				return r.unit.statusInto(&s) && len(s.Hosts) == 0
+			}, "an I/O unit without hosts")
 			test(t, r)
 		})
 	}
+	r.t, r.unit.t = t, t
 }
 
 // startUnit starts the I/O unit and waits until it serves.
@@ -132,7 +144,8 @@ func (r *fixture) newHost(t testing.TB, flags ...string) *node {
 // makeHost is newHost without the process.
 func (r *fixture) makeHost(t testing.TB, flags ...string) *node {
 	t.Helper()
-	n := &node{t: t, fixture: r, index: len(r.hosts) + 1, flags: flags, ns: testenv.NetNS(t)}
+	r.made++
+	n := &node{t: t, fixture: r, index: r.made, flags: flags, ns: testenv.NetNS(t)}
 	n.name = fmt.Sprintf("host%d", n.index)
 	r.hosts = append(r.hosts, n)
 	return n

@@ -145,6 +145,7 @@ func testVLAN(t *testing.T, r *fixture, h *node) {
 		testenv.Up(t, end.ns, "v7")
 		testenv.Address(t, end.ns, "v7", end.addr+"/24")
 	}
+	defer run(t, "ip", "-n", r.lan, "link", "del", "v7") // which the next mode makes again
 	for _, size := range []int{56, 1472, 8972} {
 		ping(t, h.ns, "10.78.0.1", 2, size)
 	}
