@@ -107,7 +107,7 @@ run_guest() {
 	write_launch "$script" "$@"
 	printf 'checkout=%s\nharness=%s\nmodules=%s\ndeadline=%s\nmode=%s\n' \
 		"$(shell_quote "$checkout")" "$(shell_quote "$softroce_dir")" "$(shell_quote "$modules")" \
-		"$timeout" "$mode" >"$ctl/guest.env"
+		$((EPOCHSECONDS + timeout)) "$mode" >"$ctl/guest.env"
 	if [ -n "$cable" ]; then
 		mapfile -t cable_card < <(cable_args)
 		[ ${#cable_card[@]} = 4 ] || exit "$status_setup"
