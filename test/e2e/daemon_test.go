@@ -276,9 +276,9 @@ func (d *daemon) toldInto(into any) bool {
 	return len(list) == 1
 }
 
-// statusInto reads the status from its socket and reports whether there is one. It
-// is for those who wait: to start a process for each look takes an emulated machine
-// longer than most of what is waited for.
+// statusInto reads the status from its socket and reports whether there is one. To
+// start a process for each look takes an emulated machine longer than most of what is
+// waited for.
 func (d *daemon) statusInto(into any) bool {
 	d.t.Helper()
 	raw, err := statussock.Read(d.t.Context(), d.sock)
@@ -378,7 +378,7 @@ type unitStatus struct {
 func (d *daemon) hostStatus() hostStatus {
 	d.t.Helper()
 	var s hostStatus
-	eventually(d.t, func() bool { s = hostStatus{}; return d.toldInto(&s) }, "a status from %s", d.sock)
+	eventually(d.t, func() bool { s = hostStatus{}; return d.statusInto(&s) }, "a status from %s", d.sock)
 	return s
 }
 
@@ -386,15 +386,7 @@ func (d *daemon) hostStatus() hostStatus {
 func (d *daemon) unitStatus() unitStatus {
 	d.t.Helper()
 	var s unitStatus
-	eventually(d.t, func() bool { s = unitStatus{}; return d.toldInto(&s) }, "a status from %s", d.sock)
-	return s
-}
-
-// serving waits until an I/O unit answers, and returns its status.
-func (d *daemon) serving() unitStatus {
-	d.t.Helper()
-	var s unitStatus
-	eventually(d.t, func() bool { s = unitStatus{}; return d.statusInto(&s) }, "an answer from %s", d.sock)
+	eventually(d.t, func() bool { s = unitStatus{}; return d.statusInto(&s) }, "a status from %s", d.sock)
 	return s
 }
 

@@ -61,7 +61,7 @@ func (p *pair) startSecond() {
 	}
 	args = append(args, security(false, p.keys.unit, "hosts="+p.keys.hostPrint)...)
 	p.units[1] = start(p.t, p.bin, filepath.Join(p.dir, "second.sock"), filepath.Join(p.dir, "second.log"), args...)
-	p.units[1].serving()
+	p.units[1].unitStatus()
 }
 
 // restart starts an I/O unit that was killed.

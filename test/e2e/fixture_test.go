@@ -110,7 +110,7 @@ func (r *fixture) startUnit() {
 	args = append(args, security(r.insecure, r.keys.unit, "hosts="+r.keys.hostPrint)...)
 	r.unit = start(r.t, r.bin, r.socket("unit", "iounit-7580"), filepath.Join(r.dir, "unit.log"),
 		append(args, r.unitFlags...)...)
-	if s := r.unit.serving(); s.Role != "iounit" || s.Name != "unit" {
+	if s := r.unit.unitStatus(); s.Role != "iounit" || s.Name != "unit" {
 		r.t.Fatalf("the I/O unit's status says that it is %s %q", s.Role, s.Name)
 	}
 }
