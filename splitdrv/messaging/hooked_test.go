@@ -27,10 +27,12 @@ type hooked struct {
 }
 
 // hooks are what is called, if it is set: a receive is posted, on the control channel
-// or another one; a control message is sent; a region is deregistered.
+// or another one; a control message is sent, which an error refuses; a region is
+// deregistered.
 type hooks struct {
 	post       func(control bool)
 	send       func(protocol.Function)
+	refuse     func(protocol.Function) error
 	deregister func(rkey uint32)
 }
 
@@ -112,10 +114,19 @@ func (q hookedQP) PostRecv(wrs []fabric.RecvWR) (int, error) {
 }
 
 func (q hookedQP) PostSend(wrs []fabric.SendWR) (int, error) {
-	if do := q.h.get().send; do != nil && q.Num() == q.h.control.Load() {
+	if do := q.h.get(); (do.send != nil || do.refuse != nil) && q.Num() == q.h.control.Load() {
 		for i := range wrs {
-			if d, err := protocol.DecodeHeader(q.h.at(&wrs[i])); err == nil {
-				do(d.Function)
+			d, err := protocol.DecodeHeader(q.h.at(&wrs[i]))
+			if err != nil {
+				continue
+			}
+			if do.send != nil {
+				do.send(d.Function)
+			}
+			if do.refuse != nil {
+				if err := do.refuse(d.Function); err != nil {
+					return i, err
+				}
 			}
 		}
 	}

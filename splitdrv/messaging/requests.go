@@ -200,8 +200,12 @@ func (q *requests) onRequest(msg []byte) error {
 		return controlViolation(ErrTooManyRequests, "more than %d", MaxRequests)
 	}
 	if m.Type == protocol.CfgKeepAlive && q.idle.Load() && q.pace.Allow() {
-		if sent, err := q.replyNow(&m); sent || err != nil {
-			return err
+		switch sent, err := q.replyNow(&m); {
+		case err != nil:
+			q.c.endLater(err) // and not as an error of the message, which would be the peer's fault
+			return nil
+		case sent:
+			return nil
 		}
 	}
 	q.inbox <- request{transaction: m.TransactionContext, t: m.Type, data: append([]byte(nil), m.Data...)}

@@ -2,6 +2,7 @@ package messaging_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -108,6 +109,30 @@ func TestSignOfLifeOfWhoHangs(t *testing.T) {
 			t.Errorf("the answer is about %v, want %v", m.Type, want)
 		}
 		p.recycle(msg)
+	}
+}
+
+// TestSignOfLifeThatCannotBeSent has the device refuse the answer to a keep-alive: that ends
+// the session, and is not the peer's fault.
+func TestSignOfLifeThatCannotBeSent(t *testing.T) {
+	dev := &hooked{}
+	h, p := newRawPeer(t, messaging.Config{Device: dev, Protection: messaging.ProtectRegion})
+	refused := errors.New("refused on purpose")
+	dev.set(hooks{refuse: func(f protocol.Function) error {
+		if f == protocol.FuncCfgUtilReply {
+			return refused
+		}
+		return nil
+	}})
+	p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{Type: protocol.CfgKeepAlive}))
+	select {
+	case <-h.conn.Done():
+	case <-deadline(t).Done():
+		t.Fatal("the session goes on")
+	}
+	err := h.conn.Err()
+	if broken := (*messaging.ProtocolError)(nil); !errors.Is(err, refused) || errors.As(err, &broken) {
+		t.Errorf("the session has ended for %v", err)
 	}
 }
 
