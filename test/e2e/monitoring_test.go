@@ -149,8 +149,9 @@ func TestRDMAMonitoring(t *testing.T) {
 	if err := p.ask("label/__name__/values", nil, &names); err != nil {
 		t.Fatal(err)
 	}
-	// Only who has a certificate has this one.
-	names = append(names, "splitnic_certificate_expiry_seconds")
+	// Only who has a certificate has the first, and only who asks DNS the others.
+	names = append(names, "splitnic_certificate_expiry_seconds", "splitnic_dns_answered_timestamp_seconds",
+		"splitnic_dns_failures_total")
 	var rules struct {
 		Groups []struct {
 			Rules []struct{ Name, Query, Health, State, LastError string }
