@@ -16,7 +16,7 @@ type Tick struct {
 	Now  time.Time
 	Late time.Duration // how long ago it was due; those that were due meanwhile are left out
 	// N is the number of the call among those of its interval, the same for all functions:
-	// those that do something in each so manieth call do it together.
+	// those that do something in one call of so many do it together.
 	N uint64
 }
 
