@@ -1,6 +1,8 @@
 package endpoints
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"sync"
 	"testing"
@@ -67,6 +69,19 @@ func TestKeysBehindBinds(t *testing.T) {
 		defer mu.Unlock()
 		return len(posted) >= 3
 	}, "a pool for long frames")
+	// The frame that asked for the pool is dropped, unless the pool is there just in time.
+	next := from(t, d.mac, frame(60, 1))
+	if err := d.wire.Send(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	for got, buf := []byte(nil), make([]byte, 1<<16); !bytes.Equal(got, next); {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		var err error
+		if got, err = w.card.wire(d.mac).Receive(ctx, buf); err != nil {
+			t.Fatal(err)
+		}
+	}
 	w.both(d)
 	mu.Lock()
 	defer mu.Unlock()
