@@ -7,7 +7,6 @@
 package conform
 
 import (
-	"slices"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -44,106 +43,4 @@ type Pair struct {
 	Patience time.Duration
 	// RNR, if not nil, returns how often a message found no receive posted.
 	RNR func() uint64
-}
-
-// Property is something that every implementation does. A Pair is good for one.
-type Property struct {
-	Name string
-	try  func(*fixture)
-}
-
-// Check tries the property on p and tells t if p does not have it.
-func (p Property) Check(t T, pair Pair) {
-	pair.Traits = pair.Traits.withDefaults()
-	pair.Scale = max(pair.Scale, 1)
-	if pair.Patience == 0 {
-		pair.Patience = 20 * time.Second
-	}
-	p.try(newFixture(t, pair))
-}
-
-// Properties returns all properties.
-func Properties() []Property { return slices.Clone(properties) }
-
-var properties = []Property{
-	{"Order", testOrder},
-	{"Batches", testBatches},
-	{"Sizes", testSizes},
-	{"ReceiveWithoutMemory", testReceiveWithoutMemory},
-	{"Send", testSend},
-	{"SendZeroLength", testSendZeroLength},
-	{"SendImmediate", testSendImmediate},
-	{"PlainWrite", testPlainWrite},
-	{"Inline", testInline},
-	{"InlineTooLong", testInlineTooLong},
-	{"Gather", testGather},
-	{"GatherInline", testGatherInline},
-	{"GatherFirstRecord", testGatherFirstRecord},
-	{"GatherRefused", testGatherRefused},
-	{"GatherNotAskedFor", testGatherNotAskedFor},
-	{"GatherAccess", testGatherAccess},
-	{"GatherInvalidation", testGatherInvalidation},
-	{"GatherTooLong", testGatherTooLong},
-	{"GatherQueueFull", testGatherQueueFull},
-	{"GatherFrames", testGatherFrames},
-	{"GatherLoad", testGatherLoad},
-	{"MaxSGE", testMaxSGE},
-	{"Read", testRead},
-	{"ReadDepth", testReadDepth},
-	{"ReadFence", testReadFence},
-	{"ReadAccess", testReadAccess},
-	{"ReadLocalAccess", testReadLocalAccess},
-	{"ReadNotAllowed", testReadNotAllowed},
-	{"ReadRefused", testReadRefused},
-	{"BothDirections", testBothDirections},
-	{"SharedCQ", testSharedCQ},
-	{"Concurrency", testConcurrency},
-	{"SelectiveSignalling", testSelectiveSignalling},
-	{"SendQueueFull", testSendQueueFull},
-	{"ReceiveQueueFull", testReceiveQueueFull},
-	{"BadOpcode", testBadOpcode},
-	{"ReceiverNotReady", testReceiverNotReady},
-	{"ReceiverNotReadyGivesUp", testReceiverNotReadyGivesUp},
-	{"RemoteAccess", testRemoteAccess},
-	{"ZeroLengthNeedsNoKey", testZeroLengthNeedsNoKey},
-	{"LocalAccess", testLocalAccess},
-	{"ReceiveAccess", testReceiveAccess},
-	{"SendTooLong", testSendTooLong},
-	{"FailFlushes", testFailFlushes},
-	{"FailFlushesWaiting", testFailFlushesWaiting},
-	{"Failed", testFailed},
-	{"PeerDeath", testPeerDeath},
-	{"PeerFailed", testPeerFailed},
-	{"RefusedFailed", testRefusedFailed},
-	{"EventOnce", testEventOnce},
-	{"EventNotForQueued", testEventNotForQueued},
-	{"EventSolicited", testEventSolicited},
-	{"EventFailure", testEventFailure},
-	{"EventFlush", testEventFlush},
-	{"EventFD", testEventFD},
-	{"EventVectors", testEventVectors},
-	{"Moderation", testModeration},
-	{"WaitContext", testWaitContext},
-	{"WaitWakes", testWaitWakes},
-	{"WaitClosed", testWaitClosed},
-	{"Window", testWindow},
-	{"WindowBindSend", testWindowBindSend},
-	{"WindowBindSendFails", testWindowBindSendFails},
-	{"WindowStaleKey", testWindowStaleKey},
-	{"WindowNextKey", testWindowNextKey},
-	{"WindowUnbound", testWindowUnbound},
-	{"WindowOfOtherQP", testWindowOfOtherQP},
-	{"WindowBounds", testWindowBounds},
-	{"WindowInvalidatedByPeer", testWindowInvalidatedByPeer},
-	{"WindowMisuse", testWindowMisuse},
-	{"WindowHoldsRegion", testWindowHoldsRegion},
-	{"Unreliable", testUnreliable},
-	{"UnreliableDrops", testUnreliableDrops},
-	{"Marks", testMarks},
-	{"ConnectErrors", testConnectErrors},
-	{"SmallMTU", testSmallMTU},
-	{"BadArguments", testBadArguments},
-	{"CloseOrder", testCloseOrder},
-	{"UseAfterClose", testUseAfterClose},
-	{"CloseWhileBusy", testCloseWhileBusy},
 }
