@@ -418,15 +418,15 @@ func TestDirectedHostile(t *testing.T) {
 func TestDirectedEvict(t *testing.T) {
 	n := New(Config{MaxConnections: 2})
 	for p := protocol.Platform(1); p <= 3; p++ {
-		n.acquire(p).mu.Unlock()
+		n.unit.acquire(p).mu.Unlock()
 	}
-	if len(n.conns) != 2 || n.conns[1] != nil {
-		t.Errorf("%d connections: %v", len(n.conns), n.conns)
+	if len(n.unit.conns) != 2 || n.unit.conns[1] != nil {
+		t.Errorf("%d connections: %v", len(n.unit.conns), n.unit.conns)
 	}
-	used := n.acquire(2)
-	n.acquire(4).mu.Unlock()
-	if n.conns[2] != used || n.conns[3] != nil {
-		t.Errorf("%v", n.conns)
+	used := n.unit.acquire(2)
+	n.unit.acquire(4).mu.Unlock()
+	if n.unit.conns[2] != used || n.unit.conns[3] != nil {
+		t.Errorf("%v", n.unit.conns)
 	}
 	used.mu.Unlock()
 }

@@ -20,14 +20,19 @@ var ErrProtocol = errors.New("the peer broke the protocol of directed I/O")
 // connection of its own, and the answers to ours.
 const linkReceives = 4
 
+// answerer carries out what the peer of a link asks for, and returns the answer. An
+// error is a breach of the protocol.
+type answerer func(l *Link, f protocol.Function, b []byte) ([]byte, error)
+
 // Link is one end of the queue pair for messages between two units.
 type Link struct {
 	// Owner says that the peer owns I/O devices of this unit's, and directs it. It is
 	// set before Start.
 	Owner bool
 
-	node *Node
-	peer protocol.Platform // as the peer was authenticated
+	cfg    *Config
+	answer answerer
+	peer   protocol.Platform // as the peer was authenticated
 
 	endpoint
 	space fabric.Domain // of memory that the peer may direct to, and of connections to it
@@ -58,15 +63,24 @@ type endpoint struct {
 	mem  *pinned // receives, and behind them what is being sent
 }
 
-// NewLink makes this side's end of a link. Its Address goes to the peer, whose own
-// goes to Start.
-func (n *Node) NewLink() (l *Link, err error) {
+// answering is the requester's end of a connection with an I/O unit: the device
+// answers for it.
+type answering struct {
+	qp fabric.QP
+	cq fabric.CQ
+}
+
+func (a answering) close() error { return errors.Join(a.qp.Close(), a.cq.Close()) }
+
+// newLink makes one of which answer carries out what the peer asks for. A link that
+// it returns with an error has given everything back.
+func newLink(ctx context.Context, cfg *Config, answer answerer) (l *Link, err error) {
 	l = &Link{
-		node: n, asking: make(chan struct{}, 1), joining: make(chan struct{}, 1),
+		cfg: cfg, answer: answer, asking: make(chan struct{}, 1), joining: make(chan struct{}, 1),
 		calls: make(map[uint64]chan []byte), serving: make(map[protocol.Function]bool),
 		open: make(map[protocol.Platform]answering),
 	}
-	l.ctx, l.cancel = context.WithCancel(n.ctx)
+	l.ctx, l.cancel = context.WithCancel(ctx)
 	l.asking <- struct{}{}
 	l.joining <- struct{}{}
 	defer func() {
@@ -74,10 +88,10 @@ func (n *Node) NewLink() (l *Link, err error) {
 			err = errors.Join(err, l.release())
 		}
 	}()
-	if l.dom, err = n.cfg.Device.NewDomain(); err != nil {
+	if l.dom, err = cfg.Device.NewDomain(); err != nil {
 		return l, err
 	}
-	if l.space, err = n.cfg.Device.NewDomain(); err != nil {
+	if l.space, err = cfg.Device.NewDomain(); err != nil {
 		return l, err
 	}
 	if l.send, err = l.dom.NewCQ(1, 0); err != nil {
@@ -108,7 +122,7 @@ func (l *Link) Start(remote fabric.Address, peer protocol.Platform) error {
 			return err
 		}
 	}
-	if err := l.qp.Connect(remote, l.node.cfg.Timing); err != nil {
+	if err := l.qp.Connect(remote, l.cfg.Timing); err != nil {
 		return err
 	}
 	l.work.Go(func() { l.fail(l.run()) })
@@ -188,7 +202,7 @@ func (l *Link) take(b []byte) error {
 
 // serve answers a message. The peer may ask again as soon as it has the answer.
 func (l *Link) serve(f protocol.Function, b []byte) error {
-	answer, err := l.node.answer(l, f, b)
+	answer, err := l.answer(l, f, b)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
@@ -216,7 +230,7 @@ func (l *Link) answered(transaction uint64, b []byte, err error) error {
 // call sends a message that encode makes of a transaction context, and waits for
 // the answer. token is asking or joining.
 func (l *Link) call(ctx context.Context, token chan struct{}, encode func(uint64) []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.node.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
 	defer cancel()
 	select {
 	case <-token:
@@ -250,13 +264,13 @@ func (l *Link) call(ctx context.Context, token chan struct{}, encode func(uint64
 // await waits for an answer that nobody wants any more: before it has come, the
 // peer is asked for nothing else. It ends with the link.
 func (l *Link) await(answer chan []byte, token chan struct{}) {
-	timer := time.NewTimer(l.node.cfg.Timeout)
+	timer := time.NewTimer(l.cfg.Timeout)
 	defer timer.Stop()
 	select {
 	case <-answer:
 		token <- struct{}{}
 	case <-timer.C:
-		l.fail(fmt.Errorf("no answer for %v: %w", l.node.cfg.Timeout, os.ErrDeadlineExceeded))
+		l.fail(fmt.Errorf("no answer for %v: %w", l.cfg.Timeout, os.ErrDeadlineExceeded))
 	case <-l.ctx.Done():
 	}
 }

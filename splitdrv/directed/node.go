@@ -2,66 +2,34 @@ package directed
 
 import (
 	"context"
-	"io"
 	"sync"
-	"time"
 
-	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
-
-// Storage is an I/O device, as its I/O unit sees it.
-type Storage interface {
-	io.ReaderAt
-	io.WriterAt
-}
-
-// Config is what a Node is.
-type Config struct {
-	Device   fabric.Device
-	Platform protocol.Platform // of this process
-	// Storage are the I/O devices of this I/O unit, by the owner's numbers.
-	Storage map[uint32]Storage
-	// Allow is the owner's policy: whether a requester may have that transfer of so
-	// many bytes, and of that I/O device. Without it nobody may have anything. It is
-	// called from several goroutines.
-	Allow func(requester protocol.Platform, r *protocol.DirectedRequest, bytes uint64) bool
-	// MaxConnections bounds the connections of an I/O unit with requesters, and those
-	// of a requester with the I/O units of an owner; 64 if zero.
-	MaxConnections int
-	// Timeout bounds how long an answer may take; 30 s if zero.
-	Timeout time.Duration
-	Timing  fabric.Timing
-}
 
 // Node is a unit that takes part in directed I/O.
 type Node struct {
 	cfg    Config
 	ctx    context.Context
 	cancel context.CancelFunc
+	unit   unit // the part of an I/O unit
 
 	mu      sync.Mutex       // guards what follows
 	units   map[uint32]*Link // of an owner: the I/O unit of each device
 	passing map[*Link]*Link  // of an owner: whose request an I/O unit carries out
-	conns   map[protocol.Platform]*connection
-	clock   uint64 // of the last use of a connection
 }
 
 // New makes a node. The device outlives it.
 func New(cfg Config) *Node {
-	if cfg.MaxConnections == 0 {
-		cfg.MaxConnections = 64
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 30 * time.Second
-	}
-	n := &Node{
-		cfg: cfg, units: make(map[uint32]*Link), passing: make(map[*Link]*Link),
-		conns: make(map[protocol.Platform]*connection),
-	}
+	n := &Node{cfg: cfg.withDefaults(), units: make(map[uint32]*Link), passing: make(map[*Link]*Link)}
+	n.unit = unit{cfg: &n.cfg, conns: make(map[protocol.Platform]*connection)}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	return n
 }
+
+// NewLink makes this side's end of a link. Its Address goes to the peer, whose own
+// goes to Start.
+func (n *Node) NewLink() (*Link, error) { return newLink(n.ctx, &n.cfg, n.answer) }
 
 // Assign tells an owner by which I/O unit a device is reached. A device without one
 // is this node's own Storage.
@@ -73,41 +41,12 @@ func (n *Node) Assign(device uint32, unit *Link) {
 
 // Connections is how many connections with requesters an I/O unit has, and how many
 // it has made.
-func (n *Node) Connections() (now int, made uint64) {
-	n.mu.Lock()
-	conns := make([]*connection, 0, len(n.conns))
-	for _, c := range n.conns {
-		conns = append(conns, c)
-	}
-	n.mu.Unlock()
-	for _, c := range conns {
-		c.mu.Lock()
-		if c.qp != nil {
-			now++
-		}
-		made += c.made
-		c.mu.Unlock()
-	}
-	return now, made
-}
+func (n *Node) Connections() (now int, made uint64) { return n.unit.connections() }
 
 // Close closes the connections with requesters. The links are closed before.
 func (n *Node) Close() error {
 	n.cancel()
-	n.mu.Lock()
-	conns := n.conns
-	n.conns = make(map[protocol.Platform]*connection)
-	n.mu.Unlock()
-	var last error
-	for _, c := range conns {
-		c.mu.Lock()
-		c.gone = true
-		if err := c.reset(); err != nil {
-			last = err
-		}
-		c.mu.Unlock()
-	}
-	return last
+	return n.unit.close()
 }
 
 // answer carries out what the peer of a link asks for, and returns the answer. An
@@ -141,7 +80,7 @@ func (n *Node) request(l *Link, r *protocol.DirectedRequest) (protocol.DirectedS
 		if !l.Owner || !ok {
 			return protocol.DirectedDenied, 0
 		}
-		return n.execute(l, r, storage)
+		return n.unit.execute(l, r, storage)
 	}
 	r.Requester = l.peer
 	var list protocol.ListDecoder
@@ -164,7 +103,7 @@ func (n *Node) request(l *Link, r *protocol.DirectedRequest) (protocol.DirectedS
 		return n.pass(l, unit, r)
 	}
 	if storage, ok := n.cfg.Storage[r.Device]; ok {
-		return n.execute(l, r, storage)
+		return n.unit.execute(l, r, storage)
 	}
 	return protocol.DirectedDenied, 0
 }

@@ -9,23 +9,6 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// StatusError is the answer to a request that was not carried out as a whole.
-type StatusError struct {
-	Status protocol.DirectedStatus
-	Bytes  uint64 // that were transferred
-}
-
-// Error says what happened.
-func (e *StatusError) Error() string {
-	return fmt.Sprintf("directed I/O after %d bytes: %v", e.Bytes, e.Status)
-}
-
-// Is makes errors of the same status equal, whatever was transferred.
-func (e *StatusError) Is(target error) bool {
-	t, ok := target.(*StatusError)
-	return ok && t.Status == e.Status
-}
-
 // Memory is memory of the requester that can be named in lists, until it is closed.
 type Memory struct {
 	region   fabric.Region
@@ -44,7 +27,7 @@ func (l *Link) Register(mem []byte, op protocol.DirectedOperation) (*Memory, err
 	if err != nil {
 		return nil, err
 	}
-	return &Memory{region: r, platform: l.node.cfg.Platform}, nil
+	return &Memory{region: r, platform: l.cfg.Platform}, nil
 }
 
 // Fragment names a part of the memory.
@@ -131,20 +114,11 @@ func (l *Link) sequences(list []protocol.ListElement) (first []byte, chain *pinn
 		at := i * protocol.MaxListSequence
 		b := protocol.AppendListSequence(chain.mem[at:at], nil, next, parts[i])
 		next = &protocol.Fragment{
-			Platform: l.node.cfg.Platform, Handle: chain.RKey(), Addr: chain.Addr() + uint64(at), Len: uint32(len(b)),
+			Platform: l.cfg.Platform, Handle: chain.RKey(), Addr: chain.Addr() + uint64(at), Len: uint32(len(b)),
 		}
 	}
 	return protocol.AppendListSequence(nil, &a, next, head), chain, nil
 }
-
-// answering is the requester's end of a connection with an I/O unit: the device
-// answers for it.
-type answering struct {
-	qp fabric.QP
-	cq fabric.CQ
-}
-
-func (a answering) close() error { return errors.Join(a.qp.Close(), a.cq.Close()) }
 
 // errTooMany is why no connection is made for another I/O unit.
 var errTooMany = errors.New("connections with too many I/O units")
@@ -155,7 +129,7 @@ func (l *Link) accept(c protocol.DirectedConnect) (protocol.DirectedEnd, error) 
 	l.mu.Lock()
 	old, again := l.open[c.From]
 	delete(l.open, c.From)
-	full := len(l.open) >= l.node.cfg.MaxConnections
+	full := len(l.open) >= l.cfg.MaxConnections
 	l.mu.Unlock()
 	if again {
 		if err := old.close(); err != nil {
@@ -165,7 +139,7 @@ func (l *Link) accept(c protocol.DirectedConnect) (protocol.DirectedEnd, error) 
 	if full {
 		return protocol.DirectedEnd{}, errTooMany
 	}
-	reads := min(int(c.End.Reads), l.node.cfg.Device.Limits().MaxDestRdAtomic)
+	reads := min(int(c.End.Reads), l.cfg.Device.Limits().MaxDestRdAtomic)
 	var a answering
 	var err error
 	if a.cq, err = l.space.NewCQ(1, 0); err != nil {
@@ -177,22 +151,11 @@ func (l *Link) accept(c protocol.DirectedConnect) (protocol.DirectedEnd, error) 
 	if err != nil {
 		return protocol.DirectedEnd{}, errors.Join(err, a.cq.Close())
 	}
-	if err := a.qp.Connect(addressOf(c.End), l.node.cfg.Timing); err != nil {
+	if err := a.qp.Connect(addressOf(c.End), l.cfg.Timing); err != nil {
 		return protocol.DirectedEnd{}, errors.Join(err, a.close())
 	}
 	l.mu.Lock()
 	l.open[c.From] = a
 	l.mu.Unlock()
 	return endOf(a.qp.Address(), reads), nil
-}
-
-func endOf(a fabric.Address, reads int) protocol.DirectedEnd {
-	return protocol.DirectedEnd{
-		BoundChannel: protocol.BoundChannel{QPN: a.QPN, PSN: a.PSN, LID: a.LID, GID: a.GID},
-		MTU:          uint16(a.MTU), Reads: uint16(reads),
-	}
-}
-
-func addressOf(e protocol.DirectedEnd) fabric.Address {
-	return fabric.Address{GID: e.GID, LID: e.LID, QPN: e.QPN, PSN: e.PSN, MTU: int(e.MTU)}
 }
