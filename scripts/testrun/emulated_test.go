@@ -9,6 +9,32 @@ import (
 	"testing"
 )
 
+// TestCauseOf reads what kernels say when they die.
+func TestCauseOf(t *testing.T) {
+	const trap = "[   66.1] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI\n" +
+		"[   66.2] RIP: 0010:__netif_receive_skb_core.constprop.0+0x3d/0x1080\n" +
+		"[   66.2] Code: 81 ec cc 48 89 5c 24 30 "
+	for _, tc := range []struct {
+		console string
+		known   bool
+	}{
+		{"[ 61.0] " + panicOfLockup + ": hung tasks\n", true},
+		{"[ 61.0] watchdog: BUG: soft lockup - CPU#1 stuck for 61s!\n", false},
+		{trap + "0f <1f> 44 00 00 0f 1f\n", true},
+		{trap + "c3 <1f> 44 00 00 0f 1f\n", true},
+		{trap + "ec <1f> 44 00 00 0f 1f\n", true},
+		{trap + "cc <1f> 44 00 00 0f 1f\n", false},
+		{trap + "cc <1f> 44 00 00 0f 1f\n[   66.3] Code: 66 90 <49> 3b 66\n", false},
+		{trap + "0f\n", false},
+		{"[   66.1] Oops: 0000 [#1] PREEMPT SMP NOPTI\n[   66.2] Code: 24 30 0f <1f> 44 00 00\n", false},
+		{"", false},
+	} {
+		if got := causeOf([]byte(tc.console)); (got != "") != tc.known {
+			t.Errorf("%q: %q", tc.console, got)
+		}
+	}
+}
+
 // TestInGuest has guests whose kernels lock up, or do not, and looks at which results
 // count.
 func TestInGuest(t *testing.T) {
@@ -62,7 +88,7 @@ func TestInGuest(t *testing.T) {
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("these count: %v, want %v", got, tc.want)
 			}
-			_, err := os.Stat(filepath.Join(buildDir, "lockup-a.log"))
+			_, err := os.Stat(filepath.Join(buildDir, "guest-a.log"))
 			if again := len(tc.parts[0]) > 1; again != (err == nil) || again != strings.Contains(r.repeated, "layer") {
 				t.Errorf("it ran again: %v; the console: %v; the report: %q", again, err, r.repeated)
 			}
