@@ -98,9 +98,11 @@ func (a *announcer) round() {
 	}
 	// Without services.mu, which whoever sets the port up holds.
 	r := a.rules.Load()
-	a.send(r.mac, 0)
-	for _, m := range r.further {
-		a.send(m, 0)
+	if !r.host.TaggedOnly {
+		a.send(r.mac, 0)
+		for _, m := range r.further {
+			a.send(m, 0)
+		}
 	}
 	if r.receive.Len() <= maxAnnouncedVLANs {
 		for v := range r.receive.All() {

@@ -88,10 +88,15 @@ func TestAnnouncer(t *testing.T) {
 		heard(n + 2) // of three, one failed
 		time.Sleep(announcePauses[0])
 		heard(n + 5)
+		tagged := r
+		tagged.host = &policy.Host{AnyMAC: true, TaggedOnly: true}
+		c.s.rules.Store(&tagged)
+		time.Sleep(announcePauses[1])
+		heard(n + 6) // in its VLAN alone
 		close(done)
 		<-ended
 		time.Sleep(time.Minute)
-		heard(n + 5)
+		heard(n + 6)
 	})
 }
 

@@ -281,6 +281,8 @@ func (x *directed) why() pairs.Cause {
 		return pairs.Rate
 	case may.IPs != nil:
 		return pairs.IPs
+	case may.TaggedOnly:
+		return pairs.Untagged
 	case may.SingleTag:
 		return pairs.NestedTags
 	case may.Share != "":

@@ -126,6 +126,30 @@ func TestNestedTags(t *testing.T) {
 	}
 }
 
+// TestTaggedOnly has frames pass that are in a VLAN, and no others.
+func TestTaggedOnly(t *testing.T) {
+	for _, tc := range []struct {
+		name, rest     string
+		toLAN, fromLAN verdict
+	}{
+		{"no tag", "0800 4500", vlan, filtered},
+		{"a priority alone", "8100 e000 0800", vlan, filtered},
+		{"a VLAN", "8100 000a 0800", pass, pass},
+		{"a priority and a VLAN", "8100 e000 8100 000a 0800", pass, pass},
+		{"another VLAN", "8100 0014 0800", vlan, filtered},
+	} {
+		h := hostWith("10")
+		h.TaggedOnly = true
+		f := etherFrame(machine, tc.rest)
+		if got := judged(t, h, f); got != tc.toLAN {
+			t.Errorf("%s: verdict %d, want %d", tc.name, got, tc.toLAN)
+		}
+		if got := (&rules{host: h, every: true, receive: h.VLANs}).fromLAN(f); got != tc.fromLAN {
+			t.Errorf("%s, from the LAN: verdict %d, want %d", tc.name, got, tc.fromLAN)
+		}
+	}
+}
+
 // superFrame is a TCP super-frame with segments of that size.
 func superFrame(payload, size int) []byte {
 	f := etherFrame(machine, "0800 4500 0000 0000 0000 4006 0000 c0000201 c0000202")

@@ -108,6 +108,9 @@ func why(v verdict, head []byte) string {
 		if !ok {
 			return "a VLAN tag is cut off"
 		}
+		if id == 0 {
+			return "no VLAN tag; `untagged: yes` in the policy allows that"
+		}
 		return fmt.Sprintf("VLAN %d; `vlans` in the policy gives this host others", id)
 	case nested:
 		return "more than one VLAN tag; `nested-tags: yes` in the policy allows that"

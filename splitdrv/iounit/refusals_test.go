@@ -61,6 +61,14 @@ func TestRefusals(t *testing.T) {
 	if st := c.s.reported(); st != (protocol.Statistics{TxSource: 6, TxVLAN: 6, TxDropped: 6}) {
 		t.Errorf("the host is told %+v", st)
 	}
+	tagged := *policy.Default().For("", "")
+	tagged.TaggedOnly = true
+	if err := c.s.govern(&tagged, protocol.ModeImm); err != nil {
+		t.Fatal(err)
+	}
+	frames, want = [][]byte{etherFrame(machine, "0800")}, []string{"`untagged: yes`"}
+	send()
+	same()
 }
 
 // TestRefusalsAreTold has the reasons passed on, each once.

@@ -28,7 +28,7 @@ type verdict uint8
 const (
 	pass        verdict = iota
 	source              // dropped: the sender's address
-	vlan                // dropped: the VLAN, on the way to the LAN
+	vlan                // dropped: the VLAN or none, on the way to the LAN
 	nested              // dropped: more VLAN tags than one, on the way to the LAN
 	linkControl         // dropped: for the next switch alone
 	ipSource            // dropped: the IP address of the sender, or none to be seen
@@ -53,8 +53,7 @@ func (r *rules) toLAN(head []byte, n int, taken *protocol.MACSet) verdict {
 	if m != r.mac && (!m.Valid() || !r.mayBe(m, taken)) {
 		return source
 	}
-	v, ok := vnet.VLAN(head)
-	if !ok || v != 0 && !r.host.VLANs.Has(v) {
+	if v, ok := vnet.VLAN(head); !ok || !r.inVLAN(v, &r.host.VLANs) {
 		return vlan
 	}
 	l := vnet.LayersOf(head)
@@ -110,13 +109,21 @@ func (r *rules) fromLAN(frame []byte) verdict {
 	if frame[dstAt]&1 != 0 && !r.every && !r.wants(protocol.Group(frame[dstAt:srcAt])) {
 		return filtered
 	}
-	if v, ok := vnet.VLAN(frame); !ok || v != 0 && !r.receive.Has(v) {
+	if v, ok := vnet.VLAN(frame); !ok || !r.inVLAN(v, &r.receive) {
 		return filtered
 	}
 	if r.host.SingleTag && vnet.LayersOf(frame).Tags > 1 {
 		return filtered
 	}
 	return pass
+}
+
+// inVLAN reports whether frames of VLAN v pass, 0 being those without a tag.
+func (r *rules) inVLAN(v uint16, allowed *protocol.VLANSet) bool {
+	if v == 0 {
+		return !r.host.TaggedOnly
+	}
+	return allowed.Has(v)
 }
 
 var broadcast = protocol.Group{255, 255, 255, 255, 255, 255}

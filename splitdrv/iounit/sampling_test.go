@@ -227,6 +227,7 @@ func TestWhyNotDirect(t *testing.T) {
 		"default: {max-rx-rate: 1G}": "rate", "default: {max-tx-pps: 1k}": "rate", "default: {max-rx-pps: 1k}": "rate",
 		"default: {max-tx-group-pps: 1k}": "", "default: {ips: 192.0.2.1}": "ips",
 		"default: {nested-tags: no}": "nested-tags",
+		"default: {untagged: no}":    "untagged",
 		"default: {share: x}":        "share", "hosts: {h1: {direct: no}}": "policy", "hosts: {h2: {direct: no}}": "",
 	} {
 		p, err := policy.Parse("policy.yaml", []byte(text))

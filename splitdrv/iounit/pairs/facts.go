@@ -18,6 +18,7 @@ const (
 	Policy      Cause = "policy"      // `direct`
 	Rate        Cause = "rate"        // what bounds it is at the I/O unit
 	IPs         Cause = "ips"         // which only the I/O unit checks
+	Untagged    Cause = "untagged"    // the same
 	NestedTags  Cause = "nested-tags" // the same
 	Shared      Cause = "share"       // an address of its leads to more hosts than one
 	Promiscuous Cause = "promiscuous" // a host would not get its copies
@@ -42,8 +43,8 @@ const (
 
 // Ends are the causes by which the ends of connections are counted.
 func Ends() []Cause {
-	return []Cause{Unwilling, Policy, Rate, IPs, NestedTags, Shared, Promiscuous, MTU, Offloads, Mode, Platform, Opening,
-		Down, LinkDown, Full, Address, VLANs, Name, Gone, Refused, ByHost, Timeout, Unconfirmed}
+	return []Cause{Unwilling, Policy, Rate, IPs, Untagged, NestedTags, Shared, Promiscuous, MTU, Offloads, Mode, Platform,
+		Opening, Down, LinkDown, Full, Address, VLANs, Name, Gone, Refused, ByHost, Timeout, Unconfirmed}
 }
 
 // passes reports whether a held connection may wait for the cause to pass.

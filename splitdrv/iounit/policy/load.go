@@ -126,8 +126,8 @@ func (r *reader) entry(p *Policy, e settings.Entry) {
 // Keys are the keys of an entry.
 func Keys() []string {
 	return []string{
-		"macs", "share", "ips", "vlans", "nested-tags", "link-control", "promiscuous", "require-bind", "direct", "modes",
-		"max-queues", "max-sessions", "max-memory", "max-tx-rate", "max-rx-rate", "max-tx-pps", "max-rx-pps",
+		"macs", "share", "ips", "vlans", "untagged", "nested-tags", "link-control", "promiscuous", "require-bind", "direct",
+		"modes", "max-queues", "max-sessions", "max-memory", "max-tx-rate", "max-rx-rate", "max-tx-pps", "max-rx-pps",
 		"max-tx-group-pps",
 	}
 }
@@ -157,6 +157,8 @@ func (r *reader) host(h *Host, n settings.Node, what, entry string) {
 			if err != nil {
 				bad(fmt.Errorf("%w; use all, none, or numbers and ranges such as [5, 10-19]", err))
 			}
+		case "untagged":
+			bad(yesno(func(yes bool) { h.TaggedOnly = !yes }, e.Value))
 		case "nested-tags":
 			bad(yesno(func(yes bool) { h.SingleTag = !yes }, e.Value))
 		case "link-control":

@@ -38,6 +38,7 @@ type Host struct {
 	Share         string           // hosts with the same word may have the same address at a time; "": none does
 	IPs           []netip.Prefix   // that it may send from; nil: any
 	VLANs         protocol.VLANSet // that it may use
+	TaggedOnly    bool             // no frames pass without the tag of a VLAN
 	SingleTag     bool             // its frames have one VLAN tag at most
 	LinkControl   bool             // it may send frames that are for the next switch
 	Promiscuous   bool             // it may ask for frames that are not for it

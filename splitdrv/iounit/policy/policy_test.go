@@ -117,10 +117,11 @@ func TestDefault(t *testing.T) {
 	for name, p := range map[string]*Policy{"none": Default(), "an empty file": parse(t, ""),
 		"no entries": parse(t, "hosts:\ndefault:\n"), "only a comment": parse(t, "# nothing\n")} {
 		h := p.For(key, "")
-		if h.MACs != nil || !h.OwnMAC || h.AnyMAC || h.SingleTag || h.LinkControl || h.RequireBind || h.IPs != nil ||
-			h.Share != "" || h.MaxTxPPS != 0 || h.MaxRxPPS != 0 || h.MaxTxGroupPPS != 0 || h.VLANs != protocol.AllVLANs() ||
-			h.Promiscuous || h.MaxQueues != 0 || h.MaxMemory != 0 || h.MaxTxRate != 0 || h.MaxRxRate != 0 ||
-			h.MaxSessions != DefaultSessions || !slices.Equal(h.Modes, protocol.Modes()) {
+		if h.MACs != nil || !h.OwnMAC || h.AnyMAC || h.TaggedOnly || h.SingleTag || h.LinkControl || h.RequireBind ||
+			h.IPs != nil || h.Share != "" || h.MaxTxPPS != 0 || h.MaxRxPPS != 0 || h.MaxTxGroupPPS != 0 ||
+			h.VLANs != protocol.AllVLANs() || h.Promiscuous || h.MaxQueues != 0 || h.MaxMemory != 0 ||
+			h.MaxTxRate != 0 || h.MaxRxRate != 0 || h.MaxSessions != DefaultSessions ||
+			!slices.Equal(h.Modes, protocol.Modes()) {
 			t.Errorf("%s: %+v", name, h)
 		}
 	}
@@ -197,24 +198,26 @@ func TestErrors(t *testing.T) {
 // TestLoadMore reads what an entry may say of addresses, tags and packets.
 func TestLoadMore(t *testing.T) {
 	p := parse(t, `
-default: {macs: any, ips: [192.0.2.0/24], share: rack, nested-tags: no, link-control: yes,
+default: {macs: any, ips: [192.0.2.0/24], share: rack, untagged: no, nested-tags: no, link-control: yes,
   require-bind: yes, max-tx-pps: 50k, max-rx-pps: 1.5M, max-tx-group-pps: 2k}
 hosts:
-  alpha: {macs: [own, "02:aa:*"], ips: any, share: none, nested-tags: yes, link-control: no,
+  alpha: {macs: [own, "02:aa:*"], ips: any, share: none, untagged: yes, nested-tags: yes, link-control: no,
     require-bind: no, max-tx-pps: unlimited, max-rx-pps: unlimited, max-tx-group-pps: unlimited}
   beta: {macs: own, ips: [192.0.2.7, "2001:db8::/64"]}
   gamma: {macs: "02:aa:00:00:00:01"}
 `)
 	def, alpha, beta := p.For("", ""), p.For("", "alpha"), p.For("", "beta")
-	if !def.AnyMAC || !def.OwnMAC || !def.SingleTag || !def.LinkControl || !def.RequireBind || def.Share != "rack" ||
+	if !def.AnyMAC || !def.OwnMAC || !def.TaggedOnly || !def.SingleTag || !def.LinkControl || !def.RequireBind ||
+		def.Share != "rack" ||
 		def.MaxTxPPS != 50_000 || def.MaxRxPPS != 1_500_000 || def.MaxTxGroupPPS != 2000 || len(def.IPs) != 1 {
 		t.Errorf("%+v", def)
 	}
-	if alpha.AnyMAC || !alpha.OwnMAC || alpha.SingleTag || alpha.LinkControl || alpha.RequireBind || alpha.Share != "" ||
+	if alpha.AnyMAC || !alpha.OwnMAC || alpha.TaggedOnly || alpha.SingleTag || alpha.LinkControl || alpha.RequireBind ||
+		alpha.Share != "" ||
 		alpha.MaxTxPPS != 0 || alpha.MaxRxPPS != 0 || alpha.MaxTxGroupPPS != 0 || alpha.IPs != nil {
 		t.Errorf("%+v", alpha)
 	}
-	if beta.AnyMAC || !beta.OwnMAC || beta.MACs != nil || !beta.SingleTag || beta.Share != "rack" ||
+	if beta.AnyMAC || !beta.OwnMAC || beta.MACs != nil || !beta.TaggedOnly || !beta.SingleTag || beta.Share != "rack" ||
 		beta.MaxTxGroupPPS != 2000 || len(beta.IPs) != 2 {
 		t.Errorf("%+v", beta)
 	}
