@@ -159,7 +159,7 @@ install: build ## install binary, CNI plugin, units for systemd, man pages and c
 	done
 	install -D -m 0644 deploy/prometheus/alerts.yaml $(DESTDIR)$(PREFIX)/share/splitnic/prometheus/alerts.yaml
 	install -D -m 0644 deploy/grafana/splitnic.json $(DESTDIR)$(PREFIX)/share/splitnic/grafana/splitnic.json
-	umask 022 && $(generator) man $(DESTDIR)$(PREFIX)/share/man/man8
+	umask 022 && $(generator) man $(DESTDIR)$(PREFIX)/share/man/man8 docs/cni.md
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	$(generator) completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/splitnic

@@ -95,13 +95,14 @@ func TestWrap(t *testing.T) {
 // TestManualPages writes the pages of all commands, with the groups of the help.
 func TestManualPages(t *testing.T) {
 	dir := t.TempDir()
-	if err := execute(t, "man", dir); err != nil {
+	if err := execute(t, "man", dir, "../../docs/cni.md"); err != nil {
 		t.Fatal(err)
 	}
 	for page, want := range map[string][]string{
 		"splitnic.8":                 {".SH NAME\nsplitnic \\- A virtual", `splitnic-host\fP(8)`},
 		"splitnic-host.8":            {".SS Netdevice", ".SS Observability", `\fB--max-mtu\fP`, "(default 9000)", "failover"},
 		"splitnic-host-handlers.8":   {"handlers"},
+		"splitnic-cni.8":             {`splitnic-cni \- the CNI plugin`, ".SH CONFIGURATION", `\fBvlan\fR`, "versions 0.1"},
 		"splitnic-bench-bw.8":        {".SS Performance", `\fB-D\fP, \fB--duration\fP`},
 		"splitnic-iounit-handlers.8": {`\fBsplitnic-iounit\fP(8)`},
 	} {
@@ -113,6 +114,9 @@ func TestManualPages(t *testing.T) {
 			if !strings.Contains(string(text), w) {
 				t.Errorf("%s: no %q in\n%s", page, w, text)
 			}
+		}
+		if strings.Contains(string(text), "](") {
+			t.Errorf("%s has a link that leads nowhere:\n%s", page, text)
 		}
 	}
 }

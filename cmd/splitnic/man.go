@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/cpuguy83/go-md2man/v2/md2man"
@@ -16,9 +17,9 @@ import (
 
 func manCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:    "man DIRECTORY",
-		Short:  "Write the manual pages",
-		Args:   atMost(1),
+		Use:    "man DIRECTORY [DOCUMENT]",
+		Short:  "Write the manual pages, and that of a program without commands from its document",
+		Args:   atMost(2),
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -27,7 +28,10 @@ func manCommand() *cobra.Command {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return fmt.Errorf("man: %w", err)
 			}
-			return writePages(cmd.Root(), args[0])
+			if err := writePages(cmd.Root(), args[0]); err != nil || len(args) == 1 {
+				return err
+			}
+			return writeDocument(args[1], args[0])
 		},
 	}
 }
@@ -42,6 +46,39 @@ func writePages(c *cobra.Command, dir string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// writeDocument writes the manual page of a document: that of docs/NAME.md is splitnic-NAME.
+func writeDocument(file, dir string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("man: %w", err)
+	}
+	name := "splitnic-" + strings.TrimSuffix(filepath.Base(file), ".md")
+	page := md2man.Render([]byte(documentPage(name, string(text))))
+	return os.WriteFile(filepath.Join(dir, name+".8"), page, 0o644)
+}
+
+var (
+	link = regexp.MustCompile(`\[([^][]+)\]\([^()\s]+\)`)
+	head = regexp.MustCompile(`(?m)^#(#+ .*)$`)
+)
+
+// documentPage is the manual page that a document makes, in md2man's Markdown: its title
+// becomes the name, and links become their text, because pages lie elsewhere.
+func documentPage(name, text string) string {
+	title, body, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
+	if _, after, found := strings.Cut(title, ": "); found {
+		title = after
+	}
+	body = head.ReplaceAllStringFunc(link.ReplaceAllString(body, "$1"), func(line string) string {
+		if line = line[1:]; strings.HasPrefix(line, "# ") {
+			line = strings.ToUpper(line)
+		}
+		return line
+	})
+	return fmt.Sprintf("%% %q \"8\" \"\" \"splitnic\" \"splitnic\"\n# NAME\n%s - %s\n# DESCRIPTION\n%s\n"+
+		"# SEE ALSO\n**splitnic-agent**(8), **splitnic-card**(8)\n", strings.ToUpper(name), name, title, body)
 }
 
 func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }

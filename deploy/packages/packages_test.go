@@ -164,6 +164,7 @@ func contents(t *testing.T, root, deb, rpm string) {
 	for name := range read(t, pages) {
 		want = append(want, "/usr/share/man/man8/"+name+".gz")
 	}
+	want = append(want, "/usr/share/man/man8/splitnic-cni.8.gz")
 	for _, c := range []struct {
 		name, list string
 		own        []string
