@@ -58,16 +58,25 @@ func add(ctx context.Context, args *skel.CmdArgs) (err error) {
 	undo := &undo{}
 	defer func() { err = undo.unless(ctx, err) }()
 	undo.add(func(ctx context.Context) error { return c.agent().Del(ctx, spec.Name) })
-	if _, err := c.agent().Add(bounded, spec); err != nil {
+	if err := c.makeCard(bounded, spec); err != nil {
 		return explain(a.String(), c, err, types.ErrTryAgainLater)
 	}
-	link, err := carrier(bounded, args.Netns, args.IfName)
+	link, err := carrier(bounded, args.Netns, spec.Netdevice)
 	if err != nil {
 		return c.noCarrier(ctx, a, err)
 	}
-	own := &current.Result{CNIVersion: current.ImplementedSpecVersion, Interfaces: []*current.Interface{{
-		Name: args.IfName, Mac: link.HardwareAddr.String(), Mtu: link.MTU, Sandbox: args.Netns,
-	}}}
+	own := &current.Result{
+		CNIVersion: current.ImplementedSpecVersion, Interfaces: []*current.Interface{describe(link, args)},
+	}
+	if c.VLAN != 0 {
+		if link, err = c.vlanDevice(a, args, link); err != nil {
+			return err
+		}
+		own.Interfaces = []*current.Interface{describe(link, args), own.Interfaces[0]}
+		if err := c.granted(bounded, a); err != nil {
+			return err
+		}
+	}
 	if c.IPAM.Type != "" {
 		undo.add(func(ctx context.Context) error { return invoke.DelegateDel(ctx, c.IPAM.Type, args.StdinData, nil) })
 		if err := c.address(bounded, args, link, own); err != nil {
@@ -78,6 +87,11 @@ func add(ctx context.Context, args *skel.CmdArgs) (err error) {
 		own.DNS = c.DNS
 	}
 	return types.PrintResult(merge(result, own), c.CNIVersion)
+}
+
+// describe is a netdevice of the container in a result.
+func describe(link *netlink.LinkAttrs, args *skel.CmdArgs) *current.Interface {
+	return &current.Interface{Name: link.Name, Mac: link.HardwareAddr.String(), Mtu: link.MTU, Sandbox: args.Netns}
 }
 
 // noCarrier says why the card has no carrier: what the agent knows of it.

@@ -42,8 +42,16 @@ func (a attachment) short() string { return a.container[:min(len(a.container), s
 // card is the name of the card: the same one in each request about the attachment, and of
 // another length than that of what it is made of. People know the container by it.
 func (a attachment) card() string {
+	return fmt.Sprintf("%s-%s-%s", ownerPrefix, a.short(), a.hash(8))
+}
+
+// trunk is the name of the card's netdevice if the interface is a VLAN device on it.
+func (a attachment) trunk() string { return "sn-" + a.hash(6) }
+
+// hash is that many bytes in hexadecimal digits.
+func (a attachment) hash(bytes int) string {
 	sum := sha256.Sum256([]byte(a.owner()))
-	return fmt.Sprintf("%s-%s-%s", ownerPrefix, a.short(), hex.EncodeToString(sum[:8]))
+	return hex.EncodeToString(sum[:bytes])
 }
 
 func (a attachment) String() string {

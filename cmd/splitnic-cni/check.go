@@ -44,7 +44,10 @@ func check(ctx context.Context, args *skel.CmdArgs) error {
 		return types.NewError(types.ErrTryAgainLater,
 			fmt.Sprintf("%v: card %s has no carrier; it is %s", a, a.card(), state(&i.Status)), "")
 	}
-	if err := netns.Do(args.Netns, func() error { return compare(result, args) }); err != nil {
+	if !c.passes(&i.Status) {
+		return c.noVLAN(a, "its policy is another one now")
+	}
+	if err := netns.Do(args.Netns, func() error { return c.compare(result, args) }); err != nil {
 		return types.NewError(errDiffers, fmt.Sprintf("%v: %v", a, err), "the container has to be made again")
 	}
 	if c.IPAM.Type != "" {
@@ -56,7 +59,7 @@ func check(ctx context.Context, args *skel.CmdArgs) error {
 }
 
 // compare compares what ADD has answered with what is in this network namespace.
-func compare(result *current.Result, args *skel.CmdArgs) error {
+func (c *config) compare(result *current.Result, args *skel.CmdArgs) error {
 	own := -1
 	for n, i := range result.Interfaces {
 		if i.Name == args.IfName && i.Sandbox == args.Netns {
@@ -72,6 +75,9 @@ func compare(result *current.Result, args *skel.CmdArgs) error {
 	}
 	if got, want := link.Attrs().HardwareAddr.String(), result.Interfaces[own].Mac; got != want {
 		return fmt.Errorf("MAC address %s instead of %s", got, want)
+	}
+	if err := c.compareVLAN(link); err != nil {
+		return err
 	}
 	var ips []*current.IPConfig
 	for _, i := range result.IPs {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/protocol"
 )
 
 // config is the plugin's configuration of a network. What is left out is as the agent's
@@ -26,7 +27,8 @@ type config struct {
 	Socket  string   `json:"socket"`  // of the agent
 	Timeout string   `json:"timeout"` // such as 30s: of what is asked of the agent and the I/O unit
 	MAC     string   `json:"mac"`
-	MTU     int      `json:"mtu"` // bytes, the largest to accept
+	MTU     int      `json:"mtu"`  // bytes, the largest to accept
+	VLAN    int      `json:"vlan"` // of the container's interface; 0: of none
 	Queues  int      `json:"queues"`
 	IOUnits []string `json:"iounits"`
 	Device  string   `json:"device"`
@@ -100,6 +102,10 @@ func load(args *skel.CmdArgs) (*config, error) {
 	if c.timeout, err = c.duration(); err != nil {
 		return nil, invalid(c.Name, err)
 	}
+	if c.VLAN < 0 || c.VLAN > protocol.MaxVLAN {
+		return nil, invalid(c.Name, &fieldError{"vlan", fmt.Sprintf("%d: must be %d to %d", c.VLAN, protocol.MinVLAN,
+			protocol.MaxVLAN)})
+	}
 	if !strings.HasPrefix(c.Socket, "/") {
 		return nil, invalid(c.Name, &fieldError{"socket", fmt.Sprintf("%q: must be an absolute path", c.Socket)})
 	}
@@ -161,7 +167,7 @@ func (c *config) spec(a attachment, args *skel.CmdArgs) (*cards.Spec, error) {
 		mac = c.RuntimeConfig.MAC
 	}
 	return &cards.Spec{
-		Name: a.card(), Owner: a.owner(), Netdevice: args.IfName, NetNS: args.Netns, MAC: mac, MTU: c.MTU,
+		Name: a.card(), Owner: a.owner(), Netdevice: c.netdevice(a), NetNS: args.Netns, MAC: mac, MTU: c.MTU,
 		Queues: c.Queues, IOUnits: c.IOUnits, Device: c.Device, Key: c.Key, Cert: c.Cert,
 		Transient: true,
 	}, nil

@@ -34,7 +34,7 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 		}
 		// Not every runtime asks again. The agent itself removes the card when the container's
 		// namespace is gone.
-		err := removeNetdevice(args)
+		err := removeNetdevice(args.Netns, c.netdevice(a))
 		if err == nil {
 			err = c.release(ctx, args)
 		}
@@ -59,17 +59,17 @@ func (c *config) release(ctx context.Context, args *skel.CmdArgs) error {
 
 // removeNetdevice removes the netdevice of a card without its agent, so that nobody has its
 // addresses. That there is none is no error.
-func removeNetdevice(args *skel.CmdArgs) error {
-	if args.Netns == "" {
+func removeNetdevice(ns, name string) error {
+	if ns == "" {
 		return nil
 	}
-	err := netns.Do(args.Netns, func() error {
-		link, err := netlink.LinkByName(args.IfName)
+	err := netns.Do(ns, func() error {
+		link, err := netlink.LinkByName(name)
 		if err != nil {
 			return err
 		}
 		if _, tap := link.(*netlink.Tuntap); !tap {
-			return fmt.Errorf("%s is a %s device, and no card", args.IfName, link.Type())
+			return fmt.Errorf("%s is a %s device, and no card", name, link.Type())
 		}
 		return netlink.LinkDel(link)
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/http"
@@ -11,14 +12,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/vishvananda/netlink"
 
 	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/cmd/internal/cards/cardstest"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
 )
 
 // makeCard makes a card that nothing is behind: one with several queues does not connect,
@@ -71,6 +75,7 @@ func TestErrors(t *testing.T) {
 	free, _ := cardstest.Serve(t, makeCard)
 	full, set := cardstest.Serve(t, makeCard)
 	waiting, connecting := cardstest.Serve(t, makeCard)
+	there, connected := cardstest.Serve(t, makeCard)
 	for _, add := range []struct {
 		to   *cards.Set
 		spec cards.Spec
@@ -78,6 +83,7 @@ func TestErrors(t *testing.T) {
 		{set, cards.Spec{Name: "a"}},
 		{set, cards.Spec{Name: "b"}},
 		{connecting, cards.Spec{Name: podCard.card(), Netdevice: "eth0", Queues: 2}},
+		{connected, cards.Spec{Name: podCard.card(), Netdevice: "eth0"}},
 	} {
 		if _, _, err := add.to.Add(t.Context(), add.spec); err != nil {
 			t.Fatal(err)
@@ -99,6 +105,7 @@ func TestErrors(t *testing.T) {
 	defer serveStuck(t, stuck)()
 	type fields = map[string]any
 	t.Setenv("CNI_PATH", dir)
+	withdrawn := fields{"vlan": 5, "prevResult": result}
 	for name, x := range map[string]struct {
 		sock string
 		request
@@ -111,6 +118,8 @@ func TestErrors(t *testing.T) {
 		"type of a field":        {free, request{command: add, fields: fields{"mtu": "1500"}}, 7, "mtu"},
 		"unknown field":          {free, request{command: add, fields: fields{"mtuu": 1500}}, 7, "mtuu"},
 		"STATUS, unknown field":  {free, request{command: status, fields: fields{"MTU": 1500}}, 7, "MTU"},
+		"no VLAN":                {free, request{command: add, fields: fields{"vlan": 4095}}, 7, "vlan: 4095"},
+		"CHECK, VLAN withdrawn":  {there, request{command: check, fields: withdrawn}, 11, "VLAN 5"},
 		"CHECK of nothing":       {free, request{command: check}, 7, "prevResult"},
 		"GC of everything":       {free, request{command: collect}, 7, "valid-attachments"},
 		"arguments":              {free, request{command: add, args: "COLOUR=red"}, 4, "COLOUR"},
@@ -242,9 +251,74 @@ func TestSpec(t *testing.T) {
 	}
 }
 
+// TestSpecVLAN has the interface of the container above the netdevice of the card.
+func TestSpecVLAN(t *testing.T) {
+	for vlan, want := range map[int]string{0: "eth0", 10: podCard.trunk()} {
+		args := &skel.CmdArgs{
+			ContainerID: podCard.container, IfName: podCard.ifname,
+			StdinData: fmt.Appendf(nil, `{"name": "pods", "vlan": %d}`, vlan),
+		}
+		c, err := load(args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.spec(attachmentOf(c, args), args); err != nil || got.Netdevice != want {
+			t.Errorf("VLAN %d: %+v, %v, and not %s", vlan, got, err, want)
+		}
+	}
+}
+
+// TestNoVLANDevice has no namespace to make a VLAN device in.
+func TestNoVLANDevice(t *testing.T) {
+	c := &config{VLAN: 10}
+	args := &skel.CmdArgs{Netns: "/no/such/namespace", IfName: podCard.ifname}
+	_, err := c.vlanDevice(podCard, args, &netlink.LinkAttrs{Name: podCard.trunk()})
+	var e *types.Error
+	if !errors.As(err, &e) || e.Code != errCard {
+		t.Fatal(err)
+	}
+	testenv.Explained(t, e.Error())
+}
+
+// TestGranted waits for the I/O unit to say which VLANs it sends.
+func TestGranted(t *testing.T) {
+	ten := protocol.VLANSet{}
+	ten.Add(10)
+	for name, x := range map[string]struct {
+		status  cards.Status
+		waits   bool   // until the time is over
+		refused string // empty: it sends the VLAN
+	}{
+		"sent":    {cards.Status{VLANs: &ten, Refused: &cards.Refusal{What: "VLANs", Wanted: "11"}}, false, ""},
+		"refused": {cards.Status{Refused: &cards.Refusal{What: "VLANs", Reason: "the I/O unit: no"}}, false, ": no"},
+		"silence": {cards.Status{Error: "nobody", Refused: &cards.Refusal{What: "MAC address"}}, true, "answered"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			card := func(*cards.Spec) (cardstest.Card, error) { return cardstest.Card(x.status), nil }
+			sock, set := cardstest.Serve(t, card)
+			if _, _, err := set.Add(t.Context(), cards.Spec{Name: podCard.card(), Netdevice: "eth0"}); err != nil {
+				t.Fatal(err)
+			}
+			c := &config{Socket: sock, VLAN: 10}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if x.waits {
+				cancel()
+			}
+			err := c.granted(ctx, podCard)
+			if (err == nil) != (x.refused == "") || err != nil && !strings.Contains(err.Error(), x.refused) {
+				t.Errorf("%v instead of %q", err, x.refused)
+			}
+			if err != nil {
+				testenv.Explained(t, err.Error())
+			}
+		})
+	}
+}
+
 // TestCardNames has names that an agent takes, and no two alike.
 func TestCardNames(t *testing.T) {
-	names := map[string]attachment{}
+	names, trunks := map[string]attachment{}, map[string]bool{}
 	long := strings.Repeat("x", 200)
 	for _, network := range []string{"a", "b", long} {
 		for _, container := range []string{"c", "0123456789abcdef", "0123456789abcdeg", long, long + "y"} {
@@ -254,6 +328,11 @@ func TestCardNames(t *testing.T) {
 				if err != nil {
 					t.Errorf("%v: %v", a, err)
 				}
+				_, err = cards.Spec{Name: a.card(), Netdevice: a.trunk()}.Complete()
+				if err != nil || trunks[a.trunk()] {
+					t.Errorf("%v has the netdevice %s: %v", a, a.trunk(), err)
+				}
+				trunks[a.trunk()] = true
 				if other, used := names[spec.Name]; used {
 					t.Errorf("%v and %v have the card %s", a, other, spec.Name)
 				}

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/splitnic/splitnic/protocol"
 )
 
 // Maker makes cards. Its methods are called from several goroutines, but for one name
@@ -51,7 +53,19 @@ type Status struct {
 	MAC         string `json:"mac,omitempty"`
 	MTU         int    `json:"mtu,omitempty"`
 	Carrier     bool   `json:"carrier"`
-	Socket      string `json:"socket,omitempty" jsonschema:"description=status socket of the card"`
+	// VLANs are those whose frames the I/O unit sends; nil: it has not said. The devices on
+	// the netdevice ask for them.
+	VLANs *protocol.VLANSet `json:"vlans,omitempty" jsonschema:"type=string,description=whose frames the I/O unit sends"`
+	// Refused is the last setting of the netdevice that was refused, nil if none was.
+	Refused *Refusal `json:"refused,omitempty"`
+	Socket  string   `json:"socket,omitempty" jsonschema:"description=status socket of the card"`
+}
+
+// Refusal is a setting that the I/O unit, or the netdevice, does not have.
+type Refusal struct {
+	What   string `json:"what"`
+	Wanted string `json:"wanted"`
+	Reason string `json:"reason"`
 }
 
 // Info is a card of API v1.

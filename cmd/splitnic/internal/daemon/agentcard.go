@@ -218,7 +218,11 @@ func (x *agentCard) Status() cards.Status {
 	status := cards.Status{
 		State: cards.Connecting, Since: s.Since, HostName: s.Name, Error: s.LastError,
 		Fingerprint: x.reloads.security.Fingerprint().String(), IOUnit: s.IOUnit.Name,
-		MAC: s.Netdevice.MAC, MTU: s.Netdevice.MTU, Carrier: s.Netdevice.Carrier, Socket: x.path,
+		MAC: s.Netdevice.MAC, MTU: s.Netdevice.MTU, Carrier: s.Netdevice.Carrier, VLANs: s.VLANs,
+		Socket: x.path,
+	}
+	if r := s.LastRefusal; r != nil {
+		status.Refused = &cards.Refusal{What: r.What, Wanted: r.Wanted, Reason: r.Reason}
 	}
 	if s.State == host.Connected {
 		status.State, status.Error = cards.Connected, ""
