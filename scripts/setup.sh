@@ -41,7 +41,7 @@ bench=(
 
 # Programs that tests run and nobody is to install for them, because that would start
 # services on this machine.
-unpacked=(prometheus network-manager)
+unpacked=(prometheus network-manager ifupdown)
 
 # The harness alone, for other projects. They are there only when they are asked for,
 # as the next ones are.

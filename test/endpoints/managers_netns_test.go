@@ -258,3 +258,18 @@ func TestNetnsNetworkManager(t *testing.T) {
 		return err == nil && scanErr == nil && flags&interfaceFlagCarrier != 0 == carrier
 	})
 }
+
+// TestNetnsIfupdown has the real ifup bring the address up by the recipe of the
+// documentation, as the rule of udev does when there is a device, and leave alone what is up
+// when the host starts again. It has no daemon that could notice anything.
+func TestNetnsIfupdown(t *testing.T) {
+	testenv.NeedRoot(t)
+	ifup := testenv.Program(t, "sbin/ifup")
+	m, dir := newManaged(t), t.TempDir()
+	interfaces := filepath.Join(dir, "interfaces")
+	file(t, interfaces, 0o644, recipe(t, "/etc/network/interfaces.d/sn0"))
+	m.addressStays(t, func() {
+		t.Helper()
+		testenv.Run(t, m.ns, ifup, "--interfaces="+interfaces, "--state-dir="+dir, "--no-scripts", "--allow=hotplug", "sn0")
+	}, func(bool) bool { return true })
+}
