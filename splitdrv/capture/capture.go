@@ -148,8 +148,9 @@ func (c *Capture) begin(p *Path) *seen {
 	return s
 }
 
-// add takes a frame, which begins with its virtio_net_hdr.
-func (c *Capture) add(s *seen, d Direction, frame []byte) {
+// add takes a frame, which begins with its virtio_net_hdr. comment says what there is to
+// say about it; nil: nothing.
+func (c *Capture) add(s *seen, d Direction, frame []byte, comment func() string) {
 	if c.ended || len(frame) < vnet.MinFrame {
 		return
 	}
@@ -160,11 +161,16 @@ func (c *Capture) add(s *seen, d Direction, frame []byte) {
 		}
 	}
 	s.Frames++
-	if len(c.filling)+recordSize+min(len(frame)-vnet.HdrLen, c.cfg.SnapLength) > cap(c.filling) {
+	said := ""
+	if comment != nil {
+		said = comment()
+		said = said[:min(len(said), maxComment)]
+	}
+	if len(c.filling)+recordSize+len(said)+min(len(frame)-vnet.HdrLen, c.cfg.SnapLength) > cap(c.filling) {
 		s.Dropped++
 		return
 	}
-	c.filling = c.filling.append(c.now, s.index, d, frame, c.cfg.SnapLength)
+	c.filling = c.filling.append(c.now, s.index, d, frame, c.cfg.SnapLength, said)
 	if c.taken++; c.taken == c.cfg.Frames {
 		c.ended = true
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -81,6 +82,47 @@ func expect(t testing.TB, got []string, want ...string) {
 
 // isA is a filter of frames whose byte 14 is 'a'.
 var isA = []bpf.RawInstruction{{Op: 0x30, K: 14}, {Op: 0x15, Jf: 1, K: 'a'}, {Op: 6, K: 0x40000}, {Op: 6}}
+
+// TestDroppedFrames says why a frame goes no further, as long as there is room.
+func TestDroppedFrames(t *testing.T) {
+	var p capture.Point
+	drops := p.Path("host alpha dropped", "")
+	if drops.Watched() || (*capture.Path)(nil).Watched() {
+		t.Error("nobody captures")
+	}
+	c, other := started(t, &p, capture.Config{SnapLength: 20}), started(t, &p, capture.Config{Paths: "uplink *"})
+	if !drops.Watched() {
+		t.Error("somebody captures")
+	}
+	asked := 0
+	for n := range byte(2) {
+		drops.Dropped(frame(60, n), func() string { asked++; return fmt.Sprintf("reason %d", n) })
+	}
+	drops.Received(writes(frame(60, 2)))
+	c.End()
+	other.End()
+	frames, err := c.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for f := range frames.All() {
+		got = append(got, fmt.Sprintf("%d %d/%d %d %q", f.Direction, len(f.Data), f.Length, f.Data[19], f.Comment))
+	}
+	expect(t, got, `1 20/60 0 "reason 0"`, `1 20/60 1 "reason 1"`, `1 20/60 2 ""`)
+	if got := rest(t, other); len(got) > 0 || asked != 2 {
+		t.Errorf("%q of other paths; the reason was asked for %d times", got, asked)
+	}
+	// Comments count as frames do where there is no room.
+	c = started(t, &p, capture.Config{Buffer: capture.MinBuffer})
+	long := strings.Repeat("x", 70000)
+	for range 4 {
+		drops.Dropped(frame(60, 1), func() string { return long })
+	}
+	if s := c.Status(); s.Frames != 4 || s.Dropped != 3 {
+		t.Errorf("%+v", s)
+	}
+}
 
 func TestCapture(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -41,6 +41,22 @@ func (p *Path) Received(ops []vnet.WriteOp) {
 	}
 }
 
+// Dropped shows a frame that has come and goes no further, and why, in words that are asked
+// for where somebody captures the frame. p may be nil.
+//
+// borrowed: frame, for the call.
+func (p *Path) Dropped(frame []byte, why func() string) {
+	for _, c := range p.point.list() {
+		if s := c.begin(p); s != nil {
+			c.add(s, Inbound, frame, why)
+		}
+		c.finish()
+	}
+}
+
+// Watched reports whether anybody captures, so that Dropped need not be called. p may be nil.
+func (p *Path) Watched() bool { return p.watched() }
+
 // watched reports whether anybody captures. All of it is inlined where frames pass.
 func (p *Path) watched() bool { return p != nil && p.point.running.Load() != nil }
 
@@ -49,7 +65,7 @@ func (p *Path) sent(ops []vnet.ReadOp) {
 		if s := c.begin(p); s != nil {
 			for i := range ops {
 				if ops[i].Err == nil {
-					c.add(s, Outbound, ops[i].Frame)
+					c.add(s, Outbound, ops[i].Frame, nil)
 				}
 			}
 		}
@@ -61,7 +77,7 @@ func (p *Path) received(ops []vnet.WriteOp) {
 	for _, c := range p.point.list() {
 		if s := c.begin(p); s != nil {
 			for i := range ops {
-				c.add(s, Inbound, ops[i].Head)
+				c.add(s, Inbound, ops[i].Head, nil)
 			}
 		}
 		c.finish()

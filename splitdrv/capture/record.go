@@ -16,26 +16,30 @@ type Frame struct {
 	Header    vnet.Header // what was still to be done to it
 	Length    int         // of the Ethernet frame in bytes
 	Data      []byte      // its beginning: as much as is captured of each
+	Comment   string      // why it was dropped
 }
 
 // Frames are some frames, in the order in which they passed. Each is a header of
-// recordSize bytes and the data.
+// recordSize bytes, the comment and the data.
 type Frames []byte
 
 // In the header: the time in nanoseconds, the path, the length, how much there is of it,
-// the direction, and the virtio_net_hdr.
+// the direction, the length of the comment, and the virtio_net_hdr.
 const (
 	pathAt      = 8
 	lengthAt    = pathAt + 4
 	dataLenAt   = lengthAt + 4
 	directionAt = dataLenAt + 4
-	vnetAt      = directionAt + 2
+	commentAt   = directionAt + 2
+	vnetAt      = commentAt + 2
 	recordSize  = vnetAt + vnet.HdrLen
+
+	maxComment = 0xffff
 )
 
 // append appends a frame, of which at most snap bytes are kept. frame begins with its
-// virtio_net_hdr.
-func (f Frames) append(now int64, path int, d Direction, frame []byte, snap int) Frames {
+// virtio_net_hdr, and the comment has maxComment bytes at most.
+func (f Frames) append(now int64, path int, d Direction, frame []byte, snap int, comment string) Frames {
 	data := frame[vnet.HdrLen:]
 	length := len(data)
 	data = data[:min(length, snap)]
@@ -46,19 +50,21 @@ func (f Frames) append(now int64, path int, d Direction, frame []byte, snap int)
 	binary.LittleEndian.PutUint32(h[dataLenAt:], uint32(len(data)))
 	h[directionAt] = byte(d)
 	copy(h[vnetAt:], frame[:vnet.HdrLen])
-	return append(append(f, h[:]...), data...)
+	binary.LittleEndian.PutUint16(h[commentAt:], uint16(len(comment)))
+	return append(append(append(f, h[:]...), comment...), data...)
 }
 
 // All goes through the frames. Their data are parts of f.
 func (f Frames) All() iter.Seq[Frame] {
 	return func(yield func(Frame) bool) {
 		for len(f) > 0 {
-			n := recordSize + int(binary.LittleEndian.Uint32(f[dataLenAt:]))
+			from := recordSize + int(binary.LittleEndian.Uint16(f[commentAt:]))
+			n := from + int(binary.LittleEndian.Uint32(f[dataLenAt:]))
 			r := Frame{
 				Time:   time.Unix(0, int64(binary.LittleEndian.Uint64(f))),
 				Path:   int(binary.LittleEndian.Uint32(f[pathAt:])),
 				Length: int(binary.LittleEndian.Uint32(f[lengthAt:])), Direction: Direction(f[directionAt]),
-				Data: f[recordSize:n:n],
+				Data: f[from:n:n], Comment: string(f[recordSize:from]),
 			}
 			r.Header.Decode(f[vnetAt:])
 			if !yield(r) {

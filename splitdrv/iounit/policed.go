@@ -9,6 +9,7 @@ import (
 
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -41,6 +42,7 @@ type policed struct {
 	filtered atomic.Uint64
 	oversize atomic.Uint64 // passed to the LAN: see isOversize
 	refused  *refusals     // the session's
+	drops    *capture.Path // the host's
 }
 
 // headSize is how much of a frame from the host is copied before it is judged:
@@ -250,6 +252,9 @@ func (p *policed) settle(ops []vnet.WriteOp, written int) (done int) {
 				p.refused.note(v, nil)
 			}
 			p.sent.dropped[v].Add(1)
+			if p.drops.Watched() {
+				p.show(op, v)
+			}
 			continue
 		}
 		if next == written {
@@ -268,6 +273,15 @@ func (p *policed) settle(ops []vnet.WriteOp, written int) (done int) {
 	p.sent.frames.Add(frames)
 	p.sent.bytes.Add(bytes)
 	return done
+}
+
+// show shows who captures frames one that is dropped, and why. The host may be writing to
+// the frame: what the reason names is read from a copy.
+func (p *policed) show(op *vnet.WriteOp, v verdict) {
+	var copied [headSize]byte
+	if head, _, ok := op.CopyHead(copied[:]); ok {
+		p.drops.Dropped(op.Head, func() string { return why(v, head) })
+	}
 }
 
 // isOversize reports whether a frame for the LAN, or a segment of it, is longer

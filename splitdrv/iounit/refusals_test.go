@@ -7,7 +7,9 @@ import (
 	"testing/synctest"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // TestRefusals has frames dropped for several reasons, again and again: each is
@@ -69,6 +71,38 @@ func TestRefusals(t *testing.T) {
 	frames, want = [][]byte{etherFrame(machine, "0800")}, []string{"`untagged: yes`"}
 	send()
 	same()
+}
+
+// TestDropsAreShown has a capture show each frame that is dropped, once, with the reason,
+// also where it was tried again behind one that had to wait.
+func TestDropsAreShown(t *testing.T) {
+	c := newClient(t, policy.Default().For("", ""))
+	shown, err := c.unit.Captures().Start(capture.Config{Paths: "host alpha dropped"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, good := c.s.ports[0], frame(broadcast, own, 60)
+	ops := []vnet.WriteOp{{Head: good}, {Head: good}, {Head: frame(broadcast, machine, 60)}}
+	c.port.queue.room = 1
+	if n := p.WriteFrames(ops); n != 1 {
+		t.Fatalf("%d frames are done with, where one has room", n)
+	}
+	c.port.queue.room = 0
+	if n := p.WriteFrames(ops[1:]); n != 2 {
+		t.Fatalf("%d frames of 2 are done with", n)
+	}
+	shown.End()
+	frames, err := shown.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for f := range frames.All() {
+		got = append(got, f.Comment)
+	}
+	if len(got) != 1 || !strings.Contains(got[0], "`macs`") {
+		t.Errorf("shown with %q", got)
+	}
 }
 
 // TestRefusalsAreTold has the reasons passed on, each once.

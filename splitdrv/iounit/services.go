@@ -15,6 +15,7 @@ import (
 	"github.com/splitnic/splitnic/internal/limit"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/vnet"
@@ -70,6 +71,7 @@ type common struct {
 	addresses *addresses
 	direct    *directing // nil where there are no direct connections
 	accounts  accounts
+	captures  capture.Point
 }
 
 // newServices puts a host's LAN interface under the rules.
@@ -86,11 +88,13 @@ func newServices(h *host, c *common, port lan.Interface, mac protocol.MAC, mtu, 
 	s.account.limit(h.policy)
 	s.publish()
 	queues := port.Queues()
+	drops := c.captures.Path(fmt.Sprintf("host %s dropped", h.hello.Name),
+		"what the policy keeps from the LAN; key "+h.peer().String())
 	markers := newMarkers(len(queues), func() bool { return h.seen.Load() != nil }, func() { s.conn.Unhold() })
 	for i, q := range queues {
 		urgent := h.hasLatency() && i == len(queues)-1
 		s.ports = append(s.ports, &policed{queue: q, rules: &s.rules, taken: &c.addresses.taken, urgent: urgent,
-			refused: s.refuse, number: i, markers: markers, flows: c.direct.sampler(h)})
+			refused: s.refuse, drops: drops, number: i, markers: markers, flows: c.direct.sampler(h)})
 	}
 	return s
 }

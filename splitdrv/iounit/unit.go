@@ -33,8 +33,7 @@ type Unit struct {
 	listener atomic.Pointer[session.Listener] // nil before Run
 
 	common
-	policy   atomic.Pointer[policy.Policy] // written under mu
-	captures capture.Point
+	policy atomic.Pointer[policy.Policy] // written under mu
 
 	mu         sync.Mutex                    // guards what follows
 	hosts      map[string]*attachment        // by key

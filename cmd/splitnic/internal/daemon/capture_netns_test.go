@@ -21,6 +21,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
 
 // captured is a capture that is written to a file.
@@ -178,6 +179,47 @@ func TestNetnsCapture(t *testing.T) {
 	}
 	if n := len(alpha.host.Status().Captures); n != 0 {
 		t.Errorf("%d captures run when they have ended", n)
+	}
+}
+
+// TestNetnsCaptureDropped captures what the policy of an I/O unit keeps from the LAN: tshark
+// shows the reason.
+func TestNetnsCaptureDropped(t *testing.T) {
+	testenv.NeedTools(t, "ping", "tshark")
+	rules, err := policy.Parse("policy.yaml", []byte("default: {ips: 10.78.0.2}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newAgentFixture(t, func(c *iounit.Config) { c.Policy = rules })
+	unit := filepath.Join(t.TempDir(), "iounit-7580.sock")
+	s, err := statussock.Serve(unit, func() any { return f.unit.Status() },
+		captureCommands(f.unit.Captures(), "I/O unit", "test", slog.New(slog.DiscardHandler))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ns := testenv.NetNS(t)
+	spec := cards.Spec{Name: "alpha", Netdevice: "eth0", NetNS: ns, HostName: "alpha"}
+	if _, err := f.client().Add(t.Context(), &spec); err != nil {
+		t.Fatal(err)
+	}
+	f.connected(1)
+	all := captureAt(t, unit, CaptureRequest{})
+	for _, ip := range []string{"10.78.0.2", "10.78.0.3"} {
+		testenv.Address(t, ns, "eth0", ip+"/16")
+	}
+	testenv.Run(t, ns, "ping", "-c", "1", "-W", "10", "10.78.0.1")
+	// Who has another's address gets no answer.
+	_ = testenv.Command(t, ns, "ping", "-c", "1", "-W", "1", "-I", "10.78.0.3", "10.78.0.1").Run()
+	all.end()
+	const from = `icmp.type == 8 && ip.src == 10.78.0.`
+	if got := all.lines(from+"2", "frame.comment"); !slices.Equal(got, []string{"host alpha queue 0 0x00000001 "}) {
+		t.Errorf("of a ping that passes there is %q", got)
+	}
+	got := all.lines(from+"3", "frame.comment")
+	if len(got) != 2 || got[0] != "host alpha queue 0 0x00000001 " ||
+		!strings.HasPrefix(got[1], "host alpha dropped 0x00000001 dropped: ") || !strings.Contains(got[1], "`ips`") {
+		t.Errorf("of one that does not there is %q", got)
 	}
 }
 

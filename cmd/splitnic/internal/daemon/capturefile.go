@@ -70,10 +70,16 @@ func (f *captureFile) add(frame *capture.Frame) {
 	if frame.Header.Flags&vnet.FlagNeedsCsum != 0 {
 		flags |= pcapng.ChecksumNotReady
 	}
-	comment := ""
+	comment := frame.Comment
+	if comment != "" {
+		comment = "dropped: " + comment
+	}
 	if frame.Header.GSOType != vnet.GSONone {
 		flags |= pcapng.Segments
-		comment = fmt.Sprintf("super-frame, to be cut into segments with %d bytes of payload", frame.Header.GSOSize)
+		if comment != "" {
+			comment += "; "
+		}
+		comment += fmt.Sprintf("super-frame, to be cut into segments with %d bytes of payload", frame.Header.GSOSize)
 	}
 	p := pcapng.Packet{
 		Interface: f.id(frame.Path), Time: frame.Time, Length: frame.Length, Data: frame.Data, Flags: flags, Comment: comment,
