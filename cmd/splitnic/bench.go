@@ -1,22 +1,13 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
-	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/bench"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
-	"github.com/splitnic/splitnic/splitdrv/session"
-	"github.com/splitnic/splitnic/verbs"
 )
 
 func benchCommand() *cobra.Command {
@@ -59,9 +50,6 @@ read by everyone on a machine.
 Without --listen and ADDR both ends are in this process, on one RDMA device or two.
 
 With --json each measurement is one line with one JSON object.`
-
-// secretVariable may hold the secret of a measurement between two nodes.
-const secretVariable = "SPLITNIC_BENCH_SECRET"
 
 func benchKindCommand(kind bench.Kind) *cobra.Command {
 	f := benchFlags{benchConfig: benchConfig{kind: kind}}
@@ -106,134 +94,4 @@ func (b *benchConfig) run(cmd *cobra.Command) error {
 		return b.connect(cmd)
 	}
 	return b.both(cmd)
-}
-
-// open opens an RDMA device, and returns what its channels are made with.
-func (b *benchConfig) open(name string) (*verbs.Context, messaging.Config, error) {
-	adapter := b.adapter
-	adapter.Device = name
-	dev, err := adapter.Open()
-	if err != nil {
-		return nil, messaging.Config{}, err
-	}
-	return dev, messaging.Config{
-		// The other end's process, or machine, is found to be gone otherwise; this
-		// is for one that is only slow.
-		PeerTimeout:    time.Minute,
-		StrictOrdering: b.strictOrdering,
-		Timing:         fabric.Timing{Timeout: daemon.QPTimeout(dev, 0)},
-	}, nil
-}
-
-// both measures with both ends in this process.
-func (b *benchConfig) both(cmd *cobra.Command) (err error) {
-	from, mcfg, err := b.open(b.device)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, from.Close()) }()
-	to := from
-	if b.peerDevice != "" {
-		if to, _, err = b.open(b.peerDevice); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, to.Close()) }()
-	}
-	p := b.printer(cmd, from, "to "+to.Name()+", both ends in this process")
-	l := &bench.Local{From: from, To: to, Messaging: mcfg, Watch: p.watch()}
-	return b.measure(cmd.Context(), p, func(ctx context.Context, s bench.Spec, _ bool) (bench.Result, error) {
-		return l.Measure(ctx, s)
-	})
-}
-
-// connect measures with the other end on another node.
-func (b *benchConfig) connect(cmd *cobra.Command) (err error) {
-	secret, given, err := b.readSecret()
-	if err != nil {
-		return err
-	}
-	if !given {
-		return exit.Usagef("missing secret: use the one printed by the --listen end, in %s or by --secret-file",
-			secretVariable)
-	}
-	security, err := secret.ClientSecurity()
-	if err != nil {
-		return err
-	}
-	dev, mcfg, err := b.open(b.device)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, dev.Close()) }()
-	p := b.printer(cmd, dev, "to "+bench.WithPort(b.addr))
-	client := bench.NewClient(bench.ClientConfig{
-		Device: dev, Addr: b.addr, Security: security, Messaging: mcfg, Name: benchName(),
-		Software: version, Watch: p.watch(),
-		OtherSoftware: func(other string) { p.note("the other end is splitnic " + other + ", this one " + version) },
-	})
-	return b.measure(cmd.Context(), p, client.Measure)
-}
-
-// benchName is what this node is called in the hello.
-func benchName() string {
-	if name := daemon.Hostname(); session.ValidName(name) {
-		return name
-	}
-	return "unnamed"
-}
-
-// measure carries out all measurements that were asked for.
-func (b *benchConfig) measure(
-	ctx context.Context, p *benchPrinter, measure func(context.Context, bench.Spec, bool) (bench.Result, error),
-) error {
-	for i, s := range b.specs {
-		prepareBench(s)
-		limit := b.timeout + s.Duration
-		late := fmt.Errorf("not done after %v; give a longer --timeout", limit)
-		bounded, cancel := context.WithTimeoutCause(ctx, limit, late)
-		r, err := measure(bounded, s, i == len(b.specs)-1)
-		cancel()
-		p.clear()
-		if err != nil {
-			return err
-		}
-		if err := p.result(s, r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// prepareBench makes room for the threads of both ends of a measurement.
-func prepareBench(s bench.Spec) { daemon.MoreProcs(4*s.Queues + 2) }
-
-// result prints a measurement, the first one of a mode below a header.
-func (p *benchPrinter) result(s bench.Spec, r bench.Result) error {
-	if p.json {
-		return json.NewEncoder(p.out).Encode(r)
-	}
-	p.begin(s, r)
-	_, err := fmt.Fprint(p.out, benchRow(r))
-	return err
-}
-
-// readSecret finds the secret, if one is given.
-func (b *benchConfig) readSecret() (s bench.Secret, given bool, err error) {
-	text, from := b.secret, "--secret"
-	switch env := os.Getenv(secretVariable); {
-	case b.secretFile != "":
-		raw, err := os.ReadFile(b.secretFile)
-		if err != nil {
-			return s, false, fmt.Errorf("--secret-file: %w", err)
-		}
-		text, from = string(raw), "--secret-file "+b.secretFile
-	case b.secret == "" && env != "":
-		text, from = env, secretVariable
-	case b.secret == "":
-		return s, false, nil
-	}
-	if s, err = bench.ParseSecret(text); err != nil {
-		return s, false, exit.Usagef("%s: %w", from, err)
-	}
-	return s, true, nil
 }

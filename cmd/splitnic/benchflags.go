@@ -16,6 +16,9 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
+// secretVariable may hold the secret of a measurement between two nodes.
+const secretVariable = "SPLITNIC_BENCH_SECRET"
+
 // benchConfig is what a `splitnic bench` command is to do.
 type benchConfig struct {
 	kind bench.Kind

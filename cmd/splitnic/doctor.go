@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,73 +21,6 @@ import (
 	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/verbs"
 )
-
-// finding is one line of the doctor's report.
-type finding struct {
-	Check  string `json:"check"`
-	Status string `json:"status"` // ok, warning or error
-	Found  string `json:"found"`
-	Fix    string `json:"fix,omitempty"`
-
-	status int // that the process ends with, of an error
-}
-
-type report []finding
-
-func (r *report) ok(check, format string, args ...any) {
-	*r = append(*r, finding{Check: check, Status: "ok", Found: fmt.Sprintf(format, args...)})
-}
-
-func (r *report) warn(check, found, fix string) {
-	*r = append(*r, finding{Check: check, Status: "warning", Found: found, Fix: fix})
-}
-
-// missing reports something that has to be there, and forbidden something that
-// this process may not do.
-func (r *report) missing(check, found, fix string) {
-	*r = append(*r, finding{Check: check, Status: "error", Found: found, Fix: fix, status: exit.Missing})
-}
-
-func (r *report) forbidden(check, found, fix string) {
-	*r = append(*r, finding{Check: check, Status: "error", Found: found, Fix: fix, status: exit.Permission})
-}
-
-// err says how many checks failed, with the exit status of the first.
-func (r report) err() error {
-	failed, status := 0, 0
-	for _, f := range r {
-		if f.Status != "error" {
-			continue
-		}
-		if failed == 0 {
-			status = f.status
-		}
-		failed++
-	}
-	if failed == 0 {
-		return nil
-	}
-	return exit.With(status, fmt.Errorf("doctor: %d of %d checks failed", failed, len(r)))
-}
-
-// tell prints the report, and is the error that the command ends with.
-func (r report) tell(w io.Writer, asJSON bool) error {
-	if asJSON {
-		return errors.Join(printJSON(w, r), r.err())
-	}
-	r.print(w)
-	return r.err()
-}
-
-func (r report) print(w io.Writer) {
-	marks := map[string]string{"ok": "ok  ", "warning": "warn", "error": "FAIL"}
-	for _, f := range r {
-		fmt.Fprintf(w, "%s  %-14s %s\n", marks[f.Status], f.Check, f.Found)
-		if f.Fix != "" {
-			fmt.Fprintf(w, "      %-14s → %s\n", "", f.Fix)
-		}
-	}
-}
 
 // doctorFlags are the flags of `splitnic doctor`.
 type doctorFlags struct {
@@ -304,37 +235,6 @@ func checkMemlock(r *report, ipcLock bool) {
 	}
 }
 
-// chosenDevices are all devices, or the only one that is wanted. It reports that
-// there is none.
-func chosenDevices(r *report, only string) []verbs.DeviceInfo {
-	devices, err := verbs.Devices()
-	if err != nil {
-		r.missing("devices", err.Error(), "modprobe ib_uverbs, and the driver of the adapter")
-		return nil
-	}
-	chosen := slices.DeleteFunc(slices.Clone(devices), func(d verbs.DeviceInfo) bool {
-		return only != "" && d.Name != only
-	})
-	if len(chosen) == 0 {
-		noDevice(r, only, devices)
-	}
-	return chosen
-}
-
-// noDevice reports that the device to examine is not among those that there are.
-func noDevice(r *report, only string, devices []verbs.DeviceInfo) {
-	if len(devices) == 0 {
-		r.missing("devices", "no RDMA device",
-			"load the adapter's driver, or for Soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0")
-		return
-	}
-	names := make([]string, len(devices))
-	for i, d := range devices {
-		names[i] = d.Name
-	}
-	r.missing("devices", fmt.Sprintf("no RDMA device %q", only), "there are: "+strings.Join(names, ", "))
-}
-
 func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
 	name := info.Name
 	dev, err := verbs.Open(name, verbs.WithGIDHint(hint))
@@ -386,11 +286,4 @@ func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
 	r.ok(name, "handlers: %d of data would be used by default, one for each of %d completion vectors as far as there are "+
 		"queues, and that of the control channel; --handlers for others",
 		min(max(limits.CompVectors, 1), queues), limits.CompVectors)
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
 }

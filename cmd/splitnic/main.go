@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"strings"
@@ -17,9 +16,6 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/journal"
 )
-
-// version is set by the linker.
-var version = "devel"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
@@ -51,40 +47,4 @@ func rootCommand() *cobra.Command {
 	})
 	root.SetHelpFunc(help)
 	return root
-}
-
-// group makes c a command that is only there for its subcommands: alone it
-// shows its help.
-func group(c *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
-	c.AddCommand(subcommands...)
-	c.Args = cobra.ArbitraryArgs
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return c.Help()
-		}
-		return exit.Usagef("unknown command %q%s; see `%s --help`", args[0], meant(c, args[0]), c.CommandPath())
-	}
-	return c
-}
-
-// meant names the subcommands that a mistyped word may stand for.
-func meant(c *cobra.Command, word string) string {
-	c.SuggestionsMinimumDistance = 2
-	names := c.SuggestionsFor(word)
-	if len(names) == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" (did you mean %s?)", strings.Join(names, " or "))
-}
-
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version of this program",
-		Args:  atMost(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(c.OutOrStdout(), "splitnic version", version)
-			return err
-		},
-	}
 }

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+)
+
+// finding is one line of the doctor's report.
+type finding struct {
+	Check  string `json:"check"`
+	Status string `json:"status"` // ok, warning or error
+	Found  string `json:"found"`
+	Fix    string `json:"fix,omitempty"`
+
+	status int // that the process ends with, of an error
+}
+
+type report []finding
+
+func (r *report) ok(check, format string, args ...any) {
+	*r = append(*r, finding{Check: check, Status: "ok", Found: fmt.Sprintf(format, args...)})
+}
+
+func (r *report) warn(check, found, fix string) {
+	*r = append(*r, finding{Check: check, Status: "warning", Found: found, Fix: fix})
+}
+
+// missing reports something that has to be there, and forbidden something that
+// this process may not do.
+func (r *report) missing(check, found, fix string) {
+	*r = append(*r, finding{Check: check, Status: "error", Found: found, Fix: fix, status: exit.Missing})
+}
+
+func (r *report) forbidden(check, found, fix string) {
+	*r = append(*r, finding{Check: check, Status: "error", Found: found, Fix: fix, status: exit.Permission})
+}
+
+// err says how many checks failed, with the exit status of the first.
+func (r report) err() error {
+	failed, status := 0, 0
+	for _, f := range r {
+		if f.Status != "error" {
+			continue
+		}
+		if failed == 0 {
+			status = f.status
+		}
+		failed++
+	}
+	if failed == 0 {
+		return nil
+	}
+	return exit.With(status, fmt.Errorf("doctor: %d of %d checks failed", failed, len(r)))
+}
+
+// tell prints the report, and is the error that the command ends with.
+func (r report) tell(w io.Writer, asJSON bool) error {
+	if asJSON {
+		return errors.Join(printJSON(w, r), r.err())
+	}
+	r.print(w)
+	return r.err()
+}
+
+func (r report) print(w io.Writer) {
+	marks := map[string]string{"ok": "ok  ", "warning": "warn", "error": "FAIL"}
+	for _, f := range r {
+		fmt.Fprintf(w, "%s  %-14s %s\n", marks[f.Status], f.Check, f.Found)
+		if f.Fix != "" {
+			fmt.Fprintf(w, "      %-14s → %s\n", "", f.Fix)
+		}
+	}
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
