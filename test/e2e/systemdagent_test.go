@@ -125,6 +125,12 @@ func TestRDMASystemdAgent(t *testing.T) {
 			}
 		}
 	})
+	t.Run("exposure", func(t *testing.T) {
+		out, err := s.try("systemd-analyze", "security", "--no-pager", "--threshold=35", s.agent.unit)
+		if err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
 	for adopted, c := range []struct {
 		name string
 		do   func()
