@@ -128,6 +128,13 @@ func Outgoing(frame []byte) ([]byte, error) {
 	return frame, Check(frame, anyMTU)
 }
 
+// OutgoingHead reports whether Outgoing lets a frame of size bytes pass, and leaves it as
+// it is, by its beginning alone. Of a frame that it does not let pass there may be too
+// little in head.
+//
+// borrowed: head, for the call.
+func OutgoingHead(head []byte, size int) bool { return CheckHead(head, size, anyMTU) == nil }
+
 // checkGSO is Check for super-frames whose checksum, if any, lies inside.
 func checkGSO(h *Header, eth []byte, l2 int, proto uint16, mtu int) error {
 	var want uint8

@@ -2,8 +2,32 @@ package vnet
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 )
+
+// FuzzOutgoingHead is about frames of which only the beginning is judged: whatever follows,
+// and however that changes, a peer finds nothing wrong with what passes.
+func FuzzOutgoingHead(f *testing.F) {
+	f.Add(make([]byte, 256), make([]byte, 1000))
+	tcp := slices.Concat([]byte{1, 1, 0, 0, 100, 0, 34, 0, 16, 0}, make([]byte, 12), []byte{8, 0, 0x45}, make([]byte, 8),
+		[]byte{6}, make([]byte, 22), []byte{0x50}, make([]byte, 7))
+	f.Add(tcp, make([]byte, 3000))
+	f.Fuzz(func(t *testing.T, head, rest []byte) {
+		if !OutgoingHead(head, len(head)+len(rest)) {
+			return
+		}
+		frame := slices.Concat(head, rest)
+		for range 2 {
+			if passed, err := Outgoing(frame); err != nil || len(passed) != len(frame) {
+				t.Fatalf("%d bytes pass by the first %d, and do not by all: %v", len(frame), len(head), err)
+			}
+			for i := range rest {
+				frame[len(head)+i] ^= 0xff
+			}
+		}
+	})
+}
 
 // FuzzOffloads is about lists of offloads, from people and from peers.
 func FuzzOffloads(f *testing.F) {
