@@ -42,7 +42,7 @@ func newChannel(c *shared, number int, control *control, pools *poolManager) (ch
 		Transport: transport,
 		SendCQ:    ch.sendCQ, RecvCQ: ch.recvCQ,
 		TrafficClass: cfg.TrafficClass, ServiceLevel: cfg.ServiceLevel,
-		MaxSend: sqDepth(cfg) + 1, MaxRecv: cfg.receives(), MaxInline: cfg.MaxInline, MaxSGE: maxPieces(cfg),
+		MaxSend: sqDepth(cfg) + 1, MaxRecv: cfg.receives(), MaxInline: cfg.MaxInline, MaxSGE: maxRecords(cfg),
 	})
 	if err != nil {
 		return nil, err

@@ -229,6 +229,9 @@ func (c *Conn) StartData(ports []Port, unsent *Unsent) error {
 			return fmt.Errorf("messaging: data channel %d: %w", ch.number, err)
 		}
 	}
+	if p, ok := ports[0].(LendingPort); ok && lentPieces(&c.cfg) > 0 {
+		c.inBackground(func() error { return c.lending.run(&c.shared, p) })
+	}
 	if unsent != nil {
 		unsent.handOver(c.channels)
 	}
@@ -314,7 +317,10 @@ func (c *Conn) Close() error {
 			c.quiesce()
 			errs = append(errs, c.domain.Close())
 		}
-		errs = append(errs, c.memory.close())
+		for _, ch := range c.channels {
+			ch.tx.in.close()
+		}
+		errs = append(errs, c.lending.close(&c.shared), c.memory.close())
 		for _, e := range c.events {
 			errs = append(errs, e.Close())
 		}
@@ -327,6 +333,9 @@ func (c *Conn) Close() error {
 func (c *Conn) halt() {
 	c.end(net.ErrClosed)
 	c.workers.Wait()
+	for _, ch := range c.channels {
+		ch.tx.in.lender.leave()
+	}
 	c.watch.Stop()
 	if c.signs != nil { // New has come so far
 		c.pools.beat.Stop()
@@ -422,7 +431,8 @@ func (c *Conn) Flush() error {
 // Stop ends the session as Close does, but only waits for the workers: when it
 // returns the ports are the caller's again. What the peer had written by then
 // has been delivered, as far as it was in order. Close has still to be called,
-// which takes longer.
+// which takes longer, and until when
+// frames that a LendingPort has lent may be on their way.
 func (c *Conn) Stop() *Unsent {
 	c.halt()
 	r := &Unsent{Frames: make([][][]byte, len(c.channels))}

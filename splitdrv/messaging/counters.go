@@ -29,6 +29,7 @@ type TxCounters[T any] struct {
 	TxInline           T `json:"tx_inline" help:"transfers that carried their data inline"`
 	TxPacks            T `json:"tx_packs" help:"transfers that carried several frames"`
 	TxPacked           T `json:"tx_packed" help:"frames in these"`
+	TxLent             T `json:"tx_lent" help:"frames that were sent from where they lay, without a copy"`
 	WindowsBound       T `json:"windows_bound" metric:"windows,bound" help:"windows around local pools that were bound"`
 	WindowsInvalidated T `json:"windows_invalidated" metric:"windows,invalidated" help:"windows invalidated by this side"`
 }

@@ -103,6 +103,8 @@ type inFlightEntry struct {
 	length   uint32 // of the transfer
 	indicate bool   // is to be indicated on the control channel when it has completed
 	callback bool   // of a work request that is no transfer: somebody hears when it has completed
+	inline   bool   // the transfer, of which this is the first frame, has its data in the work request
+	lent     bool   // a part of the frame is the port's
 }
 
 const noSlot = ^uint32(0)

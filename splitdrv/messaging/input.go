@@ -20,6 +20,7 @@ type input struct {
 	path   *capture.Path
 	slots  *sendSlots
 	count  *txCounters
+	lender *lender // nil if the port lends nothing
 
 	ops     []vnet.ReadOp // the frames: ops[next:have]
 	in      []uint32      // the slots that they lie in
@@ -69,7 +70,12 @@ func (in *input) read(most int) {
 		in.in[i] = slot
 		ops[i].Slot = in.slots.Bytes(slot)[slotHeadroom:]
 	}
-	n := in.port.ReadFrames(ops)
+	var n int
+	if in.lender == nil {
+		n = in.port.ReadFrames(ops)
+	} else {
+		n = in.lender.read(ops, in.path)
+	}
 	in.ahead = 2 * n
 	if in.drained = ops[n-1].Err == unix.EAGAIN; in.drained {
 		n--
@@ -91,6 +97,14 @@ func (in *input) judge(ops []vnet.ReadOp) {
 		if op.Err != nil {
 			continue
 		}
+		if l := in.lent(i); l != nil {
+			if vnet.OutgoingHead(op.Frame, l.Size) {
+				continue
+			}
+			if in.lender.fetch(op, i); op.Err != nil {
+				continue
+			}
+		}
 		n := len(op.Frame)
 		if op.Frame, op.Err = vnet.Outgoing(op.Frame); op.Err != nil {
 			op.Frame = nil
@@ -101,6 +115,34 @@ func (in *input) judge(ops []vnet.ReadOp) {
 			in.count.TxPadded.Add(1)
 		}
 	}
+}
+
+// lent is what the port has lent of frame i, nil if it is all in its slot.
+func (in *input) lent(i int) *vnet.Lent {
+	if in.lender == nil || len(in.lender.lent[i].Pieces) == 0 {
+		return nil
+	}
+	return &in.lender.lent[i]
+}
+
+// fetch copies what is lent of the frames that were read.
+func (in *input) fetch() {
+	if in.lender == nil {
+		return
+	}
+	for i := in.next; i < in.have; i++ {
+		if in.lent(i) != nil {
+			in.lender.fetch(&in.ops[i], i)
+		}
+	}
+}
+
+// firstSize is how many bytes the frame has that was read first.
+func (in *input) firstSize() int {
+	if l := in.lent(in.next); l != nil {
+		return l.Size
+	}
+	return len(in.ops[in.next].Frame)
 }
 
 // release leaves the port to others until it is read again.
@@ -130,6 +172,9 @@ func (in *input) refuse(err error) error {
 
 // drop forgets the first frame.
 func (in *input) drop() {
+	if l := in.lent(in.next); l != nil {
+		in.lender.giveUp(l)
+	}
 	in.slots.Put(in.in[in.next])
 	in.next++
 }
@@ -144,12 +189,16 @@ func (in *input) readUnsent(n int) {
 			in.ops[i].Frame, in.ops[i].Err = room[:copy(room, in.unsent[i])], nil
 		}
 	}
+	if in.lender != nil {
+		in.lender.forget(n)
+	}
 	in.unsent = in.unsent[n:]
 	in.next, in.have = 0, n
 }
 
 // left copies the frames that were read and not sent, in order.
 func (in *input) left() [][]byte {
+	in.fetch()
 	var frames [][]byte
 	for i := in.next; i < in.have; i++ {
 		if in.ops[i].Err == nil {

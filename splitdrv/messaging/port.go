@@ -69,6 +69,32 @@ type SharedPort interface {
 	Release()
 }
 
+// LendingPort is a Port that need not copy its frames: it leaves them where they lie, in
+// memory that all ports of the netdevice have in common, until they are returned. What a
+// frame is judged by is copied nevertheless, as who wrote it may write it again.
+type LendingPort interface {
+	Port
+	// Memory is where frames lie at present, nil for nowhere, and a channel that is closed
+	// when that may have changed.
+	Memory() (m *vnet.Memory, changed <-chan struct{})
+	// Registered hears how many bytes of the memory more, or less, a device can read, and
+	// NotRegistered why it cannot read all of it; nil if it can.
+	Registered(bytes int64)
+	NotRegistered(why error)
+	// ReadLent is ReadFrames, but that some frames, in the memory that keys are of, are
+	// lent. Lent has an element for each of ops, whose pieces are none so far.
+	ReadLent(ops []vnet.ReadOp, lent []vnet.Lent, keys *vnet.Keys) int
+	// Fetch copies what is lent of a frame to the place behind the beginning, and takes it
+	// back. There may be an error for the frame in op then.
+	Fetch(op *vnet.ReadOp, lent *vnet.Lent)
+	// Return takes back what was lent, which nobody reads any more. It does not wait.
+	Return(loans []vnet.Loan)
+	// OnRecall has fn called when everything that ReadLent has lent is to be returned soon:
+	// by another goroutine, not within a call of the port's. It may be nil. When OnRecall
+	// returns the function before is not called any more.
+	OnRecall(fn func())
+}
+
 // room is what to wait for before a frame is written to p again.
 func room(p Port) epoll.Interest {
 	switch w := p.(type) {

@@ -96,4 +96,5 @@ const (
 	sqRevoke                   // invalidate the windows of elements
 	sqRebind                   // bind them again
 	sqSlots                    // use more send slots
+	sqRecall                   // keep nothing that the port has lent and that is not sent
 )

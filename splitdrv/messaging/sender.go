@@ -10,6 +10,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/epoll"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // The transmit path: from a port to the peer. One goroutine for each data channel
@@ -73,7 +74,7 @@ func newSender(
 	s.out = batch{
 		cfg: &c.cfg, channel: uint8(ch.number), slots: slots, signalEvery: signalOneIn(&c.cfg, slots.Len()),
 		pieces: maxPieces(&c.cfg), requests: &s.sendQueue, count: &s.count,
-		wrs: make([]fabric.SendWR, 0, c.cfg.Batch), frames: make([]inFlightEntry, 0, c.cfg.Batch),
+		wrs: make([]fabric.SendWR, 0, c.cfg.Batch*(1+lentPieces(&c.cfg))), frames: make([]inFlightEntry, 0, c.cfg.Batch),
 	}
 	s.remote.Store(new([]*bufpool.Remote))
 	var err error
@@ -94,6 +95,7 @@ func (s *sender) begin(port Port) (err error) {
 	s.in.port = port
 	s.in.paced, _ = port.(PacedPort)
 	s.in.shared, _ = port.(SharedPort)
+	s.lend(port)
 	s.notification = notification{cq: s.ch.sendCQ}
 	for w := range s.waiters {
 		interests := []epoll.Interest{epoll.Readable(s.queue.wake.FD())}
@@ -175,7 +177,7 @@ func (s *sender) step() (shortage, error) {
 	if s.completed != settled && s.wantsCompletions() {
 		short = shortOfNothing // settle waits for what gather has found, and nobody will find it again
 	}
-	if n := len(s.out.wrs); n > 0 {
+	if n := len(s.out.frames); n > 0 {
 		if err := s.post(); err != nil {
 			return short, err
 		}
@@ -190,7 +192,7 @@ func (s *sender) step() (shortage, error) {
 // wantsCompletions reports whether completions are more to the sender than free slots.
 func (s *sender) wantsCompletions() bool {
 	return s.indications.serialised || s.c.cfg.Mode == protocol.ModeIndicate ||
-		len(s.draining) > 0 || len(s.requests)+len(s.callbacks) > 0
+		len(s.draining) > 0 || len(s.requests)+len(s.callbacks) > 0 || s.in.lender.owes()
 }
 
 // gather makes a batch of frames and says what stopped it. It returns after each
@@ -200,17 +202,18 @@ func (s *sender) gather() (shortage, error) {
 	for s.out.room() > 0 {
 		var frame []byte
 		var slot uint32
+		var lent *vnet.Lent
 		size := 0 // what a transfer of the frame needs; any is enough to read one
 		if !s.in.empty() {
 			var err error
 			if frame, slot, err = s.in.first(); err != nil {
 				return shortOfNothing, s.refuse(err)
 			}
-			if !s.indications.serialised && s.out.join(frame, slot) {
+			if lent = s.in.lent(s.in.next); lent == nil && !s.indications.serialised && s.out.join(frame, slot) {
 				s.in.next++
 				continue
 			}
-			size = s.c.cfg.headroom() + len(frame)
+			size = s.c.cfg.headroom() + s.in.firstSize()
 		}
 		short := s.shortOf(size)
 		if short == shortOfSlot {
@@ -223,7 +226,10 @@ func (s *sender) gather() (shortage, error) {
 		case shortOfNothing:
 			// Credits can go meanwhile, with their pool: then it is asked again.
 			if g, elem, ok := s.credits.take(size, s.out.together(&s.in, size, s.credits.largest())); ok {
-				s.indications.serialised = s.out.add(g, elem, frame, slot)
+				s.indications.serialised = s.out.add(g, elem, frame, slot, lent)
+				if lent != nil {
+					s.in.lender.use(slot, lent)
+				}
 				s.in.next++
 			}
 			continue
@@ -302,20 +308,6 @@ func (s *sender) refuse(err error) error {
 	return nil
 }
 
-// lack records that an element of n bytes, or any, is not to be had. The pool
-// manager asks the peer for more if that goes on, or if no element fits.
-func (s *sender) lack(n int) {
-	if s.fitsNowhere(n) {
-		s.short.Store(int64(n))
-		s.pools.nudge()
-		return
-	}
-	s.count.TxNoCredit.Add(1)
-	if n > 0 || s.short.Load() == 0 {
-		s.short.Store(int64(max(n, 1)))
-	}
-}
-
 // post rings the doorbell for the batch.
 func (s *sender) post() error {
 	s.out.close()
@@ -354,6 +346,7 @@ func (s *sender) reclaim() error {
 			}
 		}
 		if n < len(s.comps) {
+			s.in.lender.settle()
 			return nil
 		}
 	}
@@ -361,6 +354,9 @@ func (s *sender) reclaim() error {
 
 // complete frees what a completed work request held.
 func (s *sender) complete(f *inFlightEntry) error {
+	if f.lent {
+		s.in.lender.used(f.slot)
+	}
 	if f.slot != noSlot {
 		s.in.slots.Put(f.slot)
 	}
@@ -449,6 +445,8 @@ func (s *sender) sort(requests []sqRequest) {
 		case sqSlots:
 			s.in.slots.Add(q.mem, q.key)
 			s.out.signalEvery = signalOneIn(&s.c.cfg, s.in.slots.Len())
+		case sqRecall:
+			s.in.fetch()
 		default:
 			s.requests = append(s.requests, q)
 		}
@@ -593,8 +591,7 @@ func (s *sender) ready(short shortage) bool {
 	}
 	size := 0
 	if !s.in.empty() {
-		frame, _, _ := s.in.first()
-		size = s.c.cfg.headroom() + len(frame)
+		size = s.c.cfg.headroom() + s.in.firstSize()
 	}
 	return short != shortOfFrame && s.shortOf(size) != short
 }

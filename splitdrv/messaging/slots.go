@@ -74,6 +74,20 @@ func (s *sender) lackSlots() {
 	}
 }
 
+// lack records that an element of n bytes, or any, is not to be had. The pool
+// manager asks the peer for more if that goes on, or if no element fits.
+func (s *sender) lack(n int) {
+	if s.fitsNowhere(n) {
+		s.short.Store(int64(n))
+		s.pools.nudge()
+		return
+	}
+	s.count.TxNoCredit.Add(1)
+	if n > 0 || s.short.Load() == 0 {
+		s.short.Store(int64(max(n, 1)))
+	}
+}
+
 // moreSlots registers the send slots that a channel's sender wants. Where memory is not
 // to be had it is tried again when the manager looks around next.
 func (m *poolManager) moreSlots(ch *poolChannel) {

@@ -6,6 +6,7 @@ import (
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // batch is what goes out with the next doorbell: transfers of one frame each, or
@@ -22,11 +23,13 @@ type batch struct {
 	signalEvery int
 	sequence    atomic.Uint64 // send modes: the sequence number of the next message; others read it
 
-	wrs    []fabric.SendWR // one record for each frame
+	wrs    []fabric.SendWR // one record for each frame, and one for each piece that is lent
 	frames []inFlightEntry // what they are
 	bytes  int
+	lent   int // frames that are lent
 
-	last   int    // where the last transfer begins
+	last   int    // where the last transfer begins, in wrs
+	begins int    // the same, in frames
 	first  []byte // its first frame, in its slot
 	joined int    // how many frames it has; 0: it is finished
 	size   int    // bytes in the element, but for what a SendData has besides
@@ -43,6 +46,12 @@ func maxPieces(cfg *Config) int {
 // packFrames is how many frames a sender packs at most. Each is a piece of its
 // own of the work request, whose size in the send queue grows by as much.
 const packFrames = 16
+
+// maxRecords is how many records a transfer may have: of a pack, or of a frame that is
+// lent, the beginning of which is one.
+func maxRecords(cfg *Config) int {
+	return max(maxPieces(cfg), 1+lentPieces(cfg))
+}
 
 // headroom is what a transfer needs in the element besides its frames.
 func (c *Config) headroom() int {
@@ -61,14 +70,14 @@ func (b *batch) room() int {
 	if b.bytes >= b.cfg.BatchBytes {
 		return 0
 	}
-	return cap(b.wrs) - len(b.wrs)
+	return cap(b.frames) - len(b.frames)
 }
 
 // together is how many bytes the frames take in an element of at most largest
 // bytes that were read and can be one transfer, of which the first one takes n by
 // itself.
 func (b *batch) together(in *input, n, largest int) int {
-	if b.pieces == 1 || in.next+1 >= in.have {
+	if b.pieces == 1 || in.next+1 >= in.have || in.lent(in.next) != nil {
 		return n
 	}
 	most := min(largest, protocol.MaxImmLength)
@@ -77,7 +86,7 @@ func (b *batch) together(in *input, n, largest int) int {
 	at := in.next
 	for ; at < end; at++ {
 		size := total + protocol.PackRecordSize + len(in.ops[at].Frame)
-		if in.ops[at].Err != nil || size > most {
+		if in.ops[at].Err != nil || size > most || in.lent(at) != nil {
 			break
 		}
 		total = size
@@ -98,7 +107,7 @@ func (b *batch) join(frame []byte, slot uint32) bool {
 	if b.joined == 1 {
 		size += protocol.PackHeaderSize + protocol.PackRecordSize
 	}
-	if size+b.cfg.headroom() > min(b.frames[b.last].pool.ElementSize(), protocol.MaxImmLength) {
+	if size+b.cfg.headroom() > min(b.frames[b.begins].pool.ElementSize(), protocol.MaxImmLength) {
 		return false
 	}
 	b.size = size
@@ -113,19 +122,23 @@ func (b *batch) join(frame []byte, slot uint32) bool {
 }
 
 // add finishes the open transfer and opens one for a frame, to an element of the
-// peer's. It reports whether that is one that nothing may overtake.
-func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32) (serialised bool) {
+// peer's. It reports whether that is one that nothing may overtake. Of a frame that is
+// lent, which nothing joins, frame is the beginning.
+func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32, lent *vnet.Lent) (serialised bool) {
 	b.finish()
 	n, mode := len(frame), b.cfg.Mode
+	if lent != nil {
+		n = lent.Size
+	}
 	b.requests.posted++
 	seq := b.requests.posted
 	wr := fabric.SendWR{
 		ID:   uint64(protocol.PackWRID(protocol.WRDataWrite, b.channel, 0, seq)),
 		Addr: address(frame),
-		Len:  uint32(n),
+		Len:  uint32(len(frame)),
 		LKey: b.slots.Key(slot),
 	}
-	f := inFlightEntry{seq: seq, slot: slot, pool: g, elem: elem}
+	f := inFlightEntry{seq: seq, slot: slot, pool: g, elem: elem, lent: lent != nil}
 	switch {
 	case mode.Sends():
 		wr.Op = fabric.OpSend
@@ -137,9 +150,24 @@ func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32) (
 	}
 	g.Pending++
 	g.Last = seq
-	b.last, b.first, b.joined, b.size = len(b.wrs), frame, 1, n
+	b.last, b.begins, b.first, b.joined, b.size = len(b.wrs), len(b.frames), frame, 1, n
 	b.append(wr, f, n)
+	if lent != nil {
+		b.gather(lent.Pieces)
+	}
 	return f.indicate && mode == protocol.ModeImm
+}
+
+// gather adds the pieces of the frame that was added last, and finishes its transfer.
+func (b *batch) gather(pieces []vnet.Piece) {
+	for i := range pieces {
+		b.wrs[len(b.wrs)-1].Flags |= fabric.More
+		b.wrs = append(b.wrs, fabric.SendWR{
+			Addr: address(pieces[i].Mem), Len: uint32(len(pieces[i].Mem)), LKey: pieces[i].LKey,
+		})
+	}
+	b.lent++
+	b.finish()
 }
 
 // append puts a record, a frame of n bytes, into the batch. Its transfer asks
@@ -176,7 +204,7 @@ func (b *batch) finish() {
 	if b.joined == 0 {
 		return
 	}
-	wr, f := &b.wrs[b.last], &b.frames[b.last]
+	wr, f := &b.wrs[b.last], &b.frames[b.begins]
 	f.pool.Frames[f.elem] = uint8(b.joined)
 	lead := 0
 	if b.joined > 1 {
@@ -202,8 +230,9 @@ func (b *batch) finish() {
 	}
 	wr.Addr -= uint64(lead)
 	wr.Len += uint32(lead)
-	if size <= b.cfg.MaxInline {
+	if size <= b.cfg.MaxInline && !f.lent { // what is lent may be gone: no processor reads it
 		wr.Flags |= fabric.Inline
+		f.inline = true
 		b.count.TxInline.Add(1)
 	}
 	b.joined = 0
@@ -211,11 +240,13 @@ func (b *batch) finish() {
 
 // close finishes the batch before it is posted. Only its last transfer asks for the
 // peer's attention; or, when that has to be got by an indication, for a
-// completion.
+// completion. What is lent is to be returned soon, for which there has to be one, too.
 func (b *batch) close() {
 	b.finish()
-	if b.frames[b.last].indicate {
+	if b.lent > 0 || b.frames[b.begins].indicate {
 		b.signal()
+	}
+	if b.frames[b.begins].indicate {
 		return
 	}
 	b.wrs[b.last].Flags |= fabric.Solicited
@@ -230,7 +261,7 @@ func (b *batch) posted() {
 		f := &b.frames[i]
 		first := f.pool != nil
 		if first {
-			inline = b.wrs[i].Flags&fabric.Inline != 0
+			inline = f.inline
 		}
 		if inline {
 			b.slots.Put(f.slot)
@@ -243,7 +274,10 @@ func (b *batch) posted() {
 	// The bytes first, as they are read last: who subtracts the headers of the
 	// frames from them gets no less than nothing.
 	b.count.TxBytes.Add(uint64(b.bytes))
-	b.count.TxFrames.Add(uint64(len(b.wrs)))
+	b.count.TxFrames.Add(uint64(len(b.frames)))
 	b.count.TxPosts.Add(1)
-	b.wrs, b.frames, b.bytes = b.wrs[:0], b.frames[:0], 0
+	if b.lent > 0 {
+		b.count.TxLent.Add(uint64(b.lent))
+	}
+	b.wrs, b.frames, b.bytes, b.lent = b.wrs[:0], b.frames[:0], 0, 0
 }

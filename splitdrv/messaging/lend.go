@@ -1,0 +1,136 @@
+package messaging
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// mostPieces is how many pieces a frame has at most that is lent: as many as the longest
+// one of a Linux guest, with 17 of 4 KiB and its headers.
+const mostPieces = 19
+
+// lentPieces is how many pieces of a frame that is lent a transfer has room for, 0 if none
+// is lent.
+func lentPieces(cfg *Config) int {
+	if cfg.Lending == nil {
+		return 0
+	}
+	return max(0, min(cfg.Device.Limits().MaxSGE-1, mostPieces))
+}
+
+// lender is what a sender has of its port's: frames, but for their beginnings, which were
+// read (lent), and are on their way to the peer (loans). It is the sender's goroutine's.
+// Each loan is returned once: when its write has completed (used), when what is lent is
+// copied (fetch) or dropped (giveUp), or when the session has closed its queue pairs
+// (close).
+type lender struct {
+	port LendingPort
+	keys *atomic.Pointer[vnet.Keys] // of the session; nil in there: nothing is registered
+
+	lent  []vnet.Lent // of input.ops
+	loans []vnet.Loan // by slot, of frames in a batch or in flight; zero for others
+	out   int         // of those
+	back  []vnet.Loan // that are to be returned
+	ends  sync.Once
+}
+
+// lend has the sender borrow from its port, if that lends, and if there is to be memory for
+// that.
+func (s *sender) lend(port Port) {
+	p, ok := port.(LendingPort)
+	room := lentPieces(&s.c.cfg)
+	if !ok || room == 0 {
+		return
+	}
+	l := &lender{
+		port: p, keys: &s.c.lending.keys, lent: make([]vnet.Lent, s.c.cfg.Batch),
+		loans: make([]vnet.Loan, s.c.cfg.SendSlots), back: make([]vnet.Loan, 0, s.c.cfg.SendSlots),
+	}
+	pieces := make([]vnet.Piece, room*len(l.lent))
+	for i := range l.lent {
+		l.lent[i].Pieces = pieces[i*room : i*room : (i+1)*room]
+	}
+	s.in.lender = l
+	p.OnRecall(func() { s.queue.put(sqRequest{kind: sqRecall}) })
+}
+
+// read is ReadFrames. Nothing is lent while somebody captures frames, who looks at all of
+// them.
+func (l *lender) read(ops []vnet.ReadOp, path *capture.Path) int {
+	l.forget(len(ops))
+	keys := l.keys.Load()
+	if keys == nil || path.Watched() {
+		return l.port.ReadFrames(ops)
+	}
+	return l.port.ReadLent(ops, l.lent[:len(ops)], keys)
+}
+
+// forget says that of the first n operations nothing is lent.
+func (l *lender) forget(n int) {
+	for i := range l.lent[:n] {
+		l.lent[i].Pieces = l.lent[i].Pieces[:0]
+	}
+}
+
+// fetch copies what is lent of operation i.
+func (l *lender) fetch(op *vnet.ReadOp, i int) { l.port.Fetch(op, &l.lent[i]) }
+
+// giveUp returns what is lent of a frame that is not sent.
+func (l *lender) giveUp(x *vnet.Lent) {
+	x.Pieces = x.Pieces[:0]
+	l.port.Return([]vnet.Loan{x.Loan})
+}
+
+// use notes that the frame in a slot is in the batch.
+func (l *lender) use(slot uint32, x *vnet.Lent) {
+	l.loans[slot] = x.Loan
+	l.out++
+}
+
+// used notes that its write has completed.
+func (l *lender) used(slot uint32) {
+	l.back = append(l.back, l.loans[slot])
+	l.loans[slot] = vnet.Loan{}
+	l.out--
+}
+
+// settle returns what writes that have completed have used. l may be nil.
+func (l *lender) settle() {
+	if l != nil && len(l.back) > 0 {
+		l.port.Return(l.back)
+		l.back = l.back[:0]
+	}
+}
+
+// owes reports whether something is lent that is on its way to the peer. l may be nil.
+func (l *lender) owes() bool { return l != nil && l.out > 0 }
+
+// leave is for the end of the sender's goroutine: the port does not call it any more. l may
+// be nil.
+func (l *lender) leave() {
+	if l != nil {
+		l.ends.Do(func() { l.port.OnRecall(nil) }) // once: the next session may use the port by now
+	}
+}
+
+// close returns what the sender, which has ended, still has. No device reads it any more.
+func (in *input) close() {
+	l := in.lender
+	if l == nil {
+		return
+	}
+	for i := in.next; i < in.have; i++ {
+		if x := in.lent(i); x != nil {
+			l.giveUp(x)
+		}
+	}
+	for i := range l.loans {
+		if l.loans[i].Memory != nil {
+			l.used(uint32(i))
+		}
+	}
+	l.settle()
+}

@@ -1,0 +1,149 @@
+package messaging
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// lending registers the memory that a session's ports lend: for local reads only, so that
+// no key of it is worth anything to a peer. Senders copy for as long as that takes, and
+// what is not registered. But for keys it is the goroutine's that runs it, and then whose
+// who closes the session.
+type lending struct {
+	keys    atomic.Pointer[vnet.Keys]
+	port    LendingPort                    // one of them
+	regions map[*vnet.Region]fabric.Region // that are registered, and held
+	before  []*vnet.Memory                 // which may still be on its way to the peer
+}
+
+const (
+	// Pauses before what could not be registered is tried again.
+	minLendPause = 100 * time.Millisecond
+	maxLendPause = time.Minute
+)
+
+// run follows the memory until the session ends.
+func (l *lending) run(c *shared, port LendingPort) error {
+	l.port, l.regions = port, make(map[*vnet.Region]fabric.Region)
+	pause := minLendPause
+	var last *vnet.Memory
+	for {
+		m, changed := port.Memory()
+		if m != last {
+			pause = minLendPause
+			if last != nil {
+				l.before = append(l.before, last)
+			}
+			last = m
+		}
+		missing := l.take(c, m)
+		put, err := l.put(c, m)
+		if err != nil {
+			return err
+		}
+		port.NotRegistered(missing)
+		var again <-chan time.Time
+		if missing != nil || !put {
+			again = time.After(pause)
+			pause = min(2*pause, maxLendPause)
+		}
+		select {
+		case <-changed:
+		case <-again:
+		case <-c.done:
+			return nil
+		}
+	}
+}
+
+// take registers what is in m, has senders use it, and returns why a part of it is not
+// registered.
+func (l *lending) take(c *shared, m *vnet.Memory) (missing error) {
+	if m == nil {
+		l.keys.Store(nil)
+		return nil
+	}
+	keys := &vnet.Keys{Memory: m, Keys: make([]vnet.Key, len(m.Regions))}
+	some := false
+	for i, r := range m.Regions {
+		reg, err := l.register(c, r)
+		if err != nil {
+			missing = err
+		}
+		if reg != nil {
+			keys.Keys[i] = vnet.Key{LKey: reg.LKey(), Known: true}
+			some = true
+		}
+	}
+	if !some {
+		keys = nil
+	}
+	l.keys.Store(keys)
+	return missing
+}
+
+// register registers a region, if it is not yet. It returns neither a registration nor an
+// error for one that is gone.
+func (l *lending) register(c *shared, r *vnet.Region) (fabric.Region, error) {
+	if reg := l.regions[r]; reg != nil {
+		return reg, nil
+	}
+	n := int64(len(r.Bytes))
+	if err := c.cfg.Lending.take(n, false); err != nil {
+		return nil, fmt.Errorf("register memory of the front end: %w", err)
+	}
+	if !r.Hold() {
+		c.cfg.Lending.put(n)
+		return nil, nil
+	}
+	reg, err := c.domain.Register(r.Bytes, 0)
+	if err != nil {
+		c.cfg.Lending.put(n)
+		return nil, errors.Join(err, r.Release())
+	}
+	l.regions[r] = reg
+	l.port.Registered(n)
+	return reg, nil
+}
+
+// put lets go of what is not in m, and reports whether it could: nothing of it may be on
+// its way to the peer.
+func (l *lending) put(c *shared, m *vnet.Memory) (done bool, err error) {
+	l.before = slices.DeleteFunc(l.before, func(b *vnet.Memory) bool { return b.Lend(0) == 0 })
+	if len(l.before) > 0 {
+		return false, nil
+	}
+	for r, reg := range l.regions {
+		if m != nil && slices.Contains(m.Regions, r) {
+			continue
+		}
+		if err := errors.Join(reg.Close(), l.forget(c, r)); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+// forget forgets a region that is not registered any more.
+func (l *lending) forget(c *shared, r *vnet.Region) error {
+	delete(l.regions, r)
+	n := int64(len(r.Bytes))
+	c.cfg.Lending.put(n)
+	l.port.Registered(-n)
+	return r.Release()
+}
+
+// close is for a session whose domain is closed, and with it all registrations.
+func (l *lending) close(c *shared) error {
+	var errs []error
+	for r := range l.regions {
+		errs = append(errs, l.forget(c, r))
+	}
+	return errors.Join(errs...)
+}
