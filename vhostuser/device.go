@@ -42,6 +42,10 @@ type Device struct {
 	status Status
 	up     bool
 	heard  chan struct{} // closed and made again when something has changed
+	memory *vnet.Memory  // of the front end; nil if there is none
+
+	recalled atomic.Bool   // nothing is lent
+	returned chan struct{} // of capacity one: all that was lent is back
 
 	stop func()
 	done chan struct{}
@@ -68,6 +72,11 @@ type Status struct {
 	Dropped       uint64 `json:"dropped"`
 	Refused       uint64 `json:"refused"` // of those dropped: that the front end has transmitted
 	Calls         uint64 `json:"calls"`
+
+	// Registered is how many bytes of the front end's memory frames are sent from without
+	// a copy, and NotRegistered why not all of it, if that was wanted.
+	Registered    int64  `json:"registered"`
+	NotRegistered string `json:"not_registered,omitempty"`
 }
 
 // Open makes a device. A server's socket is there when it returns.
@@ -77,12 +86,13 @@ func Open(cfg Config) (*Device, error) {
 	}
 	d := &Device{
 		cfg: cfg, pairs: cfg.Pairs, offer: offered(cfg.Offloads, cfg.Pairs), active: cfg.Pairs,
-		failed: make(chan error, 1), heard: make(chan struct{}), done: make(chan struct{}),
+		failed: make(chan error, 1), heard: make(chan struct{}),
+		returned: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	d.granted.Store(uint32(cfg.Offloads))
 	d.status.Path, d.status.Client = cfg.Address.Path, cfg.Address.Client
 	for i := range cfg.Pairs {
-		q, err := newQueue()
+		q, err := newQueue(d)
 		if err != nil {
 			return nil, errors.Join(err, d.closeQueues())
 		}

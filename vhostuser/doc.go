@@ -21,7 +21,8 @@
 // which it is called, and fills that, stops the worker of its own port.
 //
 // There is no list of descriptors in flight (VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD):
-// buffers are given back in the call that takes them.
+// buffers are given back in the call that takes them, or in order when what is lent of
+// them is returned (lend.go), so that the used index says which were not.
 //
 // References between the files run one way, but for a ring, which tells its device that
 // the connection has to end, and asks it which offloads are granted.

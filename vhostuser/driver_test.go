@@ -29,9 +29,14 @@ type driver struct {
 	rings  [2]*guest // by their numbers
 	kicks  [2]int
 	posted [2][]posted // chains that are the device's, in order
+	turns  [2]int      // how many chains there were
 	half   int         // in which buffers lie
 	r      *rand.Rand
 	late   time.Time
+	// Frames have so many bytes behind their headers, and no more than ahead chains of a ring
+	// are the device's: those that it gives back out of turn keep none in use that is made
+	// available again.
+	shortest, longest, ahead int
 
 	sent, got uint64
 }
@@ -41,12 +46,15 @@ type posted struct {
 	bufs  []buffer
 	slots int
 	half  int
+	id    uint16
+	turn  int // among all chains of the ring
 }
 
 const halfSize = (guestSize - buffersAt) / 2
 
 func newDriver(t *testing.T, feats features) *driver {
-	d := &driver{t: t, feats: feats | featProtocol, r: rand.New(rand.NewPCG(1, 2)), late: time.Now().Add(3 * time.Minute)}
+	d := &driver{t: t, feats: feats | featProtocol, r: rand.New(rand.NewPCG(1, 2)), late: time.Now().Add(3 * time.Minute),
+		shortest: 60, longest: 3060, ahead: ringSize}
 	for i := range d.rings {
 		d.rings[i] = newMemoryOf(t, feats, i, guestBase+uint64(i)<<32)
 	}
@@ -66,9 +74,7 @@ func (d *driver) use(half int) {
 // say sends a message, with descriptors, and returns the body of the answer.
 func (d *driver) say(request request, flags uint32, body []byte, fds ...int) []byte {
 	d.t.Helper()
-	m := binary.LittleEndian.AppendUint32(nil, uint32(request))
-	m = binary.LittleEndian.AppendUint32(m, flagVersion|flags)
-	m = append(binary.LittleEndian.AppendUint32(m, uint32(len(body))), body...)
+	m := messageOf(request, flags, body)
 	if _, _, err := d.conn.WriteMsgUnix(m, unix.UnixRights(fds...), nil); err != nil {
 		d.t.Fatal(err)
 	}
@@ -80,6 +86,12 @@ func (d *driver) say(request request, flags uint32, body []byte, fds ...int) []b
 		d.t.Fatalf("message %d: %v", request, err)
 	}
 	return answer[headerSize:]
+}
+
+func messageOf(request request, flags uint32, body []byte) []byte {
+	m := binary.LittleEndian.AppendUint32(nil, uint32(request))
+	m = binary.LittleEndian.AppendUint32(m, flagVersion|flags)
+	return append(binary.LittleEndian.AppendUint32(m, uint32(len(body))), body...)
 }
 
 // order sends a message that has to be carried out when it returns.
@@ -171,9 +183,9 @@ func (d *driver) restartRing(i int) {
 }
 
 // numbered is the frame of that number, with the header that the driver has.
-func numbered(seq uint64) []byte {
+func (d *driver) numbered(seq uint64) []byte {
 	r := rand.New(rand.NewPCG(seq, 1))
-	f := make([]byte, 12+60+r.IntN(3000))
+	f := make([]byte, 12+d.shortest+r.IntN(d.longest-d.shortest))
 	for i := 12; i+8 <= len(f); i += 8 {
 		binary.LittleEndian.PutUint64(f[i:], r.Uint64())
 	}
@@ -184,12 +196,14 @@ func numbered(seq uint64) []byte {
 func (d *driver) post(ring int, bufs []buffer) {
 	g, old := d.rings[ring], d.rings[ring].avail
 	indirect := d.r.IntN(3) == 0
-	p := posted{bufs, len(bufs), d.half}
+	p := posted{bufs: bufs, slots: len(bufs), half: d.half, turn: d.turns[ring]}
 	if indirect {
 		p.slots = 1
 	}
-	d.posted[ring] = append(d.posted[ring], p)
+	d.turns[ring]++
 	g.add(bufs, indirect)
+	p.id = g.last
+	d.posted[ring] = append(d.posted[ring], p)
 	new(common).barrier()
 	if g.wantsKick(old) {
 		_, _ = unix.Write(d.kicks[ring], one)
@@ -207,10 +221,13 @@ func (d *driver) slots(ring int) (n int) {
 // returns how many bytes were written to it.
 func (d *driver) take(ring int) (p posted, n int, ok bool) {
 	if n, ok = d.rings[ring].used(); ok {
-		if len(d.posted[ring]) == 0 {
-			d.t.Fatalf("ring %d: a chain is given back that is not the device's", ring)
+		back := d.rings[ring].back
+		i := slices.IndexFunc(d.posted[ring], func(p posted) bool { return p.id == back })
+		if i < 0 {
+			d.t.Fatalf("ring %d: chain %d is given back, which is not the device's", ring, back)
 		}
-		p, d.posted[ring] = d.posted[ring][0], d.posted[ring][1:]
+		p = d.posted[ring][i]
+		d.posted[ring] = slices.Delete(d.posted[ring], i, i+1)
 	}
 	return p, n, ok
 }
@@ -219,8 +236,9 @@ func (d *driver) take(ring int) (p posted, n int, ok bool) {
 func (d *driver) step(last uint64) {
 	d.t.Helper()
 	const chain = 4
-	for d.sent < last && d.sent-d.got < ringSize && d.slots(1)+chain <= ringSize {
-		f := numbered(d.sent)
+	for d.sent < last && d.sent-d.got < ringSize && d.slots(1)+chain <= ringSize &&
+		(len(d.posted[1]) == 0 || d.turns[1]-d.posted[1][0].turn < d.ahead) {
+		f := d.numbered(d.sent)
 		bufs := d.rings[1].pieces(d.r, len(f), 1+d.r.IntN(chain))
 		for _, b := range bufs {
 			f = f[copy(d.rings[1].at(b), f):]
@@ -266,7 +284,7 @@ func (d *driver) receive() bool {
 		gather()
 	}
 	f[10], f[11] = 0, 0
-	if want := numbered(d.got); !slices.Equal(f, want) {
+	if want := d.numbered(d.got); !slices.Equal(f, want) {
 		d.t.Fatalf("frame %d of %d bytes comes back as %d:\n%x\n%x", d.got, len(want), len(f), want[:60], f[:60])
 	}
 	d.got++

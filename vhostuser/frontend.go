@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // frontEnd is a connection with one, and what it has negotiated. All of it is the
@@ -35,7 +37,7 @@ type frontEnd struct {
 func (f *frontEnd) serve() error {
 	debug.SetPanicOnFault(true) // the goroutine ends with this
 	f.in, f.oob = make([]byte, headerSize+maxBody), make([]byte, unix.CmsgSpace(4*(maxTable+1)))
-	f.memory = &memory{}
+	f.memory = &memory{shared: &vnet.Memory{}}
 	defer f.end()
 	for {
 		m, err := f.read()
@@ -147,7 +149,7 @@ func (f *frontEnd) handle(m *message) error {
 		if err != nil {
 			return err
 		}
-		err = f.change(func() error {
+		err = f.stopping(func() error {
 			v.stop()
 			return takeEvent(&v.kick, -1)
 		})
@@ -256,7 +258,7 @@ func (f *frontEnd) setVring(m *message) error {
 		if err != nil {
 			return err
 		}
-		return f.change(func() error {
+		return f.stopping(func() error {
 			v.stop() // it goes on at the new place
 			v.addr, v.interrupted = &a, false
 			return nil
@@ -369,26 +371,32 @@ func (f *frontEnd) setMemory(regions, fresh []region) error {
 		return err
 	}
 	old := f.memory
-	err = f.change(func() error {
-		f.memory = m
+	err = f.stopping(func() error {
+		f.memory, f.d.memory = m, m.shared
 		for _, v := range f.d.rings {
 			v.interrupt()
 		}
 		return nil
 	})
+	if f.memory != m {
+		unmapAll(fresh)
+		return err
+	}
 	return errors.Join(err, old.close(m))
 }
 
 // reset stops all rings, and forgets what was said of them.
 func (f *frontEnd) reset() error {
 	f.status = 0
-	return f.change(func() error {
-		var errs []error
-		for _, v := range f.d.rings {
-			errs = append(errs, v.forget())
-		}
-		return errors.Join(errs...)
-	})
+	return f.stopping(f.forgetRings)
+}
+
+func (f *frontEnd) forgetRings() error {
+	var errs []error
+	for _, v := range f.d.rings {
+		errs = append(errs, v.forget())
+	}
+	return errors.Join(errs...)
 }
 
 // forget makes the ring one of which nothing was said. The caller holds mu.
@@ -398,10 +406,25 @@ func (v *vring) forget() error {
 	return errors.Join(takeEvent(&v.kick, -1), takeEvent(&v.call, -1))
 }
 
-// end takes everything from the front end that it has given.
+// end takes everything from the front end that it has given. What it has lent and is not
+// back in time stays mapped until it is.
 func (f *frontEnd) end() {
-	_ = f.reset()
+	_ = f.d.recall(f.memory)
+	_ = f.change(func() error {
+		f.d.memory = nil
+		return f.forgetRings()
+	})
+	f.d.recalled.Store(false)
 	_ = f.memory.close(nil)
+}
+
+// stopping is change for what stops rings: what they have lent is given back before.
+func (f *frontEnd) stopping(fn func() error) error {
+	defer f.d.recalled.Store(false)
+	if err := f.d.recall(f.memory); err != nil {
+		return err
+	}
+	return f.change(fn)
 }
 
 // change changes rings while no burst is under way, and starts those that can be.

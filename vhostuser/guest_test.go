@@ -29,6 +29,8 @@ type guest struct {
 	seen  int    // the same, of those used
 	slots []int  // descriptors of a packed ring's chains, by id
 	id    uint16 // of the next chain
+	last  uint16 // of the chain that was made available last
+	back  uint16 // of the one that was taken back last
 }
 
 const (
@@ -167,6 +169,7 @@ func (g *guest) add(bufs []buffer, indirect bool) {
 	}
 	// Descriptors are used in turn; there are never more chains than fit.
 	head := uint16(g.free16(len(bufs)))
+	g.last = head
 	for i, b := range bufs {
 		low, at := flags, (int(head)+i)%g.size
 		if i < len(bufs)-1 {
@@ -203,7 +206,7 @@ func (g *guest) addPacked(bufs []buffer, flags uint16) {
 		g.descriptor(16*(at%g.size), b, g.id, high)
 		g.avail++
 	}
-	g.slots[g.id] = len(bufs)
+	g.slots[g.id], g.last = len(bufs), g.id
 	word := flags | wrapFlags(first/g.size)
 	if len(bufs) > 1 {
 		word |= descNext
@@ -233,6 +236,7 @@ func (g *guest) used() (n int, ok bool) {
 			return 0, false
 		}
 		g.seen += g.slots[uint16(word)]
+		g.back = uint16(word)
 		return int(binary.LittleEndian.Uint32(g.mem[at+8:])), true
 	}
 	if uint16(g.seen) == load16(ptr(g.mem[usedAt+2:])) {
@@ -240,6 +244,7 @@ func (g *guest) used() (n int, ok bool) {
 	}
 	e := usedAt + 4 + 8*(g.seen%g.size)
 	g.seen++
+	g.back = uint16(binary.LittleEndian.Uint32(g.mem[e:]))
 	return int(binary.LittleEndian.Uint32(g.mem[e+4:])), true
 }
 

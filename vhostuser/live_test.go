@@ -214,7 +214,7 @@ func TestDown(t *testing.T) {
 			if q.ReadFrames(ops); !errors.Is(ops[0].Err, errAgain) {
 				t.Errorf("a frame of %d bytes is read: %v", len(ops[0].Frame), ops[0].Err)
 			}
-			frame := numbered(0)[2:]
+			frame := g.numbered(0)[2:]
 			writes := []vnet.WriteOp{{Head: frame}}
 			if n := q.WriteFrames(writes); n != 1 || !errors.Is(writes[0].Err, errDown) {
 				t.Errorf("%d frames are written: %v", n, writes[0].Err)

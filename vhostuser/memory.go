@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // region is a part of the front end's memory, mapped here.
@@ -20,14 +22,18 @@ type region struct {
 	user   uint64 // address in the front end's process, by which rings are known
 	offset uint64 // in the file
 
-	dev, ino uint64 // of the file
-	mem      []byte // the region; nil before mapRegion
-	mapping  []byte // what is to be unmapped: it begins and ends with a page
+	dev, ino uint64       // of the file
+	mem      []byte       // the region; nil before mapRegion
+	mapping  []byte       // what is to be unmapped: it begins and ends with a page
+	held     *vnet.Region // the mapping, for those who lend it; held by the memory that it is in
 }
 
 // memory is all of it, in order of guest addresses. It does not change: another one
 // takes its place.
-type memory struct{ regions []region }
+type memory struct {
+	regions []region
+	shared  *vnet.Memory // the same, for those whom it is lent
+}
 
 // mapRegion maps a region from the file, which stays the caller's.
 func (r *region) mapRegion(fd int) error {
@@ -65,16 +71,18 @@ func (r *region) mapRegion(fd int) error {
 	r.dev, r.ino = st.Dev, st.Ino
 	r.mapping = m
 	r.mem = m[r.offset-start:][:r.size:r.size]
+	r.held = vnet.NewRegion(r.mem, func() error { return os.NewSyscallError("munmap", unix.Munmap(m)) })
 	return nil
 }
 
+// unmap unmaps the region, or leaves that to who holds it besides.
 func (r *region) unmap() error {
-	if r.mapping == nil {
+	if r.held == nil {
 		return nil
 	}
-	err := unix.Munmap(r.mapping)
-	r.mem, r.mapping = nil, nil
-	return os.NewSyscallError("munmap", err)
+	err := r.held.Release()
+	r.mem, r.mapping, r.held = nil, nil, nil
+	return err
 }
 
 // same reports whether both are the same part of the same addresses.
@@ -89,7 +97,7 @@ func (r *region) sameFile(o *region) bool {
 
 // newMemory puts mapped regions in order. No address may be in two.
 func newMemory(regions []region) (*memory, error) {
-	m := &memory{slices.Clone(regions)}
+	m := &memory{regions: slices.Clone(regions), shared: &vnet.Memory{}}
 	if len(m.regions) > maxRegions {
 		return nil, fmt.Errorf("%w: %d regions of memory; there may be %d", ErrFrontEnd, len(m.regions), maxRegions)
 	}
@@ -103,6 +111,9 @@ func newMemory(regions []region) (*memory, error) {
 			}
 		}
 	}
+	for i := range m.regions {
+		m.shared.Regions = append(m.shared.Regions, m.regions[i].held)
+	}
 	return m, nil
 }
 
@@ -112,7 +123,7 @@ func (m *memory) close(keep *memory) error {
 	for i := range m.regions {
 		r := &m.regions[i]
 		if keep != nil && slices.ContainsFunc(keep.regions, func(k region) bool {
-			return len(r.mapping) > 0 && len(k.mapping) > 0 && &k.mapping[0] == &r.mapping[0]
+			return k.held == r.held
 		}) {
 			continue
 		}

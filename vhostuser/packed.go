@@ -168,7 +168,8 @@ func (r *packed) publish() (call bool) {
 		r.done.advance(u.slots, r.size)
 		n += uint32(u.slots)
 	}
-	r.pending, r.taken = r.pending[:0], 0
+	r.pending = r.pending[:0]
+	r.taken -= min(n, r.taken) // what is lent comes later
 	store32(unsafe.Add(r.place(old.index), 12), first)
 	r.barrier()
 	return r.wantsCall(n)

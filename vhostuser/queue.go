@@ -2,6 +2,7 @@ package vhostuser
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 
 	"github.com/splitnic/splitnic/vnet"
@@ -18,9 +19,14 @@ type Queue struct {
 	reads   atomic.Pointer[[]*vring]
 	writes  atomic.Pointer[vring] // nil: the front end receives by none
 	turn    int                   // of reads: the one to begin with; the reader's
+
+	d      *Device
+	lendMu sync.Mutex
+	to     borrower // of ReadLent; the reader's
+	recall func()   // has the borrower return what it has; nil if there is none
 }
 
-func newQueue() (*Queue, error) {
+func newQueue(d *Device) (*Queue, error) {
 	in, err := newWaker()
 	if err != nil {
 		return nil, err
@@ -29,7 +35,7 @@ func newQueue() (*Queue, error) {
 	if err != nil {
 		return nil, errors.Join(err, in.close())
 	}
-	q := &Queue{in: in, out: out}
+	q := &Queue{in: in, out: out, d: d}
 	q.reads.Store(new([]*vring))
 	return q, nil
 }
@@ -47,29 +53,32 @@ func (q *Queue) RoomIsReadable() bool { return true }
 // but for those by which the front end wants to be called.
 //
 // borrowed: ops and their slots, for the call.
-func (q *Queue) ReadFrames(ops []vnet.ReadOp) int {
+func (q *Queue) ReadFrames(ops []vnet.ReadOp) int { return q.readFor(ops, nil) }
+
+// readFor is ReadFrames for who borrows, if to is not nil.
+func (q *Queue) readFor(ops []vnet.ReadOp, to *borrower) int {
 	if len(ops) == 0 {
 		return 0
 	}
-	if n := q.read(ops, false); n > 0 {
+	if n := q.read(ops, to, false); n > 0 {
 		return n
 	}
 	q.in.clear()
-	if n := q.read(ops, true); n > 0 {
+	if n := q.read(ops, to, true); n > 0 {
 		return n
 	}
 	ops[0].Frame, ops[0].Err = nil, errAgain
 	return 1
 }
 
-func (q *Queue) read(ops []vnet.ReadOp, sleep bool) int {
+func (q *Queue) read(ops []vnet.ReadOp, to *borrower, sleep bool) int {
 	rings := *q.reads.Load()
 	for range rings {
 		q.turn++
 		if q.turn >= len(rings) {
 			q.turn = 0
 		}
-		if n := rings[q.turn].read(ops, sleep); n > 0 {
+		if n := rings[q.turn].read(ops, to, sleep); n > 0 {
 			return n
 		}
 	}

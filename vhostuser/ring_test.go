@@ -69,7 +69,7 @@ func TestTransmit(t *testing.T) {
 						want = append(want, f)
 					}
 					for len(want) > 0 {
-						n := g.v.read(ops, r.IntN(2) == 0)
+						n := g.v.read(ops, nil, r.IntN(2) == 0)
 						if err := g.ended(); n == 0 || err != nil {
 							t.Fatalf("%d frames are not read: %v", len(want), err)
 						}
@@ -83,7 +83,7 @@ func TestTransmit(t *testing.T) {
 						}
 						want = want[n:]
 					}
-					if g.v.read(ops, true) != 0 {
+					if g.v.read(ops, nil, true) != 0 {
 						t.Fatal("there is a frame more")
 					}
 				}
@@ -272,8 +272,8 @@ func TestHostileRing(t *testing.T) {
 			c.does(g)
 			ops := []vnet.WriteOp{{Head: make([]byte, 60)}}
 			if c.number == 1 {
-				g.v.read(readOps(4), true)
-				if n := g.v.read(readOps(4), true); n != 0 {
+				g.v.read(readOps(4), nil, true)
+				if n := g.v.read(readOps(4), nil, true); n != 0 {
 					t.Errorf("%d frames are read", n)
 				}
 			} else if n := g.v.write(ops, true) + g.v.write(ops, true); n == 0 || ops[0].Err == nil {
@@ -316,7 +316,7 @@ func TestRacingGuest(t *testing.T) {
 					}
 				})
 				v, ops, ends := *g.v.addr, readOps(8), 0
-				m := g.v.ring.base().mem
+				m, b := g.v.ring.base().mem, newBorrower(g, len(ops))
 				for i := range 5000 {
 					if g.v.ring == nil { // the next front end
 						ends++
@@ -328,7 +328,8 @@ func TestRacingGuest(t *testing.T) {
 						g.v.running.Store(true)
 					}
 					if number == 1 {
-						g.v.read(ops, i%2 == 0)
+						b.read(t, g, ops, i%2 == 0)
+						b.giveBack(g, r.IntN(4))
 					} else {
 						g.v.write([]vnet.WriteOp{{Head: randomFrame(r)}, {Head: make([]byte, 80)}}, i%2 == 0)
 					}
@@ -370,7 +371,7 @@ func TestPortsDoNotAllocate(t *testing.T) {
 				out.add(bufs, false)
 				in.add(bufs, false)
 			}
-			if out.v.read(ops, false) != 2 || in.v.write(writes, false) != 2 || out.v.read(ops, true) != 0 {
+			if out.v.read(ops, nil, false) != 2 || in.v.write(writes, false) != 2 || out.v.read(ops, nil, true) != 0 {
 				t.Fatal(out.ended(), in.ended())
 			}
 			out.used()
@@ -414,7 +415,7 @@ func TestFinished(t *testing.T) {
 	copy(out.at(b), raw)
 	out.add([]buffer{b}, false)
 	reads, got := readOps(2), 0
-	for n := out.v.read(reads, true); n > 0; n = out.v.read(reads, true) {
+	for n := out.v.read(reads, nil, true); n > 0; n = out.v.read(reads, nil, true) {
 		for i := range reads[:n] {
 			if f := reads[i].Frame; len(f) != vnet.HdrLen+54+1000 || !vnet.IsPlain(f) || vnet.Check(f, 1500) != nil {
 				t.Errorf("a segment of %d bytes: %v", len(f), reads[i].Err)
@@ -431,12 +432,14 @@ func fuzzRing(f *testing.F, feats features) {
 	f.Add([]byte{0, 0, 0, 0, 1, 0}, uint8(1))
 	f.Fuzz(func(t *testing.T, program []byte, number uint8) {
 		g := newGuest(t, feats, int(number%2), 2)
+		b, ops := newBorrower(g, 2), readOps(2)
 		for i := 0; i+6 <= len(program) && g.v.ring != nil; i += 6 {
 			at := binary.LittleEndian.Uint16(program[i:])
 			area := []int{0, availAt, usedAt, tablesAt}[program[i+2]%4]
 			copy(g.mem[area+int(at%2048):], program[i+3:i+6])
 			if number%2 == 1 {
-				g.v.read(readOps(2), true)
+				b.read(t, g, ops, true)
+				b.giveBack(g, int(program[i]%3))
 			} else {
 				g.v.write([]vnet.WriteOp{{Head: make([]byte, 60)}}, true)
 			}

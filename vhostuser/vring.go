@@ -31,8 +31,11 @@ type vring struct {
 	interrupted bool
 
 	mu     sync.Mutex
-	ring   ring // nil: it is stopped
-	header int  // bytes of a frame's header
+	ring   ring        // nil: it is stopped
+	epoch  uint32      // of ring: what was lent from an earlier one is not given back to it
+	held   []heldChain // taken, and not put, as the first one is lent; in order
+	first  uint32      // number of the first one of held
+	header int         // bytes of a frame's header
 	takes  vnet.Offloads
 	call   int  // -1: the driver wants none
 	armed  bool // the driver is to kick
@@ -97,6 +100,8 @@ func (v *vring) begin(m *memory, f features) (err error) {
 		return err
 	}
 	v.header, v.takes, v.armed, v.interrupted = f.header(), f.takes(), false, false
+	v.epoch++
+	v.held, v.first = v.held[:0], 0
 	v.arm(true)
 	return nil
 }
@@ -184,8 +189,9 @@ func (v *vring) again(sleep bool) bool {
 }
 
 // read reads frames that the driver transmits, and returns how many of ops it has filled. If
-// there are none it has the driver kick when there are, if it is to sleep.
-func (v *vring) read(ops []vnet.ReadOp, sleep bool) (n int) {
+// there are none it has the driver kick when there are, if it is to sleep. to, which may
+// be nil, are whom long frames are lent.
+func (v *vring) read(ops []vnet.ReadOp, to *borrower, sleep bool) (n int) {
 	v.mu.Lock()
 	defer v.leave(debug.SetPanicOnFault(true))
 	if v.ring == nil || !v.running.Load() {
@@ -195,14 +201,18 @@ func (v *vring) read(ops []vnet.ReadOp, sleep bool) (n int) {
 		v.arm(true)
 	}
 	bytes, allowed := uint64(0), v.d.allowed()
-	for n < len(ops) {
+	for n < len(ops) && len(v.held) < int(v.size) { // more than there are does not happen to an honest driver
 		if v.finish.more() {
 			v.finish.next(&ops[n])
 			n++
 			continue
 		}
 		there, err := v.ring.next()
-		if err == nil && there {
+		lent := false
+		if err == nil && there && to != nil {
+			lent, err = v.lend(&ops[n], &to.lent[n], to.keys, allowed)
+		}
+		if err == nil && there && !lent {
 			err = v.load(&ops[n])
 		}
 		if err != nil {
@@ -216,8 +226,12 @@ func (v *vring) read(ops []vnet.ReadOp, sleep bool) (n int) {
 			}
 			break
 		}
-		c := &v.ring.base().chain
-		v.ring.put(used{id: c.id, slots: c.slots})
+		v.hold(!lent)
+		if lent {
+			bytes += uint64(to.lent[n].Size)
+			n++
+			continue
+		}
 		bytes += uint64(len(ops[n].Frame))
 		if ops[n].Err == nil && wants(ops[n].Frame)&^allowed != 0 {
 			v.finish.begin(&ops[n])

@@ -41,7 +41,7 @@ func TestWakes(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer unix.Close(kick)
-				q, err := newQueue()
+				q, err := newQueue(nil)
 				if err != nil {
 					t.Fatal(err)
 				}

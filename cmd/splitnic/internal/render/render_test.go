@@ -303,6 +303,9 @@ func TestPortText(t *testing.T) {
 		"vhost-user:/s: testpmd, 2 rings, packed,mq": {
 			Path: "/s", FrontEnd: "testpmd", Rings: 2, Features: []string{"packed", "mq"},
 		},
+		"vhost-user:/s: testpmd, 2 rings, packed, 3 MiB registered, but not all: why": {
+			Path: "/s", FrontEnd: "testpmd", Rings: 2, Features: []string{"packed"}, Registered: 3 << 20, NotRegistered: "why",
+		},
 		"vhost-user:/s,client: nobody is connected: no": {Path: "/s", Client: true, LastError: "no"},
 		"vhost-user:/s: nobody is connected":            {Path: "/s"},
 	} {

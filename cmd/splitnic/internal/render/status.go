@@ -339,7 +339,14 @@ func portText(p *vhostuser.Status) string {
 	a := vhostuser.Address{Path: p.Path, Client: p.Client}
 	switch {
 	case p.FrontEnd != "":
-		return fmt.Sprintf("%v: %s, %d rings, %s", a, p.FrontEnd, p.Rings, strings.Join(p.Features, ","))
+		text := fmt.Sprintf("%v: %s, %d rings, %s", a, p.FrontEnd, p.Rings, strings.Join(p.Features, ","))
+		if p.Registered > 0 || p.NotRegistered != "" {
+			text += fmt.Sprintf(", %d MiB registered", p.Registered>>20)
+		}
+		if p.NotRegistered != "" {
+			text += ", but not all: " + p.NotRegistered
+		}
+		return text
 	case p.LastError != "":
 		return fmt.Sprintf("%v: nobody is connected: %s", a, p.LastError)
 	default:

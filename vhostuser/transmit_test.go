@@ -1,0 +1,119 @@
+package vhostuser
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// sink takes frames and counts them.
+type sink struct {
+	messaging.Port
+	got atomic.Uint64
+}
+
+func (s *sink) WriteFrames(ops []vnet.WriteOp) int {
+	for i := range ops {
+		ops[i].Err = nil
+	}
+	s.got.Add(uint64(len(ops)))
+	return len(ops)
+}
+
+// transmitting makes a ring whose frames go through a data channel to a sink.
+func transmitting(b *testing.B, budget *messaging.Budget) (g *guest, kick int, far *sink) {
+	g = newGuest(b, modern|featEventIdx, 1, 1)
+	g.d.rings, g.d.memory, g.d.heard = []*vring{{}, g.v}, g.v.ring.base().mem.shared, make(chan struct{})
+	g.d.returned = make(chan struct{}, 1)
+	q, err := newQueue(g.d)
+	if err == nil {
+		kick, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	}
+	if err == nil {
+		err = q.in.hear(kick)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	q.reads.Store(&[]*vring{g.v})
+	port, _ := porttest.New(b, 1<<16)
+	far = &sink{Port: porttest.Batched{Single: port}}
+	n := fabrictest.New()
+	var conns []*messaging.Conn
+	for _, name := range []string{"near", "far"} {
+		d := n.Device(name)
+		c, err := messaging.New(messaging.Config{
+			Device: d, MTU: 65000, PeerTimeout: time.Minute, Lending: budget,
+			Pools: messaging.DefaultPools(protocol.ModeImm, 9000),
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { c.Close(); d.Close() })
+		conns = append(conns, c)
+	}
+	for i, c := range conns {
+		if err := c.Connect(conns[1-i].Addresses(), conns[1-i].ControlReceives()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := errors.Join(conns[0].Start([]messaging.Port{q}), conns[1].Start([]messaging.Port{far})); err != nil {
+		b.Fatal(err)
+	}
+	testenv.Eventually(b, func() bool { return budget == nil || q.d.Status().Registered > 0 }, "memory is registered")
+	return g, kick, far
+}
+
+// BenchmarkTransmit has frames of a front end go through a data channel, over the fabric in
+// memory, to a sink: copied and lent. The processor time is that of all, the front end in
+// the test among them.
+func BenchmarkTransmit(b *testing.B) {
+	for _, size := range []int{1514, lendFrom, 9014, 60000} {
+		for _, how := range []string{"copied", "lent"} {
+			b.Run(fmt.Sprint(size, " ", how), func(b *testing.B) {
+				var budget *messaging.Budget
+				if how == "lent" {
+					budget = messaging.NewBudget(1 << 30)
+				}
+				g, kick, far := transmitting(b, budget)
+				const ahead = 32
+				var before, after unix.Rusage
+				_ = unix.Getrusage(unix.RUSAGE_SELF, &before)
+				b.SetBytes(int64(size))
+				b.ResetTimer()
+				for sent, back := 0, 0; back < b.N; runtime.Gosched() {
+					old := g.avail
+					for ; sent < b.N && sent-back < ahead; sent++ {
+						g.add([]buffer{g.alloc(12 + size)}, false)
+					}
+					new(common).barrier()
+					if g.avail != old && g.wantsKick(old) {
+						_, _ = unix.Write(kick, one)
+					}
+					for _, ok := g.used(); ok; _, ok = g.used() {
+						back++
+					}
+				}
+				for far.got.Load() < uint64(b.N) {
+					runtime.Gosched()
+				}
+				b.StopTimer()
+				_ = unix.Getrusage(unix.RUSAGE_SELF, &after)
+				cpu := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
+				b.ReportMetric(float64(cpu)/float64(b.N), "cpu-ns/op")
+			})
+		}
+	}
+}
