@@ -9,8 +9,9 @@ type input struct {
 	queues []*queue // that may be the reader's
 	sent   *counts  // of a direct path; nil: the path through the I/O unit
 
-	turn int // the queue to be read next; the sender's
-	last int // the queue that the latest frames came from; the sender's
+	to   borrower // of the call that reads; the sender's
+	turn int      // the queue to be read next; the sender's
+	last int      // the queue that the latest frames came from; the sender's
 }
 
 // skips bounds how often one ReadFrames finds frames of others only.
@@ -68,7 +69,7 @@ func (r *input) readQueues(ops []vnet.ReadOp) (n int, dry bool) {
 		if q.reader.Load() != r.reader && !q.free.Load() {
 			continue
 		}
-		if n, dry = q.read(r.reader, ops); n > 0 || !dry {
+		if n, dry = q.read(r.reader, ops, &r.to); n > 0 || !dry {
 			r.last = q.number
 			return n, dry && r.rights.Load() == 1
 		}

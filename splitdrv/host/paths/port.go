@@ -11,6 +11,9 @@ import (
 var (
 	_ messaging.SharedPort   = (*uplinkPort)(nil)
 	_ messaging.ReadablePort = (*uplinkPort)(nil)
+	_ messaging.LendingPort  = (*lendingPort)(nil)
+	_ messaging.SharedPort   = (*lendingPort)(nil)
+	_ messaging.ReadablePort = (*lendingPort)(nil)
 	_ messaging.SharedPort   = (*directPort)(nil)
 	_ messaging.ReadablePort = (*directPort)(nil)
 )
@@ -85,6 +88,40 @@ func (u *uplinkPort) place(t *table, op *vnet.WriteOp, now uint32, used int) int
 	fromPeer := t != nil && t.to.Has(protocol.MAC(head[srcAt:typeAt]))
 	return u.shared.flows.place(flowOf(head), now, u.queue.number, used, fromPeer)
 }
+
+// lendingPort is an uplinkPort of a netdevice that lends its frames: to the path through the
+// I/O unit, while there is no direct path. Frames that others may get are copied.
+type lendingPort struct{ *uplinkPort }
+
+// Memory implements messaging.LendingPort.
+func (p *lendingPort) Memory() (*vnet.Memory, <-chan struct{}) { return p.queue.lends.Memory() }
+
+// Registered implements messaging.LendingPort.
+func (p *lendingPort) Registered(bytes int64) { p.queue.lends.Registered(bytes) }
+
+// NotRegistered implements messaging.LendingPort.
+func (p *lendingPort) NotRegistered(why error) { p.queue.lends.NotRegistered(why) }
+
+// ReadLent implements messaging.LendingPort.
+//
+// borrowed: ops with their slots, and lent, for the call.
+func (p *lendingPort) ReadLent(ops []vnet.ReadOp, lent []vnet.Lent, keys *vnet.Keys) int {
+	p.to = borrower{lent: lent, keys: keys}
+	n := p.input.ReadFrames(ops)
+	p.to = borrower{}
+	return n
+}
+
+// Fetch implements messaging.LendingPort.
+//
+// borrowed: op with its slot, and lent, for the call.
+func (p *lendingPort) Fetch(op *vnet.ReadOp, lent *vnet.Lent) { p.queue.lends.Fetch(op, lent) }
+
+// Return implements messaging.LendingPort.
+func (p *lendingPort) Return(loans []vnet.Loan) { p.queue.lends.Return(loans) }
+
+// OnRecall implements messaging.LendingPort.
+func (p *lendingPort) OnRecall(fn func()) { p.queue.lends.OnRecall(fn) }
 
 // directPort is the netdevice as a direct path has it.
 type directPort struct {

@@ -14,6 +14,7 @@ type queue struct {
 	shared *shared
 	number int
 	port   messaging.Port
+	lends  messaging.LendingPort // port, if it is one
 	fd     int
 	uplink *reader
 
@@ -50,6 +51,12 @@ const (
 	grace = time.Millisecond
 )
 
+// borrower is who is lent frames by a read; keys are nil if they are to be copied.
+type borrower struct {
+	lent []vnet.Lent
+	keys *vnet.Keys
+}
+
 // saw enters a read whose frames were all for to, or for several if that is nil, and
 // reports whether the right moves.
 func (m *moving) saw(to, from *reader) bool {
@@ -69,8 +76,8 @@ func (m *moving) saw(to, from *reader) bool {
 
 // read is ReadFrames of the netdevice's queue by r, which has the right to it or
 // takes it. It leaves the frames of others to them, and says whether there is no
-// more for now.
-func (q *queue) read(r *reader, ops []vnet.ReadOp) (n int, dry bool) {
+// more for now. As long as there are no others, frames can be lent.
+func (q *queue) read(r *reader, ops []vnet.ReadOp, to *borrower) (n int, dry bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
@@ -89,7 +96,11 @@ func (q *queue) read(r *reader, ops []vnet.ReadOp) (n int, dry bool) {
 		}
 		ops = ops[:min(len(ops), room)]
 	}
-	n = q.port.ReadFrames(ops)
+	if t == nil && to.keys != nil {
+		n = q.lends.ReadLent(ops, to.lent, to.keys)
+	} else {
+		n = q.port.ReadFrames(ops)
+	}
 	err := ops[n-1].Err
 	if r.uplink && q.broken {
 		q.broken = final(err)

@@ -480,7 +480,7 @@ func TestPutBesideRead(t *testing.T) {
 	}
 	p.reader.put(first, 0)
 	d[0].send(second)
-	if n, dry := q.read(p.reader, direct.ops); n != 0 || dry {
+	if n, dry := q.read(p.reader, direct.ops, &borrower{}); n != 0 || dry {
 		t.Errorf("%d frames of the netdevice's overtake one that was read before", n)
 	}
 	expect(t, "the direct path", direct, first, second)

@@ -57,6 +57,7 @@ func New(ports []messaging.Port, cfg Config) (*Split, error) {
 	}
 	for i, port := range ports {
 		q := &queue{shared: &s.shared, number: i, port: port, fd: port.FD()}
+		q.lends, _ = port.(messaging.LendingPort)
 		var err error
 		if q.uplink, err = newReader(&s.count.full); err == nil {
 			q.reader.Store(q.uplink)
@@ -72,7 +73,12 @@ func New(ports []messaging.Port, cfg Config) (*Split, error) {
 	}
 	for _, q := range s.queues {
 		in := input{reader: q.uplink, shared: &s.shared, queues: []*queue{q}}
-		s.ports = append(s.ports, &uplinkPort{input: in, queue: q, all: s.queues})
+		u := &uplinkPort{input: in, queue: q, all: s.queues}
+		if q.lends == nil {
+			s.ports = append(s.ports, u)
+		} else {
+			s.ports = append(s.ports, &lendingPort{uplinkPort: u})
+		}
 	}
 	s.ownRoom = s.queues[0].roomIsReadable()
 	s.used.Store(int32(len(ports)))
