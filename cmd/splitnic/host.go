@@ -10,6 +10,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/units"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -24,6 +25,7 @@ type hostFlags struct {
 	daemonFlags
 	direct              directFlags
 	mac, offloads, port string
+	zeroCopy            string
 	modes               []string
 }
 
@@ -56,6 +58,9 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 		g.StringVar(&f.port, "port", "tap",
 			"what the netdevice is: tap, a device of this kernel; or vhost-user:PATH, a virtio-net device for a virtual "+
 				"machine or DPDK program that connects to this socket, or listens there with vhost-user:PATH,client")
+		g.StringVar(&f.zeroCopy, "vhost-zero-copy", "0",
+			"most memory of a vhost-user port's front end to register, such as 8G or 8Gi, so that long frames are sent "+
+				"from where they lie: all of it has to be, and is kept in memory; not for machines with a balloon. 0: none")
 		g.StringVar(&f.mac, "mac", "", "MAC address to ask for (default: one that the I/O unit derives from the key)")
 	})
 	f.addNetdevice(flags)
@@ -186,8 +191,11 @@ func (f *hostFlags) netdevice(h *daemon.Host) error {
 			errs.add("--mac: %w", err)
 		}
 	}
-	if f.port != "tap" {
+	switch {
+	case f.port != "tap":
 		errs = append(errs, f.vhostUser(h))
+	case f.zeroCopy != "0" && f.zeroCopy != "": // an agent does not have it
+		errs.add("--vhost-zero-copy: this needs --port vhost-user:PATH")
 	}
 	switch {
 	case h.Plain || f.offloads == "none":
@@ -207,6 +215,9 @@ func (f *hostFlags) vhostUser(h *daemon.Host) (err error) {
 		return exit.Usagef("--port %w", err)
 	}
 	var errs mistakes
+	if h.ZeroCopy, err = units.Memory(f.zeroCopy); err != nil {
+		errs.add("--vhost-zero-copy: %w", err)
+	}
 	for _, other := range []struct {
 		set  bool
 		flag string

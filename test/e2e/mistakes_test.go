@@ -113,6 +113,7 @@ func TestMistakes(t *testing.T) {
 		{"unknown option of a port", host("--port", "vhost-user:/s,x"), exitUsage, []string{"client"}},
 		{"relative port", host("--port", "vhost-user:s"), exitUsage, []string{"begin with /"}},
 		{"long port", host("--port", "vhost-user:/"+strings.Repeat("x", 107)), exitUsage, []string{"107", "108"}},
+		{"zero copy without port", host("--vhost-zero-copy", "2G"), exitUsage, []string{"--vhost-zero-copy", "--port"}},
 		{"port that persists", host("--port", "vhost-user:/s", "--persist"), exitUsage, []string{"--persist", "--port"}},
 		{"unknown offload", host("--offloads", "csum,teleport"), exitUsage, []string{"teleport"}},
 		{"retries for ever", host("--qp-retries", "7"), exitUsage, []string{"--qp-retries", "7"}},

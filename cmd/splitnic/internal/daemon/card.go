@@ -79,6 +79,9 @@ func (d *card) assemble() (*host.Host, error) {
 	if err := CheckName("--host-name", name); err != nil {
 		return nil, err
 	}
+	if c.ZeroCopy > 0 {
+		c.Messaging.Lending = messaging.NewBudget(c.ZeroCopy) // of all sessions
+	}
 	h, err := host.New(host.Config{
 		Name: name, Software: c.Version, IOUnits: c.IOUnits, Security: d.reloads.security,
 		Device: d.in.device, Netdev: netdev.Netdevice, MAC: c.MAC, MaxMTU: c.MaxMTU,

@@ -58,6 +58,7 @@ type Host struct {
 	IOUnits    []string
 	Netdevice  string
 	Port       vhostuser.Address // zero for a TAP device
+	ZeroCopy   int64             // bytes of memory of a front end of Port's to register at most
 	MAC        protocol.MAC      // zero for the I/O unit's choice
 	MaxMTU     int
 	Offloads   vnet.Offloads
