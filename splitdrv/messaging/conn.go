@@ -430,9 +430,8 @@ func (c *Conn) Flush() error {
 
 // Stop ends the session as Close does, but only waits for the workers: when it
 // returns the ports are the caller's again. What the peer had written by then
-// has been delivered, as far as it was in order. Close has still to be called,
-// which takes longer, and until when
-// frames that a LendingPort has lent may be on their way.
+// has been delivered, as far as it was in order. Close has still to be called, which
+// takes longer: until it returns, frames that a LendingPort has lent may be on their way.
 func (c *Conn) Stop() *Unsent {
 	c.halt()
 	r := &Unsent{Frames: make([][][]byte, len(c.channels))}
