@@ -207,3 +207,22 @@ func (in *input) left() [][]byte {
 	}
 	return append(frames, in.unsent...)
 }
+
+// close returns what the sender, which has ended, still has. No device reads it any more.
+func (in *input) close() {
+	l := in.lender
+	if l == nil {
+		return
+	}
+	for i := in.next; i < in.have; i++ {
+		if x := in.lent(i); x != nil {
+			l.giveUp(x)
+		}
+	}
+	for i := range l.loans {
+		if l.loans[i].Memory != nil {
+			l.used(uint32(i))
+		}
+	}
+	l.settle()
+}

@@ -37,24 +37,24 @@ type lender struct {
 	ends  sync.Once
 }
 
-// lend has the sender borrow from its port, if that lends, and if there is to be memory for
-// that.
-func (s *sender) lend(port Port) {
+// newLender returns nil if the port lends nothing, or there is to be no memory for that.
+// recall is called when the port wants everything back that is not sent.
+func newLender(cfg *Config, keys *atomic.Pointer[vnet.Keys], port Port, recall func()) *lender {
 	p, ok := port.(LendingPort)
-	room := lentPieces(&s.c.cfg)
+	room := lentPieces(cfg)
 	if !ok || room == 0 {
-		return
+		return nil
 	}
 	l := &lender{
-		port: p, keys: &s.c.lending.keys, lent: make([]vnet.Lent, s.c.cfg.Batch),
-		loans: make([]vnet.Loan, s.c.cfg.SendSlots), back: make([]vnet.Loan, 0, s.c.cfg.SendSlots),
+		port: p, keys: keys, lent: make([]vnet.Lent, cfg.Batch),
+		loans: make([]vnet.Loan, cfg.SendSlots), back: make([]vnet.Loan, 0, cfg.SendSlots),
 	}
 	pieces := make([]vnet.Piece, room*len(l.lent))
 	for i := range l.lent {
 		l.lent[i].Pieces = pieces[i*room : i*room : (i+1)*room]
 	}
-	s.in.lender = l
-	p.OnRecall(func() { s.queue.put(sqRequest{kind: sqRecall}) })
+	p.OnRecall(recall)
+	return l
 }
 
 // read is ReadFrames. Nothing is lent while somebody captures frames, who looks at all of
@@ -114,23 +114,4 @@ func (l *lender) leave() {
 	if l != nil {
 		l.ends.Do(func() { l.port.OnRecall(nil) }) // once: the next session may use the port by now
 	}
-}
-
-// close returns what the sender, which has ended, still has. No device reads it any more.
-func (in *input) close() {
-	l := in.lender
-	if l == nil {
-		return
-	}
-	for i := in.next; i < in.have; i++ {
-		if x := in.lent(i); x != nil {
-			l.giveUp(x)
-		}
-	}
-	for i := range l.loans {
-		if l.loans[i].Memory != nil {
-			l.used(uint32(i))
-		}
-	}
-	l.settle()
 }

@@ -95,7 +95,7 @@ func (s *sender) begin(port Port) (err error) {
 	s.in.port = port
 	s.in.paced, _ = port.(PacedPort)
 	s.in.shared, _ = port.(SharedPort)
-	s.lend(port)
+	s.in.lender = newLender(&s.c.cfg, &s.c.lending.keys, port, func() { s.queue.put(sqRequest{kind: sqRecall}) })
 	s.notification = notification{cq: s.ch.sendCQ}
 	for w := range s.waiters {
 		interests := []epoll.Interest{epoll.Readable(s.queue.wake.FD())}
