@@ -44,6 +44,7 @@ type Device struct {
 	heard  chan struct{} // closed and made again when something has changed
 	memory *vnet.Memory  // of the front end; nil if there is none
 
+	lendFrom uint64        // bytes that a frame has which is lent; tests have shorter ones be lent
 	recalled atomic.Bool   // nothing is lent
 	returned chan struct{} // of capacity one: all that was lent is back
 
@@ -86,7 +87,7 @@ func Open(cfg Config) (*Device, error) {
 	}
 	d := &Device{
 		cfg: cfg, pairs: cfg.Pairs, offer: offered(cfg.Offloads, cfg.Pairs), active: cfg.Pairs,
-		failed: make(chan error, 1), heard: make(chan struct{}),
+		failed: make(chan error, 1), heard: make(chan struct{}), lendFrom: lendFrom,
 		returned: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	d.granted.Store(uint32(cfg.Offloads))

@@ -96,7 +96,7 @@ func newGuest(t testing.TB, feats features, number, regions int) *guest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.d = &Device{failed: make(chan error, 1)}
+	g.d = &Device{failed: make(chan error, 1), lendFrom: lentFrom}
 	g.d.granted.Store(uint32(vnet.AllOffloads))
 	g.v = &vring{
 		number: number, d: g.d, size: ringSize, kick: 0, call: -1, start: 1 << 15,

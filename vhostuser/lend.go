@@ -10,8 +10,8 @@ import (
 
 const (
 	// lendFrom is from how many bytes on a frame is lent: to lend one costs as much as to
-	// copy a few thousand, as its chain is given back by itself.
-	lendFrom = 4096
+	// copy that many (BenchmarkTransmit), as its chain is given back by itself.
+	lendFrom = 16 << 10
 	// lendHead is how much of a frame that is lent is copied: all that anybody judges it by.
 	lendHead = 256
 	// lendTime is how long a front end waits at most until what it has lent is back: longer
@@ -125,7 +125,7 @@ func (v *vring) lend(op *vnet.ReadOp, l *vnet.Lent, keys *vnet.Keys, allowed vne
 	r := v.ring.base()
 	l.Pieces = l.Pieces[:0]
 	size := r.chain.size - uint64(v.header) + vnet.HdrLen
-	if r.chain.size < lendFrom || size > vnet.MaxFrame || size > uint64(len(op.Slot)) || keys.Memory != r.mem.shared ||
+	if r.chain.size < v.d.lendFrom || size > vnet.MaxFrame || size > uint64(len(op.Slot)) || keys.Memory != r.mem.shared ||
 		v.d.recalled.Load() {
 		return false, nil
 	}

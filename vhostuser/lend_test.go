@@ -210,10 +210,13 @@ func (l *lent) connect(unsent *messaging.Unsent) {
 	begin(l.conns[1], l.far, nil)
 }
 
+// lentFrom is lendFrom of the devices here, whose front ends have little memory.
+const lentFrom = 4096
+
 // driver is a front end whose frames are long enough to be lent.
 func (l *lent) driver(feats features) *driver {
 	g := newDriver(l.t, feats)
-	g.shortest, g.longest, g.ahead = lendFrom, 9000, 12
+	g.shortest, g.longest, g.ahead = lentFrom, 9000, 12
 	return g
 }
 
@@ -266,7 +269,7 @@ func TestLent(t *testing.T) {
 				lent := l.count() - before
 				// What is outside is the beginnings, what the send modes have in front of them, and
 				// messages that keep a session alive.
-				if n := g.got - first; n != lent || outside > lent*(lendHead+50) || inside < lent*(lendFrom-lendHead) {
+				if n := g.got - first; n != lent || outside > lent*(lendHead+50) || inside < lent*(lentFrom-lendHead) {
 					t.Errorf("%d of %d frames are lent: %d bytes lie in the front end's memory, and %d do not", lent, n, inside, outside)
 				}
 				l.settled(g)
@@ -441,16 +444,16 @@ func TestNotLent(t *testing.T) {
 		allowed vnet.Offloads
 		lent    bool
 	}{
-		"long":               {bufs: 1, size: lendFrom, regions: 4, lent: true},
-		"in four places":     {bufs: 4, size: lendFrom, regions: 4, lent: true},
-		"short":              {bufs: 1, size: lendFrom - 1, regions: 4},
-		"in too many places": {bufs: 6, size: lendFrom, regions: 4},
-		"other memory":       {bufs: 1, size: lendFrom, regions: 4, other: true},
-		"not registered":     {bufs: 1, size: lendFrom, regions: 3},
-		"recalled":           {bufs: 1, size: lendFrom, regions: 4, recall: true},
-		"to be finished":     {bufs: 1, size: lendFrom, regions: 4, header: vnet.FlagNeedsCsum},
+		"long":               {bufs: 1, size: lentFrom, regions: 4, lent: true},
+		"in four places":     {bufs: 4, size: lentFrom, regions: 4, lent: true},
+		"short":              {bufs: 1, size: lentFrom - 1, regions: 4},
+		"in too many places": {bufs: 6, size: lentFrom, regions: 4},
+		"other memory":       {bufs: 1, size: lentFrom, regions: 4, other: true},
+		"not registered":     {bufs: 1, size: lentFrom, regions: 3},
+		"recalled":           {bufs: 1, size: lentFrom, regions: 4, recall: true},
+		"to be finished":     {bufs: 1, size: lentFrom, regions: 4, header: vnet.FlagNeedsCsum},
 		"finished by the unit": {
-			bufs: 1, size: lendFrom, regions: 4, header: vnet.FlagNeedsCsum, allowed: vnet.CSUM, lent: true,
+			bufs: 1, size: lentFrom, regions: 4, header: vnet.FlagNeedsCsum, allowed: vnet.CSUM, lent: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -497,7 +500,7 @@ func TestLentInOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newGuest(t, feats, 1, 1)
 			to, ops := newBorrower(g, 3), readOps(3)
-			for _, n := range []int{lendFrom, 100, lendFrom} {
+			for _, n := range []int{lentFrom, 100, lentFrom} {
 				g.add([]buffer{g.alloc(n)}, false)
 			}
 			for got := 0; got < 3; {
@@ -539,14 +542,14 @@ func TestLentTruncated(t *testing.T) {
 	g.d.rings = []*vring{{}, g.v}
 	q := &Queue{d: g.d}
 	for i := range 2 {
-		g.add([]buffer{g.alloc(lendFrom + i)}, false)
+		g.add([]buffer{g.alloc(lentFrom + i)}, false)
 	}
 	to, ops := newBorrower(g, 2), readOps(2)
 	if n := to.read(t, g, ops, false); n != 2 || len(to.loans) != 2 {
 		t.Fatalf("%d frames are read, and %d lent", n, len(to.loans))
 	}
 	q.Fetch(&ops[0], &to.lent[0])
-	if len(ops[0].Frame) != vnet.HdrLen+lendFrom-12 || ops[0].Err != nil || len(to.lent[0].Pieces) > 0 {
+	if len(ops[0].Frame) != vnet.HdrLen+lentFrom-12 || ops[0].Err != nil || len(to.lent[0].Pieces) > 0 {
 		t.Errorf("%d bytes: %v", len(ops[0].Frame), ops[0].Err)
 	}
 	if err := unix.Ftruncate(g.fd, 0); err != nil {

@@ -20,6 +20,7 @@ func openLive(t *testing.T, a Address) *Device {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.lendFrom = lentFrom
 	return d
 }
 

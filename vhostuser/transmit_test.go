@@ -80,7 +80,7 @@ func transmitting(b *testing.B, budget *messaging.Budget) (g *guest, kick int, f
 // memory, to a sink: copied and lent. The processor time is that of all, the front end in
 // the test among them.
 func BenchmarkTransmit(b *testing.B) {
-	for _, size := range []int{1514, lendFrom, 9014, 60000} {
+	for _, size := range []int{lentFrom, 9014, lendFrom, 32768, 60000} {
 		for _, how := range []string{"copied", "lent"} {
 			b.Run(fmt.Sprint(size, " ", how), func(b *testing.B) {
 				var budget *messaging.Budget
