@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"fmt"
+	"os"
 	"slices"
 	"testing"
 
@@ -18,7 +20,7 @@ import (
 func TestNetnsCNIWithoutAgent(t *testing.T) {
 	r := newCNI(t)
 	list := r.network("pods", podAddresses, nil)
-	const gone = "sntest-cni-alone"
+	gone := fmt.Sprintf("sntest-cni-alone-%d", os.Getpid())
 	if err := netns.New(gone); err != nil {
 		t.Fatal(err)
 	}

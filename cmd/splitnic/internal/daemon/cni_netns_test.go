@@ -260,7 +260,7 @@ func TestNetnsCNI(t *testing.T) {
 	}
 
 	// The namespace goes before DEL.
-	const gone = "sntest-cni-gone"
+	gone := fmt.Sprintf("sntest-cni-gone-%d", os.Getpid())
 	if err := netns.New(gone); err != nil {
 		t.Fatal(err)
 	}
