@@ -466,18 +466,21 @@ func (l *link) end(why *leaving) {
 }
 
 // drain waits until everything that was sent has arrived, either way, and reports
-// whether that is so of what this side has sent.
-func (l *link) drain() bool {
+// whether that is so of what this side has sent. It is when the peer has answered behind it,
+// whatever becomes of what follows: the peer may be gone before this side has its last reply.
+func (l *link) drain() (arrived bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.d.cfg.Direct.Drain)
 	defer cancel()
-	err := l.conn.Pause(ctx)
-	if err == nil {
-		down := protocol.AppendLinkState(nil, protocol.LinkState{})
-		_, err = l.conn.Request(ctx, protocol.CfgLinkState, down)
-	}
-	if err != nil {
+	debug := func(err error) {
 		l.d.cfg.Log.Debug("direct connection not drained", "peer", l.offer.Peer.Name, "error", err)
+	}
+	if err := l.conn.Pause(ctx); err != nil {
+		debug(err)
 		return false
+	}
+	down := protocol.AppendLinkState(nil, protocol.LinkState{})
+	if _, err := l.conn.Request(ctx, protocol.CfgLinkState, down); err != nil {
+		debug(err)
 	}
 	select {
 	case <-l.heard.pause:
