@@ -7,6 +7,8 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/splitnic/splitnic/internal/numa"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -22,7 +24,7 @@ type pair struct {
 }
 
 func newPair(t *testing.T, n int) *pair {
-	a, err := NewArena(n * 64)
+	a, err := NewArena(n*64, numa.None)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,8 +192,23 @@ func TestCreditsRefuse(t *testing.T) {
 	}
 }
 
+func TestArenaOnNode(t *testing.T) {
+	node := testenv.LastNode(t)
+	for _, size := range []int{1, 1 << 16, 2<<20 + 1} {
+		a, err := NewArena(size, node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(a.Bytes())
+		testenv.OnNode(t, a.Bytes(), node)
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestSlots(t *testing.T) {
-	a, err := NewArena(1 << 21)
+	a, err := NewArena(1<<21, numa.None)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +267,7 @@ func TestSlots(t *testing.T) {
 
 func TestHotPathDoesNotAllocate(t *testing.T) {
 	p := newPair(t, 256)
-	a, err := NewArena(64 * 64)
+	a, err := NewArena(64*64, numa.None)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,9 @@ type Limits struct {
 	// WindowBounds says that a window's own bounds are enforced. Soft-RoCE
 	// checks only those of the region behind it.
 	WindowBounds bool
+	// NUMANode is the node of the machine that the device is on, from which its memory had
+	// better come; -1 if it is on none, as Soft-RoCE, or the kernel names none.
+	NUMANode int
 }
 
 // Access are the rights of a region beyond local read.

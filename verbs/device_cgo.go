@@ -10,12 +10,14 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 	"unsafe"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/numa"
 )
 
 // Devices lists the RDMA devices of the machine.
@@ -133,6 +135,7 @@ func (c *Context) init() error {
 		MaxMsg:          p.MaxMsg,
 		Windows:         c.attr.MaxMW > 0 && (c.attr.MemWindow2A || c.attr.MemWindow2B),
 		WindowBounds:    windowBounds(c.driver),
+		NUMANode:        numa.OfDevice(filepath.Join(classDir, c.name)),
 	}
 	return nil
 }

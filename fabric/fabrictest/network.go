@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/numa"
 )
 
 // Network is a set of devices that can reach each other. Its methods may be
@@ -87,6 +88,7 @@ func DefaultLimits() fabric.Limits {
 		MaxRdAtomic: 128, MaxDestRdAtomic: 128,
 		Windows:      true,
 		WindowBounds: true,
+		NUMANode:     numa.None,
 	}
 }
 

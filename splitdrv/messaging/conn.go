@@ -48,8 +48,9 @@ func New(cfg Config) (*Conn, error) {
 	}
 	cfg.Protection = protecting.Name
 	c := &Conn{protecting: protecting, shared: shared{
-		cfg: cfg, handlers: newHandlers(&cfg), memory: memory{limit: cfg.MaxMemory, budget: cfg.Budget},
-		done: make(chan struct{}),
+		cfg: cfg, handlers: newHandlers(&cfg),
+		memory: memory{limit: cfg.MaxMemory, budget: cfg.Budget, node: cfg.Device.Limits().NUMANode},
+		done:   make(chan struct{}),
 	}}
 	c.mtu.Store(int64(cfg.MTU))
 	c.reason = func(err error) error { return causeOf(&c.shared, c.control, c.channels, err) }

@@ -1,11 +1,51 @@
 package messaging_test
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
+
+// TestNUMANode has the memory of a session come from the device's node.
+func TestNUMANode(t *testing.T) {
+	limits := fabrictest.DefaultLimits()
+	limits.NUMANode = testenv.LastNode(t)
+	n := fabrictest.New(fabrictest.WithLimits(limits))
+	fabrictest.NoLeaks(t, n)
+	dev := n.Device("a")
+	t.Cleanup(func() { dev.Close() })
+	preferred := func() int {
+		b, err := os.ReadFile("/proc/self/numa_maps")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, f := range strings.Fields(string(b)) {
+			if f == fmt.Sprintf("prefer:%d", limits.NUMANode) {
+				n++
+			}
+		}
+		return n
+	}
+	conn, err := messaging.New(messaging.Config{Device: dev})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if preferred() == 0 {
+		t.Error("no memory comes from the device's node")
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := preferred(); n > 0 {
+		t.Errorf("%d mappings are left", n)
+	}
+}
 
 // TestFootprint finds that a session's registered memory grows by the same for
 // each data channel, by what its pools and send slots take, and with nothing

@@ -80,6 +80,7 @@ func (b *Budget) tight() bool {
 type memory struct {
 	limit  int64   // 0: none
 	budget *Budget // may be nil
+	node   int     // of the device: see numa.Prefer
 
 	mu     sync.Mutex
 	arenas map[*bufpool.Arena]struct{}
@@ -88,7 +89,7 @@ type memory struct {
 
 // get makes an arena of size bytes, if the bounds allow it.
 func (m *memory) get(size int, urgent bool) (*bufpool.Arena, error) {
-	a, err := bufpool.NewArena(size)
+	a, err := bufpool.NewArena(size, m.node)
 	if err != nil {
 		return nil, err
 	}
