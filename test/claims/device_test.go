@@ -157,8 +157,10 @@ func (c *cq) entry(w what) entry {
 }
 
 func (c *cq) Poll(out []fabric.Completion) (int, error) {
+	c.mu.Lock()
 	n := copy(out, c.late)
 	c.late = c.late[n:]
+	c.mu.Unlock()
 	var err error
 	if n == 0 {
 		n, err = c.CQ.Poll(out)
@@ -214,6 +216,8 @@ func (c *cq) beforeArm(ctx context.Context, do func()) {
 			var some [16]fabric.Completion
 			n, err := c.CQ.Poll(some[:])
 			if n > 0 || err != nil {
+				c.mu.Lock()
+				defer c.mu.Unlock()
 				c.late = slices.Clone(some[:n])
 				return err
 			}
