@@ -58,6 +58,14 @@ func (d *addresses) claim(h *host, mac protocol.MAC, further []protocol.MAC) err
 	return nil
 }
 
+// refresh reads the card's address again: a bridge may have another one with each port.
+func (d *addresses) refresh() {
+	card := d.card()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.publish(card)
+}
+
 // leave frees the addresses of a host, and remembers the one that was made for it.
 func (d *addresses) leave(h *host) {
 	card := d.card()

@@ -104,7 +104,11 @@ func (u *Unit) session(ctx context.Context, a *attachment) error {
 		u.refuse(a, codeOf(err), err)
 		return nil
 	}
-	defer port.Close()
+	defer func() {
+		_ = port.Close()
+		u.addresses.refresh()
+	}()
+	u.addresses.refresh()
 	if own, err := port.State(); err == nil && !own.Up { // a port of a switch that nobody is at yet
 		link.Up = false
 	}

@@ -45,6 +45,9 @@ func newShared(t *testing.T, kind, text string, change ...func(*iounit.Config)) 
 	testenv.Veth(t, s.unitNS, "eth1", s.lanNS, "lan0")
 	if kind == "tap" {
 		s.nic = "br0"
+		// A bridge takes the lowest address of its ports: with this one at a card that of a
+		// host's port, another one with each lower one.
+		testenv.Run(t, s.unitNS, "ip", "link", "set", "eth1", "address", "fe:ff:ff:00:0e:01")
 		testenv.Bridge(t, s.unitNS, s.nic, "eth1")
 	}
 	s.unit, _ = s.world.unit(append([]func(*iounit.Config){func(c *iounit.Config) {
