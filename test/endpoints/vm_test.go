@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -20,9 +19,6 @@ import (
 
 	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/internal/testenv"
-	"github.com/splitnic/splitnic/splitdrv/host"
-	"github.com/splitnic/splitnic/vhostuser"
-	"github.com/splitnic/splitnic/vnet"
 )
 
 // virtualMachine is a guest in which the program guest obeys.
@@ -30,6 +26,7 @@ type virtualMachine struct {
 	t       *testing.T
 	control net.Conn
 	answers *bufio.Reader
+	kill    func() // ends the emulator at once
 }
 
 // bootBound is how long a guest may take to come up, emulated and beside other work.
@@ -108,14 +105,19 @@ func boot(t *testing.T, ns, file string, devices ...string) *virtualMachine {
 	if err := vm.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	kill := sync.OnceFunc(func() {
 		_ = vm.Process.Kill()
 		_ = vm.Wait()
+	})
+	t.Cleanup(func() {
+		kill()
 		if t.Failed() {
 			t.Logf("QEMU: %s", said)
 		}
 	})
-	return g.up(t)
+	m := g.up(t)
+	m.kill = kill
+	return m
 }
 
 // ramDisk makes an initial RAM disk with the program guest and the modules that it needs.
@@ -219,72 +221,4 @@ func exchange(ns, addr string, seed byte, n int64) error {
 		return fmt.Errorf("%d bytes arrive changed: %w", n, err)
 	}
 	return nil
-}
-
-// TestVMVhostUser has a QEMU machine with Linux be the netdevice of a host, whose I/O unit is
-// on a veth: pings, TCP in both directions, whole packets of the card's MTU and none that
-// is longer, a second pair of rings, and all of it again after the guest's driver has let
-// go of the card and taken it again.
-func TestVMVhostUser(t *testing.T) {
-	const mtu = 9000
-	testenv.NeedVM(t)
-	w := newWorld(t)
-	unitNS, lanNS := testenv.NetNS(t), testenv.NetNS(t)
-	w.unitOnVeth(unitNS, lanNS, "macvtap", mtu, 2)
-	a := vhostuser.Address{Path: filepath.Join(t.TempDir(), "s")}
-	d, err := vhostuser.Open(vhostuser.Config{
-		Address: a, Pairs: 2, Offloads: vnet.AllOffloads, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
-	_, h, _ := w.host("alpha", func(c *host.Config) { c.Netdev = host.VhostUser("vm0", d) })
-	testenv.Eventually(t, func() bool { return h.Status().Netdevice.Carrier }, "a session")
-
-	vm := boot(t, unitNS, os.DevNull,
-		"-chardev", "socket,id=c,path="+a.Path, "-netdev", "vhost-user,id=n,chardev=c,queues=2",
-		// QEMU 7.2 without KVM ends by a segmentation fault where MSI-X is used.
-		"-device", fmt.Sprintf("virtio-net-pci,netdev=n,mac=%s,mq=on,vectors=0,host_mtu=%d", h.Status().Netdevice.MAC, mtu))
-	const guest = "10.78.0.2"
-	check := func() {
-		t.Helper()
-		vm.tell(fmt.Sprintf("up %s/24 %d", guest, mtu))
-		testenv.Ping(t, lanNS, guest)
-		testenv.Ping(t, lanNS, guest, "-M", "do", "-s", fmt.Sprint(mtu-28))
-		if err := exchange(lanNS, guest, 1, 4<<20); err != nil {
-			t.Fatal(err)
-		}
-	}
-	check()
-	if n := testenv.CsumErrors(t, lanNS); n != 0 {
-		t.Errorf("%d segments with wrong checksums", n)
-	}
-	if s := d.Status(); s.MTU != mtu || s.Rings != 4 {
-		t.Errorf("%+v", s)
-	}
-	for _, n := range []int{1, 2} {
-		vm.tell(fmt.Sprint("queues ", n))
-		testenv.Eventually(t, func() bool { return d.Status().Rings == 2*n }, "%d pairs of rings", n)
-		testenv.Ping(t, lanNS, guest)
-	}
-	var all sync.WaitGroup
-	for i := range 8 {
-		all.Go(func() {
-			if err := exchange(lanNS, guest, byte(i), 256<<10); err != nil {
-				t.Errorf("connection %d: %v", i, err)
-			}
-		})
-	}
-	all.Wait()
-	for i, c := range h.Status().Traffic.Channels {
-		if c.TxFrames == 0 || c.RxFrames == 0 {
-			t.Errorf("queue %d has carried %d frames out and %d in", i, c.TxFrames, c.RxFrames)
-		}
-	}
-	vm.tell("rebind")
-	check()
-	if s := d.Status(); s.LastError != "" || s.Connections != 1 {
-		t.Errorf("%+v", s)
-	}
 }

@@ -1,0 +1,210 @@
+package endpoints
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vhostuser"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+const (
+	vhostMTU   = 9000
+	vhostGuest = "10.78.0.2"
+	// vhostMemory is more than a guest of boot has.
+	vhostMemory = 1 << 30
+)
+
+// vhostBed is a host with a vhost-user port, whose I/O unit is on a veth.
+type vhostBed struct {
+	t             *testing.T
+	w             *world
+	unitNS, lanNS string
+	address       vhostuser.Address
+	lends         bool // --vhost-zero-copy
+
+	device *vhostuser.Device
+	host   *host.Host
+	run    *running
+}
+
+func newVhostBed(t *testing.T, lends, client bool) *vhostBed {
+	t.Helper()
+	testenv.NeedVM(t)
+	b := &vhostBed{
+		t: t, w: newWorld(t), unitNS: testenv.NetNS(t), lanNS: testenv.NetNS(t), lends: lends,
+		address: vhostuser.Address{Path: filepath.Join(t.TempDir(), "s"), Client: client},
+	}
+	b.w.unitOnVeth(b.unitNS, b.lanNS, "macvtap", vhostMTU, 2)
+	b.start()
+	return b
+}
+
+// start starts the host.
+func (b *vhostBed) start() {
+	b.t.Helper()
+	d, err := vhostuser.Open(vhostuser.Config{
+		Address: b.address, Pairs: 2, Offloads: vnet.AllOffloads, Log: slog.New(slog.NewTextHandler(b.t.Output(), nil)),
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { d.Close() })
+	b.device = d
+	_, b.host, b.run = b.w.host("alpha", func(c *host.Config) {
+		c.Netdev = host.VhostUser("vm0", d)
+		if b.lends {
+			c.Messaging.Lending = messaging.NewBudget(vhostMemory)
+		}
+	})
+	testenv.Eventually(b.t, func() bool { return b.host.Status().Netdevice.Carrier }, "a session")
+}
+
+// boot starts a guest at the port.
+func (b *vhostBed) boot() *virtualMachine {
+	b.t.Helper()
+	socket := "socket,id=c,path=" + b.address.Path
+	if b.address.Client {
+		socket += ",server=on"
+	}
+	return boot(b.t, b.unitNS, os.DevNull,
+		"-chardev", socket, "-netdev", "vhost-user,id=n,chardev=c,queues=2",
+		// QEMU 7.2 without KVM ends by a segmentation fault where MSI-X is used.
+		"-device", fmt.Sprintf("virtio-net-pci,netdev=n,mac=%s,mq=on,vectors=0,host_mtu=%d",
+			b.host.Status().Netdevice.MAC, vhostMTU))
+}
+
+// lent is how many frames of the session were sent without a copy.
+func (b *vhostBed) lent() (n uint64) {
+	if t := b.host.Status().Traffic; t != nil {
+		for i := range t.Channels {
+			n += t.Channels[i].TxLent
+		}
+	}
+	return n
+}
+
+// check has the guest use its card: pings up to whole packets, and TCP both ways.
+func (b *vhostBed) check(vm *virtualMachine) {
+	b.t.Helper()
+	vm.tell(fmt.Sprintf("up %s/24 %d", vhostGuest, vhostMTU))
+	testenv.Ping(b.t, b.lanNS, vhostGuest)
+	testenv.Ping(b.t, b.lanNS, vhostGuest, "-M", "do", "-s", fmt.Sprint(vhostMTU-28))
+	before := b.lent()
+	if err := exchange(b.lanNS, vhostGuest, 1, 4<<20); err != nil {
+		b.t.Fatal(err)
+	}
+	if n := b.lent() - before; (n > 0) != b.lends {
+		b.t.Errorf("%d frames were sent without a copy", n)
+	}
+}
+
+// TestVMVhostUser has a QEMU machine with Linux be the netdevice of a host, whose I/O unit is
+// on a veth: pings, TCP in both directions, whole packets of the card's MTU and none that
+// is longer, a second pair of rings, and all of it again after the guest's driver has let
+// go of the card and taken it again; with a copy of all frames, and without one of the
+// long ones.
+func TestVMVhostUser(t *testing.T) {
+	for name, lends := range map[string]bool{"copied": false, "lent": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newVhostBed(t, lends, false)
+			vm := b.boot()
+			b.check(vm)
+			if n := testenv.CsumErrors(t, b.lanNS); n != 0 {
+				t.Errorf("%d segments with wrong checksums", n)
+			}
+			if s := b.device.Status(); s.MTU != vhostMTU || s.Rings != 4 {
+				t.Errorf("%+v", s)
+			}
+			for _, n := range []int{1, 2} {
+				vm.tell(fmt.Sprint("queues ", n))
+				testenv.Eventually(t, func() bool { return b.device.Status().Rings == 2*n }, "%d pairs of rings", n)
+				testenv.Ping(t, b.lanNS, vhostGuest)
+			}
+			var all sync.WaitGroup
+			for i := range 8 {
+				all.Go(func() {
+					if err := exchange(b.lanNS, vhostGuest, byte(i), 256<<10); err != nil {
+						t.Errorf("connection %d: %v", i, err)
+					}
+				})
+			}
+			all.Wait()
+			for i, c := range b.host.Status().Traffic.Channels {
+				if c.TxFrames == 0 || c.RxFrames == 0 {
+					t.Errorf("queue %d has carried %d frames out and %d in", i, c.TxFrames, c.RxFrames)
+				}
+			}
+			vm.tell("rebind")
+			b.check(vm)
+			if s := b.device.Status(); s.LastError != "" || s.Connections != 1 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// TestVMLentAndGone has a guest's frames be sent from where they lie while its driver lets go
+// of the card and takes it again, while the host's side ends and comes again, and until the
+// emulator is killed: what arrives is what was sent, and of a machine that is gone nothing
+// stays registered. Another one is served after it.
+func TestVMLentAndGone(t *testing.T) {
+	b := newVhostBed(t, true, true)
+	vm := b.boot()
+	b.check(vm)
+	// while has something happen in the middle of a connection's bytes.
+	while := func(what func()) {
+		t.Helper()
+		before := b.lent()
+		over := make(chan error, 1)
+		go func() { over <- exchange(b.lanNS, vhostGuest, 2, 32<<20) }()
+		testenv.Eventually(t, func() bool { return b.lent() > before+50 }, "frames without a copy")
+		select {
+		case err := <-over:
+			t.Fatal("it was over before", err)
+		default:
+		}
+		what()
+		if err := <-over; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		while(func() {
+			vm.tell("rebind")
+			vm.tell(fmt.Sprintf("up %s/24 %d", vhostGuest, vhostMTU))
+		})
+	}
+	while(func() {
+		if err := b.run.stop(); err != nil {
+			t.Error(err)
+		}
+		b.device.Close()
+		b.start()
+	})
+	registered := func() int64 { return b.device.Status().Registered }
+	if registered() == 0 || b.lent() == 0 {
+		t.Errorf("%d bytes are registered, and %d frames were sent without a copy", registered(), b.lent())
+	}
+
+	ended := make(chan error, 1)
+	before := b.lent()
+	go func() { ended <- exchange(b.lanNS, vhostGuest, 3, 1<<30) }()
+	testenv.Eventually(t, func() bool { return b.lent() > before+50 }, "frames without a copy")
+	vm.kill()
+	testenv.Eventually(t, func() bool { return registered() == 0 }, "memory of a machine that is gone is registered")
+	b.check(b.boot())
+	if err := <-ended; err == nil {
+		t.Error("a machine that was killed has answered")
+	}
+	if s := b.device.Status(); s.Registered == 0 || s.NotRegistered != "" || s.Connections != 2 {
+		t.Errorf("%+v", s)
+	}
+}
