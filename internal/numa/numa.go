@@ -11,8 +11,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/splitnic/splitnic/internal/cpus"
 )
 
 // None is no node, or one that is not known.
@@ -51,14 +49,4 @@ func OfDevice(dir string) int {
 		return None
 	}
 	return n
-}
-
-// CPUs are the processors of a node, whose directory is in nodes, such as
-// /sys/devices/system/node.
-func CPUs(nodes string, node int) (cpus.List, error) {
-	b, err := os.ReadFile(filepath.Join(nodes, "node"+strconv.Itoa(node), "cpulist"))
-	if err != nil {
-		return nil, fmt.Errorf("processors of NUMA node %d: %w", node, err)
-	}
-	return cpus.Parse(strings.TrimSpace(string(b)))
 }

@@ -4,12 +4,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
@@ -33,21 +31,6 @@ func TestOfDevice(t *testing.T) {
 	}
 	if n := OfDevice(t.TempDir()); n != None {
 		t.Errorf("a device without a node: %d", n)
-	}
-}
-
-func TestCPUs(t *testing.T) {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "node1", "cpulist"), "8-9,24\n")
-	write(t, filepath.Join(dir, "node2", "cpulist"), "\n") // memory only
-	if l, err := CPUs(dir, 1); err != nil || !slices.Equal(l, cpus.List{8, 9, 24}) {
-		t.Errorf("%v, %v", l, err)
-	}
-	if l, err := CPUs(dir, 2); err != nil || len(l) > 0 {
-		t.Errorf("%v, %v", l, err)
-	}
-	if _, err := CPUs(dir, 0); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a node that is not: %v", err)
 	}
 }
 
