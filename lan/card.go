@@ -30,7 +30,6 @@ type Info struct {
 	Name  string
 	Index int
 	Type  string // veth, bridge, device, ...
-	MAC   net.HardwareAddr
 	// Master is the bridge or bond that it is a part of, and MasterType which of
 	// them; both are empty if it is not.
 	Master, MasterType string

@@ -178,4 +178,7 @@ type LinkState struct {
 	Up    bool // administratively up, with carrier
 	MTU   int  // bytes
 	Speed int  // Mbit/s; 0 where the card does not say
+	// MAC is the card's own address, all zero if it has none. A bridge takes another
+	// one with its ports, unless it was given one.
+	MAC [6]byte
 }

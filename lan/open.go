@@ -168,7 +168,7 @@ func (c *Card) Info() (Info, error) {
 	}
 	defer s.release()
 	info := Info{
-		Name: c.nic, Index: s.index, Type: link.Type(), MAC: link.Attrs().HardwareAddr, LinkState: s.stateOf(link),
+		Name: c.nic, Index: s.index, Type: link.Type(), LinkState: s.stateOf(link),
 	}
 	if up := link.Attrs().MasterIndex; up != 0 {
 		if master, err := s.looks.LinkByIndex(up); err == nil { // it may be gone by now

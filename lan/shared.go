@@ -125,7 +125,11 @@ func (s *shared) stateOf(link netlink.Link) LinkState {
 	if err != nil {
 		speed = 0 // devices without one refuse
 	}
-	return LinkState{Up: a.RawFlags&up == up, MTU: a.MTU, Speed: speed}
+	state := LinkState{Up: a.RawFlags&up == up, MTU: a.MTU, Speed: speed}
+	if len(a.HardwareAddr) == len(state.MAC) {
+		state.MAC = [6]byte(a.HardwareAddr)
+	}
+	return state
 }
 
 // missing is the error for a card that does not exist.

@@ -1,6 +1,7 @@
 package lan_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -152,7 +153,7 @@ func TestNetnsLinkInfo(t *testing.T) {
 	info, err := lan.LinkInfo(nic, s.unit)
 	a := testenv.Link(t, s.unit, nic).Attrs()
 	if err != nil || info.Name != nic || info.Index != a.Index || info.Type != "veth" ||
-		info.MAC.String() != a.HardwareAddr.String() || info.MTU != 1500 || !info.Up || info.Speed != 10000 {
+		!bytes.Equal(info.MAC[:], a.HardwareAddr) || info.MTU != 1500 || !info.Up || info.Speed != 10000 {
 		t.Errorf("%+v, %v", info, err)
 	}
 	if _, err := lan.LinkInfo("eth7", s.unit); err == nil || !strings.Contains(err.Error(), nic) {

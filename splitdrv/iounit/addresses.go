@@ -8,18 +8,20 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
 
 // addresses say which host has which MAC addresses.
 type addresses struct {
-	card func() protocol.MAC // the network card's own, the zero address if it has none
-	most int                 // how many of those that were made are remembered
+	link func() (lan.LinkState, error) // of the network card
+	most int                           // how many of those that were made are remembered
 
 	taken atomic.Pointer[protocol.MACSet] // those of the card and of all hosts
 
-	mu      sync.Mutex // guards what follows, and host.share
+	mu      sync.Mutex   // guards what follows, and host.share
+	card    protocol.MAC // the network card's own, as far as known to the ports
 	of      map[*host]claimed
 	granted []grant // the latest ones last
 }
@@ -36,8 +38,8 @@ func (c claimed) has(m protocol.MAC) bool { return c.mac == m || slices.Contains
 // be.
 const grantsOfHost = 4
 
-func newAddresses(card func() protocol.MAC, hosts int) *addresses {
-	d := &addresses{card: card, most: grantsOfHost * hosts, of: make(map[*host]claimed)}
+func newAddresses(link func() (lan.LinkState, error), hosts int) *addresses {
+	d := &addresses{link: link, most: grantsOfHost * hosts, of: make(map[*host]claimed)}
 	d.taken.Store(new(protocol.MACSet))
 	return d
 }
@@ -45,7 +47,7 @@ func newAddresses(card func() protocol.MAC, hosts int) *addresses {
 // claim makes mac the host's address, and further ones, unless the card has one of
 // them, or another host that does not share its addresses with this one.
 func (d *addresses) claim(h *host, mac protocol.MAC, further []protocol.MAC) error {
-	card := d.card() // once, and without the lock: the kernel is asked
+	card := d.ofCard() // once, and without the lock: the kernel is asked
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, m := range append([]protocol.MAC{mac}, further...) {
@@ -58,17 +60,31 @@ func (d *addresses) claim(h *host, mac protocol.MAC, further []protocol.MAC) err
 	return nil
 }
 
+// ofCard reads the network card's own address, the zero address if it has none or
+// is gone.
+func (d *addresses) ofCard() protocol.MAC {
+	l, err := d.link()
+	if err != nil {
+		return protocol.MAC{}
+	}
+	return l.MAC
+}
+
 // refresh reads the card's address again: a bridge may have another one with each port.
-func (d *addresses) refresh() {
-	card := d.card()
+func (d *addresses) refresh() { d.cardHas(d.ofCard()) }
+
+// cardHas says that m is the card's address.
+func (d *addresses) cardHas(m protocol.MAC) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.publish(card)
+	if m != d.card {
+		d.publish(m)
+	}
 }
 
 // leave frees the addresses of a host, and remembers the one that was made for it.
 func (d *addresses) leave(h *host) {
-	card := d.card()
+	card := d.ofCard()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if h.own.Valid() && d.of[h].mac == h.own {
@@ -134,6 +150,7 @@ func (d *addresses) disputed(h *host, staying []*host) error {
 // publish makes the addresses that are in use, the network card's among them,
 // known to all ports. The caller holds d.mu.
 func (d *addresses) publish(card protocol.MAC) {
+	d.card = card
 	var macs []protocol.MAC
 	for _, m := range append(d.all(), card) {
 		if m.Valid() {

@@ -31,11 +31,8 @@ type Config struct {
 	// host gets an interface by OpenLAN.
 	Latency        *steer.Classes
 	OpenLatencyLAN func(mac net.HardwareAddr, rule steer.Rule) (lan.Interface, error)
-	// LinkState reads the state of the network card.
+	// LinkState reads the state of the network card, whose own address no host may have.
 	LinkState func() (lan.LinkState, error)
-	// CardMAC reads the network card's own address, which no host may have; the
-	// zero address if it has none. Nil is for a card that has none.
-	CardMAC   func() protocol.MAC
 	MaxQueues int             // data channels for each host at most; default 1
 	MaxHosts  int             // sessions at a time; default 64
 	Modes     []protocol.Mode // transfer modes; default all
@@ -73,9 +70,6 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.Policy == nil {
 		c.Policy = policy.Default()
-	}
-	if c.CardMAC == nil {
-		c.CardMAC = func() protocol.MAC { return protocol.MAC{} }
 	}
 	if c.OpenLAN == nil || c.LinkState == nil || c.Device == nil {
 		return c, errors.New("iounit: a device and a network card are required")

@@ -104,10 +104,7 @@ func (u *Unit) session(ctx context.Context, a *attachment) error {
 		u.refuse(a, codeOf(err), err)
 		return nil
 	}
-	defer func() {
-		_ = port.Close()
-		u.addresses.refresh()
-	}()
+	defer port.Close()
 	u.addresses.refresh()
 	if own, err := port.State(); err == nil && !own.Up { // a port of a switch that nobody is at yet
 		link.Up = false
@@ -290,6 +287,7 @@ func (u *Unit) wait(ctx context.Context, h *host, s *services, reported lan.Link
 		err := s.port.Watch(wctx, func(now lan.LinkState) {
 			s.tell(wctx, reported, now)
 			s.linkIs(now.Up)
+			u.addresses.cardHas(now.MAC)
 			reported = now
 		})
 		if err != nil {

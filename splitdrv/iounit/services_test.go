@@ -98,8 +98,7 @@ func newUnit(t testing.TB, cfg Config) *Unit {
 	t.Helper()
 	cfg.Device = fabrictest.New().Device("unit")
 	cfg.OpenLAN = func(net.HardwareAddr, int) (lan.Interface, error) { return nil, errors.New("not in this test") }
-	cfg.LinkState = func() (lan.LinkState, error) { return lan.LinkState{}, nil }
-	cfg.CardMAC = func() protocol.MAC { return card }
+	cfg.LinkState = func() (lan.LinkState, error) { return lan.LinkState{MAC: card}, nil }
 	cfg.Log = slog.New(slog.DiscardHandler)
 	u, err := New(cfg)
 	if err != nil {

@@ -58,7 +58,7 @@ func New(cfg Config) (*Unit, error) {
 	u := &Unit{
 		cfg: cfg, protecting: protecting, started: time.Now(), setups: newSetups(),
 		requests: limit.NewKeyed(requestRate),
-		common:   common{addresses: newAddresses(cfg.CardMAC, cfg.MaxHosts)},
+		common:   common{addresses: newAddresses(cfg.LinkState, cfg.MaxHosts)},
 		hosts:    make(map[string]*attachment), handling: make(map[string]messaging.Handling),
 		left:       make(chan struct{}),
 		violations: make(map[string]uint64), refused: make(map[string]uint64), ended: make(map[string]uint64),

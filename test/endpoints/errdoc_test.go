@@ -55,7 +55,9 @@ func TestErrdocRefused(t *testing.T) {
 			func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
 		{"address of the card", func(c *iounit.Config) {
 			c.Policy = rules(t, "default: {macs: any}")
-			c.CardMAC = func() protocol.MAC { return protocol.MAC{2, 0, 0, 0, 0, 9} }
+			c.LinkState = func() (lan.LinkState, error) {
+				return lan.LinkState{Up: true, MTU: 1500, MAC: protocol.MAC{2, 0, 0, 0, 0, 9}}, nil
+			}
 		}, 0,
 			func(c *host.Config) { c.MAC = protocol.MAC{2, 0, 0, 0, 0, 9} }},
 		{"address that the policy does not give", ruled(t, "default:\n  macs: 02:aa:*\n"), 0,

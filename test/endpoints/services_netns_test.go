@@ -59,7 +59,6 @@ func newShared(t *testing.T, kind, text string, change ...func(*iounit.Config)) 
 			info, err := lan.LinkInfo(s.nic, s.unitNS)
 			return info.LinkState, err
 		}
-		c.CardMAC = func() protocol.MAC { return s.cardMAC() }
 	}}, change...)...)
 	return s
 }
@@ -323,6 +322,37 @@ func TestNetnsPolicySource(t *testing.T) {
 				protocol.CfgOK)); err != nil || st.TxSource != 0 || st.TxFrames != 0 {
 				t.Errorf("cleared: %+v, %v", st, err)
 			}
+		})
+	}
+}
+
+// TestNetnsPolicyCardAddress has the card take an address that a host may have: it is not
+// the host's source any more. A bridge takes another one with a port that somebody adds.
+func TestNetnsPolicyCardAddress(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			s := newShared(t, kind, "default: {macs: any}\n")
+			a := s.peer("a")
+			next := protocol.MAC{0, 0, 0, 0, 0x0e, 2}
+			refused := func() uint64 {
+				a.send(marked(toAll, next, '1', 0))
+				st, err := protocol.DecodeStatistics(a.ask("statistics", protocol.CfgStatsRead, nil, protocol.CfgOK))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return st.TxSource
+			}
+			if n := refused(); n != 0 {
+				t.Errorf("%d frames were refused before", n)
+			}
+			if kind == "tap" {
+				testenv.Veth(t, s.unitNS, "further", s.lanNS, "lan1")
+				testenv.Run(t, s.unitNS, "ip", "link", "set", "further", "address", next.String())
+				testenv.Run(t, s.unitNS, "ip", "link", "set", "further", "master", s.nic)
+			} else {
+				testenv.Run(t, s.unitNS, "ip", "link", "set", s.nic, "address", next.String())
+			}
+			testenv.Eventually(t, func() bool { return refused() > 0 }, "the card's address being refused")
 		})
 	}
 }

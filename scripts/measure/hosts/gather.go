@@ -15,7 +15,6 @@ import (
 
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/lan"
-	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/scripts/measure/results"
 	"github.com/splitnic/splitnic/scripts/measure/testbed"
 	"github.com/splitnic/splitnic/splitdrv/host"
@@ -152,7 +151,7 @@ func (m *gathering) serve(
 	var address string
 	m.unit, address, err = testbed.Serve(ctx, &m.tasks, iounit.Config{
 		Name: "unit", Software: "measure", Device: m.network.Device("unit"), Log: m.log, MaxHosts: hosts,
-		OpenLAN: p.open, LinkState: p.state, CardMAC: p.mac,
+		OpenLAN: p.open, LinkState: p.state,
 	}, security, func(c session.ServerConfig) (*session.Listener, error) {
 		tcp, err := net.Listen("tcp", "0.0.0.0:0")
 		if err != nil {
@@ -273,5 +272,4 @@ func used() time.Duration {
 type ports struct {
 	open  func(mac net.HardwareAddr, queues int) (lan.Interface, error)
 	state func() (lan.LinkState, error)
-	mac   func() protocol.MAC
 }

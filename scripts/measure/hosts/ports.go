@@ -15,7 +15,6 @@ import (
 
 	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/lan"
-	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/tap"
@@ -62,13 +61,6 @@ func cardPorts() (ports, func() error, error) {
 		state: func() (lan.LinkState, error) {
 			info, err := card.Info()
 			return info.LinkState, err
-		},
-		mac: func() protocol.MAC {
-			info, err := card.Info()
-			if err != nil || len(info.MAC) != len(protocol.MAC{}) {
-				return protocol.MAC{}
-			}
-			return protocol.MAC(info.MAC)
 		},
 	}, func() error { return netns.Delete(ns) }, nil
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/splitnic/splitnic/internal/spin"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/lan"
-	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -227,13 +226,6 @@ func (c *IOUnit) assemble(
 		LinkState: func() (lan.LinkState, error) {
 			info, err := card.Info()
 			return info.LinkState, err
-		},
-		CardMAC: func() protocol.MAC {
-			info, err := card.Info()
-			if err != nil {
-				return protocol.MAC{} // a card that is gone has no address
-			}
-			return macOf(info.MAC)
 		},
 		MaxQueues: c.Queues, MaxHosts: c.MaxHosts, Modes: c.Modes, Policy: rules, Messaging: c.Messaging, Log: log,
 		Direct: c.Direct, DirectAfter: c.DirectAfter, DirectPeers: c.DirectPeers,
