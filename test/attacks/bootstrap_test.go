@@ -183,7 +183,7 @@ func TestRDMAAttackSessions(t *testing.T) {
 func (r *fixture) askAndDrop(t *testing.T, to Target) {
 	var has []*Session
 	for i := range 3 { // besides the honest host's
-		s, err := Open(t.Context(), to, fmt.Sprintf("has-%d", i), protocol.ModeImm)
+		s, err := openInTime(t.Context(), to, fmt.Sprintf("has-%d", i))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,18 +222,14 @@ func (r *fixture) many(t *testing.T, to Target) {
 	const allowed, tries = 3, 30 // besides the honest host's, which has the same key
 	refused := 0
 	var sessions []*Session
-	for i := 0; i < tries; {
-		s, err := Open(t.Context(), to, fmt.Sprintf("many-%d", i), protocol.ModeImm)
+	for i := range tries {
+		s, err := openInTime(t.Context(), to, fmt.Sprintf("many-%d", i))
 		var no *Refusal
-		if errors.As(err, &no) && no.ForNow() {
-			continue // too often
-		}
-		i++
 		switch {
 		case err == nil:
 			sessions = append(sessions, s)
 			defer s.Close()
-		case no != nil && no.Type == "refuse" && no.Code == "full":
+		case errors.As(err, &no) && no.Type == "refuse" && no.Code == "full":
 			refused++
 		default:
 			t.Fatal(err)
@@ -259,7 +255,7 @@ func (r *fixture) deaf(t *testing.T, to Target) {
 	replaced := r.since(ended("replaced"))
 	var last *Session
 	for range 3 { // each takes the place of the one before
-		s, err := Open(t.Context(), to, "deaf", protocol.ModeImm)
+		s, err := openInTime(t.Context(), to, "deaf")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,7 +275,7 @@ func (r *fixture) deaf(t *testing.T, to Target) {
 // heartbeats sends heartbeats faster than they are read: the rest waits at the
 // attacker.
 func (r *fixture) heartbeats(t *testing.T, to Target) {
-	s, err := Open(t.Context(), to, "attacker", protocol.ModeImm)
+	s, err := openInTime(t.Context(), to, "attacker")
 	if err != nil {
 		t.Fatal(err)
 	}
