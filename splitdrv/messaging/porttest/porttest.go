@@ -18,10 +18,14 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Port is a Single over a SOCK_SEQPACKET socket.
+// Port is a Single over a SOCK_SEQPACKET socket. It may be closed while it is used: a test
+// that ends closes it before the endpoint that it belongs to has stopped, and its
+// descriptor is somebody else's then.
 type Port struct {
-	fd    int
-	close sync.Once
+	fd int
+
+	using  sync.RWMutex
+	closed bool
 }
 
 // Wire is the far end of a Port, for tests to read and write frames. Its
@@ -68,6 +72,11 @@ func (p *Port) FD() int { return p.fd }
 
 // ReadFrame implements Single.
 func (p *Port) ReadFrame(slot []byte) ([]byte, error) {
+	p.using.RLock()
+	defer p.using.RUnlock()
+	if p.closed {
+		return nil, os.ErrClosed
+	}
 	n, err := unix.Read(p.fd, slot)
 	if err != nil {
 		return nil, err
@@ -83,15 +92,24 @@ func (p *Port) ReadFrame(slot []byte) ([]byte, error) {
 
 // WriteFrame implements Single.
 func (p *Port) WriteFrame(frame []byte) error {
+	p.using.RLock()
+	defer p.using.RUnlock()
+	if p.closed {
+		return os.ErrClosed
+	}
 	_, err := unix.Write(p.fd, frame)
 	return err
 }
 
 // Close closes the port's socket.
 func (p *Port) Close() error {
-	var err error
-	p.close.Do(func() { err = unix.Close(p.fd) })
-	return err
+	p.using.Lock()
+	defer p.using.Unlock()
+	if p.closed {
+		return nil
+	}
+	p.closed = true
+	return os.NewSyscallError("close", unix.Close(p.fd))
 }
 
 // Send writes one frame, waiting for room until ctx is done.
