@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/internal/vm"
 )
 
 // libvirt is a libvirtd of the test's own, with files of its own, whose network is that of
@@ -83,7 +84,7 @@ func (l *libvirt) boot(iface string) *virtualMachine {
 		_ = xml.EscapeText(b, []byte(s)) // a Buffer takes everything
 		return b.String()
 	}
-	domain := filepath.Join(g.dir, "domain.xml")
+	domain := filepath.Join(filepath.Dir(g.Disk), "domain.xml")
 	// QEMU 7.2 without KVM ends by a segmentation fault where MSI-X is used with vhost-user.
 	err := os.WriteFile(domain, fmt.Appendf(nil, `<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
 <name>vm1</name><memory unit='MiB'>256</memory><vcpu>2</vcpu>
@@ -99,7 +100,7 @@ func (l *libvirt) boot(iface string) *virtualMachine {
 <qemu:override><qemu:device alias='net0'><qemu:frontend>
 <qemu:property name='vectors' type='unsigned' value='0'/>
 </qemu:frontend></qemu:device></qemu:override>
-</domain>`, quote(g.kernel), quote(g.disk), guestCommandLine, quote(g.console), quote(g.control), iface), 0o600)
+</domain>`, quote(g.Kernel), quote(g.Disk), vm.CommandLine, quote(g.Console), quote(g.Control), iface), 0o600)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -111,5 +112,5 @@ func (l *libvirt) boot(iface string) *virtualMachine {
 			l.t.Errorf("%v\n%s", err, out)
 		}
 	})
-	return g.up(l.t)
+	return up(l.t, g)
 }

@@ -7,7 +7,7 @@
 //	rebind			takes the driver from the card, and gives it back
 //
 // Meanwhile whoever connects to its TCP port 7000 gets back what he sends, and a check of
-// it at the end: a SHA-256.
+// it at the end: a SHA-256. What comes to port 7001 is thrown away, and port 7002 sends zeros.
 package main
 
 import (
@@ -48,7 +48,13 @@ func run() error {
 	if err := raw(int(port.Fd())); err != nil {
 		return err
 	}
-	go serve()
+	for address, do := range map[string]func(net.Conn) error{":7000": echo, ":7001": sink, ":7002": source} {
+		l, err := net.Listen("tcp", address) // before somebody is told that it has come up
+		if err != nil {
+			return err
+		}
+		go serve(l, do)
+	}
 	answer := func(err error) {
 		if err != nil {
 			fmt.Fprintf(port, "failed: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -193,12 +199,8 @@ func rebind() error {
 	return nil
 }
 
-func serve() {
-	l, err := net.Listen("tcp", ":7000")
-	if err != nil {
-		log.Print("guest: ", err)
-		return
-	}
+// serve does something with each connection to a TCP port.
+func serve(l net.Listener, do func(c net.Conn) error) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -207,12 +209,41 @@ func serve() {
 		}
 		go func() {
 			defer c.Close()
-			sum := sha256.New()
-			if _, err := io.Copy(io.MultiWriter(c, sum), c); err != nil {
+			if err := do(c); err != nil {
 				log.Print("guest: ", err)
-				return
 			}
-			_, _ = c.Write(sum.Sum(nil))
 		}()
+	}
+}
+
+// echo sends back what comes, and its check.
+func echo(c net.Conn) error {
+	sum := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(c, sum), c); err != nil {
+		return err
+	}
+	_, err := c.Write(sum.Sum(nil))
+	return err
+}
+
+const chunk = 128 << 10
+
+// sink takes what comes.
+func sink(c net.Conn) error {
+	b := make([]byte, chunk)
+	for {
+		if _, err := c.Read(b); err != nil {
+			return nil // it is over
+		}
+	}
+}
+
+// source sends as much as goes.
+func source(c net.Conn) error {
+	b := make([]byte, chunk)
+	for {
+		if _, err := c.Write(b); err != nil {
+			return nil // it is over
+		}
 	}
 }

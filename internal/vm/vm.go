@@ -1,0 +1,195 @@
+// Package vm boots virtual machines with Linux, whose processors are emulated: for tests and
+// measurements of what has a virtual machine at its end. The kernel is that of ci/softroce,
+// and process 1 the program guest.
+package vm
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// patience is how long a machine may take to come up, emulated and beside other work, or to
+// do what it is told.
+const patience = 2 * time.Minute
+
+// CommandLine is that of the kernel.
+const CommandLine = "console=ttyS0 panic=-1 no_timer_check quiet"
+
+// Files are what a machine is made of.
+type Files struct {
+	Kernel, Disk string // the initial RAM disk
+	Console      string // the file that its first serial port leads to
+	Control      string // the socket that its second one connects to
+
+	listener *net.UnixListener
+}
+
+// Prepare makes the files of a machine in a directory, which is the caller's to remove. root
+// is the directory of the module.
+func Prepare(root, dir string) (*Files, error) {
+	cmd := exec.Command(filepath.Join(root, "ci/softroce/kernel"))
+	said := &bytes.Buffer{}
+	cmd.Stderr = said
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", cmd, err, said)
+	}
+	of := strings.Split(strings.TrimSpace(string(out)), "\n")
+	f := &Files{
+		Kernel: of[0], Disk: filepath.Join(dir, "disk"), Console: filepath.Join(dir, "console"),
+		Control: filepath.Join(dir, "control"),
+	}
+	program := filepath.Join(dir, "init")
+	build := exec.Command("go", "build", "-ldflags=-s", "-o", program, "./internal/vm/guest")
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if said, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", build, err, said)
+	}
+	disk, err := ramDisk(program, of[1], of[2])
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(f.Disk, disk, 0o600); err != nil {
+		return nil, err
+	}
+	f.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: f.Control, Net: "unix"})
+	return f, err
+}
+
+// Close ends the wait for a machine.
+func (f *Files) Close() error { return f.listener.Close() }
+
+// ramDisk makes an initial RAM disk with the program as process 1 and the modules that it
+// needs of a kernel.
+func ramDisk(program, release, modules string) ([]byte, error) {
+	d := &archive{}
+	if err := d.addFile("init", program, 0o100755); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"dev", "mod", "tmp"} {
+		d.add(name, nil, 0o40755)
+	}
+	has := map[string]bool{}
+	for _, m := range []string{"virtio_pci", "virtio_net"} {
+		out, err := exec.Command("modprobe", "-d", modules, "-S", release, "--show-depends", m).Output()
+		if err != nil {
+			return nil, fmt.Errorf("what the module %s needs: %w", m, err)
+		}
+		for line := range strings.Lines(string(out)) {
+			f := strings.Fields(line)
+			file := f[len(f)-1]
+			if f[0] != "insmod" || has[file] {
+				continue
+			}
+			if err := d.addFile(fmt.Sprintf("mod/%02d-%s", len(has), filepath.Base(file)), file, 0o100644); err != nil {
+				return nil, err
+			}
+			has[file] = true
+		}
+	}
+	d.add("TRAILER!!!", nil, 0)
+	return d.Bytes(), nil
+}
+
+// archive is one of cpio's, in the format newc: 13 numbers, the name and the content, each
+// up to 4 bytes.
+type archive struct{ bytes.Buffer }
+
+func (a *archive) add(name string, content []byte, mode int) {
+	fmt.Fprintf(a, "070701%08X%08X%016X%08X%08X%08X%032X%08X%08X%s\x00",
+		0, mode, 0, 1, 0, len(content), 0, len(name)+1, 0, name)
+	a.Write(make([]byte, -a.Len()&3))
+	a.Write(content)
+	a.Write(make([]byte, -a.Len()&3))
+}
+
+func (a *archive) addFile(name, file string, mode int) error {
+	content, err := os.ReadFile(file)
+	a.add(name, content, mode)
+	return err
+}
+
+// Emulator is a running QEMU.
+type Emulator struct {
+	said bytes.Buffer
+	kill func()
+}
+
+// Start starts a machine with these devices, which share its memory, "mem". The emulator has
+// the network of a namespace, and descriptor 3 is that file.
+func (f *Files) Start(ns, file string, devices ...string) (*Emulator, error) {
+	const memory = "256M"
+	cmd := exec.Command("ip", append([]string{
+		"netns", "exec", ns, "sh", "-c", `exec "$@" 3<>"$0"`, file, "qemu-system-x86_64",
+		"-M", "q35,memory-backend=mem", "-m", memory, "-object", "memory-backend-memfd,id=mem,share=on,size=" + memory,
+		"-accel", "tcg,thread=multi", "-smp", "2", "-nodefaults", "-display", "none", "-no-reboot",
+		"-kernel", f.Kernel, "-initrd", f.Disk, "-append", CommandLine,
+		"-serial", "file:" + f.Console, "-serial", "unix:" + f.Control,
+	}, devices...)...)
+	e := &Emulator{}
+	cmd.Stdout, cmd.Stderr = &e.said, &e.said
+	e.kill = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return e, cmd.Start()
+}
+
+// Kill ends it at once, and returns what it has said.
+func (e *Emulator) Kill() string {
+	e.kill()
+	return e.said.String()
+}
+
+// Machine is one that has come up, and obeys: see the program guest.
+type Machine struct {
+	control net.Conn
+	answers *bufio.Reader
+}
+
+// Up waits until a machine that was started has come up.
+func (f *Files) Up() (*Machine, error) {
+	if err := f.listener.SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, err
+	}
+	c, err := f.listener.Accept()
+	if err != nil {
+		return nil, fmt.Errorf("a virtual machine does not come up: %w", err)
+	}
+	m := &Machine{control: c, answers: bufio.NewReader(c)}
+	if err := m.expect("coming up"); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return m, nil
+}
+
+// Close leaves it alone; without a command it ends.
+func (m *Machine) Close() error { return m.control.Close() }
+
+// Tell has the machine do something.
+func (m *Machine) Tell(command string) error {
+	if _, err := fmt.Fprintln(m.control, command); err != nil {
+		return err
+	}
+	return m.expect(command)
+}
+
+// expect waits for an answer.
+func (m *Machine) expect(to string) error {
+	if err := m.control.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	if answer, err := m.answers.ReadString('\n'); answer != "ok\n" || err != nil {
+		return errors.Join(fmt.Errorf("a virtual machine, %s: %q", to, answer), err)
+	}
+	return nil
+}
