@@ -116,7 +116,8 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 		ports = false
 		rec.Note("vhost-user ports are left out: %v", err)
 	}
-	if len(fixtures) == 0 && !ports {
+	guests := o.wantsGuests()
+	if len(fixtures) == 0 && !ports && !guests {
 		return errors.New("nothing is selected")
 	}
 	for round := range o.rounds {
@@ -128,6 +129,11 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 		}
 		if ports {
 			if err := o.vhost(ctx, rec); err != nil {
+				return err
+			}
+		}
+		if guests {
+			if err := o.guests(ctx, rec); err != nil {
 				return err
 			}
 		}

@@ -27,8 +27,13 @@ var compared = []string{throughput, rate, median50, median99, average, cpuProces
 func references(r *results.Row) []results.Key {
 	if r.Subject == portSubject {
 		k := r.Key
-		if k.Subject = tapSubject; r.Group == vhostCard {
+		switch {
+		case strings.HasPrefix(r.Group, guestPrefix):
+			k.Subject = bridgeSubject
+		case r.Group == vhostCard:
 			k.Subject = vethSubject
+		default:
+			k.Subject = tapSubject
 		}
 		return []results.Key{k}
 	}
@@ -72,6 +77,10 @@ func goals(all results.Rows) (list []results.Goal) {
 	ratio("frames into a vhost-user port beside a TAP device", rs.find(vhostIn, portSubject, rate),
 		rs.find(vhostIn, tapSubject, rate), 20)
 	reach("frames through the card with vhost-user at both ends", rs.find(vhostCard, portSubject, rate), ">=", 3000)
+	for _, name := range []string{guestOut, guestIn} {
+		ratio(name+" of a virtual machine", rs.find(name, portSubject, throughput),
+			rs.find(name, bridgeSubject, throughput), 1.3)
+	}
 	for _, sub := range subjects() {
 		if sub.what != splitnic || sub.plain {
 			continue
