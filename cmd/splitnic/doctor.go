@@ -107,7 +107,7 @@ remarks and what is no setting are left out; names, addresses and fingerprints a
 
 func examine(ctx context.Context, device string, hint verbs.GIDHint, planned *plannedRole) report {
 	var r report
-	checkProcessors(&r)
+	checkProcessors(&r, cpus.Allowed(), cpus.Online())
 	checkPriority(&r)
 	checkSteering(&r)
 	checkDiscard(&r)
@@ -121,8 +121,9 @@ func examine(ctx context.Context, device string, hint verbs.GIDHint, planned *pl
 	return r
 }
 
-func checkProcessors(r *report) {
-	allowed, online := cpus.Allowed(), cpus.Online()
+// checkProcessors compares the processors that this process may use with those that
+// are online.
+func checkProcessors(r *report, allowed, online cpus.List) {
 	if outside := online.Without(allowed); len(outside) > 0 {
 		r.warn("processors", fmt.Sprintf("%v for this process, of %v; handlers can be bound to those only", allowed, online),
 			"widen the mask if that is not meant: taskset(1), CPUAffinity= of the service, the container's cpuset")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/errdoc"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
@@ -59,6 +60,7 @@ func TestErrdocOfTheDoctor(t *testing.T) {
 		}
 	}
 	var r report
+	checkProcessors(&r, cpus.List{0}, cpus.List{0, 1})
 	noDevice(&r, "", nil)
 	noDevice(&r, "nodev0", []verbs.DeviceInfo{{Name: "rxe0"}})
 	for _, f := range r {

@@ -273,10 +273,6 @@ func TestRDMAErrdoc(t *testing.T) {
 			without("-net_admin,-net_raw,-ipc_lock,-sys_nice,-bpf,-sys_admin")...)
 		doctorSays(t, exitPermission, append(command, "doctor"))
 	})
-	t.Run("doctor on one processor", func(t *testing.T) {
-		testenv.NeedTools(t, "taskset")
-		doctorSays(t, 0, []string{"taskset", "-c", firstCPU(t), bin, "doctor", "--device", hostDevice})
-	})
 	t.Run("doctor of a port that is down", func(t *testing.T) {
 		run(t, "ip", "-n", fabricNS, "link", "set", fabricPort, "down")
 		defer run(t, "ip", "-n", fabricNS, "link", "set", fabricPort, "up")
