@@ -48,7 +48,8 @@ func start(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffe
 	ctx, cancel := context.WithTimeout(context.Background(), harnessLimit)
 	t.Cleanup(cancel)
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, "./run", args...)
+	// As many processors as exec gives; an option that follows wins.
+	cmd := exec.CommandContext(ctx, "./run", append([]string{"--smp", "2,1"}, args...)...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -107,7 +108,7 @@ func TestGuestStatus(t *testing.T) {
 		{"known complaint", nil, []string{"defect", "2"}, 0, ""},
 		{"complaint allowed", []string{"--allow-dmesg"}, []string{"complain"}, 0, ""},
 		{"process left behind", nil, []string{"background"}, 0, "finished\n"},
-		{"environment", nil, []string{"environment"}, 0, ""},
+		{"environment", []string{"--smp", "3,1"}, []string{"environment", "3", "1"}, 0, ""},
 		{"arguments", nil, []string{"args", "a b", "it's", "$x", "*", ""}, 0, "<a b>\n<it's>\n<$x>\n<*>\n<>\n"},
 		{"fabric", nil, []string{"fabric"}, 0, "fabric fine\n"},
 		{"package", nil, []string{"package"}, 0, "package fine\n"},
@@ -210,7 +211,7 @@ func TestGuestOutputComplete(t *testing.T) {
 // TestGuestWorkDirectory wants what the script writes to be found outside.
 func TestGuestWorkDirectory(t *testing.T) {
 	dir := t.TempDir()
-	if r := run(t, "--mode", guestMode(t), "--work", dir, "selftest.sh", "environment"); r.status != 0 {
+	if r := run(t, "--mode", guestMode(t), "--work", dir, "selftest.sh", "environment", "2", "1"); r.status != 0 {
 		t.Fatalf("status %d; stderr:\n%s", r.status, r.stderr)
 	}
 	got, err := os.ReadFile(filepath.Join(dir, "file"))

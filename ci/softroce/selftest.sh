@@ -124,6 +124,11 @@ cable)
 	fi
 	;;
 environment)
+	if [ $# = 3 ]; then # of a guest, and of an emulated one
+		want=$2
+		if [ "$SPLITNIC_SOFTROCE_MODE" = tcg ]; then want=$3; fi
+		[ "$(nproc)" = "$want" ] || fail "$(nproc) processors instead of $want"
+	fi
 	[ "$(id -u)" = 0 ] || fail "not root"
 	[ "$(ulimit -l)" = unlimited ] || fail "ulimit -l is $(ulimit -l)"
 	[ -w "$SPLITNIC_WORK" ] || fail "cannot write to $SPLITNIC_WORK"
