@@ -112,10 +112,11 @@ func addSpec(flags *pflag.FlagSet, s *cards.Spec) {
 
 func cardDelCommand(f *cardFlags) *cobra.Command {
 	return &cobra.Command{
-		Use:   "del NAME",
-		Short: "Remove a card, if it is there",
-		Long:  `Remove a card, with its netdevice. When there is none of that name nothing happens.`,
-		Args:  atMost(1),
+		Use:        "del NAME",
+		SuggestFor: []string{"rm", "remove", "delete"},
+		Short:      "Remove a card, if it is there",
+		Long:       `Remove a card, with its netdevice. When there is none of that name nothing happens.`,
+		Args:       atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := cardName(cmd, args)
 			if err != nil {
@@ -123,16 +124,18 @@ func cardDelCommand(f *cardFlags) *cobra.Command {
 			}
 			return explainCard(f.client().Del(cmd.Context(), name))
 		},
+		ValidArgsFunction: completeCards(f),
 	}
 }
 
 func cardListCommand(f *cardFlags) *cobra.Command {
 	var asJSON, schema bool
 	c := &cobra.Command{
-		Use:   "list",
-		Short: "List the cards",
-		Long:  `List the cards: how far each has got, and its netdevice. --json prints what the API v1 answers.`,
-		Args:  atMost(0),
+		Use:        "list",
+		SuggestFor: []string{"ls", "show", "get"},
+		Short:      "List the cards",
+		Long:       `List the cards: how far each has got, and its netdevice. --json prints what the API v1 answers.`,
+		Args:       atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if schema {
 				_, err := cmd.OutOrStdout().Write(agentSchema)
@@ -177,6 +180,7 @@ func explainCard(err error) error {
 		}
 	case errors.Is(err, statussock.ErrUnknown):
 		return exit.Usagef("%w; --socket is for that of `splitnic agent`", err)
+	case errors.Is(err, statussock.ErrLeft):
 	case errors.Is(err, statussock.ErrNobody), errors.Is(err, os.ErrNotExist):
 		return exit.With(exit.Missing,
 			fmt.Errorf("%w; start `splitnic agent`, or name its --status-socket with --socket", err))

@@ -55,7 +55,7 @@ func checkOf(role string, flags roleFlags) *cobra.Command {
 		Short: "Check the configuration file of `splitnic " + role + " --config FILE`",
 		Long: "Check the configuration file of `splitnic " + role + " --config FILE`" + `, with the files that it names:
 keys, trust and policy. It prints FILE: ok, or a line for each mistake with the file and the
-line where it is, and then ends with status 1. No device is looked at.`,
+line where it is, and then ends with status 2. No device is looked at.`,
 		Example: "  splitnic check " + role + " /etc/splitnic/" + role + ".yaml\n" +
 			"  splitnic check " + role + " --no-keys " + role + ".yaml    # where the private key is not",
 		Args: atMost(1),
@@ -80,7 +80,7 @@ line where it is, and then ends with status 1. No device is looked at.`,
 			for _, line := range found {
 				fmt.Fprintln(cmd.OutOrStdout(), line)
 			}
-			return exit.With(exit.Failure, fmt.Errorf("check: %s has mistakes", args[0]))
+			return exit.Usagef("check: %s has mistakes", args[0])
 		},
 	}
 	boolVar(c.Flags(), &noKeys, "no-keys", false, "leave out the private key and the certificate, as on another machine")

@@ -101,7 +101,7 @@ func TestCheck(t *testing.T) {
 				return
 			}
 			lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
-			good := exit.Status(err) == exit.Failure && len(lines) == len(c.want)
+			good := exit.Status(err) == exit.Usage && len(lines) == len(c.want)
 			for i := range c.want {
 				good = good && strings.HasPrefix(lines[i], c.want[i])
 			}

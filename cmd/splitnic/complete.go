@@ -7,24 +7,32 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
 	"github.com/splitnic/splitnic/internal/statussock"
 )
 
-// completeNames has the shell complete the names of the hosts on this machine, and with
-// units those of its I/O units.
-func completeNames(units bool, list func() ([]string, error)) cobra.CompletionFunc {
+// lister finds the sockets on this machine.
+type lister func() ([]string, error)
+
+// anyRole completes the names of all that run on this machine.
+const anyRole = ""
+
+// completeNames has the shell complete the names of those with that role on this machine:
+// hosts, of which cards are some, by their netdevices, I/O units by their ports; or of all.
+func completeNames(role string, list lister) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		var names []string
 		sockets, err := list()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		for _, path := range sockets {
-			name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
-			if host, ok := strings.CutPrefix(name, "host-"); ok {
-				name = host
-			} else if !units {
-				continue
+		for i, name := range namesOf(sockets) {
+			if role != anyRole {
+				var ok bool
+				file := strings.TrimSuffix(filepath.Base(sockets[i]), filepath.Ext(sockets[i]))
+				if name, ok = strings.CutPrefix(file, role+"-"); !ok {
+					continue
+				}
 			}
 			if !slices.Contains(args, name) {
 				names = append(names, name)
@@ -35,15 +43,67 @@ func completeNames(units bool, list func() ([]string, error)) cobra.CompletionFu
 }
 
 // completing adds that to a command.
-func completing(c *cobra.Command, units bool) *cobra.Command {
-	c.ValidArgsFunction = completeNames(units, statussock.List)
+func completing(c *cobra.Command, role string) *cobra.Command {
+	c.ValidArgsFunction = completeNames(role, statussock.List)
 	return c
+}
+
+// completeHosts has the shell complete the hosts of the I/O units on this machine, and the
+// I/O unit behind the host.
+func completeHosts(list lister) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return completeNames("iounit", list)(c, args[1:], word)
+		}
+		sockets, err := list()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var names []string
+		for _, path := range sockets {
+			if !strings.HasPrefix(filepath.Base(path), "iounit-") {
+				continue
+			}
+			raw, err := statussock.Read(c.Context(), path)
+			if err != nil {
+				continue // it has ended
+			}
+			if s, err := render.Parse(raw); err == nil && s.Unit != nil {
+				for _, h := range s.Unit.Hosts {
+					names = append(names, h.Name)
+				}
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeCards has the shell complete the names of the agent's cards.
+func completeCards(f *cardFlags) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		list, _, err := f.client().List(c.Context())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var names []string
+		for _, i := range list.Cards {
+			names = append(names, i.Spec.Name)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeFlag has the shell complete the value of a flag.
+func completeFlag(c *cobra.Command, flag string, complete cobra.CompletionFunc) {
+	if err := c.RegisterFlagCompletionFunc(flag, complete); err != nil {
+		panic(err) // there is no such flag
+	}
 }
 
 // fixedWords has the shell complete the words that a flag's value can be.
 func fixedWords(c *cobra.Command, flag string, words []string) {
-	complete := cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
-	if err := c.RegisterFlagCompletionFunc(flag, complete); err != nil {
-		panic(err) // there is no such flag
-	}
+	completeFlag(c, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }

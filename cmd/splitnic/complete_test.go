@@ -2,26 +2,68 @@ package main
 
 import (
 	"bytes"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/splitnic/splitnic/cmd/internal/cards/cardstest"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
 
 func TestCompleteNames(t *testing.T) {
 	list := func() ([]string, error) {
-		return []string{"/run/splitnic/host-sn0.sock", "/run/splitnic/host-sn1.sock", "/run/splitnic/iounit-7580.sock"}, nil
+		return []string{"/run/splitnic/agent.sock", "/run/splitnic/host-sn0.sock", "/run/splitnic/host-sn1.sock",
+			"/run/splitnic/iounit-7580.sock"}, nil
 	}
 	for _, c := range []struct {
-		units bool
-		args  []string
-		want  []string
+		role string
+		args []string
+		want []string
 	}{
-		{true, nil, []string{"sn0", "sn1", "iounit-7580"}}, {false, nil, []string{"sn0", "sn1"}},
-		{true, []string{"sn0"}, []string{"sn1", "iounit-7580"}},
+		{anyRole, nil, []string{"agent", "sn0", "sn1", "iounit-7580"}}, {"host", nil, []string{"sn0", "sn1"}},
+		{anyRole, []string{"sn0"}, []string{"agent", "sn1", "iounit-7580"}}, {"iounit", nil, []string{"7580"}},
 	} {
-		if got, _ := completeNames(c.units, list)(nil, c.args, ""); !slices.Equal(got, c.want) {
-			t.Errorf("%t, %q: %q, want %q", c.units, c.args, got, c.want)
+		if got, _ := completeNames(c.role, list)(nil, c.args, ""); !slices.Equal(got, c.want) {
+			t.Errorf("%q, %q: %q, want %q", c.role, c.args, got, c.want)
 		}
+	}
+}
+
+// TestCompleteOfProcesses asks processes that run for what they have: an I/O unit for its
+// hosts, an agent for its cards.
+func TestCompleteOfProcesses(t *testing.T) {
+	dir := t.TempDir()
+	unit, left := filepath.Join(dir, "iounit-7580.sock"), filepath.Join(dir, "iounit-1.sock")
+	s, err := statussock.Serve(unit, func() any {
+		return daemon.UnitStatus{Status: iounit.Status{Role: "iounit", Hosts: []iounit.HostStatus{{Name: "alpha.sn0"},
+			{Name: "beta.sn0"}}}, Security: daemon.SecurityStatus{Platform: 1}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	c := &cobra.Command{}
+	c.SetContext(t.Context())
+	complete := completeHosts(func() ([]string, error) { return []string{left, unit, statussock.Path("host-sn0")}, nil })
+	if got, _ := complete(c, nil, ""); !slices.Equal(got, []string{"alpha.sn0", "beta.sn0"}) {
+		t.Errorf("hosts of an I/O unit: %q", got)
+	}
+	if got, _ := complete(c, []string{"alpha.sn0"}, ""); !slices.Equal(got, []string{"1", "7580"}) {
+		t.Errorf("I/O units behind a host: %q", got)
+	}
+	sock, _ := cardstest.Serve(t, makeCard)
+	for _, name := range []string{"web", "db"} {
+		if err := execute(t, "card", "--socket", sock, "add", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := executed(t, "__complete", "card", "--socket", sock, "del", ""); err != nil || out != "db\nweb\n:4\n" {
+		t.Errorf("cards: %q, %v", out, err)
 	}
 }
 
@@ -30,6 +72,8 @@ func TestCompletions(t *testing.T) {
 	for line, want := range map[string]string{
 		"top --sort ":    "name\nout\nin\npackets\ndrops\n:4\n",
 		"doctor --role ": "host\niounit\n:4\n",
+		"help host ": "failover\tSwitch a host on this machine to another I/O unit\n" +
+			"handlers\tShow and change the completion-queue handlers of a host on this machine\n:4\n",
 	} {
 		var out bytes.Buffer
 		root := rootCommand()

@@ -98,6 +98,10 @@ func (o *origin) set(flags *pflag.FlagSet, values []setting) error {
 		}
 		for _, word := range v.words {
 			if err := flags.Set(v.key, word); err != nil {
+				var value *pflag.InvalidValueError
+				if errors.As(err, &value) {
+					err = badValue(value)
+				}
 				errs = append(errs, o.mistake(v.at, "%s: %w", v.key, err))
 				break
 			}

@@ -113,6 +113,7 @@ It prints the addresses, how long it took in all, and for how long no frame coul
 	}
 	c.Flags().StringVar(&name, "name", "",
 		"name that the netdevice was made with, or path of the host's status socket (default: the only host)")
+	completeFlag(c, "name", completeNames("host", statussock.List))
 	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
 	return c
 }

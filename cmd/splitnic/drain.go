@@ -83,7 +83,8 @@ host with one I/O unit does at once. An I/O unit that drains does not take it ag
 it away, take its key from those that are trusted, and reload.
 
 ` + whichUnit,
-		Example: `  splitnic iounit disconnect alpha.sn0`,
+		Example:           `  splitnic iounit disconnect alpha.sn0`,
+		ValidArgsFunction: completeHosts(statussock.List),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return exit.Usagef("HOST is missing: the name of a host, which `splitnic status` shows")

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
@@ -99,14 +100,17 @@ func TestErrdocOfDevices(t *testing.T) {
 func TestErrdocOfNames(t *testing.T) {
 	for name, sockets := range map[string][]string{
 		"nobody": nil,
-		"two":    {"/run/splitnic/host-sn0.sock", "/run/splitnic/host-sn1.sock", "/run/splitnic/iounit-7580.sock"},
+		"two": {"/run/splitnic/host-sn0.sock", "/run/splitnic/host-sn1.sock", "/run/splitnic/iounit-1.sock",
+			"/run/splitnic/iounit-7580.sock"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := daemonSocket("host", nil, func() ([]string, error) { return sockets, nil })
-			if err == nil {
-				t.Fatal("no error")
+			for _, role := range []string{"host", "iounit"} {
+				_, err := daemonSocket(role, nil, func() ([]string, error) { return sockets, nil })
+				if err == nil || strings.Contains(err.Error(), "iounit runs") {
+					t.Fatal(err)
+				}
+				testenv.Ended(t, exit.Status(err), err.Error())
 			}
-			testenv.Ended(t, exit.Status(err), err.Error())
 		})
 	}
 	t.Run("neither", func(t *testing.T) {

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
@@ -18,17 +15,43 @@ func group(c *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
 		if len(args) == 0 {
 			return c.Help()
 		}
-		return exit.Usagef("unknown command %q%s; see `%s --help`", args[0], meant(c, args[0]), c.CommandPath())
+		return unknownCommand(c, args[0])
 	}
 	return c
 }
 
-// meant names the subcommands that a mistyped word may stand for.
-func meant(c *cobra.Command, word string) string {
-	c.SuggestionsMinimumDistance = 2
-	names := c.SuggestionsFor(word)
-	if len(names) == 0 {
-		return ""
+// helpCommand is `splitnic help`, which refuses what is no command.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND…]",
+		Short: "Show the help of a command",
+		Long:  "Show the help of a command, as COMMAND --help does.",
+		RunE: func(c *cobra.Command, args []string) error {
+			about, rest, err := c.Root().Find(args)
+			switch {
+			case err != nil:
+				return err
+			case len(rest) > 0:
+				return unknownCommand(about, rest[0])
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			if about, rest, err := c.Root().Find(args); err == nil && len(rest) == 0 {
+				for _, sub := range about.Commands() {
+					if sub.IsAvailableCommand() {
+						names = append(names, sub.Name()+"\t"+sub.Short)
+					}
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
 	}
-	return fmt.Sprintf(" (did you mean %s?)", strings.Join(names, " or "))
+}
+
+// unknownCommand refuses a word that is no subcommand of c.
+func unknownCommand(c *cobra.Command, word string) error {
+	return exit.Usagef("unknown command %q%s; see `%s --help`", word, meant(c, word), c.CommandPath())
 }

@@ -142,6 +142,7 @@ func iounitHandlersCommand() *cobra.Command {
 		Example: `  splitnic iounit handlers --host alpha.sn0 --cpus 1=2,2=3`,
 	}
 	c.Flags().StringVar(&name, "host", "", "name of the host, or the fingerprint of its key")
+	completeFlag(c, "host", completeHosts(statussock.List))
 	return handlersCommand("iounit", func() (string, error) {
 		if name == "" {
 			return "", exit.Usagef("--host is missing: the name of a host, which `splitnic status` shows")
@@ -173,7 +174,7 @@ func handlersCommand(role string, host func() (string, error), c *cobra.Command)
 	}
 	f.add(c.Flags())
 	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
-	return c
+	return completing(c, role)
 }
 
 // followTime is how long to wait for the workers to follow: one that waits for
@@ -213,7 +214,7 @@ func explainSocket(err error) error {
 	switch {
 	case errors.Is(err, statussock.ErrUnknown):
 		return exit.Usagef("%w; is it a host, or an I/O unit, that is meant?", err)
-	case errors.Is(err, statussock.ErrNobody):
+	case errors.Is(err, statussock.ErrNobody) && !errors.Is(err, statussock.ErrLeft):
 		return fmt.Errorf("%w (`splitnic status` lists who is there)", err)
 	}
 	return err

@@ -49,7 +49,8 @@ func iounitCommand() *cobra.Command {
 		},
 	}
 	f.add(c.Flags())
-	c.AddCommand(iounitHandlersCommand(), drainCommand(), undrainCommand(), disconnectCommand())
+	c.AddCommand(iounitHandlersCommand(), completing(drainCommand(), "iounit"),
+		completing(undrainCommand(), "iounit"), disconnectCommand())
 	return c
 }
 

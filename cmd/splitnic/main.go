@@ -38,13 +38,12 @@ func rootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}, hostCommand(), agentCommand(), cardCommand(), iounitCommand(), keygenCommand(), doctorCommand(), checkCommand(),
-		completing(statusCommand(), true), completing(topCommand(), true), completing(waitCommand(), true),
-		completing(statsCommand(), false), completing(resetCommand(), false), completing(reloadCommand(), true),
-		completing(captureCommand(), true),
+		completing(statusCommand(), anyRole), completing(topCommand(), anyRole), completing(waitCommand(), anyRole),
+		completing(statsCommand(), "host"), completing(resetCommand(), "host"), completing(reloadCommand(), anyRole),
+		completing(captureCommand(), anyRole),
 		benchCommand(), versionCommand(), manCommand())
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return exit.Usagef("%w; see `%s --help`", err, c.CommandPath())
-	})
+	root.SetHelpCommand(helpCommand())
+	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(help)
 	return root
 }

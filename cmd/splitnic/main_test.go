@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/testenv"
 )
 
 // TestHelpNamesValues finds a command that pflag takes for the name of a flag's
@@ -133,7 +134,7 @@ func execute(t *testing.T, args ...string) error {
 func TestMistypedCommands(t *testing.T) {
 	for line, want := range map[string]string{
 		"hots":              `unknown command "hots" (did you mean host?); see ` + "`splitnic --help`",
-		"stat":              "(did you mean status or stats?)",
+		"stat":              "(did you mean stats or status?)",
 		"bench bww":         "(did you mean bw?); see `splitnic bench --help`",
 		"bench bandwidth":   `unknown command "bandwidth"; see`,
 		"host failovr":      `unexpected argument "failovr" (did you mean failover?)`,
@@ -143,14 +144,57 @@ func TestMistypedCommands(t *testing.T) {
 		"man":               "the directory is missing",
 		"iounit handlers":   "--host is missing",
 		"doctor --peer gw":  `--peer "gw": not an IP address`,
-		"status --json=odd": `"odd" must be yes or no`,
+		"status --json=odd": `--json: "odd" must be yes or no; see`,
+		"drain":             `unknown command "drain" (did you mean splitnic iounit drain?)`,
+		"handlers":          "(did you mean splitnic host handlers or splitnic iounit handlers?)",
+		"host undrain":      `unexpected argument "undrain" (did you mean splitnic iounit undrain?)`,
+		"card rm x":         `unknown command "rm" (did you mean del?)`,
+		"card show":         `unknown command "show" (did you mean list?)`,
+		"card status":       "(did you mean splitnic status?)",
+		"ps":                "(did you mean status?)",
+		"xy":                `unknown command "xy"; see`,
+		"help stauts":       `unknown command "stauts" (did you mean stats or status?)`,
+		"help host failovr": "(did you mean failover?); see `splitnic host --help`",
 	} {
-		if err := execute(t, strings.Fields(line)...); exit.Status(err) != exit.Usage ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", line, err, want)
+		refused(t, line, want)
+	}
+	for _, line := range []string{"version", "help", "help iounit drain"} {
+		if err := execute(t, strings.Fields(line)...); err != nil {
+			t.Errorf("%s: %v", line, err)
 		}
 	}
-	if err := execute(t, "version"); err != nil {
-		t.Error(err)
+}
+
+// refused executes a command line that has a mistake, and returns what is said of it.
+func refused(t *testing.T, line, want string) string {
+	t.Helper()
+	err := execute(t, strings.Fields(line)...)
+	if exit.Status(err) != exit.Usage || !strings.Contains(err.Error(), want) {
+		t.Fatalf("%s: %v, want %q", line, err, want)
+	}
+	return err.Error()
+}
+
+// TestMistypedFlags has flags that are none, and values that are of another type: nothing of
+// it is told in the words of Go's libraries.
+func TestMistypedFlags(t *testing.T) {
+	for line, want := range map[string]string{
+		"status --jsn":                         "unknown flag: --jsn (did you mean --json?); see `splitnic status --help`",
+		"host --queus 3":                       "unknown flag: --queus (did you mean --queues?); see",
+		"host -iounit a":                       "unknown flag: -iounit (did you mean --iounit or --iounit-name?); see",
+		"host --speed 3":                       "unknown flag: --speed; see",
+		"status -x":                            "unknown flag: -x; see",
+		"host --queues many":                   `--queues: "many" must be a whole number, such as 1; see`,
+		"host --queues 9999999999999999999999": `is out of range; see`,
+		"host --qp-timeout 300":                `--qp-timeout: "300" must be a whole number from 0 to 255`,
+		"host --pkey 0xzz":                     `--pkey: "0xzz" must be a whole number from 0 to 65535, such as 0x8001`,
+		"capture --frames -1":                  `--frames: "-1" must be a whole number, such as 1000`,
+		"bench bw --size 64,x":                 `--size: "64,x" must be whole numbers with commas between them, such as 64,1500`,
+		"wait --timeout 5":                     `--timeout: "5" must be a time with its unit, such as 5s or 200ms`,
+		"wait --timeout soon":                  `--timeout: "soon" must be a time with its unit, such as 5s or 200ms`,
+		"host --cq-moderation 16,5":            `--cq-moderation: "5" must be a time with its unit`,
+		`host --iounit a,"b`:                   `must be words with commas between them and without quotation marks`,
+	} {
+		testenv.Ended(t, exit.Usage, refused(t, line, want))
 	}
 }

@@ -41,7 +41,8 @@ func socketsOr(named []string, command string, list func() ([]string, error)) ([
 	sockets, err := list()
 	if err == nil && len(sockets) == 0 {
 		err = exit.With(exit.Missing,
-			fmt.Errorf("no host or I/O unit runs on this machine, or it has its socket elsewhere: splitnic %s SOCKET", command))
+			fmt.Errorf("no host, agent or I/O unit runs on this machine, or it has its socket elsewhere: splitnic %s SOCKET",
+				command))
 	}
 	return sockets, err
 }
@@ -66,15 +67,19 @@ func socketAmong(list func() ([]string, error), name string) (string, error) {
 	case name == cards.AgentSocket && slices.Contains(sockets, agent):
 		return agent, nil
 	}
-	var there []string
-	for _, path := range sockets {
-		there = append(there, strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)))
-	}
-	if len(there) == 0 {
-		there = []string{"none"}
-	}
+	there := orNone(strings.Join(namesOf(sockets), ", "))
 	return "", exit.With(exit.Missing, fmt.Errorf("%w %q on this machine; there are: %s",
-		statussock.ErrNobody, name, strings.Join(there, ", ")))
+		statussock.ErrNobody, name, there))
+}
+
+// namesOf are what users call those that have these sockets: a host by the name of its
+// netdevice, as a card.
+func namesOf(sockets []string) (names []string) {
+	for _, path := range sockets {
+		name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+		names = append(names, strings.TrimPrefix(name, "host-"))
+	}
+	return names
 }
 
 // socketPath is the socket that a user means: its path, what it is called in
@@ -101,7 +106,7 @@ func tellHost(ctx context.Context, args []string, command string, argument any) 
 	switch {
 	case errors.Is(err, statussock.ErrUnknown):
 		err = exit.Usagef("%w; it is for hosts", err)
-	case errors.Is(err, statussock.ErrNobody):
+	case errors.Is(err, statussock.ErrNobody) && !errors.Is(err, statussock.ErrLeft):
 		err = fmt.Errorf("%w; name the host's netdevice as its --name does, or the path of its --status-socket "+
 			"(`splitnic status` lists who is there)", err)
 	}
@@ -118,20 +123,21 @@ func daemonSocket(role string, args []string, list func() ([]string, error)) (st
 	if err != nil {
 		return "", err
 	}
-	var hosts, names []string
+	var sockets, names []string
 	for _, path := range all {
 		if name, ok := strings.CutPrefix(filepath.Base(path), prefix); ok {
-			hosts = append(hosts, path)
+			sockets = append(sockets, path)
 			names = append(names, strings.TrimSuffix(name, filepath.Ext(name)))
 		}
 	}
-	switch len(hosts) {
+	what := map[string]string{"host": "host", "iounit": "I/O unit"}[role]
+	switch len(sockets) {
 	case 0:
 		return "", exit.With(exit.Missing,
-			fmt.Errorf("no %s runs on this machine, or it has its socket elsewhere: name the socket", role))
+			fmt.Errorf("no %s runs on this machine, or it has its socket elsewhere: give the path of its --status-socket", what))
 	case 1:
-		return hosts[0], nil
+		return sockets[0], nil
 	default:
-		return "", exit.Usagef("which %s? There are: %s", role, strings.Join(names, ", "))
+		return "", exit.Usagef("which %s? There are: %s", what, strings.Join(names, ", "))
 	}
 }

@@ -37,8 +37,9 @@ const watchDefault = 2 * time.Second
 func statusCommand() *cobra.Command {
 	var f statusFlags
 	c := &cobra.Command{
-		Use:   "status [NAME…]",
-		Short: "Show what the hosts and I/O units on this machine are doing",
+		Use:        "status [NAME…]",
+		SuggestFor: []string{"ls", "list", "show", "ps"},
+		Short:      "Show what the hosts and I/O units on this machine are doing",
 		Long: `Show what the hosts and I/O units on this machine are doing: a line for each, and
 below an I/O unit one for each of its hosts, of ` + fmt.Sprint(render.Width) + ` columns at most.
 

@@ -82,7 +82,7 @@ func TestStatusMistakes(t *testing.T) {
 		"status --watch=0s":     "--watch 0s: must be above 0",
 		"status --watch=-2s":    "--watch -2s: must be above 0",
 		"status --watch 5s sn0": "--watch 5s: must be --watch=5s",
-		"status --watch=often":  `invalid argument "often" for "--watch"`,
+		"status --watch=often":  `--watch: "often" must be a time with its unit, such as 5s`,
 		"status --schema=maybe": `"maybe" must be yes or no`,
 	} {
 		if err := execute(t, strings.Fields(line)...); exit.Status(err) != exit.Usage ||

@@ -42,7 +42,7 @@ func TestTopMistakes(t *testing.T) {
 		"top --sort size":                   `--sort "size": must be one of name, out, in, packets, drops`,
 		"top --count -1":                    "--count -1: must be 0 or more",
 		"top --once --count 3":              "--once and --count: give one of them",
-		"top --interval 2":                  `invalid argument "2" for "--interval" flag`,
+		"top --interval 2":                  `--interval: "2" must be a time with its unit, such as 2s`,
 		"top --sort size --interval -1s --": "--interval -1s: must be above 0\n--sort",
 	} {
 		err := execute(t, strings.Fields(line)...)

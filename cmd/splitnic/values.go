@@ -61,7 +61,7 @@ func (v *moderationValue) Set(s string) error {
 		return fmt.Errorf("%q is no number of completions", count)
 	}
 	if m.Period, err = time.ParseDuration(strings.TrimSpace(period)); err != nil {
-		return err
+		return badDuration(period)
 	}
 	if err := m.Check(); err != nil {
 		return err

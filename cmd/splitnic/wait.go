@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -29,7 +31,8 @@ func waitCommand() *cobra.Command {
 		Short: "Wait until a host on this machine has its session, or its carrier",
 		Long: `Wait until a host on this machine has its session with --connected, its carrier with
 --carrier, or both. Without them, wait until the process answers, which may also be an
-I/O unit, such as iounit-7580. The process need not run yet.
+I/O unit, such as iounit-7580. The process need not run yet: what is waited for is said
+then, with the names that there are.
 
 ` + whichHost + `
 
@@ -41,7 +44,9 @@ wait NAME --connected --timeout 0 whether it is ready.`,
   splitnic wait sn0 --connected --timeout 0
   splitnic wait iounit-7580 --timeout 5s`,
 		Args: atMost(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd.Context(), cmd.ErrOrStderr(), args, statussock.List)
+		},
 	}
 	boolVar(c.Flags(), &f.Connected, "connected", false, "until the host has a session with an I/O unit")
 	boolVar(c.Flags(), &f.Carrier, "carrier", false, "until its netdevice has carrier")
@@ -52,23 +57,28 @@ wait NAME --connected --timeout 0 whether it is ready.`,
 // again is how long to wait before a process is asked again that was not there.
 const again = 250 * time.Millisecond
 
-func (f *waitFlags) run(ctx context.Context, args []string) error {
+// run waits for the one that is named, or the only host that list finds, and says on w
+// whom it waits for if nobody is there yet.
+func (f *waitFlags) run(ctx context.Context, w io.Writer, args []string, list func() ([]string, error)) error {
 	if f.timeout < 0 {
 		return exit.Usagef("--timeout %v: must be 0 or more", f.timeout)
 	}
-	path, err := daemonSocket("host", args, statussock.List)
-	if err != nil {
-		return err
-	}
 	if f.timeout == 0 {
-		return f.look(ctx, path)
+		return f.look(ctx, args, list)
 	}
 	within, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	for {
-		err := f.ask(within, path)
-		if err == nil || errors.Is(err, statussock.ErrUnknown) || errors.Is(err, os.ErrPermission) {
+	for first := true; ; first = false {
+		path, err := daemonSocket("host", args, list)
+		if err == nil {
+			err = f.ask(within, path)
+		}
+		if err == nil || errors.Is(err, statussock.ErrUnknown) || errors.Is(err, os.ErrPermission) ||
+			exit.Status(err) == exit.Usage {
 			return forHosts(err)
+		}
+		if first && exit.Status(err) == exit.Missing {
+			fmt.Fprintf(w, "waiting for up to %v: %v%s\n", f.timeout, reason(err), others(list))
 		}
 		select {
 		case <-within.Done():
@@ -79,8 +89,22 @@ func (f *waitFlags) run(ctx context.Context, args []string) error {
 			return errors.New("wait: interrupted")
 		}
 		// It may have come about in the last moment.
-		return f.look(ctx, path)
+		return f.look(ctx, args, list)
 	}
+}
+
+// others names who is there, for a user who has mistyped a name.
+func others(list func() ([]string, error)) string {
+	sockets, err := list()
+	if err != nil || len(sockets) == 0 {
+		return ""
+	}
+	return "; there are: " + strings.Join(namesOf(sockets), ", ")
+}
+
+// reason is an error about a socket without the command that asked.
+func reason(err error) string {
+	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "status: "), daemon.CommandWait+": ")
 }
 
 // forHosts explains an error about a command that an I/O unit does not have.
@@ -102,11 +126,15 @@ func (f *waitFlags) ask(ctx context.Context, path string) error {
 }
 
 // look looks once, and says what is missing.
-func (f *waitFlags) look(ctx context.Context, path string) error {
-	raw, err := statussock.Read(ctx, path)
+func (f *waitFlags) look(ctx context.Context, args []string, list func() ([]string, error)) error {
+	path, err := daemonSocket("host", args, list)
+	var raw json.RawMessage
+	if err == nil {
+		raw, err = statussock.Read(ctx, path)
+	}
 	if err != nil {
-		if errors.Is(err, statussock.ErrNobody) || errors.Is(err, statussock.ErrSilent) {
-			err = f.missing("wait: " + errors.Unwrap(err).Error())
+		if exit.Status(err) == exit.Missing || errors.Is(err, statussock.ErrSilent) {
+			err = f.missing("wait: " + reason(err))
 		}
 		return err
 	}

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"net"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
@@ -87,8 +91,44 @@ func TestWait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := (&waitFlags{Condition: daemon.Condition{Connected: true}, timeout: 1 << 40}).run(ctx,
-		[]string{other}); exit.Status(err) != exit.Failure {
+		t.Output(), []string{other}, nil); exit.Status(err) != exit.Failure {
 		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// TestWaitForWhom waits for the only host, which comes later, and says whom it waits for.
+func TestWaitForWhom(t *testing.T) {
+	dir := t.TempDir()
+	path, unit := filepath.Join(dir, "host-sn0.sock"), filepath.Join(dir, "iounit-7580.sock")
+	var there atomic.Pointer[[]string]
+	there.Store(&[]string{unit})
+	list := func() ([]string, error) { return *there.Load(), nil }
+	said, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- (&waitFlags{timeout: 10 * time.Minute}).run(t.Context(), w, nil, list) }()
+	line, err := bufio.NewReader(said).ReadString('\n')
+	if err != nil || !strings.Contains(line, "10m0s: no host runs on this machine") ||
+		!strings.HasSuffix(line, "; there are: iounit-7580\n") {
+		t.Errorf("%q, %v", line, err)
+	}
+	serveHost(t, path, connected(), nil)
+	there.Store(&[]string{path, unit})
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	// Of several it has to be told which.
+	there.Store(&[]string{path, filepath.Join(dir, "host-sn1.sock")})
+	if err := (&waitFlags{timeout: 10 * time.Minute}).run(t.Context(), t.Output(), nil, list); exit.Status(err) != exit.Usage {
+		t.Error(err)
+	}
+	for name, timeout := range map[string]time.Duration{"at once": 0, "in time": time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			err := (&waitFlags{timeout: timeout}).run(t.Context(), t.Output(), nil, func() ([]string, error) { return nil, nil })
+			if exit.Status(err) != exit.TimedOut {
+				t.Fatal(err)
+			}
+			testenv.Ended(t, exit.TimedOut, err.Error())
+		})
 	}
 }
 

@@ -39,7 +39,14 @@ func TestErrdocOfSockets(t *testing.T) {
 		}
 	}()
 	for name, do := range map[string]func() error{
-		"taken":   func() error { _, err := Serve(path, func() any { return 2 }); return err },
+		"taken": func() error { _, err := Serve(path, func() any { return 2 }); return err },
+		"killed": func() error {
+			_, err := Read(t.Context(), leftSocket(t))
+			if !errors.Is(err, ErrNobody) || !errors.Is(err, ErrLeft) {
+				t.Errorf("%v", err)
+			}
+			return err
+		},
 		"nobody":  func() error { _, err := Read(t.Context(), path+"x"); return err },
 		"unknown": func() error { _, err := Do(t.Context(), path, "paint"); return err },
 		"fails":   func() error { _, err := Do(t.Context(), path, "fails"); return err },
@@ -61,4 +68,17 @@ func TestErrdocOfSockets(t *testing.T) {
 			testenv.Explained(t, err.Error())
 		})
 	}
+}
+
+// leftSocket is a socket that nobody listens on any more.
+func leftSocket(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "left.sock")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.SetUnlinkOnClose(false)
+	ln.Close()
+	return path
 }

@@ -35,6 +35,10 @@ const maxPath = 107
 // or left over.
 var ErrNobody = errors.New("no process serves")
 
+// ErrLeft is wrapped, beside ErrNobody, by errors of Read and Do about a socket that is left
+// over: its process was killed.
+var ErrLeft = errors.New("the process that made this socket was killed; start it again, or remove the socket")
+
 // ErrSilent is wrapped by errors of Read and Do about a process that does not answer: it is
 // stopped, or hangs.
 var ErrSilent = errors.New("no answer")
@@ -331,7 +335,9 @@ func answer(path string, resp *http.Response) (raw json.RawMessage, err error) {
 // unanswered is the error about a socket that cannot be asked.
 func unanswered(path string, err error) error {
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w %s: %w", ErrNobody, path, ErrLeft)
+	case errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("%w %s", ErrNobody, path)
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("%s is for the user who runs it: ask as that user, or by sudo: %w", path, os.ErrPermission)

@@ -48,15 +48,15 @@ func (c *IOUnit) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	security, err := c.security()
-	if err != nil {
-		return err
-	}
-	card, claim, err := c.openCard()
+	card, claim, err := c.openCard() // before the key, which nobody typed
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, claim.Close()) }()
+	security, err := c.security()
+	if err != nil {
+		return err
+	}
 	device, err := c.open()
 	if err != nil {
 		return err

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+)
+
+// meant names the subcommands of c that a mistyped word may stand for, or else commands
+// elsewhere, with their paths.
+func meant(c *cobra.Command, word string) string {
+	if names := called(c.Root(), c, word); len(names) > 0 {
+		return didYouMean(names)
+	}
+	return didYouMean(similar(c, word))
+}
+
+// didYouMean asks about names, if there are any.
+func didYouMean(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %s?)", strings.Join(names, " or "))
+}
+
+// similar are the names of the subcommands of c that a word resembles, or that it is another
+// word for.
+func similar(c *cobra.Command, word string) []string {
+	c.SuggestionsMinimumDistance = 2
+	if len(word) <= c.SuggestionsMinimumDistance { // everything short would resemble it
+		c.SuggestionsMinimumDistance = len(word) - 1
+	}
+	return c.SuggestionsFor(word)
+}
+
+// called are the paths of the commands below c with that name, other than those of except.
+func called(c, except *cobra.Command, word string) (paths []string) {
+	for _, sub := range c.Commands() {
+		if sub.Name() == word && c != except && sub.IsAvailableCommand() {
+			paths = append(paths, sub.CommandPath())
+		}
+		paths = append(paths, called(sub, except, word)...)
+	}
+	return paths
+}
+
+// flagError explains an error of pflag's about the command line of c.
+func flagError(c *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var value *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &unknown):
+		err = unknownFlag(c, unknown)
+	case errors.As(err, &value):
+		err = fmt.Errorf("--%s: %w", value.GetFlag().Name, badValue(value))
+	}
+	return exit.Usagef("%w; see `%s --help`", err, c.CommandPath())
+}
+
+// unknownFlag names those that the user may have meant.
+func unknownFlag(c *cobra.Command, err *pflag.NotExistError) error {
+	name, written := err.GetSpecifiedName(), "--"+err.GetSpecifiedName()
+	if short := err.GetSpecifiedShortnames(); short != "" {
+		name, written = short, "-"+short // which may be a long name with one dash
+	}
+	var flags cobra.Command // of which similar knows the names
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+		}
+	})
+	names := similar(&flags, name)
+	slices.Sort(names)
+	for i := range names {
+		names[i] = "--" + names[i]
+	}
+	return fmt.Errorf("unknown flag: %s%s", written, didYouMean(names))
+}
+
+// badValue says what a flag accepts that has another value.
+func badValue(err *pflag.InvalidValueError) error {
+	text, kind := err.GetValue(), err.GetFlag().Value.Type()
+	var quoting *csv.ParseError
+	switch {
+	case kind == "duration":
+		return badDuration(text)
+	case errors.As(err, &quoting):
+		return fmt.Errorf("%q must be words with commas between them and without quotation marks", text)
+	}
+	accepted, ok := numbers[kind]
+	switch def := err.GetFlag().DefValue; {
+	case !ok:
+		return errors.Unwrap(err) // of a value of ours
+	case kind == "int" && errors.Is(err, strconv.ErrRange):
+		return fmt.Errorf("%q is out of range", text)
+	case kind == "int" && def != "" && def != "0":
+		accepted = "a whole number, such as " + def
+	}
+	return fmt.Errorf("%q must be %s", text, accepted)
+}
+
+// numbers are the types of flags that are numbers, and what these accept.
+var numbers = map[string]string{
+	"int":      "a whole number, such as 4",
+	"intSlice": "whole numbers with commas between them, such as 64,1500",
+	"uint8":    "a whole number from 0 to 255, such as 7 or 0x68",
+	"uint16":   "a whole number from 0 to 65535, such as 0x8001",
+	"uint64":   "a whole number, such as 1000",
+}
+
+// badDuration is the error about what is no duration.
+func badDuration(text string) error {
+	example := "5s"
+	if _, err := time.ParseDuration(text + "s"); err == nil { // the unit is missing
+		example = text + "s"
+	}
+	return fmt.Errorf("%q must be a time with its unit, such as %s or 200ms", text, example)
+}
