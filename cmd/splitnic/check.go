@@ -14,6 +14,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/settings"
 )
 
 func checkCommand() *cobra.Command {
@@ -55,7 +56,8 @@ func checkOf(role string, flags roleFlags) *cobra.Command {
 		Short: "Check the configuration file of `splitnic " + role + " --config FILE`",
 		Long: "Check the configuration file of `splitnic " + role + " --config FILE`" + `, with the files that it names:
 keys, trust and policy. It prints FILE: ok, or a line for each mistake with the file and the
-line where it is, and then ends with status 2. No device is looked at.`,
+line where it is, and then ends with status 2. A warning before FILE: ok is about what can
+be, and is probably not meant: an entry of the policy for a host that nobody is trusted as. No device is looked at.`,
 		Example: "  splitnic check " + role + " /etc/splitnic/" + role + ".yaml\n" +
 			"  splitnic check " + role + " --no-keys " + role + ".yaml    # where the private key is not",
 		Args: atMost(1),
@@ -68,12 +70,17 @@ line where it is, and then ends with status 2. No device is looked at.`,
 			group(&cobra.Command{Use: cmd.Root().Name()}, c)
 			add(c.Flags())
 			o, err := readConfig(c, args[0])
+			var sources daemon.Sources
 			if err == nil || o.values != nil { // otherwise nothing of it was read
-				sources, configErr := config()
+				var configErr error
+				sources, configErr = config()
 				err = errors.Join(err, configErr, sources.Check(!noKeys))
 			}
 			found := o.locate(err)
 			if len(found) == 0 {
+				for _, line := range sources.Warnings() {
+					fmt.Fprintln(cmd.OutOrStdout(), line)
+				}
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", args[0])
 				return err
 			}
@@ -112,7 +119,7 @@ func (o *origin) locate(err error) (lines []string) {
 		}
 		at := o.path
 		if s := o.meant(text); s != nil {
-			at = fmt.Sprintf("%s:%d", o.path, s.at.GetToken().Position.Line)
+			at = fmt.Sprintf("%s:%d", o.path, settings.Line(s.at))
 		}
 		if !told[at] {
 			add(at + ": " + text)

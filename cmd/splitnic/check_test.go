@@ -2,6 +2,11 @@ package main
 
 import (
 	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,6 +115,70 @@ func TestCheck(t *testing.T) {
 			}
 			if err != nil {
 				testenv.Ended(t, exit.Status(err), err.Error())
+			}
+		})
+	}
+}
+
+// testCA is the certificate of an authority, in PEM.
+func testCA(t *testing.T) string {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+// TestCheckWarnings has entries of a policy that no host will have: neither by its name nor by
+// its key, unless certificates can name it, or the entry only keeps an address.
+func TestCheckWarnings(t *testing.T) {
+	key := keyFile(t)
+	one, err := session.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := session.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority := testCA(t)
+	const rules = "default: {vlans: none}\nhosts:\n  alpha: {vlans: 5}\n  alhpa: {vlans: 5}\n  PRINT: {vlans: 5}\n" +
+		"  gateway: {macs: 02:00:00:00:00:01}\n"
+	for name, c := range map[string]struct {
+		config, trust, revoked string
+		want                   []string
+	}{
+		"a name":        {"", "alpha=PRINT", "", []string{"p:4: warning: host alhpa: "}},
+		"another's key": {"", "alpha=OTHER", "", []string{"p:4: warning: host alhpa: ", "p:5: warning: host PRINT: "}},
+		"a revoked key": {"revoked: DIR/r\n", "alhpa=PRINT\nalpha=OTHER", "PRINT", []string{
+			"p:4: warning: host alhpa: ", "p:5: warning: host PRINT: "}},
+		"certificates": {"ca: DIR/ca.pem\n", "alpha=OTHER", "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fill := strings.NewReplacer("PRINT", one.Fingerprint().String(), "OTHER", two.Fingerprint().String()).Replace
+			got, err := checked(t, "iounit", map[string]string{
+				"x.yaml":  "lan: eth1\npolicy: DIR/p\nkey: DIR/key.pem\ntrust-file: DIR/trust\n" + c.config,
+				"key.pem": key, "trust": fill(c.trust), "r": fill(c.revoked), "p": fill(rules), "ca.pem": authority,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
+			good := len(lines) == len(c.want)+1 && lines[len(lines)-1] == "x.yaml: ok"
+			for i := range c.want {
+				good = good && strings.HasPrefix(lines[i], fill(c.want[i]))
+			}
+			if !good {
+				t.Fatalf("%s\nwant %q", got, c.want)
+			}
+			for _, line := range lines[:len(c.want)] {
+				testenv.Explained(t, line)
 			}
 		})
 	}

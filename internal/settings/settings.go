@@ -39,8 +39,11 @@ func Parse(file string, text []byte) (Node, error) {
 
 // Errorf is an error about what is at n in a file.
 func Errorf(file string, n Node, format string, args ...any) error {
-	return fmt.Errorf("%s:%d: %w", file, n.GetToken().Position.Line, fmt.Errorf(format, args...))
+	return fmt.Errorf("%s:%d: %w", file, Line(n), fmt.Errorf(format, args...))
 }
+
+// Line is the line of the file that n is in, from 1.
+func Line(n Node) int { return n.GetToken().Position.Line }
 
 // Map returns the entries of a map, or none for an empty value.
 func Map(n Node) (entries []Entry, ok bool) {

@@ -139,6 +139,21 @@ func (t *Trust) Expect(names ...string) error {
 	return nil
 }
 
+// Knows reports whether a peer can be trusted under that name or fingerprint: a key that is
+// listed and not revoked has it, or there are authorities, whose certificates name anybody.
+func (t *Trust) Knows(who string) bool {
+	if t.ca != nil {
+		return true
+	}
+	for f, name := range t.pins {
+		_, revoked := t.revoked[f]
+		if !revoked && (name == who || f.String() == who) {
+			return true
+		}
+	}
+	return false
+}
+
 func (t *Trust) empty() bool { return len(t.pins) == 0 && t.ca == nil }
 
 // maxChain is how many certificates a peer may present: its own, and those of

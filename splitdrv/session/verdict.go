@@ -176,6 +176,12 @@ type Standing struct {
 	OwnRevoked bool `json:"own_key_revoked,omitempty"`
 }
 
+// Knows is Trust.Knows of those that are trusted now: nobody with Insecure.
+func (s *Security) Knows(who string) bool {
+	made := s.current()
+	return made.trust != nil && made.trust.Knows(who)
+}
+
 // Standing is a snapshot.
 func (s *Security) Standing() Standing {
 	made := s.current()

@@ -121,6 +121,13 @@ func (r *reader) entry(p *Policy, e settings.Entry) {
 	h := p.def
 	r.host(&h, e.Value, "host "+e.Key, key)
 	p.hosts[key] = &h
+	p.entries = append(p.entries, Entry{Key: key, Line: settings.Line(e.At), Keeps: keepsOnly(e.Value)})
+}
+
+// keepsOnly reports whether an entry has addresses, and nothing else.
+func keepsOnly(n settings.Node) bool {
+	settings, _ := settings.Map(n)
+	return len(settings) == 1 && settings[0].Key == "macs"
 }
 
 // Keys are the keys of an entry.

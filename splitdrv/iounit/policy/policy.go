@@ -72,7 +72,21 @@ func unsaid() Host {
 type Policy struct {
 	def   Host
 	hosts map[string]*Host // by name or fingerprint
+
+	entries []Entry
 }
+
+// Entry is one host's entry of a policy.
+type Entry struct {
+	Key  string // name or fingerprint
+	Line int    // in the file
+	// Keeps is whether it does no more than keep addresses from other hosts: nobody needs to
+	// have the name.
+	Keeps bool
+}
+
+// Entries are those of single hosts, as they are in the file. They are not to be changed.
+func (p *Policy) Entries() []Entry { return p.entries }
 
 // Default is the policy of an I/O unit without a policy file: each host has its
 // own address only, all VLANs and all modes, and is not promiscuous.

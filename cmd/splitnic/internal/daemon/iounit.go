@@ -57,6 +57,7 @@ func (c *IOUnit) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	complainOfUnknown(log, rules, security)
 	device, err := c.open()
 	if err != nil {
 		return err

@@ -172,6 +172,7 @@ func (r *reloader) apply() (Reloaded, error) {
 	}
 	if r.policy != nil {
 		done.Ended += r.policy(rules)
+		complainOfUnknown(r.log, rules, r.security)
 	}
 	done.Fingerprint = r.security.Fingerprint().String()
 	if len(late) > 0 {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/x509"
@@ -174,6 +175,48 @@ func TestReloadWithMistakes(t *testing.T) {
 				t.Errorf("%+v", after.Reload)
 			}
 		})
+	}
+}
+
+// warnings are the hosts that warnings of a log are about.
+type warnings struct {
+	slog.Handler
+	hosts *[]string
+}
+
+// Handle implements slog.Handler.
+func (w warnings) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if r.Level == slog.LevelWarn && a.Key == "host" {
+			*w.hosts = append(*w.hosts, a.Value.String())
+		}
+		return true
+	})
+	return nil
+}
+
+// TestReloadUnknownHosts tells of entries of the policy that nobody has, until somebody has
+// them; a reload that fails tells of nothing that is not in force.
+func TestReloadUnknownHosts(t *testing.T) {
+	r := newReloading(t)
+	var told []string
+	r.log = slog.New(warnings{slog.NewTextHandler(t.Output(), nil), &told})
+	r.write("trust", "alpha="+r.print()+"\n")
+	r.write("policy.yaml", "hosts: {alpha: {vlans: 5}, alhpa: {vlans: 5}, gateway: {macs: 02:00:00:00:00:01}}\n")
+	for _, want := range [][]string{{"alhpa"}, {"alhpa"}} { // each time
+		told = nil
+		if _, err := r.reload(); err != nil || !slices.Equal(told, want) {
+			t.Errorf("%q, %v", told, err)
+		}
+	}
+	told = nil
+	r.write("trust", "alpha="+r.print()+"\nalhpa="+r.print()+"\n")
+	if _, err := r.reload(); err != nil || told != nil {
+		t.Errorf("%q, %v", told, err)
+	}
+	r.write("trust", "nonsense")
+	if _, err := r.reload(); err == nil || told != nil {
+		t.Errorf("%q, %v", told, err)
 	}
 }
 

@@ -1,0 +1,45 @@
+package daemon
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// unknownHosts are the entries of a policy that no host will ever have: knows tells who can be
+// trusted under a name or fingerprint.
+func unknownHosts(p *policy.Policy, knows func(who string) bool) (unknown []policy.Entry) {
+	for _, e := range p.Entries() {
+		if !e.Keeps && !knows(e.Key) {
+			unknown = append(unknown, e)
+		}
+	}
+	return unknown
+}
+
+// complainOfUnknown logs them, unless nobody is authenticated.
+func complainOfUnknown(log *slog.Logger, p *policy.Policy, s *session.Security) {
+	if s.Standing().Insecure {
+		return
+	}
+	for _, e := range unknownHosts(p, s.Knows) {
+		log.Warn("the policy has an entry for a host that nobody is trusted as; the default is in force for whoever is meant",
+			"host", e.Key, "line", e.Line)
+	}
+}
+
+// Warnings are what is probably not meant in files that Check has found nothing wrong with.
+func (s *Sources) Warnings() (lines []string) {
+	trust, err := s.Keys.trust()
+	rules, policyErr := loadPolicy(s.Policy)
+	if err != nil || policyErr != nil || s.Keys.Insecure {
+		return nil
+	}
+	for _, e := range unknownHosts(rules, trust.Knows) {
+		lines = append(lines, fmt.Sprintf("%s:%d: warning: host %s: nobody is trusted as this; "+
+			"list its key with --trust or in --trust-file, or correct the entry", s.Policy, e.Line, e.Key))
+	}
+	return lines
+}
