@@ -33,6 +33,9 @@ type Info struct {
 	// Master is the bridge or bond that it is a part of, and MasterType which of
 	// them; both are empty if it is not.
 	Master, MasterType string
+	// Encap is what kind of frames it has: "ether", "loopback", "infiniband", ...
+	Encap string
+	SetUp bool // administratively up, perhaps without carrier
 	LinkState
 }
 
@@ -40,6 +43,9 @@ type Info struct {
 // first of them is wanted. The error wraps unix.EBUSY if the card is taken.
 func (i *Info) Suits(kind Kind) error {
 	switch {
+	case i.Encap != "ether":
+		return fmt.Errorf("%s is no Ethernet device (its kind is %s), and no LAN can be on it; name a network card", i.Name,
+			i.Encap)
 	case kind == TAP && i.Type != "bridge":
 		return notBridge(i.Name, i.Type)
 	case kind == Macvtap && i.MasterType == "bridge":

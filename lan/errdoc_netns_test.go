@@ -19,7 +19,7 @@ func TestNetnsErrdocLAN(t *testing.T) {
 	testenv.Run(t, s.unit, "ip", "link", "set", "slave0", "master", "br1")
 	own := testenv.Link(t, s.unit, nic).Attrs().HardwareAddr
 	s.open(t, nic, lan.Config{MAC: macA})
-	for _, spec := range []string{"tap:" + nic, "slave0"} {
+	for _, spec := range []string{"tap:" + nic, "slave0", "lo", "packet:lo"} {
 		kind, card, err := lan.ParseSpec(spec)
 		if err != nil {
 			t.Fatal(err)

@@ -169,6 +169,7 @@ func (c *Card) Info() (Info, error) {
 	defer s.release()
 	info := Info{
 		Name: c.nic, Index: s.index, Type: link.Type(), LinkState: s.stateOf(link),
+		Encap: link.Attrs().EncapType, SetUp: link.Attrs().RawFlags&unix.IFF_UP != 0,
 	}
 	if up := link.Attrs().MasterIndex; up != 0 {
 		if master, err := s.looks.LinkByIndex(up); err == nil { // it may be gone by now

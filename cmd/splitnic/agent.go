@@ -45,7 +45,7 @@ netdevices, connections go on.`,
 
 func (f *agentFlags) add(flags *pflag.FlagSet) {
 	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&f.state, "state", "/var/lib/splitnic", "directory in which the cards are noted for the next process")
+		g.StringVar(&f.state, "state", agentPlaces.state, "directory in which the cards are noted for the next process")
 		g.IntVar(&f.maxCards, "max-cards", 256, "most cards")
 	})
 	f.addUnits(flags)

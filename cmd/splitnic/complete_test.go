@@ -71,7 +71,7 @@ func TestCompleteOfProcesses(t *testing.T) {
 func TestCompletions(t *testing.T) {
 	for line, want := range map[string]string{
 		"top --sort ":    "name\nout\nin\npackets\ndrops\n:4\n",
-		"doctor --role ": "host\niounit\n:4\n",
+		"doctor --role ": "host\nagent\niounit\n:4\n",
 		"help host ": "failover\tSwitch a host on this machine to another I/O unit\n" +
 			"handlers\tShow and change the completion-queue handlers of a host on this machine\n:4\n",
 	} {

@@ -60,8 +60,10 @@ known not to have it, with the consequence; FAIL, the device has it and it does 
 status is 1). The test takes some seconds, uses memory of its own only, and may run beside
 sessions.
 
-With --role it checks besides what a host or I/O unit on this machine takes: the kernel, the
-IOMMU, the I/O units of --iounit, which must accept connections, or the network card of --lan.
+With --role it checks besides what a host, agent or I/O unit on this machine takes: the kernel,
+the IOMMU, the I/O units of --iounit, which must accept connections, or the network card of
+--lan; and for an agent its state directory, network namespaces, the configuration and the plugin
+of CNI, and whether it answers.
 
 With --report it writes all that is needed to look into a bug to one file: version, kernel,
 modules, limits, devices, netdevices, settings and the status of each process. Private keys,
@@ -69,6 +71,7 @@ remarks and what is no setting are left out; names, addresses and fingerprints a
 		Example: `  splitnic doctor
   splitnic doctor --role host --iounit 10.0.0.1
   splitnic doctor --role iounit --lan eth1
+  splitnic doctor --role agent --iounit 10.0.0.1
   splitnic doctor --report splitnic-report.txt
   splitnic doctor --self-test --device mlx5_0`,
 		Args: atMost(0),
@@ -94,9 +97,9 @@ remarks and what is no setting are left out; names, addresses and fingerprints a
 	}
 	c.Flags().StringVar(&f.device, "device", "", "RDMA device to examine (default: all)")
 	c.Flags().StringVar(&f.peer, "peer", "", "IP address of the peer, which the GID is chosen for")
-	c.Flags().StringVar(&f.planned.role, "role", "", "what this machine is to be: host or iounit")
-	fixedWords(c, "role", []string{"host", "iounit"})
-	c.Flags().StringSliceVar(&f.planned.iounits, "iounit", nil, "I/O units that a host is to reach, as for splitnic host")
+	c.Flags().StringVar(&f.planned.role, "role", "", "what this machine is to be: host, agent or iounit")
+	fixedWords(c, "role", []string{"host", "agent", "iounit"})
+	c.Flags().StringSliceVar(&f.planned.iounits, "iounit", nil, "I/O units that hosts are to reach, as for splitnic host")
 	c.Flags().StringVar(&f.planned.lan, "lan", "", "network card to share, as for splitnic iounit")
 	c.Flags().StringVar(&f.planned.netns, "netns", "", "network namespace of the network card")
 	c.Flags().StringVar(&f.report, "report", "", "write everything to this new file, to attach to the report of a bug")

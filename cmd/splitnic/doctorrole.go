@@ -33,12 +33,12 @@ type plannedRole struct {
 func (p *plannedRole) check() error {
 	var errs mistakes
 	switch p.role {
-	case "", "host", "iounit":
+	case "", "host", "agent", "iounit":
 	default:
-		errs.add("--role %q: must be host or iounit", p.role)
+		errs.add("--role %q: must be host, agent or iounit", p.role)
 	}
-	if len(p.iounits) > 0 && p.role != "host" {
-		errs.add("--iounit is for --role host")
+	if len(p.iounits) > 0 && p.role != "host" && p.role != "agent" {
+		errs.add("--iounit is for --role host or agent")
 	}
 	errs = append(errs, checkUnits(p.iounits)...)
 	if (p.lan != "" || p.netns != "") && p.role != "iounit" {
@@ -70,6 +70,10 @@ func (p *plannedRole) examine(ctx context.Context, r *report, devices []verbs.De
 	}
 	if p.role == "iounit" {
 		checkMacvtap(r, p.lan, "/sys", "/lib/modules/"+unix.ByteSliceToString(name.Release[:]))
+	}
+	if p.role == "agent" {
+		here := agentPlaces
+		here.check(ctx, r)
 	}
 	for _, d := range devices {
 		checkFrames(r, d.Name, mtu)
@@ -143,11 +147,13 @@ func checkLAN(r *report, spec, netns string) (mtu int) {
 		speed = fmt.Sprintf(", %d Mbit/s", info.Speed)
 	}
 	found := fmt.Sprintf("%s, mtu %d%s", spec, info.MTU, speed)
-	if !info.Up {
-		r.warn("network card", found+", and its link is down",
-			"hosts have no carrier until it is up: the cable, or `ip link set "+info.Name+" up`")
-	} else {
+	switch {
+	case info.Up:
 		r.ok("network card", "%s, up", found)
+	case !info.SetUp:
+		r.ok("network card", "%s, down; the I/O unit sets it up when it starts", found)
+	default:
+		r.warn("network card", found+", and its link is down", "hosts have no carrier until it is up: the cable, the switch")
 	}
 	if info.MTU > 0 {
 		mtu = info.MTU

@@ -178,9 +178,9 @@ func TestDoctorLAN(t *testing.T) {
 
 func TestDoctorMistakes(t *testing.T) {
 	for line, want := range map[string]string{
-		"--role both":                     `--role "both": must be host or iounit`,
+		"--role both":                     `--role "both": must be host, agent or iounit`,
 		"--role host --lan eth1":          "--lan and --netns are for --role iounit",
-		"--iounit 10.0.0.1":               "--iounit is for --role host",
+		"--iounit 10.0.0.1":               "--iounit is for --role host or agent",
 		"--role iounit --lan odd:eth1":    `unknown kind "odd"`,
 		"--role host --iounit srv:a..b":   `"srv:a..b" is no name for DNS`,
 		"--self-test --report x":          "--self-test and --report: give one of them",

@@ -106,6 +106,7 @@ func TestMistakes(t *testing.T) {
 		{"missing switch", iounit("--lan", "vhost-user:"+missing), exitMissing, []string{missing, "mkdir -p"}},
 		{"switch that is a file", iounit("--lan", "vhost-user:"+notKey), exitMissing, []string{notKey}},
 		{"missing card", iounit("--lan", "macvtap:nonic0"), exitMissing, []string{"nonic0"}},
+		{"loopback device", iounit("--lan", "lo"), exitUsage, []string{"lo", "Ethernet"}},
 		{"not a MAC address", host("--mac", "02:00:5e"), exitUsage, []string{"--mac", "02:00:5e"}},
 		{"multicast MAC address", host("--mac", "01:00:5e:00:00:01"), exitUsage, []string{"01:00:5e:00:00:01"}},
 		{"no MAC address", host("--mac", "00:00:00:00:00:00"), exitUsage, []string{"00:00:00:00:00:00"}},
