@@ -3,7 +3,9 @@
 package kubernetes
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,8 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
+
+	"github.com/splitnic/splitnic/internal/units"
 )
 
 // objects are what a kustomization makes.
@@ -127,6 +131,68 @@ func TestUnprivileged(t *testing.T) {
 	}
 	if b := base.set.Spec.Template.Spec.Containers[0]; !*b.SecurityContext.Privileged || !slices.Equal(b.Args, c.Args) {
 		t.Errorf("the pods of host are %+v", b)
+	}
+}
+
+// TestResources has every pod say what it needs. What it may register, which is pinned, and
+// counts, is below its limit of memory: otherwise the kernel kills it.
+func TestResources(t *testing.T) {
+	for dir, of := range map[string]struct{ config, key string }{
+		"host": {"host.yaml", "direct-memory"}, "device-plugin": {"host.yaml", "direct-memory"},
+		"iounit": {"iounit.yaml", "max-memory"},
+	} {
+		o := build(t, dir)
+		c := o.set.Spec.Template.Spec.Containers[0]
+		limit, request := c.Resources.Limits.Memory().Value(), c.Resources.Requests.Memory().Value()
+		if request == 0 || limit < request || c.Resources.Requests.Cpu().IsZero() || !c.Resources.Limits.Cpu().IsZero() {
+			t.Errorf("%s has the resources %+v", dir, c.Resources)
+		}
+		var config map[string]any
+		if err := yaml.Unmarshal([]byte(o.configs[o.set.Name].Data[of.config]), &config); err != nil {
+			t.Fatal(err)
+		}
+		registered, err := units.Memory(fmt.Sprint(config[of.key]))
+		const own = 256 << 20 // of the process, and of a host's sessions
+		if err != nil || registered == 0 || limit < registered+own {
+			t.Errorf("%s: %s is %v (%v), the limit %d", dir, of.key, config[of.key], err, limit)
+		}
+	}
+}
+
+// TestPodMonitors has each choose the pods of a DaemonSet.
+func TestPodMonitors(t *testing.T) {
+	text, err := os.ReadFile("podmonitor.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := map[string]bool{}
+	for _, dir := range []string{"host", "iounit"} {
+		labels[build(t, dir).set.Spec.Template.Labels["app"]] = true
+	}
+	for document := range bytes.SplitSeq(text, []byte("\n---\n")) {
+		var m struct {
+			Kind     string `json:"kind"`
+			Metadata struct {
+				Name      string `json:"name"`
+				Namespace string `json:"namespace"`
+			} `json:"metadata"`
+			Spec struct {
+				Selector struct {
+					MatchLabels map[string]string `json:"matchLabels"`
+				} `json:"selector"`
+			} `json:"spec"`
+		}
+		if err := yaml.Unmarshal(document, &m); err != nil {
+			t.Fatal(err)
+		}
+		app := m.Spec.Selector.MatchLabels["app"]
+		if m.Kind != "PodMonitor" || m.Metadata.Namespace != "splitnic" || m.Metadata.Name != app || !labels[app] {
+			t.Errorf("%+v", m)
+		}
+		delete(labels, app)
+	}
+	if len(labels) > 0 {
+		t.Errorf("nothing scrapes %v", labels)
 	}
 }
 
