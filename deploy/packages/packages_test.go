@@ -12,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -396,6 +397,24 @@ func TestRelease(t *testing.T) {
 	for _, wrong := range []string{"v999.0.0", "v0.0.1", plain, "v" + plain + "-5-gdeae2e7", "v1", ""} {
 		if out, err := exec.CommandContext(t.Context(), script, wrong).CombinedOutput(); err == nil {
 			t.Errorf("%q can be released:\n%s", wrong, out)
+		}
+	}
+}
+
+// TestReleaseTags has the workflow start for every tag that scripts/release takes, and not for
+// that of the major version, which it moves itself.
+func TestReleaseTags(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(checkout, ".github/workflows/release.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pattern := regexp.MustCompile(`(?m)^    tags: \["(\S+)"\]`).FindSubmatch(text)
+	if pattern == nil {
+		t.Fatal("release.yml names no tags")
+	}
+	for tag, want := range map[string]bool{"v0.1.0": true, "v0.2.0-rc.1": true, "v10.11.12": true, "v0": false, "v1": false} {
+		if got, err := path.Match(string(pattern[1]), tag); err != nil || got != want {
+			t.Errorf("%s starts a release: %t, %v", tag, got, err)
 		}
 	}
 }
