@@ -20,7 +20,7 @@ test=(
 	iproute2 ethtool iputils-ping iperf3 nftables tcpdump tshark procps util-linux rpm
 	dnsmasq-base udhcpc curl openssl python3-pyverbs systemd dbus-daemon
 	qemu-system-x86 busybox cpio kmod xz-utils zstd debian-archive-keyring
-	dpdk-dev
+	dpdk-dev tmux
 	shellcheck
 )
 
