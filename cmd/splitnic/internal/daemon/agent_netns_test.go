@@ -17,6 +17,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/cmd/internal/cards"
@@ -258,6 +259,67 @@ func TestNetnsAgentMany(t *testing.T) {
 	if files, err := os.ReadDir(filepath.Join(f.cfg.State, "cards")); err != nil || len(files) > 0 {
 		t.Errorf("%v, %v in the state directory", files, err)
 	}
+}
+
+// TestNetnsAgentFull has as many cards as an agent may have by default, 256, all of which have
+// a session, carrier and an address of their own. One more is refused, and when one goes there
+// is room for another.
+func TestNetnsAgentFull(t *testing.T) {
+	f := newAgentFixture(t)
+	most := f.cfg.MaxCards
+	if most != 256 {
+		t.Fatalf("the agent may have %d cards", most)
+	}
+	spaces := make([]string, most)
+	for i := range spaces {
+		spaces[i] = testenv.NetNS(t)
+	}
+	add := func(i int) error {
+		_, err := f.client().Add(t.Context(), &cards.Spec{Name: fmt.Sprint("card", i), Netdevice: "eth0",
+			NetNS: spaces[i%most]})
+		return err
+	}
+	del := func(i int) error { return f.client().Del(t.Context(), fmt.Sprint("card", i)) }
+	each := func(do func(i int) error) {
+		t.Helper()
+		var all errgroup.Group
+		all.SetLimit(8)
+		for i := range most {
+			all.Go(func() error { return do(i) })
+		}
+		if err := all.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	each(add)
+	f.connected(most)
+	t.Logf("%d cards connected after %v", most, time.Since(began).Round(time.Millisecond))
+	macs := map[string]bool{}
+	for _, i := range f.agent.set.List() {
+		macs[i.Status.MAC] = true
+		if !i.Status.Carrier {
+			t.Errorf("%s has no carrier", i.Spec.Name)
+		}
+	}
+	if hosts := len(f.unit.Status().Hosts); len(macs) != most || hosts != most {
+		t.Errorf("%d cards have %d MAC addresses, and the I/O unit has %d hosts", most, len(macs), hosts)
+	}
+	var refused *cards.Refused
+	if err := add(most); !errors.As(err, &refused) || refused.Code != cards.Full {
+		t.Errorf("one card more: %v", err)
+	}
+	if err := errors.Join(del(7), add(7)); err != nil {
+		t.Error(err)
+	}
+	f.connected(most)
+	each(del)
+	for _, ns := range spaces {
+		if links := testenv.Links(t, ns); !slices.Equal(links, []string{"lo"}) {
+			t.Errorf("%v is left", links)
+		}
+	}
+	testenv.Eventually(t, func() bool { return len(f.unit.Status().Hosts) == 0 }, "an I/O unit without hosts")
 }
 
 // TestNetnsAgentRestart has cards come back in the next process, without a service manager
