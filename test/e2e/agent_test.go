@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,8 +85,26 @@ func (a *agentProcess) socketOf(card string) string {
 	return filepath.Join(a.fixture.dir, "host-"+card+".sock")
 }
 
+// devices are the RDMA devices of cards.
+func (a *agentProcess) devices(names []string) map[string]string {
+	a.t.Helper()
+	of := map[string]string{}
+	for _, name := range names {
+		d := *a.daemon
+		d.sock = a.socketOf(name)
+		var s struct {
+			Device string `json:"device"`
+		}
+		if !d.statusInto(&s) {
+			a.t.Errorf("%s does not answer", name)
+		}
+		of[name] = s.Device
+	}
+	return of
+}
+
 // TestRDMAAgent has an agent with three cards, each in a network namespace of its own, one
-// of them with a key of its own. It is killed, ended and started again under a TCP
+// of them with a key of its own, and one on a second RDMA device. It is killed, ended and started again under a TCP
 // connection, and the cards are removed.
 func TestRDMAAgent(t *testing.T) {
 	key, err := session.GenerateKey()
@@ -109,6 +128,9 @@ func TestRDMAAgent(t *testing.T) {
 			words = append(words, "--key", keyFile)
 			want = fmt.Sprintln(name, "eth0", key.Fingerprint())
 		}
+		if name == "cache" {
+			words = append(words, "--device", unitDevice)
+		}
 		if got := a.card(words...); got != want {
 			t.Errorf("%q is printed instead of %q", got, want)
 		}
@@ -128,6 +150,11 @@ func TestRDMAAgent(t *testing.T) {
 		t.Errorf("the I/O unit knows %v", prints)
 	}
 
+	devices := map[string]string{"cache": unitDevice, "db": hostDevice, "web": hostDevice}
+	if got := a.devices(names); !maps.Equal(got, devices) {
+		t.Errorf("the cards are on the devices %v", got)
+	}
+
 	s := startStreaming(t, r.lan, spaces["web"], streamPause)
 	s.proceeds(t)
 	index := testenv.Link(t, spaces["web"], "eth0").Attrs().Index
@@ -141,6 +168,10 @@ func TestRDMAAgent(t *testing.T) {
 			a.connected(name)
 		}
 		s.proceeds(t)
+		if got := a.devices(names); !maps.Equal(got, devices) {
+			t.Errorf("after %s the cards are on the devices %v", what, got)
+		}
+		ping(t, spaces["cache"], addr(0), 2, 56)
 		if got := testenv.Link(t, spaces["web"], "eth0").Attrs().Index; got != index {
 			t.Errorf("after %s eth0 is another: %d and not %d", what, got, index)
 		}
