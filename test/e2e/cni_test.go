@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
@@ -46,8 +47,14 @@ func newCNIPods(t *testing.T) *cniPods {
 // network is a configuration, without an IPAM plugin.
 func (p *cniPods) network(vlan int) *libcni.NetworkConfigList {
 	p.t.Helper()
+	return p.patient(vlan, patience)
+}
+
+// patient is network for a plugin that waits so long.
+func (p *cniPods) patient(vlan int, timeout time.Duration) *libcni.NetworkConfigList {
+	p.t.Helper()
 	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion": "1.1.0", "name": "lan", "plugins": [
-		{"type": "splitnic-cni", "socket": %q, "timeout": %q, "vlan": %d}]}`, p.agent.sock, patience, vlan))
+		{"type": "splitnic-cni", "socket": %q, "timeout": %q, "vlan": %d}]}`, p.agent.sock, timeout, vlan))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -106,8 +113,26 @@ func TestRDMACNI(t *testing.T) {
 	testenv.Address(t, p.ns, "eth0", addr(1)+"/24")
 	ping(t, p.ns, addr(0), 2, 56)
 	p.del(list)
+	p.pace(list)
 	t.Run("VLAN", p.vlan)
 	eventually(t, func() bool { return len(p.unit.unitStatus().Hosts) == 0 }, "an I/O unit without hosts")
+}
+
+// paced is how often a container is made and removed to see how long that takes.
+const paced = 9
+
+// pace tells how long ADD takes until there is carrier, which docs/cni.md has.
+func (p *cniPods) pace(list *libcni.NetworkConfigList) {
+	p.t.Helper()
+	var took []time.Duration
+	for range paced {
+		began := time.Now()
+		p.add(list)
+		took = append(took, time.Since(began).Round(time.Millisecond))
+		p.del(list)
+	}
+	slices.Sort(took)
+	p.t.Logf("ADD: median %v, %v to %v, of %d", took[paced/2], took[0], took[paced-1], paced)
 }
 
 // vlan gives the container an interface in a VLAN: frames have a tag on the LAN and none in
