@@ -85,11 +85,3 @@ func (e *WCError) Is(target error) bool {
 	t, ok := target.(*WCError)
 	return ok && t.Status == e.Status
 }
-
-// Err returns nil for a successful completion and a *WCError otherwise.
-func (c *Completion) Err() error {
-	if c.Status == StatusSuccess {
-		return nil
-	}
-	return &WCError{Status: c.Status, VendorErr: c.VendorErr, QPN: c.QPN, ID: c.ID}
-}

@@ -104,3 +104,11 @@ type Completion struct {
 	Flags     CompletionFlags
 	_         [6]byte
 }
+
+// Err returns nil for a successful completion and a *WCError otherwise.
+func (c *Completion) Err() error {
+	if c.Status == StatusSuccess {
+		return nil
+	}
+	return &WCError{Status: c.Status, VendorErr: c.VendorErr, QPN: c.QPN, ID: c.ID}
+}

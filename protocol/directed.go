@@ -5,15 +5,6 @@ import (
 	"fmt"
 )
 
-// The functions of directed I/O. No session of a host and an I/O unit has them:
-// DecodeHeader refuses them there.
-const (
-	FuncDirectedRequest   Function = 10
-	FuncDirectedReply     Function = 11
-	FuncDirectedConnect   Function = 12
-	FuncDirectedConnected Function = 13
-)
-
 // DirectedOperation is what is asked of an I/O device.
 type DirectedOperation uint32
 

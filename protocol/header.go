@@ -32,6 +32,15 @@ const (
 	FuncCfgUtilReply           Function = 9
 )
 
+// The functions of directed I/O. No session of a host and an I/O unit has them:
+// DecodeHeader refuses them there.
+const (
+	FuncDirectedRequest   Function = 10
+	FuncDirectedReply     Function = 11
+	FuncDirectedConnect   Function = 12
+	FuncDirectedConnected Function = 13
+)
+
 // String is the name of the message, or its number if it has none.
 func (f Function) String() string {
 	switch f {

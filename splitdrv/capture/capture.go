@@ -69,7 +69,7 @@ func (c *Config) complete() (*bpf.VM, error) {
 
 // Capture is one that runs. Next is for one goroutine, the rest for any.
 type Capture struct {
-	point  *Point
+	remove func(*Capture) // from those that frames are shown to
 	cfg    Config
 	filter *bpf.VM // nil: every frame passes
 	began  time.Time
@@ -112,32 +112,32 @@ type Status struct {
 	Dropped    uint64    `json:"dropped"` // of these, because the reader is slow
 }
 
-func newCapture(p *Point, cfg Config) (*Capture, error) {
+func newCapture(cfg Config, remove func(*Capture)) (*Capture, error) {
 	filter, err := cfg.complete()
 	if err != nil {
 		return nil, err
 	}
 	half := cfg.Buffer / 2
 	return &Capture{
-		point: p, cfg: cfg, filter: filter, began: time.Now(), ready: make(chan struct{}, 1),
+		remove: remove, cfg: cfg, filter: filter, began: time.Now(), ready: make(chan struct{}, 1),
 		filling: make(Frames, 0, half), reading: make(Frames, 0, half), known: make(map[identity]*seen),
 	}, nil
 }
 
 // begin locks the capture for the frames of a path, until finish. It returns nil if none
 // of them is wanted.
-func (c *Capture) begin(p *Path) *seen {
+func (c *Capture) begin(is identity) *seen {
 	c.mu.Lock()
 	if c.ended {
 		return nil
 	}
-	s := c.known[p.is]
+	s := c.known[is]
 	if s == nil {
-		s = &seen{PathStatus: PathStatus{Name: p.is.name, Description: p.is.description}, index: len(c.paths), wanted: true}
+		s = &seen{PathStatus: PathStatus{Name: is.name, Description: is.description}, index: len(c.paths), wanted: true}
 		if c.cfg.Paths != "" {
 			s.wanted, _ = path.Match(c.cfg.Paths, s.Name) // complete has seen to the error
 		}
-		if c.known[p.is] = s; s.wanted {
+		if c.known[is] = s; s.wanted {
 			c.paths = append(c.paths, s)
 		}
 	}
@@ -232,7 +232,7 @@ func (c *Capture) End() {
 	c.ended = true
 	c.tell()
 	c.mu.Unlock()
-	c.point.remove(c)
+	c.remove(c)
 }
 
 // Began is when the capture began.

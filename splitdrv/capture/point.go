@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // MaxCaptures is how many captures a Point may have at a time.
@@ -36,7 +38,7 @@ func (p *Point) Path(name, description string) *Path {
 
 // Start begins a capture, which its caller has to read, and to Close.
 func (p *Point) Start(cfg Config) (*Capture, error) {
-	c, err := newCapture(p, cfg)
+	c, err := newCapture(cfg, p.remove)
 	if err != nil {
 		return nil, err
 	}
@@ -89,4 +91,74 @@ func (p *Point) remove(c *Capture) {
 		return
 	}
 	p.running.Store(&all)
+}
+
+// Path is one way of frames between a netdevice and the fabric, such as a queue of a
+// session. A data channel shows it what passes, one goroutine for each direction.
+type Path struct {
+	point *Point
+	is    identity
+}
+
+// Sent shows frames that were read from a port and are to be sent; those with an Err are
+// none. p may be nil.
+//
+// borrowed: ops and their frames, for the call.
+func (p *Path) Sent(ops []vnet.ReadOp) {
+	if p.watched() {
+		p.sent(ops)
+	}
+}
+
+// Received shows frames that have come and are to be written to a port, each of which
+// lies in its Head. p may be nil.
+//
+// borrowed: ops and their frames, for the call.
+func (p *Path) Received(ops []vnet.WriteOp) {
+	if p.watched() {
+		p.received(ops)
+	}
+}
+
+// Dropped shows a frame that has come and goes no further, and why, in words that are asked
+// for where somebody captures the frame. p may be nil.
+//
+// borrowed: frame, for the call.
+func (p *Path) Dropped(frame []byte, why func() string) {
+	for _, c := range p.point.list() {
+		if s := c.begin(p.is); s != nil {
+			c.add(s, Inbound, frame, why)
+		}
+		c.finish()
+	}
+}
+
+// Watched reports whether anybody captures, so that Dropped need not be called. p may be nil.
+func (p *Path) Watched() bool { return p.watched() }
+
+// watched reports whether anybody captures. All of it is inlined where frames pass.
+func (p *Path) watched() bool { return p != nil && p.point.running.Load() != nil }
+
+func (p *Path) sent(ops []vnet.ReadOp) {
+	for _, c := range p.point.list() {
+		if s := c.begin(p.is); s != nil {
+			for i := range ops {
+				if ops[i].Err == nil {
+					c.add(s, Outbound, ops[i].Frame, nil)
+				}
+			}
+		}
+		c.finish()
+	}
+}
+
+func (p *Path) received(ops []vnet.WriteOp) {
+	for _, c := range p.point.list() {
+		if s := c.begin(p.is); s != nil {
+			for i := range ops {
+				c.add(s, Inbound, ops[i].Head, nil)
+			}
+		}
+		c.finish()
+	}
 }

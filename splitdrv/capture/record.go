@@ -74,3 +74,15 @@ func (f Frames) All() iter.Seq[Frame] {
 		}
 	}
 }
+
+// identity is what a path is called.
+type identity struct{ name, description string }
+
+// Direction is that of a frame, as seen from the endpoint.
+type Direction uint8
+
+// The directions.
+const (
+	Inbound  Direction = 1 // it has come over the fabric
+	Outbound Direction = 2 // it is about to be sent over the fabric
+)

@@ -46,6 +46,13 @@ type Config struct {
 	MaxMTU int          // bytes
 }
 
+// What a receive filter is rejected for.
+const (
+	promiscuousMode  = "promiscuous mode"
+	unicastAddresses = "unicast addresses"
+	allMulticast     = "all multicast"
+)
+
 // Mirror is the reconciler of one netdevice. It belongs to whoever changes that.
 type Mirror struct {
 	cfg   Config

@@ -9,13 +9,6 @@ import (
 	"github.com/splitnic/splitnic/tap"
 )
 
-// What a receive filter is rejected for.
-const (
-	promiscuousMode  = "promiscuous mode"
-	unicastAddresses = "unicast addresses"
-	allMulticast     = "all multicast"
-)
-
 // policyKeys are the keys of an I/O unit's policy that settings depend on.
 var policyKeys = map[string]string{
 	protocol.CfgMAC.String():  "macs",
