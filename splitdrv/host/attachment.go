@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -13,6 +14,10 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
+
+// ErrNoSession is wrapped by errors about what only an I/O unit can do, while
+// there is none.
+var ErrNoSession = errors.New("there is no session with an I/O unit")
 
 // attachment is one session with an I/O unit and everything it holds. It is open
 // first, then in use, then retired. One on standby stays open for as long as it
@@ -55,6 +60,32 @@ func (a *attachment) binding() (*messaging.Binding, error) {
 		return nil, fmt.Errorf("bind the session: %w", err)
 	}
 	return messaging.NewBinding(secret, true), nil
+}
+
+// directSend is how long it may take to hand a message about direct connections to the I/O
+// unit.
+const directSend = time.Second
+
+// send sends a message over a session that is granted direct connections.
+func (a *attachment) send(m *session.Direct) error {
+	if a == nil || !a.welcome.Grants(protocol.FeatureDirect) {
+		return ErrNoSession
+	}
+	return a.client.SendDirect(m, directSend)
+}
+
+// drain is what the I/O unit of a session asks for. It may be used by any goroutine.
+type drain struct {
+	on      atomic.Bool
+	stays   atomic.Pointer[string] // why the host does not go, for the status; nil: nothing was tried yet
+	changed chan struct{}          // of capacity one
+}
+
+// ask notes that the I/O unit drains, or does so no longer.
+func (d *drain) ask(on bool) {
+	d.on.Store(on)
+	d.stays.Store(nil)
+	signal(d.changed)
 }
 
 // stopwatch measures stages, one after the other.

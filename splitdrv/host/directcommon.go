@@ -14,7 +14,6 @@ import (
 // How long the parts of a direct connection's life may take.
 const (
 	directOpening = 5 * time.Second      // from the offer to the start
-	directSend    = time.Second          // to hand a message to the I/O unit
 	directMarkers = time.Second          // until the peer has this side's markers
 	directRemind  = 5 * time.Millisecond // until markers are sent again; it doubles
 )
@@ -37,14 +36,6 @@ func (d *directCommon) inUse() (a *attachment, settled bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.session, d.settled
-}
-
-// send sends a message over a session that is granted direct connections.
-func (a *attachment) send(m *session.Direct) error {
-	if a == nil || !a.welcome.Grants(protocol.FeatureDirect) {
-		return ErrNoSession
-	}
-	return a.client.SendDirect(m, directSend)
 }
 
 // messaging is the configuration of a connection's channels.

@@ -50,5 +50,5 @@
 //	open, follow, peerrequests                one session
 //	direct, link, directcommon                connections to other hosts
 //	netdev, sessions, config, netdevice       what all of it works on
-//	reason, switchrequest, directstatus, attachment
+//	reason, switchrequest, directstatus, attachment, changes
 package host

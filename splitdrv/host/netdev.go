@@ -137,14 +137,6 @@ func (d *netdev) setPhase(p mirror.Phase) {
 // changed wakes the follower.
 func (d *netdev) changed() { signal(d.wake) }
 
-// signal is for channels of capacity one.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // giveUpMAC gives up a MAC address that the I/O unit may have refused, and reports
 // whether it did.
 func (d *netdev) giveUpMAC(err error) (again bool) {
@@ -294,28 +286,4 @@ func (d *netdev) steer(w *session.Welcome) error {
 	}
 	s.On, s.Limit = err == nil, rule.Limit
 	return err
-}
-
-// changes tells those who wait.
-type changes struct {
-	mu sync.Mutex
-	c  chan struct{} // nil: nobody waits
-}
-
-func (c *changes) next() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.c == nil {
-		c.c = make(chan struct{})
-	}
-	return c.c
-}
-
-func (c *changes) tell() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.c != nil {
-		close(c.c)
-		c.c = nil
-	}
 }

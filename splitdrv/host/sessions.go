@@ -14,10 +14,6 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// ErrNoSession is wrapped by errors about what only an I/O unit can do, while
-// there is none.
-var ErrNoSession = errors.New("there is no session with an I/O unit")
-
 // sessions are the session in use, what is on its way from one to the next, and what
 // is known of those that there were. It may be used by any goroutine.
 type sessions struct {
