@@ -19,6 +19,17 @@ type attachment struct {
 	mode     protocol.Mode
 }
 
+// leaving is what an attachment has for that. Unit.mu guards it, but for told.
+type leaving struct {
+	known   bool // whether it is able: it is established
+	able    bool // it has the feature drain
+	asked   bool // since the I/O unit drains
+	why     string
+	stays   chan struct{} // of capacity one: the host has said why it stays
+	telling chan struct{} // of capacity one: has a token while the host is told something
+	told    bool          // that the I/O unit drains; with whoever has the token
+}
+
 // show makes the session visible to Status, or takes it away.
 func (a *attachment) show(s *services) {
 	a.mu.Lock()

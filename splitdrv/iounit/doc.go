@@ -23,13 +23,13 @@
 //
 // References between them run down this list:
 //
-//	status, govern, handlers   what is asked of a running I/O unit, and changed
-//	serve                      a session's steps
-//	unit, attachment, drain    which sessions there are, and are to go
+//	serve, status              a session's steps; what is shown
+//	drain, govern, handlers    what is asked of a running I/O unit, and changed
+//	unit, attachment           which sessions there are
 //	services, announce         what one of them does on the LAN
-//	policed, rules, bucket     which frames pass, and how many
-//	direct, sampling           who has direct connections
+//	direct                     who has direct connections
 //	addresses, host            who has which address, and who that is
+//	policed, rules, bucket     which frames pass, and how many
 //	config, ending, admission, errors
 //
 // # The end

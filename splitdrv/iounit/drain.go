@@ -26,24 +26,6 @@ var errTakesHosts = errors.New("the I/O unit drains no longer")
 // cannotBeAsked is why a host stays whose sessions do not have the feature drain.
 const cannotBeAsked = "its splitnic is too old to be asked; `splitnic iounit disconnect` ends its session"
 
-// draining is an I/O unit's that takes no hosts. Unit.mu guards it.
-type draining struct {
-	since  time.Time
-	over   chan struct{} // closed when the I/O unit takes hosts again
-	moving int           // hosts that were asked and may just be on their way
-}
-
-// leaving is what an attachment has for that. Unit.mu guards it, but for told.
-type leaving struct {
-	known   bool // whether it is able: it is established
-	able    bool // it has the feature drain
-	asked   bool // since the I/O unit drains
-	why     string
-	stays   chan struct{} // of capacity one: the host has said why it stays
-	telling chan struct{} // of capacity one: has a token while the host is told something
-	told    bool          // that the I/O unit drains; with whoever has the token
-}
-
 // DrainStatus is about an I/O unit that takes no hosts, until it is told to again or
 // its process ends.
 type DrainStatus struct {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +19,10 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
+
+// ErrNoHost is wrapped by errors about a host that is not connected, or not
+// the only one of that name.
+var ErrNoHost = errors.New("no such host is connected")
 
 // Unit is an I/O unit.
 type Unit struct {
@@ -43,6 +49,13 @@ type Unit struct {
 	handling   map[string]messaging.Handling // by key, of hosts for which it was changed
 	left       chan struct{}                 // closed, and replaced, when a host has left
 	draining   *draining                     // nil: it takes hosts
+}
+
+// draining is an I/O unit's that takes no hosts. Unit.mu guards it.
+type draining struct {
+	since  time.Time
+	over   chan struct{} // closed when the I/O unit takes hosts again
+	moving int           // hosts that were asked and may just be on their way
 }
 
 // New makes an I/O unit. Nothing happens before Run.
@@ -199,6 +212,31 @@ func (u *Unit) present(a *attachment) *attachment {
 		}
 	}
 	return nil
+}
+
+// connected finds the session of the host that is meant.
+func (u *Unit) connected(host string) (*attachment, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var found []*attachment
+	var names []string
+	for _, a := range u.hosts {
+		if a.hello.Name == host || (a.owner != "" && a.owner == host) {
+			found = append(found, a)
+		}
+		names = append(names, a.hello.Name)
+	}
+	slices.Sort(names)
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return nil, fmt.Errorf("%w: %d have the name or the key %s; say its name where the key has several, its key (see `splitnic status`) where the name has", ErrNoHost, len(found), host)
+	case len(names) == 0:
+		return nil, fmt.Errorf("%w: %s; nobody is", ErrNoHost, host)
+	default:
+		return nil, fmt.Errorf("%w: %s; there are: %s", ErrNoHost, host, strings.Join(names, ", "))
+	}
 }
 
 // sessionsOf is how many sessions one key has. The caller holds u.mu.
