@@ -53,7 +53,7 @@ func TestBindSendRoom(t *testing.T) {
 		if s.signaled = s.posted; !tt.completes {
 			s.signaled--
 		}
-		done, err := s.bindSend((*ch.rx.local.Load())[0])
+		done, err := s.requests.bindSend((*ch.rx.local.Load())[0])
 		if err != nil || done != (tt.binds == 1) || len(qp.sent) != tt.drains || len(qp.keys) != tt.binds {
 			t.Errorf("%+v: done %t, %v; %d drains, %d binds", tt, done, err, len(qp.sent), len(qp.keys))
 			continue

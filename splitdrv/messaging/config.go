@@ -30,6 +30,9 @@ const (
 	// slotSize holds the largest frame, and the headroom that a port and
 	// SendData use before it.
 	slotSize = 1<<16 + 128
+	// firstSlots is how many send slots a data channel begins with: as many as one needs
+	// that sends a frame now and then.
+	firstSlots = 8
 	// extraElements bounds the pools that are lent on request: immediate data
 	// can name all their elements.
 	extraElements = protocol.MaxImmElements

@@ -27,6 +27,7 @@ type Conn struct {
 	control    *control
 	channels   []*channel
 	pools      *poolManager
+	registrar  registrar
 	requests   *requests
 	binding    *binding
 	signs      *signsOfLife
@@ -226,12 +227,12 @@ func (c *Conn) StartData(ports []Port, unsent *Unsent) error {
 		return fmt.Errorf("messaging: %d ports for %d data channels", len(ports), len(c.channels))
 	}
 	for i, ch := range c.channels {
-		if err := errors.Join(ch.tx.begin(ports[i]), ch.rx.begin(ports[i])); err != nil {
+		if err := errors.Join(ch.tx.begin(ports[i], &c.registrar.keys), ch.rx.begin(ports[i])); err != nil {
 			return fmt.Errorf("messaging: data channel %d: %w", ch.number, err)
 		}
 	}
 	if p, ok := ports[0].(LendingPort); ok && lentPieces(&c.cfg) > 0 {
-		c.inBackground(func() error { return c.lending.run(&c.shared, p) })
+		c.inBackground(func() error { return c.registrar.run(&c.shared, p) })
 	}
 	if unsent != nil {
 		unsent.handOver(c.channels)
@@ -321,7 +322,7 @@ func (c *Conn) Close() error {
 		for _, ch := range c.channels {
 			ch.tx.in.close()
 		}
-		errs = append(errs, c.lending.close(&c.shared), c.memory.close())
+		errs = append(errs, c.registrar.close(&c.shared), c.memory.close())
 		for _, e := range c.events {
 			errs = append(errs, e.Close())
 		}

@@ -41,6 +41,10 @@ func sqDepth(cfg *Config) int {
 	return n
 }
 
+// room is how many more work requests can be posted, when so many transfers that have
+// completed are to be indicated: those in flight come after them.
+func (q *sendQueue) room(toIndicate int) int { return q.depth - int(q.posted-q.completed) - toIndicate }
+
 // signal makes the latest work request one that asks for a completion.
 func (q *sendQueue) signal(wr *fabric.SendWR) {
 	wr.Flags |= fabric.Signaled

@@ -11,11 +11,11 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// lending registers the memory that a session's ports lend: for local reads only, so that
+// registrar registers the memory that a session's ports lend: for local reads only, so that
 // no key of it is worth anything to a peer. Senders copy for as long as that takes, and
 // what is not registered. But for keys it is the goroutine's that runs it, and then whose
 // who closes the session.
-type lending struct {
+type registrar struct {
 	keys    atomic.Pointer[vnet.Keys]
 	port    LendingPort                    // one of them
 	regions map[*vnet.Region]fabric.Region // that are registered, and held
@@ -29,8 +29,8 @@ const (
 )
 
 // run follows the memory until the session ends.
-func (l *lending) run(c *shared, port LendingPort) error {
-	l.port, l.regions = port, make(map[*vnet.Region]fabric.Region)
+func (g *registrar) run(c *shared, port LendingPort) error {
+	g.port, g.regions = port, make(map[*vnet.Region]fabric.Region)
 	pause := minLendPause
 	var last *vnet.Memory
 	for {
@@ -38,18 +38,18 @@ func (l *lending) run(c *shared, port LendingPort) error {
 		if m != last {
 			pause = minLendPause
 			if last != nil {
-				l.before = append(l.before, last)
+				g.before = append(g.before, last)
 			}
 			last = m
 		}
-		missing := l.take(c, m)
-		put, err := l.put(c, m)
+		missing := g.registerAll(c, m)
+		done, err := g.deregisterOthers(c, m)
 		if err != nil {
 			return err
 		}
 		port.NotRegistered(missing)
 		var again <-chan time.Time
-		if missing != nil || !put {
+		if missing != nil || !done {
 			again = time.After(pause)
 			pause = min(2*pause, maxLendPause)
 		}
@@ -62,17 +62,17 @@ func (l *lending) run(c *shared, port LendingPort) error {
 	}
 }
 
-// take registers what is in m, has senders use it, and returns why a part of it is not
+// registerAll registers what is in m, has senders use it, and returns why a part of it is not
 // registered.
-func (l *lending) take(c *shared, m *vnet.Memory) (missing error) {
+func (g *registrar) registerAll(c *shared, m *vnet.Memory) (missing error) {
 	if m == nil {
-		l.keys.Store(nil)
+		g.keys.Store(nil)
 		return nil
 	}
 	keys := &vnet.Keys{Memory: m, Keys: make([]vnet.Key, len(m.Regions))}
 	some := false
 	for i, r := range m.Regions {
-		reg, err := l.register(c, r)
+		reg, err := g.register(c, r)
 		if err != nil {
 			missing = err
 		}
@@ -84,14 +84,14 @@ func (l *lending) take(c *shared, m *vnet.Memory) (missing error) {
 	if !some {
 		keys = nil
 	}
-	l.keys.Store(keys)
+	g.keys.Store(keys)
 	return missing
 }
 
 // register registers a region, if it is not yet. It returns neither a registration nor an
 // error for one that is gone.
-func (l *lending) register(c *shared, r *vnet.Region) (fabric.Region, error) {
-	if reg := l.regions[r]; reg != nil {
+func (g *registrar) register(c *shared, r *vnet.Region) (fabric.Region, error) {
+	if reg := g.regions[r]; reg != nil {
 		return reg, nil
 	}
 	n := int64(len(r.Bytes))
@@ -107,23 +107,23 @@ func (l *lending) register(c *shared, r *vnet.Region) (fabric.Region, error) {
 		c.cfg.Lending.put(n)
 		return nil, errors.Join(err, r.Release())
 	}
-	l.regions[r] = reg
-	l.port.Registered(n)
+	g.regions[r] = reg
+	g.port.Registered(n)
 	return reg, nil
 }
 
-// put lets go of what is not in m, and reports whether it could: nothing of it may be on
+// deregisterOthers lets go of what is not in m, and reports whether it could: nothing of it may be on
 // its way to the peer.
-func (l *lending) put(c *shared, m *vnet.Memory) (done bool, err error) {
-	l.before = slices.DeleteFunc(l.before, func(b *vnet.Memory) bool { return b.Lend(0) == 0 })
-	if len(l.before) > 0 {
+func (g *registrar) deregisterOthers(c *shared, m *vnet.Memory) (done bool, err error) {
+	g.before = slices.DeleteFunc(g.before, func(b *vnet.Memory) bool { return b.Lend(0) == 0 })
+	if len(g.before) > 0 {
 		return false, nil
 	}
-	for r, reg := range l.regions {
+	for r, reg := range g.regions {
 		if m != nil && slices.Contains(m.Regions, r) {
 			continue
 		}
-		if err := errors.Join(reg.Close(), l.forget(c, r)); err != nil {
+		if err := errors.Join(reg.Close(), g.forget(c, r)); err != nil {
 			return true, err
 		}
 	}
@@ -131,19 +131,19 @@ func (l *lending) put(c *shared, m *vnet.Memory) (done bool, err error) {
 }
 
 // forget forgets a region that is not registered any more.
-func (l *lending) forget(c *shared, r *vnet.Region) error {
-	delete(l.regions, r)
+func (g *registrar) forget(c *shared, r *vnet.Region) error {
+	delete(g.regions, r)
 	n := int64(len(r.Bytes))
 	c.cfg.Lending.put(n)
-	l.port.Registered(-n)
+	g.port.Registered(-n)
 	return r.Release()
 }
 
 // close is for a session whose domain is closed, and with it all registrations.
-func (l *lending) close(c *shared) error {
+func (g *registrar) close(c *shared) error {
 	var errs []error
-	for r := range l.regions {
-		errs = append(errs, l.forget(c, r))
+	for r := range g.regions {
+		errs = append(errs, g.forget(c, r))
 	}
 	return errors.Join(errs...)
 }

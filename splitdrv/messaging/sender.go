@@ -2,7 +2,6 @@ package messaging
 
 import (
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -27,8 +26,8 @@ import (
 //	  add      takes an element of the peer's (credits.go) and begins a transfer (transfer.go)
 //	post     rings the doorbell for the batch: its work requests are in flight (inflight.go)
 //	reclaim  polls completions: slots are free again, or an indication is due
-//	settle   sends indications (indications.go), lets pools go that are out of use, and
-//	         posts what is to be done about windows (windows.go)
+//	settle   sends indications (indications.go), and carries out what others have requested:
+//	         windows are bound and invalidated, pools let go that are out of use (windows.go)
 //	prepare  arms, and looks once more
 
 // sender moves frames from a port to the peer. All it has is its goroutine's, but
@@ -39,14 +38,14 @@ type sender struct {
 	control  *controlSends
 	pools    *poolManager
 	w        *worker
-	receiver *queue[rxEvent] // of the channel
+	queue    queue[sqRequest] // what others have for it to do besides frames
+	requests sqRequests       // of these, what is not done yet
 
 	in  input
 	out batch
 	sendQueue
 	indications indications
 	credits
-	workRequests
 
 	paused       atomic.Bool   // takes no more frames
 	waiters      [4]*epoll.Set // by what for: see waitPort
@@ -56,20 +55,13 @@ type sender struct {
 	count        txCounters
 }
 
-// workRequests are what is to be done besides frames: by the sender, who alone
-// posts to the send queue of its data channel.
-type workRequests struct {
-	queue    queue[sqRequest]
-	draining []sqRequest // pools that are being put out of use, and a pause
-	requests []sqRequest // what is to be posted about windows
-}
-
 func newSender(
 	c *shared, ch *dataQP, slots *sendSlots, control *controlSends, pools *poolManager,
 ) (*sender, error) {
 	s := &sender{c: c, ch: ch, control: control, pools: pools}
 	s.sendQueue = newSendQueue(ch, &c.cfg, &s.count)
 	s.indications.init(&c.cfg)
+	s.requests = sqRequests{sendQueue: &s.sendQueue, indications: &s.indications, pools: pools}
 	s.in = newInput(slots, c.cfg.Batch, &s.count, c.cfg.path(ch.number))
 	s.out = batch{
 		cfg: &c.cfg, channel: uint8(ch.number), slots: slots, signalEvery: signalOneIn(&c.cfg, slots.Len()),
@@ -90,12 +82,12 @@ func newSender(
 	return s, nil
 }
 
-// begin makes the waiters, now that the port is known.
-func (s *sender) begin(port Port) (err error) {
+// begin makes the waiters, now that the port is known, and the keys of the memory that it lends.
+func (s *sender) begin(port Port, keys *atomic.Pointer[vnet.Keys]) (err error) {
 	s.in.port = port
 	s.in.paced, _ = port.(PacedPort)
 	s.in.shared, _ = port.(SharedPort)
-	s.in.lender = newLender(&s.c.cfg, &s.c.lending.keys, port, func() { s.queue.put(sqRequest{kind: sqRecall}) })
+	s.in.lender = newLender(&s.c.cfg, keys, port, func() { s.queue.put(sqRequest{kind: sqRecall}) })
 	s.notification = notification{cq: s.ch.sendCQ}
 	for w := range s.waiters {
 		interests := []epoll.Interest{epoll.Readable(s.queue.wake.FD())}
@@ -162,7 +154,7 @@ func (s *sender) work() (leave bool, err error) {
 // more. It never waits.
 func (s *sender) step() (shortage, error) {
 	if s.queue.pending.Load() {
-		s.sort(s.queue.take())
+		s.readQueue()
 	}
 	if s.wantsCompletions() {
 		if err := s.settle(); err != nil {
@@ -189,10 +181,25 @@ func (s *sender) step() (shortage, error) {
 	return short, nil
 }
 
+// readQueue puts what others want where it belongs.
+func (s *sender) readQueue() {
+	for _, q := range s.queue.take() {
+		switch q.kind {
+		case sqSlots:
+			s.in.slots.Add(q.mem, q.key)
+			s.out.signalEvery = signalOneIn(&s.c.cfg, s.in.slots.Len())
+		case sqRecall:
+			s.in.fetch()
+		default:
+			s.requests.add(q)
+		}
+	}
+}
+
 // wantsCompletions reports whether completions are more to the sender than free slots.
 func (s *sender) wantsCompletions() bool {
 	return s.indications.serialised || s.c.cfg.Mode == protocol.ModeIndicate ||
-		len(s.draining) > 0 || len(s.requests)+len(s.callbacks) > 0 || s.in.lender.owes()
+		s.requests.busy() || s.in.lender.owes()
 }
 
 // gather makes a batch of frames and says what stopped it. It returns after each
@@ -288,6 +295,29 @@ func (s *sender) shortOf(size int) shortage {
 	}
 }
 
+// lack records that an element of n bytes, or any, is not to be had. The pool
+// manager asks the peer for more if that goes on, or if no element fits.
+func (s *sender) lack(n int) {
+	if s.fitsNowhere(n) {
+		s.short.Store(int64(n))
+		s.pools.nudge()
+		return
+	}
+	s.count.TxNoCredit.Add(1)
+	if n > 0 || s.short.Load() == 0 {
+		s.short.Store(int64(max(n, 1)))
+	}
+}
+
+// lackSlots records that there is no free slot, or no room in the send queue, and has the
+// pool manager make more slots if that is what is lacking.
+func (s *sender) lackSlots() {
+	s.count.TxNoSlot.Add(1)
+	if s.in.slots.Free() == 0 && s.in.slots.want() {
+		s.pools.nudge()
+	}
+}
+
 // idle reports whether everything has arrived that was sent, and is acknowledged if
 // it was indicated.
 func (s *sender) idle() bool {
@@ -296,9 +326,7 @@ func (s *sender) idle() bool {
 
 // room is how many more transfers can be posted, those included that have to
 // be indicated.
-func (s *sender) room() int {
-	return s.depth - int(s.posted-s.completed) - len(s.indications.pending)
-}
+func (s *sender) room() int { return s.sendQueue.room(len(s.indications.pending)) }
 
 // refuse drops the first frame, or ends the session.
 func (s *sender) refuse(err error) error {
@@ -362,7 +390,7 @@ func (s *sender) complete(f *inFlightEntry) error {
 	}
 	switch {
 	case f.callback:
-		return s.callBack()
+		return s.requests.completed()
 	case f.pool == nil:
 	case f.indicate:
 		s.indications.add(f)
@@ -372,8 +400,8 @@ func (s *sender) complete(f *inFlightEntry) error {
 	return nil
 }
 
-// settle does what completions ask for: it indicates transfers, and lets go of
-// pools that are to be put out of use.
+// settle does what completions ask for: it indicates transfers, and carries out what
+// others have requested.
 func (s *sender) settle() error {
 	if err := s.reclaim(); err != nil {
 		return err
@@ -392,136 +420,7 @@ func (s *sender) settle() error {
 	if s.idle() {
 		s.indications.serialised = false
 	}
-	if err := s.perform(); err != nil {
-		return err
-	}
-	return s.letGo()
-}
-
-// letGo finishes what is to be released and is out of use. A pause also waits for what
-// was to be posted about windows before it: at the end of a session these messages are
-// the last ones about the pools that the peer has lent.
-func (s *sender) letGo() error {
-	for i := 0; i < len(s.draining); {
-		r := s.draining[i]
-		last, busy := s.posted, s.ring.len() > 0 || len(s.indications.pending) > 0 || len(s.requests) > 0
-		if r.pool != nil {
-			last, busy = r.pool.Last, r.pool.Pending > 0
-		}
-		if busy {
-			if int32(last-s.signaled) > 0 {
-				if err := s.drain(); err != nil {
-					return err
-				}
-			}
-			i++
-			continue
-		}
-		if r.last {
-			if done, err := s.invalidate(r.pool); !done || err != nil {
-				return err
-			}
-		}
-		s.draining = append(s.draining[:i], s.draining[i+1:]...)
-		switch {
-		case r.pool != nil:
-			if err := s.pools.step(bufpool.Event{Kind: bufpool.Stopped, Remote: r.pool, Last: r.last}); err != nil {
-				return err
-			}
-		case r.done != nil:
-			r.done <- struct{}{}
-		}
-	}
-	return nil
-}
-
-// sort puts what others want of the send queue where it belongs: some has to wait
-// until transfers have completed, the rest for room in the send queue at most.
-func (s *sender) sort(requests []sqRequest) {
-	for _, q := range requests {
-		switch q.kind {
-		case sqDrain:
-			s.draining = append(s.draining, q)
-		case sqSlots:
-			s.in.slots.Add(q.mem, q.key)
-			s.out.signalEvery = signalOneIn(&s.c.cfg, s.in.slots.Len())
-		case sqRecall:
-			s.in.fetch()
-		default:
-			s.requests = append(s.requests, q)
-		}
-	}
-}
-
-// perform posts what is to be posted about windows, as far as there is room.
-func (s *sender) perform() error {
-	for n := range s.requests {
-		if done, err := s.performOne(&s.requests[n]); err != nil || !done {
-			s.requests = slices.Delete(s.requests, 0, n)
-			return err
-		}
-	}
-	clear(s.requests)
-	s.requests = s.requests[:0]
-	return nil
-}
-
-// performOne posts a request, and reports whether there was room for all of it.
-func (s *sender) performOne(q *sqRequest) (bool, error) {
-	switch q.kind {
-	case sqInvalidate:
-		return s.invalidate(q.pool)
-	case sqBindSend:
-		return s.bindSend(q.lent)
-	default:
-	}
-	for q.next < q.windows() {
-		room := s.room()
-		if room <= 0 {
-			return false, nil
-		}
-		if err := s.postWindows(q, min(room, q.windows()-q.next)); err != nil {
-			return false, err
-		}
-	}
-	s.whenCompleted(q.completed())
-	return true, nil
-}
-
-// invalidate ends the use of a pool of the peer's by the message that invalidates its
-// window, if it is one that has to be; and reports whether there was room for it.
-func (s *sender) invalidate(r *bufpool.Remote) (bool, error) {
-	if !r.Invalidate || r.Invalidated {
-		return true, nil
-	}
-	if s.room() <= 0 {
-		return false, nil
-	}
-	r.Invalidated = true // once: there is nothing left to invalidate
-	return true, s.invalidateRemote(r)
-}
-
-// bindSend binds the window of a pool and sends the key behind it, in one post, and
-// reports whether there was room for both.
-func (s *sender) bindSend(l *bufpool.Local) (bool, error) {
-	switch room := s.room(); {
-	case room >= 2:
-		return true, s.bindWindowAndSend(l)
-	case room == 1 && s.signaled != s.posted:
-		return false, s.drain() // or nothing would say when there is room for two
-	default:
-		return false, nil
-	}
-}
-
-// callBack has the next one hear of whom work requests were waiting for.
-func (s *sender) callBack() error {
-	c := s.called()
-	if c.rx.batch == nil {
-		return s.pools.step(c.event)
-	}
-	s.receiver.put(c.rx)
-	return nil
+	return s.requests.carryOut()
 }
 
 // missing is what a waiter has to wait for.

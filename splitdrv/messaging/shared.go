@@ -18,7 +18,6 @@ type shared struct {
 	domain   fabric.Domain
 	handlers *handlers
 	memory   memory
-	lending  lending
 	mtu      atomic.Int64
 	heard    atomic.Uint64 // messages and batches of frames from the peer
 

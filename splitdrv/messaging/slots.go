@@ -8,10 +8,6 @@ import (
 	"github.com/splitnic/splitnic/bufpool"
 )
 
-// firstSlots is how many send slots a data channel begins with: as many as one needs
-// that sends a frame now and then.
-const firstSlots = 8
-
 // sendSlots are the send slots of a data channel, which become more when the sender has
 // run out of them. It asks, and goes on with those that it has; the pool manager, who
 // may wait for the device, registers memory. What has been added stays until the end of
@@ -63,43 +59,4 @@ func (s *sendSlots) want() bool {
 	}
 	s.wanted.Store(n)
 	return true
-}
-
-// lackSlots records that there is no free slot, or no room in the send queue, and has the
-// pool manager make more slots if that is what is lacking.
-func (s *sender) lackSlots() {
-	s.count.TxNoSlot.Add(1)
-	if s.in.slots.Free() == 0 && s.in.slots.want() {
-		s.pools.nudge()
-	}
-}
-
-// lack records that an element of n bytes, or any, is not to be had. The pool
-// manager asks the peer for more if that goes on, or if no element fits.
-func (s *sender) lack(n int) {
-	if s.fitsNowhere(n) {
-		s.short.Store(int64(n))
-		s.pools.nudge()
-		return
-	}
-	s.count.TxNoCredit.Add(1)
-	if n > 0 || s.short.Load() == 0 {
-		s.short.Store(int64(max(n, 1)))
-	}
-}
-
-// moreSlots registers the send slots that a channel's sender wants. Where memory is not
-// to be had it is tried again when the manager looks around next.
-func (m *poolManager) moreSlots(ch *poolChannel) {
-	s := ch.slots
-	if !s.lacking() {
-		return
-	}
-	n := s.wanted.Load() - s.made.Load()
-	mem, key, err := s.register(m.c, int(n), false)
-	if err != nil {
-		return // the sender carries on with what it has
-	}
-	s.made.Add(n)
-	ch.sender.put(sqRequest{kind: sqSlots, mem: mem, key: key})
 }

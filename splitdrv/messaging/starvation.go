@@ -91,6 +91,22 @@ func (m *poolManager) supply() error {
 	return nil
 }
 
+// moreSlots registers the send slots that a channel's sender wants. Where memory is not
+// to be had it is tried again when the manager looks around next.
+func (m *poolManager) moreSlots(ch *poolChannel) {
+	s := ch.slots
+	if !s.lacking() {
+		return
+	}
+	n := s.wanted.Load() - s.made.Load()
+	mem, key, err := s.register(m.c, int(n), false)
+	if err != nil {
+		return // the sender carries on with what it has
+	}
+	s.made.Add(n)
+	ch.sender.put(sqRequest{kind: sqSlots, mem: mem, key: key})
+}
+
 // need has the pools hear what a channel's sender lacks.
 func (m *poolManager) need(ch *poolChannel) error {
 	size := int(ch.credits.short.Load())

@@ -2,14 +2,158 @@ package messaging
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// What a sender posts about windows: they are bound and invalidated on the send queue
-// of their data channel.
+// What a sender does besides sending frames, because it alone posts to the send queue of
+// its data channel: it binds and invalidates windows, and finds out when nothing is on its
+// way any more that was sent before.
+
+// sqRequests are those of others that are not done yet. They are the sender's goroutine's.
+type sqRequests struct {
+	*sendQueue
+	indications *indications
+	pools       *poolManager
+	receiver    *queue[rxEvent] // of the channel
+
+	posting  []sqRequest // waits for room in the send queue at most, in order
+	draining []sqRequest // pools that are being put out of use, and a pause: waits for completions
+}
+
+// busy reports whether something waits for completions.
+func (r *sqRequests) busy() bool { return len(r.draining)+len(r.posting)+len(r.callbacks) > 0 }
+
+// add adds a request, for carryOut.
+func (r *sqRequests) add(q sqRequest) {
+	if q.kind == sqDrain {
+		r.draining = append(r.draining, q)
+	} else {
+		r.posting = append(r.posting, q)
+	}
+}
+
+// carryOut goes as far as completions and the room in the send queue let it.
+func (r *sqRequests) carryOut() error {
+	if err := r.post(); err != nil {
+		return err
+	}
+	return r.finishDrains()
+}
+
+// room is that in the send queue.
+func (r *sqRequests) room() int { return r.sendQueue.room(len(r.indications.pending)) }
+
+// post posts what is to be posted about windows, as far as there is room.
+func (r *sqRequests) post() error {
+	for n := range r.posting {
+		if done, err := r.postOne(&r.posting[n]); err != nil || !done {
+			r.posting = slices.Delete(r.posting, 0, n)
+			return err
+		}
+	}
+	clear(r.posting)
+	r.posting = r.posting[:0]
+	return nil
+}
+
+// postOne posts a request, and reports whether there was room for all of it.
+func (r *sqRequests) postOne(q *sqRequest) (bool, error) {
+	switch q.kind {
+	case sqInvalidate:
+		return r.invalidate(q.pool)
+	case sqBindSend:
+		return r.bindSend(q.lent)
+	default:
+	}
+	for q.next < q.windows() {
+		room := r.room()
+		if room <= 0 {
+			return false, nil
+		}
+		if err := r.postWindows(q, min(room, q.windows()-q.next)); err != nil {
+			return false, err
+		}
+	}
+	r.whenCompleted(q.completed())
+	return true, nil
+}
+
+// invalidate ends the use of a pool of the peer's by the message that invalidates its
+// window, if it is one that has to be; and reports whether there was room for it.
+func (r *sqRequests) invalidate(p *bufpool.Remote) (bool, error) {
+	if !p.Invalidate || p.Invalidated {
+		return true, nil
+	}
+	if r.room() <= 0 {
+		return false, nil
+	}
+	p.Invalidated = true // once: there is nothing left to invalidate
+	return true, r.invalidateRemote(p)
+}
+
+// bindSend binds the window of a pool and sends the key behind it, in one post, and
+// reports whether there was room for both.
+func (r *sqRequests) bindSend(l *bufpool.Local) (bool, error) {
+	switch room := r.room(); {
+	case room >= 2:
+		return true, r.bindWindowAndSend(l)
+	case room == 1 && r.signaled != r.posted:
+		return false, r.drain() // or nothing would say when there is room for two
+	default:
+		return false, nil
+	}
+}
+
+// finishDrains finishes what is to be drained and has nothing on its way. A pause also waits
+// for what was to be posted about windows before it: at the end of a session these messages
+// are the last ones about the pools that the peer has lent.
+func (r *sqRequests) finishDrains() error {
+	for i := 0; i < len(r.draining); {
+		q := r.draining[i]
+		last, busy := r.posted, r.ring.len() > 0 || len(r.indications.pending) > 0 || len(r.posting) > 0
+		if q.pool != nil {
+			last, busy = q.pool.Last, q.pool.Pending > 0
+		}
+		if busy {
+			if int32(last-r.signaled) > 0 {
+				if err := r.drain(); err != nil {
+					return err
+				}
+			}
+			i++
+			continue
+		}
+		if q.last {
+			if done, err := r.invalidate(q.pool); !done || err != nil {
+				return err
+			}
+		}
+		r.draining = append(r.draining[:i], r.draining[i+1:]...)
+		switch {
+		case q.pool != nil:
+			if err := r.pools.step(bufpool.Event{Kind: bufpool.Stopped, Remote: q.pool, Last: q.last}); err != nil {
+				return err
+			}
+		case q.done != nil:
+			q.done <- struct{}{}
+		}
+	}
+	return nil
+}
+
+// completed has the next one hear who was waiting for work requests.
+func (r *sqRequests) completed() error {
+	c := r.called()
+	if c.rx.batch == nil {
+		return r.pools.step(c.event)
+	}
+	r.receiver.put(c.rx)
+	return nil
+}
 
 // windows is how many windows a request is about.
 func (r *sqRequest) windows() int {
