@@ -163,7 +163,7 @@ func settingsText(path string, text []byte) string {
 	flags.AddFlagSet(unit)
 	var b strings.Builder
 	for _, e := range entries {
-		words, err := settings.Words(e.Value)
+		words, err := settings.Scalars(e.Value)
 		switch f := flags.Lookup(e.Key); {
 		case f == nil:
 			fmt.Fprintf(&b, "a key that is no flag: left out\n")

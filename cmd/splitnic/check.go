@@ -104,7 +104,7 @@ var ofFlag = regexp.MustCompile(`^--([a-z-]+)`)
 // where it is. A flag that the file has a bad value for is as if it were missing: what
 // follows from that is left out.
 func (o *origin) locate(err error) (lines []string) {
-	told := map[string]bool{} // lines of the file
+	reported := map[string]bool{} // lines of the file
 	add := func(line string) {
 		if !slices.Contains(lines, line) {
 			lines = append(lines, line)
@@ -113,7 +113,7 @@ func (o *origin) locate(err error) (lines []string) {
 	for _, err := range flat(err) {
 		text := strings.ReplaceAll(err.Error(), "\n", "; ")
 		if m := located.FindStringSubmatch(text); m != nil {
-			told[m[1][:strings.Index(m[1], ": ")]] = true
+			reported[m[1][:strings.Index(m[1], ": ")]] = true
 			add(m[1])
 			continue
 		}
@@ -121,7 +121,7 @@ func (o *origin) locate(err error) (lines []string) {
 		if s := o.meant(text); s != nil {
 			at = fmt.Sprintf("%s:%d", o.path, settings.Line(s.at))
 		}
-		if !told[at] {
+		if !reported[at] {
 			add(at + ": " + text)
 		}
 	}

@@ -68,7 +68,7 @@ func (o *origin) read() ([]setting, error) {
 	var errs []error
 	for _, e := range entries {
 		var good []string
-		words, err := settings.Words(e.Value)
+		words, err := settings.Scalars(e.Value)
 		switch {
 		case o.command.Flags().Lookup(e.Key) == nil, e.Key == "config", e.Key == "help":
 			errs = append(errs, o.mistake(e.At,

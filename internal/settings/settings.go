@@ -61,8 +61,8 @@ func Map(n Node) (entries []Entry, ok bool) {
 	return entries, true
 }
 
-// Word is the text of a scalar as it is in the file, "" for anything else.
-func Word(n Node) string {
+// Scalar is the text of a scalar as it is in the file, "" for anything else.
+func Scalar(n Node) string {
 	switch n := n.(type) {
 	case *ast.NullNode:
 		return ""
@@ -74,15 +74,15 @@ func Word(n Node) string {
 	return ""
 }
 
-// Words is the words of a list, or one word.
-func Words(n Node) ([]string, error) {
+// Scalars are the texts of the scalars in a list, or of one scalar.
+func Scalars(n Node) ([]string, error) {
 	nodes := []Node{n}
 	if s, ok := n.(*ast.SequenceNode); ok {
 		nodes = s.Values
 	}
 	words := make([]string, len(nodes))
 	for i, n := range nodes {
-		if words[i] = Word(n); words[i] == "" {
+		if words[i] = Scalar(n); words[i] == "" {
 			return nil, errors.New("must be a word or a list of words")
 		}
 	}

@@ -47,7 +47,7 @@ func words(text string) (string, error) {
 	}
 	var all []string
 	for _, e := range entries {
-		w, err := Words(e.Value)
+		w, err := Scalars(e.Value)
 		if err != nil {
 			return "", Errorf("f.yaml", e.At, "%w", err)
 		}
@@ -81,7 +81,7 @@ func FuzzWords(f *testing.F) {
 			t.Errorf("%q: %v", text, err)
 		}
 		if n, err := Parse("f.yaml", []byte(text)); err == nil && n != nil {
-			if w, err := Words(n); err == nil && slices.Contains(w, "") {
+			if w, err := Scalars(n); err == nil && slices.Contains(w, "") {
 				t.Errorf("%q has an empty word", text)
 			}
 		}

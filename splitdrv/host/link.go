@@ -91,10 +91,10 @@ const (
 
 // leaving is why a link ends.
 type leaving struct {
-	reason string
-	told   bool // by the I/O unit, which has told the peer
-	failed bool // there is no use in waiting for what is on its way
-	late   bool // what was awaited has not come
+	reason   string
+	informed bool // the peer is, by the I/O unit
+	failed   bool // there is no use in waiting for what is on its way
+	late     bool // what was awaited has not come
 }
 
 func broken(reason string, err error) *leaving {
@@ -269,10 +269,10 @@ func (l *link) happens(e event) *leaving {
 	case e.kind == eventLeave:
 		return &leaving{reason: e.reason}
 	case e.kind == eventMessage && e.message.Step == session.DirectEnd:
-		return &leaving{reason: e.message.Reason, told: true}
+		return &leaving{reason: e.message.Reason, informed: true}
 	case e.kind == eventMessage && e.message.Step == session.DirectEnded:
 		l.gone = true
-		return &leaving{reason: "the peer has ended it", told: true, failed: true}
+		return &leaving{reason: "the peer has ended it", informed: true, failed: true}
 	}
 	return nil
 }
@@ -434,7 +434,7 @@ func (l *link) end(why *leaving) {
 			log.Debug("direct connection: message not delivered", "step", m.Step, "error", err)
 		}
 	}
-	if !why.told {
+	if !why.informed {
 		say(&session.Direct{Step: session.DirectEnd, ID: l.id, Reason: why.reason})
 	}
 	var left *messaging.Unsent

@@ -31,13 +31,13 @@ type signsOfLife struct {
 	silence
 	part     time.Duration // of a keep-alive interval
 	askAfter time.Duration
-	turn     uint64        // one beat in so many is that at which idle sessions ask; 0: none is
+	period   uint64        // in beats, from one common beat of idle sessions to the next; 0: there is none
 	doubt    time.Duration // silence from which on the peer is not heard
 	timeout  time.Duration
 	at       time.Time // of the last one
 	asked    bool      // a keep-alive has not been answered
 	hears    bool
-	strayed  bool // asked out of turn
+	apart    bool // asked at another than the common beat
 }
 
 // start has the peer asked for a sign of life when there has been none for an interval,
@@ -48,9 +48,9 @@ type signsOfLife struct {
 // part behind: who asks two parts early hears something in each interval. Who asks last
 // leaves one of them to the peer. Beats are not that regular, which is the half of one.
 //
-// Sessions of one interval have a turn for that, which is when they would ask anyway if
-// they had asked at the turn before. One that is idle asks then, however short its silence
-// is, so that the processor wakes up once for all of them, and the peer's as well.
+// Sessions of one interval have a common beat for that, at which they would ask anyway if
+// they had asked at the common beat before. One that is idle asks then, however short its
+// silence is, so that the processor wakes up once for all of them, and the peer's as well.
 func (l *signsOfLife) start() {
 	interval := l.c.cfg.KeepAlive
 	l.part = max(interval/parts, time.Millisecond)
@@ -61,7 +61,7 @@ func (l *signsOfLife) start() {
 	}
 	l.askAfter = max(interval-early, l.part) - l.part/2
 	if !l.c.cfg.AskLast {
-		l.turn = uint64((l.askAfter+l.part-1)/l.part) + 1
+		l.period = uint64((l.askAfter+l.part-1)/l.part) + 1
 	}
 	l.doubt = min(interval, l.timeout/4) - l.part - l.part/2
 	l.silence.init(l, interval)
@@ -100,24 +100,24 @@ func (l *signsOfLife) check(t ticker.Tick) {
 }
 
 // due reports whether it is time to ask, in the beat of that number, after such a silence.
-// Out of turn that is as late as can be, and a part earlier if the time before was out of
-// turn, too: who hears the replies at the turns, and has no silence then, would never ask
-// at one.
+// At another than the common beat that is as late as can be, and a part earlier if that was
+// so the time before, too: who hears the replies at the common beats, and has no silence then,
+// would never ask at one.
 func (l *signsOfLife) due(lasted time.Duration, n uint64) bool {
-	if l.turn > 0 && n%l.turn == l.turn-1 {
+	if l.period > 0 && n%l.period == l.period-1 {
 		if lasted > 0 {
-			l.strayed = false
+			l.apart = false
 		}
 		return lasted > 0
 	}
 	after := l.askAfter
-	if l.strayed {
+	if l.apart {
 		after = max(after-l.part, l.part/2)
 	}
 	if lasted < after {
 		return false
 	}
-	l.strayed = l.turn > 0
+	l.apart = l.period > 0
 	return true
 }
 

@@ -276,7 +276,7 @@ func (c *Conn) move() error {
 func (c *Conn) lendFirst() error {
 	for _, ch := range c.channels {
 		for _, l := range *ch.rx.local.Load() {
-			if err := c.pools.step(bufpool.Event{Kind: bufpool.Adopted, Local: l}); err != nil {
+			if err := c.pools.notify(bufpool.Event{Kind: bufpool.Adopted, Local: l}); err != nil {
 				return err
 			}
 		}

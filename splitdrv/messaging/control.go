@@ -98,18 +98,18 @@ func (k *control) run() error {
 		k.w.woke()
 		if k.polled.Load() {
 			k.w.wake.Clear()
-			k.w.place()
+			k.w.bindThread()
 			// For who wants a look: they may all wait for room in their ports.
 			return k.c.stopped.Load(), k.poll()
 		}
-		return k.w.untilIdle(&k.notification, &k.c.stopped, k.turn)
+		return k.w.untilIdle(&k.notification, &k.c.stopped, k.step)
 	})
 }
 
-// turn is a step of the handler's goroutine.
-func (k *control) turn() (bool, error) {
+// step is one round of the handler's goroutine.
+func (k *control) step() (bool, error) {
 	k.polling.Lock()
-	n, err := k.step()
+	n, err := k.handleBatch()
 	k.polling.Unlock()
 	if n > 0 && err == nil {
 		k.w.spend(n)
@@ -124,13 +124,13 @@ func (k *control) poll() error {
 		return nil
 	}
 	defer k.polling.Unlock()
-	_, err := k.step()
+	_, err := k.handleBatch()
 	return err
 }
 
-// step handles one batch of completions and returns their number. The caller holds the
+// handleBatch handles one batch of completions and returns their number. The caller holds the
 // lock, and none that handling a message takes.
-func (k *control) step() (int, error) {
+func (k *control) handleBatch() (int, error) {
 	wanted := k.wanted.Load()
 	n, err := k.cq.Poll(k.comps[:])
 	if err != nil {

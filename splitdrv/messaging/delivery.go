@@ -163,7 +163,7 @@ func (d *delivery) waitForPort() error {
 	d.count.RxThrottled.Add(1)
 	err := d.held.WaitFor(hold)
 	d.w.woke()
-	d.w.place() // it may take long
+	d.w.bindThread() // it may take long
 	return err
 }
 

@@ -117,7 +117,7 @@ func (d *dispatcher) addRemote(p protocol.Pool) error {
 		r := bufpool.NewRemote(p, order)
 		r.Invalidate = d.c.cfg.Invalidation && p.Invalidate()
 		r.KeyFollows = d.c.cfg.KeySend && p.KeyFollows() && !d.c.cfg.Mode.Sends()
-		err = d.pools.step(bufpool.Event{Kind: bufpool.Lent, Remote: r})
+		err = d.pools.notify(bufpool.Event{Kind: bufpool.Lent, Remote: r})
 	}
 	return err
 }
@@ -182,7 +182,7 @@ func (d *dispatcher) onGet(msg []byte) error {
 		return controlViolation(ErrNoChannel, "BufferRecvPoolGet for data channel %d of %d", m.Channel, len(d.channels))
 	}
 	size := int(min(m.ElementSize, MaxElementSize+1)) // no more is lent
-	return d.pools.step(bufpool.Event{Kind: bufpool.Get, Channel: int(m.Channel), Size: size, Elements: int(m.Elements)})
+	return d.pools.notify(bufpool.Event{Kind: bufpool.Get, Channel: int(m.Channel), Size: size, Elements: int(m.Elements)})
 }
 
 // onFlush stops the use of pools: the peer takes back some of its own, or gives
@@ -196,14 +196,14 @@ func (d *dispatcher) onFlush(msg []byte) error {
 	for i := range refs {
 		refs[i] = m.Pool(i)
 	}
-	return d.pools.step(bufpool.Event{Kind: bufpool.Flush, Transaction: m.TransactionContext, Refs: refs})
+	return d.pools.notify(bufpool.Event{Kind: bufpool.Flush, Transaction: m.TransactionContext, Refs: refs})
 }
 
 // onFlushed hears that the peer has done what this side's flush asked for.
 func (d *dispatcher) onFlushed(msg []byte) error {
 	m, err := protocol.DecodeBufferPoolFlushReply(msg)
 	if err == nil {
-		err = d.pools.step(bufpool.Event{Kind: bufpool.FlushReply, Transaction: m.TransactionContext})
+		err = d.pools.notify(bufpool.Event{Kind: bufpool.FlushReply, Transaction: m.TransactionContext})
 	}
 	return err
 }
@@ -237,7 +237,7 @@ func (d *dispatcher) onSent(data []byte) protocol.CfgStatus {
 	}
 	r := d.channels[sent.Channel-1].rx
 	r.sent.Store(sent.Next)
-	if !r.mailed.Swap(true) {
+	if !r.sentQueued.Swap(true) {
 		r.queue.put(rxEvent{kind: rxSent})
 	}
 	return protocol.CfgOK

@@ -198,16 +198,16 @@ func (h *Handler) check() error {
 // that the handlers have, and that channels come to have after those that they
 // have had in before.
 func (g *Handling) permitted(before *Handling) error {
-	type step struct{ from, to int }
-	tried := map[step]bool{}
+	type change struct{ from, to int }
+	tried := map[change]bool{}
 	try := func(h *Handler, from int) error {
-		s := step{from, h.Priority}
-		if s.from == s.to || tried[s] {
+		c := change{from, h.Priority}
+		if c.from == c.to || tried[c] {
 			return nil
 		}
-		tried[s] = true
-		if err := tryPriority(s.from, s.to); err != nil {
-			return fmt.Errorf("handler %d: %w: %d, after %d: %w; give this process CAP_SYS_NICE (AmbientCapabilities= of the service), or LimitNICE=", h.Number, ErrPriority, s.to, s.from, err)
+		tried[c] = true
+		if err := tryPriority(c.from, c.to); err != nil {
+			return fmt.Errorf("handler %d: %w: %d, after %d: %w; give this process CAP_SYS_NICE (AmbientCapabilities= of the service), or LimitNICE=", h.Number, ErrPriority, c.to, c.from, err)
 		}
 		return nil
 	}

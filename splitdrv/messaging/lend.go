@@ -105,8 +105,8 @@ func (l *lender) settle() {
 	}
 }
 
-// owes reports whether something is lent that is on its way to the peer. l may be nil.
-func (l *lender) owes() bool { return l != nil && l.out > 0 }
+// outstanding reports whether something is lent that is on its way to the peer. l may be nil.
+func (l *lender) outstanding() bool { return l != nil && l.out > 0 }
 
 // leave is for the end of the sender's goroutine: the port does not call it any more. l may
 // be nil.

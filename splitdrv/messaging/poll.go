@@ -96,7 +96,7 @@ func (ch *channel) pollOn() error {
 // idleWork frees slots, and returns elements for which there was no message
 // before. Neither costs anything while there is nothing else to do.
 func (ch *channel) idleWork() error {
-	ch.tx.w.place()
+	ch.tx.w.bindThread()
 	if err := ch.tx.reclaim(); err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ type poolManager struct {
 	mu      sync.Mutex // guards what follows
 	pools   *bufpool.Pools
 	gone    chan struct{}    // closed when there is no pool any more, at the end
-	actions []bufpool.Action // of the step in hand
+	actions []bufpool.Action // of the event in hand
 	queue   []bufpool.Action // the manager's
 
 	extraPools *rate.Limiter // pools that may be lent on request
@@ -108,9 +108,9 @@ func newPoolManager(c *shared, control *controlSends, requests *requests) *poolM
 	return m
 }
 
-// step has the pools hear of an event, and hands on what is to be done. It never
+// notify has the pools hear of an event, and hands on what is to be done. It never
 // waits. An error is the peer's fault.
-func (m *poolManager) step(e bufpool.Event) (err error) {
+func (m *poolManager) notify(e bufpool.Event) (err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.actions, err = m.pools.Step(&e, m.actions[:0]); err != nil {
@@ -136,7 +136,7 @@ func (m *poolManager) end() (<-chan struct{}, error) {
 	m.mu.Lock()
 	m.gone = gone
 	m.mu.Unlock()
-	return gone, m.step(bufpool.Event{Kind: bufpool.Ending})
+	return gone, m.notify(bufpool.Event{Kind: bufpool.Ending})
 }
 
 // raise has who waits for a channel of capacity one look.
@@ -209,7 +209,7 @@ func (m *poolManager) do(actions []bufpool.Action) error {
 			if err := m.sendKeys(a.Local); err != nil {
 				return err
 			}
-			return m.step(bufpool.Event{Kind: bufpool.KeysSent, Local: a.Local})
+			return m.notify(bufpool.Event{Kind: bufpool.KeysSent, Local: a.Local})
 		})
 		return nil
 	case bufpool.Offer:
@@ -261,7 +261,7 @@ func (m *poolManager) lend(a *bufpool.Action) error {
 	if ch.held = ch.rx.RxThrottled.Load(); ch.held != before {
 		// It has no credit because its frames are held back. With more memory
 		// they would only wait longer.
-		return m.step(failed)
+		return m.notify(failed)
 	}
 	largest := 0
 	for _, p := range m.c.cfg.channel(ch.number).Pools {
@@ -272,9 +272,9 @@ func (m *poolManager) lend(a *bufpool.Action) error {
 	p.Elements = min(a.Elements, extraElements, max(largest/p.ElementSize, 1))
 	if p.ElementSize > MaxElementSize || !m.extraPools.AllowN(m.c.cfg.now(), 1) || m.register(a.Local, p, false) != nil {
 		// No memory, or not allowed: the peer carries on with what it has.
-		return m.step(failed)
+		return m.notify(failed)
 	}
-	return m.step(bufpool.Event{Kind: bufpool.Registered, Local: a.Local})
+	return m.notify(bufpool.Event{Kind: bufpool.Registered, Local: a.Local})
 }
 
 // register gives a pool its memory and makes it known to the device, with the windows
@@ -322,7 +322,7 @@ func (m *poolManager) deregister(l *bufpool.Local) error {
 	if err := m.c.memory.put(l.Arena); err != nil {
 		return err
 	}
-	return m.step(bufpool.Event{Kind: bufpool.Deregistered, Local: l})
+	return m.notify(bufpool.Event{Kind: bufpool.Deregistered, Local: l})
 }
 
 // sendKeys sends the peer the keys of a one-touch pool's elements, before it is lent.
@@ -354,7 +354,7 @@ func (m *poolManager) ask(a *bufpool.Action) error {
 		if status := (*StatusError)(nil); err != nil && !errors.As(err, &status) {
 			return err
 		}
-		return m.step(bufpool.Event{Kind: bufpool.Answered})
+		return m.notify(bufpool.Event{Kind: bufpool.Answered})
 	})
 	return nil
 }
@@ -368,7 +368,7 @@ func (m *poolManager) reply(a *bufpool.Action) error {
 		wait = m.pace.ReserveN(now, some).DelayFrom(now)
 	}
 	reply := func() error {
-		if err := m.step(bufpool.Event{Kind: bufpool.Replying}); err != nil {
+		if err := m.notify(bufpool.Event{Kind: bufpool.Replying}); err != nil {
 			return err
 		}
 		return m.control.send(func(dst []byte) []byte { return protocol.AppendBufferPoolFlushReply(dst, a.Transaction) })

@@ -129,7 +129,7 @@ func (r *receiver) step() (bool, error) {
 		return false, err
 	}
 	if n > 0 {
-		if err := r.take(r.comps[:n]); err != nil || !r.w.spend(n) {
+		if err := r.receive(r.comps[:n]); err != nil || !r.w.spend(n) {
 			return true, err
 		}
 	}
@@ -148,8 +148,8 @@ func (r *receiver) poll() (int, error) {
 	return n, nil
 }
 
-// take handles one batch of completions.
-func (r *receiver) take(comps []fabric.Completion) error {
+// receive handles one batch of completions.
+func (r *receiver) receive(comps []fabric.Completion) error {
 	if err := r.hand(comps); err != nil {
 		return err
 	}
@@ -160,20 +160,20 @@ func (r *receiver) take(comps []fabric.Completion) error {
 func (r *receiver) hand(comps []fabric.Completion) error {
 	r.c.heard.Add(1)
 	if r.c.cfg.Mode.Sends() {
-		return r.takeSent(comps)
+		return r.receiveSent(comps)
 	}
-	return r.takeWritten(comps)
+	return r.receiveWritten(comps)
 }
 
-// takeWritten handles writes with the indication in their immediate data.
-func (r *receiver) takeWritten(comps []fabric.Completion) error {
+// receiveWritten handles writes with the indication in their immediate data.
+func (r *receiver) receiveWritten(comps []fabric.Completion) error {
 	for i := range comps {
 		c := &comps[i]
 		if err := c.Err(); err != nil {
 			return fmt.Errorf("receive on data channel %d: %w", r.ch.number, err)
 		}
 		if c.Op != fabric.OpRecvWriteImm {
-			if err := r.takeMessage(c); err != nil {
+			if err := r.receiveMessage(c); err != nil {
 				return err
 			}
 			continue
@@ -193,9 +193,9 @@ func (r *receiver) takeWritten(comps []fabric.Completion) error {
 	return r.flush()
 }
 
-// takeMessage handles a message among the writes: one that invalidates a key, or
+// receiveMessage handles a message among the writes: one that invalidates a key, or
 // brings one.
-func (r *receiver) takeMessage(c *fabric.Completion) error {
+func (r *receiver) receiveMessage(c *fabric.Completion) error {
 	switch {
 	case c.Flags&fabric.WithInv != 0:
 		return r.invalidated(c.InvKey)
@@ -206,8 +206,8 @@ func (r *receiver) takeMessage(c *fabric.Completion) error {
 	}
 }
 
-// takeSent handles frames that were sent as messages.
-func (r *receiver) takeSent(comps []fabric.Completion) error {
+// receiveSent handles frames that were sent as messages.
+func (r *receiver) receiveSent(comps []fabric.Completion) error {
 	for i := range comps {
 		c := &comps[i]
 		if err := c.Err(); err != nil {
@@ -253,7 +253,7 @@ func (r *receiver) consume(e *rxEvent, indicated bool) error {
 		return r.violation(err, "pool %d", p.Ref)
 	}
 	if p.OneTouch {
-		r.gather(bufpool.Written{Local: p, Element: int(e.elem), Data: data, Indicated: indicated, Last: e.last})
+		r.collect(bufpool.Written{Local: p, Element: int(e.elem), Data: data, Indicated: indicated, Last: e.last})
 		return nil
 	}
 	r.consumed = append(r.consumed, consumed{pool: p, elem: int(e.elem)})
@@ -330,7 +330,7 @@ func (r *receiver) update(dst []byte) []byte {
 // readQueue does what the control handler and the pool manager have for the receiver.
 func (r *receiver) readQueue() error {
 	events := r.queue.take()
-	r.mailed.Store(false)
+	r.sentQueued.Store(false)
 	sent := r.sent.Load()
 	// What has arrived on the data channel is older than what the events are
 	// about: a transfer is indicated, and a pool flushed, after everything
@@ -344,7 +344,7 @@ func (r *receiver) readQueue() error {
 		if n == 0 {
 			break
 		}
-		if err := r.take(r.comps[:n]); err != nil {
+		if err := r.receive(r.comps[:n]); err != nil {
 			return err
 		}
 		taken += n
@@ -370,7 +370,7 @@ func (r *receiver) read(l *rxEvent, sent uint64) error {
 		if err := r.adopt(l.pool); err != nil {
 			return err
 		}
-		return r.manager.step(bufpool.Event{Kind: bufpool.Adopted, Local: l.pool})
+		return r.manager.notify(bufpool.Event{Kind: bufpool.Adopted, Local: l.pool})
 	case rxDrain:
 		if err := r.flush(); err != nil {
 			return err
@@ -405,7 +405,7 @@ func (r *receiver) give(p *bufpool.Local) error {
 		r.spare += p.Elements.Len()
 	}
 	r.returns.Forget(p)
-	return r.manager.step(bufpool.Event{Kind: bufpool.Drained, Local: p})
+	return r.manager.notify(bufpool.Event{Kind: bufpool.Drained, Local: p})
 }
 
 // adopt takes a pool into service and posts the receives that its elements
@@ -432,7 +432,7 @@ func (r *receiver) invalidated(key uint32) error {
 	if p == nil {
 		return r.violation(bufpool.ErrInvalidated, "key %#x", key)
 	}
-	if err := r.manager.step(bufpool.Event{Kind: bufpool.Invalidated, Local: p}); err != nil {
+	if err := r.manager.notify(bufpool.Event{Kind: bufpool.Invalidated, Local: p}); err != nil {
 		return r.violation(err, "key %#x", key)
 	}
 	r.count.WindowsInvalidatedByPeer.Add(1)
@@ -446,7 +446,7 @@ func (r *receiver) keyed(key uint32) error {
 		return err
 	}
 	r.renewed++
-	if err := r.manager.step(bufpool.Event{Kind: bufpool.Keyed, Channel: r.ch.number, Key: key}); err != nil {
+	if err := r.manager.notify(bufpool.Event{Kind: bufpool.Keyed, Channel: r.ch.number, Key: key}); err != nil {
 		return r.violation(err, "key %#x", key)
 	}
 	return nil
@@ -482,8 +482,8 @@ func (r *receiver) postBuffers(p *bufpool.Local) error {
 // travels in a bufpool.Batch between the channel's receiver and its sender, which
 // alone posts to the send queue.
 
-// gather puts an element that was consumed in a batch.
-func (r *receiver) gather(w bufpool.Written) {
+// collect puts an element that was consumed in a batch, whose windows revoke has invalidated.
+func (r *receiver) collect(w bufpool.Written) {
 	if len(r.batches.Gathered()) == bufpool.MaxBatch {
 		r.revoke()
 	}

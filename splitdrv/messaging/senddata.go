@@ -23,8 +23,8 @@ type numbering struct {
 
 	// Mode send-uc: what the peer says that it has sent. One event is enough,
 	// however often it says so.
-	sent   atomic.Uint64
-	mailed atomic.Bool
+	sent       atomic.Uint64
+	sentQueued atomic.Bool
 }
 
 // sequence compares a message's number with the expected one. Messages that an

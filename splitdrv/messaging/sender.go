@@ -16,19 +16,20 @@ import (
 // goes through these stages, of which the functions follow here in this order;
 // what becomes of a frame within a batch is in transfer.go.
 //
-//	run      works, until the session ends, asleep while nothing can be sent
-//	work     step after step; when something is missing, prepare to sleep until it comes
-//	step     one round through all that follows, without ever waiting
-//	gather   makes a batch:
-//	  shortOf  may another transfer be sent, and what is missing if not?
-//	  read     takes frames from the port into slots, and drops what no peer takes (input.go)
-//	  join     adds a frame to the last transfer of the batch (transfer.go), or else
-//	  add      takes an element of the peer's (credits.go) and begins a transfer (transfer.go)
-//	post     rings the doorbell for the batch: its work requests are in flight (inflight.go)
-//	reclaim  polls completions: slots are free again, or an indication is due
-//	settle   sends indications (indications.go), and carries out what others have requested:
-//	         windows are bound and invalidated, pools let go that are out of use (windows.go)
-//	prepare  arms, and looks once more
+//	run        works, until the session ends, asleep while nothing can be sent
+//	work       step after step; when something is missing, prepare to sleep until it comes
+//	step       one round through all that follows, without ever waiting
+//	makeBatch  makes a batch:
+//	  shortOf    may another transfer be sent, and what is missing if not?
+//	  read       takes frames from the port into slots, and drops what no peer takes (input.go)
+//	  join       adds a frame to the last transfer of the batch (transfer.go), or else
+//	  add        takes an element of the peer's (credits.go) and begins a transfer (transfer.go)
+//	post       rings the doorbell for the batch: its work requests are in flight (inflight.go)
+//	reclaim    polls completions: slots are free again, or an indication is due
+//	settle     sends indications (indications.go), and carries out what others have
+//	           requested: windows are bound and invalidated, and pools let go that are out of
+//	           use (windows.go)
+//	prepare    arms, and looks once more
 
 // sender moves frames from a port to the peer. All it has is its goroutine's, but
 // for what others leave in its queue, the credits, and atomic counters.
@@ -162,12 +163,12 @@ func (s *sender) step() (shortage, error) {
 		}
 	}
 	settled := s.completed
-	short, err := s.gather()
+	short, err := s.makeBatch()
 	if err != nil {
 		return short, err
 	}
 	if s.completed != settled && s.wantsCompletions() {
-		short = shortOfNothing // settle waits for what gather has found, and nobody will find it again
+		short = shortOfNothing // settle waits for what makeBatch has found, and nobody will find it again
 	}
 	if n := len(s.out.frames); n > 0 {
 		if err := s.post(); err != nil {
@@ -199,13 +200,13 @@ func (s *sender) readQueue() {
 // wantsCompletions reports whether completions are more to the sender than free slots.
 func (s *sender) wantsCompletions() bool {
 	return s.indications.serialised || s.c.cfg.Mode == protocol.ModeIndicate ||
-		s.requests.busy() || s.in.lender.owes()
+		s.requests.busy() || s.in.lender.outstanding()
 }
 
-// gather makes a batch of frames and says what stopped it. It returns after each
+// makeBatch makes a batch of frames and says what stopped it. It returns after each
 // frame that is dropped, so that a run of them neither keeps those before it from
 // being posted nor the session from ending.
-func (s *sender) gather() (shortage, error) {
+func (s *sender) makeBatch() (shortage, error) {
 	for s.out.room() > 0 {
 		var frame []byte
 		var slot uint32
@@ -438,7 +439,7 @@ func (s *sender) missing(short shortage) (mask int) {
 // what else it has to react to: then nothing of that is missed.
 func (s *sender) prepare(short shortage) (sleeps bool, err error) {
 	s.queue.wake.Clear() // before the look at what it is raised for
-	s.w.place()
+	s.w.bindThread()
 	if s.mask&waitCompletion != 0 {
 		if err := s.notification.arm(); err != nil {
 			return false, err

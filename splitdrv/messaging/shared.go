@@ -66,7 +66,7 @@ func (c *shared) spawn(run func() error) {
 // work is spawn for a goroutine with a worker.
 func (c *shared) work(w *worker, run func() error) {
 	c.spawn(func() error {
-		w.place()
+		w.bindThread()
 		defer w.release()
 		return run()
 	})

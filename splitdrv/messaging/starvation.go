@@ -59,7 +59,7 @@ func (m *poolManager) look() error {
 		return nil
 	}
 	tight := m.c.cfg.Budget != nil && m.c.cfg.Budget.tight()
-	if err := m.step(bufpool.Event{Kind: bufpool.Tick, Tight: tight}); err != nil {
+	if err := m.notify(bufpool.Event{Kind: bufpool.Tick, Tight: tight}); err != nil {
 		return err
 	}
 	for i := range m.channels {
@@ -110,7 +110,7 @@ func (m *poolManager) moreSlots(ch *poolChannel) {
 // need has the pools hear what a channel's sender lacks.
 func (m *poolManager) need(ch *poolChannel) error {
 	size := int(ch.credits.short.Load())
-	return m.step(bufpool.Event{Kind: bufpool.Needed, Channel: ch.number, Size: size, Now: time.Now()})
+	return m.notify(bufpool.Event{Kind: bufpool.Needed, Channel: ch.number, Size: size, Now: time.Now()})
 }
 
 // rescue tells the peer how much was sent on channels that may lose messages,

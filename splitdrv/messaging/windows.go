@@ -135,7 +135,7 @@ func (r *sqRequests) finishDrains() error {
 		r.draining = append(r.draining[:i], r.draining[i+1:]...)
 		switch {
 		case q.pool != nil:
-			if err := r.pools.step(bufpool.Event{Kind: bufpool.Stopped, Remote: q.pool, Last: q.last}); err != nil {
+			if err := r.pools.notify(bufpool.Event{Kind: bufpool.Stopped, Remote: q.pool, Last: q.last}); err != nil {
 				return err
 			}
 		case q.done != nil:
@@ -149,7 +149,7 @@ func (r *sqRequests) finishDrains() error {
 func (r *sqRequests) completed() error {
 	c := r.called()
 	if c.rx.batch == nil {
-		return r.pools.step(c.event)
+		return r.pools.notify(c.event)
 	}
 	r.receiver.put(c.rx)
 	return nil

@@ -53,7 +53,7 @@ func (h *Handler) bind(tid int) error {
 // worker is what a goroutine of a channel has of the channel's handler: that of a
 // sender, of a receiver, of both, or the control channel's. Who changes the
 // handler binds the worker's thread from outside. The goroutine itself does only
-// what nobody else can: it locks its thread, and lets it go (place).
+// what nobody else can: it locks its thread, and lets it go (bindThread).
 type worker struct {
 	mu      *sync.Mutex // of the handlers: guards placed
 	channel int
@@ -115,10 +115,10 @@ func (w *worker) configure(h *Handler) {
 	}
 }
 
-// place gives the worker a thread of its own, or gives that back, if its handler
+// bindThread gives the worker a thread of its own, or gives that back, if its handler
 // has come to want that. It is called before the worker sleeps, and when its
 // budget is exhausted.
-func (w *worker) place() {
+func (w *worker) bindThread() {
 	if w.ownThread.Load() == w.locked {
 		return
 	}
@@ -170,7 +170,7 @@ func (w *worker) untilIdle(n *notification, stopped *atomic.Bool, step func() (b
 		}
 		if !worked && err == nil {
 			w.wake.Clear() // before the look at what it is raised for
-			w.place()
+			w.bindThread()
 			if err = n.arm(); err == nil {
 				worked, err = step()
 			}
@@ -215,7 +215,7 @@ func (w *worker) spend(n int) bool {
 	}
 	w.used = 0
 	w.exhausted.Add(1)
-	w.place()
+	w.bindThread()
 	if w.role == RoleBoth {
 		return true // it polls, and gives way by the clock
 	}

@@ -94,8 +94,8 @@ func (s *Set) begin(ctx context.Context, of string) (end func(), err error) {
 	}
 }
 
-// openings is how many cards are made at once when they come back.
-const openings = 16
+// concurrentOpens is how many cards are made at once when they come back.
+const concurrentOpens = 16
 
 // Restore makes the cards again that the store has. It returns when each has been tried:
 // one that fails is tried again, beside the others.
@@ -108,7 +108,7 @@ func (s *Set) Restore() {
 		s.log.Error("a card does not come back", "error", err)
 	}
 	var all sync.WaitGroup
-	free := make(chan struct{}, openings)
+	free := make(chan struct{}, concurrentOpens)
 	for _, spec := range specs {
 		free <- struct{}{}
 		all.Go(func() {

@@ -157,7 +157,7 @@ func (r *reader) host(h *Host, n settings.Node, what, entry string) {
 		case "ips":
 			bad(ips(h, e.Value))
 		case "vlans":
-			words, err := settings.Words(e.Value)
+			words, err := settings.Scalars(e.Value)
 			if err == nil {
 				h.VLANs, err = protocol.ParseVLANs(strings.Join(words, ","))
 			}
@@ -181,7 +181,7 @@ func (r *reader) host(h *Host, n settings.Node, what, entry string) {
 		case "max-sessions":
 			bad(number(&h.MaxSessions, e.Value))
 		case "max-memory":
-			size, err := units.Memory(settings.Word(e.Value))
+			size, err := units.Memory(settings.Scalar(e.Value))
 			if err == nil && size == 0 {
 				err = errors.New("must be above 0; leave it out for no bound")
 			}
@@ -207,7 +207,7 @@ func (r *reader) host(h *Host, n settings.Node, what, entry string) {
 
 // macs reads `any`, or a list of addresses, prefixes and `own`.
 func macs(h *Host, n settings.Node) error {
-	words, err := settings.Words(n)
+	words, err := settings.Scalars(n)
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func macs(h *Host, n settings.Node) error {
 
 // share reads the word of a group, or `none`.
 func share(h *Host, n settings.Node) error {
-	w := settings.Word(n)
+	w := settings.Scalar(n)
 	if !session.ValidName(w) {
 		return fmt.Errorf("%q must be a word such as bond1, the same one for all who share, or none", w)
 	}
@@ -244,7 +244,7 @@ func share(h *Host, n settings.Node) error {
 
 // ips reads `any`, or a list of IP addresses and prefixes.
 func ips(h *Host, n settings.Node) error {
-	words, err := settings.Words(n)
+	words, err := settings.Scalars(n)
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func ips(h *Host, n settings.Node) error {
 
 // yesno reads yes or no.
 func yesno(set func(yes bool), n settings.Node) error {
-	yes, err := settings.Bool(settings.Word(n))
+	yes, err := settings.Bool(settings.Scalar(n))
 	if err == nil {
 		set(yes)
 	}
@@ -273,7 +273,7 @@ func yesno(set func(yes bool), n settings.Node) error {
 
 // direct reads yes, no, or the hosts to which there may be direct connections.
 func direct(h *Host, n settings.Node) error {
-	words, err := settings.Words(n)
+	words, err := settings.Scalars(n)
 	if err != nil {
 		return err
 	}
@@ -297,7 +297,7 @@ func direct(h *Host, n settings.Node) error {
 
 // modes reads a list of transfer modes.
 func modes(h *Host, n settings.Node) error {
-	words, err := settings.Words(n)
+	words, err := settings.Scalars(n)
 	if err != nil {
 		return err
 	}
@@ -314,9 +314,9 @@ func modes(h *Host, n settings.Node) error {
 
 // number reads a number above 0.
 func number(v *int, n settings.Node) error {
-	i, err := strconv.Atoi(settings.Word(n))
+	i, err := strconv.Atoi(settings.Scalar(n))
 	if err != nil || i < 1 {
-		return fmt.Errorf("%q must be a number above 0", settings.Word(n))
+		return fmt.Errorf("%q must be a number above 0", settings.Scalar(n))
 	}
 	*v = i
 	return nil
@@ -324,11 +324,11 @@ func number(v *int, n settings.Node) error {
 
 // rate reads a rate, or that there is no bound.
 func rate(v *int64, n settings.Node) error {
-	if settings.Word(n) == "unlimited" {
+	if settings.Scalar(n) == "unlimited" {
 		*v = 0
 		return nil
 	}
-	bits, err := parseRate(settings.Word(n))
+	bits, err := parseRate(settings.Scalar(n))
 	if err != nil {
 		return fmt.Errorf("%w, or unlimited", err)
 	}
@@ -338,11 +338,11 @@ func rate(v *int64, n settings.Node) error {
 
 // pps reads a number of packets per second, or that there is no bound.
 func pps(v *int64, n settings.Node) error {
-	if settings.Word(n) == "unlimited" {
+	if settings.Scalar(n) == "unlimited" {
 		*v = 0
 		return nil
 	}
-	packets, err := parsePPS(settings.Word(n))
+	packets, err := parsePPS(settings.Scalar(n))
 	if err != nil {
 		return fmt.Errorf("%w, or unlimited", err)
 	}

@@ -32,10 +32,10 @@ type Attack struct {
 	// Local attacks need a session in the same process.
 	Local bool
 
-	do      func(p *Peer)
-	prepare func(v *victim, cfg *messaging.Config)
-	deaf    bool
-	unbound bool // the attack is instead of the proof, or before it
+	do         func(p *Peer)
+	prepare    func(v *victim, cfg *messaging.Config)
+	oneReceive bool
+	unbound    bool // the attack is instead of the proof, or before it
 }
 
 // Do attacks. The Peer must have Started.

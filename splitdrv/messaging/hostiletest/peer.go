@@ -42,16 +42,16 @@ type Peer struct {
 	// Pools are those that the session under attack lends, once Started.
 	Pools []protocol.Pool
 
-	t       testing.TB
-	ctx     context.Context
-	session context.Context // done when the session has ended, where that is known
-	mode    protocol.Mode
-	timing  fabric.Timing
-	deaf    bool
-	surly   bool             // answers no requests
-	victim  *victim          // nil unless it is in this process
-	remote  []fabric.Address // the session's queue pairs, when connected
-	foreign []protocol.Pool  // lent to somebody else on the same device
+	t          testing.TB
+	ctx        context.Context
+	session    context.Context // done when the session has ended, where that is known
+	mode       protocol.Mode
+	timing     fabric.Timing
+	oneReceive bool
+	surly      bool             // answers no requests
+	victim     *victim          // nil unless it is in this process
+	remote     []fabric.Address // the session's queue pairs, when connected
+	foreign    []protocol.Pool  // lent to somebody else on the same device
 
 	mem     []byte
 	region  fabric.Region
@@ -74,17 +74,17 @@ type element struct{ pool, number uint32 }
 
 // PeerConfig is what a Peer is made of.
 type PeerConfig struct {
-	Device   fabric.Device
-	Mode     protocol.Mode
-	Channels int // data channels
-	Timing   fabric.Timing
-	Deaf     bool // posts one receive only on the control channel
+	Device     fabric.Device
+	Mode       protocol.Mode
+	Channels   int // data channels
+	Timing     fabric.Timing
+	OneReceive bool // posts one receive only on the control channel
 }
 
 // NewPeer makes a peer that goes with the test.
 func NewPeer(t testing.TB, cfg PeerConfig) *Peer {
 	t.Helper()
-	p := &Peer{keys: make(map[element]uint32), mode: cfg.Mode, timing: cfg.Timing, deaf: cfg.Deaf,
+	p := &Peer{keys: make(map[element]uint32), mode: cfg.Mode, timing: cfg.Timing, oneReceive: cfg.OneReceive,
 		refused: make(map[uint32]fabric.Status)}
 	p.renew(t)
 	receives := controlReceives*protocol.MaxControlSize + cfg.Channels*dataReceives*dataReceiveSize
@@ -122,7 +122,7 @@ func NewPeer(t testing.TB, cfg PeerConfig) *Peer {
 		}
 	}
 	n := controlReceives
-	if p.deaf {
+	if p.oneReceive {
 		n = 1
 	}
 	for i := range n {
@@ -291,7 +291,7 @@ func (p *Peer) handle(c *fabric.Completion) {
 		return
 	}
 	msg := append([]byte(nil), p.mem[i*protocol.MaxControlSize:][:c.Len]...)
-	if p.deaf {
+	if p.oneReceive {
 		p.inbox = append(p.inbox, msg)
 		return
 	}
