@@ -56,6 +56,15 @@ func codeOf(err error) session.Code {
 	}
 }
 
+// codedError is why a host cannot have a session, where another code than codeOf says it.
+type codedError struct {
+	code session.Code
+	err  error
+}
+
+// Error implements error.
+func (e *codedError) Error() string { return e.err.Error() }
+
 // refusal is who was refused and why, as far as a program can tell: a host that tries
 // again and again is one line in the log.
 type refusal struct {

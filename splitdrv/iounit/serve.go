@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -67,27 +66,21 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 	}
 }
 
-// session opens the host's LAN interface and channels, moves frames, and releases
-// everything. It answers the host's hello in any case.
+// session takes a host through the steps of its session, of which the functions follow in
+// this order, and releases everything:
+//
+//	agree     what both sides and the policy can have in common
+//	          its turn to be set up, and its interface on the network card
+//	channels  the channels, as the features that both have want them
+//	connect   tells the host, and connects them to its own
+//	use       moves frames, until something ends that (wait)
+//
+// It answers the host's hello in any case.
 func (u *Unit) session(ctx context.Context, a *attachment) error {
 	defer a.s.Close()
-	mode, err := chooseMode(a.hello.Modes, u.cfg.Modes, a.policy.Modes)
+	o, err := u.agree(a)
 	if err != nil {
-		u.refuse(a, session.CodeMode, err)
-		return nil
-	}
-	link, err := u.cfg.LinkState()
-	if err != nil {
-		u.refuse(a, codeOf(err), err)
-		return nil
-	}
-	if a.bound = a.hello.Offers(protocol.FeatureBind); a.policy.RequireBind && !a.bound {
-		u.refuse(a, session.CodePolicy, errUnbound)
-		return nil
-	}
-	mac, err := u.addresses.choose(&a.host)
-	if err != nil {
-		u.refuse(a, session.CodePolicy, err)
+		u.decline(a, err)
 		return nil
 	}
 	turn, err := setUpTurn(ctx, u.setups, &a.host)
@@ -99,104 +92,116 @@ func (u *Unit) session(ctx context.Context, a *attachment) error {
 		return nil
 	}
 	defer turn.End(0)
-	port, queues, err := u.cfg.openLAN(&a.host, mac)
+	port, queues, err := u.cfg.openLAN(&a.host, o.mac)
 	if err != nil {
-		u.refuse(a, codeOf(err), err)
+		u.decline(a, err)
 		return nil
 	}
 	defer port.Close()
 	u.addresses.refresh()
 	if own, err := port.State(); err == nil && !own.Up { // a port of a switch that nobody is at yet
-		link.Up = false
+		o.link.Up = false
 	}
-	mtu := min(link.MTU, a.hello.MaxMTU)
-	services := newServices(&a.host, &u.common, port, mac, mtu, link.MTU)
+	services := newServices(&a.host, &u.common, port, o.mac, min(o.link.MTU, a.hello.MaxMTU), o.link.MTU)
 	defer services.leave()
 	defer u.direct.leave(&a.host)
-	offloads, err := port.SetOffloads(port.Offloads().Intersect(a.hello.Offloads))
-	if err != nil {
-		u.refuse(a, session.CodePolicy, err)
-		return nil
-	}
-
-	mcfg := u.messaging(&a.host, mode, queues, mtu)
-	features := u.features(&a.host)
-	if slices.Contains(features, protocol.FeatureDrain) {
-		a.s.HandleStays(func(why string) { u.stays(a, why) })
-	}
-	mcfg.NoPack = !slices.Contains(features, protocol.FeaturePack)
-	mcfg.Invalidation = slices.Contains(features, protocol.FeatureWindow)
-	mcfg.OneTouch = slices.Contains(features, protocol.FeatureOneTouch)
-	mcfg.KeySend = slices.Contains(features, protocol.FeatureKeySend)
-	mcfg.OnRequest, mcfg.OnHears = services.answer, a.s.Vouch
-	mcfg.Pace = func(t protocol.CfgType, data []byte) time.Duration { return u.paced(&a.host, t, data) }
-	if a.bound {
-		secret, err := a.s.Binding()
-		if err != nil {
-			u.refuse(a, session.CodeFailed, err)
-			return nil
-		}
-		mcfg.Bind = messaging.NewBinding(secret, false)
-	}
-	if g, ok := u.handlingOf(a.key); ok {
-		g.Configure(&mcfg)
-	}
-	if slices.Contains(features, protocol.FeatureStandby) {
-		if err := services.standBy(); err != nil {
-			u.refuse(a, codeOf(err), err)
-			return nil
-		}
-	}
-	conn, err := messaging.New(mcfg)
+	conn, w, err := u.channels(a, services, o, queues)
 	turn.End(0)
 	if err != nil {
-		u.refuse(a, codeOf(err), err)
+		u.decline(a, err)
 		return nil
 	}
 	defer conn.Close()
 	services.conn = conn
-	if err := u.connect(ctx, &a.host, conn, session.Welcome{
-		Features: features,
-		Name:     u.cfg.Name, Software: u.cfg.Software, Mode: mode,
-		Queues: queues, Pools: mcfg.Lends(), MAC: mac, MTU: mtu,
-		Link:     session.Link{Up: link.Up, SpeedMbps: uint32(link.Speed)},
-		Offloads: offloads, ControlReceives: conn.ControlReceives(),
-	}); err != nil {
+	if err := u.connect(ctx, &a.host, conn, w); err != nil {
 		return err
 	}
-	ports := make([]messaging.Port, 0, queues)
-	for _, p := range services.ports {
-		ports = append(ports, p)
+	return u.use(ctx, a, services, w, o.link)
+}
+
+// outline is what a session is to be, before anything is made for it.
+type outline struct {
+	mode protocol.Mode
+	link lan.LinkState // of the network card
+	mac  protocol.MAC
+}
+
+// agree chooses what the host wants, the I/O unit has and the policy allows.
+func (u *Unit) agree(a *attachment) (o outline, err error) {
+	if o.mode, err = chooseMode(a.hello.Modes, u.cfg.Modes, a.policy.Modes); err != nil {
+		return o, &codedError{session.CodeMode, err}
 	}
-	a.begin(services, mode)
-	defer a.show(nil)
-	if err := conn.Start(ports); err != nil {
-		return errors.Join(err, a.s.Bye(session.CodeFailed, err.Error()))
+	if o.link, err = u.cfg.LinkState(); err != nil {
+		return o, err
 	}
-	a.established = true
-	services.linkIs(link.Up)
-	u.direct.established(&a.host, mode)
-	a.show(services)
-	u.served.Add(1)
-	u.mayLeave(a, slices.Contains(features, protocol.FeatureDrain))
-	a.log.Info("session established", "session", a.s.SessionID(), "mac", mac, "mtu", mtu,
-		"mode", mode, "queues", queues, "lan", port.Name(), "offloads", offloads)
-	err = u.wait(ctx, &a.host, services, link)
-	u.unrevoked.Add(conn.Stop().Unrevoked)
-	return err
+	if a.bound = a.hello.Offers(protocol.FeatureBind); a.policy.RequireBind && !a.bound {
+		return o, &codedError{session.CodePolicy, errUnbound}
+	}
+	if o.mac, err = u.addresses.choose(&a.host); err != nil {
+		return o, &codedError{session.CodePolicy, err}
+	}
+	return o, nil
+}
+
+// channels makes the channels of a session, and says what the host is told of it, but for
+// their addresses.
+func (u *Unit) channels(
+	a *attachment, s *services, o outline, queues int,
+) (conn *messaging.Conn, w session.Welcome, err error) {
+	offloads, err := s.port.SetOffloads(s.port.Offloads().Intersect(a.hello.Offloads))
+	if err != nil {
+		return nil, w, &codedError{session.CodePolicy, err}
+	}
+	w = session.Welcome{
+		Features: u.features(&a.host),
+		Name:     u.cfg.Name, Software: u.cfg.Software, Mode: o.mode,
+		Queues: queues, MAC: o.mac, MTU: s.mtu,
+		Link:     session.Link{Up: o.link.Up, SpeedMbps: uint32(o.link.Speed)},
+		Offloads: offloads,
+	}
+	if w.Grants(protocol.FeatureDrain) {
+		a.s.HandleStays(func(why string) { u.stays(a, why) })
+	}
+	c := u.messaging(&a.host, &w)
+	c.OnRequest, c.OnHears = s.answer, a.s.Vouch
+	c.Pace = func(t protocol.CfgType, data []byte) time.Duration { return u.paced(&a.host, t, data) }
+	if a.bound {
+		secret, err := a.s.Binding()
+		if err != nil {
+			return nil, w, &codedError{session.CodeFailed, err}
+		}
+		c.Bind = messaging.NewBinding(secret, false)
+	}
+	if g, ok := u.handlingOf(a.key); ok {
+		g.Configure(&c)
+	}
+	if w.Grants(protocol.FeatureStandby) {
+		if err := s.standBy(); err != nil {
+			return nil, w, err
+		}
+	}
+	if conn, err = messaging.New(c); err != nil {
+		return nil, w, err
+	}
+	w.Pools, w.ControlReceives = c.Lends(), conn.ControlReceives()
+	return conn, w, nil
 }
 
 // messaging is the configuration of the host's channels.
-func (u *Unit) messaging(h *host, mode protocol.Mode, queues, mtu int) messaging.Config {
+func (u *Unit) messaging(h *host, w *session.Welcome) messaging.Config {
 	c := u.cfg.Messaging
-	c.Device, c.Mode, c.Queues, c.MTU = u.cfg.Device, mode, queues, mtu
+	c.Device, c.Mode, c.Queues, c.MTU = u.cfg.Device, w.Mode, w.Queues, w.MTU
 	c.PeerPools, c.AskLast = h.hello.Pools, true
+	c.NoPack = !w.Grants(protocol.FeaturePack)
+	c.Invalidation = w.Grants(protocol.FeatureWindow)
+	c.OneTouch = w.Grants(protocol.FeatureOneTouch)
+	c.KeySend = w.Grants(protocol.FeatureKeySend)
 	c.LatencyQueue = h.hasLatency()
-	c.LatencyPools = messaging.LatencyPools(mode, h.hello.MaxMTU)
+	c.LatencyPools = messaging.LatencyPools(w.Mode, h.hello.MaxMTU)
 	if c.Pools == nil {
-		c.Pools = messaging.DefaultPools(mode, h.hello.MaxMTU)
+		c.Pools = messaging.DefaultPools(w.Mode, h.hello.MaxMTU)
 	}
-	if mode.Sends() {
+	if w.Mode.Sends() {
 		c.MaxPools = 0 // one: there is no other choice
 	}
 	if h.policy.MaxMemory > 0 {
@@ -204,10 +209,10 @@ func (u *Unit) messaging(h *host, mode protocol.Mode, queues, mtu int) messaging
 	}
 	c.Capture = func(queue int) *capture.Path {
 		name := fmt.Sprintf("host %s queue %d", h.hello.Name, queue)
-		if c.LatencyQueue && queue == queues-1 {
+		if c.LatencyQueue && queue == c.Queues-1 {
 			name = fmt.Sprintf("host %s latency queue", h.hello.Name)
 		}
-		return u.captures.Path(name, fmt.Sprintf("key %s, mode %s", h.peer(), mode))
+		return u.captures.Path(name, fmt.Sprintf("key %s, mode %s", h.peer(), c.Mode))
 	}
 	return c
 }
@@ -265,8 +270,32 @@ func (u *Unit) connect(ctx context.Context, h *host, conn *messaging.Conn, w ses
 	if err := conn.Connect(remote, accept.ControlReceives); err != nil {
 		return errors.Join(err, h.s.Bye(session.CodeFailed, err.Error()))
 	}
-	u.direct.join(h, slices.Contains(w.Features, protocol.FeatureDirect))
+	u.direct.join(h, w.Grants(protocol.FeatureDirect))
 	return h.s.Ready(ctx)
+}
+
+// use moves the frames of a host whose channels are connected, until something ends that.
+func (u *Unit) use(ctx context.Context, a *attachment, s *services, w session.Welcome, link lan.LinkState) error {
+	ports := make([]messaging.Port, 0, w.Queues)
+	for _, p := range s.ports {
+		ports = append(ports, p)
+	}
+	a.begin(s, w.Mode)
+	defer a.show(nil)
+	if err := s.conn.Start(ports); err != nil {
+		return errors.Join(err, a.s.Bye(session.CodeFailed, err.Error()))
+	}
+	a.established = true
+	s.linkIs(link.Up)
+	u.direct.established(&a.host, w.Mode)
+	a.show(s)
+	u.served.Add(1)
+	u.mayLeave(a, w.Grants(protocol.FeatureDrain))
+	a.log.Info("session established", "session", a.s.SessionID(), "mac", w.MAC, "mtu", w.MTU,
+		"mode", w.Mode, "queues", w.Queues, "lan", s.port.Name(), "offloads", w.Offloads)
+	err := u.wait(ctx, &a.host, s, link)
+	u.unrevoked.Add(s.conn.Stop().Unrevoked)
+	return err
 }
 
 // wait passes changes of the card on to the host until the session ends, and

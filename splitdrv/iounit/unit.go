@@ -147,6 +147,15 @@ func (u *Unit) refuseForNow(a *attachment, err error) {
 	u.refuse(a, code, err)
 }
 
+// decline refuses a host for what a step before its session is established has returned.
+func (u *Unit) decline(a *attachment, err error) {
+	code := codeOf(err)
+	if coded := (*codedError)(nil); errors.As(err, &coded) {
+		code, err = coded.code, coded.err
+	}
+	u.refuse(a, code, err)
+}
+
 func (u *Unit) refuse(a *attachment, code session.Code, err error) {
 	u.turnedAway(string(code))
 	u.lines.Once(hostRefused(a.key, string(code), err), a.log, slog.LevelWarn, "host refused", "code", code, "error", err)
