@@ -69,85 +69,85 @@ func (o *opener) attach(ctx context.Context, d dialled) (*attachment, error) {
 
 // open makes a session, over a connection that it takes over, up to the point
 // where both sides are ready.
-func (o *opener) open(ctx context.Context, d dialled, standby bool) (a *attachment, err error) {
-	c := d.client
-	a = &attachment{addr: d.addr, client: c}
+func (o *opener) open(ctx context.Context, d dialled, standby bool) (*attachment, error) {
+	a := &attachment{addr: d.addr, client: d.client}
 	a.drain.changed = make(chan struct{}, 1)
-	defer func() {
-		if err == nil {
-			return
-		}
-		if a.conn != nil {
-			err = errors.Join(err, a.conn.Close())
-		}
-		c.Close()
-		if !standby {
-			o.dev.setPhase(mirror.NoSession)
-		}
-		a = nil
-	}()
-	var mac protocol.MAC
-	if standby {
-		mac = o.dev.shown.Load().agreed.MAC
-	} else if mac, err = o.dev.open(); err != nil {
-		return a, err
+	err := o.establish(ctx, a, d, standby)
+	if err == nil {
+		return a, nil
+	}
+	if a.conn != nil {
+		err = errors.Join(err, a.conn.Close())
+	}
+	a.client.Close()
+	if !standby {
+		o.dev.setPhase(mirror.NoSession)
+	}
+	return nil, err
+}
+
+// establish goes through the stages of a session that is opened, of which the functions
+// follow in this order. The I/O unit hears of what fails here.
+func (o *opener) establish(ctx context.Context, a *attachment, d dialled, standby bool) error {
+	mac, err := o.mac(standby)
+	if err != nil {
+		return err
 	}
 	watch := stopwatch{last: time.Now(), stages: []uplink.Stage{{Name: "connect and authenticate", Took: d.took}},
 		onLap: d.heard}
-	w, err := c.Hello(ctx, session.Hello{
+	if a.welcome, err = a.client.Hello(ctx, o.hello(standby, mac)); err != nil {
+		return err
+	}
+	watch.lap("hello")
+	if standby && !a.welcome.Grants(protocol.FeatureStandby) {
+		return a.fail(uplink.ErrNoStandby)
+	}
+	o.listen(a)
+	if a.conn, err = o.channels(a); err != nil {
+		return a.fail(err)
+	}
+	watch.lap("make queue pairs")
+	if err := a.accept(ctx); err != nil {
+		return err
+	}
+	watch.lap("accept")
+	if err := a.connect(); err != nil {
+		return a.fail(err)
+	}
+	watch.lap("connect queue pairs")
+	if err := a.client.Ready(ctx); err != nil {
+		return err
+	}
+	watch.lap("ready")
+	if err := a.cross(ctx); err != nil {
+		return a.fail(err)
+	}
+	watch.lap("cross the fabric")
+	a.stages = watch.stages
+	return nil
+}
+
+// fail tells the I/O unit why a session is not opened after all.
+func (a *attachment) fail(err error) error {
+	return errors.Join(err, a.client.Bye(session.CodeFailed, err.Error()))
+}
+
+// mac is the address to ask for.
+func (o *opener) mac(standby bool) (protocol.MAC, error) {
+	if standby {
+		return o.dev.shown.Load().agreed.MAC, nil
+	}
+	return o.dev.open()
+}
+
+// hello is who this host is and what it wants.
+func (o *opener) hello(standby bool, mac protocol.MAC) session.Hello {
+	return session.Hello{
 		Features: o.features(standby),
 		Name:     o.cfg.Name, Software: o.cfg.Software, Modes: o.cfg.Modes,
 		Queues: len(o.cfg.Netdev.Ports()), Pools: o.cfg.lends(),
 		MaxMTU: o.cfg.MaxMTU, Offloads: o.cfg.Offloads, MAC: mac,
-	})
-	if err != nil {
-		return a, err
 	}
-	watch.lap("hello")
-	fail := func(err error) error { return errors.Join(err, c.Bye(session.CodeFailed, err.Error())) }
-	if standby && !w.Grants(protocol.FeatureStandby) {
-		return a, fail(uplink.ErrNoStandby)
-	}
-	a.welcome = w
-	if w.Grants(protocol.FeatureDirect) {
-		c.HandleDirect(func(m *session.Direct) { o.direct.heard(a, m) })
-	}
-	if w.Grants(protocol.FeatureDrain) {
-		c.HandleDrain(a.drain.ask)
-	}
-	if a.conn, err = o.channels(a); err != nil {
-		return a, fail(err)
-	}
-	watch.lap("make queue pairs")
-	accept := session.Accept{ControlReceives: a.conn.ControlReceives()}
-	for _, addr := range a.conn.Addresses() {
-		accept.Channels = append(accept.Channels, session.ChannelOf(addr))
-	}
-	if err := c.Accept(ctx, accept); err != nil {
-		return a, err
-	}
-	watch.lap("accept")
-	remote := make([]fabric.Address, 0, len(w.Channels))
-	for _, ch := range w.Channels {
-		remote = append(remote, ch.Address())
-	}
-	if err := a.conn.Connect(remote, w.ControlReceives); err != nil {
-		return a, fail(err)
-	}
-	watch.lap("connect queue pairs")
-	if err := c.Ready(ctx); err != nil {
-		return a, err
-	}
-	watch.lap("ready")
-	if err := a.conn.StartControl(); err != nil {
-		return a, fail(err)
-	}
-	if err := a.reaches(ctx); err != nil {
-		return a, fail(err)
-	}
-	watch.lap("cross the fabric")
-	a.stages = watch.stages
-	return a, nil
 }
 
 // features are the optional parts of the protocol that this host can use.
@@ -173,6 +173,16 @@ func (o *opener) features(standby bool) []string {
 		}
 	}
 	return words
+}
+
+// listen has what the I/O unit may say at any time handled.
+func (o *opener) listen(a *attachment) {
+	if a.welcome.Grants(protocol.FeatureDirect) {
+		a.client.HandleDirect(func(m *session.Direct) { o.direct.heard(a, m) })
+	}
+	if a.welcome.Grants(protocol.FeatureDrain) {
+		a.client.HandleDrain(a.drain.ask)
+	}
 }
 
 // channels makes the channels of a session.
@@ -208,4 +218,30 @@ func (o *opener) channels(a *attachment) (*messaging.Conn, error) {
 		conn, err = messaging.New(cfg)
 	}
 	return conn, err
+}
+
+// accept tells the I/O unit the addresses of the queue pairs.
+func (a *attachment) accept(ctx context.Context) error {
+	accept := session.Accept{ControlReceives: a.conn.ControlReceives()}
+	for _, addr := range a.conn.Addresses() {
+		accept.Channels = append(accept.Channels, session.ChannelOf(addr))
+	}
+	return a.client.Accept(ctx, accept)
+}
+
+// connect connects the queue pairs to the I/O unit's.
+func (a *attachment) connect() error {
+	remote := make([]fabric.Address, 0, len(a.welcome.Channels))
+	for _, ch := range a.welcome.Channels {
+		remote = append(remote, ch.Address())
+	}
+	return a.conn.Connect(remote, a.welcome.ControlReceives)
+}
+
+// cross starts the control channel, and waits for a sign of life over it.
+func (a *attachment) cross(ctx context.Context) error {
+	if err := a.conn.StartControl(); err != nil {
+		return err
+	}
+	return a.reaches(ctx)
 }
