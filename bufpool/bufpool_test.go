@@ -33,7 +33,7 @@ func newPair(t *testing.T, n int) *pair {
 			t.Error(err)
 		}
 	})
-	return &pair{t: t, elements: NewElements(a.Bytes(), 64, n), credits: NewCredits(0x1000, 7, 64, n, LatestFirst)}
+	return &pair{t: t, elements: NewElements(a.Bytes(), 64, n), credits: new(Credits).renew(0x1000, 7, 64, n, LatestFirst)}
 }
 
 // steps that the two sides and the fabric can take, in any order.
@@ -303,7 +303,7 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 // element taken is always element n modulo the size of the pool.
 func TestInOrder(t *testing.T) {
 	const n = 5
-	g := NewCredits(0, 0, 64, n, InOrder)
+	g := new(Credits).renew(0, 0, 64, n, InOrder)
 	taken, returned := 0, 0
 	for range 100 {
 		for range 3 {
@@ -329,7 +329,7 @@ func TestInOrder(t *testing.T) {
 // TestKeys has an element keep its key while it is out, and change it with each
 // return.
 func TestKeys(t *testing.T) {
-	g := NewCredits(0, 7, 64, 2, LatestFirst)
+	g := new(Credits).renew(0, 7, 64, 2, LatestFirst)
 	if g.Key(1) != 7 {
 		t.Errorf("key %#x where all have the same", g.Key(1))
 	}
@@ -368,7 +368,7 @@ func TestElementsWithoutMemory(t *testing.T) {
 // TestRenew makes the credits of a pool from those of another, of which elements are out and others have
 // come back: all of its own are available, in its own order.
 func TestRenew(t *testing.T) {
-	old := NewCredits(0x1000, 7, 64, 8, LatestFirst)
+	old := new(Credits).renew(0x1000, 7, 64, 8, LatestFirst)
 	old.setKeys(make([]uint32, 8))
 	for range 5 {
 		old.Take()

@@ -42,15 +42,10 @@ const (
 	InOrder
 )
 
-// NewCredits makes the credits of n elements of size bytes at the peer's address
-// addr, written with the key rkey. All are available. The caller has checked
-// that the elements do not wrap around the address space.
-func NewCredits(addr uint64, rkey uint32, size, n int, order Order) *Credits {
-	return new(Credits).renew(addr, rkey, size, n, order)
-}
-
-// renew is NewCredits in the memory of c, as far as that is enough. Nobody may take
-// or return elements of c any more.
+// renew makes the credits of n elements of size bytes at the peer's address addr, written
+// with the key rkey, in the memory of c as far as that is enough: nobody may take or return
+// elements of c any more. All are available. The caller has checked that the elements do not
+// wrap around the address space.
 func (c *Credits) renew(addr uint64, rkey uint32, size, n int, order Order) *Credits {
 	r := &Credits{addr: addr, rkey: rkey, size: size, order: order, nFree: n}
 	if n > cap(c.out) {
