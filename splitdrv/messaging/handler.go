@@ -142,10 +142,7 @@ func (g Handling) Change(ch HandlerChange) (Handling, error) {
 		}
 		g.Assigned[channel-1] = ch.Assign[channel]
 	}
-	if err := g.check(); err != nil {
-		return g, err
-	}
-	return g, g.permitted(&before)
+	return g, g.check(&before)
 }
 
 // unknown is returned for an unknown handler number.
@@ -154,8 +151,9 @@ func (g *Handling) unknown(number int) error {
 		len(g.Handlers)-1)
 }
 
-// check refuses what cannot be.
-func (g *Handling) check() error {
+// check refuses what cannot be, and what this process may not do after what there was
+// before; nil if there was nothing.
+func (g *Handling) check(before *Handling) error {
 	for i := range g.Handlers {
 		if err := g.Handlers[i].check(); err != nil {
 			return fmt.Errorf("handler %d: %w", i, err)
@@ -170,7 +168,7 @@ func (g *Handling) check() error {
 			return fmt.Errorf("assign data channel %d: %w", i+1, g.unknown(number))
 		}
 	}
-	return nil
+	return g.permitted(before)
 }
 
 func (h *Handler) check() error {

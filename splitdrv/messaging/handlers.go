@@ -63,10 +63,7 @@ func (h *handlers) set(g Handling) error {
 	for i := len(g.Assigned); i < channels; i++ {
 		g.Assigned = append(g.Assigned, g.initial(i+1))
 	}
-	if err := g.check(); err != nil {
-		return err
-	}
-	if err := g.permitted(&h.now); err != nil {
+	if err := g.check(&h.now); err != nil {
 		return err
 	}
 	h.now = g
