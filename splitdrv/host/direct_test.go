@@ -22,7 +22,7 @@ func newTestDirect(peers int) *direct {
 // newTestLink enters a link that is so far and was used then.
 func (d *direct) newTestLink(id session.DirectID, s DirectState, used int64) *link {
 	l := &link{d: &d.directCommon, id: id, offer: &session.Direct{Peer: &session.DirectPeer{}},
-		inbox: inbox{events: make(chan event, 1), flooded: make(chan struct{})}}
+		inbox: inbox{events: make(chan event, 1), flooded: newLatch()}}
 	l.show(s)
 	l.used.Store(used)
 	d.links[id] = l
@@ -176,7 +176,7 @@ func TestServeGrace(t *testing.T) {
 					t.Errorf("it ends: %+v", why)
 				}
 				return
-			case <-l.flooded:
+			case <-l.flooded.happened:
 				t.Fatal("it does not hear")
 			case <-tick.C:
 				l.tell(other)

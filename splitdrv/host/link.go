@@ -48,19 +48,17 @@ type link struct {
 	arrived chan struct{}   // closed when its markers have
 	out, in paths.Nonces
 
-	heard struct { // of the peer, over the connection; closed by a function, as often as that is called
-		probed, confirmed, paused func()
-		probe, confirm, pause     chan struct{} // it has this side's probes, its markers; it sends nothing more
-	}
-	began time.Time
-	took  time.Duration // from then until frames went directly
+	// What the peer says over the connection: it has this side's probes, its markers; it
+	// sends nothing more.
+	confirmedProbes, confirmedMarkers, paused latch
+	began                                     time.Time
+	took                                      time.Duration // from then until frames went directly
 }
 
 // inbox is where others leave what a link has to know.
 type inbox struct {
 	events  chan event
-	flood   sync.Once
-	flooded chan struct{} // closed when there was no room for an event
+	flooded latch // there was no room for an event
 }
 
 // observed is what others read of a link.
@@ -105,25 +103,28 @@ var errFlooded = &leaving{reason: "the I/O unit says more than can be heard", fa
 
 func newLink(d *directCommon, a *attachment, offer *session.Direct) *link {
 	l := &link{
-		inbox: inbox{events: make(chan event, 64), flooded: make(chan struct{})},
+		inbox: inbox{events: make(chan event, 64), flooded: newLatch()},
 		d:     d, id: offer.ID, offer: offer, session: a, began: time.Now(),
 		probed: make(chan struct{}), arrived: make(chan struct{}),
+		confirmedProbes: newLatch(), confirmedMarkers: newLatch(), paused: newLatch(),
 		rates: rate.NewLimiter(requestRate, requestBurst),
 		out:   nonces(offer.Secret, a.client.Platform()), in: nonces(offer.Secret, offer.Peer.Platform),
 	}
-	l.heard.probe, l.heard.probed = closedOnce()
-	l.heard.confirm, l.heard.confirmed = closedOnce()
-	l.heard.pause, l.heard.paused = closedOnce()
 	l.used.Store(l.began.UnixNano())
 	l.show(DirectOpening)
 	return l
 }
 
-// closedOnce is a channel, and what closes it.
-func closedOnce() (chan struct{}, func()) {
-	ch := make(chan struct{})
-	return ch, sync.OnceFunc(func() { close(ch) })
+// latch says that something has happened, for good.
+type latch struct {
+	happened chan struct{} // closed then
+	once     *sync.Once
 }
+
+func newLatch() latch { return latch{make(chan struct{}), new(sync.Once)} }
+
+// set may be called again.
+func (l *latch) set() { l.once.Do(func() { close(l.happened) }) }
 
 // nonces are those of the markers which a host sends.
 func nonces(secret *session.DirectSecret, sender protocol.Platform) paths.Nonces {
@@ -140,7 +141,7 @@ func (b *inbox) tell(e event) {
 	select {
 	case b.events <- e:
 	default: // nobody has so much to say
-		b.flood.Do(func() { close(b.flooded) })
+		b.flooded.set()
 	}
 }
 
@@ -215,9 +216,9 @@ func (l *link) onRequest(t protocol.CfgType, data []byte) (protocol.CfgStatus, [
 	case protocol.CfgArrived:
 		switch n, err := protocol.DecodeMarkerNonce(data); {
 		case err == nil && n == l.out.Probe:
-			l.heard.probed()
+			l.confirmedProbes.set()
 		case err == nil && n == l.out.Marker:
-			l.heard.confirmed()
+			l.confirmedMarkers.set()
 		default:
 			return protocol.CfgInvalid, nil
 		}
@@ -226,7 +227,7 @@ func (l *link) onRequest(t protocol.CfgType, data []byte) (protocol.CfgStatus, [
 		if s, err := protocol.DecodeLinkState(data); err != nil || s.Up {
 			return protocol.CfgInvalid, nil
 		}
-		l.heard.paused()
+		l.paused.set()
 		return protocol.CfgOK, data
 	default:
 		return protocol.CfgUnsupported, nil
@@ -253,7 +254,7 @@ func (l *link) await(step session.DirectStep, done <-chan struct{}, until time.T
 			if e.kind == eventOther {
 				return &leaving{reason: "the session with the I/O unit ended meanwhile", failed: true}
 			}
-		case <-l.flooded:
+		case <-l.flooded.happened:
 			return errFlooded
 		case <-l.conn.Done():
 			return broken("the connection ended", l.conn.Err())
@@ -304,11 +305,11 @@ func (l *link) enter() *leaving {
 	l.showTraffic(l.conn)
 	l.d.running.Go(l.report)
 	path.Mark()
-	if why := l.mark(l.heard.probe); why != nil {
+	if why := l.mark(l.confirmedProbes.happened); why != nil {
 		return why
 	}
 	path.Enter()
-	if why := l.mark(l.heard.confirm); why != nil {
+	if why := l.mark(l.confirmedMarkers.happened); why != nil {
 		return why
 	}
 	path.Confirm()
@@ -388,9 +389,9 @@ func (l *link) serve() *leaving {
 				}
 				grace = nil
 			}
-		case <-l.flooded:
+		case <-l.flooded.happened:
 			return errFlooded
-		case <-l.heard.pause: // its I/O unit has told it to, and that is not this host's any more
+		case <-l.paused.happened: // its I/O unit has told it to, and that is not this host's any more
 			return &leaving{reason: "the peer ends it"}
 		case <-l.conn.Done():
 			return broken("the connection ended", l.conn.Err())
@@ -483,7 +484,7 @@ func (l *link) drain() (arrived bool) {
 		debug(err)
 	}
 	select {
-	case <-l.heard.pause:
+	case <-l.paused.happened:
 	case <-ctx.Done():
 	case <-l.conn.Done():
 	}
