@@ -54,6 +54,6 @@ func newChannel(c *shared, number int, control *control, pools *poolManager) (ch
 	if ch.rx, err = newReceiver(c, &ch.dataQP, ch.tx.w, &control.controlSends, pools); err != nil {
 		return nil, err
 	}
-	ch.tx.requests.receiver, ch.rx.sender = &ch.rx.queue, &ch.tx.queue
+	ch.tx.requests.receiver, ch.rx.oneTouch.sender = &ch.rx.queue, &ch.tx.queue
 	return ch, nil
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync/atomic"
-	"time"
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
@@ -24,7 +22,7 @@ import (
 //	poll      polls them
 //	hand      finds out pool, element and length, as the mode has it (senddata.go)
 //	consume   checks that the element was lent and is written once; with one-touch pools
-//	          it waits here until its window is invalid (bufpool.Batch)
+//	          it waits here until its window is invalid (revoke.go)
 //	unpack    checks the frames (delivery.go)
 //	flush     writes them to the port and frees the elements
 //	renew     posts the receives again
@@ -38,7 +36,6 @@ type receiver struct {
 	control      *controlSends
 	manager      *poolManager
 	w            *worker
-	sender       *queue[sqRequest] // of the channel
 	queue        queue[rxEvent]
 	idle         *epoll.Set // waits for completions, or events
 	notification notification
@@ -47,11 +44,10 @@ type receiver struct {
 
 	adopted
 	numbering
-	spare    int             // posted receives that stand for no element
-	renewed  int             // receives of the batch in hand that are posted again
-	consumed []consumed      // free again after the next flush
-	batches  bufpool.Batches // of one-touch pools
-	longest  atomic.Uint64   // nanoseconds, of all revocations
+	spare    int        // posted receives that stand for no element
+	renewed  int        // receives of the batch in hand that are posted again
+	consumed []consumed // free again after the next flush
+	oneTouch revocations
 	returns  bufpool.Returns
 	out      delivery
 	count    rxCounters
@@ -67,6 +63,7 @@ func newReceiver(
 	c *shared, ch *dataQP, w *worker, control *controlSends, pools *poolManager,
 ) (*receiver, error) {
 	r := &receiver{c: c, ch: ch, control: control, manager: pools}
+	r.oneTouch.count = &r.count
 	r.returns = bufpool.Returns{Mode: c.cfg.Mode, Room: protocol.MaxControlSize - protocol.HeaderSize}
 	r.adopted.init(ch.number, c.firstRef(ch.number), c.cfg.MaxPools)
 	r.numbering = numbering{channel: ch.number, lossy: c.cfg.Mode == protocol.ModeSendUC, count: &r.count}
@@ -253,7 +250,7 @@ func (r *receiver) consume(e *rxEvent, indicated bool) error {
 		return r.violation(err, "pool %d", p.Ref)
 	}
 	if p.OneTouch {
-		r.collect(bufpool.Written{Local: p, Element: int(e.elem), Data: data, Indicated: indicated, Last: e.last})
+		r.oneTouch.collect(bufpool.Written{Local: p, Element: int(e.elem), Data: data, Indicated: indicated, Last: e.last})
 		return nil
 	}
 	r.consumed = append(r.consumed, consumed{pool: p, elem: int(e.elem)})
@@ -266,7 +263,7 @@ func (r *receiver) consume(e *rxEvent, indicated bool) error {
 // flush writes what was consumed and frees the elements; of one-touch pools it
 // has the windows of those invalidated that were gathered.
 func (r *receiver) flush() error {
-	r.revoke()
+	r.oneTouch.revoke()
 	if err := r.out.write(); err != nil {
 		return err
 	}
@@ -478,32 +475,10 @@ func (r *receiver) postBuffers(p *bufpool.Local) error {
 	return nil
 }
 
-// With protection one-touch each element is behind a window of its own, and
-// travels in a bufpool.Batch between the channel's receiver and its sender, which
-// alone posts to the send queue.
-
-// collect puts an element that was consumed in a batch, whose windows revoke has invalidated.
-func (r *receiver) collect(w bufpool.Written) {
-	if len(r.batches.Gathered()) == bufpool.MaxBatch {
-		r.revoke()
-	}
-	if b := r.batches.Gather(w); len(b.Written) == 1 {
-		b.Begun = time.Now()
-	}
-}
-
-// revoke has the sender invalidate the windows of what was gathered.
-func (r *receiver) revoke() {
-	if b := r.batches.Revoke(); b != nil {
-		r.sender.put(sqRequest{kind: sqRevoke, batch: b})
-	}
-}
-
 // revoked delivers what lies in elements that nobody can write any more, and has
 // their windows bound again.
 func (r *receiver) revoked(b *bufpool.Batch) error {
-	r.batches.Revoked()
-	r.measureRevocation(time.Since(b.Begun))
+	r.oneTouch.invalid(b)
 	for i := range b.Written {
 		if err := r.out.unpack(b.Written[i].Data); err != nil {
 			return err
@@ -512,20 +487,8 @@ func (r *receiver) revoked(b *bufpool.Batch) error {
 	if err := r.flush(); err != nil {
 		return err
 	}
-	r.sender.put(sqRequest{kind: sqRebind, batch: b})
+	r.oneTouch.rebind(b)
 	return nil
-}
-
-// measureRevocation counts a batch that took so long. A second write to one of its
-// elements may have been accepted all that time, and of what was written only the
-// last is seen.
-func (r *receiver) measureRevocation(took time.Duration) {
-	n := uint64(max(took, 0))
-	r.count.Revocations.Add(1)
-	r.count.RevocationTime.Add(n)
-	if n > r.longest.Load() { // nobody else writes it
-		r.longest.Store(n)
-	}
 }
 
 // rebound has elements returned that can be written again.
@@ -539,14 +502,14 @@ func (r *receiver) rebound(b *bufpool.Batch) error {
 			}
 		}
 	}
-	r.batches.Put(b)
+	r.oneTouch.batches.Put(b)
 	return nil
 }
 
 // abandon counts the frames of a session that has ended which lie in elements
 // that the peer can still write, and so are not delivered.
 func (r *receiver) abandon() {
-	for _, b := range r.batches.Abandoned() {
+	for _, b := range r.oneTouch.batches.Abandoned() {
 		for i := range b.Written {
 			// As many as the peer says; nothing follows from it but the count.
 			r.count.RxUnrevoked.Add(uint64(r.out.framesIn(b.Written[i].Data)))

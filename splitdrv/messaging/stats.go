@@ -101,7 +101,7 @@ func (ch *channel) stats() ChannelStats {
 	}
 	counter.Snapshot(&s.TxCounters, &ch.tx.count)
 	counter.Snapshot(&s.RxCounters, &ch.rx.count)
-	s.RevocationMax = time.Duration(ch.rx.longest.Load())
+	s.RevocationMax = time.Duration(ch.rx.oneTouch.longest.Load())
 	for _, p := range *ch.rx.local.Load() {
 		l := p.Elements.Ledger()
 		s.Local = addLedger(s.Local, l)
