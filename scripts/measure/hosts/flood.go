@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/scripts/measure/results"
-	"github.com/splitnic/splitnic/vnet"
 )
 
 // flood is what came through while all hosts sent as fast as they could.
@@ -20,7 +19,12 @@ type flood struct {
 	least     float64 // the same of the one that got through least
 	// bytes registered for a host by then, at both endpoints
 	registered float64
+	// a host that answers single frames, alone, and while all others flood
+	alone, beside *trips
 }
+
+// nobody is the address that hosts flood, and that a host's answers go to.
+var nobody = []byte{2, 0xff, 0, 0, 0, 1}
 
 const (
 	floodFrame = 64 // bytes
@@ -75,26 +79,30 @@ func resident() (uint64, error) {
 	return pages * uint64(os.Getpagesize()), nil
 }
 
-// flood has all hosts send frames to the LAN for d.
+// flood has all hosts send frames to the LAN for d, and then all but one, which answers
+// single frames.
 func (m *gathering) flood(ctx context.Context, d time.Duration) (_ *flood, err error) {
+	sparse := m.netdevs[0]
+	alone, err := m.trips(ctx, sparse, d)
+	if err != nil {
+		return nil, err
+	}
+	floods := make([]*netdev, 0, len(m.netdevs))
+	defer func() {
+		for _, n := range floods {
+			err = errors.Join(err, n.port.end())
+		}
+	}()
 	for _, n := range m.netdevs {
 		s, err := n.State()
 		if err != nil {
 			return nil, err
 		}
-		frame := make([]byte, vnet.HdrLen+floodFrame)
-		copy(frame[vnet.HdrLen:], []byte{2, 0xff, 0, 0, 0, 1}) // nobody's
-		copy(frame[vnet.HdrLen+6:], s.MAC)
-		copy(frame[vnet.HdrLen+12:], []byte{0x88, 0xb5}) // IEEE 802, for experiments
-		if err := n.port.begin(frame); err != nil {
+		if err := n.port.begin(frameOf(nobody, s.MAC)); err != nil {
 			return nil, err
 		}
+		floods = append(floods, n)
 	}
-	defer func() {
-		for _, n := range m.netdevs {
-			err = errors.Join(err, n.port.end())
-		}
-	}()
 	if err := settled(ctx, resident); err != nil {
 		return nil, err
 	}
@@ -114,9 +122,21 @@ func (m *gathering) flood(ctx context.Context, d time.Duration) (_ *flood, err e
 		return nil, errors.New("no frame came through")
 	}
 	mean := float64(sum) / float64(len(m.hosts))
-	return &flood{
+	f := &flood{
 		rate: float64(sum) / took.Seconds(), processor: cpu.Seconds() / float64(sum),
 		busiest: float64(slices.Max(after)) / mean, least: float64(slices.Min(after)) / mean,
-		registered: m.registered(),
-	}, nil
+		registered: m.registered(), alone: alone,
+	}
+	if len(floods) == 1 {
+		return f, nil
+	}
+	floods = floods[1:]
+	if err := sparse.port.end(); err != nil {
+		return nil, err
+	}
+	if err := results.Pause(ctx, settle); err != nil { // for what it has sent before
+		return nil, err
+	}
+	f.beside, err = m.trips(ctx, sparse, d)
+	return f, err
 }

@@ -40,9 +40,14 @@ func TestFlood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := r.flood; f == nil || f.rate <= 0 || f.processor <= 0 || f.busiest < 1 || f.least > 1 ||
-		f.registered <= 0 {
-		t.Errorf("%+v", f)
+	f := r.flood
+	if f == nil || f.rate <= 0 || f.processor <= 0 || f.busiest < 1 || f.least > 1 || f.registered <= 0 {
+		t.Fatalf("%+v", f)
+	}
+	for _, trip := range []*trips{f.alone, f.beside} {
+		if trip == nil || trip.median <= 0 || trip.p99 < trip.median {
+			t.Errorf("%+v", trip)
+		}
 	}
 	for _, c := range []load{{hosts: 1, ports: macvtapPorts, flood: 1}, {hosts: 1, ports: noPorts, flood: -1}} {
 		if err := (&Options{load: c}).Measure(t.Context(), results.NewRecorder(io.Discard), 1, nil); err == nil {

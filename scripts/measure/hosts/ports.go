@@ -92,13 +92,17 @@ func cable(ns string) error {
 // steady is the state of the card that costs nothing.
 var steady = lan.LinkState{Up: true, MTU: 1500, Speed: 10000}
 
-// null is a queue that no frame comes from, unless it is told to flood, and that takes
-// and counts all.
+// null is a queue that no frame comes from, unless it is told to flood or to send one, and
+// that takes and counts all.
 type null struct {
 	fd    int
 	close sync.Once
 	flood atomic.Pointer[[]byte] // the frame that comes from it without end
 	taken atomic.Uint64
+	heard atomic.Pointer[func(*vnet.WriteOp)] // called with each frame that it takes
+
+	single sync.Mutex             // held by who raises or lowers the event for a single frame
+	once   atomic.Pointer[[]byte] // that comes from it next
 }
 
 func newNull() (*null, error) {
@@ -110,12 +114,38 @@ func newNull() (*null, error) {
 // begin has frames come from the queue, and end has none come any more.
 func (n *null) begin(frame []byte) error {
 	n.flood.Store(&frame)
-	_, err := unix.Write(n.fd, binary.NativeEndian.AppendUint64(nil, 1))
-	return os.NewSyscallError("write", err)
+	return n.raise()
 }
 
 func (n *null) end() error {
 	n.flood.Store(nil)
+	return n.lower()
+}
+
+// send has one frame come from the queue, which must have sent the one before.
+func (n *null) send(frame []byte) error {
+	n.single.Lock()
+	defer n.single.Unlock()
+	n.once.Store(&frame)
+	return n.raise()
+}
+
+// take returns the frame that was sent, if there is one.
+func (n *null) take() ([]byte, error) {
+	if n.once.Load() == nil {
+		return nil, nil
+	}
+	n.single.Lock()
+	defer n.single.Unlock()
+	return *n.once.Swap(nil), n.lower()
+}
+
+func (n *null) raise() error {
+	_, err := unix.Write(n.fd, binary.NativeEndian.AppendUint64(nil, 1))
+	return os.NewSyscallError("write", err)
+}
+
+func (n *null) lower() error {
 	var b [8]byte
 	_, err := unix.Read(n.fd, b[:])
 	return os.NewSyscallError("read", err)
@@ -132,10 +162,19 @@ func (n *null) WriteParts([]byte, []byte) error  { return nil }
 func (n *null) WriteFrames(ops []vnet.WriteOp) int {
 	clearErrs(ops)
 	n.taken.Add(uint64(len(ops)))
+	if f := n.heard.Load(); f != nil {
+		for i := range ops {
+			(*f)(&ops[i])
+		}
+	}
 	return len(ops)
 }
 
 func (n *null) ReadFrames(ops []vnet.ReadOp) int {
+	if frame, err := n.take(); frame != nil {
+		ops[0].Frame, ops[0].Err = ops[0].Slot[:copy(ops[0].Slot, frame)], err
+		return 1
+	}
 	frame := n.flood.Load()
 	if frame == nil {
 		ops[0].Frame, ops[0].Err = nil, errAgain

@@ -1,0 +1,118 @@
+package hosts
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/splitnic/splitnic/scripts/measure/tools"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// trips are round trips of single frames between the LAN and a host that has nothing else to
+// do, in seconds.
+type trips struct{ median, p99 float64 }
+
+const (
+	// between is from the answer to one frame until the next one.
+	between = time.Millisecond
+	// answerWithin is after which a frame or its answer is lost, which none may be.
+	answerWithin = 30 * time.Second
+)
+
+// trips has the LAN send single frames to a host, one after the other for d, all of which it
+// answers.
+func (m *gathering) trips(ctx context.Context, n *netdev, d time.Duration) (*trips, error) {
+	s, err := n.State()
+	if err != nil {
+		return nil, err
+	}
+	port := m.lan.of(s.MAC)
+	if port == nil {
+		return nil, fmt.Errorf("no port has the address %v of the host", s.MAC)
+	}
+	ask, answer := frameOf(s.MAC, nobody), frameOf(nobody, s.MAC)
+	arrived := make(chan time.Time, 1)
+	var expected atomic.Uint64
+	hears := func(op *vnet.WriteOp) {
+		if number := numberOf(op); number > 0 && number == expected.Load() {
+			arrived <- time.Now()
+		}
+	}
+	failed := make(chan error, 1)
+	answers := func(op *vnet.WriteOp) {
+		number := numberOf(op)
+		if number == 0 {
+			return
+		}
+		binary.BigEndian.PutUint64(answer[numberAt:], number)
+		if err := n.port.send(answer); err != nil {
+			failed <- err
+		}
+	}
+	port.heard.Store(&hears)
+	n.port.heard.Store(&answers)
+	defer port.heard.Store(nil)
+	defer n.port.heard.Store(nil)
+	var took []float64
+	lost := time.NewTimer(answerWithin)
+	defer lost.Stop()
+	for end := time.Now().Add(d); len(took) == 0 || time.Now().Before(end); {
+		binary.BigEndian.PutUint64(ask[numberAt:], expected.Add(1))
+		lost.Reset(answerWithin)
+		began := time.Now()
+		if err := port.send(ask); err != nil {
+			return nil, err
+		}
+		select {
+		case at := <-arrived:
+			took = append(took, at.Sub(began).Seconds())
+		case err := <-failed:
+			return nil, err
+		case <-lost.C:
+			return nil, fmt.Errorf("no answer to a frame within %v", answerWithin)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		time.Sleep(between)
+	}
+	slices.Sort(took)
+	return &trips{median: tools.Percentile(took, 0.5), p99: tools.Percentile(took, 0.99)}, nil
+}
+
+// numberAt is where a frame has its number; those of a flood have 0.
+const numberAt = vnet.HdrLen + 14
+
+// numberOf is the number of a frame, or 0.
+func numberOf(op *vnet.WriteOp) uint64 {
+	frame := append(slices.Clip(op.Head), op.Rest...)
+	if len(frame) != vnet.HdrLen+floodFrame || frame[numberAt-2] != 0x88 || frame[numberAt-1] != 0xb5 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(frame[numberAt:])
+}
+
+// frameOf is a frame of floodFrame bytes, with its header.
+func frameOf(to, from []byte) []byte {
+	frame := make([]byte, vnet.HdrLen+floodFrame)
+	copy(frame[vnet.HdrLen:], to)
+	copy(frame[vnet.HdrLen+6:], from)
+	copy(frame[vnet.HdrLen+12:], []byte{0x88, 0xb5}) // IEEE 802, for experiments
+	return frame
+}
+
+// of is the queue of the latest port with an address.
+func (s *sinks) of(mac []byte) *null {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := len(s.all) - 1; i >= 0; i-- {
+		if bytes.Equal(s.all[i].mac, mac) {
+			return s.all[i].queue
+		}
+	}
+	return nil
+}
