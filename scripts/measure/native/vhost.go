@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -41,7 +39,7 @@ const (
 	vhostIn     = vhostPrefix + "in"   // from the layer to the netdevice
 	vhostCard   = vhostPrefix + "card" // from netdevice to LAN, through both endpoints
 
-	portSubject = "vhost-user" // DPDK's testpmd is at the netdevice, and is the LAN
+	portSubject = "vhost-user" // DPDK's testpmd is at the netdevice, and at the LAN
 	tapSubject  = "TAP"        // a packet socket sends, and the kernel receives
 	vethSubject = "veth"       // a packet socket sends, without any of splitnic
 )
@@ -100,51 +98,57 @@ func (o *Options) vhost(ctx context.Context, rec *results.Recorder) error {
 		if !o.sel.Has(r.subject, r.name, false) {
 			continue
 		}
-		perSecond, err := r.measure(ctx)
+		perSecond, cpu, err := r.measure(ctx)
 		if err != nil {
 			return fmt.Errorf("%s of %s: %w", r.name, r.subject, err)
 		}
-		rec.Of(r.name, r.subject, vhostFrame).Add(rate, "1000 frames/s", perSecond/1000)
+		sink := rec.Of(r.name, r.subject, vhostFrame)
+		sink.Add(rate, "1000 frames/s", perSecond/1000)
+		if r.subject == portSubject { // with the others the sender is in this process, too
+			sink.Add(cpuProcess, "µs/frame", 1e6*cpu/perSecond)
+		}
 	}
 	return nil
 }
 
-func (r *vhostRun) measure(ctx context.Context) (perSecond float64, err error) {
+// measure returns frames a second, and for how much of a second this process had a processor.
+func (r *vhostRun) measure(ctx context.Context) (perSecond, cpu float64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	v := &vhostBed{}
 	if v.dir, err = os.MkdirTemp("", prefix); err != nil {
 		cancel()
-		return 0, err
+		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, v.close()) }()
 	v.later(func() error { cancel(); return nil })
 	count, err := r.begin(v, ctx)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for late := time.Now().Add(bootTime); ; {
 		n, err := count()
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		if n > 1000 {
 			break
 		}
 		if time.Now().After(late) {
-			return 0, errors.New("no frames arrive")
+			return 0, 0, errors.New("no frames arrive")
 		}
 		if err := results.Pause(ctx, 10*time.Millisecond); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
 	if err := results.Pause(ctx, vhostTime/4); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	before, err := count()
-	begin := time.Now()
+	begin, used := time.Now(), ownCPU()
 	err = errors.Join(err, results.Pause(ctx, vhostTime))
 	after, err2 := count()
-	return float64(after-before) / time.Since(begin).Seconds(), errors.Join(err, err2)
+	seconds := time.Since(begin).Seconds()
+	return float64(after-before) / seconds, (ownCPU() - used).Seconds() / seconds, errors.Join(err, err2)
 }
 
 // far is the far end of a data channel: it always has the same frame, if it is to send, and
@@ -217,37 +221,6 @@ func (v *vhostBed) layer(port messaging.Port, sends bool) (*far, error) {
 	return f, nil
 }
 
-// testpmd starts DPDK's program with a virtio device at a socket.
-func (v *vhostBed) testpmd(ctx context.Context, device string, options ...string) error {
-	c := exec.CommandContext(ctx, "dpdk-testpmd", append([]string{
-		"--no-huge", "-m", "256", "--no-pci", "--no-shconf", "--no-telemetry", "-l", "0,1",
-		"--vdev=net_virtio_user0,queue_size=1024," + device, "--", "--port-topology=loop", "--no-mlockall",
-		"--total-num-mbufs=8192", "--nb-cores=1", "--auto-start", "--no-flush-rx", "--interactive",
-	}, options...)...)
-	c.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+v.dir)
-	in, err := c.StdinPipe()
-	if err != nil {
-		return err
-	}
-	if err := c.Start(); err != nil {
-		return err
-	}
-	v.later(func() error {
-		if _, err := io.WriteString(in, "quit\n"); err != nil {
-			_ = c.Process.Kill()
-		}
-		_ = c.Wait() // it may have been killed
-		return nil
-	})
-	return nil
-}
-
-// Transmitting and receiving only.
-var (
-	transmits = []string{"--forward-mode=txonly", fmt.Sprint("--txpkts=", vhostFrame)}
-	receives  = []string{"--forward-mode=rxonly"}
-)
-
 // port is a vhost-user port with testpmd at it.
 func (v *vhostBed) port(ctx context.Context, mode ...string) (*vhostuser.Device, error) {
 	a := vhostuser.Address{Path: filepath.Join(v.dir, "port")}
@@ -256,7 +229,8 @@ func (v *vhostBed) port(ctx context.Context, mode ...string) (*vhostuser.Device,
 		return nil, err
 	}
 	v.later(d.Close)
-	return d, v.testpmd(ctx, "path="+a.Path, mode...)
+	_, err = v.testpmd(ctx, []string{"path=" + a.Path}, append(mode, "--auto-start")...)
+	return d, err
 }
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -385,7 +359,10 @@ func (v *vhostBed) veth(ctx context.Context) (func() (uint64, error), error) {
 		v.send(ctx, from, "veth0"))
 }
 
-// card has both endpoints, with testpmd as netdevice, and as the switch that is the LAN.
+// card has both endpoints, with testpmd as netdevice, and as the switch that is the LAN. It is
+// one process, of which one thread polls both ports: it sends by the host's what it receives
+// by the LAN's. Two would take both processors of a machine that has no more, or take turns on
+// one.
 func (v *vhostBed) card(ctx context.Context) (func() (uint64, error), error) {
 	security, err := session.Insecure() // of the bootstrap connection, over which no frame goes
 	if err != nil {
@@ -433,15 +410,52 @@ func (v *vhostBed) card(ctx context.Context) (func() (uint64, error), error) {
 	}
 	mac := h.Status().Netdevice.MAC
 	socket := filepath.Join(v.dir, strings.ReplaceAll(mac, ":", "-"))
-	if err := v.testpmd(ctx, "path="+socket, receives...); err != nil {
-		return nil, err
-	}
-	return func() (frames uint64, err error) {
+	count := func() (frames uint64, err error) {
 		for _, host := range unit.Status().Hosts {
 			if host.Traffic != nil {
 				frames += host.Traffic.Channels[0].RxFrames
 			}
 		}
 		return frames, nil
-	}, v.testpmd(ctx, "mac="+mac+",path="+port.Path, transmits...)
+	}
+	tell, err := v.testpmd(ctx, []string{"mac=" + mac + ",path=" + port.Path, "path=" + socket}, circulates...)
+	if err != nil {
+		return nil, err
+	}
+	// As many frames as there is room for, one way: only then there are some at each place.
+	if err := tell("set portlist 0", "set fwd txonly", "start"); err != nil {
+		return nil, err
+	}
+	if err := full(ctx, count); err != nil {
+		return nil, err
+	}
+	return count, tell("stop", "set portlist 0,1", "set fwd io", "start")
+}
+
+// ownCPU is the processor time of this process so far.
+func ownCPU() time.Duration {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // fails for a bad argument only
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// full waits until frames have arrived, and no more do.
+func full(ctx context.Context, count func() (uint64, error)) error {
+	late, before := time.Now().Add(bootTime), uint64(0)
+	for {
+		n, err := count()
+		if err != nil {
+			return err
+		}
+		if n > 0 && n == before {
+			return nil
+		}
+		if time.Now().After(late) {
+			return errors.New("frames do not come to an end")
+		}
+		before = n
+		if err := results.Pause(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
 }
