@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -14,7 +13,6 @@ import (
 // card, and its own.
 type agentFlags struct {
 	hostFlags
-	state    string
 	maxCards int
 }
 
@@ -45,7 +43,7 @@ netdevices, connections go on.`,
 
 func (f *agentFlags) add(flags *pflag.FlagSet) {
 	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&f.state, "state", agentPlaces.state, "directory in which the cards are noted for the next process")
+		g.StringVar(&f.set.State, "state", agentPlaces.state, "directory in which cards, and what DNS has said, are noted for the next process")
 		g.IntVar(&f.maxCards, "max-cards", 256, "most cards")
 	})
 	f.addUnits(flags)
@@ -68,10 +66,7 @@ func (f *agentFlags) read(c *cobra.Command) (daemon.Agent, error) {
 func (f *agentFlags) config() (daemon.Agent, error) {
 	h, err := f.shared()
 	f.port = "tap"
-	errs := mistakes{err, f.netdevice(&h), between("--max-cards", f.maxCards, 1, mostCards, "")}
-	if !filepath.IsAbs(f.state) {
-		errs.add("--state %q: must be an absolute path", f.state)
-	}
+	errs := mistakes{err, f.netdevice(&h), between("--max-cards", f.maxCards, 1, mostCards, ""), checkState(f.set.State)}
 	h.Movable = true
-	return daemon.Agent{Host: h, State: f.state, MaxCards: f.maxCards}, errors.Join(errs...)
+	return daemon.Agent{Host: h, MaxCards: f.maxCards}, errors.Join(errs...)
 }

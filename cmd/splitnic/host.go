@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,6 +53,8 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 	f.addUnits(flags)
 	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
 		g.StringVar(&h.Name, "host-name", "", "name that the I/O unit knows this host by (default: HOSTNAME.NAME)")
+		g.StringVar(&h.State, "state", agentPlaces.state, "directory in which the last answers of DNS are kept, with srv:NAME, "+
+			"for a process that gets none")
 	})
 	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
 		g.StringVar(&h.Netdevice, "name", "sn0", "name of the netdevice to make")
@@ -141,6 +144,7 @@ func (f *hostFlags) config() (daemon.Host, error) {
 	if len(f.set.IOUnits) == 0 {
 		errs.add("--iounit is missing: the address of the I/O unit, such as --iounit 10.0.0.1")
 	}
+	errs = append(errs, checkState(f.set.State))
 	if f.set.Name != "" {
 		errs = append(errs, daemon.CheckName("--host-name", f.set.Name))
 	}
@@ -171,6 +175,14 @@ func (f *hostFlags) shared() (daemon.Host, error) {
 	var err error
 	h.Modes, err = parseModes("--mode", f.modes)
 	return h, errors.Join(append(errs, err)...)
+}
+
+// checkState refuses a directory that depends on where the process is.
+func checkState(dir string) error {
+	if !filepath.IsAbs(dir) {
+		return exit.Usagef("--state %q: must be an absolute path", dir)
+	}
+	return nil
 }
 
 // checkUnits refuses what cannot be asked of DNS.

@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -29,6 +30,7 @@ type dialled struct {
 // opener dials I/O units and opens sessions with them, for several goroutines.
 type opener struct {
 	cfg      *Config
+	units    *discovery.Directory
 	dev      *netdev
 	sessions *sessions
 	retired  *retired
@@ -42,7 +44,7 @@ func (o *opener) dial(ctx context.Context, addr string, answered chan<- struct{}
 	c, err := session.Dial(ctx, addr, session.ClientConfig{
 		Security: o.cfg.Security, PeerTimeout: o.cfg.Messaging.PeerTimeout, HandshakeTimeout: o.cfg.HandshakeTimeout,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := o.cfg.Dialer.DialContext(ctx, network, addr)
+			c, err := o.units.Dial(ctx, network, addr, o.cfg.Dialer.DialContext)
 			if err == nil {
 				signal(answered)
 			}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/splitnic/splitnic/internal/testenv"
@@ -14,7 +15,8 @@ import (
 const dnsAddress = "127.77.0.53"
 
 // TestRDMADiscovery starts a host that knows its I/O unit by an SRV record alone, and before
-// there is a DNS: it says what is wrong, and has the I/O unit when there is.
+// there is a DNS: it says what is wrong, and has the I/O unit when there is. The next process
+// has it without one.
 func TestRDMADiscovery(t *testing.T) {
 	testenv.NeedTools(t, "unshare", "mount")
 	if _, err := os.Stat("/etc/resolv.conf"); err != nil {
@@ -26,7 +28,7 @@ func TestRDMADiscovery(t *testing.T) {
 	n := r.makeHost(t)
 	args := append([]string{
 		"host", "--device", hostDevice, "--iounit", "srv:_splitnic._tcp.fabric.example", "--name", "sn0", "--netns", n.ns,
-		"--host-name", n.name, "--peer-timeout", "10s",
+		"--host-name", n.name, "--peer-timeout", "10s", "--state", r.dir,
 	}, security(false, r.keys.host, "unit="+r.keys.unitPrint)...)
 	ownResolvConf := func(c *exec.Cmd) {
 		shell := []string{"unshare", "--mount", "sh", "-ec", `mount --bind "$0" /etc/resolv.conf; exec "$@"`, conf}
@@ -36,7 +38,10 @@ func TestRDMADiscovery(t *testing.T) {
 		}
 		c.Path, c.Args = path, append(append(shell, c.Path), c.Args[1:]...)
 	}
-	n.daemon = startAs(t, ownResolvConf, r.bin, r.socket(n.name, "host-sn0"), filepath.Join(r.dir, n.name+".log"), args...)
+	start := func() {
+		n.daemon = startAs(t, ownResolvConf, r.bin, r.socket(n.name, "host-sn0"), filepath.Join(r.dir, n.name+".log"), args...)
+	}
+	start()
 	var s host.Status
 	eventually(t, func() bool { return n.statusInto(&s) && s.LastError != "" }, "no error about a DNS that is not there")
 	testenv.Explained(t, s.LastError)
@@ -48,5 +53,21 @@ func TestRDMADiscovery(t *testing.T) {
 	if !n.statusInto(&s) || s.IOUnit.Address != "unit.fabric.example:7580" || len(s.IOUnit.DNS) != 1 ||
 		s.IOUnit.DNS[0].Error != "" {
 		t.Errorf("%+v", s.IOUnit)
+	}
+
+	// The next process, which has no DNS, knows what this one has noted: where the I/O unit is.
+	kept := filepath.Join(r.dir, "dns", "_splitnic._tcp.fabric.example.json")
+	eventually(t, func() bool {
+		text, err := os.ReadFile(kept)
+		return err == nil && strings.Contains(string(text), unitAddress)
+	}, "the address of the I/O unit in %s", kept)
+	dns.Stop()
+	n.kill()
+	start()
+	n.waitCarrier(true)
+	s = host.Status{}
+	if !n.statusInto(&s) || s.IOUnit.Address != "unit.fabric.example:7580" || len(s.IOUnit.DNS) != 1 ||
+		!s.IOUnit.DNS[0].Kept || s.IOUnit.DNS[0].Error == "" {
+		t.Errorf("without DNS: %+v", s.IOUnit)
 	}
 }

@@ -11,8 +11,10 @@ import (
 
 // Record is an SRV record that names an I/O unit.
 type Record struct {
-	Priority, Weight, Port uint16
-	Target                 string // name in lower case, without a dot at its end
+	Priority uint16 `json:"priority"`
+	Weight   uint16 `json:"weight"`
+	Port     uint16 `json:"port"`
+	Target   string `json:"target"` // name in lower case, without a dot at its end
 }
 
 // Answer is what DNS says about a name.

@@ -2,8 +2,12 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +26,9 @@ type Settings struct {
 	// RetryMin and RetryMax bound the pause after a failure, which doubles each time;
 	// default 1 s and 30 s.
 	RetryMin, RetryMax time.Duration
+	// Keep is a directory in which the last answers are kept. A process that gets none from
+	// DNS goes by those, until the first answer. It need not be there; "" for none.
+	Keep string
 	// Rand returns a number below n; default that of math/rand.
 	Rand func(n int64) int64
 }
@@ -57,6 +64,8 @@ type Status struct {
 	Failures uint64 `json:"failures"`
 	// Error is why the last question has found none, "" if it has.
 	Error string `json:"error,omitempty"`
+	// Kept is true while that is an answer to a process before this one.
+	Kept bool `json:"kept,omitempty"`
 	// Skipped counts the SRV records of the last answer that name no host and port.
 	Skipped int `json:"skipped,omitempty"`
 }
@@ -70,6 +79,9 @@ type Directory struct {
 	mu      sync.Mutex // guards what follows, and the sources
 	sources []*source
 	changed chan struct{} // closed at the next change of the list
+	// addresses are those by which hosts were reached. There are no more than DNS and the
+	// configuration have ever named.
+	addresses map[string]netip.Addr
 }
 
 // source is an entry of the configured list.
@@ -80,13 +92,16 @@ type source struct {
 	asked   bool // at least once
 	failed  error
 	status  Status
+	unkept  bool // the last answer could not be kept; of follow alone
 }
 
 // New makes the directory of a host of that name from addresses and names of SRV records.
 // Their order is one of preference.
 func New(entries []string, host string, set Settings, log *slog.Logger) (*Directory, error) {
 	set.complete()
-	d := &Directory{set: set, host: host, log: log, changed: make(chan struct{})}
+	d := &Directory{
+		set: set, host: host, log: log, changed: make(chan struct{}), addresses: map[string]netip.Addr{},
+	}
 	for _, entry := range entries {
 		if err := Check(entry); err != nil {
 			return nil, err
@@ -171,6 +186,7 @@ func (d *Directory) follow(ctx context.Context, s *source) {
 		pause := time.Duration(0)
 		if err == nil {
 			d.enter(s, &a)
+			d.remember(s, &a)
 			retry = d.backoff()
 			pause = min(max(a.TTL, d.set.Shortest), d.set.Longest)
 			pause += time.Duration(d.set.Rand(int64(pause/10) + 1))
@@ -212,6 +228,32 @@ func (d *Directory) enter(s *source, a *Answer) {
 	}
 	s.units, s.asked, s.failed = units, true, nil
 	s.status.Units, s.status.Skipped, s.status.Answered, s.status.Error = len(units), a.Skipped, time.Now(), ""
+	s.status.Kept = false
+}
+
+// remember keeps an answer for the next process. It is no failure if that cannot be done.
+func (d *Directory) remember(s *source, a *Answer) {
+	err := shelf(d.set.Keep).put(s.name, a.Records, d.addressesOf(a.Records), time.Now())
+	if err != nil && !s.unkept {
+		d.log.Warn("the next process will not know it if DNS does not answer", "name", s.name, "error", err)
+	}
+	s.unkept = err != nil
+}
+
+// recall has the I/O units of a source be those that were kept by a process before. The
+// caller holds mu.
+func (d *Directory) recall(s *source) {
+	k, err := shelf(d.set.Keep).get(s.name, time.Now())
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return
+	case err != nil:
+		d.log.Warn("what was kept of DNS cannot be used", "name", s.name, "error", err)
+		return
+	}
+	s.units = Order(d.host, k.Records)
+	maps.Copy(d.addresses, k.Addresses)
+	s.status.Units, s.status.Answered, s.status.Kept = len(s.units), k.Answered, true
 }
 
 // fail enters why there was none: what was known is kept. An administrator wants to read
@@ -222,6 +264,9 @@ func (d *Directory) fail(s *source, err error) {
 	level := slog.LevelWarn
 	if s.failed != nil {
 		level = slog.LevelDebug
+	}
+	if !s.asked {
+		d.recall(s)
 	}
 	d.log.Log(context.Background(), level, "no I/O units found by DNS", "name", s.name, "error", err, "kept", len(s.units))
 	if !s.asked {
@@ -236,4 +281,17 @@ func (d *Directory) fail(s *source, err error) {
 func (d *Directory) tell() {
 	close(d.changed)
 	d.changed = make(chan struct{})
+}
+
+// addressesOf are those of the targets of records.
+func (d *Directory) addressesOf(records []Record) map[string]netip.Addr {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	known := map[string]netip.Addr{}
+	for _, r := range records {
+		if a, ok := d.addresses[r.Target]; ok {
+			known[r.Target] = a
+		}
+	}
+	return known
 }

@@ -16,6 +16,7 @@ import (
 type script struct {
 	start time.Time
 	delay time.Duration
+	keep  string // directory
 
 	mu     sync.Mutex // guards what follows
 	answer Answer
@@ -74,8 +75,16 @@ func (s *script) says(ttl time.Duration, words string) {
 // run starts a directory in a bubble, in which time stands still while anybody works.
 func (s *script) run(t *testing.T, entries ...string) *Directory {
 	t.Helper()
+	d, end := s.begin(t, entries...)
+	t.Cleanup(end)
+	return d
+}
+
+// begin is run for a directory that ends before the test.
+func (s *script) begin(t *testing.T, entries ...string) (d *Directory, end func()) {
+	t.Helper()
 	s.start = time.Now()
-	d, err := New(entries, "host", Settings{Lookup: s.lookup, Rand: s.rand}, slog.New(slog.DiscardHandler))
+	d, err := New(entries, "host", Settings{Lookup: s.lookup, Rand: s.rand, Keep: s.keep}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,12 +94,11 @@ func (s *script) run(t *testing.T, entries ...string) *Directory {
 		defer close(over)
 		d.Run(ctx)
 	}()
-	t.Cleanup(func() {
+	synctest.Wait()
+	return d, func() {
 		cancel()
 		<-over
-	})
-	synctest.Wait()
-	return d
+	}
 }
 
 func list(d *Directory) string {

@@ -7,5 +7,5 @@
 // What DNS says is not trusted: it only says where to look. Package session decides whether
 // who answers there is an I/O unit to talk to. A failure of DNS changes nothing about what
 // was known: an answer replaces an answer, and an error, or an answer without I/O units,
-// does not.
+// does not. The last answer is kept for the next process, for as long as that gets none.
 package discovery

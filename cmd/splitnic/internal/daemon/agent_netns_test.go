@@ -92,7 +92,8 @@ func newAgentAt(t testing.TB, dir, lan string, store *fdStore, change ...func(*i
 	}
 	addr := f.startUnit(keys[0], keys[1], change)
 	f.sock = filepath.Join(dir, "agent.sock")
-	f.cfg = Agent{State: filepath.Join(dir, "state"), MaxCards: 256, Host: Host{
+	f.cfg = Agent{MaxCards: 256, Host: Host{
+		State: filepath.Join(dir, "state"),
 		Common: Common{
 			Keys: Keys{Key: keyFile, Trust: []string{keys[0].Fingerprint().String()}}, Queues: 1,
 			Handlers: Handlers{Budget: messaging.DefaultBudget}, HandshakeTimeout: time.Minute, StatusSocket: f.sock,

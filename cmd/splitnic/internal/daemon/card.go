@@ -3,12 +3,14 @@ package daemon
 import (
 	"errors"
 	"log/slog"
+	"path/filepath"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/irq"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/vhostuser"
@@ -83,8 +85,9 @@ func (d *card) assemble() (*host.Host, error) {
 		c.Messaging.Lending = messaging.NewBudget(c.ZeroCopy) // of all sessions
 	}
 	h, err := host.New(host.Config{
-		Name: name, Software: c.Version, IOUnits: c.IOUnits, Security: d.reloads.security,
-		Device: d.in.device, Netdev: netdev.Netdevice, MAC: c.MAC, MaxMTU: c.MaxMTU,
+		Name: name, Software: c.Version, IOUnits: c.IOUnits, Discovery: discovery.Settings{Keep: c.keepDNS()},
+		Security: d.reloads.security,
+		Device:   d.in.device, Netdev: netdev.Netdevice, MAC: c.MAC, MaxMTU: c.MaxMTU,
 		Offloads: c.Offloads.Intersect(netdev.offloads), // what the kernel does not have cannot be asked for
 		Latency:  c.Latency, NoLatency: d.in.noLatency, FailBack: c.FailBack, Standby: c.Standby,
 		Persevere: d.in.persevere,
@@ -99,6 +102,14 @@ func (d *card) assemble() (*host.Host, error) {
 		return nil, exit.With(exit.Usage, err)
 	}
 	return h, nil
+}
+
+// keepDNS is where what DNS has said is kept.
+func (c *Host) keepDNS() string {
+	if c.State == "" {
+		return ""
+	}
+	return filepath.Join(c.State, "dns")
 }
 
 // close closes the netdevice, which goes unless the next process gets it. After a

@@ -56,6 +56,7 @@ type Sources struct {
 type Host struct {
 	Common
 	IOUnits    []string
+	State      string // directory for what the next process is to know; empty for none
 	Netdevice  string
 	Port       vhostuser.Address // zero for a TAP device
 	ZeroCopy   int64             // bytes of memory of a front end of Port's to register at most
@@ -76,7 +77,6 @@ type Host struct {
 // does not say otherwise.
 type Agent struct {
 	Host
-	State    string // directory
 	MaxCards int
 }
 

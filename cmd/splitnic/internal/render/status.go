@@ -151,6 +151,9 @@ func dnsText(s *discovery.Status) string {
 	if !s.Answered.IsZero() {
 		text = fmt.Sprintf("%d I/O units, answered %v ago", s.Units, ago(s.Answered))
 	}
+	if s.Kept {
+		text += ", to a process before this one"
+	}
 	if s.Skipped > 0 {
 		text += fmt.Sprintf(", %d records without a host and port", s.Skipped)
 	}

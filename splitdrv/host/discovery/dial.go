@@ -1,0 +1,63 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// DialFunc is what net.Dialer.DialContext is.
+type DialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// Dial dials the I/O unit at addr. If DNS does not answer, which is another thing than that it
+// does not know the name, it is dialled where it was reached before, by this process or by one
+// that has kept that.
+func (d *Directory) Dial(ctx context.Context, network, addr string, dial DialFunc) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return dial(ctx, network, addr)
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return dial(ctx, network, addr)
+	}
+	known, ok := d.address(host)
+	named := ctx
+	if deadline, bounded := ctx.Deadline(); ok && bounded {
+		// A server that is silent must leave time for the address.
+		var cancel context.CancelFunc
+		named, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+		defer cancel()
+	}
+	c, err := dial(named, network, addr)
+	var unresolved *net.DNSError
+	switch {
+	case err == nil:
+		d.note(host, c.RemoteAddr())
+	case ok && errors.As(err, &unresolved) && !unresolved.IsNotFound && ctx.Err() == nil:
+		if c, second := dial(ctx, network, net.JoinHostPort(known.String(), port)); second == nil {
+			return c, nil
+		}
+	}
+	return c, err
+}
+
+// address is where a host was reached, if it was.
+func (d *Directory) address(host string) (a netip.Addr, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a, ok = d.addresses[host]
+	return a, ok
+}
+
+// note notes where a host was reached.
+func (d *Directory) note(host string, at net.Addr) {
+	tcp, ok := at.(*net.TCPAddr)
+	if !ok {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.addresses[host] = tcp.AddrPort().Addr().Unmap()
+}
