@@ -128,6 +128,24 @@ func cardDelCommand(f *cardFlags) *cobra.Command {
 	}
 }
 
+// completeCards has the shell complete the names of the agent's cards.
+func completeCards(f *cardFlags) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		list, _, err := f.client().List(c.Context())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var names []string
+		for _, i := range list.Cards {
+			names = append(names, i.Spec.Name)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
 func cardListCommand(f *cardFlags) *cobra.Command {
 	var asJSON, schema bool
 	c := &cobra.Command{

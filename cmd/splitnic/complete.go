@@ -78,24 +78,6 @@ func completeHosts(list lister) cobra.CompletionFunc {
 	}
 }
 
-// completeCards has the shell complete the names of the agent's cards.
-func completeCards(f *cardFlags) cobra.CompletionFunc {
-	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		list, _, err := f.client().List(c.Context())
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		var names []string
-		for _, i := range list.Cards {
-			names = append(names, i.Spec.Name)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
 // completeFlag has the shell complete the value of a flag.
 func completeFlag(c *cobra.Command, flag string, complete cobra.CompletionFunc) {
 	if err := c.RegisterFlagCompletionFunc(flag, complete); err != nil {
