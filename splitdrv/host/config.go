@@ -140,7 +140,7 @@ func (c *Config) complete() error {
 	if c.OnAgreement == nil {
 		c.OnAgreement = func(mirror.Agreement) {}
 	}
-	c.Direct.complete()
+	c.Direct.complete(c.Messaging.PeerTimeout)
 	c.captures = new(capture.Point)
 	return c.checkLatency()
 }
@@ -218,6 +218,10 @@ type Direct struct {
 	// Grace is for how long connections go on without a session, and until another I/O
 	// unit has permitted them; default 2 s.
 	Grace time.Duration
+	// Answer is for the peer to answer over a new direct connection, and to have this side's
+	// markers; five times as long is for all that comes before, which the I/O unit leads
+	// through. Default Messaging.PeerTimeout, 1 s at least.
+	Answer time.Duration
 	// Drain is how long an end in good order waits at most until what was sent has arrived, and
 	// five times as long until the peer has delivered it; default 50 ms. Frames to the peer
 	// wait meanwhile, and so may others behind them.
@@ -227,7 +231,7 @@ type Direct struct {
 	Budget *messaging.Budget
 }
 
-func (d *Direct) complete() {
+func (d *Direct) complete(peerTimeout time.Duration) {
 	if d.Peers == 0 {
 		d.Peers = 64
 	}
@@ -236,6 +240,9 @@ func (d *Direct) complete() {
 	}
 	if d.Grace == 0 {
 		d.Grace = 2 * time.Second
+	}
+	if d.Answer == 0 {
+		d.Answer = max(time.Second, peerTimeout)
 	}
 	if d.Drain == 0 {
 		d.Drain = 50 * time.Millisecond

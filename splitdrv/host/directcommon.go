@@ -13,9 +13,8 @@ import (
 
 // How long the parts of a direct connection's life may take.
 const (
-	directOpening = 5 * time.Second      // from the offer to the start
-	directMarkers = time.Second          // until the peer has this side's markers
-	directRemind  = 5 * time.Millisecond // until markers are sent again; it doubles
+	directRemind = 5 * time.Millisecond // until markers are sent again; it doubles,
+	directAgain  = time.Second / 2      // up to this
 )
 
 // directCommon is what all direct connections of a host have in common. It may be used by

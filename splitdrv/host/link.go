@@ -168,7 +168,7 @@ func (l *link) run() {
 
 // open makes the queue pairs and connects them.
 func (l *link) open() *leaving {
-	opening := time.Now().Add(directOpening)
+	opening := time.Now().Add(5 * l.d.cfg.Direct.Answer)
 	conn, err := messaging.New(l.messaging())
 	if err != nil {
 		return broken("make queue pairs", err)
@@ -293,7 +293,7 @@ func (l *link) enter() *leaving {
 	if err := l.conn.StartControl(); err != nil {
 		return broken("start the control channel", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), directMarkers, errors.New("no answer in time"))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), l.d.cfg.Direct.Answer, errors.New("no answer in time"))
 	defer cancel()
 	if err := l.conn.Reach(ctx); err != nil {
 		return broken("reach the peer over the fabric", err)
@@ -346,8 +346,8 @@ func (l *link) showTraffic(conn *messaging.Conn) {
 
 // mark sends markers again until the peer has them.
 func (l *link) mark(come <-chan struct{}) *leaving {
-	until := time.Now().Add(directMarkers)
-	for again := directRemind; ; again *= 2 {
+	until := time.Now().Add(l.d.cfg.Direct.Answer)
+	for again := directRemind; ; again = min(2*again, directAgain) {
 		why := l.await("", come, time.Now().Add(again))
 		switch {
 		case why == nil || !why.late:

@@ -46,8 +46,9 @@ type Config struct {
 	Direct      bool
 	DirectAfter int
 	DirectPeers int // of a host at a time; default 64
-	// DirectGrace is for both hosts to come that had one before, DirectAnswer for each
-	// step that a host has to take; default 2 s.
+	// DirectGrace is for both hosts to come that had one before; default 2 s. DirectAnswer
+	// is for each step that a host has to take; default twice Messaging.PeerTimeout, 2 s
+	// at least.
 	DirectGrace, DirectAnswer time.Duration
 	Log                       *slog.Logger
 }
@@ -64,7 +65,7 @@ func (c Config) complete() (Config, error) {
 		c.DirectPeers = 64
 	}
 	c.DirectGrace = cmp.Or(c.DirectGrace, 2*time.Second)
-	c.DirectAnswer = cmp.Or(c.DirectAnswer, 2*time.Second)
+	c.DirectAnswer = cmp.Or(c.DirectAnswer, max(2*time.Second, 2*c.Messaging.PeerTimeout))
 	if c.Modes == nil {
 		c.Modes = protocol.Modes()
 	}

@@ -302,6 +302,31 @@ func TestDirectPathModes(t *testing.T) {
 	}
 }
 
+// TestDirectPathSlow has a fabric on which an answer takes longer than a second: hosts
+// whose peer time-out allows for that get a direct connection at the first try.
+func TestDirectPathSlow(t *testing.T) {
+	w := newWorld(t)
+	u, _ := w.unit(directly)
+	a, ha, _ := w.host("alpha", makesDirect)
+	b, hb, _ := w.host("beta", makesDirect)
+	a.up(t)
+	b.up(t)
+	w.newLANSwitch(a.mac, b.mac)
+	w.fabric.Delay("alpha", 530*time.Millisecond)
+	s := newStream(t, a, b)
+	testenv.Eventually(t, func() bool { return u.Status().Direct.Starts == 1 }, "the exchange through the I/O unit")
+	testenv.Eventually(t, func() bool {
+		c := ha.Status().Direct.Connections
+		return len(c) == 1 && c[0].Traffic != nil
+	}, "the peer's answer over the fabric")
+	testenv.Eventually(t, func() bool { return established(ha) && established(hb) }, "a direct connection")
+	if n := u.Status().Direct; n.Offers != 1 || n.Starts != 1 {
+		t.Errorf("%+v", n)
+	}
+	w.fabric.Delay("alpha", 0)
+	s.moves(t, 1000)
+}
+
 // TestDirectPathFailover breaks the connections to the I/O unit: both hosts go on
 // directly, by what the next one permits, and no frame is lost.
 func TestDirectPathFailover(t *testing.T) {
@@ -462,7 +487,7 @@ func TestDirectPathUnwanted(t *testing.T) {
 func TestDirectPathMarkersLost(t *testing.T) {
 	w := newWorld(t)
 	w.unit(directly)
-	a, ha, _ := w.host("alpha", makesDirect)
+	a, ha, _ := w.host("alpha", makesDirect, func(c *host.Config) { c.Direct.Answer = time.Second })
 	b, _, _ := w.host("beta", makesDirect)
 	a.up(t)
 	b.up(t)
