@@ -38,6 +38,9 @@ type testbed struct {
 const (
 	hostAddr = "10.79.0.2"
 	lanAddr  = "10.79.0.1"
+	// slow is every time-out of the endpoints: no test is about one, and an attempt that
+	// a slow machine does not end in time would begin again.
+	slow = time.Minute
 )
 
 // newTestbed starts both endpoints and waits until the netdevice works.
@@ -119,7 +122,7 @@ func run(t *testing.T, what string, run func(context.Context) error) (end func()
 
 // messaging is an endpoint's part of the setting, of which the handshake makes the rest.
 func (on fabricOf) messaging(dev fabric.Device) messaging.Config {
-	c := messaging.Config{PeerTimeout: time.Minute, FlushTime: time.Minute, Device: dev}
+	c := messaging.Config{PeerTimeout: slow, FlushTime: slow, Device: dev}
 	on.configure(&c)
 	return c
 }
@@ -148,7 +151,9 @@ func (on fabricOf) startUnit(
 		Policy:    must(policy.Parse("policy", []byte("default: {macs: any}")))(t), // another address is set
 		Messaging: on.messaging(dev), Log: slog.New(slog.DiscardHandler),
 	}))(t)
-	ln := must(session.Listen("127.0.0.1:0", session.ServerConfig{Security: sec, Burst: u.Burst, Rejected: u.Rejected}))(t)
+	ln := must(session.Listen("127.0.0.1:0", session.ServerConfig{
+		Security: sec, HandshakeTimeout: slow, PeerTimeout: slow, Burst: u.Burst, Rejected: u.Rejected,
+	}))(t)
 	end := run(t, name, func(ctx context.Context) error { return errors.Join(u.Run(ctx, ln), ln.Close()) })
 	return startedUnit{u, ln.Addr().String(), end}
 }
@@ -170,8 +175,8 @@ func (on fabricOf) startHost(
 	h = must(host.New(host.Config{
 		Name: name, Software: "test", IOUnits: []string{unit}, Security: sec, Device: dev,
 		Netdev: host.TAP(sn), Offloads: vnet.AllOffloads,
-		Messaging: on.messaging(dev),
-		RetryMin:  time.Millisecond, RetryMax: 10 * time.Millisecond,
+		Messaging: on.messaging(dev), HandshakeTimeout: slow,
+		RetryMin: time.Millisecond, RetryMax: 10 * time.Millisecond,
 		Log: slog.New(slog.DiscardHandler),
 	}))(t)
 	return h, run(t, name, h.Run)
