@@ -414,7 +414,8 @@ func TestSilentPeer(t *testing.T) {
 // TestKeepAlive shows that keep-alives keep an idle session up: it lives
 // through twice its time-out.
 func TestKeepAlive(t *testing.T) {
-	quick := messaging.Config{KeepAlive: 20 * time.Millisecond, PeerTimeout: 500 * time.Millisecond}
+	// On a busy machine no goroutine starves for so long: its end would be dead.
+	quick := messaging.Config{KeepAlive: 80 * time.Millisecond, PeerTimeout: 2 * time.Second}
 	_, a, b := newPair(t, quick, quick)
 	// In each interval comes a keep-alive at most, and the answer to one.
 	least := 2 * 2 * uint64(quick.PeerTimeout/quick.KeepAlive)

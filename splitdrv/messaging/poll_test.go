@@ -156,9 +156,10 @@ func TestPollingWorkers(t *testing.T) {
 // TestPollingWorkerIsStuck finds an endpoint to be heard whose only worker waits for room
 // in its port.
 func TestPollingWorkerIsStuck(t *testing.T) {
-	cfg := messaging.Config{Poll: true, KeepAlive: 20 * time.Millisecond, PeerTimeout: time.Second}
+	// b is the one to be heard; nobody looks whether it hears a.
+	cfg := messaging.Config{Poll: true, KeepAlive: 20 * time.Millisecond, PeerTimeout: 2 * time.Second}
 	n := fabrictest.New()
-	a, b := newEndpoint(t, n, "a", cfg), newEndpoint(t, n, "b", cfg)
+	a, b := newEndpoint(t, n, "a", cfg), newEndpoint(t, n, "b", patient(messaging.Config{Poll: true}))
 	connect(t, a, b)
 	port := &stuckPort{Single: b.ports[0].(porttest.Batched).Single, conn: b.conn, stuck: make(chan struct{})}
 	if err := b.conn.Start([]messaging.Port{porttest.Batched{Single: port}}); err != nil {
