@@ -2,6 +2,7 @@ package messaging_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -93,8 +94,25 @@ func newStopped(t *testing.T, cfgA, cfgB messaging.Config) (n *fabrictest.Networ
 	n = fabrictest.New()
 	fabrictest.NoLeaks(t, n)
 	a, b = newEndpoint(t, n, "a", cfgA), newEndpoint(t, n, "b", cfgB)
+	if !cfgA.KeySend {
+		noKeys(t, n)
+	}
 	connect(t, a, b)
 	return n, a, b
+}
+
+// noKeys fails the test, and the session, when a side sends a key that the peer does not
+// expect: it would wait for a receive for ever.
+func noKeys(t *testing.T, n *fabrictest.Network) {
+	for _, dev := range []string{"a", "b"} {
+		n.OnSend(dev, func(_ uint32, wr fabric.SendWR) fabric.Status {
+			if wr.Op != fabric.OpSendImm {
+				return fabric.StatusSuccess
+			}
+			t.Errorf("%s has sent a key, and the sides do not have that feature", dev)
+			return fabric.StatusRemInvReqErr
+		})
+	}
 }
 
 // startedPair makes two started endpoints of one queue over ports that open makes,
@@ -240,7 +258,17 @@ func TestScarcePools(t *testing.T) {
 func squeeze(t *testing.T, cfg messaging.Config, frames int) {
 	t.Helper()
 	n, a, b := newPair(t, cfg, cfg)
-	ctx := deadline(t)
+	ctx, cancel := context.WithCancelCause(deadline(t))
+	defer cancel(nil)
+	for _, h := range []*endpoint{a, b} {
+		go func() {
+			select {
+			case <-h.conn.Done():
+				cancel(h.conn.Err())
+			case <-ctx.Done():
+			}
+		}()
+	}
 	var wg sync.WaitGroup
 	for _, dir := range [][2]*endpoint{{a, b}, {b, a}} {
 		wg.Go(func() {
@@ -250,6 +278,9 @@ func squeeze(t *testing.T, cfg messaging.Config, frames int) {
 		})
 	}
 	wg.Wait()
+	if t.Failed() {
+		return // and nothing settles
+	}
 	settled(t, a, b)
 	if c := n.Counters("a"); c.RNR != 0 {
 		t.Errorf("receiver not ready %d times", c.RNR)
