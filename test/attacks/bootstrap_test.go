@@ -17,9 +17,9 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// impatient is a --handshake-timeout that the honest host's handshake keeps
-// under emulation too.
-const impatient = 4 * time.Second
+// impatient is a --handshake-timeout that an honest host's handshake keeps on a busy
+// machine under emulation too.
+const impatient = 10 * time.Second
 
 // closed waits until the I/O unit has closed a connection.
 func closed(nc net.Conn) error {

@@ -286,7 +286,7 @@ func TestRDMAUnreachable(t *testing.T) {
 	if testenv.Link(t, ns, "sn0") == nil || carrier(t, ns, "sn0") {
 		t.Error("sn0 should be there, without carrier")
 	}
-	if took := d.stop(); took > within(time.Second) {
+	if took := d.stop(); !inTime(t, bin, took, time.Second) {
 		t.Errorf("it ended %v after SIGTERM", took)
 	}
 }

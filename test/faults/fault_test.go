@@ -107,9 +107,32 @@ func (r *fixture) losesCarrier(h *host, since time.Time, most time.Duration) {
 	h.waitCarrier(false)
 	took := time.Since(since)
 	r.t.Logf("the carrier was lost after %v", took.Round(time.Millisecond))
-	if took > most {
+	if !r.inTime(h.m, took, most) {
 		r.t.Errorf("the carrier was lost after %v, expected %v at most", took, most)
 	}
+}
+
+// inTime reports whether something took as long as it may, or, on a machine that gets
+// little of this one's processors, as long and as a few processes of the product take
+// there to start and end.
+func (r *fixture) inTime(m *machine, took, most time.Duration) bool {
+	r.t.Helper()
+	if took <= most {
+		return true
+	}
+	reference := r.process(m)
+	r.t.Logf("it took %v, not %v; a process takes %v to start and end", took, most, reference)
+	return took <= most+4*reference
+}
+
+// process is how long a process of the product takes on a machine to start and end.
+func (r *fixture) process(m *machine) time.Duration {
+	r.t.Helper()
+	started := time.Now()
+	if p := m.try(r.t, program, "--version"); p.Status != 0 {
+		r.t.Fatalf("%s --version: %+v", program, p)
+	}
+	return time.Since(started)
 }
 
 // frees waits until the I/O unit has sessions with these hosts and no others,
@@ -119,7 +142,7 @@ func (r *fixture) frees(unit *daemon, since time.Time, most time.Duration, names
 	r.settled(unit, names...)
 	took := time.Since(since)
 	r.t.Logf("the I/O unit freed what the host had after %v", took.Round(time.Millisecond))
-	if took > most {
+	if !r.inTime(unit.m, took, most) {
 		r.t.Errorf("the I/O unit freed what the host had after %v, expected %v at most", took, most)
 	}
 }

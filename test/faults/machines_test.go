@@ -186,8 +186,10 @@ func TestMachinesKill(t *testing.T) {
 		x.finish()
 		t.Logf("the carrier was lost after %v", lost)
 		slices.Sort(lost)
-		// It is the median that is promised.
-		if most, median := r.within(50*time.Millisecond), lost[kills/2]; median > most {
+		// It is the median that is promised; a machine that gets little of this one's
+		// processors has as long besides as a process takes there.
+		most, median := r.within(50*time.Millisecond), lost[kills/2]
+		if median > most && median > most+r.process(h.m) {
 			t.Errorf("the carrier was lost after %v, the median of %v, expected %v at most", median, lost, most)
 		}
 	})
