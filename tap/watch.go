@@ -128,7 +128,7 @@ func (d *Device) hinted() bool {
 
 // remind has Watch look if it is time, or there is a hint. It does not wait, because other
 // devices do. What Watch has not come to is said again.
-func (d *Device) remind(t ticker.Tick) {
+func (d *Device) remind(t ticker.Tick) (rest int) {
 	if t.N%quietPolls == 0 {
 		d.turn.Store(true)
 	}
@@ -139,6 +139,7 @@ func (d *Device) remind(t ticker.Tick) {
 	if e := d.ears.Load(); hint && e != nil {
 		e.interrupt()
 	}
+	return 0
 }
 
 // silent reports whether anything that the kernel does not announce is

@@ -2,6 +2,8 @@
 // one goroutine, with one timer. Where each of many sessions has a timer and a goroutine
 // of its own, an idle process is kept awake by them. Calls come at multiples of the interval
 // on the clock, so that those of one interval that is a multiple of another come together.
+// A function that knows that it has nothing to do before a later call rests until then, and
+// costs nothing meanwhile.
 package ticker
 
 import (
@@ -24,42 +26,111 @@ type Tick struct {
 type Ticker struct {
 	mu     sync.Mutex
 	groups map[time.Duration]*group
+	clocks map[time.Duration]*Clock // those asked for, for ever: there are few intervals
 }
 
-// group are those with an interval.
+// Clock is how long the functions of an interval have been called. It stands still while there
+// are none, and leaves out the time before a call that was more than lateness intervals late:
+// while the process stands still, so does the clock.
+type Clock struct{ ns atomic.Int64 }
+
+// lateness is how many intervals a call can be late for the time before it to count.
+const lateness = 4
+
+// Now is the time at the latest call.
+func (c *Clock) Now() time.Duration { return time.Duration(c.ns.Load()) }
+
+// Advance is for who has the functions called himself.
+func (c *Clock) Advance(d time.Duration) { c.ns.Add(int64(d)) }
+
+// Clock returns the clock of an interval.
+func (t *Ticker) Clock(interval time.Duration) *Clock {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.clock(interval)
+}
+
+func (t *Ticker) clock(interval time.Duration) *Clock {
+	c := t.clocks[interval]
+	if c == nil {
+		if t.clocks == nil {
+			t.clocks = make(map[time.Duration]*Clock)
+		}
+		c = &Clock{}
+		t.clocks[interval] = c
+	}
+	return c
+}
+
+// wheel is one more than the calls that a function can leave out at a time.
+const wheel = 32
+
+// group are those with an interval. All but the clock is guarded by Ticker.mu.
 type group struct {
-	tasks []*Task // guarded by Ticker.mu
+	slots [wheel][]*Task // by the number of the call that they wait for
+	next  uint64         // number of the next call
+	size  int            // those that have not stopped
 	none  chan struct{}
+	clock *Clock
 }
 
 // Task is a function that is called.
 type Task struct {
 	ticker   *Ticker
 	interval time.Duration
-	do       func(Tick)
+	do       func(Tick) int
 
 	stopped atomic.Bool
 	calling sync.Mutex
+	slot    int // that it waits in; -1: it is being called. Guarded by Ticker.mu
 }
 
 // Every has do called once in each interval; the first call comes when it is the turn
 // of those with the same interval. It must not wait for anything, because all others
-// wait for it, nor stop its own task.
-func (t *Ticker) Every(interval time.Duration, do func(Tick)) *Task {
+// wait for it, nor stop its own task. It returns how many calls it leaves out then, up to
+// MaxRest.
+func (t *Ticker) Every(interval time.Duration, do func(Tick) (rest int)) *Task {
 	task := &Task{ticker: t, interval: interval, do: do}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	g := t.groups[interval]
 	if g == nil {
-		g = &group{none: make(chan struct{})}
+		g = &group{none: make(chan struct{}), clock: t.clock(interval)}
 		if t.groups == nil {
 			t.groups = make(map[time.Duration]*group)
 		}
 		t.groups[interval] = g
 		go t.run(g, interval)
 	}
-	g.tasks = append(g.tasks, task)
+	g.size++
+	g.put(task, 0)
 	return task
+}
+
+// MaxRest is how many calls a function can leave out at a time. More are taken for so many.
+const MaxRest = wheel - 1
+
+// put has a task wait for the next call but rest.
+func (g *group) put(k *Task, rest int) {
+	k.slot = int((g.next + uint64(max(min(rest, MaxRest), 0))) % wheel)
+	g.slots[k.slot] = append(g.slots[k.slot], k)
+}
+
+// take returns the tasks of the next call, in a slice that the caller has for that, and the
+// number of the call.
+func (t *Ticker) take(g *group, tasks []*Task) ([]*Task, uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := g.next
+	g.next++
+	slot := &g.slots[n%wheel]
+	tasks = append(tasks[:0], *slot...)
+	clear(*slot)
+	*slot = (*slot)[:0]
+	for _, k := range tasks {
+		k.slot = -1
+	}
+	return tasks, n
 }
 
 // Stop ends the calls. When it returns there is none any more, and none that goes on.
@@ -79,9 +150,13 @@ func (t *Ticker) remove(k *Task) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	g := t.groups[k.interval]
-	i, last := slices.Index(g.tasks, k), len(g.tasks)-1
-	g.tasks[i], g.tasks[last] = g.tasks[last], nil
-	if g.tasks = g.tasks[:last]; last == 0 {
+	if k.slot >= 0 {
+		slot := &g.slots[k.slot]
+		i, last := slices.Index(*slot, k), len(*slot)-1
+		(*slot)[i], (*slot)[last] = (*slot)[last], nil
+		*slot = (*slot)[:last]
+	}
+	if g.size--; g.size == 0 {
 		delete(t.groups, k.interval)
 		close(g.none)
 	}
@@ -89,34 +164,43 @@ func (t *Ticker) remove(k *Task) {
 
 // run calls the functions of a group until it has none.
 func (t *Ticker) run(g *group, interval time.Duration) {
-	began := time.Now()
-	tick := time.NewTicker(began.Truncate(interval).Add(interval).Sub(began.Round(0)))
+	last := time.Now()
+	tick := time.NewTicker(last.Truncate(interval).Add(interval).Sub(last.Round(0)))
 	defer tick.Stop()
 	var tasks []*Task
-	for n := uint64(0); ; n++ {
+	for {
 		select {
 		case <-g.none:
 			return
 		case due := <-tick.C:
-			if n == 0 {
+			var n uint64
+			if tasks, n = t.take(g, tasks); n == 0 {
 				tick.Reset(interval)
 			}
-			t.mu.Lock()
-			tasks = append(tasks[:0], g.tasks...)
-			t.mu.Unlock()
 			now := time.Now()
-			for _, k := range tasks {
-				k.call(Tick{Now: now, Late: now.Sub(due), N: n})
+			late := now.Sub(due)
+			if late <= lateness*interval {
+				g.clock.Advance(now.Sub(last))
 			}
-			clear(tasks)
+			last = now
+			for i, k := range tasks {
+				rest := k.call(Tick{Now: now, Late: late, N: n})
+				t.mu.Lock()
+				if !k.stopped.Load() {
+					g.put(k, rest)
+				}
+				t.mu.Unlock()
+				tasks[i] = nil
+			}
 		}
 	}
 }
 
-func (k *Task) call(tick Tick) {
+func (k *Task) call(tick Tick) (rest int) {
 	k.calling.Lock()
 	defer k.calling.Unlock()
-	if !k.stopped.Load() {
-		k.do(tick)
+	if k.stopped.Load() {
+		return 0
 	}
+	return k.do(tick)
 }

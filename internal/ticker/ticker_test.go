@@ -12,12 +12,13 @@ func TestEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tick Ticker
 		var calls [3]int
-		count := func(i int) func(Tick) {
-			return func(at Tick) {
+		count := func(i int) func(Tick) int {
+			return func(at Tick) int {
 				calls[i]++
 				if at.Late != 0 || !at.Now.Equal(time.Now()) {
 					t.Errorf("task %d is called at %v, %v late", i, at.Now, at.Late)
 				}
+				return 0
 			}
 		}
 		tasks := []*Task{
@@ -56,16 +57,18 @@ func TestLate(t *testing.T) {
 		var tick Ticker
 		var late []time.Duration
 		began := time.Now()
-		slow := tick.Every(time.Second, func(Tick) {
+		slow := tick.Every(time.Second, func(Tick) int {
 			if time.Since(began) == 4*time.Second {
 				time.Sleep(2700 * time.Millisecond)
 			}
+			return 0
 		})
 		defer slow.Stop()
-		task := tick.Every(time.Second, func(at Tick) {
+		task := tick.Every(time.Second, func(at Tick) int {
 			if at.Now.Sub(began) >= 4*time.Second {
 				late = append(late, at.Late)
 			}
+			return 0
 		})
 		defer task.Stop()
 		time.Sleep(8500 * time.Millisecond)
@@ -87,11 +90,12 @@ func TestStopWaits(t *testing.T) {
 	var tick Ticker
 	var going atomic.Bool
 	entered, release := make(chan struct{}), make(chan struct{})
-	task := tick.Every(time.Millisecond, func(Tick) {
+	task := tick.Every(time.Millisecond, func(Tick) int {
 		going.Store(true)
 		close(entered) // a second call would panic
 		<-release
 		going.Store(false)
+		return 0
 	})
 	<-entered
 	time.AfterFunc(10*time.Millisecond, func() { close(release) })
@@ -106,10 +110,91 @@ func TestStopAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tick Ticker
 		var second atomic.Pointer[Task]
-		first := tick.Every(time.Second, func(Tick) { second.Load().Stop() })
-		second.Store(tick.Every(time.Second, func(Tick) { t.Error("it was called after its end") }))
+		first := tick.Every(time.Second, func(Tick) int { second.Load().Stop(); return 0 })
+		second.Store(tick.Every(time.Second, func(Tick) int { t.Error("it was called after its end"); return 0 }))
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		first.Stop()
+	})
+}
+
+// TestRest has a function leave out calls, in the middle of which it, or the only other one,
+// is stopped.
+func TestRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tick Ticker
+		began := time.Now()
+		rests := []int{2, 0, -1, 1, MaxRest, MaxRest + 1, 5}
+		var calls []Tick
+		task := tick.Every(time.Second, func(at Tick) int {
+			calls = append(calls, at)
+			return rests[len(calls)-1]
+		})
+		var others int
+		other := tick.Every(time.Second, func(Tick) int { others++; return 0 })
+		time.Sleep(75 * time.Second)
+		synctest.Wait()
+		var at []int
+		for _, c := range calls {
+			at = append(at, int(c.Now.Sub(began).Round(time.Second)/time.Second))
+			if at[len(at)-1] != int(c.N)+at[0] {
+				t.Errorf("call %d came after %d s", c.N, at[len(at)-1])
+			}
+		}
+		first := at[0]
+		for i, after := range []int{0, 3, 4, 5, 7, 7 + wheel, 7 + 2*wheel} {
+			if at[i] != first+after {
+				t.Fatalf("called after %v s", at)
+			}
+		}
+		if len(at) != 7 || others != 75+1-first {
+			t.Errorf("called after %v s, and the other one %d times", at, others)
+		}
+		task.Stop()
+		other.Stop()
+		time.Sleep(time.Minute)
+		if len(calls) != 7 || len(tick.groups) != 0 {
+			t.Errorf("%d calls, %v", len(calls), tick.groups)
+		}
+	})
+}
+
+// TestClock looks at the clock of an interval while there are functions, while they are
+// held up for longer than counts, and while there are none.
+func TestClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tick Ticker
+		clock := tick.Clock(time.Second)
+		hold := time.Duration(0)
+		begin := func() *Task {
+			return tick.Every(time.Second, func(Tick) int { time.Sleep(hold); return MaxRest })
+		}
+		passes := func(d, want time.Duration) {
+			t.Helper()
+			before := clock.Now()
+			time.Sleep(d)
+			synctest.Wait()
+			if got := clock.Now() - before; got != want {
+				t.Errorf("it went on by %v in %v, want %v", got, d, want)
+			}
+		}
+		time.Sleep(time.Millisecond)
+		passes(time.Minute, 0)
+		task := begin()
+		passes(999*time.Millisecond, 999*time.Millisecond) // to the first call
+		passes(9*time.Second, 9*time.Second)
+		task.Stop()
+		passes(time.Minute, 0)
+		hold = 7500 * time.Millisecond
+		task = begin()
+		passes(time.Second, time.Second)
+		// The second call is 6.5 s late.
+		passes(8*time.Second, 500*time.Millisecond)
+		passes(5*time.Second, 5*time.Second)
+		hold = 0
+		task.Stop()
+		if tick.Clock(time.Second) != clock || tick.Clock(2*time.Second) == clock {
+			t.Error("another clock for the same interval, or one for two")
+		}
 	})
 }

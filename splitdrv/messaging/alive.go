@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -15,8 +16,18 @@ import (
 // keep-alives, their pools, and their queue pairs, which may have a device take its time.
 var beats, poolBeats, queryBeats ticker.Ticker
 
-// parts are those of a keep-alive interval: the peer is looked after once in each.
-const parts = 8
+// The peer is looked after in each part of a keep-alive interval in which it might be time to
+// do something. Of the time-out there are so many at least, too: the peer is found dead two
+// parts after it at most.
+const (
+	parts        = 8
+	timeoutParts = 32
+)
+
+// partOf is how long a part is.
+func partOf(cfg *Config) time.Duration {
+	return max(min(cfg.KeepAlive/parts, cfg.PeerTimeout/timeoutParts), time.Millisecond)
+}
 
 // signsOfLife asks the peer for signs of life.
 type signsOfLife struct {
@@ -29,13 +40,14 @@ type signsOfLife struct {
 
 	// Of the beat, and together because it comes often and to many.
 	silence
-	part     time.Duration // of a keep-alive interval
+	part     time.Duration
 	askAfter time.Duration
 	period   uint64        // in beats, from one common beat of idle sessions to the next; 0: there is none
 	doubt    time.Duration // silence from which on the peer is not heard
 	timeout  time.Duration
-	at       time.Time // of the last one
-	asked    bool      // a keep-alive has not been answered
+	at       time.Duration // of the last one, by the clock
+	rested   bool          // beats were left out before this one
+	asked    bool          // a keep-alive has not been answered
 	hears    bool
 	apart    bool // asked at another than the common beat
 }
@@ -53,7 +65,7 @@ type signsOfLife struct {
 // silence is, so that the processor wakes up once for all of them, and the peer's as well.
 func (l *signsOfLife) start() {
 	interval := l.c.cfg.KeepAlive
-	l.part = max(interval/parts, time.Millisecond)
+	l.part = partOf(&l.c.cfg)
 	l.timeout = l.c.cfg.PeerTimeout
 	early := 2 * l.part
 	if l.c.cfg.AskLast {
@@ -63,22 +75,29 @@ func (l *signsOfLife) start() {
 	if !l.c.cfg.AskLast {
 		l.period = uint64((l.askAfter+l.part-1)/l.part) + 1
 	}
-	l.doubt = min(interval, l.timeout/4) - l.part - l.part/2
-	l.silence.init(l, interval)
+	l.doubt = interval - l.part - l.part/2
+	l.silence.init(l, interval, math.MaxUint64) // at the first beat it was heard since
 	l.unlooked = l.askAfter + l.part
 	l.reply = make(chan protocol.CfgUtilReply, 1)
-	l.at = time.Now()
+	l.at = l.c.clock.Now()
 	l.beat = beats.Every(l.part, l.check)
 }
 
 // check asks for a sign of life if it is time, and ends the session if there has been none
-// for too long. It does not wait, because the other sessions do.
-func (l *signsOfLife) check(t ticker.Tick) {
+// for too long. It does not wait, because the other sessions do. It returns how many beats
+// can be left out: in an idle session all but that at which it asks and the one behind.
+func (l *signsOfLife) check(t ticker.Tick) (rest int) {
 	if l.c.stopped.Load() {
-		return
+		return ticker.MaxRest
 	}
-	lasted := l.tick(t.Now.Sub(l.at), t.Late, l.c.heard.Load())
-	l.at = t.Now
+	now, heard := l.c.clock.Now(), l.c.heard.Load()
+	lasted := l.tick(now-l.at, 0, heard) // the clock has left out what was late
+	if lasted == 0 && l.rested {
+		// As if it had been heard of at the beat behind.
+		lasted = max((now-time.Duration(heard)).Round(l.part)-l.part, 0)
+		l.lasted = lasted
+	}
+	l.at = now
 	if hears := lasted < l.doubt; hears != l.hears {
 		l.hears = hears
 		l.c.cfg.OnHears(hears)
@@ -97,6 +116,31 @@ func (l *signsOfLife) check(t ticker.Tick) {
 	if l.over(l.timeout, l.c.heard.Load()) {
 		l.c.endLater(fmt.Errorf("%w: nothing heard for %v", ErrPeerSilent, l.lasted))
 	}
+	rest = l.rest(lasted, t.N)
+	l.rested = rest > 0
+	return rest
+}
+
+// rest is how many beats after that of number n can be left out after such a silence: it is
+// no time to ask at any of them, whether the peer is heard meanwhile or not.
+func (l *signsOfLife) rest(lasted time.Duration, n uint64) int {
+	after := l.after()
+	if l.asked || !l.hears || lasted >= after {
+		return 0
+	}
+	beats := int((after - lasted + l.part - 1) / l.part)
+	if l.period > 0 {
+		beats = min(beats, int(l.period-(n+1)%l.period))
+	}
+	return beats - 1
+}
+
+// after is the silence after which it asks at another than the common beat.
+func (l *signsOfLife) after() time.Duration {
+	if l.apart {
+		return max(l.askAfter-l.part, l.part/2)
+	}
+	return l.askAfter
 }
 
 // due reports whether it is time to ask, in the beat of that number, after such a silence.
@@ -110,11 +154,7 @@ func (l *signsOfLife) due(lasted time.Duration, n uint64) bool {
 		}
 		return lasted > 0
 	}
-	after := l.askAfter
-	if l.apart {
-		after = max(after-l.part, l.part/2)
-	}
-	if lasted < after {
+	if lasted < l.after() {
 		return false
 	}
 	l.apart = l.period > 0
@@ -143,7 +183,7 @@ func (l *signsOfLife) reach(ctx context.Context) error {
 	interval := min(l.c.cfg.KeepAlive, l.c.cfg.PeerTimeout/4)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	s := l.newSilence(interval)
+	s := l.newSilence(interval, 0)
 	s.asking.Store(true)
 	answered := make(chan error, 1)
 	l.c.background.Go(func() { answered <- l.askForLife(ctx, s) })
@@ -195,19 +235,20 @@ type silence struct {
 	last   uint64 // the one before the end, 0: it has not come to that
 }
 
-func (l *signsOfLife) newSilence(interval time.Duration) *silence {
+func (l *signsOfLife) newSilence(interval time.Duration, heard uint64) *silence {
 	s := &silence{}
-	s.init(l, interval)
+	s.init(l, interval, heard)
 	return s
 }
 
-func (s *silence) init(l *signsOfLife, interval time.Duration) {
-	s.interval, s.heard = interval, l.c.heard.Load()
+func (s *silence) init(l *signsOfLife, interval time.Duration, heard uint64) {
+	s.interval, s.heard = interval, heard
 	s.look, s.looked, s.full = l.control.look, l.control.looked.Load, l.requests.full
 	s.began = s.looked()
 }
 
-// tick ends a time that took so long, so late, with the count of what was heard so far. It
+// tick ends a time that took so long, so late, with a number that differs from the one before
+// if something was heard. It
 // returns how long the peer has been silent.
 func (s *silence) tick(took, late time.Duration, heard uint64) time.Duration {
 	switch {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
@@ -18,6 +19,7 @@ import (
 type looked struct {
 	*endpoint
 	next  uint64       // number of the next beat
+	due   uint64       // that at which it looks if it rests
 	hears atomic.Int32 // told so often, and the latest
 	heard atomic.Bool
 }
@@ -27,7 +29,9 @@ func (l *looked) config(last bool) messaging.Config {
 		l.hears.Add(1)
 		l.heard.Store(hears)
 	}
-	return messaging.Config{KeepAlive: 8 * time.Hour, PeerTimeout: 33 * time.Hour, AskLast: last, OnHears: hears}
+	cfg := messaging.Config{KeepAlive: 8 * time.Hour, PeerTimeout: 33 * time.Hour, AskLast: last, OnHears: hears}
+	cfg.SetBeats(new(ticker.Clock))
+	return cfg
 }
 
 // beats has it look n times, and returns how many messages it sent upon each.
@@ -35,6 +39,7 @@ func (l *looked) beats(n int) []uint64 {
 	sent := make([]uint64, n)
 	for i := range sent {
 		before := l.conn.Stats().ControlSent
+		l.conn.Pass()
 		l.conn.Beat(l.next)
 		l.next++
 		sent[i] = l.conn.Stats().ControlSent - before
@@ -158,5 +163,90 @@ func TestSilence33(t *testing.T) {
 	}
 	if asked != 1 {
 		t.Errorf("it was asked %d times", asked)
+	}
+}
+
+// resting has both look for n beats, but for those that they can leave out, and returns at
+// which beats each looked and what it sent upon it.
+func resting(t *testing.T, n int, ends ...*looked) []map[uint64]uint64 {
+	t.Helper()
+	sent := make([]map[uint64]uint64, len(ends))
+	for i := range ends {
+		sent[i] = make(map[uint64]uint64)
+	}
+	for range n {
+		for i, l := range ends {
+			l.conn.Pass()
+			if l.next >= l.due {
+				before := l.conn.Stats().ControlSent
+				l.due = l.next + 1 + uint64(l.conn.Beat(l.next))
+				sent[i][l.next] = l.conn.Stats().ControlSent - before
+			}
+			l.next++
+			until(t, l.conn.Looked)
+			if len(ends) > 1 {
+				quiet(t, ends[0], ends[1])
+			}
+		}
+	}
+	return sent
+}
+
+// TestRest has two idle endpoints look only when they may have something to do. They ask as
+// ever, and hear each other. The one that asks looks then and at the beat behind.
+func TestRest(t *testing.T) {
+	_, a, b := lookedPair(t)
+	resting(t, 20, a, b) // until they ask at the common beats
+	a.next, b.next = 70, 70
+	a.due, b.due = 70, 70
+	sent := resting(t, 70, a, b)
+	asked := map[uint64]uint64{}
+	for n := uint64(70); n < 140; n += 7 {
+		asked[n] = 0 // it notices the reply
+		asked[n+6] = 1
+	}
+	if d := cmp.Diff(asked, sent[0]); d != "" {
+		t.Errorf("what the one sends that asks: %s", d)
+	}
+	looks := 0
+	for n, m := range sent[1] {
+		// What it sends is a reply, and not upon a look.
+		if looks++; m != 0 {
+			t.Errorf("the one that asks last sends %d messages at beat %d", m, n)
+		}
+	}
+	if looks > 11 {
+		t.Errorf("the one that asks last looked %d times in 70 beats", looks)
+	}
+	for _, l := range []*looked{a, b} {
+		if l.hears.Load() != 1 || !l.heard.Load() {
+			t.Errorf("%s was told %d times whether it hears, at last %v", l.name, l.hears.Load(), l.heard.Load())
+		}
+	}
+}
+
+// TestRestSilence has the peer say something at any beat between two looks, and stand still
+// then: it is found dead as soon as by who looks at each beat.
+func TestRestSilence(t *testing.T) {
+	for said := range 7 {
+		t.Run(fmt.Sprint("after ", said), func(t *testing.T) {
+			stall, a, b := lookedPair(t)
+			a.next = 0
+			resting(t, said, a)
+			if _, err := b.conn.Request(deadline(t), protocol.CfgKeepAlive, nil); err != nil {
+				t.Fatal(err)
+			}
+			quiet(t, a, b)
+			stall()
+			// At the first of these it would be noticed by who looks.
+			resting(t, 34, a)
+			if err := a.conn.Err(); err != nil {
+				t.Fatalf("too early: %v", err)
+			}
+			a.beats(1)
+			if err := ended(t, a.endpoint); !errors.Is(err, messaging.ErrPeerSilent) {
+				t.Error(err)
+			}
+		})
 	}
 }

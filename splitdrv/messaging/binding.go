@@ -74,19 +74,21 @@ func (b *binding) wait() (proved bool, err error) {
 	interval := min(b.c.cfg.KeepAlive, b.c.cfg.PeerTimeout/4)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	silence := b.signs.newSilence(interval)
+	// Before the proof nothing comes but on the control channel.
+	heard := b.signs.control.received.Load
+	silence := b.signs.newSilence(interval, heard())
 	for !proved {
 		select {
 		case <-b.heard:
 			proved = true
 			continue
 		case due := <-tick.C:
-			silence.tick(interval, time.Since(due), b.c.heard.Load())
+			silence.tick(interval, time.Since(due), heard())
 		case <-b.signs.control.lookDone:
 		case <-b.c.done:
 			return false, nil
 		}
-		if silence.over(b.c.cfg.PeerTimeout, b.c.heard.Load()) {
+		if silence.over(b.c.cfg.PeerTimeout, heard()) {
 			if err := b.early(); err != nil {
 				return false, err
 			}

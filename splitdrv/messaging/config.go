@@ -6,6 +6,7 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/spin"
+	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/vnet"
@@ -189,7 +190,7 @@ type Config struct {
 	// the same interval and does not, one of the two is enough.
 	AskLast bool
 	// OnHears, which may be nil, is told when the peer begins to be heard, and when it
-	// has not been heard within KeepAlive or a quarter of PeerTimeout. It must not wait.
+	// has not been heard within KeepAlive. It must not wait.
 	OnHears func(bool)
 	// FlushTime is what Flush takes at most; default 200 ms.
 	FlushTime time.Duration
@@ -207,5 +208,6 @@ type Config struct {
 	// one is 0, can be captured.
 	Capture func(queue int) *capture.Path
 
-	now func() time.Time // the clock of what is lent on request; tests set it
+	now   func() time.Time // the clock of what is lent on request; tests set it
+	clock *ticker.Clock    // of keep-alives, if not that of those with the same interval; tests set it
 }

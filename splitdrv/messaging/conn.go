@@ -1,6 +1,7 @@
 package messaging
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +52,7 @@ func New(cfg Config) (*Conn, error) {
 	c := &Conn{protecting: protecting, shared: shared{
 		cfg: cfg, handlers: newHandlers(&cfg),
 		memory: memory{limit: cfg.MaxMemory, budget: cfg.Budget, node: cfg.Device.Limits().NUMANode},
+		clock:  cmp.Or(cfg.clock, beats.Clock(partOf(&cfg))),
 		done:   make(chan struct{}),
 	}}
 	c.mtu.Store(int64(cfg.MTU))

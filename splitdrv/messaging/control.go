@@ -182,6 +182,6 @@ func (k *control) receive(index uint16, c *fabric.Completion) error {
 		return err
 	}
 	k.received.Add(1)
-	k.c.heard.Add(1)
+	k.c.hear()
 	return k.handle(msg)
 }

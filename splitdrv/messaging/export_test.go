@@ -50,8 +50,15 @@ func (c *Conn) change(change HandlerChange) error {
 	return c.SetHandling(g)
 }
 
-// Beat has the keep-alives looked at, the nth time, as if a part of their interval had passed.
-func (c *Conn) Beat(n uint64) { c.signs.check(ticker.Tick{Now: c.signs.at.Add(c.signs.part), N: n}) }
+// SetBeats gives a configuration a clock for its keep-alives, which Beat advances.
+func (c *Config) SetBeats(clock *ticker.Clock) { c.clock = clock }
+
+// Pass has a part of the interval of keep-alives pass.
+func (c *Conn) Pass() { c.clock.Advance(c.signs.part) }
+
+// Beat has the keep-alives looked at, the nth time, and returns how many further beats could
+// be left out.
+func (c *Conn) Beat(n uint64) (rest int) { return c.signs.check(ticker.Tick{N: n}) }
 
 // Looked is an error until the control handler has had the look that was asked for.
 func (c *Conn) Looked() error {

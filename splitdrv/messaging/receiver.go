@@ -155,7 +155,7 @@ func (r *receiver) receive(comps []fabric.Completion) error {
 
 // hand delivers the frames of a batch of completions. renew comes next.
 func (r *receiver) hand(comps []fabric.Completion) error {
-	r.c.heard.Add(1)
+	r.c.hear()
 	if r.c.cfg.Mode.Sends() {
 		return r.receiveSent(comps)
 	}

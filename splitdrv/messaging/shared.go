@@ -9,6 +9,7 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/epoll"
+	"github.com/splitnic/splitnic/internal/ticker"
 )
 
 // shared is what all goroutines of a session have in common: what it is made of, and
@@ -19,7 +20,8 @@ type shared struct {
 	handlers *handlers
 	memory   memory
 	mtu      atomic.Int64
-	heard    atomic.Uint64 // messages and batches of frames from the peer
+	clock    *ticker.Clock // of who looks after the session
+	heard    atomic.Uint64 // by that clock, when the latest message or batch of frames came from the peer
 
 	stop       *epoll.Event // raised when the session ends; never lowered
 	stopped    atomic.Bool  // the same, for those who are awake
@@ -114,6 +116,13 @@ func (c *shared) end(err error) {
 			c.atEnd()
 		}
 	})
+}
+
+// hear notes that something has come from the peer. It is called often, and writes seldom.
+func (c *shared) hear() {
+	if now := uint64(c.clock.Now()); c.heard.Load() != now {
+		c.heard.Store(now)
+	}
 }
 
 // firstRef is the lowest reference of the pools lent on a data channel.

@@ -17,13 +17,14 @@ const (
 
 // start has the manager look around from time to time, which takes no goroutine.
 func (m *poolManager) start() {
-	m.beat = poolBeats.Every(poolInterval(&m.c.cfg), func(ticker.Tick) {
+	m.beat = poolBeats.Every(poolInterval(&m.c.cfg), func(ticker.Tick) int {
 		if m.c.stopped.Load() {
-			return
+			return ticker.MaxRest
 		}
 		if err := m.look(); err != nil {
 			m.c.endLater(err)
 		}
+		return 0
 	})
 }
 

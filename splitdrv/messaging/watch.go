@@ -19,13 +19,14 @@ const queryInterval = time.Second
 // unreliable one never does, and one that has broken the queue pair on purpose
 // does not tell.
 func watch(c *shared, control *control, channels []*channel) *ticker.Task {
-	return queryBeats.Every(min(queryInterval, 4*c.cfg.KeepAlive), func(ticker.Tick) {
+	return queryBeats.Every(min(queryInterval, 4*c.cfg.KeepAlive), func(ticker.Tick) int {
 		if c.stopped.Load() {
-			return
+			return ticker.MaxRest
 		}
 		if err := queryChannels(control, channels); err != nil {
 			c.endLater(err)
 		}
+		return 0
 	})
 }
 

@@ -27,10 +27,11 @@ func (c *Conn) Vouch(heard bool) {
 }
 
 // look sends a heartbeat if it is time. It does not wait, because the other connections do.
-func (c *Conn) look(t ticker.Tick) {
+func (c *Conn) look(t ticker.Tick) (rest int) {
 	if !c.heartbeats.vouched.Load() || t.N%unneeded == 0 || c.expires(c.security.clock()) {
 		c.beat()
 	}
+	return 0
 }
 
 // beat has a heartbeat sent, unless one is on its way.
