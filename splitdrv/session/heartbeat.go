@@ -10,8 +10,10 @@ const (
 	// heartbeatParts are those of the peer time-out. In each of them a heartbeat is sent,
 	// unless somebody vouches for the peer.
 	heartbeatParts = 5
-	// unneeded is how many parts have one otherwise, the same ones for all connections: a
-	// connection that is broken on its own is found within two peer time-outs.
+	// unneeded is how many parts have one of a host's otherwise, the same ones for all
+	// connections: a connection that is broken on its own is found within two peer time-outs.
+	// Then the host ends the session, and its I/O unit, which has many hosts and so sends none
+	// meanwhile, does not hear it by those other means any more.
 	unneeded = heartbeatParts
 )
 
@@ -19,7 +21,8 @@ const (
 var beats ticker.Ticker
 
 // Vouch says that the peer's machine is heard by other means than this connection, and
-// that it is not any more. Meanwhile only a few heartbeats are sent. It does not wait.
+// that it is not any more. Meanwhile a host sends only a few heartbeats, and an I/O unit none. It
+// does not wait.
 func (c *Conn) Vouch(heard bool) {
 	if was := c.heartbeats.vouched.Swap(heard); was && !heard {
 		c.beat()
@@ -28,7 +31,8 @@ func (c *Conn) Vouch(heard bool) {
 
 // look sends a heartbeat if it is time. It does not wait, because the other connections do.
 func (c *Conn) look(t ticker.Tick) (rest int) {
-	if !c.heartbeats.vouched.Load() || t.N%unneeded == 0 || c.expires(c.security.clock()) {
+	needed := !c.heartbeats.vouched.Load() || c.peerRole == roleUnit && t.N%unneeded == 0
+	if needed || c.expires(c.security.clock()) {
 		c.beat()
 	}
 	return 0

@@ -417,10 +417,20 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
-// TestVouch sends no heartbeats while the peer is heard by other means, but for one in a
-// while, and begins with the one that is due when it is not any more.
+// TestVouch sends no heartbeats while the peer is heard by other means, but for one of a
+// host's in a while, and begins with the one that is due when it is not any more.
 func TestVouch(t *testing.T) {
+	for part, some := range map[role]int{roleUnit: 0, roleHost: 2} {
+		t.Run(part.String(), func(t *testing.T) { vouch(t, part, some) })
+	}
+}
+
+// vouch has an end that has some heartbeats left in two rounds of looks.
+func vouch(t *testing.T, part role, some int) {
 	c, s := unread(t, 50*time.Hour)
+	if part == roleHost {
+		s.peerRole = roleUnit
+	}
 	number := uint64(unneeded - 3) // of the latest look
 	looks := func(n int) {
 		for range n {
@@ -441,7 +451,7 @@ func TestVouch(t *testing.T) {
 	arrive(3)
 	s.Vouch(true)
 	looks(2*unneeded + 2)
-	arrive(2)
+	arrive(some)
 	testenv.Eventually(t, func() bool { return !s.heartbeats.going.Load() }, "heartbeat is sent")
 	s.Vouch(false)
 	arrive(1)
