@@ -81,7 +81,7 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 			"return a pool that was lent on request after it has been unused for this long")
 	})
 	inGroup(flags, reliabilityFlags, func(f *pflag.FlagSet) {
-		f.DurationVar(&m.KeepAlive, "keep-alive", 250*time.Millisecond, "interval of keep-alives on an idle session")
+		f.DurationVar(&m.KeepAlive, "keep-alive", 500*time.Millisecond, "interval of keep-alives on an idle session")
 		f.DurationVar(&m.PeerTimeout, "peer-timeout", time.Second,
 			"declare the peer dead after this long without traffic")
 		f.DurationVar(&c.HandshakeTimeout, "handshake-timeout", 10*time.Second,

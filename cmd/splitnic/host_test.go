@@ -64,7 +64,7 @@ func commonDefaults() daemon.Common {
 		Version: version, Adapter: daemon.Adapter{Port: 1, GIDIndex: -1}, Keys: daemon.Keys{Key: defaultKey},
 		Handlers: daemon.Handlers{Budget: messaging.DefaultBudget, IRQ: daemon.IRQOff}, HandshakeTimeout: 10 * time.Second,
 		Messaging: messaging.Config{
-			KeepAlive: 250 * time.Millisecond, PeerTimeout: time.Second, PoolIdle: 10 * time.Second,
+			KeepAlive: 500 * time.Millisecond, PeerTimeout: time.Second, PoolIdle: 10 * time.Second,
 			Timing: messaging.Config{}.Timing,
 		},
 	}
@@ -103,7 +103,7 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 		{"--handshake-timeout 3s", set(func(c *daemon.Common) { c.HandshakeTimeout = 3 * time.Second }), ""},
 		{"--qp-timeout 20 --qp-retries 1",
 			m(func(m *messaging.Config) { m.Timing.Timeout, m.Timing.RetryCount = 20, 1 }), ""},
-		{"--peer-timeout 100ms", nil, "--peer-timeout 100ms must exceed --keep-alive 250ms"},
+		{"--peer-timeout 100ms", nil, "--peer-timeout 100ms must exceed --keep-alive 500ms"},
 		{"--keep-alive 0", nil, "which must be above 0"},
 		{"--handshake-timeout 0", nil, "--handshake-timeout 0s: must be above 0"},
 		{"--qp-retries 7", nil, "--qp-retries 7: must be 1 to 6"},

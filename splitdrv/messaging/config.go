@@ -182,7 +182,7 @@ type Config struct {
 	// are those of a connection besides, and nothing happens before.
 	Bind *Binding
 
-	// KeepAlive is the interval of keep-alive requests; default 250 ms. After
+	// KeepAlive is the interval of keep-alive requests; default 500 ms. After
 	// PeerTimeout, default 1 s, without any sign of life the peer is dead.
 	KeepAlive   time.Duration
 	PeerTimeout time.Duration

@@ -36,7 +36,7 @@ func (c Config) withDefaults() Config {
 		c.LatencyPools = c.LatencyPools[max(len(c.LatencyPools)-c.MaxPools, 0):]
 	}
 	c.PoolIdle = cmp.Or(c.PoolIdle, 10*time.Second)
-	c.KeepAlive = cmp.Or(c.KeepAlive, 250*time.Millisecond)
+	c.KeepAlive = cmp.Or(c.KeepAlive, 500*time.Millisecond)
 	c.PeerTimeout = cmp.Or(c.PeerTimeout, time.Second)
 	c.FlushTime = cmp.Or(c.FlushTime, 200*time.Millisecond)
 	if c.now == nil {
