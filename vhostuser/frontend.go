@@ -316,7 +316,7 @@ func (f *frontEnd) setEvent(m *message) error {
 	if err := takeEvent(&v.call, fd); err != nil || v.call < 0 {
 		return err
 	}
-	_, _ = unix.Write(v.call, one) // for a call that went to the one before
+	v.raiseCall() // for a call that went to the one before
 	return nil
 }
 

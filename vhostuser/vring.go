@@ -1,6 +1,7 @@
 package vhostuser
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -166,9 +167,16 @@ func (v *vring) fail(err error) {
 func (v *vring) publish() {
 	if v.ring != nil && v.ring.publish() && v.call >= 0 {
 		v.count.calls.Add(1)
-		_, _ = unix.Write(v.call, one)
+		v.raiseCall()
 	}
 }
+
+// one is what an eventfd is raised by.
+var one = binary.NativeEndian.AppendUint64(nil, 1)
+
+// raiseCall calls the driver. The front end has the descriptor, too, and can make it block:
+// so the runtime is told of the system call.
+func (v *vring) raiseCall() { _, _ = unix.Write(v.call, one) }
 
 // arm says whether the driver is to kick.
 func (v *vring) arm(on bool) {

@@ -1,11 +1,12 @@
 package vhostuser
 
 import (
-	"encoding/binary"
 	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/eventfd"
 )
 
 // waker is what a sender or a receiver sleeps at: an epoll(7) instance with the kicks of
@@ -55,12 +56,9 @@ func (w *waker) hear(kick int) error {
 	return err
 }
 
-// one is what an eventfd is raised by. Nobody may ever take it down again: it has to be the
-// number one, of which there is room for enough.
-var one = binary.NativeEndian.AppendUint64(nil, 1)
-
 // raise wakes whoever sleeps.
-func (w *waker) raise() { _, _ = unix.Write(w.event, one) } // the counter never overflows
+// The counter never overflows: nobody ever takes it down again, and it has room for enough.
+func (w *waker) raise() { _ = eventfd.Raise(w.event) }
 
 // clear forgets what has happened so far, before a look at it.
 func (w *waker) clear() {

@@ -1,10 +1,11 @@
 package fabrictest
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/eventfd"
 )
 
 // eventFD is an eventfd(2) in semaphore mode: readable while its count is not
@@ -20,16 +21,14 @@ func newEventFD() (eventFD, error) {
 }
 
 func (e eventFD) add() {
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
-	if _, err := unix.Write(e.num, one[:]); err != nil {
+	if err := eventfd.Raise(e.num); err != nil {
 		panic(fmt.Sprintf("fabrictest: writing eventfd %d, which only its queue may use: %v", e.num, err))
 	}
 }
 
 func (e eventFD) sub() {
-	var count [8]byte
-	if _, err := unix.Read(e.num, count[:]); err != nil {
+	var count uint64
+	if err := eventfd.Lower(e.num, &count); err != nil {
 		panic(fmt.Sprintf("fabrictest: reading eventfd %d, which only its queue may use: %v", e.num, err))
 	}
 }

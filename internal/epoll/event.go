@@ -7,13 +7,15 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/eventfd"
 )
 
 // Event is a flag that a goroutine can wait for: an eventfd(2).
 type Event struct {
 	fd     int
 	raised atomic.Bool // or about to be
-	got    [8]byte     // of Clear: one on its stack would be allocated
+	got    uint64      // of Clear: one on its stack would be allocated
 }
 
 // NewEvent makes an Event that is not raised.
@@ -25,8 +27,6 @@ func NewEvent() (*Event, error) {
 	return &Event{fd: fd}, nil
 }
 
-var one = [8]byte{0: 1, 7: 1} // not zero in either byte order
-
 // FD is readable while the flag is up.
 func (e *Event) FD() int { return e.fd }
 
@@ -34,7 +34,7 @@ func (e *Event) FD() int { return e.fd }
 // call for a flag that is up.
 func (e *Event) Set() {
 	if !e.raised.Swap(true) {
-		_, _ = unix.Write(e.fd, one[:]) // the counter never overflows
+		_ = eventfd.Raise(e.fd) // the counter never overflows
 	}
 }
 
@@ -46,7 +46,7 @@ func (e *Event) Clear() {
 	if !e.raised.Load() {
 		return
 	}
-	if _, err := unix.Read(e.fd, e.got[:]); err == nil {
+	if eventfd.Lower(e.fd, &e.got) == nil {
 		e.raised.Store(false)
 	}
 }
