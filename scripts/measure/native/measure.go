@@ -95,7 +95,7 @@ func measurements() []measurement {
 		udp("udp.rx", true, false, 1, false), udp("udp.rx.64flows", false, false, 64, false),
 		udp("flood.tx", false, true, 1, true), udp("flood.rx", false, false, 1, true),
 		{name: "rtt", size: udpPayload, once: rtt},
-		{name: "ping", size: 56, once: ping},
+		{name: pingName, size: 56, once: ping},
 	}, over)
 }
 

@@ -1,6 +1,6 @@
 package native
 
-// Metrics, and the measurement that has no traffic.
+// Metrics, and measurements that have goals of their own: that without traffic, and pings.
 const (
 	throughput    = "throughput"
 	rate          = "rate"
@@ -17,6 +17,7 @@ const (
 	callMetric    = "calls of " // and the name of a system call
 
 	idle         = "idle"
+	pingName     = "ping"
 	idleEndpoint = "use of a processor, each endpoint"
 	idleAll      = "use of a processor"
 )

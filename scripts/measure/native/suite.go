@@ -62,13 +62,14 @@ func (rs of) find(group, subject, metric string) *results.Row {
 // goals are what the project wants to reach, where it was measured.
 func goals(all results.Rows) (list []results.Goal) {
 	rs := of(all)
-	ratio := func(what string, a, b *results.Row, bound float64) {
+	compare := func(what string, a, b *results.Row, op string, bound float64) {
 		if a != nil && b != nil && b.Median > 0 {
-			g := results.Reach(what, a.Subject, a.Median/b.Median, "ratio", ">=", bound)
+			g := results.Reach(what, a.Subject, a.Median/b.Median, "ratio", op, bound)
 			g.RatioTo = b.Subject
 			list = append(list, g)
 		}
 	}
+	ratio := func(what string, a, b *results.Row, bound float64) { compare(what, a, b, ">=", bound) }
 	reach := func(what string, r *results.Row, op string, bound float64) {
 		list = append(list, r.ReachMedian(what, op, bound)...)
 	}
@@ -76,6 +77,8 @@ func goals(all results.Rows) (list []results.Goal) {
 		rs.find(vhostOut, tapSubject, rate), 10)
 	ratio("frames into a vhost-user port beside a TAP device", rs.find(vhostIn, portSubject, rate),
 		rs.find(vhostIn, tapSubject, rate), 20)
+	ratio("frames into a vhost-user port beside a TAP device that a program reads", rs.find(vhostIn, portSubject, rate),
+		rs.find(vhostIn, readSubject, rate), 20)
 	reach("frames through the card with vhost-user at both ends", rs.find(vhostCard, portSubject, rate), ">=", 3000)
 	for _, name := range []string{guestOut, guestIn} {
 		ratio(name+" of a virtual machine", rs.find(name, portSubject, throughput),
@@ -94,6 +97,7 @@ func goals(all results.Rows) (list []results.Goal) {
 			ratio(udp+" beside the relay", rs.find(udp, s, rate), rs.find(udp, y, rate), 0.6)
 			ratio(udp+" of 64 flows beside one", rs.find(udp+".64flows", s, rate), rs.find(udp, s, rate), 0.9)
 		}
+		compare("ping beside the relay", rs.find(pingName, s, average), rs.find(pingName, y, average), "<=", 0.9)
 		for _, name := range []string{"tcp.tx", "tcp.rx", "udp.tx", "udp.rx"} {
 			if n, ok := rs.allocations(name, s); ok {
 				list = append(list, results.Reach(name+" allocations", s, n, "/frame", "<", 0.01))

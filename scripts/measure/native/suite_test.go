@@ -59,6 +59,8 @@ func TestGoals(t *testing.T) {
 		add("udp.rx", ours, rate, 60*share)
 		add("udp.rx.64flows", ours, rate, 54*share*share)
 		add("udp.rx", ours, endpointCalls, 0.5/share)
+		add("ping", theirs, average, 100)
+		add("ping", ours, average, 90/share)
 		add("overload.tx.full", ours, arrivedAt(5), 0.8*share)
 		add(idle, ours, allocations, 200)
 		add(idle, ours, idleEndpoint, 0.499/share)
@@ -67,7 +69,7 @@ func TestGoals(t *testing.T) {
 	names := []string{
 		"tcp.tx beside the relay", "tcp.tx beside none of the offloads", "tcp.tx allocations",
 		"tcp.tx system calls of an endpoint",
-		"overload.tx.full at 5 times the best",
+		"ping beside the relay", "overload.tx.full at 5 times the best",
 		"udp.rx beside the relay", "udp.rx of 64 flows beside one", "udp.rx system calls of an endpoint",
 		"idle use of a processor, each endpoint",
 	}
