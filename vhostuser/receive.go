@@ -100,6 +100,9 @@ func (v *vring) place(op *vnet.WriteOp) (room bool, err error) {
 		return false, fmt.Errorf("%w: a buffer of %d bytes, without room for a header", ErrRing, r.chain.size)
 	}
 	if r.chain.size >= need {
+		if v.placeWhole(op, need) {
+			return true, nil
+		}
 		return true, v.fill(op, 1, need)
 	}
 	if !r.feats.has(featMrgRxbuf) {
@@ -129,6 +132,26 @@ func (v *vring) place(op *vnet.WriteOp) (room bool, err error) {
 		return false, errChanged(err)
 	}
 	return true, v.fill(op, count, need)
+}
+
+// placeWhole is fill for a chain of one buffer in one piece of memory, which most are. It
+// reports whether that is so. What the driver has said of the buffer was loaded once, and the
+// memory is looked up by that.
+func (v *vring) placeWhole(op *vnet.WriteOp, need uint64) bool {
+	r := v.ring.base()
+	if len(r.chain.bufs) != 1 {
+		return false
+	}
+	p := r.mem.at(r.chain.bufs[0].addr, uint32(need), &r.hint)
+	if uint64(len(p)) != need {
+		return false
+	}
+	binary.LittleEndian.PutUint16(v.raw[vnet.HdrLen:], 1)
+	n := copy(p, v.raw[:v.header])
+	n += copy(p[n:], op.Head[vnet.HdrLen:])
+	copy(p[n:], op.Rest)
+	r.put(used{id: r.chain.id, slots: r.chain.slots, len: uint32(need)})
+	return true
 }
 
 // errChanged is for what was there when it was looked at first.
