@@ -2,11 +2,17 @@ package native
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/cpus"
 )
 
 // What testpmd does: transmit or receive only, as soon as it has started; or, when it is told
@@ -17,12 +23,19 @@ var (
 	circulates = []string{fmt.Sprint("--txpkts=", vhostFrame), "--port-topology=paired", "--burst=64"}
 )
 
+// polled is the processor of testpmd's thread that polls.
+const polled = 1
+
 // testpmd starts DPDK's program with virtio devices at sockets. It has its commands on
-// processor 0, and one thread on processor 1, which polls all of them. tell gives it commands.
+// processor 0, and one thread on a processor of its own, which polls all of them. tell gives it
+// commands.
 func (v *vhostBed) testpmd(
 	ctx context.Context, devices []string, options ...string,
 ) (tell func(commands ...string) error, err error) {
-	args := []string{"--no-huge", "-m", "256", "--no-pci", "--no-shconf", "--no-telemetry", "-l", "0,1"}
+	if err := v.spare(polled); err != nil {
+		return nil, err
+	}
+	args := []string{"--no-huge", "-m", "256", "--no-pci", "--no-shconf", "--no-telemetry", "-l", fmt.Sprint("0,", polled)}
 	for i, d := range devices {
 		args = append(args, fmt.Sprintf("--vdev=net_virtio_user%d,queue_size=1024,%s", i, d))
 	}
@@ -49,4 +62,38 @@ func (v *vhostBed) testpmd(
 		return nil
 	})
 	return tell, nil
+}
+
+// spare keeps the threads of this process from a processor until the end, if there is another
+// one. Without that the kernel puts a worker where testpmd has woken it, and they take turns.
+func (v *vhostBed) spare(processor int) error {
+	all := cpus.Allowed()
+	rest := all.Without(cpus.List{processor})
+	if len(rest) == 0 {
+		return nil
+	}
+	v.later(func() error { return confine(all) })
+	return confine(rest)
+}
+
+// confine has the threads of this process run on those processors, and the threads that they
+// start.
+func confine(to cpus.List) error {
+	set := to.Set()
+	for range 2 { // the second time is for those that were started meanwhile
+		threads, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			return err
+		}
+		for _, t := range threads {
+			tid, err := strconv.Atoi(t.Name())
+			if err != nil {
+				return err
+			}
+			if err := unix.SchedSetaffinity(tid, &set); err != nil && !errors.Is(err, unix.ESRCH) {
+				return os.NewSyscallError("sched_setaffinity", err)
+			}
+		}
+	}
+	return nil
 }
