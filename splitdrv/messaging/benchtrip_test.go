@@ -1,6 +1,7 @@
 package messaging_test
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,7 +21,11 @@ type tripPort struct {
 	one  [8]byte
 	data []byte
 	left atomic.Int64 // frames to be written
+	have atomic.Int64 // frames to be read: a look in vain is no system call
 	done chan struct{}
+
+	times []time.Duration // since the frame before was written, if they are wanted
+	last  time.Time
 }
 
 // FD implements messaging.Port.
@@ -31,20 +36,82 @@ func (p *tripPort) WriteFD() int { return p.fd }
 
 // ReadFrame implements messaging.Port.
 func (p *tripPort) ReadFrame(slot []byte) ([]byte, error) {
+	if p.have.Load() == 0 {
+		return nil, errBenchAgain
+	}
 	if _, err := unix.Read(p.fd, p.got[:]); err != nil {
 		return nil, errBenchAgain
 	}
+	p.have.Add(-1)
 	return slot[:copy(slot, p.data)], nil
 }
 
 // WriteFrame implements messaging.Port.
 func (p *tripPort) WriteFrame([]byte) error {
+	if p.times != nil {
+		now := time.Now()
+		if !p.last.IsZero() {
+			p.times = append(p.times, now.Sub(p.last))
+		}
+		p.last = now
+	}
 	if p.left.Add(-1) == 0 {
 		close(p.done)
 		return nil
 	}
+	return p.give()
+}
+
+// give has it have a frame.
+func (p *tripPort) give() error {
+	p.have.Add(1)
 	_, err := unix.Write(p.fd, p.one[:])
 	return err
+}
+
+// trips has one frame of 64 bytes go to and fro between two ends with such a configuration, and
+// returns their connections and the ports.
+func trips(b *testing.B, timed bool, configure func(*messaging.Config)) (conns [2]*messaging.Conn, ports [2]*tripPort) {
+	n := fabrictest.New()
+	for i, name := range []string{"a", "b"} {
+		dev := n.Device(name)
+		b.Cleanup(func() { dev.Close() })
+		fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { unix.Close(fd) })
+		ports[i] = &tripPort{fd: fd, one: [8]byte{1}, data: frame(1, 64, 1500), done: make(chan struct{})}
+		cfg := messaging.Config{Device: dev}
+		configure(&cfg)
+		conns[i], err = messaging.New(patient(cfg))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { conns[i].Close() })
+	}
+	for i, conn := range conns {
+		if err := conn.Connect(conns[1-i].Addresses(), conns[1-i].ControlReceives()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	ports[0].left.Store(int64(b.N))
+	ports[1].left.Store(1 << 62)
+	if timed {
+		ports[0].times = make([]time.Duration, 0, b.N)
+	}
+	for i, conn := range conns {
+		if err := conn.Start([]messaging.Port{porttest.Batched{Single: ports[i]}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ResetTimer()
+	if err := ports[0].give(); err != nil {
+		b.Fatal(err)
+	}
+	<-ports[0].done
+	b.StopTimer()
+	return conns, ports
 }
 
 // BenchmarkRoundTrip has one frame of 64 bytes go to and fro, with receivers that sleep, that
@@ -58,45 +125,10 @@ func BenchmarkRoundTrip(b *testing.B) {
 		{"sleep", 0, false}, {"poll", messaging.AdaptiveSpin, false}, {"adaptive", messaging.AdaptiveSpin, true},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			n := fabrictest.New()
 			limit := spin.NewLimit()
-			var conns [2]*messaging.Conn
-			var ports [2]*tripPort
-			for i, name := range []string{"a", "b"} {
-				dev := n.Device(name)
-				b.Cleanup(func() { dev.Close() })
-				fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
-				if err != nil {
-					b.Fatal(err)
-				}
-				b.Cleanup(func() { unix.Close(fd) })
-				ports[i] = &tripPort{fd: fd, one: [8]byte{1}, data: frame(1, 64, 1500), done: make(chan struct{})}
-				conns[i], err = messaging.New(patient(messaging.Config{
-					Device: dev, Spin: c.spin, SpinAdaptive: c.adaptive, SpinLimit: limit,
-				}))
-				if err != nil {
-					b.Fatal(err)
-				}
-				b.Cleanup(func() { conns[i].Close() })
-			}
-			for i, conn := range conns {
-				if err := conn.Connect(conns[1-i].Addresses(), conns[1-i].ControlReceives()); err != nil {
-					b.Fatal(err)
-				}
-			}
-			ports[0].left.Store(int64(b.N))
-			ports[1].left.Store(1 << 62)
-			for i, conn := range conns {
-				if err := conn.Start([]messaging.Port{porttest.Batched{Single: ports[i]}}); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ResetTimer()
-			if _, err := unix.Write(ports[0].fd, ports[0].one[:]); err != nil {
-				b.Fatal(err)
-			}
-			<-ports[0].done
-			b.StopTimer()
+			conns, _ := trips(b, false, func(cfg *messaging.Config) {
+				cfg.Spin, cfg.SpinAdaptive, cfg.SpinLimit = c.spin, c.adaptive, limit
+			})
 			var wakeups uint64
 			for _, conn := range conns {
 				for _, w := range conn.Stats().Handlers[1].Workers {
@@ -107,5 +139,22 @@ func BenchmarkRoundTrip(b *testing.B) {
 			}
 			b.ReportMetric(float64(wakeups)/float64(b.N), "wakeups/op")
 		})
+	}
+}
+
+// BenchmarkPolledTrip has the same go to and fro between workers that poll, and shows the
+// percentiles of a round trip.
+func BenchmarkPolledTrip(b *testing.B) {
+	_, ports := trips(b, true, func(cfg *messaging.Config) { cfg.Poll = true })
+	times := ports[0].times
+	if len(times) == 0 {
+		return
+	}
+	slices.Sort(times)
+	for _, p := range []struct {
+		name string
+		of   float64
+	}{{"p50-µs", 0.5}, {"p99-µs", 0.99}, {"p99.9-µs", 0.999}, {"p100-µs", 1}} {
+		b.ReportMetric(float64(times[min(int(p.of*float64(len(times))), len(times)-1)].Nanoseconds())/1000, p.name)
 	}
 }
