@@ -59,7 +59,7 @@ type Handler struct {
 	// Priority is the nice value of the workers' threads, -20 to 19; 0 is that
 	// of the process. Below that it takes CAP_SYS_NICE, or RLIMIT_NICE.
 	Priority int `json:"priority"`
-	// Budget is how many completions, or transfers of a sender, a worker handles
+	// Budget is how many completions, or frames of a sender, a worker handles
 	// in a row before it looks at what else there is for it and lets other channels
 	// go on, also those of other sessions; default DefaultBudget.
 	Budget int `json:"budget"`
