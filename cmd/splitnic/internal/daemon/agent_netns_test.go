@@ -197,7 +197,8 @@ func (f *agentFixture) client() cards.Client { return cards.Client(f.sock) }
 // connected waits until so many cards are.
 func (f *agentFixture) connected(n int) {
 	f.t.Helper()
-	deadline := time.Now().Add(2 * time.Minute) // with the race detector, beside other tests
+	// With the race detector, beside other tests.
+	deadline := time.Now().Add(2*time.Minute + time.Duration(n)*time.Second)
 	for f.agent.states()[cards.Connected] != n {
 		if time.Now().After(deadline) {
 			f.t.Fatalf("%v instead of %d cards connected", f.agent.states(), n)
