@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +20,8 @@ import (
 
 // TestNetnsDNS has a host find three I/O units by dnsmasq, in another network namespace,
 // whose zone changes and which goes away: the host leaves an I/O unit when that drains, or
-// when its session breaks, and for nothing that DNS says or does not say.
+// when its session breaks, and for nothing that DNS says or does not say. Another one starts
+// without DNS.
 func TestNetnsDNS(t *testing.T) {
 	const name, addr = "_splitnic._tcp.fabric.example", "10.53.0.1"
 	dnsNS, hostNS := testenv.NetNS(t), testenv.NetNS(t)
@@ -41,9 +45,11 @@ func TestNetnsDNS(t *testing.T) {
 		records[i] = fmt.Sprintf("srv-host=%s,%s,%s,%s\nhost-record=%s,%s", name, target, port, order, target, ip)
 		found[i] = net.JoinHostPort(target, port)
 	}
-	d, h, _ := w.host("alpha", func(c *host.Config) {
+	keep := t.TempDir()
+	byDNS := func(c *host.Config) {
 		c.IOUnits = []string{"srv:" + name}
 		c.Discovery = discovery.Settings{
+			Keep: keep,
 			Lookup: func(ctx context.Context, name string) (a discovery.Answer, err error) {
 				err = netns.Do(hostNS, func() (err error) {
 					a, err = resolver.Lookup(ctx, name)
@@ -59,10 +65,15 @@ func TestNetnsDNS(t *testing.T) {
 				c, err = new(net.Dialer).DialContext(ctx, network, net.JoinHostPort(addr, "53"))
 				return err
 			})
+			if err == nil {
+				// Otherwise the resolver would wait for a silent server after it was told to stop.
+				context.AfterFunc(ctx, func() { c.Close() })
+			}
 			return c, err
 		}
 		c.Dialer.Resolver = &net.Resolver{PreferGo: true, Dial: ask}
-	})
+	}
+	d, h, _ := w.host("alpha", byDNS)
 	in := func(i int) {
 		t.Helper()
 		testenv.Eventually(t, func() bool {
@@ -110,4 +121,29 @@ func TestNetnsDNS(t *testing.T) {
 		t.Errorf("the carrier was lost %d times", n)
 	}
 	knows(found[2])
+
+	// A process that starts without DNS goes by what this one has kept: the list, and where the
+	// I/O unit was reached.
+	ip, _, err := net.SplitHostPort(units[2].cable.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, func() bool {
+		text, err := os.ReadFile(filepath.Join(keep, name+".json"))
+		return err == nil && strings.Contains(string(text), `"`+ip+`"`) && !strings.Contains(string(text), "unit1")
+	}, "the last answer, and %s, kept", ip)
+	dns.Stop()
+	d, h, _ = w.host("beta", byDNS)
+	in(2)
+	d.up(t)
+	units[2].both(d)
+	if s := h.Status().IOUnit.DNS[0]; !s.Kept || s.Error == "" || s.Units != 1 {
+		t.Errorf("%+v", s)
+	}
+	dns.Serve(records[2])
+	testenv.Eventually(t, func() bool { s := h.Status().IOUnit.DNS[0]; return !s.Kept && s.Error == "" },
+		"an answer in place of what was kept")
+	if s := h.Status(); s.Sessions != 1 {
+		t.Errorf("%d sessions", s.Sessions)
+	}
 }
