@@ -155,7 +155,7 @@ type Config struct {
 	NoPack bool
 
 	SendSlots   int // registered send buffers per data channel, in the end: see sendSlots; default 64
-	Batch       int // frames per doorbell at most; default 32
+	Batch       int // frames per doorbell at most; default a quarter of SendSlots, at most 32
 	BatchBytes  int // bytes after which a batch is posted; default 128 KiB
 	SignalEvery int // one frame in so many asks for a completion; default 16
 	MaxInline   int // frames up to this many bytes are posted inline; default 220, negative: never
