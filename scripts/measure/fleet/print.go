@@ -48,8 +48,8 @@ func Print(w io.Writer) error { return show(w, standard) }
 
 func show(w io.Writer, fleet Model) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
-	fmt.Fprintln(tw, "| what is gone\t| hosts\t| have another\t| half of them after\t| all\t| dials\t| refused\t"+
-		"| most hosts of one\t| most time of one |")
+	fmt.Fprintln(tw, "| lost\t| hosts affected\t| found another\t| half of them after\t| all after\t| dials\t| refused\t"+
+		"| most hosts of one I/O unit\t| most time of one I/O unit |")
 	fmt.Fprintln(tw, "|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|--- |")
 	ms := func(d time.Duration) string {
 		if d == 0 {
