@@ -45,7 +45,7 @@ func status(ctx context.Context, args *skel.CmdArgs) error {
 	}
 	if len(s.Cards) >= s.MaxCards {
 		return types.NewError(types.ErrPluginNotAvailable,
-			fmt.Sprintf("%s: the agent has as many cards as it may: %d", network, s.MaxCards), "--max-cards is for more")
+			fmt.Sprintf("%s: the agent has its maximum number of cards: %d", network, s.MaxCards), "raise --max-cards")
 	}
 	if c.IPAM.Type != "" {
 		if err := invoke.DelegateStatus(ctx, c.IPAM.Type, args.StdinData, nil); err != nil {

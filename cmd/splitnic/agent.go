@@ -23,13 +23,13 @@ func agentCommand() *cobra.Command {
 	var f agentFlags
 	c := &cobra.Command{
 		Use:   "agent [flags]",
-		Short: "Give this machine as many cards as are asked for, as for its containers",
-		Long: `Give this machine as many cards as are asked for, as for its containers: each is what
-` + "`splitnic host`" + ` makes, with a netdevice, sessions, counters and a status of its own. ` + "`splitnic card`" + `
-makes and removes them. The flags are what cards have unless they are made with others.
+		Short: "Run any number of cards on this machine, for example for its containers",
+		Long: `Run any number of cards on this machine, for example for its containers. Each card is like
+a ` + "`splitnic host`" + `, with its own netdevice, sessions, counters and status. ` + "`splitnic card`" + `
+makes and removes cards. The flags are the defaults for cards.
 
-Cards come back when the agent is restarted. With a service manager that keeps their
-netdevices, connections go on.`,
+The cards are made again when the agent is restarted. If the service manager keeps their
+netdevices, connections survive.`,
 		Example: `  splitnic agent --iounit 10.0.0.1 --trust sha256:… --device mlx5_0
   splitnic card add web --netns pod1 --netdev eth0`,
 		Args: atMost(0),
@@ -43,7 +43,7 @@ netdevices, connections go on.`,
 
 func (f *agentFlags) add(flags *pflag.FlagSet) {
 	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&f.set.State, "state", agentPlaces.state, "directory in which cards, and what DNS has said, are noted for the next process")
+		g.StringVar(&f.set.State, "state", agentPlaces.state, "directory in which cards and answers of DNS are recorded for the next process")
 		g.IntVar(&f.maxCards, "max-cards", 256, "most cards")
 	})
 	f.addUnits(flags)

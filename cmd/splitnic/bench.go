@@ -32,20 +32,20 @@ func benchCommand() *cobra.Command {
 // benchShort says what each kind measures.
 var benchShort = map[bench.Kind]string{
 	bench.BW:  "Measure throughput, as ib_write_bw does",
-	bench.Lat: "Measure the half of a round trip, as ib_write_lat does",
-	bench.PPS: "Measure how many small frames cross in a second, and in how many transfers",
+	bench.Lat: "Measure half of the round-trip time, as ib_write_lat does",
+	bench.PPS: "Measure the rate of small frames, and of the transfers that carry them",
 }
 
 const benchLong = `%s.
 
-Frames come from memory and go to memory: what is measured is the messaging layer and the
-fabric, without any netdevice.
+Frames go from memory to memory: this measures the messaging layer and the fabric, without a
+netdevice.
 
-Between two nodes, start it with --listen on one, which prints the command for the other.
-The parameters of the measurement are given on the other one. Both nodes authenticate each
-other by keys derived from a secret, before anything about queue pairs is said. The secret
-is best given in the variable %s, or in a file: arguments can be
-read by everyone on a machine.
+To measure between two nodes, start the command with --listen on one node. It prints the
+command for the other node, which takes the parameters of the measurement. The nodes
+authenticate each other by keys derived from a secret, before they exchange data about queue
+pairs. Pass the secret in the variable %s, or in a file, because
+every user of a machine can read arguments.
 
 Without --listen and ADDR both ends are in this process, on one RDMA device or two.
 

@@ -65,14 +65,14 @@ func (f *benchFlags) add(flags *pflag.FlagSet) {
 	def := benchDefaults[f.kind]
 	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
 		g.StringVar(&f.listen, "listen", "",
-			fmt.Sprintf("wait at this address for the other node, on port %d unless it says otherwise", bench.DefaultPort))
-		boolVar(g, &f.forever, "serve-forever", false, "with --listen: serve run after run, not one")
+			fmt.Sprintf("wait at this address for the other node (default port: %d)", bench.DefaultPort))
+		boolVar(g, &f.forever, "serve-forever", false, "with --listen: serve any number of runs instead of one")
 	})
 	inGroup(flags, deviceFlags, func(g *pflag.FlagSet) {
 		g.StringVarP(&f.device, "device", "d", "",
 			"RDMA device (default: the one with the address of --listen, or the only one)")
 		g.StringVar(&f.peerDevice, "peer-device", "",
-			"RDMA device of the receiving end, if both are in this process (default: the same)")
+			"RDMA device of the receiving end, if both ends are in this process (default: the same)")
 		addPort(g, &f.adapter, "i", "x")
 	})
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
@@ -88,7 +88,7 @@ func (f *benchFlags) add(flags *pflag.FlagSet) {
 	})
 	inGroup(flags, observabilityFlags, func(g *pflag.FlagSet) {
 		boolVar(g, &f.json, "json", false, "print one JSON object for each measurement")
-		boolVar(g, &f.progress, "progress", false, "show progress on standard error also if that is no terminal")
+		boolVar(g, &f.progress, "progress", false, "show progress on standard error even if it is not a terminal")
 	})
 }
 
@@ -106,18 +106,18 @@ func (f *benchFlags) addSpec(g *pflag.FlagSet, size int, iters uint64) {
 	boolVarP(g, &f.all, "all", "a", false, "measure sizes from 32 bytes to the largest")
 	g.Uint64VarP(&f.spec.Iterations, "iters", "n", iters, messages)
 	g.DurationVarP(&f.spec.Duration, "duration", "D", 0, "time to measure, such as 10s, instead of --iters")
-	g.Uint64Var(&f.spec.WarmUp, "warm-up", 0, unit+" to send before (default: a tenth of --iters; with --duration 1000)")
+	g.Uint64Var(&f.spec.WarmUp, "warm-up", 0, unit+" to send before the measurement (default: a tenth of --iters; with --duration 1000)")
 	f.spec.Queues = 1
 	if f.kind != bench.Lat {
 		g.IntVarP(&f.spec.Queues, "qp", "q", 1, "data channels")
-		boolVarP(g, &f.spec.Bidirectional, "bidirectional", "b", false, "have both ends send; figures are sums of both")
-		g.IntVarP(&f.spec.PostList, "post-list", "l", 0, "most frames for each doorbell (default: the driver's)")
+		boolVarP(g, &f.spec.Bidirectional, "bidirectional", "b", false, "let both ends send; figures are sums of both")
+		g.IntVarP(&f.spec.PostList, "post-list", "l", 0, "maximum number of frames for each doorbell (default: the driver's)")
 	}
 	g.IntVarP(&f.spec.TxDepth, "tx-depth", "t", 0, "send buffers of each data channel (default: the driver's)")
-	boolVar(g, &f.spec.Poll, "poll", f.kind == bench.Lat, "poll on both ends: least latency, takes a processor each")
+	boolVar(g, &f.spec.Poll, "poll", f.kind == bench.Lat, "poll on both ends: lowest latency, uses a processor at each end")
 	boolVarP(g, &f.event, "event", "e", f.kind != bench.Lat, "sleep until a completion event, on both ends")
-	boolVar(g, &f.spec.NoPack, "no-pack", false, "make a transfer for each frame, however small")
-	g.DurationVar(&f.timeout, "timeout", time.Minute, "give up a measurement after this and its --duration")
+	boolVar(g, &f.spec.NoPack, "no-pack", false, "make a separate transfer for each frame, even a small one")
+	g.DurationVar(&f.timeout, "timeout", time.Minute, "abort a measurement after this time plus its --duration")
 }
 
 // config is what the flags, and the argument, say.
@@ -169,13 +169,13 @@ func (f *benchFlags) conflict(given func(string) bool) error {
 		return fmt.Errorf("--listen: the address to listen on is missing; :%d is every address of this node",
 			bench.DefaultPort)
 	case f.listen != "" && f.addr != "":
-		return fmt.Errorf("--listen and %s: this node waits for the other one, or goes there; give one of them", f.addr)
+		return fmt.Errorf("--listen and %s: this node either listens or connects; use one of them", f.addr)
 	case f.peerDevice != "" && (f.listen != "" || f.addr != ""):
-		return errors.New("--peer-device is for both ends in this process; the other node chooses its own by --device")
+		return errors.New("--peer-device needs both ends in this process; the other node selects its device by --device")
 	case f.forever && f.listen == "":
-		return errors.New("--serve-forever is for the end with --listen")
+		return errors.New("--serve-forever needs --listen")
 	case (f.secret != "" || f.secretFile != "") && f.listen == "" && f.addr == "":
-		return errors.New("a secret is for two nodes: --listen is missing, or the address of the other node")
+		return errors.New("a secret needs two nodes: add --listen, or the address of the other node")
 	case f.secret != "" && f.secretFile != "":
 		return errors.New("--secret and --secret-file: give one of them")
 	case given("poll") && given("event") && f.spec.Poll == f.event:
@@ -194,7 +194,7 @@ func checkListen(flags *pflag.FlagSet) error {
 	flags.Visit(func(flag *pflag.Flag) {
 		if !slices.Contains(listenFlags, flag.Name) {
 			errs = append(errs,
-				fmt.Errorf("--%s is for the other node, which says what is measured; leave it out where --listen is", flag.Name))
+				fmt.Errorf("--%s is a flag of the other node, which sets the measurement; omit it with --listen", flag.Name))
 		}
 	})
 	if len(errs) > 0 {

@@ -23,15 +23,15 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-const sweepLong = `Measure the messaging layer. The commands say what each of them measures.
+const sweepLong = `Measure the messaging layer, with one of the commands below.
 
-With --sweep it tries settings of flags of splitnic host and splitnic iounit that depend on
-the adapter, each alone, beside the defaults and with both ends in this process: half a
-round trip, small frames and throughput, in several rounds. It prints what it measured and
-the flags to use: those that are better for something and worse for nothing, with all of
-their figures beyond those of the defaults. Differences within that are none. Processor
-time is no figure there: --spin takes some, see splitnic host --help. Nothing else should
-run meanwhile, and the adapter should be that of the endpoint.`
+With --sweep it tries adapter-dependent settings of flags of splitnic host and splitnic
+iounit. Each setting is tried alone and compared with the defaults, with both ends in this
+process, in several rounds: half of the round-trip time, small frames, and throughput. It
+prints the results and the recommended flags. A flag is recommended if it is better in some
+measurement and worse in none; a difference counts only if all figures of one setting are
+beyond all of those of the other. Processor time is not measured: --spin uses some, see
+splitnic host --help. Run nothing else at the same time, and use the adapter of the endpoint.`
 
 // sweepSettings are what is tried, in this order.
 var sweepSettings = []sweep.Setting{
@@ -84,11 +84,11 @@ func (f *sweepFlags) add(flags *pflag.FlagSet) {
 		addPort(g, &f.adapter, "i", "x")
 	})
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
-		g.StringSliceVar(&f.of, "sweep", nil, "try settings of flags that depend on the adapter, of all or of some: "+
+		g.StringSliceVar(&f.of, "sweep", nil, "try adapter-dependent settings of all flags, or of some: "+
 			strings.Join(sweepNames(), ", "))
 		g.Lookup("sweep").NoOptDefVal = strings.Join(sweepNames(), ",")
-		g.IntVar(&f.rounds, "rounds", 7, "with --sweep: how often everything is measured")
-		g.DurationVarP(&f.duration, "duration", "D", 300*time.Millisecond, "with --sweep: how long each time")
+		g.IntVar(&f.rounds, "rounds", 7, "with --sweep: number of rounds")
+		g.DurationVarP(&f.duration, "duration", "D", 300*time.Millisecond, "with --sweep: time of each measurement")
 	})
 }
 

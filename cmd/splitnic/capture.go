@@ -38,23 +38,23 @@ func captureCommand() *cobra.Command {
 		Short: "Capture the frames of a host or I/O unit on this machine, for Wireshark",
 		Long: `Capture the frames that cross the fabric for a host, or for all hosts of an I/O unit, on
 this machine, and write them in the format pcap-ng to standard output or a file. Wireshark,
-tshark and tcpdump read it. ` + whichNames + `
-It can be left out where there is one only.
+tshark and tcpdump can read it. ` + whichNames + `
+It can be omitted if there is only one.
 
-Each path of frames is an interface of the file, with its name: "uplink queue 0" is queue 0 of
-a host's netdevice through the I/O unit, "uplink latency queue" its latency queue, "direct
-beta" the direct connection to host beta; at an I/O unit "host alpha queue 0" is that of host
-alpha. Outbound frames are about to be sent over the fabric, inbound ones have come over it.
-Frames are shown as they cross: with super-frames that the kernel or a network card has yet
-to cut into segments, and with checksums that are yet to be finished, which a comment says.
-At an I/O unit inbound frames are those from the host, also those that the policy drops then.
+Each path of frames is an interface of the file: "uplink queue 0" is queue 0 of a host's
+netdevice, through the I/O unit; "uplink latency queue" is its latency queue; "direct beta"
+is the direct connection to host beta. At an I/O unit "host alpha queue 0" is queue 0 of host
+alpha. Outbound frames are about to be sent over the fabric, inbound frames were received
+over it. Frames appear as they cross the fabric: super-frames are not segmented yet, and some
+checksums are not computed yet, which a comment says. At an I/O unit inbound frames are those
+from the host, including those that the policy drops.
 
-The frames wait for their reader in memory of a fixed size. Those that find no room there
-are not captured, never delayed; the statistics of the file and the last line on standard
-error count them. It ends by an interrupt, --frames, --duration, or when the reader goes.
+Frames wait for the reader in a buffer of fixed size. When the buffer is full, frames are not
+captured, but they are never delayed. The statistics of the file and the last line on standard
+error count them. A capture ends by an interrupt, --frames, --duration, or with its reader.
 
-Frames have the data of users in them. Only root and the user who runs the process can open
-its status socket, by which they come; a new FILE is for its owner alone.`,
+Frames contain user data. Only root and the user who runs the process can open its status
+socket, through which they are read. Only its owner can read a new FILE.`,
 		Example: `  splitnic capture sn0 | wireshark -k -i -
   ssh root@unit splitnic capture 7580 | wireshark -k -i -
   splitnic capture sn0 --duration 10s --write sn0.pcapng
@@ -65,12 +65,12 @@ its status socket, by which they come; a new FILE is for its owner alone.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args, statussock.List) },
 	}
 	c.Flags().StringVarP(&f.write, "write", "w", "-", "file to write to; -: standard output")
-	c.Flags().StringVar(&f.paths, "path", "", "only paths whose name matches this pattern of the shell, such as 'direct *'")
-	c.Flags().StringVar(&f.filter, "filter", "", "only frames that this expression of pcap-filter(7) takes; tcpdump, which has to be installed, compiles it")
-	c.Flags().Uint64VarP(&f.frames, "frames", "c", 0, "end after so many frames; 0: do not")
-	c.Flags().DurationVar(&f.duration, "duration", 0, "end after so long; 0: do not")
-	c.Flags().IntVarP(&f.snap, "snap-length", "s", capture.MaxSnapLength, "bytes of each frame that are captured at most")
-	c.Flags().StringVar(&f.buffer, "buffer", "8MiB", "memory for frames that the reader has not taken yet")
+	c.Flags().StringVar(&f.paths, "path", "", "only paths whose name matches this shell pattern, such as 'direct *'")
+	c.Flags().StringVar(&f.filter, "filter", "", "only frames that match this expression of pcap-filter(7); needs tcpdump, to compile it")
+	c.Flags().Uint64VarP(&f.frames, "frames", "c", 0, "end after this many frames; 0: no limit")
+	c.Flags().DurationVar(&f.duration, "duration", 0, "end after this time; 0: no limit")
+	c.Flags().IntVarP(&f.snap, "snap-length", "s", capture.MaxSnapLength, "maximum bytes to capture of each frame")
+	c.Flags().StringVar(&f.buffer, "buffer", "8MiB", "size of the buffer for frames that wait for the reader")
 	return c
 }
 
@@ -150,7 +150,7 @@ func captureTo(ctx context.Context, w io.Writer, socket string, r daemon.Capture
 	raw, err := statussock.Stream(within, socket, daemon.CommandCapture, r, w)
 	switch {
 	case errors.Is(err, statussock.ErrUnknown):
-		return s, exit.Usagef("%w; an agent has no frames itself: name one of its cards", err)
+		return s, exit.Usagef("%w; an agent itself has no frames: name one of its cards", err)
 	case err != nil:
 		return s, err
 	}

@@ -34,7 +34,7 @@ func cardCommand() *cobra.Command {
 		Use:   "card",
 		Short: "Make and remove the cards of the agent on this machine",
 		Long: `Make and remove the cards of the agent on this machine. The commands status, top, wait,
-stats and reset know a card by its name, as they know a host by that of its netdevice.`,
+stats and reset accept the name of a card, like the name of a host's netdevice.`,
 	}, cardAddCommand(&f), cardDelCommand(&f), cardListCommand(&f))
 	c.PersistentFlags().StringVar(&f.socket, "socket", statussock.Path(cards.AgentSocket), "status socket of the agent")
 	return c
@@ -47,8 +47,8 @@ func cardAddCommand(f *cardFlags) *cobra.Command {
 		Use:   "add NAME [flags]",
 		Short: "Make a card",
 		Long: `Make a card, and print its name, its netdevice, and the fingerprint that the I/O unit has to
-trust. The netdevice is there then; ` + "`splitnic wait NAME --connected`" + ` waits for its session. To
-make a card that is there with the same flags does nothing; with others it is refused.`,
+trust. The netdevice exists when the command returns; ` + "`splitnic wait NAME --connected`" + ` waits for the
+session. If the card exists with the same flags nothing happens; with others it is refused.`,
 		Example: `  splitnic card add web --netns pod1 --netdev eth0
   splitnic card add db --netns /proc/4711/ns/net --mac 02:00:00:00:00:01 --key /etc/splitnic/db.pem`,
 		Args: atMost(1),
@@ -83,11 +83,11 @@ make a card that is there with the same flags does nothing; with others it is re
 
 // addSpec adds the flags that say what a card is to be.
 func addSpec(flags *pflag.FlagSet, s *cards.Spec) {
-	const asAgent = " (default: as the agent's flags say)"
+	const asAgent = " (default: that of the agent's flags)"
 	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
 		g.StringSliceVar(&s.IOUnits, "iounit", nil, "address of an I/O unit, or srv:NAME; several in order of preference"+asAgent)
-		g.StringVar(&s.HostName, "host-name", "", "name that the I/O unit knows the card by (default: HOSTNAME.NAME)")
-		g.StringVar(&s.Owner, "owner", "", "word that says for whom the card is made, which splitnic card list shows")
+		g.StringVar(&s.HostName, "host-name", "", "name of the card at the I/O unit (default: HOSTNAME.NAME)")
+		g.StringVar(&s.Owner, "owner", "", "word that identifies the owner of the card; splitnic card list shows it")
 	})
 	inGroup(flags, deviceFlags, func(g *pflag.FlagSet) {
 		g.StringVar(&s.Device, "device", "", "RDMA device"+asAgent)
@@ -96,17 +96,17 @@ func addSpec(flags *pflag.FlagSet, s *cards.Spec) {
 		g.StringVar(&s.Netdevice, "netdev", "", "name of the netdevice (default: that of the card)")
 		g.StringVar(&s.NetNS, "netns", "",
 			"network namespace of the netdevice, by name or path, such as /proc/PID/ns/net (default: the agent's)")
-		boolVar(g, &s.Transient, "transient", false, "remove the card when the network namespace is gone")
-		g.StringVar(&s.MAC, "mac", "", "MAC address to ask for (default: one that the I/O unit derives from the key)")
+		boolVar(g, &s.Transient, "transient", false, "remove the card when its network namespace is removed")
+		g.StringVar(&s.MAC, "mac", "", "MAC address to request (default: one that the I/O unit derives from the key)")
 		g.IntVar(&s.MTU, "mtu", 0, "largest MTU; the netdevice follows the I/O unit's network card up to it"+asAgent)
 	})
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
-		g.IntVar(&s.Queues, "queues", 0, "queues to ask for"+asAgent)
+		g.IntVar(&s.Queues, "queues", 0, "queues to request"+asAgent)
 	})
 	inGroup(flags, securityFlags, func(g *pflag.FlagSet) {
 		g.StringVar(&s.Key, "key", "", "private key of the card, made by splitnic keygen (default: the agent's)")
 		g.StringVar(&s.Cert, "cert", "", "certificate for --key")
-		boolVar(g, &s.NewKey, "new-key", false, "make a private key for the card, which is removed with it")
+		boolVar(g, &s.NewKey, "new-key", false, "make a private key for the card, and remove the key with the card")
 	})
 }
 
@@ -114,8 +114,8 @@ func cardDelCommand(f *cardFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:        "del NAME",
 		SuggestFor: []string{"rm", "remove", "delete"},
-		Short:      "Remove a card, if it is there",
-		Long:       `Remove a card, with its netdevice. When there is none of that name nothing happens.`,
+		Short:      "Remove a card, if it exists",
+		Long:       `Remove a card and its netdevice. If there is no card of that name nothing happens.`,
 		Args:       atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := cardName(cmd, args)
@@ -152,7 +152,7 @@ func cardListCommand(f *cardFlags) *cobra.Command {
 		Use:        "list",
 		SuggestFor: []string{"ls", "show", "get"},
 		Short:      "List the cards",
-		Long:       `List the cards: how far each has got, and its netdevice. --json prints what the API v1 answers.`,
+		Long:       `List the cards, with their states and netdevices. --json prints the answer of the API v1.`,
 		Args:       atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if schema {

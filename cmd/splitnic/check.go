@@ -21,8 +21,8 @@ func checkCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "check",
 		Short: "Check a configuration file without a device",
-		Long: `Check a configuration file and what it names, such as a policy, as the start of a host,
-agent or I/O unit does, without a device and without changing anything.`,
+		Long: `Check a configuration file and the files that it names, such as a policy, in the same way as
+the start of a host, agent or I/O unit. It needs no device and changes nothing.`,
 	}, checkOf("host", func() (func(*pflag.FlagSet), func() (daemon.Sources, error)) {
 		var f hostFlags
 		return f.add, func() (daemon.Sources, error) {
@@ -55,11 +55,12 @@ func checkOf(role string, flags roleFlags) *cobra.Command {
 		Use:   role + " FILE",
 		Short: "Check the configuration file of `splitnic " + role + " --config FILE`",
 		Long: "Check the configuration file of `splitnic " + role + " --config FILE`" + `, with the files that it names:
-keys, trust and policy. It prints FILE: ok, or a line for each mistake with the file and the
-line where it is, and then ends with status 2. A warning before FILE: ok is about what can
-be, and is probably not meant: an entry of the policy for a host that nobody is trusted as. No device is looked at.`,
+keys, trust and policy. It prints FILE: ok, or a line for each mistake with its file and line,
+and then ends with status 2. A warning before FILE: ok is about a valid setting that is
+probably a mistake: a policy entry for a host without a trusted key. It does not check any
+device.`,
 		Example: "  splitnic check " + role + " /etc/splitnic/" + role + ".yaml\n" +
-			"  splitnic check " + role + " --no-keys " + role + ".yaml    # where the private key is not",
+			"  splitnic check " + role + " --no-keys " + role + ".yaml    # on a machine without the key",
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -90,7 +91,7 @@ be, and is probably not meant: an entry of the policy for a host that nobody is 
 			return exit.Usagef("check: %s has mistakes", args[0])
 		},
 	}
-	boolVar(c.Flags(), &noKeys, "no-keys", false, "leave out the private key and the certificate, as on another machine")
+	boolVar(c.Flags(), &noKeys, "no-keys", false, "do not check the private key and the certificate, on a machine without them")
 	return c
 }
 

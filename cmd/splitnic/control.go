@@ -24,8 +24,8 @@ func statsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "stats [NAME]",
 		Short: "Show the I/O unit's counters of a host on this machine",
-		Long: `Show the I/O unit's counters of a host on this machine: what crossed the network card
-for it, and what was dropped there, since the session began or they were cleared.
+		Long: `Show the I/O unit's counters of a host on this machine: the frames that crossed the network
+card for it, and those dropped there, since the session began or the counters were cleared.
 
 ` + whichHost,
 		Args: atMost(1),
@@ -48,7 +48,7 @@ for it, and what was dropped there, since the session began or they were cleared
 			return render.Statistics(cmd.OutOrStdout(), &s)
 		},
 	}
-	boolVar(c.Flags(), &clear, "clear", false, "set them to zero at the same time")
+	boolVar(c.Flags(), &clear, "clear", false, "reset the counters to zero at the same time")
 	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
 	return c
 }
@@ -58,8 +58,8 @@ func resetCommand() *cobra.Command {
 		Use:   "reset [NAME]",
 		Short: "Undo settings of a host's netdevice since its session began",
 		Long: `Undo settings of a host's netdevice since its session began: the MAC address,
-the MTU, and its own promiscuous and allmulticast flags. What programs and devices
-stacked on it need stays.
+the MTU, and its own promiscuous and allmulticast flags. Settings that programs or stacked
+devices need stay.
 
 ` + whichHost,
 		Args: atMost(1),
@@ -78,12 +78,12 @@ func failoverCommand() *cobra.Command {
 		Use:   "failover [ADDRESS]",
 		Short: "Switch a host on this machine to another I/O unit",
 		Long: `Switch a host on this machine to the I/O unit at ADDRESS, which is one of its
---iounit, or without ADDRESS to the next one of these. The session with the new one is
-made first, so that the netdevice keeps its carrier and no frame is lost; with an I/O
-unit too old for that the carrier is gone for as long as it takes. If the new session
-fails, nothing changes.
+--iounit, or without ADDRESS to the next one of these. The session with the new I/O unit
+is made first, so the netdevice keeps its carrier and no frame is lost. An old version of
+the I/O unit may not support that; then the carrier is off during the switch. If the new
+session fails, nothing changes.
 
-It prints the addresses, how long it took in all, and for how long no frame could move.`,
+It prints the addresses, the total time, and the time in which no frame could move.`,
 		Example: `  splitnic host failover
   splitnic host failover 10.0.0.2 --name sn0`,
 		Args: atMost(1),
@@ -112,7 +112,7 @@ It prints the addresses, how long it took in all, and for how long no frame coul
 		},
 	}
 	c.Flags().StringVar(&name, "name", "",
-		"name that the netdevice was made with, or path of the host's status socket (default: the only host)")
+		"original name of the netdevice, or path of the host's status socket (default: the only host)")
 	completeFlag(c, "name", completeNames("host", statussock.List))
 	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
 	return c
@@ -127,10 +127,10 @@ func reloadCommand() *cobra.Command {
 where they are in the file of --config. Flags on the command line stay. If one of the
 files has a mistake, nothing changes.
 
-Sessions go on, except those whose peer is no longer trusted or uses what the policy no
-longer permits. SIGHUP does the same.
+Sessions continue, except those whose peer is no longer trusted or uses something that the
+policy no longer permits. SIGHUP does the same.
 
-Without arguments it reloads every one that has its socket in ` + statussock.Dir + `. ` + whichNames,
+Without arguments it reloads every process with its socket in ` + statussock.Dir + `. ` + whichNames,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, sockets []string) error {
 			sockets, err := socketsOr(sockets, "reload", statussock.List)

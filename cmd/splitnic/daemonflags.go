@@ -35,7 +35,7 @@ type daemonFlags struct {
 // is on by default or not.
 func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool, latency string) {
 	m := &c.Messaging
-	flags.StringVar(&c.ConfigFile, "config", "", "YAML file with these flags as keys; flags on the command line win")
+	flags.StringVar(&c.ConfigFile, "config", "", "YAML file with these flags as keys; flags on the command line take precedence")
 	inGroup(flags, deviceFlags, func(f *pflag.FlagSet) {
 		f.StringVar(&c.Device, "device", "", "RDMA device, such as mlx5_0 or rxe0 (default: the only one)")
 		addPort(f, &c.Adapter, "", "")
@@ -52,31 +52,31 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 		addOrdering(f, &m.StrictOrdering)
 		boolVar(f, &d.latency, "latency-queue", latencyOn, latency)
 		f.StringSliceVar(&d.latencyDSCP, "latency-dscp", steer.DefaultClasses().DSCP.Words(),
-			"DSCPs of latency-sensitive frames, by name or number, or none; ARP, neighbour discovery and ICMP echo always are")
+			"DSCPs of latency-sensitive frames, by name or number, or none; ARP, neighbour discovery and ICMP echo are always latency-sensitive")
 		f.IntVar(&d.latencySize, "latency-size", 0,
-			"treat IP packets of up to this many bytes as latency-sensitive, too (default: none)")
+			"also treat IP packets of up to this many bytes as latency-sensitive (default: none)")
 		f.IntVar(&c.Handlers.Number, "handlers", 0,
 			fmt.Sprintf("completion-queue handlers for data, up to %d; queues are assigned to them in turn "+
-				"(default: one for each completion vector of the device, and no more than queues)", messaging.MaxHandlers))
+				"(default: one for each completion vector of the device, at most one for each queue)", messaging.MaxHandlers))
 		f.StringVar(&d.handlerCPUs, "handler-cpus", "",
-			"processors for the handlers: a list such as 0-3,8, spread over them, or HANDLER=LIST for each, "+
-				"such as 1=0,2=2-3; handler 0 is the control channel's (default: any)")
+			"processors for the handlers: a list such as 0-3,8, distributed over them, or HANDLER=LIST for each, "+
+				"such as 1=0,2=2-3; handler 0 is for the control channel (default: any)")
 		f.StringVar(&d.priority, "handler-priority", "",
 			"priority of the handlers' threads, -20 (first) to 19 (last), or latency or normal, for -10 and 0; "+
 				"or HANDLER=PRIORITY for each, such as 1=latency,2=5 (default: normal)")
 		f.StringVar(&d.irqAffinity, "irq-affinity", "off",
 			"off; follow: give handlers without processors those of their completion vector's interrupt; "+
-				"set: give the interrupts the processors of their handlers, at the start; not tried on hardware")
+				"set: give the interrupts the processors of their handlers, at the start; not tested on hardware")
 		f.IntVar(&c.Handlers.Budget, "poll-budget", messaging.DefaultBudget,
 			"completions to handle in a row before other work of the thread")
 		f.Var(spinValue{&c.Handlers.Spin, &c.Handlers.Adaptive}, "spin",
-			"time to poll before sleeping, such as 20us: takes a processor, saves some microseconds; auto[:LONGEST]: only "+
-				"after small frames and short sleeps, and where processors are idle, for up to 100us or LONGEST")
+			"time to poll before sleeping, such as 20us: uses a processor, saves some microseconds; auto[:LONGEST]: only "+
+				"after small frames and short sleeps, and if processors are idle, for up to 100us or LONGEST")
 		f.Var(&d.moderation, "cq-moderation",
 			"wake up once for this many completions, or this long after the first of them, such as 16,50us, "+
-				"where the device can (default: for each)")
+				"if the device supports it (default: for each completion)")
 		f.IntVar(&m.MaxPools, "max-pools", 0,
-			"most pools to lend on each data channel, on request of the peer (default: two more than at the beginning)")
+			"maximum number of pools to lend on each data channel, on request of the peer (default: two more than at the beginning)")
 		f.DurationVar(&m.PoolIdle, "pool-idle", 10*time.Second,
 			"return a pool that was lent on request after it has been unused for this long")
 	})
@@ -97,7 +97,7 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 		f.StringVar(&c.Metrics, "metrics", "", "serve Prometheus metrics on this address, such as :9580")
 		f.StringVar(&c.MetricsConfig, "metrics-config", "",
 			"TLS and users for --metrics: a file in the web-config format of Prometheus' exporter toolkit "+
-				"(default: plain HTTP, for everybody)")
+				"(default: plain HTTP, without authentication)")
 		f.StringVar(&d.logLevel, "log-level", "info", "debug, info, warn or error")
 		f.StringVar(&d.logFormat, "log-format", "text", "text or json")
 	})
@@ -123,7 +123,7 @@ func addKeys(flags *pflag.FlagSet, k *daemon.Keys) {
 		f.StringVar(&k.Cert, "cert", "", "certificate for --key, for peers that use --ca")
 		f.StringVar(&k.Revoked, "revoked", "", "file of revoked fingerprints, one [name=]sha256:… on each line: "+
 			"their keys are not trusted, even if they are listed or certified")
-		boolVar(f, &k.Insecure, "insecure", false, "no keys: accept any peer that has this flag, too; for trials only")
+		boolVar(f, &k.Insecure, "insecure", false, "no keys: accept any peer that also has this flag; for trials only")
 	})
 }
 
@@ -131,7 +131,7 @@ func addKeys(flags *pflag.FlagSet, k *daemon.Keys) {
 func addNames(flags *pflag.FlagSet, k *daemon.Keys) {
 	inGroup(flags, securityFlags, func(f *pflag.FlagSet) {
 		f.StringSliceVar(&k.IOUnitNames, "iounit-name", nil, "name of the I/O unit in its certificate, for --ca; "+
-			"several where there are several I/O units (default: any I/O unit of the authority)")
+			"a list for several I/O units (default: any I/O unit of the authority)")
 	})
 }
 
@@ -174,7 +174,7 @@ func timing(c *daemon.Common) error {
 		errs.add("--handshake-timeout %v: must be above 0", c.HandshakeTimeout)
 	}
 	if m.Timing.RetryCount < 1 || m.Timing.RetryCount > 6 {
-		errs.add("--qp-retries %d: must be 1 to 6; 7 would mean for ever on some devices", m.Timing.RetryCount)
+		errs.add("--qp-retries %d: must be 1 to 6; 7 means infinite on some devices", m.Timing.RetryCount)
 	}
 	if m.Timing.Timeout > 31 {
 		errs.add("--qp-timeout %d: must be 1 to 31, or 0 for the default", m.Timing.Timeout)

@@ -17,15 +17,15 @@ type directFlags struct{ memory string }
 func (f *directFlags) add(flags *pflag.FlagSet, d *daemon.Direct) {
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
 		boolVar(g, &d.On, "direct", true,
-			"connect directly to other hosts of the I/O unit where it permits that: their frames do not pass it then")
-		g.IntVar(&d.Peers, "direct-peers", 64, "most hosts to be connected to directly")
-		g.DurationVar(&d.Idle, "direct-idle", time.Minute, "end a direct connection after so long without a frame")
+			"connect directly to other hosts of the I/O unit, if it permits that: frames then bypass the I/O unit")
+		g.IntVar(&d.Peers, "direct-peers", 64, "maximum number of direct connections")
+		g.DurationVar(&d.Idle, "direct-idle", time.Minute, "end a direct connection after this long without a frame")
 		g.StringVar(&f.memory, "direct-memory", "512Mi",
-			"memory to register for all direct connections together, such as 1G or 1Gi, in powers of 1024")
+			"maximum memory to register for all direct connections together, such as 1G or 1Gi, in powers of 1024")
 	})
 	inGroup(flags, reliabilityFlags, func(g *pflag.FlagSet) {
 		g.DurationVar(&d.Grace, "direct-grace", 2*time.Second,
-			"keep direct connections for so long without an I/O unit that permits them")
+			"end direct connections after this long without an I/O unit that permits them")
 	})
 }
 
@@ -33,7 +33,7 @@ func (f *directFlags) add(flags *pflag.FlagSet, d *daemon.Direct) {
 func (f *directFlags) complete(d *daemon.Direct) (err error) {
 	d.Memory, err = units.Memory(f.memory)
 	if err == nil && d.Memory == 0 {
-		err = errors.New("must be above 0; --direct=no is for no direct connections")
+		err = errors.New("must be above 0; --direct=no disables direct connections")
 	}
 	switch {
 	case err != nil:

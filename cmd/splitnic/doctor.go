@@ -53,21 +53,21 @@ func doctorCommand() *cobra.Command {
 		Short: "Check this machine: modules, devices, GIDs, MTUs, limits, capabilities",
 		Long: `Check this machine: modules, devices, GIDs, MTUs, limits, capabilities.
 
-With --self-test, test on the RDMA devices what sessions rely on: the protection of memory, and
-events that wake a sleeping process. Two queue pairs of the same device write to each other, with
-valid and with invalid keys. Each property has a line: yes, the device has it; no, the device is
-known not to have it, with the consequence; FAIL, the device has it and it does not work (the exit
-status is 1). The test takes some seconds, uses memory of its own only, and may run beside
-sessions.
+With --self-test, test the properties of RDMA devices on which sessions rely: the protection of
+memory, and events that wake a sleeping process. Two queue pairs of the same device write to each
+other, with valid and with invalid keys. Each property has a line. yes: the device has it. no: the
+device is known not to have it; the line names the consequence. FAIL: the device claims it and it
+does not work (exit status 1). The test takes some seconds, uses only its own memory, and may run
+while there are sessions.
 
-With --role it checks besides what a host, agent or I/O unit on this machine takes: the kernel,
-the IOMMU, the I/O units of --iounit, which must accept connections, or the network card of
---lan; and for an agent its state directory, network namespaces, the configuration and the plugin
-of CNI, and whether it answers.
+With --role, also check what a host, agent or I/O unit on this machine needs: the kernel, the
+IOMMU, and the I/O units of --iounit, which must accept connections, or the network card of
+--lan; for an agent also its state directory, network namespaces, the CNI configuration and
+plugin, and whether it answers.
 
-With --report it writes all that is needed to look into a bug to one file: version, kernel,
-modules, limits, devices, netdevices, settings and the status of each process. Private keys,
-remarks and what is no setting are left out; names, addresses and fingerprints are in it.`,
+With --report, write the information for a bug report to one file: version, kernel, modules,
+limits, devices, netdevices, settings and the status of each process. Private keys, comments and
+anything that is not a setting are left out; names, addresses and fingerprints are included.`,
 		Example: `  splitnic doctor
   splitnic doctor --role host --iounit 10.0.0.1
   splitnic doctor --role iounit --lan eth1
@@ -96,14 +96,14 @@ remarks and what is no setting are left out; names, addresses and fingerprints a
 		},
 	}
 	c.Flags().StringVar(&f.device, "device", "", "RDMA device to examine (default: all)")
-	c.Flags().StringVar(&f.peer, "peer", "", "IP address of the peer, which the GID is chosen for")
-	c.Flags().StringVar(&f.planned.role, "role", "", "what this machine is to be: host, agent or iounit")
+	c.Flags().StringVar(&f.peer, "peer", "", "IP address of the peer for which the GID is chosen")
+	c.Flags().StringVar(&f.planned.role, "role", "", "planned role of this machine: host, agent or iounit")
 	fixedWords(c, "role", []string{"host", "agent", "iounit"})
 	c.Flags().StringSliceVar(&f.planned.iounits, "iounit", nil, "I/O units that hosts are to reach, as for splitnic host")
 	c.Flags().StringVar(&f.planned.lan, "lan", "", "network card to share, as for splitnic iounit")
 	c.Flags().StringVar(&f.planned.netns, "netns", "", "network namespace of the network card")
-	c.Flags().StringVar(&f.report, "report", "", "write everything to this new file, to attach to the report of a bug")
-	boolVar(c.Flags(), &f.selfTest, "self-test", false, "try on the devices, in loopback, what sessions rely on")
+	c.Flags().StringVar(&f.report, "report", "", "write everything to this new file, to attach to a bug report")
+	boolVar(c.Flags(), &f.selfTest, "self-test", false, "test the properties of the devices on which sessions rely, in loopback")
 	boolVar(c.Flags(), &f.json, "json", false, "print JSON")
 	return c
 }

@@ -182,7 +182,7 @@ func TestDoctorMistakes(t *testing.T) {
 		"--role host --lan eth1":          "--lan and --netns are for --role iounit",
 		"--iounit 10.0.0.1":               "--iounit is for --role host or agent",
 		"--role iounit --lan odd:eth1":    `unknown kind "odd"`,
-		"--role host --iounit srv:a..b":   `"srv:a..b" is no name for DNS`,
+		"--role host --iounit srv:a..b":   `"srv:a..b" is not a DNS name`,
 		"--self-test --report x":          "--self-test and --report: give one of them",
 		"--role iounit --iounit 10.0.0.1": "--iounit is for --role host",
 	} {

@@ -19,8 +19,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
 
-const whichUnit = `PORT is the one that the I/O unit listens on, or the path of its status socket. It can be
-left out where there is one I/O unit only.`
+const whichUnit = `PORT is the port on which the I/O unit listens, or the path of its status socket. It can be
+omitted if there is only one I/O unit.`
 
 // drainFlags are the flags of `splitnic iounit drain`.
 type drainFlags struct {
@@ -33,15 +33,15 @@ func drainCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "drain [PORT] [--wait]",
 		Short: "Empty an I/O unit on this machine for maintenance",
-		Long: `Have an I/O unit on this machine take no hosts, and ask those that it has to go to another
-one, some at a time. Each goes by a planned switch, in which its netdevice keeps its carrier
-and no connection breaks. A host that has no other I/O unit, or cannot have one now, stays,
-tries again, and is named with the reason.
+		Long: `Drain an I/O unit on this machine: it refuses new hosts, and asks its hosts to move to another
+I/O unit, some at a time. Each moves by a planned switch, in which its netdevice keeps its
+carrier and no connection breaks. A host without another I/O unit, or whose other I/O units
+refuse it, stays, tries again, and is listed with the reason.
 
 The I/O unit drains until ` + "`splitnic iounit undrain`" + `, or the end of its process: after a
-restart it takes hosts. It can be drained again while it drains, to wait for the end.
+restart it accepts hosts. The command can be repeated while it drains, to wait for the end.
 
-With --wait the exit status is 0 when no host is left, and ` + fmt.Sprint(exit.TimedOut) + ` when the time is over.
+With --wait the exit status is 0 when no host is left, and ` + fmt.Sprint(exit.TimedOut) + ` after the time-out.
 
 ` + whichUnit,
 		Example: `  splitnic iounit drain --wait --timeout 5m && systemctl restart splitnic-iounit
@@ -49,8 +49,8 @@ With --wait the exit status is 0 when no host is left, and ` + fmt.Sprint(exit.T
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), cmd.OutOrStdout(), args) },
 	}
-	boolVar(c.Flags(), &f.wait, "wait", false, "until no host is left")
-	c.Flags().DurationVar(&f.timeout, "timeout", time.Minute, "with --wait: for so long at most")
+	boolVar(c.Flags(), &f.wait, "wait", false, "wait until no host is left")
+	c.Flags().DurationVar(&f.timeout, "timeout", time.Minute, "time-out of --wait")
 	boolVar(c.Flags(), &f.asJSON, "json", false, "print JSON")
 	return c
 }
@@ -58,9 +58,9 @@ With --wait the exit status is 0 when no host is left, and ` + fmt.Sprint(exit.T
 func undrainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "undrain [PORT]",
-		Short: "Have an I/O unit on this machine take hosts again",
-		Long: `Have an I/O unit on this machine take hosts again. Those that it has asked to go, and that
-are still there, stay. The others come back if they prefer it and have --fail-back.
+		Short: "Let an I/O unit on this machine accept hosts again",
+		Long: `Let an I/O unit on this machine accept hosts again. Hosts that it has asked to move and that
+have not moved yet stay. The others return if they prefer it and have --fail-back.
 
 ` + whichUnit,
 		Args: atMost(1),
@@ -75,12 +75,12 @@ func disconnectCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "disconnect HOST [PORT]",
 		Short: "End the session of a host with an I/O unit on this machine",
-		Long: `End the session of a host with an I/O unit on this machine, when all that is on its way has
+		Long: `End the session of a host with an I/O unit on this machine, after all frames in flight have
 arrived. HOST is its name or the fingerprint of its key, which ` + "`splitnic status`" + ` shows.
 
-The host goes to its next I/O unit, without carrier meanwhile, and may come back, which a
-host with one I/O unit does at once. An I/O unit that drains does not take it again. To keep
-it away, take its key from those that are trusted, and reload.
+The host moves to its next I/O unit, without carrier in the meantime. It may come back; a host
+with one I/O unit does so at once. An I/O unit that drains refuses it. To exclude the host,
+remove its key from the trusted keys, and reload.
 
 ` + whichUnit,
 		Example:           `  splitnic iounit disconnect alpha.sn0`,
@@ -139,7 +139,7 @@ func (f *drainFlags) late(ctx context.Context, path, name string) error {
 	case err != nil:
 		return fmt.Errorf("drain: %w", err)
 	case s.Drain == nil:
-		return fmt.Errorf("drain: %s takes hosts again", name)
+		return fmt.Errorf("drain: %s accepts hosts again", name)
 	case len(s.Drain.Remaining) == 0: // it has come about in the last moment
 		return nil
 	}

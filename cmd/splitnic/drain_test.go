@@ -97,7 +97,7 @@ func TestDrainErrdoc(t *testing.T) {
 	}{
 		{"hosts are left", "drain iounit-1.sock --wait --timeout 50ms", "alpha stays: there is no other I/O unit; beta",
 			exit.TimedOut},
-		{"undrained", "drain iounit-2.sock --wait --timeout 50ms", "iounit-2 takes hosts again", exit.Failure},
+		{"undrained", "drain iounit-2.sock --wait --timeout 50ms", "iounit-2 accepts hosts again", exit.Failure},
 		{"host", "drain host.sock", "no such command", exit.Usage},
 		{"no time", "drain iounit-1.sock --wait --timeout 0", "--timeout 0s: must be above 0", exit.Usage},
 		{"whom", "disconnect", "HOST is missing", exit.Usage},

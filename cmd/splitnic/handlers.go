@@ -113,10 +113,10 @@ func eachNumber(flag string, texts []string, set func(number int, value string) 
 // emptyChange reports whether nothing is to change.
 func emptyChange(ch *messaging.HandlerChange) bool { return len(ch.Assign)+len(ch.Handlers) == 0 }
 
-const handlersLong = `A completion-queue handler has processors, a priority, a budget and a time to poll; all
-queues that are assigned to it have them. Handler 0 is the control channel's. What is
-changed takes effect at once and in further sessions, but for the completion vector of
-a queue that gets another handler, which it keeps until the next session.
+const handlersLong = `A completion-queue handler has processors, a priority, a budget and a polling time, which
+apply to all queues that are assigned to it. Handler 0 is for the control channel. Changes
+take effect at once and in later sessions. Exception: a queue that gets another handler
+keeps its completion vector until the next session.
 
 `
 
@@ -137,8 +137,8 @@ func iounitHandlersCommand() *cobra.Command {
 		Use:   "handlers --host NAME [PORT]",
 		Short: "Show and change the completion-queue handlers for a host of an I/O unit on this machine",
 		Long: "Show, and with flags change, the completion-queue handlers that an I/O unit on this machine has for a " +
-			"host.\n\n" + handlersLong + "PORT is the one that the I/O unit listens on, or the path of its status socket. " +
-			"It can be left out where there is one I/O unit only.",
+			"host.\n\n" + handlersLong + "PORT is the port on which the I/O unit listens, or the path of its status socket. " +
+			"It can be omitted if there is only one I/O unit.",
 		Example: `  splitnic iounit handlers --host alpha.sn0 --cpus 1=2,2=3`,
 	}
 	c.Flags().StringVar(&name, "host", "", "name of the host, or the fingerprint of its key")

@@ -34,7 +34,7 @@ func hostCommand() *cobra.Command {
 	var f hostFlags
 	c := &cobra.Command{
 		Use:   "host --iounit ADDRESS[,ADDRESS…] [flags]",
-		Short: "Give this machine an Ethernet device whose network card is on an I/O unit",
+		Short: "Give this machine an Ethernet device whose network card is in an I/O unit",
 		Example: `  splitnic host --iounit 10.0.0.1 --trust sha256:… --name sn0
   splitnic host --iounit srv:_splitnic._tcp.fabric.example --trust-file /etc/splitnic/iounits
   splitnic host --config /etc/splitnic/host.yaml`,
@@ -59,21 +59,21 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
 		g.StringVar(&h.Netdevice, "name", "sn0", "name of the netdevice to make")
 		g.StringVar(&f.port, "port", "tap",
-			"what the netdevice is: tap, a device of this kernel; or vhost-user:PATH, a virtio-net device for a virtual "+
-				"machine or DPDK program that connects to this socket, or listens there with vhost-user:PATH,client")
+			"kind of netdevice: tap, a device of this kernel; or vhost-user:PATH, a virtio-net device for a virtual machine "+
+				"or DPDK program that connects to this socket; with vhost-user:PATH,client it listens there")
 		g.StringVar(&f.zeroCopy, "vhost-zero-copy", "0",
-			"most memory of a vhost-user port's front end to register, such as 8G or 8Gi, so that long frames are sent "+
-				"from where they lie: all of it has to be, and is kept in memory; not for machines with a balloon. 0: none")
-		g.StringVar(&f.mac, "mac", "", "MAC address to ask for (default: one that the I/O unit derives from the key)")
+			"maximum memory of a vhost-user port's front end to register, such as 8G or 8Gi, to send long frames without "+
+				"a copy; must cover all guest memory, which is pinned; not for machines with a balloon. 0: none")
+		g.StringVar(&f.mac, "mac", "", "MAC address to request (default: one that the I/O unit derives from the key)")
 	})
 	f.addNetdevice(flags)
 	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
 		g.StringVar(&h.NetNS, "netns", "", "network namespace for the netdevice, by name or path (default: this process's)")
-		boolVar(g, &h.Movable, "movable", false, "follow the netdevice into other network namespaces, as of a container: "+
+		boolVar(g, &h.Movable, "movable", false, "follow the netdevice into other network namespaces, such as that of a container; "+
 			"keeps CAP_SYS_ADMIN, as --netns does")
 		boolVar(g, &h.Persist, "persist", false,
 			"keep the netdevice after this process ends, for the next one with this flag "+
-				"(not needed for services of systemd)")
+				"(not needed for systemd services)")
 	})
 	f.addSessions(flags)
 }
@@ -82,7 +82,7 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 func (f *hostFlags) addUnits(flags *pflag.FlagSet) {
 	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
 		g.StringSliceVar(&f.set.IOUnits, "iounit", nil,
-			"address of an I/O unit, as host or host:port, or srv:NAME for those in the SRV records of a name; "+
+			"address of an I/O unit, as host or host:port, or srv:NAME for those in the SRV records of NAME; "+
 				"several in order of preference")
 	})
 }
@@ -94,7 +94,7 @@ func (f *hostFlags) addNetdevice(flags *pflag.FlagSet) {
 		g.IntVar(&h.MaxMTU, "max-mtu", 9000,
 			"largest MTU to accept; the netdevice follows the I/O unit's network card up to it")
 		g.StringVar(&f.offloads, "offloads", "all",
-			"offloads to leave to the I/O unit: all, none, or some of "+vnet.AllOffloads.String())
+			"offloads for the I/O unit to carry out: all, none, or some of "+vnet.AllOffloads.String())
 		boolVar(g, &h.Plain, "plain", false, "make a plain TAP device without offloads, for kernels without IFF_VNET_HDR")
 		g.IntVar(&h.TxQueueLen, "txqueuelen", 512, "length of the netdevice's transmit queue in frames")
 	})
@@ -104,10 +104,10 @@ func (f *hostFlags) addNetdevice(flags *pflag.FlagSet) {
 func (f *hostFlags) addSessions(flags *pflag.FlagSet) {
 	h := &f.set
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
-		g.IntVar(&h.Queues, "queues", 1, "queues to ask for, each with a data channel of its own")
+		g.IntVar(&h.Queues, "queues", 1, "queues to request, each with its own data channel")
 		g.StringSliceVar(&f.modes, "mode", []string{string(protocol.ModeImm)},
-			"transfer modes wanted, in order of preference: some of "+
-				strings.Join(modeNames(), ", ")+"; the I/O unit takes the first that it allows")
+			"transfer modes in order of preference: some of "+
+				strings.Join(modeNames(), ", ")+"; the I/O unit uses the first that it allows")
 	})
 	inGroup(flags, reliabilityFlags, func(g *pflag.FlagSet) {
 		boolVar(g, &h.Standby, "standby", false,
@@ -118,7 +118,7 @@ func (f *hostFlags) addSessions(flags *pflag.FlagSet) {
 	f.direct.add(flags, &h.Direct)
 	addNames(flags, &h.Keys)
 	f.daemonFlags.add(flags, &h.Common, false,
-		"add a queue and data channel for latency-sensitive frames, if the I/O unit has one, too")
+		"add a queue and data channel for latency-sensitive frames, if the I/O unit supports it")
 }
 
 // read reads the configuration file, and the flags.
@@ -207,7 +207,7 @@ func (f *hostFlags) netdevice(h *daemon.Host) error {
 	case f.port != "tap":
 		errs = append(errs, f.vhostUser(h))
 	case f.zeroCopy != "0" && f.zeroCopy != "": // an agent does not have it
-		errs.add("--vhost-zero-copy: this needs --port vhost-user:PATH")
+		errs.add("--vhost-zero-copy: needs --port vhost-user:PATH")
 	}
 	switch {
 	case h.Plain || f.offloads == "none":
@@ -238,7 +238,7 @@ func (f *hostFlags) vhostUser(h *daemon.Host) (err error) {
 		{h.Latency != nil, "--latency-queue"},
 	} {
 		if other.set {
-			errs.add("%s: this needs a TAP device; leave it out, or --port", other.flag)
+			errs.add("%s: needs a TAP device; omit it, or omit --port", other.flag)
 		}
 	}
 	return errors.Join(errs...)

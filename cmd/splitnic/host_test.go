@@ -238,15 +238,15 @@ func TestHostFlags(t *testing.T) {
 			{"--port vhost-user:/run/s,client", func(h *daemon.Host) { h.Port.Path, h.Port.Client = "/run/s", true }, ""},
 			{"--port vhost-user:s", nil, `--port "vhost-user:s": the path of the socket must begin with /`},
 			{"--port tun", nil, `--port "tun": must be`},
-			{"--port vhost-user:/s --persist", nil, "--persist: this needs a TAP device"},
-			{"--port vhost-user:/s --plain", nil, "--plain: this needs a TAP device"},
-			{"--port vhost-user:/s --movable", nil, "--movable: this needs a TAP device"},
-			{"--port vhost-user:/s --netns n", nil, "--netns: this needs a TAP device"},
-			{"--port vhost-user:/s --latency-queue", nil, "--latency-queue: this needs a TAP device"},
+			{"--port vhost-user:/s --persist", nil, "--persist: needs a TAP device"},
+			{"--port vhost-user:/s --plain", nil, "--plain: needs a TAP device"},
+			{"--port vhost-user:/s --movable", nil, "--movable: needs a TAP device"},
+			{"--port vhost-user:/s --netns n", nil, "--netns: needs a TAP device"},
+			{"--port vhost-user:/s --latency-queue", nil, "--latency-queue: needs a TAP device"},
 			{"--port vhost-user:/s --vhost-zero-copy 2Gi", func(h *daemon.Host) {
 				h.Port.Path, h.ZeroCopy = "/s", 2<<30
 			}, ""},
-			{"--vhost-zero-copy 2G", nil, "--vhost-zero-copy: this needs --port vhost-user:PATH"},
+			{"--vhost-zero-copy 2G", nil, "--vhost-zero-copy: needs --port vhost-user:PATH"},
 			{"--port vhost-user:/s --vhost-zero-copy all", nil, `--vhost-zero-copy: "all" is no size`},
 			{"--queues 16 --mode send,imm", func(h *daemon.Host) {
 				h.Queues, h.Modes = 16, []protocol.Mode{protocol.ModeSend, protocol.ModeImm}

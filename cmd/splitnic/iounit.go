@@ -57,28 +57,28 @@ func iounitCommand() *cobra.Command {
 func (f *iounitFlags) add(flags *pflag.FlagSet) {
 	u := &f.set
 	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&u.Name, "name", "", "name that hosts see (default: the host name)")
+		g.StringVar(&u.Name, "name", "", "name of this I/O unit for hosts (default: the host name)")
 		g.StringVar(&u.Listen, "listen", fmt.Sprintf(":%d", session.DefaultPort), "address to listen on for hosts")
 	})
 	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&u.LAN, "lan", "", "the network card: NIC or macvtap:NIC, packet:NIC, or tap:BRIDGE; "+
-			"or vhost-user:DIRECTORY, where a switch in user space finds a socket for each host, or listens "+
-			"there with vhost-user:DIRECTORY,client")
+		g.StringVar(&u.LAN, "lan", "", "network card to share: NIC or macvtap:NIC, packet:NIC, or tap:BRIDGE; "+
+			"or vhost-user:DIRECTORY, with a socket for each host to which a user-space switch connects; "+
+			"with vhost-user:DIRECTORY,client the switch listens there")
 		g.StringVar(&u.NetNS, "netns", "", "network namespace of the network card, by name or path (default: this process's)")
 	})
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
-		g.IntVar(&u.Queues, "queues", 0, "most queues of a host (default: see splitnic doctor)")
+		g.IntVar(&u.Queues, "queues", 0, "maximum number of queues of a host (default: see splitnic doctor)")
 		g.StringSliceVar(&f.modes, "modes", modeNames(), "transfer modes to allow")
-		boolVar(g, &u.Direct, "direct", true, "have two hosts that exchange many frames connect to each other, where the "+
+		boolVar(g, &u.Direct, "direct", true, "let two hosts that exchange many frames connect directly to each other, if the "+
 			"policy allows it")
-		g.IntVar(&u.DirectAfter, "direct-after", 1000, "packets a second between two hosts from which on they get a "+
-			"direct connection; 0: from the first one on")
-		g.IntVar(&u.DirectPeers, "direct-peers", 64, "most direct connections of a host")
+		g.IntVar(&u.DirectAfter, "direct-after", 1000, "packets per second between two hosts above which they get a "+
+			"direct connection; 0: with the first packet")
+		g.IntVar(&u.DirectPeers, "direct-peers", 64, "maximum number of direct connections of a host")
 	})
 	inGroup(flags, reliabilityFlags, func(g *pflag.FlagSet) {
-		g.IntVar(&u.MaxHosts, "max-hosts", 64, "most hosts at a time")
+		g.IntVar(&u.MaxHosts, "max-hosts", 64, "maximum number of hosts")
 		g.StringVar(&f.maxMemory, "max-memory", "",
-			"memory to register for all hosts together, such as 2G or 2Gi, in powers of 1024 (default: no limit)")
+			"maximum memory to register for all hosts together, such as 2G or 2Gi, in powers of 1024 (default: no limit)")
 	})
 	addPolicy(flags, &u.Policy)
 	f.daemonFlags.add(flags, &u.Common, true, "allow hosts an additional data channel for latency-sensitive frames")
@@ -122,7 +122,7 @@ func (f *iounitFlags) config() (daemon.IOUnit, error) {
 		errs = append(errs, daemon.CheckName("--name", u.Name))
 	}
 	if u.Kind == lan.VhostUser && u.NetNS != "" {
-		errs.add("--netns: the ports of a switch in user space are in no network namespace; leave it out")
+		errs.add("--netns: the ports of a user-space switch are in no network namespace; omit the flag")
 	}
 	if u.Queues < 0 || u.Queues > messaging.MaxQueues {
 		errs.add("--queues %d: must be 1 to %d, or 0 for the default", u.Queues, messaging.MaxQueues)
@@ -153,7 +153,7 @@ func (f *iounitFlags) memory(u *daemon.IOUnit) (int64, error) {
 	switch {
 	case err != nil:
 	case limit == 0:
-		err = errors.New("must be above 0; leave the flag out for no limit")
+		err = errors.New("must be above 0; omit the flag for no limit")
 	case limit < least:
 		err = fmt.Errorf("%d bytes are not enough for one session, which takes %d or more; a size has a unit, such as 2G",
 			limit, least)

@@ -32,7 +32,7 @@ func TestIOUnitFlags(t *testing.T) {
 				u.LAN, u.Kind, u.NIC, u.Latency = "vhost-user:/run/x,client", lan.VhostUser, "/run/x,client", nil
 			}, ""},
 			{"--lan vhost-user:x", nil, "must be vhost-user:/DIRECTORY"},
-			{"--lan vhost-user:/x --netns ns1", nil, "--netns: the ports of a switch"},
+			{"--lan vhost-user:/x --netns ns1", nil, "--netns: the ports of a user-space switch"},
 			{"--queues 16 --max-hosts 3", func(u *daemon.IOUnit) { u.Queues, u.MaxHosts = 16, 3 }, ""},
 			{"--queues 17", nil, "--queues 17: must be 1 to 16, or 0 for the default"},
 			{"--direct=false", func(u *daemon.IOUnit) { u.Direct = false }, ""},
@@ -48,7 +48,7 @@ func TestIOUnitFlags(t *testing.T) {
 			{"--max-memory 2Gi", func(u *daemon.IOUnit) { u.MaxMemory = 2 << 30 }, ""},
 			{"--max-memory lots", nil, `--max-memory: "lots" is no size`},
 			{"--max-memory 2", nil, "such as 2G"},
-			{"--max-memory 0", nil, "leave the flag out"},
+			{"--max-memory 0", nil, "omit the flag"},
 		}...))
 	var f iounitFlags
 	if _, err := parse(f.add, f.config); err == nil || !strings.Contains(err.Error(), "--lan is missing") {

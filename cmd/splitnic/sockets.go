@@ -16,11 +16,11 @@ import (
 
 // whichNames is about the names that socketAmong knows.
 const whichNames = `NAME
-is that of a host's netdevice, such as sn0, the port of an I/O unit, that of a socket
+is the name of a host's netdevice, such as sn0, the port of an I/O unit, the name of a socket
 there, such as iounit-7580, or a path.`
 
-const whichHost = `NAME is the name that the netdevice was made with, or the path of the host's status
-socket. It can be left out where there is one host only.`
+const whichHost = `NAME is the original name of the netdevice, or the path of the host's status socket. It can
+be omitted if there is only one host.`
 
 // socketsOr returns the sockets that were named for a command, or else those of
 // every host and I/O unit on this machine. Those that are found are returned beside

@@ -39,13 +39,13 @@ func statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:        "status [NAME…]",
 		SuggestFor: []string{"ls", "list", "show", "ps"},
-		Short:      "Show what the hosts and I/O units on this machine are doing",
-		Long: `Show what the hosts and I/O units on this machine are doing: a line for each, and
-below an I/O unit one for each of its hosts, of ` + fmt.Sprint(render.Width) + ` columns at most.
+		Short:      "Show the state of the hosts and I/O units on this machine",
+		Long: `Show the state of the hosts and I/O units on this machine: a line for each, and below
+an I/O unit one for each of its hosts, of ` + fmt.Sprint(render.Width) + ` columns at most.
 
-Without arguments it asks every one that has its socket in ` + statussock.Dir + `. ` + whichNames + `
+Without arguments it queries every process with its socket in ` + statussock.Dir + `. ` + whichNames + `
 -v shows everything that they tell. With --json it prints one JSON document, a list,
-as the schema of --schema has it. In --watch mode it goes on until it is interrupted.`,
+in the format of --schema. With --watch it continues until it is interrupted.`,
 		Example: `  splitnic status
   splitnic status -v sn0
   splitnic status --watch=5s
@@ -57,7 +57,7 @@ as the schema of --schema has it. In --watch mode it goes on until it is interru
 	boolVarP(c.Flags(), &f.verbose, "verbose", "v", false, "show everything")
 	boolVar(c.Flags(), &f.json, "json", false, "print JSON")
 	boolVar(c.Flags(), &f.schema, "schema", false, "print the JSON schema of --json, and nothing else")
-	c.Flags().DurationVar(&f.watch, "watch", 0, "show it again and again, at this interval (default: "+
+	c.Flags().DurationVar(&f.watch, "watch", 0, "repeat at this interval (default: "+
 		watchDefault.String()+")")
 	c.Flags().Lookup("watch").NoOptDefVal = watchDefault.String()
 	return c

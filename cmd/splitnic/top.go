@@ -40,24 +40,24 @@ func topCommand() *cobra.Command {
 		Short: "Show the rates of the cards on this machine",
 		Long: `Show the rates of the cards on this machine, by queue and path: the queues of the session
 with the I/O unit, and each direct connection to another host. Below an I/O unit there
-is a card for each of its hosts. OUT is what the programs of the host send. DROP are
-frames that were dropped, WAIT is how often a queue had to wait for credit or a rate.
+is a card for each of its hosts. OUT is the traffic that programs of the host send. DROP
+counts dropped frames, WAIT counts the waits of a queue for credit or a rate limit.
 
-Without arguments it asks every one that has its socket in ` + statussock.Dir + `. ` + whichNames + `
+Without arguments it queries every process with its socket in ` + statussock.Dir + `. ` + whichNames + `
 
-In a terminal, q quits; n, o, i, p and d sort, t leaves out the paths. Where the output
-is no terminal, or with --count, it prints a table at each interval.`,
+In a terminal, q quits; n, o, i, p and d sort, t hides the paths. If the output is not a
+terminal, or with --count, it prints a table at each interval.`,
 		Example: `  splitnic top
   splitnic top --once --sort out
   splitnic top sn0 --interval 5s --count 12`,
 		RunE: func(cmd *cobra.Command, names []string) error { return f.run(cmd, names, statussock.List) },
 	}
-	c.Flags().DurationVar(&f.interval, "interval", 2*time.Second, "time over which rates are taken")
-	c.Flags().StringVar(&f.order, "sort", string(top.ByName), "what to sort by: "+orderNames())
+	c.Flags().DurationVar(&f.interval, "interval", 2*time.Second, "interval over which rates are measured")
+	c.Flags().StringVar(&f.order, "sort", string(top.ByName), "sort order: "+orderNames())
 	fixedWords(c, "sort", strings.Split(orderNames(), ", "))
-	c.Flags().IntVar(&f.count, "count", 0, "print so many tables (default: until it is interrupted)")
+	c.Flags().IntVar(&f.count, "count", 0, "print this many tables (default: until interrupted)")
 	boolVar(c.Flags(), &f.once, "once", false, "print one table, as --count 1")
-	boolVar(c.Flags(), &f.totals, "totals", false, "a line for each card only")
+	boolVar(c.Flags(), &f.totals, "totals", false, "one line for each card")
 	return c
 }
 

@@ -28,18 +28,18 @@ func waitCommand() *cobra.Command {
 	var f waitFlags
 	c := &cobra.Command{
 		Use:   "wait [NAME] [--connected] [--carrier]",
-		Short: "Wait until a host on this machine has its session, or its carrier",
-		Long: `Wait until a host on this machine has its session with --connected, its carrier with
---carrier, or both. Without them, wait until the process answers, which may also be an
-I/O unit, such as iounit-7580. The process need not run yet: what is waited for is said
-then, with the names that there are.
+		Short: "Wait until a host on this machine has a session, or carrier",
+		Long: `Wait until a host on this machine has a session with --connected, carrier with --carrier,
+or both. Without these flags, wait until the process answers; it may also be an I/O unit,
+such as iounit-7580. The process need not be running yet; then a line says what is waited
+for, and lists the running processes.
 
 ` + whichHost + `
 
-The exit status is 0 when it is so, and ` + fmt.Sprint(exit.TimedOut) + ` when the time is over; then a line says
-what is missing. With --timeout 0 it looks once. For scripts, ExecStartPost= of a service, and
-the probes of a container: wait NAME --timeout 0 tells whether the process is alive,
-wait NAME --connected --timeout 0 whether it is ready.`,
+The exit status is 0 when the condition holds, and ` + fmt.Sprint(exit.TimedOut) + ` after the time-out. Then a line
+says what is missing. With --timeout 0 it checks once. It is meant for scripts, ExecStartPost=
+of a service, and the probes of a container: wait NAME --timeout 0 checks whether the process is
+alive, wait NAME --connected --timeout 0 whether it is ready.`,
 		Example: `  splitnic wait sn0 --connected --carrier && dhclient sn0
   splitnic wait sn0 --connected --timeout 0
   splitnic wait iounit-7580 --timeout 5s`,
@@ -48,9 +48,9 @@ wait NAME --connected --timeout 0 whether it is ready.`,
 			return f.run(cmd.Context(), cmd.ErrOrStderr(), args, statussock.List)
 		},
 	}
-	boolVar(c.Flags(), &f.Connected, "connected", false, "until the host has a session with an I/O unit")
-	boolVar(c.Flags(), &f.Carrier, "carrier", false, "until its netdevice has carrier")
-	c.Flags().DurationVar(&f.timeout, "timeout", 30*time.Second, "for so long at most; 0: look once")
+	boolVar(c.Flags(), &f.Connected, "connected", false, "wait until the host has a session with an I/O unit")
+	boolVar(c.Flags(), &f.Carrier, "carrier", false, "wait until its netdevice has carrier")
+	c.Flags().DurationVar(&f.timeout, "timeout", 30*time.Second, "time-out; 0: check once")
 	return c
 }
 

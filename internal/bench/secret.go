@@ -26,7 +26,7 @@ func NewSecret() Secret { return Secret{strings.ToLower(rand.Text())} }
 func ParseSecret(text string) (Secret, error) {
 	text = strings.TrimSpace(text)
 	if len(text) < minSecret {
-		return Secret{}, fmt.Errorf("a secret of %d characters, must be %d random ones at least; leave it out where --listen is, and one is made", len(text), minSecret)
+		return Secret{}, fmt.Errorf("the secret has %d characters, must have at least %d random ones; omit it at the --listen end to generate one", len(text), minSecret)
 	}
 	return Secret{text}, nil
 }

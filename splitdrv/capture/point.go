@@ -14,7 +14,7 @@ import (
 const MaxCaptures = 4
 
 // ErrTooMany is returned for one more.
-var ErrTooMany = fmt.Errorf("%d captures are running, which is the most that there can be", MaxCaptures)
+var ErrTooMany = fmt.Errorf("%d captures are running, which is the maximum", MaxCaptures)
 
 // ErrUnknown is returned for a capture that is not running.
 var ErrUnknown = errors.New("no such capture is running")

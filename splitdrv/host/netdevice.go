@@ -56,7 +56,7 @@ type Steerer interface {
 
 // ErrNetdeviceGone is wrapped by Run's error when somebody has deleted the
 // netdevice. A new process makes a new one.
-var ErrNetdeviceGone = errors.New("the netdevice was deleted; start this again to make a new one")
+var ErrNetdeviceGone = errors.New("the netdevice was deleted; restart the process to make a new one")
 
 // TAP makes a Netdevice, and a Steerer, of a TAP device, which stays the
 // caller's.

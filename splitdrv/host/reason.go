@@ -15,7 +15,7 @@ import (
 )
 
 // errOvertaken is why an attempt to open a session was given up.
-var errOvertaken = errors.New("no answer for a while, and another I/O unit can be had")
+var errOvertaken = errors.New("no answer, and another I/O unit is available")
 
 // isPermanent reports whether trying again will not help.
 func isPermanent(err error) bool {

@@ -14,7 +14,7 @@ import (
 )
 
 // errDrains is why a session on standby is given up that is with an I/O unit that drains.
-var errDrains = errors.New("it takes no hosts, so that it can be maintained")
+var errDrains = errors.New("it refuses hosts during maintenance")
 
 // standby is the session on standby, for several goroutines.
 type standby struct {

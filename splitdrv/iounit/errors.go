@@ -15,10 +15,10 @@ var (
 
 // Why a host gets no session, or loses it.
 var (
-	errFull         = errors.New("as many hosts are connected as there can be (--max-hosts)")
-	errSessions     = errors.New("this key has as many sessions as it may have (max-sessions in the policy)")
+	errFull         = errors.New("the maximum number of hosts is connected (--max-hosts)")
+	errSessions     = errors.New("this key has its maximum number of sessions (max-sessions in the policy)")
 	errReplaced     = errors.New("a newer session of this host's name and key took its place; two hosts with one key need a --host-name each")
-	errDraining     = errors.New("the I/O unit takes no hosts, so that it can be maintained; `splitnic iounit undrain` there ends that")
+	errDraining     = errors.New("the I/O unit refuses hosts during maintenance; `splitnic iounit undrain` there ends this")
 	errDisconnected = errors.New("the host was disconnected by hand; it may come back")
 	errShuttingDown = errors.New("the I/O unit is shutting down")
 	errEnding       = errors.New("this host's last session is still being ended; if that lasts, its interface on the network card hangs")

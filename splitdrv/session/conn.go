@@ -176,7 +176,7 @@ func (c *Conn) expel(err *RevokedError) bool {
 	// In the middle of the TLS handshake there is no way to tell it: that would
 	// wait until the peer has done its part, which it need not do.
 	if first && c.authenticated.Load() {
-		_ = c.farewell(byeMessage{typeBye, CodeRevoked, text("this key is trusted no longer: " + err.Reason.Error())})
+		_ = c.farewell(byeMessage{typeBye, CodeRevoked, text("this key is no longer trusted: " + err.Reason.Error())})
 	}
 	c.closing.Unlock()
 	if first {

@@ -106,7 +106,7 @@ type RevokedError struct {
 
 // Error names the key and the reason.
 func (e *RevokedError) Error() string {
-	return fmt.Sprintf("key %v is trusted no longer: %v", e.Fingerprint, e.Reason)
+	return fmt.Sprintf("key %v is no longer trusted: %v", e.Fingerprint, e.Reason)
 }
 
 // Unwrap is the reason.
@@ -125,7 +125,7 @@ const (
 	CodeFull         Code = "full"          // as many sessions as there can be
 	CodePolicy       Code = "policy"        // this peer may not have what it asked for, or any more what it has
 	CodeRevoked      Code = "revoked"       // this peer's key is trusted no longer
-	CodeDraining     Code = "draining"      // the I/O unit takes no hosts, so that it can be maintained
+	CodeDraining     Code = "draining"      // the I/O unit refuses hosts during maintenance
 	CodeDisconnected Code = "disconnected"  // somebody has ended the session by hand
 	CodeShuttingDown Code = "shutting-down" // the process was told to end
 	CodeProtocol     Code = "protocol"      // the peer broke the protocol

@@ -83,7 +83,7 @@ const maxHandshake = 24 << 10
 func (in *incoming) Write(b []byte) (int, error) {
 	in.endTurn()
 	if !in.answered && asksAgain(b) {
-		return 0, fmt.Errorf("%v at %v shows no key for the exchange: %w", in.c.peerRole, in.c.RemoteAddr(), ErrNotSplitnic)
+		return 0, fmt.Errorf("%v at %v offers no usable key share: %w", in.c.peerRole, in.c.RemoteAddr(), ErrNotSplitnic)
 	}
 	in.answered = true
 	return in.Conn.Write(b)
@@ -94,7 +94,7 @@ func (in *incoming) Read(b []byte) (int, error) {
 	n, err := in.Conn.Read(b)
 	if !in.c.authenticated.Load() {
 		if in.read += n; in.read > maxHandshake {
-			return 0, fmt.Errorf("%v at %v says more than %d bytes before it is authenticated: %w", in.c.peerRole,
+			return 0, fmt.Errorf("%v at %v sends more than %d bytes before authentication: %w", in.c.peerRole,
 				in.c.RemoteAddr(), maxHandshake, ErrNotSplitnic)
 		}
 	}

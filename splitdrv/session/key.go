@@ -90,7 +90,7 @@ func checkAccess(path string, mode fs.FileMode, owner, user uint32) error {
 	case owner != 0 && owner != user:
 		return fmt.Errorf("it belongs to user %d, who could read and replace it; if nobody has: chown %d %s, otherwise make a new one with: splitnic keygen", owner, user, path)
 	case excess != 0:
-		return fmt.Errorf("others than its owner have access (mode %#o); if nobody has read it: chmod 600 %s, otherwise make a new one with: splitnic keygen", mode, path)
+		return fmt.Errorf("users other than its owner have access (mode %#o); if nobody has read it: chmod 600 %s, otherwise make a new one with: splitnic keygen", mode, path)
 	}
 	return nil
 }

@@ -34,9 +34,9 @@ func (r *sessionRate) open(c *Conn) (wait time.Duration, err error) {
 		return 0, nil
 	}
 	wait = wait.Truncate(time.Millisecond) + time.Millisecond // not too soon
-	whose, todo := "key", "stop what starts over and over with it, or give each host a key of its own"
+	whose, todo := "key", "stop the service that reconnects with it repeatedly, or give each host its own key"
 	if key.IsMachine() {
-		whose, todo = "address", "stop what starts over and over there"
+		whose, todo = "address", "stop the service that reconnects repeatedly there"
 	}
 	return wait, fmt.Errorf("%w: %d at once and %d in a second are allowed for one %s, the next one in %v; %s",
 		ErrTooOften, burst, sessionsPerSecond, whose, wait, todo)

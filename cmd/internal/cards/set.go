@@ -13,7 +13,7 @@ import (
 )
 
 // ErrFull is wrapped by errors of Add about one card too many.
-var ErrFull = errors.New("the agent has as many cards as it may")
+var ErrFull = errors.New("the agent has its maximum number of cards")
 
 // ErrStopping is returned by Add and Del when the process ends.
 var ErrStopping = errors.New("the agent is ending")
@@ -141,7 +141,7 @@ func (s *Set) admit() (done func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.entries)+s.making >= s.most {
-		return nil, fmt.Errorf("%w: %d; --max-cards is for more", ErrFull, s.most)
+		return nil, fmt.Errorf("%w: %d; raise --max-cards", ErrFull, s.most)
 	}
 	s.making++
 	return func() {

@@ -107,7 +107,7 @@ func (s Spec) Complete() (Spec, error) {
 		refuse(path != "" && !filepath.IsAbs(path), field, "%q is not possible: must be an absolute path", path)
 	}
 	refuse(s.NewKey && s.Key != "", "new_key", "a card has one key: leave out this or key")
-	refuse(s.Cert != "" && s.Key == "", "cert", "key is missing, which it is for")
+	refuse(s.Cert != "" && s.Key == "", "cert", "the field key is missing")
 	refuse(s.Transient && s.NetNS == "", "transient", "netns is missing, with which the card would go")
 	refuse(!validOwner(s.Owner), "owner", "%q is not possible: must be at most %d bytes without spaces", s.Owner, maxOwner)
 	if len(errs) > 0 {

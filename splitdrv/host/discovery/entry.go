@@ -47,7 +47,7 @@ func Named(entries []string) bool {
 func Check(entry string) error {
 	name, ok := ByDNS(entry)
 	if ok && !validName(strings.TrimSuffix(name, ".")) {
-		return fmt.Errorf("%q is no name for DNS: %w", entry, errName)
+		return fmt.Errorf("%q is not a DNS name: %w", entry, errName)
 	}
 	return nil
 }

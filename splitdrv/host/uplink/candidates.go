@@ -58,7 +58,7 @@ func (c Candidates) Choose(addr, inUse string) (string, error) {
 	case addr == inUse:
 		return None, fmt.Errorf("%s is the I/O unit in use", addr)
 	case !slices.Contains(c, addr):
-		return None, fmt.Errorf("%s is none of this host's I/O units: %s", addr, strings.Join(c, ", "))
+		return None, fmt.Errorf("%s is not among this host's I/O units: %s", addr, strings.Join(c, ", "))
 	}
 	return addr, nil
 }

@@ -25,7 +25,7 @@ func Load(path string) (*Policy, error) {
 	// A file that was cut off, or whose lines are all commented out, must not allow
 	// everything.
 	if empty(text) {
-		return nil, fmt.Errorf("%s: nothing in it; `default: {}` is as without a policy", path)
+		return nil, fmt.Errorf("%s: empty policy; use `default: {}` for the defaults", path)
 	}
 	return Parse(path, text)
 }

@@ -107,7 +107,7 @@ func TestNothingInIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		p, err := Load(path)
-		if (err != nil) != nothing || (p == nil) != nothing || nothing && !strings.Contains(err.Error(), "nothing in it") {
+		if (err != nil) != nothing || (p == nil) != nothing || nothing && !strings.Contains(err.Error(), "empty policy") {
 			t.Errorf("%q: %v, %v", text, p, err)
 		}
 	}

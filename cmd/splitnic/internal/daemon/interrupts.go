@@ -55,8 +55,8 @@ func (a IRQAffinity) join(t irq.Tree, device string, vectors int, all []messagin
 	case err != nil:
 		return fmt.Errorf("--irq-affinity: %w", err)
 	case len(found) == 0:
-		return exit.With(exit.Missing, fmt.Errorf("--irq-affinity: %s has no interrupts that can be told by their names, "+
-			"as Soft-RoCE; leave it out", device))
+		return exit.With(exit.Missing, fmt.Errorf("--irq-affinity: %s has no interrupts with known names "+
+			"(Soft-RoCE has none); omit the flag", device))
 	}
 	if pid := t.Balancer(); pid != 0 {
 		log.Warn("irqbalance may move the interrupts again: have it leave them alone (--banirq), or stop it",

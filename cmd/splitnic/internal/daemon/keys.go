@@ -37,7 +37,7 @@ func (k *Keys) entries() (*session.Trust, error) {
 		}
 	}
 	if len(k.IOUnitNames) > 0 && k.CA == "" {
-		return nil, exit.Usagef("--iounit-name is about certificates: name their authority with --ca")
+		return nil, exit.Usagef("--iounit-name needs certificates: name their authority with --ca")
 	}
 	if err := trust.Expect(k.IOUnitNames...); err != nil {
 		return nil, exit.Usagef("--iounit-name: %w", err)

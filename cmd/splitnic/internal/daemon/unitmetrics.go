@@ -30,7 +30,7 @@ var (
 		"The most memory that may be registered (--max-memory); missing where there is no limit.")
 	descLANUp = desc("splitnic_iounit_lan_up",
 		"1 while the network card has carrier and is up, 0 also where its state cannot be read.")
-	descDraining = desc("splitnic_iounit_draining", "1 while the I/O unit takes no hosts, so that it can be maintained.")
+	descDraining = desc("splitnic_iounit_draining", "1 while the I/O unit refuses hosts during maintenance.")
 	descRate     = desc("splitnic_iounit_host_rate_limit_bits_per_second",
 		"The most that the policy lets a host send (tx) or receive; missing where there is no bound.", "host", "key",
 		"direction")
