@@ -59,9 +59,9 @@ const burst = 64
 const skips = 64
 
 var (
-	_ messaging.Port      = (*policed)(nil)
-	_ messaging.WriteFDer = (*policed)(nil)
-	_ messaging.PacedPort = (*policed)(nil)
+	_ messaging.Port         = (*policed)(nil)
+	_ messaging.ReadablePort = (*policed)(nil)
+	_ messaging.PacedPort    = (*policed)(nil)
 )
 
 // Bare errors, made once: a conversion for each call would allocate.
@@ -75,6 +75,12 @@ func (p *policed) FD() int { return p.queue.FD() }
 
 // WriteFD implements messaging.WriteFDer.
 func (p *policed) WriteFD() int { return p.queue.WriteFD() }
+
+// RoomIsReadable implements messaging.ReadablePort.
+func (p *policed) RoomIsReadable() bool {
+	r, ok := p.queue.(messaging.ReadablePort)
+	return ok && r.RoomIsReadable()
+}
 
 // ReadHold implements messaging.PacedPort.
 func (p *policed) ReadHold() time.Duration {

@@ -1,0 +1,28 @@
+package iounit
+
+import (
+	"testing"
+
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+)
+
+// roomy is a queue of a LAN whose room is seen by a descriptor that is readable, such as that
+// of a vhost-user port.
+type roomy struct{ lan.Queue }
+
+func (roomy) RoomIsReadable() bool { return true }
+
+// TestRoomIsReadable has the rules before a queue say how its room is seen: a receiver that
+// waits for the other event never goes on.
+func TestRoomIsReadable(t *testing.T) {
+	for _, c := range []struct {
+		queue lan.Queue
+		want  bool
+	}{{roomy{}, true}, {nil, false}} {
+		var p messaging.Port = &policed{queue: c.queue}
+		if r, ok := p.(messaging.ReadablePort); (ok && r.RoomIsReadable()) != c.want {
+			t.Errorf("of %T: not %v", c.queue, c.want)
+		}
+	}
+}
