@@ -150,6 +150,9 @@ func (r *vhostRun) measure(ctx context.Context) (perSecond, cpu float64, err err
 	err = errors.Join(err, results.Pause(ctx, vhostTime))
 	after, err2 := count()
 	seconds := time.Since(begin).Seconds()
+	if after == before {
+		err = errors.Join(err, errors.New("no frames arrive any more"))
+	}
 	return float64(after-before) / seconds, (ownCPU() - used).Seconds() / seconds, errors.Join(err, err2)
 }
 
@@ -413,10 +416,14 @@ func (v *vhostBed) card(ctx context.Context) (func() (uint64, error), error) {
 	if err := tell("set portlist 0", "set fwd txonly", "start"); err != nil {
 		return nil, err
 	}
-	if err := full(ctx, count); err != nil {
+	first, err := full(ctx, count)
+	if err != nil {
 		return nil, err
 	}
-	return count, tell("stop", "set portlist 0,1", "set fwd io", "start")
+	return func() (uint64, error) {
+		n, err := count()
+		return n - first, err
+	}, tell("stop", "set portlist 0,1", "set fwd io", "start")
 }
 
 // ownCPU is the processor time of this process so far.
@@ -426,23 +433,22 @@ func ownCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// full waits until frames have arrived, and no more do.
-func full(ctx context.Context, count func() (uint64, error)) error {
-	late, before := time.Now().Add(bootTime), uint64(0)
-	for {
+// full waits until frames have arrived, and no more do, and returns how many.
+func full(ctx context.Context, count func() (uint64, error)) (frames uint64, err error) {
+	for late := time.Now().Add(bootTime); ; {
 		n, err := count()
 		if err != nil {
-			return err
+			return 0, err
 		}
-		if n > 0 && n == before {
-			return nil
+		if n > 0 && n == frames {
+			return n, nil
 		}
 		if time.Now().After(late) {
-			return errors.New("frames do not come to an end")
+			return 0, errors.New("frames do not come to an end")
 		}
-		before = n
+		frames = n
 		if err := results.Pause(ctx, 50*time.Millisecond); err != nil {
-			return err
+			return 0, err
 		}
 	}
 }
