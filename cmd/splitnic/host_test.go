@@ -207,8 +207,9 @@ func TestHostFlags(t *testing.T) {
 		return parse(f.add, f.config, append([]string{"--iounit", "a"}, args...)...)
 	}
 	base := daemon.Host{
-		Common: commonDefaults(), IOUnits: []string{"a"}, State: "/var/lib/splitnic", Netdevice: "sn0", MaxMTU: 9000, Offloads: vnet.AllOffloads,
-		Modes: []protocol.Mode{protocol.ModeImm}, TxQueueLen: 512,
+		Common: commonDefaults(), IOUnits: []string{"a"}, State: "/var/lib/splitnic", Netdevice: "sn0", MaxMTU: 9000,
+		Offloads: vnet.AllOffloads,
+		Modes:    []protocol.Mode{protocol.ModeImm}, TxQueueLen: 512,
 		Direct: daemon.Direct{On: true, Peers: 64, Idle: time.Minute, Grace: 2 * time.Second, Memory: 512 << 20},
 	}
 	base.Queues, base.Messaging.Timing.RetryCount = 1, 6

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -37,7 +36,8 @@ func newTerminal(t *testing.T, width, height int, command string) *terminal {
 func (w *terminal) tmux(args ...string) string {
 	w.t.Helper()
 	// Neither the user's configuration, nor what encoding the test's environment has.
-	cmd := exec.CommandContext(w.t.Context(), "tmux", append([]string{"-u", "-f", "/dev/null", "-S", w.server}, args...)...)
+	args = append([]string{"-u", "-f", "/dev/null", "-S", w.server}, args...)
+	cmd := exec.CommandContext(w.t.Context(), "tmux", args...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		w.t.Fatalf("tmux %q: %v\n%s", args, err, out)
@@ -81,7 +81,7 @@ func TestTopInTerminal(t *testing.T) {
 		ch := messaging.ChannelStats{}
 		ch.TxFrames, ch.TxBytes = n, n*1500
 		s.Traffic = &messaging.Stats{Channels: []messaging.ChannelStats{ch}}
-		return daemon.HostStatus(s)
+		return s
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +127,8 @@ func TestTopInTerminal(t *testing.T) {
 	w.tmux("send-keys", "q")
 	w.shows("the terminal as it was", func(lines []string) bool {
 		text := strings.Join(lines, "\n")
-		return strings.Contains(text, "before") && strings.Contains(text, "status 0") && !strings.Contains(text, "splitnic top")
+		return strings.Contains(text, "before") && strings.Contains(text, "status 0") &&
+			!strings.Contains(text, "splitnic top")
 	})
 	// In raw mode nothing would be echoed by the terminal, and return be no end of a line.
 	w.tmux("send-keys", "typed", "Enter")

@@ -118,8 +118,9 @@ func TestWaitForWhom(t *testing.T) {
 	}
 	// Of several it has to be told which.
 	there.Store(&[]string{path, filepath.Join(dir, "host-sn1.sock")})
-	if err := (&waitFlags{timeout: 10 * time.Minute}).run(t.Context(), t.Output(), nil, list); exit.Status(err) != exit.Usage {
-		t.Error(err)
+	severalErr := (&waitFlags{timeout: 10 * time.Minute}).run(t.Context(), t.Output(), nil, list)
+	if exit.Status(severalErr) != exit.Usage {
+		t.Error(severalErr)
 	}
 	for name, timeout := range map[string]time.Duration{"at once": 0, "in time": time.Millisecond} {
 		t.Run(name, func(t *testing.T) {

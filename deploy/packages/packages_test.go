@@ -412,7 +412,9 @@ func TestReleaseTags(t *testing.T) {
 	if pattern == nil {
 		t.Fatal("release.yml names no tags")
 	}
-	for tag, want := range map[string]bool{"v0.1.0": true, "v0.2.0-rc.1": true, "v10.11.12": true, "v0": false, "v1": false} {
+	for tag, want := range map[string]bool{
+		"v0.1.0": true, "v0.2.0-rc.1": true, "v10.11.12": true, "v0": false, "v1": false,
+	} {
 		if got, err := path.Match(string(pattern[1]), tag); err != nil || got != want {
 			t.Errorf("%s starts a release: %t, %v", tag, got, err)
 		}

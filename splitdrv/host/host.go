@@ -56,7 +56,9 @@ func New(cfg Config) (*Host, error) {
 		return nil, fmt.Errorf("host: %w", err)
 	}
 	h.dev.settled = h.direct.settle
-	h.opener = opener{cfg: &h.cfg, units: h.units, dev: h.dev, sessions: &h.sessions, retired: &h.retired, direct: h.direct}
+	h.opener = opener{
+		cfg: &h.cfg, units: h.units, dev: h.dev, sessions: &h.sessions, retired: &h.retired, direct: h.direct,
+	}
 	h.standby = standby{opener: &h.opener, units: h.units, preparing: make(map[string]chan struct{})}
 	h.switching = switching{requests: make(chan *switchRequest), over: make(chan struct{}), retired: &h.retired}
 	return h, nil

@@ -39,7 +39,8 @@ func TestRDMADiscovery(t *testing.T) {
 		c.Path, c.Args = path, append(append(shell, c.Path), c.Args[1:]...)
 	}
 	start := func() {
-		n.daemon = startAs(t, ownResolvConf, r.bin, r.socket(n.name, "host-sn0"), filepath.Join(r.dir, n.name+".log"), args...)
+		log := filepath.Join(r.dir, n.name+".log")
+		n.daemon = startAs(t, ownResolvConf, r.bin, r.socket(n.name, "host-sn0"), log, args...)
 	}
 	start()
 	var s host.Status

@@ -146,8 +146,8 @@ func sequences() []Attack {
 		}},
 		{Name: "first message with number 2^64-1", Modes: onlyRC, Code: "sequence", Channel: 1,
 			do: func(p *Peer) { p.sendData(math.MaxUint64, frame(100)) }},
-		{Name: "message without credit", Modes: onlyRC, Code: "not-lent", Channel: 1, Delivered: -1, Local: true, oneReceive: true,
-			do: func(p *Peer) {
+		{Name: "message without credit", Modes: onlyRC, Code: "not-lent", Channel: 1, Delivered: -1, Local: true,
+			oneReceive: true, do: func(p *Peer) {
 				// One that takes no updates runs out of elements, though not of
 				// receives.
 				for i := uint64(0); p.victim.conn.Err() == nil; i++ {

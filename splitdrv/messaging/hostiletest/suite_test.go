@@ -82,7 +82,9 @@ func (a *Attack) run(t *testing.T, f twoDevices, mode protocol.Mode, beside *hea
 		}
 		queues = max(cfg.Queues, 1)
 	})
-	p := NewPeer(t, PeerConfig{Device: f.Attacker, Mode: mode, Channels: queues, Timing: f.Timing, OneReceive: a.oneReceive})
+	p := NewPeer(t, PeerConfig{
+		Device: f.Attacker, Mode: mode, Channels: queues, Timing: f.Timing, OneReceive: a.oneReceive,
+	})
 	p.victim, p.foreign = v, foreign
 	if a.unbound {
 		p.surly = true // a reply would be a message before the proof
