@@ -41,7 +41,7 @@ func (p *Pools) addRemote(r *Remote, out []Action) ([]Action, error) {
 		unused = old
 	}
 	r.keep(unused, keys)
-	r.extra = p.askedSize[r.Channel-1] == r.ElementSize()
+	r.extra = p.asked.sizes[r.Channel-1] == r.ElementSize()
 	p.remote[r.Ref] = r
 	p.count.Lent++
 	if r.KeyFollows && !p.keys[r.Channel-1].find(r) {
@@ -129,8 +129,8 @@ func (p *Pools) giveBack(out []Action) []Action {
 		if r.idle++; r.Used() {
 			r.idle = 0
 		}
-		if r.extra && r.idle >= p.cfg.IdleTicks && p.giving == nil && !r.keyless {
-			r.state, p.giving = remoteStopping, r
+		if r.extra && r.idle >= p.cfg.IdleTicks && p.ownFlush.giving == nil && !r.keyless {
+			r.state, p.ownFlush.giving = remoteStopping, r
 			out = append(out, Action{Do: Stop, Remote: r})
 		}
 	}
@@ -149,15 +149,15 @@ func (p *Pools) stopped(r *Remote, last bool, out []Action) []Action {
 // give gives back the pool that is to be given, if it has stopped and no flush is
 // out, unless the peer has taken it back itself.
 func (p *Pools) give(out []Action) []Action {
-	r := p.giving
-	if r == nil || !r.stopped || p.awaited {
+	r := p.ownFlush.giving
+	if r == nil || !r.stopped || p.ownFlush.awaited {
 		return out
 	}
-	p.giving = nil
+	p.ownFlush.giving = nil
 	if r.state != remoteStopping {
 		return out
 	}
-	r.state, p.given = remoteGiven, r
+	r.state, p.ownFlush.given = remoteGiven, r
 	p.count.Given++
 	return p.request(r.Ref|protocol.FlushGiveBack, out)
 }
@@ -166,13 +166,13 @@ func (p *Pools) give(out []Action) []Action {
 // smallest that fits, or like the largest if none does; unless the peer has been
 // asked a moment ago.
 func (p *Pools) ask(e *Event, out []Action) []Action {
-	if p.asking || p.ending || e.Size == 0 {
+	if p.asked.open || p.ending || e.Size == 0 {
 		return out
 	}
-	if p.count.Lent != p.lentThen {
-		p.lentThen, p.patience = p.count.Lent, p.cfg.PatienceMin // the last one was granted
+	if p.count.Lent != p.asked.lentThen {
+		p.asked.lentThen, p.asked.patience = p.count.Lent, p.cfg.PatienceMin // the last one was granted
 	}
-	if e.Now.Sub(p.asked) < p.patience {
+	if e.Now.Sub(p.asked.at) < p.asked.patience {
 		return out
 	}
 	var like *Remote
@@ -190,13 +190,13 @@ func (p *Pools) ask(e *Event, out []Action) []Action {
 	if pools == 0 || pools >= p.cfg.PeerPools {
 		return out
 	}
-	p.asking, p.asked, p.patience = true, e.Now, min(2*p.patience, p.cfg.PatienceMax)
+	p.asked.open, p.asked.at, p.asked.patience = true, e.Now, min(2*p.asked.patience, p.cfg.PatienceMax)
 	p.count.Asked++
 	size := max(like.ElementSize(), e.Size)
 	// What comes with other elements is one of the first pools: those with a key for
 	// each element take their time. The one that was asked for may come after another
 	// one has been; then it goes back when the peer wants it to.
-	p.askedSize[e.Channel-1] = LentSize(size)
+	p.asked.sizes[e.Channel-1] = LentSize(size)
 	return append(out, Action{Do: Ask, Channel: e.Channel, Size: size, Elements: like.Len()})
 }
 

@@ -71,8 +71,8 @@ func (p *Pools) takeBack(tight bool, out []Action) []Action {
 		if l.idle++; l.Elements.Used() {
 			l.idle = 0
 		}
-		if (l.idle >= 2*p.cfg.IdleTicks || tight) && !p.awaited && p.taking == nil {
-			l.state, p.taking = localFlushing, l
+		if (l.idle >= 2*p.cfg.IdleTicks || tight) && !p.ownFlush.awaited && p.ownFlush.taking == nil {
+			l.state, p.ownFlush.taking = localFlushing, l
 			out = p.request(l.Ref, out)
 		}
 	}
@@ -108,8 +108,8 @@ func (p *Pools) drained(l *Local, out []Action) []Action {
 // took lets the next pool be taken back, if the last one is drained and the peer's
 // reply has come, in either order.
 func (p *Pools) took() {
-	if l := p.taking; l != nil && l.state == localRevoking && (!p.awaited || p.given != nil) {
-		p.taking = nil
+	if l := p.ownFlush.taking; l != nil && l.state == localRevoking && (!p.ownFlush.awaited || p.ownFlush.given != nil) {
+		p.ownFlush.taking = nil
 	}
 }
 

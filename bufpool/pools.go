@@ -195,23 +195,33 @@ type Pools struct {
 	unready int      // first pools that are not ready to be offered
 	unsent  []*Local // to be offered when their keys are sent, one after the other: the first one's are on their way
 
-	flushed   uint64  // transaction of this side's latest flush
-	taking    *Local  // it is about this pool, or this pool is draining still
-	giving    *Remote // to be given back when it has stopped, and no flush is out
-	given     *Remote // the flush is about it
-	awaited   bool    // the flush is not answered
+	ownFlush  ownFlush
 	peerFlush peerFlush
-	asking    bool // an Ask may not be handled yet
-	asked     time.Time
-	patience  time.Duration
+	asked     asked
 	peerKeys  peerKeys
-	lentThen  uint64 // pools that the peer had lent when it was asked last
-	askedSize []int  // by channel: of the elements that were asked for last
 	keys      []keys // by channel
 
 	ending bool
 
 	count Counts
+}
+
+// ownFlush is this side's latest flush, and what the next one will be about.
+type ownFlush struct {
+	latest  uint64  // its transaction
+	taking  *Local  // it is about this pool, or this pool is draining still
+	giving  *Remote // to be given back when it has stopped, and no flush is out
+	given   *Remote // the flush is about it
+	awaited bool    // the flush is not answered
+}
+
+// asked is what this side has asked the peer for.
+type asked struct {
+	open     bool // an Ask may not be handled yet
+	at       time.Time
+	patience time.Duration
+	lentThen uint64 // pools that the peer had lent when it was asked last
+	sizes    []int  // by channel: of the elements that were asked for last
 }
 
 // peerFlush is a flush of the peer's.
@@ -237,7 +247,7 @@ type Counts struct {
 func NewPools(cfg Config) *Pools {
 	return &Pools{
 		cfg: cfg, local: make([]*Local, cfg.Channels*cfg.MaxPools), remote: make(map[uint32]*Remote),
-		patience: cfg.PatienceMin, askedSize: make([]int, cfg.Channels), keys: make([]keys, cfg.Channels),
+		asked: asked{patience: cfg.PatienceMin, sizes: make([]int, cfg.Channels)}, keys: make([]keys, cfg.Channels),
 	}
 }
 
@@ -275,10 +285,11 @@ func (p *Pools) AtRest() error {
 				len(k.waiting), len(k.early))
 		}
 	}
-	if p.unready > 0 || len(p.unsent) > 0 || p.taking != nil || p.giving != nil || p.awaited || p.peerFlush.out ||
-		p.asking {
+	own := &p.ownFlush
+	if p.unready > 0 || len(p.unsent) > 0 || own.taking != nil || own.giving != nil || own.awaited || p.peerFlush.out ||
+		p.asked.open {
 		return fmt.Errorf("bufpool: pools are under way: %d without their keys sent, flush awaited %t, to be answered %t, asking %t",
-			len(p.unsent), p.awaited, p.peerFlush.out, p.asking)
+			len(p.unsent), own.awaited, p.peerFlush.out, p.asked.open)
 	}
 	return nil
 }
@@ -295,7 +306,7 @@ func (p *Pools) Gone() bool {
 			return false
 		}
 	}
-	return !p.awaited && !p.peerFlush.out && p.taking == nil && p.giving == nil
+	return !p.ownFlush.awaited && !p.peerFlush.out && p.ownFlush.taking == nil && p.ownFlush.giving == nil
 }
 
 // First makes a newLocal for one of the first pools of a channel, or returns nil if
@@ -323,9 +334,9 @@ func (p *Pools) newLocal(channel int) *Local {
 
 // request asks the peer to stop using a local pool, or to take back one of its own.
 func (p *Pools) request(ref uint32, out []Action) []Action {
-	p.flushed++
-	p.awaited = true
-	return append(out, Action{Do: Request, Ref: ref, Transaction: p.flushed})
+	p.ownFlush.latest++
+	p.ownFlush.awaited = true
+	return append(out, Action{Do: Request, Ref: ref, Transaction: p.ownFlush.latest})
 }
 
 // done is when another pool of the peer's flush is done with.

@@ -22,7 +22,7 @@ func (p *Pools) Step(e *Event, out []Action) ([]Action, error) {
 // at a time. Those of the largest elements are the last: a sender that has other
 // pools drops a frame that fits none of them.
 func (p *Pools) endNext(out []Action) []Action {
-	if p.giving == nil && p.given == nil {
+	if p.ownFlush.giving == nil && p.ownFlush.given == nil {
 		var next *Remote
 		for _, ref := range slices.Sorted(maps.Keys(p.remote)) {
 			r := p.remote[ref]
@@ -31,11 +31,11 @@ func (p *Pools) endNext(out []Action) []Action {
 			}
 		}
 		if next != nil {
-			next.state, p.giving = remoteStopping, next
+			next.state, p.ownFlush.giving = remoteStopping, next
 			out = append(out, Action{Do: Stop, Remote: next})
 		}
 	}
-	if !p.awaited && p.taking == nil {
+	if !p.ownFlush.awaited && p.ownFlush.taking == nil {
 		var next *Local
 		for _, l := range p.local {
 			if l != nil && l.state == localOffered &&
@@ -44,7 +44,7 @@ func (p *Pools) endNext(out []Action) []Action {
 			}
 		}
 		if next != nil {
-			next.state, p.taking = localFlushing, next
+			next.state, p.ownFlush.taking = localFlushing, next
 			return p.request(next.Ref, out)
 		}
 	}
@@ -94,7 +94,7 @@ func (p *Pools) step(e *Event, out []Action) ([]Action, error) {
 	case Needed:
 		return p.ask(e, out), nil
 	case Answered:
-		p.asking = false
+		p.asked.open = false
 
 	case Flush:
 		return p.flush(e, out)
@@ -113,19 +113,19 @@ func (p *Pools) step(e *Event, out []Action) ([]Action, error) {
 // replied goes on when the peer has done what this side has asked for. The peer may
 // use the reference of a pool that was given back with its very next message.
 func (p *Pools) replied(transaction uint64, out []Action) ([]Action, error) {
-	if !p.awaited || transaction != p.flushed {
+	if !p.ownFlush.awaited || transaction != p.ownFlush.latest {
 		return out, fmt.Errorf("%w: flush %#x", ErrReply, transaction)
 	}
-	p.awaited = false
-	if r := p.given; r != nil {
-		p.given = nil
+	p.ownFlush.awaited = false
+	if r := p.ownFlush.given; r != nil {
+		p.ownFlush.given = nil
 		p.close(r)
 		if r.Invalidate {
 			// Only now, so that the peer knows what it is about when it comes.
 			out = append(out, Action{Do: Invalidate, Remote: r})
 		}
-	} else if p.taking.state == localFlushing { // the peer may have given it back meanwhile
-		out = p.drain(p.taking, out)
+	} else if p.ownFlush.taking.state == localFlushing { // the peer may have given it back meanwhile
+		out = p.drain(p.ownFlush.taking, out)
 	}
 	p.took()
 	return p.give(out), nil
