@@ -19,7 +19,7 @@ type attachment struct {
 	mode     protocol.Mode
 }
 
-// leaving is what an attachment has for that. Unit.mu guards it, but for told.
+// leaving is what an attachment has for that. roster.mu guards it, but for told.
 type leaving struct {
 	known   bool // whether it is able: it is established
 	able    bool // it has the feature drain

@@ -18,8 +18,7 @@ import (
 )
 
 func countingUnit() *Unit {
-	return &Unit{cfg: Config{Log: slog.New(slog.DiscardHandler)}, violations: map[string]uint64{},
-		refused: map[string]uint64{}, ended: map[string]uint64{}}
+	return &Unit{cfg: Config{Log: slog.New(slog.DiscardHandler)}, tallies: newTallies()}
 }
 
 func TestViolationsAreCountedByRule(t *testing.T) {

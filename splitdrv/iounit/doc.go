@@ -25,7 +25,7 @@
 //
 //	serve, status              a session's steps; what is shown
 //	drain, govern, handlers    what is asked of a running I/O unit, and changed
-//	unit, attachment           which sessions there are
+//	unit, roster, attachment   which sessions there are
 //	services, announce         what one of them does on the LAN
 //	direct                     who has direct connections
 //	addresses, host            who has which address, and who that is

@@ -47,40 +47,40 @@ type RemainingHost struct {
 // Drain has the I/O unit take no hosts from now on, and asks those that there are to go
 // to another one, some at a time. It returns at once with those that are there. It may be
 // called from any goroutine, and again.
-func (u *Unit) Drain() *DrainStatus {
-	u.mu.Lock()
-	if u.draining == nil {
-		u.draining = &draining{since: time.Now(), over: make(chan struct{})}
-		u.cfg.Log.Info("draining", "hosts", len(u.hosts))
-		u.askNext()
+func (r *roster) Drain() *DrainStatus {
+	r.mu.Lock()
+	if r.draining == nil {
+		r.draining = &draining{since: time.Now(), over: make(chan struct{})}
+		r.log.Info("draining", "hosts", len(r.hosts))
+		r.askNext()
 	}
-	u.mu.Unlock()
-	return u.drainStatus()
+	r.mu.Unlock()
+	return r.drainStatus()
 }
 
 // Undrain has the I/O unit take hosts again. Those that have been asked to go and are
 // still there may stay. It may be called from any goroutine, and again.
-func (u *Unit) Undrain() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.draining == nil {
+func (r *roster) Undrain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.draining == nil {
 		return
 	}
-	close(u.draining.over)
-	u.draining = nil
-	for _, a := range u.hosts {
+	close(r.draining.over)
+	r.draining = nil
+	for _, a := range r.hosts {
 		a.leaving.asked, a.leaving.why = false, ""
 	}
-	u.cfg.Log.Info("draining no longer", "hosts", len(u.hosts))
+	r.log.Info("draining no longer", "hosts", len(r.hosts))
 }
 
 // WaitDrained returns when no host is left, or with an error when ctx is done or the I/O
 // unit takes hosts again.
-func (u *Unit) WaitDrained(ctx context.Context) error {
+func (r *roster) WaitDrained(ctx context.Context) error {
 	for {
-		u.mu.Lock()
-		d, n, left := u.draining, len(u.hosts), u.left
-		u.mu.Unlock()
+		r.mu.Lock()
+		d, n, left := r.draining, len(r.hosts), r.left
+		r.mu.Unlock()
 		switch {
 		case d == nil:
 			return errTakesHosts
@@ -99,8 +99,8 @@ func (u *Unit) WaitDrained(ctx context.Context) error {
 // Disconnect ends a host's session in good order, and returns when that is done, or with
 // an error when ctx is. host is its name, or the fingerprint of its key. The host goes to
 // its next I/O unit, and may come back.
-func (u *Unit) Disconnect(ctx context.Context, host string) error {
-	a, err := u.connected(host)
+func (r *roster) Disconnect(ctx context.Context, host string) error {
+	a, err := r.connected(host)
 	if err != nil {
 		return err
 	}
@@ -114,14 +114,14 @@ func (u *Unit) Disconnect(ctx context.Context, host string) error {
 }
 
 // drainStatus is nil while the I/O unit takes hosts.
-func (u *Unit) drainStatus() *DrainStatus {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.draining == nil {
+func (r *roster) drainStatus() *DrainStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.draining == nil {
 		return nil
 	}
-	s := &DrainStatus{Since: u.draining.since, Remaining: []RemainingHost{}}
-	for _, a := range u.hosts {
+	s := &DrainStatus{Since: r.draining.since, Remaining: []RemainingHost{}}
+	for _, a := range r.hosts {
 		s.Remaining = append(s.Remaining, RemainingHost{
 			Name: a.hello.Name, Fingerprint: a.s.Peer().Fingerprint.String(), Address: a.s.RemoteAddr().String(),
 			Stays: a.leaving.why,
@@ -134,12 +134,12 @@ func (u *Unit) drainStatus() *DrainStatus {
 }
 
 // stays is told why a host does not go.
-func (u *Unit) stays(a *attachment, why string) {
-	u.mu.Lock()
-	if u.draining != nil {
+func (r *roster) stays(a *attachment, why string) {
+	r.mu.Lock()
+	if r.draining != nil {
 		a.leaving.why = why
 	}
-	u.mu.Unlock()
+	r.mu.Unlock()
 	select {
 	case a.leaving.stays <- struct{}{}:
 	default:
@@ -147,20 +147,20 @@ func (u *Unit) stays(a *attachment, why string) {
 }
 
 // mayLeave is told that a session is established, and whether the host can be asked to go.
-func (u *Unit) mayLeave(a *attachment, able bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
+func (r *roster) mayLeave(a *attachment, able bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	a.leaving.known, a.leaving.able = true, able
-	u.askNext()
+	r.askNext()
 }
 
-// askNext asks as many hosts to go as may be on their way at once. The caller holds u.mu.
-func (u *Unit) askNext() {
-	d := u.draining
+// askNext asks as many hosts to go as may be on their way at once. The caller holds r.mu.
+func (r *roster) askNext() {
+	d := r.draining
 	if d == nil {
 		return
 	}
-	for _, a := range u.hosts {
+	for _, a := range r.hosts {
 		if d.moving == leaveAtOnce {
 			return
 		}
@@ -171,14 +171,14 @@ func (u *Unit) askNext() {
 		default:
 			l.asked = true
 			d.moving++
-			u.sessions.Go(func() { u.ask(a, d) }) // that of the host is one of them
+			r.sessions.Go(func() { r.ask(a, d) }) // that of the host is one of them
 		}
 	}
 }
 
 // ask asks a host to go, and says that it need not when the I/O unit takes hosts again.
-func (u *Unit) ask(a *attachment, d *draining) {
-	u.tell(a)
+func (r *roster) ask(a *attachment, d *draining) {
+	r.tell(a)
 	timer := time.NewTimer(leaveTime)
 	defer timer.Stop()
 	select {
@@ -187,25 +187,25 @@ func (u *Unit) ask(a *attachment, d *draining) {
 	case <-timer.C:
 	case <-d.over:
 	}
-	u.mu.Lock()
+	r.mu.Lock()
 	d.moving--
-	u.askNext()
-	u.mu.Unlock()
+	r.askNext()
+	r.mu.Unlock()
 	select {
 	case <-a.gone:
 	case <-d.over:
-		u.tell(a)
+		r.tell(a)
 	}
 }
 
 // tell tells a host whether the I/O unit drains, if that is news.
-func (u *Unit) tell(a *attachment) {
+func (r *roster) tell(a *attachment) {
 	l := &a.leaving
 	l.telling <- struct{}{}
 	defer func() { <-l.telling }()
-	u.mu.Lock()
-	on := u.draining != nil
-	u.mu.Unlock()
+	r.mu.Lock()
+	on := r.draining != nil
+	r.mu.Unlock()
 	if on == l.told {
 		return
 	}

@@ -145,8 +145,8 @@ func (u *Unit) Status() Status {
 	// or goes has to wait for that.
 	u.mu.Lock()
 	hosts := slices.Collect(maps.Values(u.hosts))
-	s.Violations, s.Refusals, s.Ended = maps.Clone(u.violations), maps.Clone(u.refused), maps.Clone(u.ended)
 	u.mu.Unlock()
+	s.Violations, s.Refusals, s.Ended = u.clone()
 	for _, n := range s.Refusals {
 		s.Refused += n
 	}

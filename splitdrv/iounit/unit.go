@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,18 +17,11 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// ErrNoHost is wrapped by errors about a host that is not connected, or not
-// the only one of that name.
-var ErrNoHost = errors.New("no such host is connected")
-
 // Unit is an I/O unit.
 type Unit struct {
 	cfg        Config
 	protecting messaging.Protecting // in modes that lend memory
 	started    time.Time
-	sessions   sync.WaitGroup
-	served     atomic.Uint64
-	unrevoked  atomic.Uint64           // see Status.Unrevoked
 	lines      limit.Log               // about connections
 	setups     *limit.Queue[limit.Key] // see newSetups
 	requests   *limit.Keyed            // what hosts' requests cost
@@ -39,23 +29,10 @@ type Unit struct {
 	listener atomic.Pointer[session.Listener] // nil before Run
 
 	common
-	policy atomic.Pointer[policy.Policy] // written under mu
-
-	mu         sync.Mutex                    // guards what follows
-	hosts      map[string]*attachment        // by key
-	violations map[string]uint64             // of the protocol, by rule
-	refused    map[string]uint64             // connections and hosts, by reason
-	ended      map[string]uint64             // sessions that were established, by reason
-	handling   map[string]messaging.Handling // by key, of hosts for which it was changed
-	left       chan struct{}                 // closed, and replaced, when a host has left
-	draining   *draining                     // nil: it takes hosts
-}
-
-// draining is an I/O unit's that takes no hosts. Unit.mu guards it.
-type draining struct {
-	since  time.Time
-	over   chan struct{} // closed when the I/O unit takes hosts again
-	moving int           // hosts that were asked and may just be on their way
+	*tallies
+	roster
+	policy   atomic.Pointer[policy.Policy] // written under mu, that of the roster
+	handling map[string]messaging.Handling // by key, of hosts for which it was changed; guarded by mu
 }
 
 // New makes an I/O unit. Nothing happens before Run.
@@ -72,9 +49,9 @@ func New(cfg Config) (*Unit, error) {
 		cfg: cfg, protecting: protecting, started: time.Now(), setups: newSetups(),
 		requests: limit.NewKeyed(requestRate),
 		common:   common{addresses: newAddresses(cfg.LinkState, cfg.MaxHosts)},
-		hosts:    make(map[string]*attachment), handling: make(map[string]messaging.Handling),
-		left:       make(chan struct{}),
-		violations: make(map[string]uint64), refused: make(map[string]uint64), ended: make(map[string]uint64),
+		tallies:  newTallies(),
+		roster:   roster{log: cfg.Log, hosts: make(map[string]*attachment), left: make(chan struct{})},
+		handling: make(map[string]messaging.Handling),
 	}
 	u.policy.Store(cfg.Policy)
 	if cfg.Direct {
@@ -208,84 +185,9 @@ func (u *Unit) enter(ctx context.Context, a *attachment, deadline time.Time) err
 	}
 }
 
-// present is the session that a takes the place of, nil if there is none. The
-// host of one that has begun may have got its name since, by another list of
-// trusted keys. The caller holds u.mu.
-func (u *Unit) present(a *attachment) *attachment {
-	if old := u.hosts[a.key]; old != nil {
-		return old
-	}
-	for _, old := range u.hosts {
-		if old.hello.Name == a.hello.Name && old.newestKey() == a.key {
-			return old
-		}
-	}
-	return nil
-}
-
-// connected finds the session of the host that is meant.
-func (u *Unit) connected(host string) (*attachment, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	var found []*attachment
-	var names []string
-	for _, a := range u.hosts {
-		if a.hello.Name == host || (a.owner != "" && a.owner == host) {
-			found = append(found, a)
-		}
-		names = append(names, a.hello.Name)
-	}
-	slices.Sort(names)
-	switch {
-	case len(found) == 1:
-		return found[0], nil
-	case len(found) > 1:
-		return nil, fmt.Errorf("%w: %d have the name or the key %s; say its name where the key has several, its key (see `splitnic status`) where the name has", ErrNoHost, len(found), host)
-	case len(names) == 0:
-		return nil, fmt.Errorf("%w: %s; nobody is", ErrNoHost, host)
-	default:
-		return nil, fmt.Errorf("%w: %s; there are: %s", ErrNoHost, host, strings.Join(names, ", "))
-	}
-}
-
-// sessionsOf is how many sessions one key has. The caller holds u.mu.
-func (u *Unit) sessionsOf(owner string) int {
-	n := 0
-	for _, a := range u.hosts {
-		if a.owner == owner {
-			n++
-		}
-	}
-	return n
-}
-
 func (u *Unit) leave(a *attachment) {
 	u.addresses.leave(&a.host)
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.hosts, a.key)
-	close(u.left)
-	u.left = make(chan struct{})
-}
-
-// turnedAway counts a connection, or a host, that got no session.
-func (u *Unit) turnedAway(reason string) { u.count(u.refused, reason) }
-
-// count counts something in one of the maps that u.mu guards.
-func (u *Unit) count(in map[string]uint64, what string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	in[what]++
-}
-
-// violation counts the rule that a host broke, if that is what ended its
-// session.
-func (u *Unit) violation(err error) {
-	rule := brokenRule(err)
-	if rule == "" {
-		return
-	}
-	u.count(u.violations, rule)
+	u.remove(a)
 }
 
 // handlingOf is what was changed of a host's handlers, if anything was.
