@@ -142,7 +142,8 @@ type Action struct {
 // that the peer lends it. They hear what happens and say what is to be done, and do
 // nothing themselves: they have no goroutine, lock or clock. Whoever calls Step
 // sees to it that there is one call at a time, and that the actions of one call are
-// handed on before those of the next.
+// handed on before those of the next. There is a method for each event, and not one type for
+// the pools of each side, because a step of one often waits for the other's.
 //
 // # The life of a local pool
 //

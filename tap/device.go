@@ -17,7 +17,8 @@ import (
 )
 
 // Device is a TAP device with one or more queues. It may be renamed, and moved
-// to another network namespace, while it is open.
+// to another network namespace, while it is open. It has a method for each setting that
+// a host changes or reads, as the kernel has a request for each.
 type Device struct {
 	tun
 	index    int // when it was opened

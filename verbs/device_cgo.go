@@ -41,7 +41,8 @@ func Devices() ([]DeviceInfo, error) {
 }
 
 // Context is an open RDMA device. It implements fabric.Device, and is safe for
-// concurrent use.
+// concurrent use. It has a method for each verb that is about a device, or makes something
+// there.
 type Context struct {
 	name   string
 	driver string

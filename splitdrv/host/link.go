@@ -48,11 +48,12 @@ type link struct {
 	arrived chan struct{}   // closed when its markers have
 	out, in paths.Nonces
 
-	// What the peer says over the connection: it has this side's probes, its markers; it
-	// sends nothing more.
-	confirmedProbes, confirmedMarkers, paused latch
-	began                                     time.Time
-	took                                      time.Duration // from then until frames went directly
+	heard struct { // of the peer, over the connection
+		probes, markers latch // it has those of this side
+		pause           latch // it sends nothing more
+	}
+	began time.Time
+	took  time.Duration // from then until frames went directly
 }
 
 // inbox is where others leave what a link has to know.
@@ -106,10 +107,10 @@ func newLink(d *directCommon, a *attachment, offer *session.Direct) *link {
 		inbox: inbox{events: make(chan event, 64), flooded: newLatch()},
 		d:     d, id: offer.ID, offer: offer, session: a, began: time.Now(),
 		probed: make(chan struct{}), arrived: make(chan struct{}),
-		confirmedProbes: newLatch(), confirmedMarkers: newLatch(), paused: newLatch(),
 		rates: rate.NewLimiter(requestRate, requestBurst),
 		out:   nonces(offer.Secret, a.client.Platform()), in: nonces(offer.Secret, offer.Peer.Platform),
 	}
+	l.heard.probes, l.heard.markers, l.heard.pause = newLatch(), newLatch(), newLatch()
 	l.used.Store(l.began.UnixNano())
 	l.show(DirectOpening)
 	return l
@@ -216,9 +217,9 @@ func (l *link) onRequest(t protocol.CfgType, data []byte) (protocol.CfgStatus, [
 	case protocol.CfgArrived:
 		switch n, err := protocol.DecodeMarkerNonce(data); {
 		case err == nil && n == l.out.Probe:
-			l.confirmedProbes.set()
+			l.heard.probes.set()
 		case err == nil && n == l.out.Marker:
-			l.confirmedMarkers.set()
+			l.heard.markers.set()
 		default:
 			return protocol.CfgInvalid, nil
 		}
@@ -227,7 +228,7 @@ func (l *link) onRequest(t protocol.CfgType, data []byte) (protocol.CfgStatus, [
 		if s, err := protocol.DecodeLinkState(data); err != nil || s.Up {
 			return protocol.CfgInvalid, nil
 		}
-		l.paused.set()
+		l.heard.pause.set()
 		return protocol.CfgOK, data
 	default:
 		return protocol.CfgUnsupported, nil
@@ -305,11 +306,11 @@ func (l *link) enter() *leaving {
 	l.showTraffic(l.conn)
 	l.d.running.Go(l.report)
 	path.Mark()
-	if why := l.mark(l.confirmedProbes.happened); why != nil {
+	if why := l.mark(l.heard.probes.happened); why != nil {
 		return why
 	}
 	path.Enter()
-	if why := l.mark(l.confirmedMarkers.happened); why != nil {
+	if why := l.mark(l.heard.markers.happened); why != nil {
 		return why
 	}
 	path.Confirm()
@@ -391,7 +392,7 @@ func (l *link) serve() *leaving {
 			}
 		case <-l.flooded.happened:
 			return errFlooded
-		case <-l.paused.happened: // its I/O unit has told it to, and that is not this host's any more
+		case <-l.heard.pause.happened: // its I/O unit has told it to, and that is not this host's any more
 			return &leaving{reason: "the peer ends it"}
 		case <-l.conn.Done():
 			return broken("the connection ended", l.conn.Err())
@@ -484,7 +485,7 @@ func (l *link) drain() (arrived bool) {
 		debug(err)
 	}
 	select {
-	case <-l.paused.happened:
+	case <-l.heard.pause.happened:
 	case <-ctx.Done():
 	case <-l.conn.Done():
 	}

@@ -30,7 +30,8 @@ var (
 
 // services carry out what a host wants of its LAN interface. All of it ends
 // with the interface. The fields behind mu are one state: a request, a new policy
-// and a change of the network card each judge several of them together.
+// and a change of the network card each judge several of them together. There is a method
+// for each request.
 type services struct {
 	host   *host
 	shared *common

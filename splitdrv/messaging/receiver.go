@@ -29,7 +29,8 @@ import (
 //	giveBack  returns elements when enough are free
 
 // receiver moves frames from the peer to a port. All it has is its goroutine's, but
-// for what others leave in its queue, and atomic values.
+// for what others leave in its queue, and atomic values. It has a method for each of these
+// stages, in each mode, and for each event; what has a state of its own is in its parts.
 type receiver struct {
 	c            *shared
 	ch           *dataQP

@@ -23,7 +23,8 @@ const (
 	byeTimeout = time.Second
 )
 
-// Conn is the part of a connection that both ends have. Its files, from its beginning to
+// Conn is the part of a connection that both ends have, with a method for each message that
+// either may send, or have handled, once there is a session. Its files, from its beginning to
 // its end: authentication.go, conn.go for the handshake and the end, established.go and
 // heartbeat.go for what is between.
 //
