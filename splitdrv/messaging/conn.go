@@ -338,7 +338,7 @@ func (c *Conn) halt() {
 	c.end(net.ErrClosed)
 	c.workers.Wait()
 	for _, ch := range c.channels {
-		ch.tx.in.lender.leave()
+		ch.tx.in.loans.leave()
 	}
 	c.watch.Stop()
 	if c.signs != nil { // New has come so far

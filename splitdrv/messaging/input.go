@@ -20,7 +20,7 @@ type input struct {
 	path   *capture.Path
 	slots  *sendSlots
 	count  *txCounters
-	lender *lender // nil if the port lends nothing
+	loans  *loans // nil if the port lends nothing
 
 	ops     []vnet.ReadOp // the frames: ops[next:have]
 	in      []uint32      // the slots that they lie in
@@ -71,10 +71,10 @@ func (in *input) read(most int) {
 		ops[i].Slot = in.slots.Bytes(slot)[slotHeadroom:]
 	}
 	var n int
-	if in.lender == nil {
+	if in.loans == nil {
 		n = in.port.ReadFrames(ops)
 	} else {
-		n = in.lender.read(ops, in.path)
+		n = in.loans.read(ops, in.path)
 	}
 	in.ahead = 2 * n
 	if in.drained = ops[n-1].Err == unix.EAGAIN; in.drained {
@@ -101,7 +101,7 @@ func (in *input) judge(ops []vnet.ReadOp) {
 			if vnet.OutgoingHead(op.Frame, l.Size) {
 				continue
 			}
-			if in.lender.fetch(op, i); op.Err != nil {
+			if in.loans.fetch(op, i); op.Err != nil {
 				continue
 			}
 		}
@@ -119,20 +119,20 @@ func (in *input) judge(ops []vnet.ReadOp) {
 
 // lent is what the port has lent of frame i, nil if it is all in its slot.
 func (in *input) lent(i int) *vnet.Lent {
-	if in.lender == nil || len(in.lender.lent[i].Pieces) == 0 {
+	if in.loans == nil || len(in.loans.lent[i].Pieces) == 0 {
 		return nil
 	}
-	return &in.lender.lent[i]
+	return &in.loans.lent[i]
 }
 
 // fetch copies what is lent of the frames that were read.
 func (in *input) fetch() {
-	if in.lender == nil {
+	if in.loans == nil {
 		return
 	}
 	for i := in.next; i < in.have; i++ {
 		if in.lent(i) != nil {
-			in.lender.fetch(&in.ops[i], i)
+			in.loans.fetch(&in.ops[i], i)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func (in *input) refuse(err error) error {
 // drop forgets the first frame.
 func (in *input) drop() {
 	if l := in.lent(in.next); l != nil {
-		in.lender.giveUp(l)
+		in.loans.giveUp(l)
 	}
 	in.slots.Put(in.in[in.next])
 	in.next++
@@ -189,8 +189,8 @@ func (in *input) readUnsent(n int) {
 			in.ops[i].Frame, in.ops[i].Err = room[:copy(room, in.unsent[i])], nil
 		}
 	}
-	if in.lender != nil {
-		in.lender.forget(n)
+	if in.loans != nil {
+		in.loans.forget(n)
 	}
 	in.unsent = in.unsent[n:]
 	in.next, in.have = 0, n
@@ -210,7 +210,7 @@ func (in *input) left() [][]byte {
 
 // close returns what the sender, which has ended, still has. No device reads it any more.
 func (in *input) close() {
-	l := in.lender
+	l := in.loans
 	if l == nil {
 		return
 	}
@@ -219,8 +219,8 @@ func (in *input) close() {
 			l.giveUp(x)
 		}
 	}
-	for i := range l.loans {
-		if l.loans[i].Memory != nil {
+	for i := range l.sent {
+		if l.sent[i].Memory != nil {
 			l.used(uint32(i))
 		}
 	}

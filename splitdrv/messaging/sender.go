@@ -88,7 +88,7 @@ func (s *sender) begin(port Port, keys *atomic.Pointer[vnet.Keys]) (err error) {
 	s.in.port = port
 	s.in.paced, _ = port.(PacedPort)
 	s.in.shared, _ = port.(SharedPort)
-	s.in.lender = newLender(&s.c.cfg, keys, port, func() { s.queue.put(sqRequest{kind: sqRecall}) })
+	s.in.loans = newLoans(&s.c.cfg, keys, port, func() { s.queue.put(sqRequest{kind: sqRecall}) })
 	s.notification = notification{cq: s.ch.sendCQ}
 	for w := range s.waiters {
 		interests := []epoll.Interest{epoll.Readable(s.queue.wake.FD())}
@@ -200,7 +200,7 @@ func (s *sender) readQueue() {
 // wantsCompletions reports whether completions are more to the sender than free slots.
 func (s *sender) wantsCompletions() bool {
 	return s.indications.serialised || s.c.cfg.Mode == protocol.ModeIndicate ||
-		s.requests.busy() || s.in.lender.outstanding()
+		s.requests.busy() || s.in.loans.outstanding()
 }
 
 // makeBatch makes a batch of frames and says what stopped it. It returns after each
@@ -236,7 +236,7 @@ func (s *sender) makeBatch() (shortage, error) {
 			if g, elem, ok := s.credits.take(size, s.out.together(&s.in, size, s.credits.largest())); ok {
 				s.indications.serialised = s.out.add(g, elem, frame, slot, lent)
 				if lent != nil {
-					s.in.lender.use(slot, lent)
+					s.in.loans.use(slot, lent)
 				}
 				s.in.next++
 			}
@@ -375,7 +375,7 @@ func (s *sender) reclaim() error {
 			}
 		}
 		if n < len(s.comps) {
-			s.in.lender.settle()
+			s.in.loans.settle()
 			return nil
 		}
 	}
@@ -384,7 +384,7 @@ func (s *sender) reclaim() error {
 // complete frees what a completed work request held.
 func (s *sender) complete(f *inFlightEntry) error {
 	if f.lent {
-		s.in.lender.used(f.slot)
+		s.in.loans.used(f.slot)
 	}
 	if f.slot != noSlot {
 		s.in.slots.Put(f.slot)
