@@ -81,7 +81,8 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 			"return a pool that was lent on request after it has been unused for this long")
 	})
 	inGroup(flags, reliabilityFlags, func(f *pflag.FlagSet) {
-		f.DurationVar(&m.KeepAlive, "keep-alive", 500*time.Millisecond, "interval of keep-alives on an idle session")
+		f.DurationVar(&m.KeepAlive, "keep-alive", 0,
+			"interval of keep-alives on an idle session (default: 500ms, at most half of --peer-timeout)")
 		f.DurationVar(&m.PeerTimeout, "peer-timeout", time.Second,
 			"declare the peer dead after this long without traffic")
 		f.DurationVar(&c.HandshakeTimeout, "handshake-timeout", 10*time.Second,
@@ -167,6 +168,9 @@ func (d *daemonFlags) logging(c *daemon.Common) error {
 func timing(c *daemon.Common) error {
 	m := &c.Messaging
 	var errs mistakes
+	if m.KeepAlive == 0 {
+		m.KeepAlive = messaging.DefaultKeepAlive(m.PeerTimeout)
+	}
 	if m.KeepAlive <= 0 || m.PeerTimeout <= m.KeepAlive {
 		errs.add("--peer-timeout %v must exceed --keep-alive %v, which must be above 0", m.PeerTimeout, m.KeepAlive)
 	}

@@ -182,8 +182,9 @@ type Config struct {
 	// are those of a connection besides, and nothing happens before.
 	Bind *Binding
 
-	// KeepAlive is the interval of keep-alive requests; default 500 ms. After
-	// PeerTimeout, default 1 s, without any sign of life the peer is dead.
+	// KeepAlive is the interval of keep-alive requests; the default is
+	// DefaultKeepAlive. After PeerTimeout, default 1 s, without any sign of life the
+	// peer is dead.
 	KeepAlive   time.Duration
 	PeerTimeout time.Duration
 	// AskLast leaves keep-alives to the peer for a moment longer: with a peer that has

@@ -12,6 +12,12 @@ import (
 
 // What follows from a configuration: defaults, what is refused, and sizes.
 
+// DefaultKeepAlive is the interval of keep-alives with a peer time-out: 500 ms, or half of
+// the time-out, so that a peer has the other half to answer.
+func DefaultKeepAlive(peerTimeout time.Duration) time.Duration {
+	return min(500*time.Millisecond, peerTimeout/2)
+}
+
 func (c Config) withDefaults() Config {
 	c.Mode = cmp.Or(c.Mode, protocol.ModeImm)
 	c.Queues = cmp.Or(c.Queues, 1)
@@ -36,8 +42,8 @@ func (c Config) withDefaults() Config {
 		c.LatencyPools = c.LatencyPools[max(len(c.LatencyPools)-c.MaxPools, 0):]
 	}
 	c.PoolIdle = cmp.Or(c.PoolIdle, 10*time.Second)
-	c.KeepAlive = cmp.Or(c.KeepAlive, 500*time.Millisecond)
 	c.PeerTimeout = cmp.Or(c.PeerTimeout, time.Second)
+	c.KeepAlive = cmp.Or(c.KeepAlive, DefaultKeepAlive(c.PeerTimeout))
 	c.FlushTime = cmp.Or(c.FlushTime, 200*time.Millisecond)
 	if c.now == nil {
 		c.now = time.Now
