@@ -82,7 +82,7 @@ func TestFailoverCommand(t *testing.T) {
 	if lost {
 		t.Error("the carrier was lost")
 	}
-	for addr, want := range map[string]string{one.cable.addr: "in use", "10.0.0.99": "none of"} {
+	for addr, want := range map[string]string{one.cable.addr: "in use", "10.0.0.99": "not among"} {
 		if _, err := h.Failover(ctx, addr); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("to %s: %v", addr, err)
 		}
