@@ -121,7 +121,7 @@ func TestMistakes(t *testing.T) {
 		{"unknown offload", host("--offloads", "csum,teleport"), exitUsage, []string{"teleport"}},
 		{"retries for ever", host("--qp-retries", "7"), exitUsage, []string{"--qp-retries", "7"}},
 		{"timeout", host("--qp-timeout", "32"), exitUsage, []string{"--qp-timeout", "32"}},
-		{"impatience", host("--peer-timeout", "100ms"), exitUsage, []string{"100ms"}},
+		{"impatience", host("--peer-timeout", "100ms", "--keep-alive", "200ms"), exitUsage, []string{"100ms"}},
 		{"log level", host("--log-level", "loud"), exitUsage, []string{"loud"}},
 		{"log format", iounit("--lan", "eth1", "--log-format", "xml"), exitUsage, []string{"xml"}},
 		{"max hosts", iounit("--lan", "eth1", "--max-hosts", "0"), exitUsage, []string{"--max-hosts", "0"}},
