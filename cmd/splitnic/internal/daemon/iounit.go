@@ -48,12 +48,15 @@ func (c *IOUnit) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := c.secure(); err != nil {
+		return err
+	}
 	card, claim, err := c.openCard() // before the key, which nobody typed
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, claim.Close()) }()
-	security, err := c.security()
+	security, err := c.Keys.load()
 	if err != nil {
 		return err
 	}
