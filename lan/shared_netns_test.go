@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -120,11 +121,67 @@ func (c *sharedCard) settle() {
 	if err := s.handle.LinkSetMTU(link, c.mtu); err != nil {
 		c.t.Fatal(err)
 	}
-	for mtu := range c.heard {
-		if mtu == c.mtu {
-			return
+	c.hears(c.mtu)
+}
+
+// hears waits until the first port is told an MTU.
+func (c *sharedCard) hears(mtu int) {
+	c.t.Helper()
+	for late := time.After(30 * time.Second); ; {
+		select {
+		case heard := <-c.heard:
+			if heard == mtu {
+				return
+			}
+		case <-late:
+			c.t.Fatalf("the MTU %d of the card is not heard of", mtu)
 		}
 	}
+}
+
+// TestNetnsLostMessages has the kernel lose messages about links, because a follower takes
+// none for a while, and the card change when the follower has heard that some were lost and
+// not yet taken those that wait: until then the kernel loses more, and does not say so.
+func TestNetnsLostMessages(t *testing.T) {
+	testenv.NoLeaks(t)
+	c := newSharedCard(t, "packet:eth1")
+	testenv.Veth(t, c.ns, "other", c.ns, "peer")
+	s, card, err := c.card.use()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.release()
+	h, err := netns.Handle(c.ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	other, err := h.LinkByName("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.settle()
+
+	f := &s.follower
+	f.mu.Lock() // which it waits for behind the first message about the card
+	if err := h.LinkSetMTU(card, 1400); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		if err := h.LinkSetMTU(other, 1400+i%2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	looks := 0
+	f.looked = func() {
+		if looks++; looks == 2 { // behind the loss
+			if err := h.LinkSetMTU(card, 1300); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	f.mu.Unlock()
+	c.hears(1300)
 }
 
 // TestNetnsPortsShare opens many ports on a card: one more needs no netlink socket

@@ -80,6 +80,7 @@ func (s *shared) follow(socket *nl.NetlinkSocket, ended chan struct{}) {
 		var gone map[int]bool
 		switch {
 		case lost:
+			s.drain(socket)
 		case err != nil:
 			s.update(socket, LinkState{}, err)
 			return
@@ -94,6 +95,21 @@ func (s *shared) follow(socket *nl.NetlinkSocket, ended chan struct{}) {
 		}
 		if lost || len(gone) > 0 {
 			s.recheck(socket, lost, gone)
+		}
+	}
+}
+
+// drain takes all messages from a socket that has lost some. The kernel says that only
+// once, and goes on losing messages until none waits: what is read before that may be
+// outdated, and nothing would say so.
+func (s *shared) drain(socket *nl.NetlinkSocket) {
+	f := &s.follower
+	f.mu.Lock() // the socket stays open
+	defer f.mu.Unlock()
+	for b := make([]byte, 1); f.socket == socket; {
+		_, _, err := unix.Recvfrom(socket.GetFd(), b, unix.MSG_DONTWAIT)
+		if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ENOBUFS) {
+			return
 		}
 	}
 }
