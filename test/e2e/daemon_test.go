@@ -45,7 +45,7 @@ func within(d time.Duration) time.Duration {
 }
 
 // inTime reports whether something that took so long was as quick as something has to be
-// that may take d on a machine. One that is busy with something else has ten times as
+// that may take d on a machine. One that is busy with something else has four times as
 // long besides as a process of the product takes there to start and end.
 func inTime(t testing.TB, bin string, took, d time.Duration) bool {
 	t.Helper()
@@ -56,7 +56,7 @@ func inTime(t testing.TB, bin string, took, d time.Duration) bool {
 	run(t, bin, "--version")
 	reference := time.Since(started)
 	t.Logf("it took %v, not %v; a process takes %v to start and end", took, within(d), reference)
-	return took <= within(d)+10*reference
+	return took <= within(d)+4*reference
 }
 
 // patience bounds every wait for something that has to come about.
