@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // hooked is a device that tells the test what is done with it, before it is done
@@ -27,12 +28,13 @@ type hooked struct {
 }
 
 // hooks are what is called, if it is set: a receive is posted, on the control channel
-// or another one; a control message is sent, which an error refuses; a region is
-// deregistered.
+// or another one; a control message is sent, which an error refuses; a batch is posted on
+// a data channel; a region is deregistered.
 type hooks struct {
 	post       func(control bool)
 	send       func(protocol.Function)
 	refuse     func(protocol.Function) error
+	data       func()
 	deregister func(rkey uint32)
 }
 
@@ -114,6 +116,9 @@ func (q hookedQP) PostRecv(wrs []fabric.RecvWR) (int, error) {
 }
 
 func (q hookedQP) PostSend(wrs []fabric.SendWR) (int, error) {
+	if do := q.h.get().data; do != nil && q.Num() != q.h.control.Load() {
+		do()
+	}
 	if do := q.h.get(); (do.send != nil || do.refuse != nil) && q.Num() == q.h.control.Load() {
 		for i := range wrs {
 			d, err := protocol.DecodeHeader(q.h.at(&wrs[i]))
@@ -131,6 +136,37 @@ func (q hookedQP) PostSend(wrs []fabric.SendWR) (int, error) {
 		}
 	}
 	return q.QP.PostSend(wrs)
+}
+
+// TestCountedBeforePosted reads the counters where a batch is posted: they have it
+// already, as the peer may answer its frames before this side's sender goes on.
+func TestCountedBeforePosted(t *testing.T) {
+	const frames = 100
+	dev := &hooked{}
+	cfg := patient(messaging.Config{Protection: messaging.ProtectRegion})
+	cfgA := cfg
+	cfgA.Device = dev
+	_, a, b := newPair(t, cfgA, cfg)
+	var posts, counted, in atomic.Uint64
+	dev.set(hooks{data: func() {
+		s := a.conn.Stats().Channels[0]
+		posts.Add(1)
+		counted.Store(s.TxPosts)
+		in.Store(s.TxFrames)
+	}})
+	ctx := deadline(t)
+	buf := make([]byte, vnet.MaxFrame+1)
+	for i := range frames {
+		if err := a.wires[0].Send(ctx, frame(uint64(i), 100, 1500)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.wires[0].Receive(ctx, buf); err != nil {
+			t.Fatal(err)
+		}
+		if p, c, f := posts.Load(), counted.Load(), in.Load(); p != uint64(i+1) || c != p || f != p {
+			t.Fatalf("batch %d of one frame is posted, and %d batches of %d frames are counted", p, c, f)
+		}
+	}
 }
 
 // TestFlushReplyComesLast has a peer give pools back: when the reply to that leaves,

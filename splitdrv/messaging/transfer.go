@@ -243,6 +243,7 @@ func (b *batch) finish() {
 // completion. What is lent is to be returned soon, for which there has to be one, too.
 func (b *batch) close() {
 	b.finish()
+	b.tally()
 	if b.lent > 0 || b.frames[b.begins].indicate {
 		b.signal()
 	}
@@ -251,6 +252,19 @@ func (b *batch) close() {
 	}
 	b.wrs[b.last].Flags |= fabric.Solicited
 	b.count.TxSolicited.Add(1)
+}
+
+// tally counts the batch before it is posted: who has the peer's answer to one of its
+// frames finds all of them in the counters.
+func (b *batch) tally() {
+	// The bytes first, as they are read last: who subtracts the headers of the
+	// frames from them gets no less than nothing.
+	b.count.TxBytes.Add(uint64(b.bytes))
+	b.count.TxFrames.Add(uint64(len(b.frames)))
+	b.count.TxPosts.Add(1)
+	if b.lent > 0 {
+		b.count.TxLent.Add(uint64(b.lent))
+	}
 }
 
 // posted makes the batch, which was posted, empty: its frames are in flight, but
@@ -270,14 +284,6 @@ func (b *batch) posted() {
 		if first || !inline {
 			b.requests.ring.push(*f)
 		}
-	}
-	// The bytes first, as they are read last: who subtracts the headers of the
-	// frames from them gets no less than nothing.
-	b.count.TxBytes.Add(uint64(b.bytes))
-	b.count.TxFrames.Add(uint64(len(b.frames)))
-	b.count.TxPosts.Add(1)
-	if b.lent > 0 {
-		b.count.TxLent.Add(uint64(b.lent))
 	}
 	b.wrs, b.frames, b.bytes, b.lent = b.wrs[:0], b.frames[:0], 0, 0
 }
