@@ -2,17 +2,13 @@ package main
 
 import (
 	"bytes"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/testca"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -120,21 +116,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// testCA is the certificate of an authority, in PEM.
-func testCA(t *testing.T) string {
-	t.Helper()
-	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-}
-
 // TestCheckWarnings has entries of a policy that no host will have: neither by its name nor by
 // its key, unless certificates can name it, or the entry only keeps an address.
 func TestCheckWarnings(t *testing.T) {
@@ -147,7 +128,7 @@ func TestCheckWarnings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	authority := testCA(t)
+	authority := testca.New(t).File
 	const rules = "default: {vlans: none}\nhosts:\n  alpha: {vlans: 5}\n  alhpa: {vlans: 5}\n  PRINT: {vlans: 5}\n" +
 		"  gateway: {macs: 02:00:00:00:00:01}\n"
 	for name, c := range map[string]struct {
@@ -158,13 +139,13 @@ func TestCheckWarnings(t *testing.T) {
 		"another's key": {"", "alpha=OTHER", "", []string{"p:4: warning: host alhpa: ", "p:5: warning: host PRINT: "}},
 		"a revoked key": {"revoked: DIR/r\n", "alhpa=PRINT\nalpha=OTHER", "PRINT", []string{
 			"p:4: warning: host alhpa: ", "p:5: warning: host PRINT: "}},
-		"certificates": {"ca: DIR/ca.pem\n", "alpha=OTHER", "", nil},
+		"certificates": {"ca: " + authority + "\n", "alpha=OTHER", "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fill := strings.NewReplacer("PRINT", one.Fingerprint().String(), "OTHER", two.Fingerprint().String()).Replace
 			got, err := checked(t, "iounit", map[string]string{
 				"x.yaml":  "lan: eth1\npolicy: DIR/p\nkey: DIR/key.pem\ntrust-file: DIR/trust\n" + c.config,
-				"key.pem": key, "trust": fill(c.trust), "r": fill(c.revoked), "p": fill(rules), "ca.pem": authority,
+				"key.pem": key, "trust": fill(c.trust), "r": fill(c.revoked), "p": fill(rules),
 			})
 			if err != nil {
 				t.Fatal(err)

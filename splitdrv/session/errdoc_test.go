@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/testca"
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
@@ -114,7 +115,7 @@ func TestErrdocDialing(t *testing.T) {
 	for name, from := range map[string]time.Duration{"certificate that is over": -48, "certificate of the future": 47} {
 		t.Run(name, func(t *testing.T) {
 			// Two who trust one authority, one of them with such a certificate.
-			a := newAuthorityFor(t, hour(-72), hour(72))
+			a := &authority{testca.NewFor(t, hour(-72), hour(72))}
 			key := newKey(t)
 			untimely := a.trusting(t, key, a.issueFor(t, key, "node17.cluster", x509.ExtKeyUsageClientAuth, hour(from),
 				hour(from+1)))
@@ -127,7 +128,7 @@ func TestErrdocDialing(t *testing.T) {
 		})
 	}
 	t.Run("authority that is over", func(t *testing.T) {
-		a := newAuthorityFor(t, hour(-48), hour(-47))
+		a := &authority{testca.NewFor(t, hour(-48), hour(-47))}
 		ln, rejected := listen(t, ServerConfig{Security: a.member(t, "gw1.cluster", x509.ExtKeyUsageServerAuth)})
 		explained(t, knock(t, ln, a.member(t, "node17.cluster", x509.ExtKeyUsageClientAuth)))
 		explained(t, rejected.next(t))

@@ -127,7 +127,7 @@ func TestLongHandshake(t *testing.T) {
 // issuer, all of one name and with keys that take long to check.
 func issued(t *testing.T, n int, issuer *authority) (chain []*x509.Certificate, leaf *ecdsa.PrivateKey) {
 	t.Helper()
-	parent, key := issuer.cert, any(issuer.key)
+	parent, key := issuer.Cert, any(issuer.Key)
 	for i := n; i > 0; i-- {
 		own, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
 		if err != nil {
@@ -156,7 +156,7 @@ func issued(t *testing.T, n int, issuer *authority) (chain []*x509.Certificate, 
 func TestChains(t *testing.T) {
 	a, stranger := newAuthority(t), newAuthority(t)
 	var trust Trust
-	if err := trust.AddCA(a.file); err != nil {
+	if err := trust.AddCA(a.File); err != nil {
 		t.Fatal(err)
 	}
 	good, _ := issued(t, maxChain, a)
@@ -172,12 +172,12 @@ func TestChains(t *testing.T) {
 		{"one", good[maxChain-1:], 1, nil},
 		{"as many as there may be", good, maxChain, nil},
 		{"in another order", []*x509.Certificate{good[0], good[3], good[4], good[1], good[2]}, maxChain, nil},
-		{"with the authority's own", append(short[:2:2], a.cert), 3, nil},
+		{"with the authority's own", append(short[:2:2], a.Cert), 3, nil},
 		{"with a stranger's", append(short[:2:2], others[:2]...), 2, nil},
 		{"too many", long, maxChain + 1, errLongChain},
 		{"a stranger's, of the same names", others, 0, x509.UnknownAuthorityError{}},
 		// Whoever connects has these. With them no other signature is checked either.
-		{"a stranger's, with the authority's own", append(others[:4:4], a.cert), 1, x509.UnknownAuthorityError{}},
+		{"a stranger's, with the authority's own", append(others[:4:4], a.Cert), 1, x509.UnknownAuthorityError{}},
 		{"a stranger's, with one that the authority has issued", append(others[:4:4], short[1]), 1,
 			x509.UnknownAuthorityError{}},
 		{"a stranger's, behind those of another", []*x509.Certificate{others[0], short[0], short[1]}, 2,

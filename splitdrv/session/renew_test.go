@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/testca"
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
@@ -40,7 +41,7 @@ type pair struct {
 
 func newPair(t *testing.T) *pair {
 	t.Helper()
-	a := newAuthorityFor(t, time.Now().Add(-time.Hour), time.Now().Add(100*time.Hour))
+	a := &authority{testca.NewFor(t, time.Now().Add(-time.Hour), time.Now().Add(100*time.Hour))}
 	p := &pair{t: t, authority: a, hostKey: newKey(t), unitKey: newKey(t)}
 	p.host = p.until(p.hostKey, "node17", x509.ExtKeyUsageClientAuth, time.Hour)
 	p.unit = p.until(p.unitKey, "gw1", x509.ExtKeyUsageServerAuth, time.Hour)

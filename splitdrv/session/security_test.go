@@ -1,21 +1,20 @@
 package session
 
 import (
-	"crypto/ed25519"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/splitnic/splitnic/internal/testca"
 )
 
 func TestHostDoesNotTrustUnit(t *testing.T) {
@@ -114,34 +113,11 @@ func TestNotSplitnic(t *testing.T) {
 }
 
 // authority issues certificates.
-type authority struct {
-	key  ed25519.PrivateKey
-	cert *x509.Certificate
-	file string
-}
+type authority struct{ *testca.Authority }
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	return newAuthorityFor(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
-}
-
-// newAuthorityFor makes one whose own certificate is valid from and until then.
-func newAuthorityFor(t *testing.T, from, until time.Time) *authority {
-	t.Helper()
-	key := newKey(t).private
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "cluster authority"}, NotBefore: from, NotAfter: until,
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &authority{key, cert, writePEM(t, "CERTIFICATE", der)}
+	return &authority{testca.New(t)}
 }
 
 // issue returns a file with a certificate for key.
@@ -163,12 +139,9 @@ func (a *authority) issueFor(
 // issueAs is issue of one with the content of a template.
 func (a *authority) issueAs(t *testing.T, key *Key, template *x509.Certificate) string {
 	t.Helper()
-	template.SerialNumber, template.KeyUsage = big.NewInt(2), x509.KeyUsageDigitalSignature
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.private.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return writePEM(t, "CERTIFICATE", der)
+	file := filepath.Join(t.TempDir(), "certificate")
+	a.Issue(t, template, key.private.Public(), file)
+	return file
 }
 
 // trusting is the Security of key, with the certificate in a file, that trusts
@@ -176,7 +149,7 @@ func (a *authority) issueAs(t *testing.T, key *Key, template *x509.Certificate) 
 func (a *authority) trusting(t *testing.T, key *Key, certificate string) *Security {
 	t.Helper()
 	var trust Trust
-	if err := trust.AddCA(a.file); err != nil {
+	if err := trust.AddCA(a.File); err != nil {
 		t.Fatal(err)
 	}
 	s, err := NewSecurity(key, certificate, &trust)
@@ -250,7 +223,7 @@ func TestNewSecurityRefuses(t *testing.T) {
 	a := newAuthority(t)
 	key := newKey(t)
 	var trust Trust
-	if err := trust.AddCA(a.file); err != nil {
+	if err := trust.AddCA(a.File); err != nil {
 		t.Fatal(err)
 	}
 	others := a.issue(t, newKey(t), "other", x509.ExtKeyUsageClientAuth)

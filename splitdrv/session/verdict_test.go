@@ -142,7 +142,7 @@ func TestUpdateWithAuthority(t *testing.T) {
 	key := newKey(t)
 	unit := func(revoked ...Fingerprint) *Security {
 		var trust Trust
-		if err := trust.AddCA(a.file); err != nil {
+		if err := trust.AddCA(a.File); err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range revoked {
@@ -168,7 +168,7 @@ func TestUpdateWithAuthority(t *testing.T) {
 		}, "revoked"},
 		{"the authority's key was revoked", func(s *Security, _ *Server) int {
 			n,
-				_ := s.Update(unit(certificateFingerprint(a.cert)))
+				_ := s.Update(unit(certificateFingerprint(a.Cert)))
 			return n
 		}, "revoked"},
 		{"another authority", func(s *Security, _ *Server) int {

@@ -2,52 +2,20 @@ package e2e
 
 import (
 	"crypto/ed25519"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/splitnic/splitnic/internal/testca"
 )
 
 // issuer is an authority of the test's.
 type issuer struct {
-	t    testing.TB
-	key  ed25519.PrivateKey
-	cert *x509.Certificate
-	file string
-}
-
-func newIssuer(t testing.TB) *issuer {
-	t.Helper()
-	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &issuer{t: t, key: key, file: filepath.Join(t.TempDir(), "ca.pem")}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	a.cert = template
-	a.issue(template, key.Public(), a.file)
-	return a
-}
-
-// issue writes a certificate to a file.
-func (a *issuer) issue(template *x509.Certificate, public any, file string) {
-	a.t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, public, a.key)
-	if err == nil {
-		err = os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600)
-	}
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	*testca.Authority
+	t testing.TB
 }
 
 // member writes the certificate for a key that keygen has made, which is of one hour
@@ -58,12 +26,9 @@ func (a *issuer) member(keyFile, name string, usage x509.ExtKeyUsage, lasts time
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	end := time.Now().Add(lasts)
-	a.issue(&x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-		NotBefore: end.Add(-time.Hour), NotAfter: end,
-	}, ed25519.NewKeyFromSeed(seedOf(a.t, text)).Public(), file)
-	return end
+	template := testca.Member(name, usage, lasts)
+	a.Issue(a.t, template, ed25519.NewKeyFromSeed(seedOf(a.t, text)).Public(), file)
+	return template.NotAfter
 }
 
 // TestRDMACertificates has a session whose certificates are replaced, the host's with
@@ -72,16 +37,16 @@ func (a *issuer) member(keyFile, name string, usage x509.ExtKeyUsage, lasts time
 // TestCertificatesComeAndGo.
 func TestRDMACertificates(t *testing.T) {
 	files := t.TempDir()
-	bin, a := needFabric(t), newIssuer(t)
+	bin, a := needFabric(t), &issuer{testca.New(t), t}
 	path := func(name string) string { return filepath.Join(files, name) }
 	unitKey, hostKey, unitCert, hostCert := path("unit.pem"), path("host.pem"), path("unit.crt"), path("host.crt")
 	for _, key := range []string{unitKey, hostKey} {
 		run(t, bin, "keygen", "--out", key)
 	}
 	a.member(unitKey, "gw1", x509.ExtKeyUsageServerAuth, time.Hour, unitCert)
-	r := newFixture(t, "macvtap", "--key", unitKey, "--cert", unitCert, "--ca", a.file)
+	r := newFixture(t, "macvtap", "--key", unitKey, "--cert", unitCert, "--ca", a.File)
 	a.member(hostKey, "node17", x509.ExtKeyUsageClientAuth, time.Hour, hostCert)
-	h := r.host(t, "--key", hostKey, "--cert", hostCert, "--ca", a.file, "--iounit-name", "gw1")
+	h := r.host(t, "--key", hostKey, "--cert", hostCert, "--ca", a.File, "--iounit-name", "gw1")
 	connection := hold(t, r, h)
 
 	a.member(unitKey, "gw1", x509.ExtKeyUsageServerAuth, time.Hour, unitCert)

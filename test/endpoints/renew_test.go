@@ -4,14 +4,11 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/testca"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -19,59 +16,21 @@ import (
 
 // authority issues certificates to both endpoints.
 type authority struct {
-	t    *testing.T
-	key  ed25519.PrivateKey
-	cert *x509.Certificate
-	dir  string
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	a := &authority{t: t, dir: t.TempDir()}
-	var err error
-	if _, a.key, err = ed25519.GenerateKey(rand.Reader); err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	a.cert = a.issue(template, template, a.key.Public(), "ca.pem")
-	return a
-}
-
-// issue writes a certificate to a file.
-func (a *authority) issue(template, parent *x509.Certificate, public any, file string) *x509.Certificate {
-	a.t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, a.key)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(a.dir, file), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600)
-	}
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return cert
+	*testca.Authority
+	t *testing.T
 }
 
 // member is the Security of somebody with a new key and a certificate, of one hour,
 // that is over soon.
 func (a *authority) member(name string, usage x509.ExtKeyUsage, lasts time.Duration) *session.Security {
 	a.t.Helper()
-	path := filepath.Join(a.dir, name+".pem")
+	path := filepath.Join(filepath.Dir(a.File), name+".pem")
 	var seed [session.SeedSize]byte
 	rand.Read(seed[:])
 	private := ed25519.NewKeyFromSeed(seed[:])
-	end := time.Now().Add(lasts)
-	a.issue(&x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-		NotBefore: end.Add(-time.Hour), NotAfter: end,
-	}, a.cert, private.Public(), name+".pem")
+	a.Issue(a.t, testca.Member(name, usage, lasts), private.Public(), path)
 	trust := &session.Trust{}
-	if err := trust.AddCA(filepath.Join(a.dir, "ca.pem")); err != nil {
+	if err := trust.AddCA(a.File); err != nil {
 		a.t.Fatal(err)
 	}
 	s, err := session.NewSecurity(session.KeyFromSeed(seed), path, trust)
@@ -87,7 +46,7 @@ func TestCertificatesComeAndGo(t *testing.T) {
 	const lasts = 8 * time.Second
 	w := newWorld(t)
 	u, _ := w.unit()
-	a := newAuthority(t)
+	a := &authority{testca.New(t), t}
 	unitPart := func() *session.Security { return a.member("gw1", x509.ExtKeyUsageServerAuth, lasts) }
 	hostPart := func() *session.Security { return a.member("node17", x509.ExtKeyUsageClientAuth, lasts) }
 	renew := func(s, next *session.Security) {

@@ -2,13 +2,8 @@ package daemon
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"log/slog"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/testca"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -283,8 +279,7 @@ func TestReloadMetrics(t *testing.T) {
 // TestReloadNames reads again by which names a host expects its I/O units.
 func TestReloadNames(t *testing.T) {
 	r := newReloading(t)
-	r.write("ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: selfSigned(t)})))
-	r.sources.Keys.CA, r.sources.Keys.IOUnitNames = r.path("ca.pem"), []string{"gw1"}
+	r.sources.Keys.CA, r.sources.Keys.IOUnitNames = testca.New(t).File, []string{"gw1"}
 	h := newReloader(r.reread, "", r.load(), nil, slog.New(slog.DiscardHandler))
 	if _, err := h.reload(); err != nil {
 		t.Error(err)
@@ -293,19 +288,4 @@ func TestReloadNames(t *testing.T) {
 	if _, err := h.reload(); err == nil || !strings.Contains(err.Error(), "--iounit-name") {
 		t.Errorf("a name that cannot be: %v", err)
 	}
-}
-
-// selfSigned is the certificate of an authority.
-func selfSigned(t *testing.T) []byte {
-	t.Helper()
-	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return der
 }

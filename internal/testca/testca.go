@@ -1,0 +1,77 @@
+// Package testca gives tests a certification authority.
+package testca
+
+import (
+	"crypto"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Authority issues certificates. Its methods end the test that they fail in.
+type Authority struct {
+	Key  ed25519.PrivateKey
+	Cert *x509.Certificate
+	File string // has Cert, as PEM; it is removed with the test
+}
+
+// New makes an authority whose certificate is valid for an hour before and behind now.
+func New(t testing.TB) *Authority {
+	t.Helper()
+	return NewFor(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+}
+
+// NewFor makes one whose certificate is valid from and until then.
+func NewFor(t testing.TB, from, until time.Time) *Authority {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Authority{Key: key, File: filepath.Join(t.TempDir(), "ca.pem")}
+	a.Cert = &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "cluster authority"}, NotBefore: from, NotAfter: until,
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	if a.Cert, err = x509.ParseCertificate(a.issue(t, a.Cert, key.Public(), a.File)); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// Issue writes a certificate for a public key to a file, as PEM. Its serial number and key
+// usage are set here, the rest is the template's.
+func (a *Authority) Issue(t testing.TB, template *x509.Certificate, public crypto.PublicKey, file string) {
+	t.Helper()
+	template.SerialNumber, template.KeyUsage = big.NewInt(2), x509.KeyUsageDigitalSignature
+	a.issue(t, template, public, file)
+}
+
+func (a *Authority) issue(t testing.TB, template *x509.Certificate, public crypto.PublicKey, file string) []byte {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, a.Cert, public, a.Key)
+	if err == nil {
+		err = os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+// Member is the template of a certificate of that name and purpose, of one hour, that is
+// over after lasts.
+func Member(name string, usage x509.ExtKeyUsage, lasts time.Duration) *x509.Certificate {
+	end := time.Now().Add(lasts)
+	return &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+		NotBefore: end.Add(-time.Hour), NotAfter: end,
+	}
+}
