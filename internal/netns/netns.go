@@ -143,6 +143,9 @@ func New(name string) error {
 		return fmt.Errorf("network namespace %q: not a valid name", name)
 	}
 	err := OnThread(func() error {
+		if err := shareDir(); err != nil {
+			return err
+		}
 		handle, err := netns.NewNamed(name)
 		if err == nil {
 			err = handle.Close()
@@ -153,6 +156,33 @@ func New(name string) error {
 		return fmt.Errorf("making network namespace %q: %w", name, err)
 	}
 	return nil
+}
+
+// shareDir makes Dir a mount of its own that is shared with other mount namespaces, as
+// ip-netns(8) and the libraries of CNI do. It has to come before the names: those that
+// are there when somebody else does it are mounted twice, and cannot be deleted.
+func shareDir() error {
+	if err := os.MkdirAll(Dir, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.Open(Dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	// Of two at the same time, which ip-netns(8) takes the same lock for, only one
+	// mounts. It goes with the descriptor.
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", Dir, err)
+	}
+	share := func() error { return unix.Mount("", Dir, "none", unix.MS_SHARED|unix.MS_REC, "") }
+	if err := share(); !errors.Is(err, unix.EINVAL) { // no mount
+		return err
+	}
+	if err := unix.Mount(Dir, Dir, "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("mount %s: %w", Dir, err)
+	}
+	return share()
 }
 
 // Delete takes the name away from a namespace made by New. The namespace goes

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -114,5 +116,39 @@ func TestNetnsHelpers(t *testing.T) {
 	}
 	if err := netns.New(ns1); err == nil {
 		t.Error("a namespace could be made twice")
+	}
+}
+
+// TestNetnsDirIsShared makes a namespace where /run/netns is an empty directory, and has
+// `ip netns`, which makes that a mount, make another one: both can be deleted.
+func TestNetnsDirIsShared(t *testing.T) {
+	NeedRoot(t)
+	NeedTools(t, "ip")
+	const inside = "SPLITNIC_TEST_INSIDE"
+	if os.Getenv(inside) == "" {
+		cmd := exec.Command("/proc/self/exe", "-test.run", "^TestNetnsDirIsShared$")
+		cmd.Env = append(os.Environ(), inside+"=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v:\n%s", err, out)
+		}
+		return
+	}
+	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", "/run", "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := netns.New("sntest-ours"); err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{"add", "delete"} {
+		if out, err := exec.Command("ip", "netns", what, "sntest-theirs").CombinedOutput(); err != nil {
+			t.Fatalf("%v:\n%s", err, out)
+		}
+	}
+	if err := netns.Delete("sntest-ours"); err != nil {
+		t.Error(err)
 	}
 }
