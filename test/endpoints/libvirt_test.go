@@ -39,6 +39,8 @@ remember_owner = 0
 stdio_handler = "file"
 `,
 		"libvirtd.conf": fmt.Sprintf("unix_sock_dir = %q\n", dir),
+		"passwd":        "libvirt-qemu:x:64055:64055::/nonexistent:/usr/sbin/nologin\n",
+		"group":         "libvirt-qemu:x:64055:\n",
 	} {
 		if err := os.WriteFile(filepath.Join(etc, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -51,6 +53,12 @@ for d in /run /var/lib/libvirt /var/cache/libvirt /var/log/libvirt; do
 done
 mkdir -p /etc/libvirt
 mount --bind "$1" /etc/libvirt
+# libvirtd looks for the user and the group of Debian's guests before it reads qemu.conf.
+# Without libvirt-daemon-system there are none.
+for f in passwd group; do
+	cat "/etc/$f" "$1/$f" >"/run/$f"
+	mount --bind "/run/$f" "/etc/$f"
+done
 exec libvirtd`
 	// It lives until the guest has been destroyed, and so longer than the test's context.
 	daemon := exec.Command("ip", "netns", "exec", ns, "unshare", "--mount", "sh", "-c", script, "sh", etc)
