@@ -71,9 +71,6 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 		g.StringVar(&h.NetNS, "netns", "", "network namespace for the netdevice, by name or path (default: this process's)")
 		boolVar(g, &h.Movable, "movable", false, "follow the netdevice into other network namespaces, such as that of a container; "+
 			"keeps CAP_SYS_ADMIN, as --netns does")
-		boolVar(g, &h.Persist, "persist", false,
-			"keep the netdevice after this process ends, for the next one with this flag "+
-				"(not needed for systemd services)")
 	})
 	f.addSessions(flags)
 }
@@ -97,6 +94,9 @@ func (f *hostFlags) addNetdevice(flags *pflag.FlagSet) {
 			"offloads for the I/O unit to carry out: all, none, or some of "+vnet.AllOffloads.String())
 		boolVar(g, &h.Plain, "plain", false, "make a plain TAP device without offloads, for kernels without IFF_VNET_HDR")
 		g.IntVar(&h.TxQueueLen, "txqueuelen", 512, "length of the netdevice's transmit queue in frames")
+		boolVar(g, &h.Persist, "persist", false,
+			"keep the netdevice after this process ends, for the next one with this flag "+
+				"(not needed for systemd services)")
 	})
 }
 

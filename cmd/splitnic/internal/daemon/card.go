@@ -64,10 +64,14 @@ func (c *Host) openCard(name string, in surroundings, reloads *reloader) (*card,
 	if d.host, err = d.assemble(); err == nil && netdev.tap != nil && !netdev.tap.Taken() {
 		err = netdev.tap.Up()
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+		return d, nil
+	case netdev.tap != nil && !netdev.tap.Taken():
+		return nil, errors.Join(err, d.remove(name)) // it would stay with --persist
+	default:
 		return nil, errors.Join(err, d.close(true))
 	}
-	return d, nil
 }
 
 // assemble puts the host together. It keeps the carrier when it ends where a service
