@@ -81,11 +81,13 @@ func (o *objects) dangling() (names []string) {
 			names = append(names, "the ConfigMap "+v.ConfigMap.Name)
 		}
 	}
-	for _, m := range pod.Spec.Containers[0].VolumeMounts {
-		if _, there := volumes[m.Name]; !there {
-			names = append(names, "the volume "+m.Name)
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for _, m := range c.VolumeMounts {
+			if _, there := volumes[m.Name]; !there {
+				names = append(names, "the volume "+m.Name)
+			}
+			volumes[m.Name] = true
 		}
-		volumes[m.Name] = true
 	}
 	for name, used := range volumes {
 		if !used {
@@ -98,7 +100,7 @@ func (o *objects) dangling() (names []string) {
 // TestManifests builds each kustomization: nothing in it is mistyped, or leads nowhere, and
 // every pod has both probes.
 func TestManifests(t *testing.T) {
-	for _, dir := range []string{"host", "device-plugin", "iounit"} {
+	for _, dir := range []string{"host", "device-plugin", "agent", "iounit"} {
 		o := build(t, dir)
 		if names := o.dangling(); len(names) > 0 {
 			t.Errorf("%s does not have %q", dir, names)
@@ -139,7 +141,7 @@ func TestUnprivileged(t *testing.T) {
 func TestResources(t *testing.T) {
 	for dir, of := range map[string]struct{ config, key string }{
 		"host": {"host.yaml", "direct-memory"}, "device-plugin": {"host.yaml", "direct-memory"},
-		"iounit": {"iounit.yaml", "max-memory"},
+		"agent": {"agent.yaml", "direct-memory"}, "iounit": {"iounit.yaml", "max-memory"},
 	} {
 		o := build(t, dir)
 		c := o.set.Spec.Template.Spec.Containers[0]
@@ -166,7 +168,7 @@ func TestPodMonitors(t *testing.T) {
 		t.Fatal(err)
 	}
 	labels := map[string]bool{}
-	for _, dir := range []string{"host", "iounit"} {
+	for _, dir := range []string{"host", "agent", "iounit"} {
 		labels[build(t, dir).set.Spec.Template.Labels["app"]] = true
 	}
 	for document := range bytes.SplitSeq(text, []byte("\n---\n")) {

@@ -5,12 +5,13 @@
 # node's network: in the mount, PID and IPC namespaces that this script is
 # started in, below the read-only root directory ROOT. That is in memory and has
 # BINARY, as /usr/local/bin/splitnic, and of this machine's files those that the
-# file FILES names. A VOLUME is SOURCE:TARGET or SOURCE:TARGET:ro.
+# file FILES names. A VOLUME is SOURCE:TARGET, SOURCE:TARGET:ro, or SOURCE:TARGET:slave for one
+# in which what the node mounts later is seen.
 set -euo pipefail
 root=$1 binary=$2 files=$3
 shift 3
 
-mount --make-rprivate /
+mount --make-rslave /
 mount -t tmpfs -o mode=0755 image "$root"
 cd "$root"
 for d in bin sbin lib lib32 lib64 libx32; do
@@ -39,7 +40,8 @@ while [ "$1" != -- ]; do
 		mkdir -p ".${target%/*}"
 		: >".$target"
 	fi
-	mount --bind "$source" ".$target"
+	mount --rbind "$source" ".$target"
+	if [ "$access" != slave ]; then mount --make-rprivate ".$target"; fi
 	if [ "$access" = ro ]; then mount -o remount,bind,ro ".$target"; fi
 	shift
 done

@@ -20,10 +20,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-const (
-	manifestFile = "../../deploy/kubernetes/host/host.yaml"
-	imageFile    = "../../deploy/container/Dockerfile"
-)
+const imageFile = "../../deploy/container/Dockerfile"
 
 // object is what a manifest has of a ConfigMap or a DaemonSet.
 type object struct {
@@ -50,11 +47,14 @@ type podContainer struct {
 	ReadinessProbe struct {
 		Exec struct{ Command []string }
 	} `yaml:"readinessProbe"`
-	VolumeMounts []struct {
-		Name      string
-		MountPath string `yaml:"mountPath"`
-		ReadOnly  bool   `yaml:"readOnly"`
-	} `yaml:"volumeMounts"`
+	VolumeMounts []volumeMount `yaml:"volumeMounts"`
+}
+
+type volumeMount struct {
+	Name             string
+	MountPath        string `yaml:"mountPath"`
+	ReadOnly         bool   `yaml:"readOnly"`
+	MountPropagation string `yaml:"mountPropagation"`
 }
 
 type podVolume struct {
@@ -67,9 +67,10 @@ type podVolume struct {
 	HostPath struct{ Path, Type string } `yaml:"hostPath"`
 }
 
-// readManifest returns the DaemonSet of the manifest, and its ConfigMaps by name.
-func readManifest(t testing.TB) (set object, maps map[string]object) {
+// readManifest returns the DaemonSet of the manifest of a role, and its ConfigMaps by name.
+func readManifest(t testing.TB, role string) (set object, maps map[string]object) {
 	t.Helper()
+	manifestFile := filepath.Join("../../deploy/kubernetes", role, role+".yaml")
 	text, err := os.ReadFile(manifestFile)
 	if err != nil {
 		t.Fatal(err)
@@ -154,25 +155,44 @@ func filesOf(t testing.TB, packages []string) string {
 // pod is one of the DaemonSet's, on this machine as its node.
 type pod struct {
 	*daemon
+	socket    string // of its process
 	container podContainer
-	args      []string // of pod.sh, but for the directory
+	volumes   map[string]string // paths on the node, by name
+	args      []string          // of pod.sh, but for the directory
 }
 
-// newPod makes what a pod needs on its node. edit changes the configuration, as
-// those do who use the manifest.
-func newPod(t testing.TB, r *fixture, edit func(string) string) *pod {
+// newPod makes what a pod of that role needs on its node. The configuration is changed as
+// those do who use the manifest, and has more lines.
+func newPod(t testing.TB, r *fixture, role, socket, more string) *pod {
 	t.Helper()
-	set, maps := readManifest(t)
+	testenv.NeedTools(t, "bash", "chroot", "dpkg-query", "nsenter", "tar")
+	set, maps := readManifest(t, role)
 	spec := set.Spec.Template.Spec
-	p := &pod{container: spec.Containers[0]}
+	p := &pod{
+		socket: filepath.Join(socketDir, socket), container: spec.Containers[0], volumes: map[string]string{},
+	}
+	edit := func(config string) string {
+		for what, with := range map[string]string{
+			"10.0.0.1": unitAddress,
+			"sha256:REPLACE-WITH-THE-FINGERPRINT-OF-THE-IO-UNIT": r.keys.unitPrint,
+		} {
+			if !strings.Contains(config, what) {
+				t.Errorf("the manifest's configuration has no %s to be replaced", what)
+			}
+			config = strings.ReplaceAll(config, what, with)
+		}
+		return config + "device: " + hostDevice + "\npeer-timeout: 10s\n" + more
+	}
 	// pod.sh does as it says here.
 	if s := p.container.SecurityContext; !s.Privileged || !s.ReadOnly || !spec.HostNetwork {
 		t.Errorf("the manifest's pods are privileged: %t, have the node's network: %t, a read-only root: %t", s.Privileged,
 			spec.HostNetwork, s.ReadOnly)
 	}
-	volumes := map[string]string{}
 	for _, v := range spec.Volumes {
-		volumes[v.Name] = volumeSource(t, r, v, maps, edit)
+		if !slices.ContainsFunc(p.container.VolumeMounts, func(m volumeMount) bool { return m.Name == v.Name }) {
+			continue // another container's
+		}
+		p.volumes[v.Name] = volumeSource(t, r, v, maps, role+".yaml", edit)
 	}
 	packages, entrypoint := readImage(t)
 	files := filepath.Join(r.dir, "files")
@@ -181,9 +201,12 @@ func newPod(t testing.TB, r *fixture, edit func(string) string) *pod {
 	}
 	p.args = []string{r.bin, files}
 	for _, m := range p.container.VolumeMounts {
-		volume := volumes[m.Name] + ":" + m.MountPath
-		if m.ReadOnly {
+		volume := p.volumes[m.Name] + ":" + m.MountPath
+		switch {
+		case m.ReadOnly:
 			volume += ":ro"
+		case m.MountPropagation == "HostToContainer":
+			volume += ":slave"
 		}
 		p.args = append(p.args, volume)
 	}
@@ -192,7 +215,9 @@ func newPod(t testing.TB, r *fixture, edit func(string) string) *pod {
 }
 
 // volumeSource returns the path of a volume on the node.
-func volumeSource(t testing.TB, r *fixture, v podVolume, maps map[string]object, edit func(string) string) string {
+func volumeSource(
+	t testing.TB, r *fixture, v podVolume, maps map[string]object, file string, edit func(string) string,
+) string {
 	t.Helper()
 	write := func(name, text string, mode os.FileMode) string {
 		dir := t.TempDir()
@@ -203,17 +228,19 @@ func volumeSource(t testing.TB, r *fixture, v podVolume, maps map[string]object,
 	}
 	switch {
 	case v.ConfigMap.Name != "":
-		text, ok := maps[v.ConfigMap.Name].Data["host.yaml"]
+		text, ok := maps[v.ConfigMap.Name].Data[file]
 		if !ok {
-			t.Fatalf("the manifest has no ConfigMap %s with a host.yaml", v.ConfigMap.Name)
+			t.Fatalf("the manifest has no ConfigMap %s with a %s", v.ConfigMap.Name, file)
 		}
-		return write("host.yaml", edit(text), 0o644)
+		return write(file, edit(text), 0o644)
 	case v.Secret.SecretName != "":
 		key, err := os.ReadFile(r.keys.host)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return write("key.pem", string(key), os.FileMode(v.Secret.DefaultMode))
+	case strings.HasPrefix(v.HostPath.Path, "/var/"):
+		return t.TempDir() // the machine's own is none of a test's business
 	case v.HostPath.Type == "DirectoryOrCreate":
 		if err := os.MkdirAll(v.HostPath.Path, 0o755); err != nil {
 			t.Fatal(err)
@@ -229,7 +256,7 @@ func (p *pod) start(t testing.TB, log string) {
 	prepare := func(cmd *exec.Cmd) {
 		cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC}
 	}
-	p.daemon = startAs(t, prepare, "./pod.sh", filepath.Join(socketDir, "host-sn0.sock"), log,
+	p.daemon = startAs(t, prepare, "./pod.sh", p.socket, log,
 		append([]string{t.TempDir()}, p.args...)...)
 	p.bin = p.args[0] // a user of the node asks for the status
 	probe := append([]string{"--target", strconv.Itoa(p.cmd.Process.Pid), "--mount", "--pid", "--ipc", "--root", "--wd",
@@ -240,29 +267,16 @@ func (p *pod) start(t testing.TB, log string) {
 		}
 		return exec.CommandContext(t.Context(), "nsenter", probe...).Run() == nil
 	}, "a pod that is ready")
-	eventually(t, func() bool { return p.hostStatus().State == "connected" }, "a session")
 }
 
 // TestRDMAPod runs what deploy/kubernetes describes, with the libraries that the
 // image of deploy/container has, and replaces the pod, as an upgrade does.
 func TestRDMAPod(t *testing.T) {
 	r := newFixture(t, "macvtap")
-	testenv.NeedTools(t, "bash", "chroot", "dpkg-query", "nsenter", "tar")
 	if testenv.Link(t, "", "sn0") != nil {
 		t.Fatal("there is a netdevice sn0")
 	}
-	p := newPod(t, r, func(config string) string {
-		for what, with := range map[string]string{
-			"10.0.0.1": unitAddress,
-			"sha256:REPLACE-WITH-THE-FINGERPRINT-OF-THE-IO-UNIT": r.keys.unitPrint,
-		} {
-			if !strings.Contains(config, what) {
-				t.Errorf("the manifest's configuration has no %s to be replaced", what)
-			}
-			config = strings.ReplaceAll(config, what, with)
-		}
-		return config + "device: " + hostDevice + "\npeer-timeout: 10s\n"
-	})
+	p := newPod(t, r, "host", "host-sn0.sock", "")
 	t.Cleanup(func() {
 		if testenv.Link(t, "", "sn0") != nil {
 			// The test's context is over.
@@ -272,7 +286,9 @@ func TestRDMAPod(t *testing.T) {
 		}
 	})
 	log := filepath.Join(r.dir, "pod.log")
+	connected := func() bool { return p.hostStatus().State == "connected" }
 	p.start(t, log)
+	eventually(t, connected, "a session")
 	testenv.Address(t, "", "sn0", addr(1)+"/24")
 	ping(t, "", addr(0), 2, 1472)
 	want := setting(t, "")
@@ -287,6 +303,7 @@ func TestRDMAPod(t *testing.T) {
 	p.stop()
 	eventually(t, func() bool { return !carrier(t, "", "sn0") }, "sn0 losing its carrier with its pod")
 	p.start(t, log)
+	eventually(t, connected, "a session")
 	eventually(t, func() bool { return carrier(t, "", "sn0") }, "carrier of sn0")
 	ping(t, "", addr(0), 2, 1472)
 	if got := setting(t, ""); got != want {
