@@ -9,19 +9,6 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// control has room for one control message, and its alignment.
-type control struct {
-	_    [0]unix.Cmsghdr
-	data [controlLen]byte
-}
-
-// forget drops what the first n messages refer to.
-func (m *messages) forget(n int) {
-	for i := range m.iovs[:n] {
-		m.iovs[i][0].Base, m.iovs[i][1].Base = nil, nil
-	}
-}
-
 // ReadFrames implements Queue.
 //
 // borrowed: ops and their slots, for the call.

@@ -32,9 +32,6 @@ type packetQueue struct {
 
 var _ Queue = (*packetQueue)(nil)
 
-// controlLen has room for one control message with struct tpacket_auxdata.
-const controlLen = unix.SizeofCmsghdr + 24
-
 // Offsets in struct tpacket_auxdata and bits of its status, of
 // <linux/if_packet.h>.
 const (
@@ -230,25 +227,3 @@ func (q *packetQueue) counted() Stats {
 
 // Close implements Queue.
 func (q *packetQueue) Close() error { return q.fd.Close() }
-
-// messages are the arguments of recvmmsg(2) or sendmmsg(2).
-type messages struct {
-	headers [framefd.MaxBurst]unix.Mmsghdr
-	iovs    [framefd.MaxBurst][2]unix.Iovec
-	control [framefd.MaxBurst]control
-}
-
-// newMessages returns messages of one or two iovecs each, the former with room
-// for a control message.
-func newMessages(receive bool) *messages {
-	m := new(messages)
-	for i := range m.headers {
-		h := &m.headers[i].Hdr
-		h.Iov = &m.iovs[i][0]
-		if receive {
-			h.SetIovlen(1)
-			h.Control = &m.control[i].data[0]
-		}
-	}
-	return m
-}

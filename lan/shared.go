@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/ethtool"
@@ -161,16 +160,3 @@ func missing(h *netlink.Handle, nic, ns string) error {
 type outSocket struct{ fd int }
 
 func (o *outSocket) close() { unix.Close(o.fd) }
-
-// follower follows the state of a card for all who watch it: one socket that hears
-// of changes, and one look at the card after each of them, however many ports
-// there are. Both end with the last watcher.
-type follower struct {
-	mu       sync.Mutex
-	socket   *nl.NetlinkSocket // nil: nobody watches
-	ended    chan struct{}     // closed when the goroutine has ended that reads socket
-	state    LinkState
-	err      error // of the latest look, or why there is none any more
-	watchers map[*watcher]struct{}
-	looked   func() // called after each look; for tests
-}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -14,20 +13,6 @@ import (
 
 	"github.com/splitnic/splitnic/internal/netns"
 )
-
-// watcher is one who watches.
-type watcher struct {
-	own     int           // index of a netdevice of its own, or 0
-	recheck atomic.Bool   // own has to be looked up: it may have been removed
-	changed chan struct{} // of capacity one
-}
-
-func (w *watcher) tell() {
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
-}
 
 // subscribe adds a watcher, which is a user as well until unsubscribe.
 func (s *shared) subscribe(own int) (*watcher, error) {

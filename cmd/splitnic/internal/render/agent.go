@@ -11,11 +11,7 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 )
 
-const (
-	agentHeading = "AGENT"
-	cardHeading  = "CARD"
-	netnsHeading = "NETNS"
-)
+const agentHeading = "AGENT"
 
 // Cards prints a line for each card.
 func Cards(w io.Writer, all []cards.Info, now time.Time) error {

@@ -30,6 +30,8 @@ const (
 	unitHeading    = "I/O UNIT"
 	addressHeading = "ADDRESS"
 	noteHeading    = "NOTE"
+	cardHeading    = "CARD"
+	netnsHeading   = "NETNS"
 )
 
 // none is a cell that says nothing.

@@ -11,7 +11,6 @@ import (
 	"github.com/docker/go-units"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
-	"github.com/splitnic/splitnic/internal/counter"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
@@ -164,56 +163,4 @@ func unitHostCells(h *iounit.HostStatus, now time.Time) []string {
 		units.HumanSize(float64(h.Statistics.TxBytes)), units.HumanSize(float64(h.Statistics.RxBytes)),
 		count(Dropped(h)), strings.Join(notes, "; "),
 	}
-}
-
-// Dropped is how many frames of a host were dropped, for whatever reason but that it
-// did not want them.
-func Dropped(h *iounit.HostStatus) (n uint64) {
-	counts := h.Counts()
-	for i, c := range iounit.HostCounters() {
-		if isDrop(c) && c.Part != "filtered" {
-			n += counts[i]
-		}
-	}
-	return n
-}
-
-// isDrop reports whether a counter is of frames that were dropped.
-func isDrop(c counter.Counter) bool { return strings.HasPrefix(c.Help, "dropped: ") }
-
-func upDown(up bool) string {
-	if up {
-		return "up"
-	}
-	return "down"
-}
-
-// duration is d as kubectl has it: in the two largest units. The clock may have been set
-// back, so that it is negative.
-func duration(d time.Duration) string {
-	d = max(d, 0)
-	const day = 24 * time.Hour
-	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return inUnits(d, time.Minute, "m", time.Second, "s")
-	case d < day:
-		return inUnits(d, time.Hour, "h", time.Minute, "m")
-	}
-	return inUnits(d, day, "d", time.Hour, "h")
-}
-
-// inUnits is d in two units, or in the larger one alone.
-func inUnits(d, large time.Duration, l string, small time.Duration, s string) string {
-	text := fmt.Sprintf("%d%s", d/large, l)
-	if rest := d % large / small; rest > 0 {
-		text += fmt.Sprintf("%d%s", rest, s)
-	}
-	return text
-}
-
-// count is a number of frames in a few characters.
-func count(n uint64) string {
-	return units.CustomSize("%.4g%s", float64(n), 1000, []string{"", "k", "M", "G", "T", "P", "E"})
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -111,8 +110,6 @@ func printCounts(w io.Writer, what string, counts map[string]uint64) {
 	fmt.Fprintf(w, "  %s\t%s\n", what, strings.Join(list, ", "))
 }
 
-func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
-
 // printPort prints what a host has of the LAN.
 func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 	state := "up"
@@ -140,28 +137,6 @@ func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 	}
 }
 
-// rates are the bounds of one direction.
-func rates(bits, packets int64) string {
-	if packets == 0 {
-		return rate(bits)
-	}
-	return fmt.Sprintf("%s and %d packets/s", rate(bits), packets)
-}
-
-// rate is a bound in bits per second, of which a policy has 100,000 at least.
-func rate(bits int64) string {
-	n, unit := float64(bits)/1e3, "kbit"
-	switch {
-	case bits == 0:
-		return "unlimited"
-	case bits >= 1e9:
-		n, unit = float64(bits)/1e9, "Gbit"
-	case bits >= 1e6:
-		n, unit = float64(bits)/1e6, "Mbit"
-	}
-	return strconv.FormatFloat(n, 'f', -1, 64) + unit
-}
-
 // receives says in words what a host's filter lets through.
 func receives(h *iounit.HostStatus) string {
 	f := &h.Filter
@@ -176,21 +151,6 @@ func receives(h *iounit.HostStatus) string {
 		return words + ", all groups"
 	}
 	return fmt.Sprintf("%s, %d groups", words, len(f.Multicast))
-}
-
-// dropped says how many frames of one direction were dropped, and why.
-func dropped(h *iounit.HostStatus, direction string) string {
-	var all []string
-	counts := h.Counts()
-	for i, c := range iounit.HostCounters() {
-		if c.Direction == direction && isDrop(c) && counts[i] > 0 {
-			all = append(all, fmt.Sprintf("%d %s", counts[i], strings.ReplaceAll(c.Part, "_", " ")))
-		}
-	}
-	if len(all) == 0 {
-		return "none"
-	}
-	return strings.Join(all, ", ")
 }
 
 // Statistics prints the I/O unit's counters of a host.

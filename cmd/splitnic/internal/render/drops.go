@@ -1,0 +1,39 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/splitnic/splitnic/internal/counter"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+)
+
+// Dropped is how many frames of a host were dropped, for whatever reason but that it
+// did not want them.
+func Dropped(h *iounit.HostStatus) (n uint64) {
+	counts := h.Counts()
+	for i, c := range iounit.HostCounters() {
+		if isDrop(c) && c.Part != "filtered" {
+			n += counts[i]
+		}
+	}
+	return n
+}
+
+// isDrop reports whether a counter is of frames that were dropped.
+func isDrop(c counter.Counter) bool { return strings.HasPrefix(c.Help, "dropped: ") }
+
+// dropped says how many frames of one direction were dropped, and why.
+func dropped(h *iounit.HostStatus, direction string) string {
+	var all []string
+	counts := h.Counts()
+	for i, c := range iounit.HostCounters() {
+		if c.Direction == direction && isDrop(c) && counts[i] > 0 {
+			all = append(all, fmt.Sprintf("%d %s", counts[i], strings.ReplaceAll(c.Part, "_", " ")))
+		}
+	}
+	if len(all) == 0 {
+		return "none"
+	}
+	return strings.Join(all, ", ")
+}

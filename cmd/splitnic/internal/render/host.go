@@ -1,0 +1,148 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/discovery"
+	"github.com/splitnic/splitnic/vhostuser"
+)
+
+func printHost(w io.Writer, s *daemon.HostStatus) {
+	carrier := "no carrier"
+	if s.Netdevice.Carrier {
+		carrier = "carrier"
+	}
+	fmt.Fprintf(w, "host %s\t%s for %v\n", s.Name, s.State, ago(s.Since))
+	fmt.Fprintf(w, "  netdevice\t%s, %s, mtu %d, %s%s\n", s.Netdevice.Name, s.Netdevice.MAC, s.Netdevice.MTU, carrier,
+		historyText(&s.Netdevice))
+	if p := s.Port; p != nil {
+		fmt.Fprintf(w, "  port\t%s\n", portText(p))
+	}
+	fmt.Fprintf(w, "  offloads\t%s\n", s.Netdevice.Offloads)
+	fmt.Fprintf(w, "  early discard\t%v\n", s.Netdevice.EarlyDiscard)
+	printLatency(w, "  ", s.Latency)
+	fmt.Fprintf(w, "  I/O unit\t%s %s %s\n", s.IOUnit.Address, s.IOUnit.Name, s.IOUnit.Fingerprint)
+	printDNS(w, &s.IOUnit)
+	if s.IOUnit.Drains {
+		fmt.Fprintf(w, "  drains\tthe I/O unit asks its hosts to go%s\n", stayText(s.IOUnit.Stays))
+	}
+	if s.IOUnit.Platform != 0 {
+		fmt.Fprintf(w, "  its platform\t%v\n", s.IOUnit.Platform)
+	}
+	printFailovers(w, "  ", &s.Failovers)
+	printHostDirect(w, "  ", s.State, &s.Direct)
+	if s.IOUnit.Mode != "" {
+		fmt.Fprintf(w, "  mode\t%s\n", s.IOUnit.Mode)
+	}
+	if s.Filter != nil {
+		fmt.Fprintf(w, "  receives\t%s\n", filterText(s.Filter))
+	}
+	if s.VLANs != nil {
+		fmt.Fprintf(w, "  VLANs\t%v\n", s.VLANs)
+	}
+	if r := s.LastRefusal; r != nil {
+		fmt.Fprintf(w, "  last refusal\t%s %s, %v ago: %s\n", r.What, r.Wanted, ago(r.At), r.Reason)
+	}
+	printCaptures(w, "  ", s.Captures)
+	if s.IOUnit.Insecure {
+		fmt.Fprintf(w, "  security\tINSECURE: nobody is authenticated\n")
+	}
+	fmt.Fprintf(w, "  device\t%s\n", s.Device)
+	printProtection(w, "  ", s.Protection)
+	printSecurity(w, &s.Security)
+	printCounts(w, "sessions ended here", s.Ended)
+	if s.LastError != "" {
+		fmt.Fprintf(w, "  last error\t%s\n", s.LastError)
+	}
+	if s.Traffic != nil {
+		printTraffic(w, "  ", s.Traffic)
+	}
+	NewHandlers(s.CompVectors, s.Interrupts, s.Handling, s.Traffic).Print(w, "  ")
+}
+
+// printDNS prints what DNS has said about I/O units, and in which order the host prefers
+// them, if it was asked.
+func printDNS(w io.Writer, s *host.IOUnitStatus) {
+	for i := range s.DNS {
+		fmt.Fprintf(w, "  DNS\t%s: %s\n", s.DNS[i].Name, dnsText(&s.DNS[i]))
+	}
+	if len(s.DNS) > 0 && len(s.Candidates) > 0 {
+		fmt.Fprintf(w, "  candidates\t%s\n", strings.Join(s.Candidates, ", "))
+	}
+}
+
+// dnsText is what DNS has said about a name.
+func dnsText(s *discovery.Status) string {
+	text := "not answered yet"
+	if !s.Answered.IsZero() {
+		text = fmt.Sprintf("%d I/O units, answered %v ago", s.Units, ago(s.Answered))
+	}
+	if s.Kept {
+		text += ", to a process before this one"
+	}
+	if s.Skipped > 0 {
+		text += fmt.Sprintf(", %d records without a host and port", s.Skipped)
+	}
+	if s.Error != "" {
+		text += fmt.Sprintf("; FAILS, %d times: %s", s.Failures, s.Error)
+	}
+	return text
+}
+
+// historyText says how long the netdevice has been there, if that is known, and
+// in how many processes.
+func historyText(n *host.NetdeviceStatus) string {
+	text := ""
+	if !n.Since.IsZero() {
+		text = fmt.Sprintf("; there for %v", ago(n.Since))
+	}
+	if n.Adopted > 0 {
+		text += fmt.Sprintf(", taken over %d times", n.Adopted)
+	}
+	return text
+}
+
+// filterText says what a host receives besides what is for it and for all.
+func filterText(f *protocol.ReceiveFilter) string {
+	switch {
+	case f.Promisc:
+		return "everything on the LAN"
+	case f.AllMulti:
+		return fmt.Sprintf("all multicast, %d further addresses", len(f.Unicast))
+	default:
+		return fmt.Sprintf("%d groups, %d further addresses", len(f.Multicast), len(f.Unicast))
+	}
+}
+
+// portText describes a vhost-user port.
+func portText(p *vhostuser.Status) string {
+	a := vhostuser.Address{Path: p.Path, Client: p.Client}
+	switch {
+	case p.FrontEnd != "":
+		text := fmt.Sprintf("%v: %s, %d rings, %s", a, p.FrontEnd, p.Rings, strings.Join(p.Features, ","))
+		if p.Registered > 0 || p.NotRegistered != "" {
+			text += fmt.Sprintf(", %d MiB registered", p.Registered>>20)
+		}
+		if p.NotRegistered != "" {
+			text += ", but not all: " + p.NotRegistered
+		}
+		return text
+	case p.LastError != "":
+		return fmt.Sprintf("%v: nobody is connected: %s", a, p.LastError)
+	default:
+		return fmt.Sprintf("%v: nobody is connected", a)
+	}
+}
+
+// stayText is why a host stays with an I/O unit that drains.
+func stayText(why string) string {
+	if why == "" {
+		return ""
+	}
+	return "; this one stays: " + why
+}

@@ -1,0 +1,73 @@
+package render
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/docker/go-units"
+)
+
+// ago is how long ago t was. The clock may have been set since.
+func ago(t time.Time) time.Duration { return max(time.Since(t), 0).Round(time.Second) }
+
+func upDown(up bool) string {
+	if up {
+		return "up"
+	}
+	return "down"
+}
+
+// duration is d as kubectl has it: in the two largest units. The clock may have been set
+// back, so that it is negative.
+func duration(d time.Duration) string {
+	d = max(d, 0)
+	const day = 24 * time.Hour
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return inUnits(d, time.Minute, "m", time.Second, "s")
+	case d < day:
+		return inUnits(d, time.Hour, "h", time.Minute, "m")
+	}
+	return inUnits(d, day, "d", time.Hour, "h")
+}
+
+// inUnits is d in two units, or in the larger one alone.
+func inUnits(d, large time.Duration, l string, small time.Duration, s string) string {
+	text := fmt.Sprintf("%d%s", d/large, l)
+	if rest := d % large / small; rest > 0 {
+		text += fmt.Sprintf("%d%s", rest, s)
+	}
+	return text
+}
+
+// count is a number of frames in a few characters.
+func count(n uint64) string {
+	return units.CustomSize("%.4g%s", float64(n), 1000, []string{"", "k", "M", "G", "T", "P", "E"})
+}
+
+func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
+
+// rates are the bounds of one direction.
+func rates(bits, packets int64) string {
+	if packets == 0 {
+		return rate(bits)
+	}
+	return fmt.Sprintf("%s and %d packets/s", rate(bits), packets)
+}
+
+// rate is a bound in bits per second, of which a policy has 100,000 at least.
+func rate(bits int64) string {
+	n, unit := float64(bits)/1e3, "kbit"
+	switch {
+	case bits == 0:
+		return "unlimited"
+	case bits >= 1e9:
+		n, unit = float64(bits)/1e9, "Gbit"
+	case bits >= 1e6:
+		n, unit = float64(bits)/1e6, "Mbit"
+	}
+	return strconv.FormatFloat(n, 'f', -1, 64) + unit
+}

@@ -1,0 +1,99 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/tap/steer"
+)
+
+// poolsText lists pools, such as 256×2048, 32×65535.
+func poolsText(pools []messaging.Pool) string {
+	var text []string
+	for _, p := range pools {
+		t := fmt.Sprintf("%d×%d", p.Elements, p.ElementSize)
+		if p.Extra {
+			t += " (asked for)"
+		}
+		text = append(text, t)
+	}
+	if text == nil {
+		return "none"
+	}
+	return strings.Join(text, ", ")
+}
+
+// printProtection says what bounds the peer to the memory that it is
+// lent.
+func printProtection(w io.Writer, indent string, p messaging.Protecting) {
+	fmt.Fprintf(w, "%sprotection\t%s: %s; %s\n", indent, p.Name, p.Name.Description(), p.Why)
+}
+
+func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
+	if s.Bound {
+		fmt.Fprintf(w, "%sbinding\tboth sides have proved that the queue pairs are theirs\n", indent)
+	} else {
+		fmt.Fprintf(w, "%sbinding\tnone: the peer has not proved that the queue pairs are its own\n", indent)
+	}
+	fmt.Fprintf(w, "%spools protected by\t%s: %s\n", indent, s.Protection.Name, s.Protection.Why)
+	fmt.Fprintf(w, "%smemory\t%.1f MiB registered\n", indent, float64(s.MemoryPinned)/(1<<20))
+	fmt.Fprintf(w, "%spools on request\t%d asked for, %d given back; %d lent, %d refused, %d taken back\n",
+		indent, s.PoolsAsked, s.PoolsGiven, s.PoolsGranted, s.PoolsRefused, s.PoolsReturned)
+	for i, c := range s.Channels {
+		moderated := ""
+		if c.Moderated {
+			moderated = ", moderated"
+		}
+		handler := fmt.Sprintf("handler %d", c.Handler)
+		if c.Handler == messaging.Unassigned {
+			handler = "no handler"
+		}
+		fmt.Fprintf(w, "%squeue %d%s\tQP %#x ↔ %#x, %s, completion vector %d%s\n", indent, i+1, class(&c), c.QPN,
+			c.PeerQPN, handler, c.CompVector, moderated)
+		fmt.Fprintf(w, "%s  to the peer\t%d frames, %d bytes, %d doorbells, %d too long, %d malformed, %d waits for credit\n",
+			indent, c.TxFrames, c.TxBytes, c.TxPosts, c.TxTooLong, c.TxMalformed, c.TxNoCredit)
+		fmt.Fprintf(w, "%s  from the peer\t%d frames, %d bytes, %d dropped, %d malformed, %d over the MTU\n",
+			indent, c.RxFrames, c.RxBytes, c.RxDropped, c.RxMalformed, c.RxOverMTU)
+		fmt.Fprintf(w, "%s  credits\t%d of %d available here, %d of %d lent to the peer\n",
+			indent, c.Remote.Available, c.Remote.Elements, c.Local.Lent, c.Local.Elements)
+		fmt.Fprintf(w, "%s  pools\t%s here; %s lent to the peer, %.1f MiB with the send buffers\n",
+			indent, poolsText(c.RemotePools), poolsText(c.LocalPools), float64(c.MemoryPinned)/(1<<20))
+		if c.WindowsBound > 0 {
+			fmt.Fprintf(w, "%s  windows\t%d bound, %d invalidated here, %d by the peer\n", indent, c.WindowsBound,
+				c.WindowsInvalidated, c.WindowsInvalidatedByPeer)
+		}
+		if n := c.Revocations; n > 0 {
+			fmt.Fprintf(w, "%s  one-touch\tkeys void %v after the first transfer of a batch was taken, at most %v, in %d "+
+				"batches\n", indent, time.Duration(c.RevocationTime/n), c.RevocationMax, n)
+		}
+		if c.RxLost+c.RxLate > 0 {
+			fmt.Fprintf(w, "%s  lost on the fabric\t%d frames, %d late\n", indent, c.RxLost, c.RxLate)
+		}
+	}
+}
+
+// printLatency prints what has become of the wish for a latency queue.
+func printLatency(w io.Writer, indent string, s *steer.Status) {
+	switch {
+	case s == nil:
+	case s.On:
+		small := ""
+		if s.Size > 0 {
+			small = fmt.Sprintf(", packets up to %d bytes", s.Size)
+		}
+		fmt.Fprintf(w, "%slatency queue\tDSCP %v, ARP, ND, echo%s; frames up to %d bytes\n", indent, s.DSCP, small, s.Limit)
+	default:
+		fmt.Fprintf(w, "%slatency queue\tnone: %s\n", indent, s.Reason)
+	}
+}
+
+// class says what a data channel is for, if not for all frames.
+func class(c *messaging.ChannelStats) string {
+	if c.Latency {
+		return " (latency)"
+	}
+	return ""
+}
