@@ -72,7 +72,7 @@ func Dial(ctx context.Context, addr string, cfg ClientConfig) (*Client, error) {
 		return nil, fmt.Errorf("connect to the I/O unit at %s: %w%s", addr, err, unreachable(err))
 	}
 	conn := newConn(nc, cfg.Security, roleUnit, deadline, orDefault(cfg.PeerTimeout, defaultPeerTimeout))
-	conn.useTLS(tls.Client(nc, conn.tlsConfig()))
+	conn.useTLS(tls.Client(&records{Conn: nc}, conn.tlsConfig()))
 	if err = conn.authenticate(ctx); err != nil {
 		return nil, err
 	}

@@ -242,7 +242,7 @@ func (l *Listener) accept(nc net.Conn) *Conn {
 	in := &incoming{Conn: nc, c: c, handshakes: l.handshakes}
 	config := c.tlsConfig()
 	config.GetConfigForClient = in.takeTurn(config.GetConfigForClient)
-	c.useTLS(tls.Server(in, config))
+	c.useTLS(tls.Server(&records{Conn: in}, config))
 	c.handshake = in.handshake
 	known, out, err := l.pending.enter(c)
 	in.known = known
