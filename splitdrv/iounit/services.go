@@ -267,7 +267,7 @@ func (s *services) setMTU(mtu int) error {
 	if mtu > link.MTU {
 		return fmt.Errorf("%w: MTU %d is above the network card's %d", errDenied, mtu, link.MTU)
 	}
-	s.wanted = mtu
+	s.wanted, s.card = mtu, link.MTU // the card may have changed without having said so yet
 	s.useMTU(mtu)
 	return nil
 }

@@ -226,6 +226,12 @@ func TestServiceMTU(t *testing.T) {
 	if got, err := protocol.DecodeMTU(c.ask("query", protocol.CfgMTU, nil, protocol.CfgOK)); got != 1400 || err != nil {
 		t.Errorf("in force is %d, %v", got, err)
 	}
+	// The card's MTU was asked for, and nobody has told it yet.
+	c.port.link.MTU = 1600
+	c.mtu(1600, protocol.CfgOK)
+	if r := c.s.rules.Load(); r.card != 1600 || r.mtu != 1600 {
+		t.Errorf("frames are judged by MTU %d on a card of %d", r.mtu, r.card)
+	}
 }
 
 func TestServiceLinkState(t *testing.T) {
