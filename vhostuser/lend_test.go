@@ -258,6 +258,9 @@ func TestLent(t *testing.T) {
 					l.lend(g, 40)
 					g.swap()
 					l.lend(g, 10)
+					if i%2 == 0 { // while it cannot receive, what comes is lost
+						g.exchange(g.sent)
+					}
 					g.restartRing(i % 2)
 				}
 				g.exchange(g.sent)
