@@ -63,7 +63,7 @@ func again(ctx context.Context, done *atomic.Uint64, attack func() error) error 
 		switch {
 		case err == nil:
 			done.Add(1)
-		case !errors.As(err, &no) || !no.ForNow():
+		case !errors.As(err, &no) || !no.ForNow() && !no.Full():
 			return unless(ctx, err)
 		}
 	}
@@ -159,6 +159,18 @@ func openInTime(ctx context.Context, to Target, name string) (*Session, error) {
 	}
 }
 
+// openInPlace is openInTime for who had other sessions, and opens one in the place of the
+// first that the I/O unit is rid of.
+func openInPlace(ctx context.Context, to Target, name string) (*Session, error) {
+	for {
+		s, err := openInTime(ctx, to, name)
+		var no *Refusal
+		if !errors.As(err, &no) || !no.Full() || ctx.Err() != nil {
+			return s, err
+		}
+	}
+}
+
 // within opens a session and attacks in it until ctx is done.
 func within(ctx context.Context, to Target, done *atomic.Uint64, attack func(s *Session) error) error {
 	return withinOf(ctx, to, "flood", done, attack)
@@ -166,7 +178,7 @@ func within(ctx context.Context, to Target, done *atomic.Uint64, attack func(s *
 
 // withinOf is within for a host of that name.
 func withinOf(ctx context.Context, to Target, name string, done *atomic.Uint64, attack func(s *Session) error) error {
-	s, err := openInTime(ctx, to, name)
+	s, err := openInPlace(ctx, to, name)
 	if err != nil {
 		return unless(ctx, err)
 	}
@@ -175,7 +187,7 @@ func withinOf(ctx context.Context, to Target, name string, done *atomic.Uint64, 
 }
 
 func heartbeats(ctx context.Context, to Target, done *atomic.Uint64) error {
-	s, err := openInTime(ctx, to, "flood")
+	s, err := openInPlace(ctx, to, "flood")
 	if err != nil {
 		return unless(ctx, err)
 	}

@@ -130,6 +130,10 @@ func Ask(ctx context.Context, to Target, name string) (*Refusal, error) {
 // sessions too fast.
 func (r *Refusal) ForNow() bool { return r.Type == "refuse" && r.Code == "busy" }
 
+// Full reports whether this is the refusal of somebody who has all the sessions that it may
+// have. The I/O unit counts one until it has released all that was the session's.
+func (r *Refusal) Full() bool { return r.Type == "refuse" && r.Code == "full" }
+
 // Frame writes a frame into the next free element of the first pool that has
 // elements for it, as an honest host does. It waits for an element.
 func (s *Session) Frame(ctx context.Context, frame []byte) error {
