@@ -3,7 +3,7 @@
 // of its own, an idle process is kept awake by them. Calls come at multiples of the interval
 // on the clock, so that those of one interval that is a multiple of another come together.
 // A function that knows that it has nothing to do before a later call rests until then, and
-// costs nothing meanwhile.
+// costs nothing meanwhile; who gives it something to do wakes it.
 package ticker
 
 import (
@@ -82,7 +82,8 @@ type Task struct {
 
 	stopped atomic.Bool
 	calling sync.Mutex
-	slot    int // that it waits in; -1: it is being called. Guarded by Ticker.mu
+	slot    int  // that it waits in; -1: it is being called. Guarded by Ticker.mu
+	woken   bool // it is being called, and not to rest then. Guarded by Ticker.mu
 }
 
 // Every has do called once in each interval; the first call comes when it is the turn
@@ -146,15 +147,43 @@ func (k *Task) Stop() {
 	defer k.calling.Unlock()
 }
 
+// Wake ends a rest: the function is called in the next interval, and if it is being called
+// now, once more then. It may be called from anywhere, also after Stop, and does not wait for
+// a call. A nil Task has stopped.
+func (k *Task) Wake() {
+	if k == nil {
+		return
+	}
+	t := k.ticker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case k.stopped.Load():
+	case k.slot < 0:
+		k.woken = true
+	default:
+		g := t.groups[k.interval]
+		if k.slot != int(g.next%wheel) {
+			g.drop(k)
+			g.put(k, 0)
+		}
+	}
+}
+
+// drop has a task wait no more.
+func (g *group) drop(k *Task) {
+	slot := &g.slots[k.slot]
+	i, last := slices.Index(*slot, k), len(*slot)-1
+	(*slot)[i], (*slot)[last] = (*slot)[last], nil
+	*slot = (*slot)[:last]
+}
+
 func (t *Ticker) remove(k *Task) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	g := t.groups[k.interval]
 	if k.slot >= 0 {
-		slot := &g.slots[k.slot]
-		i, last := slices.Index(*slot, k), len(*slot)-1
-		(*slot)[i], (*slot)[last] = (*slot)[last], nil
-		*slot = (*slot)[:last]
+		g.drop(k)
 	}
 	if g.size--; g.size == 0 {
 		delete(t.groups, k.interval)
@@ -186,6 +215,9 @@ func (t *Ticker) run(g *group, interval time.Duration) {
 			for i, k := range tasks {
 				rest := k.call(Tick{Now: now, Late: late, N: n})
 				t.mu.Lock()
+				if k.woken {
+					rest, k.woken = 0, false
+				}
 				if !k.stopped.Load() {
 					g.put(k, rest)
 				}

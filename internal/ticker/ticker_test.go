@@ -159,6 +159,49 @@ func TestRest(t *testing.T) {
 	})
 }
 
+// TestWake ends rests: in the middle, in the call itself and before another one's end.
+func TestWake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tick Ticker
+		var calls atomic.Int32
+		var within atomic.Pointer[Task]
+		task := tick.Every(time.Second, func(Tick) int {
+			calls.Add(1)
+			within.Swap(nil).Wake() // once
+			return MaxRest
+		})
+		other := tick.Every(time.Second, func(Tick) int { return MaxRest })
+		after := func(d time.Duration, want int32) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if n := calls.Swap(0); n != want {
+				t.Errorf("%d calls in %v, want %d", n, d, want)
+			}
+		}
+		after(1500*time.Millisecond, 1)
+		after(5*time.Second, 0)
+		task.Wake()
+		task.Wake()
+		after(time.Second, 1)
+		after(MaxRest*time.Second, 0) // a rest as long as any
+		after(time.Second, 1)
+		within.Store(task)
+		task.Wake()
+		after(2*time.Second, 2)
+		after(MaxRest*time.Second, 0)
+		other.Stop()
+		task.Wake()
+		task.Stop()
+		task.Wake()
+		(*Task)(nil).Wake()
+		after(time.Minute, 0)
+		if len(tick.groups) != 0 {
+			t.Errorf("%v is left", tick.groups)
+		}
+	})
+}
+
 // TestClock looks at the clock of an interval while there are functions, while they are
 // held up for longer than counts, and while there are none.
 func TestClock(t *testing.T) {
