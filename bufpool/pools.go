@@ -255,6 +255,22 @@ func NewPools(cfg Config) *Pools {
 // Count returns the counters.
 func (p *Pools) Count() Counts { return p.count }
 
+// Extra reports whether there are pools that came on request. Without any, a Tick changes
+// nothing.
+func (p *Pools) Extra() bool {
+	for _, l := range p.local {
+		if l != nil && l.Extra {
+			return true
+		}
+	}
+	for _, r := range p.remote {
+		if r.extra && r.state == remoteInUse {
+			return true
+		}
+	}
+	return false
+}
+
 // Remote is the remote pool with a reference, or the latest that had it, which may
 // be closed; nil if there is none.
 func (p *Pools) Remote(ref uint32) *Remote { return p.remote[ref] }

@@ -549,6 +549,33 @@ func TestPools(t *testing.T) {
 	}
 }
 
+// TestExtra has pools come on request and go again, of both sides.
+func TestExtra(t *testing.T) {
+	w := &walk{t: t, pools: NewPools(config())}
+	extra := func(want bool) {
+		t.Helper()
+		if got := w.pools.Extra(); got != want {
+			t.Errorf("pools that came on request: %t", got)
+		}
+	}
+	w.lent(1)
+	w.lend(1, 2048, true)
+	extra(false)
+	l := w.asked()
+	extra(true)
+	w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{l.Ref | giveBack}}, fmt.Sprintf("drain %d", l.Ref))
+	w.step(Event{Kind: Drained, Local: l}, fmt.Sprintf("deregister %d; reply to 7, 0 of 0", l.Ref))
+	w.step(Event{Kind: Replying}, "")
+	w.step(Event{Kind: Deregistered, Local: l}, "")
+	extra(false)
+	w.now = w.now.Add(time.Hour)
+	w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "ask of 4 × 2048 on 1")
+	w.lend(2, 2048, true)
+	extra(true)
+	w.step(Event{Kind: Flush, Transaction: 8, Refs: []uint32{2}}, "stop 2 for good")
+	extra(false)
+}
+
 // TestStepDoesNotAllocate takes a pool through its end: actions go where the caller
 // says.
 func TestStepDoesNotAllocate(t *testing.T) {
