@@ -342,7 +342,7 @@ func (c *Conn) halt() {
 	}
 	c.watch.Stop()
 	if c.signs != nil { // New has come so far
-		c.pools.beat.Stop()
+		c.pools.beat.Load().Stop()
 		c.signs.beat.Stop()
 	}
 }

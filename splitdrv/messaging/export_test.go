@@ -2,6 +2,7 @@ package messaging
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/splitnic/splitnic/internal/ticker"
@@ -74,4 +75,19 @@ func (c *Conn) Answered() error {
 		return fmt.Errorf("%d requests are unanswered", n)
 	}
 	return nil
+}
+
+// StopPoolBeat has the pools looked after by LookAtPools alone.
+func (c *Conn) StopPoolBeat() { c.pools.beat.Load().Stop() }
+
+// LookAtPools is one look of the pool manager's, and reports whether the next ones may be left
+// out.
+func (c *Conn) LookAtPools() (quiet bool, err error) { return c.pools.look() }
+
+// PoolsRest reports whether the pool manager's looks are left out.
+func (c *Conn) PoolsRest() bool { return c.pools.resting.Load() }
+
+// CountPoolBeats counts how often there may have been a look at the pools, until stop.
+func (c *Conn) CountPoolBeats(n *atomic.Uint64) (stop func()) {
+	return poolBeats.Every(poolInterval(&c.cfg), func(ticker.Tick) int { n.Add(1); return 0 }).Stop
 }

@@ -28,7 +28,8 @@ type poolManager struct {
 	requests *requests
 	kick     chan struct{} // there is something in queue
 	short    chan struct{} // a frame fits no pool, or a sender wants more slots
-	beat     *ticker.Task
+	beat     atomic.Pointer[ticker.Task]
+	resting  atomic.Bool // the beat is: see stir
 
 	mu      sync.Mutex // guards what follows
 	pools   *bufpool.Pools
@@ -115,6 +116,9 @@ func (m *poolManager) notify(e bufpool.Event) (err error) {
 	defer m.mu.Unlock()
 	if m.actions, err = m.pools.Step(&e, m.actions[:0]); err != nil {
 		return err
+	}
+	if e.Kind != bufpool.Tick {
+		m.stir()
 	}
 	queued := len(m.queue)
 	for i := range m.actions {

@@ -308,6 +308,7 @@ func (s *sender) lack(n int) {
 	if n > 0 || s.short.Load() == 0 {
 		s.short.Store(int64(max(n, 1)))
 	}
+	s.pools.stir()
 }
 
 // lackSlots records that there is no free slot, or no room in the send queue, and has the

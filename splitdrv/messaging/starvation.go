@@ -17,15 +17,19 @@ const (
 
 // start has the manager look around from time to time, which takes no goroutine.
 func (m *poolManager) start() {
-	m.beat = poolBeats.Every(poolInterval(&m.c.cfg), func(ticker.Tick) int {
+	m.beat.Store(poolBeats.Every(poolInterval(&m.c.cfg), func(ticker.Tick) int {
 		if m.c.stopped.Load() {
 			return ticker.MaxRest
 		}
-		if err := m.look(); err != nil {
+		quiet, err := m.look()
+		if err != nil {
 			m.c.endLater(err)
 		}
+		if quiet {
+			return ticker.MaxRest
+		}
 		return 0
-	})
+	}))
 }
 
 // run is the manager's goroutine.
@@ -38,6 +42,7 @@ func (m *poolManager) run() error {
 		case <-m.kick:
 			err = m.work()
 		case <-m.short:
+			m.beat.Load().Wake()
 			err = m.supply()
 		}
 		if err != nil {
@@ -46,35 +51,71 @@ func (m *poolManager) run() error {
 	}
 }
 
-// look is what the manager does from time to time.
-func (m *poolManager) look() error {
+// stir ends the rest of the looks, because something has changed that they decide on. The
+// manager's goroutine does that: a sender does not take the ticker's lock, which is that of
+// all sessions.
+func (m *poolManager) stir() {
+	if m.resting.Load() && m.resting.Swap(false) {
+		raise(m.short)
+	}
+}
+
+// look is what the manager does from time to time. It reports whether there is nothing for
+// the next looks to do before somebody calls stir or nudge.
+func (m *poolManager) look() (quiet bool, err error) {
+	// Before anything is read: what changes behind that is told.
+	m.resting.Store(m.beat.Load() != nil)
+	quiet, err = m.lookAround()
+	if !quiet {
+		m.resting.Store(false)
+	}
+	return quiet && m.resting.Load(), err
+}
+
+// lookAround reports whether it found nothing to do, nor anything that had changed since the
+// last look.
+func (m *poolManager) lookAround() (quiet bool, err error) {
+	quiet = true
 	for i := range m.channels {
 		if m.channels[i].slots.lacking() {
 			raise(m.short)
+			quiet = false
 		}
 	}
 	if m.c.cfg.Mode == protocol.ModeSendUC {
 		m.rescue()
+		quiet = false
 	}
 	if m.c.cfg.Mode.Sends() {
-		return nil
+		return quiet, nil
 	}
-	tight := m.c.cfg.Budget != nil && m.c.cfg.Budget.tight()
-	if err := m.notify(bufpool.Event{Kind: bufpool.Tick, Tight: tight}); err != nil {
-		return err
+	if m.extra() {
+		quiet = false
+		tight := m.c.cfg.Budget != nil && m.c.cfg.Budget.tight()
+		if err := m.notify(bufpool.Event{Kind: bufpool.Tick, Tight: tight}); err != nil {
+			return false, err
+		}
 	}
 	for i := range m.channels {
 		ch := &m.channels[i]
 		n := ch.tx.TxNoCredit.Load()
+		quiet = quiet && n == ch.noCredit
 		starving := n-ch.noCredit >= shortages
 		ch.noCredit = n
 		if starving {
 			if err := m.need(ch); err != nil {
-				return err
+				return false, err
 			}
 		}
 	}
-	return nil
+	return quiet, nil
+}
+
+// extra reports whether there are pools that go when they are idle.
+func (m *poolManager) extra() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pools.Extra()
 }
 
 // supply is about senders that want more slots, or have a frame that fits no pool.

@@ -1,0 +1,120 @@
+package messaging_test
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/ticker"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// looks has the pools of an endpoint looked at until a look says that the next ones can be left
+// out, or, if it is not to be so, once.
+func looks(t *testing.T, h *endpoint, quiet bool) {
+	t.Helper()
+	until(t, func() error {
+		got, err := h.conn.LookAtPools()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !quiet && got {
+			t.Fatal("there is something to do, and the next looks are left out")
+		}
+		if quiet && !got {
+			return errors.New("there is nothing to do, and the next look is not left out")
+		}
+		return nil
+	})
+	if h.conn.PoolsRest() != quiet {
+		t.Fatalf("a rest: %t", !quiet)
+	}
+}
+
+// TestPoolsRest finds the pool manager to look only while there is something to decide: a
+// sender that has come to lack credits, or pools that came on request, at either side.
+func TestPoolsRest(t *testing.T) {
+	n, a, b := newPair(t, scarce(protocol.ModeImm, time.Hour), scarce(protocol.ModeImm, time.Hour))
+	both := []*endpoint{a, b}
+	for _, h := range both {
+		h.conn.StopPoolBeat()
+		looks(t, h, true)
+	}
+
+	lacks := a.conn.Stats().Channels[0].TxNoCredit
+	n.Stall("b")
+	for i := range uint64(50) { // with four elements
+		if err := a.wires[0].Send(deadline(t), frame(i, 1000, 1500)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, func() error {
+		if now := a.conn.Stats().Channels[0].TxNoCredit; now == lacks || a.conn.PoolsRest() {
+			return fmt.Errorf("%d times without credit, a rest: %t", now-lacks, a.conn.PoolsRest())
+		}
+		return nil
+	})
+	looks(t, a, false)
+	looks(t, a, true)
+	n.Resume("b")
+	buf := make([]byte, 1<<16)
+	for range 50 {
+		if _, err := b.wires[0].Receive(deadline(t), buf); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	looks(t, b, true)
+	f := newFlow(t, deadline(t), a.wires[0], b.wires[0], 1000)
+	until(t, func() error {
+		if _, err := a.conn.LookAtPools(); err != nil {
+			t.Fatal(err)
+		}
+		if s := a.conn.Stats().Channels[0]; len(s.RemotePools) < 2 {
+			return fmt.Errorf("%d pools", len(s.RemotePools))
+		}
+		return nil
+	})
+	f.finish(t)
+	for _, h := range both {
+		if h.conn.PoolsRest() {
+			t.Error("there are pools that came on request, and nobody looks")
+		}
+		looks(t, h, false)
+		looks(t, h, false)
+	}
+}
+
+// TestPoolsWake counts the looks that are left out when something has changed.
+func TestPoolsWake(t *testing.T) {
+	n, a, _ := newPair(t, scarce(protocol.ModeImm, 400*time.Millisecond), scarce(protocol.ModeImm, time.Hour))
+	rests := func() error {
+		if !a.conn.PoolsRest() {
+			return errors.New("no rest")
+		}
+		return nil
+	}
+	until(t, rests)
+	var beats atomic.Uint64
+	defer a.conn.CountPoolBeats(&beats)()
+	n.Stall("b")
+	before := a.conn.Stats().Channels[0].TxNoCredit
+	for i := range uint64(50) { // with four elements
+		if err := a.wires[0].Send(deadline(t), frame(i, 1000, 1500)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, func() error {
+		if a.conn.Stats().Channels[0].TxNoCredit == before {
+			return errors.New("there is credit")
+		}
+		return nil
+	})
+	from := beats.Load()
+	until(t, rests) // again: it has looked, and found the same twice
+	if n := beats.Load() - from; n > ticker.MaxRest/2 {
+		t.Errorf("a change was noticed after %d beats", n)
+	}
+}
