@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// collectEvery is how often Collect looks: two system calls for each card.
+// collectEvery is how often Collect looks: two system calls for each transient card.
 const collectEvery = 5 * time.Second
 
 // space is a network namespace, as the file system knows it (namespaces(7)). It stays the
@@ -63,12 +63,12 @@ func (s *Set) Collect(ctx context.Context) {
 }
 
 func (s *Set) collect(ctx context.Context) {
-	for _, i := range s.List() {
-		if e := s.entry(i.Spec.Name); e == nil || !e.gone() {
+	for _, e := range s.all() {
+		if !e.gone() {
 			continue
 		}
-		if err := s.collectOne(ctx, i.Spec.Name); err != nil {
-			s.log.Warn("a card whose network namespace is gone", "card", i.Spec.Name, "error", err)
+		if err := s.collectOne(ctx, e.spec.Name); err != nil {
+			s.log.Warn("a card whose network namespace is gone", "card", e.spec.Name, "error", err)
 		}
 	}
 }

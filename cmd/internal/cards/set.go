@@ -226,15 +226,20 @@ func (s *Set) Get(name string) (i Info, there bool) {
 
 // List returns all cards by name.
 func (s *Set) List() []Info {
-	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.entries))
-	s.mu.Unlock()
+	all := s.all()
 	list := make([]Info, 0, len(all))
 	for _, e := range all {
 		list = append(list, e.info())
 	}
 	slices.SortFunc(list, func(a, b Info) int { return strings.Compare(a.Spec.Name, b.Spec.Name) })
 	return list
+}
+
+// all returns the entries, in no order.
+func (s *Set) all() []*entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.entries))
 }
 
 // Close ends all cards, which the next process may take over. Nothing is added or removed
