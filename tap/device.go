@@ -29,11 +29,14 @@ type Device struct {
 	// Guarded by mu.
 	label    Label
 	offloads vnet.Offloads
-	reported State // by Watch, last
+	reported State  // by Watch, last
+	seen     digest // by Watch, last
 
 	strayed atomic.Bool          // State has returned another one than reported; written with mu held
 	turn    atomic.Bool          // Watch is to look, hint or none
 	ears    atomic.Pointer[ears] // of Watch
+
+	unglanced bool // it is time for a glance: remind's
 }
 
 // Name returns the device's name at the time it was made.

@@ -26,7 +26,8 @@
 //	open, adopt, resume, discard, plain,      a device that is being opened
 //	attach
 //	device, label                             its attributes
-//	tun, query, state, link, location         what the kernel says of it, and where it is
+//	tun, query, glance, state, link,          what the kernel says of it, and where it is
+//	location
 //	config, batch, parts, queue, ioctl
 //
 // # Concurrency

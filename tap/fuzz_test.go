@@ -2,6 +2,8 @@ package tap
 
 import (
 	"encoding/binary"
+	"net"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -42,6 +44,42 @@ func FuzzLink(f *testing.F) {
 		l, err := parseLink(msg)
 		if err == nil && (len(msg) < unix.SizeofIfInfomsg || len(l.mac) > len(msg) || len(l.kind) > len(msg)) {
 			t.Errorf("%x is %+v", msg, l)
+		}
+	})
+}
+
+// FuzzGlance is about the answers to a glance: malformed ones do not panic, and what is cut off
+// anywhere is no end of it.
+func FuzzGlance(f *testing.F) {
+	message := func(kind uint16, seq uint32, body ...[]byte) []byte {
+		b := make([]byte, unix.SizeofNlMsghdr)
+		for _, part := range body {
+			b = append(b, part...)
+		}
+		binary.NativeEndian.PutUint32(b, uint32(len(b)))
+		binary.NativeEndian.PutUint16(b[4:], kind)
+		binary.NativeEndian.PutUint32(b[8:], seq)
+		return b
+	}
+	old := digest{index: 7, promisc: 1, lists: lists{unicast: []net.HardwareAddr{{2, 0, 0, 0, 0, 1}}}}
+	link := message(unix.RTM_NEWLINK, 1, make([]byte, unix.SizeofIfInfomsg), attribute(unix.IFLA_PROMISCUITY, 1, 0, 0, 0))
+	neigh := make([]byte, ndmsgSize)
+	binary.NativeEndian.PutUint32(neigh[4:], 7)
+	neigh[10] = unix.NTF_SELF
+	addr := message(unix.RTM_NEWNEIGH, 2, neigh, attribute(attrLLAddr, 2, 0, 0, 0, 0, 1))
+	done := message(unix.NLMSG_DONE, 2, make([]byte, 4))
+	all := slices.Concat(link, addr, done)
+	g := glance{old: &old, link: 1, addrs: 2}
+	if !g.compare(all) || !g.linked || !g.ended || g.found != 1 {
+		f.Errorf("%+v", g)
+	}
+	for n := range all {
+		f.Add(all[:n])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		g := glance{old: &old, link: 1, addrs: 2}
+		if g.compare(b) && g.ended && len(b) < unix.SizeofNlMsghdr {
+			t.Errorf("%x is an end", b)
 		}
 	})
 }

@@ -29,6 +29,7 @@ type location struct {
 	query     *nl.SocketHandle // for what handle does not know
 	speeds    *ethtool.Client  // nil before the first speed is set
 	multicast *os.File         // multicastFile there
+	glances   int              // socket for glances; 0 when it is not open
 }
 
 func (p *location) close() {
@@ -40,6 +41,9 @@ func (p *location) close() {
 	}
 	if p.speeds != nil {
 		_ = p.speeds.Close() // nothing was written
+	}
+	if p.glances != 0 {
+		_ = unix.Close(p.glances) // nothing was written
 	}
 	for _, f := range []*os.File{p.multicast, p.file} {
 		if f != nil {
@@ -71,7 +75,7 @@ func (p *location) open(id namespace, file *os.File) error {
 		if p.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 			return fmt.Errorf("opening netlink: %w", err)
 		}
-		return p.openQuery()
+		return errors.Join(p.openQuery(), p.openGlances())
 	})
 	if errors.Is(err, unix.EPERM) {
 		err = fmt.Errorf("%w; the device is in another network namespace: `splitnic host` follows it there with --movable or --netns", err)

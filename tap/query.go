@@ -75,10 +75,6 @@ func (p *location) readMulticast() ([]byte, error) {
 // besides its own. They are in the forwarding table that the kernel shows of
 // every Ethernet device.
 func (p *location) unicast(index int) ([]net.HardwareAddr, error) {
-	const (
-		ndmsgSize  = 12
-		attrLLAddr = 2 // NDA_LLADDR
-	)
 	req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
 	ask := nl.NewIfInfomsg(unix.AF_BRIDGE)
 	ask.Index = int32(index)
@@ -92,8 +88,7 @@ func (p *location) unicast(index int) ([]net.HardwareAddr, error) {
 		if len(m) < ndmsgSize {
 			return nil, errShort
 		}
-		of, flags := binary.NativeEndian.Uint32(m[4:]), m[10]
-		if int(of) != index || flags&unix.NTF_SELF == 0 {
+		if !ownAddress(m, index) {
 			continue
 		}
 		attrs, err := attributes(m[ndmsgSize:])
@@ -101,13 +96,26 @@ func (p *location) unicast(index int) ([]net.HardwareAddr, error) {
 			return nil, err
 		}
 		for _, a := range attrs {
-			if a.Attr.Type == attrLLAddr && len(a.Value) == 6 && a.Value[0]&1 == 0 {
+			if a.Attr.Type == attrLLAddr && unicast(a.Value) {
 				addrs = append(addrs, slices.Clone(a.Value))
 			}
 		}
 	}
 	return addrs, nil
 }
+
+const (
+	ndmsgSize  = 12
+	attrLLAddr = 2 // NDA_LLADDR
+)
+
+// ownAddress reports whether a struct ndmsg is about an address that the device with that
+// index is to receive.
+func ownAddress(ndmsg []byte, index int) bool {
+	return int(binary.NativeEndian.Uint32(ndmsg[4:])) == index && ndmsg[10]&unix.NTF_SELF != 0
+}
+
+func unicast(addr []byte) bool { return len(addr) == 6 && addr[0]&1 == 0 }
 
 // stacked adds to s what is stacked on the device with that index, in this
 // namespace and in those that it has identifiers for. up is how many devices

@@ -53,11 +53,12 @@ func (s State) Equal(o State) bool {
 		slices.Equal(s.VLANs, o.VLANs) && s.Trunk == o.Trunk
 }
 
-// digest is what can change without the kernel telling anybody.
+// digest is what can change without the kernel telling anybody, and where that was.
 type digest struct {
 	namespace         namespace
 	index             int
 	promisc, allmulti uint32 // how many want it
+	master            uint32
 	lists             lists
 }
 

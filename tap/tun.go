@@ -118,6 +118,6 @@ func (t *tun) read(s *State) (digest, error) {
 			Trunk: l.master != 0,
 		}
 		err = t.location.stacked(l.index, stacked, s)
-		return digest{t.location.id, l.index, l.promisc, l.allmulti, lists}, err
+		return digest{t.location.id, l.index, l.promisc, l.allmulti, l.master, lists}, err
 	}
 }

@@ -49,7 +49,6 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 		}
 	}()
 	defer looks.Every(pollInterval, d.remind).Stop()
-	var seen digest
 	due := true // fn is to be called
 	for {
 		// Subscribed first, read then: no change can be missed.
@@ -58,10 +57,12 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 		}
 		d.ears.Store(e)
 		var now State
+		var seen digest
 		err := d.do("reading the state", func() (err error) {
 			if seen, err = d.read(&now); err != nil || seen.namespace != e.at {
 				return err
 			}
+			d.seen = seen
 			due = due || d.strayed.Load() || !now.Equal(d.reported)
 			d.reported = now
 			d.strayed.Store(false)
@@ -126,20 +127,38 @@ func (d *Device) hinted() bool {
 	return hint
 }
 
-// remind has Watch look if it is time, or there is a hint. It does not wait, because other
-// devices do. What Watch has not come to is said again.
+// remind has Watch look if there is a hint, or a glance finds something. It waits for nothing
+// but the kernel, because other devices do. What Watch has not come to is said again.
 func (d *Device) remind(t ticker.Tick) (rest int) {
-	if t.N%quietPolls == 0 {
+	e := d.ears.Load()
+	if e == nil {
+		return 0
+	}
+	d.unglanced = d.unglanced || t.N%quietPolls == 0
+	if d.unglanced && (e.blind || d.glance()) {
+		d.unglanced = false
 		d.turn.Store(true)
 	}
 	hint := d.turn.Load() || d.strayed.Load()
 	for _, q := range d.queues {
 		hint = hint || q.toGroup.Load()
 	}
-	if e := d.ears.Load(); hint && e != nil {
+	if hint {
 		e.interrupt()
 	}
 	return 0
+}
+
+// glance reports whether Watch is to look because something seems to be different from what it
+// has seen: it wakes up nobody where nothing is. While somebody else asks the kernel about the
+// device it leaves that for later.
+func (d *Device) glance() (changed bool) {
+	if !d.mu.TryLock() {
+		return false
+	}
+	defer d.mu.Unlock()
+	d.unglanced = false
+	return d.closed || d.location.file == nil || d.location.id != d.seen.namespace || !d.location.unchanged(&d.seen)
 }
 
 // silent reports whether anything that the kernel does not announce is
