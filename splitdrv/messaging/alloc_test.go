@@ -5,6 +5,7 @@
 package messaging_test
 
 import (
+	"fmt"
 	"runtime"
 	"testing"
 	"time"
@@ -22,46 +23,50 @@ import (
 // together, while frames cross.
 func TestFramesDoNotAllocate(t *testing.T) {
 	for _, mode := range protocol.Modes() {
-		t.Run(string(mode), func(t *testing.T) {
-			// Nobody captures, as nearly always.
-			path := new(capture.Point).Path("queue 0", "")
-			cfg := patient(messaging.Config{Mode: mode, KeepAlive: 50 * time.Second,
-				Capture: func(int) *capture.Path { return path }})
-			_, a, b := startedPair(t, cfg, newRawPort)
-			for _, n := range []int{vnet.MinFrame + 46, 1500, 60000} {
-				f := frame(1, n, 1500)
-				buf := make([]byte, 1<<16)
-				got := testing.AllocsPerRun(500, func() {
-					if _, err := unix.Write(a, f); err != nil {
-						t.Fatal(err)
-					}
-					if m, err := unix.Read(b, buf); err != nil || m != n {
-						t.Fatal(m, err)
-					}
-				})
-				if got != 0 {
-					t.Errorf("%d bytes: %v allocations per frame", n, got)
-				}
+		for _, copied := range []int{0, -1} {
+			t.Run(fmt.Sprintf("%s, copied %d", mode, copied), func(t *testing.T) { noAllocations(t, mode, copied) })
+		}
+	}
+}
+
+func noAllocations(t *testing.T, mode protocol.Mode, copied int) {
+	// Nobody captures, as nearly always.
+	path := new(capture.Point).Path("queue 0", "")
+	cfg := patient(messaging.Config{Mode: mode, PackCopy: copied, KeepAlive: 50 * time.Second,
+		Capture: func(int) *capture.Path { return path }})
+	_, a, b := startedPair(t, cfg, newRawPort)
+	for _, n := range []int{vnet.MinFrame + 46, 1500, 60000} {
+		f := frame(1, n, 1500)
+		buf := make([]byte, 1<<16)
+		got := testing.AllocsPerRun(500, func() {
+			if _, err := unix.Write(a, f); err != nil {
+				t.Fatal(err)
 			}
-			// And several at once, for packs.
-			f := frame(1, vnet.MinFrame+46, 1500)
-			buf := make([]byte, 1<<16)
-			got := testing.AllocsPerRun(500, func() {
-				for range 20 {
-					if _, err := unix.Write(a, f); err != nil {
-						t.Fatal(err)
-					}
-				}
-				for range 20 {
-					if _, err := unix.Read(b, buf); err != nil {
-						t.Fatal(err)
-					}
-				}
-			})
-			if got != 0 {
-				t.Errorf("%v allocations per burst", got)
+			if m, err := unix.Read(b, buf); err != nil || m != n {
+				t.Fatal(m, err)
 			}
 		})
+		if got != 0 {
+			t.Errorf("%d bytes: %v allocations per frame", n, got)
+		}
+	}
+	// And several at once, for packs.
+	f := frame(1, vnet.MinFrame+46, 1500)
+	buf := make([]byte, 1<<16)
+	got := testing.AllocsPerRun(500, func() {
+		for range 20 {
+			if _, err := unix.Write(a, f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 20 {
+			if _, err := unix.Read(b, buf); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if got != 0 {
+		t.Errorf("%v allocations per burst", got)
 	}
 }
 

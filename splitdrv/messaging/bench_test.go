@@ -1,6 +1,7 @@
 package messaging_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ func (p *benchPort) WriteFrame(frame []byte) error {
 func BenchmarkFrames(b *testing.B) {
 	for _, mode := range protocol.Modes() {
 		for _, size := range []int{64, 1500, 65535} {
-			b.Run(fmt.Sprintf("%s/%d", mode, size), func(b *testing.B) { benchFrames(b, mode, size, nil) })
+			b.Run(fmt.Sprintf("%s/%d", mode, size), func(b *testing.B) { benchFrames(b, messaging.Config{Mode: mode}, size, nil) })
 		}
 	}
 }
@@ -86,7 +87,7 @@ func BenchmarkFrames(b *testing.B) {
 // capture: off, nobody does; on, all of them, and they are read.
 func BenchmarkCapturedFrames(b *testing.B) {
 	for _, size := range []int{64, 1500, 65535} {
-		b.Run(fmt.Sprintf("off/%d", size), func(b *testing.B) { benchFrames(b, protocol.ModeImm, size, new(capture.Point)) })
+		b.Run(fmt.Sprintf("off/%d", size), func(b *testing.B) { benchFrames(b, messaging.Config{}, size, new(capture.Point)) })
 		b.Run(fmt.Sprintf("on/%d", size), func(b *testing.B) {
 			var p capture.Point
 			c, err := p.Start(capture.Config{})
@@ -98,7 +99,7 @@ func BenchmarkCapturedFrames(b *testing.B) {
 					_, err = c.Next(context.Background())
 				}
 			}()
-			benchFrames(b, protocol.ModeImm, size, &p)
+			benchFrames(b, messaging.Config{}, size, &p)
 			s := c.Status()
 			b.ReportMetric(100*float64(s.Dropped)/float64(s.Frames), "%dropped")
 			c.End()
@@ -106,16 +107,25 @@ func BenchmarkCapturedFrames(b *testing.B) {
 	}
 }
 
-func benchFrames(b *testing.B, mode protocol.Mode, size int, point *capture.Point) {
+// BenchmarkPackedFrames moves frames that travel in packs: gathered from their slots, or
+// copied behind each other.
+func BenchmarkPackedFrames(b *testing.B) {
+	for _, size := range []int{64, 128, 256, 512, 1024, 1500} {
+		b.Run(fmt.Sprintf("gather/%d", size), func(b *testing.B) { benchFrames(b, messaging.Config{PackCopy: -1}, size, nil) })
+		b.Run(fmt.Sprintf("copy/%d", size), func(b *testing.B) { benchFrames(b, messaging.Config{PackCopy: size}, size, nil) })
+	}
+}
+
+func benchFrames(b *testing.B, cfg messaging.Config, size int, point *capture.Point) {
 	n := fabrictest.New()
 	ports := [2]*benchPort{newBenchPort(b, size), newBenchPort(b, size)}
 	var conns [2]*messaging.Conn
 	for i, name := range []string{"a", "b"} {
 		dev := n.Device(name)
 		b.Cleanup(func() { dev.Close() })
-		c, err := messaging.New(patient(messaging.Config{
-			Device: dev, Mode: mode, Capture: func(int) *capture.Path { return point.Path(name, "") },
-		}))
+		cfg := patient(cfg)
+		cfg.Device, cfg.Capture = dev, func(int) *capture.Path { return point.Path(name, "") }
+		c, err := messaging.New(cfg)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -135,7 +145,7 @@ func benchFrames(b *testing.B, mode protocol.Mode, size int, point *capture.Poin
 	}
 	// What fits none of the pools that have been lent by now is dropped.
 	for late := time.Now().Add(time.Minute); len(conns[0].Stats().Channels[0].RemotePools) < len(
-		messaging.DefaultPools(mode, 1500)); {
+		messaging.DefaultPools(cmp.Or(cfg.Mode, protocol.ModeImm), 1500)); {
 		if time.Now().After(late) {
 			b.Fatal("the peer does not lend its pools")
 		}

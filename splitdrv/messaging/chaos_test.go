@@ -168,6 +168,7 @@ func (c *chaos) config(queues int) messaging.Config {
 	if c.one(4) {
 		cfg.Spin = 20 * time.Microsecond
 	}
+	cfg.PackCopy = []int{-1, 80, 0, messaging.MaxPackCopy}[c.r.IntN(4)]
 	return cfg
 }
 

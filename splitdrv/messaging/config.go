@@ -34,6 +34,10 @@ const (
 	// firstSlots is how many send slots a data channel begins with: as many as one needs
 	// that sends a frame now and then.
 	firstSlots = 8
+	// DefaultPackCopy is Config.PackCopy unless it says otherwise, and MaxPackCopy the
+	// largest value that makes a difference.
+	DefaultPackCopy = 256
+	MaxPackCopy     = protocol.MaxImmLength
 	// extraElements bounds the pools that are lent on request: immediate data
 	// can name all their elements.
 	extraElements = protocol.MaxImmElements
@@ -159,6 +163,10 @@ type Config struct {
 	BatchBytes  int // bytes after which a batch is posted; default 128 KiB
 	SignalEvery int // one frame in so many asks for a completion; default 16
 	MaxInline   int // frames up to this many bytes are posted inline; default 220, negative: never
+	// PackCopy is up to how many bytes a frame of a pack is copied behind the one before it.
+	// The device gathers longer ones from their slots. Default DefaultPackCopy, negative:
+	// all are gathered.
+	PackCopy int
 	// Poll has one worker for each data channel, which drives both directions and
 	// never sleeps: the least latency, for a processor each. It is for benchmarks.
 	Poll bool

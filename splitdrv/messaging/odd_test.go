@@ -238,10 +238,12 @@ func (g *oddRig) books() {
 	}
 }
 
-// oddConfigs are sessions of all modes, with packs and without.
+// oddConfigs are sessions of all modes, without packs, with packs that are gathered, with
+// small frames copied, and with all frames copied.
 func oddConfigs() (all []messaging.Config) {
 	for _, mode := range protocol.Modes() {
-		all = append(all, messaging.Config{Mode: mode}, messaging.Config{Mode: mode, NoPack: true})
+		all = append(all, messaging.Config{Mode: mode}, messaging.Config{Mode: mode, NoPack: true},
+			messaging.Config{Mode: mode, PackCopy: -1}, messaging.Config{Mode: mode, PackCopy: messaging.MaxPackCopy})
 	}
 	return all
 }
@@ -268,7 +270,7 @@ func TestOddFrames(t *testing.T) {
 	}
 	t.Logf("SPLITNIC_SEED=%d", seed)
 	for i, cfg := range configs {
-		t.Run(fmt.Sprintf("%s no packs %t", cfg.Mode, cfg.NoPack), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s no packs %t, copied %d", cfg.Mode, cfg.NoPack, cfg.PackCopy), func(t *testing.T) {
 			g := newOddRig(t, cfg)
 			const burst = 200
 			corpus := frametest.Corpus(oddDst, oddSrc)
@@ -306,14 +308,18 @@ func FuzzOddFrames(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))
 	corpus := frametest.Corpus(oddDst, oddSrc)
 	for range 50 {
-		f.Add(uint8(r.UintN(8)), corpus[r.IntN(len(corpus))].Bytes, corpus[r.IntN(len(corpus))].Bytes)
+		f.Add(uint8(r.UintN(16)), corpus[r.IntN(len(corpus))].Bytes, corpus[r.IntN(len(corpus))].Bytes)
 	}
 	f.Fuzz(func(t *testing.T, mode uint8, first, second []byte) {
 		if len(first) > 1<<16+1 || len(second) > 1<<16+1 {
 			return
 		}
 		modes := protocol.Modes()
-		g := newOddRig(t, messaging.Config{Mode: modes[int(mode)%len(modes)], NoPack: mode&4 != 0})
+		cfg := messaging.Config{Mode: modes[int(mode)%len(modes)], NoPack: mode&4 != 0}
+		if mode&8 != 0 {
+			cfg.PackCopy = -1
+		}
+		g := newOddRig(t, cfg)
 		for _, frames := range [][][]byte{{first}, {second, first}} {
 			if err := g.round(frames, frames); err != nil {
 				t.Fatal(err)

@@ -12,14 +12,18 @@ import (
 
 // TestPack has frames pile up before a sender without credit. Then they travel
 // together, in few transfers, and arrive whole and in order; or, without packs,
-// one by one.
+// one by one. The device gathers them, but for those that were copied.
 func TestPack(t *testing.T) {
 	const frames, credits = 400, 8
 	for _, mode := range protocol.Modes() {
-		for _, no := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, without %v", mode, no), func(t *testing.T) {
+		for _, tt := range []struct {
+			no     bool
+			copied int
+		}{{true, 0}, {false, -1}, {false, 80}, {false, 200}} {
+			t.Run(fmt.Sprintf("%s, without %v, copied %d", mode, tt.no, tt.copied), func(t *testing.T) {
 				pool := messaging.PoolConfig{ElementSize: 2048, Elements: credits}
-				cfg := patient(messaging.Config{Mode: mode, NoPack: no, Pools: []messaging.PoolConfig{pool}, MaxPools: 1})
+				cfg := patient(messaging.Config{Mode: mode, NoPack: tt.no, PackCopy: tt.copied,
+					Pools: []messaging.PoolConfig{pool}, MaxPools: 1})
 				n, a, b := newPair(t, cfg, cfg)
 				ctx := deadline(t)
 				size := func(i int) int { return 60 + i%50 }
@@ -56,11 +60,15 @@ func TestPack(t *testing.T) {
 						}
 						return nil
 					})
-					if no && (transfers(s) != frames || s.TxPacks+s.RxPacks != 0) {
+					if tt.no && (transfers(s) != frames || s.TxPacks+s.RxPacks != 0) {
 						t.Errorf("%s: %+v", h.name, s)
 					}
-					if !no && (transfers(s) > frames/5 || s.RxPacks == 0 || s.RxPacked > frames) {
+					if !tt.no && (transfers(s) > frames/5 || s.RxPacks == 0 || s.RxPacked > frames) {
 						t.Errorf("%s: %d transfers for %d frames; %+v", h.name, transfers(s), frames, s)
+					}
+					// All frames have 60 to 109 bytes.
+					if g := n.Counters(h.name).Gathers; (g > 0) != (!tt.no && tt.copied < 109) {
+						t.Errorf("%s: %d transfers were gathered, with frames of up to %d bytes copied", h.name, g, tt.copied)
 					}
 				}
 				untroubled(t, n, a, b)
@@ -109,18 +117,20 @@ func TestPackTakesLargerElement(t *testing.T) {
 func TestPackFillsElement(t *testing.T) {
 	const frames = 3000
 	for _, mode := range protocol.Modes() {
-		t.Run(string(mode), func(t *testing.T) {
-			cfg := patient(messaging.Config{Mode: mode, Batch: 40, Poll: mode == protocol.ModeImm})
-			n, a, b := newPair(t, cfg, cfg)
-			sizes := make([]int, frames)
-			for i := range sizes {
-				sizes[i] = 60 + (i*i*37)%1900
-			}
-			if err := stream(deadline(t), a.wires[0], b.wires[0], sizes, 1500); err != nil {
-				t.Error(err)
-			}
-			settled(t, a, b)
-			untroubled(t, n, a, b)
-		})
+		for _, copied := range []int{-1, messaging.DefaultPackCopy, messaging.MaxPackCopy} {
+			t.Run(fmt.Sprintf("%s, copied %d", mode, copied), func(t *testing.T) {
+				cfg := patient(messaging.Config{Mode: mode, Batch: 40, Poll: mode == protocol.ModeImm, PackCopy: copied})
+				n, a, b := newPair(t, cfg, cfg)
+				sizes := make([]int, frames)
+				for i := range sizes {
+					sizes[i] = 60 + (i*i*37)%1900
+				}
+				if err := stream(deadline(t), a.wires[0], b.wires[0], sizes, 1500); err != nil {
+					t.Error(err)
+				}
+				settled(t, a, b)
+				untroubled(t, n, a, b)
+			})
+		}
 	}
 }

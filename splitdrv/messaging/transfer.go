@@ -23,14 +23,15 @@ type batch struct {
 	signalEvery int
 	sequence    atomic.Uint64 // send modes: the sequence number of the next message; others read it
 
-	wrs    []fabric.SendWR // one record for each frame, and one for each piece that is lent
-	frames []inFlightEntry // what they are
+	wrs    []fabric.SendWR // one record for each frame that is not copied, and one for each piece that is lent
+	frames []inFlightEntry // what they are, and those that are copied
 	bytes  int
 	lent   int // frames that are lent
 
 	last   int    // where the last transfer begins, in wrs
 	begins int    // the same, in frames
 	first  []byte // its first frame, in its slot
+	piece  uint32 // the slot of its last record
 	joined int    // how many frames it has; 0: it is finished
 	size   int    // bytes in the element, but for what a SendData has besides
 }
@@ -98,7 +99,8 @@ func (b *batch) together(in *input, n, largest int) int {
 }
 
 // join adds a frame to the open transfer, if there is one with room in its
-// element.
+// element. A small frame is copied behind the one before it, a larger one is a piece of
+// its own, which the device gathers.
 func (b *batch) join(frame []byte, slot uint32) bool {
 	if b.joined == 0 || b.joined >= b.pieces {
 		return false
@@ -112,12 +114,35 @@ func (b *batch) join(frame []byte, slot uint32) bool {
 	}
 	b.size = size
 	b.joined++
+	f := inFlightEntry{seq: b.requests.posted, slot: slot}
+	if len(frame) <= b.cfg.PackCopy && b.copyBehind(frame) {
+		b.added(f, len(frame))
+		return true
+	}
 	protocol.PutPackRecord(b.before(slot, frame, protocol.PackRecordSize), len(frame))
 	b.wrs[len(b.wrs)-1].Flags |= fabric.More
 	b.append(fabric.SendWR{
 		Addr: address(frame) - protocol.PackRecordSize, Len: uint32(len(frame) + protocol.PackRecordSize),
 		LKey: b.slots.Key(slot),
-	}, inFlightEntry{seq: b.requests.posted, slot: slot}, len(frame))
+	}, f, len(frame))
+	return true
+}
+
+// copyBehind copies a frame behind the last piece of the open transfer, if there is room
+// in the slot of that. The slot is the sender's until the batch is posted. The frame's own
+// one stays with the transfer all the same: with packs that hold one slot each the free ones
+// would dwindle, and with them what is read at a time, before any completion is waited for.
+func (b *batch) copyBehind(frame []byte) bool {
+	wr := &b.wrs[len(b.wrs)-1]
+	mem := b.slots.Bytes(b.piece)
+	end := int(wr.Addr-address(mem)) + int(wr.Len)
+	n := protocol.PackRecordSize + len(frame)
+	if n > len(mem)-end {
+		return false
+	}
+	protocol.PutPackRecord(mem[end:], len(frame))
+	copy(mem[end+protocol.PackRecordSize:], frame)
+	wr.Len += uint32(n)
 	return true
 }
 
@@ -170,10 +195,16 @@ func (b *batch) gather(pieces []vnet.Piece) {
 	b.finish()
 }
 
-// append puts a record, a frame of n bytes, into the batch. Its transfer asks
-// for a completion if so many frames before it did not.
+// append puts a record, a frame of n bytes, into the batch.
 func (b *batch) append(wr fabric.SendWR, f inFlightEntry, n int) {
 	b.wrs = append(b.wrs, wr)
+	b.piece = f.slot
+	b.added(f, n)
+}
+
+// added notes a frame of n bytes, whose data is in the records. Its transfer asks for a
+// completion if so many frames before it did not.
+func (b *batch) added(f inFlightEntry, n int) {
 	b.frames = append(b.frames, f)
 	b.bytes += n
 	if b.requests.unsignaled++; b.requests.unsignaled >= b.signalEvery {

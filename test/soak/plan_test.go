@@ -216,7 +216,7 @@ func newConfig(r *rand.Rand, p *plan, sc scale) messaging.Config {
 		PoolIdle:    time.Duration(2+r.IntN(40)) * time.Millisecond,
 		SignalEvery: 1 + r.IntN(8), Batch: 1 + r.IntN(16),
 		KeepAlive: 20 * time.Millisecond, PeerTimeout: patience,
-		MaxInline: []int{-1, 100, 220}[r.IntN(3)],
+		MaxInline: []int{-1, 100, 220}[r.IntN(3)], PackCopy: []int{-1, 80, 0, messaging.MaxPackCopy}[r.IntN(4)],
 	}
 	c.SendSlots = c.SignalEvery + c.Batch + 1 + r.IntN(sc.slots)
 	elements := []int{1, 2, 3, 5, 16, 64, 300}[r.IntN(7)]

@@ -1,0 +1,238 @@
+package messaging
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/protocol"
+)
+
+const packSlots, packSlotSize, packElement = 8, 1024, 2048
+
+// packing is a sender whose goroutine does not run, with slots that no device reads.
+type packing struct {
+	*sender
+	mem []byte // of the slots
+	qp  *notingQP
+}
+
+func newPacking(t *testing.T, cfg Config) *packing {
+	t.Helper()
+	dev := fabrictest.New().Device("a")
+	t.Cleanup(func() { dev.Close() })
+	cfg.Device, cfg.Protection = dev, ProtectRegion
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	order := bufpool.LatestFirst
+	if c.cfg.Mode.Sends() {
+		order = bufpool.InOrder
+	}
+	if err := c.pools.notify(bufpool.Event{Kind: bufpool.Lent, Remote: bufpool.NewRemote(protocol.Pool{
+		Ref: 1, Elements: 8, ElementSize: packElement, Context: protocol.PoolContext(1, 0),
+	}, order)}); err != nil {
+		t.Fatal(err)
+	}
+	p := &packing{sender: c.channels[0].tx, mem: make([]byte, packSlots*packSlotSize)}
+	p.in.slots.Slots = bufpool.NewSlots(packSlots, packSlotSize)
+	p.in.slots.Add(p.mem, 1)
+	p.qp = &notingQP{QP: p.ch.qp}
+	p.ch.qp = p.qp
+	return p
+}
+
+// put has the sender send a frame of n bytes, in the open transfer if it is joined.
+func (p *packing) put(t *testing.T, r *rand.Rand, n int) (frame []byte, elem uint16, joined bool) {
+	t.Helper()
+	slot, ok := p.in.slots.Take()
+	if !ok {
+		t.Fatal("no slot is free")
+	}
+	frame = p.in.slots.Bytes(slot)[slotHeadroom:][:n]
+	for i := range frame {
+		frame[i] = byte(r.Uint32())
+	}
+	frame[0] = 0 // no pack
+	sent := slices.Clone(frame)
+	if p.out.join(frame, slot) {
+		return sent, 0, true
+	}
+	g, elem, ok := p.credits.take(n, packElement)
+	if !ok {
+		t.Fatal("no element is available")
+	}
+	p.out.add(g, elem, frame, slot, nil)
+	return sent, elem, false
+}
+
+// message is what a transfer carries, in the order in which the device gathers it.
+func (p *packing) message(wrs []fabric.SendWR) (b []byte) {
+	for _, wr := range wrs {
+		b = append(b, p.mem[wr.Addr-address(p.mem):][:wr.Len]...)
+	}
+	return b
+}
+
+// unpacked are the frames of a message.
+func unpacked(t *testing.T, mode protocol.Mode, b []byte) (frames [][]byte) {
+	t.Helper()
+	if mode.Sends() {
+		m, err := protocol.DecodeSendData(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = m.Data
+	}
+	if !protocol.IsPack(b) {
+		return [][]byte{b}
+	}
+	p, err := protocol.DecodePack(b)
+	for err == nil && p.Left() > 0 {
+		var f []byte
+		f, err = p.Next()
+		frames = append(frames, f)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return frames
+}
+
+// TestPackPieces puts frames into one transfer and finds in how many pieces the device gets
+// it, what that carries, and which slots are free: all when the data is inline, and otherwise
+// none before the transfer has completed.
+func TestPackPieces(t *testing.T) {
+	const (
+		most = 100 // bytes of a frame that is copied
+		// fills leaves room for one such frame in a slot.
+		fills = packSlotSize - slotHeadroom - protocol.PackRecordSize - most
+	)
+	for _, tt := range []struct {
+		copied int // Config.PackCopy
+		sizes  []int
+		pieces int
+		inline bool
+	}{
+		{most, []int{60, most, most}, 1, false},
+		{most, []int{60, most, most + 1}, 2, false},
+		{most, []int{60, most + 1, 60}, 2, false}, // behind the second one
+		{most, []int{most + 1, most}, 1, false},   // the first one is never copied
+		{most, []int{60, 60}, 1, true},
+		{most, []int{fills, most}, 1, false},
+		{most, []int{fills, most - 1}, 1, false},
+		{most, []int{fills + 1, most}, 2, false},
+		{most, []int{fills, most, 60, 60}, 2, false}, // the slot is full, and goes on with the next
+		{-1, []int{60, most, 60}, 3, false},
+		{-1, []int{60, 60}, 2, true},
+		{1 << 16, []int{60, 700, 60, 700}, 2, false},
+	} {
+		for _, mode := range protocol.Modes() {
+			t.Run(fmt.Sprintf("%d, %v, %s", tt.copied, tt.sizes, mode), func(t *testing.T) {
+				p := newPacking(t, Config{Mode: mode, PackCopy: tt.copied, MaxInline: 160})
+				r := rand.New(rand.NewPCG(1, 1))
+				var sent [][]byte
+				var elem uint16
+				bytesSent := 0
+				room := p.out.room()
+				for i, n := range tt.sizes {
+					f, e, joined := p.put(t, r, n)
+					if joined != (i > 0) {
+						t.Fatalf("frame %d of %d bytes has joined the transfer: %t", i, n, joined)
+					}
+					if !joined {
+						elem = e
+					}
+					sent = append(sent, f)
+					bytesSent += n
+				}
+				if n := p.out.room(); n != room-len(sent) {
+					t.Errorf("the batch has room for %d frames, and had for %d", n, room)
+				}
+				if n := packSlots - p.in.slots.Free(); n != len(sent) {
+					t.Errorf("%d slots are in use by %d frames", n, len(sent))
+				}
+				var left Unsent
+				left.Frames = make([][][]byte, 1)
+				if p.unsent(&left, 0); left.Lost != uint64(len(sent)) {
+					t.Errorf("%d of %d frames would be lost now", left.Lost, len(sent))
+				}
+				if err := p.post(); err != nil {
+					t.Fatal(err)
+				}
+				if len(p.qp.sent) != tt.pieces {
+					t.Fatalf("%d pieces, want %d: %+v", len(p.qp.sent), tt.pieces, p.qp.sent)
+				}
+				for i, wr := range p.qp.sent {
+					if (wr.Flags&fabric.More != 0) != (i < tt.pieces-1) || wr.Flags&fabric.Inline != 0 != (tt.inline && i == 0) {
+						t.Errorf("piece %d has flags %v", i, wr.Flags)
+					}
+				}
+				if got := unpacked(t, mode, p.message(p.qp.sent)); !slices.EqualFunc(got, sent, bytes.Equal) {
+					t.Errorf("the transfer has other frames:\n% x\n% x", got, sent)
+				}
+				held := len(sent)
+				if tt.inline {
+					held = 0
+				}
+				if n := packSlots - p.in.slots.Free(); n != held || p.ring.len() != max(held, 1) {
+					t.Errorf("%d slots and %d entries are in flight, want %d slots", n, p.ring.len(), held)
+				}
+				if n := (*p.remote.Load())[0].Frames[elem]; int(n) != len(sent) {
+					t.Errorf("the element has %d frames, sent were %d", n, len(sent))
+				}
+				if c := &p.count; c.TxFrames.Load() != uint64(len(sent)) || c.TxBytes.Load() != uint64(bytesSent) ||
+					c.TxPacks.Load() != 1 || c.TxPacked.Load() != uint64(len(sent)) || c.TxPosts.Load() != 1 {
+					t.Errorf("%d frames of %d bytes: %d, %d, %d packs of %d frames, %d batches", len(sent), bytesSent,
+						c.TxFrames.Load(), c.TxBytes.Load(), c.TxPacks.Load(), c.TxPacked.Load(), c.TxPosts.Load())
+				}
+			})
+		}
+	}
+}
+
+// TestPackEndsWithElement finds a frame that has no room in the element of the transfer to
+// begin the next one, copied or not, and one frame in so many to ask for a completion,
+// copied ones counted as well.
+func TestPackEndsWithElement(t *testing.T) {
+	for _, copied := range []int{100, -1} {
+		t.Run(fmt.Sprint(copied), func(t *testing.T) {
+			p := newPacking(t, Config{PackCopy: copied, SignalEvery: 3, Batch: 4, SendSlots: packSlots})
+			p.in.slots.Slots = bufpool.NewSlots(packSlots, slotSize)
+			p.mem = make([]byte, packSlots*slotSize)
+			p.in.slots.Add(p.mem, 1)
+			r := rand.New(rand.NewPCG(1, 1))
+			const first = packElement - protocol.PackHeaderSize - 2*protocol.PackRecordSize - 100
+			for i, size := range []int{first, 100, first, 100} {
+				_, _, joined := p.put(t, r, size+i/2) // the third one is a byte longer, and the fourth does not fit
+				if joined != (i == 1) {
+					t.Errorf("frame %d of %d bytes has joined the transfer: %t", i, size, joined)
+				}
+			}
+			if p.out.room() != 0 {
+				t.Errorf("room for %d frames beyond those of a batch", p.out.room())
+			}
+			if err := p.post(); err != nil {
+				t.Fatal(err)
+			}
+			var signaled []bool
+			more := false
+			for _, wr := range p.qp.sent {
+				if !more {
+					signaled = append(signaled, wr.Flags&fabric.Signaled != 0)
+				}
+				more = wr.Flags&fabric.More != 0
+			}
+			if !slices.Equal(signaled, []bool{false, true, false}) || p.count.TxSignaled.Load() != 1 {
+				t.Errorf("asks for a completion: %v; the third frame, in the second transfer, is to", signaled)
+			}
+		})
+	}
+}
