@@ -69,6 +69,11 @@ func TestBenchSpecs(t *testing.T) {
 			t.Errorf("%s %s: %s", c.kind, c.line, diff)
 		}
 	}
+	for line, want := range map[string]int{"": messaging.DefaultPackCopy, "--pack-copy 80": 80, "--pack-copy 0": -1} {
+		if f, err := benchParse(bench.PPS, line); err != nil || f.packCopy != want {
+			t.Errorf("%s: %d bytes, %v", line, f.packCopy, err)
+		}
+	}
 	f, err := benchParse(bench.BW, "--all")
 	if err != nil || len(f.specs) != 12 || f.specs[0].Size != 32 || f.specs[11].Size != bench.MaxSize {
 		t.Errorf("--all: %+v, %v", f.specs, err)
@@ -100,6 +105,7 @@ func TestBenchMistakes(t *testing.T) {
 		{"--mode imm,imm", "duplicate"},
 		{"--mode x", "--mode"},
 		{"-s 23", "--size 23"},
+		{"--listen :1 --pack-copy 0", "--pack-copy is a flag of the other node"},
 		{"-s 64,70000", "--size 70000"},
 		{"-q 17", "--qp 17"},
 		{"-n 0", "--iters 0"},

@@ -26,6 +26,7 @@ type benchConfig struct {
 	device, peerDevice, listen, addr string
 	adapter                          daemon.Adapter // without its device
 	strictOrdering                   bool
+	packCopy                         int
 	forever                          bool
 	secret, secretFile               string
 	modes                            []protocol.Mode
@@ -78,6 +79,9 @@ func (f *benchFlags) add(flags *pflag.FlagSet) {
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
 		f.addSpec(g, def.size, def.iters)
 		addOrdering(g, &f.strictOrdering)
+		if f.kind != bench.Lat { // a round trip has no pack
+			addPackCopy(g, &f.packCopy)
+		}
 	})
 	inGroup(flags, securityFlags, func(g *pflag.FlagSet) {
 		g.StringVar(&f.secret, "secret", "",

@@ -32,6 +32,7 @@ func (b *benchConfig) open(name string) (*verbs.Context, messaging.Config, error
 		// is for one that is only slow.
 		PeerTimeout:    time.Minute,
 		StrictOrdering: b.strictOrdering,
+		PackCopy:       b.packCopy,
 		Timing:         fabric.Timing{Timeout: daemon.QPTimeout(dev, 0)},
 	}, nil
 }

@@ -27,16 +27,18 @@ const sweepLong = `Measure the messaging layer, with one of the commands below.
 
 With --sweep it tries adapter-dependent settings of flags of splitnic host and splitnic
 iounit. Each setting is tried alone and compared with the defaults, with both ends in this
-process, in several rounds: half of the round-trip time, small frames, and throughput. It
-prints the results and the recommended flags. A flag is recommended if it is better in some
-measurement and worse in none; a difference counts only if all figures of one setting are
-beyond all of those of the other. Processor time is not measured: --spin uses some, see
-splitnic host --help. Run nothing else at the same time, and use the adapter of the endpoint.`
+process, in several rounds: half of the round-trip time, frames of three small sizes, and
+throughput. It prints the results and the recommended flags. A flag is recommended if it is
+better in some measurement and worse in none; a difference counts only if all figures of one
+setting are beyond all of those of the other. Processor time is not measured: --spin uses
+some, see splitnic host --help. Run nothing else at the same time, and use the adapter of the
+endpoint.`
 
 // sweepSettings are what is tried, in this order.
 var sweepSettings = []sweep.Setting{
 	{Flag: "spin", Value: "20us"}, {Flag: "spin", Value: "100us"}, {Flag: "spin", Value: "auto"},
 	{Flag: "cq-moderation", Value: "8,20us"}, {Flag: "cq-moderation", Value: "32,50us"},
+	{Flag: "pack-copy", Value: "0"}, {Flag: "pack-copy", Value: "128"}, {Flag: "pack-copy", Value: "512"},
 }
 
 // sweepNames are their flags.
@@ -49,25 +51,30 @@ func sweepNames() (names []string) {
 	return names
 }
 
-// sweepAims are what is measured, as endpoints work: they sleep when there is nothing to do.
-var sweepAims = []struct {
+// sweepAim is something that is measured.
+type sweepAim struct {
 	sweep.Aim
 	spec  bench.Spec
 	value func(r *bench.Result) float64
-}{
+}
+
+// sweepAims are what is measured, as endpoints work: they sleep when there is nothing to do.
+var sweepAims = []sweepAim{
 	{
 		sweep.Aim{Name: "half a round trip of 64 bytes", Unit: "µs", Less: true}, bench.Spec{Kind: bench.Lat, Size: 64},
 		func(r *bench.Result) float64 { return r.Latency.P50 },
 	},
-	{
-		sweep.Aim{Name: "frames of 64 bytes", Unit: "million/s"}, bench.Spec{Kind: bench.PPS, Size: 64},
-		func(r *bench.Result) float64 { return r.Mpps },
-	},
+	// With each of these, another one of the settings of --pack-copy differs from the defaults.
+	{sweep.Aim{Name: "frames of 64 bytes", Unit: "million/s"}, bench.Spec{Kind: bench.PPS, Size: 64}, mpps},
+	{sweep.Aim{Name: "frames of 256 bytes", Unit: "million/s"}, bench.Spec{Kind: bench.PPS, Size: 256}, mpps},
+	{sweep.Aim{Name: "frames of 512 bytes", Unit: "million/s"}, bench.Spec{Kind: bench.PPS, Size: 512}, mpps},
 	{
 		sweep.Aim{Name: "large frames", Unit: "MiB/s"}, bench.Spec{Kind: bench.BW, Size: bench.MaxSize},
 		func(r *bench.Result) float64 { return r.MiBPerSecond },
 	},
 }
+
+func mpps(r *bench.Result) float64 { return r.Mpps }
 
 // sweepFlags are those of `splitnic bench` itself.
 type sweepFlags struct {
@@ -181,6 +188,8 @@ func applySweep(s sweep.Setting, c *messaging.Config) error {
 		return spinValue{&c.Spin, &c.SpinAdaptive}.Set(s.Value)
 	case "cq-moderation":
 		return (*moderationValue)(&c.Moderation).Set(s.Value)
+	case "pack-copy":
+		return (*packCopyValue)(&c.PackCopy).Set(s.Value)
 	default:
 		return nil
 	}

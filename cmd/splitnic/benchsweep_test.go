@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/bench"
 	"github.com/splitnic/splitnic/internal/bench/sweep"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
@@ -17,7 +19,7 @@ import (
 // TestSweepFlags says which settings are tried, and what cannot be.
 func TestSweepFlags(t *testing.T) {
 	for line, want := range map[string]int{
-		"--sweep": len(sweepSettings), "--sweep=spin": 3, "--sweep=cq-moderation,spin": len(sweepSettings),
+		"--sweep": len(sweepSettings), "--sweep=spin": 3, "--sweep=cq-moderation,spin": 5, "--sweep=pack-copy": 3,
 		"--sweep --rounds 3 -D 1s": len(sweepSettings), "--sweep=mtu": 0, "--sweep --rounds 2": 0, "--sweep -D 0s": 0,
 	} {
 		var f sweepFlags
@@ -41,8 +43,28 @@ func TestSweepSettings(t *testing.T) {
 			t.Errorf("%v: %v", s, err)
 		}
 		if s.Flag == "spin" != (c.Spin > 0 || c.SpinAdaptive) ||
-			s.Flag == "cq-moderation" != (c.Moderation != messaging.Moderation{}) {
+			s.Flag == "cq-moderation" != (c.Moderation != messaging.Moderation{}) ||
+			s.Flag == "pack-copy" != (c.PackCopy != 0) {
 			t.Errorf("%v: %+v", s, c)
+		}
+	}
+}
+
+// TestSweepPackCopy finds each setting of --pack-copy to differ from the default for frames
+// of some size that is measured: otherwise nothing could be said about it.
+func TestSweepPackCopy(t *testing.T) {
+	for _, s := range sweepSettings {
+		if s.Flag != "pack-copy" {
+			continue
+		}
+		var c messaging.Config
+		if err := applySweep(s, &c); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(sweepAims, func(a sweepAim) bool {
+			return a.spec.Kind == bench.PPS && (a.spec.Size <= c.PackCopy) != (a.spec.Size <= messaging.DefaultPackCopy)
+		}) {
+			t.Errorf("%v: copies and gathers the same frames as the default", s)
 		}
 	}
 }

@@ -81,6 +81,35 @@ func (v *moderationValue) String() string {
 // Type implements pflag.Value.
 func (v *moderationValue) Type() string { return "COUNT,PERIOD" }
 
+// packCopyValue is the value of --pack-copy, which sets a messaging.Config's PackCopy.
+type packCopyValue int
+
+// addPackCopy adds the flag.
+func addPackCopy(f *pflag.FlagSet, p *int) {
+	*p = messaging.DefaultPackCopy
+	f.Var((*packCopyValue)(p), "pack-copy",
+		"copy a frame of up to this many bytes behind the one before it in its pack; 0: the adapter gathers all frames "+
+			"of a pack from their send slots")
+}
+
+// Set implements pflag.Value.
+func (v *packCopyValue) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 || n > messaging.MaxPackCopy {
+		return fmt.Errorf("%q: must be 0 to %d bytes", s, messaging.MaxPackCopy)
+	}
+	if *v = packCopyValue(n); n == 0 {
+		*v = -1 // 0 is the default
+	}
+	return nil
+}
+
+// String implements pflag.Value.
+func (v *packCopyValue) String() string { return strconv.Itoa(max(int(*v), 0)) }
+
+// Type implements pflag.Value.
+func (v *packCopyValue) Type() string { return "BYTES" }
+
 // modeNames are the transfer modes as flags name them.
 func modeNames() []string {
 	var names []string
