@@ -134,6 +134,15 @@ func (m *poolManager) notify(e bufpool.Event) (err error) {
 	return nil
 }
 
+// stir ends the rest of the looks, because something has changed that they decide on. The
+// manager's goroutine does that: a sender does not take the ticker's lock, which is that of
+// all sessions.
+func (m *poolManager) stir() {
+	if m.resting.Load() && m.resting.Swap(false) {
+		raise(m.short)
+	}
+}
+
 // end has all pools go, and returns what is closed when they are gone.
 func (m *poolManager) end() (<-chan struct{}, error) {
 	gone := make(chan struct{})

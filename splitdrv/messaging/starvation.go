@@ -51,15 +51,6 @@ func (m *poolManager) run() error {
 	}
 }
 
-// stir ends the rest of the looks, because something has changed that they decide on. The
-// manager's goroutine does that: a sender does not take the ticker's lock, which is that of
-// all sessions.
-func (m *poolManager) stir() {
-	if m.resting.Load() && m.resting.Swap(false) {
-		raise(m.short)
-	}
-}
-
 // look is what the manager does from time to time. It reports whether there is nothing for
 // the next looks to do before somebody calls stir or nudge.
 func (m *poolManager) look() (quiet bool, err error) {
