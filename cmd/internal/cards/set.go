@@ -117,14 +117,14 @@ func (s *Set) Restore() {
 			if err != nil {
 				s.log.Error("the card does not come back yet", "card", spec.Name, "error", err)
 			}
-			s.keep(&spec, card, err)
+			s.keep(&spec, card, err, 0)
 		})
 	}
 	all.Wait()
 }
 
-// keep keeps a card.
-func (s *Set) keep(spec *Spec, card Card, err error) *entry {
+// keep keeps a card, and counts so many less as making.
+func (s *Set) keep(spec *Spec, card Card, err error, made int) *entry {
 	e := &entry{spec: *spec, maker: s.maker, pauses: s.pauses, log: s.log}
 	if spec.Transient {
 		e.space, _ = spaceAt(spec.NetNS) // none, if it is not there
@@ -133,22 +133,25 @@ func (s *Set) keep(spec *Spec, card Card, err error) *entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.entries[spec.Name] = e
+	s.making -= made
 	return e
 }
 
-// admit counts a card that is to be added, until the result is called.
-func (s *Set) admit() (done func(), err error) {
+// admit counts a card that is to be added, until it is kept or given up.
+func (s *Set) admit() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.entries)+s.making >= s.most {
-		return nil, fmt.Errorf("%w: %d; raise --max-cards", ErrFull, s.most)
+		return fmt.Errorf("%w: %d; raise --max-cards", ErrFull, s.most)
 	}
 	s.making++
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.making--
-	}, nil
+	return nil
+}
+
+func (s *Set) giveUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.making--
 }
 
 // Add makes a card and returns it when its netdevice is there; its session comes about
@@ -169,20 +172,28 @@ func (s *Set) Add(ctx context.Context, spec Spec) (i Info, made bool, err error)
 		}
 		return e.info(), false, nil
 	}
-	done, err := s.admit()
-	if err != nil {
+	if err := s.admit(); err != nil {
 		return Info{}, false, err
 	}
-	defer done()
-	// First, so that the next process knows of all that is there, whenever this one is killed.
-	if err := s.store.Put(&spec); err != nil {
-		return Info{}, false, errors.Join(err, s.store.Delete(spec.Name))
-	}
-	card, err := s.maker.Open(&spec)
+	card, err := s.open(&spec)
 	if err != nil {
-		return Info{}, false, errors.Join(err, s.maker.Forget(&spec), s.store.Delete(spec.Name))
+		s.giveUp()
+		return Info{}, false, err
 	}
-	return s.keep(&spec, card, nil).info(), true, nil
+	return s.keep(&spec, card, nil, 1).info(), true, nil
+}
+
+// open records a card and makes it. After an error there is none.
+func (s *Set) open(spec *Spec) (Card, error) {
+	// First, so that the next process knows of all that is there, whenever this one is killed.
+	if err := s.store.Put(spec); err != nil {
+		return nil, errors.Join(err, s.store.Delete(spec.Name))
+	}
+	card, err := s.maker.Open(spec)
+	if err != nil {
+		return nil, errors.Join(err, s.maker.Forget(spec), s.store.Delete(spec.Name))
+	}
+	return card, nil
 }
 
 // Del removes a card. That there is none is no error.

@@ -23,6 +23,7 @@ type maker struct {
 	forgotten map[string]int
 	fails     map[string]error         // Open of these
 	held      map[string]chan struct{} // Open of these waits
+	asked     func(name string)        // called by Status, unless it is nil
 }
 
 // fake is a card of a maker.
@@ -105,7 +106,12 @@ func (f *fake) Close(bool) error {
 	return nil
 }
 
-func (f *fake) Status() Status { return Status{State: Connected} }
+func (f *fake) Status() Status {
+	if f.maker.asked != nil {
+		f.maker.asked(f.name)
+	}
+	return Status{State: Connected}
+}
 
 // newSet makes a set that is closed when the test ends, and leaves nothing open.
 func newSet(t *testing.T, m *maker, store *Store) *Set {
@@ -305,6 +311,27 @@ func TestOneCardHangs(t *testing.T) {
 	close(release)
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCountedOnce adds the last possible card while the one before it has just been made: each
+// counts once.
+func TestCountedOnce(t *testing.T) {
+	m := newMaker()
+	s := newSet(t, m, newStore(t))
+	for i := range s.most - 2 {
+		if _, _, err := s.Add(t.Context(), Spec{Name: fmt.Sprint("c", i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var last error
+	m.asked = func(name string) {
+		if name == "a" { // Add of a asks for what it returns
+			_, _, last = s.Add(t.Context(), Spec{Name: "b"})
+		}
+	}
+	if _, _, err := s.Add(t.Context(), Spec{Name: "a"}); err != nil || last != nil {
+		t.Errorf("a: %v, b: %v", err, last)
 	}
 }
 
