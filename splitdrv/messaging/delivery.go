@@ -108,20 +108,18 @@ func (d *delivery) accept(frame []byte) error {
 // session ends meanwhile nothing more is written: later frames without those
 // that the port had no room for would be a hole in the stream.
 func (d *delivery) write() error {
-	if len(d.writes) > 0 {
-		d.path.Received(d.writes) // before anybody can answer
-		err := d.writeAll(d.writes)
-		clear(d.writes)
-		d.writes = d.writes[:0]
-		if err != nil {
-			return err
-		}
-	}
-	// Before the elements are free: where nothing is consumed, everything is counted.
+	// Before anybody can answer: who has the answer to a frame finds it in the counters.
 	d.count.RxBytes.Add(d.bytes)
 	d.count.RxFrames.Add(d.frames)
 	d.frames, d.bytes = 0, 0
-	return nil
+	if len(d.writes) == 0 {
+		return nil
+	}
+	d.path.Received(d.writes)
+	err := d.writeAll(d.writes)
+	clear(d.writes)
+	d.writes = d.writes[:0]
+	return err
 }
 
 func (d *delivery) writeAll(ops []vnet.WriteOp) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -167,6 +168,52 @@ func TestCountedBeforePosted(t *testing.T) {
 			t.Fatalf("batch %d of one frame is posted, and %d batches of %d frames are counted", p, c, f)
 		}
 	}
+}
+
+// toldPort is a port that tells the test how many frames it is to write.
+type toldPort struct {
+	porttest.Batched
+	told func(frames int)
+}
+
+func (p toldPort) WriteFrames(ops []vnet.WriteOp) int {
+	p.told(len(ops))
+	return p.Batched.WriteFrames(ops)
+}
+
+// TestCountedBeforeWritten reads the counters where frames are written to the port: they
+// have them already, as they may be answered before this side's receiver goes on.
+func TestCountedBeforeWritten(t *testing.T) {
+	inEachGuard(t, func(t *testing.T, cfg messaging.Config) {
+		cfg = patient(cfg)
+		_, a, b := newStopped(t, cfg, cfg)
+		var written, counted, bytes atomic.Uint64
+		b.ports = []messaging.Port{toldPort{b.ports[0].(porttest.Batched), func(frames int) {
+			s := b.conn.Stats().Channels[0]
+			written.Add(uint64(frames))
+			counted.Store(s.RxFrames)
+			bytes.Store(s.RxBytes)
+		}}}
+		for _, h := range []*endpoint{a, b} {
+			if err := h.conn.Start(h.ports); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx := deadline(t)
+		buf := make([]byte, vnet.MaxFrame+1)
+		const size = 100
+		for i := range uint64(20) {
+			if err := a.wires[0].Send(ctx, frame(i, size, 1500)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.wires[0].Receive(ctx, buf); err != nil {
+				t.Fatal(err)
+			}
+			if w, c, n := written.Load(), counted.Load(), bytes.Load(); w != i+1 || c != w || n != w*size {
+				t.Fatalf("%d frames of %d bytes are written, and %d of %d bytes in all are counted", w, size, c, n)
+			}
+		}
+	})
 }
 
 // TestFlushReplyComesLast has a peer give pools back: when the reply to that leaves,
