@@ -282,18 +282,23 @@ func (u *Unit) use(ctx context.Context, a *attachment, s *services, w session.We
 	}
 	a.begin(s, w.Mode)
 	defer a.show(nil)
-	if err := s.conn.Start(ports); err != nil {
+	err := s.conn.StartControl()
+	if err == nil {
+		// Before frames move: who has one finds the session in the status, and counted.
+		a.established = true
+		s.linkIs(link.Up)
+		u.direct.established(&a.host, w.Mode)
+		u.served.Add(1)
+		a.show(s)
+		err = s.conn.StartData(ports, nil)
+	}
+	if err != nil {
 		return errors.Join(err, a.s.Bye(session.CodeFailed, err.Error()))
 	}
-	a.established = true
-	s.linkIs(link.Up)
-	u.direct.established(&a.host, w.Mode)
-	a.show(s)
-	u.served.Add(1)
 	u.mayLeave(a, w.Grants(protocol.FeatureDrain))
 	a.log.Info("session established", "session", a.s.SessionID(), "mac", w.MAC, "mtu", w.MTU,
 		"mode", w.Mode, "queues", w.Queues, "lan", s.port.Name(), "offloads", w.Offloads)
-	err := u.wait(ctx, &a.host, s, link)
+	err = u.wait(ctx, &a.host, s, link)
 	u.unrevoked.Add(s.conn.Stop().Unrevoked)
 	return err
 }
