@@ -277,7 +277,7 @@ func TestHostFollowsItsIOUnit(t *testing.T) {
 	w.card.change(func(s *lan.LinkState) { s.MTU = 1400 })
 	d.await(t, "the MTU of the card", func() bool { return d.mtu == 1400 })
 
-	// A frame is counted after it has been written.
+	// The I/O unit shows the host a moment after it has one.
 	testenv.Eventually(t, func() bool {
 		us := u.Status()
 		return len(us.Hosts) == 1 && us.Hosts[0].Traffic != nil && us.Hosts[0].Traffic.Channels[0].RxFrames == 3
