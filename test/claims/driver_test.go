@@ -23,7 +23,7 @@ func TestRDMAClaim01SplitDriver(t *testing.T)  { onSoftRoCE(t, splitDriver) }
 // message Sends and RDMA writes, nothing else, and each gets the other's.
 func splitDriver(t *testing.T, on fabricOf) {
 	s := newTestbed(t, on)
-	ping(t, s.hostNS, lanAddr, 100, 700)
+	s.pings(s.hostNS, lanAddr, 100, 700)
 	if s.pick(hostSide, qpMade)[0].device == s.pick(unitSide, qpMade)[0].device {
 		t.Error("both endpoints are on one device")
 	}
@@ -62,7 +62,7 @@ func TestRDMAClaim09HostUnit(t *testing.T)  { onSoftRoCE(t, hostUnit) }
 // The apparatus is a host.
 func hostUnit(t *testing.T, on fabricOf) {
 	s := newTestbed(t, on)
-	ping(t, s.hostNS, lanAddr, 100, 56)
+	s.pings(s.hostNS, lanAddr, 100, 56)
 	if err := s.apparatus(hostSide); err != nil {
 		t.Error(err)
 	}
@@ -74,7 +74,7 @@ func TestRDMAClaim10IOUnit(t *testing.T)  { onSoftRoCE(t, ioUnit) }
 // The apparatus is an I/O unit.
 func ioUnit(t *testing.T, on fabricOf) {
 	s := newTestbed(t, on)
-	ping(t, s.lanNS, hostAddr, 100, 56)
+	s.pings(s.lanNS, hostAddr, 100, 56)
 	if err := s.apparatus(unitSide); err != nil {
 		t.Error(err)
 	}
@@ -88,16 +88,8 @@ func (s *testbed) carried(side string, packets int) error {
 	if err := s.apparatus(side); err != nil {
 		return err
 	}
-	marked := 0
-	for _, w := range s.writes(side) {
-		n, err := markedFrames(w.data)
-		if err != nil {
-			return fmt.Errorf("a write of the %s: %w", side, err)
-		}
-		marked += n
-	}
-	if marked != packets {
-		return fmt.Errorf("%d packets of the %s are in its writes, %d were sent", marked, side, packets)
+	if marked, err := s.marked(side); err != nil || marked != packets {
+		return fmt.Errorf("%d packets of the %s are in its writes, %d were sent (%v)", marked, side, packets, err)
 	}
 	for _, e := range s.pick(side, sendPosted) {
 		if s.channel(side, e.qpn) == 0 && bytes.Contains(e.data, []byte(mark)) {
@@ -120,7 +112,7 @@ func TestRDMAClaim15HostChannelAdapter(t *testing.T)  { onSoftRoCE(t, hostChanne
 // host's channel adapter.
 func hostChannelAdapter(t *testing.T, on fabricOf) {
 	s := newTestbed(t, on)
-	ping(t, s.hostNS, lanAddr, 100, 1000)
+	s.pings(s.hostNS, lanAddr, 100, 1000)
 	if err := s.carried(hostSide, 100); err != nil {
 		t.Error(err)
 	}
@@ -133,7 +125,7 @@ func TestRDMAClaim16TargetChannelAdapter(t *testing.T)  { onSoftRoCE(t, targetCh
 // host by the I/O unit's channel adapter.
 func targetChannelAdapter(t *testing.T, on fabricOf) {
 	s := newTestbed(t, on)
-	ping(t, s.lanNS, hostAddr, 100, 1000)
+	s.pings(s.lanNS, hostAddr, 100, 1000)
 	if err := s.carried(unitSide, 100); err != nil {
 		t.Error(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
@@ -187,9 +188,48 @@ const mark = "splitnic"
 
 // ping has one network namespace ping the other's address, with marked packets
 // of n bytes.
-func ping(t *testing.T, ns, addr string, count, n int) {
+func ping(t testing.TB, ns, addr string, count, n int) {
 	t.Helper()
 	testenv.NeedTools(t, "ping")
 	testenv.Run(t, ns, "ping", "-q", "-c", fmt.Sprint(count), "-i", "0.01", "-W", "10", "-s", fmt.Sprint(n), "-p",
 		fmt.Sprintf("%x", mark), addr)
+}
+
+// pings is ping, and waits for what may come after it: ping(8) waits for the last answers
+// for two round trips, and packets that wait together take few elements, so that it may be
+// for later ones that elements are given back.
+func (s *testbed) pings(ns, addr string, count, n int) {
+	s.t.Helper()
+	ping(s.t, ns, addr, count, n)
+	for _, side := range sides {
+		s.until(func() error {
+			marked, err := s.marked(side)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			if marked < count {
+				return fmt.Errorf("%d packets or answers of %d are in the writes of the %s", marked, count, side)
+			}
+			return nil
+		})
+		s.until(func() error {
+			if len(of(s.posted(side), protocol.FuncBufferRecvPoolUpdate)) > 0 {
+				return nil
+			}
+			testenv.Ping(s.t, ns, addr) // without the mark
+			return fmt.Errorf("the %s gives no elements back", side)
+		})
+	}
+}
+
+// marked counts the packets with the mark in a side's writes.
+func (s *testbed) marked(side string) (n int, err error) {
+	for _, w := range s.writes(side) {
+		m, err := markedFrames(w.data)
+		if err != nil {
+			return 0, fmt.Errorf("a write of the %s: %w", side, err)
+		}
+		n += m
+	}
+	return n, nil
 }
