@@ -92,6 +92,8 @@ func newFixture(t testing.TB, unitFlags ...string) *fixture {
 		"iounit", "--device", unitDevice, "--listen", unitAddress, "--lan", "macvtap:eth1", "--netns", r.card, "--name",
 		"unit",
 		"--peer-timeout", "1m", "--key", unitKey, "--trust", "hosts=" + hostPrint,
+		// Tests open sessions as they should be, which takes a guest with one processor longer than 5 s at times.
+		"--handshake-timeout", patience.String(),
 	}, unitFlags...)...)
 	r.hostProcess = r.start("host",
 		"host", "--device", hostDevice, "--iounit", unitAddress, "--name", "sn0", "--netns", r.host, "--host-name", "honest",
