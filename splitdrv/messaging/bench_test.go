@@ -78,7 +78,9 @@ func (p *benchPort) WriteFrame(frame []byte) error {
 func BenchmarkFrames(b *testing.B) {
 	for _, mode := range protocol.Modes() {
 		for _, size := range []int{64, 1500, 65535} {
-			b.Run(fmt.Sprintf("%s/%d", mode, size), func(b *testing.B) { benchFrames(b, messaging.Config{Mode: mode}, size, nil) })
+			b.Run(fmt.Sprintf("%s/%d", mode, size), func(b *testing.B) {
+				benchFrames(b, messaging.Config{Mode: mode}, size, nil)
+			})
 		}
 	}
 }
@@ -87,7 +89,9 @@ func BenchmarkFrames(b *testing.B) {
 // capture: off, nobody does; on, all of them, and they are read.
 func BenchmarkCapturedFrames(b *testing.B) {
 	for _, size := range []int{64, 1500, 65535} {
-		b.Run(fmt.Sprintf("off/%d", size), func(b *testing.B) { benchFrames(b, messaging.Config{}, size, new(capture.Point)) })
+		b.Run(fmt.Sprintf("off/%d", size), func(b *testing.B) {
+			benchFrames(b, messaging.Config{}, size, new(capture.Point))
+		})
 		b.Run(fmt.Sprintf("on/%d", size), func(b *testing.B) {
 			var p capture.Point
 			c, err := p.Start(capture.Config{})
@@ -111,8 +115,12 @@ func BenchmarkCapturedFrames(b *testing.B) {
 // copied behind each other.
 func BenchmarkPackedFrames(b *testing.B) {
 	for _, size := range []int{64, 128, 256, 512, 1024, 1500} {
-		b.Run(fmt.Sprintf("gather/%d", size), func(b *testing.B) { benchFrames(b, messaging.Config{PackCopy: -1}, size, nil) })
-		b.Run(fmt.Sprintf("copy/%d", size), func(b *testing.B) { benchFrames(b, messaging.Config{PackCopy: size}, size, nil) })
+		b.Run(fmt.Sprintf("gather/%d", size), func(b *testing.B) {
+			benchFrames(b, messaging.Config{PackCopy: -1}, size, nil)
+		})
+		b.Run(fmt.Sprintf("copy/%d", size), func(b *testing.B) {
+			benchFrames(b, messaging.Config{PackCopy: size}, size, nil)
+		})
 	}
 }
 

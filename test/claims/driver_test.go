@@ -88,8 +88,12 @@ func (s *testbed) carried(side string, packets int) error {
 	if err := s.apparatus(side); err != nil {
 		return err
 	}
-	if marked, err := s.marked(side); err != nil || marked != packets {
-		return fmt.Errorf("%d packets of the %s are in its writes, %d were sent (%v)", marked, side, packets, err)
+	marked, err := s.marked(side)
+	if err != nil {
+		return err
+	}
+	if marked != packets {
+		return fmt.Errorf("%d packets of the %s are in its writes, %d were sent", marked, side, packets)
 	}
 	for _, e := range s.pick(side, sendPosted) {
 		if s.channel(side, e.qpn) == 0 && bytes.Contains(e.data, []byte(mark)) {
