@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -180,19 +181,16 @@ type spoiling struct {
 	number uint64
 }
 
-// spoil spoils the frame where it is among what is sent: a piece of a transfer
-// ends with the frame that it has.
+// spoil spoils the frame where it is among what is sent. A piece of a transfer may have
+// several frames.
 func (s *spoiling) spoil(wrs []fabric.SendWR) {
 	size := s.stream.length(s.number)
+	begins := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, s.number), uint32(s.stream.key))
 	for i := range wrs {
-		wr := &wrs[i]
-		if int(wr.Len) < size {
-			continue
-		}
-		at := uintptr(wr.Addr) + uintptr(wr.Len) - uintptr(size)
-		f := unsafe.Slice(*(**byte)(unsafe.Pointer(&at)), size)
-		if binary.BigEndian.Uint64(f[seqAt:]) == s.number && binary.BigEndian.Uint32(f[keyAt:]) == uint32(s.stream.key) {
-			spoil(f)
+		at := uintptr(wrs[i].Addr)
+		piece := unsafe.Slice(*(**byte)(unsafe.Pointer(&at)), wrs[i].Len)
+		if f := bytes.Index(piece, begins) - seqAt; f >= 0 && f+size <= len(piece) {
+			spoil(piece[f:][:size])
 		}
 	}
 }
