@@ -1,0 +1,27 @@
+package bufpool
+
+import "testing"
+
+// TestStepDoesNotAllocate takes a pool through its end: actions go where the caller
+// says.
+func TestStepDoesNotAllocate(t *testing.T) {
+	w := &walk{t: t, pools: NewPools(config())}
+	l := w.asked()
+	out := make([]Action, 0, 4)
+	refs := []uint32{l.Ref | giveBack}
+	step := func(e Event) {
+		var err error
+		if out, err = w.pools.Step(&e, out[:0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		w.pools.local[l.Ref], l.state = l, localOffered
+		step(Event{Kind: Flush, Refs: refs})
+		step(Event{Kind: Drained, Local: l})
+		step(Event{Kind: Deregistered, Local: l})
+		step(Event{Kind: Replying})
+	}); n != 0 {
+		t.Errorf("%v allocations for the end of a pool", n)
+	}
+}
