@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -110,6 +112,30 @@ func TestManifests(t *testing.T) {
 			if p == nil || p.Exec == nil || !strings.HasPrefix(strings.Join(p.Exec.Command, " "), "splitnic wait ") {
 				t.Errorf("%s has a probe %+v", dir, p)
 			}
+		}
+	}
+}
+
+// TestPluginInstalled runs what the agent's pod does first, twice, as when a pod is replaced:
+// the plugin of the image is in the directory of the node, and nothing besides.
+func TestPluginInstalled(t *testing.T) {
+	image, node := t.TempDir(), t.TempDir()
+	c := build(t, "agent").set.Spec.Template.Spec.InitContainers[0]
+	args := slices.Clone(c.Command)
+	for i := range args {
+		args[i] = strings.NewReplacer("/usr/local/lib/cni", image, c.VolumeMounts[0].MountPath, node).Replace(args[i])
+	}
+	for _, version := range []string{"old", "new"} {
+		if err := os.WriteFile(filepath.Join(image, "splitnic-cni"), []byte(version), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%q: %v\n%s", args, err, out)
+		}
+		text, err := os.ReadFile(filepath.Join(node, "splitnic-cni"))
+		files, _ := os.ReadDir(node) // none, if it cannot be read
+		if err != nil || string(text) != version || len(files) != 1 {
+			t.Errorf("%v: %q, %v", files, text, err)
 		}
 	}
 }
