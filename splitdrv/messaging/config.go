@@ -161,7 +161,7 @@ type Config struct {
 	SendSlots   int // registered send buffers per data channel, in the end: see sendSlots; default 64
 	Batch       int // frames per doorbell at most; default a quarter of SendSlots, at most 32
 	BatchBytes  int // bytes after which a batch is posted; default 128 KiB
-	SignalEvery int // one frame in so many asks for a completion; default 16
+	SignalEvery int // one slot in so many asks for a completion; default 16
 	MaxInline   int // frames up to this many bytes are posted inline; default 220, negative: never
 	// PackCopy is up to how many bytes a frame of a pack is copied behind the one before it.
 	// The device gathers longer ones from their slots. Default DefaultPackCopy, negative:

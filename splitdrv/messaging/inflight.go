@@ -18,7 +18,7 @@ type sendQueue struct {
 	posted     uint32 // or gathered to be
 	completed  uint32
 	signaled   uint32 // the last one that asked for a completion
-	unsignaled int    // frames since then
+	unsignaled int    // slots since then
 	ring       inFlightRing
 	callbacks  []callback // who hears when work requests have completed, in order
 }
@@ -98,7 +98,8 @@ func (q *sendQueue) called() callback {
 	return c
 }
 
-// inFlightEntry is a frame on its way, or a work request that is none.
+// inFlightEntry is a frame on its way, with what is copied behind it, or a work request that
+// is none.
 type inFlightEntry struct {
 	seq      uint32          // of the work request
 	slot     uint32          // noSlot if it holds none

@@ -47,6 +47,14 @@ var errMalformed = errors.New("malformed frame")
 // empty reports whether there is no frame that was read.
 func (in *input) empty() bool { return in.next == in.have }
 
+// most is how many frames are read in one go if there are so many, slots and credits.
+func (in *input) most() int { return min(in.ahead, len(in.ops)) }
+
+// short reports whether there are too few free slots to read: of those that are wanted, up
+// to a quarter of all. So reading begins again when several are free, and not with each
+// one. The others are in flight, and a completion is asked for.
+func (in *input) short() bool { return in.slots.Free() < max(min(in.most(), in.slots.Len()/4), 1) }
+
 // first is the frame that was read first, or why it is dropped. There must be
 // one.
 func (in *input) first() (frame []byte, slot uint32, err error) {
@@ -54,23 +62,21 @@ func (in *input) first() (frame []byte, slot uint32, err error) {
 	return op.Frame, in.in[in.next], op.Err
 }
 
-// read takes most frames, or fewer, from the port. There must be so many free
-// slots.
-func (in *input) read(most int) {
-	if most == 0 {
+// read takes n frames, or fewer, from the port. There must be so many free slots.
+func (in *input) read(n int) {
+	if n == 0 {
 		return
 	}
 	if len(in.unsent) > 0 {
-		in.readUnsent(min(most, len(in.unsent)))
+		in.readUnsent(min(n, len(in.ops), len(in.unsent)))
 		return
 	}
-	ops := in.ops[:min(most, in.ahead)]
+	ops := in.ops[:min(n, in.most())]
 	for i := range ops {
 		slot, _ := in.slots.Take()
 		in.in[i] = slot
 		ops[i].Slot = in.slots.Bytes(slot)[slotHeadroom:]
 	}
-	var n int
 	if in.loans == nil {
 		n = in.port.ReadFrames(ops)
 	} else {

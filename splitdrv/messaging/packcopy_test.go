@@ -108,7 +108,7 @@ func unpacked(t *testing.T, mode protocol.Mode, b []byte) (frames [][]byte) {
 
 // TestPackPieces puts frames into one transfer and finds in how many pieces the device gets
 // it, what that carries, and which slots are free: all when the data is inline, and otherwise
-// none before the transfer has completed.
+// those of the frames that were copied.
 func TestPackPieces(t *testing.T) {
 	const (
 		most = 100 // bytes of a frame that is copied
@@ -156,8 +156,8 @@ func TestPackPieces(t *testing.T) {
 				if n := p.out.room(); n != room-len(sent) {
 					t.Errorf("the batch has room for %d frames, and had for %d", n, room)
 				}
-				if n := packSlots - p.in.slots.Free(); n != len(sent) {
-					t.Errorf("%d slots are in use by %d frames", n, len(sent))
+				if n := packSlots - p.in.slots.Free(); n != tt.pieces {
+					t.Errorf("%d slots are in use by %d pieces", n, tt.pieces)
 				}
 				var left Unsent
 				left.Frames = make([][][]byte, 1)
@@ -178,7 +178,7 @@ func TestPackPieces(t *testing.T) {
 				if got := unpacked(t, mode, p.message(p.qp.sent)); !slices.EqualFunc(got, sent, bytes.Equal) {
 					t.Errorf("the transfer has other frames:\n% x\n% x", got, sent)
 				}
-				held := len(sent)
+				held := tt.pieces
 				if tt.inline {
 					held = 0
 				}
@@ -199,12 +199,14 @@ func TestPackPieces(t *testing.T) {
 }
 
 // TestPackEndsWithElement finds a frame that has no room in the element of the transfer to
-// begin the next one, copied or not, and one frame in so many to ask for a completion,
-// copied ones counted as well.
+// begin the next one, copied or not, and one slot in so many to ask for a completion.
 func TestPackEndsWithElement(t *testing.T) {
-	for _, copied := range []int{100, -1} {
-		t.Run(fmt.Sprint(copied), func(t *testing.T) {
-			p := newPacking(t, Config{PackCopy: copied, SignalEvery: 3, Batch: 4, SendSlots: packSlots})
+	for _, tt := range []struct {
+		copied   int
+		signaled []bool
+	}{{100, []bool{false, false, true}}, {-1, []bool{false, true, false}}} {
+		t.Run(fmt.Sprint(tt.copied), func(t *testing.T) {
+			p := newPacking(t, Config{PackCopy: tt.copied, SignalEvery: 3, Batch: 4, SendSlots: packSlots})
 			p.in.slots.Slots = bufpool.NewSlots(packSlots, slotSize)
 			p.mem = make([]byte, packSlots*slotSize)
 			p.in.slots.Add(p.mem, 1)
@@ -230,8 +232,8 @@ func TestPackEndsWithElement(t *testing.T) {
 				}
 				more = wr.Flags&fabric.More != 0
 			}
-			if !slices.Equal(signaled, []bool{false, true, false}) || p.count.TxSignaled.Load() != 1 {
-				t.Errorf("asks for a completion: %v; the third frame, in the second transfer, is to", signaled)
+			if !slices.Equal(signaled, tt.signaled) || p.count.TxSignaled.Load() != 1 {
+				t.Errorf("asks for a completion: %v, want %v: the third slot is to", signaled, tt.signaled)
 			}
 		})
 	}

@@ -67,7 +67,7 @@ func newSender(
 	s.out = batch{
 		cfg: &c.cfg, channel: uint8(ch.number), slots: slots, signalEvery: signalOneIn(&c.cfg, slots.Len()),
 		pieces: maxPieces(&c.cfg), requests: &s.sendQueue, count: &s.count,
-		wrs: make([]fabric.SendWR, 0, c.cfg.Batch*(1+lentPieces(&c.cfg))), frames: make([]inFlightEntry, 0, c.cfg.Batch),
+		wrs: make([]fabric.SendWR, 0, c.cfg.Batch*(1+lentPieces(&c.cfg))), held: make([]inFlightEntry, 0, c.cfg.Batch),
 	}
 	s.remote.Store(new([]*bufpool.Remote))
 	var err error
@@ -170,7 +170,7 @@ func (s *sender) step() (shortage, error) {
 	if s.completed != settled && s.wantsCompletions() {
 		short = shortOfNothing // settle waits for what makeBatch has found, and nobody will find it again
 	}
-	if n := len(s.out.frames); n > 0 {
+	if n := s.out.frames; n > 0 {
 		if err := s.post(); err != nil {
 			return short, err
 		}
@@ -243,9 +243,13 @@ func (s *sender) makeBatch() (shortage, error) {
 			continue
 		case shortOfFrame:
 			if !s.in.drained {
+				if err := s.freeSlots(); err != nil {
+					return short, err
+				}
 				// No more than there are credits, so that what the peer has no room for
-				// stays where its sender sees it waiting.
-				s.in.read(min(s.credits.available(), s.in.slots.Free(), s.out.room()))
+				// stays where its sender sees it waiting. What the batch has no room for is
+				// the next one's.
+				s.in.read(min(s.credits.available(), s.in.slots.Free()))
 				continue
 			}
 		case shortOfCredit:
@@ -287,7 +291,7 @@ func (s *sender) shortOf(size int) shortage {
 		return shortOfAcknowledgement
 	case !s.credits.fit(size):
 		return shortOfCredit
-	case s.room() <= 0 || (s.in.empty() && s.in.slots.Free() == 0):
+	case s.room() <= 0 || (s.in.empty() && s.in.short()):
 		return shortOfSlot
 	case s.in.empty():
 		return shortOfFrame
@@ -311,11 +315,26 @@ func (s *sender) lack(n int) {
 	s.pools.stir()
 }
 
-// lackSlots records that there is no free slot, or no room in the send queue, and has the
-// pool manager make more slots if that is what is lacking.
+// freeSlots has as many free slots as are wanted to read, if completions have freed them,
+// and otherwise asks for more. There are enough for a few frames all the same.
+func (s *sender) freeSlots() error {
+	if s.in.slots.Free() >= s.in.most() {
+		return nil
+	}
+	if err := s.reclaim(); err != nil {
+		return err
+	}
+	if s.in.slots.Free() < s.in.most() && s.in.slots.want() {
+		s.pools.nudge()
+	}
+	return nil
+}
+
+// lackSlots records that there are too few free slots, or no room in the send queue, and has
+// the pool manager make more slots if that is what is lacking.
 func (s *sender) lackSlots() {
 	s.count.TxNoSlot.Add(1)
-	if s.in.slots.Free() == 0 && s.in.slots.want() {
+	if s.in.short() && s.in.slots.want() {
 		s.pools.nudge()
 	}
 }

@@ -48,7 +48,7 @@ func (s *slotted) stall(t *testing.T) {
 	}
 }
 
-// awaitSlots waits until there are so many slots, and the sender has no free one.
+// awaitSlots waits until there are so many slots, and the sender has too few free ones.
 func (s *slotted) awaitSlots(t *testing.T, slots int) {
 	t.Helper()
 	until(t, func() error {
@@ -56,7 +56,7 @@ func (s *slotted) awaitSlots(t *testing.T, slots int) {
 		if more := c.MemoryPinned - s.begin; more != (slots-slotsAtFirst)*slotBytes {
 			return fmt.Errorf("%d bytes more instead of %d slots, of which %d were there", more, slots, slotsAtFirst)
 		}
-		if c.TxNoSlot == 0 || c.TxFrames != uint64(slots) {
+		if c.TxNoSlot == 0 || c.TxFrames > uint64(slots) || c.TxFrames <= uint64(slots-slots/4) {
 			return fmt.Errorf("%d frames have left, short of slots %d times", c.TxFrames, c.TxNoSlot)
 		}
 		return nil

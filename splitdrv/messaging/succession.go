@@ -37,7 +37,7 @@ func (r *Unsent) handOver(channels []*channel) {
 // unsent adds what the sender, which has ended, leaves.
 func (s *sender) unsent(r *Unsent, channel int) {
 	r.Frames[channel] = s.in.left()
-	r.Lost += uint64(len(s.out.frames))
+	r.Lost += uint64(s.out.frames)
 	for _, g := range *s.remote.Load() {
 		for elem := range g.Outstanding() {
 			r.Uncertain += uint64(g.Frames[elem])

@@ -24,12 +24,13 @@ type batch struct {
 	sequence    atomic.Uint64 // send modes: the sequence number of the next message; others read it
 
 	wrs    []fabric.SendWR // one record for each frame that is not copied, and one for each piece that is lent
-	frames []inFlightEntry // what they are, and those that are copied
+	held   []inFlightEntry // the frames that are not copied, in their slots
+	frames int             // with those that are copied
 	bytes  int
 	lent   int // frames that are lent
 
 	last   int    // where the last transfer begins, in wrs
-	begins int    // the same, in frames
+	begins int    // the same, in held
 	first  []byte // its first frame, in its slot
 	piece  uint32 // the slot of its last record
 	joined int    // how many frames it has; 0: it is finished
@@ -62,8 +63,8 @@ func (c *Config) headroom() int {
 	return 0
 }
 
-// signalOneIn is one in how many frames asks for a completion with so many slots: at no
-// time do all of them wait for one that nobody has asked for.
+// signalOneIn is one in how many slots asks for a completion when there are so many: at no
+// time do more than half of them wait for one that nobody has asked for.
 func signalOneIn(cfg *Config, slots int) int { return max(min(cfg.SignalEvery, slots/2), 1) }
 
 // room is how many more frames the batch takes.
@@ -71,7 +72,7 @@ func (b *batch) room() int {
 	if b.bytes >= b.cfg.BatchBytes {
 		return 0
 	}
-	return cap(b.frames) - len(b.frames)
+	return b.cfg.Batch - b.frames
 }
 
 // together is how many bytes the frames take in an element of at most largest
@@ -109,14 +110,15 @@ func (b *batch) join(frame []byte, slot uint32) bool {
 	if b.joined == 1 {
 		size += protocol.PackHeaderSize + protocol.PackRecordSize
 	}
-	if size+b.cfg.headroom() > min(b.frames[b.begins].pool.ElementSize(), protocol.MaxImmLength) {
+	if size+b.cfg.headroom() > min(b.held[b.begins].pool.ElementSize(), protocol.MaxImmLength) {
 		return false
 	}
 	b.size = size
 	b.joined++
-	f := inFlightEntry{seq: b.requests.posted, slot: slot}
 	if len(frame) <= b.cfg.PackCopy && b.copyBehind(frame) {
-		b.added(f, len(frame))
+		b.slots.Put(slot)
+		b.frames++
+		b.bytes += len(frame)
 		return true
 	}
 	protocol.PutPackRecord(b.before(slot, frame, protocol.PackRecordSize), len(frame))
@@ -124,14 +126,12 @@ func (b *batch) join(frame []byte, slot uint32) bool {
 	b.append(fabric.SendWR{
 		Addr: address(frame) - protocol.PackRecordSize, Len: uint32(len(frame) + protocol.PackRecordSize),
 		LKey: b.slots.Key(slot),
-	}, f, len(frame))
+	}, inFlightEntry{seq: b.requests.posted, slot: slot}, len(frame))
 	return true
 }
 
 // copyBehind copies a frame behind the last piece of the open transfer, if there is room
-// in the slot of that. The slot is the sender's until the batch is posted. The frame's own
-// one stays with the transfer all the same: with packs that hold one slot each the free ones
-// would dwindle, and with them what is read at a time, before any completion is waited for.
+// in the slot of that, which is the sender's until the batch is posted.
 func (b *batch) copyBehind(frame []byte) bool {
 	wr := &b.wrs[len(b.wrs)-1]
 	mem := b.slots.Bytes(b.piece)
@@ -175,7 +175,7 @@ func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32, l
 	}
 	g.Pending++
 	g.Last = seq
-	b.last, b.begins, b.first, b.joined, b.size = len(b.wrs), len(b.frames), frame, 1, n
+	b.last, b.begins, b.first, b.joined, b.size = len(b.wrs), len(b.held), frame, 1, n
 	b.append(wr, f, n)
 	if lent != nil {
 		b.gather(lent.Pieces)
@@ -195,17 +195,13 @@ func (b *batch) gather(pieces []vnet.Piece) {
 	b.finish()
 }
 
-// append puts a record, a frame of n bytes, into the batch.
+// append puts a record, a frame of n bytes, into the batch. Its transfer asks for a
+// completion if so many slots before this one did not.
 func (b *batch) append(wr fabric.SendWR, f inFlightEntry, n int) {
 	b.wrs = append(b.wrs, wr)
 	b.piece = f.slot
-	b.added(f, n)
-}
-
-// added notes a frame of n bytes, whose data is in the records. Its transfer asks for a
-// completion if so many frames before it did not.
-func (b *batch) added(f inFlightEntry, n int) {
-	b.frames = append(b.frames, f)
+	b.held = append(b.held, f)
+	b.frames++
 	b.bytes += n
 	if b.requests.unsignaled++; b.requests.unsignaled >= b.signalEvery {
 		b.signal()
@@ -235,7 +231,7 @@ func (b *batch) finish() {
 	if b.joined == 0 {
 		return
 	}
-	wr, f := &b.wrs[b.last], &b.frames[b.begins]
+	wr, f := &b.wrs[b.last], &b.held[b.begins]
 	f.pool.Frames[f.elem] = uint8(b.joined)
 	lead := 0
 	if b.joined > 1 {
@@ -275,10 +271,10 @@ func (b *batch) finish() {
 func (b *batch) close() {
 	b.finish()
 	b.tally()
-	if b.lent > 0 || b.frames[b.begins].indicate {
+	if b.lent > 0 || b.held[b.begins].indicate {
 		b.signal()
 	}
-	if b.frames[b.begins].indicate {
+	if b.held[b.begins].indicate {
 		return
 	}
 	b.wrs[b.last].Flags |= fabric.Solicited
@@ -291,19 +287,19 @@ func (b *batch) tally() {
 	// The bytes first, as they are read last: who subtracts the headers of the
 	// frames from them gets no less than nothing.
 	b.count.TxBytes.Add(uint64(b.bytes))
-	b.count.TxFrames.Add(uint64(len(b.frames)))
+	b.count.TxFrames.Add(uint64(b.frames))
 	b.count.TxPosts.Add(1)
 	if b.lent > 0 {
 		b.count.TxLent.Add(uint64(b.lent))
 	}
 }
 
-// posted makes the batch, which was posted, empty: its frames are in flight, but
-// for the slots of inline ones, whose data the device has.
+// posted makes the batch, which was posted, empty: its slots are in flight, but for those
+// of inline transfers, whose data the device has.
 func (b *batch) posted() {
 	inline := false
-	for i := range b.frames {
-		f := &b.frames[i]
+	for i := range b.held {
+		f := &b.held[i]
 		first := f.pool != nil
 		if first {
 			inline = f.inline
@@ -316,5 +312,5 @@ func (b *batch) posted() {
 			b.requests.ring.push(*f)
 		}
 	}
-	b.wrs, b.frames, b.bytes, b.lent = b.wrs[:0], b.frames[:0], 0, 0
+	b.wrs, b.held, b.frames, b.bytes, b.lent = b.wrs[:0], b.held[:0], 0, 0, 0
 }
