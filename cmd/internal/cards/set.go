@@ -54,6 +54,9 @@ type name struct {
 	users int
 }
 
+// collectEvery is how often Collect looks: two system calls for each transient card.
+const collectEvery = 5 * time.Second
+
 // NewSet makes a set of at most that many cards.
 func NewSet(maker Maker, store *Store, most int, log *slog.Logger) *Set {
 	return &Set{
