@@ -32,9 +32,9 @@ type Device struct {
 	reported State  // by Watch, last
 	seen     digest // by Watch, last
 
-	strayed atomic.Bool          // State has returned another one than reported; written with mu held
-	turn    atomic.Bool          // Watch is to look, hint or none
-	ears    atomic.Pointer[ears] // of Watch
+	unreported   atomic.Bool                  // State has returned another one than reported; written with mu held
+	pollDue      atomic.Bool                  // Watch is to look, hint or none
+	subscription atomic.Pointer[subscription] // of Watch
 
 	unglanced bool // it is time for a glance: remind's
 }

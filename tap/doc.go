@@ -26,8 +26,8 @@
 //	open, adopt, resume, discard, plain,      a device that is being opened
 //	attach
 //	device, label                             its attributes
-//	tun, query, glance, state, link,          what the kernel says of it, and where it is
-//	location
+//	subscription, tun, glance, query, state,  what the kernel says of it, and where it is
+//	location, link
 //	config, batch, parts, queue, ioctl
 //
 // # Concurrency

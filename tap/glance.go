@@ -3,9 +3,7 @@ package tap
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"net"
-	"os"
 	"slices"
 	"sync"
 
@@ -28,21 +26,6 @@ type glance struct {
 	linked      bool   // the first is answered
 	ended       bool   // the second is answered, or was not made
 	found       int    // addresses
-}
-
-// openGlances opens a socket for glances in the calling thread's namespace. It is not in Go's
-// poller, which would wake up for each answer.
-func (p *location) openGlances() error {
-	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
-	if err != nil {
-		return os.NewSyscallError("socket", err)
-	}
-	// From the kernel alone.
-	if err := unix.Connect(s, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return errors.Join(os.NewSyscallError("connect", err), unix.Close(s))
-	}
-	p.glances = s
-	return nil
 }
 
 // unchanged reports whether what the kernel does not announce is as it was.

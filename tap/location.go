@@ -101,6 +101,21 @@ func (p *location) openQuery() error {
 	return nil
 }
 
+// openGlances opens a socket for glances in the calling thread's namespace. It is not in Go's
+// poller, which would wake up for each answer.
+func (p *location) openGlances() error {
+	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	// From the kernel alone.
+	if err := unix.Connect(s, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return errors.Join(os.NewSyscallError("connect", err), unix.Close(s))
+	}
+	p.glances = s
+	return nil
+}
+
 // namespaceOf opens the network namespace of the device that fd is a queue of.
 func namespaceOf(fd int) (*os.File, namespace, error) {
 	ns, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNGETDEVNETNS, 0)

@@ -2,17 +2,12 @@ package tap
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"syscall"
 	"time"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/internal/ticker"
 )
 
@@ -42,30 +37,30 @@ var looks ticker.Ticker
 // Watch runs at a time.
 func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 	fail := func(err error) error { return fmt.Errorf("watching %s: %w", d.name, err) }
-	var e *ears
+	var s *subscription
 	defer func() {
-		if e != nil {
-			e.close()
+		if s != nil {
+			s.close()
 		}
 	}()
 	defer looks.Every(pollInterval, d.remind).Stop()
 	due := true // fn is to be called
 	for {
 		// Subscribed first, read then: no change can be missed.
-		if err := d.tun.listen(&e); err != nil {
+		if err := d.tun.subscribe(&s); err != nil {
 			return fail(err)
 		}
-		d.ears.Store(e)
+		d.subscription.Store(s)
 		var now State
 		var seen digest
 		err := d.do("reading the state", func() (err error) {
-			if seen, err = d.read(&now); err != nil || seen.namespace != e.at {
+			if seen, err = d.read(&now); err != nil || seen.namespace != s.at {
 				return err
 			}
 			d.seen = seen
-			due = due || d.strayed.Load() || !now.Equal(d.reported)
+			due = due || d.unreported.Load() || !now.Equal(d.reported)
 			d.reported = now
-			d.strayed.Store(false)
+			d.unreported.Store(false)
 			return nil
 		})
 		if ctx.Err() != nil {
@@ -74,7 +69,7 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 		if err != nil {
 			return fail(err)
 		}
-		if seen.namespace != e.at {
+		if seen.namespace != s.at {
 			continue // moved in between
 		}
 		if due {
@@ -82,16 +77,16 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 			fn(now)
 		}
 		for changed := false; !changed; {
-			if changed, err = e.wait(ctx, seen.index); err != nil {
+			if changed, err = s.wait(ctx, seen.index); err != nil {
 				return fail(err)
 			}
 			if ctx.Err() != nil {
 				return nil
 			}
-			turn := d.turn.Swap(false)
-			changed = changed || e.blind && turn
-			if hinted := d.hinted(); !changed && (hinted || turn) {
-				if changed, err = d.silent(seen); err != nil {
+			pollDue := d.pollDue.Swap(false)
+			changed = changed || s.blind && pollDue
+			if hinted := d.hinted(); !changed && (hinted || pollDue) {
+				if changed, err = d.unannounced(seen); err != nil {
 					return fail(err)
 				}
 			}
@@ -106,7 +101,7 @@ func (d *Device) State() (State, error) {
 	err := d.do("reading the state", func() error {
 		_, err := d.read(&s)
 		if err == nil && !s.Equal(d.reported) {
-			d.strayed.Store(true)
+			d.unreported.Store(true)
 		}
 		return err
 	})
@@ -120,7 +115,7 @@ func (d *Device) State() (State, error) {
 // change that the kernel does not announce, or State has returned something else than
 // Watch has told.
 func (d *Device) hinted() bool {
-	hint := d.strayed.Load()
+	hint := d.unreported.Load()
 	for _, q := range d.queues {
 		hint = q.toGroup.Swap(false) || hint
 	}
@@ -130,21 +125,21 @@ func (d *Device) hinted() bool {
 // remind has Watch look if there is a hint, or a glance finds something. It waits for nothing
 // but the kernel, because other devices do. What Watch has not come to is said again.
 func (d *Device) remind(t ticker.Tick) (rest int) {
-	e := d.ears.Load()
-	if e == nil {
+	s := d.subscription.Load()
+	if s == nil {
 		return 0
 	}
 	d.unglanced = d.unglanced || t.N%quietPolls == 0
-	if d.unglanced && (e.blind || d.glance()) {
+	if d.unglanced && (s.blind || d.glance()) {
 		d.unglanced = false
-		d.turn.Store(true)
+		d.pollDue.Store(true)
 	}
-	hint := d.turn.Load() || d.strayed.Load()
+	hint := d.pollDue.Load() || d.unreported.Load()
 	for _, q := range d.queues {
 		hint = hint || q.toGroup.Load()
 	}
 	if hint {
-		e.interrupt()
+		s.interrupt()
 	}
 	return 0
 }
@@ -161,9 +156,9 @@ func (d *Device) glance() (changed bool) {
 	return d.closed || d.location.file == nil || d.location.id != d.seen.namespace || !d.location.unchanged(&d.seen)
 }
 
-// silent reports whether anything that the kernel does not announce is
+// unannounced reports whether anything that the kernel does not announce is
 // different from old, or State has returned something else than Watch has told.
-func (d *Device) silent(old digest) (changed bool, err error) {
+func (d *Device) unannounced(old digest) (changed bool, err error) {
 	err = d.do("looking for changes", func() error {
 		name, err := d.locate()
 		if err != nil {
@@ -181,133 +176,8 @@ func (d *Device) silent(old digest) (changed bool, err error) {
 		if l.master != 0 {
 			lists.unicast = old.lists.unicast
 		}
-		changed = d.strayed.Load() || l.promisc != old.promisc || l.allmulti != old.allmulti || !lists.equal(old.lists)
+		changed = d.unreported.Load() || l.promisc != old.promisc || l.allmulti != old.allmulti || !lists.equal(old.lists)
 		return err
 	})
 	return changed, err
-}
-
-// ears receive what the kernel announces about the devices of a namespace.
-type ears struct {
-	at    namespace
-	file  *os.File
-	conn  syscall.RawConn
-	blind bool // may not hear of other namespaces
-	buf   []byte
-}
-
-// listen makes *e those in the namespace that the device is in.
-func (t *tun) listen(e **ears) error {
-	return t.do("subscribing to changes", func() error {
-		if _, err := t.locate(); err != nil {
-			return err
-		}
-		if *e != nil && (*e).at == t.location.id {
-			return nil
-		}
-		if *e != nil {
-			(*e).close()
-			*e = nil
-		}
-		fresh := &ears{at: t.location.id, buf: make([]byte, 64<<10)}
-		err := netns.Do(fmt.Sprintf("/proc/self/fd/%d", t.location.file.Fd()), fresh.open)
-		if err == nil {
-			*e = fresh
-		}
-		return err
-	})
-}
-
-// open subscribes in the calling thread's namespace.
-func (e *ears) open() error {
-	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
-	if err != nil {
-		return os.NewSyscallError("socket", err)
-	}
-	err = unix.Bind(s, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1<<(unix.RTNLGRP_LINK-1) |
-		1<<(unix.RTNLGRP_IPV4_IFADDR-1) | 1<<(unix.RTNLGRP_IPV6_IFADDR-1)})
-	if err != nil {
-		return errors.Join(os.NewSyscallError("bind", err), unix.Close(s))
-	}
-	// What is stacked on the device may be in other namespaces. To hear of them
-	// takes CAP_NET_BROADCAST.
-	e.blind = unix.SetsockoptInt(s, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1) != nil
-	e.file = os.NewFile(uintptr(s), "netlink")
-	e.conn, err = e.file.SyscallConn()
-	return err
-}
-
-func (e *ears) close() { _ = e.file.Close() } // nothing was written
-
-// interrupt ends a wait, or the next one. Ears that are closed do not wait.
-func (e *ears) interrupt() { _ = e.file.SetReadDeadline(time.Unix(1, 0)) }
-
-// wait returns when it is interrupted, or ctx is done, or at once with true when
-// something is announced that concerns the device with that index. What is announced
-// meanwhile is taken with it.
-func (e *ears) wait(ctx context.Context, index int) (concerned bool, err error) {
-	stop := context.AfterFunc(ctx, e.interrupt)
-	defer stop()
-	for {
-		n, announced := 0, error(nil)
-		err := e.conn.Read(func(fd uintptr) bool {
-			n, announced = recv(int(fd), e.buf)
-			return !errors.Is(announced, unix.EAGAIN) || concerned
-		})
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			// Before the caller looks what it is interrupted for.
-			return concerned, e.file.SetReadDeadline(time.Time{})
-		case err != nil:
-			return false, err
-		case errors.Is(announced, unix.EAGAIN):
-			return true, nil
-		case errors.Is(announced, unix.ENOBUFS):
-			concerned = true // messages were lost: one of them may have been ours
-		case announced != nil:
-			return false, os.NewSyscallError("recvmsg", announced)
-		default:
-			concerned = concerned || concerns(e.buf[:n], index)
-		}
-	}
-}
-
-// recv receives one datagram of the kernel's without waiting.
-func recv(fd int, buf []byte) (int, error) {
-	for {
-		n, from, err := unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT)
-		if err == unix.EINTR {
-			continue
-		}
-		if a, ok := from.(*unix.SockaddrNetlink); err == nil && (!ok || a.Pid != nl.PidKernel) {
-			continue
-		}
-		return n, err
-	}
-}
-
-// concerns reports whether one of the messages is about the device with that
-// index, or about one that is stacked on it. Messages of other namespaces use
-// the same numbers for other devices: then it may be wrong, and the device is
-// looked at in vain.
-func concerns(datagram []byte, index int) bool {
-	msgs, err := syscall.ParseNetlinkMessage(datagram)
-	if err != nil {
-		return true
-	}
-	for _, m := range msgs {
-		switch m.Header.Type {
-		case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-			l, err := parseLink(m.Data)
-			if err != nil || l.index == index || int(l.lower) == index {
-				return true
-			}
-		case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-			// struct ifaddrmsg, whose last field is the index
-			if len(m.Data) < unix.SizeofIfAddrmsg || int(binary.NativeEndian.Uint32(m.Data[4:])) == index {
-				return true
-			}
-		}
-	}
-	return false
 }

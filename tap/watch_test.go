@@ -29,7 +29,7 @@ func TestHinted(t *testing.T) {
 			t.Errorf("%d bytes to %#x…: %v", tc.n, tc.to, got)
 		}
 	}
-	d.strayed.Store(true)
+	d.unreported.Store(true)
 	if !d.hinted() {
 		t.Error("a state that was not told is no reason to look")
 	}
