@@ -7,6 +7,7 @@ package verbs
 import "C"
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -53,9 +54,7 @@ type Context struct {
 
 	closing sync.Mutex // one Close at a time
 
-	events  *pollFD
-	eventMu sync.Mutex // guards pending, and ctx against Close while reading an event
-	pending []Event    // read, and not handed out yet
+	events eventQueue
 
 	ctx *C.struct_ibv_context // nil once closed; used between family.enter and leave
 }
@@ -86,10 +85,9 @@ func Open(name string, opts ...Option) (*Context, error) {
 }
 
 func (c *Context) init() error {
-	if no := syscall.Errno(C.snv_nonblock(c.ctx.async_fd)); no != 0 {
+	if no := c.events.open(c.ctx); no != 0 {
 		return opErr(c.name, "make the event descriptor non-blocking", no, "")
 	}
-	c.events = newPollFD(int(c.ctx.async_fd), c.takeEvent)
 	var a C.struct_ibv_device_attr
 	if no := syscall.Errno(C.ibv_query_device(c.ctx, &a)); no != 0 {
 		return opErr(c.name, "query device", no, "")
@@ -324,7 +322,34 @@ func (c *Context) ChoosePKey() (int, error) {
 
 // EventFD becomes readable when an asynchronous event is pending. It belongs
 // to the Context.
-func (c *Context) EventFD() int { return c.events.fd }
+func (c *Context) EventFD() int { return c.events.poll.fd }
+
+// ReadEvent consumes one asynchronous event, if any is pending, and reports
+// whether there was one. It never blocks. The event is acknowledged already.
+//
+// Implements: int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+func (c *Context) ReadEvent() (Event, bool, error) {
+	const op = "read asynchronous event"
+	if !c.family.enter() {
+		return Event{}, false, &OpError{Op: op, Device: c.name, Err: net.ErrClosed}
+	}
+	defer c.family.leave()
+	ev, there, no := c.events.read()
+	if no != 0 {
+		return Event{}, false, opErr(c.name, op, no, "")
+	}
+	return ev, there, nil
+}
+
+// WaitEvent consumes one asynchronous event, sleeping in Go's poller until
+// there is one, ctx is done or the device is closed.
+func (c *Context) WaitEvent(ctx context.Context) (Event, error) {
+	ev, err := c.events.wait(ctx)
+	if err != nil {
+		return Event{}, &OpError{Op: "wait for an asynchronous event", Device: c.name, Err: err}
+	}
+	return ev, nil
+}
 
 // Close closes everything made on the device, and then the device. It is
 // idempotent; after a failure it can be called again.
@@ -342,28 +367,9 @@ func (c *Context) Close() error {
 	if err := c.events.close(); err != nil {
 		return &OpError{Op: "close device", Device: c.name, Err: err}
 	}
-	c.eventMu.Lock()
-	defer c.eventMu.Unlock()
 	if r := C.ibv_close_device(c.ctx); r != 0 {
 		return opErr(c.name, "close device", syscall.EIO, "")
 	}
 	c.ctx = nil
 	return nil
-}
-
-// NewDomain implements fabric.Device.
-//
-// Implements: struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
-func (c *Context) NewDomain() (fabric.Domain, error) {
-	const op = "allocate protection domain"
-	if !c.family.enter() {
-		return nil, &OpError{Op: op, Device: c.name, Err: net.ErrClosed}
-	}
-	defer c.family.leave()
-	d := &PD{ctx: c}
-	if no := syscall.Errno(C.snv_alloc_pd(c.ctx, &d.pd)); no != 0 {
-		return nil, opErr(c.name, op, no, "")
-	}
-	c.family.add(d, rankPD)
-	return d, nil
 }

@@ -5,68 +5,88 @@ import "C"
 
 import (
 	"context"
-	"net"
+	"sync"
 	"syscall"
 )
 
-// takeEvent reads one event of the device into pending; it never blocks.
-func (c *Context) takeEvent() syscall.Errno {
-	c.eventMu.Lock()
-	defer c.eventMu.Unlock()
-	if c.ctx == nil {
-		return syscall.EBADF
-	}
-	var ev C.struct_snv_event
-	if no := syscall.Errno(C.snv_get_async(c.ctx, &ev)); no != 0 {
+// eventQueue has the asynchronous events of a device.
+type eventQueue struct {
+	poll *pollFD
+
+	mu      sync.Mutex
+	ctx     *C.struct_ibv_context // nil once closed
+	pending []Event               // read, and not handed out yet
+}
+
+// open has reading events of ctx never block.
+func (q *eventQueue) open(ctx *C.struct_ibv_context) syscall.Errno {
+	if no := syscall.Errno(C.snv_nonblock(ctx.async_fd)); no != 0 {
 		return no
 	}
-	c.pending = append(c.pending, makeEvent(EventType(ev._type), uint32(ev.element)))
+	q.ctx = ctx
+	q.poll = newPollFD(int(ctx.async_fd), q.take)
 	return 0
 }
 
-func (c *Context) popEvent() (Event, bool) {
-	c.eventMu.Lock()
-	defer c.eventMu.Unlock()
-	if len(c.pending) == 0 {
+// take reads one event of the device into pending; it never blocks.
+func (q *eventQueue) take() syscall.Errno {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ctx == nil {
+		return syscall.EBADF
+	}
+	var ev C.struct_snv_event
+	if no := syscall.Errno(C.snv_get_async(q.ctx, &ev)); no != 0 {
+		return no
+	}
+	q.pending = append(q.pending, makeEvent(EventType(ev._type), uint32(ev.element)))
+	return 0
+}
+
+func (q *eventQueue) pop() (Event, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.pending) == 0 {
 		return Event{}, false
 	}
-	ev := c.pending[0]
-	c.pending = c.pending[1:]
+	ev := q.pending[0]
+	q.pending = q.pending[1:]
 	return ev, true
 }
 
-// ReadEvent consumes one asynchronous event, if any is pending, and reports
-// whether there was one. It never blocks. The event is acknowledged already.
-//
-// Implements: int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
-func (c *Context) ReadEvent() (Event, bool, error) {
-	const op = "read asynchronous event"
-	if !c.family.enter() {
-		return Event{}, false, &OpError{Op: op, Device: c.name, Err: net.ErrClosed}
+// read consumes one event, if there is one. It never blocks.
+func (q *eventQueue) read() (ev Event, there bool, no syscall.Errno) {
+	if ev, there = q.pop(); there {
+		return ev, true, 0
 	}
-	defer c.family.leave()
-	if ev, ok := c.popEvent(); ok {
-		return ev, true, nil
+	if no = q.take(); no == syscall.EAGAIN {
+		return Event{}, false, 0
+	} else if no != 0 {
+		return Event{}, false, no
 	}
-	if no := c.takeEvent(); no != 0 {
-		if no == syscall.EAGAIN {
-			return Event{}, false, nil
-		}
-		return Event{}, false, opErr(c.name, op, no, "")
-	}
-	ev, ok := c.popEvent()
-	return ev, ok, nil
+	ev, there = q.pop()
+	return ev, there, 0
 }
 
-// WaitEvent consumes one asynchronous event, sleeping in Go's poller until
-// there is one, ctx is done or the device is closed.
-func (c *Context) WaitEvent(ctx context.Context) (Event, error) {
+// wait consumes one event, sleeping in Go's poller until there is one.
+func (q *eventQueue) wait(ctx context.Context) (Event, error) {
 	for {
-		if ev, ok := c.popEvent(); ok {
+		if ev, there := q.pop(); there {
 			return ev, nil
 		}
-		if err := c.events.wait(ctx); err != nil {
-			return Event{}, &OpError{Op: "wait for an asynchronous event", Device: c.name, Err: err}
+		if err := q.poll.wait(ctx); err != nil {
+			return Event{}, err
 		}
 	}
+}
+
+// close has the device be used no more: what waits returns net.ErrClosed.
+func (q *eventQueue) close() error {
+	if err := q.poll.close(); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ctx = nil
+	return nil
 }

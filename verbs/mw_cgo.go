@@ -4,7 +4,8 @@ package verbs
 import "C"
 
 import (
-	"net"
+	"maps"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -22,15 +23,56 @@ import (
 type MW struct {
 	pd *PD
 
-	mu     sync.Mutex // taken after QP.sendMu, before QP.boundMu and MR.mu
+	mu     sync.Mutex // taken after QP.sendMu, before bindings.mu and MR.mu
 	closed bool
 	rkey   uint32
-	qp     *QP // bound to it; nil while unbound
+	in     *bindings // of the queue pair that it is bound to; nil while unbound
 	region *MR
 	mw     *C.struct_ibv_mw // nil when the next bind has to allocate it
 }
 
 var _ fabric.Window = (*MW)(nil)
+
+// bindings are the windows that are bound to a queue pair, by key.
+type bindings struct {
+	mu    sync.Mutex
+	byKey map[uint32]*MW
+}
+
+func (b *bindings) add(w *MW) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.byKey == nil {
+		b.byKey = make(map[uint32]*MW)
+	}
+	b.byKey[w.rkey] = w
+}
+
+func (b *bindings) remove(w *MW) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.byKey, w.rkey)
+}
+
+// find is nil for a key of no window that is bound.
+func (b *bindings) find(key uint32) *MW {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.byKey[key]
+}
+
+// release gives up all of them.
+func (b *bindings) release() error {
+	b.mu.Lock()
+	all := slices.Collect(maps.Values(b.byKey))
+	b.mu.Unlock()
+	for _, w := range all {
+		if err := w.release(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // NewWindow implements fabric.Domain.
 //
@@ -86,7 +128,7 @@ func (w *MW) RKey() uint32 {
 func (w *MW) Bound() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.qp != nil
+	return w.in != nil
 }
 
 // Invalidated implements fabric.Window.
@@ -96,37 +138,31 @@ func (w *MW) Invalidated() {
 	w.setFree()
 }
 
-// setBound is called with mu held.
-func (w *MW) setBound(q *QP, r *MR) {
+// setBound is called with mu and the region's held.
+func (w *MW) setBound(in *bindings, r *MR) {
 	w.rkey = uint32(w.mw.rkey)
-	w.qp, w.region = q, r
-	q.boundMu.Lock()
-	if q.bound == nil {
-		q.bound = make(map[uint32]*MW)
-	}
-	q.bound[w.rkey] = w
-	q.boundMu.Unlock()
+	w.in, w.region = in, r
+	r.bound++
+	in.add(w)
 }
 
 // setFree is called with mu held.
 func (w *MW) setFree() {
-	if w.qp == nil {
+	if w.in == nil {
 		return
 	}
-	w.qp.boundMu.Lock()
-	delete(w.qp.bound, w.rkey)
-	w.qp.boundMu.Unlock()
+	w.in.remove(w)
 	w.region.mu.Lock()
 	w.region.bound--
 	w.region.mu.Unlock()
-	w.qp, w.region = nil, nil
+	w.in, w.region = nil, nil
 }
 
-// release gives up a binding to q, if there is one.
-func (w *MW) release(q *QP) error {
+// release gives up the binding, if it is one of these.
+func (w *MW) release(in *bindings) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.qp != q {
+	if w.in != in {
 		return nil
 	}
 	if err := w.dealloc(); err != nil {
@@ -151,62 +187,5 @@ func (w *MW) Close() error {
 	w.setFree()
 	w.closed = true
 	w.pd.family.remove(w)
-	return nil
-}
-
-// bind posts the bind, and behind it, if send is not nil, a SEND of the key with
-// that identifier, to which f belongs then; q.sendMu is held and q.sq not 0.
-func (w *MW) bind(q *QP, r *MR, addr uint64, length int, id uint64, send *uint64, f fabric.Flags) (uint32, error) {
-	const op = "bind memory window"
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case w.closed || r.mr == nil:
-		return 0, q.opErr(op, net.ErrClosed, "")
-	case w.qp != nil:
-		return 0, q.opErr(op, syscall.EBUSY, "the window is bound: unbind it first")
-	case length <= 0 || addr < r.addr || addr-r.addr > uint64(r.length) || uint64(length) > uint64(r.length)-(addr-r.addr):
-		return 0, q.opErr(op, syscall.EINVAL, "the range does not lie inside the region")
-	}
-	if w.mw == nil {
-		if no := w.alloc(); no != 0 {
-			return 0, q.opErr(op, no, "")
-		}
-	}
-	var no syscall.Errno
-	if send == nil {
-		no = syscall.Errno(C.snv_post_bind(q.sq, w.mw, r.mr, C.uint64_t(addr), C.uint64_t(length), C.uint64_t(id), C.int(f)))
-	} else {
-		no = syscall.Errno(C.snv_post_bind_send(q.sq, w.mw, r.mr, C.uint64_t(addr), C.uint64_t(length), C.uint64_t(id),
-			C.uint64_t(*send), C.int(f)))
-	}
-	if uint32(w.mw.rkey) != w.rkey { // also where the SEND alone was refused
-		r.bound++
-		w.setBound(q, r)
-	}
-	if no != 0 {
-		return 0, q.postErr(op, no, nil)
-	}
-	return w.rkey, nil
-}
-
-// unbind posts the invalidation; q.sendMu is held and q.sq not 0. key is what
-// the caller believes the window's key to be.
-func (w *MW) unbind(q *QP, key uint32, id uint64, f fabric.Flags) error {
-	const op = "invalidate memory window"
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case w.closed:
-		return q.opErr(op, net.ErrClosed, "")
-	case w.qp != q || w.rkey != key:
-		return q.opErr(op, syscall.EINVAL, "the window is not bound to this queue pair")
-	}
-	if no := syscall.Errno(C.snv_post_local_inv(q.sq, C.uint32_t(key), C.uint64_t(id), C.int(f))); no != 0 {
-		return q.postErr(op, no, nil)
-	}
-	w.setFree()
 	return nil
 }

@@ -28,6 +28,23 @@ type PD struct {
 
 var _ fabric.Domain = (*PD)(nil)
 
+// NewDomain implements fabric.Device.
+//
+// Implements: struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+func (c *Context) NewDomain() (fabric.Domain, error) {
+	const op = "allocate protection domain"
+	if !c.family.enter() {
+		return nil, &OpError{Op: op, Device: c.name, Err: net.ErrClosed}
+	}
+	defer c.family.leave()
+	d := &PD{ctx: c}
+	if no := syscall.Errno(C.snv_alloc_pd(c.ctx, &d.pd)); no != 0 {
+		return nil, opErr(c.name, op, no, "")
+	}
+	c.family.add(d, rankPD)
+	return d, nil
+}
+
 // place is where the domain's queue pairs are. It is found once, when the first of
 // them is made: reading the GID table takes longer than making a queue pair.
 func (d *PD) place() (PortAttr, GIDEntry, error) {

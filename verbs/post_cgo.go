@@ -101,17 +101,15 @@ func (q *QP) noLocalInv() bool {
 // localInv invalidates the window of that key, if it is bound to this queue
 // pair. sendMu is held.
 func (q *QP) localInv(key uint32, id uint64, f fabric.Flags) error {
-	q.boundMu.Lock()
-	w := q.bound[key]
-	q.boundMu.Unlock()
 	if q.noLocalInv() {
 		return q.opErr(fmt.Sprintf("invalidate key %#x", key), fabric.ErrUnsupported, noLocalInvHint)
 	}
+	w := q.bound.find(key)
 	if w == nil {
 		return q.opErr(fmt.Sprintf("invalidate key %#x", key), syscall.EINVAL,
 			"no window of that key is bound to this queue pair")
 	}
-	return w.unbind(q, key, id, f)
+	return q.postUnbind(w, key, id, f)
 }
 
 // PostRecv implements fabric.QP.
@@ -166,7 +164,7 @@ func (q *QP) bind(
 		q.sendMu.Unlock()
 		return 0, q.notReady(op)
 	}
-	key, err := mw.bind(q, mr, addr, length, id, send, f)
+	key, err := q.postBind(mw, mr, addr, length, id, send, f)
 	q.sendMu.Unlock()
 	return key, err
 }
@@ -189,7 +187,63 @@ func (q *QP) Unbind(w fabric.Window, id uint64, f fabric.Flags) error {
 		q.sendMu.Unlock()
 		return q.notReady(op)
 	}
-	err := mw.unbind(q, mw.RKey(), id, f)
+	err := q.postUnbind(mw, mw.RKey(), id, f)
 	q.sendMu.Unlock()
 	return err
+}
+
+// postBind posts the bind, and behind it, if send is not nil, a SEND of the key with
+// that identifier, to which f belongs then. sendMu is held and sq not 0.
+func (q *QP) postBind(w *MW, r *MR, addr uint64, length int, id uint64, send *uint64, f fabric.Flags) (uint32, error) {
+	const op = "bind memory window"
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case w.closed || r.mr == nil:
+		return 0, q.opErr(op, net.ErrClosed, "")
+	case w.in != nil:
+		return 0, q.opErr(op, syscall.EBUSY, "the window is bound: unbind it first")
+	case length <= 0 || addr < r.addr || addr-r.addr > uint64(r.length) || uint64(length) > uint64(r.length)-(addr-r.addr):
+		return 0, q.opErr(op, syscall.EINVAL, "the range does not lie inside the region")
+	}
+	if w.mw == nil {
+		if no := w.alloc(); no != 0 {
+			return 0, q.opErr(op, no, "")
+		}
+	}
+	var no syscall.Errno
+	if send == nil {
+		no = syscall.Errno(C.snv_post_bind(q.sq, w.mw, r.mr, C.uint64_t(addr), C.uint64_t(length), C.uint64_t(id), C.int(f)))
+	} else {
+		no = syscall.Errno(C.snv_post_bind_send(q.sq, w.mw, r.mr, C.uint64_t(addr), C.uint64_t(length), C.uint64_t(id),
+			C.uint64_t(*send), C.int(f)))
+	}
+	if uint32(w.mw.rkey) != w.rkey { // also where the SEND alone was refused
+		w.setBound(&q.bound, r)
+	}
+	if no != 0 {
+		return 0, q.postErr(op, no, nil)
+	}
+	return w.rkey, nil
+}
+
+// postUnbind posts the invalidation. key is what the caller believes the window's key
+// to be. sendMu is held and sq not 0.
+func (q *QP) postUnbind(w *MW, key uint32, id uint64, f fabric.Flags) error {
+	const op = "invalidate memory window"
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.closed:
+		return q.opErr(op, net.ErrClosed, "")
+	case w.in != &q.bound || w.rkey != key:
+		return q.opErr(op, syscall.EINVAL, "the window is not bound to this queue pair")
+	}
+	if no := syscall.Errno(C.snv_post_local_inv(q.sq, C.uint32_t(key), C.uint64_t(id), C.int(f))); no != 0 {
+		return q.postErr(op, no, nil)
+	}
+	w.setFree()
+	return nil
 }

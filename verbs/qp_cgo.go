@@ -34,8 +34,7 @@ type QP struct {
 	state QPState
 	qp    *C.struct_ibv_qp // nil once closed
 
-	boundMu sync.Mutex
-	bound   map[uint32]*MW // windows bound to it, by key
+	bound bindings
 
 	// The two directions have different users: keep them off each other's
 	// cache lines.
@@ -355,18 +354,7 @@ func (q *QP) quiesce() error {
 		}
 		q.openQueues(false, false)
 	}
-	q.boundMu.Lock()
-	windows := make([]*MW, 0, len(q.bound))
-	for _, w := range q.bound {
-		windows = append(windows, w)
-	}
-	q.boundMu.Unlock()
-	for _, w := range windows {
-		if err := w.release(q); err != nil {
-			return err
-		}
-	}
-	return nil
+	return q.bound.release()
 }
 
 // Close implements fabric.QP. Windows bound to the queue pair become unbound.
