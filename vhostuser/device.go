@@ -1,13 +1,10 @@
 package vhostuser
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/splitnic/splitnic/internal/limit"
@@ -33,8 +30,8 @@ type Device struct {
 	queues []*Queue
 	rings  []*vring
 
-	granted atomic.Uint32 // offloads that others take over
-	failed  chan error    // of capacity one: why the connection is to end
+	shared
+	lender *lender
 
 	mu     sync.Mutex // held while rings change; guards what follows
 	active int        // queues in use
@@ -42,11 +39,6 @@ type Device struct {
 	status Status
 	up     bool
 	heard  chan struct{} // closed and made again when something has changed
-	memory *vnet.Memory  // of the front end; nil if there is none
-
-	lendFrom uint64        // bytes that a frame has which is lent; tests have shorter ones be lent
-	recalled atomic.Bool   // nothing is lent
-	returned chan struct{} // of capacity one: all that was lent is back
 
 	stop func()
 	done chan struct{}
@@ -80,104 +72,8 @@ type Status struct {
 	NotRegistered string `json:"not_registered,omitempty"`
 }
 
-// Open makes a device. A server's socket is there when it returns.
-func Open(cfg Config) (*Device, error) {
-	if cfg.Pairs < 1 || cfg.Pairs > MaxPairs {
-		return nil, fmt.Errorf("vhost-user: %d pairs of rings; there can be 1 to %d", cfg.Pairs, MaxPairs)
-	}
-	d := &Device{
-		cfg: cfg, pairs: cfg.Pairs, offer: offered(cfg.Offloads, cfg.Pairs), active: cfg.Pairs,
-		failed: make(chan error, 1), heard: make(chan struct{}), lendFrom: lendFrom,
-		returned: make(chan struct{}, 1), done: make(chan struct{}),
-	}
-	d.granted.Store(uint32(cfg.Offloads))
-	d.status.Path, d.status.Client = cfg.Address.Path, cfg.Address.Client
-	for i := range cfg.Pairs {
-		q, err := newQueue(d)
-		if err != nil {
-			return nil, errors.Join(err, d.closeQueues())
-		}
-		d.queues = append(d.queues, q)
-		for side := range 2 {
-			d.rings = append(d.rings, &vring{number: 2*i + side, d: d, kick: -1, call: -1})
-		}
-	}
-	next, closeSocket, err := cfg.Address.open()
-	if err != nil {
-		return nil, errors.Join(err, d.closeQueues())
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	d.stop = func() {
-		cancel()
-		closeSocket()
-	}
-	go d.run(ctx, next)
-	return d, nil
-}
-
 // Queues are the device's. The slice is its own.
 func (d *Device) Queues() []*Queue { return d.queues }
-
-// Close ends the connection and removes the socket. Nobody may use the queues any more.
-func (d *Device) Close() error {
-	d.stop()
-	<-d.done
-	return d.closeQueues()
-}
-
-func (d *Device) closeQueues() error {
-	var errs []error
-	for _, q := range d.queues {
-		errs = append(errs, q.close())
-	}
-	d.queues = nil
-	return errors.Join(errs...)
-}
-
-const (
-	// pauses between a connection that failed and the next one.
-	minPause = 50 * time.Millisecond
-	maxPause = time.Second
-)
-
-// run serves one front end after the other.
-func (d *Device) run(ctx context.Context, next func(context.Context) (*net.UnixConn, error)) {
-	defer close(d.done)
-	pause, last := minPause, ""
-	for ctx.Err() == nil {
-		c, err := next(ctx)
-		if err == nil {
-			err = d.serve(ctx, c)
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		if err == nil {
-			pause, last = minPause, ""
-		} else {
-			d.note(func(s *Status) { s.LastError = err.Error() })
-			if err.Error() != last { // once: it may last
-				d.log.Log(d.cfg.Log, slog.LevelWarn, "no vhost-user front end", "socket", d.cfg.Address.Path, "error", err)
-			}
-			last = err.Error()
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
-		if err != nil {
-			pause = min(2*pause, maxPause)
-		}
-	}
-}
-
-// fail ends the connection for that reason.
-func (d *Device) fail(err error) {
-	select {
-	case d.failed <- err:
-	default: // there was one before
-	}
-}
 
 // wire divides the rings among the queues in use, and has everybody look. The caller
 // holds mu.
@@ -272,14 +168,49 @@ func (d *Device) Announce(frame []byte) error {
 // leaves besides, and for what it does not take, there is software.
 func (d *Device) SetOffloads(o vnet.Offloads) { d.granted.Store(uint32(o)) }
 
-func (d *Device) allowed() vnet.Offloads { return vnet.Offloads(d.granted.Load()) }
-
 // Up reports whether a front end receives, and a channel that is closed when that, or
 // anything else, may have changed.
 func (d *Device) Up() (up bool, changed <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.up, d.heard
+}
+
+// lendTime is how long a front end waits at most until what it has lent is back: longer
+// than a session with a peer that is dead lasts.
+const lendTime = 3 * time.Second
+
+// errHeld is for a front end whose frames are not sent within lendTime.
+var errHeld = fmt.Errorf("buffers of the front end are still being sent after %v", lendTime)
+
+// recall has all that was lent of m come back, and nothing be lent until recalled is
+// cleared.
+func (d *Device) recall(m *memory) error {
+	d.recalled.Store(true)
+	for _, v := range d.rings {
+		v.mu.Lock()   // until a burst is over that did not know
+		v.mu.Unlock() //nolint:staticcheck // nothing is to be done
+	}
+	if m.shared.Lend(0) == 0 {
+		return nil
+	}
+	for _, q := range d.queues {
+		q.lendMu.Lock()
+		if q.recall != nil {
+			q.recall()
+		}
+		q.lendMu.Unlock()
+	}
+	late := time.NewTimer(lendTime)
+	defer late.Stop()
+	for m.shared.Lend(0) != 0 {
+		select {
+		case <-d.lender.returned:
+		case <-late.C:
+			return errHeld
+		}
+	}
+	return nil
 }
 
 // setGuestMTU is told which MTU the front end wants to use.
@@ -302,6 +233,7 @@ func (d *Device) Status() Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.status
+	s.Registered, s.NotRegistered = d.lender.status()
 	for _, v := range d.rings {
 		frames, bytes := &s.WrittenFrames, &s.WrittenBytes
 		if v.transmits() {

@@ -24,6 +24,16 @@
 // buffers are given back in the call that takes them, or in order when what is lent of
 // them is returned (lend.go), so that the used index says which were not.
 //
-// References between the files run one way, but for a ring, which tells its device that
-// the connection has to end, and asks it which offloads are granted.
+// # Files
+//
+// References between them run down this list:
+//
+//	serve                              a device, from Open to Close
+//	frontend                           the connection with a front end
+//	device                             what it has, and what of it others change
+//	lend, queue, waker                 ports, and what they sleep at
+//	receive, transmit                  frames to and from a ring
+//	vring                              a ring that starts and stops
+//	split, packed, atomics             the two kinds of rings
+//	finish, chain, memory, feature, message, address
 package vhostuser

@@ -1,11 +1,9 @@
 package vhostuser
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"runtime/debug"
@@ -372,7 +370,8 @@ func (f *frontEnd) setMemory(regions, fresh []region) error {
 	}
 	old := f.memory
 	err = f.stopping(func() error {
-		f.memory, f.d.memory = m, m.shared
+		f.memory = m
+		f.d.lender.lend(m.shared)
 		for _, v := range f.d.rings {
 			v.interrupt()
 		}
@@ -399,19 +398,12 @@ func (f *frontEnd) forgetRings() error {
 	return errors.Join(errs...)
 }
 
-// forget makes the ring one of which nothing was said. The caller holds mu.
-func (v *vring) forget() error {
-	v.ring, v.addr, v.size, v.start, v.enabled, v.interrupted = nil, nil, 0, 0, false, false
-	v.finish.at, v.finish.segments = 0, 0
-	return errors.Join(takeEvent(&v.kick, -1), takeEvent(&v.call, -1))
-}
-
 // end takes everything from the front end that it has given. What it has lent and is not
 // back in time stays mapped until it is.
 func (f *frontEnd) end() {
 	_ = f.d.recall(f.memory)
 	_ = f.change(func() error {
-		f.d.memory = nil
+		f.d.lender.lend(nil)
 		return f.forgetRings()
 	})
 	f.d.recalled.Store(false)
@@ -466,40 +458,4 @@ func peerOf(c *net.UnixConn) string {
 		}
 	})
 	return name
-}
-
-// serve serves one front end until it goes, or something is wrong with it.
-func (d *Device) serve(ctx context.Context, c *net.UnixConn) error {
-	who := peerOf(c)
-	d.note(func(s *Status) {
-		s.FrontEnd = who
-		s.Connections++
-		s.LastError = ""
-	})
-	d.log.Log(d.cfg.Log, slog.LevelInfo, "vhost-user front end connected", "socket", d.cfg.Address.Path, "peer", who)
-	select {
-	case <-d.failed: // of the one before
-	default:
-	}
-	over := make(chan error, 1)
-	f := &frontEnd{d: d, conn: c}
-	go func() { over <- f.serve() }()
-	var err error
-	select {
-	case err = <-over:
-		select {
-		case err = <-d.failed: // which is why
-		default:
-		}
-		c.Close()
-	case err = <-d.failed:
-		c.Close()
-		<-over
-	case <-ctx.Done():
-		c.Close()
-		<-over
-	}
-	d.note(func(s *Status) { s.FrontEnd, s.Features, s.MTU = "", nil, 0 })
-	d.log.Log(d.cfg.Log, slog.LevelInfo, "vhost-user front end gone", "socket", d.cfg.Address.Path, "peer", who)
-	return err
 }

@@ -96,10 +96,10 @@ func newGuest(t testing.TB, feats features, number, regions int) *guest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.d = &Device{failed: make(chan error, 1), lendFrom: lentFrom}
+	g.d = &Device{shared: shared{failed: make(chan error, 1), lendFrom: lentFrom}, lender: newLender()}
 	g.d.granted.Store(uint32(vnet.AllOffloads))
 	g.v = &vring{
-		number: number, d: g.d, size: ringSize, kick: 0, call: -1, start: 1 << 15,
+		number: number, shared: &g.d.shared, size: ringSize, kick: 0, call: -1, start: 1 << 15,
 		addr: &vringAddr{desc: guestUser, driver: guestUser + availAt, used: guestUser + usedAt},
 	}
 	if err := g.v.begin(m, feats); err != nil {

@@ -542,8 +542,8 @@ func TestLentInOrder(t *testing.T) {
 // be copied after all: the frame is none, and the front end loses its connection.
 func TestLentTruncated(t *testing.T) {
 	g := newGuest(t, modern, 1, 1)
-	g.d.rings = []*vring{{}, g.v}
-	q := &Queue{d: g.d}
+	g.d.lender.rings = []*vring{{}, g.v}
+	q := &Queue{lender: g.d.lender}
 	for i := range 2 {
 		g.add([]buffer{g.alloc(lentFrom + i)}, false)
 	}

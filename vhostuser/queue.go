@@ -20,13 +20,48 @@ type Queue struct {
 	writes  atomic.Pointer[vring] // nil: the front end receives by none
 	turn    int                   // of reads: the one to begin with; the reader's
 
-	d      *Device
+	lender *lender
 	lendMu sync.Mutex
 	to     borrower // of ReadLent; the reader's
 	recall func()   // has the borrower return what it has; nil if there is none
 }
 
-func newQueue(d *Device) (*Queue, error) {
+// lender is what the queues of a device have in common with it for lending.
+type lender struct {
+	rings    []*vring      // of the device
+	returned chan struct{} // of capacity one: all that was lent is back
+
+	mu            sync.Mutex    // guards what follows; taken after the device's
+	memory        *vnet.Memory  // of the front end; nil if there is none
+	changed       chan struct{} // closed and made again when memory is another
+	registered    int64         // Status.Registered
+	notRegistered error
+}
+
+func newLender() *lender {
+	return &lender{returned: make(chan struct{}, 1), changed: make(chan struct{})}
+}
+
+// lend has the queues lend memory from now on, or nothing if it is nil.
+func (l *lender) lend(m *vnet.Memory) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.memory = m
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// status is what Status says of lending.
+func (l *lender) status() (registered int64, notRegistered string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.notRegistered != nil {
+		notRegistered = l.notRegistered.Error()
+	}
+	return l.registered, notRegistered
+}
+
+func newQueue(l *lender) (*Queue, error) {
 	in, err := newWaker()
 	if err != nil {
 		return nil, err
@@ -35,7 +70,7 @@ func newQueue(d *Device) (*Queue, error) {
 	if err != nil {
 		return nil, errors.Join(err, in.close())
 	}
-	q := &Queue{in: in, out: out, d: d}
+	q := &Queue{in: in, out: out, lender: l}
 	q.reads.Store(new([]*vring))
 	return q, nil
 }

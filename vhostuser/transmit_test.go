@@ -35,9 +35,9 @@ func (s *sink) WriteFrames(ops []vnet.WriteOp) int {
 // transmitting makes a ring whose frames go through a data channel to a sink.
 func transmitting(b *testing.B, budget *messaging.Budget) (g *guest, kick int, far *sink) {
 	g = newGuest(b, modern|featEventIdx, 1, 1)
-	g.d.rings, g.d.memory, g.d.heard = []*vring{{}, g.v}, g.v.ring.base().mem.shared, make(chan struct{})
-	g.d.returned = make(chan struct{}, 1)
-	q, err := newQueue(g.d)
+	g.d.lender.rings = []*vring{{}, g.v}
+	g.d.lender.lend(g.v.ring.base().mem.shared)
+	q, err := newQueue(g.d.lender)
 	if err == nil {
 		kick, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	}
@@ -72,7 +72,7 @@ func transmitting(b *testing.B, budget *messaging.Budget) (g *guest, kick int, f
 	if err := errors.Join(conns[0].Start([]messaging.Port{q}), conns[1].Start([]messaging.Port{far})); err != nil {
 		b.Fatal(err)
 	}
-	testenv.Eventually(b, func() bool { return budget == nil || q.d.Status().Registered > 0 }, "memory is registered")
+	testenv.Eventually(b, func() bool { return budget == nil || g.d.Status().Registered > 0 }, "memory is registered")
 	return g, kick, far
 }
 

@@ -15,12 +15,30 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
+// shared is what the rings of a device have in common with it.
+type shared struct {
+	granted  atomic.Uint32 // offloads that others take over
+	lendFrom uint64        // bytes that a frame has which is lent; tests have shorter ones be lent
+	recalled atomic.Bool   // nothing is lent
+	failed   chan error    // of capacity one: why the connection is to end
+}
+
+func (s *shared) allowed() vnet.Offloads { return vnet.Offloads(s.granted.Load()) }
+
+// fail ends the connection for that reason.
+func (s *shared) fail(err error) {
+	select {
+	case s.failed <- err:
+	default: // there was one before
+	}
+}
+
 // vring is one of the device's rings, with what the front end has said of it. mu is held
 // for each burst, and to change anything; what is only about starting the ring is the
 // connection's.
 type vring struct {
 	number int
-	d      *Device
+	shared *shared
 
 	size    uint32
 	addr    *vringAddr
@@ -50,7 +68,7 @@ type vring struct {
 // transmits reports whether the driver transmits by the ring, which has the odd numbers.
 func (v *vring) transmits() bool { return v.number%2 == 1 }
 
-// take takes a descriptor of the front end's for an event, and closes the one before.
+// takeEvent takes a descriptor of the front end's for an event, and closes the one before.
 func takeEvent(old *int, fd int) error {
 	if *old >= 0 {
 		_ = unix.Close(*old)
@@ -132,6 +150,13 @@ func (v *vring) interrupt() {
 	}
 }
 
+// forget makes the ring one of which nothing was said. The caller holds mu.
+func (v *vring) forget() error {
+	v.ring, v.addr, v.size, v.start, v.enabled, v.interrupted = nil, nil, 0, 0, false, false
+	v.finish.at, v.finish.segments = 0, 0
+	return errors.Join(takeEvent(&v.kick, -1), takeEvent(&v.call, -1))
+}
+
 // fault is what an access to memory that is not there panics with, after
 // debug.SetPanicOnFault.
 type fault interface {
@@ -160,7 +185,7 @@ func (v *vring) leave(before bool) {
 func (v *vring) fail(err error) {
 	v.ring = nil
 	v.running.Store(false)
-	v.d.fail(fmt.Errorf("ring %d: %w", v.number, err))
+	v.shared.fail(fmt.Errorf("ring %d: %w", v.number, err))
 }
 
 // publish gives back what was put, and calls the driver if it wants that.
@@ -196,120 +221,44 @@ func (v *vring) again(sleep bool) bool {
 	return true
 }
 
-// read reads frames that the driver transmits, and returns how many of ops it has filled. If
-// there are none it has the driver kick when there are, if it is to sleep. to, which may
-// be nil, are whom long frames are lent.
-func (v *vring) read(ops []vnet.ReadOp, to *borrower, sleep bool) (n int) {
+// heldChain is one that is lent, or comes behind one in its ring: chains are given back in
+// order, so that another process finds by what was given back which ones were not
+// (newSplit).
+type heldChain struct {
+	used
+	done bool
+}
+
+// hold has the chain that was taken last be given back, at once if it is done with and
+// nothing before it is held.
+func (v *vring) hold(done bool) {
+	c := &v.ring.base().chain
+	u := used{id: c.id, slots: c.slots}
+	if done && len(v.held) == 0 {
+		v.ring.put(u)
+		return
+	}
+	v.held = append(v.held, heldChain{u, done})
+}
+
+// giveBack gives chains back to the driver that were lent, unless the ring is another one
+// by now.
+func (v *vring) giveBack(loans []vnet.Loan) {
 	v.mu.Lock()
 	defer v.leave(debug.SetPanicOnFault(true))
-	if v.ring == nil || !v.running.Load() {
-		return 0
+	if v.ring == nil {
+		return
 	}
-	if sleep {
-		v.arm(true)
-	}
-	bytes, allowed := uint64(0), v.d.allowed()
-	for n < len(ops) && len(v.held) < int(v.size) { // more than there are does not happen to an honest driver
-		if v.finish.more() {
-			v.finish.next(&ops[n])
-			n++
-			continue
-		}
-		there, err := v.ring.next()
-		lent := false
-		if err == nil && there && to != nil {
-			lent, err = v.lend(&ops[n], &to.lent[n], to.keys, allowed)
-		}
-		if err == nil && there && !lent {
-			err = v.load(&ops[n])
-		}
-		if err != nil {
-			v.ring.publish()
-			v.fail(err)
-			break
-		}
-		if !there {
-			if n == 0 && v.again(sleep) {
-				continue
-			}
-			break
-		}
-		v.hold(!lent)
-		if lent {
-			bytes += uint64(to.lent[n].Size)
-			n++
-			continue
-		}
-		bytes += uint64(len(ops[n].Frame))
-		if ops[n].Err == nil && wants(ops[n].Frame)&^allowed != 0 {
-			v.finish.begin(&ops[n])
-			if ops[n].Err == nil {
-				continue
-			}
-			v.count.dropped.Add(1)
-		}
-		n++
-	}
-	if n > 0 && v.ring != nil {
-		v.arm(false)
-		v.publish()
-		v.count.frames.Add(uint64(n))
-		v.count.bytes.Add(bytes)
-	}
-	return n
-}
-
-// load copies the frame of a chain. The error is the driver's, that of the frame is the
-// operation's.
-func (v *vring) load(op *vnet.ReadOp) error {
-	r := v.ring.base()
-	op.Frame, op.Err = nil, nil
-	size := r.chain.size - uint64(v.header) + vnet.HdrLen
-	switch {
-	case r.chain.size < uint64(v.header):
-		return fmt.Errorf("%w: a frame of %d bytes, without room for its header", ErrRing, r.chain.size)
-	case size < vnet.MinFrame:
-		op.Err = vnet.ErrInvalid
-	case size > vnet.MaxFrame || size > uint64(len(op.Slot)):
-		op.Err = vnet.ErrTooLong
-	}
-	if op.Err != nil {
-		v.count.dropped.Add(1)
-		return nil
-	}
-	if b := r.chain.bufs[0]; len(r.chain.bufs) == 1 {
-		if p := r.mem.at(b.addr, b.len, &r.hint); len(p) == int(b.len) {
-			copy(op.Slot[:vnet.HdrLen], p)
-			copy(op.Slot[vnet.HdrLen:], p[v.header:])
-			op.Frame = op.Slot[:size]
-			return nil
+	for i := range loans {
+		if l := &loans[i]; l.Epoch == v.epoch {
+			v.held[l.Chain-v.first].done = true
 		}
 	}
-	if _, err := r.load(op.Slot[:vnet.HdrLen], 0); err != nil {
-		return err
+	n := 0
+	for ; n < len(v.held) && v.held[n].done; n++ {
+		v.ring.put(v.held[n].used)
 	}
-	if _, err := r.load(op.Slot[vnet.HdrLen:size], v.header); err != nil {
-		return err
-	}
-	op.Frame = op.Slot[:size]
-	return nil
-}
-
-// wants is what a frame leaves to who sends it on.
-func wants(head []byte) (o vnet.Offloads) {
-	if head[0]&vnet.FlagNeedsCsum != 0 {
-		o |= vnet.CSUM
-	}
-	switch head[1] &^ vnet.GSOECN {
-	case vnet.GSOTCPv4:
-		o |= vnet.TSO4
-	case vnet.GSOTCPv6:
-		o |= vnet.TSO6
-	case vnet.GSOUDPL4:
-		o |= vnet.USO
-	}
-	if head[1]&vnet.GSOECN != 0 {
-		o |= vnet.TSOECN
-	}
-	return o
+	v.held = v.held[:copy(v.held, v.held[n:])]
+	v.first += uint32(n)
+	v.publish()
 }
