@@ -70,8 +70,8 @@ func TestBool(t *testing.T) {
 	}
 }
 
-// FuzzWords has whatever is in a file read, or refused with the file's name.
-func FuzzWords(f *testing.F) {
+// FuzzParse has whatever is in a file read, or refused with the file's name.
+func FuzzParse(f *testing.F) {
 	for _, s := range []string{"a: b\nc: [d, e]\n", "a:\n", "- a\n", "a: b: c\n", "a: {b: c}\n", "&a [*a]\n",
 		"a: |\n  b\n", "---\n---\n", "!!map {a: !!str b}", "a: *b", ""} {
 		f.Add(s)
