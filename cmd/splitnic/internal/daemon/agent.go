@@ -137,7 +137,8 @@ func (a *agent) run(ctx context.Context, state *cards.Store) (err error) {
 	reload := statussock.Command{
 		Name: CommandReload, Run: func(context.Context) (any, error) { return a.reload() },
 	}
-	stop, err := a.cfg.serveAPI(cards.AgentSocket, cards.API(a.set), status, agentMetrics(a), a.log, reload)
+	metrics := agentMetrics(a.cfg.Version, a.states, a.present)
+	stop, err := a.cfg.serveAPI(cards.AgentSocket, cards.API(a.set), status, metrics, a.log, reload)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,10 @@
 package daemon
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 
@@ -149,6 +152,26 @@ func (d *card) status() HostStatus {
 func (d *card) commands() []statussock.Command {
 	all := append(hostCommands(d.host, len(d.netdev.Ports())), d.reloads.command())
 	return append(all, captureCommands(d.host.Captures(), "host "+d.host.Status().Name, d.cfg.Version, d.in.log)...)
+}
+
+func hostCommands(h *host.Host, queues int) []statussock.Command {
+	stats := func(clear bool) func(context.Context) (any, error) {
+		return func(ctx context.Context) (any, error) { return h.Statistics(ctx, clear) }
+	}
+	return []statussock.Command{
+		{Name: CommandStats, Run: stats(false)},
+		{Name: CommandClearStats, Run: stats(true)},
+		handlersCommand(func(r HandlersRequest) error { return h.ChangeHandlers(r.Change) }, boundProcs(queues, 1)),
+		{Name: CommandFailover, RunWith: func(ctx context.Context, argument json.RawMessage) (any, error) {
+			var addr string
+			if err := json.Unmarshal(argument, &addr); err != nil {
+				return nil, fmt.Errorf("which I/O unit: %w", err)
+			}
+			return h.Failover(ctx, addr)
+		}},
+		waitCommand(h.Status, h.Changed),
+		{Name: CommandReset, Run: func(ctx context.Context) (any, error) { return struct{}{}, h.Reset(ctx) }},
+	}
 }
 
 // busy is how many threads move the frames of the card when there is much to do.

@@ -10,10 +10,13 @@ import (
 	"syscall"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/journal"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/scrape"
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/irq"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -50,6 +53,16 @@ func (c *Common) secure() error {
 	return notDumpable()
 }
 
+// notDumpable keeps the kernel from writing this process's memory, which has its
+// key, to a file when it crashes, and other processes of its user from looking
+// into it (PR_SET_DUMPABLE(2const)).
+func notDumpable() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("keep the key out of core dumps: %w", err)
+	}
+	return nil
+}
+
 // open opens the RDMA device, and completes the configuration by its name and by
 // the queue-pair timeout that it needs by default.
 func (c *Common) open() (*verbs.Context, error) {
@@ -59,6 +72,15 @@ func (c *Common) open() (*verbs.Context, error) {
 		c.Messaging.Timing.Timeout = QPTimeout(device, c.Messaging.Timing.Timeout)
 	}
 	return device, err
+}
+
+// handlers makes the handlers of this process, as Make does, and joins them with the
+// interrupts of its device.
+func (c *Common) handlers(device fabric.Device, queues, vectors int, log *slog.Logger) (err error) {
+	if c.Messaging.Handlers, err = c.Handlers.Make(queues, vectors); err != nil {
+		return err
+	}
+	return c.Handlers.IRQ.join(irq.Kernel, device.Name(), device.Limits().CompVectors, c.Messaging.Handlers, log)
 }
 
 // CheckName refuses a name that the peer would refuse.

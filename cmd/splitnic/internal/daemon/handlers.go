@@ -5,13 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
-	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/cpus"
-	"github.com/splitnic/splitnic/internal/irq"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
@@ -74,15 +71,6 @@ func (h *Handlers) Make(queues, vectors int) ([]messaging.Handler, error) {
 		}
 	}
 	return all, nil
-}
-
-// handlers makes the handlers of this process, as Make does, and joins them with the
-// interrupts of its device.
-func (c *Common) handlers(device fabric.Device, queues, vectors int, log *slog.Logger) (err error) {
-	if c.Messaging.Handlers, err = c.Handlers.Make(queues, vectors); err != nil {
-		return err
-	}
-	return c.Handlers.IRQ.join(irq.Kernel, device.Name(), device.Limits().CompVectors, c.Messaging.Handlers, log)
 }
 
 // allowed reports what this machine has against a handler.

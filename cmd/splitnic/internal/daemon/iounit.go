@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -234,32 +233,4 @@ func (c *IOUnit) assemble(
 		MaxQueues: c.Queues, MaxHosts: c.MaxHosts, Modes: c.Modes, Policy: rules, Messaging: c.Messaging, Log: log,
 		Direct: c.Direct, DirectAfter: c.DirectAfter, DirectPeers: c.DirectPeers,
 	})
-}
-
-// loadPolicy reads the file of --policy, or does without.
-func loadPolicy(path string) (*policy.Policy, error) {
-	if path == "" {
-		return policy.Default(), nil
-	}
-	p, err := policy.Load(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
-		return nil, fmt.Errorf("--policy: %w", err) // no mistake in it
-	case err != nil:
-		return nil, each(err, func(err error) error { return exit.Usagef("--policy: %w", err) })
-	}
-	return p, nil
-}
-
-// each wraps each of errors that may have been joined.
-func each(err error, wrap func(error) error) error {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return wrap(err)
-	}
-	var errs []error
-	for _, err := range joined.Unwrap() {
-		errs = append(errs, wrap(err))
-	}
-	return errors.Join(errs...)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
@@ -31,52 +32,6 @@ var (
 	descCards     = desc("splitnic_agent_cards", "Cards of an agent by state: connecting, connected, or failed.", "state")
 	descHosts     = desc("splitnic_hosts", "Hosts connected.")
 )
-
-// desc is what a metric is.
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help, labels, nil)
-}
-
-// collector turns a status into metrics when they are asked for.
-type collector struct {
-	collect func(emit)
-}
-
-// emit is how a collector hands over one sample.
-type emit func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string)
-
-// Describe implements prometheus.Collector: an unchecked one, because which
-// metrics there are depends on the sessions.
-func (collector) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements prometheus.Collector.
-func (c collector) Collect(ch chan<- prometheus.Metric) {
-	c.collect(func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, t, v, labels...)
-	})
-}
-
-// handler answers with what collect emits, and with what Prometheus' collectors tell of
-// the process and of Go. One request at a time has it collected; what is collected is
-// sent without waiting for other scrapers.
-func handler(collect func(emit)) http.Handler {
-	r := prometheus.NewRegistry()
-	var one sync.Mutex
-	r.MustRegister(collector{func(emit emit) {
-		one.Lock()
-		defer one.Unlock()
-		collect(emit)
-	}}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
-}
-
-// flag is the value of what is either so or not.
-func flag(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
-}
 
 // buildMetrics say which program this is.
 func buildMetrics(emit emit, version string) {
@@ -126,18 +81,19 @@ func hostSamples(h *host.Host, r *reloader) func(emit) {
 	}
 }
 
-// agentMetrics are those of the agent's cards, each with the label of its card.
-func agentMetrics(a *agent) http.Handler {
+// agentMetrics are those of an agent, and of its cards that are present, each with the label
+// of its card.
+func agentMetrics(version string, states func() map[cards.State]int, present func() []*agentCard) http.Handler {
 	var one sync.Mutex
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		reg := prometheus.NewRegistry()
 		reg.MustRegister(collector{func(emit emit) {
-			buildMetrics(emit, a.cfg.Version)
-			for state, n := range a.states() {
+			buildMetrics(emit, version)
+			for state, n := range states() {
 				emit(descCards, prometheus.GaugeValue, float64(n), string(state))
 			}
 		}}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
-		for _, c := range a.present() {
+		for _, c := range present() {
 			labels := prometheus.Labels{"card": c.name}
 			prometheus.WrapRegistererWith(labels, reg).MustRegister(collector{hostSamples(c.host, c.reloads)})
 		}

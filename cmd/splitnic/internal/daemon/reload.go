@@ -215,13 +215,3 @@ func (r *reloader) metrics(emit emit) {
 func (r *reloader) command() statussock.Command {
 	return statussock.Command{Name: CommandReload, Run: func(context.Context) (any, error) { return r.reload() }}
 }
-
-// notDumpable keeps the kernel from writing this process's memory, which has its
-// key, to a file when it crashes, and other processes of its user from looking
-// into it (PR_SET_DUMPABLE(2const)).
-func notDumpable() error {
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("keep the key out of core dumps: %w", err)
-	}
-	return nil
-}

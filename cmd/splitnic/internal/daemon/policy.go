@@ -1,12 +1,43 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
+
+// loadPolicy reads the file of --policy, or does without.
+func loadPolicy(path string) (*policy.Policy, error) {
+	if path == "" {
+		return policy.Default(), nil
+	}
+	p, err := policy.Load(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
+		return nil, fmt.Errorf("--policy: %w", err) // no mistake in it
+	case err != nil:
+		return nil, each(err, func(err error) error { return exit.Usagef("--policy: %w", err) })
+	}
+	return p, nil
+}
+
+// each wraps each of errors that may have been joined.
+func each(err error, wrap func(error) error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return wrap(err)
+	}
+	var errs []error
+	for _, err := range joined.Unwrap() {
+		errs = append(errs, wrap(err))
+	}
+	return errors.Join(errs...)
+}
 
 // unknownHosts are the entries of a policy that no host will ever have: knows tells who can be
 // trusted under a name or fingerprint.

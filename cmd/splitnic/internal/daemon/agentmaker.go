@@ -1,0 +1,195 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/splitnic/splitnic/cmd/internal/cards"
+	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/discovery"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/tap"
+)
+
+// Open implements cards.Maker.
+func (a *agent) Open(spec *cards.Spec) (cards.Card, error) {
+	c, in, err := a.plan(spec)
+	if err != nil {
+		return nil, err
+	}
+	security, err := a.identify(c, spec)
+	if err != nil {
+		return nil, err
+	}
+	reread := func() (Sources, []string, error) {
+		s, late, err := a.cfg.Reread()
+		a.own(&s.Keys, spec)
+		return s, late, err
+	}
+	reloads := newReloader(reread, c.ConfigFile, security, nil, in.log)
+	reloads.tell = func(string) {} // which is about the process
+	d, err := c.openCard(spec.Name, in, reloads)
+	if err != nil {
+		return nil, blame(spec, err)
+	}
+	x := &agentCard{card: d, name: spec.Name, path: c.StatusSocket, closed: func() { a.leave(spec.Name) }}
+	x.socket, err = statussock.Serve(x.path, func() any { return d.status() }, d.commands()...)
+	if err != nil {
+		return nil, errors.Join(err, d.remove(spec.Name))
+	}
+	MoreProcs(d.busy())
+	in.log.Info("card", "netdevice", d.netdev.Name(), "netns", spec.NetNS, "adopted", d.netdev.history.Adopted,
+		"device", c.Device, "key", security.Fingerprint(), "iounits", c.IOUnits)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.there[x.name] = x
+	return x, nil
+}
+
+// leave has a card be there no longer.
+func (a *agent) leave(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.there, name)
+}
+
+// plan is the configuration of a card, and what it has from the agent.
+func (a *agent) plan(spec *cards.Spec) (*Host, surroundings, error) {
+	fail := func(field, format string, args ...any) (*Host, surroundings, error) {
+		return nil, surroundings{}, &cards.FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
+	}
+	c := a.cfg.Host
+	c.Netdevice, c.NetNS, c.Name, c.Metrics = spec.Netdevice, spec.NetNS, spec.HostName, ""
+	if c.Name == "" {
+		c.Name = Hostname() + "." + spec.Name
+	}
+	if !session.ValidName(c.Name) {
+		return fail("host_name", "%q is not possible: must be 1 to 253 letters, digits, '.', '_' or '-'", c.Name)
+	}
+	if spec.MAC != "" {
+		c.MAC, _ = protocol.ParseMAC(spec.MAC) // Complete has seen to that
+	}
+	if spec.MTU != 0 {
+		c.MaxMTU = spec.MTU
+	}
+	if spec.Queues != 0 {
+		c.Queues = spec.Queues
+	}
+	if most := messaging.MaxQueues - extra(c.Latency); c.Queues > most {
+		return fail("queues", "%d: must be 1 to %d: the agent has --latency-queue", c.Queues, most)
+	}
+	if len(spec.IOUnits) > 0 {
+		c.IOUnits = spec.IOUnits
+	}
+	if len(c.IOUnits) == 0 {
+		return fail("iounits", "there are none: name them here, or with --iounit of the agent")
+	}
+	if !discovery.Several(c.IOUnits) {
+		c.Standby = false
+	}
+	device, err := a.device(spec.Device)
+	if err != nil {
+		return fail("device", "%v", err)
+	}
+	c.Device, c.Messaging.Timing.Timeout = device.Name(), device.timeout
+	c.StatusSocket = a.socketOf(spec)
+	return &c, surroundings{
+		device: device, store: a.store, budget: a.budget, noLatency: a.noLatency, log: a.log.With("card", spec.Name),
+		onState: func(host.State) {}, persevere: true,
+	}, nil
+}
+
+// sockets is the directory of the cards' sockets: that of the agent's.
+func (a *agent) sockets() string {
+	if a.cfg.StatusSocket != "" {
+		return filepath.Dir(a.cfg.StatusSocket)
+	}
+	return statussock.Dir
+}
+
+// socketOf is the path of a card's status socket.
+func (a *agent) socketOf(spec *cards.Spec) string {
+	return filepath.Join(a.sockets(), "host-"+spec.Name+".sock")
+}
+
+// identify loads the card's keys. Each card has a session.Security, also where several
+// have one key: peers tell them apart by it.
+func (a *agent) identify(c *Host, spec *cards.Spec) (*session.Security, error) {
+	for field, is := range map[string]bool{"key": spec.Key != "", "new_key": spec.NewKey} {
+		if is && c.Keys.Insecure {
+			return nil, &cards.FieldError{Field: field, Problem: "the agent is --insecure, without keys"}
+		}
+	}
+	if spec.NewKey {
+		if err := a.newKey(spec.Name); err != nil {
+			return nil, &cards.FieldError{Field: "new_key", Problem: err.Error()}
+		}
+	}
+	a.mu.Lock()
+	c.Keys = a.keys
+	a.mu.Unlock()
+	a.own(&c.Keys, spec)
+	security, err := c.Keys.load()
+	if err != nil && spec.Key != "" {
+		return nil, &cards.FieldError{Field: "key", Problem: err.Error()}
+	}
+	return security, err
+}
+
+// own puts the card's key and certificate in place of the agent's.
+func (a *agent) own(k *Keys, spec *cards.Spec) {
+	switch {
+	case spec.NewKey:
+		k.Key, k.Cert = a.keyPath(spec.Name), ""
+	case spec.Key != "":
+		k.Key, k.Cert = spec.Key, spec.Cert
+	}
+}
+
+// keyPath is the key that was made for a card.
+func (a *agent) keyPath(name string) string { return filepath.Join(a.keyDir, name+".pem") }
+
+// newKey makes a key for a card unless it has one.
+func (a *agent) newKey(name string) error {
+	if err := os.MkdirAll(a.keyDir, 0o700); err != nil {
+		return err
+	}
+	key, err := session.GenerateKey()
+	if err == nil {
+		err = session.SaveKey(a.keyPath(name), key)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// blame names the field that an error is about, if it is one's.
+func blame(spec *cards.Spec, err error) error {
+	if errors.Is(err, tap.ErrExists) {
+		return &cards.FieldError{Field: "netdevice", Problem: err.Error()}
+	}
+	if _, statErr := os.Stat(spec.NetNS); spec.NetNS != "" && statErr != nil {
+		return &cards.FieldError{Field: "netns", Problem: err.Error()}
+	}
+	return err
+}
+
+// Forget implements cards.Maker.
+func (a *agent) Forget(spec *cards.Spec) error {
+	err := errors.Join(a.store.forget(spec.Name), statussock.Discard(a.socketOf(spec)))
+	if !spec.NewKey {
+		return err
+	}
+	removed := os.Remove(a.keyPath(spec.Name))
+	if errors.Is(removed, fs.ErrNotExist) {
+		removed = nil
+	}
+	return errors.Join(err, removed)
+}
