@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -36,7 +37,8 @@ type Device struct {
 	pollDue      atomic.Bool                  // Watch is to look, hint or none
 	subscription atomic.Pointer[subscription] // of Watch
 
-	unglanced bool // it is time for a glance: remind's
+	reminder  atomic.Pointer[ticker.Task] // calls remind, for Watch
+	unglanced bool                        // it is time for a glance: remind's
 }
 
 // Name returns the device's name at the time it was made.

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/framefd"
+	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -21,8 +22,9 @@ type Queue struct {
 	plain    bool // the device knows no header: frames are presented with an empty one
 	detached bool // by SetActive
 	tooLong  atomic.Uint64
-	toGroup  atomic.Bool   // a frame to a group was read since Device.Watch has asked
-	burst    framefd.Burst // the reader's
+	toGroup  atomic.Bool                 // a frame to a group was read since Device.Watch has asked
+	reminder atomic.Pointer[ticker.Task] // of Device.Watch, which is to hear of that
+	burst    framefd.Burst               // the reader's
 	meter    *discard.Meter
 }
 
@@ -88,6 +90,7 @@ func (q *Queue) result(slot []byte, n int, err error) ([]byte, error) {
 	}
 	if first := slot[vnet.HdrLen]; first&1 != 0 && first != 0xff && !q.toGroup.Load() {
 		q.toGroup.Store(true)
+		q.reminder.Load().Wake()
 	}
 	if q.plain {
 		clear(slot[:vnet.HdrLen])

@@ -43,7 +43,12 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 			s.close()
 		}
 	}()
-	defer looks.Every(pollInterval, d.remind).Stop()
+	reminder := looks.Every(pollInterval, d.remind)
+	defer reminder.Stop()
+	for _, q := range d.queues {
+		q.reminder.Store(reminder)
+	}
+	d.reminder.Store(reminder)
 	due := true // fn is to be called
 	for {
 		// Subscribed first, read then: no change can be missed.
@@ -102,6 +107,7 @@ func (d *Device) State() (State, error) {
 		_, err := d.read(&s)
 		if err == nil && !s.Equal(d.reported) {
 			d.unreported.Store(true)
+			d.reminder.Load().Wake()
 		}
 		return err
 	})
@@ -123,7 +129,8 @@ func (d *Device) hinted() bool {
 }
 
 // remind has Watch look if there is a hint, or a glance finds something. It waits for nothing
-// but the kernel, because other devices do. What Watch has not come to is said again.
+// but the kernel, because other devices do. What Watch has not come to is said again. It rests
+// until the next glance if there is nothing to say; who gives a hint wakes it.
 func (d *Device) remind(t ticker.Tick) (rest int) {
 	s := d.subscription.Load()
 	if s == nil {
@@ -138,10 +145,14 @@ func (d *Device) remind(t ticker.Tick) (rest int) {
 	for _, q := range d.queues {
 		hint = hint || q.toGroup.Load()
 	}
-	if hint {
+	switch {
+	case hint:
 		s.interrupt()
+		return 0
+	case d.unglanced:
+		return 0
 	}
-	return 0
+	return int(quietPolls - 1 - t.N%quietPolls)
 }
 
 // glance reports whether Watch is to look because something seems to be different from what it

@@ -1,9 +1,15 @@
 package tap
 
 import (
+	"errors"
+	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -33,4 +39,69 @@ func TestHinted(t *testing.T) {
 	if !d.hinted() {
 		t.Error("a state that was not told is no reason to look")
 	}
+}
+
+// reminded is a device that Watch waits for, and what that hears.
+func reminded(t *testing.T) (d *Device, interrupted func() bool) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	d = &Device{tun: tun{queues: []*Queue{NewQueue(-1), NewQueue(-1)}}}
+	d.subscription.Store(&subscription{file: r, blind: true})
+	return d, func() bool {
+		_, err := r.Read(make([]byte, 1))
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal(err)
+		}
+		return r.SetReadDeadline(time.Time{}) == nil
+	}
+}
+
+// TestRemindRests has Watch reminded until it has looked. Then there is nothing to do until the
+// next glance, unless somebody gives a hint.
+func TestRemindRests(t *testing.T) {
+	d, interrupted := reminded(t)
+	remind := func(n uint64, want int) {
+		t.Helper()
+		if rest := d.remind(ticker.Tick{N: n}); rest != want {
+			t.Errorf("call %d: a rest of %d calls, want %d", n, rest, want)
+		}
+	}
+	remind(16, 0) // a glance
+	remind(17, 0)
+	if !interrupted() || !d.pollDue.Swap(false) {
+		t.Error("it is time for a glance, and nobody is told")
+	}
+	remind(18, 5)
+	remind(23, 0)
+	d.queues[1].toGroup.Store(true)
+	remind(20, 0)
+	if !interrupted() || !d.hinted() || d.pollDue.Load() {
+		t.Error("a hint was not told, or taken for something else")
+	}
+	remind(21, 2)
+}
+
+// TestHintsWake has a frame, and a state that was not told, end a rest.
+func TestHintsWake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &Device{tun: tun{queues: []*Queue{NewQueue(-1)}}}
+		var tick ticker.Ticker
+		var calls atomic.Int32
+		d.queues[0].reminder.Store(tick.Every(time.Second, func(ticker.Tick) int { calls.Add(1); return ticker.MaxRest }))
+		defer d.queues[0].reminder.Load().Stop()
+		slot := make([]byte, vnet.MaxFrame+1)
+		for i, to := range []byte{0x02, 0x33, 0x33} {
+			time.Sleep(2 * time.Second)
+			slot[vnet.HdrLen] = to
+			_, _ = d.queues[0].result(slot, 90, nil)
+			synctest.Wait()
+			if n, want := calls.Load(), int32(max(1, i)); n != want {
+				t.Errorf("%d calls before frame %d, want %d", n, i, want)
+			}
+		}
+	})
 }
