@@ -63,7 +63,7 @@ type Conn struct {
 
 // heartbeats are those of a connection.
 type heartbeats struct {
-	task    *ticker.Task // written before there is a reason for the end, or never
+	task    atomic.Pointer[ticker.Task] // written before there is a reason for the end, or never
 	vouched atomic.Bool
 	going   atomic.Bool // one is being sent
 	broken  sync.Once
@@ -129,7 +129,7 @@ func (c *Conn) farewell(message any) error {
 func (c *Conn) Close() error {
 	c.finish(net.ErrClosed)
 	c.shut()
-	c.heartbeats.task.Stop()
+	c.heartbeats.task.Load().Stop()
 	c.workers.Wait()
 	return nil
 }

@@ -26,7 +26,7 @@ func (c *Conn) establish() error {
 		return c.end.reason
 	}
 	c.workers.Go(c.runReader)
-	c.heartbeats.task = beats.Every(c.peerTimeout/heartbeatParts, c.look)
+	c.heartbeats.task.Store(beats.Every(c.peerTimeout/heartbeatParts, c.look))
 	return nil
 }
 

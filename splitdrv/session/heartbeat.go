@@ -26,16 +26,22 @@ var beats ticker.Ticker
 func (c *Conn) Vouch(heard bool) {
 	if was := c.heartbeats.vouched.Swap(heard); was && !heard {
 		c.beat()
+		c.heartbeats.task.Load().Wake()
 	}
 }
 
-// look sends a heartbeat if it is time. It does not wait, because the other connections do.
+// look sends a heartbeat if it is time. It does not wait, because the other connections do. It
+// returns how many parts can be left out: while somebody vouches for the peer all but those in
+// which a host sends one. Those before a certificate comes to its end are not.
 func (c *Conn) look(t ticker.Tick) (rest int) {
-	needed := !c.heartbeats.vouched.Load() || c.peerRole == roleUnit && t.N%unneeded == 0
-	if needed || c.expires(c.security.clock()) {
+	vouched, turn, now := c.heartbeats.vouched.Load(), t.N%unneeded, c.security.clock()
+	if !vouched || c.peerRole == roleUnit && turn == 0 || c.expires(now) {
 		c.beat()
 	}
-	return 0
+	if !vouched || c.expires(now.Add(c.peerTimeout)) {
+		return 0
+	}
+	return int(unneeded - 1 - turn)
 }
 
 // beat has a heartbeat sent, unless one is on its way.

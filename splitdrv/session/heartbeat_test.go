@@ -1,0 +1,59 @@
+package session
+
+import (
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/ticker"
+)
+
+// written counts what is written to it.
+type written struct {
+	net.Conn
+	n atomic.Int32
+}
+
+func (w *written) Write(b []byte) (int, error) {
+	w.n.Add(1)
+	return len(b), nil
+}
+
+// TestVouchRests has a connection look only when it may have a heartbeat to send while
+// somebody vouches for the peer, and in each part from when nobody does.
+func TestVouchRests(t *testing.T) {
+	for peer, some := range map[role]int32{roleHost: 0, roleUnit: 1} {
+		t.Run("of "+peer.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const part = 7 * time.Second // nobody else has that
+				var sent written
+				var looks atomic.Int32
+				c := &Conn{authentication: authentication{security: &Security{}, peerRole: peer}, stream: &sent}
+				var tick ticker.Ticker
+				c.heartbeats.task.Store(tick.Every(part, func(t ticker.Tick) int {
+					looks.Add(1)
+					return c.look(t)
+				}))
+				defer c.heartbeats.task.Load().Stop()
+				pass := func(parts int, wantLooks, wantSent int32) {
+					t.Helper()
+					time.Sleep(time.Duration(parts) * part)
+					synctest.Wait()
+					if l, n := looks.Swap(0), sent.n.Swap(0); l != wantLooks || n != wantSent {
+						t.Errorf("%d looks and %d heartbeats in %d parts, want %d and %d", l, n, parts, wantLooks, wantSent)
+					}
+				}
+				pass(unneeded, unneeded, unneeded)
+				c.Vouch(true)
+				pass(1, 1, some)
+				pass(2*unneeded, 2, 2*some)
+				c.Vouch(false)
+				pass(2, 2, 3) // one at once
+				c.Vouch(true)
+				pass(unneeded, 2, some)
+			})
+		})
+	}
+}
