@@ -1,6 +1,7 @@
 package ticker
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -202,6 +203,105 @@ func TestWake(t *testing.T) {
 	})
 }
 
+// TestNobodyIsWoken has all functions rest, to different calls. Nobody is woken before the first
+// of these, and who is woken in the middle is called at the time, and with the number, that he
+// would be otherwise.
+func TestNobodyIsWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tick Ticker
+		began := time.Now()
+		calls := make(map[int][]int)
+		every := func(name, rest int) *Task {
+			return tick.Every(time.Second, func(at Tick) int {
+				after := int(at.Now.Sub(began) / time.Second)
+				if at.Late != 0 || int(at.N) != after-1 || tick.Clock(time.Second).Now() != at.Now.Sub(began) {
+					t.Errorf("call %d after %d s, %v late, at %v of the clock", at.N, after, at.Late,
+						tick.Clock(time.Second).Now())
+				}
+				calls[name] = append(calls[name], after)
+				return rest
+			})
+		}
+		ten, twenty := every(10, 9), every(20, 19)
+		woken := func() uint64 {
+			synctest.Wait()
+			tick.mu.Lock()
+			defer tick.mu.Unlock()
+			return tick.groups[time.Second].next
+		}
+		at := func(d time.Duration) { time.Sleep(d - time.Since(began)) }
+		at(1500 * time.Millisecond)
+		before := woken()
+		at(10900 * time.Millisecond)
+		if n := woken(); n != before {
+			t.Errorf("%d calls that nobody waited for were made", n-before)
+		}
+		at(12500 * time.Millisecond)
+		twenty.Wake()
+		at(16200 * time.Millisecond)
+		third := every(7, 6)
+		at(40 * time.Second)
+		synctest.Wait()
+		want := map[int][]int{10: {1, 11, 21, 31}, 20: {1, 13, 33}, 7: {17, 24, 31, 38}}
+		for name, times := range want {
+			if !slices.Equal(calls[name], times) {
+				t.Errorf("%d was called after %v s, want %v", name, calls[name], times)
+			}
+		}
+		for _, k := range []*Task{ten, twenty, third} {
+			k.Stop()
+		}
+	})
+}
+
+// TestOften reads the clock often, and seldom, while all functions rest: somebody is woken for each
+// call for as long as it is often, and in either case it is the time of the latest call.
+func TestOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tick Ticker
+		clock, began := tick.Clock(time.Second), time.Now()
+		task := tick.Every(time.Second, func(Tick) int { return MaxRest })
+		defer task.Stop()
+		woken := func() uint64 {
+			synctest.Wait()
+			tick.mu.Lock()
+			defer tick.mu.Unlock()
+			return tick.groups[time.Second].next
+		}
+		reads := func(n int) {
+			t.Helper()
+			for range n {
+				if now, want := clock.Often(), time.Since(began).Truncate(time.Second); now != want {
+					t.Fatalf("it is %v by the clock, want %v", now, want)
+				}
+			}
+		}
+		time.Sleep(1500 * time.Millisecond)
+		for range 4 {
+			reads(often/4 - 1)
+			time.Sleep(time.Second)
+		}
+		if n := woken(); n != 1 {
+			t.Errorf("%d calls counted at which nobody is to be woken", n-1)
+		}
+		reads(often)
+		for n := uint64(5); n < 10; n++ {
+			if got := woken(); got != n {
+				t.Errorf("%d calls counted, want %d", got, n)
+			}
+			time.Sleep(time.Second)
+			reads(1)
+		}
+		time.Sleep(2 * time.Second) // to the call upon the latest of these, and another one
+		n := woken()
+		time.Sleep(5 * time.Second)
+		reads(1)
+		if more := woken() - n; more != 0 {
+			t.Errorf("%d calls counted since nobody reads the clock", more)
+		}
+	})
+}
+
 // TestClock looks at the clock of an interval while there are functions, while they are
 // held up for longer than counts, and while there are none.
 func TestClock(t *testing.T) {
@@ -224,15 +324,15 @@ func TestClock(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		passes(time.Minute, 0)
 		task := begin()
-		passes(999*time.Millisecond, 999*time.Millisecond) // to the first call
+		passes(999*time.Millisecond, time.Second) // to the first call
 		passes(9*time.Second, 9*time.Second)
 		task.Stop()
 		passes(time.Minute, 0)
 		hold = 7500 * time.Millisecond
 		task = begin()
 		passes(time.Second, time.Second)
-		// The second call is 6.5 s late.
-		passes(8*time.Second, 500*time.Millisecond)
+		// The second call is 6.5 s late, and the third one in time.
+		passes(8*time.Second, time.Second)
 		passes(5*time.Second, 5*time.Second)
 		hold = 0
 		task.Stop()
