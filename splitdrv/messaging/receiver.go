@@ -156,7 +156,7 @@ func (r *receiver) receive(comps []fabric.Completion) error {
 
 // hand delivers the frames of a batch of completions. renew comes next.
 func (r *receiver) hand(comps []fabric.Completion) error {
-	r.c.hear()
+	r.c.hearFrames()
 	if r.c.cfg.Mode.Sends() {
 		return r.receiveSent(comps)
 	}

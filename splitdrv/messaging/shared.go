@@ -118,10 +118,15 @@ func (c *shared) end(err error) {
 	})
 }
 
-// hear notes that something has come from the peer. It is called often, and writes seldom.
-func (c *shared) hear() {
-	if now := uint64(c.clock.Now()); c.heard.Load() != now {
-		c.heard.Store(now)
+// hear notes that a message has come from the peer.
+func (c *shared) hear() { c.hearAt(c.clock.Now()) }
+
+// hearFrames notes that a batch of frames has. It is called often, and writes seldom.
+func (c *shared) hearFrames() { c.hearAt(c.clock.Often()) }
+
+func (c *shared) hearAt(now time.Duration) {
+	if heard := uint64(now); c.heard.Load() != heard {
+		c.heard.Store(heard)
 	}
 }
 
