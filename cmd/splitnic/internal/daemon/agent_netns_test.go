@@ -118,10 +118,14 @@ func (f *agentFixture) startUnit(own, peer *session.Key, change []func(*iounit.C
 		t.Fatal(err)
 	}
 	dev := f.fabric.Device("unit")
+	card, err := lan.NewCard("tap:br0", f.lan)
+	if err != nil {
+		t.Fatal(err)
+	}
 	cfg := iounit.Config{
 		Name: "unit", Software: "test", Device: dev, MaxHosts: 512, Policy: rules,
 		OpenLAN: func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
-			return lan.Open("tap:br0", lan.Config{MAC: mac, Queues: queues, NetNS: f.lan, Offloads: vnet.AllOffloads})
+			return card.Open(lan.Config{MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
 		},
 		LinkState: func() (lan.LinkState, error) { return lan.LinkState{Up: true, MTU: 1500}, nil },
 		Messaging: messaging.Config{PeerTimeout: time.Minute, Pools: smallPools},
