@@ -139,7 +139,11 @@ func (r *packed) walk(table *descriptor, flags uint16) error {
 		if err != nil {
 			return err
 		}
-		if err := r.add(&d, uint16(d.extra>>16)); err != nil {
+		flags := uint16(d.extra >> 16)
+		if !r.writable { // DPDK's driver marks the header of a frame that it transmits
+			flags &^= descWrite
+		}
+		if err := r.add(&d, flags); err != nil {
 			return err
 		}
 	}

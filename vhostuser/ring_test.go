@@ -93,6 +93,52 @@ func TestTransmit(t *testing.T) {
 	}
 }
 
+// TestTransmitMarkedWritable has a driver transmit a frame in an indirect table of a packed ring
+// whose first descriptor, of the header, has the flag of a buffer that is to be written, as
+// DPDK's has. In the ring itself, and where the driver receives, the flag counts.
+func TestTransmitMarkedWritable(t *testing.T) {
+	const feats = modern | featPacked
+	mark := func(g *guest, at int) {
+		b := g.mem[at+14:]
+		binary.LittleEndian.PutUint16(b, binary.LittleEndian.Uint16(b)^descWrite)
+	}
+	raw := make([]byte, 12+1000)
+	for i := 12; i < len(raw); i++ {
+		raw[i] = byte(i)
+	}
+	g := newGuest(t, feats, 1, 1)
+	bufs := []buffer{g.alloc(12), g.alloc(600), g.alloc(400)}
+	rest := raw
+	for _, b := range bufs {
+		rest = rest[copy(g.at(b), rest):]
+	}
+	g.add(bufs, true)
+	mark(g, tablesAt)
+	ops := readOps(1)
+	if n := g.v.read(ops, nil, true); n != 1 || ops[0].Err != nil || !bytes.Equal(ops[0].Frame[vnet.HdrLen:], raw[12:]) {
+		t.Errorf("%d frames are read, %d bytes, %v: %v", n, len(ops[0].Frame), ops[0].Err, g.ended())
+	}
+	if _, ok := g.used(); !ok {
+		t.Error("the chain is not given back")
+	}
+
+	g = newGuest(t, feats, 1, 1)
+	g.add([]buffer{g.alloc(1000)}, false)
+	mark(g, 0)
+	if n := g.v.read(ops, nil, true); n != 0 || !errors.Is(g.ended(), ErrRing) {
+		t.Errorf("%d frames are read from a buffer that is to be written", n)
+	}
+
+	g = newGuest(t, feats, 0, 1)
+	g.add([]buffer{g.alloc(1000)}, true)
+	mark(g, tablesAt)
+	f := make([]byte, vnet.MinFrame+60)
+	g.v.write([]vnet.WriteOp{{Head: f}}, true)
+	if !errors.Is(g.ended(), ErrRing) {
+		t.Error("a frame is written to a buffer that is to be read")
+	}
+}
+
 // TestReceive has a driver receive frames in one buffer or in several.
 func TestReceive(t *testing.T) {
 	for name, feats := range kinds {

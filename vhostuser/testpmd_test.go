@@ -24,13 +24,13 @@ import (
 
 // testpmd runs DPDK's program of that name on a socket: it sends frames back where they
 // come from.
-func testpmd(t *testing.T, a vhostuser.Address, options string) (stop func()) {
+func testpmd(t *testing.T, a vhostuser.Address, options string, more ...string) (stop func()) {
 	t.Helper()
 	options = ",path=" + a.Path + options
 	if a.Client {
 		options += ",server=1"
 	}
-	return testenv.Testpmd(t, "net_virtio_user0"+options, "--forward-mode=io")
+	return testenv.Testpmd(t, "net_virtio_user0"+options, append([]string{"--forward-mode=io"}, more...)...)
 }
 
 // frame is a frame of n bytes whose content proves its place in the stream.
@@ -130,9 +130,15 @@ func waitUp(t testing.TB, d *vhostuser.Device, want bool) {
 // echo sends frames and expects them back, in order.
 func echo(t *testing.T, w *porttest.Wire, frames int) {
 	t.Helper()
+	echoUpTo(t, w, frames, 1514)
+}
+
+// echoUpTo is echo for frames of 60 bytes to longest.
+func echoUpTo(t *testing.T, w *porttest.Wire, frames, longest int) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	size := func(i int) int { return vnet.HdrLen + 60 + i*37%1455 }
+	size := func(i int) int { return vnet.HdrLen + 60 + i*37%(longest-59) }
 	buf := make([]byte, vnet.MaxFrame+1)
 	const ahead = 100
 	sent := 0
@@ -182,6 +188,26 @@ func TestTestpmd(t *testing.T) {
 				}
 				stop()
 				waitUp(t, d, false)
+			}
+		})
+	}
+}
+
+// TestTestpmdInPieces has testpmd send frames back that are longer than its buffers, in as many
+// as they need.
+func TestTestpmdInPieces(t *testing.T) {
+	for name, options := range map[string]string{"split": "", "packed": ",packed_vq=1"} {
+		t.Run(name, func(t *testing.T) {
+			a := vhostuser.Address{Path: filepath.Join(t.TempDir(), "s")}
+			d := open(t, a, 1)
+			t.Cleanup(func() { d.Close() })
+			wires := layer(t, portsOf(d))
+			const multiSegs = "--tx-offloads=0x8000"
+			testpmd(t, a, options, "--max-pkt-len=9018", "--enable-scatter", multiSegs)
+			waitUp(t, d, true)
+			echoUpTo(t, wires[0], 3000, 9014)
+			if s := d.Status(); s.ReadFrames < 3000 || s.LastError != "" {
+				t.Errorf("%+v", s)
 			}
 		})
 	}
