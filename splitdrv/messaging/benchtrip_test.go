@@ -1,6 +1,7 @@
 package messaging_test
 
 import (
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -146,7 +147,47 @@ func BenchmarkRoundTrip(b *testing.B) {
 // percentiles of a round trip.
 func BenchmarkPolledTrip(b *testing.B) {
 	_, ports := trips(b, true, func(cfg *messaging.Config) { cfg.Poll = true })
-	times := ports[0].times
+	reportTrips(b, ports[0].times)
+}
+
+// BenchmarkBareTrip has two threads pass a number to and fro in memory, each after as much time as
+// the layer takes: its percentiles are what the machine adds to those of PolledTrip.
+func BenchmarkBareTrip(b *testing.B) {
+	const side = 3 * time.Microsecond
+	work := func() {
+		for begin := time.Now(); time.Since(begin) < side; {
+		}
+	}
+	var ping, pong atomic.Int64
+	go func() {
+		runtime.LockOSThread()
+		for n := int64(1); n <= int64(b.N); n++ {
+			for ping.Load() != n {
+			}
+			work()
+			pong.Store(n)
+		}
+	}()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	times := make([]time.Duration, b.N)
+	b.ResetTimer()
+	last := time.Now()
+	for i := range times {
+		n := int64(i) + 1
+		ping.Store(n)
+		for pong.Load() != n {
+		}
+		work()
+		now := time.Now()
+		times[i], last = now.Sub(last), now
+	}
+	b.StopTimer()
+	reportTrips(b, times)
+}
+
+// reportTrips reports the percentiles of round trips.
+func reportTrips(b *testing.B, times []time.Duration) {
 	if len(times) == 0 {
 		return
 	}

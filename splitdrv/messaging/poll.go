@@ -19,10 +19,13 @@ const (
 	// are due to be returned.
 	renewBatch = 16
 	// A polling worker lets others run, who may have to do something before there is
-	// anything to see, after yieldLooks looks in vain, or else once in yieldAfter; it looks
-	// at the clock once in yieldLooks.
-	yieldAfter = time.Millisecond
-	yieldLooks = 256
+	// anything to see, after idleYieldLooks looks in vain, or else once in yieldAfter; it
+	// looks at the clock once in yieldLooks. A round trip is shorter than that many looks:
+	// two workers that yield at once may take each other's goroutine, and then one of them
+	// sleeps until it is woken.
+	yieldAfter     = time.Millisecond
+	yieldLooks     = 256
+	idleYieldLooks = 4096
 )
 
 // With Config.Poll a channel has one worker, which never sleeps. It is a second way of
@@ -85,7 +88,7 @@ func (ch *channel) pollOn() error {
 				return err
 			}
 		}
-		if idle%yieldLooks == yieldLooks-1 || looks%yieldLooks == yieldLooks-1 && time.Since(yielded) >= yieldAfter {
+		if idle%idleYieldLooks == idleYieldLooks-1 || looks%yieldLooks == yieldLooks-1 && time.Since(yielded) >= yieldAfter {
 			runtime.Gosched()
 			yielded = time.Now()
 		}
