@@ -30,6 +30,15 @@ func benchParse(kind bench.Kind, line string) (benchConfig, error) {
 	return f.config(flags)
 }
 
+// A P without a worker costs a polled round trip a thread that wakes at each yield.
+func TestPollProcs(t *testing.T) {
+	for _, c := range []struct{ queues, cpus, want int }{{1, 1, 1}, {1, 2, 2}, {1, 32, 2}, {4, 2, 2}, {4, 32, 8}} {
+		if got := pollProcs(c.queues, c.cpus); got != c.want {
+			t.Errorf("%d queues on %d processors: %d Ps, want %d", c.queues, c.cpus, got, c.want)
+		}
+	}
+}
+
 func TestBenchSpecs(t *testing.T) {
 	bw := bench.Spec{Kind: bench.BW, Mode: protocol.ModeImm, Size: bench.MaxSize, Queues: 1, Iterations: 1000, WarmUp: 100}
 	lat := bench.Spec{Kind: bench.Lat, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 1000, WarmUp: 100,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -99,7 +100,11 @@ func (b *benchConfig) measure(
 	ctx context.Context, p *benchPrinter, measure func(context.Context, bench.Spec, bool) (bench.Result, error),
 ) error {
 	for i, s := range b.specs {
-		prepareBench(s)
+		if s.Poll && b.addr == "" {
+			runtime.GOMAXPROCS(pollProcs(s.Queues, runtime.NumCPU()))
+		} else {
+			prepareBench(s)
+		}
 		limit := b.timeout + s.Duration
 		late := fmt.Errorf("not done after %v; give a longer --timeout", limit)
 		bounded, cancel := context.WithTimeoutCause(ctx, limit, late)
@@ -118,6 +123,13 @@ func (b *benchConfig) measure(
 
 // prepareBench makes room for the threads of both ends of a measurement.
 func prepareBench(s bench.Spec) { daemon.MoreProcs(4*s.Queues + 2) }
+
+// pollProcs is how many Ps there are to be for two ends with so many queues each that
+// poll in this process, on so many processors: one for each worker. With a P to spare, a
+// worker that yields has the runtime wake a thread, which takes the processor of one of
+// the workers, and often the worker itself. On the P of each worker others run when it
+// yields.
+func pollProcs(queues, cpus int) int { return min(2*queues, cpus) }
 
 // result prints a measurement, the first one of a mode below a header.
 func (p *benchPrinter) result(s bench.Spec, r bench.Result) error {
