@@ -3,7 +3,6 @@ package hostiletest
 import (
 	"slices"
 
-	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -57,66 +56,3 @@ var (
 	onlyUC     = []protocol.Mode{protocol.ModeSendUC}
 	reliable   = []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate, protocol.ModeSend}
 )
-
-// Attacks are all of them.
-func Attacks() []Attack {
-	return slices.Concat(formOfControl(), formOfData(), poolsAndUpdates(), flushes(), requests(), writes(), indications(),
-		sequences(), packs(), devices(), windows(), proofs(), tolerated())
-}
-
-// rules are what stands behind the codes.
-var rules = map[string]error{
-	"short-message":     protocol.ErrShort,
-	"long-message":      protocol.ErrLong,
-	"trailing-bytes":    protocol.ErrTrailing,
-	"version":           protocol.ErrVersion,
-	"function":          protocol.ErrFunction,
-	"count":             protocol.ErrCount,
-	"size":              protocol.ErrSize,
-	"address-overflow":  protocol.ErrOverflow,
-	"padding":           protocol.ErrPadding,
-	"pool-reference":    protocol.ErrPool,
-	"pool-channel":      protocol.ErrChannel,
-	"pool-memory":       protocol.ErrMemory,
-	"not-lent":          bufpool.ErrNotLent,
-	"length":            bufpool.ErrLength,
-	"not-out":           bufpool.ErrNotOut,
-	"data-send":         messaging.ErrDataSend,
-	"pool-unknown":      bufpool.ErrPool,
-	"indicated-length":  messaging.ErrIndicatedLength,
-	"frame":             messaging.ErrFrame,
-	"pool-twice":        bufpool.ErrPoolTwice,
-	"too-many-pools":    bufpool.ErrTooManyPools,
-	"too-many-elements": bufpool.ErrTooManyElements,
-	"no-channel":        messaging.ErrNoChannel,
-	"too-many-requests": messaging.ErrTooManyRequests,
-	"reply":             bufpool.ErrReply,
-	"unexpected":        messaging.ErrUnexpected,
-	"immediate":         messaging.ErrImmediate,
-	"indications":       messaging.ErrIndications,
-	"sequence":          messaging.ErrSequence,
-	"too-many-flushes":  bufpool.ErrTooManyFlushes,
-	"proof-missing":     messaging.ErrProofMissing,
-	"proof-wrong":       messaging.ErrProofWrong,
-	"invalidated":       bufpool.ErrInvalidated,
-	"pool-keys":         bufpool.ErrKeys,
-	"key-message":       bufpool.ErrKeyMessage,
-}
-
-// meaningless says in which modes a rule cannot be broken: no message or
-// transfer of theirs comes under it, or the device is the first to refuse.
-var meaningless = map[string][]protocol.Mode{
-	"long-message":      writing, // receives are as long as the longest message
-	"pool-memory":       writing,
-	"too-many-elements": sending, // the longest pool alone has as many
-	"length":            sending, // a receive is as long as the element
-	"data-send":         sending,
-	"indicated-length":  {protocol.ModeIndicate, protocol.ModeSend, protocol.ModeSendUC},
-	"immediate":         onlyImm,
-	"indications":       sending,
-	"sequence":          writing,
-	"too-many-flushes":  sending,
-	"pool-keys":         sending,
-	"key-message":       sending,
-	"invalidated":       sending, // there are no windows; the device refuses
-}

@@ -10,12 +10,6 @@ import (
 
 // What attacks are made of.
 
-// send sends a control message.
-func (p *Peer) send(msg []byte) {
-	p.t.Helper()
-	p.post(p.control, fabric.SendWR{Op: fabric.OpSend}, msg)
-}
-
 // sendEach sends control messages.
 func (p *Peer) sendEach(msgs ...[]byte) {
 	p.t.Helper()

@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 )
-
-// patience bounds every wait for something that has to come about.
-const patience = time.Minute
 
 // The peer's memory: receives of the control channel, receives of the data
 // channels, what it lends itself, and what it sends.
@@ -161,6 +158,29 @@ func (p *Peer) Started() {
 	for i := range m.Len() {
 		p.Pools = append(p.Pools, m.At(i))
 	}
+}
+
+// connect connects the session to a peer, starts it, and has the peer know its
+// pools.
+func (v *victim) connect(p *Peer, queues int) {
+	v.t.Helper()
+	v.meet(p, queues)
+	for len(p.Pools) < v.pools*queues { // one-touch pools come one by one
+		p.Started()
+	}
+}
+
+// meet connects the session to a peer and starts it.
+func (v *victim) meet(p *Peer, queues int) {
+	v.t.Helper()
+	p.ok(v.conn.Connect(p.Addresses(), 1<<14))
+	p.Connect(v.conn.Addresses())
+	ports := []messaging.Port{porttest.Batched{Single: v.port}}
+	for len(ports) < queues {
+		more, _ := porttest.New(v.t, 1<<16)
+		ports = append(ports, porttest.Batched{Single: more})
+	}
+	p.ok(v.conn.Start(ports))
 }
 
 func (p *Peer) ok(err error) {
@@ -332,6 +352,12 @@ func (p *Peer) message(f protocol.Function) []byte {
 func (p *Peer) completed() {
 	p.t.Helper()
 	p.until(p.ctx, func() bool { return p.sent == p.posted }, "its sends to complete")
+}
+
+// send sends a control message.
+func (p *Peer) send(msg []byte) {
+	p.t.Helper()
+	p.post(p.control, fabric.SendWR{Op: fabric.OpSend}, msg)
 }
 
 // request asks for something and returns the status of the reply.

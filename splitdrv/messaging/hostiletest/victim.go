@@ -14,6 +14,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
+// patience bounds every wait for something that has to come about.
+const patience = time.Minute
+
 // victim is a session under attack, with ports that count.
 type victim struct {
 	t       testing.TB
@@ -66,29 +69,6 @@ func (v *victim) close() {
 	if err := v.conn.Close(); err != nil {
 		v.t.Errorf("close the session under attack: %v", err)
 	}
-}
-
-// connect connects the session to a peer, starts it, and has the peer know its
-// pools.
-func (v *victim) connect(p *Peer, queues int) {
-	v.t.Helper()
-	v.meet(p, queues)
-	for len(p.Pools) < v.pools*queues { // one-touch pools come one by one
-		p.Started()
-	}
-}
-
-// meet connects the session to a peer and starts it.
-func (v *victim) meet(p *Peer, queues int) {
-	v.t.Helper()
-	p.ok(v.conn.Connect(p.Addresses(), 1<<14))
-	p.Connect(v.conn.Addresses())
-	ports := []messaging.Port{porttest.Batched{Single: v.port}}
-	for len(ports) < queues {
-		more, _ := porttest.New(v.t, 1<<16)
-		ports = append(ports, porttest.Batched{Single: more})
-	}
-	p.ok(v.conn.Start(ports))
 }
 
 // busy answers a request when it is told to.
