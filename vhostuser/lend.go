@@ -6,28 +6,28 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Memory implements messaging.LendingPort.
+// Memory implements messaging.ZeroCopyPort.
 func (q *Queue) Memory() (m *vnet.Memory, changed <-chan struct{}) {
 	q.lender.mu.Lock()
 	defer q.lender.mu.Unlock()
 	return q.lender.memory, q.lender.changed
 }
 
-// Registered implements messaging.LendingPort.
+// Registered implements messaging.ZeroCopyPort.
 func (q *Queue) Registered(bytes int64) {
 	q.lender.mu.Lock()
 	defer q.lender.mu.Unlock()
 	q.lender.registered += bytes
 }
 
-// NotRegistered implements messaging.LendingPort.
+// NotRegistered implements messaging.ZeroCopyPort.
 func (q *Queue) NotRegistered(why error) {
 	q.lender.mu.Lock()
 	defer q.lender.mu.Unlock()
 	q.lender.notRegistered = why
 }
 
-// ReadLent implements messaging.LendingPort.
+// ReadLent implements messaging.ZeroCopyPort.
 //
 // borrowed: ops with their slots, and lent, for the call.
 func (q *Queue) ReadLent(ops []vnet.ReadOp, lent []vnet.Lent, keys *vnet.Keys) int {
@@ -35,14 +35,14 @@ func (q *Queue) ReadLent(ops []vnet.ReadOp, lent []vnet.Lent, keys *vnet.Keys) i
 	return q.readFor(ops, &q.to)
 }
 
-// OnRecall implements messaging.LendingPort.
+// OnRecall implements messaging.ZeroCopyPort.
 func (q *Queue) OnRecall(fn func()) {
 	q.lendMu.Lock()
 	defer q.lendMu.Unlock()
 	q.recall = fn
 }
 
-// Return implements messaging.LendingPort. Those of one ring that follow each other are
+// Return implements messaging.ZeroCopyPort. Those of one ring that follow each other are
 // given back in one go.
 func (q *Queue) Return(loans []vnet.Loan) {
 	for len(loans) > 0 {
@@ -61,7 +61,7 @@ func (q *Queue) Return(loans []vnet.Loan) {
 	}
 }
 
-// Fetch implements messaging.LendingPort.
+// Fetch implements messaging.ZeroCopyPort.
 //
 // borrowed: op with its slot, and l, for the call.
 func (q *Queue) Fetch(op *vnet.ReadOp, l *vnet.Lent) {

@@ -187,8 +187,8 @@ func (l *lent) connect(unsent *messaging.Unsent) {
 	for _, device := range []fabric.Device{l.watch, l.device()} {
 		c, err := messaging.New(messaging.Config{
 			Device: device, Mode: l.mode, MTU: 9000, Timing: fabric.Timing{Timeout: 18}, PeerTimeout: time.Minute,
-			Lending: l.budget,
-			Pools:   messaging.DefaultPools(l.mode, 9000),
+			ZeroCopy: l.budget,
+			Pools:    messaging.DefaultPools(l.mode, 9000),
 		})
 		if err != nil {
 			l.t.Fatal(err)

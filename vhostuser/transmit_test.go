@@ -55,7 +55,7 @@ func transmitting(b *testing.B, budget *messaging.Budget) (g *guest, kick int, f
 	for _, name := range []string{"near", "far"} {
 		d := n.Device(name)
 		c, err := messaging.New(messaging.Config{
-			Device: d, MTU: 65000, PeerTimeout: time.Minute, Lending: budget,
+			Device: d, MTU: 65000, PeerTimeout: time.Minute, ZeroCopy: budget,
 			Pools: messaging.DefaultPools(protocol.ModeImm, 9000),
 		})
 		if err != nil {

@@ -46,7 +46,7 @@ func (d *directCommon) messaging(m *session.Direct) messaging.Config {
 	c.LatencyQueue, c.LatencyPools, c.Assigned = false, nil, nil
 	c.NoPack = !has(protocol.FeaturePack)
 	c.Invalidation, c.OneTouch = has(protocol.FeatureWindow), has(protocol.FeatureOneTouch)
-	c.Budget, c.Lending = d.cfg.Direct.Budget, nil // frames of several paths are copied
+	c.Budget, c.ZeroCopy = d.cfg.Direct.Budget, nil // frames of several paths are copied
 	c.Bind = messaging.NewBinding(*m.Secret, m.First)
 	return c
 }

@@ -115,11 +115,11 @@ type Config struct {
 	// does. Budget, which may be nil, bounds them together with others.
 	MaxMemory int64
 	Budget    *Budget
-	// Lending bounds the memory of a LendingPort's that is registered for sessions, to send
+	// ZeroCopy bounds the memory of a ZeroCopyPort's that is registered for sessions, to send
 	// frames from where they lie; nil: none is, and frames are copied. It is apart from
 	// MaxMemory and Budget, which are about what sessions allocate.
-	Lending *Budget
-	MTU     int // of the netdevice, to check what the peer sends; default 1500
+	ZeroCopy *Budget
+	MTU      int // of the netdevice, to check what the peer sends; default 1500
 	// Protection bounds the peer to the pools that it is lent; default what
 	// ProtectionOn says.
 	Protection Protection

@@ -233,7 +233,7 @@ func (c *Conn) StartData(ports []Port, unsent *Unsent) error {
 			return fmt.Errorf("messaging: data channel %d: %w", ch.number, err)
 		}
 	}
-	if p, ok := ports[0].(LendingPort); ok && lentPieces(&c.cfg) > 0 {
+	if p, ok := ports[0].(ZeroCopyPort); ok && lentPieces(&c.cfg) > 0 {
 		c.inBackground(func() error { return c.registrar.run(&c.shared, p) })
 	}
 	if unsent != nil {
@@ -435,7 +435,7 @@ func (c *Conn) Flush() error {
 // Stop ends the session as Close does, but only waits for the workers: when it
 // returns the ports are the caller's again. What the peer had written by then
 // has been delivered, as far as it was in order. Close has still to be called, which
-// takes longer: until it returns, frames that a LendingPort has lent may be on their way.
+// takes longer: until it returns, frames that a ZeroCopyPort has lent may be on their way.
 func (c *Conn) Stop() *Unsent {
 	c.halt()
 	r := &Unsent{Frames: make([][][]byte, len(c.channels))}

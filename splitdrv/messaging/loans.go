@@ -15,7 +15,7 @@ const mostPieces = 19
 // lentPieces is how many pieces of a frame that is lent a transfer has room for, 0 if none
 // is lent.
 func lentPieces(cfg *Config) int {
-	if cfg.Lending == nil {
+	if cfg.ZeroCopy == nil {
 		return 0
 	}
 	return max(0, min(cfg.Device.Limits().MaxSGE-1, mostPieces))
@@ -27,7 +27,7 @@ func lentPieces(cfg *Config) int {
 // copied (fetch) or dropped (giveUp), or when the session has closed its queue pairs
 // (close).
 type loans struct {
-	port LendingPort
+	port ZeroCopyPort
 	keys *atomic.Pointer[vnet.Keys] // of the session; nil in there: nothing is registered
 
 	lent []vnet.Lent // of input.ops
@@ -40,7 +40,7 @@ type loans struct {
 // newLoans returns nil if the port lends nothing, or there is to be no memory for that.
 // recall is called when the port wants everything back that is not sent.
 func newLoans(cfg *Config, keys *atomic.Pointer[vnet.Keys], port Port, recall func()) *loans {
-	p, ok := port.(LendingPort)
+	p, ok := port.(ZeroCopyPort)
 	room := lentPieces(cfg)
 	if !ok || room == 0 {
 		return nil

@@ -69,10 +69,10 @@ type SharedPort interface {
 	Release()
 }
 
-// LendingPort is a Port that need not copy its frames: it leaves them where they lie, in
+// ZeroCopyPort is a Port that need not copy its frames: it leaves them where they lie, in
 // memory that all ports of the netdevice have in common, until they are returned. What a
 // frame is judged by is copied nevertheless, as who wrote it may write it again.
-type LendingPort interface {
+type ZeroCopyPort interface {
 	Port
 	// Memory is where frames lie at present, nil for nowhere, and a channel that is closed
 	// when that may have changed.

@@ -17,7 +17,7 @@ import (
 // who closes the session.
 type registrar struct {
 	keys    atomic.Pointer[vnet.Keys]
-	port    LendingPort                    // one of them
+	port    ZeroCopyPort                   // one of them
 	regions map[*vnet.Region]fabric.Region // that are registered, and held
 	before  []*vnet.Memory                 // which may still be on its way to the peer
 }
@@ -29,7 +29,7 @@ const (
 )
 
 // run follows the memory until the session ends.
-func (g *registrar) run(c *shared, port LendingPort) error {
+func (g *registrar) run(c *shared, port ZeroCopyPort) error {
 	g.port, g.regions = port, make(map[*vnet.Region]fabric.Region)
 	pause := minLendPause
 	var last *vnet.Memory
@@ -95,16 +95,16 @@ func (g *registrar) register(c *shared, r *vnet.Region) (fabric.Region, error) {
 		return reg, nil
 	}
 	n := int64(len(r.Bytes))
-	if err := c.cfg.Lending.take(n, false); err != nil {
+	if err := c.cfg.ZeroCopy.take(n, false); err != nil {
 		return nil, fmt.Errorf("register memory of the front end: %w", err)
 	}
 	if !r.Hold() {
-		c.cfg.Lending.put(n)
+		c.cfg.ZeroCopy.put(n)
 		return nil, nil
 	}
 	reg, err := c.domain.Register(r.Bytes, 0)
 	if err != nil {
-		c.cfg.Lending.put(n)
+		c.cfg.ZeroCopy.put(n)
 		return nil, errors.Join(err, r.Release())
 	}
 	g.regions[r] = reg
@@ -134,7 +134,7 @@ func (g *registrar) deregisterOthers(c *shared, m *vnet.Memory) (done bool, err 
 func (g *registrar) forget(c *shared, r *vnet.Region) error {
 	delete(g.regions, r)
 	n := int64(len(r.Bytes))
-	c.cfg.Lending.put(n)
+	c.cfg.ZeroCopy.put(n)
 	g.port.Registered(-n)
 	return r.Release()
 }

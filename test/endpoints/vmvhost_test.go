@@ -61,7 +61,7 @@ func (b *vhostBed) start() {
 	_, b.host, b.run = b.w.host("alpha", func(c *host.Config) {
 		c.Netdev = host.VhostUser("vm0", d)
 		if b.lends {
-			c.Messaging.Lending = messaging.NewBudget(vhostMemory)
+			c.Messaging.ZeroCopy = messaging.NewBudget(vhostMemory)
 		}
 	})
 	testenv.Eventually(b.t, func() bool { return b.host.Status().Netdevice.Carrier }, "a session")

@@ -40,7 +40,7 @@ func (d *lendingDevice) ReadLent(ops []vnet.ReadOp, lent []vnet.Lent, keys *vnet
 // is no direct path, as those of others are handed to them as a whole.
 func TestLending(t *testing.T) {
 	plain, _ := newSplit(t, 1, Config{})
-	if _, lends := plain.Uplink()[0].(messaging.LendingPort); lends {
+	if _, lends := plain.Uplink()[0].(messaging.ZeroCopyPort); lends {
 		t.Error("a netdevice lends that does not")
 	}
 	d := &lendingDevice{device: newDevice(t)}
@@ -49,7 +49,7 @@ func TestLending(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	uplink := s.Uplink()[0].(messaging.LendingPort)
+	uplink := s.Uplink()[0].(messaging.ZeroCopyPort)
 	read := func(want int) {
 		t.Helper()
 		d.send(frame(third, own, 200), frame(third, own, 300))

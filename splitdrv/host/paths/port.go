@@ -11,9 +11,9 @@ import (
 var (
 	_ messaging.SharedPort   = (*uplinkPort)(nil)
 	_ messaging.ReadablePort = (*uplinkPort)(nil)
-	_ messaging.LendingPort  = (*lendingPort)(nil)
-	_ messaging.SharedPort   = (*lendingPort)(nil)
-	_ messaging.ReadablePort = (*lendingPort)(nil)
+	_ messaging.ZeroCopyPort = (*zeroCopyPort)(nil)
+	_ messaging.SharedPort   = (*zeroCopyPort)(nil)
+	_ messaging.ReadablePort = (*zeroCopyPort)(nil)
 	_ messaging.SharedPort   = (*directPort)(nil)
 	_ messaging.ReadablePort = (*directPort)(nil)
 )
@@ -89,39 +89,39 @@ func (u *uplinkPort) place(t *table, op *vnet.WriteOp, now uint32, used int) int
 	return u.shared.flows.place(flowOf(head), now, u.queue.number, used, fromPeer)
 }
 
-// lendingPort is an uplinkPort of a netdevice that lends its frames: to the path through the
+// zeroCopyPort is an uplinkPort of a netdevice that lends its frames: to the path through the
 // I/O unit, while there is no direct path. Frames that others may get are copied.
-type lendingPort struct{ *uplinkPort }
+type zeroCopyPort struct{ *uplinkPort }
 
-// Memory implements messaging.LendingPort.
-func (p *lendingPort) Memory() (*vnet.Memory, <-chan struct{}) { return p.queue.lends.Memory() }
+// Memory implements messaging.ZeroCopyPort.
+func (p *zeroCopyPort) Memory() (*vnet.Memory, <-chan struct{}) { return p.queue.lends.Memory() }
 
-// Registered implements messaging.LendingPort.
-func (p *lendingPort) Registered(bytes int64) { p.queue.lends.Registered(bytes) }
+// Registered implements messaging.ZeroCopyPort.
+func (p *zeroCopyPort) Registered(bytes int64) { p.queue.lends.Registered(bytes) }
 
-// NotRegistered implements messaging.LendingPort.
-func (p *lendingPort) NotRegistered(why error) { p.queue.lends.NotRegistered(why) }
+// NotRegistered implements messaging.ZeroCopyPort.
+func (p *zeroCopyPort) NotRegistered(why error) { p.queue.lends.NotRegistered(why) }
 
-// ReadLent implements messaging.LendingPort.
+// ReadLent implements messaging.ZeroCopyPort.
 //
 // borrowed: ops with their slots, and lent, for the call.
-func (p *lendingPort) ReadLent(ops []vnet.ReadOp, lent []vnet.Lent, keys *vnet.Keys) int {
+func (p *zeroCopyPort) ReadLent(ops []vnet.ReadOp, lent []vnet.Lent, keys *vnet.Keys) int {
 	p.to = borrower{lent: lent, keys: keys}
 	n := p.input.ReadFrames(ops)
 	p.to = borrower{}
 	return n
 }
 
-// Fetch implements messaging.LendingPort.
+// Fetch implements messaging.ZeroCopyPort.
 //
 // borrowed: op with its slot, and lent, for the call.
-func (p *lendingPort) Fetch(op *vnet.ReadOp, lent *vnet.Lent) { p.queue.lends.Fetch(op, lent) }
+func (p *zeroCopyPort) Fetch(op *vnet.ReadOp, lent *vnet.Lent) { p.queue.lends.Fetch(op, lent) }
 
-// Return implements messaging.LendingPort.
-func (p *lendingPort) Return(loans []vnet.Loan) { p.queue.lends.Return(loans) }
+// Return implements messaging.ZeroCopyPort.
+func (p *zeroCopyPort) Return(loans []vnet.Loan) { p.queue.lends.Return(loans) }
 
-// OnRecall implements messaging.LendingPort.
-func (p *lendingPort) OnRecall(fn func()) { p.queue.lends.OnRecall(fn) }
+// OnRecall implements messaging.ZeroCopyPort.
+func (p *zeroCopyPort) OnRecall(fn func()) { p.queue.lends.OnRecall(fn) }
 
 // directPort is the netdevice as a direct path has it.
 type directPort struct {

@@ -14,7 +14,7 @@ type queue struct {
 	shared *shared
 	number int
 	port   messaging.Port
-	lends  messaging.LendingPort // port, if it is one
+	lends  messaging.ZeroCopyPort // port, if it is one
 	fd     int
 	uplink *reader
 

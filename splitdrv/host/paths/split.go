@@ -57,7 +57,7 @@ func New(ports []messaging.Port, cfg Config) (*Split, error) {
 	}
 	for i, port := range ports {
 		q := &queue{shared: &s.shared, number: i, port: port, fd: port.FD()}
-		q.lends, _ = port.(messaging.LendingPort)
+		q.lends, _ = port.(messaging.ZeroCopyPort)
 		var err error
 		if q.uplink, err = newReader(&s.count.full); err == nil {
 			q.reader.Store(q.uplink)
@@ -77,7 +77,7 @@ func New(ports []messaging.Port, cfg Config) (*Split, error) {
 		if q.lends == nil {
 			s.ports = append(s.ports, u)
 		} else {
-			s.ports = append(s.ports, &lendingPort{uplinkPort: u})
+			s.ports = append(s.ports, &zeroCopyPort{uplinkPort: u})
 		}
 	}
 	s.ownRoom = s.queues[0].roomIsReadable()

@@ -89,7 +89,7 @@ func (d *card) assemble() (*host.Host, error) {
 		return nil, err
 	}
 	if c.ZeroCopy > 0 {
-		c.Messaging.Lending = messaging.NewBudget(c.ZeroCopy) // of all sessions
+		c.Messaging.ZeroCopy = messaging.NewBudget(c.ZeroCopy) // of all sessions
 	}
 	h, err := host.New(host.Config{
 		Name: name, Software: c.Version, IOUnits: c.IOUnits, Discovery: discovery.Settings{Keep: c.keepDNS()},
