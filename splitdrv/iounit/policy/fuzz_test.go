@@ -6,9 +6,9 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// FuzzWords is about the words of a policy that are more than words: numbers
+// FuzzValues is about the values of a policy that are more than words: numbers
 // of packets, and patterns of addresses.
-func FuzzWords(f *testing.F) {
+func FuzzValues(f *testing.F) {
 	for _, s := range []string{"0", "64M", "02:aa:*", "*", "02:aa:bb:cc:dd:ee", "02:*:00:00:00:00", "02:aa*", "", "50k",
 		"192.0.2.1", "192.0.2.0/24", "2001:db8::/64"} {
 		f.Add(s)
