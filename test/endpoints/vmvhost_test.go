@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -67,8 +69,8 @@ func (b *vhostBed) start() {
 	testenv.Eventually(b.t, func() bool { return b.host.Status().Netdevice.Carrier }, "a session")
 }
 
-// boot starts a guest at the port.
-func (b *vhostBed) boot() *virtualMachine {
+// boot starts a guest at the port, whose card has these properties besides.
+func (b *vhostBed) boot(properties ...string) *virtualMachine {
 	b.t.Helper()
 	socket := "socket,id=c,path=" + b.address.Path
 	if b.address.Client {
@@ -77,8 +79,8 @@ func (b *vhostBed) boot() *virtualMachine {
 	return boot(b.t, b.unitNS, os.DevNull,
 		"-chardev", socket, "-netdev", "vhost-user,id=n,chardev=c,queues=2",
 		// QEMU 7.2 without KVM ends by a segmentation fault where MSI-X is used.
-		"-device", fmt.Sprintf("virtio-net-pci,netdev=n,mac=%s,mq=on,vectors=0,host_mtu=%d",
-			b.host.Status().Netdevice.MAC, vhostMTU))
+		"-device", strings.Join(append([]string{fmt.Sprintf("virtio-net-pci,netdev=n,mac=%s,mq=on,vectors=0,host_mtu=%d",
+			b.host.Status().Netdevice.MAC, vhostMTU)}, properties...), ","))
 }
 
 // lent is how many frames of the session were sent without a copy.
@@ -146,6 +148,38 @@ func TestVMVhostUser(t *testing.T) {
 			b.check(vm)
 			if s := b.device.Status(); s.LastError != "" || s.Connections != 1 {
 				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// TestVMVhostUserRings has Linux use rings of other kinds than the usual one, and finish its
+// checksums itself: the card works, and again after the driver has let go of it.
+func TestVMVhostUserRings(t *testing.T) {
+	for name, c := range map[string]struct {
+		properties string
+		has, lacks string // a feature
+	}{
+		"packed":                     {"packed=on", "packed", ""},
+		"packed without event index": {"packed=on,event_idx=off,indirect_desc=off", "packed", "event-idx"},
+		"without merging":            {"mrg_rxbuf=off,event_idx=off,indirect_desc=off", "csum", "mrg-rxbuf"},
+		"packed without offloads":    {"packed=on,mrg_rxbuf=off,csum=off,guest_csum=off", "packed", "csum"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newVhostBed(t, false, false)
+			vm := b.boot(c.properties)
+			b.check(vm)
+			vm.tell("rebind")
+			b.check(vm)
+			s := b.device.Status()
+			if !slices.Contains(s.Features, c.has) || slices.Contains(s.Features, c.lacks) {
+				t.Errorf("features %q", s.Features)
+			}
+			if s.LastError != "" || s.Connections != 1 {
+				t.Errorf("%+v", s)
+			}
+			if n := testenv.CsumErrors(t, b.lanNS); n != 0 {
+				t.Errorf("%d segments with wrong checksums", n)
 			}
 		})
 	}
