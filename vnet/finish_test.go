@@ -163,6 +163,34 @@ func TestFinisherCompletesChecksums(t *testing.T) {
 	}
 }
 
+// TestFinisherCompletesInnerChecksums has the checksum of TCP in UDP completed where the header
+// places it, and the rest of the frame left alone: what is outside of it included.
+func TestFinisherCompletesInnerChecksums(t *testing.T) {
+	const outer, encapsulation = EthLen + 20, udpLen + 4
+	const inner = outer + encapsulation
+	whole := superFrame(GSOUDPL4, false, false, encapsulation-udpLen+tcpMinLen+101, 1)
+	(&Header{Flags: FlagNeedsCsum, CsumStart: inner, CsumOffset: tcpCsumOff}).Encode(whole)
+	eth := whole[HdrLen:]
+	pseudo := add(protoTCP+uint32(len(eth)-inner), eth[EthLen+12:outer])
+	binary.BigEndian.PutUint16(eth[inner+tcpCsumOff:], fold(pseudo))
+	var f Finisher
+	if n, err := f.Begin(whole[:outer], whole[outer:]); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	got := f.Segment(0)
+	if !IsPlain(got) {
+		t.Errorf("header %x", got[:HdrLen])
+	}
+	if sum := fold(add(pseudo, got[HdrLen+inner:])); sum != 0xffff {
+		t.Errorf("checksum: %#x", sum)
+	}
+	const at = inner + tcpCsumOff
+	copy(eth[at:at+2], got[HdrLen+at:])
+	if !bytes.Equal(got[HdrLen:], eth) {
+		t.Errorf("frame %x, want %x", got[HdrLen:], eth)
+	}
+}
+
 // FuzzFinisher finishes frames of any bytes: what Check lets pass becomes frames that it lets
 // pass, and nothing else is touched.
 func FuzzFinisher(f *testing.F) {
