@@ -41,6 +41,9 @@ func newInput(slots *sendSlots, batch int, count *txCounters, path *capture.Path
 // and for a pack of which the frame is the first one.
 const slotHeadroom = protocol.SendDataOverhead + protocol.PackHeaderSize + protocol.PackRecordSize
 
+// fewSlots bounds how many free slots a read waits for beyond a quarter of all.
+const fewSlots = 8
+
 // errMalformed stands for a frame that the netdevice had and no peer would take.
 var errMalformed = errors.New("malformed frame")
 
@@ -51,9 +54,13 @@ func (in *input) empty() bool { return in.next == in.have }
 func (in *input) most() int { return min(in.ahead, len(in.ops)) }
 
 // short reports whether there are too few free slots to read: of those that are wanted, up
-// to a quarter of all. So reading begins again when several are free, and not with each
-// one. The others are in flight, and a completion is asked for.
-func (in *input) short() bool { return in.slots.Free() < max(min(in.most(), in.slots.Len()/4), 1) }
+// to a quarter of all, or more than half of few. So reading begins again when several are
+// free, and not with each one. The others are in flight, as many at least as signalOneIn lets
+// wait, and so a completion is asked for.
+func (in *input) short() bool {
+	n := in.slots.Len()
+	return in.slots.Free() < max(min(in.most(), max(n/4, min(n/2+1, fewSlots))), 1)
+}
 
 // first is the frame that was read first, or why it is dropped. There must be
 // one.
