@@ -347,21 +347,32 @@ func handlerPriorityUnderLoad(t *testing.T, on fabricOf) {
 	}
 	defer wg.Wait()
 	defer cancel()
-	before := [2]time.Duration{onProcessor(t, threads[0]), onProcessor(t, threads[1])}
-	used := func(i int) time.Duration { return onProcessor(t, threads[i]) - before[i] }
+	before := [2]onProcessor{onProcessorOf(t, threads[0]), onProcessorOf(t, threads[1])}
+	var first, second onProcessor
 	const enough = 500 * time.Millisecond
 	p.until(func() error {
-		if d := used(0); d < enough {
-			return fmt.Errorf("the receiver with priority has run for %v of %v", d, enough)
+		first = onProcessorOf(t, threads[0]).since(before[0])
+		second = onProcessorOf(t, threads[1]).since(before[1])
+		if first.ran < enough || second.waited < enough {
+			return fmt.Errorf("the receiver with priority has run for %v, the other one waited for %v, of %v each",
+				first.ran, second.waited, enough)
 		}
 		return nil
 	})
-	second, first := used(1), used(0)
-	t.Logf("with priority %v and %d frames, without %v and %d", first, frames[0].Load(), second, frames[1].Load())
-	// The kernel's weights are 1024 and 15, or 110 and 15 if the tests run under nice(1).
-	if first < 2*second || frames[0].Load() <= frames[1].Load() {
-		t.Errorf("the receiver with priority has run for %v and got %d frames, the other one for %v and %d", first,
-			frames[0].Load(), second, frames[1].Load())
+	// Neither wants the processor while its channel is empty, as on a machine that starves
+	// the senders. So what counts is how long each waits for the time that it gets. The
+	// kernel's weights are 1024 and 15, or 110 and 15 if the tests run under nice(1).
+	if waits := first.waits(); second.waits() < 2*waits {
+		t.Errorf("the receiver with priority has waited %.3g times as long as it ran, %v, the other one %.3g times, %v",
+			waits, first.ran, second.waits(), second.ran)
+	}
+	got := [2]int64{frames[0].Load(), frames[1].Load()}
+	t.Logf("with priority %+v and %d frames, without %+v and %d", first, got[0], second, got[1])
+	// The channel carries more if it is its receiver that is behind, which has waited most
+	// of the time.
+	if second.waited > first.ran && got[0] <= got[1] {
+		t.Errorf("the receiver with priority has got %d frames, the other one, which waited for %v, %d",
+			got[0], second.waited, got[1])
 	}
 }
 
@@ -451,16 +462,27 @@ func (p *flood) WriteFrames(ops []vnet.WriteOp) int {
 	return len(ops)
 }
 
-// onProcessor is how long a thread of this process has had a processor.
-func onProcessor(t *testing.T, thread int) time.Duration {
+// onProcessor is how long a thread has had a processor, and has waited for one.
+type onProcessor struct{ ran, waited time.Duration }
+
+// onProcessorOf reads it of a thread of this process, as the kernel's document
+// sched-stats describes it. A wait counts when it ends.
+func onProcessorOf(t *testing.T, thread int) (at onProcessor) {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", thread))
-	var ran int64
 	if err == nil {
-		_, err = fmt.Sscan(string(b), &ran)
+		_, err = fmt.Sscan(string(b), (*int64)(&at.ran), (*int64)(&at.waited))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return time.Duration(ran)
+	return at
 }
+
+// since is what has been added since an earlier reading.
+func (at onProcessor) since(before onProcessor) onProcessor {
+	return onProcessor{at.ran - before.ran, at.waited - before.waited}
+}
+
+// waits is how long it has waited for each second on a processor.
+func (at onProcessor) waits() float64 { return float64(at.waited) / float64(at.ran) }
