@@ -44,7 +44,8 @@ func (p *places) check(ctx context.Context, r *report) {
 
 // checkState tells whether cards can be noted for the next process.
 func (p *places) checkState(r *report) {
-	const check, fix = "state", "run as root, or name a directory of this user with --state of the agent"
+	const check = "state"
+	const fix = "run as root, on a file system that is not read-only, or name another directory with --state of the agent"
 	info, err := os.Stat(p.state)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -62,9 +63,14 @@ func (p *places) checkState(r *report) {
 		r.forbidden(check, err.Error(), fix)
 	case !info.IsDir():
 		r.missing(check, p.state+" is no directory", "remove it, or name another one with --state of the agent")
-	case p.writable(p.state) != nil:
-		r.forbidden(check, p.state+" cannot be written to", fix)
 	default:
+		// The agent makes cards and keys, and may have made them as another user.
+		for _, dir := range []string{p.state, filepath.Join(p.state, "cards"), filepath.Join(p.state, "keys")} {
+			if err := p.writable(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+				r.forbidden(check, fmt.Sprintf("%s cannot be written to: %v", dir, err), fix)
+				return
+			}
+		}
 		noted, _ := filepath.Glob(p.state + "/cards/*.json")
 		r.ok(check, "%s, with %d cards", p.state, len(noted))
 	}

@@ -24,11 +24,17 @@ func TestDoctorAgentState(t *testing.T) {
 			t.Errorf("%s: %+v", path, f)
 		}
 	}
-	for _, path := range []string{"state", "none/below"} { // of another user
+	for path, of := range map[string]string{"state": "", "none/below": "", "state/": "cards"} { // of another user
+		forbidden := func(dir string) error {
+			if of == "" || filepath.Base(dir) == of {
+				return os.ErrPermission
+			}
+			return nil
+		}
 		var r report
-		(&places{state: filepath.Join(dir, path), writable: func(string) error { return os.ErrPermission }}).checkState(&r)
-		if f := one(t, r); f.status != exit.Permission {
-			t.Errorf("%s: %+v", path, f)
+		(&places{state: filepath.Join(dir, path), writable: forbidden}).checkState(&r)
+		if f := one(t, r); f.status != exit.Permission || !strings.Contains(f.Found, of) {
+			t.Errorf("%s, where %s cannot be written to: %+v", path, of, f)
 		}
 	}
 }

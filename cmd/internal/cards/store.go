@@ -39,7 +39,7 @@ const (
 const bootFile = "/proc/sys/kernel/random/boot_id"
 
 // OpenStore makes the directory unless it is there. It is the caller's until Close, or the
-// end of the process.
+// end of the process. A directory in which no card could be recorded is refused.
 func OpenStore(dir string) (*Store, error) {
 	fail := func(err error) (*Store, error) {
 		return nil, fmt.Errorf("state directory: %w; put it elsewhere with --state", err)
@@ -62,7 +62,33 @@ func OpenStore(dir string) (*Store, error) {
 		}
 		return fail(err)
 	}
+	if err := checkWritable(dir); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("state directory: %s cannot be written to: %w; make it writable, or name another directory "+
+			"with --state", dir, err)
+	}
 	return &Store{dir: dir, boot: string(bytes.TrimSpace(boot)), lock: lock}, nil
+}
+
+// probeFile is made and removed to see whether files can be made; it is no card's.
+const probeFile = ".probe"
+
+// checkWritable makes a file in the directory. A full disk is no error: the cards that are
+// recorded can come back nonetheless, and there may be room again before the next one.
+func checkWritable(dir string) error {
+	path := filepath.Join(dir, probeFile)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err == nil {
+		err = errors.Join(f.Close(), os.Remove(path))
+	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return nil
+	}
+	var of *fs.PathError
+	if errors.As(err, &of) {
+		return of.Err // the caller names the directory
+	}
+	return err
 }
 
 // Close lets another process use the directory.
@@ -88,8 +114,11 @@ func (s *Store) Put(spec *Spec) error {
 // Delete forgets a card, which need not be there.
 func (s *Store) Delete(name string) error {
 	err := os.Remove(s.path(name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if err != nil {
+		// Not of the error: on a read-only file system it does not say whether the file is there.
+		if _, there := os.Lstat(s.path(name)); errors.Is(there, fs.ErrNotExist) {
+			return nil
+		}
 	}
 	if err == nil {
 		err = s.lock.Sync()

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func newStore(t *testing.T) *Store {
@@ -66,6 +69,78 @@ func TestStoreIsOne(t *testing.T) {
 	if _, err := OpenStore(s.dir); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Error(err)
 	}
+}
+
+// TestStoreUnwritable refuses a directory in which no card could be recorded, and names it.
+func TestStoreUnwritable(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cards")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	unwritable(t, dir)
+	s, err := OpenStore(dir)
+	if err == nil {
+		s.Close()
+		t.Fatal("the directory was accepted")
+	}
+	for _, part := range []string{dir, "--state"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("the error does not name %s: %v", part, err)
+		}
+	}
+}
+
+// TestStoreBecomesUnwritable has a directory that cannot be written to any longer: that a
+// card cannot be recorded is one error, and forgetting what is not there is none.
+func TestStoreBecomesUnwritable(t *testing.T) {
+	s := newStore(t)
+	if err := s.Put(&Spec{Name: "there", Netdevice: "there"}); err != nil {
+		t.Fatal(err)
+	}
+	unwritable(t, s.dir)
+	if err := s.Put(&Spec{Name: "late", Netdevice: "late"}); err == nil {
+		t.Error("a card was recorded")
+	}
+	if err := s.Delete("late"); err != nil {
+		t.Error(err)
+	}
+	if err := s.Delete("there"); err == nil {
+		t.Error("a card was forgotten")
+	}
+}
+
+// unwritable has nobody write to a directory until the end of the test: root by a read-only
+// mount in a mount namespace of this thread, which is never used again, others by its mode.
+func unwritable(t *testing.T, dir string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		if err := os.Chmod(dir, 0o500); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
+		return
+	}
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []struct {
+		source, target string
+		flags          uintptr
+	}{
+		{"", "/", unix.MS_REC | unix.MS_PRIVATE},
+		{dir, dir, unix.MS_BIND},
+		{"", dir, unix.MS_REMOUNT | unix.MS_BIND | unix.MS_RDONLY},
+	} {
+		if err := unix.Mount(m.source, m.target, "", m.flags, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestStoreDamage has files that are of no use among good ones: each is an error of its own
