@@ -31,10 +31,8 @@ type action struct {
 // input is how a step's environment refers to an input.
 var input = regexp.MustCompile(`^\$\{\{ inputs\.([a-z]+) \}\}$`)
 
-// TestGuestAction takes the steps of action.yml, but for those that prepare a runner's
-// kernel and cache, with the example as somebody else's project outside of the checkout.
-func TestGuestAction(t *testing.T) {
-	mode := guestMode(t)
+func readAction(t *testing.T) action {
+	t.Helper()
 	text, err := os.ReadFile("action.yml")
 	if err != nil {
 		t.Fatal(err)
@@ -43,6 +41,59 @@ func TestGuestAction(t *testing.T) {
 	if err := yaml.Unmarshal(text, &a); err != nil {
 		t.Fatal(err)
 	}
+	return a
+}
+
+// withoutSudo makes a directory for PATH with a sudo that only runs its command: the user
+// of the tests is root or has set up this machine.
+func withoutSudo(t *testing.T) string {
+	t.Helper()
+	bin := t.TempDir()
+	const sudo = "#!/bin/sh\nif [ \"$1\" = -E ]; then shift; fi\nexec \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(bin, "sudo"), []byte(sudo), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
+// TestActionStatus runs the last step of action.yml with a stub of run. In native mode run
+// does not make the cache; with a wrong option it makes no file at all.
+func TestActionStatus(t *testing.T) {
+	steps := readAction(t).Runs.Steps
+	bin := withoutSudo(t)
+	for name, c := range map[string]struct {
+		stub   string
+		status int
+	}{
+		"native":       {"mkdir -p build/softroce results", 0},
+		"wrong option": {"exit 2", 2},
+		"script fails": {`mkdir -p build/softroce results "$SPLITNIC_CACHE"; exit 7`, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, project := t.TempDir(), t.TempDir()
+			if err := os.WriteFile(filepath.Join(path, "run"), []byte("#!/bin/sh\n"+c.stub+"\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), "bash", "-eo", "pipefail", "-c", steps[len(steps)-1].Run)
+			cmd.Dir = project
+			cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "GITHUB_ACTION_PATH="+path,
+				"GITHUB_WORKSPACE="+project, "SPLITNIC_CACHE="+filepath.Join(project, "cache"), "INPUT_WORK=results")
+			out, err := cmd.CombinedOutput()
+			if cmd.ProcessState == nil {
+				t.Fatal(err)
+			}
+			if got := cmd.ProcessState.ExitCode(); got != c.status || len(out) != 0 {
+				t.Errorf("status %d, want %d; output %q, want none", got, c.status, out)
+			}
+		})
+	}
+}
+
+// TestGuestAction takes the steps of action.yml, but for those that prepare a runner's
+// kernel and cache, with the example as somebody else's project outside of the checkout.
+func TestGuestAction(t *testing.T) {
+	mode := guestMode(t)
+	a := readAction(t)
 	here, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
@@ -57,12 +108,7 @@ func TestGuestAction(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "make", "-C", project).CombinedOutput(); err != nil {
 		t.Fatalf("the example cannot be built: %v\n%s", err, out)
 	}
-	// Who runs the tests is either root or has set up this machine.
-	bin := t.TempDir()
-	const sudo = "#!/bin/sh\nif [ \"$1\" = -E ]; then shift; fi\nexec \"$@\"\n"
-	if err := os.WriteFile(filepath.Join(bin, "sudo"), []byte(sudo), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	bin := withoutSudo(t)
 	// The tests' own, which has the kernel already.
 	kernels := os.Getenv("SPLITNIC_CACHE")
 	if kernels == "" {
