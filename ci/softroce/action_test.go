@@ -22,8 +22,10 @@ type action struct {
 		Steps []struct {
 			Name string
 			Uses string
+			ID   string
 			Run  string
 			Env  map[string]string
+			With map[string]string
 		}
 	}
 }
@@ -89,6 +91,40 @@ func TestActionStatus(t *testing.T) {
 	}
 }
 
+// TestActionCache wants the name of the cache to differ when a file differs from which the
+// cache is made. The files of an action are not in the workspace of a project that uses it.
+func TestActionCache(t *testing.T) {
+	recipe := func(initText string) string {
+		path, output := t.TempDir(), filepath.Join(t.TempDir(), "output")
+		for name, text := range map[string]string{"prepare": "fetch", "init": initText} {
+			if err := os.WriteFile(filepath.Join(path, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, step := range readAction(t).Runs.Steps {
+			if strings.Contains(step.With["key"], "hashFiles") {
+				t.Errorf("%q has GitHub read files of the action, which it does not do: %s", step.Name, step.With["key"])
+			}
+			if step.ID != "cache" {
+				continue
+			}
+			cmd := exec.CommandContext(t.Context(), "bash", "-eo", "pipefail", "-c", step.Run)
+			cmd.Env = append(os.Environ(), "GITHUB_ACTION_PATH="+path, "GITHUB_OUTPUT="+output)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		}
+		text, err := os.ReadFile(output)
+		if err != nil || !regexp.MustCompile("^recipe=[0-9a-f]{64}\n$").Match(text) {
+			t.Errorf("the step writes %q, %v", text, err)
+		}
+		return string(text)
+	}
+	if a, b := recipe("boot"), recipe("boot faster"); a == b {
+		t.Errorf("the cache has the same name for another init: %s", a)
+	}
+}
+
 // TestGuestAction takes the steps of action.yml, but for those that prepare a runner's
 // kernel and cache, with the example as somebody else's project outside of the checkout.
 func TestGuestAction(t *testing.T) {
@@ -130,7 +166,8 @@ func TestGuestAction(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "bash", "-eo", "pipefail", "-c", step.Run)
 		cmd.Dir = project
 		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"),
-			"GITHUB_ACTION_PATH="+here, "GITHUB_WORKSPACE="+project, "SPLITNIC_CACHE="+kernels)
+			"GITHUB_ACTION_PATH="+here, "GITHUB_WORKSPACE="+project, "SPLITNIC_CACHE="+kernels,
+			"GITHUB_OUTPUT="+filepath.Join(bin, "output"))
 		for name, value := range step.Env {
 			if name == "SPLITNIC_CACHE" {
 				continue
@@ -154,12 +191,12 @@ func TestGuestAction(t *testing.T) {
 		if err := cmd.Run(); err != nil {
 			t.Fatalf("the step %q: %v\n%s%s", step.Name, err, &stdout, &stderr)
 		}
-		if ran == 2 && !strings.Contains(stdout.String(), "snrxe1: active") {
+		if ran == 3 && !strings.Contains(stdout.String(), "snrxe1: active") {
 			t.Errorf("the example's program has not seen the devices:\n%s", &stdout)
 		}
 	}
-	if ran != 2 {
-		t.Errorf("%d steps ran, want 2", ran)
+	if ran != 3 {
+		t.Errorf("%d steps ran, want 3", ran)
 	}
 	for name := range a.Inputs {
 		if !used[name] {
