@@ -108,10 +108,11 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 // addPort adds the flags that say where on the RDMA device queue pairs are. The
 // shorthands are perftest's, or empty.
 func addPort(f *pflag.FlagSet, a *daemon.Adapter, port, gid string) {
-	f.IntVarP(&a.Port, "ib-port", port, 1, "port of the RDMA device")
-	f.IntVarP(&a.GIDIndex, "gid-index", gid, -1,
+	a.Port, a.GIDIndex = 1, -1
+	f.VarP(&rangeValue{&a.Port, 1, 255, "PORT"}, "ib-port", port, "port of the RDMA device")
+	f.VarP(&rangeValue{&a.GIDIndex, 0, 255, "INDEX"}, "gid-index", gid,
 		"entry of the device's GID table (default: chosen as splitnic doctor explains)")
-	f.Uint16Var(&a.PKey, "pkey", 0,
+	f.Var((*pkeyValue)(&a.PKey), "pkey",
 		"partition key of the queue pairs, by value, such as 0x8001 (default: the first of the port's table)")
 }
 
@@ -147,7 +148,7 @@ func (d *daemonFlags) complete(c *daemon.Common) error {
 	var err error
 	m.Protection, err = parseProtection(d.protection)
 	return errors.Join(err, d.logging(c), timing(c), pools(m), d.handlers(&c.Handlers), d.latencyQueue(c), c.Keys.Check(),
-		between("--ib-port", c.Port, 1, 255, ""), between("--service-level", int(m.ServiceLevel), 0, 15, ""),
+		between("--service-level", int(m.ServiceLevel), 0, 15, ""),
 		between("--latency-service-level", int(m.LatencyServiceLevel), 0, 15, ""))
 }
 

@@ -113,7 +113,6 @@ var numbers = map[string]string{
 	"int":      "a whole number, such as 4",
 	"intSlice": "whole numbers with commas between them, such as 64,1500",
 	"uint8":    "a whole number from 0 to 255, such as 7 or 0x68",
-	"uint16":   "a whole number from 0 to 65535, such as 0x8001",
 	"uint64":   "a whole number, such as 1000",
 }
 

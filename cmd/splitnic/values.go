@@ -110,6 +110,59 @@ func (v *packCopyValue) String() string { return strconv.Itoa(max(int(*v), 0)) }
 // Type implements pflag.Value.
 func (v *packCopyValue) Type() string { return "BYTES" }
 
+// rangeValue is the value of a flag that is a number in a range. A default outside of it
+// stands for none.
+type rangeValue struct {
+	n           *int
+	least, most int
+	kind        string
+}
+
+// Set implements pflag.Value.
+func (v *rangeValue) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < v.least || n > v.most {
+		return fmt.Errorf("%q: must be %d to %d", s, v.least, v.most)
+	}
+	*v.n = n
+	return nil
+}
+
+// String implements pflag.Value.
+func (v *rangeValue) String() string {
+	if v.n == nil || *v.n < v.least {
+		return ""
+	}
+	return strconv.Itoa(*v.n)
+}
+
+// Type implements pflag.Value.
+func (v *rangeValue) Type() string { return v.kind }
+
+// pkeyValue is the value of --pkey.
+type pkeyValue uint16
+
+// Set implements pflag.Value.
+func (v *pkeyValue) Set(s string) error {
+	key, err := strconv.ParseUint(s, 0, 16)
+	if err != nil || key&0x7fff == 0 { // such a key names no partition
+		return fmt.Errorf("%q: must be 0x0001 to 0xffff, and not 0x8000", s)
+	}
+	*v = pkeyValue(key)
+	return nil
+}
+
+// String implements pflag.Value.
+func (v *pkeyValue) String() string {
+	if *v == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%#04x", uint16(*v))
+}
+
+// Type implements pflag.Value.
+func (v *pkeyValue) Type() string { return "KEY" }
+
 // modeNames are the transfer modes as flags name them.
 func modeNames() []string {
 	var names []string
