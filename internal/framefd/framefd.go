@@ -117,3 +117,11 @@ func (f *FD) Close() error {
 	}
 	return nil
 }
+
+// closeRings frees the rings. Nobody uses them any more.
+func (f *FD) closeRings() error {
+	if f.reads == nil {
+		return nil
+	}
+	return errors.Join(f.reads.Close(), f.writes.Close())
+}

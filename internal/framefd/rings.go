@@ -125,11 +125,3 @@ var zero unix.Timespec
 // buffer: its memory is rounded up to a power of two, and some of the kernel's
 // own comes on top.
 func Charge(n int) int { return 2*n + 1024 }
-
-// closeRings frees the rings. Nobody uses them any more.
-func (f *FD) closeRings() error {
-	if f.reads == nil {
-		return nil
-	}
-	return errors.Join(f.reads.Close(), f.writes.Close())
-}

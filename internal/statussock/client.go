@@ -1,0 +1,173 @@
+package statussock
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"time"
+)
+
+// ErrNobody is wrapped by errors of Read and Do about a socket that is missing,
+// or left over.
+var ErrNobody = errors.New("no process serves")
+
+// ErrLeft is wrapped, beside ErrNobody, by errors of Read and Do about a socket that is left
+// over: its process was killed.
+var ErrLeft = errors.New("the process that made this socket was killed; start it again, or remove the socket")
+
+// ErrSilent is wrapped by errors of Read and Do about a process that does not answer: it is
+// stopped, or hangs.
+var ErrSilent = errors.New("no answer")
+
+// ErrUnknown is wrapped by errors of Do about a command that the daemon does
+// not have.
+var ErrUnknown = errors.New("the process there has no such command")
+
+// patience is how long a process may take to tell its status, which takes one that
+// is well some milliseconds.
+const patience = 5 * time.Second
+
+// Read fetches the status from the socket at path, or gives up after some seconds:
+// a stopped process must not keep a user from asking the others.
+func Read(ctx context.Context, path string) (json.RawMessage, error) {
+	raw, err := read(ctx, path, patience)
+	if err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	return raw, nil
+}
+
+func read(ctx context.Context, path string, patience time.Duration) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, silence(patience))
+	defer cancel()
+	raw, err := ask(ctx, path, http.MethodGet, "/status", nil)
+	return raw, silent(ctx, path, err)
+}
+
+// Do has the daemon at path carry out a command, and returns its answer.
+func Do(ctx context.Context, path, command string) (json.RawMessage, error) {
+	return do(ctx, path, command, nil)
+}
+
+// DoWith is Do with an argument, for JSON.
+func DoWith(ctx context.Context, path, command string, argument any) (json.RawMessage, error) {
+	raw, err := json.Marshal(argument)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", command, err)
+	}
+	return do(ctx, path, command, raw)
+}
+
+func do(ctx context.Context, path, command string, argument []byte) (json.RawMessage, error) {
+	// A command may take its time, but not with a process that does nothing at all.
+	if _, err := read(ctx, path, patience); errors.Is(err, ErrSilent) {
+		return nil, fmt.Errorf("%s: %w", command, err)
+	}
+	raw, err := ask(ctx, path, http.MethodPost, "/command/"+command, argument)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", command, err)
+	}
+	return raw, nil
+}
+
+// Call asks the API of the daemon at path, and returns the status of HTTP and what there
+// is in JSON. A daemon without an API is ErrUnknown. It waits until ctx is done, or for so
+// long at most, after which the error wraps ErrSilent.
+func Call(
+	ctx context.Context, path, method, what string, body []byte, patience time.Duration,
+) (status int, raw json.RawMessage, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, silence(patience))
+	defer cancel()
+	status, raw, err = call(ctx, path, method, what, body)
+	return status, raw, silent(ctx, path, err)
+}
+
+// silence is the error about a process that does not answer for so long.
+func silence(patience time.Duration) error { return fmt.Errorf("%w within %v", ErrSilent, patience) }
+
+// silent explains err if it came about by silence, the cause of ctx.
+func silent(ctx context.Context, path string, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), ErrSilent) {
+		return fmt.Errorf("%s: %w; the process there is stopped or hangs (`ss -xlp` shows which it is)",
+			path, context.Cause(ctx))
+	}
+	return err
+}
+
+// ask sends one request to the socket at path.
+func ask(ctx context.Context, path, method, what string, body []byte) (json.RawMessage, error) {
+	status, raw, err := call(ctx, path, method, what, body)
+	if err == nil && status != http.StatusOK {
+		err = failed(path, raw)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return raw, nil
+}
+
+// failed is the error that a daemon has answered with.
+func failed(path string, raw json.RawMessage) error {
+	var f failure
+	err := json.Unmarshal(raw, &f)
+	if err == nil {
+		err = errors.New(f.Error)
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// transport connects to the socket at path.
+func transport(path string) *http.Transport {
+	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}}
+}
+
+// call sends one request to the socket at path. What is not found, and not told in JSON,
+// the daemon does not have.
+func call(ctx context.Context, path, method, what string, body []byte) (status int, raw json.RawMessage, err error) {
+	t := transport(path)
+	defer t.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, method, "http://splitnic"+what, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	resp, err := (&http.Client{Transport: t}).Do(req)
+	if err != nil {
+		return 0, nil, unanswered(path, err)
+	}
+	defer resp.Body.Close()
+	raw, err = answer(path, resp)
+	return resp.StatusCode, raw, err
+}
+
+// answer is what a daemon has answered in JSON.
+func answer(path string, resp *http.Response) (raw json.RawMessage, err error) {
+	if resp.StatusCode == http.StatusNotFound && resp.Header.Get("Content-Type") != contentType {
+		return nil, fmt.Errorf("%s: %w", path, ErrUnknown)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&raw); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return raw, nil
+}
+
+// unanswered is the error about a socket that cannot be asked.
+func unanswered(path string, err error) error {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w %s: %w", ErrNobody, path, ErrLeft)
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("%w %s", ErrNobody, path)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%s is for the user who runs it: ask as that user, or by sudo: %w", path, os.ErrPermission)
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}

@@ -1,0 +1,76 @@
+package statussock
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Server serves the status of one daemon.
+type Server struct {
+	http *http.Server
+	done chan struct{}
+}
+
+// Serve listens on the socket at path and answers each request with what
+// status returns then, as JSON, or carries out one of the commands. A socket left over by a process that was killed
+// is replaced; one that somebody listens on is not.
+func Serve(path string, status func() any, commands ...Command) (*Server, error) {
+	return ServeAPI(path, nil, status, commands...)
+}
+
+// ServeAPI is Serve for a daemon that has an API besides, unless that is nil, which gets
+// what is asked below /v1/.
+func ServeAPI(path string, api http.Handler, status func() any, commands ...Command) (*Server, error) {
+	if len(path) > maxPath {
+		return nil, fmt.Errorf("status socket %s: the path has %d bytes, at most %d are possible; %s", path, len(path),
+			maxPath, elsewhere)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("status socket: %w; %s", err, elsewhere)
+	}
+	ln, err := listen(path)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if served(path) {
+			return nil, fmt.Errorf("status socket %s: another process serves it; end that one, or give this one another "+
+				"--status-socket: %w", path, err)
+		}
+		if err := Discard(path); err != nil {
+			return nil, err
+		}
+		ln, err = listen(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("status socket: %w; %s", err, elsewhere)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		// An error here is the client's, which went away.
+		_ = json.NewEncoder(w).Encode(filled(status()))
+	})
+	for _, c := range commands {
+		mux.HandleFunc("POST /command/"+c.Name, c.serve)
+	}
+	if api != nil {
+		mux.Handle(apiRoot, api)
+	}
+	s := &Server{http: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}, done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		_ = s.http.Serve(ln) // always http.ErrServerClosed or the listener's end
+	}()
+	return s, nil
+}
+
+// Close stops serving and removes the socket.
+func (s *Server) Close() error {
+	err := s.http.Close()
+	<-s.done
+	return err
+}

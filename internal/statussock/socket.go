@@ -1,0 +1,51 @@
+package statussock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+)
+
+// maxPath is the longest path of a socket in bytes: sun_path of unix(7) without
+// the zero at its end.
+const maxPath = 107
+
+// elsewhere is what to use where a socket cannot be.
+const elsewhere = "put it elsewhere with --status-socket"
+
+// served reports whether somebody listens on a socket.
+func served(path string) bool {
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
+}
+
+// Discard removes the socket that a process has left that was killed, if there is one. One
+// that somebody listens on stays.
+func Discard(path string) error {
+	if served(path) {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("status socket: remove what a killed process left: %w", err)
+	}
+	return nil
+}
+
+// listen makes a socket for its owner only, from its first moment on: what a
+// socket has when it is bound is what the file gets (unix(7)).
+func listen(path string) (net.Listener, error) {
+	cfg := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		if controlErr := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }); controlErr != nil {
+			return controlErr
+		}
+		return err
+	}}
+	return cfg.Listen(context.Background(), "unix", path)
+}

@@ -1,0 +1,54 @@
+package steer
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/splitnic/splitnic/tap/frameasm"
+)
+
+// flows is how many flows are remembered that send too long frames, those that
+// sent one most recently. In the kernel's memory it is less than 512 KiB.
+const flows = 4096
+
+// ErrUnavailable is wrapped by errors about a kernel, or rights, with which
+// frames cannot be steered. A netdevice works without.
+var ErrUnavailable = errors.New("latency-sensitive frames cannot be steered into a queue of their own")
+
+// Load assembles the rule for a hook and hands it to the kernel. The caller
+// closes the program; where it has been attached it stays. Errors that the
+// kernel is the cause of wrap ErrUnavailable.
+func (r Rule) Load(h Hook) (*ebpf.Program, error) {
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
+	if r.Pause == 0 {
+		r.Pause = Pause
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: "splitnic_flows", Type: ebpf.LRUHash, KeySize: 4, ValueSize: 8, MaxEntries: flows,
+	})
+	if err != nil {
+		return nil, unavailable("making the table of flows", err)
+	}
+	// The program keeps the table.
+	defer m.Close()
+	kind := ebpf.SocketFilter
+	if h == Ingress {
+		kind = ebpf.SchedCLS
+	}
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "splitnic_steer", Type: kind, License: "Apache-2.0", Instructions: r.assemble(h, m.FD()),
+	})
+	if err != nil {
+		return nil, unavailable("loading the eBPF program", err)
+	}
+	return p, nil
+}
+
+// unavailable is an error of bpf(2).
+func unavailable(what string, err error) error {
+	return fmt.Errorf("%w: %w", ErrUnavailable, frameasm.Explain(what, err))
+}
