@@ -1,12 +1,5 @@
 package fabrictest
 
-import (
-	"cmp"
-	"slices"
-
-	"github.com/splitnic/splitnic/fabric"
-)
-
 // Counters count what the queue pairs of a device, or one of them, have done.
 // All but Recvs, RecvWriteImms, AccessErrors and CQOverflows are counted at the
 // sender.
@@ -53,84 +46,4 @@ func (c *Counters) add(o *Counters) {
 	c.RecvWriteImms += o.RecvWriteImms
 	c.AccessErrors += o.AccessErrors
 	c.CQOverflows += o.CQOverflows
-}
-
-// sent counts a message, or a work request of another kind, that was carried out.
-func (c *Counters) sent(w *work) {
-	switch w.Op {
-	case fabric.OpSend, fabric.OpSendImm:
-		c.Sends++
-	case fabric.OpSendInv:
-		c.SendInvs++
-	case fabric.OpWrite:
-		c.Writes++
-	case fabric.OpWriteImm:
-		c.WriteImms++
-	case fabric.OpRead:
-		c.Reads++
-	case fabric.OpBind:
-		c.Binds++
-	case fabric.OpLocalInv:
-		c.LocalInvs++
-	}
-	c.Bytes += uint64(w.size)
-	if w.Flags&fabric.More != 0 {
-		c.Gathers++
-	}
-	if w.Flags&fabric.Inline != 0 {
-		c.Inlines++
-	}
-}
-
-// QPInfo is what Network.QueuePairs tells about an open queue pair.
-type QPInfo struct {
-	Num       uint32
-	Transport fabric.Transport
-	Counters  Counters
-}
-
-// QueuePairs returns the open queue pairs of the device, by ascending number.
-func (n *Network) QueuePairs(dev string) []QPInfo {
-	var out []QPInfo
-	for _, q := range n.qpsOf(n.known(dev)) {
-		out = append(out, QPInfo{Num: q.num, Transport: q.cfg.Transport, Counters: q.counters()})
-	}
-	slices.SortFunc(out, func(a, b QPInfo) int { return cmp.Compare(a.Num, b.Num) })
-	return out
-}
-
-// Counters returns the sums over all queue pairs the device has and had.
-func (n *Network) Counters(dev string) Counters {
-	nd := n.known(dev)
-	nd.mu.Lock()
-	sum := nd.past
-	nd.mu.Unlock()
-	for _, q := range n.qpsOf(nd) {
-		c := q.counters()
-		sum.add(&c)
-	}
-	sum.CQOverflows = nd.overflow.Load()
-	return sum
-}
-
-func (n *Network) qpsOf(nd *node) []*qp {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	var out []*qp
-	for k, q := range n.qps {
-		if k.gid == nd.gid {
-			out = append(out, q)
-		}
-	}
-	return out
-}
-
-func (q *qp) counters() Counters {
-	q.sq.Lock()
-	sum := q.sent
-	q.sq.Unlock()
-	q.resp.Lock()
-	sum.add(&q.recvd)
-	q.resp.Unlock()
-	return sum
 }

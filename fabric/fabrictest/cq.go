@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 
 	"github.com/splitnic/splitnic/fabric"
 )
@@ -13,41 +12,6 @@ import (
 var _ fabric.CQ = (*cq)(nil)
 
 var errOverflow = errors.New("the completion queue overflowed and completions are lost: make it as deep as the work queues that report to it")
-
-// arming is what raises the next event.
-type arming uint8
-
-const (
-	disarmed arming = iota
-	armedSolicited
-	armedAny
-)
-
-// cqe is a completion with what polling it sets free.
-type cqe struct {
-	wc       fabric.Completion
-	qp       *qp
-	released uint64 // send completions: send requests done including this one
-}
-
-type cq struct {
-	dom   *domain
-	depth int
-
-	mu         sync.Mutex // guards what follows
-	ring       []cqe
-	head, tail uint64 // head ≤ tail; modulo len(ring) the places to read and write
-	arm        arming
-	closed     bool
-	overflowed bool
-	events     int // raised and not consumed
-	useFD      bool
-	fd         eventFD
-
-	wake chan struct{} // one token: look at events again
-	done chan struct{} // closed by Close
-	bg   sync.WaitGroup
-}
 
 func newCQ(d *domain, depth int) (*cq, error) {
 	fd, err := newEventFD()
@@ -118,14 +82,10 @@ func (c *cq) overflow() {
 	c.dom.dev.node.overflow.Add(1)
 	c.raise()
 	c.bg.Add(1)
-	go c.failQPs()
-}
-
-func (c *cq) failQPs() {
-	defer c.bg.Done()
-	for _, q := range c.dom.qpsOn(c) {
-		_ = q.Fail() // only a closed one refuses
-	}
+	go func() {
+		defer c.bg.Done()
+		c.failQPs()
+	}()
 }
 
 // Poll implements fabric.CQ.
@@ -238,28 +198,6 @@ func (c *cq) Wait(ctx context.Context) error {
 			return fmt.Errorf("waiting for a completion queue of %s: %w", c.name(), ctx.Err())
 		}
 	}
-}
-
-// Close implements fabric.CQ. Queue pairs that still report to the queue are
-// closed first.
-func (c *cq) Close() error {
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		return nil
-	}
-	c.closed = true
-	c.fd.close()
-	close(c.done)
-	c.mu.Unlock()
-	for _, q := range c.dom.qpsOn(c) {
-		_ = q.Close() // never fails
-	}
-	c.bg.Wait()
-	c.dom.mu.Lock()
-	delete(c.dom.cqs, c)
-	c.dom.mu.Unlock()
-	return nil
 }
 
 // purge removes the completions of q.

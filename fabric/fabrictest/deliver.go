@@ -206,3 +206,43 @@ func (q *qp) await(from *qp, reliable bool) bool {
 	}
 	return false
 }
+
+// takeDrop reports whether the next unreliable message is to be lost.
+func (nd *node) takeDrop() bool {
+	for {
+		c := nd.dropUC.Load()
+		if c <= 0 {
+			return false
+		}
+		if nd.dropUC.CompareAndSwap(c, c-1) {
+			return true
+		}
+	}
+}
+
+// sent counts a message, or a work request of another kind, that was carried out.
+func (c *Counters) sent(w *work) {
+	switch w.Op {
+	case fabric.OpSend, fabric.OpSendImm:
+		c.Sends++
+	case fabric.OpSendInv:
+		c.SendInvs++
+	case fabric.OpWrite:
+		c.Writes++
+	case fabric.OpWriteImm:
+		c.WriteImms++
+	case fabric.OpRead:
+		c.Reads++
+	case fabric.OpBind:
+		c.Binds++
+	case fabric.OpLocalInv:
+		c.LocalInvs++
+	}
+	c.Bytes += uint64(w.size)
+	if w.Flags&fabric.More != 0 {
+		c.Gathers++
+	}
+	if w.Flags&fabric.Inline != 0 {
+		c.Inlines++
+	}
+}

@@ -41,4 +41,18 @@
 //
 // The numbers of a region's local and remote key differ, so that code which
 // mixes them up fails here too.
+//
+// # Files
+//
+// References between them run down this list:
+//
+//	suite, leaks, fault                what tests do with a network
+//	device, domain                     what the fabric's contract makes objects by
+//	bind, post                         posting to a queue pair
+//	connection, pump                   its connection, and what has to wait
+//	close, deliver, sendqueue          the ends of objects, and of requests
+//	access, qp, totals, window         what requests may touch, and change
+//	network, region, cq, key           names, memory, completions
+//	objects                            the types, which have each other as fields
+//	counters, event_linux
 package fabrictest

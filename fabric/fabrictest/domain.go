@@ -1,10 +1,8 @@
 package fabrictest
 
 import (
-	"errors"
 	"fmt"
 	"net"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -12,17 +10,6 @@ import (
 )
 
 var _ fabric.Domain = (*domain)(nil)
-
-type domain struct {
-	dev *device
-
-	mu      sync.Mutex
-	closed  bool
-	regions map[*region]struct{}
-	windows map[*window]struct{}
-	cqs     map[*cq]struct{}
-	qps     map[*qp]struct{}
-}
 
 func newDomain(d *device) *domain {
 	return &domain{
@@ -94,6 +81,11 @@ func (d *domain) NewCQ(depth, vector int) (fabric.CQ, error) {
 	if err != nil {
 		return fail(err)
 	}
+	c.failQPs = func() {
+		for _, q := range d.qpsOn(c) {
+			_ = q.Fail() // only a closed one refuses
+		}
+	}
 	d.cqs[c] = struct{}{}
 	return c, nil
 }
@@ -138,60 +130,4 @@ func (d *domain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 	q := newQP(d, cfg, send, recv)
 	d.qps[q] = struct{}{}
 	return q, nil
-}
-
-// Close implements fabric.Domain.
-func (d *domain) Close() error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
-		return nil
-	}
-	d.closed = true
-	d.mu.Unlock()
-	var errs []error
-	for _, q := range d.openQPs() {
-		errs = append(errs, q.Close())
-	}
-	d.mu.Lock()
-	cqs, windows, regions := keysOf(d.cqs), keysOf(d.windows), keysOf(d.regions)
-	d.mu.Unlock()
-	for _, c := range cqs {
-		errs = append(errs, c.Close())
-	}
-	for _, w := range windows {
-		errs = append(errs, w.Close())
-	}
-	for _, r := range regions {
-		errs = append(errs, r.Close())
-	}
-	d.dev.drop(d)
-	return errors.Join(errs...)
-}
-
-func (d *domain) openQPs() []*qp {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return keysOf(d.qps)
-}
-
-// qpsOn returns the queue pairs that report to c.
-func (d *domain) qpsOn(c *cq) []*qp {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var out []*qp
-	for q := range d.qps {
-		if q.sendCQ == c || q.recvCQ == c {
-			out = append(out, q)
-		}
-	}
-	return out
-}
-
-func keysOf[K comparable](m map[K]struct{}) []K {
-	out := make([]K, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	return out
 }

@@ -1,15 +1,6 @@
 package fabrictest
 
-import (
-	"time"
-
-	"github.com/splitnic/splitnic/fabric"
-)
-
-// Hook decides about one work request that is about to be carried out: with a
-// status other than StatusSuccess it fails with that. It is called with locks
-// held and must not call the fabric.
-type Hook func(qpn uint32, wr fabric.SendWR) fabric.Status
+import "time"
 
 // Cut pulls the device's cable: what it sends, and what is sent to it, is not
 // answered. A reliable sender reports StatusRetryExcErr when its time is up;
@@ -95,15 +86,11 @@ func (n *Network) Kill(dev string) {
 	}
 }
 
-// takeDrop reports whether the next unreliable message is to be lost.
-func (nd *node) takeDrop() bool {
-	for {
-		c := nd.dropUC.Load()
-		if c <= 0 {
-			return false
-		}
-		if nd.dropUC.CompareAndSwap(c, c-1) {
-			return true
-		}
+// kickAll makes every waiting queue pair look again.
+func (n *Network) kickAll() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, q := range n.qps {
+		q.kick()
 	}
 }

@@ -3,58 +3,10 @@ package fabrictest
 import (
 	"fmt"
 	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/numa"
 )
-
-// Network is a set of devices that can reach each other. Its methods may be
-// called from any goroutine.
-type Network struct {
-	quietFlushes bool
-	scale        float64
-	limits       fabric.Limits
-	mtu          int
-
-	// keys guards every key table of the network. A delivery holds it for
-	// reading while it copies, so that a region is out of use when its Close
-	// has returned. Order of locks: qp.sq, keys, qp.resp, qp.rq, cq.mu.
-	keys sync.RWMutex
-
-	mu      sync.Mutex // guards what follows
-	nodes   map[string]*node
-	qps     map[qpKey]*qp
-	lastQPN uint32
-}
-
-// qpKey is what identifies a queue pair on the network.
-type qpKey struct {
-	gid [16]byte
-	qpn uint32
-}
-
-// node is what a device name stands for: the port that faults and counters
-// belong to. A device opened twice is two devices on one node.
-type node struct {
-	name string
-	gid  [16]byte
-
-	gate  atomic.Int32 // number of reasons to queue instead of delivering at once
-	cut   atomic.Bool
-	stall atomic.Bool
-	delay atomic.Int64 // nanoseconds
-	hook  atomic.Pointer[Hook]
-
-	failPost atomic.Pointer[error]
-	dropUC   atomic.Int64
-	overflow atomic.Uint64
-
-	mu   sync.Mutex
-	devs map[*device]struct{}
-	past Counters // of queue pairs that are closed
-}
 
 // Option changes what New makes.
 type Option func(*Network)
@@ -179,13 +131,4 @@ func (n *Network) hasGID(gid [16]byte) bool {
 		}
 	}
 	return false
-}
-
-// kickAll makes every waiting queue pair look again.
-func (n *Network) kickAll() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, q := range n.qps {
-		q.kick()
-	}
 }

@@ -5,28 +5,11 @@ import (
 	"math"
 	"net"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/fabric"
 )
-
-// work is a send request that was taken.
-type work struct {
-	fabric.SendWR
-	more []fabric.SendWR // the pieces of its data after the first
-	size uint32          // bytes of all pieces
-	end  uint64          // send requests taken up to and with this one
-	bind *binding        // of OpBind
-
-	// Only for requests that have to wait.
-	data      []byte    // with Inline: the bytes as they were when posted
-	due       time.Time // not before
-	next      time.Time // when the next try counts
-	rnrTries  int
-	deadTries int
-}
 
 // PostSend implements fabric.QP.
 func (q *qp) PostSend(wrs []fabric.SendWR) (int, error) {
@@ -161,83 +144,6 @@ func (q *qp) submit(w *work) {
 	q.finish(w, status)
 }
 
-// delay is the larger one of both ends.
-func (q *qp) delay(p *qp) time.Duration {
-	d := q.node.delay.Load()
-	if p != nil {
-		d = max(d, p.node.delay.Load())
-	}
-	return time.Duration(d)
-}
-
-// hold leaves the request to the pump; q.sq is held.
-func (q *qp) hold(w *work) {
-	kept := *w
-	kept.more = nil
-	if w.Flags&fabric.Inline == 0 {
-		kept.more = append(kept.more, w.more...)
-	} else if w.size != 0 {
-		kept.data = make([]byte, w.size)
-		q.gather(kept.data, w)
-	}
-	q.pending = append(q.pending, kept)
-	if !q.pumping && q.state.Load() != stateClosed {
-		q.pumping = true
-		q.pumps.Add(1)
-		go q.runPump()
-	}
-}
-
-// finish reports a request that was carried out, or failed; q.sq is held.
-func (q *qp) finish(w *work, status fabric.Status) {
-	if status != fabric.StatusSuccess {
-		q.sent.Errors++
-		q.pushSend(w, status)
-		q.resp.Lock()
-		if q.state.Load() != stateClosed {
-			q.enterError()
-		}
-		q.resp.Unlock()
-		q.flushPending()
-		return
-	}
-	if w.Flags&fabric.Signaled != 0 {
-		q.pushSend(w, status)
-	}
-}
-
-func (q *qp) pushSend(w *work, status fabric.Status) {
-	e := cqe{qp: q, released: w.end}
-	e.wc.ID, e.wc.Status, e.wc.QPN = w.ID, status, q.num
-	if status == fabric.StatusSuccess {
-		e.wc.Op = w.Op
-		switch w.Op { // a device's completions do not tell these apart
-		case fabric.OpSendInv, fabric.OpSendImm:
-			e.wc.Op = fabric.OpSend
-		case fabric.OpWriteImm:
-			e.wc.Op = fabric.OpWrite
-		}
-	}
-	q.sendCQ.push(&e, false)
-}
-
-func (q *qp) flushSend(w *work) {
-	if q.state.Load() == stateClosed {
-		return
-	}
-	q.sent.Flushes++
-	q.pushSend(w, fabric.StatusWRFlushErr)
-}
-
-// flushPending completes what waits in the send queue; q.sq is held.
-func (q *qp) flushPending() {
-	for i := range q.pending {
-		q.flushSend(&q.pending[i])
-		q.pending[i] = work{}
-	}
-	q.pending = q.pending[:0]
-}
-
 // PostRecv implements fabric.QP.
 func (q *qp) PostRecv(wrs []fabric.RecvWR) (int, error) {
 	q.rq.Lock()
@@ -276,11 +182,4 @@ func (q *qp) flushLate() {
 	}
 	q.rq.Unlock()
 	q.resp.Unlock()
-}
-
-// memoryAt returns the bytes at an address that the caller of PostSend vouches
-// for: inline data need not be registered.
-func memoryAt(addr uint64, length uint32) []byte {
-	p := uintptr(addr)
-	return unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), length)
 }

@@ -140,3 +140,21 @@ func rnrTime(code uint8) time.Duration {
 		return unit << (code / 2) * 3 / 2
 	}
 }
+
+// hold leaves the request to the pump; q.sq is held.
+func (q *qp) hold(w *work) {
+	kept := *w
+	kept.more = nil
+	if w.Flags&fabric.Inline == 0 {
+		kept.more = append(kept.more, w.more...)
+	} else if w.size != 0 {
+		kept.data = make([]byte, w.size)
+		q.gather(kept.data, w)
+	}
+	q.pending = append(q.pending, kept)
+	if !q.pumping && q.state.Load() != stateClosed {
+		q.pumping = true
+		q.pumps.Add(1)
+		go q.runPump()
+	}
+}

@@ -5,36 +5,7 @@ import (
 	"net"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/splitnic/splitnic/fabric"
 )
-
-// window has two states that are not the same at every moment: what its owner
-// asked for, and what the device has carried out so far. Network.keys guards
-// both.
-type window struct {
-	dom    *domain
-	closed bool
-
-	rkey        uint32  // of the latest bind that was asked for
-	askedRegion *region // nil while no bind is
-	askedQP     *qp
-
-	region *region // nil while unbound in the device
-	qp     *qp
-	key    uint32
-	addr   uint64
-	length uint64
-}
-
-// binding says which part of which region a window is to stand for.
-type binding struct {
-	window *window
-	region *region
-	key    uint32
-	addr   uint64
-	length uint64
-}
 
 func newWindow(d *domain) *window {
 	w := &window{dom: d}
@@ -65,25 +36,6 @@ func (w *window) Invalidated() {
 	w.dom.dev.net.keys.Lock()
 	defer w.dom.dev.net.keys.Unlock()
 	w.forget()
-}
-
-// Close implements fabric.Window. A bound window may be closed.
-func (w *window) Close() error {
-	d := w.dom
-	d.dev.net.keys.Lock()
-	if w.closed {
-		d.dev.net.keys.Unlock()
-		return nil
-	}
-	w.closed = true
-	w.forget()
-	w.detach()
-	d.dev.table.give(w.rkey)
-	d.dev.net.keys.Unlock()
-	d.mu.Lock()
-	delete(d.windows, w)
-	d.mu.Unlock()
-	return nil
 }
 
 // nextKey is the key of the next bind: the same entry with the next tag.
@@ -152,72 +104,4 @@ func (w *window) detach() {
 	}
 	w.region.bound--
 	w.region, w.qp = nil, nil
-}
-
-// Bind implements fabric.QP.
-func (q *qp) Bind(
-	w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, f fabric.Flags,
-) (uint32, error) {
-	return q.bind(w, r, addr, length, &work{SendWR: fabric.SendWR{ID: id, Flags: f}}, nil)
-}
-
-// BindSend implements fabric.QP.
-func (q *qp) BindSend(
-	w fabric.Window, r fabric.Region, addr uint64, length int, bind, send uint64, f fabric.Flags,
-) (uint32, error) {
-	return q.bind(w, r, addr, length, &work{SendWR: fabric.SendWR{ID: bind}},
-		&work{SendWR: fabric.SendWR{ID: send, Op: fabric.OpSendImm, Flags: f &^ fabric.More}})
-}
-
-// bind posts a bind, and a SEND of the key behind it if that is not nil.
-func (q *qp) bind(
-	w fabric.Window, r fabric.Region, addr uint64, length int, bind, send *work,
-) (uint32, error) {
-	const doing = "binding a memory window on"
-	win, ok1 := w.(*window)
-	reg, ok2 := r.(*region)
-	if !ok1 || !ok2 {
-		return 0, q.errorf(doing, fmt.Errorf("window or region are not of this fabric: %w", unix.EINVAL))
-	}
-	q.sq.Lock()
-	defer q.sq.Unlock()
-	slots := uint64(1)
-	if send != nil {
-		slots++
-	}
-	if err := q.checkSlots(slots); err != nil {
-		return 0, q.errorf(doing, err)
-	}
-	key, err := win.ask(q, reg, addr, length)
-	if err != nil {
-		return 0, q.errorf(doing, err)
-	}
-	bind.Op, bind.RKey, bind.Flags = fabric.OpBind, key, bind.Flags&^fabric.Inline
-	bind.bind = &binding{window: win, region: reg, key: key, addr: addr, length: uint64(length)}
-	q.submit(bind)
-	if send != nil {
-		send.Imm = key
-		q.submit(send)
-	}
-	return key, nil
-}
-
-// Unbind implements fabric.QP.
-func (q *qp) Unbind(w fabric.Window, id uint64, f fabric.Flags) error {
-	const doing = "unbinding a memory window on"
-	win, ok := w.(*window)
-	if !ok {
-		return q.errorf(doing, fmt.Errorf("the window is not of this fabric: %w", unix.EINVAL))
-	}
-	q.sq.Lock()
-	defer q.sq.Unlock()
-	if err := q.checkSlot(); err != nil {
-		return q.errorf(doing, err)
-	}
-	key := win.RKey()
-	if err := q.unask(key); err != nil {
-		return q.errorf(doing, err)
-	}
-	q.submit(&work{SendWR: fabric.SendWR{ID: id, Op: fabric.OpLocalInv, Flags: f &^ fabric.Inline, RKey: key}})
-	return nil
 }

@@ -1,0 +1,107 @@
+package fabrictest
+
+import (
+	"unsafe"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// piece returns the bytes that a record of w names, or nil if its queue pair
+// may not read them. The length is not 0; Network.keys is held unless w is
+// inline.
+func (q *qp) piece(w *work, wr *fabric.SendWR) []byte {
+	if w.Flags&fabric.Inline != 0 {
+		return memoryAt(wr.Addr, wr.Len)
+	}
+	return q.dom.dev.table.local(q.dom, wr.LKey, wr.Addr, wr.Len, false)
+}
+
+// writable returns where a read, whose length is not 0, is to go, or nil if its
+// queue pair may not write there; Network.keys is held.
+func (q *qp) writable(w *work) []byte {
+	return q.dom.dev.table.local(q.dom, w.LKey, w.Addr, w.Len, true)
+}
+
+// readable reports whether all pieces of w may be read; Network.keys is held.
+func (q *qp) readable(w *work) bool {
+	if w.Flags&fabric.Inline != 0 {
+		return true
+	}
+	if w.Len != 0 && q.piece(w, &w.SendWR) == nil {
+		return false
+	}
+	for i := range w.more {
+		if m := &w.more[i]; m.Len != 0 && q.piece(w, m) == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// gather copies the pieces of w, which are readable, to dst, one behind the
+// other.
+func (q *qp) gather(dst []byte, w *work) {
+	if w.data != nil {
+		copy(dst, w.data)
+		return
+	}
+	if w.Len != 0 {
+		dst = dst[copy(dst, q.piece(w, &w.SendWR)):]
+	}
+	for i := range w.more {
+		if m := &w.more[i]; m.Len != 0 {
+			dst = dst[copy(dst, q.piece(w, m)):]
+		}
+	}
+}
+
+// local returns the memory that a work request of dom names by a local key, or
+// nil if it may not use it.
+func (t *keyTable) local(dom *domain, lkey uint32, addr uint64, length uint32, write bool) []byte {
+	e := t.find(lkey &^ localBit)
+	if e == nil || e.region == nil {
+		return nil
+	}
+	r := e.region
+	if r.lkey != lkey || r.dom != dom || write && !r.mayWriteLocal {
+		return nil
+	}
+	return r.slice(addr, length)
+}
+
+// remote returns the memory that a message arriving on q names by a remote
+// key, or nil if the peer may not do that there.
+func (t *keyTable) remote(q *qp, op fabric.Opcode, rkey uint32, addr uint64, length uint32) []byte {
+	e := t.find(rkey)
+	if e == nil {
+		return nil
+	}
+	if r := e.region; r != nil {
+		may := r.mayWriteRemote
+		if op == fabric.OpRead {
+			may = r.mayReadRemote
+		}
+		if r.rkey != rkey || r.dom != q.dom || !may {
+			return nil
+		}
+		return r.slice(addr, length)
+	}
+	if op == fabric.OpRead {
+		return nil
+	}
+	w := e.window
+	if w == nil || w.region == nil || w.key != rkey || w.qp != q {
+		return nil
+	}
+	if q.dom.dev.net.limits.WindowBounds && !within(addr, uint64(length), w.addr, w.length) {
+		return nil
+	}
+	return w.region.slice(addr, length)
+}
+
+// memoryAt returns the bytes at an address that the caller of PostSend vouches
+// for: inline data need not be registered.
+func memoryAt(addr uint64, length uint32) []byte {
+	p := uintptr(addr)
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), length)
+}

@@ -1,0 +1,227 @@
+package fabrictest
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Close implements fabric.Device.
+func (d *device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	d.mu.Unlock()
+	var errs []error
+	for _, dom := range d.openDomains() {
+		errs = append(errs, dom.Close())
+	}
+	d.node.mu.Lock()
+	delete(d.node.devs, d)
+	d.node.mu.Unlock()
+	return errors.Join(errs...)
+}
+
+// kill closes the queue pairs before anything else, so that peers see them
+// vanish together, and ignores what an orderly Close would complain about.
+func (d *device) kill() {
+	for _, dom := range d.openDomains() {
+		for _, q := range dom.openQPs() {
+			_ = q.Close()
+		}
+	}
+	_ = d.Close()
+}
+
+func (d *device) openDomains() []*domain {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := make([]*domain, 0, len(d.domains))
+	for dom := range d.domains {
+		out = append(out, dom)
+	}
+	return out
+}
+
+func (d *device) drop(dom *domain) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.domains, dom)
+}
+
+// Close implements fabric.Domain.
+func (d *domain) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	d.mu.Unlock()
+	var errs []error
+	for _, q := range d.openQPs() {
+		errs = append(errs, q.Close())
+	}
+	d.mu.Lock()
+	cqs, windows, regions := keysOf(d.cqs), keysOf(d.windows), keysOf(d.regions)
+	d.mu.Unlock()
+	for _, c := range cqs {
+		errs = append(errs, c.Close())
+	}
+	for _, w := range windows {
+		errs = append(errs, w.Close())
+	}
+	for _, r := range regions {
+		errs = append(errs, r.Close())
+	}
+	d.dev.drop(d)
+	return errors.Join(errs...)
+}
+
+func (d *domain) openQPs() []*qp {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return keysOf(d.qps)
+}
+
+// qpsOn returns the queue pairs that report to c.
+func (d *domain) qpsOn(c *cq) []*qp {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []*qp
+	for q := range d.qps {
+		if q.sendCQ == c || q.recvCQ == c {
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+func keysOf[K comparable](m map[K]struct{}) []K {
+	out := make([]K, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	return out
+}
+
+// Close implements fabric.CQ. Queue pairs that still report to the queue are
+// closed first.
+func (c *cq) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	c.fd.close()
+	close(c.done)
+	c.mu.Unlock()
+	for _, q := range c.dom.qpsOn(c) {
+		_ = q.Close() // never fails
+	}
+	c.bg.Wait()
+	c.dom.mu.Lock()
+	delete(c.dom.cqs, c)
+	c.dom.mu.Unlock()
+	return nil
+}
+
+// Close implements fabric.QP. It never fails.
+func (q *qp) Close() error {
+	q.resp.Lock()
+	q.rq.Lock()
+	if q.state.Load() == stateClosed {
+		q.rq.Unlock()
+		q.resp.Unlock()
+		return nil
+	}
+	q.state.Store(stateClosed)
+	q.wakeSender()
+	q.rq.Unlock()
+	q.resp.Unlock()
+
+	q.sq.Lock()   // whoever had it has finished; the next one sees the state
+	q.sq.Unlock() //nolint:staticcheck // only the wait is wanted
+	q.kick()
+	q.pumps.Wait()
+
+	q.sendCQ.purge(q)
+	if q.recvCQ != q.sendCQ {
+		q.recvCQ.purge(q)
+	}
+	q.dropWindows()
+	q.node.mu.Lock()
+	c := q.counters()
+	q.node.past.add(&c)
+	q.node.mu.Unlock()
+	q.net.remove(q)
+	q.dom.mu.Lock()
+	delete(q.dom.qps, q)
+	q.dom.mu.Unlock()
+	return nil
+}
+
+// dropWindows unbinds what was bound to the queue pair, whose keys are of no
+// use any more.
+func (q *qp) dropWindows() {
+	q.dom.mu.Lock()
+	windows := keysOf(q.dom.windows)
+	q.dom.mu.Unlock()
+	q.net.keys.Lock()
+	defer q.net.keys.Unlock()
+	for _, w := range windows {
+		if w.qp == q {
+			w.detach()
+		}
+		if w.askedQP == q {
+			w.forget()
+		}
+	}
+}
+
+// Close implements fabric.Region.
+func (r *region) Close() error {
+	d := r.dom
+	n := d.dev.net
+	n.keys.Lock()
+	if r.closed {
+		n.keys.Unlock()
+		return nil
+	}
+	if bound := max(r.asked, r.bound); bound != 0 {
+		n.keys.Unlock()
+		return fmt.Errorf("deregistering %d bytes on %s: %d memory windows are bound to the region; unbind or close them first: %w",
+			len(r.mem), d.dev.node.name, bound, unix.EBUSY)
+	}
+	r.closed = true
+	d.dev.table.give(r.rkey)
+	n.keys.Unlock()
+	d.mu.Lock()
+	delete(d.regions, r)
+	d.mu.Unlock()
+	return nil
+}
+
+// Close implements fabric.Window. A bound window may be closed.
+func (w *window) Close() error {
+	d := w.dom
+	d.dev.net.keys.Lock()
+	if w.closed {
+		d.dev.net.keys.Unlock()
+		return nil
+	}
+	w.closed = true
+	w.forget()
+	w.detach()
+	d.dev.table.give(w.rkey)
+	d.dev.net.keys.Unlock()
+	d.mu.Lock()
+	delete(d.windows, w)
+	d.mu.Unlock()
+	return nil
+}
