@@ -19,6 +19,10 @@ var ErrExists = errors.New("a network device of this name exists")
 // 64 KiB it is up to 32 MiB of kernel memory.
 const DefaultTxQueueLen = 512
 
+// MaxTxQueueLen is the largest length that is accepted: the kernel allocates 8 bytes for each
+// frame of each queue at once.
+const MaxTxQueueLen = 1 << 20
+
 // Config describes a TAP device to be made.
 type Config struct {
 	Name       string           // 1 to 15 bytes, may end in %d for a free number; empty means tap%d
@@ -46,7 +50,7 @@ func (c *Config) complete() error {
 	c.Queues = cmp.Or(c.Queues, 1)
 	c.TxQueueLen = cmp.Or(c.TxQueueLen, DefaultTxQueueLen)
 	c.Name = cmp.Or(c.Name, "tap%d")
-	if err := checkName(c.Name); err != nil {
+	if err := CheckName(c.Name); err != nil {
 		return err
 	}
 	if c.Queues < 0 || c.Queues > maxQueues {
@@ -55,9 +59,9 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// checkName refuses what the kernel's dev_valid_name refuses, and what TUNSETIFF
+// CheckName refuses what the kernel's dev_valid_name refuses, and what TUNSETIFF
 // would silently cut off.
-func checkName(name string) error {
+func CheckName(name string) error {
 	if len(name) >= unix.IFNAMSIZ {
 		return fmt.Errorf("the name has %d bytes; a network device's has at most %d", len(name), unix.IFNAMSIZ-1)
 	}

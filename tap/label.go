@@ -71,7 +71,7 @@ func parseLabel(altName string) (l Label, ok bool) {
 			WantMAC: parseMAC(fields[8]), WantMTU: parseCount(fields[9]),
 		},
 	}
-	if name := fields[10]; checkName(name) == nil && !strings.Contains(name, "%") {
+	if name := fields[10]; CheckName(name) == nil && !strings.Contains(name, "%") {
 		l.Name = name
 	}
 	return l, true

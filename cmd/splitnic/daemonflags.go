@@ -158,6 +158,9 @@ func (d *daemonFlags) logging(c *daemon.Common) error {
 	if c.MetricsConfig != "" && c.Metrics == "" {
 		errs.add("--metrics-config %s: there are no metrics; add --metrics", c.MetricsConfig)
 	}
+	if c.Metrics != "" && !canListen(c.Metrics) {
+		errs.add("--metrics %q: must be ADDRESS:PORT or :PORT, such as :9580", c.Metrics)
+	}
 	if c.LogLevel.UnmarshalText([]byte(d.logLevel)) != nil {
 		errs.add("--log-level %q: must be debug, info, warn or error", d.logLevel)
 	}

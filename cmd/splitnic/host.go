@@ -15,6 +15,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/vhostuser"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -153,6 +154,8 @@ func (f *hostFlags) config() (daemon.Host, error) {
 	}
 	if len(f.set.Netdevice) >= unix.IFNAMSIZ {
 		errs.add("--name %s: must have at most %d characters", f.set.Netdevice, unix.IFNAMSIZ-1)
+	} else if err := tap.CheckName(f.set.Netdevice); err != nil {
+		errs.add("--name %q: %w", f.set.Netdevice, err)
 	}
 	h, err := f.shared()
 	return h, errors.Join(append(errs, err, f.netdevice(&h))...)
@@ -165,6 +168,7 @@ func (f *hostFlags) shared() (daemon.Host, error) {
 	errs = append(errs, f.complete(&h.Common), f.direct.complete(&h.Direct),
 		between("--queues", h.Queues, 1, messaging.MaxQueues, ""),
 		between("--max-mtu", h.MaxMTU, protocol.MinMTU, protocol.MaxMTU, ""))
+	errs = append(errs, between("--txqueuelen", h.TxQueueLen, 1, tap.MaxTxQueueLen, ""))
 	errs = append(errs, checkUnits(h.IOUnits)...)
 	if h.FailBack < 0 {
 		errs.add("--fail-back %v: must be above 0, or 0 for never", h.FailBack)
@@ -185,7 +189,7 @@ func checkState(dir string) error {
 	return nil
 }
 
-// checkUnits refuses what cannot be asked of DNS.
+// checkUnits refuses what no I/O unit can be reached by.
 func checkUnits(iounits []string) (errs mistakes) {
 	for _, entry := range iounits {
 		if err := discovery.Check(entry); err != nil {

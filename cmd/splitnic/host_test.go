@@ -142,6 +142,9 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 		{"--pkey 0x8000", nil, `"0x8000": must be`},
 		{"--pkey 0x10000", nil, `"0x10000": must be`},
 		{"--pkey all", nil, `"all": must be`},
+		{"--metrics 9580", nil, `--metrics "9580": must be ADDRESS:PORT`},
+		{"--metrics :95800", nil, `--metrics ":95800": must be`},
+		{"--metrics :", nil, `--metrics ":": must be`},
 		{"--service-level 16", nil, "--service-level 16: must be 0 to 15"},
 		{"--cq-moderation 16", nil, "--cq-moderation"},
 		{"--cq-moderation many,50us", nil, "--cq-moderation"},
@@ -240,6 +243,11 @@ func TestHostFlags(t *testing.T) {
 				h.Netdevice, h.Name, h.NetNS, h.Movable, h.Persist = "sn%d", "beta", "ns1", true, true
 			}, ""},
 			{"--name a-name-too-long-for-linux", nil, "at most 15 characters"},
+			{"--name a/b", nil, `--name "a/b": the name contains a character`},
+			{"--name a:b", nil, `--name "a:b": the name contains a character`},
+			{"--name sn%s", nil, `--name "sn%s": in the name, %`},
+			{"--txqueuelen 0", nil, "--txqueuelen 0: must be 1 to"},
+			{"--iounit 10.0.0.1:99999", nil, `--iounit "10.0.0.1:99999" is not an address: must be HOST or HOST:PORT`},
 			{"--host-name a/b", nil, `--host-name: "a/b" is not possible`},
 			{"--mac 02:00:00:00:00:01 --max-mtu 1500 --txqueuelen 9", func(h *daemon.Host) {
 				h.MAC, h.MaxMTU, h.TxQueueLen = protocol.MAC{2, 0, 0, 0, 0, 1}, 1500, 9

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -120,6 +121,10 @@ func (f *iounitFlags) config() (daemon.IOUnit, error) {
 	}
 	if u.Name != "" {
 		errs = append(errs, daemon.CheckName("--name", u.Name))
+	}
+	// A port alone would be the name of a machine.
+	if alone := u.Listen != "" && strings.Trim(u.Listen, "0123456789") == ""; alone || !canListen(session.WithPort(u.Listen)) {
+		errs.add("--listen %q: must be ADDRESS, ADDRESS:PORT or :PORT, such as :%d", u.Listen, session.DefaultPort)
 	}
 	if u.Kind == lan.VhostUser && u.NetNS != "" {
 		errs.add("--netns: the ports of a user-space switch are in no network namespace; omit the flag")

@@ -26,6 +26,11 @@ func TestIOUnitFlags(t *testing.T) {
 			{"--name gw1 --listen 10.0.0.1 --netns ns1",
 				func(u *daemon.IOUnit) { u.Name, u.Listen, u.NetNS = "gw1", "10.0.0.1", "ns1" }, ""},
 			{"--name a/b", nil, `--name: "a/b" is not possible`},
+			{"--listen [fd00::1]:0", func(u *daemon.IOUnit) { u.Listen = "[fd00::1]:0" }, ""},
+			{"--listen fd00::1", func(u *daemon.IOUnit) { u.Listen = "fd00::1" }, ""},
+			{"--listen 7580", nil, `--listen "7580": must be ADDRESS, ADDRESS:PORT or :PORT, such as :7580`},
+			{"--listen :70000", nil, `--listen ":70000": must be`},
+			{"--listen a:b:c", nil, `--listen "a:b:c": must be`},
 			{"--lan tap:br0", func(u *daemon.IOUnit) { u.LAN, u.Kind, u.NIC = "tap:br0", lan.TAP, "br0" }, ""},
 			{"--lan bridge:eth1", nil, "--lan: "},
 			{"--lan vhost-user:/run/x,client", func(u *daemon.IOUnit) {

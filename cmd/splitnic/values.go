@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -285,6 +286,19 @@ func between(flag string, n, least, most int, otherwise string) error {
 		return exit.Usagef("%s %d: must be %d to %d%s", flag, n, least, most, otherwise)
 	}
 	return nil
+}
+
+// canListen reports whether addr can be an address to listen on, with a port. Whether this
+// machine has it turns out later.
+func canListen(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err == nil {
+		return true
+	}
+	return strings.Trim(port, "-0123456789") != "" // the name of a service
 }
 
 // atMost is for commands with so many arguments or fewer.

@@ -41,7 +41,6 @@ func TestErrdocDialing(t *testing.T) {
 		explained(t, dials(t, ln.Addr().String()))
 	})
 	t.Run("name", func(t *testing.T) { explained(t, dials(t, "gate way")) })
-	t.Run("address", func(t *testing.T) { explained(t, dials(t, "a:b:c")) })
 	t.Run("not TLS", func(t *testing.T) {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

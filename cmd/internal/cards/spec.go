@@ -3,7 +3,6 @@ package cards
 import (
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -98,7 +97,6 @@ func (s Spec) Complete() (Spec, error) {
 	for _, addr := range s.IOUnits {
 		err := discovery.Check(addr)
 		refuse(err != nil, "iounits", "%v", err)
-		refuse(err == nil && !validAddress(addr), "iounits", "%q is no address: must be host or host:port", addr)
 	}
 	refuse(strings.ContainsAny(s.Device, "/ "), "device", "%q is no name of an RDMA device", s.Device)
 	refuse(s.HostName != "" && !session.ValidName(s.HostName), "host_name",
@@ -132,19 +130,6 @@ func validNetdevice(name string) bool {
 func validOwner(owner string) bool {
 	return len(owner) <= maxOwner && utf8.ValidString(owner) &&
 		!strings.ContainsFunc(owner, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) })
-}
-
-func validAddress(addr string) bool {
-	if addr == "" || strings.ContainsAny(addr, " \t\n,") {
-		return false
-	}
-	if _, ok := discovery.ByDNS(addr); ok {
-		return true
-	}
-	if host, port, err := net.SplitHostPort(addr); err == nil {
-		return host != "" && port != ""
-	}
-	return true
 }
 
 // Differs returns the first field, as JSON has it, in which two requests differ that

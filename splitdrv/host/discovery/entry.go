@@ -3,7 +3,10 @@ package discovery
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -12,6 +15,8 @@ const scheme = "srv:"
 
 // maxName is the longest name in text (RFC 1035 section 2.3.4), without a dot at its end.
 const maxName = 253
+
+var errAddress = errors.New("must be HOST or HOST:PORT, such as 10.0.0.1, u1.example:7580 or [fd00::1]:7580")
 
 var errName = errors.New("must be labels of 1 to 63 letters, digits, '-' and '_', with dots between them, " +
 	"such as srv:_splitnic._tcp.fabric.example")
@@ -43,13 +48,44 @@ func Named(entries []string) bool {
 	})
 }
 
-// Check refuses an entry with a name that cannot be asked for. It leaves addresses alone.
+// Check refuses an entry that nobody can be reached by: a name that DNS cannot have, or what is
+// no address.
 func Check(entry string) error {
-	name, ok := ByDNS(entry)
-	if ok && !validName(strings.TrimSuffix(name, ".")) {
-		return fmt.Errorf("%q is not a DNS name: %w", entry, errName)
+	if name, ok := ByDNS(entry); ok {
+		if !validName(strings.TrimSuffix(name, ".")) {
+			return fmt.Errorf("%q is not a DNS name: %w", entry, errName)
+		}
+		return nil
+	}
+	host, port, err := net.SplitHostPort(entry)
+	if err != nil { // without a port, which session.WithPort adds
+		host, port = entry, "1"
+		if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+			host = host[1 : len(host)-1]
+		}
+	}
+	if !validHost(host) || !validPort(port) {
+		return fmt.Errorf("%q is not an address: %w", entry, errAddress)
 	}
 	return nil
+}
+
+// validHost reports whether host can be an IP address, or the name of a machine. Four numbers
+// that are no address were meant as one.
+func validHost(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	name := strings.TrimSuffix(host, ".")
+	return validName(name) && (!strings.Contains(name, ".") || strings.Trim(name, "0123456789.") != "")
+}
+
+// validPort reports whether port can be a number, or the name of a service.
+func validPort(port string) bool {
+	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
+		return n > 0
+	}
+	return validName(port) && strings.Trim(port, "-0123456789") != ""
 }
 
 // validName reports whether a name can be that of a host or of SRV records, without escapes.

@@ -8,7 +8,8 @@ import (
 func TestCheck(t *testing.T) {
 	label := strings.Repeat("a", 63)
 	for _, good := range []string{
-		"10.0.0.1", "10.0.0.1:7581", "[fd00::1]:7580", "unit.example", // addresses are not its concern
+		"10.0.0.1", "10.0.0.1:7581", "[fd00::1]:7580", "fd00::1", "[fd00::1]", "fe80::1%eth0", "[fe80::1%eth0]:1",
+		"unit", "unit.example", "unit.example.", "unit_1.example:splitnic", "10.example", "srv:7580",
 		"srv:_splitnic._tcp.fabric.example", "srv:_splitnic._tcp.fabric.example.", "srv:splitnic.service.consul", "srv:a",
 		"srv:" + strings.Join([]string{label, label, label, label[:61]}, "."),
 	} {
@@ -20,6 +21,8 @@ func TestCheck(t *testing.T) {
 		"srv:", "srv:.", "srv:a..b", "srv:.a", "srv:a..", "srv:a b", "srv:a/b", "srv:ä.example", "srv:a\x00", `srv:a\.b`,
 		"srv:_splitnic._tcp.fabric.example:7580", "srv:" + label + "a",
 		"srv:" + strings.Join([]string{label, label, label, label[:62]}, "."),
+		"", ":7580", "10.0.0", "10.0.0.256", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536", "10.0.0.1:-1", "10.0.0.1:7580:7580",
+		"http://10.0.0.1", "10.0.0.1/24", "root@unit", "a b", "a,b", "unit..example", "[unit", "a:b:c", "fd00::1::2", "ä.example",
 	} {
 		if err := Check(bad); err == nil {
 			t.Errorf("%q is taken", bad)
