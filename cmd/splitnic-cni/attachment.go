@@ -5,16 +5,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
-
-	"github.com/containernetworking/cni/pkg/skel"
 )
 
 // attachment is a container's connection to a network, as the CNI specification has it.
 type attachment struct{ network, container, ifname string }
-
-func attachmentOf(c *config, args *skel.CmdArgs) attachment {
-	return attachment{c.Name, args.ContainerID, args.IfName}
-}
 
 // ownerPrefix is what the owners of this plugin's cards begin with.
 const ownerPrefix = "cni"

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,13 +145,6 @@ func explainJSON(err error) error {
 	return &fieldError{wrong.Field, fmt.Sprintf("is a %s, and must be of type %v", wrong.Value, wrong.Type)}
 }
 
-// bounded ends ctx, by its cause, when the agent has been silent for too long.
-func (c *config) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("%w within %v", statussock.ErrSilent, c.timeout))
-}
-
-func (c *config) agent() cards.Client { return cards.Client(c.Socket) }
-
 // spec is what the card of an attachment is to be.
 func (c *config) spec(a attachment, args *skel.CmdArgs) (*cards.Spec, error) {
 	var env environment
@@ -183,4 +175,19 @@ func (c *config) previous() (*current.Result, error) {
 		return nil, invalid(c.Name, &fieldError{"prevResult", err.Error()})
 	}
 	return r, nil
+}
+
+// program is the name that configurations have as their type.
+const program = "splitnic-cni"
+
+func attachmentOf(c *config, args *skel.CmdArgs) attachment {
+	return attachment{c.Name, args.ContainerID, args.IfName}
+}
+
+// netdevice is the name of the card's netdevice in the container.
+func (c *config) netdevice(a attachment) string {
+	if c.VLAN == 0 {
+		return a.ifname
+	}
+	return a.trunk()
 }

@@ -15,9 +15,6 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// program is the name that configurations have as their type.
-const program = "splitnic-cni"
-
 var buildVersion = "devel" // set by -ldflags
 
 func main() {

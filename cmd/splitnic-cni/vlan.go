@@ -21,14 +21,6 @@ import (
 // With "vlan" the container's interface is a VLAN device, and the card's netdevice below it
 // has another name (attachment.trunk). It goes with the netdevice.
 
-// netdevice is the name of the card's netdevice in the container.
-func (c *config) netdevice(a attachment) string {
-	if c.VLAN == 0 {
-		return a.ifname
-	}
-	return a.trunk()
-}
-
 // makeCard has the agent make a card. If it is to be below a VLAN device, it gets no IPv6
 // addresses of its own: they would be those of frames without a tag, of another LAN.
 func (c *config) makeCard(ctx context.Context, spec *cards.Spec) error {

@@ -180,10 +180,3 @@ func reloadedLine(name string, done daemon.Reloaded) string {
 	}
 	return line
 }
-
-// printJSON prints v for programs.
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}

@@ -74,10 +74,3 @@ func (r report) print(w io.Writer) {
 		}
 	}
 }
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
-}

@@ -60,7 +60,7 @@ func newFlood(s *Spec, tx *sending, rx *receiving) (*flood, error) {
 		p.stage = stageHeld
 	}
 	if rx != nil {
-		rx.ports = append(rx.ports, p)
+		rx.queues = append(rx.queues, &p.got)
 	}
 	return p, nil
 }

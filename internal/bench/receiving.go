@@ -2,45 +2,19 @@ package bench
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
-
-// report is what the receiver of a direction counted.
-type report struct {
-	Messages    uint64        `json:"messages"`
-	Time        time.Duration `json:"nanoseconds"`     // from the first timed message to the last
-	PeakRate    float64       `json:"peak_rate"`       // messages per second, the best while it lasted
-	CPU         time.Duration `json:"cpu_nanoseconds"` // of the receiver's process
-	Allocations uint64        `json:"allocations"`     // there
-}
-
-// maxReport is more than a report in JSON takes.
-const maxReport = 512
-
-var errReport = errors.New("bench: the other end's report makes no sense")
-
-func parseReport(b []byte) (report, error) {
-	var r report
-	if err := json.Unmarshal(b, &r); err != nil {
-		return report{}, fmt.Errorf("%w: %w", errReport, err)
-	}
-	if r.Time < 0 || r.CPU < 0 || r.PeakRate < 0 {
-		return report{}, fmt.Errorf("%w: %+v", errReport, r)
-	}
-	return r, nil
-}
 
 // peakInterval is how long at least a rate lasts that can be the peak.
 const peakInterval = 20 * time.Millisecond
 
 // receiving is the receiving side of one direction: what its ports share.
 type receiving struct {
-	ports  []*flood
-	opened chan struct{} // closed when the clock runs
-	done   chan struct{} // closed when the last queue has ended, and report is there
+	queues []*atomic.Uint64 // counts of timed messages, which the ports write
+	opened chan struct{}    // closed when the clock runs
+	done   chan struct{}    // closed when the last queue has ended, and report is there
 
 	mu     sync.Mutex // of the rest; taken at a queue's beginning and end only
 	begin  time.Time
@@ -72,7 +46,7 @@ func (x *receiving) end() bool {
 	now := time.Now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.ended++; x.ended != len(x.ports) {
+	if x.ended++; x.ended != len(x.queues) {
 		return false
 	}
 	used := use().since(x.before)
@@ -93,8 +67,8 @@ func (x *receiving) over() bool {
 // count is how many timed messages have come.
 func (x *receiving) count() uint64 {
 	n := uint64(0)
-	for _, p := range x.ports {
-		n += p.got.Load()
+	for _, got := range x.queues {
+		n += got.Load()
 	}
 	return n
 }

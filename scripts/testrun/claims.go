@@ -81,12 +81,6 @@ func parseClaims(file, doc string, columns ...string) []claimRow {
 	return rows
 }
 
-// topLevel is the test that a subtest belongs to, or the test itself.
-func topLevel(test string) string {
-	top, _, _ := strings.Cut(test, "/")
-	return top
-}
-
 // complaint is what is wrong with a row.
 func (r *claimRow) complaint(format string, args ...any) string {
 	return fmt.Sprintf("%s:%d: ", r.file, r.line) + fmt.Sprintf(format, args...)

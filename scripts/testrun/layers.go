@@ -11,8 +11,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -245,14 +243,4 @@ func (r *runner) tryTest(ctx context.Context, require string, args ...string) (*
 		return of, fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
 	}
 	return of, nil
-}
-
-// command returns a command that an interrupt ends as Ctrl-C would, with 10
-// seconds to clean up. Its standard error is ours.
-func command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	cmd.Stderr = os.Stderr
-	return cmd
 }

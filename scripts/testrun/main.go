@@ -28,16 +28,6 @@ import (
 	"github.com/splitnic/splitnic/internal/errdoc"
 )
 
-// buildDir is where everything goes, relative to the top of the checkout.
-const buildDir = "build"
-
-// runner is what every layer is given.
-type runner struct {
-	*collector
-	packages []testPackage
-	filter   *regexp.Regexp // of top-level tests; nil means all
-}
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -154,27 +154,6 @@ func testNames(src []byte) []string {
 	return names
 }
 
-// pick returns the packages that have tests with one of these prefixes that the
-// user wants, reduced to them.
-func (r *runner) pick(prefixes ...string) []testPackage {
-	var picked []testPackage
-	for _, p := range r.packages {
-		p.tests = slices.DeleteFunc(slices.Clone(p.tests), func(name string) bool {
-			has := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
-			return !slices.ContainsFunc(prefixes, has) || !r.wants(name)
-		})
-		if len(p.tests) > 0 {
-			picked = append(picked, p)
-		}
-	}
-	return picked
-}
-
-// wants reports whether the user did not exclude a test.
-func (r *runner) wants(name string) bool {
-	return r.filter == nil || r.filter.MatchString(name)
-}
-
 // exactly returns a regular expression for -run that matches only names.
 func exactly(names []string) string {
 	return "^(" + strings.Join(names, "|") + ")$"

@@ -216,3 +216,9 @@ func reason(output []string) string {
 	}
 	return strings.Join(said, " ")
 }
+
+// topLevel is the test that a subtest belongs to, or the test itself.
+func topLevel(test string) string {
+	top, _, _ := strings.Cut(test, "/")
+	return top
+}

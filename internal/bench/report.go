@@ -1,0 +1,33 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// report is what the receiver of a direction counted.
+type report struct {
+	Messages    uint64        `json:"messages"`
+	Time        time.Duration `json:"nanoseconds"`     // from the first timed message to the last
+	PeakRate    float64       `json:"peak_rate"`       // messages per second, the best while it lasted
+	CPU         time.Duration `json:"cpu_nanoseconds"` // of the receiver's process
+	Allocations uint64        `json:"allocations"`     // there
+}
+
+// maxReport is more than a report in JSON takes.
+const maxReport = 512
+
+var errReport = errors.New("bench: the other end's report makes no sense")
+
+func parseReport(b []byte) (report, error) {
+	var r report
+	if err := json.Unmarshal(b, &r); err != nil {
+		return report{}, fmt.Errorf("%w: %w", errReport, err)
+	}
+	if r.Time < 0 || r.CPU < 0 || r.PeakRate < 0 {
+		return report{}, fmt.Errorf("%w: %+v", errReport, r)
+	}
+	return r, nil
+}
