@@ -3,8 +3,6 @@ package hosts
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -23,11 +21,7 @@ type flood struct {
 	alone, beside *trips
 }
 
-// nobody is the address that hosts flood, and that a host's answers go to.
-var nobody = []byte{2, 0xff, 0, 0, 0, 1}
-
 const (
-	floodFrame = 64 // bytes
 	// settle is how long hosts flood at least before that is measured, and until they
 	// do not touch more than a hundredth of their memory for the first time within that,
 	// but for maxSettles times that: each of them gets its pools, and with 512 hosts the
@@ -50,33 +44,6 @@ func settled(ctx context.Context, resident func() (uint64, error)) error {
 		before = now
 	}
 	return nil
-}
-
-// registered is how many bytes both endpoints of a host have registered, on average.
-func (m *gathering) registered() float64 {
-	sum := int64(0)
-	for _, h := range m.unit.Status().Hosts {
-		sum += h.Memory
-	}
-	for _, h := range m.hosts {
-		if t := h.Status().Traffic; t != nil {
-			sum += int64(t.MemoryPinned)
-		}
-	}
-	return float64(sum) / float64(len(m.hosts))
-}
-
-// resident is how much memory this process has touched.
-func resident() (uint64, error) {
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0, err
-	}
-	var size, pages uint64
-	if _, err := fmt.Sscan(string(b), &size, &pages); err != nil {
-		return 0, fmt.Errorf("/proc/self/statm: %w", err)
-	}
-	return pages * uint64(os.Getpagesize()), nil
 }
 
 // flood has all hosts send frames to the LAN for d, and then all but one, which answers

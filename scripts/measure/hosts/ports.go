@@ -1,6 +1,7 @@
 package hosts
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -305,5 +306,29 @@ func (d *netdev) Watch(ctx context.Context, fn func(tap.State)) error {
 	s, _ := d.State()
 	fn(s)
 	<-ctx.Done()
+	return nil
+}
+
+// The kinds of ports.
+const (
+	macvtapPorts = "macvtap"
+	noPorts      = "none"
+)
+
+// ports are how the I/O unit sees its network card.
+type ports struct {
+	open  func(mac net.HardwareAddr, queues int) (lan.Interface, error)
+	state func() (lan.LinkState, error)
+}
+
+// of is the queue of the latest port with an address.
+func (s *sinks) of(mac []byte) *null {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := len(s.all) - 1; i >= 0; i-- {
+		if bytes.Equal(s.all[i].mac, mac) {
+			return s.all[i].queue
+		}
+	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package hosts
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -82,37 +81,4 @@ func (m *gathering) trips(ctx context.Context, n *netdev, d time.Duration) (*tri
 	}
 	slices.Sort(took)
 	return &trips{median: tools.Percentile(took, 0.5), p99: tools.Percentile(took, 0.99)}, nil
-}
-
-// numberAt is where a frame has its number; those of a flood have 0.
-const numberAt = vnet.HdrLen + 14
-
-// numberOf is the number of a frame, or 0.
-func numberOf(op *vnet.WriteOp) uint64 {
-	frame := append(slices.Clip(op.Head), op.Rest...)
-	if len(frame) != vnet.HdrLen+floodFrame || frame[numberAt-2] != 0x88 || frame[numberAt-1] != 0xb5 {
-		return 0
-	}
-	return binary.BigEndian.Uint64(frame[numberAt:])
-}
-
-// frameOf is a frame of floodFrame bytes, with its header.
-func frameOf(to, from []byte) []byte {
-	frame := make([]byte, vnet.HdrLen+floodFrame)
-	copy(frame[vnet.HdrLen:], to)
-	copy(frame[vnet.HdrLen+6:], from)
-	copy(frame[vnet.HdrLen+12:], []byte{0x88, 0xb5}) // IEEE 802, for experiments
-	return frame
-}
-
-// of is the queue of the latest port with an address.
-func (s *sinks) of(mac []byte) *null {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := len(s.all) - 1; i >= 0; i-- {
-		if bytes.Equal(s.all[i].mac, mac) {
-			return s.all[i].queue
-		}
-	}
-	return nil
 }

@@ -27,12 +27,6 @@ type measurement struct {
 	time time.Duration
 }
 
-// traffic is something that goes on.
-type traffic interface {
-	count() uint64 // bytes or frames received
-	stop() error
-}
-
 const (
 	tcpWarm, tcpTime = 200 * time.Millisecond, 800 * time.Millisecond
 	udpWarm, udpTime = 100 * time.Millisecond, 500 * time.Millisecond
@@ -97,14 +91,6 @@ func measurements() []measurement {
 		{name: "rtt", size: udpPayload, once: rtt},
 		{name: pingName, size: 56, once: ping},
 	}, over)
-}
-
-// traffic1 keeps a nil pointer from becoming an interface that is not nil.
-func traffic1[T traffic](t T, err error) (traffic, error) {
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
 }
 
 func firstOf(network string) netip.Addr { return netip.MustParsePrefix(network).Addr().Next() }

@@ -11,7 +11,6 @@ package native
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,62 +23,6 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 	"github.com/splitnic/splitnic/scripts/measure/testbed"
 )
-
-// Options are what is measured.
-type Options struct {
-	only     string
-	sel      results.Selection
-	profiles string // directory for profiles of splitnic's use of processors; empty for none
-	rounds   int
-}
-
-// Serve is the process of a subject between the network namespaces and on the
-// device in the arguments.
-func Serve(name string, args []string) error {
-	s, ok := parseSubject(name)
-	if !ok || len(args) != 4 {
-		return errors.New("serve is for the command itself, and for scripts: SUBJECT HOST MIDDLE LAN DEVICE")
-	}
-	return serve(s, &topology{host: args[0], middle: args[1], lan: args[2], nic: args[3], hostDev: "sn0"})
-}
-
-// fixture is a subject in its topology.
-type fixture struct {
-	subject  subject
-	topology *topology
-	child    *child // nil for those without a process of their own
-}
-
-func newFixture(ctx context.Context, prefix string, s subject) (r *fixture, err error) {
-	r = &fixture{subject: s}
-	if r.topology, err = newTopology(prefix, s); err != nil {
-		return nil, err
-	}
-	if s.process() {
-		if r.child, err = startChild(ctx, s, r.topology); err != nil {
-			return nil, errors.Join(fmt.Errorf("%s: %w", s, err), r.close())
-		}
-	}
-	if err := r.topology.configure(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", s, err), r.close())
-	}
-	return r, nil
-}
-
-func (r *fixture) close() error {
-	var err error
-	if r.child != nil {
-		err = r.child.close()
-	}
-	return errors.Join(err, r.topology.close())
-}
-
-// Flags implements results.Measure.
-func (o *Options) Flags(flags *flag.FlagSet) {
-	flags.StringVar(&o.only, "only", os.Getenv("BENCH_ONLY"),
-		"what to measure: parts of names of subjects and measurements, or SUBJECT:MEASUREMENT, separated by commas")
-	flags.StringVar(&o.profiles, "cpuprofile", "", "directory for profiles of splitnic's use of processors")
-}
 
 // Measure implements results.Measure.
 func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int, args []string) (err error) {
@@ -139,19 +82,6 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 		}
 	}
 	return errors.Join(o.idle(ctx, fixtures, rec), o.events(ctx, fixtures, rec), o.profile(ctx, fixtures))
-}
-
-// prefix begins the names of all network namespaces that this makes.
-const prefix = "snbench-"
-
-// wants reports whether anything is to be measured of s.
-func (o *Options) wants(s subject) bool {
-	if s.process() && o.sel.Has(s.String(), idle, false) {
-		return true
-	}
-	return slices.ContainsFunc(measurements(), func(m measurement) bool {
-		return m.of(s) && o.sel.Has(s.String(), m.name, m.asked)
-	})
 }
 
 // each calls fn with every measurement of every subject, the subjects of one

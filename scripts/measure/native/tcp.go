@@ -8,19 +8,13 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/splitnic/splitnic/internal/netns"
 )
 
 // chunk is how many bytes a sender of a stream writes, and its receiver reads,
 // in one call, as iperf3 does.
 const chunk = 128 << 10
-
-// patience is how long a socket waits before the measurement has failed.
-const patience = 3 * time.Second
 
 // streams are TCP connections through which as much goes as can.
 type streams struct {
@@ -136,37 +130,4 @@ func connect(from, to, addr string) (out, in int, err error) {
 		return -1, -1, errors.Join(err, unix.Close(in), unix.Close(out))
 	}
 	return out, in, nil
-}
-
-// whole makes a system call until it is not interrupted: the Go runtime has
-// signals of its own, and calls with a time limit are not restarted.
-func whole(call func() (int, error)) (n int, err error) {
-	for {
-		if n, err = call(); !errors.Is(err, unix.EINTR) {
-			return n, err
-		}
-	}
-}
-
-// socket opens an IPv4 socket in a namespace. It blocks, but not for ever.
-func socket(ns string, kind int) (fd int, err error) {
-	err = netns.Do(ns, func() (err error) {
-		fd, err = unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
-		return os.NewSyscallError("socket", err)
-	})
-	if err != nil {
-		return -1, err
-	}
-	if err := patient(fd); err != nil {
-		return -1, errors.Join(err, unix.Close(fd))
-	}
-	return fd, nil
-}
-
-func patient(fd int) error {
-	tv := unix.NsecToTimeval(int64(patience))
-	return os.NewSyscallError("setsockopt", errors.Join(
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv),
-	))
 }

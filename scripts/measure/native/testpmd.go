@@ -7,12 +7,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/cpus"
+	"github.com/splitnic/splitnic/vhostuser"
 )
 
 // What testpmd does: transmit or receive only, as soon as it has started; or, when it is told
@@ -96,4 +98,16 @@ func confine(to cpus.List) error {
 		}
 	}
 	return nil
+}
+
+// port is a vhost-user port with testpmd at it.
+func (v *vhostBed) port(ctx context.Context, mode ...string) (*vhostuser.Device, error) {
+	a := vhostuser.Address{Path: filepath.Join(v.dir, "port")}
+	d, err := vhostuser.Open(vhostuser.Config{Address: a, Pairs: 1, Log: quiet})
+	if err != nil {
+		return nil, err
+	}
+	v.later(d.Close)
+	_, err = v.testpmd(ctx, []string{"path=" + a.Path}, append(mode, "--auto-start")...)
+	return d, err
 }

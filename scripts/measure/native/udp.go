@@ -30,10 +30,6 @@ const (
 	overdue = 5 * time.Millisecond
 )
 
-func sockaddr(addr string, port int) *unix.SockaddrInet4 {
-	return &unix.SockaddrInet4{Port: port, Addr: netip.MustParseAddr(addr).As4()}
-}
-
 // mmsg is struct mmsghdr of <sys/socket.h>.
 type mmsg struct {
 	hdr unix.Msghdr

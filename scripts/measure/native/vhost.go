@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/internal/epoll"
-	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/scripts/measure/results"
@@ -45,11 +43,7 @@ const (
 	vethSubject = "veth"       // a packet socket sends, without any of splitnic
 )
 
-const (
-	vhostTime  = time.Second
-	vhostFrame = 64
-	bootTime   = 30 * time.Second // of testpmd, at most
-)
+const vhostTime = time.Second
 
 // vhostRun is one of them. It returns what counts the frames that have arrived.
 type vhostRun struct {
@@ -65,23 +59,6 @@ var vhostRuns = []vhostRun{
 	{vhostIn, readSubject, (*vhostBed).tapRead},
 	{vhostCard, portSubject, (*vhostBed).card},
 	{vhostCard, vethSubject, (*vhostBed).veth},
-}
-
-// vhostBed is what one of them runs on.
-type vhostBed struct {
-	dir   string
-	ends  []func() error // in the order in which they were added
-	tasks testbed.Tasks
-}
-
-func (v *vhostBed) later(end func() error) { v.ends = append(v.ends, end) }
-
-func (v *vhostBed) close() error {
-	var errs []error
-	for i := len(v.ends) - 1; i >= 0; i-- {
-		errs = append(errs, v.ends[i]())
-	}
-	return errors.Join(append(errs, v.tasks.Wait(), os.RemoveAll(v.dir))...)
 }
 
 // wantsVhost reports whether any of them is selected.
@@ -226,20 +203,6 @@ func (v *vhostBed) layer(port messaging.Port, sends bool) (*far, error) {
 	return f, nil
 }
 
-// port is a vhost-user port with testpmd at it.
-func (v *vhostBed) port(ctx context.Context, mode ...string) (*vhostuser.Device, error) {
-	a := vhostuser.Address{Path: filepath.Join(v.dir, "port")}
-	d, err := vhostuser.Open(vhostuser.Config{Address: a, Pairs: 1, Log: quiet})
-	if err != nil {
-		return nil, err
-	}
-	v.later(d.Close)
-	_, err = v.testpmd(ctx, []string{"path=" + a.Path}, append(mode, "--auto-start")...)
-	return d, err
-}
-
-var quiet = slog.New(slog.DiscardHandler)
-
 func (v *vhostBed) portOut(ctx context.Context) (func() (uint64, error), error) {
 	d, err := v.port(ctx, transmits...)
 	if err != nil {
@@ -259,30 +222,6 @@ func (v *vhostBed) portIn(ctx context.Context) (func() (uint64, error), error) {
 	}
 	_, err = v.layer(d.Queues()[0], true)
 	return func() (uint64, error) { return d.Status().WrittenFrames, nil }, err
-}
-
-// namespace makes a network namespace.
-func (v *vhostBed) namespace(name string) (string, error) {
-	ns := fmt.Sprintf("%s%d-%s", prefix, os.Getpid(), name)
-	if err := netns.New(ns); err != nil {
-		return "", err
-	}
-	v.later(func() error { return netns.Delete(ns) })
-	return ns, nil
-}
-
-// tap is a TAP device in a namespace of its own.
-func (v *vhostBed) tap() (*tap.Device, string, error) {
-	ns, err := v.namespace("tap")
-	if err != nil {
-		return nil, "", err
-	}
-	d, err := tap.Open(tap.Config{Name: "sn0", NetNS: ns, Offloads: vnet.AllOffloads})
-	if err != nil {
-		return nil, "", err
-	}
-	v.later(d.Close)
-	return d, ns, errors.Join(d.Up(), d.SetCarrier(true))
 }
 
 func (v *vhostBed) tapOut(ctx context.Context) (func() (uint64, error), error) {
@@ -451,4 +390,18 @@ func full(ctx context.Context, count func() (uint64, error)) (frames uint64, err
 			return 0, err
 		}
 	}
+}
+
+// tap is a TAP device in a namespace of its own.
+func (v *vhostBed) tap() (*tap.Device, string, error) {
+	ns, err := v.namespace("tap")
+	if err != nil {
+		return nil, "", err
+	}
+	d, err := tap.Open(tap.Config{Name: "sn0", NetNS: ns, Offloads: vnet.AllOffloads})
+	if err != nil {
+		return nil, "", err
+	}
+	v.later(d.Close)
+	return d, ns, errors.Join(d.Up(), d.SetCarrier(true))
 }

@@ -76,26 +76,6 @@ func parseStat(text string) (t Times, err error) {
 	return Times{Busy: v[0] + v[1] + v[2] + v[5] + v[6], Idle: v[3] + v[4], Stolen: v[7]}, err
 }
 
-// quiet notes it if the machine has something else to do for that long.
-func quiet(ctx context.Context, when string, d time.Duration, rec *Recorder) error {
-	before, err := Processors()
-	if err != nil {
-		return err
-	}
-	if err := Pause(ctx, d); err != nil {
-		return err
-	}
-	after, err := Processors()
-	if err != nil {
-		return err
-	}
-	if used := after.Busy - before.Busy; used > d/10 {
-		rec.Note("something else used %.0f %% of a processor %s: the figures are worth nothing",
-			100*used.Seconds()/d.Seconds(), when)
-	}
-	return nil
-}
-
 // Pause waits, for less long if ctx is done.
 func Pause(ctx context.Context, d time.Duration) error {
 	select {

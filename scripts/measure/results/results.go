@@ -13,51 +13,8 @@ import (
 	"io"
 	"os"
 	"slices"
-	"sync"
 	"time"
 )
-
-// Key is what two rows differ in at least.
-type Key struct {
-	Group   string `json:"group"`   // what was measured
-	Subject string `json:"subject"` // of what
-	Size    int    `json:"size"`    // bytes in a message, or the MTU
-	Queues  int    `json:"queues"`  // queue pairs, data channels, or streams
-	Metric  string `json:"metric"`
-}
-
-// Sample is one figure.
-type Sample struct {
-	Key
-	Unit  string  `json:"unit"`
-	Value float64 `json:"value"`
-}
-
-// Row is all figures of one kind in the order of the rounds, and what they come to.
-type Row struct {
-	Key
-	Unit    string    `json:"unit"`
-	Samples []float64 `json:"samples"`
-	Median  float64   `json:"median"`
-	Min     float64   `json:"min"`
-	Max     float64   `json:"max"`
-	Ratio   float64   `json:"ratio,omitempty"` // to the row of RatioTo in the same run
-	RatioTo string    `json:"ratio_to,omitempty"`
-}
-
-// Rows are in the order in which their first samples came.
-type Rows []Row
-
-// Goal is what a figure is to reach.
-type Goal struct {
-	What    string  `json:"what"`
-	Subject string  `json:"subject"`
-	Value   float64 `json:"value"`
-	Unit    string  `json:"unit"` // "ratio" if it is one
-	RatioTo string  `json:"ratio_to,omitempty"`
-	Bound   string  `json:"bound"` // such as ">= 0.8"
-	Met     bool    `json:"met"`
-}
 
 // File is results.json.
 type File struct {
@@ -185,71 +142,6 @@ func (s *Suite) compare(rows Rows, r *Row) {
 	}
 }
 
-// RatioByRound is the median of the rounds' ratios, 0 if there is none.
-func RatioByRound(r, to *Row) float64 {
-	var ratios []float64
-	for i := range min(len(r.Samples), len(to.Samples)) {
-		if r.Samples[i] > 0 && to.Samples[i] > 0 {
-			ratios = append(ratios, r.Samples[i]/to.Samples[i])
-		}
-	}
-	if len(ratios) == 0 {
-		return 0
-	}
-	return Median(ratios)
-}
-
-// Median is the middle of v, or the mean of both in the middle.
-func Median(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	n := len(v)
-	return (v[(n-1)/2] + v[n/2]) / 2
-}
-
-// Find returns the row of k, nil if it was not measured.
-func (rs Rows) Find(k Key) *Row {
-	if i := slices.IndexFunc(rs, func(r Row) bool { return r.Key == k }); i >= 0 {
-		return &rs[i]
-	}
-	return nil
-}
-
-// With returns the row with another metric and else the same key.
-func (rs Rows) With(k Key, metric string) *Row {
-	k.Metric = metric
-	return rs.Find(k)
-}
-
-// Reach is a goal that is reached by v of "OP BOUND", where op is ">=", "<=" or "<".
-func Reach(what, subject string, v float64, unit, op string, bound float64) Goal {
-	met := v >= bound
-	switch op {
-	case "<=":
-		met = v <= bound
-	case "<":
-		met = v < bound
-	}
-	return Goal{What: what, Subject: subject, Value: v, Unit: unit, Bound: fmt.Sprintf("%s %g", op, bound), Met: met}
-}
-
-// ReachRatio is that of the ratio of r, if there is one.
-func (r *Row) ReachRatio(what, op string, bound float64) []Goal {
-	if r == nil || r.RatioTo == "" {
-		return nil
-	}
-	g := Reach(what, r.Subject, r.Ratio, "ratio", op, bound)
-	g.RatioTo = r.RatioTo
-	return []Goal{g}
-}
-
-// ReachMedian is that of the median of r, if it was measured.
-func (r *Row) ReachMedian(what, op string, bound float64) []Goal {
-	if r == nil {
-		return nil
-	}
-	return []Goal{Reach(what, r.Subject, r.Median, r.Unit, op, bound)}
-}
-
 // Load reads a results.json.
 func Load(path string) (f File, err error) {
 	text, err := os.ReadFile(path)
@@ -260,52 +152,4 @@ func Load(path string) (f File, err error) {
 		err = fmt.Errorf("%s: %w", path, err)
 	}
 	return f, err
-}
-
-// Recorder appends to samples.jsonl. It is safe for concurrent use.
-type Recorder struct {
-	mu  sync.Mutex
-	to  *json.Encoder
-	err error
-}
-
-// NewRecorder writes lines to w.
-func NewRecorder(w io.Writer) *Recorder { return &Recorder{to: json.NewEncoder(w)} }
-
-// Add notes a figure.
-func (r *Recorder) Add(k Key, unit string, v float64) { r.write(Sample{Key: k, Unit: unit, Value: v}) }
-
-// Note notes what is to be said about the figures.
-func (r *Recorder) Note(format string, args ...any) {
-	r.write(map[string]string{"note": fmt.Sprintf(format, args...)})
-}
-
-func (r *Recorder) write(v any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.err = errors.Join(r.err, r.to.Encode(v))
-}
-
-// Err is what went wrong while figures were noted.
-func (r *Recorder) Err() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.err
-}
-
-// Of takes the figures of one group and subject.
-func (r *Recorder) Of(group, subject string, size int) Sink {
-	return Sink{r, Key{Group: group, Subject: subject, Size: size, Queues: 1}}
-}
-
-// Sink notes figures that differ in their metric only.
-type Sink struct {
-	to  *Recorder
-	key Key
-}
-
-// Add notes a figure.
-func (s Sink) Add(metric, unit string, v float64) {
-	s.key.Metric = metric
-	s.to.Add(s.key, unit, v)
 }

@@ -178,3 +178,23 @@ func (sel Selection) Has(subject, group string, asked bool) bool {
 		return strings.Contains(subject, s) || strings.Contains(group, s)
 	})
 }
+
+// quiet notes it if the machine has something else to do for that long.
+func quiet(ctx context.Context, when string, d time.Duration, rec *Recorder) error {
+	before, err := Processors()
+	if err != nil {
+		return err
+	}
+	if err := Pause(ctx, d); err != nil {
+		return err
+	}
+	after, err := Processors()
+	if err != nil {
+		return err
+	}
+	if used := after.Busy - before.Busy; used > d/10 {
+		rec.Note("something else used %.0f %% of a processor %s: the figures are worth nothing",
+			100*used.Seconds()/d.Seconds(), when)
+	}
+	return nil
+}

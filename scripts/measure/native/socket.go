@@ -1,0 +1,52 @@
+package native
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+)
+
+// patience is how long a socket waits before the measurement has failed.
+const patience = 3 * time.Second
+
+// whole makes a system call until it is not interrupted: the Go runtime has
+// signals of its own, and calls with a time limit are not restarted.
+func whole(call func() (int, error)) (n int, err error) {
+	for {
+		if n, err = call(); !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
+
+// socket opens an IPv4 socket in a namespace. It blocks, but not for ever.
+func socket(ns string, kind int) (fd int, err error) {
+	err = netns.Do(ns, func() (err error) {
+		fd, err = unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
+		return os.NewSyscallError("socket", err)
+	})
+	if err != nil {
+		return -1, err
+	}
+	if err := patient(fd); err != nil {
+		return -1, errors.Join(err, unix.Close(fd))
+	}
+	return fd, nil
+}
+
+func patient(fd int) error {
+	tv := unix.NsecToTimeval(int64(patience))
+	return os.NewSyscallError("setsockopt", errors.Join(
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv),
+	))
+}
+
+func sockaddr(addr string, port int) *unix.SockaddrInet4 {
+	return &unix.SockaddrInet4{Port: port, Addr: netip.MustParseAddr(addr).As4()}
+}

@@ -1,0 +1,57 @@
+package results
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// Recorder appends to samples.jsonl. It is safe for concurrent use.
+type Recorder struct {
+	mu  sync.Mutex
+	to  *json.Encoder
+	err error
+}
+
+// NewRecorder writes lines to w.
+func NewRecorder(w io.Writer) *Recorder { return &Recorder{to: json.NewEncoder(w)} }
+
+// Add notes a figure.
+func (r *Recorder) Add(k Key, unit string, v float64) { r.write(Sample{Key: k, Unit: unit, Value: v}) }
+
+// Note notes what is to be said about the figures.
+func (r *Recorder) Note(format string, args ...any) {
+	r.write(map[string]string{"note": fmt.Sprintf(format, args...)})
+}
+
+func (r *Recorder) write(v any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = errors.Join(r.err, r.to.Encode(v))
+}
+
+// Err is what went wrong while figures were noted.
+func (r *Recorder) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// Of takes the figures of one group and subject.
+func (r *Recorder) Of(group, subject string, size int) Sink {
+	return Sink{r, Key{Group: group, Subject: subject, Size: size, Queues: 1}}
+}
+
+// Sink notes figures that differ in their metric only.
+type Sink struct {
+	to  *Recorder
+	key Key
+}
+
+// Add notes a figure.
+func (s Sink) Add(metric, unit string, v float64) {
+	s.key.Metric = metric
+	s.to.Add(s.key, unit, v)
+}
