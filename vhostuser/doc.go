@@ -4,7 +4,7 @@
 // there are any.
 //
 // A [Device] is a socket that one front end at a time is connected to. The goroutine of
-// the connection carries out its messages (frontend.go); it is the only one that changes
+// the connection carries out its messages (handle.go); it is the only one that changes
 // memory and rings. A [Queue] is a messaging.Port: its sender reads from the rings that
 // the front end transmits by, its receiver writes to one that it receives by. A ring is
 // locked for each burst, and for each change, so that memory is unmapped only when no
@@ -29,6 +29,8 @@
 // References between them run down this list:
 //
 //	serve                              a device, from Open to Close
+//	handle                             messages of a front end, carried out
+//	memtable, rings                    those that change memory, and rings
 //	frontend                           the connection with a front end
 //	device                             what it has, and what of it others change
 //	lend, queue, waker                 ports, and what they sleep at

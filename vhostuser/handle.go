@@ -1,0 +1,152 @@
+package vhostuser
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// serve carries out the front end's messages until the connection ends, which is no
+// error if the front end ends it.
+func (f *frontEnd) serve() error {
+	debug.SetPanicOnFault(true) // the goroutine ends with this
+	f.in, f.oob = make([]byte, headerSize+maxBody), make([]byte, unix.CmsgSpace(4*(maxTable+1)))
+	f.memory = &memory{shared: &vnet.Memory{}}
+	defer f.end()
+	for {
+		m, err := f.read()
+		if err != nil {
+			closeAll(m.fds)
+			if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+				return nil
+			}
+			return err
+		}
+		if err := f.handle(&m); err != nil {
+			closeAll(m.fds)
+			if f.proto&protoReplyAck != 0 && m.flags&flagNeedReply != 0 {
+				_ = f.reply(m.request, 1, 0) // as a courtesy: the connection ends
+			}
+			return err
+		}
+		closeAll(m.fds)
+	}
+}
+
+// handle carries out a message and answers it.
+func (f *frontEnd) handle(m *message) error {
+	d := f.d
+	switch m.request {
+	case getFeatures:
+		return f.number(m.request, uint64(d.offer))
+	case getProtocolFeatures:
+		return f.number(m.request, uint64(protoFeaturesAlways))
+	case getQueueNum:
+		return f.number(m.request, uint64(d.pairs))
+	case getMaxMemSlots:
+		return f.number(m.request, maxRegions)
+	case getStatus:
+		return f.number(m.request, uint64(f.status))
+	case getVringBase:
+		v, _, err := f.vring(m)
+		if err != nil {
+			return err
+		}
+		err = f.stopping(func() error {
+			v.stop()
+			return takeEvent(&v.kick, -1)
+		})
+		if err != nil {
+			return err
+		}
+		return f.reply(m.request, uint32(v.number), v.start)
+	default:
+	}
+	err := f.carryOut(m)
+	if errors.Is(err, errRefused) {
+		if f.proto&protoReplyAck != 0 && m.flags&flagNeedReply != 0 {
+			return f.reply(m.request, 1, 0)
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if f.proto&protoReplyAck != 0 && m.flags&flagNeedReply != 0 {
+		return f.reply(m.request, 0, 0)
+	}
+	return nil
+}
+
+// carryOut carries out a message that has no answer of its own.
+func (f *frontEnd) carryOut(m *message) error {
+	switch m.request {
+	case setFeatures:
+		return f.setFeatures(features(m.number()))
+	case setProtocolFeatures:
+		p := protocolFeatures(m.number())
+		if p&^protoFeaturesAlways != 0 {
+			return fmt.Errorf("%w: protocol features %#x were not offered", ErrFrontEnd, uint64(p&^protoFeaturesAlways))
+		}
+		f.proto = p
+		return nil
+	case setMemTable:
+		return f.setTable(m)
+	case addMemReg:
+		return f.addRegion(m)
+	case remMemReg:
+		return f.removeRegion(m)
+	case netSetMTU:
+		return f.d.setGuestMTU(m.number())
+	case setStatus:
+		if f.status = uint8(m.number()); f.status != 0 {
+			return nil
+		}
+		return f.reset()
+	case resetDevice, resetOwner:
+		return f.reset()
+	case setVringErr: // who reads the log knows more
+		_, _, err := m.vringFD()
+		return err
+	case setVringNum, setVringAddr, setVringBase, setVringKick, setVringCall, setVringEnable:
+		return f.setVring(m)
+	default: // setOwner
+		return nil
+	}
+}
+
+func (f *frontEnd) setFeatures(feats features) error {
+	if err := feats.check(f.d.offer); err != nil {
+		return err
+	}
+	if feats == f.feats {
+		return nil
+	}
+	for _, v := range f.d.rings {
+		if v.running.Load() {
+			return fmt.Errorf("%w: other features while ring %d is used", ErrFrontEnd, v.number)
+		}
+	}
+	f.feats = feats
+	f.agreed = feats.has(featProtocol)
+	f.d.note(func(s *Status) { s.Features = feats.Names() })
+	return nil
+}
+
+// end takes everything from the front end that it has given. What it has lent and is not
+// back in time stays mapped until it is.
+func (f *frontEnd) end() {
+	_ = f.d.recall(f.memory)
+	_ = f.change(func() error {
+		f.d.lender.lend(nil)
+		return f.forgetRings()
+	})
+	f.d.recalled.Store(false)
+	_ = f.memory.close(nil)
+}
