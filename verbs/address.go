@@ -9,6 +9,24 @@ import (
 
 const max24 = 1<<24 - 1
 
+// ownAddress is what a peer has to know of a port. RoCE addresses by GID. On InfiniBand the
+// LID will do within a subnet; with a GID that was asked for, packets carry both (a global
+// route header) and can cross routers.
+func ownAddress(port PortAttr, gid GIDEntry, asked bool) fabric.Address {
+	a := fabric.Address{LID: port.LID, MTU: port.ActiveMTU}
+	if port.LinkLayer != LinkInfiniBand || asked {
+		a.GID = gid.GID
+	}
+	return a
+}
+
+// global reports whether the packets between two addresses carry GIDs. Both ends have to
+// decide alike: a queue pair drops packets with a global route header that it does not
+// expect, and those without one that it does.
+func global(own, remote fabric.Address) bool {
+	return own.GID != [16]byte{} && remote.GID != [16]byte{}
+}
+
 // checkAddress says which part of a peer's address cannot be right on a port
 // of that link layer. The address comes from the peer.
 func checkAddress(a fabric.Address, l LinkLayer) error {

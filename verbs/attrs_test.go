@@ -87,6 +87,32 @@ func TestCheckAddress(t *testing.T) {
 	}
 }
 
+// TestOwnAddress has ports address by LID, by GID, or by both.
+func TestOwnAddress(t *testing.T) {
+	entry := GIDEntry{GID: GID{0: 0xfe, 1: 0x80, 15: 1}}
+	eth := PortAttr{LinkLayer: LinkEthernet, ActiveMTU: 1024}
+	ib := PortAttr{LinkLayer: LinkInfiniBand, ActiveMTU: 4096, LID: 9}
+	for _, c := range []struct {
+		name  string
+		port  PortAttr
+		asked bool
+		want  fabric.Address
+	}{
+		{"RoCE", eth, false, fabric.Address{GID: entry.GID, MTU: 1024}},
+		{"RoCE, asked for", eth, true, fabric.Address{GID: entry.GID, MTU: 1024}},
+		{"InfiniBand", ib, false, fabric.Address{LID: 9, MTU: 4096}},
+		{"InfiniBand, asked for", ib, true, fabric.Address{GID: entry.GID, LID: 9, MTU: 4096}},
+	} {
+		if got := ownAddress(c.port, entry, c.asked); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+	byLID, byGID := ownAddress(ib, entry, false), ownAddress(ib, entry, true)
+	if !global(byGID, byGID) || global(byGID, byLID) || global(byLID, byGID) || global(byLID, byLID) {
+		t.Error("two ends do not decide alike whether packets carry GIDs")
+	}
+}
+
 func TestCheckTiming(t *testing.T) {
 	for _, good := range []fabric.Timing{{}, {Timeout: 31, RetryCount: 7, RNRRetry: 7, MinRNRTimer: 31}} {
 		if err := checkTiming(good); err != nil {

@@ -17,7 +17,8 @@ func defaultConfig() config { return config{port: 1, gidIndex: -1} }
 // default is 1.
 func WithPort(port int) Option { return func(c *config) { c.port = port } }
 
-// WithGIDIndex takes this entry of the GID table instead of choosing one.
+// WithGIDIndex takes this entry of the GID table instead of choosing one. On InfiniBand,
+// queue pairs address by GID with it, if their peers do too, and otherwise by LID only.
 func WithGIDIndex(index int) Option { return func(c *config) { c.gidIndex = index } }
 
 // WithPKey makes queue pairs in the partition of this key, which has to be in the

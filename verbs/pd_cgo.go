@@ -58,7 +58,7 @@ func (d *PD) place() (PortAttr, GIDEntry, error) {
 		return PortAttr{}, GIDEntry{}, err
 	}
 	gid, _, err := d.ctx.ChooseGID()
-	if err != nil && port.LinkLayer != LinkInfiniBand {
+	if err != nil && (port.LinkLayer != LinkInfiniBand || d.ctx.cfg.gidIndex >= 0) {
 		return PortAttr{}, GIDEntry{}, err
 	}
 	pkey, err := d.ctx.ChoosePKey()

@@ -119,10 +119,7 @@ func (q *QP) makeAddress() error {
 	if q.port, q.gid, err = q.pd.place(); err != nil {
 		return err
 	}
-	q.addr = fabric.Address{LID: q.port.LID, MTU: q.port.ActiveMTU}
-	if q.port.LinkLayer != LinkInfiniBand {
-		q.addr.GID = q.gid.GID
-	}
+	q.addr = ownAddress(q.port, q.gid, q.pd.ctx.cfg.gidIndex >= 0)
 	var b [4]byte
 	rand.Read(b[:])
 	q.addr.PSN = binary.LittleEndian.Uint32(b[:]) & 0xffffff
@@ -256,7 +253,7 @@ func (q *QP) ToRTR(remote fabric.Address, t fabric.Timing) error {
 		min_rnr_timer:      C.uint8_t(t.MinRNRTimer),
 		max_dest_rd_atomic: rdAtomic(q.cfg.MaxDestRdAtomic),
 	}
-	if remote.GID != [16]byte{} {
+	if global(q.addr, remote) {
 		a.is_global = 1
 		a.sgid_index = C.uint8_t(q.gid.Index)
 		a.hop_limit = C.uint8_t(hopLimit(q.cfg))

@@ -58,18 +58,18 @@ func dmaMem(t testing.TB, n int) []byte {
 }
 
 // openDevice opens the i-th device, or the first if there are fewer.
-func openDevice(t testing.TB, i int) *verbs.Context {
+func openDevice(t testing.TB, i int, options ...verbs.Option) *verbs.Context {
 	t.Helper()
 	names := testenv.NeedRDMA(t, 1)
-	c := must(verbs.Open(names[min(i, len(names)-1)]))(t)
+	c := must(verbs.Open(names[min(i, len(names)-1)], options...))(t)
 	t.Cleanup(func() { check(t, c.Close()) })
 	return c
 }
 
-func newEnd(t testing.TB, i int, tr fabric.Transport) *end {
+func newEnd(t testing.TB, i int, tr fabric.Transport, options ...verbs.Option) *end {
 	t.Helper()
 	mem := dmaMem(t, memLen) // before the device, so that it is unmapped after
-	e := &end{ctx: openDevice(t, i), mem: mem}
+	e := &end{ctx: openDevice(t, i, options...), mem: mem}
 	e.dom = must(e.ctx.NewDomain())(t)
 	e.mr = must(e.dom.Register(mem, fabric.LocalWrite|fabric.RemoteWrite|fabric.WindowBind))(t)
 	e.sendCQ = must(e.dom.NewCQ(2*maxWR, 0))(t).(*verbs.CQ)

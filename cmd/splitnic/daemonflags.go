@@ -111,7 +111,8 @@ func addPort(f *pflag.FlagSet, a *daemon.Adapter, port, gid string) {
 	a.Port, a.GIDIndex = 1, -1
 	f.VarP(&rangeValue{&a.Port, 1, 255, "PORT"}, "ib-port", port, "port of the RDMA device")
 	f.VarP(&rangeValue{&a.GIDIndex, 0, 255, "INDEX"}, "gid-index", gid,
-		"entry of the device's GID table (default: chosen as splitnic doctor explains)")
+		"entry of the device's GID table (default: chosen as splitnic doctor explains); on InfiniBand, set at both ends, "+
+			"packets carry GIDs and cross routers")
 	f.Var((*pkeyValue)(&a.PKey), "pkey",
 		"partition key of the queue pairs, by value, such as 0x8001 (default: the first of the port's table)")
 }
