@@ -25,20 +25,7 @@ func TestNetnsBridgedPromiscuous(t *testing.T) {
 			s := newShared(t, kind, policy)
 			testenv.Address(t, s.lanNS, "lan0", lanAddr+"/24")
 			hostNS, machine := testenv.NetNS(t), testenv.NetNS(t)
-			dev, err := tap.Open(tap.Config{Name: "sn0", NetNS: hostNS, Queues: 1, Offloads: vnet.AllOffloads})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := dev.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			if err := dev.Up(); err != nil {
-				t.Fatal(err)
-			}
-			_, h, _ := s.world.host("alpha", func(c *host.Config) { c.Netdev = host.TAP(dev) })
-			testenv.Eventually(t, func() bool { return h.Status().State == host.Connected }, "the host being connected")
+			h := bridgedHost(t, s, hostNS)
 			testenv.Veth(t, hostNS, "vm0", machine, "eth0")
 			testenv.Bridge(t, hostNS, "br0", "sn0", "vm0")
 			testenv.Address(t, machine, "eth0", "10.78.0.3/24")
@@ -64,5 +51,54 @@ func TestNetnsBridgedPromiscuous(t *testing.T) {
 				t.Errorf("%d packets with a wrong checksum", n)
 			}
 		})
+	}
+}
+
+// bridgedHost is a host with the netdevice sn0 that has a session.
+func bridgedHost(t *testing.T, s *shared, ns string) *host.Host {
+	t.Helper()
+	dev, err := tap.Open(tap.Config{Name: "sn0", NetNS: ns, Queues: 1, Offloads: vnet.AllOffloads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := dev.Up(); err != nil {
+		t.Fatal(err)
+	}
+	_, h, _ := s.world.host("alpha", func(c *host.Config) { c.Netdev = host.TAP(dev) })
+	testenv.Eventually(t, func() bool { return h.Status().State == host.Connected }, "the host being connected")
+	return h
+}
+
+// TestNetnsBridgeAddress has the machine itself use the bridge of docs/virtual-machines.md.
+// Unless it is given an address, a bridge takes the lowest of its ports, which may be that of
+// a virtual machine's port, from which the policy permits no frame.
+func TestNetnsBridgeAddress(t *testing.T) {
+	testenv.NeedTools(t, "ping")
+	s := newShared(t, "packet", "default:\n  promiscuous: yes\n  macs: [own, 52:54:00:*]\n")
+	testenv.Address(t, s.lanNS, "lan0", lanAddr+"/24")
+	hostNS, machine := testenv.NetNS(t), testenv.NetNS(t)
+	h := bridgedHost(t, s, hostNS)
+	testenv.Run(t, hostNS, "sh", "-ec", `ip link add br0 address $(cat /sys/class/net/sn0/address) type bridge
+ip link set br0 up
+ip link set sn0 master br0`)
+	testenv.Veth(t, hostNS, "vm1", machine, "eth0")
+	testenv.Run(t, hostNS, "ip", "link", "set", "vm1", "address", "02:00:00:00:00:01")
+	testenv.Run(t, machine, "ip", "link", "set", "eth0", "address", "52:54:00:12:34:56")
+	testenv.Run(t, hostNS, "ip", "link", "set", "vm1", "master", "br0", "up")
+	testenv.Address(t, hostNS, "br0", "10.78.0.2/24")
+	testenv.Address(t, machine, "eth0", "10.78.0.3/24")
+	testenv.Eventually(t, func() bool {
+		hosts := s.unit.Status().Hosts
+		return len(hosts) == 1 && hosts[0].Filter.Promisc
+	}, "promiscuous mode")
+	testenv.Run(t, hostNS, "ping", "-c", "3", "-i", "0.01", "-W", "10", lanAddr)
+	testenv.Run(t, machine, "ping", "-c", "3", "-i", "0.01", "-W", "10", lanAddr)
+	if r := h.Status().LastRefusal; r != nil {
+		t.Errorf("refused: %+v", r)
 	}
 }
