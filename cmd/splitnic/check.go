@@ -141,8 +141,9 @@ func (o *origin) number(mistake string) (n int) {
 }
 
 // meant is the entry of the file that an error is about: that of the flag which it begins
-// with, or that with the name of the file in it. It is nil if there is none.
-func (o *origin) meant(text string) *setting {
+// with, or that with the name of the file in it: the longest, because one may begin with
+// another. It is nil if there is none.
+func (o *origin) meant(text string) (file *setting) {
 	flag := ofFlag.FindStringSubmatch(text)
 	for i := range o.values {
 		s := &o.values[i]
@@ -154,12 +155,13 @@ func (o *origin) meant(text string) *setting {
 		}
 		switch s.key {
 		case "key", "cert", "ca", "trust-file", "revoked":
-			if len(s.words) == 1 && strings.Contains(text, s.words[0]) {
-				return s
+			if len(s.words) == 1 && strings.Contains(text, s.words[0]) &&
+				(file == nil || len(s.words[0]) > len(file.words[0])) {
+				file = s
 			}
 		}
 	}
-	return nil
+	return file
 }
 
 // flat returns the errors of which one was joined.

@@ -67,12 +67,15 @@ func TestCheck(t *testing.T) {
 			"trust": peer}, nil, nil},
 		{"several of an agent", "agent", map[string]string{"x.yaml": "max-cards: 0\nstate: x\nqueues: 0\nname: sn0\n" +
 			keys, "trust": "x"}, nil, []string{"x.yaml:1: --max-cards 0", "x.yaml:2: --state \"x\"", "x.yaml:3: --queues 0",
-			"x.yaml:4: unknown key \"name\"; keys are the flags of `splitnic agent --help`", "x.yaml:5: ", "trust:1: "}},
+			"x.yaml:4: unknown key \"name\"", "x.yaml:5: ", "trust:1: "}},
 		{"several", "host", map[string]string{"x.yaml": "queues: 0\nmax-mtu: 20\nmode: [imm, odd]\nstandby: perhaps\n" +
 			"colour: red\n\nlog-level: loud\nqp-retries: 9\nmac: 5\noffloads: [all, some]\ninsecure: yes\n"}, nil, []string{
 			"x.yaml: --iounit is missing", "x.yaml:1: --queues 0", "x.yaml:2: --max-mtu 20", "x.yaml:3: --mode: ",
 			"x.yaml:4: standby: ", "x.yaml:5: unknown key \"colour\"; keys are the flags of `splitnic host --help`",
 			`x.yaml:7: --log-level "loud"`, "x.yaml:8: --qp-retries 9", "x.yaml:9: --mac: ", "x.yaml:10: --offloads: "}},
+		{"mistyped keys", "host", map[string]string{"x.yaml": "iounits: a\nnmae: sn1\ninsecure: yes\n"}, nil, []string{
+			"x.yaml: --iounit is missing", "x.yaml:1: unknown key \"iounits\" (did you mean iounit?); keys are the flags of",
+			"x.yaml:2: unknown key \"nmae\" (did you mean mac or name?); "}},
 		{"a bad value is not missing", "host", map[string]string{"x.yaml": "insecure: yes\niounit: [a, ~]\n"}, nil,
 			[]string{`x.yaml:2: iounit: must be a word`}},
 		{"policy", "iounit", map[string]string{"x.yaml": "lan: tap:br0\ninsecure: yes\npolicy: DIR/p\n",
@@ -83,12 +86,17 @@ func TestCheck(t *testing.T) {
 		{"files of keys", "host", map[string]string{"x.yaml": "iounit: a\n" + keys + "revoked: DIR/r\nca: DIR/none\n",
 			"trust": "x\n" + peer + "\nalpha\n", "r": "\n\ny"}, nil,
 			[]string{"x.yaml:2: ", "x.yaml:5: ", "trust:1: ", "trust:3: ", "r:3: "}},
+		{"files whose names begin alike", "host", map[string]string{"x.yaml": "iounit: a\n" + keys +
+			"revoked: DIR/trust.revoked\nca: DIR/trust.ca\n", "key.pem": key}, nil,
+			[]string{"x.yaml:3: trust file: ", "x.yaml:4: revoked keys: ", "x.yaml:5: authorities: "}},
 		{"without keys", "host", map[string]string{"x.yaml": "iounit: a\n" + keys, "trust": peer},
 			[]string{"--no-keys"}, nil},
 		{"trust without keys", "host", map[string]string{"x.yaml": "iounit: a\n" + keys, "trust": "x"},
 			[]string{"--no-keys"}, []string{"trust:1: "}},
 		{"the trust in the file", "host", map[string]string{"x.yaml": "iounit: a\nkey: DIR/key.pem\ntrust: [x]\n",
 			"key.pem": key}, nil, []string{"x.yaml:3: --trust: "}},
+		{"several in the file", "host", map[string]string{"x.yaml": "iounit: a\nkey: DIR/key.pem\ntrust: [x, " + peer +
+			", b=y]\n", "key.pem": key}, nil, []string{"x.yaml:3: --trust: number 1 of 3: ", "x.yaml:3: --trust: number 3 of 3: "}},
 		{"no YAML", "host", map[string]string{"x.yaml": "iounit: a: b\n"}, []string{"--no-keys"},
 			[]string{"x.yaml:1: not YAML"}},
 		{"no file", "host", nil, []string{"--no-keys"}, []string{"x.yaml: --config: "}},

@@ -72,7 +72,8 @@ func (o *origin) read() ([]setting, error) {
 		switch {
 		case o.command.Flags().Lookup(e.Key) == nil, e.Key == "config", e.Key == "help":
 			errs = append(errs, o.mistake(e.At,
-				"unknown key %q; keys are the flags of `%s --help`", e.Key, o.command.CommandPath()))
+				"unknown key %q%s; keys are the flags of `%s --help`", e.Key, didYouMean(similarFlags(o.command, e.Key)),
+				o.command.CommandPath()))
 		case err != nil:
 			errs = append(errs, o.mistake(e.At, "%s: %w", e.Key, err))
 		default:

@@ -72,18 +72,24 @@ func unknownFlag(c *cobra.Command, err *pflag.NotExistError) error {
 	if short := err.GetSpecifiedShortnames(); short != "" {
 		name, written = short, "-"+short // which may be a long name with one dash
 	}
+	names := similarFlags(c, name)
+	for i := range names {
+		names[i] = "--" + names[i]
+	}
+	return fmt.Errorf("unknown flag: %s%s", written, didYouMean(names))
+}
+
+// similarFlags are the names of the flags of c that a word resembles.
+func similarFlags(c *cobra.Command, word string) []string {
 	var flags cobra.Command // of which similar knows the names
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
 			flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
 		}
 	})
-	names := similar(&flags, name)
+	names := similar(&flags, word)
 	slices.Sort(names)
-	for i := range names {
-		names[i] = "--" + names[i]
-	}
-	return fmt.Errorf("unknown flag: %s%s", written, didYouMean(names))
+	return names
 }
 
 // badValue says what a flag accepts that has another value.

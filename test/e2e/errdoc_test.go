@@ -63,6 +63,7 @@ func TestErrdoc(t *testing.T) {
 		{"authority is none", host("--ca", empty), exitKeys, nil},
 		{"trust file is a directory", host("--trust-file", dir), exitKeys, nil},
 		{"trust file with rubbish", host("--trust-file", write(t, dir, "trust", "# hosts\nalpha\n")), exitKeys, nil},
+		{"not a fingerprint", []string{"host", "--iounit", "192.0.2.1", "--key", k.host, "--trust", "x"}, exitUsage, nil},
 		{"name of a trusted key", host("--trust", "a b="+k.unitPrint), exitUsage, nil},
 		{"trusted under two names", host("--trust", "b="+k.hostPrint, "--trust", "c="+k.hostPrint), exitUsage, nil},
 		{"the program's whole file for a trust file", host("--trust-file", bin), exitKeys, nil},
@@ -72,6 +73,7 @@ func TestErrdoc(t *testing.T) {
 		{"configuration is empty", []string{"host", "--config", empty}, exitUsage, nil},
 		{"configuration is a list", config("list.yaml", "- iounit\n"), exitUsage, nil},
 		{"configuration of two documents", config("two.yaml", "iounit: 192.0.2.1\n---\nname: sn1\n"), exitUsage, nil},
+		{"configuration with a mistyped key", config("mistyped.yaml", "iounit: 192.0.2.1\nnmae: sn1\n"), exitUsage, nil},
 		{"configuration without a value", config("novalue.yaml", "iounit: 192.0.2.1\nmetrics:\n"), exitUsage, nil},
 
 		{"metrics' file without metrics", host("--metrics-config", empty), exitUsage, nil},

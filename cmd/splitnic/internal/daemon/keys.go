@@ -31,10 +31,19 @@ func (k *Keys) Check() error {
 // entries is the trust that takes no file.
 func (k *Keys) entries() (*session.Trust, error) {
 	trust := &session.Trust{}
-	for _, entry := range k.Trust {
-		if err := trust.Add(entry); err != nil {
-			return nil, exit.Usagef("--trust: %w", err)
+	var errs []error
+	for i, entry := range k.Trust {
+		// The entry is not quoted: it could be a private key.
+		switch err := trust.Add(entry); {
+		case err == nil:
+		case len(k.Trust) > 1:
+			errs = append(errs, exit.Usagef("--trust: number %d of %d: %w", i+1, len(k.Trust), err))
+		default:
+			errs = append(errs, exit.Usagef("--trust: %w", err))
 		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
 	}
 	if len(k.IOUnitNames) > 0 && k.CA == "" {
 		return nil, exit.Usagef("--iounit-name needs certificates: name their authority with --ca")
