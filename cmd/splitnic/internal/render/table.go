@@ -82,13 +82,14 @@ func hostNote(s *daemon.HostStatus, now time.Time) string {
 			notes = append(notes, fmt.Sprintf(format, args...))
 		}
 	}
-	add(s.State != host.Connected && s.LastError != "", "%s", s.LastError)
-	for i := range s.IOUnit.DNS {
-		add(s.State == host.Connected && s.IOUnit.DNS[i].Error != "", "DNS: %s", s.IOUnit.DNS[i].Error)
-	}
+	dns, isLast := dnsNotes(s)
+	add(s.State != host.Connected && s.LastError != "" && !isLast, "%s", s.LastError)
 	add(s.State == host.Connected && !s.Netdevice.Carrier, "the I/O unit's link is down")
 	add(s.IOUnit.Drains && s.IOUnit.Stays == "", "the I/O unit drains")
 	add(s.IOUnit.Drains && s.IOUnit.Stays != "", "stays, I/O unit drains: %s", s.IOUnit.Stays)
+	for _, note := range dns {
+		add(s.State == host.Connected || isLast, "DNS: %s", note)
+	}
 	addSecurity(add, &s.Security, s.IOUnit.Insecure, now)
 	add(s.Port != nil && s.Port.FrontEnd == "", "nobody is at the vhost-user port")
 	add(s.Failovers.NoStandby != "", "no standby: %s", s.Failovers.NoStandby)
@@ -96,6 +97,20 @@ func hostNote(s *daemon.HostStatus, now time.Time) string {
 		add(true, "refused: %s %s: %s", r.What, r.Wanted, r.Reason)
 	}
 	return strings.Join(notes, "; ")
+}
+
+// dnsNotes are the errors of DNS without the beginnings that a line has no room for, and whether
+// one of them is the host's last error.
+func dnsNotes(s *daemon.HostStatus) (notes []string, isLast bool) {
+	for i := range s.IOUnit.DNS {
+		d := &s.IOUnit.DNS[i]
+		if d.Error == "" {
+			continue
+		}
+		isLast = isLast || d.Error == s.LastError
+		notes = append(notes, strings.TrimPrefix(strings.TrimPrefix(d.Error, "SRV records of "+d.Name+": "), "DNS "))
+	}
+	return notes, isLast
 }
 
 // addSecurity adds what is wrong with keys.

@@ -10,6 +10,7 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
@@ -114,6 +115,8 @@ func TestTableIsShort(t *testing.T) {
 
 // TestTableNotes has what is wrong in a host's line.
 func TestTableNotes(t *testing.T) {
+	const name = "_splitnic._tcp.fabric.example"
+	failing := []discovery.Status{{Name: name, Error: "SRV records of " + name + ": DNS server 10.0.0.53:53: refused"}}
 	for want, change := range map[string]func(*daemon.HostStatus){
 		"the I/O unit's link is down":  func(s *daemon.HostStatus) { s.Netdevice.Carrier = false },
 		"INSECURE":                     func(s *daemon.HostStatus) { s.IOUnit.Insecure = true },
@@ -124,6 +127,16 @@ func TestTableNotes(t *testing.T) {
 		"the I/O unit drains":          func(s *daemon.HostStatus) { s.IOUnit.Drains = true },
 		"stays, I/O unit drains: alone": func(s *daemon.HostStatus) {
 			s.IOUnit.Drains, s.IOUnit.Stays = true, "alone"
+		},
+		"stays, I/O unit drains: alone; DNS: serv": func(s *daemon.HostStatus) {
+			s.IOUnit.Drains, s.IOUnit.Stays, s.IOUnit.DNS = true, "alone", failing
+		},
+		"gw1       DNS: server 10.0.0.53:53: refused": func(s *daemon.HostStatus) { s.IOUnit.DNS = failing },
+		"10.0.0.1  DNS: server 10.0.0.53:53: refused": func(s *daemon.HostStatus) {
+			s.State, s.LastError, s.IOUnit.DNS, s.IOUnit.Name = host.Connecting, failing[0].Error, failing, ""
+		},
+		"10.0.0.1  no answer\n": func(s *daemon.HostStatus) {
+			s.State, s.LastError, s.IOUnit.DNS, s.IOUnit.Name = host.Connecting, "no answer", failing, ""
 		},
 		"no standby: because":          func(s *daemon.HostStatus) { s.Failovers.NoStandby = "because" },
 		"refused: MAC 02:00…: denied":  func(s *daemon.HostStatus) { s.LastRefusal = refusal("MAC", "02:00…", "denied") },
