@@ -29,7 +29,7 @@ type Server struct {
 func greet(ctx context.Context, c *Conn, rate *sessionRate) (*Server, error) {
 	s := &Server{Conn: c, next: stepWelcome}
 	renewed := false
-	err := c.step(ctx, "hear the wishes of", func() error {
+	err := c.step(ctx, "read the hello of", func() error {
 		b, err := c.receive(typeHello, typeRenew)
 		if err != nil {
 			return err
