@@ -96,6 +96,25 @@ func TestEndingsAreCounted(t *testing.T) {
 	}
 }
 
+// TestOrderedEndsAreNoWarnings has a drain or an upgrade of all hosts leave no warning.
+func TestOrderedEndsAreNoWarnings(t *testing.T) {
+	for want, errs := range map[slog.Level][]error{
+		slog.LevelInfo: {
+			errShuttingDown, errDisconnected, fmt.Errorf("the host: %w", &session.ByeError{Code: session.CodeShuttingDown}),
+		},
+		slog.LevelWarn: {
+			errReplaced, session.ErrPeerGone, messaging.ErrPeerSilent, errPolicy, errors.New("another"),
+			&session.ByeError{Code: session.CodeFailed}, &messaging.ProtocolError{Rule: messaging.ErrFrame},
+		},
+	} {
+		for _, err := range errs {
+			if got := severity(err); got != want {
+				t.Errorf("%v: %v, want %v", err, got, want)
+			}
+		}
+	}
+}
+
 // TestNamesOfCountersAreDifferent is what labels of metrics have to be.
 func TestNamesOfCountersAreDifferent(t *testing.T) {
 	for _, names := range [][]string{Rules(), Refusals(), Endings()} {

@@ -2,6 +2,7 @@ package iounit
 
 import (
 	"errors"
+	"log/slog"
 	"slices"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -60,6 +61,21 @@ func ending(err error) string {
 		}
 	}
 	return endingOther
+}
+
+// severity is how much the end of an established session matters to whoever looks for
+// warnings: little if somebody has ordered it, here or at the host, which ends or goes over to
+// another I/O unit.
+func severity(err error) slog.Level {
+	var bye *session.ByeError
+	switch {
+	case brokenRule(err) != "":
+		return slog.LevelWarn
+	case errors.Is(err, errShuttingDown), errors.Is(err, errDisconnected),
+		errors.As(err, &bye) && bye.Code == session.CodeShuttingDown:
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
 }
 
 // bootstrap precedes the names of rules that are broken on the bootstrap

@@ -99,7 +99,7 @@ func (u *Unit) over(a *attachment, err error) {
 	if a.established {
 		u.violation(err)
 		u.count(u.ended, ending(err))
-		a.log.Warn("session ended", args...)
+		a.log.Log(context.Background(), severity(err), "session ended", args...)
 		return
 	}
 	reason := session.Reason(err)
