@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -20,14 +21,29 @@ func chosenDevices(r *report, only string) []verbs.DeviceInfo {
 		return only != "" && d.Name != only
 	})
 	if len(chosen) == 0 {
-		noDevice(r, only, devices)
+		noDevice(r, only, devices, kernelDevices())
 	}
 	return chosen
 }
 
+// kernelDevices are the names of the RDMA devices that the kernel has, whether or not libibverbs
+// has the library of their driver.
+func kernelDevices() (names []string) {
+	entries, _ := os.ReadDir("/sys/class/infiniband") // without a device there may be none
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
 // noDevice reports that the device to examine is not among those that there are.
-func noDevice(r *report, only string, devices []verbs.DeviceInfo) {
-	if len(devices) == 0 {
+func noDevice(r *report, only string, devices []verbs.DeviceInfo, kernel []string) {
+	switch {
+	case len(devices) == 0 && len(kernel) > 0:
+		r.missing("devices", "libibverbs has no driver for those of the kernel: "+strings.Join(kernel, ", "),
+			"apt install ibverbs-providers, or what has the drivers of libibverbs on this distribution")
+		return
+	case len(devices) == 0:
 		r.missing("devices", "no RDMA device",
 			"load the adapter's driver, or for Soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0")
 		return
