@@ -16,7 +16,7 @@ const agentHeading = "AGENT"
 // Cards prints a line for each card.
 func Cards(w io.Writer, all []cards.Info, now time.Time) error {
 	t := columns{}
-	t.add(cardHeading, "STATE", "FOR", "NETDEV", netnsHeading, "MAC", "CARRIER", unitHeading, "OWNER", noteHeading)
+	t.add(cardHeading, "STATE", "FOR", "NETDEV", netnsHeading, "MAC", "CARRIER", unitHeading, ownerHeading, noteHeading)
 	for i := range all {
 		spec, s := &all[i].Spec, &all[i].Status
 		mac, carrier := s.MAC, upDown(s.Carrier)

@@ -21,10 +21,11 @@ type columns struct {
 const shortest = 8
 
 var cuttable = map[string]bool{
-	hostHeading: true, unitHeading: true, addressHeading: true, noteHeading: true, cardHeading: true, netnsHeading: true,
+	hostHeading: true, unitHeading: true, addressHeading: true, noteHeading: true, netnsHeading: true, ownerHeading: true,
 }
 
-// Headings of columns that have no longest text.
+// Headings of columns that have no longest text. The name of a card is never cut: commands take
+// it, and those of containers begin alike.
 const (
 	hostHeading    = "HOST"
 	unitHeading    = "I/O UNIT"
@@ -32,6 +33,7 @@ const (
 	noteHeading    = "NOTE"
 	cardHeading    = "CARD"
 	netnsHeading   = "NETNS"
+	ownerHeading   = "OWNER"
 )
 
 // none is a cell that says nothing.
