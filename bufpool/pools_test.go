@@ -522,6 +522,19 @@ func TestPools(t *testing.T) {
 			w.step(Event{Kind: Stopped, Remote: w.pools.Remote(1)}, fmt.Sprintf("request %#x as 1", 1|uint32(giveBack)))
 			w.step(Event{Kind: FlushReply, Transaction: 1}, "invalidate 1; stop 2")
 		}},
+		{"keys that come before their pools are in order", 0, nil, func(w *walk) {
+			w.step(Event{Kind: Keyed, Channel: 1, Key: 7}, "")
+			w.step(Event{Kind: Keyed, Channel: 1, Key: 8}, "")
+			a, b := w.lendKeyless(4, "use 4"), w.lendKeyless(5, "use 5")
+			if a.RKey() != 7 || b.RKey() != 8 {
+				w.t.Errorf("keys %d and %d", a.RKey(), b.RKey())
+			}
+		}},
+		{"at the end a pool goes when its key has come", 0, nil, func(w *walk) {
+			w.lendKeyless(4, "")
+			w.step(Event{Kind: Ending}, "")
+			w.step(Event{Kind: Keyed, Channel: 1, Key: 7}, "use 4; stop 4")
+		}},
 		{"one-touch pools without keys", 0, func(c *Config) { c.PeerOneTouch = true }, func(w *walk) {
 			lent := protocol.Pool{Ref: 1, Elements: 2, Context: protocol.PoolContext(1, 0)}
 			w.step(Event{Kind: Lent, Remote: NewRemote(lent, LatestFirst)}, ErrKeys)

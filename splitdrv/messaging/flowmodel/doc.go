@@ -21,7 +21,8 @@
 //
 // The tests also break the rules, one at a time, and expect the model to notice. A
 // rule of the state machine is broken on the way from or to it: an action is left out
-// or comes at another time, an event comes too early.
+// or comes at another time, an event comes too early. Mistakes in the code of package
+// bufpool itself are made by its TestMutants, which runs this model on them.
 //
 // SPLITNIC_SEED replays one run, SPLITNIC_SOAK (a duration) makes many more.
 package flowmodel
