@@ -73,7 +73,8 @@ type credentials struct {
 // trust the key's fingerprint.
 func NewSecurity(key *Key, certFile string, trust *Trust) (*Security, error) {
 	if trust == nil || trust.empty() {
-		return nil, errors.New("no peer is trusted; name the peers' keys with --trust sha256:…, or their authority with --ca FILE")
+		return nil, errors.New("no peer is trusted; name the peers' keys with --trust sha256:…, or in the file of --trust-file, " +
+			"or their authority with --ca FILE")
 	}
 	made := credentials{fingerprint: key.Fingerprint(), trust: trust, issued: certFile != ""}
 	var err error

@@ -242,6 +242,17 @@ func TestNewSecurityRefuses(t *testing.T) {
 	}
 }
 
+// TestNobodyIsTrusted names each way to trust somebody, among them the file that packages install
+// empty.
+func TestNobodyIsTrusted(t *testing.T) {
+	err := second(NewSecurity(newKey(t), "", &Trust{}))
+	for _, way := range []string{"--trust sha256:", "--trust-file", "--ca"} {
+		if err == nil || !strings.Contains(err.Error(), way) {
+			t.Errorf("%s is missing in: %v", way, err)
+		}
+	}
+}
+
 func second(_ *Security, err error) error { return err }
 
 func TestTrust(t *testing.T) {
