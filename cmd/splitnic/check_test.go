@@ -73,9 +73,9 @@ func TestCheck(t *testing.T) {
 			"x.yaml: --iounit is missing", "x.yaml:1: --queues 0", "x.yaml:2: --max-mtu 20", "x.yaml:3: --mode: ",
 			"x.yaml:4: standby: ", "x.yaml:5: unknown key \"colour\"; keys are the flags of `splitnic host --help`",
 			`x.yaml:7: --log-level "loud"`, "x.yaml:8: --qp-retries 9", "x.yaml:9: --mac: ", "x.yaml:10: --offloads: "}},
-		{"mistyped keys", "host", map[string]string{"x.yaml": "iounits: a\nnmae: sn1\ninsecure: yes\n"}, nil, []string{
+		{"mistyped keys", "host", map[string]string{"x.yaml": "iounits: a\nnam: sn1\ninsecure: yes\n"}, nil, []string{
 			"x.yaml: --iounit is missing", "x.yaml:1: unknown key \"iounits\" (did you mean iounit?); keys are the flags of",
-			"x.yaml:2: unknown key \"nmae\" (did you mean mac or name?); "}},
+			"x.yaml:2: unknown key \"nam\" (did you mean ca or mac or name?); "}},
 		{"a bad value is not missing", "host", map[string]string{"x.yaml": "insecure: yes\niounit: [a, ~]\n"}, nil,
 			[]string{`x.yaml:2: iounit: must be a word`}},
 		{"policy", "iounit", map[string]string{"x.yaml": "lan: tap:br0\ninsecure: yes\npolicy: DIR/p\n",
@@ -96,7 +96,8 @@ func TestCheck(t *testing.T) {
 		{"the trust in the file", "host", map[string]string{"x.yaml": "iounit: a\nkey: DIR/key.pem\ntrust: [x]\n",
 			"key.pem": key}, nil, []string{"x.yaml:3: --trust: "}},
 		{"several in the file", "host", map[string]string{"x.yaml": "iounit: a\nkey: DIR/key.pem\ntrust: [x, " + peer +
-			", b=y]\n", "key.pem": key}, nil, []string{"x.yaml:3: --trust: number 1 of 3: ", "x.yaml:3: --trust: number 3 of 3: "}},
+			", b=y]\n", "key.pem": key}, nil,
+			[]string{"x.yaml:3: --trust: number 1 of 3: ", "x.yaml:3: --trust: number 3 of 3: "}},
 		{"no YAML", "host", map[string]string{"x.yaml": "iounit: a: b\n"}, []string{"--no-keys"},
 			[]string{"x.yaml:1: not YAML"}},
 		{"no file", "host", nil, []string{"--no-keys"}, []string{"x.yaml: --config: "}},

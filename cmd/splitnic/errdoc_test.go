@@ -64,7 +64,8 @@ func TestErrdocOfTheDoctor(t *testing.T) {
 	checkProcessors(&r, cpus.List{0}, cpus.List{0, 1})
 	noDevice(&r, "", nil, nil)
 	noDevice(&r, "", nil, []string{"mlx5_0", "mlx5_1"})
-	if last := r[len(r)-1]; !strings.Contains(last.Found, "mlx5_0, mlx5_1") || !strings.Contains(last.Fix, "ibverbs-providers") {
+	last := r[len(r)-1]
+	if !strings.Contains(last.Found, "mlx5_0, mlx5_1") || !strings.Contains(last.Fix, "ibverbs-providers") {
 		t.Errorf("%+v", last)
 	}
 	noDevice(&r, "nodev0", []verbs.DeviceInfo{{Name: "rxe0"}}, nil)

@@ -123,7 +123,8 @@ func (f *iounitFlags) config() (daemon.IOUnit, error) {
 		errs = append(errs, daemon.CheckName("--name", u.Name))
 	}
 	// A port alone would be the name of a machine.
-	if alone := u.Listen != "" && strings.Trim(u.Listen, "0123456789") == ""; alone || !canListen(session.WithPort(u.Listen)) {
+	alone := u.Listen != "" && strings.Trim(u.Listen, "0123456789") == ""
+	if alone || !canListen(session.WithPort(u.Listen)) {
 		errs.add("--listen %q: must be ADDRESS, ADDRESS:PORT or :PORT, such as :%d", u.Listen, session.DefaultPort)
 	}
 	if u.Kind == lan.VhostUser && u.NetNS != "" {

@@ -73,7 +73,7 @@ func TestErrdoc(t *testing.T) {
 		{"configuration is empty", []string{"host", "--config", empty}, exitUsage, nil},
 		{"configuration is a list", config("list.yaml", "- iounit\n"), exitUsage, nil},
 		{"configuration of two documents", config("two.yaml", "iounit: 192.0.2.1\n---\nname: sn1\n"), exitUsage, nil},
-		{"configuration with a mistyped key", config("mistyped.yaml", "iounit: 192.0.2.1\nnmae: sn1\n"), exitUsage, nil},
+		{"configuration with a mistyped key", config("mistyped.yaml", "iounit: 192.0.2.1\nnam: sn1\n"), exitUsage, nil},
 		{"configuration without a value", config("novalue.yaml", "iounit: 192.0.2.1\nmetrics:\n"), exitUsage, nil},
 
 		{"metrics' file without metrics", host("--metrics-config", empty), exitUsage, nil},

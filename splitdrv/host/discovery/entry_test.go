@@ -22,7 +22,8 @@ func TestCheck(t *testing.T) {
 		"srv:_splitnic._tcp.fabric.example:7580", "srv:" + label + "a",
 		"srv:" + strings.Join([]string{label, label, label, label[:62]}, "."),
 		"", ":7580", "10.0.0", "10.0.0.256", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536", "10.0.0.1:-1", "10.0.0.1:7580:7580",
-		"http://10.0.0.1", "10.0.0.1/24", "root@unit", "a b", "a,b", "unit..example", "[unit", "a:b:c", "fd00::1::2", "ä.example",
+		"http://10.0.0.1", "10.0.0.1/24", "root@unit", "a b", "a,b", "unit..example", "[unit", "a:b:c", "fd00::1::2",
+		"ä.example",
 	} {
 		if err := Check(bad); err == nil {
 			t.Errorf("%q is taken", bad)
