@@ -142,9 +142,9 @@ func TestCardErrdoc(t *testing.T) {
 		"state in use":     {opened(filepath.Join(locked, "cards")), exit.AddressInUse},
 		"state is a file":  {opened(filepath.Join(file, "cards")), exit.Failure},
 		// Of sysfs, where nobody makes files.
-		"state that nobody can write to": {opened("/sys/kernel"), exit.Permission},
-		"--max-cards of 0":               {func() error { _, err := executed(t, "agent", "--max-cards", "0"); return err }, exit.Usage},
-		"state is no state":              {func() error { return damaged(t) }, exit.Failure},
+		"unwritable state":  {opened("/sys/kernel"), exit.Permission},
+		"--max-cards of 0":  {func() error { _, err := executed(t, "agent", "--max-cards", "0"); return err }, exit.Usage},
+		"state is no state": {func() error { return damaged(t) }, exit.Failure},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := x.do()
