@@ -13,9 +13,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/scripts/measure/results"
+	"github.com/splitnic/splitnic/scripts/measure/testbed"
 )
 
 // datagrams are what an overload is made of.
@@ -60,18 +62,24 @@ type torrent struct {
 func newTorrent(from, to, addr string, d datagrams, rate float64) (*torrent, error) {
 	t := &torrent{datagrams: d, rate: rate}
 	err := t.open(from, to, addr)
-	if err == nil && d.segment > 0 {
-		err = os.NewSyscallError("setsockopt UDP_SEGMENT",
-			unix.SetsockoptInt(t.out, unix.SOL_UDP, unix.UDP_SEGMENT, d.segment))
-	}
 	if err == nil {
-		err = os.NewSyscallError("connect", unix.Connect(t.out, sockaddr(addr, udpPort)))
+		err = t.aim(addr)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s to %s: %w", d.name, addr, err), t.stop())
 	}
 	t.run(t.receive, t.send)
 	return t, nil
+}
+
+// aim has the datagrams go to addr.
+func (t *torrent) aim(addr string) error {
+	if t.segment > 0 {
+		if err := unix.SetsockoptInt(t.out, unix.SOL_UDP, unix.UDP_SEGMENT, t.segment); err != nil {
+			return os.NewSyscallError("setsockopt UDP_SEGMENT", err)
+		}
+	}
+	return os.NewSyscallError("connect", unix.Connect(t.out, sockaddr(addr, udpPort)))
 }
 
 func (t *torrent) send() error {
@@ -157,6 +165,45 @@ func (d datagrams) goodput(
 	return sent, received, errors.Join(err, t.stop())
 }
 
+// What is sent to an address of this network leaves through a bridge without ports, which
+// drops it.
+const (
+	sinkDev  = "sink0"
+	sinkNet  = "203.0.113.1/24"
+	sinkAddr = "203.0.113.2"
+)
+
+// newWaste sends datagrams at a rate that the sender's kernel drops.
+func newWaste(from string, d datagrams, rate float64) (*torrent, error) {
+	t := &torrent{datagrams: d, rate: rate, ends: ends{in: -1, out: -1}}
+	err := makeSink(from)
+	if err == nil {
+		t.out, err = socket(from, unix.SOCK_DGRAM)
+	}
+	if err == nil {
+		err = t.aim(sinkAddr)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s to a bridge that drops them: %w", d.name, err), t.stop())
+	}
+	t.run(func() error { return nil }, t.send)
+	return t, nil
+}
+
+// makeSink makes that bridge, unless it is there.
+func makeSink(ns string) error {
+	return testbed.In(ns, func(h *netlink.Handle) error {
+		l := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: sinkDev}}
+		switch err := h.LinkAdd(l); {
+		case errors.Is(err, unix.EEXIST):
+			return nil
+		case err != nil:
+			return fmt.Errorf("making %s: %w", sinkDev, err)
+		}
+		return errors.Join(h.LinkSetARPOff(l), testbed.Up(ns, sinkDev), testbed.Address(ns, sinkDev, sinkNet))
+	})
+}
+
 // load is what was offered, and what arrived.
 type load struct{ offered, arrived float64 }
 
@@ -209,9 +256,10 @@ func (d datagrams) overload(
 	return best, loads, err
 }
 
-// offeredAt and arrivedAt are the metrics of a load.
+// offeredAt and arrivedAt are the metrics of a load, besideAt is that of beside.
 func offeredAt(factor float64) string { return fmt.Sprintf("offered at %g", factor) }
 func arrivedAt(factor float64) string { return fmt.Sprintf("arrived at %g", factor) }
+func besideAt(factor float64) string  { return fmt.Sprintf("beside %g", factor) }
 
 // measureOverload is the measurement of that.
 func (d datagrams) measureOverload(ctx context.Context, from, to, addr string, sink results.Sink) error {
@@ -223,8 +271,26 @@ func (d datagrams) measureOverload(ctx context.Context, from, to, addr string, s
 	for i, f := range factors {
 		sink.Add(offeredAt(f), "of the best", loads[i].offered)
 		sink.Add(arrivedAt(f), "of the best", loads[i].arrived)
+		left, err := d.beside(ctx, from, to, addr, best, f)
+		if err != nil {
+			return err
+		}
+		sink.Add(besideAt(f), "of the best", left/best)
 	}
 	return nil
+}
+
+// beside returns how many bytes arrive in a second of the best that can be carried, while
+// the rest of a factor of it is sent as well, but dropped in the sender's kernel. A subject
+// can hardly do better if that factor is sent to it: what is missing is the processor time
+// of the sender.
+func (d datagrams) beside(ctx context.Context, from, to, addr string, best, factor float64) (float64, error) {
+	waste, err := newWaste(from, d, (factor-1)*best)
+	if err != nil {
+		return 0, err
+	}
+	_, arrived, err := d.goodput(ctx, from, to, addr, best, overloadTime)
+	return arrived, errors.Join(err, waste.stop())
 }
 
 // OverloadOnce measures between namespaces that somebody else has made: [-time D]

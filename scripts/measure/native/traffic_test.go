@@ -275,6 +275,30 @@ func TestNetnsTorrent(t *testing.T) {
 	}
 }
 
+// TestNetnsWaste sends each kind of datagrams to the bridge that drops them, which is made
+// once, beside others that arrive.
+func TestNetnsWaste(t *testing.T) {
+	testenv.NeedRoot(t)
+	ns := testenv.NetNS(t)
+	for _, d := range overloads {
+		t.Run(d.name, func(t *testing.T) {
+			testenv.NoLeaks(t)
+			waste, err := newWaste(ns, d, 1e6)
+			if err != nil {
+				t.Fatal(err)
+			}
+			testenv.Eventually(t, func() bool { return waste.sent.Load() > 3*uint64(d.size) }, "datagrams being sent")
+			if err := waste.stop(); err != nil || waste.count() > 0 {
+				t.Errorf("%v; %d bytes have arrived", err, waste.count())
+			}
+			arrived, err := d.beside(t.Context(), ns, ns, loopback, 1e6, 2)
+			if err != nil || arrived == 0 {
+				t.Errorf("%g bytes a second arrive beside it: %v", arrived, err)
+			}
+		})
+	}
+}
+
 // TestNetnsTorrentLost sends where nothing arrives.
 func TestNetnsTorrentLost(t *testing.T) {
 	testenv.NeedRoot(t)
