@@ -3,6 +3,7 @@
 package settings
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -22,6 +23,10 @@ type Entry struct {
 
 // Parse returns the one document of a file, nil if nothing is in it.
 func Parse(file string, text []byte) (Node, error) {
+	// Of a program: to parse that takes seconds.
+	if i := bytes.IndexByte(text, 0); i >= 0 {
+		return nil, fmt.Errorf("%s:%d: not YAML: a zero byte is no text", file, 1+bytes.Count(text[:i], []byte("\n")))
+	}
 	parsed, err := parser.ParseBytes(text, 0)
 	var at yaml.Error
 	switch {

@@ -17,6 +17,7 @@ func TestParse(t *testing.T) {
 		"a: 1\nb: [\n":            "f.yaml:2: not YAML",
 		"a: 1\n---\na: 2\n":       "f.yaml: more than one YAML document",
 		"a: 1\na: 2\n":            "f.yaml:2: not YAML",
+		"a: 1\nb: \x00\n":         "f.yaml:2: not YAML: a zero byte",
 		"- a\n":                   "f.yaml:1: no map",
 		"a: 1\nb:\n":              "f.yaml:2: must be a word or a list of words",
 		"a: [[b]]":                "f.yaml:1: must be a word or a list of words",
