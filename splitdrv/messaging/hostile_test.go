@@ -29,6 +29,7 @@ type rawPeer struct {
 	pools  []protocol.Pool    // lent by the other side
 	status protocol.CfgStatus // of its answers
 	next   int                // where in the scratch memory the next message goes
+	got    uint64             // control messages
 }
 
 const rawReceives = 64
@@ -99,6 +100,7 @@ func (p *rawPeer) receive() []byte {
 		case n == 0:
 			p.ok(p.cq.Wait(ctx))
 		case c[0].Status == fabric.StatusSuccess && c[0].Op == fabric.OpRecv:
+			p.got++
 			return p.mem[int(c[0].ID)*protocol.MaxControlSize:][:c[0].Len]
 		}
 	}

@@ -84,6 +84,13 @@ func TestSignOfLifeOfWhoHangs(t *testing.T) {
 			return protocol.CfgOK, nil
 		},
 	})
+	// Messages are counted when they have been posted, and may have come by then.
+	until(t, func() error {
+		if n := h.conn.Stats().ControlSent; n < p.got {
+			return fmt.Errorf("%d messages of %d are counted", n, p.got)
+		}
+		return nil
+	})
 	before := h.conn.Stats()
 	for i, c := range []protocol.CfgType{protocol.CfgMAC, protocol.CfgKeepAlive} {
 		p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{Type: c}))

@@ -38,9 +38,15 @@ func (c *counts) sent(ops []vnet.ReadOp) {
 	c.outBytes.Add(bytes)
 }
 
+// unsent takes back a frame that the sender has got and not sent.
+func (c *counts) unsent(frame []byte) {
+	c.outFrames.Add(^uint64(0))
+	c.outBytes.Add(-uint64(len(frame) - vnet.HdrLen))
+}
+
 // Counts are the counts of a path.
 type Counts struct {
-	OutFrames uint64 `json:"out_frames"` // given to the direct connection
+	OutFrames uint64 `json:"out_frames"` // given to the direct connection, and not taken back at its end
 	OutBytes  uint64 `json:"out_bytes"`
 	InFrames  uint64 `json:"in_frames"` // from the peer, and written to the netdevice
 	InBytes   uint64 `json:"in_bytes"`

@@ -90,6 +90,7 @@ func (p *Path) Close(unsent *messaging.Unsent) {
 			to, most := s.uplinkRing(p.port.last)
 			for _, frames := range unsent.Frames {
 				for _, f := range frames {
+					p.count.unsent(f)
 					if !to.grow(f, p.port.last, most) {
 						s.addLost(1)
 					}

@@ -324,7 +324,12 @@ func TestRightEndsWithPath(t *testing.T) {
 	if direct.drain(t) != nil || p.Counts().Held != 1 {
 		t.Error("frames do not wait for a path that is being left")
 	}
+	before := p.Counts()
 	p.Close(&messaging.Unsent{Frames: [][][]byte{first}})
+	sent, bytes := before.OutFrames-1, before.OutBytes-uint64(len(first[0])-vnet.HdrLen)
+	if now := p.Counts(); now.OutFrames != sent || now.OutBytes != bytes {
+		t.Errorf("%d frames of %d bytes were sent, want %d of %d", now.OutFrames, now.OutBytes, sent, bytes)
+	}
 	for i, want := range [][]byte{f, g} {
 		if !readable(t, u[i].port.FD()) {
 			t.Errorf("nobody is woken for queue %d", i)
