@@ -13,8 +13,7 @@ import (
 )
 
 // mutant is a mistake in a rule of this package, as somebody might make it, and the test that
-// has to find it. What a run of the model finds, it finds in one of some hundred runs or
-// sooner, of the thousands that TestFlow makes.
+// has to find it. Of the runs of the model that TestFlow makes, one has to.
 type mutant struct {
 	mistake  string
 	file     string
