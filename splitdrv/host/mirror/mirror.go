@@ -173,7 +173,8 @@ func (m *Mirror) Agreement() Agreement {
 // Applied is what the I/O unit does in the present session.
 func (m *Mirror) Applied() Applied { return m.applied }
 
-// LastRejection is the last setting that was rejected; nil if none was.
+// LastRejection is the last setting that was rejected; nil if none was, or the I/O unit has
+// granted one of its kind since.
 func (m *Mirror) LastRejection() *Rejection { return m.last }
 
 // SetPhase says whose changes are from now on.

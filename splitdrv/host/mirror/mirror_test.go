@@ -425,6 +425,60 @@ func TestApplied(t *testing.T) {
 	}
 }
 
+// TestRejectionUntilGranted rejects a setting and then grants one: the rejection is of no
+// interest any more if it was of that kind.
+func TestRejectionUntilGranted(t *testing.T) {
+	allMulti := set(func(s *tap.State) { s.AllMulti, s.AllMultiSet = true, true })
+	for _, tc := range []struct {
+		name     string
+		rejected []event
+		what     string
+		stays    []event // with the rejection
+		granted  []event
+	}{
+		{
+			"MAC", []event{setMAC(adminMAC), next, denied}, "MAC",
+			[]event{setMTU(1400), next, ok}, []event{setMAC(otherMAC), next, ok},
+		},
+		{
+			"MTU", []event{setMTU(1600), next, denied}, "MTU",
+			[]event{setMAC(otherMAC), next, ok}, []event{setMTU(1400), next, ok},
+		},
+		{
+			"promiscuous", []event{promisc, next, denied}, "promiscuous mode",
+			[]event{next, allMulti, next, ok}, []event{promisc, next, ok},
+		},
+		{
+			"all multicast", []event{allMulti, next, denied}, "all multicast",
+			[]event{next}, []event{allMulti, next, ok},
+		},
+		{
+			"VLAN", []event{setVLANs(3), next, denied}, "VLANs",
+			[]event{setVLANs(4), next, ok}, []event{setVLANs(3, 4), next, ok},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := &netdevice{state: tap.State{MAC: net.HardwareAddr(ownMAC[:]), MTU: 1500}}
+			n.Mirror = New(Config{MaxMTU: 9000}, &n.state, nil)
+			for _, s := range session(1500) {
+				s.event(n)
+			}
+			for _, e := range append(tc.rejected, tc.stays...) {
+				e(n)
+			}
+			if r := n.LastRejection(); r == nil || r.What != tc.what {
+				t.Fatalf("%+v rejected, want %s", r, tc.what)
+			}
+			for _, e := range tc.granted {
+				e(n)
+			}
+			if r := n.LastRejection(); r != nil {
+				t.Errorf("%+v is rejected after it was granted", r)
+			}
+		})
+	}
+}
+
 // TestAgreementOutlasts goes on from what an earlier process has agreed: what is
 // different has been changed by the administrator meanwhile.
 func TestAgreementOutlasts(t *testing.T) {

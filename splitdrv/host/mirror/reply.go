@@ -3,6 +3,7 @@ package mirror
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -41,6 +42,7 @@ func (m *Mirror) Reply(
 		if accepted {
 			mac := answered(data, protocol.DecodeMAC, r.mac)
 			m.agreed.mac, m.desired.mac = mac, mac
+			m.grant(what)
 		}
 		if macOf(state.MAC) == r.mac && r.mac != m.agreed.mac {
 			c.MAC = m.agreed.mac
@@ -49,6 +51,9 @@ func (m *Mirror) Reply(
 		if accepted {
 			m.acceptMTU(r.mtu, min(r.mtu.mtu, answered(data, protocol.DecodeMTU, r.mtu.mtu)))
 			c.SessionMTU = m.limit
+			if !r.mtu.agreed {
+				m.grant(what)
+			}
 		} else if r.mtu.agreed && r.mtu.reported == m.reported.mtu {
 			m.reported.mtu = r.mtu.mtu // that is no news to it
 		}
@@ -59,6 +64,7 @@ func (m *Mirror) Reply(
 		if accepted {
 			applied := answered(data, protocol.DecodeReceiveFilter, r.filter)
 			m.reported.filter, m.rejected.filter, m.applied.Filter = &r.filter, nil, &applied
+			m.grantFilter(&r.filter)
 		} else {
 			what, wanted = m.refuseFilter(r)
 		}
@@ -68,6 +74,7 @@ func (m *Mirror) Reply(
 		if accepted {
 			applied := answered(data, protocol.DecodeVLANSet, r.vlans)
 			m.reported.vlans, m.applied.VLANs = &r.vlans, &applied
+			m.grantVLANs(&applied)
 		} else if wanted = m.refuseVLANs(r); wanted == "" {
 			return c
 		}
@@ -115,6 +122,39 @@ func (m *Mirror) acceptMTU(asked requestMTU, mtu int) {
 	}
 	m.desired.mtu = mtu
 	m.agreed.mtu = m.allowedMTU()
+}
+
+// grant forgets that a setting was rejected last: now the host has one that it asked for.
+func (m *Mirror) grant(what string) {
+	if m.last != nil && m.last.What == what {
+		m.last = nil
+	}
+}
+
+// grantFilter grants what a receive filter asks for. That others ask for less grants
+// nothing.
+func (m *Mirror) grantFilter(f *protocol.ReceiveFilter) {
+	m.grant(protocol.CfgFilter.String())
+	if f.Promisc {
+		m.grant(promiscuousMode)
+		m.grant(allMulticast)
+	}
+	if f.AllMulti {
+		m.grant(allMulticast)
+	}
+	if len(f.Unicast) > 0 {
+		m.grant(unicastAddresses)
+	}
+}
+
+// grantVLANs grants the VLAN that was rejected last, if it is among those.
+func (m *Mirror) grantVLANs(v *protocol.VLANSet) {
+	if m.last == nil {
+		return
+	}
+	if id, err := strconv.ParseUint(m.last.Wanted, 10, 16); err == nil && v.Has(uint16(id)) || *v == protocol.AllVLANs() {
+		m.grant(protocol.CfgVLAN.String())
+	}
 }
 
 // refuseFilter takes out of the filter what is likeliest to be forbidden. The rest is
