@@ -56,7 +56,10 @@ func add(ctx context.Context, args *skel.CmdArgs) (err error) {
 	if err := c.makeCard(bounded, spec); err != nil {
 		return explain(a.String(), c, err, types.ErrTryAgainLater)
 	}
-	link, err := carrier(bounded, args.Netns, spec.Netdevice)
+	link, err := carrier(bounded, args.Netns, spec.Netdevice, func() bool {
+		i, err := c.agent().Get(bounded, spec.Name)
+		return err == nil && i.Status.Permanent
+	})
 	if err != nil {
 		return c.noCarrier(ctx, a, err)
 	}
@@ -93,11 +96,14 @@ func describe(link *netlink.LinkAttrs, args *skel.CmdArgs) *current.Interface {
 func (c *config) noCarrier(ctx context.Context, a attachment, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
+	remedy := `the I/O unit has to run and to trust the card's key; "timeout" is for a longer wait`
 	if i, asked := c.agent().Get(ctx, a.card()); asked == nil {
 		err = fmt.Errorf("%w; the card is %s", err, state(&i.Status))
+		if i.Status.Permanent {
+			remedy = ""
+		}
 	}
-	return types.NewError(types.ErrTryAgainLater, fmt.Sprintf("%v: %v", a, err),
-		`the I/O unit has to run and to trust the card's key; "timeout" is for a longer wait`)
+	return types.NewError(types.ErrTryAgainLater, fmt.Sprintf("%v: %v", a, err), remedy)
 }
 
 // merge adds a plugin's own result to that of those before it.

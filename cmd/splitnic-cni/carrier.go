@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,9 +12,13 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
+// askEvery is how often the agent is asked whether waiting for carrier is of use.
+const askEvery = 250 * time.Millisecond
+
 // carrier waits until a netdevice has carrier, and returns what it is then: the I/O unit
-// has said by that time which MAC address and MTU it has.
-func carrier(ctx context.Context, ns, ifname string) (*netlink.LinkAttrs, error) {
+// has said by that time which MAC address and MTU it has. It gives up when vain reports
+// that there will be none.
+func carrier(ctx context.Context, ns, ifname string, vain func() bool) (*netlink.LinkAttrs, error) {
 	began := time.Now()
 	changes, done := make(chan netlink.LinkUpdate), make(chan struct{})
 	defer func() {
@@ -38,8 +43,14 @@ func carrier(ctx context.Context, ns, ifname string) (*netlink.LinkAttrs, error)
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", ifname, err)
 	}
+	ask := time.NewTicker(askEvery)
+	defer ask.Stop()
 	for {
 		select {
+		case <-ask.C:
+			if vain() {
+				return nil, errors.New("there will be no carrier")
+			}
 		case u, more := <-changes:
 			if !more {
 				return nil, fmt.Errorf("watch %s: %w", ifname, <-failed)

@@ -54,7 +54,9 @@ func (o *opener) reach(ctx context.Context, order []string, retry *uplink.Backof
 	if err := o.dev.dropOldCarrier(); errors.Is(err, ErrNetdeviceGone) {
 		return nil, false, err
 	}
-	if len(r.permanent) == len(order) && o.sessions.ever() == 0 && !o.cfg.Persevere {
+	permanent := len(r.permanent) == len(order)
+	o.sessions.notePermanent(permanent)
+	if permanent && o.sessions.ever() == 0 && !o.cfg.Persevere {
 		return nil, false, errors.Join(r.permanent...)
 	}
 	return nil, r.Restarting(), nil

@@ -57,8 +57,10 @@ type tally struct {
 	sessions int
 	attempts int // failed or ended
 	lastErr  error
-	warned   map[string]failure // why there is no session with an I/O unit, as logged
-	ended    map[string]uint64  // sessions that might not go on: some of Endings
+	// permanent: each I/O unit that was tried last failed for a reason that lasts.
+	permanent bool
+	warned    map[string]failure // why there is no session with an I/O unit, as logged
+	ended     map[string]uint64  // sessions that might not go on: some of Endings
 }
 
 // Endings are all reasons by which sessions are counted that the host ended
@@ -86,7 +88,7 @@ func (s *sessions) use(a *attachment) {
 		state: Connected, since: a.since, addr: a.addr,
 		peer: a.client.Peer(), platform: a.client.PeerPlatform(), welcome: a.welcome, conn: a.conn, drain: &a.drain,
 	}
-	s.tally.lastErr = nil
+	s.tally.lastErr, s.tally.permanent = nil, false
 	clear(s.tally.warned)
 	s.tally.sessions++
 }
@@ -133,6 +135,13 @@ func (s *sessions) tried(addr string, err error) {
 		}
 		s.tally.ended[session.Reason(err)]++
 	}
+}
+
+// notePermanent notes whether trying all I/O units again would not help.
+func (s *sessions) notePermanent(is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tally.permanent = is
 }
 
 // mostWarned is how many I/O units are remembered of which it was logged why there is no

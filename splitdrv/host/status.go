@@ -35,6 +35,9 @@ type Status struct {
 	Sessions    int                `json:"sessions"` // established since the start
 	Attempts    int                `json:"attempts"` // failed or ended since the start
 	LastError   string             `json:"last_error,omitempty"`
+	// Permanent: no I/O unit can be expected to give a session, as each one's last answer
+	// shows, until somebody has changed something here or there.
+	Permanent bool `json:"permanent,omitempty"`
 	// Ended counts sessions that ended because the I/O unit's key was trusted no
 	// longer, by reason: some of Endings.
 	Ended     map[string]uint64     `json:"sessions_ended_by,omitempty"`
@@ -49,7 +52,7 @@ type Status struct {
 	Filter *protocol.ReceiveFilter `json:"filter,omitempty"`
 	VLANs  *protocol.VLANSet       `json:"vlans,omitempty"`
 	// LastRefusal is the last setting of the netdevice that was refused since
-	// the start.
+	// the start; nil when one of its kind has been granted since.
 	LastRefusal *mirror.Rejection `json:"last_refusal,omitempty"`
 	Captures    []capture.Status  `json:"captures"` // of its frames, that are running
 }
@@ -114,7 +117,8 @@ func (h *Host) Status() Status {
 		Protection:  h.protection,
 		CompVectors: h.cfg.Device.Limits().CompVectors, Handling: h.sessions.handling.Handling,
 		Sessions: t.sessions, Attempts: t.attempts, Ended: maps.Clone(t.ended), LastRefusal: d.rejection,
-		Failovers: h.sessions.failovers.Status(), Direct: h.direct.status(), Latency: h.latencyStatus(d.latency),
+		Permanent: t.permanent, Failovers: h.sessions.failovers.Status(),
+		Direct: h.direct.status(), Latency: h.latencyStatus(d.latency),
 		Captures: h.cfg.captures.Status(),
 	}
 	switch why := h.units.Why(); {

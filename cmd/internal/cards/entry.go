@@ -46,7 +46,9 @@ type Status struct {
 	State State     `json:"state" jsonschema:"enum=connecting,enum=connected,enum=failed"`
 	Since time.Time `json:"since"` // of the state
 	// Error is why the card is not connected, or was not in the last attempt.
-	Error       string `json:"error,omitempty"`
+	Error string `json:"error,omitempty"`
+	// Permanent: nothing will connect it until somebody has changed something.
+	Permanent   bool   `json:"permanent,omitempty" jsonschema:"description=trying again does not help"`
 	HostName    string `json:"host_name,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty" jsonschema:"description=of the card's key"`
 	IOUnit      string `json:"iounit,omitempty" jsonschema:"description=name or address"`
@@ -56,7 +58,8 @@ type Status struct {
 	// VLANs are those whose frames the I/O unit sends; nil: it has not said. The devices on
 	// the netdevice ask for them.
 	VLANs *protocol.VLANSet `json:"vlans,omitempty" jsonschema:"type=string,description=whose frames the I/O unit sends"`
-	// Refused is the last setting of the netdevice that was refused, nil if none was.
+	// Refused is the last setting of the netdevice that was refused, nil if none was or one
+	// of its kind has been granted since.
 	Refused *Refusal `json:"refused,omitempty"`
 	Socket  string   `json:"socket,omitempty" jsonschema:"description=status socket of the card"`
 }

@@ -35,7 +35,7 @@ func (x *agentCard) Close(remove bool) error {
 func (x *agentCard) Status() cards.Status {
 	s := x.host.Status()
 	status := cards.Status{
-		State: cards.Connecting, Since: s.Since, HostName: s.Name, Error: s.LastError,
+		State: cards.Connecting, Since: s.Since, HostName: s.Name, Error: s.LastError, Permanent: s.Permanent,
 		Fingerprint: x.reloads.security.Fingerprint().String(), IOUnit: s.IOUnit.Name,
 		MAC: s.Netdevice.MAC, MTU: s.Netdevice.MTU, Carrier: s.Netdevice.Carrier, VLANs: s.VLANs,
 		Socket: x.path,

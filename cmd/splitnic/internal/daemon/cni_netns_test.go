@@ -28,6 +28,8 @@ import (
 	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
 
 // cniRuntime is what a container runtime does: it runs the plugin, as a process, through
@@ -40,10 +42,10 @@ type cniRuntime struct {
 	libs *libcni.CNIConfig
 }
 
-func newCNI(t testing.TB) *cniRuntime {
+func newCNI(t testing.TB, change ...func(*iounit.Config)) *cniRuntime {
 	t.Helper()
 	testenv.NeedTools(t, "go", "ping")
-	r := &cniRuntime{agentFixture: newAgentFixture(t), t: t, dir: t.TempDir()}
+	r := &cniRuntime{agentFixture: newAgentFixture(t, change...), t: t, dir: t.TempDir()}
 	r.bin = filepath.Join(r.dir, "bin")
 	const ipam = "github.com/containernetworking/plugins/plugins/ipam/"
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", r.bin+"/",
@@ -432,6 +434,21 @@ func TestNetnsCNICollect(t *testing.T) {
 	if got := r.owners(); !slices.Equal(got, []string{""}) {
 		t.Errorf("with no attachment valid there are cards of %q", got)
 	}
+}
+
+// TestNetnsCNIRefused asks for a MAC address that the I/O unit's policy does not allow: ADD does
+// not wait for carrier, which will never be there, for the ten minutes that it may take.
+func TestNetnsCNIRefused(t *testing.T) {
+	rules, err := policy.Parse("policy.yaml", []byte("default: {macs: 02:aa:00:00:00:02}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newCNI(t, func(c *iounit.Config) { c.Policy = rules })
+	pod := r.pod("c1")
+	list := r.network("pods", podAddresses, map[string]any{"mac": "02:aa:00:00:00:01", "timeout": "10m"})
+	_, err = r.libs.AddNetworkList(t.Context(), list, pod)
+	failed(t, err, types.ErrTryAgainLater, "network pods", "02:aa:00:00:00:01", "not allowed")
+	r.nothingLeft("pods", pod)
 }
 
 // TestNetnsCNIUnfinished ends ADD before the card has carrier, which it never gets: by a
