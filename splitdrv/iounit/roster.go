@@ -39,6 +39,9 @@ func (r *roster) remove(a *attachment) {
 	delete(r.hosts, a.key)
 	close(r.left)
 	r.left = make(chan struct{})
+	if r.draining != nil && len(r.hosts) == 0 {
+		r.log.Info("drained", "after", time.Since(r.draining.since))
+	}
 }
 
 // present is the session that a takes the place of, nil if there is none. The

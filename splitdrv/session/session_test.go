@@ -506,3 +506,54 @@ func TestEstablishedSessionHasNoDeadline(t *testing.T) {
 		t.Errorf("the connection ends at %v", seen.last)
 	}
 }
+
+// TestHostGoesElsewhere has hosts leave before they ask for a session: in good order, as those
+// do that have reached another I/O unit sooner, and by a reset, which alone is a rejection.
+func TestHostGoesElsewhere(t *testing.T) {
+	testenv.NoLeaks(t)
+	host, unit := friends(t)
+	type rejection struct {
+		remote string
+		err    error
+	}
+	rejected := make(chan rejection, 100)
+	ln, err := Listen("127.0.0.1:0", ServerConfig{
+		Security: unit, HandshakeTimeout: time.Minute,
+		Rejected: func(remote net.Addr, err error) { rejected <- rejection{remote.String(), err} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		c, err := dial(t, ln, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+	lost, err := dial(t, ln, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lost.raw.(*net.TCPConn).SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	lost.raw.Close() // by a reset
+	select {
+	case r := <-rejected:
+		if r.remote != lost.raw.LocalAddr().String() || !errors.Is(r.err, ErrPeerGone) {
+			t.Errorf("%s is rejected: %v", r.remote, r.err)
+		}
+	case <-time.After(atOnce):
+		t.Error("a lost connection is not reported")
+	}
+	testenv.Eventually(t, func() bool { return ln.Stats().Handshaking == 0 }, "the unit notices")
+	establish(t, ln, host)
+	if err := ln.Close(); err != nil { // waits for those that report a rejection
+		t.Error(err)
+	}
+	if len(rejected) > 0 {
+		r := <-rejected
+		t.Errorf("%s is rejected: %v", r.remote, r.err)
+	}
+}
