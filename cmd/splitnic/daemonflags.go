@@ -114,7 +114,8 @@ func addPort(f *pflag.FlagSet, a *daemon.Adapter, port, gid string) {
 		"entry of the device's GID table (default: chosen as splitnic doctor explains); on InfiniBand, set at both ends, "+
 			"packets carry GIDs and cross routers")
 	f.Var((*pkeyValue)(&a.PKey), "pkey",
-		"partition key of the queue pairs, by value, such as 0x8001 (default: the first of the port's table)")
+		"partition key of the queue pairs, by value: with the bit 0x8000, as a full member of the partition alone, without it "+
+			"as a limited one too (default: the first of the port's table)")
 }
 
 // addKeys adds the flags about keys of both endpoints.
