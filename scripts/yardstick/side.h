@@ -15,6 +15,7 @@
 struct options {
 	const char *device[2]; /* of the initiator, of the target */
 	int gid_index[2];      /* -1: the RoCE v2 one of an IPv4 address */
+	int cpu[2];            /* -1: any processor */
 	int size, iters, tx_depth, rx_depth, list, qps, max_inline, timeout, seconds;
 	bool lat, events;
 };

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@
 #include <unistd.h>
 
 struct options opt = {
-	.gid_index = {-1, -1}, .size = 65535, .iters = 1000, .tx_depth = 64, .rx_depth = 256,
+	.gid_index = {-1, -1}, .cpu = {-1, -1}, .size = 65535, .iters = 1000, .tx_depth = 64, .rx_depth = 256,
 	.list = 16, .qps = 1, .max_inline = -1, .timeout = 18, .seconds = 120,
 };
 
@@ -270,8 +271,21 @@ static void lat(int which)
 	free(half);
 }
 
+/* bind_to has this process run on one processor only. */
+static void bind_to(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		die("cannot run on processor %d: %s", cpu, strerror(errno));
+}
+
 static void run(int which, int sock)
 {
+	if (opt.cpu[which] >= 0)
+		bind_to(opt.cpu[which]);
 	side_open(which, sock);
 	if (opt.lat)
 		lat(which);
@@ -288,6 +302,8 @@ __attribute__((noreturn)) static void usage(void)
 		"  -D DEVICE   RDMA device of the target (default: the same)\n"
 		"  -x INDEX    GID index of the initiator's device (default: its RoCE v2 IPv4 address)\n"
 		"  -X INDEX    GID index of the target's device\n"
+		"  -c CPU      processor of the initiator (default: any)\n"
+		"  -C CPU      processor of the target\n"
 		"  -s BYTES    size of a message (65535)\n"
 		"  -n N        messages on each queue pair, or round trips (1000)\n"
 		"  -q N        queue pairs (1; bw only)\n"
@@ -320,12 +336,14 @@ static void options(int argc, char **argv)
 	if (argc < 2 || (strcmp(argv[1], "bw") && strcmp(argv[1], "lat")))
 		usage();
 	opt.lat = !strcmp(argv[1], "lat");
-	while ((o = getopt(argc - 1, argv + 1, "d:D:x:X:s:n:q:l:t:r:I:u:eT:")) != -1) {
+	while ((o = getopt(argc - 1, argv + 1, "d:D:x:X:c:C:s:n:q:l:t:r:I:u:eT:")) != -1) {
 		switch (o) {
 		case 'd': opt.device[0] = optarg; break;
 		case 'D': opt.device[1] = optarg; break;
 		case 'x': opt.gid_index[0] = number(optarg, 0, 255); break;
 		case 'X': opt.gid_index[1] = number(optarg, 0, 255); break;
+		case 'c': opt.cpu[0] = number(optarg, 0, CPU_SETSIZE - 1); break;
+		case 'C': opt.cpu[1] = number(optarg, 0, CPU_SETSIZE - 1); break;
 		case 's': opt.size = number(optarg, 1, 1 << 23); break;
 		case 'n': opt.iters = number(optarg, 1, 1 << 30); break;
 		case 'q': opt.qps = number(optarg, 1, MAX_QPS); break;
