@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,7 +79,7 @@ func (f *waitFlags) run(ctx context.Context, w io.Writer, args []string, list fu
 			return forHosts(err)
 		}
 		if first && exit.Status(err) == exit.Missing {
-			fmt.Fprintf(w, "waiting for up to %v: %v%s\n", f.timeout, reason(err), others(list))
+			fmt.Fprintf(w, "waiting for up to %v: %v%s\n", f.timeout, reason(err), others(within, list))
 		}
 		select {
 		case <-within.Done():
@@ -93,13 +94,21 @@ func (f *waitFlags) run(ctx context.Context, w io.Writer, args []string, list fu
 	}
 }
 
-// others names who is there, for a user who has mistyped a name.
-func others(list func() ([]string, error)) string {
+// others names who is there, for a user who has mistyped a name. A socket may be left of a
+// process that was killed.
+func others(ctx context.Context, list func() ([]string, error)) string {
 	sockets, err := list()
-	if err != nil || len(sockets) == 0 {
+	if err != nil {
 		return ""
 	}
-	return "; there are: " + strings.Join(namesOf(sockets), ", ")
+	there := slices.DeleteFunc(sockets, func(path string) bool {
+		_, err := statussock.Read(ctx, path)
+		return errors.Is(err, statussock.ErrNobody)
+	})
+	if len(there) == 0 {
+		return ""
+	}
+	return "; there are: " + strings.Join(namesOf(there), ", ")
 }
 
 // reason is an error about a socket without the command that asked.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -100,9 +101,17 @@ func TestWait(t *testing.T) {
 func TestWaitForWhom(t *testing.T) {
 	dir := t.TempDir()
 	path, unit := filepath.Join(dir, "host-sn0.sock"), filepath.Join(dir, "iounit-7580.sock")
+	serveHost(t, unit, connected(), nil)
+	left := filepath.Join(dir, "iounit-7581.sock") // of a process that was killed
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: left})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.SetUnlinkOnClose(false)
+	ln.Close()
 	var there atomic.Pointer[[]string]
-	there.Store(&[]string{unit})
-	list := func() ([]string, error) { return *there.Load(), nil }
+	there.Store(&[]string{unit, left})
+	list := func() ([]string, error) { return slices.Clone(*there.Load()), nil }
 	said, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() { done <- (&waitFlags{timeout: 10 * time.Minute}).run(t.Context(), w, nil, list) }()

@@ -97,7 +97,11 @@ func (t *columns) print(w io.Writer) error {
 			if i > 0 {
 				line += gap
 			}
-			line += fmt.Sprintf("%-*s", widths[i], Cut(c, widths[i]))
+			shorten := Cut
+			if t.rows[0][i] == hostHeading {
+				shorten = cutMiddle
+			}
+			line += fmt.Sprintf("%-*s", widths[i], shorten(c, widths[i]))
 		}
 		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " ")); err != nil {
 			return err
@@ -112,4 +116,15 @@ func Cut(text string, n int) string {
 		return text
 	}
 	return string([]rune(text)[:n-1]) + "…"
+}
+
+// cutMiddle shortens a name to n characters. Those of containers' cards begin alike, and end in
+// a hash.
+func cutMiddle(text string, n int) string {
+	runes := []rune(text)
+	if len(runes) <= n {
+		return text
+	}
+	end := n / 2
+	return string(runes[:n-1-end]) + "…" + string(runes[len(runes)-end:])
 }

@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,23 @@ func TestTableIsShort(t *testing.T) {
 	long.State, long.LastError, long.Since = host.Connecting, strings.Repeat("é", 300), past(400*24*time.Hour-time.Minute)
 	long.Direct.Connections = []host.DirectStatus{{State: host.DirectEstablished}}
 	table(t, Status{Unit: unit}, Status{Host: long}) // looks at the width of the lines
+}
+
+// TestTableLongNames shows hosts whose names begin alike: each can still be told from the others.
+func TestTableLongNames(t *testing.T) {
+	unit := someUnit(3)
+	for i := range unit.Hosts {
+		h := &unit.Hosts[i]
+		h.Name = "cni-" + strings.Repeat("0123456789abcdef", 4) + "-hash" + strconv.Itoa(i)
+		h.Address = "[2001:db8:1111:2222:3333:4444:5555:6666%enp65s0f0np0]:65535"
+	}
+	text := table(t, Status{Unit: unit})
+	for i := range unit.Hosts {
+		end := "hash" + strconv.Itoa(i) + " "
+		if !strings.Contains(text, "  cni-") || !strings.Contains(text, "…") || strings.Count(text, end) != 1 {
+			t.Errorf("host %d is not to be found in\n%s", i, text)
+		}
+	}
 }
 
 // TestTableNotes has what is wrong in a host's line.
