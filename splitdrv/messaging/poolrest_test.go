@@ -40,6 +40,12 @@ func TestPoolsRest(t *testing.T) {
 	both := []*endpoint{a, b}
 	for _, h := range both {
 		h.conn.StopPoolBeat()
+		until(t, func() error {
+			if n := h.conn.Stats().Channels[0].Remote.Available; n == 0 {
+				return errors.New("the peer has not lent its first pool")
+			}
+			return nil
+		})
 		looks(t, h, true)
 	}
 
