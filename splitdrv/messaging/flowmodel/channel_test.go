@@ -247,6 +247,10 @@ func (c *channel) add() bool {
 			continue
 		}
 		fitting = true
+		if p.remote.Credits == nil {
+			c.m.fail("%s: pool %d is used, which was refused or is closed", c.s.name, p.ref)
+			return false
+		}
 		e, ok := p.remote.Take()
 		if !ok {
 			continue
