@@ -72,6 +72,7 @@ func TestHostileHellos(t *testing.T) {
 		{"largest length", []byte{255, 255, 255, 255}, ErrFrame, "frame"},
 		{"cut length", []byte{0, 0}, ErrPeerGone, "gone"},
 		{"cut frame", frame(helloWith(t, nil))[:100], ErrPeerGone, "gone"},
+		{"nothing", nil, ErrPeerGone, "gone"},
 		{"heartbeat", frame(""), ErrMessage, "message"},
 		{"garbage", frame("\x00\xff garbage"), ErrMessage, "message"},
 		{"no object", frame(`[]`), ErrMessage, "message"},

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -40,8 +39,7 @@ type ServerConfig struct {
 	// refused as busy. It is called from several goroutines.
 	Burst func(Identity) int
 	// Rejected, if set, is told about each connection that Accept will not
-	// return, and why; not of a host that is authenticated and closes the connection
-	// in good order instead of asking for a session. It is called from several goroutines.
+	// return, and why. It is called from several goroutines.
 	Rejected func(remote net.Addr, err error)
 
 	now func() time.Time // the clock of Burst; time.Now if nil
@@ -178,16 +176,14 @@ func (l *Listener) runAccept() {
 func (l *Listener) serve(c *Conn) {
 	var s *Server
 	err := c.authenticate(l.ctx)
-	elsewhere := false
 	if err == nil {
 		s, err = greet(l.ctx, c, l.sessions)
-		elsewhere = errors.Is(err, io.EOF) // another I/O unit was faster
 	}
 	l.pending.leave(c)
 	if err == nil {
 		l.pending.authenticated(c)
 	}
-	if elsewhere || err == nil && s == nil { // or a session was renewed
+	if err == nil && s == nil { // a session was renewed
 		c.Close()
 		return
 	}

@@ -260,7 +260,7 @@ func TestUpdateRefuses(t *testing.T) {
 
 func TestEndedConnectionsAreForgotten(t *testing.T) {
 	host, unit := friends(t)
-	ln, _ := listen(t, ServerConfig{Security: unit})
+	ln, rejected := listen(t, ServerConfig{Security: unit})
 	c, s := establish(t, ln, host)
 	if host.living() != 1 || unit.living() != 1 {
 		t.Errorf("%d and %d connections", host.living(), unit.living())
@@ -271,7 +271,10 @@ func TestEndedConnectionsAreForgotten(t *testing.T) {
 	if d, err := dial(t, ln, host); err == nil {
 		d.Close()
 	}
-	testenv.Eventually(t, func() bool { return host.living() == 0 && unit.living() == 0 }, "no connections are left")
+	rejected.next(t)
+	if host.living() != 0 || unit.living() != 0 {
+		t.Errorf("%d and %d connections are left", host.living(), unit.living())
+	}
 }
 
 func TestBinding(t *testing.T) {
