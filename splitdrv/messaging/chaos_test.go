@@ -27,8 +27,11 @@ import (
 // is the seed's; SPLITNIC_SOAK is for how long there are more.
 func TestChaos(t *testing.T) {
 	var sum tally
+	sessions := 0
 	one := func(seed uint64) {
-		t.Run(fmt.Sprintf("SPLITNIC_SEED=%d", seed), func(t *testing.T) {
+		sessions++
+		t.Run(fmt.Sprintf("session %d", sessions), func(t *testing.T) {
+			t.Logf("SPLITNIC_SEED=%d", seed)
 			c := newChaos(t, seed)
 			c.run()
 			sum.add(c.a.conn.Stats())
@@ -51,11 +54,9 @@ func TestChaos(t *testing.T) {
 		}
 	}
 	seed := uint64(time.Now().UnixNano())
-	sessions := 0
 	// As many on every machine, however busy it is.
 	for end := time.Now().Add(soak); (sessions < 4 || time.Now().Before(end)) && !t.Failed(); seed++ {
 		one(seed)
-		sessions++
 	}
 	t.Logf("%d sessions: %+v", sessions, sum)
 }
